@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A batch: a short list of named tensors, as a loader hands it to a step. Borrowed: the loader uses the memory again
+ * after the step. */
+#ifndef LIGHTC_BATCH_H
+#define LIGHTC_BATCH_H
+
+#include <lightc/tensor.h>
+
+#define LC_MAX_BATCH_TENSORS 8
+
+typedef struct lc_batch {
+    lc_tensor *x; /* the first tensor (inputs) */
+    lc_tensor *y; /* the second (targets), or NULL */
+    int n;
+    lc_tensor *tensors[LC_MAX_BATCH_TENSORS]; /* input tensors: their memory may differ from step to step */
+    const char *names[LC_MAX_BATCH_TENSORS];
+    int64_t size; /* samples in it */
+} lc_batch;
+
+LC_BEGIN_DECLS
+/* An input tensor: a persistent tensor over memory of the caller, which may be exchanged between steps without planning
+ * anew. `data` is dense in `layout`, 64-byte aligned for best speed, and must stay valid while the step runs. */
+LC_API lc_status lc_input_new(lc_dtype dtype, int ndim, const int64_t *shape, lc_layout layout, void *data,
+                              lc_tensor **out) LC_MUST_USE;
+/* Exchanges the memory (same dtype, rank, layout), and the first dimension: the number of samples. */
+LC_API void lc_input_set(lc_tensor *input, void *data, int64_t samples);
+LC_END_DECLS
+
+#endif

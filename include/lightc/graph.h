@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The step: record, plan, replay.
+ *
+ * The trainer drives these functions; programs that own their loop call them themselves. One graph belongs to one
+ * thread. Between lc_step_begin and lc_step_end operations called on that thread are recorded into it; lc_step_run
+ * plans (first time) or replays (from then on) what was recorded. */
+#ifndef LIGHTC_GRAPH_H
+#define LIGHTC_GRAPH_H
+
+#include <lightc/tensor.h>
+
+typedef struct lc_graph lc_graph;
+typedef struct lc_optimizer lc_optimizer;
+
+typedef struct lc_graph_options {
+    int threads;        /* 0: OMP_NUM_THREADS or the number of cores */
+    bool deterministic; /* results do not depend on `threads` */
+    uint64_t seed;      /* of random operators */
+    int max_plans;      /* bound of the plan cache; 0: 64 */
+    int64_t max_bytes;  /* bound of planned memory; 0: what the machine has */
+} lc_graph_options;
+
+/* What the graph has done so far. */
+typedef struct lc_graph_stats {
+    int64_t plans;          /* plans alive */
+    int64_t hits, misses;   /* replays, and plans made */
+    int64_t evictions;      /* plans dropped because the cache was full */
+    int64_t planned_bytes;  /* arena of the largest plan */
+    int64_t lower_bound;    /* of that plan: max over time of live bytes */
+    int64_t scratch_bytes;  /* largest workspace */
+    int64_t nodes;          /* kernel calls in the last plan run */
+    int64_t recorded;       /* operations recorded in the last step */
+} lc_graph_stats;
+
+LC_BEGIN_DECLS
+
+LC_API lc_status lc_graph_new(const lc_graph_options *options, lc_graph **out) LC_MUST_USE;
+LC_API void lc_graph_free(lc_graph *g);
+LC_API void lc_graph_get_stats(const lc_graph *g, lc_graph_stats *out);
+LC_API int lc_graph_threads(const lc_graph *g);
+
+/* Starts recording on this thread. step and micro_batch key the random operators: with the same seed, step and
+ * micro_batch the same masks come out, whatever ran before. Step tensors of earlier steps expire. */
+LC_API lc_status lc_step_begin(lc_graph *g, uint64_t step, uint64_t micro_batch) LC_MUST_USE;
+/* Runs everything recorded since the last run. Host reads (lc_item, lc_tensor_read) do this by themselves. */
+LC_API lc_status lc_step_run(lc_graph *g) LC_MUST_USE;
+/* Ends recording (runs nothing). Step tensors stay readable until the next lc_step_begin if they were kept. */
+LC_API lc_status lc_step_end(lc_graph *g) LC_MUST_USE;
+/* LC_OK, or the first error of an operation recorded in this step, with its message. */
+LC_API lc_status lc_step_status(lc_graph *g) LC_MUST_USE;
+
+/* Marks a value as wanted after the step has run: it can then be read (lc_item, lc_tensor_read) at any time until the
+ * next lc_step_begin without splitting the plan. Returns t. */
+LC_API lc_tensor *lc_keep(lc_tensor *t);
+
+/* Gradients of `loss` (one element) are added to the gradient of every parameter that requires one. Recorded; runs
+ * with the step. */
+LC_API void lc_backward_at(lc_tensor *loss, lc_site site);
+#define lc_backward(loss) lc_backward_at(loss, LC_HERE)
+
+/* The next backward overwrites gradients instead of adding to them. Free. */
+LC_API void lc_zero_grad(lc_graph *g);
+
+/* Region in which no gradients are recorded. Calls nest. */
+LC_API void lc_no_grad_begin(void);
+LC_API void lc_no_grad_end(void);
+
+/* Region whose intermediate results are not kept for backward but computed again there. Regions do not nest. */
+LC_API void lc_checkpoint_begin(void);
+LC_API void lc_checkpoint_end(void);
+
+/* A value without history: no gradient flows through. */
+LC_API lc_tensor *lc_detach_at(lc_tensor *x, lc_site site);
+#define lc_detach(x) lc_detach_at(x, LC_HERE)
+
+/* target (persistent) = value, at this point of the step. The one side effect there is: batch-norm statistics, moving
+ * averages, manual updates. */
+LC_API void lc_assign_at(lc_tensor *target, lc_tensor *value, lc_site site);
+#define lc_assign(target, value) lc_assign_at(target, value, LC_HERE)
+
+/* The accumulated gradient of a parameter, scaled as the optimizer would see it (divided by the accumulation window);
+ * NULL if it has none. A step tensor with the parameter's type. */
+LC_API lc_tensor *lc_gradient(lc_tensor *parameter);
+
+/* The graph this thread is recording into, or NULL. */
+LC_API lc_graph *lc_current_graph(void);
+
+LC_END_DECLS
+
+#endif

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Loggers: where metrics go. The trainer calls them on rank 0, on the training thread; a logger copies what it is
+ * given and returns at once (its own thread writes). A logger that fails warns once and never ends the training.
+ *
+ * To add one: a file in src/loggers/ with an lc_logger_ops, and a line in registry.c. */
+#ifndef LIGHTC_LOGGER_H
+#define LIGHTC_LOGGER_H
+
+#include <lightc/status.h>
+
+typedef struct lc_logger lc_logger;
+
+/* One named value. */
+typedef struct lc_metric_value {
+    const char *name;
+    double value;
+} lc_metric_value;
+
+/* One row: what Lightning's logger.log_metrics gets. */
+typedef struct lc_log_row {
+    const lc_metric_value *values; /* sorted by name; borrowed */
+    int n;
+    int64_t step;
+    int64_t epoch; /* -1: the row has no epoch column */
+    int64_t time_ns; /* wall clock, since 1970 */
+} lc_log_row;
+
+/* A hyperparameter or option, as text. */
+typedef struct lc_named_text {
+    const char *name, *value;
+} lc_named_text;
+
+typedef struct lc_run_info {
+    const char *root_dir;  /* default_root_dir */
+    const char *name;      /* "lightning_logs" */
+    const char *run_dir;   /* root_dir/name/version_N: exists already */
+    int version;
+    const lc_named_text *options; /* resolved trainer options */
+    int n_options;
+    const lc_named_text *hyperparameters;
+    int n_hyperparameters;
+    bool resumed;
+    int64_t resumed_step; /* rows after this step are superseded */
+    const char *run_id;   /* unique text of this run (kept on resume) */
+} lc_run_info;
+
+typedef struct lc_logger_ops {
+    size_t size; /* LC_LOGGER_OPS_INIT */
+    const char *name;
+    /* REQUIRED, in call order */
+    lc_status (*start)(void *self, const lc_run_info *run);
+    lc_status (*log_row)(void *self, const lc_log_row *row);
+    /* OPTIONAL (no-op) */
+    lc_status (*log_checkpoint)(void *self, const char *path, int64_t step, double score, bool has_score);
+    lc_status (*log_event)(void *self, const char *level, const char *text); /* "info", "warning", "error" */
+    lc_status (*flush)(void *self);
+    /* "success", "failed", "interrupted". After it no call but free. Waits until everything is written. */
+    lc_status (*finish)(void *self, const char *status);
+    void (*free)(void *self);
+} lc_logger_ops;
+
+#define LC_LOGGER_OPS_INIT .size = sizeof(lc_logger_ops)
+
+struct lc_logger {
+    const lc_logger_ops *ops;
+    void *self;
+};
+
+LC_BEGIN_DECLS
+/* metrics.csv in the run's directory: sorted header, one row a call, as Lightning's CSVLogger; pandas reads it at any
+ * moment. */
+LC_API lc_status lc_csv_logger_new(lc_logger *out) LC_MUST_USE;
+/* The run database <root_dir>/lightc.db (docs/run-database.md). */
+LC_API lc_status lc_sqlite_logger_new(lc_logger *out) LC_MUST_USE;
+LC_END_DECLS
+
+#endif

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Operators: what one is, and how to add one, inside the library or in a program of your own.
+ *
+ * An operator is one constant `lc_op`: its name, a function that infers the types of its results, a gradient rule
+ * written in terms of other operators, and a portable kernel. Built-in operators additionally have fast kernels in
+ * the backends. There is no registry: a program declares `static const lc_op my_op = {...}` and calls
+ * lc_op_call(&my_op, ...). Operators are pure: results depend on inputs and attributes alone (random ones on their
+ * Philox key); nothing is modified in place. The exception are operators flagged LC_OP_MUTATES (assign, optimizer
+ * updates), which write persistent inputs.
+ *
+ * Attributes are two arrays. `ints` (sizes, axes, flags) are part of what a plan is keyed by. `floats` (a scale, a
+ * clamp bound) are not: they may differ from step to step without planning anew. A gradient rule must therefore never
+ * compute with the *value* of a float; it passes the pointer on (call->floats, or into it) to another operator, and
+ * the recorder keeps the two linked. */
+#ifndef LIGHTC_OP_H
+#define LIGHTC_OP_H
+
+#include <lightc/tensor.h>
+
+#define LC_MAX_OUTPUTS 8
+
+typedef struct lc_op lc_op;
+
+/* ---- type inference ---- */
+typedef struct lc_infer {
+    const lc_op *op;
+    int n_in;
+    const lc_type *const *in; /* NULL entry: an optional input that was not given */
+    int n_int;
+    const int64_t *ints;
+    int n_float;
+    const double *floats;
+    int n_out;    /* preset from the operator; lower it if fewer results are produced */
+    lc_type *out; /* to fill */
+} lc_infer;
+
+/* Fills call->out. On error returns lc_fail(LC_ERR_SHAPE or LC_ERR_DTYPE, "weight expects 3 input channels, x has 1"):
+ * the operator's name, all operand shapes and the caller's file and line are added by the recorder. */
+typedef lc_status lc_infer_fn(lc_infer *call);
+
+/* ---- gradient ---- */
+typedef struct lc_grad {
+    const lc_op *op;
+    int n_in, n_out;
+    lc_tensor *const *in;   /* NULL entries for absent optional inputs */
+    lc_tensor *const *out;  /* the results */
+    lc_tensor *const *dout; /* gradient of each result; NULL if none reached it. At least one is not NULL */
+    const bool *need;       /* which inputs want a gradient */
+    lc_tensor **din;        /* to fill for every i with need[i]: the gradient, or NULL for zero */
+    int n_int;
+    const int64_t *ints;
+    int n_float;
+    const double *floats; /* pass the pointer on, never the value */
+} lc_grad;
+
+/* Records the operators that compute the gradient of each input with need[i]. Runs when a step is planned, not every
+ * step. Gradients have the type of their input. */
+typedef lc_status lc_grad_fn(lc_grad *g);
+
+/* ---- kernels ---- */
+/* One operand of a kernel. Strides are in elements; a broadcast dimension has stride 0. */
+typedef struct lc_view {
+    void *data;
+    lc_dtype dtype;
+    int ndim;
+    int64_t shape[LC_MAX_DIMS];
+    int64_t stride[LC_MAX_DIMS];
+} lc_view;
+
+/* Key of random operators: Philox key is (seed, site), counter (step, micro_batch, logical element index). */
+typedef struct lc_rng_key {
+    uint64_t seed;
+    uint64_t step;
+    uint64_t micro_batch;
+} lc_rng_key;
+
+typedef struct lc_kernel lc_kernel;
+
+/* One prepared call of a kernel inside a plan. Everything but data pointers, floats and rng is fixed at prepare. */
+typedef struct lc_call {
+    const lc_op *op;
+    const lc_kernel *kernel;
+    int n_in, n_out, n_int, n_float;
+    lc_view *in; /* an absent optional input has data == NULL and ndim == -1 */
+    lc_view *out;
+    const int64_t *ints;
+    const double *floats;  /* read in run(), not in prepare(): values may change from run to run */
+    const lc_rng_key *rng; /* of the current step */
+    int threads;           /* how many this call may use; fixed at prepare */
+    bool deterministic;    /* results must not depend on `threads` */
+    bool accumulate;       /* add to out[0] instead of overwriting it; only set if kernel->flags has LC_KERNEL_ACCUMULATES */
+    size_t scratch_bytes;  /* prepare() asks; 64-byte aligned */
+    void *scratch;         /* given in run(); contents are lost between runs */
+    void *state;           /* prepare() may make one (primitives, tables); release() frees it */
+} lc_call;
+
+/* What memory layout a kernel can take. The planner inserts copies where a value lies differently. */
+typedef enum lc_kernel_layout {
+    /* Any strides for inputs and outputs. */
+    LC_WANT_STRIDED = 0,
+    /* All operands dense row-major. */
+    LC_WANT_ROW_MAJOR,
+    /* Operands with ndim >= 3 are dense channels-last, the others dense row-major. */
+    LC_WANT_CHANNELS_LAST,
+    /* Elementwise: every operand that has the output's shape is dense in one common order (row-major or
+     * channels-last, whichever the inputs have); smaller, broadcast operands come with strides (0 where broadcast),
+     * already expanded to the output's ndim and shape. */
+    LC_WANT_ELEMENTWISE,
+    /* Inputs: any strides as long as the last or the last-but-one dimension has stride 1 (matrix operands, also
+     * transposed); outputs dense row-major. */
+    LC_WANT_MATRIX,
+    /* Inputs: last dimension has stride 1, others arbitrary (attention heads inside a packed row). Outputs likewise. */
+    LC_WANT_LAST_DENSE,
+} lc_kernel_layout;
+
+enum {
+    LC_KERNEL_ACCUMULATES = 1, /* run() honours call->accumulate */
+    LC_KERNEL_INPLACE_0 = 2,   /* out[0] may share memory with in[0] if types are equal and in[0] dies here */
+    LC_KERNEL_INPLACE_ANY = 4, /* out[0] may share memory with any input of equal type that dies here */
+    LC_KERNEL_SERIAL = 8,      /* never gains from threads */
+};
+
+struct lc_kernel {
+    const char *name; /* shown in plan dumps: "onednn_conv2d", "reference" */
+    lc_kernel_layout layout;
+    unsigned flags;
+    /* OPTIONAL (always): whether this kernel can do this call. Operands have types, strides and ints; no data. */
+    bool (*supports)(const lc_call *call);
+    /* OPTIONAL: set scratch_bytes, create state. Runs once, when the plan is made. */
+    lc_status (*prepare)(lc_call *call);
+    /* REQUIRED. Must not allocate and cannot fail. */
+    void (*run)(const lc_call *call);
+    /* OPTIONAL: free state. */
+    void (*release)(lc_call *call);
+};
+
+/* ---- the operator ---- */
+enum {
+    LC_OP_ELEMENTWISE = 1,  /* out[i] depends on element i of the (broadcast) inputs only */
+    LC_OP_VIEW = 2,         /* result is another view of in[0]'s storage; `view` computes its strides, no kernel */
+    LC_OP_NO_GRAD = 4,      /* not differentiable: gradient stops here (argmax, comparisons) */
+    LC_OP_RANDOM = 8,       /* uses call->rng; its first two ints are set by the recorder: site hash, occurrence */
+    LC_OP_MUTATES = 16,     /* writes persistent inputs given by mutated_inputs; never dropped as dead */
+    LC_OP_SIDE_EFFECT = 32, /* never dropped as dead */
+};
+
+struct lc_op {
+    const char *name; /* as PyTorch's where there is one */
+    unsigned flags;
+    int n_out; /* results; at most LC_MAX_OUTPUTS */
+    lc_infer_fn *infer;
+    /* NULL with LC_OP_NO_GRAD, or if no input can want a gradient. */
+    lc_grad_fn *grad;
+    /* LC_OP_VIEW: fill out->stride and *offset (elements) from `in`; return false if not expressible as a view of
+     * these strides (the planner then makes in[0] dense row-major and asks again). out has dtype and shape. */
+    bool (*view)(const lc_infer *call, const lc_view *in, lc_view *out, int64_t *offset);
+    /* LC_OP_MUTATES: bit i set = in[i] is written. */
+    uint32_t mutated_inputs;
+    /* The portable reference kernel; for every dtype and any strides the operator allows. Backends' fast kernels are
+     * looked up first. NULL only for views. */
+    const lc_kernel *kernel;
+};
+
+LC_BEGIN_DECLS
+
+/* Records a call and returns its first result (an error tensor on failure; errors are sticky and reported once by the
+ * step). `in` entries may be NULL where the operator has optional inputs. Arrays are copied. */
+LC_API lc_tensor *lc_op_call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints,
+                             int n_float, const double *floats, lc_site site);
+/* The same for operators with several results; `out` has op->n_out entries, NULL where infer lowered n_out. */
+LC_API void lc_op_call_n(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints, int n_float,
+                         const double *floats, lc_tensor **out, lc_site site);
+
+LC_END_DECLS
+
+#endif

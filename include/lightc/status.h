@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Status codes and the message that goes with them.
+ *
+ * Every fallible function returns an lc_status. LC_OK is 0; LC_STOP and LC_SKIP are positive requests that hooks
+ * may return; errors are negative. An error carries a complete sentence, kept per thread until the next error of
+ * that thread, which says what was wrong and, where known, what to do. The library never exits, aborts or prints. */
+#ifndef LIGHTC_STATUS_H
+#define LIGHTC_STATUS_H
+
+#include <lightc/base.h>
+
+/* X(identifier, value, short text) */
+#define LC_STATUS_LIST(X)                                                                                            \
+    X(LC_OK, 0, "ok")                                                                                                \
+    X(LC_STOP, 1, "stop after this step")                                                                            \
+    X(LC_SKIP, 2, "skip")                                                                                            \
+    X(LC_ERR_ARGUMENT, -1, "invalid argument")                                                                       \
+    X(LC_ERR_CONFIG, -2, "invalid configuration")                                                                    \
+    X(LC_ERR_SHAPE, -3, "shapes do not fit")                                                                         \
+    X(LC_ERR_DTYPE, -4, "data types do not fit")                                                                     \
+    X(LC_ERR_DEVICE, -5, "devices do not fit")                                                                       \
+    X(LC_ERR_MEMORY, -6, "out of memory")                                                                            \
+    X(LC_ERR_IO, -7, "input or output failed")                                                                       \
+    X(LC_ERR_FORMAT, -8, "malformed data")                                                                           \
+    X(LC_ERR_NOT_FOUND, -9, "not found")                                                                             \
+    X(LC_ERR_STATE, -10, "not possible in this state")                                                               \
+    X(LC_ERR_UNSUPPORTED, -11, "not supported")                                                                      \
+    X(LC_ERR_USER, -12, "reported by user code")                                                                     \
+    X(LC_ERR_INTERRUPTED, -13, "interrupted")                                                                        \
+    X(LC_ERR_PEER, -14, "another rank was lost")                                                                     \
+    X(LC_ERR_NUMERIC, -15, "not a finite number")                                                                    \
+    X(LC_ERR_INTERNAL, -16, "defect in lightc")
+
+typedef enum lc_status {
+#define LC_STATUS_ENUM(id, value, text) id = value,
+    LC_STATUS_LIST(LC_STATUS_ENUM)
+#undef LC_STATUS_ENUM
+} lc_status;
+
+LC_BEGIN_DECLS
+
+/* The short text of a code. Static. */
+LC_API const char *lc_status_text(lc_status status);
+
+/* The message of this thread's last error; "" if there was none. Borrowed until this thread's next error. */
+LC_API const char *lc_error_message(void);
+
+/* Sets this thread's error message and returns `status`, so that `return lc_fail(LC_ERR_USER, "...")` is the idiom.
+ * The message is a sentence without a final newline. */
+LC_API lc_status lc_fail(lc_status status, const char *format, ...) LC_PRINTF(2, 3);
+
+/* Puts "text: " in front of the current message; returns `status`. Used to add what was being done. */
+LC_API lc_status lc_fail_context(lc_status status, const char *format, ...) LC_PRINTF(2, 3);
+
+LC_END_DECLS
+
+/* Return from the enclosing function if `expr` is an error. */
+#define LC_TRY(expr)                                                                                                 \
+    do {                                                                                                             \
+        lc_status lc_try_status_ = (expr);                                                                           \
+        if (lc_try_status_ < 0) return lc_try_status_;                                                               \
+    } while (0)
+
+/* In functions that hold resources: keep the error in `status` and go to the one clean-up label. */
+#define LC_TRY_GOTO(status, label, expr)                                                                             \
+    do {                                                                                                             \
+        (status) = (expr);                                                                                           \
+        if ((status) < 0) goto label;                                                                                \
+    } while (0)
+
+/* In main(): print the message to stderr and return 1. Needs <stdio.h>. */
+#define LC_MAIN_TRY(expr)                                                                                            \
+    do {                                                                                                             \
+        lc_status lc_try_status_ = (expr);                                                                           \
+        if (lc_try_status_ == LC_STOP) return 0;                                                                     \
+        if (lc_try_status_ < 0) {                                                                                    \
+            fprintf(stderr, "error: %s\n", lc_error_message());                                                      \
+            return 1;                                                                                                \
+        }                                                                                                            \
+    } while (0)
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A device as the planner and the executor see it. Nothing above this header knows oneDNN, OpenMP or CPU.
+ *
+ * To add a backend: implement lc_backend_ops in src/backends/NAME/, and add it to registry.c. */
+#ifndef LC_BACKENDS_BACKEND_H
+#define LC_BACKENDS_BACKEND_H
+
+#include <lightc/op.h>
+
+typedef struct lc_backend_ops {
+    const char *name; /* "cpu" */
+
+    /* ---- memory. Addresses never move once given. ---- */
+    /* A growable arena: reserves address space only; `commit` makes the first `bytes` usable. */
+    lc_status (*arena_reserve)(void **base, size_t *reserved);
+    lc_status (*arena_commit)(void *base, size_t reserved, size_t bytes);
+    void (*arena_release)(void *base, size_t reserved);
+    /* Zero-filled, 256-byte aligned storage. */
+    lc_status (*alloc)(size_t bytes, void **out);
+    void (*free)(void *data, size_t bytes);
+    /* Bytes that could still be had. */
+    size_t (*available)(void);
+
+    /* ---- kernels ---- */
+    /* The best kernel for the call, or NULL if only call->op->kernel will do. `reference_only` asks for NULL always
+     * where op->kernel can serve (LIGHTC_KERNELS=reference). */
+    const lc_kernel *(*find_kernel)(const lc_call *call);
+    int (*max_threads)(void);
+} lc_backend_ops;
+
+extern const lc_backend_ops lc__cpu_backend;
+
+/* The backend of that name, or NULL with an error that lists what there is. */
+const lc_backend_ops *lc__backend_find(const char *name);
+
+/* ---- the fused elementwise node: the planner's only operator of its own ----
+ *
+ * A chain of elementwise operators over one iteration space is run tile by tile (DESIGN 2). The program is a list of
+ * micro-operators on registers; register r < n_in is input r; each instruction writes the next register; outputs name
+ * registers. It is passed to the kernel through call->ints, so that it is part of the plan like any attribute:
+ *   ints[0] = number of instructions
+ *   then per instruction: index of the elementwise operator in lc__elementwise_table, number of inputs, up to three
+ *   input registers (-1 = none), index of its first float in call->floats (-1 = none)   => 6 int64 each
+ *   then one register number per output.
+ * Inputs and outputs follow LC_WANT_ELEMENTWISE. */
+#define LC_FUSED_INSTRUCTION_INTS 6
+#define LC_FUSED_MAX_INSTRUCTIONS 24
+#define LC_FUSED_MAX_INPUTS 12
+#define LC_FUSED_MAX_OUTPUTS 8
+
+extern const lc_op lc__op_fused;
+
+/* The elementwise operators, in a fixed order; src/tensor/ops/elementwise.c defines them. */
+extern const lc_op *const lc__elementwise_table[];
+extern const int lc__elementwise_count;
+/* Index in the table, or -1. */
+int lc__elementwise_index(const lc_op *op);
+
+#endif
