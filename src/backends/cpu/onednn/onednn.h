@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Fast kernels for matmul, linear, conv, conv_input_grad and conv_weight_grad: what the CPU backend sees of oneDNN.
+ *
+ * Works with oneDNN 2.6 and 3.x; in a build without it stub.c stands in and finds nothing. To add a kernel: write it in
+ * a file of its own here and add it, in order of preference, to lc__onednn_candidates in onednn.c. */
+#ifndef LC_BACKENDS_CPU_ONEDNN_H
+#define LC_BACKENDS_CPU_ONEDNN_H
+
+#include <lightc/op.h>
+
+/* The most kernels that one call can have. */
+#define LC_ONEDNN_MAX_CANDIDATES 4
+
+/* The best kernel for the call, or NULL. */
+const lc_kernel *lc__onednn_find(const lc_call *call);
+
+/* Every kernel that can do the call, best first, for a planner that times them; at most `max`. Returns how many. */
+int lc__onednn_candidates(const lc_call *call, const lc_kernel **out, int max);
+
+/* Of a prepared call whose kernel is one of these: the implementation that the library chose ("brg:avx512_core"), for
+ * plan dumps; "" for every other call. Borrowed until the call is released. */
+const char *lc__onednn_impl(const lc_call *call);
+
+#endif
