@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Checkpoints on disk (docs/checkpoints.md has the format byte by byte).
+ *
+ * A checkpoint is a directory, "epoch=4-step=10.ckpt": model.safetensors, optimizer.safetensors, tensors.safetensors
+ * (what else is tensors: accumulated gradients, metric sums; only if there are any), state.json and manifest.json,
+ * which holds the size and the CRC-32C of every other file. It is written beside its place, made durable, read back and
+ * only then renamed, so that a name that exists is a whole checkpoint whatever happens to the process or the machine.
+ *
+ * One thread at a time uses a writer. Readers may be anywhere. */
+#ifndef LIGHTC_CHECKPOINT_H
+#define LIGHTC_CHECKPOINT_H
+
+#include <lightc/safetensors.h>
+#include <lightc/state.h>
+
+typedef enum lc_ckpt_part {
+    LC_CKPT_MODEL = 0,     /* model.safetensors: parameters and buffers under their PyTorch names */
+    LC_CKPT_OPTIMIZER = 1, /* optimizer.safetensors */
+    LC_CKPT_TENSORS = 2,   /* tensors.safetensors: other state that is tensors */
+    LC_CKPT_PARTS = 3,
+} lc_ckpt_part;
+
+/* ---- writing ---- */
+typedef struct lc_ckpt_writer lc_ckpt_writer;
+
+LC_BEGIN_DECLS
+
+/* A writer with one background thread (started at the first asynchronous commit). It keeps the memory of its
+ * snapshot from one checkpoint to the next. */
+LC_API lc_status lc_ckpt_writer_new(lc_ckpt_writer **out) LC_MUST_USE;
+/* Waits for a checkpoint in flight; its error, if any, is lost: call lc_ckpt_wait before. NULL is fine. */
+LC_API void lc_ckpt_writer_free(lc_ckpt_writer *w);
+
+/* Starts a checkpoint at `path` (its parent directories are made). Waits for the one in flight and returns its error,
+ * if it had one; then nothing was begun and calling again begins. */
+LC_API lc_status lc_ckpt_begin(lc_ckpt_writer *w, const char *path) LC_MUST_USE;
+/* Adds a tensor. The name is copied; the value is only looked at by lc_ckpt_commit. */
+LC_API lc_status lc_ckpt_add_tensor(lc_ckpt_writer *w, lc_ckpt_part part, const char *name, lc_tensor *t) LC_MUST_USE;
+/* The same from row-major memory, which must stay as it is until lc_ckpt_commit returns. */
+LC_API lc_status lc_ckpt_add_data(lc_ckpt_writer *w, lc_ckpt_part part, const char *name, const lc_type *type,
+                                  const void *data) LC_MUST_USE;
+/* The root of state.json; fill it before lc_ckpt_commit. Borrowed. */
+LC_API lc_state *lc_ckpt_state(lc_ckpt_writer *w);
+/* Takes the snapshot. With `wait` it returns when the checkpoint is durable, read back and under its name; otherwise a
+ * thread does that and the result comes from the next lc_ckpt_wait or lc_ckpt_begin. A path that exists is replaced
+ * (the old one is removed after the new one has its name). */
+LC_API lc_status lc_ckpt_commit(lc_ckpt_writer *w, bool wait) LC_MUST_USE;
+/* Waits for the checkpoint in flight and returns its result (once); LC_OK if there is none. */
+LC_API lc_status lc_ckpt_wait(lc_ckpt_writer *w) LC_MUST_USE;
+/* True if a checkpoint is in flight. */
+LC_API bool lc_ckpt_busy(lc_ckpt_writer *w);
+/* Gives up the checkpoint that was begun and not committed. */
+LC_API void lc_ckpt_abort(lc_ckpt_writer *w);
+
+/* ---- reading ---- */
+typedef struct lc_checkpoint lc_checkpoint;
+
+/* Opens a checkpoint and verifies every byte of it. An error names the file and what is wrong with it, and the newest
+ * good checkpoint in the same directory, if there is one. */
+LC_API lc_status lc_checkpoint_open(const char *path, lc_checkpoint **out) LC_MUST_USE;
+LC_API void lc_checkpoint_close(lc_checkpoint *c);             /* NULL is fine */
+LC_API const char *lc_checkpoint_path(const lc_checkpoint *c); /* without symbolic links */
+LC_API const lc_state *lc_checkpoint_state(const lc_checkpoint *c);
+/* The file of a part, or NULL if the checkpoint has none. Borrowed. */
+LC_API lc_safetensors *lc_checkpoint_part(lc_checkpoint *c, lc_ckpt_part part);
+
+/* LC_OK if every byte is what was written. */
+LC_API lc_status lc_checkpoint_verify(const char *path) LC_MUST_USE;
+/* The newest checkpoint in `dir` that verifies (by the time it was saved, symbolic links not followed).
+ * LC_ERR_NOT_FOUND if there is none. */
+LC_API lc_status lc_checkpoint_find_last_good(const char *dir, char *path, size_t size) LC_MUST_USE;
+
+/* ---- keeping house ---- */
+/* Makes `link` ("DIR/last.ckpt") a symbolic link to the checkpoint `path` in the same directory, replacing a link of
+ * that name at one stroke. */
+LC_API lc_status lc_checkpoint_link(const char *link, const char *path) LC_MUST_USE;
+/* Removes a checkpoint: it loses its name first, so that it is never seen in part. Symbolic links to it stay.
+ * Refuses what is not a checkpoint. */
+LC_API lc_status lc_checkpoint_remove(const char *path) LC_MUST_USE;
+/* Removes what dead processes left behind in `dir` (half-written and half-removed checkpoints). */
+LC_API lc_status lc_checkpoint_clean(const char *dir) LC_MUST_USE;
+
+LC_END_DECLS
+#endif
