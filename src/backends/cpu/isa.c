@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which instruction set's kernels are used. */
+#include "backends/cpu/isa.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool machine_has_base(void)
+{
+    return true;
+}
+
+#ifdef LC_ISA_X86
+static bool machine_has_avx2(void)
+{
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+static bool machine_has_avx512(void)
+{
+    return machine_has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+#endif
+
+/* Best last. */
+static const struct {
+    const lc__isa *isa;
+    bool (*machine_has)(void);
+} sets[] = {
+    {&lc__isa_base, machine_has_base},
+#ifdef LC_ISA_X86
+    {&lc__isa_avx2, machine_has_avx2},
+    {&lc__isa_avx512, machine_has_avx512},
+#endif
+};
+
+#define SET_COUNT ((int)(sizeof sets / sizeof sets[0]))
+
+const lc__isa *lc__isa_find(const char *name)
+{
+    for (int i = 0; i < SET_COUNT; i++) {
+        if (!strcmp(name, sets[i].isa->name) && sets[i].machine_has()) return sets[i].isa;
+    }
+    return NULL;
+}
+
+const lc__isa *lc__isa_best(void)
+{
+    const char *wanted = getenv("LIGHTC_ISA");
+    const lc__isa *isa = wanted ? lc__isa_find(wanted) : NULL;
+    for (int i = SET_COUNT - 1; !isa; i--) {
+        if (sets[i].machine_has()) isa = sets[i].isa;
+    }
+    return isa;
+}
+
+const lc_kernel *lc__isa_kernel(const lc__isa *isa, const lc_call *call)
+{
+    for (const lc__kernel_entry *const *list = isa->lists; *list; list++) {
+        for (const lc__kernel_entry *e = *list; e->op; e++) {
+            if (e->op == call->op && (!e->kernel->supports || e->kernel->supports(call))) return e->kernel;
+        }
+    }
+    return NULL;
+}

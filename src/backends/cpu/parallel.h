@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Loops over threads.
+ *
+ * Work is cut into blocks of a size that the caller chooses from the problem alone, never from the number of threads.
+ * A block's result depends on its range alone; a reduction keeps one partial per block and adds the partials in their
+ * order afterwards. Results are therefore the same, bit for bit, for any number of threads. */
+#ifndef LC_BACKENDS_CPU_PARALLEL_H
+#define LC_BACKENDS_CPU_PARALLEL_H
+
+#include <stdint.h>
+
+/* Does elements [begin, end) of the loop. `thread` is in [0, threads): for scratch that is each thread's own. */
+typedef void lc__block_fn(const void *context, int64_t begin, int64_t end, int thread);
+
+/* Calls fn for [0, block), [block, 2 block), ... up to n. Blocks are spread over at most `threads` threads in
+ * contiguous runs, so that the same thread meets the same part of a tensor in one kernel after another. */
+void lc__parallel_for(int threads, int64_t n, int64_t block, lc__block_fn *fn, const void *context);
+
+/* Threads that a kernel may ever be given: 1 in a build without OpenMP. */
+int lc__parallel_max(void);
+
+/* A block size for n elements that cost `bytes` each: whole multiples of `unit`, around 64 KiB of memory traffic. */
+static inline int64_t lc__block_size(int64_t bytes, int64_t unit)
+{
+    int64_t block = bytes > 0 ? 65536 / bytes : 65536;
+    block -= block % unit;
+    return block < unit ? unit : block;
+}
+
+#endif

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The CPU backend: memory, loops over threads, the choice of the instruction set. */
+#include "test.h"
+
+#include "backends/backend.h"
+#include "backends/cpu/isa.h"
+#include "backends/cpu/parallel.h"
+
+TEST(find)
+{
+    CHECK(lc__backend_find("cpu") == &lc__cpu_backend);
+    CHECK(lc__backend_find("abacus") == NULL);
+    CHECK_CONTAINS(lc_error_message(), "abacus");
+    CHECK_CONTAINS(lc_error_message(), "cpu");
+    CHECK(lc__backend_find(NULL) == NULL);
+}
+
+TEST(arena_grows_in_place)
+{
+    const lc_backend_ops *b = &lc__cpu_backend;
+    void *base = NULL;
+    size_t reserved = 0;
+    CHECK_OK(b->arena_reserve(&base, &reserved));
+    CHECK(reserved >= (size_t)64 << 20);
+    CHECK((uintptr_t)base % 256 == 0);
+    CHECK_OK(b->arena_commit(base, reserved, 0));
+    CHECK_OK(b->arena_commit(base, reserved, 1000));
+    unsigned char *p = base;
+    for (int i = 0; i < 1000; i++) CHECK_EQ(p[i], 0);
+    memset(p, 7, 1000);
+    CHECK_OK(b->arena_commit(base, reserved, (size_t)5 << 20));
+    CHECK_EQ(p[999], 7);
+    CHECK_EQ(p[((size_t)5 << 20) - 1], 0);
+    p[((size_t)5 << 20) - 1] = 1;
+    CHECK_OK(b->arena_commit(base, reserved, 1000));
+    CHECK_EQ(p[999], 7);
+    CHECK_STATUS(b->arena_commit(base, reserved, reserved + 1), LC_ERR_MEMORY);
+    b->arena_release(base, reserved);
+}
+
+TEST(alloc_is_zero_and_aligned)
+{
+    const lc_backend_ops *b = &lc__cpu_backend;
+    const size_t sizes[] = {0, 1, 255, 257, 4096, (1 << 20) - 1, 1 << 20, (5 << 20) + 3};
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < (int)(sizeof sizes / sizeof sizes[0]); i++) {
+            void *data = NULL;
+            CHECK_OK(b->alloc(sizes[i], &data));
+            CHECK(data && (uintptr_t)data % 256 == 0);
+            const unsigned char *p = data;
+            for (size_t k = 0; k < sizes[i]; k++) CHECK(p[k] == 0);
+            if (sizes[i]) memset(data, 255, sizes[i]);
+            b->free(data, sizes[i]);
+        }
+    }
+    b->free(NULL, 5);
+    void *data = &data;
+    CHECK_STATUS(b->alloc(SIZE_MAX - 5, &data), LC_ERR_MEMORY);
+    CHECK(data == NULL);
+    CHECK(b->available() > (size_t)1 << 20);
+}
+
+typedef struct fill {
+    int *hits;
+    int64_t n, block;
+    int *bad;
+} fill;
+
+static void fill_block(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const fill *f = context;
+    if (begin % f->block || end - begin > f->block || (end != f->n && end - begin != f->block) || thread < 0 ||
+        thread > 7)
+        __atomic_fetch_add(f->bad, 1, __ATOMIC_RELAXED);
+    for (int64_t i = begin; i < end; i++) f->hits[i]++;
+}
+
+TEST(parallel_for_covers_each_element_once)
+{
+    static int hits[10007];
+    int bad = 0;
+    const int64_t counts[] = {0, 1, 99, 100, 101, 10007};
+    const int64_t blocks[] = {1, 7, 100, 20000};
+    for (int threads = 1; threads <= 8; threads *= 2) {
+        for (int c = 0; c < 6; c++) {
+            for (int k = 0; k < 4; k++) {
+                memset(hits, 0, sizeof hits);
+                fill f = {hits, counts[c], blocks[k], &bad};
+                lc__parallel_for(threads, counts[c], blocks[k], fill_block, &f);
+                for (int i = 0; i < 10007; i++) CHECK_EQ(hits[i], i < counts[c]);
+            }
+        }
+    }
+    CHECK_EQ(bad, 0);
+}
+
+TEST(max_threads_follows_the_environment)
+{
+    CHECK(lc__cpu_backend.max_threads() >= 1);
+    setenv("OMP_NUM_THREADS", "3,2", 1);
+    int n = lc__cpu_backend.max_threads();
+    unsetenv("OMP_NUM_THREADS");
+    CHECK(n == 3 || n == 1); /* 1 in a build without OpenMP */
+}
+
+TEST(isa_choice)
+{
+    CHECK(lc__isa_find("base") == &lc__isa_base);
+    CHECK_STR(lc__isa_base.name, "base");
+    CHECK(lc__isa_find("abacus") == NULL);
+    CHECK(lc__isa_best() != NULL);
+    setenv("LIGHTC_ISA", "base", 1);
+    CHECK(lc__isa_best() == &lc__isa_base);
+    setenv("LIGHTC_ISA", "abacus", 1);
+    CHECK(lc__isa_best() != NULL);
+    unsetenv("LIGHTC_ISA");
+}
+
+TEST_MAIN
