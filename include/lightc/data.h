@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Data: datasets, transforms, samplers and the loader that makes batches of them.
+ *
+ * A dataset knows how many samples it has, what a sample consists of (a list of named fields, each with a dtype and a
+ * shape), and writes sample i, in its final dtype and layout, straight into the slot of a batch. The loader decides
+ * the order (a sampler), gathers batches (on the calling thread, or on worker threads ahead of time) into buffers it
+ * uses again, and hands them out as lc_batch.
+ *
+ * Two rules make runs repeatable:
+ * - the order of an epoch depends on (seed, epoch) alone, never on the number of workers;
+ * - what is random in a sample (crops, flips) depends on the sample's key alone, which is a function of (seed, epoch,
+ *   index). Nothing here has hidden random state, so a position in the data is two numbers: epoch and batch.
+ *
+ * Ownership: datasets are reference counted; a dataset made of others (subset, concat, ...) holds references of its
+ * own, so the maker may unref its handles at once. */
+#ifndef LIGHTC_DATA_H
+#define LIGHTC_DATA_H
+
+#include <lightc/batch.h>
+#include <lightc/random.h>
+
+LC_BEGIN_DECLS
+
+/* ================================================= samples ==================================================== */
+
+/* One tensor of a sample. The batch's tensor has the batch dimension in front. */
+typedef struct lc_field {
+    const char *name;               /* "x"; borrowed from the dataset (static, or lives as long as it) */
+    lc_dtype dtype;                 /* 0: f32 */
+    lc_layout layout;               /* of the batch: LC_CHANNELS_LAST stores a C,H,W sample as H,W,C */
+    int ndim;                       /* 0: a number per sample; the batch's tensor is then [B] */
+    int64_t shape[LC_MAX_DIMS - 1]; /* logical: images C,H,W */
+} lc_field;
+
+typedef struct lc_sample_spec {
+    int n;
+    lc_field fields[LC_MAX_BATCH_TENSORS];
+} lc_sample_spec;
+
+/* Elements and bytes of one sample of a field. */
+LC_API int64_t lc_field_numel(const lc_field *f);
+LC_API size_t lc_field_bytes(const lc_field *f);
+
+/* ================================================= datasets =================================================== */
+
+typedef struct lc_dataset lc_dataset;
+
+/* What a dataset does. All functions but `free` may be called by several threads at once: `self` is read only there. */
+typedef struct lc_dataset_ops {
+    size_t size; /* LC_DATASET_OPS_INIT */
+    const char *name;
+    /* ---- REQUIRED ---- */
+    /* How many samples there are. Constant. */
+    int64_t (*length)(void *self);
+    /* The fields of a sample. Called once, when the dataset is made. */
+    lc_status (*describe)(void *self, lc_sample_spec *spec);
+    /* Writes sample `index` (0 <= index < length): field f to out[f], exactly lc_field_bytes of it, which need not be
+     * aligned beyond its dtype. `key` is the sample's own random key. `scratch` is scratch_size() bytes of this
+     * thread, 64-byte aligned, NULL if 0. Must not allocate in the long run. */
+    lc_status (*get)(void *self, int64_t index, uint64_t key, void *const *out, void *scratch);
+    /* ---- OPTIONAL ---- */
+    /* Writes `n` samples one behind the other: sample j of field f at out[f] + j * lc_field_bytes. Default: get, n
+     * times. This is also where a program collates in its own way. */
+    lc_status (*get_many)(void *self, int n, const int64_t *indices, const uint64_t *keys, void *const *out,
+                          void *scratch);
+    /* Bytes of scratch memory that get and get_many want. Default: 0. */
+    size_t (*scratch_size)(void *self);
+    /* A dataset with a changing state (rare): stored in checkpoints. *size is in: the room in `data` (0 with data
+     * NULL asks for the size), out: the bytes. Called only while no get runs. */
+    lc_status (*save)(void *self, void *data, size_t *size);
+    lc_status (*load)(void *self, const void *data, size_t size);
+    void (*free)(void *self);
+} lc_dataset_ops;
+
+#define LC_DATASET_OPS_INIT .size = sizeof(lc_dataset_ops)
+
+/* A dataset of the program's own. Takes `self` over, also when it fails (then `free` is called). */
+LC_API lc_status lc_dataset_new(const lc_dataset_ops *ops, void *self, lc_dataset **out) LC_MUST_USE;
+LC_API lc_dataset *lc_dataset_ref(lc_dataset *d); /* returns d */
+LC_API void lc_dataset_unref(lc_dataset *d);      /* NULL is fine */
+
+LC_API const char *lc_dataset_name(const lc_dataset *d);
+LC_API int64_t lc_dataset_length(const lc_dataset *d);
+LC_API const lc_sample_spec *lc_dataset_spec(const lc_dataset *d); /* borrowed */
+LC_API size_t lc_dataset_scratch_size(const lc_dataset *d);
+/* Sample `index`, for programs and wrappers: bounds checked, errors name the index. */
+LC_API lc_status lc_dataset_get(lc_dataset *d, int64_t index, uint64_t key, void *const *out,
+                                void *scratch) LC_MUST_USE;
+LC_API lc_status lc_dataset_get_many(lc_dataset *d, int n, const int64_t *indices, const uint64_t *keys,
+                                     void *const *out, void *scratch) LC_MUST_USE;
+/* A sample for people who want one sample and no thoughts about scratch memory: allocates what it needs. */
+LC_API lc_status lc_dataset_read(lc_dataset *d, int64_t index, uint64_t key, void *const *out) LC_MUST_USE;
+
+/* ---- arrays in memory ---- */
+
+/* One field over an array of samples in memory, one behind the other in the field's layout. u8, i32 and i64 arrays may
+ * be converted on the way into the batch (see `to`), so that images stay small in memory. */
+typedef struct lc_array {
+    lc_field field; /* name, dtype (as in memory), layout, shape */
+    const void *data;
+    lc_dtype to;  /* dtype in the batch; 0: as in memory. u8 -> f32, f64, i64, i32; i32 -> i64, f32; f32 <-> f64 */
+    double scale; /* float results are value * scale + shift; 0: 1. (x/255 - mean)/std is scale 1/(255 std), */
+    double shift; /* shift -mean/std */
+    void (*free)(void *data); /* NULL: the memory is borrowed and must outlive the dataset; else called at its end */
+} lc_array;
+
+/* `n` samples; takes arrays with a `free` over, also when it fails. */
+LC_API lc_status lc_array_dataset_new(int64_t n, int n_arrays, const lc_array *arrays, lc_dataset **out) LC_MUST_USE;
+
+/* ---- IDX files (MNIST and its relatives) ---- */
+
+/* A parsed IDX file: `shape` is the file's, numbers are in this machine's byte order; s8 and i16 become i32. */
+typedef struct lc_idx {
+    lc_dtype dtype;
+    int ndim;
+    int64_t shape[LC_MAX_DIMS];
+    void *data;
+    size_t bytes;
+    void *reserved;
+} lc_idx;
+
+/* Reads a plain or gzip-compressed IDX file (known by its first bytes, not its name). Strict: the sizes in the header
+ * must be exactly those of the data. */
+LC_API lc_status lc_idx_read(const char *path, lc_idx *out) LC_MUST_USE;
+/* The same from memory; `name` is for messages. */
+LC_API lc_status lc_idx_parse(const void *bytes, size_t size, const char *name, lc_idx *out) LC_MUST_USE;
+LC_API void lc_idx_release(lc_idx *idx);
+
+typedef struct lc_idx_options {
+    double mean, std; /* images as (x/255 - mean)/std in f32; std 0 = 1 */
+    bool raw;         /* images stay u8 (for transforms that want bytes) */
+} lc_idx_options;
+
+/* Images (u8, [N,H,W] or [N,C,H,W]; a missing channel dimension is added) as "x", labels (u8, [N]) as "y" in i64. */
+LC_API lc_status lc_idx_dataset_new(const char *images, const char *labels, const lc_idx_options *options,
+                                    lc_dataset **out) LC_MUST_USE;
+/* The four files of MNIST or Fashion-MNIST in `dir` (train-images-idx3-ubyte, with or without .gz, ...), read on
+ * several threads at once. `train` or `test` may be NULL. */
+LC_API lc_status lc_mnist_load(const char *dir, const lc_idx_options *options, lc_dataset **train,
+                               lc_dataset **test) LC_MUST_USE;
+
+/* ---- text ---- */
+
+/* A text and the vocabulary of its bytes: token i is the i-th smallest byte value that occurs in it. */
+typedef struct lc_text lc_text;
+
+LC_API lc_status lc_text_read(const char *path, lc_text **out) LC_MUST_USE;
+LC_API lc_status lc_text_new(const void *bytes, size_t size, lc_text **out) LC_MUST_USE; /* copies */
+LC_API void lc_text_free(lc_text *t);            /* datasets made of it stay valid */
+LC_API int lc_text_vocabulary(const lc_text *t); /* how many tokens there are */
+LC_API int64_t lc_text_length(const lc_text *t);
+LC_API int lc_text_encode(const lc_text *t, unsigned char c); /* -1: c doesn't occur */
+LC_API unsigned char lc_text_decode(const lc_text *t, int64_t token);
+
+/* Windows over the tokens [begin, end) (end 0: to the end): sample i is x = tokens[s .. s+T), y = tokens[s+1 .. s+T+1),
+ * both i64 [T], with s = begin + i * stride. stride 0: T (contiguous, each token predicted once). */
+LC_API lc_status lc_text_windows(lc_text *t, int64_t begin, int64_t end, int64_t window, int64_t stride,
+                                 lc_dataset **out) LC_MUST_USE;
+
+/* ---- made of other datasets ---- */
+
+/* The samples `indices` (copied) of `d`. */
+LC_API lc_status lc_dataset_subset(lc_dataset *d, const int64_t *indices, int64_t n, lc_dataset **out) LC_MUST_USE;
+/* Cuts `d` at random (by `seed` alone) into `n` parts of `sizes`, which must add up to its length. */
+LC_API lc_status lc_dataset_split(lc_dataset *d, uint64_t seed, int n, const int64_t *sizes,
+                                  lc_dataset **out) LC_MUST_USE;
+/* One behind the other; the fields must be the same. */
+LC_API lc_status lc_dataset_concat(lc_dataset *const *parts, int n, lc_dataset **out) LC_MUST_USE;
+
+/* ================================================ transforms ================================================== */
+
+/* A transform changes one field of a sample. It is a pure function of the sample and its key.
+ * To add one to lightc: a function in src/data/transforms.c and its constructor here. */
+typedef struct lc_transform_ops {
+    size_t size; /* LC_TRANSFORM_OPS_INIT */
+    const char *name;
+    /* ---- REQUIRED ---- */
+    /* What comes out for what goes in, or an error that says what the transform expects. */
+    lc_status (*describe)(void *self, const lc_field *in, lc_field *out);
+    /* `src` and `dst` never overlap. */
+    lc_status (*apply)(void *self, const lc_field *in, const void *src, const lc_field *out, void *dst, uint64_t key,
+                       void *scratch);
+    /* ---- OPTIONAL ---- */
+    size_t (*scratch_size)(void *self, const lc_field *in);
+    void (*free)(void *self);
+} lc_transform_ops;
+
+#define LC_TRANSFORM_OPS_INIT .size = sizeof(lc_transform_ops)
+
+typedef struct lc_transform {
+    const lc_transform_ops *ops;
+    void *self;
+} lc_transform;
+
+LC_API void lc_transform_release(lc_transform *t);
+
+/* Images are C,H,W in either layout (or H,W without channels, row-major); the layout stays. */
+/* u8 -> f32 in [0,1]. */
+LC_API lc_status lc_transform_to_tensor(lc_transform *out) LC_MUST_USE;
+/* (x - mean[c]) / std[c]; n is the number of channels, or 1 for all. f32. */
+LC_API lc_status lc_transform_normalize(int n, const double *mean, const double *std, lc_transform *out) LC_MUST_USE;
+/* Zero-pads by `padding` on all sides, then cuts a height x width piece at a random place. */
+LC_API lc_status lc_transform_random_crop(int64_t height, int64_t width, int64_t padding,
+                                          lc_transform *out) LC_MUST_USE;
+/* Mirrors left and right with probability p. */
+LC_API lc_status lc_transform_horizontal_flip(double p, lc_transform *out) LC_MUST_USE;
+/* Adds rows and columns of `value`. */
+LC_API lc_status lc_transform_pad(int64_t left, int64_t right, int64_t top, int64_t bottom, double value,
+                                  lc_transform *out) LC_MUST_USE;
+/* An integer label -> f32 [..., classes]. */
+LC_API lc_status lc_transform_one_hot(int64_t classes, lc_transform *out) LC_MUST_USE;
+/* One after the other. Takes the parts over, also when it fails. */
+LC_API lc_status lc_transform_compose(int n, const lc_transform *parts, lc_transform *out) LC_MUST_USE;
+
+/* `d` with `t` applied to field `field` (0 = x). Takes `t` over, also when it fails. */
+LC_API lc_status lc_dataset_transform(lc_dataset *d, int field, lc_transform t, lc_dataset **out) LC_MUST_USE;
+
+/* ================================================= samplers =================================================== */
+
+/* Decides which samples an epoch has, in which order. */
+typedef struct lc_sampler_ops {
+    size_t size; /* LC_SAMPLER_OPS_INIT */
+    const char *name;
+    /* ---- REQUIRED ---- */
+    /* How many samples `epoch` has. */
+    int64_t (*length)(void *self, int64_t epoch);
+    /* Writes them: n = length(epoch) indices. A pure function of self and epoch, so that a run can be resumed. */
+    lc_status (*order)(void *self, int64_t epoch, int64_t n, int64_t *indices);
+    /* ---- OPTIONAL ---- */
+    void (*free)(void *self);
+} lc_sampler_ops;
+
+#define LC_SAMPLER_OPS_INIT .size = sizeof(lc_sampler_ops)
+
+typedef struct lc_sampler {
+    const lc_sampler_ops *ops;
+    void *self;
+} lc_sampler;
+
+LC_API void lc_sampler_release(lc_sampler *s);
+LC_API lc_status lc_sampler_sequential(int64_t n, lc_sampler *out) LC_MUST_USE;
+LC_API lc_status lc_sampler_random(int64_t n, uint64_t seed, lc_sampler *out) LC_MUST_USE;
+/* The permutation that lc_sampler_random and `shuffle` use: of 0..n-1, from (seed, epoch) alone. */
+LC_API void lc_random_permutation(uint64_t seed, int64_t epoch, int64_t n, int64_t *out);
+
+/* ================================================== loaders =================================================== */
+
+typedef struct lc_dataloader lc_dataloader;
+
+/* A loader of the program's own: anything that makes batches one after the other. Called on the training thread. */
+typedef struct lc_dataloader_ops {
+    size_t size; /* LC_DATALOADER_OPS_INIT */
+    const char *name;
+    /* ---- REQUIRED ---- */
+    /* An epoch starts, at batch `start` of it (0, but after a resume). What an earlier epoch left is void. A loader
+     * with save/load gets load() before this when a run is resumed, and may then ignore `start`. */
+    lc_status (*begin)(void *self, int64_t epoch, int64_t start);
+    /* The next batch, which the loader keeps and may use again at the next call; *out = NULL at the end. */
+    lc_status (*next)(void *self, lc_batch **out);
+    /* ---- OPTIONAL ---- */
+    /* Batches of `epoch`, or -1: unknown until its end (the default). */
+    int64_t (*length)(void *self, int64_t epoch);
+    /* The epoch is over, perhaps early. */
+    void (*end)(void *self);
+    /* State beyond (epoch, batch), as in lc_dataset_ops. */
+    lc_status (*save)(void *self, void *data, size_t *size);
+    lc_status (*load)(void *self, const void *data, size_t size);
+    /* Samples in a full batch; 0: unknown (the default). */
+    int64_t (*batch_size)(void *self);
+    void (*free)(void *self);
+} lc_dataloader_ops;
+
+#define LC_DATALOADER_OPS_INIT .size = sizeof(lc_dataloader_ops)
+
+/* The loader over a dataset. */
+typedef struct lc_dataloader_options {
+    lc_dataset *dataset; /* the loader holds a reference of its own */
+    int64_t batch_size;  /* 0: 1 */
+    bool shuffle;        /* in a random order, another each epoch */
+    lc_sampler *sampler; /* instead of shuffle; the loader takes what it points to over, also when it fails */
+    bool drop_last;      /* drop the last batch if it isn't full; else it is smaller */
+    int num_workers;     /* threads that gather ahead; 0: on the calling thread, inside next. On one or two cores 0 is
+                          * best for cheap samples. */
+    int prefetch;        /* batches each worker may be ahead; 0: 2 */
+    uint64_t seed;       /* of the order and of the samples' keys */
+} lc_dataloader_options;
+
+LC_API lc_status lc_dataloader_new(const lc_dataloader_options *options, lc_dataloader **out) LC_MUST_USE;
+/* Takes `self` over, also when it fails. */
+LC_API lc_status lc_dataloader_from_ops(const lc_dataloader_ops *ops, void *self, lc_dataloader **out) LC_MUST_USE;
+LC_API void lc_dataloader_free(lc_dataloader *l); /* NULL is fine */
+
+/* Starts an epoch at batch `start`: with the same (epoch, start) the same batches follow, bit for bit. */
+LC_API lc_status lc_dataloader_begin(lc_dataloader *l, int64_t epoch, int64_t start) LC_MUST_USE;
+/* *out: the next batch, borrowed until the next call on this loader; NULL at the end of the epoch. An error of a
+ * dataset or a worker comes back here, at the batch where it belongs, and names the sample. */
+LC_API lc_status lc_dataloader_next(lc_dataloader *l, lc_batch **out) LC_MUST_USE;
+/* Ends the epoch early (or after its end: then nothing happens); workers stop. */
+LC_API void lc_dataloader_end(lc_dataloader *l);
+LC_API int64_t lc_dataloader_length(lc_dataloader *l, int64_t epoch); /* batches; -1: unknown */
+LC_API int64_t lc_dataloader_batch_size(const lc_dataloader *l);      /* 0: unknown */
+/* Where the run stands: the epoch, and how many of its batches were handed out (not how many were prefetched). Given to
+ * begin, the run continues behind them. */
+LC_API void lc_dataloader_cursor(const lc_dataloader *l, int64_t *epoch, int64_t *batches);
+/* State beyond the cursor (see lc_dataset_ops.save); *size = 0 where there is none. */
+LC_API lc_status lc_dataloader_save(lc_dataloader *l, void *data, size_t *size) LC_MUST_USE;
+LC_API lc_status lc_dataloader_load(lc_dataloader *l, const void *data, size_t size) LC_MUST_USE;
+
+LC_END_DECLS
+
+#endif
