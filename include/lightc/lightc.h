@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The whole public interface. */
+#ifndef LIGHTC_LIGHTC_H
+#define LIGHTC_LIGHTC_H
+
+#include <lightc/base.h>
+#include <lightc/batch.h>
+#include <lightc/checkpoint.h>
+#include <lightc/data.h>
+#include <lightc/graph.h>
+#include <lightc/logger.h>
+#include <lightc/module.h>
+#include <lightc/op.h>
+#include <lightc/ops.h>
+#include <lightc/optim.h>
+#include <lightc/random.h>
+#include <lightc/safetensors.h>
+#include <lightc/state.h>
+#include <lightc/status.h>
+#include <lightc/tensor.h>
+
+#endif
