@@ -12,6 +12,7 @@
 #include <lightc/module.h>
 #include <lightc/op.h>
 #include <lightc/ops.h>
+#include <lightc/ops_types.h>
 #include <lightc/optim.h>
 #include <lightc/random.h>
 #include <lightc/safetensors.h>

@@ -19,7 +19,7 @@
 #ifndef LIGHTC_OPS_MATH_H
 #define LIGHTC_OPS_MATH_H
 
-#include <lightc/op.h>
+#include <lightc/ops_types.h>
 
 /* A list of dimensions; empty means all of them. */
 typedef struct lc_dims {
@@ -41,13 +41,6 @@ typedef struct lc_optional {
     }
 #define LC_DIMS(...)    LC_LITERAL(lc_dims, LC_COUNT_INTS(__VA_ARGS__), {__VA_ARGS__})
 #define LC_SOME(number) LC_LITERAL(lc_optional, true, (number))
-
-typedef enum lc_reduction {
-    LC_REDUCE_MEAN = 0,
-    LC_REDUCE_SUM,
-    LC_REDUCE_NONE,
-    LC_REDUCE_BATCHMEAN, /* lc_kl_div: the sum divided by the first dimension */
-} lc_reduction;
 
 /* x, then what to reduce over. */
 typedef struct lc_reduce_args {
