@@ -37,7 +37,10 @@ struct lc_module {
     lc_status status;
     char *error;
     lc_trainer *trainer; /* while attached */
-    void *reserved[8];
+    /* Modules with one input and one output (Linear, Sequential, yours if you set it): what lc_forward calls. */
+    lc_tensor *(*forward)(lc_module *self, lc_tensor *x, lc_site site);
+    void (*release)(lc_module *self); /* what a layer frees besides parameters; NULL for most */
+    void *reserved[6];
 };
 
 /* How a parameter starts. Formulas are those of torch.nn.init. */
@@ -91,6 +94,22 @@ LC_API lc_status lc_module_visit(lc_module *m, lc_module_visit_fn *fn, void *ctx
 LC_API lc_tensor *lc_module_find(lc_module *m, const char *path);
 LC_API int64_t lc_module_parameter_count(lc_module *m, bool trainable_only);
 LC_API lc_module *lc_module_root(lc_module *m);
+
+/* Keeps the first error in m's root (and gives it the path of m): for layers and constructors that return nothing. */
+LC_API lc_status lc_module_fail(lc_module *m, lc_status status, const char *format, ...) LC_PRINTF(3, 4);
+
+/* A list of parameters, for optimizer groups: those of `m` for which `filter` says yes (NULL: all), each once. The
+ * list is freed with free(). */
+typedef bool lc_parameter_filter(void *ctx, const char *path, lc_module *owner, lc_tensor *parameter);
+LC_API lc_status lc_module_parameters(lc_module *m, lc_parameter_filter *filter, void *ctx, lc_tensor ***list,
+                                      int *n) LC_MUST_USE;
+
+/* Whether gradients are computed for the parameters of m and everything below (freezing). */
+LC_API void lc_module_requires_grad(lc_module *m, bool requires_grad);
+
+/* module->forward: lc_forward(&m->net, x) for any module with one input. */
+LC_API lc_tensor *lc_forward_at(void *module, lc_tensor *x, lc_site site);
+#define lc_forward(module, x) lc_forward_at(module, x, LC_HERE)
 
 LC_END_DECLS
 

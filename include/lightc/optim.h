@@ -13,8 +13,12 @@
 #include <lightc/module.h>
 #include <lightc/op.h>
 
-#define LC_MAX_HYPER 12
-#define LC_MAX_OPTIM_STATE 4
+#define LC_MAX_HYPER        12
+#define LC_MAX_OPTIM_STATE  4
+#define LC_MAX_PARAM_GROUPS 64
+/* The last hyperparameter of every group is the bound of clipping by value (lc_clip_grad_value sets it), so that an
+ * update reads everything that may change from one array. */
+#define LC_HYPER_CLIP_VALUE (LC_MAX_HYPER - 1)
 
 /* One parameter's place in the flat buffers. */
 typedef struct lc_segment {
@@ -27,17 +31,18 @@ typedef struct lc_param_group {
     char name[32]; /* "" or the user's */
     lc_tensor **parameters;
     int n_parameters;
-    double hyper[LC_MAX_HYPER];   /* in the order of ops->hyper_names; [0] is always lr */
-    double initial_lr;            /* schedulers compute from it */
+    double hyper[LC_MAX_HYPER]; /* in the order of ops->hyper_names; [0] is always lr; then LC_HYPER_CLIP_VALUE */
+    double initial_lr;          /* schedulers compute from it */
 } lc_param_group;
 
 /* Everything an update operator needs; made by the engine when a step is planned. */
 typedef struct lc_update {
     const lc_param_group *group;
-    lc_tensor *parameters;  /* flat, 1-D, persistent: written */
-    lc_tensor *gradients;   /* flat, 1-D, persistent */
-    lc_tensor *grad_scale;  /* one element f32 (f64 for f64 parameters): multiply gradients by it (accumulation, clipping) */
-    lc_tensor *steps;       /* [parameters of the optimizer] f64, persistent: updates done; written by the update */
+    lc_tensor *parameters; /* flat, 1-D, persistent: written */
+    lc_tensor *gradients;  /* flat, 1-D, persistent */
+    lc_tensor
+        *grad_scale;  /* one element f32 (f64 for f64 parameters): multiply gradients by it (accumulation, clipping) */
+    lc_tensor *steps; /* [parameters of the optimizer] f64, persistent: updates done; written by the update */
     lc_tensor *const *state; /* flat, 1-D, persistent, one per ops->state_names: written */
     int n_segments;          /* parameters of this group that have a gradient in this window */
     const lc_segment *segments;
@@ -45,7 +50,7 @@ typedef struct lc_update {
 } lc_update;
 
 typedef struct lc_optimizer_ops {
-    size_t size; /* LC_OPTIMIZER_OPS_INIT */
+    size_t size;      /* LC_OPTIMIZER_OPS_INIT */
     const char *name; /* "Adam", as in torch.optim */
     /* REQUIRED */
     const char *const *hyper_names; /* NULL-terminated: "lr", "weight_decay", ... */
@@ -75,8 +80,8 @@ struct lc_optimizer {
     unsigned flags; /* LC_OPT_* */
     lc_param_group *groups;
     int n_groups;
-    lc_module *root;   /* whose parameters these are */
-    lc_tensor *steps;  /* [parameters] f64: updates done, per parameter */
+    lc_module *root;                      /* whose parameters these are */
+    lc_tensor *steps;                     /* [parameters] f64: updates done, per parameter */
     lc_tensor *state[LC_MAX_OPTIM_STATE]; /* flat buffers, in the order of state_names */
     void *reserved[8];
 };
@@ -99,6 +104,143 @@ LC_API void lc_clip_grad_value(lc_optimizer *opt, double clip_value);
 LC_API void lc_optimizer_step(lc_optimizer *opt);
 /* The divisor of accumulated gradients for the next update (0: the number of backward passes). */
 LC_API void lc_graph_set_window(lc_graph *g, double window);
+
+/* ---- making one ----
+ *
+ *     lc_optimizer *opt = lc_adam(self, .lr = 1e-3, .weight_decay = 1e-2);
+ *
+ * `module` is any module (a struct that starts with lc_module); the optimizer gets one group with all its parameters.
+ * Other arguments are those of torch.optim under the same names. 0 means PyTorch's default; where zero itself is meant
+ * although the default is another number, write LC_ZERO (AdamW without decay: .weight_decay = LC_ZERO).
+ *
+ * Several groups: .no_parameters = true, then lc_optimizer_add_group for each. On an error the constructor returns NULL
+ * and the module's status says why (lc_module_status, lc_trainer_fit). */
+#define LC_ZERO (-0.0)
+
+/* The first members of every constructor's arguments. `parameters`: only these instead of all. */
+#define LC_OPTIMIZER_ARGS                                                                                              \
+    void *module;                                                                                                      \
+    lc_tensor *const *parameters;                                                                                      \
+    int n_parameters;                                                                                                  \
+    bool no_parameters;                                                                                                \
+    bool maximize;                                                                                                     \
+    double lr, weight_decay
+
+typedef struct lc_sgd_args { /* lr 1e-3 */
+    LC_OPTIMIZER_ARGS;
+    double momentum, dampening;
+    bool nesterov;
+} lc_sgd_args;
+
+typedef struct lc_adam_args { /* lr 1e-3, betas 0.9, 0.999, eps 1e-8, weight_decay 0 (AdamW: 0.01) */
+    LC_OPTIMIZER_ARGS;
+    double beta1, beta2, eps;
+    bool amsgrad;
+    bool decoupled_weight_decay; /* lc_adam only: Adam(decoupled_weight_decay=True); AdamW always does */
+} lc_adam_args;
+
+typedef struct lc_rmsprop_args { /* lr 1e-2, alpha 0.99, eps 1e-8 */
+    LC_OPTIMIZER_ARGS;
+    double alpha, eps, momentum;
+    bool centered;
+} lc_rmsprop_args;
+
+typedef struct lc_adagrad_args { /* lr 1e-2, eps 1e-10 */
+    LC_OPTIMIZER_ARGS;
+    double lr_decay, initial_accumulator_value, eps;
+} lc_adagrad_args;
+
+typedef struct lc_adadelta_args { /* lr 1, rho 0.9, eps 1e-6 */
+    LC_OPTIMIZER_ARGS;
+    double rho, eps;
+} lc_adadelta_args;
+
+typedef struct lc_adamax_args { /* lr 2e-3, betas 0.9, 0.999, eps 1e-8 */
+    LC_OPTIMIZER_ARGS;
+    double beta1, beta2, eps;
+} lc_adamax_args;
+
+typedef struct lc_nadam_args { /* lr 2e-3, betas 0.9, 0.999, eps 1e-8, momentum_decay 4e-3 */
+    LC_OPTIMIZER_ARGS;
+    double beta1, beta2, eps, momentum_decay;
+    bool decoupled_weight_decay;
+} lc_nadam_args;
+
+typedef struct lc_radam_args { /* lr 1e-3, betas 0.9, 0.999, eps 1e-8 */
+    LC_OPTIMIZER_ARGS;
+    double beta1, beta2, eps;
+    bool decoupled_weight_decay;
+} lc_radam_args;
+
+typedef struct lc_rprop_args { /* lr 1e-2, etas 0.5, 1.2, step_sizes 1e-6, 50 */
+    LC_OPTIMIZER_ARGS;
+    double eta_minus, eta_plus, step_size_min, step_size_max;
+} lc_rprop_args;
+
+typedef struct lc_muon_args { /* lr 1e-3, weight_decay 0.1, momentum 0.95, eps 1e-7, 5 steps; 2-D parameters only */
+    LC_OPTIMIZER_ARGS;
+    double momentum, eps;
+    bool no_nesterov; /* nesterov is on by default, as in PyTorch */
+    int ns_steps;
+    bool match_rms_adamw; /* adjust_lr_fn="match_rms_adamw"; default: "original" */
+} lc_muon_args;
+
+#define lc_sgd(...)      lc_sgd_with(LC_LITERAL(lc_sgd_args, .module = __VA_ARGS__))
+#define lc_adam(...)     lc_adam_with(LC_LITERAL(lc_adam_args, .module = __VA_ARGS__))
+#define lc_adamw(...)    lc_adamw_with(LC_LITERAL(lc_adam_args, .module = __VA_ARGS__))
+#define lc_rmsprop(...)  lc_rmsprop_with(LC_LITERAL(lc_rmsprop_args, .module = __VA_ARGS__))
+#define lc_adagrad(...)  lc_adagrad_with(LC_LITERAL(lc_adagrad_args, .module = __VA_ARGS__))
+#define lc_adadelta(...) lc_adadelta_with(LC_LITERAL(lc_adadelta_args, .module = __VA_ARGS__))
+#define lc_adamax(...)   lc_adamax_with(LC_LITERAL(lc_adamax_args, .module = __VA_ARGS__))
+#define lc_nadam(...)    lc_nadam_with(LC_LITERAL(lc_nadam_args, .module = __VA_ARGS__))
+#define lc_radam(...)    lc_radam_with(LC_LITERAL(lc_radam_args, .module = __VA_ARGS__))
+#define lc_rprop(...)    lc_rprop_with(LC_LITERAL(lc_rprop_args, .module = __VA_ARGS__))
+#define lc_muon(...)     lc_muon_with(LC_LITERAL(lc_muon_args, .module = __VA_ARGS__))
+
+LC_API lc_optimizer *lc_sgd_with(lc_sgd_args args);
+LC_API lc_optimizer *lc_adam_with(lc_adam_args args);
+LC_API lc_optimizer *lc_adamw_with(lc_adam_args args);
+LC_API lc_optimizer *lc_rmsprop_with(lc_rmsprop_args args);
+LC_API lc_optimizer *lc_adagrad_with(lc_adagrad_args args);
+LC_API lc_optimizer *lc_adadelta_with(lc_adadelta_args args);
+LC_API lc_optimizer *lc_adamax_with(lc_adamax_args args);
+LC_API lc_optimizer *lc_nadam_with(lc_nadam_args args);
+LC_API lc_optimizer *lc_radam_with(lc_radam_args args);
+LC_API lc_optimizer *lc_rprop_with(lc_rprop_args args);
+LC_API lc_optimizer *lc_muon_with(lc_muon_args args);
+
+/* A name and a number: arguments of the by-name constructors, taken literally (0 is zero). */
+typedef struct lc_named_number {
+    const char *name;
+    double value;
+} lc_named_number;
+
+/* By the name of torch.optim's class; arguments under PyTorch's names, pairs as beta1/beta2 (betas), eta_minus/eta_plus
+ * (etas), step_size_min/step_size_max (step_sizes); flags as 0 or 1. For options and files. Unknown names are errors
+ * that list the known ones. All parameters of `module` in one group. */
+LC_API lc_status lc_optimizer_by_name(const char *name, void *module, const lc_named_number *args, int n_args,
+                                      lc_optimizer **out) LC_MUST_USE;
+/* One of your own: `ops` is your vtable, state and groups are made here. Without groups; add them. */
+LC_API lc_status lc_optimizer_new(const lc_optimizer_ops *ops, void *module, unsigned flags,
+                                  lc_optimizer **out) LC_MUST_USE;
+LC_API void lc_optimizer_free(lc_optimizer *opt); /* NULL is fine */
+
+/* Adds a group with the hyperparameters the constructor got (change them with lc_optimizer_set before the first step);
+ * a parameter that is in the optimizer already is an error. Returns its index, or an error (negative). At most
+ * LC_MAX_PARAM_GROUPS. */
+LC_API int lc_optimizer_add_group(lc_optimizer *opt, const char *name, lc_tensor *const *parameters, int n);
+
+/* A hyperparameter by name ("lr", "momentum"); group -1 sets all of them. May be called at any time; no new plan. */
+LC_API lc_status lc_optimizer_set(lc_optimizer *opt, int group, const char *name, double value) LC_MUST_USE;
+LC_API lc_status lc_optimizer_get(const lc_optimizer *opt, int group, const char *name, double *value) LC_MUST_USE;
+LC_API bool lc_optimizer_has(const lc_optimizer *opt, const char *name);
+
+/* Visits the optimizer's state, for checkpoints: for every parameter and state name ("exp_avg") the flat tensor that
+ * holds it and where; and, as state name "step", the count of updates in opt->steps. Paths are relative to the root.
+ * The state does not exist before the first step was planned; loading makes it (lc__optimizer_bind in the engine). */
+typedef lc_status lc_optimizer_state_fn(void *ctx, const char *state, const char *path, lc_tensor *parameter,
+                                        lc_tensor *flat, int64_t offset, int64_t count);
+LC_API lc_status lc_optimizer_visit_state(lc_optimizer *opt, lc_optimizer_state_fn *fn, void *ctx) LC_MUST_USE;
 
 LC_END_DECLS
 
