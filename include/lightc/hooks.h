@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a module may do in a run: lc_module_ops, and what its hooks are given.
+ *
+ * The order of the slots below is the order of calls in a run. Callbacks (callback.h) run before the module in every
+ * hook but on_train_epoch_end, where callbacks that monitor (early stopping, checkpoints) come last. All hooks run on
+ * the training thread, on every rank. A hook returns LC_OK, LC_STOP ("end the training after this step"; the same as
+ * lc_trainer_stop), or an error (lc_fail(...)), which ends the run: on_exception, then teardown, always follow. */
+#ifndef LIGHTC_HOOKS_H
+#define LIGHTC_HOOKS_H
+
+#include <lightc/batch.h>
+#include <lightc/module.h>
+#include <lightc/optim.h>
+#include <lightc/state.h>
+
+typedef struct lc_dataloader lc_dataloader;
+typedef struct lc_scheduler lc_scheduler;
+
+#define LC_MAX_OPTIMIZERS    8
+#define LC_MAX_LOADERS       16
+#define LC_MAX_OUTPUTS_NAMED 8
+
+/* Every hook there is, X(ID, name). Only ever grows at the end. */
+#define LC_HOOK_LIST(X)                                                                                                \
+    X(PREPARE_DATA, prepare_data)                                                                                      \
+    X(SETUP, setup)                                                                                                    \
+    X(CONFIGURE_MODEL, configure_model)                                                                                \
+    X(CONFIGURE_CALLBACKS, configure_callbacks)                                                                        \
+    X(CONFIGURE_OPTIMIZERS, configure_optimizers)                                                                      \
+    X(ON_FIT_START, on_fit_start)                                                                                      \
+    X(ON_SANITY_CHECK_START, on_sanity_check_start)                                                                    \
+    X(ON_SANITY_CHECK_END, on_sanity_check_end)                                                                        \
+    X(ON_TRAIN_START, on_train_start)                                                                                  \
+    X(ON_TRAIN_EPOCH_START, on_train_epoch_start)                                                                      \
+    X(ON_TRAIN_BATCH_START, on_train_batch_start)                                                                      \
+    X(OPTIMIZER_STEP, optimizer_step)                                                                                  \
+    X(TRAINING_STEP, training_step)                                                                                    \
+    X(ON_BEFORE_ZERO_GRAD, on_before_zero_grad)                                                                        \
+    X(OPTIMIZER_ZERO_GRAD, optimizer_zero_grad)                                                                        \
+    X(ON_BEFORE_BACKWARD, on_before_backward)                                                                          \
+    X(BACKWARD, backward)                                                                                              \
+    X(ON_AFTER_BACKWARD, on_after_backward)                                                                            \
+    X(ON_BEFORE_OPTIMIZER_STEP, on_before_optimizer_step)                                                              \
+    X(CONFIGURE_GRADIENT_CLIPPING, configure_gradient_clipping)                                                        \
+    X(LR_SCHEDULER_STEP, lr_scheduler_step)                                                                            \
+    X(ON_TRAIN_BATCH_END, on_train_batch_end)                                                                          \
+    X(ON_VALIDATION_MODEL_ZERO_GRAD, on_validation_model_zero_grad)                                                    \
+    X(ON_VALIDATION_MODEL_EVAL, on_validation_model_eval)                                                              \
+    X(ON_VALIDATION_START, on_validation_start)                                                                        \
+    X(ON_VALIDATION_EPOCH_START, on_validation_epoch_start)                                                            \
+    X(ON_VALIDATION_BATCH_START, on_validation_batch_start)                                                            \
+    X(VALIDATION_STEP, validation_step)                                                                                \
+    X(ON_VALIDATION_BATCH_END, on_validation_batch_end)                                                                \
+    X(ON_VALIDATION_EPOCH_END, on_validation_epoch_end)                                                                \
+    X(ON_VALIDATION_END, on_validation_end)                                                                            \
+    X(ON_VALIDATION_MODEL_TRAIN, on_validation_model_train)                                                            \
+    X(ON_TRAIN_EPOCH_END, on_train_epoch_end)                                                                          \
+    X(ON_TRAIN_END, on_train_end)                                                                                      \
+    X(ON_FIT_END, on_fit_end)                                                                                          \
+    X(ON_TEST_MODEL_EVAL, on_test_model_eval)                                                                          \
+    X(ON_TEST_START, on_test_start)                                                                                    \
+    X(ON_TEST_EPOCH_START, on_test_epoch_start)                                                                        \
+    X(ON_TEST_BATCH_START, on_test_batch_start)                                                                        \
+    X(TEST_STEP, test_step)                                                                                            \
+    X(ON_TEST_BATCH_END, on_test_batch_end)                                                                            \
+    X(ON_TEST_EPOCH_END, on_test_epoch_end)                                                                            \
+    X(ON_TEST_END, on_test_end)                                                                                        \
+    X(ON_TEST_MODEL_TRAIN, on_test_model_train)                                                                        \
+    X(ON_PREDICT_MODEL_EVAL, on_predict_model_eval)                                                                    \
+    X(ON_PREDICT_START, on_predict_start)                                                                              \
+    X(ON_PREDICT_EPOCH_START, on_predict_epoch_start)                                                                  \
+    X(ON_PREDICT_BATCH_START, on_predict_batch_start)                                                                  \
+    X(PREDICT_STEP, predict_step)                                                                                      \
+    X(ON_PREDICT_BATCH_END, on_predict_batch_end)                                                                      \
+    X(ON_PREDICT_EPOCH_END, on_predict_epoch_end)                                                                      \
+    X(ON_PREDICT_END, on_predict_end)                                                                                  \
+    X(ON_EXCEPTION, on_exception)                                                                                      \
+    X(TEARDOWN, teardown)                                                                                              \
+    X(ON_SAVE_CHECKPOINT, on_save_checkpoint)                                                                          \
+    X(ON_LOAD_CHECKPOINT, on_load_checkpoint)                                                                          \
+    X(TRAIN_DATALOADER, train_dataloader)                                                                              \
+    X(VAL_DATALOADER, val_dataloader)                                                                                  \
+    X(TEST_DATALOADER, test_dataloader)                                                                                \
+    X(PREDICT_DATALOADER, predict_dataloader)
+
+typedef enum lc_hook {
+#define LC_HOOK_ENUM(id, name) LC_HOOK_##id,
+    LC_HOOK_LIST(LC_HOOK_ENUM)
+#undef LC_HOOK_ENUM
+        LC_HOOKS, /* how many */
+} lc_hook;
+
+/* "fit" (training, with validation in it), "validate", "test", "predict". */
+typedef enum lc_stage { LC_STAGE_FIT = 0, LC_STAGE_VALIDATE, LC_STAGE_TEST, LC_STAGE_PREDICT } lc_stage;
+
+/* Which ranks a callback wants to run on. */
+typedef enum lc_ranks { LC_EVERY_RANK = 0, LC_RANK_ZERO } lc_ranks;
+
+/* What training_step left: given to on_train_batch_end, also to the batch-end hooks of evaluation. The values have been
+ * computed when a batch-end hook runs; lc_item and lc_tensor_read do not split the plan there. */
+typedef struct lc_outputs {
+    lc_tensor *loss;     /* what the step returned; NULL if it skipped the batch */
+    double loss_divisor; /* Lightning's outputs["loss"] is loss / accumulate_grad_batches */
+    int n;               /* named outputs (lc_output) */
+    const char *names[LC_MAX_OUTPUTS_NAMED];
+    lc_tensor *values[LC_MAX_OUTPUTS_NAMED];
+} lc_outputs;
+
+/* ---- what configure_optimizers fills ---- */
+
+typedef enum lc_interval { LC_INTERVAL_EPOCH = 0, LC_INTERVAL_STEP } lc_interval;
+
+typedef struct lc_scheduler_config {
+    lc_scheduler *scheduler;
+    int optimizer;          /* number of the optimizer it drives, in the order they were added */
+    lc_interval interval;   /* default: once an epoch */
+    int64_t frequency;      /* every so many epochs, or optimizer steps; 0: 1 */
+    const char *monitor;    /* the metric a plateau scheduler looks at; static or owned by the module */
+    bool reduce_on_plateau; /* steps with the value of `monitor` (after validation) */
+    bool not_strict;        /* a missing metric skips the step instead of ending the run */
+    const char *name;       /* for LearningRateMonitor; NULL: "lr-<optimizer>" */
+} lc_scheduler_config;
+
+typedef lc_tensor *lc_training_step_fn(lc_module *self, const lc_batch *batch, int64_t batch_idx);
+
+typedef struct lc_optimizer_config {
+    lc_optimizer *optimizer;
+    lc_training_step_fn *training_step; /* NULL: ops->training_step. With several optimizers: the step of this one */
+} lc_optimizer_config;
+
+typedef struct lc_optimizers {
+    int n, n_schedulers;
+    lc_optimizer_config optimizers[LC_MAX_OPTIMIZERS];
+    lc_scheduler_config schedulers[LC_MAX_OPTIMIZERS];
+} lc_optimizers;
+
+/* ---- what *_dataloader fills ---- */
+typedef struct lc_loaders {
+    int n;
+    lc_dataloader *loaders[LC_MAX_LOADERS];
+} lc_loaders;
+
+/* What optimizer_step is given: runs training_step, marks gradients to be zeroed, and runs backward. */
+typedef struct lc_closure lc_closure;
+
+/* ---- the module's vtable ---- */
+struct lc_module_ops {
+    size_t size;      /* LC_MODULE_OPS_INIT(name) */
+    const char *name; /* of the model: "classifier" */
+
+    /* ---------------- REQUIRED for fit ---------------- */
+    /* Computes the loss (one element) of a batch by calling operations. NULL skips the batch (it still counts as an
+     * optimizer step, as in Lightning); NULL after lc_fail, or an error tensor, ends the run with that error. */
+    lc_training_step_fn *training_step;
+    /* Says what to train with: lc_optimizers_add(out, optimizer), lc_optimizers_add_scheduler(...). The trainer takes
+     * the optimizers and schedulers over, and frees them. */
+    lc_status (*configure_optimizers)(lc_module *self, lc_optimizers *out);
+
+    /* ---------------- OPTIONAL ---------------- */
+    /* training_step calls lc_manual_backward, lc_manual_step and lc_manual_zero_grad itself. */
+    bool manual_optimization;
+
+    /* -- data: lc_loaders_add(out, loader); the trainer frees the loaders. Not asked where loaders were given to
+     * lc_trainer_fit and its like. */
+    lc_status (*train_dataloader)(lc_module *self, lc_loaders *out);
+    lc_status (*val_dataloader)(lc_module *self, lc_loaders *out);
+    lc_status (*test_dataloader)(lc_module *self, lc_loaders *out);
+    lc_status (*predict_dataloader)(lc_module *self, lc_loaders *out);
+
+    /* -- evaluation steps */
+    lc_status (*validation_step)(lc_module *self, const lc_batch *batch, int64_t batch_idx, int dataloader_idx);
+    lc_status (*test_step)(lc_module *self, const lc_batch *batch, int64_t batch_idx, int dataloader_idx);
+    /* The prediction is copied out and kept (unless return_predictions is off). Default: forward. */
+    lc_tensor *(*predict_step)(lc_module *self, const lc_batch *batch, int64_t batch_idx, int dataloader_idx);
+    lc_tensor *(*forward)(lc_module *self, const lc_batch *batch);
+
+    /* -- once a run, in call order */
+    /* May add callbacks with lc_trainer_add_callback. */
+    lc_status (*configure_callbacks)(lc_module *self);
+    lc_status (*prepare_data)(lc_module *self);
+    lc_status (*setup)(lc_module *self, lc_stage stage);
+    lc_status (*configure_model)(lc_module *self);
+    lc_status (*on_fit_start)(lc_module *self);
+    lc_status (*on_train_start)(lc_module *self);
+
+    /* -- each epoch, each batch */
+    lc_status (*on_train_epoch_start)(lc_module *self);
+    /* LC_SKIP skips the rest of the epoch (Lightning's -1): no on_train_batch_end, no validation. */
+    lc_status (*on_train_batch_start)(lc_module *self, const lc_batch *batch, int64_t batch_idx);
+    /* Default: lc_default_optimizer_step. An override calls lc_closure_run (or the default) once. */
+    lc_status (*optimizer_step)(lc_module *self, int64_t epoch, int64_t batch_idx, lc_optimizer *optimizer,
+                                lc_closure *closure);
+    lc_status (*on_before_zero_grad)(lc_module *self, lc_optimizer *optimizer);
+    lc_status (*optimizer_zero_grad)(lc_module *self, int64_t epoch, int64_t batch_idx, lc_optimizer *optimizer);
+    lc_status (*on_before_backward)(lc_module *self, lc_tensor *loss);
+    lc_status (*backward)(lc_module *self, lc_tensor *loss); /* default: lc_backward */
+    lc_status (*on_after_backward)(lc_module *self);
+    lc_status (*on_before_optimizer_step)(lc_module *self, lc_optimizer *optimizer);
+    /* Called without a clip value too (gradient_clip_val is 0 then). Default: lc_clip_gradients. */
+    lc_status (*configure_gradient_clipping)(lc_module *self, lc_optimizer *optimizer, double gradient_clip_val,
+                                             const char *gradient_clip_algorithm);
+    /* `metric` is the value of a plateau scheduler's monitor, or NULL. Default: lc_default_lr_scheduler_step. */
+    lc_status (*lr_scheduler_step)(lc_module *self, lc_scheduler *scheduler, const double *metric);
+    lc_status (*on_train_batch_end)(lc_module *self, const lc_outputs *outputs, const lc_batch *batch,
+                                    int64_t batch_idx);
+
+    /* -- validation (inside fit, and lc_trainer_validate) */
+    lc_status (*on_validation_model_zero_grad)(lc_module *self);
+    lc_status (*on_validation_model_eval)(lc_module *self); /* default: lc_module_train(self, false) */
+    lc_status (*on_validation_start)(lc_module *self);
+    lc_status (*on_validation_epoch_start)(lc_module *self);
+    lc_status (*on_validation_batch_start)(lc_module *self, const lc_batch *batch, int64_t batch_idx,
+                                           int dataloader_idx);
+    lc_status (*on_validation_batch_end)(lc_module *self, const lc_outputs *outputs, const lc_batch *batch,
+                                         int64_t batch_idx, int dataloader_idx);
+    lc_status (*on_validation_epoch_end)(lc_module *self);
+    lc_status (*on_validation_end)(lc_module *self);
+    lc_status (*on_validation_model_train)(lc_module *self); /* default: the modes from before are put back */
+
+    lc_status (*on_train_epoch_end)(lc_module *self);
+    lc_status (*on_train_end)(lc_module *self);
+    lc_status (*on_fit_end)(lc_module *self);
+
+    /* -- test */
+    lc_status (*on_test_model_eval)(lc_module *self);
+    lc_status (*on_test_start)(lc_module *self);
+    lc_status (*on_test_epoch_start)(lc_module *self);
+    lc_status (*on_test_batch_start)(lc_module *self, const lc_batch *batch, int64_t batch_idx, int dataloader_idx);
+    lc_status (*on_test_batch_end)(lc_module *self, const lc_outputs *outputs, const lc_batch *batch, int64_t batch_idx,
+                                   int dataloader_idx);
+    lc_status (*on_test_epoch_end)(lc_module *self);
+    lc_status (*on_test_end)(lc_module *self);
+    lc_status (*on_test_model_train)(lc_module *self);
+
+    /* -- predict */
+    lc_status (*on_predict_model_eval)(lc_module *self);
+    lc_status (*on_predict_start)(lc_module *self);
+    lc_status (*on_predict_epoch_start)(lc_module *self);
+    lc_status (*on_predict_batch_start)(lc_module *self, const lc_batch *batch, int64_t batch_idx, int dataloader_idx);
+    lc_status (*on_predict_batch_end)(lc_module *self, const lc_outputs *outputs, const lc_batch *batch,
+                                      int64_t batch_idx, int dataloader_idx);
+    lc_status (*on_predict_epoch_end)(lc_module *self);
+    lc_status (*on_predict_end)(lc_module *self);
+
+    lc_status (*teardown)(lc_module *self, lc_stage stage);
+
+    /* -- checkpoints: state of the module beside its parameters. `state` is the module's own object. */
+    lc_status (*on_save_checkpoint)(lc_module *self, lc_state *state);
+    lc_status (*on_load_checkpoint)(lc_module *self, const lc_state *state);
+};
+
+#define LC_MODULE_OPS_INIT(text) .size = sizeof(lc_module_ops), .name = (text)
+
+/* ---- logging ---- */
+
+/* A choice with a default: LC_AUTO. `true` is LC_ON. */
+typedef enum lc_choice { LC_AUTO = 0, LC_ON = 1, LC_OFF = 2 } lc_choice;
+
+typedef enum lc_reduce { LC_REDUCE_MEAN = 0, LC_REDUCE_SUM, LC_REDUCE_MIN, LC_REDUCE_MAX } lc_reduce;
+
+typedef struct lc_log_args {
+    bool prog_bar;                    /* show it in the progress bar */
+    unsigned char logger;             /* lc_choice: send it to loggers; default on */
+    unsigned char on_step;            /* lc_choice: the value of every step; default depends on the hook */
+    unsigned char on_epoch;           /* lc_choice: reduced over the epoch; default depends on the hook */
+    unsigned char reduce_fx;          /* lc_reduce: how it is reduced over the epoch */
+    unsigned char add_dataloader_idx; /* lc_choice: append "/dataloader_idx_N" with several loaders; default on */
+    bool sync_dist;                   /* reduce over ranks */
+    bool rank_zero_only;
+    int64_t batch_size; /* weight of the mean; 0: samples in the batch */
+    lc_site site;       /* filled in by the macro */
+} lc_log_args;
+
+LC_BEGIN_DECLS
+
+/* "on_train_start"; NULL if out of range. */
+LC_API const char *lc_hook_name(lc_hook hook);
+LC_API const char *lc_stage_name(lc_stage stage);
+
+/* Logs a value from a hook of a module or callback. `value` is a tensor of one element: the value is read back after
+ * the step has run, so that logging never splits a plan. Errors (a name used twice with different arguments, a hook
+ * that may not log) end the run after the hook. `name` must be the same pointer or text each time; it is copied.
+ *
+ *     lc_log(self, "train_loss", loss, .prog_bar = true);
+ *     lc_log_value(self, "temperature", 0.7, .on_step = LC_OFF, .on_epoch = LC_ON); */
+LC_API void lc_log_at(lc_module *self, const char *name, lc_tensor *value, lc_log_args args);
+LC_API void lc_log_value_at(lc_module *self, const char *name, double value, lc_log_args args);
+#define lc_log(self, name, value, ...)                                                                                 \
+    lc_log_at((self), (name), (value), LC_LITERAL(lc_log_args, .site = LC_HERE, __VA_ARGS__))
+#define lc_log_value(self, name, value, ...)                                                                           \
+    lc_log_value_at((self), (name), (value), LC_LITERAL(lc_log_args, .site = LC_HERE, __VA_ARGS__))
+
+/* Hands a named value of this step to the batch-end hooks (lc_outputs). `name` is static. */
+LC_API void lc_output(lc_module *self, const char *name, lc_tensor *value);
+
+/* ---- optimizers and loaders ---- */
+LC_API lc_status lc_optimizers_add(lc_optimizers *out, lc_optimizer *optimizer) LC_MUST_USE;
+/* One with a training step of its own (automatic optimisation with several optimizers). */
+LC_API lc_status lc_optimizers_add_step(lc_optimizers *out, lc_optimizer *optimizer,
+                                        lc_training_step_fn *step) LC_MUST_USE;
+LC_API lc_status lc_optimizers_add_scheduler(lc_optimizers *out, lc_scheduler_config config) LC_MUST_USE;
+LC_API lc_status lc_loaders_add(lc_loaders *out, lc_dataloader *loader) LC_MUST_USE;
+
+/* ---- for overrides of the optimisation hooks ---- */
+/* Runs training_step, the zero-grad mark and backward; returns the loss (NULL: skipped, or *status is an error). */
+LC_API lc_tensor *lc_closure_run(lc_closure *closure, lc_status *status);
+LC_API lc_status lc_default_optimizer_step(lc_module *self, int64_t epoch, int64_t batch_idx, lc_optimizer *optimizer,
+                                           lc_closure *closure) LC_MUST_USE;
+/* Clips by "norm" or "value"; nothing if gradient_clip_val is 0. */
+LC_API lc_status lc_clip_gradients(lc_module *self, lc_optimizer *optimizer, double gradient_clip_val,
+                                   const char *gradient_clip_algorithm) LC_MUST_USE;
+LC_API lc_status lc_default_lr_scheduler_step(lc_module *self, lc_scheduler *scheduler,
+                                              const double *metric) LC_MUST_USE;
+
+/* ---- manual optimisation ---- */
+LC_API lc_optimizer *lc_manual_optimizer(lc_module *self, int i); /* NULL if there is no such */
+LC_API lc_status lc_manual_zero_grad(lc_module *self) LC_MUST_USE;
+LC_API lc_status lc_manual_backward(lc_module *self, lc_tensor *loss) LC_MUST_USE;
+/* Fires on_before_optimizer_step, records the update, counts a step. */
+LC_API lc_status lc_manual_step(lc_module *self, lc_optimizer *optimizer) LC_MUST_USE;
+
+LC_END_DECLS
+#endif

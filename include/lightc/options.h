@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Options: one table describes each option once.
+ *
+ * From a table (lc_option) and a struct come the command line (`--max_epochs 5`, `--max-epochs=5`, `--no_progress`-like
+ * switches for booleans), the environment (LIGHTC_MAX_EPOCHS), a JSON file (`--config run.json`), `--help`,
+ * `--print_config`, and the error that names the nearest option when one is misspelt. Precedence: command line over
+ * environment over file over what the struct held before. Programs describe their own options in the same way:
+ *
+ *     typedef struct { const char *data; int64_t batch_size; } args;
+ *     static const lc_option mine[] = {
+ *         LC_OPTION(args, data, LC_OPTION_TEXT, 0, 0, "folder with the data"),
+ *         LC_OPTION(args, batch_size, LC_OPTION_INT, 1, 1e9, "samples in a batch"),
+ *     };
+ *     args a = {.data = "data", .batch_size = 64};
+ *     LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, mine, 2, &a, argc, argv));
+ *
+ * To add an option to the trainer: one line in LC_TRAINER_OPTION_LIST. */
+#ifndef LIGHTC_OPTIONS_H
+#define LIGHTC_OPTIONS_H
+
+#include <lightc/callback.h>
+#include <lightc/logger.h>
+
+/* ---- amounts with a unit ---- */
+typedef enum lc_unit {
+    LC_UNIT_NONE = 0, /* not given */
+    LC_UNIT_BATCHES,  /* "100ba", or a whole number: 100 */
+    LC_UNIT_FRACTION, /* "0.2": of an epoch, or of a loader */
+    LC_UNIT_EPOCHS,   /* "3ep" */
+    LC_UNIT_STEPS,    /* "500st": optimizer steps */
+    LC_UNIT_SECONDS,  /* "30s", "10m", "2h", "1d", "00:02:30:00" */
+} lc_unit;
+
+typedef struct lc_duration {
+    double value;
+    lc_unit unit;
+} lc_duration;
+
+#define LC_BATCHES(n)  LC_LITERAL(lc_duration, (double)(n), LC_UNIT_BATCHES)
+#define LC_FRACTION(x) LC_LITERAL(lc_duration, (double)(x), LC_UNIT_FRACTION)
+#define LC_EPOCHS(n)   LC_LITERAL(lc_duration, (double)(n), LC_UNIT_EPOCHS)
+#define LC_STEPS(n)    LC_LITERAL(lc_duration, (double)(n), LC_UNIT_STEPS)
+#define LC_SECONDS(x)  LC_LITERAL(lc_duration, (double)(x), LC_UNIT_SECONDS)
+
+/* A number that was not given (an int64_t or a double option whose 0 means something). */
+#define LC_UNSET INT64_MIN
+
+typedef enum lc_option_kind {
+    LC_OPTION_INT = 1,  /* int64_t; "none" is LC_UNSET */
+    LC_OPTION_FLOAT,    /* double; "none" is (double)LC_UNSET */
+    LC_OPTION_BOOL,     /* bool */
+    LC_OPTION_CHOICE,   /* int holding an lc_choice: true, false, auto */
+    LC_OPTION_TEXT,     /* const char *; lives as long as the options' storage */
+    LC_OPTION_DURATION, /* lc_duration */
+} lc_option_kind;
+
+typedef struct lc_option {
+    const char *name;
+    lc_option_kind kind;
+    size_t offset;           /* in the struct */
+    double minimum, maximum; /* checked where minimum < maximum */
+    const char *help;        /* one line */
+} lc_option;
+
+#define LC_OPTION(type, field, kind, minimum, maximum, help)                                                           \
+    LC_LITERAL(lc_option, #field, kind, offsetof(type, field), minimum, maximum, help)
+
+/* ---- the trainer's options: X(kind, C type, name, default, minimum, maximum, help) ---- */
+/* clang-format off */
+#define LC_TRAINER_OPTION_LIST(X)                                                                                    \
+    /* how long */                                                                                                   \
+    X(INT, int64_t, max_epochs, LC_UNSET, -1, 1e15, "epochs to train; -1: no limit (default 1000, unless max_steps or max_time is given)") \
+    X(INT, int64_t, min_epochs, LC_UNSET, 0, 1e15, "epochs to train at least, whatever asks to stop")                \
+    X(INT, int64_t, max_steps, -1, -1, 1e18, "optimizer steps to train; -1: no limit")                               \
+    X(INT, int64_t, min_steps, LC_UNSET, 0, 1e18, "optimizer steps to train at least, whatever asks to stop")        \
+    X(DURATION, lc_duration, max_time, {0}, 0, 0, "stop after this time: 30s, 10m, 2h, 00:02:30:00; or 3ep, 500st") \
+    /* which part of the data */                                                                                     \
+    X(DURATION, lc_duration, limit_train_batches, {0}, 0, 0, "batches of an epoch: 100, or a fraction: 0.2")         \
+    X(DURATION, lc_duration, limit_val_batches, {0}, 0, 0, "the same for validation; 0: none")                       \
+    X(DURATION, lc_duration, limit_test_batches, {0}, 0, 0, "the same for test")                                     \
+    X(DURATION, lc_duration, limit_predict_batches, {0}, 0, 0, "the same for predict")                               \
+    X(DURATION, lc_duration, overfit_batches, {0}, 0, 0, "train and validate on so many batches, in order")          \
+    X(INT, int64_t, fast_dev_run, 0, 0, 1e9, "run so many batches of everything, writing nothing: a smoke test")     \
+    /* validation */                                                                                                 \
+    X(DURATION, lc_duration, val_check_interval, {0}, 0, 0, "validate after this part of an epoch (0.25), so many batches (100) or this time (10m)") \
+    X(INT, int64_t, check_val_every_n_epoch, 1, 0, 1e15, "validate every so many epochs; none: count batches across epochs") \
+    X(INT, int64_t, num_sanity_val_steps, 2, -1, 1e15, "validation batches to try before training; -1: all")         \
+    X(BOOL, bool, inference_mode, true, 0, 0, "no gradients in validate, test and predict")                          \
+    X(INT, int64_t, reload_dataloaders_every_n_epochs, 0, 0, 1e15, "ask the module for its loaders again every so many epochs") \
+    /* optimisation */                                                                                               \
+    X(INT, int64_t, accumulate_grad_batches, 1, 1, 1e9, "batches per optimizer step")                                \
+    X(FLOAT, double, gradient_clip_val, (double)LC_UNSET, 0, 1e300, "clip gradients to this norm (or value)")        \
+    X(TEXT, const char *, gradient_clip_algorithm, NULL, 0, 0, "norm or value")                                      \
+    /* logging */                                                                                                    \
+    X(TEXT, const char *, logger, NULL, 0, 0, "csv, sqlite, several with commas, or none (default csv,sqlite)")      \
+    X(TEXT, const char *, default_root_dir, NULL, 0, 0, "where runs are kept (default: the current directory)")      \
+    X(TEXT, const char *, run_name, NULL, 0, 0, "folder of the runs in it (default lightning_logs)")                 \
+    X(INT, int64_t, log_every_n_steps, 50, 0, 1e15, "log step values every so many optimizer steps; 0: never")       \
+    X(CHOICE, int, enable_progress_bar, LC_AUTO, 0, 0, "show a progress bar")                                        \
+    X(CHOICE, int, enable_model_summary, LC_AUTO, 0, 0, "show the table of layers")                                  \
+    X(BOOL, bool, barebones, false, 0, 0, "nothing but the loop: to measure")                                        \
+    /* checkpoints */                                                                                                \
+    X(CHOICE, int, enable_checkpointing, LC_AUTO, 0, 0, "write checkpoints")                                         \
+    X(TEXT, const char *, ckpt_path, NULL, 0, 0, "continue from this checkpoint: a path, best or last")              \
+    X(TEXT, const char *, dirpath, NULL, 0, 0, "where checkpoints go (default RUN/checkpoints)")                     \
+    X(TEXT, const char *, filename, NULL, 0, 0, "their names, as {epoch}-{val_loss:.2f} (default {epoch}-{step})")   \
+    X(TEXT, const char *, monitor, NULL, 0, 0, "metric that says which checkpoints are best")                        \
+    X(TEXT, const char *, mode, NULL, 0, 0, "min or max: what is best (also for early stopping)")                    \
+    X(INT, int64_t, save_top_k, 1, -1, 1e9, "checkpoints to keep; -1: all, 0: none")                                 \
+    X(CHOICE, int, save_last, LC_AUTO, 0, 0, "keep last.ckpt, the newest state")                                     \
+    X(INT, int64_t, every_n_train_steps, 0, 0, 1e15, "save every so many optimizer steps")                           \
+    X(INT, int64_t, every_n_epochs, 0, 0, 1e15, "save every so many epochs")                                         \
+    X(DURATION, lc_duration, train_time_interval, {0}, 0, 0, "save every so often: 10m")                             \
+    X(BOOL, bool, save_weights_only, false, 0, 0, "leave the optimizer and the state out of checkpoints")            \
+    X(CHOICE, int, save_on_train_epoch_end, LC_AUTO, 0, 0, "save at the end of the training epoch, not of validation") \
+    X(BOOL, bool, save_on_exception, false, 0, 0, "save when the run fails")                                         \
+    /* early stopping */                                                                                             \
+    X(TEXT, const char *, early_stopping, NULL, 0, 0, "stop when this metric no longer improves")                    \
+    X(INT, int64_t, patience, 3, 0, 1e15, "validations without improvement before stopping")                         \
+    X(FLOAT, double, min_delta, 0, 0, 1e300, "what counts as an improvement")                                        \
+    X(FLOAT, double, stopping_threshold, (double)LC_UNSET, -1e300, 1e300, "stop when the metric is past this")       \
+    X(FLOAT, double, divergence_threshold, (double)LC_UNSET, -1e300, 1e300, "stop when the metric is worse than this") \
+    /* the machine */                                                                                                \
+    X(TEXT, const char *, accelerator, NULL, 0, 0, "auto or cpu")                                                    \
+    X(TEXT, const char *, strategy, NULL, 0, 0, "auto or single_device")                                             \
+    X(TEXT, const char *, devices, NULL, 0, 0, "auto or 1")                                                          \
+    X(INT, int64_t, num_nodes, 1, 1, 1e6, "machines")                                                                \
+    X(TEXT, const char *, precision, NULL, 0, 0, "32-true")                                                          \
+    X(INT, int64_t, threads, 0, 0, 4096, "threads of a kernel; 0: as many as cores")                                 \
+    X(INT, int64_t, seed, 0, 0, 9e15, "of everything random")                                                        \
+    X(BOOL, bool, deterministic, false, 0, 0, "results that do not depend on the number of threads")                 \
+    X(BOOL, bool, handle_signals, true, 0, 0, "SIGINT and SIGTERM end the run after the step, with a checkpoint")
+/* clang-format on */
+
+typedef struct lc_trainer_options {
+    size_t size;
+#define LC_TRAINER_OPTION_FIELD(kind, type, name, def, min, max, help) type name;
+    LC_TRAINER_OPTION_LIST(LC_TRAINER_OPTION_FIELD)
+#undef LC_TRAINER_OPTION_FIELD
+    /* Callbacks and loggers of the program, taken over by the trainer. With any logger here `logger` is only looked at
+     * if it was set. */
+    const lc_callback *callbacks;
+    int n_callbacks;
+    const lc_logger *loggers;
+    int n_loggers;
+    void *storage; /* texts read from a file; lc_trainer_new takes them over */
+} lc_trainer_options;
+
+#define LC_TRAINER_OPTION_DEFAULT(kind, type, name, def, min, max, help) .name = def,
+#define LC_TRAINER_OPTIONS_INIT                                                                                        \
+    {                                                                                                                  \
+        .size = sizeof(lc_trainer_options), LC_TRAINER_OPTION_LIST(LC_TRAINER_OPTION_DEFAULT)                          \
+    }
+
+/* A struct and the table that describes it. */
+typedef struct lc_option_set {
+    const char *title; /* heading in --help */
+    const lc_option *options;
+    int n;
+    void *target;
+} lc_option_set;
+
+LC_BEGIN_DECLS
+
+/* Reads the command line (argv[1..]), the environment and --config FILE into `opt`. LC_STOP after --help or
+ * --print_config, whose text has then been written to standard output. Texts point into argv, the environment, or
+ * opt->storage. */
+LC_API lc_status lc_trainer_options_parse(lc_trainer_options *opt, int argc, char **argv) LC_MUST_USE;
+/* The same with `n` options of the program's own, in `target`. */
+LC_API lc_status lc_trainer_options_parse_with(lc_trainer_options *opt, const lc_option *options, int n, void *target,
+                                               int argc, char **argv) LC_MUST_USE;
+/* Frees what parsing allocated; only needed if no trainer was made of `opt`. */
+LC_API void lc_trainer_options_release(lc_trainer_options *opt);
+
+/* The general functions, for programs without a trainer. `env_prefix` is "LIGHTC_" above; NULL: no environment.
+ * *storage receives what must be freed with lc_options_free when the texts are no longer needed. */
+LC_API lc_status lc_options_parse(const lc_option_set *sets, int n_sets, const char *env_prefix, int argc, char **argv,
+                                  void **storage) LC_MUST_USE;
+LC_API void lc_options_free(void *storage);
+/* Sets one option from text; the error names the option, the value, and what it should be. */
+LC_API lc_status lc_option_set_text(const lc_option *option, void *target, const char *text) LC_MUST_USE;
+/* The value as text, as parsing would read it. Returns the length it needs, as snprintf. */
+LC_API int lc_option_get_text(const lc_option *option, const void *target, char *text, size_t size);
+/* The trainer's table. */
+LC_API const lc_option *lc_trainer_option_table(int *n);
+LC_API lc_status lc_duration_parse(const char *text, lc_duration *out) LC_MUST_USE;
+
+LC_END_DECLS
+#endif

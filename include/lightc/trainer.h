@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The trainer: runs a module.
+ *
+ * One trainer belongs to one thread. fit, validate, test and predict may be called one after the other, also with
+ * several modules. Order of hooks, counters, logging rules and names of checkpoints are Lightning's; where lightc
+ * differs on purpose stands in docs. */
+#ifndef LIGHTC_TRAINER_H
+#define LIGHTC_TRAINER_H
+
+#include <lightc/options.h>
+#include <lightc/precision.h>
+#include <lightc/strategy.h>
+
+/* What may be given to a run; NULL means nothing of it. */
+typedef struct lc_run_args {
+    lc_dataloader *train_dataloader;   /* fit. Default: the module's */
+    lc_dataloader *val_dataloader;     /* fit: one validation loader (or the list below) */
+    lc_dataloader *const *dataloaders; /* fit: of validation; else of the run. Default: the module's */
+    int n_dataloaders;
+    const char *ckpt_path;    /* a path, "best" or "last"; default: the option's (fit only) */
+    bool discard_predictions; /* predict: do not keep them */
+} lc_run_args;
+
+/* One loader's metrics of validate or test. */
+typedef struct lc_metrics {
+    const lc_metric_value *values; /* sorted by name */
+    int n;
+} lc_metrics;
+
+typedef enum lc_run_state {
+    LC_RUN_INITIALIZING = 0,
+    LC_RUN_RUNNING,
+    LC_RUN_FINISHED,
+    LC_RUN_INTERRUPTED, /* by an error or a signal */
+} lc_run_state;
+
+LC_BEGIN_DECLS
+
+/* A trainer with copies of the options (NULL: the defaults). Takes over opt->storage, the callbacks and the loggers. */
+LC_API lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out) LC_MUST_USE;
+/* Frees the trainer, its callbacks, loggers and optimizers. The modules stay the program's. NULL is fine. */
+LC_API void lc_trainer_free(lc_trainer *t);
+/* Adds a callback, before a run or in configure_callbacks. The trainer frees it, also on failure. */
+LC_API lc_status lc_trainer_add_callback(lc_trainer *t, lc_callback callback) LC_MUST_USE;
+
+/* ---- runs. LC_ERR_INTERRUPTED after SIGINT or SIGTERM: the message says where the state was saved. ---- */
+LC_API lc_status lc_trainer_fit(lc_trainer *t, lc_module *m, const lc_run_args *args) LC_MUST_USE;
+/* m may be NULL after a fit: the best checkpoint is then loaded into the module that was fitted. */
+LC_API lc_status lc_trainer_validate(lc_trainer *t, lc_module *m, const lc_run_args *args) LC_MUST_USE;
+LC_API lc_status lc_trainer_test(lc_trainer *t, lc_module *m, const lc_run_args *args) LC_MUST_USE;
+LC_API lc_status lc_trainer_predict(lc_trainer *t, lc_module *m, const lc_run_args *args) LC_MUST_USE;
+/* What the last validate or test gave, for loader i. Empty if there is no such loader. Borrowed until the next run. */
+LC_API lc_metrics lc_trainer_results(const lc_trainer *t, int loader);
+/* Predictions of the last predict, in order: persistent tensors, borrowed until the next run. */
+LC_API int64_t lc_trainer_prediction_count(const lc_trainer *t, int loader);
+LC_API lc_tensor *lc_trainer_prediction(const lc_trainer *t, int loader, int64_t i);
+
+/* ---- for programs that own their loop ---- */
+/* Sets the module up (setup, configure_optimizers, on_fit_start, on_train_start), as fit does before its loop. */
+LC_API lc_status lc_trainer_begin(lc_trainer *t, lc_module *m) LC_MUST_USE;
+/* One training batch: hooks, training_step, backward, and an optimizer step if the accumulation window is full.
+ * *loss (may be NULL) receives the value. LC_STOP: a callback or a signal asks to stop. */
+LC_API lc_status lc_trainer_step(lc_trainer *t, const lc_batch *batch, double *loss) LC_MUST_USE;
+/* Ends the epoch that lc_trainer_step counted: epoch hooks and rows. */
+LC_API lc_status lc_trainer_end_epoch(lc_trainer *t) LC_MUST_USE;
+/* on_train_end, on_fit_end, teardown. */
+LC_API lc_status lc_trainer_end(lc_trainer *t) LC_MUST_USE;
+
+/* ---- checkpoints ---- */
+/* Writes a checkpoint and waits until it is durable. */
+LC_API lc_status lc_trainer_save_checkpoint(lc_trainer *t, const char *path, bool weights_only) LC_MUST_USE;
+/* Copies the parameters and buffers of a checkpoint into a module. */
+LC_API lc_status lc_module_load_checkpoint(lc_module *m, const char *path, bool strict) LC_MUST_USE;
+
+/* ---- control ---- */
+LC_API void lc_trainer_stop(lc_trainer *t); /* should_stop = true: latches until the run's end */
+LC_API bool lc_trainer_should_stop(const lc_trainer *t);
+/* Logs from a callback, as lc_log does from a module. */
+LC_API void lc_trainer_log_at(lc_trainer *t, const char *name, double value, lc_log_args args);
+#define lc_trainer_log(t, name, value, ...)                                                                            \
+    lc_trainer_log_at((t), (name), (value), LC_LITERAL(lc_log_args, .site = LC_HERE, __VA_ARGS__))
+/* Sends a row to the loggers at once, outside of the rules of lc_log. epoch -1: the row has none. */
+LC_API lc_status lc_trainer_log_row(lc_trainer *t, const lc_metric_value *values, int n, int64_t step,
+                                    int64_t epoch) LC_MUST_USE;
+/* Tells people something (progress bar and loggers): "info", "warning", "error". */
+LC_API void lc_trainer_message(lc_trainer *t, const char *level, const char *format, ...) LC_PRINTF(3, 4);
+/* Changes accumulate_grad_batches from the next window on. */
+LC_API lc_status lc_trainer_set_accumulate_grad_batches(lc_trainer *t, int64_t n) LC_MUST_USE;
+
+/* ---- state ---- */
+LC_API lc_module *lc_trainer_module(const lc_trainer *t);
+LC_API lc_graph *lc_trainer_graph(const lc_trainer *t);
+LC_API const lc_trainer_options *lc_trainer_get_options(const lc_trainer *t); /* resolved */
+LC_API int64_t lc_trainer_global_step(const lc_trainer *t);                   /* optimizer steps done */
+LC_API int64_t lc_trainer_current_epoch(const lc_trainer *t);                 /* epochs completed */
+LC_API int64_t lc_trainer_batch_idx(const lc_trainer *t);   /* of the batch being run, or the last one */
+LC_API int64_t lc_trainer_logger_step(const lc_trainer *t); /* batches that ended a window */
+LC_API bool lc_trainer_is_last_batch(const lc_trainer *t);
+LC_API bool lc_trainer_is_accumulating(const lc_trainer *t); /* the current batch does not end with a step */
+/* Batches of an epoch, after limits; -1: unknown; of loader i */
+LC_API int64_t lc_trainer_num_training_batches(const lc_trainer *t);
+LC_API int64_t lc_trainer_num_val_batches(const lc_trainer *t, int loader); /* also test, predict, sanity */
+LC_API int lc_trainer_num_val_loaders(const lc_trainer *t);
+LC_API int lc_trainer_dataloader_idx(const lc_trainer *t);
+/* Optimizer steps of the whole run: ceil(batches / k) * max_epochs, at most max_steps; INFINITY if unlimited. */
+LC_API lc_status lc_trainer_estimated_stepping_batches(lc_trainer *t, double *out) LC_MUST_USE;
+LC_API lc_stage lc_trainer_stage(const lc_trainer *t);
+LC_API bool lc_trainer_sanity_checking(const lc_trainer *t);
+LC_API bool lc_trainer_validating(const lc_trainer *t); /* a validation loop runs, inside fit too */
+LC_API lc_run_state lc_trainer_state(const lc_trainer *t);
+LC_API int lc_trainer_received_signal(const lc_trainer *t); /* 0: none */
+LC_API int lc_trainer_global_rank(const lc_trainer *t);
+LC_API int lc_trainer_world_size(const lc_trainer *t);
+LC_API const char *lc_trainer_run_dir(const lc_trainer *t);   /* root/lightning_logs/version_N; "" without loggers */
+LC_API const char *lc_trainer_ckpt_path(const lc_trainer *t); /* the checkpoint this run continues; "" if none */
+LC_API int lc_trainer_optimizer_count(const lc_trainer *t);
+LC_API lc_optimizer *lc_trainer_optimizer(const lc_trainer *t, int i);
+LC_API int lc_trainer_scheduler_count(const lc_trainer *t);
+LC_API const lc_scheduler_config *lc_trainer_scheduler(const lc_trainer *t, int i);
+LC_API int lc_trainer_callback_count(const lc_trainer *t);
+LC_API lc_callback lc_trainer_callback(const lc_trainer *t, int i);
+/* Seconds of wall clock since the run began; of the last step. */
+LC_API double lc_trainer_elapsed(const lc_trainer *t);
+
+/* ---- metrics ---- */
+typedef enum lc_metric_set {
+    LC_CALLBACK_METRICS = 0, /* everything that can be monitored */
+    LC_LOGGED_METRICS,       /* what went to the loggers last */
+    LC_PROGRESS_BAR_METRICS,
+} lc_metric_set;
+/* LC_ERR_NOT_FOUND names what there is. */
+LC_API lc_status lc_trainer_metric(lc_trainer *t, const char *name, double *out) LC_MUST_USE;
+LC_API int lc_trainer_metric_count(lc_trainer *t, lc_metric_set set);
+LC_API lc_metric_value lc_trainer_metric_at(lc_trainer *t, lc_metric_set set, int i);
+
+LC_END_DECLS
+#endif
