@@ -256,14 +256,14 @@ struct lc_module_ops {
 /* A choice with a default: LC_AUTO. `true` is LC_ON. */
 typedef enum lc_choice { LC_AUTO = 0, LC_ON = 1, LC_OFF = 2 } lc_choice;
 
-typedef enum lc_reduce { LC_REDUCE_MEAN = 0, LC_REDUCE_SUM, LC_REDUCE_MIN, LC_REDUCE_MAX } lc_reduce;
+typedef enum lc_log_reduce { LC_LOG_MEAN = 0, LC_LOG_SUM, LC_LOG_MIN, LC_LOG_MAX } lc_log_reduce;
 
 typedef struct lc_log_args {
     bool prog_bar;                    /* show it in the progress bar */
     unsigned char logger;             /* lc_choice: send it to loggers; default on */
     unsigned char on_step;            /* lc_choice: the value of every step; default depends on the hook */
     unsigned char on_epoch;           /* lc_choice: reduced over the epoch; default depends on the hook */
-    unsigned char reduce_fx;          /* lc_reduce: how it is reduced over the epoch */
+    unsigned char reduce_fx;          /* lc_log_reduce: how it is reduced over the epoch */
     unsigned char add_dataloader_idx; /* lc_choice: append "/dataloader_idx_N" with several loaders; default on */
     bool sync_dist;                   /* reduce over ranks */
     bool rank_zero_only;

@@ -5,19 +5,27 @@
 
 #include <lightc/base.h>
 #include <lightc/batch.h>
+#include <lightc/callback.h>
 #include <lightc/checkpoint.h>
 #include <lightc/data.h>
 #include <lightc/graph.h>
+#include <lightc/hooks.h>
 #include <lightc/logger.h>
 #include <lightc/module.h>
+#include <lightc/nn.h>
 #include <lightc/op.h>
 #include <lightc/ops.h>
 #include <lightc/ops_types.h>
 #include <lightc/optim.h>
+#include <lightc/options.h>
+#include <lightc/precision.h>
 #include <lightc/random.h>
 #include <lightc/safetensors.h>
+#include <lightc/sched.h>
 #include <lightc/state.h>
 #include <lightc/status.h>
+#include <lightc/strategy.h>
 #include <lightc/tensor.h>
+#include <lightc/trainer.h>
 
 #endif
