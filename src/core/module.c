@@ -1,0 +1,482 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tree of modules: registration, paths, initial values, visiting (include/lightc/module.h).
+ *
+ * Names may contain dots ("blocks.3"), which is how arrays of layers get the paths that PyTorch's ModuleList gives. */
+#include <lightc/module.h>
+#include <lightc/random.h>
+
+#include "core/module_internal.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- paths ---- */
+
+lc_module *lc_module_root(lc_module *m)
+{
+    while (m->parent) m = m->parent;
+    return m;
+}
+
+/* The length of m's path; writes it in front of `end` if that is not NULL. */
+static size_t path_put(const lc_module *m, char *end)
+{
+    size_t total = 0;
+    for (; m && m->parent; m = m->parent) {
+        size_t n = m->name ? strlen(m->name) : 0;
+        if (total) {
+            total++;
+            if (end) *(end - total) = '.';
+        }
+        total += n;
+        if (end && n) memcpy(end - total, m->name, n);
+    }
+    return total;
+}
+
+char *lc__module_path(const lc_module *m, const char *name)
+{
+    size_t n = path_put(m, NULL), extra = name ? strlen(name) : 0, dot = n && extra;
+    char *path = malloc(n + dot + extra + 1);
+    if (!path) return NULL;
+    path_put(m, path + n);
+    if (dot) path[n] = '.';
+    if (extra) memcpy(path + n + dot, name, extra);
+    path[n + dot + extra] = '\0';
+    return path;
+}
+
+/* ---- errors ---- */
+
+lc_status lc_module_fail(lc_module *m, lc_status status, const char *format, ...)
+{
+    char text[768];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    char *path = lc__module_path(m, NULL);
+    if (path && *path) {
+        lc_fail(status, "%s (%s): %s", path, m->type ? m->type : "module", text);
+    } else {
+        lc_fail(status, "%s", text);
+    }
+    free(path);
+    lc_module *root = lc_module_root(m);
+    if (root->status == LC_OK) {
+        root->status = status;
+        root->error = strdup(lc_error_message());
+    }
+    return status;
+}
+
+lc_status lc_module_status(const lc_module *m)
+{
+    while (m->parent) m = m->parent;
+    if (m->status == LC_OK) return LC_OK;
+    return lc_fail(m->status, "%s", m->error ? m->error : "out of memory while the module was built");
+}
+
+/* ---- registration ---- */
+
+void lc_module_init(lc_module *m, const lc_module_ops *ops, uint64_t seed)
+{
+    memset(m, 0, sizeof *m);
+    m->ops = ops;
+    m->seed = seed;
+    m->training = true;
+}
+
+static bool name_taken(const lc_module *m, const char *name)
+{
+    for (int i = 0; i < m->n_children; i++) {
+        if (m->children[i]->name && !strcmp(m->children[i]->name, name)) return true;
+    }
+    for (int i = 0; i < m->n_tensors; i++) {
+        if (!strcmp(m->tensors[i].name, name)) return true;
+    }
+    return false;
+}
+
+static lc_status check_name(lc_module *m, const char *name)
+{
+    if (!name || !*name) return lc_module_fail(m, LC_ERR_ARGUMENT, "a name must not be empty");
+    if (name[0] == '.' || name[strlen(name) - 1] == '.' || strstr(name, "..")) {
+        return lc_module_fail(m, LC_ERR_ARGUMENT, "the name \"%s\" has an empty part between its dots", name);
+    }
+    if (name_taken(m, name)) {
+        return lc_module_fail(m, LC_ERR_ARGUMENT, "the name \"%s\" is used twice; names within a module must differ",
+                              name);
+    }
+    return LC_OK;
+}
+
+/* Makes room for one more of `size` bytes when n is a power of two (or 0). */
+static bool grow(void **array, int n, size_t size)
+{
+    if (n & (n - 1)) return true;
+    void *p = realloc(*array, (n ? 2 * (size_t)n : 1) * size);
+    if (!p) return false;
+    *array = p;
+    return true;
+}
+
+void lc_module_init_child(lc_module *m, void *parent, const char *name, const char *type)
+{
+    lc_module *p = parent;
+    memset(m, 0, sizeof *m);
+    m->type = type;
+    m->training = p->training;
+    /* Registered even if the name is refused (the root keeps the error): what m comes to own must be freed. */
+    (void)check_name(p, name);
+    m->parent = p;
+    m->name = strdup(name ? name : "");
+    if (!m->name || !grow((void **)&p->children, p->n_children, sizeof *p->children)) {
+        lc_module_fail(p, LC_ERR_MEMORY, "out of memory while registering \"%s\"", m->name ? m->name : "");
+        return;
+    }
+    p->children[p->n_children++] = m;
+}
+
+void lc_module_release(lc_module *m)
+{
+    if (!m) return;
+    while (m->n_children) lc_module_release(m->children[m->n_children - 1]); /* takes itself out of the list */
+    if (m->release) m->release(m);
+    for (int i = 0; i < m->n_tensors; i++) {
+        lc_tensor_unref(m->tensors[i].tensor);
+        free((char *)m->tensors[i].name);
+    }
+    free(m->tensors);
+    free(m->children);
+    free(m->name);
+    free(m->error);
+    lc_module *p = m->parent;
+    for (int i = 0; p && i < p->n_children; i++) {
+        if (p->children[i] != m) continue;
+        memmove(&p->children[i], &p->children[i + 1], sizeof *p->children * (size_t)(p->n_children - i - 1));
+        p->n_children--;
+        break;
+    }
+    memset(m, 0, sizeof *m);
+}
+
+/* ---- initial values ---- */
+
+static int64_t fan(int ndim, const int64_t *shape, bool out)
+{
+    if (ndim < 2) return ndim ? shape[0] : 1;
+    int64_t n = shape[out ? 0 : 1];
+    for (int i = 2; i < ndim; i++) n *= shape[i];
+    return n;
+}
+
+/* Turns every kind into uniform [a, b), normal (a, b) or constant a. */
+static lc_init resolve_init(lc_init init, int ndim, const int64_t *shape)
+{
+    int64_t fan_in = init.fan_in ? init.fan_in : fan(ndim, shape, false), fan_out = fan(ndim, shape, true);
+    double in = fan_in > 0 ? (double)fan_in : 1, both = fan_in + fan_out > 0 ? (double)(fan_in + fan_out) : 1;
+    double gain = init.a == 0 ? 1 : init.a, bound;
+    switch (init.kind) {
+    case LC_INIT_ZEROS:
+        return (lc_init){LC_INIT_CONSTANT, 0, 0, 0};
+    case LC_INIT_ONES:
+        return (lc_init){LC_INIT_CONSTANT, 1, 0, 0};
+    case LC_INIT_KAIMING_UNIFORM:
+        bound = sqrt(6 / ((1 + init.a * init.a) * in));
+        return (lc_init){LC_INIT_UNIFORM, -bound, bound, 0};
+    case LC_INIT_KAIMING_NORMAL:
+        return (lc_init){LC_INIT_NORMAL, 0, sqrt(2 / ((1 + init.a * init.a) * in)), 0};
+    case LC_INIT_XAVIER_UNIFORM:
+        bound = gain * sqrt(6 / both);
+        return (lc_init){LC_INIT_UNIFORM, -bound, bound, 0};
+    case LC_INIT_XAVIER_NORMAL:
+        return (lc_init){LC_INIT_NORMAL, 0, gain * sqrt(2 / both), 0};
+    default:
+        return init;
+    }
+}
+
+static double init_value(const lc_init *init, uint64_t key, uint64_t i)
+{
+    switch (init->kind) {
+    case LC_INIT_UNIFORM:
+        return init->a + (init->b - init->a) * lc_random_uniform(key, i);
+    case LC_INIT_NORMAL:
+        return init->a + init->b * lc_random_normal(key, i);
+    default:
+        return init->a;
+    }
+}
+
+static void fill(void *data, lc_dtype dtype, int64_t n, const lc_init *init, uint64_t key)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double v = init_value(init, key, (uint64_t)i);
+        switch (dtype) {
+        case LC_F64:
+            ((double *)data)[i] = v;
+            break;
+        case LC_I64:
+            ((int64_t *)data)[i] = (int64_t)v;
+            break;
+        case LC_I32:
+            ((int32_t *)data)[i] = (int32_t)v;
+            break;
+        case LC_U8:
+            ((uint8_t *)data)[i] = (uint8_t)v;
+            break;
+        case LC_BOOL:
+            ((uint8_t *)data)[i] = v != 0;
+            break;
+        default:
+            ((float *)data)[i] = (float)v;
+            break;
+        }
+    }
+}
+
+lc_status lc__module_init_tensor(lc_tensor *t, lc_init init, uint64_t key)
+{
+    lc_dtype dtype = lc_tensor_dtype(t);
+    lc_init what = resolve_init(init, lc_tensor_ndim(t), lc_tensor_shape(t));
+    if (what.kind == LC_INIT_CONSTANT && what.a == 0) return LC_OK; /* new tensors are zero */
+    if (dtype == LC_F16 || dtype == LC_BF16) {
+        return lc_fail(LC_ERR_UNSUPPORTED, "parameters of type %s cannot be initialised; use f32 or f64",
+                       lc_dtype_name(dtype));
+    }
+    size_t bytes = (size_t)lc_tensor_numel(t) * lc_dtype_size(dtype);
+    void *data = malloc(bytes ? bytes : 1);
+    if (!data) return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for initial values", bytes);
+    fill(data, dtype, lc_tensor_numel(t), &what, key);
+    lc_status status = lc_tensor_write(t, data, bytes);
+    free(data);
+    return status;
+}
+
+/* Appends an entry; takes over the reference to `t` (dropped on error). */
+static lc_tensor *add_entry(lc_module *m, const char *name, lc_tensor *t, bool is_parameter, bool persistent)
+{
+    char *copy = strdup(name);
+    if (!copy || !grow((void **)&m->tensors, m->n_tensors, sizeof *m->tensors)) {
+        lc_module_fail(m, LC_ERR_MEMORY, "out of memory while registering \"%s\"", name);
+        free(copy);
+        lc_tensor_unref(t);
+        return NULL;
+    }
+    m->tensors[m->n_tensors++] = (lc_module_tensor){copy, t, is_parameter, persistent};
+    return t;
+}
+
+static lc_tensor *add_tensor(lc_module *m, const char *name, lc_dtype dtype, lc_layout layout, int ndim,
+                             const int64_t *shape, lc_init init, bool is_parameter, bool persistent)
+{
+    lc_tensor *t = NULL;
+    if (check_name(m, name) < 0) return NULL;
+    char *path = lc__module_path(m, name);
+    lc_status status = path ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory");
+    if (status == LC_OK && ndim < 3) layout = LC_ROW_MAJOR;
+    if (status == LC_OK) status = lc_tensor_new_layout(dtype ? dtype : LC_F32, ndim, shape, layout, &t);
+    if (status == LC_OK) {
+        status = lc__module_init_tensor(t, init, lc_random_key_name(lc_module_root(m)->seed, path));
+    }
+    free(path);
+    if (status < 0) {
+        lc_tensor_unref(t);
+        char why[640];
+        snprintf(why, sizeof why, "%s", lc_error_message());
+        lc_module_fail(m, status, "\"%s\": %s", name, why);
+        return NULL;
+    }
+    if (is_parameter) lc_tensor_set_requires_grad(t, true);
+    return add_entry(m, name, t, is_parameter, persistent);
+}
+
+lc_tensor *lc_module_add_parameter(lc_module *m, const char *name, lc_dtype dtype, lc_layout layout, int ndim,
+                                   const int64_t *shape, lc_init init)
+{
+    if (dtype != LC_DTYPE_DEFAULT && !lc_dtype_is_float(dtype)) {
+        lc_module_fail(m, LC_ERR_DTYPE, "parameter \"%s\": %s cannot be trained; use f32 or f64, or a buffer", name,
+                       lc_dtype_name(dtype));
+        return NULL;
+    }
+    return add_tensor(m, name, dtype, layout, ndim, shape, init, true, true);
+}
+
+lc_tensor *lc_module_share_parameter(lc_module *m, const char *name, lc_tensor *parameter)
+{
+    if (!parameter) return NULL; /* its own error is kept already */
+    if (check_name(m, name) < 0) return NULL;
+    if (!lc_tensor_is_persistent(parameter)) {
+        lc_module_fail(m, LC_ERR_ARGUMENT, "\"%s\": only a parameter of another module can be shared", name);
+        return NULL;
+    }
+    return add_entry(m, name, lc_tensor_ref(parameter), true, true);
+}
+
+lc_tensor *lc_module_add_buffer(lc_module *m, const char *name, lc_dtype dtype, int ndim, const int64_t *shape,
+                                lc_init init, bool persistent)
+{
+    return add_tensor(m, name, dtype, LC_ROW_MAJOR, ndim, shape, init, false, persistent);
+}
+
+/* ---- walking the tree ---- */
+
+void lc_module_train(lc_module *m, bool training)
+{
+    m->training = training;
+    for (int i = 0; i < m->n_children; i++) lc_module_train(m->children[i], training);
+}
+
+/* What a visit carries: the path so far, and the tensors seen (tied ones are visited once). */
+typedef struct visitor {
+    lc_module_visit_fn *fn;
+    void *ctx;
+    char *path;
+    size_t capacity;
+    lc_tensor **seen;
+    int n_seen;
+} visitor;
+
+static bool seen_before(visitor *v, lc_tensor *t, lc_status *status)
+{
+    for (int i = 0; i < v->n_seen; i++) {
+        if (v->seen[i] == t) return true;
+    }
+    if (!grow((void **)&v->seen, v->n_seen, sizeof *v->seen)) {
+        *status = lc_fail(LC_ERR_MEMORY, "out of memory while visiting parameters");
+        return true;
+    }
+    v->seen[v->n_seen++] = t;
+    return false;
+}
+
+static bool path_append(visitor *v, size_t length, const char *name, size_t *new_length)
+{
+    size_t n = strlen(name), need = length + n + 2;
+    if (need > v->capacity) {
+        char *p = realloc(v->path, need + 64);
+        if (!p) return false;
+        v->path = p;
+        v->capacity = need + 64;
+    }
+    if (length) v->path[length++] = '.';
+    memcpy(v->path + length, name, n + 1);
+    *new_length = length + n;
+    return true;
+}
+
+static lc_status visit(visitor *v, lc_module *m, size_t length)
+{
+    size_t end;
+    for (int i = 0; i < m->n_tensors; i++) {
+        lc_status status = LC_OK;
+        if (seen_before(v, m->tensors[i].tensor, &status)) {
+            if (status != LC_OK) return status;
+            continue;
+        }
+        if (!path_append(v, length, m->tensors[i].name, &end)) return lc_fail(LC_ERR_MEMORY, "out of memory");
+        status = v->fn(v->ctx, v->path, m, &m->tensors[i]);
+        if (status != LC_OK) return status;
+    }
+    for (int i = 0; i < m->n_children; i++) {
+        if (!path_append(v, length, m->children[i]->name, &end)) return lc_fail(LC_ERR_MEMORY, "out of memory");
+        lc_status status = visit(v, m->children[i], end);
+        if (status != LC_OK) return status;
+    }
+    return LC_OK;
+}
+
+lc_status lc_module_visit(lc_module *m, lc_module_visit_fn *fn, void *ctx)
+{
+    visitor v = {.fn = fn, .ctx = ctx};
+    lc_status status = visit(&v, m, 0);
+    free(v.path);
+    free(v.seen);
+    return status;
+}
+
+lc_tensor *lc_module_find(lc_module *m, const char *path)
+{
+    for (int i = 0; i < m->n_tensors; i++) {
+        if (!strcmp(m->tensors[i].name, path)) return m->tensors[i].tensor;
+    }
+    for (int i = 0; i < m->n_children; i++) {
+        size_t n = strlen(m->children[i]->name);
+        if (strncmp(m->children[i]->name, path, n) || path[n] != '.') continue;
+        lc_tensor *t = lc_module_find(m->children[i], path + n + 1);
+        if (t) return t;
+    }
+    return NULL;
+}
+
+typedef struct counter {
+    bool trainable_only;
+    int64_t n;
+} counter;
+
+static lc_status count_one(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
+{
+    (void)path, (void)owner;
+    counter *c = ctx;
+    if (t->is_parameter && (!c->trainable_only || lc_tensor_requires_grad(t->tensor)))
+        c->n += lc_tensor_numel(t->tensor);
+    return LC_OK;
+}
+
+int64_t lc_module_parameter_count(lc_module *m, bool trainable_only)
+{
+    counter c = {trainable_only, 0};
+    return lc_module_visit(m, count_one, &c) < 0 ? -1 : c.n;
+}
+
+typedef struct collector {
+    lc_parameter_filter *filter;
+    void *ctx;
+    lc_tensor **list;
+    int n;
+} collector;
+
+static lc_status collect_one(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
+{
+    collector *c = ctx;
+    if (!t->is_parameter || (c->filter && !c->filter(c->ctx, path, owner, t->tensor))) return LC_OK;
+    if (!grow((void **)&c->list, c->n, sizeof *c->list)) return lc_fail(LC_ERR_MEMORY, "out of memory");
+    c->list[c->n++] = t->tensor;
+    return LC_OK;
+}
+
+lc_status lc_module_parameters(lc_module *m, lc_parameter_filter *filter, void *ctx, lc_tensor ***list, int *n)
+{
+    collector c = {filter, ctx, NULL, 0};
+    *list = NULL;
+    *n = 0;
+    lc_status status = lc_module_visit(m, collect_one, &c);
+    if (status < 0) {
+        free(c.list);
+        return status;
+    }
+    *list = c.list;
+    *n = c.n;
+    return LC_OK;
+}
+
+void lc_module_requires_grad(lc_module *m, bool requires_grad)
+{
+    for (int i = 0; i < m->n_tensors; i++) {
+        if (m->tensors[i].is_parameter) lc_tensor_set_requires_grad(m->tensors[i].tensor, requires_grad);
+    }
+    for (int i = 0; i < m->n_children; i++) lc_module_requires_grad(m->children[i], requires_grad);
+}
+
+lc_tensor *lc_forward_at(void *module, lc_tensor *x, lc_site site)
+{
+    lc_module *m = module;
+    if (m->forward) return m->forward(m, x, site);
+    lc_module_fail(m, LC_ERR_ARGUMENT, "this module has no forward with one input; called at %s:%d", site.file,
+                   site.line);
+    return NULL;
+}

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What layers, optimizers and the trainer need of modules beyond the public header. */
+#ifndef LC_CORE_MODULE_INTERNAL_H
+#define LC_CORE_MODULE_INTERNAL_H
+
+#include <lightc/module.h>
+
+/* The path of m (or of the tensor `name` in it) from the root, allocated; NULL if out of memory. "" for the root. */
+char *lc__module_path(const lc_module *m, const char *name);
+
+/* Fills a new (zero) tensor as `init` says with the random stream `key`. */
+lc_status lc__module_init_tensor(lc_tensor *t, lc_init init, uint64_t key);
+
+#endif
