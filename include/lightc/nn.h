@@ -367,7 +367,8 @@ LC_API void lc_rnn_init_with(lc_rnn *l, bool gru, void *parent, const char *name
 LC_API lc_tensor *lc_rnn_forward_at(lc_rnn *l, lc_rnn_io io, lc_site site);
 
 LC_API void lc_sequential_init(lc_sequential *seq, void *parent, const char *name);
-/* Zeroed memory for the next layer, named seq->next; never NULL (after an error: memory that is freed with seq). */
+/* Zeroed memory for the next layer, named seq->next; NULL if there is none (seq's root keeps the error; the LAYER_init
+ * functions accept it). */
 LC_API void *lc_sequential_slot(lc_sequential *seq, size_t size);
 LC_API lc_tensor *lc_sequential_forward_at(lc_sequential *seq, lc_tensor *x, lc_site site);
 

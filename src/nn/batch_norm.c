@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* torch.nn.BatchNorm1d, BatchNorm2d, BatchNorm3d */
+#include "nn/nn_internal.h"
+
+static const char *const type_names[3] = {"BatchNorm1d", "BatchNorm2d", "BatchNorm3d"};
+
+static lc_tensor *forward(lc_module *self, lc_tensor *x, lc_site site)
+{
+    return lc_batch_norm_forward_at((lc_batch_norm_layer *)self, x, site);
+}
+
+void lc_batch_norm_init_with(lc_batch_norm_layer *l, int nd, void *parent, const char *name, lc_batch_norm_options o)
+{
+    LC_LAYER_BEGIN(l, parent, name, type_names[nd - 1], forward);
+    l->nd = nd;
+    l->num_features = o.num_features;
+    l->eps = o.eps;
+    l->momentum = o.momentum;
+    if (o.num_features < 1) {
+        lc_module_fail(&l->base, LC_ERR_ARGUMENT, "num_features %lld must be positive", (long long)o.num_features);
+        return;
+    }
+    lc_init ones = {.kind = LC_INIT_ONES}, zeros = {.kind = LC_INIT_ZEROS};
+    if (!o.no_affine) {
+        l->weight = lc_module_add_parameter(&l->base, "weight", o.dtype, LC_ROW_MAJOR, 1, &o.num_features, ones);
+        l->bias = lc_module_add_parameter(&l->base, "bias", o.dtype, LC_ROW_MAJOR, 1, &o.num_features, zeros);
+    }
+    if (o.no_track_running_stats) return;
+    l->running_mean = lc_module_add_buffer(&l->base, "running_mean", o.dtype, 1, &o.num_features, zeros, true);
+    l->running_var = lc_module_add_buffer(&l->base, "running_var", o.dtype, 1, &o.num_features, ones, true);
+    l->num_batches_tracked = lc_module_add_buffer(&l->base, "num_batches_tracked", LC_I64, 0, NULL, zeros, true);
+}
+
+lc_tensor *lc_batch_norm_forward_at(lc_batch_norm_layer *l, lc_tensor *x, lc_site site)
+{
+    bool training = l->base.training;
+    lc_batch_norm_args a = {
+        .bias = l->bias,
+        .running_mean = l->running_mean,
+        .running_var = l->running_var,
+        .training = training || !l->running_mean,
+        .momentum = l->momentum,
+        .eps = l->eps,
+    };
+    if (training && l->num_batches_tracked) {
+        lc_assign_at(l->num_batches_tracked, lc_add_scalar_at(l->num_batches_tracked, 1, site), site);
+    }
+    return lc_batch_norm_at(x, l->weight, a, site);
+}

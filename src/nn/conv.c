@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* torch.nn.Conv1d, Conv2d, Conv3d and their transposed forms. Weights lie channels-last, as kernels want them. */
+#include "nn/nn_internal.h"
+
+static const char *const type_names[2][3] = {
+    {"Conv1d", "Conv2d", "Conv3d"},
+    {"ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"},
+};
+
+static lc_tensor *forward(lc_module *self, lc_tensor *x, lc_site site)
+{
+    return lc_conv_forward_at((lc_conv *)self, x, site);
+}
+
+/* out[i] = the entry of `each` if any of them is given, else `all` (0: fallback). */
+static void per_dimension(int nd, int64_t all, const int64_t each[3], int64_t fallback, int64_t out[3])
+{
+    bool given = each[0] || each[1] || each[2];
+    for (int i = 0; i < nd; i++) out[i] = given ? each[i] : all;
+    for (int i = 0; i < nd; i++) {
+        if (!out[i]) out[i] = fallback;
+    }
+}
+
+static bool valid(lc_conv *l)
+{
+    for (int i = 0; i < l->nd; i++) {
+        if (l->kernel[i] < 1 || l->stride[i] < 1 || l->padding[i] < 0 || l->dilation[i] < 1) {
+            lc_module_fail(
+                &l->base, LC_ERR_ARGUMENT,
+                "kernel_size %lld, stride %lld and dilation %lld must be positive, padding %lld not negative",
+                (long long)l->kernel[i], (long long)l->stride[i], (long long)l->dilation[i], (long long)l->padding[i]);
+            return false;
+        }
+    }
+    if (l->in_channels < 1 || l->out_channels < 1 || l->groups < 1 || l->in_channels % l->groups ||
+        l->out_channels % l->groups) {
+        lc_module_fail(&l->base, LC_ERR_ARGUMENT,
+                       "in_channels %lld and out_channels %lld must be multiples of groups %lld",
+                       (long long)l->in_channels, (long long)l->out_channels, (long long)l->groups);
+        return false;
+    }
+    return true;
+}
+
+void lc_conv_init_with(lc_conv *l, int nd, bool transposed, void *parent, const char *name, int64_t in_channels,
+                       int64_t out_channels, lc_conv_options o)
+{
+    LC_LAYER_BEGIN(l, parent, name, type_names[transposed][nd - 1], forward);
+    l->nd = nd;
+    l->transposed = transposed;
+    l->in_channels = in_channels;
+    l->out_channels = out_channels;
+    l->groups = o.groups ? o.groups : 1;
+    per_dimension(nd, o.kernel_size, o.kernel_sizes, 0, l->kernel);
+    per_dimension(nd, o.stride, o.strides, 1, l->stride);
+    per_dimension(nd, o.padding, o.paddings, 0, l->padding);
+    per_dimension(nd, o.dilation, o.dilations, 1, l->dilation);
+    per_dimension(nd, o.output_padding, o.output_paddings, 0, l->output_padding);
+    if (!valid(l)) return;
+
+    int64_t shape[5] = {out_channels, in_channels / l->groups}, fan_in;
+    if (transposed) {
+        shape[0] = in_channels;
+        shape[1] = out_channels / l->groups;
+    }
+    fan_in = shape[1];
+    for (int i = 0; i < nd; i++) {
+        shape[2 + i] = l->kernel[i];
+        fan_in *= l->kernel[i];
+    }
+    l->weight = lc_module_add_parameter(&l->base, "weight", o.dtype, LC_CHANNELS_LAST, 2 + nd, shape,
+                                        lc__init_default_weight());
+    if (o.no_bias) return;
+    l->bias = lc_module_add_parameter(&l->base, "bias", o.dtype, LC_ROW_MAJOR, 1, &out_channels,
+                                      lc__init_inverse_sqrt(fan_in));
+}
+
+lc_tensor *lc_conv_forward_at(lc_conv *l, lc_tensor *x, lc_site site)
+{
+    lc_conv_args a = {.bias = l->bias, .groups = l->groups};
+    for (int i = 0; i < l->nd; i++) {
+        a.stride[i] = l->stride[i];
+        a.padding[i] = l->padding[i];
+        a.dilation[i] = l->dilation[i];
+        a.output_padding[i] = l->output_padding[i];
+    }
+    if (l->transposed) {
+        return l->nd == 1   ? lc_conv_transpose1d_at(x, l->weight, a, site)
+               : l->nd == 2 ? lc_conv_transpose2d_at(x, l->weight, a, site)
+                            : lc_conv_transpose3d_at(x, l->weight, a, site);
+    }
+    return l->nd == 1   ? lc_conv1d_at(x, l->weight, a, site)
+           : l->nd == 2 ? lc_conv2d_at(x, l->weight, a, site)
+                        : lc_conv3d_at(x, l->weight, a, site);
+}

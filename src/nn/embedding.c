@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* torch.nn.Embedding */
+#include "nn/nn_internal.h"
+
+#include <stdlib.h>
+
+static lc_tensor *forward(lc_module *self, lc_tensor *ids, lc_site site)
+{
+    return lc_embedding_forward_at((lc_embedding *)self, ids, site);
+}
+
+/* PyTorch starts the padding row at zero. */
+static lc_status zero_row(lc_tensor *w, int64_t row)
+{
+    size_t width = (size_t)lc_tensor_dim(w, 1) * lc_dtype_size(lc_tensor_dtype(w));
+    size_t bytes = width * (size_t)lc_tensor_dim(w, 0);
+    char *data = malloc(bytes);
+    if (!data) return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for initial values", bytes);
+    lc_status status = lc_tensor_read(w, data, bytes);
+    if (status == LC_OK) {
+        memset(data + width * (size_t)row, 0, width);
+        status = lc_tensor_write(w, data, bytes);
+    }
+    free(data);
+    return status;
+}
+
+void lc_embedding_init_with(lc_embedding *l, void *parent, const char *name, int64_t num_embeddings,
+                            lc_embedding_options o)
+{
+    LC_LAYER_BEGIN(l, parent, name, "Embedding", forward);
+    l->num_embeddings = num_embeddings;
+    l->embedding_dim = o.embedding_dim;
+    l->padding_idx = -1;
+    if (num_embeddings < 1 || o.embedding_dim < 1) {
+        lc_module_fail(&l->base, LC_ERR_ARGUMENT, "num_embeddings %lld and embedding_dim %lld must be positive",
+                       (long long)num_embeddings, (long long)o.embedding_dim);
+        return;
+    }
+    if (o.has_padding_idx) {
+        l->padding_idx = o.padding_idx < 0 ? o.padding_idx + num_embeddings : o.padding_idx;
+        if (l->padding_idx < 0 || l->padding_idx >= num_embeddings) {
+            lc_module_fail(&l->base, LC_ERR_ARGUMENT, "padding_idx %lld must lie within the %lld embeddings",
+                           (long long)o.padding_idx, (long long)num_embeddings);
+            return;
+        }
+    }
+    l->weight = lc_module_add_parameter(&l->base, "weight", o.dtype, LC_ROW_MAJOR, 2,
+                                        (int64_t[]){num_embeddings, o.embedding_dim},
+                                        (lc_init){.kind = LC_INIT_NORMAL, .a = 0, .b = 1});
+    if (!l->weight || l->padding_idx < 0) return;
+    lc_status status = zero_row(l->weight, l->padding_idx);
+    if (status < 0) lc_module_fail(&l->base, status, "the padding row could not be set");
+}
+
+lc_tensor *lc_embedding_forward_at(lc_embedding *l, lc_tensor *ids, lc_site site)
+{
+    lc_embedding_args a = {.weight = l->weight};
+    if (l->padding_idx >= 0) {
+        a.has_padding_idx = true;
+        a.padding_idx = l->padding_idx;
+    }
+    return lc_embedding_at(ids, a, site); /* [..., D] */
+}

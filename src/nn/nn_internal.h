@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the layers share. A layer file: LAYER_init_with clears the struct, registers it with LC_LAYER_BEGIN, adds its
+ * parameters; LAYER_forward_at records its operators at the user's call site. */
+#ifndef LC_NN_NN_INTERNAL_H
+#define LC_NN_NN_INTERNAL_H
+
+#include <lightc/nn.h>
+#include <lightc/ops.h>
+
+#include <math.h>
+#include <string.h>
+
+/* Clears `l` and registers it in its parent; `fn` is what lc_forward calls. Without memory (`l` NULL, from
+ * lc_sequential_slot) the caller returns: the error is kept already. */
+#define LC_LAYER_BEGIN(l, parent, name, type, fn)                                                                      \
+    do {                                                                                                               \
+        if (!(l)) return;                                                                                              \
+        memset((l), 0, sizeof *(l));                                                                                   \
+        lc_module_init_child(&(l)->base, (parent), (name), (type));                                                    \
+        (l)->base.forward = (fn);                                                                                      \
+    } while (0)
+
+/* Uniform in [-1/sqrt(n), 1/sqrt(n)): the biases of Linear and Conv, everything in LSTM and GRU. */
+static inline lc_init lc__init_inverse_sqrt(int64_t n)
+{
+    double bound = n > 0 ? 1 / sqrt((double)n) : 0;
+    return (lc_init){.kind = LC_INIT_UNIFORM, .a = -bound, .b = bound};
+}
+
+/* reset_parameters of Linear and Conv: kaiming_uniform_(a=sqrt(5)). */
+static inline lc_init lc__init_default_weight(void)
+{
+    return (lc_init){.kind = LC_INIT_KAIMING_UNIFORM, .a = 2.2360679774997896964};
+}
+
+#endif

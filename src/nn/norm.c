@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* torch.nn.LayerNorm, RMSNorm, GroupNorm */
+#include "nn/nn_internal.h"
+
+static lc_tensor *layer_norm(lc_module *self, lc_tensor *x, lc_site site)
+{
+    return lc_layer_norm_forward_at((lc_norm_layer *)self, x, site);
+}
+
+static lc_tensor *rms_norm(lc_module *self, lc_tensor *x, lc_site site)
+{
+    return lc_rms_norm_forward_at((lc_norm_layer *)self, x, site);
+}
+
+static lc_tensor *group_norm(lc_module *self, lc_tensor *x, lc_site site)
+{
+    return lc_group_norm_forward_at((lc_norm_layer *)self, x, site);
+}
+
+/* Shape and parameters, after the layer has been registered. */
+static void finish(lc_norm_layer *l, const lc_norm_options *o, bool has_bias)
+{
+    l->eps = o->eps;
+    if (o->features) {
+        l->ndim = 1;
+        l->shape[0] = o->features;
+    } else {
+        while (l->ndim < LC_MAX_DIMS && o->shape[l->ndim]) {
+            l->shape[l->ndim] = o->shape[l->ndim];
+            l->ndim++;
+        }
+    }
+    bool positive = l->ndim > 0;
+    for (int i = 0; i < l->ndim; i++) positive &= l->shape[i] > 0;
+    if (!positive) {
+        lc_module_fail(&l->base, LC_ERR_ARGUMENT, "the normalised shape must be given, and be positive");
+        return;
+    }
+    if (o->no_affine) return;
+    l->weight = lc_module_add_parameter(&l->base, "weight", o->dtype, LC_ROW_MAJOR, l->ndim, l->shape,
+                                        (lc_init){.kind = LC_INIT_ONES});
+    if (!has_bias || o->no_bias) return;
+    l->bias = lc_module_add_parameter(&l->base, "bias", o->dtype, LC_ROW_MAJOR, l->ndim, l->shape,
+                                      (lc_init){.kind = LC_INIT_ZEROS});
+}
+
+void lc_layer_norm_init_with(lc_norm_layer *l, void *parent, const char *name, lc_norm_options o)
+{
+    LC_LAYER_BEGIN(l, parent, name, "LayerNorm", layer_norm);
+    finish(l, &o, true);
+}
+
+void lc_rms_norm_init_with(lc_norm_layer *l, void *parent, const char *name, lc_norm_options o)
+{
+    LC_LAYER_BEGIN(l, parent, name, "RMSNorm", rms_norm);
+    finish(l, &o, false);
+}
+
+void lc_group_norm_init_with(lc_norm_layer *l, void *parent, const char *name, int64_t num_groups, lc_norm_options o)
+{
+    LC_LAYER_BEGIN(l, parent, name, "GroupNorm", group_norm);
+    l->groups = num_groups;
+    if (num_groups < 1 || o.features < 1 || o.features % num_groups) {
+        lc_module_fail(&l->base, LC_ERR_ARGUMENT, "num_channels %lld must be a multiple of num_groups %lld",
+                       (long long)o.features, (long long)num_groups);
+        return;
+    }
+    finish(l, &o, true);
+}
+
+lc_tensor *lc_layer_norm_forward_at(lc_norm_layer *l, lc_tensor *x, lc_site site)
+{
+    return lc_layer_norm_at(x, l->weight, (lc_norm_args){.bias = l->bias, .dims = l->ndim, .eps = l->eps}, site);
+}
+
+lc_tensor *lc_rms_norm_forward_at(lc_norm_layer *l, lc_tensor *x, lc_site site)
+{
+    return lc_rms_norm_at(x, (lc_rms_norm_args){.weight = l->weight, .dims = l->ndim, .eps = l->eps}, site);
+}
+
+lc_tensor *lc_group_norm_forward_at(lc_norm_layer *l, lc_tensor *x, lc_site site)
+{
+    return lc_group_norm_at(x, l->groups, l->weight, (lc_norm_args){.bias = l->bias, .eps = l->eps}, site);
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Layers without parameters: dropout, pooling, activations, flatten. */
+#include "nn/nn_internal.h"
+
+/* ---- Dropout ---- */
+
+static lc_tensor *dropout(lc_module *self, lc_tensor *x, lc_site site)
+{
+    return lc_dropout_forward_at((lc_dropout *)self, x, site);
+}
+
+void lc_dropout_init_with(lc_dropout *l, void *parent, const char *name, double p)
+{
+    LC_LAYER_BEGIN(l, parent, name, "Dropout", dropout);
+    l->p = p;
+    if (!(p >= 0 && p <= 1)) lc_module_fail(&l->base, LC_ERR_ARGUMENT, "p %g must lie between 0 and 1", p);
+}
+
+lc_tensor *lc_dropout_forward_at(lc_dropout *l, lc_tensor *x, lc_site site)
+{
+    return l->base.training && l->p > 0 ? lc_dropout_at(x, l->p, site) : x;
+}
+
+/* ---- pooling ---- */
+
+static const char *const pool_names[] = {"MaxPool2d", "AvgPool2d", "AdaptiveAvgPool2d"};
+
+static lc_tensor *pool(lc_module *self, lc_tensor *x, lc_site site)
+{
+    return lc_pool_forward_at((lc_pool *)self, x, site);
+}
+
+static void pair(int64_t both, const int64_t each[2], int64_t out[2])
+{
+    bool given = each[0] || each[1];
+    for (int i = 0; i < 2; i++) out[i] = given ? each[i] : both;
+}
+
+void lc_pool_init_with(lc_pool *l, int kind, void *parent, const char *name, lc_pool_options o)
+{
+    LC_LAYER_BEGIN(l, parent, name, pool_names[kind], pool);
+    l->kind = kind;
+    pair(o.kernel_size, o.kernel_sizes, l->kernel);
+    pair(o.stride, o.strides, l->stride);
+    pair(o.padding, o.paddings, l->padding);
+    pair(o.dilation, o.dilations, l->dilation);
+    for (int i = 0; i < 2; i++) {
+        if (!l->stride[i]) l->stride[i] = l->kernel[i];
+        if (!l->dilation[i]) l->dilation[i] = 1;
+    }
+    l->ceil_mode = o.ceil_mode;
+    l->exclude_pad = o.exclude_pad;
+    l->divisor = o.divisor_override;
+    bool small =
+        kind == LC_POOL_ADAPTIVE_AVG ? l->kernel[0] < 0 || l->kernel[1] < 0 : l->kernel[0] < 1 || l->kernel[1] < 1;
+    if (small) {
+        lc_module_fail(&l->base, LC_ERR_ARGUMENT, "%s %lld x %lld must be positive",
+                       kind == LC_POOL_ADAPTIVE_AVG ? "output_size" : "kernel_size", (long long)l->kernel[0],
+                       (long long)l->kernel[1]);
+    }
+}
+
+lc_tensor *lc_pool_forward_at(lc_pool *l, lc_tensor *x, lc_site site)
+{
+    if (l->kind == LC_POOL_ADAPTIVE_AVG) return lc_adaptive_avg_pool2d_at(x, l->kernel[0], l->kernel[1], site);
+    lc_pool_args a = {
+        .kernel = l->kernel[0],
+        .kernel_w = l->kernel[1],
+        .stride = {l->stride[0], l->stride[1]},
+        .padding = {l->padding[0], l->padding[1]},
+        .ceil_mode = l->ceil_mode,
+    };
+    if (l->kind == LC_POOL_MAX) {
+        a.dilation[0] = l->dilation[0];
+        a.dilation[1] = l->dilation[1];
+        return lc_max_pool2d_at(x, a, site);
+    }
+    a.exclude_pad = l->exclude_pad;
+    a.divisor = l->divisor;
+    return lc_avg_pool2d_at(x, a, site);
+}
+
+/* ---- activations ---- */
+
+static const char *const activation_names[] = {
+#define LC_ACTIVATION_NAME(id, name) name,
+    LC_ACTIVATION_LIST(LC_ACTIVATION_NAME)
+#undef LC_ACTIVATION_NAME
+};
+
+static lc_tensor *activation(lc_module *self, lc_tensor *x, lc_site site)
+{
+    return lc_activation_forward_at((lc_activation *)self, x, site);
+}
+
+void lc_activation_init_with(lc_activation *l, void *parent, const char *name, lc_activation_options o)
+{
+    int n = (int)(sizeof activation_names / sizeof *activation_names);
+    bool known = (int)o.kind >= 0 && (int)o.kind < n;
+    LC_LAYER_BEGIN(l, parent, name, known ? activation_names[o.kind] : "Activation", activation);
+    l->kind = o.kind;
+    l->a = o.a;
+    l->dim = o.dim ? o.dim : -1;
+    if (!known) lc_module_fail(&l->base, LC_ERR_ARGUMENT, "there is no activation %d", (int)o.kind);
+}
+
+lc_tensor *lc_activation_forward_at(lc_activation *l, lc_tensor *x, lc_site site)
+{
+    lc_slope_args slope = {.x = x, .slope = {.given = l->a != 0, .value = l->a}};
+    switch (l->kind) {
+    case LC_ACT_RELU:
+        return lc_relu_at(x, site);
+    case LC_ACT_TANH:
+        return lc_tanh_at(x, site);
+    case LC_ACT_SIGMOID:
+        return lc_sigmoid_at(x, site);
+    case LC_ACT_GELU:
+        return lc_gelu_at((lc_gelu_args){.x = x}, site);
+    case LC_ACT_GELU_TANH:
+        return lc_gelu_at((lc_gelu_args){.x = x, .tanh = true}, site);
+    case LC_ACT_SILU:
+        return lc_silu_at(x, site);
+    case LC_ACT_LEAKY_RELU:
+        return lc_leaky_relu_at(slope, site);
+    case LC_ACT_ELU:
+        return lc_elu_at(slope, site);
+    case LC_ACT_RELU6:
+        return lc_relu6_at(x, site);
+    case LC_ACT_HARDSWISH:
+        return lc_hardswish_at(x, site);
+    case LC_ACT_HARDSIGMOID:
+        return lc_hardsigmoid_at(x, site);
+    case LC_ACT_SOFTPLUS:
+        return lc_softplus_at(x, site);
+    case LC_ACT_SOFTSIGN:
+        return lc_softsign_at(x, site);
+    case LC_ACT_MISH:
+        return lc_mish_at(x, site);
+    case LC_ACT_LOGSIGMOID:
+        return lc_logsigmoid_at(x, site);
+    case LC_ACT_SOFTMAX:
+        return lc_softmax_at(x, l->dim, site);
+    case LC_ACT_LOG_SOFTMAX:
+        return lc_log_softmax_at(x, l->dim, site);
+    }
+    return x; /* an unknown kind was refused when the layer was made */
+}
+
+/* ---- Flatten ---- */
+
+static lc_tensor *flatten(lc_module *self, lc_tensor *x, lc_site site)
+{
+    return lc_flatten_forward_at((lc_flatten *)self, x, site);
+}
+
+void lc_flatten_init_with(lc_flatten *l, void *parent, const char *name, int start_dim)
+{
+    LC_LAYER_BEGIN(l, parent, name, "Flatten", flatten);
+    l->start_dim = start_dim;
+}
+
+lc_tensor *lc_flatten_forward_at(lc_flatten *l, lc_tensor *x, lc_site site)
+{
+    return lc_flatten_at(x, l->start_dim, site);
+}
