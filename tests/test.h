@@ -87,7 +87,7 @@ static const char *test_skip_reason;
 #define TEST_MAIN                                                                                                    \
     int main(int argc, char **argv)                                                                                  \
     {                                                                                                                \
-        int passed = 0, failed = 0, skipped = 0;                                                                     \
+        volatile int passed = 0, failed = 0, skipped = 0;                                                            \
         setvbuf(stdout, NULL, _IOLBF, 0);                                                                            \
         for (volatile test_case *volatile c = test_first; c; c = c->next) {                                          \
             int wanted = argc < 2;                                                                                   \

@@ -83,7 +83,9 @@ struct lc_optimizer {
     lc_module *root;                      /* whose parameters these are */
     lc_tensor *steps;                     /* [parameters] f64: updates done, per parameter */
     lc_tensor *state[LC_MAX_OPTIM_STATE]; /* flat buffers, in the order of state_names */
-    void *reserved[8];
+    lc_tensor *clip_factor;               /* of the next update: lc_clip_grad_norm */
+    bool clip_by_value;                   /* of the next update: lc_clip_grad_value */
+    void *reserved[6];
 };
 
 LC_BEGIN_DECLS

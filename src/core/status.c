@@ -48,7 +48,7 @@ lc_status lc_fail_context(lc_status status, const char *format, ...)
     va_start(args, format);
     int n = vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (n >= 0 && (size_t)n < sizeof text) snprintf(text + n, sizeof text - (size_t)n, ": %s", message);
+    if (n >= 0 && (size_t)n < sizeof text) snprintf(text + n, sizeof text - (size_t)n, ": %.*s", (int)(sizeof text - (size_t)n - 3), message);
     memcpy(message, text, sizeof message);
     return status;
 }

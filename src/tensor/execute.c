@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The executor: replays a plan. Refreshes what varies (input memory, floats), then calls one kernel after another. */
+#include "tensor/graph_impl.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static bool finite_dims(const lc_view *v, int dim, int64_t at)
+{
+    if (dim == v->ndim)
+        return v->dtype == LC_F64 ? isfinite(((const double *)v->data)[at]) : isfinite(((const float *)v->data)[at]);
+    for (int64_t i = 0; i < v->shape[dim]; i++)
+        if (!finite_dims(v, dim + 1, at + i * v->stride[dim])) return false;
+    return true;
+}
+
+/* LIGHTC_NAN_CHECK=1: the first operator that made a NaN or an infinity. */
+static lc_status check_finite(const lc_plan_call *pc)
+{
+    const lc_call *c = &pc->call;
+    for (int k = 0; k < c->n_in + c->n_out; k++) {
+        const lc_view *v = k < c->n_out ? &c->out[k] : &c->in[k - c->n_out];
+        if (k >= c->n_out && !(c->op->mutated_inputs >> (k - c->n_out) & 1)) continue;
+        if (v->ndim < 0 || (v->dtype != LC_F32 && v->dtype != LC_F64) || finite_dims(v, 0, 0)) continue;
+        const char *file = pc->site.file ? strrchr(pc->site.file, '/') : NULL;
+        file = file ? file + 1 : pc->site.file ? pc->site.file : "?";
+        lc_type type = {.dtype = v->dtype, .ndim = v->ndim};
+        memcpy(type.shape, v->shape, sizeof type.shape);
+        char text[128];
+        return lc_fail(LC_ERR_NUMERIC, "%s made the first NaN or infinity of this step (result %d, %s) at %s:%d",
+                       c->op->name, k < c->n_out ? k : 0, lc__shape_text(&type, text, sizeof text), file, pc->site.line);
+    }
+    return LC_OK;
+}
+
+static lc_status execute_watched(lc_graph *g, lc_plan *p)
+{
+    for (int i = 0; i < p->n_calls; i++) {
+        lc_plan_call *pc = &p->calls[i];
+        double t = now();
+        pc->call.scratch = g->scratch;
+        pc->call.kernel->run(&pc->call);
+        t = now() - t;
+        /* The first run warms caches up. */
+        if (pc->runs == 1 || t < pc->seconds || pc->seconds == 0) pc->seconds = t;
+        pc->runs++;
+        if (g->nan_check) LC_TRY(check_finite(pc));
+    }
+    return LC_OK;
+}
+
+lc_status lc__execute(lc_graph *g, lc_plan *p)
+{
+    for (int i = 0; i < p->n_patches; i++) {
+        const lc_patch *patch = &p->patches[i];
+        patch->view->data = (char *)g->values[patch->value]->data + patch->offset;
+    }
+    for (int i = 0; i < p->n_linked; i++) *p->linked[i].to = g->tape.floats[p->linked[i].from];
+    for (int i = 0; i < p->n_live; i++) *p->live[i].to = *p->live[i].from;
+    if (g->nan_check || g->profile) return execute_watched(g, p);
+    for (int i = 0; i < p->n_calls; i++) {
+        lc_call *c = &p->calls[i].call;
+        c->scratch = g->scratch;
+        c->kernel->run(c);
+    }
+    return LC_OK;
+}

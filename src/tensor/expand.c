@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From the tape to operators: macro nodes become what they stand for.
+ *
+ * Gradient rules and optimizers record through the same functions as users do; while expanding, what they record goes
+ * to a second tape. That tape (the user's operators in their order, with backward, clipping and updates in the places
+ * where they were asked for) is what the planner works on. */
+#include "tensor/plan_impl.h"
+#include "tensor/ops/ops.h"
+
+#include <lightc/optim.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct expansion {
+    lc_build *b;
+    lc_graph *g;
+    bool *keep; /* by value of the user */
+} expansion;
+
+/* ---- accumulation state ---- */
+
+/* The state of a flat buffer in this segment; starts as it is now, or as lc_zero_grad left it. */
+static lc_status flat_state(expansion *x, lc_flat *flat, lc_flat_state **out)
+{
+    lc_plan *plan = x->b->plan;
+    for (int i = 0; i < plan->n_flats; i++)
+        if (plan->flats[i].flat == flat) {
+            *out = &plan->flats[i];
+            return LC_OK;
+        }
+    lc_graph *g = x->g;
+    bool known = false;
+    for (int i = 0; i < g->n_flats; i++) known |= g->flats[i] == flat;
+    if (!known) {
+        uint32_t cap = (uint32_t)g->cap_flats;
+        LC_TRY(lc__grow((void **)&g->flats, &cap, (uint32_t)g->n_flats + 1, sizeof *g->flats));
+        g->cap_flats = (int)cap;
+        __atomic_fetch_add(&flat->refs, 1, __ATOMIC_RELAXED);
+        g->flats[g->n_flats++] = flat;
+    }
+    lc_flat_state *states = realloc(plan->flats, (size_t)(plan->n_flats + 1) * sizeof *states);
+    if (!states) return lc_fail(LC_ERR_MEMORY, "out of memory while planning");
+    plan->flats = states;
+    lc_flat_state *s = &states[plan->n_flats];
+    s->flat = flat;
+    s->before = calloc(2, (size_t)flat->n);
+    if (!s->before) return lc_fail(LC_ERR_MEMORY, "out of memory while planning");
+    s->after = s->before + flat->n;
+    memcpy(s->before, flat->has_gradient, (size_t)flat->n);
+    if (plan->zero_grad) memset(s->before, LC_FLAT_ANY, (size_t)flat->n);
+    else memcpy(s->after, s->before, (size_t)flat->n);
+    plan->n_flats++;
+    *out = s;
+    return LC_OK;
+}
+
+/* ---- copying nodes ---- */
+
+static lc_status copy_node(lc_graph *g, uint32_t k)
+{
+    const lc_node *n = &g->tape.nodes[k];
+    lc_tape *ir = &g->ir;
+    LC_TRY(lc__grow((void **)&ir->in, &ir->cap_in, ir->n_in + n->n_in, sizeof *ir->in));
+    LC_TRY(lc__grow((void **)&ir->ints, &ir->cap_ints, ir->n_ints + n->n_int, sizeof *ir->ints));
+    uint32_t cap = ir->cap_floats, cap_sources = ir->cap_floats;
+    LC_TRY(lc__grow((void **)&ir->floats, &cap, ir->n_floats + n->n_float, sizeof *ir->floats));
+    LC_TRY(lc__grow((void **)&ir->sources, &cap_sources, ir->n_floats + n->n_float, sizeof *ir->sources));
+    ir->cap_floats = cap;
+    cap = cap_sources = ir->cap_nodes;
+    LC_TRY(lc__grow((void **)&ir->nodes, &cap, ir->n_nodes + 1, sizeof *ir->nodes));
+    LC_TRY(lc__grow((void **)&ir->sites, &cap_sources, ir->n_nodes + 1, sizeof *ir->sites));
+    ir->cap_nodes = cap;
+    lc_node copy = *n;
+    copy.in_at = ir->n_in;
+    copy.int_at = ir->n_ints;
+    copy.float_at = ir->n_floats;
+    memcpy(ir->in + ir->n_in, g->tape.in + n->in_at, n->n_in * sizeof *ir->in);
+    memcpy(ir->ints + ir->n_ints, g->tape.ints + n->int_at, n->n_int * sizeof *ir->ints);
+    for (uint32_t i = 0; i < n->n_float; i++) {
+        ir->floats[ir->n_floats + i] = g->tape.floats[n->float_at + i];
+        ir->sources[ir->n_floats + i] = (lc_float_source){.user = (int64_t)(n->float_at + i)};
+    }
+    ir->sites[ir->n_nodes] = g->tape.sites[k];
+    ir->nodes[ir->n_nodes++] = copy;
+    ir->n_in += n->n_in;
+    ir->n_ints += n->n_int;
+    ir->n_floats += n->n_float;
+    return LC_OK;
+}
+
+/* Lets the node expanded last produce values that the user already holds. */
+static void produce(lc_graph *g, uint32_t first_out)
+{
+    if (g->status == LC_OK && g->ir.n_nodes) g->ir.nodes[g->ir.n_nodes - 1].first_out = first_out;
+}
+
+/* ---- backward ---- */
+
+typedef struct backward {
+    expansion *x;
+    lc_graph *g;
+    uint32_t n_values;
+    lc_tensor **gradient; /* by value */
+    lc_tensor **again;    /* by value: recomputed, in checkpointed regions */
+    uint32_t *first_use;  /* by value: first differentiated node that reads it */
+    bool *region_done;
+} backward;
+
+static lc_tensor *tensor_of(const backward *b, uint32_t value)
+{
+    if (value == LC_ABSENT) return NULL;
+    return b->again[value] ? b->again[value] : b->g->values[value];
+}
+
+static bool differentiated(const lc_node *n)
+{
+    return n->op->grad && !(n->op->flags & LC_OP_NO_GRAD) && !(n->flags & LC_NODE_NO_GRAD) && !lc__is_macro(n->op);
+}
+
+/* Records the nodes of a checkpointed region once more; gradients then use those results. */
+static lc_status recompute(backward *b, uint32_t region, uint32_t end)
+{
+    lc_graph *g = b->g;
+    for (uint32_t k = 0; k < end; k++) {
+        const lc_node *n = &g->tape.nodes[k];
+        if (n->region != region || lc__is_macro(n->op) || (n->op->flags & (LC_OP_MUTATES | LC_OP_SIDE_EFFECT))) continue;
+        lc_tensor *in[64], *out[LC_MAX_OUTPUTS];
+        if (n->n_in > 64) return lc_fail(LC_ERR_UNSUPPORTED, "%s in a checkpointed region has too many inputs", n->op->name);
+        for (int i = 0; i < n->n_in; i++) in[i] = tensor_of(b, g->tape.in[n->in_at + (uint32_t)i]);
+        lc_op_call_n(n->op, n->n_in, in, n->n_int, g->tape.ints + n->int_at, n->n_float, g->tape.floats + n->float_at,
+                     out, g->tape.sites[k]);
+        LC_TRY(g->status);
+        for (uint32_t i = 0; i < n->n_out; i++) b->again[n->first_out + i] = out[i];
+    }
+    return LC_OK;
+}
+
+static lc_status add_gradient(backward *b, uint32_t value, lc_tensor *d, const lc_node *n)
+{
+    lc_graph *g = b->g;
+    const lc_type *want = &g->values[value]->type;
+    if (!lc__type_equal(&d->type, want)) {
+        char got[128], wanted[128];
+        return lc_fail(LC_ERR_INTERNAL, "the gradient rule of %s gave %s %s for an input of %s %s", n->op->name,
+                       lc_dtype_name(d->type.dtype), lc__shape_text(&d->type, got, sizeof got),
+                       lc_dtype_name(want->dtype), lc__shape_text(want, wanted, sizeof wanted));
+    }
+    lc_tensor *sum = b->gradient[value];
+    b->gradient[value] = sum ? lc_op_call(&lc__op_add, 2, (lc_tensor *[]){sum, d}, 0, NULL, 0, NULL, LC_HERE) : d;
+    return g->status;
+}
+
+/* The gradient of a parameter is complete: into its place in the flat buffer. */
+static lc_status deposit(backward *b, uint32_t value)
+{
+    lc_tensor *p = b->g->values[value];
+    lc_flat *flat;
+    lc_flat_state *state;
+    if (!b->gradient[value]) return LC_OK;
+    LC_TRY(lc__flat_of(p, &flat));
+    LC_TRY(flat_state(b->x, flat, &state));
+    int64_t add = state->after[p->flat_index];
+    state->after[p->flat_index] = 1;
+    lc_tensor *in[] = {flat->gradients[p->flat_index], b->gradient[value]};
+    lc_tensor *none[LC_MAX_OUTPUTS];
+    lc_op_call_n(&lc__op_accumulate, 2, in, 1, &add, 0, NULL, none, LC_HERE);
+    b->gradient[value] = NULL;
+    return b->g->status;
+}
+
+static lc_status backward_node(backward *b, uint32_t k)
+{
+    lc_graph *g = b->g;
+    const lc_node *n = &g->tape.nodes[k];
+    lc_tensor *dout[LC_MAX_OUTPUTS] = {NULL}, *out[LC_MAX_OUTPUTS];
+    bool any = false;
+    for (uint32_t i = 0; i < n->n_out; i++) any |= (dout[i] = b->gradient[n->first_out + i]) != NULL;
+    if (!any || !differentiated(n)) return LC_OK;
+    if (n->region && !b->region_done[n->region]) {
+        b->region_done[n->region] = true;
+        LC_TRY(recompute(b, n->region, k + 1));
+    }
+    lc_tensor *few[3 * 16];
+    bool few_need[16];
+    lc_tensor **in = few, **din = few + 16;
+    bool *need = few_need;
+    if (n->n_in > 16) {
+        in = lc__build_alloc(b->x->b, 2 * n->n_in * sizeof *in);
+        need = lc__build_alloc(b->x->b, n->n_in);
+        if (!in || !need) return LC_ERR_MEMORY;
+        din = in + n->n_in;
+    }
+    bool wanted = false;
+    for (uint32_t i = 0; i < n->n_in; i++) {
+        uint32_t value = g->tape.in[n->in_at + i];
+        in[i] = tensor_of(b, value);
+        din[i] = NULL;
+        need[i] = value != LC_ABSENT && g->values[value]->requires_grad;
+        wanted |= need[i];
+    }
+    if (!wanted) return LC_OK;
+    for (uint32_t i = 0; i < n->n_out; i++) out[i] = tensor_of(b, n->first_out + i);
+    lc_grad rule = {.op = n->op, .n_in = n->n_in, .n_out = n->n_out, .in = in, .out = out, .dout = dout, .need = need,
+                    .din = din, .n_int = n->n_int, .ints = g->tape.ints + n->int_at, .n_float = n->n_float,
+                    .floats = g->tape.floats + n->float_at};
+    lc_status status = n->op->grad(&rule);
+    if (status < 0) return lc_fail_context(status, "gradient of %s", n->op->name);
+    LC_TRY(g->status);
+    for (uint32_t i = 0; i < n->n_in; i++)
+        if (need[i] && din[i]) LC_TRY(add_gradient(b, g->tape.in[n->in_at + i], din[i], n));
+    for (uint32_t i = 0; i < n->n_out; i++) b->gradient[n->first_out + i] = NULL;
+    /* Parameters that no earlier node reads are complete. */
+    for (uint32_t i = 0; i < n->n_in; i++) {
+        uint32_t value = g->tape.in[n->in_at + i];
+        if (value != LC_ABSENT && b->first_use[value] == k && g->values[value]->kind == LC_TENSOR_PERSISTENT &&
+            g->values[value]->requires_grad)
+            LC_TRY(deposit(b, value));
+    }
+    return LC_OK;
+}
+
+static lc_status expand_backward(expansion *x, uint32_t k)
+{
+    lc_graph *g = x->g;
+    uint32_t loss = g->tape.in[g->tape.nodes[k].in_at];
+    if (!g->values[loss]->requires_grad)
+        return lc_fail(LC_ERR_STATE, "the loss depends on no parameter that requires a gradient");
+    backward b = {.x = x, .g = g, .n_values = g->n_values};
+    b.gradient = lc__build_alloc(x->b, g->n_values * sizeof *b.gradient);
+    b.again = lc__build_alloc(x->b, g->n_values * sizeof *b.again);
+    b.first_use = lc__build_alloc(x->b, g->n_values * sizeof *b.first_use);
+    b.region_done = lc__build_alloc(x->b, g->n_regions + 1);
+    if (!b.gradient || !b.again || !b.first_use || !b.region_done) return LC_ERR_MEMORY;
+    memset(b.first_use, 0xff, g->n_values * sizeof *b.first_use);
+    for (uint32_t i = 0; i < k; i++) {
+        const lc_node *n = &g->tape.nodes[i];
+        if (!differentiated(n)) continue;
+        for (uint32_t j = 0; j < n->n_in; j++) {
+            uint32_t value = g->tape.in[n->in_at + j];
+            if (value != LC_ABSENT && b.first_use[value] == LC_ABSENT) b.first_use[value] = i;
+        }
+    }
+    const lc_type *type = &g->values[loss]->type;
+    double one = 1;
+    lc_tensor *seed = lc_op_call(&lc__op_scalar, 0, NULL, 1, (int64_t[]){type->dtype}, 1, &one, LC_HERE);
+    if (type->ndim) seed = lc_op_call(&lc__op_reshape, 1, &seed, type->ndim, type->shape, 0, NULL, LC_HERE);
+    LC_TRY(g->status);
+    b.gradient[loss] = seed;
+    if (g->values[loss]->kind == LC_TENSOR_PERSISTENT) return deposit(&b, loss);
+    for (uint32_t i = k; i-- > 0;) {
+        lc_status status = backward_node(&b, i);
+        if (status < 0) {
+            if (g->status != LC_OK) return status;
+            lc__record_error(g, status, "backward", g->tape.sites[i], NULL, 0);
+            return status;
+        }
+    }
+    /* Parameters whose first reader got no gradient itself. */
+    for (uint32_t v = 0; v < b.n_values; v++)
+        if (b.gradient[v] && g->values[v]->kind == LC_TENSOR_PERSISTENT && g->values[v]->requires_grad)
+            LC_TRY(deposit(&b, v));
+    return LC_OK;
+}
+
+/* ---- clipping and updates ---- */
+
+static int segments_of(const lc_param_group *group, const lc_flat_state *state, int64_t first_index, lc_segment *out)
+{
+    int n = 0;
+    for (int i = 0; i < group->n_parameters; i++) {
+        lc_tensor *p = group->parameters[i];
+        if (!state->after[p->flat_index] || !p->requires_grad) continue;
+        out[n++] = (lc_segment){.parameter = p, .offset = state->flat->offset[p->flat_index],
+                                .count = lc__numel(&p->type), .index = first_index + i};
+    }
+    return n;
+}
+
+static lc_status optimizer_state(expansion *x, lc_optimizer *opt, lc_flat_state **state, lc_segment **segments)
+{
+    int n = 0;
+    LC_TRY(lc__optimizer_prepare(opt));
+    lc_flat *flat = NULL;
+    for (int i = 0; i < opt->n_groups; i++) {
+        n += opt->groups[i].n_parameters;
+        if (opt->groups[i].n_parameters) flat = opt->groups[i].parameters[0]->flat;
+    }
+    LC_TRY(flat_state(x, flat, state));
+    *segments = lc__build_alloc(x->b, (size_t)n * sizeof **segments);
+    return *segments ? LC_OK : LC_ERR_MEMORY;
+}
+
+static lc_status expand_clip_norm(expansion *x, const lc_node *n)
+{
+    lc_graph *g = x->g;
+    lc_optimizer *opt = (lc_optimizer *)(uintptr_t)g->tape.ints[n->int_at];
+    lc_flat_state *state;
+    lc_segment *segments;
+    LC_TRY(optimizer_state(x, opt, &state, &segments));
+    int64_t *ints = NULL;
+    int n_int = 1;
+    for (int i = 0; i < opt->n_groups; i++) n_int += 2 * opt->groups[i].n_parameters;
+    if (!(ints = lc__build_alloc(x->b, (size_t)n_int * sizeof *ints))) return LC_ERR_MEMORY;
+    ints[0] = g->tape.ints[n->int_at + 1];
+    n_int = 1;
+    for (int i = 0; i < opt->n_groups; i++) {
+        int count = segments_of(&opt->groups[i], state, 0, segments);
+        for (int s = 0; s < count; s++) {
+            ints[n_int++] = segments[s].offset;
+            ints[n_int++] = segments[s].count;
+        }
+    }
+    lc_tensor *out[LC_MAX_OUTPUTS];
+    lc_op_call_n(&lc__op_clip_coefficient, 1, &state->flat->gradient, n_int, ints, 2, g->tape.floats + n->float_at, out,
+                 LC_HERE);
+    produce(g, n->first_out);
+    return g->status;
+}
+
+static lc_status expand_step(expansion *x, const lc_node *n)
+{
+    lc_graph *g = x->g;
+    lc_optimizer *opt = (lc_optimizer *)(uintptr_t)g->tape.ints[n->int_at];
+    lc_flat_state *state;
+    lc_segment *segments;
+    LC_TRY(optimizer_state(x, opt, &state, &segments));
+    uint32_t factor = g->tape.in[n->in_at];
+    lc_tensor *scale = factor == LC_ABSENT ? NULL : g->values[factor];
+    if (!scale)
+        scale = lc_op_call(&lc__op_scalar, 0, NULL, 1, (int64_t[]){state->flat->parameter->type.dtype}, 1,
+                           g->tape.floats + n->float_at, LC_HERE);
+    int64_t index = 0;
+    for (int i = 0; i < opt->n_groups; i++) {
+        lc_param_group *group = &opt->groups[i];
+        lc_update u = {.group = group, .parameters = state->flat->parameter, .gradients = state->flat->gradient,
+                       .grad_scale = scale, .steps = opt->steps, .state = opt->state, .segments = segments,
+                       .clip_value = g->tape.ints[n->int_at + 2] ? &group->hyper[LC_HYPER_CLIP_VALUE] : NULL};
+        u.n_segments = segments_of(group, state, index, segments);
+        index += group->n_parameters;
+        if (!u.n_segments) continue;
+        lc_status status = opt->ops->update(opt, &u);
+        if (status < 0) return lc_fail_context(status, "%s", opt->ops->name);
+        LC_TRY(g->status);
+    }
+    return LC_OK;
+}
+
+static lc_status expand_gradient(expansion *x, const lc_node *n)
+{
+    lc_graph *g = x->g;
+    lc_tensor *p = g->values[g->tape.in[n->in_at]];
+    lc_flat *flat;
+    lc_flat_state *state;
+    if (p->kind != LC_TENSOR_PERSISTENT || !p->requires_grad)
+        return lc_fail(LC_ERR_ARGUMENT, "lc_gradient: only persistent tensors that require a gradient have one");
+    LC_TRY(lc__flat_of(p, &flat));
+    LC_TRY(flat_state(x, flat, &state));
+    if (state->after[p->flat_index])
+        lc_op_call(&lc__op_mul_scalar, 1, &flat->gradients[p->flat_index], 0, NULL, 1, g->tape.floats + n->float_at,
+                   LC_HERE);
+    else
+        lc_op_call(&lc__op_mul_scalar, 1, (lc_tensor *[]){lc__zeros_of(p)}, 0, NULL, 1, (double[]){1}, LC_HERE);
+    produce(g, n->first_out);
+    return g->status;
+}
+
+/* ---- the segment ---- */
+
+static lc_status expand_node(expansion *x, uint32_t k)
+{
+    lc_graph *g = x->g;
+    const lc_node *n = &g->tape.nodes[k];
+    if (n->op == &lc__macro_backward) return expand_backward(x, k);
+    if (n->op == &lc__macro_clip_norm) return expand_clip_norm(x, n);
+    if (n->op == &lc__macro_step) return expand_step(x, n);
+    if (n->op == &lc__macro_gradient) return expand_gradient(x, n);
+    if (n->op == &lc__macro_keep) {
+        x->keep[g->tape.in[n->in_at]] = true;
+        return LC_OK;
+    }
+    if (n->op == &lc__macro_zero_grad) {
+        x->b->plan->zero_grad = true;
+        for (int i = 0; i < x->b->plan->n_flats; i++)
+            memset(x->b->plan->flats[i].after, 0, (size_t)x->b->plan->flats[i].flat->n);
+        return LC_OK;
+    }
+    return copy_node(g, k);
+}
+
+/* From the expanded tape to nodes that own their arrays and can be rewritten. */
+static lc_status make_nodes(expansion *x)
+{
+    lc_build *b = x->b;
+    lc_graph *g = x->g;
+    const lc_tape *ir = &g->ir;
+    b->n_nodes = (int)ir->n_nodes;
+    b->nodes = lc__build_alloc(b, (ir->n_nodes + 1) * sizeof *b->nodes);
+    b->n_values = b->cap_values = g->n_values;
+    b->values = calloc(g->n_values + 1, sizeof *b->values);
+    if (!b->nodes || !b->values) return lc_fail(LC_ERR_MEMORY, "out of memory while planning");
+    for (uint32_t v = 0; v < g->n_values; v++) {
+        b->values[v].type = g->values[v]->type;
+        b->values[v].storage = -1;
+        b->values[v].keep = x->keep[v] || (!b->plan->final && v < b->plan->value_0 + b->plan->n_values);
+    }
+    for (uint32_t k = 0; k < ir->n_nodes; k++) {
+        const lc_node *n = &ir->nodes[k];
+        lc_ir_node *to = &b->nodes[k];
+        *to = (lc_ir_node){.op = n->op, .n_in = n->n_in, .n_out = n->n_out, .n_int = n->n_int, .n_float = n->n_float,
+                           .site = ir->sites[k]};
+        to->in = lc__build_alloc(b, (size_t)(n->n_in + n->n_out + 1) * sizeof *to->in);
+        to->ints = lc__build_alloc(b, (size_t)(n->n_int + 1) * sizeof *to->ints);
+        to->floats = lc__build_alloc(b, (size_t)(n->n_float + 1) * sizeof *to->floats);
+        to->sources = lc__build_alloc(b, (size_t)(n->n_float + 1) * sizeof *to->sources);
+        if (!to->in || !to->ints || !to->floats || !to->sources) return LC_ERR_MEMORY;
+        to->out = to->in + n->n_in;
+        memcpy(to->in, ir->in + n->in_at, n->n_in * sizeof *to->in);
+        for (uint32_t i = 0; i < n->n_out; i++) to->out[i] = n->first_out + i;
+        memcpy(to->ints, ir->ints + n->int_at, n->n_int * sizeof *to->ints);
+        memcpy(to->floats, ir->floats + n->float_at, n->n_float * sizeof *to->floats);
+        memcpy(to->sources, ir->sources + n->float_at, n->n_float * sizeof *to->sources);
+    }
+    return LC_OK;
+}
+
+lc_status lc__expand(lc_build *b)
+{
+    lc_graph *g = b->g;
+    uint32_t n_values = g->n_values, used = g->arenas[g->generation % LC_ARENAS].used;
+    expansion x = {.b = b, .g = g};
+    lc_status status = LC_OK;
+    g->ir.n_nodes = g->ir.n_in = g->ir.n_ints = g->ir.n_floats = 0;
+    g->expanding = true;
+    /* keep grows with the values that expansion adds; those are never kept */
+    x.keep = lc__build_alloc(b, n_values + 1);
+    if (!x.keep) status = LC_ERR_MEMORY;
+    for (uint32_t k = g->node_0; status >= 0 && k < g->tape.n_nodes; k++) {
+        status = expand_node(&x, k);
+        if (status < 0 && g->status == LC_OK)
+            lc__record_error(g, status, g->tape.nodes[k].op->name, g->tape.sites[k], NULL, 0);
+    }
+    if (status >= 0) {
+        bool *keep = lc__build_alloc(b, g->n_values + 1);
+        if (keep) memcpy(keep, x.keep, n_values);
+        x.keep = keep;
+        status = keep ? make_nodes(&x) : LC_ERR_MEMORY;
+    }
+    g->expanding = false;
+    b->n_values = g->n_values;
+    if (status < 0) {
+        /* Forget the values that only the expansion knew. */
+        for (uint32_t v = n_values; v < g->n_values; v++) g->values[v]->graph = NULL;
+        g->n_values = n_values;
+        g->arenas[g->generation % LC_ARENAS].used = used;
+    }
+    return status;
+}

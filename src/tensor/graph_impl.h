@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The recorder, the intermediate form and the plan, as the files of src/tensor share them.
+ *
+ * record.c    appends what the user calls to a tape (one node per call, plus a few macro nodes)
+ * plan.c      looks a tape segment up in the cache, or makes a plan of it:
+ *   expand.c    macro nodes -> operators (backward, clipping, updates)
+ *   fuse.c      patterns and elementwise chains -> fused operators
+ *   lower.c     operators -> kernel calls: layouts, copies, in-place, direct accumulation
+ *   arena.c     liveness -> offsets in one arena
+ * execute.c   replays a plan
+ * dump.c      writes a plan as text and as a graph
+ *
+ * A *segment* is what was recorded between two runs of a step: usually the whole step; a host read in the middle of a
+ * step ends one. Value numbers run through the whole step, so that later segments refer to earlier ones. */
+#ifndef LC_TENSOR_GRAPH_IMPL_H
+#define LC_TENSOR_GRAPH_IMPL_H
+
+#include "tensor/tensor_impl.h"
+
+#define LC_ABSENT UINT32_MAX
+#define LC_ARENAS 4 /* step tensors of this many steps exist, so that using an expired one is noticed */
+
+enum { LC_NODE_NO_GRAD = 1 };
+
+/* One recorded call. Compared with memcmp: no padding. */
+typedef struct lc_node {
+    const lc_op *op;
+    uint16_t n_in, n_out, n_int, n_float;
+    uint32_t flags;
+    uint32_t region;    /* checkpointed region, from 1; 0: none */
+    uint32_t first_out; /* value number of the first result */
+    uint32_t in_at, int_at, float_at;
+} lc_node;
+
+/* Where a float of an expanded node comes from. */
+typedef struct lc_float_source {
+    const double *live; /* read at every replay, or NULL */
+    int64_t user;       /* index in the user's tape, or -1: the constant in the tape */
+} lc_float_source;
+
+typedef struct lc_tape {
+    lc_node *nodes;
+    lc_site *sites;
+    uint32_t n_nodes, cap_nodes;
+    uint32_t *in;
+    uint32_t n_in, cap_in;
+    int64_t *ints;
+    uint32_t n_ints, cap_ints;
+    double *floats;
+    lc_float_source *sources; /* only on the expanded tape */
+    uint32_t n_floats, cap_floats;
+} lc_tape;
+
+/* A persistent or input tensor a segment refers to for the first time in the step. Compared with memcmp. */
+typedef struct lc_external {
+    uint64_t id; /* 0 for inputs: any memory will do */
+    uint32_t value;
+    uint16_t kind, layout;
+    lc_type type;
+} lc_external;
+
+/* What a segment does to the accumulation state of one lc_flat. LC_FLAT_ANY: zeroed before it is looked at. */
+#define LC_FLAT_ANY 0xff
+typedef struct lc_flat_state {
+    lc_flat *flat;
+    uint8_t *before, *after; /* [flat->n] */
+} lc_flat_state;
+
+/* Where a value lies once its plan has run. */
+typedef struct lc_location {
+    void *data; /* NULL: not materialised */
+    int64_t stride[LC_MAX_DIMS];
+} lc_location;
+
+typedef struct lc_patch {
+    lc_view *view;
+    uint32_t value; /* of an input tensor */
+    int64_t offset; /* bytes */
+} lc_patch;
+
+typedef struct lc_plan_call {
+    lc_call call;
+    lc_site site;
+    size_t first_view; /* in plan->views */
+    double seconds;    /* measured, when asked for */
+    int64_t runs;
+} lc_plan_call;
+
+typedef struct lc_plan {
+    /* ---- key ---- */
+    uint64_t uid, previous; /* previous: uid of the plan of the segment before, 0 at the start of a step */
+    uint64_t hash;
+    bool final; /* false: ended by a host read, everything is kept */
+    uint32_t node_0, n_nodes, in_0, n_in, int_0, n_ints, float_0, n_floats, ext_0, n_externals;
+    lc_node *nodes;
+    uint32_t *in;
+    int64_t *ints;
+    lc_external *externals;
+    bool zero_grad;
+    lc_flat_state *flats;
+    int n_flats;
+    /* ---- types of the values recorded, so that a hit infers nothing ---- */
+    uint32_t value_0, n_values;
+    lc_type *types;
+    bool *requires_grad;
+    lc_location *locations;
+    /* ---- program ---- */
+    lc_plan_call *calls;
+    int n_calls;
+    lc_view *views;
+    double *floats; /* [n_floats of the user | constants | live] */
+    int64_t *call_ints;
+    struct lc_live_float {
+        double *to;
+        const double *from;
+    } *live;
+    int n_live;
+    struct lc_user_float {
+        double *to;
+        uint32_t from;
+    } *linked;
+    int n_linked;
+    lc_patch *patches;
+    int n_patches;
+    size_t arena_0, arena_bytes, lower_bound, scratch_bytes;
+    uint64_t last_used;
+} lc_plan;
+
+typedef struct lc_slab_arena {
+    lc_tensor **slabs;
+    uint32_t n_slabs, used;
+} lc_slab_arena;
+
+struct lc_graph {
+    lc_graph_options options;
+    int threads;
+    bool plan_off, nan_check, profile;
+    const char *dump_path;
+    const lc_backend_ops *backend;
+
+    /* ---- the step being recorded ---- */
+    bool recording, expanding;
+    uint32_t generation;
+    lc_rng_key rng;
+    lc_status status;
+    char error[1024];
+    int no_grad;
+    uint32_t region, n_regions;
+    int64_t backwards; /* since the last lc_zero_grad */
+    double window;     /* 0: backwards */
+
+    lc_tape tape; /* the user's */
+    lc_tape ir;   /* expanded; only while planning */
+    lc_tensor **values;
+    uint32_t n_values, cap_values;
+    lc_external *externals;
+    uint32_t n_externals, cap_externals;
+    lc_slab_arena arenas[LC_ARENAS];
+    struct lc_random_site {
+        uint64_t hash;
+        int64_t count;
+    } *random_sites;
+    uint32_t n_random_sites, cap_random_sites;
+
+    /* ---- the segment being recorded ---- */
+    uint32_t node_0, in_0, int_0, float_0, ext_0, value_0;
+    lc_plan *expect; /* the plan this segment has followed so far, or NULL */
+    lc_plan *last;   /* plan of the previous segment of this step */
+
+    /* ---- plans ---- */
+    lc_plan **plans;
+    int n_plans, cap_plans;
+    uint64_t next_uid, clock;
+    lc_plan **chain; /* plans run in this step */
+    int n_chain, cap_chain;
+    void *arena;
+    size_t arena_reserved, arena_committed;
+    void *scratch;
+    size_t scratch_bytes;
+    lc_flat **flats; /* referenced */
+    int n_flats, cap_flats;
+    lc_graph_stats stats;
+};
+
+/* ---- macro nodes ---- */
+extern const lc_op lc__macro_backward, lc__macro_zero_grad, lc__macro_keep, lc__macro_clip_norm, lc__macro_step,
+    lc__macro_gradient;
+bool lc__is_macro(const lc_op *op);
+/* Operators of the engine itself. */
+extern const lc_op lc__op_detach, lc__op_accumulate, lc__op_clip_coefficient;
+
+/* record.c */
+lc_graph *lc__bound_graph(void);
+void lc__record_error(lc_graph *g, lc_status status, const char *op, lc_site site, lc_tensor *const *in, int n_in);
+lc_status lc__grow(void **array, uint32_t *cap, uint32_t want, size_t size);
+lc_status lc__value_of(lc_graph *g, lc_tensor *t, uint32_t *value);
+/* Where a tensor's value lies on the host now; runs the step up to it if need be. */
+lc_status lc__graph_host_view(lc_tensor *t, lc_view *out);
+
+/* plan.c */
+lc_status lc__graph_run(lc_graph *g, bool final);
+void lc__plan_free(lc_plan *plan);
+
+/* execute.c */
+lc_status lc__execute(lc_graph *g, lc_plan *plan);
+/* dump.c */
+void lc__dump(const lc_graph *g, const lc_plan *plan);
+
+#endif

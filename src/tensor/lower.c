@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lowering: operators become kernel calls, and every value gets a place in memory.
+ *
+ * Values are views (offset, strides) of storages. Operators flagged LC_OP_VIEW cost nothing: their result is another
+ * view of the same storage. Where a kernel cannot take an operand as it lies, a copy is inserted (once per value and
+ * layout). Afterwards storages are shared where that saves memory or a pass: results overwrite inputs that die there,
+ * and gradients are computed directly in their place in the flat gradient buffer. */
+#include "tensor/plan_impl.h"
+#include "tensor/ops/ops.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+static lc_storage *root(lc_build *b, int32_t storage)
+{
+    while (b->storages[storage].merged >= 0) storage = b->storages[storage].merged;
+    return &b->storages[storage];
+}
+
+static lc_status new_storage(lc_build *b, size_t bytes, int32_t *out)
+{
+    uint32_t cap = (uint32_t)b->cap_storages;
+    LC_TRY(lc__grow((void **)&b->storages, &cap, (uint32_t)b->n_storages + 1, sizeof *b->storages));
+    b->cap_storages = (int)cap;
+    b->storages[b->n_storages] = (lc_storage){.bytes = bytes, .first = INT_MAX, .last = -1, .merged = -1};
+    *out = b->n_storages++;
+    return LC_OK;
+}
+
+static lc_status new_call(lc_build *b, lc_ir_node *node, const lc_kernel *kernel)
+{
+    uint32_t cap = (uint32_t)b->cap_calls;
+    LC_TRY(lc__grow((void **)&b->calls, &cap, (uint32_t)b->n_calls + 1, sizeof *b->calls));
+    b->cap_calls = (int)cap;
+    b->calls[b->n_calls++] = (lc_ir_call){.node = node, .kernel = kernel};
+    return LC_OK;
+}
+
+/* ---- where values lie ---- */
+
+/* A value defined outside this segment: a persistent or input tensor, or a result of an earlier segment. */
+static lc_status place_outside(lc_build *b, uint32_t value)
+{
+    lc_ir_value *v = &b->values[value];
+    lc_tensor *t = value < b->g->n_values ? b->g->values[value] : NULL;
+    int32_t storage;
+    if (!t) return lc_fail(LC_ERR_INTERNAL, "value %u is used before it is made", value);
+    if (t->kind >= LC_TENSOR_PERSISTENT) {
+        LC_TRY(new_storage(b, t->bytes, &storage));
+        b->storages[storage].external = t;
+        lc__dense_strides(&v->type, t->layout, v->stride);
+    } else {
+        const lc_location *where = NULL;
+        for (int i = 0; i < b->g->n_chain; i++) {
+            const lc_plan *p = b->g->chain[i];
+            if (value >= p->value_0 && value < p->value_0 + p->n_values) where = &p->locations[value - p->value_0];
+        }
+        if (!where || !where->data)
+            return lc_fail(LC_ERR_STATE, "an input was not kept when its part of the step ran; call lc_keep on it "
+                                         "before lc_step_run");
+        LC_TRY(new_storage(b, 0, &storage));
+        b->storages[storage].fixed = where->data;
+        memcpy(v->stride, where->stride, sizeof v->stride);
+    }
+    v->storage = storage;
+    v->offset = 0;
+    return LC_OK;
+}
+
+static void view_of(const lc_build *b, uint32_t value, lc_view *out)
+{
+    if (value == LC_ABSENT) {
+        *out = (lc_view){.ndim = -1};
+        return;
+    }
+    const lc_ir_value *v = &b->values[value];
+    *out = (lc_view){.dtype = v->type.dtype, .ndim = v->type.ndim};
+    memcpy(out->shape, v->type.shape, sizeof out->shape);
+    memcpy(out->stride, v->stride, sizeof out->stride);
+}
+
+static lc_status place_dense(lc_build *b, uint32_t value, const int64_t *stride)
+{
+    lc_ir_value *v = &b->values[value];
+    LC_TRY(new_storage(b, (size_t)lc__numel(&v->type) * lc_dtype_size(v->type.dtype), &v->storage));
+    b->values[value].offset = 0;
+    memcpy(b->values[value].stride, stride, LC_MAX_DIMS * sizeof *stride);
+    return LC_OK;
+}
+
+static bool dense(const lc_ir_value *v, lc_layout layout)
+{
+    return lc__is_dense(v->type.ndim, v->type.shape, v->stride, layout);
+}
+
+/* ---- copies into another layout ---- */
+
+/* The value, lying densely in that layout: itself, an earlier copy, or a new one. */
+static lc_status in_layout(lc_build *b, uint32_t value, lc_layout layout, lc_site site, uint32_t *out)
+{
+    *out = value;
+    if (dense(&b->values[value], layout)) return LC_OK;
+    /* Results never change; persistent tensors may. */
+    bool stable = !root(b, b->values[value].storage)->external;
+    for (int i = b->n_calls - 1; stable && i >= 0; i--) {
+        const lc_ir_node *n = b->calls[i].node;
+        if (n->op == &lc__op_contiguous && n->in[0] == value && dense(&b->values[n->out[0]], layout)) {
+            *out = n->out[0];
+            return LC_OK;
+        }
+    }
+    lc_ir_node *n = lc__build_alloc(b, sizeof *n);
+    uint32_t *ends = lc__build_alloc(b, 2 * sizeof *ends);
+    if (!n || !ends) return LC_ERR_MEMORY;
+    lc_type type = b->values[value].type;
+    uint32_t copy = lc__build_value(b, &type);
+    if (copy == LC_ABSENT) return LC_ERR_MEMORY;
+    ends[0] = value;
+    ends[1] = copy;
+    *n = (lc_ir_node){.op = &lc__op_contiguous, .n_in = 1, .n_out = 1, .in = ends, .out = ends + 1, .site = site};
+    int64_t stride[LC_MAX_DIMS] = {0};
+    lc__dense_strides(&type, layout, stride);
+    LC_TRY(place_dense(b, copy, stride));
+    lc_view views[2];
+    view_of(b, value, &views[0]);
+    view_of(b, copy, &views[1]);
+    lc_call call = {.op = n->op, .n_in = 1, .n_out = 1, .in = views, .out = views + 1};
+    const lc_kernel *kernel = b->g->backend->find_kernel(&call);
+    LC_TRY(new_call(b, n, kernel ? kernel : n->op->kernel));
+    *out = copy;
+    return LC_OK;
+}
+
+static lc_layout natural(const lc_ir_value *v, lc_kernel_layout want)
+{
+    return want == LC_WANT_CHANNELS_LAST && v->type.ndim >= 3 ? LC_CHANNELS_LAST : LC_ROW_MAJOR;
+}
+
+static bool matrix_ok(const lc_ir_value *v)
+{
+    int n = v->type.ndim;
+    if (n == 0) return true;
+    int64_t cols = v->type.shape[n - 1], c = v->stride[n - 1];
+    if (n == 1) return cols == 1 || c == 1;
+    int64_t rows = v->type.shape[n - 2], r = v->stride[n - 2];
+    if ((c == 1 || cols == 1) && (rows == 1 || r >= cols)) return true;
+    return (r == 1 || rows == 1) && (cols == 1 || c >= rows);
+}
+
+static bool same_shape(const lc_type *a, const lc_type *b)
+{
+    return a->ndim == b->ndim && memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof a->shape[0]) == 0;
+}
+
+/* The order in memory that most full operands of an elementwise call have already. */
+static lc_layout common_layout(const lc_build *b, const lc_ir_node *n)
+{
+    int64_t votes[2] = {0, 0};
+    const lc_type *shape = &b->values[n->out[0]].type;
+    for (int i = 0; i < n->n_in; i++) {
+        if (n->in[i] == LC_ABSENT) continue;
+        const lc_ir_value *v = &b->values[n->in[i]];
+        if (!same_shape(&v->type, shape)) continue;
+        bool row = dense(v, LC_ROW_MAJOR), last = dense(v, LC_CHANNELS_LAST);
+        if (row != last) votes[last]++;
+    }
+    return votes[1] > votes[0] ? LC_CHANNELS_LAST : LC_ROW_MAJOR;
+}
+
+static lc_status fit_inputs(lc_build *b, lc_ir_node *n, const lc_kernel *kernel, lc_layout common)
+{
+    for (int i = 0; i < n->n_in; i++) {
+        if (n->in[i] == LC_ABSENT || (n->op->mutated_inputs >> i & 1)) continue;
+        lc_ir_value *v = &b->values[n->in[i]];
+        bool fits = true;
+        lc_layout layout = LC_ROW_MAJOR;
+        switch (kernel->layout) {
+        case LC_WANT_STRIDED: break;
+        case LC_WANT_ROW_MAJOR:
+        case LC_WANT_CHANNELS_LAST: fits = dense(v, layout = natural(v, kernel->layout)); break;
+        case LC_WANT_ELEMENTWISE:
+            layout = common;
+            fits = !same_shape(&v->type, &b->values[n->out[0]].type) || dense(v, common);
+            break;
+        case LC_WANT_MATRIX: fits = matrix_ok(v); break;
+        case LC_WANT_LAST_DENSE:
+            fits = v->type.ndim == 0 || v->type.shape[v->type.ndim - 1] == 1 || v->stride[v->type.ndim - 1] == 1;
+            break;
+        }
+        if (!fits) LC_TRY(in_layout(b, n->in[i], layout, n->site, &n->in[i]));
+    }
+    return LC_OK;
+}
+
+/* Dense strides whose order of dimensions is that of `like`, if its last dimension is innermost. */
+static bool strides_like(const lc_type *type, const lc_ir_value *like, int64_t *stride)
+{
+    int n = type->ndim, order[LC_MAX_DIMS];
+    if (n != like->type.ndim || n < 2) return false;
+    for (int i = 0; i < n; i++) {
+        int at = i;
+        while (at > 0 && like->stride[order[at - 1]] < like->stride[i]) {
+            order[at] = order[at - 1];
+            at--;
+        }
+        order[at] = i;
+    }
+    if (order[n - 1] != n - 1) return false;
+    int64_t step = 1;
+    for (int i = n - 1; i >= 0; i--) {
+        stride[order[i]] = step;
+        step *= type->shape[order[i]];
+    }
+    return true;
+}
+
+static lc_status place_outputs(lc_build *b, lc_ir_node *n, const lc_kernel *kernel, lc_layout common)
+{
+    const lc_ir_value *first = n->n_in && n->in[0] != LC_ABSENT ? &b->values[n->in[0]] : NULL;
+    bool channels = first && first->type.ndim >= 3 && dense(first, LC_CHANNELS_LAST) && !dense(first, LC_ROW_MAJOR);
+    for (int k = 0; k < n->n_out; k++) {
+        const lc_type type = b->values[n->out[k]].type;
+        int64_t stride[LC_MAX_DIMS] = {0};
+        lc_layout layout = LC_ROW_MAJOR;
+        switch (kernel->layout) {
+        case LC_WANT_ROW_MAJOR:
+        case LC_WANT_MATRIX: break;
+        case LC_WANT_CHANNELS_LAST: layout = type.ndim >= 3 ? LC_CHANNELS_LAST : LC_ROW_MAJOR; break;
+        case LC_WANT_ELEMENTWISE: layout = common; break;
+        case LC_WANT_STRIDED:
+            /* Stay in the order of the first operand: what comes after was planned with it. */
+            if (channels && type.ndim == b->values[n->in[0]].type.ndim) layout = LC_CHANNELS_LAST;
+            break;
+        case LC_WANT_LAST_DENSE: break;
+        }
+        lc__dense_strides(&type, layout, stride);
+        if (kernel->layout == LC_WANT_LAST_DENSE && first) strides_like(&type, &b->values[n->in[0]], stride);
+        LC_TRY(place_dense(b, n->out[k], stride));
+    }
+    return LC_OK;
+}
+
+/* ---- one node ---- */
+
+static lc_status lower_view(lc_build *b, lc_ir_node *n)
+{
+    lc_infer infer = {.op = n->op, .n_in = n->n_in, .n_int = n->n_int, .ints = n->ints, .n_float = n->n_float,
+                      .floats = n->floats, .n_out = 1};
+    const lc_type *types[1] = {&b->values[n->in[0]].type};
+    lc_type out_type = b->values[n->out[0]].type;
+    infer.in = types;
+    infer.out = &out_type;
+    for (int attempt = 0; attempt < 2; attempt++) {
+        lc_view in, out;
+        int64_t offset = 0;
+        view_of(b, n->in[0], &in);
+        out = (lc_view){.dtype = out_type.dtype, .ndim = out_type.ndim};
+        memcpy(out.shape, out_type.shape, sizeof out.shape);
+        if (n->op->view(&infer, &in, &out, &offset)) {
+            lc_ir_value *from = &b->values[n->in[0]], *to = &b->values[n->out[0]];
+            to->storage = from->storage;
+            to->offset = from->offset + offset;
+            memcpy(to->stride, out.stride, sizeof to->stride);
+            return LC_OK;
+        }
+        LC_TRY(in_layout(b, n->in[0], LC_ROW_MAJOR, n->site, &n->in[0]));
+        types[0] = &b->values[n->in[0]].type;
+    }
+    return lc_fail(LC_ERR_INTERNAL, "%s cannot be expressed as a view", n->op->name);
+}
+
+static lc_status lower_node(lc_build *b, lc_ir_node *n)
+{
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i] != LC_ABSENT && b->values[n->in[i]].storage < 0) LC_TRY(place_outside(b, n->in[i]));
+    if (n->op->flags & LC_OP_VIEW) return lower_view(b, n);
+    lc_view *views = lc__build_alloc(b, (size_t)(n->n_in + n->n_out + 1) * sizeof *views);
+    if (!views) return LC_ERR_MEMORY;
+    for (int i = 0; i < n->n_in; i++) view_of(b, n->in[i], &views[i]);
+    for (int i = 0; i < n->n_out; i++) {
+        const lc_type *type = &b->values[n->out[i]].type;
+        lc__view_of(type, LC_ROW_MAJOR, NULL, &views[n->n_in + i]);
+    }
+    lc_call call = {.op = n->op, .n_in = n->n_in, .n_out = n->n_out, .n_int = n->n_int, .n_float = n->n_float,
+                    .in = views, .out = views + n->n_in, .ints = n->ints, .floats = n->floats, .threads = b->g->threads,
+                    .deterministic = b->g->options.deterministic};
+    const lc_kernel *kernel = b->g->backend->find_kernel(&call);
+    if (!kernel) kernel = n->op->kernel;
+    if (!kernel || (kernel->supports && !kernel->supports(&call)))
+        return lc_fail(LC_ERR_UNSUPPORTED, "%s: there is no kernel for %s on %s", n->op->name,
+                       lc_dtype_name(n->n_in && n->in[0] != LC_ABSENT ? b->values[n->in[0]].type.dtype
+                                     : n->n_out                      ? b->values[n->out[0]].type.dtype
+                                                                     : LC_F32),
+                       b->g->backend->name);
+    lc_layout common = kernel->layout == LC_WANT_ELEMENTWISE && n->n_out ? common_layout(b, n) : LC_ROW_MAJOR;
+    LC_TRY(fit_inputs(b, n, kernel, common));
+    LC_TRY(place_outputs(b, n, kernel, common));
+    return new_call(b, n, kernel);
+}
+
+/* ---- sharing memory ---- */
+
+static void uses(lc_build *b)
+{
+    for (int i = 0; i < b->n_calls; i++) {
+        const lc_ir_node *n = b->calls[i].node;
+        if (!n) continue;
+        for (int k = 0; k < n->n_in + n->n_out; k++) {
+            uint32_t value = k < n->n_in ? n->in[k] : n->out[k - n->n_in];
+            if (value == LC_ABSENT) continue;
+            lc_storage *s = root(b, b->values[value].storage);
+            if (i < s->first) s->first = i;
+            if (i > s->last) s->last = i;
+        }
+    }
+    for (uint32_t v = 0; v < b->n_values; v++)
+        if (b->values[v].keep && b->values[v].storage >= 0) root(b, b->values[v].storage)->last = INT_MAX;
+}
+
+static bool same_strides(const lc_ir_value *a, const lc_ir_value *b)
+{
+    for (int i = 0; i < a->type.ndim; i++)
+        if (a->type.shape[i] > 1 && a->stride[i] != b->stride[i]) return false;
+    return true;
+}
+
+/* Calls that read or write a storage: how many, and the first. */
+static int touches(lc_build *b, const lc_storage *s, int *first)
+{
+    int n = 0;
+    for (int i = 0; i < b->n_calls; i++) {
+        const lc_ir_node *node = b->calls[i].node;
+        bool touched = false;
+        for (int k = 0; node && k < node->n_in + node->n_out; k++) {
+            uint32_t value = k < node->n_in ? node->in[k] : node->out[k - node->n_in];
+            touched |= value != LC_ABSENT && root(b, b->values[value].storage) == s;
+        }
+        if (touched && n++ == 0) *first = i;
+    }
+    return n;
+}
+
+/* Gradients straight into the flat buffer: overwriting if first, with an accumulating kernel otherwise. */
+static void deposit_directly(lc_build *b, int position)
+{
+    lc_ir_node *n = b->calls[position].node;
+    const lc_ir_value *place = &b->values[n->in[0]], *value = &b->values[n->in[1]];
+    lc_storage *s = root(b, value->storage);
+    lc_tensor *gradient = root(b, place->storage)->external;
+    if (s->external || s->fixed || value->offset != 0 || !same_strides(value, place) || s->bytes != gradient->bytes ||
+        place->offset != 0)
+        return;
+    if (n->ints[0]) {
+        int first = 0;
+        if (touches(b, s, &first) != 2 || s->last == INT_MAX) return;
+        const lc_ir_node *producer = b->calls[first].node;
+        if (!(b->calls[first].kernel->flags & LC_KERNEL_ACCUMULATES) || !producer->n_out ||
+            root(b, b->values[producer->out[0]].storage) != s)
+            return;
+        b->calls[first].accumulate = true;
+    }
+    s->external = gradient;
+    b->calls[position].node = NULL;
+}
+
+static void overwrite_input(lc_build *b, int position)
+{
+    const lc_ir_call *c = &b->calls[position];
+    const lc_ir_node *n = c->node;
+    if (!(c->kernel->flags & (LC_KERNEL_INPLACE_0 | LC_KERNEL_INPLACE_ANY)) || !n->n_out || c->accumulate) return;
+    const lc_ir_value *out = &b->values[n->out[0]];
+    lc_storage *to = root(b, out->storage);
+    if (to->external || to->first != position) return;
+    int last = c->kernel->flags & LC_KERNEL_INPLACE_ANY ? n->n_in : 1;
+    for (int i = 0; i < last && i < n->n_in; i++) {
+        if (n->in[i] == LC_ABSENT) continue;
+        const lc_ir_value *in = &b->values[n->in[i]];
+        lc_storage *from = root(b, in->storage);
+        if (from == to || from->external || from->fixed || from->last != position || in->offset != 0 ||
+            from->bytes != to->bytes || !lc__type_equal(&in->type, &out->type) || !same_strides(in, out))
+            continue;
+        /* Another operand must not lie in the same storage differently. */
+        bool clash = false;
+        for (int k = 0; k < n->n_in; k++) {
+            if (k == i || n->in[k] == LC_ABSENT) continue;
+            const lc_ir_value *other = &b->values[n->in[k]];
+            if (root(b, other->storage) == from && (other->offset != 0 || !lc__type_equal(&other->type, &out->type) ||
+                                                    !same_strides(other, out)))
+                clash = true;
+        }
+        if (clash) continue;
+        from->last = to->last;
+        to->merged = (int32_t)(from - b->storages);
+        return;
+    }
+}
+
+static void drop_empty_calls(lc_build *b)
+{
+    int n = 0;
+    for (int i = 0; i < b->n_calls; i++)
+        if (b->calls[i].node) b->calls[n++] = b->calls[i];
+    b->n_calls = n;
+}
+
+lc_status lc__lower(lc_build *b)
+{
+    for (int i = 0; i < b->n_nodes; i++) {
+        lc_ir_node *n = &b->nodes[i];
+        if (!n->op) continue;
+        lc_status status = lower_node(b, n);
+        if (status < 0) {
+            lc__record_error(b->g, status, n->op->name, n->site, NULL, 0);
+            return status;
+        }
+    }
+    if (b->optimise) {
+        uses(b);
+        for (int i = 0; i < b->n_calls; i++)
+            if (b->calls[i].node->op == &lc__op_accumulate) deposit_directly(b, i);
+        drop_empty_calls(b);
+        for (int i = 0; i < b->n_storages; i++) {
+            b->storages[i].first = INT_MAX;
+            b->storages[i].last = -1;
+        }
+    }
+    uses(b);
+    if (b->optimise)
+        for (int i = 0; i < b->n_calls; i++) overwrite_input(b, i);
+    return LC_OK;
+}

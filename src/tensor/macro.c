@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Macro nodes: what a step asks for beyond operators. Recorded like operators (so that they are part of what a plan is
+ * keyed by), expanded into operators when a plan is made. Also the few operators of the engine itself. */
+#include "tensor/graph_impl.h"
+
+#include <lightc/optim.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- inference ---- */
+
+static lc_status infer_nothing(lc_infer *call)
+{
+    call->n_out = 0;
+    return LC_OK;
+}
+
+static lc_status infer_backward(lc_infer *call)
+{
+    call->n_out = 0;
+    if (lc__numel(call->in[0]) != 1)
+        return lc_fail(LC_ERR_SHAPE, "a loss must have one element; reduce it first (lc_mean, lc_sum)");
+    if (!lc_dtype_is_float(call->in[0]->dtype))
+        return lc_fail(LC_ERR_DTYPE, "a loss must be a floating-point value");
+    return LC_OK;
+}
+
+static lc_status infer_scalars(lc_infer *call)
+{
+    for (int i = 0; i < call->n_out; i++)
+        call->out[i] = (lc_type){.dtype = call->n_int > 1 ? (lc_dtype)call->ints[1] : LC_F32};
+    return LC_OK;
+}
+
+static lc_status infer_like_first(lc_infer *call)
+{
+    call->out[0] = *call->in[0];
+    return LC_OK;
+}
+
+const lc_op lc__macro_backward = {.name = "backward", .infer = infer_backward};
+const lc_op lc__macro_zero_grad = {.name = "zero_grad", .infer = infer_nothing};
+const lc_op lc__macro_keep = {.name = "keep", .infer = infer_nothing};
+/* ints: optimizer, dtype; floats: max_norm, window. Results: norm, factor for gradients. */
+const lc_op lc__macro_clip_norm = {.name = "clip_grad_norm", .n_out = 2, .infer = infer_scalars};
+/* in: factor for gradients or absent; ints: optimizer, its id, whether to clip by value; floats: window */
+const lc_op lc__macro_step = {.name = "optimizer_step", .infer = infer_nothing};
+/* in: parameter; floats: window */
+const lc_op lc__macro_gradient = {.name = "gradient", .n_out = 1, .infer = infer_like_first};
+
+bool lc__is_macro(const lc_op *op)
+{
+    return op == &lc__macro_backward || op == &lc__macro_zero_grad || op == &lc__macro_keep ||
+           op == &lc__macro_clip_norm || op == &lc__macro_step || op == &lc__macro_gradient;
+}
+
+/* ---- recording ---- */
+
+static double window_of(const lc_graph *g)
+{
+    double window = g->window > 0 ? g->window : (double)g->backwards;
+    return window > 0 ? 1.0 / window : 1.0;
+}
+
+void lc_backward_at(lc_tensor *loss, lc_site site)
+{
+    lc_graph *g = lc_current_graph();
+    lc_op_call(&lc__macro_backward, 1, &loss, 0, NULL, 0, NULL, site);
+    if (g) g->backwards++;
+}
+
+void lc_zero_grad(lc_graph *g)
+{
+    if (g != lc_current_graph()) {
+        /* Between steps there is nothing to order it against. */
+        for (int i = 0; i < g->n_flats; i++) memset(g->flats[i]->has_gradient, 0, (size_t)g->flats[i]->n);
+    } else {
+        lc_op_call(&lc__macro_zero_grad, 0, NULL, 0, NULL, 0, NULL, LC_HERE);
+    }
+    g->backwards = 0;
+}
+
+void lc_graph_set_window(lc_graph *g, double window) { g->window = window; }
+
+lc_tensor *lc_keep(lc_tensor *t)
+{
+    if (t && t->kind == LC_TENSOR_STEP) lc_op_call(&lc__macro_keep, 1, &t, 0, NULL, 0, NULL, LC_HERE);
+    return t;
+}
+
+lc_tensor *lc_gradient(lc_tensor *parameter)
+{
+    lc_graph *g = lc_current_graph();
+    double window = g ? window_of(g) : 1.0;
+    return lc_op_call(&lc__macro_gradient, 1, &parameter, 0, NULL, 1, &window, LC_HERE);
+}
+
+lc_tensor *lc_clip_grad_norm(lc_optimizer *opt, double max_norm)
+{
+    lc_graph *g = lc_current_graph();
+    lc_tensor *out[2] = {NULL};
+    lc_dtype dtype = opt->n_groups && opt->groups[0].n_parameters ? opt->groups[0].parameters[0]->type.dtype : LC_F32;
+    int64_t ints[] = {(int64_t)(uintptr_t)opt, dtype};
+    double floats[] = {max_norm, g ? window_of(g) : 1.0};
+    lc_op_call_n(&lc__macro_clip_norm, 0, NULL, 2, ints, 2, floats, out, LC_HERE);
+    opt->clip_factor = out[1];
+    return out[0];
+}
+
+void lc_clip_grad_value(lc_optimizer *opt, double clip_value)
+{
+    for (int i = 0; i < opt->n_groups; i++) opt->groups[i].hyper[LC_HYPER_CLIP_VALUE] = clip_value;
+    opt->clip_by_value = true;
+}
+
+void lc_optimizer_step(lc_optimizer *opt)
+{
+    lc_graph *g = lc_current_graph();
+    if (!g) {
+        lc_op_call(&lc__macro_step, 0, NULL, 0, NULL, 0, NULL, LC_HERE); /* says what is missing */
+        return;
+    }
+    lc_status status = lc__optimizer_prepare(opt);
+    if (status < 0) {
+        lc__record_error(g, status, "optimizer_step", LC_HERE, NULL, 0);
+        return;
+    }
+    int64_t ints[] = {(int64_t)(uintptr_t)opt, (int64_t)opt->steps->id, opt->clip_by_value};
+    double window = window_of(g);
+    lc_op_call(&lc__macro_step, 1, &opt->clip_factor, 3, ints, 1, &window, LC_HERE);
+    opt->clip_factor = NULL;
+    opt->clip_by_value = false;
+}
+
+/* ---- the engine's own operators ---- */
+
+static bool view_same(const lc_infer *call, const lc_view *in, lc_view *out, int64_t *offset)
+{
+    (void)call;
+    memcpy(out->stride, in->stride, sizeof out->stride);
+    *offset = 0;
+    return true;
+}
+
+const lc_op lc__op_detach = {.name = "detach", .flags = LC_OP_VIEW | LC_OP_NO_GRAD, .n_out = 1,
+                             .infer = infer_like_first, .view = view_same};
+
+lc_tensor *lc_detach_at(lc_tensor *x, lc_site site)
+{
+    return lc_op_call(&lc__op_detach, 1, &x, 0, NULL, 0, NULL, site);
+}
+
+/* in: gradient range (persistent), value; ints: 0 overwrite, 1 add. */
+static void add_dims(const lc_view *to, const lc_view *from, int dim, int64_t t, int64_t f)
+{
+    if (dim == to->ndim) {
+        if (to->dtype == LC_F64) ((double *)to->data)[t] += ((const double *)from->data)[f];
+        else ((float *)to->data)[t] += ((const float *)from->data)[f];
+        return;
+    }
+    for (int64_t i = 0; i < to->shape[dim]; i++)
+        add_dims(to, from, dim + 1, t + i * to->stride[dim], f + i * from->stride[dim]);
+}
+
+static void run_accumulate(const lc_call *c)
+{
+    if (!c->ints[0]) {
+        lc__copy_strided(&c->in[1], &c->in[0]);
+        return;
+    }
+    int64_t n = 1;
+    bool same = true;
+    for (int i = 0; i < c->in[0].ndim; i++) {
+        n *= c->in[0].shape[i];
+        same &= c->in[0].shape[i] == 1 || c->in[0].stride[i] == c->in[1].stride[i];
+    }
+    if (same && c->in[0].dtype == LC_F32) {
+        float *to = c->in[0].data;
+        const float *from = c->in[1].data;
+        for (int64_t i = 0; i < n; i++) to[i] += from[i];
+        return;
+    }
+    add_dims(&c->in[0], &c->in[1], 0, 0, 0);
+}
+
+static const lc_kernel accumulate_kernel = {.name = "accumulate", .layout = LC_WANT_STRIDED, .run = run_accumulate};
+const lc_op lc__op_accumulate = {.name = "accumulate_grad", .flags = LC_OP_MUTATES | LC_OP_NO_GRAD,
+                                 .infer = infer_nothing, .mutated_inputs = 1, .kernel = &accumulate_kernel};
+
+/* in: flat gradients; ints: dtype, then (offset, count) per parameter; floats: max_norm, window.
+ * out: total norm of gradients * window, and the factor window * min(1, max_norm / (norm + 1e-6)).
+ * Sums are taken over blocks of fixed size, so that the result does not depend on threads or buckets. */
+#define NORM_BLOCK 4096
+
+static double sum_of_squares(const void *data, lc_dtype dtype, int64_t n)
+{
+    double total = 0;
+    for (int64_t at = 0; at < n; at += NORM_BLOCK) {
+        int64_t end = at + NORM_BLOCK < n ? at + NORM_BLOCK : n;
+        if (dtype == LC_F64) {
+            const double *x = data;
+            double s = 0;
+            for (int64_t i = at; i < end; i++) s += x[i] * x[i];
+            total += s;
+        } else {
+            const float *x = data;
+            double s[8] = {0};
+            int64_t i = at;
+            for (; i + 8 <= end; i += 8)
+                for (int k = 0; k < 8; k++) s[k] += (double)x[i + k] * x[i + k];
+            for (; i < end; i++) s[0] += (double)x[i] * x[i];
+            total += ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
+        }
+    }
+    return total;
+}
+
+static void run_clip_coefficient(const lc_call *c)
+{
+    double total = 0;
+    size_t size = lc_dtype_size(c->in[0].dtype);
+    for (int i = 1; i + 1 < c->n_int; i += 2)
+        total += sum_of_squares((const char *)c->in[0].data + (size_t)c->ints[i] * size, c->in[0].dtype, c->ints[i + 1]);
+    double window = c->floats[1], norm = sqrt(total) * window;
+    double factor = c->floats[0] / (norm + 1e-6);
+    if (!(factor < 1)) factor = isnan(factor) ? factor : 1;
+    factor *= window;
+    if (c->out[0].dtype == LC_F64) {
+        *(double *)c->out[0].data = norm;
+        *(double *)c->out[1].data = factor;
+    } else {
+        *(float *)c->out[0].data = (float)norm;
+        *(float *)c->out[1].data = (float)factor;
+    }
+}
+
+static lc_status infer_clip(lc_infer *call)
+{
+    call->out[0] = call->out[1] = (lc_type){.dtype = (lc_dtype)call->ints[0]};
+    return LC_OK;
+}
+
+static const lc_kernel clip_kernel = {.name = "clip_coefficient", .layout = LC_WANT_STRIDED,
+                                      .flags = LC_KERNEL_SERIAL, .run = run_clip_coefficient};
+const lc_op lc__op_clip_coefficient = {.name = "clip_coefficient", .flags = LC_OP_NO_GRAD, .n_out = 2,
+                                       .infer = infer_clip, .kernel = &clip_kernel};

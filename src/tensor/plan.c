@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plans: the cache, and making one.
+ *
+ * A segment is looked up by comparing its records in full; a hash only orders the candidates. On a miss the passes of
+ * plan_impl.h run one after the other. Everything a replay needs is allocated here, once. */
+#include "tensor/plan_impl.h"
+
+#include <lightc/random.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BLOCK_BYTES (256 * 1024)
+
+/* ---- memory of a build ---- */
+
+void *lc__build_alloc(lc_build *b, size_t bytes)
+{
+    bytes = (bytes + 15) & ~(size_t)15;
+    if (!b->n_blocks || b->block_used + bytes > b->block_size) {
+        size_t size = bytes > BLOCK_BYTES ? bytes : BLOCK_BYTES;
+        uint32_t cap = (uint32_t)b->cap_blocks;
+        void *block = calloc(1, size);
+        if (!block || lc__grow((void **)&b->blocks, &cap, (uint32_t)b->n_blocks + 1, sizeof *b->blocks) < 0) {
+            free(block);
+            lc_fail(LC_ERR_MEMORY, "out of memory while planning the step");
+            return NULL;
+        }
+        b->cap_blocks = (int)cap;
+        b->blocks[b->n_blocks++] = block;
+        b->block_used = 0;
+        b->block_size = size;
+    }
+    void *p = (char *)b->blocks[b->n_blocks - 1] + b->block_used;
+    b->block_used += bytes;
+    return p;
+}
+
+uint32_t lc__build_value(lc_build *b, const lc_type *type)
+{
+    if (lc__grow((void **)&b->values, &b->cap_values, b->n_values + 1, sizeof *b->values) < 0) return LC_ABSENT;
+    b->values[b->n_values] = (lc_ir_value){.type = *type, .storage = -1};
+    return b->n_values++;
+}
+
+static void build_free(lc_build *b)
+{
+    for (int i = 0; i < b->n_blocks; i++) free(b->blocks[i]);
+    free(b->blocks);
+    free(b->values);
+    free(b->storages);
+    free(b->calls);
+}
+
+void lc__plan_free(lc_plan *p)
+{
+    if (!p) return;
+    for (int i = 0; i < p->n_calls; i++)
+        if (p->calls[i].call.kernel && p->calls[i].call.kernel->release) p->calls[i].call.kernel->release(&p->calls[i].call);
+    for (int i = 0; i < p->n_flats; i++) free(p->flats[i].before);
+    free(p->flats);
+    free(p->nodes);
+    free(p->in);
+    free(p->ints);
+    free(p->externals);
+    free(p->types);
+    free(p->requires_grad);
+    free(p->locations);
+    free(p->calls);
+    free(p->views);
+    free(p->floats);
+    free(p->call_ints);
+    free(p->live);
+    free(p->linked);
+    free(p->patches);
+    free(p);
+}
+
+/* ---- the key ---- */
+
+static uint64_t hash_words(uint64_t h, const void *data, size_t bytes)
+{
+    const unsigned char *p = data;
+    for (; bytes >= 8; bytes -= 8, p += 8) {
+        uint64_t w;
+        memcpy(&w, p, 8);
+        h = (h ^ w) * 0x9e3779b97f4a7c15u;
+        h ^= h >> 29;
+    }
+    uint64_t w = 0;
+    memcpy(&w, p, bytes);
+    h = (h ^ w) * 0x9e3779b97f4a7c15u;
+    return h ^ (h >> 32);
+}
+
+static uint64_t segment_hash(const lc_graph *g, bool final)
+{
+    uint64_t h = (g->last ? g->last->uid : 0) * 2 + final;
+    h = hash_words(h, g->tape.nodes + g->node_0, (g->tape.n_nodes - g->node_0) * sizeof *g->tape.nodes);
+    h = hash_words(h, g->tape.in + g->in_0, (g->tape.n_in - g->in_0) * sizeof *g->tape.in);
+    h = hash_words(h, g->tape.ints + g->int_0, (g->tape.n_ints - g->int_0) * sizeof *g->tape.ints);
+    return hash_words(h, g->externals + g->ext_0, (g->n_externals - g->ext_0) * sizeof *g->externals);
+}
+
+/* The accumulation state a plan was made for must be the present one. */
+static bool flats_match(const lc_plan *p)
+{
+    for (int i = 0; i < p->n_flats; i++) {
+        const lc_flat_state *s = &p->flats[i];
+        if (s->before[0] != LC_FLAT_ANY && memcmp(s->before, s->flat->has_gradient, (size_t)s->flat->n) != 0) return false;
+    }
+    return true;
+}
+
+static bool records_match(const lc_graph *g, const lc_plan *p)
+{
+    return p->n_nodes == g->tape.n_nodes - g->node_0 && p->n_in == g->tape.n_in - g->in_0 &&
+           p->n_ints == g->tape.n_ints - g->int_0 && p->n_externals == g->n_externals - g->ext_0 &&
+           memcmp(p->nodes, g->tape.nodes + g->node_0, p->n_nodes * sizeof *p->nodes) == 0 &&
+           memcmp(p->in, g->tape.in + g->in_0, p->n_in * sizeof *p->in) == 0 &&
+           memcmp(p->ints, g->tape.ints + g->int_0, p->n_ints * sizeof *p->ints) == 0 &&
+           memcmp(p->externals, g->externals + g->ext_0, p->n_externals * sizeof *p->externals) == 0;
+}
+
+static lc_plan *find(lc_graph *g, bool final)
+{
+    uint32_t n_nodes = g->tape.n_nodes - g->node_0;
+    lc_plan *p = g->expect;
+    /* The segment followed this plan to its end: nothing is left to compare. */
+    if (p && p->final == final && p->n_nodes == n_nodes && p->n_externals == g->n_externals - g->ext_0 && flats_match(p))
+        return p;
+    uint64_t hash = segment_hash(g, final), previous = g->last ? g->last->uid : 0;
+    for (int i = 0; i < g->n_plans; i++) {
+        p = g->plans[i];
+        if (p->hash == hash && p->previous == previous && p->final == final && records_match(g, p) && flats_match(p))
+            return p;
+    }
+    return NULL;
+}
+
+/* ---- making a plan ---- */
+
+static void *copy_of(const void *data, size_t bytes)
+{
+    void *p = malloc(bytes ? bytes : 1);
+    if (p && bytes) memcpy(p, data, bytes);
+    return p;
+}
+
+static lc_status copy_key(lc_graph *g, lc_plan *p, bool final)
+{
+    p->uid = g->next_uid++;
+    p->previous = g->last ? g->last->uid : 0;
+    p->hash = segment_hash(g, final);
+    p->final = final;
+    p->node_0 = g->node_0;
+    p->n_nodes = g->tape.n_nodes - g->node_0;
+    p->in_0 = g->in_0;
+    p->n_in = g->tape.n_in - g->in_0;
+    p->int_0 = g->int_0;
+    p->n_ints = g->tape.n_ints - g->int_0;
+    p->float_0 = g->float_0;
+    p->n_floats = g->tape.n_floats - g->float_0;
+    p->ext_0 = g->ext_0;
+    p->n_externals = g->n_externals - g->ext_0;
+    p->value_0 = g->value_0;
+    p->n_values = g->n_values - g->value_0;
+    p->nodes = copy_of(g->tape.nodes + g->node_0, p->n_nodes * sizeof *p->nodes);
+    p->in = copy_of(g->tape.in + g->in_0, p->n_in * sizeof *p->in);
+    p->ints = copy_of(g->tape.ints + g->int_0, p->n_ints * sizeof *p->ints);
+    p->externals = copy_of(g->externals + g->ext_0, p->n_externals * sizeof *p->externals);
+    p->types = calloc(p->n_values + 1, sizeof *p->types);
+    p->requires_grad = calloc(p->n_values + 1, sizeof *p->requires_grad);
+    p->locations = calloc(p->n_values + 1, sizeof *p->locations);
+    if (!p->nodes || !p->in || !p->ints || !p->externals || !p->types || !p->requires_grad || !p->locations)
+        return lc_fail(LC_ERR_MEMORY, "out of memory while planning the step");
+    for (uint32_t v = 0; v < p->n_values; v++) {
+        p->types[v] = g->values[p->value_0 + v]->type;
+        p->requires_grad[v] = g->values[p->value_0 + v]->requires_grad;
+    }
+    return LC_OK;
+}
+
+/* The memory a value lies in, or NULL if a storage has no fixed address (inputs). */
+static char *address(const lc_build *b, const lc_ir_value *v)
+{
+    const lc_storage *s = &b->storages[v->storage];
+    while (s->merged >= 0) s = &b->storages[s->merged];
+    char *base = s->external ? s->external->data
+                 : s->fixed  ? s->fixed
+                             : (char *)b->g->arena + b->plan->arena_0 + s->offset;
+    return base + v->offset * (int64_t)lc_dtype_size(v->type.dtype);
+}
+
+static const lc_tensor *input_of(const lc_build *b, const lc_ir_value *v)
+{
+    const lc_storage *s = &b->storages[v->storage];
+    while (s->merged >= 0) s = &b->storages[s->merged];
+    return s->external && s->external->kind == LC_TENSOR_INPUT ? s->external : NULL;
+}
+
+/* A thread costs about a microsecond to wake; below this work one is faster. */
+static bool worth_threads(const lc_call *c)
+{
+    double elements = 0, work = 0;
+    for (int i = 0; i < c->n_in + c->n_out; i++) {
+        const lc_view *v = i < c->n_in ? &c->in[i] : &c->out[i - c->n_in];
+        double n = 1;
+        for (int d = 0; d < v->ndim; d++) n *= (double)v->shape[d];
+        elements += v->ndim < 0 ? 0 : n;
+    }
+    if (c->kernel->layout == LC_WANT_MATRIX || (c->n_in >= 2 && c->in[1].ndim >= 2 && c->kernel->layout != LC_WANT_ELEMENTWISE)) {
+        /* An upper bound of multiplications of matrix-like operators: geometric mean of operand sizes, cubed. */
+        double a = 1, w = 1, y = 1;
+        for (int d = 0; d < c->in[0].ndim; d++) a *= (double)c->in[0].shape[d];
+        for (int d = 0; d < c->in[1].ndim; d++) w *= (double)c->in[1].shape[d];
+        for (int d = 0; c->n_out && d < c->out[0].ndim; d++) y *= (double)c->out[0].shape[d];
+        double cube = a * w * y;
+        work = cube > 0 ? __builtin_sqrt(cube) : 0;
+    }
+    return elements * 4 / 20e3 + work * 2 / 60e3 > 12; /* microseconds */
+}
+
+static void view_of(lc_build *b, uint32_t value, lc_view *out)
+{
+    if (value == LC_ABSENT) {
+        *out = (lc_view){.ndim = -1};
+        return;
+    }
+    const lc_ir_value *v = &b->values[value];
+    *out = (lc_view){.dtype = v->type.dtype, .ndim = v->type.ndim};
+    memcpy(out->shape, v->type.shape, sizeof out->shape);
+    memcpy(out->stride, v->stride, sizeof out->stride);
+}
+
+/* Broadcast operands of elementwise kernels are given with the output's shape and stride 0 (op.h). */
+static void broadcast_view(lc_view *v, const lc_view *out)
+{
+    lc_view wide = *v;
+    int shift = out->ndim - v->ndim;
+    for (int d = 0; d < out->ndim; d++) {
+        bool repeats = d < shift || (v->shape[d - shift] == 1 && out->shape[d] != 1);
+        wide.stride[d] = repeats ? 0 : v->stride[d - shift];
+        wide.shape[d] = out->shape[d];
+    }
+    wide.ndim = out->ndim;
+    *v = wide;
+}
+
+static lc_status make_program(lc_build *b)
+{
+    lc_plan *p = b->plan;
+    lc_graph *g = b->g;
+    size_t n_views = 0, n_floats = 0, n_ints = 0, n_live = 0, n_linked = 0;
+    for (int i = 0; i < b->n_calls; i++) {
+        const lc_ir_node *n = b->calls[i].node;
+        n_views += (size_t)(n->n_in + n->n_out);
+        n_ints += (size_t)n->n_int;
+        n_floats += (size_t)n->n_float;
+        for (int f = 0; f < n->n_float; f++) {
+            n_live += n->sources[f].live != NULL;
+            n_linked += !n->sources[f].live && n->sources[f].user >= 0;
+        }
+    }
+    p->calls = calloc((size_t)b->n_calls + 1, sizeof *p->calls);
+    p->views = calloc(n_views + 1, sizeof *p->views);
+    p->call_ints = calloc(n_ints + 1, sizeof *p->call_ints);
+    p->floats = calloc(n_floats + 1, sizeof *p->floats);
+    p->live = calloc(n_live + 1, sizeof *p->live);
+    p->linked = calloc(n_linked + 1, sizeof *p->linked);
+    p->patches = calloc(n_views + 1, sizeof *p->patches);
+    if (!p->calls || !p->views || !p->call_ints || !p->floats || !p->live || !p->linked || !p->patches)
+        return lc_fail(LC_ERR_MEMORY, "out of memory while planning the step");
+    LC_TRY(g->backend->arena_commit(g->arena, g->arena_reserved, p->arena_0 + p->arena_bytes));
+    lc_view *view = p->views;
+    int64_t *ints = p->call_ints;
+    double *floats = p->floats;
+    for (int i = 0; i < b->n_calls; i++) {
+        const lc_ir_node *n = b->calls[i].node;
+        lc_plan_call *pc = &p->calls[p->n_calls];
+        pc->site = n->site;
+        lc_call *c = &pc->call;
+        *c = (lc_call){.op = n->op, .kernel = b->calls[i].kernel, .n_in = n->n_in, .n_out = n->n_out, .n_int = n->n_int,
+                       .n_float = n->n_float, .in = view, .out = view + n->n_in, .ints = ints, .floats = floats,
+                       .rng = &g->rng, .threads = 1, .deterministic = g->options.deterministic,
+                       .accumulate = b->calls[i].accumulate};
+        for (int k = 0; k < n->n_in + n->n_out; k++) {
+            uint32_t value = k < n->n_in ? n->in[k] : n->out[k - n->n_in];
+            view_of(b, value, &view[k]);
+            if (value == LC_ABSENT) continue;
+            const lc_ir_value *v = &b->values[value];
+            view[k].data = address(b, v);
+            const lc_tensor *input = input_of(b, v);
+            if (input)
+                p->patches[p->n_patches++] = (lc_patch){.view = &view[k], .value = input->value,
+                                                        .offset = v->offset * (int64_t)lc_dtype_size(v->type.dtype)};
+        }
+        if (c->kernel->layout == LC_WANT_ELEMENTWISE && c->n_out)
+            for (int k = 0; k < c->n_in; k++)
+                if (c->in[k].ndim >= 0) broadcast_view(&c->in[k], &c->out[0]);
+        if (n->n_int) memcpy(ints, n->ints, (size_t)n->n_int * sizeof *ints);
+        for (int f = 0; f < n->n_float; f++) {
+            floats[f] = n->floats[f];
+            if (n->sources[f].live) {
+                p->live[p->n_live].to = &floats[f];
+                p->live[p->n_live++].from = n->sources[f].live;
+            } else if (n->sources[f].user >= 0) {
+                p->linked[p->n_linked].to = &floats[f];
+                p->linked[p->n_linked++].from = (uint32_t)n->sources[f].user;
+            }
+        }
+        if (g->threads > 1 && !(c->kernel->flags & LC_KERNEL_SERIAL) && worth_threads(c)) c->threads = g->threads;
+        p->n_calls++;
+        if (c->kernel->prepare) {
+            lc_status status = c->kernel->prepare(c);
+            if (status < 0) {
+                p->n_calls--;
+                return lc_fail_context(status, "%s (%s)", n->op->name, c->kernel->name);
+            }
+        }
+        if (c->scratch_bytes > p->scratch_bytes) p->scratch_bytes = c->scratch_bytes;
+        view += n->n_in + n->n_out;
+        ints += n->n_int;
+        floats += n->n_float;
+    }
+    if (p->scratch_bytes > g->scratch_bytes) {
+        size_t bytes = (p->scratch_bytes + 63) & ~(size_t)63;
+        void *scratch = aligned_alloc(64, bytes);
+        if (!scratch) return lc_fail(LC_ERR_MEMORY, "the step needs %zu bytes of workspace, which could not be had", bytes);
+        free(g->scratch);
+        g->scratch = scratch;
+        g->scratch_bytes = bytes;
+    }
+    /* Where the user's values can be read. */
+    for (uint32_t v = 0; v < p->n_values; v++) {
+        const lc_ir_value *value = &b->values[p->value_0 + v];
+        if (value->storage < 0 || (!value->keep && b->optimise)) continue;
+        if (g->values[p->value_0 + v]->kind != LC_TENSOR_STEP || input_of(b, value)) continue;
+        p->locations[v].data = address(b, value);
+        memcpy(p->locations[v].stride, value->stride, sizeof value->stride);
+    }
+    return LC_OK;
+}
+
+static lc_status check_memory(const lc_graph *g, const lc_plan *p)
+{
+    size_t have = g->options.max_bytes > 0 ? (size_t)g->options.max_bytes : g->backend->available() + g->arena_committed;
+    size_t want = p->arena_0 + p->arena_bytes;
+    if (want <= have && want <= g->arena_reserved) return LC_OK;
+    return lc_fail(LC_ERR_MEMORY, "the step needs %.1f MiB for intermediate results (lower bound %.1f MiB), but only "
+                                  "%.1f MiB can be had; use a smaller batch, lc_checkpoint_begin, or raise max_bytes",
+                   (double)want / 1048576, (double)p->lower_bound / 1048576, (double)have / 1048576);
+}
+
+static lc_status make(lc_graph *g, bool final, lc_plan **out)
+{
+    lc_status status = LC_OK;
+    uint32_t n_values = g->n_values, used = g->arenas[g->generation % LC_ARENAS].used;
+    lc_build b = {.g = g, .optimise = !g->plan_off};
+    lc_plan *p = b.plan = calloc(1, sizeof *p);
+    if (!p) return lc_fail(LC_ERR_MEMORY, "out of memory while planning the step");
+    LC_TRY_GOTO(status, done, copy_key(g, p, final));
+    p->arena_0 = g->last ? g->last->arena_0 + g->last->arena_bytes : 0;
+    LC_TRY_GOTO(status, done, lc__expand(&b));
+    if (b.optimise) {
+        lc__drop_dead(&b);
+        LC_TRY_GOTO(status, done, lc__fuse_patterns(&b));
+        LC_TRY_GOTO(status, done, lc__fuse_elementwise(&b));
+    }
+    LC_TRY_GOTO(status, done, lc__lower(&b));
+    LC_TRY_GOTO(status, done, lc__assign_arena(&b));
+    LC_TRY_GOTO(status, done, check_memory(g, p));
+    LC_TRY_GOTO(status, done, make_program(&b));
+    if (p->arena_0 + p->arena_bytes > g->arena_committed) g->arena_committed = p->arena_0 + p->arena_bytes;
+done:
+    for (uint32_t v = n_values; v < g->n_values; v++) g->values[v]->graph = NULL;
+    g->n_values = n_values;
+    g->arenas[g->generation % LC_ARENAS].used = used;
+    build_free(&b);
+    if (status < 0) {
+        lc__plan_free(p);
+        p = NULL;
+    }
+    *out = p;
+    return status;
+}
+
+/* ---- the cache ---- */
+
+static bool in_chain(const lc_graph *g, const lc_plan *p)
+{
+    for (int i = 0; i < g->n_chain; i++)
+        if (g->chain[i] == p) return true;
+    return false;
+}
+
+static lc_status insert(lc_graph *g, lc_plan *p)
+{
+    if (g->n_plans >= g->options.max_plans) {
+        int oldest = -1;
+        for (int i = 0; i < g->n_plans; i++)
+            if (!in_chain(g, g->plans[i]) && (oldest < 0 || g->plans[i]->last_used < g->plans[oldest]->last_used)) oldest = i;
+        if (oldest >= 0) {
+            lc__plan_free(g->plans[oldest]);
+            g->plans[oldest] = g->plans[--g->n_plans];
+            g->stats.evictions++;
+        }
+    }
+    uint32_t cap = (uint32_t)g->cap_plans;
+    LC_TRY(lc__grow((void **)&g->plans, &cap, (uint32_t)g->n_plans + 1, sizeof *g->plans));
+    g->cap_plans = (int)cap;
+    g->plans[g->n_plans++] = p;
+    return LC_OK;
+}
+
+lc_status lc__graph_run(lc_graph *g, bool final)
+{
+    lc_plan *p = find(g, final);
+    lc_status status = LC_OK;
+    if (p) {
+        g->stats.hits++;
+    } else {
+        status = make(g, final, &p);
+        if (status >= 0 && (status = insert(g, p)) < 0) lc__plan_free(p);
+        if (status < 0) {
+            if (g->status == LC_OK) {
+                g->status = status;
+                snprintf(g->error, sizeof g->error, "%s", lc_error_message());
+            }
+            return lc_step_status(g);
+        }
+        g->stats.misses++;
+        if ((int64_t)p->arena_bytes > g->stats.planned_bytes) {
+            g->stats.planned_bytes = (int64_t)p->arena_bytes;
+            g->stats.lower_bound = (int64_t)p->lower_bound;
+        }
+        g->stats.scratch_bytes = (int64_t)g->scratch_bytes;
+        g->stats.plans = g->n_plans;
+    }
+    p->last_used = ++g->clock;
+    uint32_t cap = (uint32_t)g->cap_chain;
+    LC_TRY(lc__grow((void **)&g->chain, &cap, (uint32_t)g->n_chain + 1, sizeof *g->chain));
+    g->cap_chain = (int)cap;
+    g->chain[g->n_chain++] = p;
+    g->last = p;
+    g->stats.nodes = p->n_calls;
+    if (p->zero_grad)
+        for (int i = 0; i < g->n_flats; i++) memset(g->flats[i]->has_gradient, 0, (size_t)g->flats[i]->n);
+    for (int i = 0; i < p->n_flats; i++) memcpy(p->flats[i].flat->has_gradient, p->flats[i].after, (size_t)p->flats[i].flat->n);
+    status = lc__execute(g, p);
+    if (status < 0 && g->status == LC_OK) {
+        g->status = status;
+        snprintf(g->error, sizeof g->error, "%s", lc_error_message());
+    }
+    return status;
+}

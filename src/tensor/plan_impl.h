@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The intermediate form between the tape and the plan. Lives while a plan is made. */
+#ifndef LC_TENSOR_PLAN_IMPL_H
+#define LC_TENSOR_PLAN_IMPL_H
+
+#include "tensor/graph_impl.h"
+
+typedef struct lc_ir_node {
+    const lc_op *op; /* NULL: dropped */
+    int n_in, n_out, n_int, n_float;
+    uint32_t *in, *out;
+    int64_t *ints;
+    double *floats;           /* values of constants; */
+    lc_float_source *sources; /* and where the others come from */
+    lc_site site;
+} lc_ir_node;
+
+/* A piece of memory one or more values lie in. */
+typedef struct lc_storage {
+    size_t bytes;
+    lc_tensor *external; /* a persistent or input tensor's memory */
+    void *fixed;         /* memory of an earlier segment */
+    int first, last;     /* positions of calls; last = INT_MAX: until the end of the step */
+    int32_t merged;      /* lives in that storage instead, or -1 */
+    size_t offset;       /* in the arena */
+} lc_storage;
+
+/* What is known of a value while planning. */
+typedef struct lc_ir_value {
+    lc_type type;
+    int32_t storage; /* -1: not lowered (yet) */
+    int64_t offset;  /* elements */
+    int64_t stride[LC_MAX_DIMS];
+    bool keep;
+    uint32_t uses; /* by live nodes */
+} lc_ir_value;
+
+typedef struct lc_ir_call {
+    lc_ir_node *node;
+    const lc_kernel *kernel;
+    bool accumulate;
+} lc_ir_call;
+
+typedef struct lc_build {
+    lc_graph *g;
+    lc_plan *plan;
+    bool optimise;
+    lc_ir_node *nodes;
+    int n_nodes;
+    lc_ir_value *values;
+    uint32_t n_values, cap_values;
+    lc_storage *storages;
+    int n_storages, cap_storages;
+    lc_ir_call *calls;
+    int n_calls, cap_calls;
+    void **blocks; /* of the bump allocator */
+    int n_blocks, cap_blocks;
+    size_t block_used, block_size;
+} lc_build;
+
+/* Zero-filled memory that lives as long as the build; NULL when out of memory (with an error). */
+void *lc__build_alloc(lc_build *b, size_t bytes);
+uint32_t lc__build_value(lc_build *b, const lc_type *type); /* LC_ABSENT when out of memory */
+
+/* expand.c */
+lc_status lc__expand(lc_build *b);
+/* dead.c, fuse.c */
+void lc__drop_dead(lc_build *b);
+lc_status lc__fuse_patterns(lc_build *b);
+lc_status lc__fuse_elementwise(lc_build *b);
+/* lower.c: nodes -> calls with storages */
+lc_status lc__lower(lc_build *b);
+/* arena.c: offsets; sets plan->arena_bytes and lower_bound */
+lc_status lc__assign_arena(lc_build *b);
+
+#endif

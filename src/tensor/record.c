@@ -1,0 +1,515 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The recorder: what happens when a user calls an operator.
+ *
+ * A call appends one node to the tape and returns the handle of its result; nothing is computed. While the calls
+ * repeat those of a known plan (the usual case), each costs a comparison with that plan's node: shapes need not be
+ * inferred again. At the first difference inference takes over. */
+#include "tensor/graph_impl.h"
+
+#include <lightc/optim.h>
+#include <lightc/random.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SLAB 128
+
+static _Thread_local lc_graph *current; /* the one thread-local binding */
+
+lc_graph *lc_current_graph(void) { return current && current->recording ? current : NULL; }
+lc_graph *lc__bound_graph(void) { return current; }
+
+/* Makes room for `want` entries; capacities only grow, so that a steady step allocates nothing. */
+lc_status lc__grow(void **array, uint32_t *cap, uint32_t want, size_t size)
+{
+    if (want <= *cap) return LC_OK;
+    uint32_t n = *cap ? *cap : 64;
+    while (n < want) {
+        if (n > UINT32_MAX / 2) return lc_fail(LC_ERR_MEMORY, "the step has too many operations");
+        n *= 2;
+    }
+    void *p = realloc(*array, (size_t)n * size);
+    if (!p) return lc_fail(LC_ERR_MEMORY, "out of memory while recording the step");
+    *array = p;
+    *cap = n;
+    return LC_OK;
+}
+
+/* ---- errors: the first one of a step is kept ---- */
+
+void lc__record_error(lc_graph *g, lc_status status, const char *op, lc_site site, lc_tensor *const *in, int n_in)
+{
+    if (!g || g->status != LC_OK) return;
+    char shapes[512], one[128];
+    size_t at = 0;
+    shapes[0] = '\0';
+    for (int i = 0; i < n_in && at < sizeof shapes - 1; i++) {
+        if (!in[i]) continue;
+        int n = snprintf(shapes + at, sizeof shapes - at, "%s%s%s", at ? ", " : "",
+                         in[i]->type.dtype == LC_F32 ? "" : lc_dtype_name(in[i]->type.dtype),
+                         lc__shape_text(&in[i]->type, one, sizeof one));
+        if (n < 0) break;
+        at += (size_t)n;
+    }
+    const char *file = site.file ? strrchr(site.file, '/') : NULL;
+    file = file ? file + 1 : site.file;
+    char text[1024];
+    int n = snprintf(text, sizeof text, "%s: %s", op, lc_error_message());
+    if (n < 0 || (size_t)n >= sizeof text) n = (int)sizeof text - 1;
+    if (at) n += snprintf(text + n, sizeof text - (size_t)n, " (%s)", shapes);
+    if ((size_t)n < sizeof text && file) snprintf(text + n, sizeof text - (size_t)n, " at %s:%d", file, site.line);
+    memcpy(g->error, text, sizeof g->error);
+    g->status = lc_fail(status, "%s", g->error);
+}
+
+lc_status lc_step_status(lc_graph *g)
+{
+    return g->status == LC_OK ? LC_OK : lc_fail(g->status, "%s", g->error);
+}
+
+/* ---- values ---- */
+
+static lc_tensor *new_step_tensor(lc_graph *g)
+{
+    lc_slab_arena *a = &g->arenas[g->generation % LC_ARENAS];
+    uint32_t slab = a->used / SLAB;
+    if (slab >= a->n_slabs) {
+        lc_tensor **slabs = realloc(a->slabs, (slab + 1) * sizeof *slabs);
+        if (!slabs) return NULL;
+        a->slabs = slabs;
+        if (!(slabs[slab] = malloc(SLAB * sizeof **slabs))) return NULL;
+        a->n_slabs = slab + 1;
+    }
+    return &a->slabs[slab][a->used++ % SLAB];
+}
+
+static lc_status add_value(lc_graph *g, lc_tensor *t)
+{
+    LC_TRY(lc__grow((void **)&g->values, &g->cap_values, g->n_values + 1, sizeof *g->values));
+    t->graph = g;
+    t->generation = g->generation;
+    t->value = g->n_values;
+    g->values[g->n_values++] = t;
+    return LC_OK;
+}
+
+static lc_status add_external(lc_graph *g, lc_tensor *t)
+{
+    lc_external e;
+    memset(&e, 0, sizeof e);
+    e.id = t->kind == LC_TENSOR_INPUT ? 0 : t->id;
+    e.value = g->n_values;
+    e.kind = (uint16_t)t->kind;
+    e.layout = (uint16_t)t->layout;
+    if (t->kind == LC_TENSOR_INPUT) e.type = t->type;
+    LC_TRY(add_value(g, t));
+    if (g->expanding) return LC_OK; /* found again whenever the segment is expanded again */
+    LC_TRY(lc__grow((void **)&g->externals, &g->cap_externals, g->n_externals + 1, sizeof e));
+    g->externals[g->n_externals] = e;
+    if (g->expect) {
+        uint32_t k = g->n_externals - g->ext_0;
+        if (k >= g->expect->n_externals || memcmp(&g->expect->externals[k], &e, sizeof e) != 0) g->expect = NULL;
+    }
+    g->n_externals++;
+    return LC_OK;
+}
+
+lc_status lc__value_of(lc_graph *g, lc_tensor *t, uint32_t *value)
+{
+    if (t->graph == g && t->generation == g->generation) {
+        *value = t->value;
+        return LC_OK;
+    }
+    if (t->kind == LC_TENSOR_STEP) {
+        if (t->graph != g)
+            return lc_fail(LC_ERR_STATE, "an input belongs to another graph; pass it through a persistent tensor");
+        return lc_fail(LC_ERR_STATE, "an input is a result of an earlier step, which has expired; lc_assign it to a "
+                                     "persistent tensor to carry it over");
+    }
+    LC_TRY(add_external(g, t));
+    *value = t->value;
+    return LC_OK;
+}
+
+/* ---- recording ---- */
+
+static uint64_t site_hash(lc_site site)
+{
+    const char *file = site.file ? strrchr(site.file, '/') : NULL;
+    file = file ? file + 1 : site.file ? site.file : "";
+    return lc_random_key(lc_random_key_name(0, file), (uint64_t)site.line) | 1;
+}
+
+/* How often this site has recorded a random operator in this step: calls in a loop get streams of their own. */
+static lc_status random_site(lc_graph *g, lc_site site, int64_t ints[2])
+{
+    uint64_t hash = site_hash(site);
+    uint32_t i = 0;
+    while (i < g->n_random_sites && g->random_sites[i].hash != hash) i++;
+    if (i == g->n_random_sites) {
+        LC_TRY(lc__grow((void **)&g->random_sites, &g->cap_random_sites, i + 1, sizeof *g->random_sites));
+        g->random_sites[i].hash = hash;
+        g->random_sites[i].count = 0;
+        g->n_random_sites++;
+    }
+    ints[0] = (int64_t)hash;
+    ints[1] = ++g->random_sites[i].count;
+    return LC_OK;
+}
+
+static bool floats_of_user(const lc_graph *g, const double *floats)
+{
+    return floats >= g->tape.floats && floats < g->tape.floats + g->tape.n_floats;
+}
+
+/* Results of a node whose types are known. */
+static lc_status add_results(lc_graph *g, int n, const lc_type *types, const bool *requires_grad, bool any_grad,
+                             lc_tensor **out)
+{
+    for (int i = 0; i < n; i++) {
+        lc_tensor *t = new_step_tensor(g);
+        if (!t) return lc_fail(LC_ERR_MEMORY, "out of memory while recording the step");
+        memset(t, 0, sizeof *t);
+        t->type = types[i];
+        t->kind = LC_TENSOR_STEP;
+        t->requires_grad = requires_grad ? requires_grad[i] : any_grad && lc_dtype_is_float(types[i].dtype);
+        LC_TRY(add_value(g, t));
+        out[i] = t;
+    }
+    return LC_OK;
+}
+
+static lc_status record(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints,
+                        int n_float, const double *floats, bool live, lc_site site, lc_tensor **out)
+{
+    lc_tape *tape = g->expanding ? &g->ir : &g->tape;
+    LC_TRY(lc__grow((void **)&tape->in, &tape->cap_in, tape->n_in + (uint32_t)n_in, sizeof *tape->in));
+    /* `ints` and `floats` may point into the pools (gradient rules pass them on): copy before they can move. */
+    int64_t few_ints[32];
+    double few_floats[16];
+    int64_t user = -1;
+    if (g->expanding && n_float && floats_of_user(g, floats)) user = floats - g->tape.floats;
+    const lc_float_source *inherited = NULL;
+    lc_float_source few_sources[16];
+    if (g->expanding && n_float && user < 0 && floats >= g->ir.floats && floats < g->ir.floats + g->ir.n_floats) {
+        if (n_float > 16) return lc_fail(LC_ERR_INTERNAL, "too many floats");
+        memcpy(few_sources, g->ir.sources + (floats - g->ir.floats), (size_t)n_float * sizeof few_sources[0]);
+        inherited = few_sources;
+    }
+    if (n_int && n_int <= 32) ints = memcpy(few_ints, ints, (size_t)n_int * sizeof *ints);
+    if (n_float > 16) return lc_fail(LC_ERR_ARGUMENT, "an operator has at most 16 floats");
+    if (n_float) {
+        memcpy(few_floats, floats, (size_t)n_float * sizeof *floats);
+        if (live) inherited = NULL;
+    }
+    if ((op->flags & LC_OP_RANDOM) && n_int >= 2 && n_int <= 32 && few_ints[0] == 0 && few_ints[1] == 0)
+        LC_TRY(random_site(g, site, few_ints));
+
+    bool any_grad = false;
+    uint32_t *values = tape->in + tape->n_in;
+    for (int i = 0; i < n_in; i++) {
+        values[i] = LC_ABSENT;
+        if (!in[i]) continue;
+        LC_TRY(lc__value_of(g, in[i], &values[i]));
+        any_grad |= in[i]->requires_grad;
+    }
+    any_grad = any_grad && !g->no_grad && !g->expanding && op->grad && !(op->flags & LC_OP_NO_GRAD);
+
+    lc_node node = {.op = op, .n_in = (uint16_t)n_in, .n_int = (uint16_t)n_int, .n_float = (uint16_t)n_float,
+                    .flags = g->no_grad && !g->expanding ? LC_NODE_NO_GRAD : 0,
+                    .region = g->expanding ? 0 : g->region, .in_at = tape->n_in, .int_at = tape->n_ints,
+                    .float_at = tape->n_floats};
+
+    /* Does it repeat the plan? Then types are known. */
+    const lc_plan *plan = g->expanding ? NULL : g->expect;
+    if (plan) {
+        uint32_t k = tape->n_nodes - plan->node_0;
+        const lc_node *want = &plan->nodes[k];
+        node.n_out = k < plan->n_nodes ? want->n_out : 0;
+        node.first_out = g->n_values;
+        if (k < plan->n_nodes && memcmp(want, &node, sizeof node) == 0 &&
+            memcmp(plan->in + (node.in_at - plan->in_0), values, (size_t)n_in * sizeof *values) == 0 &&
+            memcmp(plan->ints + (node.int_at - plan->int_0), ints, (size_t)n_int * sizeof *ints) == 0) {
+            uint32_t v = node.first_out - plan->value_0;
+            LC_TRY(add_results(g, node.n_out, plan->types + v, plan->requires_grad + v, false, out));
+        } else {
+            g->expect = NULL;
+            plan = NULL;
+        }
+    }
+    if (!plan) {
+        lc_type types[LC_MAX_OUTPUTS];
+        const lc_type *in_types[LC_MAX_OUTPUTS * 4];
+        const lc_type **in_type = n_in <= LC_MAX_OUTPUTS * 4 ? in_types : malloc((size_t)n_in * sizeof *in_type);
+        if (!in_type) return lc_fail(LC_ERR_MEMORY, "out of memory while recording the step");
+        for (int i = 0; i < n_in; i++) in_type[i] = in[i] ? &in[i]->type : NULL;
+        memset(types, 0, sizeof types);
+        lc_infer infer = {.op = op, .n_in = n_in, .in = in_type, .n_int = n_int, .ints = ints, .n_float = n_float,
+                          .floats = few_floats, .n_out = op->n_out, .out = types};
+        lc_status status = op->infer(&infer);
+        if (in_type != in_types) free(in_type);
+        if (status < 0) return status;
+        node.n_out = (uint16_t)infer.n_out;
+        node.first_out = g->n_values;
+        LC_TRY(add_results(g, infer.n_out, types, NULL, any_grad, out));
+    }
+
+    LC_TRY(lc__grow((void **)&tape->ints, &tape->cap_ints, tape->n_ints + (uint32_t)n_int, sizeof *tape->ints));
+    if (n_int) memcpy(tape->ints + tape->n_ints, ints, (size_t)n_int * sizeof *ints);
+    uint32_t cap = tape->cap_floats;
+    LC_TRY(lc__grow((void **)&tape->floats, &cap, tape->n_floats + (uint32_t)n_float, sizeof *tape->floats));
+    if (g->expanding && cap != tape->cap_floats) {
+        uint32_t cap_sources = tape->cap_floats;
+        LC_TRY(lc__grow((void **)&tape->sources, &cap_sources, cap, sizeof *tape->sources));
+    }
+    tape->cap_floats = cap;
+    for (int i = 0; i < n_float; i++) {
+        tape->floats[tape->n_floats + (uint32_t)i] = few_floats[i];
+        if (!g->expanding) continue;
+        tape->sources[tape->n_floats + (uint32_t)i] =
+            inherited ? inherited[i]
+                      : (lc_float_source){.live = live ? floats + i : NULL, .user = user >= 0 ? user + i : -1};
+    }
+    uint32_t cap_nodes = tape->cap_nodes;
+    LC_TRY(lc__grow((void **)&tape->nodes, &cap_nodes, tape->n_nodes + 1, sizeof *tape->nodes));
+    LC_TRY(lc__grow((void **)&tape->sites, &tape->cap_nodes, tape->n_nodes + 1, sizeof *tape->sites));
+    tape->sites[tape->n_nodes] = site;
+    tape->nodes[tape->n_nodes++] = node;
+    tape->n_in += (uint32_t)n_in;
+    tape->n_ints += (uint32_t)n_int;
+    tape->n_floats += (uint32_t)n_float;
+    return LC_OK;
+}
+
+static void call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints, int n_float,
+                 const double *floats, bool live, lc_tensor **out, lc_site site)
+{
+    lc_graph *g = current;
+    lc_tensor *results[LC_MAX_OUTPUTS] = {NULL};
+    lc_status status = LC_OK;
+    if (!g || !g->recording) {
+        lc_fail(LC_ERR_STATE, "%s: no step is being recorded on this thread; call lc_step_begin first", op->name);
+        status = LC_ERR_STATE;
+    } else if (g->status == LC_OK) {
+        for (int i = 0; i < n_in; i++)
+            if (in[i] && in[i]->kind == LC_TENSOR_ERROR) {
+                /* A tensor that failed outside the step (a layer that could not be built). */
+                status = LC_ERR_STATE;
+                lc_fail(status, "input %d is the result of a failed operation: %s", i, lc_error_message());
+            }
+        if (status == LC_OK)
+            status = record(g, op, n_in, in, n_int, ints, n_float, floats, live, site, results);
+        if (status < 0) lc__record_error(g, status, op->name, site, in, n_in);
+    } else {
+        status = g->status;
+    }
+    for (int i = 0; i < op->n_out; i++) out[i] = status < 0 ? lc__error_tensor() : results[i];
+}
+
+lc_tensor *lc_op_call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints, int n_float,
+                      const double *floats, lc_site site)
+{
+    lc_tensor *out[LC_MAX_OUTPUTS] = {NULL};
+    call(op, n_in, in, n_int, ints, n_float, floats, false, out, site);
+    return out[0];
+}
+
+void lc_op_call_n(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints, int n_float,
+                  const double *floats, lc_tensor **out, lc_site site)
+{
+    call(op, n_in, in, n_int, ints, n_float, floats, false, out, site);
+}
+
+lc_tensor *lc_op_call_live(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints,
+                           int n_float, const double *floats, lc_site site)
+{
+    lc_tensor *out[LC_MAX_OUTPUTS] = {NULL};
+    call(op, n_in, in, n_int, ints, n_float, floats, true, out, site);
+    return out[0];
+}
+
+/* ---- the life of a graph and of a step ---- */
+
+static int default_threads(void)
+{
+    int n = lc__cpu_backend.max_threads ? lc__cpu_backend.max_threads() : 1;
+    return n > 0 ? n : 1;
+}
+
+lc_status lc_graph_new(const lc_graph_options *options, lc_graph **out)
+{
+    *out = NULL;
+    lc_graph *g = calloc(1, sizeof *g);
+    if (!g) return lc_fail(LC_ERR_MEMORY, "out of memory for a graph");
+    if (options) g->options = *options;
+    if (g->options.max_plans <= 0) g->options.max_plans = 64;
+    g->backend = &lc__cpu_backend;
+    g->threads = g->options.threads > 0 ? g->options.threads : default_threads();
+    g->rng.seed = g->options.seed;
+    g->next_uid = 1;
+    const char *plan = getenv("LIGHTC_PLAN"), *nan_check = getenv("LIGHTC_NAN_CHECK");
+    g->plan_off = plan && strcmp(plan, "off") == 0;
+    g->nan_check = nan_check && strcmp(nan_check, "0") != 0;
+    g->dump_path = getenv("LIGHTC_PLAN_DUMP");
+    g->profile = g->dump_path != NULL;
+    lc_status status = g->backend->arena_reserve(&g->arena, &g->arena_reserved);
+    if (status < 0) {
+        free(g);
+        return status;
+    }
+    *out = g;
+    return LC_OK;
+}
+
+void lc_graph_free(lc_graph *g)
+{
+    if (!g) return;
+    if (g->dump_path)
+        for (int i = 0; i < g->n_plans; i++) lc__dump(g, g->plans[i]);
+    if (current == g) current = NULL;
+    for (int i = 0; i < g->n_plans; i++) lc__plan_free(g->plans[i]);
+    for (int i = 0; i < g->n_flats; i++) lc__flat_unref(g->flats[i]);
+    for (int a = 0; a < LC_ARENAS; a++) {
+        for (uint32_t i = 0; i < g->arenas[a].n_slabs; i++) free(g->arenas[a].slabs[i]);
+        free(g->arenas[a].slabs);
+    }
+    lc_tape *tapes[] = {&g->tape, &g->ir};
+    for (int i = 0; i < 2; i++) {
+        free(tapes[i]->nodes);
+        free(tapes[i]->sites);
+        free(tapes[i]->in);
+        free(tapes[i]->ints);
+        free(tapes[i]->floats);
+        free(tapes[i]->sources);
+    }
+    g->backend->arena_release(g->arena, g->arena_reserved);
+    free(g->scratch);
+    free(g->values);
+    free(g->externals);
+    free(g->random_sites);
+    free(g->plans);
+    free(g->chain);
+    free(g->flats);
+    free(g);
+}
+
+int lc_graph_threads(const lc_graph *g) { return g->threads; }
+void lc_graph_get_stats(const lc_graph *g, lc_graph_stats *out) { *out = g->stats; }
+
+static void start_segment(lc_graph *g)
+{
+    g->node_0 = g->tape.n_nodes;
+    g->in_0 = g->tape.n_in;
+    g->int_0 = g->tape.n_ints;
+    g->float_0 = g->tape.n_floats;
+    g->ext_0 = g->n_externals;
+    g->value_0 = g->n_values;
+    /* Expect what followed the same segment last time. */
+    uint64_t previous = g->last ? g->last->uid : 0;
+    g->expect = NULL;
+    for (int i = 0; i < g->n_plans; i++)
+        if (g->plans[i]->previous == previous && (!g->expect || g->plans[i]->last_used > g->expect->last_used))
+            g->expect = g->plans[i];
+}
+
+lc_status lc_step_begin(lc_graph *g, uint64_t step, uint64_t micro_batch)
+{
+    if (g->recording)
+        return lc_fail(LC_ERR_STATE, "lc_step_begin: the step before has not been ended with lc_step_end");
+    if (current && current != g && current->recording)
+        return lc_fail(LC_ERR_STATE, "lc_step_begin: this thread is recording into another graph");
+    current = g;
+    g->recording = true;
+    g->generation++;
+    g->arenas[g->generation % LC_ARENAS].used = 0;
+    g->rng.step = step;
+    g->rng.micro_batch = micro_batch;
+    g->status = LC_OK;
+    g->no_grad = 0;
+    g->region = g->n_regions = 0;
+    g->tape.n_nodes = g->tape.n_in = g->tape.n_ints = g->tape.n_floats = 0;
+    g->n_values = g->n_externals = g->n_random_sites = 0;
+    g->n_chain = 0;
+    g->last = NULL;
+    start_segment(g);
+    return LC_OK;
+}
+
+lc_status lc_step_run(lc_graph *g)
+{
+    if (!g->recording) return lc_fail(LC_ERR_STATE, "lc_step_run: no step is being recorded");
+    if (g->status != LC_OK) return lc_step_status(g);
+    g->stats.recorded = g->tape.n_nodes;
+    if (g->tape.n_nodes == g->node_0) return LC_OK;
+    LC_TRY(lc__graph_run(g, true));
+    start_segment(g);
+    return LC_OK;
+}
+
+lc_status lc_step_end(lc_graph *g)
+{
+    if (!g->recording) return lc_fail(LC_ERR_STATE, "lc_step_end: no step is being recorded");
+    g->recording = false;
+    return lc_step_status(g);
+}
+
+void lc_no_grad_begin(void)
+{
+    if (current) current->no_grad++;
+}
+
+void lc_no_grad_end(void)
+{
+    if (current && current->no_grad > 0) current->no_grad--;
+}
+
+void lc_checkpoint_begin(void)
+{
+    if (current && current->recording) current->region = ++current->n_regions;
+}
+
+void lc_checkpoint_end(void)
+{
+    if (current) current->region = 0;
+}
+
+/* ---- reading values back ---- */
+
+static bool find_location(const lc_graph *g, uint32_t value, lc_location *out)
+{
+    for (int i = 0; i < g->n_chain; i++) {
+        const lc_plan *p = g->chain[i];
+        if (value < p->value_0 || value >= p->value_0 + p->n_values) continue;
+        *out = p->locations[value - p->value_0];
+        return out->data != NULL;
+    }
+    return false;
+}
+
+lc_status lc__graph_host_view(lc_tensor *t, lc_view *out)
+{
+    lc_graph *g = t->graph;
+    bool pending = g && g->recording && t->generation == g->generation && g->tape.n_nodes > g->node_0;
+    if (t->kind >= LC_TENSOR_PERSISTENT) {
+        /* Recorded operations may still have to read or write it. */
+        if (pending && g->status == LC_OK) {
+            LC_TRY(lc__graph_run(g, false));
+            start_segment(g);
+        }
+        lc__view_of(&t->type, t->layout, t->data, out);
+        return LC_OK;
+    }
+    if (!g || t->generation != g->generation)
+        return lc_fail(LC_ERR_STATE, "this tensor is a result of an earlier step, which has expired");
+    if (g->status != LC_OK) return lc_step_status(g);
+    if (g->recording && t->value >= g->value_0) {
+        LC_TRY(lc__graph_run(g, false));
+        start_segment(g);
+    }
+    lc_location where;
+    if (!find_location(g, t->value, &where))
+        return lc_fail(LC_ERR_STATE, "this value was not kept when the step ran; call lc_keep on it before lc_step_run");
+    lc__view_of(&t->type, LC_ROW_MAJOR, where.data, out);
+    memcpy(out->stride, where.stride, sizeof out->stride);
+    return LC_OK;
+}

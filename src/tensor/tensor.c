@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Data types, shapes, persistent tensors. */
+#include "tensor/tensor_impl.h"
+#include "tensor/graph_impl.h"
+
+#include <lightc/random.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- data types ---- */
+
+size_t lc_dtype_size(lc_dtype dtype)
+{
+    switch (dtype) {
+#define LC_DTYPE_CASE(id, value, name, bytes, st)                                                                    \
+    case id: return bytes;
+        LC_DTYPE_LIST(LC_DTYPE_CASE)
+#undef LC_DTYPE_CASE
+    default: return 0;
+    }
+}
+
+const char *lc_dtype_name(lc_dtype dtype)
+{
+    switch (dtype) {
+#define LC_DTYPE_CASE(id, value, name, bytes, st)                                                                    \
+    case id: return name;
+        LC_DTYPE_LIST(LC_DTYPE_CASE)
+#undef LC_DTYPE_CASE
+    default: return "invalid";
+    }
+}
+
+bool lc_dtype_is_float(lc_dtype dtype)
+{
+    return dtype == LC_F32 || dtype == LC_F64 || dtype == LC_F16 || dtype == LC_BF16;
+}
+
+/* ---- shapes and strides ---- */
+
+int64_t lc__numel(const lc_type *type)
+{
+    int64_t n = 1;
+    for (int i = 0; i < type->ndim; i++) n *= type->shape[i];
+    return n;
+}
+
+const char *lc__shape_text(const lc_type *type, char *buffer, size_t size)
+{
+    size_t at = 0;
+    for (int i = 0; i < type->ndim && at < size; i++)
+        at += (size_t)snprintf(buffer + at, size - at, "%c%lld", i ? ',' : '[', (long long)type->shape[i]);
+    if (at < size) snprintf(buffer + at, size - at, type->ndim ? "]" : "[]");
+    return buffer;
+}
+
+lc_status lc__type_check(lc_dtype dtype, int ndim, const int64_t *shape, lc_type *out, size_t *bytes)
+{
+    if (dtype == LC_DTYPE_DEFAULT) dtype = LC_F32;
+    size_t total = lc_dtype_size(dtype);
+    if (!total) return lc_fail(LC_ERR_DTYPE, "%d is not a data type", (int)dtype);
+    if (ndim < 0 || ndim > LC_MAX_DIMS)
+        return lc_fail(LC_ERR_SHAPE, "a tensor has 0 to %d dimensions, not %d", LC_MAX_DIMS, ndim);
+    if (ndim > 0 && !shape) return lc_fail(LC_ERR_ARGUMENT, "shape is NULL");
+    memset(out, 0, sizeof *out);
+    out->dtype = dtype;
+    out->ndim = ndim;
+    for (int i = 0; i < ndim; i++) {
+        if (shape[i] < 0)
+            return lc_fail(LC_ERR_SHAPE, "dimension %d has negative size %lld", i, (long long)shape[i]);
+        out->shape[i] = shape[i];
+        if (__builtin_mul_overflow(total, (size_t)shape[i], &total) || total > PTRDIFF_MAX)
+            return lc_fail(LC_ERR_SHAPE, "a tensor of this shape has more bytes than there are addresses");
+    }
+    *bytes = total;
+    return LC_OK;
+}
+
+bool lc__type_equal(const lc_type *a, const lc_type *b)
+{
+    return a->dtype == b->dtype && a->ndim == b->ndim &&
+           memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof a->shape[0]) == 0;
+}
+
+void lc__dense_strides(const lc_type *type, lc_layout layout, int64_t *stride)
+{
+    int64_t step = 1;
+    int n = type->ndim;
+    if (layout == LC_CHANNELS_LAST && n >= 3) {
+        stride[1] = 1;
+        step = type->shape[1];
+        for (int i = n - 1; i >= 2; i--) {
+            stride[i] = step;
+            step *= type->shape[i];
+        }
+        stride[0] = step;
+        return;
+    }
+    for (int i = n - 1; i >= 0; i--) {
+        stride[i] = step;
+        step *= type->shape[i];
+    }
+}
+
+bool lc__is_dense(int ndim, const int64_t *shape, const int64_t *stride, lc_layout layout)
+{
+    lc_type type = {.ndim = ndim};
+    int64_t dense[LC_MAX_DIMS];
+    for (int i = 0; i < ndim; i++) {
+        type.shape[i] = shape[i];
+        if (shape[i] == 0) return true;
+    }
+    lc__dense_strides(&type, layout, dense);
+    for (int i = 0; i < ndim; i++)
+        if (shape[i] > 1 && stride[i] != dense[i]) return false;
+    return true;
+}
+
+void lc__view_of(const lc_type *type, lc_layout layout, void *data, lc_view *out)
+{
+    memset(out, 0, sizeof *out);
+    out->data = data;
+    out->dtype = type->dtype;
+    out->ndim = type->ndim;
+    memcpy(out->shape, type->shape, sizeof out->shape);
+    lc__dense_strides(type, layout, out->stride);
+}
+
+static void copy_dims(char *to, const char *from, const lc_view *t, const lc_view *f, int dim, size_t size)
+{
+    if (dim == t->ndim) {
+        memcpy(to, from, size);
+        return;
+    }
+    int64_t n = t->shape[dim];
+    int64_t ts = t->stride[dim] * (int64_t)size, fs = f->stride[dim] * (int64_t)size;
+    if (dim == t->ndim - 1 && ts == (int64_t)size && fs == (int64_t)size) {
+        memcpy(to, from, (size_t)n * size);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) copy_dims(to + i * ts, from + i * fs, t, f, dim + 1, size);
+}
+
+void lc__copy_strided(const lc_view *from, const lc_view *to)
+{
+    for (int i = 0; i < to->ndim; i++)
+        if (to->shape[i] == 0) return;
+    copy_dims(to->data, from->data, to, from, 0, lc_dtype_size(to->dtype));
+}
+
+/* ---- handles ---- */
+
+static const lc_tensor error_tensor = {.type = {.dtype = LC_F32}, .kind = LC_TENSOR_ERROR};
+
+lc_tensor *lc__error_tensor(void)
+{
+    return (lc_tensor *)(uintptr_t)&error_tensor; /* never written: every writer checks the kind */
+}
+
+lc_dtype lc_tensor_dtype(const lc_tensor *t) { return t->type.dtype; }
+int lc_tensor_ndim(const lc_tensor *t) { return t->type.ndim; }
+const int64_t *lc_tensor_shape(const lc_tensor *t) { return t->type.shape; }
+const lc_type *lc_tensor_type(const lc_tensor *t) { return &t->type; }
+int64_t lc_tensor_numel(const lc_tensor *t) { return lc__numel(&t->type); }
+bool lc_tensor_is_persistent(const lc_tensor *t) { return t->kind >= LC_TENSOR_PERSISTENT; }
+bool lc_tensor_is_error(const lc_tensor *t) { return !t || t->kind == LC_TENSOR_ERROR; }
+bool lc_tensor_requires_grad(const lc_tensor *t) { return t->requires_grad; }
+
+int64_t lc_tensor_dim(const lc_tensor *t, int dim)
+{
+    if (dim < 0) dim += t->type.ndim;
+    return dim >= 0 && dim < t->type.ndim ? t->type.shape[dim] : 0;
+}
+
+/* Unique without a counter: no two tensors are at one address at the same time. */
+uint64_t lc__new_id(const lc_tensor *t)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    uint64_t ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    uint64_t id = lc_random_key(lc_random_key(ns, (uint64_t)(uintptr_t)t), t->id);
+    return id ? id : 1;
+}
+
+void lc_tensor_set_requires_grad(lc_tensor *t, bool requires_grad)
+{
+    if (t->kind != LC_TENSOR_PERSISTENT || t->requires_grad == requires_grad) return;
+    t->requires_grad = requires_grad;
+    t->id = lc__new_id(t); /* plans made for the other answer no longer fit */
+}
+
+static lc_status new_handle(lc_dtype dtype, int ndim, const int64_t *shape, lc_layout layout, lc_tensor **out)
+{
+    lc_type type;
+    size_t bytes;
+    *out = NULL;
+    LC_TRY(lc__type_check(dtype, ndim, shape, &type, &bytes));
+    lc_tensor *t = calloc(1, sizeof *t);
+    if (!t) return lc_fail(LC_ERR_MEMORY, "out of memory for a tensor handle");
+    t->type = type;
+    t->kind = LC_TENSOR_PERSISTENT;
+    t->layout = ndim >= 3 ? layout : LC_ROW_MAJOR;
+    t->bytes = bytes;
+    t->refs = 1;
+    t->backend = &lc__cpu_backend;
+    t->id = lc__new_id(t);
+    *out = t;
+    return LC_OK;
+}
+
+lc_status lc_tensor_new(lc_dtype dtype, int ndim, const int64_t *shape, lc_tensor **out)
+{
+    return lc_tensor_new_layout(dtype, ndim, shape, LC_ROW_MAJOR, out);
+}
+
+lc_status lc_tensor_new_layout(lc_dtype dtype, int ndim, const int64_t *shape, lc_layout layout, lc_tensor **out)
+{
+    LC_TRY(new_handle(dtype, ndim, shape, layout, out));
+    lc_tensor *t = *out;
+    lc_status status = t->backend->alloc(t->bytes ? t->bytes : 1, &t->data);
+    if (status != LC_OK) {
+        char text[128];
+        lc__shape_text(&t->type, text, sizeof text);
+        free(t);
+        *out = NULL;
+        return lc_fail_context(status, "a tensor of %s %s", lc_dtype_name(dtype ? dtype : LC_F32), text);
+    }
+    return LC_OK;
+}
+
+lc_status lc__tensor_range(lc_tensor *base, size_t offset, const lc_type *type, lc_layout layout, lc_tensor **out)
+{
+    LC_TRY(new_handle(type->dtype, type->ndim, type->shape, layout, out));
+    (*out)->base = lc_tensor_ref(base);
+    (*out)->data = (char *)base->data + offset;
+    return LC_OK;
+}
+
+void lc__tensor_move(lc_tensor *t, lc_tensor *base, size_t offset)
+{
+    void *to = (char *)base->data + offset;
+    memcpy(to, t->data, t->bytes);
+    if (t->base) lc_tensor_unref(t->base);
+    else t->backend->free(t->data, t->bytes ? t->bytes : 1);
+    t->base = lc_tensor_ref(base);
+    t->data = to;
+    t->id = lc__new_id(t);
+    t->graph = NULL;
+}
+
+lc_status lc_input_new(lc_dtype dtype, int ndim, const int64_t *shape, lc_layout layout, void *data, lc_tensor **out)
+{
+    LC_TRY(new_handle(dtype, ndim, shape, layout, out));
+    (*out)->kind = LC_TENSOR_INPUT;
+    (*out)->data = data;
+    return LC_OK;
+}
+
+void lc_input_set(lc_tensor *input, void *data, int64_t samples)
+{
+    if (input->kind != LC_TENSOR_INPUT) return;
+    input->data = data;
+    if (input->type.ndim && input->type.shape[0] != samples) {
+        input->type.shape[0] = samples;
+        input->bytes = (size_t)lc__numel(&input->type) * lc_dtype_size(input->type.dtype);
+        input->graph = NULL; /* a different value for the graph: another plan */
+    }
+}
+
+lc_tensor *lc_tensor_ref(lc_tensor *t)
+{
+    if (t && t->kind >= LC_TENSOR_PERSISTENT) __atomic_fetch_add(&t->refs, 1, __ATOMIC_RELAXED);
+    return t;
+}
+
+void lc_tensor_unref(lc_tensor *t)
+{
+    if (!t || t->kind < LC_TENSOR_PERSISTENT) return;
+    if (__atomic_sub_fetch(&t->refs, 1, __ATOMIC_ACQ_REL) > 0) return;
+    if (t->flat) {
+        t->flat->parameters[t->flat_index] = NULL;
+        lc__flat_unref(t->flat);
+    }
+    if (t->base) lc_tensor_unref(t->base);
+    else if (t->kind == LC_TENSOR_PERSISTENT) t->backend->free(t->data, t->bytes ? t->bytes : 1);
+    free(t);
+}
+
+/* ---- host access ---- */
+
+static lc_status check_host_bytes(const lc_tensor *t, size_t bytes, const char *what)
+{
+    size_t want = (size_t)lc__numel(&t->type) * lc_dtype_size(t->type.dtype);
+    if (bytes == want) return LC_OK;
+    char text[128];
+    return lc_fail(LC_ERR_ARGUMENT, "%s: a tensor of %s %s has %zu bytes, not %zu", what,
+                   lc_dtype_name(t->type.dtype), lc__shape_text(&t->type, text, sizeof text), want, bytes);
+}
+
+lc_status lc_tensor_read(lc_tensor *t, void *data, size_t bytes)
+{
+    lc_view from, to;
+    if (lc_tensor_is_error(t))
+        return lc_fail(LC_ERR_ARGUMENT, "lc_tensor_read: the operation that made this tensor failed");
+    LC_TRY(check_host_bytes(t, bytes, "lc_tensor_read"));
+    LC_TRY(lc__graph_host_view(t, &from));
+    lc__view_of(&t->type, LC_ROW_MAJOR, data, &to);
+    lc__copy_strided(&from, &to);
+    return LC_OK;
+}
+
+lc_status lc_tensor_write(lc_tensor *t, const void *data, size_t bytes)
+{
+    lc_view from, to;
+    if (lc_tensor_is_error(t) || t->kind == LC_TENSOR_STEP)
+        return lc_fail(LC_ERR_ARGUMENT, "lc_tensor_write: only persistent tensors can be written");
+    LC_TRY(check_host_bytes(t, bytes, "lc_tensor_write"));
+    LC_TRY(lc__graph_host_view(t, &to));
+    lc__view_of(&t->type, LC_ROW_MAJOR, (void *)(uintptr_t)data, &from);
+    lc__copy_strided(&from, &to);
+    return LC_OK;
+}
+
+lc_status lc_item(lc_tensor *t, double *value)
+{
+    lc_view v;
+    if (lc_tensor_is_error(t)) return lc_fail(LC_ERR_ARGUMENT, "lc_item: the operation that made this tensor failed");
+    if (lc__numel(&t->type) != 1) {
+        char text[128];
+        return lc_fail(LC_ERR_ARGUMENT, "lc_item: the tensor has shape %s, not one element",
+                       lc__shape_text(&t->type, text, sizeof text));
+    }
+    LC_TRY(lc__graph_host_view(t, &v));
+    switch (t->type.dtype) {
+    case LC_F32: *value = *(const float *)v.data; break;
+    case LC_F64: *value = *(const double *)v.data; break;
+    case LC_I64: *value = (double)*(const int64_t *)v.data; break;
+    case LC_I32: *value = *(const int32_t *)v.data; break;
+    case LC_U8:
+    case LC_BOOL: *value = *(const uint8_t *)v.data; break;
+    default: return lc_fail(LC_ERR_UNSUPPORTED, "lc_item: not for %s", lc_dtype_name(t->type.dtype));
+    }
+    return LC_OK;
+}

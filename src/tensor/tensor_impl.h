@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a tensor is inside. */
+#ifndef LC_TENSOR_TENSOR_IMPL_H
+#define LC_TENSOR_TENSOR_IMPL_H
+
+#include <lightc/graph.h>
+#include <lightc/op.h>
+#include <lightc/batch.h>
+#include "backends/backend.h"
+
+typedef struct lc_flat lc_flat;
+
+typedef enum lc_tensor_kind {
+    LC_TENSOR_ERROR = 0,
+    LC_TENSOR_STEP,
+    LC_TENSOR_PERSISTENT,
+    LC_TENSOR_INPUT, /* persistent handle over memory that may be exchanged between steps */
+} lc_tensor_kind;
+
+struct lc_tensor {
+    lc_type type;
+    lc_tensor_kind kind;
+    lc_layout layout;
+    bool requires_grad;
+
+    /* The value this tensor is in the graph that recorded it last: valid while graph->generation == generation. */
+    lc_graph *graph;
+    uint32_t generation;
+    uint32_t value;
+
+    /* Persistent and input tensors. */
+    uint64_t id; /* never used twice; changes when the storage moves */
+    int refs;
+    void *data;
+    size_t bytes;
+    lc_tensor *base; /* owner of the storage this one is a range of, or NULL: owns `data` */
+    const lc_backend_ops *backend;
+    lc_flat *flat; /* the flat buffers a parameter lies in, or NULL */
+    int flat_index;
+};
+
+/* The one error tensor: results of failed operations. */
+lc_tensor *lc__error_tensor(void);
+uint64_t lc__new_id(const lc_tensor *t);
+
+/* A persistent tensor that is a dense range of `base`, from byte `offset`. Holds a reference to base. */
+lc_status lc__tensor_range(lc_tensor *base, size_t offset, const lc_type *type, lc_layout layout, lc_tensor **out);
+/* Gives a persistent tensor new storage (a range of base), copying its value. Changes its id. */
+void lc__tensor_move(lc_tensor *t, lc_tensor *base, size_t offset);
+
+/* ---- shapes and strides ---- */
+int64_t lc__numel(const lc_type *type);
+lc_status lc__type_check(lc_dtype dtype, int ndim, const int64_t *shape, lc_type *out, size_t *bytes);
+bool lc__type_equal(const lc_type *a, const lc_type *b);
+/* Dense strides of a layout, in elements. */
+void lc__dense_strides(const lc_type *type, lc_layout layout, int64_t *stride);
+/* Whether strides are dense in that layout (dimensions of size 1 do not matter). */
+bool lc__is_dense(int ndim, const int64_t *shape, const int64_t *stride, lc_layout layout);
+/* "[64,1,28,28]" into buffer; returns it. */
+const char *lc__shape_text(const lc_type *type, char *buffer, size_t size);
+/* Copies between views of equal dtype and shape, any strides. */
+void lc__copy_strided(const lc_view *from, const lc_view *to);
+void lc__view_of(const lc_type *type, lc_layout layout, void *data, lc_view *out);
+
+/* ---- flat buffers (flat.c) ---- */
+/* Parameters of one data type in one buffer, gradients in another, in reverse order of registration; every parameter
+ * starts on a 256-byte boundary. Optimizer state, buckets and shards are ranges of buffers with the same offsets. */
+struct lc_flat {
+    int n;
+    lc_tensor **parameters; /* borrowed; NULL once a parameter was freed */
+    lc_tensor **gradients;  /* ranges of `gradient` with the parameter's type and layout */
+    int64_t *offset;        /* elements */
+    int64_t count;          /* elements in all, padding included */
+    lc_tensor *parameter;   /* 1-D */
+    lc_tensor *gradient;    /* 1-D */
+    uint8_t *has_gradient;  /* per parameter: accumulated since the last lc_zero_grad */
+    int refs;
+};
+
+/* The flat buffers of a tensor that wants gradients; makes one of its own if it lies in none. */
+lc_status lc__flat_of(lc_tensor *parameter, lc_flat **out);
+void lc__flat_unref(lc_flat *flat);
+/* Flattens all parameters below `root` that are not yet flat (one lc_flat per data type). */
+struct lc_module;
+lc_status lc__module_flatten(struct lc_module *root);
+/* Allocates an optimizer's step counts and state buffers if it has none yet. */
+lc_status lc__optimizer_prepare(lc_optimizer *opt);
+
+#endif
