@@ -45,7 +45,8 @@ LC_API size_t lc_field_bytes(const lc_field *f);
 
 typedef struct lc_dataset lc_dataset;
 
-/* What a dataset does. All functions but `free` may be called by several threads at once: `self` is read only there. */
+/* What a dataset does. All functions but `free` may be called by several threads at once and leave `self` as it is: a
+ * dataset has no state (data that come as a stream are an lc_dataloader_ops). */
 typedef struct lc_dataset_ops {
     size_t size; /* LC_DATASET_OPS_INIT */
     const char *name;
@@ -65,10 +66,6 @@ typedef struct lc_dataset_ops {
                           void *scratch);
     /* Bytes of scratch memory that get and get_many want. Default: 0. */
     size_t (*scratch_size)(void *self);
-    /* A dataset with a changing state (rare): stored in checkpoints. *size is in: the room in `data` (0 with data
-     * NULL asks for the size), out: the bytes. Called only while no get runs. */
-    lc_status (*save)(void *self, void *data, size_t *size);
-    lc_status (*load)(void *self, const void *data, size_t size);
     void (*free)(void *self);
 } lc_dataset_ops;
 
@@ -262,7 +259,8 @@ typedef struct lc_dataloader_ops {
     int64_t (*length)(void *self, int64_t epoch);
     /* The epoch is over, perhaps early. */
     void (*end)(void *self);
-    /* State beyond (epoch, batch), as in lc_dataset_ops. */
+    /* State beyond (epoch, batch): stored in checkpoints. *size is in: the room in `data` (0 with data NULL asks for
+     * the size), out: the bytes. */
     lc_status (*save)(void *self, void *data, size_t *size);
     lc_status (*load)(void *self, const void *data, size_t size);
     /* Samples in a full batch; 0: unknown (the default). */
@@ -302,7 +300,7 @@ LC_API int64_t lc_dataloader_batch_size(const lc_dataloader *l);      /* 0: unkn
 /* Where the run stands: the epoch, and how many of its batches were handed out (not how many were prefetched). Given to
  * begin, the run continues behind them. */
 LC_API void lc_dataloader_cursor(const lc_dataloader *l, int64_t *epoch, int64_t *batches);
-/* State beyond the cursor (see lc_dataset_ops.save); *size = 0 where there is none. */
+/* State beyond the cursor (see lc_dataloader_ops.save); *size = 0 where there is none. */
 LC_API lc_status lc_dataloader_save(lc_dataloader *l, void *data, size_t *size) LC_MUST_USE;
 LC_API lc_status lc_dataloader_load(lc_dataloader *l, const void *data, size_t size) LC_MUST_USE;
 

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Metrics: numbers computed over many batches, equal to TorchMetrics' of the same name.
+ *
+ * A metric keeps a small state; update() adds a batch, compute() gives the value over all since the last reset, merge()
+ * adds another metric's state (of a part of the data, of another rank), and state is a flat list of doubles, so that
+ * it can be stored, sent and merged.
+ *
+ *     lc_metric *acc = NULL;
+ *     LC_TRY(lc_metric_new("Accuracy", &(lc_metric_options){.num_classes = 10, .average = LC_AVERAGE_MICRO}, &acc));
+ *     LC_TRY(lc_metric_update_labels(acc, scores, 64, labels));
+ *     LC_TRY(lc_metric_compute(acc, &value));
+ *
+ * To add one: an lc_metric_ops in a file of src/metrics/, and a line in registry.c. */
+#ifndef LIGHTC_METRICS_H
+#define LIGHTC_METRICS_H
+
+#include <lightc/tensor.h>
+
+LC_BEGIN_DECLS
+
+typedef struct lc_metric lc_metric;
+
+typedef enum lc_metric_task {
+    LC_TASK_MULTICLASS = 0, /* num_classes > 0; without it: binary */
+    LC_TASK_BINARY,
+    LC_TASK_MULTILABEL,
+} lc_metric_task;
+
+typedef enum lc_average {
+    LC_AVERAGE_DEFAULT = 0, /* what TorchMetrics takes: micro for the F-scores' family in binary, macro elsewhere */
+    LC_AVERAGE_MICRO,       /* over all decisions */
+    LC_AVERAGE_MACRO,       /* mean over the classes */
+    LC_AVERAGE_WEIGHTED,    /* mean over the classes, by how often they occur */
+    LC_AVERAGE_NONE,        /* one value per class */
+} lc_average;
+
+typedef struct lc_metric_options {
+    lc_metric_task task;
+    int64_t num_classes; /* multiclass */
+    int64_t num_labels;  /* multilabel */
+    lc_average average;
+    int64_t top_k;        /* multiclass: right if the target is among the k best; 0: 1 */
+    double threshold;     /* binary, multilabel: score > threshold is 1; 0 = 0.5 */
+    bool ignore;          /* leave out targets that are ignore_index */
+    int64_t ignore_index; /* used with ignore */
+    double beta;          /* FBetaScore; 0: 1 */
+    double zero_division; /* value of a quotient 0/0 */
+    bool not_squared;     /* MeanSquaredError: its root (squared=False) */
+    int64_t num_outputs;  /* regression on [N, outputs]; 0: 1 */
+    bool normalize;       /* ConfusionMatrix: rows as fractions (normalize="true") */
+} lc_metric_options;
+
+/* What update gets: plain host arrays, row-major. */
+typedef struct lc_metric_batch {
+    int64_t n;            /* samples */
+    int64_t columns;      /* scores (and float targets) per sample; 1 for a vector */
+    const float *scores;  /* [n, columns]: probabilities or logits, or values in regression; or NULL */
+    const int64_t *labels; /* instead of scores: predicted classes [n, columns] */
+    const int64_t *targets; /* [n], multilabel [n, columns] */
+    const float *values;    /* instead of targets, in regression: [n, columns] */
+    const float *weights;   /* Mean: weight of each; NULL: 1 */
+} lc_metric_batch;
+
+typedef struct lc_metric_ops {
+    size_t size; /* LC_METRIC_OPS_INIT */
+    const char *name;
+    /* ---- REQUIRED ---- */
+    lc_status (*update)(void *self, const lc_metric_batch *batch);
+    /* How many values compute gives: 1, or a number per class, or a matrix. */
+    int64_t (*outputs)(void *self);
+    lc_status (*compute)(void *self, double *out);
+    void (*reset)(void *self);
+    /* The state as `*n` doubles: *n is in: the room (0 with data NULL asks), out: how many. */
+    lc_status (*save)(void *self, double *data, int64_t *n);
+    /* Adds a saved state to this one's. After a reset this is loading. */
+    lc_status (*merge)(void *self, const double *data, int64_t n);
+    void (*free)(void *self);
+    /* ---- OPTIONAL ---- */
+    /* True if states are merged by adding them number by number (so that ranks can all-reduce). Default: false. */
+    bool additive;
+} lc_metric_ops;
+
+#define LC_METRIC_OPS_INIT .size = sizeof(lc_metric_ops)
+
+/* A metric by its TorchMetrics name: Accuracy, Precision, Recall, F1Score, FBetaScore, Specificity, JaccardIndex,
+ * HammingDistance, ConfusionMatrix, CohenKappa, MatthewsCorrCoef, AUROC, AveragePrecision, MeanSquaredError,
+ * MeanAbsoluteError, R2Score, ExplainedVariance, PearsonCorrCoef, SpearmanCorrCoef, MeanMetric, SumMetric, MaxMetric,
+ * MinMetric, CatMetric-free. An unknown name's error lists the known ones. `options` NULL: all defaults. */
+LC_API lc_status lc_metric_new(const char *name, const lc_metric_options *options, lc_metric **out) LC_MUST_USE;
+/* A metric of the program's own; takes `self` over, also when it fails. */
+LC_API lc_status lc_metric_from_ops(const lc_metric_ops *ops, void *self, lc_metric **out) LC_MUST_USE;
+LC_API void lc_metric_free(lc_metric *m); /* NULL is fine */
+/* Name i of the built-in metrics, NULL behind the last. */
+LC_API const char *lc_metric_name_at(int i);
+
+LC_API const char *lc_metric_name(const lc_metric *m);
+LC_API lc_status lc_metric_update(lc_metric *m, const lc_metric_batch *batch) LC_MUST_USE;
+/* Scores [n, columns] against integer targets. */
+LC_API lc_status lc_metric_update_scores(lc_metric *m, int64_t n, int64_t columns, const float *scores,
+                                         const int64_t *targets) LC_MUST_USE;
+/* Predicted numbers against true ones, [n] each. */
+LC_API lc_status lc_metric_update_values(lc_metric *m, int64_t n, const float *predicted, const float *targets)
+    LC_MUST_USE;
+/* One number (MeanMetric and its like). */
+LC_API lc_status lc_metric_update_value(lc_metric *m, double value, double weight) LC_MUST_USE;
+/* From tensors: scores (float) or labels (integer), and targets of either kind; NULL for aggregates. Reads them, which
+ * runs the step up to there. */
+LC_API lc_status lc_metric_update_tensor(lc_metric *m, lc_tensor *predicted, lc_tensor *targets) LC_MUST_USE;
+
+LC_API int64_t lc_metric_outputs(const lc_metric *m);
+/* The value; an error for metrics with more than one. */
+LC_API lc_status lc_metric_compute(lc_metric *m, double *value) LC_MUST_USE;
+/* All lc_metric_outputs values; matrices row-major. */
+LC_API lc_status lc_metric_compute_all(lc_metric *m, double *values, int64_t n) LC_MUST_USE;
+LC_API void lc_metric_reset(lc_metric *m);
+LC_API lc_status lc_metric_merge(lc_metric *m, const lc_metric *other) LC_MUST_USE;
+LC_API lc_status lc_metric_save(const lc_metric *m, double *data, int64_t *n) LC_MUST_USE;
+LC_API lc_status lc_metric_load(lc_metric *m, const double *data, int64_t n) LC_MUST_USE; /* reset and merge */
+LC_API lc_status lc_metric_merge_state(lc_metric *m, const double *data, int64_t n) LC_MUST_USE;
+LC_API bool lc_metric_is_additive(const lc_metric *m);
+
+LC_END_DECLS
+
+#endif

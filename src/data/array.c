@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The dataset over arrays in memory: a batch is a gather, with a conversion on the way where one was asked for. */
+#include "data_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Converts n numbers; NULL: a plain copy. */
+typedef void convert_fn(const void *src, void *dst, int64_t n, double scale, double shift);
+
+#define CONVERT_SCALED(name, from, to)                                                                                 \
+    static void name(const void *src, void *dst, int64_t n, double scale, double shift)                                \
+    {                                                                                                                  \
+        const from *s = src;                                                                                           \
+        to *d = dst;                                                                                                   \
+        const to a = (to)scale, b = (to)shift;                                                                         \
+        for (int64_t i = 0; i < n; i++) d[i] = (to)s[i] * a + b;                                                       \
+    }
+#define CONVERT_PLAIN(name, from, to)                                                                                  \
+    static void name(const void *src, void *dst, int64_t n, double scale, double shift)                                \
+    {                                                                                                                  \
+        (void)scale, (void)shift;                                                                                      \
+        const from *s = src;                                                                                           \
+        to *d = dst;                                                                                                   \
+        for (int64_t i = 0; i < n; i++) d[i] = (to)s[i];                                                               \
+    }
+CONVERT_SCALED(u8_f64, uint8_t, double)
+CONVERT_SCALED(i32_f32, int32_t, float)
+CONVERT_SCALED(f64_f32, double, float)
+CONVERT_SCALED(f32_f64, float, double)
+CONVERT_SCALED(f32_f32, float, float)
+CONVERT_SCALED(f64_f64, double, double)
+CONVERT_PLAIN(u8_i64, uint8_t, int64_t)
+CONVERT_PLAIN(u8_i32, uint8_t, int32_t)
+CONVERT_PLAIN(i32_i64, int32_t, int64_t)
+
+static void u8_f32(const void *src, void *dst, int64_t n, double scale, double shift)
+{
+    lc__convert_u8_f32(src, dst, n, (float)scale, (float)shift);
+}
+
+static const struct {
+    lc_dtype from, to;
+    convert_fn *fn;
+    bool scales;
+} conversions[] = {
+    {LC_U8, LC_F32, u8_f32, true},   {LC_U8, LC_F64, u8_f64, true},    {LC_U8, LC_I64, u8_i64, false},
+    {LC_U8, LC_I32, u8_i32, false},  {LC_I32, LC_I64, i32_i64, false}, {LC_I32, LC_F32, i32_f32, true},
+    {LC_F64, LC_F32, f64_f32, true}, {LC_F32, LC_F64, f32_f64, true},  {LC_F32, LC_F32, f32_f32, true},
+    {LC_F64, LC_F64, f64_f64, true},
+};
+
+typedef struct array_dataset {
+    int64_t length;
+    int n;
+    struct {
+        lc_array a;
+        lc_field out;
+        convert_fn *convert;
+        int64_t numel;
+        size_t in_bytes, out_bytes;
+        char name[64];
+    } fields[LC_MAX_BATCH_TENSORS];
+} array_dataset;
+
+static int64_t array_length(void *self)
+{
+    return ((array_dataset *)self)->length;
+}
+
+static lc_status array_describe(void *self, lc_sample_spec *spec)
+{
+    array_dataset *d = self;
+    spec->n = d->n;
+    for (int i = 0; i < d->n; i++) spec->fields[i] = d->fields[i].out;
+    return LC_OK;
+}
+
+static lc_status array_get_many(void *self, int n, const int64_t *indices, const uint64_t *keys, void *const *out,
+                                void *scratch)
+{
+    (void)keys, (void)scratch;
+    const array_dataset *d = self;
+    for (int f = 0; f < d->n; f++) {
+        const char *base = d->fields[f].a.data;
+        const size_t in = d->fields[f].in_bytes, step = d->fields[f].out_bytes;
+        const int64_t numel = d->fields[f].numel;
+        const double scale = d->fields[f].a.scale, shift = d->fields[f].a.shift;
+        convert_fn *convert = d->fields[f].convert;
+        char *to = out[f];
+        for (int j = 0; j < n; j++, to += step) {
+            const char *from = base + (size_t)indices[j] * in;
+            /* In a random order the rows are cache misses; the next row is asked for while this one is converted. */
+            if (j + 1 < n) {
+                const char *next = base + (size_t)indices[j + 1] * in;
+                for (size_t b = 0; b < in && b < 1024; b += 64) __builtin_prefetch(next + b);
+            }
+            if (convert)
+                convert(from, to, numel, scale, shift);
+            else
+                memcpy(to, from, in);
+        }
+    }
+    return LC_OK;
+}
+
+static lc_status array_get(void *self, int64_t index, uint64_t key, void *const *out, void *scratch)
+{
+    return array_get_many(self, 1, &index, &key, out, scratch);
+}
+
+static void array_free(void *self)
+{
+    array_dataset *d = self;
+    for (int i = 0; i < d->n; i++)
+        if (d->fields[i].a.free) d->fields[i].a.free((void *)(uintptr_t)d->fields[i].a.data);
+    free(d);
+}
+
+static const lc_dataset_ops array_ops = {
+    LC_DATASET_OPS_INIT, .name = "arrays",           .length = array_length, .describe = array_describe,
+    .get = array_get,    .get_many = array_get_many, .free = array_free,
+};
+
+static lc_status find_conversion(const lc_array *a, convert_fn **fn)
+{
+    bool scaled = a->scale != 1.0 || a->shift != 0.0;
+    *fn = NULL;
+    if (a->to == a->field.dtype && !scaled) return LC_OK;
+    for (size_t i = 0; i < sizeof conversions / sizeof *conversions; i++)
+        if (conversions[i].from == a->field.dtype && conversions[i].to == a->to && (conversions[i].scales || !scaled)) {
+            *fn = conversions[i].fn;
+            return LC_OK;
+        }
+    return lc_fail(LC_ERR_DTYPE, "array '%s' cannot be converted from %s to %s%s on the way into a batch",
+                   a->field.name, lc_dtype_name(a->field.dtype), lc_dtype_name(a->to),
+                   scaled ? " with a scale or a shift" : "");
+}
+
+lc_status lc_array_dataset_new(int64_t n, int n_arrays, const lc_array *arrays, lc_dataset **out)
+{
+    *out = NULL;
+    lc_status status = LC_OK;
+    array_dataset *d = calloc(1, sizeof *d);
+    if (!d) status = lc_fail(LC_ERR_MEMORY, "out of memory for a dataset");
+    if (status == LC_OK && (n_arrays < 1 || n_arrays > LC_MAX_BATCH_TENSORS))
+        status = lc_fail(LC_ERR_ARGUMENT, "a dataset has 1 to %d arrays, not %d", LC_MAX_BATCH_TENSORS, n_arrays);
+    if (status == LC_OK && n < 0) status = lc_fail(LC_ERR_ARGUMENT, "a dataset cannot have %lld samples", (long long)n);
+    for (int i = 0; status == LC_OK && i < n_arrays; i++) {
+        lc_array a = arrays[i];
+        if (!a.field.dtype) a.field.dtype = LC_F32;
+        if (!a.to) a.to = a.field.dtype;
+        if (a.scale == 0.0) a.scale = 1.0;
+        if (!a.data && n > 0)
+            status = lc_fail(LC_ERR_ARGUMENT, "array '%s' has no data", a.field.name ? a.field.name : "?");
+        if (status == LC_OK) status = lc__field_check(&a.field, "arrays");
+        if (status == LC_OK) status = find_conversion(&a, &d->fields[i].convert);
+        size_t total;
+        if (status == LC_OK && __builtin_mul_overflow(lc_field_bytes(&a.field), (size_t)n, &total))
+            status = lc_fail(LC_ERR_SHAPE, "array '%s' would be larger than the memory", a.field.name);
+        if (status != LC_OK) break;
+        d->fields[i].numel = lc_field_numel(&a.field);
+        d->fields[i].in_bytes = lc_field_bytes(&a.field);
+        d->fields[i].out = a.field;
+        d->fields[i].out.dtype = a.to;
+        d->fields[i].out_bytes = lc_field_bytes(&d->fields[i].out);
+        size_t length = strlen(a.field.name);
+        if (length >= sizeof d->fields[i].name) length = sizeof d->fields[i].name - 1;
+        memcpy(d->fields[i].name, a.field.name, length);
+        d->fields[i].out.name = d->fields[i].name;
+        a.field.name = d->fields[i].name;
+        d->fields[i].a = a;
+    }
+    if (status < 0) {
+        for (int i = 0; i < n_arrays && i < LC_MAX_BATCH_TENSORS; i++)
+            if (arrays[i].free) arrays[i].free((void *)(uintptr_t)arrays[i].data);
+        free(d);
+        return status;
+    }
+    d->length = n;
+    d->n = n_arrays;
+    return lc_dataset_new(&array_ops, d, out);
+}

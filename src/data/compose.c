@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Transforms one after the other, and a dataset with a transform applied to one field. */
+#include "data_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static size_t scratch_of(const lc_transform *t, const lc_field *in)
+{
+    return t->ops->scratch_size ? lc__align64(t->ops->scratch_size(t->self, in)) : 0;
+}
+
+/* The ops of a transform may come from a program built against an older header. */
+static lc_status check_transform(const lc_transform *t)
+{
+    if (!t->ops || t->ops->size < sizeof(lc_transform_ops) || !t->ops->describe || !t->ops->apply)
+        return lc_fail(LC_ERR_ARGUMENT,
+                       "transform: the ops are missing, carry no size (LC_TRANSFORM_OPS_INIT), or lack describe or "
+                       "apply");
+    return LC_OK;
+}
+
+/* ---- compose ---- */
+
+typedef struct compose {
+    int n;
+    lc_transform parts[];
+} compose;
+
+static lc_status compose_describe(void *self, const lc_field *in, lc_field *out)
+{
+    compose *c = self;
+    lc_field at = *in;
+    for (int i = 0; i < c->n; i++) {
+        lc_field next = {0};
+        LC_TRY(c->parts[i].ops->describe(c->parts[i].self, &at, &next));
+        LC_TRY(lc__field_check(&next, c->parts[i].ops->name));
+        at = next;
+    }
+    *out = at;
+    return LC_OK;
+}
+
+/* Room for two values in turn, each as large as the largest between two parts, and for the parts' own scratch. */
+static void compose_sizes(compose *c, const lc_field *in, size_t *value, size_t *scratch)
+{
+    lc_field at = *in;
+    *value = *scratch = 0;
+    for (int i = 0; i < c->n; i++) {
+        size_t own = scratch_of(&c->parts[i], &at);
+        if (own > *scratch) *scratch = own;
+        lc_field next = {0};
+        if (c->parts[i].ops->describe(c->parts[i].self, &at, &next) < 0) return; /* describe has reported it */
+        at = next;
+        size_t bytes = lc__align64(lc_field_bytes(&at));
+        if (bytes > *value && i + 1 < c->n) *value = bytes;
+    }
+}
+
+static size_t compose_scratch(void *self, const lc_field *in)
+{
+    size_t value, scratch;
+    compose_sizes(self, in, &value, &scratch);
+    return 2 * value + scratch;
+}
+
+static lc_status compose_apply(void *self, const lc_field *in, const void *src, const lc_field *out, void *dst,
+                               uint64_t key, void *scratch)
+{
+    compose *c = self;
+    size_t value, own;
+    if (c->n == 0) {
+        memcpy(dst, src, lc_field_bytes(out));
+        return LC_OK;
+    }
+    compose_sizes(c, in, &value, &own);
+    char *turn[2] = {scratch, (char *)scratch + value};
+    char *rest = (char *)scratch + 2 * value;
+    lc_field at = *in;
+    for (int i = 0; i < c->n; i++) {
+        lc_field next = {0};
+        LC_TRY(c->parts[i].ops->describe(c->parts[i].self, &at, &next));
+        void *to = i + 1 == c->n ? dst : turn[i & 1];
+        LC_TRY(c->parts[i].ops->apply(c->parts[i].self, &at, src, &next, to, lc_random_key(key, (uint64_t)i), rest));
+        src = to;
+        at = next;
+    }
+    return LC_OK;
+}
+
+static void compose_free(void *self)
+{
+    compose *c = self;
+    for (int i = 0; i < c->n; i++) lc_transform_release(&c->parts[i]);
+    free(c);
+}
+
+static const lc_transform_ops compose_ops = {
+    LC_TRANSFORM_OPS_INIT,           .name = "compose",    .describe = compose_describe, .apply = compose_apply,
+    .scratch_size = compose_scratch, .free = compose_free,
+};
+
+lc_status lc_transform_compose(int n, const lc_transform *parts, lc_transform *out)
+{
+    lc_status status = LC_OK;
+    *out = (lc_transform){0};
+    if (n < 0) return lc_fail(LC_ERR_ARGUMENT, "compose of %d transforms", n);
+    for (int i = 0; status == LC_OK && i < n; i++) status = check_transform(&parts[i]);
+    compose *c = status == LC_OK ? malloc(sizeof *c + (size_t)n * sizeof *parts) : NULL;
+    if (!c) {
+        if (status == LC_OK) status = lc_fail(LC_ERR_MEMORY, "out of memory for transform 'compose'");
+        for (int i = 0; i < n; i++) {
+            lc_transform part = parts[i];
+            lc_transform_release(&part);
+        }
+        return status;
+    }
+    c->n = n;
+    if (n) memcpy(c->parts, parts, (size_t)n * sizeof *parts);
+    *out = (lc_transform){&compose_ops, c};
+    return LC_OK;
+}
+
+/* ---- the dataset ---- */
+
+typedef struct transformed {
+    lc_dataset *parent;
+    int field;
+    lc_transform t;
+    lc_sample_spec spec;
+    size_t value, own; /* scratch: the untransformed field, the transform's own; the parent's follows */
+} transformed;
+
+static int64_t transformed_length(void *self)
+{
+    return ((transformed *)self)->parent->length;
+}
+
+static lc_status transformed_describe(void *self, lc_sample_spec *spec)
+{
+    *spec = ((transformed *)self)->spec;
+    return LC_OK;
+}
+
+static size_t transformed_scratch(void *self)
+{
+    transformed *d = self;
+    return d->value + d->own + d->parent->scratch;
+}
+
+static lc_status transformed_get(void *self, int64_t index, uint64_t key, void *const *out, void *scratch)
+{
+    transformed *d = self;
+    void *to[LC_MAX_BATCH_TENSORS];
+    for (int f = 0; f < d->spec.n; f++) to[f] = out[f];
+    to[d->field] = scratch;
+    LC_TRY(lc_dataset_get(d->parent, index, key, to, (char *)scratch + d->value + d->own));
+    lc_status status = d->t.ops->apply(d->t.self, &d->parent->spec.fields[d->field], scratch, &d->spec.fields[d->field],
+                                       out[d->field], lc_random_key_name(key, "transform"), (char *)scratch + d->value);
+    if (status < 0) return lc_fail_context(status, "transform '%s'", d->t.ops->name);
+    return LC_OK;
+}
+
+static void transformed_free(void *self)
+{
+    transformed *d = self;
+    lc_transform_release(&d->t);
+    lc_dataset_unref(d->parent);
+    free(d);
+}
+
+static const lc_dataset_ops transformed_ops = {
+    LC_DATASET_OPS_INIT,          .name = "transform",
+    .length = transformed_length, .describe = transformed_describe,
+    .get = transformed_get,       .scratch_size = transformed_scratch,
+    .free = transformed_free,
+};
+
+lc_status lc_dataset_transform(lc_dataset *parent, int field, lc_transform t, lc_dataset **out)
+{
+    lc_status status;
+    transformed *d = NULL;
+    *out = NULL;
+    LC_TRY_GOTO(status, done, check_transform(&t));
+    if (field < 0 || field >= parent->spec.n) {
+        status = lc_fail(LC_ERR_ARGUMENT, "transform '%s': the dataset has %d fields, field %d is not one of them",
+                         t.ops->name, parent->spec.n, field);
+        goto done;
+    }
+    d = calloc(1, sizeof *d);
+    if (!d) {
+        status = lc_fail(LC_ERR_MEMORY, "out of memory for a dataset");
+        goto done;
+    }
+    const lc_field *in = &parent->spec.fields[field];
+    d->spec = parent->spec;
+    LC_TRY_GOTO(status, done, t.ops->describe(t.self, in, &d->spec.fields[field]));
+    d->parent = lc_dataset_ref(parent);
+    d->field = field;
+    d->t = t;
+    d->value = lc__align64(parent->bytes[field]);
+    d->own = scratch_of(&t, in);
+    return lc_dataset_new(&transformed_ops, d, out);
+done:
+    lc_transform_release(&t);
+    free(d);
+    return status;
+}

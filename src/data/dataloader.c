@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The loader handle: a vtable with its defaults, and the cursor that counts consumed batches. The loader over a dataset
+ * is in loader.c; a program's own goes through the same door. */
+#include "data_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct lc_dataloader {
+    lc_dataloader_ops ops; /* defaults filled in */
+    void *self;
+    int64_t epoch, consumed;
+    enum { IDLE, RUNNING, FINISHED, FAILED } phase;
+};
+
+static int64_t unknown_length(void *self, int64_t epoch)
+{
+    (void)self, (void)epoch;
+    return -1;
+}
+
+static void nothing_to_end(void *self)
+{
+    (void)self;
+}
+
+static lc_status save_nothing(void *self, void *data, size_t *size)
+{
+    (void)self, (void)data;
+    *size = 0;
+    return LC_OK;
+}
+
+static lc_status load_nothing(void *self, const void *data, size_t size)
+{
+    (void)self, (void)data;
+    if (size) return lc_fail(LC_ERR_STATE, "this loader has no state, but %zu bytes of it were stored", size);
+    return LC_OK;
+}
+
+static int64_t unknown_batch_size(void *self)
+{
+    (void)self;
+    return 0;
+}
+
+lc_status lc_dataloader_from_ops(const lc_dataloader_ops *ops, void *self, lc_dataloader **out)
+{
+    lc_dataloader_ops full = {0};
+    *out = NULL;
+    if (!ops || ops->size < offsetof(lc_dataloader_ops, length) || ops->size > 4096)
+        return lc_fail(LC_ERR_ARGUMENT, "loader: the ops carry no size; start them with LC_DATALOADER_OPS_INIT");
+    memcpy(&full, ops, ops->size < sizeof full ? ops->size : sizeof full);
+    if (!full.name) full.name = "loader";
+    lc_status status = LC_OK;
+    lc_dataloader *l = calloc(1, sizeof *l);
+    if (!l)
+        status = lc_fail(LC_ERR_MEMORY, "out of memory for loader '%s'", full.name);
+    else if (!full.begin || !full.next)
+        status = lc_fail(LC_ERR_ARGUMENT, "loader '%s' lacks the required function '%s'", full.name,
+                         full.begin ? "next" : "begin");
+    else if (!full.save != !full.load)
+        status = lc_fail(LC_ERR_ARGUMENT, "loader '%s' has one of save and load; it needs both or none", full.name);
+    if (status < 0) {
+        if (full.free) full.free(self);
+        free(l);
+        return status;
+    }
+    if (!full.length) full.length = unknown_length;
+    if (!full.end) full.end = nothing_to_end;
+    if (!full.save) full.save = save_nothing;
+    if (!full.load) full.load = load_nothing;
+    if (!full.batch_size) full.batch_size = unknown_batch_size;
+    l->ops = full;
+    l->self = self;
+    *out = l;
+    return LC_OK;
+}
+
+void lc_dataloader_free(lc_dataloader *l)
+{
+    if (!l) return;
+    lc_dataloader_end(l);
+    if (l->ops.free) l->ops.free(l->self);
+    free(l);
+}
+
+lc_status lc_dataloader_begin(lc_dataloader *l, int64_t epoch, int64_t start)
+{
+    lc_dataloader_end(l);
+    if (epoch < 0 || start < 0)
+        return lc_fail(LC_ERR_ARGUMENT, "loader '%s': epoch %lld, batch %lld: both must be at least 0", l->ops.name,
+                       (long long)epoch, (long long)start);
+    l->epoch = epoch;
+    l->consumed = start;
+    l->phase = FAILED;
+    lc_status status = l->ops.begin(l->self, epoch, start);
+    if (status != LC_OK)
+        return lc_fail_context(status < 0 ? status : LC_ERR_USER, "loader '%s', epoch %lld", l->ops.name,
+                               (long long)epoch);
+    l->phase = RUNNING;
+    return LC_OK;
+}
+
+lc_status lc_dataloader_next(lc_dataloader *l, lc_batch **out)
+{
+    *out = NULL;
+    if (l->phase == FINISHED) return LC_OK;
+    if (l->phase != RUNNING)
+        return lc_fail(LC_ERR_STATE, "loader '%s': %s", l->ops.name,
+                       l->phase == FAILED ? "the epoch ended with an error; begin another"
+                                          : "no epoch was begun (lc_dataloader_begin)");
+    lc_status status = l->ops.next(l->self, out);
+    if (status != LC_OK) {
+        *out = NULL;
+        l->phase = FAILED;
+        if (status > 0)
+            return lc_fail(LC_ERR_USER, "loader '%s', batch %lld: next returned \"%s\", which a loader cannot ask for",
+                           l->ops.name, (long long)l->consumed, lc_status_text(status));
+        return lc_fail_context(status, "loader '%s', batch %lld", l->ops.name, (long long)l->consumed);
+    }
+    if (*out)
+        l->consumed++;
+    else
+        l->phase = FINISHED;
+    return LC_OK;
+}
+
+void lc_dataloader_end(lc_dataloader *l)
+{
+    if (l->phase == IDLE) return;
+    l->phase = IDLE;
+    l->ops.end(l->self);
+}
+
+int64_t lc_dataloader_length(lc_dataloader *l, int64_t epoch)
+{
+    int64_t n = l->ops.length(l->self, epoch);
+    return n < 0 ? -1 : n;
+}
+
+int64_t lc_dataloader_batch_size(const lc_dataloader *l)
+{
+    return l->ops.batch_size(l->self);
+}
+
+void lc_dataloader_cursor(const lc_dataloader *l, int64_t *epoch, int64_t *batches)
+{
+    *epoch = l->epoch;
+    *batches = l->consumed;
+}
+
+lc_status lc_dataloader_save(lc_dataloader *l, void *data, size_t *size)
+{
+    return l->ops.save(l->self, data, size);
+}
+
+lc_status lc_dataloader_load(lc_dataloader *l, const void *data, size_t size)
+{
+    return l->ops.load(l->self, data, size);
+}

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Datasets: the handle around a vtable, its defaults and checks. A new kind of dataset is a file of its own with an
+ * lc_dataset_ops and a constructor that calls lc_dataset_new; see array.c. */
+#include "data_internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void *lc__data_alloc(size_t n, const char *what)
+{
+    size_t bytes = n < 64 ? 64 : lc__align64(n);
+    void *p = bytes < n ? NULL : aligned_alloc(64, bytes);
+    if (!p) (void)lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for %s", n, what);
+    return p;
+}
+
+int64_t lc_field_numel(const lc_field *f)
+{
+    int64_t n = 1;
+    for (int i = 0; i < f->ndim; i++) n *= f->shape[i];
+    return n;
+}
+
+size_t lc_field_bytes(const lc_field *f)
+{
+    return (size_t)lc_field_numel(f) * lc_dtype_size(f->dtype ? f->dtype : LC_F32);
+}
+
+lc_status lc__field_check(const lc_field *f, const char *dataset)
+{
+    if (!f->name || !*f->name) return lc_fail(LC_ERR_ARGUMENT, "dataset '%s': a field has no name", dataset);
+    if (!lc_dtype_size(f->dtype))
+        return lc_fail(LC_ERR_DTYPE, "dataset '%s': field '%s' has the unknown dtype %d", dataset, f->name,
+                       (int)f->dtype);
+    if (f->ndim < 0 || f->ndim > LC_MAX_DIMS - 1)
+        return lc_fail(LC_ERR_SHAPE, "dataset '%s': field '%s' has %d dimensions; 0 to %d are possible", dataset,
+                       f->name, f->ndim, LC_MAX_DIMS - 1);
+    if (f->layout == LC_CHANNELS_LAST && f->ndim < 2)
+        return lc_fail(LC_ERR_SHAPE, "dataset '%s': field '%s' is channels-last, but has only %d dimensions", dataset,
+                       f->name, f->ndim);
+    int64_t bytes = (int64_t)lc_dtype_size(f->dtype);
+    for (int i = 0; i < f->ndim; i++)
+        if (f->shape[i] < 1 || __builtin_mul_overflow(bytes, f->shape[i], &bytes) || bytes > (INT64_C(1) << 46))
+            return lc_fail(LC_ERR_SHAPE, "dataset '%s': field '%s' has the impossible size %lld in dimension %d",
+                           dataset, f->name, (long long)f->shape[i], i);
+    return LC_OK;
+}
+
+bool lc__field_same(const lc_field *a, const lc_field *b)
+{
+    return a->dtype == b->dtype && a->layout == b->layout && a->ndim == b->ndim && !strcmp(a->name, b->name) &&
+           !memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape);
+}
+
+lc_status lc_dataset_new(const lc_dataset_ops *ops, void *self, lc_dataset **out)
+{
+    *out = NULL;
+    lc_status status = LC_OK;
+    lc_dataset *d = NULL;
+    if (!ops || ops->size < offsetof(lc_dataset_ops, get_many) || ops->size > 4096) {
+        return lc_fail(LC_ERR_ARGUMENT, "dataset: the ops carry no size; start them with LC_DATASET_OPS_INIT");
+    }
+    d = calloc(1, sizeof *d);
+    lc_dataset_ops full = {0};
+    memcpy(&full, ops, ops->size < sizeof full ? ops->size : sizeof full);
+    if (!full.name) full.name = "dataset";
+    if (!d) {
+        status = lc_fail(LC_ERR_MEMORY, "out of memory for dataset '%s'", full.name);
+        goto done;
+    }
+    d->ops = full;
+    d->self = self;
+    atomic_init(&d->refs, 1);
+    if (!full.length || !full.describe || !full.get) {
+        status = lc_fail(LC_ERR_ARGUMENT, "dataset '%s' lacks the required function '%s'", full.name,
+                         !full.length     ? "length"
+                         : !full.describe ? "describe"
+                                          : "get");
+        goto done;
+    }
+    d->length = full.length(self);
+    if (d->length < 0) {
+        status = lc_fail(LC_ERR_ARGUMENT, "dataset '%s' has the length %lld", full.name, (long long)d->length);
+        goto done;
+    }
+    LC_TRY_GOTO(status, done, full.describe(self, &d->spec));
+    if (d->spec.n < 1 || d->spec.n > LC_MAX_BATCH_TENSORS) {
+        status = lc_fail(LC_ERR_ARGUMENT, "dataset '%s' describes %d fields; 1 to %d are possible", full.name,
+                         d->spec.n, LC_MAX_BATCH_TENSORS);
+        goto done;
+    }
+    for (int i = 0; i < d->spec.n; i++) {
+        lc_field *f = &d->spec.fields[i];
+        if (!f->dtype) f->dtype = LC_F32;
+        LC_TRY_GOTO(status, done, lc__field_check(f, full.name));
+        d->bytes[i] = lc_field_bytes(f);
+    }
+    d->scratch = full.scratch_size ? full.scratch_size(self) : 0;
+done:
+    if (status < 0) {
+        if (full.free) full.free(self);
+        free(d);
+        return status;
+    }
+    *out = d;
+    return LC_OK;
+}
+
+lc_dataset *lc_dataset_ref(lc_dataset *d)
+{
+    if (d) atomic_fetch_add(&d->refs, 1);
+    return d;
+}
+
+void lc_dataset_unref(lc_dataset *d)
+{
+    if (!d || atomic_fetch_sub(&d->refs, 1) != 1) return;
+    if (d->ops.free) d->ops.free(d->self);
+    free(d);
+}
+
+const char *lc_dataset_name(const lc_dataset *d)
+{
+    return d->ops.name;
+}
+
+int64_t lc_dataset_length(const lc_dataset *d)
+{
+    return d->length;
+}
+
+const lc_sample_spec *lc_dataset_spec(const lc_dataset *d)
+{
+    return &d->spec;
+}
+
+size_t lc_dataset_scratch_size(const lc_dataset *d)
+{
+    return d->scratch;
+}
+
+/* A get that returns a request (stop, skip) or nothing but a number below zero has made a mistake: samples exist. */
+static lc_status get_one(lc_dataset *d, int64_t index, uint64_t key, void *const *out, void *scratch)
+{
+    lc_status status = d->ops.get(d->self, index, key, out, scratch);
+    if (status == LC_OK) return LC_OK;
+    if (status > 0)
+        status = lc_fail(LC_ERR_USER, "get returned \"%s\", which a dataset cannot ask for", lc_status_text(status));
+    return lc_fail_context(status, "sample %lld of dataset '%s'", (long long)index, d->ops.name);
+}
+
+lc_status lc_dataset_get(lc_dataset *d, int64_t index, uint64_t key, void *const *out, void *scratch)
+{
+    if (index < 0 || index >= d->length)
+        return lc_fail(LC_ERR_ARGUMENT, "sample %lld of dataset '%s' does not exist: it has %lld", (long long)index,
+                       d->ops.name, (long long)d->length);
+    return get_one(d, index, key, out, scratch);
+}
+
+lc_status lc_dataset_get_many(lc_dataset *d, int n, const int64_t *indices, const uint64_t *keys, void *const *out,
+                              void *scratch)
+{
+    for (int j = 0; j < n; j++)
+        if (indices[j] < 0 || indices[j] >= d->length)
+            return lc_fail(LC_ERR_ARGUMENT, "sample %lld of dataset '%s' does not exist: it has %lld",
+                           (long long)indices[j], d->ops.name, (long long)d->length);
+    if (d->ops.get_many) {
+        lc_status status = d->ops.get_many(d->self, n, indices, keys, out, scratch);
+        if (status > 0)
+            return lc_fail(LC_ERR_USER, "dataset '%s': get_many returned \"%s\", which a dataset cannot ask for",
+                           d->ops.name, lc_status_text(status));
+        return status;
+    }
+    for (int j = 0; j < n; j++) {
+        void *at[LC_MAX_BATCH_TENSORS];
+        for (int f = 0; f < d->spec.n; f++) at[f] = (char *)out[f] + (size_t)j * d->bytes[f];
+        LC_TRY(get_one(d, indices[j], keys[j], at, scratch));
+    }
+    return LC_OK;
+}
+
+lc_status lc_dataset_read(lc_dataset *d, int64_t index, uint64_t key, void *const *out)
+{
+    void *scratch = NULL;
+    if (d->scratch && !(scratch = lc__data_alloc(d->scratch, "the scratch memory of a dataset"))) return LC_ERR_MEMORY;
+    lc_status status = lc_dataset_get(d, index, key, out, scratch);
+    free(scratch);
+    return status;
+}
+
+lc_status lc__read_file(const char *path, size_t cap, void **data, size_t *size)
+{
+    lc_status status = LC_OK;
+    char *buffer = NULL;
+    *data = NULL;
+    *size = 0;
+    FILE *f = fopen(path, "rb");
+    if (!f) return lc_fail(LC_ERR_IO, "cannot open %s: %s", path, strerror(errno));
+    long length = -1;
+    if (fseek(f, 0, SEEK_END) == 0) length = ftell(f);
+    if (length < 0 || fseek(f, 0, SEEK_SET) != 0) {
+        status = lc_fail(LC_ERR_IO, "cannot find the length of %s: %s", path, strerror(errno));
+        goto done;
+    }
+    if ((unsigned long)length > cap) {
+        status = lc_fail(LC_ERR_FORMAT, "%s has %ld bytes; more than %zu are not read", path, length, cap);
+        goto done;
+    }
+    buffer = malloc((size_t)length + 1);
+    if (!buffer) {
+        status = lc_fail(LC_ERR_MEMORY, "out of memory: %ld bytes for %s", length, path);
+        goto done;
+    }
+    if (fread(buffer, 1, (size_t)length, f) != (size_t)length) {
+        status = lc_fail(LC_ERR_IO, "cannot read %s: %s", path, ferror(f) ? strerror(errno) : "it ended early");
+        goto done;
+    }
+    buffer[length] = 0;
+    *data = buffer;
+    *size = (size_t)length;
+    buffer = NULL;
+done:
+    free(buffer);
+    fclose(f);
+    return status;
+}

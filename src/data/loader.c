@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The loader over a dataset: a ring of batch slots, filled in order of the sampler.
+ *
+ * Batch b goes to slot b % n_slots. Without workers there is one slot, filled inside next(). With workers, each takes
+ * the next batch number as soon as its slot is free, and gathers without holding the lock; next() waits for the slot
+ * of the batch that is due. So batches come out in order, whichever worker is faster, and the samples' keys depend on
+ * (seed, epoch, index), so their content does not depend on workers either.
+ *
+ * The batch that next() returns stays valid until the next call: its slot counts as free only then. One lc_batch with
+ * one set of input tensors serves all slots (their memory is exchanged), so that the engine sees the same tensors in
+ * every step. After creation nothing is allocated, but by a sampler whose epochs grow. */
+#include "data_internal.h"
+
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct slot {
+    void *data[LC_MAX_BATCH_TENSORS];
+    int64_t batch; /* which batch lies here, -1: none */
+    lc_status status;
+    char error[1024];
+} slot;
+
+struct loader;
+typedef struct worker {
+    struct loader *loader;
+    pthread_t thread;
+    void *scratch;
+    uint64_t *keys; /* one per sample of a batch */
+    bool started;
+} worker;
+
+typedef struct loader {
+    lc_dataset *dataset;
+    lc_sampler sampler;
+    int64_t batch_size;
+    bool drop_last;
+    uint64_t seed;
+    lc_batch batch;
+
+    /* Of the epoch; written while no worker is busy. */
+    int64_t *order, order_room, n_samples, n_batches;
+    uint64_t epoch_key;
+
+    slot *slots;
+    int n_slots;
+    worker *workers; /* max(1, n_workers); without threads entry 0 is the calling thread's */
+    int n_workers;
+
+    /* Under the lock. */
+    pthread_mutex_t lock;
+    pthread_cond_t work, ready; /* workers wait for work; the consumer for a slot, or for quiet */
+    bool active, quit;
+    int busy;
+    int64_t next_fill; /* the next batch a worker takes */
+    int64_t keep;      /* the batch that the caller holds or waits for: slots of batches before it are free */
+
+    int64_t due; /* the batch next() returns next; the consumer's alone */
+} loader;
+
+/* Gathers batch b into a slot; called on any thread, without the lock. */
+static void gather(loader *l, int64_t b, slot *s, worker *w)
+{
+    int64_t begin = b * l->batch_size;
+    int n = (int)(l->n_samples - begin < l->batch_size ? l->n_samples - begin : l->batch_size);
+    for (int j = 0; j < n; j++) w->keys[j] = lc_random_key(l->epoch_key, (uint64_t)l->order[begin + j]);
+    s->status = lc_dataset_get_many(l->dataset, n, l->order + begin, w->keys, s->data, w->scratch);
+    if (s->status < 0) snprintf(s->error, sizeof s->error, "%s", lc_error_message());
+}
+
+static void *work(void *arg)
+{
+    worker *w = arg;
+    loader *l = w->loader;
+    pthread_mutex_lock(&l->lock);
+    while (!l->quit) {
+        if (!l->active || l->next_fill >= l->n_batches || l->next_fill >= l->keep + l->n_slots) {
+            pthread_cond_wait(&l->work, &l->lock);
+            continue;
+        }
+        int64_t b = l->next_fill++;
+        slot *s = &l->slots[b % l->n_slots];
+        l->busy++;
+        pthread_mutex_unlock(&l->lock);
+        gather(l, b, s, w);
+        pthread_mutex_lock(&l->lock);
+        l->busy--;
+        s->batch = b;
+        pthread_cond_signal(&l->ready);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+static void quiet(loader *l)
+{
+    if (!l->n_workers) return;
+    pthread_mutex_lock(&l->lock);
+    l->active = false;
+    while (l->busy) pthread_cond_wait(&l->ready, &l->lock);
+    pthread_mutex_unlock(&l->lock);
+}
+
+static int64_t batches_of(const loader *l, int64_t samples)
+{
+    return samples / l->batch_size + (!l->drop_last && samples % l->batch_size != 0);
+}
+
+static lc_status loader_begin(void *self, int64_t epoch, int64_t start)
+{
+    loader *l = self;
+    quiet(l);
+    int64_t n = l->sampler.ops->length(l->sampler.self, epoch);
+    if (n < 0) return lc_fail(LC_ERR_USER, "sampler '%s' has the length %lld", l->sampler.ops->name, (long long)n);
+    if (n > l->order_room) {
+        int64_t *order = (uint64_t)n > SIZE_MAX / sizeof *order ? NULL : realloc(l->order, (size_t)n * sizeof *order);
+        if (!order) return lc_fail(LC_ERR_MEMORY, "out of memory for the order of %lld samples", (long long)n);
+        l->order = order;
+        l->order_room = n;
+    }
+    lc_status status = n ? l->sampler.ops->order(l->sampler.self, epoch, n, l->order) : LC_OK;
+    if (status != LC_OK)
+        return lc_fail_context(status < 0 ? status : LC_ERR_USER, "sampler '%s'", l->sampler.ops->name);
+    for (int64_t i = 0; i < n; i++)
+        if (l->order[i] < 0 || l->order[i] >= l->dataset->length)
+            return lc_fail(LC_ERR_USER, "sampler '%s' asks for sample %lld, but dataset '%s' has %lld",
+                           l->sampler.ops->name, (long long)l->order[i], lc_dataset_name(l->dataset),
+                           (long long)l->dataset->length);
+    int64_t batches = batches_of(l, n);
+    if (start > batches)
+        return lc_fail(LC_ERR_ARGUMENT, "batch %lld to start at lies behind the epoch's %lld", (long long)start,
+                       (long long)batches);
+    l->epoch_key = lc_random_key(lc_random_key_name(l->seed, "samples"), (uint64_t)epoch);
+    l->n_samples = n;
+    pthread_mutex_lock(&l->lock);
+    l->n_batches = batches;
+    for (int i = 0; i < l->n_slots; i++) l->slots[i].batch = -1;
+    l->due = l->keep = l->next_fill = start;
+    l->active = true;
+    pthread_cond_broadcast(&l->work);
+    pthread_mutex_unlock(&l->lock);
+    return LC_OK;
+}
+
+static lc_status loader_next(void *self, lc_batch **out)
+{
+    loader *l = self;
+    if (l->due >= l->n_batches) {
+        *out = NULL;
+        return LC_OK;
+    }
+    int64_t b = l->due;
+    slot *s = &l->slots[b % l->n_slots];
+    if (l->n_workers) {
+        /* Only now is the batch handed out before this one used up, and its slot free. */
+        pthread_mutex_lock(&l->lock);
+        l->keep = b;
+        pthread_cond_signal(&l->work);
+        while (s->batch != b) pthread_cond_wait(&l->ready, &l->lock);
+        pthread_mutex_unlock(&l->lock);
+    } else {
+        gather(l, b, s, &l->workers[0]);
+    }
+    if (s->status < 0) return lc_fail(s->status, "%s", s->error);
+    int64_t n = l->n_samples - b * l->batch_size;
+    if (n > l->batch_size) n = l->batch_size;
+    for (int f = 0; f < l->batch.n; f++) lc_input_set(l->batch.tensors[f], s->data[f], n);
+    l->batch.size = n;
+    l->due = b + 1;
+    *out = &l->batch;
+    return LC_OK;
+}
+
+static int64_t loader_length(void *self, int64_t epoch)
+{
+    loader *l = self;
+    int64_t n = l->sampler.ops->length(l->sampler.self, epoch);
+    return n < 0 ? -1 : batches_of(l, n);
+}
+
+static int64_t loader_batch_size(void *self)
+{
+    return ((loader *)self)->batch_size;
+}
+
+static void loader_end(void *self)
+{
+    quiet(self);
+}
+
+static void loader_free(void *self)
+{
+    loader *l = self;
+    if (l->workers) {
+        pthread_mutex_lock(&l->lock);
+        l->quit = true;
+        pthread_cond_broadcast(&l->work);
+        pthread_mutex_unlock(&l->lock);
+        for (int i = 0; i < (l->n_workers ? l->n_workers : 1); i++) {
+            if (l->workers[i].started) pthread_join(l->workers[i].thread, NULL);
+            free(l->workers[i].scratch);
+            free(l->workers[i].keys);
+        }
+    }
+    for (int f = 0; f < l->batch.n; f++) lc_tensor_unref(l->batch.tensors[f]);
+    for (int i = 0; l->slots && i < l->n_slots; i++)
+        for (int f = 0; f < LC_MAX_BATCH_TENSORS; f++) free(l->slots[i].data[f]);
+    pthread_cond_destroy(&l->work);
+    pthread_cond_destroy(&l->ready);
+    pthread_mutex_destroy(&l->lock);
+    lc_sampler_release(&l->sampler);
+    lc_dataset_unref(l->dataset);
+    free(l->slots);
+    free(l->workers);
+    free(l->order);
+    free(l);
+}
+
+static const lc_dataloader_ops loader_ops = {
+    LC_DATALOADER_OPS_INIT,  .name = "dataloader", .begin = loader_begin,           .next = loader_next,
+    .length = loader_length, .end = loader_end,    .batch_size = loader_batch_size, .free = loader_free,
+};
+
+static lc_status make_slots(loader *l)
+{
+    const lc_sample_spec *spec = &l->dataset->spec;
+    l->slots = calloc((size_t)l->n_slots, sizeof *l->slots);
+    if (!l->slots) return lc_fail(LC_ERR_MEMORY, "out of memory for %d batches", l->n_slots);
+    for (int i = 0; i < l->n_slots; i++) {
+        l->slots[i].batch = -1;
+        for (int f = 0; f < spec->n; f++) {
+            size_t bytes;
+            if (__builtin_mul_overflow(l->dataset->bytes[f], (size_t)l->batch_size, &bytes))
+                return lc_fail(LC_ERR_SHAPE, "a batch of %lld samples would be larger than the memory",
+                               (long long)l->batch_size);
+            l->slots[i].data[f] = lc__data_alloc(bytes, "a batch");
+            if (!l->slots[i].data[f]) return LC_ERR_MEMORY;
+        }
+    }
+    for (int f = 0; f < spec->n; f++) {
+        const lc_field *field = &spec->fields[f];
+        int64_t shape[LC_MAX_DIMS] = {l->batch_size};
+        memcpy(shape + 1, field->shape, (size_t)field->ndim * sizeof *shape);
+        LC_TRY(lc_input_new(field->dtype, field->ndim + 1, shape, field->layout, l->slots[0].data[f],
+                            &l->batch.tensors[f]));
+        l->batch.names[f] = field->name;
+        l->batch.n = f + 1;
+    }
+    l->batch.x = l->batch.tensors[0];
+    l->batch.y = l->batch.n > 1 ? l->batch.tensors[1] : NULL;
+    return LC_OK;
+}
+
+/* Worker threads take no signals: those are the program's business. */
+static lc_status make_workers(loader *l)
+{
+    int n = l->n_workers ? l->n_workers : 1;
+    sigset_t all, before;
+    l->workers = calloc((size_t)n, sizeof *l->workers);
+    if (!l->workers) return lc_fail(LC_ERR_MEMORY, "out of memory for %d workers", n);
+    for (int i = 0; i < n; i++) {
+        worker *w = &l->workers[i];
+        w->loader = l;
+        w->keys = malloc((size_t)l->batch_size * sizeof *w->keys);
+        if (!w->keys) return lc_fail(LC_ERR_MEMORY, "out of memory for a worker of the loader");
+        if (l->dataset->scratch && !(w->scratch = lc__data_alloc(l->dataset->scratch, "a worker of the loader")))
+            return LC_ERR_MEMORY;
+        if (!l->n_workers) break;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        int failed = pthread_create(&w->thread, NULL, work, w);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        if (failed)
+            return lc_fail(LC_ERR_MEMORY, "cannot start worker %d of %d of the loader: %s", i + 1, n, strerror(failed));
+        w->started = true;
+    }
+    return LC_OK;
+}
+
+lc_status lc_dataloader_new(const lc_dataloader_options *o, lc_dataloader **out)
+{
+    lc_status status = LC_OK;
+    lc_sampler given = {0};
+    *out = NULL;
+    if (o->sampler) {
+        given = *o->sampler;
+        *o->sampler = (lc_sampler){0};
+    }
+    if (!o->dataset)
+        status = lc_fail(LC_ERR_ARGUMENT, "a loader needs a dataset");
+    else if (o->batch_size < 0 || o->batch_size > INT_MAX)
+        status = lc_fail(LC_ERR_ARGUMENT, "batch_size %lld: it must be at least 1", (long long)o->batch_size);
+    else if (o->num_workers < 0 || o->num_workers > 1024 || o->prefetch < 0 || o->prefetch > 1024)
+        status = lc_fail(LC_ERR_ARGUMENT, "num_workers %d, prefetch %d: both must be between 0 and 1024",
+                         o->num_workers, o->prefetch);
+    else if (o->sampler && o->shuffle)
+        status =
+            lc_fail(LC_ERR_ARGUMENT, "a loader takes a sampler or shuffle, not both: the sampler decides the order");
+    else if (o->sampler &&
+             (!given.ops || given.ops->size < sizeof *given.ops || !given.ops->length || !given.ops->order))
+        status = lc_fail(LC_ERR_ARGUMENT, "sampler: the ops are missing, carry no size (LC_SAMPLER_OPS_INIT), or lack "
+                                          "length or order");
+    if (status < 0) {
+        lc_sampler_release(&given);
+        return status;
+    }
+    loader *l = calloc(1, sizeof *l);
+    if (!l) {
+        lc_sampler_release(&given);
+        return lc_fail(LC_ERR_MEMORY, "out of memory for a loader");
+    }
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->work, NULL);
+    pthread_cond_init(&l->ready, NULL);
+    l->dataset = lc_dataset_ref(o->dataset);
+    l->sampler = given;
+    l->batch_size = o->batch_size ? o->batch_size : 1;
+    l->drop_last = o->drop_last;
+    l->seed = o->seed;
+    l->n_workers = o->num_workers;
+    l->n_slots = o->num_workers ? o->num_workers * (o->prefetch ? o->prefetch : 2) + 1 : 1;
+    if (!given.ops)
+        status = o->shuffle ? lc_sampler_random(l->dataset->length, o->seed, &l->sampler)
+                            : lc_sampler_sequential(l->dataset->length, &l->sampler);
+    if (status == LC_OK) status = make_slots(l);
+    if (status == LC_OK) status = make_workers(l);
+    if (status < 0) {
+        loader_free(l);
+        return status;
+    }
+    return lc_dataloader_from_ops(&loader_ops, l, out);
+}
