@@ -1,6 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which kernel does which call. To add one: declare it in kernels.h and list it in `table`, best first. */
 #include "backends/cpu/onednn/onednn.h"
+#include "backends/cpu/onednn/kernels.h"
+#include "backends/cpu/onednn/prepared.h"
+
+#include <string.h>
+
+static const struct {
+    const char *op;
+    const lc_kernel *kernel[LC_ONEDNN_MAX_CANDIDATES];
+} table[] = {
+    {"matmul", {&lc__onednn_matmul, &lc__onednn_matmul_packed, &lc__onednn_matmul_batched}},
+    {"linear", {&lc__onednn_matmul, &lc__onednn_matmul_packed, &lc__onednn_matmul_batched}},
+    {"conv", {&lc__onednn_conv}},
+    {"conv_input_grad", {&lc__onednn_conv_input_grad}},
+    {"conv_weight_grad", {&lc__onednn_conv_weight_grad}},
+};
+
+int lc__onednn_candidates(const lc_call *call, const lc_kernel **out, int max)
+{
+    int n = 0;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        if (strcmp(call->op->name, table[i].op)) continue;
+        for (int j = 0; j < LC_ONEDNN_MAX_CANDIDATES && n < max; j++) {
+            const lc_kernel *kernel = table[i].kernel[j];
+            if (kernel && kernel->supports(call)) out[n++] = kernel;
+        }
+    }
+    return n;
+}
 
 const lc_kernel *lc__onednn_find(const lc_call *call)
 {
@@ -8,14 +36,10 @@ const lc_kernel *lc__onednn_find(const lc_call *call)
     return lc__onednn_candidates(call, &best, 1) ? best : NULL;
 }
 
-int lc__onednn_candidates(const lc_call *call, const lc_kernel **out, int max)
-{
-    (void)call, (void)out, (void)max;
-    return 0;
-}
-
 const char *lc__onednn_impl(const lc_call *call)
 {
-    (void)call;
+    for (size_t i = 0; call->kernel && i < sizeof table / sizeof *table; i++)
+        for (int j = 0; j < LC_ONEDNN_MAX_CANDIDATES; j++)
+            if (call->kernel == table[i].kernel[j] && call->state) return ((const lc__dnnl_plan *)call->state)->impl;
     return "";
 }

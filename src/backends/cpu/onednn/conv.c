@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* conv, conv_input_grad and conv_weight_grad in one, two and three dimensions on oneDNN's convolution primitives.
+ *
+ * Activations are dense channels-last and are given to the library as such. Weights lie O,k..,I; the library chooses
+ * its own blocked layout for them, into and out of which they are reordered in scratch (small against the
+ * convolution). To add a variant: write a build function and a kernel for it at the end of the file. */
+#include "backends/cpu/onednn/kernels.h"
+#include "backends/cpu/onednn/prepared.h"
+
+#include <string.h>
+
+/* Below this many multiply-adds a deterministic convolution is not cut into chunks (and so runs on one thread). */
+#define CHUNK_MIN_WORK ((int64_t)1 << 20)
+
+typedef struct conv {
+    int nd;
+    int64_t n, in_channels, out_channels, groups;
+    int64_t in_size[3], out_size[3], kernel[3];
+    lc__dnnl_window window;
+} conv;
+
+static bool describe(const lc_call *call, conv *c, const lc_view *x, const lc_view *w, const lc_view *y)
+{
+    memset(c, 0, sizeof *c);
+    c->nd = (int)call->ints[0];
+    if (c->nd < 1 || c->nd > 3 || x->ndim != c->nd + 2 || y->ndim != c->nd + 2 || w->ndim != c->nd + 2) return false;
+    if (x->dtype != LC_F32 || y->dtype != LC_F32 || w->dtype != LC_F32) return false;
+    c->n = x->shape[0];
+    c->in_channels = x->shape[1];
+    c->out_channels = y->shape[1];
+    c->groups = call->ints[1 + 3 * c->nd];
+    c->window.nd = c->nd;
+    if (c->n < 1 || c->in_channels < 1 || c->out_channels < 1 || c->groups < 1) return false;
+    if (c->in_channels % c->groups || c->out_channels % c->groups) return false;
+    for (int i = 0; i < c->nd; i++) {
+        c->in_size[i] = x->shape[2 + i];
+        c->out_size[i] = y->shape[2 + i];
+        c->kernel[i] = w->shape[2 + i];
+        c->window.stride[i] = call->ints[1 + i];
+        c->window.padding[i] = call->ints[1 + c->nd + i];
+        c->window.dilation[i] = call->ints[1 + 2 * c->nd + i];
+        if (c->in_size[i] < 1 || c->out_size[i] < 1 || c->kernel[i] < 1) return false;
+    }
+    return true;
+}
+
+/* Into how many parts of the batch a deterministic convolution is cut: depends on its shape alone. */
+static int64_t batch_chunks(const conv *c)
+{
+    double work = (double)c->n * (double)c->out_channels * (double)(c->in_channels / c->groups);
+    for (int i = 0; i < c->nd; i++) work *= (double)(c->out_size[i] * c->kernel[i]);
+    if (work < (double)CHUNK_MIN_WORK) return 1;
+    for (int64_t chunks = 16; chunks > 1; chunks--)
+        if (c->n % chunks == 0) return chunks;
+    return 1;
+}
+
+static int64_t image_size(int nd, int64_t channels, const int64_t *size)
+{
+    for (int i = 0; i < nd; i++) channels *= size[i];
+    return channels;
+}
+
+static dnnl_status_t image_md(lc__md *md, int nd, int64_t n, int64_t channels, const int64_t *size)
+{
+    static const dnnl_format_tag_t tags[] = {dnnl_nwc, dnnl_nhwc, dnnl_ndhwc};
+    int64_t dims[5] = {n, channels};
+    memcpy(dims + 2, size, (size_t)nd * sizeof *size);
+    return lc__dnnl_md_tag(md, nd + 2, dims, tags[nd - 1]);
+}
+
+/* Weights [g,O/g,I/g,k..], or [O,I,k..] without groups, lying O,k..,I; or as the library wants them. */
+static dnnl_status_t weights_md(lc__md *md, const conv *c, bool any)
+{
+    int64_t dims[6], strides[6], stride = c->in_channels / c->groups;
+    int at = c->groups > 1, nd = c->nd;
+    for (int i = nd - 1; i >= 0; i--) {
+        dims[at + 2 + i] = c->kernel[i];
+        strides[at + 2 + i] = stride;
+        stride *= c->kernel[i];
+    }
+    dims[at] = c->out_channels / c->groups;
+    strides[at] = stride;
+    dims[at + 1] = c->in_channels / c->groups;
+    strides[at + 1] = 1;
+    if (at) {
+        dims[0] = c->groups;
+        strides[0] = stride * dims[1];
+    }
+    return lc__dnnl_md_strided(md, at + 2 + nd, dims, any ? NULL : strides);
+}
+
+static int64_t weights_count(const conv *c)
+{
+    return image_size(c->nd, c->out_channels * (c->in_channels / c->groups), c->kernel);
+}
+
+typedef enum kind { FORWARD, INPUT_GRAD, WEIGHT_GRAD } kind;
+
+/* The memory descriptors of a convolution. */
+typedef struct mds {
+    lc__md x, w, w_lib, bias, y;
+} mds;
+
+static dnnl_status_t make_pd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, kind what, const mds *d, lc__cmd w,
+                             const conv *c, const lc__dnnl_post *post)
+{
+    switch (what) {
+    case FORWARD:
+        return lc__dnnl_conv(pd, engine, d->x, w, d->bias, d->y, &c->window, post);
+    case INPUT_GRAD:
+        return lc__dnnl_conv_input_grad(pd, engine, d->x, w, d->y, &c->window);
+    default:
+        return lc__dnnl_conv_weight_grad(pd, engine, d->x, w, d->y, &c->window);
+    }
+}
+
+/* x or dx, w or dw, y or dy: where each of them is for the three kinds. */
+static const lc__dnnl_operand x_at[] = {[FORWARD] = {LC_DNNL_IN, 0, 0, 0, 0},
+                                        [INPUT_GRAD] = {LC_DNNL_OUT, 0, 0, 0, 0},
+                                        [WEIGHT_GRAD] = {LC_DNNL_IN, 1, 0, 0, 0}};
+static const lc__dnnl_operand w_at[] = {[FORWARD] = {LC_DNNL_IN, 1, 0, 0, LC_DNNL_NO_CHUNKS},
+                                        [INPUT_GRAD] = {LC_DNNL_IN, 1, 0, 0, LC_DNNL_NO_CHUNKS},
+                                        [WEIGHT_GRAD] = {LC_DNNL_OUT, 0, 0, 0, LC_DNNL_NO_CHUNKS}};
+static const lc__dnnl_operand y_at[] = {[FORWARD] = {LC_DNNL_OUT, 0, 0, 0, 1},
+                                        [INPUT_GRAD] = {LC_DNNL_IN, 0, 0, 0, 1},
+                                        [WEIGHT_GRAD] = {LC_DNNL_IN, 0, 0, 0, 1}};
+static const int x_arg[] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_SRC, DNNL_ARG_SRC};
+static const int w_arg[] = {DNNL_ARG_WEIGHTS, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_WEIGHTS};
+static const int y_arg[] = {DNNL_ARG_DST, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_DST};
+
+/* The steps of a plan whose descriptors `d` are complete: reorder of the weights, convolution, reorder of the weights'
+ * gradient. Takes `pd`. */
+static dnnl_status_t add_steps(lc__dnnl_plan *plan, const lc_call *call, kind what, const conv *c, const mds *d,
+                               dnnl_primitive_desc_t pd)
+{
+    bool blocked = !dnnl_memory_desc_equal(d->w_lib, d->w);
+    lc__dnnl_operand w = w_at[what], scratch = {LC_DNNL_SCRATCH, 0, 0, 0, LC_DNNL_NO_CHUNKS};
+    dnnl_status_t status = dnnl_success;
+    bool to_add = what == WEIGHT_GRAD && call->accumulate;
+    if (blocked || to_add) scratch.offset = lc__dnnl_scratch(plan, dnnl_memory_desc_get_size(d->w_lib));
+    if (blocked && what != WEIGHT_GRAD) status = lc__dnnl_add_reorder(plan, d->w, w, d->w_lib, scratch, false);
+    if (status != dnnl_success) {
+        dnnl_primitive_desc_destroy(pd);
+        return status;
+    }
+    status = lc__dnnl_add(plan, pd, what != WEIGHT_GRAD, true);
+    if (status == dnnl_success) status = lc__dnnl_bind(plan, x_arg[what], d->x, x_at[what]);
+    if (status == dnnl_success) status = lc__dnnl_bind(plan, w_arg[what], d->w_lib, blocked || to_add ? scratch : w);
+    if (status == dnnl_success) status = lc__dnnl_bind(plan, y_arg[what], d->y, y_at[what]);
+    if (status == dnnl_success && d->bias) {
+        lc__dnnl_operand bias = {LC_DNNL_IN, 2, 0, 0, LC_DNNL_NO_CHUNKS};
+        status = lc__dnnl_bind(plan, DNNL_ARG_BIAS, d->bias, bias);
+    }
+    if (what != WEIGHT_GRAD || status != dnnl_success) return status;
+    if (blocked) {
+        status = lc__dnnl_add_reorder(plan, d->w_lib, scratch, d->w, w, to_add);
+        if (status != dnnl_unimplemented || !to_add) return status;
+        /* The library's reorder cannot add: through scratch once more. */
+        lc__dnnl_operand plain = {LC_DNNL_SCRATCH, 0, 0, 0, LC_DNNL_NO_CHUNKS};
+        plain.offset = lc__dnnl_scratch(plan, dnnl_memory_desc_get_size(d->w));
+        status = lc__dnnl_add_reorder(plan, d->w_lib, scratch, d->w, plain, false);
+        scratch = plain;
+    }
+    if (to_add) {
+        plan->add_scratch = true;
+        plan->add_offset = scratch.offset;
+        plan->add_count = weights_count(c);
+    }
+    return status;
+}
+
+static dnnl_status_t build(const lc_call *call, bool probe, kind what, lc__dnnl_plan **out)
+{
+    conv c;
+    mds d = {0};
+    const lc_view *x = what == FORWARD ? &call->in[0] : what == INPUT_GRAD ? &call->out[0] : &call->in[1];
+    const lc_view *w = what == WEIGHT_GRAD ? &call->out[0] : &call->in[1];
+    const lc_view *y = what == FORWARD ? &call->out[0] : &call->in[0];
+    if (!describe(call, &c, x, w, y)) return dnnl_unimplemented;
+    bool bias = what != WEIGHT_GRAD && call->n_in > 2 && call->in[2].ndim >= 0;
+    if (bias && call->in[2].dtype != LC_F32) return dnnl_unimplemented;
+    lc__dnnl_post post = {0, false};
+    if (what == FORWARD && call->n_int > 2 + 3 * c.nd) post.activation = (int)call->ints[2 + 3 * c.nd];
+    if (post.activation < 0 || post.activation > 3) return dnnl_unimplemented;
+
+    /* A deterministic weight gradient sums over the batch on one thread; the other two are cut along the batch. */
+    int threads = call->threads < 1 ? 1 : call->threads;
+    int64_t chunks = call->deterministic && what != WEIGHT_GRAD ? batch_chunks(&c) : 1;
+    int inside = call->deterministic ? 1 : threads;
+    int before = lc__dnnl_set_threads(inside);
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_status_t status = lc__dnnl_new(out, probe, inside, call->deterministic ? threads : 1, chunks);
+    lc__dnnl_plan *plan = *out;
+    for (int64_t i = 0; status == dnnl_success && chunks > 1 && i < chunks; i++) {
+        plan->chunk_offset[i][0] = i * (c.n / chunks) * image_size(c.nd, c.in_channels, c.in_size);
+        plan->chunk_offset[i][1] = i * (c.n / chunks) * image_size(c.nd, c.out_channels, c.out_size);
+    }
+    if (status == dnnl_success) status = image_md(&d.x, c.nd, c.n / chunks, c.in_channels, c.in_size);
+    if (status == dnnl_success) status = image_md(&d.y, c.nd, c.n / chunks, c.out_channels, c.out_size);
+    if (status == dnnl_success) status = weights_md(&d.w, &c, false);
+    if (status == dnnl_success && bias && what == FORWARD)
+        status = lc__dnnl_md_strided(&d.bias, 1, &c.out_channels, &(int64_t){1});
+    if (status == dnnl_success) {
+        lc__md any = NULL;
+        status = weights_md(&any, &c, true);
+        if (status == dnnl_success) status = make_pd(&pd, plan->engine, what, &d, any, &c, &post);
+        if (status == dnnl_unimplemented) status = make_pd(&pd, plan->engine, what, &d, d.w, &c, &post);
+        lc__dnnl_md_free(any);
+    }
+    if (status == dnnl_success) {
+        dnnl_query_t query = what == WEIGHT_GRAD ? dnnl_query_diff_weights_md : dnnl_query_weights_md;
+        status = lc__dnnl_md_copy(&d.w_lib, dnnl_primitive_desc_query_md(pd, query, 0));
+        if (status == dnnl_success)
+            status = add_steps(plan, call, what, &c, &d, pd);
+        else
+            dnnl_primitive_desc_destroy(pd);
+    }
+    lc__dnnl_set_threads(before);
+    lc__dnnl_md_free(d.x);
+    lc__dnnl_md_free(d.w);
+    lc__dnnl_md_free(d.w_lib);
+    lc__dnnl_md_free(d.bias);
+    lc__dnnl_md_free(d.y);
+    return status;
+}
+
+static dnnl_status_t build_forward(const lc_call *call, bool probe, lc__dnnl_plan **out)
+{
+    return build(call, probe, FORWARD, out);
+}
+
+static dnnl_status_t build_input_grad(const lc_call *call, bool probe, lc__dnnl_plan **out)
+{
+    return build(call, probe, INPUT_GRAD, out);
+}
+
+static dnnl_status_t build_weight_grad(const lc_call *call, bool probe, lc__dnnl_plan **out)
+{
+    return build(call, probe, WEIGHT_GRAD, out);
+}
+
+/* The bias that a transposed convolution has: one number per channel of dx, which oneDNN's primitive does not take. */
+static void run_input_grad(const lc_call *call)
+{
+    lc__dnnl_run(call);
+    if (call->n_in < 3 || call->in[2].ndim < 0) return;
+    const lc_view *out = &call->out[0];
+    const float *restrict bias = call->in[2].data;
+    float *restrict data = out->data;
+    int64_t channels = out->shape[1], pixels = out->shape[0];
+    for (int i = 2; i < out->ndim; i++) pixels *= out->shape[i];
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(call->threads) if (pixels * channels > 65536)
+#endif
+    for (int64_t p = 0; p < pixels; p++)
+        for (int64_t i = 0; i < channels; i++) data[p * channels + i] += bias[i];
+}
+
+#define KERNEL(variant)                                                                                                \
+    static bool supports_##variant(const lc_call *call)                                                                \
+    {                                                                                                                  \
+        return lc__dnnl_supports(call, build_##variant);                                                               \
+    }                                                                                                                  \
+    static lc_status prepare_##variant(lc_call *call)                                                                  \
+    {                                                                                                                  \
+        return lc__dnnl_prepare(call, build_##variant);                                                                \
+    }
+KERNEL(forward)
+KERNEL(input_grad)
+KERNEL(weight_grad)
+
+const lc_kernel lc__onednn_conv = {"onednn_conv", LC_WANT_CHANNELS_LAST, 0, supports_forward, prepare_forward,
+                                   lc__dnnl_run,  lc__dnnl_release};
+const lc_kernel lc__onednn_conv_input_grad = {"onednn_conv_input_grad", LC_WANT_CHANNELS_LAST, 0,
+                                              supports_input_grad,      prepare_input_grad,    run_input_grad,
+                                              lc__dnnl_release};
+const lc_kernel lc__onednn_conv_weight_grad = {"onednn_conv_weight_grad", LC_WANT_CHANNELS_LAST, LC_KERNEL_ACCUMULATES,
+                                               supports_weight_grad,      prepare_weight_grad,   lc__dnnl_run,
+                                               lc__dnnl_release};

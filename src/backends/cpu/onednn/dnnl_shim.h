@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The little of oneDNN's C interface that changed from 2.x to 3.x, behind one face: memory descriptors as owned
+ * pointers, and primitive descriptors that are never a reference implementation.
+ *
+ * To use another primitive: add one lc__dnnl_X function here with a branch for each version. */
+#ifndef LC_ONEDNN_DNNL_SHIM_H
+#define LC_ONEDNN_DNNL_SHIM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <oneapi/dnnl/dnnl.h>
+
+#if DNNL_VERSION_MAJOR >= 3
+typedef dnnl_memory_desc_t lc__md;        /* owned; NULL is none */
+typedef const_dnnl_memory_desc_t lc__cmd; /* borrowed */
+#else
+typedef dnnl_memory_desc_t *lc__md;
+typedef const dnnl_memory_desc_t *lc__cmd;
+#endif
+
+/* A dense or strided f32 block; `strides` (elements) NULL lets the implementation choose. */
+dnnl_status_t lc__dnnl_md_strided(lc__md *out, int ndim, const int64_t *dims, const int64_t *strides);
+/* The same by a named layout. A layout given by its tag is recognised even where dimensions of size 1 make the
+ * strides ambiguous (an image with one channel). */
+dnnl_status_t lc__dnnl_md_tag(lc__md *out, int ndim, const int64_t *dims, dnnl_format_tag_t tag);
+dnnl_status_t lc__dnnl_md_copy(lc__md *out, lc__cmd from);
+void lc__dnnl_md_free(lc__md md); /* NULL is fine */
+
+/* Post-operations of a primitive, in this order. */
+typedef struct lc__dnnl_post {
+    int activation; /* 0 none, 1 relu, 2 tanh, 3 sigmoid */
+    bool sum;       /* add to what the destination holds */
+} lc__dnnl_post;
+
+/* Dilation as PyTorch counts (1 = none); padding is the same on both sides. */
+typedef struct lc__dnnl_window {
+    int nd;
+    int64_t stride[3], padding[3], dilation[3];
+} lc__dnnl_window;
+
+/* Primitive descriptors: the library's first implementation that is not a reference one, in user-scratchpad mode;
+ * dnnl_unimplemented if there is none. `bias` may be NULL. */
+dnnl_status_t lc__dnnl_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, lc__cmd x, lc__cmd y, lc__cmd bias,
+                              lc__cmd out, const lc__dnnl_post *post);
+dnnl_status_t lc__dnnl_conv(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, lc__cmd x, lc__cmd w, lc__cmd bias,
+                            lc__cmd out, const lc__dnnl_window *window, const lc__dnnl_post *post);
+dnnl_status_t lc__dnnl_conv_input_grad(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, lc__cmd dx, lc__cmd w,
+                                       lc__cmd dy, const lc__dnnl_window *window);
+dnnl_status_t lc__dnnl_conv_weight_grad(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, lc__cmd x, lc__cmd dw,
+                                        lc__cmd dy, const lc__dnnl_window *window);
+/* `sum`: adds to what `to` holds. */
+dnnl_status_t lc__dnnl_reorder(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, lc__cmd from, lc__cmd to, bool sum);
+
+/* The implementation's name; "" if unknown. Borrowed from the descriptor. */
+const char *lc__dnnl_impl_name(const_dnnl_primitive_desc_t pd);
+
+#endif

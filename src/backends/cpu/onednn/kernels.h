@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The kernels of this folder. To add one: define it, declare it here and list it in onednn.c. */
+#ifndef LC_ONEDNN_KERNELS_H
+#define LC_ONEDNN_KERNELS_H
+
+#include <lightc/op.h>
+
+/* matmul.c; each serves both matmul and linear. */
+extern const lc_kernel lc__onednn_matmul;         /* one primitive on operands as they lie */
+extern const lc_kernel lc__onednn_matmul_packed;  /* the second operand is first brought into the library's layout */
+extern const lc_kernel lc__onednn_matmul_batched; /* a two-dimensional primitive per matrix of the batch */
+
+/* conv.c */
+extern const lc_kernel lc__onednn_conv;
+extern const lc_kernel lc__onednn_conv_input_grad;
+extern const lc_kernel lc__onednn_conv_weight_grad;
+
+#endif

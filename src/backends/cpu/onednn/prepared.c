@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Prepared oneDNN calls; see prepared.h. */
+#include "backends/cpu/onednn/prepared.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef _OPENMP
+#include <omp.h>
+#else
+/* oneDNN brings the OpenMP runtime along even if this build does not use it; then these two are there. */
+__attribute__((weak)) void omp_set_num_threads(int threads);
+__attribute__((weak)) int omp_get_max_threads(void);
+#endif
+
+int lc__dnnl_set_threads(int threads)
+{
+#ifndef _OPENMP
+    if (!omp_set_num_threads || !omp_get_max_threads) return threads;
+#endif
+    int before = omp_get_max_threads();
+    if (before != threads) omp_set_num_threads(threads);
+    return before;
+}
+
+dnnl_status_t lc__dnnl_new(lc__dnnl_plan **out, bool probe, int threads, int lanes, int64_t n_chunks)
+{
+    lc__dnnl_plan *plan = calloc(1, sizeof *plan);
+    *out = plan;
+    if (!plan) return dnnl_out_of_memory;
+    if (lanes < 1) lanes = 1;
+    if (lanes > n_chunks) lanes = (int)n_chunks;
+    plan->probe = probe;
+    plan->threads = threads < 1 ? 1 : threads;
+    plan->lanes = lanes;
+    plan->n_chunks = n_chunks;
+    plan->stream = calloc((size_t)lanes, sizeof *plan->stream);
+    if (!plan->stream) return dnnl_out_of_memory;
+    if (n_chunks > 1) {
+        plan->chunk_offset = calloc((size_t)n_chunks, sizeof *plan->chunk_offset);
+        if (!plan->chunk_offset) return dnnl_out_of_memory;
+    }
+    dnnl_status_t status = dnnl_engine_create(&plan->engine, dnnl_cpu, 0);
+    for (int i = 0; status == dnnl_success && i < lanes && !probe; i++)
+        status = dnnl_stream_create(&plan->stream[i], plan->engine, dnnl_stream_default_flags);
+    return status;
+}
+
+void lc__dnnl_free(lc__dnnl_plan *plan)
+{
+    if (!plan) return;
+    for (int i = 0; i < plan->n_steps; i++) {
+        lc__dnnl_step *step = &plan->step[i];
+        for (int j = 0; step->exec && j < plan->lanes * LC_DNNL_MAX_ARGS; j++)
+            if (step->exec[j].memory) dnnl_memory_destroy(step->exec[j].memory);
+        free(step->exec);
+        free(step->last);
+        if (step->primitive) dnnl_primitive_destroy(step->primitive);
+    }
+    for (int i = 0; plan->stream && i < plan->lanes; i++)
+        if (plan->stream[i]) dnnl_stream_destroy(plan->stream[i]);
+    free(plan->stream);
+    free(plan->chunk_offset);
+    if (plan->engine) dnnl_engine_destroy(plan->engine);
+    free(plan);
+}
+
+size_t lc__dnnl_scratch(lc__dnnl_plan *plan, size_t bytes)
+{
+    size_t offset = plan->scratch_bytes;
+    plan->scratch_bytes += (bytes + 63) & ~(size_t)63;
+    return offset;
+}
+
+dnnl_status_t lc__dnnl_add(lc__dnnl_plan *plan, dnnl_primitive_desc_t pd, bool chunked, bool main)
+{
+    if (plan->n_steps == LC_DNNL_MAX_STEPS) return dnnl_runtime_error;
+    lc__dnnl_step *step = &plan->step[plan->n_steps++];
+    dnnl_status_t status = dnnl_success;
+    step->chunked = chunked && plan->n_chunks > 1;
+    if (main) snprintf(plan->impl, sizeof plan->impl, "%s", lc__dnnl_impl_name(pd));
+    lc__cmd scratchpad = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+    size_t bytes = scratchpad ? dnnl_memory_desc_get_size(scratchpad) : 0;
+    if (!plan->probe) {
+        size_t n = (size_t)plan->lanes * LC_DNNL_MAX_ARGS;
+        step->exec = calloc(n, sizeof *step->exec);
+        step->last = calloc(n, sizeof *step->last);
+        status = step->exec && step->last ? dnnl_primitive_create(&step->primitive, pd) : dnnl_out_of_memory;
+    }
+    if (status == dnnl_success && bytes) {
+        size_t each = (bytes + 63) & ~(size_t)63;
+        lc__dnnl_operand operand = {LC_DNNL_SCRATCH, 0, 0, each, LC_DNNL_NO_CHUNKS};
+        operand.offset = lc__dnnl_scratch(plan, each * (size_t)(step->chunked ? plan->lanes : 1));
+        status = lc__dnnl_bind(plan, DNNL_ARG_SCRATCHPAD, scratchpad, operand);
+    }
+    dnnl_primitive_desc_destroy(pd);
+    return status;
+}
+
+dnnl_status_t lc__dnnl_bind(lc__dnnl_plan *plan, int arg, lc__cmd md, lc__dnnl_operand operand)
+{
+    lc__dnnl_step *step = &plan->step[plan->n_steps - 1];
+    int slot = step->n_args;
+    if (slot == LC_DNNL_MAX_ARGS) return dnnl_runtime_error;
+    step->n_args++;
+    step->operand[slot] = operand;
+    for (int lane = 0; !plan->probe && lane < (step->chunked ? plan->lanes : 1); lane++) {
+        dnnl_exec_arg_t *exec = &step->exec[lane * LC_DNNL_MAX_ARGS + slot];
+        exec->arg = arg;
+        dnnl_status_t status = dnnl_memory_create(&exec->memory, md, plan->engine, DNNL_MEMORY_NONE);
+        if (status != dnnl_success) return status;
+    }
+    return dnnl_success;
+}
+
+dnnl_status_t lc__dnnl_add_reorder(lc__dnnl_plan *plan, lc__cmd from, lc__dnnl_operand source, lc__cmd to,
+                                   lc__dnnl_operand target, bool sum)
+{
+    dnnl_primitive_desc_t pd;
+    dnnl_status_t status = lc__dnnl_reorder(&pd, plan->engine, from, to, sum);
+    if (status == dnnl_success) status = lc__dnnl_add(plan, pd, false, false);
+    if (status == dnnl_success) status = lc__dnnl_bind(plan, DNNL_ARG_FROM, from, source);
+    if (status == dnnl_success) status = lc__dnnl_bind(plan, DNNL_ARG_TO, to, target);
+    return status;
+}
+
+bool lc__dnnl_supports(const lc_call *call, lc__dnnl_build_fn *build)
+{
+    lc__dnnl_plan *plan = NULL;
+    dnnl_status_t status = build(call, true, &plan);
+    lc__dnnl_free(plan);
+    return status == dnnl_success;
+}
+
+lc_status lc__dnnl_prepare(lc_call *call, lc__dnnl_build_fn *build)
+{
+    lc__dnnl_plan *plan = NULL;
+    dnnl_status_t status = build(call, false, &plan);
+    if (status != dnnl_success) {
+        lc__dnnl_free(plan);
+        return lc_fail(status == dnnl_out_of_memory ? LC_ERR_MEMORY : LC_ERR_UNSUPPORTED,
+                       "oneDNN cannot prepare %s (its status is %d)", call->op->name, (int)status);
+    }
+    call->state = plan;
+    call->scratch_bytes = plan->scratch_bytes;
+    return LC_OK;
+}
+
+/* Points the step's memory objects at this run's data and executes it on one chunk. The library can only fail here for
+ * defects in the bindings above, which the tests would show; a kernel has no way to report them. */
+static void execute(const lc__dnnl_plan *plan, const lc__dnnl_step *step, const lc_call *call, int lane, int64_t chunk)
+{
+    dnnl_exec_arg_t *exec = step->exec + lane * LC_DNNL_MAX_ARGS;
+    void **last = step->last + lane * LC_DNNL_MAX_ARGS;
+    for (int i = 0; i < step->n_args; i++) {
+        const lc__dnnl_operand *operand = &step->operand[i];
+        char *data = operand->where == LC_DNNL_IN    ? call->in[operand->index].data
+                     : operand->where == LC_DNNL_OUT ? call->out[operand->index].data
+                                                     : call->scratch;
+        data += operand->offset + (size_t)lane * operand->lane_stride;
+        if (operand->column >= 0 && plan->chunk_offset)
+            data += plan->chunk_offset[chunk][operand->column] * (int64_t)sizeof(float);
+        /* Setting a handle makes oneDNN 2.x clear the padding of blocked layouts, so it is done only if it changes. */
+        if (data == last[i]) continue;
+        dnnl_memory_set_data_handle(exec[i].memory, data);
+        last[i] = data;
+    }
+    dnnl_primitive_execute(step->primitive, plan->stream[lane], step->n_args, exec);
+}
+
+void lc__dnnl_run(const lc_call *call)
+{
+    const lc__dnnl_plan *plan = call->state;
+    int before = lc__dnnl_set_threads(plan->threads);
+    for (int i = 0; i < plan->n_steps; i++) {
+        const lc__dnnl_step *step = &plan->step[i];
+        if (!step->chunked) {
+            execute(plan, step, call, 0, 0);
+            continue;
+        }
+        int lanes = plan->lanes;
+        if (lanes == 1) {
+            for (int64_t c = 0; c < plan->n_chunks; c++) execute(plan, step, call, 0, c);
+            continue;
+        }
+        /* Threads inherit the setting above, so that oneDNN stays within each lane. The runtime may give fewer threads
+         * than lanes; every lane is run all the same. */
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(lanes) schedule(static, 1)
+#endif
+        for (int lane = 0; lane < lanes; lane++) {
+            int64_t first = plan->n_chunks * lane / lanes, end = plan->n_chunks * (lane + 1) / lanes;
+            for (int64_t c = first; c < end; c++) execute(plan, step, call, lane, c);
+        }
+    }
+    if (plan->add_scratch) {
+        float *restrict out = call->out[0].data;
+        const float *restrict from = (const float *)((const char *)call->scratch + plan->add_offset);
+        int64_t n = plan->add_count;
+#ifdef _OPENMP
+#pragma omp parallel for simd num_threads(call->threads) if (n > 65536)
+#endif
+        for (int64_t i = 0; i < n; i++) out[i] += from[i];
+    }
+    lc__dnnl_set_threads(before);
+}
+
+void lc__dnnl_release(lc_call *call)
+{
+    lc__dnnl_free(call->state);
+    call->state = NULL;
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A prepared call: a few oneDNN primitives run one after the other, with everything created beforehand.
+ *
+ * A step is a primitive and its operands; an operand says where its data will be at run time (an input or output of the
+ * call, or scratch). One step may be cut into chunks of equal shape (images of a batch, rows of a matrix): the same
+ * one-thread primitive runs on every chunk, and `lanes` threads share the chunks. Chunks are what makes results
+ * independent of the number of threads, and they serve batches that oneDNN cannot describe.
+ *
+ * Use: lc__dnnl_new; per step lc__dnnl_add and lc__dnnl_bind. A plan made with probe = true stops
+ * short of generating code: it only tells whether the call can be done. */
+#ifndef LC_ONEDNN_PREPARED_H
+#define LC_ONEDNN_PREPARED_H
+
+#include "backends/cpu/onednn/dnnl_shim.h"
+#include <lightc/op.h>
+
+#define LC_DNNL_MAX_STEPS 4
+#define LC_DNNL_MAX_ARGS  6
+#define LC_DNNL_NO_CHUNKS (-1)
+
+typedef enum lc__dnnl_where { LC_DNNL_IN, LC_DNNL_OUT, LC_DNNL_SCRATCH } lc__dnnl_where;
+
+typedef struct lc__dnnl_operand {
+    lc__dnnl_where where;
+    int index;          /* of the input or output */
+    size_t offset;      /* bytes into it, or into scratch */
+    size_t lane_stride; /* scratch: bytes between the areas of two lanes */
+    int column;         /* which column of chunk_offset applies; LC_DNNL_NO_CHUNKS: none */
+} lc__dnnl_operand;
+
+typedef struct lc__dnnl_step {
+    dnnl_primitive_t primitive;
+    int n_args;
+    bool chunked;
+    lc__dnnl_operand operand[LC_DNNL_MAX_ARGS];
+    dnnl_exec_arg_t *exec; /* [lanes][LC_DNNL_MAX_ARGS] */
+    void **last;           /* [lanes][LC_DNNL_MAX_ARGS]: the handle that the memory object has */
+} lc__dnnl_step;
+
+typedef struct lc__dnnl_plan {
+    bool probe;
+    int threads;                /* inside a primitive */
+    int lanes;                  /* of our own, over chunks */
+    int64_t n_chunks;           /* 1: not cut */
+    int64_t (*chunk_offset)[3]; /* [n_chunks] elements, per column; NULL if not cut */
+    dnnl_engine_t engine;
+    dnnl_stream_t *stream; /* [lanes] */
+    int n_steps;
+    lc__dnnl_step step[LC_DNNL_MAX_STEPS];
+    size_t scratch_bytes;
+    bool add_scratch; /* in the end out[0] += scratch at add_offset (f32) */
+    size_t add_offset;
+    int64_t add_count;
+    char impl[96];
+} lc__dnnl_plan;
+
+/* The threads that the OpenMP runtime starts regions with, for this thread; returns what it was. */
+int lc__dnnl_set_threads(int threads);
+
+dnnl_status_t lc__dnnl_new(lc__dnnl_plan **out, bool probe, int threads, int lanes, int64_t n_chunks);
+void lc__dnnl_free(lc__dnnl_plan *plan); /* NULL is fine */
+/* Reserves scratch; returns its offset, 64-byte aligned. */
+size_t lc__dnnl_scratch(lc__dnnl_plan *plan, size_t bytes);
+/* Appends a step; its scratchpad is seen to. Takes `pd`. `main` notes the implementation's name for dumps. */
+dnnl_status_t lc__dnnl_add(lc__dnnl_plan *plan, dnnl_primitive_desc_t pd, bool chunked, bool main);
+/* Binds an argument of the step appended last. */
+dnnl_status_t lc__dnnl_bind(lc__dnnl_plan *plan, int arg, lc__cmd md, lc__dnnl_operand operand);
+/* A reorder as a step of its own. `sum`: adds to what is there. */
+dnnl_status_t lc__dnnl_add_reorder(lc__dnnl_plan *plan, lc__cmd from, lc__dnnl_operand source, lc__cmd to,
+                                   lc__dnnl_operand target, bool sum);
+
+/* What kernels' functions do with a plan. */
+typedef dnnl_status_t lc__dnnl_build_fn(const lc_call *call, bool probe, lc__dnnl_plan **out);
+bool lc__dnnl_supports(const lc_call *call, lc__dnnl_build_fn *build);
+lc_status lc__dnnl_prepare(lc_call *call, lc__dnnl_build_fn *build); /* the plan becomes call->state */
+void lc__dnnl_run(const lc_call *call);
+void lc__dnnl_release(lc_call *call);
+
+#endif
