@@ -2,7 +2,6 @@
 /* Datasets, IDX files, text, transforms, samplers. */
 #include "test.h"
 #include <lightc/data.h>
-#include "data_standin.h"
 
 #include <unistd.h>
 #include <zlib.h>
