@@ -403,6 +403,7 @@ TEST(text_windows)
     CHECK_OK(lc_text_windows(t, 2, 12, 5, 1, &sliding));
     CHECK_EQ(lc_dataset_length(contiguous), 3); /* 19 characters: windows at 0, 5, 10; at 15 there are 4 */
     CHECK_EQ(lc_dataset_length(sliding), 5);
+    lc_dataset_unref(sliding);
     CHECK_STATUS(lc_text_windows(t, 0, 5, 5, 0, &sliding), LC_ERR_ARGUMENT);
     CHECK_STATUS(lc_text_windows(t, 0, 99, 5, 0, &sliding), LC_ERR_ARGUMENT);
     CHECK_STATUS(lc_text_windows(t, 0, 0, INT64_MAX, 0, &sliding), LC_ERR_ARGUMENT);

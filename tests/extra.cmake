@@ -1,0 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+# What the tests need beyond one program per file.
+if(LIGHTC_BUILD_FUZZERS AND EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/CMakeLists.txt)
+  add_subdirectory(fuzz)
+endif()
