@@ -14,9 +14,8 @@ typedef enum lc_reduction {
 } lc_reduction;
 
 /* The same number for every dimension: lc_conv2d(x, w, b, .stride = LC_EACH(2), .padding = LC_EACH(1)). */
-#define LC_EACH(n)                                                                                                     \
-    {                                                                                                                  \
-        (n), (n), (n)                                                                                                  \
-    }
+/* clang-format off */
+#define LC_EACH(n) {(n), (n), (n)}
+/* clang-format on */
 
 #endif

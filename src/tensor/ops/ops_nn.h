@@ -36,7 +36,7 @@
  *   bernoulli              p | site occurrence | -> y
  *   uniform, normal        (none) | site occurrence dtype shape... | low high; mean std -> y
  *   lstm                   gx[B,T,4H] (= linear(x, w_ih, b_ih)) w_hh b_hh? h0? c0? | | -> y h_n c_n gates[B,T,4H]
- * cells[B,T,H] lstm_backward          dy? dh_n? dc_n? w_hh c0? h0? y gates cells | | -> dgx h_prev[B,T,H] dh0 dc0 gru
+ * cells[B,T,H] lstm_backward          dy? dh_n? dc_n? w_hh h0? c0? y gates cells | | -> dgx h_prev[B,T,H] dh0 dc0 gru
  * gx[B,T,3H] w_hh b_hh? h0? | | -> y h_n gates[B,T,4H] (r, z, n, hidden part of n) gru_backward           dy? dh_n?
  * w_hh h0? y gates | | -> dgx dgh[B,T,3H] h_prev dh0 */
 #ifndef LC_TENSOR_OPS_OPS_NN_H

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Batch normalisation: with the statistics of the batch, with running ones, and fused with relu and max pooling. */
+#include "tensor/ops/nn_util.h"
+
+/* x[N,C,R..,L]: rows of L elements. */
+typedef struct planes {
+    int64_t N, C, R, L;
+} planes;
+
+static planes planes_of(const lc_view *x)
+{
+    planes d = {x->shape[0], x->shape[1], 1, 1};
+    if (x->ndim > 2) {
+        d.L = x->shape[x->ndim - 1];
+        d.R = lc__view_extent(x, 2, x->ndim - 1);
+    }
+    return d;
+}
+
+static int64_t row_at(const lc_view *v, int64_t n, int64_t ch, int64_t r)
+{
+    return n * v->stride[0] + ch * v->stride[1] + (v->ndim > 3 ? lc__inner_offset(v, 2, v->ndim - 1, r) : 0);
+}
+
+/* Stride within a row. */
+static int64_t d_last(const lc_view *v)
+{
+    return v->ndim > 2 ? v->stride[v->ndim - 1] : 0;
+}
+
+#define LC_TEMPLATE "tensor/ops/batch_norm.inl"
+#include "tensor/ops/for_floats.h"
+
+/* ---- inference ---- */
+/* Checks x and the vectors of its channels from input `first` on. */
+static lc_status check_channels(const lc_infer *call, int x, int first, int count)
+{
+    static const char *const names[] = {"weight", "bias", "running_mean", "running_var"};
+    LC_TRY(lc__check_float(call, x, "x"));
+    if (call->in[x]->ndim < 2)
+        return lc_fail(LC_ERR_SHAPE, "x must have at least 2 dimensions [N,C,...], has %d", call->in[x]->ndim);
+    for (int i = 0; i < count; i++) {
+        LC_TRY(lc__check_dtype_of(call, first + i, names[i], x, "x"));
+        LC_TRY(lc__check_vector(call, first + i, names[i], call->in[x]->shape[1], "channels"));
+    }
+    return LC_OK;
+}
+
+static void channel_outputs(lc_infer *call, const lc_type *x, int first, int count)
+{
+    for (int i = 0; i < count; i++) lc__set_type(&call->out[first + i], x->dtype, 1, &x->shape[1]);
+}
+
+static lc_status batch_norm_infer(lc_infer *call)
+{
+    LC_TRY(lc__check_call(call, 3, 1, 1, 1));
+    LC_TRY(check_channels(call, 0, 1, 2));
+    const lc_type *x = call->in[0];
+    if (lc__extent(x, 0, 1) * lc__extent(x, 2, x->ndim) < 2)
+        return lc_fail(LC_ERR_SHAPE, "the statistics of one value per channel mean nothing; use a larger batch");
+    call->out[0] = *x;
+    channel_outputs(call, x, 1, 2);
+    return LC_OK;
+}
+
+static lc_status batch_norm_backward_infer(lc_infer *call)
+{
+    LC_TRY(lc__check_call(call, 6, 1 | 2 | 16 | 32, 1, 1));
+    LC_TRY(check_channels(call, 1, 2, 4));
+    const lc_type *x = call->in[1];
+    LC_TRY(lc__check_shape(call, 0, "dy", x->ndim, x->shape));
+    call->out[0] = *x;
+    channel_outputs(call, x, 1, 2);
+    return LC_OK;
+}
+
+static lc_status batch_norm_inference_infer(lc_infer *call)
+{
+    LC_TRY(lc__check_call(call, 5, 1 | 8 | 16, 1, 1));
+    LC_TRY(check_channels(call, 0, 1, 4));
+    call->out[0] = *call->in[0];
+    return LC_OK;
+}
+
+/* The pooled type of x, as max_pool2d infers it. */
+static lc_status pooled(const lc_infer *call, const lc_type *x, lc_type *y, lc_type *index)
+{
+    lc_type out[2];
+    lc_infer pool = {
+        .op = &lc__op_max_pool2d, .n_in = 1, .in = &x, .n_int = 9, .ints = call->ints, .n_out = 2, .out = out};
+    LC_TRY(lc__op_max_pool2d.infer(&pool));
+    *y = out[0];
+    *index = out[1];
+    return LC_OK;
+}
+
+static lc_status batch_norm_relu_pool_infer(lc_infer *call)
+{
+    LC_TRY(lc__check_call(call, 3, 1, 9, 1));
+    LC_TRY(check_channels(call, 0, 1, 2));
+    LC_TRY(pooled(call, call->in[0], &call->out[0], &call->out[1]));
+    channel_outputs(call, call->in[0], 2, 2);
+    return LC_OK;
+}
+
+static lc_status batch_norm_relu_pool_backward_infer(lc_infer *call)
+{
+    LC_TRY(lc__check_call(call, 7, 1 | 2 | 4 | 32 | 64, 9, 1));
+    LC_TRY(check_channels(call, 2, 3, 4));
+    const lc_type *x = call->in[2];
+    lc_type y, index;
+    LC_TRY(pooled(call, x, &y, &index));
+    LC_TRY(lc__check_shape(call, 0, "dy", 4, y.shape));
+    LC_TRY(lc__check_shape(call, 1, "index", 4, y.shape));
+    call->out[0] = *x;
+    channel_outputs(call, x, 1, 2);
+    return LC_OK;
+}
+
+/* ---- gradients ---- */
+static lc_status batch_norm_grad(lc_grad *g)
+{
+    if (g->dout[1] || g->dout[2])
+        return lc_fail(LC_ERR_UNSUPPORTED, "no gradient flows through the statistics of batch_norm");
+    if (g->ints[0]) return lc_fail(LC_ERR_INTERNAL, "batch_norm with a fused activation has no gradient rule");
+    lc_tensor *out[3];
+    lc_op_call_n(&lc__op_batch_norm_backward, LC_IN(g->dout[0], g->in[0], g->in[1], g->in[2], g->out[1], g->out[2]),
+                 g->n_int, g->ints, g->n_float, g->floats, out, LC_HERE);
+    for (int i = 0; i < 3; i++)
+        if (g->need[i]) g->din[i] = out[i];
+    return LC_OK;
+}
+
+/* Of a vector over channels: [C,1,..] to broadcast against x. */
+static lc_tensor *over_space(lc_tensor *v, lc_tensor *x)
+{
+    int n = lc_tensor_ndim(x);
+    int64_t shape[LC_MAX_DIMS];
+    for (int d = 0; d < n; d++) shape[d] = 1;
+    shape[0] = lc_tensor_dim(x, 1);
+    return lc__reshape(v, n - 1, shape, LC_HERE);
+}
+
+static lc_status batch_norm_inference_grad(lc_grad *g)
+{
+    lc_tensor *x = g->in[0], *w = g->in[1], *dy = g->dout[0];
+    if (g->ints[0]) return lc_fail(LC_ERR_INTERNAL, "batch_norm with a fused activation has no gradient rule");
+    if (g->need[3] || g->need[4])
+        return lc_fail(LC_ERR_UNSUPPORTED, "no gradient flows to the running statistics of batch_norm");
+    lc_tensor *shifted = lc_op_call(&lc__op_add_scalar, LC_IN(g->in[4]), LC_NONE, 1, g->floats, LC_HERE);
+    lc_tensor *rstd = lc__op1(&lc__op_rsqrt, shifted, LC_HERE);
+    if (g->need[0]) {
+        lc_tensor *scale = w ? lc__op2(&lc__op_mul, rstd, w, LC_HERE) : rstd;
+        g->din[0] = lc__op2(&lc__op_mul, dy, over_space(scale, x), LC_HERE);
+    }
+    if (g->need[1]) {
+        lc_tensor *centred = lc__op2(&lc__op_sub, x, over_space(g->in[3], x), LC_HERE);
+        lc_tensor *sum = lc__sum_but(lc__op2(&lc__op_mul, dy, centred, LC_HERE), 1, LC_HERE);
+        g->din[1] = lc__op2(&lc__op_mul, sum, rstd, LC_HERE);
+    }
+    if (g->need[2]) g->din[2] = lc__sum_but(dy, 1, LC_HERE);
+    return LC_OK;
+}
+
+LC_NN_KERNEL(batch_norm)
+LC_NN_KERNEL(batch_norm_backward)
+LC_NN_KERNEL(batch_norm_inference)
+LC_NN_KERNEL(batch_norm_relu_pool)
+LC_NN_KERNEL(batch_norm_relu_pool_backward)
+const lc_op lc__op_batch_norm = {
+    .name = "batch_norm", .n_out = 3, .infer = batch_norm_infer, .grad = batch_norm_grad, .kernel = &batch_norm_kernel};
+const lc_op lc__op_batch_norm_backward = {.name = "batch_norm_backward",
+                                          .flags = LC_OP_NO_GRAD,
+                                          .n_out = 3,
+                                          .infer = batch_norm_backward_infer,
+                                          .kernel = &batch_norm_backward_kernel};
+const lc_op lc__op_batch_norm_inference = {.name = "batch_norm_inference",
+                                           .n_out = 1,
+                                           .infer = batch_norm_inference_infer,
+                                           .grad = batch_norm_inference_grad,
+                                           .kernel = &batch_norm_inference_kernel};
+/* Made by the planner after gradients were recorded. */
+const lc_op lc__op_batch_norm_relu_pool = {.name = "batch_norm_relu_pool",
+                                           .flags = LC_OP_NO_GRAD,
+                                           .n_out = 4,
+                                           .infer = batch_norm_relu_pool_infer,
+                                           .kernel = &batch_norm_relu_pool_kernel};
+const lc_op lc__op_batch_norm_relu_pool_backward = {.name = "batch_norm_relu_pool_backward",
+                                                    .flags = LC_OP_NO_GRAD,
+                                                    .n_out = 3,
+                                                    .infer = batch_norm_relu_pool_backward_infer,
+                                                    .kernel = &batch_norm_relu_pool_backward_kernel};
+
+/* ---- public function ---- */
+/* target = (1 - momentum) target + momentum * factor * value */
+static void move(lc_tensor *target, lc_tensor *value, double momentum, double factor, lc_site site)
+{
+    lc_tensor *kept = lc_op_call(&lc__op_mul_scalar, LC_IN(target), LC_NONE, LC_FLOATS(1 - momentum), site);
+    lc_tensor *added = lc_op_call(&lc__op_mul_scalar, LC_IN(value), LC_NONE, LC_FLOATS(momentum * factor), site);
+    lc_assign_at(target, lc__op2(&lc__op_add, kept, added, site), site);
+}
+
+lc_tensor *lc_batch_norm_at(lc_tensor *x, lc_tensor *w, lc_batch_norm_args args, lc_site site)
+{
+    double eps = args.eps != 0 ? args.eps : 1e-5, momentum = args.momentum != 0 ? args.momentum : 0.1;
+    bool running = args.running_mean && args.running_var;
+    if (running && !args.training)
+        return lc_op_call(&lc__op_batch_norm_inference, LC_IN(x, w, args.bias, args.running_mean, args.running_var),
+                          LC_ATTRS(0), LC_FLOATS(eps), site);
+    lc_tensor *out[3];
+    lc_op_call_n(&lc__op_batch_norm, LC_IN(x, w, args.bias), LC_ATTRS(0), LC_FLOATS(eps), out, site);
+    if (running && !lc__unusable(out[0])) {
+        const lc_type *t = lc_tensor_type(x);
+        double count = (double)(lc__extent(t, 0, 1) * lc__extent(t, 2, t->ndim));
+        lc_no_grad_begin();
+        move(args.running_mean, out[1], momentum, 1, site);
+        move(args.running_var, out[2], momentum, count / (count - 1), site);
+        lc_no_grad_end();
+    }
+    return out[0];
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Convolutions as plain loops over every spatial dimension (missing ones have size 1), summed in double. */
+
+/* y[n,o,*] = sum over c, k of x[n,c,*] w[o,c,*] (+ b, activation). A row of results is summed at once. */
+static void FN(conv)(const lc_call *c)
+{
+    enum { ROW = 32 };
+    conv_dims d = dims_of(c->ints, &c->in[0], &c->in[1], &c->out[0]);
+    const lc_view *b = &c->in[2];
+    const T *x = c->in[0].data, *w = c->in[1].data;
+    T *y = c->out[0].data;
+    int64_t total = d.N * d.O * d.out[0] * d.out[1], og = d.O / d.groups, cg = d.C / d.groups;
+    for (int64_t i = 0; i < total; i++) {
+        int64_t h = i % d.out[1], t = i / d.out[1] % d.out[0], o = i / d.out[1] / d.out[0] % d.O;
+        int64_t n = i / d.out[1] / d.out[0] / d.O, first = o / og * cg;
+        for (int64_t w0 = 0; w0 < d.out[2]; w0 += ROW) {
+            double sum[ROW];
+            int64_t nw = d.out[2] - w0 < ROW ? d.out[2] - w0 : ROW;
+            double start = LC_VEC(T, b, o, 0.0);
+            for (int64_t j = 0; j < nw; j++) sum[j] = start;
+            for (int64_t ch = 0; ch < cg; ch++)
+                for (int64_t kt = 0; kt < d.k[0]; kt++) {
+                    int64_t xt = t * d.s[0] + kt * d.d[0] - d.p[0];
+                    if (xt < 0 || xt >= d.in[0]) continue;
+                    for (int64_t kh = 0; kh < d.k[1]; kh++) {
+                        int64_t xh = h * d.s[1] + kh * d.d[1] - d.p[1];
+                        if (xh < 0 || xh >= d.in[1]) continue;
+                        const T *row = x + n * d.xn + (first + ch) * d.xc + xt * d.xs[0] + xh * d.xs[1];
+                        for (int64_t kw = 0; kw < d.k[2]; kw++) {
+                            double v = (double)w[o * d.wo + ch * d.wc + kt * d.ws[0] + kh * d.ws[1] + kw * d.ws[2]];
+                            int64_t at = w0 * d.s[2] + kw * d.d[2] - d.p[2];
+                            int64_t from = at < 0 ? (-at + d.s[2] - 1) / d.s[2] : 0;
+                            int64_t to = at >= d.in[2] ? 0 : (d.in[2] - 1 - at) / d.s[2] + 1;
+                            if (to > nw) to = nw;
+                            for (int64_t j = from; j < to; j++) sum[j] += v * (double)row[(at + j * d.s[2]) * d.xs[2]];
+                        }
+                    }
+                }
+            T *out = y + n * d.yn + o * d.yc + t * d.ys[0] + h * d.ys[1] + w0 * d.ys[2];
+            for (int64_t j = 0; j < nw; j++) {
+                double v = lc__activate(sum[j], c->ints[2 + 3 * d.nd]);
+                out[j * d.ys[2]] = (T)(c->accumulate ? v + (double)out[j * d.ys[2]] : v);
+            }
+        }
+    }
+}
+
+/* dx[n,c,*] = sum over o, k of dy[n,o,*] w[o,c,*] (+ b[c]): every element of dx collects what it contributed to. */
+static void FN(conv_input_grad)(const lc_call *c)
+{
+    conv_dims d = dims_of(c->ints, &c->out[0], &c->in[1], &c->in[0]);
+    const lc_view *b = &c->in[2];
+    const T *dy = c->in[0].data, *w = c->in[1].data;
+    T *dx = c->out[0].data;
+    int64_t volume = d.in[0] * d.in[1] * d.in[2], og = d.O / d.groups, cg = d.C / d.groups;
+    for (int64_t i = 0; i < d.N * d.C * volume; i++) {
+        int64_t xw = i % d.in[2], xh = i / d.in[2] % d.in[1], xt = i / d.in[2] / d.in[1] % d.in[0];
+        int64_t ch = i / volume % d.C, n = i / volume / d.C, g = ch / cg;
+        double sum = LC_VEC(T, b, ch, 0.0);
+        for (int64_t kt = 0; kt < d.k[0]; kt++) {
+            int64_t t = xt + d.p[0] - kt * d.d[0];
+            if (t < 0 || t % d.s[0] || t / d.s[0] >= d.out[0]) continue;
+            for (int64_t kh = 0; kh < d.k[1]; kh++) {
+                int64_t h = xh + d.p[1] - kh * d.d[1];
+                if (h < 0 || h % d.s[1] || h / d.s[1] >= d.out[1]) continue;
+                for (int64_t kw = 0; kw < d.k[2]; kw++) {
+                    int64_t v = xw + d.p[2] - kw * d.d[2];
+                    if (v < 0 || v % d.s[2] || v / d.s[2] >= d.out[2]) continue;
+                    const T *from = dy + n * d.yn + g * og * d.yc + t / d.s[0] * d.ys[0] + h / d.s[1] * d.ys[1] +
+                                    v / d.s[2] * d.ys[2];
+                    const T *weight =
+                        w + g * og * d.wo + (ch - g * cg) * d.wc + kt * d.ws[0] + kh * d.ws[1] + kw * d.ws[2];
+                    for (int64_t o = 0; o < og; o++) sum += (double)from[o * d.yc] * (double)weight[o * d.wo];
+                }
+            }
+        }
+        T *out = dx + n * d.xn + ch * d.xc + xt * d.xs[0] + xh * d.xs[1] + xw * d.xs[2];
+        *out = (T)(c->accumulate ? sum + (double)*out : sum);
+    }
+}
+
+/* dw[o,c,*] = sum over n and places of dy[n,o,*] x[n,c,*] */
+static void FN(conv_weight_grad)(const lc_call *c)
+{
+    conv_dims d = dims_of(c->ints, &c->in[1], &c->out[0], &c->in[0]);
+    const T *dy = c->in[0].data, *x = c->in[1].data;
+    T *dw = c->out[0].data;
+    int64_t kernel = d.k[0] * d.k[1] * d.k[2], og = d.O / d.groups, cg = d.C / d.groups;
+    for (int64_t i = 0; i < d.O * cg * kernel; i++) {
+        int64_t kw = i % d.k[2], kh = i / d.k[2] % d.k[1], kt = i / d.k[2] / d.k[1] % d.k[0];
+        int64_t ch = i / kernel % cg, o = i / kernel / cg, first = o / og * cg;
+        double sum = 0;
+        for (int64_t n = 0; n < d.N; n++)
+            for (int64_t t = 0; t < d.out[0]; t++) {
+                int64_t xt = t * d.s[0] + kt * d.d[0] - d.p[0];
+                if (xt < 0 || xt >= d.in[0]) continue;
+                for (int64_t h = 0; h < d.out[1]; h++) {
+                    int64_t xh = h * d.s[1] + kh * d.d[1] - d.p[1];
+                    if (xh < 0 || xh >= d.in[1]) continue;
+                    const T *a = dy + n * d.yn + o * d.yc + t * d.ys[0] + h * d.ys[1];
+                    const T *e = x + n * d.xn + (first + ch) * d.xc + xt * d.xs[0] + xh * d.xs[1];
+                    int64_t at = kw * d.d[2] - d.p[2];
+                    int64_t from = at < 0 ? (-at + d.s[2] - 1) / d.s[2] : 0;
+                    int64_t to = at >= d.in[2] ? 0 : (d.in[2] - 1 - at) / d.s[2] + 1;
+                    if (to > d.out[2]) to = d.out[2];
+                    for (int64_t j = from; j < to; j++)
+                        sum += (double)a[j * d.ys[2]] * (double)e[(at + j * d.s[2]) * d.xs[2]];
+                }
+            }
+        T *out = dw + o * d.wo + ch * d.wc + kt * d.ws[0] + kh * d.ws[1] + kw * d.ws[2];
+        *out = (T)(c->accumulate ? sum + (double)*out : sum);
+    }
+}
