@@ -4,7 +4,8 @@
  * record.c    appends what the user calls to a tape (one node per call, plus a few macro nodes)
  * plan.c      looks a tape segment up in the cache, or makes a plan of it:
  *   expand.c    macro nodes -> operators (backward, clipping, updates)
- *   fuse.c      patterns and elementwise chains -> fused operators
+ *   dead.c      what nobody reads is dropped
+ *   fuse.c      named patterns -> fused operators; fuse_elementwise.c: chains
  *   lower.c     operators -> kernel calls: layouts, copies, in-place, direct accumulation
  *   arena.c     liveness -> offsets in one arena
  * execute.c   replays a plan

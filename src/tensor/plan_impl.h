@@ -64,7 +64,7 @@ uint32_t lc__build_value(lc_build *b, const lc_type *type); /* LC_ABSENT when ou
 
 /* expand.c */
 lc_status lc__expand(lc_build *b);
-/* dead.c, fuse.c */
+/* dead.c, fuse.c, fuse_elementwise.c */
 void lc__drop_dead(lc_build *b);
 lc_status lc__fuse_patterns(lc_build *b);
 lc_status lc__fuse_elementwise(lc_build *b);
