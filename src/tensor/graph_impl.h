@@ -205,6 +205,6 @@ void lc__plan_free(lc_plan *plan);
 /* execute.c */
 lc_status lc__execute(lc_graph *g, lc_plan *plan);
 /* dump.c */
-void lc__dump(const lc_graph *g, const lc_plan *plan);
+void lc__dump_plans(const lc_graph *g);
 
 #endif

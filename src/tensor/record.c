@@ -364,8 +364,7 @@ lc_status lc_graph_new(const lc_graph_options *options, lc_graph **out)
 void lc_graph_free(lc_graph *g)
 {
     if (!g) return;
-    if (g->dump_path)
-        for (int i = 0; i < g->n_plans; i++) lc__dump(g, g->plans[i]);
+    if (g->dump_path) lc__dump_plans(g);
     if (current == g) current = NULL;
     for (int i = 0; i < g->n_plans; i++) lc__plan_free(g->plans[i]);
     for (int i = 0; i < g->n_flats; i++) lc__flat_unref(g->flats[i]);
