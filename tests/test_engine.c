@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The engine: recording, plans and their cache, gradients, accumulation, reading values back, errors. */
+#include "test.h"
+
+#include <lightc/lightc.h>
+#include "tensor/graph_impl.h"
+
+static lc_tensor *tensor(int ndim, const int64_t *shape, uint64_t key, bool grad)
+{
+    lc_tensor *t;
+    CHECK_OK(lc_tensor_new(LC_F32, ndim, shape, &t));
+    int64_t n = lc_tensor_numel(t);
+    float *x = malloc((size_t)n * sizeof *x);
+    for (int64_t i = 0; i < n; i++) x[i] = (float)lc_random_normal(key, (uint64_t)i);
+    CHECK_OK(lc_tensor_write(t, x, (size_t)n * sizeof *x));
+    free(x);
+    lc_tensor_set_requires_grad(t, grad);
+    return t;
+}
+
+#define T(key, grad, ...) tensor(LC_COUNT_INTS(__VA_ARGS__), (const int64_t[]){__VA_ARGS__}, key, grad)
+
+static lc_graph *graph(void)
+{
+    lc_graph *g;
+    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 2, .seed = 3}, &g));
+    return g;
+}
+
+static double item(lc_tensor *t)
+{
+    double v = NAN;
+    CHECK_OK(lc_item(t, &v));
+    return v;
+}
+
+TEST(values_of_a_step)
+{
+    lc_graph *g = graph();
+    lc_tensor *x = T(1, false, 4, 5);
+    CHECK_OK(lc_step_begin(g, 0, 0));
+    lc_tensor *y = lc_keep(lc_sum(lc_mul(x, x)));
+    CHECK_OK(lc_step_run(g));
+    double want = 0;
+    for (uint64_t i = 0; i < 20; i++) want += pow((double)(float)lc_random_normal(1, i), 2);
+    CHECK_NEAR(item(y), want, 1e-4);
+    CHECK_OK(lc_step_end(g));
+    CHECK_NEAR(item(y), want, 1e-4); /* kept: readable until the next step */
+    lc_tensor_unref(x);
+    lc_graph_free(g);
+}
+
+TEST(plans_are_reused)
+{
+    lc_graph *g = graph();
+    lc_tensor *x = T(1, false, 8, 3), *w = T(2, true, 2, 3);
+    for (uint64_t step = 0; step < 5; step++) {
+        CHECK_OK(lc_step_begin(g, step, 0));
+        lc_tensor *loss = lc_keep(lc_mean(lc_square(lc_linear(x, w, NULL))));
+        lc_zero_grad(g);
+        lc_backward(loss);
+        CHECK_OK(lc_step_run(g));
+        CHECK_OK(lc_step_end(g));
+    }
+    lc_graph_stats stats;
+    lc_graph_get_stats(g, &stats);
+    CHECK_EQ(stats.misses, 1);
+    CHECK_EQ(stats.hits, 4);
+    lc_tensor_unref(x), lc_tensor_unref(w);
+    lc_graph_free(g);
+}
+
+TEST(scalars_do_not_plan_anew)
+{
+    lc_graph *g = graph();
+    lc_tensor *w = T(2, true, 7);
+    float before[7], gradient[7];
+    CHECK_OK(lc_tensor_read(w, before, sizeof before));
+    for (int step = 0; step < 4; step++) {
+        double s = 1.0 + step;
+        CHECK_OK(lc_step_begin(g, (uint64_t)step, 0));
+        lc_zero_grad(g);
+        lc_tensor *loss = lc_sum(lc_mul_scalar(lc_square(w), s));
+        lc_backward(loss);
+        lc_tensor *dw = lc_keep(lc_gradient(w));
+        CHECK_OK(lc_step_run(g));
+        CHECK_OK(lc_tensor_read(dw, gradient, sizeof gradient));
+        for (int i = 0; i < 7; i++) CHECK_NEAR(gradient[i], 2 * s * before[i], 1e-5 * s);
+        CHECK_OK(lc_step_end(g));
+    }
+    lc_graph_stats stats;
+    lc_graph_get_stats(g, &stats);
+    CHECK_EQ(stats.misses, 1);
+    lc_tensor_unref(w);
+    lc_graph_free(g);
+}
+
+TEST(gradients_accumulate)
+{
+    lc_graph *g = graph();
+    lc_tensor *w = T(2, true, 3), *x = T(4, false, 3);
+    float xs[3], gradient[3];
+    CHECK_OK(lc_tensor_read(x, xs, sizeof xs));
+    for (int window = 0; window < 3; window++) {
+        lc_zero_grad(g);
+        for (int micro = 0; micro < 4; micro++) {
+            CHECK_OK(lc_step_begin(g, (uint64_t)window, (uint64_t)micro));
+            lc_backward(lc_sum(lc_mul(w, lc_mul_scalar(x, micro + 1.0))));
+            CHECK_OK(lc_step_run(g));
+            CHECK_OK(lc_step_end(g));
+        }
+        CHECK_OK(lc_step_begin(g, (uint64_t)window, 9));
+        lc_tensor *dw = lc_keep(lc_gradient(w));
+        CHECK_OK(lc_step_run(g));
+        CHECK_OK(lc_tensor_read(dw, gradient, sizeof gradient));
+        for (int i = 0; i < 3; i++) CHECK_NEAR(gradient[i], 10.0 * xs[i] / 4, 1e-5); /* mean over the window */
+        CHECK_OK(lc_step_end(g));
+    }
+    lc_tensor_unref(w), lc_tensor_unref(x);
+    lc_graph_free(g);
+}
+
+TEST(branch_on_a_loss_value)
+{
+    lc_graph *g = graph();
+    lc_tensor *w = T(2, true, 5), *k = T(3, false, 1);
+    float ws[5], gradient[5];
+    CHECK_OK(lc_tensor_read(w, ws, sizeof ws));
+    for (int step = 0; step < 6; step++) {
+        float sign = step % 3 == 0 ? -1.f : 1.f;
+        CHECK_OK(lc_tensor_write(k, &sign, sizeof sign));
+        CHECK_OK(lc_step_begin(g, (uint64_t)step, 0));
+        lc_zero_grad(g);
+        lc_tensor *h = lc_square(w);
+        lc_tensor *loss = lc_sum(lc_mul(h, k));
+        double value = item(loss); /* splits the plan */
+        if (value > 0) loss = lc_mul_scalar(loss, 3);
+        else loss = lc_sum(lc_mul(h, w));
+        lc_backward(loss);
+        lc_tensor *dw = lc_keep(lc_gradient(w));
+        CHECK_OK(lc_step_run(g));
+        CHECK_OK(lc_tensor_read(dw, gradient, sizeof gradient));
+        for (int i = 0; i < 5; i++)
+            CHECK_NEAR(gradient[i], sign > 0 ? 6.0 * ws[i] : 3.0 * ws[i] * ws[i], 1e-4);
+        CHECK_OK(lc_step_end(g));
+    }
+    lc_graph_stats stats;
+    lc_graph_get_stats(g, &stats);
+    CHECK_EQ(stats.misses, 3); /* the common start and two ends */
+    lc_tensor_unref(w), lc_tensor_unref(k);
+    lc_graph_free(g);
+}
+
+TEST(batch_size_that_changes_every_step)
+{
+    lc_graph *g;
+    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1, .max_plans = 4}, &g));
+    static float data[40 * 3];
+    for (int i = 0; i < 40 * 3; i++) data[i] = (float)i;
+    lc_tensor *x;
+    CHECK_OK(lc_input_new(LC_F32, 2, (int64_t[]){1, 3}, LC_ROW_MAJOR, data, &x));
+    for (int64_t n = 1; n <= 40; n++) {
+        lc_input_set(x, data, n);
+        CHECK_OK(lc_step_begin(g, (uint64_t)n, 0));
+        lc_tensor *s = lc_keep(lc_sum(x));
+        CHECK_OK(lc_step_run(g));
+        CHECK_NEAR(item(s), (3 * n - 1) * 3 * n / 2.0, 1e-3);
+        CHECK_OK(lc_step_end(g));
+    }
+    lc_graph_stats stats;
+    lc_graph_get_stats(g, &stats);
+    CHECK(stats.plans <= 4);
+    CHECK_EQ(stats.evictions, 36);
+    lc_tensor_unref(x);
+    lc_graph_free(g);
+}
+
+TEST(inputs_may_move_between_steps)
+{
+    lc_graph *g = graph();
+    float a[] = {1, 2, 3}, b[] = {10, 20, 30};
+    lc_tensor *x;
+    CHECK_OK(lc_input_new(LC_F32, 1, (int64_t[]){3}, LC_ROW_MAJOR, a, &x));
+    for (int step = 0; step < 4; step++) {
+        lc_input_set(x, step % 2 ? b : a, 3);
+        CHECK_OK(lc_step_begin(g, (uint64_t)step, 0));
+        lc_tensor *s = lc_keep(lc_sum(lc_square(x)));
+        CHECK_OK(lc_step_run(g));
+        CHECK_NEAR(item(s), step % 2 ? 1400 : 14, 1e-3);
+        CHECK_OK(lc_step_end(g));
+    }
+    lc_graph_stats stats;
+    lc_graph_get_stats(g, &stats);
+    CHECK_EQ(stats.misses, 1);
+    lc_tensor_unref(x);
+    lc_graph_free(g);
+}
+
+TEST(shared_and_unused_parameters)
+{
+    lc_graph *g = graph();
+    lc_tensor *w = T(2, true, 4), *unused = T(5, true, 4);
+    float ws[4], gradient[4];
+    CHECK_OK(lc_tensor_read(w, ws, sizeof ws));
+    CHECK_OK(lc_step_begin(g, 0, 0));
+    lc_backward(lc_sum(lc_add(lc_mul(w, w), lc_mul_scalar(w, 5))));
+    lc_tensor *dw = lc_keep(lc_gradient(w)), *du = lc_keep(lc_gradient(unused));
+    CHECK_OK(lc_step_run(g));
+    CHECK_OK(lc_tensor_read(dw, gradient, sizeof gradient));
+    for (int i = 0; i < 4; i++) CHECK_NEAR(gradient[i], 2 * ws[i] + 5, 1e-5);
+    CHECK_OK(lc_tensor_read(du, gradient, sizeof gradient));
+    for (int i = 0; i < 4; i++) CHECK_NEAR(gradient[i], 0, 0);
+    CHECK_OK(lc_step_end(g));
+    lc_tensor_unref(w), lc_tensor_unref(unused);
+    lc_graph_free(g);
+}
+
+TEST(detach_and_no_grad)
+{
+    lc_graph *g = graph();
+    lc_tensor *w = T(2, true, 4);
+    float ws[4], gradient[4];
+    CHECK_OK(lc_tensor_read(w, ws, sizeof ws));
+    CHECK_OK(lc_step_begin(g, 0, 0));
+    lc_no_grad_begin();
+    lc_tensor *c = lc_square(w);
+    lc_no_grad_end();
+    lc_backward(lc_sum(lc_add(lc_mul(w, lc_detach(w)), lc_mul(w, c))));
+    lc_tensor *dw = lc_keep(lc_gradient(w));
+    CHECK_OK(lc_step_run(g));
+    CHECK_OK(lc_tensor_read(dw, gradient, sizeof gradient));
+    for (int i = 0; i < 4; i++) CHECK_NEAR(gradient[i], ws[i] + ws[i] * ws[i], 1e-5);
+    CHECK_OK(lc_step_end(g));
+    CHECK_OK(lc_step_begin(g, 1, 0));
+    lc_backward(lc_sum(lc_detach(w)));
+    CHECK_STATUS(lc_step_run(g), LC_ERR_STATE);
+    CHECK_CONTAINS(lc_error_message(), "requires a gradient");
+    (void)!lc_step_end(g);
+    lc_tensor_unref(w);
+    lc_graph_free(g);
+}
+
+TEST(assign_carries_values_over)
+{
+    lc_graph *g = graph();
+    lc_tensor *mean;
+    CHECK_OK(lc_tensor_new(LC_F32, 1, (int64_t[]){2}, &mean));
+    lc_tensor *x = T(7, false, 2);
+    float xs[2], m[2];
+    CHECK_OK(lc_tensor_read(x, xs, sizeof xs));
+    for (int step = 0; step < 3; step++) {
+        CHECK_OK(lc_step_begin(g, (uint64_t)step, 0));
+        lc_assign(mean, lc_add(lc_mul_scalar(mean, 0.5), x));
+        CHECK_OK(lc_step_run(g));
+        CHECK_OK(lc_step_end(g));
+    }
+    CHECK_OK(lc_tensor_read(mean, m, sizeof m));
+    for (int i = 0; i < 2; i++) CHECK_NEAR(m[i], 1.75 * xs[i], 1e-5);
+    lc_tensor_unref(mean), lc_tensor_unref(x);
+    lc_graph_free(g);
+}
+
+/* The same loss with and without a checkpointed region, dropout included. */
+TEST(checkpointed_regions)
+{
+    float gradient[2][6 * 6];
+    int64_t planned[2];
+    for (int checkpointed = 0; checkpointed < 2; checkpointed++) {
+        lc_graph *g = graph();
+        lc_tensor *w = T(2, true, 6, 6), *x = T(3, false, 512, 6);
+        CHECK_OK(lc_step_begin(g, 5, 1));
+        lc_tensor *h = x;
+        for (int layer = 0; layer < 6; layer++) {
+            if (checkpointed) lc_checkpoint_begin();
+            for (int i = 0; i < 3; i++) h = lc_dropout(lc_tanh(lc_linear(h, w, NULL)), 0.3);
+            if (checkpointed) lc_checkpoint_end();
+        }
+        lc_backward(lc_sum(lc_square(h)));
+        lc_tensor *dw = lc_keep(lc_gradient(w));
+        CHECK_OK(lc_step_run(g));
+        CHECK_OK(lc_tensor_read(dw, gradient[checkpointed], sizeof gradient[0]));
+        CHECK_OK(lc_step_end(g));
+        lc_graph_stats stats;
+        lc_graph_get_stats(g, &stats);
+        planned[checkpointed] = stats.planned_bytes;
+        lc_tensor_unref(w), lc_tensor_unref(x);
+        lc_graph_free(g);
+    }
+    for (int i = 0; i < 36; i++) CHECK_NEAR(gradient[0][i], gradient[1][i], 1e-4 * (1 + fabs(gradient[0][i])));
+    CHECK(planned[1] < planned[0]);
+}
+
+TEST(errors_are_sticky_and_say_where)
+{
+    lc_graph *g = graph();
+    lc_tensor *a = T(1, false, 2, 3), *b = T(2, false, 4, 5);
+    CHECK_OK(lc_step_begin(g, 0, 0));
+    lc_tensor *c = lc_add(a, b);
+    int line = __LINE__ - 1;
+    CHECK(lc_tensor_is_error(c));
+    lc_tensor *d = lc_relu(lc_mul(c, c)); /* more of the same */
+    CHECK(lc_tensor_is_error(d));
+    CHECK_STATUS(lc_step_run(g), LC_ERR_SHAPE);
+    char where[64];
+    snprintf(where, sizeof where, "([2,3], [4,5]) at test_engine.c:%d", line);
+    CHECK_CONTAINS(lc_error_message(), "add: ");
+    CHECK_CONTAINS(lc_error_message(), where);
+    CHECK_STATUS(lc_step_end(g), LC_ERR_SHAPE);
+    /* The next step is clean. */
+    CHECK_OK(lc_step_begin(g, 1, 0));
+    lc_tensor *ok = lc_keep(lc_sum(a));
+    CHECK_OK(lc_step_run(g));
+    CHECK(isfinite(item(ok)));
+    CHECK_OK(lc_step_end(g));
+    /* Outside a step there is a message as well. */
+    CHECK(lc_tensor_is_error(lc_relu(a)));
+    CHECK_CONTAINS(lc_error_message(), "no step is being recorded");
+    lc_tensor_unref(a), lc_tensor_unref(b);
+    lc_graph_free(g);
+}
+
+TEST(expired_tensors_are_noticed)
+{
+    lc_graph *g = graph();
+    lc_tensor *a = T(1, false, 3);
+    CHECK_OK(lc_step_begin(g, 0, 0));
+    lc_tensor *old = lc_square(a);
+    CHECK_OK(lc_step_run(g));
+    CHECK_OK(lc_step_end(g));
+    CHECK_OK(lc_step_begin(g, 1, 0));
+    lc_tensor *bad = lc_add(a, old);
+    CHECK(lc_tensor_is_error(bad));
+    CHECK_STATUS(lc_step_run(g), LC_ERR_STATE);
+    CHECK_CONTAINS(lc_error_message(), "expired");
+    (void)!lc_step_end(g);
+    double v;
+    CHECK_STATUS(lc_item(old, &v), LC_ERR_ARGUMENT);
+    lc_tensor_unref(a);
+    lc_graph_free(g);
+}
+
+TEST(values_that_were_not_kept)
+{
+    lc_graph *g = graph();
+    lc_tensor *a = T(1, false, 3);
+    CHECK_OK(lc_step_begin(g, 0, 0));
+    lc_tensor *x = lc_square(a), *y = lc_keep(lc_sum(x));
+    CHECK_OK(lc_step_run(g));
+    CHECK(item(y) > 0);
+    float out[3];
+    CHECK_STATUS(lc_tensor_read(x, out, sizeof out), LC_ERR_STATE);
+    CHECK_CONTAINS(lc_error_message(), "lc_keep");
+    CHECK_OK(lc_step_end(g));
+    lc_tensor_unref(a);
+    lc_graph_free(g);
+}
+
+TEST(too_little_memory_is_an_error)
+{
+    lc_graph *g;
+    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1, .max_bytes = 100000}, &g));
+    lc_tensor *a = T(1, false, 100, 100);
+    CHECK_OK(lc_step_begin(g, 0, 0));
+    lc_keep(lc_matmul(a, lc_matmul(a, a)));
+    CHECK_STATUS(lc_step_run(g), LC_ERR_MEMORY);
+    CHECK_CONTAINS(lc_error_message(), "MiB");
+    (void)!lc_step_end(g);
+    lc_tensor_unref(a);
+    lc_graph_free(g);
+}
+
+TEST(nan_check_names_the_operator)
+{
+    setenv("LIGHTC_NAN_CHECK", "1", 1);
+    lc_graph *g = graph();
+    unsetenv("LIGHTC_NAN_CHECK");
+    lc_tensor *a = T(1, false, 8);
+    CHECK_OK(lc_step_begin(g, 0, 0));
+    lc_tensor *l = lc_ln(lc_neg(lc_square(a)));
+    int line = __LINE__ - 1;
+    lc_keep(lc_softmax(l, 0));
+    CHECK_STATUS(lc_step_run(g), LC_ERR_NUMERIC);
+    char where[64];
+    snprintf(where, sizeof where, "test_engine.c:%d", line);
+    CHECK_CONTAINS(lc_error_message(), where);
+    (void)!lc_step_end(g);
+    lc_tensor_unref(a);
+    lc_graph_free(g);
+}
+
+TEST_MAIN
