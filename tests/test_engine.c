@@ -359,7 +359,7 @@ TEST(too_little_memory_is_an_error)
 {
     lc_graph *g;
     CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1, .max_bytes = 100000}, &g));
-    lc_tensor *a = T(1, false, 100, 100);
+    lc_tensor *a = T(1, false, 150, 150);
     CHECK_OK(lc_step_begin(g, 0, 0));
     lc_keep(lc_matmul(a, lc_matmul(a, a)));
     CHECK_STATUS(lc_step_run(g), LC_ERR_MEMORY);

@@ -42,7 +42,12 @@ const lc_backend_ops *lc__backend_find(const char *name);
  *   then per instruction: index of the elementwise operator in lc__elementwise_table, number of inputs, up to three
  *   input registers (-1 = none), index of its first float in call->floats (-1 = none)   => 6 int64 each
  *   then one register number per output.
- * Inputs and outputs follow LC_WANT_ELEMENTWISE. */
+ * The index carries the operator's first two ints (gelu's form, clamp's bounds, cast's data type; all small): see
+ * LC_FUSED_OP. Inputs and outputs follow LC_WANT_ELEMENTWISE. */
+#define LC_FUSED_OP(index, int0, int1) ((int64_t)(index) | (int64_t)(int0) << 16 | (int64_t)(int1) << 24)
+#define LC_FUSED_OP_INDEX(code)        ((int)((code)&0xffff))
+#define LC_FUSED_OP_INT0(code)         ((code) >> 16 & 0xff)
+#define LC_FUSED_OP_INT1(code)         ((code) >> 24 & 0xff)
 #define LC_FUSED_INSTRUCTION_INTS 6
 #define LC_FUSED_MAX_INSTRUCTIONS 24
 #define LC_FUSED_MAX_INPUTS 12

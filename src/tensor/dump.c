@@ -42,7 +42,7 @@ static void print_fused(FILE *f, const lc_call *c)
     if (c->op != &lc__op_fused) return;
     fprintf(f, " {");
     for (int64_t i = 0; i < c->ints[0]; i++)
-        fprintf(f, "%s%s", i ? " " : "", lc__elementwise_table[c->ints[1 + i * LC_FUSED_INSTRUCTION_INTS]]->name);
+        fprintf(f, "%s%s", i ? " " : "", lc__elementwise_table[LC_FUSED_OP_INDEX(c->ints[1 + i * LC_FUSED_INSTRUCTION_INTS])]->name);
     fprintf(f, "}");
 }
 

@@ -38,8 +38,10 @@ static int position_of(const fuser *f, int node)
 
 static bool fusible(const lc_build *b, const lc_ir_node *n)
 {
-    if (!(n->op->flags & LC_OP_ELEMENTWISE) || n->n_out != 1 || n->n_int != 0 || n->n_in > 3 || n->n_in < 1 || n->n_float > 2)
+    if (!(n->op->flags & LC_OP_ELEMENTWISE) || n->n_out != 1 || n->n_int > 2 || n->n_in > 3 || n->n_in < 1 || n->n_float > 2)
         return false;
+    for (int i = 0; i < n->n_int; i++)
+        if (n->ints[i] < 0 || n->ints[i] > 255) return false;
     if (b->values[n->out[0]].type.dtype != LC_F32 || lc__numel(&b->values[n->out[0]].type) == 0) return false;
     for (int i = 0; i < n->n_in; i++)
         if (n->in[i] == LC_ABSENT || b->values[n->in[i]].type.dtype != LC_F32) return false;
@@ -166,7 +168,7 @@ static lc_status emit(fuser *f, int g)
     for (int m = 0; m < from->n; m++) {
         const lc_ir_node *n = &b->nodes[from->members[m]];
         made[m] = n->out[0];
-        ints[n_int++] = lc__elementwise_index(n->op);
+        ints[n_int++] = LC_FUSED_OP(lc__elementwise_index(n->op), n->n_int > 0 ? n->ints[0] : 0, n->n_int > 1 ? n->ints[1] : 0);
         ints[n_int++] = n->n_in;
         for (int i = 0; i < 3; i++) {
             int64_t reg = -1;
