@@ -21,7 +21,7 @@ typedef struct test_case {
 
 static test_case *test_first, **test_last = &test_first;
 static jmp_buf test_escape;
-static const char *test_skip_reason;
+static const char *test_skip_reason = "";
 
 #define TEST(id)                                                                                                     \
     static void test_##id(void);                                                                                     \

@@ -287,7 +287,7 @@ TEST(checkpointed_regions)
         lc_graph_free(g);
     }
     for (int i = 0; i < 36; i++) CHECK_NEAR(gradient[0][i], gradient[1][i], 1e-4 * (1 + fabs(gradient[0][i])));
-    CHECK(planned[1] < planned[0]);
+    if (!getenv("LIGHTC_PLAN")) CHECK(planned[1] < planned[0]);
 }
 
 TEST(errors_are_sticky_and_say_where)
@@ -342,6 +342,7 @@ TEST(expired_tensors_are_noticed)
 TEST(values_that_were_not_kept)
 {
     lc_graph *g = graph();
+    if (g->plan_off) SKIP("with LIGHTC_PLAN=off everything is kept");
     lc_tensor *a = T(1, false, 3);
     CHECK_OK(lc_step_begin(g, 0, 0));
     lc_tensor *x = lc_square(a), *y = lc_keep(lc_sum(x));
