@@ -10,7 +10,8 @@
 #include <string.h>
 
 /* Below this many multiply-adds a deterministic convolution is not cut into chunks (and so runs on one thread). */
-#define CHUNK_MIN_WORK ((int64_t)1 << 20)
+#define CHUNK_MIN_WORK   ((int64_t)1 << 20)
+#define MAX_PARTIAL_SUMS 4
 
 typedef struct conv {
     int nd;
@@ -44,13 +45,14 @@ static bool describe(const lc_call *call, conv *c, const lc_view *x, const lc_vi
     return true;
 }
 
-/* Into how many parts of the batch a deterministic convolution is cut: depends on its shape alone. */
-static int64_t batch_chunks(const conv *c)
+/* Into how many parts of the batch a deterministic convolution is cut: depends on its shape alone. A weight gradient
+ * keeps one sum per part, so it is cut into few. */
+static int64_t batch_chunks(const conv *c, bool weight_grad)
 {
     double work = (double)c->n * (double)c->out_channels * (double)(c->in_channels / c->groups);
     for (int i = 0; i < c->nd; i++) work *= (double)(c->out_size[i] * c->kernel[i]);
     if (work < (double)CHUNK_MIN_WORK) return 1;
-    for (int64_t chunks = 16; chunks > 1; chunks--)
+    for (int64_t chunks = weight_grad ? MAX_PARTIAL_SUMS : 16; chunks > 1; chunks--)
         if (c->n % chunks == 0) return chunks;
     return 1;
 }
@@ -90,11 +92,6 @@ static dnnl_status_t weights_md(lc__md *md, const conv *c, bool any)
     return lc__dnnl_md_strided(md, at + 2 + nd, dims, any ? NULL : strides);
 }
 
-static int64_t weights_count(const conv *c)
-{
-    return image_size(c->nd, c->out_channels * (c->in_channels / c->groups), c->kernel);
-}
-
 typedef enum kind { FORWARD, INPUT_GRAD, WEIGHT_GRAD } kind;
 
 /* The memory descriptors of a convolution. */
@@ -103,11 +100,11 @@ typedef struct mds {
 } mds;
 
 static dnnl_status_t make_pd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, kind what, const mds *d, lc__cmd w,
-                             const conv *c, const lc__dnnl_post *post)
+                             const conv *c, const lc__dnnl_post *post, const char *avoid)
 {
     switch (what) {
     case FORWARD:
-        return lc__dnnl_conv(pd, engine, d->x, w, d->bias, d->y, &c->window, post);
+        return lc__dnnl_conv(pd, engine, d->x, w, d->bias, d->y, &c->window, post, avoid);
     case INPUT_GRAD:
         return lc__dnnl_conv_input_grad(pd, engine, d->x, w, d->y, &c->window);
     default:
@@ -129,48 +126,70 @@ static const int x_arg[] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_SRC, DNNL_ARG_SRC};
 static const int w_arg[] = {DNNL_ARG_WEIGHTS, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_WEIGHTS};
 static const int y_arg[] = {DNNL_ARG_DST, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_DST};
 
-/* The steps of a plan whose descriptors `d` are complete: reorder of the weights, convolution, reorder of the weights'
- * gradient. Takes `pd`. */
-static dnnl_status_t add_steps(lc__dnnl_plan *plan, const lc_call *call, kind what, const conv *c, const mds *d,
-                               dnnl_primitive_desc_t pd)
+/* Appends the convolution itself, with its weights where `w` says. Takes `pd`. */
+static dnnl_status_t add_convolution(lc__dnnl_plan *plan, kind what, const mds *d, dnnl_primitive_desc_t pd,
+                                     lc__dnnl_operand w)
 {
-    bool blocked = !dnnl_memory_desc_equal(d->w_lib, d->w);
-    lc__dnnl_operand w = w_at[what], scratch = {LC_DNNL_SCRATCH, 0, 0, 0, LC_DNNL_NO_CHUNKS};
-    dnnl_status_t status = dnnl_success;
-    bool to_add = what == WEIGHT_GRAD && call->accumulate;
-    if (blocked || to_add) scratch.offset = lc__dnnl_scratch(plan, dnnl_memory_desc_get_size(d->w_lib));
-    if (blocked && what != WEIGHT_GRAD) status = lc__dnnl_add_reorder(plan, d->w, w, d->w_lib, scratch, false);
-    if (status != dnnl_success) {
-        dnnl_primitive_desc_destroy(pd);
-        return status;
-    }
-    status = lc__dnnl_add(plan, pd, what != WEIGHT_GRAD, true);
+    dnnl_status_t status = lc__dnnl_add(plan, pd, true, true);
     if (status == dnnl_success) status = lc__dnnl_bind(plan, x_arg[what], d->x, x_at[what]);
-    if (status == dnnl_success) status = lc__dnnl_bind(plan, w_arg[what], d->w_lib, blocked || to_add ? scratch : w);
+    if (status == dnnl_success) status = lc__dnnl_bind(plan, w_arg[what], d->w_lib, w);
     if (status == dnnl_success) status = lc__dnnl_bind(plan, y_arg[what], d->y, y_at[what]);
     if (status == dnnl_success && d->bias) {
         lc__dnnl_operand bias = {LC_DNNL_IN, 2, 0, 0, LC_DNNL_NO_CHUNKS};
         status = lc__dnnl_bind(plan, DNNL_ARG_BIAS, d->bias, bias);
     }
-    if (what != WEIGHT_GRAD || status != dnnl_success) return status;
-    if (blocked) {
-        status = lc__dnnl_add_reorder(plan, d->w_lib, scratch, d->w, w, to_add);
-        if (status != dnnl_unimplemented || !to_add) return status;
-        /* The library's reorder cannot add: through scratch once more. */
-        lc__dnnl_operand plain = {LC_DNNL_SCRATCH, 0, 0, 0, LC_DNNL_NO_CHUNKS};
-        plain.offset = lc__dnnl_scratch(plan, dnnl_memory_desc_get_size(d->w));
-        status = lc__dnnl_add_reorder(plan, d->w_lib, scratch, d->w, plain, false);
-        scratch = plain;
-    }
-    if (to_add) {
-        plan->add_scratch = true;
-        plan->add_offset = scratch.offset;
-        plan->add_count = weights_count(c);
-    }
     return status;
 }
 
-static dnnl_status_t build(const lc_call *call, bool probe, kind what, lc__dnnl_plan **out)
+/* Weights into the library's layout, convolution. Takes `pd`. */
+static dnnl_status_t add_with_weights(lc__dnnl_plan *plan, kind what, const mds *d, dnnl_primitive_desc_t pd)
+{
+    lc__dnnl_operand w = w_at[what];
+    if (!dnnl_memory_desc_equal(d->w_lib, d->w)) {
+        lc__dnnl_operand scratch = {LC_DNNL_SCRATCH, 0, 0, 0, LC_DNNL_NO_CHUNKS};
+        scratch.offset = lc__dnnl_scratch(plan, dnnl_memory_desc_get_size(d->w_lib));
+        dnnl_status_t status = lc__dnnl_add_reorder(plan, d->w, w, d->w_lib, scratch, false);
+        if (status != dnnl_success) {
+            dnnl_primitive_desc_destroy(pd);
+            return status;
+        }
+        w = scratch;
+    }
+    return add_convolution(plan, what, d, pd, w);
+}
+
+/* The gradient of the weights, and out of the library's layout; sums of parts of the batch are added in their order.
+ * Takes `pd`. dnnl_unimplemented if the library's reorder cannot add, where there are parts to be added. */
+static dnnl_status_t add_weight_grad(lc__dnnl_plan *plan, const lc_call *call, const conv *c, const mds *d,
+                                     dnnl_primitive_desc_t pd)
+{
+    lc__dnnl_operand out = w_at[WEIGHT_GRAD], sums = {LC_DNNL_SCRATCH, 0, 0, 0, 2};
+    bool parts = plan->n_chunks > 1, blocked = !dnnl_memory_desc_equal(d->w_lib, d->w);
+    if (!parts && !blocked && !call->accumulate) return add_convolution(plan, WEIGHT_GRAD, d, pd, out);
+    size_t each = (dnnl_memory_desc_get_size(d->w_lib) + 63) & ~(size_t)63;
+    sums.offset = lc__dnnl_scratch(plan, each * (size_t)plan->n_chunks);
+    for (int64_t i = 0; parts && i < plan->n_chunks; i++)
+        plan->chunk_offset[i][2] = i * (int64_t)(each / sizeof(float));
+    dnnl_status_t status = add_convolution(plan, WEIGHT_GRAD, d, pd, sums);
+    sums.column = LC_DNNL_NO_CHUNKS;
+    if (parts || blocked) {
+        lc__dnnl_operand first = sums;
+        for (int64_t i = 0; i < plan->n_chunks && status == dnnl_success; i++) {
+            status = lc__dnnl_add_reorder(plan, d->w_lib, sums, d->w, out, i || call->accumulate);
+            sums.offset += each;
+        }
+        if (parts || status != dnnl_unimplemented || !call->accumulate) return status;
+        sums.offset = lc__dnnl_scratch(plan, dnnl_memory_desc_get_size(d->w));
+        status = lc__dnnl_add_reorder(plan, d->w_lib, first, d->w, sums, false);
+    }
+    plan->add_scratch = true;
+    plan->add_offset = sums.offset;
+    plan->add_count = image_size(c->nd, c->out_channels * (c->in_channels / c->groups), c->kernel);
+    return status;
+}
+
+static dnnl_status_t build_cut(const lc_call *call, bool probe, kind what, const char *avoid, bool cut,
+                               lc__dnnl_plan **out)
 {
     conv c;
     mds d = {0};
@@ -184,9 +203,8 @@ static dnnl_status_t build(const lc_call *call, bool probe, kind what, lc__dnnl_
     if (what == FORWARD && call->n_int > 2 + 3 * c.nd) post.activation = (int)call->ints[2 + 3 * c.nd];
     if (post.activation < 0 || post.activation > 3) return dnnl_unimplemented;
 
-    /* A deterministic weight gradient sums over the batch on one thread; the other two are cut along the batch. */
     int threads = call->threads < 1 ? 1 : call->threads;
-    int64_t chunks = call->deterministic && what != WEIGHT_GRAD ? batch_chunks(&c) : 1;
+    int64_t chunks = cut ? batch_chunks(&c, what == WEIGHT_GRAD) : 1;
     int inside = call->deterministic ? 1 : threads;
     int before = lc__dnnl_set_threads(inside);
     dnnl_primitive_desc_t pd = NULL;
@@ -204,15 +222,16 @@ static dnnl_status_t build(const lc_call *call, bool probe, kind what, lc__dnnl_
     if (status == dnnl_success) {
         lc__md any = NULL;
         status = weights_md(&any, &c, true);
-        if (status == dnnl_success) status = make_pd(&pd, plan->engine, what, &d, any, &c, &post);
-        if (status == dnnl_unimplemented) status = make_pd(&pd, plan->engine, what, &d, d.w, &c, &post);
+        if (status == dnnl_success) status = make_pd(&pd, plan->engine, what, &d, any, &c, &post, avoid);
+        if (status == dnnl_unimplemented) status = make_pd(&pd, plan->engine, what, &d, d.w, &c, &post, avoid);
         lc__dnnl_md_free(any);
     }
     if (status == dnnl_success) {
         dnnl_query_t query = what == WEIGHT_GRAD ? dnnl_query_diff_weights_md : dnnl_query_weights_md;
         status = lc__dnnl_md_copy(&d.w_lib, dnnl_primitive_desc_query_md(pd, query, 0));
         if (status == dnnl_success)
-            status = add_steps(plan, call, what, &c, &d, pd);
+            status =
+                what == WEIGHT_GRAD ? add_weight_grad(plan, call, &c, &d, pd) : add_with_weights(plan, what, &d, pd);
         else
             dnnl_primitive_desc_destroy(pd);
     }
@@ -225,19 +244,43 @@ static dnnl_status_t build(const lc_call *call, bool probe, kind what, lc__dnnl_
     return status;
 }
 
+/* A deterministic call is cut along the batch, or else left to one thread. */
+static dnnl_status_t build(const lc_call *call, bool probe, kind what, const char *avoid, lc__dnnl_plan **out)
+{
+    dnnl_status_t status = build_cut(call, probe, what, avoid, call->deterministic, out);
+    if (status != dnnl_unimplemented || !call->deterministic) return status;
+    lc__dnnl_free(*out);
+    *out = NULL;
+    return build_cut(call, probe, what, avoid, false, out);
+}
+
 static dnnl_status_t build_forward(const lc_call *call, bool probe, lc__dnnl_plan **out)
 {
-    return build(call, probe, FORWARD, out);
+    return build(call, probe, FORWARD, NULL, out);
+}
+
+static dnnl_status_t build_forward_direct(const lc_call *call, bool probe, lc__dnnl_plan **out)
+{
+    return build(call, probe, FORWARD, "brg", out);
 }
 
 static dnnl_status_t build_input_grad(const lc_call *call, bool probe, lc__dnnl_plan **out)
 {
-    return build(call, probe, INPUT_GRAD, out);
+    return build(call, probe, INPUT_GRAD, NULL, out);
 }
 
 static dnnl_status_t build_weight_grad(const lc_call *call, bool probe, lc__dnnl_plan **out)
 {
-    return build(call, probe, WEIGHT_GRAD, out);
+    return build(call, probe, WEIGHT_GRAD, NULL, out);
+}
+
+bool lc__onednn_conv_prefers_direct(const lc_call *call)
+{
+    const lc_view *w = &call->in[1], *y = &call->out[0];
+    if (w->ndim < 3 || y->ndim != w->ndim) return false;
+    bool point = true;
+    for (int i = 2; i < w->ndim; i++) point &= w->shape[i] == 1;
+    return point || w->shape[1] < 16 || y->shape[y->ndim - 1] <= 4;
 }
 
 /* The bias that a transposed convolution has: one number per channel of dx, which oneDNN's primitive does not take. */
@@ -267,11 +310,15 @@ static void run_input_grad(const lc_call *call)
         return lc__dnnl_prepare(call, build_##variant);                                                                \
     }
 KERNEL(forward)
+KERNEL(forward_direct)
 KERNEL(input_grad)
 KERNEL(weight_grad)
 
 const lc_kernel lc__onednn_conv = {"onednn_conv", LC_WANT_CHANNELS_LAST, 0, supports_forward, prepare_forward,
                                    lc__dnnl_run,  lc__dnnl_release};
+const lc_kernel lc__onednn_conv_direct = {"onednn_conv_direct",    LC_WANT_CHANNELS_LAST,  0,
+                                          supports_forward_direct, prepare_forward_direct, lc__dnnl_run,
+                                          lc__dnnl_release};
 const lc_kernel lc__onednn_conv_input_grad = {"onednn_conv_input_grad", LC_WANT_CHANNELS_LAST, 0,
                                               supports_input_grad,      prepare_input_grad,    run_input_grad,
                                               lc__dnnl_release};

@@ -105,16 +105,22 @@ const char *lc__dnnl_impl_name(const_dnnl_primitive_desc_t pd)
     return name;
 }
 
-static bool is_reference(const_dnnl_primitive_desc_t pd)
+/* What is never accepted; `avoid` adds to it. ANY accepts everything. */
+#define REFERENCE "ref"
+#define ANY       ""
+
+static bool is_named(const_dnnl_primitive_desc_t pd, const char *avoid)
 {
-    return strstr(lc__dnnl_impl_name(pd), "ref") != NULL;
+    const char *name = lc__dnnl_impl_name(pd);
+    return *avoid && (strstr(name, avoid) || strstr(name, REFERENCE));
 }
 
 #if DNNL_VERSION_MAJOR >= 3
 /* Moves a fresh descriptor on to the first acceptable implementation. Takes `attr`. */
-static dnnl_status_t accept(dnnl_status_t status, dnnl_primitive_desc_t *pd, dnnl_primitive_attr_t attr, bool any)
+static dnnl_status_t accept(dnnl_status_t status, dnnl_primitive_desc_t *pd, dnnl_primitive_attr_t attr,
+                            const char *avoid)
 {
-    while (!any && status == dnnl_success && is_reference(*pd)) {
+    while (status == dnnl_success && is_named(*pd, avoid)) {
         status = dnnl_primitive_desc_next_impl(*pd);
         if (status != dnnl_success) {
             dnnl_primitive_desc_destroy(*pd);
@@ -128,7 +134,7 @@ static dnnl_status_t accept(dnnl_status_t status, dnnl_primitive_desc_t *pd, dnn
 #else
 /* The first acceptable implementation of an operation. Takes `attr`. */
 static dnnl_status_t find(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const_dnnl_op_desc_t op,
-                          dnnl_primitive_attr_t attr, const_dnnl_primitive_desc_t hint, bool any)
+                          dnnl_primitive_attr_t attr, const_dnnl_primitive_desc_t hint, const char *avoid)
 {
     dnnl_primitive_desc_iterator_t it = NULL;
     dnnl_status_t status = dnnl_primitive_desc_iterator_create(&it, op, attr, engine, hint);
@@ -136,7 +142,7 @@ static dnnl_status_t find(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const
         dnnl_primitive_desc_t found = dnnl_primitive_desc_iterator_fetch(it);
         if (!found) {
             status = dnnl_out_of_memory;
-        } else if (!any && is_reference(found)) {
+        } else if (is_named(found, avoid)) {
             dnnl_primitive_desc_destroy(found);
             status = dnnl_primitive_desc_iterator_next(it);
             if (status != dnnl_success) status = dnnl_unimplemented;
@@ -158,11 +164,11 @@ dnnl_status_t lc__dnnl_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, l
     *pd = NULL;
     TRY(make_attr(&attr, post));
 #if DNNL_VERSION_MAJOR >= 3
-    return accept(dnnl_matmul_primitive_desc_create(pd, engine, x, y, bias, out, attr), pd, attr, false);
+    return accept(dnnl_matmul_primitive_desc_create(pd, engine, x, y, bias, out, attr), pd, attr, REFERENCE);
 #else
     dnnl_matmul_desc_t d;
     dnnl_status_t status = dnnl_matmul_desc_init(&d, x, y, bias, out);
-    if (status == dnnl_success) return find(pd, engine, &d, attr, NULL, false);
+    if (status == dnnl_success) return find(pd, engine, &d, attr, NULL, REFERENCE);
     dnnl_primitive_attr_destroy(attr);
     return status;
 #endif
@@ -181,7 +187,8 @@ static void copy_window(window_dims *to, const lc__dnnl_window *from)
 }
 
 static dnnl_status_t conv_forward(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, lc__cmd x, lc__cmd w, lc__cmd bias,
-                                  lc__cmd out, const lc__dnnl_window *window, const lc__dnnl_post *post, bool any)
+                                  lc__cmd out, const lc__dnnl_window *window, const lc__dnnl_post *post,
+                                  const char *avoid)
 {
     dnnl_primitive_attr_t attr;
     window_dims g;
@@ -192,22 +199,22 @@ static dnnl_status_t conv_forward(dnnl_primitive_desc_t *pd, dnnl_engine_t engin
     return accept(dnnl_convolution_forward_primitive_desc_create(pd, engine, dnnl_forward_training,
                                                                  dnnl_convolution_direct, x, w, bias, out, g.stride,
                                                                  g.dilation, g.padding, g.padding, attr),
-                  pd, attr, any);
+                  pd, attr, avoid);
 #else
     dnnl_convolution_desc_t d;
     dnnl_status_t status =
         dnnl_dilated_convolution_forward_desc_init(&d, dnnl_forward_training, dnnl_convolution_direct, x, w, bias, out,
                                                    g.stride, g.dilation, g.padding, g.padding);
-    if (status == dnnl_success) return find(pd, engine, &d, attr, NULL, any);
+    if (status == dnnl_success) return find(pd, engine, &d, attr, NULL, avoid);
     dnnl_primitive_attr_destroy(attr);
     return status;
 #endif
 }
 
 dnnl_status_t lc__dnnl_conv(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, lc__cmd x, lc__cmd w, lc__cmd bias,
-                            lc__cmd out, const lc__dnnl_window *window, const lc__dnnl_post *post)
+                            lc__cmd out, const lc__dnnl_window *window, const lc__dnnl_post *post, const char *avoid)
 {
-    return conv_forward(pd, engine, x, w, bias, out, window, post, false);
+    return conv_forward(pd, engine, x, w, bias, out, window, post, avoid ? avoid : REFERENCE);
 }
 
 dnnl_status_t lc__dnnl_conv_input_grad(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, lc__cmd dx, lc__cmd w,
@@ -218,20 +225,20 @@ dnnl_status_t lc__dnnl_conv_input_grad(dnnl_primitive_desc_t *pd, dnnl_engine_t 
     window_dims g;
     *pd = NULL;
     copy_window(&g, window);
-    TRY(conv_forward(&hint, engine, dx, w, NULL, dy, window, NULL, true));
+    TRY(conv_forward(&hint, engine, dx, w, NULL, dy, window, NULL, ANY));
     dnnl_status_t status = make_attr(&attr, NULL);
     if (status == dnnl_success) {
 #if DNNL_VERSION_MAJOR >= 3
         status = accept(dnnl_convolution_backward_data_primitive_desc_create(pd, engine, dnnl_convolution_direct, dx, w,
                                                                              dy, g.stride, g.dilation, g.padding,
                                                                              g.padding, hint, attr),
-                        pd, attr, false);
+                        pd, attr, REFERENCE);
 #else
         dnnl_convolution_desc_t d;
         status = dnnl_dilated_convolution_backward_data_desc_init(&d, dnnl_convolution_direct, dx, w, dy, g.stride,
                                                                   g.dilation, g.padding, g.padding);
         if (status == dnnl_success)
-            status = find(pd, engine, &d, attr, hint, false);
+            status = find(pd, engine, &d, attr, hint, REFERENCE);
         else
             dnnl_primitive_attr_destroy(attr);
 #endif
@@ -248,20 +255,20 @@ dnnl_status_t lc__dnnl_conv_weight_grad(dnnl_primitive_desc_t *pd, dnnl_engine_t
     window_dims g;
     *pd = NULL;
     copy_window(&g, window);
-    TRY(conv_forward(&hint, engine, x, dw, NULL, dy, window, NULL, true));
+    TRY(conv_forward(&hint, engine, x, dw, NULL, dy, window, NULL, ANY));
     dnnl_status_t status = make_attr(&attr, NULL);
     if (status == dnnl_success) {
 #if DNNL_VERSION_MAJOR >= 3
         status = accept(dnnl_convolution_backward_weights_primitive_desc_create(pd, engine, dnnl_convolution_direct, x,
                                                                                 dw, NULL, dy, g.stride, g.dilation,
                                                                                 g.padding, g.padding, hint, attr),
-                        pd, attr, false);
+                        pd, attr, REFERENCE);
 #else
         dnnl_convolution_desc_t d;
         status = dnnl_dilated_convolution_backward_weights_desc_init(&d, dnnl_convolution_direct, x, dw, NULL, dy,
                                                                      g.stride, g.dilation, g.padding, g.padding);
         if (status == dnnl_success)
-            status = find(pd, engine, &d, attr, hint, false);
+            status = find(pd, engine, &d, attr, hint, REFERENCE);
         else
             dnnl_primitive_attr_destroy(attr);
 #endif
@@ -278,7 +285,7 @@ dnnl_status_t lc__dnnl_reorder(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, 
     TRY(make_attr(&attr, &post));
     dnnl_status_t status = dnnl_reorder_primitive_desc_create(pd, from, engine, to, engine, attr);
     dnnl_primitive_attr_destroy(attr);
-    if (status == dnnl_success && is_reference(*pd)) {
+    if (status == dnnl_success && is_named(*pd, REFERENCE)) {
         /* The library chooses reorders itself, there is no next one to ask for. */
         dnnl_primitive_desc_destroy(*pd);
         *pd = NULL;

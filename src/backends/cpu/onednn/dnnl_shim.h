@@ -40,11 +40,12 @@ typedef struct lc__dnnl_window {
 } lc__dnnl_window;
 
 /* Primitive descriptors: the library's first implementation that is not a reference one, in user-scratchpad mode;
- * dnnl_unimplemented if there is none. `bias` may be NULL. */
+ * dnnl_unimplemented if there is none. `bias` may be NULL. `avoid`: implementations whose name
+ * contains it are passed over; NULL: none. */
 dnnl_status_t lc__dnnl_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, lc__cmd x, lc__cmd y, lc__cmd bias,
                               lc__cmd out, const lc__dnnl_post *post);
 dnnl_status_t lc__dnnl_conv(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, lc__cmd x, lc__cmd w, lc__cmd bias,
-                            lc__cmd out, const lc__dnnl_window *window, const lc__dnnl_post *post);
+                            lc__cmd out, const lc__dnnl_window *window, const lc__dnnl_post *post, const char *avoid);
 dnnl_status_t lc__dnnl_conv_input_grad(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, lc__cmd dx, lc__cmd w,
                                        lc__cmd dy, const lc__dnnl_window *window);
 dnnl_status_t lc__dnnl_conv_weight_grad(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, lc__cmd x, lc__cmd dw,

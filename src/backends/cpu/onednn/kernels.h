@@ -12,6 +12,9 @@ extern const lc_kernel lc__onednn_matmul_batched; /* a two-dimensional primitive
 
 /* conv.c */
 extern const lc_kernel lc__onednn_conv;
+extern const lc_kernel lc__onednn_conv_direct; /* not by batch-reduced products */
+/* Where the direct one was measured to be the faster one: few channels, 1x1 kernels, narrow images. */
+bool lc__onednn_conv_prefers_direct(const lc_call *call);
 extern const lc_kernel lc__onednn_conv_input_grad;
 extern const lc_kernel lc__onednn_conv_weight_grad;
 

@@ -48,9 +48,9 @@ static bool normalise(int64_t rows, int64_t cols, int64_t *row_stride, int64_t *
 static void take_strides(const lc_view *v, int64_t *stride)
 {
     int n = v->ndim;
-    bool fits = n < 1 || v->stride[n - 1] == 1 || v->shape[n - 1] == 1;
-    if (n >= 2) fits |= v->stride[n - 2] == 1 || v->shape[n - 2] == 1;
-    int64_t dense = 1;
+    int64_t row = n > 1 ? v->stride[n - 2] : 0, col = n > 0 ? v->stride[n - 1] : 1, dense = 1;
+    bool fits =
+        n < 1 || (n == 1 ? v->shape[0] == 1 || col == 1 : normalise(v->shape[n - 2], v->shape[n - 1], &row, &col));
     for (int i = n - 1; i >= 0; i--) {
         stride[i] = fits ? v->stride[i] : dense;
         dense *= v->shape[i];

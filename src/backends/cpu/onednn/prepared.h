@@ -14,7 +14,7 @@
 #include "backends/cpu/onednn/dnnl_shim.h"
 #include <lightc/op.h>
 
-#define LC_DNNL_MAX_STEPS 4
+#define LC_DNNL_MAX_STEPS 6
 #define LC_DNNL_MAX_ARGS  6
 #define LC_DNNL_NO_CHUNKS (-1)
 
