@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* manifest.json: the size and checksum of every other file of a checkpoint, and of itself: its last line holds the
+ * CRC-32C of all bytes in front of that line. */
+#define _GNU_SOURCE
+#include "core/checkpoint.h"
+
+#include "core/chunks.h"
+#include "core/crc32c.h"
+#include "core/json.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define FORMAT       "lightc checkpoint"
+#define VERSION      1
+#define TAIL         "  \"crc32c\": \"%08" PRIx32 "\"\n}\n"
+#define TAIL_BYTES   25
+#define MAX_MANIFEST ((size_t)1 << 20)
+
+const char *lc__part_name(lc_ckpt_part part)
+{
+    switch (part) {
+    case LC_CKPT_MODEL:
+        return "model.safetensors";
+    case LC_CKPT_OPTIMIZER:
+        return "optimizer.safetensors";
+    case LC_CKPT_TENSORS:
+        return "tensors.safetensors";
+    case LC_CKPT_PARTS:
+        break;
+    }
+    return "";
+}
+
+lc_status lc__manifest_print(const lc__manifest *m, char **text, size_t *length)
+{
+    lc__text t = {0};
+    char line[256];
+    lc_status status;
+    snprintf(line, sizeof line,
+             "{\n  \"format\": \"" FORMAT "\",\n  \"version\": %d,\n  \"lightc\": \"%s\",\n  \"saved_ns\": %" PRId64
+             ",\n  \"files\": [\n",
+             VERSION, lc_version(), m->saved_ns);
+    LC_TRY_GOTO(status, fail, lc__text_puts(&t, line));
+    for (int i = 0; i < m->n; i++) {
+        snprintf(line, sizeof line, "    {\"name\": \"%s\", \"size\": %" PRIu64 ", \"crc32c\": \"%08" PRIx32 "\"}%s\n",
+                 m->files[i].name, m->files[i].size, m->files[i].crc, i + 1 < m->n ? "," : "");
+        LC_TRY_GOTO(status, fail, lc__text_puts(&t, line));
+    }
+    LC_TRY_GOTO(status, fail, lc__text_puts(&t, "  ],\n"));
+    snprintf(line, sizeof line, TAIL, lc__crc32c(0, t.data, t.length));
+    LC_TRY_GOTO(status, fail, lc__text_puts(&t, line));
+    *text = t.data, *length = t.length;
+    return LC_OK;
+fail:
+    lc__text_release(&t);
+    return status;
+}
+
+static bool valid_name(const char *name)
+{
+    if (!*name || *name == '.') return false;
+    for (const char *p = name; *p; p++)
+        if (!((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') || strchr("._-", *p)))
+            return false;
+    return true;
+}
+
+static lc_status parse_crc(const char *text, uint32_t *crc)
+{
+    char again[9];
+    *crc = (uint32_t)strtoul(text, NULL, 16);
+    snprintf(again, sizeof again, "%08" PRIx32, *crc);
+    if (strcmp(text, again)) return lc_fail(LC_ERR_FORMAT, "\"%.40s\" is not a checksum", text);
+    return LC_OK;
+}
+
+static lc_status parse(const lc_state *root, lc__manifest *out)
+{
+    const char *text;
+    const lc_state *files;
+    int64_t version, size;
+    LC_TRY(lc_state_get_text(root, "format", &text));
+    if (strcmp(text, FORMAT)) return lc_fail(LC_ERR_FORMAT, "its format is \"%.80s\", not \"" FORMAT "\"", text);
+    LC_TRY(lc_state_get_int(root, "version", &version));
+    if (version != VERSION)
+        return lc_fail(LC_ERR_UNSUPPORTED,
+                       "its format has version %" PRId64 ", this lightc (%s) reads version %d; use a newer lightc",
+                       version, lc_version(), VERSION);
+    LC_TRY(lc_state_get_int(root, "saved_ns", &out->saved_ns));
+    LC_TRY(lc_state_get_array(root, "files", &files));
+    if (lc_state_length(files) > LC__CKPT_FILES) return lc_fail(LC_ERR_FORMAT, "it lists too many files");
+    for (int64_t i = 0; i < lc_state_length(files); i++) {
+        const lc_state *file = lc_state_at(files, i);
+        lc__manifest_file *f = &out->files[out->n++];
+        LC_TRY(lc_state_get_text(file, "name", &text));
+        if (strlen(text) >= sizeof f->name || !valid_name(text))
+            return lc_fail(LC_ERR_FORMAT, "\"%.80s\" is not a valid file name", text);
+        snprintf(f->name, sizeof f->name, "%s", text);
+        LC_TRY(lc_state_get_int(file, "size", &size));
+        if (size < 0) return lc_fail(LC_ERR_FORMAT, "a negative size");
+        f->size = (uint64_t)size;
+        LC_TRY(lc_state_get_text(file, "crc32c", &text));
+        LC_TRY(parse_crc(text, &f->crc));
+    }
+    return LC_OK;
+}
+
+lc_status lc__manifest_read(const lc__io *io, const char *dir, lc__manifest *out)
+{
+    *out = (lc__manifest){0};
+    char *path = NULL, *text = NULL;
+    size_t length;
+    struct stat st;
+    lc_state *root = NULL;
+    lc_status status;
+    LC_TRY_GOTO(status, done, lc__path_join(dir, LC__MANIFEST, &path));
+    if (stat(dir, &st) < 0) {
+        status = lc__io_fail(errno, "open checkpoint", dir);
+        goto done;
+    }
+    if (!S_ISDIR(st.st_mode)) {
+        status = lc_fail(
+            LC_ERR_FORMAT,
+            "\"%s\" is a file, not a checkpoint of lightc, which is a directory; weights from other tools can be "
+            "loaded from safetensors files",
+            dir);
+        goto done;
+    }
+    if (stat(path, &st) < 0 && errno == ENOENT) {
+        status = lc_fail(LC_ERR_FORMAT,
+                         "\"%s\" is not a checkpoint of lightc, or not a whole one: it has no " LC__MANIFEST, dir);
+        goto done;
+    }
+    LC_TRY_GOTO(status, done, lc__read_file(io, path, MAX_MANIFEST, &text, &length));
+    char tail[64];
+    snprintf(tail, sizeof tail, TAIL, length > TAIL_BYTES ? lc__crc32c(0, text, length - TAIL_BYTES) : 0);
+    if (length <= TAIL_BYTES || memcmp(text + length - TAIL_BYTES, tail, TAIL_BYTES)) {
+        status =
+            lc_fail(LC_ERR_FORMAT, "\"%s\" is damaged: it does not end with the checksum of its own content", path);
+        goto done;
+    }
+    status = lc_state_parse(text, length, &root);
+    if (status >= 0) status = parse(root, out);
+    if (status < 0) lc_fail_context(status, "\"%s\" cannot be read", path);
+done:
+    lc_state_free(root);
+    free(text);
+    free(path);
+    return status;
+}
+
+/* ---- checksums of whole files ---- */
+
+#define BLOCK ((size_t)256 << 10) /* stays in a core's cache between the copy out of the page cache and the checksum   \
+                                   */
+
+typedef struct file_check {
+    const lc__io *io;
+    const char *path;
+    int fd;
+    uint64_t size;
+    uint32_t *crcs; /* of every chunk */
+} file_check;
+
+static lc_status check_chunk(void *ctx, uint64_t i)
+{
+    file_check *c = ctx;
+    uint64_t from = i * LC__CHUNK, to = from + LC__CHUNK < c->size ? from + LC__CHUNK : c->size;
+    uint32_t crc = 0;
+    char *block = malloc(BLOCK);
+    if (!block) return lc_fail(LC_ERR_MEMORY, "no memory to verify \"%s\"", c->path);
+    lc_status status = LC_OK;
+    for (uint64_t at = from; at < to && status >= 0;) {
+        size_t n = to - at < BLOCK ? (size_t)(to - at) : BLOCK;
+        status = lc__read_all(c->io, c->fd, c->path, block, n, at);
+        crc = lc__crc32c(crc, block, status >= 0 ? n : 0);
+        at += n;
+    }
+    free(block);
+    c->crcs[i] = crc;
+    return status;
+}
+
+static lc_status check_file(const lc__io *io, const char *dir, const lc__manifest_file *f)
+{
+    char *path = NULL;
+    file_check c = {.io = io, .fd = -1, .size = f->size};
+    struct stat st;
+    lc_status status;
+    LC_TRY_GOTO(status, done, lc__path_join(dir, f->name, &path));
+    c.path = path;
+    c.fd = io->open(io, path, O_RDONLY, 0);
+    if (c.fd < 0) {
+        status = errno == ENOENT ? lc_fail(LC_ERR_FORMAT, "\"%s\" is missing", path) : lc__io_fail(errno, "open", path);
+        goto done;
+    }
+    if (fstat(c.fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+        status = lc_fail(LC_ERR_FORMAT, "\"%s\" is not a file", path);
+        goto done;
+    }
+    if ((uint64_t)st.st_size != f->size) {
+        status = lc_fail(LC_ERR_FORMAT, "\"%s\" is %s: it has %lld bytes, but %" PRIu64 " were saved", path,
+                         (uint64_t)st.st_size < f->size ? "truncated" : "damaged", (long long)st.st_size, f->size);
+        goto done;
+    }
+    uint64_t n = (f->size + LC__CHUNK - 1) / LC__CHUNK;
+    c.crcs = calloc(n ? (size_t)n : 1, sizeof *c.crcs);
+    if (!c.crcs) {
+        status = lc_fail(LC_ERR_MEMORY, "no memory to verify \"%s\"", path);
+        goto done;
+    }
+    LC_TRY_GOTO(status, done, lc__for_chunks(n, check_chunk, &c));
+    uint32_t crc = 0;
+    for (uint64_t i = 0; i < n; i++)
+        crc = lc__crc32c_combine(crc, c.crcs[i], i + 1 < n ? LC__CHUNK : f->size - i * LC__CHUNK);
+    if (crc != f->crc)
+        status = lc_fail(LC_ERR_FORMAT,
+                         "\"%s\" is damaged: its checksum is %08" PRIx32 ", but what was saved had %08" PRIx32, path,
+                         crc, f->crc);
+done:
+    if (c.fd >= 0) io->close(io, c.fd);
+    free(c.crcs);
+    free(path);
+    return status;
+}
+
+lc_status lc__manifest_check(const lc__io *io, const char *dir, const lc__manifest *m)
+{
+    for (int i = 0; i < m->n; i++) LC_TRY(check_file(io, dir, &m->files[i]));
+    return LC_OK;
+}

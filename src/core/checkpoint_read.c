@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening checkpoints: nothing is handed out before every byte was compared with the manifest. */
+#define _GNU_SOURCE
+#include "core/checkpoint.h"
+
+#include "core/safetensors.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_STATE ((size_t)1 << 30)
+
+struct lc_checkpoint {
+    char *path;
+    lc_state *state;
+    lc_safetensors *parts[LC_CKPT_PARTS];
+};
+
+static lc_status verify(const char *path)
+{
+    lc__manifest m;
+    LC_TRY(lc__manifest_read(&lc__io_system, path, &m));
+    return lc__manifest_check(&lc__io_system, path, &m);
+}
+
+lc_status lc_checkpoint_verify(const char *path)
+{
+    return verify(path);
+}
+
+static lc_status open_verified(const char *path, lc_checkpoint *c)
+{
+    char resolved[PATH_MAX];
+    char *file = NULL, *text = NULL;
+    size_t length;
+    lc__manifest m;
+    lc_status status;
+    if (!realpath(path, resolved)) return lc__io_fail(errno, "open checkpoint", path);
+    LC_TRY_GOTO(status, done, lc__format(&c->path, "%s", resolved));
+    LC_TRY_GOTO(status, done, lc__manifest_read(&lc__io_system, c->path, &m));
+    LC_TRY_GOTO(status, done, lc__manifest_check(&lc__io_system, c->path, &m));
+    for (int i = 0; i < m.n; i++) {
+        free(file);
+        file = NULL;
+        LC_TRY_GOTO(status, done, lc__path_join(c->path, m.files[i].name, &file));
+        for (int k = 0; k < LC_CKPT_PARTS; k++)
+            if (!strcmp(m.files[i].name, lc__part_name((lc_ckpt_part)k)) && !c->parts[k])
+                LC_TRY_GOTO(status, done, lc_safetensors_open(file, &c->parts[k]));
+        if (strcmp(m.files[i].name, LC__STATE) || c->state) continue;
+        LC_TRY_GOTO(status, done, lc__read_file(&lc__io_system, file, MAX_STATE, &text, &length));
+        status = lc_state_parse(text, length, &c->state);
+        if (status < 0) {
+            lc_fail_context(status, "\"%s\" cannot be read", file);
+            goto done;
+        }
+    }
+    if (!c->parts[LC_CKPT_MODEL] || !c->state)
+        status = lc_fail(LC_ERR_FORMAT, "checkpoint \"%s\" is not whole: its manifest lists no %s", c->path,
+                         c->state ? lc__part_name(LC_CKPT_MODEL) : LC__STATE);
+done:
+    free(text);
+    free(file);
+    return status;
+}
+
+lc_status lc_checkpoint_open(const char *path, lc_checkpoint **out)
+{
+    *out = NULL;
+    lc_checkpoint *c = calloc(1, sizeof *c);
+    if (!c) return lc_fail(LC_ERR_MEMORY, "no memory to open checkpoint \"%s\"", path);
+    lc_status status = open_verified(path, c);
+    if (status >= 0) {
+        *out = c;
+        return LC_OK;
+    }
+    lc_checkpoint_close(c);
+    /* Offer what can be used instead. */
+    char message[1024], good[PATH_MAX];
+    snprintf(message, sizeof message, "%s", lc_error_message());
+    char *dir = NULL;
+    if (lc__path_dir(path, &dir) >= 0 && lc_checkpoint_find_last_good(dir, good, sizeof good) >= 0)
+        lc_fail(status, "%s. The newest good checkpoint there is \"%s\"", message, good);
+    else
+        lc_fail(status, "%s", message);
+    free(dir);
+    return status;
+}
+
+void lc_checkpoint_close(lc_checkpoint *c)
+{
+    if (!c) return;
+    for (int k = 0; k < LC_CKPT_PARTS; k++) lc_safetensors_close(c->parts[k]);
+    lc_state_free(c->state);
+    free(c->path);
+    free(c);
+}
+
+const char *lc_checkpoint_path(const lc_checkpoint *c)
+{
+    return c->path;
+}
+
+const lc_state *lc_checkpoint_state(const lc_checkpoint *c)
+{
+    return c->state;
+}
+
+lc_safetensors *lc_checkpoint_part(lc_checkpoint *c, lc_ckpt_part part)
+{
+    return (unsigned)part < LC_CKPT_PARTS ? c->parts[part] : NULL;
+}
+
+/* ---- the last good one ---- */
+
+typedef struct candidate {
+    int64_t saved_ns;
+    char name[256];
+} candidate;
+
+static int newest_first(const void *pa, const void *pb)
+{
+    const candidate *a = pa, *b = pb;
+    if (a->saved_ns != b->saved_ns) return a->saved_ns > b->saved_ns ? -1 : 1;
+    return strcmp(b->name, a->name);
+}
+
+lc_status lc_checkpoint_find_last_good(const char *dir, char *path, size_t size)
+{
+    candidate *all = NULL;
+    size_t n = 0, capacity = 0;
+    lc_status status = LC_OK;
+    DIR *d = opendir(dir);
+    if (!d) return lc__io_fail(errno, "open directory", dir);
+    for (struct dirent *e; (e = readdir(d));) {
+        if (e->d_name[0] == '.' || e->d_type == DT_LNK || e->d_type == DT_REG) continue;
+        if (n == capacity) {
+            capacity = capacity ? 2 * capacity : 16;
+            candidate *grown = realloc(all, capacity * sizeof *all);
+            if (!grown) {
+                status = lc_fail(LC_ERR_MEMORY, "no memory for the names in \"%s\"", dir);
+                goto done;
+            }
+            all = grown;
+        }
+        char *inner = NULL;
+        lc__manifest m;
+        LC_TRY_GOTO(status, done, lc__path_join(dir, e->d_name, &inner));
+        if (lc__manifest_read(&lc__io_system, inner, &m) >= 0) {
+            all[n].saved_ns = m.saved_ns;
+            snprintf(all[n++].name, sizeof all->name, "%s", e->d_name);
+        }
+        free(inner);
+    }
+    if (n) qsort(all, n, sizeof *all, newest_first);
+    for (size_t i = 0; i < n; i++) {
+        char *inner = NULL;
+        LC_TRY_GOTO(status, done, lc__path_join(dir, all[i].name, &inner));
+        bool good = verify(inner) >= 0;
+        bool fits = good && snprintf(path, size, "%s", inner) < (int)size;
+        free(inner);
+        if (!good) continue;
+        if (!fits)
+            status = lc_fail(LC_ERR_ARGUMENT, "the path of \"%s\" in \"%s\" has more than %zu bytes", all[i].name, dir,
+                             size);
+        goto done;
+    }
+    status = lc_fail(LC_ERR_NOT_FOUND, "there is no good checkpoint in \"%s\"", dir);
+done:
+    closedir(d);
+    free(all);
+    return status;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Work on the pieces of a large file with a few threads that live as long as the call. For input and output, where
+ * the engine's threads are of no use. */
+#ifndef LC_CORE_CHUNKS_H
+#define LC_CORE_CHUNKS_H
+
+#include <lightc/status.h>
+#include <pthread.h>
+
+#define LC__CHUNK ((uint64_t)4 << 20)
+
+/* Calls fn(ctx, i) for every i in [0, n), in ascending order of the starts, on several threads; the caller's is one of
+ * them. After an error no more are started; the first error and its message are returned. */
+lc_status lc__for_chunks(uint64_t n, lc_status (*fn)(void *ctx, uint64_t i), void *ctx);
+
+/* pthread_create with all signals blocked, so that the program's handlers run on the program's own threads. */
+int lc__thread_create(pthread_t *thread, void *(*run)(void *), void *arg);
+
+#endif

@@ -1,0 +1,470 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading safetensors files. The header is hostile until every number in it has been checked against every other and
+ * against the length of the file: tensors must cover the data without holes or overlaps, so that no two readers can see
+ * different things in one file. */
+#define _GNU_SOURCE
+#include "core/safetensors.h"
+
+#include "core/json.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAX_HEADER 100000000u
+
+struct lc_safetensors {
+    const lc__io *io;
+    int fd;
+    char *path;
+    lc_safetensor_info *infos; /* in the order of the data */
+    int64_t n, capacity;
+    int64_t *sorted; /* numbers of the infos, by name */
+    lc_text_pair *metadata;
+    int64_t n_metadata, metadata_capacity;
+};
+
+/* All data types of the format, so that sizes are checked for those too that lightc does not compute with. */
+static const struct {
+    const char *name;
+    unsigned bits;
+    lc_dtype dtype;
+} dtypes[] = {
+    {"BOOL", 8, LC_BOOL},  {"F4", 4, 0},      {"F6_E2M3", 6, 0},   {"F6_E3M2", 6, 0},   {"U8", 8, LC_U8},
+    {"I8", 8, 0},          {"F8_E5M2", 8, 0}, {"F8_E4M3", 8, 0},   {"F8_E8M0", 8, 0},   {"F8_E4M3FNUZ", 8, 0},
+    {"F8_E5M2FNUZ", 8, 0}, {"I16", 16, 0},    {"U16", 16, 0},      {"F16", 16, LC_F16}, {"BF16", 16, LC_BF16},
+    {"I32", 32, LC_I32},   {"U32", 32, 0},    {"F32", 32, LC_F32}, {"C64", 64, 0},      {"F64", 64, LC_F64},
+    {"I64", 64, LC_I64},   {"U64", 64, 0},
+};
+
+/* ---- the header ---- */
+
+static lc_status bad(lc_safetensors *f, const char *name, const char *why)
+{
+    return lc_fail(LC_ERR_FORMAT, "\"%s\" is not a valid safetensors file: tensor \"%.200s\" %s", f->path, name, why);
+}
+
+static lc_status take_text(lc__json_reader *r, char **out)
+{
+    if (memchr(r->text, 0, r->text_length)) return lc__json_fail(r, "a name with a zero character");
+    *out = strndup(r->text, r->text_length);
+    if (!*out) return lc_fail(LC_ERR_MEMORY, "no memory for a name of %zu bytes", r->text_length);
+    return LC_OK;
+}
+
+/* Room for one more element. */
+static lc_status grow(void **items, int64_t n, int64_t *capacity, size_t size)
+{
+    if (n < *capacity) return LC_OK;
+    int64_t more = *capacity ? 2 * *capacity : 16;
+    void *grown = realloc(*items, (size_t)more * size);
+    if (!grown) return lc_fail(LC_ERR_MEMORY, "no memory for %" PRId64 " tensors", more);
+    *items = grown, *capacity = more;
+    return LC_OK;
+}
+
+static lc_status read_metadata(lc_safetensors *f, lc__json_reader *r)
+{
+    lc__json_token token;
+    LC_TRY(lc__json_next(r, &token));
+    if (token != LC__JSON_OBJECT) return lc__json_fail(r, "\"__metadata__\" must be an object");
+    for (;;) {
+        LC_TRY(lc__json_next(r, &token));
+        if (token == LC__JSON_OBJECT_END) return LC_OK;
+        void *items = f->metadata;
+        LC_TRY(grow(&items, f->n_metadata, &f->metadata_capacity, sizeof *f->metadata));
+        f->metadata = items;
+        lc_text_pair *pair = &f->metadata[f->n_metadata++];
+        *pair = (lc_text_pair){0};
+        char *text;
+        LC_TRY(take_text(r, &text));
+        pair->key = text;
+        LC_TRY(lc__json_next(r, &token));
+        if (token != LC__JSON_TEXT) return lc__json_fail(r, "values of \"__metadata__\" must be texts");
+        LC_TRY(take_text(r, &text));
+        pair->value = text;
+    }
+}
+
+static lc_status read_shape(lc_safetensors *f, lc__json_reader *r, lc_safetensor_info *info, uint64_t *numel)
+{
+    lc__json_token token;
+    LC_TRY(lc__json_next(r, &token));
+    if (token != LC__JSON_ARRAY) return lc__json_fail(r, "\"shape\" must be an array");
+    *numel = 1;
+    bool overflow = false;
+    for (;;) {
+        LC_TRY(lc__json_next(r, &token));
+        if (token == LC__JSON_ARRAY_END) break;
+        if (token != LC__JSON_INT || r->integer < 0) return lc__json_fail(r, "a shape must hold whole numbers");
+        if (info->type.ndim == LC_MAX_DIMS)
+            return bad(f, info->name, "has more than 8 dimensions, the most lightc knows");
+        info->type.shape[info->type.ndim++] = r->integer;
+        overflow |= __builtin_mul_overflow(*numel, (uint64_t)r->integer, numel);
+    }
+    return overflow ? bad(f, info->name, "has a shape whose product overflows") : LC_OK;
+}
+
+static lc_status read_tensor(lc_safetensors *f, lc__json_reader *r, lc_safetensor_info *info)
+{
+    lc__json_token token;
+    enum { DTYPE = 1, SHAPE = 2, OFFSETS = 4 };
+    unsigned seen = 0, bits = 0;
+    uint64_t numel = 0, begin = 0, end = 0, need;
+    LC_TRY(lc__json_next(r, &token));
+    if (token != LC__JSON_OBJECT) return bad(f, info->name, "is not described by an object");
+    for (;;) {
+        LC_TRY(lc__json_next(r, &token));
+        if (token == LC__JSON_OBJECT_END) break;
+        unsigned field = r->text_length == 5 && !memcmp(r->text, "dtype", 5)            ? DTYPE
+                         : r->text_length == 5 && !memcmp(r->text, "shape", 5)          ? SHAPE
+                         : r->text_length == 12 && !memcmp(r->text, "data_offsets", 12) ? OFFSETS
+                                                                                        : 0;
+        if (!field)
+            return bad(f, info->name, "has an unknown field; \"dtype\", \"shape\" and \"data_offsets\" are known");
+        if (seen & field) return bad(f, info->name, "has a field twice");
+        seen |= field;
+        if (field == DTYPE) {
+            LC_TRY(lc__json_next(r, &token));
+            for (size_t k = 0; token == LC__JSON_TEXT && k < sizeof dtypes / sizeof *dtypes; k++)
+                if (strlen(dtypes[k].name) == r->text_length && !memcmp(dtypes[k].name, r->text, r->text_length))
+                    info->dtype = dtypes[k].name, info->type.dtype = dtypes[k].dtype, bits = dtypes[k].bits;
+            if (!bits) return bad(f, info->name, "has an unknown data type");
+        } else if (field == SHAPE) {
+            LC_TRY(read_shape(f, r, info, &numel));
+        } else {
+            LC_TRY(lc__json_next(r, &token));
+            if (token != LC__JSON_ARRAY) return bad(f, info->name, "has no valid data_offsets");
+            for (int k = 0; k < 2; k++) {
+                LC_TRY(lc__json_next(r, &token));
+                if (token != LC__JSON_INT || r->integer < 0) return bad(f, info->name, "has no valid data_offsets");
+                *(k ? &end : &begin) = (uint64_t)r->integer;
+            }
+            LC_TRY(lc__json_next(r, &token));
+            if (token != LC__JSON_ARRAY_END) return bad(f, info->name, "has no valid data_offsets");
+        }
+    }
+    if (seen != (DTYPE | SHAPE | OFFSETS)) return bad(f, info->name, "lacks its dtype, shape or data_offsets");
+    if (__builtin_mul_overflow(numel, (uint64_t)bits, &need)) return bad(f, info->name, "has a size that overflows");
+    if (need % 8) return bad(f, info->name, "does not end at a whole byte");
+    if (end < begin || end - begin != need / 8) {
+        lc_fail(LC_ERR_FORMAT,
+                "has %" PRIu64 " bytes by its shape and data type, but its data_offsets say [%" PRIu64 ", %" PRIu64 "]",
+                need / 8, begin, end);
+        return bad(f, info->name, lc_error_message());
+    }
+    info->offset = begin, info->bytes = need / 8;
+    return LC_OK;
+}
+
+static int by_offset(const void *pa, const void *pb)
+{
+    const lc_safetensor_info *a = pa, *b = pb;
+    if (a->offset != b->offset) return a->offset < b->offset ? -1 : 1;
+    if (a->bytes != b->bytes) return a->bytes < b->bytes ? -1 : 1;
+    return strcmp(a->name, b->name);
+}
+
+static int by_name(const void *pa, const void *pb, void *infos)
+{
+    const lc_safetensor_info *all = infos;
+    return strcmp(all[*(const int64_t *)pa].name, all[*(const int64_t *)pb].name);
+}
+
+static int by_key(const void *a, const void *b)
+{
+    return strcmp(((const lc_text_pair *)a)->key, ((const lc_text_pair *)b)->key);
+}
+
+static lc_status read_header(lc_safetensors *f, lc__json_reader *r, uint64_t data_start, uint64_t data_bytes)
+{
+    lc__json_token token;
+    bool metadata = false;
+    LC_TRY(lc__json_next(r, &token));
+    if (token != LC__JSON_OBJECT) return lc__json_fail(r, "the header must be an object");
+    for (;;) {
+        LC_TRY(lc__json_next(r, &token));
+        if (token == LC__JSON_OBJECT_END) break;
+        if (r->text_length == 12 && !memcmp(r->text, "__metadata__", 12)) {
+            if (metadata) return lc__json_fail(r, "\"__metadata__\" stands twice");
+            metadata = true;
+            LC_TRY(read_metadata(f, r));
+            continue;
+        }
+        void *items = f->infos;
+        LC_TRY(grow(&items, f->n, &f->capacity, sizeof *f->infos));
+        f->infos = items;
+        lc_safetensor_info *info = &f->infos[f->n++];
+        *info = (lc_safetensor_info){0};
+        char *name;
+        LC_TRY(take_text(r, &name));
+        info->name = name;
+        LC_TRY(read_tensor(f, r, info));
+    }
+    LC_TRY(lc__json_next(r, &token)); /* only white space may follow */
+
+    qsort(f->infos, (size_t)f->n, sizeof *f->infos, by_offset);
+    uint64_t at = 0;
+    for (int64_t i = 0; i < f->n; i++) {
+        lc_safetensor_info *info = &f->infos[i];
+        if (info->offset != at)
+            return bad(f, info->name,
+                       info->offset > at ? "leaves a hole in front of its data" : "overlaps another tensor");
+        at += info->bytes; /* cannot overflow: both are ends of data_offsets, below 2^63 */
+        info->offset += data_start;
+    }
+    if (at != data_bytes)
+        return lc_fail(LC_ERR_FORMAT,
+                       at > data_bytes ? "\"%s\" is truncated: it has %" PRIu64
+                                         " bytes of data, its header describes %" PRIu64
+                                       : "\"%s\" has %" PRIu64 " bytes of data, but its header describes only %" PRIu64,
+                       f->path, data_bytes, at);
+    f->sorted = malloc((size_t)(f->n ? f->n : 1) * sizeof *f->sorted);
+    if (!f->sorted) return lc_fail(LC_ERR_MEMORY, "no memory for %" PRId64 " tensors", f->n);
+    for (int64_t i = 0; i < f->n; i++) f->sorted[i] = i;
+    qsort_r(f->sorted, (size_t)f->n, sizeof *f->sorted, by_name, f->infos);
+    for (int64_t i = 1; i < f->n; i++)
+        if (!strcmp(f->infos[f->sorted[i - 1]].name, f->infos[f->sorted[i]].name))
+            return bad(f, f->infos[f->sorted[i]].name, "stands twice in the header");
+    if (f->n_metadata) qsort(f->metadata, (size_t)f->n_metadata, sizeof *f->metadata, by_key);
+    for (int64_t i = 1; i < f->n_metadata; i++)
+        if (!strcmp(f->metadata[i - 1].key, f->metadata[i].key))
+            return lc_fail(LC_ERR_FORMAT, "\"%s\": the metadata key \"%.200s\" stands twice", f->path,
+                           f->metadata[i].key);
+    return LC_OK;
+}
+
+lc_status lc__st_parse(const char *path, const char *json, uint64_t n, uint64_t file_bytes, lc_safetensors **out)
+{
+    *out = NULL;
+    lc_safetensors *f = calloc(1, sizeof *f);
+    if (!f) return lc_fail(LC_ERR_MEMORY, "no memory for \"%s\"", path);
+    f->fd = -1, f->io = &lc__io_system;
+    lc__json_reader r = {0};
+    lc_status status;
+    LC_TRY_GOTO(status, done, lc__format(&f->path, "%s", path));
+    status = lc__json_begin(&r, json, n);
+    if (status >= 0) status = read_header(f, &r, 8 + n, file_bytes - 8 - n);
+    if (status == LC_ERR_FORMAT && !strstr(lc_error_message(), path))
+        lc_fail(status, "\"%s\" is not a valid safetensors file: header, %s", path, lc_error_message());
+done:
+    lc__json_release(&r);
+    if (status < 0)
+        lc_safetensors_close(f);
+    else
+        *out = f;
+    return status;
+}
+
+/* ---- files ---- */
+
+lc_status lc__st_open(const lc__io *io, const char *path, lc_safetensors **out)
+{
+    *out = NULL;
+    char *json = NULL;
+    unsigned char length[8];
+    struct stat st;
+    lc_status status;
+    int fd = io->open(io, path, O_RDONLY, 0);
+    if (fd < 0) return lc__io_fail(errno, "open", path);
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+        status = lc_fail(LC_ERR_FORMAT, "\"%s\" is not a file", path);
+        goto done;
+    }
+    uint64_t size = (uint64_t)st.st_size, n = 0;
+    if (size < 8) {
+        status = lc_fail(LC_ERR_FORMAT, "\"%s\" is not a safetensors file: it has only %" PRIu64 " bytes", path, size);
+        goto done;
+    }
+    LC_TRY_GOTO(status, done, lc__read_all(io, fd, path, length, 8, 0));
+    for (int k = 7; k >= 0; k--) n = n << 8 | length[k];
+    if (n > MAX_HEADER) {
+        status = lc_fail(LC_ERR_FORMAT,
+                         "\"%s\" is not a safetensors file: its header would have %" PRIu64 " bytes, the limit is %u",
+                         path, n, MAX_HEADER);
+        goto done;
+    }
+    if (n > size - 8) {
+        status =
+            lc_fail(LC_ERR_FORMAT, "\"%s\" is truncated: it has %" PRIu64 " bytes, its header alone needs %" PRIu64,
+                    path, size, n + 8);
+        goto done;
+    }
+    json = malloc(n ? n : 1);
+    if (!json) {
+        status = lc_fail(LC_ERR_MEMORY, "no memory for the header of \"%s\" (%" PRIu64 " bytes)", path, n);
+        goto done;
+    }
+    LC_TRY_GOTO(status, done, lc__read_all(io, fd, path, json, n, 8));
+    LC_TRY_GOTO(status, done, lc__st_parse(path, json, n, size, out));
+    (*out)->fd = fd, (*out)->io = io;
+    fd = -1;
+done:
+    free(json);
+    if (fd >= 0) io->close(io, fd);
+    return status;
+}
+
+lc_status lc_safetensors_open(const char *path, lc_safetensors **out)
+{
+    return lc__st_open(&lc__io_system, path, out);
+}
+
+void lc_safetensors_close(lc_safetensors *f)
+{
+    if (!f) return;
+    if (f->fd >= 0) f->io->close(f->io, f->fd);
+    for (int64_t i = 0; i < f->n; i++) free((char *)f->infos[i].name);
+    for (int64_t i = 0; i < f->n_metadata; i++) {
+        free((char *)f->metadata[i].key);
+        free((char *)f->metadata[i].value);
+    }
+    free(f->infos);
+    free(f->sorted);
+    free(f->metadata);
+    free(f->path);
+    free(f);
+}
+
+const char *lc_safetensors_path(const lc_safetensors *f)
+{
+    return f->path;
+}
+
+int64_t lc_safetensors_count(const lc_safetensors *f)
+{
+    return f->n;
+}
+
+const lc_safetensor_info *lc_safetensors_info(const lc_safetensors *f, int64_t i)
+{
+    return i >= 0 && i < f->n ? &f->infos[i] : NULL;
+}
+
+int64_t lc_safetensors_find(const lc_safetensors *f, const char *name)
+{
+    int64_t lo = 0, hi = f->n;
+    while (lo < hi) {
+        int64_t mid = lo + (hi - lo) / 2;
+        int order = strcmp(f->infos[f->sorted[mid]].name, name);
+        if (!order) return f->sorted[mid];
+        if (order < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return -1;
+}
+
+const char *lc_safetensors_metadata(const lc_safetensors *f, const char *key)
+{
+    for (int64_t i = 0; i < f->n_metadata; i++)
+        if (!strcmp(f->metadata[i].key, key)) return f->metadata[i].value;
+    return NULL;
+}
+
+/* ---- values ---- */
+
+lc_status lc_safetensors_read_range(lc_safetensors *f, int64_t i, uint64_t offset, void *data, size_t count)
+{
+    if (i < 0 || i >= f->n) return lc_fail(LC_ERR_ARGUMENT, "\"%s\" has no tensor number %" PRId64, f->path, i);
+    const lc_safetensor_info *info = &f->infos[i];
+    if (offset > info->bytes || count > info->bytes - offset)
+        return lc_fail(LC_ERR_ARGUMENT,
+                       "\"%s\": tensor \"%s\" has %" PRIu64 " bytes; bytes %" PRIu64 " to %" PRIu64 " were asked for",
+                       f->path, info->name, info->bytes, offset, offset + count);
+    return lc__read_all(f->io, f->fd, f->path, data, count, info->offset + offset);
+}
+
+lc_status lc_safetensors_read(lc_safetensors *f, int64_t i, void *data, size_t bytes)
+{
+    if (i >= 0 && i < f->n && bytes != f->infos[i].bytes)
+        return lc_fail(LC_ERR_SHAPE, "\"%s\": tensor \"%s\" has %" PRIu64 " bytes, the destination %zu", f->path,
+                       f->infos[i].name, f->infos[i].bytes, bytes);
+    return lc_safetensors_read_range(f, i, 0, data, bytes);
+}
+
+static void print_type(char *text, size_t size, const char *dtype, const lc_type *type)
+{
+    int n = snprintf(text, size, "%s [", dtype);
+    for (int d = 0; d < type->ndim && n < (int)size; d++)
+        n += snprintf(text + n, size - (size_t)n, "%s%" PRId64, d ? "," : "", type->shape[d]);
+    if (n < (int)size) snprintf(text + n, size - (size_t)n, "]");
+}
+
+static lc_status match(lc_safetensors *f, const char *name, lc_tensor *t, int64_t *i)
+{
+    *i = lc_safetensors_find(f, name);
+    if (*i < 0) return lc_fail(LC_ERR_NOT_FOUND, "\"%s\" has no tensor \"%s\"", f->path, name);
+    const lc_type *have = &f->infos[*i].type, *want = lc_tensor_type(t);
+    bool same = have->dtype == want->dtype && have->ndim == want->ndim;
+    for (int d = 0; same && d < want->ndim; d++) same = have->shape[d] == want->shape[d];
+    if (same) return LC_OK;
+    char a[256], b[256];
+    print_type(a, sizeof a, f->infos[*i].dtype, have);
+    print_type(b, sizeof b, lc_dtype_name(want->dtype), want);
+    return lc_fail(have->dtype == want->dtype ? LC_ERR_SHAPE : LC_ERR_DTYPE,
+                   "\"%s\": tensor \"%s\" is %s, the model's is %s", f->path, name, a, b);
+}
+
+/* `scratch` is grown as needed and freed by the caller. */
+static lc_status load(lc_safetensors *f, int64_t i, lc_tensor *t, void **scratch, uint64_t *scratch_bytes)
+{
+    const lc_safetensor_info *info = &f->infos[i];
+    if (info->bytes > *scratch_bytes) {
+        free(*scratch);
+        *scratch = malloc(info->bytes);
+        *scratch_bytes = *scratch ? info->bytes : 0;
+    }
+    if (!*scratch && info->bytes)
+        return lc_fail(LC_ERR_MEMORY, "\"%s\": no memory to load tensor \"%s\" (%" PRIu64 " bytes)", f->path,
+                       info->name, info->bytes);
+    LC_TRY(lc_safetensors_read(f, i, *scratch, info->bytes));
+    return lc_tensor_write(t, *scratch, info->bytes);
+}
+
+lc_status lc_safetensors_load(lc_safetensors *f, const char *name, lc_tensor *t)
+{
+    int64_t i;
+    void *scratch = NULL;
+    uint64_t scratch_bytes = 0;
+    LC_TRY(match(f, name, t, &i));
+    lc_status status = load(f, i, t, &scratch, &scratch_bytes);
+    free(scratch);
+    return status;
+}
+
+lc_status lc_safetensors_load_all(lc_safetensors *f, int64_t n, const lc_named_tensor *tensors, bool strict)
+{
+    void *scratch = NULL;
+    uint64_t scratch_bytes = 0;
+    lc_status status = LC_OK;
+    lc_tensor **wanted = calloc((size_t)(f->n ? f->n : 1), sizeof(lc_tensor *));
+    if (!wanted) return lc_fail(LC_ERR_MEMORY, "no memory for %" PRId64 " tensors", f->n);
+    for (int64_t k = 0; k < n; k++) {
+        int64_t i;
+        LC_TRY_GOTO(status, done, match(f, tensors[k].name, tensors[k].tensor, &i));
+        if (wanted[i]) {
+            status = lc_fail(LC_ERR_ARGUMENT, "tensor \"%s\" of \"%s\" is asked for twice", tensors[k].name, f->path);
+            goto done;
+        }
+        wanted[i] = tensors[k].tensor;
+    }
+    for (int64_t i = 0; strict && i < f->n; i++)
+        if (!wanted[i]) {
+            status = lc_fail(LC_ERR_NOT_FOUND, "\"%s\" has a tensor \"%s\" that the model does not have", f->path,
+                             f->infos[i].name);
+            goto done;
+        }
+    for (int64_t i = 0; i < f->n; i++)
+        if (wanted[i]) LC_TRY_GOTO(status, done, load(f, i, wanted[i], &scratch, &scratch_bytes));
+done:
+    free(scratch);
+    free(wanted);
+    return status;
+}

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writing safetensors files: the layout, which the checkpoint writer uses too, and a file of its own. Data types with
+ * wide elements come first and tensors of one type are ordered by name, as the reference writer has it, so that every
+ * tensor is aligned and the same tensors give the same file. */
+#define _GNU_SOURCE
+#include "core/safetensors.h"
+
+#include "core/json.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MAX_HEADER 100000000u /* the reader's limit */
+
+/* Ranks as in the reference implementation's list of data types: data of higher ranks come first. */
+static int rank_of(lc_dtype dtype)
+{
+    switch (dtype) {
+    case LC_BOOL:
+        return 0;
+    case LC_U8:
+        return 1;
+    case LC_F16:
+        return 2;
+    case LC_BF16:
+        return 3;
+    case LC_I32:
+        return 4;
+    case LC_F32:
+        return 5;
+    case LC_F64:
+        return 6;
+    case LC_I64:
+        return 7;
+    case LC_DTYPE_DEFAULT:
+        break;
+    }
+    return -1;
+}
+
+static const char *st_name(lc_dtype dtype)
+{
+    switch (dtype) {
+#define CASE(id, value, name, bytes, st)                                                                               \
+    case id:                                                                                                           \
+        return st;
+        LC_DTYPE_LIST(CASE)
+#undef CASE
+    case LC_DTYPE_DEFAULT:
+        break;
+    }
+    return NULL;
+}
+
+static unsigned size_of(lc_dtype dtype)
+{
+    switch (dtype) {
+#define CASE(id, value, name, bytes, st)                                                                               \
+    case id:                                                                                                           \
+        return bytes;
+        LC_DTYPE_LIST(CASE)
+#undef CASE
+    case LC_DTYPE_DEFAULT:
+        break;
+    }
+    return 0;
+}
+
+const lc_type *lc__st_type(const lc_named_tensor *t)
+{
+    return t->tensor ? lc_tensor_type(t->tensor) : &t->type;
+}
+
+bool lc__type_bytes(const lc_type *type, uint64_t *bytes)
+{
+    if (type->ndim < 0 || type->ndim > LC_MAX_DIMS || !size_of(type->dtype)) return false;
+    int64_t n = size_of(type->dtype);
+    bool fits = true;
+    for (int d = 0; d < type->ndim; d++) {
+        if (type->shape[d] < 0) return false;
+        fits &= !__builtin_mul_overflow(n, type->shape[d], &n);
+    }
+    *bytes = (uint64_t)n;
+    return fits;
+}
+
+typedef struct sort_key {
+    const char *name;
+    int rank;
+    int64_t i;
+} sort_key;
+
+static int by_place(const void *pa, const void *pb)
+{
+    const sort_key *a = pa, *b = pb;
+    if (a->rank != b->rank) return a->rank > b->rank ? -1 : 1;
+    return strcmp(a->name, b->name);
+}
+
+static int by_name(const void *pa, const void *pb)
+{
+    return strcmp(((const sort_key *)pa)->name, ((const sort_key *)pb)->name);
+}
+
+static lc_status add_metadata(lc__text *t, int n, const lc_text_pair *metadata)
+{
+    if (!n) return LC_OK;
+    LC_TRY(lc__text_puts(t, "\"__metadata__\":{"));
+    for (int i = 0; i < n; i++) {
+        for (int k = 0; k < i; k++)
+            if (!strcmp(metadata[i].key, metadata[k].key))
+                return lc_fail(LC_ERR_ARGUMENT, "the metadata key \"%s\" is given twice", metadata[i].key);
+        if (i) LC_TRY(lc__text_puts(t, ","));
+        LC_TRY(lc__text_quoted(t, metadata[i].key));
+        LC_TRY(lc__text_puts(t, ":"));
+        LC_TRY(lc__text_quoted(t, metadata[i].value));
+    }
+    return lc__text_puts(t, "}");
+}
+
+static lc_status add_entry(lc__text *t, const char *name, const lc_type *type, uint64_t begin, uint64_t end)
+{
+    char text[96];
+    LC_TRY(lc__text_quoted(t, name));
+    snprintf(text, sizeof text, ":{\"dtype\":\"%s\",\"shape\":[", st_name(type->dtype));
+    LC_TRY(lc__text_puts(t, text));
+    for (int d = 0; d < type->ndim; d++) {
+        snprintf(text, sizeof text, "%s%" PRId64, d ? "," : "", type->shape[d]);
+        LC_TRY(lc__text_puts(t, text));
+    }
+    snprintf(text, sizeof text, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", begin, end);
+    return lc__text_puts(t, text);
+}
+
+lc_status lc__st_layout_make(const char *what, int64_t n, const lc_named_tensor *tensors, int n_metadata,
+                             const lc_text_pair *metadata, lc__st_layout *out)
+{
+    *out = (lc__st_layout){0};
+    lc__text t = {0};
+    lc_status status = LC_OK;
+    size_t count = n > 0 ? (size_t)n : 1;
+    sort_key *keys = calloc(count, sizeof *keys);
+    out->order = calloc(count, sizeof *out->order);
+    out->offset = calloc(count, sizeof *out->offset);
+    if (!keys || !out->order || !out->offset) {
+        status = lc_fail(LC_ERR_MEMORY, "no memory for the layout of %" PRId64 " tensors in \"%s\"", n, what);
+        goto done;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const lc_named_tensor *e = &tensors[i];
+        uint64_t bytes;
+        if (!e->name || !strcmp(e->name, "__metadata__")) {
+            status = lc_fail(LC_ERR_ARGUMENT, "\"%s\": a tensor cannot be named \"%s\"", what, e->name ? e->name : "");
+            goto done;
+        }
+        if (!lc__type_bytes(lc__st_type(e), &bytes)) {
+            status =
+                lc_fail(LC_ERR_ARGUMENT, "\"%s\": tensor \"%s\" has no valid type (or is too large)", what, e->name);
+            goto done;
+        }
+        if (bytes && !e->tensor && !e->data) {
+            status = lc_fail(LC_ERR_ARGUMENT, "\"%s\": tensor \"%s\" has no data", what, e->name);
+            goto done;
+        }
+        keys[i] = (sort_key){e->name, rank_of(lc__st_type(e)->dtype), i};
+    }
+    qsort(keys, (size_t)n, sizeof *keys, by_name);
+    for (int64_t i = 1; i < n; i++)
+        if (!strcmp(keys[i - 1].name, keys[i].name)) {
+            status = lc_fail(LC_ERR_ARGUMENT, "\"%s\": two tensors are named \"%s\"", what, keys[i].name);
+            goto done;
+        }
+    qsort(keys, (size_t)n, sizeof *keys, by_place);
+
+    LC_TRY_GOTO(status, done, lc__text_add(&t, "\0\0\0\0\0\0\0\0{", 9));
+    LC_TRY_GOTO(status, done, add_metadata(&t, n_metadata, metadata));
+    uint64_t at = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const lc_named_tensor *e = &tensors[keys[i].i];
+        uint64_t bytes, end;
+        lc__type_bytes(lc__st_type(e), &bytes);
+        if (__builtin_add_overflow(at, bytes, &end) || end > INT64_MAX / 2) {
+            status = lc_fail(LC_ERR_ARGUMENT, "\"%s\": the tensors are too large for one file", what);
+            goto done;
+        }
+        if (i || n_metadata) LC_TRY_GOTO(status, done, lc__text_puts(&t, ","));
+        LC_TRY_GOTO(status, done, add_entry(&t, e->name, lc__st_type(e), at, end));
+        out->order[i] = keys[i].i;
+        out->offset[keys[i].i] = at;
+        at = end;
+    }
+    LC_TRY_GOTO(status, done, lc__text_puts(&t, "}"));
+    while (t.length % 8) LC_TRY_GOTO(status, done, lc__text_puts(&t, " "));
+    if (t.length - 8 > MAX_HEADER) {
+        status = lc_fail(LC_ERR_ARGUMENT,
+                         "\"%s\": the header of %" PRId64 " tensors has more than %u bytes, which readers refuse", what,
+                         n, MAX_HEADER);
+        goto done;
+    }
+    for (int k = 0; k < 8; k++) t.data[k] = (char)((uint64_t)(t.length - 8) >> (8 * k) & 255);
+    for (int64_t i = 0; i < n; i++) out->offset[i] += t.length;
+    out->header = t.data, out->header_bytes = t.length, out->total = t.length + at;
+    t.data = NULL;
+done:
+    lc__text_release(&t);
+    free(keys);
+    if (status < 0) lc__st_layout_release(out);
+    return status;
+}
+
+void lc__st_layout_release(lc__st_layout *layout)
+{
+    free(layout->header);
+    free(layout->order);
+    free(layout->offset);
+    *layout = (lc__st_layout){0};
+}
+
+lc_status lc_safetensors_save(const char *path, int64_t n, const lc_named_tensor *tensors, int n_metadata,
+                              const lc_text_pair *metadata)
+{
+    const lc__io *io = &lc__io_system;
+    lc__st_layout layout = {0};
+    char *dir = NULL, *temp = NULL;
+    void *value = NULL;
+    size_t value_bytes = 0;
+    int fd = -1;
+    lc_status status;
+    LC_TRY_GOTO(status, done, lc__st_layout_make(path, n, tensors, n_metadata, metadata, &layout));
+    LC_TRY_GOTO(status, done, lc__path_dir(path, &dir));
+    LC_TRY_GOTO(status, done, lc__format(&temp, "%s/.tmp-%s-%ld", dir, lc__path_base(path), (long)getpid()));
+    LC_TRY_GOTO(status, done, lc__remove_tree(io, temp));
+    fd = io->open(io, temp, O_WRONLY | O_CREAT | O_EXCL, 0666);
+    if (fd < 0) {
+        status = lc__io_fail(errno, "create", temp);
+        goto done;
+    }
+    if (io->allocate(io, fd, (off_t)layout.total) < 0) {
+        status = lc__io_fail(errno, "reserve space for", path);
+        goto done;
+    }
+    LC_TRY_GOTO(status, done, lc__write_all(io, fd, path, layout.header, layout.header_bytes, 0));
+    for (int64_t k = 0; k < n; k++) {
+        const lc_named_tensor *e = &tensors[layout.order[k]];
+        const void *data = e->data;
+        uint64_t bytes;
+        lc__type_bytes(lc__st_type(e), &bytes);
+        if (e->tensor && bytes) {
+            if (bytes > value_bytes) {
+                free(value);
+                value = malloc(bytes), value_bytes = bytes;
+                if (!value) {
+                    status = lc_fail(LC_ERR_MEMORY, "no memory for a copy of tensor \"%s\" (%" PRIu64 " bytes)",
+                                     e->name, bytes);
+                    goto done;
+                }
+            }
+            LC_TRY_GOTO(status, done, lc_tensor_read(e->tensor, value, bytes));
+            data = value;
+        }
+        LC_TRY_GOTO(status, done, lc__write_all(io, fd, path, data, bytes, layout.offset[layout.order[k]]));
+    }
+    if (io->sync(io, fd) < 0) {
+        status = lc__io_fail(errno, "sync", path);
+        goto done;
+    }
+    int closed = io->close(io, fd);
+    fd = -1;
+    if (closed < 0 || io->rename(io, temp, path) < 0) {
+        status = lc__io_fail(errno, "rename to", path);
+        goto done;
+    }
+    free(temp);
+    temp = NULL;
+    status = lc__sync_dir(io, dir);
+done:
+    if (fd >= 0) io->close(io, fd);
+    if (status < 0 && temp) io->unlink(io, temp);
+    free(value);
+    free(temp);
+    free(dir);
+    lc__st_layout_release(&layout);
+    return status;
+}

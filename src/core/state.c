@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* State trees: nodes in memory, and their way to JSON and back. NaN and Inf, which JSON does not have, are the texts
+ * "nan", "inf" and "-inf"; lc_state_get_double takes them back. */
+#include "core/json.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct lc_state {
+    lc_state_kind kind;
+    char *key; /* in its object */
+    union {
+        bool boolean;
+        int64_t integer;
+        double number;
+        char *text;
+        struct {
+            lc_state **items;
+            int64_t n, capacity;
+        } list;
+    } u;
+};
+
+static lc_status new_node(lc_state_kind kind, lc_state **out)
+{
+    *out = calloc(1, sizeof **out);
+    if (!*out) return lc_fail(LC_ERR_MEMORY, "no memory for a node of a state tree");
+    (*out)->kind = kind;
+    return LC_OK;
+}
+
+lc_status lc_state_new(lc_state **out)
+{
+    return new_node(LC_STATE_OBJECT, out);
+}
+
+/* As deep as the tree; trees from files are at most LC__JSON_DEPTH deep. */
+void lc_state_free(lc_state *s)
+{
+    if (!s) return;
+    if (s->kind == LC_STATE_ARRAY || s->kind == LC_STATE_OBJECT) {
+        for (int64_t i = 0; i < s->u.list.n; i++) lc_state_free(s->u.list.items[i]);
+        free(s->u.list.items);
+    } else if (s->kind == LC_STATE_TEXT) {
+        free(s->u.text);
+    }
+    free(s->key);
+    free(s);
+}
+
+/* ---- setting ---- */
+
+static lc_status append(lc_state *s, lc_state *child)
+{
+    if (s->u.list.n == s->u.list.capacity) {
+        int64_t capacity = s->u.list.capacity ? 2 * s->u.list.capacity : 8;
+        lc_state **grown = realloc(s->u.list.items, (size_t)capacity * sizeof *grown);
+        if (!grown) return lc_fail(LC_ERR_MEMORY, "no memory for %" PRId64 " members of a state tree", capacity);
+        s->u.list.items = grown, s->u.list.capacity = capacity;
+    }
+    s->u.list.items[s->u.list.n++] = child;
+    return LC_OK;
+}
+
+/* Puts a node into its place; takes it over, also on failure. */
+static lc_status put(lc_state *s, const char *key, lc_state *child)
+{
+    lc_status status = LC_OK;
+    if (!s) {
+        status = lc_fail(LC_ERR_ARGUMENT, "state \"%s\" is set in a tree that is NULL", key ? key : "");
+        goto fail;
+    }
+    if (key ? s->kind != LC_STATE_OBJECT : s->kind != LC_STATE_ARRAY) {
+        status = key ? lc_fail(LC_ERR_ARGUMENT, "state \"%s\" is set in a node that is not an object", key)
+                     : lc_fail(LC_ERR_ARGUMENT, "a state without a key is set in a node that is not an array");
+        goto fail;
+    }
+    if (key) {
+        char *copy = strdup(key);
+        if (!copy) {
+            status = lc_fail(LC_ERR_MEMORY, "no memory for the key \"%s\"", key);
+            goto fail;
+        }
+        free(child->key);
+        child->key = copy;
+        for (int64_t i = 0; i < s->u.list.n; i++) {
+            if (strcmp(s->u.list.items[i]->key, key)) continue;
+            lc_state_free(s->u.list.items[i]);
+            s->u.list.items[i] = child;
+            return LC_OK;
+        }
+    }
+    LC_TRY_GOTO(status, fail, append(s, child));
+    return LC_OK;
+fail:
+    lc_state_free(child);
+    return status;
+}
+
+lc_status lc_state_set_int(lc_state *s, const char *key, int64_t value)
+{
+    lc_state *node;
+    LC_TRY(new_node(LC_STATE_INT, &node));
+    node->u.integer = value;
+    return put(s, key, node);
+}
+
+lc_status lc_state_set_uint(lc_state *s, const char *key, uint64_t value)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%" PRIu64, value);
+    return lc_state_set_text(s, key, text);
+}
+
+lc_status lc_state_set_double(lc_state *s, const char *key, double value)
+{
+    lc_state *node;
+    LC_TRY(new_node(LC_STATE_DOUBLE, &node));
+    node->u.number = value;
+    return put(s, key, node);
+}
+
+lc_status lc_state_set_bool(lc_state *s, const char *key, bool value)
+{
+    lc_state *node;
+    LC_TRY(new_node(LC_STATE_BOOL, &node));
+    node->u.boolean = value;
+    return put(s, key, node);
+}
+
+lc_status lc_state_set_text(lc_state *s, const char *key, const char *value)
+{
+    lc_state *node;
+    LC_TRY(new_node(LC_STATE_NULL, &node));
+    if (value) {
+        node->u.text = strdup(value);
+        if (!node->u.text) {
+            lc_state_free(node);
+            return lc_fail(LC_ERR_MEMORY, "no memory for a text of %zu bytes", strlen(value));
+        }
+        node->kind = LC_STATE_TEXT;
+    }
+    return put(s, key, node);
+}
+
+lc_status lc_state_set_object(lc_state *s, const char *key, lc_state **child)
+{
+    LC_TRY(new_node(LC_STATE_OBJECT, child));
+    return put(s, key, *child);
+}
+
+lc_status lc_state_set_array(lc_state *s, const char *key, lc_state **child)
+{
+    LC_TRY(new_node(LC_STATE_ARRAY, child));
+    return put(s, key, *child);
+}
+
+lc_status lc_state_set_tree(lc_state *s, const char *key, lc_state *tree)
+{
+    if (!tree) return lc_fail(LC_ERR_ARGUMENT, "the tree for state \"%s\" is NULL", key ? key : "");
+    return put(s, key, tree);
+}
+
+/* ---- getting ---- */
+
+lc_state_kind lc_state_kind_of(const lc_state *s)
+{
+    return s ? s->kind : LC_STATE_NULL;
+}
+
+const lc_state *lc_state_find(const lc_state *s, const char *key)
+{
+    if (!key || !s) return s;
+    if (s->kind != LC_STATE_OBJECT) return NULL;
+    for (int64_t i = 0; i < s->u.list.n; i++)
+        if (!strcmp(s->u.list.items[i]->key, key)) return s->u.list.items[i];
+    return NULL;
+}
+
+int64_t lc_state_length(const lc_state *s)
+{
+    return s && (s->kind == LC_STATE_ARRAY || s->kind == LC_STATE_OBJECT) ? s->u.list.n : 0;
+}
+
+const lc_state *lc_state_at(const lc_state *s, int64_t i)
+{
+    return i >= 0 && i < lc_state_length(s) ? s->u.list.items[i] : NULL;
+}
+
+const char *lc_state_key_at(const lc_state *s, int64_t i)
+{
+    const lc_state *node = lc_state_at(s, i);
+    return node ? node->key : NULL;
+}
+
+static const char *kind_name(lc_state_kind kind)
+{
+    static const char *const names[] = {"null",   "a boolean", "an integer", "a number",
+                                        "a text", "an array",  "an object"};
+    return names[kind];
+}
+
+static lc_status find(const lc_state *s, const char *key, const lc_state **node)
+{
+    *node = lc_state_find(s, key);
+    if (!*node) return lc_fail(LC_ERR_NOT_FOUND, "the state has no member \"%s\"", key ? key : "");
+    return LC_OK;
+}
+
+static lc_status wrong_kind(const lc_state *node, const char *key, lc_state_kind want)
+{
+    if (!key) key = node->key ? node->key : "";
+    return lc_fail(LC_ERR_FORMAT, "state \"%s\" is %s, not %s", key, kind_name(node->kind), kind_name(want));
+}
+
+lc_status lc_state_get_int(const lc_state *s, const char *key, int64_t *out)
+{
+    const lc_state *node;
+    LC_TRY(find(s, key, &node));
+    if (node->kind != LC_STATE_INT) return wrong_kind(node, key, LC_STATE_INT);
+    *out = node->u.integer;
+    return LC_OK;
+}
+
+lc_status lc_state_get_uint(const lc_state *s, const char *key, uint64_t *out)
+{
+    const lc_state *node;
+    LC_TRY(find(s, key, &node));
+    if (node->kind != LC_STATE_TEXT) return wrong_kind(node, key, LC_STATE_TEXT);
+    const char *text = node->u.text;
+    char *end;
+    errno = 0;
+    uint64_t value = strtoull(text, &end, 10);
+    if (errno || *end || *text < '0' || *text > '9')
+        return lc_fail(LC_ERR_FORMAT, "state \"%s\" is \"%s\", not a number of 64 bits", key ? key : "", text);
+    *out = value;
+    return LC_OK;
+}
+
+lc_status lc_state_get_double(const lc_state *s, const char *key, double *out)
+{
+    const lc_state *node;
+    LC_TRY(find(s, key, &node));
+    if (node->kind == LC_STATE_DOUBLE)
+        *out = node->u.number;
+    else if (node->kind == LC_STATE_INT)
+        *out = (double)node->u.integer;
+    else if (node->kind == LC_STATE_TEXT && !strcmp(node->u.text, "nan"))
+        *out = (double)NAN;
+    else if (node->kind == LC_STATE_TEXT && !strcmp(node->u.text, "inf"))
+        *out = (double)INFINITY;
+    else if (node->kind == LC_STATE_TEXT && !strcmp(node->u.text, "-inf"))
+        *out = -(double)INFINITY;
+    else
+        return wrong_kind(node, key, LC_STATE_DOUBLE);
+    return LC_OK;
+}
+
+lc_status lc_state_get_bool(const lc_state *s, const char *key, bool *out)
+{
+    const lc_state *node;
+    LC_TRY(find(s, key, &node));
+    if (node->kind != LC_STATE_BOOL) return wrong_kind(node, key, LC_STATE_BOOL);
+    *out = node->u.boolean;
+    return LC_OK;
+}
+
+lc_status lc_state_get_text(const lc_state *s, const char *key, const char **out)
+{
+    const lc_state *node;
+    LC_TRY(find(s, key, &node));
+    if (node->kind != LC_STATE_TEXT) return wrong_kind(node, key, LC_STATE_TEXT);
+    *out = node->u.text;
+    return LC_OK;
+}
+
+lc_status lc_state_get_object(const lc_state *s, const char *key, const lc_state **out)
+{
+    const lc_state *node;
+    LC_TRY(find(s, key, &node));
+    if (node->kind != LC_STATE_OBJECT) return wrong_kind(node, key, LC_STATE_OBJECT);
+    *out = node;
+    return LC_OK;
+}
+
+lc_status lc_state_get_array(const lc_state *s, const char *key, const lc_state **out)
+{
+    const lc_state *node;
+    LC_TRY(find(s, key, &node));
+    if (node->kind != LC_STATE_ARRAY) return wrong_kind(node, key, LC_STATE_ARRAY);
+    *out = node;
+    return LC_OK;
+}
+
+/* ---- JSON ---- */
+
+static lc_status print(const lc_state *s, lc__text *t, int level)
+{
+    char number[LC__DOUBLE_SIZE + 8];
+    switch (s->kind) {
+    case LC_STATE_NULL:
+        return lc__text_puts(t, "null");
+    case LC_STATE_BOOL:
+        return lc__text_puts(t, s->u.boolean ? "true" : "false");
+    case LC_STATE_INT:
+        snprintf(number, sizeof number, "%" PRId64, s->u.integer);
+        return lc__text_puts(t, number);
+    case LC_STATE_DOUBLE:
+        lc__print_double(number, s->u.number);
+        return isfinite(s->u.number) ? lc__text_puts(t, number) : lc__text_quoted(t, number);
+    case LC_STATE_TEXT:
+        return lc__text_quoted(t, s->u.text);
+    case LC_STATE_ARRAY:
+    case LC_STATE_OBJECT:
+        break;
+    }
+    if (level == LC__JSON_DEPTH) return lc_fail(LC_ERR_ARGUMENT, "a state tree has more than %d levels", level);
+    bool object = s->kind == LC_STATE_OBJECT;
+    LC_TRY(lc__text_puts(t, object ? "{" : "["));
+    for (int64_t i = 0; i < s->u.list.n; i++) {
+        const lc_state *child = s->u.list.items[i];
+        if (i) LC_TRY(lc__text_puts(t, object ? "," : ", "));
+        if (object) {
+            LC_TRY(lc__text_puts(t, "\n"));
+            for (int k = 0; k <= level; k++) LC_TRY(lc__text_puts(t, "  "));
+            LC_TRY(lc__text_quoted(t, child->key));
+            LC_TRY(lc__text_puts(t, ": "));
+        }
+        LC_TRY(print(child, t, level + 1));
+    }
+    if (object && s->u.list.n) {
+        LC_TRY(lc__text_puts(t, "\n"));
+        for (int k = 0; k < level; k++) LC_TRY(lc__text_puts(t, "  "));
+    }
+    return lc__text_puts(t, object ? "}" : "]");
+}
+
+lc_status lc_state_print(const lc_state *s, char **text, size_t *length)
+{
+    lc__text t = {0};
+    lc_status status = print(s, &t, 0);
+    if (status >= 0) status = lc__text_puts(&t, "\n");
+    if (status < 0) {
+        lc__text_release(&t);
+        return status;
+    }
+    *text = t.data;
+    if (length) *length = t.length;
+    return LC_OK;
+}
+
+static int by_key(const void *a, const void *b)
+{
+    return strcmp((*(lc_state *const *)a)->key, (*(lc_state *const *)b)->key);
+}
+
+/* A duplicate key of an object, or NULL. Sorting keeps it from being quadratic for hostile files. */
+static lc_status check_duplicates(const lc__json_reader *r, const lc_state *s)
+{
+    int64_t n = s->u.list.n;
+    if (n < 2) return LC_OK;
+    lc_state **sorted = malloc((size_t)n * sizeof *sorted);
+    if (!sorted) return lc_fail(LC_ERR_MEMORY, "no memory for %" PRId64 " members of a state tree", n);
+    memcpy(sorted, s->u.list.items, (size_t)n * sizeof *sorted);
+    qsort(sorted, (size_t)n, sizeof *sorted, by_key);
+    lc_status status = LC_OK;
+    for (int64_t i = 1; i < n && status >= 0; i++)
+        if (!strcmp(sorted[i - 1]->key, sorted[i]->key)) {
+            char text[160];
+            snprintf(text, sizeof text, "the key \"%.100s\" stands twice in one object", sorted[i]->key);
+            status = lc__json_fail(r, text);
+        }
+    free(sorted);
+    return status;
+}
+
+static lc_status copy_text(const lc__json_reader *r, char **out)
+{
+    if (memchr(r->text, 0, r->text_length)) return lc__json_fail(r, "a text with a zero character");
+    *out = strndup(r->text, r->text_length);
+    if (!*out) return lc_fail(LC_ERR_MEMORY, "no memory for a text of %zu bytes", r->text_length);
+    return LC_OK;
+}
+
+/* Builds the value that begins with `token`; *out is NULL on failure. */
+static lc_status build(lc__json_reader *r, lc__json_token token, lc_state **out)
+{
+    static const lc_state_kind kinds[] = {
+        [LC__JSON_OBJECT] = LC_STATE_OBJECT, [LC__JSON_ARRAY] = LC_STATE_ARRAY,   [LC__JSON_TEXT] = LC_STATE_TEXT,
+        [LC__JSON_INT] = LC_STATE_INT,       [LC__JSON_DOUBLE] = LC_STATE_DOUBLE, [LC__JSON_BOOL] = LC_STATE_BOOL,
+        [LC__JSON_NULL] = LC_STATE_NULL,
+    };
+    lc_state *s = NULL, *child = NULL;
+    char *key = NULL;
+    lc_status status;
+    LC_TRY_GOTO(status, done, new_node(LC_STATE_NULL, &s));
+    switch (token) {
+    case LC__JSON_TEXT:
+        LC_TRY_GOTO(status, done, copy_text(r, &s->u.text));
+        break;
+    case LC__JSON_INT:
+        s->u.integer = r->integer;
+        break;
+    case LC__JSON_DOUBLE:
+        s->u.number = r->number;
+        break;
+    case LC__JSON_BOOL:
+        s->u.boolean = r->boolean;
+        break;
+    default:
+        break;
+    }
+    s->kind = kinds[token];
+    if (token != LC__JSON_OBJECT && token != LC__JSON_ARRAY) goto done;
+    for (;;) {
+        LC_TRY_GOTO(status, done, lc__json_next(r, &token));
+        if (token == LC__JSON_OBJECT_END || token == LC__JSON_ARRAY_END) break;
+        if (token == LC__JSON_KEY) {
+            LC_TRY_GOTO(status, done, copy_text(r, &key));
+            LC_TRY_GOTO(status, done, lc__json_next(r, &token));
+        }
+        LC_TRY_GOTO(status, done, build(r, token, &child));
+        child->key = key, key = NULL;
+        LC_TRY_GOTO(status, done, append(s, child));
+        child = NULL;
+    }
+    if (token == LC__JSON_OBJECT_END) status = check_duplicates(r, s);
+done:
+    free(key);
+    lc_state_free(child);
+    if (status < 0) {
+        lc_state_free(s);
+        s = NULL;
+    }
+    *out = s;
+    return status;
+}
+
+lc_status lc_state_parse(const char *text, size_t length, lc_state **out)
+{
+    *out = NULL;
+    lc__json_reader r;
+    lc__json_token token;
+    lc_state *s = NULL;
+    lc_status status = lc__json_begin(&r, text, length);
+    if (status >= 0) status = lc__json_next(&r, &token);
+    if (status >= 0) status = build(&r, token, &s);
+    if (status >= 0) status = lc__json_next(&r, &token); /* nothing may follow */
+    lc__json_release(&r);
+    if (status < 0)
+        lc_state_free(s);
+    else
+        *out = s;
+    return status;
+}
