@@ -268,7 +268,7 @@ TEST(damaged_headers)
     size_t n;
     snprintf(path, sizeof path, "%s", in_dir("d.safetensors"));
     CHECK_OK(lc_safetensors_save(path, N, entries, 0, NULL));
-    CHECK_OK(lc__read_file(&lc__io_system, path, 1 << 20, &bytes, &n));
+    CHECK_OK(lc__io_read_file(&lc__io_system, path, 1 << 20, &bytes, &n));
     lc_safetensors *f;
     size_t header = 8 + (unsigned char)bytes[0] + 256u * (unsigned char)bytes[1];
     for (size_t i = 0; i < header * 8; i++) {

@@ -137,7 +137,7 @@ lc_status lc__manifest_read(const lc__io *io, const char *dir, lc__manifest *out
                          "\"%s\" is not a checkpoint of lightc, or not a whole one: it has no " LC__MANIFEST, dir);
         goto done;
     }
-    LC_TRY_GOTO(status, done, lc__read_file(io, path, MAX_MANIFEST, &text, &length));
+    LC_TRY_GOTO(status, done, lc__io_read_file(io, path, MAX_MANIFEST, &text, &length));
     char tail[64];
     snprintf(tail, sizeof tail, TAIL, length > TAIL_BYTES ? lc__crc32c(0, text, length - TAIL_BYTES) : 0);
     if (length <= TAIL_BYTES || memcmp(text + length - TAIL_BYTES, tail, TAIL_BYTES)) {

@@ -52,7 +52,7 @@ static lc_status open_verified(const char *path, lc_checkpoint *c)
             if (!strcmp(m.files[i].name, lc__part_name((lc_ckpt_part)k)) && !c->parts[k])
                 LC_TRY_GOTO(status, done, lc_safetensors_open(file, &c->parts[k]));
         if (strcmp(m.files[i].name, LC__STATE) || c->state) continue;
-        LC_TRY_GOTO(status, done, lc__read_file(&lc__io_system, file, MAX_STATE, &text, &length));
+        LC_TRY_GOTO(status, done, lc__io_read_file(&lc__io_system, file, MAX_STATE, &text, &length));
         status = lc_state_parse(text, length, &c->state);
         if (status < 0) {
             lc_fail_context(status, "\"%s\" cannot be read", file);

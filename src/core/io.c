@@ -252,7 +252,7 @@ done:
     return status;
 }
 
-lc_status lc__read_file(const lc__io *io, const char *path, size_t limit, char **data, size_t *n)
+lc_status lc__io_read_file(const lc__io *io, const char *path, size_t limit, char **data, size_t *n)
 {
     struct stat st;
     char *text = NULL;

@@ -52,7 +52,7 @@ lc_status lc__create_file(const lc__io *io, const char *path, const void *data, 
 /* Replaces a file at one stroke: written beside it, synced, renamed. */
 lc_status lc__replace_file(const lc__io *io, const char *path, const void *data, size_t n);
 /* The whole file, with a zero byte behind it; *data is freed with free(). Refuses more than `limit` bytes. */
-lc_status lc__read_file(const lc__io *io, const char *path, size_t limit, char **data, size_t *n);
+lc_status lc__io_read_file(const lc__io *io, const char *path, size_t limit, char **data, size_t *n);
 
 /* A path's parts, in new memory (free): "." and "/" as dirname has them. */
 lc_status lc__path_dir(const char *path, char **dir);
