@@ -63,6 +63,8 @@ typedef struct lc_optimizer_ops {
     double (*initial_state)(const lc_optimizer *opt, const lc_param_group *group, int k);
     /* OPTIONAL (accept): check options; a clear error names the option and its range. */
     lc_status (*check)(const lc_optimizer *opt);
+    /* Bit k: of state k only the first element of each parameter's part is used (a number per parameter). */
+    unsigned scalar_state;
 } lc_optimizer_ops;
 
 #define LC_OPTIMIZER_OPS_INIT .size = sizeof(lc_optimizer_ops)
@@ -73,6 +75,7 @@ enum {
     LC_OPT_AMSGRAD = 4,
     LC_OPT_CENTERED = 8,
     LC_OPT_DECOUPLED_WEIGHT_DECAY = 16,
+    LC_OPT_MATCH_RMS_ADAMW = 32, /* Muon */
 };
 
 struct lc_optimizer {

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What optimizers share: the class table for constructors, and the one frame of all elementwise update operators.
+ *
+ * An optimizer NAME is two files: NAME.inl has the loop over one range of elements, written once for both data types
+ * and compiled here and, per instruction set, in the backends; NAME.c has the class, the vtables and constructor. */
+#ifndef LC_OPTIM_OPTIM_INTERNAL_H
+#define LC_OPTIM_OPTIM_INTERNAL_H
+
+#include <lightc/optim.h>
+
+/* Hyperparameters that every optimizer has. */
+enum { LC_H_LR = 0, LC_H_WEIGHT_DECAY = 1 };
+
+/* ---- classes ---- */
+
+typedef struct lc__optimizer_class {
+    const char *name;               /* as in torch.optim */
+    const char *const *hyper_names; /* as in lc_optimizer_ops */
+    const double *defaults;
+    unsigned flags;   /* on by default; always on if not in allowed */
+    unsigned allowed; /* flags that can be chosen */
+    /* The vtable for these options; optimizers differ in which state they need. */
+    const lc_optimizer_ops *(*variant)(const double *hyper, unsigned flags);
+} lc__optimizer_class;
+
+extern const lc__optimizer_class lc__class_sgd, lc__class_adam, lc__class_adamw, lc__class_rmsprop, lc__class_adagrad,
+    lc__class_adadelta, lc__class_adamax, lc__class_nadam, lc__class_radam, lc__class_rprop, lc__class_muon;
+
+/* Ends with NULL. */
+extern const lc__optimizer_class *const lc__optimizer_classes[];
+
+/* The first members of all constructor arguments. */
+typedef struct lc__optimizer_common {
+    LC_OPTIMIZER_ARGS;
+} lc__optimizer_common;
+
+/* What constructors do: `values` are the arguments from hyper_names[2] on (0: default, -0.0: zero). NULL after an
+ * error, which the module keeps. */
+lc_optimizer *lc__optimizer_construct(const lc__optimizer_class *c, const lc__optimizer_common *common,
+                                      const double *values, int n_values, unsigned flags);
+#define LC_OPTIMIZER_COMMON(a)                                                                                         \
+    (&(lc__optimizer_common){.module = (a).module,                                                                     \
+                             .parameters = (a).parameters,                                                             \
+                             .n_parameters = (a).n_parameters,                                                         \
+                             .no_parameters = (a).no_parameters,                                                       \
+                             .maximize = (a).maximize,                                                                 \
+                             .lr = (a).lr,                                                                             \
+                             .weight_decay = (a).weight_decay})
+
+/* Helpers for ops->check. */
+lc_status lc__check_at_least(const lc_optimizer *opt, const char *name, double low);
+lc_status lc__check_below(const lc_optimizer *opt, const char *name, double low, double high); /* [low, high) */
+
+/* ---- update operators ---- */
+
+/* One parameter's elements, or some of them, and everything that holds for them. */
+typedef struct lc__range {
+    void *p;
+    const void *g;
+    void *s[LC_MAX_OPTIM_STATE];
+    int64_t n;
+    const double *h; /* hyperparameters */
+    unsigned flags;
+    double scale; /* multiplies gradients, before clipping */
+    double clip;  /* bound of their absolute value; INFINITY: none */
+    double sign;  /* multiplies them afterwards; -1 to maximize */
+    double step;  /* updates done before this one */
+    double first; /* value of the state's first element of the parameter: of scalar state (NAdam) */
+} lc__range;
+
+typedef void lc__range_fn(const lc__range *r);
+
+/* The operator's inputs: parameters, gradients, state..., steps, grad_scale. Its ints: */
+enum { LC_U_SEGMENTS = 0, LC_U_CLIP = 1, LC_U_FLAGS = 2, LC_U_FIRST = 3 /* (offset, count, index) per segment */ };
+
+/* ops->update of elementwise optimizers: records `op` over the group. */
+lc_status lc__record_update(const lc_op *op, lc_optimizer *opt, const lc_update *u, int n_state);
+lc_status lc__infer_update(lc_infer *call);
+/* Fills r for elements [begin, begin + n) of segment i. */
+void lc__update_range(const lc_call *call, int64_t i, int64_t begin, int64_t n, lc__range *r);
+/* Counts one update for every segment. To be called once, after all ranges are done. */
+void lc__update_finish(const lc_call *call);
+/* The whole of a reference kernel: one thread, segment by segment. */
+void lc__update_run(const lc_call *call, lc__range_fn *f32, lc__range_fn *f64);
+
+/* The operators, in the order of the list; the backends look for them. X(name, number of state buffers) */
+#define LC_UPDATE_LIST(X)                                                                                              \
+    X(sgd, 0)                                                                                                          \
+    X(sgd_momentum, 1)                                                                                                 \
+    X(adam, 2)                                                                                                         \
+    X(adam_amsgrad, 3)                                                                                                 \
+    X(rmsprop, 1)                                                                                                      \
+    X(rmsprop_momentum, 2)                                                                                             \
+    X(rmsprop_centered, 2)                                                                                             \
+    X(rmsprop_centered_momentum, 3)                                                                                    \
+    X(adagrad, 1)                                                                                                      \
+    X(adadelta, 2)                                                                                                     \
+    X(adamax, 2)                                                                                                       \
+    X(nadam, 3)                                                                                                        \
+    X(radam, 2)                                                                                                        \
+    X(rprop, 2)
+#define LC_UPDATE_DECLARE(name, n_state) extern const lc_op lc__op_update_##name;
+LC_UPDATE_LIST(LC_UPDATE_DECLARE)
+#undef LC_UPDATE_DECLARE
+
+/* Defines the operator `update_NAME` and `record_NAME` for vtables, from the loops NAME_f32 and NAME_f64. */
+#define LC_DEFINE_UPDATE(id, n_state)                                                                                  \
+    static void run_##id(const lc_call *call)                                                                          \
+    {                                                                                                                  \
+        lc__update_run(call, id##_f32, id##_f64);                                                                      \
+    }                                                                                                                  \
+    static const lc_kernel kernel_##id = {                                                                             \
+        .name = "reference", .layout = LC_WANT_ROW_MAJOR, .flags = LC_KERNEL_SERIAL, .run = run_##id};                 \
+    const lc_op lc__op_update_##id = {                                                                                 \
+        .name = "update_" #id,                                                                                         \
+        .flags = LC_OP_MUTATES | LC_OP_NO_GRAD,                                                                        \
+        .n_out = 0,                                                                                                    \
+        .infer = lc__infer_update, /* parameters, state, steps; not the gradients (bit 1) */                           \
+        .mutated_inputs = ((1u << (2 + (n_state) + 1)) - 1) & ~2u,                                                     \
+        .kernel = &kernel_##id,                                                                                        \
+    };                                                                                                                 \
+    static lc_status record_##id(lc_optimizer *opt, const lc_update *u)                                                \
+    {                                                                                                                  \
+        return lc__record_update(&lc__op_update_##id, opt, u, n_state);                                                \
+    }
+
+#define LC_COUNT_OF(array) ((int)(sizeof(array) / sizeof *(array)))
+
+#endif

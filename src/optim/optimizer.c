@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Optimizers as objects: groups, hyperparameters, constructors, state for checkpoints. The engine records the steps. */
+#include "optim/optim_internal.h"
+
+#include "core/module_internal.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- creation ---- */
+
+/* Hyperparameters of groups to come stand behind the groups' own array, so that it never moves: plans point into it. */
+typedef struct optimizer_memory {
+    lc_optimizer optimizer;
+    lc_param_group groups[LC_MAX_PARAM_GROUPS];
+    double defaults[LC_MAX_HYPER];
+} optimizer_memory;
+
+lc_status lc_optimizer_new(const lc_optimizer_ops *ops, void *module, unsigned flags, lc_optimizer **out)
+{
+    *out = NULL;
+    int n = 0;
+    while (ops->hyper_names[n]) n++;
+    if (n > LC_HYPER_CLIP_VALUE) {
+        return lc_fail(LC_ERR_ARGUMENT, "%s has %d hyperparameters; at most %d", ops->name, n, LC_HYPER_CLIP_VALUE);
+    }
+    if (!n || strcmp(ops->hyper_names[0], "lr")) {
+        return lc_fail(LC_ERR_ARGUMENT, "%s: its first hyperparameter must be \"lr\"", ops->name);
+    }
+    optimizer_memory *memory = calloc(1, sizeof *memory);
+    if (!memory) return lc_fail(LC_ERR_MEMORY, "out of memory for an optimizer");
+    memory->optimizer.ops = ops;
+    memory->optimizer.flags = flags;
+    memory->optimizer.groups = memory->groups;
+    memory->optimizer.root = module ? lc_module_root(module) : NULL;
+    memcpy(memory->defaults, ops->hyper_defaults, (size_t)n * sizeof(double));
+    memory->defaults[LC_HYPER_CLIP_VALUE] = INFINITY;
+    *out = &memory->optimizer;
+    return LC_OK;
+}
+
+void lc_optimizer_free(lc_optimizer *opt)
+{
+    if (!opt) return;
+    for (int i = 0; i < opt->n_groups; i++) free(opt->groups[i].parameters);
+    for (int k = 0; k < LC_MAX_OPTIM_STATE; k++) lc_tensor_unref(opt->state[k]);
+    lc_tensor_unref(opt->steps);
+    free(opt);
+}
+
+int lc_optimizer_add_group(lc_optimizer *opt, const char *name, lc_tensor *const *parameters, int n)
+{
+    const optimizer_memory *memory = (const optimizer_memory *)opt;
+    if (opt->n_groups == LC_MAX_PARAM_GROUPS) {
+        return lc_fail(LC_ERR_ARGUMENT, "%s: at most %d parameter groups", opt->ops->name, LC_MAX_PARAM_GROUPS);
+    }
+    if (opt->steps) {
+        return lc_fail(LC_ERR_STATE, "%s: groups cannot be added after the first step", opt->ops->name);
+    }
+    lc_param_group *group = &opt->groups[opt->n_groups];
+    for (int i = 0; i < n; i++) {
+        if (!parameters[i] || !lc_tensor_is_persistent(parameters[i])) {
+            return lc_fail(LC_ERR_ARGUMENT, "%s: entry %d of the group is not a parameter", opt->ops->name, i);
+        }
+        for (int k = 0; k <= opt->n_groups; k++) {
+            lc_tensor *const *others = k < opt->n_groups ? opt->groups[k].parameters : parameters;
+            int n_others = k < opt->n_groups ? opt->groups[k].n_parameters : i;
+            for (int j = 0; j < n_others; j++) {
+                if (others[j] != parameters[i]) continue;
+                return lc_fail(LC_ERR_ARGUMENT, "%s: entry %d of the group is in a group already", opt->ops->name, i);
+            }
+        }
+    }
+    memset(group, 0, sizeof *group);
+    group->parameters = malloc(((size_t)n + !n) * sizeof(lc_tensor *));
+    if (!group->parameters) return lc_fail(LC_ERR_MEMORY, "out of memory for a group of %d parameters", n);
+    for (int i = 0; i < n; i++) group->parameters[i] = parameters[i];
+    group->n_parameters = n;
+    if (name) snprintf(group->name, sizeof group->name, "%s", name);
+    memcpy(group->hyper, memory->defaults, sizeof group->hyper);
+    group->initial_lr = group->hyper[0];
+    return opt->n_groups++;
+}
+
+/* ---- hyperparameters ---- */
+
+static int find_hyper(const lc_optimizer *opt, const char *name)
+{
+    for (int i = 0; opt->ops->hyper_names[i]; i++) {
+        if (!strcmp(opt->ops->hyper_names[i], name)) return i;
+    }
+    return -1;
+}
+
+/* Writes "a, b, c" for an error message. */
+static const char *list_names(const char *const *names, char *text, size_t size)
+{
+    size_t at = 0;
+    text[0] = '\0';
+    for (int i = 0; names[i] && at < size; i++) {
+        int n = snprintf(text + at, size - at, "%s%s", i ? ", " : "", names[i]);
+        at += n > 0 ? (size_t)n : 0;
+    }
+    return text;
+}
+
+static lc_status locate(const lc_optimizer *opt, int group, const char *name, int *index)
+{
+    char known[256];
+    *index = find_hyper(opt, name);
+    if (*index < 0) {
+        return lc_fail(LC_ERR_NOT_FOUND, "%s has no hyperparameter \"%s\"; it has %s", opt->ops->name, name,
+                       list_names(opt->ops->hyper_names, known, sizeof known));
+    }
+    if (group < -1 || group >= opt->n_groups) {
+        return lc_fail(LC_ERR_ARGUMENT, "%s has %d parameter groups, no number %d", opt->ops->name, opt->n_groups,
+                       group);
+    }
+    return LC_OK;
+}
+
+bool lc_optimizer_has(const lc_optimizer *opt, const char *name)
+{
+    return find_hyper(opt, name) >= 0;
+}
+
+lc_status lc_optimizer_set(lc_optimizer *opt, int group, const char *name, double value)
+{
+    int index;
+    LC_TRY(locate(opt, group, name, &index));
+    int first = group < 0 ? 0 : group, last = group < 0 ? opt->n_groups - 1 : group;
+    bool momentum_without_state = !strcmp(name, "momentum") && value != 0 && opt->ops->state_names;
+    for (int k = 0; momentum_without_state && opt->ops->state_names[k]; k++) {
+        if (!strcmp(opt->ops->state_names[k], "momentum_buffer")) momentum_without_state = false;
+    }
+    if (momentum_without_state) {
+        return lc_fail(LC_ERR_STATE,
+                       "%s was made without momentum and keeps no buffer for it; give the constructor one",
+                       opt->ops->name);
+    }
+    for (int i = first; i <= last; i++) {
+        opt->groups[i].hyper[index] = value;
+        /* Before training a new rate is the group's own; later it is a schedule's or the user's for the moment. */
+        if (index == 0 && !opt->steps) opt->groups[i].initial_lr = value;
+    }
+    if (group < 0) ((optimizer_memory *)opt)->defaults[index] = value;
+    return LC_OK;
+}
+
+lc_status lc_optimizer_get(const lc_optimizer *opt, int group, const char *name, double *value)
+{
+    int index;
+    LC_TRY(locate(opt, group, name, &index));
+    *value = group < 0 || !opt->n_groups ? ((const optimizer_memory *)opt)->defaults[index]
+                                         : opt->groups[group].hyper[index];
+    return LC_OK;
+}
+
+/* ---- checks that vtables use: on what the constructor was given ---- */
+
+static double given(const lc_optimizer *opt, const char *name)
+{
+    int index = find_hyper(opt, name);
+    return index < 0 ? 0 : ((const optimizer_memory *)opt)->defaults[index];
+}
+
+lc_status lc__check_at_least(const lc_optimizer *opt, const char *name, double low)
+{
+    double value = given(opt, name);
+    if (value >= low && value < INFINITY) return LC_OK;
+    return lc_fail(LC_ERR_ARGUMENT, "%s: %s is %g, must be at least %g", opt->ops->name, name, value, low);
+}
+
+lc_status lc__check_below(const lc_optimizer *opt, const char *name, double low, double high)
+{
+    double value = given(opt, name);
+    if (value >= low && value < high) return LC_OK;
+    return lc_fail(LC_ERR_ARGUMENT, "%s: %s is %g, must lie in [%g, %g)", opt->ops->name, name, value, low, high);
+}
+
+/* ---- constructors ---- */
+
+/* Everything but the groups, from final numbers. */
+static lc_status make(const lc__optimizer_class *c, void *module, const double *hyper, unsigned flags,
+                      lc_optimizer **out)
+{
+    const lc_optimizer_ops *ops = c->variant(hyper, flags);
+    LC_TRY(lc_optimizer_new(ops, module, flags, out));
+    optimizer_memory *memory = (optimizer_memory *)*out;
+    for (int i = 0; ops->hyper_names[i]; i++) memory->defaults[i] = hyper[i];
+    lc_status status = ops->check ? ops->check(*out) : LC_OK;
+    if (status < 0) {
+        lc_optimizer_free(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+static lc_status add_all(lc_optimizer *opt, void *module)
+{
+    lc_tensor **list;
+    int n;
+    LC_TRY(lc_module_parameters(module, NULL, NULL, &list, &n));
+    int group = lc_optimizer_add_group(opt, NULL, list, n);
+    free(list);
+    return group < 0 ? (lc_status)group : LC_OK;
+}
+
+/* An argument as given, or its default: 0 stands for it, -0.0 for zero. */
+static double pick(double value, double fallback)
+{
+    if (value != 0) return value;
+    return signbit(value) ? 0 : fallback;
+}
+
+lc_optimizer *lc__optimizer_construct(const lc__optimizer_class *c, const lc__optimizer_common *common,
+                                      const double *values, int n_values, unsigned flags)
+{
+    double hyper[LC_MAX_HYPER] = {0};
+    lc_optimizer *opt = NULL;
+    lc_status status;
+    if (!common->module) {
+        lc_fail(LC_ERR_ARGUMENT, "%s needs the module whose parameters it trains", c->name);
+        return NULL;
+    }
+    flags |= (c->flags & ~c->allowed) | (common->maximize ? LC_OPT_MAXIMIZE : 0);
+    hyper[LC_H_LR] = pick(common->lr, c->defaults[LC_H_LR]);
+    hyper[LC_H_WEIGHT_DECAY] = pick(common->weight_decay, c->defaults[LC_H_WEIGHT_DECAY]);
+    for (int i = 0; i < n_values; i++) hyper[2 + i] = pick(values[i], c->defaults[2 + i]);
+    LC_TRY_GOTO(status, done, lc_module_status(common->module));
+    LC_TRY_GOTO(status, done, make(c, common->module, hyper, flags, &opt));
+    if (common->no_parameters) goto done;
+    if (common->parameters) {
+        int group = lc_optimizer_add_group(opt, NULL, common->parameters, common->n_parameters);
+        status = group < 0 ? (lc_status)group : LC_OK;
+    } else {
+        status = add_all(opt, common->module);
+    }
+done:
+    if (status < 0) {
+        char why[768];
+        snprintf(why, sizeof why, "%s", lc_error_message());
+        if (lc_module_root(common->module)->status == LC_OK) lc_module_fail(common->module, status, "%s", why);
+        lc_optimizer_free(opt);
+        return NULL;
+    }
+    return opt;
+}
+
+static const struct {
+    const char *name;
+    unsigned flag;
+} flag_names[] = {
+    {"nesterov", LC_OPT_NESTEROV},
+    {"maximize", LC_OPT_MAXIMIZE},
+    {"amsgrad", LC_OPT_AMSGRAD},
+    {"centered", LC_OPT_CENTERED},
+    {"decoupled_weight_decay", LC_OPT_DECOUPLED_WEIGHT_DECAY},
+    {"match_rms_adamw", LC_OPT_MATCH_RMS_ADAMW},
+};
+
+static lc_status apply_named(const lc__optimizer_class *c, const lc_named_number *arg, double *hyper, unsigned *flags)
+{
+    char known[256];
+    for (int i = 0; c->hyper_names[i]; i++) {
+        if (strcmp(c->hyper_names[i], arg->name)) continue;
+        hyper[i] = arg->value;
+        return LC_OK;
+    }
+    for (size_t i = 0; i < sizeof flag_names / sizeof *flag_names; i++) {
+        unsigned flag = flag_names[i].flag;
+        if (strcmp(flag_names[i].name, arg->name) || !((c->allowed | c->flags) & flag)) continue;
+        if (!(c->allowed & flag) && arg->value == 0) break; /* AdamW cannot do without */
+        *flags = arg->value != 0 ? *flags | flag : *flags & ~flag;
+        return LC_OK;
+    }
+    return lc_fail(LC_ERR_ARGUMENT, "%s has no argument \"%s\"; it has %s and flags", c->name, arg->name,
+                   list_names(c->hyper_names, known, sizeof known));
+}
+
+lc_status lc_optimizer_by_name(const char *name, void *module, const lc_named_number *args, int n_args,
+                               lc_optimizer **out)
+{
+    *out = NULL;
+    char known[256] = "";
+    for (const lc__optimizer_class *const *c = lc__optimizer_classes; *c; c++) {
+        if (strcmp((*c)->name, name)) {
+            size_t at = strlen(known);
+            snprintf(known + at, sizeof known - at, "%s%s", at ? ", " : "", (*c)->name);
+            continue;
+        }
+        double hyper[LC_MAX_HYPER] = {0};
+        unsigned flags = (*c)->flags;
+        for (int i = 0; (*c)->hyper_names[i]; i++) hyper[i] = (*c)->defaults[i];
+        for (int i = 0; i < n_args; i++) LC_TRY(apply_named(*c, &args[i], hyper, &flags));
+        LC_TRY(make(*c, module, hyper, flags, out));
+        lc_status status = module ? add_all(*out, module) : LC_OK;
+        if (status < 0) {
+            lc_optimizer_free(*out);
+            *out = NULL;
+        }
+        return status;
+    }
+    return lc_fail(LC_ERR_NOT_FOUND, "there is no optimizer \"%s\"; there are %s", name, known);
+}
