@@ -126,20 +126,36 @@ bool lc_optimizer_has(const lc_optimizer *opt, const char *name)
     return find_hyper(opt, name) >= 0;
 }
 
+/* SGD and RMSprop made without momentum keep no buffer for it. As long as nothing has been allocated (a schedule that
+ * cycles the momentum is made before the first step) the optimizer turns into the variant that does. */
+static lc_status need_momentum_buffer(lc_optimizer *opt)
+{
+    const char *const *names = opt->ops->state_names;
+    for (int k = 0; names && names[k]; k++) {
+        if (!strcmp(names[k], "momentum_buffer")) return LC_OK;
+    }
+    for (const lc__optimizer_class *const *c = lc__optimizer_classes; *c; c++) {
+        if ((*c)->hyper_names != opt->ops->hyper_names || strcmp((*c)->name, opt->ops->name)) continue;
+        if (opt->steps) {
+            return lc_fail(LC_ERR_STATE,
+                           "%s was made without momentum and keeps no buffer for it; give it one before the "
+                           "first step",
+                           opt->ops->name);
+        }
+        double hyper[LC_MAX_HYPER];
+        memcpy(hyper, ((const optimizer_memory *)opt)->defaults, sizeof hyper);
+        hyper[find_hyper(opt, "momentum")] = 1;
+        opt->ops = (*c)->variant(hyper, opt->flags);
+    }
+    return LC_OK; /* an optimizer of the user's knows what it keeps */
+}
+
 lc_status lc_optimizer_set(lc_optimizer *opt, int group, const char *name, double value)
 {
     int index;
     LC_TRY(locate(opt, group, name, &index));
     int first = group < 0 ? 0 : group, last = group < 0 ? opt->n_groups - 1 : group;
-    bool momentum_without_state = !strcmp(name, "momentum") && value != 0 && opt->ops->state_names;
-    for (int k = 0; momentum_without_state && opt->ops->state_names[k]; k++) {
-        if (!strcmp(opt->ops->state_names[k], "momentum_buffer")) momentum_without_state = false;
-    }
-    if (momentum_without_state) {
-        return lc_fail(LC_ERR_STATE,
-                       "%s was made without momentum and keeps no buffer for it; give the constructor one",
-                       opt->ops->name);
-    }
+    if (!strcmp(name, "momentum") && value != 0) LC_TRY(need_momentum_buffer(opt));
     for (int i = first; i <= last; i++) {
         opt->groups[i].hyper[index] = value;
         /* Before training a new rate is the group's own; later it is a schedule's or the user's for the moment. */

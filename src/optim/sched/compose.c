@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SequentialLR, ChainedScheduler: schedules made of schedules. */
+#include "optim/sched/sched_internal.h"
+
+/* ---- SequentialLR ---- */
+
+/* The children have all been applied when they were made; only the first one's part is wanted. */
+static lc_status sequential_apply(lc_scheduler *s)
+{
+    for (int g = 0; g < s->n_groups; g++) *lc__sched_lr(s, g) = s->optimizer->groups[g].initial_lr;
+    lc_scheduler *first = s->children[0];
+    if (first->n_children) return lc__scheduler_restart(first);
+    first->last_epoch = 0;
+    return first->ops->apply(first);
+}
+
+static lc_status sequential_step(lc_scheduler *s, double metric)
+{
+    (void)metric;
+    s->last_epoch++;
+    int i = 0;
+    while (i < s->n_milestones && s->milestones[i] <= s->last_epoch) i++;
+    if (i > 0 && s->milestones[i - 1] == s->last_epoch) return lc__scheduler_restart(s->children[i]);
+    return lc_scheduler_step(s->children[i]);
+}
+
+static lc_status sequential_check(lc_scheduler *s)
+{
+    if (s->n_children < 1) return lc_fail(LC_ERR_ARGUMENT, "SequentialLR needs at least one schedule");
+    if (s->n_milestones == s->n_children - 1) return LC_OK;
+    return lc_fail(LC_ERR_ARGUMENT, "SequentialLR: %d schedules need %d milestones, got %d", s->n_children,
+                   s->n_children - 1, s->n_milestones);
+}
+
+const lc_scheduler_ops lc__sched_sequential = {
+    LC_SCHEDULER_OPS_INIT,     .name = "SequentialLR",  .apply = sequential_apply,
+    .check = sequential_check, .step = sequential_step,
+};
+
+lc_scheduler *lc_sequential_lr_with(lc_sequential_lr_args a)
+{
+    lc__scheduler_parts parts = {.milestones = a.milestones,
+                                 .n_milestones = a.n_schedulers ? a.n_schedulers - 1 : 0,
+                                 .children = a.schedulers,
+                                 .n_children = a.n_schedulers};
+    return lc__scheduler_construct(&lc__sched_sequential, a.optimizer, NULL, parts);
+}
+
+/* ---- ChainedScheduler ---- */
+
+static lc_status chained_apply(lc_scheduler *s)
+{
+    if (s->initial) return LC_OK; /* the children were applied when they were made */
+    /* Restarted as a part of a SequentialLR: from the base rates, each applies its own start. */
+    for (int g = 0; g < s->n_groups; g++) *lc__sched_lr(s, g) = s->base_lrs[g];
+    for (int i = 0; i < s->n_children; i++) {
+        s->children[i]->last_epoch = 0;
+        LC_TRY(s->children[i]->ops->apply(s->children[i]));
+    }
+    return LC_OK;
+}
+
+static lc_status chained_step(lc_scheduler *s, double metric)
+{
+    (void)metric;
+    s->last_epoch++;
+    for (int i = 0; i < s->n_children; i++) LC_TRY(lc_scheduler_step(s->children[i]));
+    return LC_OK;
+}
+
+static lc_status chained_check(lc_scheduler *s)
+{
+    return s->n_children ? LC_OK : lc_fail(LC_ERR_ARGUMENT, "ChainedScheduler needs at least one schedule");
+}
+
+const lc_scheduler_ops lc__sched_chained = {
+    LC_SCHEDULER_OPS_INIT,  .name = "ChainedScheduler", .apply = chained_apply,
+    .check = chained_check, .step = chained_step,
+};
+
+lc_scheduler *lc_chained_scheduler_with(lc_chained_scheduler_args a)
+{
+    return lc__scheduler_construct(&lc__sched_chained, a.optimizer, NULL,
+                                   (lc__scheduler_parts){.children = a.schedulers, .n_children = a.n_schedulers});
+}

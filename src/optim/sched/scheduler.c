@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Schedules as objects: making, stepping, state. What the classes compute stands in the other files of this folder. */
+#include "optim/sched/sched_internal.h"
+
+#include "optim/optim_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- making ---- */
+
+void lc_scheduler_free(lc_scheduler *s)
+{
+    if (!s) return;
+    for (int i = 0; i < s->n_children; i++) lc_scheduler_free(s->children[i]);
+    free(s->children);
+    free(s->milestones);
+    free(s->base_lrs);
+    free(s);
+}
+
+static int compare_int64(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static lc_status fill_arguments(lc_scheduler *s, const double *args)
+{
+    for (int i = 0; s->ops->args && s->ops->args[i]; i++) {
+        s->args[i] = isnan(args[i]) ? s->ops->defaults[i] : args[i];
+        if (isnan(s->args[i])) return lc_fail(LC_ERR_ARGUMENT, "%s needs %s", s->ops->name, s->ops->args[i]);
+    }
+    return LC_OK;
+}
+
+/* Memory and members. Children become s's only when everything else is done. */
+static lc_status build(lc_scheduler *s, const double *args, const lc__scheduler_parts *parts)
+{
+    size_t n_groups = (size_t)s->optimizer->n_groups;
+    LC_TRY(fill_arguments(s, args));
+    s->n_groups = s->optimizer->n_groups;
+    s->base_lrs = malloc((n_groups + 1) * sizeof(double));
+    s->milestones = malloc(((size_t)parts->n_milestones + 1) * sizeof(int64_t));
+    s->children = malloc(((size_t)parts->n_children + 1) * sizeof(lc_scheduler *));
+    if (!s->base_lrs || !s->milestones || !s->children)
+        return lc_fail(LC_ERR_MEMORY, "out of memory for %s", s->ops->name);
+    for (int g = 0; g < s->n_groups; g++) s->base_lrs[g] = s->optimizer->groups[g].initial_lr;
+    s->n_milestones = parts->n_milestones;
+    for (int i = 0; i < parts->n_milestones; i++) s->milestones[i] = parts->milestones[i];
+    qsort(s->milestones, (size_t)s->n_milestones, sizeof *s->milestones, compare_int64);
+    s->lambda = parts->lambda;
+    s->lambda_ctx = parts->lambda_ctx;
+    for (int i = 0; i < parts->n_children; i++) {
+        if (!parts->children[i]) return lc_fail(LC_ERR_ARGUMENT, "%s: schedule %d could not be made", s->ops->name, i);
+        if (parts->children[i]->ops->needs_metric) {
+            return lc_fail(LC_ERR_ARGUMENT, "%s cannot hold %s, which is stepped with a metric", s->ops->name,
+                           parts->children[i]->ops->name);
+        }
+        if (parts->children[i]->optimizer != s->optimizer) {
+            return lc_fail(LC_ERR_ARGUMENT, "%s: schedule %d belongs to another optimizer", s->ops->name, i);
+        }
+        s->children[i] = parts->children[i];
+    }
+    s->n_children = parts->n_children;
+    return LC_OK;
+}
+
+static lc_status scheduler_new(const lc_scheduler_ops *ops, lc_optimizer *opt, const double *args,
+                               const lc__scheduler_parts *parts, lc_scheduler **out)
+{
+    *out = NULL;
+    lc_scheduler *s = calloc(1, sizeof *s);
+    if (!s) return lc_fail(LC_ERR_MEMORY, "out of memory for %s", ops->name);
+    s->ops = ops;
+    s->optimizer = opt;
+    lc_status status = build(s, args, parts);
+    if (status >= 0 && ops->check) status = ops->check(s);
+    if (status >= 0) {
+        s->initial = true;
+        status = ops->apply(s);
+        s->initial = false;
+    }
+    if (status < 0) {
+        s->n_children = 0; /* they stay the caller's */
+        lc_scheduler_free(s);
+        return status;
+    }
+    *out = s;
+    return LC_OK;
+}
+
+lc_scheduler *lc__scheduler_construct(const lc_scheduler_ops *ops, lc_optimizer *opt, const double *args,
+                                      lc__scheduler_parts parts)
+{
+    lc_scheduler *s = NULL;
+    lc_status status =
+        opt ? scheduler_new(ops, opt, args, &parts, &s) : lc_fail(LC_ERR_ARGUMENT, "%s needs an optimizer", ops->name);
+    if (status >= 0) return s;
+    for (int i = 0; i < parts.n_children; i++) lc_scheduler_free(parts.children[i]);
+    if (opt && opt->root && opt->root->status == LC_OK) {
+        char why[768];
+        snprintf(why, sizeof why, "%s", lc_error_message());
+        lc_module_fail(opt->root, status, "%s", why);
+    }
+    return NULL;
+}
+
+static const lc_scheduler_ops *find(const char *name)
+{
+    for (const lc_scheduler_ops *const *ops = lc__scheduler_table; *ops; ops++) {
+        if (!strcmp((*ops)->name, name)) return *ops;
+    }
+    return NULL;
+}
+
+static lc_status name_unknown(const char *name)
+{
+    char known[384] = "";
+    for (const lc_scheduler_ops *const *ops = lc__scheduler_table; *ops; ops++) {
+        size_t at = strlen(known);
+        snprintf(known + at, sizeof known - at, "%s%s", at ? ", " : "", (*ops)->name);
+    }
+    return lc_fail(LC_ERR_NOT_FOUND, "there is no schedule \"%s\"; there are %s", name, known);
+}
+
+lc_status lc_scheduler_by_name(const char *name, lc_optimizer *opt, const lc_named_number *args, int n_args,
+                               const int64_t *milestones, int n_milestones, lc_scheduler *const *children,
+                               int n_children, lc_scheduler **out)
+{
+    *out = NULL;
+    const lc_scheduler_ops *ops = find(name);
+    if (!ops) return name_unknown(name);
+    if (!opt) return lc_fail(LC_ERR_ARGUMENT, "%s needs an optimizer", name);
+    double values[LC_MAX_SCHED_ARGS];
+    for (int i = 0; i < LC_MAX_SCHED_ARGS; i++) values[i] = NAN;
+    for (int i = 0; i < n_args; i++) {
+        char known[256] = "";
+        int k = 0;
+        while (ops->args && ops->args[k] && strcmp(ops->args[k], args[i].name)) {
+            size_t at = strlen(known);
+            snprintf(known + at, sizeof known - at, "%s%s", at ? ", " : "", ops->args[k]);
+            k++;
+        }
+        if (!ops->args || !ops->args[k]) {
+            return lc_fail(LC_ERR_ARGUMENT, "%s has no argument \"%s\"; it has %s", name, args[i].name, known);
+        }
+        values[k] = args[i].value;
+    }
+    lc__scheduler_parts parts = {
+        .milestones = milestones, .n_milestones = n_milestones, .children = children, .n_children = n_children};
+    return scheduler_new(ops, opt, values, &parts, out);
+}
+
+/* ---- stepping ---- */
+
+lc_status lc_scheduler_step_metric(lc_scheduler *s, double metric)
+{
+    if (s->ops->step) return s->ops->step(s, metric);
+    s->last_epoch++;
+    return s->ops->apply(s);
+}
+
+lc_status lc_scheduler_step(lc_scheduler *s)
+{
+    if (s->ops->needs_metric) {
+        return lc_fail(LC_ERR_ARGUMENT,
+                       "%s is stepped with the value of a metric: lc_scheduler_step_metric, or name "
+                       "the metric it monitors",
+                       s->ops->name);
+    }
+    return lc_scheduler_step_metric(s, NAN);
+}
+
+lc_status lc__scheduler_restart(lc_scheduler *s)
+{
+    s->last_epoch = 0;
+    if (!s->ops->closed_form) return s->ops->apply(s);
+    for (int g = 0; g < s->n_groups; g++) *lc__sched_lr(s, g) = s->ops->closed_form(s, g);
+    return LC_OK;
+}
+
+bool lc_scheduler_needs_metric(const lc_scheduler *s)
+{
+    return s->ops->needs_metric;
+}
+
+const char *lc_scheduler_name(const lc_scheduler *s)
+{
+    return s->ops->name;
+}
+
+lc_status lc__sched_set_momentum(lc_scheduler *s, double value)
+{
+    const char *name = lc_optimizer_has(s->optimizer, "beta1") ? "beta1" : "momentum";
+    if (!lc_optimizer_has(s->optimizer, name)) {
+        return lc_fail(LC_ERR_ARGUMENT, "%s moves the momentum, and %s has none; say .no_cycle_momentum = true",
+                       s->ops->name, s->optimizer->ops->name);
+    }
+    return lc_optimizer_set(s->optimizer, -1, name, value);
+}
+
+/* ---- state ---- */
+
+static lc_status visit_children(lc_scheduler *s, const char *prefix, lc_scheduler_state_fn *fn, void *ctx);
+
+static lc_status visit(lc_scheduler *s, const char *prefix, lc_scheduler_state_fn *fn, void *ctx)
+{
+    char name[160];
+    double epoch = (double)s->last_epoch;
+    snprintf(name, sizeof name, "%slast_epoch", prefix);
+    LC_TRY(fn(ctx, name, &epoch));
+    s->last_epoch = (int64_t)epoch;
+    for (int g = 0; g < s->n_groups; g++) {
+        snprintf(name, sizeof name, "%sbase_lrs.%d", prefix, g);
+        LC_TRY(fn(ctx, name, &s->base_lrs[g]));
+    }
+    for (int k = 0; s->ops->state && s->ops->state[k]; k++) {
+        snprintf(name, sizeof name, "%s%s", prefix, s->ops->state[k]);
+        LC_TRY(fn(ctx, name, &s->state[k]));
+    }
+    return visit_children(s, prefix, fn, ctx);
+}
+
+static lc_status visit_children(lc_scheduler *s, const char *prefix, lc_scheduler_state_fn *fn, void *ctx)
+{
+    char name[128];
+    for (int i = 0; i < s->n_children; i++) {
+        snprintf(name, sizeof name, "%s%d.", prefix, i);
+        LC_TRY(visit(s->children[i], name, fn, ctx));
+    }
+    return LC_OK;
+}
+
+lc_status lc_scheduler_visit_state(lc_scheduler *s, lc_scheduler_state_fn *fn, void *ctx)
+{
+    return visit(s, "", fn, ctx);
+}
+
+/* ---- checks ---- */
+
+lc_status lc__sched_at_least(const lc_scheduler *s, int arg, double low)
+{
+    if (s->args[arg] >= low && s->args[arg] < INFINITY) return LC_OK;
+    return lc_fail(LC_ERR_ARGUMENT, "%s: %s is %g, must be at least %g", s->ops->name, s->ops->args[arg], s->args[arg],
+                   low);
+}
+
+lc_status lc__sched_whole(const lc_scheduler *s, int arg, double low)
+{
+    if (s->args[arg] >= low && s->args[arg] == floor(s->args[arg])) return LC_OK;
+    return lc_fail(LC_ERR_ARGUMENT, "%s: %s is %g, must be a whole number of at least %g", s->ops->name,
+                   s->ops->args[arg], s->args[arg], low);
+}
