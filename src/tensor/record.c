@@ -95,7 +95,7 @@ static lc_status add_value(lc_graph *g, lc_tensor *t)
 
 static lc_status add_external(lc_graph *g, lc_tensor *t)
 {
-    lc_external e;
+    lc_external e; /* compared with memcmp: padding must be zero */
     memset(&e, 0, sizeof e);
     e.id = t->kind == LC_TENSOR_INPUT ? 0 : t->id;
     e.value = g->n_values;
@@ -162,17 +162,16 @@ static bool floats_of_user(const lc_graph *g, const double *floats)
     return floats >= g->tape.floats && floats < g->tape.floats + g->tape.n_floats;
 }
 
-/* Results of a node whose types are known. */
-static lc_status add_results(lc_graph *g, int n, const lc_type *types, const bool *requires_grad, bool any_grad,
-                             lc_tensor **out)
+/* Results of a node whose types were inferred. */
+static lc_status add_results(lc_graph *g, int n, const lc_type *types, bool any_grad, lc_tensor **out)
 {
     for (int i = 0; i < n; i++) {
         lc_tensor *t = new_step_tensor(g);
         if (!t) return lc_fail(LC_ERR_MEMORY, "out of memory while recording the step");
-        memset(t, 0, sizeof *t);
+        memset(t, 0, sizeof *t); /* also the stamp */
         t->type = types[i];
         t->kind = LC_TENSOR_STEP;
-        t->requires_grad = requires_grad ? requires_grad[i] : any_grad && lc_dtype_is_float(types[i].dtype);
+        t->requires_grad = any_grad && lc_dtype_is_float(types[i].dtype);
         LC_TRY(add_value(g, t));
         out[i] = t;
     }
@@ -202,8 +201,6 @@ static lc_status record(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const
         memcpy(few_floats, floats, (size_t)n_float * sizeof *floats);
         if (live) inherited = NULL;
     }
-    if ((op->flags & LC_OP_RANDOM) && n_int >= 2 && n_int <= 32 && few_ints[0] == 0 && few_ints[1] == 0)
-        LC_TRY(random_site(g, site, few_ints));
 
     bool any_grad = false;
     uint32_t *values = tape->in + tape->n_in;
@@ -220,39 +217,21 @@ static lc_status record(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const
                     .region = g->expanding ? 0 : g->region, .in_at = tape->n_in, .int_at = tape->n_ints,
                     .float_at = tape->n_floats};
 
-    /* Does it repeat the plan? Then types are known. */
-    const lc_plan *plan = g->expanding ? NULL : g->expect;
-    if (plan) {
-        uint32_t k = tape->n_nodes - plan->node_0;
-        const lc_node *want = &plan->nodes[k];
-        node.n_out = k < plan->n_nodes ? want->n_out : 0;
-        node.first_out = g->n_values;
-        if (k < plan->n_nodes && memcmp(want, &node, sizeof node) == 0 &&
-            memcmp(plan->in + (node.in_at - plan->in_0), values, (size_t)n_in * sizeof *values) == 0 &&
-            memcmp(plan->ints + (node.int_at - plan->int_0), ints, (size_t)n_int * sizeof *ints) == 0) {
-            uint32_t v = node.first_out - plan->value_0;
-            LC_TRY(add_results(g, node.n_out, plan->types + v, plan->requires_grad + v, false, out));
-        } else {
-            g->expect = NULL;
-            plan = NULL;
-        }
-    }
-    if (!plan) {
-        lc_type types[LC_MAX_OUTPUTS];
-        const lc_type *in_types[LC_MAX_OUTPUTS * 4];
-        const lc_type **in_type = n_in <= LC_MAX_OUTPUTS * 4 ? in_types : malloc((size_t)n_in * sizeof *in_type);
-        if (!in_type) return lc_fail(LC_ERR_MEMORY, "out of memory while recording the step");
-        for (int i = 0; i < n_in; i++) in_type[i] = in[i] ? &in[i]->type : NULL;
-        memset(types, 0, sizeof types);
-        lc_infer infer = {.op = op, .n_in = n_in, .in = in_type, .n_int = n_int, .ints = ints, .n_float = n_float,
-                          .floats = few_floats, .n_out = op->n_out, .out = types};
-        lc_status status = op->infer(&infer);
-        if (in_type != in_types) free(in_type);
-        if (status < 0) return status;
-        node.n_out = (uint16_t)infer.n_out;
-        node.first_out = g->n_values;
-        LC_TRY(add_results(g, infer.n_out, types, NULL, any_grad, out));
-    }
+    if (!g->expanding) g->expect = NULL; /* it does not repeat the plan, or follow() would have recorded it */
+    lc_type types[LC_MAX_OUTPUTS];
+    const lc_type *few_types[32];
+    const lc_type **in_type = n_in <= 32 ? few_types : malloc((size_t)n_in * sizeof *in_type);
+    if (!in_type) return lc_fail(LC_ERR_MEMORY, "out of memory while recording the step");
+    for (int i = 0; i < n_in; i++) in_type[i] = in[i] ? &in[i]->type : NULL;
+    memset(types, 0, sizeof types);
+    lc_infer infer = {.op = op, .n_in = n_in, .in = in_type, .n_int = n_int, .ints = ints, .n_float = n_float,
+                      .floats = few_floats, .n_out = op->n_out, .out = types};
+    lc_status status = op->infer(&infer);
+    if (in_type != few_types) free(in_type);
+    if (status < 0) return status;
+    node.n_out = (uint16_t)infer.n_out;
+    node.first_out = g->n_values;
+    LC_TRY(add_results(g, infer.n_out, types, any_grad, out));
 
     LC_TRY(lc__grow((void **)&tape->ints, &tape->cap_ints, tape->n_ints + (uint32_t)n_int, sizeof *tape->ints));
     if (n_int) memcpy(tape->ints + tape->n_ints, ints, (size_t)n_int * sizeof *ints);
@@ -281,12 +260,87 @@ static lc_status record(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const
     return LC_OK;
 }
 
+/* The usual case: the call repeats the next node of the plan that is expected. Types are known, capacities were ensured
+ * when the segment began. False: nothing was recorded. */
+static bool follow(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints,
+                   int n_float, const double *floats, lc_site site, lc_tensor **out)
+{
+    const lc_plan *plan = g->expect;
+    lc_tape *tape = &g->tape;
+    uint32_t k = tape->n_nodes - plan->node_0;
+    if (k >= plan->n_nodes) return false;
+    const lc_node *want = &plan->nodes[k];
+    if (want->op != op || want->n_in != n_in || want->n_int != n_int || want->n_float != n_float ||
+        want->region != g->region || (want->flags & LC_NODE_NO_GRAD) != (g->no_grad ? LC_NODE_NO_GRAD : 0u))
+        return false;
+    const uint32_t *want_in = plan->in + (want->in_at - plan->in_0);
+    uint32_t *values = tape->in + tape->n_in;
+    for (int i = 0; i < n_in; i++) {
+        if (!in[i]) {
+            values[i] = LC_ABSENT;
+        } else if (in[i]->graph == g && in[i]->generation == g->generation) {
+            values[i] = in[i]->value;
+        } else {
+            if (in[i]->kind < LC_TENSOR_PERSISTENT || add_external(g, in[i]) < 0 || !g->expect) return false;
+            values[i] = in[i]->value;
+        }
+        if (values[i] != want_in[i]) return false;
+    }
+    if (want->first_out != g->n_values) return false;
+    const int64_t *want_ints = plan->ints + (want->int_at - plan->int_0);
+    for (int i = 0; i < n_int; i++)
+        if (ints[i] != want_ints[i]) return false;
+    lc_slab_arena *slabs = &g->arenas[g->generation % LC_ARENAS];
+    for (uint32_t i = 0; i < want->n_out; i++) {
+        lc_tensor *t = new_step_tensor(g);
+        if (!t) {
+            slabs->used -= i;
+            return false;
+        }
+        out[i] = t;
+    }
+    for (int i = 0; i < n_int; i++) tape->ints[tape->n_ints + (uint32_t)i] = ints[i];
+    for (int i = 0; i < n_float; i++) tape->floats[tape->n_floats + (uint32_t)i] = floats[i];
+    for (uint32_t i = 0; i < want->n_out; i++) {
+        lc_tensor *t = out[i];
+        uint32_t v = g->n_values - plan->value_0;
+        uint64_t stamp = plan->uid << 24 | v;
+        if (t->stamp != stamp) {
+            memset(t, 0, sizeof *t);
+            t->type = plan->types[v];
+            t->kind = LC_TENSOR_STEP;
+            t->requires_grad = plan->requires_grad[v];
+            t->stamp = v < 1u << 24 ? stamp : 0;
+            t->graph = g;
+        }
+        t->generation = g->generation;
+        t->value = g->n_values;
+        g->values[g->n_values++] = t;
+    }
+    for (int i = want->n_out; i < op->n_out; i++) out[i] = NULL;
+    tape->nodes[tape->n_nodes] = *want;
+    tape->sites[tape->n_nodes++] = site;
+    tape->n_in += (uint32_t)n_in;
+    tape->n_ints += (uint32_t)n_int;
+    tape->n_floats += (uint32_t)n_float;
+    return true;
+}
+
 static void call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints, int n_float,
                  const double *floats, bool live, lc_tensor **out, lc_site site)
 {
     lc_graph *g = current;
-    lc_tensor *results[LC_MAX_OUTPUTS] = {NULL};
+    lc_tensor *results[LC_MAX_OUTPUTS];
     lc_status status = LC_OK;
+    int64_t keyed[32];
+    if ((op->flags & LC_OP_RANDOM) && g && g->recording && n_int >= 2 && n_int <= 32 && ints[0] == 0 && ints[1] == 0) {
+        memcpy(keyed, ints, (size_t)n_int * sizeof *ints);
+        if (random_site(g, site, keyed) == LC_OK) ints = keyed;
+    }
+    if (g && g->expect && !g->expanding && g->recording && g->status == LC_OK &&
+        follow(g, op, n_in, in, n_int, ints, n_float, floats, site, out))
+        return;
+    memset(results, 0, sizeof results);
     if (!g || !g->recording) {
         lc_fail(LC_ERR_STATE, "%s: no step is being recorded on this thread; call lc_step_begin first", op->name);
         status = LC_ERR_STATE;
@@ -409,6 +463,12 @@ static void start_segment(lc_graph *g)
     for (int i = 0; i < g->n_plans; i++)
         if (g->plans[i]->previous == previous && (!g->expect || g->plans[i]->last_used > g->expect->last_used))
             g->expect = g->plans[i];
+    /* Room for all it records, so that following it needs no checks; without room it is merely slower. */
+    const lc_plan *p = g->expect;
+    lc_tape *t = &g->tape;
+    if (p && (p->node_0 + p->n_nodes > t->cap_nodes || p->in_0 + p->n_in > t->cap_in || p->int_0 + p->n_ints > t->cap_ints ||
+              p->float_0 + p->n_floats > t->cap_floats || p->value_0 + p->n_values > g->cap_values))
+        g->expect = NULL;
 }
 
 lc_status lc_step_begin(lc_graph *g, uint64_t step, uint64_t micro_batch)

@@ -27,6 +27,7 @@ struct lc_tensor {
     lc_graph *graph;
     uint32_t generation;
     uint32_t value;
+    uint64_t stamp; /* step tensors: the plan and the value that type and requires_grad were copied from */
 
     /* Persistent and input tensors. */
     uint64_t id; /* never used twice; changes when the storage moves */
