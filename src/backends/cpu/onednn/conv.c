@@ -4,6 +4,7 @@
  * Activations are dense channels-last and are given to the library as such. Weights lie O,k..,I; the library chooses
  * its own blocked layout for them, into and out of which they are reordered in scratch (small against the
  * convolution). To add a variant: write a build function and a kernel for it at the end of the file. */
+#include "backends/cpu/onednn/conv_shape.h"
 #include "backends/cpu/onednn/kernels.h"
 #include "backends/cpu/onednn/prepared.h"
 
@@ -13,41 +14,9 @@
 #define CHUNK_MIN_WORK   ((int64_t)1 << 20)
 #define MAX_PARTIAL_SUMS 4
 
-typedef struct conv {
-    int nd;
-    int64_t n, in_channels, out_channels, groups;
-    int64_t in_size[3], out_size[3], kernel[3];
-    lc__dnnl_window window;
-} conv;
-
-static bool describe(const lc_call *call, conv *c, const lc_view *x, const lc_view *w, const lc_view *y)
-{
-    memset(c, 0, sizeof *c);
-    c->nd = (int)call->ints[0];
-    if (c->nd < 1 || c->nd > 3 || x->ndim != c->nd + 2 || y->ndim != c->nd + 2 || w->ndim != c->nd + 2) return false;
-    if (x->dtype != LC_F32 || y->dtype != LC_F32 || w->dtype != LC_F32) return false;
-    c->n = x->shape[0];
-    c->in_channels = x->shape[1];
-    c->out_channels = y->shape[1];
-    c->groups = call->ints[1 + 3 * c->nd];
-    c->window.nd = c->nd;
-    if (c->n < 1 || c->in_channels < 1 || c->out_channels < 1 || c->groups < 1) return false;
-    if (c->in_channels % c->groups || c->out_channels % c->groups) return false;
-    for (int i = 0; i < c->nd; i++) {
-        c->in_size[i] = x->shape[2 + i];
-        c->out_size[i] = y->shape[2 + i];
-        c->kernel[i] = w->shape[2 + i];
-        c->window.stride[i] = call->ints[1 + i];
-        c->window.padding[i] = call->ints[1 + c->nd + i];
-        c->window.dilation[i] = call->ints[1 + 2 * c->nd + i];
-        if (c->in_size[i] < 1 || c->out_size[i] < 1 || c->kernel[i] < 1) return false;
-    }
-    return true;
-}
-
 /* Into how many parts of the batch a deterministic convolution is cut: depends on its shape alone. A weight gradient
  * keeps one sum per part, so it is cut into few. */
-static int64_t batch_chunks(const conv *c, bool weight_grad)
+static int64_t batch_chunks(const lc__conv_shape *c, bool weight_grad)
 {
     double work = (double)c->n * (double)c->out_channels * (double)(c->in_channels / c->groups);
     for (int i = 0; i < c->nd; i++) work *= (double)(c->out_size[i] * c->kernel[i]);
@@ -55,12 +24,6 @@ static int64_t batch_chunks(const conv *c, bool weight_grad)
     for (int64_t chunks = weight_grad ? MAX_PARTIAL_SUMS : 16; chunks > 1; chunks--)
         if (c->n % chunks == 0) return chunks;
     return 1;
-}
-
-static int64_t image_size(int nd, int64_t channels, const int64_t *size)
-{
-    for (int i = 0; i < nd; i++) channels *= size[i];
-    return channels;
 }
 
 static dnnl_status_t image_md(lc__md *md, int nd, int64_t n, int64_t channels, const int64_t *size)
@@ -72,7 +35,7 @@ static dnnl_status_t image_md(lc__md *md, int nd, int64_t n, int64_t channels, c
 }
 
 /* Weights [g,O/g,I/g,k..], or [O,I,k..] without groups, lying O,k..,I; or as the library wants them. */
-static dnnl_status_t weights_md(lc__md *md, const conv *c, bool any)
+static dnnl_status_t weights_md(lc__md *md, const lc__conv_shape *c, bool any)
 {
     int64_t dims[6], strides[6], stride = c->in_channels / c->groups;
     int at = c->groups > 1, nd = c->nd;
@@ -100,7 +63,7 @@ typedef struct mds {
 } mds;
 
 static dnnl_status_t make_pd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, kind what, const mds *d, lc__cmd w,
-                             const conv *c, const lc__dnnl_post *post, const char *avoid)
+                             const lc__conv_shape *c, const lc__dnnl_post *post, const char *avoid)
 {
     switch (what) {
     case FORWARD:
@@ -160,7 +123,7 @@ static dnnl_status_t add_with_weights(lc__dnnl_plan *plan, kind what, const mds 
 
 /* The gradient of the weights, and out of the library's layout; sums of parts of the batch are added in their order.
  * Takes `pd`. dnnl_unimplemented if the library's reorder cannot add, where there are parts to be added. */
-static dnnl_status_t add_weight_grad(lc__dnnl_plan *plan, const lc_call *call, const conv *c, const mds *d,
+static dnnl_status_t add_weight_grad(lc__dnnl_plan *plan, const lc_call *call, const lc__conv_shape *c, const mds *d,
                                      dnnl_primitive_desc_t pd)
 {
     lc__dnnl_operand out = w_at[WEIGHT_GRAD], sums = {LC_DNNL_SCRATCH, 0, 0, 0, 2};
@@ -184,19 +147,19 @@ static dnnl_status_t add_weight_grad(lc__dnnl_plan *plan, const lc_call *call, c
     }
     plan->add_scratch = true;
     plan->add_offset = sums.offset;
-    plan->add_count = image_size(c->nd, c->out_channels * (c->in_channels / c->groups), c->kernel);
+    plan->add_count = lc__conv_image_size(c->nd, c->out_channels * (c->in_channels / c->groups), c->kernel);
     return status;
 }
 
 static dnnl_status_t build_cut(const lc_call *call, bool probe, kind what, const char *avoid, bool cut,
                                lc__dnnl_plan **out)
 {
-    conv c;
+    lc__conv_shape c;
     mds d = {0};
     const lc_view *x = what == FORWARD ? &call->in[0] : what == INPUT_GRAD ? &call->out[0] : &call->in[1];
     const lc_view *w = what == WEIGHT_GRAD ? &call->out[0] : &call->in[1];
     const lc_view *y = what == FORWARD ? &call->out[0] : &call->in[0];
-    if (!describe(call, &c, x, w, y)) return dnnl_unimplemented;
+    if (!lc__conv_describe(call, &c, x, w, y)) return dnnl_unimplemented;
     bool bias = what != WEIGHT_GRAD && call->n_in > 2 && call->in[2].ndim >= 0;
     if (bias && call->in[2].dtype != LC_F32) return dnnl_unimplemented;
     lc__dnnl_post post = {0, false};
@@ -211,8 +174,8 @@ static dnnl_status_t build_cut(const lc_call *call, bool probe, kind what, const
     dnnl_status_t status = lc__dnnl_new(out, probe, inside, call->deterministic ? threads : 1, chunks);
     lc__dnnl_plan *plan = *out;
     for (int64_t i = 0; status == dnnl_success && chunks > 1 && i < chunks; i++) {
-        plan->chunk_offset[i][0] = i * (c.n / chunks) * image_size(c.nd, c.in_channels, c.in_size);
-        plan->chunk_offset[i][1] = i * (c.n / chunks) * image_size(c.nd, c.out_channels, c.out_size);
+        plan->chunk_offset[i][0] = i * (c.n / chunks) * lc__conv_image_size(c.nd, c.in_channels, c.in_size);
+        plan->chunk_offset[i][1] = i * (c.n / chunks) * lc__conv_image_size(c.nd, c.out_channels, c.out_size);
     }
     if (status == dnnl_success) status = image_md(&d.x, c.nd, c.n / chunks, c.in_channels, c.in_size);
     if (status == dnnl_success) status = image_md(&d.y, c.nd, c.n / chunks, c.out_channels, c.out_size);

@@ -18,4 +18,8 @@ bool lc__onednn_conv_prefers_direct(const lc_call *call);
 extern const lc_kernel lc__onednn_conv_input_grad;
 extern const lc_kernel lc__onednn_conv_weight_grad;
 
+/* conv_gemm.c */
+extern const lc_kernel lc__onednn_conv_weight_grad_gemm; /* columns of image patches, one matrix product */
+const char *lc__onednn_gemm_impl(const lc_call *call);   /* lc__onednn_impl of that kernel */
+
 #endif

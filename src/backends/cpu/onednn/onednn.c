@@ -15,7 +15,7 @@ static const struct {
     {"linear", {&lc__onednn_matmul, &lc__onednn_matmul_packed, &lc__onednn_matmul_batched}},
     {"conv", {&lc__onednn_conv, &lc__onednn_conv_direct}, lc__onednn_conv_prefers_direct},
     {"conv_input_grad", {&lc__onednn_conv_input_grad}},
-    {"conv_weight_grad", {&lc__onednn_conv_weight_grad}},
+    {"conv_weight_grad", {&lc__onednn_conv_weight_grad, &lc__onednn_conv_weight_grad_gemm}},
 };
 
 int lc__onednn_candidates(const lc_call *call, const lc_kernel **out, int max)
@@ -40,8 +40,10 @@ const lc_kernel *lc__onednn_find(const lc_call *call)
 
 const char *lc__onednn_impl(const lc_call *call)
 {
-    for (size_t i = 0; call->kernel && i < sizeof table / sizeof *table; i++)
+    if (!call->kernel || !call->state) return "";
+    if (call->kernel == &lc__onednn_conv_weight_grad_gemm) return lc__onednn_gemm_impl(call);
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         for (int j = 0; j < LC_ONEDNN_MAX_CANDIDATES; j++)
-            if (call->kernel == table[i].kernel[j] && call->state) return ((const lc__dnnl_plan *)call->state)->impl;
+            if (call->kernel == table[i].kernel[j]) return ((const lc__dnnl_plan *)call->state)->impl;
     return "";
 }

@@ -146,9 +146,10 @@ lc_status lc__dnnl_prepare(lc_call *call, lc__dnnl_build_fn *build)
     return LC_OK;
 }
 
-/* Points the step's memory objects at this run's data and executes it on one chunk. The library can only fail here for
- * defects in the bindings above, which the tests would show; a kernel has no way to report them. */
-static void execute(const lc__dnnl_plan *plan, const lc__dnnl_step *step, const lc_call *call, int lane, int64_t chunk)
+/* The library can only fail here for defects in the bindings above, which the tests would show; a kernel has no way to
+ * report them. */
+void lc__dnnl_execute(const lc__dnnl_plan *plan, const lc__dnnl_step *step, const lc_call *call, int lane,
+                      int64_t chunk)
 {
     dnnl_exec_arg_t *exec = step->exec + lane * LC_DNNL_MAX_ARGS;
     void **last = step->last + lane * LC_DNNL_MAX_ARGS;
@@ -175,12 +176,12 @@ void lc__dnnl_run(const lc_call *call)
     for (int i = 0; i < plan->n_steps; i++) {
         const lc__dnnl_step *step = &plan->step[i];
         if (!step->chunked) {
-            execute(plan, step, call, 0, 0);
+            lc__dnnl_execute(plan, step, call, 0, 0);
             continue;
         }
         int lanes = plan->lanes;
         if (lanes == 1) {
-            for (int64_t c = 0; c < plan->n_chunks; c++) execute(plan, step, call, 0, c);
+            for (int64_t c = 0; c < plan->n_chunks; c++) lc__dnnl_execute(plan, step, call, 0, c);
             continue;
         }
         /* Threads inherit the setting above, so that oneDNN stays within each lane. The runtime may give fewer threads
@@ -190,7 +191,7 @@ void lc__dnnl_run(const lc_call *call)
 #endif
         for (int lane = 0; lane < lanes; lane++) {
             int64_t first = plan->n_chunks * lane / lanes, end = plan->n_chunks * (lane + 1) / lanes;
-            for (int64_t c = first; c < end; c++) execute(plan, step, call, lane, c);
+            for (int64_t c = first; c < end; c++) lc__dnnl_execute(plan, step, call, lane, c);
         }
     }
     if (plan->add_scratch) {

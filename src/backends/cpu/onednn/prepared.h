@@ -74,6 +74,10 @@ typedef dnnl_status_t lc__dnnl_build_fn(const lc_call *call, bool probe, lc__dnn
 bool lc__dnnl_supports(const lc_call *call, lc__dnnl_build_fn *build);
 lc_status lc__dnnl_prepare(lc_call *call, lc__dnnl_build_fn *build); /* the plan becomes call->state */
 void lc__dnnl_run(const lc_call *call);
+/* Part of running, for kernels that do something in between: points the step's operands at this run's data and executes
+ * it on one chunk. */
+void lc__dnnl_execute(const lc__dnnl_plan *plan, const lc__dnnl_step *step, const lc_call *call, int lane,
+                      int64_t chunk);
 void lc__dnnl_release(lc_call *call);
 
 #endif

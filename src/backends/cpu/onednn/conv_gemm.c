@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* conv_weight_grad as matrix products: dw[O, k*C] = dy[M, O]^T * columns[M, k*C], where row m of `columns` is the patch
+ * of the image that output position m saw, zero where that was padding.
+ *
+ * The M = N * out positions are taken in blocks whose columns fit the cache; the first product overwrites (or adds to)
+ * dw, the others add. It serves where the library has no convolution of its own, or a slow one for deep, small images.
+ */
+#include "backends/cpu/onednn/conv_shape.h"
+#include "backends/cpu/onednn/kernels.h"
+#include "backends/cpu/onednn/prepared.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Columns of a block, in bytes: about this, or twice the gradient, which every product goes through. */
+#define BLOCK_BYTES ((int64_t)2 << 20)
+
+typedef struct gemm_state {
+    lc__dnnl_plan *plan; /* the product of the first block */
+    lc__dnnl_plan *more; /* that of the others; NULL if there are none */
+    lc__conv_shape shape;
+    int64_t blocks, lines; /* lines: rows of output (innermost dimension) in a block */
+} gemm_state;
+
+static void free_state(gemm_state *s)
+{
+    if (!s) return;
+    lc__dnnl_free(s->plan);
+    lc__dnnl_free(s->more);
+    free(s);
+}
+
+/* Writes the patches of output lines [begin, end). Channels are the fastest, so a patch is copied in runs of C. */
+static void gather(const lc__conv_shape *c, const float *x, float *columns, int64_t first, int64_t begin, int64_t end)
+{
+    int nd = c->nd;
+    const lc__dnnl_window *g = &c->window;
+    int64_t channels = c->in_channels, taps = lc__conv_image_size(nd, 1, c->kernel), width = c->out_size[nd - 1];
+    int64_t image = lc__conv_image_size(nd, channels, c->in_size), patch = taps * channels;
+    for (int64_t line = begin; line < end; line++) {
+        int64_t at[3] = {0}, rest = first + line;
+        for (int d = nd - 2; d >= 0; d--) {
+            at[d] = rest % c->out_size[d];
+            rest /= c->out_size[d];
+        }
+        const float *from = x + rest * image;
+        float *to = columns + line * width * patch;
+        for (int64_t tap = 0; tap < taps; tap++) {
+            int64_t k[3] = {0}, left = tap, offset = 0;
+            bool inside = true;
+            for (int d = nd - 1; d >= 0; d--) {
+                k[d] = left % c->kernel[d];
+                left /= c->kernel[d];
+            }
+            for (int d = 0; d < nd - 1; d++) {
+                int64_t i = at[d] * g->stride[d] - g->padding[d] + k[d] * g->dilation[d];
+                inside &= i >= 0 && i < c->in_size[d];
+                offset = offset * c->in_size[d] + i;
+            }
+            int64_t last = c->in_size[nd - 1], start = k[nd - 1] * g->dilation[nd - 1] - g->padding[nd - 1];
+            for (int64_t o = 0; o < width; o++) {
+                int64_t i = start + o * g->stride[nd - 1];
+                float *out = to + o * patch + tap * channels;
+                if (inside && i >= 0 && i < last)
+                    memcpy(out, from + (offset * last + i) * channels, (size_t)channels * sizeof *out);
+                else
+                    memset(out, 0, (size_t)channels * sizeof *out);
+            }
+        }
+    }
+}
+
+/* The product of blocks `first_block` and the `n_blocks - 1` after it, one chunk each; `sum`: adds to dw. */
+static dnnl_status_t make_product(bool probe, int threads, const gemm_state *s, bool sum, int64_t first_block,
+                                  int64_t n_blocks, lc__dnnl_plan **out)
+{
+    const lc__conv_shape *c = &s->shape;
+    int64_t rows = s->lines * c->out_size[c->nd - 1], patch = lc__conv_image_size(c->nd, c->in_channels, c->kernel);
+    int64_t outs = c->out_channels;
+    lc__md dy = NULL, columns = NULL, dw = NULL;
+    dnnl_primitive_desc_t pd = NULL;
+    lc__dnnl_post post = {0, sum};
+    lc__dnnl_operand dy_at = {LC_DNNL_IN, 0, 0, 0, 0}, dw_at = {LC_DNNL_OUT, 0, 0, 0, LC_DNNL_NO_CHUNKS};
+    lc__dnnl_operand columns_at = {LC_DNNL_SCRATCH, 0, 0, 0, LC_DNNL_NO_CHUNKS};
+    dnnl_status_t status = lc__dnnl_new(out, probe, threads, 1, n_blocks);
+    lc__dnnl_plan *plan = *out;
+    if (status == dnnl_success) {
+        /* Reserved before anything else: at the same place for both products. */
+        columns_at.offset = lc__dnnl_scratch(plan, (size_t)(rows * patch) * sizeof(float));
+        for (int64_t i = 0; n_blocks > 1 && i < n_blocks; i++) plan->chunk_offset[i][0] = i * rows * outs;
+        dy_at.offset = (size_t)(first_block * rows * outs) * sizeof(float);
+        status = lc__dnnl_md_strided(&dy, 2, (int64_t[]){outs, rows}, (int64_t[]){1, outs});
+    }
+    if (status == dnnl_success)
+        status = lc__dnnl_md_strided(&columns, 2, (int64_t[]){rows, patch}, (int64_t[]){patch, 1});
+    if (status == dnnl_success) status = lc__dnnl_md_strided(&dw, 2, (int64_t[]){outs, patch}, (int64_t[]){patch, 1});
+    if (status == dnnl_success) status = lc__dnnl_matmul(&pd, plan->engine, dy, columns, NULL, dw, &post);
+    if (status == dnnl_success) status = lc__dnnl_add(plan, pd, true, true);
+    if (status == dnnl_success) status = lc__dnnl_bind(plan, DNNL_ARG_SRC, dy, dy_at);
+    if (status == dnnl_success) status = lc__dnnl_bind(plan, DNNL_ARG_WEIGHTS, columns, columns_at);
+    if (status == dnnl_success) status = lc__dnnl_bind(plan, DNNL_ARG_DST, dw, dw_at);
+    lc__dnnl_md_free(dy);
+    lc__dnnl_md_free(columns);
+    lc__dnnl_md_free(dw);
+    return status;
+}
+
+static dnnl_status_t build(const lc_call *call, bool probe, gemm_state **out)
+{
+    gemm_state *s = calloc(1, sizeof *s);
+    *out = s;
+    if (!s) return dnnl_out_of_memory;
+    lc__conv_shape *c = &s->shape;
+    if (!lc__conv_describe(call, c, &call->in[1], &call->out[0], &call->in[0]) || c->groups > 1)
+        return dnnl_unimplemented;
+    int64_t width = c->out_size[c->nd - 1], patch = lc__conv_image_size(c->nd, c->in_channels, c->kernel);
+    int64_t lines = c->n * (lc__conv_image_size(c->nd, 1, c->out_size) / width), line_bytes, all;
+    if (__builtin_mul_overflow(width * (int64_t)sizeof(float), patch, &line_bytes) ||
+        __builtin_mul_overflow(line_bytes, lines, &all))
+        return dnnl_unimplemented;
+    int64_t bytes = 2 * c->out_channels * patch * (int64_t)sizeof(float);
+    if (bytes < BLOCK_BYTES) bytes = BLOCK_BYTES;
+    s->blocks = all / bytes + 1;
+    while (lines % s->blocks) s->blocks++;
+    s->lines = lines / s->blocks;
+    int threads = call->deterministic || call->threads < 1 ? 1 : call->threads;
+    int before = lc__dnnl_set_threads(threads);
+    dnnl_status_t status = make_product(probe, threads, s, call->accumulate, 0, 1, &s->plan);
+    if (status == dnnl_success && s->blocks > 1)
+        status = make_product(probe, threads, s, true, 1, s->blocks - 1, &s->more);
+    lc__dnnl_set_threads(before);
+    return status;
+}
+
+static bool supports(const lc_call *call)
+{
+    gemm_state *s;
+    dnnl_status_t status = build(call, true, &s);
+    free_state(s);
+    return status == dnnl_success;
+}
+
+static lc_status prepare(lc_call *call)
+{
+    gemm_state *s;
+    dnnl_status_t status = build(call, false, &s);
+    if (status != dnnl_success) {
+        free_state(s);
+        return lc_fail(status == dnnl_out_of_memory ? LC_ERR_MEMORY : LC_ERR_UNSUPPORTED,
+                       "oneDNN cannot prepare %s (its status is %d)", call->op->name, (int)status);
+    }
+    call->state = s;
+    call->scratch_bytes = s->plan->scratch_bytes;
+    if (s->more && s->more->scratch_bytes > call->scratch_bytes) call->scratch_bytes = s->more->scratch_bytes;
+    return LC_OK;
+}
+
+static void run(const lc_call *call)
+{
+    const gemm_state *s = call->state;
+    int before = lc__dnnl_set_threads(s->plan->threads);
+    for (int64_t b = 0; b < s->blocks; b++) {
+        int64_t lines = s->lines, width = s->shape.out_size[s->shape.nd - 1];
+#ifdef _OPENMP
+        int threads = call->threads < 1 ? 1 : call->threads;
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && lines * width > 64)
+#endif
+        for (int64_t line = 0; line < lines; line++)
+            gather(&s->shape, call->in[1].data, call->scratch, b * lines, line, line + 1);
+        if (b == 0)
+            lc__dnnl_execute(s->plan, &s->plan->step[0], call, 0, 0);
+        else
+            lc__dnnl_execute(s->more, &s->more->step[0], call, 0, b - 1);
+    }
+    lc__dnnl_set_threads(before);
+}
+
+static void release(lc_call *call)
+{
+    free_state(call->state);
+    call->state = NULL;
+}
+
+const char *lc__onednn_gemm_impl(const lc_call *call)
+{
+    return ((const gemm_state *)call->state)->plan->impl;
+}
+
+const lc_kernel lc__onednn_conv_weight_grad_gemm = {
+    "onednn_conv_weight_grad_gemm", LC_WANT_CHANNELS_LAST, LC_KERNEL_ACCUMULATES, supports, prepare, run, release};
