@@ -3,3 +3,6 @@
 if(LIGHTC_BUILD_FUZZERS AND EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/CMakeLists.txt)
   add_subdirectory(fuzz)
 endif()
+# The networks of the benchmarks, trained under the laws.
+target_sources(test_laws PRIVATE ${PROJECT_SOURCE_DIR}/bench/models.c)
+target_include_directories(test_laws PRIVATE ${PROJECT_SOURCE_DIR})

@@ -69,17 +69,28 @@ lc_status lc_step_status(lc_graph *g)
 
 /* ---- values ---- */
 
+/* All arenas grow together: a step as large as the one before finds room whichever arena is its turn. */
+static bool grow_slabs(lc_graph *g, uint32_t n)
+{
+    for (int i = 0; i < LC_ARENAS; i++) {
+        lc_slab_arena *a = &g->arenas[i];
+        while (a->n_slabs < n) {
+            lc_tensor **slabs = realloc(a->slabs, (a->n_slabs + 1) * sizeof *slabs);
+            if (!slabs) return false;
+            a->slabs = slabs;
+            slabs[a->n_slabs] = calloc(SLAB, sizeof **slabs); /* stamps must start as none */
+            if (!slabs[a->n_slabs]) return false;
+            a->n_slabs++;
+        }
+    }
+    return true;
+}
+
 static lc_tensor *new_step_tensor(lc_graph *g)
 {
     lc_slab_arena *a = &g->arenas[g->generation % LC_ARENAS];
     uint32_t slab = a->used / SLAB;
-    if (slab >= a->n_slabs) {
-        lc_tensor **slabs = realloc(a->slabs, (slab + 1) * sizeof *slabs);
-        if (!slabs) return NULL;
-        a->slabs = slabs;
-        if (!(slabs[slab] = malloc(SLAB * sizeof **slabs))) return NULL;
-        a->n_slabs = slab + 1;
-    }
+    if (slab >= a->n_slabs && !grow_slabs(g, slab + 1)) return NULL;
     return &a->slabs[slab][a->used++ % SLAB];
 }
 

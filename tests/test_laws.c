@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The laws of the engine over whole models: planned = unplanned, the same result for any number of threads where that
+ * is asked for, no allocation in a steady step, a tight arena. */
+#define _GNU_SOURCE /* dl_iterate_phdr */
+#include "test.h"
+
+#include "bench/models.h"
+#include "tensor/graph_impl.h"
+
+/* ---- counting allocations on this thread; what oneDNN allocates inside itself is not lightc's ---- */
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#include <link.h>
+#define COUNTS_ALLOCATIONS 1
+extern void *__libc_malloc(size_t);
+extern void *__libc_calloc(size_t, size_t);
+extern void *__libc_realloc(void *, size_t);
+extern void *__libc_memalign(size_t, size_t);
+static _Thread_local long allocations;
+static _Thread_local bool counting;
+
+static int is_foreign(struct dl_phdr_info *info, size_t size, void *address)
+{
+    (void)size;
+    if (!strstr(info->dlpi_name, "libdnnl") && !strstr(info->dlpi_name, "libstdc++")) return 0;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        uintptr_t at = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
+        if ((uintptr_t)address >= at && (uintptr_t)address < at + info->dlpi_phdr[i].p_memsz) return 1;
+    }
+    return 0;
+}
+
+static void count(void *caller)
+{
+    if (!counting) return;
+    counting = false;
+    allocations += !dl_iterate_phdr(is_foreign, caller);
+    counting = true;
+}
+
+void *malloc(size_t n) { return count(__builtin_return_address(0)), __libc_malloc(n); }
+void *calloc(size_t n, size_t s) { return count(__builtin_return_address(0)), __libc_calloc(n, s); }
+void *realloc(void *p, size_t n) { return count(__builtin_return_address(0)), __libc_realloc(p, n); }
+void *aligned_alloc(size_t a, size_t n) { return count(__builtin_return_address(0)), __libc_memalign(a, n); }
+#else
+#define COUNTS_ALLOCATIONS 0
+static long allocations;
+static bool counting;
+#endif
+
+/* ---- one training run ---- */
+
+typedef struct task {
+    const char *model;
+    int64_t batch;
+    const char *optimizer;
+    int ndim;
+    int64_t x[4], y[2];
+    int64_t classes; /* of y; inputs are ids below it if x has 2 dimensions */
+} task;
+
+static const task tasks[] = {
+    {"mlp", 16, "adam", 4, {16, 1, 28, 28}, {16}, 10},
+    {"fashion", 6, "adam", 4, {6, 1, 28, 28}, {6}, 10},
+    {"gpt_small", 3, "adamw", 2, {3, 16}, {3, 16}, 11},
+    {"lstm", 5, "sgd", 4, {5, 1, 28, 28}, {5}, 10},
+    {"resnet18", 2, "sgd", 4, {2, 3, 32, 32}, {2}, 10},
+};
+
+typedef struct outcome {
+    double loss[8];
+    float *values; /* every parameter and buffer, one after the other */
+    int64_t n;
+    int64_t allocations; /* of the last step */
+    lc_graph_stats stats;
+} outcome;
+
+static lc_status copy_out(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
+{
+    (void)path, (void)owner;
+    outcome *o = ctx;
+    if (lc_tensor_dtype(t->tensor) != LC_F32) return LC_OK;
+    int64_t n = lc_tensor_numel(t->tensor);
+    float *p = realloc(o->values, (size_t)(o->n + n) * sizeof *p);
+    if (!p) return LC_ERR_MEMORY;
+    o->values = p;
+    o->n += n;
+    return lc_tensor_read(t->tensor, p + o->n - n, (size_t)n * sizeof *p);
+}
+
+static void train(const task *t, int steps, int accumulate, double clip, const lc_graph_options *options, outcome *o)
+{
+    memset(o, 0, sizeof *o);
+    lc_graph *g;
+    CHECK_OK(lc_graph_new(options, &g));
+    model *m = model_new(t->model, NULL, 7);
+    CHECK(m != NULL);
+    CHECK_OK(lc_module_status(&m->base));
+    lc_module_train(&m->base, true);
+    lc_optimizer *opt = strcmp(t->optimizer, "adam") == 0    ? lc_adam(m, .lr = 1e-3)
+                        : strcmp(t->optimizer, "adamw") == 0 ? lc_adamw(m, .lr = 1e-3)
+                                                             : lc_sgd(m, .lr = 0.05, .momentum = 0.9);
+    CHECK(opt != NULL);
+    int64_t nx = 1, ny = 1;
+    for (int i = 0; i < t->ndim; i++) nx *= t->x[i];
+    int y_dims = t->ndim == 2 ? 2 : 1;
+    for (int i = 0; i < y_dims; i++) ny *= t->y[i];
+    float *xf = malloc((size_t)nx * 8);
+    int64_t *ys = malloc((size_t)ny * sizeof *ys);
+    lc_tensor *x, *y;
+    CHECK_OK(lc_input_new(t->ndim == 2 ? LC_I64 : LC_F32, t->ndim, t->x, LC_ROW_MAJOR, xf, &x));
+    CHECK_OK(lc_input_new(LC_I64, y_dims, t->y, LC_ROW_MAJOR, ys, &y));
+    for (int s = 0; s < steps; s++) {
+        for (int micro = 0; micro < accumulate; micro++) {
+            uint64_t key = (uint64_t)(100 + s * accumulate + micro);
+            for (int64_t i = 0; i < nx; i++) {
+                if (t->ndim == 2) ((int64_t *)xf)[i] = (int64_t)lc_random_below(key, (uint64_t)i, (uint64_t)t->classes);
+                else xf[i] = (float)lc_random_normal(key, (uint64_t)i);
+            }
+            for (int64_t i = 0; i < ny; i++) ys[i] = (int64_t)lc_random_below(key + 1000, (uint64_t)i, (uint64_t)t->classes);
+            long before = allocations;
+            counting = true;
+            CHECK_OK(lc_step_begin(g, (uint64_t)s, (uint64_t)micro));
+            lc_tensor *loss = lc_keep(model_loss(m, x, y));
+            if (micro == 0) lc_zero_grad(g);
+            lc_backward(loss);
+            if (micro == accumulate - 1) {
+                if (clip > 0) lc_clip_grad_norm(opt, clip);
+                lc_optimizer_step(opt);
+            }
+            CHECK_OK(lc_step_run(g));
+            CHECK_OK(lc_item(loss, &o->loss[s]));
+            CHECK_OK(lc_step_end(g));
+            counting = false;
+            o->allocations = allocations - before;
+        }
+    }
+    CHECK_OK(lc_module_visit(&m->base, copy_out, o));
+    lc_graph_get_stats(g, &o->stats);
+    lc_optimizer_free(opt);
+    model_free(m);
+    lc_tensor_unref(x), lc_tensor_unref(y);
+    free(xf), free(ys);
+    lc_graph_free(g);
+}
+
+static void compare(const outcome *a, const outcome *b, int steps, double tolerance)
+{
+    CHECK_EQ(a->n, b->n);
+    double largest = 0, worst = 0;
+    for (int64_t i = 0; i < a->n; i++) {
+        largest = fmax(largest, fabs(a->values[i]));
+        worst = fmax(worst, fabs((double)a->values[i] - b->values[i]));
+        CHECK(isfinite(a->values[i]));
+    }
+    for (int s = 0; s < steps; s++) CHECK_NEAR(a->loss[s], b->loss[s], tolerance * (1 + fabs(a->loss[s])));
+    if (!(worst <= tolerance * largest)) TEST_FAIL("values differ by %g of %g", worst, largest);
+}
+
+/* ---- law 1 ---- */
+
+static void planned_is_unplanned(const char *name, int accumulate, double clip)
+{
+    for (size_t i = 0; i < sizeof tasks / sizeof tasks[0]; i++) {
+        if (strcmp(tasks[i].model, name) != 0) continue;
+        outcome on, off;
+        const char *was = getenv("LIGHTC_PLAN");
+        if (was) SKIP("LIGHTC_PLAN is set");
+        train(&tasks[i], 1, accumulate, clip, &(lc_graph_options){.threads = 2, .seed = 5}, &on);
+        setenv("LIGHTC_PLAN", "off", 1);
+        train(&tasks[i], 1, accumulate, clip, &(lc_graph_options){.threads = 2, .seed = 5}, &off);
+        unsetenv("LIGHTC_PLAN");
+        compare(&on, &off, 1, 1e-5);
+        CHECK(on.stats.nodes < off.stats.nodes);
+        free(on.values), free(off.values);
+    }
+}
+
+TEST(planned_is_unplanned_mlp) { planned_is_unplanned("mlp", 1, 0); }
+TEST(planned_is_unplanned_cnn) { planned_is_unplanned("fashion", 1, 0); }
+TEST(planned_is_unplanned_gpt) { planned_is_unplanned("gpt_small", 1, 0); }
+TEST(planned_is_unplanned_lstm) { planned_is_unplanned("lstm", 1, 0); }
+TEST(planned_is_unplanned_resnet) { planned_is_unplanned("resnet18", 1, 0); }
+TEST(planned_is_unplanned_accumulating_and_clipping)
+{
+    planned_is_unplanned("mlp", 3, 0.1);
+    planned_is_unplanned("gpt_small", 2, 0.5);
+}
+
+/* ---- fast kernels = reference kernels ---- */
+
+TEST(fast_kernels_are_the_reference)
+{
+    if (getenv("LIGHTC_KERNELS")) SKIP("LIGHTC_KERNELS is set");
+    for (size_t i = 0; i + 1 < sizeof tasks / sizeof tasks[0]; i++) {
+        outcome fast, reference;
+        train(&tasks[i], 2, 1, 1.0, &(lc_graph_options){.threads = 2, .seed = 5}, &fast);
+        setenv("LIGHTC_KERNELS", "reference", 1);
+        train(&tasks[i], 2, 1, 1.0, &(lc_graph_options){.threads = 2, .seed = 5}, &reference);
+        unsetenv("LIGHTC_KERNELS");
+        for (int s = 0; s < 2; s++) CHECK_NEAR(fast.loss[s], reference.loss[s], 2e-4 * (1 + fabs(fast.loss[s])));
+        free(fast.values), free(reference.values);
+    }
+}
+
+/* ---- determinism ---- */
+
+TEST(deterministic_for_any_number_of_threads)
+{
+    for (size_t i = 0; i + 1 < sizeof tasks / sizeof tasks[0]; i++) {
+        outcome one, two;
+        train(&tasks[i], 3, 1, 1.0, &(lc_graph_options){.threads = 1, .seed = 5, .deterministic = true}, &one);
+        train(&tasks[i], 3, 1, 1.0, &(lc_graph_options){.threads = 2, .seed = 5, .deterministic = true}, &two);
+        CHECK_EQ(one.n, two.n);
+        if (memcmp(one.values, two.values, (size_t)one.n * sizeof *one.values) != 0)
+            TEST_FAIL("%s: 1 and 2 threads differ", tasks[i].model);
+        free(one.values), free(two.values);
+    }
+}
+
+TEST(repeated_runs_are_equal)
+{
+    for (size_t i = 0; i + 1 < sizeof tasks / sizeof tasks[0]; i++) {
+        outcome one, two;
+        train(&tasks[i], 3, 2, 0, &(lc_graph_options){.threads = 2, .seed = 5}, &one);
+        train(&tasks[i], 3, 2, 0, &(lc_graph_options){.threads = 2, .seed = 5}, &two);
+        if (memcmp(one.values, two.values, (size_t)one.n * sizeof *one.values) != 0)
+            TEST_FAIL("%s: two runs differ", tasks[i].model);
+        free(one.values), free(two.values);
+    }
+}
+
+/* ---- law 7 ---- */
+
+TEST(no_allocation_in_the_steady_step)
+{
+    if (!COUNTS_ALLOCATIONS) SKIP("a sanitizer owns the allocator");
+    for (size_t i = 0; i < sizeof tasks / sizeof tasks[0]; i++) {
+        outcome o;
+        train(&tasks[i], 4, 1, 1.0, &(lc_graph_options){.threads = 2, .seed = 5}, &o);
+        if (o.allocations) TEST_FAIL("%s: %lld allocations in a steady step", tasks[i].model, (long long)o.allocations);
+        CHECK_EQ(o.stats.misses, 1);
+        free(o.values);
+    }
+}
+
+/* ---- the arena ---- */
+
+TEST(arena_is_near_its_lower_bound)
+{
+    if (getenv("LIGHTC_PLAN")) SKIP("LIGHTC_PLAN is set");
+    for (size_t i = 0; i < sizeof tasks / sizeof tasks[0]; i++) {
+        outcome o;
+        train(&tasks[i], 1, 1, 0, &(lc_graph_options){.threads = 2}, &o);
+        if (o.stats.planned_bytes > 1.1 * (double)o.stats.lower_bound)
+            TEST_FAIL("%s: %lld bytes, lower bound %lld", tasks[i].model, (long long)o.stats.planned_bytes,
+                      (long long)o.stats.lower_bound);
+        free(o.values);
+    }
+}
+
+TEST_MAIN
