@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define FAKE_MAX 256
+#define FAKE_MAX  256
 #define FAKE_PATH 512
 
 typedef struct fake_change { /* of a name, not yet durable */
@@ -28,7 +28,7 @@ typedef struct fake_io {
     pthread_mutex_t lock;
     long calls, fail_at; /* from 1; 0: never */
     int error;
-    bool crash;          /* also every later call */
+    bool crash; /* also every later call */
     bool short_writes;
     bool dead;
     bool no_exchange;
@@ -179,21 +179,26 @@ static int fake_sync(const lc__io *io, int fd)
     return rc;
 }
 
+static void fake_move_path(char *path, const char *from, const char *to, bool both)
+{
+    char moved[2 * FAKE_PATH];
+    size_t n = strlen(from), m = strlen(to);
+    if (!strncmp(path, from, n) && (path[n] == '/' || !path[n]))
+        snprintf(moved, sizeof moved, "%s%s", to, path + n);
+    else if (both && !strncmp(path, to, m) && (path[m] == '/' || !path[m]))
+        snprintf(moved, sizeof moved, "%s%s", from, path + m);
+    else
+        return;
+    moved[FAKE_PATH - 1] = 0;
+    memcpy(path, moved, FAKE_PATH);
+}
+
 /* What lay below `from` lies below `to` now. */
 static void fake_move(fake_io *f, const char *from, const char *to, bool both)
 {
-    for (int i = 0; i < f->n_unsynced; i++) {
-        char moved[2 * FAKE_PATH];
-        size_t n = strlen(from), m = strlen(to);
-        if (!strncmp(f->unsynced[i], from, n) && (f->unsynced[i][n] == '/' || !f->unsynced[i][n]))
-            snprintf(moved, sizeof moved, "%s%s", to, f->unsynced[i] + n);
-        else if (both && !strncmp(f->unsynced[i], to, m) && (f->unsynced[i][m] == '/' || !f->unsynced[i][m]))
-            snprintf(moved, sizeof moved, "%s%s", from, f->unsynced[i] + m);
-        else
-            continue;
-        moved[FAKE_PATH - 1] = 0;
-        memcpy(f->unsynced[i], moved, FAKE_PATH);
-    }
+    for (int i = 0; i < f->n_unsynced; i++) fake_move_path(f->unsynced[i], from, to, both);
+    for (int i = 0; i < f->n_changes; i++)
+        if (f->changes[i].kind == FAKE_CREATE) fake_move_path(f->changes[i].a, from, to, both);
 }
 
 static int fake_rename(const lc__io *io, const char *from, const char *to)
@@ -287,9 +292,15 @@ static void fake_lose(fake_io *f)
     }
     for (int i = f->n_changes - 1; i >= 0; i--) {
         const fake_change *c = &f->changes[i];
-        if (c->kind == FAKE_CREATE) unlink(c->a);
-        else if (c->kind == FAKE_RENAME) rename(c->b, c->a);
-        else lc__io_system.exchange(&lc__io_system, c->a, c->b);
+        if (c->kind == FAKE_CREATE) {
+            unlink(c->a);
+        } else if (c->kind == FAKE_RENAME) {
+            rename(c->b, c->a);
+            fake_move(f, c->b, c->a, false);
+        } else {
+            lc__io_system.exchange(&lc__io_system, c->a, c->b);
+            fake_move(f, c->a, c->b, true);
+        }
     }
 }
 

@@ -564,7 +564,8 @@ TEST(kill_9_during_save)
             if (step > newest) newest = step;
         }
         closedir(d);
-        if (newest < reported) TEST_FAIL("round %d: step %d was reported, step %d is there", round, (int)reported, (int)newest);
+        if (newest < reported)
+            TEST_FAIL("round %d: step %d was reported, step %d is there", round, (int)reported, (int)newest);
         char found[512];
         if (reported) {
             CHECK_OK(lc_checkpoint_find_last_good(dir, found, sizeof found));
