@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Optimizers as objects: groups, hyperparameters, constructors, state for checkpoints. The engine records the steps. */
+#include "tensor/tensor_impl.h"
 #include "optim/optim_internal.h"
 
 #include "core/module_internal.h"
@@ -29,6 +30,8 @@ lc_status lc_optimizer_new(const lc_optimizer_ops *ops, void *module, unsigned f
     if (!n || strcmp(ops->hyper_names[0], "lr")) {
         return lc_fail(LC_ERR_ARGUMENT, "%s: its first hyperparameter must be \"lr\"", ops->name);
     }
+    /* Before the first step is recorded: parameters that move afterwards are other tensors to its plan. */
+    if (module) LC_TRY(lc__module_flatten(lc_module_root(module)));
     optimizer_memory *memory = calloc(1, sizeof *memory);
     if (!memory) return lc_fail(LC_ERR_MEMORY, "out of memory for an optimizer");
     memory->optimizer.ops = ops;
