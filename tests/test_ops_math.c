@@ -1,0 +1,865 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The operators of lightc/ops_math.h.
+ *
+ * One row of the table below is one case: how to call it, operands, and for elementwise ones the formula. Every row is
+ * checked forward (formula, where there is one), backward against central differences in f64, in f32 against f64, and
+ * elementwise ones with channels-last operands as well. What a row cannot say (ties, NaN, integers, views, messages)
+ * follows as tests of its own. */
+#include "test.h"
+
+#include <lightc/lightc.h>
+#include "backends/backend.h"
+#include "tensor/ops/ops.h"
+
+#define MAX_IN  3
+#define MAX_N   512
+#define NO_GRAD 1 /* not differentiable */
+#define FLAT    2 /* gradient is 0 everywhere: reached all the same */
+
+typedef struct shape {
+    int n;
+    int64_t d[LC_MAX_DIMS];
+} shape;
+
+typedef struct row {
+    const char *name;
+    lc_tensor *(*build)(lc_tensor *x, lc_tensor *y, lc_tensor *z);
+    double (*formula)(double a, double b, double c); /* NULL: not elementwise */
+    shape in[MAX_IN];
+    const char *domain; /* per operand: n normal, p positive, u in (0,1), m a mask from x > 0, i index below 3 */
+    int flags;
+} row;
+
+static int64_t numel(const shape *s)
+{
+    int64_t n = 1;
+    for (int d = 0; d < s->n; d++) n *= s->d[d];
+    return n;
+}
+
+static int operands(const row *r)
+{
+    return (int)strlen(r->domain);
+}
+
+/* Fixed numbers that keep away from kinks (multiples of 1/2) and from each other. */
+static double draw(char domain, int operand, int64_t i)
+{
+    double u = lc_random_uniform((uint64_t)operand + 77, (uint64_t)i);
+    switch (domain) {
+    case 'p':
+        return 0.15 + 2 * u;
+    case 'u':
+        return 0.05 + 0.9 * u;
+    case 'm':
+        return u > 0.5;
+    case 'i':
+        return floor(3 * u);
+    default:
+        break;
+    }
+    double x = -3.4 + 6.8 * u, kink = rint(2 * x) / 2;
+    return fabs(x - kink) < 0.02 ? x + 0.05 : x;
+}
+
+static void store(double x, lc_dtype dtype, void *to)
+{
+    if (dtype == LC_F32)
+        *(float *)to = (float)x;
+    else if (dtype == LC_F64)
+        *(double *)to = x;
+    else if (dtype == LC_I64)
+        *(int64_t *)to = (int64_t)x;
+    else
+        *(uint8_t *)to = x != 0;
+}
+
+static double load(lc_dtype dtype, const void *from)
+{
+    switch (dtype) {
+    case LC_F32:
+        return (double)*(const float *)from;
+    case LC_F64:
+        return *(const double *)from;
+    case LC_I64:
+        return (double)*(const int64_t *)from;
+    case LC_I32:
+        return (double)*(const int32_t *)from;
+    default:
+        return (double)*(const uint8_t *)from;
+    }
+}
+
+static void fill(lc_tensor *t, const double *values)
+{
+    char bytes[MAX_N * 8];
+    int64_t n = lc_tensor_numel(t);
+    size_t size = lc_dtype_size(lc_tensor_dtype(t));
+    CHECK(n <= MAX_N);
+    for (int64_t i = 0; i < n; i++) store(values[i], lc_tensor_dtype(t), bytes + (size_t)i * size);
+    CHECK_OK(lc_tensor_write(t, bytes, (size_t)n * size));
+}
+
+static void fetch(lc_tensor *t, double *values)
+{
+    static char bytes[MAX_N * 8];
+    int64_t n = lc_tensor_numel(t);
+    size_t size = lc_dtype_size(lc_tensor_dtype(t));
+    CHECK(n <= MAX_N);
+    CHECK_OK(lc_tensor_read(t, bytes, (size_t)n * size));
+    for (int64_t i = 0; i < n; i++) values[i] = load(lc_tensor_dtype(t), bytes + (size_t)i * size);
+}
+
+/* A case set up in one data type and layout. */
+typedef struct bench {
+    const row *r;
+    lc_graph *g;
+    lc_tensor *in[MAX_IN], *cotangent;
+    double values[MAX_IN][MAX_N];
+    lc_type out;
+} bench;
+
+static lc_tensor *build(const bench *b)
+{
+    return b->r->build(b->in[0], b->in[1], b->in[2]);
+}
+
+static void set_up(bench *b, const row *r, lc_dtype dtype, lc_layout layout)
+{
+    memset(b, 0, sizeof *b);
+    b->r = r;
+    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1}, &b->g));
+    for (int k = 0; k < operands(r); k++) {
+        char c = r->domain[k];
+        lc_dtype d = c == 'm' ? LC_BOOL : c == 'i' ? LC_I64 : dtype;
+        lc_layout l = r->in[k].n >= 3 ? layout : LC_ROW_MAJOR;
+        CHECK_OK(lc_tensor_new_layout(d, r->in[k].n, r->in[k].d, l, &b->in[k]));
+        for (int64_t i = 0; i < numel(&r->in[k]); i++) {
+            b->values[k][i] = draw(c, k, i);
+            if (d == LC_F32 || d == LC_F64) b->values[k][i] = (double)(float)b->values[k][i];
+        }
+        fill(b->in[k], b->values[k]);
+        if (lc_dtype_is_float(d) && !(r->flags & NO_GRAD)) lc_tensor_set_requires_grad(b->in[k], true);
+    }
+    CHECK_OK(lc_step_begin(b->g, 0, 0));
+    lc_tensor *y = build(b);
+    if (lc_tensor_is_error(y)) TEST_FAIL("%s: %s", r->name, lc_step_status(b->g) < 0 ? lc_error_message() : "?");
+    b->out = *lc_tensor_type(y);
+    CHECK_OK(lc_step_end(b->g));
+    CHECK_OK(lc_tensor_new(lc_dtype_is_float(b->out.dtype) ? b->out.dtype : LC_F32, b->out.ndim, b->out.shape,
+                           &b->cotangent));
+    double c[MAX_N];
+    CHECK(lc_tensor_numel(b->cotangent) <= MAX_N);
+    for (int64_t i = 0; i < lc_tensor_numel(b->cotangent); i++) c[i] = draw('n', 9, i);
+    fill(b->cotangent, c);
+}
+
+static void tear_down(bench *b)
+{
+    for (int k = 0; k < MAX_IN; k++) lc_tensor_unref(b->in[k]);
+    lc_tensor_unref(b->cotangent);
+    lc_graph_free(b->g);
+}
+
+static void check_step(const bench *b)
+{
+    if (lc_step_status(b->g) < 0) TEST_FAIL("%s: %s", b->r->name, lc_error_message());
+}
+
+static void forward(bench *b, double *y)
+{
+    CHECK_OK(lc_step_begin(b->g, 0, 0));
+    lc_no_grad_begin();
+    lc_tensor *t = build(b);
+    lc_no_grad_end();
+    check_step(b);
+    fetch(t, y);
+    CHECK_OK(lc_step_end(b->g));
+}
+
+/* Gradients of sum(y * cotangent). */
+static void backward(bench *b, double grads[MAX_IN][MAX_N])
+{
+    CHECK_OK(lc_step_begin(b->g, 0, 0));
+    lc_zero_grad(b->g);
+    lc_tensor *loss = lc_sum(lc_mul(build(b), b->cotangent));
+    lc_backward(loss);
+    CHECK_OK(lc_step_run(b->g));
+    check_step(b);
+    for (int k = 0; k < operands(b->r); k++) {
+        if (!lc_tensor_requires_grad(b->in[k])) continue;
+        lc_tensor *d = lc_gradient(b->in[k]);
+        if (!d) TEST_FAIL("%s: no gradient reached operand %d", b->r->name, k);
+        fetch(d, grads[k]);
+    }
+    CHECK_OK(lc_step_end(b->g));
+}
+
+/* sum(y * cotangent) in f64. */
+static double objective(bench *b)
+{
+    double y[MAX_N], c[MAX_N], sum = 0;
+    forward(b, y);
+    fetch(b->cotangent, c);
+    for (int64_t i = 0; i < lc_tensor_numel(b->cotangent); i++) sum += y[i] * c[i];
+    return sum;
+}
+
+static void compare(const row *r, const char *what, int64_t n, const double *got, const double *want, double tol)
+{
+    double max = 1;
+    for (int64_t i = 0; i < n; i++) max = fmax(max, fabs(want[i]));
+    for (int64_t i = 0; i < n; i++)
+        if (!(fabs(got[i] - want[i]) <= tol * max))
+            TEST_FAIL("%s: %s, element %lld: got %.12g, wanted %.12g", r->name, what, (long long)i, got[i], want[i]);
+}
+
+/* Element i of a broadcast operand for logical element `at` of the result. */
+static double operand_at(const bench *b, int k, int64_t at)
+{
+    const shape *s = &b->r->in[k];
+    int64_t offset = 0, stride = 1;
+    for (int d = b->out.ndim - 1, own = s->n - 1; own >= 0; d--, own--) {
+        int64_t i = at % b->out.shape[d];
+        at /= b->out.shape[d];
+        if (s->d[own] != 1) offset += i * stride;
+        stride *= s->d[own];
+    }
+    return b->values[k][offset];
+}
+
+static void check_formula(bench *b, double tol)
+{
+    double got[MAX_N], want[MAX_N];
+    int64_t n = lc_tensor_numel(b->cotangent);
+    forward(b, got);
+    for (int64_t i = 0; i < n; i++) {
+        double v[MAX_IN] = {0};
+        for (int k = 0; k < operands(b->r); k++) v[k] = operand_at(b, k, i);
+        want[i] = b->r->formula(v[0], v[1], v[2]);
+    }
+    compare(b->r, "forward", n, got, want, tol);
+}
+
+static double grads_64[MAX_IN][MAX_N], grads_32[MAX_IN][MAX_N];
+
+static void check_differences(bench *b)
+{
+    const double h = 1e-5;
+    backward(b, grads_64);
+    for (int k = 0; k < operands(b->r); k++) {
+        if (!lc_tensor_requires_grad(b->in[k])) continue;
+        double want[MAX_N], *v = b->values[k];
+        int64_t n = numel(&b->r->in[k]);
+        for (int64_t i = 0; i < n; i++) {
+            double x = v[i];
+            v[i] = x + h;
+            fill(b->in[k], v);
+            double up = objective(b);
+            v[i] = x - h;
+            fill(b->in[k], v);
+            want[i] = (up - objective(b)) / (2 * h);
+            v[i] = x;
+        }
+        fill(b->in[k], v);
+        char what[32];
+        snprintf(what, sizeof what, "gradient of operand %d", k);
+        compare(b->r, what, n, grads_64[k], want, 1e-7);
+    }
+}
+
+static void check_row(const row *r)
+{
+    bench b, f;
+    double y64[MAX_N], y32[MAX_N];
+    set_up(&b, r, LC_F64, LC_ROW_MAJOR);
+    if (r->formula) check_formula(&b, 1e-12);
+    if (!(r->flags & NO_GRAD)) check_differences(&b);
+    forward(&b, y64);
+    int64_t n = lc_tensor_numel(b.cotangent);
+
+    for (int layout = LC_ROW_MAJOR; layout <= LC_CHANNELS_LAST; layout++) {
+        set_up(&f, r, LC_F32, (lc_layout)layout);
+        forward(&f, y32);
+        compare(r, layout ? "f32, channels last" : "f32", n, y32, y64, 2e-6);
+        if (!(r->flags & NO_GRAD)) {
+            backward(&f, grads_32);
+            for (int k = 0; k < operands(r); k++)
+                if (lc_tensor_requires_grad(f.in[k]))
+                    compare(r, layout ? "gradient in f32, channels last" : "gradient in f32", numel(&r->in[k]),
+                            grads_32[k], grads_64[k], 2e-6);
+        }
+        tear_down(&f);
+    }
+    tear_down(&b);
+}
+
+/* ---- the table ---- */
+
+#define UNUSED (void)x, (void)y, (void)z
+#define CASE(id, expression)                                                                                           \
+    static lc_tensor *build_##id(lc_tensor *x, lc_tensor *y, lc_tensor *z)                                             \
+    {                                                                                                                  \
+        UNUSED;                                                                                                        \
+        return expression;                                                                                             \
+    }
+#define ELEMENTWISE(id, expression, formula)                                                                           \
+    CASE(id, expression)                                                                                               \
+    static double formula_##id(double a, double b, double c)                                                           \
+    {                                                                                                                  \
+        (void)a, (void)b, (void)c;                                                                                     \
+        return formula;                                                                                                \
+    }
+
+static double sig(double a)
+{
+    return 1 / (1 + exp(-a));
+}
+
+static double soft(double a)
+{
+    return log(1 + exp(a));
+}
+
+ELEMENTWISE(neg, lc_neg(x), -a)
+ELEMENTWISE(exp, lc_exp(x), exp(a))
+ELEMENTWISE(expm1, lc_expm1(x), exp(a) - 1)
+ELEMENTWISE(log, lc_ln(x), log(a))
+ELEMENTWISE(log1p, lc_log1p(x), log(1 + a))
+ELEMENTWISE(sqrt, lc_sqrt(x), sqrt(a))
+ELEMENTWISE(rsqrt, lc_rsqrt(x), 1 / sqrt(a))
+ELEMENTWISE(reciprocal, lc_reciprocal(x), 1 / a)
+ELEMENTWISE(abs, lc_abs(x), fabs(a))
+ELEMENTWISE(sign, lc_sign(x), a > 0 ? 1 : -1)
+ELEMENTWISE(floor, lc_floor(x), floor(a))
+ELEMENTWISE(ceil, lc_ceil(x), ceil(a))
+ELEMENTWISE(round, lc_round(x), floor(a + 0.5))
+ELEMENTWISE(square, lc_square(x), a *a)
+ELEMENTWISE(sin, lc_sin(x), sin(a))
+ELEMENTWISE(cos, lc_cos(x), cos(a))
+ELEMENTWISE(tanh, lc_tanh(x), 2 * sig(2 * a) - 1)
+ELEMENTWISE(sigmoid, lc_sigmoid(x), sig(a))
+ELEMENTWISE(erf, lc_erf(x), erf(a))
+ELEMENTWISE(relu, lc_relu(x), fmax(a, 0))
+ELEMENTWISE(relu6, lc_relu6(x), fmin(fmax(a, 0), 6))
+ELEMENTWISE(relu6_high, lc_relu6(lc_mul_scalar(x, 3)), fmin(fmax(3 * a, 0), 6))
+ELEMENTWISE(silu, lc_silu(x), a *sig(a))
+ELEMENTWISE(softplus, lc_softplus(x), soft(a))
+ELEMENTWISE(softsign, lc_softsign(x), a / (1 + fabs(a)))
+ELEMENTWISE(logsigmoid, lc_logsigmoid(x), -soft(-a))
+ELEMENTWISE(hardswish, lc_hardswish(x), a *fmin(fmax(a + 3, 0), 6) / 6)
+ELEMENTWISE(hardsigmoid, lc_hardsigmoid(x), fmin(fmax(a + 3, 0), 6) / 6)
+ELEMENTWISE(mish, lc_mish(x), a *tanh(soft(a)))
+ELEMENTWISE(selu, lc_selu(x), a > 0 ? 1.0507009873554805 * a : 1.0507009873554805 * 1.6732632423543772 * (exp(a) - 1))
+ELEMENTWISE(leaky_relu, lc_leaky_relu(x), a > 0 ? a : 0.01 * a)
+ELEMENTWISE(leaky_relu_slope, lc_leaky_relu(x, .slope = LC_SOME(0.3)), a > 0 ? a : 0.3 * a)
+ELEMENTWISE(elu, lc_elu(x), a > 0 ? a : exp(a) - 1)
+ELEMENTWISE(elu_alpha, lc_elu(x, LC_SOME(0.5)), a > 0 ? a : 0.5 * (exp(a) - 1))
+ELEMENTWISE(gelu, lc_gelu(x), a * 0.5 * erfc(-a / sqrt(2)))
+ELEMENTWISE(gelu_tanh, lc_gelu(x, .tanh = true),
+            a *sig(2 * sqrt(2 / 3.14159265358979323846) * (a + 0.044715 * a * a * a)))
+ELEMENTWISE(clamp, lc_clamp(x, .min = LC_SOME(-0.51), .max = LC_SOME(0.7)), fmin(fmax(a, -0.51), 0.7))
+ELEMENTWISE(clamp_min, lc_clamp(x, .min = LC_SOME(0.1)), fmax(a, 0.1))
+ELEMENTWISE(clamp_max, lc_clamp(x, .max = LC_SOME(0.1)), fmin(a, 0.1))
+ELEMENTWISE(hardtanh, lc_hardtanh(x, -0.7, 1.2), fmin(fmax(a, -0.7), 1.2))
+ELEMENTWISE(prelu, lc_prelu(x, y), a > 0 ? a : a * b)
+ELEMENTWISE(add_scalar, lc_add_scalar(x, 2.5), a + 2.5)
+ELEMENTWISE(sub_scalar, lc_sub_scalar(x, 2.5), a - 2.5)
+ELEMENTWISE(rsub_scalar, lc_rsub_scalar(x, 2.5), 2.5 - a)
+ELEMENTWISE(mul_scalar, lc_mul_scalar(x, -3), a * -3)
+ELEMENTWISE(div_scalar, lc_div_scalar(x, -4), a / -4)
+ELEMENTWISE(pow_scalar, lc_pow_scalar(x, 2.5), exp(2.5 * log(a)))
+ELEMENTWISE(pow_scalar_3, lc_pow_scalar(x, 3), a *a *a)
+ELEMENTWISE(add, lc_add(x, y), a + b)
+ELEMENTWISE(sub, lc_sub(x, y), a - b)
+ELEMENTWISE(mul, lc_mul(x, y), a *b)
+ELEMENTWISE(div, lc_div(x, y), a / b)
+ELEMENTWISE(maximum, lc_maximum(x, y), fmax(a, b))
+ELEMENTWISE(minimum, lc_minimum(x, y), fmin(a, b))
+ELEMENTWISE(pow, lc_pow(x, y), exp(b *log(a)))
+ELEMENTWISE(xlogy, lc_xlogy(x, y), a *log(b))
+ELEMENTWISE(mul_self, lc_mul(x, x), a *a)
+ELEMENTWISE(where, lc_where(z, x, y), c != 0 ? a : b)
+ELEMENTWISE(masked_fill, lc_masked_fill(x, y, 0.25), b != 0 ? 0.25 : a)
+ELEMENTWISE(eq, lc_eq(lc_floor(x), lc_floor(y)), floor(a) == floor(b))
+ELEMENTWISE(ne, lc_ne(lc_floor(x), lc_floor(y)), floor(a) != floor(b))
+ELEMENTWISE(lt, lc_lt(x, y), a < b)
+ELEMENTWISE(le, lc_le(lc_floor(x), lc_floor(y)), floor(a) <= floor(b))
+ELEMENTWISE(gt, lc_gt(x, y), a > b)
+ELEMENTWISE(ge, lc_ge(lc_floor(x), lc_floor(y)), floor(a) >= floor(b))
+ELEMENTWISE(logical_not, lc_logical_not(x), !(a != 0))
+ELEMENTWISE(logical_and, lc_logical_and(x, y), a != 0 && b != 0)
+ELEMENTWISE(logical_or, lc_logical_or(x, y), a != 0 || b != 0)
+ELEMENTWISE(logical_xor, lc_logical_xor(x, y), (a != 0) != (b != 0))
+ELEMENTWISE(isfinite, lc_isfinite(x), 1)
+ELEMENTWISE(isnan, lc_isnan(x), 0)
+ELEMENTWISE(smooth_l1, lc_smooth_l1_loss(x, y, LC_REDUCE_NONE, .beta = LC_SOME(0.8)),
+            fabs(a - b) < 0.8 ? 0.5 * (a - b) * (a - b) / 0.8 : fabs(a - b) - 0.4)
+ELEMENTWISE(huber, lc_huber_loss(x, y, LC_REDUCE_NONE, .delta = LC_SOME(0.8)),
+            fabs(a - b) < 0.8 ? 0.5 * (a - b) * (a - b) : 0.8 * (fabs(a - b) - 0.4))
+ELEMENTWISE(bce, lc_bce_with_logits(x, y, LC_REDUCE_NONE), -b *log(sig(a)) - (1 - b) * log(1 - sig(a)))
+ELEMENTWISE(bce_pos_weight, lc_bce_with_logits(x, y, LC_REDUCE_NONE, .pos_weight = z),
+            -c *b *log(sig(a)) - (1 - b) * log(1 - sig(a)))
+ELEMENTWISE(bce_weight, lc_bce_with_logits(x, y, LC_REDUCE_NONE, .weight = z),
+            c *(-b *log(sig(a)) - (1 - b) * log(1 - sig(a))))
+ELEMENTWISE(kl_div, lc_kl_div(x, y, LC_REDUCE_NONE), b *(log(b) - a))
+ELEMENTWISE(kl_div_log, lc_kl_div(x, y, LC_REDUCE_NONE, .log_target = true), exp(b) * (b - a))
+ELEMENTWISE(chain, lc_mul(lc_sigmoid(lc_add(x, y)), lc_exp(lc_neg(x))), sig(a + b) * exp(-a))
+
+CASE(glu, lc_glu(x, 1))
+CASE(cast, lc_cast(lc_mul(lc_cast(x, LC_F64), lc_cast(x, LC_F64)), LC_F32))
+CASE(sum, lc_sum(x))
+CASE(sum_dims, lc_sum(x, .dims = LC_DIMS(2, 0)))
+CASE(sum_keep, lc_sum(x, .dims = LC_DIMS(-1), .keepdim = true))
+CASE(mean, lc_mean(x))
+CASE(mean_dims, lc_mean(x, LC_DIMS(0, 2)))
+CASE(mean_keep, lc_mean(x, LC_DIMS(1), true))
+CASE(amax, lc_amax(x, LC_DIMS(1)))
+CASE(amax_all, lc_amax(x))
+CASE(amin, lc_amin(x, LC_DIMS(0, 2), .keepdim = true))
+CASE(var, lc_var(x, LC_DIMS(0, 2)))
+CASE(var_population, lc_var(x, LC_DIMS(1), true, .correction = LC_SOME(0)))
+CASE(std, lc_std(x))
+CASE(norm, lc_norm(x, LC_DIMS(1)))
+CASE(norm_1, lc_norm(x, LC_DIMS(1), .p = LC_SOME(1)))
+CASE(norm_3, lc_norm(x, LC_DIMS(1, 2), .p = LC_SOME(3)))
+CASE(norm_inf, lc_norm(x, LC_DIMS(1), .p = LC_SOME(INFINITY)))
+CASE(logsumexp, lc_logsumexp(x, LC_DIMS(1, 2)))
+CASE(logsumexp_keep, lc_logsumexp(x, LC_DIMS(-1), true))
+CASE(softmax, lc_softmax(x, 1))
+CASE(softmax_last, lc_softmax(x, -1))
+CASE(log_softmax, lc_log_softmax(x, 1))
+CASE(log_softmax_last, lc_log_softmax(x, -1))
+CASE(cumsum, lc_cumsum(x, 1))
+CASE(topk, lc_topk(x, NULL, 2, 1))
+CASE(topk_smallest, lc_topk(x, NULL, 2, -1, .smallest = true))
+CASE(sort, lc_sort(x, NULL, 2, true))
+CASE(argmax, lc_argmax(x, .dim = LC_SOME(1)))
+CASE(argmin, lc_argmin(x, .dim = LC_SOME(-1), .keepdim = true))
+CASE(reshape, lc_mul(lc_reshape(x, 6, -1), lc_reshape(x, -1, 4)))
+CASE(reshape_permuted, lc_reshape(lc_permute(x, 2, 0, 1), 4, 6))
+CASE(flatten, lc_flatten(x, 1))
+CASE(unflatten, lc_unflatten(x, 2, 2))
+CASE(permute, lc_permute(x, 2, 0, -2))
+CASE(transpose, lc_transpose(x, 1, -1))
+CASE(slice, lc_slice(x, 1, 1, 2))
+CASE(slice_end, lc_slice(x, 2, -3, 2))
+CASE(slice_twice, lc_add(lc_slice(x, 2, 0, 2), lc_slice(x, 2, 2, 2)))
+CASE(select, lc_select(x, 1, -1))
+CASE(squeeze, lc_squeeze(lc_unsqueeze(x, 1), 1))
+CASE(unsqueeze, lc_unsqueeze(x, -1))
+CASE(expand, lc_expand(x, 2, 3, -1))
+CASE(expand_mul, lc_mul(lc_expand(x, 2, 3, 4), lc_expand(x, 2, 3, 4)))
+CASE(contiguous, lc_contiguous(lc_transpose(x, 0, 2)))
+CASE(cat, lc_cat(1, x, y, x))
+CASE(stack, lc_stack(1, x, y))
+CASE(pad, lc_pad(x, 1, 2, 0, 1))
+CASE(pad_value, lc_pad_value(x, 1.5, -1, 2))
+CASE(flip, lc_flip(x, 0, 2))
+CASE(tril, lc_tril(x, 0))
+CASE(triu, lc_triu(x, 1))
+CASE(gather, lc_gather(x, 1, y))
+CASE(index_select, lc_index_select(x, 1, y))
+CASE(scatter_add, lc_scatter_add(x, 1, z, y))
+CASE(index_add, lc_index_add(x, 1, z, y))
+CASE(mse_loss, lc_mse_loss(x, y))
+CASE(mse_sum, lc_mse_loss(x, y, LC_REDUCE_SUM))
+CASE(l1_loss, lc_l1_loss(x, y))
+CASE(kl_div_batch, lc_kl_div(x, y, LC_REDUCE_BATCHMEAN))
+CASE(cosine_similarity, lc_cosine_similarity(x, y, 1))
+
+#define S(...)                                                                                                         \
+    {                                                                                                                  \
+        LC_COUNT_INTS(__VA_ARGS__),                                                                                    \
+        {                                                                                                              \
+            __VA_ARGS__                                                                                                \
+        }                                                                                                              \
+    }
+#define E(id, ...)                                                                                                     \
+    {                                                                                                                  \
+#id, build_##id, formula_##id, __VA_ARGS__                                                                     \
+    }
+#define C(id, ...)                                                                                                     \
+    {                                                                                                                  \
+#id, build_##id, NULL, __VA_ARGS__                                                                             \
+    }
+#define UNARY(id)      E(id, {S(2, 3, 2, 3)}, "n")
+#define UNARY_P(id)    E(id, {S(2, 3, 2, 3)}, "p")
+#define UNARY_FLAT(id) E(id, {S(2, 3, 2, 3)}, "n", FLAT)
+#define BINARY(id, d)                                                                                                  \
+    E(id, {S(2, 3, 2, 3), S(2, 3, 2, 3)}, d), E(id, {S(2, 1, 4), S(3, 1)}, d), E(id, {S(5), S(1)}, d),                 \
+        E(id, {S(2, 3, 2, 2), S(3, 1, 1)}, d), E(id, {S(4), S(3, 4)}, d)
+#define COMPARISON(id) E(id, {S(2, 3, 2, 3), S(3, 1, 1)}, "nn", NO_GRAD)
+#define THREE(id)      C(id, {S(2, 3, 4)}, "n")
+#define FOUR(id)       C(id, {S(2, 3, 4, 2)}, "n")
+
+/* clang-format off */
+static const row rows[] = {
+    UNARY(neg), UNARY(exp), UNARY(expm1), UNARY_P(log), UNARY_P(log1p), UNARY_P(sqrt), UNARY_P(rsqrt), UNARY(reciprocal),
+    UNARY(abs), UNARY_FLAT(sign), UNARY_FLAT(floor), UNARY_FLAT(ceil), UNARY_FLAT(round), UNARY(square), UNARY(sin),
+    UNARY(cos), UNARY(tanh), UNARY(sigmoid), UNARY(erf), UNARY(relu), UNARY(relu6), UNARY(relu6_high), UNARY(silu),
+    UNARY(softplus), UNARY(softsign), UNARY(logsigmoid), UNARY(hardswish), UNARY(hardsigmoid), UNARY(mish), UNARY(selu),
+    UNARY(leaky_relu), UNARY(leaky_relu_slope), UNARY(elu), UNARY(elu_alpha), UNARY(gelu), UNARY(gelu_tanh),
+    UNARY(clamp), UNARY(clamp_min), UNARY(clamp_max), UNARY(hardtanh), UNARY(add_scalar), UNARY(sub_scalar),
+    UNARY(rsub_scalar), UNARY(mul_scalar), UNARY(div_scalar), UNARY_P(pow_scalar), UNARY(pow_scalar_3), UNARY(mul_self),
+    E(prelu, {S(2, 3, 2, 2), S(1)}, "np"), C(prelu, {S(2, 3, 2, 2), S(3)}, "np"), E(prelu, {S(4, 3), S(3)}, "np"),
+    BINARY(add, "nn"), BINARY(sub, "nn"), BINARY(mul, "nn"), BINARY(div, "np"), BINARY(maximum, "nn"),
+    BINARY(minimum, "nn"), BINARY(pow, "pn"), BINARY(xlogy, "np"), BINARY(chain, "nn"),
+    E(where, {S(2, 3, 2, 3), S(2, 3, 2, 3), S(2, 3, 2, 3)}, "nnm"), E(where, {S(3, 1), S(4), S(2, 1, 1)}, "nnm"),
+    E(masked_fill, {S(2, 3, 2, 3), S(2, 3, 2, 3)}, "nm"), E(masked_fill, {S(3, 1), S(4)}, "nm"),
+    COMPARISON(eq), COMPARISON(ne), COMPARISON(lt), COMPARISON(le), COMPARISON(gt), COMPARISON(ge),
+    E(logical_not, {S(7)}, "m", NO_GRAD), E(logical_and, {S(3, 4), S(4)}, "mm", NO_GRAD),
+    E(logical_or, {S(3, 4), S(4)}, "mm", NO_GRAD), E(logical_xor, {S(3, 4), S(4)}, "mm", NO_GRAD),
+    E(isfinite, {S(5)}, "n", NO_GRAD), E(isnan, {S(5)}, "n", NO_GRAD),
+    BINARY(smooth_l1, "nn"), BINARY(huber, "nn"), BINARY(bce, "nu"), BINARY(kl_div, "np"), BINARY(kl_div_log, "nn"),
+    E(bce_pos_weight, {S(5, 3), S(5, 3), S(3)}, "nup"), E(bce_weight, {S(5, 3), S(5, 3), S(5, 1)}, "nup"),
+    C(glu, {S(3, 4)}, "n"), C(glu, {S(2, 4, 2, 2)}, "n"),
+    THREE(sum), FOUR(sum), THREE(sum_dims), FOUR(sum_dims), THREE(sum_keep), THREE(mean), THREE(mean_dims),
+    FOUR(mean_dims), THREE(mean_keep), C(sum, {S(1)}, "n"), THREE(amax), FOUR(amax), THREE(amax_all), THREE(amin),
+    FOUR(amin), THREE(var), FOUR(var), THREE(var_population), THREE(std), THREE(norm), FOUR(norm), THREE(norm_1),
+    THREE(norm_3), THREE(norm_inf), THREE(logsumexp), FOUR(logsumexp), THREE(logsumexp_keep),
+    THREE(softmax), FOUR(softmax), THREE(softmax_last), THREE(log_softmax), FOUR(log_softmax), THREE(log_softmax_last),
+    THREE(cumsum), FOUR(cumsum), THREE(topk), FOUR(topk), THREE(topk_smallest), THREE(sort),
+    C(argmax, {S(2, 3, 4)}, "n", NO_GRAD), C(argmin, {S(2, 3, 4)}, "n", NO_GRAD),
+    THREE(reshape), THREE(reshape_permuted), THREE(flatten), FOUR(flatten), THREE(unflatten), THREE(permute),
+    THREE(transpose), FOUR(transpose), THREE(slice), FOUR(slice), THREE(slice_end), THREE(slice_twice), THREE(select),
+    FOUR(select), THREE(squeeze), THREE(unsqueeze), C(expand, {S(3, 1)}, "n"), C(expand, {S(4)}, "n"),
+    C(expand_mul, {S(3, 1)}, "n"), THREE(contiguous), FOUR(contiguous), C(cat, {S(2, 3, 2), S(2, 1, 2)}, "nn"),
+    C(cat, {S(2, 3, 2, 2), S(2, 4, 2, 2)}, "nn"), C(stack, {S(2, 3), S(2, 3)}, "nn"), THREE(pad), FOUR(pad),
+    THREE(pad_value), THREE(flip), FOUR(flip), C(tril, {S(4, 4)}, "n"), C(tril, {S(2, 3, 5)}, "n"),
+    C(triu, {S(2, 5, 3)}, "n"), C(gather, {S(4, 3), S(4, 5)}, "ni"), C(gather, {S(4, 3, 2), S(3, 5, 2)}, "ni"),
+    C(index_select, {S(4, 3), S(5)}, "ni"), C(index_select, {S(2, 3, 2, 2), S(4)}, "ni"),
+    C(scatter_add, {S(4, 3), S(4, 5), S(4, 5)}, "nni"), C(scatter_add, {S(4, 3), S(4, 5), S(3, 4)}, "nni"),
+    C(index_add, {S(4, 3), S(4, 5), S(5)}, "nni"),
+    C(mse_loss, {S(4, 3), S(4, 3)}, "nn"), C(mse_sum, {S(4, 3), S(3)}, "nn"), C(l1_loss, {S(4, 3), S(4, 3)}, "nn"),
+    C(kl_div_batch, {S(4, 3), S(4, 3)}, "np"), C(cosine_similarity, {S(2, 3, 4), S(2, 3, 4)}, "nn"),
+};
+/* clang-format on */
+
+TEST(table)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) check_row(&rows[i]);
+}
+
+/* The results of a cast are f32 whatever goes in. */
+TEST(cast_gradient)
+{
+    row r = C(cast, {S(2, 3)}, "n");
+    bench b;
+    set_up(&b, &r, LC_F32, LC_ROW_MAJOR);
+    backward(&b, grads_32);
+    for (int i = 0; i < 6; i++) {
+        double c = (double)(float)draw('n', 9, i);
+        CHECK_NEAR(grads_32[0][i], 2 * b.values[0][i] * c, 1e-5);
+    }
+    tear_down(&b);
+}
+
+/* ---- what the table cannot say ---- */
+
+typedef struct world {
+    lc_graph *g;
+    lc_tensor *made[16];
+    int n;
+} world;
+
+static world w;
+
+static void close_world(void)
+{
+    if (!w.g) return;
+    lc_graph_free(w.g);
+    for (int i = 0; i < w.n; i++) lc_tensor_unref(w.made[i]);
+    memset(&w, 0, sizeof w);
+}
+
+/* Also cleans up after a test that failed. */
+static void begin(void)
+{
+    close_world();
+    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1}, &w.g));
+    CHECK_OK(lc_step_begin(w.g, 0, 0));
+}
+
+static void end(void)
+{
+    CHECK_OK(lc_step_end(w.g));
+    close_world();
+}
+
+static lc_tensor *tensor(lc_dtype dtype, bool grad, shape s, const double *values)
+{
+    lc_tensor *t;
+    CHECK_OK(lc_tensor_new(dtype, s.n, s.d, &t));
+    fill(t, values);
+    if (grad) lc_tensor_set_requires_grad(t, true);
+    return w.made[w.n++] = t;
+}
+#define LIST(dtype, grad, ...)                                                                                         \
+    tensor(dtype, grad, (shape){1, {(int64_t)(sizeof((double[]){__VA_ARGS__}) / sizeof(double))}},                     \
+           (double[]){__VA_ARGS__})
+
+static void expect(lc_tensor *t, int n, const double *want)
+{
+    double got[MAX_N];
+    if (lc_tensor_is_error(t)) TEST_FAIL("%s", lc_step_status(w.g) < 0 ? lc_error_message() : "error tensor");
+    CHECK_EQ(lc_tensor_numel(t), n);
+    fetch(t, got);
+    for (int i = 0; i < n; i++)
+        if (!(got[i] == want[i] || (got[i] != got[i] && want[i] != want[i]) ||
+              fabs(got[i] - want[i]) < 1e-6 * fmax(1, fabs(want[i]))))
+            TEST_FAIL("element %d: got %.9g, wanted %.9g", i, got[i], want[i]);
+}
+#define EXPECT(t, ...) expect(t, (int)(sizeof((double[]){__VA_ARGS__}) / sizeof(double)), (double[]){__VA_ARGS__})
+
+/* The gradient of sum(y) with respect to x. */
+static lc_tensor *gradient(lc_tensor *y, lc_tensor *x)
+{
+    lc_zero_grad(w.g);
+    lc_backward(lc_sum(y));
+    CHECK_OK(lc_step_run(w.g));
+    CHECK_OK(lc_step_status(w.g));
+    lc_tensor *d = lc_gradient(x);
+    CHECK(d != NULL);
+    return d;
+}
+
+/* PyTorch's choices where a derivative does not exist. */
+TEST(kinks)
+{
+    begin();
+    lc_tensor *x = LIST(LC_F32, true, -1, 0, 1);
+    EXPECT(gradient(lc_relu(x), x), 0, 0, 1);
+    EXPECT(gradient(lc_abs(x), x), -1, 0, 1);
+    EXPECT(gradient(lc_leaky_relu(x, .slope = LC_SOME(0.5)), x), 0.5, 0.5, 1);
+    EXPECT(gradient(lc_elu(x, .slope = LC_SOME(0.5)), x), 0.5 * exp(-1), 0.5, 1);
+    EXPECT(gradient(lc_clamp(x, .min = LC_SOME(-1), .max = LC_SOME(1)), x), 1, 1, 1);
+    EXPECT(gradient(lc_clamp(x, .min = LC_SOME(0), .max = LC_SOME(0.5)), x), 0, 1, 0);
+    EXPECT(gradient(lc_hardtanh(x, -1, 1), x), 0, 1, 0);
+    EXPECT(gradient(lc_relu6(x), x), 0, 0, 1);
+    EXPECT(gradient(lc_softsign(x), x), 0.25, 1, 0.25);
+    EXPECT(gradient(lc_norm(lc_mul_scalar(x, 0)), x), 0, 0, 0);
+    EXPECT(gradient(lc_sqrt(lc_square(x)), x), -1, NAN, 1);
+    EXPECT(gradient(lc_pow_scalar(x, 0), x), 0, 0, 0);
+    EXPECT(gradient(lc_l1_loss(x, lc_zeros_like(x), LC_REDUCE_SUM), x), -1, 0, 1);
+    lc_tensor *h = LIST(LC_F32, true, -3, 3);
+    EXPECT(gradient(lc_hardswish(h), h), 0, 1);
+    EXPECT(gradient(lc_hardsigmoid(h), h), 0, 0);
+    lc_tensor *e = LIST(LC_F32, true, 19, 21, 100, -100);
+    EXPECT(lc_softplus(e), log1p(exp(19)), 21, 100, 0);
+    EXPECT(lc_logsigmoid(e), -log1p(exp(-19)), 0, 0, -100);
+    end();
+}
+
+TEST(ties)
+{
+    begin();
+    lc_tensor *x = LIST(LC_F32, true, 2, 1, 2, 0), *y = LIST(LC_F32, true, 2, 2, 1, 0);
+    lc_tensor *max = lc_maximum(x, y), *min = lc_minimum(x, y);
+    EXPECT(max, 2, 2, 2, 0);
+    EXPECT(gradient(max, x), 0.5, 0, 1, 0.5);
+    EXPECT(gradient(max, y), 0.5, 1, 0, 0.5);
+    EXPECT(gradient(min, x), 0.5, 1, 0, 0.5);
+    EXPECT(gradient(lc_amax(x), x), 0.5, 0, 0.5, 0);
+    EXPECT(gradient(lc_amin(lc_reshape(x, 2, 2), LC_DIMS(0)), x), 0.5, 0, 0.5, 1);
+    EXPECT(lc_argmax(x), 0);
+    EXPECT(lc_argmin(x), 3);
+    lc_tensor *at;
+    lc_tensor *values = lc_topk(x, &at, 3, 0);
+    EXPECT(values, 2, 2, 1);
+    EXPECT(at, 0, 2, 1);
+    lc_tensor *order;
+    EXPECT(lc_sort(x, &order, 0, false), 0, 1, 2, 2);
+    EXPECT(order, 3, 1, 0, 2);
+    end();
+}
+
+TEST(not_a_number)
+{
+    begin();
+    lc_tensor *x = LIST(LC_F32, false, 1, NAN, INFINITY, -INFINITY), *one = LIST(LC_F32, false, 1, 1, 1, 1);
+    EXPECT(lc_maximum(x, one), 1, NAN, INFINITY, 1);
+    EXPECT(lc_minimum(one, x), 1, NAN, 1, -INFINITY);
+    EXPECT(lc_relu(x), 1, NAN, INFINITY, 0);
+    EXPECT(lc_clamp(x, .min = LC_SOME(0), .max = LC_SOME(2)), 1, NAN, 2, 0);
+    EXPECT(lc_isfinite(x), 1, 0, 0, 0);
+    EXPECT(lc_isnan(x), 0, 1, 0, 0);
+    EXPECT(lc_eq(x, x), 1, 0, 1, 1);
+    EXPECT(lc_amax(x), NAN);
+    EXPECT(lc_amin(x), NAN);
+    EXPECT(lc_argmax(x), 1);
+    lc_tensor *at;
+    EXPECT(lc_sort(x, &at, 0, true), NAN, INFINITY, 1, -INFINITY);
+    EXPECT(at, 1, 2, 0, 3);
+    lc_tensor *low = LIST(LC_F32, false, -INFINITY, 0), *none = LIST(LC_F32, false, -INFINITY, -INFINITY);
+    EXPECT(lc_softmax(low, 0), 0, 1);
+    EXPECT(lc_log_softmax(low, 0), -INFINITY, 0);
+    EXPECT(lc_logsumexp(none), -INFINITY);
+    EXPECT(lc_softmax(none, 0), NAN, NAN);
+    lc_tensor *large = LIST(LC_F32, false, 1000, 1000);
+    EXPECT(lc_logsumexp(large), 1000 + log(2));
+    EXPECT(lc_softmax(large, 0), 0.5, 0.5);
+    EXPECT(lc_cast(x, LC_I32), 1, 0, 2147483647, -2147483648.0);
+    end();
+}
+
+TEST(integers)
+{
+    begin();
+    lc_tensor *i = LIST(LC_I64, false, -3, 0, 7), *j = LIST(LC_I64, false, 2, 2, 2);
+    EXPECT(lc_add(i, j), -1, 2, 9);
+    EXPECT(lc_mul(i, j), -6, 0, 14);
+    EXPECT(lc_maximum(i, j), 2, 2, 7);
+    EXPECT(lc_abs(i), 3, 0, 7);
+    EXPECT(lc_sign(i), -1, 0, 1);
+    EXPECT(lc_mul_scalar(i, 3), -9, 0, 21);
+    EXPECT(lc_clamp(i, .min = LC_SOME(0)), 0, 0, 7);
+    EXPECT(lc_lt(i, j), 1, 1, 0);
+    EXPECT(lc_sum(i), 4);
+    EXPECT(lc_sum(lc_lt(i, j)), 2);
+    CHECK_EQ(lc_tensor_dtype(lc_sum(lc_lt(i, j))), LC_I64);
+    EXPECT(lc_amax(i), 7);
+    EXPECT(lc_cumsum(i, 0), -3, -3, 4);
+    EXPECT(lc_cast(i, LC_BOOL), 1, 0, 1);
+    EXPECT(lc_cast(i, LC_F32), -3, 0, 7);
+    EXPECT(lc_one_hot(lc_cast(lc_relu(i), LC_I32), 8), 1, 0, 0, 0, 0, 0, 0, 0, /**/ 1, 0, 0, 0, 0, 0, 0, 0, /**/ 0, 0,
+           0, 0, 0, 0, 0, 1);
+    EXPECT(lc_arange(2, 3, 4, LC_I64), 2, 5, 8, 11);
+    EXPECT(lc_arange(0, 0.5, 3, LC_F32), 0, 0.5, 1);
+    EXPECT(lc_full(2.5, LC_F32, 2, 2), 2.5, 2.5, 2.5, 2.5);
+    EXPECT(lc_scalar(-1.5, LC_F64), -1.5);
+    EXPECT(lc_where(lc_lt(i, j), i, j), -3, 0, 2);
+    end();
+}
+
+TEST(half_precision_round_trip)
+{
+    begin();
+    const double values[] = {0, 1, -1.5, 65504, 65520, 1e-7, 6.1e-5, 3.14159, -2.98e-8, 2.99e-8};
+    lc_tensor *x = tensor(LC_F32, false, (shape){1, {10}}, values);
+    EXPECT(lc_cast(lc_cast(x, LC_F16), LC_F32), 0, 1, -1.5, 65504, INFINITY, 1.1920929e-07, 6.0975552e-05, 3.140625, 0,
+           5.9604645e-08);
+    double got[10];
+    fetch(lc_cast(lc_cast(x, LC_F16), LC_F32), got);
+    CHECK(got[5] == 0x1p-23 && got[9] == 0x1p-24 && got[8] == 0);
+    EXPECT(lc_cast(lc_cast(x, LC_BF16), LC_F32), 0, 1, -1.5, 65536, 65536, 1.0011718e-07, 6.103515625e-05, 3.140625,
+           -2.98e-8, 2.99e-8);
+    end();
+}
+
+TEST(bad_indices_are_harmless)
+{
+    begin();
+    lc_tensor *x = tensor(LC_F32, false, (shape){2, {2, 2}}, (double[]){1, 2, 3, 4});
+    lc_tensor *ids = LIST(LC_I64, false, 1, 7, -1);
+    EXPECT(lc_index_select(x, 0, ids), 3, 4, 0, 0, 0, 0);
+    lc_tensor *at = tensor(LC_I64, false, (shape){2, {2, 2}}, (double[]){1, 2, -1, 0});
+    EXPECT(lc_gather(x, 1, at), 2, 0, 0, 3);
+    EXPECT(lc_scatter_add(lc_zeros_like(x), 1, at, x), 0, 1, 4, 0);
+    end();
+}
+
+TEST(split_and_chunk)
+{
+    begin();
+    lc_tensor *x = LIST(LC_F32, true, 0, 1, 2, 3, 4), *part[8];
+    CHECK_EQ(lc_split(x, 2, 0, 8, part), 3);
+    EXPECT(part[0], 0, 1);
+    EXPECT(part[2], 4);
+    CHECK_EQ(lc_chunk(x, 3, -1, part), 3);
+    EXPECT(part[1], 2, 3);
+    EXPECT(gradient(lc_mul(part[1], part[1]), x), 0, 0, 4, 6, 0);
+    end();
+}
+
+TEST(assign)
+{
+    begin();
+    lc_tensor *x = LIST(LC_F32, false, 1, 2, 3), *y = LIST(LC_F32, false, 5, 6, 7);
+    lc_assign(x, lc_add(x, y));
+    lc_tensor *after = lc_mul_scalar(x, 1);
+    EXPECT(after, 6, 8, 10);
+    EXPECT(x, 6, 8, 10);
+    end();
+}
+
+/* Reshapes of views that cannot be views themselves. */
+TEST(reshape_of_views)
+{
+    begin();
+    lc_tensor *x = tensor(LC_F32, false, (shape){3, {2, 2, 3}}, (double[]){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
+    EXPECT(lc_reshape(lc_transpose(x, 1, 2), 2, 6), 0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11);
+    EXPECT(lc_reshape(lc_slice(x, 2, 1, 2), -1), 1, 2, 4, 5, 7, 8, 10, 11);
+    EXPECT(lc_reshape(lc_slice(x, 1, 1, 1), 2, 3), 3, 4, 5, 9, 10, 11);
+    EXPECT(lc_reshape(lc_expand(lc_select(x, 0, 1), 2, 2, 3), 4, 3), 6, 7, 8, 9, 10, 11, 6, 7, 8, 9, 10, 11);
+    lc_tensor *image;
+    CHECK_OK(lc_tensor_new_layout(LC_F32, 4, (int64_t[]){1, 2, 2, 2}, LC_CHANNELS_LAST, &image));
+    w.made[w.n++] = image;
+    fill(image, (double[]){0, 1, 2, 3, 4, 5, 6, 7});
+    EXPECT(lc_flatten(image, 1), 0, 1, 2, 3, 4, 5, 6, 7);
+    EXPECT(lc_flatten(lc_relu(image), 1), 0, 1, 2, 3, 4, 5, 6, 7);
+    end();
+}
+
+/* A wrong call gives an error tensor, and the step a message that says what is wrong and where. */
+static void expect_error(lc_tensor *t, lc_status status, const char *part, const char *op)
+{
+    CHECK(lc_tensor_is_error(t));
+    CHECK_STATUS(lc_step_status(w.g), status);
+    CHECK_CONTAINS(lc_error_message(), part);
+    CHECK_CONTAINS(lc_error_message(), op);
+    CHECK_CONTAINS(lc_error_message(), "test_ops_math.c:");
+    CHECK_STATUS(lc_step_end(w.g), status);
+    CHECK_OK(lc_step_begin(w.g, 0, 0));
+}
+
+TEST(messages)
+{
+    begin();
+    lc_tensor *a = tensor(LC_F32, false, (shape){2, {2, 3}}, (double[]){0, 1, 2, 3, 4, 5});
+    lc_tensor *b = tensor(LC_F32, false, (shape){1, {4}}, (double[]){0, 1, 2, 3});
+    lc_tensor *i = tensor(LC_I64, false, (shape){1, {4}}, (double[]){0, 1, 2, 3});
+    expect_error(lc_add(a, b), LC_ERR_SHAPE, "do not broadcast", "add: ");
+    expect_error(lc_add(b, i), LC_ERR_DTYPE, "lc_cast", "add: ");
+    expect_error(lc_exp(i), LC_ERR_DTYPE, "f32 or f64", "exp: ");
+    expect_error(lc_add_scalar(i, 0.5), LC_ERR_DTYPE, "0.5 is not an integer", "add_scalar: ");
+    expect_error(lc_where(a, a, a), LC_ERR_DTYPE, "condition", "where: ");
+    expect_error(lc_relu(NULL), LC_ERR_ARGUMENT, "missing", "relu: ");
+    expect_error(lc_sum(a, LC_DIMS(2)), LC_ERR_SHAPE, "no dimension 2", "sum: ");
+    expect_error(lc_sum(a, LC_DIMS(1, -1)), LC_ERR_ARGUMENT, "twice", "sum: ");
+    expect_error(lc_mean(i), LC_ERR_DTYPE, "lc_cast", "mean: ");
+    expect_error(lc_softmax(a, 5), LC_ERR_SHAPE, "no dimension 5", "softmax: ");
+    expect_error(lc_argmax(a, .dim = LC_SOME(-3)), LC_ERR_SHAPE, "no dimension", "argmax: ");
+    expect_error(lc_reshape(a, 4, -1), LC_ERR_SHAPE, "cannot be had from [2,3]", "reshape: ");
+    expect_error(lc_reshape(a, 7), LC_ERR_SHAPE, "[7] has 7 elements", "reshape: ");
+    expect_error(lc_permute(a, 0, 0), LC_ERR_SHAPE, "twice", "permute: ");
+    expect_error(lc_transpose(a, 0, 2), LC_ERR_SHAPE, "", "permute: ");
+    expect_error(lc_slice(a, 1, 2, 2), LC_ERR_SHAPE, "do not lie within the 3", "slice: ");
+    expect_error(lc_select(a, 1, 3), LC_ERR_SHAPE, "do not lie within", "slice: ");
+    expect_error(lc_expand(a, 3, 3), LC_ERR_SHAPE, "dimension 0 cannot become 3", "expand: ");
+    expect_error(lc_cat(0, a, b), LC_ERR_SHAPE, "operand 1 is [4]", "cat: ");
+    expect_error(lc_pad(a, 1), LC_ERR_SHAPE, "pair", "pad: ");
+    expect_error(lc_topk(a, NULL, 4, 1), LC_ERR_SHAPE, "k = 4", "topk: ");
+    expect_error(lc_gather(a, 1, i), LC_ERR_SHAPE, "ids", "gather: ");
+    expect_error(lc_gather(a, 1, a), LC_ERR_DTYPE, "i64 or i32", "gather: ");
+    expect_error(lc_glu(a, 1), LC_ERR_SHAPE, "", "slice: ");
+    expect_error(lc_cast(a, (lc_dtype)99), LC_ERR_DTYPE, "no data type 99", "cast: ");
+    expect_error(lc_full(0, LC_F32, -2), LC_ERR_SHAPE, "-2", "full: ");
+    expect_error(lc_tril(b, 0), LC_ERR_SHAPE, "2 dimensions", "tril: ");
+    lc_assign(a, b);
+    expect_error(lc_relu(b), LC_ERR_SHAPE, "the target is [2,3], the value [4]", "assign: ");
+    end();
+}
+
+/* The table of elementwise operators numbers them for fused programs. */
+TEST(elementwise_index)
+{
+    for (int i = 0; i < lc__elementwise_count; i++) {
+        CHECK_EQ(lc__elementwise_index(lc__elementwise_table[i]), i);
+        CHECK(lc__elementwise_table[i]->flags & LC_OP_ELEMENTWISE);
+        CHECK(lc__elementwise_table[i]->n_out == 1 && lc__elementwise_table[i]->kernel);
+    }
+    CHECK_EQ(lc__elementwise_index(&lc__op_sum), -1);
+}
+
+TEST_MAIN
