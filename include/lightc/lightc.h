@@ -11,6 +11,7 @@
 #include <lightc/graph.h>
 #include <lightc/hooks.h>
 #include <lightc/logger.h>
+#include <lightc/metrics.h>
 #include <lightc/module.h>
 #include <lightc/nn.h>
 #include <lightc/op.h>

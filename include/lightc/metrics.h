@@ -6,8 +6,8 @@
  * it can be stored, sent and merged.
  *
  *     lc_metric *acc = NULL;
- *     LC_TRY(lc_metric_new("Accuracy", &(lc_metric_options){.num_classes = 10, .average = LC_AVERAGE_MICRO}, &acc));
- *     LC_TRY(lc_metric_update_labels(acc, scores, 64, labels));
+ *     LC_TRY(lc_metric_new("Accuracy", &(lc_metric_options){.num_classes = 10}, &acc));
+ *     LC_TRY(lc_metric_update_scores(acc, 64, 10, scores, targets));
  *     LC_TRY(lc_metric_compute(acc, &value));
  *
  * To add one: an lc_metric_ops in a file of src/metrics/, and a line in registry.c. */
@@ -21,44 +21,54 @@ LC_BEGIN_DECLS
 typedef struct lc_metric lc_metric;
 
 typedef enum lc_metric_task {
-    LC_TASK_MULTICLASS = 0, /* num_classes > 0; without it: binary */
+    LC_TASK_DEFAULT = 0, /* multiclass with num_classes, multilabel with num_labels, else binary */
     LC_TASK_BINARY,
+    LC_TASK_MULTICLASS,
     LC_TASK_MULTILABEL,
 } lc_metric_task;
 
 typedef enum lc_average {
-    LC_AVERAGE_DEFAULT = 0, /* what TorchMetrics takes: micro for the F-scores' family in binary, macro elsewhere */
+    LC_AVERAGE_DEFAULT = 0, /* as TorchMetrics: micro; macro for JaccardIndex, AUROC, AveragePrecision */
     LC_AVERAGE_MICRO,       /* over all decisions */
     LC_AVERAGE_MACRO,       /* mean over the classes */
     LC_AVERAGE_WEIGHTED,    /* mean over the classes, by how often they occur */
     LC_AVERAGE_NONE,        /* one value per class */
 } lc_average;
 
+typedef enum lc_normalize {
+    LC_NORMALIZE_NONE = 0, /* counts */
+    LC_NORMALIZE_TRUE,     /* rows (true classes) add up to 1 */
+    LC_NORMALIZE_PRED,     /* columns do */
+    LC_NORMALIZE_ALL,      /* everything does */
+} lc_normalize;
+
 typedef struct lc_metric_options {
     lc_metric_task task;
     int64_t num_classes; /* multiclass */
     int64_t num_labels;  /* multilabel */
     lc_average average;
-    int64_t top_k;        /* multiclass: right if the target is among the k best; 0: 1 */
-    double threshold;     /* binary, multilabel: score > threshold is 1; 0 = 0.5 */
-    bool ignore;          /* leave out targets that are ignore_index */
-    int64_t ignore_index; /* used with ignore */
-    double beta;          /* FBetaScore; 0: 1 */
-    double zero_division; /* value of a quotient 0/0 */
-    bool not_squared;     /* MeanSquaredError: its root (squared=False) */
-    int64_t num_outputs;  /* regression on [N, outputs]; 0: 1 */
-    bool normalize;       /* ConfusionMatrix: rows as fractions (normalize="true") */
+    int64_t top_k;          /* multiclass: right if the target is among the k best; 0: 1 */
+    double threshold;       /* binary, multilabel: a score above it is a 1; 0: 0.5 */
+    bool ignore;            /* leave out targets that are ignore_index */
+    int64_t ignore_index;   /* used with ignore */
+    double beta;            /* FBetaScore; 0: 1 */
+    double zero_division;   /* value of 0/0 in Precision, Recall, F-scores and JaccardIndex */
+    lc_normalize normalize; /* ConfusionMatrix */
+    bool not_squared;       /* MeanSquaredError: its root (squared=False) */
+    int64_t num_outputs;    /* regression on [N, outputs]; 0: 1 */
+    bool raw_values;        /* R2Score, ExplainedVariance: a value per output instead of their mean */
 } lc_metric_options;
 
 /* What update gets: plain host arrays, row-major. */
 typedef struct lc_metric_batch {
-    int64_t n;            /* samples */
-    int64_t columns;      /* scores (and float targets) per sample; 1 for a vector */
-    const float *scores;  /* [n, columns]: probabilities or logits, or values in regression; or NULL */
-    const int64_t *labels; /* instead of scores: predicted classes [n, columns] */
+    int64_t n;              /* samples */
+    int64_t columns;        /* scores (and float targets) per sample; 1 for a vector */
+    const float *scores;    /* [n, columns]: probabilities or logits, or values in regression; or NULL */
+    const int64_t *labels;  /* instead of scores: predicted classes [n, columns] */
     const int64_t *targets; /* [n], multilabel [n, columns] */
     const float *values;    /* instead of targets, in regression: [n, columns] */
     const float *weights;   /* Mean: weight of each; NULL: 1 */
+    int64_t n_targets;      /* entries of targets or values; 0: as many as the metric expects */
 } lc_metric_batch;
 
 typedef struct lc_metric_ops {
@@ -85,7 +95,7 @@ typedef struct lc_metric_ops {
 /* A metric by its TorchMetrics name: Accuracy, Precision, Recall, F1Score, FBetaScore, Specificity, JaccardIndex,
  * HammingDistance, ConfusionMatrix, CohenKappa, MatthewsCorrCoef, AUROC, AveragePrecision, MeanSquaredError,
  * MeanAbsoluteError, R2Score, ExplainedVariance, PearsonCorrCoef, SpearmanCorrCoef, MeanMetric, SumMetric, MaxMetric,
- * MinMetric, CatMetric-free. An unknown name's error lists the known ones. `options` NULL: all defaults. */
+ * MinMetric. An unknown name's error lists the known ones. `options` NULL: all defaults. */
 LC_API lc_status lc_metric_new(const char *name, const lc_metric_options *options, lc_metric **out) LC_MUST_USE;
 /* A metric of the program's own; takes `self` over, also when it fails. */
 LC_API lc_status lc_metric_from_ops(const lc_metric_ops *ops, void *self, lc_metric **out) LC_MUST_USE;
@@ -98,9 +108,12 @@ LC_API lc_status lc_metric_update(lc_metric *m, const lc_metric_batch *batch) LC
 /* Scores [n, columns] against integer targets. */
 LC_API lc_status lc_metric_update_scores(lc_metric *m, int64_t n, int64_t columns, const float *scores,
                                          const int64_t *targets) LC_MUST_USE;
+/* Predicted classes against true ones, [n] each. */
+LC_API lc_status lc_metric_update_labels(lc_metric *m, int64_t n, const int64_t *labels,
+                                         const int64_t *targets) LC_MUST_USE;
 /* Predicted numbers against true ones, [n] each. */
-LC_API lc_status lc_metric_update_values(lc_metric *m, int64_t n, const float *predicted, const float *targets)
-    LC_MUST_USE;
+LC_API lc_status lc_metric_update_values(lc_metric *m, int64_t n, const float *predicted,
+                                         const float *targets) LC_MUST_USE;
 /* One number (MeanMetric and its like). */
 LC_API lc_status lc_metric_update_value(lc_metric *m, double value, double weight) LC_MUST_USE;
 /* From tensors: scores (float) or labels (integer), and targets of either kind; NULL for aggregates. Reads them, which

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A growing table of doubles: the state of metrics that need every sample (curves, ranks). */
+#ifndef LC_METRICS_ROWS_H
+#define LC_METRICS_ROWS_H
+
+#include "metrics_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct rows {
+    int64_t width, n, room;
+    double *data;
+} rows;
+
+/* Room for `more` rows behind the n there are; NULL with an error message set. */
+static inline double *rows_grow(rows *r, int64_t more, const char *name)
+{
+    int64_t need = 0, cells = 0;
+    if (__builtin_add_overflow(r->n, more, &need) || __builtin_mul_overflow(need, r->width, &cells) ||
+        cells > INT64_MAX / 32)
+        goto failed;
+    if (need > r->room) {
+        int64_t room = need < 2 * r->room ? 2 * r->room : need;
+        double *data = realloc(r->data, (size_t)(room * r->width) * sizeof *data);
+        if (!data) goto failed;
+        r->data = data;
+        r->room = room;
+    }
+    return r->data + r->n * r->width;
+failed:
+    (void)lc_fail(LC_ERR_MEMORY, "%s: out of memory for %lld more samples", name, (long long)more);
+    return NULL;
+}
+
+static inline lc_status rows_save(const rows *r, const char *name, double *data, int64_t *n)
+{
+    LC_TRY(lc__metric_room(name, data, n, r->n * r->width));
+    if (data && r->n) memcpy(data, r->data, (size_t)*n * sizeof *data);
+    return LC_OK;
+}
+
+static inline lc_status rows_merge(rows *r, const char *name, const double *data, int64_t n)
+{
+    if (n < 0 || n % r->width)
+        return lc_fail(LC_ERR_STATE, "%s: a state of %lld numbers does not consist of rows of %lld", name, (long long)n,
+                       (long long)r->width);
+    double *to = rows_grow(r, n / r->width, name);
+    if (!to) return LC_ERR_MEMORY;
+    if (n) memcpy(to, data, (size_t)n * sizeof *data);
+    r->n += n / r->width;
+    return LC_OK;
+}
+
+#endif
