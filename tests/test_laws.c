@@ -61,7 +61,8 @@ typedef struct task {
 
 static const task tasks[] = {
     {"mlp", 16, "adam", 4, {16, 1, 28, 28}, {16}, 10},
-    {"fashion", 6, "adam", 4, {6, 1, 28, 28}, {6}, 10},
+    /* Not Adam: the gradient of a bias before batch norm is 0 but for rounding, which Adam turns into whole steps. */
+    {"fashion", 6, "sgd", 4, {6, 1, 28, 28}, {6}, 10},
     {"gpt_small", 3, "adamw", 2, {3, 16}, {3, 16}, 11},
     {"lstm", 5, "sgd", 4, {5, 1, 28, 28}, {5}, 10},
     {"resnet18", 2, "sgd", 4, {2, 3, 32, 32}, {2}, 10},
