@@ -44,6 +44,8 @@ static lc_status cross_entropy_infer(lc_infer *call)
     LC_TRY(lc__check_float(call, 0, "x"));
     const lc_type *x = call->in[0], *t = call->in[1];
     LC_TRY(check_classes(call, x, 1, 2));
+    if (!(call->floats[0] >= 0 && call->floats[0] <= 1))
+        return lc_fail(LC_ERR_ARGUMENT, "label_smoothing must be between 0 and 1, is %g", call->floats[0]);
     set_loss(call, x, t, &call->out[0]);
     lc__set_type(&call->out[1], x->dtype, t->ndim, t->shape);
     lc__set_type(&call->out[2], x->dtype, 0, NULL);

@@ -94,43 +94,54 @@ lc_tensor *lc_interpolate_at(lc_tensor *x, lc_interpolate_args args, lc_site sit
                       scale, site);
 }
 
-lc_tensor *lc_pixel_shuffle_at(lc_tensor *x, int64_t r, lc_site site)
+/* ---- pixel shuffle ---- */
+/* Whether the last three dimensions can be cut as asked; `unit` divides the channels, or height and width. */
+static lc_status check_shuffle(const lc_tensor *x, int64_t factor, bool channels)
 {
-    if (lc__unusable(x) || lc_tensor_ndim(x) < 3 || r < 1) return lc__reshape(x, 0, NULL, site);
-    const int64_t *s = lc_tensor_shape(x);
+    if (!x) return lc_fail(LC_ERR_ARGUMENT, "x is NULL");
+    int n = lc_tensor_ndim(x);
+    if (n < 3 || n + 2 > LC_MAX_DIMS)
+        return lc_fail(LC_ERR_SHAPE, "x must have 3 to %d dimensions [..,C,H,W], has %d", LC_MAX_DIMS - 2, n);
+    if (factor < 1 || factor > INT16_MAX) return lc_fail(LC_ERR_ARGUMENT, "the factor must be at least 1");
+    const int64_t *s = lc_tensor_shape(x) + n - 3;
+    if (channels && s[0] % (factor * factor))
+        return lc_fail(LC_ERR_SHAPE, "x has %lld channels, which are no multiple of %lld x %lld", (long long)s[0],
+                       (long long)factor, (long long)factor);
+    if (!channels && (s[1] % factor || s[2] % factor))
+        return lc_fail(LC_ERR_SHAPE, "x is %lld x %lld, which %lld does not divide", (long long)s[1], (long long)s[2],
+                       (long long)factor);
+    return LC_OK;
+}
+
+/* Cuts the last three dimensions into five, reorders those, and joins them to three. */
+static lc_tensor *shuffle(lc_tensor *x, const int64_t *parts, const int *to, const int64_t *joined, lc_site site)
+{
     int n = lc_tensor_ndim(x), lead = n - 3;
-    if (lead > 3) return lc__reshape(x, 0, NULL, site);
-    int64_t split[LC_MAX_DIMS], order[LC_MAX_DIMS], joined[LC_MAX_DIMS];
-    for (int d = 0; d < lead; d++) split[d] = joined[d] = s[d], order[d] = d;
-    /* [C,r,r,H,W] -> [C,H,r,W,r] */
-    const int64_t parts[5] = {s[lead] / (r * r), r, r, s[lead + 1], s[lead + 2]};
-    static const int to[5] = {0, 3, 1, 4, 2};
+    int64_t split[LC_MAX_DIMS], order[LC_MAX_DIMS], shape[LC_MAX_DIMS];
+    for (int d = 0; d < lead; d++) split[d] = shape[d] = lc_tensor_dim(x, d), order[d] = d;
     for (int i = 0; i < 5; i++) split[lead + i] = parts[i], order[lead + i] = lead + to[i];
-    joined[lead] = parts[0];
-    joined[lead + 1] = s[lead + 1] * r;
-    joined[lead + 2] = s[lead + 2] * r;
-    /* Channels that r*r does not divide make the reshape fail, which then names the operator and the shapes. */
+    for (int i = 0; i < 3; i++) shape[lead + i] = joined[i];
     x = lc__reshape(x, n + 2, split, site);
     x = lc_op_call(&lc__op_permute, LC_IN(x), n + 2, order, LC_NONE, site);
-    return lc__reshape(x, n, joined, site);
+    return lc__reshape(x, n, shape, site);
+}
+
+lc_tensor *lc_pixel_shuffle_at(lc_tensor *x, int64_t r, lc_site site)
+{
+    if (x && lc_tensor_is_error(x)) return x;
+    lc_status status = check_shuffle(x, r, true);
+    if (status < 0) return lc__refuse(status, "pixel_shuffle", x, site);
+    int64_t c = lc_tensor_dim(x, -3) / (r * r), h = lc_tensor_dim(x, -2), w = lc_tensor_dim(x, -1);
+    static const int order[5] = {0, 3, 1, 4, 2}; /* [C,r,r,H,W] -> [C,H,r,W,r] */
+    return shuffle(x, (int64_t[]){c, r, r, h, w}, order, (int64_t[]){c, h * r, w * r}, site);
 }
 
 lc_tensor *lc_pixel_unshuffle_at(lc_tensor *x, int64_t r, lc_site site)
 {
-    if (lc__unusable(x) || lc_tensor_ndim(x) < 3 || r < 1) return lc__reshape(x, 0, NULL, site);
-    const int64_t *s = lc_tensor_shape(x);
-    int n = lc_tensor_ndim(x), lead = n - 3;
-    if (lead > 3) return lc__reshape(x, 0, NULL, site);
-    int64_t split[LC_MAX_DIMS], order[LC_MAX_DIMS], joined[LC_MAX_DIMS];
-    for (int d = 0; d < lead; d++) split[d] = joined[d] = s[d], order[d] = d;
-    /* [C,H,r,W,r] -> [C,r,r,H,W] */
-    const int64_t parts[5] = {s[lead], s[lead + 1] / r, r, s[lead + 2] / r, r};
-    static const int to[5] = {0, 2, 4, 1, 3};
-    for (int i = 0; i < 5; i++) split[lead + i] = parts[i], order[lead + i] = lead + to[i];
-    joined[lead] = s[lead] * r * r;
-    joined[lead + 1] = parts[1];
-    joined[lead + 2] = parts[3];
-    x = lc__reshape(x, n + 2, split, site);
-    x = lc_op_call(&lc__op_permute, LC_IN(x), n + 2, order, LC_NONE, site);
-    return lc__reshape(x, n, joined, site);
+    if (x && lc_tensor_is_error(x)) return x;
+    lc_status status = check_shuffle(x, r, false);
+    if (status < 0) return lc__refuse(status, "pixel_unshuffle", x, site);
+    int64_t c = lc_tensor_dim(x, -3), h = lc_tensor_dim(x, -2) / r, w = lc_tensor_dim(x, -1) / r;
+    static const int order[5] = {0, 2, 4, 1, 3}; /* [C,H,r,W,r] -> [C,r,r,H,W] */
+    return shuffle(x, (int64_t[]){c, h, r, w, r}, order, (int64_t[]){c * r * r, h, w}, site);
 }

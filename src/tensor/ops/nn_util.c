@@ -4,6 +4,8 @@
 
 #include <stdio.h>
 
+#include "tensor/graph_impl.h"
+
 lc_tensor *lc__transpose_last(lc_tensor *x, lc_site site)
 {
     if (lc__unusable(x)) return x;
@@ -34,6 +36,12 @@ lc_tensor *lc__sum_but(lc_tensor *x, int dim, lc_site site)
     for (int d = 0; d < n; d++)
         if (d != dim) ints[count++] = d;
     return lc_op_call(&lc__op_sum, LC_IN(x), count, ints, LC_NONE, site);
+}
+
+lc_tensor *lc__refuse(lc_status status, const char *name, lc_tensor *x, lc_site site)
+{
+    lc__record_error(lc_current_graph(), status, name, site, &x, 1);
+    return lc__error_tensor();
 }
 
 lc_status lc__check_call(const lc_infer *call, int n_in, unsigned required, int n_int, int n_float)
