@@ -74,8 +74,8 @@ static lc_status copy_node(lc_graph *g, uint32_t k)
     copy.in_at = ir->n_in;
     copy.int_at = ir->n_ints;
     copy.float_at = ir->n_floats;
-    memcpy(ir->in + ir->n_in, g->tape.in + n->in_at, n->n_in * sizeof *ir->in);
-    memcpy(ir->ints + ir->n_ints, g->tape.ints + n->int_at, n->n_int * sizeof *ir->ints);
+    if (n->n_in) memcpy(ir->in + ir->n_in, g->tape.in + n->in_at, n->n_in * sizeof *ir->in);
+    if (n->n_int) memcpy(ir->ints + ir->n_ints, g->tape.ints + n->int_at, n->n_int * sizeof *ir->ints);
     for (uint32_t i = 0; i < n->n_float; i++) {
         ir->floats[ir->n_floats + i] = g->tape.floats[n->float_at + i];
         ir->sources[ir->n_floats + i] = (lc_float_source){.user = (int64_t)(n->float_at + i)};
