@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs a build into a folder of its own and builds a program against it from outside the tree: with find_package,
+# with pkg-config, as C++17. Usage: check.sh BUILD_DIR
+set -euo pipefail
+source_dir=$(cd "$(dirname "$0")/../.." && pwd)
+build_dir=$(cd "$1" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cmake --install "$build_dir" --prefix "$work/prefix" >/dev/null
+cp "$source_dir"/tests/install/{CMakeLists.txt,program.c,program.cc} "$work"
+cmake -S "$work" -B "$work/build" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" >/dev/null
+cmake --build "$work/build"
+"$work/build/program"
+"$work/build/program_cc"
+export PKG_CONFIG_PATH="$(dirname "$(find "$work/prefix" -name lightc.pc)")"
+# shellcheck disable=SC2046
+cc -std=c11 -Wall -Wextra -Werror "$work/program.c" -o "$work/by_pkg_config" $(pkg-config --cflags --libs lightc)
+LD_LIBRARY_PATH=$(pkg-config --variable=libdir lightc) "$work/by_pkg_config"
+# Nothing but lc_ names is visible.
+library=$(find "$work/prefix" -name 'liblightc.so' | head -1)
+foreign=$(nm -D --defined-only "$library" | awk '$2 ~ /[TDBRV]/ {print $3}' | grep -vE '^(lc_|_init$|_fini$)' || true)
+[ -z "$foreign" ] || { echo "visible names that are not lc_*: $foreign"; exit 1; }
+hidden=$(nm -D --defined-only "$library" | awk '{print $3}' | grep '^lc__' || true)
+[ -z "$hidden" ] || { echo "internal names are visible: $hidden"; exit 1; }
