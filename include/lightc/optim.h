@@ -242,7 +242,7 @@ LC_API bool lc_optimizer_has(const lc_optimizer *opt, const char *name);
 
 /* Visits the optimizer's state, for checkpoints: for every parameter and state name ("exp_avg") the flat tensor that
  * holds it and where; and, as state name "step", the count of updates in opt->steps. Paths are relative to the root.
- * The state does not exist before the first step was planned; loading makes it (lc__optimizer_bind in the engine). */
+ * State that does not exist yet (before the first step) is made. */
 typedef lc_status lc_optimizer_state_fn(void *ctx, const char *state, const char *path, lc_tensor *parameter,
                                         lc_tensor *flat, int64_t offset, int64_t count);
 LC_API lc_status lc_optimizer_visit_state(lc_optimizer *opt, lc_optimizer_state_fn *fn, void *ctx) LC_MUST_USE;

@@ -6,6 +6,7 @@
 #include <lightc/random.h>
 
 #include "core/module_internal.h"
+#include "tensor/tensor_impl.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -144,7 +145,13 @@ void lc_module_init_child(lc_module *m, void *parent, const char *name, const ch
 void lc_module_release(lc_module *m)
 {
     if (!m) return;
-    while (m->n_children) lc_module_release(m->children[m->n_children - 1]); /* takes itself out of the list */
+    while (m->n_children) {
+        lc_module *child = m->children[--m->n_children];
+        if (child->parent == m) { /* else its struct was used again for another parent */
+            child->parent = NULL;
+            lc_module_release(child);
+        }
+    }
     if (m->release) m->release(m);
     for (int i = 0; i < m->n_tensors; i++) {
         lc_tensor_unref(m->tensors[i].tensor);
@@ -265,7 +272,7 @@ static lc_tensor *add_entry(lc_module *m, const char *name, lc_tensor *t, bool i
         lc_module_fail(m, LC_ERR_MEMORY, "out of memory while registering \"%s\"", name);
         free(copy);
         lc_tensor_unref(t);
-        return NULL;
+        return lc__error_tensor();
     }
     m->tensors[m->n_tensors++] = (lc_module_tensor){copy, t, is_parameter, persistent};
     return t;
@@ -275,7 +282,7 @@ static lc_tensor *add_tensor(lc_module *m, const char *name, lc_dtype dtype, lc_
                              const int64_t *shape, lc_init init, bool is_parameter, bool persistent)
 {
     lc_tensor *t = NULL;
-    if (check_name(m, name) < 0) return NULL;
+    if (check_name(m, name) < 0) return lc__error_tensor();
     char *path = lc__module_path(m, name);
     lc_status status = path ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory");
     if (status == LC_OK && ndim < 3) layout = LC_ROW_MAJOR;
@@ -289,7 +296,7 @@ static lc_tensor *add_tensor(lc_module *m, const char *name, lc_dtype dtype, lc_
         char why[640];
         snprintf(why, sizeof why, "%s", lc_error_message());
         lc_module_fail(m, status, "\"%s\": %s", name, why);
-        return NULL;
+        return lc__error_tensor();
     }
     if (is_parameter) lc_tensor_set_requires_grad(t, true);
     return add_entry(m, name, t, is_parameter, persistent);
@@ -301,18 +308,18 @@ lc_tensor *lc_module_add_parameter(lc_module *m, const char *name, lc_dtype dtyp
     if (dtype != LC_DTYPE_DEFAULT && !lc_dtype_is_float(dtype)) {
         lc_module_fail(m, LC_ERR_DTYPE, "parameter \"%s\": %s cannot be trained; use f32 or f64, or a buffer", name,
                        lc_dtype_name(dtype));
-        return NULL;
+        return lc__error_tensor();
     }
     return add_tensor(m, name, dtype, layout, ndim, shape, init, true, true);
 }
 
 lc_tensor *lc_module_share_parameter(lc_module *m, const char *name, lc_tensor *parameter)
 {
-    if (!parameter) return NULL; /* its own error is kept already */
-    if (check_name(m, name) < 0) return NULL;
+    if (lc_tensor_is_error(parameter)) return parameter; /* its own error is kept already */
+    if (check_name(m, name) < 0) return lc__error_tensor();
     if (!lc_tensor_is_persistent(parameter)) {
         lc_module_fail(m, LC_ERR_ARGUMENT, "\"%s\": only a parameter of another module can be shared", name);
-        return NULL;
+        return lc__error_tensor();
     }
     return add_entry(m, name, lc_tensor_ref(parameter), true, true);
 }

@@ -36,7 +36,7 @@ void lc_multihead_attention_init_with(lc_multihead_attention *l, void *parent, c
     }
     lc_linear_init_with(&l->out_proj, &l->base, "out_proj", embed_dim,
                         (lc_linear_options){.out_features = embed_dim, .no_bias = o.no_bias, .dtype = o.dtype});
-    if (!l->out_proj.bias) return;
+    if (!l->out_proj.bias || lc_tensor_is_error(l->out_proj.bias)) return;
     /* Unlike Linear's own, this bias starts at zero. */
     size_t bytes = (size_t)embed_dim * lc_dtype_size(lc_tensor_dtype(l->out_proj.bias));
     void *zeros = calloc(1, bytes);

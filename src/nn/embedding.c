@@ -48,7 +48,7 @@ void lc_embedding_init_with(lc_embedding *l, void *parent, const char *name, int
     l->weight = lc_module_add_parameter(&l->base, "weight", o.dtype, LC_ROW_MAJOR, 2,
                                         (int64_t[]){num_embeddings, o.embedding_dim},
                                         (lc_init){.kind = LC_INIT_NORMAL, .a = 0, .b = 1});
-    if (!l->weight || l->padding_idx < 0) return;
+    if (lc_tensor_is_error(l->weight) || l->padding_idx < 0) return;
     lc_status status = zero_row(l->weight, l->padding_idx);
     if (status < 0) lc_module_fail(&l->base, status, "the padding row could not be set");
 }

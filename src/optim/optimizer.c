@@ -3,7 +3,7 @@
 #include "tensor/tensor_impl.h"
 #include "optim/optim_internal.h"
 
-#include "core/module_internal.h"
+#include "tensor/tensor_impl.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -323,4 +323,48 @@ lc_status lc_optimizer_by_name(const char *name, void *module, const lc_named_nu
         return status;
     }
     return lc_fail(LC_ERR_NOT_FOUND, "there is no optimizer \"%s\"; there are %s", name, known);
+}
+
+/* ---- state ---- */
+
+typedef struct state_visit {
+    lc_optimizer *opt;
+    lc_optimizer_state_fn *fn;
+    void *ctx;
+} state_visit;
+
+/* The parameter's number in opt->steps, or -1 if it is not the optimizer's. */
+static int64_t index_of(const lc_optimizer *opt, const lc_tensor *parameter)
+{
+    int64_t index = 0;
+    for (int g = 0; g < opt->n_groups; g++) {
+        for (int i = 0; i < opt->groups[g].n_parameters; i++, index++) {
+            if (opt->groups[g].parameters[i] == parameter) return index;
+        }
+    }
+    return -1;
+}
+
+static lc_status visit_parameter(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
+{
+    (void)owner;
+    const state_visit *v = ctx;
+    lc_optimizer *opt = v->opt;
+    int64_t index = t->is_parameter ? index_of(opt, t->tensor) : -1;
+    if (index < 0) return LC_OK;
+    int64_t offset = t->tensor->flat->offset[t->tensor->flat_index], count = lc_tensor_numel(t->tensor);
+    LC_TRY(v->fn(v->ctx, "step", path, t->tensor, opt->steps, index, 1));
+    for (int k = 0; opt->ops->state_names && opt->ops->state_names[k]; k++) {
+        bool scalar = opt->ops->scalar_state >> k & 1;
+        LC_TRY(v->fn(v->ctx, opt->ops->state_names[k], path, t->tensor, opt->state[k], offset, scalar ? 1 : count));
+    }
+    return LC_OK;
+}
+
+lc_status lc_optimizer_visit_state(lc_optimizer *opt, lc_optimizer_state_fn *fn, void *ctx)
+{
+    if (!opt->root)
+        return lc_fail(LC_ERR_STATE, "%s was made without a module, so its state has no names", opt->ops->name);
+    LC_TRY(lc__optimizer_prepare(opt));
+    return lc_module_visit(opt->root, visit_parameter, &(state_visit){opt, fn, ctx});
 }
