@@ -65,6 +65,8 @@ typedef struct lc_optimizer_ops {
     lc_status (*check)(const lc_optimizer *opt);
     /* Bit k: of state k only the first element of each parameter's part is used (a number per parameter). */
     unsigned scalar_state;
+    /* OPTIONAL (accept): whether the optimizer can train this parameter; asked when it is added to a group. */
+    lc_status (*accept)(const lc_optimizer *opt, const lc_tensor *parameter);
 } lc_optimizer_ops;
 
 #define LC_OPTIMIZER_OPS_INIT .size = sizeof(lc_optimizer_ops)

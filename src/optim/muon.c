@@ -184,12 +184,6 @@ static lc_status update(lc_optimizer *opt, const lc_update *u)
     for (int i = 0; i < u->n_segments; i++) {
         const lc_segment *s = &u->segments[i];
         int64_t ints[M_INTS];
-        if (lc_tensor_ndim(s->parameter) != 2) {
-            return lc_fail(LC_ERR_ARGUMENT,
-                           "it trains matrices only, and a parameter has %d dimensions; give it .parameters, and the "
-                           "others to another optimizer",
-                           lc_tensor_ndim(s->parameter));
-        }
         ints[M_CLIP] = u->clip_value != NULL;
         ints[M_FLAGS] = opt->flags;
         ints[M_OFFSET] = s->offset;
@@ -203,6 +197,17 @@ static lc_status update(lc_optimizer *opt, const lc_update *u)
                         u->group->hyper, LC_HERE);
     }
     return LC_OK;
+}
+
+static lc_status accept(const lc_optimizer *opt, const lc_tensor *parameter)
+{
+    (void)opt;
+    if (lc_tensor_ndim(parameter) == 2) return LC_OK;
+    return lc_fail(
+        LC_ERR_ARGUMENT,
+        "Muon trains matrices only, and a parameter has %d dimensions; give it .parameters, and the others to "
+        "another optimizer",
+        lc_tensor_ndim(parameter));
 }
 
 static lc_status check(const lc_optimizer *opt)
@@ -229,6 +234,7 @@ static const lc_optimizer_ops muon_ops = {
     .state_names = state_names,
     .update = update,
     .check = check,
+    .accept = accept,
 };
 
 static const lc_optimizer_ops *variant(const double *hyper, unsigned flags)

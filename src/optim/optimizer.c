@@ -67,6 +67,7 @@ int lc_optimizer_add_group(lc_optimizer *opt, const char *name, lc_tensor *const
         if (!parameters[i] || !lc_tensor_is_persistent(parameters[i])) {
             return lc_fail(LC_ERR_ARGUMENT, "%s: entry %d of the group is not a parameter", opt->ops->name, i);
         }
+        if (opt->ops->accept) LC_TRY(opt->ops->accept(opt, parameters[i]));
         for (int k = 0; k <= opt->n_groups; k++) {
             lc_tensor *const *others = k < opt->n_groups ? opt->groups[k].parameters : parameters;
             int n_others = k < opt->n_groups ? opt->groups[k].n_parameters : i;
