@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Batch normalisation over channels-last activations, seen as a matrix [M, C] (wide.h): one pass for the statistics,
+ * one for the result. Sums are taken of differences from a pivot near the mean, so that they do not cancel. With
+ * pooling, and its backward: batch_norm_pool.c. */
+#include "backends/cpu/isa/lists.h"
+#include "backends/cpu/isa/batch_norm.h"
+#include "backends/cpu/isa/util.h"
+#include "backends/cpu/parallel.h"
+#include "tensor/ops/ops.h"
+
+#include <math.h>
+
+/* ---- sums over columns ---- */
+#define SUM_ROWS 32 /* so many values are added up in one go; keeps rounding errors down */
+
+/* s1[l] += sum of (x - pivot), s2[l] += sum of (x - pivot)^2 over rows of `lanes` values. */
+LC_INLINE void moments_chunk(const float *x, const float *pivot, int64_t rows, int64_t lanes, float *s1, float *s2,
+                             const int width)
+{
+    vf p[4], t1[4], t2[4];
+    for (int u = 0; u < width; u++) {
+        p[u] = vload(pivot + u * VW);
+        t1[u] = t2[u] = vzero();
+    }
+    for (int64_t r = 0; r < rows; r += SUM_ROWS) {
+        vf a1[4], a2[4];
+        int64_t end = rows - r < SUM_ROWS ? rows : r + SUM_ROWS;
+        for (int u = 0; u < width; u++) a1[u] = a2[u] = vzero();
+        for (int64_t i = r; i < end; i++) {
+            for (int u = 0; u < width; u++) {
+                vf d = vload(x + i * lanes + u * VW) - p[u];
+                a1[u] += d;
+                a2[u] += d * d;
+            }
+        }
+        for (int u = 0; u < width; u++) {
+            t1[u] += a1[u];
+            t2[u] += a2[u];
+        }
+    }
+    for (int u = 0; u < width; u++) {
+        vstore(s1 + u * VW, vload(s1 + u * VW) + t1[u]);
+        vstore(s2 + u * VW, vload(s2 + u * VW) + t2[u]);
+    }
+}
+
+static void moments(const float *x, const float *pivot, int64_t rows, int64_t lanes, int64_t count, float *s1,
+                    float *s2)
+{
+    int64_t l = 0;
+    for (; l + 4 * VW <= count; l += 4 * VW) moments_chunk(x + l, pivot + l, rows, lanes, s1 + l, s2 + l, 4);
+    for (; l + VW <= count; l += VW) moments_chunk(x + l, pivot + l, rows, lanes, s1 + l, s2 + l, 1);
+    for (; l < count; l++) {
+        float t1 = 0, t2 = 0;
+        for (int64_t r = 0; r < rows; r += SUM_ROWS) {
+            float a1 = 0, a2 = 0;
+            int64_t end = rows - r < SUM_ROWS ? rows : r + SUM_ROWS;
+            for (int64_t i = r; i < end; i++) {
+                float d = x[i * lanes + l] - pivot[l];
+                a1 += d;
+                a2 += d * d;
+            }
+            t1 += a1;
+            t2 += a2;
+        }
+        s1[l] += t1;
+        s2[l] += t2;
+    }
+}
+
+typedef struct moments_job {
+    const wide *w;
+    const float *x, *pivot;
+    float *partial; /* per block: s1[lanes], s2[lanes] */
+} moments_job;
+
+static void moments_block(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const moments_job *j = context;
+    const wide *w = j->w;
+    (void)thread;
+    for (int64_t b = begin; b < end; b++) {
+        float *s1 = j->partial + b * 2 * w->lanes, *s2 = s1 + w->lanes;
+        memset(s1, 0, (size_t)(2 * w->lanes) * sizeof *s1);
+        int64_t first = b * w->rows_per_block;
+        int64_t rows = w->rows - first < w->rows_per_block ? w->rows - first : w->rows_per_block;
+        moments(j->x + first * w->lanes, j->pivot, rows, w->lanes, w->lanes, s1, s2);
+        if (b == w->blocks - 1 && w->tail) moments(j->x + w->rows * w->lanes, j->pivot, 1, w->lanes, w->tail, s1, s2);
+    }
+}
+
+size_t LC_ISA_NAME(lc__bn_statistics_scratch)(const wide *w)
+{
+    return (size_t)(w->blocks * 2 * w->lanes + w->lanes) * sizeof(float) +
+           (size_t)(w->lanes + 2 * w->c) * sizeof(double);
+}
+
+void LC_ISA_NAME(lc__bn_statistics)(const wide *w, int threads, const float *x, void *scratch, float *mean, float *var)
+{
+    double *lane_sums = scratch, *sum1 = lane_sums + w->lanes, *sum2 = sum1 + w->c;
+    float *pivot = (float *)(sum2 + w->c), *partial = pivot + w->lanes;
+    /* The mean of some rows from all over the batch. */
+    int64_t samples = w->m < 32 ? w->m : 32, c = w->c;
+    for (int64_t i = 0; i < c; i++) pivot[i] = 0;
+    for (int64_t s = 0; s < samples; s++) {
+        const float *row = x + w->m * s / samples * c;
+        for (int64_t i = 0; i < c; i++) pivot[i] += row[i];
+    }
+    for (int64_t i = 0; i < c; i++) pivot[i] /= (float)samples;
+    for (int64_t f = 1; f < w->fold; f++) memcpy(pivot + f * c, pivot, (size_t)c * sizeof *pivot);
+    moments_job j = {w, x, pivot, partial};
+    lc__parallel_for(threads, w->blocks, 1, moments_block, &j);
+    wide_total(w, partial, 2 * w->lanes, lane_sums, sum1);
+    wide_total(w, partial + w->lanes, 2 * w->lanes, lane_sums, sum2);
+    for (int64_t i = 0; i < c; i++) {
+        double d = sum1[i] / (double)w->m, v = sum2[i] / (double)w->m - d * d;
+        mean[i] = (float)(pivot[i] + d);
+        var[i] = (float)(v < 0 ? 0 : v);
+    }
+}
+
+/* ---- y = (x - mean) * scale + bias ---- */
+void LC_ISA_NAME(lc__bn_parameters)(const wide *w, const float *mean, const float *var, const float *weight,
+                                    const float *bias, double eps, float *to)
+{
+    float *m = to, *s = m + w->lanes, *b = s + w->lanes;
+    for (int64_t i = 0; i < w->c; i++) {
+        m[i] = mean[i];
+        s[i] = (float)((weight ? (double)weight[i] : 1.0) / sqrt((double)var[i] + eps));
+        b[i] = bias ? bias[i] : 0.f;
+    }
+    for (int64_t f = 1; f < w->fold; f++) {
+        for (int k = 0; k < 3; k++) memcpy(to + k * w->lanes + f * w->c, to + k * w->lanes, (size_t)w->c * sizeof *to);
+    }
+}
+
+typedef struct affine_job {
+    const wide *w;
+    const float *x, *parameters;
+    float *y;
+    bool relu;
+} affine_job;
+
+LC_INLINE void affine_rows(const float *restrict x, float *restrict y, const float *restrict m, const float *restrict s,
+                           const float *restrict b, int64_t rows, int64_t lanes, int64_t count, const bool relu)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        const float *restrict from = x + r * lanes;
+        float *restrict to = y + r * lanes;
+        for (int64_t l = 0; l < count; l++) {
+            float z = (from[l] - m[l]) * s[l] + b[l];
+            to[l] = relu && z <= 0.f ? 0.f : z;
+        }
+    }
+}
+
+static void affine_block(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const affine_job *j = context;
+    const wide *w = j->w;
+    (void)thread;
+    const float *m = j->parameters, *s = m + w->lanes, *b = s + w->lanes;
+    for (int64_t k = begin; k < end; k++) {
+        int64_t first = k * w->rows_per_block;
+        int64_t rows = w->rows - first < w->rows_per_block ? w->rows - first : w->rows_per_block;
+        int64_t at = first * w->lanes, tail_at = w->rows * w->lanes;
+        int64_t tail = k == w->blocks - 1 && w->tail ? w->tail : 0;
+        if (j->relu) {
+            affine_rows(j->x + at, j->y + at, m, s, b, rows, w->lanes, w->lanes, true);
+            affine_rows(j->x + tail_at, j->y + tail_at, m, s, b, tail != 0, w->lanes, tail, true);
+        } else {
+            affine_rows(j->x + at, j->y + at, m, s, b, rows, w->lanes, w->lanes, false);
+            affine_rows(j->x + tail_at, j->y + tail_at, m, s, b, tail != 0, w->lanes, tail, false);
+        }
+    }
+}
+
+/* ---- forward ---- */
+static wide wide_of(const lc_view *x)
+{
+    return wide_make(numel(x) / x->shape[1], x->shape[1]);
+}
+
+static bool forward_supports(const lc_call *call)
+{
+    const lc_view *x = &call->in[0];
+    return x->ndim >= 2 && numel(x) > 0 && f32_call(call);
+}
+
+static lc_status forward_prepare(lc_call *call)
+{
+    wide w = wide_of(&call->in[0]);
+    call->scratch_bytes = LC_ISA_NAME(lc__bn_statistics_scratch)(&w) + (size_t)(3 * w.lanes) * sizeof(float);
+    return LC_OK;
+}
+
+static void forward_run(const lc_call *call)
+{
+    wide w = wide_of(&call->in[0]);
+    float *parameters = call->scratch, *mean = call->out[1].data, *var = call->out[2].data;
+    LC_ISA_NAME(lc__bn_statistics)(&w, call->threads, call->in[0].data, parameters + 3 * w.lanes, mean, var);
+    LC_ISA_NAME(lc__bn_parameters)(&w, mean, var, call->in[1].data, call->in[2].data, call->floats[0], parameters);
+    affine_job j = {&w, call->in[0].data, parameters, call->out[0].data, call->ints[0] == 1};
+    lc__parallel_for(call->threads, w.blocks, 1, affine_block, &j);
+}
+
+static const lc_kernel forward_kernel = {
+    .name = "batch_norm_" LC_ISA_STRING,
+    .layout = LC_WANT_CHANNELS_LAST,
+    .supports = forward_supports,
+    .prepare = forward_prepare,
+    .run = forward_run,
+};
+
+/* ---- inference ---- */
+static lc_status inference_prepare(lc_call *call)
+{
+    wide w = wide_of(&call->in[0]);
+    call->scratch_bytes = (size_t)(3 * w.lanes) * sizeof(float);
+    return LC_OK;
+}
+
+static void inference_run(const lc_call *call)
+{
+    wide w = wide_of(&call->in[0]);
+    float *parameters = call->scratch;
+    LC_ISA_NAME(lc__bn_parameters)
+    (&w, call->in[3].data, call->in[4].data, call->in[1].data, call->in[2].data, call->floats[0], parameters);
+    affine_job j = {&w, call->in[0].data, parameters, call->out[0].data, call->ints[0] == 1};
+    lc__parallel_for(call->threads, w.blocks, 1, affine_block, &j);
+}
+
+static const lc_kernel inference_kernel = {
+    .name = "batch_norm_inference_" LC_ISA_STRING,
+    .layout = LC_WANT_CHANNELS_LAST,
+    .supports = forward_supports,
+    .prepare = inference_prepare,
+    .run = inference_run,
+};
+
+/* ---- backward ---- */
+typedef struct backward_job {
+    const wide *w;
+    const float *dy, *x, *parameters; /* mean, scale, bias; then the factors of the second pass */
+    float *partial, *dx;
+    bool relu;
+} backward_job;
+
+/* s1 += sum of dy, s2 += sum of dy (x - mean), where dy counts only if the result was positive. */
+LC_INLINE void backward_sums_chunk(const float *dy, const float *x, const float *m, const float *s, const float *b,
+                                   int64_t rows, int64_t lanes, float *s1, float *s2, const bool relu, const int width)
+{
+    vf vm[2], vs[2], vb[2], t1[2], t2[2];
+    for (int u = 0; u < width; u++) {
+        vm[u] = vload(m + u * VW);
+        vs[u] = vload(s + u * VW);
+        vb[u] = vload(b + u * VW);
+        t1[u] = t2[u] = vzero();
+    }
+    for (int64_t r = 0; r < rows; r += SUM_ROWS) {
+        vf a1[2], a2[2];
+        int64_t end = rows - r < SUM_ROWS ? rows : r + SUM_ROWS;
+        for (int u = 0; u < width; u++) a1[u] = a2[u] = vzero();
+        for (int64_t i = r; i < end; i++) {
+            for (int u = 0; u < width; u++) {
+                vf d = vload(x + i * lanes + u * VW) - vm[u];
+                vf g = vload(dy + i * lanes + u * VW);
+                if (relu) g = vselect(d * vs[u] + vb[u] <= vzero(), vzero(), g);
+                a1[u] += g;
+                a2[u] += g * d;
+            }
+        }
+        for (int u = 0; u < width; u++) {
+            t1[u] += a1[u];
+            t2[u] += a2[u];
+        }
+    }
+    for (int u = 0; u < width; u++) {
+        vstore(s1 + u * VW, vload(s1 + u * VW) + t1[u]);
+        vstore(s2 + u * VW, vload(s2 + u * VW) + t2[u]);
+    }
+}
+
+LC_INLINE void backward_sums(const float *dy, const float *x, const float *m, const float *s, const float *b,
+                             int64_t rows, int64_t lanes, int64_t count, float *s1, float *s2, const bool relu)
+{
+    int64_t l = 0;
+    for (; l + 2 * VW <= count; l += 2 * VW)
+        backward_sums_chunk(dy + l, x + l, m + l, s + l, b + l, rows, lanes, s1 + l, s2 + l, relu, 2);
+    for (; l < count; l++) {
+        float t1 = 0, t2 = 0;
+        for (int64_t r = 0; r < rows; r += SUM_ROWS) {
+            float a1 = 0, a2 = 0;
+            int64_t end = rows - r < SUM_ROWS ? rows : r + SUM_ROWS;
+            for (int64_t i = r; i < end; i++) {
+                float d = x[i * lanes + l] - m[l], g = dy[i * lanes + l];
+                if (relu && d * s[l] + b[l] <= 0.f) g = 0.f;
+                a1 += g;
+                a2 += g * d;
+            }
+            t1 += a1;
+            t2 += a2;
+        }
+        s1[l] += t1;
+        s2[l] += t2;
+    }
+}
+
+static void backward_sums_block(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const backward_job *j = context;
+    const wide *w = j->w;
+    (void)thread;
+    const float *m = j->parameters, *s = m + w->lanes, *b = s + w->lanes;
+    for (int64_t k = begin; k < end; k++) {
+        float *s1 = j->partial + k * 2 * w->lanes, *s2 = s1 + w->lanes;
+        memset(s1, 0, (size_t)(2 * w->lanes) * sizeof *s1);
+        int64_t first = k * w->rows_per_block;
+        int64_t rows = w->rows - first < w->rows_per_block ? w->rows - first : w->rows_per_block;
+        int64_t at = first * w->lanes, tail_at = w->rows * w->lanes;
+        int64_t tail = k == w->blocks - 1 ? w->tail : 0;
+        if (j->relu) {
+            backward_sums(j->dy + at, j->x + at, m, s, b, rows, w->lanes, w->lanes, s1, s2, true);
+            backward_sums(j->dy + tail_at, j->x + tail_at, m, s, b, tail != 0, w->lanes, tail, s1, s2, true);
+        } else {
+            backward_sums(j->dy + at, j->x + at, m, s, b, rows, w->lanes, w->lanes, s1, s2, false);
+            backward_sums(j->dy + tail_at, j->x + tail_at, m, s, b, tail != 0, w->lanes, tail, s1, s2, false);
+        }
+    }
+}
+
+LC_INLINE void backward_rows(const float *restrict dy, const float *restrict x, float *restrict dx,
+                             const float *restrict m, const float *restrict s, const float *restrict b,
+                             const float *restrict fx, const float *restrict f1, int64_t rows, int64_t lanes,
+                             int64_t count, const bool relu)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t l = 0; l < count; l++) {
+            float d = x[r * lanes + l] - m[l], g = dy[r * lanes + l];
+            if (relu) g = d * s[l] + b[l] <= 0.f ? 0.f : g;
+            dx[r * lanes + l] = g * s[l] + (d * fx[l] + f1[l]);
+        }
+    }
+}
+
+static void backward_block(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const backward_job *j = context;
+    const wide *w = j->w;
+    (void)thread;
+    const float *m = j->parameters, *s = m + w->lanes, *b = s + w->lanes, *fx = b + w->lanes, *f1 = fx + w->lanes;
+    for (int64_t k = begin; k < end; k++) {
+        int64_t first = k * w->rows_per_block;
+        int64_t rows = w->rows - first < w->rows_per_block ? w->rows - first : w->rows_per_block;
+        int64_t at = first * w->lanes, tail_at = w->rows * w->lanes;
+        int64_t tail = k == w->blocks - 1 ? w->tail : 0;
+        if (j->relu) {
+            backward_rows(j->dy + at, j->x + at, j->dx + at, m, s, b, fx, f1, rows, w->lanes, w->lanes, true);
+            backward_rows(j->dy + tail_at, j->x + tail_at, j->dx + tail_at, m, s, b, fx, f1, tail != 0, w->lanes, tail,
+                          true);
+        } else {
+            backward_rows(j->dy + at, j->x + at, j->dx + at, m, s, b, fx, f1, rows, w->lanes, w->lanes, false);
+            backward_rows(j->dy + tail_at, j->x + tail_at, j->dx + tail_at, m, s, b, fx, f1, tail != 0, w->lanes, tail,
+                          false);
+        }
+    }
+}
+
+void LC_ISA_NAME(lc__bn_factors)(const wide *w, const float *var, double eps, const double *sum1, const double *sum2,
+                                 float *parameters, float *dw, float *db)
+{
+    const float *s = parameters + w->lanes;
+    float *fx = parameters + 3 * w->lanes, *f1 = fx + w->lanes;
+    for (int64_t i = 0; i < w->c; i++) {
+        double square = 1 / ((double)var[i] + eps), rstd = sqrt(square);
+        dw[i] = (float)(sum2[i] * rstd);
+        db[i] = (float)sum1[i];
+        fx[i] = (float)(-(double)s[i] * sum2[i] * square / (double)w->m);
+        f1[i] = (float)(-(double)s[i] * sum1[i] / (double)w->m);
+    }
+    for (int64_t f = 1; f < w->fold; f++) {
+        memcpy(fx + f * w->c, fx, (size_t)w->c * sizeof *fx);
+        memcpy(f1 + f * w->c, f1, (size_t)w->c * sizeof *f1);
+    }
+}
+
+static bool backward_supports(const lc_call *call)
+{
+    const lc_view *x = &call->in[1];
+    return x->ndim >= 2 && numel(x) > 0 && f32_call(call);
+}
+
+static lc_status backward_prepare(lc_call *call)
+{
+    wide w = wide_of(&call->in[1]);
+    call->scratch_bytes = LC_ISA_NAME(lc__bn_statistics_scratch)(&w) + (size_t)(5 * w.lanes) * sizeof(float);
+    return LC_OK;
+}
+
+static void backward_run(const lc_call *call)
+{
+    wide w = wide_of(&call->in[1]);
+    double *lane_sums = call->scratch, *sum1 = lane_sums + w.lanes, *sum2 = sum1 + w.c;
+    float *parameters = (float *)(sum2 + w.c), *partial = parameters + 5 * w.lanes;
+    const float *var = call->in[5].data;
+    LC_ISA_NAME(lc__bn_parameters)
+    (&w, call->in[4].data, var, call->in[2].data, call->in[3].data, call->floats[0], parameters);
+    backward_job j = {&w,      call->in[0].data,  call->in[1].data,  parameters,
+                      partial, call->out[0].data, call->ints[0] == 1};
+    lc__parallel_for(call->threads, w.blocks, 1, backward_sums_block, &j);
+    wide_total(&w, partial, 2 * w.lanes, lane_sums, sum1);
+    wide_total(&w, partial + w.lanes, 2 * w.lanes, lane_sums, sum2);
+    LC_ISA_NAME(lc__bn_factors)
+    (&w, var, call->floats[0], sum1, sum2, parameters, call->out[1].data, call->out[2].data);
+    lc__parallel_for(call->threads, w.blocks, 1, backward_block, &j);
+}
+
+static const lc_kernel backward_kernel = {
+    .name = "batch_norm_backward_" LC_ISA_STRING,
+    .layout = LC_WANT_CHANNELS_LAST,
+    .supports = backward_supports,
+    .prepare = backward_prepare,
+    .run = backward_run,
+};
+
+const lc__kernel_entry LC_ISA_NAME(lc__batch_norm_kernels)[] = {
+    {&lc__op_batch_norm, &forward_kernel},
+    {&lc__op_batch_norm_inference, &inference_kernel},
+    {&lc__op_batch_norm_backward, &backward_kernel},
+    {NULL, NULL},
+};

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Batch normalisation, relu and max pooling over 2 x 2 windows in one: the normalised activation is never stored. x is
+ * read once for the statistics and once for the result; going back, the sums are taken at the places that won, and one
+ * pass writes dx. Other windows are left to the reference kernel. */
+#include "backends/cpu/isa/batch_norm.h"
+#include "backends/cpu/isa/lists.h"
+#include "backends/cpu/isa/util.h"
+#include "backends/cpu/isa/vmath.h"
+#include "backends/cpu/parallel.h"
+#include "tensor/ops/ops.h"
+
+typedef struct sizes {
+    int64_t n, c, h, w, oh, ow;
+    int64_t rows; /* of pooled pixels: n * oh */
+    int64_t rows_per_block, blocks;
+} sizes;
+
+static sizes sizes_of(const lc_view *x, const lc_view *pooled)
+{
+    sizes s = {x->shape[0], x->shape[1], x->shape[2], x->shape[3], pooled->shape[2], pooled->shape[3], 0, 0, 0};
+    s.rows = s.n * s.oh;
+    int64_t bytes = 2 * s.w * s.c * 4, least = (s.rows + WIDE_MAX_BLOCKS - 1) / WIDE_MAX_BLOCKS;
+    s.rows_per_block = bytes < 65536 ? 65536 / bytes : 1;
+    if (s.rows_per_block < least) s.rows_per_block = least;
+    s.blocks = (s.rows + s.rows_per_block - 1) / s.rows_per_block;
+    return s;
+}
+
+/* Windows of 2 x 2 side by side that do not hang over the edge. */
+static bool two_by_two(const int64_t *k, const lc_view *x, const lc_view *pooled)
+{
+    return k[0] == 2 && k[1] == 2 && k[2] == 2 && k[3] == 2 && !k[4] && !k[5] && k[6] == 1 && k[7] == 1 &&
+           pooled->shape[2] * 2 <= x->shape[2] && pooled->shape[3] * 2 <= x->shape[3];
+}
+
+static wide wide_of(const lc_view *x)
+{
+    return wide_make(numel(x) / x->shape[1], x->shape[1]);
+}
+
+typedef struct job {
+    sizes z;
+    int64_t lanes;
+    const float *x, *parameters;
+    float *y; /* pooled */
+    uint8_t *index;
+    const float *dy; /* pooled */
+    float *partial, *dx;
+} job;
+
+/* ---- forward ---- */
+static inline float normal(float x, float m, float s, float b)
+{
+    float z = (x - m) * s + b;
+    return z <= 0.f ? 0.f : z;
+}
+
+/* The first maximum wins; a NaN beats every number. */
+static inline void take(float v, uint8_t place, float *best, uint8_t *index)
+{
+    if (v <= *best || *best != *best) return;
+    *best = v;
+    *index = place;
+}
+
+LC_INLINE vf normal_vector(const float *x, vf m, vf s, vf b)
+{
+    vf z = (vload(x) - m) * s + b;
+    return vselect(z <= vzero(), vzero(), z);
+}
+
+LC_INLINE void take_vector(vf v, int place, vf *best, vi *index)
+{
+    vi wins = ~(v <= *best) & (*best == *best);
+    *best = vselect(wins, v, *best);
+    *index = (wins & place) | (~wins & *index);
+}
+
+/* One pooled pixel from its four. */
+static inline void forward_pixel(int64_t channels, const float *x0, const float *x1, const float *x2, const float *x3,
+                                 const float *m, const float *s, const float *b, float *y, uint8_t *index)
+{
+    int64_t c = 0;
+    for (; c + VW <= channels; c += VW) {
+        vf vm = vload(m + c), vs = vload(s + c), vb = vload(b + c);
+        vf best = normal_vector(x0 + c, vm, vs, vb);
+        vi place = {0};
+        take_vector(normal_vector(x1 + c, vm, vs, vb), 1, &best, &place);
+        take_vector(normal_vector(x2 + c, vm, vs, vb), 2, &best, &place);
+        take_vector(normal_vector(x3 + c, vm, vs, vb), 3, &best, &place);
+        vstore(y + c, best);
+        vstore_bytes(index + c, place);
+    }
+    for (; c < channels; c++) {
+        float best = normal(x0[c], m[c], s[c], b[c]);
+        uint8_t place = 0;
+        take(normal(x1[c], m[c], s[c], b[c]), 1, &best, &place);
+        take(normal(x2[c], m[c], s[c], b[c]), 2, &best, &place);
+        take(normal(x3[c], m[c], s[c], b[c]), 3, &best, &place);
+        y[c] = best;
+        index[c] = place;
+    }
+}
+
+static void forward_rows(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const job *j = context;
+    const sizes *z = &j->z;
+    const float *m = j->parameters, *s = m + j->lanes, *b = s + j->lanes;
+    (void)thread;
+    for (int64_t r = begin; r < end; r++) {
+        const float *top = j->x + ((r / z->oh) * z->h + 2 * (r % z->oh)) * z->w * z->c;
+        for (int64_t q = 0; q < z->ow; q++) {
+            const float *x0 = top + 2 * q * z->c, *x2 = x0 + z->w * z->c;
+            int64_t at = (r * z->ow + q) * z->c;
+            forward_pixel(z->c, x0, x0 + z->c, x2, x2 + z->c, m, s, b, j->y + at, j->index + at);
+        }
+    }
+}
+
+static bool forward_supports(const lc_call *call)
+{
+    const lc_view *x = &call->in[0];
+    return x->ndim == 4 && numel(x) > 0 && call->out[1].dtype == LC_U8 && all_f32(call->in, call->n_in) &&
+           all_f32(&call->out[0], 1) && all_f32(&call->out[2], 2) && two_by_two(call->ints, x, &call->out[0]);
+}
+
+static lc_status forward_prepare(lc_call *call)
+{
+    wide w = wide_of(&call->in[0]);
+    call->scratch_bytes = LC_ISA_NAME(lc__bn_statistics_scratch)(&w) + (size_t)(3 * w.lanes) * sizeof(float);
+    return LC_OK;
+}
+
+static void forward_run(const lc_call *call)
+{
+    wide w = wide_of(&call->in[0]);
+    float *parameters = call->scratch, *mean = call->out[2].data, *var = call->out[3].data;
+    LC_ISA_NAME(lc__bn_statistics)(&w, call->threads, call->in[0].data, parameters + 3 * w.lanes, mean, var);
+    LC_ISA_NAME(lc__bn_parameters)(&w, mean, var, call->in[1].data, call->in[2].data, call->floats[0], parameters);
+    job j = {.z = sizes_of(&call->in[0], &call->out[0]),
+             .lanes = w.lanes,
+             .x = call->in[0].data,
+             .parameters = parameters,
+             .y = call->out[0].data,
+             .index = call->out[1].data};
+    lc__parallel_for(call->threads, j.z.rows, j.z.rows_per_block, forward_rows, &j);
+}
+
+static const lc_kernel forward_kernel = {
+    .name = "batch_norm_relu_pool_" LC_ISA_STRING,
+    .layout = LC_WANT_CHANNELS_LAST,
+    .supports = forward_supports,
+    .prepare = forward_prepare,
+    .run = forward_run,
+};
+
+/* ---- backward ---- */
+static void sum_rows(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const job *j = context;
+    const sizes *z = &j->z;
+    const float *m = j->parameters, *s = m + j->lanes, *b = s + j->lanes;
+    /* The sums of one row of pixels, then of the block. */
+    float *restrict t1 = j->partial + begin / z->rows_per_block * 4 * z->c, *restrict t2 = t1 + z->c;
+    float *restrict a1 = t2 + z->c, *restrict a2 = a1 + z->c;
+    (void)thread;
+    memset(t1, 0, (size_t)(2 * z->c) * sizeof *t1);
+    for (int64_t r = begin; r < end; r++) {
+        const float *top = j->x + ((r / z->oh) * z->h + 2 * (r % z->oh)) * z->w * z->c;
+        memset(a1, 0, (size_t)(2 * z->c) * sizeof *a1);
+        for (int64_t q = 0; q < z->ow; q++) {
+            const float *x0 = top + 2 * q * z->c, *x1 = x0 + z->c, *x2 = x0 + z->w * z->c, *x3 = x2 + z->c;
+            const float *dy = j->dy + (r * z->ow + q) * z->c;
+            const uint8_t *index = j->index + (r * z->ow + q) * z->c;
+            LC_IVDEP
+            for (int64_t c = 0; c < z->c; c++) {
+                float v0 = x0[c], v1 = x1[c], v2 = x2[c], v3 = x3[c], g = dy[c];
+                int32_t i = index[c];
+                float v = i == 0 ? v0 : v1;
+                v = i == 2 ? v2 : v;
+                v = i == 3 ? v3 : v;
+                float d = v - m[c];
+                g = d * s[c] + b[c] <= 0.f ? 0.f : g;
+                a1[c] += g;
+                a2[c] += g * d;
+            }
+        }
+        LC_IVDEP
+        for (int64_t c = 0; c < z->c; c++) {
+            t1[c] += a1[c];
+            t2[c] += a2[c];
+        }
+    }
+}
+
+/* dx of one pixel: dy counts where the pixel won (index == place) and was positive. */
+static inline void write_pixel(int64_t count, float *restrict dx, const float *x, const float *dy, const uint8_t *index,
+                               int32_t place, const float *m, const float *s, const float *b, const float *fx,
+                               const float *f1)
+{
+    for (int64_t c = 0; c < count; c++) {
+        float d = x[c] - m[c], g = dy[c];
+        g = (int32_t)index[c] == place ? g : 0.f;
+        g = d * s[c] + b[c] <= 0.f ? 0.f : g;
+        dx[c] = g * s[c] + (d * fx[c] + f1[c]);
+    }
+}
+
+/* dx of pixels that no window covers. */
+static inline void write_rest(int64_t pixels, int64_t count, float *restrict dx, const float *x, const float *m,
+                              const float *fx, const float *f1)
+{
+    for (int64_t p = 0; p < pixels; p++) {
+        for (int64_t c = 0; c < count; c++) dx[p * count + c] = (x[p * count + c] - m[c]) * fx[c] + f1[c];
+    }
+}
+
+static void backward_rows(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const job *j = context;
+    const sizes *z = &j->z;
+    const float *m = j->parameters, *s = m + j->lanes, *b = s + j->lanes, *fx = b + j->lanes, *f1 = fx + j->lanes;
+    const int64_t width = z->w * z->c;
+    (void)thread;
+    for (int64_t r = begin; r < end; r++) {
+        int64_t top = ((r / z->oh) * z->h + 2 * (r % z->oh)) * width;
+        for (int64_t q = 0; q < z->ow; q++) {
+            const float *dy = j->dy + (r * z->ow + q) * z->c;
+            const uint8_t *index = j->index + (r * z->ow + q) * z->c;
+            for (int32_t place = 0; place < 4; place++) {
+                int64_t at = top + (place >> 1) * width + (2 * q + (place & 1)) * z->c;
+                write_pixel(z->c, j->dx + at, j->x + at, dy, index, place, m, s, b, fx, f1);
+            }
+        }
+        for (int i = 0; i < 2; i++) {
+            int64_t at = top + i * width + 2 * z->ow * z->c;
+            write_rest(z->w - 2 * z->ow, z->c, j->dx + at, j->x + at, m, fx, f1);
+        }
+        if (r % z->oh == z->oh - 1) {
+            int64_t at = top + 2 * width;
+            write_rest((z->h - 2 * z->oh) * z->w, z->c, j->dx + at, j->x + at, m, fx, f1);
+        }
+    }
+}
+
+static bool backward_supports(const lc_call *call)
+{
+    const lc_view *x = &call->in[2];
+    return x->ndim == 4 && numel(x) > 0 && call->in[1].dtype == LC_U8 && all_f32(&call->in[0], 1) &&
+           all_f32(&call->in[2], call->n_in - 2) && all_f32(call->out, call->n_out) &&
+           two_by_two(call->ints, x, &call->in[0]);
+}
+
+static lc_status backward_prepare(lc_call *call)
+{
+    wide w = wide_of(&call->in[2]);
+    sizes z = sizes_of(&call->in[2], &call->in[0]);
+    call->scratch_bytes =
+        (size_t)(2 * w.c) * sizeof(double) + (size_t)(5 * w.lanes + z.blocks * 4 * z.c) * sizeof(float);
+    return LC_OK;
+}
+
+static void backward_run(const lc_call *call)
+{
+    wide w = wide_of(&call->in[2]);
+    double *sum1 = call->scratch, *sum2 = sum1 + w.c;
+    float *parameters = (float *)(sum2 + w.c), *partial = parameters + 5 * w.lanes;
+    const float *var = call->in[6].data;
+    LC_ISA_NAME(lc__bn_parameters)
+    (&w, call->in[5].data, var, call->in[3].data, call->in[4].data, call->floats[0], parameters);
+    job j = {.z = sizes_of(&call->in[2], &call->in[0]),
+             .lanes = w.lanes,
+             .x = call->in[2].data,
+             .parameters = parameters,
+             .dy = call->in[0].data,
+             .index = call->in[1].data,
+             .partial = partial,
+             .dx = call->out[0].data};
+    lc__parallel_for(call->threads, j.z.rows, j.z.rows_per_block, sum_rows, &j);
+    for (int64_t c = 0; c < w.c; c++) sum1[c] = sum2[c] = 0;
+    for (int64_t k = 0; k < j.z.blocks; k++) {
+        for (int64_t c = 0; c < w.c; c++) {
+            sum1[c] += partial[k * 4 * w.c + c];
+            sum2[c] += partial[k * 4 * w.c + w.c + c];
+        }
+    }
+    LC_ISA_NAME(lc__bn_factors)
+    (&w, var, call->floats[0], sum1, sum2, parameters, call->out[1].data, call->out[2].data);
+    lc__parallel_for(call->threads, j.z.rows, j.z.rows_per_block, backward_rows, &j);
+}
+
+static const lc_kernel backward_kernel = {
+    .name = "batch_norm_relu_pool_backward_" LC_ISA_STRING,
+    .layout = LC_WANT_CHANNELS_LAST,
+    .supports = backward_supports,
+    .prepare = backward_prepare,
+    .run = backward_run,
+};
+
+const lc__kernel_entry LC_ISA_NAME(lc__batch_norm_pool_kernels)[] = {
+    {&lc__op_batch_norm_relu_pool, &forward_kernel},
+    {&lc__op_batch_norm_relu_pool_backward, &backward_kernel},
+    {NULL, NULL},
+};

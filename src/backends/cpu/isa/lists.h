@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The lists of kernels of one instruction set, one per file. To add a file: a line here. */
+#ifndef LC_BACKENDS_CPU_ISA_LISTS_H
+#define LC_BACKENDS_CPU_ISA_LISTS_H
+
+#include "backends/cpu/isa.h"
+
+#define LC_ISA_STRING_(isa)  #isa
+#define LC_ISA_STRING__(isa) LC_ISA_STRING_(isa)
+#define LC_ISA_STRING        LC_ISA_STRING__(LC_ISA)
+
+/* X(name): file name.c exports lc__name_kernels */
+#define LC_ISA_LISTS(X) X(fused) X(batch_norm_pool) X(batch_norm) X(pool) X(softmax) X(reduce)
+
+#define LC_ISA_DECLARE_LIST(name) extern const lc__kernel_entry LC_ISA_NAME(lc__##name##_kernels)[];
+LC_ISA_LISTS(LC_ISA_DECLARE_LIST)
+#undef LC_ISA_DECLARE_LIST
+
+#endif

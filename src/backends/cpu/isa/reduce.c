@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sum, mean, amax and amin over any set of dimensions of a dense tensor (or one whose innermost dimension is dense).
+ *
+ * Dimensions are put in the order of memory and merged into groups that are reduced or kept. What remains is one of:
+ * rows (kept, reduced), columns (kept, reduced, kept), or planes (reduced, kept, reduced); other patterns are left to
+ * the reference kernel. Sums run over short stretches in float and are added in double; how they are cut depends on the
+ * shape alone. */
+#include "backends/cpu/isa/lists.h"
+#include "backends/cpu/isa/rowmath.h"
+#include "backends/cpu/isa/util.h"
+#include "backends/cpu/parallel.h"
+#include "tensor/ops/ops.h"
+
+#define COLUMNS    512   /* columns that are reduced at a time */
+#define STRETCH    16384 /* elements of a part of a long row */
+#define MAX_PARTS  256   /* parts that a reduction is cut into */
+#define GROUP_ROWS 64    /* rows that are added in float */
+
+typedef enum what { SUM, MAX, MIN } what;
+
+typedef struct group {
+    int64_t size, in, out; /* strides */
+    bool reduced;
+} group;
+
+typedef struct pattern {
+    int n;
+    group g[LC_MAX_DIMS];
+} pattern;
+
+static bool is_reduced(const lc_call *call, int d)
+{
+    for (int64_t i = 0; i < call->ints[1]; i++) {
+        if (call->ints[2 + i] == d) return true;
+    }
+    return false;
+}
+
+static pattern pattern_of(const lc_call *call)
+{
+    const lc_view *x = &call->in[0], *y = &call->out[0];
+    group dims[LC_MAX_DIMS];
+    int n = 0, kept = 0;
+    for (int d = 0; d < x->ndim; d++) {
+        group g = {x->shape[d], x->stride[d], 0, is_reduced(call, d)};
+        if (!g.reduced) g.out = y->stride[call->ints[0] ? d : kept];
+        if (!g.reduced) kept++;
+        if (g.size == 1) continue;
+        int at = n++;
+        while (at > 0 && dims[at - 1].in < g.in) {
+            dims[at] = dims[at - 1];
+            at--;
+        }
+        dims[at] = g;
+    }
+    pattern p = {0};
+    for (int i = 0; i < n; i++) {
+        group *last = p.n ? &p.g[p.n - 1] : NULL;
+        const group *g = &dims[i];
+        if (last && last->reduced == g->reduced && last->in == g->in * g->size && last->out == g->out * g->size) {
+            last->size *= g->size;
+            last->in = g->in;
+            last->out = g->out;
+        } else {
+            p.g[p.n++] = *g;
+        }
+    }
+    if (!p.n) p.g[p.n++] = (group){1, 1, 1, true};
+    return p;
+}
+
+/* ---- parts of rows ---- */
+static double row_extreme(const float *x, int64_t n, bool largest)
+{
+    vf best = vsplat(largest ? -INFINITY : INFINITY);
+    vi nan = {0};
+    int64_t i = 0;
+    for (; i + VW <= n; i += VW) {
+        vf v = vload(x + i);
+        nan |= v != v;
+        best = vselect(largest ? v > best : v < best, v, best);
+    }
+    float lanes[VW], value = largest ? -INFINITY : INFINITY;
+    int any = 0;
+    vstore(lanes, best);
+    for (int k = 0; k < VW; k++) {
+        any |= nan[k];
+        value = (largest ? lanes[k] > value : lanes[k] < value) ? lanes[k] : value;
+    }
+    for (; i < n; i++) {
+        any |= x[i] != x[i];
+        value = (largest ? x[i] > value : x[i] < value) ? x[i] : value;
+    }
+    return any ? NAN : (double)value;
+}
+
+static double reduce_row(what w, const float *x, int64_t n)
+{
+    if (w == SUM) return row_sum(x, n);
+    return row_extreme(x, n, w == MAX);
+}
+
+static double neutral(what w)
+{
+    return w == SUM ? 0 : w == MAX ? -INFINITY : INFINITY;
+}
+
+static double join(what w, double a, double b)
+{
+    if (w == SUM) return a + b;
+    if (a != a || b != b) return NAN;
+    return (w == MAX ? a > b : a < b) ? a : b;
+}
+
+/* total[c] = reduction of `count` <= COLUMNS columns over rows. */
+static void reduce_columns(what w, const float *x, int64_t rows, int64_t step, int64_t count, double *restrict total)
+{
+    float acc[COLUMNS];
+    for (int64_t c = 0; c < count; c++) total[c] = neutral(w);
+    for (int64_t first = 0; first < rows; first += GROUP_ROWS) {
+        int64_t end = rows - first < GROUP_ROWS ? rows : first + GROUP_ROWS, r = first;
+        if (w == SUM) {
+            for (int64_t c = 0; c < count; c++) acc[c] = 0;
+            for (; r + 4 <= end; r += 4) {
+                const float *x0 = x + r * step, *x1 = x0 + step, *x2 = x1 + step, *x3 = x2 + step;
+                for (int64_t c = 0; c < count; c++) acc[c] += (x0[c] + x1[c]) + (x2[c] + x3[c]);
+            }
+            for (; r < end; r++) {
+                for (int64_t c = 0; c < count; c++) acc[c] += x[r * step + c];
+            }
+            for (int64_t c = 0; c < count; c++) total[c] += (double)acc[c];
+        } else {
+            memcpy(acc, x + r * step, (size_t)count * sizeof *acc);
+            for (r++; r < end; r++) {
+                const float *row = x + r * step;
+                if (w == MAX) {
+                    for (int64_t c = 0; c < count; c++) acc[c] = row[c] > acc[c] || row[c] != row[c] ? row[c] : acc[c];
+                } else {
+                    for (int64_t c = 0; c < count; c++) acc[c] = row[c] < acc[c] || row[c] != row[c] ? row[c] : acc[c];
+                }
+            }
+            for (int64_t c = 0; c < count; c++) total[c] = join(w, total[c], (double)acc[c]);
+        }
+    }
+}
+
+/* ---- how a pattern is cut ---- */
+typedef enum shape { ROWS, LONG_ROW, COLUMN_CHUNKS, COLUMN_PARTS, PLANES } shape;
+
+typedef struct plan {
+    shape shape;
+    what what;
+    double scale;
+    const float *x;
+    float *y;
+    double *partial;
+    group k1, r1, k2, r2; /* the groups, size 1 where there is none: ROWS k1 r2, COLUMNS k1 r1 k2, PLANES r1 k1 r2 */
+    int64_t parts, rows_per_part, chunks;
+} plan;
+
+static bool make_plan(const lc_call *call, what w, plan *p)
+{
+    const group one = {1, 0, 0, false};
+    pattern g = pattern_of(call);
+    *p = (plan){.what = w, .scale = 1, .k1 = one, .r1 = one, .k2 = one, .r2 = one, .parts = 1};
+    const group *last = &g.g[g.n - 1];
+    if (last->in != 1 && last->size != 1) return false;
+    int64_t count = 1;
+    for (int i = 0; i < g.n; i++) {
+        if (g.g[i].reduced) count *= g.g[i].size;
+    }
+    for (int i = 1; i < g.n; i++) {
+        if (g.g[i].reduced == g.g[i - 1].reduced) return false; /* cannot be merged, so it is not one of the patterns */
+    }
+    if (call->op == &lc__op_mean) p->scale = 1.0 / (double)count;
+    if (last->reduced) {
+        p->r2 = *last;
+        if (g.n == 1) {
+            p->parts = (last->size + STRETCH - 1) / STRETCH;
+            if (p->parts > MAX_PARTS) p->parts = MAX_PARTS;
+            p->rows_per_part = (last->size + p->parts - 1) / p->parts;
+            p->shape = p->parts > 1 ? LONG_ROW : ROWS;
+            return true;
+        }
+        p->k1 = g.g[g.n - 2];
+        p->shape = ROWS;
+        if (g.n == 2) return true;
+        p->r1 = g.g[0];
+        p->shape = PLANES;
+        return g.n == 3;
+    }
+    if (g.n == 1) return false; /* nothing is reduced: a copy */
+    p->k2 = *last;
+    p->r1 = g.g[g.n - 2];
+    if (g.n == 3) p->k1 = g.g[0];
+    if (g.n > 3) return false;
+    p->chunks = (p->k2.size + COLUMNS - 1) / COLUMNS;
+    p->shape = COLUMN_CHUNKS;
+    /* Few columns, many rows: cut the rows. */
+    int64_t bytes = p->r1.size * p->k2.size * 4;
+    if (p->k1.size == 1 && p->k2.size < 2 * COLUMNS && bytes > 65536) {
+        p->shape = COLUMN_PARTS;
+        p->parts = bytes / 65536 < 64 ? bytes / 65536 : 64;
+        if (p->parts > p->r1.size) p->parts = p->r1.size;
+        p->rows_per_part = (p->r1.size + p->parts - 1) / p->parts;
+    }
+    return true;
+}
+
+static void store(const plan *p, int64_t at, double value)
+{
+    p->y[at] = (float)(value * p->scale);
+}
+
+static void run_rows(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const plan *p = context;
+    (void)thread;
+    for (int64_t k = begin; k < end; k++) {
+        double total = neutral(p->what);
+        for (int64_t r = 0; r < p->r1.size; r++)
+            total = join(p->what, total, reduce_row(p->what, p->x + k * p->k1.in + r * p->r1.in, p->r2.size));
+        store(p, k * p->k1.out, total);
+    }
+}
+
+static void run_long_row(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const plan *p = context;
+    (void)thread;
+    for (int64_t k = begin; k < end; k++) {
+        int64_t first = k * p->rows_per_part, n = p->r2.size - first;
+        if (n > p->rows_per_part) n = p->rows_per_part;
+        p->partial[k] = n > 0 ? reduce_row(p->what, p->x + first, n) : neutral(p->what);
+    }
+}
+
+static void run_column_chunks(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const plan *p = context;
+    (void)thread;
+    for (int64_t k = begin; k < end; k++) {
+        double total[COLUMNS];
+        int64_t outer = k / p->chunks, first = k % p->chunks * COLUMNS, n = p->k2.size - first;
+        if (n > COLUMNS) n = COLUMNS;
+        reduce_columns(p->what, p->x + outer * p->k1.in + first, p->r1.size, p->r1.in, n, total);
+        for (int64_t c = 0; c < n; c++) store(p, outer * p->k1.out + (first + c) * p->k2.out, total[c]);
+    }
+}
+
+static void run_column_parts(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const plan *p = context;
+    (void)thread;
+    for (int64_t k = begin; k < end; k++) {
+        int64_t first = k * p->rows_per_part, rows = p->r1.size - first;
+        if (rows > p->rows_per_part) rows = p->rows_per_part;
+        for (int64_t c = 0; c < p->k2.size; c += COLUMNS) {
+            int64_t n = p->k2.size - c < COLUMNS ? p->k2.size - c : COLUMNS;
+            reduce_columns(p->what, p->x + first * p->r1.in + c, rows > 0 ? rows : 0, p->r1.in, n,
+                           p->partial + k * p->k2.size + c);
+        }
+    }
+}
+
+static void run_reduction(const lc_call *call, what w)
+{
+    plan p;
+    make_plan(call, w, &p);
+    p.x = call->in[0].data;
+    p.y = call->out[0].data;
+    p.partial = call->scratch;
+    switch (p.shape) {
+    case ROWS:
+    case PLANES:
+        lc__parallel_for(call->threads, p.k1.size, lc__block_size(p.r1.size * p.r2.size * 4, 1), run_rows, &p);
+        break;
+    case LONG_ROW:
+        lc__parallel_for(call->threads, p.parts, 1, run_long_row, &p);
+        for (int64_t k = 1; k < p.parts; k++) p.partial[0] = join(w, p.partial[0], p.partial[k]);
+        store(&p, 0, p.partial[0]);
+        break;
+    case COLUMN_CHUNKS:
+        lc__parallel_for(call->threads, p.k1.size * p.chunks,
+                         lc__block_size(p.r1.size * 4 * (p.k2.size < COLUMNS ? p.k2.size : COLUMNS), 1),
+                         run_column_chunks, &p);
+        break;
+    case COLUMN_PARTS:
+        lc__parallel_for(call->threads, p.parts, 1, run_column_parts, &p);
+        for (int64_t c = 0; c < p.k2.size; c++) {
+            double total = p.partial[c];
+            for (int64_t k = 1; k < p.parts; k++) total = join(w, total, p.partial[k * p.k2.size + c]);
+            store(&p, c * p.k2.out, total);
+        }
+        break;
+    }
+}
+
+static bool supports(const lc_call *call)
+{
+    plan p;
+    return call->in[0].dtype == LC_F32 && call->out[0].dtype == LC_F32 && numel(&call->in[0]) > 0 &&
+           make_plan(call, SUM, &p);
+}
+
+static lc_status prepare(lc_call *call)
+{
+    plan p;
+    make_plan(call, SUM, &p);
+    call->scratch_bytes = (size_t)p.parts * (size_t)(p.shape == COLUMN_PARTS ? p.k2.size : 1) * sizeof(double);
+    return LC_OK;
+}
+
+static void sum_run(const lc_call *call)
+{
+    run_reduction(call, SUM);
+}
+
+static void amax_run(const lc_call *call)
+{
+    run_reduction(call, MAX);
+}
+
+static void amin_run(const lc_call *call)
+{
+    run_reduction(call, MIN);
+}
+
+#define REDUCTION_KERNEL(id)                                                                                           \
+    static const lc_kernel id##_kernel = {                                                                             \
+        .name = #id "_" LC_ISA_STRING,                                                                                 \
+        .layout = LC_WANT_STRIDED,                                                                                     \
+        .supports = supports,                                                                                          \
+        .prepare = prepare,                                                                                            \
+        .run = id##_run,                                                                                               \
+    };
+REDUCTION_KERNEL(sum)
+REDUCTION_KERNEL(amax)
+REDUCTION_KERNEL(amin)
+
+const lc__kernel_entry LC_ISA_NAME(lc__reduce_kernels)[] = {
+    {&lc__op_sum, &sum_kernel},
+    {&lc__op_mean, &sum_kernel},
+    {&lc__op_amax, &amax_kernel},
+    {&lc__op_amin, &amin_kernel},
+    {NULL, NULL},
+};

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* softmax, log_softmax and their gradients along the last dimension. */
+#include "backends/cpu/isa/lists.h"
+#include "backends/cpu/isa/rowmath.h"
+#include "backends/cpu/isa/util.h"
+#include "backends/cpu/parallel.h"
+#include "tensor/ops/ops.h"
+
+typedef struct job {
+    const float *x, *y; /* operands */
+    float *to;
+    int64_t n;
+} job;
+
+static void softmax_rows(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const job *j = context;
+    (void)thread;
+    for (int64_t r = begin; r < end; r++) {
+        const float *x = j->x + r * j->n;
+        float *to = j->to + r * j->n;
+        const float max = row_max(x, j->n);
+        double sum = 0;
+        for (int64_t first = 0; first < j->n; first += ROW_CHUNK) {
+            int64_t n = row_chunk(j->n - first);
+            LC_IVDEP
+            for (int64_t i = 0; i < n; i++) to[first + i] = vm_exp(x[first + i] - max);
+            sum += row_sum(to + first, n);
+        }
+        const float scale = (float)(1.0 / sum);
+        for (int64_t i = 0; i < j->n; i++) to[i] *= scale;
+    }
+}
+
+static void log_softmax_rows(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const job *j = context;
+    (void)thread;
+    for (int64_t r = begin; r < end; r++) {
+        const float *x = j->x + r * j->n;
+        float *to = j->to + r * j->n;
+        const float max = row_max(x, j->n), rest = (float)log(row_sum_exp(x, max, j->n));
+        LC_IVDEP
+        for (int64_t i = 0; i < j->n; i++) to[i] = (x[i] - max) - rest;
+    }
+}
+
+/* dx = y (dy - sum(dy y)) */
+static void softmax_backward_rows(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const job *j = context;
+    (void)thread;
+    for (int64_t r = begin; r < end; r++) {
+        const float *dy = j->x + r * j->n, *y = j->y + r * j->n;
+        float *to = j->to + r * j->n;
+        const float sum = (float)row_dot(dy, y, j->n);
+        LC_IVDEP
+        for (int64_t i = 0; i < j->n; i++) to[i] = y[i] * (dy[i] - sum);
+    }
+}
+
+/* dx = dy - exp(y) sum(dy) */
+static void log_softmax_backward_rows(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const job *j = context;
+    (void)thread;
+    for (int64_t r = begin; r < end; r++) {
+        const float *dy = j->x + r * j->n, *y = j->y + r * j->n;
+        float *to = j->to + r * j->n;
+        const float sum = (float)row_sum(dy, j->n);
+        LC_IVDEP
+        for (int64_t i = 0; i < j->n; i++) to[i] = dy[i] - vm_exp(y[i]) * sum;
+    }
+}
+
+static bool supports(const lc_call *call)
+{
+    const lc_view *y = &call->out[0];
+    return y->ndim > 0 && call->ints[0] == y->ndim - 1 && y->shape[y->ndim - 1] > 0 && f32_call(call);
+}
+
+static void run_rows(const lc_call *call, lc__block_fn *rows)
+{
+    const lc_view *y = &call->out[0];
+    job j = {.x = call->in[0].data,
+             .y = call->n_in > 1 ? call->in[1].data : NULL,
+             .to = y->data,
+             .n = y->shape[y->ndim - 1]};
+    lc__parallel_for(call->threads, numel(y) / j.n, lc__block_size(j.n * 4, 1), rows, &j);
+}
+
+#define ROW_KERNEL(op)                                                                                                 \
+    static void op##_run(const lc_call *call)                                                                          \
+    {                                                                                                                  \
+        run_rows(call, op##_rows);                                                                                     \
+    }                                                                                                                  \
+    static const lc_kernel op##_kernel = {                                                                             \
+        .name = #op "_" LC_ISA_STRING,                                                                                 \
+        .layout = LC_WANT_ROW_MAJOR,                                                                                   \
+        .flags = LC_KERNEL_INPLACE_ANY,                                                                                \
+        .supports = supports,                                                                                          \
+        .run = op##_run,                                                                                               \
+    };
+ROW_KERNEL(softmax)
+ROW_KERNEL(log_softmax)
+ROW_KERNEL(softmax_backward)
+ROW_KERNEL(log_softmax_backward)
+
+const lc__kernel_entry LC_ISA_NAME(lc__softmax_kernels)[] = {
+    {&lc__op_softmax, &softmax_kernel},
+    {&lc__op_softmax_backward, &softmax_backward_kernel},
+    {&lc__op_log_softmax, &log_softmax_kernel},
+    {&lc__op_log_softmax_backward, &log_softmax_backward_kernel},
+    {NULL, NULL},
+};
