@@ -79,7 +79,7 @@ static int64_t count(const lc_type *t)
 
 /* Infers and runs the reference kernel; out[] receives types and values. */
 static void call_kernel(const lc_op *op, int n_in, operand *in, int n_int, const int64_t *ints, int n_float,
-                        const double *floats, bool odd, operand *out)
+                        const double *floats, bool odd, bool accumulate, operand *out)
 {
     static unsigned char memory[MAX_OPERANDS + LC_MAX_OUTPUTS][MAX_BYTES] __attribute__((aligned(64)));
     static unsigned char scratch[MAX_BYTES] __attribute__((aligned(64)));
@@ -102,7 +102,12 @@ static void call_kernel(const lc_op *op, int n_in, operand *in, int n_int, const
         CHECK((size_t)offset(v, n - 1) * 8 < MAX_BYTES && n <= 2048);
         /* Garbage where results go: a kernel must not count on zeros. */
         memset(memory[i], 0xA5, MAX_BYTES);
-        for (int64_t e = 0; e < n && i < n_in; e++) put(v, offset(v, e), in[i].data[e]);
+        for (int64_t e = 0; e < n; e++) {
+            if (i < n_in)
+                put(v, offset(v, e), in[i].data[e]);
+            else if (accumulate)
+                put(v, offset(v, e), 8);
+        }
     }
     lc_call c = {.op = op,
                  .kernel = op->kernel,
@@ -116,6 +121,7 @@ static void call_kernel(const lc_op *op, int n_in, operand *in, int n_int, const
                  .floats = floats,
                  .rng = &key,
                  .threads = 1,
+                 .accumulate = accumulate,
                  .scratch = scratch};
     if (op->kernel->prepare) CHECK_OK(op->kernel->prepare(&c));
     CHECK(c.scratch_bytes <= sizeof scratch);
@@ -226,18 +232,22 @@ TEST(every_kernel_takes_any_strides)
                 int64_t ints[16];
                 int n_int = 0, n = parse_inputs(last->in, d ? LC_F64 : LC_F32);
                 for (char *p = (char *)(uintptr_t)last->ints; *p;) ints[n_int++] = strtol(p, &p, 10);
-                call_kernel(last->op, n, inputs, n_int, ints, last->n_float, last->floats, false, before);
+                call_kernel(last->op, n, inputs, n_int, ints, last->n_float, last->floats, false, false, before);
             }
             int64_t ints[16];
             int n_int = 0, n = parse_inputs(row->in, d ? LC_F64 : LC_F32);
             for (char *p = (char *)(uintptr_t)row->ints; *p;) ints[n_int++] = strtol(p, &p, 10);
-            call_kernel(row->op, n, inputs, n_int, ints, row->n_float, row->floats, false, dense);
-            call_kernel(row->op, n, inputs, n_int, ints, row->n_float, row->floats, true, odd_out);
+            call_kernel(row->op, n, inputs, n_int, ints, row->n_float, row->floats, false, false, dense);
+            call_kernel(row->op, n, inputs, n_int, ints, row->n_float, row->floats, true, false, odd_out);
             for (int i = 0; i < row->op->n_out; i++)
                 for (int64_t e = 0; e < count(&dense[i].type); e++)
                     if (dense[i].data[e] != odd_out[i].data[e] || isnan(dense[i].data[e]))
                         TEST_FAIL("%s (row %d): output %d, element %d is %.9g dense, %.9g strided", row->op->name,
                                   (int)r, i, (int)e, dense[i].data[e], odd_out[i].data[e]);
+            if (!(row->op->kernel->flags & LC_KERNEL_ACCUMULATES)) continue;
+            call_kernel(row->op, n, inputs, n_int, ints, row->n_float, row->floats, true, true, odd_out);
+            for (int64_t e = 0; e < count(&dense[0].type); e++)
+                CHECK_NEAR(odd_out[0].data[e], dense[0].data[e] + 8, 1e-5);
         }
 }
 
@@ -246,7 +256,7 @@ static void kernel(const lc_op *op, lc_dtype dtype, const char *in, int n_int, c
                    int n_float)
 {
     int n = parse_inputs(in, dtype);
-    call_kernel(op, n, inputs, n_int, ints, n_float, &f, false, dense);
+    call_kernel(op, n, inputs, n_int, ints, n_float, &f, false, false, dense);
 }
 
 TEST(fused_pool_equals_its_parts)
@@ -256,7 +266,7 @@ TEST(fused_pool_equals_its_parts)
     kernel(&lc__op_batch_norm, LC_F64, "n2,3,4,6 n3 n3", 1, relu, 1e-5, 1);
     x = inputs[0], vectors[0] = inputs[1], vectors[1] = inputs[2], mean = dense[1], var = dense[2];
     inputs[0] = dense[0];
-    call_kernel(&lc__op_max_pool2d, 1, inputs, 9, pool, 0, NULL, false, dense);
+    call_kernel(&lc__op_max_pool2d, 1, inputs, 9, pool, 0, NULL, false, false, dense);
     y = dense[0], index = dense[1];
     kernel(&lc__op_batch_norm_relu_pool, LC_F64, "n2,3,4,6 n3 n3", 9, pool, 1e-5, 1);
     for (int64_t e = 0; e < count(&y.type); e++) {
@@ -268,15 +278,15 @@ TEST(fused_pool_equals_its_parts)
     dy = y;
     for (int64_t e = 0; e < count(&dy.type); e++) dy.data[e] = lc_random_normal(99, (uint64_t)e);
     inputs[0] = dy, inputs[1] = index;
-    call_kernel(&lc__op_max_pool2d_backward, 2, inputs, 11, backward, 0, NULL, false, dense);
+    call_kernel(&lc__op_max_pool2d_backward, 2, inputs, 11, backward, 0, NULL, false, false, dense);
     inputs[0] = dense[0], inputs[1] = x, inputs[2] = vectors[0], inputs[3] = vectors[1], inputs[4] = mean,
     inputs[5] = var;
     const double eps = 1e-5;
-    call_kernel(&lc__op_batch_norm_backward, 6, inputs, 1, relu, 1, &eps, false, dense);
+    call_kernel(&lc__op_batch_norm_backward, 6, inputs, 1, relu, 1, &eps, false, false, dense);
     memcpy(dx, dense, sizeof dx);
     inputs[0] = dy, inputs[1] = index, inputs[2] = x, inputs[3] = vectors[0], inputs[4] = vectors[1], inputs[5] = mean,
     inputs[6] = var;
-    call_kernel(&lc__op_batch_norm_relu_pool_backward, 7, inputs, 9, pool, 1, &eps, false, dense);
+    call_kernel(&lc__op_batch_norm_relu_pool_backward, 7, inputs, 9, pool, 1, &eps, false, false, dense);
     for (int i = 0; i < 3; i++)
         for (int64_t e = 0; e < count(&dx[i].type); e++) CHECK_NEAR(dense[i].data[e], dx[i].data[e], 1e-12);
 }
@@ -287,7 +297,7 @@ TEST(max_pool_keeps_nan_and_the_first_maximum)
     parse_inputs("n1,1,2,6", LC_F32);
     const double x[] = {1, NAN, 3, 3, -1, -2, 5, 2, 3, 3, -2, -1};
     memcpy(inputs[0].data, x, sizeof x);
-    call_kernel(&lc__op_max_pool2d, 1, inputs, 9, ints, 0, NULL, false, dense);
+    call_kernel(&lc__op_max_pool2d, 1, inputs, 9, ints, 0, NULL, false, false, dense);
     CHECK(isnan(dense[0].data[0]));
     CHECK_EQ(dense[1].data[0], 1);
     CHECK_EQ(dense[0].data[1], 3);
@@ -304,12 +314,12 @@ TEST(numbers_out_of_range_give_nan)
     parse_inputs("i3:4 n3,2", LC_F32);
     const double ids[] = {2, -1, 3, 0};
     memcpy(inputs[0].data, ids, sizeof ids);
-    call_kernel(&lc__op_embedding, 2, inputs, 1, (int64_t[]){-1}, 0, NULL, false, dense);
+    call_kernel(&lc__op_embedding, 2, inputs, 1, (int64_t[]){-1}, 0, NULL, false, false, dense);
     CHECK(!isnan(dense[0].data[0]) && isnan(dense[0].data[2]) && isnan(dense[0].data[5]) && !isnan(dense[0].data[7]));
     parse_inputs("n4,3 i3:4 -", LC_F32);
     memcpy(inputs[1].data, ids, sizeof ids);
     const double none = 0;
-    call_kernel(&lc__op_cross_entropy, 3, inputs, 2, (int64_t[]){-1, 2}, 1, &none, false, dense);
+    call_kernel(&lc__op_cross_entropy, 3, inputs, 2, (int64_t[]){-1, 2}, 1, &none, false, false, dense);
     CHECK(!isnan(dense[0].data[0]) && dense[0].data[1] == 0 && isnan(dense[0].data[2]) && !isnan(dense[0].data[3]));
 }
 
@@ -319,7 +329,7 @@ TEST(a_query_that_sees_nothing_gives_zero)
     parse_inputs("n1,2,3 n1,2,3 n1,2,3 b2:2,2", LC_F32);
     inputs[3].data[0] = inputs[3].data[1] = 0;
     inputs[3].data[2] = 0, inputs[3].data[3] = 1;
-    call_kernel(&lc__op_sdpa, 4, inputs, 2, (int64_t[]){0, 0}, 1, &none, false, dense);
+    call_kernel(&lc__op_sdpa, 4, inputs, 2, (int64_t[]){0, 0}, 1, &none, false, false, dense);
     for (int d = 0; d < 3; d++) {
         CHECK(dense[0].data[d] == 0);
         CHECK(dense[0].data[3 + d] == inputs[2].data[3 + d]);

@@ -246,8 +246,8 @@ static lc_status conv_weight_grad_grad(lc_grad *g)
 }
 
 LC_NN_KERNEL(conv)
-LC_NN_KERNEL(conv_input_grad)
-LC_NN_KERNEL(conv_weight_grad)
+LC_NN_KERNEL_ADDING(conv_input_grad)
+LC_NN_KERNEL_ADDING(conv_weight_grad)
 const lc_op lc__op_conv = {.name = "conv", .n_out = 1, .infer = conv_infer, .grad = conv_grad, .kernel = &conv_kernel};
 const lc_op lc__op_conv_input_grad = {.name = "conv_input_grad",
                                       .n_out = 1,

@@ -42,7 +42,7 @@ static lc_status embedding_grad(lc_grad *g)
 }
 
 LC_NN_KERNEL(embedding)
-LC_NN_KERNEL(embedding_backward)
+LC_NN_KERNEL_ADDING(embedding_backward)
 const lc_op lc__op_embedding = {
     .name = "embedding", .n_out = 1, .infer = embedding_infer, .grad = embedding_grad, .kernel = &embedding_kernel};
 const lc_op lc__op_embedding_backward = {.name = "embedding_backward",

@@ -65,7 +65,7 @@ static lc_status matmul_grad(lc_grad *g)
     return LC_OK;
 }
 
-LC_NN_KERNEL(matmul)
+LC_NN_KERNEL_ADDING(matmul)
 const lc_op lc__op_matmul = {
     .name = "matmul", .n_out = 1, .infer = matmul_infer, .grad = matmul_grad, .kernel = &matmul_kernel};
 

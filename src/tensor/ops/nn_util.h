@@ -75,8 +75,12 @@ double lc__activate(double v, int64_t activation);
 void lc__gemm_f32 LC_GEMM_ARGUMENTS(float);
 void lc__gemm_f64 LC_GEMM_ARGUMENTS(double);
 
-#define LC_NN_KERNEL(op) LC_NN_KERNEL_PREPARED(op, NULL)
-#define LC_NN_KERNEL_PREPARED(op, prepare_call)                                                                        \
+/* The reference kernel of an operator from its template. They run on one thread. */
+#define LC_NN_KERNEL(op)                   LC_NN_KERNEL_FULL(op, 0, NULL)
+#define LC_NN_KERNEL_PREPARED(op, prepare) LC_NN_KERNEL_FULL(op, 0, prepare)
+/* One that honours call->accumulate. */
+#define LC_NN_KERNEL_ADDING(op) LC_NN_KERNEL_FULL(op, LC_KERNEL_ACCUMULATES, NULL)
+#define LC_NN_KERNEL_FULL(op, more, prepare_call)                                                                      \
     static void op##_run(const lc_call *c)                                                                             \
     {                                                                                                                  \
         if (c->out[0].dtype == LC_F64)                                                                                 \
@@ -84,8 +88,11 @@ void lc__gemm_f64 LC_GEMM_ARGUMENTS(double);
         else                                                                                                           \
             op##_f32(c);                                                                                               \
     }                                                                                                                  \
-    static const lc_kernel op##_kernel = {                                                                             \
-        .name = "reference", .layout = LC_WANT_STRIDED, .prepare = prepare_call, .run = op##_run};
+    static const lc_kernel op##_kernel = {.name = "reference",                                                         \
+                                          .layout = LC_WANT_STRIDED,                                                   \
+                                          .flags = LC_KERNEL_SERIAL | (more),                                          \
+                                          .prepare = prepare_call,                                                     \
+                                          .run = op##_run};
 
 static inline bool lc__given(const lc_view *v)
 {
