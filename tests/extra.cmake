@@ -6,3 +6,4 @@ endif()
 # The networks of the benchmarks, trained under the laws.
 target_sources(test_laws PRIVATE ${PROJECT_SOURCE_DIR}/bench/models.c)
 target_include_directories(test_laws PRIVATE ${PROJECT_SOURCE_DIR})
+add_subdirectory(reference)
