@@ -95,9 +95,7 @@ int main(int argc, char **argv)
         {"ops.json", check_ops},
         {"optim.json", check_optim},
         {"schedulers.json", check_schedulers},
-#ifdef CHECK_METRICS
         {"metrics.json", check_metrics},
-#endif
     };
     if (argc != 2) {
         fprintf(stderr, "usage: lc_reference_check DIR\n");

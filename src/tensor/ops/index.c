@@ -3,8 +3,10 @@
  * gradients scatter_add (src, ids; ints dim, shape of the result) and index_add (src, ids[n]; ints dim, size of the
  * result along it), and one_hot (ids; ints classes).
  *
- * Kernels cannot fail: reading an index that does not exist gives 0, writing it does nothing. Sums run in one order, so
- * they are deterministic. */
+ * Kernels cannot fail: reading an index that does not exist gives NaN (0 in integers), writing it does nothing. Sums
+ * run in one order, so they are deterministic. */
+#include <math.h>
+
 #include "tensor/ops/infer.h"
 #include "tensor/ops/number.h"
 #include "tensor/ops/ops.h"
@@ -20,11 +22,12 @@ static void add_element(char *to, const char *x, lc_dtype dtype)
         lc__store_integer(to, dtype, lc__load_integer(to, dtype) + lc__load_integer(x, dtype));
 }
 
-static void clear(const lc_view *v)
+static void fill(const lc_view *v, double x)
 {
-    static const char zeros[8];
-    lc_view zero = {.data = (void *)(uintptr_t)zeros, .dtype = v->dtype};
-    lc__copy_view(v, &zero);
+    char value[8];
+    lc__store_number(value, v->dtype, x);
+    lc_view one = {.data = value, .dtype = v->dtype};
+    lc__copy_view(v, &one);
 }
 
 /* v cut to `shape`, and to one element along dim: a walk then gives the address of index 0 of every line. */
@@ -55,7 +58,7 @@ static void run_by_element(const lc_call *call, bool scatter)
     int64_t ids_step = stride_bytes(ids, dim), few_step = stride_bytes(few, dim), many_step = stride_bytes(many, dim);
     int64_t n = ids->shape[dim], size = many->shape[dim];
     size_t bytes = lc_dtype_size(few->dtype);
-    if (scatter) clear(many);
+    if (scatter) fill(many, 0);
     if (n == 0) return;
     lc__walk w;
     lc__walk_start(&w, ids->ndim, cut[0].shape, 3, v);
@@ -71,7 +74,7 @@ static void run_by_element(const lc_call *call, bool scatter)
                 else if (!scatter && exists)
                     memcpy(one, in_many, bytes);
                 else if (!scatter)
-                    memset(one, 0, bytes);
+                    lc__store_number(one, few->dtype, NAN);
             }
 }
 
@@ -181,7 +184,7 @@ static void run_by_slice(const lc_call *call, bool add)
     lc_view many = add ? call->out[0] : call->in[0], few = add ? call->in[0] : call->out[0];
     int64_t few_step = stride_bytes(&few, dim), many_step = stride_bytes(&many, dim), size = many.shape[dim];
     int64_t n = few.shape[dim];
-    if (add) clear(&many);
+    if (add) fill(&many, 0);
     few.shape[dim] = many.shape[dim] = 1;
     char *first = (char *)many.data;
     for (int64_t j = 0; j < n; j++) {
@@ -189,7 +192,7 @@ static void run_by_slice(const lc_call *call, bool add)
         if (ids->ndim) at += j * stride_bytes(ids, 0);
         int64_t id = lc__load_integer(at, ids->dtype);
         if (id < 0 || id >= size) {
-            if (!add) clear(&few);
+            if (!add) fill(&few, NAN);
         } else {
             many.data = first + id * many_step;
             const lc_view *v[] = {&many, &few};
