@@ -10,7 +10,17 @@
 #define LC_ISA_STRING        LC_ISA_STRING__(LC_ISA)
 
 /* X(name): file name.c exports lc__name_kernels */
-#define LC_ISA_LISTS(X) X(fused) X(batch_norm_pool) X(batch_norm) X(pool) X(softmax) X(reduce)
+#define LC_ISA_LISTS(X)                                                                                                \
+    X(fused)                                                                                                           \
+    X(batch_norm_pool)                                                                                                 \
+    X(batch_norm)                                                                                                      \
+    X(pool)                                                                                                            \
+    X(softmax)                                                                                                         \
+    X(reduce)                                                                                                          \
+    X(cross_entropy)                                                                                                   \
+    X(update)                                                                                                          \
+    X(copy)                                                                                                            \
+    X(row_norm)
 
 #define LC_ISA_DECLARE_LIST(name) extern const lc__kernel_entry LC_ISA_NAME(lc__##name##_kernels)[];
 LC_ISA_LISTS(LC_ISA_DECLARE_LIST)

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Layer and RMS normalisation over trailing dimensions, forward and backward. The gradients of weight and bias are
+ * summed per block of rows, and the blocks added in order. */
+#include "backends/cpu/isa/lists.h"
+#include "backends/cpu/isa/rowmath.h"
+#include "backends/cpu/isa/util.h"
+#include "backends/cpu/parallel.h"
+#include "tensor/ops/ops.h"
+
+#define MAX_BLOCKS 128
+
+typedef struct job {
+    int64_t rows, n, rows_per_block, blocks;
+    const float *x, *dy, *weight, *bias, *in_mean, *in_rstd;
+    float *y, *mean, *rstd; /* y: also dx */
+    float *partial;         /* per block: dw[n], db[n] */
+    double eps;
+    bool centred; /* layer norm */
+} job;
+
+static job job_of(const lc_call *call, const lc_view *x)
+{
+    int first = x->ndim - (int)call->ints[0];
+    job j = {.rows = extent(x, 0, first), .n = extent(x, first, x->ndim), .x = x->data};
+    int64_t most = (j.rows + 15) / 16 < MAX_BLOCKS ? (j.rows + 15) / 16 : MAX_BLOCKS;
+    j.rows_per_block = most ? (j.rows + most - 1) / most : 1;
+    j.blocks = (j.rows + j.rows_per_block - 1) / j.rows_per_block;
+    return j;
+}
+
+/* ---- forward ---- */
+static void forward_rows(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const job *j = context;
+    const int64_t n = j->n;
+    const float *w = j->weight, *b = j->bias;
+    (void)thread;
+    for (int64_t r = begin; r < end; r++) {
+        const float *restrict x = j->x + r * n;
+        float *restrict y = j->y + r * n;
+        const float m = j->centred ? (float)(row_sum(x, n) / (double)n) : 0.f;
+        const float s = (float)(1 / sqrt(row_squares(x, m, n) / (double)n + j->eps));
+        if (w && b) {
+            for (int64_t i = 0; i < n; i++) y[i] = (x[i] - m) * s * w[i] + b[i];
+        } else if (w) {
+            for (int64_t i = 0; i < n; i++) y[i] = (x[i] - m) * s * w[i];
+        } else {
+            for (int64_t i = 0; i < n; i++) y[i] = (x[i] - m) * s + (b ? b[i] : 0.f);
+        }
+        if (j->mean) j->mean[r] = m;
+        j->rstd[r] = s;
+    }
+}
+
+static bool forward_supports(const lc_call *call)
+{
+    return f32_call(call) && numel(&call->in[0]) > 0;
+}
+
+static void layer_norm_run(const lc_call *call)
+{
+    job j = job_of(call, &call->in[0]);
+    j.weight = call->in[1].data;
+    j.bias = call->in[2].data;
+    j.y = call->out[0].data;
+    j.mean = call->out[1].data;
+    j.rstd = call->out[2].data;
+    j.eps = call->floats[0];
+    j.centred = true;
+    lc__parallel_for(call->threads, j.rows, lc__block_size(j.n * 8, 1), forward_rows, &j);
+}
+
+static void rms_norm_run(const lc_call *call)
+{
+    job j = job_of(call, &call->in[0]);
+    j.weight = call->in[1].data;
+    j.y = call->out[0].data;
+    j.rstd = call->out[1].data;
+    j.eps = call->floats[0];
+    lc__parallel_for(call->threads, j.rows, lc__block_size(j.n * 8, 1), forward_rows, &j);
+}
+
+static const lc_kernel layer_norm_kernel = {
+    .name = "layer_norm_" LC_ISA_STRING,
+    .layout = LC_WANT_ROW_MAJOR,
+    .supports = forward_supports,
+    .run = layer_norm_run,
+};
+static const lc_kernel rms_norm_kernel = {
+    .name = "rms_norm_" LC_ISA_STRING,
+    .layout = LC_WANT_ROW_MAJOR,
+    .supports = forward_supports,
+    .run = rms_norm_run,
+};
+
+/* ---- backward ---- */
+/* Adds the row to dw and db; returns the sums of v and v xhat, v = dy w, in *sum and *product. */
+LC_INLINE void row_sums(int64_t n, const float *x, const float *dy, const float *w, float m, float s, float *dw,
+                        float *db, double *sum, double *product, const bool weighted)
+{
+    *sum = *product = 0;
+    for (int64_t first = 0; first < n; first += ROW_CHUNK) {
+        int64_t i = first, end = first + row_chunk(n - first);
+        vf a = vzero(), p = vzero();
+        float ta = 0, tp = 0;
+        for (; i + VW <= end; i += VW) {
+            vf g = vload(dy + i), h = (vload(x + i) - m) * s;
+            vstore(dw + i, vload(dw + i) + g * h);
+            vstore(db + i, vload(db + i) + g);
+            if (weighted) g *= vload(w + i);
+            a += g;
+            p += g * h;
+        }
+        for (; i < end; i++) {
+            float g = dy[i], h = (x[i] - m) * s;
+            dw[i] += g * h;
+            db[i] += g;
+            if (weighted) g *= w[i];
+            ta += g;
+            tp += g * h;
+        }
+        *sum += (double)(vsum(a) + ta);
+        *product += (double)(vsum(p) + tp);
+    }
+}
+
+static void backward_blocks(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const job *j = context;
+    const int64_t n = j->n;
+    const float *w = j->weight;
+    (void)thread;
+    for (int64_t k = begin; k < end; k++) {
+        float *dw = j->partial + k * 2 * n, *db = dw + n;
+        memset(dw, 0, (size_t)(2 * n) * sizeof *dw);
+        int64_t last = (k + 1) * j->rows_per_block < j->rows ? (k + 1) * j->rows_per_block : j->rows;
+        for (int64_t r = k * j->rows_per_block; r < last; r++) {
+            const float *x = j->x + r * n, *dy = j->dy + r * n;
+            float *restrict dx = j->y + r * n;
+            const float m = j->centred ? j->in_mean[r] : 0.f, s = j->in_rstd[r];
+            double sum, product;
+            if (w)
+                row_sums(n, x, dy, w, m, s, dw, db, &sum, &product, true);
+            else
+                row_sums(n, x, dy, w, m, s, dw, db, &sum, &product, false);
+            const float a = j->centred ? (float)(sum / (double)n) : 0.f, p = (float)(product / (double)n);
+            if (w) {
+                for (int64_t i = 0; i < n; i++) dx[i] = s * (dy[i] * w[i] - a - (x[i] - m) * s * p);
+            } else {
+                for (int64_t i = 0; i < n; i++) dx[i] = s * (dy[i] - a - (x[i] - m) * s * p);
+            }
+        }
+    }
+}
+
+/* dw and db from the blocks' sums. */
+static void add_columns(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const job *j = context;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        double w = 0, b = 0;
+        for (int64_t k = 0; k < j->blocks; k++) {
+            w += (double)j->partial[k * 2 * j->n + i];
+            b += (double)j->partial[(k * 2 + 1) * j->n + i];
+        }
+        j->mean[i] = (float)w;
+        if (j->rstd) j->rstd[i] = (float)b;
+    }
+}
+
+static void run_backward(const lc_call *call, bool centred)
+{
+    job j = job_of(call, &call->in[1]);
+    j.centred = centred;
+    j.dy = call->in[0].data;
+    j.weight = call->in[2].data;
+    j.in_mean = centred ? call->in[3].data : NULL;
+    j.in_rstd = call->in[centred ? 4 : 3].data;
+    j.y = call->out[0].data;
+    j.mean = call->out[1].data;                  /* dw */
+    j.rstd = centred ? call->out[2].data : NULL; /* db */
+    j.partial = call->scratch;
+    lc__parallel_for(call->threads, j.blocks, 1, backward_blocks, &j);
+    lc__parallel_for(call->threads, j.n, 256, add_columns, &j);
+}
+
+static lc_status backward_prepare(lc_call *call)
+{
+    job j = job_of(call, &call->in[1]);
+    call->scratch_bytes = (size_t)j.blocks * 2 * (size_t)j.n * sizeof(float);
+    return LC_OK;
+}
+
+static bool backward_supports(const lc_call *call)
+{
+    return f32_call(call) && numel(&call->in[1]) > 0;
+}
+
+static void layer_norm_backward_run(const lc_call *call)
+{
+    run_backward(call, true);
+}
+
+static void rms_norm_backward_run(const lc_call *call)
+{
+    run_backward(call, false);
+}
+
+static const lc_kernel layer_norm_backward_kernel = {
+    .name = "layer_norm_backward_" LC_ISA_STRING,
+    .layout = LC_WANT_ROW_MAJOR,
+    .supports = backward_supports,
+    .prepare = backward_prepare,
+    .run = layer_norm_backward_run,
+};
+static const lc_kernel rms_norm_backward_kernel = {
+    .name = "rms_norm_backward_" LC_ISA_STRING,
+    .layout = LC_WANT_ROW_MAJOR,
+    .supports = backward_supports,
+    .prepare = backward_prepare,
+    .run = rms_norm_backward_run,
+};
+
+const lc__kernel_entry LC_ISA_NAME(lc__row_norm_kernels)[] = {
+    {&lc__op_layer_norm, &layer_norm_kernel},
+    {&lc__op_layer_norm_backward, &layer_norm_backward_kernel},
+    {&lc__op_rms_norm, &rms_norm_kernel},
+    {&lc__op_rms_norm_backward, &rms_norm_backward_kernel},
+    {NULL, NULL},
+};

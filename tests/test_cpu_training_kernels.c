@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The CPU backend's own kernels against the operators' reference kernels: losses, row normalisation, copies, optimizer
+ * updates. */
+#include "kernel_check.h"
+
+#include "optim/optim_internal.h"
+
+#define SHAPE(...)                                                                                                     \
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[])                                             \
+    {                                                                                                                  \
+        __VA_ARGS__                                                                                                    \
+    }
+
+/* ---- cross entropy ---- */
+static void check_cross_entropy(int ndim, const int64_t *shape, lc_dtype ids, int reduction, double smoothing,
+                                bool weighted, bool odd_labels)
+{
+    int64_t places[LC_MAX_DIMS], classes = shape[1];
+    places[0] = shape[0];
+    for (int d = 2; d < ndim; d++) places[d - 1] = shape[d];
+    for (int backward = 0; backward < 2; backward++) {
+        kernel_case c = case_of(backward ? &lc__op_cross_entropy_backward : &lc__op_cross_entropy);
+        c.out_layout = CHECK_CHANNELS_LAST;
+        if (backward) add_input(&c, LC_F32, CHECK_ROW_MAJOR, reduction == 2 ? ndim - 1 : 0, places, fill_positive, 1);
+        add_input(&c, LC_F32, CHECK_CHANNELS_LAST, ndim, shape, fill_normal, 4);
+        lc_view *x = &c.in[c.n_in - 1];
+        lc_view *t = add_input(&c, ids, CHECK_ROW_MAJOR, ndim - 1, places, fill_whole, (double)classes);
+        put_value(ids, t->data, 0, -100); /* ignored */
+        if (odd_labels) put_value(ids, t->data, 1, (double)classes);
+        if (weighted)
+            add_input(&c, LC_F32, CHECK_ROW_MAJOR, 1, &classes, fill_positive, 1);
+        else
+            add_missing(&c);
+        if (backward) {
+            lc_view *lse = add_input(&c, LC_F32, CHECK_ROW_MAJOR, ndim - 1, places, fill_normal, 1);
+            int64_t n = view_numel(lse), inner = n / places[0];
+            for (int64_t p = 0; p < n; p++) {
+                const float *row = (const float *)x->data + (ndim > 2 ? p * classes : p / inner * classes);
+                double sum = 0;
+                for (int64_t k = 0; k < classes; k++) sum += exp((double)row[k]);
+                ((float *)lse->data)[p] = (float)log(sum);
+            }
+            add_input(&c, LC_F32, CHECK_ROW_MAJOR, 0, NULL, fill_positive, 100);
+        }
+        add_int(&c, -100);
+        add_int(&c, reduction);
+        add_float(&c, smoothing);
+        check_case(&c);
+    }
+}
+
+TEST(cross_entropy)
+{
+    const int64_t shapes[][4] = {{2, 2, 1, 1}, {3, 10, 1, 1}, {130, 10, 1, 1}, {40, 33, 1, 1}, {5, 5000, 1, 1}};
+    for (int s = 0; s < 5; s++) {
+        for (int form = 0; form < 12; form++)
+            check_cross_entropy(2, shapes[s], form & 1 ? LC_I32 : LC_I64, form % 3, form & 2 ? 0.1 : 0, form >= 6,
+                                form == 11);
+    }
+    check_cross_entropy(SHAPE(3, 7, 5, 4), LC_I64, 0, 0, false, false);
+    check_cross_entropy(SHAPE(3, 7, 5, 4), LC_I64, 2, 0.2, true, true);
+    check_cross_entropy(SHAPE(3, 20, 9), LC_I64, 1, 0, false, false);
+}
+
+/* ---- layer and RMS normalisation ---- */
+static void check_row_norm(int ndim, const int64_t *shape, int dims, bool affine, bool rms, double offset)
+{
+    int first = ndim - dims;
+    for (int backward = 0; backward < 2; backward++) {
+        kernel_case c = case_of(backward ? (rms ? &lc__op_rms_norm_backward : &lc__op_layer_norm_backward)
+                                         : (rms ? &lc__op_rms_norm : &lc__op_layer_norm));
+        if (backward) add_input(&c, LC_F32, CHECK_ROW_MAJOR, ndim, shape, fill_normal, 1);
+        lc_view *x = add_input(&c, LC_F32, CHECK_ROW_MAJOR, ndim, shape, fill_normal, 1);
+        for (int64_t i = 0; i < view_numel(x); i++) ((float *)x->data)[i] += (float)offset;
+        for (int k = 0; k < (backward || rms ? 1 : 2); k++) {
+            if (affine)
+                add_input(&c, LC_F32, CHECK_ROW_MAJOR, dims, shape + first, fill_normal, 1);
+            else
+                add_missing(&c);
+        }
+        if (backward && !rms) {
+            lc_view *mean = add_input(&c, LC_F32, CHECK_ROW_MAJOR, first, shape, fill_normal, 0.1);
+            for (int64_t i = 0; i < view_numel(mean); i++) ((float *)mean->data)[i] += (float)offset;
+        }
+        if (backward) add_input(&c, LC_F32, CHECK_ROW_MAJOR, first, shape, fill_positive, 1);
+        add_int(&c, dims);
+        if (!backward) add_float(&c, 1e-5);
+        c.of_largest = 4e-6;
+        check_case(&c);
+    }
+}
+
+TEST(row_normalisation)
+{
+    for (int form = 0; form < 4; form++) {
+        bool affine = form & 1, rms = form >> 1;
+        check_row_norm(SHAPE(3, 10), 1, affine, rms, 0);
+        check_row_norm(SHAPE(5, 1), 1, affine, rms, 1);
+        check_row_norm(SHAPE(4, 31, 129), 1, affine, rms, 5);
+        check_row_norm(SHAPE(2, 3, 20, 70), 2, affine, rms, 0);
+        check_row_norm(SHAPE(3000, 64), 1, affine, rms, 0);
+        check_row_norm(SHAPE(2, 5000), 1, affine, rms, 0);
+    }
+}
+
+/* ---- copies ---- */
+TEST(copies_between_layouts)
+{
+    const int64_t shapes[][4] = {{2, 3, 4, 5},   {1, 1, 1, 1},   {3, 33, 35, 37},
+                                 {5, 64, 9, 11}, {2, 1, 7, 300}, {40, 50, 1, 1}};
+    const lc_dtype dtypes[] = {LC_F32, LC_U8, LC_BF16, LC_I64};
+    const int permutations[][4] = {{0, 1, 2, 3}, {0, 2, 3, 1}, {3, 2, 1, 0}, {1, 0, 3, 2}, {0, 2, 1, 3}};
+    for (int s = 0; s < 6; s++) {
+        for (int t = 0; t < 4; t++) {
+            for (int p = 0; p < 5; p++) {
+                for (int layout = 0; layout < 4; layout++) {
+                    kernel_case c = case_of(&lc__op_contiguous);
+                    c.out_layout = layout & 1 ? CHECK_CHANNELS_LAST : CHECK_ROW_MAJOR;
+                    lc_view *v = add_input(&c, dtypes[t], layout & 2 ? CHECK_CHANNELS_LAST : CHECK_ROW_MAJOR, 4,
+                                           shapes[s], fill_whole, 200);
+                    lc_view old = *v;
+                    for (int d = 0; d < 4; d++) {
+                        v->shape[d] = old.shape[permutations[p][d]];
+                        v->stride[d] = old.stride[permutations[p][d]];
+                    }
+                    c.relative = c.of_largest = 0;
+                    check_case(&c);
+                }
+            }
+        }
+    }
+}
+
+TEST(copies_of_parts)
+{
+    kernel_case c = case_of(&lc__op_contiguous);
+    lc_view *v = add_input(&c, LC_F32, CHECK_ROW_MAJOR, SHAPE(20, 30, 40), fill_normal, 1);
+    v->shape[1] = 7; /* a slice */
+    v->shape[2] = 11;
+    check_case(&c);
+    kernel_case e = case_of(&lc__op_contiguous);
+    v = add_input(&e, LC_F32, CHECK_ROW_MAJOR, SHAPE(20, 1, 40), fill_normal, 1);
+    v->shape[1] = 9; /* expanded */
+    v->stride[1] = 0;
+    check_case(&e);
+    kernel_case f = case_of(&lc__op_contiguous);
+    v = add_input(&f, LC_F32, CHECK_ROW_MAJOR, SHAPE(20, 40), fill_normal, 1);
+    v->shape[1] = 20; /* every other one */
+    v->stride[1] = 2;
+    check_case(&f);
+}
+
+/* ---- updates ---- */
+static const struct {
+    const lc_op *op;
+    int n_state;
+} updates[] = {
+#define ROW(name, n) {&lc__op_update_##name, n},
+    LC_UPDATE_LIST(ROW)
+#undef ROW
+};
+
+enum { UPDATE_SIZE = 60000, SEGMENTS = 3 };
+
+/* Parameters, gradients, state and steps of one run, made anew for every kernel. */
+typedef struct update_data {
+    float *p, *g, *s[LC_MAX_OPTIM_STATE];
+    double steps[SEGMENTS];
+    float scale;
+    lc_view in[4 + LC_MAX_OPTIM_STATE];
+} update_data;
+
+static void fill_update(update_data *u, int n_state, double steps)
+{
+    uint64_t seed = 4711;
+    float **arrays[2 + LC_MAX_OPTIM_STATE] = {&u->p, &u->g};
+    for (int k = 0; k < n_state; k++) arrays[2 + k] = &u->s[k];
+    for (int a = 0; a < 2 + n_state; a++) {
+        float *x = *arrays[a] = aligned_alloc(64, UPDATE_SIZE * sizeof(float));
+        for (int i = 0; i < UPDATE_SIZE; i++) x[i] = (float)(a < 2 ? fill_normal(&seed, 1) : fill_positive(&seed, 0.5));
+        u->in[a] = dense_view(LC_F32, CHECK_ROW_MAJOR, SHAPE(UPDATE_SIZE));
+        u->in[a].data = x;
+    }
+    for (int i = 0; i < SEGMENTS; i++) u->steps[i] = steps + i;
+    u->in[2 + n_state] = dense_view(LC_F64, CHECK_ROW_MAJOR, SHAPE(SEGMENTS));
+    u->in[2 + n_state].data = u->steps;
+    u->scale = 0.5f;
+    u->in[3 + n_state] = dense_view(LC_F32, CHECK_ROW_MAJOR, 0, NULL);
+    u->in[3 + n_state].data = &u->scale;
+}
+
+static void free_update(update_data *u, int n_state)
+{
+    free(u->p);
+    free(u->g);
+    for (int k = 0; k < n_state; k++) free(u->s[k]);
+}
+
+static void run_update(kernel_case *c, update_data *u, const lc_kernel *kernel, int threads)
+{
+    c->n_in = 4;
+    for (int k = 0; k < LC_MAX_OPTIM_STATE; k++) c->n_in += u->s[k] != NULL;
+    memcpy(c->in, u->in, sizeof u->in);
+    run_kernel(c, kernel, threads);
+}
+
+static void check_equal(const char *name, const float *got, const float *want, double tolerance)
+{
+    for (int i = 0; i < UPDATE_SIZE; i++) {
+        if (got[i] != got[i] && want[i] != want[i]) continue;
+        if (!(fabs((double)got[i] - (double)want[i]) <= tolerance * (1 + fabs((double)want[i]))))
+            TEST_FAIL("%s: element %d is %.9g, wanted %.9g", name, i, (double)got[i], (double)want[i]);
+    }
+}
+
+TEST(updates)
+{
+    static const char *const sets[] = {"base", "avx2", "avx512"};
+    const double hyper[LC_MAX_HYPER] = {0.01, 0.02, 0.9, 0.99, 1e-8, 0.004, 1e-6, 50};
+    const unsigned flags[] = {0, LC_OPT_MAXIMIZE | LC_OPT_NESTEROV | LC_OPT_DECOUPLED_WEIGHT_DECAY};
+    for (int k = 0; k < (int)(sizeof updates / sizeof updates[0]); k++) {
+        for (int form = 0; form < 2; form++) {
+            kernel_case c = case_of(updates[k].op);
+            memcpy(c.floats, hyper, sizeof hyper);
+            c.n_float = LC_MAX_HYPER;
+            const int64_t ints[] = {SEGMENTS, 0, flags[form], 0, 1000, 0, 1024, 40001, 1, 50000, 7, 2};
+            memcpy(c.ints, ints, sizeof ints);
+            c.n_int = sizeof ints / sizeof ints[0];
+            update_data want = {0};
+            fill_update(&want, updates[k].n_state, form ? 0 : 10);
+            run_update(&c, &want, c.op->kernel, 1);
+            for (int s = 0; s < 3; s++) {
+                const lc__isa *isa = lc__isa_find(sets[s]);
+                if (!isa) continue;
+                update_data first = {0};
+                for (int threads = 1; threads <= 2; threads++) {
+                    update_data got = {0};
+                    fill_update(&got, updates[k].n_state, form ? 0 : 10);
+                    lc_call call = call_of(&c, NULL, threads);
+                    const lc_kernel *kernel = lc__isa_kernel(isa, &call);
+                    CHECK(kernel != NULL);
+                    run_update(&c, &got, kernel, threads);
+                    check_equal(kernel->name, got.p, want.p, 2e-6);
+                    for (int i = 0; i < updates[k].n_state; i++) check_equal(kernel->name, got.s[i], want.s[i], 2e-6);
+                    for (int i = 0; i < SEGMENTS; i++) CHECK(got.steps[i] == want.steps[i]);
+                    if (threads == 1) {
+                        first = got;
+                        continue;
+                    }
+                    CHECK(!memcmp(first.p, got.p, UPDATE_SIZE * sizeof(float)));
+                    free_update(&got, updates[k].n_state);
+                }
+                free_update(&first, updates[k].n_state);
+            }
+            free_update(&want, updates[k].n_state);
+        }
+    }
+}
+
+TEST_MAIN
