@@ -83,16 +83,16 @@ static double score(const counts *m, const cell *c)
     }
 }
 
-/* Weight of a class in an average. A class that neither occurs nor was predicted has none in a macro average. */
+/* Weight of a class in an average. A class that neither occurs nor was predicted has none in a macro average; with
+ * top_k TorchMetrics goes by the targets alone in three of the metrics. */
 static double weight(const counts *m, int64_t i, const cell *c)
 {
     bool one_of_many = m->o.task == LC_TASK_MULTICLASS;
     if (m->o.average == LC_AVERAGE_WEIGHTED) return c->tp + c->fn;
     if (!one_of_many) return 1;
     if (m->kind == LC_METRIC_JACCARD && m->o.ignore && i == m->o.ignore_index) return 0;
-    bool of_targets =
-        m->o.top_k > 1 && (m->kind == LC_METRIC_ACCURACY || m->kind == LC_METRIC_PRECISION ||
-                           m->kind == LC_METRIC_RECALL || m->kind == LC_METRIC_F1 || m->kind == LC_METRIC_FBETA);
+    bool of_targets = m->o.top_k > 1 &&
+                      (m->kind == LC_METRIC_ACCURACY || m->kind == LC_METRIC_PRECISION || m->kind == LC_METRIC_RECALL);
     return c->tp + c->fn + (of_targets ? 0 : c->fp) != 0 ? 1 : 0;
 }
 

@@ -110,6 +110,8 @@ static lc_status curve_compute(void *self, double *out)
         }
         if (micro) continue;
         double v = area(m->kind, p, count);
+        /* A class without samples has no recall, and is left out of averages. */
+        if (m->kind == LC_METRIC_AVERAGE_PRECISION && m->o.task == LC_TASK_MULTICLASS && occurs == 0) v = NAN;
         double w = m->o.average == LC_AVERAGE_WEIGHTED ? occurs : 1;
         if (m->o.task == LC_TASK_BINARY || m->o.average == LC_AVERAGE_NONE) {
             out[c] = v;
