@@ -50,6 +50,21 @@ TEST(values_of_a_step)
     lc_graph_free(g);
 }
 
+/* A graph may be made where another one was freed; tensors that were used by that one must not be mistaken for known. */
+TEST(graphs_one_after_another)
+{
+    lc_tensor *x = T(1, false, 3), *y = T(2, false, 3);
+    for (int i = 0; i < 8; i++) {
+        lc_graph *g = graph();
+        CHECK_OK(lc_step_begin(g, 0, 0));
+        lc_tensor *z = i % 2 ? lc_sum(lc_add(x, y)) : lc_sum(lc_mul(lc_mul(lc_exp(y), y), x));
+        CHECK(isfinite(item(z)));
+        CHECK_OK(lc_step_end(g));
+        lc_graph_free(g);
+    }
+    lc_tensor_unref(x), lc_tensor_unref(y);
+}
+
 TEST(plans_are_reused)
 {
     lc_graph *g = graph();

@@ -39,7 +39,7 @@ typedef struct lc_linear_options {
 
 /* ---- Conv1d/2d/3d and ConvTranspose1d/2d/3d ----
  * weight [out, in/groups, k...] (transposed: [in, out/groups, k...]), bias [out]. One number holds for all dimensions;
- * the plural arrays override it where dimensions differ: .kernel_sizes = {1, 7}. */
+ * the plural arrays override it where dimensions differ: kernel_size 0, .kernel_sizes = {1, 7}. */
 typedef struct lc_conv {
     lc_module base;
     lc_tensor *weight, *bias;
@@ -115,7 +115,7 @@ typedef struct lc_norm_layer {
 typedef lc_norm_layer lc_layer_norm, lc_rms_norm, lc_group_norm;
 typedef struct lc_norm_options {
     int64_t features;           /* normalised_shape of one dimension; GroupNorm: num_channels */
-    int64_t shape[LC_MAX_DIMS]; /* several dimensions: .shape = {8, 8} (features 0) */
+    int64_t shape[LC_MAX_DIMS]; /* several dimensions: features 0, .shape = {8, 8} */
     double eps;
     bool no_affine, no_bias;
     lc_dtype dtype;

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define SLAB 128
 
@@ -411,6 +412,11 @@ lc_status lc_graph_new(const lc_graph_options *options, lc_graph **out)
     g->backend = &lc__cpu_backend;
     g->threads = g->options.threads > 0 ? g->options.threads : default_threads();
     g->rng.seed = g->options.seed;
+    /* Tensors remember graph and generation. A new graph may lie where a freed one lay, so its generations must not start
+     * where the other's did. */
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    g->generation = (uint32_t)lc_random_key((uint64_t)now.tv_nsec, (uint64_t)now.tv_sec);
     g->next_uid = 1;
     const char *plan = getenv("LIGHTC_PLAN"), *nan_check = getenv("LIGHTC_NAN_CHECK");
     g->plan_off = plan && strcmp(plan, "off") == 0;
@@ -559,7 +565,8 @@ static bool find_location(const lc_graph *g, uint32_t value, lc_location *out)
 lc_status lc__graph_host_view(lc_tensor *t, lc_view *out)
 {
     lc_graph *g = t->graph;
-    bool pending = g && g->recording && t->generation == g->generation && g->tape.n_nodes > g->node_0;
+    /* A persistent tensor may outlive the graph that used it last: only the current one is known to be there. */
+    bool pending = g && g == current && g->recording && t->generation == g->generation && g->tape.n_nodes > g->node_0;
     if (t->kind >= LC_TENSOR_PERSISTENT) {
         /* Recorded operations may still have to read or write it. */
         if (pending && g->status == LC_OK) {
