@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Loggers: where metrics go. The trainer calls them on rank 0, on the training thread; a logger copies what it is
- * given and returns at once (its own thread writes). A logger that fails warns once and never ends the training.
+ * given and returns at once (its own thread writes). A logger that fails never ends the training: as its writing comes
+ * later, a failure is the result of the next call, once; the trainer makes it a warning. The loggers here keep what
+ * they could not write and try again (a full disk that is emptied in time loses nothing).
  *
  * To add one: a file in src/loggers/ with an lc_logger_ops, and a line in registry.c. */
 #ifndef LIGHTC_LOGGER_H
@@ -21,7 +23,7 @@ typedef struct lc_log_row {
     const lc_metric_value *values; /* sorted by name; borrowed */
     int n;
     int64_t step;
-    int64_t epoch; /* -1: the row has no epoch column */
+    int64_t epoch;   /* -1: the row has no epoch column */
     int64_t time_ns; /* wall clock, since 1970 */
 } lc_log_row;
 
@@ -31,9 +33,9 @@ typedef struct lc_named_text {
 } lc_named_text;
 
 typedef struct lc_run_info {
-    const char *root_dir;  /* default_root_dir */
-    const char *name;      /* "lightning_logs" */
-    const char *run_dir;   /* root_dir/name/version_N: exists already */
+    const char *root_dir; /* default_root_dir */
+    const char *name;     /* "lightning_logs" */
+    const char *run_dir;  /* root_dir/name/version_N: exists already */
     int version;
     const lc_named_text *options; /* resolved trainer options */
     int n_options;
@@ -67,6 +69,9 @@ struct lc_logger {
 };
 
 LC_BEGIN_DECLS
+/* A logger by its name in the option `logger`; an unknown one is an error that lists those that are known. */
+LC_API lc_status lc_logger_new(const char *name, lc_logger *out) LC_MUST_USE;
+
 /* metrics.csv in the run's directory: sorted header, one row a call, as Lightning's CSVLogger; pandas reads it at any
  * moment. */
 LC_API lc_status lc_csv_logger_new(lc_logger *out) LC_MUST_USE;

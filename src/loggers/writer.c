@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Two buffers: the training thread fills one under a lock held for nanoseconds, the writer's thread empties the other
+ * without it and then swaps them. */
+#define _GNU_SOURCE
+#include "loggers/writer.h"
+
+#include "core/chunks.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define FIRST_BYTES ((size_t)256 << 10)
+#define MOST_BYTES  ((size_t)64 << 20)
+#define BATCH_BYTES ((size_t)64 << 10) /* worth waking the thread for before its time */
+#define RETRY_MS    1000
+#define BUSY_MS     50
+#define PATIENCE_MS 30000 /* how long LC_SKIP is waited for before it is reported */
+
+typedef struct header {
+    uint32_t bytes; /* of the record, header included; a multiple of 8 */
+    uint16_t kind;
+    uint16_t has_score;
+    int64_t step, epoch, time_ns;
+    double score;
+    uint32_t n, text_bytes; /* text and text2 with their zeros, padded to 8, follow; then the values */
+} header;
+
+typedef struct buffer {
+    char *data;
+    size_t used, capacity;
+    int64_t n;
+} buffer;
+
+struct lc__log_writer {
+    char name[32];
+    lc__log_sink *sink;
+    void *self;
+    int interval_ms;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t wake, done;
+    buffer front; /* under the lock, as all that follows but `back` */
+    buffer back;  /* the thread's */
+    bool idle, stop, flushing;
+    int64_t pushed, written, attempts;
+    int64_t dropped;
+    bool failing;  /* the last attempt failed */
+    bool reported; /* `message` went to the training thread, or there is none */
+    bool reported_once;
+    lc_status status;
+    char message[768];
+};
+
+int64_t lc__wall_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static int64_t monotonic_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* ---- records ---- */
+
+bool lc__log_next(const lc__log_batch *batch, size_t *cursor, lc__log_record *record)
+{
+    if (*cursor >= batch->bytes) return false;
+    const char *at = batch->data + *cursor;
+    header h;
+    memcpy(&h, at, sizeof h);
+    *cursor += h.bytes;
+    at += sizeof h;
+    *record = (lc__log_record){.kind = (lc__log_kind)h.kind,
+                               .step = h.step,
+                               .epoch = h.epoch,
+                               .time_ns = h.time_ns,
+                               .has_score = h.has_score,
+                               .score = h.score,
+                               .n = (int)h.n,
+                               .at = at + h.text_bytes};
+    if (h.text_bytes) record->text = at, record->text2 = at + strlen(at) + 1;
+    return true;
+}
+
+double lc__log_value(lc__log_record *record, const char **name)
+{
+    double value;
+    uint64_t bytes;
+    memcpy(&value, record->at, 8);
+    memcpy(&bytes, record->at + 8, 8);
+    *name = record->at + 16;
+    record->at += 16 + bytes;
+    return value;
+}
+
+static size_t padded(size_t n)
+{
+    return (n + 7) / 8 * 8;
+}
+
+/* ---- the training thread's side ---- */
+
+/* Room for a record; NULL if it must be dropped. With the lock held. */
+static char *reserve(lc__log_writer *w, size_t bytes)
+{
+    buffer *b = &w->front;
+    if (bytes > b->capacity - b->used) {
+        size_t capacity = b->capacity;
+        while (capacity - b->used < bytes && capacity < MOST_BYTES) capacity *= 2;
+        char *grown = capacity - b->used >= bytes ? realloc(b->data, capacity) : NULL;
+        if (!grown) return NULL;
+        b->data = grown, b->capacity = capacity;
+    }
+    char *at = b->data + b->used;
+    b->used += bytes;
+    b->n++;
+    return at;
+}
+
+/* After a push: wakes the thread if need be, and takes a failure to report. Releases the lock. */
+static lc_status pushed(lc__log_writer *w, bool fits)
+{
+    w->pushed += fits;
+    w->dropped += !fits;
+    if (!fits && w->dropped == 1 && !w->reported_once) {
+        w->status = LC_ERR_IO, w->reported = false;
+        snprintf(w->message, sizeof w->message, "logger %s: writing is too slow, some rows are dropped", w->name);
+    }
+    if (w->idle || w->front.used >= BATCH_BYTES) {
+        w->idle = false;
+        pthread_cond_signal(&w->wake);
+    }
+    lc_status status = LC_OK;
+    char message[sizeof w->message];
+    if (!w->reported) {
+        status = w->status;
+        memcpy(message, w->message, sizeof message);
+        w->reported = w->reported_once = true;
+    }
+    pthread_mutex_unlock(&w->lock);
+    return status < 0 ? lc_fail(status, "%s", message) : LC_OK;
+}
+
+lc_status lc__log_row(lc__log_writer *w, const lc_log_row *row)
+{
+    size_t bytes = sizeof(header);
+    for (int i = 0; i < row->n; i++) bytes += 16 + padded(strlen(row->values[i].name) + 1);
+    header h = {(uint32_t)bytes, LC__LOG_ROW, 0, row->step, row->epoch, row->time_ns, 0, (uint32_t)row->n, 0};
+    pthread_mutex_lock(&w->lock);
+    char *at = bytes <= MOST_BYTES ? reserve(w, bytes) : NULL;
+    if (at) {
+        memcpy(at, &h, sizeof h);
+        at += sizeof h;
+        for (int i = 0; i < row->n; i++) {
+            size_t n = strlen(row->values[i].name) + 1;
+            uint64_t space = padded(n);
+            memcpy(at, &row->values[i].value, 8);
+            memcpy(at + 8, &space, 8);
+            memcpy(at + 16, row->values[i].name, n);
+            at += 16 + space;
+        }
+    }
+    return pushed(w, at != NULL);
+}
+
+static lc_status push_texts(lc__log_writer *w, header h, const char *text, const char *text2)
+{
+    size_t a = strlen(text) + 1, b = strlen(text2) + 1, texts = padded(a + b);
+    h.bytes = (uint32_t)(sizeof h + texts), h.text_bytes = (uint32_t)texts;
+    pthread_mutex_lock(&w->lock);
+    char *at = a + b < MOST_BYTES ? reserve(w, sizeof h + texts) : NULL;
+    if (at) {
+        memcpy(at, &h, sizeof h);
+        memcpy(at + sizeof h, text, a);
+        memcpy(at + sizeof h + a, text2, b);
+    }
+    return pushed(w, at != NULL);
+}
+
+lc_status lc__log_checkpoint(lc__log_writer *w, const char *path, int64_t step, double score, bool has_score)
+{
+    header h = {.kind = LC__LOG_CHECKPOINT,
+                .has_score = has_score,
+                .step = step,
+                .epoch = -1,
+                .time_ns = lc__wall_ns(),
+                .score = score};
+    return push_texts(w, h, path, "");
+}
+
+lc_status lc__log_event(lc__log_writer *w, const char *level, const char *text)
+{
+    return push_texts(w, (header){.kind = LC__LOG_EVENT, .epoch = -1, .time_ns = lc__wall_ns()}, level, text);
+}
+
+/* ---- the writer's thread ---- */
+
+/* Waits for at most ms, or until woken. With the lock held. */
+static void wait_ms(lc__log_writer *w, int64_t ms)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    t.tv_sec += ms / 1000;
+    t.tv_nsec += ms % 1000 * 1000000;
+    if (t.tv_nsec >= 1000000000) t.tv_sec++, t.tv_nsec -= 1000000000;
+    pthread_cond_timedwait(&w->wake, &w->lock, &t);
+}
+
+/* Waits until there is a batch worth writing. With the lock held. */
+static void wait_for_batch(lc__log_writer *w)
+{
+    while (!w->front.used && !w->stop) {
+        w->idle = true;
+        pthread_cond_broadcast(&w->done);
+        pthread_cond_wait(&w->wake, &w->lock);
+    }
+    w->idle = false;
+    int64_t until = monotonic_ms() + w->interval_ms, now;
+    while (!w->stop && !w->flushing && w->front.used < BATCH_BYTES && (now = monotonic_ms()) < until)
+        wait_ms(w, until - now);
+    buffer swap = w->back;
+    w->back = w->front;
+    w->front = swap;
+    w->front.used = 0, w->front.n = 0;
+}
+
+static void note_failure(lc__log_writer *w, lc_status status, const char *message)
+{
+    w->failing = true;
+    w->status = status;
+    snprintf(w->message, sizeof w->message, "logger %s: %s", w->name, message);
+    if (!w->reported_once) w->reported = false;
+}
+
+static void *run(void *arg)
+{
+    lc__log_writer *w = arg;
+    int64_t busy_since = 0;
+    pthread_mutex_lock(&w->lock);
+    for (;;) {
+        if (!w->back.used) wait_for_batch(w);
+        if (!w->back.used) break; /* stop, and nothing is left */
+        pthread_mutex_unlock(&w->lock);
+        lc_status status = w->sink(w->self, &(lc__log_batch){w->back.data, w->back.used, w->back.n});
+        pthread_mutex_lock(&w->lock);
+        if (status == LC_OK) {
+            w->written += w->back.n;
+            w->back.used = 0, w->back.n = 0;
+            w->failing = false;
+            w->attempts++;
+            busy_since = 0;
+        } else if (status == LC_SKIP && (!busy_since || monotonic_ms() - busy_since < PATIENCE_MS)) {
+            if (!busy_since) busy_since = monotonic_ms();
+            wait_ms(w, BUSY_MS);
+        } else {
+            note_failure(w, status < 0 ? status : LC_ERR_IO, lc_error_message());
+            w->attempts++;
+            busy_since = 0;
+            pthread_cond_broadcast(&w->done);
+            if (w->stop) break; /* the last attempt */
+            if (!w->flushing) wait_ms(w, RETRY_MS);
+            w->flushing = false;
+        }
+        if (w->flushing && !w->front.used && !w->back.used) w->flushing = false;
+        pthread_cond_broadcast(&w->done);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+/* ---- beginning and end ---- */
+
+static void free_writer(lc__log_writer *w)
+{
+    free(w->front.data);
+    free(w->back.data);
+    pthread_cond_destroy(&w->wake);
+    pthread_cond_destroy(&w->done);
+    pthread_mutex_destroy(&w->lock);
+    free(w);
+}
+
+lc_status lc__log_writer_new(const char *name, lc__log_sink *sink, void *self, int interval_ms, lc__log_writer **out)
+{
+    *out = NULL;
+    lc__log_writer *w = calloc(1, sizeof *w);
+    if (!w) return lc_fail(LC_ERR_MEMORY, "no memory for logger %s", name);
+    snprintf(w->name, sizeof w->name, "%s", name);
+    w->sink = sink, w->self = self, w->interval_ms = interval_ms;
+    w->reported = true;
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->wake, &clock);
+    pthread_cond_init(&w->done, NULL);
+    pthread_condattr_destroy(&clock);
+    w->front = (buffer){.data = malloc(FIRST_BYTES), .capacity = FIRST_BYTES};
+    w->back = (buffer){.data = malloc(FIRST_BYTES), .capacity = FIRST_BYTES};
+    if (!w->front.data || !w->back.data) {
+        free_writer(w);
+        return lc_fail(LC_ERR_MEMORY, "no memory for the buffers of logger %s", name);
+    }
+    int error = lc__thread_create(&w->thread, run, w);
+    if (error) {
+        free_writer(w);
+        return lc_fail(LC_ERR_IO, "logger %s cannot start its thread: %s", name, strerror(error));
+    }
+    *out = w;
+    return LC_OK;
+}
+
+lc_status lc__log_flush(lc__log_writer *w)
+{
+    pthread_mutex_lock(&w->lock);
+    int64_t target = w->pushed, attempts = w->attempts;
+    bool failed = false;
+    while (w->written < target && !failed) {
+        w->flushing = true;
+        w->idle = false;
+        pthread_cond_signal(&w->wake);
+        pthread_cond_wait(&w->done, &w->lock);
+        failed = w->failing && w->attempts > attempts;
+    }
+    w->flushing = false;
+    lc_status status = failed ? w->status : LC_OK;
+    char message[sizeof w->message];
+    memcpy(message, w->message, sizeof message);
+    if (failed) w->reported = w->reported_once = true;
+    pthread_mutex_unlock(&w->lock);
+    return status < 0 ? lc_fail(status, "%s", message) : LC_OK;
+}
+
+lc_status lc__log_finish(lc__log_writer *w)
+{
+    if (!w) return LC_OK;
+    pthread_mutex_lock(&w->lock);
+    w->stop = true;
+    pthread_cond_signal(&w->wake);
+    pthread_mutex_unlock(&w->lock);
+    pthread_join(w->thread, NULL);
+    int64_t lost = w->pushed - w->written + w->dropped;
+    lc_status status = LC_OK;
+    if (lost)
+        status = lc_fail(LC_ERR_IO, "%s (%" PRId64 " records were lost)",
+                         *w->message ? w->message : "the logger's writer ended early", lost);
+    free_writer(w);
+    return status;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The thread behind a logger: calls on the training thread copy their arguments into a buffer and return; the thread
+ * hands the records to the logger's sink in batches.
+ *
+ * The buffers are allocated at the start and only grow when the sink falls far behind, up to a limit beyond which
+ * records are dropped and counted. Nothing here waits for the disk but lc__log_flush and lc__log_finish. */
+#ifndef LC_LOGGERS_WRITER_H
+#define LC_LOGGERS_WRITER_H
+
+#include <lightc/logger.h>
+
+typedef struct lc__log_writer lc__log_writer;
+
+typedef enum lc__log_kind {
+    LC__LOG_ROW,
+    LC__LOG_CHECKPOINT, /* text: its path */
+    LC__LOG_EVENT,      /* text: level, text2: what happened */
+} lc__log_kind;
+
+typedef struct lc__log_record {
+    lc__log_kind kind;
+    int64_t step, epoch, time_ns;
+    bool has_score;
+    double score;
+    const char *text, *text2;
+    int n;          /* values of a row */
+    const char *at; /* where the values begin; read with lc__log_value */
+} lc__log_record;
+
+/* Some records, one behind the other. */
+typedef struct lc__log_batch {
+    const char *data;
+    size_t bytes;
+    int64_t n;
+} lc__log_batch;
+
+/* The record at *cursor (0 at the start), which is moved on; false at the end. */
+bool lc__log_next(const lc__log_batch *batch, size_t *cursor, lc__log_record *record);
+/* The next value of a row; call it record.n times. `name` lives as long as the batch. */
+double lc__log_value(lc__log_record *record, const char **name);
+
+/* Writes a batch, on the writer's thread, completely or not at all. LC_SKIP: not possible just now, ask again soon;
+ * an error is reported to the training thread once, and the same batch is tried again later. */
+typedef lc_status lc__log_sink(void *self, const lc__log_batch *batch);
+
+/* Starts the thread. Records are handed on after interval_ms at the latest. */
+lc_status lc__log_writer_new(const char *name, lc__log_sink *sink, void *self, int interval_ms, lc__log_writer **out);
+
+/* These never wait. They return a failure of earlier writing once, and LC_OK otherwise. */
+lc_status lc__log_row(lc__log_writer *w, const lc_log_row *row);
+lc_status lc__log_checkpoint(lc__log_writer *w, const char *path, int64_t step, double score, bool has_score);
+lc_status lc__log_event(lc__log_writer *w, const char *level, const char *text);
+
+/* Waits until everything is written, or the attempt failed. */
+lc_status lc__log_flush(lc__log_writer *w);
+/* Writes what is left, ends the thread, frees everything. The error says what was lost. NULL is fine. */
+lc_status lc__log_finish(lc__log_writer *w);
+
+int64_t lc__wall_ns(void);
+
+#endif
