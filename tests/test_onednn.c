@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* oneDNN's kernels against plain loops in double: every candidate for a call, on one and two threads, deterministic and
- * not, accumulating and not. To add a case: one more line in the tables of the tests below. */
+/* oneDNN's kernels, and the reference kernels beside them, against plain loops in double: every candidate for a call,
+ * on one and two threads, deterministic and not, accumulating and not. To add a case: one more line in the tables of
+ * the tests below. */
 #include "test.h"
 #include "backends/cpu/onednn/onednn.h"
+#include "tensor/ops/ops.h"
 
 #include <stdint.h>
-
-static const lc_op op_matmul = {.name = "matmul", .n_out = 1};
-static const lc_op op_linear = {.name = "linear", .n_out = 1};
-static const lc_op op_conv = {.name = "conv", .n_out = 1};
-static const lc_op op_input_grad = {.name = "conv_input_grad", .n_out = 1};
-static const lc_op op_weight_grad = {.name = "conv_weight_grad", .n_out = 1};
 
 static uint64_t random_state = 1;
 
@@ -25,7 +21,7 @@ static void need_onednn(void)
 {
     float data[4] = {0};
     lc_view in[2] = {{data, LC_F32, 2, {2, 2}, {2, 1}}, {data, LC_F32, 2, {2, 2}, {2, 1}}}, out = in[0];
-    lc_call call = {.op = &op_matmul, .n_in = 2, .n_out = 1, .in = in, .out = &out, .threads = 1};
+    lc_call call = {.op = &lc__op_matmul, .n_in = 2, .n_out = 1, .in = in, .out = &out, .threads = 1};
     if (!lc__onednn_find(&call)) SKIP("built without oneDNN");
 }
 
@@ -113,13 +109,37 @@ static void end_kernel(lc_call *call)
     call->kernel->release(call);
 }
 
-/* Runs every candidate in every way and compares with `want` (without what accumulating adds). */
+static void compare(const char *what, const lc_call *call, const char *impl, int way, const double *want, double tol)
+{
+    const lc_view *out = &call->out[0];
+    int64_t index[LC_MAX_DIMS] = {0}, i = 0;
+    do {
+        double w = want[i++] + (call->accumulate ? 0.5 : 0);
+        if (!(fabs(at(out, index) - w) <= tol * (1 + fabs(w))))
+            TEST_FAIL("%s: %s (%s), way %d: element %lld is %g, wanted %g", what, call->kernel->name, impl, way,
+                      (long long)(i - 1), at(out, index), w);
+    } while (next_index(out, index));
+}
+
+/* Runs the reference kernel, then every candidate in every way and compares with `want` (without what
+ * accumulating adds). */
 static void check_all(const char *what, lc_call *call, const double *want, double tol)
 {
     lc_view *out = &call->out[0];
     int64_t n = count(out);
     float *data = out->data;
     int tried = 0;
+    call->threads = 1;
+    call->accumulate = false;
+    call->kernel = call->op->kernel;
+    if (call->kernel->prepare) CHECK_OK(call->kernel->prepare(call));
+    call->scratch = call->scratch_bytes ? aligned_alloc(64, (call->scratch_bytes + 63) & ~(size_t)63) : NULL;
+    for (int64_t i = 0; i < n; i++) data[i] = 77.0f;
+    call->kernel->run(call);
+    compare(what, call, "", 0, want, tol);
+    free(call->scratch);
+    if (call->kernel->release) call->kernel->release(call);
+    call->scratch_bytes = 0;
     for (int way = 0; way < 8; way++) {
         call->threads = way & 1 ? 2 : 1;
         call->deterministic = way & 2;
@@ -137,15 +157,7 @@ static void check_all(const char *what, lc_call *call, const double *want, doubl
             for (int64_t i = 0; i < n && call->accumulate; i++) data[i] = 0.5f;
             memset(call->scratch ? call->scratch : data, 0xff, call->scratch ? call->scratch_bytes : 0);
             call->kernel->run(call);
-            const int64_t zero[LC_MAX_DIMS] = {0};
-            int64_t index[LC_MAX_DIMS], i = 0;
-            memcpy(index, zero, sizeof index);
-            do {
-                double w = want[i++] + (call->accumulate ? 0.5 : 0);
-                if (!(fabs(at(out, index) - w) <= tol * (1 + fabs(w))))
-                    TEST_FAIL("%s: %s (%s), way %d: element %lld is %g, wanted %g", what, call->kernel->name,
-                              lc__onednn_impl(call), way, (long long)(i - 1), at(out, index), w);
-            } while (next_index(out, index));
+            compare(what, call, lc__onednn_impl(call), way, want, tol);
             for (int64_t j = n; j < n + GUARD / 2; j++) CHECK(data[j] == 77.0f);
             end_kernel(call);
         }
@@ -205,7 +217,7 @@ static void matmul_case(const char *what, lc_view x, lc_view y)
     shape[n - 1] = y.shape[n - 1];
     lc_view in[2] = {x, y}, out = make_view(n, shape, NULL, 0);
     double *want = naive_matmul(&x, &y, &out);
-    lc_call call = {.op = &op_matmul, .n_in = 2, .n_out = 1, .in = in, .out = &out};
+    lc_call call = {.op = &lc__op_matmul, .n_in = 2, .n_out = 1, .in = in, .out = &out};
     check_all(what, &call, want, 1e-4);
     free(want);
     free(x.data);
@@ -254,30 +266,6 @@ TEST(matmul_of_batches)
                 make_view(4, (int64_t[]){2, 3, 17, 8}, (int[]){0, 2, 1, 3}, 0));
 }
 
-TEST(matmul_of_vectors)
-{
-    need_onednn();
-    int64_t k = 19, m = 5;
-    lc_view x = make_view(1, &k, NULL, 0), y = make_view(1, &k, NULL, 0), a = mat(m, k, false, 0);
-    lc_view scalar = make_view(0, NULL, NULL, 0), vector = make_view(1, &m, NULL, 0);
-    double dot = 0, by_matrix[5] = {0};
-    for (int64_t i = 0; i < k; i++) {
-        dot += at(&x, &i) * at(&y, &i);
-        for (int64_t r = 0; r < m; r++) by_matrix[r] += at(&a, (int64_t[]){r, i}) * at(&x, &i);
-    }
-    lc_view in[2] = {x, y};
-    lc_call call = {.op = &op_matmul, .n_in = 2, .n_out = 1, .in = in, .out = &scalar};
-    check_all("dot", &call, &dot, 1e-5);
-    in[0] = a, in[1] = x;
-    call.out = &vector;
-    check_all("matrix by vector", &call, by_matrix, 1e-5);
-    free(x.data);
-    free(y.data);
-    free(a.data);
-    free(scalar.data);
-    free(vector.data);
-}
-
 TEST(linear_with_bias_and_activation)
 {
     need_onednn();
@@ -301,7 +289,8 @@ TEST(linear_with_bias_and_activation)
                         sum += (double)((float *)x.data)[r * k + j] * at(&in[1], (int64_t[]){c, j});
                     want[r * n + c] = activate(sum, act);
                 }
-            lc_call call = {.op = &op_linear, .n_in = 3, .n_out = 1, .in = in, .out = &out, .n_int = 1, .ints = &act};
+            lc_call call = {
+                .op = &lc__op_linear, .n_in = 3, .n_out = 1, .in = in, .out = &out, .n_int = 1, .ints = &act};
             char what[96];
             snprintf(what, sizeof what, "linear %lldx%lld->%lld activation %lld bias %d", (long long)m, (long long)k,
                      (long long)n, (long long)act, bias);
@@ -447,9 +436,9 @@ static void conv_run(const conv_case *c, int which, int bias_and_activation, boo
         } while (next_index(out, index));
     }
     lc_view in[3] = {which == 0 ? x : y, which == 2 ? x : w, bias};
-    lc_call call = {.op = which == 0   ? &op_conv
-                          : which == 1 ? &op_input_grad
-                                       : &op_weight_grad,
+    lc_call call = {.op = which == 0   ? &lc__op_conv
+                          : which == 1 ? &lc__op_conv_input_grad
+                                       : &lc__op_conv_weight_grad,
                     .n_in = which == 2 ? 2 : 3,
                     .n_out = 1,
                     .in = in,
@@ -503,7 +492,7 @@ TEST(threads_do_not_change_deterministic_results)
         for (int how = 0; how < 4; how++) {
             int64_t m = sizes[i][0], k = sizes[i][1], n = sizes[i][2];
             lc_view in[2] = {mat(m, k, how & 1, 0), mat(k, n, how & 2, 0)}, out = mat(m, n, false, 0);
-            lc_call call = {.op = &op_matmul, .n_in = 2, .n_out = 1, .in = in, .out = &out};
+            lc_call call = {.op = &lc__op_matmul, .n_in = 2, .n_out = 1, .in = in, .out = &out};
             check_deterministic("matmul", &call);
             free(in[0].data);
             free(in[1].data);
@@ -523,7 +512,7 @@ TEST(what_cannot_be_done_is_declined)
 {
     need_onednn();
     lc_view in[2] = {mat(4, 4, false, 0), mat(4, 4, false, 0)}, out = mat(4, 4, false, 0);
-    lc_call call = {.op = &op_matmul, .n_in = 2, .n_out = 1, .in = in, .out = &out, .threads = 1};
+    lc_call call = {.op = &lc__op_matmul, .n_in = 2, .n_out = 1, .in = in, .out = &out, .threads = 1};
     CHECK(lc__onednn_find(&call));
     in[0].dtype = LC_F64;
     CHECK(!lc__onednn_find(&call));

@@ -160,10 +160,10 @@ static void run(const lc_call *call)
     const gemm_state *s = call->state;
     int before = lc__dnnl_set_threads(s->plan->threads);
     for (int64_t b = 0; b < s->blocks; b++) {
-        int64_t lines = s->lines, width = s->shape.out_size[s->shape.nd - 1];
+        int64_t lines = s->lines;
 #ifdef _OPENMP
         int threads = call->threads < 1 ? 1 : call->threads;
-#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && lines * width > 64)
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && lines > 1)
 #endif
         for (int64_t line = 0; line < lines; line++)
             gather(&s->shape, call->in[1].data, call->scratch, b * lines, line, line + 1);

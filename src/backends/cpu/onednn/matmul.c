@@ -6,6 +6,7 @@
  * product of 4096 rows. To add a variant: write a build function and a kernel for it at the end of the file. */
 #include "backends/cpu/onednn/kernels.h"
 #include "backends/cpu/onednn/prepared.h"
+#include "tensor/ops/ops.h"
 
 #include <string.h>
 
@@ -69,11 +70,11 @@ static void drop_batch(gemm *g, int i)
 static bool describe(const lc_call *call, gemm *g)
 {
     const lc_view *x = &call->in[0], *y = &call->in[1], *out = &call->out[0];
-    bool linear = !strcmp(call->op->name, "linear");
+    bool linear = call->op == &lc__op_linear;
     int64_t xs[LC_MAX_DIMS], ys[LC_MAX_DIMS];
     memset(g, 0, sizeof *g);
     if (x->dtype != LC_F32 || y->dtype != LC_F32 || out->dtype != LC_F32) return false;
-    if (x->ndim < 1 || y->ndim < 1) return false;
+    if (x->ndim < (linear ? 1 : 2) || y->ndim < 2) return false;
     for (int i = 0; i < out->ndim; i++)
         if (out->shape[i] < 1) return false;
     take_strides(x, xs);
@@ -91,10 +92,8 @@ static bool describe(const lc_call *call, gemm *g)
         g->activation = call->n_int > 0 ? (int)call->ints[0] : 0;
         if (g->activation < 0 || g->activation > 3) return false;
     } else {
-        g->n = y->ndim > 1 ? y->shape[y->ndim - 1] : 1;
-        g->yk = y->ndim > 1 ? ys[y->ndim - 2] : ys[0];
-        g->yn = y->ndim > 1 ? ys[y->ndim - 1] : 1;
-        y_batch = y->ndim > 2 ? y->ndim - 2 : 0;
+        g->n = y->shape[y->ndim - 1], g->yk = ys[y->ndim - 2], g->yn = ys[y->ndim - 1];
+        y_batch = y->ndim - 2;
     }
     g->nb = x_batch > y_batch ? x_batch : y_batch;
     for (int i = 0; i < g->nb; i++) {

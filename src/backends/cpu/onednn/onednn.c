@@ -3,26 +3,25 @@
 #include "backends/cpu/onednn/onednn.h"
 #include "backends/cpu/onednn/kernels.h"
 #include "backends/cpu/onednn/prepared.h"
-
-#include <string.h>
+#include "tensor/ops/ops.h"
 
 static const struct {
-    const char *op;
+    const lc_op *op;
     const lc_kernel *kernel[LC_ONEDNN_MAX_CANDIDATES];
     bool (*prefers_second)(const lc_call *call); /* OPTIONAL */
 } table[] = {
-    {"matmul", {&lc__onednn_matmul, &lc__onednn_matmul_packed, &lc__onednn_matmul_batched}},
-    {"linear", {&lc__onednn_matmul, &lc__onednn_matmul_packed, &lc__onednn_matmul_batched}},
-    {"conv", {&lc__onednn_conv, &lc__onednn_conv_direct}, lc__onednn_conv_prefers_direct},
-    {"conv_input_grad", {&lc__onednn_conv_input_grad}},
-    {"conv_weight_grad", {&lc__onednn_conv_weight_grad, &lc__onednn_conv_weight_grad_gemm}},
+    {&lc__op_matmul, {&lc__onednn_matmul, &lc__onednn_matmul_packed, &lc__onednn_matmul_batched}},
+    {&lc__op_linear, {&lc__onednn_matmul, &lc__onednn_matmul_packed, &lc__onednn_matmul_batched}},
+    {&lc__op_conv, {&lc__onednn_conv, &lc__onednn_conv_direct}, lc__onednn_conv_prefers_direct},
+    {&lc__op_conv_input_grad, {&lc__onednn_conv_input_grad}},
+    {&lc__op_conv_weight_grad, {&lc__onednn_conv_weight_grad, &lc__onednn_conv_weight_grad_gemm}},
 };
 
 int lc__onednn_candidates(const lc_call *call, const lc_kernel **out, int max)
 {
     int n = 0;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        if (strcmp(call->op->name, table[i].op)) continue;
+        if (call->op != table[i].op) continue;
         bool swap = table[i].prefers_second && table[i].prefers_second(call);
         for (int j = 0; j < LC_ONEDNN_MAX_CANDIDATES && n < max; j++) {
             const lc_kernel *kernel = table[i].kernel[swap && j < 2 ? !j : j];
