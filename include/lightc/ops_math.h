@@ -335,7 +335,7 @@ LC_API lc_tensor *lc_tril_at(lc_tensor *x, int diagonal, lc_site site);
 LC_API lc_tensor *lc_triu_at(lc_tensor *x, int diagonal, lc_site site);
 #define lc_triu(x, diagonal) lc_triu_at(x, diagonal, LC_HERE)
 
-/* ---- indexing ----
+/* ---- indexing ---- */
 /* ids are i64 or i32. An index that does not exist reads as NaN (0 in integers), and is not written. */
 LC_API lc_tensor *lc_gather_at(lc_tensor *x, int dim, lc_tensor *ids, lc_site site);
 #define lc_gather(x, dim, ids) lc_gather_at(x, dim, ids, LC_HERE)
