@@ -257,4 +257,126 @@ TEST(updates)
     }
 }
 
+/* ---- attention ---- */
+typedef enum attention_mask { NO_MASK, ADDED, BOOLEAN, BLIND } attention_mask;
+
+/* packed: queries, keys and values of all heads lie side by side in one row, as one linear layer gives them. */
+static void check_attention(int64_t batch, int64_t heads, int64_t s, int64_t sk, int64_t d, int64_t dv, bool causal,
+                            bool packed, attention_mask mask)
+{
+    int64_t q_shape[] = {batch, heads, s, d}, k_shape[] = {batch, heads, sk, d}, v_shape[] = {batch, heads, sk, dv};
+    int64_t y_shape[] = {batch, heads, s, dv};
+    int64_t *const shapes[] = {q_shape, k_shape, v_shape};
+    kernel_case f = case_of(&lc__op_sdpa);
+    for (int i = 0; i < 3; i++) {
+        if (packed) {
+            int64_t row[] = {batch, shapes[i][2], heads, shapes[i][3] + 5};
+            lc_view *v = add_input(&f, LC_F32, CHECK_ROW_MAJOR, 4, row, fill_normal, 1);
+            int64_t swap = v->stride[1];
+            v->stride[1] = v->stride[2];
+            v->stride[2] = swap;
+            memcpy(v->shape, shapes[i], 4 * sizeof(int64_t));
+        } else {
+            add_input(&f, LC_F32, CHECK_ROW_MAJOR, 4, shapes[i], fill_normal, 1);
+        }
+    }
+    if (mask == NO_MASK) {
+        add_missing(&f);
+    } else if (mask == ADDED) {
+        add_input(&f, LC_F32, CHECK_ROW_MAJOR, SHAPE(batch, 1, s, sk), fill_normal, 1);
+    } else {
+        lc_view *m = add_input(&f, LC_BOOL, CHECK_ROW_MAJOR, SHAPE(heads, 1, sk), fill_whole, 2);
+        if (mask == BLIND) memset(m->data, 0, (size_t)sk); /* the first head sees nothing */
+    }
+    add_int(&f, causal);
+    add_int(&f, mask == ADDED);
+    add_float(&f, 0.3);
+    f.relative = 4e-6;
+    f.of_largest = 4e-6;
+
+    /* The backward needs the forward's results. */
+    infer_outputs(&f);
+    run_kernel(&f, f.op->kernel, 1);
+    kernel_case b = case_of(&lc__op_sdpa_backward);
+    add_input(&b, LC_F32, CHECK_ROW_MAJOR, 4, y_shape, fill_normal, 1);
+    for (int i = 0; i < 4; i++) {
+        b.in[b.n_in] = f.in[i];
+        b.storage[b.n_in++] = f.storage[i];
+        f.storage[i] = NULL;
+    }
+    for (int i = 0; i < 2; i++) {
+        b.in[b.n_in] = f.out[i];
+        b.storage[b.n_in++] = f.out[i].data;
+    }
+    memcpy(b.ints, f.ints, sizeof f.ints);
+    memcpy(b.floats, f.floats, sizeof f.floats);
+    b.n_int = f.n_int;
+    b.n_float = f.n_float;
+    b.relative = b.of_largest = 5e-6;
+    kernel_case again = f;
+    again.n_out = 0;
+    check_case(&again);
+    check_case(&b);
+}
+
+TEST(attention)
+{
+    for (int form = 0; form < 8; form++) {
+        bool causal = form & 1, packed = form & 2;
+        attention_mask mask = form & 4 ? ADDED : NO_MASK;
+        check_attention(1, 1, 1, 1, 1, 1, causal, packed, mask);
+        check_attention(2, 3, 5, 5, 8, 8, causal, packed, mask);
+        check_attention(1, 2, 70, 70, 64, 64, causal, packed, mask);
+        check_attention(1, 2, 130, 75, 20, 33, causal, packed, mask);
+        check_attention(2, 1, 37, 200, 128, 16, causal, packed, mask);
+    }
+    check_attention(2, 2, 40, 50, 16, 16, false, false, BOOLEAN);
+    check_attention(2, 2, 40, 50, 16, 16, true, true, BOOLEAN);
+    check_attention(2, 2, 10, 20, 16, 16, false, false, BLIND);
+}
+
+/* ---- embedding ---- */
+TEST(embedding)
+{
+    const int64_t sizes[] = {1, 16, 100, 768};
+    for (int s = 0; s < 4; s++) {
+        for (int form = 0; form < 2; form++) {
+            lc_dtype ids = form ? LC_I32 : LC_I64;
+            kernel_case c = case_of(&lc__op_embedding);
+            lc_view *v = add_input(&c, ids, CHECK_ROW_MAJOR, SHAPE(4, 60), fill_whole, 31);
+            put_value(ids, v->data, 3, 500);
+            put_value(ids, v->data, 4, -1);
+            add_input(&c, LC_F32, CHECK_ROW_MAJOR, SHAPE(31, sizes[s]), fill_normal, 1);
+            add_int(&c, -1);
+            c.relative = c.of_largest = 0;
+            check_case(&c);
+            kernel_case b = case_of(&lc__op_embedding_backward);
+            add_input(&b, LC_F32, CHECK_ROW_MAJOR, SHAPE(4, 60, sizes[s]), fill_normal, 1);
+            v = add_input(&b, ids, CHECK_ROW_MAJOR, SHAPE(4, 60), fill_whole, 31);
+            put_value(ids, v->data, 3, 500);
+            add_int(&b, 31);
+            add_int(&b, form ? 7 : -1);
+            check_case(&b);
+        }
+    }
+}
+
+/* ---- dropout ---- */
+TEST(dropout)
+{
+    const int64_t sizes[] = {1, 3, 255, 256, 257, 100003};
+    const double p[] = {0.1, 0.5, 0.9999999, 1, 1e-9};
+    for (int s = 0; s < 6; s++) {
+        for (int k = 0; k < 5; k++) {
+            kernel_case c = case_of(&lc__op_dropout);
+            add_input(&c, LC_F32, CHECK_ROW_MAJOR, SHAPE(sizes[s]), fill_positive, 1);
+            add_int(&c, 12345);
+            add_int(&c, 2);
+            add_float(&c, p[k]);
+            c.relative = c.of_largest = 0;
+            check_case(&c);
+        }
+    }
+}
+
 TEST_MAIN

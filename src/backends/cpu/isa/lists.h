@@ -20,7 +20,10 @@
     X(cross_entropy)                                                                                                   \
     X(update)                                                                                                          \
     X(copy)                                                                                                            \
-    X(row_norm)
+    X(row_norm)                                                                                                        \
+    X(attention)                                                                                                       \
+    X(embedding)                                                                                                       \
+    X(dropout)
 
 #define LC_ISA_DECLARE_LIST(name) extern const lc__kernel_entry LC_ISA_NAME(lc__##name##_kernels)[];
 LC_ISA_LISTS(LC_ISA_DECLARE_LIST)

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Dropout of row-major tensors: the words of many Philox counters are computed side by side (core/philox.h has the
+ * definition). */
+#include "backends/cpu/isa/lists.h"
+#include "backends/cpu/isa/util.h"
+#include "backends/cpu/isa/vmath.h"
+#include "backends/cpu/parallel.h"
+#include "core/philox.h"
+#include "tensor/ops/ops.h"
+
+#define COUNTERS 64 /* at a time */
+
+typedef struct job {
+    lc__rng_stream stream;
+    int64_t n;
+    const float *x;
+    float *y;
+    uint32_t least; /* keeps an element whose 24 bits are at least this */
+    float scale;
+} job;
+
+/* Words of counters first, first + 1, ...: words[4 i + k] is word k of counter first + i. */
+static void philox_words(const lc__rng_stream *s, uint64_t first, uint32_t *restrict words)
+{
+    uint32_t c0[COUNTERS], c1[COUNTERS], c2[COUNTERS], c3[COUNTERS];
+    uint32_t k0 = (uint32_t)s->key, k1 = (uint32_t)(s->key >> 32);
+    for (int i = 0; i < COUNTERS; i++) {
+        uint64_t counter = first + (uint64_t)i;
+        c0[i] = (uint32_t)counter;
+        c1[i] = (uint32_t)(counter >> 32);
+        c2[i] = (uint32_t)s->hi;
+        c3[i] = (uint32_t)(s->hi >> 32);
+    }
+    for (int round = 0; round < 10; round++) {
+        for (int i = 0; i < COUNTERS; i++) {
+            uint64_t p0 = (uint64_t)c0[i] * 0xD2511F53u, p1 = (uint64_t)c2[i] * 0xCD9E8D57u;
+            uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1[i] ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c3[i] ^ k1;
+            c1[i] = (uint32_t)p1;
+            c3[i] = (uint32_t)p0;
+            c0[i] = n0;
+            c2[i] = n2;
+        }
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    for (int i = 0; i < COUNTERS; i++) {
+        words[4 * i] = c0[i];
+        words[4 * i + 1] = c1[i];
+        words[4 * i + 2] = c2[i];
+        words[4 * i + 3] = c3[i];
+    }
+}
+
+static void drop(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const job *j = context;
+    const float scale = j->scale;
+    const uint32_t least = j->least;
+    (void)thread;
+    for (int64_t first = begin; first < end; first += 4 * COUNTERS) { /* begin is a multiple of the step */
+        uint32_t words[4 * COUNTERS];
+        philox_words(&j->stream, (uint64_t)first >> 2, words);
+        int64_t n = end - first < 4 * COUNTERS ? end - first : 4 * COUNTERS;
+        const float *x = j->x + first;
+        float *y = j->y + first;
+        LC_IVDEP
+        for (int64_t i = 0; i < n; i++) {
+            float v = x[i] * scale;
+            y[i] = (words[i] >> 8) >= least ? v : 0.f;
+        }
+    }
+}
+
+static bool supports(const lc_call *call)
+{
+    return f32_call(call);
+}
+
+static void run(const lc_call *call)
+{
+    double p = call->floats[0];
+    job j = {.stream = lc__rng_stream_of(call),
+             .n = numel(&call->in[0]),
+             .x = call->in[0].data,
+             .y = call->out[0].data,
+             .least = (uint32_t)ceil(p * 0x1p24),
+             .scale = (float)(p < 1 ? 1 / (1 - p) : 0)};
+    lc__parallel_for(call->threads, j.n, 64 * COUNTERS, drop, &j);
+}
+
+static const lc_kernel kernel = {
+    .name = "dropout_" LC_ISA_STRING,
+    .layout = LC_WANT_ROW_MAJOR,
+    .flags = LC_KERNEL_INPLACE_0,
+    .supports = supports,
+    .run = run,
+};
+
+const lc__kernel_entry LC_ISA_NAME(lc__dropout_kernels)[] = {
+    {&lc__op_dropout, &kernel},
+    {NULL, NULL},
+};

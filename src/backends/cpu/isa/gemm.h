@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Small matrix products inside other kernels: c[m][n] (+)= sum over k of a[m * am + k * ak] * b[k * ldb + n]. The block
+ * of c that is computed at a time stays in registers. */
+#ifndef LC_BACKENDS_CPU_ISA_GEMM_H
+#define LC_BACKENDS_CPU_ISA_GEMM_H
+
+#include "backends/cpu/isa/vec.h"
+
+#include <stdbool.h>
+
+#define GEMM_ROWS 6
+#if VW == 16
+#define GEMM_VECTORS 4 /* 24 sums and what feeds them in 32 registers */
+#else
+#define GEMM_VECTORS 2 /* 12 in 16 */
+#endif
+
+LC_INLINE void gemm_block(const int rows, const int vectors, int64_t K, const float *a, int64_t am, int64_t ak,
+                          const float *b, int64_t ldb, float *c, int64_t ldc, bool add)
+{
+    vf sum[GEMM_ROWS][GEMM_VECTORS];
+#pragma GCC unroll 8
+    for (int m = 0; m < rows; m++) {
+#pragma GCC unroll 8
+        for (int v = 0; v < vectors; v++) sum[m][v] = add ? vload(c + m * ldc + v * VW) : vzero();
+    }
+    for (int64_t k = 0; k < K; k++) {
+        vf x[GEMM_VECTORS];
+#pragma GCC unroll 8
+        for (int v = 0; v < vectors; v++) x[v] = vload(b + k * ldb + v * VW);
+#pragma GCC unroll 8
+        for (int m = 0; m < rows; m++) {
+            const float e = a[m * am + k * ak];
+#pragma GCC unroll 8
+            for (int v = 0; v < vectors; v++) sum[m][v] += e * x[v];
+        }
+    }
+#pragma GCC unroll 8
+    for (int m = 0; m < rows; m++) {
+#pragma GCC unroll 8
+        for (int v = 0; v < vectors; v++) vstore(c + m * ldc + v * VW, sum[m][v]);
+    }
+}
+
+/* All rows of some columns. */
+LC_INLINE void gemm_columns(const int vectors, int64_t M, int64_t K, const float *a, int64_t am, int64_t ak,
+                            const float *b, int64_t ldb, float *c, int64_t ldc, bool add)
+{
+    int64_t m = 0;
+    for (; m + GEMM_ROWS <= M; m += GEMM_ROWS)
+        gemm_block(GEMM_ROWS, vectors, K, a + m * am, am, ak, b, ldb, c + m * ldc, ldc, add);
+    for (; m < M; m++) gemm_block(1, vectors, K, a + m * am, am, ak, b, ldb, c + m * ldc, ldc, add);
+}
+
+static void gemm(int64_t M, int64_t N, int64_t K, const float *a, int64_t am, int64_t ak, const float *b, int64_t ldb,
+                 float *c, int64_t ldc, bool add)
+{
+    int64_t n = 0;
+    for (; n + GEMM_VECTORS * VW <= N; n += GEMM_VECTORS * VW)
+        gemm_columns(GEMM_VECTORS, M, K, a, am, ak, b + n, ldb, c + n, ldc, add);
+    for (; n + VW <= N; n += VW) gemm_columns(1, M, K, a, am, ak, b + n, ldb, c + n, ldc, add);
+    for (; n < N; n++) {
+        for (int64_t m = 0; m < M; m++) {
+            float sum = add ? c[m * ldc + n] : 0.f;
+            for (int64_t k = 0; k < K; k++) sum += a[m * am + k * ak] * b[k * ldb + n];
+            c[m * ldc + n] = sum;
+        }
+    }
+}
+
+#endif
