@@ -23,7 +23,8 @@
     X(row_norm)                                                                                                        \
     X(attention)                                                                                                       \
     X(embedding)                                                                                                       \
-    X(dropout)
+    X(dropout)                                                                                                         \
+    X(rnn)
 
 #define LC_ISA_DECLARE_LIST(name) extern const lc__kernel_entry LC_ISA_NAME(lc__##name##_kernels)[];
 LC_ISA_LISTS(LC_ISA_DECLARE_LIST)
