@@ -414,11 +414,11 @@ static lc_status make_nodes(expansion *x)
         to->sources = lc__build_alloc(b, (size_t)(n->n_float + 1) * sizeof *to->sources);
         if (!to->in || !to->ints || !to->floats || !to->sources) return LC_ERR_MEMORY;
         to->out = to->in + n->n_in;
-        memcpy(to->in, ir->in + n->in_at, n->n_in * sizeof *to->in);
+        if (n->n_in) memcpy(to->in, ir->in + n->in_at, n->n_in * sizeof *to->in);
         for (uint32_t i = 0; i < n->n_out; i++) to->out[i] = n->first_out + i;
-        memcpy(to->ints, ir->ints + n->int_at, n->n_int * sizeof *to->ints);
-        memcpy(to->floats, ir->floats + n->float_at, n->n_float * sizeof *to->floats);
-        memcpy(to->sources, ir->sources + n->float_at, n->n_float * sizeof *to->sources);
+        if (n->n_int) memcpy(to->ints, ir->ints + n->int_at, n->n_int * sizeof *to->ints);
+        if (n->n_float) memcpy(to->floats, ir->floats + n->float_at, n->n_float * sizeof *to->floats);
+        if (n->n_float) memcpy(to->sources, ir->sources + n->float_at, n->n_float * sizeof *to->sources);
     }
     return LC_OK;
 }
