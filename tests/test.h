@@ -19,9 +19,9 @@ typedef struct test_case {
     struct test_case *next;
 } test_case;
 
-static test_case *test_first, **test_last = &test_first;
-static jmp_buf test_escape;
-static const char *test_skip_reason = "";
+__attribute__((unused)) static test_case *test_first, **test_last = &test_first;
+__attribute__((unused)) static jmp_buf test_escape;
+__attribute__((unused)) static const char *test_skip_reason = "";
 
 #define TEST(id)                                                                                                     \
     static void test_##id(void);                                                                                     \

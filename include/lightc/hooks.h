@@ -150,7 +150,8 @@ struct lc_module_ops {
 
     /* ---------------- REQUIRED for fit ---------------- */
     /* Computes the loss (one element) of a batch by calling operations. NULL skips the batch (it still counts as an
-     * optimizer step, as in Lightning); NULL after lc_fail, or an error tensor, ends the run with that error. */
+     * optimizer step, as in Lightning); NULL after lc_fail (but with LC_ERR_NOT_FOUND, which an attempt to
+     * look something up may give), or an error tensor, ends the run with that error. */
     lc_training_step_fn *training_step;
     /* Says what to train with: lc_optimizers_add(out, optimizer), lc_optimizers_add_scheduler(...). The trainer takes
      * the optimizers and schedulers over, and frees them. */

@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Status codes and the per-thread error message. */
 #include <lightc/status.h>
+#include "core/status.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-static _Thread_local char message[1024];
+/* One object, so that a thread has one hidden state only. */
+static _Thread_local struct {
+    char text[1024];
+    unsigned count;
+    lc_status last;
+} error;
+#define message error.text
 
 const char *lc_version(void)
 {
@@ -38,7 +45,15 @@ lc_status lc_fail(lc_status status, const char *format, ...)
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     memcpy(message, text, sizeof message);
+    error.count++;
+    error.last = status;
     return status;
+}
+
+unsigned lc__error_count(lc_status *last)
+{
+    if (last) *last = error.last;
+    return error.count;
 }
 
 lc_status lc_fail_context(lc_status status, const char *format, ...)
@@ -51,4 +66,9 @@ lc_status lc_fail_context(lc_status status, const char *format, ...)
     if (n >= 0 && (size_t)n < sizeof text) snprintf(text + n, sizeof text - (size_t)n, ": %.*s", (int)(sizeof text - (size_t)n - 3), message);
     memcpy(message, text, sizeof message);
     return status;
+}
+
+void lc__copy_message(char *text, size_t size)
+{
+    snprintf(text, size, "%s", message);
 }

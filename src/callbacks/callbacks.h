@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What callbacks of lightc share. */
+#ifndef LC_CALLBACKS_CALLBACKS_H
+#define LC_CALLBACKS_CALLBACKS_H
+
+#include "core/trainer_internal.h"
+
+extern const lc_callback_ops lc__model_checkpoint_ops, lc__early_stopping_ops, lc__progress_bar_ops,
+    lc__model_summary_ops, lc__learning_rate_monitor_ops, lc__timer_ops, lc__lambda_ops;
+
+/* A copy, or NULL for NULL; false: out of memory. */
+static inline bool lc__dup(const char *s, char **out)
+{
+    *out = NULL;
+    return !s || lc__copy_text(s, out) == LC_OK;
+}
+
+/* checkpoint_name.c: fills "{epoch:02d}-{val_loss:.2f}" in. */
+lc_status lc__checkpoint_name(lc_trainer *t, const char *format, bool insert_names, lc__str *out) LC_MUST_USE;
+
+#endif

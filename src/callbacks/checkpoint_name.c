@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Names of checkpoints: "{epoch:02d}-{val_loss:.2f}" with Python's number formats. */
+#include "callbacks/callbacks.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void add_shortest(lc__str *out, double v)
+{
+    char text[40];
+    for (int digits = 6; digits <= 9; digits++) { /* metrics are single-precision numbers */
+        snprintf(text, sizeof text, "%.*g", digits, v);
+        if ((float)strtod(text, NULL) == (float)v) break;
+    }
+    lc__str_add(out, "%s%s", text, strpbrk(text, ".en") ? "" : ".0");
+}
+
+/* [0][width][.digits][type] of Python's format specifications. */
+static lc_status add_number(lc__str *out, double v, bool is_int, const char *spec, size_t n)
+{
+    char format[48], all[32];
+    const char *p = all;
+    char zero = 0;
+    int width = 0, digits = -1;
+    if (n >= sizeof all)
+        return lc_fail(LC_ERR_CONFIG, "the format \"%.*s\" in a checkpoint's filename is too long", (int)n, spec);
+    memcpy(all, spec, n);
+    all[n] = 0;
+    if (!*p) {
+        if (is_int)
+            lc__str_add(out, "%lld", (long long)v);
+        else
+            add_shortest(out, v);
+        return LC_OK;
+    }
+    if (*p == '0') zero = *p++;
+    while (*p >= '0' && *p <= '9' && width < 100) width = 10 * width + (*p++ - '0');
+    if (*p == '.') {
+        digits = 0;
+        for (p++; *p >= '0' && *p <= '9' && digits < 20; p++) digits = 10 * digits + (*p - '0');
+    }
+    char type = *p ? *p++ : is_int ? 'd' : 'g';
+    if (*p || !strchr("dfFeEgG", type))
+        return lc_fail(LC_ERR_CONFIG,
+                       "the format \"%s\" in a checkpoint's filename is not known; use for instance 02d, .2f or .3e",
+                       all);
+    if (type == 'd') {
+        snprintf(format, sizeof format, zero ? "%%0%dlld" : "%%%dlld", width);
+        if (!width) memcpy(format, "%lld", 5);
+        char text[160];
+        snprintf(text, sizeof text, format, (long long)v);
+        lc__str_add(out, "%s", text);
+    } else {
+        char text[400];
+        if (zero)
+            snprintf(format, sizeof format, "%%0%d.%d%c", width, digits < 0 ? 6 : digits, type);
+        else if (width)
+            snprintf(format, sizeof format, "%%%d.%d%c", width, digits < 0 ? 6 : digits, type);
+        else
+            snprintf(format, sizeof format, "%%.%d%c", digits < 0 ? 6 : digits, type);
+        snprintf(text, sizeof text, format, v);
+        lc__str_add(out, "%s", text);
+    }
+    return LC_OK;
+}
+
+lc_status lc__checkpoint_name(lc_trainer *t, const char *format, bool insert_names, lc__str *out)
+{
+    for (const char *p = format; *p;) {
+        if (*p != '{') {
+            lc__str_add_bytes(out, p++, 1);
+            continue;
+        }
+        size_t name = strcspn(p + 1, ":}"), spec = 0;
+        const char *after = p + 1 + name, *spec_at = after;
+        if (*after == ':') {
+            spec_at = after + 1;
+            spec = strcspn(spec_at, "}");
+            after = spec_at + spec;
+        }
+        if (*after != '}')
+            return lc_fail(LC_ERR_CONFIG, "the filename \"%.100s\" of checkpoints has a { without its }", format);
+        double v = 0;
+        bool is_int = true;
+        if (name == 5 && !memcmp(p + 1, "epoch", 5))
+            v = (double)t->current_epoch;
+        else if (name == 4 && !memcmp(p + 1, "step", 4))
+            v = (double)t->global_step;
+        else {
+            const lc__metric_map *m = &t->metrics[LC_CALLBACK_METRICS];
+            for (int i = 0; i < m->n; i++)
+                if (strlen(m->v[i].name) == name && !memcmp(m->v[i].name, p + 1, name)) {
+                    v = m->v[i].value;
+                    is_int = false;
+                }
+        }
+        if (insert_names) lc__str_add(out, "%.*s=", (int)name, p + 1);
+        LC_TRY(add_number(out, v, is_int, spec_at, spec));
+        p = after + 1;
+    }
+    return out->failed ? lc_fail(LC_ERR_MEMORY, "out of memory: a checkpoint's name") : LC_OK;
+}

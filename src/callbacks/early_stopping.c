@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* EarlyStopping: stops when a metric no longer improves.
+ *
+ * Its wish holds until it decides anew: before min_epochs and min_steps are reached the training goes on, and stops
+ * then only if the newest decision still says so. */
+#include "callbacks/callbacks.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct early_stopping {
+    lc_early_stopping_args a;
+    char *monitor, *key;
+    bool max, at_train_epoch_end, vote;
+    int64_t patience, wait, stopped_epoch;
+    double best;
+    lc_stopping_reason reason;
+    char message[512];
+} early_stopping;
+
+static bool better(const early_stopping *e, double a, double b)
+{
+    return e->max ? a > b : a < b;
+}
+
+static lc_status es_setup(void *self, lc_trainer *t, lc_stage stage)
+{
+    early_stopping *e = self;
+    lc_duration v = t->opt.val_check_interval;
+    if (stage != LC_STAGE_FIT) return LC_OK;
+    e->vote = false;
+    bool whole = v.unit == LC_UNIT_NONE || (v.unit == LC_UNIT_FRACTION && v.value == 1);
+    e->at_train_epoch_end = e->a.check_on_train_epoch_end ? e->a.check_on_train_epoch_end == LC_ON
+                                                          : whole && t->opt.check_val_every_n_epoch == 1;
+    return LC_OK;
+}
+
+static lc_stopping_reason decide(early_stopping *e, double v)
+{
+    if (e->a.check_finite != LC_OFF && !isfinite(v)) {
+        snprintf(e->message, sizeof e->message,
+                 "Monitored metric %s = %g is not finite. Previous best value was %.3f. Signaling Trainer to stop.",
+                 e->monitor, v, e->best);
+        return LC_NON_FINITE_METRIC;
+    }
+    if (e->a.has_stopping_threshold && better(e, v, e->a.stopping_threshold)) {
+        snprintf(e->message, sizeof e->message, "Stopping threshold reached: %s = %g %s %g. Signaling Trainer to stop.",
+                 e->monitor, v, e->max ? ">" : "<", e->a.stopping_threshold);
+        return LC_STOPPING_THRESHOLD;
+    }
+    if (e->a.has_divergence_threshold && better(e, e->a.divergence_threshold, v)) {
+        snprintf(e->message, sizeof e->message,
+                 "Divergence threshold reached: %s = %g %s %g. Signaling Trainer to stop.", e->monitor, v,
+                 e->max ? "<" : ">", e->a.divergence_threshold);
+        return LC_DIVERGENCE_THRESHOLD;
+    }
+    double bar = e->max ? e->best + e->a.min_delta : e->best - e->a.min_delta;
+    if (better(e, v, bar)) {
+        if (isfinite(e->best))
+            snprintf(e->message, sizeof e->message,
+                     "Metric %s improved by %.3f >= min_delta = %g. New best score: %.3f", e->monitor,
+                     fabs(e->best - v), e->a.min_delta, v);
+        else
+            snprintf(e->message, sizeof e->message, "Metric %s improved. New best score: %.3f", e->monitor, v);
+        e->best = v;
+        e->wait = 0;
+        return LC_NOT_STOPPED;
+    }
+    e->message[0] = 0;
+    if (++e->wait < e->patience) return LC_NOT_STOPPED;
+    snprintf(
+        e->message, sizeof e->message,
+        "Monitored metric %s did not improve in the last %lld records. Best score: %.3f. Signaling Trainer to stop.",
+        e->monitor, (long long)e->wait, e->best);
+    return LC_PATIENCE_EXHAUSTED;
+}
+
+static lc_status look(early_stopping *e, lc_trainer *t)
+{
+    const lc__metric_map *m = &t->metrics[LC_CALLBACK_METRICS];
+    double v = 0;
+    bool found = false;
+    for (int i = 0; i < m->n && !found; i++)
+        if (!strcmp(m->v[i].name, e->monitor)) v = m->v[i].value, found = true;
+    if (!found) {
+        char known[400] = "";
+        size_t n = 0;
+        for (int i = 0; i < m->n && n < sizeof known; i++)
+            n += (size_t)snprintf(known + n, sizeof known - n, "%s`%s`", i ? ", " : "", m->v[i].name);
+        lc_status s =
+            lc_fail(LC_ERR_STATE,
+                    "Early stopping conditioned on metric `%s` which is not available. Pass in or modify your "
+                    "`EarlyStopping` callback to use any of the following: %s",
+                    e->monitor, known);
+        if (e->a.strict != LC_OFF) return s;
+        lc_trainer_message(t, "warning", "%s", lc_error_message());
+        return LC_OK;
+    }
+    e->reason = decide(e, v);
+    bool stop = e->reason != LC_NOT_STOPPED;
+    if (stop) e->stopped_epoch = t->current_epoch;
+    lc__soft_stop(t, &e->vote, stop);
+    if (e->message[0] && (stop || e->a.verbose)) lc_trainer_message(t, "info", "%s", e->message);
+    return LC_OK;
+}
+
+static lc_status es_epoch_end(void *self, lc_trainer *t)
+{
+    early_stopping *e = self;
+    return e->at_train_epoch_end ? look(e, t) : LC_OK;
+}
+
+static lc_status es_validation_end(void *self, lc_trainer *t)
+{
+    early_stopping *e = self;
+    return !e->at_train_epoch_end && t->stage == LC_STAGE_FIT && !t->sanity ? look(e, t) : LC_OK;
+}
+
+static const char *es_key(void *self)
+{
+    return ((early_stopping *)self)->key;
+}
+
+static lc_status es_save(void *self, lc_trainer *t, lc_state *out)
+{
+    early_stopping *e = self;
+    (void)t;
+    LC_TRY(lc_state_set_int(out, "wait_count", e->wait));
+    LC_TRY(lc_state_set_int(out, "stopped_epoch", e->stopped_epoch));
+    LC_TRY(lc_state_set_double(out, "best_score", e->best));
+    LC_TRY(lc_state_set_int(out, "patience", e->patience));
+    LC_TRY(lc_state_set_int(out, "reason", e->reason));
+    return LC_OK;
+}
+
+static lc_status es_load(void *self, lc_trainer *t, const lc_state *in)
+{
+    early_stopping *e = self;
+    int64_t reason;
+    (void)t;
+    LC_TRY(lc_state_get_int(in, "wait_count", &e->wait));
+    LC_TRY(lc_state_get_int(in, "stopped_epoch", &e->stopped_epoch));
+    LC_TRY(lc_state_get_double(in, "best_score", &e->best));
+    LC_TRY(lc_state_get_int(in, "reason", &reason));
+    e->reason = reason >= 0 && reason <= LC_NON_FINITE_METRIC ? (lc_stopping_reason)reason : LC_NOT_STOPPED;
+    return LC_OK;
+}
+
+static void es_free(void *self)
+{
+    early_stopping *e = self;
+    free(e->monitor);
+    free(e->key);
+    free(e);
+}
+
+const lc_callback_ops lc__early_stopping_ops = {
+    LC_CALLBACK_OPS_INIT("EarlyStopping"),
+    .monitors = true,
+    .setup = es_setup,
+    .on_validation_end = es_validation_end,
+    .on_train_epoch_end = es_epoch_end,
+    .save_state = es_save,
+    .load_state = es_load,
+    .state_key = es_key,
+    .free = es_free,
+};
+
+lc_status lc_early_stopping_new(const lc_early_stopping_args *args, lc_callback *out)
+{
+    if (!args || !args->monitor || !*args->monitor)
+        return lc_fail(LC_ERR_CONFIG, "EarlyStopping needs monitor, the metric it looks at");
+    if (args->mode && strcmp(args->mode, "min") != 0 && strcmp(args->mode, "max") != 0)
+        return lc_fail(LC_ERR_CONFIG, "EarlyStopping: mode is \"%.40s\"; it must be min or max", args->mode);
+    early_stopping *e = calloc(1, sizeof *e);
+    if (!e) return lc_fail(LC_ERR_MEMORY, "out of memory: EarlyStopping");
+    e->a = *args;
+    e->max = args->mode && !strcmp(args->mode, "max");
+    e->patience = args->patience == LC_SAVE_NONE ? 0 : args->patience == 0 ? 3 : args->patience;
+    e->a.min_delta = fabs(args->min_delta);
+    e->best = e->max ? -INFINITY : INFINITY;
+    lc__str key = {0};
+    lc__str_add(&key, "EarlyStopping{'monitor': '%s', 'mode': '%s'}", args->monitor, e->max ? "max" : "min");
+    e->key = key.s;
+    if (key.failed || !lc__dup(args->monitor, &e->monitor)) {
+        es_free(e);
+        return lc_fail(LC_ERR_MEMORY, "out of memory: EarlyStopping");
+    }
+    *out = (lc_callback){&lc__early_stopping_ops, e};
+    return LC_OK;
+}
+
+lc_status lc_early_stopping_get(const lc_callback *cb, lc_early_stopping_info *out)
+{
+    if (!cb || !cb->ops || cb->ops->free != es_free)
+        return lc_fail(LC_ERR_ARGUMENT, "this callback is no EarlyStopping");
+    const early_stopping *e = cb->self;
+    *out = (lc_early_stopping_info){e->stopped_epoch, e->wait, e->best, e->reason, e->message};
+    return LC_OK;
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* LearningRateMonitor: sends learning rates (and momentum, weight decay) to the loggers. Rows have no epoch column. */
+#include "callbacks/callbacks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One number that is watched. */
+typedef struct watched {
+    char *name;
+    const double *value;
+    lc_interval interval;
+    bool scheduled;
+} watched;
+
+typedef struct lr_monitor {
+    lc_learning_rate_monitor_args a;
+    char interval; /* 's', 'e' or 0 */
+    watched *w;
+    lc_metric_value *row;
+    int n, cap;
+} lr_monitor;
+
+static lc_status add(lr_monitor *l, const char *name, const char *suffix, const double *value, lc_interval interval,
+                     bool scheduled)
+{
+    if (l->n == l->cap) {
+        int cap = l->cap ? 2 * l->cap : 8;
+        watched *w = realloc(l->w, (size_t)cap * sizeof *w);
+        if (w) l->w = w;
+        lc_metric_value *row = realloc(l->row, (size_t)cap * sizeof *row);
+        if (row) l->row = row;
+        if (!w || !row) return lc_fail(LC_ERR_MEMORY, "out of memory: LearningRateMonitor");
+        l->cap = cap;
+    }
+    lc__str text = {0};
+    lc__str_add(&text, "%s%s", name, suffix);
+    if (text.failed) return lc_fail(LC_ERR_MEMORY, "out of memory: LearningRateMonitor");
+    l->w[l->n++] = (watched){text.s, value, interval, scheduled};
+    return LC_OK;
+}
+
+static void clear(lr_monitor *l)
+{
+    for (int i = 0; i < l->n; i++) free(l->w[i].name);
+    l->n = 0;
+}
+
+/* Index of a hyperparameter, or -1. */
+static int hyper(const lc_optimizer *opt, const char *name)
+{
+    for (int h = 0; opt->ops->hyper_names[h]; h++)
+        if (!strcmp(opt->ops->hyper_names[h], name)) return h;
+    return -1;
+}
+
+static lc_status lm_train_start(void *self, lc_trainer *t)
+{
+    lr_monitor *l = self;
+    clear(l);
+    for (int i = 0; i < t->optimizers.n; i++) {
+        lc_optimizer *opt = t->optimizers.optimizers[i].optimizer;
+        const lc_scheduler_config *scheduler = NULL;
+        int same = 0;
+        for (int k = 0; k < t->optimizers.n_schedulers; k++)
+            if (t->optimizers.schedulers[k].scheduler->optimizer == opt) scheduler = &t->optimizers.schedulers[k];
+        for (int k = 0; k < i; k++) same += t->optimizers.optimizers[k].optimizer->ops == opt->ops;
+        char base[160], name[256];
+        if (scheduler && scheduler->name)
+            snprintf(base, sizeof base, "%s", scheduler->name);
+        else if (same)
+            snprintf(base, sizeof base, "lr-%s-%d", opt->ops->name, same);
+        else
+            snprintf(base, sizeof base, "lr-%s", opt->ops->name);
+        for (int g = 0; g < opt->n_groups; g++) {
+            lc_param_group *group = &opt->groups[g];
+            if (opt->n_groups == 1)
+                snprintf(name, sizeof name, "%s", base);
+            else if (group->name[0])
+                snprintf(name, sizeof name, "%s/%s", base, group->name);
+            else
+                snprintf(name, sizeof name, "%s/pg%d", base, g + 1);
+            lc_interval interval = scheduler ? scheduler->interval : LC_INTERVAL_EPOCH;
+            LC_TRY(add(l, name, "", &group->hyper[0], interval, scheduler != NULL));
+            int momentum = hyper(opt, "momentum") >= 0 ? hyper(opt, "momentum") : hyper(opt, "beta1");
+            if (l->a.log_momentum && momentum >= 0)
+                LC_TRY(add(l, name, "-momentum", &group->hyper[momentum], interval, scheduler != NULL));
+            int decay = hyper(opt, "weight_decay");
+            if (l->a.log_weight_decay && decay >= 0)
+                LC_TRY(add(l, name, "-weight_decay", &group->hyper[decay], interval, scheduler != NULL));
+        }
+    }
+    return LC_OK;
+}
+
+/* interval -1: all of them. */
+static lc_status send(lr_monitor *l, lc_trainer *t, int interval)
+{
+    int n = 0;
+    for (int i = 0; i < l->n; i++) {
+        if (interval >= 0 && l->w[i].scheduled && l->w[i].interval != (lc_interval)interval) continue;
+        l->row[n++] = (lc_metric_value){l->w[i].name, *l->w[i].value};
+        int slot = lc__map_slot(&t->metrics[LC_CALLBACK_METRICS], l->w[i].name);
+        if (slot >= 0) t->metrics[LC_CALLBACK_METRICS].v[slot].value = *l->w[i].value;
+    }
+    return lc_trainer_log_row(t, l->row, n, t->batches_that_stepped, -1);
+}
+
+static lc_status lm_batch_start(void *self, lc_trainer *t, const lc_batch *batch, int64_t i)
+{
+    lr_monitor *l = self;
+    (void)batch, (void)i;
+    if (l->interval == 'e' || !lc__should_log(t)) return LC_OK;
+    return send(l, t, l->interval == 's' ? -1 : LC_INTERVAL_STEP);
+}
+
+static lc_status lm_epoch_start(void *self, lc_trainer *t)
+{
+    lr_monitor *l = self;
+    return l->interval == 's' ? LC_OK : send(l, t, l->interval == 'e' ? -1 : LC_INTERVAL_EPOCH);
+}
+
+static void lm_free(void *self)
+{
+    lr_monitor *l = self;
+    clear(l);
+    free(l->w);
+    free(l->row);
+    free(l);
+}
+
+const lc_callback_ops lc__learning_rate_monitor_ops = {
+    LC_CALLBACK_OPS_INIT("LearningRateMonitor"),
+    .on_train_start = lm_train_start,
+    .on_train_epoch_start = lm_epoch_start,
+    .on_train_batch_start = lm_batch_start,
+    .free = lm_free,
+};
+
+lc_status lc_learning_rate_monitor_new(const lc_learning_rate_monitor_args *args, lc_callback *out)
+{
+    const char *how = args ? args->logging_interval : NULL;
+    if (how && strcmp(how, "step") != 0 && strcmp(how, "epoch") != 0)
+        return lc_fail(LC_ERR_CONFIG, "LearningRateMonitor: logging_interval is \"%.40s\"; it must be step or epoch",
+                       how);
+    lr_monitor *l = calloc(1, sizeof *l);
+    if (!l) return lc_fail(LC_ERR_MEMORY, "out of memory: LearningRateMonitor");
+    if (args) l->a = *args;
+    l->interval = how ? how[0] : 0;
+    *out = (lc_callback){&lc__learning_rate_monitor_ops, l};
+    return LC_OK;
+}

@@ -1,0 +1,516 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ModelCheckpoint: saves the best, the newest, or every so often.
+ *
+ * Files are written by a thread from a snapshot; a file that makes room is removed when the new one is safe. Unlike
+ * Lightning's, `last` is the newest state at every trigger, and a checkpoint of a batch after which a validation is due
+ * is saved behind it, with its values. */
+#include "callbacks/callbacks.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+typedef struct kept {
+    char *path;
+    double score;
+} kept;
+
+typedef struct model_checkpoint {
+    lc_model_checkpoint_args a;
+    char *dirpath, *filename, *monitor, *mode;
+    char *dir; /* where it saves, known from setup on */
+    char *key;
+    bool max;
+    int64_t k;
+    kept *best; /* the kept ones, in the order they came */
+    int n_best, cap_best;
+    char *best_path, *kth_path, *last_path;
+    double best_score, kth_value, current;
+    bool has_best_score, has_current;
+    int64_t last_step_saved;
+    int64_t last_time_ns;
+    bool deferred;
+} model_checkpoint;
+
+static void set_text(char **to, const char *from)
+{
+    free(*to);
+    *to = from ? strdup(from) : NULL;
+}
+
+static bool better(const model_checkpoint *c, double a, double b)
+{
+    return c->max ? a > b : a < b;
+}
+
+static const char *text_or_empty(const char *s)
+{
+    return s ? s : "";
+}
+
+/* ---- where and when ---- */
+
+static lc_status mc_setup(void *self, lc_trainer *t, lc_stage stage)
+{
+    model_checkpoint *c = self;
+    if (stage != LC_STAGE_FIT) return LC_OK;
+    free(c->dir);
+    c->dir = NULL;
+    c->last_time_ns = lc__now_ns();
+    if (c->dirpath) return lc__copy_text(c->dirpath, &c->dir);
+    lc__str dir = {0};
+    lc_status s = lc__checkpoint_dir(t, &dir);
+    if (s >= 0) s = lc__copy_text(dir.s, &c->dir);
+    lc__str_free(&dir);
+    return s;
+}
+
+static bool skip(const model_checkpoint *c, const lc_trainer *t)
+{
+    return t->opt.fast_dev_run || t->stage != LC_STAGE_FIT || t->sanity || c->last_step_saved == t->global_step;
+}
+
+static bool at_train_epoch_end(const model_checkpoint *c, const lc_trainer *t)
+{
+    if (c->a.save_on_train_epoch_end) return c->a.save_on_train_epoch_end == LC_ON;
+    lc_duration v = t->opt.val_check_interval;
+    if (v.unit == LC_UNIT_SECONDS || t->opt.check_val_every_n_epoch != 1) return false;
+    if (!t->enable_validation) return true;
+    return v.unit == LC_UNIT_NONE || (v.unit == LC_UNIT_FRACTION && v.value == 1);
+}
+
+static bool epoch_due(const model_checkpoint *c, const lc_trainer *t)
+{
+    return c->a.every_n_epochs >= 1 && (t->current_epoch + 1) % c->a.every_n_epochs == 0;
+}
+
+/* ---- saving ---- */
+
+static bool taken(const model_checkpoint *c, const char *path)
+{
+    struct stat st;
+    for (int i = 0; i < c->n_best; i++)
+        if (!strcmp(c->best[i].path, path)) return true;
+    return (c->best_path && !strcmp(c->best_path, path)) || lstat(path, &st) == 0;
+}
+
+/* DIR/NAME.ckpt, with -v1, -v2, ... where that is taken (unless what has it will be removed). */
+static lc_status make_path(model_checkpoint *c, lc_trainer *t, const char *removed, char **out)
+{
+    lc__str name = {0}, path = {0};
+    lc_status s = lc__checkpoint_name(t, c->filename ? c->filename : "{epoch}-{step}",
+                                      c->a.auto_insert_metric_name != LC_OFF, &name);
+    for (int version = 0; s >= 0; version++) {
+        lc__str_clear(&path);
+        lc__str_add(&path, "%s/%s", c->dir, name.s ? name.s : "");
+        if (version) lc__str_add(&path, "-v%d", version);
+        lc__str_add(&path, ".ckpt");
+        if (path.failed) {
+            s = lc_fail(LC_ERR_MEMORY, "out of memory: the path of a checkpoint");
+            break;
+        }
+        if (c->a.enable_version_counter == LC_OFF || !taken(c, path.s) || (removed && !strcmp(removed, path.s))) {
+            s = lc__copy_text(path.s, out);
+            break;
+        }
+    }
+    lc__str_free(&name);
+    lc__str_free(&path);
+    return s;
+}
+
+static bool may_remove(const model_checkpoint *c, const lc_trainer *t, const char *old, const char *new_path)
+{
+    size_t n = strlen(c->dir);
+    if (!strcmp(old, new_path)) return false;
+    if (strncmp(old, c->dir, n) != 0 || old[n] != '/') return false; /* never outside of our directory */
+    char real[PATH_MAX];
+    return !(t->ckpt_path && realpath(old, real) && !strcmp(real, t->ckpt_path)); /* nor what this run continues */
+}
+
+static lc_status save(model_checkpoint *c, lc_trainer *t, const char *path)
+{
+    c->last_step_saved = t->global_step;
+    LC_TRY(lc__save_checkpoint(t, path, c->a.save_weights_only, c->a.wait));
+    lc__note_checkpoint(t, path, c->has_current ? c->current : 0, c->has_current);
+    if (c->a.verbose)
+        lc_trainer_message(t, "info", "epoch %lld, step %lld: saved %s", (long long)t->current_epoch,
+                           (long long)t->global_step, path);
+    return LC_OK;
+}
+
+static int worst(const model_checkpoint *c)
+{
+    int w = 0;
+    for (int i = 1; i < c->n_best; i++)
+        if (better(c, c->best[w].score, c->best[i].score)) w = i;
+    return w;
+}
+
+static lc_status keep_best(model_checkpoint *c, lc_trainer *t, double score)
+{
+    char *removed = NULL, *path = NULL;
+    lc_status s;
+    if (isnan(score)) score = c->max ? -INFINITY : INFINITY;
+    if (c->k > 0 && c->n_best == c->k) {
+        int w = worst(c);
+        removed = c->best[w].path;
+        memmove(c->best + w, c->best + w + 1, (size_t)(c->n_best - w - 1) * sizeof *c->best);
+        c->n_best--;
+    }
+    LC_TRY_GOTO(s, done, make_path(c, t, removed, &path));
+    if (c->n_best == c->cap_best) {
+        int cap = c->cap_best ? 2 * c->cap_best : 8;
+        kept *best = realloc(c->best, (size_t)cap * sizeof *best);
+        if (!best) {
+            s = lc_fail(LC_ERR_MEMORY, "out of memory: the list of checkpoints");
+            goto done;
+        }
+        c->best = best;
+        c->cap_best = cap;
+    }
+    c->current = score;
+    c->has_current = true;
+    c->best[c->n_best++] = (kept){path, score};
+    int b = 0;
+    for (int i = 1; i < c->n_best; i++)
+        if (better(c, c->best[i].score, c->best[b].score)) b = i;
+    set_text(&c->best_path, c->best[b].path);
+    c->best_score = c->best[b].score;
+    c->has_best_score = true;
+    if (c->n_best == c->k) {
+        int w = worst(c);
+        set_text(&c->kth_path, c->best[w].path);
+        c->kth_value = c->best[w].score;
+    }
+    s = save(c, t, path);
+    if (s >= 0 && removed && may_remove(c, t, removed, path)) s = lc__after_commit(t, removed, NULL);
+    path = NULL;
+done:
+    free(removed);
+    free(path);
+    return s;
+}
+
+static lc_status keep_newest(model_checkpoint *c, lc_trainer *t)
+{
+    char *path = NULL, *previous = c->best_path;
+    LC_TRY(make_path(c, t, c->k == 1 ? previous : NULL, &path));
+    c->best_path = path;
+    lc_status s = save(c, t, path);
+    if (s >= 0 && c->k == 1 && previous && may_remove(c, t, previous, path)) s = lc__after_commit(t, previous, NULL);
+    free(previous);
+    return s;
+}
+
+static lc_status missing_key(model_checkpoint *c, lc_trainer *t)
+{
+    char known[400] = "";
+    size_t n = 0;
+    const lc__metric_map *m = &t->metrics[LC_CALLBACK_METRICS];
+    for (int i = 0; i < m->n && n < sizeof known; i++)
+        n += (size_t)snprintf(known + n, sizeof known - n, "'%s', ", m->v[i].name);
+    lc_status s = lc_fail(LC_ERR_CONFIG,
+                          "`ModelCheckpoint(monitor='%s')` could not find the monitored key in the returned metrics: "
+                          "[%s'epoch', 'step']. HINT: Did you call lc_log(self, \"%s\", value)?",
+                          c->monitor, known, c->monitor);
+    if (t->val_has_run) return s;
+    lc_trainer_message(t, "warning", "%s", lc_error_message());
+    return LC_OK;
+}
+
+static bool find_metric(const lc_trainer *t, const char *name, double *out)
+{
+    const lc__metric_map *m = &t->metrics[LC_CALLBACK_METRICS];
+    for (int i = 0; i < m->n; i++)
+        if (!strcmp(m->v[i].name, name)) {
+            *out = m->v[i].value;
+            return true;
+        }
+    if (!strcmp(name, "epoch"))
+        *out = (double)t->current_epoch;
+    else if (!strcmp(name, "step"))
+        *out = (double)t->global_step;
+    else
+        return false;
+    return true;
+}
+
+static lc_status save_topk(model_checkpoint *c, lc_trainer *t)
+{
+    double score;
+    if (c->k == 0) return LC_OK;
+    if (!c->monitor) return keep_newest(c, t);
+    if (!find_metric(t, c->monitor, &score)) return missing_key(c, t);
+    if (c->k != -1 && c->n_best >= c->k && !better(c, score, c->best[worst(c)].score)) return LC_OK;
+    return keep_best(c, t, score);
+}
+
+static lc_status save_last(model_checkpoint *c, lc_trainer *t, bool saved, const char *saved_path)
+{
+    if (c->a.save_last != LC_ON) return LC_OK;
+    lc__str path = {0};
+    lc_status s = LC_OK;
+    lc__str_add(&path, "%s/last.ckpt", c->dir);
+    if (path.failed)
+        s = lc_fail(LC_ERR_MEMORY, "out of memory: the path of a checkpoint");
+    else {
+        set_text(&c->last_path, path.s);
+        s = saved ? lc__after_commit(t, path.s, saved_path) : save(c, t, path.s);
+    }
+    lc__str_free(&path);
+    return s;
+}
+
+/* One trigger: the best ones, then `last`. */
+static lc_status trigger(model_checkpoint *c, lc_trainer *t)
+{
+    int64_t before = c->last_step_saved;
+    LC_TRY(save_topk(c, t));
+    bool saved = c->last_step_saved != before;
+    const char *path = c->monitor && c->n_best ? c->best[c->n_best - 1].path : c->best_path;
+    return save_last(c, t, saved, path);
+}
+
+/* ---- hooks ---- */
+
+static lc_status mc_batch_end(void *self, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
+{
+    model_checkpoint *c = self;
+    double value;
+    (void)o, (void)b, (void)i;
+    bool steps = c->a.every_n_train_steps >= 1 && t->global_step % c->a.every_n_train_steps == 0;
+    bool time = false;
+    if (!steps && !(c->a.train_time_interval > 0)) return LC_OK;
+    if (skip(c, t)) return LC_OK;
+    if (c->a.train_time_interval > 0) {
+        int64_t now = lc__now_ns();
+        time = (double)(now - c->last_time_ns) * 1e-9 >= c->a.train_time_interval;
+        if (time) c->last_time_ns = now;
+    }
+    if (!steps && !time) return LC_OK;
+    if (c->monitor && t->enable_validation && (lc__validation_due(t) || !find_metric(t, c->monitor, &value))) {
+        c->deferred = true;
+        return LC_OK;
+    }
+    return trigger(c, t);
+}
+
+static lc_status mc_epoch_end(void *self, lc_trainer *t)
+{
+    model_checkpoint *c = self;
+    if (skip(c, t) || !at_train_epoch_end(c, t) || !epoch_due(c, t)) return LC_OK;
+    return trigger(c, t);
+}
+
+static lc_status mc_validation_end(void *self, lc_trainer *t)
+{
+    model_checkpoint *c = self;
+    bool deferred = c->deferred;
+    if (t->sanity) return LC_OK;
+    c->deferred = false;
+    if (skip(c, t)) return LC_OK;
+    if (!deferred && (at_train_epoch_end(c, t) || !epoch_due(c, t))) return LC_OK;
+    return trigger(c, t);
+}
+
+static lc_status mc_train_end(void *self, lc_trainer *t)
+{
+    model_checkpoint *c = self;
+    if (c->a.save_last == LC_ON && !skip(c, t) && t->global_step > 0) LC_TRY(save_last(c, t, false, NULL));
+    return lc__settle(t, true);
+}
+
+static lc_status mc_exception(void *self, lc_trainer *t, lc_status status, const char *message)
+{
+    model_checkpoint *c = self;
+    char *path = NULL;
+    (void)message;
+    if (!c->a.save_on_exception || status == LC_ERR_INTERRUPTED || !c->dir || skip(c, t) || t->global_step == 0)
+        return LC_OK;
+    LC_TRY(make_path(c, t, NULL, &path));
+    lc_status s = lc__save_checkpoint(t, path, c->a.save_weights_only, true);
+    free(path);
+    return s;
+}
+
+/* ---- state ---- */
+
+static const char *mc_key(void *self)
+{
+    return ((model_checkpoint *)self)->key;
+}
+
+static lc_status mc_save(void *self, lc_trainer *t, lc_state *out)
+{
+    model_checkpoint *c = self;
+    lc_state *list, *o;
+    (void)t;
+    LC_TRY(lc_state_set_text(out, "monitor", c->monitor));
+    LC_TRY(lc_state_set_text(out, "dirpath", c->dir));
+    LC_TRY(lc_state_set_text(out, "best_model_path", c->best_path));
+    LC_TRY(lc_state_set_text(out, "kth_best_model_path", c->kth_path));
+    LC_TRY(lc_state_set_text(out, "last_model_path", c->last_path));
+    LC_TRY(lc_state_set_bool(out, "has_best_model_score", c->has_best_score));
+    LC_TRY(lc_state_set_double(out, "best_model_score", c->best_score));
+    LC_TRY(lc_state_set_bool(out, "has_current_score", c->has_current));
+    LC_TRY(lc_state_set_double(out, "current_score", c->current));
+    LC_TRY(lc_state_set_double(out, "kth_value", c->kth_value));
+    LC_TRY(lc_state_set_int(out, "last_step_saved", c->last_step_saved));
+    LC_TRY(lc_state_set_bool(out, "deferred", c->deferred));
+    LC_TRY(lc_state_set_array(out, "best_k_models", &list));
+    for (int i = 0; i < c->n_best; i++) {
+        LC_TRY(lc_state_set_object(list, NULL, &o));
+        LC_TRY(lc_state_set_text(o, "path", c->best[i].path));
+        LC_TRY(lc_state_set_double(o, "score", c->best[i].score));
+    }
+    return LC_OK;
+}
+
+static lc_status get_path(const lc_state *in, const char *key, char **out)
+{
+    const char *text;
+    if (lc_state_kind_of(lc_state_find(in, key)) == LC_STATE_NULL) return LC_OK;
+    LC_TRY(lc_state_get_text(in, key, &text));
+    free(*out);
+    *out = NULL;
+    return lc__copy_text(text, out);
+}
+
+static lc_status mc_load(void *self, lc_trainer *t, const lc_state *in)
+{
+    model_checkpoint *c = self;
+    char *dir = NULL;
+    const lc_state *list;
+    LC_TRY(get_path(in, "dirpath", &dir));
+    bool same = dir && c->dir && !strcmp(dir, c->dir);
+    free(dir);
+    LC_TRY(get_path(in, "best_model_path", &c->best_path));
+    LC_TRY(lc_state_get_bool(in, "has_best_model_score", &c->has_best_score));
+    LC_TRY(lc_state_get_double(in, "best_model_score", &c->best_score));
+    LC_TRY(lc_state_get_int(in, "last_step_saved", &c->last_step_saved));
+    LC_TRY(lc_state_get_bool(in, "deferred", &c->deferred));
+    if (!same) {
+        lc_trainer_message(t, "info",
+                           "checkpoints go to another directory than before (%s); of the old ones only the "
+                           "best is remembered",
+                           text_or_empty(c->dir));
+        return LC_OK;
+    }
+    LC_TRY(get_path(in, "kth_best_model_path", &c->kth_path));
+    LC_TRY(get_path(in, "last_model_path", &c->last_path));
+    LC_TRY(lc_state_get_bool(in, "has_current_score", &c->has_current));
+    LC_TRY(lc_state_get_double(in, "current_score", &c->current));
+    LC_TRY(lc_state_get_double(in, "kth_value", &c->kth_value));
+    LC_TRY(lc_state_get_array(in, "best_k_models", &list));
+    for (int64_t i = 0; i < lc_state_length(list); i++) {
+        const lc_state *o = lc_state_at(list, i);
+        struct stat st;
+        kept item = {0};
+        LC_TRY(get_path(o, "path", &item.path));
+        if (!item.path || stat(item.path, &st) != 0 || lc_state_get_double(o, "score", &item.score) < 0) {
+            free(item.path); /* it has gone since */
+            continue;
+        }
+        kept *best = realloc(c->best, (size_t)(c->n_best + 1) * sizeof *best);
+        if (!best) {
+            free(item.path);
+            return lc_fail(LC_ERR_MEMORY, "out of memory: the list of checkpoints");
+        }
+        c->best = best;
+        c->cap_best = c->n_best + 1;
+        c->best[c->n_best++] = item;
+    }
+    return LC_OK;
+}
+
+static void mc_free(void *self)
+{
+    model_checkpoint *c = self;
+    for (int i = 0; i < c->n_best; i++) free(c->best[i].path);
+    free(c->best);
+    free(c->dirpath), free(c->filename), free(c->monitor), free(c->mode), free(c->dir), free(c->key);
+    free(c->best_path), free(c->kth_path), free(c->last_path);
+    free(c);
+}
+
+const lc_callback_ops lc__model_checkpoint_ops = {
+    LC_CALLBACK_OPS_INIT("ModelCheckpoint"),
+    .monitors = true,
+    .saves_checkpoints = true,
+    .setup = mc_setup,
+    .on_train_batch_end = mc_batch_end,
+    .on_validation_end = mc_validation_end,
+    .on_train_epoch_end = mc_epoch_end,
+    .on_train_end = mc_train_end,
+    .on_exception = mc_exception,
+    .save_state = mc_save,
+    .load_state = mc_load,
+    .state_key = mc_key,
+    .free = mc_free,
+};
+
+static lc_status check(const lc_model_checkpoint_args *a, int64_t k)
+{
+    int triggers = (a->every_n_train_steps > 0) + (a->every_n_epochs > 0) + (a->train_time_interval > 0);
+    if (a->every_n_train_steps < 0 || a->every_n_epochs < 0 || a->train_time_interval < 0)
+        return lc_fail(LC_ERR_CONFIG,
+                       "ModelCheckpoint: every_n_train_steps, every_n_epochs and train_time_interval must "
+                       "not be negative");
+    if (triggers > 1)
+        return lc_fail(LC_ERR_CONFIG, "ModelCheckpoint: give at most one of every_n_train_steps, every_n_epochs and "
+                                      "train_time_interval");
+    if (k < -1)
+        return lc_fail(LC_ERR_CONFIG, "ModelCheckpoint: save_top_k is %lld; it must be -1 (all) or more", (long long)k);
+    if (!a->monitor && k > 1)
+        return lc_fail(
+            LC_ERR_CONFIG,
+            "ModelCheckpoint: save_top_k=%lld needs monitor, the metric that says which are best; without it "
+            "save_top_k may be -1, 0 or 1",
+            (long long)k);
+    if (a->mode && strcmp(a->mode, "min") != 0 && strcmp(a->mode, "max") != 0)
+        return lc_fail(LC_ERR_CONFIG, "ModelCheckpoint: mode is \"%.40s\"; it must be min or max", a->mode);
+    return LC_OK;
+}
+
+lc_status lc_model_checkpoint_new(const lc_model_checkpoint_args *args, lc_callback *out)
+{
+    static const lc_model_checkpoint_args defaults = {0};
+    if (!args) args = &defaults;
+    int64_t k = args->save_top_k == LC_SAVE_NONE ? 0 : args->save_top_k == 0 ? 1 : args->save_top_k;
+    LC_TRY(check(args, k));
+    model_checkpoint *c = calloc(1, sizeof *c);
+    if (!c) return lc_fail(LC_ERR_MEMORY, "out of memory: ModelCheckpoint");
+    c->a = *args;
+    c->k = k;
+    if (!c->a.every_n_train_steps && !c->a.every_n_epochs && !(c->a.train_time_interval > 0)) c->a.every_n_epochs = 1;
+    c->max = args->mode && !strcmp(args->mode, "max");
+    lc__str key = {0};
+    lc__str_add(&key,
+                "ModelCheckpoint{'monitor': %s%s%s, 'mode': '%s', 'every_n_train_steps': %lld, 'every_n_epochs': "
+                "%lld, 'train_time_interval': %g}",
+                args->monitor ? "'" : "", args->monitor ? args->monitor : "None", args->monitor ? "'" : "",
+                c->max ? "max" : "min", (long long)c->a.every_n_train_steps, (long long)c->a.every_n_epochs,
+                c->a.train_time_interval);
+    c->key = key.s;
+    if (key.failed || !lc__dup(args->dirpath, &c->dirpath) || !lc__dup(args->filename, &c->filename) ||
+        !lc__dup(args->monitor, &c->monitor) || !lc__dup(args->mode, &c->mode)) {
+        mc_free(c);
+        return lc_fail(LC_ERR_MEMORY, "out of memory: ModelCheckpoint");
+    }
+    *out = (lc_callback){&lc__model_checkpoint_ops, c};
+    return LC_OK;
+}
+
+lc_status lc_model_checkpoint_get(const lc_callback *cb, lc_model_checkpoint_info *out)
+{
+    if (!cb || !cb->ops || strcmp(cb->ops->name, lc__model_checkpoint_ops.name) != 0 || cb->ops->free != mc_free)
+        return lc_fail(LC_ERR_ARGUMENT, "this callback is no ModelCheckpoint");
+    const model_checkpoint *c = cb->self;
+    *out = (lc_model_checkpoint_info){text_or_empty(c->best_path), text_or_empty(c->last_path), text_or_empty(c->dir),
+                                      c->has_best_score, c->best_score};
+    return LC_OK;
+}

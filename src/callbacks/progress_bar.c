@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The progress bar: one line that is drawn anew in a terminal, sparse whole lines elsewhere.
+ *
+ * Each update is one write(2), so that lines of several processes do not tear. LIGHTC_PROGRESS=bar, lines or off
+ * decides against what is found; NO_COLOR, TERM=dumb and COLUMNS are honoured. */
+#include "callbacks/callbacks.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LINE_SECONDS 30.0 /* between lines inside of an epoch, where there is no terminal */
+
+typedef struct progress_bar {
+    int fd;
+    bool off, live, colour, unicode, open; /* open: a line without its end stands in the terminal */
+    int64_t interval_ns, drawn_ns, start_ns, line_ns;
+    int64_t start_batch; /* of the epoch: not 0 after a resume */
+    int64_t eval_batch;
+    lc__str text;
+} progress_bar;
+
+static int64_t coarse_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+static int width(const progress_bar *p)
+{
+    struct winsize w;
+    const char *columns = getenv("COLUMNS");
+    int n = columns ? atoi(columns) : 0;
+    if (n <= 0 && ioctl(p->fd, TIOCGWINSZ, &w) == 0) n = w.ws_col;
+    return n < 40 ? 80 : n > 400 ? 400 : n;
+}
+
+/* ---- pieces of text ---- */
+
+static void add_time(lc__str *out, double seconds)
+{
+    if (!(seconds >= 0 && seconds < 1e8)) {
+        lc__str_add(out, "?");
+        return;
+    }
+    long s = (long)(seconds + 0.5);
+    if (s >= 3600)
+        lc__str_add(out, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
+    else
+        lc__str_add(out, "%02ld:%02ld", s / 60, s % 60);
+}
+
+static void add_rate(lc__str *out, double rate)
+{
+    if (!(rate > 0) || !isfinite(rate))
+        lc__str_add(out, "?it/s");
+    else
+        lc__str_add(out, rate >= 100 ? "%.0fit/s" : "%.2fit/s", rate);
+}
+
+static void add_metrics(lc__str *out, lc_trainer *t, const char *before, const char *between)
+{
+    const lc__metric_map *m = &t->metrics[LC_PROGRESS_BAR_METRICS];
+    bool first = true;
+    if (t->version >= 0) {
+        lc__str_add(out, "%sv_num=%d", before, t->version);
+        first = false;
+    }
+    for (int i = 0; i < m->n; i++) {
+        lc__str_add(out, "%s%s=%.3g", first ? before : between, m->v[i].name, m->v[i].value);
+        first = false;
+    }
+}
+
+static void add_bar(const progress_bar *p, lc__str *out, double part, int cells)
+{
+    static const char *const eighths[] = {" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+    double full = part * cells;
+    if (p->colour) lc__str_add(out, "\033[32m");
+    for (int i = 0; i < cells; i++) {
+        double cell = full - i;
+        if (p->unicode)
+            lc__str_add(out, "%s", cell >= 1 ? "█" : cell <= 0 ? " " : eighths[(int)(cell * 8)]);
+        else
+            lc__str_add(out, "%s", cell >= 1 ? "#" : cell > 0 ? "-" : " ");
+    }
+    if (p->colour) lc__str_add(out, "\033[0m");
+}
+
+/* ---- drawing ---- */
+
+static void flush_text(progress_bar *p)
+{
+    if (!p->text.failed && p->text.n) lc__show(p->fd, p->text.s, p->text.n);
+    lc__str_clear(&p->text);
+}
+
+/* "Epoch 3:  45%|####     | 250/550 [00:12<00:14, 20.10it/s, train_loss=0.31]" */
+static void draw(progress_bar *p, lc_trainer *t, const char *what, int64_t done, int64_t total, int64_t first)
+{
+    double seconds = (double)(lc__now_ns() - p->start_ns) * 1e-9;
+    double rate = seconds > 0 ? (double)(done - first) / seconds : 0;
+    lc__str left = {0}, right = {0};
+    lc__str_add(&left, "%s: ", what);
+    if (total > 0) lc__str_add(&left, "%3d%%", (int)(100 * done / total));
+    lc__str_add(&right, " %lld/", (long long)done);
+    if (total > 0)
+        lc__str_add(&right, "%lld [", (long long)total);
+    else
+        lc__str_add(&right, "? [");
+    add_time(&right, seconds);
+    if (total > 0) {
+        lc__str_add(&right, "<");
+        add_time(&right, rate > 0 ? (double)(total - done) / rate : INFINITY);
+    }
+    lc__str_add(&right, ", ");
+    add_rate(&right, rate);
+    add_metrics(&right, t, ", ", ", ");
+    lc__str_add(&right, "]");
+    if (!left.failed && !right.failed) {
+        int columns = width(p), cells = columns - (int)(left.n + right.n) - 3;
+        lc__str_add(&p->text, "\r%s", left.s);
+        if (total > 0 && cells >= 5) {
+            lc__str_add(&p->text, "|");
+            add_bar(p, &p->text, (double)done / (double)total, cells > 40 ? 40 : cells);
+            lc__str_add(&p->text, "|");
+        }
+        int room = columns - (int)left.n - 1; /* a line that wraps could not be drawn over */
+        if (cells < 5 && (int)right.n > room && room > 0)
+            lc__str_add_bytes(&p->text, right.s, (size_t)room);
+        else
+            lc__str_add(&p->text, "%s", right.s);
+        lc__str_add(&p->text, "\033[K");
+        p->open = true;
+        flush_text(p);
+    }
+    lc__str_free(&left);
+    lc__str_free(&right);
+}
+
+static void line(progress_bar *p, lc_trainer *t, int64_t done, int64_t total)
+{
+    double seconds = (double)(lc__now_ns() - p->start_ns) * 1e-9;
+    lc__str *out = &p->text;
+    lc__str_add(out, "Epoch %lld: %lld", (long long)t->current_epoch, (long long)done);
+    if (total > 0) lc__str_add(out, "/%lld", (long long)total);
+    lc__str_add(out, " [");
+    add_time(out, seconds);
+    lc__str_add(out, ", ");
+    add_rate(out, seconds > 0 ? (double)(done - p->start_batch) / seconds : 0);
+    lc__str_add(out, "]");
+    add_metrics(out, t, " ", " ");
+    lc__str_add(out, "\n");
+    flush_text(p);
+    p->line_ns = lc__now_ns();
+}
+
+static void close_line(progress_bar *p)
+{
+    if (p->open) lc__show(p->fd, "\n", 1);
+    p->open = false;
+}
+
+static void draw_training(progress_bar *p, lc_trainer *t)
+{
+    char what[40];
+    snprintf(what, sizeof what, "Epoch %lld", (long long)t->current_epoch);
+    draw(p, t, what, t->batches_done, lc_trainer_num_training_batches(t), p->start_batch);
+}
+
+/* ---- hooks ---- */
+
+static lc_status pb_epoch_start(void *self, lc_trainer *t)
+{
+    progress_bar *p = self;
+    p->start_ns = p->line_ns = lc__now_ns();
+    p->start_batch = t->batches_done;
+    p->drawn_ns = 0;
+    return LC_OK;
+}
+
+static lc_status pb_train_start(void *self, lc_trainer *t)
+{
+    return pb_epoch_start(self, t); /* a run that is resumed inside of an epoch has no on_train_epoch_start */
+}
+
+static lc_status pb_batch_end(void *self, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
+{
+    progress_bar *p = self;
+    (void)o, (void)b, (void)i;
+    if (p->off) return LC_OK;
+    int64_t now = coarse_ns();
+    if (now - p->drawn_ns < p->interval_ns) return LC_OK;
+    p->drawn_ns = now;
+    if (p->live)
+        draw_training(p, t);
+    else if ((double)(now - p->line_ns) * 1e-9 >= LINE_SECONDS)
+        line(p, t, t->batches_done, lc_trainer_num_training_batches(t));
+    return LC_OK;
+}
+
+static lc_status pb_epoch_end(void *self, lc_trainer *t)
+{
+    progress_bar *p = self;
+    if (p->off) return LC_OK;
+    if (p->live) {
+        draw_training(p, t);
+        close_line(p);
+    } else {
+        line(p, t, t->batches_done, lc_trainer_num_training_batches(t));
+    }
+    return LC_OK;
+}
+
+static lc_status pb_eval_start(void *self, lc_trainer *t)
+{
+    progress_bar *p = self;
+    (void)t;
+    p->eval_batch = 0;
+    if (t->stage != LC_STAGE_FIT) p->start_ns = lc__now_ns();
+    return LC_OK;
+}
+
+static lc_status pb_eval_batch_end(void *self, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i,
+                                   int loader)
+{
+    progress_bar *p = self;
+    (void)o, (void)b, (void)i, (void)loader;
+    p->eval_batch++;
+    if (p->off || !p->live) return LC_OK;
+    int64_t now = coarse_ns(), total = 0;
+    if (now - p->drawn_ns < p->interval_ns) return LC_OK;
+    p->drawn_ns = now;
+    for (int k = 0; k < t->eval.n && total >= 0; k++) {
+        int64_t n = lc_trainer_num_val_batches(t, k);
+        total = n < 0 ? -1 : total + n;
+    }
+    const char *what = t->sanity                      ? "Sanity check"
+                       : t->stage == LC_STAGE_TEST    ? "Testing"
+                       : t->stage == LC_STAGE_PREDICT ? "Predicting"
+                                                      : "Validation";
+    int64_t start = p->start_ns;
+    draw(p, t, what, p->eval_batch, total, 0);
+    p->start_ns = start;
+    return LC_OK;
+}
+
+static lc_status pb_results(void *self, lc_trainer *t)
+{
+    progress_bar *p = self;
+    if (p->off || t->stage == LC_STAGE_FIT) return LC_OK;
+    if (p->live && p->open) lc__show(p->fd, "\r\033[K", 4);
+    p->open = false;
+    for (int i = 0; i < t->n_results; i++)
+        for (int k = 0; k < t->n_result_values[i]; k++)
+            lc__str_add(&p->text, "%-10s %-32s %.6g\n", lc_stage_name(t->stage), t->result_values[i][k].name,
+                        t->result_values[i][k].value);
+    flush_text(p);
+    return LC_OK;
+}
+
+static lc_status pb_exception(void *self, lc_trainer *t, lc_status status, const char *message)
+{
+    (void)t, (void)status, (void)message;
+    close_line(self);
+    return LC_OK;
+}
+
+static void pb_message(void *self, lc_trainer *t, const char *level, const char *text)
+{
+    progress_bar *p = self;
+    (void)t;
+    if (p->off) return;
+    if (p->open) lc__str_add(&p->text, "\r\033[K");
+    p->open = false;
+    lc__str_add(&p->text, "%s%s%s\n", strcmp(level, "info") ? level : "", strcmp(level, "info") ? ": " : "", text);
+    flush_text(p);
+}
+
+static void pb_free(void *self)
+{
+    progress_bar *p = self;
+    close_line(p);
+    lc__str_free(&p->text);
+    free(p);
+}
+
+const lc_callback_ops lc__progress_bar_ops = {
+    LC_CALLBACK_OPS_INIT("ProgressBar"),
+    .ranks = LC_RANK_ZERO,
+    .on_train_start = pb_train_start,
+    .on_train_epoch_start = pb_epoch_start,
+    .on_train_batch_end = pb_batch_end,
+    .on_train_epoch_end = pb_epoch_end,
+    .on_validation_start = pb_eval_start,
+    .on_validation_batch_end = pb_eval_batch_end,
+    .on_validation_end = pb_results,
+    .on_test_start = pb_eval_start,
+    .on_test_batch_end = pb_eval_batch_end,
+    .on_test_end = pb_results,
+    .on_predict_start = pb_eval_start,
+    .on_predict_batch_end = pb_eval_batch_end,
+    .on_predict_end = pb_results,
+    .on_exception = pb_exception,
+    .on_message = pb_message,
+    .free = pb_free,
+};
+
+static bool says_utf8(void)
+{
+    const char *l = getenv("LC_ALL");
+    if (!l || !*l) l = getenv("LC_CTYPE");
+    if (!l || !*l) l = getenv("LANG");
+    return l && (strstr(l, "UTF-8") || strstr(l, "utf8") || strstr(l, "UTF8"));
+}
+
+lc_status lc_progress_bar_new(const lc_progress_bar_args *args, lc_callback *out)
+{
+    static const lc_progress_bar_args defaults = {0};
+    if (!args) args = &defaults;
+    progress_bar *p = calloc(1, sizeof *p);
+    if (!p) return lc_fail(LC_ERR_MEMORY, "out of memory: the progress bar");
+    const char *term = getenv("TERM"), *how = getenv("LIGHTC_PROGRESS"), *no_color = getenv("NO_COLOR");
+    p->fd = args->fd > 0 ? args->fd : 2;
+    bool dumb = !term || !*term || !strcmp(term, "dumb");
+    p->live = args->style == LC_PROGRESS_BAR || (args->style == LC_PROGRESS_AUTO && isatty(p->fd) && !dumb);
+    if (how && !strcmp(how, "bar")) p->live = true;
+    if (how && !strcmp(how, "lines")) p->live = false;
+    p->off = how && !strcmp(how, "off");
+    p->colour = p->live && !dumb && !(no_color && *no_color);
+    p->unicode = says_utf8();
+    p->interval_ns = (int64_t)(1e9 / (args->refresh_rate > 0 ? args->refresh_rate : 10));
+    *out = (lc_callback){&lc__progress_bar_ops, p};
+    return LC_OK;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The callbacks that options ask for: Timer, progress bar, summary, early stopping and checkpoints, unless the program
+ * brought its own. To add one: its file here, its constructor in callback.h, and a function in the list below. */
+#include "callbacks/callbacks.h"
+
+#include <string.h>
+
+static bool has(const lc_trainer *t, const char *name)
+{
+    return lc__callback_named(t, name, 0) != NULL;
+}
+
+static lc_status clash(const char *option, const char *name)
+{
+    return lc_fail(LC_ERR_CONFIG, "%s is false, but the callbacks hold a %s; leave one of the two out", option, name);
+}
+
+/* Each sets *wanted, and makes the callback if it is. */
+typedef lc_status default_callback(lc_trainer *t, bool *wanted, lc_callback *out);
+
+static lc_status timer(lc_trainer *t, bool *wanted, lc_callback *out)
+{
+    *wanted = t->opt.max_time.unit == LC_UNIT_SECONDS;
+    return *wanted ? lc_timer_new(t->opt.max_time.value, false, out) : LC_OK;
+}
+
+static lc_status progress_bar(lc_trainer *t, bool *wanted, lc_callback *out)
+{
+    bool given = has(t, lc__progress_bar_ops.name), off = t->opt.enable_progress_bar == LC_OFF;
+    if (given && off) return clash("enable_progress_bar", lc__progress_bar_ops.name);
+    *wanted = !given && !off;
+    return *wanted ? lc_progress_bar_new(NULL, out) : LC_OK;
+}
+
+static lc_status model_summary(lc_trainer *t, bool *wanted, lc_callback *out)
+{
+    *wanted = !has(t, lc__model_summary_ops.name) && t->opt.enable_model_summary != LC_OFF;
+    return *wanted ? lc_model_summary_new(0, out) : LC_OK;
+}
+
+static lc_status early_stopping(lc_trainer *t, bool *wanted, lc_callback *out)
+{
+    const lc_trainer_options *o = &t->opt;
+    *wanted = o->early_stopping && *o->early_stopping;
+    if (!*wanted) return LC_OK;
+    lc_early_stopping_args a = {.monitor = o->early_stopping,
+                                .mode = o->mode,
+                                .min_delta = o->min_delta,
+                                .patience = o->patience ? o->patience : LC_SAVE_NONE,
+                                .has_stopping_threshold = o->stopping_threshold != (double)LC_UNSET,
+                                .stopping_threshold = o->stopping_threshold,
+                                .has_divergence_threshold = o->divergence_threshold != (double)LC_UNSET,
+                                .divergence_threshold = o->divergence_threshold};
+    return lc_early_stopping_new(&a, out);
+}
+
+static lc_status model_checkpoint(lc_trainer *t, bool *wanted, lc_callback *out)
+{
+    const lc_trainer_options *o = &t->opt;
+    bool given = false;
+    for (int i = 0; i < t->n_callbacks; i++) given |= t->callbacks[i]->ops.saves_checkpoints;
+    if (given && o->enable_checkpointing == LC_OFF && !o->fast_dev_run)
+        return clash("enable_checkpointing", lc__model_checkpoint_ops.name);
+    *wanted = !given && o->enable_checkpointing != LC_OFF;
+    if (!*wanted) return LC_OK;
+    if (o->train_time_interval.unit != LC_UNIT_NONE && o->train_time_interval.unit != LC_UNIT_SECONDS)
+        return lc_fail(LC_ERR_CONFIG, "train_time_interval is a time: 30s, 10m, 2h");
+    lc_model_checkpoint_args a = {.dirpath = o->dirpath,
+                                  .filename = o->filename,
+                                  .monitor = o->monitor,
+                                  .mode = o->mode,
+                                  .save_last = (unsigned char)o->save_last,
+                                  .save_top_k = o->save_top_k ? o->save_top_k : LC_SAVE_NONE,
+                                  .save_on_exception = o->save_on_exception,
+                                  .save_weights_only = o->save_weights_only,
+                                  .every_n_train_steps = o->every_n_train_steps,
+                                  .every_n_epochs = o->every_n_epochs,
+                                  .train_time_interval = o->train_time_interval.value,
+                                  .save_on_train_epoch_end = (unsigned char)o->save_on_train_epoch_end};
+    return lc_model_checkpoint_new(&a, out);
+}
+
+static default_callback *const defaults[] = {timer, progress_bar, model_summary, early_stopping, model_checkpoint};
+
+lc_status lc__default_callbacks(lc_trainer *t)
+{
+    for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++) {
+        lc_callback cb;
+        bool wanted = false;
+        LC_TRY(defaults[i](t, &wanted, &cb));
+        if (wanted) LC_TRY(lc_trainer_add_callback(t, cb));
+    }
+    return LC_OK;
+}

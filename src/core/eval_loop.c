@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Validation, test and prediction: one loop, the stage says which hooks it calls. */
+#include "core/trainer_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Random operators of evaluation have keys far from those of training, which they cannot shift. */
+#define EVAL_STEP_BASE ((uint64_t)1 << 62)
+
+/* ---- train and eval flags of the module tree ---- */
+
+static lc_status remember_modes(lc_trainer *t, const lc_module *m)
+{
+    if (t->n_modes == t->cap_modes) {
+        int cap = t->cap_modes ? 2 * t->cap_modes : 32;
+        bool *modes = realloc(t->modes, (size_t)cap);
+        if (!modes) return lc_fail(LC_ERR_MEMORY, "out of memory: the modes of %d modules", cap);
+        t->modes = modes;
+        t->cap_modes = cap;
+    }
+    t->modes[t->n_modes++] = m->training;
+    for (int i = 0; i < m->n_children; i++) LC_TRY(remember_modes(t, m->children[i]));
+    return LC_OK;
+}
+
+static void restore_modes(lc_trainer *t, lc_module *m, int *i)
+{
+    if (*i < t->n_modes) m->training = t->modes[(*i)++];
+    for (int c = 0; c < m->n_children; c++) restore_modes(t, m->children[c], i);
+}
+
+/* ---- predictions ---- */
+
+static lc_status keep_prediction(lc_trainer *t, int loader, lc_tensor *value)
+{
+    lc__predictions *p = &t->predictions[loader];
+    const lc_type *type = lc_tensor_type(value);
+    size_t bytes = (size_t)lc_tensor_numel(value) * lc_dtype_size(type->dtype);
+    lc_tensor *copy = NULL;
+    lc_status status;
+    void *data = malloc(bytes ? bytes : 1);
+    if (!data) return lc_fail(LC_ERR_MEMORY, "out of memory: a prediction of %zu bytes", bytes);
+    LC_TRY_GOTO(status, done, lc_tensor_read(value, data, bytes));
+    LC_TRY_GOTO(status, done, lc_tensor_new(type->dtype, type->ndim, type->shape, &copy));
+    LC_TRY_GOTO(status, done, lc_tensor_write(copy, data, bytes));
+    if (p->n == p->cap) {
+        int64_t cap = p->cap ? 2 * p->cap : 64;
+        lc_tensor **list = realloc(p->t, (size_t)cap * sizeof *list);
+        if (!list) {
+            status = lc_fail(LC_ERR_MEMORY, "out of memory: %lld predictions", (long long)cap);
+            goto done;
+        }
+        p->t = list;
+        p->cap = cap;
+    }
+    p->t[p->n++] = copy;
+    copy = NULL;
+done:
+    lc_tensor_unref(copy);
+    free(data);
+    return status;
+}
+
+/* ---- a batch ---- */
+
+static lc_status run_step(lc_trainer *t, const lc_batch *batch, int64_t i, int loader)
+{
+    lc_status s, last;
+    lc_tensor *prediction = NULL;
+    unsigned errors;
+    lc_hook saved = t->hook;
+    switch (t->stage) {
+    case LC_STAGE_TEST:
+        t->hook = LC_HOOK_TEST_STEP;
+        s = t->mo.test_step(t->m, batch, i, loader);
+        break;
+    case LC_STAGE_PREDICT:
+        t->hook = LC_HOOK_PREDICT_STEP;
+        errors = lc__error_count(NULL);
+        prediction = t->mo.predict_step(t->m, batch, i, loader);
+        s = LC_OK;
+        if (!prediction && lc__error_count(&last) != errors && last != LC_ERR_NOT_FOUND)
+            s = last < 0 ? last : LC_ERR_USER;
+        if (prediction && !lc_tensor_is_error(prediction)) lc_keep(prediction);
+        break;
+    default:
+        t->hook = LC_HOOK_VALIDATION_STEP;
+        s = t->mo.validation_step(t->m, batch, i, loader);
+    }
+    lc_status recorded = lc_step_status(t->graph);
+    if (recorded < 0) s = recorded;
+    if (s != LC_OK || t->deferred) s = lc__hook_result(t, s, NULL);
+    t->hook = saved;
+    if (s < 0) return s;
+    s = lc_step_run(t->graph);
+    t->recording = false;
+    if (s < 0) return lc_fail_context(s, "%s, batch %lld", lc_stage_name(t->stage), (long long)i);
+    if (prediction) {
+        t->outputs.loss = NULL;
+        t->outputs.n = 1;
+        t->outputs.names[0] = "prediction";
+        t->outputs.values[0] = prediction;
+        if (!t->args || !t->args->discard_predictions) LC_TRY(keep_prediction(t, loader, prediction));
+    }
+    return lc__results_read(t, &t->eval_results);
+}
+
+static lc_status run_batch(lc_trainer *t, const lc_batch *batch, int64_t i, int loader)
+{
+    t->batch = batch;
+    t->outputs = (lc_outputs){.loss_divisor = 1};
+    LC_TRY(lc_step_begin(t->graph, EVAL_STEP_BASE + (uint64_t)i, (uint64_t)loader));
+    t->recording = true;
+    t->skip = false;
+    LC_TRY(LC__EVAL_HOOK(t, BATCH_START, batch_start, batch, i, loader));
+    LC_TRY(run_step(t, batch, i, loader));
+    LC_TRY(LC__EVAL_HOOK(t, BATCH_END, batch_end, &t->outputs, batch, i, loader));
+    LC_TRY(lc_step_end(t->graph));
+    t->batch = NULL;
+    if (t->sanity || t->stage == LC_STAGE_PREDICT || !t->eval_results.n) return LC_OK;
+    lc__results_publish_step(t, &t->eval_results);
+    int64_t row = t->val_batch_count[loader];
+    return lc__rows_send(t, &t->eval_results, false, row, t->eval.n > 1 ? loader : -1);
+}
+
+static lc_status run_loader(lc_trainer *t, int loader)
+{
+    lc__source *s = &t->eval.s[loader];
+    int64_t most = t->sanity && t->opt.num_sanity_val_steps >= 0 ? t->opt.num_sanity_val_steps : INT64_MAX;
+    lc_status status = LC_OK;
+    int64_t saved_idx = t->batch_idx;
+    if (most == 0 || s->length == 0) return LC_OK;
+    LC_TRY(lc__source_begin(s, t->current_epoch, 0));
+    t->dataloader_idx = loader;
+    for (int64_t i = 0; i < most; i++) {
+        const lc_batch *batch;
+        bool last;
+        LC_TRY_GOTO(status, done, lc__source_next(s, &batch, &last));
+        if (!batch) break;
+        t->batch_idx = i;
+        LC_TRY_GOTO(status, done, run_batch(t, batch, i, loader));
+        if (!t->sanity) t->val_batch_count[loader]++;
+        if (last) break;
+        if (atomic_load_explicit(&t->signal, memory_order_relaxed) && t->stage != LC_STAGE_FIT) {
+            status = lc_fail(LC_ERR_INTERRUPTED, "%s was interrupted by signal %d", lc_stage_name(t->stage),
+                             atomic_load(&t->signal));
+            goto done;
+        }
+    }
+done:
+    lc__source_end(s);
+    t->batch_idx = saved_idx;
+    t->dataloader_idx = 0;
+    return status;
+}
+
+static lc_status end_epoch(lc_trainer *t)
+{
+    lc__results *r = &t->eval_results;
+    bool publish = !t->sanity && t->stage != LC_STAGE_PREDICT;
+    t->epoch_end_reached = true;
+    if (publish) lc__results_publish_epoch(t, r);
+    LC_TRY(LC__EVAL_HOOK(t, EPOCH_END, epoch_end));
+    if (!publish) return LC_OK;
+    lc__results_publish_epoch(t, r);
+    if (t->stage != LC_STAGE_FIT)
+        for (int i = 0; i < t->eval.n; i++) LC_TRY(lc__rows_keep_results(t, r, i));
+    t->n_results = t->stage != LC_STAGE_FIT ? t->eval.n : t->n_results;
+    return lc__rows_send(t, r, true, -1, -2);
+}
+
+static lc_status run_hooks_and_loaders(lc_trainer *t)
+{
+    switch (t->stage) {
+    case LC_STAGE_TEST:
+        LC_TRY(LC__MODULE_HOOK(t, ON_TEST_MODEL_EVAL, on_test_model_eval));
+        break;
+    case LC_STAGE_PREDICT:
+        LC_TRY(LC__MODULE_HOOK(t, ON_PREDICT_MODEL_EVAL, on_predict_model_eval));
+        break;
+    default:
+        LC_TRY(LC__MODULE_HOOK(t, ON_VALIDATION_MODEL_EVAL, on_validation_model_eval));
+    }
+    LC_TRY(LC__EVAL_HOOK(t, START, start));
+    LC_TRY(LC__EVAL_HOOK(t, EPOCH_START, epoch_start));
+    for (int i = 0; i < t->eval.n; i++) LC_TRY(run_loader(t, i));
+    LC_TRY(end_epoch(t));
+    if (!t->sanity) t->val_has_run = true;
+    /* A checkpoint saved in this hook must not validate again when it is resumed. */
+    if (t->stage == LC_STAGE_FIT && t->phase == LC__PHASE_BATCH) t->phase = LC__PHASE_VALIDATION;
+    LC_TRY(LC__EVAL_HOOK(t, END, end));
+    return LC_OK;
+}
+
+lc_status lc__eval_loop(lc_trainer *t)
+{
+    bool no_grad = t->stage == LC_STAGE_FIT || t->opt.inference_mode;
+    const lc_batch *saved_batch = t->batch;
+    bool saved_end = t->epoch_end_reached;
+    t->batch = NULL;
+    t->epoch_end_reached = false;
+    t->validating = t->stage == LC_STAGE_FIT || t->stage == LC_STAGE_VALIDATE;
+    lc__results_reset(&t->eval_results);
+    if (t->stage != LC_STAGE_FIT) memset(t->val_batch_count, 0, sizeof t->val_batch_count);
+    t->n_modes = 0;
+    LC_TRY(remember_modes(t, t->m));
+    if (no_grad) lc_no_grad_begin();
+    lc_status s = run_hooks_and_loaders(t);
+    if (no_grad) lc_no_grad_end();
+    if (s < 0) {
+        t->validating = false;
+        return s;
+    }
+    int i = 0;
+    if (t->validating && t->has_validation_model_train)
+        s = LC__MODULE_HOOK(t, ON_VALIDATION_MODEL_TRAIN, on_validation_model_train);
+    else if (t->stage == LC_STAGE_TEST && t->has_test_model_train)
+        s = LC__MODULE_HOOK(t, ON_TEST_MODEL_TRAIN, on_test_model_train);
+    else
+        restore_modes(t, t->m, &i);
+    t->validating = false;
+    t->epoch_end_reached = saved_end;
+    t->batch = saved_batch;
+    return s;
+}
+
+lc_status lc__sanity_check(lc_trainer *t)
+{
+    if (!t->enable_validation || t->opt.num_sanity_val_steps == 0 || t->resume_mid_epoch) return LC_OK;
+    LC_TRY(lc__setup_eval_data(t));
+    t->sanity = true;
+    lc_status s = LC__CALLBACK_HOOK(t, ON_SANITY_CHECK_START, on_sanity_check_start);
+    if (s >= 0) s = lc__eval_loop(t);
+    if (s >= 0) s = LC__CALLBACK_HOOK(t, ON_SANITY_CHECK_END, on_sanity_check_end);
+    t->sanity = false;
+    lc__results_reset(&t->eval_results);
+    return s;
+}

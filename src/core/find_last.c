@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ckpt_path=last: the newest good checkpoint of any run below the root directory. */
+#include "core/trainer_internal.h"
+
+#include <dirent.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+typedef struct newest {
+    char path[PATH_MAX];
+    struct timespec when;
+    bool found;
+} newest;
+
+static void look(newest *best, const char *dir)
+{
+    char path[PATH_MAX], manifest[PATH_MAX + 32];
+    struct stat st;
+    if (lc_checkpoint_find_last_good(dir, path, sizeof path) != LC_OK) return;
+    snprintf(manifest, sizeof manifest, "%s/manifest.json", path);
+    if (stat(manifest, &st) != 0) return;
+    if (best->found && (st.st_mtim.tv_sec < best->when.tv_sec ||
+                        (st.st_mtim.tv_sec == best->when.tv_sec && st.st_mtim.tv_nsec <= best->when.tv_nsec)))
+        return;
+    memcpy(best->path, path, sizeof path);
+    best->when = st.st_mtim;
+    best->found = true;
+}
+
+lc_status lc__find_last(lc_trainer *t, char *path, size_t size)
+{
+    newest best = {.found = false};
+    char dir[PATH_MAX];
+    if (t->opt.dirpath) {
+        look(&best, t->opt.dirpath);
+    } else {
+        const char *name = t->opt.run_name ? t->opt.run_name : "lightning_logs";
+        snprintf(dir, sizeof dir, "%s/checkpoints", t->root_dir);
+        look(&best, dir);
+        snprintf(dir, sizeof dir, "%s/%s", t->root_dir, name);
+        DIR *d = opendir(dir);
+        for (struct dirent *e; d && (e = readdir(d));) {
+            int n;
+            if (strncmp(e->d_name, "version_", 8) != 0) continue;
+            n = snprintf(dir, sizeof dir, "%s/%s/%s/checkpoints", t->root_dir, name, e->d_name);
+            if (n > 0 && (size_t)n < sizeof dir) look(&best, dir);
+        }
+        if (d) closedir(d);
+    }
+    if (!best.found) return lc_fail(LC_ERR_NOT_FOUND, "there is no checkpoint below %s", t->root_dir);
+    if (strlen(best.path) >= size) return lc_fail(LC_ERR_IO, "the path %.100s... is too long", best.path);
+    memcpy(path, best.path, strlen(best.path) + 1);
+    return LC_OK;
+}

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Epochs and batches of a training, in Lightning's order. The places where a resumed run enters are marked RESUME. */
+#include "core/trainer_internal.h"
+
+#include <signal.h>
+
+bool lc__can_stop_early(const lc_trainer *t)
+{
+    return t->epochs_processed >= t->min_epochs && t->global_step >= t->min_steps;
+}
+
+static bool max_steps_reached(const lc_trainer *t)
+{
+    return t->max_steps >= 0 && t->global_step >= t->max_steps;
+}
+
+static int signal_of(lc_trainer *t)
+{
+    return atomic_load_explicit(&t->signal, memory_order_relaxed);
+}
+
+bool lc__validation_due(const lc_trainer *t)
+{
+    int64_t every = t->opt.check_val_every_n_epoch;
+    if (!t->enable_validation) return false;
+    if (every > 0 && (t->current_epoch + 1) % every != 0) return false;
+    if (t->is_last_batch && t->val_check_batch == -1) return true;
+    if (lc__should_stop(t) && lc__can_stop_early(t)) return true;
+    if (t->val_check_batch == -2) {
+        double seconds = (double)(lc__now_ns() - t->val_time_ns) * 1e-9;
+        return seconds >= t->opt.val_check_interval.value;
+    }
+    if (t->val_check_batch == -1) return false;
+    int64_t done = every > 0 ? t->batches_done : t->total_batches;
+    if (t->train.length < 0 && t->train.limit > 0 && t->opt.val_check_interval.unit == LC_UNIT_NONE)
+        return done % t->train.limit == 0;
+    return done % t->val_check_batch == 0;
+}
+
+/* What follows on_train_batch_end: rows, validation, schedules that look at metrics. */
+static lc_status after_batch(lc_trainer *t, lc__phase done)
+{
+    if (done == LC__PHASE_START && !t->accumulating && !t->opt.barebones && t->train_results.n && lc__should_log(t))
+        LC_TRY(lc__rows_send(t, &t->train_results, false, -1, -2));
+    if (done != LC__PHASE_VALIDATION && lc__validation_due(t)) {
+        if (!t->accumulating) LC_TRY(LC__MODULE_HOOK(t, ON_VALIDATION_MODEL_ZERO_GRAD, on_validation_model_zero_grad));
+        LC_TRY(lc__setup_eval_data(t));
+        LC_TRY(lc__eval_loop(t));
+        t->val_time_ns = lc__now_ns();
+    }
+    if (t->optimizers.n_schedulers) LC_TRY(lc__update_schedulers(t, LC_INTERVAL_STEP, true));
+    if (!t->accumulating) t->batches_that_stepped++;
+    t->phase = LC__PHASE_START;
+    return t->after_commit ? lc__settle(t, false) : LC_OK;
+}
+
+lc_status lc__train_batch(lc_trainer *t, const lc_batch *batch, bool is_last)
+{
+    int64_t i = t->batches_done;
+    t->batch_idx = i;
+    t->batch = batch;
+    t->is_last_batch = is_last;
+    t->accumulating = !t->mo.manual_optimization && (i + 1) % t->accumulate != 0 && !is_last;
+    t->skip = false;
+    LC_TRY(lc_step_begin(t->graph, (uint64_t)t->total_batches, 0));
+    t->recording = true;
+    LC_TRY(LC__HOOK(t, ON_TRAIN_BATCH_START, on_train_batch_start, batch, i));
+    if (t->skip) {
+        t->skip = t->recording = false;
+        t->batch = NULL;
+        t->epoch_ended_early = true;
+        return lc_step_end(t->graph);
+    }
+    LC_TRY(lc__optimize(t, batch, i));
+    if (t->optimizers.n_schedulers) {
+        LC_TRY(lc__update_schedulers(t, LC_INTERVAL_STEP, false));
+        if (is_last) LC_TRY(lc__update_schedulers(t, LC_INTERVAL_EPOCH, false));
+    }
+    t->batches_done = i + 1;
+    t->total_batches++;
+    t->phase = LC__PHASE_BATCH;
+    LC_TRY(LC__HOOK(t, ON_TRAIN_BATCH_END, on_train_batch_end, &t->outputs, batch, i));
+    LC_TRY(lc_step_end(t->graph));
+    t->batch = NULL;
+    return after_batch(t, LC__PHASE_START);
+}
+
+static bool epoch_done(lc_trainer *t)
+{
+    if (t->is_last_batch || t->epoch_ended_early || max_steps_reached(t)) return true;
+    if (t->train.length >= 0 && t->batches_done >= t->train.length) return true;
+    return lc__should_stop(t) && lc__can_stop_early(t);
+}
+
+static lc_status interrupted(lc_trainer *t)
+{
+    int sig = signal_of(t);
+    const char *name = sig == SIGINT ? "SIGINT" : sig == SIGTERM ? "SIGTERM" : "a signal";
+    lc__str dir = {0};
+    lc_status s;
+    if (t->opt.fast_dev_run || t->opt.barebones || t->opt.enable_checkpointing == LC_OFF)
+        return lc_fail(LC_ERR_INTERRUPTED, "stopped by %s after step %lld; nothing was saved", name,
+                       (long long)t->global_step);
+    s = lc__checkpoint_dir(t, &dir);
+    if (s >= 0) {
+        lc__str_add(&dir, "/interrupted.ckpt");
+        s = dir.failed ? lc_fail(LC_ERR_MEMORY, "out of memory") : lc__save_checkpoint(t, dir.s, false, true);
+    }
+    if (s < 0)
+        s = lc_fail(LC_ERR_INTERRUPTED, "stopped by %s after step %lld; the state could not be saved: %s", name,
+                    (long long)t->global_step, lc_error_message());
+    else
+        s = lc_fail(LC_ERR_INTERRUPTED, "stopped by %s after step %lld; continue with --ckpt_path %s", name,
+                    (long long)t->global_step, dir.s);
+    lc__str_free(&dir);
+    return s;
+}
+
+static lc_status run_epoch(lc_trainer *t)
+{
+    int64_t epoch = t->current_epoch;
+    lc__phase resume = t->resume_phase;
+    t->resume_phase = LC__PHASE_START;
+    t->epoch_end_reached = false;
+    t->epoch_ended_early = false;
+    if (t->resume_mid_epoch) {
+        /* RESUME: inside of an epoch, whose start hooks have run. */
+        t->resume_mid_epoch = false;
+        t->batch_idx = t->batches_done - 1;
+        t->epoch_complete = false;
+        if (resume == LC__PHASE_BATCH || resume == LC__PHASE_VALIDATION) {
+            t->phase = LC__PHASE_BATCH;
+            LC_TRY(after_batch(t, resume));
+        } else if (t->train.length < 0 || t->batches_done < t->train.length) {
+            t->is_last_batch = false;
+        }
+    } else {
+        lc__results_reset(&t->train_results);
+        t->cursor_epoch = epoch;
+        t->epoch_open = true;
+        t->batches_done = 0;
+        t->batch_idx = 0;
+        t->is_last_batch = t->epoch_complete = false;
+        LC_TRY(LC__HOOK(t, ON_TRAIN_EPOCH_START, on_train_epoch_start));
+    }
+    if (epoch_done(t)) return LC_OK;
+    LC_TRY(lc__source_begin(&t->train, epoch, t->batches_done));
+    lc_status s = LC_OK;
+    do {
+        const lc_batch *batch;
+        bool last;
+        s = lc__source_next(&t->train, &batch, &last);
+        if (s < 0) {
+            lc_fail_context(s, "train_dataloader, epoch %lld, batch %lld", (long long)epoch,
+                            (long long)t->batches_done);
+            break;
+        }
+        if (!batch) { /* an empty loader, or one whose length was not known */
+            t->is_last_batch = true;
+            break;
+        }
+        s = lc__train_batch(t, batch, last);
+        if (s >= 0 && signal_of(t) && !epoch_done(t)) s = interrupted(t);
+    } while (s >= 0 && !epoch_done(t));
+    lc__source_end(&t->train);
+    return s;
+}
+
+lc_status lc__end_of_epoch(lc_trainer *t)
+{
+    lc__results *r = &t->train_results;
+    t->epoch_end_reached = true;
+    t->epochs_processed++;
+    t->epoch_complete = t->is_last_batch || t->epoch_ended_early;
+    if (t->epoch_complete) t->epoch_open = false;
+    lc__results_publish_epoch(t, r);
+    t->phase = LC__PHASE_EPOCH_END;
+    LC_TRY(LC__HOOK(t, ON_TRAIN_EPOCH_END, on_train_epoch_end));
+    lc__results_publish_epoch(t, r);
+    lc_hook saved = t->hook;
+    t->hook = LC_HOOK_ON_TRAIN_EPOCH_END;
+    LC_TRY(LC__CALLBACKS(t, &t->monitor_epoch_end, on_train_epoch_end));
+    t->hook = saved;
+    if (t->epoch_complete) LC_TRY(lc__update_schedulers(t, LC_INTERVAL_EPOCH, true));
+    /* The row belongs to the last step, which has been counted already. */
+    t->batches_that_stepped--;
+    lc_status s = lc__rows_send(t, r, true, -1, -2);
+    t->batches_that_stepped++;
+    LC_TRY(s);
+    t->epoch_end_reached = false;
+    t->phase = LC__PHASE_START;
+    t->current_epoch++;
+    return LC_OK;
+}
+
+static bool fit_done(lc_trainer *t)
+{
+    if (t->train.length == 0 || t->train.limit == 0 || max_steps_reached(t)) return true;
+    if (t->max_epochs >= 0 && t->epochs_processed >= t->max_epochs) return true;
+    return lc__should_stop(t) && lc__can_stop_early(t);
+}
+
+lc_status lc__fit_loop(lc_trainer *t)
+{
+    if (t->max_epochs == 0 || t->max_steps == 0) return LC_OK;
+    LC_TRY(lc__setup_train_data(t));
+    if (t->resume_phase == LC__PHASE_EPOCH_END) {
+        /* RESUME: the epoch's hooks have run; schedules that look at metrics have not. */
+        t->current_epoch--;
+        lc_status s = lc__update_schedulers(t, LC_INTERVAL_EPOCH, true);
+        t->current_epoch++;
+        LC_TRY(s);
+        t->resume_phase = LC__PHASE_START;
+    }
+    /* RESUME: a batch, or the end of an epoch, that is not finished is finished even if no batch is left. */
+    bool unfinished = t->resume_mid_epoch && t->resume_phase != LC__PHASE_START && t->is_last_batch;
+    if (!unfinished && fit_done(t)) return LC_OK;
+    if (t->enable_validation) LC_TRY(lc__setup_eval_data(t));
+    LC_TRY(LC__HOOK(t, ON_TRAIN_START, on_train_start));
+    while (unfinished || !fit_done(t)) {
+        unfinished = false;
+        LC_TRY(lc__setup_train_data(t));
+        LC_TRY(run_epoch(t));
+        LC_TRY(lc__end_of_epoch(t));
+        if (signal_of(t)) return interrupted(t);
+    }
+    LC_TRY(LC__HOOK(t, ON_TRAIN_END, on_train_end));
+    return LC_OK;
+}

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The optimisation of one batch: closure, gradient hooks, update, schedules.
+ *
+ * Everything here only records. The plan is submitted (lc_step_run) behind the update of the last optimizer, or behind
+ * backward while gradients are being accumulated. */
+#include "core/trainer_internal.h"
+
+#include <math.h>
+#include <string.h>
+
+static lc_trainer *trainer_of(lc_module *m)
+{
+    return lc_module_root(m)->trainer;
+}
+
+/* ---- the closure ---- */
+
+static lc_status run_training_step(lc_closure *c)
+{
+    lc_trainer *t = c->t;
+    lc_training_step_fn *step = t->mo.training_step;
+    if (c->optimizer >= 0 && t->optimizers.optimizers[c->optimizer].training_step)
+        step = t->optimizers.optimizers[c->optimizer].training_step;
+    lc_status last;
+    unsigned errors = lc__error_count(NULL);
+    lc_hook saved = t->hook;
+    t->hook = LC_HOOK_TRAINING_STEP;
+    c->loss = step(t->m, c->batch, c->batch_idx);
+    lc_status s = lc_step_status(t->graph); /* the first operation that failed */
+    /* A lookup that found nothing is an answer, not a failure. */
+    if (s >= 0 && !c->loss && lc__error_count(&last) != errors && last != LC_ERR_NOT_FOUND)
+        s = last < 0 ? last : LC_ERR_USER;
+    if (s >= 0 && c->loss && lc_tensor_is_error(c->loss))
+        s = lc_fail(LC_ERR_STATE, "training_step returned a tensor of an operation that failed, or of another step");
+    if (s >= 0 && c->loss && lc_tensor_numel(c->loss) != 1)
+        s = lc_fail(LC_ERR_SHAPE, "training_step must return a loss of one element; reduce it with lc_mean");
+    if (s < 0 || t->deferred) s = lc__hook_result(t, s, NULL);
+    t->hook = saved;
+    if (s >= 0 && c->loss) lc_keep(c->loss);
+    return s;
+}
+
+static lc_status backward(lc_trainer *t, lc_tensor *loss)
+{
+    LC_TRY(LC__HOOK(t, ON_BEFORE_BACKWARD, on_before_backward, loss));
+    LC_TRY(LC__MODULE_HOOK(t, BACKWARD, backward, loss));
+    if (t->strategy->after_backward && !t->accumulating) LC_TRY(t->strategy->after_backward(t->strategy_self));
+    t->window_backwards++;
+    LC_TRY(LC__HOOK(t, ON_AFTER_BACKWARD, on_after_backward));
+    return LC_OK;
+}
+
+static lc_optimizer *closure_optimizer(const lc_closure *c)
+{
+    return c->optimizer >= 0 ? c->t->optimizers.optimizers[c->optimizer].optimizer : NULL;
+}
+
+static lc_status closure_run(lc_closure *c)
+{
+    lc_trainer *t = c->t;
+    c->ran = true;
+    LC_TRY(run_training_step(c));
+    if (c->batch_idx % t->accumulate == 0) {
+        lc_optimizer *opt = closure_optimizer(c);
+        LC_TRY(LC__HOOK(t, ON_BEFORE_ZERO_GRAD, on_before_zero_grad, opt));
+        t->window_backwards = 0;
+        LC_TRY(LC__MODULE_HOOK(t, OPTIMIZER_ZERO_GRAD, optimizer_zero_grad, t->current_epoch, c->batch_idx, opt));
+    }
+    if (c->loss) {
+        lc_tensor *loss = c->loss;
+        if (t->precision->scale_loss) loss = t->precision->scale_loss(t->precision_self, loss);
+        LC_TRY(backward(t, loss));
+    }
+    return LC_OK;
+}
+
+lc_tensor *lc_closure_run(lc_closure *closure, lc_status *status)
+{
+    *status = closure_run(closure);
+    return *status < 0 ? NULL : closure->loss;
+}
+
+lc_status lc_default_optimizer_step(lc_module *self, int64_t epoch, int64_t batch_idx, lc_optimizer *optimizer,
+                                    lc_closure *closure)
+{
+    lc_trainer *t = closure->t;
+    (void)epoch, (void)batch_idx;
+    if (!closure->ran) LC_TRY(closure_run(closure));
+    if (!optimizer) return LC_OK;
+    if (t->precision->before_optimizer_step) LC_TRY(t->precision->before_optimizer_step(t->precision_self, optimizer));
+    LC_TRY(LC__HOOK(t, ON_BEFORE_OPTIMIZER_STEP, on_before_optimizer_step, optimizer));
+    double clip = t->opt.gradient_clip_val == (double)LC_UNSET ? 0 : t->opt.gradient_clip_val;
+    const char *algorithm = t->opt.gradient_clip_algorithm ? t->opt.gradient_clip_algorithm : "norm";
+    LC_TRY(LC__MODULE_HOOK(t, CONFIGURE_GRADIENT_CLIPPING, configure_gradient_clipping, optimizer, clip, algorithm));
+    /* Without a gradient in the whole window there is nothing to update; the step counts all the same. */
+    if (t->window_backwards > 0) lc_optimizer_step(optimizer);
+    (void)self;
+    return LC_OK;
+}
+
+lc_status lc_clip_gradients(lc_module *self, lc_optimizer *optimizer, double gradient_clip_val,
+                            const char *gradient_clip_algorithm)
+{
+    lc_trainer *t = trainer_of(self);
+    if (!(gradient_clip_val > 0) || !optimizer || (t && t->window_backwards == 0)) return LC_OK;
+    if (!gradient_clip_algorithm || !strcmp(gradient_clip_algorithm, "norm"))
+        lc_clip_grad_norm(optimizer, gradient_clip_val);
+    else if (!strcmp(gradient_clip_algorithm, "value"))
+        lc_clip_grad_value(optimizer, gradient_clip_val);
+    else
+        return lc_fail(LC_ERR_CONFIG, "gradient_clip_algorithm is \"%s\"; it must be norm or value",
+                       gradient_clip_algorithm);
+    return LC_OK;
+}
+
+lc_status lc_default_lr_scheduler_step(lc_module *self, lc_scheduler *scheduler, const double *metric)
+{
+    (void)self;
+    return metric ? lc_scheduler_step_metric(scheduler, *metric) : lc_scheduler_step(scheduler);
+}
+
+static lc_status default_zero_grad(lc_module *m, int64_t epoch, int64_t batch_idx, lc_optimizer *opt)
+{
+    (void)epoch, (void)batch_idx, (void)opt;
+    lc_zero_grad(trainer_of(m)->graph);
+    return LC_OK;
+}
+
+static lc_status default_backward(lc_module *m, lc_tensor *loss)
+{
+    (void)m;
+    lc_backward(loss);
+    return LC_OK;
+}
+
+void lc__optimization_fill(lc_module_ops *mo)
+{
+    if (!mo->optimizer_step) mo->optimizer_step = lc_default_optimizer_step;
+    if (!mo->optimizer_zero_grad) mo->optimizer_zero_grad = default_zero_grad;
+    if (!mo->backward) mo->backward = default_backward;
+    if (!mo->configure_gradient_clipping) mo->configure_gradient_clipping = lc_clip_gradients;
+    if (!mo->lr_scheduler_step) mo->lr_scheduler_step = lc_default_lr_scheduler_step;
+}
+
+/* ---- one batch ---- */
+
+static lc_status automatic(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
+{
+    int n = t->optimizers.n ? t->optimizers.n : 1; /* none: the loss is computed all the same */
+    for (int i = 0; i < n; i++) {
+        lc_closure c = {.t = t, .optimizer = t->optimizers.n ? i : -1, .batch = batch, .batch_idx = batch_idx};
+        if (t->accumulating) {
+            LC_TRY(closure_run(&c));
+        } else {
+            lc_optimizer *opt = closure_optimizer(&c);
+            LC_TRY(LC__MODULE_HOOK(t, OPTIMIZER_STEP, optimizer_step, t->current_epoch, batch_idx, opt, &c));
+            if (!c.ran)
+                return lc_fail(LC_ERR_USER, "optimizer_step of %s did not run its closure (lc_closure_run)",
+                               t->mo.name);
+        }
+        if (c.loss) t->outputs.loss = c.loss;
+    }
+    if (!t->accumulating) t->global_step++;
+    return LC_OK;
+}
+
+static lc_status manual(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
+{
+    lc_closure c = {.t = t, .optimizer = -1, .batch = batch, .batch_idx = batch_idx};
+    LC_TRY(run_training_step(&c));
+    t->outputs.loss = c.loss;
+    return LC_OK;
+}
+
+lc_status lc__optimize(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
+{
+    t->outputs.loss = NULL;
+    t->outputs.n = 0;
+    t->outputs.loss_divisor = (double)t->accumulate;
+    int64_t before = t->global_step;
+    LC_TRY(t->mo.manual_optimization ? manual(t, batch, batch_idx) : automatic(t, batch, batch_idx));
+    LC_TRY(lc_step_status(t->graph));
+    lc_status s = lc_step_run(t->graph);
+    t->recording = false;
+    if (s < 0) return lc_fail_context(s, "epoch %lld, batch %lld", (long long)t->current_epoch, (long long)batch_idx);
+    LC_TRY(lc__results_read(t, &t->train_results));
+    lc__results_publish_step(t, &t->train_results);
+    if (t->global_step != before) t->optimizer_steps++;
+    return LC_OK;
+}
+
+/* ---- schedules ---- */
+
+static lc_status step_scheduler(lc_trainer *t, const lc_scheduler_config *c)
+{
+    double value, *metric = NULL;
+    if (c->reduce_on_plateau) {
+        lc_status s = lc_trainer_metric(t, c->monitor, &value);
+        if (s == LC_ERR_NOT_FOUND && c->not_strict) return LC_OK;
+        if (s < 0)
+            return lc_fail_context(LC_ERR_CONFIG, "the scheduler %s looks at `%s`", lc_scheduler_name(c->scheduler),
+                                   c->monitor);
+        metric = &value;
+    }
+    return LC__MODULE_HOOK(t, LR_SCHEDULER_STEP, lr_scheduler_step, c->scheduler, metric);
+}
+
+lc_status lc__update_schedulers(lc_trainer *t, lc_interval interval, bool plateau)
+{
+    if (t->mo.manual_optimization) return LC_OK;
+    if (interval == LC_INTERVAL_STEP && t->accumulating) return LC_OK;
+    for (int i = 0; i < t->optimizers.n_schedulers; i++) {
+        const lc_scheduler_config *c = &t->optimizers.schedulers[i];
+        if (c->interval != interval || c->reduce_on_plateau != plateau) continue;
+        int64_t done = interval == LC_INTERVAL_STEP ? t->optimizer_steps : t->current_epoch + 1;
+        if (done % c->frequency == 0) LC_TRY(step_scheduler(t, c));
+    }
+    return LC_OK;
+}
+
+void lc__optimizers_free(lc_trainer *t)
+{
+    for (int i = 0; i < t->optimizers.n_schedulers; i++) lc_scheduler_free(t->optimizers.schedulers[i].scheduler);
+    for (int i = 0; i < t->optimizers.n; i++) lc_optimizer_free(t->optimizers.optimizers[i].optimizer);
+    memset(&t->optimizers, 0, sizeof t->optimizers);
+}
+
+/* ---- manual optimisation ---- */
+
+lc_optimizer *lc_manual_optimizer(lc_module *self, int i)
+{
+    lc_trainer *t = trainer_of(self);
+    return t && i >= 0 && i < t->optimizers.n ? t->optimizers.optimizers[i].optimizer : NULL;
+}
+
+static lc_status manual_trainer(lc_module *self, const char *what, lc_trainer **out)
+{
+    lc_trainer *t = *out = trainer_of(self);
+    if (!t || !t->in_run || !t->mo.manual_optimization)
+        return lc_fail(LC_ERR_STATE, "%s is for modules with .manual_optimization = true, inside of training_step",
+                       what);
+    return LC_OK;
+}
+
+lc_status lc_manual_zero_grad(lc_module *self)
+{
+    lc_trainer *t = NULL;
+    LC_TRY(manual_trainer(self, "lc_manual_zero_grad", &t));
+    lc_zero_grad(t->graph);
+    t->window_backwards = 0;
+    return LC_OK;
+}
+
+lc_status lc_manual_backward(lc_module *self, lc_tensor *loss)
+{
+    lc_trainer *t = NULL;
+    LC_TRY(manual_trainer(self, "lc_manual_backward", &t));
+    if (!loss) return lc_fail(LC_ERR_ARGUMENT, "lc_manual_backward: there is no loss");
+    LC_TRY(lc_step_status(t->graph));
+    return backward(t, loss);
+}
+
+lc_status lc_manual_step(lc_module *self, lc_optimizer *optimizer)
+{
+    lc_trainer *t = NULL;
+    LC_TRY(manual_trainer(self, "lc_manual_step", &t));
+    if (!optimizer) return lc_fail(LC_ERR_ARGUMENT, "lc_manual_step: there is no optimizer");
+    LC_TRY(LC__HOOK(t, ON_BEFORE_OPTIMIZER_STEP, on_before_optimizer_step, optimizer));
+    if (t->window_backwards > 0) lc_optimizer_step(optimizer);
+    t->global_step++;
+    return LC_OK;
+}
+
+void lc_output(lc_module *self, const char *name, lc_tensor *value)
+{
+    lc_trainer *t = trainer_of(self);
+    if (!t || !value) return;
+    if (t->outputs.n == LC_MAX_OUTPUTS_NAMED) {
+        lc__defer_error(
+            t, lc_fail(LC_ERR_ARGUMENT, "lc_output(\"%.60s\"): more than %d outputs", name, LC_MAX_OUTPUTS_NAMED));
+        return;
+    }
+    t->outputs.names[t->outputs.n] = name;
+    t->outputs.values[t->outputs.n++] = t->recording ? lc_keep(value) : value;
+}

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where options come from: file, environment, command line, in that order, so that the later one wins. */
+#include "core/options.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <lightc/state.h>
+
+#define MAX_CONFIG_BYTES (16 << 20)
+
+/* Texts that options point to, in a list that is freed at once. */
+typedef struct kept_text {
+    struct kept_text *next;
+    char text[];
+} kept_text;
+
+static lc_status keep(void **storage, const char *s, const char **out)
+{
+    size_t n = strlen(s) + 1;
+    kept_text *k = malloc(sizeof *k + n);
+    if (!k) return lc_fail(LC_ERR_MEMORY, "out of memory: an option of %zu bytes", n);
+    memcpy(k->text, s, n);
+    k->next = *storage;
+    *storage = k;
+    *out = k->text;
+    return LC_OK;
+}
+
+void lc_options_free(void *storage)
+{
+    for (kept_text *k = storage, *next; k; k = next) {
+        next = k->next;
+        free(k);
+    }
+}
+
+void lc_trainer_options_release(lc_trainer_options *opt)
+{
+    if (!opt) return;
+    lc_options_free(opt->storage);
+    opt->storage = NULL;
+}
+
+static lc_status unknown(const lc_option_set *sets, int n_sets, const char *where, const char *name, size_t length)
+{
+    const char *near = lc__option_nearest(sets, n_sets, name, length);
+    int shown = length > 60 ? 60 : (int)length;
+    if (near)
+        return lc_fail(LC_ERR_CONFIG, "%sthere is no option \"%.*s\"; did you mean \"%s\"?", where, shown, name, near);
+    return lc_fail(LC_ERR_CONFIG, "%sthere is no option \"%.*s\"; --help lists them all", where, shown, name);
+}
+
+/* ---- the file ---- */
+
+static lc_status read_file(const char *path, char **out, size_t *length)
+{
+    lc_status status = LC_OK;
+    char *text = NULL;
+    FILE *f = fopen(path, "rb");
+    if (!f) return lc_fail(LC_ERR_IO, "cannot open the configuration %s: %s", path, strerror(errno));
+    size_t cap = 4096, n = 0;
+    for (;;) {
+        char *bigger = realloc(text, cap + 1);
+        if (!bigger) {
+            status = lc_fail(LC_ERR_MEMORY, "out of memory while reading %s", path);
+            goto done;
+        }
+        text = bigger;
+        n += fread(text + n, 1, cap - n, f);
+        if (n < cap) break;
+        cap *= 2;
+        if (cap > MAX_CONFIG_BYTES) {
+            status = lc_fail(LC_ERR_FORMAT, "%s is larger than %d bytes: not a configuration", path, MAX_CONFIG_BYTES);
+            goto done;
+        }
+    }
+    if (ferror(f)) {
+        status = lc_fail(LC_ERR_IO, "cannot read the configuration %s: %s", path, strerror(errno));
+        goto done;
+    }
+    text[n] = 0;
+    *out = text;
+    *length = n;
+    text = NULL;
+done:
+    free(text);
+    fclose(f);
+    return status;
+}
+
+static lc_status set_from_node(const lc_option *o, void *target, const lc_state *node, void **storage)
+{
+    char number[64];
+    const char *text = NULL;
+    int64_t i;
+    double d;
+    bool b;
+    switch (lc_state_kind_of(node)) {
+    case LC_STATE_NULL:
+        text = "none";
+        break;
+    case LC_STATE_BOOL:
+        LC_TRY(lc_state_get_bool(node, NULL, &b));
+        text = b ? "true" : "false";
+        break;
+    case LC_STATE_INT:
+        LC_TRY(lc_state_get_int(node, NULL, &i));
+        snprintf(number, sizeof number, "%lld", (long long)i);
+        text = number;
+        break;
+    case LC_STATE_DOUBLE: {
+        LC_TRY(lc_state_get_double(node, NULL, &d));
+        snprintf(number, sizeof number - 2, "%.17g", d);
+        if (!strpbrk(number, ".en")) strcat(number, ".0");
+        text = number;
+        break;
+    }
+    case LC_STATE_TEXT:
+        LC_TRY(lc_state_get_text(node, NULL, &text));
+        break;
+    case LC_STATE_ARRAY:
+    case LC_STATE_OBJECT:
+        return lc_fail(LC_ERR_CONFIG, "%s must be a number, a text, true, false or null", o->name);
+    }
+    LC_TRY(keep(storage, text, &text));
+    return lc_option_set_text(o, target, text);
+}
+
+static lc_status parse_config(const lc_option_set *sets, int n_sets, const char *path, void **storage)
+{
+    lc_status status = LC_OK;
+    lc_state *root = NULL;
+    char *text = NULL;
+    size_t length = 0;
+    LC_TRY(read_file(path, &text, &length));
+    status = lc_state_parse(text, length, &root);
+    if (status < 0) {
+        lc_fail_context(status, "%s", path);
+        goto done;
+    }
+    if (lc_state_kind_of(root) != LC_STATE_OBJECT) {
+        status = lc_fail(LC_ERR_CONFIG, "%s must hold one JSON object, {\"max_epochs\": 5, ...}", path);
+        goto done;
+    }
+    for (int64_t i = 0; i < lc_state_length(root); i++) {
+        const char *key = lc_state_key_at(root, i);
+        void *target;
+        const lc_option *o = lc__option_find(sets, n_sets, key, strlen(key), &target);
+        if (!o) {
+            char where[256];
+            snprintf(where, sizeof where, "%.200s: ", path);
+            status = unknown(sets, n_sets, where, key, strlen(key));
+            goto done;
+        }
+        status = set_from_node(o, target, lc_state_at(root, i), storage);
+        if (status < 0) {
+            lc_fail_context(status, "%s", path);
+            goto done;
+        }
+    }
+done:
+    lc_state_free(root);
+    free(text);
+    return status;
+}
+
+/* ---- the environment ---- */
+
+static lc_status parse_environment(const lc_option_set *sets, int n_sets, const char *prefix)
+{
+    for (int s = 0; s < n_sets; s++)
+        for (int i = 0; i < sets[s].n; i++) {
+            char name[128];
+            int n = snprintf(name, sizeof name, "%s%s", prefix, sets[s].options[i].name);
+            if (n < 0 || (size_t)n >= sizeof name) continue;
+            for (char *c = name; *c; c++)
+                if (*c >= 'a' && *c <= 'z') *c = (char)(*c - 'a' + 'A');
+            const char *value = getenv(name);
+            if (!value || !*value) continue;
+            lc_status status = lc_option_set_text(&sets[s].options[i], sets[s].target, value);
+            if (status < 0) return lc_fail_context(status, "environment variable %s", name);
+        }
+    return LC_OK;
+}
+
+/* ---- the command line ---- */
+
+static bool named(const char *arg, size_t length, const char *name)
+{
+    size_t n = strlen(name);
+    if (length != n) return false;
+    for (size_t i = 0; i < n; i++)
+        if ((arg[i] == '-' ? '_' : arg[i]) != name[i]) return false;
+    return true;
+}
+
+static bool is_switch(const lc_option *o)
+{
+    return o->kind == LC_OPTION_BOOL || o->kind == LC_OPTION_CHOICE;
+}
+
+static bool is_switch_value(const lc_option *o, const char *text)
+{
+    union {
+        bool b;
+        int i;
+    } scratch;
+    lc_option probe = *o;
+    probe.offset = 0;
+    return lc_option_set_text(&probe, &scratch, text) == LC_OK;
+}
+
+/* Walks argv. With `config` set only looks for --config and the two requests; otherwise sets options. */
+static lc_status walk(const lc_option_set *sets, int n_sets, int argc, char **argv, const char **config, bool *help,
+                      bool *print)
+{
+    for (int i = 1; i < argc; i++) {
+        const char *arg = argv[i];
+        if (!strcmp(arg, "-h")) arg = "--help";
+        if (strncmp(arg, "--", 2) != 0 || !arg[2]) {
+            if (config) continue;
+            return lc_fail(LC_ERR_CONFIG, "\"%.60s\" is not an option; options are written --name value (see --help)",
+                           arg);
+        }
+        const char *name = arg + 2, *value = strchr(name, '=');
+        size_t length = value ? (size_t)(value - name) : strlen(name);
+        if (value) value++;
+        if (!value && (named(name, length, "help") || named(name, length, "print_config"))) {
+            if (config) *(name[0] == 'h' ? help : print) = true;
+            continue;
+        }
+        bool is_config = named(name, length, "config");
+        void *target = NULL;
+        const lc_option *o = is_config ? NULL : lc__option_find(sets, n_sets, name, length, &target);
+        if (!o && !is_config) {
+            /* --no_deterministic, --no-enable-progress-bar */
+            if (!value && length > 3 && !strncmp(name, "no", 2) && (name[2] == '_' || name[2] == '-'))
+                o = lc__option_find(sets, n_sets, name + 3, length - 3, &target);
+            if (o && is_switch(o)) {
+                if (!config) LC_TRY(lc_option_set_text(o, target, "false"));
+                continue;
+            }
+            if (config) continue;
+            return unknown(sets, n_sets, "", name, length);
+        }
+        if (!value && o && is_switch(o)) {
+            bool next = i + 1 < argc && strncmp(argv[i + 1], "--", 2) != 0 && is_switch_value(o, argv[i + 1]);
+            value = next ? argv[++i] : "true";
+        } else if (!value) {
+            if (i + 1 >= argc || (!strncmp(argv[i + 1], "--", 2) && argv[i + 1][2])) {
+                if (config && !is_config) continue;
+                return lc_fail(LC_ERR_CONFIG, "--%.*s needs a value (%s)", (int)length, name,
+                               o && o->help ? o->help : "a JSON file");
+            }
+            value = argv[++i];
+        }
+        if (is_config) {
+            if (config) *config = value;
+        } else if (!config) {
+            LC_TRY(lc_option_set_text(o, target, value));
+        }
+    }
+    return LC_OK;
+}
+
+lc_status lc_options_parse(const lc_option_set *sets, int n_sets, const char *env_prefix, int argc, char **argv,
+                           void **storage)
+{
+    const char *config = NULL;
+    bool help = false, print = false;
+    lc_status status;
+    if (env_prefix) {
+        char name[64];
+        snprintf(name, sizeof name, "%sCONFIG", env_prefix);
+        config = getenv(name);
+        if (config && !*config) config = NULL;
+    }
+    LC_TRY(walk(sets, n_sets, argc, argv, &config, &help, &print));
+    lc__str out = {0};
+    if (help) { /* shown with the defaults, whatever else is wrong */
+        lc__options_help(sets, n_sets, argc > 0 && argv[0] ? argv[0] : "program", &out);
+    } else {
+        if (config) LC_TRY(parse_config(sets, n_sets, config, storage));
+        if (env_prefix) LC_TRY(parse_environment(sets, n_sets, env_prefix));
+        LC_TRY(walk(sets, n_sets, argc, argv, NULL, &help, &print));
+        if (!print) return LC_OK;
+        lc__options_json(sets, n_sets, &out);
+    }
+    status = out.failed ? lc_fail(LC_ERR_MEMORY, "out of memory while listing the options") : LC_STOP;
+    if (!out.failed) lc__show(1, out.s, out.n);
+    lc__str_free(&out);
+    return status;
+}
+
+lc_status lc_trainer_options_parse_with(lc_trainer_options *opt, const lc_option *options, int n, void *target,
+                                        int argc, char **argv)
+{
+    lc_option_set sets[2];
+    int trainer_n;
+    const lc_option *trainer = lc_trainer_option_table(&trainer_n);
+    if (!opt || opt->size == 0)
+        return lc_fail(LC_ERR_ARGUMENT, "start the options with lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT");
+    sets[0] = (lc_option_set){"options of this program", options, n, target};
+    sets[1] = (lc_option_set){"options of the trainer", trainer, trainer_n, opt};
+    int skip = n > 0 ? 0 : 1;
+    return lc_options_parse(sets + skip, 2 - skip, "LIGHTC_", argc, argv, &opt->storage);
+}
+
+lc_status lc_trainer_options_parse(lc_trainer_options *opt, int argc, char **argv)
+{
+    return lc_trainer_options_parse_with(opt, NULL, 0, NULL, argc, argv);
+}

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The trainer's options as a table, made of the one list in options.h. To add an option: a line there. */
+#include "core/options.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const lc_option table[] = {
+#define ROW(kind, type, name, def, min, max, help)                                                                     \
+    {#name, LC_OPTION_##kind, offsetof(lc_trainer_options, name), min, max, help},
+    LC_TRAINER_OPTION_LIST(ROW)
+#undef ROW
+};
+
+const lc_option *lc_trainer_option_table(int *n)
+{
+    *n = (int)(sizeof table / sizeof *table);
+    return table;
+}
+
+static bool same_name(const char *option, const char *name, size_t length)
+{
+    if (strlen(option) != length) return false;
+    for (size_t i = 0; i < length; i++)
+        if (option[i] != (name[i] == '-' ? '_' : name[i])) return false;
+    return true;
+}
+
+const lc_option *lc__option_find(const lc_option_set *sets, int n_sets, const char *name, size_t length, void **target)
+{
+    for (int s = 0; s < n_sets; s++)
+        for (int i = 0; i < sets[s].n; i++)
+            if (same_name(sets[s].options[i].name, name, length)) {
+                *target = sets[s].target;
+                return &sets[s].options[i];
+            }
+    return NULL;
+}
+
+/* Edit distance where swapping two neighbours counts as one edit. */
+static int distance(const char *a, size_t n, const char *b, size_t m)
+{
+    enum { MAX = 64 };
+    int d[3][MAX + 1];
+    if (n > MAX || m > MAX) return MAX;
+    for (size_t j = 0; j <= m; j++) d[0][j] = (int)j;
+    for (size_t i = 1; i <= n; i++) {
+        int *row = d[i % 3], *up = d[(i - 1) % 3], *up2 = d[(i + 1) % 3]; /* (i - 2) mod 3 */
+        char x = a[i - 1] == '-' ? '_' : a[i - 1];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= m; j++) {
+            int best = up[j - 1] + (x != b[j - 1]);
+            if (up[j] + 1 < best) best = up[j] + 1;
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            if (i > 1 && j > 1 && x == b[j - 2] && (a[i - 2] == '-' ? '_' : a[i - 2]) == b[j - 1] &&
+                up2[j - 2] + 1 < best)
+                best = up2[j - 2] + 1;
+            row[j] = best;
+        }
+    }
+    return d[n % 3][m];
+}
+
+const char *lc__option_nearest(const lc_option_set *sets, int n_sets, const char *name, size_t length)
+{
+    const char *nearest = NULL;
+    int best = (int)(length / 3) + 2;
+    for (int s = 0; s < n_sets; s++)
+        for (int i = 0; i < sets[s].n; i++) {
+            const char *other = sets[s].options[i].name;
+            int d = distance(name, length, other, strlen(other));
+            if (d < best) best = d, nearest = other;
+        }
+    return nearest;
+}
+
+static const char *placeholder(const lc_option *o)
+{
+    switch (o->kind) {
+    case LC_OPTION_INT:
+        return "N";
+    case LC_OPTION_FLOAT:
+        return "X";
+    case LC_OPTION_BOOL:
+        return "true|false";
+    case LC_OPTION_CHOICE:
+        return "true|false|auto";
+    case LC_OPTION_TEXT:
+        return "TEXT";
+    case LC_OPTION_DURATION:
+        return "AMOUNT";
+    }
+    return "VALUE";
+}
+
+void lc__options_help(const lc_option_set *sets, int n_sets, const char *program, lc__str *out)
+{
+    lc__str_add(out,
+                "usage: %s [--OPTION VALUE | --OPTION=VALUE]...\n\n"
+                "Options may also stand in the environment (LIGHTC_MAX_EPOCHS=5) and in a JSON file.\n"
+                "The command line goes before the environment, the environment before the file.\n\n"
+                "  %-44s %s\n  %-44s %s\n  %-44s %s\n",
+                program, "--config FILE", "read options from a JSON file", "--print_config",
+                "show the resolved options as JSON, and end", "--help", "show this, and end");
+    for (int s = 0; s < n_sets; s++) {
+        lc__str_add(out, "\n%s:\n", sets[s].title ? sets[s].title : "options");
+        for (int i = 0; i < sets[s].n; i++) {
+            const lc_option *o = &sets[s].options[i];
+            char left[96], value[256];
+            snprintf(left, sizeof left, "--%s %s", o->name, placeholder(o));
+            lc_option_get_text(o, sets[s].target, value, sizeof value);
+            lc__str_add(out, "  %-44s %s", left, o->help ? o->help : "");
+            if (value[0] && strcmp(value, "none") != 0) lc__str_add(out, " [%s]", value);
+            lc__str_add(out, "\n");
+        }
+    }
+}
+
+static void add_json_text(lc__str *out, const char *s)
+{
+    lc__str_add_bytes(out, "\"", 1);
+    for (; *s; s++) {
+        unsigned char c = (unsigned char)*s;
+        if (c == '"' || c == '\\')
+            lc__str_add(out, "\\%c", c);
+        else if (c < 0x20)
+            lc__str_add(out, "\\u%04x", c);
+        else
+            lc__str_add_bytes(out, s, 1);
+    }
+    lc__str_add_bytes(out, "\"", 1);
+}
+
+void lc__options_json(const lc_option_set *sets, int n_sets, lc__str *out)
+{
+    bool first = true;
+    lc__str_add(out, "{");
+    for (int s = 0; s < n_sets; s++)
+        for (int i = 0; i < sets[s].n; i++) {
+            const lc_option *o = &sets[s].options[i];
+            char value[4096];
+            lc_option_get_text(o, sets[s].target, value, sizeof value);
+            bool null = !strcmp(value, "none") || (o->kind == LC_OPTION_TEXT && !value[0]);
+            bool plain = o->kind == LC_OPTION_INT || o->kind == LC_OPTION_FLOAT || o->kind == LC_OPTION_BOOL;
+            lc__str_add(out, "%s\n  \"%s\": ", first ? "" : ",", o->name);
+            if (null)
+                lc__str_add(out, "null");
+            else if (plain && strcmp(value, "inf") != 0 && strcmp(value, "-inf") != 0 && strcmp(value, "nan") != 0)
+                lc__str_add(out, "%s", value);
+            else
+                add_json_text(out, value);
+            first = false;
+        }
+    lc__str_add(out, "\n}\n");
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Values of options: text to value and back. Every kind reads what it writes. */
+#include "core/options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_one_of(const char *text, const char *const *words)
+{
+    for (; *words; words++)
+        if (!strcmp(text, *words)) return true;
+    return false;
+}
+
+static const char *const yes[] = {"true", "True", "TRUE", "yes", "on", "1", NULL};
+static const char *const no[] = {"false", "False", "FALSE", "no", "off", "0", NULL};
+static const char *const none[] = {"none", "None", "null", NULL};
+
+/* A whole number in plain digits, or as 1e6. */
+static bool read_int(const char *text, int64_t *out)
+{
+    char *end;
+    if (!*text || *text == ' ') return false;
+    errno = 0;
+    long long v = strtoll(text, &end, 10);
+    if (!*end && !errno) {
+        *out = v;
+        return true;
+    }
+    errno = 0;
+    double d = strtod(text, &end);
+    if (*end || errno || !(fabs(d) <= 9e15) || d != floor(d) || !strpbrk(text, "eE")) return false;
+    *out = (int64_t)d;
+    return true;
+}
+
+static bool read_double(const char *text, double *out)
+{
+    char *end;
+    if (!*text || *text == ' ') return false;
+    errno = 0;
+    double d = strtod(text, &end);
+    if (*end || isnan(d) || (errno == ERANGE && fabs(d) > 1)) return false;
+    *out = d;
+    return true;
+}
+
+/* DD:HH:MM:SS, HH:MM:SS or MM:SS */
+static bool read_clock(const char *text, double *seconds)
+{
+    double parts[4], total = 0;
+    int n = 0;
+    const char *p = text;
+    for (;;) {
+        char *end;
+        if (n == 4 || *p < '0' || *p > '9') return false;
+        parts[n++] = (double)strtoull(p, &end, 10);
+        if (!*end) break;
+        if (*end != ':') return false;
+        p = end + 1;
+    }
+    static const double scale[] = {1, 60, 3600, 86400};
+    if (n < 2) return false;
+    for (int i = 0; i < n; i++) total += parts[n - 1 - i] * scale[i];
+    *seconds = total;
+    return total <= 1e15;
+}
+
+lc_status lc_duration_parse(const char *text, lc_duration *out)
+{
+    static const struct {
+        const char *suffix;
+        lc_unit unit;
+        double scale;
+        bool whole;
+    } units[] = {
+        {"ep", LC_UNIT_EPOCHS, 1, true},  {"st", LC_UNIT_STEPS, 1, true},       {"ba", LC_UNIT_BATCHES, 1, true},
+        {"ms", LC_UNIT_SECONDS, 1e-3, 0}, {"s", LC_UNIT_SECONDS, 1, false},     {"m", LC_UNIT_SECONDS, 60, false},
+        {"h", LC_UNIT_SECONDS, 3600, 0},  {"d", LC_UNIT_SECONDS, 86400, false},
+    };
+    int64_t i;
+    double d;
+    if (is_one_of(text, none)) {
+        *out = (lc_duration){0};
+        return LC_OK;
+    }
+    if (read_int(text, &i)) {
+        if (i < 0) return lc_fail(LC_ERR_CONFIG, "%s is negative", text);
+        *out = (lc_duration){(double)i, LC_UNIT_BATCHES};
+        return LC_OK;
+    }
+    if (read_double(text, &d)) {
+        if (!(d >= 0 && d <= 1))
+            return lc_fail(LC_ERR_CONFIG,
+                           "%s is neither a whole number nor a fraction between 0 and 1 (with a unit it may be any "
+                           "number: 3ep, 500st, 100ba, 30s, 10m, 2h)",
+                           text);
+        *out = (lc_duration){d, LC_UNIT_FRACTION};
+        return LC_OK;
+    }
+    if (strchr(text, ':') && read_clock(text, &d)) {
+        *out = (lc_duration){d, LC_UNIT_SECONDS};
+        return LC_OK;
+    }
+    size_t length = strlen(text);
+    for (size_t u = 0; u < sizeof units / sizeof *units; u++) {
+        size_t s = strlen(units[u].suffix);
+        char number[64];
+        if (length <= s || length - s >= sizeof number || strcmp(text + length - s, units[u].suffix) != 0) continue;
+        memcpy(number, text, length - s);
+        number[length - s] = 0;
+        if (!read_double(number, &d) || d < 0 || d > 1e15 || (units[u].whole && d != floor(d))) continue;
+        *out = (lc_duration){d * units[u].scale, units[u].unit};
+        return LC_OK;
+    }
+    return lc_fail(LC_ERR_CONFIG,
+                   "\"%.60s\" is not an amount; write a whole number, a fraction between 0 and 1, or a number with a "
+                   "unit: 3ep (epochs), 500st (steps), 100ba (batches), 30s, 10m, 2h, 1d, 00:02:30:00",
+                   text);
+}
+
+static lc_status out_of_range(const lc_option *o, const char *text)
+{
+    return lc_fail(LC_ERR_CONFIG, "%s is %s, but must lie between %.10g and %.10g (%s)", o->name, text, o->minimum,
+                   o->maximum, o->help ? o->help : "");
+}
+
+lc_status lc_option_set_text(const lc_option *o, void *target, const char *text)
+{
+    char *field = (char *)target + o->offset;
+    bool ranged = o->minimum < o->maximum;
+    switch (o->kind) {
+    case LC_OPTION_INT: {
+        int64_t v;
+        if (is_one_of(text, none)) {
+            v = LC_UNSET;
+        } else if (!strcmp(o->name, "fast_dev_run") && is_one_of(text, yes)) {
+            v = 1; /* Lightning's fast_dev_run is a bool or a number */
+        } else if (!strcmp(o->name, "fast_dev_run") && is_one_of(text, no)) {
+            v = 0;
+        } else if (!read_int(text, &v)) {
+            return lc_fail(LC_ERR_CONFIG, "%s must be a whole number, not \"%.60s\" (%s)", o->name, text,
+                           o->help ? o->help : "");
+        } else if (ranged && ((double)v < o->minimum || (double)v > o->maximum)) {
+            return out_of_range(o, text);
+        }
+        memcpy(field, &v, sizeof v);
+        return LC_OK;
+    }
+    case LC_OPTION_FLOAT: {
+        double v;
+        if (is_one_of(text, none))
+            v = (double)LC_UNSET;
+        else if (!read_double(text, &v))
+            return lc_fail(LC_ERR_CONFIG, "%s must be a number, not \"%.60s\" (%s)", o->name, text,
+                           o->help ? o->help : "");
+        else if (ranged && !(v >= o->minimum && v <= o->maximum))
+            return out_of_range(o, text);
+        memcpy(field, &v, sizeof v);
+        return LC_OK;
+    }
+    case LC_OPTION_BOOL: {
+        bool v = is_one_of(text, yes);
+        if (!v && !is_one_of(text, no))
+            return lc_fail(LC_ERR_CONFIG, "%s must be true or false, not \"%.60s\"", o->name, text);
+        memcpy(field, &v, sizeof v);
+        return LC_OK;
+    }
+    case LC_OPTION_CHOICE: {
+        int v = is_one_of(text, yes) ? LC_ON : is_one_of(text, no) ? LC_OFF : LC_AUTO;
+        if (v == LC_AUTO && strcmp(text, "auto") != 0 && !is_one_of(text, none))
+            return lc_fail(LC_ERR_CONFIG, "%s must be true, false or auto, not \"%.60s\"", o->name, text);
+        memcpy(field, &v, sizeof v);
+        return LC_OK;
+    }
+    case LC_OPTION_TEXT: {
+        const char *v = is_one_of(text, none) && strcmp(o->name, "logger") != 0 ? NULL : text;
+        memcpy(field, &v, sizeof v);
+        return LC_OK;
+    }
+    case LC_OPTION_DURATION: {
+        lc_duration v;
+        lc_status s = lc_duration_parse(text, &v);
+        if (s < 0) return lc_fail_context(s, "%s", o->name);
+        memcpy(field, &v, sizeof v);
+        return LC_OK;
+    }
+    }
+    return lc_fail(LC_ERR_INTERNAL, "option %s has no kind", o->name);
+}
+
+/* The shortest text that reads back as the same number. */
+static int print_double(char *text, size_t size, double v)
+{
+    char buffer[40];
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(buffer, sizeof buffer, "%.*g", digits, v);
+        if (strtod(buffer, NULL) == v) break;
+    }
+    return snprintf(text, size, "%s", buffer);
+}
+
+int lc_option_get_text(const lc_option *o, const void *target, char *text, size_t size)
+{
+    const char *field = (const char *)target + o->offset;
+    switch (o->kind) {
+    case LC_OPTION_INT: {
+        int64_t v;
+        memcpy(&v, field, sizeof v);
+        if (v == LC_UNSET) return snprintf(text, size, "none");
+        return snprintf(text, size, "%lld", (long long)v);
+    }
+    case LC_OPTION_FLOAT: {
+        double v;
+        memcpy(&v, field, sizeof v);
+        if (v == (double)LC_UNSET) return snprintf(text, size, "none");
+        return print_double(text, size, v);
+    }
+    case LC_OPTION_BOOL: {
+        bool v;
+        memcpy(&v, field, sizeof v);
+        return snprintf(text, size, "%s", v ? "true" : "false");
+    }
+    case LC_OPTION_CHOICE: {
+        int v;
+        memcpy(&v, field, sizeof v);
+        return snprintf(text, size, "%s", v == LC_ON ? "true" : v == LC_OFF ? "false" : "auto");
+    }
+    case LC_OPTION_TEXT: {
+        const char *v;
+        memcpy(&v, field, sizeof v);
+        return snprintf(text, size, "%s", v ? v : "none");
+    }
+    case LC_OPTION_DURATION: {
+        lc_duration v;
+        char number[40];
+        memcpy(&v, field, sizeof v);
+        print_double(number, sizeof number, v.value);
+        switch (v.unit) {
+        case LC_UNIT_NONE:
+            return snprintf(text, size, "none");
+        case LC_UNIT_FRACTION:
+            return snprintf(text, size, "%s%s", number, strpbrk(number, ".e") ? "" : ".0");
+        case LC_UNIT_EPOCHS:
+            return snprintf(text, size, "%.0fep", v.value);
+        case LC_UNIT_STEPS:
+            return snprintf(text, size, "%.0fst", v.value);
+        case LC_UNIT_SECONDS:
+            return snprintf(text, size, "%ss", number);
+        case LC_UNIT_BATCHES:
+            return snprintf(text, size, "%.0f", v.value);
+        }
+    }
+    }
+    return snprintf(text, size, "%s", "");
+}

@@ -1,0 +1,480 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lc_log: values by step and their reduction over an epoch.
+ *
+ * A value that is a tensor is only marked (lc_keep) while the step is recorded, and read when the step has run; so
+ * logging neither splits a plan nor waits. Each (name, hook, loader) has one entry that lives as long as the trainer;
+ * in the steady state nothing is allocated and an entry is found by the pointer of its name. */
+#include "core/trainer_internal.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- which hooks may log, and how by default ---- */
+enum { RULE_NO = 0, RULE_STEP, RULE_EPOCH, RULE_EPOCH_ONLY };
+static const unsigned char rules[LC_HOOKS] = {
+    [LC_HOOK_TRAINING_STEP] = RULE_STEP,
+    [LC_HOOK_ON_TRAIN_BATCH_START] = RULE_STEP,
+    [LC_HOOK_ON_TRAIN_BATCH_END] = RULE_STEP,
+    [LC_HOOK_OPTIMIZER_STEP] = RULE_STEP,
+    [LC_HOOK_ON_BEFORE_ZERO_GRAD] = RULE_STEP,
+    [LC_HOOK_OPTIMIZER_ZERO_GRAD] = RULE_STEP,
+    [LC_HOOK_ON_BEFORE_BACKWARD] = RULE_STEP,
+    [LC_HOOK_BACKWARD] = RULE_STEP,
+    [LC_HOOK_ON_AFTER_BACKWARD] = RULE_STEP,
+    [LC_HOOK_ON_BEFORE_OPTIMIZER_STEP] = RULE_STEP,
+    [LC_HOOK_CONFIGURE_GRADIENT_CLIPPING] = RULE_STEP,
+    [LC_HOOK_VALIDATION_STEP] = RULE_EPOCH,
+    [LC_HOOK_TEST_STEP] = RULE_EPOCH,
+    [LC_HOOK_ON_VALIDATION_BATCH_START] = RULE_EPOCH,
+    [LC_HOOK_ON_VALIDATION_BATCH_END] = RULE_EPOCH,
+    [LC_HOOK_ON_TEST_BATCH_START] = RULE_EPOCH,
+    [LC_HOOK_ON_TEST_BATCH_END] = RULE_EPOCH,
+    [LC_HOOK_ON_TRAIN_START] = RULE_EPOCH_ONLY,
+    [LC_HOOK_ON_TRAIN_EPOCH_START] = RULE_EPOCH_ONLY,
+    [LC_HOOK_ON_TRAIN_EPOCH_END] = RULE_EPOCH_ONLY,
+    [LC_HOOK_ON_VALIDATION_START] = RULE_EPOCH_ONLY,
+    [LC_HOOK_ON_VALIDATION_EPOCH_START] = RULE_EPOCH_ONLY,
+    [LC_HOOK_ON_VALIDATION_EPOCH_END] = RULE_EPOCH_ONLY,
+    [LC_HOOK_ON_TEST_START] = RULE_EPOCH_ONLY,
+    [LC_HOOK_ON_TEST_EPOCH_START] = RULE_EPOCH_ONLY,
+    [LC_HOOK_ON_TEST_EPOCH_END] = RULE_EPOCH_ONLY,
+};
+
+/* ---- maps of named values ---- */
+
+int lc__map_slot(lc__metric_map *m, const char *name)
+{
+    for (int i = 0; i < m->n; i++)
+        if (!strcmp(m->v[i].name, name)) return i;
+    if (m->n == m->cap) {
+        int cap = m->cap ? 2 * m->cap : 16;
+        lc_metric_value *v = realloc(m->v, (size_t)cap * sizeof *v);
+        if (!v) return -1;
+        m->v = v;
+        m->cap = cap;
+    }
+    char *copy = strdup(name);
+    if (!copy) return -1;
+    m->v[m->n] = (lc_metric_value){copy, NAN};
+    return m->n++;
+}
+
+void lc__map_clear(lc__metric_map *m)
+{
+    for (int i = 0; i < m->n; i++) free((char *)m->v[i].name);
+    m->n = 0;
+}
+
+void lc__map_free(lc__metric_map *m)
+{
+    lc__map_clear(m);
+    free(m->v);
+    *m = (lc__metric_map){0};
+}
+
+/* ---- entries ---- */
+
+static void entry_free(lc__logged *e)
+{
+    free(e->name);
+    if (e->step_name != e->name) free(e->step_name);
+    if (e->epoch_name != e->name) free(e->epoch_name);
+    free(e->base);
+}
+
+void lc__results_free(lc__results *r)
+{
+    for (int i = 0; i < r->n; i++) entry_free(&r->e[i]);
+    free(r->e);
+    free(r->pending);
+    bool training = r->training;
+    *r = (lc__results){.training = training};
+}
+
+void lc__results_reset(lc__results *r)
+{
+    for (int i = 0; i < r->n; i++) {
+        lc__logged *e = &r->e[i];
+        e->active = e->has_step = false;
+        e->step = e->sum = e->weight = 0;
+    }
+    r->n_pending = 0;
+}
+
+static bool join(char **out, const char *base, const char *fork, int loader)
+{
+    char text[512];
+    int n = loader >= 0 ? snprintf(text, sizeof text, "%s%s/dataloader_idx_%d", base, fork, loader)
+                        : snprintf(text, sizeof text, "%s%s", base, fork);
+    if (n < 0 || (size_t)n >= sizeof text) {
+        lc_fail(LC_ERR_ARGUMENT, "lc_log: a name of more than 400 characters");
+        return false;
+    }
+    *out = strdup(text);
+    if (!*out) lc_fail(LC_ERR_MEMORY, "out of memory: the name of a logged value");
+    return *out != NULL;
+}
+
+lc__logged *lc__results_add(lc_trainer *t, lc__results *r, const char *base, lc_hook hook, int loader,
+                            const lc_log_args *args, bool on_step, bool on_epoch)
+{
+    if (r->n == r->cap) {
+        int cap = r->cap ? 2 * r->cap : 8;
+        lc__logged *e = realloc(r->e, (size_t)cap * sizeof *e);
+        if (!e) {
+            lc_fail(LC_ERR_MEMORY, "out of memory: logged values");
+            return NULL;
+        }
+        r->e = e;
+        r->cap = cap;
+    }
+    lc__logged *e = &r->e[r->n];
+    *e = (lc__logged){.hook = hook,
+                      .loader = loader,
+                      .args = *args,
+                      .on_step = on_step,
+                      .on_epoch = on_epoch,
+                      .logger = args->logger != LC_OFF};
+    bool fork = on_step && on_epoch;
+    bool ok = join(&e->base, base, "", -1) && join(&e->name, base, "", loader);
+    e->step_name = e->epoch_name = e->name;
+    if (ok && fork) {
+        e->step_name = NULL;
+        ok = join(&e->step_name, base, "_step", loader);
+        e->epoch_name = NULL;
+        ok = ok && join(&e->epoch_name, base, "_epoch", loader);
+    }
+    if (!ok) {
+        entry_free(e);
+        return NULL;
+    }
+    for (int i = 0; i < 5; i++) e->slots[i] = -1;
+    lc__metric_map *cb = &t->metrics[LC_CALLBACK_METRICS], *bar = &t->metrics[LC_PROGRESS_BAR_METRICS];
+    (void)cb, (void)bar; /* places in the maps are made when there is a value to show */
+    r->n++;
+    return e;
+}
+
+static lc__logged *find(lc__results *r, const char *name, lc_hook hook, int loader)
+{
+    int n = r->n;
+    for (int k = 0; k < n; k++) {
+        int i = r->cursor + k;
+        if (i >= n) i -= n;
+        lc__logged *e = &r->e[i];
+        if (e->given == name && e->hook == hook && e->loader == loader && !strcmp(e->base, name)) {
+            r->cursor = i + 1 < n ? i + 1 : 0;
+            return e;
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        lc__logged *e = &r->e[i];
+        if (e->hook == hook && e->loader == loader && !strcmp(e->base, name)) {
+            e->given = name;
+            return e;
+        }
+    }
+    return NULL;
+}
+
+static bool same_args(const lc_log_args *a, const lc_log_args *b)
+{
+    return a->prog_bar == b->prog_bar && a->logger == b->logger && a->on_step == b->on_step &&
+           a->on_epoch == b->on_epoch && a->reduce_fx == b->reduce_fx &&
+           a->add_dataloader_idx == b->add_dataloader_idx && a->sync_dist == b->sync_dist &&
+           a->rank_zero_only == b->rank_zero_only;
+}
+
+/* A value has arrived. */
+static void accumulate(lc__logged *e, double v, double weight)
+{
+    e->has_step = true;
+    e->step = v;
+    if (!e->on_epoch) return;
+    switch ((lc_log_reduce)e->args.reduce_fx) {
+    case LC_LOG_MEAN:
+        e->sum += v * weight;
+        break;
+    case LC_LOG_SUM:
+        e->sum += v;
+        break;
+    case LC_LOG_MIN:
+        e->sum = e->weight == 0 || v < e->sum || isnan(v) ? v : e->sum;
+        break;
+    case LC_LOG_MAX:
+        e->sum = e->weight == 0 || v > e->sum || isnan(v) ? v : e->sum;
+        break;
+    }
+    e->weight += weight;
+}
+
+double lc__logged_epoch_value(const lc__logged *e)
+{
+    return e->args.reduce_fx == LC_LOG_MEAN ? e->sum / e->weight : e->sum;
+}
+
+lc_status lc__results_read(lc_trainer *t, lc__results *r)
+{
+    (void)t;
+    int n = r->n_pending;
+    r->n_pending = 0;
+    for (int i = 0; i < n; i++) {
+        double v;
+        lc_status s = lc_item(r->pending[i].tensor, &v);
+        if (s < 0) return lc_fail_context(s, "logged value %s", r->e[r->pending[i].entry].name);
+        accumulate(&r->e[r->pending[i].entry], v, r->pending[i].weight);
+    }
+    return LC_OK;
+}
+
+/* ---- publishing: what callbacks and the progress bar see ---- */
+
+static void show(lc__metric_map *m, int *slot, const char *name, double v)
+{
+    if (*slot < 0 || *slot >= m->n || (m->v[*slot].name != name && strcmp(m->v[*slot].name, name) != 0))
+        *slot = lc__map_slot(m, name);
+    if (*slot >= 0) m->v[*slot].value = v;
+}
+
+void lc__results_publish_step(lc_trainer *t, lc__results *r)
+{
+    lc__metric_map *cb = &t->metrics[LC_CALLBACK_METRICS], *bar = &t->metrics[LC_PROGRESS_BAR_METRICS];
+    for (int i = 0; i < r->n; i++) {
+        lc__logged *e = &r->e[i];
+        if (!e->has_step || !e->on_step) continue;
+        if (r->training) {
+            show(cb, &e->slots[0], e->name, e->step);
+            if (e->step_name != e->name) show(cb, &e->slots[1], e->step_name, e->step);
+        }
+        if (e->args.prog_bar) show(bar, &e->slots[3], e->step_name, e->step);
+    }
+}
+
+void lc__results_publish_epoch(lc_trainer *t, lc__results *r)
+{
+    lc__metric_map *cb = &t->metrics[LC_CALLBACK_METRICS], *bar = &t->metrics[LC_PROGRESS_BAR_METRICS];
+    for (int i = 0; i < r->n; i++) {
+        lc__logged *e = &r->e[i];
+        if (!e->active || !e->on_epoch || e->weight == 0) continue;
+        double v = lc__logged_epoch_value(e);
+        show(cb, &e->slots[0], e->name, v);
+        if (e->epoch_name != e->name) show(cb, &e->slots[2], e->epoch_name, v);
+        if (e->args.prog_bar) show(bar, &e->slots[4], e->epoch_name, v);
+    }
+}
+
+/* ---- lc_log ---- */
+
+static lc_status refuse(lc_trainer *t, const char *name, lc_site site, const char *why)
+{
+    return lc_fail(LC_ERR_CONFIG, "lc_log(\"%.100s\") in %s: %s (%s:%d)", name, lc_hook_name(t->hook), why,
+                   site.file ? site.file : "?", site.line);
+}
+
+static lc_status log_value(lc_trainer *t, const char *name, lc_tensor *tensor, double value, const lc_log_args *args)
+{
+    lc_hook hook = t->hook;
+    if (!name || !*name) return refuse(t, "", args->site, "a value needs a name");
+    lc__results *r = t->validating || t->stage != LC_STAGE_FIT ? &t->eval_results : &t->train_results;
+    bool batch_hook = t->batch != NULL;
+    int loader = r == &t->eval_results && t->eval.n > 1 && batch_hook && args->add_dataloader_idx != LC_OFF
+                     ? t->dataloader_idx
+                     : -1;
+    lc__logged *e = find(r, name, hook, loader);
+    if (!e) {
+        int rule = rules[hook];
+        if (rule == RULE_NO) return refuse(t, name, args->site, "values cannot be logged there");
+        bool on_step = args->on_step ? args->on_step == LC_ON : rule == RULE_STEP;
+        bool on_epoch = args->on_epoch ? args->on_epoch == LC_ON : rule != RULE_STEP;
+        if (on_step && rule == RULE_EPOCH_ONLY)
+            return refuse(t, name, args->site, ".on_step cannot be used in this hook, which has no steps");
+        if (!on_step && !on_epoch) return refuse(t, name, args->site, ".on_step and .on_epoch are both off");
+        if (args->reduce_fx > LC_LOG_MAX)
+            return refuse(t, name, args->site, ".reduce_fx must be LC_LOG_MEAN, _SUM, _MIN or _MAX");
+        if (strstr(name, "/dataloader_idx_"))
+            return refuse(t, name, args->site,
+                          "the suffix /dataloader_idx_N is added by the trainer; turn it off with "
+                          ".add_dataloader_idx = LC_OFF");
+        e = lc__results_add(t, r, name, hook, loader, args, on_step, on_epoch);
+        if (!e) return LC_ERR_MEMORY;
+        e->given = name;
+    } else if (!same_args(&e->args, args)) {
+        return refuse(t, name, args->site, "this name was logged before in this hook with other arguments");
+    }
+    double weight = 1;
+    if (e->on_epoch && e->args.reduce_fx == LC_LOG_MEAN) {
+        if (args->batch_size > 0)
+            weight = (double)args->batch_size;
+        else if (batch_hook) {
+            int64_t size = t->batch->size;
+            if (size <= 0 && t->batch->x && lc_tensor_ndim(t->batch->x) > 0) size = lc_tensor_dim(t->batch->x, 0);
+            if (size <= 0)
+                return refuse(t, name, args->site, "the batch does not say how many samples it has; give .batch_size");
+            weight = (double)size;
+        }
+    }
+    e->active = true;
+    if (!tensor) {
+        accumulate(e, value, weight);
+    } else {
+        if (lc_tensor_is_error(tensor)) return LC_OK; /* the recorder reports it, with its cause */
+        if (lc_tensor_numel(tensor) != 1)
+            return refuse(t, name, args->site, "a logged tensor must have one element; reduce it with lc_mean");
+        if (!t->recording) {
+            LC_TRY(lc_item(tensor, &value));
+            accumulate(e, value, weight);
+        } else {
+            if (r->n_pending == r->cap_pending) {
+                int cap = r->cap_pending ? 2 * r->cap_pending : 8;
+                lc__pending *p = realloc(r->pending, (size_t)cap * sizeof *p);
+                if (!p) return lc_fail(LC_ERR_MEMORY, "out of memory: logged values");
+                r->pending = p;
+                r->cap_pending = cap;
+            }
+            r->pending[r->n_pending++] = (lc__pending){(int)(e - r->e), lc_keep(tensor), weight};
+            return LC_OK;
+        }
+    }
+    /* Outside of a step there is nothing to wait for. */
+    if (!t->recording && !t->sanity) {
+        if (t->epoch_end_reached)
+            lc__results_publish_epoch(t, r);
+        else
+            lc__results_publish_step(t, r);
+    }
+    return LC_OK;
+}
+
+static void log_to(lc_trainer *t, const char *name, lc_tensor *tensor, double value, const lc_log_args *args)
+{
+    if (!t || !t->in_run || t->opt.barebones) return;
+    lc_status s = log_value(t, name, tensor, value, args);
+    if (s < 0) lc__defer_error(t, s);
+}
+
+void lc_log_at(lc_module *self, const char *name, lc_tensor *value, lc_log_args args)
+{
+    lc_trainer *t = self ? lc_module_root(self)->trainer : NULL;
+    if (t && !value) {
+        if (t->in_run) lc__defer_error(t, refuse(t, name ? name : "", args.site, "there is no value (NULL)"));
+        return;
+    }
+    log_to(t, name, value, 0, &args);
+}
+
+void lc_log_value_at(lc_module *self, const char *name, double value, lc_log_args args)
+{
+    log_to(self ? lc_module_root(self)->trainer : NULL, name, NULL, value, &args);
+}
+
+void lc_trainer_log_at(lc_trainer *t, const char *name, double value, lc_log_args args)
+{
+    log_to(t, name, NULL, value, &args);
+}
+
+/* ---- in checkpoints ---- */
+
+lc_status lc__results_save(const lc__results *r, lc_state *out)
+{
+    for (int i = 0; i < r->n; i++) {
+        const lc__logged *e = &r->e[i];
+        lc_state *o;
+        if (!e->active) continue;
+        LC_TRY(lc_state_set_object(out, NULL, &o));
+        LC_TRY(lc_state_set_text(o, "name", e->base));
+        LC_TRY(lc_state_set_text(o, "hook", lc_hook_name(e->hook)));
+        LC_TRY(lc_state_set_int(o, "loader", e->loader));
+        LC_TRY(lc_state_set_bool(o, "prog_bar", e->args.prog_bar));
+        LC_TRY(lc_state_set_int(o, "logger", e->args.logger));
+        LC_TRY(lc_state_set_int(o, "arg_on_step", e->args.on_step));
+        LC_TRY(lc_state_set_int(o, "arg_on_epoch", e->args.on_epoch));
+        LC_TRY(lc_state_set_int(o, "reduce_fx", e->args.reduce_fx));
+        LC_TRY(lc_state_set_int(o, "add_dataloader_idx", e->args.add_dataloader_idx));
+        LC_TRY(lc_state_set_bool(o, "on_step", e->on_step));
+        LC_TRY(lc_state_set_bool(o, "on_epoch", e->on_epoch));
+        LC_TRY(lc_state_set_bool(o, "has_step", e->has_step));
+        LC_TRY(lc_state_set_double(o, "step", e->step));
+        LC_TRY(lc_state_set_double(o, "sum", e->sum));
+        LC_TRY(lc_state_set_double(o, "weight", e->weight));
+    }
+    return LC_OK;
+}
+
+lc_status lc__results_load(lc_trainer *t, lc__results *r, const lc_state *in)
+{
+    lc__results_reset(r);
+    for (int64_t i = 0; i < lc_state_length(in); i++) {
+        const lc_state *o = lc_state_at(in, i);
+        const char *name, *hook_name;
+        int64_t loader, logger, arg_step, arg_epoch, reduce, add;
+        bool prog_bar, on_step, on_epoch, has_step;
+        double step, sum, weight;
+        LC_TRY(lc_state_get_text(o, "name", &name));
+        LC_TRY(lc_state_get_text(o, "hook", &hook_name));
+        LC_TRY(lc_state_get_int(o, "loader", &loader));
+        LC_TRY(lc_state_get_bool(o, "prog_bar", &prog_bar));
+        LC_TRY(lc_state_get_int(o, "logger", &logger));
+        LC_TRY(lc_state_get_int(o, "arg_on_step", &arg_step));
+        LC_TRY(lc_state_get_int(o, "arg_on_epoch", &arg_epoch));
+        LC_TRY(lc_state_get_int(o, "reduce_fx", &reduce));
+        LC_TRY(lc_state_get_int(o, "add_dataloader_idx", &add));
+        LC_TRY(lc_state_get_bool(o, "on_step", &on_step));
+        LC_TRY(lc_state_get_bool(o, "on_epoch", &on_epoch));
+        LC_TRY(lc_state_get_bool(o, "has_step", &has_step));
+        LC_TRY(lc_state_get_double(o, "step", &step));
+        LC_TRY(lc_state_get_double(o, "sum", &sum));
+        LC_TRY(lc_state_get_double(o, "weight", &weight));
+        int hook = 0;
+        while (hook < LC_HOOKS && strcmp(lc_hook_name((lc_hook)hook), hook_name) != 0) hook++;
+        if (hook == LC_HOOKS || loader < -1 || loader >= LC_MAX_LOADERS || reduce < 0 || reduce > LC_LOG_MAX)
+            return lc_fail(LC_ERR_FORMAT, "the checkpoint holds a logged value \"%.60s\" that makes no sense", name);
+        lc__logged *e = find(r, name, (lc_hook)hook, (int)loader);
+        if (!e) {
+            lc_log_args args = {.prog_bar = prog_bar,
+                                .logger = (unsigned char)logger,
+                                .on_step = (unsigned char)arg_step,
+                                .on_epoch = (unsigned char)arg_epoch,
+                                .reduce_fx = (unsigned char)reduce,
+                                .add_dataloader_idx = (unsigned char)add};
+            e = lc__results_add(t, r, name, (lc_hook)hook, (int)loader, &args, on_step, on_epoch);
+            if (!e) return LC_ERR_MEMORY;
+        }
+        e->given = e->base;
+        e->active = true;
+        e->has_step = has_step;
+        e->step = step;
+        e->sum = sum;
+        e->weight = weight;
+    }
+    return LC_OK;
+}
+
+/* ---- reading metrics ---- */
+
+int lc_trainer_metric_count(lc_trainer *t, lc_metric_set set)
+{
+    return t->metrics[set].n;
+}
+
+lc_metric_value lc_trainer_metric_at(lc_trainer *t, lc_metric_set set, int i)
+{
+    return t->metrics[set].v[i];
+}
+
+lc_status lc_trainer_metric(lc_trainer *t, const char *name, double *out)
+{
+    lc__metric_map *m = &t->metrics[LC_CALLBACK_METRICS];
+    char known[512] = "";
+    size_t n = 0;
+    for (int i = 0; i < m->n; i++) {
+        if (!strcmp(m->v[i].name, name)) {
+            *out = m->v[i].value;
+            return LC_OK;
+        }
+        if (n < sizeof known - 1)
+            n += (size_t)snprintf(known + n, sizeof known - n, "%s`%s`", i ? ", " : "", m->v[i].name);
+    }
+    return lc_fail(LC_ERR_NOT_FOUND, "there is no metric `%s`; there is: %s", name, m->n ? known : "none yet");
+}

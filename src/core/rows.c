@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rows: which logged values go to the loggers, and when. */
+#include "core/trainer_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool lc__should_log(const lc_trainer *t)
+{
+    if (t->opt.fast_dev_run || lc__should_stop(t)) return true;
+    int64_t n = t->opt.log_every_n_steps;
+    return n > 0 && (t->batches_that_stepped + 1) % n == 0;
+}
+
+static lc_status grow(lc_trainer *t, int n)
+{
+    if (n <= t->cap_row) return LC_OK;
+    int cap = n < 32 ? 32 : 2 * n;
+    lc_metric_value *row = realloc(t->row, (size_t)cap * sizeof *row);
+    if (!row) return lc_fail(LC_ERR_MEMORY, "out of memory: a row of %d values", n);
+    t->row = row;
+    t->cap_row = cap;
+    return LC_OK;
+}
+
+/* Inserts in the order of names; the later of two equal names wins. */
+static int insert(lc_metric_value *row, int n, const char *name, double value)
+{
+    int i = n;
+    while (i > 0) {
+        int c = strcmp(row[i - 1].name, name);
+        if (c == 0) {
+            row[i - 1].value = value;
+            return n;
+        }
+        if (c < 0) break;
+        i--;
+    }
+    memmove(row + i + 1, row + i, (size_t)(n - i) * sizeof *row);
+    row[i] = (lc_metric_value){name, value};
+    return n + 1;
+}
+
+static lc_status collect(lc_trainer *t, lc__results *r, bool epoch_values, int loader, int *out)
+{
+    int n = 0;
+    LC_TRY(grow(t, r->n));
+    for (int i = 0; i < r->n; i++) {
+        lc__logged *e = &r->e[i];
+        if (!e->active || !e->logger || (loader != -2 && e->loader != loader && e->loader != -1)) continue;
+        if (epoch_values ? !e->on_epoch || e->weight == 0 : !e->on_step || !e->has_step) continue;
+        n = insert(t->row, n, epoch_values ? e->epoch_name : e->step_name,
+                   epoch_values ? lc__logged_epoch_value(e) : e->step);
+    }
+    *out = n;
+    return LC_OK;
+}
+
+static lc_status send(lc_trainer *t, int n, int64_t step, int64_t epoch)
+{
+    lc__metric_map *logged = &t->metrics[LC_LOGGED_METRICS];
+    if (!n || !t->n_loggers) return LC_OK;
+    for (int i = 0; i < n; i++) {
+        int slot = lc__map_slot(logged, t->row[i].name);
+        if (slot >= 0) logged->v[slot].value = t->row[i].value;
+    }
+    lc_log_row row = {.values = t->row, .n = n, .step = step, .epoch = epoch, .time_ns = lc__realtime_ns()};
+    return lc__loggers_row(t, &row);
+}
+
+lc_status lc__rows_send(lc_trainer *t, lc__results *r, bool epoch_values, int64_t step, int loader)
+{
+    int n;
+    LC_TRY(collect(t, r, epoch_values, loader, &n));
+    int64_t epoch = -1;
+    if (step < 0) {
+        step = t->batches_that_stepped;
+        epoch = t->current_epoch;
+        /* A value named "step" takes the place of the trainer's step. */
+        for (int i = 0; i < n; i++)
+            if (!strcmp(t->row[i].name, "step")) {
+                step = (int64_t)t->row[i].value;
+                epoch = -1;
+                memmove(t->row + i, t->row + i + 1, (size_t)(n - i - 1) * sizeof *t->row);
+                n--;
+                break;
+            }
+    }
+    return send(t, n, step, epoch);
+}
+
+lc_status lc_trainer_log_row(lc_trainer *t, const lc_metric_value *values, int n, int64_t step, int64_t epoch)
+{
+    int sorted = 0;
+    LC_TRY(grow(t, n));
+    for (int i = 0; i < n; i++) sorted = insert(t->row, sorted, values[i].name, values[i].value);
+    return send(t, sorted, step, epoch);
+}
+
+/* Keeps what validate or test will return for a loader. */
+lc_status lc__rows_keep_results(lc_trainer *t, lc__results *r, int loader)
+{
+    int n;
+    LC_TRY(collect(t, r, true, t->eval.n > 1 ? loader : -1, &n));
+    free(t->result_values[loader]);
+    t->n_result_values[loader] = 0;
+    t->result_values[loader] = malloc((size_t)(n + 1) * sizeof *t->row);
+    if (!t->result_values[loader]) return lc_fail(LC_ERR_MEMORY, "out of memory: results of %d values", n);
+    memcpy(t->result_values[loader], t->row, (size_t)n * sizeof *t->row);
+    t->n_result_values[loader] = n;
+    return LC_OK;
+}

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fit, validate, test, predict: what surrounds the loops, in Lightning's order. Whatever happens, on_exception (after
+ * an error) and teardown run, and what was taken is given back. */
+#include "core/trainer_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static lc_status check_module(lc_trainer *t, const lc_module *m, lc_stage stage)
+{
+    const lc_module_ops *ops = m->ops;
+    if (!ops || !ops->size)
+        return lc_fail(LC_ERR_CONFIG, "the module has no operations; call lc_module_init(&m.base, &ops, seed)");
+    lc_status s = lc_module_status(m);
+    if (s < 0) return lc_fail_context(s, "building %s", ops->name ? ops->name : "the module");
+    lc__module_ops_fill(t, ops);
+    const char *missing = NULL;
+    switch (stage) {
+    case LC_STAGE_FIT:
+        missing = !t->mo.training_step ? "training_step" : !t->mo.configure_optimizers ? "configure_optimizers" : NULL;
+        break;
+    case LC_STAGE_VALIDATE:
+        missing = t->has_validation_step ? NULL : "validation_step";
+        break;
+    case LC_STAGE_TEST:
+        missing = t->has_test_step ? NULL : "test_step";
+        break;
+    case LC_STAGE_PREDICT:
+        missing = t->has_predict_step ? NULL : "predict_step (or forward)";
+        break;
+    }
+    if (missing)
+        return lc_fail(LC_ERR_CONFIG, "%s has no %s, which %s needs", ops->name ? ops->name : "the module", missing,
+                       lc_stage_name(stage));
+    if (t->mo.manual_optimization && stage == LC_STAGE_FIT) {
+        if (t->accumulate != 1)
+            return lc_fail(LC_ERR_CONFIG,
+                           "accumulate_grad_batches is for automatic optimisation; %s optimises manually", t->mo.name);
+        if (t->opt.gradient_clip_val != (double)LC_UNSET && t->opt.gradient_clip_val > 0)
+            return lc_fail(LC_ERR_CONFIG,
+                           "gradient_clip_val is for automatic optimisation; %s optimises manually "
+                           "(call lc_clip_gradients)",
+                           t->mo.name);
+    }
+    return LC_OK;
+}
+
+static bool is_zero(lc_duration d)
+{
+    return d.unit != LC_UNIT_NONE && d.value == 0;
+}
+
+static void decide_validation(lc_trainer *t)
+{
+    bool loader = (t->args && (t->args->n_dataloaders || t->args->val_dataloader)) || t->mo.val_dataloader;
+    t->enable_validation = loader && t->has_validation_step && !is_zero(t->opt.limit_val_batches);
+    if (t->stage == LC_STAGE_FIT && loader != t->has_validation_step)
+        lc_trainer_message(t, "warning", "%s has a %s but no %s; validation is left out", t->mo.name,
+                           loader ? "val_dataloader" : "validation_step",
+                           loader ? "validation_step" : "val_dataloader");
+}
+
+static lc_status make_graph(lc_trainer *t)
+{
+    lc_graph_options o = {
+        .threads = (int)t->opt.threads, .deterministic = t->opt.deterministic, .seed = (uint64_t)t->opt.seed};
+    return t->graph ? LC_OK : lc_graph_new(&o, &t->graph);
+}
+
+/* Everything before the loop. */
+static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_stage stage)
+{
+    const char *asked = args && args->ckpt_path ? args->ckpt_path : stage == LC_STAGE_FIT ? t->opt.ckpt_path : NULL;
+    char *path = NULL;
+    lc_status s;
+    if (!m) {
+        m = t->m;
+        if (!asked) asked = "best";
+        if (!m) return lc_fail(LC_ERR_ARGUMENT, "%s needs a module", lc_stage_name(stage));
+    }
+    if (t->in_run) return lc_fail(LC_ERR_STATE, "the trainer is running already");
+    t->stage = stage;
+    t->args = args;
+    LC_TRY(check_module(t, m, stage));
+    t->m = m;
+    m->trainer = t;
+    t->in_run = true;
+    t->run_state = LC_RUN_RUNNING;
+    t->user_stop = false;
+    t->soft_stops = 0;
+    t->phase = t->resume_phase = LC__PHASE_START;
+    t->resume_mid_epoch = false;
+    t->deferred = t->recording = t->skip = false;
+    t->epoch_end_reached = t->validating = t->sanity = false;
+    t->batch = NULL;
+    atomic_store(&t->signal, 0);
+    t->time_start_ns = lc__now_ns();
+    for (int i = 0; i < LC_MAX_LOADERS && stage == LC_STAGE_PREDICT; i++) {
+        for (int64_t k = 0; k < t->predictions[i].n; k++) lc_tensor_unref(t->predictions[i].t[k]);
+        t->predictions[i].n = 0;
+    }
+    if (stage != LC_STAGE_FIT) t->n_results = 0;
+    LC_TRY(make_graph(t));
+    LC_TRY(LC__MODULE_HOOK(t, CONFIGURE_CALLBACKS, configure_callbacks));
+    LC_TRY(lc__hooks_rebuild(t));
+    decide_validation(t);
+    LC_TRY(lc__resolve_ckpt_path(t, asked, &path));
+    if (path) {
+        s = lc__open_checkpoint(t, path);
+        free(path);
+        LC_TRY(s);
+    }
+    LC_TRY(lc__signals_begin(t));
+    LC_TRY(LC__MODULE_HOOK(t, PREPARE_DATA, prepare_data));
+    if (stage != LC_STAGE_PREDICT) LC_TRY(lc__loggers_start(t));
+    t->setup_done = true;
+    LC_TRY(LC__HOOK(t, SETUP, setup, stage));
+    LC_TRY(LC__MODULE_HOOK(t, CONFIGURE_MODEL, configure_model));
+    s = lc_module_status(m);
+    if (s < 0) return lc_fail_context(s, "building %s", t->mo.name);
+    if (t->restoring_from) LC_TRY(lc__restore_module(t));
+    lc__results_reset(&t->train_results);
+    lc__results_reset(&t->eval_results);
+    return LC_OK;
+}
+
+static lc_status set_up_optimizers(lc_trainer *t)
+{
+    lc_optimizer *list[LC_MAX_OPTIMIZERS];
+    lc__optimizers_free(t);
+    if (t->precision->convert_module) LC_TRY(t->precision->convert_module(&t->precision_self, t->m));
+    LC_TRY(LC__MODULE_HOOK(t, CONFIGURE_OPTIMIZERS, configure_optimizers, &t->optimizers));
+    lc_status s = lc_module_status(t->m);
+    if (s < 0) return lc_fail_context(s, "configure_optimizers of %s", t->mo.name);
+    if (!t->optimizers.n)
+        lc_trainer_message(t, "warning", "configure_optimizers of %s added no optimizer: nothing will be trained",
+                           t->mo.name);
+    if (t->optimizers.n > 1 && !t->mo.manual_optimization && t->accumulate > 1)
+        return lc_fail(LC_ERR_CONFIG, "accumulate_grad_batches=%lld needs one optimizer, or manual optimisation",
+                       (long long)t->accumulate);
+    for (int i = 0; i < t->optimizers.n; i++) list[i] = t->optimizers.optimizers[i].optimizer;
+    if (t->strategy->setup) LC_TRY(t->strategy->setup(t->strategy_self, t->m, list, t->optimizers.n));
+    return LC_OK;
+}
+
+static lc_status fit_begin(lc_trainer *t)
+{
+    LC_TRY(set_up_optimizers(t));
+    lc_module_train(t->m, true);
+    LC_TRY(LC__HOOK(t, ON_FIT_START, on_fit_start));
+    if (t->restoring_from) {
+        LC_TRY(lc__restore_progress(t));
+    } else {
+        lc_zero_grad(t->graph);
+        t->window_backwards = 0;
+    }
+    lc_checkpoint_close(t->restoring_from);
+    t->restoring_from = NULL;
+    return LC_OK;
+}
+
+static void stop_message(lc_trainer *t)
+{
+    if (t->max_steps >= 0 && t->global_step >= t->max_steps)
+        lc_trainer_message(t, "info", "fit stopped: max_steps=%lld reached", (long long)t->max_steps);
+    else if (t->max_epochs >= 0 && t->epochs_processed >= t->max_epochs)
+        lc_trainer_message(t, "info", "fit stopped: max_epochs=%lld reached", (long long)t->max_epochs);
+}
+
+static lc_status fit_body(lc_trainer *t)
+{
+    LC_TRY(fit_begin(t));
+    LC_TRY(lc__sanity_check(t));
+    LC_TRY(lc__fit_loop(t));
+    stop_message(t);
+    return LC__HOOK(t, ON_FIT_END, on_fit_end);
+}
+
+/* Everything after the loop: also after an error. Returns the run's status. */
+static lc_status finish(lc_trainer *t, lc_status s)
+{
+    char message[1024];
+    if (t->graph && lc_current_graph() == t->graph && lc_step_end(t->graph) < 0 && s >= 0) s = LC_ERR_INTERNAL;
+    t->recording = false;
+    t->batch = NULL;
+    if (s >= 0) {
+        lc_status written = lc__settle(t, true);
+        if (written < 0) s = written;
+    }
+    if (s < 0) {
+        /* What clean-up says must not hide the cause. */
+        lc__copy_message(message, sizeof message);
+        t->run_state = LC_RUN_INTERRUPTED;
+        t->deferred = false;
+        t->hook = LC_HOOK_ON_EXCEPTION;
+        for (int i = 0; i < t->hooks[LC_HOOK_ON_EXCEPTION].n; i++) {
+            lc__callback *cb = t->hooks[LC_HOOK_ON_EXCEPTION].e[i];
+            if (cb->ops.on_exception(cb->self, t, s, message) < 0)
+                lc_trainer_message(t, "warning", "on_exception of %s: %s", cb->ops.name, lc_error_message());
+        }
+        lc_status written = lc__settle(t, true);
+        if (written < 0) lc_trainer_message(t, "error", "%s", lc_error_message());
+    }
+    lc__source_close(&t->train);
+    t->train.which = -1;
+    lc__sources_close(&t->eval);
+    t->eval_loaded = false;
+    if (t->setup_done) {
+        t->setup_done = false;
+        lc_status torn = LC__HOOK(t, TEARDOWN, teardown, t->stage);
+        if (torn < 0 && s >= 0) {
+            s = torn;
+            t->run_state = LC_RUN_INTERRUPTED;
+            lc__copy_message(message, sizeof message);
+        }
+    }
+    lc_checkpoint_close(t->restoring_from);
+    t->restoring_from = NULL;
+    lc__signals_end(t);
+    lc__loggers_flush(t);
+    if (t->in_run && t->run_state == LC_RUN_RUNNING) t->run_state = LC_RUN_FINISHED;
+    t->in_run = false;
+    t->args = NULL;
+    if (t->m) t->m->trainer = NULL;
+    return s < 0 ? lc_fail(s, "%s", message) : LC_OK;
+}
+
+static lc_status run(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_stage stage,
+                     lc_status (*body)(lc_trainer *))
+{
+    if (!t) return lc_fail(LC_ERR_ARGUMENT, "there is no trainer");
+    if (t->in_run) return lc_fail(LC_ERR_STATE, "the trainer is running already");
+    lc_status s = begin(t, m, args, stage);
+    if (s >= 0) s = body(t);
+    return finish(t, s);
+}
+
+lc_status lc_trainer_fit(lc_trainer *t, lc_module *m, const lc_run_args *args)
+{
+    if (!m) return lc_fail(LC_ERR_ARGUMENT, "fit needs a module");
+    return run(t, m, args, LC_STAGE_FIT, fit_body);
+}
+
+static lc_status eval_body(lc_trainer *t)
+{
+    lc_checkpoint_close(t->restoring_from);
+    t->restoring_from = NULL;
+    LC_TRY(lc__setup_eval_data(t));
+    return lc__eval_loop(t);
+}
+
+lc_status lc_trainer_validate(lc_trainer *t, lc_module *m, const lc_run_args *args)
+{
+    return run(t, m, args, LC_STAGE_VALIDATE, eval_body);
+}
+
+lc_status lc_trainer_test(lc_trainer *t, lc_module *m, const lc_run_args *args)
+{
+    return run(t, m, args, LC_STAGE_TEST, eval_body);
+}
+
+lc_status lc_trainer_predict(lc_trainer *t, lc_module *m, const lc_run_args *args)
+{
+    return run(t, m, args, LC_STAGE_PREDICT, eval_body);
+}
+
+/* ---- programs that own their loop ---- */
+
+lc_status lc_trainer_begin(lc_trainer *t, lc_module *m)
+{
+    if (!t || !m) return lc_fail(LC_ERR_ARGUMENT, "lc_trainer_begin needs a trainer and a module");
+    if (t->in_run) return lc_fail(LC_ERR_STATE, "the trainer is running already");
+    lc_status s = begin(t, m, NULL, LC_STAGE_FIT);
+    if (s >= 0) s = fit_begin(t);
+    t->enable_validation = false;
+    t->own_loop = true;
+    t->train.length = t->train.limit = -1;
+    t->resume_phase = LC__PHASE_START;
+    if (!t->resume_mid_epoch) t->epoch_open = false;
+    if (s >= 0) s = LC__HOOK(t, ON_TRAIN_START, on_train_start);
+    return s < 0 ? finish(t, s) : LC_OK;
+}
+
+static lc_status own_loop(lc_trainer *t, const char *what)
+{
+    return t && t->in_run && t->own_loop ? LC_OK : lc_fail(LC_ERR_STATE, "%s: call lc_trainer_begin first", what);
+}
+
+lc_status lc_trainer_step(lc_trainer *t, const lc_batch *batch, double *loss)
+{
+    LC_TRY(own_loop(t, "lc_trainer_step"));
+    lc_status s = LC_OK;
+    t->resume_mid_epoch = false;
+    if (!t->epoch_open) {
+        t->epoch_open = true;
+        t->epoch_ended_early = false;
+        t->cursor_epoch = t->current_epoch;
+        t->batches_done = 0;
+        lc__results_reset(&t->train_results);
+        s = LC__HOOK(t, ON_TRAIN_EPOCH_START, on_train_epoch_start);
+    }
+    if (s >= 0) s = lc__train_batch(t, batch, false);
+    if (s >= 0 && loss) {
+        *loss = NAN;
+        if (t->outputs.loss) s = lc_item(t->outputs.loss, loss);
+    }
+    if (s < 0) {
+        t->own_loop = false;
+        return finish(t, s);
+    }
+    bool stop = lc__should_stop(t) || atomic_load(&t->signal) || (t->max_steps >= 0 && t->global_step >= t->max_steps);
+    return stop ? LC_STOP : LC_OK;
+}
+
+lc_status lc_trainer_end_epoch(lc_trainer *t)
+{
+    LC_TRY(own_loop(t, "lc_trainer_end_epoch"));
+    if (!t->epoch_open) return LC_OK;
+    t->is_last_batch = true;
+    lc_status s = lc__end_of_epoch(t);
+    t->is_last_batch = false;
+    if (s < 0) {
+        t->own_loop = false;
+        return finish(t, s);
+    }
+    return LC_OK;
+}
+
+lc_status lc_trainer_end(lc_trainer *t)
+{
+    LC_TRY(own_loop(t, "lc_trainer_end"));
+    LC_TRY(lc_trainer_end_epoch(t));
+    t->own_loop = false;
+    lc_status s = LC__HOOK(t, ON_TRAIN_END, on_train_end);
+    if (s >= 0) s = LC__HOOK(t, ON_FIT_END, on_fit_end);
+    return finish(t, s);
+}

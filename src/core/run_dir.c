@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The folder of a run, <default_root_dir>/lightning_logs/version_N, and its loggers.
+ *
+ * N is the first number that mkdir gives to this run alone, so that runs which start at once never share a folder. A
+ * logger that fails is told of once, and the training goes on. */
+#include "core/trainer_internal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static lc_status make_dirs(const char *path)
+{
+    char part[4096];
+    size_t n = strlen(path);
+    if (n >= sizeof part) return lc_fail(LC_ERR_IO, "the path %.100s... is too long", path);
+    memcpy(part, path, n + 1);
+    for (char *p = part + 1; *p; p++) {
+        if (*p != '/') continue;
+        *p = 0;
+        if (mkdir(part, 0777) != 0 && errno != EEXIST)
+            return lc_fail(LC_ERR_IO, "cannot make the directory %s: %s", part, strerror(errno));
+        *p = '/';
+    }
+    if (mkdir(part, 0777) != 0 && errno != EEXIST)
+        return lc_fail(LC_ERR_IO, "cannot make the directory %s: %s", part, strerror(errno));
+    return LC_OK;
+}
+
+static int next_version(const char *dir)
+{
+    int next = 0;
+    DIR *d = opendir(dir);
+    if (!d) return 0;
+    for (struct dirent *e; (e = readdir(d));) {
+        char *end;
+        if (strncmp(e->d_name, "version_", 8) != 0 || e->d_name[8] < '0' || e->d_name[8] > '9') continue;
+        long v = strtol(e->d_name + 8, &end, 10);
+        if (!*end && v >= next && v < 2000000000) next = (int)v + 1;
+    }
+    closedir(d);
+    return next;
+}
+
+static lc_status take_version(lc_trainer *t)
+{
+    char dir[4096], path[4200];
+    const char *name = t->opt.run_name ? t->opt.run_name : "lightning_logs";
+    int n = snprintf(dir, sizeof dir, "%s/%s", t->root_dir, name);
+    if (n < 0 || (size_t)n >= sizeof dir) return lc_fail(LC_ERR_IO, "the path %.100s... is too long", t->root_dir);
+    LC_TRY(make_dirs(dir));
+    for (int v = next_version(dir);; v++) {
+        snprintf(path, sizeof path, "%s/version_%d", dir, v);
+        if (mkdir(path, 0777) == 0) {
+            t->version = v;
+            return lc__copy_text(path, &t->run_dir);
+        }
+        if (errno != EEXIST) return lc_fail(LC_ERR_IO, "cannot make the directory %s: %s", path, strerror(errno));
+    }
+}
+
+/* A text no other run has: time, process and a mix of both. */
+static lc_status make_run_id(lc_trainer *t)
+{
+    char id[64];
+    if (t->run_id) return LC_OK;
+    uint64_t now = (uint64_t)lc__realtime_ns();
+    uint64_t mixed = lc_random_key(now, (uint64_t)getpid() ^ (uint64_t)lc__now_ns());
+    snprintf(id, sizeof id, "%llx-%x-%08x", (unsigned long long)now / 1000, (unsigned)getpid(), (unsigned)mixed);
+    return lc__copy_text(id, &t->run_id);
+}
+
+lc_status lc__loggers_open(lc_trainer *t)
+{
+    const char *names = t->opt.logger ? t->opt.logger : t->opt.n_loggers ? "none" : "csv,sqlite";
+    int cap = t->opt.n_loggers + 8;
+    if (!strcmp(names, "true")) names = "csv,sqlite";
+    bool none = !strcmp(names, "none") || !strcmp(names, "false");
+    t->loggers = calloc((size_t)cap, sizeof *t->loggers);
+    t->logger_failed = calloc((size_t)cap, sizeof *t->logger_failed);
+    if (!t->loggers || !t->logger_failed) return lc_fail(LC_ERR_MEMORY, "out of memory: loggers");
+    for (int i = 0; i < t->opt.n_loggers; i++) t->loggers[t->n_loggers++] = t->opt.loggers[i];
+    /* A smoke test and a measurement leave nothing behind. */
+    if (none || t->opt.fast_dev_run || t->opt.barebones) return LC_OK;
+    for (const char *p = names; *p;) {
+        size_t length = strcspn(p, ",");
+        if (length) {
+            char one[64];
+            snprintf(one, sizeof one, "%.*s", (int)length, p);
+            if (t->n_loggers == cap) return lc_fail(LC_ERR_CONFIG, "logger=%.60s: too many loggers", names);
+            LC_TRY(lc_logger_new(one, &t->loggers[t->n_loggers]));
+            t->n_loggers++;
+        }
+        p += length;
+        if (*p == ',') p++;
+    }
+    return LC_OK;
+}
+
+static void failed(lc_trainer *t, int i, const char *what)
+{
+    if (t->logger_failed[i]) return;
+    t->logger_failed[i] = true;
+    lc_trainer_message(t, "warning", "logger %s could not %s: %s (training goes on; this is said once)",
+                       t->loggers[i].ops->name, what, lc_error_message());
+}
+
+lc_status lc__loggers_start(lc_trainer *t)
+{
+    lc_status status = LC_OK;
+    char(*values)[512] = NULL;
+    lc_named_text *options = NULL;
+    int n;
+    if (t->loggers_started || !t->n_loggers || t->strategy->rank(t->strategy_self) != 0) return LC_OK;
+    if (t->opt.fast_dev_run || t->opt.barebones) { /* loggers of the program are not used either */
+        return LC_OK;
+    }
+    LC_TRY(take_version(t));
+    LC_TRY(make_run_id(t));
+    const lc_option *table = lc_trainer_option_table(&n);
+    values = malloc((size_t)n * sizeof *values);
+    options = malloc((size_t)n * sizeof *options);
+    if (!values || !options) {
+        status = lc_fail(LC_ERR_MEMORY, "out of memory: options for loggers");
+        goto done;
+    }
+    for (int i = 0; i < n; i++) {
+        lc_option_get_text(&table[i], &t->opt, values[i], sizeof values[i]);
+        options[i] = (lc_named_text){table[i].name, values[i]};
+    }
+    lc_run_info run = {.root_dir = t->root_dir,
+                       .name = t->opt.run_name ? t->opt.run_name : "lightning_logs",
+                       .run_dir = t->run_dir,
+                       .version = t->version,
+                       .options = options,
+                       .n_options = n,
+                       .resumed = t->ckpt_path != NULL,
+                       .resumed_step = t->resumed_step,
+                       .run_id = t->run_id};
+    t->loggers_started = true;
+    for (int i = 0; i < t->n_loggers; i++)
+        if (t->loggers[i].ops->start(t->loggers[i].self, &run) < 0) failed(t, i, "start");
+done:
+    free(values);
+    free(options);
+    return status;
+}
+
+lc_status lc__loggers_row(lc_trainer *t, const lc_log_row *row)
+{
+    if (!t->loggers_started) return LC_OK;
+    for (int i = 0; i < t->n_loggers; i++)
+        if (t->loggers[i].ops->log_row(t->loggers[i].self, row) < 0) failed(t, i, "write a row");
+    return LC_OK;
+}
+
+void lc__loggers_flush(lc_trainer *t)
+{
+    if (!t->loggers_started) return;
+    for (int i = 0; i < t->n_loggers; i++)
+        if (t->loggers[i].ops->flush && t->loggers[i].ops->flush(t->loggers[i].self) < 0) failed(t, i, "flush");
+}
+
+void lc__loggers_finish(lc_trainer *t, const char *status)
+{
+    for (int i = 0; i < t->n_loggers; i++) {
+        const lc_logger *l = &t->loggers[i];
+        if (t->loggers_started && l->ops->finish && l->ops->finish(l->self, status) < 0) failed(t, i, "finish");
+        if (l->ops->free) l->ops->free(l->self);
+    }
+    free(t->loggers);
+    free(t->logger_failed);
+    t->loggers = NULL;
+    t->logger_failed = NULL;
+    t->n_loggers = 0;
+}
+
+void lc__note_checkpoint(lc_trainer *t, const char *path, double score, bool has_score)
+{
+    if (!t->loggers_started) return;
+    for (int i = 0; i < t->n_loggers; i++) {
+        const lc_logger *l = &t->loggers[i];
+        if (l->ops->log_checkpoint && l->ops->log_checkpoint(l->self, path, t->global_step, score, has_score) < 0)
+            failed(t, i, "note a checkpoint");
+    }
+}
+
+lc_status lc__checkpoint_dir(lc_trainer *t, lc__str *out)
+{
+    if (t->opt.dirpath)
+        lc__str_add(out, "%s", t->opt.dirpath);
+    else
+        lc__str_add(out, "%s/checkpoints", t->run_dir ? t->run_dir : t->root_dir);
+    return out->failed ? lc_fail(LC_ERR_MEMORY, "out of memory: the path of checkpoints") : LC_OK;
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A text that grows, and writing it to a file descriptor in one piece. */
+#ifndef LC_CORE_STR_H
+#define LC_CORE_STR_H
+
+#include <lightc/status.h>
+
+typedef struct lc__str {
+    char *s; /* always terminated once something was added; NULL before */
+    size_t n, cap;
+    bool failed; /* out of memory: what follows is dropped */
+} lc__str;
+
+void lc__str_add(lc__str *t, const char *format, ...) LC_PRINTF(2, 3);
+void lc__str_add_bytes(lc__str *t, const char *bytes, size_t n);
+void lc__str_clear(lc__str *t); /* keeps the memory */
+void lc__str_free(lc__str *t);
+/* Writes all of it, whatever signals arrive. Errors are ignored: this is for people's eyes. */
+void lc__show(int fd, const char *s, size_t n);
+
+/* strdup with the library's message. */
+lc_status lc__copy_text(const char *s, char **out) LC_MUST_USE;
+
+#endif

@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Making and freeing a trainer, its callbacks, and what it tells about itself. */
+#include "core/trainer_internal.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+int64_t lc__now_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+int64_t lc__realtime_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_REALTIME, &ts);
+    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+/* ---- options that say more than one thing ---- */
+
+static lc_status one_of(const char *name, const char *value, const char *a, const char *b)
+{
+    if (!value || !strcmp(value, a) || !strcmp(value, b)) return LC_OK;
+    return lc_fail(LC_ERR_CONFIG, "%s is \"%.60s\"; it must be %s or %s", name, value, a, b);
+}
+
+static lc_status barebones(const lc_trainer_options *o)
+{
+    const char *clash = o->enable_checkpointing == LC_ON   ? "enable_checkpointing"
+                        : o->enable_progress_bar == LC_ON  ? "enable_progress_bar"
+                        : o->enable_model_summary == LC_ON ? "enable_model_summary"
+                        : o->fast_dev_run                  ? "fast_dev_run"
+                        : o->n_loggers                     ? "loggers"
+                                                           : NULL;
+    return clash ? lc_fail(LC_ERR_CONFIG, "barebones and %s cannot both be on", clash) : LC_OK;
+}
+
+static lc_status resolve(lc_trainer *t)
+{
+    lc_trainer_options *o = &t->opt;
+    LC_TRY(one_of("accelerator", o->accelerator, "auto", "cpu"));
+    LC_TRY(one_of("gradient_clip_algorithm", o->gradient_clip_algorithm, "norm", "value"));
+    LC_TRY(one_of("mode", o->mode, "min", "max"));
+    if (o->gradient_clip_val != (double)LC_UNSET && !(o->gradient_clip_val >= 0))
+        return lc_fail(LC_ERR_CONFIG, "gradient_clip_val is %g; it must not be negative", o->gradient_clip_val);
+    if (o->accumulate_grad_batches < 1)
+        return lc_fail(LC_ERR_CONFIG, "accumulate_grad_batches is %lld; it must be at least 1",
+                       (long long)o->accumulate_grad_batches);
+    if (o->max_epochs != LC_UNSET && o->max_epochs < -1)
+        return lc_fail(LC_ERR_CONFIG, "max_epochs is %lld; it must be -1 (no limit), 0 or more",
+                       (long long)o->max_epochs);
+    if (o->max_steps < -1)
+        return lc_fail(LC_ERR_CONFIG, "max_steps is %lld; it must be -1 (no limit), 0 or more",
+                       (long long)o->max_steps);
+    if (o->num_sanity_val_steps < -1)
+        return lc_fail(LC_ERR_CONFIG, "num_sanity_val_steps is %lld; it must be -1 (all), 0 or more",
+                       (long long)o->num_sanity_val_steps);
+    if (o->barebones) {
+        LC_TRY(barebones(o));
+        o->enable_checkpointing = o->enable_progress_bar = o->enable_model_summary = LC_OFF;
+        o->num_sanity_val_steps = 0;
+        o->log_every_n_steps = 0;
+    }
+    if (o->fast_dev_run > 0) {
+        lc_duration n = LC_BATCHES(o->fast_dev_run);
+        o->max_steps = o->fast_dev_run;
+        o->max_epochs = 1;
+        o->limit_train_batches = o->limit_val_batches = o->limit_test_batches = o->limit_predict_batches = n;
+        o->num_sanity_val_steps = 0;
+        o->val_check_interval = LC_FRACTION(1);
+        o->check_val_every_n_epoch = 1;
+        o->early_stopping = NULL;
+    }
+    if (o->overfit_batches.unit != LC_UNIT_NONE && o->overfit_batches.value > 0)
+        o->limit_train_batches = o->limit_val_batches = o->overfit_batches;
+    /* max_time=3ep and 500st are other ways to say max_epochs and max_steps. */
+    switch (o->max_time.unit) {
+    case LC_UNIT_NONE:
+    case LC_UNIT_SECONDS:
+        break;
+    case LC_UNIT_EPOCHS:
+        o->max_epochs = (int64_t)o->max_time.value;
+        break;
+    case LC_UNIT_STEPS:
+        o->max_steps = (int64_t)o->max_time.value;
+        break;
+    default:
+        return lc_fail(LC_ERR_CONFIG, "max_time needs a unit: 30s, 10m, 2h, 00:02:30:00, 3ep or 500st");
+    }
+    t->max_steps = o->max_steps;
+    t->min_steps = o->min_steps == LC_UNSET ? 0 : o->min_steps;
+    t->min_epochs = o->min_epochs != LC_UNSET ? o->min_epochs : t->min_steps > 0 ? 1 : 0;
+    t->max_epochs = o->max_epochs;
+    if (t->max_epochs == LC_UNSET)
+        t->max_epochs = t->max_steps == -1 && o->max_time.unit != LC_UNIT_SECONDS ? 1000 : -1;
+    t->accumulate = o->accumulate_grad_batches;
+    return LC_OK;
+}
+
+lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out)
+{
+    static const lc_trainer_options defaults = LC_TRAINER_OPTIONS_INIT;
+    lc_status status = LC_OK;
+    *out = NULL;
+    if (opt && (opt->size == 0 || opt->size > sizeof *opt))
+        return lc_fail(LC_ERR_ARGUMENT, "start the options with lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT");
+    lc_trainer *t = calloc(1, sizeof *t);
+    if (!t) return lc_fail(LC_ERR_MEMORY, "out of memory: a trainer");
+    t->opt = defaults;
+    if (opt) {
+        memcpy(&t->opt, opt, opt->size);
+        t->storage = opt->storage;
+        opt->storage = NULL;
+    }
+    t->train_results.training = true;
+    t->hooks_dirty = true;
+    t->version = -1;
+    t->train.which = -1;
+    for (int i = 0; i < t->opt.n_callbacks; i++)
+        LC_TRY_GOTO(status, done, lc_trainer_add_callback(t, t->opt.callbacks[i]));
+    LC_TRY_GOTO(status, done, resolve(t));
+    LC_TRY_GOTO(status, done, lc_precision_find(t->opt.precision, &t->precision));
+    LC_TRY_GOTO(status, done, lc_strategy_find(t->opt.strategy, &t->strategy));
+    LC_TRY_GOTO(status, done, t->strategy->setup_environment(&t->strategy_self, t->opt.devices, t->opt.num_nodes));
+    LC_TRY_GOTO(status, done, lc__copy_text(t->opt.default_root_dir ? t->opt.default_root_dir : ".", &t->root_dir));
+    LC_TRY_GOTO(status, done, lc__loggers_open(t));
+    LC_TRY_GOTO(status, done, lc__default_callbacks(t));
+    LC_TRY_GOTO(status, done, lc__hooks_rebuild(t));
+    *out = t;
+    t = NULL;
+done:
+    lc_trainer_free(t);
+    return status;
+}
+
+void lc_trainer_free(lc_trainer *t)
+{
+    if (!t) return;
+    if (lc__settle(t, true) < 0) lc_trainer_message(t, "error", "%s", lc_error_message());
+    lc_ckpt_writer_free(t->writer);
+    lc__loggers_finish(t, t->run_state == LC_RUN_INTERRUPTED ? (atomic_load(&t->signal) ? "interrupted" : "failed")
+                                                             : "success");
+    lc__source_close(&t->train);
+    lc__sources_close(&t->eval);
+    lc__optimizers_free(t);
+    lc_graph_free(t->graph);
+    if (t->m && t->m->trainer == t) t->m->trainer = NULL;
+    for (int i = 0; i < t->n_callbacks; i++) {
+        if (t->callbacks[i]->ops.free) t->callbacks[i]->ops.free(t->callbacks[i]->self);
+        free(t->callbacks[i]);
+    }
+    free(t->callbacks);
+    lc__hooks_free(t);
+    lc__results_free(&t->train_results);
+    lc__results_free(&t->eval_results);
+    for (int i = 0; i < 3; i++) lc__map_free(&t->metrics[i]);
+    for (int i = 0; i < LC_MAX_LOADERS; i++) {
+        free(t->result_values[i]);
+        for (int64_t k = 0; k < t->predictions[i].n; k++) lc_tensor_unref(t->predictions[i].t[k]);
+        free(t->predictions[i].t);
+    }
+    if (t->strategy && t->strategy->teardown) t->strategy->teardown(t->strategy_self);
+    if (t->precision && t->precision->teardown) t->precision->teardown(t->precision_self);
+    lc_options_free(t->storage);
+    free(t->deferred_message);
+    free(t->modes);
+    free(t->row);
+    free(t->root_dir);
+    free(t->run_dir);
+    free(t->run_id);
+    free(t->ckpt_path);
+    free(t);
+}
+
+lc_status lc_trainer_add_callback(lc_trainer *t, lc_callback callback)
+{
+    lc_status status = LC_OK;
+    lc__callback *cb = NULL;
+    if (!callback.ops || callback.ops->size == 0 || !callback.ops->name)
+        return lc_fail(LC_ERR_ARGUMENT, "a callback needs ops that start with LC_CALLBACK_OPS_INIT(\"name\")");
+    cb = calloc(1, sizeof *cb);
+    if (!cb) {
+        status = lc_fail(LC_ERR_MEMORY, "out of memory: a callback");
+        goto done;
+    }
+    memcpy(&cb->ops, callback.ops, callback.ops->size < sizeof cb->ops ? callback.ops->size : sizeof cb->ops);
+    cb->self = callback.self;
+    if (cb->ops.save_state) {
+        const char *key = cb->ops.state_key ? cb->ops.state_key(cb->self) : cb->ops.name;
+        for (int i = 0; i < t->n_callbacks; i++) {
+            lc__callback *o = t->callbacks[i];
+            if (!o->ops.save_state || strcmp(o->ops.state_key ? o->ops.state_key(o->self) : o->ops.name, key) != 0)
+                continue;
+            status =
+                lc_fail(LC_ERR_CONFIG, "two callbacks have the state key %.200s; they must differ in an argument", key);
+            goto done;
+        }
+    }
+    if (t->n_callbacks == t->cap_callbacks) {
+        int cap = t->cap_callbacks ? 2 * t->cap_callbacks : 8;
+        lc__callback **list = realloc(t->callbacks, (size_t)cap * sizeof *list);
+        if (!list) {
+            status = lc_fail(LC_ERR_MEMORY, "out of memory: callbacks");
+            goto done;
+        }
+        t->callbacks = list;
+        t->cap_callbacks = cap;
+    }
+    t->callbacks[t->n_callbacks++] = cb;
+    t->hooks_dirty = true;
+    return LC_OK;
+done:
+    if (callback.ops->free) callback.ops->free(callback.self);
+    free(cb);
+    return status;
+}
+
+lc__callback *lc__callback_named(const lc_trainer *t, const char *name, int nth)
+{
+    for (int i = 0; i < t->n_callbacks; i++)
+        if (!strcmp(t->callbacks[i]->ops.name, name) && nth-- == 0) return t->callbacks[i];
+    return NULL;
+}
+
+/* ---- control ---- */
+
+void lc_trainer_stop(lc_trainer *t)
+{
+    t->user_stop = true;
+}
+
+bool lc__should_stop(const lc_trainer *t)
+{
+    return t->user_stop || t->soft_stops > 0;
+}
+
+bool lc_trainer_should_stop(const lc_trainer *t)
+{
+    return lc__should_stop(t);
+}
+
+void lc__soft_stop(lc_trainer *t, bool *vote, bool stop)
+{
+    if (*vote == stop) return;
+    *vote = stop;
+    t->soft_stops += stop ? 1 : -1;
+}
+
+void lc_trainer_message(lc_trainer *t, const char *level, const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    for (int i = 0; i < t->message_hooks.n; i++) {
+        lc__callback *cb = t->message_hooks.e[i];
+        cb->ops.on_message(cb->self, t, level, text);
+    }
+    for (int i = 0; t->loggers_started && i < t->n_loggers; i++)
+        if (t->loggers[i].ops->log_event && t->loggers[i].ops->log_event(t->loggers[i].self, level, text) < 0)
+            t->logger_failed[i] = true;
+}
+
+lc_status lc_trainer_set_accumulate_grad_batches(lc_trainer *t, int64_t n)
+{
+    if (n < 1) return lc_fail(LC_ERR_ARGUMENT, "accumulate_grad_batches must be at least 1, not %lld", (long long)n);
+    t->accumulate = n;
+    return LC_OK;
+}
+
+/* ---- state ---- */
+
+lc_module *lc_trainer_module(const lc_trainer *t)
+{
+    return t->m;
+}
+lc_graph *lc_trainer_graph(const lc_trainer *t)
+{
+    return t->graph;
+}
+const lc_trainer_options *lc_trainer_get_options(const lc_trainer *t)
+{
+    return &t->opt;
+}
+int64_t lc_trainer_global_step(const lc_trainer *t)
+{
+    return t->global_step;
+}
+int64_t lc_trainer_current_epoch(const lc_trainer *t)
+{
+    return t->current_epoch;
+}
+int64_t lc_trainer_batch_idx(const lc_trainer *t)
+{
+    return t->batch_idx;
+}
+int64_t lc_trainer_logger_step(const lc_trainer *t)
+{
+    return t->batches_that_stepped;
+}
+bool lc_trainer_is_last_batch(const lc_trainer *t)
+{
+    return t->is_last_batch;
+}
+bool lc_trainer_is_accumulating(const lc_trainer *t)
+{
+    return t->accumulating;
+}
+int lc_trainer_num_val_loaders(const lc_trainer *t)
+{
+    return t->eval.n;
+}
+int lc_trainer_dataloader_idx(const lc_trainer *t)
+{
+    return t->dataloader_idx;
+}
+lc_stage lc_trainer_stage(const lc_trainer *t)
+{
+    return t->stage;
+}
+bool lc_trainer_sanity_checking(const lc_trainer *t)
+{
+    return t->sanity;
+}
+bool lc_trainer_validating(const lc_trainer *t)
+{
+    return t->validating;
+}
+lc_run_state lc_trainer_state(const lc_trainer *t)
+{
+    return t->run_state;
+}
+int lc_trainer_received_signal(const lc_trainer *t)
+{
+    return atomic_load(&((lc_trainer *)(uintptr_t)t)->signal);
+}
+int lc_trainer_global_rank(const lc_trainer *t)
+{
+    return t->strategy->rank(t->strategy_self);
+}
+int lc_trainer_world_size(const lc_trainer *t)
+{
+    return t->strategy->world_size(t->strategy_self);
+}
+const char *lc_trainer_run_dir(const lc_trainer *t)
+{
+    return t->run_dir ? t->run_dir : "";
+}
+const char *lc_trainer_ckpt_path(const lc_trainer *t)
+{
+    return t->ckpt_path ? t->ckpt_path : "";
+}
+int lc_trainer_optimizer_count(const lc_trainer *t)
+{
+    return t->optimizers.n;
+}
+int lc_trainer_scheduler_count(const lc_trainer *t)
+{
+    return t->optimizers.n_schedulers;
+}
+int lc_trainer_callback_count(const lc_trainer *t)
+{
+    return t->n_callbacks;
+}
+double lc_trainer_elapsed(const lc_trainer *t)
+{
+    return (double)(lc__now_ns() - t->time_start_ns) * 1e-9;
+}
+
+int64_t lc_trainer_num_training_batches(const lc_trainer *t)
+{
+    return t->train.length >= 0 ? t->train.length : t->train.limit;
+}
+
+int64_t lc_trainer_num_val_batches(const lc_trainer *t, int loader)
+{
+    if (loader < 0 || loader >= t->eval.n) return 0;
+    const lc__source *s = &t->eval.s[loader];
+    int64_t n = s->length >= 0 ? s->length : s->limit;
+    int64_t most = t->opt.num_sanity_val_steps;
+    return t->sanity && most >= 0 && (n < 0 || n > most) ? most : n;
+}
+
+lc_optimizer *lc_trainer_optimizer(const lc_trainer *t, int i)
+{
+    return i >= 0 && i < t->optimizers.n ? t->optimizers.optimizers[i].optimizer : NULL;
+}
+
+const lc_scheduler_config *lc_trainer_scheduler(const lc_trainer *t, int i)
+{
+    return i >= 0 && i < t->optimizers.n_schedulers ? &t->optimizers.schedulers[i] : NULL;
+}
+
+lc_callback lc_trainer_callback(const lc_trainer *t, int i)
+{
+    if (i < 0 || i >= t->n_callbacks) return (lc_callback){0};
+    return (lc_callback){&t->callbacks[i]->ops, t->callbacks[i]->self};
+}
+
+lc_status lc_trainer_estimated_stepping_batches(lc_trainer *t, double *out)
+{
+    if (!t->in_run || t->stage != LC_STAGE_FIT)
+        return lc_fail(LC_ERR_STATE,
+                       "estimated_stepping_batches can be asked while fit runs (in configure_optimizers)");
+    *out = t->max_steps >= 0 ? (double)t->max_steps : INFINITY;
+    if (t->max_epochs < 0) return LC_OK;
+    LC_TRY(lc__setup_train_data(t));
+    int64_t n = lc_trainer_num_training_batches(t);
+    if (n < 0) return LC_OK;
+    double steps = (double)((n + t->accumulate - 1) / t->accumulate) * (double)(t->max_epochs > 0 ? t->max_epochs : 1);
+    if (steps < *out) *out = steps;
+    return LC_OK;
+}
+
+lc_metrics lc_trainer_results(const lc_trainer *t, int loader)
+{
+    if (loader < 0 || loader >= t->n_results) return (lc_metrics){0};
+    return (lc_metrics){t->result_values[loader], t->n_result_values[loader]};
+}
+
+int64_t lc_trainer_prediction_count(const lc_trainer *t, int loader)
+{
+    return loader >= 0 && loader < LC_MAX_LOADERS ? t->predictions[loader].n : 0;
+}
+
+lc_tensor *lc_trainer_prediction(const lc_trainer *t, int loader, int64_t i)
+{
+    return i >= 0 && i < lc_trainer_prediction_count(t, loader) ? t->predictions[loader].t[i] : NULL;
+}

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The trainer, inside: its state, and what its files offer each other.
+ *
+ *   trainer.c       making one, callbacks, accessors       fit_loop.c      epochs and batches
+ *   run.c           fit, validate, test, predict           eval_loop.c     validation, test, prediction
+ *   hooks.c         hook dispatch and its tables           optimization.c  the step: closure, optimizers, schedules
+ *   results.c       lc_log                                 rows.c          what goes to loggers
+ *   source.c        loaders, limits                        resume.c        checkpoints: save and resume
+ *   signals.c       SIGINT, SIGTERM                        run_dir.c       version_N, loggers */
+#ifndef LC_CORE_TRAINER_INTERNAL_H
+#define LC_CORE_TRAINER_INTERNAL_H
+
+#include <stdatomic.h>
+
+#include <lightc/checkpoint.h>
+#include <lightc/data.h>
+#include <lightc/sched.h>
+#include <lightc/trainer.h>
+#include "core/options.h"
+#include "core/status.h"
+#include "core/str.h"
+
+/* ---- hooks.c ---- */
+typedef struct lc__callback {
+    lc_callback_ops ops; /* a full copy: a program may have been built with a shorter struct */
+    void *self;
+} lc__callback;
+
+typedef struct lc__hook_list {
+    lc__callback **e;
+    int n;
+} lc__hook_list;
+
+/* ---- results.c ---- */
+/* One value that is logged, under one name, from one hook. */
+typedef struct lc__logged {
+    char *name, *step_name,
+        *epoch_name;   /* with the loader's suffix; the last two end in _step, _epoch if both are on */
+    const char *given; /* the pointer the program passed, to find it again fast */
+    char *base;        /* what it said */
+    lc_hook hook;
+    int loader; /* -1: no suffix */
+    lc_log_args args;
+    bool on_step, on_epoch, logger;
+    bool active;   /* logged since the last reset */
+    bool has_step; /* `step` holds a value */
+    double step, sum, weight;
+    int slots[5]; /* places in the metric maps: callback name, step, epoch; progress bar step, epoch; -1: none */
+} lc__logged;
+
+typedef struct lc__pending {
+    int entry;
+    lc_tensor *tensor;
+    double weight;
+} lc__pending;
+
+typedef struct lc__results {
+    lc__logged *e;
+    int n, cap;
+    int cursor; /* where the next lookup starts: values are logged in the same order each step */
+    lc__pending *pending;
+    int n_pending, cap_pending;
+    bool training; /* step values can be monitored */
+} lc__results;
+
+/* Named values in the order they came. */
+typedef struct lc__metric_map {
+    lc_metric_value *v; /* names are owned */
+    int n, cap;
+} lc__metric_map;
+
+/* ---- source.c ---- */
+/* A loader in a run. Where its length is unknown one batch is read ahead (and copied), to know which is the last. */
+typedef struct lc__source {
+    lc_dataloader *loader;
+    bool owned, running;
+    int64_t length; /* batches an epoch, after limits; -1: unknown */
+    int64_t limit;  /* of an unknown length; -1: none */
+    int64_t fetched;
+    struct lc__batch_copy *ahead[2];
+    int which; /* of `ahead` that is read next; -1: none */
+} lc__source;
+
+typedef struct lc__sources {
+    lc__source s[LC_MAX_LOADERS];
+    int n;
+} lc__sources;
+
+/* ---- resume.c: where in the loop a checkpoint was taken, so that what follows is neither skipped nor repeated. ----
+ */
+typedef enum lc__phase {
+    LC__PHASE_START = 0,  /* between epochs */
+    LC__PHASE_BATCH,      /* in on_train_batch_end */
+    LC__PHASE_VALIDATION, /* in on_validation_end of a validation inside an epoch */
+    LC__PHASE_EPOCH_END,  /* in on_train_epoch_end */
+} lc__phase;
+
+struct lc_closure {
+    lc_trainer *t;
+    int optimizer;
+    const lc_batch *batch;
+    int64_t batch_idx;
+    lc_tensor *loss;
+    bool ran;
+};
+
+typedef struct lc__predictions {
+    lc_tensor **t;
+    int64_t n, cap;
+} lc__predictions;
+
+struct lc_trainer {
+    lc_trainer_options opt;
+    void *storage;
+    char *root_dir;
+
+    /* callbacks */
+    lc__callback **callbacks;
+    int n_callbacks, cap_callbacks;
+    lc__hook_list hooks[LC_HOOKS];
+    lc__hook_list monitor_epoch_end; /* on_train_epoch_end of early stopping and checkpoints */
+    lc__hook_list message_hooks;
+    bool hooks_dirty;
+
+    /* the module */
+    lc_module *m;
+    lc_module_ops mo; /* every slot filled */
+    bool has_validation_step, has_test_step, has_predict_step, has_validation_model_train, has_test_model_train;
+    bool *modes; /* train/eval flags of the module tree while an evaluation runs */
+    int n_modes, cap_modes;
+    lc_graph *graph;
+    const lc_strategy_ops *strategy;
+    void *strategy_self;
+    const lc_precision_ops *precision;
+    void *precision_self;
+    lc_optimizers optimizers;
+
+    /* where the run stands */
+    lc_stage stage;
+    lc_run_state run_state;
+    bool in_run, sanity, validating, restoring, setup_done, own_loop;
+    lc_hook hook;  /* the hook that runs */
+    bool skip;     /* a hook said LC_SKIP */
+    bool deferred; /* deferred_* hold an error of lc_log or of the recorder */
+    lc_status deferred_status;
+    char *deferred_message;
+    int64_t global_step, current_epoch, batches_that_stepped, total_batches, optimizer_steps;
+    int64_t epochs_processed;
+    int64_t batch_idx;    /* of the running or last batch */
+    int64_t batches_done; /* of the running epoch */
+    int64_t window_backwards;
+    bool is_last_batch, accumulating, epoch_complete, epoch_ended_early;
+    int64_t accumulate;
+    int64_t max_epochs, min_epochs, max_steps, min_steps;
+    bool user_stop;
+    int soft_stops; /* early stopping callbacks that want to stop */
+    lc__phase phase;
+    lc__phase resume_phase;
+    bool resume_mid_epoch;
+    int64_t time_start_ns, val_time_ns;
+
+    /* data */
+    lc__source train;
+    lc__sources eval;
+    bool eval_loaded;
+    int64_t val_check_batch; /* -1: at the end of an epoch of unknown length; -2: by time */
+    bool enable_validation;
+    int64_t val_batch_count[LC_MAX_LOADERS]; /* validation batches so far: the step of their rows */
+    const lc_batch *batch;
+    bool recording; /* a step is open and has not been run yet */
+    int dataloader_idx;
+    int64_t loaders_epoch;
+    const lc_run_args *args;
+    lc_outputs outputs;
+
+    /* metrics */
+    lc__results train_results, eval_results;
+    bool epoch_end_reached;
+    lc__metric_map metrics[3]; /* lc_metric_set */
+    lc_metric_value *row;
+    int cap_row;
+    lc_metric_value *result_values[LC_MAX_LOADERS];
+    int n_result_values[LC_MAX_LOADERS], n_results;
+    lc__predictions predictions[LC_MAX_LOADERS];
+
+    /* loggers and files */
+    lc_logger *loggers;
+    bool *logger_failed;
+    int n_loggers;
+    bool loggers_started;
+    char *run_dir, *run_id;
+    int version;
+    lc_ckpt_writer *writer;
+    struct lc__after_commit *after_commit; /* done when the checkpoint in flight is safe */
+    bool val_has_run;
+    char *ckpt_path; /* what this run continues; NULL: nothing */
+    lc_checkpoint *restoring_from;
+    int64_t resumed_step; /* of its last row */
+    int64_t cursor_epoch; /* the epoch that batches_done counts in */
+    bool epoch_open;      /* it is not complete */
+
+    /* signals.c */
+    struct lc__signals *signals;
+    atomic_int signal;
+};
+
+/* ---- hooks.c ---- */
+lc_status lc__hooks_rebuild(lc_trainer *t) LC_MUST_USE;
+void lc__hooks_free(lc_trainer *t);
+void lc__module_ops_fill(lc_trainer *t, const lc_module_ops *ops);
+/* What a hook returned, if it was not LC_OK: STOP and SKIP become flags, an error gets its context. */
+lc_status lc__hook_result(lc_trainer *t, lc_status s, const char *callback);
+/* Keeps an error that could not be returned where it happened. */
+void lc__defer_error(lc_trainer *t, lc_status s);
+
+#define LC__CALLBACKS(t, list, slot, ...)                                                                              \
+    ({                                                                                                                 \
+        lc_status cs_ = LC_OK;                                                                                         \
+        const lc__hook_list *cl_ = (list);                                                                             \
+        for (int ci_ = 0; ci_ < cl_->n; ci_++) {                                                                       \
+            cs_ = cl_->e[ci_]->ops.slot(cl_->e[ci_]->self, (t), ##__VA_ARGS__);                                        \
+            if (__builtin_expect(cs_ != LC_OK || (t)->deferred, 0)) {                                                  \
+                cs_ = lc__hook_result((t), cs_, cl_->e[ci_]->ops.name);                                                \
+                if (cs_ < 0) break;                                                                                    \
+            }                                                                                                          \
+        }                                                                                                              \
+        cs_;                                                                                                           \
+    })
+#define LC__MODULE(t, slot, ...)                                                                                       \
+    ({                                                                                                                 \
+        lc_status ms_ = (t)->mo.slot((t)->m, ##__VA_ARGS__);                                                           \
+        if (__builtin_expect(ms_ != LC_OK || (t)->deferred, 0)) ms_ = lc__hook_result((t), ms_, NULL);                 \
+        ms_;                                                                                                           \
+    })
+/* Callbacks in the order of their list, then the module. */
+#define LC__HOOK(t, ID, slot, ...)                                                                                     \
+    ({                                                                                                                 \
+        lc_hook saved_ = (t)->hook;                                                                                    \
+        (t)->hook = LC_HOOK_##ID;                                                                                      \
+        lc_status hs_ = LC__CALLBACKS(t, &(t)->hooks[LC_HOOK_##ID], slot, ##__VA_ARGS__);                              \
+        if (hs_ >= 0) hs_ = LC__MODULE(t, slot, ##__VA_ARGS__);                                                        \
+        (t)->hook = saved_;                                                                                            \
+        hs_;                                                                                                           \
+    })
+/* Only one of the two. */
+#define LC__CALLBACK_HOOK(t, ID, slot, ...)                                                                            \
+    ({                                                                                                                 \
+        lc_hook saved_ = (t)->hook;                                                                                    \
+        (t)->hook = LC_HOOK_##ID;                                                                                      \
+        lc_status hs_ = LC__CALLBACKS(t, &(t)->hooks[LC_HOOK_##ID], slot, ##__VA_ARGS__);                              \
+        (t)->hook = saved_;                                                                                            \
+        hs_;                                                                                                           \
+    })
+#define LC__MODULE_HOOK(t, ID, slot, ...)                                                                              \
+    ({                                                                                                                 \
+        lc_hook saved_ = (t)->hook;                                                                                    \
+        (t)->hook = LC_HOOK_##ID;                                                                                      \
+        lc_status hs_ = LC__MODULE(t, slot, ##__VA_ARGS__);                                                            \
+        (t)->hook = saved_;                                                                                            \
+        hs_;                                                                                                           \
+    })
+/* The hook of the evaluation that runs: validation, test or predict. */
+#define LC__EVAL_HOOK(t, ID, slot, ...)                                                                                \
+    ((t)->stage == LC_STAGE_TEST      ? LC__HOOK(t, ON_TEST_##ID, on_test_##slot, ##__VA_ARGS__)                       \
+     : (t)->stage == LC_STAGE_PREDICT ? LC__HOOK(t, ON_PREDICT_##ID, on_predict_##slot, ##__VA_ARGS__)                 \
+                                      : LC__HOOK(t, ON_VALIDATION_##ID, on_validation_##slot, ##__VA_ARGS__))
+
+/* ---- results.c ---- */
+lc_status lc__results_read(lc_trainer *t, lc__results *r) LC_MUST_USE; /* after the step ran */
+void lc__results_publish_step(lc_trainer *t, lc__results *r);
+void lc__results_publish_epoch(lc_trainer *t, lc__results *r);
+void lc__results_reset(lc__results *r);
+void lc__results_free(lc__results *r);
+lc_status lc__results_save(const lc__results *r, lc_state *out) LC_MUST_USE;
+lc_status lc__results_load(lc_trainer *t, lc__results *r, const lc_state *in) LC_MUST_USE;
+double lc__logged_epoch_value(const lc__logged *e);
+lc__logged *lc__results_add(lc_trainer *t, lc__results *r, const char *base, lc_hook hook, int loader,
+                            const lc_log_args *args, bool on_step, bool on_epoch);
+
+int lc__map_slot(lc__metric_map *m, const char *name); /* made if it is new; -1: out of memory */
+void lc__map_clear(lc__metric_map *m);
+void lc__map_free(lc__metric_map *m);
+
+/* ---- rows.c ---- */
+/* Sends the step or epoch values of r that go to loggers. step -1: the trainer's own step, with the epoch. `loader`
+ * -2: of all loaders. */
+lc_status lc__rows_send(lc_trainer *t, lc__results *r, bool epoch_values, int64_t step, int loader) LC_MUST_USE;
+lc_status lc__rows_keep_results(lc_trainer *t, lc__results *r, int loader) LC_MUST_USE;
+bool lc__should_log(const lc_trainer *t);
+
+/* ---- source.c ---- */
+lc_status lc__source_begin(lc__source *s, int64_t epoch, int64_t start) LC_MUST_USE;
+/* *out NULL at the end. */
+lc_status lc__source_next(lc__source *s, const lc_batch **out, bool *is_last) LC_MUST_USE;
+void lc__source_end(lc__source *s);
+void lc__source_close(lc__source *s);
+void lc__sources_close(lc__sources *s);
+/* Batches of a loader after a limit. `what` is "train", "val", ... */
+lc_status lc__limit(lc_duration limit, int64_t length, const char *what, lc__source *out) LC_MUST_USE;
+lc_status lc__setup_train_data(lc_trainer *t) LC_MUST_USE;
+lc_status lc__setup_eval_data(lc_trainer *t) LC_MUST_USE;
+
+/* ---- loops ---- */
+lc_status lc__fit_loop(lc_trainer *t) LC_MUST_USE;
+lc_status lc__sanity_check(lc_trainer *t) LC_MUST_USE;
+lc_status lc__eval_loop(lc_trainer *t) LC_MUST_USE;
+lc_status lc__train_batch(lc_trainer *t, const lc_batch *batch, bool is_last) LC_MUST_USE;
+lc_status lc__end_of_epoch(lc_trainer *t) LC_MUST_USE;
+bool lc__can_stop_early(const lc_trainer *t);
+bool lc__validation_due(const lc_trainer *t); /* after the running batch */
+
+/* ---- optimization.c ---- */
+lc_status lc__optimize(lc_trainer *t, const lc_batch *batch, int64_t batch_idx) LC_MUST_USE;
+typedef enum lc__schedule_when { LC__SCHED_STEP, LC__SCHED_EPOCH } lc__schedule_when;
+lc_status lc__update_schedulers(lc_trainer *t, lc_interval interval, bool plateau) LC_MUST_USE;
+void lc__optimizers_free(lc_trainer *t);
+void lc__optimization_fill(lc_module_ops *mo); /* the default hooks */
+
+/* ---- resume.c ---- */
+lc_status lc__save_checkpoint(lc_trainer *t, const char *path, bool weights_only, bool wait) LC_MUST_USE;
+lc_status lc__open_checkpoint(lc_trainer *t, const char *path) LC_MUST_USE;
+lc_status lc__restore_module(lc_trainer *t) LC_MUST_USE;   /* weights, callbacks: before configure_optimizers */
+lc_status lc__restore_progress(lc_trainer *t) LC_MUST_USE; /* the rest: after on_fit_start */
+/* The newest good checkpoint below the root; LC_ERR_NOT_FOUND if there is none. */
+lc_status lc__find_last(lc_trainer *t, char *path, size_t size) LC_MUST_USE;
+lc_status lc__resolve_ckpt_path(lc_trainer *t, const char *asked, char **out) LC_MUST_USE;
+/* What to do when the checkpoint that was begun last is safe on disk: remove `path`, or point the link `path` to
+ * `target`. Nothing is ever removed before. */
+lc_status lc__after_commit(lc_trainer *t, const char *path, const char *target) LC_MUST_USE;
+/* Waits for the checkpoint in flight (if `wait`; otherwise looks whether it is done) and does what was put off. */
+lc_status lc__settle(lc_trainer *t, bool wait) LC_MUST_USE;
+
+/* ---- run_dir.c ---- */
+lc_status lc__loggers_open(lc_trainer *t) LC_MUST_USE;  /* makes them, by options */
+lc_status lc__loggers_start(lc_trainer *t) LC_MUST_USE; /* takes version_N */
+void lc__loggers_flush(lc_trainer *t);
+void lc__loggers_finish(lc_trainer *t, const char *status);
+lc_status lc__loggers_row(lc_trainer *t, const lc_log_row *row);
+lc_status lc__checkpoint_dir(lc_trainer *t, lc__str *out) LC_MUST_USE; /* where checkpoints go by default */
+void lc__note_checkpoint(lc_trainer *t, const char *path, double score, bool has_score);
+
+/* ---- signals.c ---- */
+lc_status lc__signals_begin(lc_trainer *t) LC_MUST_USE;
+void lc__signals_end(lc_trainer *t);
+
+/* ---- callbacks/registry.c ---- */
+/* Adds what the options ask for and the program did not give. */
+lc_status lc__default_callbacks(lc_trainer *t) LC_MUST_USE;
+lc__callback *lc__callback_named(const lc_trainer *t, const char *name, int nth); /* NULL if there is none */
+
+/* ---- trainer.c ---- */
+bool lc__should_stop(const lc_trainer *t);
+/* Early stopping: a wish that holds until the callback takes it back (unlike lc_trainer_stop). */
+void lc__soft_stop(lc_trainer *t, bool *vote, bool stop);
+int64_t lc__now_ns(void);  /* monotonic */
+int64_t lc__realtime_ns(void); /* since 1970 */
+bool lc__has_val(const lc_trainer *t);
+
+#endif

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The precisions, for their registry. */
+#ifndef LC_PRECISION_REGISTRY_H
+#define LC_PRECISION_REGISTRY_H
+
+#include <lightc/precision.h>
+
+extern const lc_precision_ops lc__precision_32_true;
+
+#endif

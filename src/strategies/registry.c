@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The strategies there are. To add one: its file here, and a line below. */
+#include "strategies/registry.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const lc_strategy_ops *const strategies[] = {&lc__strategy_single};
+
+lc_status lc_strategy_find(const char *name, const lc_strategy_ops **out)
+{
+    char known[256] = "auto";
+    size_t n = strlen(known);
+    if (!name || !strcmp(name, "auto")) name = lc__strategy_single.name;
+    for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++) {
+        if (!strcmp(strategies[i]->name, name)) {
+            *out = strategies[i];
+            return LC_OK;
+        }
+        if (n < sizeof known) n += (size_t)snprintf(known + n, sizeof known - n, ", %s", strategies[i]->name);
+    }
+    return lc_fail(LC_ERR_CONFIG, "there is no strategy \"%.60s\"; there is: %s", name, known);
+}

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The strategies, for their registry. */
+#ifndef LC_STRATEGIES_REGISTRY_H
+#define LC_STRATEGIES_REGISTRY_H
+
+#include <lightc/strategy.h>
+
+extern const lc_strategy_ops lc__strategy_single;
+
+#endif
