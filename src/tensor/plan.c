@@ -89,7 +89,7 @@ static uint64_t hash_words(uint64_t h, const void *data, size_t bytes)
         h ^= h >> 29;
     }
     uint64_t w = 0;
-    memcpy(&w, p, bytes);
+    if (bytes) memcpy(&w, p, bytes);
     h = (h ^ w) * 0x9e3779b97f4a7c15u;
     return h ^ (h >> 32);
 }
