@@ -1,27 +1,456 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order of hooks, counters and rows of runs, against orders written down here. */
+/* What happens in a run, in which order: against orders, rows and names written down here. */
 #include "test.h"
 #include "trainer_world.h"
 
-TEST(first_run)
+#include <signal.h>
+
+#define VAL_BATCH                                                                                                      \
+    "cb.on_validation_batch_start m.on_validation_batch_start m.validation_step cb.on_validation_batch_end "           \
+    "m.on_validation_batch_end "
+#define VALIDATION(batches)                                                                                            \
+    "cb.on_validation_start m.on_validation_start cb.on_validation_epoch_start m.on_validation_epoch_start " batches   \
+    "cb.on_validation_epoch_end m.on_validation_epoch_end cb.on_validation_end m.on_validation_end "
+#define FORWARD_BACKWARD                                                                                               \
+    "m.training_step cb.on_before_zero_grad m.on_before_zero_grad m.optimizer_zero_grad cb.on_before_backward "        \
+    "m.on_before_backward m.backward cb.on_after_backward m.on_after_backward "
+#define UPDATE      "cb.on_before_optimizer_step m.on_before_optimizer_step m.configure_gradient_clipping "
+#define BATCH_START "cb.on_train_batch_start m.on_train_batch_start "
+#define BATCH_END   "cb.on_train_batch_end m.on_train_batch_end "
+#define FIT_START   "cb.setup m.setup m.configure_optimizers cb.on_fit_start m.on_fit_start "
+#define TRAIN_START "cb.on_train_start m.on_train_start cb.on_train_epoch_start m.on_train_epoch_start "
+#define FIT_END     "cb.on_train_end m.on_train_end cb.on_fit_end m.on_fit_end cb.teardown m.teardown "
+
+/* The trace without counters. */
+static const char *names_of(const trace *tr, char *out, size_t size)
 {
-    static const lc_callback cb = {&traced_ops, NULL};
+    size_t n = 0;
+    for (const char *p = tr->text; p && *p && n + 2 < size;) {
+        const char *colon = strchr(p, ':'), *end = strchr(p, ' ');
+        while (p < colon && n + 2 < size) out[n++] = *p++;
+        out[n++] = ' ';
+        p = end + 1;
+    }
+    out[n] = 0;
+    return out;
+}
+
+typedef struct setting {
     char dir[256];
     world m;
+    memory_logger rows;
+    lc_logger logger;
+    lc_callback cb[8];
+    lc_trainer_options o;
     lc_trainer *t;
-    CHECK(world_dir(dir, sizeof dir));
-    world_init(&m, &world_ops, 2, 2);
-    lc_trainer_options o = world_options(dir);
-    lc_callback mine = {cb.ops, &m.tr};
-    o.callbacks = &mine;
-    o.n_callbacks = 1;
-    o.max_epochs = 1;
-    CHECK_OK(lc_trainer_new(&o, &t));
-    CHECK_OK(lc_trainer_fit(t, &m.base, NULL));
-    printf("%s\n", m.tr.text);
-    lc_trainer_free(t);
-    world_release(&m);
-    world_remove(dir);
+} setting;
+
+static void begin(setting *s, int64_t n_train, int64_t n_val)
+{
+    memset(s, 0, sizeof *s);
+    CHECK(world_dir(s->dir, sizeof s->dir));
+    world_init(&s->m, n_val ? &world_ops : &world_ops_without_val, n_train, n_val);
+    s->o = world_options(s->dir);
+    s->logger = (lc_logger){&memory_ops, &s->rows};
+    s->o.loggers = &s->logger;
+    s->o.n_loggers = 1;
+    s->o.callbacks = s->cb;
+}
+
+static void end(setting *s)
+{
+    lc_trainer_free(s->t);
+    world_release(&s->m);
+    world_remove(s->dir);
+}
+
+static lc_status fit(setting *s)
+{
+    lc_status status = lc_trainer_new(&s->o, &s->t);
+    return status < 0 ? status : lc_trainer_fit(s->t, &s->m.base, NULL);
+}
+
+TEST(fit_with_sanity_check_and_validation)
+{
+    static setting s;
+    char names[16384], files[512], dir[600];
+    begin(&s, 2, 2);
+    s.cb[s.o.n_callbacks++] = (lc_callback){&traced_ops, &s.m.tr};
+    s.o.max_epochs = 1;
+    s.o.num_sanity_val_steps = 1;
+    CHECK_OK(fit(&s));
+    CHECK_STR(names_of(&s.m.tr, names, sizeof names),
+              FIT_START "cb.on_sanity_check_start " VALIDATION(
+                  VAL_BATCH) "cb.on_sanity_check_end " TRAIN_START BATCH_START
+                             "m.optimizer_step " FORWARD_BACKWARD UPDATE BATCH_END BATCH_START
+                             "m.optimizer_step " FORWARD_BACKWARD UPDATE BATCH_END VALIDATION(
+                                 VAL_BATCH VAL_BATCH) "cb.on_train_epoch_end m.on_train_epoch_end "
+                                                      "cb.on_save_checkpoint m.on_save_checkpoint " FIT_END);
+    CHECK_CONTAINS(s.m.tr.text, "m.on_train_epoch_end:0,2 ");
+    CHECK_CONTAINS(s.m.tr.text, "m.on_train_end:1,2 ");
+    snprintf(dir, sizeof dir, "%s/checkpoints", lc_trainer_run_dir(s.t));
+    CHECK_STR(world_list(dir, ".ckpt", files, sizeof files), "epoch=0-step=2.ckpt ");
+    CHECK_EQ(lc_trainer_state(s.t), LC_RUN_FINISHED);
+    end(&s);
+}
+
+TEST(accumulation_steps_at_the_window_and_at_the_end)
+{
+    static setting s;
+    char names[16384];
+    begin(&s, 3, 1);
+    s.cb[s.o.n_callbacks++] = (lc_callback){&traced_ops, &s.m.tr};
+    s.o.max_epochs = 1;
+    s.o.accumulate_grad_batches = 2;
+    s.m.lr = 1;
+    CHECK_OK(fit(&s));
+    CHECK_STR(names_of(&s.m.tr, names, sizeof names),
+              FIT_START TRAIN_START BATCH_START FORWARD_BACKWARD BATCH_END BATCH_START
+              "m.optimizer_step m.training_step cb.on_before_backward m.on_before_backward m.backward "
+              "cb.on_after_backward m.on_after_backward " UPDATE BATCH_END BATCH_START
+              "m.optimizer_step " FORWARD_BACKWARD UPDATE BATCH_END VALIDATION(
+                  VAL_BATCH) "cb.on_train_epoch_end m.on_train_epoch_end cb.on_save_checkpoint "
+                             "m.on_save_checkpoint " FIT_END);
+    /* gradients 0 and 1 averaged, then 2 alone: divided by the true length of its window */
+    CHECK_NEAR(world_weight(&s.m), 1 - 0.5 - 2, 1e-6);
+    CHECK_EQ(lc_trainer_global_step(s.t), 2);
+    end(&s);
+}
+
+static void log_three(lc_module *self, lc_tensor *loss)
+{
+    lc_log(self, "a", loss);
+    lc_log(self, "b", loss, .on_step = true, .on_epoch = true);
+    lc_log(self, "c", loss, .on_step = LC_OFF, .on_epoch = true);
+}
+static void log_two(lc_module *self, double value)
+{
+    lc_log_value(self, "v", value);
+    lc_log_value(self, "vb", value, .on_step = true, .on_epoch = true);
+}
+
+TEST(rows)
+{
+    static setting s;
+    begin(&s, 5, 3);
+    s.o.max_epochs = 2;
+    s.o.log_every_n_steps = 2;
+    s.m.log_train = log_three;
+    s.m.log_val = log_two;
+    CHECK_OK(fit(&s));
+    CHECK_STR(s.rows.text,
+              "step=1 epoch=0 a=1 b_step=1|step=3 epoch=0 a=3 b_step=3|step=0 vb_step=0|step=1 vb_step=1|step=2 "
+              "vb_step=2|step=4 epoch=0 v=1 vb_epoch=1|step=4 epoch=0 b_epoch=2 c=2|step=5 epoch=1 a=0 b_step=0|step=7 "
+              "epoch=1 a=2 b_step=2|step=9 epoch=1 a=4 b_step=4|step=3 vb_step=0|step=4 vb_step=1|step=5 vb_step=2|"
+              "step=9 epoch=1 v=1 vb_epoch=1|step=9 epoch=1 b_epoch=2 c=2|");
+    double v;
+    CHECK_OK(lc_trainer_metric(s.t, "b", &v));
+    CHECK(v == 2);
+    CHECK_OK(lc_trainer_metric(s.t, "b_step", &v));
+    CHECK(v == 4);
+    CHECK_STATUS(lc_trainer_metric(s.t, "nope", &v), LC_ERR_NOT_FOUND);
+    CHECK_CONTAINS(lc_error_message(), "`vb_epoch`");
+    end(&s);
+}
+
+static void log_bad(lc_module *self, lc_tensor *loss)
+{
+    lc_log(self, "x", loss);
+    lc_log(self, "x", loss, .prog_bar = true);
+}
+static void log_none(lc_module *self, lc_tensor *loss)
+{
+    lc_log(self, "x", loss, .on_step = LC_OFF, .on_epoch = LC_OFF);
+}
+static void log_at_epoch_end(lc_module *self)
+{
+    lc_log_value(self, "x", 1, .on_step = true);
+}
+
+TEST(logging_errors)
+{
+    static setting s;
+    begin(&s, 2, 0);
+    s.m.log_train = log_bad;
+    CHECK_STATUS(fit(&s), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "other arguments");
+    CHECK_CONTAINS(lc_error_message(), "test_trainer_order.c:");
+    end(&s);
+    begin(&s, 2, 0);
+    s.m.log_train = log_none;
+    CHECK_STATUS(fit(&s), LC_ERR_CONFIG);
+    end(&s);
+    begin(&s, 2, 2);
+    s.m.log_epoch_end = log_at_epoch_end;
+    CHECK_STATUS(fit(&s), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "on_train_epoch_end");
+    end(&s);
+}
+
+TEST(an_error_is_told_and_torn_down)
+{
+    static setting s;
+    char names[16384];
+    begin(&s, 4, 1);
+    s.cb[s.o.n_callbacks++] = (lc_callback){&traced_ops, &s.m.tr};
+    s.m.raise_at[0] = 0;
+    s.m.raise_at[1] = 1;
+    CHECK_STATUS(fit(&s), LC_ERR_USER);
+    CHECK_CONTAINS(lc_error_message(), "scripted failure");
+    CHECK_CONTAINS(lc_error_message(), "training_step of world, epoch 0, batch 1");
+    CHECK_STR(names_of(&s.m.tr, names, sizeof names), FIT_START TRAIN_START BATCH_START
+              "m.optimizer_step " FORWARD_BACKWARD UPDATE BATCH_END BATCH_START
+              "m.optimizer_step m.training_step cb.on_exception cb.teardown m.teardown ");
+    CHECK_EQ(lc_trainer_state(s.t), LC_RUN_INTERRUPTED);
+    end(&s);
+}
+
+static lc_tensor *wrong_shapes(lc_module *self, const lc_batch *batch, int64_t i)
+{
+    (void)i;
+    float v[6] = {0};
+    lc_tensor *x = NULL;
+    int64_t shape[] = {2, 3};
+    if (lc_tensor_new(LC_F32, 2, shape, &x) < 0 || lc_tensor_write(x, v, sizeof v) < 0) return NULL;
+    lc_tensor *loss = lc_mean(lc_matmul(x, lc_mul(((world *)self)->w, batch->x)));
+    lc_tensor_unref(x);
+    return loss;
+}
+
+TEST(an_error_of_an_operation_is_reported_once)
+{
+    static setting s;
+    begin(&s, 2, 0);
+    lc_module_ops ops = world_ops_without_val;
+    ops.training_step = wrong_shapes;
+    s.m.base.ops = &ops;
+    CHECK_STATUS(fit(&s), LC_ERR_SHAPE);
+    CHECK_CONTAINS(lc_error_message(), "matmul");
+    CHECK_CONTAINS(lc_error_message(), "test_trainer_order.c:");
+    end(&s);
+}
+
+/* ---- signals ---- */
+static lc_status send_signal(void *context, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
+{
+    (void)o, (void)b;
+    if (i != *(int *)context) return LC_OK;
+    kill(getpid(), SIGTERM);
+    for (int k = 0; k < 2000 && !lc_trainer_received_signal(t); k++) usleep(1000);
+    return LC_OK;
+}
+
+TEST(sigterm_stops_after_the_step_with_a_checkpoint)
+{
+    static setting s;
+    char path[600], files[512];
+    int at = 2;
+    begin(&s, 6, 1);
+    s.m.lr = 0.01;
+    lc_lambda_args args = {.context = &at, .on_train_batch_end = send_signal};
+    CHECK_OK(lc_lambda_callback_new(&args, &s.cb[s.o.n_callbacks++]));
+    s.o.max_epochs = 2;
+    CHECK_STATUS(fit(&s), LC_ERR_INTERRUPTED);
+    CHECK_CONTAINS(lc_error_message(), "SIGTERM after step 3");
+    snprintf(path, sizeof path, "%s/checkpoints", lc_trainer_run_dir(s.t));
+    CHECK_STR(world_list(path, ".ckpt", files, sizeof files), "interrupted.ckpt ");
+    CHECK_EQ(lc_trainer_global_step(s.t), 3);
+    lc_trainer_free(s.t);
+    s.t = NULL;
+
+    /* and on from there */
+    at = -1;
+    CHECK_OK(lc_lambda_callback_new(&args, &s.cb[0]));
+    s.o.n_loggers = 0;
+    s.o.ckpt_path = "last";
+    lc_trainer_options o = s.o;
+    CHECK_OK(lc_trainer_new(&o, &s.t));
+    CHECK_OK(lc_trainer_fit(s.t, &s.m.base, NULL));
+    CHECK_EQ(lc_trainer_global_step(s.t), 12);
+    end(&s);
+}
+
+/* ---- several optimizers, own loop, limits ---- */
+typedef struct pair {
+    lc_module base;
+    lc_tensor *a, *b;
+} pair;
+static lc_tensor *step_a(lc_module *self, const lc_batch *x, int64_t i)
+{
+    (void)i;
+    return lc_mul(((pair *)self)->a, lc_mean(x->x));
+}
+static lc_tensor *step_b(lc_module *self, const lc_batch *x, int64_t i)
+{
+    (void)i;
+    pair *p = (pair *)self;
+    return lc_mul(lc_mul(p->b, p->a), lc_mean(x->x)); /* also has a gradient for a, which a's optimizer must not see */
+}
+static lc_status pair_optimizers(lc_module *self, lc_optimizers *out)
+{
+    pair *p = (pair *)self;
+    LC_TRY(lc_optimizers_add_step(out, lc_sgd(self, .lr = 0.5, .parameters = &p->a, .n_parameters = 1), step_a));
+    return lc_optimizers_add_step(out, lc_sgd(self, .lr = 0.25, .parameters = &p->b, .n_parameters = 1), step_b);
+}
+static lc_status pair_loader(lc_module *self, lc_loaders *out)
+{
+    (void)self;
+    return lc_loaders_add(out, numbers_new(3, 1, false));
+}
+
+TEST(several_optimizers)
+{
+    static setting s;
+    static const lc_module_ops ops = {LC_MODULE_OPS_INIT("pair"), .training_step = step_a,
+                                      .configure_optimizers = pair_optimizers, .train_dataloader = pair_loader};
+    pair p = {0};
+    int64_t shape[] = {1};
+    begin(&s, 1, 0);
+    lc_module_init(&p.base, &ops, 1);
+    p.a = lc_module_add_parameter(&p.base, "a", LC_F32, LC_ROW_MAJOR, 1, shape, (lc_init){.kind = LC_INIT_ONES});
+    p.b = lc_module_add_parameter(&p.base, "b", LC_F32, LC_ROW_MAJOR, 1, shape, (lc_init){.kind = LC_INIT_ONES});
+    s.o.max_epochs = 1;
+    CHECK_OK(lc_trainer_new(&s.o, &s.t));
+    CHECK_OK(lc_trainer_fit(s.t, &p.base, NULL));
+    double a = 1, b = 1, got;
+    for (int i = 0; i < 3; i++) {
+        a -= 0.5 * i;
+        b -= 0.25 * a * i;
+    }
+    CHECK_OK(lc_item(p.a, &got));
+    CHECK_NEAR(got, a, 1e-6);
+    CHECK_OK(lc_item(p.b, &got));
+    CHECK_NEAR(got, b, 1e-6);
+    CHECK_EQ(lc_trainer_global_step(s.t), 3); /* counts steps of the trainer */
+    lc_module_release(&p.base);
+    end(&s);
+}
+
+TEST(own_loop)
+{
+    static setting s;
+    double loss;
+    begin(&s, 4, 1);
+    s.m.lr = 0.1;
+    lc_dataloader *l = numbers_new(4, 1, false);
+    CHECK_OK(lc_trainer_new(&s.o, &s.t));
+    CHECK_OK(lc_trainer_begin(s.t, &s.m.base));
+    double w = 1;
+    for (int epoch = 0; epoch < 2; epoch++) {
+        lc_batch *b;
+        CHECK_OK(lc_dataloader_begin(l, epoch, 0));
+        for (int i = 0; i < 4; i++) {
+            CHECK_OK(lc_dataloader_next(l, &b));
+            CHECK_OK(lc_trainer_step(s.t, b, &loss));
+            CHECK_NEAR(loss, w * i, 1e-5);
+            w -= 0.1 * i;
+        }
+        CHECK_OK(lc_trainer_end_epoch(s.t));
+    }
+    CHECK_OK(lc_trainer_end(s.t));
+    CHECK_NEAR(world_weight(&s.m), w, 1e-5);
+    CHECK_EQ(lc_trainer_global_step(s.t), 8);
+    CHECK_EQ(lc_trainer_current_epoch(s.t), 2);
+    lc_dataloader_free(l);
+    end(&s);
+}
+
+TEST(what_cannot_be_is_said)
+{
+    static setting s;
+    static const struct {
+        const char *option, *value, *says;
+    } cases[] = {
+        {"devices", "2", "one device"},
+        {"strategy", "ddp", "single_device"},
+        {"precision", "bf16-mixed", "32-true"},
+        {"accelerator", "tpu", "cpu"},
+        {"gradient_clip_algorithm", "l2", "norm"},
+        {"max_time", "5", "unit"},
+        {"save_top_k", "3", "monitor"},
+    };
+    int n;
+    const lc_option *table = lc_trainer_option_table(&n);
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        begin(&s, 1, 0);
+        s.o.n_loggers = 0;
+        for (int i = 0; i < n; i++)
+            if (!strcmp(table[i].name, cases[k].option)) CHECK_OK(lc_option_set_text(&table[i], &s.o, cases[k].value));
+        CHECK(lc_trainer_new(&s.o, &s.t) < 0);
+        CHECK_CONTAINS(lc_error_message(), cases[k].says);
+        end(&s);
+    }
+}
+
+TEST(last_is_the_newest_state)
+{
+    static setting s;
+    static const double script[] = {3, 1, 2, 0.5, 4};
+    char dir[600], files[512];
+    begin(&s, 2, 1);
+    s.m.val_script = script;
+    s.m.n_script = 5;
+    s.o.max_epochs = 5;
+    s.o.monitor = "val_loss";
+    s.o.save_last = LC_ON;
+    CHECK_OK(fit(&s));
+    snprintf(dir, sizeof dir, "%s/checkpoints", lc_trainer_run_dir(s.t));
+    CHECK_STR(world_list(dir, ".ckpt", files, sizeof files), "epoch=3-step=8.ckpt last.ckpt ");
+    snprintf(dir + strlen(dir), sizeof dir - strlen(dir), "/last.ckpt");
+    lc_checkpoint *c;
+    int64_t step;
+    CHECK_OK(lc_checkpoint_open(dir, &c));
+    CHECK_OK(lc_state_get_int(lc_checkpoint_state(c), "global_step", &step));
+    CHECK_EQ(step, 10);
+    lc_checkpoint_close(c);
+    end(&s);
+}
+
+TEST(a_saved_step_has_the_values_of_its_validation)
+{
+    static setting s;
+    static const double script[] = {3, 1, 2, 0.5, 4};
+    char dir[600], files[512];
+    begin(&s, 2, 1);
+    s.m.val_script = script;
+    s.m.n_script = 5;
+    s.o.max_epochs = 5;
+    s.o.monitor = "val_loss";
+    s.o.every_n_train_steps = 2;
+    s.o.save_top_k = -1;
+    s.o.filename = "{step}-{val_loss:.1f}";
+    CHECK_OK(fit(&s));
+    snprintf(dir, sizeof dir, "%s/checkpoints", lc_trainer_run_dir(s.t));
+    CHECK_STR(world_list(dir, ".ckpt", files, sizeof files),
+              "step=10-val_loss=4.0.ckpt step=2-val_loss=3.0.ckpt step=4-val_loss=1.0.ckpt step=6-val_loss=2.0.ckpt "
+              "step=8-val_loss=0.5.ckpt ");
+    end(&s);
+}
+
+TEST(best_is_loaded_without_a_module)
+{
+    static setting s;
+    begin(&s, 2, 2);
+    s.m.lr = 0.1;
+    s.o.max_epochs = 1;
+    CHECK_OK(fit(&s));
+    double trained = world_weight(&s.m);
+    float w = 100;
+    CHECK_OK(lc_tensor_write(s.m.w, &w, sizeof w));
+    CHECK_OK(lc_trainer_validate(s.t, &s.m.base, NULL));
+    CHECK(world_weight(&s.m) == 100);
+    CHECK_OK(lc_trainer_test(s.t, NULL, NULL));
+    CHECK(world_weight(&s.m) == trained);
+    lc_metrics r = lc_trainer_results(s.t, 0);
+    CHECK_EQ(r.n, 1);
+    CHECK_STR(r.values[0].name, "test_loss");
+    CHECK(r.values[0].value == 0.5);
+    CHECK_OK(lc_trainer_predict(s.t, &s.m.base, NULL));
+    CHECK_EQ(lc_trainer_prediction_count(s.t, 0), 2);
+    double v;
+    CHECK_OK(lc_item(lc_trainer_prediction(s.t, 0, 1), &v));
+    CHECK(v == 2);
+    end(&s);
 }
 
 TEST_MAIN

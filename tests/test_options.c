@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Options: one table, four sources, and errors that help. */
+#include "test.h"
+#include "trainer_world.h"
+
+typedef struct mine {
+    const char *data;
+    int64_t batch_size;
+    double lr;
+    bool fast;
+} mine;
+
+static const lc_option my_options[] = {
+    LC_OPTION(mine, data, LC_OPTION_TEXT, 0, 0, "folder with the data"),
+    LC_OPTION(mine, batch_size, LC_OPTION_INT, 1, 1e9, "samples in a batch"),
+    LC_OPTION(mine, lr, LC_OPTION_FLOAT, 0, 10, "learning rate"),
+    LC_OPTION(mine, fast, LC_OPTION_BOOL, 0, 0, "be fast"),
+};
+
+static lc_status parse(lc_trainer_options *o, mine *m, const char *line)
+{
+    static char copy[1024];
+    char *argv[32] = {(char *)"prog"};
+    int argc = 1;
+    *o = (lc_trainer_options)LC_TRAINER_OPTIONS_INIT;
+    *m = (mine){.data = "d", .batch_size = 64, .lr = 0.1};
+    snprintf(copy, sizeof copy, "%s", line);
+    for (char *w = strtok(copy, " "); w && argc < 32; w = strtok(NULL, " ")) argv[argc++] = w;
+    return lc_trainer_options_parse_with(o, my_options, 4, m, argc, argv);
+}
+
+TEST(command_line)
+{
+    lc_trainer_options o;
+    mine m;
+    CHECK_OK(parse(&o, &m,
+                   "--max_epochs 5 --limit-train-batches=0.2 --data /x --batch_size=100 --fast --lr 1e-3 "
+                   "--no_deterministic --max_time 10m --val_check_interval 3 --save_last --monitor val_loss"));
+    CHECK_EQ(o.max_epochs, 5);
+    CHECK(o.limit_train_batches.unit == LC_UNIT_FRACTION && o.limit_train_batches.value == 0.2);
+    CHECK_STR(m.data, "/x");
+    CHECK_EQ(m.batch_size, 100);
+    CHECK(m.fast && !o.deterministic && m.lr == 1e-3);
+    CHECK(o.max_time.unit == LC_UNIT_SECONDS && o.max_time.value == 600);
+    CHECK(o.val_check_interval.unit == LC_UNIT_BATCHES && o.val_check_interval.value == 3);
+    CHECK_EQ(o.save_last, LC_ON);
+    CHECK_STR(o.monitor, "val_loss");
+    CHECK_OK(parse(&o, &m, "--fast_dev_run true --enable_progress_bar false --gradient_clip_val none"));
+    CHECK_EQ(o.fast_dev_run, 1);
+    CHECK_EQ(o.enable_progress_bar, LC_OFF);
+    CHECK_OK(parse(&o, &m, "--max_epochs -1"));
+    CHECK_EQ(o.max_epochs, -1);
+}
+
+TEST(errors_say_what_is_right)
+{
+    lc_trainer_options o;
+    mine m;
+    CHECK_STATUS(parse(&o, &m, "--max_epoch 5"), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "\"max_epochs\"");
+    CHECK_STATUS(parse(&o, &m, "--bacth-size 5"), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "\"batch_size\"");
+    CHECK_STATUS(parse(&o, &m, "--max_epochs five"), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "whole number");
+    CHECK_STATUS(parse(&o, &m, "--batch_size 0"), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "between");
+    CHECK_STATUS(parse(&o, &m, "--max_epochs"), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "needs a value");
+    CHECK_STATUS(parse(&o, &m, "--limit_val_batches 1.5"), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "limit_val_batches");
+    CHECK_STATUS(parse(&o, &m, "surplus"), LC_ERR_CONFIG);
+    CHECK_STATUS(parse(&o, &m, "--deterministic=maybe"), LC_ERR_CONFIG);
+}
+
+TEST(precedence)
+{
+    char dir[256], path[300], line[400];
+    lc_trainer_options o;
+    mine m;
+    CHECK(world_dir(dir, sizeof dir));
+    snprintf(path, sizeof path, "%s/run.json", dir);
+    FILE *f = fopen(path, "w");
+    CHECK(f);
+    fputs("{\"max_epochs\": 3, \"max-steps\": 30, \"data\": \"from file\", \"limit_val_batches\": 1.0, "
+          "\"limit_test_batches\": 1}",
+          f);
+    fclose(f);
+    setenv("LIGHTC_MAX_STEPS", "40", 1);
+    setenv("LIGHTC_LR", "0.5", 1);
+    snprintf(line, sizeof line, "--config %s --lr 0.25", path);
+    lc_status s = parse(&o, &m, line);
+    unsetenv("LIGHTC_MAX_STEPS");
+    unsetenv("LIGHTC_LR");
+    CHECK_OK(s);
+    CHECK_EQ(o.max_epochs, 3);
+    CHECK_EQ(o.max_steps, 40);
+    CHECK(m.lr == 0.25);
+    CHECK_EQ(m.batch_size, 64);
+    CHECK_STR(m.data, "from file");
+    CHECK(o.limit_val_batches.unit == LC_UNIT_FRACTION && o.limit_test_batches.unit == LC_UNIT_BATCHES);
+    lc_trainer_options_release(&o);
+
+    f = fopen(path, "w");
+    fputs("{\"max_epoch\": 3}", f);
+    fclose(f);
+    CHECK_STATUS(parse(&o, &m, line), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "run.json");
+    CHECK_CONTAINS(lc_error_message(), "\"max_epochs\"");
+    lc_trainer_options_release(&o);
+    f = fopen(path, "w");
+    fputs("{\"max_epochs\": 3,}", f);
+    fclose(f);
+    CHECK(parse(&o, &m, line) < 0);
+    lc_trainer_options_release(&o);
+    setenv("LIGHTC_MAX_EPOCHS", "many", 1);
+    s = parse(&o, &m, "");
+    unsetenv("LIGHTC_MAX_EPOCHS");
+    CHECK_STATUS(s, LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "LIGHTC_MAX_EPOCHS");
+    world_remove(dir);
+}
+
+TEST(every_value_reads_back)
+{
+    int n;
+    const lc_option *table = lc_trainer_option_table(&n);
+    CHECK(n > 40);
+    for (int i = 0; i < n; i++) {
+        lc_trainer_options a = LC_TRAINER_OPTIONS_INIT, b = LC_TRAINER_OPTIONS_INIT;
+        char text[256], again[256];
+        CHECK(table[i].help && table[i].help[0]);
+        lc_option_get_text(&table[i], &a, text, sizeof text);
+        if (table[i].kind == LC_OPTION_TEXT) continue;
+        CHECK_OK(lc_option_set_text(&table[i], &b, text));
+        lc_option_get_text(&table[i], &b, again, sizeof again);
+        CHECK_STR(again, text);
+    }
+}
+
+TEST(durations)
+{
+    lc_duration d;
+    CHECK_OK(lc_duration_parse("3ep", &d));
+    CHECK(d.unit == LC_UNIT_EPOCHS && d.value == 3);
+    CHECK_OK(lc_duration_parse("500st", &d));
+    CHECK(d.unit == LC_UNIT_STEPS && d.value == 500);
+    CHECK_OK(lc_duration_parse("100ba", &d));
+    CHECK(d.unit == LC_UNIT_BATCHES && d.value == 100);
+    CHECK_OK(lc_duration_parse("1.5h", &d));
+    CHECK(d.unit == LC_UNIT_SECONDS && d.value == 5400);
+    CHECK_OK(lc_duration_parse("01:02:03:04", &d));
+    CHECK(d.value == 86400 + 2 * 3600 + 3 * 60 + 4);
+    CHECK_OK(lc_duration_parse("1", &d));
+    CHECK(d.unit == LC_UNIT_BATCHES);
+    CHECK_OK(lc_duration_parse("1.0", &d));
+    CHECK(d.unit == LC_UNIT_FRACTION);
+    const char *bad[] = {"", "3 ep", "ep", "-1", "1.5", "2.5ep", "nan", "inf", "1e400", "3x", "1:", ":1", "1:2:3:4:5"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        if (lc_duration_parse(bad[i], &d) == LC_OK) TEST_FAIL("\"%s\" was taken for an amount", bad[i]);
+}
+
+TEST_MAIN
