@@ -610,7 +610,8 @@ static void expect(lc_tensor *t, int n, const double *want)
               fabs(got[i] - want[i]) < 1e-6 * fmax(1, fabs(want[i]))))
             TEST_FAIL("element %d: got %.9g, wanted %.9g", i, got[i], want[i]);
 }
-#define EXPECT(t, ...) expect(t, (int)(sizeof((double[]){__VA_ARGS__}) / sizeof(double)), (double[]){__VA_ARGS__})
+#define EXPECT(t, ...)                                                                                                 \
+    expect(t, (int)(sizeof((double[]){0, __VA_ARGS__}) / sizeof(double)) - 1, (double[]){__VA_ARGS__})
 
 /* The gradient of sum(y) with respect to x. */
 static lc_tensor *gradient(lc_tensor *y, lc_tensor *x)
@@ -801,6 +802,36 @@ TEST(reshape_of_views)
     end();
 }
 
+/* Tensors of no dimensions, and of no elements. */
+TEST(scalars_and_empty_tensors)
+{
+    begin();
+    lc_tensor *x = tensor(LC_F32, true, (shape){0, {0}}, (double[]){-3});
+    EXPECT(lc_abs(x), 3);
+    EXPECT(lc_sum(x), -3);
+    EXPECT(lc_mean(x), -3);
+    EXPECT(lc_amax(x), -3);
+    EXPECT(lc_argmax(x), 0);
+    EXPECT(lc_flatten(x, 0), -3);
+    EXPECT(lc_expand(x, 2, 1), -3, -3);
+    EXPECT(lc_logsumexp(x), -3);
+    EXPECT(lc_mul(x, LIST(LC_F32, false, 1, 2)), -3, -6);
+    EXPECT(gradient(lc_mul(lc_square(x), LIST(LC_F32, false, 1, 2)), x), -18);
+    lc_tensor *none = lc_zeros(LC_F32, 0, 3), *line = tensor(LC_F32, true, (shape){2, {1, 3}}, (double[]){1, 2, 3});
+    CHECK_EQ(lc_tensor_numel(lc_exp(none)), 0);
+    EXPECT(lc_sum(none), 0);
+    EXPECT(lc_sum(none, LC_DIMS(0)), 0, 0, 0);
+    EXPECT(lc_mean(none), NAN);
+    EXPECT(lc_norm(none), 0);
+    EXPECT(lc_logsumexp(none, LC_DIMS(0)), -INFINITY, -INFINITY, -INFINITY);
+    EXPECT(lc_cat(0, none, line), 1, 2, 3);
+    EXPECT(lc_pad(none, 0, 0, 1, 0), 0, 0, 0);
+    EXPECT(lc_softmax(none, 0));
+    EXPECT(lc_cumsum(none, 1));
+    EXPECT(gradient(lc_cat(0, none, lc_slice(line, 0, 0, 1)), line), 1, 1, 1);
+    end();
+}
+
 /* A wrong call gives an error tensor, and the step a message that says what is wrong and where. */
 static void expect_error(lc_tensor *t, lc_status status, const char *part, const char *op)
 {
@@ -846,6 +877,7 @@ TEST(messages)
     expect_error(lc_cast(a, (lc_dtype)99), LC_ERR_DTYPE, "no data type 99", "cast: ");
     expect_error(lc_full(0, LC_F32, -2), LC_ERR_SHAPE, "-2", "full: ");
     expect_error(lc_tril(b, 0), LC_ERR_SHAPE, "2 dimensions", "tril: ");
+    expect_error(lc_exp(lc_cast(a, LC_BF16)), LC_ERR_UNSUPPORTED, "lc_cast", "exp: ");
     lc_assign(a, b);
     expect_error(lc_relu(b), LC_ERR_SHAPE, "the target is [2,3], the value [4]", "assign: ");
     end();
@@ -860,6 +892,19 @@ TEST(elementwise_index)
         CHECK(lc__elementwise_table[i]->n_out == 1 && lc__elementwise_table[i]->kernel);
     }
     CHECK_EQ(lc__elementwise_index(&lc__op_sum), -1);
+}
+
+/* Every operator is found by its name, and can do its work. */
+TEST(operator_table)
+{
+    for (int i = 0; i < lc__op_count; i++) {
+        const lc_op *op = lc__op_table[i];
+        if (lc__op_find(op->name) != op) TEST_FAIL("two operators are called %s", op->name);
+        if (!op->infer || !(op->flags & LC_OP_VIEW ? (const void *)op->view != NULL : op->kernel && op->kernel->run))
+            TEST_FAIL("%s lacks its functions", op->name);
+        if ((op->flags & LC_OP_NO_GRAD) && op->grad) TEST_FAIL("%s has a gradient it does not want", op->name);
+    }
+    CHECK(lc__op_find("no such operator") == NULL);
 }
 
 TEST_MAIN
