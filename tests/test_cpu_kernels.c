@@ -153,19 +153,19 @@ TEST(special_values)
                              6.f,    0.5f,     1.5f,      2.5f,   -0.5f,  1e30f,   -1e30f,   16777217.f, 0.99999994f};
     const int n = (int)(sizeof special / sizeof special[0]);
     for (int op = 0; op < ELEMENTWISE_COUNT; op++) {
+        /* Results near the end of the range depend on the order of operations. */
+        const char *name = elementwise[op].op->name;
+        bool delicate = strstr(name, "backward") || !strcmp(name, "smooth_l1") || !strcmp(name, "huber") ||
+                        !strcmp(name, "bce_with_logits");
+        if (elementwise[op].n_in > 2 || elementwise[op].kind == FILL || (elementwise[op].n_in == 2 && delicate) ||
+            !strcmp(name, "mish") || !strcmp(name, "hardswish"))
+            continue;
         kernel_case c = case_of(elementwise[op].op);
-        if (elementwise[op].n_in > 2 || elementwise[op].kind == FILL) continue;
         for (int i = 0; i < elementwise[op].n_in; i++) {
             add_operand(&c, op, i, CHECK_ROW_MAJOR, SHAPE(n * n));
             for (int k = 0; k < n * n; k++) ((float *)c.in[i].data)[k] = special[i ? k / n : k % n];
         }
         add_attributes(&c, op);
-        /* Results near the end of the range depend on the order of operations. */
-        const char *name = c.op->name;
-        if (c.n_in == 2 && (strstr(name, "backward") || !strcmp(name, "smooth_l1") || !strcmp(name, "huber") ||
-                            !strcmp(name, "bce_with_logits")))
-            continue;
-        if (!strcmp(name, "mish") || !strcmp(name, "hardswish")) continue;
         c.of_largest = 0;
         c.relative = 3e-6;
         check_case(&c);
