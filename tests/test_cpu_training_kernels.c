@@ -150,6 +150,44 @@ TEST(copies_of_parts)
     check_case(&f);
 }
 
+TEST(joining)
+{
+    for (int dim = 0; dim < 4; dim++) {
+        for (int layout = 0; layout < 2; layout++) {
+            kernel_case c = case_of(&lc__op_cat);
+            c.out_layout = layout ? CHECK_CHANNELS_LAST : CHECK_ROW_MAJOR;
+            for (int i = 0; i < 3; i++) {
+                int64_t shape[] = {3, 20, 9, 40};
+                shape[dim] = 5 * i + (dim != 2);
+                add_input(&c, LC_F32, i == 1 ? CHECK_ROW_MAJOR : c.out_layout, 4, shape, fill_normal, 1);
+            }
+            add_int(&c, dim);
+            c.relative = c.of_largest = 0;
+            check_case(&c);
+        }
+    }
+}
+
+TEST(padding)
+{
+    const int64_t pads[][6] = {{0, 0, 0, 0, 3, 50},    {0, 0, 0, 0, 0, 7}, {1, 2, 0, 3, 4, 0},
+                               {0, -1, -2, 3, -5, -6}, {0, 0, 1, 1, 0, 0}, {0, 0, -9, -11, 0, 0}};
+    for (int p = 0; p < 6; p++) {
+        for (int form = 0; form < 2; form++) {
+            kernel_case c = case_of(&lc__op_pad);
+            lc_view *v = add_input(&c, LC_F32, CHECK_ROW_MAJOR, SHAPE(40, 20, 33), fill_normal, 1);
+            if (form) { /* transposed */
+                *v = (lc_view){
+                    .data = v->data, .dtype = LC_F32, .ndim = 3, .shape = {20, 40, 33}, .stride = {33, 660, 1}};
+            }
+            for (int i = 0; i < 6; i++) add_int(&c, pads[p][i]);
+            add_float(&c, form ? 1.5 : 0);
+            c.relative = c.of_largest = 0;
+            check_case(&c);
+        }
+    }
+}
+
 /* ---- updates ---- */
 static const struct {
     const lc_op *op;

@@ -156,62 +156,89 @@ static const lc_kernel forward_kernel = {
 };
 
 /* ---- backward ---- */
+/* The four pixels under a pooled one, and what it takes to go back through them. */
+typedef struct pixels {
+    const float *x[4], *dy;
+    const uint8_t *index;
+} pixels;
+
+static pixels pixels_at(const job *j, int64_t row, int64_t column)
+{
+    const sizes *z = &j->z;
+    const float *x = j->x + (((row / z->oh) * z->h + 2 * (row % z->oh)) * z->w + 2 * column) * z->c;
+    int64_t at = (row * z->ow + column) * z->c;
+    return (pixels){{x, x + z->c, x + z->w * z->c, x + (z->w + 1) * z->c}, j->dy + at, j->index + at};
+}
+
 static void sum_rows(const void *context, int64_t begin, int64_t end, int thread)
 {
     const job *j = context;
     const sizes *z = &j->z;
     const float *m = j->parameters, *s = m + j->lanes, *b = s + j->lanes;
     /* The sums of one row of pixels, then of the block. */
-    float *restrict t1 = j->partial + begin / z->rows_per_block * 4 * z->c, *restrict t2 = t1 + z->c;
-    float *restrict a1 = t2 + z->c, *restrict a2 = a1 + z->c;
+    float *t1 = j->partial + begin / z->rows_per_block * 2 * z->c, *t2 = t1 + z->c;
     (void)thread;
     memset(t1, 0, (size_t)(2 * z->c) * sizeof *t1);
     for (int64_t r = begin; r < end; r++) {
-        const float *top = j->x + ((r / z->oh) * z->h + 2 * (r % z->oh)) * z->w * z->c;
-        memset(a1, 0, (size_t)(2 * z->c) * sizeof *a1);
-        for (int64_t q = 0; q < z->ow; q++) {
-            const float *x0 = top + 2 * q * z->c, *x1 = x0 + z->c, *x2 = x0 + z->w * z->c, *x3 = x2 + z->c;
-            const float *dy = j->dy + (r * z->ow + q) * z->c;
-            const uint8_t *index = j->index + (r * z->ow + q) * z->c;
-            LC_IVDEP
-            for (int64_t c = 0; c < z->c; c++) {
-                float v0 = x0[c], v1 = x1[c], v2 = x2[c], v3 = x3[c], g = dy[c];
-                int32_t i = index[c];
-                float v = i == 0 ? v0 : v1;
-                v = i == 2 ? v2 : v;
-                v = i == 3 ? v3 : v;
-                float d = v - m[c];
-                g = d * s[c] + b[c] <= 0.f ? 0.f : g;
-                a1[c] += g;
-                a2[c] += g * d;
+        int64_t c = 0;
+        for (; c + VW <= z->c; c += VW) {
+            vf a1 = vzero(), a2 = vzero(), vm = vload(m + c), vs = vload(s + c), vb = vload(b + c);
+            for (int64_t q = 0; q < z->ow; q++) {
+                pixels p = pixels_at(j, r, q);
+                vi place = vload_bytes(p.index + c);
+                vf v = vselect(place == 1, vload(p.x[1] + c), vload(p.x[0] + c));
+                v = vselect(place == 2, vload(p.x[2] + c), v);
+                v = vselect(place == 3, vload(p.x[3] + c), v);
+                vf d = v - vm, g = vselect(d * vs + vb <= vzero(), vzero(), vload(p.dy + c));
+                a1 += g;
+                a2 += g * d;
             }
+            vstore(t1 + c, vload(t1 + c) + a1);
+            vstore(t2 + c, vload(t2 + c) + a2);
         }
-        LC_IVDEP
-        for (int64_t c = 0; c < z->c; c++) {
-            t1[c] += a1[c];
-            t2[c] += a2[c];
+        for (; c < z->c; c++) {
+            float a1 = 0, a2 = 0;
+            for (int64_t q = 0; q < z->ow; q++) {
+                pixels p = pixels_at(j, r, q);
+                float d = p.x[p.index[c] & 3][c] - m[c], g = d * s[c] + b[c] <= 0.f ? 0.f : p.dy[c];
+                a1 += g;
+                a2 += g * d;
+            }
+            t1[c] += a1;
+            t2[c] += a2;
         }
     }
 }
 
-/* dx of one pixel: dy counts where the pixel won (index == place) and was positive. */
-static inline void write_pixel(int64_t count, float *restrict dx, const float *x, const float *dy, const uint8_t *index,
-                               int32_t place, const float *m, const float *s, const float *b, const float *fx,
-                               const float *f1)
+/* dx of the four pixels: dy counts where a pixel won and was positive. */
+static inline void write_pixels(int64_t channels, const pixels *p, float *const *dx, const float *m, const float *s,
+                                const float *b, const float *fx, const float *f1)
 {
-    for (int64_t c = 0; c < count; c++) {
-        float d = x[c] - m[c], g = dy[c];
-        g = (int32_t)index[c] == place ? g : 0.f;
-        g = d * s[c] + b[c] <= 0.f ? 0.f : g;
-        dx[c] = g * s[c] + (d * fx[c] + f1[c]);
+    int64_t c = 0;
+    for (; c + VW <= channels; c += VW) {
+        vf vm = vload(m + c), vs = vload(s + c), vb = vload(b + c), vx = vload(fx + c), v1 = vload(f1 + c);
+        vf dy = vload(p->dy + c) * vs;
+        vi place = vload_bytes(p->index + c);
+        for (int k = 0; k < 4; k++) {
+            vf d = vload(p->x[k] + c) - vm;
+            vi counts = (place == k) & ~(d * vs + vb <= vzero());
+            vstore(dx[k] + c, vselect(counts, dy, vzero()) + (d * vx + v1));
+        }
+    }
+    for (; c < channels; c++) {
+        for (int k = 0; k < 4; k++) {
+            float d = p->x[k][c] - m[c];
+            bool counts = p->index[c] == k && !(d * s[c] + b[c] <= 0.f);
+            dx[k][c] = (counts ? p->dy[c] * s[c] : 0.f) + (d * fx[c] + f1[c]);
+        }
     }
 }
 
 /* dx of pixels that no window covers. */
-static inline void write_rest(int64_t pixels, int64_t count, float *restrict dx, const float *x, const float *m,
+static inline void write_rest(int64_t number, int64_t count, float *restrict dx, const float *x, const float *m,
                               const float *fx, const float *f1)
 {
-    for (int64_t p = 0; p < pixels; p++) {
+    for (int64_t p = 0; p < number; p++) {
         for (int64_t c = 0; c < count; c++) dx[p * count + c] = (x[p * count + c] - m[c]) * fx[c] + f1[c];
     }
 }
@@ -226,12 +253,10 @@ static void backward_rows(const void *context, int64_t begin, int64_t end, int t
     for (int64_t r = begin; r < end; r++) {
         int64_t top = ((r / z->oh) * z->h + 2 * (r % z->oh)) * width;
         for (int64_t q = 0; q < z->ow; q++) {
-            const float *dy = j->dy + (r * z->ow + q) * z->c;
-            const uint8_t *index = j->index + (r * z->ow + q) * z->c;
-            for (int32_t place = 0; place < 4; place++) {
-                int64_t at = top + (place >> 1) * width + (2 * q + (place & 1)) * z->c;
-                write_pixel(z->c, j->dx + at, j->x + at, dy, index, place, m, s, b, fx, f1);
-            }
+            pixels p = pixels_at(j, r, q);
+            float *dx = j->dx + top + 2 * q * z->c;
+            float *const to[4] = {dx, dx + z->c, dx + width, dx + width + z->c};
+            write_pixels(z->c, &p, to, m, s, b, fx, f1);
         }
         for (int i = 0; i < 2; i++) {
             int64_t at = top + i * width + 2 * z->ow * z->c;
@@ -257,7 +282,7 @@ static lc_status backward_prepare(lc_call *call)
     wide w = wide_of(&call->in[2]);
     sizes z = sizes_of(&call->in[2], &call->in[0]);
     call->scratch_bytes =
-        (size_t)(2 * w.c) * sizeof(double) + (size_t)(5 * w.lanes + z.blocks * 4 * z.c) * sizeof(float);
+        (size_t)(2 * w.c) * sizeof(double) + (size_t)(5 * w.lanes + z.blocks * 2 * z.c) * sizeof(float);
     return LC_OK;
 }
 
@@ -281,8 +306,8 @@ static void backward_run(const lc_call *call)
     for (int64_t c = 0; c < w.c; c++) sum1[c] = sum2[c] = 0;
     for (int64_t k = 0; k < j.z.blocks; k++) {
         for (int64_t c = 0; c < w.c; c++) {
-            sum1[c] += partial[k * 4 * w.c + c];
-            sum2[c] += partial[k * 4 * w.c + w.c + c];
+            sum1[c] += partial[k * 2 * w.c + c];
+            sum2[c] += partial[k * 2 * w.c + w.c + c];
         }
     }
     LC_ISA_NAME(lc__bn_factors)

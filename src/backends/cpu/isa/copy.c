@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Dense copies of any view (`contiguous`): whole runs where both sides are dense, otherwise a transposition in small
- * blocks between the dimension that is dense in the source and the one that is dense in the result. */
+/* What only moves elements: contiguous, cat, pad. Copies between any views whose result has a dense dimension: whole
+ * runs where both sides are dense, otherwise a transposition in small blocks between the dimension that is dense in the
+ * source and the one that is dense in the result. */
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/util.h"
 #include "backends/cpu/isa/vmath.h"
@@ -24,9 +25,8 @@ typedef struct plan {
     int64_t outer_count, row_blocks, column_blocks;
 } plan;
 
-static bool make_plan(const lc_call *call, plan *p)
+static bool make_plan(const lc_view *x, const lc_view *y, plan *p)
 {
-    const lc_view *x = &call->in[0], *y = &call->out[0];
     dim dims[LC_MAX_DIMS];
     int n = 0, merged = 0;
     if (x->dtype != y->dtype || x->ndim != y->ndim) return false;
@@ -52,7 +52,6 @@ static bool make_plan(const lc_call *call, plan *p)
     }
     *p = (plan){.size = lc_dtype_size(y->dtype), .row = {1, 1, 1}, .column = {1, 1, 1}, .outer_count = 1};
     if (merged) p->row = dims[--merged];
-    if (p->row.out != 1) return false; /* the result is not dense */
     int dense = -1;
     for (int i = 0; i < merged && p->row.in != 1; i++) {
         if (dims[i].in == 1) dense = i;
@@ -73,11 +72,11 @@ static bool make_plan(const lc_call *call, plan *p)
 #define STRIDED_COPY(type)                                                                                             \
     static void copy_##type(const plan *p, const char *from, char *to, int64_t rows, int64_t columns)                  \
     {                                                                                                                  \
-        const int64_t in = p->row.in, column_in = p->column.in, column_out = p->column.out;                            \
+        const int64_t in = p->row.in, out = p->row.out, column_in = p->column.in, column_out = p->column.out;          \
         for (int64_t c = 0; c < columns; c++) {                                                                        \
             const type *restrict x = (const type *)from + c * column_in;                                               \
             type *restrict y = (type *)to + c * column_out;                                                            \
-            for (int64_t r = 0; r < rows; r++) y[r] = x[r * in];                                                       \
+            for (int64_t r = 0; r < rows; r++) y[r * out] = x[r * in];                                                 \
         }                                                                                                              \
     }
 STRIDED_COPY(uint8_t)
@@ -89,7 +88,7 @@ static void copy_block(const plan *p, int64_t in, int64_t out, int64_t rows, int
 {
     const char *from = p->from + in * (int64_t)p->size;
     char *to = p->to + out * (int64_t)p->size;
-    if (p->row.in == 1 && columns == 1) {
+    if (p->row.in == 1 && p->row.out == 1 && columns == 1) {
         memcpy(to, from, (size_t)rows * p->size);
         return;
     }
@@ -127,35 +126,170 @@ static void copy_blocks(const void *context, int64_t begin, int64_t end, int thr
         }
         int64_t rows = p->row.size - row < run ? p->row.size - row : run;
         int64_t columns = p->column.size - column < BLOCK ? p->column.size - column : BLOCK;
-        copy_block(p, in + row * p->row.in + column * p->column.in, out + row + column * p->column.out, rows, columns);
+        copy_block(p, in + row * p->row.in + column * p->column.in, out + row * p->row.out + column * p->column.out,
+                   rows, columns);
     }
 }
 
-static bool supports(const lc_call *call)
+/* Copies x to y, which have the same shape. */
+static void copy_view(int threads, const lc_view *x, const lc_view *y)
 {
     plan p;
-    return make_plan(call, &p);
-}
-
-static void run(const lc_call *call)
-{
-    plan p;
-    if (!make_plan(call, &p) || !numel(&call->out[0])) return;
-    p.from = call->in[0].data;
-    p.to = call->out[0].data;
+    if (!make_plan(x, y, &p) || !numel(y)) return;
+    p.from = x->data;
+    p.to = y->data;
     int64_t bytes = (int64_t)p.size * (p.column.size > 1 ? BLOCK * BLOCK : p.row.size < 16384 ? p.row.size : 16384);
-    lc__parallel_for(call->threads, p.outer_count * p.row_blocks * p.column_blocks, lc__block_size(bytes, 1),
-                     copy_blocks, &p);
+    lc__parallel_for(threads, p.outer_count * p.row_blocks * p.column_blocks, lc__block_size(bytes, 1), copy_blocks,
+                     &p);
 }
 
-static const lc_kernel kernel = {
+/* ---- contiguous ---- */
+static bool contiguous_supports(const lc_call *call)
+{
+    plan p;
+    return make_plan(&call->in[0], &call->out[0], &p);
+}
+
+static void contiguous_run(const lc_call *call)
+{
+    copy_view(call->threads, &call->in[0], &call->out[0]);
+}
+
+static const lc_kernel contiguous_kernel = {
     .name = "copy_" LC_ISA_STRING,
     .layout = LC_WANT_STRIDED,
-    .supports = supports,
-    .run = run,
+    .supports = contiguous_supports,
+    .run = contiguous_run,
+};
+
+/* ---- cat: ints dim ---- */
+/* The part of the result that input i fills; *first: where it begins along the dimension, then where the next does. */
+static lc_view part_of(const lc_call *call, int i, int64_t *first)
+{
+    int d = (int)call->ints[0];
+    lc_view part = call->out[0];
+    part.data = (char *)part.data + *first * part.stride[d] * (int64_t)lc_dtype_size(part.dtype);
+    part.shape[d] = call->in[i].shape[d];
+    *first += part.shape[d];
+    return part;
+}
+
+static bool cat_supports(const lc_call *call)
+{
+    plan p;
+    for (int i = 0; i < call->n_in; i++) {
+        lc_view part = call->out[0];
+        part.shape[call->ints[0]] = call->in[i].shape[call->ints[0]];
+        if (numel(&part) && !make_plan(&call->in[i], &part, &p)) return false;
+    }
+    return true;
+}
+
+static void cat_run(const lc_call *call)
+{
+    int64_t first = 0;
+    for (int i = 0; i < call->n_in; i++) {
+        lc_view part = part_of(call, i, &first);
+        copy_view(call->threads, &call->in[i], &part);
+    }
+}
+
+static const lc_kernel cat_kernel = {
+    .name = "cat_" LC_ISA_STRING,
+    .layout = LC_WANT_STRIDED,
+    .supports = cat_supports,
+    .run = cat_run,
+};
+
+/* ---- pad: ints before, after of every dimension; floats value ---- */
+/* The elements that the source and the result have in common. Negative padding cuts off. */
+static void common_part(const lc_call *call, lc_view *from, lc_view *to)
+{
+    *from = call->in[0];
+    *to = call->out[0];
+    for (int d = 0; d < to->ndim; d++) {
+        int64_t before = call->ints[2 * d], after = call->ints[2 * d + 1];
+        int64_t skip_to = before > 0 ? before : 0, skip_from = before < 0 ? -before : 0;
+        int64_t length = from->shape[d] - skip_from - (after < 0 ? -after : 0);
+        to->data = (char *)to->data + skip_to * to->stride[d] * 4;
+        from->data = (char *)from->data + skip_from * from->stride[d] * 4;
+        to->shape[d] = from->shape[d] = length > 0 ? length : 0;
+    }
+}
+
+static bool pad_supports(const lc_call *call)
+{
+    plan p;
+    lc_call shifted = *call;
+    lc_view in = call->in[0], out = call->out[0], from, to;
+    if (in.dtype != LC_F32 || !is_row_major(&out)) return false;
+    in.data = out.data = &in; /* only moved, never read */
+    shifted.in = &in;
+    shifted.out = &out;
+    common_part(&shifted, &from, &to);
+    return numel(&to) == 0 || make_plan(&from, &to, &p);
+}
+
+typedef struct fill {
+    float *to;
+    float value;
+    const float *from; /* rows of `length` elements, `before` and `after` of the value around each */
+    int64_t before, length, after;
+} fill;
+
+static void fill_elements(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const fill *f = context;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) f->to[i] = f->value;
+}
+
+static void pad_rows(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const fill *f = context;
+    (void)thread;
+    for (int64_t r = begin; r < end; r++) {
+        float *to = f->to + r * (f->before + f->length + f->after);
+        for (int64_t i = 0; i < f->before; i++) to[i] = f->value;
+        memcpy(to + f->before, f->from + r * f->length, (size_t)f->length * sizeof *to);
+        to += f->before + f->length;
+        for (int64_t i = 0; i < f->after; i++) to[i] = f->value;
+    }
+}
+
+static void pad_run(const lc_call *call)
+{
+    const lc_view *x = &call->in[0], *y = &call->out[0];
+    fill f = {.to = y->data, .value = (float)call->floats[0], .from = x->data};
+    int last = y->ndim - 1;
+    bool rows = last >= 0 && is_row_major(x);
+    for (int d = 0; d <= last; d++) {
+        const int64_t *pad = call->ints + 2 * d;
+        rows = rows && (d < last ? !pad[0] && !pad[1] : pad[0] >= 0 && pad[1] >= 0);
+    }
+    if (rows) { /* only the last dimension grows: one pass */
+        f.before = call->ints[2 * last];
+        f.length = x->shape[last];
+        f.after = call->ints[2 * last + 1];
+        lc__parallel_for(call->threads, extent(y, 0, last), lc__block_size(y->shape[last] * 8 + 1, 1), pad_rows, &f);
+        return;
+    }
+    lc_view from, to;
+    common_part(call, &from, &to);
+    lc__parallel_for(call->threads, numel(y), 16384, fill_elements, &f);
+    copy_view(call->threads, &from, &to);
+}
+
+static const lc_kernel pad_kernel = {
+    .name = "pad_" LC_ISA_STRING,
+    .layout = LC_WANT_STRIDED,
+    .supports = pad_supports,
+    .run = pad_run,
 };
 
 const lc__kernel_entry LC_ISA_NAME(lc__copy_kernels)[] = {
-    {&lc__op_contiguous, &kernel},
+    {&lc__op_contiguous, &contiguous_kernel},
+    {&lc__op_cat, &cat_kernel},
+    {&lc__op_pad, &pad_kernel},
     {NULL, NULL},
 };
