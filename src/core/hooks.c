@@ -277,13 +277,18 @@ void lc__module_ops_fill(lc_trainer *t, const lc_module_ops *ops)
 
 /* ---- lists that hooks fill ---- */
 
+/* Constructors return NULL on an error and have said why. */
+static lc_status absent(const char *what)
+{
+    lc_status last;
+    const char *why = lc_error_message();
+    if (!lc__error_count(&last) || last >= 0) last = LC_ERR_CONFIG;
+    return lc_fail(last, "there is no %s%s%s", what, *why ? ": " : "", why);
+}
+
 lc_status lc_optimizers_add_step(lc_optimizers *out, lc_optimizer *optimizer, lc_training_step_fn *step)
 {
-    /* Constructors return NULL on an error and have said why. */
-    if (!optimizer) {
-        const char *why = lc_error_message();
-        return lc_fail(LC_ERR_CONFIG, "there is no optimizer%s%s", *why ? ": " : "", why);
-    }
+    if (!optimizer) return absent("optimizer");
     if (out->n == LC_MAX_OPTIMIZERS) {
         lc_optimizer_free(optimizer);
         return lc_fail(LC_ERR_CONFIG, "more than %d optimizers", LC_MAX_OPTIMIZERS);
@@ -300,10 +305,7 @@ lc_status lc_optimizers_add(lc_optimizers *out, lc_optimizer *optimizer)
 lc_status lc_optimizers_add_scheduler(lc_optimizers *out, lc_scheduler_config config)
 {
     lc_status status;
-    if (!config.scheduler) {
-        const char *why = lc_error_message();
-        return lc_fail(LC_ERR_CONFIG, "there is no scheduler%s%s", *why ? ": " : "", why);
-    }
+    if (!config.scheduler) return absent("scheduler");
     if (lc_scheduler_needs_metric(config.scheduler)) config.reduce_on_plateau = true;
     if (out->n_schedulers == LC_MAX_OPTIMIZERS)
         status = lc_fail(LC_ERR_CONFIG, "more than %d schedulers", LC_MAX_OPTIMIZERS);

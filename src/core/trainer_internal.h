@@ -5,7 +5,7 @@
  *   run.c           fit, validate, test, predict           eval_loop.c     validation, test, prediction
  *   hooks.c         hook dispatch and its tables           optimization.c  the step: closure, optimizers, schedules
  *   results.c       lc_log                                 rows.c          what goes to loggers
- *   source.c        loaders, limits                        resume.c        checkpoints: save and resume
+ *   source.c        loaders, limits                        save_state.c    checkpoints; resume.c continues from one
  *   signals.c       SIGINT, SIGTERM                        run_dir.c       version_N, loggers */
 #ifndef LC_CORE_TRAINER_INTERNAL_H
 #define LC_CORE_TRAINER_INTERNAL_H

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* No allocation in the steady step: malloc is counted on the training thread while a run with loader, optimizer,
+ * schedule, logged values, loggers and callbacks is under way. */
+#include "test.h"
+#include "trainer_world.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+
+#if !defined(SANITIZED) && defined(__GLIBC__)
+#define COUNTED 1
+void *__libc_malloc(size_t size);
+void *__libc_calloc(size_t n, size_t size);
+void *__libc_realloc(void *p, size_t size);
+void *__libc_memalign(size_t align, size_t size);
+static _Thread_local int64_t allocations, fail_at; /* fail_at 0: never */
+
+static bool fails(void)
+{
+    return ++allocations == fail_at;
+}
+
+void *malloc(size_t size)
+{
+    return fails() ? NULL : __libc_malloc(size);
+}
+void *calloc(size_t n, size_t size)
+{
+    return fails() ? NULL : __libc_calloc(n, size);
+}
+void *realloc(void *p, size_t size)
+{
+    return fails() ? NULL : __libc_realloc(p, size);
+}
+void *aligned_alloc(size_t align, size_t size)
+{
+    return fails() ? NULL : __libc_memalign(align, size);
+}
+#else
+static int64_t allocations, fail_at;
+#endif
+
+enum { SAMPLES = 400, BATCH = 4 };
+
+typedef struct net {
+    lc_module base;
+    lc_linear l1, l2;
+    lc_dataset *data;
+    int64_t before, after;
+} net;
+
+static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    net *m = (net *)self;
+    (void)i;
+    lc_tensor *x = lc_dropout(lc_relu(lc_linear_forward(&m->l1, b->x)), 0.1);
+    lc_tensor *loss = lc_mse_loss(lc_flatten(lc_linear_forward(&m->l2, x), 0), b->y);
+    lc_log(self, "train_loss", loss, .on_step = true, .on_epoch = true, .prog_bar = true);
+    lc_log_value(self, "batch", (double)i);
+    return loss;
+}
+static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
+{
+    lc_optimizer *opt = lc_adam(self, .lr = 1e-3);
+    LC_TRY(lc_optimizers_add(out, opt));
+    return lc_optimizers_add_scheduler(
+        out, (lc_scheduler_config){.scheduler = lc_step_lr(opt, .step_size = 10), .interval = LC_INTERVAL_STEP});
+}
+static lc_status train_dataloader(lc_module *self, lc_loaders *out)
+{
+    lc_dataloader *l;
+    LC_TRY(lc_dataloader_new(
+        &(lc_dataloader_options){.dataset = ((net *)self)->data, .batch_size = BATCH, .shuffle = true}, &l));
+    return lc_loaders_add(out, l);
+}
+static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
+{
+    net *m = (net *)self;
+    (void)o, (void)b;
+    if (i == 30) m->before = allocations;
+    if (i == SAMPLES / BATCH - 2) m->after = allocations;
+    return LC_OK;
+}
+static const lc_module_ops ops = {LC_MODULE_OPS_INIT("net"), .training_step = training_step,
+                                  .configure_optimizers = configure_optimizers, .train_dataloader = train_dataloader,
+                                  .on_train_batch_end = on_train_batch_end};
+
+/* One allocation after the other fails: the run ends with an error, or goes well all the same. */
+static lc_status short_run(const char *dir, int64_t fail)
+{
+    static float x[8 * 3], y[8];
+    net m = {.before = -1};
+    lc_trainer *t = NULL;
+    lc_status status;
+    lc_array arrays[] = {{.field = {.name = "x", .dtype = LC_F32, .ndim = 1, .shape = {3}}, .data = x},
+                         {.field = {.name = "y", .dtype = LC_F32}, .data = y}};
+    fail_at = fail ? allocations + fail : 0;
+    LC_TRY_GOTO(status, done, lc_array_dataset_new(8, 2, arrays, &m.data));
+    lc_module_init(&m.base, &ops, 1);
+    lc_linear_init(&m.l1, &m, "l1", 3, 8);
+    lc_linear_init(&m.l2, &m, "l2", 8, 1);
+    lc_trainer_options o = world_options(dir);
+    o.max_epochs = 2;
+    o.threads = 1;
+    o.log_every_n_steps = 1;
+    o.logger = "csv";
+    o.early_stopping = "train_loss";
+    LC_TRY_GOTO(status, done, lc_trainer_new(&o, &t));
+    status = lc_trainer_fit(t, &m.base, NULL);
+done:
+    lc_trainer_free(t);
+    if (m.base.ops) lc_module_release(&m.base);
+    lc_dataset_unref(m.data);
+    fail_at = 0;
+    return status;
+}
+
+static void run(const char *logger, int64_t accumulate)
+{
+    static float x[SAMPLES * 3], y[SAMPLES];
+    char dir[256];
+    net m = {.before = -1};
+    lc_trainer *t;
+    CHECK(world_dir(dir, sizeof dir));
+    lc_array arrays[] = {{.field = {.name = "x", .dtype = LC_F32, .ndim = 1, .shape = {3}}, .data = x},
+                         {.field = {.name = "y", .dtype = LC_F32}, .data = y}};
+    CHECK_OK(lc_array_dataset_new(SAMPLES, 2, arrays, &m.data));
+    lc_module_init(&m.base, &ops, 1);
+    lc_linear_init(&m.l1, &m, "l1", 3, 8);
+    lc_linear_init(&m.l2, &m, "l2", 8, 1);
+    lc_trainer_options o = world_options(dir);
+    lc_callback callbacks[3];
+    CHECK_OK(lc_learning_rate_monitor_new(NULL, &callbacks[0]));
+    CHECK_OK(lc_timer_new(1000, false, &callbacks[1]));
+    CHECK_OK(lc_early_stopping_new(&(lc_early_stopping_args){.monitor = "train_loss"}, &callbacks[2]));
+    o.callbacks = callbacks;
+    o.n_callbacks = 3;
+    o.logger = logger;
+    o.max_epochs = 1;
+    o.log_every_n_steps = 5;
+    o.accumulate_grad_batches = accumulate;
+    o.gradient_clip_val = 1;
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_OK(lc_trainer_fit(t, &m.base, NULL));
+    CHECK(m.before > 0); /* building the run allocated: so they are counted */
+    CHECK_EQ(m.after - m.before, 0);
+    lc_trainer_free(t);
+    lc_module_release(&m.base);
+    lc_dataset_unref(m.data);
+    world_remove(dir);
+}
+
+TEST(steady_step_without_loggers)
+{
+#ifndef COUNTED
+    SKIP("allocations are not counted in this build");
+#endif
+    run("none", 1);
+    run("none", 2);
+}
+
+TEST(steady_step_with_loggers)
+{
+#ifndef COUNTED
+    SKIP("allocations are not counted in this build");
+#endif
+    run("csv,sqlite", 1);
+}
+
+TEST(every_allocation_may_fail)
+{
+#ifndef COUNTED
+    SKIP("allocations are not counted in this build");
+#endif
+    char dir[256];
+    CHECK(world_dir(dir, sizeof dir));
+    CHECK_OK(short_run(dir, 0)); /* what is made once per process is there now */
+    int64_t before = allocations;
+    CHECK_OK(short_run(dir, 0));
+    int64_t n = allocations - before;
+    CHECK(n > 100);
+    for (int64_t k = 1; k <= n; k++) {
+        lc_status s = short_run(dir, k);
+        if (s < 0 && !lc_error_message()[0]) TEST_FAIL("no message when allocation %lld fails", (long long)k);
+    }
+    world_remove(dir);
+}
+
+TEST_MAIN
