@@ -77,6 +77,25 @@ TEST(every_elementwise_operator)
     }
 }
 
+/* The other form of operators with ints. */
+TEST(other_forms)
+{
+    const lc_op *ops[] = {&lc__op_gelu, &lc__op_gelu_backward, &lc__op_clamp, &lc__op_clamp_backward};
+    for (int o = 0; o < 4; o++) {
+        for (int form = 0; form < 4; form++) {
+            kernel_case c = case_of(ops[o]);
+            for (int i = 0; i <= (o & 1); i++) add_input(&c, LC_F32, CHECK_ROW_MAJOR, SHAPE(3000), fill_normal, 3);
+            add_int(&c, form & 1);
+            if (o >= 2) {
+                add_int(&c, form >> 1);
+                add_float(&c, -0.5);
+                add_float(&c, 1.5);
+            }
+            check_case(&c);
+        }
+    }
+}
+
 /* Which of the output's dimensions operand 0, 1, 2 has; the others are 1 and broadcast. */
 static void check_broadcast(int op, check_layout layout, int ndim, const int64_t *shape, const unsigned *has)
 {

@@ -35,7 +35,8 @@ static inline float tile_gelu_tanh(float x)
 static inline float tile_gelu_tanh_slope(float x)
 {
     float u = gelu_argument(x);
-    float s = vm_sigmoid(u), t = vm_sigmoid(-u);
+    float e = vm_exp(-fabsf(u)), r = 1.f / (1.f + e);
+    float s = u >= 0.f ? r : e * r, t = u >= 0.f ? e * r : r; /* sigmoid(u), sigmoid(-u) */
     return s + x * (s * t) * (1.5957691216f * (1.f + 0.134145f * x * x));
 }
 
@@ -214,6 +215,33 @@ static void own_logsigmoid(int64_t n, float *out, const float *const *in, const 
     for (int64_t i = 0; i < n; i++) out[i] = -vm_softplus(-x[i]);
 }
 
+/* One form or the other: the plain loop would compute both. */
+static void own_gelu(int64_t n, float *out, const float *const *in, const float *p, const int64_t *k)
+{
+    const float *x = in[0];
+    (void)p;
+    if (k[0]) {
+        LC_IVDEP
+        for (int64_t i = 0; i < n; i++) out[i] = tile_gelu_tanh(x[i]);
+    } else {
+        LC_IVDEP
+        for (int64_t i = 0; i < n; i++) out[i] = tile_gelu_erf(x[i]);
+    }
+}
+
+static void own_gelu_backward(int64_t n, float *out, const float *const *in, const float *p, const int64_t *k)
+{
+    const float *dy = in[0], *x = in[1];
+    (void)p;
+    if (k[0]) {
+        LC_IVDEP
+        for (int64_t i = 0; i < n; i++) out[i] = dy[i] * tile_gelu_tanh_slope(x[i]);
+    } else {
+        LC_IVDEP
+        for (int64_t i = 0; i < n; i++) out[i] = dy[i] * tile_gelu_erf_slope(x[i]);
+    }
+}
+
 /* A cast to bf16 rounds to the nearest, halves to even; the value stays in a float. Other casts happen where values are
  * loaded and stored. */
 static void own_cast(int64_t n, float *out, const float *const *in, const float *p, const int64_t *k)
@@ -257,6 +285,8 @@ enum {
      : INDEX_##name == INDEX_pow_scalar_backward ? own_pow_scalar_backward                                             \
      : INDEX_##name == INDEX_softplus            ? own_softplus                                                        \
      : INDEX_##name == INDEX_logsigmoid          ? own_logsigmoid                                                      \
+     : INDEX_##name == INDEX_gelu                ? own_gelu                                                            \
+     : INDEX_##name == INDEX_gelu_backward       ? own_gelu_backward                                                   \
      : INDEX_##name == INDEX_cast                ? own_cast                                                            \
                                                  : plain_##name)
 
