@@ -528,8 +528,9 @@ TEST(kill_9_during_save)
     owner = getpid();
     const char *dir = fresh_dir("kill");
     int64_t reported = 0, rounds = 200, next = 1;
+    long longest_us = 20000;
 #ifdef SANITIZED
-    rounds = 40;
+    rounds = 40, longest_us = 200000;
 #endif
     srand(1);
     for (int round = 0; round < rounds; round++) {
@@ -543,7 +544,7 @@ TEST(kill_9_during_save)
             _exit(0);
         }
         close(fds[1]);
-        struct timespec pause = {0, 1000 * (long)(rand() % 20000)};
+        struct timespec pause = {0, 1000 * (rand() % longest_us)};
         nanosleep(&pause, NULL);
         kill(child, SIGKILL);
         CHECK(waitpid(child, &how, 0) == child);

@@ -208,7 +208,7 @@ static lc_status read_header(lc_safetensors *f, lc__json_reader *r, uint64_t dat
     }
     LC_TRY(lc__json_next(r, &token)); /* only white space may follow */
 
-    qsort(f->infos, (size_t)f->n, sizeof *f->infos, by_offset);
+    if (f->n) qsort(f->infos, (size_t)f->n, sizeof *f->infos, by_offset);
     uint64_t at = 0;
     for (int64_t i = 0; i < f->n; i++) {
         lc_safetensor_info *info = &f->infos[i];
@@ -227,7 +227,7 @@ static lc_status read_header(lc_safetensors *f, lc__json_reader *r, uint64_t dat
     f->sorted = malloc((size_t)(f->n ? f->n : 1) * sizeof *f->sorted);
     if (!f->sorted) return lc_fail(LC_ERR_MEMORY, "no memory for %" PRId64 " tensors", f->n);
     for (int64_t i = 0; i < f->n; i++) f->sorted[i] = i;
-    qsort_r(f->sorted, (size_t)f->n, sizeof *f->sorted, by_name, f->infos);
+    if (f->n) qsort_r(f->sorted, (size_t)f->n, sizeof *f->sorted, by_name, f->infos);
     for (int64_t i = 1; i < f->n; i++)
         if (!strcmp(f->infos[f->sorted[i - 1]].name, f->infos[f->sorted[i]].name))
             return bad(f, f->infos[f->sorted[i]].name, "stands twice in the header");

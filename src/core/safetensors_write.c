@@ -169,7 +169,7 @@ lc_status lc__st_layout_make(const char *what, int64_t n, const lc_named_tensor 
         }
         keys[i] = (sort_key){e->name, rank_of(lc__st_type(e)->dtype), i};
     }
-    qsort(keys, (size_t)n, sizeof *keys, by_name);
+    qsort(keys, (size_t)n, sizeof *keys, by_name); /* never NULL */
     for (int64_t i = 1; i < n; i++)
         if (!strcmp(keys[i - 1].name, keys[i].name)) {
             status = lc_fail(LC_ERR_ARGUMENT, "\"%s\": two tensors are named \"%s\"", what, keys[i].name);
