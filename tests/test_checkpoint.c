@@ -207,6 +207,41 @@ TEST(asynchronous)
     CHECK_EQ(step_of(path), 21);
 }
 
+TEST(what_is_done_afterwards)
+{
+    char a[512], b[512], last[512];
+    const char *dir = fresh_dir("then");
+    snprintf(a, sizeof a, "%s/a.ckpt", dir);
+    snprintf(b, sizeof b, "%s/b.ckpt", dir);
+    snprintf(last, sizeof last, "%s/last.ckpt", dir);
+    save(a, 1);
+    lc_ckpt_writer *w;
+    lc_type one = {LC_I64, 0, {0}};
+    int64_t v = 5;
+    CHECK_OK(lc_ckpt_writer_new(&w));
+    CHECK_STATUS(lc_ckpt_then_link(w, last), LC_ERR_STATE);
+    for (int fails = 1; fails >= 0; fails--) {
+        CHECK_OK(lc_ckpt_begin(w, b));
+        CHECK_OK(lc_ckpt_add_data(w, LC_CKPT_MODEL, "a", &one, &v));
+        CHECK_OK(lc_ckpt_then_link(w, last));
+        CHECK_OK(lc_ckpt_then_remove(w, a));
+        fake_io fake;
+        fake_init(&fake, 1, EIO, true);
+        lc__ckpt_writer_set_io(w, fails ? &fake.io : &lc__io_system);
+        CHECK_OK(lc_ckpt_commit(w, false));
+        if (fails)
+            CHECK(lc_ckpt_wait(w) < 0);
+        else
+            CHECK_OK(lc_ckpt_wait(w));
+        if (fails) CHECK_EQ(step_of(a), 1);
+        if (fails) CHECK_EQ(count_entries(dir), 1);
+    }
+    CHECK_OK(lc_checkpoint_verify(last));
+    lc_ckpt_writer_free(w);
+    CHECK_EQ(count_entries(dir), 2);
+    CHECK(access(a, F_OK) < 0);
+}
+
 TEST(misuse)
 {
     lc_ckpt_writer *w;
@@ -448,7 +483,9 @@ TEST(limit_on_file_sizes)
         lc_ckpt_writer *w;
         if (setrlimit(RLIMIT_FSIZE, &limit) < 0 || lc_ckpt_writer_new(&w) < 0) _exit(2);
         lc_status status = save_with(w, path, 2, true);
-        _exit(status == LC_ERR_IO && strstr(lc_error_message(), "ulimit -f") ? 0 : 1);
+        int code = status == LC_ERR_IO && strstr(lc_error_message(), "ulimit -f") ? 0 : 1;
+        lc_ckpt_writer_free(w);
+        _exit(code);
     }
     int how;
     CHECK(waitpid(child, &how, 0) == child);

@@ -25,8 +25,8 @@ typedef struct lc_ckpt_writer lc_ckpt_writer;
 
 LC_BEGIN_DECLS
 
-/* A writer with one background thread (started at the first asynchronous commit). It keeps the memory of its
- * snapshot from one checkpoint to the next. */
+/* A writer, with a background thread while a checkpoint is written. It keeps the memory of its snapshot from one
+ * checkpoint to the next. */
 LC_API lc_status lc_ckpt_writer_new(lc_ckpt_writer **out) LC_MUST_USE;
 /* Waits for a checkpoint in flight; its error, if any, is lost: call lc_ckpt_wait before. NULL is fine. */
 LC_API void lc_ckpt_writer_free(lc_ckpt_writer *w);
@@ -41,9 +41,14 @@ LC_API lc_status lc_ckpt_add_data(lc_ckpt_writer *w, lc_ckpt_part part, const ch
                                   const void *data) LC_MUST_USE;
 /* The root of state.json; fill it before lc_ckpt_commit. Borrowed. */
 LC_API lc_state *lc_ckpt_state(lc_ckpt_writer *w);
+/* What is to be done as soon as this checkpoint is safe (and not at all if it is not saved), by the background thread:
+ * make `link`, in the same directory, a symbolic link to it ("DIR/last.ckpt"; part of the checkpoint's result); */
+LC_API lc_status lc_ckpt_then_link(lc_ckpt_writer *w, const char *link) LC_MUST_USE;
+/* remove an older checkpoint (not part of the result). */
+LC_API lc_status lc_ckpt_then_remove(lc_ckpt_writer *w, const char *path) LC_MUST_USE;
 /* Takes the snapshot. With `wait` it returns when the checkpoint is durable, read back and under its name; otherwise a
  * thread does that and the result comes from the next lc_ckpt_wait or lc_ckpt_begin. A path that exists is replaced
- * (the old one is removed after the new one has its name). */
+ * (the old one is removed, in the background, after the new one has its name). */
 LC_API lc_status lc_ckpt_commit(lc_ckpt_writer *w, bool wait) LC_MUST_USE;
 /* Waits for the checkpoint in flight and returns its result (once); LC_OK if there is none. */
 LC_API lc_status lc_ckpt_wait(lc_ckpt_writer *w) LC_MUST_USE;

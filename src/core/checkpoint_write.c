@@ -47,8 +47,12 @@ struct lc_ckpt_writer {
     part parts[LC_CKPT_PARTS];
     lc_state *state; /* not NULL: a checkpoint was begun */
     char *path;
+    char **afterwards; /* "l" or "r" in front of the path of a link to make or a checkpoint to remove */
+    int n_afterwards;
     /* The checkpoint in flight. */
-    char *job_path, *state_text;
+    char *job_path, *state_text, *old;
+    char **job_afterwards;
+    int job_n_afterwards;
     size_t state_length;
     pthread_t thread;
     bool in_flight; /* there is a result to fetch */
@@ -238,6 +242,22 @@ static lc_status rename_into_place(lc_ckpt_writer *w, const char *parent, char *
     return LC_OK;
 }
 
+/* Links are part of the result, removals are not: what cannot be removed does no harm. */
+static lc_status make_links(lc_ckpt_writer *w)
+{
+    for (int i = 0; i < w->job_n_afterwards; i++)
+        if (w->job_afterwards[i][0] == 'l') LC_TRY(lc_checkpoint_link(w->job_afterwards[i] + 1, w->job_path));
+    return LC_OK;
+}
+
+static void remove_old(lc_ckpt_writer *w)
+{
+    if (w->old) (void)!lc__remove_tree(w->io, w->old); /* the rest of it goes with the next cleaning */
+    for (int i = 0; i < w->job_n_afterwards; i++)
+        if (w->job_afterwards[i][0] == 'r') (void)!lc_checkpoint_remove(w->job_afterwards[i] + 1);
+}
+
+/* On success what had the name before is at w->old. */
 static lc_status write_checkpoint(lc_ckpt_writer *w)
 {
     char *parent = NULL, *temp = NULL, *old = NULL;
@@ -246,8 +266,7 @@ static lc_status write_checkpoint(lc_ckpt_writer *w)
     lc_status status;
     LC_TRY_GOTO(status, done, lc__path_dir(w->job_path, &parent));
     LC_TRY_GOTO(status, done, lc__make_dirs(w->io, parent));
-    if (lc_checkpoint_clean(parent) < 0) { /* what cannot be removed does not keep us from saving */
-    }
+    (void)!lc_checkpoint_clean(parent); /* what cannot be removed does not keep us from saving */
     LC_TRY_GOTO(status, done, make_temp(w, parent, &temp, &lock_fd));
     LC_TRY_GOTO(status, done, write_files(w, temp, &m));
     LC_TRY_GOTO(status, done, read_back(w, temp, &m));
@@ -262,11 +281,12 @@ done:
     if (status < 0) {
         char message[1024];
         snprintf(message, sizeof message, "%s", lc_error_message());
-        if (temp && lc__remove_tree(w->io, temp) < 0) {
-        }
+        if (temp) (void)!lc__remove_tree(w->io, temp);
         lc_fail(status, "checkpoint \"%s\" was not saved: %s", w->job_path, message);
-    } else if (old && lc__remove_tree(w->io, old) < 0) {
-        /* The new one is safe; the rest of the old one goes with the next cleaning. */
+    } else {
+        w->old = old, old = NULL;
+        status = make_links(w);
+        if (status < 0) lc_fail_context(status, "checkpoint \"%s\" was saved, but", w->job_path);
     }
     if (lock_fd >= 0) close(lock_fd);
     free(old);
@@ -285,6 +305,8 @@ static void *run(void *arg)
     w->finished = true;
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
+    /* Nobody waits for what takes long and can be done again. */
+    if (status >= 0) remove_old(w);
     return NULL;
 }
 
@@ -315,27 +337,20 @@ static void clear_entries(lc_ckpt_writer *w)
     }
 }
 
+static void free_texts(char **texts, int n)
+{
+    for (int i = 0; i < n; i++) free(texts[i]);
+    free(texts);
+}
+
 void lc_ckpt_abort(lc_ckpt_writer *w)
 {
     clear_entries(w);
+    free_texts(w->afterwards, w->n_afterwards);
+    w->afterwards = NULL, w->n_afterwards = 0;
     lc_state_free(w->state);
     free(w->path);
     w->state = NULL, w->path = NULL;
-}
-
-void lc_ckpt_writer_free(lc_ckpt_writer *w)
-{
-    if (!w) return;
-    if (lc_ckpt_wait(w) < 0) {
-    } /* documented: the error is lost */
-    lc_ckpt_abort(w);
-    for (int k = 0; k < LC_CKPT_PARTS; k++) {
-        free(w->parts[k].entries);
-        if (w->parts[k].image) munmap(w->parts[k].image, w->parts[k].image_capacity);
-    }
-    pthread_cond_destroy(&w->changed);
-    pthread_mutex_destroy(&w->lock);
-    free(w);
 }
 
 bool lc_ckpt_busy(lc_ckpt_writer *w)
@@ -350,12 +365,39 @@ bool lc_ckpt_busy(lc_ckpt_writer *w)
 lc_status lc_ckpt_wait(lc_ckpt_writer *w)
 {
     if (!w->in_flight) return LC_OK;
+    pthread_mutex_lock(&w->lock);
+    while (!w->finished) pthread_cond_wait(&w->changed, &w->lock);
+    pthread_mutex_unlock(&w->lock);
+    w->in_flight = false;
+    return w->result < 0 ? lc_fail(w->result, "%s", w->message) : LC_OK;
+}
+
+/* Ends the thread of a checkpoint whose result was fetched. */
+static void reap(lc_ckpt_writer *w)
+{
     if (w->joinable) pthread_join(w->thread, NULL);
-    w->in_flight = w->joinable = false;
+    w->joinable = false;
     free(w->job_path);
     free(w->state_text);
-    w->job_path = w->state_text = NULL;
-    return w->result < 0 ? lc_fail(w->result, "%s", w->message) : LC_OK;
+    free(w->old);
+    w->job_path = w->state_text = w->old = NULL;
+    free_texts(w->job_afterwards, w->job_n_afterwards);
+    w->job_afterwards = NULL, w->job_n_afterwards = 0;
+}
+
+void lc_ckpt_writer_free(lc_ckpt_writer *w)
+{
+    if (!w) return;
+    (void)!lc_ckpt_wait(w); /* documented: the error is lost */
+    reap(w);
+    lc_ckpt_abort(w);
+    for (int k = 0; k < LC_CKPT_PARTS; k++) {
+        free(w->parts[k].entries);
+        if (w->parts[k].image) munmap(w->parts[k].image, w->parts[k].image_capacity);
+    }
+    pthread_cond_destroy(&w->changed);
+    pthread_mutex_destroy(&w->lock);
+    free(w);
 }
 
 lc_status lc_ckpt_begin(lc_ckpt_writer *w, const char *path)
@@ -405,6 +447,27 @@ lc_status lc_ckpt_add_data(lc_ckpt_writer *w, lc_ckpt_part k, const char *name, 
     return add(w, k, name, (lc_named_tensor){.type = *type, .data = data});
 }
 
+static lc_status then(lc_ckpt_writer *w, char what, const char *path)
+{
+    if (!w->state) return lc_fail(LC_ERR_STATE, "\"%s\" is named for a checkpoint that was not begun", path);
+    char **grown = realloc(w->afterwards, ((size_t)w->n_afterwards + 1) * sizeof *grown);
+    if (!grown) return lc_fail(LC_ERR_MEMORY, "no memory for \"%s\"", path);
+    w->afterwards = grown;
+    LC_TRY(lc__format(&w->afterwards[w->n_afterwards], "%c%s", what, path));
+    w->n_afterwards++;
+    return LC_OK;
+}
+
+lc_status lc_ckpt_then_link(lc_ckpt_writer *w, const char *link)
+{
+    return then(w, 'l', link);
+}
+
+lc_status lc_ckpt_then_remove(lc_ckpt_writer *w, const char *path)
+{
+    return then(w, 'r', path);
+}
+
 lc_state *lc_ckpt_state(lc_ckpt_writer *w)
 {
     return w->state;
@@ -440,12 +503,13 @@ static lc_status copy_part(lc_ckpt_writer *w, part *p, const lc__st_layout *layo
         const lc_named_tensor *e = &p->entries[layout->order[i]];
         uint64_t at = layout->offset[layout->order[i]], bytes;
         lc__type_bytes(lc__st_type(e), &bytes);
-        if (e->tensor && bytes) {
+        const char *data = e->tensor ? lc__st_dense(e->tensor) : e->data;
+        if (!data && bytes) {
             LC_TRY(lc_tensor_read(e->tensor, p->image + at, (size_t)bytes));
         } else {
             for (uint64_t done = 0; done < bytes;) {
                 uint64_t n = bytes - done < LC__CHUNK ? bytes - done : LC__CHUNK;
-                memcpy(p->image + at + done, (const char *)e->data + done, (size_t)n);
+                memcpy(p->image + at + done, data + done, (size_t)n);
                 done += n;
                 if (done < bytes) set_ready(w, p, signalled = at + done);
             }
@@ -462,6 +526,7 @@ lc_status lc_ckpt_commit(lc_ckpt_writer *w, bool wait)
     lc__st_layout layouts[LC_CKPT_PARTS] = {{0}};
     const lc_text_pair metadata[] = {{"format", "pt"}}; /* how other tools know the names and layouts of PyTorch */
     lc_status status = LC_OK;
+    reap(w);
     for (int k = 0; k < LC_CKPT_PARTS; k++) {
         part *p = &w->parts[k];
         p->size = p->ready = 0;
@@ -474,6 +539,8 @@ lc_status lc_ckpt_commit(lc_ckpt_writer *w, bool wait)
     LC_TRY_GOTO(status, done, lc_state_print(w->state, &w->state_text, &w->state_length));
 
     w->job_path = w->path, w->path = NULL;
+    w->job_afterwards = w->afterwards, w->job_n_afterwards = w->n_afterwards;
+    w->afterwards = NULL, w->n_afterwards = 0;
     w->cancelled = w->finished = false;
     w->result = LC_OK;
     w->in_flight = true;
@@ -487,9 +554,8 @@ lc_status lc_ckpt_commit(lc_ckpt_writer *w, bool wait)
         w->cancelled = true;
         pthread_cond_broadcast(&w->changed);
         pthread_mutex_unlock(&w->lock);
-        if (!w->joinable) w->result = status;
-        if (lc_ckpt_wait(w) < 0) {
-        }
+        if (!w->joinable) w->finished = true;
+        (void)!lc_ckpt_wait(w);
         lc_fail(status, "%s", message);
         goto done;
     }

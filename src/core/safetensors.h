@@ -20,7 +20,10 @@ lc_status lc__st_layout_make(const char *what, int64_t n, const lc_named_tensor 
                              const lc_text_pair *metadata, lc__st_layout *out);
 void lc__st_layout_release(lc__st_layout *layout);
 
-/* The type and the bytes of an entry. */
+/* Where a tensor's value lies if the host can reach it and it is row-major there; NULL otherwise. Runs what the value
+ * waits for. */
+void *lc__st_dense(lc_tensor *t);
+/* The type of an entry. */
 const lc_type *lc__st_type(const lc_named_tensor *t);
 /* Elements and bytes of a type; false where they do not fit 63 bits or the type is not valid. */
 bool lc__type_bytes(const lc_type *type, uint64_t *bytes);

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "core/safetensors.h"
 
+#include "core/chunks.h"
 #include "core/json.h"
 
 #include <errno.h>
@@ -412,10 +413,25 @@ static lc_status match(lc_safetensors *f, const char *name, lc_tensor *t, int64_
                    "\"%s\": tensor \"%s\" is %s, the model's is %s", f->path, name, a, b);
 }
 
+typedef struct direct_read {
+    lc_safetensors *f;
+    const lc_safetensor_info *info;
+    char *to;
+} direct_read;
+
+static lc_status read_chunk(void *ctx, uint64_t i)
+{
+    direct_read *d = ctx;
+    uint64_t from = i * LC__CHUNK, n = d->info->bytes - from < LC__CHUNK ? d->info->bytes - from : LC__CHUNK;
+    return lc__read_all(d->f->io, d->f->fd, d->f->path, d->to + from, (size_t)n, d->info->offset + from);
+}
+
 /* `scratch` is grown as needed and freed by the caller. */
 static lc_status load(lc_safetensors *f, int64_t i, lc_tensor *t, void **scratch, uint64_t *scratch_bytes)
 {
     const lc_safetensor_info *info = &f->infos[i];
+    direct_read direct = {f, info, lc__st_dense(t)};
+    if (direct.to) return lc__for_chunks((info->bytes + LC__CHUNK - 1) / LC__CHUNK, read_chunk, &direct);
     if (info->bytes > *scratch_bytes) {
         free(*scratch);
         *scratch = malloc(info->bytes);

@@ -6,6 +6,7 @@
 #include "core/safetensors.h"
 
 #include "core/json.h"
+#include "tensor/graph_impl.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -74,6 +75,13 @@ static unsigned size_of(lc_dtype dtype)
 const lc_type *lc__st_type(const lc_named_tensor *t)
 {
     return t->tensor ? lc_tensor_type(t->tensor) : &t->type;
+}
+
+void *lc__st_dense(lc_tensor *t)
+{
+    lc_view view;
+    if (lc_tensor_is_error(t) || lc__graph_host_view(t, &view) < 0) return NULL;
+    return lc__is_dense(view.ndim, view.shape, view.stride, LC_ROW_MAJOR) ? view.data : NULL;
 }
 
 bool lc__type_bytes(const lc_type *type, uint64_t *bytes)
