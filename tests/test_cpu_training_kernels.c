@@ -103,6 +103,41 @@ TEST(row_normalisation)
     }
 }
 
+static void check_group_norm(int ndim, const int64_t *shape, int64_t groups, bool affine)
+{
+    for (int backward = 0; backward < 2; backward++) {
+        kernel_case c = case_of(backward ? &lc__op_group_norm_backward : &lc__op_group_norm);
+        c.out_layout = CHECK_CHANNELS_LAST;
+        c.of_largest = 4e-6;
+        if (backward) add_input(&c, LC_F32, CHECK_CHANNELS_LAST, ndim, shape, fill_normal, 1);
+        add_input(&c, LC_F32, CHECK_CHANNELS_LAST, ndim, shape, fill_normal, 1);
+        for (int k = 0; k < (backward ? 1 : 2); k++) {
+            if (affine)
+                add_input(&c, LC_F32, CHECK_ROW_MAJOR, 1, &shape[1], fill_normal, 1);
+            else
+                add_missing(&c);
+        }
+        if (backward) {
+            add_input(&c, LC_F32, CHECK_ROW_MAJOR, SHAPE(shape[0], groups), fill_normal, 0.1);
+            add_input(&c, LC_F32, CHECK_ROW_MAJOR, SHAPE(shape[0], groups), fill_positive, 1);
+        }
+        add_int(&c, groups);
+        if (!backward) add_float(&c, 1e-5);
+        check_case(&c);
+    }
+}
+
+TEST(group_normalisation)
+{
+    for (int affine = 0; affine < 2; affine++) {
+        check_group_norm(SHAPE(2, 6, 5, 7), 3, affine);
+        check_group_norm(SHAPE(3, 64, 9, 9), 8, affine);
+        check_group_norm(SHAPE(1, 33, 40, 3), 1, affine);
+        check_group_norm(SHAPE(4, 20, 11), 20, affine);
+        check_group_norm(SHAPE(5, 24), 4, affine);
+    }
+}
+
 /* ---- copies ---- */
 TEST(copies_between_layouts)
 {

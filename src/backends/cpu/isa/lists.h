@@ -21,6 +21,7 @@
     X(update)                                                                                                          \
     X(copy)                                                                                                            \
     X(row_norm)                                                                                                        \
+    X(group_norm)                                                                                                      \
     X(attention)                                                                                                       \
     X(embedding)                                                                                                       \
     X(dropout)                                                                                                         \
