@@ -3,6 +3,7 @@
 #include "test.h"
 #include "trainer_world.h"
 
+#include <pthread.h>
 #include <signal.h>
 
 #define VAL_BATCH                                                                                                      \
@@ -267,6 +268,31 @@ TEST(sigterm_stops_after_the_step_with_a_checkpoint)
     CHECK_OK(lc_trainer_new(&o, &s.t));
     CHECK_OK(lc_trainer_fit(s.t, &s.m.base, NULL));
     CHECK_EQ(lc_trainer_global_step(s.t), 12);
+    end(&s);
+}
+
+/* A thread that was there before does not block the signal; it must not die of it, nor keep it. */
+static void *idle(void *stop)
+{
+    while (!__atomic_load_n((int *)stop, __ATOMIC_ACQUIRE)) usleep(1000);
+    return NULL;
+}
+
+TEST(a_signal_that_another_thread_gets)
+{
+    static setting s;
+    static int stop;
+    int at = 1;
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, idle, &stop) == 0);
+    begin(&s, 6, 1);
+    lc_lambda_args args = {.context = &at, .on_train_batch_end = send_signal};
+    CHECK_OK(lc_lambda_callback_new(&args, &s.cb[s.o.n_callbacks++]));
+    s.o.enable_checkpointing = LC_OFF;
+    CHECK_STATUS(fit(&s), LC_ERR_INTERRUPTED);
+    CHECK_CONTAINS(lc_error_message(), "SIGTERM after step 2; nothing was saved");
+    __atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
+    pthread_join(thread, NULL);
     end(&s);
 }
 

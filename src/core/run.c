@@ -170,6 +170,8 @@ static void stop_message(lc_trainer *t)
 
 static lc_status fit_body(lc_trainer *t)
 {
+    if (t->opt.max_epochs == LC_UNSET && t->max_epochs == 1000)
+        lc_trainer_message(t, "info", "max_epochs was not set: training for 1000 epochs; -1 trains without a limit");
     LC_TRY(fit_begin(t));
     LC_TRY(lc__sanity_check(t));
     LC_TRY(lc__fit_loop(t));

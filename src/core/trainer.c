@@ -124,14 +124,18 @@ lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out)
     t->hooks_dirty = true;
     t->version = -1;
     t->train.which = -1;
-    for (int i = 0; i < t->opt.n_callbacks; i++)
-        LC_TRY_GOTO(status, done, lc_trainer_add_callback(t, t->opt.callbacks[i]));
+    /* What is taken over is taken over also when this fails: all of it first. */
+    for (int i = 0; i < t->opt.n_callbacks; i++) {
+        lc_status added = lc_trainer_add_callback(t, t->opt.callbacks[i]);
+        if (added < 0) status = added;
+    }
+    if (status < 0) goto done;
+    LC_TRY_GOTO(status, done, lc__loggers_open(t));
     LC_TRY_GOTO(status, done, resolve(t));
     LC_TRY_GOTO(status, done, lc_precision_find(t->opt.precision, &t->precision));
     LC_TRY_GOTO(status, done, lc_strategy_find(t->opt.strategy, &t->strategy));
     LC_TRY_GOTO(status, done, t->strategy->setup_environment(&t->strategy_self, t->opt.devices, t->opt.num_nodes));
     LC_TRY_GOTO(status, done, lc__copy_text(t->opt.default_root_dir ? t->opt.default_root_dir : ".", &t->root_dir));
-    LC_TRY_GOTO(status, done, lc__loggers_open(t));
     LC_TRY_GOTO(status, done, lc__default_callbacks(t));
     LC_TRY_GOTO(status, done, lc__hooks_rebuild(t));
     *out = t;
