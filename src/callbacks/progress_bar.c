@@ -18,7 +18,7 @@
 typedef struct progress_bar {
     int fd;
     bool off, live, colour, unicode, open; /* open: a line without its end stands in the terminal */
-    int64_t interval_ns, drawn_ns, start_ns, line_ns;
+    int64_t interval_ns, drawn_ns, start_ns, line_ns, eval_start_ns;
     int64_t start_batch; /* of the epoch: not 0 after a resume */
     int64_t eval_batch;
     lc__str text;
@@ -101,9 +101,10 @@ static void flush_text(progress_bar *p)
 }
 
 /* "Epoch 3:  45%|####     | 250/550 [00:12<00:14, 20.10it/s, train_loss=0.31]" */
-static void draw(progress_bar *p, lc_trainer *t, const char *what, int64_t done, int64_t total, int64_t first)
+static void draw(progress_bar *p, lc_trainer *t, const char *what, int64_t done, int64_t total, int64_t first,
+                 int64_t start_ns)
 {
-    double seconds = (double)(lc__now_ns() - p->start_ns) * 1e-9;
+    double seconds = (double)(lc__now_ns() - start_ns) * 1e-9;
     double rate = seconds > 0 ? (double)(done - first) / seconds : 0;
     lc__str left = {0}, right = {0};
     lc__str_add(&left, "%s: ", what);
@@ -170,7 +171,7 @@ static void draw_training(progress_bar *p, lc_trainer *t)
 {
     char what[40];
     snprintf(what, sizeof what, "Epoch %lld", (long long)t->current_epoch);
-    draw(p, t, what, t->batches_done, lc_trainer_num_training_batches(t), p->start_batch);
+    draw(p, t, what, t->batches_done, lc_trainer_num_training_batches(t), p->start_batch, p->start_ns);
 }
 
 /* ---- hooks ---- */
@@ -222,7 +223,7 @@ static lc_status pb_eval_start(void *self, lc_trainer *t)
     progress_bar *p = self;
     (void)t;
     p->eval_batch = 0;
-    if (t->stage != LC_STAGE_FIT) p->start_ns = lc__now_ns();
+    p->eval_start_ns = lc__now_ns();
     return LC_OK;
 }
 
@@ -244,9 +245,7 @@ static lc_status pb_eval_batch_end(void *self, lc_trainer *t, const lc_outputs *
                        : t->stage == LC_STAGE_TEST    ? "Testing"
                        : t->stage == LC_STAGE_PREDICT ? "Predicting"
                                                       : "Validation";
-    int64_t start = p->start_ns;
-    draw(p, t, what, p->eval_batch, total, 0);
-    p->start_ns = start;
+    draw(p, t, what, p->eval_batch, total, 0, p->eval_start_ns);
     return LC_OK;
 }
 

@@ -151,6 +151,8 @@ static lc_status fit_begin(lc_trainer *t)
     LC_TRY(LC__HOOK(t, ON_FIT_START, on_fit_start));
     if (t->restoring_from) {
         LC_TRY(lc__restore_progress(t));
+        lc_trainer_message(t, "info", "resumed from %s: epoch %lld, step %lld (every byte verified)", t->ckpt_path,
+                           (long long)t->current_epoch, (long long)t->global_step);
     } else {
         lc_zero_grad(t->graph);
         t->window_backwards = 0;
