@@ -106,7 +106,7 @@ lc_status lc__rows_keep_results(lc_trainer *t, lc__results *r, int loader)
     t->n_result_values[loader] = 0;
     t->result_values[loader] = malloc((size_t)(n + 1) * sizeof *t->row);
     if (!t->result_values[loader]) return lc_fail(LC_ERR_MEMORY, "out of memory: results of %d values", n);
-    memcpy(t->result_values[loader], t->row, (size_t)n * sizeof *t->row);
+    if (n) memcpy(t->result_values[loader], t->row, (size_t)n * sizeof *t->row);
     t->n_result_values[loader] = n;
     return LC_OK;
 }
