@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the works of lightc_bench share: the options, clocks, the line that is printed, counting allocations.
+ *
+ * To add a work: a function in a file here, its prototype below, and its line in `works` (lightc_bench.c). */
+#ifndef LC_BENCH_H
+#define LC_BENCH_H
+
+#include <lightc/lightc.h>
+
+typedef struct bench {
+    /* options */
+    const char *work;
+    const char *data;      /* folder of the IDX files */
+    const char *precision; /* "32" */
+    int64_t threads;       /* 0: as many as cores */
+    int64_t steps;         /* 0: the work's own number */
+    int64_t epochs;
+    int64_t batch; /* 0: the work's own */
+    int64_t workers;
+    bool stepped;        /* only steps with batches in memory, no loader */
+    bool loaded;         /* only epochs with the loader */
+    double since;        /* child of `startup`: when its parent called exec */
+    const char *program; /* path of this program */
+    void *storage;       /* of the options' texts */
+} bench;
+
+/* ---- the works ---- */
+lc_status bench_noop(const bench *b);
+lc_status bench_mlp(const bench *b);
+lc_status bench_fashion(const bench *b);
+lc_status bench_resnet18(const bench *b);
+lc_status bench_gpt(const bench *b);
+lc_status bench_ckpt(const bench *b);
+lc_status bench_record(const bench *b);
+lc_status bench_machine(const bench *b);
+lc_status bench_startup(const bench *b);
+lc_status bench_first_step(const bench *b);     /* child of startup: data in memory */
+lc_status bench_first_step_idx(const bench *b); /* child of startup: trainer and IDX files */
+
+/* Trains `model` for epochs with loader, validation, logger and checkpoints (train.c). */
+lc_status bench_epochs(const bench *b, const char *model, int64_t batch);
+/* Steps with batches in memory, no trainer (steps.c). */
+lc_status bench_steps(const bench *b, const char *model);
+
+/* ---- measuring ---- */
+double bench_now(void);                /* seconds, CLOCK_MONOTONIC */
+double bench_since_exec(void);         /* seconds since this process was started (resolution 10 ms) */
+double bench_median(double *v, int n); /* sorts v */
+int bench_threads(const bench *b);
+
+/* Allocations of this thread between start and stop; those of oneDNN's inside are not counted. -1: cannot be counted
+ * in this build (sanitizers). */
+void bench_count_start(void);
+long bench_count_stop(void);
+
+/* ---- the line ---- */
+/* Further members of the line: {"name", number} or {"name", 0, "text"} or {"name", 0, NULL, list, n}. */
+typedef struct bench_field {
+    const char *name;
+    double number;
+    const char *text;
+    const double *list;
+    int n;
+} bench_field;
+
+void bench_emit(const bench *b, const char *metric, double value, const char *unit, int n, const bench_field *more);
+#define BENCH_EMIT(b, metric, value, unit, ...)                                                                        \
+    bench_emit((b), (metric), (value), (unit), (int)(sizeof((bench_field[]){__VA_ARGS__}) / sizeof(bench_field)),      \
+               (bench_field[]){__VA_ARGS__})
+
+/* ---- a folder that is removed at the end ---- */
+lc_status bench_folder(char *path, size_t size);
+void bench_folder_remove(const char *path);
+
+#endif

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Steps with batches ready in memory, no trainer: what the engine and the kernels do. */
+#include "bench.h"
+#include "models.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROUNDS 5
+
+typedef struct task {
+    const char *model, *rate; /* rate: what "samples a second" is called; NULL: not told */
+    int64_t batch, steps;
+    int ndim; /* of x */
+    lc_dtype dtype;
+    int64_t shape[4]; /* of a sample of x */
+    int64_t classes;
+    double flop;  /* of a step: 2 * multiplications, of matrices and convolutions (forward, and both gradients) */
+    double bytes; /* that must come from and go to memory in a step where caches do not hold them; see below */
+    bool in_ms;
+} task;
+
+/* Bytes: the update (Adam reads 4 numbers per parameter and writes 3, SGD with momentum 3 and 2) and an estimate of
+ * passes over activations that even perfect fusion leaves (docs/benchmarks.md, "The floor"). */
+static const task tasks[] = {
+    {"mlp", NULL, 64, 500, 4, LC_F32, {1, 28, 28}, 10, 26.2e6, 2.8e6, false},
+    {"fashion", "images_s", 100, 40, 4, LC_F32, {1, 28, 28}, 10, 2.56e9, 190e6, true},
+    {"resnet18", "images_s", 128, 4, 4, LC_F32, {3, 32, 32}, 10, 426e9, 3.8e9, true},
+    {"gpt", "tokens_s", 16, 5, 2, LC_I64, {256}, 65, 276e9, 3.0e9, true},
+};
+
+typedef struct runner {
+    lc_graph *g;
+    model *m;
+    lc_optimizer *opt;
+    lc_tensor *x, *y;
+    void *xs;
+    int64_t *ys;
+    uint64_t step;
+    double loss;
+} runner;
+
+static lc_status step(runner *r)
+{
+    LC_TRY(lc_step_begin(r->g, r->step++, 0));
+    lc_tensor *loss = lc_keep(model_loss(r->m, r->x, r->y));
+    lc_zero_grad(r->g);
+    lc_backward(loss);
+    lc_optimizer_step(r->opt);
+    LC_TRY(lc_step_run(r->g));
+    LC_TRY(lc_item(loss, &r->loss));
+    return lc_step_end(r->g);
+}
+
+static void runner_free(runner *r)
+{
+    lc_optimizer_free(r->opt);
+    model_free(r->m);
+    lc_tensor_unref(r->x);
+    lc_tensor_unref(r->y);
+    lc_graph_free(r->g);
+    free(r->xs);
+    free(r->ys);
+}
+
+static lc_status runner_new(const bench *b, const task *t, int64_t batch, runner *r)
+{
+    int64_t shape[4] = {batch}, n = batch, n_y = t->ndim == 2 ? batch * t->shape[0] : batch;
+    for (int i = 1; i < t->ndim; i++) n *= shape[i] = t->shape[i - 1];
+    lc_graph_options options = {.threads = (int)b->threads};
+    LC_TRY(lc_graph_new(&options, &r->g));
+    r->m = model_new(t->model, NULL, 0);
+    if (!r->m) return lc_fail(LC_ERR_MEMORY, "no memory for the model");
+    LC_TRY(lc_module_status(&r->m->base));
+    lc_module_train(&r->m->base, true);
+    if (strcmp(t->model, "resnet18") == 0)
+        r->opt = lc_sgd(r->m, .lr = 0.1, .momentum = 0.9, .weight_decay = 5e-4);
+    else if (strcmp(t->model, "gpt") == 0)
+        r->opt = lc_adamw(r->m, .lr = 1e-3, .weight_decay = 0.1);
+    else
+        r->opt = lc_adam(r->m, .lr = 1e-3);
+    LC_TRY(lc_module_status(&r->m->base));
+    size_t bytes = ((size_t)n * lc_dtype_size(t->dtype) + 63) & ~(size_t)63;
+    r->xs = aligned_alloc(64, bytes);
+    r->ys = aligned_alloc(64, ((size_t)n_y * sizeof *r->ys + 63) & ~(size_t)63);
+    if (!r->opt || !r->xs || !r->ys) return lc_fail(LC_ERR_MEMORY, "no memory for a batch");
+    for (int64_t i = 0; i < n; i++) {
+        if (t->dtype == LC_I64)
+            ((int64_t *)r->xs)[i] = (int64_t)lc_random_below(1, (uint64_t)i, (uint64_t)t->classes);
+        else
+            ((float *)r->xs)[i] = (float)lc_random_normal(1, (uint64_t)i);
+    }
+    for (int64_t i = 0; i < n_y; i++) r->ys[i] = (int64_t)lc_random_below(2, (uint64_t)i, (uint64_t)t->classes);
+    /* As the loader hands images out. */
+    lc_layout layout = t->ndim == 4 ? LC_CHANNELS_LAST : LC_ROW_MAJOR;
+    LC_TRY(lc_input_new(t->dtype, t->ndim, shape, layout, r->xs, &r->x));
+    return lc_input_new(LC_I64, t->ndim == 2 ? 2 : 1, shape, LC_ROW_MAJOR, r->ys, &r->y);
+}
+
+lc_status bench_steps(const bench *b, const char *name)
+{
+    const task *t = tasks;
+    while (strcmp(t->model, name) != 0) t++;
+    runner r = {0};
+    lc_status s;
+    int64_t steps = b->steps ? b->steps : t->steps, batch = b->batch ? b->batch : t->batch;
+    int64_t warm = steps / 10 > 3 ? steps / 10 : 3;
+    double spread[ROUNDS], sorted[ROUNDS], first = bench_now();
+    LC_TRY_GOTO(s, done, runner_new(b, t, batch, &r));
+    for (int64_t i = 0; i < warm; i++) {
+        LC_TRY_GOTO(s, done, step(&r));
+        if (i == 0) first = bench_now() - first;
+    }
+    for (int k = 0; k < ROUNDS; k++) {
+        double start = bench_now();
+        for (int64_t i = 0; i < steps; i++) LC_TRY_GOTO(s, done, step(&r));
+        spread[k] = (bench_now() - start) / (double)steps;
+    }
+    bench_count_start();
+    s = step(&r);
+    double allocations = (double)bench_count_stop();
+    if (s < 0) goto done;
+    if (!isfinite(r.loss)) {
+        s = lc_fail(LC_ERR_NUMERIC, "the loss of %s is not finite", name);
+        goto done;
+    }
+    memcpy(sorted, spread, sizeof sorted);
+    double median = bench_median(sorted, ROUNDS), scale = t->in_ms ? 1e3 : 1e6;
+    for (int k = 0; k < ROUNDS; k++) spread[k] *= scale;
+    lc_graph_stats stats;
+    lc_graph_get_stats(r.g, &stats);
+    double units = (double)(batch * (t->ndim == 2 ? t->shape[0] : 1)), part = (double)batch / (double)t->batch;
+    BENCH_EMIT(b, "step_no_loader", scale * median, t->in_ms ? "ms" : "us", {t->rate, units / median},
+               {"spread", .list = spread, .n = ROUNDS}, {"allocs_per_step", allocations},
+               {"first_step_ms", 1e3 * first}, {"flop", t->flop * part}, {"bytes", t->bytes * part},
+               {"gflop_s", 1e-9 * t->flop * part / median}, {"nodes", (double)stats.nodes},
+               {"recorded", (double)stats.recorded}, {"planned_mb", (double)stats.planned_bytes / 1048576},
+               {"lower_bound_mb", (double)stats.lower_bound / 1048576}, {"loss", r.loss});
+    s = LC_OK;
+done:
+    runner_free(&r);
+    return s;
+}
+
+lc_status bench_resnet18(const bench *b)
+{
+    return bench_steps(b, "resnet18");
+}
+
+lc_status bench_gpt(const bench *b)
+{
+    return bench_steps(b, "gpt");
+}
+
+/* Child of `startup`. */
+lc_status bench_first_step(const bench *b)
+{
+    runner r = {0};
+    lc_status s = runner_new(b, &tasks[0], tasks[0].batch, &r);
+    double built = bench_now() - b->since;
+    if (s == LC_OK) s = step(&r);
+    double end = bench_now() - b->since;
+    if (s == LC_OK) BENCH_EMIT(b, "first_step", 1e3 * end, "ms", {"built_ms", 1e3 * built});
+    runner_free(&r);
+    return s;
+}

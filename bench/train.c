@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Epochs under the trainer, with everything a run has: loader, log, validation, checkpoints. And the trainer's own cost
+ * per step (noop). Times are taken as shared callbacks of the peers take them: training epochs without validation, over
+ * their number of steps. */
+#include "bench.h"
+#include "models.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the clock ---- */
+
+typedef struct stopwatch {
+    double begin, last, total, first; /* first: end of the first step */
+    double *gaps;
+    int64_t steps, n_gaps, room;
+    int64_t stop_after; /* steps; 0: never */
+} stopwatch;
+
+static lc_status on_train_epoch_start(void *self, lc_trainer *t)
+{
+    (void)t;
+    stopwatch *w = self;
+    w->last = 0;
+    w->begin = bench_now();
+    return LC_OK;
+}
+static lc_status on_train_batch_end(void *self, lc_trainer *t, const lc_outputs *outputs, const lc_batch *batch,
+                                    int64_t batch_idx)
+{
+    (void)t, (void)outputs, (void)batch, (void)batch_idx;
+    stopwatch *w = self;
+    double now = bench_now();
+    if (!w->steps) w->first = now;
+    if (w->last && w->n_gaps < w->room) w->gaps[w->n_gaps++] = now - w->last;
+    w->last = now;
+    w->steps++;
+    return w->stop_after && w->steps >= w->stop_after ? LC_STOP : LC_OK;
+}
+static lc_status on_validation_start(void *self, lc_trainer *t)
+{
+    stopwatch *w = self;
+    if (!lc_trainer_sanity_checking(t)) w->total += bench_now() - w->begin;
+    return LC_OK;
+}
+static lc_status on_validation_end(void *self, lc_trainer *t)
+{
+    (void)t;
+    ((stopwatch *)self)->begin = bench_now();
+    return LC_OK;
+}
+static lc_status on_train_epoch_end(void *self, lc_trainer *t)
+{
+    (void)t;
+    stopwatch *w = self;
+    w->total += bench_now() - w->begin;
+    return LC_OK;
+}
+static const lc_callback_ops stopwatch_ops = {
+    LC_CALLBACK_OPS_INIT("stopwatch"),        .on_train_epoch_start = on_train_epoch_start,
+    .on_train_batch_end = on_train_batch_end, .on_validation_start = on_validation_start,
+    .on_validation_end = on_validation_end,   .on_train_epoch_end = on_train_epoch_end,
+};
+
+/* ---- the module ---- */
+
+static lc_tensor *training_step(lc_module *self, const lc_batch *batch, int64_t batch_idx)
+{
+    (void)batch_idx;
+    lc_tensor *loss = model_loss((model *)self, batch->x, batch->y);
+    lc_log(self, "train_loss", loss, .prog_bar = true);
+    return loss;
+}
+static lc_status validation_step(lc_module *self, const lc_batch *batch, int64_t batch_idx, int dataloader_idx)
+{
+    (void)batch_idx, (void)dataloader_idx;
+    model *m = (model *)self;
+    lc_tensor *logits = m->kind->logits(m, batch->x); /* [N,10] */
+    lc_tensor *right = lc_eq(lc_argmax(logits, .dim = LC_SOME(1)), batch->y);
+    lc_log(self, "val_loss", lc_cross_entropy(logits, batch->y));
+    lc_log(self, "val_acc", lc_mean(lc_cast(right, LC_F32)), .prog_bar = true);
+    return LC_OK;
+}
+static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
+{
+    return lc_optimizers_add(out, lc_adam(self, .lr = 1e-3));
+}
+static const lc_module_ops classifier_ops = {
+    LC_MODULE_OPS_INIT("classifier"),
+    .training_step = training_step,
+    .configure_optimizers = configure_optimizers,
+    .validation_step = validation_step,
+};
+
+lc_status bench_epochs(const bench *b, const char *name, int64_t batch)
+{
+    double start = bench_now(), before = bench_since_exec();
+    char folder[256] = "";
+    stopwatch w = {.room = 1 << 20};
+    lc_dataset *sets[2] = {0};
+    lc_dataloader *loaders[2] = {0};
+    lc_trainer *t = NULL;
+    model *m = NULL;
+    lc_status s;
+    const lc_idx_options normal = {.mean = 0.2860, .std = 0.3530};
+    w.gaps = malloc((size_t)w.room * sizeof *w.gaps);
+    if (!w.gaps) return lc_fail(LC_ERR_MEMORY, "no memory for the times of steps");
+    LC_TRY_GOTO(s, done, bench_folder(folder, sizeof folder));
+    LC_TRY_GOTO(s, done, lc_mnist_load(b->data, &normal, &sets[0], &sets[1]));
+    for (int i = 0; i < 2; i++) {
+        lc_dataloader_options o = {.dataset = sets[i],
+                                   .batch_size = b->batch ? b->batch : batch,
+                                   .shuffle = i == 0,
+                                   .drop_last = i == 0,
+                                   .num_workers = (int)b->workers};
+        LC_TRY_GOTO(s, done, lc_dataloader_new(&o, &loaders[i]));
+    }
+    m = model_new(name, &classifier_ops, 0);
+    lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
+    lc_callback clock = {&stopwatch_ops, &w};
+    opt.max_epochs = b->epochs;
+    opt.threads = b->threads;
+    opt.num_sanity_val_steps = 0;
+    opt.logger = "csv";
+    opt.default_root_dir = folder;
+    opt.enable_model_summary = LC_OFF;
+    opt.callbacks = &clock;
+    opt.n_callbacks = 1;
+    if (b->steps) opt.limit_train_batches = LC_BATCHES(b->steps), opt.limit_val_batches = LC_BATCHES(0);
+    LC_TRY_GOTO(s, done, lc_trainer_new(&opt, &t));
+    double fit = bench_now();
+    lc_run_args args = {.train_dataloader = loaders[0], .val_dataloader = loaders[1]};
+    LC_TRY_GOTO(s, done, lc_trainer_fit(t, &m->base, &args));
+    double end = bench_now(), accuracy = 0;
+    if (!b->steps) LC_TRY_GOTO(s, done, lc_trainer_metric(t, "val_acc", &accuracy));
+    if (w.n_gaps) BENCH_EMIT(b, "step_median", 1e6 * bench_median(w.gaps, (int)w.n_gaps), "us", {"loader", 1});
+    BENCH_EMIT(b, "step", 1e6 * w.total / (double)w.steps, "us", {"steps", (double)w.steps}, {"fit_s", end - fit},
+               {"first_step_s", before + w.first - start}, {"total_s", before + end - start}, {"val_acc", accuracy});
+done:
+    lc_trainer_free(t);
+    model_free(m);
+    for (int i = 0; i < 2; i++) {
+        lc_dataloader_free(loaders[i]);
+        lc_dataset_unref(sets[i]);
+    }
+    if (folder[0]) bench_folder_remove(folder);
+    free(w.gaps);
+    return s;
+}
+
+lc_status bench_mlp(const bench *b)
+{
+    if (!b->stepped) LC_TRY(bench_epochs(b, "mlp", 64));
+    return b->loaded ? LC_OK : bench_steps(b, "mlp");
+}
+
+lc_status bench_fashion(const bench *b)
+{
+    if (!b->stepped) LC_TRY(bench_epochs(b, "fashion", 100));
+    return b->loaded ? LC_OK : bench_steps(b, "fashion");
+}
+
+/* Child of `startup`: what the example mnist_mlp does up to the end of its first step, with the trainer's defaults. */
+lc_status bench_first_step_idx(const bench *b)
+{
+    char folder[256] = "";
+    stopwatch w = {.stop_after = 1};
+    lc_dataset *whole = NULL, *test = NULL, *parts[2] = {0};
+    lc_dataloader *loaders[2] = {0};
+    lc_trainer *t = NULL;
+    model *m = NULL;
+    lc_status s;
+    const lc_idx_options normal = {.mean = 0.1307, .std = 0.3081};
+    LC_TRY_GOTO(s, done, bench_folder(folder, sizeof folder));
+    LC_TRY_GOTO(s, done, lc_mnist_load(b->data, &normal, &whole, &test));
+    double loaded = bench_now();
+    int64_t n = lc_dataset_length(whole), held_out = n / 12, counts[] = {n - held_out, held_out};
+    LC_TRY_GOTO(s, done, lc_dataset_split(whole, 0, 2, counts, parts));
+    for (int i = 0; i < 2; i++) {
+        lc_dataloader_options o = {.dataset = parts[i], .batch_size = 64, .shuffle = i == 0};
+        LC_TRY_GOTO(s, done, lc_dataloader_new(&o, &loaders[i]));
+    }
+    m = model_new("mlp", &classifier_ops, 0);
+    lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
+    lc_callback clock = {&stopwatch_ops, &w};
+    opt.max_epochs = 3;
+    opt.threads = b->threads;
+    opt.default_root_dir = folder;
+    opt.limit_val_batches = LC_BATCHES(2); /* what follows the first step is of no interest */
+    opt.callbacks = &clock;
+    opt.n_callbacks = 1;
+    LC_TRY_GOTO(s, done, lc_trainer_new(&opt, &t));
+    lc_run_args args = {.train_dataloader = loaders[0], .val_dataloader = loaders[1]};
+    LC_TRY_GOTO(s, done, lc_trainer_fit(t, &m->base, &args));
+    BENCH_EMIT(b, "first_step", 1e3 * (w.first - b->since), "ms", {"loaded_ms", 1e3 * (loaded - b->since)});
+    s = LC_OK;
+done:
+    lc_trainer_free(t);
+    model_free(m);
+    for (int i = 0; i < 2; i++) {
+        lc_dataloader_free(loaders[i]);
+        lc_dataset_unref(parts[i]);
+    }
+    lc_dataset_unref(whole);
+    lc_dataset_unref(test);
+    if (folder[0]) bench_folder_remove(folder);
+    return s;
+}
+
+/* ---- noop ---- */
+
+typedef struct noop {
+    lc_module base;
+    lc_tensor *w;
+    bool logs;
+} noop;
+
+static lc_tensor *noop_step(lc_module *self, const lc_batch *batch, int64_t batch_idx)
+{
+    (void)batch, (void)batch_idx;
+    noop *m = (noop *)self;
+    lc_tensor *loss = lc_sum(m->w);
+    if (m->logs) lc_log(self, "loss", loss);
+    return loss;
+}
+static lc_status noop_optimizers(lc_module *self, lc_optimizers *out)
+{
+    return lc_optimizers_add(out, lc_sgd(self, .lr = 0));
+}
+static const lc_module_ops noop_ops = {LC_MODULE_OPS_INIT("noop"), .training_step = noop_step,
+                                       .configure_optimizers = noop_optimizers};
+
+static void noop_init(noop *m, bool logs)
+{
+    int64_t one[] = {1};
+    lc_module_init(&m->base, &noop_ops, 0);
+    m->w = lc_module_add_parameter(&m->base, "w", LC_F32, LC_ROW_MAJOR, 1, one, LC_LITERAL(lc_init, LC_INIT_ZEROS));
+    m->logs = logs;
+}
+
+/* The bare loop: the same step without a trainer. */
+static lc_status bare_step(const bench *b, int64_t n, double *seconds)
+{
+    noop m;
+    lc_graph *g = NULL;
+    lc_optimizer *opt = NULL;
+    lc_status s;
+    lc_graph_options options = {.threads = (int)b->threads};
+    noop_init(&m, false);
+    LC_TRY_GOTO(s, done, lc_graph_new(&options, &g));
+    opt = lc_sgd(&m, .lr = 0);
+    LC_TRY_GOTO(s, done, lc_module_status(&m.base));
+    double start = 0;
+    for (int64_t i = -100; i < n; i++) {
+        if (i == 0) start = bench_now();
+        LC_TRY_GOTO(s, done, lc_step_begin(g, (uint64_t)(i + 100), 0));
+        lc_tensor *loss = lc_keep(lc_sum(m.w));
+        lc_zero_grad(g);
+        lc_backward(loss);
+        lc_optimizer_step(opt);
+        LC_TRY_GOTO(s, done, lc_step_run(g));
+        LC_TRY_GOTO(s, done, lc_step_end(g));
+    }
+    *seconds = (bench_now() - start) / (double)n;
+done:
+    lc_optimizer_free(opt);
+    lc_module_release(&m.base);
+    lc_graph_free(g);
+    return s;
+}
+
+/* A loader that hands out one tensor again and again. */
+typedef struct same {
+    int64_t n, at;
+    float value[16];
+    lc_batch batch;
+} same;
+
+static lc_status same_begin(void *self, int64_t epoch, int64_t start)
+{
+    (void)epoch;
+    ((same *)self)->at = start;
+    return LC_OK;
+}
+static lc_status same_next(void *self, lc_batch **out)
+{
+    same *d = self;
+    *out = d->at++ < d->n ? &d->batch : NULL;
+    return LC_OK;
+}
+static int64_t same_length(void *self, int64_t epoch)
+{
+    (void)epoch;
+    return ((same *)self)->n;
+}
+static const lc_dataloader_ops same_ops = {LC_DATALOADER_OPS_INIT, .name = "same", .begin = same_begin,
+                                           .next = same_next, .length = same_length};
+
+static lc_status trainer_step(const bench *b, int kind, int64_t n, const char *folder, double *seconds)
+{
+    noop m;
+    same d = {.n = n};
+    int64_t one[] = {1};
+    lc_dataloader *loader = NULL;
+    lc_trainer *t = NULL;
+    lc_status s;
+    noop_init(&m, kind == 2);
+    LC_TRY_GOTO(s, done, lc_input_new(LC_F32, 1, one, LC_ROW_MAJOR, d.value, &d.batch.x));
+    d.batch.tensors[0] = d.batch.x;
+    d.batch.names[0] = "x";
+    d.batch.n = 1;
+    d.batch.size = 1;
+    LC_TRY_GOTO(s, done, lc_dataloader_from_ops(&same_ops, &d, &loader));
+    lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
+    opt.max_epochs = 1;
+    opt.threads = b->threads;
+    opt.default_root_dir = folder;
+    opt.barebones = kind == 0;
+    opt.logger = kind == 2 ? "csv" : "none";
+    opt.enable_checkpointing = opt.enable_progress_bar = opt.enable_model_summary = LC_OFF;
+    LC_TRY_GOTO(s, done, lc_trainer_new(&opt, &t));
+    lc_run_args args = {.train_dataloader = loader};
+    double start = bench_now();
+    LC_TRY_GOTO(s, done, lc_trainer_fit(t, &m.base, &args));
+    *seconds = (bench_now() - start) / (double)n;
+done:
+    lc_trainer_free(t);
+    lc_dataloader_free(loader);
+    lc_tensor_unref(d.batch.x);
+    lc_module_release(&m.base);
+    return s;
+}
+
+lc_status bench_noop(const bench *b)
+{
+    static const char *const metrics[] = {"trainer_step_barebones", "trainer_step_quiet", "trainer_step_log"};
+    /* So many that starting and ending a run do not count. */
+    int64_t n = b->steps ? b->steps : 200000;
+    char folder[256] = "";
+    double base = 1e30, seconds;
+    lc_status s;
+    LC_TRY(bench_folder(folder, sizeof folder));
+    for (int r = 0; r < 3; r++) {
+        LC_TRY_GOTO(s, done, bare_step(b, n, &seconds));
+        if (seconds < base) base = seconds;
+    }
+    BENCH_EMIT(b, "bare_step", 1e6 * base, "us", {"steps", (double)n});
+    for (int kind = 0; kind < 3; kind++) {
+        double best = 1e30;
+        for (int r = 0; r < 3; r++) {
+            LC_TRY_GOTO(s, done, trainer_step(b, kind, n, folder, &seconds));
+            if (seconds < best) best = seconds;
+        }
+        BENCH_EMIT(b, metrics[kind], 1e6 * best, "us", {"over_bare_us", 1e6 * (best - base)}, {"steps", (double)n});
+    }
+done:
+    bench_folder_remove(folder);
+    return s;
+}
