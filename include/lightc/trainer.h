@@ -38,7 +38,8 @@ LC_BEGIN_DECLS
 
 /* A trainer with copies of the options (NULL: the defaults). Takes over opt->storage, the callbacks and the loggers. */
 LC_API lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out) LC_MUST_USE;
-/* Frees the trainer, its callbacks, loggers and optimizers. The modules stay the program's. NULL is fine. */
+/* Frees the trainer, its callbacks, loggers and optimizers. The modules stay the program's; release them afterwards.
+ * NULL is fine. */
 LC_API void lc_trainer_free(lc_trainer *t);
 /* Adds a callback, before a run or in configure_callbacks. The trainer frees it, also on failure. */
 LC_API lc_status lc_trainer_add_callback(lc_trainer *t, lc_callback callback) LC_MUST_USE;

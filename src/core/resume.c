@@ -166,7 +166,7 @@ static lc_status restore_loop(lc_trainer *t, const lc_state *root)
 {
     const lc_state *o, *counts;
     const char *phase;
-    int64_t backwards;
+    int64_t backwards, accumulate;
     LC_TRY(lc_state_get_object(root, "loop", &o));
     LC_TRY(lc_state_get_int(o, "epoch", &t->current_epoch));
     LC_TRY(lc_state_get_int(o, "global_step", &t->global_step));
@@ -179,17 +179,25 @@ static lc_status restore_loop(lc_trainer *t, const lc_state *root)
     LC_TRY(lc_state_get_bool(o, "is_last_batch", &t->is_last_batch));
     LC_TRY(lc_state_get_bool(o, "accumulating", &t->accumulating));
     LC_TRY(lc_state_get_int(o, "window_backwards", &backwards));
-    LC_TRY(lc_state_get_int(o, "accumulate_grad_batches", &t->accumulate));
+    LC_TRY(lc_state_get_int(o, "accumulate_grad_batches", &accumulate));
     LC_TRY(lc_state_get_array(o, "val_batches", &counts));
     for (int i = 0; i < lc_state_length(counts) && i < LC_MAX_LOADERS; i++)
         LC_TRY(lc_state_get_int(lc_state_at(counts, i), NULL, &t->val_batch_count[i]));
-    if (t->current_epoch < 0 || t->global_step < 0 || t->batches_done < 0 || t->accumulate < 1 || backwards < 0)
+    if (t->current_epoch < 0 || t->global_step < 0 || t->batches_done < 0 || accumulate < 1 || backwards < 0)
         return lc_fail(LC_ERR_FORMAT, "the checkpoint %s holds counters that make no sense", t->ckpt_path);
     t->resume_phase = !strcmp(phase, "batch")        ? LC__PHASE_BATCH
                       : !strcmp(phase, "validation") ? LC__PHASE_VALIDATION
                       : !strcmp(phase, "epoch_end")  ? LC__PHASE_EPOCH_END
                                                      : LC__PHASE_START;
     t->resume_mid_epoch = t->epoch_open && t->batches_done > 0;
+    if (t->resume_mid_epoch) { /* a window must end as it began */
+        if (accumulate != t->accumulate)
+            lc_trainer_message(t, "warning",
+                               "accumulate_grad_batches stays %lld, as in the checkpoint, until something "
+                               "sets it anew",
+                               (long long)accumulate);
+        t->accumulate = accumulate;
+    }
     t->epochs_processed = t->cursor_epoch = t->current_epoch;
     t->window_backwards = backwards;
     if (t->max_epochs >= 0 && t->current_epoch > t->max_epochs)

@@ -148,6 +148,7 @@ done:
 void lc_trainer_free(lc_trainer *t)
 {
     if (!t) return;
+    lc__signals_end(t);
     if (lc__settle(t, true) < 0) lc_trainer_message(t, "error", "%s", lc_error_message());
     lc_ckpt_writer_free(t->writer);
     lc__loggers_finish(t, t->run_state == LC_RUN_INTERRUPTED ? (atomic_load(&t->signal) ? "interrupted" : "failed")
@@ -156,7 +157,7 @@ void lc_trainer_free(lc_trainer *t)
     lc__sources_close(&t->eval);
     lc__optimizers_free(t);
     lc_graph_free(t->graph);
-    if (t->m && t->m->trainer == t) t->m->trainer = NULL;
+    if (t->in_run && t->m) t->m->trainer = NULL; /* a loop of the program's own that was not ended */
     for (int i = 0; i < t->n_callbacks; i++) {
         if (t->callbacks[i]->ops.free) t->callbacks[i]->ops.free(t->callbacks[i]->self);
         free(t->callbacks[i]);
