@@ -25,8 +25,8 @@ static lc_status stop_on_train_epoch_end(void *self, lc_trainer *t)
     return loss < ((stop_below *)self)->bound ? LC_STOP : LC_OK;
 }
 
-static const lc_callback_ops stop_ops = {
-    LC_CALLBACK_OPS_INIT("StopBelow"), .monitors = true, .on_train_epoch_end = stop_on_train_epoch_end};
+static const lc_callback_ops stop_ops = {LC_CALLBACK_OPS_INIT("StopBelow"), .monitors = true,
+                                         .on_train_epoch_end = stop_on_train_epoch_end};
 
 /* ---- logs the size of the weights ---- */
 
@@ -139,8 +139,8 @@ int main(int argc, char **argv)
     double loss = 0, norm = 0;
     LC_MAIN_TRY(lc_trainer_metric(trainer, "train_loss", &loss));
     LC_MAIN_TRY(lc_trainer_metric(trainer, "weight_norm", &norm));
-    printf("stopped after %lld epochs: loss %.4f, weight norm %.3f\n", (long long)lc_trainer_current_epoch(trainer), loss,
-           norm);
+    printf("stopped after %lld epochs: loss %.4f, weight norm %.3f\n", (long long)lc_trainer_current_epoch(trainer),
+           loss, norm);
     lc_trainer_free(trainer);
     lc_module_release(&m.base);
     lc_dataset_unref(m.data);

@@ -49,8 +49,11 @@ static const lc_kernel swish_kernel = {.name = "swish", .layout = LC_WANT_ROW_MA
 static const lc_kernel swish_backward_kernel = {
     .name = "swish_backward", .layout = LC_WANT_ROW_MAJOR, .flags = LC_KERNEL_INPLACE_ANY, .run = run_swish_backward};
 
-static const lc_op swish_backward_op = {.name = "swish_backward", .flags = LC_OP_NO_GRAD, .n_out = 1,
-                                        .infer = infer_like_last, .kernel = &swish_backward_kernel};
+static const lc_op swish_backward_op = {.name = "swish_backward",
+                                        .flags = LC_OP_NO_GRAD,
+                                        .n_out = 1,
+                                        .infer = infer_like_last,
+                                        .kernel = &swish_backward_kernel};
 
 static lc_status swish_grad(lc_grad *g)
 {
@@ -59,8 +62,8 @@ static lc_status swish_grad(lc_grad *g)
     return LC_OK;
 }
 
-static const lc_op swish_op = {.name = "swish", .n_out = 1, .infer = infer_like_last, .grad = swish_grad,
-                               .kernel = &swish_kernel};
+static const lc_op swish_op = {
+    .name = "swish", .n_out = 1, .infer = infer_like_last, .grad = swish_grad, .kernel = &swish_kernel};
 
 static lc_tensor *swish(lc_tensor *x, double beta)
 {

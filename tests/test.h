@@ -23,90 +23,89 @@ __attribute__((unused)) static test_case *test_first, **test_last = &test_first;
 __attribute__((unused)) static jmp_buf test_escape;
 __attribute__((unused)) static const char *test_skip_reason = "";
 
-#define TEST(id)                                                                                                     \
-    static void test_##id(void);                                                                                     \
-    __attribute__((constructor)) static void test_register_##id(void)                                                \
-    {                                                                                                                \
-        static test_case c = {#id, test_##id, NULL};                                                                 \
-        *test_last = &c;                                                                                             \
-        test_last = &c.next;                                                                                         \
-    }                                                                                                                \
+#define TEST(id)                                                                                                       \
+    static void test_##id(void);                                                                                       \
+    __attribute__((constructor)) static void test_register_##id(void)                                                  \
+    {                                                                                                                  \
+        static test_case c = {#id, test_##id, NULL};                                                                   \
+        *test_last = &c;                                                                                               \
+        test_last = &c.next;                                                                                           \
+    }                                                                                                                  \
     static void test_##id(void)
 
-#define TEST_FAIL(...)                                                                                               \
-    do {                                                                                                             \
-        printf("  %s:%d: ", __FILE__, __LINE__);                                                                     \
-        printf(__VA_ARGS__);                                                                                         \
-        printf("\n");                                                                                                \
-        longjmp(test_escape, 1);                                                                                     \
+#define TEST_FAIL(...)                                                                                                 \
+    do {                                                                                                               \
+        printf("  %s:%d: ", __FILE__, __LINE__);                                                                       \
+        printf(__VA_ARGS__);                                                                                           \
+        printf("\n");                                                                                                  \
+        longjmp(test_escape, 1);                                                                                       \
     } while (0)
-#define CHECK(cond)                                                                                                  \
-    do {                                                                                                             \
-        if (!(cond)) TEST_FAIL("CHECK(%s) failed", #cond);                                                           \
+#define CHECK(cond)                                                                                                    \
+    do {                                                                                                               \
+        if (!(cond)) TEST_FAIL("CHECK(%s) failed", #cond);                                                             \
     } while (0)
-#define CHECK_OK(expr)                                                                                               \
-    do {                                                                                                             \
-        lc_status check_status_ = (expr);                                                                            \
-        if (check_status_ != LC_OK)                                                                                  \
-            TEST_FAIL("%s: %s: %s", #expr, lc_status_text(check_status_), lc_error_message());                       \
+#define CHECK_OK(expr)                                                                                                 \
+    do {                                                                                                               \
+        lc_status check_status_ = (expr);                                                                              \
+        if (check_status_ != LC_OK) TEST_FAIL("%s: %s: %s", #expr, lc_status_text(check_status_), lc_error_message()); \
     } while (0)
-#define CHECK_STATUS(expr, want)                                                                                     \
-    do {                                                                                                             \
-        lc_status check_status_ = (expr);                                                                            \
-        if (check_status_ != (want))                                                                                 \
-            TEST_FAIL("%s: got \"%s\" (%s), wanted \"%s\"", #expr, lc_status_text(check_status_),                     \
-                      lc_error_message(), lc_status_text(want));                                                     \
+#define CHECK_STATUS(expr, want)                                                                                       \
+    do {                                                                                                               \
+        lc_status check_status_ = (expr);                                                                              \
+        if (check_status_ != (want))                                                                                   \
+            TEST_FAIL("%s: got \"%s\" (%s), wanted \"%s\"", #expr, lc_status_text(check_status_), lc_error_message(),  \
+                      lc_status_text(want));                                                                           \
     } while (0)
-#define CHECK_EQ(a, b)                                                                                               \
-    do {                                                                                                             \
-        long long check_a_ = (long long)(a), check_b_ = (long long)(b);                                              \
-        if (check_a_ != check_b_) TEST_FAIL("%s = %lld, %s = %lld", #a, check_a_, #b, check_b_);                     \
+#define CHECK_EQ(a, b)                                                                                                 \
+    do {                                                                                                               \
+        long long check_a_ = (long long)(a), check_b_ = (long long)(b);                                                \
+        if (check_a_ != check_b_) TEST_FAIL("%s = %lld, %s = %lld", #a, check_a_, #b, check_b_);                       \
     } while (0)
-#define CHECK_STR(a, b)                                                                                              \
-    do {                                                                                                             \
-        const char *check_a_ = (a), *check_b_ = (b);                                                                 \
-        if (strcmp(check_a_, check_b_)) TEST_FAIL("%s = \"%s\", wanted \"%s\"", #a, check_a_, check_b_);             \
+#define CHECK_STR(a, b)                                                                                                \
+    do {                                                                                                               \
+        const char *check_a_ = (a), *check_b_ = (b);                                                                   \
+        if (strcmp(check_a_, check_b_)) TEST_FAIL("%s = \"%s\", wanted \"%s\"", #a, check_a_, check_b_);               \
     } while (0)
-#define CHECK_CONTAINS(text, part)                                                                                   \
-    do {                                                                                                             \
-        const char *check_a_ = (text), *check_b_ = (part);                                                           \
-        if (!strstr(check_a_, check_b_)) TEST_FAIL("\"%s\" does not contain \"%s\"", check_a_, check_b_);            \
+#define CHECK_CONTAINS(text, part)                                                                                     \
+    do {                                                                                                               \
+        const char *check_a_ = (text), *check_b_ = (part);                                                             \
+        if (!strstr(check_a_, check_b_)) TEST_FAIL("\"%s\" does not contain \"%s\"", check_a_, check_b_);              \
     } while (0)
-#define CHECK_NEAR(a, b, tol)                                                                                        \
-    do {                                                                                                             \
-        double check_a_ = (a), check_b_ = (b);                                                                       \
-        if (!(fabs(check_a_ - check_b_) <= (tol)))                                                                   \
-            TEST_FAIL("%s = %.17g, %s = %.17g, off by %g", #a, check_a_, #b, check_b_, check_a_ - check_b_);         \
+#define CHECK_NEAR(a, b, tol)                                                                                          \
+    do {                                                                                                               \
+        double check_a_ = (a), check_b_ = (b);                                                                         \
+        if (!(fabs(check_a_ - check_b_) <= (tol)))                                                                     \
+            TEST_FAIL("%s = %.17g, %s = %.17g, off by %g", #a, check_a_, #b, check_b_, check_a_ - check_b_);           \
     } while (0)
-#define SKIP(reason)                                                                                                 \
-    do {                                                                                                             \
-        test_skip_reason = (reason);                                                                                 \
-        longjmp(test_escape, 2);                                                                                     \
+#define SKIP(reason)                                                                                                   \
+    do {                                                                                                               \
+        test_skip_reason = (reason);                                                                                   \
+        longjmp(test_escape, 2);                                                                                       \
     } while (0)
 
-#define TEST_MAIN                                                                                                    \
-    int main(int argc, char **argv)                                                                                  \
-    {                                                                                                                \
-        volatile int passed = 0, failed = 0, skipped = 0;                                                            \
-        setvbuf(stdout, NULL, _IOLBF, 0);                                                                            \
-        for (volatile test_case *volatile c = test_first; c; c = c->next) {                                          \
-            int wanted = argc < 2;                                                                                   \
-            for (int i = 1; i < argc; i++) wanted |= strstr(c->name, argv[i]) != NULL;                               \
-            if (!wanted) continue;                                                                                   \
-            int how = setjmp(test_escape);                                                                           \
-            if (how == 0) {                                                                                          \
-                c->run();                                                                                            \
-                passed++;                                                                                            \
-            } else if (how == 2) {                                                                                   \
-                printf("SKIP %s: %s\n", c->name, test_skip_reason);                                                  \
-                skipped++;                                                                                           \
-            } else {                                                                                                 \
-                printf("FAIL %s\n", c->name);                                                                        \
-                failed++;                                                                                            \
-            }                                                                                                        \
-        }                                                                                                            \
-        printf("%d passed, %d failed, %d skipped\n", passed, failed, skipped);                                       \
-        return failed ? 1 : passed ? 0 : 77;                                                                         \
+#define TEST_MAIN                                                                                                      \
+    int main(int argc, char **argv)                                                                                    \
+    {                                                                                                                  \
+        volatile int passed = 0, failed = 0, skipped = 0;                                                              \
+        setvbuf(stdout, NULL, _IOLBF, 0);                                                                              \
+        for (volatile test_case *volatile c = test_first; c; c = c->next) {                                            \
+            int wanted = argc < 2;                                                                                     \
+            for (int i = 1; i < argc; i++) wanted |= strstr(c->name, argv[i]) != NULL;                                 \
+            if (!wanted) continue;                                                                                     \
+            int how = setjmp(test_escape);                                                                             \
+            if (how == 0) {                                                                                            \
+                c->run();                                                                                              \
+                passed++;                                                                                              \
+            } else if (how == 2) {                                                                                     \
+                printf("SKIP %s: %s\n", c->name, test_skip_reason);                                                    \
+                skipped++;                                                                                             \
+            } else {                                                                                                   \
+                printf("FAIL %s\n", c->name);                                                                          \
+                failed++;                                                                                              \
+            }                                                                                                          \
+        }                                                                                                              \
+        printf("%d passed, %d failed, %d skipped\n", passed, failed, skipped);                                         \
+        return failed ? 1 : passed ? 0 : 77;                                                                           \
     }
 
 /* The folder of shared recordings and data, or NULL where it does not exist. */

@@ -50,7 +50,8 @@ TEST(values_of_a_step)
     lc_graph_free(g);
 }
 
-/* A graph may be made where another one was freed; tensors that were used by that one must not be mistaken for known. */
+/* A graph may be made where another one was freed; tensors that were used by that one must not be mistaken for known.
+ */
 TEST(graphs_one_after_another)
 {
     lc_tensor *x = T(1, false, 3), *y = T(2, false, 3);
@@ -149,14 +150,15 @@ TEST(branch_on_a_loss_value)
         lc_tensor *h = lc_square(w);
         lc_tensor *loss = lc_sum(lc_mul(h, k));
         double value = item(loss); /* splits the plan */
-        if (value > 0) loss = lc_mul_scalar(loss, 3);
-        else loss = lc_sum(lc_mul(h, w));
+        if (value > 0)
+            loss = lc_mul_scalar(loss, 3);
+        else
+            loss = lc_sum(lc_mul(h, w));
         lc_backward(loss);
         lc_tensor *dw = lc_keep(lc_gradient(w));
         CHECK_OK(lc_step_run(g));
         CHECK_OK(lc_tensor_read(dw, gradient, sizeof gradient));
-        for (int i = 0; i < 5; i++)
-            CHECK_NEAR(gradient[i], sign > 0 ? 6.0 * ws[i] : 3.0 * ws[i] * ws[i], 1e-4);
+        for (int i = 0; i < 5; i++) CHECK_NEAR(gradient[i], sign > 0 ? 6.0 * ws[i] : 3.0 * ws[i] * ws[i], 1e-4);
         CHECK_OK(lc_step_end(g));
     }
     lc_graph_stats stats;

@@ -38,10 +38,22 @@ static void count(void *caller)
     counting = true;
 }
 
-void *malloc(size_t n) { return count(__builtin_return_address(0)), __libc_malloc(n); }
-void *calloc(size_t n, size_t s) { return count(__builtin_return_address(0)), __libc_calloc(n, s); }
-void *realloc(void *p, size_t n) { return count(__builtin_return_address(0)), __libc_realloc(p, n); }
-void *aligned_alloc(size_t a, size_t n) { return count(__builtin_return_address(0)), __libc_memalign(a, n); }
+void *malloc(size_t n)
+{
+    return count(__builtin_return_address(0)), __libc_malloc(n);
+}
+void *calloc(size_t n, size_t s)
+{
+    return count(__builtin_return_address(0)), __libc_calloc(n, s);
+}
+void *realloc(void *p, size_t n)
+{
+    return count(__builtin_return_address(0)), __libc_realloc(p, n);
+}
+void *aligned_alloc(size_t a, size_t n)
+{
+    return count(__builtin_return_address(0)), __libc_memalign(a, n);
+}
 #else
 #define COUNTS_ALLOCATIONS 0
 static long allocations;
@@ -115,10 +127,13 @@ static void train(const task *t, int steps, int accumulate, double clip, const l
         for (int micro = 0; micro < accumulate; micro++) {
             uint64_t key = (uint64_t)(100 + s * accumulate + micro);
             for (int64_t i = 0; i < nx; i++) {
-                if (t->ndim == 2) ((int64_t *)xf)[i] = (int64_t)lc_random_below(key, (uint64_t)i, (uint64_t)t->classes);
-                else xf[i] = (float)lc_random_normal(key, (uint64_t)i);
+                if (t->ndim == 2)
+                    ((int64_t *)xf)[i] = (int64_t)lc_random_below(key, (uint64_t)i, (uint64_t)t->classes);
+                else
+                    xf[i] = (float)lc_random_normal(key, (uint64_t)i);
             }
-            for (int64_t i = 0; i < ny; i++) ys[i] = (int64_t)lc_random_below(key + 1000, (uint64_t)i, (uint64_t)t->classes);
+            for (int64_t i = 0; i < ny; i++)
+                ys[i] = (int64_t)lc_random_below(key + 1000, (uint64_t)i, (uint64_t)t->classes);
             long before = allocations;
             counting = true;
             CHECK_OK(lc_step_begin(g, (uint64_t)s, (uint64_t)micro));
@@ -177,11 +192,26 @@ static void planned_is_unplanned(const char *name, int accumulate, double clip)
     }
 }
 
-TEST(planned_is_unplanned_mlp) { planned_is_unplanned("mlp", 1, 0); }
-TEST(planned_is_unplanned_cnn) { planned_is_unplanned("fashion", 1, 0); }
-TEST(planned_is_unplanned_gpt) { planned_is_unplanned("gpt_small", 1, 0); }
-TEST(planned_is_unplanned_lstm) { planned_is_unplanned("lstm", 1, 0); }
-TEST(planned_is_unplanned_resnet) { planned_is_unplanned("resnet18", 1, 0); }
+TEST(planned_is_unplanned_mlp)
+{
+    planned_is_unplanned("mlp", 1, 0);
+}
+TEST(planned_is_unplanned_cnn)
+{
+    planned_is_unplanned("fashion", 1, 0);
+}
+TEST(planned_is_unplanned_gpt)
+{
+    planned_is_unplanned("gpt_small", 1, 0);
+}
+TEST(planned_is_unplanned_lstm)
+{
+    planned_is_unplanned("lstm", 1, 0);
+}
+TEST(planned_is_unplanned_resnet)
+{
+    planned_is_unplanned("resnet18", 1, 0);
+}
 TEST(planned_is_unplanned_accumulating_and_clipping)
 {
     planned_is_unplanned("mlp", 3, 0.1);

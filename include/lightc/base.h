@@ -9,21 +9,25 @@
 
 #ifdef __cplusplus
 #define LC_BEGIN_DECLS extern "C" {
-#define LC_END_DECLS }
-#define LC_LITERAL(type, ...) type{__VA_ARGS__}
+#define LC_END_DECLS   }
+#define LC_LITERAL(type, ...)                                                                                          \
+    type                                                                                                               \
+    {                                                                                                                  \
+        __VA_ARGS__                                                                                                    \
+    }
 #else
 #define LC_BEGIN_DECLS
 #define LC_END_DECLS
 #define LC_LITERAL(type, ...) ((type){__VA_ARGS__})
 #endif
 
-#define LC_API __attribute__((visibility("default")))
-#define LC_MUST_USE __attribute__((warn_unused_result))
+#define LC_API               __attribute__((visibility("default")))
+#define LC_MUST_USE          __attribute__((warn_unused_result))
 #define LC_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 
-#define LC_VERSION_MAJOR 0
-#define LC_VERSION_MINOR 1
-#define LC_VERSION_PATCH 0
+#define LC_VERSION_MAJOR  0
+#define LC_VERSION_MINOR  1
+#define LC_VERSION_PATCH  0
 #define LC_VERSION_STRING "0.1.0"
 
 /* Where the user called an operation: named in errors, in plan dumps, and part of the key of random operations. */

@@ -22,14 +22,14 @@ typedef struct lc_graph_options {
 
 /* What the graph has done so far. */
 typedef struct lc_graph_stats {
-    int64_t plans;          /* plans alive */
-    int64_t hits, misses;   /* replays, and plans made */
-    int64_t evictions;      /* plans dropped because the cache was full */
-    int64_t planned_bytes;  /* arena of the largest plan */
-    int64_t lower_bound;    /* of that plan: max over time of live bytes */
-    int64_t scratch_bytes;  /* largest workspace */
-    int64_t nodes;          /* kernel calls in the last plan run */
-    int64_t recorded;       /* operations recorded in the last step */
+    int64_t plans;         /* plans alive */
+    int64_t hits, misses;  /* replays, and plans made */
+    int64_t evictions;     /* plans dropped because the cache was full */
+    int64_t planned_bytes; /* arena of the largest plan */
+    int64_t lower_bound;   /* of that plan: max over time of live bytes */
+    int64_t scratch_bytes; /* largest workspace */
+    int64_t nodes;         /* kernel calls in the last plan run */
+    int64_t recorded;      /* operations recorded in the last step */
 } lc_graph_stats;
 
 LC_BEGIN_DECLS

@@ -88,10 +88,10 @@ typedef struct lc_call {
     const lc_rng_key *rng; /* of the current step */
     int threads;           /* how many this call may use; fixed at prepare */
     bool deterministic;    /* results must not depend on `threads` */
-    bool accumulate;       /* add to out[0] instead of overwriting it; only set if kernel->flags has LC_KERNEL_ACCUMULATES */
-    size_t scratch_bytes;  /* prepare() asks; 64-byte aligned */
-    void *scratch;         /* given in run(); contents are lost between runs */
-    void *state;           /* prepare() may make one (primitives, tables); release() frees it */
+    bool accumulate; /* add to out[0] instead of overwriting it; only set if kernel->flags has LC_KERNEL_ACCUMULATES */
+    size_t scratch_bytes; /* prepare() asks; 64-byte aligned */
+    void *scratch;        /* given in run(); contents are lost between runs */
+    void *state;          /* prepare() may make one (primitives, tables); release() frees it */
 } lc_call;
 
 /* What memory layout a kernel can take. The planner inserts copies where a value lies differently. */

@@ -18,8 +18,8 @@ LC_API uint64_t lc_random_key(uint64_t key, uint64_t number);
 LC_API uint64_t lc_random_key_name(uint64_t key, const char *name);
 
 /* Number i of a stream. */
-LC_API double lc_random_uniform(uint64_t key, uint64_t i);            /* in [0, 1), 53 bits */
-LC_API double lc_random_normal(uint64_t key, uint64_t i);             /* mean 0, variance 1 (Box-Muller) */
+LC_API double lc_random_uniform(uint64_t key, uint64_t i);             /* in [0, 1), 53 bits */
+LC_API double lc_random_normal(uint64_t key, uint64_t i);              /* mean 0, variance 1 (Box-Muller) */
 LC_API uint64_t lc_random_below(uint64_t key, uint64_t i, uint64_t n); /* in [0, n), unbiased to 2^-64 */
 
 LC_END_DECLS

@@ -10,25 +10,25 @@
 #include <lightc/base.h>
 
 /* X(identifier, value, short text) */
-#define LC_STATUS_LIST(X)                                                                                            \
-    X(LC_OK, 0, "ok")                                                                                                \
-    X(LC_STOP, 1, "stop after this step")                                                                            \
-    X(LC_SKIP, 2, "skip")                                                                                            \
-    X(LC_ERR_ARGUMENT, -1, "invalid argument")                                                                       \
-    X(LC_ERR_CONFIG, -2, "invalid configuration")                                                                    \
-    X(LC_ERR_SHAPE, -3, "shapes do not fit")                                                                         \
-    X(LC_ERR_DTYPE, -4, "data types do not fit")                                                                     \
-    X(LC_ERR_DEVICE, -5, "devices do not fit")                                                                       \
-    X(LC_ERR_MEMORY, -6, "out of memory")                                                                            \
-    X(LC_ERR_IO, -7, "input or output failed")                                                                       \
-    X(LC_ERR_FORMAT, -8, "malformed data")                                                                           \
-    X(LC_ERR_NOT_FOUND, -9, "not found")                                                                             \
-    X(LC_ERR_STATE, -10, "not possible in this state")                                                               \
-    X(LC_ERR_UNSUPPORTED, -11, "not supported")                                                                      \
-    X(LC_ERR_USER, -12, "reported by user code")                                                                     \
-    X(LC_ERR_INTERRUPTED, -13, "interrupted")                                                                        \
-    X(LC_ERR_PEER, -14, "another rank was lost")                                                                     \
-    X(LC_ERR_NUMERIC, -15, "not a finite number")                                                                    \
+#define LC_STATUS_LIST(X)                                                                                              \
+    X(LC_OK, 0, "ok")                                                                                                  \
+    X(LC_STOP, 1, "stop after this step")                                                                              \
+    X(LC_SKIP, 2, "skip")                                                                                              \
+    X(LC_ERR_ARGUMENT, -1, "invalid argument")                                                                         \
+    X(LC_ERR_CONFIG, -2, "invalid configuration")                                                                      \
+    X(LC_ERR_SHAPE, -3, "shapes do not fit")                                                                           \
+    X(LC_ERR_DTYPE, -4, "data types do not fit")                                                                       \
+    X(LC_ERR_DEVICE, -5, "devices do not fit")                                                                         \
+    X(LC_ERR_MEMORY, -6, "out of memory")                                                                              \
+    X(LC_ERR_IO, -7, "input or output failed")                                                                         \
+    X(LC_ERR_FORMAT, -8, "malformed data")                                                                             \
+    X(LC_ERR_NOT_FOUND, -9, "not found")                                                                               \
+    X(LC_ERR_STATE, -10, "not possible in this state")                                                                 \
+    X(LC_ERR_UNSUPPORTED, -11, "not supported")                                                                        \
+    X(LC_ERR_USER, -12, "reported by user code")                                                                       \
+    X(LC_ERR_INTERRUPTED, -13, "interrupted")                                                                          \
+    X(LC_ERR_PEER, -14, "another rank was lost")                                                                       \
+    X(LC_ERR_NUMERIC, -15, "not a finite number")                                                                      \
     X(LC_ERR_INTERNAL, -16, "defect in lightc")
 
 typedef enum lc_status {
@@ -55,28 +55,28 @@ LC_API lc_status lc_fail_context(lc_status status, const char *format, ...) LC_P
 LC_END_DECLS
 
 /* Return from the enclosing function if `expr` is an error. */
-#define LC_TRY(expr)                                                                                                 \
-    do {                                                                                                             \
-        lc_status lc_try_status_ = (expr);                                                                           \
-        if (lc_try_status_ < 0) return lc_try_status_;                                                               \
+#define LC_TRY(expr)                                                                                                   \
+    do {                                                                                                               \
+        lc_status lc_try_status_ = (expr);                                                                             \
+        if (lc_try_status_ < 0) return lc_try_status_;                                                                 \
     } while (0)
 
 /* In functions that hold resources: keep the error in `status` and go to the one clean-up label. */
-#define LC_TRY_GOTO(status, label, expr)                                                                             \
-    do {                                                                                                             \
-        (status) = (expr);                                                                                           \
-        if ((status) < 0) goto label;                                                                                \
+#define LC_TRY_GOTO(status, label, expr)                                                                               \
+    do {                                                                                                               \
+        (status) = (expr);                                                                                             \
+        if ((status) < 0) goto label;                                                                                  \
     } while (0)
 
 /* In main(): print the message to stderr and return 1. Needs <stdio.h>. */
-#define LC_MAIN_TRY(expr)                                                                                            \
-    do {                                                                                                             \
-        lc_status lc_try_status_ = (expr);                                                                           \
-        if (lc_try_status_ == LC_STOP) return 0;                                                                     \
-        if (lc_try_status_ < 0) {                                                                                    \
-            fprintf(stderr, "error: %s\n", lc_error_message());                                                      \
-            return 1;                                                                                                \
-        }                                                                                                            \
+#define LC_MAIN_TRY(expr)                                                                                              \
+    do {                                                                                                               \
+        lc_status lc_try_status_ = (expr);                                                                             \
+        if (lc_try_status_ == LC_STOP) return 0;                                                                       \
+        if (lc_try_status_ < 0) {                                                                                      \
+            fprintf(stderr, "error: %s\n", lc_error_message());                                                        \
+            return 1;                                                                                                  \
+        }                                                                                                              \
     } while (0)
 
 #endif

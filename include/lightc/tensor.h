@@ -18,14 +18,14 @@
 #define LC_MAX_DIMS 8
 
 /* X(identifier, value, name, bytes, name in safetensors). Only ever grows at the end. */
-#define LC_DTYPE_LIST(X)                                                                                             \
-    X(LC_F32, 1, "f32", 4, "F32")                                                                                    \
-    X(LC_F64, 2, "f64", 8, "F64")                                                                                    \
-    X(LC_F16, 3, "f16", 2, "F16")                                                                                    \
-    X(LC_BF16, 4, "bf16", 2, "BF16")                                                                                 \
-    X(LC_I64, 5, "i64", 8, "I64")                                                                                    \
-    X(LC_I32, 6, "i32", 4, "I32")                                                                                    \
-    X(LC_U8, 7, "u8", 1, "U8")                                                                                       \
+#define LC_DTYPE_LIST(X)                                                                                               \
+    X(LC_F32, 1, "f32", 4, "F32")                                                                                      \
+    X(LC_F64, 2, "f64", 8, "F64")                                                                                      \
+    X(LC_F16, 3, "f16", 2, "F16")                                                                                      \
+    X(LC_BF16, 4, "bf16", 2, "BF16")                                                                                   \
+    X(LC_I64, 5, "i64", 8, "I64")                                                                                      \
+    X(LC_I32, 6, "i32", 4, "I32")                                                                                      \
+    X(LC_U8, 7, "u8", 1, "U8")                                                                                         \
     X(LC_BOOL, 8, "bool", 1, "BOOL")
 
 typedef enum lc_dtype {
@@ -72,8 +72,8 @@ LC_API bool lc_tensor_is_error(const lc_tensor *t);
 /* A new persistent tensor, zero-filled, reference count 1. */
 LC_API lc_status lc_tensor_new(lc_dtype dtype, int ndim, const int64_t *shape, lc_tensor **out) LC_MUST_USE;
 /* The same with a chosen memory layout. */
-LC_API lc_status lc_tensor_new_layout(lc_dtype dtype, int ndim, const int64_t *shape, lc_layout layout, lc_tensor **out)
-    LC_MUST_USE;
+LC_API lc_status lc_tensor_new_layout(lc_dtype dtype, int ndim, const int64_t *shape, lc_layout layout,
+                                      lc_tensor **out) LC_MUST_USE;
 LC_API lc_tensor *lc_tensor_ref(lc_tensor *t); /* returns t */
 LC_API void lc_tensor_unref(lc_tensor *t);     /* NULL is fine; step tensors are ignored */
 

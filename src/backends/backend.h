@@ -48,10 +48,10 @@ const lc_backend_ops *lc__backend_find(const char *name);
 #define LC_FUSED_OP_INDEX(code)        ((int)((code)&0xffff))
 #define LC_FUSED_OP_INT0(code)         ((code) >> 16 & 0xff)
 #define LC_FUSED_OP_INT1(code)         ((code) >> 24 & 0xff)
-#define LC_FUSED_INSTRUCTION_INTS 6
-#define LC_FUSED_MAX_INSTRUCTIONS 24
-#define LC_FUSED_MAX_INPUTS 12
-#define LC_FUSED_MAX_OUTPUTS 8
+#define LC_FUSED_INSTRUCTION_INTS      6
+#define LC_FUSED_MAX_INSTRUCTIONS      24
+#define LC_FUSED_MAX_INPUTS            12
+#define LC_FUSED_MAX_OUTPUTS           8
 
 extern const lc_op lc__op_fused;
 

@@ -157,8 +157,9 @@ done:
 
 /* ---- checksums of whole files ---- */
 
-#define BLOCK ((size_t)256 << 10) /* stays in a core's cache between the copy out of the page cache and the checksum   \
-                                   */
+#define BLOCK                                                                                                          \
+    ((size_t)256 << 10) /* stays in a core's cache between the copy out of the page cache and the checksum             \
+                         */
 
 typedef struct file_check {
     const lc__io *io;

@@ -23,8 +23,9 @@ const char *lc_version(void)
 const char *lc_status_text(lc_status status)
 {
     switch (status) {
-#define LC_STATUS_CASE(id, value, text)                                                                              \
-    case id: return text;
+#define LC_STATUS_CASE(id, value, text)                                                                                \
+    case id:                                                                                                           \
+        return text;
         LC_STATUS_LIST(LC_STATUS_CASE)
 #undef LC_STATUS_CASE
     }
@@ -63,7 +64,8 @@ lc_status lc_fail_context(lc_status status, const char *format, ...)
     va_start(args, format);
     int n = vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (n >= 0 && (size_t)n < sizeof text) snprintf(text + n, sizeof text - (size_t)n, ": %.*s", (int)(sizeof text - (size_t)n - 3), message);
+    if (n >= 0 && (size_t)n < sizeof text)
+        snprintf(text + n, sizeof text - (size_t)n, ": %.*s", (int)(sizeof text - (size_t)n - 3), message);
     memcpy(message, text, sizeof message);
     return status;
 }

@@ -65,7 +65,8 @@ lc_status lc__assign_arena(lc_build *b)
     for (int i = 0; i < b->n_storages; i++) {
         const lc_storage *s = &b->storages[i];
         if (s->external || s->fixed || s->merged >= 0 || s->first == INT_MAX) continue;
-        blocks[n++] = (block){.size = (s->bytes + ALIGN - 1) / ALIGN * ALIGN, .first = s->first, .last = s->last, .storage = i};
+        blocks[n++] =
+            (block){.size = (s->bytes + ALIGN - 1) / ALIGN * ALIGN, .first = s->first, .last = s->last, .storage = i};
     }
     b->plan->lower_bound = lower_bound(blocks, n, b->n_calls, &status);
     if (status < 0) goto done;

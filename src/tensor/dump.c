@@ -33,8 +33,10 @@ static void print_view(FILE *f, const lc_graph *g, const lc_view *v)
     fprintf(f, " %s%s", lc_dtype_name(v->dtype), lc__shape_text(&type, text, sizeof text));
     bool row = lc__is_dense(v->ndim, v->shape, v->stride, LC_ROW_MAJOR);
     if (!row) fprintf(f, lc__is_dense(v->ndim, v->shape, v->stride, LC_CHANNELS_LAST) ? ":cl" : ":strided");
-    if (inside) fprintf(f, "@%zu", (size_t)(data - arena));
-    else fprintf(f, "@ext");
+    if (inside)
+        fprintf(f, "@%zu", (size_t)(data - arena));
+    else
+        fprintf(f, "@ext");
 }
 
 static void print_fused(FILE *f, const lc_call *c)
@@ -42,7 +44,8 @@ static void print_fused(FILE *f, const lc_call *c)
     if (c->op != &lc__op_fused) return;
     fprintf(f, " {");
     for (int64_t i = 0; i < c->ints[0]; i++)
-        fprintf(f, "%s%s", i ? " " : "", lc__elementwise_table[LC_FUSED_OP_INDEX(c->ints[1 + i * LC_FUSED_INSTRUCTION_INTS])]->name);
+        fprintf(f, "%s%s", i ? " " : "",
+                lc__elementwise_table[LC_FUSED_OP_INDEX(c->ints[1 + i * LC_FUSED_INSTRUCTION_INTS])]->name);
     fprintf(f, "}");
 }
 
@@ -50,11 +53,12 @@ static void dump_text(FILE *f, const lc_graph *g, const lc_plan *p)
 {
     double total = 0;
     for (int i = 0; i < p->n_calls; i++) total += p->calls[i].seconds;
-    fprintf(f, "plan %llu (after %llu): %u recorded, %d calls, arena %zu bytes at %zu (lower bound %zu, ratio %.3f), "
-               "scratch %zu bytes, %.1f us\n",
-            (unsigned long long)p->uid, (unsigned long long)p->previous, p->n_nodes, p->n_calls, p->arena_bytes, p->arena_0,
-            p->lower_bound, p->lower_bound ? (double)p->arena_bytes / (double)p->lower_bound : 1.0, p->scratch_bytes,
-            total * 1e6);
+    fprintf(f,
+            "plan %llu (after %llu): %u recorded, %d calls, arena %zu bytes at %zu (lower bound %zu, ratio %.3f), "
+            "scratch %zu bytes, %.1f us\n",
+            (unsigned long long)p->uid, (unsigned long long)p->previous, p->n_nodes, p->n_calls, p->arena_bytes,
+            p->arena_0, p->lower_bound, p->lower_bound ? (double)p->arena_bytes / (double)p->lower_bound : 1.0,
+            p->scratch_bytes, total * 1e6);
     for (int i = 0; i < p->n_calls; i++) {
         const lc_plan_call *pc = &p->calls[i];
         const lc_call *c = &pc->call;
@@ -78,7 +82,8 @@ static bool overlaps(const lc_view *a, const lc_view *b)
 
 static void dump_dot(FILE *f, const lc_plan *p)
 {
-    fprintf(f, "subgraph cluster_%llu { label=\"plan %llu\";\n", (unsigned long long)p->uid, (unsigned long long)p->uid);
+    fprintf(f, "subgraph cluster_%llu { label=\"plan %llu\";\n", (unsigned long long)p->uid,
+            (unsigned long long)p->uid);
     for (int i = 0; i < p->n_calls; i++) {
         const lc_plan_call *pc = &p->calls[i];
         const lc_call *c = &pc->call;

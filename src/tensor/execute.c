@@ -37,7 +37,8 @@ static lc_status check_finite(const lc_plan_call *pc)
         memcpy(type.shape, v->shape, sizeof type.shape);
         char text[128];
         return lc_fail(LC_ERR_NUMERIC, "%s made the first NaN or infinity of this step (result %d, %s) at %s:%d",
-                       c->op->name, k < c->n_out ? k : 0, lc__shape_text(&type, text, sizeof text), file, pc->site.line);
+                       c->op->name, k < c->n_out ? k : 0, lc__shape_text(&type, text, sizeof text), file,
+                       pc->site.line);
     }
     return LC_OK;
 }

@@ -47,8 +47,10 @@ static lc_status flat_state(expansion *x, lc_flat *flat, lc_flat_state **out)
     if (!s->before) return lc_fail(LC_ERR_MEMORY, "out of memory while planning");
     s->after = s->before + flat->n;
     memcpy(s->before, flat->has_gradient, (size_t)flat->n);
-    if (plan->zero_grad) memset(s->before, LC_FLAT_ANY, (size_t)flat->n);
-    else memcpy(s->after, s->before, (size_t)flat->n);
+    if (plan->zero_grad)
+        memset(s->before, LC_FLAT_ANY, (size_t)flat->n);
+    else
+        memcpy(s->after, s->before, (size_t)flat->n);
     plan->n_flats++;
     *out = s;
     return LC_OK;
@@ -123,9 +125,11 @@ static lc_status recompute(backward *b, uint32_t region, uint32_t end)
     lc_graph *g = b->g;
     for (uint32_t k = 0; k < end; k++) {
         const lc_node *n = &g->tape.nodes[k];
-        if (n->region != region || lc__is_macro(n->op) || (n->op->flags & (LC_OP_MUTATES | LC_OP_SIDE_EFFECT))) continue;
+        if (n->region != region || lc__is_macro(n->op) || (n->op->flags & (LC_OP_MUTATES | LC_OP_SIDE_EFFECT)))
+            continue;
         lc_tensor *in[64], *out[LC_MAX_OUTPUTS];
-        if (n->n_in > 64) return lc_fail(LC_ERR_UNSUPPORTED, "%s in a checkpointed region has too many inputs", n->op->name);
+        if (n->n_in > 64)
+            return lc_fail(LC_ERR_UNSUPPORTED, "%s in a checkpointed region has too many inputs", n->op->name);
         for (int i = 0; i < n->n_in; i++) in[i] = tensor_of(b, g->tape.in[n->in_at + (uint32_t)i]);
         lc_op_call_n(n->op, n->n_in, in, n->n_int, g->tape.ints + n->int_at, n->n_float, g->tape.floats + n->float_at,
                      out, g->tape.sites[k]);
@@ -200,8 +204,17 @@ static lc_status backward_node(backward *b, uint32_t k)
     }
     if (!wanted) return LC_OK;
     for (uint32_t i = 0; i < n->n_out; i++) out[i] = tensor_of(b, n->first_out + i);
-    lc_grad rule = {.op = n->op, .n_in = n->n_in, .n_out = n->n_out, .in = in, .out = out, .dout = dout, .need = need,
-                    .din = din, .n_int = n->n_int, .ints = g->tape.ints + n->int_at, .n_float = n->n_float,
+    lc_grad rule = {.op = n->op,
+                    .n_in = n->n_in,
+                    .n_out = n->n_out,
+                    .in = in,
+                    .out = out,
+                    .dout = dout,
+                    .need = need,
+                    .din = din,
+                    .n_int = n->n_int,
+                    .ints = g->tape.ints + n->int_at,
+                    .n_float = n->n_float,
                     .floats = g->tape.floats + n->float_at};
     lc_status status = n->op->grad(&rule);
     if (status < 0) return lc_fail_context(status, "gradient of %s", n->op->name);
@@ -270,8 +283,10 @@ static int segments_of(const lc_param_group *group, const lc_flat_state *state, 
     for (int i = 0; i < group->n_parameters; i++) {
         lc_tensor *p = group->parameters[i];
         if (!state->after[p->flat_index] || !p->requires_grad) continue;
-        out[n++] = (lc_segment){.parameter = p, .offset = state->flat->offset[p->flat_index],
-                                .count = lc__numel(&p->type), .index = first_index + i};
+        out[n++] = (lc_segment){.parameter = p,
+                                .offset = state->flat->offset[p->flat_index],
+                                .count = lc__numel(&p->type),
+                                .index = first_index + i};
     }
     return n;
 }
@@ -332,8 +347,13 @@ static lc_status expand_step(expansion *x, const lc_node *n)
     int64_t index = 0;
     for (int i = 0; i < opt->n_groups; i++) {
         lc_param_group *group = &opt->groups[i];
-        lc_update u = {.group = group, .parameters = state->flat->parameter, .gradients = state->flat->gradient,
-                       .grad_scale = scale, .steps = opt->steps, .state = opt->state, .segments = segments,
+        lc_update u = {.group = group,
+                       .parameters = state->flat->parameter,
+                       .gradients = state->flat->gradient,
+                       .grad_scale = scale,
+                       .steps = opt->steps,
+                       .state = opt->state,
+                       .segments = segments,
                        .clip_value = g->tape.ints[n->int_at + 2] ? &group->hyper[LC_HYPER_CLIP_VALUE] : NULL};
         u.n_segments = segments_of(group, state, index, segments);
         index += group->n_parameters;
@@ -406,7 +426,11 @@ static lc_status make_nodes(expansion *x)
     for (uint32_t k = 0; k < ir->n_nodes; k++) {
         const lc_node *n = &ir->nodes[k];
         lc_ir_node *to = &b->nodes[k];
-        *to = (lc_ir_node){.op = n->op, .n_in = n->n_in, .n_out = n->n_out, .n_int = n->n_int, .n_float = n->n_float,
+        *to = (lc_ir_node){.op = n->op,
+                           .n_in = n->n_in,
+                           .n_out = n->n_out,
+                           .n_int = n->n_int,
+                           .n_float = n->n_float,
                            .site = ir->sites[k]};
         to->in = lc__build_alloc(b, (size_t)(n->n_in + n->n_out + 1) * sizeof *to->in);
         to->ints = lc__build_alloc(b, (size_t)(n->n_int + 1) * sizeof *to->ints);

@@ -138,8 +138,10 @@ lc_status lc__module_flatten(lc_module *root)
 static void fill(lc_tensor *t, int64_t offset, int64_t count, double value)
 {
     for (int64_t i = offset; i < offset + count; i++) {
-        if (t->type.dtype == LC_F64) ((double *)t->data)[i] = value;
-        else ((float *)t->data)[i] = (float)value;
+        if (t->type.dtype == LC_F64)
+            ((double *)t->data)[i] = value;
+        else
+            ((float *)t->data)[i] = (float)value;
     }
 }
 
@@ -154,8 +156,10 @@ lc_status lc__optimizer_prepare(lc_optimizer *opt)
             lc_flat *f;
             LC_TRY(lc__flat_of(opt->groups[g].parameters[i], &f));
             if (flat && f != flat)
-                return lc_fail(LC_ERR_CONFIG, "%s: its parameters have different data types or belong to different "
-                                              "modules; use one optimizer for each", opt->ops->name);
+                return lc_fail(LC_ERR_CONFIG,
+                               "%s: its parameters have different data types or belong to different "
+                               "modules; use one optimizer for each",
+                               opt->ops->name);
             flat = f;
         }
     }

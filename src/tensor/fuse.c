@@ -89,7 +89,8 @@ static void fuse_batch_norm_backward(finder *f, lc_ir_node *n)
 static bool pools_by_two(const lc_ir_node *n, const lc_type *x)
 {
     static const int64_t want[] = {2, 2, 2, 2, 0, 0, 1, 1, 0};
-    return n->n_int >= 9 && memcmp(n->ints, want, sizeof want) == 0 && x->ndim == 4 && x->shape[2] >= 2 && x->shape[3] >= 2;
+    return n->n_int >= 9 && memcmp(n->ints, want, sizeof want) == 0 && x->ndim == 4 && x->shape[2] >= 2 &&
+           x->shape[3] >= 2;
 }
 
 static lc_status widen(finder *f, lc_ir_node *n, const lc_op *op, int n_in, const uint32_t *in, int n_out,

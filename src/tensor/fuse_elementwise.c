@@ -20,13 +20,13 @@ typedef struct group {
 
 typedef struct fuser {
     lc_build *b;
-    int *producer;    /* by value: node, or -1 */
-    int *group_of;    /* by node: group, or -1 */
-    group *groups;    /* at most one per node */
+    int *producer; /* by value: node, or -1 */
+    int *group_of; /* by node: group, or -1 */
+    group *groups; /* at most one per node */
     int n_groups;
-    int *first_use;   /* by value: into uses */
-    int *uses;        /* nodes that read a value, all values one after the other */
-    int *mutators;    /* nodes that write persistent tensors, but for gradient accumulation */
+    int *first_use; /* by value: into uses */
+    int *uses;      /* nodes that read a value, all values one after the other */
+    int *mutators;  /* nodes that write persistent tensors, but for gradient accumulation */
     int n_mutators;
 } fuser;
 
@@ -38,7 +38,8 @@ static int position_of(const fuser *f, int node)
 
 static bool fusible(const lc_build *b, const lc_ir_node *n)
 {
-    if (!(n->op->flags & LC_OP_ELEMENTWISE) || n->n_out != 1 || n->n_int > 2 || n->n_in > 3 || n->n_in < 1 || n->n_float > 2)
+    if (!(n->op->flags & LC_OP_ELEMENTWISE) || n->n_out != 1 || n->n_int > 2 || n->n_in > 3 || n->n_in < 1 ||
+        n->n_float > 2)
         return false;
     for (int i = 0; i < n->n_int; i++)
         if (n->ints[i] < 0 || n->ints[i] > 255) return false;
@@ -81,7 +82,10 @@ static bool written_between(const fuser *f, int node, int from, int to)
     return false;
 }
 
-static bool is_member(const fuser *f, int g, int node) { return node >= 0 && f->group_of[node] == g; }
+static bool is_member(const fuser *f, int g, int node)
+{
+    return node >= 0 && f->group_of[node] == g;
+}
 
 /* Distinct values the group would read from outside with one more member. */
 static int inputs_with(const fuser *f, int g, int extra, uint32_t *in)
@@ -128,7 +132,8 @@ static bool can_join(const fuser *f, int g, int node, int *position)
     const lc_type *a = &f->b->values[n->out[0]].type, *b = &f->b->values[member->out[0]].type;
     uint32_t in[LC_FUSED_MAX_INPUTS];
     if (!lc__type_equal(a, b) || to->n == LC_FUSED_MAX_INSTRUCTIONS) return false;
-    if (inputs_with(f, g, node, in) > LC_FUSED_MAX_INPUTS || outputs_with(f, g, node) > LC_FUSED_MAX_OUTPUTS) return false;
+    if (inputs_with(f, g, node, in) > LC_FUSED_MAX_INPUTS || outputs_with(f, g, node) > LC_FUSED_MAX_OUTPUTS)
+        return false;
 
     /* Where the group runs already? */
     bool early = !written_between(f, node, to->position, node);
@@ -168,7 +173,8 @@ static lc_status emit(fuser *f, int g)
     for (int m = 0; m < from->n; m++) {
         const lc_ir_node *n = &b->nodes[from->members[m]];
         made[m] = n->out[0];
-        ints[n_int++] = LC_FUSED_OP(lc__elementwise_index(n->op), n->n_int > 0 ? n->ints[0] : 0, n->n_int > 1 ? n->ints[1] : 0);
+        ints[n_int++] =
+            LC_FUSED_OP(lc__elementwise_index(n->op), n->n_int > 0 ? n->ints[0] : 0, n->n_int > 1 ? n->ints[1] : 0);
         ints[n_int++] = n->n_in;
         for (int i = 0; i < 3; i++) {
             int64_t reg = -1;
@@ -193,8 +199,8 @@ static lc_status emit(fuser *f, int g)
     for (int k = 0; k < n_out; k++) ints[n_int++] = results[k];
 
     lc_ir_node *to = &b->nodes[from->position];
-    lc_ir_node fused = {.op = &lc__op_fused, .n_in = n_in, .n_out = n_out, .n_int = n_int, .n_float = n_float,
-                        .site = to->site};
+    lc_ir_node fused = {
+        .op = &lc__op_fused, .n_in = n_in, .n_out = n_out, .n_int = n_int, .n_float = n_float, .site = to->site};
     fused.in = lc__build_alloc(b, (size_t)(n_in + n_out) * sizeof *fused.in);
     fused.ints = lc__build_alloc(b, (size_t)n_int * sizeof *fused.ints);
     fused.floats = lc__build_alloc(b, (size_t)(n_float + 1) * sizeof *fused.floats);

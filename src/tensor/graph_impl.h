@@ -114,12 +114,12 @@ typedef struct lc_plan {
     struct lc_live_float {
         double *to;
         const double *from;
-    } *live;
+    } * live;
     int n_live;
     struct lc_user_float {
         double *to;
         uint32_t from;
-    } *linked;
+    } * linked;
     int n_linked;
     lc_patch *patches;
     int n_patches;
@@ -160,7 +160,7 @@ struct lc_graph {
     struct lc_random_site {
         uint64_t hash;
         int64_t count;
-    } *random_sites;
+    } * random_sites;
     uint32_t n_random_sites, cap_random_sites;
 
     /* ---- the segment being recorded ---- */

@@ -176,14 +176,19 @@ static lc_status fit_inputs(lc_build *b, lc_ir_node *n, const lc_kernel *kernel,
         bool fits = true;
         lc_layout layout = LC_ROW_MAJOR;
         switch (kernel->layout) {
-        case LC_WANT_STRIDED: break;
+        case LC_WANT_STRIDED:
+            break;
         case LC_WANT_ROW_MAJOR:
-        case LC_WANT_CHANNELS_LAST: fits = dense(v, layout = natural(v, kernel->layout)); break;
+        case LC_WANT_CHANNELS_LAST:
+            fits = dense(v, layout = natural(v, kernel->layout));
+            break;
         case LC_WANT_ELEMENTWISE:
             layout = common;
             fits = !same_shape(&v->type, &b->values[n->out[0]].type) || dense(v, common);
             break;
-        case LC_WANT_MATRIX: fits = matrix_ok(v); break;
+        case LC_WANT_MATRIX:
+            fits = matrix_ok(v);
+            break;
         case LC_WANT_LAST_DENSE:
             fits = v->type.ndim == 0 || v->type.shape[v->type.ndim - 1] == 1 || v->stride[v->type.ndim - 1] == 1;
             break;
@@ -225,14 +230,20 @@ static lc_status place_outputs(lc_build *b, lc_ir_node *n, const lc_kernel *kern
         lc_layout layout = LC_ROW_MAJOR;
         switch (kernel->layout) {
         case LC_WANT_ROW_MAJOR:
-        case LC_WANT_MATRIX: break;
-        case LC_WANT_CHANNELS_LAST: layout = type.ndim >= 3 ? LC_CHANNELS_LAST : LC_ROW_MAJOR; break;
-        case LC_WANT_ELEMENTWISE: layout = common; break;
+        case LC_WANT_MATRIX:
+            break;
+        case LC_WANT_CHANNELS_LAST:
+            layout = type.ndim >= 3 ? LC_CHANNELS_LAST : LC_ROW_MAJOR;
+            break;
+        case LC_WANT_ELEMENTWISE:
+            layout = common;
+            break;
         case LC_WANT_STRIDED:
             /* Stay in the order of the first operand: what comes after was planned with it. */
             if (channels && type.ndim == b->values[n->in[0]].type.ndim) layout = LC_CHANNELS_LAST;
             break;
-        case LC_WANT_LAST_DENSE: break;
+        case LC_WANT_LAST_DENSE:
+            break;
         }
         lc__dense_strides(&type, layout, stride);
         if (kernel->layout == LC_WANT_LAST_DENSE && first) strides_like(&type, &b->values[n->in[0]], stride);
@@ -245,8 +256,13 @@ static lc_status place_outputs(lc_build *b, lc_ir_node *n, const lc_kernel *kern
 
 static lc_status lower_view(lc_build *b, lc_ir_node *n)
 {
-    lc_infer infer = {.op = n->op, .n_in = n->n_in, .n_int = n->n_int, .ints = n->ints, .n_float = n->n_float,
-                      .floats = n->floats, .n_out = 1};
+    lc_infer infer = {.op = n->op,
+                      .n_in = n->n_in,
+                      .n_int = n->n_int,
+                      .ints = n->ints,
+                      .n_float = n->n_float,
+                      .floats = n->floats,
+                      .n_out = 1};
     const lc_type *types[1] = {&b->values[n->in[0]].type};
     lc_type out_type = b->values[n->out[0]].type;
     infer.in = types;
@@ -282,16 +298,24 @@ static lc_status lower_node(lc_build *b, lc_ir_node *n)
         const lc_type *type = &b->values[n->out[i]].type;
         lc__view_of(type, LC_ROW_MAJOR, NULL, &views[n->n_in + i]);
     }
-    lc_call call = {.op = n->op, .n_in = n->n_in, .n_out = n->n_out, .n_int = n->n_int, .n_float = n->n_float,
-                    .in = views, .out = views + n->n_in, .ints = n->ints, .floats = n->floats, .threads = b->g->threads,
+    lc_call call = {.op = n->op,
+                    .n_in = n->n_in,
+                    .n_out = n->n_out,
+                    .n_int = n->n_int,
+                    .n_float = n->n_float,
+                    .in = views,
+                    .out = views + n->n_in,
+                    .ints = n->ints,
+                    .floats = n->floats,
+                    .threads = b->g->threads,
                     .deterministic = b->g->options.deterministic};
     const lc_kernel *kernel = b->g->backend->find_kernel(&call);
     if (!kernel) kernel = n->op->kernel;
     if (!kernel || (kernel->supports && !kernel->supports(&call)))
         return lc_fail(LC_ERR_UNSUPPORTED, "%s: there is no kernel for %s on %s", n->op->name,
                        lc_dtype_name(n->n_in && n->in[0] != LC_ABSENT ? b->values[n->in[0]].type.dtype
-                                     : n->n_out                      ? b->values[n->out[0]].type.dtype
-                                                                     : LC_F32),
+                                     : n->n_out                       ? b->values[n->out[0]].type.dtype
+                                                                      : LC_F32),
                        b->g->backend->name);
     lc_layout common = kernel->layout == LC_WANT_ELEMENTWISE && n->n_out ? common_layout(b, n) : LC_ROW_MAJOR;
     LC_TRY(fit_inputs(b, n, kernel, common));
@@ -385,8 +409,8 @@ static void overwrite_input(lc_build *b, int position)
         for (int k = 0; k < n->n_in; k++) {
             if (k == i || n->in[k] == LC_ABSENT) continue;
             const lc_ir_value *other = &b->values[n->in[k]];
-            if (root(b, other->storage) == from && (other->offset != 0 || !lc__type_equal(&other->type, &out->type) ||
-                                                    !same_strides(other, out)))
+            if (root(b, other->storage) == from &&
+                (other->offset != 0 || !lc__type_equal(&other->type, &out->type) || !same_strides(other, out)))
                 clash = true;
         }
         if (clash) continue;

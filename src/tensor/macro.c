@@ -21,8 +21,7 @@ static lc_status infer_backward(lc_infer *call)
     call->n_out = 0;
     if (lc__numel(call->in[0]) != 1)
         return lc_fail(LC_ERR_SHAPE, "a loss must have one element; reduce it first (lc_mean, lc_sum)");
-    if (!lc_dtype_is_float(call->in[0]->dtype))
-        return lc_fail(LC_ERR_DTYPE, "a loss must be a floating-point value");
+    if (!lc_dtype_is_float(call->in[0]->dtype)) return lc_fail(LC_ERR_DTYPE, "a loss must be a floating-point value");
     return LC_OK;
 }
 
@@ -81,7 +80,10 @@ void lc_zero_grad(lc_graph *g)
     g->backwards = 0;
 }
 
-void lc_graph_set_window(lc_graph *g, double window) { g->window = window; }
+void lc_graph_set_window(lc_graph *g, double window)
+{
+    g->window = window;
+}
 
 lc_tensor *lc_keep(lc_tensor *t)
 {
@@ -143,8 +145,8 @@ static bool view_same(const lc_infer *call, const lc_view *in, lc_view *out, int
     return true;
 }
 
-const lc_op lc__op_detach = {.name = "detach", .flags = LC_OP_VIEW | LC_OP_NO_GRAD, .n_out = 1,
-                             .infer = infer_like_first, .view = view_same};
+const lc_op lc__op_detach = {
+    .name = "detach", .flags = LC_OP_VIEW | LC_OP_NO_GRAD, .n_out = 1, .infer = infer_like_first, .view = view_same};
 
 lc_tensor *lc_detach_at(lc_tensor *x, lc_site site)
 {
@@ -155,8 +157,10 @@ lc_tensor *lc_detach_at(lc_tensor *x, lc_site site)
 static void add_dims(const lc_view *to, const lc_view *from, int dim, int64_t t, int64_t f)
 {
     if (dim == to->ndim) {
-        if (to->dtype == LC_F64) ((double *)to->data)[t] += ((const double *)from->data)[f];
-        else ((float *)to->data)[t] += ((const float *)from->data)[f];
+        if (to->dtype == LC_F64)
+            ((double *)to->data)[t] += ((const double *)from->data)[f];
+        else
+            ((float *)to->data)[t] += ((const float *)from->data)[f];
         return;
     }
     for (int64_t i = 0; i < to->shape[dim]; i++)
@@ -185,8 +189,11 @@ static void run_accumulate(const lc_call *c)
 }
 
 static const lc_kernel accumulate_kernel = {.name = "accumulate", .layout = LC_WANT_STRIDED, .run = run_accumulate};
-const lc_op lc__op_accumulate = {.name = "accumulate_grad", .flags = LC_OP_MUTATES | LC_OP_NO_GRAD,
-                                 .infer = infer_nothing, .mutated_inputs = 1, .kernel = &accumulate_kernel};
+const lc_op lc__op_accumulate = {.name = "accumulate_grad",
+                                 .flags = LC_OP_MUTATES | LC_OP_NO_GRAD,
+                                 .infer = infer_nothing,
+                                 .mutated_inputs = 1,
+                                 .kernel = &accumulate_kernel};
 
 /* in: flat gradients; ints: dtype, then (offset, count) per parameter; floats: max_norm, window.
  * out: total norm of gradients * window, and the factor window * min(1, max_norm / (norm + 1e-6)).
@@ -221,7 +228,8 @@ static void run_clip_coefficient(const lc_call *c)
     double total = 0;
     size_t size = lc_dtype_size(c->in[0].dtype);
     for (int i = 1; i + 1 < c->n_int; i += 2)
-        total += sum_of_squares((const char *)c->in[0].data + (size_t)c->ints[i] * size, c->in[0].dtype, c->ints[i + 1]);
+        total +=
+            sum_of_squares((const char *)c->in[0].data + (size_t)c->ints[i] * size, c->in[0].dtype, c->ints[i + 1]);
     double window = c->floats[1], norm = sqrt(total) * window;
     double factor = c->floats[0] / (norm + 1e-6);
     if (!(factor < 1)) factor = isnan(factor) ? factor : 1;
@@ -241,7 +249,7 @@ static lc_status infer_clip(lc_infer *call)
     return LC_OK;
 }
 
-static const lc_kernel clip_kernel = {.name = "clip_coefficient", .layout = LC_WANT_STRIDED,
-                                      .flags = LC_KERNEL_SERIAL, .run = run_clip_coefficient};
-const lc_op lc__op_clip_coefficient = {.name = "clip_coefficient", .flags = LC_OP_NO_GRAD, .n_out = 2,
-                                       .infer = infer_clip, .kernel = &clip_kernel};
+static const lc_kernel clip_kernel = {
+    .name = "clip_coefficient", .layout = LC_WANT_STRIDED, .flags = LC_KERNEL_SERIAL, .run = run_clip_coefficient};
+const lc_op lc__op_clip_coefficient = {
+    .name = "clip_coefficient", .flags = LC_OP_NO_GRAD, .n_out = 2, .infer = infer_clip, .kernel = &clip_kernel};

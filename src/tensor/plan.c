@@ -57,7 +57,8 @@ void lc__plan_free(lc_plan *p)
 {
     if (!p) return;
     for (int i = 0; i < p->n_calls; i++)
-        if (p->calls[i].call.kernel && p->calls[i].call.kernel->release) p->calls[i].call.kernel->release(&p->calls[i].call);
+        if (p->calls[i].call.kernel && p->calls[i].call.kernel->release)
+            p->calls[i].call.kernel->release(&p->calls[i].call);
     for (int i = 0; i < p->n_flats; i++) free(p->flats[i].before);
     free(p->flats);
     free(p->nodes);
@@ -108,7 +109,8 @@ static bool flats_match(const lc_plan *p)
 {
     for (int i = 0; i < p->n_flats; i++) {
         const lc_flat_state *s = &p->flats[i];
-        if (s->before[0] != LC_FLAT_ANY && memcmp(s->before, s->flat->has_gradient, (size_t)s->flat->n) != 0) return false;
+        if (s->before[0] != LC_FLAT_ANY && memcmp(s->before, s->flat->has_gradient, (size_t)s->flat->n) != 0)
+            return false;
     }
     return true;
 }
@@ -128,7 +130,8 @@ static lc_plan *find(lc_graph *g, bool final)
     uint32_t n_nodes = g->tape.n_nodes - g->node_0;
     lc_plan *p = g->expect;
     /* The segment followed this plan to its end: nothing is left to compare. */
-    if (p && p->final == final && p->n_nodes == n_nodes && p->n_externals == g->n_externals - g->ext_0 && flats_match(p))
+    if (p && p->final == final && p->n_nodes == n_nodes && p->n_externals == g->n_externals - g->ext_0 &&
+        flats_match(p))
         return p;
     uint64_t hash = segment_hash(g, final), previous = g->last ? g->last->uid : 0;
     for (int i = 0; i < g->n_plans; i++) {
@@ -210,7 +213,8 @@ static bool worth_threads(const lc_call *c)
         for (int d = 0; d < v->ndim; d++) n *= (double)v->shape[d];
         elements += v->ndim < 0 ? 0 : n;
     }
-    if (c->kernel->layout == LC_WANT_MATRIX || (c->n_in >= 2 && c->in[1].ndim >= 2 && c->kernel->layout != LC_WANT_ELEMENTWISE)) {
+    if (c->kernel->layout == LC_WANT_MATRIX ||
+        (c->n_in >= 2 && c->in[1].ndim >= 2 && c->kernel->layout != LC_WANT_ELEMENTWISE)) {
         /* An upper bound of multiplications of matrix-like operators: geometric mean of operand sizes, cubed. */
         double a = 1, w = 1, y = 1;
         for (int d = 0; d < c->in[0].ndim; d++) a *= (double)c->in[0].shape[d];
@@ -281,9 +285,19 @@ static lc_status make_program(lc_build *b)
         lc_plan_call *pc = &p->calls[p->n_calls];
         pc->site = n->site;
         lc_call *c = &pc->call;
-        *c = (lc_call){.op = n->op, .kernel = b->calls[i].kernel, .n_in = n->n_in, .n_out = n->n_out, .n_int = n->n_int,
-                       .n_float = n->n_float, .in = view, .out = view + n->n_in, .ints = ints, .floats = floats,
-                       .rng = &g->rng, .threads = 1, .deterministic = g->options.deterministic,
+        *c = (lc_call){.op = n->op,
+                       .kernel = b->calls[i].kernel,
+                       .n_in = n->n_in,
+                       .n_out = n->n_out,
+                       .n_int = n->n_int,
+                       .n_float = n->n_float,
+                       .in = view,
+                       .out = view + n->n_in,
+                       .ints = ints,
+                       .floats = floats,
+                       .rng = &g->rng,
+                       .threads = 1,
+                       .deterministic = g->options.deterministic,
                        .accumulate = b->calls[i].accumulate};
         for (int k = 0; k < n->n_in + n->n_out; k++) {
             uint32_t value = k < n->n_in ? n->in[k] : n->out[k - n->n_in];
@@ -293,7 +307,8 @@ static lc_status make_program(lc_build *b)
             view[k].data = address(b, v);
             const lc_tensor *input = input_of(b, v);
             if (input)
-                p->patches[p->n_patches++] = (lc_patch){.view = &view[k], .value = input->value,
+                p->patches[p->n_patches++] = (lc_patch){.view = &view[k],
+                                                        .value = input->value,
                                                         .offset = v->offset * (int64_t)lc_dtype_size(v->type.dtype)};
         }
         if (c->kernel->layout == LC_WANT_ELEMENTWISE && c->n_out)
@@ -327,7 +342,8 @@ static lc_status make_program(lc_build *b)
     if (p->scratch_bytes > g->scratch_bytes) {
         size_t bytes = (p->scratch_bytes + 63) & ~(size_t)63;
         void *scratch = aligned_alloc(64, bytes);
-        if (!scratch) return lc_fail(LC_ERR_MEMORY, "the step needs %zu bytes of workspace, which could not be had", bytes);
+        if (!scratch)
+            return lc_fail(LC_ERR_MEMORY, "the step needs %zu bytes of workspace, which could not be had", bytes);
         free(g->scratch);
         g->scratch = scratch;
         g->scratch_bytes = bytes;
@@ -345,11 +361,13 @@ static lc_status make_program(lc_build *b)
 
 static lc_status check_memory(const lc_graph *g, const lc_plan *p)
 {
-    size_t have = g->options.max_bytes > 0 ? (size_t)g->options.max_bytes : g->backend->available() + g->arena_committed;
+    size_t have =
+        g->options.max_bytes > 0 ? (size_t)g->options.max_bytes : g->backend->available() + g->arena_committed;
     size_t want = p->arena_0 + p->arena_bytes;
     if (want <= have && want <= g->arena_reserved) return LC_OK;
-    return lc_fail(LC_ERR_MEMORY, "the step needs %.1f MiB for intermediate results (lower bound %.1f MiB), but only "
-                                  "%.1f MiB can be had; use a smaller batch, lc_checkpoint_begin, or raise max_bytes",
+    return lc_fail(LC_ERR_MEMORY,
+                   "the step needs %.1f MiB for intermediate results (lower bound %.1f MiB), but only "
+                   "%.1f MiB can be had; use a smaller batch, lc_checkpoint_begin, or raise max_bytes",
                    (double)want / 1048576, (double)p->lower_bound / 1048576, (double)have / 1048576);
 }
 
@@ -400,7 +418,8 @@ static lc_status insert(lc_graph *g, lc_plan *p)
     if (g->n_plans >= g->options.max_plans) {
         int oldest = -1;
         for (int i = 0; i < g->n_plans; i++)
-            if (!in_chain(g, g->plans[i]) && (oldest < 0 || g->plans[i]->last_used < g->plans[oldest]->last_used)) oldest = i;
+            if (!in_chain(g, g->plans[i]) && (oldest < 0 || g->plans[i]->last_used < g->plans[oldest]->last_used))
+                oldest = i;
         if (oldest >= 0) {
             lc__plan_free(g->plans[oldest]);
             g->plans[oldest] = g->plans[--g->n_plans];
@@ -447,7 +466,8 @@ lc_status lc__graph_run(lc_graph *g, bool final)
     g->stats.nodes = p->n_calls;
     if (p->zero_grad)
         for (int i = 0; i < g->n_flats; i++) memset(g->flats[i]->has_gradient, 0, (size_t)g->flats[i]->n);
-    for (int i = 0; i < p->n_flats; i++) memcpy(p->flats[i].flat->has_gradient, p->flats[i].after, (size_t)p->flats[i].flat->n);
+    for (int i = 0; i < p->n_flats; i++)
+        memcpy(p->flats[i].flat->has_gradient, p->flats[i].after, (size_t)p->flats[i].flat->n);
     status = lc__execute(g, p);
     if (status < 0 && g->status == LC_OK) {
         g->status = status;

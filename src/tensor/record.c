@@ -17,8 +17,14 @@
 
 static _Thread_local lc_graph *current; /* the one thread-local binding */
 
-lc_graph *lc_current_graph(void) { return current && current->recording ? current : NULL; }
-lc_graph *lc__bound_graph(void) { return current; }
+lc_graph *lc_current_graph(void)
+{
+    return current && current->recording ? current : NULL;
+}
+lc_graph *lc__bound_graph(void)
+{
+    return current;
+}
 
 /* Makes room for `want` entries; capacities only grow, so that a steady step allocates nothing. */
 lc_status lc__grow(void **array, uint32_t *cap, uint32_t want, size_t size)
@@ -224,9 +230,14 @@ static lc_status record(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const
     }
     any_grad = any_grad && !g->no_grad && !g->expanding && op->grad && !(op->flags & LC_OP_NO_GRAD);
 
-    lc_node node = {.op = op, .n_in = (uint16_t)n_in, .n_int = (uint16_t)n_int, .n_float = (uint16_t)n_float,
+    lc_node node = {.op = op,
+                    .n_in = (uint16_t)n_in,
+                    .n_int = (uint16_t)n_int,
+                    .n_float = (uint16_t)n_float,
                     .flags = g->no_grad && !g->expanding ? LC_NODE_NO_GRAD : 0,
-                    .region = g->expanding ? 0 : g->region, .in_at = tape->n_in, .int_at = tape->n_ints,
+                    .region = g->expanding ? 0 : g->region,
+                    .in_at = tape->n_in,
+                    .int_at = tape->n_ints,
                     .float_at = tape->n_floats};
 
     if (!g->expanding) g->expect = NULL; /* it does not repeat the plan, or follow() would have recorded it */
@@ -236,8 +247,15 @@ static lc_status record(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const
     if (!in_type) return lc_fail(LC_ERR_MEMORY, "out of memory while recording the step");
     for (int i = 0; i < n_in; i++) in_type[i] = in[i] ? &in[i]->type : NULL;
     memset(types, 0, sizeof types);
-    lc_infer infer = {.op = op, .n_in = n_in, .in = in_type, .n_int = n_int, .ints = ints, .n_float = n_float,
-                      .floats = few_floats, .n_out = op->n_out, .out = types};
+    lc_infer infer = {.op = op,
+                      .n_in = n_in,
+                      .in = in_type,
+                      .n_int = n_int,
+                      .ints = ints,
+                      .n_float = n_float,
+                      .floats = few_floats,
+                      .n_out = op->n_out,
+                      .out = types};
     lc_status status = op->infer(&infer);
     if (in_type != few_types) free(in_type);
     if (status < 0) return status;
@@ -363,8 +381,7 @@ static void call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, con
                 status = LC_ERR_STATE;
                 lc_fail(status, "input %d is the result of a failed operation: %s", i, lc_error_message());
             }
-        if (status == LC_OK)
-            status = record(g, op, n_in, in, n_int, ints, n_float, floats, live, site, results);
+        if (status == LC_OK) status = record(g, op, n_in, in, n_int, ints, n_float, floats, live, site, results);
         if (status < 0) lc__record_error(g, status, op->name, site, in, n_in);
     } else {
         status = g->status;
@@ -386,8 +403,8 @@ void lc_op_call_n(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, co
     call(op, n_in, in, n_int, ints, n_float, floats, false, out, site);
 }
 
-lc_tensor *lc_op_call_live(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints,
-                           int n_float, const double *floats, lc_site site)
+lc_tensor *lc_op_call_live(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints, int n_float,
+                           const double *floats, lc_site site)
 {
     lc_tensor *out[LC_MAX_OUTPUTS] = {NULL};
     call(op, n_in, in, n_int, ints, n_float, floats, true, out, site);
@@ -412,8 +429,8 @@ lc_status lc_graph_new(const lc_graph_options *options, lc_graph **out)
     g->backend = &lc__cpu_backend;
     g->threads = g->options.threads > 0 ? g->options.threads : default_threads();
     g->rng.seed = g->options.seed;
-    /* Tensors remember graph and generation. A new graph may lie where a freed one lay, so its generations must not start
-     * where the other's did. */
+    /* Tensors remember graph and generation. A new graph may lie where a freed one lay, so its generations must not
+     * start where the other's did. */
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     g->generation = (uint32_t)lc_random_key((uint64_t)now.tv_nsec, (uint64_t)now.tv_sec);
@@ -463,8 +480,14 @@ void lc_graph_free(lc_graph *g)
     free(g);
 }
 
-int lc_graph_threads(const lc_graph *g) { return g->threads; }
-void lc_graph_get_stats(const lc_graph *g, lc_graph_stats *out) { *out = g->stats; }
+int lc_graph_threads(const lc_graph *g)
+{
+    return g->threads;
+}
+void lc_graph_get_stats(const lc_graph *g, lc_graph_stats *out)
+{
+    *out = g->stats;
+}
 
 static void start_segment(lc_graph *g)
 {
@@ -483,8 +506,9 @@ static void start_segment(lc_graph *g)
     /* Room for all it records, so that following it needs no checks; without room it is merely slower. */
     const lc_plan *p = g->expect;
     lc_tape *t = &g->tape;
-    if (p && (p->node_0 + p->n_nodes > t->cap_nodes || p->in_0 + p->n_in > t->cap_in || p->int_0 + p->n_ints > t->cap_ints ||
-              p->float_0 + p->n_floats > t->cap_floats || p->value_0 + p->n_values > g->cap_values))
+    if (p &&
+        (p->node_0 + p->n_nodes > t->cap_nodes || p->in_0 + p->n_in > t->cap_in || p->int_0 + p->n_ints > t->cap_ints ||
+         p->float_0 + p->n_floats > t->cap_floats || p->value_0 + p->n_values > g->cap_values))
         g->expect = NULL;
 }
 
@@ -585,7 +609,8 @@ lc_status lc__graph_host_view(lc_tensor *t, lc_view *out)
     }
     lc_location where;
     if (!find_location(g, t->value, &where))
-        return lc_fail(LC_ERR_STATE, "this value was not kept when the step ran; call lc_keep on it before lc_step_run");
+        return lc_fail(LC_ERR_STATE,
+                       "this value was not kept when the step ran; call lc_keep on it before lc_step_run");
     lc__view_of(&t->type, LC_ROW_MAJOR, where.data, out);
     memcpy(out->stride, where.stride, sizeof out->stride);
     return LC_OK;

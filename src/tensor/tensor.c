@@ -14,22 +14,26 @@
 size_t lc_dtype_size(lc_dtype dtype)
 {
     switch (dtype) {
-#define LC_DTYPE_CASE(id, value, name, bytes, st)                                                                    \
-    case id: return bytes;
+#define LC_DTYPE_CASE(id, value, name, bytes, st)                                                                      \
+    case id:                                                                                                           \
+        return bytes;
         LC_DTYPE_LIST(LC_DTYPE_CASE)
 #undef LC_DTYPE_CASE
-    default: return 0;
+    default:
+        return 0;
     }
 }
 
 const char *lc_dtype_name(lc_dtype dtype)
 {
     switch (dtype) {
-#define LC_DTYPE_CASE(id, value, name, bytes, st)                                                                    \
-    case id: return name;
+#define LC_DTYPE_CASE(id, value, name, bytes, st)                                                                      \
+    case id:                                                                                                           \
+        return name;
         LC_DTYPE_LIST(LC_DTYPE_CASE)
 #undef LC_DTYPE_CASE
-    default: return "invalid";
+    default:
+        return "invalid";
     }
 }
 
@@ -68,8 +72,7 @@ lc_status lc__type_check(lc_dtype dtype, int ndim, const int64_t *shape, lc_type
     out->dtype = dtype;
     out->ndim = ndim;
     for (int i = 0; i < ndim; i++) {
-        if (shape[i] < 0)
-            return lc_fail(LC_ERR_SHAPE, "dimension %d has negative size %lld", i, (long long)shape[i]);
+        if (shape[i] < 0) return lc_fail(LC_ERR_SHAPE, "dimension %d has negative size %lld", i, (long long)shape[i]);
         out->shape[i] = shape[i];
         if (__builtin_mul_overflow(total, (size_t)shape[i], &total) || total > PTRDIFF_MAX)
             return lc_fail(LC_ERR_SHAPE, "a tensor of this shape has more bytes than there are addresses");
@@ -159,14 +162,38 @@ lc_tensor *lc__error_tensor(void)
     return (lc_tensor *)(uintptr_t)&error_tensor; /* never written: every writer checks the kind */
 }
 
-lc_dtype lc_tensor_dtype(const lc_tensor *t) { return t->type.dtype; }
-int lc_tensor_ndim(const lc_tensor *t) { return t->type.ndim; }
-const int64_t *lc_tensor_shape(const lc_tensor *t) { return t->type.shape; }
-const lc_type *lc_tensor_type(const lc_tensor *t) { return &t->type; }
-int64_t lc_tensor_numel(const lc_tensor *t) { return lc__numel(&t->type); }
-bool lc_tensor_is_persistent(const lc_tensor *t) { return t->kind >= LC_TENSOR_PERSISTENT; }
-bool lc_tensor_is_error(const lc_tensor *t) { return !t || t->kind == LC_TENSOR_ERROR; }
-bool lc_tensor_requires_grad(const lc_tensor *t) { return t->requires_grad; }
+lc_dtype lc_tensor_dtype(const lc_tensor *t)
+{
+    return t->type.dtype;
+}
+int lc_tensor_ndim(const lc_tensor *t)
+{
+    return t->type.ndim;
+}
+const int64_t *lc_tensor_shape(const lc_tensor *t)
+{
+    return t->type.shape;
+}
+const lc_type *lc_tensor_type(const lc_tensor *t)
+{
+    return &t->type;
+}
+int64_t lc_tensor_numel(const lc_tensor *t)
+{
+    return lc__numel(&t->type);
+}
+bool lc_tensor_is_persistent(const lc_tensor *t)
+{
+    return t->kind >= LC_TENSOR_PERSISTENT;
+}
+bool lc_tensor_is_error(const lc_tensor *t)
+{
+    return !t || t->kind == LC_TENSOR_ERROR;
+}
+bool lc_tensor_requires_grad(const lc_tensor *t)
+{
+    return t->requires_grad;
+}
 
 int64_t lc_tensor_dim(const lc_tensor *t, int dim)
 {
@@ -242,8 +269,10 @@ void lc__tensor_move(lc_tensor *t, lc_tensor *base, size_t offset)
 {
     void *to = (char *)base->data + offset;
     memcpy(to, t->data, t->bytes);
-    if (t->base) lc_tensor_unref(t->base);
-    else t->backend->free(t->data, t->bytes ? t->bytes : 1);
+    if (t->base)
+        lc_tensor_unref(t->base);
+    else
+        t->backend->free(t->data, t->bytes ? t->bytes : 1);
     t->base = lc_tensor_ref(base);
     t->data = to;
     t->id = lc__new_id(t);
@@ -283,8 +312,10 @@ void lc_tensor_unref(lc_tensor *t)
         t->flat->parameters[t->flat_index] = NULL;
         lc__flat_unref(t->flat);
     }
-    if (t->base) lc_tensor_unref(t->base);
-    else if (t->kind == LC_TENSOR_PERSISTENT) t->backend->free(t->data, t->bytes ? t->bytes : 1);
+    if (t->base)
+        lc_tensor_unref(t->base);
+    else if (t->kind == LC_TENSOR_PERSISTENT)
+        t->backend->free(t->data, t->bytes ? t->bytes : 1);
     free(t);
 }
 
@@ -295,8 +326,8 @@ static lc_status check_host_bytes(const lc_tensor *t, size_t bytes, const char *
     size_t want = (size_t)lc__numel(&t->type) * lc_dtype_size(t->type.dtype);
     if (bytes == want) return LC_OK;
     char text[128];
-    return lc_fail(LC_ERR_ARGUMENT, "%s: a tensor of %s %s has %zu bytes, not %zu", what,
-                   lc_dtype_name(t->type.dtype), lc__shape_text(&t->type, text, sizeof text), want, bytes);
+    return lc_fail(LC_ERR_ARGUMENT, "%s: a tensor of %s %s has %zu bytes, not %zu", what, lc_dtype_name(t->type.dtype),
+                   lc__shape_text(&t->type, text, sizeof text), want, bytes);
 }
 
 lc_status lc_tensor_read(lc_tensor *t, void *data, size_t bytes)
@@ -334,13 +365,24 @@ lc_status lc_item(lc_tensor *t, double *value)
     }
     LC_TRY(lc__graph_host_view(t, &v));
     switch (t->type.dtype) {
-    case LC_F32: *value = *(const float *)v.data; break;
-    case LC_F64: *value = *(const double *)v.data; break;
-    case LC_I64: *value = (double)*(const int64_t *)v.data; break;
-    case LC_I32: *value = *(const int32_t *)v.data; break;
+    case LC_F32:
+        *value = *(const float *)v.data;
+        break;
+    case LC_F64:
+        *value = *(const double *)v.data;
+        break;
+    case LC_I64:
+        *value = (double)*(const int64_t *)v.data;
+        break;
+    case LC_I32:
+        *value = *(const int32_t *)v.data;
+        break;
     case LC_U8:
-    case LC_BOOL: *value = *(const uint8_t *)v.data; break;
-    default: return lc_fail(LC_ERR_UNSUPPORTED, "lc_item: not for %s", lc_dtype_name(t->type.dtype));
+    case LC_BOOL:
+        *value = *(const uint8_t *)v.data;
+        break;
+    default:
+        return lc_fail(LC_ERR_UNSUPPORTED, "lc_item: not for %s", lc_dtype_name(t->type.dtype));
     }
     return LC_OK;
 }

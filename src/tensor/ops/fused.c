@@ -44,8 +44,15 @@ static lc_status prepare(lc_call *call)
         const int64_t ints[2] = {LC_FUSED_OP_INT0(code[0]), LC_FUSED_OP_INT1(code[0])};
         const double floats[4] = {0};
         const lc_op *op = lc__elementwise_table[index];
-        lc_infer infer = {.op = op, .n_in = (int)code[1], .in = in, .n_int = 2, .ints = ints, .n_float = 2,
-                          .floats = floats, .n_out = 1, .out = &result};
+        lc_infer infer = {.op = op,
+                          .n_in = (int)code[1],
+                          .in = in,
+                          .n_int = 2,
+                          .ints = ints,
+                          .n_float = 2,
+                          .floats = floats,
+                          .n_out = 1,
+                          .out = &result};
         LC_TRY(op->infer(&infer));
         p->dtype[call->n_in + i] = result.dtype;
     }
@@ -89,13 +96,25 @@ static void run_piece(const lc_call *call, const int64_t *index, int64_t first, 
         const lc_op *op = lc__elementwise_table[LC_FUSED_OP_INDEX(code[0])];
         lc_view *result = &registers[call->n_in + i];
         *result = (lc_view){.data = (char *)call->scratch + (size_t)i * PIECE * WIDEST,
-                            .dtype = p->dtype[call->n_in + i], .ndim = 1, .shape = {n}, .stride = {1}};
+                            .dtype = p->dtype[call->n_in + i],
+                            .ndim = 1,
+                            .shape = {n},
+                            .stride = {1}};
         lc_view in[3];
         for (int j = 0; j < (int)code[1] && j < 3; j++) in[j] = registers[code[2 + j]];
         const int64_t ints[2] = {LC_FUSED_OP_INT0(code[0]), LC_FUSED_OP_INT1(code[0])};
-        lc_call step = {.op = op, .kernel = op->kernel, .n_in = (int)code[1], .n_out = 1, .n_int = 2, .n_float = 2,
-                        .in = in, .out = result, .ints = ints,
-                        .floats = code[5] >= 0 ? call->floats + code[5] : call->floats, .rng = call->rng, .threads = 1,
+        lc_call step = {.op = op,
+                        .kernel = op->kernel,
+                        .n_in = (int)code[1],
+                        .n_out = 1,
+                        .n_int = 2,
+                        .n_float = 2,
+                        .in = in,
+                        .out = result,
+                        .ints = ints,
+                        .floats = code[5] >= 0 ? call->floats + code[5] : call->floats,
+                        .rng = call->rng,
+                        .threads = 1,
                         .deterministic = true};
         op->kernel->run(&step);
     }
@@ -104,7 +123,8 @@ static void run_piece(const lc_call *call, const int64_t *index, int64_t first, 
         lc_view to = piece_of(&call->out[o], &call->out[0], index, first, n);
         const lc_view *from = &registers[out_registers[o]];
         size_t size = lc_dtype_size(to.dtype);
-        for (int64_t i = 0; i < n; i++) memmove(element(&to, i * to.stride[0]), element(from, i * from->stride[0]), size);
+        for (int64_t i = 0; i < n; i++)
+            memmove(element(&to, i * to.stride[0]), element(from, i * from->stride[0]), size);
     }
 }
 

@@ -42,12 +42,11 @@ static void FN(matmul)(const lc_call *c)
     const lc_view *x = &c->in[0], *y = &c->in[1], *z = &c->out[0];
     int zl = z->ndim - 2, xl = x->ndim - 2, yl = y->ndim - 2;
     int64_t batch = lc__view_extent(z, 0, zl);
-    for (int64_t b = 0; b < batch; b++)
-        FN(lc__gemm)
-        (z->shape[zl], z->shape[zl + 1], x->shape[xl + 1],
-         (const T *)x->data + lc__offset_broadcast(x, xl, z->shape, zl, b), x->stride[xl], x->stride[xl + 1],
-         (const T *)y->data + lc__offset_broadcast(y, yl, z->shape, zl, b), y->stride[yl], y->stride[yl + 1],
-         (T *)z->data + lc__offset(z, 0, zl, b), z->stride[zl], z->stride[zl + 1], NULL, 0, 0, c->accumulate);
+    for (int64_t b = 0; b < batch; b++) FN(lc__gemm)
+    (z->shape[zl], z->shape[zl + 1], x->shape[xl + 1],
+     (const T *)x->data + lc__offset_broadcast(x, xl, z->shape, zl, b), x->stride[xl], x->stride[xl + 1],
+     (const T *)y->data + lc__offset_broadcast(y, yl, z->shape, zl, b), y->stride[yl], y->stride[yl + 1],
+     (T *)z->data + lc__offset(z, 0, zl, b), z->stride[zl], z->stride[zl + 1], NULL, 0, 0, c->accumulate);
 }
 
 static void FN(linear)(const lc_call *c)
@@ -57,10 +56,9 @@ static void FN(linear)(const lc_call *c)
     int64_t rows = lc__view_extent(x, 0, last), inner = last ? x->shape[last - 1] : 1;
     if (!rows) return;
     /* The last leading dimension is a regular stride; those before it are walked. */
-    for (int64_t r = 0; r < rows / inner; r++)
-        FN(lc__gemm)
-        (inner, y->shape[last], x->shape[last], (const T *)x->data + (last ? lc__offset(x, 0, last - 1, r) : 0),
-         last ? x->stride[last - 1] : 0, x->stride[last], (const T *)w->data, w->stride[1], w->stride[0],
-         (T *)y->data + (last ? lc__offset(y, 0, last - 1, r) : 0), last ? y->stride[last - 1] : 0, y->stride[last],
-         lc__given(b) ? (const T *)b->data : NULL, lc__given(b) ? b->stride[0] : 0, c->ints[0], c->accumulate);
+    for (int64_t r = 0; r < rows / inner; r++) FN(lc__gemm)
+    (inner, y->shape[last], x->shape[last], (const T *)x->data + (last ? lc__offset(x, 0, last - 1, r) : 0),
+     last ? x->stride[last - 1] : 0, x->stride[last], (const T *)w->data, w->stride[1], w->stride[0],
+     (T *)y->data + (last ? lc__offset(y, 0, last - 1, r) : 0), last ? y->stride[last - 1] : 0, y->stride[last],
+     lc__given(b) ? (const T *)b->data : NULL, lc__given(b) ? b->stride[0] : 0, c->ints[0], c->accumulate);
 }
