@@ -38,8 +38,11 @@ typedef struct gpt {
 static void build(gpt *m)
 {
     int64_t w = m->args.width;
+    const lc_init small = {.kind = LC_INIT_NORMAL, .b = 0.02}; /* PyTorch's variance of 1 is far too wide for tied weights */
     lc_embedding_init(&m->tok, m, "tok", lc_text_vocabulary(m->text), w);
     lc_embedding_init(&m->pos, m, "pos", m->args.context, w);
+    lc_module_reset_parameter(&m->tok.base, "weight", small);
+    lc_module_reset_parameter(&m->pos.base, "weight", small);
     for (int64_t i = 0; i < m->args.layers; i++) {
         block *b = &m->blocks[i];
         char name[16];
@@ -73,15 +76,14 @@ static lc_tensor *drop(gpt *m, lc_tensor *x)
 static lc_tensor *forward(gpt *m, lc_tensor *ids) /* ids [B,T] -> [B,T,V] */
 {
     lc_tensor *x = lc_add(lc_embedding_forward(&m->tok, ids), lc_slice(m->pos.weight, 0, 0, lc_tensor_dim(ids, 1)));
-    x = drop(m, lc_mul_scalar(x, 0.05)); /* embeddings start with variance 1, which is far too wide for tied weights */
+    x = drop(m, x);
     for (int64_t i = 0; i < m->args.layers; i++) {
         block *b = &m->blocks[i];
         x = lc_add(x, drop(m, attention(m, b, lc_layer_norm_forward(&b->n1, x))));
         lc_tensor *y = lc_gelu(lc_linear_forward(&b->up, lc_layer_norm_forward(&b->n2, x)), .tanh = true);
         x = lc_add(x, drop(m, lc_linear_forward(&b->down, y)));
     }
-    x = lc_linear(lc_layer_norm_forward(&m->norm, x), m->tok.weight, NULL); /* tied with the embedding */
-    return lc_mul_scalar(x, 1 / sqrt((double)m->args.width));
+    return lc_linear(lc_layer_norm_forward(&m->norm, x), m->tok.weight, NULL); /* tied with the embedding */
 }
 
 static lc_tensor *loss_of(gpt *m, const lc_batch *batch)
@@ -183,7 +185,7 @@ done:
 }
 
 static const lc_option my_options[] = {
-    LC_OPTION(args, data, LC_OPTION_TEXT, 0, 0, "a text file"),
+    LC_OPTION(args, data, LC_OPTION_TEXT, 0, 0, "a text file, or a folder with input.txt"),
     LC_OPTION(args, batch_size, LC_OPTION_INT, 1, 1e6, "windows in a batch"),
     LC_OPTION(args, layers, LC_OPTION_INT, 1, MAX_LAYERS, "transformer blocks"),
     LC_OPTION(args, width, LC_OPTION_INT, 1, 1e5, "features"),
@@ -214,7 +216,11 @@ int main(int argc, char **argv)
         return 1;
     }
     m->seed = (uint64_t)opt.seed;
-    LC_MAIN_TRY(lc_text_read(m->args.data, &m->text));
+    if (lc_text_read(m->args.data, &m->text) < 0) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s/input.txt", m->args.data);
+        LC_MAIN_TRY(lc_text_read(path, &m->text));
+    }
     int64_t split = lc_text_length(m->text) * 9 / 10;
     LC_MAIN_TRY(lc_text_windows(m->text, 0, split, m->args.context, 0, &m->train));
     LC_MAIN_TRY(lc_text_windows(m->text, split, 0, m->args.context, 0, &m->val));

@@ -160,6 +160,26 @@ TEST(distributions)
     }
 }
 
+TEST(initial_values_can_be_drawn_anew)
+{
+    lc_module root;
+    float x[1000];
+    double square = 0;
+    lc_module_init(&root, NULL, 3);
+    lc_tensor *w = parameter(&root, "w", 1000);
+    lc_module_reset_parameter(&root, "w", (lc_init){.kind = LC_INIT_NORMAL, .b = 0.02});
+    read_all(w, x);
+    for (int i = 0; i < 1000; i++) square += (double)(x[i] * x[i]);
+    CHECK_NEAR(sqrt(square / 1000), 0.02, 0.002);
+    lc_module_reset_parameter(&root, "w", (lc_init){.kind = LC_INIT_ZEROS});
+    read_all(w, x);
+    CHECK(x[0] == 0 && x[999] == 0);
+    CHECK_OK(lc_module_status(&root));
+    lc_module_reset_parameter(&root, "v", (lc_init){.kind = LC_INIT_ZEROS});
+    CHECK_STATUS(lc_module_status(&root), LC_ERR_NOT_FOUND);
+    lc_module_release(&root);
+}
+
 TEST(the_first_error_is_kept)
 {
     lc_module root, child, twin;

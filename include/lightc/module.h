@@ -77,6 +77,9 @@ LC_API lc_tensor *lc_module_add_parameter(lc_module *m, const char *name, lc_dty
                                           const int64_t *shape, lc_init init);
 /* Registers a tensor of another module as a parameter of this one as well (weight tying). */
 LC_API lc_tensor *lc_module_share_parameter(lc_module *m, const char *name, lc_tensor *parameter);
+/* Draws the initial values of a parameter or buffer of m anew, in another way than its layer's default (torch.nn.init).
+ */
+LC_API void lc_module_reset_parameter(lc_module *m, const char *name, lc_init init);
 LC_API lc_tensor *lc_module_add_buffer(lc_module *m, const char *name, lc_dtype dtype, int ndim, const int64_t *shape,
                                        lc_init init, bool persistent);
 

@@ -278,13 +278,12 @@ lc_status lc__module_init_tensor(lc_tensor *t, lc_init init, uint64_t key)
 {
     lc_dtype dtype = lc_tensor_dtype(t);
     lc_init what = resolve_init(init, lc_tensor_ndim(t), lc_tensor_shape(t));
-    if (what.kind == LC_INIT_CONSTANT && what.a == 0) return LC_OK; /* new tensors are zero */
     if (dtype == LC_F16 || dtype == LC_BF16) {
         return lc_fail(LC_ERR_UNSUPPORTED, "parameters of type %s cannot be initialised; use f32 or f64",
                        lc_dtype_name(dtype));
     }
     size_t bytes = (size_t)lc_tensor_numel(t) * lc_dtype_size(dtype);
-    void *data = t->layout == LC_ROW_MAJOR ? t->data : malloc(bytes ? bytes : 1);
+    void *data = t->layout == LC_ROW_MAJOR && !t->graph ? t->data : malloc(bytes ? bytes : 1);
     if (!data) return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for initial values", bytes);
     if (dtype == LC_F32 && what.kind != LC_INIT_CONSTANT)
         fill_f32(data, lc_tensor_numel(t), &what, key);
@@ -319,7 +318,7 @@ static lc_tensor *add_tensor(lc_module *m, const char *name, lc_dtype dtype, lc_
     lc_status status = path ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory");
     if (status == LC_OK && ndim < 3) layout = LC_ROW_MAJOR;
     if (status == LC_OK) status = lc_tensor_new_layout(dtype ? dtype : LC_F32, ndim, shape, layout, &t);
-    if (status == LC_OK) {
+    if (status == LC_OK && init.kind != LC_INIT_ZEROS) { /* new tensors are zero */
         status = lc__module_init_tensor(t, init, lc_random_key_name(lc_module_root(m)->seed, path));
     }
     free(path);
@@ -360,6 +359,21 @@ lc_tensor *lc_module_add_buffer(lc_module *m, const char *name, lc_dtype dtype, 
                                 lc_init init, bool persistent)
 {
     return add_tensor(m, name, dtype, LC_ROW_MAJOR, ndim, shape, init, false, persistent);
+}
+
+void lc_module_reset_parameter(lc_module *m, const char *name, lc_init init)
+{
+    for (int i = 0; i < m->n_tensors; i++) {
+        if (strcmp(m->tensors[i].name, name)) continue;
+        char *path = lc__module_path(m, name);
+        lc_status status =
+            path ? lc__module_init_tensor(m->tensors[i].tensor, init, lc_random_key_name(lc_module_root(m)->seed, path))
+                 : lc_fail(LC_ERR_MEMORY, "out of memory");
+        free(path);
+        if (status < 0) lc_module_fail(m, status, "the values of \"%s\" could not be set", name);
+        return;
+    }
+    lc_module_fail(m, LC_ERR_NOT_FOUND, "there is no parameter \"%s\"", name);
 }
 
 /* ---- walking the tree ---- */
