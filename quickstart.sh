@@ -9,6 +9,7 @@
 # Only what is missing is installed, with apt (through sudo where needed). Without apt or a network it says what to
 # install and uses what it finds.
 set -u
+from=$PWD
 cd "$(dirname "$0")" || exit 1
 
 BUILD_PACKAGES="gcc libc6-dev cmake ninja-build pkg-config libdnnl-dev libsqlite3-dev libcjson-dev zlib1g-dev"
@@ -16,53 +17,83 @@ DATA_PACKAGES="dataset-fashion-mnist"
 TEST_PACKAGES="g++ clang libclang-rt-dev sqlite3 clang-format cppcheck"
 DATA_DIR=/usr/share/datasets/fashion-mnist
 
-say() { printf '\n\033[1m%s\033[0m\n' "$*" >&2; }
-[ -t 2 ] && [ -z "${NO_COLOR:-}" ] || say() { printf '\n%s\n' "$*" >&2; }
+bold='' plain=''
+if [ -t 2 ] && [ -z "${NO_COLOR:-}" ] && [ "${TERM:-dumb}" != dumb ]; then bold=$'\033[1m' plain=$'\033[0m'; fi
+say() { printf '\n%s%s%s\n' "$bold" "$*" "$plain" >&2; }
 
 usage() { sed -n '3,11s/^# \{0,1\}//p' "$0"; }
 
+have_data() { [ -e "$1/train-images-idx3-ubyte.gz" ] || [ -e "$1/train-images-idx3-ubyte" ]; }
+
 installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'ok installed'; }
 
-# What of the named packages is missing and known to apt; unknown names are left out with a word.
+# Installs what is missing of the named packages, in one go; one by one only where that fails, so that a package which
+# this release does not have costs itself alone.
 install_missing() {
-  local missing=() package
+  local missing=() known=() become=() package
   if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
-    say "This is not Debian or Ubuntu: using what is installed. Needed: a C compiler, cmake >= 3.22, ninja, oneDNN, SQLite, cJSON, zlib."
+    say "This is not Debian or Ubuntu: using what is installed."
     return 0
   fi
   for package in "$@"; do installed "$package" || missing+=("$package"); done
   [ ${#missing[@]} -eq 0 ] && return 0
-  local root=()
   if [ "$(id -u)" -ne 0 ]; then
-    if command -v sudo >/dev/null; then root=(sudo); else
-      say "Not root and no sudo. Ask for: apt-get install ${missing[*]}"
+    if ! command -v sudo >/dev/null; then
+      say "Not root, and there is no sudo. Somebody who may should run: apt-get install ${missing[*]}"
       return 0
     fi
+    become=(sudo)
   fi
-  say "Installing: ${missing[*]}"
-  export DEBIAN_FRONTEND=noninteractive
-  "${root[@]}" apt-get update -qq || say "apt-get update failed (no network?); trying with the lists there are"
+  say "Installing with apt: ${missing[*]}"
+  ${become[@]+"${become[@]}"} apt-get update -qq >&2 || say "apt-get update failed (no network?); trying with the lists there are"
   for package in "${missing[@]}"; do
-    apt-cache show "$package" >/dev/null 2>&1 || { say "apt knows no $package here; going on without it"; continue; }
-    "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package" >/dev/null ||
-      say "Could not install $package; going on without it"
+    if apt-cache show "$package" >/dev/null 2>&1; then known+=("$package"); else say "apt has no package $package here"; fi
+  done
+  [ ${#known[@]} -eq 0 ] && return 0
+  local install=(${become[@]+"${become[@]}"} env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends)
+  "${install[@]}" "${known[@]}" >/dev/null && return 0
+  for package in "${known[@]}"; do
+    installed "$package" || "${install[@]}" "$package" >/dev/null || say "Could not install $package"
   done
 }
 
+# Ends with a list of what the build cannot do without.
 need() {
-  local lacking=() tool
+  local lacking=() tool header
   for tool in cmake ninja cc; do command -v "$tool" >/dev/null || lacking+=("$tool"); done
+  if [ ${#lacking[@]} -eq 0 ]; then
+    for header in sqlite3.h cjson/cJSON.h zlib.h; do
+      echo "#include <$header>" | cc -E -x c - >/dev/null 2>&1 || lacking+=("$header")
+    done
+  fi
   [ ${#lacking[@]} -eq 0 ] && return 0
-  say "Missing: ${lacking[*]}. On Debian or Ubuntu: sudo apt-get install $BUILD_PACKAGES $DATA_PACKAGES"
+  say "Missing: ${lacking[*]}"
+  cat >&2 <<EOT
+lightc needs a C11 compiler (gcc or clang), cmake 3.22 or later, ninja, SQLite, cJSON and zlib with their headers, and is
+fast only with oneDNN (2.6 or later). On Debian or Ubuntu:
+  sudo apt-get install $BUILD_PACKAGES $DATA_PACKAGES
+EOT
   exit 1
 }
 
-build() { # preset [cmake options]
-  local preset=$1 log
+# In a terminal the build's progress, one line drawn anew; elsewhere nothing.
+progress() {
+  local line
+  if [ ! -t 2 ] || [ "${TERM:-dumb}" = dumb ]; then cat >/dev/null; return; fi
+  while IFS= read -r line; do
+    case $line in "["*) printf '\r\033[K%.70s' "$line" >&2 ;; esac
+  done
+  printf '\r\033[K' >&2
+}
+
+build() { # preset [target ...]
+  local preset=$1 log target targets=()
   shift
+  for target in "$@"; do targets+=(--target "$target"); done
   log=$(mktemp)
-  say "Building ($preset)"
-  if ! { cmake --preset "$preset" "$@" && cmake --build --preset "$preset"; } >"$log" 2>&1; then
+  say "Building ($preset; a few minutes the first time)"
+  { cmake --preset "$preset" && cmake --build --preset "$preset" ${targets[@]+"${targets[@]}"}; } 2>&1 | tee "$log" | progress
+  if [ "${PIPESTATUS[0]}" -ne 0 ]; then
     grep -nE 'error|CMake Error|not found' "$log" | head -20 >&2
     say "The build failed; the whole log: $log"
     exit 1
@@ -71,33 +102,45 @@ build() { # preset [cmake options]
 }
 
 train() {
-  local data=$DATA_DIR args=()
+  local data=$DATA_DIR args=() examples=() example root=.
   while [ $# -gt 0 ]; do
     case $1 in
       --data) data=${2:?--data needs a folder}; shift 2 ;;
       --data=*) data=${1#--data=}; shift ;;
+      --default_root_dir | --default-root-dir) root=${2:?$1 needs a folder}; args+=("$1" "$2"); shift 2 ;;
+      --default_root_dir=* | --default-root-dir=*) root=${1#*=}; args+=("$1"); shift ;;
       *) args+=("$1"); shift ;;
     esac
   done
+  case $data in /*) ;; *) data=$from/$data ;; esac
   # shellcheck disable=SC2086
-  install_missing $BUILD_PACKAGES
-  [ -e "$data/train-images-idx3-ubyte.gz" ] || [ -e "$data/train-images-idx3-ubyte" ] ||
-    { [ "$data" = "$DATA_DIR" ] && install_missing $DATA_PACKAGES; }
-  if [ ! -e "$data/train-images-idx3-ubyte.gz" ] && [ ! -e "$data/train-images-idx3-ubyte" ]; then
-    say "There is no Fashion-MNIST in $data. Install the package $DATA_PACKAGES, or give the folder of the four IDX files: ./quickstart.sh --data DIR"
-    exit 1
+  if [ "$data" = "$DATA_DIR" ] && ! have_data "$data"; then
+    install_missing $BUILD_PACKAGES $DATA_PACKAGES
+  else
+    install_missing $BUILD_PACKAGES
   fi
   need
-  build release
+  if ! have_data "$data"; then
+    say "There is no Fashion-MNIST in $data. Install the package $DATA_PACKAGES, or give the folder of the four IDX files (gz or not): ./quickstart.sh --data DIR"
+    exit 1
+  fi
+  for example in examples/*.c; do examples+=("$(basename "$example" .c)"); done
+  build release "${examples[@]}"
   say "Training a convolutional network on Fashion-MNIST"
   build/bin/fashion_cnn --data "$data" ${args[@]+"${args[@]}"} || exit 1
-  cat <<'EOT'
+  [ "$data" = "$DATA_DIR" ] && data= || data=" --data $data"
+  local same=
+  [ "$root" = . ] || same=" --default_root_dir $root"
+  cat <<EOT
 
-The run's metrics, checkpoints and options lie under lightning_logs/, all runs together in lightc.db.
+Metrics and checkpoints lie in one folder for each run under $root/lightning_logs, all runs together in $root/lightc.db.
 Three things to try next:
-  sqlite3 lightc.db 'select * from v_latest'          what every run reached
-  build/bin/fashion_cnn --ckpt_path last --max_epochs 8   go on where it stopped, bit for bit
-  build/bin/char_gpt --help                           a small language model, and every option there is
+  build/bin/fashion_cnn --ckpt_path last --max_epochs 8$same$data
+      go on from the last checkpoint for two more epochs, bit for bit as if it had never stopped
+  sqlite3 -box $root/lightc.db 'select run_name, version, name, step, value from v_latest'
+      the last value of every metric of every run, also while one trains (apt install sqlite3)
+  build/bin/fashion_cnn --help
+      every option; examples/ has the programs, examples/fashion_cnn.c is the one that just ran
 EOT
 }
 
@@ -108,8 +151,9 @@ run_tests() {
   tests/run_all.sh
 }
 
+# shellcheck disable=SC2086
 case ${1:-} in
-  -h | --help) usage ;;
+  -h | --help | help) usage ;;
   test) shift; run_tests "$@" ;;
   setup) install_missing $BUILD_PACKAGES $DATA_PACKAGES $TEST_PACKAGES ;;
   *) train "$@" ;;

@@ -16,7 +16,7 @@ typedef struct arguments {
 static const lc_option options[] = {
     LC_OPTION(arguments, data, LC_OPTION_TEXT, 0, 0, "folder of the IDX files of Fashion-MNIST"),
     LC_OPTION(arguments, batch_size, LC_OPTION_INT, 1, 1e6, "samples in a batch"),
-    LC_OPTION(arguments, lr, LC_OPTION_FLOAT, 0, 1e3, "learning rate of Adam"),
+    LC_OPTION(arguments, lr, LC_OPTION_FLOAT, 0, 1e3, "first learning rate of Adam; times 0.7 after each epoch"),
 };
 
 typedef struct cnn {
@@ -89,6 +89,7 @@ static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
 {
     lc_optimizer *adam = lc_adam(self, .lr = ((cnn *)self)->lr);
     LC_TRY(lc_optimizers_add(out, adam));
+    /* Once an epoch, and without knowing how many there will be: going on with more epochs later is no other run. */
     return lc_optimizers_add_scheduler(out, (lc_scheduler_config){.scheduler = lc_exponential_lr(adam, .gamma = 0.7)});
 }
 
