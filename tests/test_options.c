@@ -3,6 +3,8 @@
 #include "test.h"
 #include "trainer_world.h"
 
+#include "core/options.h"
+
 typedef struct mine {
     const char *data;
     int64_t batch_size;
@@ -135,6 +137,28 @@ TEST(every_value_reads_back)
         lc_option_get_text(&table[i], &b, again, sizeof again);
         CHECK_STR(again, text);
     }
+}
+
+TEST(help_is_grouped_and_fits)
+{
+    lc_trainer_options o = LC_TRAINER_OPTIONS_INIT;
+    mine m = {.data = "d"};
+    lc__str out = {0};
+    int n, groups = 0, options = 0;
+    lc_option_set sets[] = {{"options of this program", my_options, 4, &m}, {NULL, NULL, 0, &o}};
+    sets[1].options = lc_trainer_option_table(&n);
+    sets[1].n = n;
+    unsetenv("COLUMNS");
+    lc__options_help(sets, 2, "prog", &out);
+    CHECK(!out.failed);
+    for (char *line = strtok(out.s, "\n"); line; line = strtok(NULL, "\n")) {
+        CHECK(strlen(line) <= 100);
+        if (line[0] != ' ' && line[strlen(line) - 1] == ':') groups++;
+        if (!strncmp(line, "  --", 4)) options++;
+    }
+    CHECK_EQ(groups, 9);
+    CHECK_EQ(options, n + 4 + 3);
+    lc__str_free(&out);
 }
 
 TEST(durations)

@@ -95,25 +95,71 @@ static const char *placeholder(const lc_option *o)
     return "VALUE";
 }
 
+/* The trainer's options come in groups, in the order of the list in options.h: the first option of each. */
+static const struct {
+    const char *first, *title;
+} groups[] = {
+    {"max_epochs", "how long to train"},  {"limit_train_batches", "which part of the data"},
+    {"val_check_interval", "validation"}, {"accumulate_grad_batches", "optimisation"},
+    {"logger", "logging and display"},    {"enable_checkpointing", "checkpoints"},
+    {"early_stopping", "early stopping"}, {"accelerator", "the machine, and random numbers"},
+};
+
+enum { HELP_INDENT = 38 }; /* where descriptions begin; after a longer name they begin on the next line */
+
+static size_t help_columns(void)
+{
+    const char *columns = getenv("COLUMNS");
+    int n = columns ? atoi(columns) : 0;
+    return n >= 60 && n < 100 ? (size_t)n : 100;
+}
+
+/* "  left       the words of text, wrapped" */
+static void add_help_row(lc__str *out, const char *left, const char *text)
+{
+    size_t columns = help_columns(), at = strlen(left) + 2;
+    lc__str_add(out, "  %s", left);
+    if (at + 1 > HELP_INDENT) lc__str_add(out, "\n"), at = 0;
+    lc__str_add(out, "%*s", (int)(HELP_INDENT - at), "");
+    at = HELP_INDENT;
+    for (const char *word = text; *word;) {
+        size_t n = strcspn(word, " ");
+        if (at > HELP_INDENT) {
+            bool wraps = at + 1 + n > columns;
+            lc__str_add(out, wraps ? "\n%*s" : "%*s", wraps ? HELP_INDENT : 1, "");
+            at = wraps ? HELP_INDENT : at + 1;
+        }
+        lc__str_add_bytes(out, word, n);
+        at += n;
+        word += n + (word[n] == ' ');
+    }
+    lc__str_add(out, "\n");
+}
+
 void lc__options_help(const lc_option_set *sets, int n_sets, const char *program, lc__str *out)
 {
     lc__str_add(out,
                 "usage: %s [--OPTION VALUE | --OPTION=VALUE]...\n\n"
-                "Options may also stand in the environment (LIGHTC_MAX_EPOCHS=5) and in a JSON file.\n"
-                "The command line goes before the environment, the environment before the file.\n\n"
-                "  %-44s %s\n  %-44s %s\n  %-44s %s\n",
-                program, "--config FILE", "read options from a JSON file", "--print_config",
-                "show the resolved options as JSON, and end", "--help", "show this, and end");
+                "Every option may also stand in the environment (LIGHTC_MAX_EPOCHS=5) and in a JSON file;\n"
+                "the command line overrides the environment, the environment overrides the file.\n\n",
+                program);
+    add_help_row(out, "--config FILE", "read options from a JSON file");
+    add_help_row(out, "--print_config", "show the resolved options as JSON (a file for --config), and end");
+    add_help_row(out, "--help", "show this, and end");
     for (int s = 0; s < n_sets; s++) {
-        lc__str_add(out, "\n%s:\n", sets[s].title ? sets[s].title : "options");
+        bool grouped = sets[s].options == table;
+        if (!grouped) lc__str_add(out, "\n%s:\n", sets[s].title ? sets[s].title : "options");
         for (int i = 0; i < sets[s].n; i++) {
             const lc_option *o = &sets[s].options[i];
-            char left[96], value[256];
+            char left[96], value[256], text[640];
+            for (size_t g = 0; grouped && g < sizeof groups / sizeof *groups; g++)
+                if (!strcmp(groups[g].first, o->name)) lc__str_add(out, "\n%s:\n", groups[g].title);
             snprintf(left, sizeof left, "--%s %s", o->name, placeholder(o));
             lc_option_get_text(o, sets[s].target, value, sizeof value);
-            lc__str_add(out, "  %-44s %s", left, o->help ? o->help : "");
-            if (value[0] && strcmp(value, "none") != 0) lc__str_add(out, " [%s]", value);
-            lc__str_add(out, "\n");
+            bool show = value[0] && strcmp(value, "none") != 0;
+            snprintf(text, sizeof text, "%s%s%s%s", o->help ? o->help : "", show ? " [" : "", show ? value : "",
+                     show ? "]" : "");
+            add_help_row(out, left, text);
         }
     }
 }
