@@ -88,6 +88,7 @@ typedef struct result {
     size_t n;
     double train_loss, val_loss;
     int64_t global_step, epoch;
+    lc_early_stopping_info stopping;
     memory_logger rows;
 } result;
 
@@ -121,9 +122,16 @@ static lc_status train(const char *dir, const char *ckpt, int64_t stop_after, in
     lc_batch_norm1d_init(&m.norm, &m, "norm", 8);
     lc_linear_init(&m.l2, &m, "l2", 8, 1);
     lc_logger logger = {&memory_ops, &out->rows};
+    lc_callback callbacks[2];
+    LC_TRY_GOTO(status, done, lc_learning_rate_monitor_new(NULL, &callbacks[0]));
+    LC_TRY_GOTO(
+        status, done,
+        lc_early_stopping_new(&(lc_early_stopping_args){.monitor = "val_loss", .patience = 100}, &callbacks[1]));
     lc_trainer_options o = world_options(dir);
     o.loggers = &logger;
     o.n_loggers = 1;
+    o.callbacks = callbacks;
+    o.n_callbacks = 2;
     o.max_epochs = EPOCHS;
     o.accumulate_grad_batches = accumulate;
     o.gradient_clip_val = 0.5;
@@ -138,6 +146,7 @@ static lc_status train(const char *dir, const char *ckpt, int64_t stop_after, in
     status = lc_module_visit(&m.base, copy_tensor, out);
     out->global_step = lc_trainer_global_step(t);
     out->epoch = lc_trainer_current_epoch(t);
+    if (status >= 0) status = lc_early_stopping_get(&callbacks[1], &out->stopping);
     if (stop_after < 0 && (lc_trainer_metric(t, "train_loss_epoch", &out->train_loss) < 0 ||
                            lc_trainer_metric(t, "val_loss", &out->val_loss) < 0))
         status = LC_ERR_INTERNAL;
@@ -174,6 +183,8 @@ static void check_every_k(int64_t accumulate, int step_schedule, double val_inte
                       (long long)accumulate);
         CHECK_EQ(second.global_step, whole.global_step);
         CHECK_EQ(second.epoch, whole.epoch);
+        CHECK_EQ(second.stopping.wait_count, whole.stopping.wait_count);
+        CHECK(second.stopping.best_score == whole.stopping.best_score);
         if (second.train_loss != whole.train_loss || second.val_loss != whole.val_loss)
             TEST_FAIL("metrics differ after a resume at batch %lld: %.17g %.17g, wanted %.17g %.17g", (long long)k,
                       second.train_loss, second.val_loss, whole.train_loss, whole.val_loss);
