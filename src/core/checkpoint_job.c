@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writing checkpoints: the background thread's side.
+ *
+ * The caller's thread copies every tensor to its place in an image of its file; from the first copied bytes on a
+ * background thread writes what is there, so that copying, checksums and the disk overlap. What follows is the order
+ * that keeps a crash at any point harmless:
+ *
+ *   1. a directory with a temporary name beside the final one, locked (flock) as long as its writer lives;
+ *   2. every file written and synced, the manifest last, then the directory synced;
+ *   3. everything read back and compared with the manifest;
+ *   4. one rename to the final name (or an exchange with what has it), then the parent directory synced;
+ *   5. what had the name before is removed.
+ *
+ * After a failed sync the kernel forgets which pages were not written, so a file is never synced twice: the whole
+ * temporary directory is given up, and the next checkpoint starts with new files. */
+#define _GNU_SOURCE
+#include "core/checkpoint_job.h"
+
+#include "core/chunks.h"
+#include "core/crc32c.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct write_job {
+    lc_ckpt_writer *w;
+    lc__ckpt_file *part;
+    const char *path;
+    int fd;
+    uint32_t *crcs;
+} write_job;
+
+/* Bytes [from, to) of a file whose parts lie scattered: where they lie, if that is one place, and else a copy, which
+ * the caller frees; NULL if there is no memory. */
+static const char *gather(const lc__ckpt_file *p, uint64_t from, uint64_t to, char **copy)
+{
+    int64_t lo = 0, hi = p->n_sources;
+    while (lo < hi) { /* the first source that ends behind `from` */
+        int64_t mid = lo + (hi - lo) / 2;
+        if (p->sources[mid].offset + p->sources[mid].bytes > from)
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    const lc__ckpt_source *s = &p->sources[lo];
+    if (s->offset + s->bytes >= to) return s->data + (from - s->offset);
+    char *out = *copy = malloc((size_t)(to - from));
+    for (; out && from < to; s++) {
+        uint64_t skip = from - s->offset, n = s->bytes - skip < to - from ? s->bytes - skip : to - from;
+        if (n) memcpy(out, s->data + skip, (size_t)n);
+        out += n, from += n;
+    }
+    return *copy;
+}
+
+static lc_status write_chunk(void *ctx, uint64_t i)
+{
+    write_job *j = ctx;
+    lc_ckpt_writer *w = j->w;
+    uint64_t from = i * LC__CHUNK, to = from + LC__CHUNK < j->part->size ? from + LC__CHUNK : j->part->size;
+    pthread_mutex_lock(&w->lock);
+    while (j->part->ready < to && !w->cancelled) pthread_cond_wait(&w->changed, &w->lock);
+    bool cancelled = w->cancelled;
+    pthread_mutex_unlock(&w->lock);
+    if (cancelled) return lc_fail(LC_ERR_STATE, "the checkpoint was given up");
+    size_t n = (size_t)(to - from);
+    char *copy = NULL;
+    const char *data = j->part->sources ? gather(j->part, from, to, &copy) : j->part->image + from;
+    if (!data) return lc_fail(LC_ERR_MEMORY, "no memory to write \"%s\"", j->path);
+    j->crcs[i] = lc__crc32c(0, data, n);
+    lc_status status = lc__write_all(w->io, j->fd, j->path, data, n, from);
+    free(copy);
+    LC_TRY(status);
+#ifdef SYNC_FILE_RANGE_WRITE
+    /* Let the device begin; errors show up in the sync that follows. */
+    (void)!sync_file_range(j->fd, (off_t)from, (off_t)(to - from), SYNC_FILE_RANGE_WRITE);
+#endif
+    return LC_OK;
+}
+
+static lc_status write_part(lc_ckpt_writer *w, lc__ckpt_file *p, const char *dir, lc__manifest_file *f)
+{
+    char *path = NULL;
+    write_job j = {.w = w, .part = p, .fd = -1};
+    uint64_t n = (p->size + LC__CHUNK - 1) / LC__CHUNK;
+    lc_status status;
+    LC_TRY_GOTO(status, done, lc__path_join(dir, f->name, &path));
+    j.path = path;
+    j.crcs = calloc((size_t)n, sizeof *j.crcs);
+    if (!j.crcs) {
+        status = lc_fail(LC_ERR_MEMORY, "no memory for the checksums of \"%s\"", path);
+        goto done;
+    }
+    j.fd = w->io->open(w->io, path, O_RDWR | O_CREAT | O_EXCL, 0666);
+    if (j.fd < 0) {
+        status = lc__io_fail(errno, "create", path);
+        goto done;
+    }
+    if (w->io->allocate(w->io, j.fd, (off_t)p->size) < 0) {
+        int error = errno;
+        status = lc__io_fail(error, "reserve space for", path);
+        goto done;
+    }
+    LC_TRY_GOTO(status, done, lc__for_chunks(n, write_chunk, &j));
+    if (w->io->sync(w->io, j.fd) < 0) {
+        status = lc__io_fail(errno, "sync", path);
+        goto done;
+    }
+    f->size = p->size, f->crc = 0;
+    for (uint64_t i = 0; i < n; i++)
+        f->crc = lc__crc32c_combine(f->crc, j.crcs[i], i + 1 < n ? LC__CHUNK : p->size - i * LC__CHUNK);
+done:
+    if (j.fd >= 0 && w->io->close(w->io, j.fd) < 0 && status >= 0) status = lc__io_fail(errno, "close", path);
+    free(j.crcs);
+    free(path);
+    return status;
+}
+
+/* Writes all files into the new directory `dir`. */
+static lc_status write_files(lc_ckpt_writer *w, const char *dir, lc__manifest *m)
+{
+    char *path = NULL, *text = NULL;
+    size_t length;
+    lc_status status = LC_OK;
+    for (int k = 0; k < LC_CKPT_PARTS; k++) {
+        if (!w->parts[k].size) continue;
+        snprintf(m->files[m->n].name, sizeof m->files[m->n].name, "%s", lc__part_name((lc_ckpt_part)k));
+        LC_TRY_GOTO(status, done, write_part(w, &w->parts[k], dir, &m->files[m->n++]));
+    }
+    lc__manifest_file *f = &m->files[m->n++];
+    snprintf(f->name, sizeof f->name, "%s", LC__STATE);
+    f->size = w->state_length, f->crc = lc__crc32c(0, w->state_text, w->state_length);
+    LC_TRY_GOTO(status, done, lc__path_join(dir, LC__STATE, &path));
+    LC_TRY_GOTO(status, done, lc__create_file(w->io, path, w->state_text, w->state_length));
+    free(path);
+    path = NULL;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    m->saved_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    LC_TRY_GOTO(status, done, lc__manifest_print(m, &text, &length));
+    LC_TRY_GOTO(status, done, lc__path_join(dir, LC__MANIFEST, &path));
+    LC_TRY_GOTO(status, done, lc__create_file(w->io, path, text, length));
+    LC_TRY_GOTO(status, done, lc__sync_dir(w->io, dir));
+done:
+    free(text);
+    free(path);
+    return status;
+}
+
+static lc_status read_back(lc_ckpt_writer *w, const char *dir, const lc__manifest *written)
+{
+    lc__manifest m;
+    LC_TRY(lc__manifest_read(w->io, dir, &m));
+    if (m.n != written->n || m.saved_ns != written->saved_ns || memcmp(m.files, written->files, sizeof m.files))
+        return lc_fail(LC_ERR_IO, "the manifest in \"%s\" is not what was written", dir);
+    return lc__manifest_check(w->io, dir, &m);
+}
+
+/* Makes a new, locked directory with a temporary name. */
+static lc_status make_temp(lc_ckpt_writer *w, const char *parent, char **temp, int *lock_fd)
+{
+    lc_status status = LC_OK;
+    for (int attempt = 0; attempt < 10; attempt++) {
+        free(*temp);
+        *temp = NULL;
+        LC_TRY(lc__ckpt_temp_name(parent, "tmp", lc__path_base(w->job_path), temp));
+        if (w->io->mkdir(w->io, *temp, 0777) < 0) {
+            int error = errno;
+            status = lc__io_fail(error, "make directory", *temp);
+            if (error == EEXIST) continue;
+            free(*temp);
+            *temp = NULL;
+            return status;
+        }
+        *lock_fd = open(*temp, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (*lock_fd < 0) {
+            int error = errno;
+            status = lc__io_fail(error, "open", *temp);
+            if (error == ENOENT) continue; /* somebody cleaned it away before the lock */
+            return status;
+        }
+        struct stat st;
+        bool locked = flock(*lock_fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK; /* or there are no locks here */
+        if (locked && stat(*temp, &st) == 0) return LC_OK;
+        close(*lock_fd);
+        *lock_fd = -1;
+    }
+    return status < 0 ? status : lc_fail(LC_ERR_IO, "cannot keep a temporary directory in \"%s\"", parent);
+}
+
+/* Gives the finished directory its name. What had it before is at `*old` afterwards (NULL: nothing was). */
+static lc_status rename_into_place(lc_ckpt_writer *w, const char *parent, char **temp, char **old)
+{
+    const lc__io *io = w->io;
+    const char *path = w->job_path;
+    struct stat st;
+    if (lstat(path, &st) < 0) {
+        if (io->rename(io, *temp, path) < 0) return lc__io_fail(errno, "rename to", path);
+        free(*temp);
+        *temp = NULL;
+        return LC_OK;
+    }
+    if (io->exchange(io, *temp, path) == 0) {
+        *old = *temp;
+        *temp = NULL;
+        return LC_OK;
+    }
+    /* No exchange on this file system: between two renames the name is missing, but both checkpoints are there. */
+    char *aside = NULL;
+    LC_TRY(lc__ckpt_temp_name(parent, "old", lc__path_base(path), &aside));
+    if (io->rename(io, path, aside) < 0) {
+        lc_status status = lc__io_fail(errno, "rename", path);
+        free(aside);
+        return status;
+    }
+    if (io->rename(io, *temp, path) < 0) {
+        lc_status status = lc__io_fail(errno, "rename to", path);
+        if (io->rename(io, aside, path) < 0)
+            lc_fail_context(status, "the checkpoint that was at \"%s\" is now at \"%s\"", path, aside);
+        free(aside);
+        return status;
+    }
+    free(*temp);
+    *temp = NULL;
+    *old = aside;
+    return LC_OK;
+}
+
+/* Links are part of the result, removals are not: what cannot be removed does no harm. */
+static lc_status make_links(lc_ckpt_writer *w)
+{
+    for (int i = 0; i < w->job_n_afterwards; i++)
+        if (w->job_afterwards[i][0] == 'l') LC_TRY(lc_checkpoint_link(w->job_afterwards[i] + 1, w->job_path));
+    return LC_OK;
+}
+
+static void remove_old(lc_ckpt_writer *w)
+{
+    if (w->old) (void)!lc__remove_tree(w->io, w->old); /* the rest of it goes with the next cleaning */
+    for (int i = 0; i < w->job_n_afterwards; i++)
+        if (w->job_afterwards[i][0] == 'r') (void)!lc_checkpoint_remove(w->job_afterwards[i] + 1);
+}
+
+/* On success what had the name before is at w->old. */
+static lc_status write_checkpoint(lc_ckpt_writer *w)
+{
+    char *parent = NULL, *temp = NULL, *old = NULL;
+    int lock_fd = -1;
+    lc__manifest m = {0};
+    lc_status status;
+    LC_TRY_GOTO(status, done, lc__path_dir(w->job_path, &parent));
+    LC_TRY_GOTO(status, done, lc__make_dirs(w->io, parent));
+    (void)!lc_checkpoint_clean(parent); /* what cannot be removed does not keep us from saving */
+    LC_TRY_GOTO(status, done, make_temp(w, parent, &temp, &lock_fd));
+    LC_TRY_GOTO(status, done, write_files(w, temp, &m));
+    LC_TRY_GOTO(status, done, read_back(w, temp, &m));
+    LC_TRY_GOTO(status, done, rename_into_place(w, parent, &temp, &old));
+    status = lc__sync_dir(w->io, parent);
+    if (status < 0 && old && w->io->exchange(w->io, old, w->job_path) == 0) {
+        /* The new name may not last: what was saved before keeps it. */
+        temp = old;
+        old = NULL;
+    }
+done:
+    if (status < 0) {
+        char message[1024];
+        snprintf(message, sizeof message, "%s", lc_error_message());
+        if (temp) (void)!lc__remove_tree(w->io, temp);
+        lc_fail(status, "checkpoint \"%s\" was not saved: %s", w->job_path, message);
+    } else {
+        w->old = old, old = NULL;
+        status = make_links(w);
+        if (status < 0) lc_fail_context(status, "checkpoint \"%s\" was saved, but", w->job_path);
+    }
+    if (lock_fd >= 0) close(lock_fd);
+    free(old);
+    free(temp);
+    free(parent);
+    return status;
+}
+
+void *lc__ckpt_run(void *arg)
+{
+    lc_ckpt_writer *w = arg;
+    lc_status status = write_checkpoint(w);
+    pthread_mutex_lock(&w->lock);
+    w->result = status;
+    if (status < 0) snprintf(w->message, sizeof w->message, "%s", lc_error_message());
+    w->finished = true;
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+    /* Nobody waits for what takes long and can be done again. */
+    if (status >= 0) remove_old(w);
+    return NULL;
+}
