@@ -5,6 +5,7 @@
 #include "backends/backend.h"
 #include "backends/cpu/isa.h"
 #include "backends/cpu/parallel.h"
+#include "tensor/ops/ops.h"
 
 TEST(find)
 {
@@ -114,6 +115,25 @@ TEST(isa_choice)
     setenv("LIGHTC_ISA", "abacus", 1);
     CHECK(lc__isa_best() != NULL);
     unsetenv("LIGHTC_ISA");
+}
+
+TEST(kernels_are_found_and_can_be_switched_off)
+{
+    lc_view in[2] = {{.dtype = LC_F32, .ndim = 1, .shape = {8}, .stride = {1}}};
+    in[1] = in[0];
+    lc_view out = in[0];
+    lc_call call = {.op = &lc__op_add, .n_in = 2, .n_out = 1, .in = in, .out = &out, .threads = 1};
+    setenv("LIGHTC_ISA", "base", 1);
+    const lc_kernel *kernel = lc__cpu_backend.find_kernel(&call);
+    unsetenv("LIGHTC_ISA");
+    CHECK(kernel != NULL);
+    CHECK_STR(kernel->name, "tiles_base");
+    setenv("LIGHTC_KERNELS", "reference", 1);
+    kernel = lc__cpu_backend.find_kernel(&call);
+    unsetenv("LIGHTC_KERNELS");
+    CHECK(kernel == NULL);
+    in[0].dtype = in[1].dtype = out.dtype = LC_F64; /* left to the reference kernel */
+    CHECK(lc__cpu_backend.find_kernel(&call) == NULL);
 }
 
 TEST_MAIN

@@ -4,6 +4,7 @@
 #include "kernel_check.h"
 
 #include "optim/optim_internal.h"
+#include "tensor/graph_impl.h"
 
 #define SHAPE(...)                                                                                                     \
     (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[])                                             \
@@ -326,6 +327,48 @@ TEST(updates)
                 free_update(&first, updates[k].n_state);
             }
             free_update(&want, updates[k].n_state);
+        }
+    }
+}
+
+/* ---- whole gradients ---- */
+TEST(norms_for_clipping)
+{
+    for (int form = 0; form < 3; form++) {
+        kernel_case c = case_of(&lc__op_clip_coefficient);
+        lc_view *v = add_input(&c, LC_F32, CHECK_ROW_MAJOR, SHAPE(60000), fill_normal, form == 2 ? 1e25 : 1);
+        if (form == 1) ((float *)v->data)[50001] = NAN;
+        add_int(&c, LC_F32);
+        const int64_t ranges[] = {0, 1, 64, 40001, 50000, 7};
+        for (int i = 0; i < 6; i++) add_int(&c, ranges[i]);
+        add_float(&c, form == 0 ? 1e6 : 3);
+        add_float(&c, 0.25);
+        check_case(&c);
+    }
+}
+
+TEST(accumulation)
+{
+    static const char *const sets[] = {"base", "avx2", "avx512"};
+    for (int form = 0; form < 2; form++) {
+        for (int s = 0; s < 3; s++) {
+            if (!lc__isa_find(sets[s])) continue;
+            kernel_case c = case_of(&lc__op_accumulate);
+            for (int i = 0; i < 2; i++) add_input(&c, LC_F32, CHECK_CHANNELS_LAST, SHAPE(9, 40, 7, 13), fill_normal, 1);
+            add_int(&c, form);
+            int64_t n = view_numel(&c.in[0]);
+            float *want = malloc((size_t)n * sizeof *want), *to = c.in[0].data;
+            const float *from = c.in[1].data;
+            for (int64_t i = 0; i < n; i++) want[i] = form ? to[i] + from[i] : from[i];
+            lc_call call = call_of(&c, NULL, 2);
+            const lc_kernel *kernel = lc__isa_kernel(lc__isa_find(sets[s]), &call);
+            CHECK(kernel != NULL);
+            run_kernel(&c, kernel, 2);
+            CHECK(!memcmp(want, to, (size_t)n * sizeof *want));
+            c.in[1].stride[1] *= 2; /* lies otherwise */
+            CHECK(lc__isa_kernel(lc__isa_find(sets[s]), &call) == NULL);
+            free(want);
+            for (int i = 0; i < 2; i++) free(c.storage[i]);
         }
     }
 }

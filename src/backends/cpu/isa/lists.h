@@ -22,6 +22,7 @@
     X(copy)                                                                                                            \
     X(row_norm)                                                                                                        \
     X(group_norm)                                                                                                      \
+    X(gradient)                                                                                                        \
     X(attention)                                                                                                       \
     X(embedding)                                                                                                       \
     X(dropout)                                                                                                         \

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The engine's own operators over whole gradients: accumulation and the norm for clipping. Both are cut into blocks of
+ * fixed size. */
+#include "backends/cpu/isa/lists.h"
+#include "backends/cpu/isa/util.h"
+#include "backends/cpu/isa/vec.h"
+#include "backends/cpu/isa/vmath.h"
+#include "backends/cpu/parallel.h"
+#include "tensor/graph_impl.h"
+
+#include <stdlib.h>
+
+#define BLOCK 16384
+
+/* ---- accumulate_grad: in gradient, value; ints 0 overwrite, 1 add ---- */
+typedef struct sum_job {
+    float *to;
+    const float *from;
+    bool add;
+} sum_job;
+
+static void accumulate_block(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const sum_job *j = context;
+    (void)thread;
+    if (!j->add) {
+        memcpy(j->to + begin, j->from + begin, (size_t)(end - begin) * sizeof(float));
+        return;
+    }
+    float *restrict to = j->to;
+    const float *restrict from = j->from;
+    for (int64_t i = begin; i < end; i++) to[i] += from[i];
+}
+
+/* Both lie the same way, without gaps. */
+static bool accumulate_supports(const lc_call *call)
+{
+    const lc_view *a = &call->in[0], *b = &call->in[1];
+    int64_t span = 1;
+    if (a->dtype != LC_F32 || b->dtype != LC_F32 || a->ndim != b->ndim) return false;
+    for (int d = 0; d < a->ndim; d++) {
+        if (a->shape[d] == 1) continue;
+        if (a->shape[d] != b->shape[d] || a->stride[d] != b->stride[d] || a->stride[d] < 1) return false;
+        span += (a->shape[d] - 1) * a->stride[d];
+    }
+    return span == numel(a);
+}
+
+static void accumulate_run(const lc_call *call)
+{
+    sum_job j = {call->in[0].data, call->in[1].data, call->ints[0] != 0};
+    lc__parallel_for(call->threads, numel(&call->in[0]), BLOCK, accumulate_block, &j);
+}
+
+static const lc_kernel accumulate_kernel = {
+    .name = "accumulate_" LC_ISA_STRING,
+    .layout = LC_WANT_STRIDED,
+    .supports = accumulate_supports,
+    .run = accumulate_run,
+};
+
+/* ---- clip_coefficient: ints dtype, (offset, count) per parameter; floats max_norm, window ---- */
+typedef struct piece {
+    int64_t begin, n;
+} piece;
+
+typedef struct pieces {
+    int64_t n;
+    piece list[];
+} pieces;
+
+static bool clip_supports(const lc_call *call)
+{
+    return f32_call(call);
+}
+
+static lc_status clip_prepare(lc_call *call)
+{
+    int64_t n = 0, at = 0;
+    for (int i = 1; i + 1 < call->n_int; i += 2) n += (call->ints[i + 1] + BLOCK - 1) / BLOCK;
+    pieces *p = malloc(sizeof *p + (size_t)n * sizeof p->list[0]);
+    if (!p) return lc_fail(LC_ERR_MEMORY, "cannot get memory for a norm over %lld blocks", (long long)n);
+    p->n = n;
+    for (int i = 1; i + 1 < call->n_int; i += 2) {
+        int64_t offset = call->ints[i], count = call->ints[i + 1];
+        for (int64_t begin = 0; begin < count; begin += BLOCK)
+            p->list[at++] = (piece){offset + begin, count - begin < BLOCK ? count - begin : BLOCK};
+    }
+    call->state = p;
+    call->scratch_bytes = (size_t)(n + 1) * sizeof(double);
+    return LC_OK;
+}
+
+static void clip_release(lc_call *call)
+{
+    free(call->state);
+    call->state = NULL;
+}
+
+/* In double: squares of gradients leave the range of f32 easily. */
+static double sum_of_squares(const float *x, int64_t n)
+{
+    typedef double vd __attribute__((vector_size(VW * 4)));
+    typedef float half __attribute__((vector_size(VW * 2), aligned(4), may_alias));
+    enum { LANES = VW / 2 };
+    vd s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
+    int64_t i = 0;
+    for (; i + 4 * LANES <= n; i += 4 * LANES) {
+        vd a = __builtin_convertvector(*(const half *)(x + i), vd);
+        vd b = __builtin_convertvector(*(const half *)(x + i + LANES), vd);
+        vd c = __builtin_convertvector(*(const half *)(x + i + 2 * LANES), vd);
+        vd d = __builtin_convertvector(*(const half *)(x + i + 3 * LANES), vd);
+        s0 += a * a;
+        s1 += b * b;
+        s2 += c * c;
+        s3 += d * d;
+    }
+    s0 = (s0 + s1) + (s2 + s3);
+    double total = 0;
+    for (int k = 0; k < LANES; k++) total += s0[k];
+    for (; i < n; i++) total += (double)x[i] * (double)x[i];
+    return total;
+}
+
+static void clip_pieces(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const lc_call *call = context;
+    const pieces *p = call->state;
+    double *sums = call->scratch;
+    (void)thread;
+    for (int64_t k = begin; k < end; k++)
+        sums[k] = sum_of_squares((const float *)call->in[0].data + p->list[k].begin, p->list[k].n);
+}
+
+static void clip_run(const lc_call *call)
+{
+    const pieces *p = call->state;
+    const double *sums = call->scratch;
+    lc__parallel_for(call->threads, p->n, 1, clip_pieces, call);
+    double total = 0, window = call->floats[1];
+    for (int64_t k = 0; k < p->n; k++) total += sums[k];
+    double norm = sqrt(total) * window, factor = call->floats[0] / (norm + 1e-6);
+    if (factor >= 1) factor = 1; /* NaN stays */
+    *(float *)call->out[0].data = (float)norm;
+    *(float *)call->out[1].data = (float)(factor * window);
+}
+
+static const lc_kernel clip_kernel = {
+    .name = "clip_" LC_ISA_STRING,
+    .layout = LC_WANT_STRIDED,
+    .supports = clip_supports,
+    .prepare = clip_prepare,
+    .run = clip_run,
+    .release = clip_release,
+};
+
+const lc__kernel_entry LC_ISA_NAME(lc__gradient_kernels)[] = {
+    {&lc__op_accumulate, &accumulate_kernel},
+    {&lc__op_clip_coefficient, &clip_kernel},
+    {NULL, NULL},
+};
