@@ -3,6 +3,7 @@
 #include "test.h"
 #include <lightc/checkpoint.h>
 #include "core/checkpoint.h"
+#include "fail_malloc.h"
 #include "fake_io.h"
 
 #include <dirent.h>
@@ -12,52 +13,6 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
-
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#endif
-
-/* ---- memory that runs out: the program's own malloc stands in front of the C library's ---- */
-#ifndef SANITIZED
-static atomic_long mallocs, malloc_fail_at; /* 0: never; afterwards it fails once */
-
-void *__libc_malloc(size_t);
-void *__libc_calloc(size_t, size_t);
-void *__libc_realloc(void *, size_t);
-void *malloc(size_t n);
-void *calloc(size_t n, size_t size);
-void *realloc(void *p, size_t n);
-
-static bool out_of_memory(void)
-{
-    long at = atomic_load(&malloc_fail_at);
-    if (at && atomic_fetch_add(&mallocs, 1) + 1 == at) {
-        errno = ENOMEM;
-        return true;
-    }
-    return false;
-}
-
-void *malloc(size_t n)
-{
-    return out_of_memory() ? NULL : __libc_malloc(n);
-}
-
-void *calloc(size_t n, size_t size)
-{
-    return out_of_memory() ? NULL : __libc_calloc(n, size);
-}
-
-void *realloc(void *p, size_t n)
-{
-    return out_of_memory() ? NULL : __libc_realloc(p, n);
-}
-#endif
 
 /* ---- a model to save: every value depends on the step ---- */
 

@@ -4,6 +4,7 @@
 #include <lightc/logger.h>
 #include "core/io.h"
 #include "loggers/writer.h"
+#include "fail_malloc.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -512,6 +513,51 @@ TEST(a_disk_that_was_full)
             CHECK_CONTAINS(text, "\n0,19999.1,19999\n");
         }
     }
+}
+
+TEST(no_memory_at_many_calls)
+{
+#ifdef SANITIZED
+    SKIP("sanitizers have an allocator of their own");
+#else
+    static const char *const names[] = {"csv", "sqlite"};
+    for (int k = 0; k < 2; k++) {
+        bool done = false;
+        int failed = 0;
+        for (long n = 1; !done; n += 1 + n / 16) {
+            const char *dir = fresh_dir("memory");
+            lc_run_info run = run_info(dir);
+            lc_logger l = {0};
+            bool logged = false;
+            atomic_store(&mallocs, 0);
+            atomic_store(&malloc_fail_at, n);
+            lc_status status = lc_logger_new(names[k], &l), ended = LC_OK;
+            if (status >= 0) status = l.ops->start(l.self, &run);
+            if (status >= 0) {
+                logged = true;
+                for (int i = 0; i < 3; i++) {
+                    lc_metric_value values[] = {{"a", i}, {"b", i}};
+                    lc_status one = row(&l, i, 0, 2, values);
+                    if (one < 0) status = one;
+                }
+                lc_status one = l.ops->flush(l.self);
+                if (one < 0) status = one;
+                ended = l.ops->finish(l.self, "success");
+            }
+            done = atomic_load(&mallocs) < n;
+            atomic_store(&malloc_fail_at, 0);
+            failed += status < 0;
+            if (status < 0 || ended < 0) CHECK(*lc_error_message());
+            /* One failure in the thread is made good by the next attempt. */
+            if (logged && ended >= 0 && k) CHECK_EQ(query_int(dir, "SELECT count(*) FROM metric"), 6);
+            if (logged && ended >= 0 && !k)
+                CHECK_STR(slurp(dir, "metrics.csv"), "a,b,epoch,step\n0.0,0.0,0,0\n1.0,1.0,0,1\n2.0,2.0,0,2\n");
+            if (l.self) l.ops->free(l.self);
+            CHECK(n < 100000);
+        }
+        CHECK(failed > 5);
+    }
+#endif
 }
 
 TEST(no_place_to_write)
