@@ -5,7 +5,9 @@
  * a kernel of its own; a rule may as well be written with the operators there are. beta is a float attribute: it may
  * change every step without planning anew, and the gradient rule passes on its pointer, never its value.
  *
- * Fits y = sin(3x) with a small network and prints the loss. */
+ * Fits y = sin(3x) with a small network.
+ *
+ *     custom_op --max_epochs 200 */
 #include <lightc/lightc.h>
 #include <math.h>
 #include <stdio.h>
@@ -72,50 +74,88 @@ static lc_tensor *swish(lc_tensor *x, double beta)
 
 /* ---- its use ---- */
 
+typedef struct args {
+    const char *data; /* accepted like everywhere; the data are made here */
+    int64_t batch_size;
+} args;
+
 typedef struct network {
     lc_module base;
     lc_linear l1, l2;
+    lc_dataset *data;
+    args args;
 } network;
 
-int main(void)
+static lc_tensor *training_step(lc_module *self, const lc_batch *batch, int64_t batch_idx)
 {
-    enum { N = 256, STEPS = 1500 };
+    (void)batch_idx;
+    network *m = (network *)self;
+    double beta = 1 + 1e-3 * (double)lc_trainer_global_step(self->trainer); /* annealed: still one plan */
+    lc_tensor *y = lc_linear_forward(&m->l2, swish(lc_linear_forward(&m->l1, batch->x), beta));
+    lc_tensor *loss = lc_mse_loss(y, batch->y);
+    lc_log(self, "train_loss", loss, .prog_bar = true);
+    return loss;
+}
+
+static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
+{
+    return lc_optimizers_add(out, lc_adam(self, .lr = 1e-2));
+}
+
+static lc_status train_dataloader(lc_module *self, lc_loaders *out)
+{
+    network *m = (network *)self;
+    lc_dataloader *l;
+    LC_TRY(lc_dataloader_new(
+        &(lc_dataloader_options){
+            .dataset = m->data, .batch_size = m->args.batch_size, .shuffle = true, .drop_last = true},
+        &l));
+    return lc_loaders_add(out, l);
+}
+
+static const lc_module_ops network_ops = {
+    LC_MODULE_OPS_INIT("custom_op"),
+    .training_step = training_step,
+    .configure_optimizers = configure_optimizers,
+    .train_dataloader = train_dataloader,
+};
+
+static const lc_option my_options[] = {
+    LC_OPTION(args, batch_size, LC_OPTION_INT, 1, 512, "samples in a batch"),
+    LC_OPTION(args, data, LC_OPTION_TEXT, 0, 0, "not used: the data are made here"),
+};
+
+int main(int argc, char **argv)
+{
+    enum { N = 512 };
     static float x[N], y[N];
     for (int i = 0; i < N; i++) {
         x[i] = -1 + 2 * (float)i / (N - 1);
         y[i] = sinf(3 * x[i]);
     }
-    network net = {0};
-    lc_graph *g = NULL;
-    lc_tensor *in = NULL, *target = NULL;
-    lc_module_init(&net.base, NULL, 1);
+    lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
+    network net = {.args = {.batch_size = 128}};
+    lc_trainer *trainer = NULL;
+    opt.max_epochs = 200;
+    opt.enable_progress_bar = LC_OFF;
+    LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, my_options, 2, &net.args, argc, argv));
+    lc_array arrays[] = {{.field = {.name = "x", .dtype = LC_F32, .ndim = 1, .shape = {1}}, .data = x},
+                         {.field = {.name = "y", .dtype = LC_F32, .ndim = 1, .shape = {1}}, .data = y}};
+    LC_MAIN_TRY(lc_array_dataset_new(N, 2, arrays, &net.data));
+    lc_module_init(&net.base, &network_ops, (uint64_t)opt.seed);
     lc_linear_init(&net.l1, &net, "l1", 1, 32);
     lc_linear_init(&net.l2, &net, "l2", 32, 1);
-    LC_MAIN_TRY(lc_module_status(&net.base));
-    lc_optimizer *opt = lc_adam(&net, .lr = 1e-2);
-    LC_MAIN_TRY(lc_graph_new(NULL, &g));
-    LC_MAIN_TRY(lc_input_new(LC_F32, 2, (int64_t[]){N, 1}, LC_ROW_MAJOR, x, &in));
-    LC_MAIN_TRY(lc_input_new(LC_F32, 2, (int64_t[]){N, 1}, LC_ROW_MAJOR, y, &target));
+
+    LC_MAIN_TRY(lc_trainer_new(&opt, &trainer));
+    LC_MAIN_TRY(lc_trainer_fit(trainer, &net.base, NULL));
     double loss = 0;
-    for (int step = 0; step < STEPS; step++) {
-        LC_MAIN_TRY(lc_step_begin(g, (uint64_t)step, 0));
-        double beta = 1 + (double)step / STEPS; /* annealed: still one plan */
-        lc_tensor *out = lc_linear_forward(&net.l2, swish(lc_linear_forward(&net.l1, in), beta));
-        lc_tensor *mse = lc_keep(lc_mse_loss(out, target));
-        lc_zero_grad(g);
-        lc_backward(mse);
-        lc_optimizer_step(opt);
-        LC_MAIN_TRY(lc_step_run(g));
-        LC_MAIN_TRY(lc_item(mse, &loss));
-        LC_MAIN_TRY(lc_step_end(g));
-        if (step % 300 == 0) printf("step %4d  loss %.6f\n", step, loss);
-    }
+    LC_MAIN_TRY(lc_trainer_metric(trainer, "train_loss", &loss));
     lc_graph_stats stats;
-    lc_graph_get_stats(g, &stats);
-    printf("step %4d  loss %.6f  (%lld plan)\n", STEPS, loss, (long long)stats.plans);
-    lc_optimizer_free(opt);
+    lc_graph_get_stats(lc_trainer_graph(trainer), &stats);
+    printf("loss %.6f after %lld steps with %lld plan%s\n", loss, (long long)lc_trainer_global_step(trainer),
+           (long long)stats.misses, stats.misses == 1 ? "" : "s");
+    lc_trainer_free(trainer);
     lc_module_release(&net.base);
-    lc_tensor_unref(in), lc_tensor_unref(target);
-    lc_graph_free(g);
-    return loss < 1e-2 && stats.plans == 1 ? 0 : 1;
+    lc_dataset_unref(net.data);
+    return 0;
 }

@@ -319,7 +319,7 @@ TEST(errors_are_sticky_and_say_where)
     CHECK(lc_tensor_is_error(d));
     CHECK_STATUS(lc_step_run(g), LC_ERR_SHAPE);
     char where[64];
-    snprintf(where, sizeof where, "([2,3], [4,5]) at test_engine.c:%d", line);
+    snprintf(where, sizeof where, "(x [2,3], y [4,5]) at test_engine.c:%d", line);
     CHECK_CONTAINS(lc_error_message(), "add: ");
     CHECK_CONTAINS(lc_error_message(), where);
     CHECK_STATUS(lc_step_end(g), LC_ERR_SHAPE);

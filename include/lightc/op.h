@@ -159,6 +159,10 @@ struct lc_op {
     /* The portable reference kernel; for every dtype and any strides the operator allows. Backends' fast kernels are
      * looked up first. NULL only for views. */
     const lc_kernel *kernel;
+    /* OPTIONAL (x, y, z): names of the inputs for error messages, separated by spaces. */
+    const char *inputs;
+    /* OPTIONAL (name): what users call it, where that depends on the ints: conv1d, conv2d. Static. */
+    const char *(*title)(int n_int, const int64_t *ints);
 };
 
 LC_BEGIN_DECLS

@@ -264,7 +264,7 @@ static lc_status expand_backward(expansion *x, uint32_t k)
         lc_status status = backward_node(&b, i);
         if (status < 0) {
             if (g->status != LC_OK) return status;
-            lc__record_error(g, status, "backward", g->tape.sites[i], NULL, 0);
+            lc__record_error(g, status, "backward", g->tape.sites[i], NULL, NULL, 0);
             return status;
         }
     }
@@ -461,7 +461,7 @@ lc_status lc__expand(lc_build *b)
     for (uint32_t k = g->node_0; status >= 0 && k < g->tape.n_nodes; k++) {
         status = expand_node(&x, k);
         if (status < 0 && g->status == LC_OK)
-            lc__record_error(g, status, g->tape.nodes[k].op->name, g->tape.sites[k], NULL, 0);
+            lc__record_error(g, status, g->tape.nodes[k].op->name, g->tape.sites[k], NULL, NULL, 0);
     }
     if (status >= 0) {
         bool *keep = lc__build_alloc(b, g->n_values + 1);

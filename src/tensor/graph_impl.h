@@ -192,7 +192,9 @@ extern const lc_op lc__op_detach, lc__op_accumulate, lc__op_clip_coefficient;
 
 /* record.c */
 lc_graph *lc__bound_graph(void);
-void lc__record_error(lc_graph *g, lc_status status, const char *op, lc_site site, lc_tensor *const *in, int n_in);
+/* Keeps the first error of a step: "title: message (name shape, ...) at file:line". `names`: see lc_op.inputs. */
+void lc__record_error(lc_graph *g, lc_status status, const char *title, lc_site site, const char *names,
+                      lc_tensor *const *in, int n_in);
 lc_status lc__grow(void **array, uint32_t *cap, uint32_t want, size_t size);
 lc_status lc__value_of(lc_graph *g, lc_tensor *t, uint32_t *value);
 /* Where a tensor's value lies on the host now; runs the step up to it if need be. */

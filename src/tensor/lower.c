@@ -435,7 +435,7 @@ lc_status lc__lower(lc_build *b)
         if (!n->op) continue;
         lc_status status = lower_node(b, n);
         if (status < 0) {
-            lc__record_error(b->g, status, n->op->name, n->site, NULL, 0);
+            lc__record_error(b->g, status, n->op->name, n->site, NULL, NULL, 0);
             return status;
         }
     }

@@ -125,7 +125,7 @@ void lc_optimizer_step(lc_optimizer *opt)
     }
     lc_status status = lc__optimizer_prepare(opt);
     if (status < 0) {
-        lc__record_error(g, status, "optimizer_step", LC_HERE, NULL, 0);
+        lc__record_error(g, status, "optimizer_step", LC_HERE, NULL, NULL, 0);
         return;
     }
     int64_t ints[] = {(int64_t)(uintptr_t)opt, (int64_t)opt->steps->id, opt->clip_by_value};

@@ -44,15 +44,31 @@ lc_status lc__grow(void **array, uint32_t *cap, uint32_t want, size_t size)
 
 /* ---- errors: the first one of a step is kept ---- */
 
-void lc__record_error(lc_graph *g, lc_status status, const char *op, lc_site site, lc_tensor *const *in, int n_in)
+/* The next of the names separated by spaces, or x, y, z, ... by position. */
+static void input_name(const char **names, int i, char *out, size_t size)
+{
+    static const char *const by_position[] = {"x", "y", "z"};
+    if (*names && **names) {
+        size_t n = strcspn(*names, " ");
+        snprintf(out, size, "%.*s ", (int)n, *names);
+        *names += n + ((*names)[n] == ' ');
+    } else {
+        snprintf(out, size, "%s", i < 3 ? by_position[i] : "");
+        if (*out) strncat(out, " ", size - strlen(out) - 1);
+    }
+}
+
+void lc__record_error(lc_graph *g, lc_status status, const char *title, lc_site site, const char *names,
+                      lc_tensor *const *in, int n_in)
 {
     if (!g || g->status != LC_OK) return;
-    char shapes[512], one[128];
+    char shapes[512], one[128], name[64];
     size_t at = 0;
     shapes[0] = '\0';
     for (int i = 0; i < n_in && at < sizeof shapes - 1; i++) {
+        input_name(&names, i, name, sizeof name);
         if (!in[i]) continue;
-        int n = snprintf(shapes + at, sizeof shapes - at, "%s%s%s", at ? ", " : "",
+        int n = snprintf(shapes + at, sizeof shapes - at, "%s%s%s%s", at ? ", " : "", n_in > 1 || names ? name : "x ",
                          in[i]->type.dtype == LC_F32 ? "" : lc_dtype_name(in[i]->type.dtype),
                          lc__shape_text(&in[i]->type, one, sizeof one));
         if (n < 0) break;
@@ -61,7 +77,7 @@ void lc__record_error(lc_graph *g, lc_status status, const char *op, lc_site sit
     const char *file = site.file ? strrchr(site.file, '/') : NULL;
     file = file ? file + 1 : site.file;
     char text[1024];
-    int n = snprintf(text, sizeof text, "%s: %s", op, lc_error_message());
+    int n = snprintf(text, sizeof text, "%s: %s", title, lc_error_message());
     if (n < 0 || (size_t)n >= sizeof text) n = (int)sizeof text - 1;
     if (at) n += snprintf(text + n, sizeof text - (size_t)n, " (%s)", shapes);
     if ((size_t)n < sizeof text && file) snprintf(text + n, sizeof text - (size_t)n, " at %s:%d", file, site.line);
@@ -382,7 +398,8 @@ static void call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, con
                 lc_fail(status, "input %d is the result of a failed operation: %s", i, lc_error_message());
             }
         if (status == LC_OK) status = record(g, op, n_in, in, n_int, ints, n_float, floats, live, site, results);
-        if (status < 0) lc__record_error(g, status, op->name, site, in, n_in);
+        if (status < 0)
+            lc__record_error(g, status, op->title ? op->title(n_int, ints) : op->name, site, op->inputs, in, n_in);
     } else {
         status = g->status;
     }

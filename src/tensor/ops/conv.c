@@ -248,8 +248,29 @@ static lc_status conv_weight_grad_grad(lc_grad *g)
 LC_NN_KERNEL(conv)
 LC_NN_KERNEL_ADDING(conv_input_grad)
 LC_NN_KERNEL_ADDING(conv_weight_grad)
-const lc_op lc__op_conv = {.name = "conv", .n_out = 1, .infer = conv_infer, .grad = conv_grad, .kernel = &conv_kernel};
+static const char *conv_title(int n_int, const int64_t *ints)
+{
+    static const char *const titles[] = {"conv1d", "conv2d", "conv3d"};
+    return n_int && ints[0] >= 1 && ints[0] <= 3 ? titles[ints[0] - 1] : "conv";
+}
+
+/* Users meet this operator as a transposed convolution. */
+static const char *conv_transpose_title(int n_int, const int64_t *ints)
+{
+    static const char *const titles[] = {"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"};
+    return n_int && ints[0] >= 1 && ints[0] <= 3 ? titles[ints[0] - 1] : "conv_transpose";
+}
+
+const lc_op lc__op_conv = {.name = "conv",
+                           .inputs = "x weight bias",
+                           .title = conv_title,
+                           .n_out = 1,
+                           .infer = conv_infer,
+                           .grad = conv_grad,
+                           .kernel = &conv_kernel};
 const lc_op lc__op_conv_input_grad = {.name = "conv_input_grad",
+                                      .inputs = "x weight bias",
+                                      .title = conv_transpose_title,
                                       .n_out = 1,
                                       .infer = conv_input_grad_infer,
                                       .grad = conv_input_grad_grad,

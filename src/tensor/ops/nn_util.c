@@ -40,7 +40,7 @@ lc_tensor *lc__sum_but(lc_tensor *x, int dim, lc_site site)
 
 lc_tensor *lc__refuse(lc_status status, const char *name, lc_tensor *x, lc_site site)
 {
-    lc__record_error(lc_current_graph(), status, name, site, &x, 1);
+    lc__record_error(lc_current_graph(), status, name, site, NULL, &x, 1);
     return lc__error_tensor();
 }
 
