@@ -176,7 +176,7 @@ LC_API lc_status lc_model_checkpoint_get(const lc_callback *cb, lc_model_checkpo
 LC_API lc_status lc_early_stopping_new(const lc_early_stopping_args *args, lc_callback *out) LC_MUST_USE;
 LC_API lc_status lc_early_stopping_get(const lc_callback *cb, lc_early_stopping_info *out) LC_MUST_USE;
 LC_API lc_status lc_progress_bar_new(const lc_progress_bar_args *args, lc_callback *out) LC_MUST_USE;
-LC_API lc_status lc_model_summary_new(int max_depth, lc_callback *out) LC_MUST_USE; /* 0: 1; -1: all */
+LC_API lc_status lc_model_summary_new(int max_depth, lc_callback *out) LC_MUST_USE; /* levels; 0: 2, -1: all */
 LC_API lc_status lc_learning_rate_monitor_new(const lc_learning_rate_monitor_args *args, lc_callback *out) LC_MUST_USE;
 /* Stops after `seconds` of training, at a step or (epoch_interval) at the end of an epoch. */
 LC_API lc_status lc_timer_new(double seconds, bool epoch_interval, lc_callback *out) LC_MUST_USE;

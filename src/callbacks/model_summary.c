@@ -53,19 +53,61 @@ static void shapes(const lc_module *m, char *text, size_t size)
     }
 }
 
-static void rows(lc__str *out, const lc_module *m, const char *prefix, int depth, int max_depth, int *number)
+/* Widths of the columns with text; the others are fixed. */
+typedef struct columns {
+    int name, type, shapes;
+} columns;
+
+typedef struct row_text {
+    char path[256], params[32], shape[64];
+    const char *type;
+} row_text;
+
+static row_text row_of(const lc_module *c, const char *prefix)
+{
+    row_text r;
+    counts n = {0};
+    count(c, &n);
+    snprintf(r.path, sizeof r.path, "%s%s%s", prefix, *prefix ? "." : "", c->name ? c->name : "?");
+    shapes(c, r.shape, sizeof r.shape);
+    human(n.trainable + n.frozen, r.params, sizeof r.params);
+    r.type = c->type ? c->type : "Module";
+    return r;
+}
+
+static int longer(int width, const char *text)
+{
+    int n = (int)strlen(text);
+    return n > width ? n : width;
+}
+
+static void measure(columns *w, const lc_module *m, const char *prefix, int depth, int max_depth)
+{
+    for (int i = 0; i < m->n_children; i++) {
+        row_text r = row_of(m->children[i], prefix);
+        w->name = longer(w->name, r.path);
+        w->type = longer(w->type, r.type);
+        w->shapes = longer(w->shapes, r.shape);
+        if (max_depth < 0 || depth + 1 < max_depth) measure(w, m->children[i], r.path, depth + 1, max_depth);
+    }
+}
+
+static void rows(lc__str *out, const columns *w, const lc_module *m, const char *prefix, int depth, int max_depth,
+                 int *number)
 {
     for (int i = 0; i < m->n_children; i++) {
         const lc_module *c = m->children[i];
-        char path[256], params[32], shape[64];
-        counts n = {0};
-        count(c, &n);
-        snprintf(path, sizeof path, "%s%s%s", prefix, *prefix ? "." : "", c->name ? c->name : "?");
-        shapes(c, shape, sizeof shape);
-        lc__str_add(out, "%3d | %-20s | %-14s | %8s | %-5s | %s\n", (*number)++, path, c->type ? c->type : "Module",
-                    human(n.trainable + n.frozen, params, sizeof params), c->training ? "train" : "eval", shape);
-        if (max_depth < 0 || depth + 1 < max_depth) rows(out, c, path, depth + 1, max_depth, number);
+        row_text r = row_of(c, prefix);
+        lc__str_add(out, "%3d | %-*s | %-*s | %7s | %-5s%s%s\n", (*number)++, w->name, r.path, w->type, r.type,
+                    r.params, c->training ? "train" : "eval", r.shape[0] ? " | " : " |", r.shape);
+        if (max_depth < 0 || depth + 1 < max_depth) rows(out, w, c, r.path, depth + 1, max_depth, number);
     }
+}
+
+static void rule(lc__str *out, const columns *w)
+{
+    for (int i = 0; i < 6 + w->name + 3 + w->type + 3 + 7 + 3 + 5 + 3 + w->shapes; i++) lc__str_add(out, "-");
+    lc__str_add(out, "\n");
 }
 
 static lc_status ms_fit_start(void *self, lc_trainer *t)
@@ -73,24 +115,27 @@ static lc_status ms_fit_start(void *self, lc_trainer *t)
     model_summary *s = self;
     lc__str out = {0};
     counts n = {0};
-    char a[32], b[32], c[32];
+    char a[32], c[32];
     int number = 0, states = 0;
     count(t->m, &n);
-    lc__str_add(&out, "\n    | %-20s | %-14s | %8s | %-5s | %s\n", "Name", "Type", "Params", "Mode", "Shapes");
-    lc__str_add(&out, "%.*s\n", 86,
-                "--------------------------------------------------------------------------------------");
-    rows(&out, t->m, "", 0, s->max_depth, &number);
-    lc__str_add(&out, "%.*s\n", 86,
-                "--------------------------------------------------------------------------------------");
+    columns w = {.name = 4, .type = 4, .shapes = 6};
+    measure(&w, t->m, "", 0, s->max_depth);
+    lc__str_add(&out, "\n    | %-*s | %-*s | %7s | %-5s | %s\n", w.name, "Name", w.type, "Type", "Params", "Mode",
+                "Shapes");
+    rule(&out, &w);
+    rows(&out, &w, t->m, "", 0, s->max_depth, &number);
+    rule(&out, &w);
     for (int i = 0; i < t->optimizers.n; i++) {
         const lc_optimizer_ops *ops = t->optimizers.optimizers[i].optimizer->ops;
         for (int k = 0; ops->state_names && ops->state_names[k]; k++) states++;
     }
-    lc__str_add(&out, "%-10s trainable parameters\n%-10s other parameters\n%-10s parameters in all\n",
-                human(n.trainable, a, sizeof a), human(n.frozen, b, sizeof b),
-                human(n.trainable + n.frozen, c, sizeof c));
+    if (n.frozen)
+        lc__str_add(&out, "%s parameters, %s of them trainable\n", human(n.trainable + n.frozen, c, sizeof c),
+                    human(n.trainable, a, sizeof a));
+    else
+        lc__str_add(&out, "%s parameters, all trainable\n", human(n.trainable, a, sizeof a));
     double mb = (double)n.bytes / 1e6, train = (double)n.trainable * 4 / 1e6;
-    lc__str_add(&out, "%-10.3f MB of model, %.3f MB of gradients, %.3f MB of optimizer state\n\n", mb, train,
+    lc__str_add(&out, "%.1f MB of model, %.1f MB of gradients, %.1f MB of optimizer state\n\n", mb, train,
                 train * states);
     if (!out.failed) lc__show(2, out.s, out.n);
     lc__str_free(&out);
@@ -108,7 +153,7 @@ lc_status lc_model_summary_new(int max_depth, lc_callback *out)
 {
     model_summary *s = calloc(1, sizeof *s);
     if (!s) return lc_fail(LC_ERR_MEMORY, "out of memory: ModelSummary");
-    s->max_depth = max_depth == 0 ? 1 : max_depth;
+    s->max_depth = max_depth == 0 ? 2 : max_depth;
     *out = (lc_callback){&lc__model_summary_ops, s};
     return LC_OK;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ckpt_path=last: the newest good checkpoint of any run below the root directory. */
+/* ckpt_path=last: the newest good checkpoint of any run below the root directory. ckpt_path=best in a program that has
+ * saved nothing itself: the best one of that run, which its newest checkpoint knows. */
 #include "core/trainer_internal.h"
 
 #include <dirent.h>
@@ -53,4 +54,41 @@ lc_status lc__find_last(lc_trainer *t, char *path, size_t size)
     if (strlen(best.path) >= size) return lc_fail(LC_ERR_IO, "the path %.100s... is too long", best.path);
     memcpy(path, best.path, strlen(best.path) + 1);
     return LC_OK;
+}
+
+/* The best path that some ModelCheckpoint left in the state of a checkpoint, or "". */
+static const char *best_in(const lc_state *root)
+{
+    const lc_state *callbacks;
+    const char *path = "";
+    if (lc_state_get_object(root, "callbacks", &callbacks) < 0) return "";
+    for (int64_t i = 0; i < lc_state_length(callbacks); i++)
+        if (lc_state_get_text(lc_state_at(callbacks, i), "best_model_path", &path) == LC_OK && *path) return path;
+    return "";
+}
+
+lc_status lc__find_best(lc_trainer *t, char *path, size_t size)
+{
+    lc_status status = LC_OK;
+    lc_checkpoint *c = NULL;
+    char last[PATH_MAX];
+    struct stat st;
+    LC_TRY(lc__find_last(t, last, sizeof last));
+    LC_TRY(lc_checkpoint_open(last, &c));
+    const char *best = best_in(lc_checkpoint_state(c)), *base = strrchr(best, '/');
+    if (!*best) {
+        status = lc_fail(LC_ERR_NOT_FOUND, "the run of %s has saved no best checkpoint", last);
+        goto done;
+    }
+    /* As it was written; or, if the program runs elsewhere now, under that name beside the newest one. */
+    char *slash = strrchr(last, '/');
+    int n;
+    if (stat(best, &st) == 0 || !slash || !base)
+        n = snprintf(path, size, "%s", best);
+    else
+        n = snprintf(path, size, "%.*s%s", (int)(slash - last), last, base);
+    if (n < 0 || (size_t)n >= size) status = lc_fail(LC_ERR_IO, "the path %.100s... is too long", best);
+done:
+    lc_checkpoint_close(c);
+    return status;
 }

@@ -95,10 +95,14 @@ lc_status lc__resolve_ckpt_path(lc_trainer *t, const char *asked, char **out)
     if (!asked || !*asked) return LC_OK;
     if (!strcmp(asked, "best")) {
         const char *best = best_path(t);
-        if (!*best)
-            return lc_fail(LC_ERR_CONFIG, "ckpt_path=best: this trainer has saved no checkpoint yet; give the path of "
-                                          "one");
-        return lc__copy_text(best, out);
+        char path[PATH_MAX];
+        if (*best) return lc__copy_text(best, out);
+        if (t->stage != LC_STAGE_FIT) /* what another run found best is not what is asked for here */
+            return lc_fail(LC_ERR_CONFIG,
+                           "ckpt_path=best: this trainer has saved no checkpoint yet; give the path of one");
+        if (lc__find_best(t, path, sizeof path) < 0)
+            return lc_fail_context(LC_ERR_CONFIG, "ckpt_path=best: this trainer has saved no checkpoint yet");
+        return lc__copy_text(path, out);
     }
     if (!strcmp(asked, "last")) {
         char path[PATH_MAX];

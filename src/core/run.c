@@ -4,6 +4,7 @@
 #include "core/trainer_internal.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -181,6 +182,21 @@ static lc_status fit_body(lc_trainer *t)
     return LC__HOOK(t, ON_FIT_END, on_fit_end);
 }
 
+/* What a person wants to know after a fit: where things lie, and how it goes on. */
+static void say_where(lc_trainer *t)
+{
+    lc_model_checkpoint_info info = {.best_model_path = ""};
+    lc__callback *cb = lc__callback_named(t, "ModelCheckpoint", 0);
+    lc_callback handle = {cb ? &cb->ops : NULL, cb ? cb->self : NULL};
+    if (cb && lc_model_checkpoint_get(&handle, &info) == LC_OK && *info.best_model_path) {
+        char score[64] = "";
+        if (info.has_best_score && t->opt.monitor)
+            snprintf(score, sizeof score, " (%.40s %.4g)", t->opt.monitor, info.best_model_score);
+        lc_trainer_message(t, "info", "%s checkpoint: %s%s", *score ? "best" : "last", info.best_model_path, score);
+    }
+    if (t->loggers_started && t->run_dir) lc_trainer_message(t, "info", "metrics: %s", t->run_dir);
+}
+
 /* Everything after the loop: also after an error. Returns the run's status. */
 static lc_status finish(lc_trainer *t, lc_status s)
 {
@@ -190,7 +206,10 @@ static lc_status finish(lc_trainer *t, lc_status s)
     t->batch = NULL;
     if (s >= 0) {
         lc_status written = lc__settle(t, true);
-        if (written < 0) s = written;
+        if (written < 0)
+            s = written;
+        else if (t->stage == LC_STAGE_FIT)
+            say_where(t);
     }
     if (s < 0) {
         /* What clean-up says must not hide the cause. */

@@ -323,6 +323,7 @@ lc_status lc__restore_module(lc_trainer *t) LC_MUST_USE;   /* weights, callbacks
 lc_status lc__restore_progress(lc_trainer *t) LC_MUST_USE; /* the rest: after on_fit_start */
 /* The newest good checkpoint below the root; LC_ERR_NOT_FOUND if there is none. */
 lc_status lc__find_last(lc_trainer *t, char *path, size_t size) LC_MUST_USE;
+lc_status lc__find_best(lc_trainer *t, char *path, size_t size) LC_MUST_USE;
 lc_status lc__resolve_ckpt_path(lc_trainer *t, const char *asked, char **out) LC_MUST_USE;
 /* What to do when the checkpoint that was begun last is safe on disk: remove `path`, or point the link `path` to
  * `target`. Nothing is ever removed before. */
