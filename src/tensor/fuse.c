@@ -4,8 +4,9 @@
  *   linear, conv + relu, tanh, sigmoid      -> the operator's own activation
  *   batch_norm + relu (and its backward)    -> batch_norm with activation; the mask is computed again from x
  *   batch_norm + relu + 2x2 max pooling     -> batch_norm_relu_pool: the full-size result is never written
+ *   sums of disjoint zero-padded parts      -> cat: the gradient of a tensor that was cut into slices
  *
- * To add one: a function like the three here, and its line in lc__fuse_patterns. */
+ * To add one: a function like those here, and its line in lc__fuse_patterns. */
 #include "tensor/plan_impl.h"
 #include "tensor/ops/ops.h"
 
@@ -159,6 +160,73 @@ static lc_status fuse_pool(finder *f, lc_ir_node *n)
     return LC_OK;
 }
 
+#define MAX_PARTS 16
+
+/* Leaves of a tree of additions in which every inner value has one use. */
+static bool collect_parts(finder *f, lc_ir_node *n, lc_ir_node **leaves, int *n_leaves, lc_ir_node **inner,
+                          int *n_inner)
+{
+    for (int i = 0; i < 2; i++) {
+        lc_ir_node *from = producer_of(f, n->in[i]);
+        if (!from || !from->op || !only_use(f, n->in[i])) return false;
+        if (from->op == &lc__op_pad && *n_leaves < MAX_PARTS) {
+            leaves[(*n_leaves)++] = from;
+        } else if (from->op == &lc__op_add && *n_inner < MAX_PARTS &&
+                   lc__type_equal(&f->b->values[from->out[0]].type, &f->b->values[n->out[0]].type)) {
+            inner[(*n_inner)++] = from;
+            if (!collect_parts(f, from, leaves, n_leaves, inner, n_inner)) return false;
+        } else {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The dimension in which a pad with zeros puts its input, or -1 if in none or several. */
+static int padded_dim(const lc_ir_node *n)
+{
+    int dim = -1;
+    if (n->floats[0] != 0 || n->sources[0].live || n->sources[0].user >= 0) return -1;
+    for (int d = 0; 2 * d + 1 < n->n_int; d++) {
+        if (n->ints[2 * d] < 0 || n->ints[2 * d + 1] < 0) return -1;
+        if (n->ints[2 * d] == 0 && n->ints[2 * d + 1] == 0) continue;
+        if (dim >= 0) return -1;
+        dim = d;
+    }
+    return dim;
+}
+
+/* n: the last addition */
+static lc_status fuse_parts(finder *f, lc_ir_node *n)
+{
+    lc_ir_node *leaves[MAX_PARTS], *inner[MAX_PARTS];
+    int n_leaves = 0, n_inner = 0;
+    if (n->op != &lc__op_add || !collect_parts(f, n, leaves, &n_leaves, inner, &n_inner)) return LC_OK;
+    int dim = padded_dim(leaves[0]);
+    if (dim < 0) return LC_OK;
+    /* In the order of their places, which must follow one another without a gap. */
+    for (int i = 1; i < n_leaves; i++)
+        for (int k = i; k > 0 && leaves[k]->ints[2 * dim] < leaves[k - 1]->ints[2 * dim]; k--) {
+            lc_ir_node *swap = leaves[k];
+            leaves[k] = leaves[k - 1];
+            leaves[k - 1] = swap;
+        }
+    int64_t at = 0;
+    uint32_t in[MAX_PARTS];
+    for (int i = 0; i < n_leaves; i++) {
+        const lc_type *part = &f->b->values[leaves[i]->in[0]].type;
+        if (padded_dim(leaves[i]) != dim || leaves[i]->ints[2 * dim] != at) return LC_OK;
+        at += part->shape[dim];
+        in[i] = leaves[i]->in[0];
+    }
+    if (at != f->b->values[n->out[0]].type.shape[dim]) return LC_OK;
+    int64_t cat_dim = dim;
+    LC_TRY(widen(f, n, &lc__op_cat, n_leaves, in, 1, (uint32_t[]){n->out[0]}, &cat_dim, 1));
+    for (int i = 0; i < n_leaves; i++) leaves[i]->op = NULL; /* what they read, the cat reads now */
+    for (int i = 0; i < n_inner; i++) inner[i]->op = NULL;
+    return LC_OK;
+}
+
 lc_status lc__fuse_patterns(lc_build *b)
 {
     finder f = {.b = b, .producer = lc__build_alloc(b, (b->n_values + 1) * sizeof(int))};
@@ -172,5 +240,7 @@ lc_status lc__fuse_patterns(lc_build *b)
         if (b->nodes[i].op) fuse_batch_norm_backward(&f, &b->nodes[i]);
     for (int i = 0; i < b->n_nodes; i++)
         if (b->nodes[i].op) LC_TRY(fuse_pool(&f, &b->nodes[i]));
+    for (int i = b->n_nodes - 1; i >= 0; i--)
+        if (b->nodes[i].op) LC_TRY(fuse_parts(&f, &b->nodes[i]));
     return LC_OK;
 }
