@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The recorder, the intermediate form and the plan, as the files of src/tensor share them.
  *
+ * graph.c     the life of a graph and of a step; reading values back
  * record.c    appends what the user calls to a tape (one node per call, plus a few macro nodes)
  * plan.c      looks a tape segment up in the cache, or makes a plan of it:
  *   expand.c    macro nodes -> operators (backward, clipping, updates)
@@ -190,8 +191,9 @@ bool lc__is_macro(const lc_op *op);
 /* Operators of the engine itself. */
 extern const lc_op lc__op_detach, lc__op_accumulate, lc__op_clip_coefficient;
 
+/* graph.c */
+extern _Thread_local lc_graph *lc__current;
 /* record.c */
-lc_graph *lc__bound_graph(void);
 /* Keeps the first error of a step: "title: message (name shape, ...) at file:line". `names`: see lc_op.inputs. */
 void lc__record_error(lc_graph *g, lc_status status, const char *title, lc_site site, const char *names,
                       lc_tensor *const *in, int n_in);

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The life of a graph and of a step, and reading values back. */
+#include "tensor/graph_impl.h"
+
+#include <lightc/random.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+_Thread_local lc_graph *lc__current; /* the one binding of a thread: what it is recording into */
+
+lc_graph *lc_current_graph(void)
+{
+    return lc__current && lc__current->recording ? lc__current : NULL;
+}
+
+lc_status lc_step_status(lc_graph *g)
+{
+    return g->status == LC_OK ? LC_OK : lc_fail(g->status, "%s", g->error);
+}
+
+static int default_threads(void)
+{
+    int n = lc__cpu_backend.max_threads ? lc__cpu_backend.max_threads() : 1;
+    return n > 0 ? n : 1;
+}
+
+lc_status lc_graph_new(const lc_graph_options *options, lc_graph **out)
+{
+    *out = NULL;
+    lc_graph *g = calloc(1, sizeof *g);
+    if (!g) return lc_fail(LC_ERR_MEMORY, "out of memory for a graph");
+    if (options) g->options = *options;
+    if (g->options.max_plans <= 0) g->options.max_plans = 64;
+    g->backend = &lc__cpu_backend;
+    g->threads = g->options.threads > 0 ? g->options.threads : default_threads();
+    g->rng.seed = g->options.seed;
+    /* Tensors remember graph and generation. A new graph may lie where a freed one lay, so its generations must not
+     * start where the other's did. */
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    g->generation = (uint32_t)lc_random_key((uint64_t)now.tv_nsec, (uint64_t)now.tv_sec);
+    g->next_uid = 1;
+    const char *plan = getenv("LIGHTC_PLAN"), *nan_check = getenv("LIGHTC_NAN_CHECK");
+    g->plan_off = plan && strcmp(plan, "off") == 0;
+    g->nan_check = nan_check && strcmp(nan_check, "0") != 0;
+    g->dump_path = getenv("LIGHTC_PLAN_DUMP");
+    g->profile = g->dump_path != NULL;
+    lc_status status = g->backend->arena_reserve(&g->arena, &g->arena_reserved);
+    if (status < 0) {
+        free(g);
+        return status;
+    }
+    *out = g;
+    return LC_OK;
+}
+
+void lc_graph_free(lc_graph *g)
+{
+    if (!g) return;
+    if (g->dump_path) lc__dump_plans(g);
+    if (lc__current == g) lc__current = NULL;
+    for (int i = 0; i < g->n_plans; i++) lc__plan_free(g->plans[i]);
+    for (int i = 0; i < g->n_flats; i++) lc__flat_unref(g->flats[i]);
+    for (int a = 0; a < LC_ARENAS; a++) {
+        for (uint32_t i = 0; i < g->arenas[a].n_slabs; i++) free(g->arenas[a].slabs[i]);
+        free(g->arenas[a].slabs);
+    }
+    lc_tape *tapes[] = {&g->tape, &g->ir};
+    for (int i = 0; i < 2; i++) {
+        free(tapes[i]->nodes);
+        free(tapes[i]->sites);
+        free(tapes[i]->in);
+        free(tapes[i]->ints);
+        free(tapes[i]->floats);
+        free(tapes[i]->sources);
+    }
+    g->backend->arena_release(g->arena, g->arena_reserved);
+    free(g->scratch);
+    free(g->values);
+    free(g->externals);
+    free(g->random_sites);
+    free(g->plans);
+    free(g->chain);
+    free(g->flats);
+    free(g);
+}
+
+int lc_graph_threads(const lc_graph *g)
+{
+    return g->threads;
+}
+void lc_graph_get_stats(const lc_graph *g, lc_graph_stats *out)
+{
+    *out = g->stats;
+}
+
+static void start_segment(lc_graph *g)
+{
+    g->node_0 = g->tape.n_nodes;
+    g->in_0 = g->tape.n_in;
+    g->int_0 = g->tape.n_ints;
+    g->float_0 = g->tape.n_floats;
+    g->ext_0 = g->n_externals;
+    g->value_0 = g->n_values;
+    /* Expect what followed the same segment last time. */
+    uint64_t previous = g->last ? g->last->uid : 0;
+    g->expect = NULL;
+    for (int i = 0; i < g->n_plans; i++)
+        if (g->plans[i]->previous == previous && (!g->expect || g->plans[i]->last_used > g->expect->last_used))
+            g->expect = g->plans[i];
+    /* Room for all it records, so that following it needs no checks; without room it is merely slower. */
+    const lc_plan *p = g->expect;
+    lc_tape *t = &g->tape;
+    if (p &&
+        (p->node_0 + p->n_nodes > t->cap_nodes || p->in_0 + p->n_in > t->cap_in || p->int_0 + p->n_ints > t->cap_ints ||
+         p->float_0 + p->n_floats > t->cap_floats || p->value_0 + p->n_values > g->cap_values))
+        g->expect = NULL;
+}
+
+lc_status lc_step_begin(lc_graph *g, uint64_t step, uint64_t micro_batch)
+{
+    if (g->recording)
+        return lc_fail(LC_ERR_STATE, "lc_step_begin: the step before has not been ended with lc_step_end");
+    if (lc__current && lc__current != g && lc__current->recording)
+        return lc_fail(LC_ERR_STATE, "lc_step_begin: this thread is recording into another graph");
+    lc__current = g;
+    g->recording = true;
+    g->generation++;
+    g->arenas[g->generation % LC_ARENAS].used = 0;
+    g->rng.step = step;
+    g->rng.micro_batch = micro_batch;
+    g->status = LC_OK;
+    g->no_grad = 0;
+    g->region = g->n_regions = 0;
+    g->tape.n_nodes = g->tape.n_in = g->tape.n_ints = g->tape.n_floats = 0;
+    g->n_values = g->n_externals = g->n_random_sites = 0;
+    g->n_chain = 0;
+    g->last = NULL;
+    start_segment(g);
+    return LC_OK;
+}
+
+lc_status lc_step_run(lc_graph *g)
+{
+    if (!g->recording) return lc_fail(LC_ERR_STATE, "lc_step_run: no step is being recorded");
+    if (g->status != LC_OK) return lc_step_status(g);
+    g->stats.recorded = g->tape.n_nodes;
+    if (g->tape.n_nodes == g->node_0) return LC_OK;
+    LC_TRY(lc__graph_run(g, true));
+    start_segment(g);
+    return LC_OK;
+}
+
+lc_status lc_step_end(lc_graph *g)
+{
+    if (!g->recording) return lc_fail(LC_ERR_STATE, "lc_step_end: no step is being recorded");
+    g->recording = false;
+    return lc_step_status(g);
+}
+
+void lc_no_grad_begin(void)
+{
+    if (lc__current) lc__current->no_grad++;
+}
+
+void lc_no_grad_end(void)
+{
+    if (lc__current && lc__current->no_grad > 0) lc__current->no_grad--;
+}
+
+void lc_checkpoint_begin(void)
+{
+    if (lc__current && lc__current->recording) lc__current->region = ++lc__current->n_regions;
+}
+
+void lc_checkpoint_end(void)
+{
+    if (lc__current) lc__current->region = 0;
+}
+
+/* ---- reading values back ---- */
+
+static bool find_location(const lc_graph *g, uint32_t value, lc_location *out)
+{
+    for (int i = 0; i < g->n_chain; i++) {
+        const lc_plan *p = g->chain[i];
+        if (value < p->value_0 || value >= p->value_0 + p->n_values) continue;
+        *out = p->locations[value - p->value_0];
+        return out->data != NULL;
+    }
+    return false;
+}
+
+lc_status lc__graph_host_view(lc_tensor *t, lc_view *out)
+{
+    lc_graph *g = t->graph;
+    /* A persistent tensor may outlive the graph that used it last: only the current one is known to be there. */
+    bool pending =
+        g && g == lc__current && g->recording && t->generation == g->generation && g->tape.n_nodes > g->node_0;
+    if (t->kind >= LC_TENSOR_PERSISTENT) {
+        /* Recorded operations may still have to read or write it. */
+        if (pending && g->status == LC_OK) {
+            LC_TRY(lc__graph_run(g, false));
+            start_segment(g);
+        }
+        lc__view_of(&t->type, t->layout, t->data, out);
+        return LC_OK;
+    }
+    if (!g || t->generation != g->generation)
+        return lc_fail(LC_ERR_STATE, "this tensor is a result of an earlier step, which has expired");
+    if (g->status != LC_OK) return lc_step_status(g);
+    if (g->recording && t->value >= g->value_0) {
+        LC_TRY(lc__graph_run(g, false));
+        start_segment(g);
+    }
+    lc_location where;
+    if (!find_location(g, t->value, &where))
+        return lc_fail(LC_ERR_STATE,
+                       "this value was not kept when the step ran; call lc_keep on it before lc_step_run");
+    lc__view_of(&t->type, LC_ROW_MAJOR, where.data, out);
+    memcpy(out->stride, where.stride, sizeof out->stride);
+    return LC_OK;
+}
