@@ -17,6 +17,21 @@ export PKG_CONFIG_PATH="$(dirname "$(find "$work/prefix" -name lightc.pc)")"
 # shellcheck disable=SC2046
 cc -std=c11 -Wall -Wextra -Werror "$work/program.c" -o "$work/by_pkg_config" $(pkg-config --cflags --libs lightc)
 LD_LIBRARY_PATH=$(pkg-config --variable=libdir lightc) "$work/by_pkg_config"
+# The program of the README, as it stands there; run where its data are, with the mistake whose message is shown there.
+sed -n '/^```c$/,/^```$/p' "$source_dir/README.md" | sed '/^```/d' >"$work/classifier.c"
+# shellcheck disable=SC2046
+cc -std=c11 -Wall -Wextra -Werror "$work/classifier.c" -o "$work/classifier" $(pkg-config --cflags --libs lightc)
+mkdir "$work/wrong"
+sed 's/28 \* 28/100/' "$work/classifier.c" >"$work/wrong/classifier.c"
+# shellcheck disable=SC2046
+(cd "$work/wrong" && cc -std=c11 classifier.c -o classifier $(pkg-config --cflags --libs lightc))
+if [ -e /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz ]; then
+  LD_LIBRARY_PATH=$(pkg-config --variable=libdir lightc)
+  export LD_LIBRARY_PATH
+  "$work/classifier" --fast_dev_run 3 --default_root_dir "$work"
+  said=$("$work/wrong/classifier" --fast_dev_run 3 --enable_model_summary false 2>&1 || true)
+  grep -qF "$said" "$source_dir/README.md" || { echo "the README shows another message than: $said"; exit 1; }
+fi
 # Nothing but lc_ names is visible.
 library=$(find "$work/prefix" -name 'liblightc.so' | head -1)
 foreign=$(nm -D --defined-only "$library" | awk '$2 ~ /[TDBRV]/ {print $3}' | grep -vE '^(lc_|_init$|_fini$)' || true)
