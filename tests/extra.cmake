@@ -7,3 +7,6 @@ endif()
 target_sources(test_laws PRIVATE ${PROJECT_SOURCE_DIR}/bench/models.c)
 target_include_directories(test_laws PRIVATE ${PROJECT_SOURCE_DIR})
 add_subdirectory(reference)
+# The same networks, trained beside PyTorch (where LIGHTC_PEERS_PYTHON names a Python that has it).
+target_sources(test_torch PRIVATE ${PROJECT_SOURCE_DIR}/bench/models.c)
+target_include_directories(test_torch PRIVATE ${PROJECT_SOURCE_DIR})

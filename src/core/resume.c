@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 typedef struct tensor_list {
     lc_named_tensor *v;
@@ -47,12 +48,10 @@ static lc_status list_state(void *ctx, const char *name, lc_tensor *view)
     return list_add(ctx, name, view);
 }
 
-static lc_status load_model(lc_module *m, lc_checkpoint *c, bool strict)
+static lc_status load_tensors(lc_module *m, lc_safetensors *f, bool strict)
 {
     tensor_list list = {0};
-    lc_safetensors *f = lc_checkpoint_part(c, LC_CKPT_MODEL);
     lc_status status = LC_OK;
-    if (!f) return lc_fail(LC_ERR_FORMAT, "the checkpoint %s holds no model", lc_checkpoint_path(c));
     LC_TRY_GOTO(status, done, lc_module_visit(m, list_model, &list));
     if (!strict) { /* take what is there */
         int64_t n = 0;
@@ -71,9 +70,24 @@ done:
     return status;
 }
 
+static lc_status load_model(lc_module *m, lc_checkpoint *c, bool strict)
+{
+    lc_safetensors *f = lc_checkpoint_part(c, LC_CKPT_MODEL);
+    if (!f) return lc_fail(LC_ERR_FORMAT, "the checkpoint %s holds no model", lc_checkpoint_path(c));
+    return load_tensors(m, f, strict);
+}
+
 lc_status lc_module_load_checkpoint(lc_module *m, const char *path, bool strict)
 {
     lc_checkpoint *c;
+    struct stat st;
+    if (stat(path, &st) == 0 && S_ISREG(st.st_mode)) { /* a safetensors file, as PyTorch's users have it */
+        lc_safetensors *f;
+        LC_TRY(lc_safetensors_open(path, &f));
+        lc_status s = load_tensors(m, f, strict);
+        lc_safetensors_close(f);
+        return s;
+    }
     LC_TRY(lc_checkpoint_open(path, &c));
     lc_status s = load_model(m, c, strict);
     lc_checkpoint_close(c);
