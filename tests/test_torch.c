@@ -524,9 +524,11 @@ typedef struct run {
     int64_t context, vocabulary; /* of models that read text */
 } run;
 
+/* Learning rates at which a network does not amplify rounding: at 0.05, PyTorch's two memory formats already differ by
+ * 2e-3 from each other after 100 steps of the convolutional network. */
 static const run runs[] = {
-    {"fashion", 100, 64, "SGD", {{"lr", 0.05}}, 0, 0, 0},
-    {"fashion", 100, 64, "SGD", {{"lr", 0.01}, {"momentum", 0.9}}, 0, 0, 0},
+    {"fashion", 100, 100, "SGD", {{"lr", 0.01}}, 0, 0, 0},
+    {"fashion", 100, 100, "SGD", {{"lr", 0.001}, {"momentum", 0.9}}, 0, 0, 0},
     {"mlp", 50, 64, "Adam", {{"lr", 1e-3}}, 0, 0, 0},
     {"gpt_small", 50, 8, "AdamW", {{"lr", 3e-3}, {"weight_decay", 0.1}}, 0.5, 16, 11},
     {"lstm", 50, 32, "RMSprop", {{"lr", 1e-3}}, 0, 0, 0},
