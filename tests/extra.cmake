@@ -6,7 +6,26 @@ endif()
 # The networks of the benchmarks, trained under the laws.
 target_sources(test_laws PRIVATE ${PROJECT_SOURCE_DIR}/bench/models.c)
 target_include_directories(test_laws PRIVATE ${PROJECT_SOURCE_DIR})
+# What it reads.
+add_dependencies(test_symbols lightc)
 add_subdirectory(reference)
 # The same networks, trained beside PyTorch (where LIGHTC_PEERS_PYTHON names a Python that has it).
 target_sources(test_torch PRIVATE ${PROJECT_SOURCE_DIR}/bench/models.c)
 target_include_directories(test_torch PRIVATE ${PROJECT_SOURCE_DIR})
+
+# Every example, run as a user would on data that make_idx makes.
+add_executable(make_idx make_idx.c)
+target_link_libraries(make_idx PRIVATE lightc_flags)
+if(TARGET mnist_mlp)
+  file(GLOB examples CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/examples/*.c)
+  foreach(path IN LISTS examples)
+    get_filename_component(name ${path} NAME_WE)
+    add_test(NAME example_${name} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples.sh ${CMAKE_RUNTIME_OUTPUT_DIRECTORY} ${name})
+    set_tests_properties(example_${name} PROPERTIES TIMEOUT 600 ENVIRONMENT OMP_WAIT_POLICY=passive)
+  endforeach()
+endif()
+
+# Allocations of lightc go through functions of this test, which fail them.
+foreach(function malloc calloc realloc aligned_alloc strdup strndup)
+  target_link_options(test_no_memory PRIVATE -Wl,--wrap=${function})
+endforeach()

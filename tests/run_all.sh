@@ -1,94 +1,178 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# All tests: the release build, the same without fast kernels and without plans, ASan+UBSan, TSan on what has threads,
-# the fuzzers for a minute each, an installed copy used from outside. Ends with one line "N passed, N failed, N skipped"
-# that counts test cases. FUZZ_SECONDS=10 shortens the fuzzing.
+# All tests, stage by stage; `tests/run_all.sh STAGE...` runs some of them:
+#   release      the release build, everything ctest knows
+#   reference    its operators and engine on the reference kernels alone
+#   unplanned    the same node by node (LIGHTC_PLAN=off)
+#   asan         everything under AddressSanitizer and UndefinedBehaviorSanitizer
+#   tsan         what has threads under ThreadSanitizer
+#   plain        a build without oneDNN and OpenMP: engine, operators, modules, optimizers
+#   clang        everything compiled by clang
+#   fuzz         each fuzzer for FUZZ_SECONDS (60)
+#   install      an installed copy, used from outside through find_package and pkg-config, from C and C++
+# Builds must be free of warnings. Ends with one line "N passed, N failed, N skipped" that counts test cases; what was
+# skipped is listed above it, with the reason. BUILD_ROOT names another folder for the builds.
 set -u
 cd "$(dirname "$0")/.." || exit 1
+stages=${*:-release reference unplanned asan tsan plain clang fuzz install}
 passed=0 failed=0 skipped=0
 jobs=$(nproc)
+root=${BUILD_ROOT:-.}
 log_dir=$(mktemp -d)
+trap 'rm -rf "$log_dir"' EXIT
+operators='^(engine|laws|ops_math|ops_nn|ops_nn_kernels|nn|module|optim|random)$'
+threads='^(loader|loggers|checkpoint|trainer_order|trainer_resume|trainer_random|cpu_backend|no_memory)$'
 
-# Adds up the closing lines of the programs in a ctest log; a program without one counts as one case.
+say() { printf '== %s (%d s)\n' "$*" "$SECONDS"; }
+
+pass() {
+  echo "$*"
+  passed=$((passed + 1))
+}
+
+fail() {
+  echo "FAIL $*"
+  failed=$((failed + 1))
+}
+
+# Adds up the closing lines of the programs in a ctest log. A program without one counts as one case, and so does one
+# that failed without a failed case.
 count() { # log name
-  local p f s programs_failed
-  read -r p f s < <(grep -aoE '[0-9]+ passed, [0-9]+ failed(, [0-9]+ skipped)?$' "$1" |
-    awk '{p += $1; f += $3; s += $5} END {print p + 0, f + 0, s + 0}')
-  programs_failed=$(grep -acE '\*\*\*(Failed|Timeout|Exception|Not Run)' "$1")
-  [ "$programs_failed" -gt 0 ] && [ "$f" -eq 0 ] && f=$programs_failed
+  local p f s
+  read -r p f s < <(awk '
+    { id = $1; sub(/:$/, "", id) }
+    match($0, /[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped/) && $1 ~ /^[0-9]+:$/ {
+      split(substr($0, RSTART, RLENGTH), n, " "); p += n[1]; f += n[3]; s += n[5]; seen[id] = 1; bad[id] += n[3]
+    }
+    match($0, /Test +#[0-9]+:/) && /(Passed|\*\*\*)/ {
+      id = substr($0, RSTART, RLENGTH); gsub(/[^0-9]/, "", id)
+      if (/\*\*\*Skipped/) { if (!seen[id]) s++ }
+      else if (/\*\*\*/) { if (!bad[id]) f++ }
+      else if (!seen[id]) p++
+      programs++
+    }
+    END { if (!programs) f++; print p + 0, f + 0, s + 0 }' "$1")
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
   echo "$2: $p passed, $f failed, $s skipped"
 }
 
-build() { # preset [options]
-  local preset=$1
+build() { # name options of cmake... [-- targets]
+  local name=$1 options=() log="$log_dir/build-$1"
   shift
-  if ! { cmake --preset "$preset" "$@" && cmake --build --preset "$preset" -j "$jobs"; } >"$log_dir/build-$preset" 2>&1; then
-    echo "build of $preset failed:"
-    grep -E 'error|undefined|CMake Error' "$log_dir/build-$preset" | head -20
-    failed=$((failed + 1))
+  while [ $# -gt 0 ] && [ "$1" != -- ]; do options+=("$1"); shift; done
+  [ $# -gt 0 ] && shift
+  if ! { cmake -S . "${options[@]}" && cmake --build "$folder" -j "$jobs" ${1:+--target "$@"}; } >"$log" 2>&1; then
+    fail "build $name"
+    grep -E 'error|undefined|CMake Error' "$log" | head -20
     return 1
+  fi
+  if grep -q 'warning:' "$log"; then
+    fail "build $name: warnings"
+    grep -A3 'warning:' "$log" | head -30
+  else
+    pass "build $name: no warning"
   fi
 }
 
 suite() { # name folder [ctest options]; the environment is the caller's
-  local name=$1 folder=$2
+  local name=$1 folder=$2 log="$log_dir/$1"
   shift 2
-  ctest --test-dir "$folder" -j "$jobs" -V "$@" >"$log_dir/$name" 2>&1
-  count "$log_dir/$name" "$name"
-  grep -aE '(FAIL |\*\*\*|SKIP )' "$log_dir/$name" | sed 's/^[0-9]*: //' | sort | uniq -c | head -60
-  if grep -aqE '(FAIL |\*\*\*Failed|\*\*\*Exception)' "$log_dir/$name"; then
-    grep -aE -B3 '^[0-9]+: FAIL ' "$log_dir/$name" | head -80
-    grep -aE 'ERROR: (Address|Leak|Thread)Sanitizer|runtime error|WARNING: ThreadSanitizer' -A12 "$log_dir/$name" | head -80
+  ctest --test-dir "$folder" -j "$jobs" -V "$@" >"$log" 2>&1
+  count "$log" "$name"
+  sed -nE "s/^[0-9]+: (SKIP .*)/$name: \1/p" "$log" >>"$log_dir/skips"
+  if grep -aqE '^[0-9]+: FAIL |\*\*\*(Failed|Exception|Timeout|Not Run)' "$log"; then
+    grep -aE '\*\*\*' "$log" | head -40
+    grep -aE -B4 '^[0-9]+: FAIL ' "$log" | head -100
+    grep -aE 'ERROR: (Address|Leak)Sanitizer|runtime error|WARNING: ThreadSanitizer' -A12 "$log" | head -100
   fi
 }
 
-build release && suite release build
-if [ -d build/bin ]; then
-  LIGHTC_KERNELS=reference suite reference-kernels build -R '^(engine|ops_math|ops_nn|nn|optim)$'
-  LIGHTC_PLAN=off suite without-plans build -R '^(engine|ops_math|ops_nn|nn|optim)$'
-fi
-build asan && ASAN_OPTIONS=detect_leaks=1 suite asan build-asan -LE slow
-build tsan && TSAN_OPTIONS=suppressions="$PWD/tests/tsan.supp" suite tsan build-tsan -R '^(loader|loggers|checkpoint)$'
+fuzz_one() { # program
+  local name
+  name=$(basename "$1")
+  mkdir -p "$log_dir/corpus-$name"
+  "$1" -max_total_time="${FUZZ_SECONDS:-60}" -timeout=20 -rss_limit_mb=2048 \
+    -artifact_prefix="$log_dir/" "$log_dir/corpus-$name" >"$log_dir/$name" 2>&1
+  echo $? >"$log_dir/$name.status"
+}
 
-if command -v clang >/dev/null; then
-  if CC=clang cmake -S . -B build-fuzz -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DLIGHTC_BUILD_FUZZERS=ON \
-    -DLIGHTC_BUILD_EXAMPLES=OFF -DLIGHTC_BUILD_BENCH=OFF -DLIGHTC_WITH_OPENMP=OFF -DLIGHTC_WITH_ONEDNN=OFF >"$log_dir/build-fuzz" 2>&1 &&
-    cmake --build build-fuzz -j "$jobs" >>"$log_dir/build-fuzz" 2>&1; then
-    for fuzzer in build-fuzz/bin/fuzz_*; do
-      [ -x "$fuzzer" ] || continue
+for stage in $stages; do
+  say "$stage"
+  case $stage in
+  release)
+    folder=$root/build
+    build release --preset release -B "$folder" && suite release "$folder"
+    ;;
+  reference) LIGHTC_KERNELS=reference suite reference "$root/build" -R "$operators" ;;
+  unplanned) LIGHTC_PLAN=off suite unplanned "$root/build" -R "$operators" ;;
+  asan)
+    folder=$root/build-asan
+    build asan --preset asan -B "$folder" &&
+      ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 suite asan "$folder"
+    ;;
+  tsan)
+    # The preset leaves OpenMP out: ThreadSanitizer does not know libgomp's barriers and would report them as races.
+    folder=$root/build-tsan
+    build tsan --preset tsan -B "$folder" && suite tsan "$folder" -R "$threads"
+    ;;
+  plain)
+    folder=$root/build-plain
+    build plain -G Ninja -B "$folder" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DLIGHTC_WITH_ONEDNN=OFF \
+      -DLIGHTC_WITH_OPENMP=OFF && suite plain "$folder" -R "$operators"
+    ;;
+  clang)
+    if ! command -v clang >/dev/null; then
+      skipped=$((skipped + 1))
+      echo "clang: SKIP there is no clang" >>"$log_dir/skips"
+      continue
+    fi
+    folder=$root/build-clang
+    build clang -G Ninja -B "$folder" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_COMPILER=clang -DLIGHTC_WITH_OPENMP=OFF
+    ;;
+  fuzz)
+    if ! command -v clang >/dev/null; then
+      skipped=$((skipped + 1))
+      echo "fuzz: SKIP there is no clang" >>"$log_dir/skips"
+      continue
+    fi
+    folder=$root/build-fuzz
+    build fuzz --preset fuzz -B "$folder" -- fuzzers || continue
+    running=0
+    for fuzzer in "$folder"/bin/fuzz_*; do
+      fuzz_one "$fuzzer" &
+      running=$((running + 1))
+      [ $((running % jobs)) -eq 0 ] && wait
+    done
+    wait
+    for fuzzer in "$folder"/bin/fuzz_*; do
       name=$(basename "$fuzzer")
-      mkdir -p "$log_dir/corpus-$name"
-      if "$fuzzer" -max_total_time="${FUZZ_SECONDS:-60}" -timeout=10 -rss_limit_mb=2048 "$log_dir/corpus-$name" >"$log_dir/$name" 2>&1; then
-        echo "$name: $(grep -aoE 'Done [0-9]+ runs' "$log_dir/$name")"
-        passed=$((passed + 1))
+      if [ "$(cat "$log_dir/$name.status")" = 0 ]; then
+        pass "$name: $(grep -aoE 'Done [0-9]+ runs in [0-9]+ second' "$log_dir/$name")s"
       else
-        echo "$name failed:"
-        tail -25 "$log_dir/$name"
-        failed=$((failed + 1))
+        fail "$name"
+        tail -n 30 "$log_dir/$name"
+        for input in "$log_dir"/crash-* "$log_dir"/timeout-* "$log_dir"/oom-* "$log_dir"/leak-*; do
+          [ -e "$input" ] && { echo "input $(basename "$input"):"; base64 "$input" | head -c 4000; rm -f "$input"; }
+        done
       fi
     done
-  else
-    echo "build with clang failed:"
-    grep -E 'error|warning' "$log_dir/build-fuzz" | head
-    failed=$((failed + 1))
-  fi
-else
-  echo "SKIP fuzzers: no clang"
-  skipped=$((skipped + 1))
-fi
+    ;;
+  install)
+    if tests/install/check.sh "$root/build" >"$log_dir/install" 2>&1; then
+      pass "installed copy: used through find_package and pkg-config, from C and C++"
+    else
+      fail "installed copy"
+      tail -n 20 "$log_dir/install"
+    fi
+    ;;
+  *) fail "there is no stage $stage" ;;
+  esac
+done
 
-if [ -d build/bin ]; then
-  if tests/install/check.sh build >"$log_dir/install" 2>&1; then
-    echo "installed copy: used through find_package and pkg-config, from C and C++"
-    passed=$((passed + 1))
-  else
-    echo "installed copy failed:"
-    tail -20 "$log_dir/install"
-    failed=$((failed + 1))
-  fi
+if [ -s "$log_dir/skips" ]; then
+  echo "== skipped"
+  sort "$log_dir/skips" | uniq
 fi
-
-rm -rf "$log_dir"
+say "all"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]

@@ -4,6 +4,7 @@
 #include "data_internal.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -206,6 +207,10 @@ lc_status lc__read_file(const char *path, size_t cap, void **data, size_t *size)
     if (!f) return lc_fail(LC_ERR_IO, "cannot open %s: %s", path, strerror(errno));
     long length = -1;
     if (fseek(f, 0, SEEK_END) == 0) length = ftell(f);
+    if (length == LONG_MAX) { /* what Linux says of a folder */
+        status = lc_fail(LC_ERR_IO, "%s is a folder, not a file", path);
+        goto done;
+    }
     if (length < 0 || fseek(f, 0, SEEK_SET) != 0) {
         status = lc_fail(LC_ERR_IO, "cannot find the length of %s: %s", path, strerror(errno));
         goto done;

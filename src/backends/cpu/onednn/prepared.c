@@ -129,7 +129,7 @@ bool lc__dnnl_supports(const lc_call *call, lc__dnnl_build_fn *build)
     lc__dnnl_plan *plan = NULL;
     dnnl_status_t status = build(call, true, &plan);
     lc__dnnl_free(plan);
-    return status == dnnl_success;
+    return status == dnnl_success || status == dnnl_out_of_memory; /* which prepare() reports */
 }
 
 lc_status lc__dnnl_prepare(lc_call *call, lc__dnnl_build_fn *build)

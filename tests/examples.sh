@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs one example as a user would, on small data made on the spot, and looks at what came of it.
+# Usage: examples.sh BIN_DIR NAME. A further example is a further `case`.
+set -u
+bin=$(cd "$1" && pwd) name=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+checks=0 failures=0
+export NO_COLOR=1 OMP_WAIT_POLICY=passive
+
+run() { # arguments of the example; its output goes to out
+  "$bin/$name" "$@" >out 2>err
+}
+check() { # what it means, command...
+  local what=$1
+  shift
+  checks=$((checks + 1))
+  "$@" && return
+  echo "FAIL $name: $what"
+  tail -n 5 out err
+  failures=$((failures + 1))
+}
+says() { grep -qE "$1" out; }
+complains() { grep -qE "$1" err; }
+fails() { ! run "$@"; }
+value() { sed -nE "s/^$1 +([0-9.eE+-]+)$/\1/p" out | tail -1; }
+at_least() { awk -v a="$(value "$1")" -v b="$2" 'BEGIN {exit !(a != "" && a + 0 >= b)}'; }
+same_value() { [ "$(value "$1")" = "$2" ]; }
+exists() { compgen -G "$1" >/dev/null; }
+
+common() { # options every program with a trainer has
+  check "--help ends well" run --help
+  check "--help names the trainer's options" says '^ +--max_epochs'
+  check "a misspelt option is an error" fails --max_epoch 2
+  check "with the right name in it" complains 'did you mean "max_epochs"'
+}
+
+case $name in
+mnist_mlp | fashion_cnn)
+  mkdir data && "$bin/make_idx" data || exit 1
+  args=(--data data --batch_size 50 --seed 3 --default_root_dir root --deterministic --threads 1)
+  common
+  check "trains" run "${args[@]}" --max_epochs 3
+  check "learns" at_least test_acc 0.9
+  check "writes metrics.csv" grep -q val_acc root/lightning_logs/version_0/metrics.csv
+  check "writes a checkpoint" exists 'root/lightning_logs/version_0/checkpoints/*.ckpt/model.safetensors'
+  check "writes the run database" test -s root/lightc.db
+  loss=$(value test_loss)
+  check "trains again" run "${args[@]}" --max_epochs 3
+  check "to the same end" same_value test_loss "$loss"
+  check "one epoch" run "${args[@]}" --max_epochs 1 --default_root_dir parts
+  check "goes on from the last checkpoint" run "${args[@]}" --max_epochs 3 --default_root_dir parts --ckpt_path last
+  check "to the same end as without the stop" same_value test_loss "$loss"
+  check "fast_dev_run" run "${args[@]}" --fast_dev_run 1 --default_root_dir fast
+  check "fast_dev_run leaves nothing behind" test ! -e fast/lightc.db
+  check "a folder without data is an error" fails --data nowhere
+  check "that names it" complains nowhere
+  ;;
+char_gpt)
+  for _ in {1..300}; do echo "the quick brown fox jumps over the lazy dog, and the dog sleeps on"; done >input.txt
+  args=(--data . --layers 1 --width 32 --heads 2 --context 32 --batch_size 8 --lr 1e-2 --dropout 0 --sample 400 --threads 1)
+  common
+  check "trains" run "${args[@]}" --max_steps 200 --val_check_interval 100 --default_root_dir root
+  check "prints a sample" test "$(wc -c <out)" -ge 400
+  check "of words it saw" says 'the .*(quick|lazy|dog|jumps|over|sleeps)'
+  check "writes a checkpoint" exists 'root/lightning_logs/version_0/checkpoints/*.ckpt/model.safetensors'
+  check "heads that do not divide the width are an error" fails --data . --width 33 --heads 2
+  check "no text is an error" fails --data nowhere
+  ;;
+custom_callback)
+  common
+  check "trains" run --stop_below 0.02 --max_epochs 50 --default_root_dir root
+  check "stops early" says '^stopped after [0-9] epochs: loss 0\.0[01]'
+  check "tells each epoch" says '^epoch 2 starts$'
+  check "logs the norm" grep -q weight_norm root/lightning_logs/version_0/metrics.csv
+  check "weights (2, -1)" says 'weight norm 2\.[12]'
+  ;;
+own_loop)
+  common
+  check "trains" run --epochs 4 --default_root_dir root
+  check "learns" says '^epoch 3  loss 0\.0'
+  ;;
+custom_op)
+  check "its own operator learns, with one plan" run
+  check "says so" says '1 plan'
+  ;;
+*)
+  check "fast_dev_run" run --fast_dev_run 1
+  ;;
+esac
+echo "$((checks - failures)) passed, $failures failed, 0 skipped"
+[ "$failures" -eq 0 ]

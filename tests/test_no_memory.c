@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory that runs out, everywhere: a scenario is run once to count its allocations, then once for each of them with
+ * that one failing, and once more with all from there on failing. Each run must end in success or in an error that says
+ * that memory ran out; nothing crashes and, under AddressSanitizer, nothing leaks.
+ *
+ * The linker puts the functions below before the C library's for all of lightc (--wrap in extra.cmake), so that this
+ * works with sanitizers too, and what libraries below lightc allocate is left alone. To add a scenario: a function that
+ * releases all it made, and a TEST that calls exhaust. */
+#include "test.h"
+#include "trainer_world.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+
+static atomic_long allocations, fail_at; /* fail_at 0: never */
+static atomic_bool keep_failing;         /* all after it, too */
+
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t n);
+void *__real_aligned_alloc(size_t align, size_t n);
+char *__real_strdup(const char *s);
+char *__real_strndup(const char *s, size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t n);
+void *__wrap_aligned_alloc(size_t align, size_t n);
+char *__wrap_strdup(const char *s);
+char *__wrap_strndup(const char *s, size_t n);
+
+static bool fails(void)
+{
+    long at = atomic_load(&fail_at), now = atomic_fetch_add(&allocations, 1) + 1;
+    if (!at || now < at || (now > at && !atomic_load(&keep_failing))) return false;
+    errno = ENOMEM;
+    return true;
+}
+
+void *__wrap_malloc(size_t n)
+{
+    return fails() ? NULL : __real_malloc(n);
+}
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return fails() ? NULL : __real_calloc(n, size);
+}
+void *__wrap_realloc(void *p, size_t n)
+{
+    return fails() ? NULL : __real_realloc(p, n);
+}
+void *__wrap_aligned_alloc(size_t align, size_t n)
+{
+    return fails() ? NULL : __real_aligned_alloc(align, n);
+}
+char *__wrap_strdup(const char *s)
+{
+    return fails() ? NULL : __real_strdup(s);
+}
+char *__wrap_strndup(const char *s, size_t n)
+{
+    return fails() ? NULL : __real_strndup(s, n);
+}
+
+static char directory[256];
+
+/* Returns how many allocations failed a run. */
+static int exhaust(lc_status (*scenario)(void), long at_most)
+{
+    CHECK_OK(scenario()); /* what is made once per process is there now */
+    atomic_store(&allocations, 0);
+    CHECK_OK(scenario());
+    long n = atomic_load(&allocations), stride = n > at_most ? n / at_most + 1 : 1;
+    int refused = 0;
+    if (getenv("LIGHTC_TEST_VERBOSE")) printf("  %ld allocations, every %ld\n", n, stride);
+    for (int kept = 0; kept < 2; kept++)
+        for (long k = 1 + (kept ? stride / 2 : 0); k <= n; k += stride) {
+            lc_fail(LC_OK, "%s", "");
+            atomic_store(&keep_failing, kept);
+            atomic_store(&allocations, 0);
+            atomic_store(&fail_at, k);
+            if (getenv("LIGHTC_TEST_VERBOSE")) printf("  %s %ld\n", kept ? "all from" : "only", k);
+            lc_status status = scenario();
+            atomic_store(&fail_at, 0);
+            refused += status < 0;
+            if (status < 0 && !*lc_error_message()) TEST_FAIL("no message when allocation %ld of %ld fails", k, n);
+            if (status < 0 && status != LC_ERR_MEMORY && !strstr(lc_error_message(), "memory"))
+                TEST_FAIL("allocation %ld of %ld (%s): %s, not a lack of memory: %s", k, n,
+                          kept ? "and all after" : "it", lc_status_text(status), lc_error_message());
+        }
+    CHECK_OK(scenario()); /* and afterwards all is as before */
+    return refused;
+}
+
+/* ---- graph, step and plan ---- */
+
+typedef struct net {
+    lc_module base;
+    lc_conv2d conv;
+    lc_batch_norm2d norm;
+    lc_linear l1, l2;
+    lc_dataset *data;
+} net;
+
+static void net_init(net *m, const lc_module_ops *ops)
+{
+    lc_module_init(&m->base, ops, 1);
+    lc_conv2d_init(&m->conv, m, "conv", 1, 4, 3);
+    lc_batch_norm2d_init(&m->norm, m, "norm", 4);
+    lc_linear_init(&m->l1, m, "l1", 4 * 6 * 6, 8);
+    lc_linear_init(&m->l2, m, "l2", 8, 3);
+}
+
+static lc_tensor *net_loss(net *m, lc_tensor *x, lc_tensor *y) /* x [B,1,8,8], y [B] */
+{
+    x = lc_relu(lc_batch_norm2d_forward(&m->norm, lc_conv2d_forward(&m->conv, x)));
+    x = lc_dropout(lc_relu(lc_linear_forward(&m->l1, lc_flatten(x, 1))), 0.1);
+    return lc_cross_entropy(lc_linear_forward(&m->l2, x), y);
+}
+
+static float pixels[12 * 64];
+static int64_t labels[12];
+
+static lc_status train_by_hand(void)
+{
+    lc_status status = LC_OK;
+    lc_graph *g = NULL;
+    lc_tensor *x = NULL, *y = NULL;
+    lc_optimizer *opt = NULL;
+    net m = {0};
+    double loss;
+    net_init(&m, NULL);
+    LC_TRY_GOTO(status, done, lc_module_status(&m.base));
+    if (!(opt = lc_adam(&m, .lr = 1e-2))) LC_TRY_GOTO(status, done, LC_ERR_MEMORY);
+    LC_TRY_GOTO(status, done, lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+    LC_TRY_GOTO(status, done, lc_input_new(LC_F32, 4, (int64_t[]){4, 1, 8, 8}, LC_ROW_MAJOR, pixels, &x));
+    LC_TRY_GOTO(status, done, lc_input_new(LC_I64, 1, (int64_t[]){4}, LC_ROW_MAJOR, labels, &y));
+    for (int step = 0; step < 3; step++) {
+        LC_TRY_GOTO(status, done, lc_step_begin(g, (uint64_t)step, 0));
+        lc_tensor *l = lc_keep(net_loss(&m, x, y));
+        lc_zero_grad(g);
+        lc_backward(l);
+        lc_optimizer_step(opt);
+        LC_TRY_GOTO(status, done, lc_step_run(g));
+        LC_TRY_GOTO(status, done, lc_item(l, &loss));
+        LC_TRY_GOTO(status, done, lc_step_end(g));
+    }
+done:
+    lc_optimizer_free(opt);
+    lc_module_release(&m.base);
+    lc_tensor_unref(x);
+    lc_tensor_unref(y);
+    lc_graph_free(g);
+    return status;
+}
+
+TEST(engine)
+{
+    CHECK(exhaust(train_by_hand, 1500) > 50);
+}
+
+/* ---- modules ---- */
+
+static lc_status build_modules(void)
+{
+    struct {
+        lc_module base;
+        lc_embedding tok;
+        lc_multihead_attention attention;
+        lc_layer_norm norm;
+        lc_lstm lstm;
+        lc_sequential seq;
+    } m = {0};
+    lc_module_init(&m.base, NULL, 1);
+    lc_embedding_init(&m.tok, &m, "tok", 10, 8);
+    lc_multihead_attention_init(&m.attention, &m, "attention", 8, 2);
+    lc_layer_norm_init(&m.norm, &m, "norm", 8);
+    lc_lstm_init(&m.lstm, &m, "lstm", 8, 8);
+    lc_sequential_init(&m.seq, &m, "seq");
+    lc_status status = lc_module_status(&m.base);
+    lc_module_release(&m.base);
+    return status;
+}
+
+TEST(modules)
+{
+    CHECK(exhaust(build_modules, 2000) > 20);
+}
+
+/* ---- the loader, with workers and without ---- */
+
+static int workers;
+
+static lc_status make_data(lc_dataset **out)
+{
+    lc_array arrays[] = {{.field = {.name = "x", .dtype = LC_F32, .ndim = 3, .shape = {1, 8, 8}}, .data = pixels},
+                         {.field = {.name = "y", .dtype = LC_I64}, .data = labels}};
+    return lc_array_dataset_new(12, 2, arrays, out);
+}
+
+static lc_status load(void)
+{
+    lc_status status = LC_OK;
+    lc_dataset *data = NULL, *parts[2] = {NULL, NULL}, *flipped = NULL;
+    lc_dataloader *l = NULL;
+    lc_transform t;
+    LC_TRY_GOTO(status, done, make_data(&data));
+    LC_TRY_GOTO(status, done, lc_dataset_split(data, 1, 2, (int64_t[]){9, 3}, parts));
+    LC_TRY_GOTO(status, done, lc_transform_horizontal_flip(0.5, &t));
+    LC_TRY_GOTO(status, done, lc_dataset_transform(parts[0], 0, t, &flipped));
+    LC_TRY_GOTO(
+        status, done,
+        lc_dataloader_new(
+            &(lc_dataloader_options){.dataset = flipped, .batch_size = 2, .shuffle = true, .num_workers = workers},
+            &l));
+    for (int epoch = 0; epoch < 2; epoch++) {
+        lc_batch *batch;
+        LC_TRY_GOTO(status, done, lc_dataloader_begin(l, epoch, 0));
+        do LC_TRY_GOTO(status, done, lc_dataloader_next(l, &batch));
+        while (batch);
+    }
+done:
+    lc_dataloader_free(l);
+    lc_dataset_unref(flipped);
+    lc_dataset_unref(parts[0]);
+    lc_dataset_unref(parts[1]);
+    lc_dataset_unref(data);
+    return status;
+}
+
+TEST(loader)
+{
+    for (workers = 0; workers < 3; workers += 2) CHECK(exhaust(load, 300) > 10);
+}
+
+/* ---- a whole run: loops, logged values, loggers, checkpoints, resumption ---- */
+
+static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    (void)i;
+    lc_tensor *loss = net_loss((net *)self, b->x, b->y);
+    lc_log(self, "train_loss", loss, .on_step = LC_ON, .on_epoch = LC_ON);
+    return loss;
+}
+static lc_status validation_step(lc_module *self, const lc_batch *b, int64_t i, int k)
+{
+    (void)i, (void)k;
+    lc_log(self, "val_loss", net_loss((net *)self, b->x, b->y));
+    return LC_OK;
+}
+static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
+{
+    lc_optimizer *opt = lc_sgd(self, .lr = 0.1, .momentum = 0.9);
+    LC_TRY(lc_optimizers_add(out, opt));
+    return lc_optimizers_add_scheduler(out, (lc_scheduler_config){.scheduler = lc_step_lr(opt, .step_size = 1)});
+}
+static lc_status add_loader(lc_module *self, lc_loaders *out)
+{
+    lc_dataloader *l;
+    LC_TRY(lc_dataloader_new(&(lc_dataloader_options){.dataset = ((net *)self)->data, .batch_size = 4}, &l));
+    return lc_loaders_add(out, l);
+}
+static const lc_module_ops ops = {
+    LC_MODULE_OPS_INIT("net"),      .training_step = training_step,
+    .train_dataloader = add_loader, .configure_optimizers = configure_optimizers,
+    .val_dataloader = add_loader,   .validation_step = validation_step,
+};
+
+static const char *logger;
+static int64_t dev_run;
+
+static lc_status fit(const char *resume)
+{
+    lc_status status = LC_OK;
+    net m = {0};
+    lc_trainer *t = NULL;
+    lc_trainer_options o = world_options(directory);
+    o.logger = logger;
+    o.fast_dev_run = dev_run;
+    o.max_epochs = resume ? 2 : 1;
+    o.log_every_n_steps = 1;
+    o.threads = 1;
+    o.enable_checkpointing = LC_ON;
+    o.early_stopping = "val_loss";
+    LC_TRY_GOTO(status, done, make_data(&m.data));
+    net_init(&m, &ops);
+    LC_TRY_GOTO(status, done, lc_trainer_new(&o, &t));
+    status = lc_trainer_fit(t, &m.base, resume ? &(lc_run_args){.ckpt_path = resume} : NULL);
+done:
+    lc_trainer_free(t);
+    if (m.base.ops) lc_module_release(&m.base);
+    lc_dataset_unref(m.data);
+    return status;
+}
+
+static lc_status fit_new(void)
+{
+    lc_status status = fit(NULL);
+    if (!dev_run) {
+        long at = atomic_exchange(&fail_at, 0); /* the runs of a scenario shall not differ in what they find */
+        world_remove(directory);
+        if (mkdir(directory, 0700) != 0) printf("  cannot make %s anew\n", directory);
+        atomic_store(&fail_at, at);
+    }
+    return status;
+}
+
+TEST(fast_dev_run)
+{
+    CHECK(world_dir(directory, sizeof directory));
+    dev_run = 1;
+    logger = "none";
+    CHECK(exhaust(fit_new, 400) > 100);
+    world_remove(directory);
+}
+
+TEST(fit_with_loggers_and_checkpoints)
+{
+    CHECK(world_dir(directory, sizeof directory));
+    dev_run = 0;
+    logger = "csv,sqlite";
+    CHECK(exhaust(fit_new, 60) > 20);
+    world_remove(directory);
+}
+
+static char saved[600];
+
+static lc_status fit_on(void)
+{
+    return fit(saved);
+}
+
+TEST(resumption)
+{
+    CHECK(world_dir(directory, sizeof directory));
+    dev_run = 0;
+    logger = "none";
+    CHECK_OK(fit(NULL));
+    snprintf(saved, sizeof saved, "find '%s' -name '*.ckpt' | head -1", directory);
+    FILE *f = popen(saved, "r");
+    CHECK(f && fgets(saved, sizeof saved, f));
+    pclose(f);
+    saved[strcspn(saved, "\n")] = 0;
+    CHECK(exhaust(fit_on, 100) > 30);
+    world_remove(directory);
+}
+
+/* ---- options and state ---- */
+
+static lc_status parse(void)
+{
+    char *argv[] = {(char *)"p", (char *)"--max_epochs", (char *)"3", (char *)"--monitor=loss", (char *)"--lr",
+                    (char *)"2"};
+    struct mine {
+        double lr;
+        const char *text;
+    } mine = {0};
+    const lc_option table[] = {LC_OPTION(struct mine, lr, LC_OPTION_FLOAT, 0, 10, "learning rate"),
+                               LC_OPTION(struct mine, text, LC_OPTION_TEXT, 0, 0, "text")};
+    lc_trainer_options o = LC_TRAINER_OPTIONS_INIT;
+    lc_state *state = NULL, *child, *again = NULL;
+    char *text = NULL;
+    size_t length;
+    lc_status status = lc_trainer_options_parse_with(&o, table, 2, &mine, 6, argv);
+    LC_TRY_GOTO(status, done, status);
+    LC_TRY_GOTO(status, done, lc_state_new(&state));
+    LC_TRY_GOTO(status, done, lc_state_set_text(state, "name", "value"));
+    LC_TRY_GOTO(status, done, lc_state_set_array(state, "list", &child));
+    for (int i = 0; i < 40; i++) LC_TRY_GOTO(status, done, lc_state_set_int(child, NULL, i));
+    LC_TRY_GOTO(status, done, lc_state_print(state, &text, &length));
+    LC_TRY_GOTO(status, done, lc_state_parse(text, length, &again));
+done:
+    lc_state_free(state);
+    lc_state_free(again);
+    free(text);
+    lc_trainer_options_release(&o);
+    return status;
+}
+
+TEST(options_and_state)
+{
+    CHECK(exhaust(parse, 2000) > 20);
+}
+
+/* ---- metrics ---- */
+
+static lc_status measure(void)
+{
+    lc_status status = LC_OK;
+    lc_metric *m = NULL;
+    static const float scores[] = {0.1f, 0.9f, 0.4f, 0.6f};
+    static const int64_t targets[] = {0, 1, 0, 1};
+    static const char *const names[] = {"Accuracy", "AUROC", "F1Score", "ConfusionMatrix"};
+    for (int i = 0; i < 4; i++) {
+        double values[4];
+        LC_TRY_GOTO(status, done, lc_metric_new(names[i], NULL, &m));
+        for (int k = 0; k < 5; k++) LC_TRY_GOTO(status, done, lc_metric_update_scores(m, 4, 1, scores, targets));
+        LC_TRY_GOTO(status, done, lc_metric_compute_all(m, values, lc_metric_outputs(m)));
+        lc_metric_free(m);
+        m = NULL;
+    }
+done:
+    lc_metric_free(m);
+    return status;
+}
+
+TEST(metrics)
+{
+    CHECK(exhaust(measure, 2000) > 5);
+}
+
+TEST_MAIN

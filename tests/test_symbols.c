@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The library's symbol tables, read with objdump and nm: no mutable statics but the two thread-local bindings, and
+ * nothing visible from outside but lc_*. What another thread-local variable would need is a line in `allowed`, and a
+ * reason that convinces. */
+#define _GNU_SOURCE
+#include "test.h"
+
+#include <unistd.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+
+static const char *const allowed[] = {
+    "lc__current", /* the graph that this thread records (src/tensor) */
+    "error",       /* the message of this thread's last failure (src/core/status.c) */
+};
+
+static char *library(const char *name, char *path, size_t size)
+{
+    const char *bin = getenv("LIGHTC_TEST_BIN");
+    snprintf(path, size, "%s/../lib/%s", bin ? bin : "build/bin", name);
+    return access(path, R_OK) ? NULL : path;
+}
+
+static FILE *symbols_of(const char *tool, const char *path)
+{
+    char command[5000];
+    snprintf(command, sizeof command, "%s '%s' 2>/dev/null", tool, path);
+    return popen(command, "r");
+}
+
+/* A line of `objdump -t`: address, seven columns of flags, section, size, name. */
+static bool parse_objdump(const char *line, char flags[8], char *section, char *name)
+{
+    unsigned long long address, size;
+    int at = 0;
+    if (sscanf(line, "%llx%n", &address, &at) != 1 || line[at] != ' ' || strlen(line) < (size_t)at + 10) return false;
+    memcpy(flags, line + at + 1, 7), flags[7] = 0;
+    return sscanf(line + at + 8, "%255s %llx .hidden %255s", section, &size, name) == 3 ||
+           sscanf(line + at + 8, "%255s %llx %255s", section, &size, name) == 3;
+}
+
+/* Sections that a running program writes to; .data.rel.ro is made read-only once the program is loaded. */
+static bool is_writable(const char *section)
+{
+    if (!strncmp(section, ".data.rel.ro", 12)) return false;
+    return !strncmp(section, ".data", 5) || !strncmp(section, ".bss", 4) || !strncmp(section, ".tbss", 5) ||
+           !strncmp(section, ".tdata", 6) || !strcmp(section, "*COM*");
+}
+
+TEST(no_mutable_statics)
+{
+#ifdef SANITIZED
+    SKIP("a sanitizer adds variables of its own");
+#endif
+    char path[4200], line[4096], flags[8], section[256], name[256];
+    if (!library("liblightc_internal.a", path, sizeof path)) SKIP("the static library is not where it is built");
+    if (system("command -v objdump >/dev/null") != 0) SKIP("no objdump");
+    FILE *f = symbols_of("objdump -t", path);
+    CHECK(f);
+    int symbols = 0, found = 0, foreign = 0;
+    while (fgets(line, sizeof line, f)) {
+        if (!parse_objdump(line, flags, section, name)) continue;
+        symbols++;
+        if (!is_writable(section) || strchr(flags, 'd') || strchr(flags, 'f')) continue;
+        if (!strncmp(name, "__gcov", 6) || !strncmp(name, "__llvm", 6)) continue; /* counters of a coverage build */
+        bool ok = false;
+        for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++)
+            ok |= !strcmp(name, allowed[i]) && !strcmp(section, ".tbss");
+        found += ok;
+        foreign += !ok;
+        if (!ok) printf("  %s in %s is a mutable static: keep it in an object, or make it const\n", name, section);
+    }
+    pclose(f);
+    CHECK(symbols > 1000); /* the table was read */
+    CHECK_EQ(foreign, 0);
+    CHECK_EQ(found, sizeof allowed / sizeof *allowed); /* the search finds what there is */
+}
+
+TEST(only_lc_names_are_visible)
+{
+    char path[4200], line[4096];
+    if (!library("liblightc.so", path, sizeof path)) SKIP("the shared library is not where it is built");
+    if (system("command -v nm >/dev/null") != 0) SKIP("no nm");
+    FILE *f = symbols_of("nm -D --defined-only", path);
+    CHECK(f);
+    int good = 0, bad = 0;
+    while (fgets(line, sizeof line, f)) {
+        char type, name[256];
+        if (sscanf(line, "%*x %c %255s", &type, name) != 2) continue;
+        bool ok = !strncmp(name, "lc_", 3) && strncmp(name, "lc__", 4) && strchr("TR", type); /* code and constants */
+        good += ok;
+        bad += !ok;
+        if (!ok) printf("  %s is visible\n", name);
+    }
+    pclose(f);
+    CHECK(good > 300);
+    CHECK_EQ(bad, 0);
+}
+
+/* Every public function that a header declares is in the shared library: nothing is promised that is not there. */
+TEST(every_declared_function_is_there)
+{
+    char path[4200], command[9000], line[512];
+    const char *source = getenv("LIGHTC_TEST_SOURCE");
+    if (!source || !library("liblightc.so", path, sizeof path)) SKIP("the sources or the shared library are not here");
+    if (system("command -v nm >/dev/null") != 0) SKIP("no nm");
+    /* Declarations start at the left margin and bear LC_API. */
+    snprintf(command, sizeof command,
+             "t=$(mktemp); nm -D --defined-only '%s' | awk '{print $3}' | sort -u >$t; "
+             "cat '%s'/include/lightc/*.h | grep -oE '^LC_API [^=;(]*\\(' | grep -oE 'lc_[a-z0-9_]+\\($' | tr -d '(' | "
+             "sort -u | comm -23 - $t; rm -f $t",
+             path, source);
+    FILE *f = popen(command, "r");
+    CHECK(f);
+    int missing = 0;
+    while (fgets(line, sizeof line, f)) {
+        missing++;
+        printf("  declared, but not in the library: %s", line);
+    }
+    pclose(f);
+    CHECK_EQ(missing, 0);
+}
+
+TEST_MAIN
