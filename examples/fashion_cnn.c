@@ -51,8 +51,9 @@ static lc_tensor *forward(cnn *m, lc_tensor *x) /* x [B,1,28,28] */
 {
     x = lc_forward(&m->l1, x);                /* [B,32,14,14] */
     x = lc_flatten(lc_forward(&m->l2, x), 1); /* [B,64*6*6] */
-    x = lc_dropout_forward(&m->drop, lc_linear_forward(&m->fc1, x));
-    return lc_linear_forward(&m->fc3, lc_linear_forward(&m->fc2, x)); /* [B,10] */
+    x = lc_dropout_forward(&m->drop, lc_relu(lc_linear_forward(&m->fc1, x)));
+    x = lc_relu(lc_linear_forward(&m->fc2, x));
+    return lc_linear_forward(&m->fc3, x); /* [B,10] */
 }
 
 static lc_tensor *training_step(lc_module *self, const lc_batch *batch, int64_t batch_idx)

@@ -271,6 +271,44 @@ TEST(sigterm_stops_after_the_step_with_a_checkpoint)
     end(&s);
 }
 
+/* ckpt_path=best in another process: the one that the newest checkpoint of the newest run knows. */
+TEST(best_of_an_earlier_run)
+{
+    static setting s;
+    char best[600];
+    begin(&s, 4, 1);
+    s.m.lr = 0.01;
+    s.o.max_epochs = 2;
+    s.o.monitor = "step"; /* least at the end of the first epoch */
+    s.o.save_last = LC_ON;
+    CHECK_OK(fit(&s));
+    lc_model_checkpoint_info info;
+    for (int i = 0; i < lc_trainer_callback_count(s.t); i++) {
+        lc_callback cb = lc_trainer_callback(s.t, i);
+        if (lc_model_checkpoint_get(&cb, &info) == LC_OK) snprintf(best, sizeof best, "%s", info.best_model_path);
+    }
+    CHECK_CONTAINS(best, "epoch=0-step=4.ckpt");
+    lc_trainer_free(s.t);
+    s.t = NULL;
+
+    s.o.n_callbacks = s.o.n_loggers = 0;
+    s.o.ckpt_path = "best";
+    lc_trainer_options o = s.o;
+    CHECK_OK(lc_trainer_new(&o, &s.t));
+    CHECK_OK(lc_trainer_fit(s.t, &s.m.base, NULL));
+    CHECK_CONTAINS(lc_trainer_ckpt_path(s.t), "epoch=0-step=4.ckpt");
+    CHECK_EQ(lc_trainer_global_step(s.t), 8);
+    lc_trainer_free(s.t);
+
+    s.o.default_root_dir = "/nonexistent/of/lightc";
+    s.o.logger = "none";
+    o = s.o;
+    CHECK_OK(lc_trainer_new(&o, &s.t));
+    CHECK_STATUS(lc_trainer_fit(s.t, &s.m.base, NULL), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "ckpt_path=best");
+    end(&s);
+}
+
 /* A thread that was there before does not block the signal; it must not die of it, nor keep it. */
 static void *idle(void *stop)
 {

@@ -34,10 +34,11 @@ typedef struct lc_graph_stats {
 
 LC_BEGIN_DECLS
 
+/* options NULL: the defaults. Free it with lc_graph_free, on the thread that uses it and outside of a step. */
 LC_API lc_status lc_graph_new(const lc_graph_options *options, lc_graph **out) LC_MUST_USE;
-LC_API void lc_graph_free(lc_graph *g);
+LC_API void lc_graph_free(lc_graph *g); /* NULL is fine */
 LC_API void lc_graph_get_stats(const lc_graph *g, lc_graph_stats *out);
-LC_API int lc_graph_threads(const lc_graph *g);
+LC_API int lc_graph_threads(const lc_graph *g); /* what `threads` came to */
 
 /* Starts recording on this thread. step and micro_batch key the random operators: with the same seed, step and
  * micro_batch the same masks come out, whatever ran before. Step tensors of earlier steps expire. */

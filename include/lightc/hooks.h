@@ -171,7 +171,7 @@ struct lc_module_ops {
     /* -- evaluation steps */
     lc_status (*validation_step)(lc_module *self, const lc_batch *batch, int64_t batch_idx, int dataloader_idx);
     lc_status (*test_step)(lc_module *self, const lc_batch *batch, int64_t batch_idx, int dataloader_idx);
-    /* The prediction is copied out and kept (unless return_predictions is off). Default: forward. */
+    /* The prediction is copied out and kept (unless lc_run_args.discard_predictions). Default: forward. */
     lc_tensor *(*predict_step)(lc_module *self, const lc_batch *batch, int64_t batch_idx, int dataloader_idx);
     lc_tensor *(*forward)(lc_module *self, const lc_batch *batch);
 

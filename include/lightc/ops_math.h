@@ -100,18 +100,23 @@ LC_API lc_tensor *lc_neg_at(lc_tensor *x, lc_site site);
 #define lc_neg(x) lc_neg_at(x, LC_HERE)
 LC_API lc_tensor *lc_exp_at(lc_tensor *x, lc_site site);
 #define lc_exp(x) lc_exp_at(x, LC_HERE)
+/* exp(x) - 1, exact near 0. */
 LC_API lc_tensor *lc_expm1_at(lc_tensor *x, lc_site site);
 #define lc_expm1(x) lc_expm1_at(x, LC_HERE)
+/* ln(1 + x), exact near 0. */
 LC_API lc_tensor *lc_log1p_at(lc_tensor *x, lc_site site);
 #define lc_log1p(x) lc_log1p_at(x, LC_HERE)
 LC_API lc_tensor *lc_sqrt_at(lc_tensor *x, lc_site site);
 #define lc_sqrt(x) lc_sqrt_at(x, LC_HERE)
+/* 1 / sqrt(x) */
 LC_API lc_tensor *lc_rsqrt_at(lc_tensor *x, lc_site site);
 #define lc_rsqrt(x) lc_rsqrt_at(x, LC_HERE)
+/* 1 / x */
 LC_API lc_tensor *lc_reciprocal_at(lc_tensor *x, lc_site site);
 #define lc_reciprocal(x) lc_reciprocal_at(x, LC_HERE)
 LC_API lc_tensor *lc_abs_at(lc_tensor *x, lc_site site);
 #define lc_abs(x) lc_abs_at(x, LC_HERE)
+/* -1, 0 or 1. */
 LC_API lc_tensor *lc_sign_at(lc_tensor *x, lc_site site);
 #define lc_sign(x) lc_sign_at(x, LC_HERE)
 LC_API lc_tensor *lc_floor_at(lc_tensor *x, lc_site site);
@@ -129,46 +134,64 @@ LC_API lc_tensor *lc_cos_at(lc_tensor *x, lc_site site);
 #define lc_cos(x) lc_cos_at(x, LC_HERE)
 LC_API lc_tensor *lc_tanh_at(lc_tensor *x, lc_site site);
 #define lc_tanh(x) lc_tanh_at(x, LC_HERE)
+/* 1 / (1 + exp(-x)) */
 LC_API lc_tensor *lc_sigmoid_at(lc_tensor *x, lc_site site);
 #define lc_sigmoid(x) lc_sigmoid_at(x, LC_HERE)
+/* The error function. */
 LC_API lc_tensor *lc_erf_at(lc_tensor *x, lc_site site);
 #define lc_erf(x) lc_erf_at(x, LC_HERE)
 /* The natural logarithm: PyTorch's log (lc_log logs a metric). */
 LC_API lc_tensor *lc_ln_at(lc_tensor *x, lc_site site);
 #define lc_ln(x) lc_ln_at(x, LC_HERE)
+/* max(x, 0) */
 LC_API lc_tensor *lc_relu_at(lc_tensor *x, lc_site site);
 #define lc_relu(x) lc_relu_at(x, LC_HERE)
+/* min(max(x, 0), 6) */
 LC_API lc_tensor *lc_relu6_at(lc_tensor *x, lc_site site);
 #define lc_relu6(x) lc_relu6_at(x, LC_HERE)
+/* x sigmoid(x) */
 LC_API lc_tensor *lc_silu_at(lc_tensor *x, lc_site site);
 #define lc_silu(x) lc_silu_at(x, LC_HERE)
+/* ln(1 + exp(x)); x itself above 20. */
 LC_API lc_tensor *lc_softplus_at(lc_tensor *x, lc_site site);
 #define lc_softplus(x) lc_softplus_at(x, LC_HERE)
+/* x / (1 + |x|) */
 LC_API lc_tensor *lc_softsign_at(lc_tensor *x, lc_site site);
 #define lc_softsign(x) lc_softsign_at(x, LC_HERE)
+/* ln(sigmoid(x)) */
 LC_API lc_tensor *lc_logsigmoid_at(lc_tensor *x, lc_site site);
 #define lc_logsigmoid(x) lc_logsigmoid_at(x, LC_HERE)
+/* x min(max(x + 3, 0), 6) / 6 */
 LC_API lc_tensor *lc_hardswish_at(lc_tensor *x, lc_site site);
 #define lc_hardswish(x) lc_hardswish_at(x, LC_HERE)
+/* min(max(x + 3, 0), 6) / 6 */
 LC_API lc_tensor *lc_hardsigmoid_at(lc_tensor *x, lc_site site);
 #define lc_hardsigmoid(x) lc_hardsigmoid_at(x, LC_HERE)
+/* x tanh(softplus(x)) */
 LC_API lc_tensor *lc_mish_at(lc_tensor *x, lc_site site);
 #define lc_mish(x) lc_mish_at(x, LC_HERE)
+/* 1.0507 x for x > 0, else 1.0507 * 1.6733 (exp(x) - 1), with PyTorch's digits. */
 LC_API lc_tensor *lc_selu_at(lc_tensor *x, lc_site site);
 #define lc_selu(x) lc_selu_at(x, LC_HERE)
+/* x for x > 0, else slope x. */
 LC_API lc_tensor *lc_leaky_relu_at(lc_slope_args a, lc_site site);
 #define lc_leaky_relu(...) lc_leaky_relu_at(LC_LITERAL(lc_slope_args, .x = __VA_ARGS__), LC_HERE)
+/* x for x > 0, else alpha (exp(x) - 1). */
 LC_API lc_tensor *lc_elu_at(lc_slope_args a, lc_site site);
 #define lc_elu(...) lc_elu_at(LC_LITERAL(lc_slope_args, .x = __VA_ARGS__), LC_HERE)
+/* x times the normal distribution function of x, or its approximation by tanh. */
 LC_API lc_tensor *lc_gelu_at(lc_gelu_args a, lc_site site);
 #define lc_gelu(...) lc_gelu_at(LC_LITERAL(lc_gelu_args, .x = __VA_ARGS__), LC_HERE)
+/* min(max(x, .min), .max); a bound that is not given does not hold. */
 LC_API lc_tensor *lc_clamp_at(lc_clamp_args a, lc_site site);
 #define lc_clamp(...) lc_clamp_at(LC_LITERAL(lc_clamp_args, .x = __VA_ARGS__), LC_HERE)
+/* min(max(x, min), max) */
 LC_API lc_tensor *lc_hardtanh_at(lc_tensor *x, double min, double max, lc_site site);
 #define lc_hardtanh(x, min, max) lc_hardtanh_at(x, min, max, LC_HERE)
 /* w: one slope, or one per channel (dimension 1). */
 LC_API lc_tensor *lc_prelu_at(lc_tensor *x, lc_tensor *w, lc_site site);
 #define lc_prelu(x, w) lc_prelu_at(x, w, LC_HERE)
+/* The first half along dim times the sigmoid of the second: half the size in that dimension. */
 LC_API lc_tensor *lc_glu_at(lc_tensor *x, int dim, lc_site site);
 #define lc_glu(x, dim) lc_glu_at(x, dim, LC_HERE)
 /* To another data type. Gradients are cast back; none flows through integers. */
@@ -250,13 +273,16 @@ LC_API lc_tensor *lc_amax_at(lc_reduce_args a, lc_site site);
 #define lc_amax(...) lc_amax_at(LC_LITERAL(lc_reduce_args, .x = __VA_ARGS__), LC_HERE)
 LC_API lc_tensor *lc_amin_at(lc_reduce_args a, lc_site site);
 #define lc_amin(...) lc_amin_at(LC_LITERAL(lc_reduce_args, .x = __VA_ARGS__), LC_HERE)
+/* The variance: squared deviations summed, divided by the count less .correction. */
 LC_API lc_tensor *lc_var_at(lc_reduce_args a, lc_site site);
 #define lc_var(...) lc_var_at(LC_LITERAL(lc_reduce_args, .x = __VA_ARGS__), LC_HERE)
+/* The square root of lc_var. */
 LC_API lc_tensor *lc_std_at(lc_reduce_args a, lc_site site);
 #define lc_std(...) lc_std_at(LC_LITERAL(lc_reduce_args, .x = __VA_ARGS__), LC_HERE)
 /* The vector norm. */
 LC_API lc_tensor *lc_norm_at(lc_reduce_args a, lc_site site);
 #define lc_norm(...) lc_norm_at(LC_LITERAL(lc_reduce_args, .x = __VA_ARGS__), LC_HERE)
+/* ln(sum(exp(x))), without overflow. */
 LC_API lc_tensor *lc_logsumexp_at(lc_reduce_args a, lc_site site);
 #define lc_logsumexp(...) lc_logsumexp_at(LC_LITERAL(lc_reduce_args, .x = __VA_ARGS__), LC_HERE)
 /* Index (i64) of the first largest or smallest element; NaN counts as the extreme. */
@@ -268,6 +294,7 @@ LC_API lc_tensor *lc_softmax_at(lc_tensor *x, int dim, lc_site site);
 #define lc_softmax(x, dim) lc_softmax_at(x, dim, LC_HERE)
 LC_API lc_tensor *lc_log_softmax_at(lc_tensor *x, int dim, lc_site site);
 #define lc_log_softmax(x, dim) lc_log_softmax_at(x, dim, LC_HERE)
+/* Running sums along a dimension; x's shape. */
 LC_API lc_tensor *lc_cumsum_at(lc_tensor *x, int dim, lc_site site);
 #define lc_cumsum(x, dim) lc_cumsum_at(x, dim, LC_HERE)
 /* The k largest (or smallest) elements along a dimension, sorted; equal ones in order of their index. indices (i64) may
@@ -367,18 +394,26 @@ LC_API lc_tensor *lc_arange_at(double start, double step, int64_t n, lc_dtype dt
 #define lc_arange(start, step, n, dtype) lc_arange_at(start, step, n, dtype, LC_HERE)
 
 /* ---- losses ---- */
+/* (x - target)^2, reduced: mean, unless .reduction says otherwise. x and target have one shape and type. */
 LC_API lc_tensor *lc_mse_loss_at(lc_tensor *x, lc_loss_args a, lc_site site);
 #define lc_mse_loss(x, ...) lc_mse_loss_at(x, LC_LITERAL(lc_loss_args, .target = __VA_ARGS__), LC_HERE)
+/* |x - target| */
 LC_API lc_tensor *lc_l1_loss_at(lc_tensor *x, lc_loss_args a, lc_site site);
 #define lc_l1_loss(x, ...) lc_l1_loss_at(x, LC_LITERAL(lc_loss_args, .target = __VA_ARGS__), LC_HERE)
+/* 0.5 d^2 / beta where d = |x - target| < beta, else d - 0.5 beta. */
 LC_API lc_tensor *lc_smooth_l1_loss_at(lc_tensor *x, lc_loss_args a, lc_site site);
 #define lc_smooth_l1_loss(x, ...) lc_smooth_l1_loss_at(x, LC_LITERAL(lc_loss_args, .target = __VA_ARGS__), LC_HERE)
+/* 0.5 d^2 where d = |x - target| <= delta, else delta (d - 0.5 delta). */
 LC_API lc_tensor *lc_huber_loss_at(lc_tensor *x, lc_loss_args a, lc_site site);
 #define lc_huber_loss(x, ...) lc_huber_loss_at(x, LC_LITERAL(lc_loss_args, .target = __VA_ARGS__), LC_HERE)
+/* -(p y ln(sigmoid(x)) + (1 - y) ln(1 - sigmoid(x))) with p = .pos_weight, times .weight; stable for large x. */
 LC_API lc_tensor *lc_bce_with_logits_at(lc_tensor *x, lc_loss_args a, lc_site site);
 #define lc_bce_with_logits(x, ...) lc_bce_with_logits_at(x, LC_LITERAL(lc_loss_args, .target = __VA_ARGS__), LC_HERE)
+/* x: log-probabilities. target (ln(target) - x); with .log_target exp(target) (target - x). As in PyTorch the
+ * mean is over all elements, not over the batch. */
 LC_API lc_tensor *lc_kl_div_at(lc_tensor *x, lc_loss_args a, lc_site site);
 #define lc_kl_div(x, ...) lc_kl_div_at(x, LC_LITERAL(lc_loss_args, .target = __VA_ARGS__), LC_HERE)
+/* x . y / (max(|x|, eps) max(|y|, eps)) along dim. */
 LC_API lc_tensor *lc_cosine_similarity_at(lc_tensor *x, lc_tensor *y, lc_cosine_args a, lc_site site);
 #define lc_cosine_similarity(x, y, ...)                                                                                \
     lc_cosine_similarity_at(x, y, LC_LITERAL(lc_cosine_args, .dim = __VA_ARGS__), LC_HERE)

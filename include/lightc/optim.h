@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Optimizers and learning-rate schedules.
+/* Optimizers (their learning-rate schedules are in sched.h). Formulas are those of torch.optim's documentation.
  *
  * Parameters, gradients and optimizer state each lie in one flat buffer per data type; an optimizer's update is one
  * operator over ranges of them ("segments", one per parameter). An optimizer is its operators' vtable plus parameter
@@ -40,9 +40,9 @@ typedef struct lc_update {
     const lc_param_group *group;
     lc_tensor *parameters; /* flat, 1-D, persistent: written */
     lc_tensor *gradients;  /* flat, 1-D, persistent */
-    lc_tensor
-        *grad_scale;  /* one element f32 (f64 for f64 parameters): multiply gradients by it (accumulation, clipping) */
-    lc_tensor *steps; /* [parameters of the optimizer] f64, persistent: updates done; written by the update */
+    /* One element, f32 (f64 for f64 parameters): multiply gradients by it (accumulation, clipping). */
+    lc_tensor *grad_scale;
+    lc_tensor *steps;        /* [parameters of the optimizer] f64, persistent: updates done; written by the update */
     lc_tensor *const *state; /* flat, 1-D, persistent, one per ops->state_names: written */
     int n_segments;          /* parameters of this group that have a gradient in this window */
     const lc_segment *segments;

@@ -19,9 +19,9 @@ typedef struct lc_strategy_ops {
     /* ---- OPTIONAL ---- */
     /* The module and its optimizers exist; parameters may be made equal on all ranks here. */
     lc_status (*setup)(void *self, lc_module *m, lc_optimizer *const *optimizers, int n);
-    /* Reduces n values over all ranks, in place. Default: nothing (one rank). */
+    /* Reduces n values over all ranks, in place. Collective. Default: nothing (one rank). */
     lc_status (*reduce)(void *self, double *values, int n, lc_log_reduce how);
-    lc_status (*barrier)(void *self);
+    lc_status (*barrier)(void *self); /* collective */
     /* Records collectives behind a backward pass that ends an accumulation window. */
     lc_status (*after_backward)(void *self);
     void (*teardown)(void *self);

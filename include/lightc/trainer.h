@@ -3,7 +3,10 @@
  *
  * One trainer belongs to one thread. fit, validate, test and predict may be called one after the other, also with
  * several modules. Order of hooks, counters, logging rules and names of checkpoints are Lightning's; where lightc
- * differs on purpose stands in docs. */
+ * differs on purpose stands in docs/trainer.md.
+ *
+ * Runs, the functions for programs with a loop of their own, and lc_trainer_save_checkpoint are collective: with
+ * several ranks each rank calls them, in the same order. The rest is local. */
 #ifndef LIGHTC_TRAINER_H
 #define LIGHTC_TRAINER_H
 
@@ -121,7 +124,7 @@ LC_API int lc_trainer_scheduler_count(const lc_trainer *t);
 LC_API const lc_scheduler_config *lc_trainer_scheduler(const lc_trainer *t, int i);
 LC_API int lc_trainer_callback_count(const lc_trainer *t);
 LC_API lc_callback lc_trainer_callback(const lc_trainer *t, int i);
-/* Seconds of wall clock since the run began; of the last step. */
+/* Seconds of wall clock since the run began (after a run: since the last one began). */
 LC_API double lc_trainer_elapsed(const lc_trainer *t);
 
 /* ---- metrics ---- */

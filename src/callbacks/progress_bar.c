@@ -63,11 +63,11 @@ static void add_rate(lc__str *out, double rate)
         lc__str_add(out, rate >= 100 ? "%.0fit/s" : "%.2fit/s", rate);
 }
 
-static void add_metrics(lc__str *out, lc_trainer *t, const char *before, const char *between)
+static void add_metrics(lc__str *out, lc_trainer *t, bool version, const char *before, const char *between)
 {
     const lc__metric_map *m = &t->metrics[LC_PROGRESS_BAR_METRICS];
     bool first = true;
-    if (t->version >= 0) {
+    if (version && t->version >= 0) {
         lc__str_add(out, "%sv_num=%d", before, t->version);
         first = false;
     }
@@ -109,22 +109,27 @@ static void draw(progress_bar *p, lc_trainer *t, const char *what, int64_t done,
     lc__str left = {0}, right = {0};
     lc__str_add(&left, "%s: ", what);
     if (total > 0) lc__str_add(&left, "%3d%%", (int)(100 * done / total));
-    lc__str_add(&right, " %lld/", (long long)done);
-    if (total > 0)
-        lc__str_add(&right, "%lld [", (long long)total);
-    else
-        lc__str_add(&right, "? [");
-    add_time(&right, seconds);
-    if (total > 0) {
-        lc__str_add(&right, "<");
-        add_time(&right, rate > 0 ? (double)(total - done) / rate : INFINITY);
+    int columns = width(p);
+    for (int version = 1; version >= 0; version--) { /* the number of the run gives way where there is little room */
+        lc__str_clear(&right);
+        lc__str_add(&right, " %lld/", (long long)done);
+        if (total > 0)
+            lc__str_add(&right, "%lld [", (long long)total);
+        else
+            lc__str_add(&right, "? [");
+        add_time(&right, seconds);
+        if (total > 0) {
+            lc__str_add(&right, "<");
+            add_time(&right, rate > 0 ? (double)(total - done) / rate : INFINITY);
+        }
+        lc__str_add(&right, ", ");
+        add_rate(&right, rate);
+        add_metrics(&right, t, version, ", ", ", ");
+        lc__str_add(&right, "]");
+        if (columns - (int)(left.n + right.n) - 3 >= 10) break;
     }
-    lc__str_add(&right, ", ");
-    add_rate(&right, rate);
-    add_metrics(&right, t, ", ", ", ");
-    lc__str_add(&right, "]");
     if (!left.failed && !right.failed) {
-        int columns = width(p), cells = columns - (int)(left.n + right.n) - 3;
+        int cells = columns - (int)(left.n + right.n) - 3;
         lc__str_add(&p->text, "\r%s", left.s);
         if (total > 0 && cells >= 5) {
             lc__str_add(&p->text, "|");
@@ -148,14 +153,21 @@ static void line(progress_bar *p, lc_trainer *t, int64_t done, int64_t total)
 {
     double seconds = (double)(lc__now_ns() - p->start_ns) * 1e-9;
     lc__str *out = &p->text;
-    lc__str_add(out, "Epoch %lld: %lld", (long long)t->current_epoch, (long long)done);
-    if (total > 0) lc__str_add(out, "/%lld", (long long)total);
-    lc__str_add(out, " [");
+    double rate = seconds > 0 ? (double)(done - p->start_batch) / seconds : 0;
+    lc__str_add(out, "Epoch %lld: ", (long long)t->current_epoch);
+    if (total > 0)
+        lc__str_add(out, "%3d%% %lld/%lld [", (int)(100 * done / total), (long long)done, (long long)total);
+    else
+        lc__str_add(out, "%lld [", (long long)done);
     add_time(out, seconds);
+    if (total > done) {
+        lc__str_add(out, "<");
+        add_time(out, rate > 0 ? (double)(total - done) / rate : INFINITY);
+    }
     lc__str_add(out, ", ");
-    add_rate(out, seconds > 0 ? (double)(done - p->start_batch) / seconds : 0);
+    add_rate(out, rate);
     lc__str_add(out, "]");
-    add_metrics(out, t, " ", " ");
+    add_metrics(out, t, false, " ", " ");
     lc__str_add(out, "\n");
     flush_text(p);
     p->line_ns = lc__now_ns();
