@@ -373,6 +373,27 @@ TEST(values_that_were_not_kept)
     lc_graph_free(g);
 }
 
+TEST(nan_in_backward_names_the_forward_call)
+{
+    setenv("LIGHTC_NAN_CHECK", "1", 1);
+    lc_graph *g = graph();
+    unsetenv("LIGHTC_NAN_CHECK");
+    lc_tensor *w;
+    CHECK_OK(lc_tensor_new(LC_F32, 1, (int64_t[]){3}, &w)); /* zeros */
+    lc_tensor_set_requires_grad(w, true);
+    CHECK_OK(lc_step_begin(g, 0, 0));
+    lc_tensor *root = lc_sqrt(w); /* finite, but its slope is not */
+    int line = __LINE__ - 1;
+    lc_backward(lc_sum(root));
+    CHECK_STATUS(lc_step_run(g), LC_ERR_NUMERIC);
+    char where[64];
+    snprintf(where, sizeof where, "test_engine.c:%d", line);
+    CHECK_CONTAINS(lc_error_message(), where);
+    (void)!lc_step_end(g);
+    lc_tensor_unref(w);
+    lc_graph_free(g);
+}
+
 TEST(too_little_memory_is_an_error)
 {
     lc_graph *g;

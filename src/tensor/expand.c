@@ -216,7 +216,10 @@ static lc_status backward_node(backward *b, uint32_t k)
                     .ints = g->tape.ints + n->int_at,
                     .n_float = n->n_float,
                     .floats = g->tape.floats + n->float_at};
+    uint32_t before = g->ir.n_nodes;
     lc_status status = n->op->grad(&rule);
+    /* To the user these operators belong to the call they differentiate. */
+    for (uint32_t i = before; i < g->ir.n_nodes; i++) g->ir.sites[i] = g->tape.sites[k];
     if (status < 0) return lc_fail_context(status, "gradient of %s", n->op->name);
     LC_TRY(g->status);
     for (uint32_t i = 0; i < n->n_in; i++)
