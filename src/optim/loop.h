@@ -21,7 +21,10 @@
     const REAL *restrict g = (r)->g;                                                                                   \
     const int64_t n = (r)->n;                                                                                          \
     const REAL scale = (REAL)(r)->scale, clip = (REAL)(r)->clip, sign = (REAL)(r)->sign
-#define CLAMP(x, low, high) ((x) < (low) ? (low) : (x) > (high) ? (high) : (x))
+/* Written so that it becomes a maximum and a minimum; not a number stays what it is. */
+#define AT_LEAST(low, x)    ((low) > (x) ? (low) : (x))
+#define AT_MOST(high, x)    ((high) < (x) ? (high) : (x))
+#define CLAMP(x, low, high) AT_MOST(high, AT_LEAST(low, x))
 #define GRADIENT(i)         (sign * CLAMP(scale * g[i], -clip, clip))
 
 /* The momentum of NAdam's update t. */

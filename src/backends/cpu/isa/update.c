@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Optimizers' updates: the loops of src/optim/, compiled for this instruction set, over blocks of all segments. */
+/* Optimizers' updates: the loops of src/optim/, compiled for this instruction set, over all segments. */
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/parallel.h"
 #include "optim/loop.h"
@@ -18,28 +18,38 @@
 #include "optim/rprop.inl"
 #include "optim/sgd.inl"
 
-#define BLOCK 16384 /* elements; parameters, gradients and state of one stay in the second-level cache */
-
+/* A part of a segment, and the share of the work it belongs to: one for each thread, of equal size, so that a segment
+ * that is much larger than the others does not keep one thread longer than the rest. */
 typedef struct piece {
-    int64_t segment, begin, n;
+    int64_t segment, begin, n, share;
 } piece;
 
 typedef struct pieces {
-    int64_t n;
+    int64_t n, shares;
     piece list[];
 } pieces;
 
+#define CUT 64 /* elements; shares are cut at multiples of it */
+
 static lc_status prepare(lc_call *call)
 {
-    int64_t n = 0, at = 0, segments = call->ints[LC_U_SEGMENTS];
-    for (int64_t i = 0; i < segments; i++) n += (call->ints[LC_U_FIRST + 3 * i + 1] + BLOCK - 1) / BLOCK;
-    pieces *p = malloc(sizeof *p + (size_t)n * sizeof p->list[0]);
-    if (!p) return lc_fail(LC_ERR_MEMORY, "cannot get memory for an update of %lld blocks", (long long)n);
-    p->n = n;
+    int64_t segments = call->ints[LC_U_SEGMENTS], shares = call->threads, total = 0, done = 0, share = 0;
+    for (int64_t i = 0; i < segments; i++) total += call->ints[LC_U_FIRST + 3 * i + 1];
+    pieces *p = malloc(sizeof *p + (size_t)(segments + shares) * sizeof p->list[0]);
+    if (!p) return lc_fail(LC_ERR_MEMORY, "cannot get memory for an update of %lld parameters", (long long)segments);
+    p->n = 0;
+    p->shares = shares;
     for (int64_t i = 0; i < segments; i++) {
         int64_t count = call->ints[LC_U_FIRST + 3 * i + 1];
-        for (int64_t begin = 0; begin < count; begin += BLOCK)
-            p->list[at++] = (piece){i, begin, count - begin < BLOCK ? count - begin : BLOCK};
+        for (int64_t begin = 0; begin < count;) {
+            int64_t left = total * (share + 1) / shares - done, n = count - begin;
+            if (share + 1 < shares && n > left) n = (left + CUT - 1) / CUT * CUT;
+            if (n > count - begin) n = count - begin;
+            p->list[p->n++] = (piece){i, begin, n, share};
+            begin += n;
+            done += n;
+            while (share + 1 < shares && done >= total * (share + 1) / shares) share++;
+        }
     }
     call->state = p;
     return LC_OK;
@@ -61,12 +71,13 @@ typedef struct job {
     lc__range_fn *loop;
 } job;
 
-static void run_pieces(const void *context, int64_t begin, int64_t end, int thread)
+static void run_shares(const void *context, int64_t begin, int64_t end, int thread)
 {
     const job *j = context;
     const pieces *p = j->call->state;
     (void)thread;
-    for (int64_t k = begin; k < end; k++) {
+    for (int64_t k = 0; k < p->n; k++) {
+        if (p->list[k].share < begin || p->list[k].share >= end) continue;
         lc__range r;
         lc__update_range(j->call, p->list[k].segment, p->list[k].begin, p->list[k].n, &r);
         j->loop(&r);
@@ -77,7 +88,7 @@ static void run_update(const lc_call *call, lc__range_fn *loop)
 {
     job j = {call, loop};
     const pieces *p = call->state;
-    lc__parallel_for(call->threads, p->n, 1, run_pieces, &j);
+    lc__parallel_for(call->threads, p->shares, 1, run_shares, &j);
     lc__update_finish(call);
 }
 
