@@ -112,13 +112,8 @@ int main(int argc, char **argv)
     LC_MAIN_TRY(lc_mnist_load(args.data, &(lc_idx_options){.mean = 0.2860, .std = 0.3530}, &whole, &test));
     int64_t n = lc_dataset_length(whole), held_out = n / 12;
     LC_MAIN_TRY(lc_dataset_split(whole, (uint64_t)opt.seed, 2, (int64_t[]){n - held_out, held_out}, parts));
-    /* A shirt seen in a mirror is a shirt. */
-    lc_transform flip;
-    lc_dataset *flipped;
-    LC_MAIN_TRY(lc_transform_horizontal_flip(0.5, &flip));
-    LC_MAIN_TRY(lc_dataset_transform(parts[0], 0, flip, &flipped));
 
-    lc_dataset *sets[] = {flipped, parts[1], test};
+    lc_dataset *sets[] = {parts[0], parts[1], test};
     lc_dataloader *loaders[3];
     for (int i = 0; i < 3; i++) {
         LC_MAIN_TRY(lc_dataloader_new(
@@ -142,7 +137,6 @@ int main(int argc, char **argv)
         lc_dataloader_free(loaders[i]);
         lc_dataset_unref(sets[i]);
     }
-    lc_dataset_unref(parts[0]);
     lc_dataset_unref(whole);
     lc_module_release(&model.base);
     return 0;

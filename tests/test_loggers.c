@@ -253,6 +253,14 @@ TEST(sqlite_rows)
     CHECK_EQ(query_int(dir, "SELECT count(*) FROM option WHERE name = 'max_epochs' AND value = '5'"), 1);
     CHECK_EQ(query_int(dir, "SELECT count(*) FROM option WHERE value IS NULL"), 1);
     CHECK_EQ(query_int(dir, "SELECT count(*) FROM v_run WHERE seconds >= 0"), 1);
+    /* How a run stands is known without finish. */
+    CHECK_OK(l.ops->log_event(l.self, "status", "interrupted"));
+    CHECK_OK(l.ops->flush(l.self));
+    CHECK_EQ(query_int(dir, "SELECT status = 'interrupted' AND ended_ns >= started_ns FROM run"), 1);
+    CHECK_OK(l.ops->log_event(l.self, "status", "running"));
+    CHECK_OK(l.ops->flush(l.self));
+    CHECK_EQ(query_int(dir, "SELECT status = 'running' AND ended_ns IS NULL FROM run"), 1);
+    CHECK_EQ(query_int(dir, "SELECT count(*) FROM event"), 1);
     CHECK_OK(l.ops->finish(l.self, "success"));
     l.ops->free(l.self);
     CHECK_EQ(query_int(dir, "SELECT status = 'success' AND ended_ns >= started_ns FROM run"), 1);

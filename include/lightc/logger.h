@@ -54,7 +54,9 @@ typedef struct lc_logger_ops {
     lc_status (*log_row)(void *self, const lc_log_row *row);
     /* OPTIONAL (no-op) */
     lc_status (*log_checkpoint)(void *self, const char *path, int64_t step, double score, bool has_score);
-    lc_status (*log_event)(void *self, const char *level, const char *text); /* "info", "warning", "error" */
+    /* level "info", "warning", "error": what people were told. "status": how the run stands now, as in finish, or
+     * "running" (again); a program that fails may end without finish. */
+    lc_status (*log_event)(void *self, const char *level, const char *text);
     lc_status (*flush)(void *self);
     /* "success", "failed", "interrupted". After it no call but free. Waits until everything is written. */
     lc_status (*finish)(void *self, const char *status);

@@ -241,6 +241,7 @@ static lc_status finish(lc_trainer *t, lc_status s)
     lc_checkpoint_close(t->restoring_from);
     t->restoring_from = NULL;
     lc__signals_end(t);
+    if (s < 0) lc__loggers_status(t, s == LC_ERR_INTERRUPTED ? "interrupted" : "failed");
     lc__loggers_flush(t);
     if (t->in_run && t->run_state == LC_RUN_RUNNING) t->run_state = LC_RUN_FINISHED;
     t->in_run = false;

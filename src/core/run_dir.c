@@ -110,12 +110,20 @@ static void failed(lc_trainer *t, int i, const char *what)
                        t->loggers[i].ops->name, what, lc_error_message());
 }
 
+void lc__loggers_status(lc_trainer *t, const char *status)
+{
+    for (int i = 0; t->loggers_started && i < t->n_loggers; i++)
+        if (t->loggers[i].ops->log_event && t->loggers[i].ops->log_event(t->loggers[i].self, "status", status) < 0)
+            failed(t, i, "note how the run stands");
+}
+
 lc_status lc__loggers_start(lc_trainer *t)
 {
     lc_status status = LC_OK;
     char(*values)[512] = NULL;
     lc_named_text *options = NULL;
     int n;
+    if (t->loggers_started) lc__loggers_status(t, "running");
     if (t->loggers_started || !t->n_loggers || t->strategy->rank(t->strategy_self) != 0) return LC_OK;
     if (t->opt.fast_dev_run || t->opt.barebones) { /* loggers of the program are not used either */
         return LC_OK;

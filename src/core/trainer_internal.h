@@ -334,6 +334,7 @@ lc_status lc__settle(lc_trainer *t, bool wait) LC_MUST_USE;
 /* ---- run_dir.c ---- */
 lc_status lc__loggers_open(lc_trainer *t) LC_MUST_USE;  /* makes them, by options */
 lc_status lc__loggers_start(lc_trainer *t) LC_MUST_USE; /* takes version_N */
+void lc__loggers_status(lc_trainer *t, const char *status);
 void lc__loggers_flush(lc_trainer *t);
 void lc__loggers_finish(lc_trainer *t, const char *status);
 lc_status lc__loggers_row(lc_trainer *t, const lc_log_row *row);
@@ -353,7 +354,7 @@ lc__callback *lc__callback_named(const lc_trainer *t, const char *name, int nth)
 bool lc__should_stop(const lc_trainer *t);
 /* Early stopping: a wish that holds until the callback takes it back (unlike lc_trainer_stop). */
 void lc__soft_stop(lc_trainer *t, bool *vote, bool stop);
-int64_t lc__now_ns(void);  /* monotonic */
+int64_t lc__now_ns(void);      /* monotonic */
 int64_t lc__realtime_ns(void); /* since 1970 */
 bool lc__has_val(const lc_trainer *t);
 

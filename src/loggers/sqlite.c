@@ -237,6 +237,20 @@ static lc_status write_row(sqlite_logger *l, lc__log_record *r)
     return LC_OK;
 }
 
+/* How the run stands: a program may end without finishing its loggers. */
+static lc_status write_status(sqlite_logger *l, const char *status, int64_t now_ns)
+{
+    sqlite3_stmt *s = NULL;
+    if (sqlite3_prepare_v2(l->db, "UPDATE run SET status = ?2, ended_ns = ?3 WHERE id = ?1", -1, &s, NULL) != SQLITE_OK)
+        return db_fail(l, "write");
+    sqlite3_bind_int64(s, 1, l->run);
+    sqlite3_bind_text(s, 2, status, -1, SQLITE_STATIC);
+    if (strcmp(status, "running") != 0) sqlite3_bind_int64(s, 3, now_ns);
+    lc_status done = step(l, s);
+    sqlite3_finalize(s);
+    return done;
+}
+
 static lc_status write_record(sqlite_logger *l, lc__log_record *r)
 {
     sqlite3_stmt *s;
@@ -254,6 +268,7 @@ static lc_status write_record(sqlite_logger *l, lc__log_record *r)
         sqlite3_bind_int64(s, 6, r->time_ns);
         return step(l, s);
     case LC__LOG_EVENT:
+        if (!strcmp(r->text, "status")) return write_status(l, r->text2, r->time_ns);
         s = l->insert_event;
         sqlite3_bind_int64(s, 2, r->time_ns);
         sqlite3_bind_text(s, 3, r->text, -1, SQLITE_STATIC);
