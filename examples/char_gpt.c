@@ -38,7 +38,8 @@ typedef struct gpt {
 static void build(gpt *m)
 {
     int64_t w = m->args.width;
-    const lc_init small = {.kind = LC_INIT_NORMAL, .b = 0.02}; /* PyTorch's variance of 1 is far too wide for tied weights */
+    const lc_init small = {.kind = LC_INIT_NORMAL,
+                           .b = 0.02}; /* PyTorch's variance of 1 is far too wide for tied weights */
     lc_embedding_init(&m->tok, m, "tok", lc_text_vocabulary(m->text), w);
     lc_embedding_init(&m->pos, m, "pos", m->args.context, w);
     lc_module_reset_parameter(&m->tok.base, "weight", small);
@@ -115,8 +116,10 @@ static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
 static lc_status loader(gpt *m, lc_dataset *data, bool train, lc_loaders *out)
 {
     lc_dataloader *l;
-    LC_TRY(lc_dataloader_new(&(lc_dataloader_options){.dataset = data, .batch_size = m->args.batch_size,
-                                                      .shuffle = train, .drop_last = train, .seed = m->seed}, &l));
+    LC_TRY(lc_dataloader_new(
+        &(lc_dataloader_options){
+            .dataset = data, .batch_size = m->args.batch_size, .shuffle = train, .drop_last = train, .seed = m->seed},
+        &l));
     return lc_loaders_add(out, l);
 }
 
@@ -131,12 +134,9 @@ static lc_status val_dataloader(lc_module *self, lc_loaders *out)
 }
 
 static const lc_module_ops gpt_ops = {
-    LC_MODULE_OPS_INIT("char_gpt"),
-    .training_step = training_step,
-    .validation_step = validation_step,
-    .configure_optimizers = configure_optimizers,
-    .train_dataloader = train_dataloader,
-    .val_dataloader = val_dataloader,
+    LC_MODULE_OPS_INIT("char_gpt"),       .training_step = training_step,
+    .validation_step = validation_step,   .configure_optimizers = configure_optimizers,
+    .train_dataloader = train_dataloader, .val_dataloader = val_dataloader,
 };
 
 /* One character after another, from a graph of the program's own. */
@@ -172,8 +172,10 @@ static lc_status print_sample(gpt *m)
         int64_t next = 0;
         while (next < vocabulary - 1 && (u -= p[next]) >= 0) next++;
         putchar(lc_text_decode(m->text, next));
-        if (at == context - 1) memmove(window, window + 1, (size_t)(context - 1) * sizeof *window);
-        else at++;
+        if (at == context - 1)
+            memmove(window, window + 1, (size_t)(context - 1) * sizeof *window);
+        else
+            at++;
         window[at] = next;
     }
     putchar('\n');
@@ -203,8 +205,16 @@ int main(int argc, char **argv)
     gpt *m = calloc(1, sizeof *m);
     lc_trainer *trainer = NULL;
     if (!m) return 1;
-    m->args = (args){.data = "input.txt", .batch_size = 16, .layers = 6, .width = 384, .heads = 6, .context = 256,
-                     .sample = 300, .lr = 1e-3, .dropout = 0.1, .temperature = 0.8};
+    m->args = (args){.data = "input.txt",
+                     .batch_size = 16,
+                     .layers = 6,
+                     .width = 384,
+                     .heads = 6,
+                     .context = 256,
+                     .sample = 300,
+                     .lr = 1e-3,
+                     .dropout = 0.1,
+                     .temperature = 0.8};
     opt.max_steps = 500;
     opt.max_epochs = -1;
     opt.limit_val_batches = LC_BATCHES(20);
