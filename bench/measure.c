@@ -63,7 +63,7 @@ int bench_threads(const bench *b)
 
 /* ---- counting allocations on one thread ---- */
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__)
+#if defined(BENCH_SANITIZED) || !defined(__GLIBC__)
 void bench_count_start(void) {}
 long bench_count_stop(void)
 {

@@ -89,7 +89,7 @@ static lc_status runner_new(const bench *b, const task *t, int64_t batch, runner
         if (t->dtype == LC_I64)
             ((int64_t *)r->xs)[i] = (int64_t)lc_random_below(1, (uint64_t)i, (uint64_t)t->classes);
         else
-            ((float *)r->xs)[i] = (float)lc_random_normal(1, (uint64_t)i);
+            ((float *)r->xs)[i] = (float)(3.46 * lc_random_uniform(1, (uint64_t)i) - 1.73); /* variance 1 */
     }
     for (int64_t i = 0; i < n_y; i++) r->ys[i] = (int64_t)lc_random_below(2, (uint64_t)i, (uint64_t)t->classes);
     /* As the loader hands images out. */
