@@ -60,10 +60,10 @@ install_missing() {
 # Ends with a list of what the build cannot do without.
 need() {
   local lacking=() tool header
-  for tool in cmake ninja cc; do command -v "$tool" >/dev/null || lacking+=("$tool"); done
+  for tool in cmake ninja "${CC:-cc}"; do command -v "$tool" >/dev/null || lacking+=("$tool"); done
   if [ ${#lacking[@]} -eq 0 ]; then
     for header in sqlite3.h cjson/cJSON.h zlib.h; do
-      echo "#include <$header>" | cc -E -x c - >/dev/null 2>&1 || lacking+=("$header")
+      echo "#include <$header>" | "${CC:-cc}" -E -x c - >/dev/null 2>&1 || lacking+=("$header")
     done
   fi
   [ ${#lacking[@]} -eq 0 ] && return 0
@@ -97,6 +97,9 @@ build() { # preset [target ...]
     grep -nE 'error|CMake Error|not found' "$log" | head -20 >&2
     say "The build failed; the whole log: $log"
     exit 1
+  fi
+  if grep -q 'oneDNN 0' "$log"; then
+    say "oneDNN was not found (Debian and Ubuntu: libdnnl-dev). lightc works without it, many times slower."
   fi
   rm -f "$log"
 }

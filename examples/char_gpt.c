@@ -199,6 +199,16 @@ static const lc_option my_options[] = {
     LC_OPTION(args, temperature, LC_OPTION_FLOAT, 1e-3, 100, "of the sample"),
 };
 
+static lc_status read_text(const char *data, lc_text **out)
+{
+    char path[4096];
+    if (lc_text_read(data, out) == LC_OK) return LC_OK;
+    snprintf(path, sizeof path, "%s/input.txt", data);
+    if (lc_text_read(path, out) == LC_OK) return LC_OK;
+    return lc_fail(LC_ERR_IO, "%s is neither a text file nor a folder with an input.txt; --data takes any plain text",
+                   data);
+}
+
 int main(int argc, char **argv)
 {
     lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
@@ -226,11 +236,7 @@ int main(int argc, char **argv)
         return 1;
     }
     m->seed = (uint64_t)opt.seed;
-    if (lc_text_read(m->args.data, &m->text) < 0) {
-        char path[4096];
-        snprintf(path, sizeof path, "%s/input.txt", m->args.data);
-        LC_MAIN_TRY(lc_text_read(path, &m->text));
-    }
+    LC_MAIN_TRY(read_text(m->args.data, &m->text));
     int64_t split = lc_text_length(m->text) * 9 / 10;
     LC_MAIN_TRY(lc_text_windows(m->text, 0, split, m->args.context, 0, &m->train));
     LC_MAIN_TRY(lc_text_windows(m->text, split, 0, m->args.context, 0, &m->val));

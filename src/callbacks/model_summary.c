@@ -39,6 +39,15 @@ static const char *human(int64_t n, char *text, size_t size)
     return text;
 }
 
+static const char *human_bytes(double bytes, char *text, size_t size)
+{
+    static const char *const units[] = {"bytes", "kB", "MB", "GB", "TB"};
+    int u = 0;
+    while (bytes >= 1000 && u < 4) bytes /= 1000, u++;
+    snprintf(text, size, u ? "%.1f %s" : "%.0f %s", bytes, units[u]);
+    return text;
+}
+
 static void shapes(const lc_module *m, char *text, size_t size)
 {
     size_t n = 0;
@@ -115,7 +124,7 @@ static lc_status ms_fit_start(void *self, lc_trainer *t)
     model_summary *s = self;
     lc__str out = {0};
     counts n = {0};
-    char a[32], c[32];
+    char a[32], b[32], c[32];
     int number = 0, states = 0;
     count(t->m, &n);
     columns w = {.name = 4, .type = 4, .shapes = 6};
@@ -134,9 +143,10 @@ static lc_status ms_fit_start(void *self, lc_trainer *t)
                     human(n.trainable, a, sizeof a));
     else
         lc__str_add(&out, "%s parameters, all trainable\n", human(n.trainable, a, sizeof a));
-    double mb = (double)n.bytes / 1e6, train = (double)n.trainable * 4 / 1e6;
-    lc__str_add(&out, "%.1f MB of model, %.1f MB of gradients, %.1f MB of optimizer state\n\n", mb, train,
-                train * states);
+    double train = (double)n.trainable * 4;
+    lc__str_add(&out, "%s of model, %s of gradients, %s of optimizer state\n\n",
+                human_bytes((double)n.bytes, a, sizeof a), human_bytes(train, b, sizeof b),
+                human_bytes(train * states, c, sizeof c));
     if (!out.failed) lc__show(2, out.s, out.n);
     lc__str_free(&out);
     return LC_OK;
