@@ -292,7 +292,7 @@ static lc_status record(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const
 /* The usual case: the call repeats the next node of the plan that is expected. Types are known, capacities were ensured
  * when the segment began. False: nothing was recorded. */
 static bool follow(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints,
-                   int n_float, const double *floats, lc_site site, lc_tensor **out)
+                   int n_float, const double *floats, const lc_site *site, lc_tensor **out)
 {
     const lc_plan *plan = g->expect;
     lc_tape *tape = &g->tape;
@@ -348,15 +348,17 @@ static bool follow(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const *in,
     }
     for (int i = want->n_out; i < op->n_out; i++) out[i] = NULL;
     tape->nodes[tape->n_nodes] = *want;
-    tape->sites[tape->n_nodes++] = site;
+    tape->sites[tape->n_nodes++] = *site;
     tape->n_in += (uint32_t)n_in;
     tape->n_ints += (uint32_t)n_int;
     tape->n_floats += (uint32_t)n_float;
     return true;
 }
 
+/* The site comes as a pointer: copying it while the caller's two stores of it are still under way stalls the core for as
+ * long as a fifth of following a plan takes. */
 static void call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints, int n_float,
-                 const double *floats, bool live, lc_tensor **out, lc_site site)
+                 const double *floats, bool live, lc_tensor **out, const lc_site *site)
 {
     lc_graph *g = lc__current;
     lc_tensor *results[LC_MAX_OUTPUTS];
@@ -364,7 +366,7 @@ static void call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, con
     int64_t keyed[32];
     if ((op->flags & LC_OP_RANDOM) && g && g->recording && n_int >= 2 && n_int <= 32 && ints[0] == 0 && ints[1] == 0) {
         memcpy(keyed, ints, (size_t)n_int * sizeof *ints);
-        if (random_site(g, site, keyed) == LC_OK) ints = keyed;
+        if (random_site(g, *site, keyed) == LC_OK) ints = keyed;
     }
     if (g && g->expect && !g->expanding && g->recording && g->status == LC_OK &&
         follow(g, op, n_in, in, n_int, ints, n_float, floats, site, out))
@@ -380,9 +382,9 @@ static void call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, con
                 status = LC_ERR_STATE;
                 lc_fail(status, "input %d is the result of a failed operation: %s", i, lc_error_message());
             }
-        if (status == LC_OK) status = record(g, op, n_in, in, n_int, ints, n_float, floats, live, site, results);
+        if (status == LC_OK) status = record(g, op, n_in, in, n_int, ints, n_float, floats, live, *site, results);
         if (status < 0)
-            lc__record_error(g, status, op->title ? op->title(n_int, ints) : op->name, site, op->inputs, in, n_in);
+            lc__record_error(g, status, op->title ? op->title(n_int, ints) : op->name, *site, op->inputs, in, n_in);
     } else {
         status = g->status;
     }
@@ -393,20 +395,20 @@ lc_tensor *lc_op_call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int
                       const double *floats, lc_site site)
 {
     lc_tensor *out[LC_MAX_OUTPUTS] = {NULL};
-    call(op, n_in, in, n_int, ints, n_float, floats, false, out, site);
+    call(op, n_in, in, n_int, ints, n_float, floats, false, out, &site);
     return out[0];
 }
 
 void lc_op_call_n(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints, int n_float,
                   const double *floats, lc_tensor **out, lc_site site)
 {
-    call(op, n_in, in, n_int, ints, n_float, floats, false, out, site);
+    call(op, n_in, in, n_int, ints, n_float, floats, false, out, &site);
 }
 
 lc_tensor *lc_op_call_live(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints, int n_float,
                            const double *floats, lc_site site)
 {
     lc_tensor *out[LC_MAX_OUTPUTS] = {NULL};
-    call(op, n_in, in, n_int, ints, n_float, floats, true, out, site);
+    call(op, n_in, in, n_int, ints, n_float, floats, true, out, &site);
     return out[0];
 }
