@@ -7,14 +7,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void add_shortest(lc__str *out, double v)
+/* As Python writes a metric: the shortest decimal of the single-precision number as a double. */
+static void add_shortest(lc__str *out, double metric)
 {
-    char text[40];
-    for (int digits = 6; digits <= 9; digits++) { /* metrics are single-precision numbers */
-        snprintf(text, sizeof text, "%.*g", digits, v);
-        if ((float)strtod(text, NULL) == (float)v) break;
+    double v = (double)(float)metric;
+    char text[48];
+    int digits = 1;
+    if (!isfinite(v)) {
+        lc__str_add(out, "%s", isnan(v) ? "nan" : v > 0 ? "inf" : "-inf");
+        return;
     }
-    lc__str_add(out, "%s%s", text, strpbrk(text, ".en") ? "" : ".0");
+    do snprintf(text, sizeof text, "%.*e", digits - 1, v);
+    while (strtod(text, NULL) != v && digits++ < 17);
+    int exponent = atoi(strchr(text, 'e') + 1);
+    if (exponent >= -4 && exponent < 16)
+        snprintf(text, sizeof text, "%.*f", digits - 1 - exponent > 1 ? digits - 1 - exponent : 1, v);
+    lc__str_add(out, "%s", text);
 }
 
 /* [0][width][.digits][type] of Python's format specifications. */
@@ -82,20 +90,20 @@ lc_status lc__checkpoint_name(lc_trainer *t, const char *format, bool insert_nam
         }
         if (*after != '}')
             return lc_fail(LC_ERR_CONFIG, "the filename \"%.100s\" of checkpoints has a { without its }", format);
+        if (!name)
+            return lc_fail(LC_ERR_CONFIG, "the filename \"%.100s\" of checkpoints has {} without a metric's name",
+                           format);
         double v = 0;
         bool is_int = true;
-        if (name == 5 && !memcmp(p + 1, "epoch", 5))
-            v = (double)t->current_epoch;
-        else if (name == 4 && !memcmp(p + 1, "step", 4))
-            v = (double)t->global_step;
-        else {
-            const lc__metric_map *m = &t->metrics[LC_CALLBACK_METRICS];
-            for (int i = 0; i < m->n; i++)
-                if (strlen(m->v[i].name) == name && !memcmp(m->v[i].name, p + 1, name)) {
-                    v = m->v[i].value;
-                    is_int = false;
-                }
-        }
+        bool is_epoch = name == 5 && !memcmp(p + 1, "epoch", 5), is_step = name == 4 && !memcmp(p + 1, "step", 4);
+        if (is_epoch) v = (double)t->current_epoch;
+        if (is_step) v = (double)t->global_step;
+        const lc__metric_map *m = &t->metrics[LC_CALLBACK_METRICS];
+        for (int i = 0; i < m->n; i++)
+            if (strlen(m->v[i].name) == name && !memcmp(m->v[i].name, p + 1, name)) {
+                v = m->v[i].value; /* a program may log an epoch of its own */
+                is_int = is_epoch || is_step;
+            }
         if (insert_names) lc__str_add(out, "%.*s=", (int)name, p + 1);
         LC_TRY(add_number(out, v, is_int, spec_at, spec));
         p = after + 1;

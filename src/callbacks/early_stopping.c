@@ -39,7 +39,7 @@ static lc_status es_setup(void *self, lc_trainer *t, lc_stage stage)
 
 static lc_stopping_reason decide(early_stopping *e, double v)
 {
-    if (e->a.check_finite != LC_OFF && !isfinite(v)) {
+    if (e->a.check_finite != LC_OFF && !isfinite((float)v)) {
         snprintf(e->message, sizeof e->message,
                  "Monitored metric %s = %g is not finite. Previous best value was %.3f. Signaling Trainer to stop.",
                  e->monitor, v, e->best);
@@ -56,8 +56,9 @@ static lc_stopping_reason decide(early_stopping *e, double v)
                  e->max ? "<" : ">", e->a.divergence_threshold);
         return LC_DIVERGENCE_THRESHOLD;
     }
-    double bar = e->max ? e->best + e->a.min_delta : e->best - e->a.min_delta;
-    if (better(e, v, bar)) {
+    /* In single precision and in this order, as in Lightning: it matters where the gain is just min_delta. */
+    float delta = (float)e->a.min_delta, gained = (float)v + (e->max ? -delta : delta);
+    if (better(e, (double)gained, (double)(float)e->best)) {
         if (isfinite(e->best))
             snprintf(e->message, sizeof e->message,
                      "Metric %s improved by %.3f >= min_delta = %g. New best score: %.3f", e->monitor,
@@ -82,6 +83,7 @@ static lc_status look(early_stopping *e, lc_trainer *t)
     const lc__metric_map *m = &t->metrics[LC_CALLBACK_METRICS];
     double v = 0;
     bool found = false;
+    if (t->opt.fast_dev_run) return LC_OK;
     for (int i = 0; i < m->n && !found; i++)
         if (!strcmp(m->v[i].name, e->monitor)) v = m->v[i].value, found = true;
     if (!found) {

@@ -89,12 +89,22 @@ static bool epoch_due(const model_checkpoint *c, const lc_trainer *t)
 
 /* ---- saving ---- */
 
-static bool taken(const model_checkpoint *c, const char *path)
+static bool holds(const model_checkpoint *c, const char *path)
 {
-    struct stat st;
     for (int i = 0; i < c->n_best; i++)
         if (!strcmp(c->best[i].path, path)) return true;
-    return (c->best_path && !strcmp(c->best_path, path)) || lstat(path, &st) == 0;
+    return c->best_path && !strcmp(c->best_path, path);
+}
+
+/* Also by what another ModelCheckpoint is still having written. */
+static bool taken(const lc_trainer *t, const char *path)
+{
+    struct stat st;
+    for (int i = 0; i < lc_trainer_callback_count(t); i++) {
+        lc_callback cb = lc_trainer_callback(t, i);
+        if (cb.ops->setup == mc_setup && holds(cb.self, path)) return true;
+    }
+    return lstat(path, &st) == 0;
 }
 
 /* DIR/NAME.ckpt, with -v1, -v2, ... where that is taken (unless what has it will be removed). */
@@ -112,7 +122,7 @@ static lc_status make_path(model_checkpoint *c, lc_trainer *t, const char *remov
             s = lc_fail(LC_ERR_MEMORY, "out of memory: the path of a checkpoint");
             break;
         }
-        if (c->a.enable_version_counter == LC_OFF || !taken(c, path.s) || (removed && !strcmp(removed, path.s))) {
+        if (c->a.enable_version_counter == LC_OFF || !taken(t, path.s) || (removed && !strcmp(removed, path.s))) {
             s = lc__copy_text(path.s, out);
             break;
         }
@@ -198,7 +208,7 @@ done:
 static lc_status keep_newest(model_checkpoint *c, lc_trainer *t)
 {
     char *path = NULL, *previous = c->best_path;
-    LC_TRY(make_path(c, t, c->k == 1 ? previous : NULL, &path));
+    LC_TRY(make_path(c, t, previous, &path));
     c->best_path = path;
     lc_status s = save(c, t, path);
     if (s >= 0 && c->k == 1 && previous && may_remove(c, t, previous, path)) s = lc__after_commit(t, previous, NULL);

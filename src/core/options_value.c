@@ -93,6 +93,10 @@ lc_status lc_duration_parse(const char *text, lc_duration *out)
         return LC_OK;
     }
     if (read_double(text, &d)) {
+        if (d > 1 && d <= 1e15 && d == floor(d)) { /* 2.0 is two, as in Lightning; 1.0 is all */
+            *out = (lc_duration){d, LC_UNIT_BATCHES};
+            return LC_OK;
+        }
         if (!(d >= 0 && d <= 1))
             return lc_fail(LC_ERR_CONFIG,
                            "%s is neither a whole number nor a fraction between 0 and 1 (with a unit it may be any "

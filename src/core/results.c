@@ -300,6 +300,11 @@ static lc_status log_value(lc_trainer *t, const char *name, lc_tensor *tensor, d
         e = lc__results_add(t, r, name, hook, loader, args, on_step, on_epoch);
         if (!e) return LC_ERR_MEMORY;
         e->given = name;
+        e->source = t->dataloader_idx;
+    } else if (r == &t->eval_results && batch_hook && e->active && e->source != t->dataloader_idx && loader < 0) {
+        return refuse(t, name, args->site,
+                      "without the suffix .add_dataloader_idx gives, a name belongs to one loader, and this one was "
+                      "logged for another");
     } else if (!same_args(&e->args, args)) {
         return refuse(t, name, args->site, "this name was logged before in this hook with other arguments");
     }
@@ -316,6 +321,7 @@ static lc_status log_value(lc_trainer *t, const char *name, lc_tensor *tensor, d
         }
     }
     e->active = true;
+    e->source = t->dataloader_idx;
     if (!tensor) {
         accumulate(e, value, weight);
     } else {

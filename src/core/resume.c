@@ -218,10 +218,13 @@ static lc_status restore_loop(lc_trainer *t, const lc_state *root)
     }
     t->epochs_processed = t->cursor_epoch = t->current_epoch;
     t->window_backwards = backwards;
-    if (t->max_epochs >= 0 && t->current_epoch > t->max_epochs)
+    if (t->max_epochs >= 0 && t->current_epoch > t->max_epochs) {
+        int64_t epoch = t->current_epoch;
+        t->current_epoch -= !t->epoch_open; /* its end has not been counted yet */
         return lc_fail(LC_ERR_CONFIG,
                        "the checkpoint %s stands at epoch %lld, but max_epochs is %lld; raise max_epochs to go on",
-                       t->ckpt_path, (long long)t->current_epoch, (long long)t->max_epochs);
+                       t->ckpt_path, (long long)epoch, (long long)t->max_epochs);
+    }
     return LC_OK;
 }
 

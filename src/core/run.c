@@ -271,6 +271,13 @@ static lc_status eval_body(lc_trainer *t)
     lc_checkpoint_close(t->restoring_from);
     t->restoring_from = NULL;
     LC_TRY(lc__setup_eval_data(t));
+    bool none = true; /* limits of 0: nothing is run, not even hooks */
+    for (int i = 0; i < t->eval.n; i++) none = none && (t->eval.s[i].length == 0 || t->eval.s[i].limit == 0);
+    if (none) {
+        t->n_results = 0;
+        lc_trainer_message(t, "warning", "%s: there is no batch to run", lc_stage_name(t->stage));
+        return LC_OK;
+    }
     return lc__eval_loop(t);
 }
 

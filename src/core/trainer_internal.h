@@ -40,6 +40,7 @@ typedef struct lc__logged {
     char *base;        /* what it said */
     lc_hook hook;
     int loader; /* -1: no suffix */
+    int source; /* the loader whose batch it was logged for */
     lc_log_args args;
     bool on_step, on_epoch, logger;
     bool active;   /* logged since the last reset */

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rules.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- questions about a case ---- */
+
+static const lc_state *callback(const lc_state *c, const char *type, int64_t i)
+{
+    const lc_state *list = get(c, "callbacks");
+    for (int64_t k = 0; k < lc_state_length(list); k++)
+        if (!strcmp(get_text(lc_state_at(list, k), "type", ""), type) && i-- == 0) {
+            const lc_state *args = get(lc_state_at(list, k), "args");
+            return args ? args : lc_state_at(list, k);
+        }
+    return NULL;
+}
+
+static bool trains(const lc_state *c)
+{
+    return get_double(get(c, "module"), "lr", 0) != 0;
+}
+
+static bool logs(const lc_state *c, const char *list, const char *name)
+{
+    const lc_state *l = get(get(c, "module"), list);
+    size_t n;
+    for (int64_t i = 0; i < lc_state_length(l); i++) {
+        const char *have = get_text(lc_state_at(l, i), "name", "");
+        n = strlen(have);
+        if (!strncmp(have, name, n) && (!name[n] || !strcmp(name + n, "_epoch") || !strcmp(name + n, "_step")))
+            return true;
+    }
+    return false;
+}
+
+/* A ModelCheckpoint that saves every so many steps and looks at something that training does not log. */
+static const char *step_monitor(const lc_state *c)
+{
+    const lc_state *a;
+    for (int64_t i = 0; (a = callback(c, "ModelCheckpoint", i)); i++) {
+        const char *monitor = get_text(a, "monitor", NULL);
+        if (get_int(a, "every_n_train_steps", 0) > 0 && monitor && !logs(c, "log_train", monitor)) return monitor;
+    }
+    return NULL;
+}
+
+static bool is_int(const lc_state *s, int64_t value)
+{
+    return s && lc_state_kind_of(s) == LC_STATE_INT && get_int(s, NULL, 0) == value;
+}
+
+/* ---- rewrites ---- */
+
+/* Takes the entries that begin with `what` out of a trace, from `from` on. */
+static void drop(char *from, const char *what)
+{
+    size_t n = strlen(what);
+    for (char *p = from; p && *p;) {
+        char *end = strchr(p, ' ');
+        end = end ? end + 1 : p + strlen(p);
+        if (!strncmp(p, what, n))
+            memmove(p, end, strlen(end) + 1);
+        else
+            p = end;
+    }
+}
+
+static char *resumed(const outcome *o)
+{
+    char *mark = o->tr.text ? strstr(o->tr.text, "-- resume --") : NULL;
+    return mark ? strstr(mark, " cb.") ? strstr(mark, " cb.") + 1 : mark : NULL;
+}
+
+/* Numbers that follow from the weight. */
+static void forget_values(outcome *o)
+{
+    static const char *const keep[] = {"step=", "epoch=", "val_loss", "lr-"};
+    char *out = o->rows;
+    strcpy(o->weight, "*");
+    snprintf(o->metrics, sizeof o->metrics, "*");
+    for (const char *p = o->rows; *p;) {
+        size_t n = strcspn(p, " |"), name = strcspn(p, "=");
+        bool kept = false;
+        for (size_t i = 0; i < sizeof keep / sizeof *keep; i++) kept |= !strncmp(p, keep[i], strlen(keep[i]));
+        memmove(out, p, kept || name > n ? n : name + 1);
+        out += kept || name > n ? n : name + 1;
+        p += n;
+        if (*p) *out++ = *p++;
+    }
+    *out = 0;
+}
+
+static void forget_files(outcome *o)
+{
+    o->files[0] = o->checkpoints[0] = 0;
+    drop(o->tr.text, "cb.on_save_checkpoint");
+    drop(o->tr.text, "m.on_save_checkpoint");
+}
+
+static void forget_all(outcome *o)
+{
+    free(o->tr.text);
+    *o = (outcome){0};
+}
+
+/* ---- the rules ---- */
+
+static bool threw(const lc_state *c, const outcome *got, const outcome *want)
+{
+    (void)c, (void)got;
+    return want->error && want->tr.text && strstr(want->tr.text, "cb.on_exception") &&
+           strstr(want->tr.text, "cb.setup");
+}
+static void add_teardown(const lc_state *c, outcome *got, outcome *want)
+{
+    char item[128];
+    (void)c, (void)got;
+    snprintf(item, sizeof item, "cb.teardown:%lld,%lld m.teardown:%lld,%lld ", (long long)want->current_epoch,
+             (long long)want->global_step, (long long)want->current_epoch, (long long)want->global_step);
+    char *text = realloc(want->tr.text, want->tr.n + strlen(item) + 1);
+    if (!text) return;
+    strcpy(text + strlen(text), item);
+    want->tr.text = text;
+}
+
+static bool accumulates(const lc_state *c, const outcome *got, const outcome *want)
+{
+    (void)got, (void)want;
+    return get_int(get(c, "trainer"), "accumulate_grad_batches", 1) > 1 ||
+           callback(c, "GradientAccumulationScheduler", 0);
+}
+static void divide_by_k(told *how)
+{
+    how->divide_by_k = true;
+}
+
+static bool interval_of_one(const lc_state *c, const outcome *got, const outcome *want)
+{
+    (void)got, (void)want;
+    return is_int(get(get(c, "trainer"), "val_check_interval"), 1) &&
+           get_int(get(c, "trainer"), "check_val_every_n_epoch", 1) == 1 &&
+           (!get(get(c, "trainer"), "check_val_every_n_epoch") ||
+            is_int(get(get(c, "trainer"), "check_val_every_n_epoch"), 1));
+}
+static void at_epochs(told *how)
+{
+    how->callbacks_at_epochs = true;
+}
+
+static bool step_frequency(const lc_state *c, const outcome *got, const outcome *want)
+{
+    const lc_state *s = get(get(c, "module"), "scheduler");
+    (void)got, (void)want;
+    return s && !strcmp(get_text(s, "interval", "epoch"), "step") && get_int(s, "frequency", 1) > 1;
+}
+static void forget_rates(const lc_state *c, outcome *got, outcome *want)
+{
+    outcome *both[] = {got, want};
+    for (int i = 0; i < 2; i++) {
+        drop(both[i]->tr.text, "m.lr_scheduler_step");
+        forget_values(both[i]);
+        for (char *p = both[i]->rows; trains(c) && (p = strstr(p, "lr-"));) { /* rates too */
+            size_t n = strcspn(p, "="), value = strcspn(p + n, " |");
+            memmove(p + n, p + n + value, strlen(p + n + value) + 1);
+            p += n;
+        }
+    }
+}
+
+static bool mid_epoch(const lc_state *c, const outcome *got, const outcome *want)
+{
+    const char *from = resumed(want), *first = from ? strstr(from, "on_train_batch_start") : NULL;
+    const char *epoch = from ? strstr(from, "on_train_epoch_start") : NULL;
+    (void)got;
+    return get(c, "resume") && first && (!epoch || epoch > first);
+}
+static void before_first_batch(outcome *o)
+{
+    char *from = resumed(o), *to = from ? strstr(from, "cb.on_train_batch_start") : NULL;
+    if (to) memmove(from, to, strlen(to) + 1);
+}
+static void resume_exactly(const lc_state *c, outcome *got, outcome *want)
+{
+    (void)c;
+    before_first_batch(got);
+    before_first_batch(want);
+    forget_values(got);
+    forget_values(want);
+}
+
+static bool plateau_resumed(const lc_state *c, const outcome *got, const outcome *want)
+{
+    const lc_state *s = get(get(c, "module"), "scheduler");
+    const char *from = resumed(got), *pending = from ? strstr(from, "m.lr_scheduler_step") : NULL;
+    (void)want;
+    return get(c, "resume") && s && !strcmp(get_text(s, "kind", ""), "plateau") && pending &&
+           pending < strstr(from, "on_train_start");
+}
+static void step_pending(const lc_state *c, outcome *got, outcome *want)
+{
+    char *from = strstr(resumed(got), "m.lr_scheduler_step"), *end = strchr(from, ' ');
+    (void)c;
+    memmove(from, end + 1, strlen(end + 1) + 1);
+    forget_values(got);
+    forget_values(want);
+}
+
+static bool nothing_left(const lc_state *c, const outcome *got, const outcome *want)
+{
+    const char *from = resumed(want);
+    (void)got;
+    return get(c, "resume") && from && !strstr(from, "training_step");
+}
+static void forget_metrics(const lc_state *c, outcome *got, outcome *want)
+{
+    (void)c;
+    got->metrics[0] = want->metrics[0] = 0;
+}
+
+static bool saves_with_validation(const lc_state *c, const outcome *got, const outcome *want)
+{
+    (void)got, (void)want;
+    return step_monitor(c) != NULL;
+}
+static void forget_saved(const lc_state *c, outcome *got, outcome *want)
+{
+    const char *monitor = step_monitor(c);
+    bool logged = logs(c, "log_val", monitor) || logs(c, "log_epoch_end", monitor) || !strcmp(monitor, "val_loss");
+    if (!logged && got->status == LC_ERR_CONFIG) { /* it is missing when validation has run: an error */
+        forget_all(got);
+        forget_all(want);
+        return;
+    }
+    forget_files(got);
+    forget_files(want);
+}
+
+static bool waits_for_minimum(const lc_state *c, const outcome *got, const outcome *want)
+{
+    const lc_state *t = get(c, "trainer");
+    return callback(c, "EarlyStopping", 0) && (get_int(t, "min_epochs", 0) > 1 || get_int(t, "min_steps", 0) > 0) &&
+           got->global_step > want->global_step && !strncmp(got->rows, want->rows, strlen(want->rows));
+}
+static void forget_end(const lc_state *c, outcome *got, outcome *want)
+{
+    (void)c;
+    forget_all(got);
+    forget_all(want);
+}
+
+static bool predicted_nothing(const lc_state *c, const outcome *got, const outcome *want)
+{
+    return !strcmp(get_text(c, "action", "fit"), "predict") && want->error && !strcmp(want->error, "TypeError") &&
+           !got->failed && !*got->result;
+}
+static void no_error(const lc_state *c, outcome *got, outcome *want)
+{
+    (void)c, (void)got;
+    want->failed = false;
+    want->error = NULL;
+}
+
+static bool refused(const lc_state *c, const outcome *got, const outcome *want)
+{
+    return got->status == LC_ERR_CONFIG && !strncmp(got->message, "gradient_clip_val", 17) &&
+           get_double(get(c, "trainer"), "gradient_clip_val", 0) < 0 && !want->failed;
+}
+
+static bool divided_by_zero(const lc_state *c, const outcome *got, const outcome *want)
+{
+    (void)c;
+    return want->error && !strcmp(want->error, "ZeroDivisionError") && got->status == LC_ERR_CONFIG;
+}
+
+const rule rules[] = {
+    {.name = "teardown",
+     .applies = threw,
+     .rewrite = add_teardown,
+     .reason = "an error is followed by on_exception and teardown; Lightning leaves teardown out"},
+    {.name = "short window",
+     .applies = accumulates,
+     .tell = divide_by_k,
+     .reason = "the last, shorter window is divided by its length; Lightning divides by accumulate_grad_batches"},
+    {.name = "interval 1",
+     .applies = interval_of_one,
+     .tell = at_epochs,
+     .reason = "val_check_interval=1 is every batch; Lightning's callbacks take it for 1.0, the whole epoch"},
+    {.name = "scheduler frequency",
+     .applies = step_frequency,
+     .rewrite = forget_rates,
+     .reason = "the frequency of an interval of steps counts optimizer steps; Lightning counts batches in the epoch"},
+    {.name = "exact resume",
+     .applies = mid_epoch,
+     .rewrite = resume_exactly,
+     .reason = "a run goes on with the data it has not seen, and runs what its epoch still owes; Lightning begins the "
+               "loader anew and skips validation and end hooks of an epoch saved at its last batch"},
+    {.name = "pending plateau",
+     .applies = plateau_resumed,
+     .rewrite = step_pending,
+     .reason = "a plateau scheduler whose step was due behind the checkpoint steps when the run goes on"},
+    {.name = "resumed metrics",
+     .applies = nothing_left,
+     .rewrite = forget_metrics,
+     .reason = "metrics are part of a checkpoint; Lightning's are empty until something is logged anew"},
+    {.name = "monitored steps",
+     .applies = saves_with_validation,
+     .rewrite = forget_saved,
+     .reason = "every_n_train_steps with a monitor of validation saves behind the validation that is due"},
+    {.name = "minimum",
+     .applies = waits_for_minimum,
+     .rewrite = forget_end,
+     .reason = "early stopping decides anew when min_epochs and min_steps are met; in Lightning the first wish holds"},
+    {.name = "empty prediction",
+     .applies = predicted_nothing,
+     .rewrite = no_error,
+     .reason = "predict without batches gives no predictions; Lightning gives None, over which the recorder fails"},
+    {.name = "negative clipping",
+     .applies = refused,
+     .rewrite = forget_end,
+     .reason = "options are checked against their ranges; Lightning ignores a negative gradient_clip_val"},
+    {.name = "zero",
+     .applies = divided_by_zero,
+     .rewrite = forget_end,
+     .reason = "intervals and windows of 0 are refused at the start; Lightning fails when it divides by them"},
+};
+const int n_rules = sizeof rules / sizeof *rules;
