@@ -64,7 +64,9 @@ static lc_status load_tensors(lc_module *m, lc_safetensors *f, bool strict)
         }
         list.n = n;
     }
-    LC_TRY_GOTO(status, done, lc_safetensors_load_all(f, list.n, list.v, strict));
+    status = lc_safetensors_load_all(f, list.n, list.v, strict);
+    if (status == LC_ERR_NOT_FOUND || status == LC_ERR_SHAPE || status == LC_ERR_DTYPE || status == LC_ERR_FORMAT)
+        lc_fail_context(status, "the checkpoint is not one of this model");
 done:
     list_free(&list);
     return status;

@@ -163,8 +163,11 @@ static lc_status fit_begin(lc_trainer *t)
     return LC_OK;
 }
 
-static void stop_message(lc_trainer *t)
+static void stop_message(lc_trainer *t, int64_t first_step)
 {
+    if (t->ckpt_path && t->global_step == first_step)
+        lc_trainer_message(t, "info", "nothing was left to train: %s is at epoch %lld, step %lld already", t->ckpt_path,
+                           (long long)t->current_epoch, (long long)t->global_step);
     if (t->max_steps >= 0 && t->global_step >= t->max_steps)
         lc_trainer_message(t, "info", "fit stopped: max_steps=%lld reached", (long long)t->max_steps);
     else if (t->max_epochs >= 0 && t->epochs_processed >= t->max_epochs)
@@ -176,9 +179,10 @@ static lc_status fit_body(lc_trainer *t)
     if (t->opt.max_epochs == LC_UNSET && t->max_epochs == 1000)
         lc_trainer_message(t, "info", "max_epochs was not set: training for 1000 epochs; -1 trains without a limit");
     LC_TRY(fit_begin(t));
+    int64_t first_step = t->global_step;
     LC_TRY(lc__sanity_check(t));
     LC_TRY(lc__fit_loop(t));
-    stop_message(t);
+    stop_message(t, first_step);
     return LC__HOOK(t, ON_FIT_END, on_fit_end);
 }
 
