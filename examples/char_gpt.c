@@ -212,9 +212,8 @@ static lc_status read_text(const char *data, lc_text **out)
 int main(int argc, char **argv)
 {
     lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
-    gpt *m = calloc(1, sizeof *m);
+    gpt model = {0}, *m = &model;
     lc_trainer *trainer = NULL;
-    if (!m) return 1;
     m->args = (args){.data = "input.txt",
                      .batch_size = 16,
                      .layers = 6,
@@ -249,6 +248,5 @@ int main(int argc, char **argv)
     lc_module_release(&m->base);
     lc_dataset_unref(m->train), lc_dataset_unref(m->val);
     lc_text_free(m->text);
-    free(m);
     return 0;
 }

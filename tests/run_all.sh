@@ -96,83 +96,87 @@ fuzz_one() { # program
   echo $? >"$log_dir/$name.status"
 }
 
-for stage in $stages; do
-  say "$stage"
-  case $stage in
-  release)
-    folder=$root/build
-    build release --preset release -B "$folder" && suite release "$folder"
-    ;;
-  reference) LIGHTC_KERNELS=reference suite reference "$root/build" -R "$operators" ;;
-  unplanned) LIGHTC_PLAN=off suite unplanned "$root/build" -R "$operators" ;;
-  asan)
-    folder=$root/build-asan
-    build asan --preset asan -B "$folder" &&
-      ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 suite asan "$folder"
-    ;;
-  tsan)
-    # The preset leaves OpenMP out: ThreadSanitizer does not know libgomp's barriers and would report them as races.
-    folder=$root/build-tsan
-    build tsan --preset tsan -B "$folder" && suite tsan "$folder" -R "$threads"
-    ;;
-  plain)
-    folder=$root/build-plain
-    build plain -G Ninja -B "$folder" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DLIGHTC_WITH_ONEDNN=OFF \
-      -DLIGHTC_WITH_OPENMP=OFF && suite plain "$folder" -R "$operators"
-    ;;
-  clang)
-    if ! command -v clang >/dev/null; then
-      skipped=$((skipped + 1))
-      echo "clang: SKIP there is no clang" >>"$log_dir/skips"
-      continue
-    fi
-    folder=$root/build-clang
-    build clang -G Ninja -B "$folder" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_COMPILER=clang -DLIGHTC_WITH_OPENMP=OFF
-    ;;
-  fuzz)
-    if ! command -v clang >/dev/null; then
-      skipped=$((skipped + 1))
-      echo "fuzz: SKIP there is no clang" >>"$log_dir/skips"
-      continue
-    fi
-    folder=$root/build-fuzz
-    build fuzz --preset fuzz -B "$folder" -- fuzzers || continue
-    running=0
-    for fuzzer in "$folder"/bin/fuzz_*; do
-      fuzz_one "$fuzzer" &
-      running=$((running + 1))
-      [ $((running % jobs)) -eq 0 ] && wait
-    done
-    wait
-    for fuzzer in "$folder"/bin/fuzz_*; do
-      name=$(basename "$fuzzer")
-      if [ "$(cat "$log_dir/$name.status")" = 0 ]; then
-        pass "$name: $(grep -aoE 'Done [0-9]+ runs in [0-9]+ second' "$log_dir/$name")s"
-      else
-        fail "$name"
-        tail -n 30 "$log_dir/$name"
-        for input in "$log_dir"/crash-* "$log_dir"/timeout-* "$log_dir"/oom-* "$log_dir"/leak-*; do
-          [ -e "$input" ] && { echo "input $(basename "$input"):"; base64 "$input" | head -c 4000; rm -f "$input"; }
-        done
+run_stages() { # a function, so that bash has read all of it before it starts
+  for stage in $stages; do
+    say "$stage"
+    case $stage in
+    release)
+      folder=$root/build
+      build release --preset release -B "$folder" && suite release "$folder"
+      ;;
+    reference) LIGHTC_KERNELS=reference suite reference "$root/build" -R "$operators" ;;
+    unplanned) LIGHTC_PLAN=off suite unplanned "$root/build" -R "$operators" ;;
+    asan)
+      folder=$root/build-asan
+      build asan --preset asan -B "$folder" &&
+        ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 suite asan "$folder"
+      ;;
+    tsan)
+      # The preset leaves OpenMP out: ThreadSanitizer does not know libgomp's barriers and would report them as races.
+      folder=$root/build-tsan
+      build tsan --preset tsan -B "$folder" && suite tsan "$folder" -R "$threads"
+      ;;
+    plain)
+      folder=$root/build-plain
+      build plain -G Ninja -B "$folder" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DLIGHTC_WITH_ONEDNN=OFF \
+        -DLIGHTC_WITH_OPENMP=OFF && suite plain "$folder" -R "$operators"
+      ;;
+    clang)
+      if ! command -v clang >/dev/null; then
+        skipped=$((skipped + 1))
+        echo "clang: SKIP there is no clang" >>"$log_dir/skips"
+        continue
       fi
-    done
-    ;;
-  install)
-    if tests/install/check.sh "$root/build" >"$log_dir/install" 2>&1; then
-      pass "installed copy: used through find_package and pkg-config, from C and C++"
-    else
-      fail "installed copy"
-      tail -n 20 "$log_dir/install"
-    fi
-    ;;
-  *) fail "there is no stage $stage" ;;
-  esac
-done
+      folder=$root/build-clang
+      build clang -G Ninja -B "$folder" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_COMPILER=clang -DLIGHTC_WITH_OPENMP=OFF
+      ;;
+    fuzz)
+      if ! command -v clang >/dev/null; then
+        skipped=$((skipped + 1))
+        echo "fuzz: SKIP there is no clang" >>"$log_dir/skips"
+        continue
+      fi
+      folder=$root/build-fuzz
+      build fuzz --preset fuzz -B "$folder" -- fuzzers || continue
+      running=0
+      for fuzzer in "$folder"/bin/fuzz_*; do
+        fuzz_one "$fuzzer" &
+        running=$((running + 1))
+        [ $((running % jobs)) -eq 0 ] && wait
+      done
+      wait
+      for fuzzer in "$folder"/bin/fuzz_*; do
+        name=$(basename "$fuzzer")
+        if [ "$(cat "$log_dir/$name.status")" = 0 ]; then
+          pass "$name: $(grep -aoE 'Done [0-9]+ runs in [0-9]+ second' "$log_dir/$name")s"
+        else
+          fail "$name"
+          tail -n 30 "$log_dir/$name"
+          for input in "$log_dir"/crash-* "$log_dir"/timeout-* "$log_dir"/oom-* "$log_dir"/leak-*; do
+            [ -e "$input" ] && { echo "input $(basename "$input"):"; base64 "$input" | head -c 4000; rm -f "$input"; }
+          done
+        fi
+      done
+      ;;
+    install)
+      if tests/install/check.sh "$root/build" >"$log_dir/install" 2>&1; then
+        pass "installed copy: used through find_package and pkg-config, from C and C++"
+      else
+        fail "installed copy"
+        tail -n 20 "$log_dir/install"
+      fi
+      ;;
+    *) fail "there is no stage $stage" ;;
+    esac
+  done
 
-if [ -s "$log_dir/skips" ]; then
-  echo "== skipped"
-  sort "$log_dir/skips" | uniq
-fi
-say "all"
-echo "$passed passed, $failed failed, $skipped skipped"
-[ "$failed" -eq 0 ]
+  if [ -s "$log_dir/skips" ]; then
+    echo "== skipped"
+    sort "$log_dir/skips" | uniq
+  fi
+  say "all"
+  echo "$passed passed, $failed failed, $skipped skipped"
+  [ "$failed" -eq 0 ]
+}
+
+run_stages; exit # on one line, for the same reason

@@ -126,6 +126,10 @@ static bool grow(void **array, int n, size_t size)
     return true;
 }
 
+/* Children that there was no memory to register are chained, so that what they own is freed all the same: FIRST in
+ * the parent, NEXT in the child. */
+enum { FIRST_UNREGISTERED, NEXT_UNREGISTERED };
+
 void lc_module_init_child(lc_module *m, void *parent, const char *name, const char *type)
 {
     lc_module *p = parent;
@@ -138,6 +142,8 @@ void lc_module_init_child(lc_module *m, void *parent, const char *name, const ch
     m->name = strdup(name ? name : "");
     if (!m->name || !grow((void **)&p->children, p->n_children, sizeof *p->children)) {
         lc_module_fail(p, LC_ERR_MEMORY, "out of memory while registering \"%s\"", m->name ? m->name : "");
+        m->reserved[NEXT_UNREGISTERED] = p->reserved[FIRST_UNREGISTERED];
+        p->reserved[FIRST_UNREGISTERED] = m;
         return;
     }
     p->children[p->n_children++] = m;
@@ -152,6 +158,11 @@ void lc_module_release(lc_module *m)
             child->parent = NULL;
             lc_module_release(child);
         }
+    }
+    for (lc_module *child; (child = m->reserved[FIRST_UNREGISTERED]);) {
+        m->reserved[FIRST_UNREGISTERED] = child->reserved[NEXT_UNREGISTERED];
+        child->parent = NULL;
+        lc_module_release(child);
     }
     if (m->release) m->release(m);
     for (int i = 0; i < m->n_tensors; i++) {
@@ -168,6 +179,10 @@ void lc_module_release(lc_module *m)
         memmove(&p->children[i], &p->children[i + 1], sizeof *p->children * (size_t)(p->n_children - i - 1));
         p->n_children--;
         break;
+    }
+    for (lc_module *c = p; c; c = c->reserved[c == p ? FIRST_UNREGISTERED : NEXT_UNREGISTERED]) {
+        void **link = &c->reserved[c == p ? FIRST_UNREGISTERED : NEXT_UNREGISTERED];
+        if (*link == m) *link = m->reserved[NEXT_UNREGISTERED];
     }
     memset(m, 0, sizeof *m);
 }

@@ -2,6 +2,7 @@
 /* The dataset over arrays in memory: a batch is a gather, with a conversion on the way where one was asked for. */
 #include "data_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -164,9 +165,7 @@ lc_status lc_array_dataset_new(int64_t n, int n_arrays, const lc_array *arrays, 
         d->fields[i].out = a.field;
         d->fields[i].out.dtype = a.to;
         d->fields[i].out_bytes = lc_field_bytes(&d->fields[i].out);
-        size_t length = strlen(a.field.name);
-        if (length >= sizeof d->fields[i].name) length = sizeof d->fields[i].name - 1;
-        memcpy(d->fields[i].name, a.field.name, length);
+        snprintf(d->fields[i].name, sizeof d->fields[i].name, "%s", a.field.name);
         d->fields[i].out.name = d->fields[i].name;
         a.field.name = d->fields[i].name;
         d->fields[i].a = a;
