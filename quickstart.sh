@@ -139,7 +139,7 @@ train() {
 Metrics and checkpoints lie in one folder for each run under $root/lightning_logs, all runs together in $root/lightc.db.
 Three things to try next:
   build/bin/fashion_cnn --ckpt_path last --max_epochs 8$same$data
-      go on from the last checkpoint for two more epochs, bit for bit as if it had never stopped
+      go on from the last checkpoint to 8 epochs in all, bit for bit as if it had never stopped
   sqlite3 -box $root/lightc.db 'select run_name, version, name, step, value from v_latest'
       the last value of every metric of every run, also while one trains (apt install sqlite3)
   build/bin/fashion_cnn --help

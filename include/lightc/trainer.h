@@ -87,7 +87,8 @@ LC_API void lc_trainer_log_at(lc_trainer *t, const char *name, double value, lc_
 /* Sends a row to the loggers at once, outside of the rules of lc_log. epoch -1: the row has none. */
 LC_API lc_status lc_trainer_log_row(lc_trainer *t, const lc_metric_value *values, int n, int64_t step,
                                     int64_t epoch) LC_MUST_USE;
-/* Tells people something (progress bar and loggers): "info", "warning", "error". */
+/* Tells people something: "info", "warning", "error". It goes to the loggers and to callbacks with on_message, of which
+ * the progress bar is one; where there is none, warnings and errors go to standard error (but for barebones). */
 LC_API void lc_trainer_message(lc_trainer *t, const char *level, const char *format, ...) LC_PRINTF(3, 4);
 /* Changes accumulate_grad_batches from the next window on. */
 LC_API lc_status lc_trainer_set_accumulate_grad_batches(lc_trainer *t, int64_t n) LC_MUST_USE;

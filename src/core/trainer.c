@@ -266,6 +266,12 @@ void lc_trainer_message(lc_trainer *t, const char *level, const char *format, ..
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    /* Without a progress bar what is wrong is still said; the rest is not. */
+    if (!t->message_hooks.n && strcmp(level, "info") != 0 && !t->opt.barebones) {
+        char line[1100];
+        int n = snprintf(line, sizeof line, "%s: %s\n", level, text);
+        if (n > 0 && (size_t)n < sizeof line) lc__show(2, line, (size_t)n);
+    }
     for (int i = 0; i < t->message_hooks.n; i++) {
         lc__callback *cb = t->message_hooks.e[i];
         cb->ops.on_message(cb->self, t, level, text);
