@@ -115,7 +115,8 @@ def measure(work, a, limits, log):
     fastest, notes = {}, []  # (impl, metric) -> variant
     tried = {}
     for impl, switches in peers.items() if a.peers else ():
-        for variant in variants(switches):
+        chosen = [v for v in variants(switches) if not a.variant or v in a.variant]
+        for variant in chosen or [()]:
             if a.quick and variant:
                 continue
             note(f"{work}: trying {impl} {' '.join(variant)}")
@@ -219,6 +220,8 @@ def main():
     ap.add_argument("--python", default="")
     ap.add_argument("--json", default=os.path.join(ROOT, "build", "compare.json"))
     ap.add_argument("--quick", action="store_true", help="one round, no variants: to see that it works")
+    ap.add_argument("--variant", action="append", type=lambda text: tuple(text.split()), metavar="SWITCHES",
+                    help='try only these of the peer ("--fused"; "" is the plain one); may be repeated')
     ap.add_argument("--machine", action="store_true", help="only describe the machine")
     a = ap.parse_args()
     works = a.works or list(WORKS)
