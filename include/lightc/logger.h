@@ -43,7 +43,7 @@ typedef struct lc_run_info {
     int n_hyperparameters;
     bool resumed;
     int64_t resumed_step; /* rows after this step are superseded */
-    const char *run_id;   /* unique text of this run (kept on resume) */
+    const char *run_id;   /* unique text of this run; a logger that is started with it again goes on with that run */
 } lc_run_info;
 
 typedef struct lc_logger_ops {
