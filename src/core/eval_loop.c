@@ -228,12 +228,12 @@ lc_status lc__eval_loop(lc_trainer *t)
 lc_status lc__sanity_check(lc_trainer *t)
 {
     if (!t->enable_validation || t->opt.num_sanity_val_steps == 0 || t->resume_mid_epoch) return LC_OK;
-    LC_TRY(lc__setup_eval_data(t));
     t->sanity = true;
     /* A run that goes on behind an epoch counts it as completed when its loop begins, as in Lightning. */
     int64_t completed = t->ckpt_path && t->current_epoch > 0 && !t->epoch_open;
     t->current_epoch -= completed;
     lc_status s = LC__CALLBACK_HOOK(t, ON_SANITY_CHECK_START, on_sanity_check_start);
+    if (s >= 0) s = lc__setup_eval_data(t);
     if (s >= 0) s = lc__eval_loop(t);
     if (s >= 0) s = LC__CALLBACK_HOOK(t, ON_SANITY_CHECK_END, on_sanity_check_end);
     t->sanity = false;

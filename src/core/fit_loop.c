@@ -69,7 +69,8 @@ lc_status lc__train_batch(lc_trainer *t, const lc_batch *batch, bool is_last)
         t->skip = t->recording = false;
         t->batch = NULL;
         t->epoch_ended_early = true;
-        return lc_step_end(t->graph);
+        LC_TRY(lc_step_end(t->graph));
+        return lc__update_schedulers(t, LC_INTERVAL_EPOCH, false);
     }
     LC_TRY(lc__optimize(t, batch, i));
     if (t->optimizers.n_schedulers) {

@@ -239,6 +239,8 @@ static lc_status manual_trainer(lc_module *self, const char *what, lc_trainer **
     if (!t || !t->in_run || !t->mo.manual_optimization)
         return lc_fail(LC_ERR_STATE, "%s is for modules with .manual_optimization = true, inside of training_step",
                        what);
+    /* What lc_log could not say ends the step here, not behind it. */
+    if (t->deferred) return lc_fail(t->deferred_status, "%s", t->deferred_message ? t->deferred_message : "");
     return LC_OK;
 }
 

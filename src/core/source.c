@@ -189,7 +189,7 @@ static void free_loaders(lc_loaders *l, int from)
 static lc_status setup_val_check(lc_trainer *t)
 {
     lc_duration v = t->opt.val_check_interval;
-    int64_t n = t->train.length;
+    int64_t n = t->train.length < 0 && t->train.limit > 0 ? t->train.limit : t->train.length;
     bool across = t->opt.check_val_every_n_epoch <= 0;
     if (v.unit == LC_UNIT_NONE) v = LC_FRACTION(1);
     switch (v.unit) {

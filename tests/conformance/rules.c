@@ -154,11 +154,17 @@ static bool step_frequency(const lc_state *c, const outcome *got, const outcome 
 {
     const lc_state *s = get(get(c, "module"), "scheduler");
     (void)got, (void)want;
-    return s && !strcmp(get_text(s, "interval", "epoch"), "step") && get_int(s, "frequency", 1) > 1;
+    return s && !strcmp(get_text(s, "interval", "epoch"), "step") &&
+           (get_int(s, "frequency", 1) > 1 || get(get(c, "module"), "end_epoch_at"));
 }
 static void forget_rates(const lc_state *c, outcome *got, outcome *want)
 {
     outcome *both[] = {got, want};
+    if (got->failed && !want->failed && strstr(got->message, "the scheduler")) { /* it is asked earlier */
+        forget_all(got);
+        forget_all(want);
+        return;
+    }
     for (int i = 0; i < 2; i++) {
         drop(both[i]->tr.text, "m.lr_scheduler_step");
         forget_values(both[i]);
@@ -227,9 +233,10 @@ static bool saves_with_validation(const lc_state *c, const outcome *got, const o
 }
 static void forget_saved(const lc_state *c, outcome *got, outcome *want)
 {
-    const char *monitor = step_monitor(c);
-    bool logged = logs(c, "log_val", monitor) || logs(c, "log_epoch_end", monitor) || !strcmp(monitor, "val_loss");
-    if (!logged && got->status == LC_ERR_CONFIG) { /* it is missing when validation has run: an error */
+    (void)c;
+    if (got->status == LC_ERR_CONFIG &&
+        strstr(got->message,
+               "could not find the monitored key")) { /* it is missing when validation has run: an error */
         forget_all(got);
         forget_all(want);
         return;
@@ -275,6 +282,45 @@ static bool divided_by_zero(const lc_state *c, const outcome *got, const outcome
     return want->error && !strcmp(want->error, "ZeroDivisionError") && got->status == LC_ERR_CONFIG;
 }
 
+static bool saves_last(const lc_state *c, const outcome *got, const outcome *want)
+{
+    const lc_state *a;
+    (void)got, (void)want;
+    for (int64_t i = 0; (a = callback(c, "ModelCheckpoint", i)); i++)
+        if (get_bool(a, "save_last", false)) return true;
+    return false;
+}
+static void forget_last(const lc_state *c, outcome *got, outcome *want)
+{
+    outcome *both[] = {got, want};
+    (void)c;
+    for (int i = 0; i < 2; i++) {
+        drop(both[i]->tr.text, "cb.on_save_checkpoint");
+        drop(both[i]->tr.text, "m.on_save_checkpoint");
+        for (char *p; (p = strstr(both[i]->checkpoints, "last=last.ckpt"));) memmove(p + 5, p + 14, strlen(p + 14) + 1);
+        for (char *p = both[i]->files; *p;) {
+            size_t n = strcspn(p, " ") + 1;
+            if (n > 11 && !strncmp(p + n - 11, "/last.ckpt ", 11))
+                memmove(p, p + n, strlen(p + n) + 1);
+            else
+                p += n;
+        }
+    }
+}
+
+static bool checked_early(const lc_state *c, const outcome *got, const outcome *want)
+{
+    (void)c;
+    return got->status == LC_ERR_CONFIG && want->error && !strcmp(want->error, "MisconfigurationException") &&
+           got->global_step < want->global_step && strstr(got->message, "limit_");
+}
+
+static bool clips_nothing(const lc_state *c, const outcome *got, const outcome *want)
+{
+    return !strcmp(get_text(get(c, "trainer"), "gradient_clip_algorithm", ""), "value") &&
+           get(get(c, "module"), "skip_at") && want->error && !strcmp(want->error, "RuntimeError") && !got->failed;
+}
+
 const rule rules[] = {
     {.name = "teardown",
      .applies = threw,
@@ -309,6 +355,19 @@ const rule rules[] = {
      .applies = saves_with_validation,
      .rewrite = forget_saved,
      .reason = "every_n_train_steps with a monitor of validation saves behind the validation that is due"},
+    {.name = "last",
+     .applies = saves_last,
+     .rewrite = forget_last,
+     .reason = "last is the newest state at every trigger, and a link where that was saved already; Lightning saves it "
+               "again, and only when another checkpoint was written"},
+    {.name = "limits",
+     .applies = checked_early,
+     .rewrite = forget_end,
+     .reason = "limits are checked before the training; Lightning checks those of validation when it runs first"},
+    {.name = "nothing to clip",
+     .applies = clips_nothing,
+     .rewrite = forget_end,
+     .reason = "clipping by value accepts a step without gradients, on which PyTorch fails"},
     {.name = "minimum",
      .applies = waits_for_minimum,
      .rewrite = forget_end,

@@ -155,9 +155,9 @@ static lc_status c_configure_optimizers(lc_module *self, lc_optimizers *out)
     cmodel *m = (cmodel *)self;
     WORLD_TRACE(self, "configure_optimizers");
     double lr = get_double(m->module, "lr", 0);
-    for (int64_t i = 0; i < get_int(m->module, "optimizers", 1); i++)
+    const lc_state *s = get(m->module, "scheduler"); /* then there is one optimizer only */
+    for (int64_t i = 0; i < (s ? 1 : get_int(m->module, "optimizers", 1)); i++)
         LC_TRY(lc_optimizers_add(out, lc_sgd(self, .lr = lr > 0 ? lr : LC_ZERO)));
-    const lc_state *s = get(m->module, "scheduler");
     if (!s) return LC_OK;
     lc_optimizer *opt = out->optimizers[0].optimizer;
     lc_scheduler_config c = {.frequency = get_int(s, "frequency", 1), .monitor = get_text(s, "monitor", NULL)};
