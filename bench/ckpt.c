@@ -58,30 +58,35 @@ static lc_status save(lc_ckpt_writer *w, net *m, lc_optimizer *opt, adder *a, co
     return lc_ckpt_commit(w, wait);
 }
 
-/* Every tensor into memory of its own. */
-static lc_status load(const char *path, double *bytes)
+/* Where loaded tensors go: memory that exists before, as a module's parameters and an optimizer's state do. */
+typedef struct places {
+    void *memory[4 * 2 * LAYERS * 2];
+    int n;
+} places;
+
+static lc_status load(const char *path, places *to, double *bytes)
 {
     lc_checkpoint *c = NULL;
     LC_TRY(lc_checkpoint_open(path, &c));
     lc_status s = LC_OK;
-    void *kept[4 * 2 * LAYERS * 2] = {0};
-    int n = 0, room = (int)(sizeof kept / sizeof kept[0]);
+    int n = 0, room = (int)(sizeof to->memory / sizeof to->memory[0]);
     *bytes = 0;
     for (int part = LC_CKPT_MODEL; s == LC_OK && part <= LC_CKPT_OPTIMIZER; part++) {
         lc_safetensors *f = lc_checkpoint_part(c, (lc_ckpt_part)part);
-        for (int64_t i = 0; f && s == LC_OK && i < lc_safetensors_count(f); i++) {
+        for (int64_t i = 0; f && s == LC_OK && i < lc_safetensors_count(f); i++, n++) {
             size_t size = (size_t)lc_safetensors_info(f, i)->bytes;
-            void *p = n < room ? malloc(size) : NULL;
-            if (!p) {
+            if (n < room && n >= to->n) {
+                to->memory[n] = malloc(size);
+                to->n = n + 1;
+            }
+            if (n >= room || !to->memory[n]) {
                 s = lc_fail(LC_ERR_MEMORY, "no memory for a tensor of the checkpoint");
                 break;
             }
-            kept[n++] = p;
             *bytes += (double)size;
-            s = lc_safetensors_read(f, i, p, size);
+            s = lc_safetensors_read(f, i, to->memory[n], size);
         }
     }
-    for (int i = 0; i < n; i++) free(kept[i]);
     lc_checkpoint_close(c);
     return s;
 }
@@ -118,6 +123,7 @@ lc_status bench_ckpt(const bench *b)
     lc_graph *g = NULL;
     lc_optimizer *opt = NULL;
     lc_ckpt_writer *w = NULL;
+    places loaded = {.n = 0};
     adder a = {.memory = malloc((size_t)(2 * parameters) * sizeof(float))};
     double durable[ROUNDS], stall[ROUNDS], loading[ROUNDS], copy[ROUNDS], spread[3][ROUNDS], bytes = 0;
     lc_graph_options options = {.threads = (int)b->threads};
@@ -147,7 +153,7 @@ lc_status bench_ckpt(const bench *b)
         stall[r] = bench_now() - start;
         LC_TRY_GOTO(s, done, lc_ckpt_wait(w));
         start = bench_now();
-        LC_TRY_GOTO(s, done, load(path, &bytes));
+        LC_TRY_GOTO(s, done, load(path, &loaded, &bytes));
         loading[r] = bench_now() - start;
         /* What copying as many bytes takes, into memory that has been used before. */
         start = bench_now();
@@ -169,6 +175,7 @@ done:
     lc_graph_free(g);
     lc_module_release(&m.base);
     free(a.memory);
+    for (int i = 0; i < loaded.n; i++) free(loaded.memory[i]);
     if (folder[0]) bench_folder_remove(folder);
     return s;
 }
