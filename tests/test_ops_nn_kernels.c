@@ -599,7 +599,8 @@ TEST(messages_say_what_does_not_fit)
         lc_tensor *(*call)(lc_tensor **t);
         const char *want;
     } messages[] = {
-        {m_conv, "conv2d: weight expects 3 input channels, x has 1 (x [2,1,5,5], weight [4,3,3,3]) at test_ops_nn_kernels.c:"},
+        {m_conv,
+         "conv2d: weight expects 3 input channels, x has 1 (x [2,1,5,5], weight [4,3,3,3]) at test_ops_nn_kernels.c:"},
         {m_conv_groups, "x has 1 channels, which cannot be cut into 2 groups"},
         {m_conv_dims, "x must have 3 dimensions for a convolution in 1, has 4"},
         {m_conv_kernel, "the kernel covers 19 places, but x has 3 with its padding"},

@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Planned = unplanned over random programs: views, broadcasts, reductions, normalisations, convolutions, assignments,
- * tied parameters, host reads in the middle, kept values, checkpointed regions. Each program is run for three steps with
- * and without plans; every value kept and every gradient and buffer must agree. */
+ * tied parameters, host reads in the middle, kept values, checkpointed regions. Each program is run for three steps
+ * with and without plans; every value kept and every gradient and buffer must agree. */
 #include "test.h"
 
 #include <lightc/lightc.h>
 
 #define MAX_VALUES 64
-#define MAX_KEPT 16
+#define MAX_KEPT   16
 
 typedef struct source {
     uint64_t key, n;
 } source;
 
-static int64_t pick(source *s, int64_t n) { return (int64_t)lc_random_below(s->key, s->n++, (uint64_t)n); }
+static int64_t pick(source *s, int64_t n)
+{
+    return (int64_t)lc_random_below(s->key, s->n++, (uint64_t)n);
+}
 
 typedef struct world {
     lc_tensor *parameters[6]; /* [4,6] [6] [6,6] [3,4,3,3] [4,4] [1] */
@@ -79,11 +82,16 @@ static lc_tensor *grow(source *s, const world *w, lc_tensor **v, int n)
     lc_tensor *x = v[pick(s, n)], *y = v[pick(s, n)];
     int nd = lc_tensor_ndim(x);
     switch (pick(s, 28)) {
-    case 0: return lc_relu(x);
-    case 1: return lc_tanh(x);
-    case 2: return lc_gelu(x, .tanh = pick(s, 2));
-    case 3: return lc_mul_scalar(x, 0.5 + 0.1 * (double)pick(s, 5));
-    case 4: return lc_sigmoid(lc_neg(x));
+    case 0:
+        return lc_relu(x);
+    case 1:
+        return lc_tanh(x);
+    case 2:
+        return lc_gelu(x, .tanh = pick(s, 2));
+    case 3:
+        return lc_mul_scalar(x, 0.5 + 0.1 * (double)pick(s, 5));
+    case 4:
+        return lc_sigmoid(lc_neg(x));
     case 5:
     case 6:
         if (!is_shape(x, 2, 4, 6)) return lc_square(lc_tanh(x));
@@ -93,39 +101,56 @@ static lc_tensor *grow(source *s, const world *w, lc_tensor **v, int n)
             memcmp(lc_tensor_shape(x), lc_tensor_shape(y), (size_t)nd * sizeof(int64_t)) == 0)
             return pick(s, 2) ? lc_add(x, y) : lc_mul(lc_tanh(x), y);
         return lc_clamp(x, .min = LC_SOME(-0.7), .max = LC_SOME(1.1));
-    case 8: return is_shape(x, 2, 4, 6) ? lc_linear(x, w->parameters[2], w->parameters[1]) : lc_abs(x);
-    case 9: return is_shape(x, 2, 4, 6) ? lc_tanh(lc_linear(x, w->parameters[2], NULL)) : lc_silu(x);
-    case 10: return is_shape(x, 2, 4, 6) ? lc_matmul(w->parameters[4], x) : lc_softplus(x);
-    case 11: return nd == 2 ? lc_softmax(x, (int)pick(s, 2)) : lc_sin(x);
-    case 12: return is_shape(x, 2, 4, 6) ? lc_layer_norm(x, w->parameters[1], w->parameters[1]) : lc_cos(x);
-    case 13: return is_shape(x, 2, 4, 6) ? lc_mul(x, w->parameters[0]) : lc_mul_scalar(x, 0.9);
-    case 14: return lc_dropout(x, 0.25);
-    case 15: return nd == 2 ? lc_transpose(lc_transpose(x, 0, 1), 0, 1) : lc_mul_scalar(x, 1.1);
+    case 8:
+        return is_shape(x, 2, 4, 6) ? lc_linear(x, w->parameters[2], w->parameters[1]) : lc_abs(x);
+    case 9:
+        return is_shape(x, 2, 4, 6) ? lc_tanh(lc_linear(x, w->parameters[2], NULL)) : lc_silu(x);
+    case 10:
+        return is_shape(x, 2, 4, 6) ? lc_matmul(w->parameters[4], x) : lc_softplus(x);
+    case 11:
+        return nd == 2 ? lc_softmax(x, (int)pick(s, 2)) : lc_sin(x);
+    case 12:
+        return is_shape(x, 2, 4, 6) ? lc_layer_norm(x, w->parameters[1], w->parameters[1]) : lc_cos(x);
+    case 13:
+        return is_shape(x, 2, 4, 6) ? lc_mul(x, w->parameters[0]) : lc_mul_scalar(x, 0.9);
+    case 14:
+        return lc_dropout(x, 0.25);
+    case 15:
+        return nd == 2 ? lc_transpose(lc_transpose(x, 0, 1), 0, 1) : lc_mul_scalar(x, 1.1);
     case 16:
         if (nd == 2 && lc_tensor_dim(x, 1) >= 2) {
             int64_t half = lc_tensor_dim(x, 1) / 2;
             return lc_cat(1, lc_slice(x, 1, half, lc_tensor_dim(x, 1) - half), lc_slice(x, 1, 0, half));
         }
         return lc_neg(x);
-    case 17: return nd == 2 ? lc_add(x, lc_mean(x, .dims = LC_DIMS(1), .keepdim = true)) : lc_tanh(x);
-    case 18: return nd == 2 ? lc_mul(x, lc_sigmoid(lc_sum(x, .dims = LC_DIMS(0), .keepdim = true))) : lc_relu(x);
+    case 17:
+        return nd == 2 ? lc_add(x, lc_mean(x, .dims = LC_DIMS(1), .keepdim = true)) : lc_tanh(x);
+    case 18:
+        return nd == 2 ? lc_mul(x, lc_sigmoid(lc_sum(x, .dims = LC_DIMS(0), .keepdim = true))) : lc_relu(x);
     case 19: /* images */
         if (nd == 4 && lc_tensor_dim(x, 1) == 4)
             return lc_relu(lc_conv2d(x, w->parameters[3], NULL, .padding = {1, 1}));
         return lc_tanh(lc_conv2d(w->inputs[1], w->parameters[3], NULL, .padding = {1, 1}));
-    case 20: return nd == 4 && lc_tensor_dim(x, 2) >= 2 ? lc_max_pool2d(x, 2) : lc_relu(x);
-    case 21: return nd == 4 ? lc_permute(x, 0, 2, 3, 1) : lc_sigmoid(x);
-    case 22: return nd == 4 ? lc_mul_scalar(lc_flatten(x, 1), 0.3) : lc_gelu(x, .tanh = true);
-    case 23: return nd == 4 ? lc_mul(x, lc_mean(x, .dims = LC_DIMS(0, 2, 3), .keepdim = true)) : lc_detach(x);
+    case 20:
+        return nd == 4 && lc_tensor_dim(x, 2) >= 2 ? lc_max_pool2d(x, 2) : lc_relu(x);
+    case 21:
+        return nd == 4 ? lc_permute(x, 0, 2, 3, 1) : lc_sigmoid(x);
+    case 22:
+        return nd == 4 ? lc_mul_scalar(lc_flatten(x, 1), 0.3) : lc_gelu(x, .tanh = true);
+    case 23:
+        return nd == 4 ? lc_mul(x, lc_mean(x, .dims = LC_DIMS(0, 2, 3), .keepdim = true)) : lc_detach(x);
     case 24:
         if (!is_shape(x, 2, 4, 6)) return lc_add_scalar(x, 0.1);
         lc_no_grad_begin();
         lc_assign(w->buffers[0], lc_add(lc_mul_scalar(w->buffers[0], 0.5), lc_detach(x)));
         lc_no_grad_end();
         return lc_mul(x, w->buffers[0]);
-    case 25: return lc_add(x, w->parameters[5]);
-    case 26: return is_shape(x, 2, 4, 6) ? lc_add(x, w->buffers[1]) : lc_tanh(x);
-    default: return nd == 4 ? lc_batch_norm(x, NULL, NULL, .training = true) : lc_where(lc_gt(x, lc_neg(x)), x, lc_tanh(x));
+    case 25:
+        return lc_add(x, w->parameters[5]);
+    case 26:
+        return is_shape(x, 2, 4, 6) ? lc_add(x, w->buffers[1]) : lc_tanh(x);
+    default:
+        return nd == 4 ? lc_batch_norm(x, NULL, NULL, .training = true) : lc_where(lc_gt(x, lc_neg(x)), x, lc_tanh(x));
     }
 }
 
@@ -189,13 +214,23 @@ static void programs(uint64_t first, uint64_t last)
             double a = on.values[i], b = off.values[i];
             if (isnan(a) && isnan(b)) continue;
             if (!(fabs(a - b) <= 1e-4 * (1 + fabs(b))))
-                TEST_FAIL("seed %llu: number %lld is %g with plans, %g without", (unsigned long long)seed, (long long)i, a, b);
+                TEST_FAIL("seed %llu: number %lld is %g with plans, %g without", (unsigned long long)seed, (long long)i,
+                          a, b);
         }
     }
 }
 
-TEST(random_programs_1) { programs(0, 150); }
-TEST(random_programs_2) { programs(150, 300); }
-TEST(random_programs_3) { programs(300, 450); }
+TEST(random_programs_1)
+{
+    programs(0, 150);
+}
+TEST(random_programs_2)
+{
+    programs(150, 300);
+}
+TEST(random_programs_3)
+{
+    programs(300, 450);
+}
 
 TEST_MAIN

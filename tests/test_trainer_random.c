@@ -9,7 +9,10 @@ static void log_all(lc_module *self, lc_tensor *loss)
 }
 
 static uint64_t counter;
-static uint64_t below(uint64_t n) { return lc_random_below(5, counter++, n); }
+static uint64_t below(uint64_t n)
+{
+    return lc_random_below(5, counter++, n);
+}
 static const char *one_of(const char *const *list)
 {
     uint64_t n = 0;

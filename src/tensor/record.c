@@ -355,8 +355,8 @@ static bool follow(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const *in,
     return true;
 }
 
-/* The site comes as a pointer: copying it while the caller's two stores of it are still under way stalls the core for as
- * long as a fifth of following a plan takes. */
+/* The site comes as a pointer: copying it while the caller's two stores of it are still under way stalls the core for
+ * as long as a fifth of following a plan takes. */
 static void call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints, int n_float,
                  const double *floats, bool live, lc_tensor **out, const lc_site *site)
 {

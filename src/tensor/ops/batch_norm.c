@@ -167,14 +167,19 @@ LC_NN_KERNEL(batch_norm_backward)
 LC_NN_KERNEL(batch_norm_inference)
 LC_NN_KERNEL(batch_norm_relu_pool)
 LC_NN_KERNEL(batch_norm_relu_pool_backward)
-const lc_op lc__op_batch_norm = {
-    .name = "batch_norm", .inputs = "x weight bias", .n_out = 3, .infer = batch_norm_infer, .grad = batch_norm_grad, .kernel = &batch_norm_kernel};
+const lc_op lc__op_batch_norm = {.name = "batch_norm",
+                                 .inputs = "x weight bias",
+                                 .n_out = 3,
+                                 .infer = batch_norm_infer,
+                                 .grad = batch_norm_grad,
+                                 .kernel = &batch_norm_kernel};
 const lc_op lc__op_batch_norm_backward = {.name = "batch_norm_backward",
                                           .flags = LC_OP_NO_GRAD,
                                           .n_out = 3,
                                           .infer = batch_norm_backward_infer,
                                           .kernel = &batch_norm_backward_kernel};
-const lc_op lc__op_batch_norm_inference = {.name = "batch_norm_inference", .inputs = "x weight bias running_mean running_var",
+const lc_op lc__op_batch_norm_inference = {.name = "batch_norm_inference",
+                                           .inputs = "x weight bias running_mean running_var",
                                            .n_out = 1,
                                            .infer = batch_norm_inference_infer,
                                            .grad = batch_norm_inference_grad,

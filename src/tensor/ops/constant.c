@@ -83,7 +83,8 @@ const lc_op lc__op_scalar = {
     .name = "scalar", .flags = LC_OP_NO_GRAD, .n_out = 1, .infer = infer_full, .kernel = &fill_kernel};
 const lc_op lc__op_arange = {
     .name = "arange", .flags = LC_OP_NO_GRAD, .n_out = 1, .infer = infer_arange, .kernel = &arange_kernel};
-const lc_op lc__op_assign = {.name = "assign", .inputs = "target value",
+const lc_op lc__op_assign = {.name = "assign",
+                             .inputs = "target value",
                              .flags = LC_OP_NO_GRAD | LC_OP_MUTATES,
                              .n_out = 0,
                              .infer = assign_infer,

@@ -117,7 +117,8 @@ LC_NN_KERNEL(cross_entropy)
 LC_NN_KERNEL(cross_entropy_backward)
 LC_NN_KERNEL(nll_loss)
 LC_NN_KERNEL(nll_loss_backward)
-const lc_op lc__op_cross_entropy = {.name = "cross_entropy", .inputs = "x target weight",
+const lc_op lc__op_cross_entropy = {.name = "cross_entropy",
+                                    .inputs = "x target weight",
                                     .n_out = 3,
                                     .infer = cross_entropy_infer,
                                     .grad = cross_entropy_grad,
@@ -127,8 +128,12 @@ const lc_op lc__op_cross_entropy_backward = {.name = "cross_entropy_backward",
                                              .n_out = 1,
                                              .infer = cross_entropy_backward_infer,
                                              .kernel = &cross_entropy_backward_kernel};
-const lc_op lc__op_nll_loss = {
-    .name = "nll_loss", .inputs = "x target weight", .n_out = 2, .infer = nll_loss_infer, .grad = nll_loss_grad, .kernel = &nll_loss_kernel};
+const lc_op lc__op_nll_loss = {.name = "nll_loss",
+                               .inputs = "x target weight",
+                               .n_out = 2,
+                               .infer = nll_loss_infer,
+                               .grad = nll_loss_grad,
+                               .kernel = &nll_loss_kernel};
 const lc_op lc__op_nll_loss_backward = {.name = "nll_loss_backward",
                                         .flags = LC_OP_NO_GRAD,
                                         .n_out = 1,

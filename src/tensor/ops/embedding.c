@@ -43,8 +43,12 @@ static lc_status embedding_grad(lc_grad *g)
 
 LC_NN_KERNEL(embedding)
 LC_NN_KERNEL_ADDING(embedding_backward)
-const lc_op lc__op_embedding = {
-    .name = "embedding", .inputs = "ids weight", .n_out = 1, .infer = embedding_infer, .grad = embedding_grad, .kernel = &embedding_kernel};
+const lc_op lc__op_embedding = {.name = "embedding",
+                                .inputs = "ids weight",
+                                .n_out = 1,
+                                .infer = embedding_infer,
+                                .grad = embedding_grad,
+                                .kernel = &embedding_kernel};
 const lc_op lc__op_embedding_backward = {.name = "embedding_backward",
                                          .flags = LC_OP_NO_GRAD,
                                          .n_out = 1,

@@ -125,8 +125,12 @@ static lc_status linear_grad(lc_grad *g)
 }
 
 LC_NN_KERNEL(linear)
-const lc_op lc__op_linear = {
-    .name = "linear", .inputs = "x weight bias", .n_out = 1, .infer = linear_infer, .grad = linear_grad, .kernel = &linear_kernel};
+const lc_op lc__op_linear = {.name = "linear",
+                             .inputs = "x weight bias",
+                             .n_out = 1,
+                             .infer = linear_infer,
+                             .grad = linear_grad,
+                             .kernel = &linear_kernel};
 
 lc_tensor *lc_linear_at(lc_tensor *x, lc_tensor *w, lc_tensor *b, lc_site site)
 {

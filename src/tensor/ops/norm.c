@@ -186,22 +186,34 @@ LC_NN_KERNEL(rms_norm)
 LC_NN_KERNEL_PREPARED(rms_norm_backward, prepare_rows)
 LC_NN_KERNEL(group_norm)
 LC_NN_KERNEL_PREPARED(group_norm_backward, prepare_groups)
-const lc_op lc__op_layer_norm = {
-    .name = "layer_norm", .inputs = "x weight bias", .n_out = 3, .infer = layer_norm_infer, .grad = layer_norm_grad, .kernel = &layer_norm_kernel};
+const lc_op lc__op_layer_norm = {.name = "layer_norm",
+                                 .inputs = "x weight bias",
+                                 .n_out = 3,
+                                 .infer = layer_norm_infer,
+                                 .grad = layer_norm_grad,
+                                 .kernel = &layer_norm_kernel};
 const lc_op lc__op_layer_norm_backward = {.name = "layer_norm_backward",
                                           .flags = LC_OP_NO_GRAD,
                                           .n_out = 3,
                                           .infer = layer_norm_backward_infer,
                                           .kernel = &layer_norm_backward_kernel};
-const lc_op lc__op_rms_norm = {
-    .name = "rms_norm", .inputs = "x weight", .n_out = 2, .infer = rms_norm_infer, .grad = rms_norm_grad, .kernel = &rms_norm_kernel};
+const lc_op lc__op_rms_norm = {.name = "rms_norm",
+                               .inputs = "x weight",
+                               .n_out = 2,
+                               .infer = rms_norm_infer,
+                               .grad = rms_norm_grad,
+                               .kernel = &rms_norm_kernel};
 const lc_op lc__op_rms_norm_backward = {.name = "rms_norm_backward",
                                         .flags = LC_OP_NO_GRAD,
                                         .n_out = 2,
                                         .infer = rms_norm_backward_infer,
                                         .kernel = &rms_norm_backward_kernel};
-const lc_op lc__op_group_norm = {
-    .name = "group_norm", .inputs = "x weight bias", .n_out = 3, .infer = group_norm_infer, .grad = group_norm_grad, .kernel = &group_norm_kernel};
+const lc_op lc__op_group_norm = {.name = "group_norm",
+                                 .inputs = "x weight bias",
+                                 .n_out = 3,
+                                 .infer = group_norm_infer,
+                                 .grad = group_norm_grad,
+                                 .kernel = &group_norm_kernel};
 const lc_op lc__op_group_norm_backward = {.name = "group_norm_backward",
                                           .flags = LC_OP_NO_GRAD,
                                           .n_out = 3,

@@ -124,7 +124,8 @@ static lc_status sdpa_grad(lc_grad *g)
 
 LC_NN_KERNEL_PREPARED(sdpa, prepare_scores)
 LC_NN_KERNEL_PREPARED(sdpa_backward, prepare_backward)
-const lc_op lc__op_sdpa = {.name = "sdpa", .inputs = "q k v mask", .n_out = 2, .infer = sdpa_infer, .grad = sdpa_grad, .kernel = &sdpa_kernel};
+const lc_op lc__op_sdpa = {
+    .name = "sdpa", .inputs = "q k v mask", .n_out = 2, .infer = sdpa_infer, .grad = sdpa_grad, .kernel = &sdpa_kernel};
 const lc_op lc__op_sdpa_backward = {.name = "sdpa_backward",
                                     .flags = LC_OP_NO_GRAD,
                                     .n_out = 3,
