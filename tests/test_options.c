@@ -62,6 +62,16 @@ TEST(errors_say_what_is_right)
     CHECK_CONTAINS(lc_error_message(), "\"max_epochs\"");
     CHECK_STATUS(parse(&o, &m, "--bacth-size 5"), LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "\"batch_size\"");
+    static const char *const others[][2] = {{"--epochs 5", "\"max_epochs\""},
+                                            {"--progress-bar false", "\"enable_progress_bar\""},
+                                            {"--learning_rate 1", "\"lr\""},
+                                            {"--resume x", "\"ckpt_path\""}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        CHECK_STATUS(parse(&o, &m, others[i][0]), LC_ERR_CONFIG);
+        CHECK_CONTAINS(lc_error_message(), others[i][1]);
+    }
+    CHECK_STATUS(parse(&o, &m, "--nothing_like_it 5"), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "--help");
     CHECK_STATUS(parse(&o, &m, "--max_epochs five"), LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "whole number");
     CHECK_STATUS(parse(&o, &m, "--batch_size 0"), LC_ERR_CONFIG);

@@ -63,16 +63,60 @@ static int distance(const char *a, size_t n, const char *b, size_t m)
     return d[n % 3][m];
 }
 
-const char *lc__option_nearest(const lc_option_set *sets, int n_sets, const char *name, size_t length)
+/* What other tools call it. */
+static const struct {
+    const char *theirs, *ours;
+} synonyms[] = {
+    {"gpus", "devices"},
+    {"gpu", "accelerator"},
+    {"learning_rate", "lr"},
+    {"resume", "ckpt_path"},
+    {"checkpoint", "ckpt_path"},
+    {"log_dir", "default_root_dir"},
+    {"output", "default_root_dir"},
+    {"output_dir", "default_root_dir"},
+    {"resume_from_checkpoint", "ckpt_path"},
+};
+
+static const char *synonym(const lc_option_set *sets, int n_sets, const char *name, size_t length)
 {
-    const char *nearest = NULL;
-    int best = (int)(length / 3) + 2;
+    void *target;
+    for (size_t i = 0; i < sizeof synonyms / sizeof *synonyms; i++)
+        if (same_name(synonyms[i].theirs, name, length)) {
+            const lc_option *o = lc__option_find(sets, n_sets, synonyms[i].ours, strlen(synonyms[i].ours), &target);
+            if (o) return o->name;
+        }
+    return NULL;
+}
+
+/* The shortest option that has the name inside: "epochs" in "max_epochs". */
+static const char *containing(const lc_option_set *sets, int n_sets, const char *name, size_t length)
+{
+    const char *found = NULL;
+    if (length < 4) return NULL;
     for (int s = 0; s < n_sets; s++)
         for (int i = 0; i < sets[s].n; i++) {
             const char *other = sets[s].options[i].name;
+            size_t n = strlen(other);
+            if (found && strlen(found) <= n) continue;
+            for (size_t k = 0; k + length <= n; k++)
+                if (distance(name, length, other + k, length) == 0) found = other;
+        }
+    return found;
+}
+
+const char *lc__option_nearest(const lc_option_set *sets, int n_sets, const char *name, size_t length)
+{
+    const char *nearest = NULL, *other;
+    int best = (int)(length / 4) + 2;
+    for (int s = 0; s < n_sets; s++)
+        for (int i = 0; i < sets[s].n; i++) {
+            other = sets[s].options[i].name;
             int d = distance(name, length, other, strlen(other));
             if (d < best) best = d, nearest = other;
         }
+    if (nearest && best <= 2) return nearest;
+    if ((other = synonym(sets, n_sets, name, length)) || (other = containing(sets, n_sets, name, length))) return other;
     return nearest;
 }
 
