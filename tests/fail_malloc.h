@@ -1,21 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that runs out: the program's own malloc stands in front of the C library's and fails at the n-th call. Include
- * it in one file of a program. With a sanitizer, which has an allocator of its own, SANITIZED is defined instead. */
+ * it in one file of a program. With a sanitizer (SANITIZED, test.h), which has an allocator of its own, there
+ * is nothing here. */
 #ifndef LC_FAIL_MALLOC_H
 #define LC_FAIL_MALLOC_H
 
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#endif
 
 #ifndef SANITIZED
 static atomic_long mallocs, malloc_fail_at; /* 0: never; afterwards it fails once */

@@ -13,6 +13,15 @@
 #include <string.h>
 #include <lightc/status.h>
 
+/* A build with a sanitizer, which has an allocator and variables of its own. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+
 typedef struct test_case {
     const char *name;
     void (*run)(void);

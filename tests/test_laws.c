@@ -9,7 +9,7 @@
 
 /* ---- counting allocations on this thread; what oneDNN allocates inside itself is not lightc's ---- */
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#ifndef SANITIZED
 #include <link.h>
 #define COUNTS_ALLOCATIONS 1
 extern void *__libc_malloc(size_t);

@@ -7,14 +7,6 @@
 
 #include <unistd.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-
 static const char *const allowed[] = {
     "lc__current", /* the graph that this thread records (src/tensor) */
     "error",       /* the message of this thread's last failure (src/core/status.c) */

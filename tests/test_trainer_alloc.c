@@ -4,14 +4,6 @@
 #include "test.h"
 #include "trainer_world.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-
 #if !defined(SANITIZED) && defined(__GLIBC__)
 #define COUNTED 1
 void *__libc_malloc(size_t size);
