@@ -201,6 +201,16 @@ TEST(confusion_kappa_matthews)
         st += row * row, sp += column * column;
     }
     CHECK_NEAR(multiclass("CohenKappa", (lc_metric_options){0}), (agree - chance) / (all - chance), 1e-12);
+    for (int w = 1; w <= 2; w++) {
+        double seen = 0, expected = 0;
+        for (int i = 0; i < C; i++)
+            for (int j = 0; j < C; j++) {
+                double row = 0, column = 0, far = pow(abs(i - j), w);
+                for (int l = 0; l < C; l++) row += c[i * C + l], column += c[l * C + j];
+                seen += far * c[i * C + j], expected += far * row * column / N;
+            }
+        CHECK_NEAR(multiclass("CohenKappa", (lc_metric_options){.kappa_weights = w}), 1 - seen / expected, 1e-12);
+    }
     CHECK_NEAR(multiclass("MatthewsCorrCoef", (lc_metric_options){0}),
                (agree * N - tp) / sqrt((N * (double)N - sp) * (N * (double)N - st)), 1e-12);
 }

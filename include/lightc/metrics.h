@@ -57,6 +57,7 @@ typedef struct lc_metric_options {
     bool not_squared;       /* MeanSquaredError: its root (squared=False) */
     int64_t num_outputs;    /* regression on [N, outputs]; 0: 1 */
     bool raw_values;        /* R2Score, ExplainedVariance: a value per output instead of their mean */
+    int kappa_weights;      /* CohenKappa: how much an error counts: 0 the same, 1 its distance, 2 its square */
 } lc_metric_options;
 
 /* What update gets: plain host arrays, row-major. */

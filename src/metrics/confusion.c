@@ -71,9 +71,30 @@ static void margins(const confusion *m, int64_t i, double *is_true, double *is_p
         }
 }
 
+/* Errors count by how far apart the classes are. */
+static double weighted_kappa(const confusion *m)
+{
+    double all = 0, seen = 0, chance = 0;
+    for (int64_t i = 0; i < m->k; i++) {
+        double t, p;
+        margins(m, i, &t, &p);
+        all += t;
+    }
+    for (int64_t i = 0; i < m->k; i++)
+        for (int64_t j = 0; j < m->k; j++) {
+            double t, p, unused, far = fabs((double)(i - j)), weight = m->o.kappa_weights == 1 ? far : far * far;
+            margins(m, i, &t, &unused);
+            margins(m, j, &unused, &p);
+            seen += weight * m->state[i * m->k + j];
+            chance += weight * t * p / all;
+        }
+    return 1 - seen / chance;
+}
+
 static double kappa(const confusion *m)
 {
     double all = 0, same = 0, chance = 0;
+    if (m->o.kappa_weights) return weighted_kappa(m);
     for (int64_t i = 0; i < m->k; i++) {
         double t, p;
         margins(m, i, &t, &p);

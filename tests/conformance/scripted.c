@@ -480,6 +480,9 @@ static lc_status run_once(const lc_state *c, const char *root, const char *ckpt,
         status = make_callback(lc_state_at(list, i), trainer, how, &callbacks[n++]);
     o.callbacks = callbacks;
     o.n_callbacks = n;
+    if (status < 0) /* the last one was not made */
+        for (int i = 0; i < n - 1; i++)
+            if (callbacks[i].ops->free) callbacks[i].ops->free(callbacks[i].self);
     if (status >= 0) status = lc_trainer_new(&o, &t);
     if (status >= 0) {
         lc_run_args args = {.ckpt_path = ckpt};

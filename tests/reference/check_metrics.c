@@ -58,9 +58,16 @@ static lc_status read_options(const cJSON *args, lc_metric_options *o)
     o->zero_division = json_number(args, "zero_division", 0);
     o->not_squared = json_number(args, "squared", 1) == 0;
     const char *normalize = json_text(args, "normalize", "none");
-    o->normalize = !strcmp(normalize, "true");
+    o->normalize = !strcmp(normalize, "true")   ? LC_NORMALIZE_TRUE
+                   : !strcmp(normalize, "pred") ? LC_NORMALIZE_PRED
+                   : !strcmp(normalize, "all")  ? LC_NORMALIZE_ALL
+                                                : LC_NORMALIZE_NONE;
     if (strcmp(normalize, "none") && !o->normalize)
         return lc_fail(LC_ERR_UNSUPPORTED, "normalize=\"%s\" is unknown", normalize);
+    const char *weights = json_text(args, "weights", "none");
+    o->kappa_weights = !strcmp(weights, "linear") ? 1 : !strcmp(weights, "quadratic") ? 2 : 0;
+    if (strcmp(weights, "none") && !o->kappa_weights)
+        return lc_fail(LC_ERR_UNSUPPORTED, "weights=\"%s\" is unknown", weights);
     return LC_OK;
 }
 

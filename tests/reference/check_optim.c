@@ -33,7 +33,11 @@ static void read_arguments(const cJSON *json, arguments *a)
     const cJSON *e;
     cJSON_ArrayForEach(e, json)
     {
-        bool done = cJSON_IsNull(e);
+        bool done = cJSON_IsNull(e) || !strcmp(e->string, "steps_per_epoch");
+        if (!strcmp(e->string, "epochs")) { /* OneCycleLR: another way to say how many steps there are */
+            add(a, "total_steps", json_value(e) * json_number(json, "steps_per_epoch", 0));
+            done = true;
+        }
         for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
             if (!strcmp(e->string, pairs[i].pair)) {
                 add(a, pairs[i].first, json_value(cJSON_GetArrayItem(e, 0)));
