@@ -56,7 +56,7 @@ static int64_t best_of(const float *s, int64_t n)
 static bool among_best(const float *s, int64_t n, int64_t k, int64_t target)
 {
     int64_t better = 0;
-    for (int64_t c = 0; c < n; c++) better += s[c] > s[target] || (s[c] == s[target] && c < target);
+    for (int64_t c = 0; c < n; c++) better += s[c] > s[target] || (c < target && s[c] == s[target]);
     return better < k;
 }
 

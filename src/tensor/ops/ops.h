@@ -18,7 +18,8 @@
     X(sum)                                                                                                             \
     X(mean)                                                                                                            \
     X(amax)                                                                                                            \
-    X(amin) X(var) X(norm) X(logsumexp) X(argmax) X(argmin) X(softmax) X(softmax_backward) X(log_softmax)              \
+    X(amin)                                                                                                            \
+    X(var) X(norm) X(logsumexp) X(argmax) X(argmin) X(softmax) X(softmax_backward) X(log_softmax)                      \
         X(log_softmax_backward) X(cumsum) X(topk) X(reshape) X(permute) X(slice) X(expand) X(contiguous) X(cat) X(pad) \
             X(tril) X(triu) X(flip) X(gather) X(index_select) X(scatter_add) X(index_add) X(one_hot) X(full) X(arange) \
                 X(scalar) X(assign)
