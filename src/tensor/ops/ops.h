@@ -14,15 +14,15 @@
 #endif
 
 /* Operators of this half that are not elementwise. Encoding of ints and floats stands at their definitions. */
-#define LC_OPS_MATH_LIST(X)                                                                                            \
-    X(sum)                                                                                                             \
-    X(mean)                                                                                                            \
-    X(amax)                                                                                                            \
-    X(amin)                                                                                                            \
-    X(var) X(norm) X(logsumexp) X(argmax) X(argmin) X(softmax) X(softmax_backward) X(log_softmax)                      \
-        X(log_softmax_backward) X(cumsum) X(topk) X(reshape) X(permute) X(slice) X(expand) X(contiguous) X(cat) X(pad) \
-            X(tril) X(triu) X(flip) X(gather) X(index_select) X(scatter_add) X(index_add) X(one_hot) X(full) X(arange) \
-                X(scalar) X(assign)
+/* clang-format off */
+#define LC_OPS_MATH_LIST(X)                                                                                          \
+    X(sum) X(mean) X(amax) X(amin) X(var) X(norm) X(logsumexp) X(argmax) X(argmin)                                   \
+    X(softmax) X(softmax_backward) X(log_softmax) X(log_softmax_backward) X(cumsum) X(topk)                          \
+    X(reshape) X(permute) X(slice) X(expand) X(contiguous)                                                           \
+    X(cat) X(pad) X(tril) X(triu) X(flip)                                                                            \
+    X(gather) X(index_select) X(scatter_add) X(index_add) X(one_hot)                                                 \
+    X(full) X(arange) X(scalar) X(assign)
+/* clang-format on */
 
 #define LC_DECLARE_OP(name)                  extern const lc_op lc__op_##name;
 #define LC_DECLARE_ELEMENTWISE_OP(name, ...) extern const lc_op lc__op_##name;
