@@ -173,6 +173,10 @@ BUILD(conv_transpose2d)
 {
     lc_conv_transpose2d_init(&l->conv, root, name, 8, 6, 4, .groups = 2, .stride = 2, .padding = 1, .dilation = 2);
 }
+BUILD(conv_transpose2d_padded)
+{
+    lc_conv_transpose2d_init(&l->conv, root, name, 4, 6, 3, .stride = 2, .dilation = 3, .output_padding = 2);
+}
 BUILD(conv_transpose3d)
 {
     lc_conv_transpose3d_init(&l->conv, root, name, 2, 3, 2, .stride = 2, .no_bias = true);
@@ -282,6 +286,7 @@ static const zoo_case zoo[] = {
     {"conv3d", {"2,2,5,6,7"}, one, build_conv3d},
     {"conv_transpose1d", {"3,4,9"}, one, build_conv_transpose1d},
     {"conv_transpose2d", {"2,8,5,6"}, one, build_conv_transpose2d},
+    {"conv_transpose2d_padded", {"2,4,5,4"}, one, build_conv_transpose2d_padded},
     {"conv_transpose3d", {"2,2,3,4,3"}, one, build_conv_transpose3d},
     {"batch_norm1d", {"7,6"}, one, build_batch_norm1d},
     {"batch_norm1d_line", {"4,5,6"}, one, build_batch_norm1d_line},

@@ -23,6 +23,7 @@ def zoo():
         conv3d=nn.Conv3d(2, 3, 2, stride=2, padding=1),
         conv_transpose1d=nn.ConvTranspose1d(4, 6, 3, stride=2, padding=1, output_padding=1),
         conv_transpose2d=nn.ConvTranspose2d(8, 6, 4, groups=2, stride=2, padding=1, dilation=2),
+        conv_transpose2d_padded=nn.ConvTranspose2d(4, 6, 3, stride=2, dilation=3, output_padding=2),
         conv_transpose3d=nn.ConvTranspose3d(2, 3, 2, stride=2, bias=False),
         batch_norm1d=nn.BatchNorm1d(6),
         batch_norm1d_line=nn.BatchNorm1d(5, eps=1e-3, momentum=0.3),

@@ -324,6 +324,7 @@ static lc_tensor *record_transposed(int nd, lc_tensor *x, lc_tensor *w, const lc
     int n = attributes(nd, args, ints);
     bool single = !lc__unusable(x) && lc_tensor_ndim(x) == nd + 1;
     if (single) x = batched(x, true, site);
+    int64_t more[6] = {0}, padded = 0; /* zeros behind x, last dimension first */
     for (int i = 0; i < nd; i++) {
         int64_t size = 0;
         /* With other numbers of dimensions the operator reports what is wrong; the size does not matter. */
@@ -331,7 +332,11 @@ static lc_tensor *record_transposed(int nd, lc_tensor *x, lc_tensor *w, const lc
             size = (lc_tensor_dim(x, 2 + i) - 1) * ints[1 + i] - 2 * args->padding[i] +
                    ints[1 + 2 * nd + i] * (lc_tensor_dim(w, 2 + i) - 1) + args->output_padding[i] + 1;
         ints[n++] = size;
+        /* An output padding of a stride and more (which a dilation allows) is that of a longer x that ends in zeros. */
+        if (size > 0 && args->output_padding[i] < ints[1 + 2 * nd + i])
+            padded += more[2 * (nd - 1 - i) + 1] = args->output_padding[i] / ints[1 + i];
     }
+    if (padded) x = lc_pad_at(x, 0, 2 * nd, more, site);
     lc_tensor *y = lc_op_call(&lc__op_conv_input_grad, LC_IN(x, w, args->bias), n, ints, LC_NONE, site);
     return single ? batched(y, false, site) : y;
 }
