@@ -200,15 +200,12 @@ static lc_tensor *kl_div(op_case *c)
     {                                                                                                                  \
         return expression;                                                                                             \
     }
-#define UNARY_LIST(F)                                                                                                  \
-    F(neg)                                                                                                             \
-    F(exp)                                                                                                             \
-    F(sqrt)                                                                                                            \
-    F(rsqrt)                                                                                                           \
-    F(abs)                                                                                                             \
-    F(sigmoid) F(tanh) F(sin) F(cos) F(square) F(reciprocal) F(erf) F(floor) F(ceil) F(round) F(sign) F(log1p)         \
-        F(expm1) F(relu) F(silu) F(softplus) F(hardswish) F(hardsigmoid) F(mish) F(relu6) F(softsign) F(logsigmoid)    \
-            F(selu)
+/* clang-format off */
+#define UNARY_LIST(F)                                                                                                \
+    F(neg) F(exp) F(sqrt) F(rsqrt) F(abs) F(sigmoid) F(tanh) F(sin) F(cos) F(square) F(reciprocal) F(erf) F(floor)   \
+    F(ceil) F(round) F(sign) F(log1p) F(expm1) F(relu) F(silu) F(softplus) F(hardswish) F(hardsigmoid) F(mish)       \
+    F(relu6) F(softsign) F(logsigmoid) F(selu)
+/* clang-format on */
 #define BINARY_LIST(F)  F(add) F(sub) F(mul) F(div) F(maximum) F(minimum) F(matmul) F(pow)
 #define OP_UNARY(name)  OP(name, lc_##name(X))
 #define OP_BINARY(name) OP(name, lc_##name(X, Y))
