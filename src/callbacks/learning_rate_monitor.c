@@ -59,7 +59,8 @@ static lc_status lm_train_start(void *self, lc_trainer *t)
 {
     lr_monitor *l = self;
     clear(l);
-    if (!t->n_loggers && !t->opt.fast_dev_run && !t->opt.barebones)
+    const char *named = t->opt.logger ? t->opt.logger : ""; /* a smoke test opens none of them */
+    if (!t->n_loggers && (!strcmp(named, "none") || !strcmp(named, "false")) && !t->opt.barebones)
         return lc_fail(LC_ERR_CONFIG, "LearningRateMonitor needs a logger; this trainer has none");
     for (int i = 0; i < t->optimizers.n; i++) {
         lc_optimizer *opt = t->optimizers.optimizers[i].optimizer;

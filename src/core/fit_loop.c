@@ -69,6 +69,7 @@ lc_status lc__train_batch(lc_trainer *t, const lc_batch *batch, bool is_last)
         t->skip = t->recording = false;
         t->batch = NULL;
         t->epoch_ended_early = true;
+        t->total_batches++; /* for intervals across epochs the batch counts */
         LC_TRY(lc_step_end(t->graph));
         return lc__update_schedulers(t, LC_INTERVAL_EPOCH, false);
     }

@@ -191,6 +191,7 @@ static lc_status setup_val_check(lc_trainer *t)
     lc_duration v = t->opt.val_check_interval;
     int64_t n = t->train.length < 0 && t->train.limit > 0 ? t->train.limit : t->train.length;
     bool across = t->opt.check_val_every_n_epoch <= 0;
+    bool wanted = t->opt.limit_val_batches.unit == LC_UNIT_NONE || t->opt.limit_val_batches.value > 0;
     if (v.unit == LC_UNIT_NONE) v = LC_FRACTION(1);
     switch (v.unit) {
     case LC_UNIT_SECONDS:
@@ -199,7 +200,7 @@ static lc_status setup_val_check(lc_trainer *t)
         return LC_OK;
     case LC_UNIT_BATCHES:
         if (v.value < 1) return lc_fail(LC_ERR_CONFIG, "val_check_interval=%g must be at least 1 batch", v.value);
-        if (n >= 0 && v.value > (double)n && !across && t->enable_validation && n > 0)
+        if (n >= 0 && v.value > (double)n && !across && wanted && n > 0)
             return lc_fail(LC_ERR_CONFIG,
                            "`val_check_interval` (%.0f) must be less than or equal to the number of the training "
                            "batches (%lld). If you want to disable validation set `limit_val_batches` to 0 instead; to "
@@ -248,6 +249,7 @@ lc_status lc__setup_train_data(lc_trainer *t)
         if (t->eval.n && t->eval.s[0].owned) { /* validation loaders come anew as well */
             lc__sources_close(&t->eval);
             t->eval_loaded = false;
+            memset(t->val_batch_count, 0, sizeof t->val_batch_count); /* rows of new loaders count anew */
         }
     }
     t->loaders_epoch = t->current_epoch;
