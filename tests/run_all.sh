@@ -42,11 +42,11 @@ count() { # log name
   read -r p f s < <(awk '
     { id = $1; sub(/:$/, "", id) }
     match($0, /[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped/) && $1 ~ /^[0-9]+:$/ {
-      split(substr($0, RSTART, RLENGTH), n, " "); p += n[1]; f += n[3]; s += n[5]; seen[id] = 1; bad[id] += n[3]
+      split(substr($0, RSTART, RLENGTH), n, " "); p += n[1]; f += n[3]; s += n[5]; seen[id] = 1; bad[id] += n[3]; left[id] += n[5]
     }
     match($0, /Test +#[0-9]+:/) && /(Passed|\*\*\*)/ {
       id = substr($0, RSTART, RLENGTH); gsub(/[^0-9]/, "", id)
-      if (/\*\*\*Skipped/) { if (!seen[id]) s++ }
+      if (/\*\*\*Skipped/) { if (!left[id]) s++ }
       else if (/\*\*\*/) { if (!bad[id]) f++ }
       else if (!seen[id]) p++
       programs++
@@ -79,7 +79,7 @@ suite() { # name folder [ctest options]; the environment is the caller's
   shift 2
   ctest --test-dir "$folder" -j "$jobs" -V "$@" >"$log" 2>&1
   count "$log" "$name"
-  sed -nE "s/^[0-9]+: (SKIP .*)/$name: \1/p" "$log" >>"$log_dir/skips"
+  sed -nE "s/^[0-9]+: (SKIP[ :].*)/$name: \1/p" "$log" >>"$log_dir/skips"
   if grep -aqE '^[0-9]+: FAIL |\*\*\*(Failed|Exception|Timeout|Not Run)' "$log"; then
     grep -aE '\*\*\*' "$log" | head -40
     grep -aE -B4 '^[0-9]+: FAIL ' "$log" | head -100
