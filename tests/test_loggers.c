@@ -45,16 +45,28 @@ static const char *fresh_dir(const char *name)
 static lc_run_info run_info(const char *dir)
 {
     static const lc_named_text options[] = {{"max_epochs", "5"}, {"strategy", NULL}};
-    static const lc_named_text hyper[] = {{"lr", "0.001"}, {"note", "a: \"b\""}};
     return (lc_run_info){.root_dir = dir,
                          .name = "lightning_logs",
                          .run_dir = dir,
                          .options = options,
                          .n_options = 2,
-                         .hyperparameters = hyper,
-                         .n_hyperparameters = 2,
                          .run_id = "run-1"};
 }
+
+static const lc_hparam hparams[] = {
+    {"optimizer/lr", LC_HPARAM_FLOAT, .number = 1e-5},
+    {"depth", LC_HPARAM_INT, .integer = -3},
+    {"bias", LC_HPARAM_BOOL, .integer = 1},
+    {"clip", LC_HPARAM_NONE},
+    {"note", LC_HPARAM_TEXT, .text = "a: \"b\"\n"},
+    {"name", LC_HPARAM_TEXT, .text = "resnet-18"},
+    {"switch", LC_HPARAM_TEXT, .text = "Off"},
+    {"limit", LC_HPARAM_FLOAT, .number = -INFINITY},
+    {"broken", LC_HPARAM_TEXT, .text = "\xff?"},
+};
+#define N_HPARAMS ((int)(sizeof hparams / sizeof *hparams))
+static const char yaml[] = "bias: true\nbroken: \"??\"\nclip: null\ndepth: 4\nlimit: -.inf\nname: resnet-18\n"
+                           "note: \"a: \\\"b\\\"\\n\"\noptimizer/lr: 1.0e-05\nswitch: \"Off\"\n";
 
 static lc_status row(lc_logger *l, int64_t step, int64_t epoch, int n, const lc_metric_value *values)
 {
@@ -89,6 +101,9 @@ TEST(csv_is_lightnings)
         lc_logger l;
         CHECK_OK(lc_logger_new("csv", &l));
         CHECK_OK(l.ops->start(l.self, &run));
+        CHECK_OK(l.ops->log_hyperparameters(l.self, hparams, N_HPARAMS));
+        if (flush) CHECK_OK(l.ops->flush(l.self));
+        CHECK_OK(l.ops->log_hyperparameters(l.self, &(lc_hparam){"depth", LC_HPARAM_INT, .integer = 4}, 1));
         ROW(&l, 1, 0, {"a", 1}, {"b_step", 1}, {"c", 1});
         if (flush) CHECK_OK(l.ops->flush(l.self));
         ROW(&l, 3, 0, {"a", 3}, {"b_step", 3}, {"c", 0.1});
@@ -105,7 +120,7 @@ TEST(csv_is_lightnings)
                                              ",,,,,0,,,0.0\n"
                                              ",,,,0,4,1.0,nan,\n"
                                              ",0.6666666666666666,,inf,0,4,,,\n");
-        CHECK_STR(slurp(dir, "hparams.yaml"), "lr: 0.001\nnote: \"a: \\\"b\\\"\"\n");
+        CHECK_STR(slurp(dir, "hparams.yaml"), yaml);
         if (!flush) continue;
         /* Continued by the next run in the same place, with a new column, after half a row of a killed process. */
         char path[512];
@@ -230,6 +245,7 @@ TEST(sqlite_rows)
     lc_logger l;
     CHECK_OK(lc_logger_new("sqlite", &l));
     CHECK_OK(l.ops->start(l.self, &run));
+    CHECK_OK(l.ops->log_hyperparameters(l.self, hparams, N_HPARAMS));
     ROW(&l, 1, 0, {"loss", 0.5}, {"acc", 1});
     ROW(&l, 2, 0, {"loss", NAN}, {"acc", INFINITY});
     ROW(&l, 3, -1, {"loss", 0.25});
@@ -252,6 +268,9 @@ TEST(sqlite_rows)
         1);
     CHECK_EQ(query_int(dir, "SELECT count(*) FROM option WHERE name = 'max_epochs' AND value = '5'"), 1);
     CHECK_EQ(query_int(dir, "SELECT count(*) FROM option WHERE value IS NULL"), 1);
+    CHECK_EQ(query_int(dir, "SELECT value IS NULL FROM hyperparameter WHERE name = 'clip'"), 1);
+    CHECK_EQ(query_int(dir, "SELECT value = '1e-05' FROM hyperparameter WHERE name = 'optimizer/lr'"), 1);
+    CHECK_EQ(query_int(dir, "SELECT count(*) FROM hyperparameter"), N_HPARAMS);
     CHECK_EQ(query_int(dir, "SELECT count(*) FROM v_run WHERE seconds >= 0"), 1);
     /* How a run stands is known without finish. */
     CHECK_OK(l.ops->log_event(l.self, "status", "interrupted"));

@@ -27,10 +27,50 @@ typedef struct lc_log_row {
     int64_t time_ns; /* wall clock, since 1970 */
 } lc_log_row;
 
-/* A hyperparameter or option, as text. */
+/* An option, as text. */
 typedef struct lc_named_text {
     const char *name, *value;
 } lc_named_text;
+
+/* A hyperparameter. Those of a struct in a struct have names as "optimizer/lr". */
+typedef enum lc_hparam_kind {
+    LC_HPARAM_NONE = 0, /* not set */
+    LC_HPARAM_BOOL,     /* integer: 0 or 1 */
+    LC_HPARAM_INT,      /* integer */
+    LC_HPARAM_FLOAT,    /* number */
+    LC_HPARAM_TEXT,     /* text */
+} lc_hparam_kind;
+
+typedef struct lc_hparam {
+    const char *name;
+    lc_hparam_kind kind;
+    int64_t integer;
+    double number;
+    const char *text; /* UTF-8 */
+} lc_hparam;
+
+/* How many values lie in each bin. Bin i holds edges[i] <= x < edges[i + 1]; the last one x = edges[n_bins] too. */
+typedef struct lc_log_histogram {
+    const char *name;
+    int64_t step, time_ns;
+    int n_bins;
+    const double *edges;                              /* n_bins + 1, ascending */
+    const double *counts;                             /* n_bins */
+    double minimum, maximum, count, sum, sum_squares; /* of the values */
+} lc_log_histogram;
+
+typedef struct lc_log_image {
+    const char *name;
+    int64_t step, time_ns;
+    int width, height, channels; /* 1: grey, 3: RGB, 4: RGBA */
+    const uint8_t *pixels;       /* [height,width,channels] */
+} lc_log_image;
+
+typedef struct lc_log_text {
+    const char *name;
+    int64_t step, time_ns;
+    const char *text; /* UTF-8; TensorBoard shows it as Markdown */
+} lc_log_text;
 
 typedef struct lc_run_info {
     const char *root_dir; /* default_root_dir */
@@ -39,8 +79,6 @@ typedef struct lc_run_info {
     int version;
     const lc_named_text *options; /* resolved trainer options */
     int n_options;
-    const lc_named_text *hyperparameters;
-    int n_hyperparameters;
     bool resumed;
     int64_t resumed_step; /* rows after this step are superseded */
     const char *run_id;   /* unique text of this run; a logger that is started with it again goes on with that run */
@@ -52,6 +90,12 @@ typedef struct lc_logger_ops {
     /* REQUIRED, in call order */
     lc_status (*start)(void *self, const lc_run_info *run);
     lc_status (*log_row)(void *self, const lc_log_row *row);
+    /* OPTIONAL. What a logger has no slot for is kept by the others; if none keeps it, the trainer says so once. */
+    /* Before the first row, if there are any; again, if some became known later: a name replaces the one before. */
+    lc_status (*log_hyperparameters)(void *self, const lc_hparam *params, int n);
+    lc_status (*log_histogram)(void *self, const lc_log_histogram *histogram);
+    lc_status (*log_image)(void *self, const lc_log_image *image);
+    lc_status (*log_text)(void *self, const lc_log_text *text);
     /* OPTIONAL (no-op) */
     lc_status (*log_checkpoint)(void *self, const char *path, int64_t step, double score, bool has_score);
     /* level "info", "warning", "error": what people were told. "status": how the run stands now, as in finish, or

@@ -87,6 +87,17 @@ LC_API void lc_trainer_log_at(lc_trainer *t, const char *name, double value, lc_
 /* Sends a row to the loggers at once, outside of the rules of lc_log. epoch -1: the row has none. */
 LC_API lc_status lc_trainer_log_row(lc_trainer *t, const lc_metric_value *values, int n, int64_t step,
                                     int64_t epoch) LC_MUST_USE;
+/* What is not a row of numbers. It goes at once to the loggers that keep such things (docs/loggers.md); if none does, a
+ * warning says so once. Without a run that logs nothing happens. step -1: lc_trainer_logger_step. */
+LC_API lc_status lc_trainer_log_hyperparameters(lc_trainer *t, const lc_hparam *params, int n) LC_MUST_USE;
+/* How the elements of x are distributed, in TensorBoard's own bins. What is not finite is not counted. */
+LC_API lc_status lc_trainer_log_histogram(lc_trainer *t, const char *name, lc_tensor *x, int64_t step) LC_MUST_USE;
+/* The same from counts: counts[i] values lie from edges[i] to edges[i + 1]. */
+LC_API lc_status lc_trainer_log_counts(lc_trainer *t, const char *name, const double *edges, const double *counts,
+                                       int n_bins, int64_t step) LC_MUST_USE;
+/* x [H,W] or [C,H,W], C 1 (grey), 3 (RGB) or 4 (RGBA); u8, or floats from 0 to 1. */
+LC_API lc_status lc_trainer_log_image(lc_trainer *t, const char *name, lc_tensor *x, int64_t step) LC_MUST_USE;
+LC_API lc_status lc_trainer_log_text(lc_trainer *t, const char *name, const char *text, int64_t step) LC_MUST_USE;
 /* Tells people something: "info", "warning", "error". It goes to the loggers and to callbacks with on_message, of which
  * the progress bar is one; where there is none, warnings and errors go to standard error (but for barebones). */
 LC_API void lc_trainer_message(lc_trainer *t, const char *level, const char *format, ...) LC_PRINTF(3, 4);

@@ -26,7 +26,7 @@ static int utf8_length(const unsigned char *p, const unsigned char *end)
     return n;
 }
 
-static const char *utf8_first_bad(const char *text, size_t length)
+const char *lc__utf8_first_bad(const char *text, size_t length)
 {
     const unsigned char *p = (const unsigned char *)text, *end = p + length;
     while (p < end) {
@@ -52,7 +52,7 @@ lc_status lc__json_fail(const lc__json_reader *r, const char *message)
 lc_status lc__json_begin(lc__json_reader *r, const char *text, size_t length)
 {
     *r = (lc__json_reader){.start = text, .p = text, .end = text + length};
-    const char *bad = utf8_first_bad(text, length);
+    const char *bad = lc__utf8_first_bad(text, length);
     if (bad) {
         r->p = bad;
         return lc__json_fail(r, "this is not UTF-8");
@@ -331,7 +331,7 @@ lc_status lc__text_puts(lc__text *t, const char *text)
 lc_status lc__text_quoted(lc__text *t, const char *text)
 {
     size_t n = strlen(text);
-    if (utf8_first_bad(text, n)) return lc_fail(LC_ERR_ARGUMENT, "the text \"%s\" is not UTF-8", text);
+    if (lc__utf8_first_bad(text, n)) return lc_fail(LC_ERR_ARGUMENT, "the text \"%s\" is not UTF-8", text);
     LC_TRY(lc__text_puts(t, "\""));
     const char *from = text;
     for (const char *p = text; *p; p++) {

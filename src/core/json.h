@@ -51,6 +51,9 @@ lc_status lc__json_skip(lc__json_reader *r, lc__json_token token);
 /* "line 3, column 7: <message>" */
 lc_status lc__json_fail(const lc__json_reader *r, const char *message);
 
+/* The first byte that is not part of a UTF-8 character; NULL: there is none. */
+const char *lc__utf8_first_bad(const char *text, size_t length);
+
 /* ---- writing ---- */
 typedef struct lc__text {
     char *data; /* zero-terminated */

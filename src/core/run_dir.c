@@ -102,7 +102,7 @@ lc_status lc__loggers_open(lc_trainer *t)
     return LC_OK;
 }
 
-static void failed(lc_trainer *t, int i, const char *what)
+void lc__logger_failed(lc_trainer *t, int i, const char *what)
 {
     if (t->logger_failed[i]) return;
     t->logger_failed[i] = true;
@@ -114,7 +114,7 @@ void lc__loggers_status(lc_trainer *t, const char *status)
 {
     for (int i = 0; t->loggers_started && i < t->n_loggers; i++)
         if (t->loggers[i].ops->log_event && t->loggers[i].ops->log_event(t->loggers[i].self, "status", status) < 0)
-            failed(t, i, "note how the run stands");
+            lc__logger_failed(t, i, "note how the run stands");
 }
 
 lc_status lc__loggers_start(lc_trainer *t)
@@ -152,7 +152,7 @@ lc_status lc__loggers_start(lc_trainer *t)
                        .run_id = t->run_id};
     t->loggers_started = true;
     for (int i = 0; i < t->n_loggers; i++)
-        if (t->loggers[i].ops->start(t->loggers[i].self, &run) < 0) failed(t, i, "start");
+        if (t->loggers[i].ops->start(t->loggers[i].self, &run) < 0) lc__logger_failed(t, i, "start");
 done:
     free(values);
     free(options);
@@ -163,7 +163,7 @@ lc_status lc__loggers_row(lc_trainer *t, const lc_log_row *row)
 {
     if (!t->loggers_started) return LC_OK;
     for (int i = 0; i < t->n_loggers; i++)
-        if (t->loggers[i].ops->log_row(t->loggers[i].self, row) < 0) failed(t, i, "write a row");
+        if (t->loggers[i].ops->log_row(t->loggers[i].self, row) < 0) lc__logger_failed(t, i, "write a row");
     return LC_OK;
 }
 
@@ -171,14 +171,16 @@ void lc__loggers_flush(lc_trainer *t)
 {
     if (!t->loggers_started) return;
     for (int i = 0; i < t->n_loggers; i++)
-        if (t->loggers[i].ops->flush && t->loggers[i].ops->flush(t->loggers[i].self) < 0) failed(t, i, "flush");
+        if (t->loggers[i].ops->flush && t->loggers[i].ops->flush(t->loggers[i].self) < 0)
+            lc__logger_failed(t, i, "flush");
 }
 
 void lc__loggers_finish(lc_trainer *t, const char *status)
 {
     for (int i = 0; i < t->n_loggers; i++) {
         const lc_logger *l = &t->loggers[i];
-        if (t->loggers_started && l->ops->finish && l->ops->finish(l->self, status) < 0) failed(t, i, "finish");
+        if (t->loggers_started && l->ops->finish && l->ops->finish(l->self, status) < 0)
+            lc__logger_failed(t, i, "finish");
         if (l->ops->free) l->ops->free(l->self);
     }
     free(t->loggers);
@@ -194,7 +196,7 @@ void lc__note_checkpoint(lc_trainer *t, const char *path, double score, bool has
     for (int i = 0; i < t->n_loggers; i++) {
         const lc_logger *l = &t->loggers[i];
         if (l->ops->log_checkpoint && l->ops->log_checkpoint(l->self, path, t->global_step, score, has_score) < 0)
-            failed(t, i, "note a checkpoint");
+            lc__logger_failed(t, i, "note a checkpoint");
     }
 }
 

@@ -178,6 +178,7 @@ void lc_trainer_free(lc_trainer *t)
     free(t->deferred_message);
     free(t->modes);
     free(t->row);
+    lc__media_free(t->media);
     free(t->root_dir);
     free(t->run_dir);
     free(t->run_id);

@@ -6,7 +6,8 @@
  *   hooks.c         hook dispatch and its tables           optimization.c  the step: closure, optimizers, schedules
  *   results.c       lc_log                                 rows.c          what goes to loggers
  *   source.c        loaders, limits                        save_state.c    checkpoints; resume.c continues from one
- *   signals.c       SIGINT, SIGTERM                        run_dir.c       version_N, loggers */
+ *   signals.c       SIGINT, SIGTERM                        run_dir.c       version_N, loggers
+ *   log_media.c     histograms, images, texts */
 #ifndef LC_CORE_TRAINER_INTERNAL_H
 #define LC_CORE_TRAINER_INTERNAL_H
 
@@ -189,6 +190,7 @@ struct lc_trainer {
     bool *logger_failed;
     int n_loggers;
     bool loggers_started;
+    struct lc__media *media; /* log_media.c */
     char *run_dir, *run_id;
     int version;
     lc_ckpt_writer *writer;
@@ -339,8 +341,12 @@ void lc__loggers_status(lc_trainer *t, const char *status);
 void lc__loggers_flush(lc_trainer *t);
 void lc__loggers_finish(lc_trainer *t, const char *status);
 lc_status lc__loggers_row(lc_trainer *t, const lc_log_row *row);
+void lc__logger_failed(lc_trainer *t, int i, const char *what);        /* says once that logger i could not */
 lc_status lc__checkpoint_dir(lc_trainer *t, lc__str *out) LC_MUST_USE; /* where checkpoints go by default */
 void lc__note_checkpoint(lc_trainer *t, const char *path, double score, bool has_score);
+
+/* ---- log_media.c ---- */
+void lc__media_free(struct lc__media *m);
 
 /* ---- signals.c ---- */
 lc_status lc__signals_begin(lc_trainer *t) LC_MUST_USE;

@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include "core/io.h"
 #include "core/json.h"
+#include "loggers/hparams.h"
 #include "loggers/writer.h"
 
 #include <errno.h>
@@ -31,7 +32,8 @@ typedef struct column {
 typedef struct csv_logger {
     lc__log_writer *writer;
     /* Of the writer's thread, once it runs. */
-    char *path;
+    char *path, *hparams_path;
+    lc__hparams hparams;
     int fd;
     uint64_t size;   /* bytes of whole rows in the file */
     column *columns; /* sorted by name */
@@ -213,6 +215,10 @@ static lc_status sink(void *self, const lc__log_batch *batch)
     lc__log_record r;
     const char *name;
     for (size_t cursor = 0; lc__log_next(batch, &cursor, &r);) {
+        if (r.kind == LC__LOG_HPARAMS) {
+            LC_TRY(lc__hparams_merge(&l->hparams, &r));
+            LC_TRY(lc__hparams_write_yaml(&l->hparams, l->hparams_path));
+        }
         if (r.kind != LC__LOG_ROW) continue;
         LC_TRY(add_column(l, "step", -1));
         if (r.epoch >= 0) LC_TRY(add_column(l, "epoch", -1));
@@ -285,37 +291,12 @@ done:
     return status;
 }
 
-/* hparams.yaml, as Lightning writes it beside the metrics. */
-static lc_status write_hyperparameters(const lc_run_info *run)
-{
-    if (!run->n_hyperparameters) return LC_OK;
-    lc__text t = {0};
-    char *path = NULL;
-    lc_status status = LC_OK;
-    for (int i = 0; i < run->n_hyperparameters && status >= 0; i++) {
-        const char *value = run->hyperparameters[i].value ? run->hyperparameters[i].value : "";
-        bool plain = *value &&
-                     value[strspn(value, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.+/-")] == 0 &&
-                     *value != '-' && *value != '.';
-        bool number = *value && value[strspn(value, "0123456789.+-eE")] == 0;
-        status = lc__text_puts(&t, run->hyperparameters[i].name);
-        if (status >= 0) status = lc__text_puts(&t, ": ");
-        if (status >= 0) status = plain || number ? lc__text_puts(&t, value) : lc__text_quoted(&t, value);
-        if (status >= 0) status = lc__text_puts(&t, "\n");
-    }
-    if (status >= 0) status = lc__path_join(run->run_dir, "hparams.yaml", &path);
-    if (status >= 0) status = lc__replace_file(&lc__io_system, path, t.data, t.length);
-    free(path);
-    lc__text_release(&t);
-    return status;
-}
-
 static lc_status csv_start(void *self, const lc_run_info *run)
 {
     csv_logger *l = self;
     if (l->writer) return lc_fail(LC_ERR_STATE, "the csv logger was started already");
     LC_TRY(lc__path_join(run->run_dir, "metrics.csv", &l->path));
-    LC_TRY(write_hyperparameters(run));
+    LC_TRY(lc__path_join(run->run_dir, "hparams.yaml", &l->hparams_path));
     LC_TRY(continue_file(l));
     return lc__log_writer_new("csv", sink, l, INTERVAL_MS, &l->writer);
 }
@@ -324,6 +305,12 @@ static lc_status csv_log_row(void *self, const lc_log_row *row)
 {
     csv_logger *l = self;
     return l->writer ? lc__log_row(l->writer, row) : LC_OK;
+}
+
+static lc_status csv_log_hyperparameters(void *self, const lc_hparam *params, int n)
+{
+    csv_logger *l = self;
+    return l->writer ? lc__log_hparams(l->writer, params, n) : LC_OK;
 }
 
 static lc_status csv_flush(void *self)
@@ -350,13 +337,21 @@ static void csv_free(void *self)
     for (int i = 0; i < l->n; i++) free(l->columns[i].name);
     free(l->columns);
     lc__text_release(&l->text);
+    lc__hparams_release(&l->hparams);
+    free(l->hparams_path);
     free(l->path);
     free(l);
 }
 
 static const lc_logger_ops csv_ops = {
-    LC_LOGGER_OPS_INIT, .name = "csv",        .start = csv_start, .log_row = csv_log_row,
-    .flush = csv_flush, .finish = csv_finish, .free = csv_free,
+    LC_LOGGER_OPS_INIT,
+    .name = "csv",
+    .start = csv_start,
+    .log_row = csv_log_row,
+    .log_hyperparameters = csv_log_hyperparameters,
+    .flush = csv_flush,
+    .finish = csv_finish,
+    .free = csv_free,
 };
 
 lc_status lc_csv_logger_new(lc_logger *out)

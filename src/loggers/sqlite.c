@@ -11,6 +11,8 @@
  * Rows of a batch are one transaction. If it fails nothing of it is there, and the batch comes again. */
 #define _GNU_SOURCE
 #include "core/io.h"
+#include "core/json.h"
+#include "loggers/hparams.h"
 #include "loggers/writer.h"
 
 #include <errno.h>
@@ -237,6 +239,26 @@ static lc_status write_row(sqlite_logger *l, lc__log_record *r)
     return LC_OK;
 }
 
+static lc_status write_hparams(sqlite_logger *l, lc__log_record *r)
+{
+    sqlite3_stmt *s = NULL;
+    if (sqlite3_prepare_v2(l->db, "INSERT OR REPLACE INTO hyperparameter(run, name, value) VALUES(?1, ?2, ?3)", -1, &s,
+                           NULL) != SQLITE_OK)
+        return db_fail(l, "write");
+    lc_status status = LC_OK;
+    for (int i = 0; i < r->n && status >= 0; i++) {
+        lc_hparam p = lc__log_hparam(r);
+        char number[LC__DOUBLE_SIZE];
+        sqlite3_bind_int64(s, 1, l->run);
+        sqlite3_bind_text(s, 2, p.name, -1, SQLITE_STATIC);
+        const char *value = lc__hparam_text(&p, number);
+        sqlite3_bind_text(s, 3, value, -1, SQLITE_STATIC); /* NULL is NULL */
+        status = step(l, s);
+    }
+    sqlite3_finalize(s);
+    return status;
+}
+
 /* How the run stands: a program may end without finishing its loggers. */
 static lc_status write_status(sqlite_logger *l, const char *status, int64_t now_ns)
 {
@@ -274,6 +296,12 @@ static lc_status write_record(sqlite_logger *l, lc__log_record *r)
         sqlite3_bind_text(s, 3, r->text, -1, SQLITE_STATIC);
         sqlite3_bind_text(s, 4, r->text2, -1, SQLITE_STATIC);
         return step(l, s);
+    case LC__LOG_HPARAMS:
+        return write_hparams(l, r);
+    case LC__LOG_HISTOGRAM:
+    case LC__LOG_IMAGE:
+    case LC__LOG_TEXT:
+        break; /* not kept here */
     }
     return LC_OK;
 }
@@ -355,10 +383,10 @@ static lc_status prepare(sqlite_logger *l, const char *sql, sqlite3_stmt **out)
     return LC_OK;
 }
 
-static lc_status insert_texts(sqlite_logger *l, const char *sql, const lc_named_text *texts, int n)
+static lc_status insert_options(sqlite_logger *l, const lc_named_text *texts, int n)
 {
     sqlite3_stmt *s = NULL;
-    LC_TRY(prepare(l, sql, &s));
+    LC_TRY(prepare(l, "INSERT OR REPLACE INTO option(run, name, value) VALUES(?1, ?2, ?3)", &s));
     lc_status status = LC_OK;
     for (int i = 0; i < n && status >= 0; i++) {
         sqlite3_bind_int64(s, 1, l->run);
@@ -432,10 +460,7 @@ static lc_status insert_run(sqlite_logger *l, const lc_run_info *run)
     status = step(l, s);
     sqlite3_finalize(s);
     LC_TRY(status);
-    LC_TRY(insert_texts(l, "INSERT OR REPLACE INTO option(run, name, value) VALUES(?1, ?2, ?3)", run->options,
-                        run->n_options));
-    return insert_texts(l, "INSERT OR REPLACE INTO hyperparameter(run, name, value) VALUES(?1, ?2, ?3)",
-                        run->hyperparameters, run->n_hyperparameters);
+    return insert_options(l, run->options, run->n_options);
 }
 
 static lc_status open_database(sqlite_logger *l, const lc_run_info *run)
@@ -529,6 +554,12 @@ static lc_status sqlite_log_row(void *self, const lc_log_row *row)
     return l->writer ? lc__log_row(l->writer, row) : LC_OK;
 }
 
+static lc_status sqlite_log_hyperparameters(void *self, const lc_hparam *params, int n)
+{
+    sqlite_logger *l = self;
+    return l->writer ? lc__log_hparams(l->writer, params, n) : LC_OK;
+}
+
 static lc_status sqlite_log_checkpoint(void *self, const char *path, int64_t at, double score, bool has_score)
 {
     sqlite_logger *l = self;
@@ -588,6 +619,7 @@ static const lc_logger_ops sqlite_ops = {
     .name = "sqlite",
     .start = sqlite_start,
     .log_row = sqlite_log_row,
+    .log_hyperparameters = sqlite_log_hyperparameters,
     .log_checkpoint = sqlite_log_checkpoint,
     .log_event = sqlite_log_event,
     .flush = sqlite_flush,

@@ -5,6 +5,7 @@
 #include "loggers/writer.h"
 
 #include "core/chunks.h"
+#include "core/json.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -27,7 +28,7 @@ typedef struct header {
     uint16_t has_score;
     int64_t step, epoch, time_ns;
     double score;
-    uint32_t n, text_bytes; /* text and text2 with their zeros, padded to 8, follow; then the values */
+    uint32_t n, text_bytes; /* text and text2 with their zeros, padded to 8, follow; then what the kind has */
 } header;
 
 typedef struct buffer {
@@ -89,6 +90,18 @@ bool lc__log_next(const lc__log_batch *batch, size_t *cursor, lc__log_record *re
                                .n = (int)h.n,
                                .at = at + h.text_bytes};
     if (h.text_bytes) record->text = at, record->text2 = at + strlen(at) + 1;
+    at += h.text_bytes;
+    if (record->kind == LC__LOG_HISTOGRAM) {
+        memcpy(&record->histogram, at, sizeof record->histogram);
+        record->histogram.name = record->text;
+        record->histogram.edges = (const double *)(const void *)(at + sizeof record->histogram);
+        record->histogram.counts = record->histogram.edges + record->histogram.n_bins + 1;
+    }
+    if (record->kind == LC__LOG_IMAGE) {
+        memcpy(&record->image, at, sizeof record->image);
+        record->image.name = record->text;
+        record->image.pixels = (const uint8_t *)(at + sizeof record->image);
+    }
     return true;
 }
 
@@ -101,6 +114,18 @@ double lc__log_value(lc__log_record *record, const char **name)
     *name = record->at + 16;
     record->at += 16 + bytes;
     return value;
+}
+
+lc_hparam lc__log_hparam(lc__log_record *record)
+{
+    lc_hparam p;
+    memcpy(&p, record->at, sizeof p);
+    uint64_t bytes;
+    memcpy(&bytes, record->at + sizeof p, 8);
+    p.name = record->at + sizeof p + 8;
+    p.text = p.kind == LC_HPARAM_TEXT ? p.name + strlen(p.name) + 1 : NULL;
+    record->at += sizeof p + 8 + bytes;
+    return p;
 }
 
 static size_t padded(size_t n)
@@ -151,6 +176,14 @@ static lc_status pushed(lc__log_writer *w, bool fits)
     return status < 0 ? lc_fail(status, "%s", message) : LC_OK;
 }
 
+/* Names and texts may come from anywhere; what is not UTF-8 would make a JSON line or a TensorBoard record unreadable.
+ */
+static void copy_text(char *to, const char *from, size_t n)
+{
+    memcpy(to, from, n);
+    for (const char *bad; (bad = lc__utf8_first_bad(to, n - 1));) to[bad - to] = '?';
+}
+
 lc_status lc__log_row(lc__log_writer *w, const lc_log_row *row)
 {
     size_t bytes = sizeof(header);
@@ -166,23 +199,38 @@ lc_status lc__log_row(lc__log_writer *w, const lc_log_row *row)
             uint64_t space = padded(n);
             memcpy(at, &row->values[i].value, 8);
             memcpy(at + 8, &space, 8);
-            memcpy(at + 16, row->values[i].name, n);
+            copy_text(at + 16, row->values[i].name, n);
             at += 16 + space;
         }
     }
     return pushed(w, at != NULL);
 }
 
-static lc_status push_texts(lc__log_writer *w, header h, const char *text, const char *text2)
+/* Some bytes of a record. */
+typedef struct piece {
+    const void *data;
+    size_t bytes;
+} piece;
+
+/* A record of two texts and what follows them. */
+static lc_status push(lc__log_writer *w, header h, const char *text, const char *text2, const piece *pieces, int n)
 {
-    size_t a = strlen(text) + 1, b = strlen(text2) + 1, texts = padded(a + b);
-    h.bytes = (uint32_t)(sizeof h + texts), h.text_bytes = (uint32_t)texts;
+    size_t a = strlen(text) + 1, b = strlen(text2) + 1, texts = padded(a + b), bytes = sizeof h + texts;
+    for (int i = 0; i < n && bytes <= MOST_BYTES; i++)
+        bytes += pieces[i].bytes <= MOST_BYTES ? pieces[i].bytes : MOST_BYTES;
+    bytes = padded(bytes);
+    h.bytes = (uint32_t)bytes, h.text_bytes = (uint32_t)texts;
     pthread_mutex_lock(&w->lock);
-    char *at = a + b < MOST_BYTES ? reserve(w, sizeof h + texts) : NULL;
+    char *at = a <= MOST_BYTES && b <= MOST_BYTES && bytes <= MOST_BYTES ? reserve(w, bytes) : NULL;
     if (at) {
         memcpy(at, &h, sizeof h);
-        memcpy(at + sizeof h, text, a);
-        memcpy(at + sizeof h + a, text2, b);
+        copy_text(at + sizeof h, text, a);
+        copy_text(at + sizeof h + a, text2, b);
+        at += sizeof h + texts;
+        for (int i = 0; i < n; i++) {
+            memcpy(at, pieces[i].data, pieces[i].bytes);
+            at += pieces[i].bytes;
+        }
     }
     return pushed(w, at != NULL);
 }
@@ -195,12 +243,63 @@ lc_status lc__log_checkpoint(lc__log_writer *w, const char *path, int64_t step, 
                 .epoch = -1,
                 .time_ns = lc__wall_ns(),
                 .score = score};
-    return push_texts(w, h, path, "");
+    return push(w, h, path, "", NULL, 0);
 }
 
 lc_status lc__log_event(lc__log_writer *w, const char *level, const char *text)
 {
-    return push_texts(w, (header){.kind = LC__LOG_EVENT, .epoch = -1, .time_ns = lc__wall_ns()}, level, text);
+    header h = {.kind = LC__LOG_EVENT, .epoch = -1, .time_ns = lc__wall_ns()};
+    return push(w, h, level, text, NULL, 0);
+}
+
+lc_status lc__log_text(lc__log_writer *w, const lc_log_text *t)
+{
+    header h = {.kind = LC__LOG_TEXT, .step = t->step, .epoch = -1, .time_ns = t->time_ns};
+    return push(w, h, t->name, t->text, NULL, 0);
+}
+
+lc_status lc__log_histogram(lc__log_writer *w, const lc_log_histogram *t)
+{
+    header h = {.kind = LC__LOG_HISTOGRAM, .step = t->step, .epoch = -1, .time_ns = t->time_ns};
+    size_t n = (size_t)t->n_bins;
+    piece pieces[] = {{t, sizeof *t}, {t->edges, (n + 1) * sizeof *t->edges}, {t->counts, n * sizeof *t->counts}};
+    return push(w, h, t->name, "", pieces, 3);
+}
+
+lc_status lc__log_image(lc__log_writer *w, const lc_log_image *t)
+{
+    header h = {.kind = LC__LOG_IMAGE, .step = t->step, .epoch = -1, .time_ns = t->time_ns};
+    piece pieces[] = {{t, sizeof *t}, {t->pixels, (size_t)t->width * (size_t)t->height * (size_t)t->channels}};
+    return push(w, h, t->name, "", pieces, 2);
+}
+
+static size_t hparam_texts(const lc_hparam *p)
+{
+    return strlen(p->name) + 1 + (p->kind == LC_HPARAM_TEXT ? strlen(p->text) + 1 : 0);
+}
+
+lc_status lc__log_hparams(lc__log_writer *w, const lc_hparam *params, int n)
+{
+    size_t bytes = sizeof(header);
+    for (int i = 0; i < n; i++) bytes += sizeof *params + 8 + padded(hparam_texts(&params[i]));
+    header h = {(uint32_t)bytes, LC__LOG_HPARAMS, 0, 0, -1, lc__wall_ns(), 0, (uint32_t)n, 0};
+    pthread_mutex_lock(&w->lock);
+    char *at = bytes <= MOST_BYTES ? reserve(w, bytes) : NULL;
+    if (at) {
+        memcpy(at, &h, sizeof h);
+        at += sizeof h;
+        for (const lc_hparam *p = params; p < params + n; p++) {
+            uint64_t space = padded(hparam_texts(p));
+            size_t name = strlen(p->name) + 1;
+            memcpy(at, p, sizeof *p);
+            memcpy(at + sizeof *p, &space, 8);
+            at += sizeof *p + 8;
+            copy_text(at, p->name, name);
+            if (p->kind == LC_HPARAM_TEXT) copy_text(at + name, p->text, strlen(p->text) + 1);
+            at += space;
+        }
+    }
+    return pushed(w, at != NULL);
 }
 
 /* ---- the writer's thread ---- */

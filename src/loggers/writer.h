@@ -15,6 +15,10 @@ typedef enum lc__log_kind {
     LC__LOG_ROW,
     LC__LOG_CHECKPOINT, /* text: its path */
     LC__LOG_EVENT,      /* text: level, text2: what happened */
+    LC__LOG_HPARAMS,
+    LC__LOG_HISTOGRAM,
+    LC__LOG_IMAGE,
+    LC__LOG_TEXT, /* text: its name, text2: what it says */
 } lc__log_kind;
 
 typedef struct lc__log_record {
@@ -23,8 +27,10 @@ typedef struct lc__log_record {
     bool has_score;
     double score;
     const char *text, *text2;
-    int n;          /* values of a row */
-    const char *at; /* where the values begin; read with lc__log_value */
+    int n;          /* values of a row, or hyperparameters */
+    const char *at; /* where they begin; read with lc__log_value, lc__log_hparam */
+    lc_log_histogram histogram;
+    lc_log_image image;
 } lc__log_record;
 
 /* Some records, one behind the other. */
@@ -38,6 +44,8 @@ typedef struct lc__log_batch {
 bool lc__log_next(const lc__log_batch *batch, size_t *cursor, lc__log_record *record);
 /* The next value of a row; call it record.n times. `name` lives as long as the batch. */
 double lc__log_value(lc__log_record *record, const char **name);
+/* The same for hyperparameters. */
+lc_hparam lc__log_hparam(lc__log_record *record);
 
 /* Writes a batch, on the writer's thread, completely or not at all. LC_SKIP: not possible just now, ask again soon;
  * an error is reported to the training thread once, and the same batch is tried again later. */
@@ -50,6 +58,10 @@ lc_status lc__log_writer_new(const char *name, lc__log_sink *sink, void *self, i
 lc_status lc__log_row(lc__log_writer *w, const lc_log_row *row);
 lc_status lc__log_checkpoint(lc__log_writer *w, const char *path, int64_t step, double score, bool has_score);
 lc_status lc__log_event(lc__log_writer *w, const char *level, const char *text);
+lc_status lc__log_hparams(lc__log_writer *w, const lc_hparam *params, int n);
+lc_status lc__log_histogram(lc__log_writer *w, const lc_log_histogram *histogram);
+lc_status lc__log_image(lc__log_writer *w, const lc_log_image *image);
+lc_status lc__log_text(lc__log_writer *w, const lc_log_text *text);
 
 /* Waits until everything is written, or the attempt failed. */
 lc_status lc__log_flush(lc__log_writer *w);
