@@ -15,6 +15,12 @@ typedef struct lc_batch {
     lc_tensor *tensors[LC_MAX_BATCH_TENSORS]; /* input tensors: their memory may differ from step to step */
     const char *names[LC_MAX_BATCH_TENSORS];
     int64_t size; /* samples in it */
+    /* Numbers of the samples in their dataset, [size]; NULL: unknown. */
+    const int64_t *indices;
+    /* Of a combined loader: the batch of each of its loaders, NULL where one is used up. What stands above is then that
+     * of the first that is there. 0: a batch of one loader. */
+    int n_parts;
+    const struct lc_batch *const *parts;
 } lc_batch;
 
 LC_BEGIN_DECLS

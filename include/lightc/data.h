@@ -266,6 +266,9 @@ typedef struct lc_dataloader_ops {
     /* Samples in a full batch; 0: unknown (the default). */
     int64_t (*batch_size)(void *self);
     void (*free)(void *self);
+    /* From the next epoch on samples come in the order of the dataset (on), or as before; whether that is another order
+     * than the loader's own. For overfit_batches. */
+    bool (*sequential)(void *self, bool on);
 } lc_dataloader_ops;
 
 #define LC_DATALOADER_OPS_INIT .size = sizeof(lc_dataloader_ops)
@@ -284,6 +287,17 @@ typedef struct lc_dataloader_options {
 } lc_dataloader_options;
 
 LC_API lc_status lc_dataloader_new(const lc_dataloader_options *options, lc_dataloader **out) LC_MUST_USE;
+/* How several loaders become one. */
+typedef enum lc_combine {
+    LC_MAX_SIZE_CYCLE = 0, /* until each has ended once; those that end earlier begin anew */
+    LC_MIN_SIZE,           /* until the first ends */
+    LC_MAX_SIZE,           /* until all have ended; the part of one that has ended is NULL */
+    LC_SEQUENTIAL,         /* one after the other: plain batches, without parts */
+} lc_combine;
+/* A loader whose batches have one part of each loader (lc_batch.parts). Takes the loaders over, also when it fails. */
+LC_API lc_status lc_combined_loader_new(lc_combine mode, int n, lc_dataloader *const *loaders,
+                                        lc_dataloader **out) LC_MUST_USE;
+
 /* Takes `self` over, also when it fails. */
 LC_API lc_status lc_dataloader_from_ops(const lc_dataloader_ops *ops, void *self, lc_dataloader **out) LC_MUST_USE;
 LC_API void lc_dataloader_free(lc_dataloader *l); /* NULL is fine */
@@ -303,6 +317,8 @@ LC_API void lc_dataloader_cursor(const lc_dataloader *l, int64_t *epoch, int64_t
 /* State beyond the cursor (see lc_dataloader_ops.save); *size = 0 where there is none. */
 LC_API lc_status lc_dataloader_save(lc_dataloader *l, void *data, size_t *size) LC_MUST_USE;
 LC_API lc_status lc_dataloader_load(lc_dataloader *l, const void *data, size_t size) LC_MUST_USE;
+/* See lc_dataloader_ops.sequential. */
+LC_API bool lc_dataloader_sequential(lc_dataloader *l, bool on);
 
 LC_END_DECLS
 

@@ -14,6 +14,7 @@
 #include <lightc/state.h>
 
 typedef struct lc_dataloader lc_dataloader;
+typedef struct lc_dataset lc_dataset;
 typedef struct lc_scheduler lc_scheduler;
 
 #define LC_MAX_OPTIMIZERS    8
@@ -81,7 +82,10 @@ typedef struct lc_scheduler lc_scheduler;
     X(TRAIN_DATALOADER, train_dataloader)                                                                              \
     X(VAL_DATALOADER, val_dataloader)                                                                                  \
     X(TEST_DATALOADER, test_dataloader)                                                                                \
-    X(PREDICT_DATALOADER, predict_dataloader)
+    X(PREDICT_DATALOADER, predict_dataloader)                                                                          \
+    X(ON_BEFORE_BATCH_TRANSFER, on_before_batch_transfer)                                                              \
+    X(TRANSFER_BATCH_TO_DEVICE, transfer_batch_to_device)                                                              \
+    X(ON_AFTER_BATCH_TRANSFER, on_after_batch_transfer)
 
 typedef enum lc_hook {
 #define LC_HOOK_ENUM(id, name) LC_HOOK_##id,
@@ -248,6 +252,13 @@ struct lc_module_ops {
     /* -- checkpoints: state of the module beside its parameters. `state` is the module's own object. */
     lc_status (*on_save_checkpoint)(lc_module *self, lc_state *state);
     lc_status (*on_load_checkpoint)(lc_module *self, const lc_state *state);
+
+    /* -- before each batch's start hooks, in training and evaluation (a datamodule's come first: where it has one, the
+     * module's is not called). `batch` is a copy whose tensors may be exchanged, also for results of operations, which
+     * are recorded into the step. */
+    lc_status (*on_before_batch_transfer)(lc_module *self, lc_batch *batch, int dataloader_idx);
+    lc_status (*transfer_batch_to_device)(lc_module *self, lc_batch *batch, int dataloader_idx);
+    lc_status (*on_after_batch_transfer)(lc_module *self, lc_batch *batch, int dataloader_idx);
 };
 
 #define LC_MODULE_OPS_INIT(text) .size = sizeof(lc_module_ops), .name = (text)

@@ -8,6 +8,7 @@
 #include <lightc/callback.h>
 #include <lightc/checkpoint.h>
 #include <lightc/data.h>
+#include <lightc/datamodule.h>
 #include <lightc/graph.h>
 #include <lightc/hooks.h>
 #include <lightc/logger.h>

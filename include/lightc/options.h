@@ -86,6 +86,7 @@ typedef struct lc_option {
     X(INT, int64_t, check_val_every_n_epoch, 1, 0, 1e15, "validate every so many epochs; none: count batches across epochs") \
     X(INT, int64_t, num_sanity_val_steps, 2, -1, 1e15, "validation batches to try before training; -1: all")         \
     X(BOOL, bool, inference_mode, true, 0, 0, "no gradients in validate, test and predict")                          \
+    X(BOOL, bool, use_distributed_sampler, true, 0, 0, "with several ranks: each gets its part of the loaders' samples") \
     X(INT, int64_t, reload_dataloaders_every_n_epochs, 0, 0, 1e15, "ask the module for its loaders again every so many epochs") \
     /* optimisation */                                                                                               \
     X(INT, int64_t, accumulate_grad_batches, 1, 1, 1e9, "batches per optimizer step")                                \
@@ -99,6 +100,8 @@ typedef struct lc_option {
     X(CHOICE, int, enable_progress_bar, LC_AUTO, 0, 0, "show a progress bar")                                        \
     X(CHOICE, int, enable_model_summary, LC_AUTO, 0, 0, "show the table of layers")                                  \
     X(BOOL, bool, barebones, false, 0, 0, "nothing but the loop: to measure")                                        \
+    X(BOOL, bool, trace_hooks, false, 0, 0, "show every hook as it runs, and who has it")                            \
+    X(BOOL, bool, enable_autolog_hparams, true, 0, 0, "log the hyperparameters of module and datamodule")            \
     /* checkpoints */                                                                                                \
     X(CHOICE, int, enable_checkpointing, LC_AUTO, 0, 0, "write checkpoints")                                         \
     X(TEXT, const char *, ckpt_path, NULL, 0, 0, "continue from this checkpoint: a path, best or last")              \
@@ -129,6 +132,8 @@ typedef struct lc_option {
     X(INT, int64_t, threads, 0, 0, 4096, "threads of a kernel; 0: as many as cores")                                 \
     X(INT, int64_t, seed, 0, 0, 9e15, "of everything random")                                                        \
     X(BOOL, bool, deterministic, false, 0, 0, "results that do not depend on the number of threads")                 \
+    X(BOOL, bool, sync_batchnorm, false, 0, 0, "with several ranks: statistics of batch norm over all of them")      \
+    X(BOOL, bool, detect_anomaly, false, 0, 0, "stop at the first operator that makes a NaN or infinity, and name its line") \
     X(BOOL, bool, handle_signals, true, 0, 0, "SIGINT and SIGTERM end the run after the step, with a checkpoint")
 /* clang-format on */
 

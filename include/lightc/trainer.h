@@ -10,6 +10,7 @@
 #ifndef LIGHTC_TRAINER_H
 #define LIGHTC_TRAINER_H
 
+#include <lightc/datamodule.h>
 #include <lightc/options.h>
 #include <lightc/precision.h>
 #include <lightc/strategy.h>
@@ -22,6 +23,8 @@ typedef struct lc_run_args {
     int n_dataloaders;
     const char *ckpt_path;    /* a path, "best" or "last"; default: the option's (fit only) */
     bool discard_predictions; /* predict: do not keep them */
+    /* Loaders and hooks of the data; then no loaders may be given. Outlives the run. */
+    const lc_datamodule *datamodule;
 } lc_run_args;
 
 /* One loader's metrics of validate or test. */
@@ -118,24 +121,57 @@ LC_API bool lc_trainer_is_accumulating(const lc_trainer *t); /* the current batc
 LC_API int64_t lc_trainer_num_training_batches(const lc_trainer *t);
 LC_API int64_t lc_trainer_num_val_batches(const lc_trainer *t, int loader); /* also test, predict, sanity */
 LC_API int lc_trainer_num_val_loaders(const lc_trainer *t);
+LC_API int64_t lc_trainer_num_sanity_val_batches(const lc_trainer *t, int loader);
 LC_API int lc_trainer_dataloader_idx(const lc_trainer *t);
 /* Optimizer steps of the whole run: ceil(batches / k) * max_epochs, at most max_steps; INFINITY if unlimited. */
 LC_API lc_status lc_trainer_estimated_stepping_batches(lc_trainer *t, double *out) LC_MUST_USE;
 LC_API lc_stage lc_trainer_stage(const lc_trainer *t);
 LC_API bool lc_trainer_sanity_checking(const lc_trainer *t);
+LC_API bool lc_trainer_training(const lc_trainer *t);   /* fit runs, and no validation inside it */
 LC_API bool lc_trainer_validating(const lc_trainer *t); /* a validation loop runs, inside fit too */
+LC_API bool lc_trainer_testing(const lc_trainer *t);
+LC_API bool lc_trainer_predicting(const lc_trainer *t);
+LC_API bool lc_trainer_evaluating(const lc_trainer *t); /* validation (not the sanity check) or test */
 LC_API lc_run_state lc_trainer_state(const lc_trainer *t);
+LC_API bool lc_trainer_interrupted(const lc_trainer *t);    /* state is LC_RUN_INTERRUPTED */
 LC_API int lc_trainer_received_signal(const lc_trainer *t); /* 0: none */
+LC_API bool lc_trainer_received_sigterm(const lc_trainer *t);
+LC_API int64_t lc_trainer_max_epochs(const lc_trainer *t); /* resolved: -1 is no limit */
+LC_API int64_t lc_trainer_min_epochs(const lc_trainer *t);
+LC_API int64_t lc_trainer_max_steps(const lc_trainer *t);
+LC_API int64_t lc_trainer_min_steps(const lc_trainer *t);
+LC_API int64_t lc_trainer_accumulate_grad_batches(const lc_trainer *t);
+/* Validation is due every so many batches; -1: at the end of an epoch of unknown length, -2: by time. */
+LC_API int64_t lc_trainer_val_check_batch(const lc_trainer *t);
+LC_API bool lc_trainer_enable_validation(const lc_trainer *t);
 LC_API int lc_trainer_global_rank(const lc_trainer *t);
+LC_API int lc_trainer_local_rank(const lc_trainer *t);
+LC_API int lc_trainer_node_rank(const lc_trainer *t);
 LC_API int lc_trainer_world_size(const lc_trainer *t);
+LC_API int lc_trainer_num_nodes(const lc_trainer *t);
+LC_API int lc_trainer_num_devices(const lc_trainer *t); /* of this machine */
+LC_API bool lc_trainer_is_global_zero(const lc_trainer *t);
+LC_API const char *lc_trainer_accelerator(const lc_trainer *t); /* "cpu" */
+LC_API const lc_strategy_ops *lc_trainer_strategy(const lc_trainer *t);
+LC_API const lc_precision_ops *lc_trainer_precision(const lc_trainer *t);
+LC_API const char *lc_trainer_default_root_dir(const lc_trainer *t);
 LC_API const char *lc_trainer_run_dir(const lc_trainer *t);   /* root/lightning_logs/version_N; "" without loggers */
 LC_API const char *lc_trainer_ckpt_path(const lc_trainer *t); /* the checkpoint this run continues; "" if none */
+LC_API int lc_trainer_logger_count(const lc_trainer *t);
+LC_API lc_logger lc_trainer_logger(const lc_trainer *t, int i);
+/* The loaders of the run; NULL: none yet. */
+LC_API lc_dataloader *lc_trainer_train_dataloader(const lc_trainer *t);
+LC_API lc_dataloader *lc_trainer_val_dataloader(const lc_trainer *t, int i); /* also test, predict */
+LC_API const lc_datamodule *lc_trainer_datamodule(const lc_trainer *t);      /* NULL: none */
 LC_API int lc_trainer_optimizer_count(const lc_trainer *t);
 LC_API lc_optimizer *lc_trainer_optimizer(const lc_trainer *t, int i);
 LC_API int lc_trainer_scheduler_count(const lc_trainer *t);
 LC_API const lc_scheduler_config *lc_trainer_scheduler(const lc_trainer *t, int i);
 LC_API int lc_trainer_callback_count(const lc_trainer *t);
 LC_API lc_callback lc_trainer_callback(const lc_trainer *t, int i);
+/* The nth callback of that name ("EarlyStopping", "ProgressBar"); ops NULL: there is none. */
+LC_API lc_callback lc_trainer_callback_named(const lc_trainer *t, const char *name, int nth);
+LC_API lc_callback lc_trainer_checkpoint_callback(const lc_trainer *t, int nth); /* of any kind that saves */
 /* Seconds of wall clock since the run began (after a run: since the last one began). */
 LC_API double lc_trainer_elapsed(const lc_trainer *t);
 

@@ -69,14 +69,14 @@ static lc_status run_step(lc_trainer *t, const lc_batch *batch, int64_t i, int l
     lc_status s, last;
     lc_tensor *prediction = NULL;
     unsigned errors;
-    lc_hook saved = t->hook;
+    lc_hook saved = lc__hook_enter(t, t->stage == LC_STAGE_TEST      ? LC_HOOK_TEST_STEP
+                                      : t->stage == LC_STAGE_PREDICT ? LC_HOOK_PREDICT_STEP
+                                                                     : LC_HOOK_VALIDATION_STEP);
     switch (t->stage) {
     case LC_STAGE_TEST:
-        t->hook = LC_HOOK_TEST_STEP;
         s = t->mo.test_step(t->m, batch, i, loader);
         break;
     case LC_STAGE_PREDICT:
-        t->hook = LC_HOOK_PREDICT_STEP;
         errors = lc__error_count(NULL);
         prediction = t->mo.predict_step(t->m, batch, i, loader);
         s = LC_OK;
@@ -85,13 +85,12 @@ static lc_status run_step(lc_trainer *t, const lc_batch *batch, int64_t i, int l
         if (prediction && !lc_tensor_is_error(prediction)) lc_keep(prediction);
         break;
     default:
-        t->hook = LC_HOOK_VALIDATION_STEP;
         s = t->mo.validation_step(t->m, batch, i, loader);
     }
     lc_status recorded = lc_step_status(t->graph);
     if (recorded < 0) s = recorded;
     if (s != LC_OK || t->deferred) s = lc__hook_result(t, s, NULL);
-    t->hook = saved;
+    lc__hook_leave(t, saved);
     if (s < 0) return s;
     s = lc_step_run(t->graph);
     t->recording = false;
@@ -113,6 +112,7 @@ static lc_status run_batch(lc_trainer *t, const lc_batch *batch, int64_t i, int 
     LC_TRY(lc_step_begin(t->graph, EVAL_STEP_BASE + (uint64_t)i, (uint64_t)loader));
     t->recording = true;
     t->skip = false;
+    LC_TRY(lc__transfer(t, &batch, loader));
     LC_TRY(LC__EVAL_HOOK(t, BATCH_START, batch_start, batch, i, loader));
     LC_TRY(run_step(t, batch, i, loader));
     LC_TRY(LC__EVAL_HOOK(t, BATCH_END, batch_end, &t->outputs, batch, i, loader));

@@ -3,6 +3,7 @@
 #include "core/trainer_internal.h"
 
 #include <signal.h>
+#include <stdlib.h>
 
 bool lc__can_stop_early(const lc_trainer *t)
 {
@@ -64,6 +65,7 @@ lc_status lc__train_batch(lc_trainer *t, const lc_batch *batch, bool is_last)
     t->skip = false;
     LC_TRY(lc_step_begin(t->graph, (uint64_t)t->total_batches, 0));
     t->recording = true;
+    LC_TRY(lc__transfer(t, &batch, 0));
     LC_TRY(LC__HOOK(t, ON_TRAIN_BATCH_START, on_train_batch_start, batch, i));
     if (t->skip) {
         t->skip = t->recording = false;
@@ -146,6 +148,11 @@ static lc_status run_epoch(lc_trainer *t)
         LC_TRY(LC__HOOK(t, ON_TRAIN_EPOCH_START, on_train_epoch_start));
     }
     if (epoch_done(t)) return LC_OK;
+    if (t->loader_state) {
+        LC_TRY(lc__source_load(&t->train, t->loader_state));
+        free(t->loader_state);
+        t->loader_state = NULL;
+    }
     LC_TRY(lc__source_begin(&t->train, epoch, t->batches_done));
     lc_status s = LC_OK;
     do {
@@ -179,10 +186,8 @@ lc_status lc__end_of_epoch(lc_trainer *t)
     t->phase = LC__PHASE_EPOCH_END;
     LC_TRY(LC__HOOK(t, ON_TRAIN_EPOCH_END, on_train_epoch_end));
     lc__results_publish_epoch(t, r);
-    lc_hook saved = t->hook;
-    t->hook = LC_HOOK_ON_TRAIN_EPOCH_END;
-    LC_TRY(LC__CALLBACKS(t, &t->monitor_epoch_end, on_train_epoch_end));
-    t->hook = saved;
+    if (t->monitor_epoch_end.n)
+        LC_TRY(LC__IN_HOOK(t, ON_TRAIN_EPOCH_END, LC__CALLBACKS(t, &t->monitor_epoch_end, on_train_epoch_end)));
     if (t->epoch_complete) LC_TRY(lc__update_schedulers(t, LC_INTERVAL_EPOCH, true));
     /* The row belongs to the last step, which has been counted already. */
     t->batches_that_stepped--;

@@ -3,6 +3,7 @@
  * each hook has a list of just those callbacks that implement it. */
 #include "core/trainer_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,6 +31,23 @@ const char *lc_stage_name(lc_stage stage)
         return "predict";
     }
     return NULL;
+}
+
+/* ---- trace_hooks: "epoch 0  batch 3  step 3   optimizer_step  (GradientNormMonitor)" ---- */
+void lc__trace_hook(const lc_trainer *t)
+{
+    char line[512];
+    const lc__hook_list *list = &t->hooks[t->hook];
+    int n = snprintf(line, sizeof line, "%-8s epoch %-3lld batch %-5lld step %-6lld %*s%s", lc_stage_name(t->stage),
+                     (long long)t->current_epoch, (long long)t->batch_idx, (long long)t->global_step, 2 * t->depth, "",
+                     names[t->hook]);
+    for (int i = 0; i < list->n && n > 0 && (size_t)n < sizeof line; i++)
+        n += snprintf(line + n, sizeof line - (size_t)n, "%s%s%s", i ? ", " : "  (", list->e[i]->ops.name,
+                      i + 1 < list->n ? "" : ")");
+    if (n > 0 && (size_t)n < sizeof line - 1) {
+        line[n++] = '\n';
+        lc__show(2, line, (size_t)n);
+    }
 }
 
 /* Where the function pointer of each hook lies in lc_callback_ops; 0: callbacks do not have this hook. */

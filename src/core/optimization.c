@@ -23,8 +23,7 @@ static lc_status run_training_step(lc_closure *c)
         step = t->optimizers.optimizers[c->optimizer].training_step;
     lc_status last;
     unsigned errors = lc__error_count(NULL);
-    lc_hook saved = t->hook;
-    t->hook = LC_HOOK_TRAINING_STEP;
+    lc_hook saved = lc__hook_enter(t, LC_HOOK_TRAINING_STEP);
     c->loss = step(t->m, c->batch, c->batch_idx);
     lc_status s = lc_step_status(t->graph); /* the first operation that failed */
     /* A lookup that found nothing is an answer, not a failure. */
@@ -35,7 +34,7 @@ static lc_status run_training_step(lc_closure *c)
     if (s >= 0 && c->loss && lc_tensor_numel(c->loss) != 1)
         s = lc_fail(LC_ERR_SHAPE, "training_step must return a loss of one element; reduce it with lc_mean");
     if (s < 0 || t->deferred) s = lc__hook_result(t, s, NULL);
-    t->hook = saved;
+    lc__hook_leave(t, saved);
     if (s >= 0 && c->loss) lc_keep(c->loss);
     return s;
 }

@@ -159,9 +159,10 @@ lc_status lc__open_checkpoint(lc_trainer *t, const char *path)
 lc_status lc__restore_module(lc_trainer *t)
 {
     const lc_state *root = lc_checkpoint_state(t->restoring_from), *own, *callbacks, *one;
-    LC_TRY(load_model(t->m, t->restoring_from, true));
     if (lc_state_get_object(root, "module", &own) == LC_OK)
         LC_TRY(LC__MODULE_HOOK(t, ON_LOAD_CHECKPOINT, on_load_checkpoint, own));
+    LC_TRY(load_model(t->m, t->restoring_from, true));
+    LC_TRY(lc__datamodule_load(t, root));
     if (t->stage != LC_STAGE_FIT) return LC_OK;
     LC_TRY(LC__CALLBACK_HOOK(t, ON_LOAD_CHECKPOINT, on_load_checkpoint, root));
     if (lc_state_get_object(root, "callbacks", &callbacks) < 0) return LC_OK;
@@ -185,7 +186,7 @@ lc_status lc__restore_module(lc_trainer *t)
 static lc_status restore_loop(lc_trainer *t, const lc_state *root)
 {
     const lc_state *o, *counts;
-    const char *phase;
+    const char *phase, *loader;
     int64_t backwards, accumulate;
     LC_TRY(lc_state_get_object(root, "loop", &o));
     LC_TRY(lc_state_get_int(o, "epoch", &t->current_epoch));
@@ -200,6 +201,10 @@ static lc_status restore_loop(lc_trainer *t, const lc_state *root)
     LC_TRY(lc_state_get_bool(o, "accumulating", &t->accumulating));
     LC_TRY(lc_state_get_int(o, "window_backwards", &backwards));
     LC_TRY(lc_state_get_int(o, "accumulate_grad_batches", &accumulate));
+    if (lc_state_get_text(o, "loader", &loader) == LC_OK) {
+        free(t->loader_state);
+        LC_TRY(lc__copy_text(loader, &t->loader_state));
+    }
     LC_TRY(lc_state_get_array(o, "val_batches", &counts));
     for (int i = 0; i < lc_state_length(counts) && i < LC_MAX_LOADERS; i++)
         LC_TRY(lc_state_get_int(lc_state_at(counts, i), NULL, &t->val_batch_count[i]));

@@ -54,7 +54,8 @@ static bool is_zero(lc_duration d)
 
 static void decide_validation(lc_trainer *t)
 {
-    bool loader = (t->args && (t->args->n_dataloaders || t->args->val_dataloader)) || t->mo.val_dataloader;
+    bool loader =
+        (t->args && (t->args->n_dataloaders || t->args->val_dataloader)) || lc__has_loaders(t, LC_STAGE_VALIDATE);
     t->enable_validation = loader && t->has_validation_step && !is_zero(t->opt.limit_val_batches);
     if (t->stage == LC_STAGE_FIT && loader != t->has_validation_step)
         lc_trainer_message(t, "warning", "%s has a %s but no %s; validation is left out", t->mo.name,
@@ -64,9 +65,60 @@ static void decide_validation(lc_trainer *t)
 
 static lc_status make_graph(lc_trainer *t)
 {
-    lc_graph_options o = {
-        .threads = (int)t->opt.threads, .deterministic = t->opt.deterministic, .seed = (uint64_t)t->opt.seed};
+    lc_graph_options o = {.threads = (int)t->opt.threads,
+                          .deterministic = t->opt.deterministic,
+                          .seed = (uint64_t)t->opt.seed,
+                          .nan_check = t->opt.detect_anomaly};
     return t->graph ? LC_OK : lc_graph_new(&o, &t->graph);
+}
+
+static lc_status prepare_data(lc_trainer *t)
+{
+    const lc__datamodule *d = &t->datamodule;
+    if (d->ops.prepare_data) {
+        lc_status s = d->ops.prepare_data(d->given.self);
+        if (s != LC_OK) LC_TRY(lc__hook_result(t, s, d->ops.name));
+    }
+    return LC__MODULE(t, prepare_data);
+}
+
+static lc_status setup(lc_trainer *t)
+{
+    LC_TRY(lc__datamodule_stage(t, t->datamodule.ops.setup));
+    return LC__CALLBACKS_THEN_MODULE(t, SETUP, setup, t->stage);
+}
+
+/* All of it, whatever fails. */
+static lc_status teardown(lc_trainer *t)
+{
+    char first[1024] = "";
+    lc_status s = lc__datamodule_stage(t, t->datamodule.ops.teardown), one;
+    if (s < 0) lc__copy_message(first, sizeof first);
+    for (int i = 0; i <= t->hooks[LC_HOOK_TEARDOWN].n; i++) {
+        const lc__callback *cb = i < t->hooks[LC_HOOK_TEARDOWN].n ? t->hooks[LC_HOOK_TEARDOWN].e[i] : NULL;
+        one = cb ? cb->ops.teardown(cb->self, t, t->stage) : t->mo.teardown(t->m, t->stage);
+        if (one != LC_OK || t->deferred) one = lc__hook_result(t, one, cb ? cb->ops.name : NULL);
+        if (one < 0 && s >= 0) {
+            s = one;
+            lc__copy_message(first, sizeof first);
+        }
+    }
+    return s < 0 ? lc_fail(s, "%s", first) : LC_OK;
+}
+
+static void on_exception(lc_trainer *t, lc_status s, const char *message)
+{
+    lc_hook saved = lc__hook_enter(t, LC_HOOK_ON_EXCEPTION);
+    const lc__datamodule *d = &t->datamodule;
+    for (int i = 0; i < t->hooks[LC_HOOK_ON_EXCEPTION].n; i++) {
+        lc__callback *cb = t->hooks[LC_HOOK_ON_EXCEPTION].e[i];
+        if (cb->ops.on_exception(cb->self, t, s, message) < 0)
+            lc_trainer_message(t, "warning", "on_exception of %s: %s", cb->ops.name, lc_error_message());
+    }
+    if (d->ops.on_exception && d->ops.on_exception(d->given.self, t, s, message) < 0)
+        lc_trainer_message(t, "warning", "on_exception of %s: %s", d->ops.name, lc_error_message());
+    t->deferred = false; /* the run's error is told */
+    lc__hook_leave(t, saved);
 }
 
 /* Everything before the loop. */
@@ -84,6 +136,7 @@ static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_
     t->stage = stage;
     t->args = args;
     LC_TRY(check_module(t, m, stage));
+    LC_TRY(lc__datamodule_attach(t, args ? args->datamodule : NULL));
     t->m = m;
     m->trainer = t;
     t->in_run = true;
@@ -95,6 +148,7 @@ static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_
     t->deferred = t->recording = t->skip = false;
     t->epoch_end_reached = t->validating = t->sanity = false;
     t->batch = NULL;
+    t->depth = 0;
     atomic_store(&t->signal, 0);
     t->time_start_ns = lc__now_ns();
     for (int i = 0; i < LC_MAX_LOADERS && stage == LC_STAGE_PREDICT; i++) {
@@ -113,10 +167,10 @@ static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_
         LC_TRY(s);
     }
     LC_TRY(lc__signals_begin(t));
-    LC_TRY(LC__MODULE_HOOK(t, PREPARE_DATA, prepare_data));
+    LC_TRY(LC__IN_HOOK(t, PREPARE_DATA, prepare_data(t)));
     if (stage != LC_STAGE_PREDICT) LC_TRY(lc__loggers_start(t));
     t->setup_done = true;
-    LC_TRY(LC__HOOK(t, SETUP, setup, stage));
+    LC_TRY(LC__IN_HOOK(t, SETUP, setup(t)));
     LC_TRY(LC__MODULE_HOOK(t, CONFIGURE_MODEL, configure_model));
     s = lc_module_status(m);
     if (s < 0) return lc_fail_context(s, "building %s", t->mo.name);
@@ -220,12 +274,7 @@ static lc_status finish(lc_trainer *t, lc_status s)
         lc__copy_message(message, sizeof message);
         t->run_state = LC_RUN_INTERRUPTED;
         t->deferred = false;
-        t->hook = LC_HOOK_ON_EXCEPTION;
-        for (int i = 0; i < t->hooks[LC_HOOK_ON_EXCEPTION].n; i++) {
-            lc__callback *cb = t->hooks[LC_HOOK_ON_EXCEPTION].e[i];
-            if (cb->ops.on_exception(cb->self, t, s, message) < 0)
-                lc_trainer_message(t, "warning", "on_exception of %s: %s", cb->ops.name, lc_error_message());
-        }
+        on_exception(t, s, message);
         lc_status written = lc__settle(t, true);
         if (written < 0) lc_trainer_message(t, "error", "%s", lc_error_message());
     }
@@ -235,7 +284,7 @@ static lc_status finish(lc_trainer *t, lc_status s)
     t->eval_loaded = false;
     if (t->setup_done) {
         t->setup_done = false;
-        lc_status torn = LC__HOOK(t, TEARDOWN, teardown, t->stage);
+        lc_status torn = LC__IN_HOOK(t, TEARDOWN, teardown(t));
         if (torn < 0 && s >= 0) {
             s = torn;
             t->run_state = LC_RUN_INTERRUPTED;

@@ -131,6 +131,7 @@ static lc_status save_loop(lc_trainer *t, lc_state *root)
     LC_TRY(lc_state_set_bool(o, "accumulating", t->epoch_open && t->accumulating));
     LC_TRY(lc_state_set_int(o, "window_backwards", in_window(t) ? t->window_backwards : 0));
     LC_TRY(lc_state_set_int(o, "accumulate_grad_batches", t->accumulate));
+    LC_TRY(lc__source_save(&t->train, o));
     LC_TRY(lc_state_set_array(o, "val_batches", &counts));
     for (int i = 0; i < t->eval.n && t->stage == LC_STAGE_FIT; i++)
         LC_TRY(lc_state_set_int(counts, NULL, t->val_batch_count[i]));
@@ -231,6 +232,7 @@ static lc_status fill_checkpoint(lc_trainer *t, bool weights_only, lc__views *vi
         }
         if (in_window(t)) LC_TRY(lc_module_visit(t->m, save_gradient, w));
     }
+    LC_TRY(lc__datamodule_save(t, root));
     LC_TRY(lc_state_set_object(root, "module", &own));
     LC_TRY(LC__CALLBACK_HOOK(t, ON_SAVE_CHECKPOINT, on_save_checkpoint, root));
     return LC__MODULE_HOOK(t, ON_SAVE_CHECKPOINT, on_save_checkpoint, own);

@@ -3,23 +3,30 @@
 #include "core/trainer_internal.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- reading ahead: a copy of a batch in memory of our own ---- */
 typedef struct lc__batch_copy {
-    lc_batch batch;
+    lc_batch batch; /* what is handed out */
     bool full;
-    int n;
+    lc_tensor *tensors[LC_MAX_BATCH_TENSORS];
     void *data[LC_MAX_BATCH_TENSORS];
     size_t bytes[LC_MAX_BATCH_TENSORS];
+    struct lc__batch_copy **parts; /* of a combined loader's batch */
+    const lc_batch **part_batches;
+    int n_parts;
 } batch_copy;
 
 static void copy_free(batch_copy *c)
 {
     if (!c) return;
+    for (int i = 0; i < c->n_parts; i++) copy_free(c->parts[i]);
+    free(c->parts);
+    free(c->part_batches);
     for (int i = 0; i < LC_MAX_BATCH_TENSORS; i++) {
-        lc_tensor_unref(c->batch.tensors[i]);
+        lc_tensor_unref(c->tensors[i]);
         free(c->data[i]);
     }
     free(c);
@@ -27,14 +34,14 @@ static void copy_free(batch_copy *c)
 
 static bool fits(const batch_copy *c, int i, const lc_type *type, size_t bytes)
 {
-    const lc_tensor *have = c->batch.tensors[i];
+    const lc_tensor *have = c->tensors[i];
     if (!have || bytes > c->bytes[i]) return false;
     const lc_type *h = lc_tensor_type(have);
     return type->ndim > 0 && h->dtype == type->dtype && h->ndim == type->ndim &&
            !memcmp(h->shape + 1, type->shape + 1, (size_t)(type->ndim - 1) * sizeof *type->shape);
 }
 
-static lc_status copy_batch(batch_copy *c, const lc_batch *b)
+static lc_status copy_tensors(batch_copy *c, const lc_batch *b)
 {
     for (int i = 0; i < b->n; i++) {
         const lc_type *type = lc_tensor_type(b->tensors[i]);
@@ -42,21 +49,47 @@ static lc_status copy_batch(batch_copy *c, const lc_batch *b)
         if (!fits(c, i, type, bytes)) {
             void *data = aligned_alloc(64, (bytes + 127) / 64 * 64);
             if (!data) return lc_fail(LC_ERR_MEMORY, "out of memory: a batch of %zu bytes read ahead", bytes);
-            lc_tensor_unref(c->batch.tensors[i]);
-            c->batch.tensors[i] = NULL;
+            lc_tensor_unref(c->tensors[i]);
+            c->tensors[i] = NULL;
             free(c->data[i]);
             c->data[i] = data;
             c->bytes[i] = bytes;
-            LC_TRY(lc_input_new(type->dtype, type->ndim, type->shape, LC_ROW_MAJOR, data, &c->batch.tensors[i]));
+            LC_TRY(lc_input_new(type->dtype, type->ndim, type->shape, LC_ROW_MAJOR, data, &c->tensors[i]));
         }
         LC_TRY(lc_tensor_read(b->tensors[i], c->data[i], bytes));
-        if (type->ndim > 0) lc_input_set(c->batch.tensors[i], c->data[i], type->shape[0]);
-        c->batch.names[i] = b->names[i];
+        if (type->ndim > 0) lc_input_set(c->tensors[i], c->data[i], type->shape[0]);
     }
-    c->batch.n = b->n;
-    c->batch.x = b->n > 0 ? c->batch.tensors[0] : NULL;
-    c->batch.y = b->n > 1 ? c->batch.tensors[1] : NULL;
-    c->batch.size = b->size;
+    c->batch = *b; /* sample numbers lie in the loader for the whole epoch */
+    memcpy(c->batch.tensors, c->tensors, sizeof c->tensors);
+    c->batch.x = b->n > 0 ? c->tensors[0] : NULL;
+    c->batch.y = b->n > 1 ? c->tensors[1] : NULL;
+    c->full = true;
+    return LC_OK;
+}
+
+/* A combined batch's own tensors are those of its first part. */
+static lc_status copy_batch(batch_copy *c, const lc_batch *b)
+{
+    if (!b->n_parts) return copy_tensors(c, b);
+    if (!c->parts) {
+        c->parts = calloc((size_t)b->n_parts, sizeof *c->parts);
+        c->part_batches = calloc((size_t)b->n_parts, sizeof *c->part_batches);
+        if (!c->parts || !c->part_batches) return lc_fail(LC_ERR_MEMORY, "out of memory: a batch read ahead");
+        c->n_parts = b->n_parts;
+    }
+    const lc_batch *first = NULL;
+    for (int i = 0; i < b->n_parts; i++) {
+        c->part_batches[i] = NULL;
+        if (!b->parts[i]) continue;
+        if (!c->parts[i] && !(c->parts[i] = calloc(1, sizeof *c->parts[i])))
+            return lc_fail(LC_ERR_MEMORY, "out of memory: a batch read ahead");
+        LC_TRY(copy_batch(c->parts[i], b->parts[i]));
+        c->part_batches[i] = &c->parts[i]->batch;
+        if (!first) first = c->part_batches[i];
+    }
+    c->batch = *first;
+    c->batch.n_parts = b->n_parts;
+    c->batch.parts = c->part_batches;
     c->full = true;
     return LC_OK;
 }
@@ -72,6 +105,53 @@ static lc_status read_ahead(lc__source *s, int which)
     c->full = false;
     LC_TRY(lc_dataloader_next(s->loader, &b));
     return b ? copy_batch(c, b) : LC_OK;
+}
+
+/* ---- the state of loaders that have one ---- */
+
+/* As it is before the next batch is read ahead: behind the one that is handed out. */
+static lc_status remember(lc__source *s)
+{
+    size_t n = 0;
+    LC_TRY(lc_dataloader_save(s->loader, NULL, &n));
+    if (n > s->cap_state) {
+        unsigned char *state = realloc(s->state, n);
+        if (!state) return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes of a loader's state", n);
+        s->state = state;
+        s->cap_state = n;
+    }
+    s->n_state = n;
+    return n ? lc_dataloader_save(s->loader, s->state, &s->n_state) : LC_OK;
+}
+
+lc_status lc__source_save(lc__source *s, lc_state *out)
+{
+    lc__str hex = {0};
+    if (!s->loader) return LC_OK;
+    if (s->length >= 0 || s->which < 0) LC_TRY(remember(s));
+    if (!s->n_state) return LC_OK;
+    for (size_t i = 0; i < s->n_state; i++) lc__str_add(&hex, "%02x", s->state[i]);
+    lc_status status = hex.failed ? lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes of a loader's state", s->n_state)
+                                  : lc_state_set_text(out, "loader", hex.s);
+    lc__str_free(&hex);
+    return status;
+}
+
+lc_status lc__source_load(lc__source *s, const char *hex)
+{
+    size_t n = strlen(hex) / 2;
+    unsigned char *bytes = malloc(n + !n);
+    lc_status status = LC_OK;
+    if (!bytes) return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes of a loader's state", n);
+    for (size_t i = 0; i < n && status >= 0; i++) {
+        unsigned v;
+        if (sscanf(hex + 2 * i, "%2x", &v) != 1)
+            status = lc_fail(LC_ERR_FORMAT, "the checkpoint's state of the train loader is not one");
+        bytes[i] = (unsigned char)v;
+    }
+    if (status >= 0) status = lc_dataloader_load(s->loader, bytes, n);
+    free(bytes);
+    return status < 0 ? lc_fail_context(status, "the state of the train loader") : LC_OK;
 }
 
 /* ---- an epoch ---- */
@@ -107,6 +187,7 @@ lc_status lc__source_next(lc__source *s, const lc_batch **out, bool *is_last)
     }
     batch_copy *now = s->ahead[s->which];
     if (!now->full || (s->limit >= 0 && s->fetched >= s->limit)) return LC_OK;
+    LC_TRY(remember(s));
     s->which = !s->which;
     LC_TRY(read_ahead(s, s->which));
     s->fetched++;
@@ -125,6 +206,8 @@ void lc__source_close(lc__source *s)
 {
     lc__source_end(s);
     for (int i = 0; i < 2; i++) copy_free(s->ahead[i]);
+    free(s->state);
+    if (s->sequential) lc_dataloader_sequential(s->loader, false);
     if (s->owned) lc_dataloader_free(s->loader);
     *s = (lc__source){0};
 }
@@ -177,6 +260,10 @@ static lc_status source_open(lc_trainer *t, lc__source *s, lc_dataloader *loader
                              const char *what)
 {
     *s = (lc__source){.loader = loader, .owned = owned, .which = -1};
+    /* The same few batches in every epoch. */
+    s->sequential = t->stage == LC_STAGE_FIT && t->opt.overfit_batches.value > 0;
+    if (s->sequential && lc_dataloader_sequential(loader, true))
+        lc_trainer_message(t, "warning", "overfit_batches: the %s loader gives its samples in order, unshuffled", what);
     return lc__limit(limit, lc_dataloader_length(loader, t->current_epoch), what, s);
 }
 
@@ -230,11 +317,33 @@ static lc_status setup_val_check(lc_trainer *t)
     }
 }
 
+static lc_status open_train_data(lc_trainer *t)
+{
+    lc_duration limit = t->opt.limit_train_batches;
+    lc_loaders list = {0};
+    lc_dataloader *loader;
+    t->loaders_epoch = t->current_epoch;
+    if (t->args && t->args->train_dataloader)
+        return source_open(t, &t->train, t->args->train_dataloader, false, limit, "train");
+    LC_TRY(lc__ask_loaders(t, LC_HOOK_TRAIN_DATALOADER, &list));
+    loader = list.loaders[0];
+    if (list.n > 1) LC_TRY(lc_combined_loader_new(LC_MAX_SIZE_CYCLE, list.n, list.loaders, &loader));
+    return source_open(t, &t->train, loader, true, limit, "train");
+}
+
 lc_status lc__setup_train_data(lc_trainer *t)
 {
     int64_t every = t->opt.reload_dataloaders_every_n_epochs;
-    bool loaded = t->train.loader != NULL;
-    if (loaded && !(every > 0 && t->current_epoch - t->loaders_epoch >= every && t->train.owned)) {
+    if (t->train.loader && every > 0 && t->current_epoch - t->loaders_epoch >= every) {
+        t->loaders_epoch = t->current_epoch;
+        if (t->eval.n && t->eval.s[0].owned) {
+            lc__sources_close(&t->eval);
+            t->eval_loaded = false;
+            memset(t->val_batch_count, 0, sizeof t->val_batch_count); /* rows of new loaders count anew */
+        }
+        if (t->train.owned) lc__source_close(&t->train);
+    }
+    if (t->train.loader) {
         if (t->train.limit < 0 && t->train.length >= 0) { /* the next epoch may be longer */
             lc__source now = t->train;
             LC_TRY(lc__limit(t->opt.limit_train_batches, lc_dataloader_length(t->train.loader, t->current_epoch),
@@ -244,35 +353,7 @@ lc_status lc__setup_train_data(lc_trainer *t)
         }
         return LC_OK;
     }
-    if (loaded) {
-        lc__source_close(&t->train);
-        if (t->eval.n && t->eval.s[0].owned) { /* validation loaders come anew as well */
-            lc__sources_close(&t->eval);
-            t->eval_loaded = false;
-            memset(t->val_batch_count, 0, sizeof t->val_batch_count); /* rows of new loaders count anew */
-        }
-    }
-    t->loaders_epoch = t->current_epoch;
-    if (t->args && t->args->train_dataloader) {
-        LC_TRY(source_open(t, &t->train, t->args->train_dataloader, false, t->opt.limit_train_batches, "train"));
-    } else {
-        lc_loaders list = {0};
-        if (!t->mo.train_dataloader)
-            return lc_fail(LC_ERR_CONFIG, "%s has no train_dataloader, and none was given to lc_trainer_fit",
-                           t->mo.name);
-        lc_hook saved = t->hook;
-        t->hook = LC_HOOK_TRAIN_DATALOADER;
-        lc_status s = t->mo.train_dataloader(t->m, &list);
-        if (s != LC_OK) s = lc__hook_result(t, s, NULL);
-        t->hook = saved;
-        if (s >= 0 && list.n != 1)
-            s = lc_fail(LC_ERR_CONFIG, "train_dataloader added %d loaders; it must add one", list.n);
-        if (s < 0) {
-            free_loaders(&list, 0);
-            return s;
-        }
-        LC_TRY(source_open(t, &t->train, list.loaders[0], true, t->opt.limit_train_batches, "train"));
-    }
+    LC_TRY(open_train_data(t));
     return setup_val_check(t);
 }
 
@@ -305,23 +386,11 @@ lc_status lc__setup_eval_data(lc_trainer *t)
     lc_loaders from_module = {0};
     bool owned = false;
     if (!n) {
-        lc_status (*ask)(lc_module *, lc_loaders *) = t->stage == LC_STAGE_TEST      ? t->mo.test_dataloader
-                                                      : t->stage == LC_STAGE_PREDICT ? t->mo.predict_dataloader
-                                                                                     : t->mo.val_dataloader;
-        if (!ask)
-            return lc_fail(LC_ERR_CONFIG, "%s has no %s_dataloader, and no loader was given", t->mo.name,
-                           what[t->stage]);
-        lc_hook saved = t->hook;
-        t->hook = t->stage == LC_STAGE_TEST      ? LC_HOOK_TEST_DATALOADER
-                  : t->stage == LC_STAGE_PREDICT ? LC_HOOK_PREDICT_DATALOADER
-                                                 : LC_HOOK_VAL_DATALOADER;
-        lc_status s = ask(t->m, &from_module);
-        if (s != LC_OK) s = lc__hook_result(t, s, NULL);
-        t->hook = saved;
-        if (s < 0) {
-            free_loaders(&from_module, 0);
-            return s;
-        }
+        LC_TRY(lc__ask_loaders(t,
+                               t->stage == LC_STAGE_TEST      ? LC_HOOK_TEST_DATALOADER
+                               : t->stage == LC_STAGE_PREDICT ? LC_HOOK_PREDICT_DATALOADER
+                                                              : LC_HOOK_VAL_DATALOADER,
+                               &from_module));
         list = from_module.loaders;
         n = from_module.n;
         owned = true;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The trainer, inside: its state, and what its files offer each other.
  *
- *   trainer.c       making one, callbacks, accessors       fit_loop.c      epochs and batches
+ *   trainer.c       making one, callbacks                  fit_loop.c      epochs and batches
  *   run.c           fit, validate, test, predict           eval_loop.c     validation, test, prediction
  *   hooks.c         hook dispatch and its tables           optimization.c  the step: closure, optimizers, schedules
+ *   accessors.c     what it tells about itself             datamodule.c    datamodules, and hooks of the data
  *   results.c       lc_log                                 rows.c          what goes to loggers
  *   source.c        loaders, limits                        save_state.c    checkpoints; resume.c continues from one
  *   signals.c       SIGINT, SIGTERM                        run_dir.c       version_N, loggers
@@ -26,6 +27,12 @@ typedef struct lc__callback {
     lc_callback_ops ops; /* a full copy: a program may have been built with a shorter struct */
     void *self;
 } lc__callback;
+
+/* ---- datamodule.c ---- */
+typedef struct lc__datamodule {
+    lc_datamodule_ops ops; /* a full copy; zeros: there is none */
+    lc_datamodule given;
+} lc__datamodule;
 
 typedef struct lc__hook_list {
     lc__callback **e;
@@ -75,12 +82,14 @@ typedef struct lc__metric_map {
 /* A loader in a run. Where its length is unknown one batch is read ahead (and copied), to know which is the last. */
 typedef struct lc__source {
     lc_dataloader *loader;
-    bool owned, running;
+    bool owned, running, sequential;
     int64_t length; /* batches an epoch, after limits; -1: unknown */
     int64_t limit;  /* of an unknown length; -1: none */
     int64_t fetched;
     struct lc__batch_copy *ahead[2];
-    int which; /* of `ahead` that is read next; -1: none */
+    int which;            /* of `ahead` that is read next; -1: none */
+    unsigned char *state; /* of a loader that has one, for checkpoints */
+    size_t n_state, cap_state;
 } lc__source;
 
 typedef struct lc__sources {
@@ -142,6 +151,7 @@ struct lc_trainer {
     lc_run_state run_state;
     bool in_run, sanity, validating, restoring, setup_done, own_loop;
     lc_hook hook;  /* the hook that runs */
+    int depth;     /* trace_hooks: of hooks inside of hooks */
     bool skip;     /* a hook said LC_SKIP */
     bool deferred; /* deferred_* hold an error of lc_log or of the recorder */
     lc_status deferred_status;
@@ -165,6 +175,9 @@ struct lc_trainer {
     lc__source train;
     lc__sources eval;
     bool eval_loaded;
+    lc__datamodule datamodule;
+    bool transfers;          /* datamodule or module has one of the three hooks of transfer */
+    lc_batch arrived;        /* the batch they worked on */
     int64_t val_check_batch; /* -1: at the end of an epoch of unknown length; -2: by time */
     bool enable_validation;
     int64_t val_batch_count[LC_MAX_LOADERS]; /* validation batches so far: the step of their rows */
@@ -172,6 +185,7 @@ struct lc_trainer {
     bool recording; /* a step is open and has not been run yet */
     int dataloader_idx;
     int64_t loaders_epoch;
+    char *loader_state; /* from a checkpoint, until the loader has it */
     const lc_run_args *args;
     lc_outputs outputs;
 
@@ -216,6 +230,22 @@ lc_status lc__hook_result(lc_trainer *t, lc_status s, const char *callback);
 /* Keeps an error that could not be returned where it happened. */
 void lc__defer_error(lc_trainer *t, lc_status s);
 
+/* Every hook runs between these two. */
+void lc__trace_hook(const lc_trainer *t);
+static inline lc_hook lc__hook_enter(lc_trainer *t, lc_hook hook)
+{
+    lc_hook saved = t->hook;
+    t->hook = hook;
+    if (__builtin_expect(t->opt.trace_hooks, 0)) lc__trace_hook(t);
+    t->depth++;
+    return saved;
+}
+static inline void lc__hook_leave(lc_trainer *t, lc_hook saved)
+{
+    t->hook = saved;
+    t->depth--;
+}
+
 #define LC__CALLBACKS(t, list, slot, ...)                                                                              \
     ({                                                                                                                 \
         lc_status cs_ = LC_OK;                                                                                         \
@@ -235,33 +265,24 @@ void lc__defer_error(lc_trainer *t, lc_status s);
         if (__builtin_expect(ms_ != LC_OK || (t)->deferred, 0)) ms_ = lc__hook_result((t), ms_, NULL);                 \
         ms_;                                                                                                           \
     })
-/* Callbacks in the order of their list, then the module. */
-#define LC__HOOK(t, ID, slot, ...)                                                                                     \
+#define LC__IN_HOOK(t, ID, expr)                                                                                       \
     ({                                                                                                                 \
-        lc_hook saved_ = (t)->hook;                                                                                    \
-        (t)->hook = LC_HOOK_##ID;                                                                                      \
-        lc_status hs_ = LC__CALLBACKS(t, &(t)->hooks[LC_HOOK_##ID], slot, ##__VA_ARGS__);                              \
-        if (hs_ >= 0) hs_ = LC__MODULE(t, slot, ##__VA_ARGS__);                                                        \
-        (t)->hook = saved_;                                                                                            \
+        lc_hook saved_ = lc__hook_enter((t), LC_HOOK_##ID);                                                            \
+        lc_status hs_ = (expr);                                                                                        \
+        lc__hook_leave((t), saved_);                                                                                   \
         hs_;                                                                                                           \
     })
+/* Callbacks in the order of their list, then the module. */
+#define LC__CALLBACKS_THEN_MODULE(t, ID, slot, ...)                                                                    \
+    ({                                                                                                                 \
+        lc_status both_ = LC__CALLBACKS(t, &(t)->hooks[LC_HOOK_##ID], slot, ##__VA_ARGS__);                            \
+        both_ >= 0 ? LC__MODULE(t, slot, ##__VA_ARGS__) : both_;                                                       \
+    })
+#define LC__HOOK(t, ID, slot, ...) LC__IN_HOOK(t, ID, LC__CALLBACKS_THEN_MODULE(t, ID, slot, ##__VA_ARGS__))
 /* Only one of the two. */
 #define LC__CALLBACK_HOOK(t, ID, slot, ...)                                                                            \
-    ({                                                                                                                 \
-        lc_hook saved_ = (t)->hook;                                                                                    \
-        (t)->hook = LC_HOOK_##ID;                                                                                      \
-        lc_status hs_ = LC__CALLBACKS(t, &(t)->hooks[LC_HOOK_##ID], slot, ##__VA_ARGS__);                              \
-        (t)->hook = saved_;                                                                                            \
-        hs_;                                                                                                           \
-    })
-#define LC__MODULE_HOOK(t, ID, slot, ...)                                                                              \
-    ({                                                                                                                 \
-        lc_hook saved_ = (t)->hook;                                                                                    \
-        (t)->hook = LC_HOOK_##ID;                                                                                      \
-        lc_status hs_ = LC__MODULE(t, slot, ##__VA_ARGS__);                                                            \
-        (t)->hook = saved_;                                                                                            \
-        hs_;                                                                                                           \
-    })
+    LC__IN_HOOK(t, ID, LC__CALLBACKS(t, &(t)->hooks[LC_HOOK_##ID], slot, ##__VA_ARGS__))
+#define LC__MODULE_HOOK(t, ID, slot, ...) LC__IN_HOOK(t, ID, LC__MODULE(t, slot, ##__VA_ARGS__))
 /* The hook of the evaluation that runs: validation, test or predict. */
 #define LC__EVAL_HOOK(t, ID, slot, ...)                                                                                \
     ((t)->stage == LC_STAGE_TEST      ? LC__HOOK(t, ON_TEST_##ID, on_test_##slot, ##__VA_ARGS__)                       \
@@ -296,12 +317,26 @@ lc_status lc__source_begin(lc__source *s, int64_t epoch, int64_t start) LC_MUST_
 /* *out NULL at the end. */
 lc_status lc__source_next(lc__source *s, const lc_batch **out, bool *is_last) LC_MUST_USE;
 void lc__source_end(lc__source *s);
+lc_status lc__source_save(lc__source *s, lc_state *out) LC_MUST_USE;
+lc_status lc__source_load(lc__source *s, const char *hex) LC_MUST_USE; /* before lc__source_begin */
 void lc__source_close(lc__source *s);
 void lc__sources_close(lc__sources *s);
 /* Batches of a loader after a limit. `what` is "train", "val", ... */
 lc_status lc__limit(lc_duration limit, int64_t length, const char *what, lc__source *out) LC_MUST_USE;
 lc_status lc__setup_train_data(lc_trainer *t) LC_MUST_USE;
 lc_status lc__setup_eval_data(lc_trainer *t) LC_MUST_USE;
+
+/* ---- datamodule.c ---- */
+lc_status lc__datamodule_attach(lc_trainer *t, const lc_datamodule *d) LC_MUST_USE;
+/* Loaders come from the datamodule, or where there is none from the module. */
+bool lc__has_loaders(const lc_trainer *t, lc_stage stage); /* FIT: of training */
+lc_status lc__ask_loaders(lc_trainer *t, lc_hook hook, lc_loaders *out) LC_MUST_USE;
+/* prepare_data, setup, teardown: the datamodule's part of the hook. */
+lc_status lc__datamodule_stage(lc_trainer *t, lc_status (*slot)(void *, lc_trainer *, lc_stage)) LC_MUST_USE;
+/* Runs the hooks of transfer; *batch becomes what they made of it. Inside of a step. */
+lc_status lc__transfer(lc_trainer *t, const lc_batch **batch, int dataloader_idx) LC_MUST_USE;
+lc_status lc__datamodule_save(lc_trainer *t, lc_state *root) LC_MUST_USE;
+lc_status lc__datamodule_load(lc_trainer *t, const lc_state *root) LC_MUST_USE;
 
 /* ---- loops ---- */
 lc_status lc__fit_loop(lc_trainer *t) LC_MUST_USE;

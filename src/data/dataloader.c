@@ -44,6 +44,12 @@ static int64_t unknown_batch_size(void *self)
     return 0;
 }
 
+static bool always_sequential(void *self, bool on)
+{
+    (void)self, (void)on;
+    return false;
+}
+
 lc_status lc_dataloader_from_ops(const lc_dataloader_ops *ops, void *self, lc_dataloader **out)
 {
     lc_dataloader_ops full = {0};
@@ -71,6 +77,7 @@ lc_status lc_dataloader_from_ops(const lc_dataloader_ops *ops, void *self, lc_da
     if (!full.save) full.save = save_nothing;
     if (!full.load) full.load = load_nothing;
     if (!full.batch_size) full.batch_size = unknown_batch_size;
+    if (!full.sequential) full.sequential = always_sequential;
     l->ops = full;
     l->self = self;
     *out = l;
@@ -158,4 +165,9 @@ lc_status lc_dataloader_save(lc_dataloader *l, void *data, size_t *size)
 lc_status lc_dataloader_load(lc_dataloader *l, const void *data, size_t size)
 {
     return l->ops.load(l->self, data, size);
+}
+
+bool lc_dataloader_sequential(lc_dataloader *l, bool on)
+{
+    return l->ops.sequential(l->self, on);
 }

@@ -38,7 +38,7 @@ typedef struct loader {
     lc_dataset *dataset;
     lc_sampler sampler;
     int64_t batch_size;
-    bool drop_last;
+    bool drop_last, sequential;
     uint64_t seed;
     lc_batch batch;
 
@@ -110,11 +110,16 @@ static int64_t batches_of(const loader *l, int64_t samples)
     return samples / l->batch_size + (!l->drop_last && samples % l->batch_size != 0);
 }
 
+static int64_t samples_of(const loader *l, int64_t epoch)
+{
+    return l->sequential ? l->dataset->length : l->sampler.ops->length(l->sampler.self, epoch);
+}
+
 static lc_status loader_begin(void *self, int64_t epoch, int64_t start)
 {
     loader *l = self;
     quiet(l);
-    int64_t n = l->sampler.ops->length(l->sampler.self, epoch);
+    int64_t n = samples_of(l, epoch);
     if (n < 0) return lc_fail(LC_ERR_USER, "sampler '%s' has the length %lld", l->sampler.ops->name, (long long)n);
     if (n > l->order_room) {
         int64_t *order = (uint64_t)n > SIZE_MAX / sizeof *order ? NULL : realloc(l->order, (size_t)n * sizeof *order);
@@ -122,7 +127,8 @@ static lc_status loader_begin(void *self, int64_t epoch, int64_t start)
         l->order = order;
         l->order_room = n;
     }
-    lc_status status = n ? l->sampler.ops->order(l->sampler.self, epoch, n, l->order) : LC_OK;
+    lc_status status = n && !l->sequential ? l->sampler.ops->order(l->sampler.self, epoch, n, l->order) : LC_OK;
+    for (int64_t i = 0; l->sequential && i < n; i++) l->order[i] = i;
     if (status != LC_OK)
         return lc_fail_context(status < 0 ? status : LC_ERR_USER, "sampler '%s'", l->sampler.ops->name);
     for (int64_t i = 0; i < n; i++)
@@ -170,6 +176,7 @@ static lc_status loader_next(void *self, lc_batch **out)
     if (n > l->batch_size) n = l->batch_size;
     for (int f = 0; f < l->batch.n; f++) lc_input_set(l->batch.tensors[f], s->data[f], n);
     l->batch.size = n;
+    l->batch.indices = l->order + b * l->batch_size;
     l->due = b + 1;
     *out = &l->batch;
     return LC_OK;
@@ -178,13 +185,20 @@ static lc_status loader_next(void *self, lc_batch **out)
 static int64_t loader_length(void *self, int64_t epoch)
 {
     loader *l = self;
-    int64_t n = l->sampler.ops->length(l->sampler.self, epoch);
+    int64_t n = samples_of(l, epoch);
     return n < 0 ? -1 : batches_of(l, n);
 }
 
 static int64_t loader_batch_size(void *self)
 {
     return ((loader *)self)->batch_size;
+}
+
+static bool loader_sequential(void *self, bool on)
+{
+    loader *l = self;
+    l->sequential = on;
+    return strcmp(l->sampler.ops->name, "sequential") != 0;
 }
 
 static void loader_end(void *self)
@@ -221,8 +235,9 @@ static void loader_free(void *self)
 }
 
 static const lc_dataloader_ops loader_ops = {
-    LC_DATALOADER_OPS_INIT,  .name = "dataloader", .begin = loader_begin,           .next = loader_next,
-    .length = loader_length, .end = loader_end,    .batch_size = loader_batch_size, .free = loader_free,
+    LC_DATALOADER_OPS_INIT,          .name = "dataloader", .begin = loader_begin,           .next = loader_next,
+    .length = loader_length,         .end = loader_end,    .batch_size = loader_batch_size, .free = loader_free,
+    .sequential = loader_sequential,
 };
 
 static lc_status make_slots(loader *l)

@@ -45,7 +45,7 @@ lc_status lc_graph_new(const lc_graph_options *options, lc_graph **out)
     g->next_uid = 1;
     const char *plan = getenv("LIGHTC_PLAN"), *nan_check = getenv("LIGHTC_NAN_CHECK");
     g->plan_off = plan && strcmp(plan, "off") == 0;
-    g->nan_check = nan_check && strcmp(nan_check, "0") != 0;
+    g->nan_check = g->options.nan_check || (nan_check && strcmp(nan_check, "0") != 0);
     g->dump_path = getenv("LIGHTC_PLAN_DUMP");
     g->profile = g->dump_path != NULL;
     lc_status status = g->backend->arena_reserve(&g->arena, &g->arena_reserved);

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Several loaders as one: Lightning's CombinedLoader, with its four modes. */
+#include "data_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Where one of the loaders stands. */
+typedef struct part {
+    lc_dataloader *loader;
+    int64_t cycle, consumed; /* how often it began anew, and batches since then */
+    bool ended;              /* at least once */
+} part;
+
+typedef struct combined {
+    lc_combine mode;
+    int n, current; /* current: of LC_SEQUENTIAL */
+    bool loaded;    /* the parts' places come from load() */
+    int64_t epoch;
+    lc_batch batch;
+    const lc_batch **batches;
+    part parts[];
+} combined;
+
+/* A cycle has an order of its own; the first has that of the loader alone. */
+static int64_t epoch_of(const combined *c, const part *p)
+{
+    return c->epoch + p->cycle * ((int64_t)1 << 32);
+}
+
+static lc_status part_begin(combined *c, part *p)
+{
+    return lc_dataloader_begin(p->loader, epoch_of(c, p), p->consumed);
+}
+
+/* Places after `start` batches, from the lengths. */
+static void seek(combined *c, int64_t start)
+{
+    c->current = 0;
+    for (int i = 0; i < c->n; i++) {
+        part *p = &c->parts[i];
+        int64_t length = lc_dataloader_length(p->loader, c->epoch);
+        p->cycle = 0;
+        p->consumed = start;
+        p->ended = false;
+        if (c->mode == LC_SEQUENTIAL) {
+            bool past = length >= 0 && start >= length && i + 1 < c->n;
+            if (i > c->current) p->consumed = 0;
+            if (!past || i != c->current) continue;
+            c->current++;
+            start -= length;
+        } else if (length >= 0 && start > length) {
+            p->ended = true;
+            p->cycle = c->mode == LC_MAX_SIZE_CYCLE && length ? (start - 1) / length : 0;
+            p->consumed = c->mode == LC_MAX_SIZE_CYCLE ? start - p->cycle * length : length;
+        }
+    }
+}
+
+static lc_status combined_begin(void *self, int64_t epoch, int64_t start)
+{
+    combined *c = self;
+    c->epoch = epoch;
+    if (!c->loaded || start == 0) seek(c, start);
+    c->loaded = false;
+    for (int i = c->mode == LC_SEQUENTIAL ? c->current : 0; i < c->n; i++) {
+        if (c->mode == LC_MAX_SIZE && c->parts[i].ended) continue;
+        LC_TRY(part_begin(c, &c->parts[i]));
+        if (c->mode == LC_SEQUENTIAL) break;
+    }
+    return LC_OK;
+}
+
+/* *out NULL: this loader has nothing more for the epoch. */
+static lc_status part_next(combined *c, part *p, lc_batch **out)
+{
+    *out = NULL;
+    if (c->mode == LC_MAX_SIZE && p->ended) return LC_OK;
+    LC_TRY(lc_dataloader_next(p->loader, out));
+    if (*out) {
+        p->consumed++;
+        return LC_OK;
+    }
+    p->ended = true;
+    if (c->mode != LC_MAX_SIZE_CYCLE) return LC_OK;
+    bool all = true;
+    for (int i = 0; i < c->n; i++) all = all && c->parts[i].ended;
+    if (all) return LC_OK;
+    p->cycle++;
+    p->consumed = 0;
+    LC_TRY(part_begin(c, p));
+    LC_TRY(lc_dataloader_next(p->loader, out));
+    p->consumed = *out != NULL;
+    return LC_OK;
+}
+
+static lc_status next_in_sequence(combined *c, lc_batch **out)
+{
+    for (;; c->current++) {
+        LC_TRY(part_next(c, &c->parts[c->current], out));
+        if (*out || c->current + 1 == c->n) return LC_OK;
+        LC_TRY(part_begin(c, &c->parts[c->current + 1]));
+    }
+}
+
+static lc_status combined_next(void *self, lc_batch **out)
+{
+    combined *c = self;
+    const lc_batch *first = NULL;
+    *out = NULL;
+    if (c->mode == LC_SEQUENTIAL) return next_in_sequence(c, out);
+    for (int i = 0; i < c->n; i++) {
+        lc_batch *b;
+        LC_TRY(part_next(c, &c->parts[i], &b));
+        if (!b && c->mode != LC_MAX_SIZE) return LC_OK;
+        c->batches[i] = b;
+        if (!first) first = b;
+    }
+    if (!first) return LC_OK;
+    c->batch = *first;
+    c->batch.n_parts = c->n;
+    c->batch.parts = c->batches;
+    *out = &c->batch;
+    return LC_OK;
+}
+
+static int64_t combined_length(void *self, int64_t epoch)
+{
+    const combined *c = self;
+    int64_t most = 0, least = INT64_MAX, sum = 0;
+    for (int i = 0; i < c->n; i++) {
+        int64_t n = lc_dataloader_length(c->parts[i].loader, epoch);
+        if (n < 0) return -1;
+        if (n > most) most = n;
+        if (n < least) least = n;
+        sum += n;
+    }
+    if (c->mode == LC_MAX_SIZE_CYCLE) return least ? most : 0;
+    return c->mode == LC_MIN_SIZE ? least : c->mode == LC_MAX_SIZE ? most : sum;
+}
+
+static void combined_end(void *self)
+{
+    combined *c = self;
+    for (int i = 0; i < c->n; i++) lc_dataloader_end(c->parts[i].loader);
+}
+
+/* Four numbers a loader, then its own state: {cycle, consumed, ended, bytes} bytes... ; `current` comes first. */
+static lc_status combined_save(void *self, void *data, size_t *size)
+{
+    combined *c = self;
+    size_t room = *size, at = sizeof(int64_t);
+    char *to = data;
+    int64_t current = c->current;
+    if (to && room >= at) memcpy(to, &current, at);
+    for (int i = 0; i < c->n; i++) {
+        const part *p = &c->parts[i];
+        size_t bytes = 0;
+        LC_TRY(lc_dataloader_save(p->loader, NULL, &bytes));
+        int64_t head[] = {p->cycle, p->consumed, p->ended, (int64_t)bytes};
+        if (to && at + sizeof head + bytes > room)
+            return lc_fail(LC_ERR_ARGUMENT, "the state of a combined loader needs more than %zu bytes", room);
+        if (to) {
+            memcpy(to + at, head, sizeof head);
+            LC_TRY(lc_dataloader_save(p->loader, to + at + sizeof head, &bytes));
+        }
+        at += sizeof head + bytes;
+    }
+    *size = at;
+    return LC_OK;
+}
+
+static lc_status combined_load(void *self, const void *data, size_t size)
+{
+    combined *c = self;
+    const char *from = data;
+    size_t at = sizeof(int64_t);
+    int64_t head[4];
+    if (size < at) return lc_fail(LC_ERR_FORMAT, "the state of a combined loader has %zu bytes", size);
+    memcpy(head, from, at);
+    if (head[0] < 0 || head[0] >= c->n) return lc_fail(LC_ERR_FORMAT, "the state is not one of %d loaders", c->n);
+    c->current = (int)head[0];
+    for (int i = 0; i < c->n; i++) {
+        part *p = &c->parts[i];
+        if (size - at < sizeof head) return lc_fail(LC_ERR_FORMAT, "the state is not one of %d loaders", c->n);
+        memcpy(head, from + at, sizeof head);
+        at += sizeof head;
+        if (head[0] < 0 || head[1] < 0 || head[3] < 0 || (uint64_t)head[3] > size - at)
+            return lc_fail(LC_ERR_FORMAT, "the state of loader %d makes no sense", i);
+        p->cycle = head[0];
+        p->consumed = head[1];
+        p->ended = head[2] != 0;
+        LC_TRY(lc_dataloader_load(p->loader, from + at, (size_t)head[3]));
+        at += (size_t)head[3];
+    }
+    if (at != size) return lc_fail(LC_ERR_FORMAT, "the state is one of more than %d loaders", c->n);
+    c->loaded = true;
+    return LC_OK;
+}
+
+static int64_t combined_batch_size(void *self)
+{
+    return lc_dataloader_batch_size(((combined *)self)->parts[0].loader);
+}
+
+static bool combined_sequential(void *self, bool on)
+{
+    combined *c = self;
+    bool other = false;
+    for (int i = 0; i < c->n; i++) other |= lc_dataloader_sequential(c->parts[i].loader, on);
+    return other;
+}
+
+static void combined_free(void *self)
+{
+    combined *c = self;
+    for (int i = 0; i < c->n; i++) lc_dataloader_free(c->parts[i].loader);
+    free(c->batches);
+    free(c);
+}
+
+static const lc_dataloader_ops combined_ops = {
+    LC_DATALOADER_OPS_INIT,
+    .name = "combined",
+    .begin = combined_begin,
+    .next = combined_next,
+    .length = combined_length,
+    .end = combined_end,
+    .save = combined_save,
+    .load = combined_load,
+    .batch_size = combined_batch_size,
+    .free = combined_free,
+    .sequential = combined_sequential,
+};
+
+lc_status lc_combined_loader_new(lc_combine mode, int n, lc_dataloader *const *loaders, lc_dataloader **out)
+{
+    lc_status status = LC_OK;
+    combined *c = NULL;
+    *out = NULL;
+    if (n < 1) return lc_fail(LC_ERR_ARGUMENT, "a combined loader needs at least one loader");
+    for (int i = 0; i < n && status >= 0; i++)
+        if (!loaders[i]) status = lc_fail(LC_ERR_ARGUMENT, "loader %d of a combined loader is NULL", i);
+    if (status >= 0 && (unsigned)mode > LC_SEQUENTIAL)
+        status = lc_fail(LC_ERR_ARGUMENT,
+                         "mode %d of a combined loader; it must be LC_MAX_SIZE_CYCLE, LC_MIN_SIZE, "
+                         "LC_MAX_SIZE or LC_SEQUENTIAL",
+                         (int)mode);
+    if (status >= 0) {
+        c = calloc(1, sizeof *c + (size_t)n * sizeof *c->parts);
+        if (c) c->batches = calloc((size_t)n, sizeof(lc_batch *));
+        if (!c || !c->batches) status = lc_fail(LC_ERR_MEMORY, "out of memory: a combined loader");
+    }
+    if (status < 0) {
+        for (int i = 0; i < n; i++) lc_dataloader_free(loaders[i]);
+        free(c);
+        return status;
+    }
+    c->mode = mode;
+    c->n = n;
+    for (int i = 0; i < n; i++) c->parts[i].loader = loaders[i];
+    return lc_dataloader_from_ops(&combined_ops, c, out);
+}

@@ -1,0 +1,567 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where a run's data come from: datamodules, hooks of transfer, combined loaders, loaders with a state of their own,
+ * and the options that touch them. */
+#include "test.h"
+#include "trainer_world.h"
+
+/* ---- a datamodule that writes its hooks into the module's trace ---- */
+typedef struct numbers_data {
+    trace *tr;
+    int64_t n_train, n_val, saved, loaded;
+    lc_trainer *t; /* only where the hook gets it */
+} numbers_data;
+
+#define DATA_TRACE(self, t, name) trace_add(((numbers_data *)(self))->tr, (t), "d." name)
+
+static lc_status d_prepare_data(void *self)
+{
+    DATA_TRACE(self, NULL, "prepare_data");
+    return LC_OK;
+}
+static lc_status d_setup(void *self, lc_trainer *t, lc_stage stage)
+{
+    (void)stage;
+    DATA_TRACE(self, t, "setup");
+    return LC_OK;
+}
+static lc_status d_train_dataloader(void *self, lc_trainer *t, lc_loaders *out)
+{
+    DATA_TRACE(self, t, "train_dataloader");
+    return lc_loaders_add(out, numbers_new(((numbers_data *)self)->n_train, 1, false));
+}
+static lc_status d_val_dataloader(void *self, lc_trainer *t, lc_loaders *out)
+{
+    DATA_TRACE(self, t, "val_dataloader");
+    return lc_loaders_add(out, numbers_new(((numbers_data *)self)->n_val, 1, false));
+}
+static lc_status d_on_after_batch_transfer(void *self, lc_trainer *t, lc_batch *batch, int d)
+{
+    (void)d;
+    DATA_TRACE(self, t, "on_after_batch_transfer");
+    batch->x = batch->tensors[0] = lc_add_scalar(batch->x, 10); /* recorded into the step */
+    return LC_OK;
+}
+static lc_status d_save_state(void *self, lc_trainer *t, lc_state *state)
+{
+    (void)t;
+    return lc_state_set_int(state, "saved", ++((numbers_data *)self)->saved);
+}
+static lc_status d_load_state(void *self, lc_trainer *t, const lc_state *state)
+{
+    (void)t;
+    return lc_state_get_int(state, "saved", &((numbers_data *)self)->loaded);
+}
+static lc_status d_on_exception(void *self, lc_trainer *t, lc_status s, const char *message)
+{
+    (void)s, (void)message;
+    DATA_TRACE(self, t, "on_exception");
+    return LC_OK;
+}
+static lc_status d_teardown(void *self, lc_trainer *t, lc_stage stage)
+{
+    (void)stage;
+    DATA_TRACE(self, t, "teardown");
+    return LC_OK;
+}
+static const lc_datamodule_ops data_ops = {LC_DATAMODULE_OPS_INIT("numbers"),
+                                           .prepare_data = d_prepare_data,
+                                           .setup = d_setup,
+                                           .load_state = d_load_state,
+                                           .train_dataloader = d_train_dataloader,
+                                           .val_dataloader = d_val_dataloader,
+                                           .test_dataloader = d_val_dataloader,
+                                           .predict_dataloader = d_val_dataloader,
+                                           .on_after_batch_transfer = d_on_after_batch_transfer,
+                                           .save_state = d_save_state,
+                                           .on_exception = d_on_exception,
+                                           .teardown = d_teardown};
+
+typedef struct setting {
+    char dir[256];
+    world m;
+    lc_trainer_options o;
+    lc_callback cb[4];
+    lc_trainer *t;
+} setting;
+
+static void begin(setting *s, const lc_module_ops *ops, int64_t n_train, int64_t n_val)
+{
+    memset(s, 0, sizeof *s);
+    CHECK(world_dir(s->dir, sizeof s->dir));
+    world_init(&s->m, ops, n_train, n_val);
+    s->o = world_options(s->dir);
+    s->o.callbacks = s->cb;
+    s->o.max_epochs = 1;
+    s->o.enable_checkpointing = LC_OFF;
+}
+
+static void end(setting *s)
+{
+    lc_trainer_free(s->t);
+    world_release(&s->m);
+    world_remove(s->dir);
+}
+
+/* Only the given words of the trace, without counters. */
+static const char *only(const trace *tr, const char *words, char *out, size_t size)
+{
+    size_t n = 0;
+    for (const char *p = tr->text; p && *p;) {
+        size_t length = strcspn(p, ":");
+        char word[128];
+        snprintf(word, sizeof word, " %.*s ", (int)length, p);
+        if (strstr(words, word)) n += (size_t)snprintf(out + n, size - n, "%s", word + 1);
+        p += strcspn(p, " ") + 1;
+    }
+    out[n] = 0;
+    return out;
+}
+
+TEST(datamodule_in_order)
+{
+    static setting s;
+    char got[4096];
+    begin(&s, &world_ops, 7, 7);
+    s.cb[s.o.n_callbacks++] = (lc_callback){&traced_ops, &s.m.tr};
+    s.o.enable_checkpointing = LC_ON;
+    numbers_data d = {.tr = &s.m.tr, .n_train = 2, .n_val = 1};
+    lc_datamodule dm = {&data_ops, &d};
+    lc_run_args args = {.datamodule = &dm};
+    s.m.lr = 1;
+    CHECK_OK(lc_trainer_new(&s.o, &s.t));
+    CHECK_OK(lc_trainer_fit(s.t, &s.m.base, &args));
+    CHECK_STR(only(&s.m.tr,
+                   " d.prepare_data d.setup cb.setup m.setup m.configure_optimizers d.train_dataloader "
+                   "d.val_dataloader d.on_after_batch_transfer cb.on_train_start cb.on_train_batch_start "
+                   "cb.on_validation_start cb.on_validation_batch_start cb.on_save_checkpoint cb.on_fit_end d.teardown "
+                   "cb.teardown m.teardown ",
+                   got, sizeof got),
+              "d.prepare_data d.setup cb.setup m.setup m.configure_optimizers d.train_dataloader d.val_dataloader "
+              "cb.on_train_start d.on_after_batch_transfer cb.on_train_batch_start d.on_after_batch_transfer "
+              "cb.on_train_batch_start cb.on_validation_start d.on_after_batch_transfer cb.on_validation_batch_start "
+              "cb.on_save_checkpoint cb.on_fit_end d.teardown cb.teardown m.teardown ");
+    CHECK_NEAR(world_weight(&s.m), 1 - 10 - 11, 1e-5); /* the batches are 10 and 11 after the transfer */
+    CHECK_EQ(lc_trainer_num_training_batches(s.t), 0); /* its loaders went with the run */
+    CHECK(lc_trainer_datamodule(s.t) && lc_trainer_datamodule(s.t)->self == &d);
+    CHECK_EQ(d.saved, 1);
+
+    /* Its state comes back with the run. */
+    lc_trainer_free(s.t);
+    s.o.n_callbacks = 0;
+    s.o.max_epochs = 2;
+    s.o.ckpt_path = "last";
+    CHECK_OK(lc_trainer_new(&s.o, &s.t));
+    CHECK_OK(lc_trainer_fit(s.t, &s.m.base, &args));
+    CHECK_EQ(d.loaded, 1);
+    CHECK_EQ(lc_trainer_global_step(s.t), 4);
+
+    CHECK_OK(lc_trainer_validate(s.t, &s.m.base, &args));
+    CHECK_EQ(lc_trainer_results(s.t, 0).n, 1);
+    CHECK_NEAR(lc_trainer_results(s.t, 0).values[0].value, 10, 1e-6);
+    CHECK_OK(lc_trainer_test(s.t, &s.m.base, &args));
+    CHECK_OK(lc_trainer_predict(s.t, &s.m.base, &args));
+    CHECK_EQ(lc_trainer_prediction_count(s.t, 0), 1);
+    end(&s);
+}
+
+TEST(datamodule_and_errors)
+{
+    static setting s;
+    char got[1024];
+    begin(&s, &world_ops, 4, 1);
+    s.cb[s.o.n_callbacks++] = (lc_callback){&traced_ops, &s.m.tr};
+    s.m.raise_at[0] = 0;
+    s.m.raise_at[1] = 1;
+    numbers_data d = {.tr = &s.m.tr, .n_train = 2, .n_val = 1};
+    lc_datamodule dm = {&data_ops, &d};
+    CHECK_OK(lc_trainer_new(&s.o, &s.t));
+    CHECK_STATUS(lc_trainer_fit(s.t, &s.m.base, &(lc_run_args){.datamodule = &dm}), LC_ERR_USER);
+    CHECK_STR(only(&s.m.tr, " cb.on_exception d.on_exception d.teardown cb.teardown m.teardown ", got, sizeof got),
+              "cb.on_exception d.on_exception d.teardown cb.teardown m.teardown ");
+    lc_dataloader *l = numbers_new(2, 1, false);
+    CHECK_STATUS(lc_trainer_fit(s.t, &s.m.base, &(lc_run_args){.datamodule = &dm, .train_dataloader = l}),
+                 LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "one of the two");
+    lc_dataloader_free(l);
+    /* Where there is a datamodule the module's loaders are not asked. */
+    lc_datamodule_ops none = data_ops;
+    none.train_dataloader = NULL;
+    lc_datamodule empty = {&none, &d};
+    CHECK_STATUS(lc_trainer_fit(s.t, &s.m.base, &(lc_run_args){.datamodule = &empty}), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "numbers has no train_dataloader");
+    end(&s);
+}
+
+static lc_status m_before(lc_module *self, lc_batch *batch, int d)
+{
+    (void)batch, (void)d;
+    WORLD_TRACE(self, "on_before_batch_transfer");
+    return LC_OK;
+}
+static lc_status m_transfer(lc_module *self, lc_batch *batch, int d)
+{
+    (void)batch, (void)d;
+    WORLD_TRACE(self, "transfer_batch_to_device");
+    return LC_OK;
+}
+static lc_status m_after(lc_module *self, lc_batch *batch, int d)
+{
+    (void)batch, (void)d;
+    WORLD_TRACE(self, "on_after_batch_transfer");
+    return LC_OK;
+}
+
+TEST(the_datamodule_s_transfer_wins)
+{
+    static setting s;
+    char got[1024];
+    lc_module_ops ops = world_ops;
+    ops.on_before_batch_transfer = m_before;
+    ops.transfer_batch_to_device = m_transfer;
+    ops.on_after_batch_transfer = m_after;
+    ops.val_dataloader = NULL;
+    ops.validation_step = NULL;
+    begin(&s, &ops, 1, 0);
+    numbers_data d = {.tr = &s.m.tr, .n_train = 1, .n_val = 1};
+    lc_datamodule_ops trains = data_ops;
+    trains.val_dataloader = NULL;
+    lc_datamodule dm = {&trains, &d};
+    CHECK_OK(lc_trainer_new(&s.o, &s.t));
+    CHECK_OK(lc_trainer_fit(s.t, &s.m.base, &(lc_run_args){.datamodule = &dm}));
+    CHECK_STR(
+        only(&s.m.tr,
+             " m.on_before_batch_transfer m.transfer_batch_to_device m.on_after_batch_transfer "
+             "d.on_after_batch_transfer m.on_train_batch_start ",
+             got, sizeof got),
+        "m.on_before_batch_transfer m.transfer_batch_to_device d.on_after_batch_transfer m.on_train_batch_start ");
+    end(&s);
+}
+
+TEST(datamodule_from_datasets)
+{
+    static setting s;
+    float x[6] = {0, 1, 2, 3, 4, 5};
+    lc_dataset *train, *val;
+    lc_datamodule dm;
+    lc_array a = {.field = {.name = "x", .dtype = LC_F32}, .data = x};
+    CHECK_OK(lc_array_dataset_new(6, 1, &a, &train));
+    CHECK_OK(lc_array_dataset_new(3, 1, &a, &val));
+    CHECK_OK(lc_datamodule_from_datasets(&(lc_datasets){.train = train, .val = val, .batch_size = 2}, &dm));
+    lc_dataset_unref(train);
+    lc_dataset_unref(val);
+    begin(&s, &world_ops, 1, 1);
+    CHECK_OK(lc_trainer_new(&s.o, &s.t));
+    CHECK_OK(lc_trainer_fit(s.t, &s.m.base, &(lc_run_args){.datamodule = &dm}));
+    CHECK_EQ(lc_trainer_global_step(s.t), 3);
+    CHECK_STATUS(lc_trainer_test(s.t, &s.m.base, &(lc_run_args){.datamodule = &dm}), LC_ERR_CONFIG);
+    lc_datamodule_release(&dm);
+    end(&s);
+}
+
+/* ---- combined loaders ---- */
+
+static char order[1024];
+
+static const char *batches_of(lc_combine mode, int64_t a, int64_t b, bool unsized, int64_t start, int64_t *length)
+{
+    lc_dataloader *parts[] = {numbers_new(a, 1, unsized), numbers_new(b, 1, false)}, *l;
+    lc_batch *batch;
+    size_t n = 0;
+    order[0] = 0;
+    if (lc_combined_loader_new(mode, 2, parts, &l) < 0) return lc_error_message();
+    *length = lc_dataloader_length(l, 0);
+    if (lc_dataloader_begin(l, 0, start) < 0) return lc_error_message();
+    while (lc_dataloader_next(l, &batch) >= 0 && batch) {
+        for (int i = 0; i < batch->n_parts; i++)
+            n += batch->parts[i] ? (size_t)snprintf(order + n, sizeof order - n, "%g", batch_mean(batch->parts[i]))
+                                 : (size_t)snprintf(order + n, sizeof order - n, "-");
+        if (!batch->n_parts) n += (size_t)snprintf(order + n, sizeof order - n, "%g", batch_mean(batch));
+        n += (size_t)snprintf(order + n, sizeof order - n, " ");
+    }
+    lc_dataloader_free(l);
+    return order;
+}
+
+TEST(combined_modes)
+{
+    int64_t n;
+    CHECK_STR(batches_of(LC_MAX_SIZE_CYCLE, 2, 3, false, 0, &n), "00 11 02 ");
+    CHECK_EQ(n, 3);
+    CHECK_STR(batches_of(LC_MIN_SIZE, 2, 3, false, 0, &n), "00 11 ");
+    CHECK_EQ(n, 2);
+    CHECK_STR(batches_of(LC_MAX_SIZE, 2, 3, false, 0, &n), "00 11 -2 ");
+    CHECK_EQ(n, 3);
+    CHECK_STR(batches_of(LC_SEQUENTIAL, 2, 3, false, 0, &n), "0 1 0 1 2 ");
+    CHECK_EQ(n, 5);
+    CHECK_STR(batches_of(LC_MAX_SIZE_CYCLE, 2, 5, true, 0, &n), "00 11 02 13 04 ");
+    CHECK_EQ(n, -1);
+    CHECK_STR(batches_of(LC_MAX_SIZE_CYCLE, 0, 2, false, 0, &n), "");
+    CHECK_EQ(n, 0);
+    /* from the middle */
+    CHECK_STR(batches_of(LC_MAX_SIZE_CYCLE, 2, 5, false, 3, &n), "13 04 ");
+    CHECK_STR(batches_of(LC_MAX_SIZE_CYCLE, 2, 5, false, 4, &n), "04 ");
+    CHECK_STR(batches_of(LC_MAX_SIZE, 2, 3, false, 2, &n), "-2 ");
+    CHECK_STR(batches_of(LC_SEQUENTIAL, 2, 3, false, 3, &n), "1 2 ");
+    CHECK_STR(batches_of(LC_SEQUENTIAL, 2, 3, false, 2, &n), "0 1 2 ");
+}
+
+static lc_tensor *sum_of_parts(lc_module *self, const lc_batch *batch, int64_t i)
+{
+    (void)i;
+    lc_tensor *sum = lc_mean(batch->parts[0]->x);
+    for (int k = 1; k < batch->n_parts; k++) sum = lc_add(sum, lc_mul_scalar(lc_mean(batch->parts[k]->x), 10));
+    return lc_mul(((world *)self)->w, sum);
+}
+static lc_status two_train_loaders(lc_module *self, lc_loaders *out)
+{
+    world *m = (world *)self;
+    LC_TRY(lc_loaders_add(out, numbers_new(m->n_train, 1, m->unsized)));
+    return lc_loaders_add(out, numbers_new(3, 1, m->unsized));
+}
+
+TEST(several_train_loaders)
+{
+    static setting s;
+    lc_module_ops ops = world_ops_without_val;
+    ops.training_step = sum_of_parts;
+    ops.train_dataloader = two_train_loaders;
+    for (int unsized = 0; unsized < 2; unsized++) { /* then a batch, with its parts, is read ahead */
+        begin(&s, &ops, 2, 0);
+        s.m.lr = 1;
+        s.m.unsized = unsized;
+        CHECK_OK(lc_trainer_new(&s.o, &s.t));
+        CHECK_OK(lc_trainer_fit(s.t, &s.m.base, NULL));
+        CHECK_EQ(lc_trainer_global_step(s.t), 3);
+        CHECK_NEAR(world_weight(&s.m), 1 - (0 + 0) - (1 + 10) - (0 + 20), 1e-4);
+        end(&s);
+    }
+}
+
+/* ---- a loader with a state: a stream of numbers that never ends ---- */
+typedef struct stream {
+    int64_t at, n; /* `at` goes on over epochs */
+    int64_t done;
+    float value;
+    lc_tensor *x;
+    lc_batch batch;
+    bool sized;
+} stream;
+static lc_status stream_begin(void *self, int64_t epoch, int64_t start)
+{
+    (void)epoch;
+    ((stream *)self)->done = start;
+    return LC_OK;
+}
+static lc_status stream_next(void *self, lc_batch **out)
+{
+    stream *s = self;
+    *out = NULL;
+    if (s->done >= s->n) return LC_OK;
+    s->value = (float)s->at;
+    lc_input_set(s->x, &s->value, 1);
+    s->batch = (lc_batch){.x = s->x, .n = 1, .tensors = {s->x}, .names = {"x"}, .size = 1};
+    s->at++;
+    s->done++;
+    *out = &s->batch;
+    return LC_OK;
+}
+static int64_t stream_length(void *self, int64_t epoch)
+{
+    (void)epoch;
+    return ((stream *)self)->sized ? ((stream *)self)->n : -1;
+}
+static lc_status stream_save(void *self, void *data, size_t *size)
+{
+    stream *s = self;
+    if (data) memcpy(data, &s->at, sizeof s->at);
+    *size = sizeof s->at;
+    return LC_OK;
+}
+static lc_status stream_load(void *self, const void *data, size_t size)
+{
+    if (size != sizeof(int64_t)) return lc_fail(LC_ERR_FORMAT, "not a stream's state");
+    memcpy(&((stream *)self)->at, data, size);
+    return LC_OK;
+}
+static void stream_free(void *self)
+{
+    lc_tensor_unref(((stream *)self)->x);
+    free(self);
+}
+static const lc_dataloader_ops stream_ops = {LC_DATALOADER_OPS_INIT, .name = "stream",        .begin = stream_begin,
+                                             .next = stream_next,    .length = stream_length, .save = stream_save,
+                                             .load = stream_load,    .free = stream_free};
+
+static bool stream_sized, stream_combined;
+static char seen[512];
+
+static lc_status stream_dataloader(lc_module *self, lc_loaders *out)
+{
+    lc_dataloader *l;
+    stream *s = calloc(1, sizeof *s);
+    int64_t shape[] = {1};
+    if (!s) return lc_fail(LC_ERR_MEMORY, "out of memory");
+    s->n = ((world *)self)->n_train;
+    s->sized = stream_sized;
+    LC_TRY(lc_input_new(LC_F32, 1, shape, LC_ROW_MAJOR, &s->value, &s->x));
+    LC_TRY(lc_dataloader_from_ops(&stream_ops, s, &l));
+    LC_TRY(lc_loaders_add(out, l));
+    return stream_combined ? lc_loaders_add(out, numbers_new(2, 1, !stream_sized)) : LC_OK;
+}
+static lc_tensor *see(lc_module *self, const lc_batch *batch, int64_t i)
+{
+    world *m = (world *)self;
+    double value = batch_mean(batch);
+    if (batch->n_parts) value += 100 * batch_mean(batch->parts[1]);
+    size_t n = strlen(seen);
+    snprintf(seen + n, sizeof seen - n, "%g ", value);
+    if (world_at(m, m->stop_at, i)) {
+        lc_fail(LC_ERR_USER, "as if the machine had died");
+        return NULL;
+    }
+    return lc_mul(m->w, lc_mean(batch->x));
+}
+
+static void check_stream(bool sized, bool combined, const char *want)
+{
+    static setting s;
+    lc_module_ops ops = world_ops_without_val;
+    ops.training_step = see;
+    ops.train_dataloader = stream_dataloader;
+    stream_sized = sized;
+    stream_combined = combined;
+    for (int64_t k = 0; k < 8; k++) { /* dies in batch k, goes on from the checkpoint before it */
+        seen[0] = 0;
+        begin(&s, &ops, 4, 0);
+        s.o.max_epochs = 2;
+        s.o.enable_checkpointing = LC_ON;
+        s.o.every_n_train_steps = 1;
+        s.m.stop_at[0] = k / 4;
+        s.m.stop_at[1] = k % 4;
+        CHECK_OK(lc_trainer_new(&s.o, &s.t));
+        CHECK_STATUS(lc_trainer_fit(s.t, &s.m.base, NULL), LC_ERR_USER);
+        lc_trainer_free(s.t);
+        if (k) { /* what it died in is seen again */
+            char *last = seen + strlen(seen) - 1;
+            while (last > seen && last[-1] != ' ') last--;
+            *last = 0;
+        } else {
+            seen[0] = 0;
+        }
+        s.m.stop_at[0] = -1;
+        lc_trainer_options o = s.o;
+        o.ckpt_path = "last";
+        CHECK_OK(lc_trainer_new(&o, &s.t));
+        CHECK_OK(lc_trainer_fit(s.t, &s.m.base, NULL));
+        CHECK_STR(seen, want);
+        end(&s);
+    }
+}
+
+TEST(a_loader_s_state_is_in_the_checkpoint)
+{
+    check_stream(true, false, "0 1 2 3 4 5 6 7 ");
+    check_stream(false, false, "0 1 2 3 4 5 6 7 "); /* although one batch is read ahead */
+    check_stream(true, true, "0 101 2 103 4 105 6 107 ");
+    check_stream(false, true, "0 101 2 103 4 105 6 107 ");
+}
+
+/* ---- options ---- */
+
+static float eight[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+static lc_status shuffled_dataloader(lc_module *self, lc_loaders *out)
+{
+    lc_dataset *d;
+    lc_dataloader *l;
+    lc_array a = {.field = {.name = "x", .dtype = LC_F32}, .data = eight};
+    (void)self;
+    LC_TRY(lc_array_dataset_new(8, 1, &a, &d));
+    lc_status s = lc_dataloader_new(&(lc_dataloader_options){.dataset = d, .batch_size = 1, .shuffle = true}, &l);
+    lc_dataset_unref(d);
+    return s < 0 ? s : lc_loaders_add(out, l);
+}
+static void hear(void *self, lc_trainer *t, const char *level, const char *text)
+{
+    (void)t;
+    if (!strcmp(level, "warning") && strstr(text, "in order")) ++*(int *)self;
+}
+
+TEST(overfit_batches_turns_shuffling_off)
+{
+    static setting s;
+    int warnings = 0;
+    lc_module_ops ops = world_ops;
+    lc_callback_ops hears = {LC_CALLBACK_OPS_INIT("hears"), .on_message = hear};
+    ops.training_step = see;
+    ops.train_dataloader = ops.val_dataloader = shuffled_dataloader;
+    begin(&s, &ops, 0, 0);
+    s.cb[s.o.n_callbacks++] = (lc_callback){&hears, &warnings};
+    s.o.max_epochs = 2;
+    s.o.overfit_batches = LC_BATCHES(3);
+    seen[0] = 0;
+    CHECK_OK(lc_trainer_new(&s.o, &s.t));
+    CHECK_OK(lc_trainer_fit(s.t, &s.m.base, NULL));
+    CHECK_STR(seen, "0 1 2 0 1 2 ");
+    CHECK_EQ(warnings, 2);
+    double v;
+    CHECK_OK(lc_trainer_metric(s.t, "val_loss", &v));
+    CHECK_NEAR(v, 1, 1e-6);
+    end(&s);
+}
+
+static lc_status asked(lc_module *self, const char *what, lc_loaders *out)
+{
+    char text[64];
+    snprintf(text, sizeof text, "%s%lld", what, (long long)lc_trainer_current_epoch(self->trainer));
+    trace_add(&((world *)self)->tr, NULL, text);
+    return lc_loaders_add(out, numbers_new(1, 1, false));
+}
+static lc_status asked_train(lc_module *self, lc_loaders *out)
+{
+    return asked(self, "TD", out);
+}
+static lc_status asked_val(lc_module *self, lc_loaders *out)
+{
+    return asked(self, "VD", out);
+}
+
+TEST(loaders_are_asked_for_again)
+{
+    static setting s;
+    char got[256];
+    lc_module_ops ops = world_ops;
+    ops.train_dataloader = asked_train;
+    ops.val_dataloader = asked_val;
+    begin(&s, &ops, 1, 1);
+    s.o.max_epochs = 5;
+    s.o.reload_dataloaders_every_n_epochs = 2;
+    s.o.num_sanity_val_steps = 1;
+    CHECK_OK(lc_trainer_new(&s.o, &s.t));
+    CHECK_OK(lc_trainer_fit(s.t, &s.m.base, NULL));
+    CHECK_STR(only(&s.m.tr, " TD0 TD2 TD4 VD0 VD2 VD4 m.on_train_epoch_end ", got, sizeof got),
+              "VD0 TD0 m.on_train_epoch_end m.on_train_epoch_end TD2 VD2 m.on_train_epoch_end m.on_train_epoch_end TD4 "
+              "VD4 m.on_train_epoch_end ");
+    end(&s);
+}
+
+TEST(sample_numbers_come_with_a_batch)
+{
+    lc_dataset *d;
+    lc_dataloader *l;
+    lc_batch *b;
+    lc_array a = {.field = {.name = "x", .dtype = LC_F32}, .data = eight};
+    CHECK_OK(lc_array_dataset_new(8, 1, &a, &d));
+    CHECK_OK(lc_dataloader_new(
+        &(lc_dataloader_options){.dataset = d, .batch_size = 3, .shuffle = true, .num_workers = 2}, &l));
+    CHECK_OK(lc_dataloader_begin(l, 0, 0));
+    for (int64_t i = 0; i < 3; i++) {
+        float x[3];
+        CHECK_OK(lc_dataloader_next(l, &b));
+        CHECK_OK(lc_tensor_read(b->x, x, (size_t)b->size * sizeof *x));
+        for (int64_t k = 0; k < b->size; k++) CHECK_EQ(b->indices[k], x[k]);
+    }
+    lc_dataloader_free(l);
+    lc_dataset_unref(d);
+}
+
+TEST_MAIN
