@@ -11,6 +11,7 @@
 #include <lightc/datamodule.h>
 #include <lightc/graph.h>
 #include <lightc/hooks.h>
+#include <lightc/hyperparameters.h>
 #include <lightc/logger.h>
 #include <lightc/metrics.h>
 #include <lightc/module.h>

@@ -40,7 +40,8 @@ struct lc_module {
     /* Modules with one input and one output (Linear, Sequential, yours if you set it): what lc_forward calls. */
     lc_tensor *(*forward)(lc_module *self, lc_tensor *x, lc_site site);
     void (*release)(lc_module *self); /* what a layer frees besides parameters; NULL for most */
-    void *reserved[6];
+    struct lc__hyperparameters *hyperparameters; /* root: hyperparameters.h; NULL: none */
+    void *reserved[5];
 };
 
 /* How a parameter starts. Formulas are those of torch.nn.init. */

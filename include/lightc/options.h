@@ -6,13 +6,17 @@
  * `--print_config`, and the error that names the nearest option when one is misspelt. Precedence: command line over
  * environment over file over what the struct held before. Programs describe their own options in the same way:
  *
- *     typedef struct { const char *data; int64_t batch_size; } args;
+ *     typedef struct { const char *data; int64_t batch_size; struct { double lr; } optimizer; } args;
  *     static const lc_option mine[] = {
  *         LC_OPTION(args, data, LC_OPTION_TEXT, 0, 0, "folder with the data"),
  *         LC_OPTION(args, batch_size, LC_OPTION_INT, 1, 1e9, "samples in a batch"),
+ *         LC_FIELD(args, optimizer.lr, "learning rate"),
  *     };
- *     args a = {.data = "data", .batch_size = 64};
- *     LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, mine, 2, &a, argc, argv));
+ *     args a = {.data = "data", .batch_size = 64, .optimizer.lr = 1e-3};
+ *     LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, mine, 3, &a, argc, argv));
+ *
+ * A field of a struct inside the struct has a dot in its name: --optimizer.lr 0.1, LIGHTC_OPTIMIZER_LR=0.1, and in JSON
+ * {"optimizer": {"lr": 0.1}} or {"optimizer.lr": 0.1}. hyperparameters.h keeps such a struct with the model.
  *
  * To add an option to the trainer: one line in LC_TRAINER_OPTION_LIST. */
 #ifndef LIGHTC_OPTIONS_H
@@ -52,6 +56,8 @@ typedef enum lc_option_kind {
     LC_OPTION_CHOICE,   /* int holding an lc_choice: true, false, auto */
     LC_OPTION_TEXT,     /* const char *; lives as long as the options' storage */
     LC_OPTION_DURATION, /* lc_duration */
+    LC_OPTION_INT32,    /* int */
+    LC_OPTION_FLOAT32,  /* float */
 } lc_option_kind;
 
 typedef struct lc_option {
@@ -64,6 +70,23 @@ typedef struct lc_option {
 
 #define LC_OPTION(type, field, kind, minimum, maximum, help)                                                           \
     LC_LITERAL(lc_option, #field, kind, offsetof(type, field), minimum, maximum, help)
+
+#ifndef __cplusplus
+/* The same with the kind that the field's type says, and any value. (An int is a number; for true, false and auto say
+ * LC_OPTION_CHOICE.) */
+#define LC_FIELD(type, field, help)                                                                                    \
+    LC_OPTION(type, field,                                                                                             \
+              _Generic(((type *)0)->field,                                                                             \
+                       long: LC_OPTION_INT,                                                                            \
+                       long long: LC_OPTION_INT,                                                                       \
+                       int: LC_OPTION_INT32,                                                                           \
+                       double: LC_OPTION_FLOAT,                                                                        \
+                       float: LC_OPTION_FLOAT32,                                                                       \
+                       bool: LC_OPTION_BOOL,                                                                           \
+                       const char *: LC_OPTION_TEXT,                                                                   \
+                       lc_duration: LC_OPTION_DURATION),                                                               \
+              0, 0, help)
+#endif
 
 /* ---- the trainer's options: X(kind, C type, name, default, minimum, maximum, help) ---- */
 /* clang-format off */
@@ -149,6 +172,9 @@ typedef struct lc_trainer_options {
     const lc_logger *loggers;
     int n_loggers;
     void *storage; /* texts read from a file; lc_trainer_new takes them over */
+    /* The program's own options as parsing left them, as members of a JSON object: part of the run's config.json. NULL:
+     * none. */
+    const char *own_config;
 } lc_trainer_options;
 
 #define LC_TRAINER_OPTION_DEFAULT(kind, type, name, def, min, max, help) .name = def,
@@ -174,6 +200,9 @@ LC_API lc_status lc_trainer_options_parse(lc_trainer_options *opt, int argc, cha
 /* The same with `n` options of the program's own, in `target`. */
 LC_API lc_status lc_trainer_options_parse_with(lc_trainer_options *opt, const lc_option *options, int n, void *target,
                                                int argc, char **argv) LC_MUST_USE;
+/* The same with several structs of the program's own. */
+LC_API lc_status lc_trainer_options_parse_sets(lc_trainer_options *opt, const lc_option_set *sets, int n_sets, int argc,
+                                               char **argv) LC_MUST_USE;
 /* Frees what parsing allocated; only needed if no trainer was made of `opt`. */
 LC_API void lc_trainer_options_release(lc_trainer_options *opt);
 

@@ -173,6 +173,7 @@ void lc_module_release(lc_module *m)
     free(m->children);
     free(m->name);
     free(m->error);
+    free(m->hyperparameters);
     lc_module *p = m->parent;
     for (int i = 0; p && i < p->n_children; i++) {
         if (p->children[i] != m) continue;

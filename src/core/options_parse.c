@@ -2,12 +2,11 @@
 /* Where options come from: file, environment, command line, in that order, so that the later one wins. */
 #include "core/options.h"
 
-#include <errno.h>
+#include "core/io.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <lightc/state.h>
 
 #define MAX_CONFIG_BYTES (16 << 20)
 
@@ -55,42 +54,6 @@ static lc_status unknown(const lc_option_set *sets, int n_sets, const char *wher
 
 /* ---- the file ---- */
 
-static lc_status read_file(const char *path, char **out, size_t *length)
-{
-    lc_status status = LC_OK;
-    char *text = NULL;
-    FILE *f = fopen(path, "rb");
-    if (!f) return lc_fail(LC_ERR_IO, "cannot open the configuration %s: %s", path, strerror(errno));
-    size_t cap = 4096, n = 0;
-    for (;;) {
-        char *bigger = realloc(text, cap + 1);
-        if (!bigger) {
-            status = lc_fail(LC_ERR_MEMORY, "out of memory while reading %s", path);
-            goto done;
-        }
-        text = bigger;
-        n += fread(text + n, 1, cap - n, f);
-        if (n < cap) break;
-        cap *= 2;
-        if (cap > MAX_CONFIG_BYTES) {
-            status = lc_fail(LC_ERR_FORMAT, "%s is larger than %d bytes: not a configuration", path, MAX_CONFIG_BYTES);
-            goto done;
-        }
-    }
-    if (ferror(f)) {
-        status = lc_fail(LC_ERR_IO, "cannot read the configuration %s: %s", path, strerror(errno));
-        goto done;
-    }
-    text[n] = 0;
-    *out = text;
-    *length = n;
-    text = NULL;
-done:
-    free(text);
-    fclose(f);
-    return status;
-}
-
 static lc_status set_from_node(const lc_option *o, void *target, const lc_state *node, void **storage)
 {
     char number[64];
@@ -129,13 +92,43 @@ static lc_status set_from_node(const lc_option *o, void *target, const lc_state 
     return lc_option_set_text(o, target, text);
 }
 
+/* `prefix` is "" at the root, "optimizer." in {"optimizer": {...}}. */
+static lc_status read_members(const lc_option_set *sets, int n_sets, const lc_state *root, const char *prefix,
+                              const char *where, void **storage)
+{
+    for (int64_t i = 0; i < lc_state_length(root); i++) {
+        const lc_state *node = lc_state_at(root, i);
+        char key[256];
+        void *target;
+        int n = snprintf(key, sizeof key, "%s%s", prefix, lc_state_key_at(root, i));
+        if (n < 0 || (size_t)n >= sizeof key - 1) return unknown(sets, n_sets, where, key, strlen(key));
+        const lc_option *o = lc__option_find(sets, n_sets, key, (size_t)n, &target);
+        if (!o && lc_state_kind_of(node) == LC_STATE_OBJECT) {
+            strcpy(key + n, ".");
+            LC_TRY(read_members(sets, n_sets, node, key, where, storage));
+            continue;
+        }
+        if (!o) return unknown(sets, n_sets, where, key, (size_t)n);
+        lc_status status = set_from_node(o, target, node, storage);
+        if (status < 0) return *where ? lc_fail_context(status, "%.*s", (int)strlen(where) - 2, where) : status;
+    }
+    return LC_OK;
+}
+
+lc_status lc__options_read(const lc_option_set *sets, int n_sets, const lc_state *root, const char *where,
+                           void **storage)
+{
+    return read_members(sets, n_sets, root, "", where, storage);
+}
+
 static lc_status parse_config(const lc_option_set *sets, int n_sets, const char *path, void **storage)
 {
     lc_status status = LC_OK;
     lc_state *root = NULL;
-    char *text = NULL;
+    char *text = NULL, where[256];
     size_t length = 0;
-    LC_TRY(read_file(path, &text, &length));
+    status = lc__io_read_file(&lc__io_system, path, MAX_CONFIG_BYTES, &text, &length);
+    if (status < 0) return lc_fail_context(status, "the configuration");
     status = lc_state_parse(text, length, &root);
     if (status < 0) {
         lc_fail_context(status, "%s", path);
@@ -145,22 +138,8 @@ static lc_status parse_config(const lc_option_set *sets, int n_sets, const char 
         status = lc_fail(LC_ERR_CONFIG, "%s must hold one JSON object, {\"max_epochs\": 5, ...}", path);
         goto done;
     }
-    for (int64_t i = 0; i < lc_state_length(root); i++) {
-        const char *key = lc_state_key_at(root, i);
-        void *target;
-        const lc_option *o = lc__option_find(sets, n_sets, key, strlen(key), &target);
-        if (!o) {
-            char where[256];
-            snprintf(where, sizeof where, "%.200s: ", path);
-            status = unknown(sets, n_sets, where, key, strlen(key));
-            goto done;
-        }
-        status = set_from_node(o, target, lc_state_at(root, i), storage);
-        if (status < 0) {
-            lc_fail_context(status, "%s", path);
-            goto done;
-        }
-    }
+    snprintf(where, sizeof where, "%.200s: ", path);
+    status = lc__options_read(sets, n_sets, root, where, storage);
 done:
     lc_state_free(root);
     free(text);
@@ -176,8 +155,10 @@ static lc_status parse_environment(const lc_option_set *sets, int n_sets, const 
             char name[128];
             int n = snprintf(name, sizeof name, "%s%s", prefix, sets[s].options[i].name);
             if (n < 0 || (size_t)n >= sizeof name) continue;
-            for (char *c = name; *c; c++)
+            for (char *c = name; *c; c++) {
                 if (*c >= 'a' && *c <= 'z') *c = (char)(*c - 'a' + 'A');
+                if (*c == '.') *c = '_';
+            }
             const char *value = getenv(name);
             if (!value || !*value) continue;
             lc_status status = lc_option_set_text(&sets[s].options[i], sets[s].target, value);
@@ -288,6 +269,11 @@ lc_status lc_options_parse(const lc_option_set *sets, int n_sets, const char *en
         LC_TRY(walk(sets, n_sets, argc, argv, NULL, &help, &print));
         if (!print) return LC_OK;
         lc__options_json(sets, n_sets, &out);
+        lc__str show = {0};
+        lc__str_add(&show, "{%s\n}\n", out.s ? out.s : "");
+        show.failed |= out.failed;
+        lc__str_free(&out);
+        out = show;
     }
     status = out.failed ? lc_fail(LC_ERR_MEMORY, "out of memory while listing the options") : LC_STOP;
     if (!out.failed) lc__show(1, out.s, out.n);
@@ -295,21 +281,37 @@ lc_status lc_options_parse(const lc_option_set *sets, int n_sets, const char *en
     return status;
 }
 
-lc_status lc_trainer_options_parse_with(lc_trainer_options *opt, const lc_option *options, int n, void *target,
-                                        int argc, char **argv)
+lc_status lc_trainer_options_parse_sets(lc_trainer_options *opt, const lc_option_set *own, int n_own, int argc,
+                                        char **argv)
 {
-    lc_option_set sets[2];
+    enum { MAX_SETS = 8 };
+    lc_option_set sets[MAX_SETS];
+    lc__str config = {0};
     int trainer_n;
     const lc_option *trainer = lc_trainer_option_table(&trainer_n);
     if (!opt || opt->size == 0)
         return lc_fail(LC_ERR_ARGUMENT, "start the options with lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT");
-    sets[0] = (lc_option_set){"options of this program", options, n, target};
-    sets[1] = (lc_option_set){"options of the trainer", trainer, trainer_n, opt};
-    int skip = n > 0 ? 0 : 1;
-    return lc_options_parse(sets + skip, 2 - skip, "LIGHTC_", argc, argv, &opt->storage);
+    if (n_own < 0 || n_own >= MAX_SETS)
+        return lc_fail(LC_ERR_ARGUMENT, "%d structs of options; at most %d can be parsed", n_own, MAX_SETS - 1);
+    for (int i = 0; i < n_own; i++) sets[i] = own[i];
+    sets[n_own] = (lc_option_set){"options of the trainer", trainer, trainer_n, opt};
+    lc_status status = lc_options_parse(sets, n_own + 1, "LIGHTC_", argc, argv, &opt->storage);
+    if (status != LC_OK || !n_own) return status;
+    lc__options_json(own, n_own, &config);
+    status = config.failed ? lc_fail(LC_ERR_MEMORY, "out of memory: options") : LC_OK;
+    if (status >= 0 && config.n) status = keep(&opt->storage, config.s, &opt->own_config);
+    lc__str_free(&config);
+    return status;
+}
+
+lc_status lc_trainer_options_parse_with(lc_trainer_options *opt, const lc_option *options, int n, void *target,
+                                        int argc, char **argv)
+{
+    lc_option_set own = {"options of this program", options, n, target};
+    return lc_trainer_options_parse_sets(opt, &own, n > 0, argc, argv);
 }
 
 lc_status lc_trainer_options_parse(lc_trainer_options *opt, int argc, char **argv)
 {
-    return lc_trainer_options_parse_with(opt, NULL, 0, NULL, argc, argv);
+    return lc_trainer_options_parse_sets(opt, NULL, 0, argc, argv);
 }

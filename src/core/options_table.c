@@ -124,8 +124,10 @@ static const char *placeholder(const lc_option *o)
 {
     switch (o->kind) {
     case LC_OPTION_INT:
+    case LC_OPTION_INT32:
         return "N";
     case LC_OPTION_FLOAT:
+    case LC_OPTION_FLOAT32:
         return "X";
     case LC_OPTION_BOOL:
         return "true|false";
@@ -223,25 +225,35 @@ static void add_json_text(lc__str *out, const char *s)
     lc__str_add_bytes(out, "\"", 1);
 }
 
+static bool is_number(const lc_option *o, const char *value)
+{
+    switch (o->kind) {
+    case LC_OPTION_INT:
+    case LC_OPTION_INT32:
+    case LC_OPTION_BOOL:
+        return true;
+    case LC_OPTION_FLOAT:
+    case LC_OPTION_FLOAT32:
+        return strcmp(value, "inf") != 0 && strcmp(value, "-inf") != 0 && strcmp(value, "nan") != 0;
+    default:
+        return false;
+    }
+}
+
 void lc__options_json(const lc_option_set *sets, int n_sets, lc__str *out)
 {
-    bool first = true;
-    lc__str_add(out, "{");
     for (int s = 0; s < n_sets; s++)
         for (int i = 0; i < sets[s].n; i++) {
             const lc_option *o = &sets[s].options[i];
             char value[4096];
             lc_option_get_text(o, sets[s].target, value, sizeof value);
             bool null = !strcmp(value, "none") || (o->kind == LC_OPTION_TEXT && !value[0]);
-            bool plain = o->kind == LC_OPTION_INT || o->kind == LC_OPTION_FLOAT || o->kind == LC_OPTION_BOOL;
-            lc__str_add(out, "%s\n  \"%s\": ", first ? "" : ",", o->name);
+            lc__str_add(out, "%s\n  \"%s\": ", out->n ? "," : "", o->name);
             if (null)
                 lc__str_add(out, "null");
-            else if (plain && strcmp(value, "inf") != 0 && strcmp(value, "-inf") != 0 && strcmp(value, "nan") != 0)
+            else if (is_number(o, value))
                 lc__str_add(out, "%s", value);
             else
                 add_json_text(out, value);
-            first = false;
         }
-    lc__str_add(out, "\n}\n");
 }

@@ -126,6 +126,11 @@ lc_status lc_duration_parse(const char *text, lc_duration *out)
                    text);
 }
 
+static lc_status not_a_number(const lc_option *o, const char *text, const char *kind)
+{
+    return lc_fail(LC_ERR_CONFIG, "%s must be a %s, not \"%.60s\" (%s)", o->name, kind, text, o->help ? o->help : "");
+}
+
 static lc_status out_of_range(const lc_option *o, const char *text)
 {
     return lc_fail(LC_ERR_CONFIG, "%s is %s, but must lie between %.10g and %.10g (%s)", o->name, text, o->minimum,
@@ -146,8 +151,7 @@ lc_status lc_option_set_text(const lc_option *o, void *target, const char *text)
         } else if (!strcmp(o->name, "fast_dev_run") && is_one_of(text, no)) {
             v = 0;
         } else if (!read_int(text, &v)) {
-            return lc_fail(LC_ERR_CONFIG, "%s must be a whole number, not \"%.60s\" (%s)", o->name, text,
-                           o->help ? o->help : "");
+            return not_a_number(o, text, "whole number");
         } else if (ranged && ((double)v < o->minimum || (double)v > o->maximum)) {
             return out_of_range(o, text);
         }
@@ -159,11 +163,26 @@ lc_status lc_option_set_text(const lc_option *o, void *target, const char *text)
         if (is_one_of(text, none))
             v = (double)LC_UNSET;
         else if (!read_double(text, &v))
-            return lc_fail(LC_ERR_CONFIG, "%s must be a number, not \"%.60s\" (%s)", o->name, text,
-                           o->help ? o->help : "");
+            return not_a_number(o, text, "number");
         else if (ranged && !(v >= o->minimum && v <= o->maximum))
             return out_of_range(o, text);
         memcpy(field, &v, sizeof v);
+        return LC_OK;
+    }
+    case LC_OPTION_INT32: {
+        int64_t v;
+        if (!read_int(text, &v) || v < INT32_MIN || v > INT32_MAX) return not_a_number(o, text, "whole number");
+        if (ranged && ((double)v < o->minimum || (double)v > o->maximum)) return out_of_range(o, text);
+        int small = (int)v;
+        memcpy(field, &small, sizeof small);
+        return LC_OK;
+    }
+    case LC_OPTION_FLOAT32: {
+        double v;
+        if (!read_double(text, &v)) return not_a_number(o, text, "number");
+        if (ranged && !(v >= o->minimum && v <= o->maximum)) return out_of_range(o, text);
+        float single = (float)v;
+        memcpy(field, &single, sizeof single);
         return LC_OK;
     }
     case LC_OPTION_BOOL: {
@@ -207,6 +226,16 @@ static int print_double(char *text, size_t size, double v)
     return snprintf(text, size, "%s", buffer);
 }
 
+static int print_float(char *text, size_t size, float v)
+{
+    char buffer[40];
+    for (int digits = 6; digits <= 9; digits++) {
+        snprintf(buffer, sizeof buffer, "%.*g", digits, (double)v);
+        if (strtof(buffer, NULL) == v) break;
+    }
+    return snprintf(text, size, "%s", buffer);
+}
+
 int lc_option_get_text(const lc_option *o, const void *target, char *text, size_t size)
 {
     const char *field = (const char *)target + o->offset;
@@ -222,6 +251,16 @@ int lc_option_get_text(const lc_option *o, const void *target, char *text, size_
         memcpy(&v, field, sizeof v);
         if (v == (double)LC_UNSET) return snprintf(text, size, "none");
         return print_double(text, size, v);
+    }
+    case LC_OPTION_INT32: {
+        int v;
+        memcpy(&v, field, sizeof v);
+        return snprintf(text, size, "%d", v);
+    }
+    case LC_OPTION_FLOAT32: {
+        float v;
+        memcpy(&v, field, sizeof v);
+        return print_float(text, size, v);
     }
     case LC_OPTION_BOOL: {
         bool v;
@@ -260,4 +299,47 @@ int lc_option_get_text(const lc_option *o, const void *target, char *text, size_
     }
     }
     return snprintf(text, size, "%s", "");
+}
+
+static lc_status write_value(const lc_option *o, const char *field, lc_state *out)
+{
+    char text[64];
+    int64_t i;
+    int small;
+    double d;
+    float single;
+    bool b;
+    const char *s;
+    switch (o->kind) {
+    case LC_OPTION_INT:
+        memcpy(&i, field, sizeof i);
+        return i == LC_UNSET ? lc_state_set_text(out, o->name, NULL) : lc_state_set_int(out, o->name, i);
+    case LC_OPTION_INT32:
+        memcpy(&small, field, sizeof small);
+        return lc_state_set_int(out, o->name, small);
+    case LC_OPTION_FLOAT:
+        memcpy(&d, field, sizeof d);
+        return d == (double)LC_UNSET ? lc_state_set_text(out, o->name, NULL) : lc_state_set_double(out, o->name, d);
+    case LC_OPTION_FLOAT32:
+        memcpy(&single, field, sizeof single);
+        return lc_state_set_double(out, o->name, (double)single);
+    case LC_OPTION_BOOL:
+        memcpy(&b, field, sizeof b);
+        return lc_state_set_bool(out, o->name, b);
+    case LC_OPTION_TEXT:
+        memcpy(&s, field, sizeof s);
+        return lc_state_set_text(out, o->name, s);
+    case LC_OPTION_CHOICE:
+    case LC_OPTION_DURATION:
+        lc_option_get_text(o, field - o->offset, text, sizeof text);
+        return lc_state_set_text(out, o->name, text);
+    }
+    return lc_fail(LC_ERR_INTERNAL, "option %s has no kind", o->name);
+}
+
+lc_status lc__options_write(const lc_option_set *set, lc_state *out)
+{
+    for (int i = 0; i < set->n; i++)
+        LC_TRY(write_value(&set->options[i], (const char *)set->target + set->options[i].offset, out));
+    return LC_OK;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fit, validate, test, predict: what surrounds the loops, in Lightning's order. Whatever happens, on_exception (after
  * an error) and teardown run, and what was taken is given back. */
+#include "core/hyperparameters.h"
 #include "core/trainer_internal.h"
 
 #include <math.h>
@@ -175,6 +176,7 @@ static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_
     s = lc_module_status(m);
     if (s < 0) return lc_fail_context(s, "building %s", t->mo.name);
     if (t->restoring_from) LC_TRY(lc__restore_module(t));
+    if (stage != LC_STAGE_PREDICT) LC_TRY(lc__hyperparameters_log(t, m));
     lc__results_reset(&t->train_results);
     lc__results_reset(&t->eval_results);
     return LC_OK;

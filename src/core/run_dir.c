@@ -3,6 +3,7 @@
  *
  * N is the first number that mkdir gives to this run alone, so that runs which start at once never share a folder. A
  * logger that fails is told of once, and the training goes on. */
+#include "core/hyperparameters.h"
 #include "core/trainer_internal.h"
 
 #include <dirent.h>
@@ -130,6 +131,7 @@ lc_status lc__loggers_start(lc_trainer *t)
     }
     LC_TRY(take_version(t));
     LC_TRY(make_run_id(t));
+    if (lc__config_write(&t->opt, t->run_dir) < 0) lc_trainer_message(t, "warning", "%s", lc_error_message());
     const lc_option *table = lc_trainer_option_table(&n);
     values = malloc((size_t)n * sizeof *values);
     options = malloc((size_t)n * sizeof *options);

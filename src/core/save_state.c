@@ -5,9 +5,10 @@
  *   optimizer.safetensors  optimizers.I.PATH.STATE for every parameter and state of optimizer I
  *   tensors.safetensors    optimizers.I.step (updates done), gradients.PATH of an unfinished accumulation window
  *   state.json             loop (counters, and the place in the loop), optimizers (hyperparameters), schedulers,
- *                          metrics, results (sums of the epoch), callbacks, module, options, seed
+ *                          metrics, results (sums of the epoch), callbacks, module, options, seed, hyper_parameters
  *
  * Random numbers need no state but the seed: every key is made of it and of counters in `loop`. */
+#include "core/hyperparameters.h"
 #include "core/run_state.h"
 #include "tensor/tensor_impl.h"
 
@@ -220,6 +221,7 @@ static lc_status fill_checkpoint(lc_trainer *t, bool weights_only, lc__views *vi
     LC_TRY(lc_state_set_int(root, "epoch", t->current_epoch)); /* of the file's name; `loop` says where to go on */
     LC_TRY(lc_state_set_int(root, "global_step", t->global_step));
     LC_TRY(lc_state_set_bool(root, "weights_only", weights_only));
+    LC_TRY(lc__hyperparameters_write(t->m, root));
     LC_TRY(lc_module_visit(t->m, save_model_tensor, w));
     if (!weights_only) {
         LC_TRY(save_run_state(t, root));

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hyperparameters of a module, inside the library. */
+#ifndef LC_CORE_HYPERPARAMETERS_H
+#define LC_CORE_HYPERPARAMETERS_H
+
+#include <lightc/hyperparameters.h>
+#include <lightc/trainer.h>
+
+struct lc__hyperparameters {
+    lc_option_set set;
+    /* Of modules made from a class: */
+    const lc_module_class *c;
+    void *values, *storage;
+};
+
+/* The object "hyper_parameters" of a checkpoint; nothing if the module has none. */
+lc_status lc__hyperparameters_write(const lc_module *m, lc_state *root) LC_MUST_USE;
+/* Hands them to the loggers. */
+lc_status lc__hyperparameters_log(lc_trainer *t, const lc_module *m) LC_MUST_USE;
+/* config.json in the folder of the run: every option, as --config reads it. */
+lc_status lc__config_write(const lc_trainer_options *opt, const char *run_dir) LC_MUST_USE;
+
+#endif

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hyperparameters: from every source, with the checkpoint and the loggers, and back into a model; config.json. */
+#include "test.h"
+#include "trainer_world.h"
+#include "wave.h"
+
+#include <unistd.h>
+
+static char *read_text(const char *dir, const char *name)
+{
+    char path[600];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "r");
+    if (!f) return NULL;
+    char *text = calloc(1, 1 << 16);
+    size_t n = fread(text, 1, (1 << 16) - 1, f);
+    text[n] = 0;
+    fclose(f);
+    return text;
+}
+
+static lc_status parse(lc_trainer_options *o, wave_values *v, const char *line)
+{
+    static char copy[1024];
+    char *argv[32] = {(char *)"prog"};
+    int argc = 1;
+    *v = wave_defaults;
+    snprintf(copy, sizeof copy, "%s", line);
+    for (char *w = strtok(copy, " "); w && argc < 32; w = strtok(NULL, " ")) argv[argc++] = w;
+    return lc_trainer_options_parse_with(o, wave_fields, WAVE_FIELDS, v, argc, argv);
+}
+
+TEST(every_kind_from_every_source)
+{
+    char dir[256], path[300], line[512];
+    lc_trainer_options o = LC_TRAINER_OPTIONS_INIT;
+    wave_values v;
+    CHECK(world_dir(dir, sizeof dir));
+    snprintf(path, sizeof path, "%s/c.json", dir);
+    FILE *f = fopen(path, "w");
+    CHECK(f);
+    fputs("{\"width\": 7, \"optimizer\": {\"lr\": 0.25, \"momentum\": 0.5}, \"optimizer.lr\": 0.125, \"warmup\": "
+          "\"3ep\", "
+          "\"max_steps\": 5}",
+          f);
+    fclose(f);
+    setenv("LIGHTC_OPTIMIZER_MOMENTUM", "0.75", 1);
+    snprintf(line, sizeof line, "--config %s --batch-size 32 --activation relu --shuffle", path);
+    lc_status s = parse(&o, &v, line);
+    unsetenv("LIGHTC_OPTIMIZER_MOMENTUM");
+    CHECK_OK(s);
+    CHECK_EQ(v.width, 7);
+    CHECK_EQ(v.batch_size, 32);
+    CHECK_EQ(o.max_steps, 5);
+    CHECK_STR(v.activation, "relu");
+    CHECK(v.optimizer.lr == 0.125 && v.optimizer.momentum == 0.75f && v.shuffle);
+    CHECK(v.warmup.unit == LC_UNIT_EPOCHS && v.warmup.value == 3);
+    lc_trainer_options_release(&o);
+
+    CHECK_OK(parse(&o, &v, "--optimizer.lr 2 --optimizer.momentum=0.1"));
+    CHECK(v.optimizer.lr == 2 && v.optimizer.momentum == 0.1f);
+    lc_trainer_options_release(&o);
+    CHECK_STATUS(parse(&o, &v, "--optimizer.lrr 2"), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "\"optimizer.lr\"");
+    CHECK_STATUS(parse(&o, &v, "--width 3000000000"), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "whole number");
+    CHECK_STATUS(parse(&o, &v, "--optimizer.momentum much"), LC_ERR_CONFIG);
+    f = fopen(path, "w");
+    fputs("{\"optimizer\": {\"learning\": 0.25}}", f);
+    fclose(f);
+    CHECK_STATUS(parse(&o, &v, line), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "optimizer.learning");
+    lc_trainer_options_release(&o);
+    world_remove(dir);
+}
+
+/* What the logger was given. */
+static char logged[1024];
+static lc_status log_start(void *self, const lc_run_info *run)
+{
+    (void)self, (void)run;
+    logged[0] = 0;
+    return LC_OK;
+}
+static lc_status log_row(void *self, const lc_log_row *row)
+{
+    (void)self, (void)row;
+    return LC_OK;
+}
+static lc_status log_hyperparameters(void *self, const lc_hparam *p, int n)
+{
+    (void)self;
+    for (int i = 0; i < n; i++) {
+        size_t at = strlen(logged);
+        switch (p[i].kind) {
+        case LC_HPARAM_FLOAT:
+            snprintf(logged + at, sizeof logged - at, "%s=%g ", p[i].name, p[i].number);
+            break;
+        case LC_HPARAM_TEXT:
+            snprintf(logged + at, sizeof logged - at, "%s=%s ", p[i].name, p[i].text);
+            break;
+        case LC_HPARAM_NONE:
+            snprintf(logged + at, sizeof logged - at, "%s=none ", p[i].name);
+            break;
+        default:
+            snprintf(logged + at, sizeof logged - at, "%s=%lld ", p[i].name, (long long)p[i].integer);
+        }
+    }
+    return LC_OK;
+}
+static const lc_logger_ops spy = {LC_LOGGER_OPS_INIT, .name = "spy", .start = log_start, .log_row = log_row,
+                                  .log_hyperparameters = log_hyperparameters};
+
+static bool same_weights(lc_module *a, lc_module *b)
+{
+    float x[256], y[256];
+    const char *const paths[] = {"l1.weight", "l1.bias", "l2.weight", "l2.bias"};
+    for (int i = 0; i < 4; i++) {
+        lc_tensor *p = lc_module_find(a, paths[i]), *q = lc_module_find(b, paths[i]);
+        size_t n = (size_t)lc_tensor_numel(p) * sizeof *x;
+        if (!q || lc_tensor_numel(p) != lc_tensor_numel(q) || n > sizeof x) return false;
+        if (lc_tensor_read(p, x, n) < 0 || lc_tensor_read(q, y, n) < 0 || memcmp(x, y, n) != 0) return false;
+    }
+    return true;
+}
+
+TEST(with_checkpoints_and_loggers)
+{
+    char dir[256], ckpt[300];
+    lc_trainer_options o;
+    lc_trainer *t;
+    lc_module *m, *again;
+    wave_values v, read;
+    void *storage = NULL;
+    CHECK(world_dir(dir, sizeof dir));
+    o = wave_options(dir);
+    CHECK_OK(parse(&o, &v, "--width 5 --activation relu --optimizer.lr 0.01"));
+    lc_logger logger = {&spy, NULL};
+    o.loggers = &logger;
+    o.n_loggers = 1;
+    CHECK_OK(lc_module_new(&wave_class, &v, 3, &m));
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_OK(lc_trainer_fit(t, m, NULL));
+    CHECK_STR(logged, "width=5 samples=512 batch_size=16 activation=relu optimizer/lr=0.01 optimizer/momentum=0 "
+                      "shuffle=0 warmup=none ");
+    snprintf(ckpt, sizeof ckpt, "%s/a.ckpt", dir);
+    CHECK_OK(lc_trainer_save_checkpoint(t, ckpt, true));
+
+    /* Into a struct, without a trainer. */
+    read = (wave_values){.width = 1, .samples = 9};
+    CHECK_OK(lc_hyperparameters_load(ckpt, wave_fields, WAVE_FIELDS, &read, &storage));
+    CHECK(read.width == 5 && read.samples == 512 && read.optimizer.lr == 0.01 && read.batch_size == 16);
+    CHECK_STR(read.activation, "relu");
+    lc_options_free(storage);
+    storage = NULL;
+    /* A field that the struct does not have. */
+    CHECK_STATUS(lc_hyperparameters_load(ckpt, wave_fields + 1, WAVE_FIELDS - 1, &read, &storage), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "width");
+    lc_options_free(storage);
+
+    /* Into a model. */
+    CHECK_OK(lc_module_load_from_checkpoint(&wave_class, ckpt, true, &again));
+    CHECK(((wave *)again)->h->width == 5 && same_weights(m, again));
+    lc_module_free(again);
+    lc_module_free(m);
+    lc_trainer_free(t);
+    world_remove(dir);
+}
+
+TEST(errors_of_classes)
+{
+    char dir[256], ckpt[300];
+    lc_module *m = NULL;
+    lc_trainer *t;
+    wave_values v = wave_defaults;
+    lc_module_class bad = wave_class;
+    v.width = 0;
+    CHECK_STATUS(lc_module_new(&wave_class, &v, 0, &m), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "width is 0");
+    CHECK(!m);
+    bad.module_size = 4;
+    CHECK_STATUS(lc_module_new(&bad, NULL, 0, &m), LC_ERR_ARGUMENT);
+    lc_module_free(NULL);
+
+    /* A checkpoint of a module that keeps no hyperparameters. */
+    CHECK(world_dir(dir, sizeof dir));
+    lc_trainer_options o = wave_options(NULL);
+    CHECK_OK(lc_module_new(&wave_class, NULL, 0, &m));
+    lc_module_save_hyperparameters(m, NULL, 0, NULL);
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_OK(lc_trainer_fit(t, m, NULL));
+    snprintf(ckpt, sizeof ckpt, "%s/a.ckpt", dir);
+    CHECK_OK(lc_trainer_save_checkpoint(t, ckpt, true));
+    lc_trainer_free(t);
+    lc_module_free(m);
+    CHECK_STATUS(lc_module_load_from_checkpoint(&wave_class, ckpt, true, &m), LC_ERR_NOT_FOUND);
+    CHECK_CONTAINS(lc_error_message(), "lc_module_save_hyperparameters");
+    world_remove(dir);
+}
+
+/* The file that a run leaves makes the same run again. */
+TEST(config_of_a_run)
+{
+    char dir[256], line[512];
+    lc_trainer_options o, second = LC_TRAINER_OPTIONS_INIT;
+    lc_trainer *t;
+    lc_module *m;
+    wave_values v, w;
+    CHECK(world_dir(dir, sizeof dir));
+    o = wave_options(dir);
+    o.logger = "csv";
+    CHECK_OK(parse(&o, &v, "--optimizer.lr 0.3 --max_steps 3 --limit_train_batches 0.5 --activation relu"));
+    CHECK_OK(lc_module_new(&wave_class, &v, 3, &m));
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_OK(lc_trainer_fit(t, m, NULL));
+    char *text = read_text(lc_trainer_run_dir(t), "config.json");
+    CHECK(text);
+    CHECK_CONTAINS(text, "\"optimizer.lr\": 0.3");
+    free(text);
+    text = read_text(lc_trainer_run_dir(t), "hparams.yaml");
+    CHECK(text);
+    CHECK_CONTAINS(text, "0.3");
+    free(text);
+    snprintf(line, sizeof line, "--config %s/config.json", lc_trainer_run_dir(t));
+    CHECK_OK(parse(&second, &w, line));
+    CHECK(w.optimizer.lr == 0.3 && second.max_steps == 3 && second.limit_train_batches.unit == LC_UNIT_FRACTION);
+    CHECK_STR(w.activation, "relu");
+    CHECK_STR(second.default_root_dir, dir);
+    CHECK_EQ(second.enable_checkpointing, o.enable_checkpointing);
+    lc_trainer_options_release(&second);
+    lc_trainer_free(t);
+    lc_module_free(m);
+    world_remove(dir);
+}
+
+TEST_MAIN
