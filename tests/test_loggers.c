@@ -6,6 +6,7 @@
 #include "loggers/writer.h"
 #include "fail_malloc.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -321,7 +322,7 @@ TEST(sqlite_refuses_what_is_not_its_own)
     CHECK_CONTAINS(lc_error_message(), "database of another program");
     l.ops->free(l.self);
     CHECK_STATUS(lc_logger_new("sqlit", &l), LC_ERR_CONFIG);
-    CHECK_CONTAINS(lc_error_message(), "known are: csv, sqlite");
+    CHECK_CONTAINS(lc_error_message(), "known are: csv, sqlite, tensorboard");
 }
 
 #define PROCESSES 4
@@ -417,6 +418,31 @@ TEST(sqlite_killed_run_keeps_what_was_flushed)
     close(fds[0]);
     CHECK(query_int(dir, "SELECT count(*) FROM metric") >= last + 1);
     CHECK_EQ(query_int(dir, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check = 'ok'"), 1);
+}
+
+/* ---- tensorboard: what is in its files is the matter of test_tensorboard.c ---- */
+
+static int count_events(const char *dir)
+{
+    int n = 0;
+    uint64_t length;
+    FILE *f = NULL;
+    DIR *d = opendir(dir);
+    CHECK(d);
+    for (struct dirent *e; !f && (e = readdir(d));) {
+        char path[600];
+        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+        if (!strncmp(e->d_name, "events.out.tfevents.", 20)) f = fopen(path, "rb");
+    }
+    closedir(d);
+    CHECK(f);
+    while (fread(&length, 1, 8, f) == 8) {
+        CHECK(length < 1000 && !fseek(f, 4 + (long)length + 4, SEEK_CUR));
+        n++;
+    }
+    CHECK(feof(f));
+    fclose(f);
+    return n;
 }
 
 /* ---- trouble ---- */
@@ -521,8 +547,8 @@ static int with_limit(const char *dir, const char *name)
 
 TEST(a_disk_that_was_full)
 {
-    static const char *const names[] = {"csv", "sqlite"};
-    for (int k = 0; k < 2; k++) {
+    static const char *const names[] = {"csv", "sqlite", "tensorboard"};
+    for (int k = 0; k < 3; k++) {
         const char *dir = fresh_dir("full");
         pid_t child = fork();
         CHECK(child >= 0);
@@ -530,7 +556,9 @@ TEST(a_disk_that_was_full)
         int how;
         CHECK(waitpid(child, &how, 0) == child);
         if (!WIFEXITED(how) || WEXITSTATUS(how)) TEST_FAIL("%s: ended with %d", names[k], how);
-        if (k) {
+        if (k == 2) {
+            CHECK_EQ(count_events(dir), 1 + 2 * 20000); /* the version; loss and epoch */
+        } else if (k) {
             CHECK_EQ(query_int(dir, "SELECT count(DISTINCT step) FROM metric"), 20000);
         } else {
             char *text = slurp(dir, "metrics.csv");
@@ -547,8 +575,8 @@ TEST(no_memory_at_many_calls)
 #ifdef SANITIZED
     SKIP("sanitizers have an allocator of their own");
 #else
-    static const char *const names[] = {"csv", "sqlite"};
-    for (int k = 0; k < 2; k++) {
+    static const char *const names[] = {"csv", "sqlite", "tensorboard"};
+    for (int k = 0; k < 3; k++) {
         bool done = false;
         int failed = 0;
         for (long n = 1; !done; n += 1 + n / 16) {
@@ -576,7 +604,8 @@ TEST(no_memory_at_many_calls)
             failed += status < 0;
             if (status < 0 || ended < 0) CHECK(*lc_error_message());
             /* One failure in the thread is made good by the next attempt. */
-            if (logged && ended >= 0 && k) CHECK_EQ(query_int(dir, "SELECT count(*) FROM metric"), 6);
+            if (logged && ended >= 0 && k == 2) CHECK_EQ(count_events(dir), 1 + 3 * 3);
+            if (logged && ended >= 0 && k == 1) CHECK_EQ(query_int(dir, "SELECT count(*) FROM metric"), 6);
             if (logged && ended >= 0 && !k)
                 CHECK_STR(slurp(dir, "metrics.csv"), "a,b,epoch,step\n0.0,0.0,0,0\n1.0,1.0,0,1\n2.0,2.0,0,2\n");
             if (l.self) l.ops->free(l.self);
@@ -590,13 +619,17 @@ TEST(no_memory_at_many_calls)
 TEST(no_place_to_write)
 {
     lc_run_info run = run_info("/nonexistent");
-    static const char *const names[] = {"csv", "sqlite"};
-    for (int k = 0; k < 2; k++) {
+    static const char *const names[] = {"csv", "sqlite", "tensorboard"};
+    for (int k = 0; k < 3; k++) {
         lc_logger l;
         CHECK_OK(lc_logger_new(names[k], &l));
         CHECK(l.ops->start(l.self, &run) < 0);
         CHECK_CONTAINS(lc_error_message(), "/nonexistent");
-        CHECK_OK(l.ops->finish(l.self, "failed"));
+        lc_status ended = l.ops->finish(l.self, "failed");
+        if (k == 2) /* its file exists in any case, and it tries to the end */
+            CHECK(ended < 0);
+        else
+            CHECK_OK(ended);
         l.ops->free(l.self);
     }
 }

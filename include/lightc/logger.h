@@ -123,6 +123,8 @@ LC_API lc_status lc_logger_new(const char *name, lc_logger *out) LC_MUST_USE;
 LC_API lc_status lc_csv_logger_new(lc_logger *out) LC_MUST_USE;
 /* The run database <root_dir>/lightc.db (docs/run-database.md). */
 LC_API lc_status lc_sqlite_logger_new(lc_logger *out) LC_MUST_USE;
+/* events.out.tfevents.* and hparams.yaml in the run's directory, as Lightning's TensorBoardLogger. */
+LC_API lc_status lc_tensorboard_logger_new(lc_logger *out) LC_MUST_USE;
 LC_END_DECLS
 
 #endif

@@ -30,7 +30,7 @@ typedef struct column {
 } column;
 
 typedef struct csv_logger {
-    lc__log_writer *writer;
+    lc__log_writer *writer; /* first: lc__slot_* */
     /* Of the writer's thread, once it runs. */
     char *path, *hparams_path;
     lc__hparams hparams;
@@ -298,25 +298,8 @@ static lc_status csv_start(void *self, const lc_run_info *run)
     LC_TRY(lc__path_join(run->run_dir, "metrics.csv", &l->path));
     LC_TRY(lc__path_join(run->run_dir, "hparams.yaml", &l->hparams_path));
     LC_TRY(continue_file(l));
-    return lc__log_writer_new("csv", sink, l, INTERVAL_MS, &l->writer);
-}
-
-static lc_status csv_log_row(void *self, const lc_log_row *row)
-{
-    csv_logger *l = self;
-    return l->writer ? lc__log_row(l->writer, row) : LC_OK;
-}
-
-static lc_status csv_log_hyperparameters(void *self, const lc_hparam *params, int n)
-{
-    csv_logger *l = self;
-    return l->writer ? lc__log_hparams(l->writer, params, n) : LC_OK;
-}
-
-static lc_status csv_flush(void *self)
-{
-    csv_logger *l = self;
-    return l->writer ? lc__log_flush(l->writer) : LC_OK;
+    LC_TRY(lc__log_writer_new("csv", sink, l, INTERVAL_MS, &l->writer));
+    return access(run->run_dir, W_OK) < 0 ? lc__io_fail(errno, "write into", run->run_dir) : LC_OK;
 }
 
 static lc_status csv_finish(void *self, const char *status)
@@ -347,9 +330,9 @@ static const lc_logger_ops csv_ops = {
     LC_LOGGER_OPS_INIT,
     .name = "csv",
     .start = csv_start,
-    .log_row = csv_log_row,
-    .log_hyperparameters = csv_log_hyperparameters,
-    .flush = csv_flush,
+    .log_row = lc__slot_row,
+    .log_hyperparameters = lc__slot_hparams,
+    .flush = lc__slot_flush,
     .finish = csv_finish,
     .free = csv_free,
 };

@@ -11,6 +11,7 @@ static const struct {
 } loggers[] = {
     {"csv", lc_csv_logger_new},
     {"sqlite", lc_sqlite_logger_new},
+    {"tensorboard", lc_tensorboard_logger_new},
 };
 
 lc_status lc_logger_new(const char *name, lc_logger *out)

@@ -39,7 +39,7 @@ typedef struct key {
 } key;
 
 typedef struct sqlite_logger {
-    lc__log_writer *writer;
+    lc__log_writer *writer; /* first: lc__slot_* */
     /* Used by the training thread in start and finish, and between them by the writer's thread alone. */
     char *path;
     sqlite3 *db;
@@ -548,36 +548,6 @@ static lc_status sqlite_start(void *self, const lc_run_info *run)
     return status;
 }
 
-static lc_status sqlite_log_row(void *self, const lc_log_row *row)
-{
-    sqlite_logger *l = self;
-    return l->writer ? lc__log_row(l->writer, row) : LC_OK;
-}
-
-static lc_status sqlite_log_hyperparameters(void *self, const lc_hparam *params, int n)
-{
-    sqlite_logger *l = self;
-    return l->writer ? lc__log_hparams(l->writer, params, n) : LC_OK;
-}
-
-static lc_status sqlite_log_checkpoint(void *self, const char *path, int64_t at, double score, bool has_score)
-{
-    sqlite_logger *l = self;
-    return l->writer ? lc__log_checkpoint(l->writer, path, at, score, has_score) : LC_OK;
-}
-
-static lc_status sqlite_log_event(void *self, const char *level, const char *text)
-{
-    sqlite_logger *l = self;
-    return l->writer ? lc__log_event(l->writer, level, text) : LC_OK;
-}
-
-static lc_status sqlite_flush(void *self)
-{
-    sqlite_logger *l = self;
-    return l->writer ? lc__log_flush(l->writer) : LC_OK;
-}
-
 static lc_status sqlite_finish(void *self, const char *how)
 {
     sqlite_logger *l = self;
@@ -618,11 +588,11 @@ static const lc_logger_ops sqlite_ops = {
     LC_LOGGER_OPS_INIT,
     .name = "sqlite",
     .start = sqlite_start,
-    .log_row = sqlite_log_row,
-    .log_hyperparameters = sqlite_log_hyperparameters,
-    .log_checkpoint = sqlite_log_checkpoint,
-    .log_event = sqlite_log_event,
-    .flush = sqlite_flush,
+    .log_row = lc__slot_row,
+    .log_hyperparameters = lc__slot_hparams,
+    .log_checkpoint = lc__slot_checkpoint,
+    .log_event = lc__slot_event,
+    .flush = lc__slot_flush,
     .finish = sqlite_finish,
     .free = sqlite_free,
 };

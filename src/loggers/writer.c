@@ -456,3 +456,40 @@ lc_status lc__log_finish(lc__log_writer *w)
     free_writer(w);
     return status;
 }
+
+/* ---- slots ---- */
+
+#define WRITER(self) (*(lc__log_writer **)(self))
+
+lc_status lc__slot_row(void *self, const lc_log_row *row)
+{
+    return WRITER(self) ? lc__log_row(WRITER(self), row) : LC_OK;
+}
+lc_status lc__slot_hparams(void *self, const lc_hparam *params, int n)
+{
+    return WRITER(self) ? lc__log_hparams(WRITER(self), params, n) : LC_OK;
+}
+lc_status lc__slot_histogram(void *self, const lc_log_histogram *histogram)
+{
+    return WRITER(self) ? lc__log_histogram(WRITER(self), histogram) : LC_OK;
+}
+lc_status lc__slot_image(void *self, const lc_log_image *image)
+{
+    return WRITER(self) ? lc__log_image(WRITER(self), image) : LC_OK;
+}
+lc_status lc__slot_text(void *self, const lc_log_text *text)
+{
+    return WRITER(self) ? lc__log_text(WRITER(self), text) : LC_OK;
+}
+lc_status lc__slot_checkpoint(void *self, const char *path, int64_t step, double score, bool has_score)
+{
+    return WRITER(self) ? lc__log_checkpoint(WRITER(self), path, step, score, has_score) : LC_OK;
+}
+lc_status lc__slot_event(void *self, const char *level, const char *text)
+{
+    return WRITER(self) ? lc__log_event(WRITER(self), level, text) : LC_OK;
+}
+lc_status lc__slot_flush(void *self)
+{
+    return WRITER(self) ? lc__log_flush(WRITER(self)) : LC_OK;
+}

@@ -68,6 +68,17 @@ lc_status lc__log_flush(lc__log_writer *w);
 /* Writes what is left, ends the thread, frees everything. The error says what was lost. NULL is fine. */
 lc_status lc__log_finish(lc__log_writer *w);
 
+/* Slots of an lc_logger_ops for a logger whose struct begins with its `lc__log_writer *` (NULL: not started, or
+ * finished; then they do nothing). */
+lc_status lc__slot_row(void *self, const lc_log_row *row);
+lc_status lc__slot_hparams(void *self, const lc_hparam *params, int n);
+lc_status lc__slot_histogram(void *self, const lc_log_histogram *histogram);
+lc_status lc__slot_image(void *self, const lc_log_image *image);
+lc_status lc__slot_text(void *self, const lc_log_text *text);
+lc_status lc__slot_checkpoint(void *self, const char *path, int64_t step, double score, bool has_score);
+lc_status lc__slot_event(void *self, const char *level, const char *text);
+lc_status lc__slot_flush(void *self);
+
 int64_t lc__wall_ns(void);
 
 #endif
