@@ -44,6 +44,7 @@ typedef struct net {
     lc_linear l1, l2;
     lc_dataset *data;
     int64_t before, after;
+    bool logs_media;
 } net;
 
 static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
@@ -74,6 +75,11 @@ static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const 
 {
     net *m = (net *)self;
     (void)o, (void)b;
+    if (m->logs_media && i % 20 == 15) {
+        LC_TRY(lc_trainer_log_histogram(self->trainer, "weights", m->l1.weight, -1));
+        LC_TRY(lc_trainer_log_image(self->trainer, "weights as an image", m->l1.weight, -1));
+        LC_TRY(lc_trainer_log_text(self->trainer, "note", "a text", -1));
+    }
     if (i == 30) m->before = allocations;
     if (i == SAMPLES / BATCH - 2) m->after = allocations;
     return LC_OK;
@@ -138,6 +144,7 @@ static void run(const char *logger, int64_t accumulate)
     o.log_every_n_steps = 5;
     o.accumulate_grad_batches = accumulate;
     o.gradient_clip_val = 1;
+    m.logs_media = strstr(logger, "tensorboard") != NULL;
     CHECK_OK(lc_trainer_new(&o, &t));
     CHECK_OK(lc_trainer_fit(t, &m.base, NULL));
     CHECK(m.before > 0); /* building the run allocated: so they are counted */
@@ -163,6 +170,7 @@ TEST(steady_step_with_loggers)
     SKIP("allocations are not counted in this build");
 #endif
     run("csv,sqlite", 1);
+    run("csv,sqlite,tensorboard", 1);
 }
 
 TEST(every_allocation_may_fail)
