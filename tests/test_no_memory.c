@@ -11,6 +11,8 @@
 
 #include <errno.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 
 static atomic_long allocations, fail_at; /* fail_at 0: never */
 static atomic_bool keep_failing;         /* all after it, too */
@@ -153,9 +155,154 @@ done:
     return status;
 }
 
+#ifndef SANITIZED
+/* ---- the first step where addresses run out, which the libraries below notice as well ---- */
+
+/* Two steps, of which `spare` bytes of addresses are left to the first (0: all). The last loss, or minus the status. */
+static double train_within(size_t spare)
+{
+    net m = {0};
+    lc_graph *g;
+    lc_tensor *x, *y;
+    double loss = 0;
+    net_init(&m, NULL);
+    lc_optimizer *opt = lc_adam(&m, .lr = 1e-2);
+    lc_status status = lc_graph_new(&(lc_graph_options){.threads = 1}, &g);
+    if (status == LC_OK) status = lc_input_new(LC_F32, 4, (int64_t[]){4, 1, 8, 8}, LC_ROW_MAJOR, pixels, &x);
+    if (status == LC_OK) status = lc_input_new(LC_I64, 1, (int64_t[]){4}, LC_ROW_MAJOR, labels, &y);
+    for (int step = 0; step < 2 && status == LC_OK; step++) {
+        status = lc_step_begin(g, (uint64_t)step, 0);
+        lc_tensor *l = lc_keep(net_loss(&m, x, y));
+        lc_zero_grad(g);
+        lc_backward(l);
+        lc_optimizer_step(opt);
+        struct rlimit limit, all;
+        unsigned long pages = 0;
+        FILE *f = fopen("/proc/self/statm", "r");
+        if (!f || fscanf(f, "%lu", &pages) != 1 || getrlimit(RLIMIT_AS, &all) != 0) return 1e9;
+        fclose(f);
+        limit = all;
+        limit.rlim_cur = pages * (size_t)sysconf(_SC_PAGESIZE) + spare;
+        if (step == 0 && spare && setrlimit(RLIMIT_AS, &limit) != 0) return 1e9;
+        if (status == LC_OK) status = lc_step_run(g);
+        if (step == 0 && spare && setrlimit(RLIMIT_AS, &all) != 0) return 1e9;
+        if (status == LC_OK) status = lc_item(l, &loss);
+        if (status == LC_OK) status = lc_step_end(g);
+    }
+    return status == LC_OK ? loss : status;
+}
+
+/* The same in a process of its own, in which nothing has been prepared yet. */
+static double train_apart(size_t spare)
+{
+    int ends[2], state;
+    double result = 1e9;
+    CHECK(pipe(ends) == 0);
+    fflush(stdout);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        result = train_within(spare);
+        _exit(write(ends[1], &result, sizeof result) != sizeof result);
+    }
+    close(ends[1]);
+    bool got = read(ends[0], &result, sizeof result) == sizeof result;
+    close(ends[0]);
+    CHECK(waitpid(child, &state, 0) == child);
+    if (!got || !WIFEXITED(state) || WEXITSTATUS(state))
+        TEST_FAIL("with %zu KiB to spare the process ended with state %d", spare >> 10, state);
+    return result;
+}
+
+TEST(a_first_step_within_limits)
+{
+    int refused = 0, done = 0;
+    double want = train_apart(0);
+    CHECK(want > 0 && want < 1e9);
+    for (size_t spare = (size_t)64 << 10; spare < (size_t)96 << 20; spare += spare / 4) {
+        double got = train_apart(spare);
+        if (got != want && got != LC_ERR_MEMORY)
+            TEST_FAIL("with %zu KiB to spare: %.9g; undisturbed %.9g", spare >> 10, got, want);
+        refused += got != want;
+        done += got == want;
+    }
+    CHECK(refused > 3 && done > 1);
+}
+#endif
+
 TEST(engine)
 {
     CHECK(exhaust(train_by_hand, 1500) > 50);
+}
+
+/* ---- the first step, and the same step again ---- */
+
+static double first_losses[2]; /* what two steps come to when nothing fails */
+static long step_allocations;
+
+/* Two steps with both threads, the first of which loses its `fail`th allocation and is then tried again. Returns what
+ * became of the first attempt; whatever that was, the numbers are those of an undisturbed run: memory decides about no
+ * kernel. */
+static lc_status train_again(long fail, double *losses)
+{
+    net m = {0};
+    lc_graph *g = NULL;
+    lc_tensor *x = NULL, *y = NULL;
+    net_init(&m, NULL);
+    CHECK_OK(lc_module_status(&m.base));
+    lc_optimizer *opt = lc_adam(&m, .lr = 1e-2);
+    CHECK(opt);
+    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 2}, &g));
+    CHECK_OK(lc_input_new(LC_F32, 4, (int64_t[]){4, 1, 8, 8}, LC_ROW_MAJOR, pixels, &x));
+    CHECK_OK(lc_input_new(LC_I64, 1, (int64_t[]){4}, LC_ROW_MAJOR, labels, &y));
+    lc_status first = LC_OK;
+    for (int step = 0, attempt = 0; step < 2; attempt++) {
+        atomic_store(&keep_failing, false);
+        atomic_store(&allocations, 0);
+        atomic_store(&fail_at, attempt == 0 ? fail : 0);
+        lc_status status = lc_step_begin(g, (uint64_t)step, 0);
+        if (status == LC_OK) {
+            lc_tensor *l = lc_keep(net_loss(&m, x, y));
+            lc_zero_grad(g);
+            lc_backward(l);
+            lc_optimizer_step(opt);
+            status = lc_step_run(g);
+            if (!fail && attempt == 0) step_allocations = atomic_load(&allocations);
+            atomic_store(&fail_at, 0);
+            if (status == LC_OK) CHECK_OK(lc_item(l, &losses[step]));
+            CHECK(lc_step_end(g) == status);
+        }
+        atomic_store(&fail_at, 0);
+        if (attempt == 0) first = status;
+        if (attempt > 0) CHECK_OK(status);
+        step += status == LC_OK;
+    }
+    lc_optimizer_free(opt);
+    lc_module_release(&m.base);
+    lc_tensor_unref(x);
+    lc_tensor_unref(y);
+    lc_graph_free(g);
+    return first;
+}
+
+TEST(a_first_step_is_refused_or_as_ever)
+{
+    int refused = 0;
+    for (int i = 0; i < 64 * 12; i++) pixels[i] = (float)(i * 37 % 101) / 101;
+    CHECK_OK(train_again(0, first_losses));
+    CHECK_OK(train_again(0, first_losses)); /* what is made once per process is there now */
+    CHECK(step_allocations > 100);
+    for (long k = 1; k <= step_allocations; k++) {
+        double losses[2];
+        lc_status status = train_again(k, losses);
+        if (status != LC_OK && status != LC_ERR_MEMORY)
+            TEST_FAIL("allocation %ld of %ld: %s: %s", k, step_allocations, lc_status_text(status), lc_error_message());
+        if (memcmp(losses, first_losses, sizeof losses) != 0)
+            TEST_FAIL("allocation %ld of %ld: losses %.9g, %.9g; undisturbed %.9g, %.9g", k, step_allocations,
+                      losses[0], losses[1], first_losses[0], first_losses[1]);
+        refused += status == LC_ERR_MEMORY;
+    }
+    CHECK(refused > 100);
 }
 
 /* ---- modules ---- */

@@ -22,11 +22,18 @@ typedef struct lc_backend_ops {
     size_t (*available)(void);
 
     /* ---- kernels ---- */
-    /* The best kernel for the call, or NULL if only call->op->kernel will do. `reference_only` asks for NULL always
-     * where op->kernel can serve (LIGHTC_KERNELS=reference). */
-    const lc_kernel *(*find_kernel)(const lc_call *call);
+    /* Which of its kernels the backend uses: fixed when a graph is made, so that no two plans differ in it. Reads the
+     * environment (cpu: LIGHTC_ISA). *set is constant and belongs to the backend. */
+    lc_status (*kernel_set)(const void **set);
+    /* Kernels of the set that can do the call as it stands (types, shapes, strides, threads, accumulate), best first:
+     * at most `max`; *n may be 0, then call->op->kernel is left. They take the same layout. Depends on the call alone:
+     * where memory runs out, that is an error, never another kernel. */
+    lc_status (*find_kernels)(const void *set, const lc_call *call, int max, const lc_kernel **out, int *n);
     int (*max_threads)(void);
 } lc_backend_ops;
+
+/* Whether a kernel can do a call. LC_ERR_MEMORY if it had too little memory to find out. */
+lc_status lc__kernel_supports(const lc_kernel *kernel, const lc_call *call, bool *yes);
 
 extern const lc_backend_ops lc__cpu_backend;
 

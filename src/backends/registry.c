@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The backends there are. To add one: declare its lc_backend_ops in backend.h and give it a line in `backends`. */
+/* The backends there are, and what they share. To add one: declare its lc_backend_ops in backend.h and give it a line
+ * in `backends`. */
 #include "backends/backend.h"
 
 #include <lightc/status.h>
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,4 +24,12 @@ const lc_backend_ops *lc__backend_find(const char *name)
     }
     lc_fail(LC_ERR_NOT_FOUND, "there is no backend \"%s\"; this build has: %s", name ? name : "(null)", list);
     return NULL;
+}
+
+lc_status lc__kernel_supports(const lc_kernel *kernel, const lc_call *call, bool *yes)
+{
+    errno = 0;
+    *yes = !kernel->supports || kernel->supports(call);
+    if (errno != ENOMEM) return LC_OK;
+    return lc_fail(LC_ERR_MEMORY, "out of memory while looking for a kernel for %s", call->op->name);
 }

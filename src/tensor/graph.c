@@ -27,6 +27,16 @@ static int default_threads(void)
     return n > 0 ? n : 1;
 }
 
+/* A variable of the environment that has two values, the first of which is the default. */
+static lc_status read_switch(const char *name, const char *no, const char *yes, bool *on)
+{
+    const char *value = getenv(name);
+    *on = value && strcmp(value, yes) == 0;
+    if (*on || !value || !*value || strcmp(value, no) == 0) return LC_OK;
+    return lc_fail(LC_ERR_CONFIG, "%s=%s in the environment is not known; it is \"%s\" or \"%s\"", name, value, no,
+                   yes);
+}
+
 lc_status lc_graph_new(const lc_graph_options *options, lc_graph **out)
 {
     *out = NULL;
@@ -43,12 +53,14 @@ lc_status lc_graph_new(const lc_graph_options *options, lc_graph **out)
     clock_gettime(CLOCK_MONOTONIC, &now);
     g->generation = (uint32_t)lc_random_key((uint64_t)now.tv_nsec, (uint64_t)now.tv_sec);
     g->next_uid = 1;
-    const char *plan = getenv("LIGHTC_PLAN"), *nan_check = getenv("LIGHTC_NAN_CHECK");
-    g->plan_off = plan && strcmp(plan, "off") == 0;
-    g->nan_check = g->options.nan_check || (nan_check && strcmp(nan_check, "0") != 0);
     g->dump_path = getenv("LIGHTC_PLAN_DUMP");
     g->profile = g->dump_path != NULL;
-    lc_status status = g->backend->arena_reserve(&g->arena, &g->arena_reserved);
+    lc_status status = read_switch("LIGHTC_PLAN", "on", "off", &g->plan_off);
+    if (status >= 0) status = read_switch("LIGHTC_NAN_CHECK", "0", "1", &g->nan_check);
+    if (status >= 0) status = read_switch("LIGHTC_KERNELS", "fast", "reference", &g->reference_only);
+    g->nan_check |= g->options.nan_check;
+    if (status >= 0) status = g->backend->kernel_set(&g->kernel_set);
+    if (status >= 0) status = g->backend->arena_reserve(&g->arena, &g->arena_reserved);
     if (status < 0) {
         free(g);
         return status;

@@ -136,9 +136,10 @@ typedef struct lc_slab_arena {
 struct lc_graph {
     lc_graph_options options;
     int threads;
-    bool plan_off, nan_check, profile;
+    bool plan_off, nan_check, profile, reference_only;
     const char *dump_path;
     const lc_backend_ops *backend;
+    const void *kernel_set; /* of the backend */
 
     /* ---- the step being recorded ---- */
     bool recording, expanding;

@@ -28,12 +28,34 @@ static lc_status new_storage(lc_build *b, size_t bytes, int32_t *out)
     return LC_OK;
 }
 
-static lc_status new_call(lc_build *b, lc_ir_node *node, const lc_kernel *kernel)
+static lc_status new_call(lc_build *b, lc_ir_node *node, const lc_call *call)
 {
     uint32_t cap = (uint32_t)b->cap_calls;
     LC_TRY(lc__grow((void **)&b->calls, &cap, (uint32_t)b->n_calls + 1, sizeof *b->calls));
     b->cap_calls = (int)cap;
-    b->calls[b->n_calls++] = (lc_ir_call){.node = node, .kernel = kernel};
+    b->calls[b->n_calls++] = (lc_ir_call){.node = node, .kernel = call->kernel, .threads = call->threads};
+    return LC_OK;
+}
+
+/* Sets call->kernel and call->threads. What is asked for is what will be prepared: for as many threads. */
+static lc_status choose_kernel(const lc_build *b, lc_call *call)
+{
+    const lc_graph *g = b->g;
+    const lc_op *op = call->op;
+    int n = 0;
+    call->threads = g->threads > 1 && lc__worth_threads(call) ? g->threads : 1;
+    call->deterministic = g->options.deterministic;
+    bool reference = false;
+    if (g->reference_only && op->kernel) LC_TRY(lc__kernel_supports(op->kernel, call, &reference));
+    if (!reference) LC_TRY(g->backend->find_kernels(g->kernel_set, call, 1, &call->kernel, &n));
+    if (!reference && n == 0 && op->kernel) LC_TRY(lc__kernel_supports(op->kernel, call, &reference));
+    if (reference) call->kernel = op->kernel;
+    if (!reference && n == 0) {
+        const lc_view *first = call->n_in && call->in[0].ndim >= 0 ? &call->in[0] : call->n_out ? &call->out[0] : NULL;
+        return lc_fail(LC_ERR_UNSUPPORTED, "there is no kernel for %s on %s",
+                       first ? lc_dtype_name(first->dtype) : "it", g->backend->name);
+    }
+    if (call->kernel->flags & LC_KERNEL_SERIAL) call->threads = 1;
     return LC_OK;
 }
 
@@ -126,8 +148,8 @@ static lc_status in_layout(lc_build *b, uint32_t value, lc_layout layout, lc_sit
     view_of(b, value, &views[0]);
     view_of(b, copy, &views[1]);
     lc_call call = {.op = n->op, .n_in = 1, .n_out = 1, .in = views, .out = views + 1};
-    const lc_kernel *kernel = b->g->backend->find_kernel(&call);
-    LC_TRY(new_call(b, n, kernel ? kernel : n->op->kernel));
+    LC_TRY(choose_kernel(b, &call));
+    LC_TRY(new_call(b, n, &call));
     *out = copy;
     return LC_OK;
 }
@@ -220,10 +242,18 @@ static bool strides_like(const lc_type *type, const lc_ir_value *like, int64_t *
     return true;
 }
 
-static lc_status place_outputs(lc_build *b, lc_ir_node *n, const lc_kernel *kernel, lc_layout common)
+/* Results of kernels that take any strides stay in the order of the first operand: what comes after was planned with
+ * it. */
+static lc_layout layout_like_first(const lc_build *b, const lc_ir_node *n, const lc_type *result)
 {
     const lc_ir_value *first = n->n_in && n->in[0] != LC_ABSENT ? &b->values[n->in[0]] : NULL;
     bool channels = first && first->type.ndim >= 3 && dense(first, LC_CHANNELS_LAST) && !dense(first, LC_ROW_MAJOR);
+    return channels && result->ndim == first->type.ndim ? LC_CHANNELS_LAST : LC_ROW_MAJOR;
+}
+
+static lc_status place_outputs(lc_build *b, lc_ir_node *n, const lc_kernel *kernel, lc_layout common)
+{
+    bool first = n->n_in && n->in[0] != LC_ABSENT;
     for (int k = 0; k < n->n_out; k++) {
         const lc_type type = b->values[n->out[k]].type;
         int64_t stride[LC_MAX_DIMS] = {0};
@@ -239,8 +269,7 @@ static lc_status place_outputs(lc_build *b, lc_ir_node *n, const lc_kernel *kern
             layout = common;
             break;
         case LC_WANT_STRIDED:
-            /* Stay in the order of the first operand: what comes after was planned with it. */
-            if (channels && type.ndim == b->values[n->in[0]].type.ndim) layout = LC_CHANNELS_LAST;
+            layout = layout_like_first(b, n, &type);
             break;
         case LC_WANT_LAST_DENSE:
             break;
@@ -295,8 +324,9 @@ static lc_status lower_node(lc_build *b, lc_ir_node *n)
     if (!views) return LC_ERR_MEMORY;
     for (int i = 0; i < n->n_in; i++) view_of(b, n->in[i], &views[i]);
     for (int i = 0; i < n->n_out; i++) {
+        /* Kernels that take one layout only know that they will get it; the others see what they will get. */
         const lc_type *type = &b->values[n->out[i]].type;
-        lc__view_of(type, LC_ROW_MAJOR, NULL, &views[n->n_in + i]);
+        lc__view_of(type, layout_like_first(b, n, type), NULL, &views[n->n_in + i]);
     }
     lc_call call = {.op = n->op,
                     .n_in = n->n_in,
@@ -306,21 +336,13 @@ static lc_status lower_node(lc_build *b, lc_ir_node *n)
                     .in = views,
                     .out = views + n->n_in,
                     .ints = n->ints,
-                    .floats = n->floats,
-                    .threads = b->g->threads,
-                    .deterministic = b->g->options.deterministic};
-    const lc_kernel *kernel = b->g->backend->find_kernel(&call);
-    if (!kernel) kernel = n->op->kernel;
-    if (!kernel || (kernel->supports && !kernel->supports(&call)))
-        return lc_fail(LC_ERR_UNSUPPORTED, "%s: there is no kernel for %s on %s", n->op->name,
-                       lc_dtype_name(n->n_in && n->in[0] != LC_ABSENT ? b->values[n->in[0]].type.dtype
-                                     : n->n_out                       ? b->values[n->out[0]].type.dtype
-                                                                      : LC_F32),
-                       b->g->backend->name);
+                    .floats = n->floats};
+    LC_TRY(choose_kernel(b, &call));
+    const lc_kernel *kernel = call.kernel;
     lc_layout common = kernel->layout == LC_WANT_ELEMENTWISE && n->n_out ? common_layout(b, n) : LC_ROW_MAJOR;
     LC_TRY(fit_inputs(b, n, kernel, common));
     LC_TRY(place_outputs(b, n, kernel, common));
-    return new_call(b, n, kernel);
+    return new_call(b, n, &call);
 }
 
 /* ---- sharing memory ---- */

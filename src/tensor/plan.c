@@ -203,29 +203,6 @@ static const lc_tensor *input_of(const lc_build *b, const lc_ir_value *v)
     return s->external && s->external->kind == LC_TENSOR_INPUT ? s->external : NULL;
 }
 
-/* A thread costs about a microsecond to wake; below this work one is faster. */
-static bool worth_threads(const lc_call *c)
-{
-    double elements = 0, work = 0;
-    for (int i = 0; i < c->n_in + c->n_out; i++) {
-        const lc_view *v = i < c->n_in ? &c->in[i] : &c->out[i - c->n_in];
-        double n = 1;
-        for (int d = 0; d < v->ndim; d++) n *= (double)v->shape[d];
-        elements += v->ndim < 0 ? 0 : n;
-    }
-    if (c->kernel->layout == LC_WANT_MATRIX ||
-        (c->n_in >= 2 && c->in[1].ndim >= 2 && c->kernel->layout != LC_WANT_ELEMENTWISE)) {
-        /* An upper bound of multiplications of matrix-like operators: geometric mean of operand sizes, cubed. */
-        double a = 1, w = 1, y = 1;
-        for (int d = 0; d < c->in[0].ndim; d++) a *= (double)c->in[0].shape[d];
-        for (int d = 0; d < c->in[1].ndim; d++) w *= (double)c->in[1].shape[d];
-        for (int d = 0; c->n_out && d < c->out[0].ndim; d++) y *= (double)c->out[0].shape[d];
-        double cube = a * w * y;
-        work = cube > 0 ? __builtin_sqrt(cube) : 0;
-    }
-    return elements * 4 / 20e3 + work * 2 / 60e3 > 12; /* microseconds */
-}
-
 static void view_of(lc_build *b, uint32_t value, lc_view *out)
 {
     if (value == LC_ABSENT) {
@@ -296,7 +273,7 @@ static lc_status make_program(lc_build *b)
                        .ints = ints,
                        .floats = floats,
                        .rng = &g->rng,
-                       .threads = 1,
+                       .threads = b->calls[i].threads,
                        .deterministic = g->options.deterministic,
                        .accumulate = b->calls[i].accumulate};
         for (int k = 0; k < n->n_in + n->n_out; k++) {
@@ -325,7 +302,6 @@ static lc_status make_program(lc_build *b)
                 p->linked[p->n_linked++].from = (uint32_t)n->sources[f].user;
             }
         }
-        if (g->threads > 1 && !(c->kernel->flags & LC_KERNEL_SERIAL) && worth_threads(c)) c->threads = g->threads;
         p->n_calls++;
         if (c->kernel->prepare) {
             lc_status status = c->kernel->prepare(c);
@@ -433,22 +409,18 @@ static lc_status insert(lc_graph *g, lc_plan *p)
     return LC_OK;
 }
 
-lc_status lc__graph_run(lc_graph *g, bool final)
+/* The plan of the segment: from the cache, or made now. */
+static lc_status get(lc_graph *g, bool final, lc_plan **out)
 {
-    lc_plan *p = find(g, final);
-    lc_status status = LC_OK;
+    lc_plan *p = *out = find(g, final);
     if (p) {
         g->stats.hits++;
     } else {
-        status = make(g, final, &p);
-        if (status >= 0 && (status = insert(g, p)) < 0) lc__plan_free(p);
-        if (status < 0) {
-            if (g->status == LC_OK) {
-                g->status = status;
-                snprintf(g->error, sizeof g->error, "%s", lc_error_message());
-            }
-            return lc_step_status(g);
-        }
+        LC_TRY(make(g, final, &p));
+        lc_status status = insert(g, p);
+        if (status < 0) lc__plan_free(p);
+        if (status < 0) return status;
+        *out = p;
         g->stats.misses++;
         if ((int64_t)p->arena_bytes > g->stats.planned_bytes) {
             g->stats.planned_bytes = (int64_t)p->arena_bytes;
@@ -461,6 +433,20 @@ lc_status lc__graph_run(lc_graph *g, bool final)
     uint32_t cap = (uint32_t)g->cap_chain;
     LC_TRY(lc__grow((void **)&g->chain, &cap, (uint32_t)g->n_chain + 1, sizeof *g->chain));
     g->cap_chain = (int)cap;
+    return LC_OK;
+}
+
+lc_status lc__graph_run(lc_graph *g, bool final)
+{
+    lc_plan *p;
+    lc_status status = get(g, final, &p);
+    if (status < 0) {
+        if (g->status == LC_OK) {
+            g->status = status;
+            snprintf(g->error, sizeof g->error, "%s", lc_error_message());
+        }
+        return lc_step_status(g);
+    }
     g->chain[g->n_chain++] = p;
     g->last = p;
     g->stats.nodes = p->n_calls;

@@ -38,6 +38,7 @@ typedef struct lc_ir_value {
 typedef struct lc_ir_call {
     lc_ir_node *node;
     const lc_kernel *kernel;
+    int threads;
     bool accumulate;
 } lc_ir_call;
 
@@ -70,6 +71,8 @@ lc_status lc__fuse_patterns(lc_build *b);
 lc_status lc__fuse_elementwise(lc_build *b);
 /* lower.c: nodes -> calls with storages */
 lc_status lc__lower(lc_build *b);
+/* tune.c: whether all threads are faster than one, by an estimate. */
+bool lc__worth_threads(const lc_call *call);
 /* arena.c: offsets; sets plan->arena_bytes and lower_bound */
 lc_status lc__assign_arena(lc_build *b);
 

@@ -366,9 +366,10 @@ static void call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, con
     int64_t keyed[32];
     if ((op->flags & LC_OP_RANDOM) && g && g->recording && n_int >= 2 && n_int <= 32 && ints[0] == 0 && ints[1] == 0) {
         memcpy(keyed, ints, (size_t)n_int * sizeof *ints);
-        if (random_site(g, *site, keyed) == LC_OK) ints = keyed;
+        status = random_site(g, *site, keyed);
+        ints = keyed;
     }
-    if (g && g->expect && !g->expanding && g->recording && g->status == LC_OK &&
+    if (g && g->expect && !g->expanding && g->recording && g->status == LC_OK && status == LC_OK &&
         follow(g, op, n_in, in, n_int, ints, n_float, floats, site, out))
         return;
     memset(results, 0, sizeof results);
@@ -376,7 +377,7 @@ static void call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, con
         lc_fail(LC_ERR_STATE, "%s: no step is being recorded on this thread; call lc_step_begin first", op->name);
         status = LC_ERR_STATE;
     } else if (g->status == LC_OK) {
-        for (int i = 0; i < n_in; i++)
+        for (int i = 0; i < n_in && status == LC_OK; i++)
             if (in[i] && in[i]->kind == LC_TENSOR_ERROR) {
                 /* A tensor that failed outside the step (a layer that could not be built). */
                 status = LC_ERR_STATE;

@@ -7,15 +7,22 @@
 #include "backends/cpu/onednn/onednn.h"
 #include "backends/cpu/parallel.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-static const lc_kernel *find_kernel(const lc_call *call)
+static lc_status kernel_set(const void **set)
 {
-    const char *which = getenv("LIGHTC_KERNELS");
-    if (which && !strcmp(which, "reference") && call->op->kernel) return NULL;
-    const lc_kernel *kernel = lc__isa_kernel(lc__isa_best(), call);
-    return kernel ? kernel : lc__onednn_find(call);
+    const lc__isa *isa;
+    LC_TRY(lc__isa_choose(&isa));
+    *set = isa;
+    return LC_OK;
+}
+
+static lc_status find_kernels(const void *set, const lc_call *call, int max, const lc_kernel **out, int *n)
+{
+    *n = 0;
+    if (max < 1) return LC_OK;
+    out[0] = lc__isa_kernel(set, call);
+    if (!out[0]) return lc__onednn_candidates(call, max, out, n);
+    *n = 1;
+    return LC_OK;
 }
 
 const lc_backend_ops lc__cpu_backend = {
@@ -26,6 +33,7 @@ const lc_backend_ops lc__cpu_backend = {
     .alloc = lc__cpu_alloc,
     .free = lc__cpu_free,
     .available = lc__cpu_available,
-    .find_kernel = find_kernel,
+    .kernel_set = kernel_set,
+    .find_kernels = find_kernels,
     .max_threads = lc__parallel_max,
 };

@@ -2,6 +2,7 @@
 /* Which instruction set's kernels are used. */
 #include "backends/cpu/isa.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,14 +47,19 @@ const lc__isa *lc__isa_find(const char *name)
     return NULL;
 }
 
-const lc__isa *lc__isa_best(void)
+lc_status lc__isa_choose(const lc__isa **out)
 {
     const char *wanted = getenv("LIGHTC_ISA");
-    const lc__isa *isa = wanted ? lc__isa_find(wanted) : NULL;
-    for (int i = SET_COUNT - 1; !isa; i--) {
-        if (sets[i].machine_has()) isa = sets[i].isa;
+    char list[64] = "";
+    size_t used = 0;
+    *out = NULL;
+    for (int i = 0; i < SET_COUNT; i++) {
+        if (!sets[i].machine_has()) continue;
+        if (!wanted || !*wanted || !strcmp(wanted, sets[i].isa->name)) *out = sets[i].isa;
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", sets[i].isa->name);
     }
-    return isa;
+    if (*out) return LC_OK;
+    return lc_fail(LC_ERR_CONFIG, "LIGHTC_ISA=%s: this machine has %s", wanted, list);
 }
 
 const lc_kernel *lc__isa_kernel(const lc__isa *isa, const lc_call *call)

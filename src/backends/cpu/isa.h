@@ -2,7 +2,7 @@
 /* Fast kernels that are compiled once per instruction set.
  *
  * Every file in isa/ is compiled with LC_ISA=base, avx2 and avx512. What it exports carries the name of the set through
- * LC_ISA_NAME(x). isa/table.c collects the kernels of one set in an lc__isa, and lc__isa_best chooses the set.
+ * LC_ISA_NAME(x). isa/table.c collects the kernels of one set in an lc__isa, and lc__isa_choose chooses the set.
  *
  * To add a kernel: put it in a file of isa/, give it a line in that file's list, and the list a line in isa/table.c. */
 #ifndef LC_BACKENDS_CPU_ISA_H
@@ -33,9 +33,9 @@ extern const lc__isa lc__isa_avx512;
 
 /* The set of that name if this machine can run it, else NULL. */
 const lc__isa *lc__isa_find(const char *name);
-/* The best set this machine has, or the one LIGHTC_ISA names. */
-const lc__isa *lc__isa_best(void);
-/* The first kernel of a set for the call, or NULL. */
+/* The best set this machine has, or the one LIGHTC_ISA names; LC_ERR_CONFIG if this machine has none of that name. */
+lc_status lc__isa_choose(const lc__isa **out);
+/* The first kernel of a set for the call, or NULL. None of them needs memory to find out. */
 const lc_kernel *lc__isa_kernel(const lc__isa *isa, const lc_call *call);
 
 #endif

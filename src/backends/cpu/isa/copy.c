@@ -222,7 +222,7 @@ static bool pad_supports(const lc_call *call)
     plan p;
     lc_call shifted = *call;
     lc_view in = call->in[0], out = call->out[0], from, to;
-    if (in.dtype != LC_F32 || !is_row_major(&out)) return false;
+    if (in.dtype != LC_F32 || !(is_row_major(&out) || is_channels_last(&out))) return false; /* no gaps */
     in.data = out.data = &in; /* only moved, never read */
     shifted.in = &in;
     shifted.out = &out;
@@ -262,7 +262,7 @@ static void pad_run(const lc_call *call)
     const lc_view *x = &call->in[0], *y = &call->out[0];
     fill f = {.to = y->data, .value = (float)call->floats[0], .from = x->data};
     int last = y->ndim - 1;
-    bool rows = last >= 0 && is_row_major(x);
+    bool rows = last >= 0 && is_row_major(x) && is_row_major(y);
     for (int d = 0; d <= last; d++) {
         const int64_t *pad = call->ints + 2 * d;
         rows = rows && (d < last ? !pad[0] && !pad[1] : pad[0] >= 0 && pad[1] >= 0);

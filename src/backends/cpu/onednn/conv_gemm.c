@@ -125,30 +125,36 @@ static dnnl_status_t build(const lc_call *call, bool probe, gemm_state **out)
     s->lines = lines / s->blocks;
     int threads = call->deterministic || call->threads < 1 ? 1 : call->threads;
     int before = lc__dnnl_set_threads(threads);
-    dnnl_status_t status = make_product(probe, threads, s, call->accumulate, 0, 1, &s->plan);
+    /* It is not known when asking whether the call will add: it must be able to. */
+    dnnl_status_t status = make_product(probe, threads, s, probe || call->accumulate, 0, 1, &s->plan);
     if (status == dnnl_success && s->blocks > 1)
         status = make_product(probe, threads, s, true, 1, s->blocks - 1, &s->more);
     lc__dnnl_set_threads(before);
     return status;
 }
 
+static dnnl_status_t run_build(const lc_call *call, bool probe, gemm_state **s)
+{
+    *s = NULL;
+    dnnl_status_t status = lc__dnnl_enter();
+    if (status == dnnl_success) status = lc__dnnl_leave(build(call, probe, s));
+    if (status == dnnl_success && !probe) return status;
+    free_state(*s);
+    *s = NULL;
+    return status;
+}
+
 static bool supports(const lc_call *call)
 {
     gemm_state *s;
-    dnnl_status_t status = build(call, true, &s);
-    free_state(s);
-    return status == dnnl_success || status == dnnl_out_of_memory; /* which prepare() reports */
+    return lc__dnnl_supported(run_build(call, true, &s));
 }
 
 static lc_status prepare(lc_call *call)
 {
     gemm_state *s;
-    dnnl_status_t status = build(call, false, &s);
-    if (status != dnnl_success) {
-        free_state(s);
-        return lc_fail(status == dnnl_out_of_memory ? LC_ERR_MEMORY : LC_ERR_UNSUPPORTED,
-                       "oneDNN cannot prepare %s (its status is %d)", call->op->name, (int)status);
-    }
+    dnnl_status_t status = run_build(call, false, &s);
+    if (status != dnnl_success) return lc__dnnl_failed(call, status);
     call->state = s;
     call->scratch_bytes = s->plan->scratch_bytes;
     if (s->more && s->more->scratch_bytes > call->scratch_bytes) call->scratch_bytes = s->more->scratch_bytes;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which kernel does which call. To add one: declare it in kernels.h and list it in `table`, best first. */
 #include "backends/cpu/onednn/onednn.h"
+#include "backends/backend.h"
 #include "backends/cpu/onednn/kernels.h"
 #include "backends/cpu/onednn/prepared.h"
 #include "tensor/ops/ops.h"
@@ -17,24 +18,20 @@ static const struct {
     {&lc__op_conv_weight_grad, {&lc__onednn_conv_weight_grad, &lc__onednn_conv_weight_grad_gemm}},
 };
 
-int lc__onednn_candidates(const lc_call *call, const lc_kernel **out, int max)
+lc_status lc__onednn_candidates(const lc_call *call, int max, const lc_kernel **out, int *n)
 {
-    int n = 0;
+    *n = 0;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         if (call->op != table[i].op) continue;
         bool swap = table[i].prefers_second && table[i].prefers_second(call);
-        for (int j = 0; j < LC_ONEDNN_MAX_CANDIDATES && n < max; j++) {
+        for (int j = 0; j < LC_ONEDNN_MAX_CANDIDATES && *n < max; j++) {
             const lc_kernel *kernel = table[i].kernel[swap && j < 2 ? !j : j];
-            if (kernel && kernel->supports(call)) out[n++] = kernel;
+            bool yes = false;
+            if (kernel) LC_TRY(lc__kernel_supports(kernel, call, &yes));
+            if (yes) out[(*n)++] = kernel;
         }
     }
-    return n;
-}
-
-const lc_kernel *lc__onednn_find(const lc_call *call)
-{
-    const lc_kernel *best = NULL;
-    return lc__onednn_candidates(call, &best, 1) ? best : NULL;
+    return LC_OK;
 }
 
 const char *lc__onednn_impl(const lc_call *call)

@@ -11,11 +11,8 @@
 /* The most kernels that one call can have. */
 #define LC_ONEDNN_MAX_CANDIDATES 4
 
-/* The best kernel for the call, or NULL. */
-const lc_kernel *lc__onednn_find(const lc_call *call);
-
-/* Every kernel that can do the call, best first, for a planner that times them; at most `max`. Returns how many. */
-int lc__onednn_candidates(const lc_call *call, const lc_kernel **out, int max);
+/* The kernels that can do the call, best first; at most `max`. LC_ERR_MEMORY if it had too little to find out. */
+lc_status lc__onednn_candidates(const lc_call *call, int max, const lc_kernel **out, int *n);
 
 /* Of a prepared call whose kernel is one of these: the implementation that the library chose ("brg:avx512_core"), for
  * plan dumps; "" for every other call. Borrowed until the call is released. */

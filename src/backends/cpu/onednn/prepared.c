@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Prepared oneDNN calls; see prepared.h. */
 #include "backends/cpu/onednn/prepared.h"
+#include "backends/cpu/memory.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,23 +126,57 @@ dnnl_status_t lc__dnnl_add_reorder(lc__dnnl_plan *plan, lc__cmd from, lc__dnnl_o
     return status;
 }
 
+/* More than creating a primitive takes: descriptors, buffers for generated code. */
+#define RESERVE ((size_t)16 << 20)
+
+dnnl_status_t lc__dnnl_enter(void)
+{
+    void *reserve;
+    if (lc__cpu_alloc(RESERVE, &reserve) < 0) return dnnl_out_of_memory;
+    lc__cpu_free(reserve, RESERVE);
+    errno = 0;
+    return dnnl_success;
+}
+
+dnnl_status_t lc__dnnl_leave(dnnl_status_t status)
+{
+    return errno == ENOMEM ? dnnl_out_of_memory : status;
+}
+
+bool lc__dnnl_supported(dnnl_status_t status)
+{
+    if (status == dnnl_out_of_memory) errno = ENOMEM; /* lc_kernel.supports */
+    return status == dnnl_success;
+}
+
+lc_status lc__dnnl_failed(const lc_call *call, dnnl_status_t status)
+{
+    if (status == dnnl_out_of_memory) return lc_fail(LC_ERR_MEMORY, "out of memory while preparing oneDNN");
+    return lc_fail(LC_ERR_UNSUPPORTED, "oneDNN cannot prepare %s (its status is %d)", call->op->name, (int)status);
+}
+
+static dnnl_status_t run_build(const lc_call *call, lc__dnnl_build_fn *build, bool probe, lc__dnnl_plan **plan)
+{
+    *plan = NULL;
+    dnnl_status_t status = lc__dnnl_enter();
+    if (status == dnnl_success) status = lc__dnnl_leave(build(call, probe, plan));
+    if (status == dnnl_success && !probe) return status;
+    lc__dnnl_free(*plan);
+    *plan = NULL;
+    return status;
+}
+
 bool lc__dnnl_supports(const lc_call *call, lc__dnnl_build_fn *build)
 {
-    lc__dnnl_plan *plan = NULL;
-    dnnl_status_t status = build(call, true, &plan);
-    lc__dnnl_free(plan);
-    return status == dnnl_success || status == dnnl_out_of_memory; /* which prepare() reports */
+    lc__dnnl_plan *plan;
+    return lc__dnnl_supported(run_build(call, build, true, &plan));
 }
 
 lc_status lc__dnnl_prepare(lc_call *call, lc__dnnl_build_fn *build)
 {
-    lc__dnnl_plan *plan = NULL;
-    dnnl_status_t status = build(call, false, &plan);
-    if (status != dnnl_success) {
-        lc__dnnl_free(plan);
-        return lc_fail(status == dnnl_out_of_memory ? LC_ERR_MEMORY : LC_ERR_UNSUPPORTED,
-                       "oneDNN cannot prepare %s (its status is %d)", call->op->name, (int)status);
-    }
+    lc__dnnl_plan *plan;
+    dnnl_status_t status = run_build(call, build, false, &plan);
+    if (status != dnnl_success) return lc__dnnl_failed(call, status);
     call->state = plan;
     call->scratch_bytes = plan->scratch_bytes;
     return LC_OK;

@@ -69,6 +69,16 @@ dnnl_status_t lc__dnnl_bind(lc__dnnl_plan *plan, int arg, lc__cmd md, lc__dnnl_o
 dnnl_status_t lc__dnnl_add_reorder(lc__dnnl_plan *plan, lc__cmd from, lc__dnnl_operand source, lc__cmd to,
                                    lc__dnnl_operand target, bool sum);
 
+/* Running out of memory. The library passes over implementations that it has no memory for, in silence, and calls whole
+ * functions it has none for unimplemented; where it cannot even do that it crashes. So a build is put between these two:
+ * the first sees to it that there is some memory to be had, the second (which gets what the build came to) looks
+ * whether any was refused all the same. */
+dnnl_status_t lc__dnnl_enter(void);
+dnnl_status_t lc__dnnl_leave(dnnl_status_t status);
+/* The results of supports() and prepare() for a build's status. */
+bool lc__dnnl_supported(dnnl_status_t status);
+lc_status lc__dnnl_failed(const lc_call *call, dnnl_status_t status);
+
 /* What kernels' functions do with a plan. */
 typedef dnnl_status_t lc__dnnl_build_fn(const lc_call *call, bool probe, lc__dnnl_plan **out);
 bool lc__dnnl_supports(const lc_call *call, lc__dnnl_build_fn *build);
