@@ -22,12 +22,12 @@ static const lc_option my_options[] = {
 static lc_status parse(lc_trainer_options *o, mine *m, const char *line)
 {
     static char copy[1024];
-    char *argv[32] = {(char *)"prog"};
+    char *argv[64] = {(char *)"prog"};
     int argc = 1;
     *o = (lc_trainer_options)LC_TRAINER_OPTIONS_INIT;
     *m = (mine){.data = "d", .batch_size = 64, .lr = 0.1};
     snprintf(copy, sizeof copy, "%s", line);
-    for (char *w = strtok(copy, " "); w && argc < 32; w = strtok(NULL, " ")) argv[argc++] = w;
+    for (char *w = strtok(copy, " "); w && argc < 64; w = strtok(NULL, " ")) argv[argc++] = w;
     return lc_trainer_options_parse_with(o, my_options, 4, m, argc, argv);
 }
 
@@ -62,8 +62,7 @@ TEST(errors_say_what_is_right)
     CHECK_CONTAINS(lc_error_message(), "\"max_epochs\"");
     CHECK_STATUS(parse(&o, &m, "--bacth-size 5"), LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "\"batch_size\"");
-    static const char *const others[][2] = {{"--epochs 5", "\"max_epochs\""},
-                                            {"--progress-bar false", "\"enable_progress_bar\""},
+    static const char *const others[][2] = {{"--progress-bar false", "\"enable_progress_bar\""},
                                             {"--learning_rate 1", "\"lr\""},
                                             {"--resume x", "\"ckpt_path\""}};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
@@ -82,6 +81,78 @@ TEST(errors_say_what_is_right)
     CHECK_CONTAINS(lc_error_message(), "limit_val_batches");
     CHECK_STATUS(parse(&o, &m, "surplus"), LC_ERR_CONFIG);
     CHECK_STATUS(parse(&o, &m, "--deterministic=maybe"), LC_ERR_CONFIG);
+}
+
+/* What older Lightning called it works where its meaning is clear. */
+TEST(old_names)
+{
+    lc_trainer_options o;
+    mine m;
+    CHECK_OK(parse(&o, &m,
+                   "--epochs 5 --min-nb-epochs 2 --nodes 1 --gpus 0 --weights_summary None --checkpoint_callback "
+                   "False --progress_bar_refresh_rate 0 --resume_from_checkpoint x.ckpt --train_percent_check 0.5 "
+                   "--row_log_interval=7 --auto_lr_find False --tpu_cores 0 --reload_dataloaders_every_epoch True "
+                   "--precision 32 --gradient_accumulation_steps 4 --amp_backend native --seed_everything 3"));
+    CHECK(o.max_epochs == 5 && o.min_epochs == 2 && o.num_nodes == 1 && o.log_every_n_steps == 7 && o.seed == 3);
+    CHECK(o.enable_model_summary == LC_OFF && o.enable_checkpointing == LC_OFF && o.enable_progress_bar == LC_OFF);
+    CHECK(o.limit_train_batches.unit == LC_UNIT_FRACTION && o.reload_dataloaders_every_n_epochs == 1);
+    CHECK(o.accumulate_grad_batches == 4);
+    CHECK_STR(o.ckpt_path, "x.ckpt");
+    CHECK_STR(o.accelerator, "cpu");
+    CHECK_STR(o.precision, "32-true");
+    CHECK_OK(parse(&o, &m, "--gpus 2"));
+    CHECK_STR(o.accelerator, "gpu");
+    CHECK_STR(o.devices, "2");
+    CHECK_OK(parse(&o, &m, "--accelerator ddp_cpu --precision bf16"));
+    CHECK_STR(o.strategy, "ddp");
+    CHECK_STR(o.accelerator, "cpu");
+    CHECK_STR(o.precision, "bf16-mixed");
+    CHECK_OK(parse(&o, &m, "--distributed_backend dp"));
+    CHECK_STR(o.strategy, "dp");
+    static const char *const answers[][2] = {
+        {"--auto_lr_find", "LearningRateFinder"},
+        {"--auto_scale_batch_size power", "BatchSizeFinder"},
+        {"--tpu_cores 8", "no TPU backend"},
+        {"--track_grad_norm 2", "GradientNormMonitor"},
+        {"--flush_logs_every_n_steps 3", "leave it out"},
+        {"--truncated_bptt_steps 3", "lc_detach"},
+        {"--weights_summary full", "ModelSummary"},
+        {"--early_stop_callback true", "--early_stopping METRIC"},
+        {"--accelerator horovod", "ddp"},
+        {"--max_nb_epochs many", "max_nb_epochs is called max_epochs today"},
+        {"--max_nb_epoch 3", "did you mean"},
+    };
+    for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
+        CHECK_STATUS(parse(&o, &m, answers[i][0]), LC_ERR_CONFIG);
+        CHECK_CONTAINS(lc_error_message(), answers[i][1]);
+    }
+}
+
+/* An option of the program is the program's, whatever it meant elsewhere. */
+TEST(own_names_come_first)
+{
+    typedef struct {
+        int64_t epochs, precision;
+    } own;
+    static const lc_option table[] = {LC_FIELD(own, epochs, "of the moon"), LC_FIELD(own, precision, "digits")};
+    lc_trainer_options o = LC_TRAINER_OPTIONS_INIT;
+    own v = {0};
+    char *argv[] = {(char *)"prog", (char *)"--epochs", (char *)"3", (char *)"--precision", (char *)"16"};
+    CHECK_OK(lc_trainer_options_parse_with(&o, table, 2, &v, 5, argv));
+    CHECK(v.epochs == 3 && v.precision == 16 && o.max_epochs == LC_UNSET && !o.precision);
+}
+
+TEST(accelerators_say_what_is_missing)
+{
+    static const char *const answers[][2] = {
+        {"tpu", "no TPU backend"}, {"gpu", "CUDA"}, {"ddp", "--strategy ddp"}, {"cpux", "auto or cpu"}};
+    for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
+        lc_trainer_options o = LC_TRAINER_OPTIONS_INIT;
+        lc_trainer *t;
+        o.accelerator = answers[i][0];
+        CHECK(lc_trainer_new(&o, &t) < 0);
+        CHECK_CONTAINS(lc_error_message(), answers[i][1]);
+    }
 }
 
 TEST(precedence)

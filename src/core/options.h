@@ -9,6 +9,19 @@
 
 /* The option of that name (dashes and underscores are the same), and the struct it lies in. */
 const lc_option *lc__option_find(const lc_option_set *sets, int n_sets, const char *name, size_t length, void **target);
+/* Dashes and underscores are the same. `name` need not be terminated. */
+bool lc__option_same_name(const char *option, const char *name, size_t length);
+/* Whether it stands in the trainer's table. */
+bool lc__option_is_trainers(const lc_option *o);
+/* ---- options_old.c: names of older Lightning ---- */
+bool lc__option_is_old(const char *name, size_t length);
+/* *done: it was an old name, or a value of old times, and today's options have been set. An error says what to write
+ * today. */
+lc_status lc__option_set_old(const lc_option_set *sets, int n_sets, const char *name, size_t length, const char *value,
+                             bool *done) LC_MUST_USE;
+/* LC_OK for accelerators there are; else what is missing. */
+lc_status lc__accelerator_check(const char *name) LC_MUST_USE;
+/* ---- options_table.c, options_parse.c ---- */
 /* The name that is most like `name`, or NULL if none is near. */
 const char *lc__option_nearest(const lc_option_set *sets, int n_sets, const char *name, size_t length);
 /* What --help shows. */

@@ -54,7 +54,8 @@ static lc_status unknown(const lc_option_set *sets, int n_sets, const char *wher
 
 /* ---- the file ---- */
 
-static lc_status set_from_node(const lc_option *o, void *target, const lc_state *node, void **storage)
+/* The value of a leaf as text, kept. */
+static lc_status node_text(const char *name, const lc_state *node, void **storage, const char **out)
 {
     char number[64];
     const char *text = NULL;
@@ -86,10 +87,21 @@ static lc_status set_from_node(const lc_option *o, void *target, const lc_state 
         break;
     case LC_STATE_ARRAY:
     case LC_STATE_OBJECT:
-        return lc_fail(LC_ERR_CONFIG, "%s must be a number, a text, true, false or null", o->name);
+        return lc_fail(LC_ERR_CONFIG, "%s must be a number, a text, true, false or null", name);
     }
-    LC_TRY(keep(storage, text, &text));
-    return lc_option_set_text(o, target, text);
+    return keep(storage, text, out);
+}
+
+/* Takes old names too. `where` begins errors. */
+static lc_status set_named(const lc_option_set *sets, int n_sets, const char *where, const char *name, size_t length,
+                           const char *value)
+{
+    void *target;
+    bool done;
+    LC_TRY(lc__option_set_old(sets, n_sets, name, length, value, &done));
+    if (done) return LC_OK;
+    const lc_option *o = lc__option_find(sets, n_sets, name, length, &target);
+    return o ? lc_option_set_text(o, target, value) : unknown(sets, n_sets, where, name, length);
 }
 
 /* `prefix` is "" at the root, "optimizer." in {"optimizer": {...}}. */
@@ -108,8 +120,10 @@ static lc_status read_members(const lc_option_set *sets, int n_sets, const lc_st
             LC_TRY(read_members(sets, n_sets, node, key, where, storage));
             continue;
         }
-        if (!o) return unknown(sets, n_sets, where, key, (size_t)n);
-        lc_status status = set_from_node(o, target, node, storage);
+        const char *text;
+        if (!o && !lc__option_is_old(key, (size_t)n)) return unknown(sets, n_sets, where, key, (size_t)n);
+        lc_status status = node_text(key, node, storage, &text);
+        if (status >= 0) status = set_named(sets, n_sets, "", key, (size_t)n, text);
         if (status < 0) return *where ? lc_fail_context(status, "%.*s", (int)strlen(where) - 2, where) : status;
     }
     return LC_OK;
@@ -216,7 +230,8 @@ static lc_status walk(const lc_option_set *sets, int n_sets, int argc, char **ar
         bool is_config = named(name, length, "config");
         void *target = NULL;
         const lc_option *o = is_config ? NULL : lc__option_find(sets, n_sets, name, length, &target);
-        if (!o && !is_config) {
+        bool old = !o && !is_config && lc__option_is_old(name, length);
+        if (!o && !is_config && !old) {
             /* --no_deterministic, --no-enable-progress-bar */
             if (!value && length > 3 && !strncmp(name, "no", 2) && (name[2] == '_' || name[2] == '-'))
                 o = lc__option_find(sets, n_sets, name + 3, length - 3, &target);
@@ -227,8 +242,8 @@ static lc_status walk(const lc_option_set *sets, int n_sets, int argc, char **ar
             if (config) continue;
             return unknown(sets, n_sets, "", name, length);
         }
-        if (!value && o && is_switch(o)) {
-            bool next = i + 1 < argc && strncmp(argv[i + 1], "--", 2) != 0 && is_switch_value(o, argv[i + 1]);
+        if (!value && ((o && is_switch(o)) || old)) {
+            bool next = i + 1 < argc && strncmp(argv[i + 1], "--", 2) != 0 && (old || is_switch_value(o, argv[i + 1]));
             value = next ? argv[++i] : "true";
         } else if (!value) {
             if (i + 1 >= argc || (!strncmp(argv[i + 1], "--", 2) && argv[i + 1][2])) {
@@ -241,7 +256,7 @@ static lc_status walk(const lc_option_set *sets, int n_sets, int argc, char **ar
         if (is_config) {
             if (config) *config = value;
         } else if (!config) {
-            LC_TRY(lc_option_set_text(o, target, value));
+            LC_TRY(set_named(sets, n_sets, "", name, length, value));
         }
     }
     return LC_OK;

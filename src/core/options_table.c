@@ -20,7 +20,12 @@ const lc_option *lc_trainer_option_table(int *n)
     return table;
 }
 
-static bool same_name(const char *option, const char *name, size_t length)
+bool lc__option_is_trainers(const lc_option *o)
+{
+    return o >= table && o < table + sizeof table / sizeof *table;
+}
+
+bool lc__option_same_name(const char *option, const char *name, size_t length)
 {
     if (strlen(option) != length) return false;
     for (size_t i = 0; i < length; i++)
@@ -32,7 +37,7 @@ const lc_option *lc__option_find(const lc_option_set *sets, int n_sets, const ch
 {
     for (int s = 0; s < n_sets; s++)
         for (int i = 0; i < sets[s].n; i++)
-            if (same_name(sets[s].options[i].name, name, length)) {
+            if (lc__option_same_name(sets[s].options[i].name, name, length)) {
                 *target = sets[s].target;
                 return &sets[s].options[i];
             }
@@ -67,7 +72,6 @@ static int distance(const char *a, size_t n, const char *b, size_t m)
 static const struct {
     const char *theirs, *ours;
 } synonyms[] = {
-    {"gpus", "devices"},
     {"gpu", "accelerator"},
     {"learning_rate", "lr"},
     {"resume", "ckpt_path"},
@@ -75,14 +79,13 @@ static const struct {
     {"log_dir", "default_root_dir"},
     {"output", "default_root_dir"},
     {"output_dir", "default_root_dir"},
-    {"resume_from_checkpoint", "ckpt_path"},
 };
 
 static const char *synonym(const lc_option_set *sets, int n_sets, const char *name, size_t length)
 {
     void *target;
     for (size_t i = 0; i < sizeof synonyms / sizeof *synonyms; i++)
-        if (same_name(synonyms[i].theirs, name, length)) {
+        if (lc__option_same_name(synonyms[i].theirs, name, length)) {
             const lc_option *o = lc__option_find(sets, n_sets, synonyms[i].ours, strlen(synonyms[i].ours), &target);
             if (o) return o->name;
         }

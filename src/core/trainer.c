@@ -46,7 +46,7 @@ static lc_status barebones(const lc_trainer_options *o)
 static lc_status resolve(lc_trainer *t)
 {
     lc_trainer_options *o = &t->opt;
-    LC_TRY(one_of("accelerator", o->accelerator, "auto", "cpu"));
+    LC_TRY(lc__accelerator_check(o->accelerator));
     LC_TRY(one_of("gradient_clip_algorithm", o->gradient_clip_algorithm, "norm", "value"));
     LC_TRY(one_of("mode", o->mode, "min", "max"));
     if (o->gradient_clip_val != (double)LC_UNSET && !(o->gradient_clip_val >= 0))
