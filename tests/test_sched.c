@@ -54,6 +54,46 @@ TEST(cosine_rises_again_after_its_bottom)
     teardown(&f, s);
 }
 
+/* Numbers of torch.optim.swa_utils.SWALR. */
+TEST(swa_lr_goes_from_the_rate_to_its_own)
+{
+    static const struct {
+        int64_t epochs;
+        bool linear;
+        double want[6];
+    } cases[] = {{4, false, {0.2, 0.17803300858899107, 0.125, 0.07196699141100894, 0.05, 0.05}},
+                 {3, true, {0.2, 0.15, 0.1, 0.05, 0.05, 0.05}},
+                 {-1, false, {0.05, 0.05, 0.05, 0.05, 0.05, 0.05}}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fixture f;
+        setup(&f, 0.2);
+        lc_scheduler *s = lc_swa_lr(f.opt, .swa_lr = 0.05, .anneal_epochs = cases[i].epochs, .linear = cases[i].linear);
+        for (int t = 0; t < 6; t++) {
+            CHECK_NEAR(lr(&f), cases[i].want[t], 1e-15);
+            CHECK_OK(lc_scheduler_step(s));
+        }
+        teardown(&f, s);
+    }
+}
+
+/* A group that is added to the optimizer is scheduled as well, from its own rate. */
+TEST(a_schedule_follows_groups_that_are_added)
+{
+    fixture f;
+    lc_module_init(&f.root, NULL, 1);
+    lc_tensor *a = lc_module_add_parameter(&f.root, "a", 0, LC_ROW_MAJOR, 0, NULL, (lc_init){0});
+    lc_tensor *b = lc_module_add_parameter(&f.root, "b", 0, LC_ROW_MAJOR, 0, NULL, (lc_init){0});
+    f.opt = lc_sgd(&f.root, .no_parameters = true, .lr = 1);
+    CHECK_EQ(lc_optimizer_add_group(f.opt, "a", &a, 1), 0);
+    lc_scheduler *s = lc_exponential_lr(f.opt, .gamma = 0.5);
+    CHECK_EQ(lc_optimizer_add_group(f.opt, "b", &b, 1), 1);
+    CHECK_OK(lc_optimizer_set(f.opt, 1, "lr", 10));
+    CHECK_OK(lc_scheduler_step(s));
+    CHECK_NEAR(f.opt->groups[0].hyper[0], 0.5, 1e-15);
+    CHECK_NEAR(f.opt->groups[1].hyper[0], 5, 1e-15);
+    teardown(&f, s);
+}
+
 /* The recursive form keeps a rate that was changed by hand. */
 TEST(a_rate_changed_by_hand_stays_changed)
 {

@@ -6,6 +6,7 @@
 #include <lightc/base.h>
 #include <lightc/batch.h>
 #include <lightc/callback.h>
+#include <lightc/callbacks.h>
 #include <lightc/checkpoint.h>
 #include <lightc/data.h>
 #include <lightc/datamodule.h>

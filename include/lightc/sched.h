@@ -44,9 +44,9 @@ struct lc_scheduler {
     const lc_scheduler_ops *ops;
     lc_optimizer *optimizer;
     int64_t last_epoch;
-    bool initial; /* during the first apply */
-    int n_groups;
-    double *base_lrs;               /* [groups]; owned */
+    bool initial;                   /* during the first apply */
+    int n_groups;                   /* of the optimizer; follows it when groups are added */
+    double *base_lrs;               /* [LC_MAX_PARAM_GROUPS]; owned */
     double args[LC_MAX_SCHED_ARGS]; /* in the order of ops->args */
     double state[LC_MAX_SCHED_STATE];
     int64_t *milestones; /* sorted; owned */
@@ -146,6 +146,13 @@ typedef struct lc_chained_scheduler_args {
     lc_scheduler *const *schedulers;
     int n_schedulers;
 } lc_chained_scheduler_args;
+/* From each group's rate to swa_lr (0: the group's initial rate) in anneal_epochs (10; -1: at once), along a cosine. */
+typedef struct lc_swa_lr_args {
+    lc_optimizer *optimizer;
+    double swa_lr;
+    int64_t anneal_epochs;
+    bool linear;
+} lc_swa_lr_args;
 /* base_lr times fn(ctx, epoch). */
 typedef struct lc_lambda_lr_args {
     lc_optimizer *optimizer;
@@ -155,6 +162,7 @@ typedef struct lc_lambda_lr_args {
 
 #define lc_step_lr(...)        lc_step_lr_with(LC_LITERAL(lc_step_lr_args, .optimizer = __VA_ARGS__))
 #define lc_multi_step_lr(...)  lc_multi_step_lr_with(LC_LITERAL(lc_multi_step_lr_args, .optimizer = __VA_ARGS__))
+#define lc_swa_lr(...)         lc_swa_lr_with(LC_LITERAL(lc_swa_lr_args, .optimizer = __VA_ARGS__))
 #define lc_exponential_lr(...) lc_exponential_lr_with(LC_LITERAL(lc_exponential_lr_args, .optimizer = __VA_ARGS__))
 #define lc_constant_lr(...)    lc_constant_lr_with(LC_LITERAL(lc_constant_lr_args, .optimizer = __VA_ARGS__))
 #define lc_linear_lr(...)      lc_linear_lr_with(LC_LITERAL(lc_linear_lr_args, .optimizer = __VA_ARGS__))
@@ -176,6 +184,7 @@ LC_BEGIN_DECLS
 
 LC_API lc_scheduler *lc_step_lr_with(lc_step_lr_args args);
 LC_API lc_scheduler *lc_multi_step_lr_with(lc_multi_step_lr_args args);
+LC_API lc_scheduler *lc_swa_lr_with(lc_swa_lr_args args);
 LC_API lc_scheduler *lc_exponential_lr_with(lc_exponential_lr_args args);
 LC_API lc_scheduler *lc_constant_lr_with(lc_constant_lr_args args);
 LC_API lc_scheduler *lc_linear_lr_with(lc_linear_lr_args args);

@@ -3,6 +3,9 @@
 #ifndef LC_CALLBACKS_CALLBACKS_H
 #define LC_CALLBACKS_CALLBACKS_H
 
+#include <math.h>
+
+#include <lightc/callbacks.h>
 #include "core/trainer_internal.h"
 
 extern const lc_callback_ops lc__model_checkpoint_ops, lc__early_stopping_ops, lc__progress_bar_ops,
@@ -13,6 +16,12 @@ static inline bool lc__dup(const char *s, char **out)
 {
     *out = NULL;
     return !s || lc__copy_text(s, out) == LC_OK;
+}
+
+/* An argument whose default is not 0: LC_ZERO says that zero is meant. */
+static inline double lc__given(double value, double otherwise)
+{
+    return value != 0 ? value : signbit(value) ? 0 : otherwise;
 }
 
 /* checkpoint_name.c: fills "{epoch:02d}-{val_loss:.2f}" in. */

@@ -200,6 +200,43 @@ lc_status lc__end_of_epoch(lc_trainer *t)
     return LC_OK;
 }
 
+static lc_status forward_batch(lc_trainer *t, const lc_batch *batch, int64_t i)
+{
+    lc_hook saved = t->hook;
+    t->batch = batch;
+    t->batch_idx = i;
+    LC_TRY(lc_step_begin(t->graph, (uint64_t)(t->total_batches + i), 0));
+    t->hook = LC_HOOK_TRAINING_STEP;
+    lc_no_grad_begin();
+    lc_tensor *loss = t->mo.training_step(t->m, batch, i);
+    lc_no_grad_end();
+    t->hook = saved;
+    lc_status s = lc_step_status(t->graph);
+    if (s >= 0 && loss) lc_keep(loss);
+    if (s >= 0) s = lc_step_run(t->graph);
+    lc_status ended = lc_step_end(t->graph);
+    t->batch = NULL;
+    return s < 0 ? s : ended;
+}
+
+lc_status lc__forward_epoch(lc_trainer *t, void (*before)(void *ctx, int64_t batch_idx), void *ctx)
+{
+    lc_status s;
+    bool last = false;
+    t->silent = true;
+    s = lc__source_begin(&t->train, t->current_epoch, 0);
+    for (int64_t i = 0; s >= 0 && !last; i++) {
+        const lc_batch *batch = NULL;
+        s = lc__source_next(&t->train, &batch, &last);
+        if (s < 0 || !batch) break;
+        before(ctx, i);
+        s = forward_batch(t, batch, i);
+    }
+    lc__source_end(&t->train);
+    t->silent = false;
+    return s;
+}
+
 static bool fit_done(lc_trainer *t)
 {
     if (t->train.length == 0 || t->train.limit == 0 || max_steps_reached(t)) return true;

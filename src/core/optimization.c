@@ -88,6 +88,10 @@ lc_status lc_default_optimizer_step(lc_module *self, int64_t epoch, int64_t batc
     if (!optimizer) return LC_OK;
     if (t->precision->before_optimizer_step) LC_TRY(t->precision->before_optimizer_step(t->precision_self, optimizer));
     LC_TRY(LC__HOOK(t, ON_BEFORE_OPTIMIZER_STEP, on_before_optimizer_step, optimizer));
+    if (t->skip) {
+        t->skip = false;
+        return LC_OK;
+    }
     double clip = t->opt.gradient_clip_val == (double)LC_UNSET ? 0 : t->opt.gradient_clip_val;
     const char *algorithm = t->opt.gradient_clip_algorithm ? t->opt.gradient_clip_algorithm : "norm";
     LC_TRY(LC__MODULE_HOOK(t, CONFIGURE_GRADIENT_CLIPPING, configure_gradient_clipping, optimizer, clip, algorithm));
@@ -267,7 +271,8 @@ lc_status lc_manual_step(lc_module *self, lc_optimizer *optimizer)
     LC_TRY(manual_trainer(self, "lc_manual_step", &t));
     if (!optimizer) return lc_fail(LC_ERR_ARGUMENT, "lc_manual_step: there is no optimizer");
     LC_TRY(LC__HOOK(t, ON_BEFORE_OPTIMIZER_STEP, on_before_optimizer_step, optimizer));
-    if (t->window_backwards > 0) lc_optimizer_step(optimizer);
+    if (t->window_backwards > 0 && !t->skip) lc_optimizer_step(optimizer);
+    t->skip = false;
     t->global_step++;
     return LC_OK;
 }

@@ -355,7 +355,7 @@ static lc_status log_value(lc_trainer *t, const char *name, lc_tensor *tensor, d
 
 static void log_to(lc_trainer *t, const char *name, lc_tensor *tensor, double value, const lc_log_args *args)
 {
-    if (!t || !t->in_run || t->opt.barebones) return;
+    if (!t || !t->in_run || t->opt.barebones || t->silent) return;
     lc_status s = log_value(t, name, tensor, value, args);
     if (s < 0) lc__defer_error(t, s);
 }

@@ -11,6 +11,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include <lightc/callbacks.h>
+
 typedef struct tensor_list {
     lc_named_tensor *v;
     int64_t n, cap;
@@ -156,6 +158,14 @@ lc_status lc__open_checkpoint(lc_trainer *t, const char *path)
     return lc__copy_text(lc_checkpoint_path(t->restoring_from), &t->ckpt_path);
 }
 
+static lc_status load_callback_tensor(void *ctx, const char *name, lc_tensor *tensor)
+{
+    lc_trainer *t = ctx;
+    lc_safetensors *f = lc_checkpoint_part(t->restoring_from, LC_CKPT_TENSORS);
+    return f ? lc_safetensors_load(f, name, tensor)
+             : lc_fail(LC_ERR_FORMAT, "the checkpoint %s holds no tensor %s", t->ckpt_path, name);
+}
+
 lc_status lc__restore_module(lc_trainer *t)
 {
     const lc_state *root = lc_checkpoint_state(t->restoring_from), *own, *callbacks, *one;
@@ -171,6 +181,7 @@ lc_status lc__restore_module(lc_trainer *t)
         if (!cb->ops.load_state || lc_state_get_object(callbacks, lc__state_key(cb), &one) < 0) continue;
         lc_status s = cb->ops.load_state(cb->self, t, one);
         if (s < 0) return lc_fail_context(s, "load_state of %s", cb->ops.name);
+        LC_TRY(lc__walk_callback(t, cb, load_callback_tensor, t));
     }
     for (int64_t k = 0; k < lc_state_length(callbacks); k++) {
         const char *key = lc_state_key_at(callbacks, k);

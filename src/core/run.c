@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <lightc/callbacks.h>
+
 static lc_status check_module(lc_trainer *t, const lc_module *m, lc_stage stage)
 {
     const lc_module_ops *ops = m->ops;

@@ -21,6 +21,8 @@ lc_status lc__walk_states(lc_trainer *t, int i, lc__views *views, lc__state_fn *
 
 /* The key of a callback's state. */
 const char *lc__state_key(const lc__callback *cb);
+/* Calls fn("callbacks.KEY.NAME", tensor) for each tensor of a callback. */
+lc_status lc__walk_callback(lc_trainer *t, const lc__callback *cb, lc__state_fn *fn, void *ctx) LC_MUST_USE;
 
 /* lc_scheduler_visit_state writes to `out`, or reads from `in`. */
 typedef struct lc__scheduler_io {

@@ -3,7 +3,8 @@
  *
  *   model.safetensors      parameters and persistent buffers, by their path
  *   optimizer.safetensors  optimizers.I.PATH.STATE for every parameter and state of optimizer I
- *   tensors.safetensors    optimizers.I.step (updates done), gradients.PATH of an unfinished accumulation window
+ *   tensors.safetensors    optimizers.I.step (updates done), gradients.PATH of an unfinished accumulation window,
+ *                          callbacks.KEY.NAME of callbacks that have tensors
  *   state.json             loop (counters, and the place in the loop), optimizers (hyperparameters), schedulers,
  *                          metrics, results (sums of the epoch), callbacks, module, options, seed, hyper_parameters
  *
@@ -81,12 +82,48 @@ lc_status lc__walk_states(lc_trainer *t, int i, lc__views *views, lc__state_fn *
     return opt->steps ? lc_module_visit(t->m, walk_parameter, &w) : LC_OK;
 }
 
+const char *lc__state_key(const lc__callback *cb)
+{
+    return cb->ops.state_key ? cb->ops.state_key(cb->self) : cb->ops.name;
+}
+
+typedef struct callback_walk {
+    const char *key;
+    lc__state_fn *fn;
+    void *ctx;
+} callback_walk;
+
+static lc_status walk_callback_tensor(void *ctx, const char *name, lc_tensor *tensor)
+{
+    callback_walk *w = ctx;
+    lc__str full = {0};
+    lc__str_add(&full, "callbacks.%s.%s", w->key, name);
+    lc_status s =
+        full.failed ? lc_fail(LC_ERR_MEMORY, "out of memory: tensors of a callback") : w->fn(w->ctx, full.s, tensor);
+    lc__str_free(&full);
+    return s;
+}
+
+lc_status lc__walk_callback(lc_trainer *t, const lc__callback *cb, lc__state_fn *fn, void *ctx)
+{
+    callback_walk w = {lc__state_key(cb), fn, ctx};
+    if (!cb->ops.visit_tensors) return LC_OK;
+    lc_status s = cb->ops.visit_tensors(cb->self, t, walk_callback_tensor, &w);
+    return s < 0 ? lc_fail_context(s, "visit_tensors of %s", cb->ops.name) : LC_OK;
+}
+
 /* ---- saving ---- */
 
 static lc_status save_model_tensor(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
 {
+    lc_trainer *t = ctx;
+    lc_tensor *saved = NULL;
     (void)owner;
-    return mt->persistent || mt->is_parameter ? lc_ckpt_add_tensor(ctx, LC_CKPT_MODEL, path, mt->tensor) : LC_OK;
+    if (!mt->persistent && !mt->is_parameter) return LC_OK;
+    for (int i = 0; i < t->n_callbacks && !saved; i++)
+        if (t->callbacks[i]->ops.saved_tensor)
+            saved = t->callbacks[i]->ops.saved_tensor(t->callbacks[i]->self, t, mt->tensor);
+    return lc_ckpt_add_tensor(t->writer, LC_CKPT_MODEL, path, saved ? saved : mt->tensor);
 }
 
 static lc_status save_optimizer_tensor(void *ctx, const char *name, lc_tensor *view)
@@ -173,9 +210,9 @@ static lc_status save_optimizers(lc_trainer *t, lc_state *root)
     return LC_OK;
 }
 
-const char *lc__state_key(const lc__callback *cb)
+static lc_status save_callback_tensor(void *ctx, const char *name, lc_tensor *tensor)
 {
-    return cb->ops.state_key ? cb->ops.state_key(cb->self) : cb->ops.name;
+    return lc_ckpt_add_tensor(ctx, LC_CKPT_TENSORS, name, tensor);
 }
 
 static lc_status save_run_state(lc_trainer *t, lc_state *root)
@@ -196,6 +233,7 @@ static lc_status save_run_state(lc_trainer *t, lc_state *root)
         LC_TRY(lc_state_set_object(o, lc__state_key(cb), &c));
         lc_status s = cb->ops.save_state(cb->self, t, c);
         if (s < 0) return lc_fail_context(s, "save_state of %s", cb->ops.name);
+        LC_TRY(lc__walk_callback(t, cb, save_callback_tensor, t->writer));
     }
     LC_TRY(lc_state_set_object(root, "precision", &o));
     if (t->precision->save_state) LC_TRY(t->precision->save_state(t->precision_self, o));
@@ -222,7 +260,7 @@ static lc_status fill_checkpoint(lc_trainer *t, bool weights_only, lc__views *vi
     LC_TRY(lc_state_set_int(root, "global_step", t->global_step));
     LC_TRY(lc_state_set_bool(root, "weights_only", weights_only));
     LC_TRY(lc__hyperparameters_write(t->m, root));
-    LC_TRY(lc_module_visit(t->m, save_model_tensor, w));
+    LC_TRY(lc_module_visit(t->m, save_model_tensor, t));
     if (!weights_only) {
         LC_TRY(save_run_state(t, root));
         for (int i = 0; i < t->optimizers.n; i++) {

@@ -149,6 +149,7 @@ struct lc_trainer {
     /* where the run stands */
     lc_stage stage;
     lc_run_state run_state;
+    bool silent; /* lc_log does nothing: a pass over the data that is no training */
     bool in_run, sanity, validating, restoring, setup_done, own_loop;
     lc_hook hook;  /* the hook that runs */
     int depth;     /* trace_hooks: of hooks inside of hooks */
@@ -344,6 +345,9 @@ lc_status lc__sanity_check(lc_trainer *t) LC_MUST_USE;
 lc_status lc__eval_loop(lc_trainer *t) LC_MUST_USE;
 lc_status lc__train_batch(lc_trainer *t, const lc_batch *batch, bool is_last) LC_MUST_USE;
 lc_status lc__end_of_epoch(lc_trainer *t) LC_MUST_USE;
+/* One pass over the training data through training_step, without gradients, updates, hooks and logged values;
+ * before(ctx, batch_idx) runs before each batch. */
+lc_status lc__forward_epoch(lc_trainer *t, void (*before)(void *ctx, int64_t batch_idx), void *ctx) LC_MUST_USE;
 bool lc__can_stop_early(const lc_trainer *t);
 bool lc__validation_due(const lc_trainer *t); /* after the running batch */
 

@@ -14,7 +14,7 @@ typedef struct cmodel {
     const lc_state *module; /* the case's "module" */
     int n_val;
     int64_t n_vals[8];
-    double window; /* 0: as lightc does it */
+    bool divide_by_k;
 } cmodel;
 
 /* ---- reading a case ---- */
@@ -182,36 +182,19 @@ static lc_status c_on_before_optimizer_step(lc_module *self, lc_optimizer *opt)
     cmodel *m = (cmodel *)self;
     (void)opt;
     WORLD_TRACE(self, "on_before_optimizer_step");
-    if (m->window > 0) lc_graph_set_window(lc_trainer_graph(self->trainer), m->window);
+    if (m->divide_by_k)
+        lc_graph_set_window(lc_trainer_graph(self->trainer), (double)lc_trainer_accumulate_grad_batches(self->trainer));
     return LC_OK;
 }
 
 /* ---- callbacks of a case ---- */
-typedef struct accumulation {
-    const lc_state *scheduling;
-    bool divide_by_k;
-} accumulation;
-static lc_status acc_epoch_start(void *self, lc_trainer *t)
-{
-    const lc_state *s = ((accumulation *)self)->scheduling;
-    int64_t k = 1, v;
-    for (int64_t i = 0; i < lc_state_length(s); i++)
-        if (atoll(lc_state_key_at(s, i)) <= lc_trainer_current_epoch(t) &&
-            lc_state_get_int(lc_state_at(s, i), NULL, &v) == LC_OK)
-            k = v;
-    if (((accumulation *)self)->divide_by_k) ((cmodel *)lc_trainer_module(t))->window = (double)k;
-    return lc_trainer_set_accumulate_grad_batches(t, k);
-}
-static const lc_callback_ops accumulation_ops = {LC_CALLBACK_OPS_INIT("GradientAccumulationScheduler"),
-                                                 .on_train_epoch_start = acc_epoch_start, .free = free};
-
 static unsigned char choice(const lc_state *a, const char *key)
 {
     return get(a, key) && lc_state_kind_of(get(a, key)) == LC_STATE_BOOL ? (get_bool(a, key, false) ? LC_ON : LC_OFF)
                                                                          : LC_AUTO;
 }
 
-static lc_status make_callback(const lc_state *spec, const lc_state *trainer, const told *how, lc_callback *out)
+static lc_status make_callback(const lc_state *spec, const told *how, lc_callback *out)
 {
     const char *type = get_text(spec, "type", "?");
     const lc_state *a = get(spec, "args");
@@ -255,17 +238,12 @@ static lc_status make_callback(const lc_state *spec, const lc_state *trainer, co
     }
     if (!strcmp(type, "GradientAccumulationScheduler")) {
         const lc_state *scheduling = get(a, "scheduling");
-        int64_t k;
-        if (get_int(trainer, "accumulate_grad_batches", 1) != 1)
-            return lc_fail(LC_ERR_CONFIG, "accumulate_grad_batches is set twice");
-        for (int64_t i = 0; i < lc_state_length(scheduling); i++)
-            if (lc_state_get_int(lc_state_at(scheduling, i), NULL, &k) < 0 || k < 1)
-                return lc_fail(LC_ERR_CONFIG, "a window of no batches");
-        accumulation *x = malloc(sizeof *x);
-        if (!x) return lc_fail(LC_ERR_MEMORY, "out of memory");
-        *x = (accumulation){scheduling, how->divide_by_k};
-        *out = (lc_callback){&accumulation_ops, x};
-        return LC_OK;
+        lc_accumulation list[16];
+        lc_gradient_accumulation_scheduler_args args = {.scheduling = list};
+        for (int64_t i = 0; i < lc_state_length(scheduling) && i < 16; i++)
+            list[args.n_scheduling++] =
+                (lc_accumulation){atoll(lc_state_key_at(scheduling, i)), get_int(lc_state_at(scheduling, i), NULL, 0)};
+        return lc_gradient_accumulation_scheduler_new(&args, out);
     }
     return lc_fail(LC_ERR_UNSUPPORTED, "no callback %s", type);
 }
@@ -470,14 +448,14 @@ static lc_status run_once(const lc_state *c, const char *root, const char *ckpt,
         o.loggers = &logger;
         o.n_loggers = 1;
     }
-    if (how->divide_by_k) m.window = (double)get_int(trainer, "accumulate_grad_batches", 1);
+    m.divide_by_k = how->divide_by_k;
     if (how->callbacks_at_epochs) o.save_on_train_epoch_end = LC_ON;
     status = set_options(&o, trainer);
     if (status >= 0 && more) status = set_options(&o, more);
     if (get_bool(c, "trace", true)) callbacks[n++] = (lc_callback){&traced_ops, &m.w.tr};
     const lc_state *list = get(c, "callbacks");
     for (int64_t i = 0; status >= 0 && i < lc_state_length(list); i++)
-        status = make_callback(lc_state_at(list, i), trainer, how, &callbacks[n++]);
+        status = make_callback(lc_state_at(list, i), how, &callbacks[n++]);
     o.callbacks = callbacks;
     o.n_callbacks = n;
     if (status < 0) /* the last one was not made */

@@ -35,18 +35,23 @@ static lc_status fill_arguments(lc_scheduler *s, const double *args)
     return LC_OK;
 }
 
+/* Groups that were added to the optimizer since. */
+static void take_groups(lc_scheduler *s)
+{
+    for (; s->n_groups < s->optimizer->n_groups; s->n_groups++)
+        s->base_lrs[s->n_groups] = s->optimizer->groups[s->n_groups].initial_lr;
+}
+
 /* Memory and members. Children become s's only when everything else is done. */
 static lc_status build(lc_scheduler *s, const double *args, const lc__scheduler_parts *parts)
 {
-    size_t n_groups = (size_t)s->optimizer->n_groups;
     LC_TRY(fill_arguments(s, args));
-    s->n_groups = s->optimizer->n_groups;
-    s->base_lrs = malloc((n_groups + 1) * sizeof(double));
+    s->base_lrs = malloc(LC_MAX_PARAM_GROUPS * sizeof(double));
     s->milestones = malloc(((size_t)parts->n_milestones + 1) * sizeof(int64_t));
     s->children = malloc(((size_t)parts->n_children + 1) * sizeof(lc_scheduler *));
     if (!s->base_lrs || !s->milestones || !s->children)
         return lc_fail(LC_ERR_MEMORY, "out of memory for %s", s->ops->name);
-    for (int g = 0; g < s->n_groups; g++) s->base_lrs[g] = s->optimizer->groups[g].initial_lr;
+    take_groups(s);
     s->n_milestones = parts->n_milestones;
     for (int i = 0; i < parts->n_milestones; i++) s->milestones[i] = parts->milestones[i];
     qsort(s->milestones, (size_t)s->n_milestones, sizeof *s->milestones, compare_int64);
@@ -157,6 +162,7 @@ lc_status lc_scheduler_by_name(const char *name, lc_optimizer *opt, const lc_nam
 
 lc_status lc_scheduler_step_metric(lc_scheduler *s, double metric)
 {
+    take_groups(s);
     if (s->ops->step) return s->ops->step(s, metric);
     s->last_epoch++;
     return s->ops->apply(s);
@@ -209,6 +215,7 @@ static lc_status visit(lc_scheduler *s, const char *prefix, lc_scheduler_state_f
 {
     char name[160];
     double epoch = (double)s->last_epoch;
+    take_groups(s);
     snprintf(name, sizeof name, "%slast_epoch", prefix);
     LC_TRY(fn(ctx, name, &epoch));
     s->last_epoch = (int64_t)epoch;

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The callbacks of lightc. Arguments are Lightning's; 0/NULL means the default. docs/callbacks.md says what each does
+ * and where it differs.
+ *
+ *     lc_callback cb;
+ *     LC_TRY(lc_early_stopping_new(&(lc_early_stopping_args){.monitor = "val_loss", .patience = 5}, &cb));
+ *
+ * The callback then goes into lc_trainer_options.callbacks or to lc_trainer_add_callback, and is the trainer's. */
+#ifndef LIGHTC_CALLBACKS_H
+#define LIGHTC_CALLBACKS_H
+
+#include <lightc/callback.h>
+#include <lightc/options.h>
+
+typedef struct lc_model_checkpoint_args {
+    const char *dirpath;  /* default: RUN_DIR/checkpoints */
+    const char *filename; /* default: "{epoch}-{step}" */
+    const char *monitor;  /* default: none, the newest is kept */
+    const char *mode;     /* "min" (default) or "max" */
+    bool verbose;
+    unsigned char save_last; /* lc_choice: `last.ckpt` always names the newest state */
+    int64_t save_top_k;      /* default 1; -1: all; LC_SAVE_NONE: none */
+    bool save_on_exception;
+    bool save_weights_only;
+    unsigned char auto_insert_metric_name;       /* lc_choice, default on */
+    int64_t every_n_train_steps, every_n_epochs; /* at most one trigger; default: every epoch */
+    double train_time_interval;                  /* seconds */
+    unsigned char save_on_train_epoch_end;       /* lc_choice; default as Lightning decides it */
+    unsigned char enable_version_counter;        /* lc_choice, default on */
+    bool wait; /* write on the training thread (default: a thread writes a snapshot) */
+} lc_model_checkpoint_args;
+#define LC_SAVE_NONE INT64_MIN
+
+typedef struct lc_early_stopping_args {
+    const char *monitor; /* REQUIRED */
+    const char *mode;    /* "min" (default) or "max" */
+    double min_delta;
+    int64_t patience; /* default 3; LC_SAVE_NONE means 0 */
+    bool verbose;
+    unsigned char strict, check_finite; /* lc_choice, default on */
+    bool has_stopping_threshold, has_divergence_threshold;
+    double stopping_threshold, divergence_threshold;
+    unsigned char check_on_train_epoch_end; /* lc_choice */
+} lc_early_stopping_args;
+
+typedef enum lc_stopping_reason {
+    LC_NOT_STOPPED = 0,
+    LC_STOPPING_THRESHOLD,
+    LC_DIVERGENCE_THRESHOLD,
+    LC_PATIENCE_EXHAUSTED,
+    LC_NON_FINITE_METRIC,
+} lc_stopping_reason;
+
+typedef struct lc_early_stopping_info {
+    int64_t stopped_epoch, wait_count;
+    double best_score;
+    lc_stopping_reason reason;
+    const char *message; /* borrowed */
+} lc_early_stopping_info;
+
+typedef struct lc_model_checkpoint_info {
+    const char *best_model_path, *last_model_path, *dirpath; /* "" if none; borrowed */
+    bool has_best_score;
+    double best_model_score;
+} lc_model_checkpoint_info;
+
+typedef struct lc_progress_bar_args {
+    int fd;              /* default 2, stderr */
+    double refresh_rate; /* redraws a second; default 10 */
+    unsigned char style; /* lc_progress_style */
+} lc_progress_bar_args;
+typedef enum lc_progress_style { LC_PROGRESS_AUTO = 0, LC_PROGRESS_BAR, LC_PROGRESS_LINES } lc_progress_style;
+
+typedef struct lc_learning_rate_monitor_args {
+    const char *logging_interval; /* "step", "epoch"; NULL: as each scheduler says */
+    bool log_momentum, log_weight_decay;
+} lc_learning_rate_monitor_args;
+
+/* Gradients are accumulated over `factor` batches from `epoch` on. */
+typedef struct lc_accumulation {
+    int64_t epoch, factor;
+} lc_accumulation;
+typedef struct lc_gradient_accumulation_scheduler_args {
+    const lc_accumulation *scheduling; /* REQUIRED; in any order; before the first: 1 */
+    int n_scheduling;
+} lc_gradient_accumulation_scheduler_args;
+
+/* WeightAveraging keeps the mean of the weights after each optimizer step beside the model, validates with it, and
+ * leaves it in the model at the end. Checkpoints hold the average as their model, and what training goes on with
+ * besides. */
+typedef struct lc_weight_averaging_args {
+    unsigned char use_buffers; /* lc_choice, default on: average buffers too (but counters, which are copied) */
+    /* Whether to average now: after optimizer step `step` (from 0; epoch is then -1), and after epoch `epoch` (step is
+     * then -1). Default: after every step. */
+    bool (*should_update)(void *context, int64_t step, int64_t epoch);
+    void *context;
+} lc_weight_averaging_args;
+
+/* EMAWeightAveraging: average = decay * average + (1 - decay) * weights; the first update copies. */
+typedef struct lc_ema_weight_averaging_args {
+    unsigned char use_buffers;       /* lc_choice, default on */
+    double decay;                    /* default 0.999 */
+    int64_t update_every_n_steps;    /* default 1; LC_SAVE_NONE: not at steps */
+    int64_t update_starting_at_step; /* from 0 */
+    bool has_update_starting_at_epoch;
+    int64_t update_starting_at_epoch; /* also at the end of every epoch from this one on */
+} lc_ema_weight_averaging_args;
+
+/* StochasticWeightAveraging: from an epoch on the learning rate goes to swa_lrs and the mean of the weights at the
+ * start of each epoch is kept; at the end of the last epoch it becomes the model's weights, and the statistics of batch
+ * norms are computed anew in one pass over the training data. */
+typedef struct lc_stochastic_weight_averaging_args {
+    const double *swa_lrs; /* REQUIRED: one for all groups of the optimizer, or one for each */
+    int n_swa_lrs;
+    lc_duration swa_epoch_start;    /* LC_FRACTION(x) of max_epochs, or LC_EPOCHS(n); default LC_FRACTION(0.8) */
+    int64_t annealing_epochs;       /* default 10; LC_SAVE_NONE: 0 */
+    const char *annealing_strategy; /* "cos" (default) or "linear" */
+} lc_stochastic_weight_averaging_args;
+
+/* A callback from functions: any of them may be NULL. */
+typedef struct lc_lambda_args {
+    void *context;
+    lc_status (*on_fit_start)(void *context, lc_trainer *t);
+    lc_status (*on_train_start)(void *context, lc_trainer *t);
+    lc_status (*on_train_epoch_start)(void *context, lc_trainer *t);
+    lc_status (*on_train_batch_end)(void *context, lc_trainer *t, const lc_outputs *outputs, const lc_batch *batch,
+                                    int64_t batch_idx);
+    lc_status (*on_validation_end)(void *context, lc_trainer *t);
+    lc_status (*on_train_epoch_end)(void *context, lc_trainer *t);
+    lc_status (*on_train_end)(void *context, lc_trainer *t);
+    lc_status (*on_fit_end)(void *context, lc_trainer *t);
+    lc_status (*on_exception)(void *context, lc_trainer *t, lc_status status, const char *message);
+} lc_lambda_args;
+
+LC_BEGIN_DECLS
+/* args may be NULL where nothing is required. The callback is the trainer's once it was added. */
+LC_API lc_status lc_model_checkpoint_new(const lc_model_checkpoint_args *args, lc_callback *out) LC_MUST_USE;
+LC_API lc_status lc_model_checkpoint_get(const lc_callback *cb, lc_model_checkpoint_info *out) LC_MUST_USE;
+LC_API lc_status lc_early_stopping_new(const lc_early_stopping_args *args, lc_callback *out) LC_MUST_USE;
+LC_API lc_status lc_early_stopping_get(const lc_callback *cb, lc_early_stopping_info *out) LC_MUST_USE;
+LC_API lc_status lc_progress_bar_new(const lc_progress_bar_args *args, lc_callback *out) LC_MUST_USE;
+LC_API lc_status lc_model_summary_new(int max_depth, lc_callback *out) LC_MUST_USE; /* levels; 0: 2, -1: all */
+LC_API lc_status lc_learning_rate_monitor_new(const lc_learning_rate_monitor_args *args, lc_callback *out) LC_MUST_USE;
+/* Stops after `seconds` of training, at a step or (epoch_interval) at the end of an epoch. */
+LC_API lc_status lc_timer_new(double seconds, bool epoch_interval, lc_callback *out) LC_MUST_USE;
+LC_API double lc_timer_elapsed(const lc_callback *cb); /* seconds of training; kept over a resume */
+LC_API lc_status lc_gradient_accumulation_scheduler_new(const lc_gradient_accumulation_scheduler_args *args,
+                                                        lc_callback *out) LC_MUST_USE;
+LC_API lc_status lc_weight_averaging_new(const lc_weight_averaging_args *args, lc_callback *out) LC_MUST_USE;
+LC_API lc_status lc_ema_weight_averaging_new(const lc_ema_weight_averaging_args *args, lc_callback *out) LC_MUST_USE;
+LC_API lc_status lc_stochastic_weight_averaging_new(const lc_stochastic_weight_averaging_args *args,
+                                                    lc_callback *out) LC_MUST_USE;
+LC_API lc_status lc_lambda_callback_new(const lc_lambda_args *args, lc_callback *out) LC_MUST_USE;
+LC_END_DECLS
+#endif

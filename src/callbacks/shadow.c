@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A second set of the values of a module's parameters and buffers. Averages are operators on the trainer's graph, so
+ * that they run where the parameters lie and as fast as an update does; exchanges go through the host. */
+#include "callbacks/shadow.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <lightc/ops.h>
+#include "tensor/tensor_impl.h"
+
+void lc__shadow_free(lc__shadow *s)
+{
+    for (int i = 0; i < s->n; i++) {
+        lc_tensor_unref(s->copy[i]);
+        free(s->paths[i]);
+    }
+    free(s->of);
+    free(s->copy);
+    free(s->paths);
+    for (int i = 0; i < 2; i++) free(s->scratch[i]);
+    *s = (lc__shadow){0};
+}
+
+static size_t bytes_of(const lc_tensor *t)
+{
+    return (size_t)lc_tensor_numel(t) * lc_dtype_size(lc_tensor_dtype(t));
+}
+
+static lc_status grow(lc__shadow *s)
+{
+    if (s->n < s->cap) return LC_OK;
+    int cap = s->cap ? 2 * s->cap : 32;
+    lc_tensor **of = realloc(s->of, (size_t)cap * sizeof *of);
+    if (of) s->of = of;
+    lc_tensor **copy = realloc(s->copy, (size_t)cap * sizeof *copy);
+    if (copy) s->copy = copy;
+    char **paths = realloc(s->paths, (size_t)cap * sizeof *paths);
+    if (paths) s->paths = paths;
+    if (!of || !copy || !paths) return lc_fail(LC_ERR_MEMORY, "out of memory: a copy of the model");
+    s->cap = cap;
+    return LC_OK;
+}
+
+typedef struct shadow_walk {
+    lc__shadow *s;
+    bool buffers;
+} shadow_walk;
+
+static lc_status add(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
+{
+    shadow_walk *w = ctx;
+    lc__shadow *s = w->s;
+    const lc_tensor *of = mt->tensor;
+    char *copy = NULL;
+    lc_tensor *tensor;
+    (void)owner;
+    if (!mt->is_parameter && !(w->buffers && mt->persistent)) return LC_OK;
+    LC_TRY(grow(s));
+    LC_TRY(lc_tensor_new_layout(of->type.dtype, of->type.ndim, of->type.shape, of->layout, &tensor));
+    lc_status status = lc__copy_text(path, &copy);
+    if (status < 0) {
+        lc_tensor_unref(tensor);
+        return status;
+    }
+    s->of[s->n] = mt->tensor;
+    s->copy[s->n] = tensor;
+    s->paths[s->n++] = copy;
+    if (bytes_of(of) > s->scratch_bytes) s->scratch_bytes = bytes_of(of);
+    return LC_OK;
+}
+
+lc_status lc__shadow_new(lc_module *m, bool buffers, lc__shadow *out)
+{
+    lc_status status;
+    *out = (lc__shadow){0};
+    LC_TRY_GOTO(status, done, lc_module_visit(m, add, &(shadow_walk){out, buffers}));
+    for (int i = 0; i < 2; i++)
+        if (!(out->scratch[i] = malloc(out->scratch_bytes + 1))) {
+            status = lc_fail(LC_ERR_MEMORY, "out of memory: a copy of the model");
+            goto done;
+        }
+    status = lc__shadow_take(out);
+done:
+    if (status < 0) lc__shadow_free(out);
+    return status;
+}
+
+/* ---- averages ---- */
+
+static void record(lc__shadow *s, double weight)
+{
+    lc_no_grad_begin();
+    for (int i = 0; i < s->n; i++) {
+        lc_tensor *of = s->of[i], *copy = s->copy[i], *value = of;
+        if (weight < 1 && lc_dtype_is_float(lc_tensor_dtype(of)))
+            value = lc_add(copy, lc_mul_scalar(lc_sub(of, copy), weight));
+        lc_assign(copy, value);
+    }
+    lc_no_grad_end();
+}
+
+lc_status lc__shadow_update(lc__shadow *s, lc_trainer *t, double weight)
+{
+    bool open = lc_current_graph() == t->graph;
+    if (weight >= 1) return lc__shadow_take(s);
+    if (!open) LC_TRY(lc_step_begin(t->graph, (uint64_t)t->total_batches, 0));
+    record(s, weight);
+    lc_status status = lc_step_status(t->graph);
+    if (status >= 0) status = lc_step_run(t->graph);
+    if (!open) {
+        lc_status ended = lc_step_end(t->graph);
+        if (status >= 0) status = ended;
+    }
+    return status;
+}
+
+/* ---- exchanges ---- */
+
+static lc_status move(lc__shadow *s, bool take, bool give)
+{
+    for (int i = 0; i < s->n; i++) {
+        size_t bytes = bytes_of(s->of[i]);
+        if (take) LC_TRY(lc_tensor_read(s->of[i], s->scratch[0], bytes));
+        if (give) LC_TRY(lc_tensor_read(s->copy[i], s->scratch[1], bytes));
+        if (take) LC_TRY(lc_tensor_write(s->copy[i], s->scratch[0], bytes));
+        if (give) LC_TRY(lc_tensor_write(s->of[i], s->scratch[1], bytes));
+    }
+    return LC_OK;
+}
+
+lc_status lc__shadow_swap(lc__shadow *s)
+{
+    return move(s, true, true);
+}
+
+lc_status lc__shadow_take(lc__shadow *s)
+{
+    return move(s, true, false);
+}
+
+lc_status lc__shadow_give(lc__shadow *s)
+{
+    return move(s, false, true);
+}
+
+/* ---- checkpoints ---- */
+
+lc_tensor *lc__shadow_of(const lc__shadow *s, const lc_tensor *of)
+{
+    for (int i = 0; i < s->n; i++)
+        if (s->of[i] == of) return s->copy[i];
+    return NULL;
+}
+
+lc_status lc__shadow_visit(lc__shadow *s, const char *prefix, bool of, lc_callback_tensor_fn *fn, void *ctx)
+{
+    lc__str name = {0};
+    lc_status status = LC_OK;
+    for (int i = 0; i < s->n && status >= 0; i++) {
+        lc__str_clear(&name);
+        lc__str_add(&name, "%s.%s", prefix, s->paths[i]);
+        status = name.failed ? lc_fail(LC_ERR_MEMORY, "out of memory: a copy of the model")
+                             : fn(ctx, name.s, of ? s->of[i] : s->copy[i]);
+    }
+    lc__str_free(&name);
+    return status;
+}

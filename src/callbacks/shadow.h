@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A second set of the values of a module's parameters (and buffers): averages, weights to go back to. */
+#ifndef LC_CALLBACKS_SHADOW_H
+#define LC_CALLBACKS_SHADOW_H
+
+#include "callbacks/callbacks.h"
+
+typedef struct lc__shadow {
+    lc_tensor **of, **copy; /* of: borrowed from the module; copy: of the same type and layout */
+    char **paths;
+    int n, cap;
+    void *scratch[2]; /* each as large as the largest tensor */
+    size_t scratch_bytes;
+} lc__shadow;
+
+/* With the values of now. Without `buffers` (those that are saved): of parameters alone. */
+lc_status lc__shadow_new(lc_module *m, bool buffers, lc__shadow *out) LC_MUST_USE;
+void lc__shadow_free(lc__shadow *s);
+/* copy += weight * (tensor - copy), on the trainer's graph: in the step that is open, or in one of its own. What is not
+ * a floating-point number is copied. With weight 1 all of it is. */
+lc_status lc__shadow_update(lc__shadow *s, lc_trainer *t, double weight) LC_MUST_USE;
+lc_status lc__shadow_swap(lc__shadow *s) LC_MUST_USE;
+lc_status lc__shadow_take(lc__shadow *s) LC_MUST_USE; /* copy = tensor */
+lc_status lc__shadow_give(lc__shadow *s) LC_MUST_USE; /* tensor = copy */
+/* The copy of a tensor; NULL if it has none. */
+lc_tensor *lc__shadow_of(const lc__shadow *s, const lc_tensor *of);
+/* fn("PREFIX.PATH", copy), or the tensor itself with `of`: for visit_tensors. */
+lc_status lc__shadow_visit(lc__shadow *s, const char *prefix, bool of, lc_callback_tensor_fn *fn,
+                           void *ctx) LC_MUST_USE;
+
+#endif

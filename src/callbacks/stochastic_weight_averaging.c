@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* StochasticWeightAveraging: the mean of the weights at the start of each of the last epochs.
+ *
+ * Where Lightning adds an epoch to compute the statistics of batch norms for the averaged weights, this makes a pass
+ * over the training data behind the last one, so that epochs, steps and names of checkpoints count what was trained. */
+#include "callbacks/shadow.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <lightc/nn.h>
+
+typedef struct swa {
+    double *lrs;
+    int n_lrs;
+    lc_duration start_at;
+    int64_t annealing_epochs;
+    bool linear;
+    lc__shadow average;
+    lc_scheduler *replaced; /* the run's own schedule: the module may hold it */
+    int64_t start, end;     /* first and last epoch of averaging; end -1: none */
+    bool started;
+    int64_t n_averaged, latest_update_epoch;
+} swa;
+
+static lc_status sw_setup(void *self, lc_trainer *t, lc_stage stage)
+{
+    swa *a = self;
+    (void)t;
+    if (stage != LC_STAGE_FIT) return LC_OK;
+    lc__shadow_free(&a->average);
+    lc_scheduler_free(a->replaced);
+    a->replaced = NULL;
+    a->started = false;
+    a->n_averaged = 0;
+    a->latest_update_epoch = -1;
+    return LC_OK;
+}
+
+/* The learning rate is the callback's from now on. */
+static lc_status replace_schedule(swa *a, lc_trainer *t)
+{
+    lc_optimizer *opt = t->optimizers.optimizers[0].optimizer;
+    if (a->n_lrs != 1 && a->n_lrs != opt->n_groups)
+        return lc_fail(LC_ERR_CONFIG, "StochasticWeightAveraging: %d swa_lrs for an optimizer of %d groups", a->n_lrs,
+                       opt->n_groups);
+    for (int g = 0; g < opt->n_groups; g++) opt->groups[g].initial_lr = a->lrs[a->n_lrs == 1 ? 0 : g];
+    lc_scheduler_config *c = &t->optimizers.schedulers[0];
+    lc_scheduler *s =
+        lc_swa_lr(opt, .anneal_epochs = a->annealing_epochs ? a->annealing_epochs : -1, .linear = a->linear);
+    if (!s) return lc_module_status(t->m);
+    if (t->optimizers.n_schedulers) {
+        if (c->interval != LC_INTERVAL_EPOCH || c->frequency != 1)
+            lc_trainer_message(t, "warning", "StochasticWeightAveraging steps its schedule once an epoch; %s was not",
+                               lc_scheduler_name(c->scheduler));
+        lc_trainer_message(t, "info", "swapping scheduler %s for SWALR", lc_scheduler_name(c->scheduler));
+        a->replaced = c->scheduler;
+    }
+    *c = (lc_scheduler_config){.scheduler = s, .frequency = 1};
+    t->optimizers.n_schedulers = 1;
+    a->started = true;
+    return LC_OK;
+}
+
+static lc_status sw_fit_start(void *self, lc_trainer *t)
+{
+    swa *a = self;
+    if (t->optimizers.n != 1)
+        return lc_fail(LC_ERR_CONFIG, "StochasticWeightAveraging works with one optimizer; there are %d",
+                       t->optimizers.n);
+    if (t->optimizers.n_schedulers > 1)
+        return lc_fail(LC_ERR_CONFIG, "StochasticWeightAveraging works with at most one scheduler; there are %d",
+                       t->optimizers.n_schedulers);
+    if (a->start_at.unit == LC_UNIT_FRACTION && t->max_epochs < 0)
+        return lc_fail(LC_ERR_CONFIG,
+                       "StochasticWeightAveraging: swa_epoch_start=%g is a part of max_epochs, which has "
+                       "no limit; give LC_EPOCHS(n)",
+                       a->start_at.value);
+    int64_t epoch = a->start_at.unit == LC_UNIT_FRACTION ? (int64_t)((double)t->max_epochs * a->start_at.value)
+                                                         : (int64_t)a->start_at.value;
+    a->start = epoch > 1 ? epoch - 1 : 0;
+    a->end = t->max_epochs - 1;
+    if (!a->average.n) LC_TRY(lc__shadow_new(t->m, false, &a->average));
+    /* A run that goes on behind the start has that schedule before its state is read. */
+    return a->started ? replace_schedule(a, t) : LC_OK;
+}
+
+static bool averaging_epoch(const swa *a, const lc_trainer *t)
+{
+    return t->current_epoch >= a->start && (t->max_epochs < 0 || t->current_epoch <= a->end);
+}
+
+static lc_status sw_epoch_start(void *self, lc_trainer *t)
+{
+    swa *a = self;
+    if (!averaging_epoch(a, t)) return LC_OK;
+    if (!a->started) LC_TRY(replace_schedule(a, t));
+    if (t->current_epoch <= a->latest_update_epoch) return LC_OK;
+    LC_TRY(lc__shadow_update(&a->average, t, 1 / (double)(a->n_averaged + 1)));
+    a->n_averaged++;
+    a->latest_update_epoch = t->current_epoch;
+    return LC_OK;
+}
+
+/* ---- batch norms ---- */
+
+static bool is_batch_norm(const lc_module *m)
+{
+    return m->type && !strncmp(m->type, "BatchNorm", 9) && ((const lc_batch_norm_layer *)m)->running_mean;
+}
+
+/* Calls fn for every batch norm below m; returns how many there are. */
+static int each_batch_norm(lc_module *m, lc_status (*fn)(lc_batch_norm_layer *, double *), double *arg,
+                           lc_status *status)
+{
+    int n = is_batch_norm(m);
+    if (n && fn && *status >= 0) *status = fn((lc_batch_norm_layer *)m, arg);
+    for (int i = 0; i < m->n_children; i++) n += each_batch_norm(m->children[i], fn, arg, status);
+    return n;
+}
+
+static lc_status keep_momentum(lc_batch_norm_layer *l, double *next)
+{
+    next[1 + (int)next[0]++] = l->momentum;
+    return LC_OK;
+}
+
+static lc_status restore_momentum(lc_batch_norm_layer *l, double *next)
+{
+    l->momentum = next[1 + (int)next[0]++];
+    return LC_OK;
+}
+
+static lc_status set_momentum(lc_batch_norm_layer *l, double *momentum)
+{
+    l->momentum = *momentum;
+    return LC_OK;
+}
+
+/* The mean over the batches so far: what PyTorch does with momentum=None. */
+static void before_batch(void *ctx, int64_t batch_idx)
+{
+    lc_status status = LC_OK;
+    double momentum = 1 / (double)(batch_idx + 1);
+    each_batch_norm(ctx, set_momentum, &momentum, &status);
+}
+
+static lc_status reset_count(lc_batch_norm_layer *l, double *arg)
+{
+    int64_t zero = 0;
+    (void)arg;
+    return lc_tensor_write(l->num_batches_tracked, &zero, sizeof zero);
+}
+
+static lc_status update_batch_norms(lc_trainer *t)
+{
+    lc_status status = LC_OK;
+    int n = each_batch_norm(t->m, NULL, NULL, &status);
+    if (!n) return LC_OK;
+    double *momenta = calloc((size_t)n + 1, sizeof *momenta);
+    if (!momenta) return lc_fail(LC_ERR_MEMORY, "out of memory: StochasticWeightAveraging");
+    each_batch_norm(t->m, keep_momentum, momenta, &status);
+    each_batch_norm(t->m, reset_count, NULL, &status);
+    if (status >= 0) status = lc__forward_epoch(t, before_batch, t->m);
+    lc_status restored = LC_OK;
+    momenta[0] = 0;
+    each_batch_norm(t->m, restore_momentum, momenta, &restored);
+    free(momenta);
+    return status;
+}
+
+static lc_status sw_train_end(void *self, lc_trainer *t)
+{
+    swa *a = self;
+    if (!a->n_averaged) return LC_OK;
+    if (t->max_epochs >= 0 && t->current_epoch - 1 != a->end) {
+        lc_trainer_message(t, "warning",
+                           "the training ended in epoch %lld of %lld: the model keeps its own weights, not those that "
+                           "StochasticWeightAveraging averaged",
+                           (long long)t->current_epoch, (long long)t->max_epochs);
+        return LC_OK;
+    }
+    LC_TRY(lc__shadow_give(&a->average));
+    return update_batch_norms(t);
+}
+
+/* ---- state ---- */
+
+static lc_status sw_save(void *self, lc_trainer *t, lc_state *out)
+{
+    swa *a = self;
+    (void)t;
+    LC_TRY(lc_state_set_int(out, "n_averaged", a->n_averaged));
+    LC_TRY(lc_state_set_int(out, "latest_update_epoch", a->latest_update_epoch));
+    return lc_state_set_bool(out, "started", a->started);
+}
+
+static lc_status sw_load(void *self, lc_trainer *t, const lc_state *in)
+{
+    swa *a = self;
+    LC_TRY(lc_state_get_int(in, "n_averaged", &a->n_averaged));
+    LC_TRY(lc_state_get_int(in, "latest_update_epoch", &a->latest_update_epoch));
+    LC_TRY(lc_state_get_bool(in, "started", &a->started));
+    return a->average.n ? LC_OK : lc__shadow_new(t->m, false, &a->average);
+}
+
+static lc_status sw_visit(void *self, lc_trainer *t, lc_callback_tensor_fn *fn, void *ctx)
+{
+    swa *a = self;
+    (void)t;
+    return lc__shadow_visit(&a->average, "average", false, fn, ctx);
+}
+
+static void sw_free(void *self)
+{
+    swa *a = self;
+    lc__shadow_free(&a->average);
+    lc_scheduler_free(a->replaced);
+    free(a->lrs);
+    free(a);
+}
+
+static const lc_callback_ops swa_ops = {
+    LC_CALLBACK_OPS_INIT("StochasticWeightAveraging"),
+    .setup = sw_setup,
+    .on_fit_start = sw_fit_start,
+    .on_train_epoch_start = sw_epoch_start,
+    .on_train_end = sw_train_end,
+    .save_state = sw_save,
+    .load_state = sw_load,
+    .free = sw_free,
+    .visit_tensors = sw_visit,
+};
+
+static lc_status check(const lc_stochastic_weight_averaging_args *a)
+{
+    lc_duration d = a->swa_epoch_start;
+    bool part = d.unit == LC_UNIT_FRACTION && d.value >= 0 && d.value <= 1;
+    bool whole = d.unit == LC_UNIT_EPOCHS && d.value >= 1 && d.value == floor(d.value);
+    if (d.unit != LC_UNIT_NONE && !part && !whole)
+        return lc_fail(LC_ERR_CONFIG, "StochasticWeightAveraging: swa_epoch_start is LC_FRACTION(0 to 1) or "
+                                      "LC_EPOCHS(1 or more)");
+    if (!a->swa_lrs || a->n_swa_lrs < 1)
+        return lc_fail(LC_ERR_CONFIG, "StochasticWeightAveraging needs swa_lrs, the rate (or rates) it goes to");
+    for (int i = 0; i < a->n_swa_lrs; i++)
+        if (!(a->swa_lrs[i] > 0))
+            return lc_fail(LC_ERR_CONFIG, "StochasticWeightAveraging: swa_lrs holds %g; rates are positive",
+                           a->swa_lrs[i]);
+    if (a->annealing_strategy && strcmp(a->annealing_strategy, "cos") != 0 &&
+        strcmp(a->annealing_strategy, "linear") != 0)
+        return lc_fail(LC_ERR_CONFIG,
+                       "StochasticWeightAveraging: annealing_strategy is \"%.40s\"; it must be cos or linear",
+                       a->annealing_strategy);
+    if (a->annealing_epochs < 0 && a->annealing_epochs != LC_SAVE_NONE)
+        return lc_fail(LC_ERR_CONFIG, "StochasticWeightAveraging: annealing_epochs is %lld; it must not be negative",
+                       (long long)a->annealing_epochs);
+    return LC_OK;
+}
+
+lc_status lc_stochastic_weight_averaging_new(const lc_stochastic_weight_averaging_args *args, lc_callback *out)
+{
+    static const lc_stochastic_weight_averaging_args nothing = {0};
+    LC_TRY(check(args ? args : &nothing));
+    swa *a = calloc(1, sizeof *a);
+    double *lrs = malloc((size_t)args->n_swa_lrs * sizeof *lrs);
+    if (!a || !lrs) {
+        free(a);
+        free(lrs);
+        return lc_fail(LC_ERR_MEMORY, "out of memory: StochasticWeightAveraging");
+    }
+    memcpy(lrs, args->swa_lrs, (size_t)args->n_swa_lrs * sizeof *lrs);
+    a->lrs = lrs;
+    a->n_lrs = args->n_swa_lrs;
+    a->start_at = args->swa_epoch_start.unit == LC_UNIT_NONE ? LC_FRACTION(0.8) : args->swa_epoch_start;
+    a->annealing_epochs = args->annealing_epochs == LC_SAVE_NONE ? 0
+                          : args->annealing_epochs               ? args->annealing_epochs
+                                                                 : 10;
+    a->linear = args->annealing_strategy && !strcmp(args->annealing_strategy, "linear");
+    *out = (lc_callback){&swa_ops, a};
+    return LC_OK;
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A run that died and was continued ends as the run that did not die, bit for bit, with each callback at work: weights,
+ * optimizer, the callbacks' tensors and state, at every batch of the training.
+ *
+ * To add a callback: a function that makes it, and a line in `cases`. */
+#include "callback_net.h"
+
+typedef struct part {
+    const char *name;
+    lc_status (*make)(lc_callback *out);
+    int64_t accumulate, epochs;
+    bool schedule, trainable_only;
+} part;
+
+static lc_status make_accumulation(lc_callback *out)
+{
+    static const lc_accumulation list[] = {{1, 2}, {3, 4}};
+    return lc_gradient_accumulation_scheduler_new(
+        &(lc_gradient_accumulation_scheduler_args){.scheduling = list, .n_scheduling = 2}, out);
+}
+static lc_status make_averaging(lc_callback *out)
+{
+    return lc_weight_averaging_new(NULL, out);
+}
+static lc_status make_ema(lc_callback *out)
+{
+    return lc_ema_weight_averaging_new(&(lc_ema_weight_averaging_args){.decay = 0.9, .update_every_n_steps = 2}, out);
+}
+static lc_status make_ema_of_epochs(lc_callback *out)
+{
+    return lc_ema_weight_averaging_new(
+        &(lc_ema_weight_averaging_args){
+            .decay = 0.5, .use_buffers = LC_OFF, .update_starting_at_step = 4, .has_update_starting_at_epoch = true},
+        out);
+}
+static lc_status make_swa(lc_callback *out)
+{
+    static const double lr = 0.05;
+    return lc_stochastic_weight_averaging_new(
+        &(lc_stochastic_weight_averaging_args){
+            .swa_lrs = &lr, .n_swa_lrs = 1, .swa_epoch_start = LC_EPOCHS(2), .annealing_epochs = 2},
+        out);
+}
+
+static const part cases[] = {
+    {"gradient_accumulation_scheduler", make_accumulation, 1, 4, true, false},
+    {"weight_averaging", make_averaging, 2, 3, true, false},
+    {"ema", make_ema, 1, 3, true, false},
+    {"ema_of_epochs", make_ema_of_epochs, 1, 3, false, false},
+    {"swa", make_swa, 1, 4, true, false},
+    {"swa_in_windows", make_swa, 4, 4, false, false},
+};
+
+/* Trains from `ckpt` (NULL: anew), and saves the end as DIR/NAME.ckpt; or dies behind a batch, having saved stop.ckpt.
+ */
+static void train(const part *c, const char *dir, const char *ckpt, int64_t die_after, const char *name)
+{
+    net m;
+    lc_trainer *t;
+    lc_callback cb;
+    char path[400];
+    net_init(&m);
+    m.die_after = die_after;
+    m.schedule = c->schedule;
+    m.trainable_only = c->trainable_only;
+    CHECK_OK(c->make(&cb));
+    lc_trainer_options o = world_options(dir);
+    o.callbacks = &cb;
+    o.n_callbacks = 1;
+    o.max_epochs = c->epochs;
+    o.accumulate_grad_batches = c->accumulate;
+    o.val_check_interval = LC_FRACTION(0.5);
+    o.gradient_clip_val = 0.5;
+    o.threads = 1;
+    o.enable_checkpointing = LC_OFF;
+    CHECK_OK(lc_trainer_new(&o, &t));
+    lc_status s = lc_trainer_fit(t, &m.base, &(lc_run_args){.ckpt_path = ckpt});
+    if (die_after >= 0)
+        CHECK_STATUS(s, LC_ERR_USER);
+    else
+        CHECK_OK(s);
+    if (name) {
+        snprintf(path, sizeof path, "%s/%s.ckpt", dir, name);
+        CHECK_OK(lc_trainer_save_checkpoint(t, path, false));
+    }
+    lc_trainer_free(t);
+    net_release(&m);
+}
+
+/* What a file of a checkpoint holds; NULL if it has no such file. */
+static char *contents(const char *dir, const char *name, const char *file, size_t *n)
+{
+    char path[600];
+    snprintf(path, sizeof path, "%s/%s.ckpt/%s", dir, name, file);
+    FILE *f = fopen(path, "rb");
+    *n = 0;
+    if (!f) return NULL;
+    char *data = malloc(1 << 20);
+    *n = fread(data, 1, 1 << 20, f);
+    fclose(f);
+    return data;
+}
+
+static void check_same(const char *dir, const char *who, int64_t k)
+{
+    static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "tensors.safetensors",
+                                        "state.json"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        size_t a, b;
+        char *whole = contents(dir, "whole", files[i], &a), *resumed = contents(dir, "resumed", files[i], &b);
+        size_t same = 0;
+        while (same < a && same < b && whole[same] == resumed[same]) same++;
+        if (a != b || same < a)
+            TEST_FAIL("%s: %s differs after a resume at batch %lld (%zu and %zu bytes, from %zu): %.200s", who,
+                      files[i], (long long)k, a, b, same, same < b ? resumed + (same > 80 ? same - 80 : 0) : "");
+        free(whole);
+        free(resumed);
+    }
+}
+
+static void check_every_batch(const part *c)
+{
+    char dir[256], path[300];
+    CHECK(world_dir(dir, sizeof dir));
+    train(c, dir, NULL, -1, "whole");
+    snprintf(path, sizeof path, "%s/stop.ckpt", dir);
+    for (int64_t k = 1; k <= NET_BATCHES * c->epochs; k++) {
+        train(c, dir, NULL, k, NULL);
+        train(c, dir, path, -1, "resumed");
+        check_same(dir, c->name, k);
+    }
+    world_remove(dir);
+}
+
+TEST(every_callback_at_every_batch)
+{
+    const char *only = getenv("LIGHTC_TEST_CALLBACK");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (!only || strstr(cases[i].name, only)) check_every_batch(&cases[i]);
+}
+
+TEST_MAIN
