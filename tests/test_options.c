@@ -264,4 +264,78 @@ TEST(durations)
         if (lc_duration_parse(bad[i], &d) == LC_OK) TEST_FAIL("\"%s\" was taken for an amount", bad[i]);
 }
 
+/* What is said on standard error while a command line is parsed. */
+static const char *said(const char *line, char *text, size_t size)
+{
+    lc_trainer_options o;
+    mine m;
+    FILE *f = tmpfile();
+    int keep = dup(2);
+    CHECK(f && keep >= 0 && dup2(fileno(f), 2) >= 0);
+    lc_status status = parse(&o, &m, line);
+    dup2(keep, 2);
+    close(keep);
+    CHECK_OK(status);
+    rewind(f);
+    size_t n = fread(text, 1, size - 1, f);
+    text[n] = 0;
+    fclose(f);
+    lc_trainer_options_release(&o);
+    return text;
+}
+
+TEST(misspelt_variables_are_noticed)
+{
+    static const char *const cases[][2] = {
+        {"LIGHTC_MAX_EPOCH", "LIGHTC_MAX_EPOCHS"}, {"LIGHTC_PLANS", "LIGHTC_PLAN"},
+        {"LIGHTC_KERNEL", "LIGHTC_KERNELS"},       {"LIGHTC_BATCHSIZE", "LIGHTC_BATCH_SIZE"},
+        {"LIGHTC_PLAN_DUMPS", "LIGHTC_PLAN_DUMP"}, {"LIGHTC_GPUS", "LIGHTC_DEVICES"},
+        {"LIGHTC_NANCHECK", "LIGHTC_NAN_CHECK"},
+    };
+    char text[1024];
+    CHECK_STR(said("", text, sizeof text), "");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char want[256];
+        snprintf(want, sizeof want, "warning: the environment variable %s has no effect; did you mean %s?\n",
+                 cases[i][0], cases[i][1]);
+        setenv(cases[i][0], "1", 1);
+        said("", text, sizeof text);
+        unsetenv(cases[i][0]);
+        CHECK_STR(text, want);
+    }
+    setenv("LIGHTC_OF_ANOTHER_PROGRAM", "1", 1);
+    setenv("LIGHTC_KERNELS", "fast", 1);
+    setenv("LIGHTC_SEED", "3", 1);
+    said("", text, sizeof text);
+    unsetenv("LIGHTC_OF_ANOTHER_PROGRAM");
+    unsetenv("LIGHTC_KERNELS");
+    unsetenv("LIGHTC_SEED");
+    CHECK_STR(text, "");
+}
+
+/* Every variable that the library reads is known to that warning. */
+TEST(all_variables_are_known)
+{
+    const char *source = getenv("LIGHTC_TEST_SOURCE");
+    char command[4200], name[256], text[1024], want[300];
+    int n = 0;
+    if (!source) SKIP("the sources are not here");
+    snprintf(command, sizeof command, "grep -rhoE '\"LIGHTC_[A-Z_]+\"' '%s/src' --include=*.c | tr -d '\"' | sort -u",
+             source);
+    FILE *f = popen(command, "r");
+    CHECK(f);
+    while (fgets(name, sizeof name, f)) {
+        name[strcspn(name, "\n")] = 0;
+        if (!strcmp(name, "LIGHTC_")) continue;
+        n++;
+        setenv(strcat(name, "S"), "x", 1);
+        said("", text, sizeof text);
+        unsetenv(name);
+        snprintf(want, sizeof want, "%s has no effect; did you mean %.*s?", name, (int)strlen(name) - 1, name);
+        if (!strstr(text, want)) TEST_FAIL("%.*s is not in environment.c", (int)strlen(name) - 1, name);
+    }
+    pclose(f);
+    CHECK(n >= 5);
+}
+
 TEST_MAIN

@@ -195,7 +195,7 @@ LC_BEGIN_DECLS
 
 /* Reads the command line (argv[1..]), the environment and --config FILE into `opt`. LC_STOP after --help or
  * --print_config, whose text has then been written to standard output. Texts point into argv, the environment, or
- * opt->storage. */
+ * opt->storage. Variables that look like a misspelt option are warned of on standard error. */
 LC_API lc_status lc_trainer_options_parse(lc_trainer_options *opt, int argc, char **argv) LC_MUST_USE;
 /* The same with `n` options of the program's own, in `target`. */
 LC_API lc_status lc_trainer_options_parse_with(lc_trainer_options *opt, const lc_option *options, int n, void *target,

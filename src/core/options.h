@@ -32,6 +32,10 @@ void lc__options_json(const lc_option_set *sets, int n_sets, lc__str *out);
  * error. Texts are kept in *storage. */
 lc_status lc__options_read(const lc_option_set *sets, int n_sets, const lc_state *root, const char *where,
                            void **storage) LC_MUST_USE;
+/* Sets options from variables of the environment: PREFIX, then the name in capitals. */
+lc_status lc__options_from_environment(const lc_option_set *sets, int n_sets, const char *prefix) LC_MUST_USE;
+/* Warns, on standard error, of variables that begin with the prefix and are misspelt. */
+void lc__options_doubt_environment(const lc_option_set *sets, int n_sets, const char *prefix);
 /* The values as members of an object, which lc__options_read takes back. */
 lc_status lc__options_write(const lc_option_set *set, lc_state *out) LC_MUST_USE;
 

@@ -160,27 +160,6 @@ done:
     return status;
 }
 
-/* ---- the environment ---- */
-
-static lc_status parse_environment(const lc_option_set *sets, int n_sets, const char *prefix)
-{
-    for (int s = 0; s < n_sets; s++)
-        for (int i = 0; i < sets[s].n; i++) {
-            char name[128];
-            int n = snprintf(name, sizeof name, "%s%s", prefix, sets[s].options[i].name);
-            if (n < 0 || (size_t)n >= sizeof name) continue;
-            for (char *c = name; *c; c++) {
-                if (*c >= 'a' && *c <= 'z') *c = (char)(*c - 'a' + 'A');
-                if (*c == '.') *c = '_';
-            }
-            const char *value = getenv(name);
-            if (!value || !*value) continue;
-            lc_status status = lc_option_set_text(&sets[s].options[i], sets[s].target, value);
-            if (status < 0) return lc_fail_context(status, "environment variable %s", name);
-        }
-    return LC_OK;
-}
-
 /* ---- the command line ---- */
 
 static bool named(const char *arg, size_t length, const char *name)
@@ -280,8 +259,9 @@ lc_status lc_options_parse(const lc_option_set *sets, int n_sets, const char *en
         lc__options_help(sets, n_sets, argc > 0 && argv[0] ? argv[0] : "program", &out);
     } else {
         if (config) LC_TRY(parse_config(sets, n_sets, config, storage));
-        if (env_prefix) LC_TRY(parse_environment(sets, n_sets, env_prefix));
+        if (env_prefix) LC_TRY(lc__options_from_environment(sets, n_sets, env_prefix));
         LC_TRY(walk(sets, n_sets, argc, argv, NULL, &help, &print));
+        if (env_prefix) lc__options_doubt_environment(sets, n_sets, env_prefix);
         if (!print) return LC_OK;
         lc__options_json(sets, n_sets, &out);
         lc__str show = {0};

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Options from the environment, and a word about variables that look like one of them but are none.
+ *
+ * To add a variable that is no option: read it with getenv where it is needed, and give it a line in `switches`. */
+#include "core/options.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern char **environ;
+
+#define MAX_NAME 128
+#define MAX_SETS 16
+
+/* Known beside the options. */
+static const lc_option switches[] = {
+    {.name = "cache"},     {.name = "config"}, {.name = "isa"},       {.name = "kernels"},
+    {.name = "nan_check"}, {.name = "plan"},   {.name = "plan_dump"}, {.name = "progress"},
+};
+
+/* LIGHTC_OPTIMIZER_LR for "optimizer.lr". False if it is longer than any variable of ours. */
+static bool variable_of(const char *prefix, const char *option, char name[MAX_NAME])
+{
+    int n = snprintf(name, MAX_NAME, "%s%s", prefix, option);
+    for (char *c = name; *c; c++) {
+        if (*c >= 'a' && *c <= 'z') *c = (char)(*c - 'a' + 'A');
+        if (*c == '.') *c = '_';
+    }
+    return n > 0 && n < MAX_NAME;
+}
+
+lc_status lc__options_from_environment(const lc_option_set *sets, int n_sets, const char *prefix)
+{
+    for (int s = 0; s < n_sets; s++)
+        for (int i = 0; i < sets[s].n; i++) {
+            char name[MAX_NAME];
+            const char *value = variable_of(prefix, sets[s].options[i].name, name) ? getenv(name) : NULL;
+            if (!value || !*value) continue;
+            lc_status status = lc_option_set_text(&sets[s].options[i], sets[s].target, value);
+            if (status < 0) return lc_fail_context(status, "environment variable %s", name);
+        }
+    return LC_OK;
+}
+
+static bool known(const lc_option_set *sets, int n_sets, const char *prefix, const char *variable, size_t length)
+{
+    char name[MAX_NAME];
+    for (int s = 0; s < n_sets; s++)
+        for (int i = 0; i < sets[s].n; i++)
+            if (variable_of(prefix, sets[s].options[i].name, name) && strlen(name) == length &&
+                !strncmp(name, variable, length))
+                return true;
+    return false;
+}
+
+void lc__options_doubt_environment(const lc_option_set *sets, int n_sets, const char *prefix)
+{
+    lc_option_set all[MAX_SETS];
+    if (n_sets >= MAX_SETS) return;
+    for (int s = 0; s < n_sets; s++) all[s] = sets[s];
+    all[n_sets++] = (lc_option_set){.options = switches, .n = sizeof switches / sizeof *switches};
+    for (char **e = environ; e && *e; e++) {
+        const char *end = strchr(*e, '=');
+        size_t length = end ? (size_t)(end - *e) : 0, skip = strlen(prefix);
+        char option[MAX_NAME], meant[MAX_NAME];
+        if (strncmp(*e, prefix, skip) != 0 || length <= skip || length >= MAX_NAME) continue;
+        if (known(all, n_sets, prefix, *e, length)) continue;
+        for (size_t i = skip; i < length; i++)
+            option[i - skip] = (char)((*e)[i] >= 'A' && (*e)[i] <= 'Z' ? (*e)[i] - 'A' + 'a' : (*e)[i]);
+        const char *near = lc__option_nearest(all, n_sets, option, length - skip);
+        /* What is like nothing of ours may be another program's. */
+        if (!near || !variable_of(prefix, near, meant)) continue;
+        char line[3 * MAX_NAME];
+        int n = snprintf(line, sizeof line, "warning: the environment variable %.*s has no effect; did you mean %s?\n",
+                         (int)length, *e, meant);
+        if (n > 0 && (size_t)n < sizeof line) lc__show(2, line, (size_t)n);
+    }
+}
