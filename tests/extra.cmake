@@ -10,6 +10,7 @@ target_include_directories(test_laws PRIVATE ${PROJECT_SOURCE_DIR})
 add_dependencies(test_symbols lightc)
 add_subdirectory(reference)
 add_subdirectory(conformance)
+add_subdirectory(tool)
 # The same networks, trained beside PyTorch (where LIGHTC_PEERS_PYTHON names a Python that has it).
 target_sources(test_torch PRIVATE ${PROJECT_SOURCE_DIR}/bench/models.c)
 target_include_directories(test_torch PRIVATE ${PROJECT_SOURCE_DIR})

@@ -227,6 +227,8 @@ TEST(config_of_a_run)
     CHECK_STR(w.activation, "relu");
     CHECK_STR(second.default_root_dir, dir);
     CHECK_EQ(second.enable_checkpointing, o.enable_checkpointing);
+    CHECK_STR(second.logger, "csv");
+    CHECK(!second.monitor);
     lc_trainer_options_release(&second);
     lc_trainer_free(t);
     lc_module_free(m);

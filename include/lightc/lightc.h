@@ -22,6 +22,7 @@
 #include <lightc/ops_types.h>
 #include <lightc/optim.h>
 #include <lightc/options.h>
+#include <lightc/plugin.h>
 #include <lightc/precision.h>
 #include <lightc/random.h>
 #include <lightc/safetensors.h>

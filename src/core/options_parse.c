@@ -120,7 +120,11 @@ static lc_status read_members(const lc_option_set *sets, int n_sets, const lc_st
             LC_TRY(read_members(sets, n_sets, node, key, where, storage));
             continue;
         }
-        const char *text;
+        const char *text = NULL;
+        if (o && o->kind == LC_OPTION_TEXT && lc_state_kind_of(node) == LC_STATE_NULL) {
+            memcpy((char *)target + o->offset, &text, sizeof text); /* not given; "none" may be a value of it */
+            continue;
+        }
         if (!o && !lc__option_is_old(key, (size_t)n)) return unknown(sets, n_sets, where, key, (size_t)n);
         lc_status status = node_text(key, node, storage, &text);
         if (status >= 0) status = set_named(sets, n_sets, "", key, (size_t)n, text);

@@ -248,15 +248,18 @@ void lc__options_json(const lc_option_set *sets, int n_sets, lc__str *out)
     for (int s = 0; s < n_sets; s++)
         for (int i = 0; i < sets[s].n; i++) {
             const lc_option *o = &sets[s].options[i];
-            char value[4096];
-            lc_option_get_text(o, sets[s].target, value, sizeof value);
-            bool null = !strcmp(value, "none") || (o->kind == LC_OPTION_TEXT && !value[0]);
+            char value[64];
+            const char *text = value;
             lc__str_add(out, "%s\n  \"%s\": ", out->n ? "," : "", o->name);
-            if (null)
-                lc__str_add(out, "null");
-            else if (is_number(o, value))
-                lc__str_add(out, "%s", value);
+            if (o->kind == LC_OPTION_TEXT)
+                memcpy(&text, (const char *)sets[s].target + o->offset, sizeof text);
             else
-                add_json_text(out, value);
+                lc_option_get_text(o, sets[s].target, value, sizeof value);
+            if (!text || (o->kind != LC_OPTION_TEXT && !strcmp(text, "none")))
+                lc__str_add(out, "null");
+            else if (is_number(o, text))
+                lc__str_add(out, "%s", text);
+            else
+                add_json_text(out, text);
         }
 }

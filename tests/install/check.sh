@@ -32,6 +32,11 @@ if [ -e /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz ]; then
   said=$("$work/wrong/classifier" --fast_dev_run 3 --enable_model_summary false 2>&1 || true)
   grep -qF "$said" "$source_dir/README.md" || { echo "the README shows another message than: $said"; exit 1; }
 fi
+# A module for the installed `lightc`, as its manual page says.
+# shellcheck disable=SC2046
+cc -shared -fPIC "$source_dir/examples/modules/spiral.c" -o "$work/spiral.so" $(pkg-config --cflags --libs lightc) -lm
+"$work/prefix/bin/lightc" run "$work/spiral.so" --fast_dev_run 1 --enable_progress_bar false
+test -s "$(find "$work/prefix" -name lightc.1)"
 # Nothing but lc_ names is visible.
 library=$(find "$work/prefix" -name 'liblightc.so' | head -1)
 foreign=$(nm -D --defined-only "$library" | awk '$2 ~ /[TDBRV]/ {print $3}' | grep -vE '^(lc_|_init$|_fini$)' || true)

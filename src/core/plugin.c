@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening modules in shared objects (plugin.h). */
+#include <lightc/plugin.h>
+
+#include <dlfcn.h>
+#include <stdlib.h>
+
+struct lc_plugin {
+    void *library;
+    const lc_module_class *module;
+};
+
+static lc_status check(const lc_plugin_info *info, const char *path)
+{
+    if (info->magic != LC_PLUGIN_MAGIC)
+        return lc_fail(LC_ERR_FORMAT, "%s exports %s, but that is no lc_plugin_info", path, LC_PLUGIN_SYMBOL);
+    if (info->abi != LC_PLUGIN_ABI)
+        return lc_fail(LC_ERR_UNSUPPORTED,
+                       "%s was built with the headers of lightc %.20s, but this is lightc %s; "
+                       "compile it again",
+                       path, info->version ? info->version : "?", LC_VERSION_STRING);
+    /* Within a version nothing moves; between two builds under development it may. */
+    if (info->module_size != sizeof(lc_module) || info->batch_size != sizeof(lc_batch) ||
+        info->ops_size > sizeof(lc_module_ops))
+        return lc_fail(LC_ERR_UNSUPPORTED,
+                       "%s was built with headers whose structures have other sizes than this library's (both say "
+                       "%s); compile it again",
+                       path, LC_VERSION_STRING);
+    if (!info->module || info->module->size != sizeof(lc_module_class))
+        return lc_fail(LC_ERR_FORMAT, "%s holds no module class that starts with LC_MODULE_CLASS_INIT(name)", path);
+    return LC_OK;
+}
+
+lc_status lc_plugin_open(const char *path, lc_plugin **out)
+{
+    lc_status status = LC_OK;
+    *out = NULL;
+    lc_plugin *p = calloc(1, sizeof *p);
+    if (!p) return lc_fail(LC_ERR_MEMORY, "out of memory: a plugin");
+    p->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!p->library) {
+        status = lc_fail(LC_ERR_NOT_FOUND, "cannot open the module: %s", dlerror());
+        goto done;
+    }
+    const lc_plugin_info *info = dlsym(p->library, LC_PLUGIN_SYMBOL);
+    if (!info) {
+        status = lc_fail(LC_ERR_FORMAT,
+                         "%s is a shared object, but no module for lightc: it does not say "
+                         "LC_PLUGIN(class)",
+                         path);
+        goto done;
+    }
+    LC_TRY_GOTO(status, done, check(info, path));
+    p->module = info->module;
+    *out = p;
+    p = NULL;
+done:
+    lc_plugin_close(p);
+    return status;
+}
+
+const lc_module_class *lc_plugin_class(const lc_plugin *p)
+{
+    return p->module;
+}
+
+void lc_plugin_close(lc_plugin *p)
+{
+    if (!p) return;
+    if (p->library) dlclose(p->library);
+    free(p);
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The program `lightc`. To add a sub-command: a file beside this one, its function in tools.h, a line in the table, and
+ * a paragraph in lightc.1. */
+#include "tools.h"
+
+#include <lightc/lightc.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *name, *usage, *what;
+    int (*run)(int argc, char **argv);
+} commands[] = {
+    {"run", "CONFIG.json|MODULE.so [--OPTION VALUE]...", "train, or evaluate, a module in a shared object", tool_run},
+};
+enum { COMMANDS = sizeof commands / sizeof *commands };
+
+static void usage(FILE *f)
+{
+    fprintf(f, "usage: lightc COMMAND [ARGUMENT]...\n\n");
+    for (int i = 0; i < COMMANDS; i++)
+        fprintf(f, "  %s %s\n      %s\n", commands[i].name, commands[i].usage, commands[i].what);
+    fprintf(f, "  --version, --help\n");
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : "";
+    if (!strcmp(name, "--version") || !strcmp(name, "version")) {
+        printf("lightc %s\n", lc_version());
+        return 0;
+    }
+    if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
+        usage(stdout);
+        return 0;
+    }
+    for (int i = 0; i < COMMANDS; i++)
+        if (!strcmp(name, commands[i].name)) return commands[i].run(argc - 1, argv + 1);
+    if (*name) fprintf(stderr, "error: there is no command \"%s\"\n", name);
+    usage(stderr);
+    return 2;
+}

@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The sub-commands of the program `lightc`. They use the installed headers and the shared library alone. */
+#ifndef LC_TOOLS_TOOLS_H
+#define LC_TOOLS_TOOLS_H
+
+/* argv[0] is the sub-command's name. Returns the program's exit status: 0, 1 for errors, 2 for wrong usage. */
+int tool_run(int argc, char **argv);
+
+#endif

@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs `lightc` on the example module, and on what is not one. Usage: check.sh BIN_DIR LIB_DIR
+set -u
+here=$(cd "$(dirname "$0")" && pwd) bin=$(cd "$1" && pwd) lib=$(cd "$2" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cp "$lib"/modules/spiral.{so,json} "$work"
+cd "$work" || exit 1
+checks=0 failures=0
+export NO_COLOR=1
+
+check() { # what it means, command...
+  local what=$1
+  shift
+  checks=$((checks + 1))
+  "$@" && return
+  echo "FAIL $what"
+  tail -n 5 out err
+  failures=$((failures + 1))
+}
+run() { "$bin/lightc" "$@" >out 2>err; }
+ends_with() { # status, arguments
+  local want=$1
+  shift
+  run "$@"
+  [ $? -eq "$want" ]
+}
+says() { grep -qE -- "$1" out; }
+complains() { grep -qE -- "$1" err; }
+below() { awk -v want="$2" -v name="$1" '$1 == name {found = $2 < want} END {exit !found}' out; }
+
+check "--version" run --version
+check "names the version" says '^lightc [0-9]+\.[0-9]+'
+check "no command is wrong usage" ends_with 2
+check "an unknown command is wrong usage" ends_with 2 fly
+check "that is named" complains '"fly"'
+for command in $("$bin/lightc" --help | awk '/^  [a-z]/ {print $1}'); do
+  check "the manual page tells of $command" grep -q "^\.B $command" "$here/../../src/tools/lightc.1"
+done
+
+check "run --help" run run spiral.json --help
+check "lists the module's options" says '^spiral:'
+check "and the trainer's" says '--max_epochs'
+check "trains" run run spiral.json --seed 3
+run_dir=lightning_logs/version_0
+check "leaves its configuration" grep -q '"width": 48' $run_dir/config.json
+check "with the module" grep -q "\"module\": \"$work/spiral.so\"" $run_dir/config.json
+check "and its hyperparameters" grep -q width $run_dir/hparams.yaml
+check "evaluates" run run $run_dir/config.json --command validate --ckpt_path "$(echo $run_dir/checkpoints/*.ckpt)"
+check "what it learned" below val_loss 0.2
+mkdir elsewhere
+check "runs its own configuration again, from elsewhere" \
+  env -C elsewhere "$bin/lightc" run ../$run_dir/config.json --max_epochs 1 --width 5 --enable_progress_bar false \
+  --enable_model_summary false
+check "with what was typed" grep -q '"width": 5,' elsewhere/lightning_logs/version_0/config.json
+check "a shared object alone" run run ./spiral.so --fast_dev_run 1 --enable_progress_bar false
+check "--print_config" run run spiral.json --print_config
+cp out again.json
+check "is a configuration" run run again.json --fast_dev_run 1
+
+check "a misspelt hyperparameter is an error" ends_with 1 run spiral.json --widht 3
+check "with the right one" complains '"width"'
+check "a command there is not" ends_with 1 run spiral.json --command fly
+check "names those there are" complains 'validate'
+check "no file" ends_with 1 run nowhere.json
+check "no shared object" ends_with 1 run ./nowhere.so
+echo '{"max_epochs": 1}' >none.json
+check "a configuration without a module" ends_with 1 run none.json
+check "says what it needs" complains '"module"'
+check "a library that is no module" ends_with 1 run "$lib/liblightc.so"
+check "says so" complains 'LC_PLUGIN'
+check "a module of another version" ends_with 1 run "$lib/old_plugin.so"
+check "says which, and what to do" complains '0\.2\.7.*compile it again'
+echo "$((checks - failures)) passed, $failures failed, 0 skipped"
+[ "$failures" -eq 0 ]
