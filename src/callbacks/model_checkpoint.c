@@ -264,7 +264,16 @@ static lc_status save_last(model_checkpoint *c, lc_trainer *t, bool saved, const
     if (c->a.save_last != LC_ON) return LC_OK;
     lc__str path = {0};
     lc_status s = LC_OK;
-    lc__str_add(&path, "%s/last.ckpt", c->dir);
+    /* A last.ckpt that is not ours stays. */
+    for (int version = 0; !path.failed; version++) {
+        lc__str_clear(&path);
+        lc__str_add(&path, "%s/last", c->dir);
+        if (version) lc__str_add(&path, "-v%d", version);
+        lc__str_add(&path, ".ckpt");
+        if (path.failed || c->a.enable_version_counter == LC_OFF || !taken(t, path.s) ||
+            (c->last_path && !strcmp(path.s, c->last_path)))
+            break;
+    }
     if (path.failed)
         s = lc_fail(LC_ERR_MEMORY, "out of memory: the path of a checkpoint");
     else {

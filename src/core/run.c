@@ -184,6 +184,23 @@ static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_
     return LC_OK;
 }
 
+/* Which of several optimizers a loss is for, nobody can guess. */
+static lc_status check_optimizers(const lc_trainer *t)
+{
+    if (t->optimizers.n < 2 || t->mo.manual_optimization) return LC_OK;
+    for (int i = 0; i < t->optimizers.n; i++)
+        if (!t->optimizers.optimizers[i].training_step)
+            return lc_fail(
+                LC_ERR_CONFIG,
+                "%s has %d optimizers: give each a training step of its own (lc_optimizers_add_step), or set "
+                ".manual_optimization and step them yourself",
+                t->mo.name, t->optimizers.n);
+    if (t->accumulate > 1)
+        return lc_fail(LC_ERR_CONFIG, "accumulate_grad_batches=%lld needs one optimizer, or manual optimisation",
+                       (long long)t->accumulate);
+    return LC_OK;
+}
+
 static lc_status set_up_optimizers(lc_trainer *t)
 {
     lc_optimizer *list[LC_MAX_OPTIMIZERS];
@@ -195,9 +212,7 @@ static lc_status set_up_optimizers(lc_trainer *t)
     if (!t->optimizers.n)
         lc_trainer_message(t, "warning", "configure_optimizers of %s added no optimizer: nothing will be trained",
                            t->mo.name);
-    if (t->optimizers.n > 1 && !t->mo.manual_optimization && t->accumulate > 1)
-        return lc_fail(LC_ERR_CONFIG, "accumulate_grad_batches=%lld needs one optimizer, or manual optimisation",
-                       (long long)t->accumulate);
+    LC_TRY(check_optimizers(t));
     for (int i = 0; i < t->optimizers.n; i++) list[i] = t->optimizers.optimizers[i].optimizer;
     if (t->strategy->setup) LC_TRY(t->strategy->setup(t->strategy_self, t->m, list, t->optimizers.n));
     return LC_OK;

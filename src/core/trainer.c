@@ -241,7 +241,7 @@ lc__callback *lc__callback_named(const lc_trainer *t, const char *name, int nth)
 
 void lc_trainer_stop(lc_trainer *t)
 {
-    t->user_stop = true;
+    if (!t->deferred) t->user_stop = true; /* a hook that has failed already asks for nothing more */
 }
 
 bool lc__should_stop(const lc_trainer *t)

