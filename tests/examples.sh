@@ -82,6 +82,10 @@ own_loop)
   check "trains" run --epochs 4 --default_root_dir root
   check "learns" says '^epoch 3  loss 0\.0'
   ;;
+fabric)
+  check "learns, and goes on from its checkpoint to the same end" run
+  check "says so" says '^loss 0\.0[0-9]+ half-way, 0\.00'
+  ;;
 custom_op)
   check "its own operator learns, with one plan" run
   check "says so" says '1 plan'

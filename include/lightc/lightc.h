@@ -9,6 +9,7 @@
 #include <lightc/callbacks.h>
 #include <lightc/checkpoint.h>
 #include <lightc/data.h>
+#include <lightc/fabric.h>
 #include <lightc/datamodule.h>
 #include <lightc/graph.h>
 #include <lightc/hooks.h>

@@ -13,46 +13,15 @@
 
 #include <lightc/callbacks.h>
 
-typedef struct tensor_list {
-    lc_named_tensor *v;
-    int64_t n, cap;
-} tensor_list;
-
-static lc_status list_add(tensor_list *l, const char *name, lc_tensor *tensor)
-{
-    if (l->n == l->cap) {
-        int64_t cap = l->cap ? 2 * l->cap : 64;
-        lc_named_tensor *v = realloc(l->v, (size_t)cap * sizeof *v);
-        if (!v) return lc_fail(LC_ERR_MEMORY, "out of memory: loading a checkpoint");
-        l->v = v;
-        l->cap = cap;
-    }
-    char *copy;
-    LC_TRY(lc__copy_text(name, &copy));
-    l->v[l->n++] = (lc_named_tensor){.name = copy, .tensor = tensor};
-    return LC_OK;
-}
-
-static void list_free(tensor_list *l)
-{
-    for (int64_t i = 0; i < l->n; i++) free((char *)l->v[i].name);
-    free(l->v);
-}
-
 static lc_status list_model(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
 {
     (void)owner;
-    return mt->persistent || mt->is_parameter ? list_add(ctx, path, mt->tensor) : LC_OK;
-}
-
-static lc_status list_state(void *ctx, const char *name, lc_tensor *view)
-{
-    return list_add(ctx, name, view);
+    return mt->persistent || mt->is_parameter ? lc__list_add(ctx, path, mt->tensor) : LC_OK;
 }
 
 static lc_status load_tensors(lc_module *m, lc_safetensors *f, bool strict)
 {
-    tensor_list list = {0};
+    lc__tensor_list list = {0};
     lc_status status = LC_OK;
     LC_TRY_GOTO(status, done, lc_module_visit(m, list_model, &list));
     if (!strict) { /* take what is there */
@@ -70,7 +39,7 @@ static lc_status load_tensors(lc_module *m, lc_safetensors *f, bool strict)
     if (status == LC_ERR_NOT_FOUND || status == LC_ERR_SHAPE || status == LC_ERR_DTYPE || status == LC_ERR_FORMAT)
         lc_fail_context(status, "the checkpoint is not one of this model");
 done:
-    list_free(&list);
+    lc__list_free(&list);
     return status;
 }
 
@@ -246,45 +215,7 @@ static lc_status restore_loop(lc_trainer *t, const lc_state *root)
     return LC_OK;
 }
 
-static lc_status restore_optimizers(lc_trainer *t, const lc_state *root)
-{
-    const lc_state *list, *o, *groups, *g;
-    const char *name;
-    LC_TRY(lc_state_get_array(root, "optimizers", &list));
-    if (lc_state_length(list) != t->optimizers.n)
-        return lc_fail(LC_ERR_CONFIG, "the checkpoint holds %lld optimizers, but configure_optimizers made %d",
-                       (long long)lc_state_length(list), t->optimizers.n);
-    for (int i = 0; i < t->optimizers.n; i++) {
-        lc_optimizer *opt = t->optimizers.optimizers[i].optimizer;
-        o = lc_state_at(list, i);
-        LC_TRY(lc_state_get_text(o, "name", &name));
-        if (strcmp(name, opt->ops->name) != 0)
-            return lc_fail(LC_ERR_CONFIG, "optimizer %d of the checkpoint is %.60s, but configure_optimizers made %s",
-                           i, name, opt->ops->name);
-        LC_TRY(lc_state_get_array(o, "groups", &groups));
-        if (lc_state_length(groups) != opt->n_groups)
-            return lc_fail(LC_ERR_CONFIG, "optimizer %d of the checkpoint has %lld groups, but %s has %d", i,
-                           (long long)lc_state_length(groups), opt->ops->name, opt->n_groups);
-        for (int k = 0; k < opt->n_groups; k++) {
-            g = lc_state_at(groups, k);
-            for (int h = 0; opt->ops->hyper_names[h]; h++)
-                LC_TRY(lc_state_get_double(g, opt->ops->hyper_names[h], &opt->groups[k].hyper[h]));
-            LC_TRY(lc_state_get_double(g, "initial_lr", &opt->groups[k].initial_lr));
-        }
-    }
-    LC_TRY(lc_state_get_array(root, "schedulers", &list));
-    if (lc_state_length(list) != t->optimizers.n_schedulers)
-        return lc_fail(LC_ERR_CONFIG, "the checkpoint holds %lld schedulers, but configure_optimizers made %d",
-                       (long long)lc_state_length(list), t->optimizers.n_schedulers);
-    for (int i = 0; i < t->optimizers.n_schedulers; i++) {
-        lc__scheduler_io io = {0};
-        LC_TRY(lc_state_get_object(lc_state_at(list, i), "state", &io.in));
-        LC_TRY(lc_scheduler_visit_state(t->optimizers.schedulers[i].scheduler, lc__scheduler_value, &io));
-    }
-    return LC_OK;
-}
-
-static lc_status list_gradient(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
+static lc_status restore_gradient(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
 {
     lc_trainer *t = ctx;
     lc_safetensors *f = lc_checkpoint_part(t->restoring_from, LC_CKPT_TENSORS);
@@ -299,37 +230,13 @@ static lc_status list_gradient(void *ctx, const char *path, lc_module *owner, lc
     return LC_OK;
 }
 
-static lc_status restore_tensors(lc_trainer *t)
+static lc_status restore_gradients(lc_trainer *t)
 {
-    lc_safetensors *states = lc_checkpoint_part(t->restoring_from, LC_CKPT_OPTIMIZER);
-    lc_safetensors *others = lc_checkpoint_part(t->restoring_from, LC_CKPT_TENSORS);
-    lc__views views = {0};
-    tensor_list list = {0};
-    lc_status status = LC_OK;
-    LC_TRY(lc__module_flatten(t->m));
-    for (int i = 0; i < t->optimizers.n; i++) {
-        lc_optimizer *opt = t->optimizers.optimizers[i].optimizer;
-        char name[64];
-        snprintf(name, sizeof name, "optimizers.%d.step", i);
-        if (!others || lc_safetensors_find(others, name) < 0) continue; /* saved before the first step */
-        LC_TRY_GOTO(status, done, lc__optimizer_prepare(opt));
-        LC_TRY_GOTO(status, done, lc_safetensors_load(others, name, opt->steps));
-        LC_TRY_GOTO(status, done, lc__walk_states(t, i, &views, list_state, &list));
-    }
-    if (list.n && !states) {
-        status = lc_fail(LC_ERR_FORMAT, "the checkpoint %s holds no optimizer state", t->ckpt_path);
-        goto done;
-    }
-    if (list.n) LC_TRY_GOTO(status, done, lc_safetensors_load_all(states, list.n, list.v, true));
     lc_zero_grad(t->graph);
-    if (t->window_backwards > 0) {
-        LC_TRY_GOTO(status, done, lc_module_visit(t->m, list_gradient, t));
-        t->graph->backwards = t->window_backwards;
-    }
-done:
-    list_free(&list);
-    lc__views_free(&views);
-    return status;
+    if (t->window_backwards == 0) return LC_OK;
+    LC_TRY(lc_module_visit(t->m, restore_gradient, t));
+    t->graph->backwards = t->window_backwards;
+    return LC_OK;
 }
 
 lc_status lc__restore_progress(lc_trainer *t)
@@ -344,8 +251,8 @@ lc_status lc__restore_progress(lc_trainer *t)
                        "lc_module_load_checkpoint",
                        t->ckpt_path);
     LC_TRY(restore_loop(t, root));
-    LC_TRY(restore_optimizers(t, root));
-    LC_TRY(restore_tensors(t));
+    LC_TRY(lc__restore_optimizers(t->m, &t->optimizers, t->restoring_from));
+    LC_TRY(restore_gradients(t));
     LC_TRY(lc_state_get_object(root, "metrics", &o));
     for (int64_t i = 0; i < lc_state_length(o); i++) {
         lc__metric_map *m = &t->metrics[LC_CALLBACK_METRICS];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What saving and restoring a run share: the format, and a walk over the state of an optimizer. */
+/* What saving and restoring a run share: the format, optimizers, tensors of callbacks. */
 #ifndef LC_CORE_RUN_STATE_H
 #define LC_CORE_RUN_STATE_H
 
@@ -15,20 +15,23 @@ typedef struct lc__views {
 
 void lc__views_free(lc__views *l);
 
-/* Calls fn("optimizers.I.PATH.STATE", view) for each state tensor of optimizer i that exists. */
-typedef lc_status lc__state_fn(void *ctx, const char *name, lc_tensor *view);
-lc_status lc__walk_states(lc_trainer *t, int i, lc__views *views, lc__state_fn *fn, void *ctx) LC_MUST_USE;
+/* Tensors to be read, by name. */
+typedef struct lc__tensor_list {
+    lc_named_tensor *v; /* names are owned */
+    int64_t n, cap;
+} lc__tensor_list;
 
+lc_status lc__list_add(lc__tensor_list *l, const char *name, lc_tensor *tensor) LC_MUST_USE;
+void lc__list_free(lc__tensor_list *l);
+
+/* optimizer_state.c: "optimizers" and "schedulers" of state.json, and the tensors. */
+lc_status lc__save_optimizers(lc_module *m, const lc_optimizers *all, lc_ckpt_writer *w, lc__views *views) LC_MUST_USE;
+lc_status lc__restore_optimizers(lc_module *m, const lc_optimizers *all, lc_checkpoint *c) LC_MUST_USE;
+
+typedef lc_status lc__state_fn(void *ctx, const char *name, lc_tensor *tensor);
 /* The key of a callback's state. */
 const char *lc__state_key(const lc__callback *cb);
 /* Calls fn("callbacks.KEY.NAME", tensor) for each tensor of a callback. */
 lc_status lc__walk_callback(lc_trainer *t, const lc__callback *cb, lc__state_fn *fn, void *ctx) LC_MUST_USE;
-
-/* lc_scheduler_visit_state writes to `out`, or reads from `in`. */
-typedef struct lc__scheduler_io {
-    lc_state *out;
-    const lc_state *in;
-} lc__scheduler_io;
-lc_status lc__scheduler_value(void *ctx, const char *name, double *value) LC_MUST_USE;
 
 #endif

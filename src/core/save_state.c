@@ -18,70 +18,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-void lc__views_free(lc__views *l)
-{
-    for (int i = 0; i < l->n; i++) lc_tensor_unref(l->v[i]);
-    free(l->v);
-}
-
-/* The part of a flat buffer that belongs to parameter p, with the parameter's shape. */
-static lc_status flat_view(lc__views *l, lc_tensor *flat, lc_tensor *p, lc_tensor **out)
-{
-    if (l->n == l->cap) {
-        int cap = l->cap ? 2 * l->cap : 64;
-        lc_tensor **v = realloc(l->v, (size_t)cap * sizeof *v);
-        if (!v) return lc_fail(LC_ERR_MEMORY, "out of memory: a checkpoint");
-        l->v = v;
-        l->cap = cap;
-    }
-    if (!p->flat) return lc_fail(LC_ERR_INTERNAL, "a parameter of an optimizer lies in no flat buffer");
-    size_t offset = (size_t)p->flat->offset[p->flat_index] * lc_dtype_size(p->type.dtype);
-    LC_TRY(lc__tensor_range(flat, offset, &p->type, p->layout, out));
-    l->v[l->n++] = *out;
-    return LC_OK;
-}
-
-typedef struct state_walk {
-    lc_trainer *t;
-    int index;
-    lc_optimizer *opt;
-    lc__views *views;
-    lc__state_fn *fn;
-    void *ctx;
-} state_walk;
-
-static bool owns(const lc_optimizer *opt, const lc_tensor *p)
-{
-    for (int g = 0; g < opt->n_groups; g++)
-        for (int i = 0; i < opt->groups[g].n_parameters; i++)
-            if (opt->groups[g].parameters[i] == p) return true;
-    return false;
-}
-
-static lc_status walk_parameter(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
-{
-    state_walk *w = ctx;
-    (void)owner;
-    if (!mt->is_parameter || !owns(w->opt, mt->tensor)) return LC_OK;
-    for (int k = 0; w->opt->ops->state_names && w->opt->ops->state_names[k]; k++) {
-        char name[1024];
-        lc_tensor *view;
-        if (!w->opt->state[k]) continue;
-        int n = snprintf(name, sizeof name, "optimizers.%d.%s.%s", w->index, path, w->opt->ops->state_names[k]);
-        if (n < 0 || (size_t)n >= sizeof name) return lc_fail(LC_ERR_ARGUMENT, "the path %.60s... is too long", path);
-        LC_TRY(flat_view(w->views, w->opt->state[k], mt->tensor, &view));
-        LC_TRY(w->fn(w->ctx, name, view));
-    }
-    return LC_OK;
-}
-
-lc_status lc__walk_states(lc_trainer *t, int i, lc__views *views, lc__state_fn *fn, void *ctx)
-{
-    lc_optimizer *opt = t->optimizers.optimizers[i].optimizer;
-    state_walk w = {t, i, opt, views, fn, ctx};
-    return opt->steps ? lc_module_visit(t->m, walk_parameter, &w) : LC_OK;
-}
-
 const char *lc__state_key(const lc__callback *cb)
 {
     return cb->ops.state_key ? cb->ops.state_key(cb->self) : cb->ops.name;
@@ -124,11 +60,6 @@ static lc_status save_model_tensor(void *ctx, const char *path, lc_module *owner
         if (t->callbacks[i]->ops.saved_tensor)
             saved = t->callbacks[i]->ops.saved_tensor(t->callbacks[i]->self, t, mt->tensor);
     return lc_ckpt_add_tensor(t->writer, LC_CKPT_MODEL, path, saved ? saved : mt->tensor);
-}
-
-static lc_status save_optimizer_tensor(void *ctx, const char *name, lc_tensor *view)
-{
-    return lc_ckpt_add_tensor(ctx, LC_CKPT_OPTIMIZER, name, view);
 }
 
 static lc_status save_gradient(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
@@ -176,40 +107,6 @@ static lc_status save_loop(lc_trainer *t, lc_state *root)
     return LC_OK;
 }
 
-lc_status lc__scheduler_value(void *ctx, const char *name, double *value)
-{
-    lc__scheduler_io *io = ctx;
-    return io->out ? lc_state_set_double(io->out, name, *value) : lc_state_get_double(io->in, name, value);
-}
-
-static lc_status save_optimizers(lc_trainer *t, lc_state *root)
-{
-    lc_state *list, *o, *groups, *g;
-    LC_TRY(lc_state_set_array(root, "optimizers", &list));
-    for (int i = 0; i < t->optimizers.n; i++) {
-        lc_optimizer *opt = t->optimizers.optimizers[i].optimizer;
-        LC_TRY(lc_state_set_object(list, NULL, &o));
-        LC_TRY(lc_state_set_text(o, "name", opt->ops->name));
-        LC_TRY(lc_state_set_array(o, "groups", &groups));
-        for (int k = 0; k < opt->n_groups; k++) {
-            LC_TRY(lc_state_set_object(groups, NULL, &g));
-            for (int h = 0; opt->ops->hyper_names[h]; h++)
-                LC_TRY(lc_state_set_double(g, opt->ops->hyper_names[h], opt->groups[k].hyper[h]));
-            LC_TRY(lc_state_set_double(g, "initial_lr", opt->groups[k].initial_lr));
-        }
-    }
-    LC_TRY(lc_state_set_array(root, "schedulers", &list));
-    for (int i = 0; i < t->optimizers.n_schedulers; i++) {
-        lc_scheduler *s = t->optimizers.schedulers[i].scheduler;
-        LC_TRY(lc_state_set_object(list, NULL, &o));
-        LC_TRY(lc_state_set_text(o, "name", lc_scheduler_name(s)));
-        LC_TRY(lc_state_set_object(o, "state", &g));
-        lc__scheduler_io io = {.out = g};
-        LC_TRY(lc_scheduler_visit_state(s, lc__scheduler_value, &io));
-    }
-    return LC_OK;
-}
-
 static lc_status save_callback_tensor(void *ctx, const char *name, lc_tensor *tensor)
 {
     return lc_ckpt_add_tensor(ctx, LC_CKPT_TENSORS, name, tensor);
@@ -219,7 +116,6 @@ static lc_status save_run_state(lc_trainer *t, lc_state *root)
 {
     lc_state *o, *c;
     LC_TRY(save_loop(t, root));
-    LC_TRY(save_optimizers(t, root));
     LC_TRY(lc_state_set_object(root, "metrics", &o));
     for (int i = 0; i < t->metrics[LC_CALLBACK_METRICS].n; i++)
         LC_TRY(lc_state_set_double(o, t->metrics[LC_CALLBACK_METRICS].v[i].name,
@@ -263,13 +159,7 @@ static lc_status fill_checkpoint(lc_trainer *t, bool weights_only, lc__views *vi
     LC_TRY(lc_module_visit(t->m, save_model_tensor, t));
     if (!weights_only) {
         LC_TRY(save_run_state(t, root));
-        for (int i = 0; i < t->optimizers.n; i++) {
-            lc_optimizer *opt = t->optimizers.optimizers[i].optimizer;
-            char name[64];
-            LC_TRY(lc__walk_states(t, i, views, save_optimizer_tensor, w));
-            snprintf(name, sizeof name, "optimizers.%d.step", i);
-            if (opt->steps) LC_TRY(lc_ckpt_add_tensor(w, LC_CKPT_TENSORS, name, opt->steps));
-        }
+        LC_TRY(lc__save_optimizers(t->m, &t->optimizers, w, views));
         if (in_window(t)) LC_TRY(lc_module_visit(t->m, save_gradient, w));
     }
     LC_TRY(lc__datamodule_save(t, root));

@@ -8,7 +8,7 @@
  *   results.c       lc_log                                 rows.c          what goes to loggers
  *   source.c        loaders, limits                        save_state.c    checkpoints; resume.c continues from one
  *   signals.c       SIGINT, SIGTERM                        run_dir.c       version_N, loggers
- *   log_media.c     histograms, images, texts */
+ *   log_media.c     histograms, images, texts              optimizer_state.c  optimizers in checkpoints */
 #ifndef LC_CORE_TRAINER_INTERNAL_H
 #define LC_CORE_TRAINER_INTERNAL_H
 

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Fabric: devices, ranks, precision and checkpoints for programs that write their loop themselves.
+ *
+ * It knows no epochs, hooks, loggers or callbacks: the loop is the program's. What the trainer does for a step stands
+ * here call by call (Lightning's Fabric; docs/from-lightning.md has the names side by side):
+ *
+ *     lc_fabric_new(&(lc_fabric_options){.seed = 1}, &f);            Fabric(...), launch()
+ *     lc_fabric_setup(f, &m.base, &opt, 1);                          setup(model, optimizer)
+ *     while (next(loader, &batch)) {
+ *         lc_fabric_begin(f);
+ *         lc_tensor *loss = lc_mse_loss(forward(&m, batch->x), batch->y);
+ *         lc_fabric_zero_grad(f);                                    optimizer.zero_grad()
+ *         lc_fabric_backward(f, loss);                               backward(loss)
+ *         lc_fabric_clip_gradients(f, opt, .max_norm = 1);           clip_gradients(model, optimizer, max_norm=1)
+ *         lc_fabric_step(f, opt);                                    optimizer.step()
+ *         status = lc_fabric_end(f);                                 here it all runs
+ *     }
+ *
+ * Between begin and end operations are recorded, as in training_step. Errors in between are kept: calls after the first
+ * error do nothing, and lc_fabric_end returns it. Programs that want hooks, loggers and callbacks around a loop of
+ * their own use lc_trainer_begin and lc_trainer_step. */
+#ifndef LIGHTC_FABRIC_H
+#define LIGHTC_FABRIC_H
+
+#include <lightc/trainer.h>
+
+typedef struct lc_fabric lc_fabric;
+
+/* As the trainer's options of these names. NULL and 0: the default. */
+typedef struct lc_fabric_options {
+    const char *accelerator, *strategy, *devices, *precision;
+    int64_t num_nodes;
+    int threads;
+    bool deterministic;
+    uint64_t seed; /* of random operations */
+} lc_fabric_options;
+
+typedef struct lc_clip_args {
+    double clip_val; /* clip to this absolute value */
+    double max_norm; /* or all gradients together to this norm; one of the two is given */
+} lc_clip_args;
+
+LC_BEGIN_DECLS
+
+/* Makes the processes of the strategy; every rank returns from it. options NULL: the defaults. */
+LC_API lc_status lc_fabric_new(const lc_fabric_options *options, lc_fabric **out) LC_MUST_USE;
+/* NULL is fine. Module and optimizers stay the program's. */
+LC_API void lc_fabric_free(lc_fabric *f);
+/* Makes a module and its optimizers (0 to 8) ready: precision, equal parameters on every rank, training mode. Once. */
+LC_API lc_status lc_fabric_setup(lc_fabric *f, lc_module *m, lc_optimizer *const *optimizers, int n) LC_MUST_USE;
+
+/* ---- one step ---- */
+LC_API lc_status lc_fabric_begin(lc_fabric *f) LC_MUST_USE;
+/* Scales the loss as the precision wants, and reduces gradients over the ranks. The loss can be read (lc_item) after
+ * lc_fabric_end, until the next lc_fabric_begin. */
+LC_API void lc_fabric_backward(lc_fabric *f, lc_tensor *loss);
+/* The next backward starts gradients anew; without it they are accumulated, and their mean over the backward passes is
+ * what the optimizer gets. */
+LC_API void lc_fabric_zero_grad(lc_fabric *f);
+/* Of the next lc_fabric_step of `optimizer`. Returns the norm before clipping (to be kept with lc_keep, to read it), or
+ * NULL. */
+LC_API lc_tensor *lc_fabric_clip_gradients_with(lc_fabric *f, lc_optimizer *optimizer, lc_clip_args args);
+#define lc_fabric_clip_gradients(f, optimizer, ...)                                                                    \
+    lc_fabric_clip_gradients_with((f), (optimizer), LC_LITERAL(lc_clip_args, __VA_ARGS__))
+LC_API void lc_fabric_step(lc_fabric *f, lc_optimizer *optimizer);
+/* Runs what was recorded. The first error since lc_fabric_begin, if there was one; then nothing was run. */
+LC_API lc_status lc_fabric_end(lc_fabric *f) LC_MUST_USE;
+/* While on, backward leaves gradients on each rank for itself: for all but the last backward of an accumulation. */
+LC_API void lc_fabric_no_backward_sync(lc_fabric *f, bool on);
+
+/* ---- ranks. Collective: every rank calls them, in the same order. ---- */
+LC_API int lc_fabric_global_rank(const lc_fabric *f);
+LC_API int lc_fabric_world_size(const lc_fabric *f);
+LC_API lc_status lc_fabric_all_reduce(lc_fabric *f, double *values, int n, lc_log_reduce how) LC_MUST_USE;
+/* The values of rank `source` on every rank. */
+LC_API lc_status lc_fabric_broadcast(lc_fabric *f, double *values, int n, int source) LC_MUST_USE;
+/* out [world_size,n]: the values of all ranks, in their order. */
+LC_API lc_status lc_fabric_all_gather(lc_fabric *f, const double *values, int n, double *out) LC_MUST_USE;
+LC_API lc_status lc_fabric_barrier(lc_fabric *f) LC_MUST_USE;
+
+/* ---- checkpoints, between steps; collective ---- */
+/* Writes module, optimizers and the program's own `state` (NULL: none; taken over, also on failure) and returns when it
+ * is durable. Gradients of an unfinished accumulation are not saved. */
+LC_API lc_status lc_fabric_save(lc_fabric *f, const char *path, lc_state *state) LC_MUST_USE;
+/* Brings back what lc_fabric_save wrote; *state (may be NULL) receives the program's own (lc_state_free). Then training
+ * goes on bit for bit. */
+LC_API lc_status lc_fabric_load(lc_fabric *f, const char *path, lc_state **state) LC_MUST_USE;
+
+LC_API lc_graph *lc_fabric_graph(const lc_fabric *f);
+LC_API int64_t lc_fabric_steps(const lc_fabric *f); /* begun so far; part of checkpoints */
+
+LC_END_DECLS
+#endif

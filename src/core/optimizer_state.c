@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Optimizers and schedules in checkpoints (save_state.c says what one holds), for the trainer and for fabric.c. */
+#include "core/run_state.h"
+#include "tensor/tensor_impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- state tensors ---- */
+
+void lc__views_free(lc__views *l)
+{
+    for (int i = 0; i < l->n; i++) lc_tensor_unref(l->v[i]);
+    free(l->v);
+}
+
+/* The part of a flat buffer that belongs to parameter p, with the parameter's shape. */
+static lc_status flat_view(lc__views *l, lc_tensor *flat, lc_tensor *p, lc_tensor **out)
+{
+    if (l->n == l->cap) {
+        int cap = l->cap ? 2 * l->cap : 64;
+        lc_tensor **v = realloc(l->v, (size_t)cap * sizeof *v);
+        if (!v) return lc_fail(LC_ERR_MEMORY, "out of memory: a checkpoint");
+        l->v = v;
+        l->cap = cap;
+    }
+    if (!p->flat) return lc_fail(LC_ERR_INTERNAL, "a parameter of an optimizer lies in no flat buffer");
+    size_t offset = (size_t)p->flat->offset[p->flat_index] * lc_dtype_size(p->type.dtype);
+    LC_TRY(lc__tensor_range(flat, offset, &p->type, p->layout, out));
+    l->v[l->n++] = *out;
+    return LC_OK;
+}
+
+typedef struct state_walk {
+    int index;
+    lc_optimizer *opt;
+    lc__views *views;
+    lc__state_fn *fn;
+    void *ctx;
+} state_walk;
+
+static bool owns(const lc_optimizer *opt, const lc_tensor *p)
+{
+    for (int g = 0; g < opt->n_groups; g++)
+        for (int i = 0; i < opt->groups[g].n_parameters; i++)
+            if (opt->groups[g].parameters[i] == p) return true;
+    return false;
+}
+
+static lc_status walk_parameter(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
+{
+    state_walk *w = ctx;
+    (void)owner;
+    if (!mt->is_parameter || !owns(w->opt, mt->tensor)) return LC_OK;
+    for (int k = 0; w->opt->ops->state_names && w->opt->ops->state_names[k]; k++) {
+        char name[1024];
+        lc_tensor *view;
+        if (!w->opt->state[k]) continue;
+        int n = snprintf(name, sizeof name, "optimizers.%d.%s.%s", w->index, path, w->opt->ops->state_names[k]);
+        if (n < 0 || (size_t)n >= sizeof name) return lc_fail(LC_ERR_ARGUMENT, "the path %.60s... is too long", path);
+        LC_TRY(flat_view(w->views, w->opt->state[k], mt->tensor, &view));
+        LC_TRY(w->fn(w->ctx, name, view));
+    }
+    return LC_OK;
+}
+
+/* Calls fn("optimizers.I.PATH.STATE", view) for each state tensor of optimizer i that exists. */
+static lc_status walk_states(lc_module *m, lc_optimizer *opt, int i, lc__views *views, lc__state_fn *fn, void *ctx)
+{
+    state_walk w = {i, opt, views, fn, ctx};
+    return opt->steps ? lc_module_visit(m, walk_parameter, &w) : LC_OK;
+}
+
+lc_status lc__list_add(lc__tensor_list *l, const char *name, lc_tensor *tensor)
+{
+    if (l->n == l->cap) {
+        int64_t cap = l->cap ? 2 * l->cap : 64;
+        lc_named_tensor *v = realloc(l->v, (size_t)cap * sizeof *v);
+        if (!v) return lc_fail(LC_ERR_MEMORY, "out of memory: loading a checkpoint");
+        l->v = v;
+        l->cap = cap;
+    }
+    char *copy;
+    LC_TRY(lc__copy_text(name, &copy));
+    l->v[l->n++] = (lc_named_tensor){.name = copy, .tensor = tensor};
+    return LC_OK;
+}
+
+void lc__list_free(lc__tensor_list *l)
+{
+    for (int64_t i = 0; i < l->n; i++) free((char *)l->v[i].name);
+    free(l->v);
+}
+
+/* ---- saving ---- */
+
+static lc_status save_optimizer_tensor(void *ctx, const char *name, lc_tensor *view)
+{
+    return lc_ckpt_add_tensor(ctx, LC_CKPT_OPTIMIZER, name, view);
+}
+
+/* lc_scheduler_visit_state writes to `out`, or reads from `in`. */
+typedef struct scheduler_io {
+    lc_state *out;
+    const lc_state *in;
+} scheduler_io;
+
+static lc_status scheduler_value(void *ctx, const char *name, double *value)
+{
+    scheduler_io *io = ctx;
+    return io->out ? lc_state_set_double(io->out, name, *value) : lc_state_get_double(io->in, name, value);
+}
+
+static lc_status save_hyperparameters(const lc_optimizers *all, lc_state *root)
+{
+    lc_state *list, *o, *groups, *g;
+    LC_TRY(lc_state_set_array(root, "optimizers", &list));
+    for (int i = 0; i < all->n; i++) {
+        lc_optimizer *opt = all->optimizers[i].optimizer;
+        LC_TRY(lc_state_set_object(list, NULL, &o));
+        LC_TRY(lc_state_set_text(o, "name", opt->ops->name));
+        LC_TRY(lc_state_set_array(o, "groups", &groups));
+        for (int k = 0; k < opt->n_groups; k++) {
+            LC_TRY(lc_state_set_object(groups, NULL, &g));
+            for (int h = 0; opt->ops->hyper_names[h]; h++)
+                LC_TRY(lc_state_set_double(g, opt->ops->hyper_names[h], opt->groups[k].hyper[h]));
+            LC_TRY(lc_state_set_double(g, "initial_lr", opt->groups[k].initial_lr));
+        }
+    }
+    LC_TRY(lc_state_set_array(root, "schedulers", &list));
+    for (int i = 0; i < all->n_schedulers; i++) {
+        lc_scheduler *s = all->schedulers[i].scheduler;
+        LC_TRY(lc_state_set_object(list, NULL, &o));
+        LC_TRY(lc_state_set_text(o, "name", lc_scheduler_name(s)));
+        LC_TRY(lc_state_set_object(o, "state", &g));
+        scheduler_io io = {.out = g};
+        LC_TRY(lc_scheduler_visit_state(s, scheduler_value, &io));
+    }
+    return LC_OK;
+}
+
+lc_status lc__save_optimizers(lc_module *m, const lc_optimizers *all, lc_ckpt_writer *w, lc__views *views)
+{
+    LC_TRY(save_hyperparameters(all, lc_ckpt_state(w)));
+    for (int i = 0; i < all->n; i++) {
+        lc_optimizer *opt = all->optimizers[i].optimizer;
+        char name[64];
+        LC_TRY(walk_states(m, opt, i, views, save_optimizer_tensor, w));
+        snprintf(name, sizeof name, "optimizers.%d.step", i);
+        if (opt->steps) LC_TRY(lc_ckpt_add_tensor(w, LC_CKPT_TENSORS, name, opt->steps));
+    }
+    return LC_OK;
+}
+
+/* ---- restoring ---- */
+
+static lc_status list_state(void *ctx, const char *name, lc_tensor *view)
+{
+    return lc__list_add(ctx, name, view);
+}
+
+static lc_status restore_hyperparameters(const lc_optimizers *all, const lc_state *root)
+{
+    const lc_state *list, *o, *groups, *g;
+    const char *name;
+    LC_TRY(lc_state_get_array(root, "optimizers", &list));
+    if (lc_state_length(list) != all->n)
+        return lc_fail(LC_ERR_CONFIG, "the checkpoint holds %lld optimizers, but there are %d",
+                       (long long)lc_state_length(list), all->n);
+    for (int i = 0; i < all->n; i++) {
+        lc_optimizer *opt = all->optimizers[i].optimizer;
+        o = lc_state_at(list, i);
+        LC_TRY(lc_state_get_text(o, "name", &name));
+        if (strcmp(name, opt->ops->name) != 0)
+            return lc_fail(LC_ERR_CONFIG, "optimizer %d of the checkpoint is %.60s, but this one is %s", i, name,
+                           opt->ops->name);
+        LC_TRY(lc_state_get_array(o, "groups", &groups));
+        if (lc_state_length(groups) != opt->n_groups)
+            return lc_fail(LC_ERR_CONFIG, "optimizer %d of the checkpoint has %lld groups, but %s has %d", i,
+                           (long long)lc_state_length(groups), opt->ops->name, opt->n_groups);
+        for (int k = 0; k < opt->n_groups; k++) {
+            g = lc_state_at(groups, k);
+            for (int h = 0; opt->ops->hyper_names[h]; h++)
+                LC_TRY(lc_state_get_double(g, opt->ops->hyper_names[h], &opt->groups[k].hyper[h]));
+            LC_TRY(lc_state_get_double(g, "initial_lr", &opt->groups[k].initial_lr));
+        }
+    }
+    LC_TRY(lc_state_get_array(root, "schedulers", &list));
+    if (lc_state_length(list) != all->n_schedulers)
+        return lc_fail(LC_ERR_CONFIG, "the checkpoint holds %lld schedulers, but there are %d",
+                       (long long)lc_state_length(list), all->n_schedulers);
+    for (int i = 0; i < all->n_schedulers; i++) {
+        scheduler_io io = {0};
+        LC_TRY(lc_state_get_object(lc_state_at(list, i), "state", &io.in));
+        LC_TRY(lc_scheduler_visit_state(all->schedulers[i].scheduler, scheduler_value, &io));
+    }
+    return LC_OK;
+}
+
+lc_status lc__restore_optimizers(lc_module *m, const lc_optimizers *all, lc_checkpoint *c)
+{
+    lc_safetensors *states = lc_checkpoint_part(c, LC_CKPT_OPTIMIZER);
+    lc_safetensors *others = lc_checkpoint_part(c, LC_CKPT_TENSORS);
+    lc__views views = {0};
+    lc__tensor_list list = {0};
+    lc_status status = LC_OK;
+    LC_TRY(restore_hyperparameters(all, lc_checkpoint_state(c)));
+    LC_TRY(lc__module_flatten(m));
+    for (int i = 0; i < all->n; i++) {
+        lc_optimizer *opt = all->optimizers[i].optimizer;
+        char name[64];
+        snprintf(name, sizeof name, "optimizers.%d.step", i);
+        if (!others || lc_safetensors_find(others, name) < 0) continue; /* saved before the first step */
+        LC_TRY_GOTO(status, done, lc__optimizer_prepare(opt));
+        LC_TRY_GOTO(status, done, lc_safetensors_load(others, name, opt->steps));
+        LC_TRY_GOTO(status, done, walk_states(m, opt, i, &views, list_state, &list));
+    }
+    if (list.n && !states) {
+        status = lc_fail(LC_ERR_FORMAT, "the checkpoint %s holds no optimizer state", lc_checkpoint_path(c));
+        goto done;
+    }
+    if (list.n) LC_TRY_GOTO(status, done, lc_safetensors_load_all(states, list.n, list.v, true));
+done:
+    lc__list_free(&list);
+    lc__views_free(&views);
+    return status;
+}

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Fabric: the same numbers as the trainer, checkpoints that go on bit for bit, and errors that wait for the step's end.
+ */
+#include "test.h"
+#include "trainer_world.h"
+#include "wave.h"
+
+typedef struct loop {
+    lc_fabric *f;
+    lc_module *m;
+    lc_optimizer *opt;
+    lc_loaders loaders;
+    double loss;
+} loop;
+
+static void open_loop(loop *l)
+{
+    memset(l, 0, sizeof *l);
+    CHECK_OK(lc_fabric_new(&(lc_fabric_options){.threads = 1, .seed = 5}, &l->f));
+    CHECK_OK(lc_module_new(&wave_class, NULL, 5, &l->m));
+    l->opt = lc_adam(l->m, .lr = 0.01);
+    CHECK_OK(lc_fabric_setup(l->f, l->m, &l->opt, 1));
+    CHECK_OK(wave_train_dataloader(l->m, &l->loaders));
+}
+
+static void close_loop(loop *l)
+{
+    lc_dataloader_free(l->loaders.loaders[0]);
+    lc_fabric_free(l->f);
+    lc_optimizer_free(l->opt);
+    lc_module_free(l->m);
+}
+
+static lc_tensor *wave_loss(wave *m, const lc_batch *batch)
+{
+    lc_tensor *x = lc_tanh(lc_linear_forward(&m->l1, batch->x));
+    return lc_mse_loss(lc_linear_forward(&m->l2, x), batch->y);
+}
+
+/* Steps `from` to `to`, an optimizer step every `window` batches. */
+static void train(loop *l, int64_t from, int64_t to, int window, double max_norm)
+{
+    lc_dataloader *loader = l->loaders.loaders[0];
+    CHECK_OK(lc_dataloader_begin(loader, 0, from));
+    for (int64_t i = from; i < to; i++) {
+        lc_batch *batch;
+        CHECK_OK(lc_dataloader_next(loader, &batch));
+        bool last = (i + 1) % window == 0;
+        lc_fabric_no_backward_sync(l->f, !last);
+        CHECK_OK(lc_fabric_begin(l->f));
+        lc_tensor *loss = wave_loss((wave *)l->m, batch);
+        if (i % window == 0) lc_fabric_zero_grad(l->f);
+        lc_fabric_backward(l->f, loss);
+        if (last && max_norm > 0) lc_fabric_clip_gradients(l->f, l->opt, .max_norm = max_norm);
+        if (last) lc_fabric_step(l->f, l->opt);
+        CHECK_OK(lc_fabric_end(l->f));
+        CHECK_OK(lc_item(loss, &l->loss));
+    }
+    lc_dataloader_end(loader);
+}
+
+static void weights(lc_module *m, float *out)
+{
+    const char *const paths[] = {"l1.weight", "l1.bias", "l2.weight", "l2.bias"};
+    for (int i = 0; i < 4; i++) {
+        lc_tensor *p = lc_module_find(m, paths[i]);
+        size_t n = (size_t)lc_tensor_numel(p);
+        CHECK_OK(lc_tensor_read(p, out, n * sizeof *out));
+        out += n;
+    }
+}
+enum { WEIGHTS = 16 + 16 + 16 + 1 };
+
+static lc_status adam(lc_module *self, lc_optimizers *out)
+{
+    return lc_optimizers_add(out, lc_adam(self, .lr = 0.01));
+}
+
+/* What a loop of one's own computes is what the trainer computes, bit for bit. */
+TEST(same_as_the_trainer)
+{
+    float a[WEIGHTS], b[WEIGHTS];
+    lc_trainer *t;
+    lc_module *m;
+    loop l;
+    lc_module_ops ops = wave_ops;
+    ops.configure_optimizers = adam;
+    lc_trainer_options o = wave_options(NULL);
+    o.max_steps = 5;
+    o.accumulate_grad_batches = 2;
+    o.gradient_clip_val = 0.5;
+    o.seed = 5;
+    CHECK_OK(lc_module_new(&wave_class, NULL, 5, &m));
+    m->ops = &ops;
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_OK(lc_trainer_fit(t, m, NULL));
+    weights(m, a);
+    lc_trainer_free(t);
+    lc_module_free(m);
+
+    open_loop(&l);
+    train(&l, 0, 10, 2, 0.5);
+    weights(l.m, b);
+    CHECK(memcmp(a, b, sizeof a) == 0);
+    CHECK_EQ(lc_fabric_steps(l.f), 10);
+    close_loop(&l);
+}
+
+TEST(save_and_load_is_no_stop)
+{
+    char dir[256], path[300];
+    float a[WEIGHTS], b[WEIGHTS];
+    loop l;
+    lc_state *mine, *back = NULL;
+    int64_t seven = 0;
+    CHECK(world_dir(dir, sizeof dir));
+    snprintf(path, sizeof path, "%s/a.ckpt", dir);
+    open_loop(&l);
+    train(&l, 0, 4, 1, 0);
+    CHECK_OK(lc_state_new(&mine));
+    CHECK_OK(lc_state_set_int(mine, "simulated", 7));
+    CHECK_OK(lc_fabric_save(l.f, path, mine));
+    train(&l, 4, 9, 1, 0);
+    weights(l.m, a);
+    close_loop(&l);
+
+    open_loop(&l);
+    train(&l, 0, 2, 1, 0); /* something else before */
+    CHECK_OK(lc_fabric_load(l.f, path, &back));
+    CHECK_OK(lc_state_get_int(back, "simulated", &seven));
+    CHECK_EQ(seven, 7);
+    CHECK_EQ(lc_fabric_steps(l.f), 4);
+    train(&l, 4, 9, 1, 0);
+    weights(l.m, b);
+    CHECK(memcmp(a, b, sizeof a) == 0);
+
+    /* Its weights and hyperparameters are those of any checkpoint; a training of the trainer cannot go on from it. */
+    lc_module *m;
+    CHECK_OK(lc_module_load_from_checkpoint(&wave_class, path, true, &m));
+    lc_trainer *t;
+    lc_trainer_options o = wave_options(NULL);
+    o.ckpt_path = path;
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_STATUS(lc_trainer_fit(t, m, NULL), LC_ERR_CONFIG);
+    lc_trainer_free(t);
+    lc_module_free(m);
+    lc_state_free(back);
+    close_loop(&l);
+    world_remove(dir);
+}
+
+TEST(errors_come_at_the_end_of_the_step)
+{
+    char dir[256], path[300];
+    loop l;
+    float data[6] = {0}, a[WEIGHTS], b[WEIGHTS];
+    lc_tensor *x;
+    CHECK(world_dir(dir, sizeof dir));
+    open_loop(&l);
+    weights(l.m, a);
+    CHECK_OK(lc_input_new(LC_F32, 2, (int64_t[]){2, 3}, LC_ROW_MAJOR, data, &x));
+
+    CHECK_OK(lc_fabric_begin(l.f));
+    lc_tensor *loss = lc_mean(lc_linear_forward(&((wave *)l.m)->l1, x)); /* 3 features where there is 1 */
+    lc_fabric_backward(l.f, loss);
+    lc_fabric_step(l.f, l.opt);
+    CHECK_STATUS(lc_fabric_end(l.f), LC_ERR_SHAPE);
+    CHECK_CONTAINS(lc_error_message(), "test_fabric.c");
+
+    CHECK_OK(lc_fabric_begin(l.f));
+    lc_fabric_clip_gradients(l.f, l.opt, .clip_val = 1, .max_norm = 1);
+    lc_fabric_step(l.f, NULL); /* a later error does not hide the first */
+    CHECK_STATUS(lc_fabric_end(l.f), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "one of .clip_val and .max_norm");
+
+    lc_fabric_backward(l.f, NULL);
+    CHECK_STATUS(lc_fabric_end(l.f), LC_ERR_STATE);
+    CHECK_CONTAINS(lc_error_message(), "lc_fabric_backward: call lc_fabric_begin first");
+    snprintf(path, sizeof path, "%s/a.ckpt", dir);
+    CHECK_OK(lc_fabric_begin(l.f));
+    CHECK_STATUS(lc_fabric_save(l.f, path, NULL), LC_ERR_STATE);
+    CHECK_OK(lc_fabric_end(l.f));
+    CHECK_STATUS(lc_fabric_setup(l.f, l.m, &l.opt, 1), LC_ERR_STATE);
+    CHECK_STATUS(lc_fabric_load(l.f, path, NULL), LC_ERR_NOT_FOUND);
+    weights(l.m, b);
+    CHECK(memcmp(a, b, sizeof a) == 0);
+    train(&l, 0, 3, 1, 0); /* goes on after them */
+    lc_tensor_unref(x);
+    close_loop(&l);
+
+    lc_fabric *f;
+    CHECK_STATUS(lc_fabric_new(&(lc_fabric_options){.accelerator = "tpu"}, &f), LC_ERR_UNSUPPORTED);
+    CHECK(lc_fabric_new(&(lc_fabric_options){.devices = "7"}, &f) < 0);
+    CHECK_OK(lc_fabric_new(NULL, &f));
+    CHECK_STATUS(lc_fabric_begin(f), LC_ERR_STATE);
+    CHECK_STATUS(lc_fabric_save(f, path, NULL), LC_ERR_STATE);
+    lc_fabric_free(f);
+    world_remove(dir);
+}
+
+TEST(collectives_of_one)
+{
+    lc_fabric *f;
+    double v[] = {1, 2, 3}, all[3] = {0};
+    CHECK_OK(lc_fabric_new(NULL, &f));
+    CHECK_EQ(lc_fabric_world_size(f), 1);
+    CHECK_EQ(lc_fabric_global_rank(f), 0);
+    CHECK_OK(lc_fabric_all_reduce(f, v, 3, LC_LOG_SUM));
+    CHECK_OK(lc_fabric_broadcast(f, v, 3, 0));
+    CHECK_OK(lc_fabric_all_gather(f, v, 3, all));
+    CHECK_OK(lc_fabric_barrier(f));
+    CHECK(v[0] == 1 && v[2] == 3 && all[0] == 1 && all[2] == 3);
+    CHECK_STATUS(lc_fabric_broadcast(f, v, 3, 1), LC_ERR_ARGUMENT);
+    lc_fabric_free(f);
+}
+
+TEST_MAIN
