@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A small network for the tests of callbacks: a backbone (Linear, BatchNorm1d, dropout) and a head (Linear), trained on
+/* A small network for the tests of callbacks: a backbone (Linear, ReLU, BatchNorm1d, dropout) and a head (Linear), trained on
  * 22 samples of 5 features in batches of 4; and a run of it that can be made to die behind any batch. */
 #ifndef LC_TESTS_CALLBACK_NET_H
 #define LC_TESTS_CALLBACK_NET_H
@@ -19,12 +19,13 @@ typedef struct net {
     double dropout, lr;
     const char *optimizer; /* "Adam" */
     bool schedule;         /* ExponentialLR, every epoch */
+    bool in_order;         /* the samples are not shuffled */
     bool trainable_only;   /* the optimizer gets what requires a gradient */
 } net;
 
 static inline lc_tensor *net_forward(net *m, lc_tensor *x)
 {
-    x = lc_relu(lc_batch_norm1d_forward(&m->norm, lc_linear_forward(&m->l1, x)));
+    x = lc_batch_norm1d_forward(&m->norm, lc_relu(lc_linear_forward(&m->l1, x)));
     if (m->base.training && m->dropout > 0) x = lc_dropout(x, m->dropout);
     return lc_flatten(lc_linear_forward(&m->head, x), 0);
 }
@@ -77,7 +78,7 @@ static inline lc_status net_loader(lc_module *self, lc_loaders *out, bool shuffl
 }
 static inline lc_status net_train_dataloader(lc_module *self, lc_loaders *out)
 {
-    return net_loader(self, out, true);
+    return net_loader(self, out, !((net *)self)->in_order);
 }
 static inline lc_status net_val_dataloader(lc_module *self, lc_loaders *out)
 {
@@ -103,9 +104,11 @@ static const lc_module_ops net_ops = {LC_MODULE_OPS_INIT("net"),
                                       .predict_dataloader = net_val_dataloader,
                                       .on_train_batch_end = net_batch_end};
 
+static float net_x[NET_SAMPLES * NET_FEATURES], net_y[NET_SAMPLES];
+
 static inline void net_init(net *m)
 {
-    static float x[NET_SAMPLES * NET_FEATURES], y[NET_SAMPLES];
+    float *x = net_x, *y = net_y;
     lc_array arrays[] = {{.field = {.name = "x", .dtype = LC_F32, .ndim = 1, .shape = {NET_FEATURES}}, .data = x},
                          {.field = {.name = "y", .dtype = LC_F32}, .data = y}};
     for (int i = 0; i < NET_SAMPLES * NET_FEATURES; i++) x[i] = (float)lc_random_normal(11, (uint64_t)i);

@@ -42,6 +42,52 @@ static lc_status make_swa(lc_callback *out)
         out);
 }
 
+static lc_status make_backbone(lc_callback *out)
+{
+    return lc_backbone_finetuning_new(
+        &(lc_backbone_finetuning_args){.unfreeze_backbone_at_epoch = 1, .backbone_initial_lr = 1e-3}, out);
+}
+static lc_status freeze_all_but_head(void *context, lc_module *m)
+{
+    (void)context;
+    lc_finetuning_freeze(m->children[0], false);
+    return LC_OK;
+}
+static lc_status unfreeze_at_2(void *context, lc_module *m, int64_t epoch, lc_optimizer *opt)
+{
+    (void)context;
+    return epoch == 2 ? lc_finetuning_unfreeze(m->children[0], opt, 0, 4, false) : LC_OK;
+}
+static lc_status make_finetuning(lc_callback *out)
+{
+    return lc_finetuning_new(
+        &(lc_finetuning_args){.freeze_before_training = freeze_all_but_head, .finetune_function = unfreeze_at_2}, out);
+}
+static lc_status make_pruning(lc_callback *out)
+{
+    return lc_model_pruning_new(&(lc_model_pruning_args){.pruning_fn = "l1_unstructured", .amount = 0.3}, out);
+}
+static lc_status make_random_pruning(lc_callback *out)
+{
+    return lc_model_pruning_new(&(lc_model_pruning_args){.pruning_fn = "random_unstructured",
+                                                         .amount_count = 2,
+                                                         .use_global_unstructured = LC_OFF,
+                                                         .resample_parameters = true,
+                                                         .prune_on_train_epoch_end = LC_OFF},
+                                out);
+}
+static lc_status make_structured_pruning(lc_callback *out)
+{
+    static const char *const paths[] = {"backbone.l1.weight"};
+    return lc_model_pruning_new(&(lc_model_pruning_args){.pruning_fn = "ln_structured",
+                                                         .pruning_norm = 2,
+                                                         .amount = 0.25,
+                                                         .parameters_to_prune = paths,
+                                                         .n_parameters_to_prune = 1,
+                                                         .use_lottery_ticket_hypothesis = LC_OFF},
+                                out);
+}
+
 static const part cases[] = {
     {"gradient_accumulation_scheduler", make_accumulation, 1, 4, true, false},
     {"weight_averaging", make_averaging, 2, 3, true, false},
@@ -49,6 +95,11 @@ static const part cases[] = {
     {"ema_of_epochs", make_ema_of_epochs, 1, 3, false, false},
     {"swa", make_swa, 1, 4, true, false},
     {"swa_in_windows", make_swa, 4, 4, false, false},
+    {"backbone_finetuning", make_backbone, 1, 4, true, true},
+    {"finetuning", make_finetuning, 2, 4, true, false},
+    {"pruning", make_pruning, 1, 4, true, false},
+    {"random_pruning", make_random_pruning, 2, 3, false, false},
+    {"structured_pruning", make_structured_pruning, 1, 3, false, false},
 };
 
 /* Trains from `ckpt` (NULL: anew), and saves the end as DIR/NAME.ckpt; or dies behind a batch, having saved stop.ckpt.

@@ -117,6 +117,55 @@ typedef struct lc_stochastic_weight_averaging_args {
     const char *annealing_strategy; /* "cos" (default) or "linear" */
 } lc_stochastic_weight_averaging_args;
 
+/* BaseFinetuning: parts of a model are frozen before training and join it later. A checkpoint remembers what is frozen
+ * and which groups were added. */
+typedef struct lc_finetuning_args {
+    void *context;
+    lc_status (*freeze_before_training)(void *context, lc_module *m);                              /* REQUIRED */
+    lc_status (*finetune_function)(void *context, lc_module *m, int64_t epoch, lc_optimizer *opt); /* REQUIRED */
+} lc_finetuning_args;
+
+/* BackboneFinetuning: the part named "backbone" is frozen until an epoch; its learning rate then grows to that of the
+ * rest. */
+typedef struct lc_backbone_finetuning_args {
+    const char *backbone;                 /* path of the part; default "backbone" */
+    int64_t unfreeze_backbone_at_epoch;   /* default 10; LC_SAVE_NONE: 0 */
+    double (*lambda_func)(int64_t epoch); /* what its rate is multiplied with each epoch; default 2 */
+    double backbone_initial_ratio_lr;     /* first rate, as a part of the optimizer's; default 0.1 */
+    double backbone_initial_lr;           /* first rate; 0: by the ratio */
+    unsigned char should_align;           /* lc_choice, default on: it ends at the optimizer's rate */
+    unsigned char train_bn;               /* lc_choice, default on: batch norms join the training as well */
+    bool verbose;
+} lc_backbone_finetuning_args;
+
+/* ModelPruning: sets a part of the weights to zero and keeps it there. Checkpoints hold the pruned weights. */
+typedef struct lc_model_pruning_args {
+    const char
+        *pruning_fn; /* REQUIRED: "l1_unstructured", "random_unstructured", "ln_structured", "random_structured" */
+    const char *const *parameters_to_prune; /* paths; default: every weight and bias */
+    int n_parameters_to_prune;
+    unsigned char use_global_unstructured; /* lc_choice, default on for the unstructured ones: one ranking for all */
+    double amount;                         /* part of what is not pruned yet, (0, 1]; default 0.5 */
+    int64_t amount_count;                  /* instead: how many weights (channels, if structured) each time */
+    /* The functions, where given, are asked at each epoch. */
+    double (*amount_fn)(void *context, int64_t epoch);
+    bool (*apply_pruning)(void *context, int64_t epoch);
+    bool (*lottery_ticket)(void *context, int64_t epoch);
+    void *context;
+    unsigned char
+        use_lottery_ticket_hypothesis;      /* lc_choice, default on: what is left starts again from its first value */
+    bool resample_parameters;               /* from first values in another random order */
+    int pruning_dim;                        /* structured: which dimension channels are counted in; default 0 */
+    double pruning_norm;                    /* ln_structured; REQUIRED there */
+    int verbose;                            /* 1: tells the sparsity; 2: of every parameter */
+    unsigned char prune_on_train_epoch_end; /* lc_choice, default on; off: at the end of a validation */
+} lc_model_pruning_args;
+
+typedef struct lc_sparsity {
+    const char *path; /* borrowed */
+    int64_t pruned, total;
+} lc_sparsity;
+
 /* A callback from functions: any of them may be NULL. */
 typedef struct lc_lambda_args {
     void *context;
@@ -150,6 +199,17 @@ LC_API lc_status lc_weight_averaging_new(const lc_weight_averaging_args *args, l
 LC_API lc_status lc_ema_weight_averaging_new(const lc_ema_weight_averaging_args *args, lc_callback *out) LC_MUST_USE;
 LC_API lc_status lc_stochastic_weight_averaging_new(const lc_stochastic_weight_averaging_args *args,
                                                     lc_callback *out) LC_MUST_USE;
+LC_API lc_status lc_finetuning_new(const lc_finetuning_args *args, lc_callback *out) LC_MUST_USE;
+/* For freeze_before_training: nothing of `part` is trained; with train_bn its batch norms are all the same. */
+LC_API void lc_finetuning_freeze(lc_module *part, bool train_bn);
+/* For finetune_function: `part` is trained from now on, in a group of its own for what the optimizer does not have yet.
+ * lr 0: the rate of the first group divided by initial_denom_lr (0: 10). Without train_bn batch norms get no group. */
+LC_API lc_status lc_finetuning_unfreeze(lc_module *part, lc_optimizer *opt, double lr, double initial_denom_lr,
+                                        bool train_bn) LC_MUST_USE;
+LC_API lc_status lc_backbone_finetuning_new(const lc_backbone_finetuning_args *args, lc_callback *out) LC_MUST_USE;
+LC_API lc_status lc_model_pruning_new(const lc_model_pruning_args *args, lc_callback *out) LC_MUST_USE;
+/* Of parameter i of those that are pruned, or of all together (-1). LC_ERR_NOT_FOUND if there is no such. */
+LC_API lc_status lc_model_pruning_sparsity(const lc_callback *cb, int i, lc_sparsity *out) LC_MUST_USE;
 LC_API lc_status lc_lambda_callback_new(const lc_lambda_args *args, lc_callback *out) LC_MUST_USE;
 LC_END_DECLS
 #endif

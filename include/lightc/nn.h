@@ -84,7 +84,8 @@ typedef struct lc_batch_norm_layer {
     int nd;
     int64_t num_features;
     double eps, momentum;
-    void *reserved[2];
+    bool no_tracking; /* training leaves running_mean and running_var alone (track_running_stats = False, later) */
+    void *reserved[1];
 } lc_batch_norm_layer;
 typedef lc_batch_norm_layer lc_batch_norm1d, lc_batch_norm2d, lc_batch_norm3d;
 typedef struct lc_batch_norm_options {

@@ -232,8 +232,8 @@ LC_API lc_status lc_optimizer_new(const lc_optimizer_ops *ops, void *module, uns
                                   lc_optimizer **out) LC_MUST_USE;
 LC_API void lc_optimizer_free(lc_optimizer *opt); /* NULL is fine */
 
-/* Adds a group with the hyperparameters the constructor got (change them with lc_optimizer_set before the first step);
- * a parameter that is in the optimizer already is an error. Returns its index, or an error (negative). At most
+/* Adds a group with the hyperparameters the constructor got (change them with lc_optimizer_set), also after the first
+ * step; a parameter that is in the optimizer already is an error. Returns its index, or an error (negative). At most
  * LC_MAX_PARAM_GROUPS. */
 LC_API int lc_optimizer_add_group(lc_optimizer *opt, const char *name, lc_tensor *const *parameters, int n);
 

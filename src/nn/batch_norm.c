@@ -33,16 +33,16 @@ void lc_batch_norm_init_with(lc_batch_norm_layer *l, int nd, void *parent, const
 
 lc_tensor *lc_batch_norm_forward_at(lc_batch_norm_layer *l, lc_tensor *x, lc_site site)
 {
-    bool training = l->base.training;
+    bool training = l->base.training, tracks = !(training && l->no_tracking);
     lc_batch_norm_args a = {
         .bias = l->bias,
-        .running_mean = l->running_mean,
-        .running_var = l->running_var,
+        .running_mean = tracks ? l->running_mean : NULL,
+        .running_var = tracks ? l->running_var : NULL,
         .training = training || !l->running_mean,
         .momentum = l->momentum,
         .eps = l->eps,
     };
-    if (training && l->num_batches_tracked) {
+    if (training && tracks && l->num_batches_tracked) {
         lc_assign_at(l->num_batches_tracked, lc_add_scalar_at(l->num_batches_tracked, 1, site), site);
     }
     return lc_batch_norm_at(x, l->weight, a, site);

@@ -53,14 +53,45 @@ void lc_optimizer_free(lc_optimizer *opt)
     free(opt);
 }
 
+/* A group that comes after the first step: counts of updates and state for its parameters, which start as for the first
+ * ones. Plans made before do not fit any more, since `steps` is another tensor. */
+static lc_status extend_state(lc_optimizer *opt, lc_param_group *group)
+{
+    int64_t before = lc_tensor_numel(opt->steps), n = before + group->n_parameters;
+    lc_tensor *steps = NULL;
+    double *counts = calloc((size_t)n + 1, sizeof *counts);
+    lc_status status = counts ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory for a group of parameters");
+    const lc_flat *first = NULL;
+    for (int g = 0; g < opt->n_groups && !first; g++)
+        if (opt->groups[g].n_parameters) first = opt->groups[g].parameters[0]->flat;
+    for (int i = 0; i < group->n_parameters && status >= 0; i++) {
+        lc_flat *flat;
+        status = lc__flat_of(group->parameters[i], &flat);
+        if (status >= 0 && flat != first)
+            status = lc_fail(LC_ERR_CONFIG,
+                             "%s: entry %d of the group has another data type than the first parameters, or belongs to "
+                             "another module",
+                             opt->ops->name, i);
+    }
+    if (status >= 0) status = lc_tensor_new(LC_F64, 1, &n, &steps);
+    if (status >= 0) status = lc_tensor_read(opt->steps, counts, (size_t)before * sizeof *counts);
+    if (status >= 0) status = lc_tensor_write(steps, counts, (size_t)n * sizeof *counts);
+    free(counts);
+    if (status < 0) {
+        lc_tensor_unref(steps);
+        return status;
+    }
+    lc__optimizer_start_state(opt, group);
+    lc_tensor_unref(opt->steps);
+    opt->steps = steps;
+    return LC_OK;
+}
+
 int lc_optimizer_add_group(lc_optimizer *opt, const char *name, lc_tensor *const *parameters, int n)
 {
     const optimizer_memory *memory = (const optimizer_memory *)opt;
     if (opt->n_groups == LC_MAX_PARAM_GROUPS) {
         return lc_fail(LC_ERR_ARGUMENT, "%s: at most %d parameter groups", opt->ops->name, LC_MAX_PARAM_GROUPS);
-    }
-    if (opt->steps) {
-        return lc_fail(LC_ERR_STATE, "%s: groups cannot be added after the first step", opt->ops->name);
     }
     lc_param_group *group = &opt->groups[opt->n_groups];
     for (int i = 0; i < n; i++) {
@@ -85,6 +116,13 @@ int lc_optimizer_add_group(lc_optimizer *opt, const char *name, lc_tensor *const
     if (name) snprintf(group->name, sizeof group->name, "%s", name);
     memcpy(group->hyper, memory->defaults, sizeof group->hyper);
     group->initial_lr = group->hyper[0];
+    if (opt->steps) {
+        lc_status status = extend_state(opt, group);
+        if (status < 0) {
+            free(group->parameters);
+            return status;
+        }
+    }
     return opt->n_groups++;
 }
 

@@ -145,6 +145,18 @@ static void fill(lc_tensor *t, int64_t offset, int64_t count, double value)
     }
 }
 
+void lc__optimizer_start_state(lc_optimizer *opt, const lc_param_group *group)
+{
+    for (int k = 0; opt->ops->initial_state && opt->ops->state_names && opt->ops->state_names[k]; k++) {
+        double start = opt->ops->initial_state(opt, group, k);
+        if (start == 0) continue;
+        for (int i = 0; i < group->n_parameters; i++) {
+            const lc_tensor *p = group->parameters[i];
+            fill(opt->state[k], p->flat->offset[p->flat_index], lc__numel(&p->type), start);
+        }
+    }
+}
+
 lc_status lc__optimizer_prepare(lc_optimizer *opt)
 {
     if (opt->steps) return LC_OK;
@@ -168,15 +180,7 @@ lc_status lc__optimizer_prepare(lc_optimizer *opt)
         int64_t shape[] = {flat->count};
         if (k >= LC_MAX_OPTIM_STATE) return lc_fail(LC_ERR_INTERNAL, "%s has too many state buffers", opt->ops->name);
         if (!opt->state[k]) LC_TRY(lc_tensor_new(flat->parameter->type.dtype, 1, shape, &opt->state[k]));
-        if (!opt->ops->initial_state) continue;
-        for (int g = 0; g < opt->n_groups; g++) {
-            double start = opt->ops->initial_state(opt, &opt->groups[g], k);
-            if (start == 0) continue;
-            for (int i = 0; i < opt->groups[g].n_parameters; i++) {
-                const lc_tensor *p = opt->groups[g].parameters[i];
-                fill(opt->state[k], flat->offset[p->flat_index], lc__numel(&p->type), start);
-            }
-        }
     }
+    for (int g = 0; g < opt->n_groups; g++) lc__optimizer_start_state(opt, &opt->groups[g]);
     return lc_tensor_new(LC_F64, 1, &n, &opt->steps);
 }

@@ -86,5 +86,8 @@ struct lc_module;
 lc_status lc__module_flatten(struct lc_module *root);
 /* Allocates an optimizer's step counts and state buffers if it has none yet. */
 lc_status lc__optimizer_prepare(lc_optimizer *opt);
+struct lc_param_group;
+/* The values that the state of a group's parameters starts with. */
+void lc__optimizer_start_state(lc_optimizer *opt, const struct lc_param_group *group);
 
 #endif

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* BaseFinetuning and BackboneFinetuning: freezing parts of a model, and letting them join the training later.
+ *
+ * Freezing edits the segment tables of the flat buffers: a frozen parameter has no segment in the next plan. What is
+ * frozen and which groups were added is state, so that a run that goes on stands where it stood. */
+#include "callbacks/callbacks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <lightc/nn.h>
+
+typedef struct finetuning {
+    lc_finetuning_args a;
+    lc_backbone_finetuning_args b; /* BackboneFinetuning: a's functions are then ours, and its context this struct */
+    char *backbone;
+    double previous_backbone_lr;
+    lc_trainer *t;
+    int n_groups[LC_MAX_OPTIMIZERS]; /* those of configure_optimizers */
+    lc_state *restored;              /* until on_fit_start */
+} finetuning;
+
+/* ---- freezing ---- */
+
+static bool is_batch_norm(const lc_module *m)
+{
+    return m->type && !strncmp(m->type, "BatchNorm", 9);
+}
+
+static void set_trainable(lc_module *m, bool trainable)
+{
+    for (int i = 0; i < m->n_tensors; i++)
+        if (m->tensors[i].is_parameter) lc_tensor_set_requires_grad(m->tensors[i].tensor, trainable);
+    if (is_batch_norm(m)) ((lc_batch_norm_layer *)m)->no_tracking = !trainable;
+}
+
+void lc_finetuning_freeze(lc_module *part, bool train_bn)
+{
+    set_trainable(part, train_bn && is_batch_norm(part));
+    for (int i = 0; i < part->n_children; i++) lc_finetuning_freeze(part->children[i], train_bn);
+}
+
+static void unfreeze(lc_module *part)
+{
+    set_trainable(part, true);
+    for (int i = 0; i < part->n_children; i++) unfreeze(part->children[i]);
+}
+
+typedef struct collecting {
+    lc_optimizer *opt;
+    bool train_bn;
+    int known; /* frozen ones that a group has */
+} collecting;
+
+static bool joins(void *ctx, const char *path, lc_module *owner, lc_tensor *p)
+{
+    collecting *c = ctx;
+    (void)path;
+    if (is_batch_norm(owner) && !c->train_bn) return false;
+    for (int g = 0; g < c->opt->n_groups; g++)
+        for (int i = 0; i < c->opt->groups[g].n_parameters; i++)
+            if (c->opt->groups[g].parameters[i] == p) {
+                c->known += !lc_tensor_requires_grad(p);
+                return false;
+            }
+    return true;
+}
+
+lc_status lc_finetuning_unfreeze(lc_module *part, lc_optimizer *opt, double lr, double initial_denom_lr, bool train_bn)
+{
+    collecting c = {opt, train_bn, 0};
+    lc_tensor **list;
+    int n;
+    if (!(lr > 0)) lr = (opt->n_groups ? opt->groups[0].hyper[0] : 0) / (initial_denom_lr > 0 ? initial_denom_lr : 10);
+    LC_TRY(lc_module_parameters(part, joins, &c, &list, &n));
+    unfreeze(part);
+    lc_trainer *t = lc_module_root(part)->trainer;
+    if (c.known && t)
+        lc_trainer_message(t, "warning",
+                           "%d frozen parameters of %s are in a group of %s already and train with its rate; give the "
+                           "optimizer only what requires a gradient at first (lc_module_parameters with a filter)",
+                           c.known, part->name ? part->name : "the module", opt->ops->name);
+    int group = n ? lc_optimizer_add_group(opt, NULL, list, n) : 0;
+    free(list);
+    if (group < 0) return (lc_status)group;
+    if (n) opt->groups[group].hyper[0] = opt->groups[group].initial_lr = lr;
+    return LC_OK;
+}
+
+/* ---- hooks ---- */
+
+static lc_status ft_setup(void *self, lc_trainer *t, lc_stage stage)
+{
+    finetuning *f = self;
+    if (stage != LC_STAGE_FIT) return LC_OK;
+    f->t = t;
+    lc_state_free(f->restored);
+    f->restored = NULL;
+    return f->a.freeze_before_training(f->a.context, t->m);
+}
+
+static lc_status ft_epoch_start(void *self, lc_trainer *t)
+{
+    finetuning *f = self;
+    for (int i = 0; i < t->optimizers.n; i++)
+        LC_TRY(f->a.finetune_function(f->a.context, t->m, t->current_epoch, t->optimizers.optimizers[i].optimizer));
+    return LC_OK;
+}
+
+/* ---- state: "frozen" and "untracked" list paths, "groups" the paths of each group that was added ---- */
+
+typedef struct path_walk {
+    lc_state *frozen, *untracked;
+    const lc_state *in_frozen, *in_untracked;
+} path_walk;
+
+static lc_status save_path(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
+{
+    path_walk *w = ctx;
+    if (mt->is_parameter && !lc_tensor_requires_grad(mt->tensor)) LC_TRY(lc_state_set_text(w->frozen, NULL, path));
+    if (is_batch_norm(owner) && ((lc_batch_norm_layer *)owner)->no_tracking && !strcmp(mt->name, "running_mean"))
+        LC_TRY(lc_state_set_text(w->untracked, NULL, path));
+    return LC_OK;
+}
+
+static bool lists(const lc_state *list, const char *path)
+{
+    const char *text;
+    for (int64_t i = 0; i < lc_state_length(list); i++)
+        if (lc_state_get_text(lc_state_at(list, i), NULL, &text) == LC_OK && !strcmp(text, path)) return true;
+    return false;
+}
+
+static lc_status restore_path(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
+{
+    path_walk *w = ctx;
+    if (mt->is_parameter) lc_tensor_set_requires_grad(mt->tensor, !lists(w->in_frozen, path));
+    if (is_batch_norm(owner) && !strcmp(mt->name, "running_mean"))
+        ((lc_batch_norm_layer *)owner)->no_tracking = lists(w->in_untracked, path);
+    return LC_OK;
+}
+
+typedef struct group_walk {
+    const lc_param_group *group;
+    lc_state *out;
+} group_walk;
+
+static lc_status save_member(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
+{
+    group_walk *w = ctx;
+    (void)owner;
+    for (int i = 0; i < w->group->n_parameters; i++)
+        if (w->group->parameters[i] == mt->tensor) return lc_state_set_text(w->out, NULL, path);
+    return LC_OK;
+}
+
+static lc_status ft_save(void *self, lc_trainer *t, lc_state *out)
+{
+    finetuning *f = self;
+    path_walk w = {0};
+    lc_state *optimizers, *groups, *one;
+    LC_TRY(lc_state_set_double(out, "previous_backbone_lr", f->previous_backbone_lr));
+    LC_TRY(lc_state_set_array(out, "frozen", &w.frozen));
+    LC_TRY(lc_state_set_array(out, "untracked", &w.untracked));
+    LC_TRY(lc_module_visit(t->m, save_path, &w));
+    LC_TRY(lc_state_set_array(out, "groups", &optimizers));
+    for (int i = 0; i < t->optimizers.n; i++) {
+        const lc_optimizer *opt = t->optimizers.optimizers[i].optimizer;
+        LC_TRY(lc_state_set_array(optimizers, NULL, &groups));
+        for (int g = f->n_groups[i]; g < opt->n_groups; g++) {
+            LC_TRY(lc_state_set_array(groups, NULL, &one));
+            LC_TRY(lc_module_visit(t->m, save_member, &(group_walk){&opt->groups[g], one}));
+        }
+    }
+    return LC_OK;
+}
+
+/* Optimizers are not there yet, and look at what is frozen when they are made: the rest waits for on_fit_start. */
+static lc_status ft_load(void *self, lc_trainer *t, const lc_state *in)
+{
+    finetuning *f = self;
+    char *text = NULL;
+    size_t n;
+    (void)t;
+    LC_TRY(lc_state_get_double(in, "previous_backbone_lr", &f->previous_backbone_lr));
+    LC_TRY(lc_state_print(in, &text, &n));
+    lc_status s = lc_state_parse(text, n, &f->restored);
+    free(text);
+    return s;
+}
+
+static lc_status restore_group(lc_trainer *t, lc_optimizer *opt, const lc_state *paths)
+{
+    int n = (int)lc_state_length(paths);
+    lc_status s = LC_OK;
+    lc_tensor **list = calloc((size_t)n + 1, sizeof *list);
+    if (!list) return lc_fail(LC_ERR_MEMORY, "out of memory: finetuning");
+    for (int i = 0; i < n && s >= 0; i++) {
+        const char *path;
+        s = lc_state_get_text(lc_state_at(paths, i), NULL, &path);
+        if (s >= 0 && !(list[i] = lc_module_find(t->m, path)))
+            s = lc_fail(LC_ERR_FORMAT, "the checkpoint has %.80s in a group of %s; the model has no such parameter",
+                        path, opt->ops->name);
+    }
+    if (s >= 0) {
+        int group = lc_optimizer_add_group(opt, NULL, list, n);
+        if (group < 0) s = (lc_status)group;
+    }
+    free(list);
+    return s;
+}
+
+static lc_status ft_fit_start(void *self, lc_trainer *t)
+{
+    finetuning *f = self;
+    const lc_state *groups;
+    path_walk w = {0};
+    for (int i = 0; i < t->optimizers.n; i++) f->n_groups[i] = t->optimizers.optimizers[i].optimizer->n_groups;
+    if (!f->restored) return LC_OK;
+    LC_TRY(lc_state_get_array(f->restored, "frozen", &w.in_frozen));
+    LC_TRY(lc_state_get_array(f->restored, "untracked", &w.in_untracked));
+    LC_TRY(lc_module_visit(t->m, restore_path, &w));
+    LC_TRY(lc_state_get_array(f->restored, "groups", &groups));
+    for (int i = 0; i < t->optimizers.n; i++) {
+        const lc_state *added = lc_state_at(groups, i);
+        for (int64_t g = 0; g < lc_state_length(added); g++)
+            LC_TRY(restore_group(t, t->optimizers.optimizers[i].optimizer, lc_state_at(added, g)));
+    }
+    lc_state_free(f->restored);
+    f->restored = NULL;
+    return LC_OK;
+}
+
+static void ft_free(void *self)
+{
+    finetuning *f = self;
+    lc_state_free(f->restored);
+    free(f->backbone);
+    free(f);
+}
+
+#define FINETUNING_OPS(text)                                                                                           \
+    {                                                                                                                  \
+        LC_CALLBACK_OPS_INIT(text), .setup = ft_setup, .on_fit_start = ft_fit_start,                                   \
+                                    .on_train_epoch_start = ft_epoch_start, .save_state = ft_save,                     \
+                                    .load_state = ft_load, .free = ft_free                                             \
+    }
+static const lc_callback_ops finetuning_ops = FINETUNING_OPS("BaseFinetuning");
+static const lc_callback_ops backbone_ops = FINETUNING_OPS("BackboneFinetuning");
+
+lc_status lc_finetuning_new(const lc_finetuning_args *args, lc_callback *out)
+{
+    if (!args || !args->freeze_before_training || !args->finetune_function)
+        return lc_fail(LC_ERR_CONFIG, "BaseFinetuning needs freeze_before_training and finetune_function");
+    finetuning *f = calloc(1, sizeof *f);
+    if (!f) return lc_fail(LC_ERR_MEMORY, "out of memory: BaseFinetuning");
+    f->a = *args;
+    *out = (lc_callback){&finetuning_ops, f};
+    return LC_OK;
+}
+
+/* ---- the backbone ---- */
+
+static lc_status find_backbone(const finetuning *f, lc_module *m, lc_module **out)
+{
+    const char *path = f->backbone;
+    while (*path) {
+        size_t n = strcspn(path, ".");
+        lc_module *child = NULL;
+        for (int i = 0; i < m->n_children && !child; i++)
+            if (m->children[i]->name && strlen(m->children[i]->name) == n && !strncmp(m->children[i]->name, path, n))
+                child = m->children[i];
+        if (!child)
+            return lc_fail(LC_ERR_CONFIG,
+                           "BackboneFinetuning: the module has no part `%s` (name another one: .backbone)",
+                           f->backbone);
+        m = child;
+        path += n + (path[n] == '.');
+    }
+    *out = m;
+    return LC_OK;
+}
+
+static double twice(int64_t epoch)
+{
+    (void)epoch;
+    return 2;
+}
+
+static lc_status freeze_backbone(void *context, lc_module *m)
+{
+    lc_module *backbone = NULL;
+    LC_TRY(find_backbone(context, m, &backbone));
+    lc_finetuning_freeze(backbone, true);
+    return LC_OK;
+}
+
+static lc_status finetune_backbone(void *context, lc_module *m, int64_t epoch, lc_optimizer *opt)
+{
+    finetuning *f = context;
+    lc_module *backbone = NULL;
+    double current = opt->groups[0].hyper[0], lr;
+    if (epoch < f->b.unfreeze_backbone_at_epoch) return LC_OK;
+    LC_TRY(find_backbone(f, m, &backbone));
+    if (epoch == f->b.unfreeze_backbone_at_epoch) {
+        lr = f->b.backbone_initial_lr > 0 ? f->b.backbone_initial_lr : current * f->b.backbone_initial_ratio_lr;
+        LC_TRY(lc_finetuning_unfreeze(backbone, opt, lr, 0, f->b.train_bn != LC_OFF));
+    } else {
+        lr = f->b.lambda_func(epoch + 1) * f->previous_backbone_lr;
+        if (f->b.should_align != LC_OFF && lr > current) lr = current;
+        opt->groups[opt->n_groups - 1].hyper[0] = lr;
+    }
+    f->previous_backbone_lr = lr;
+    if (f->b.verbose)
+        lc_trainer_message(f->t, "info", "epoch %lld: learning rate %.12g, of the backbone %.12g", (long long)epoch,
+                           current, lr);
+    return LC_OK;
+}
+
+lc_status lc_backbone_finetuning_new(const lc_backbone_finetuning_args *args, lc_callback *out)
+{
+    finetuning *f = calloc(1, sizeof *f);
+    if (!f) return lc_fail(LC_ERR_MEMORY, "out of memory: BackboneFinetuning");
+    if (args) f->b = *args;
+    f->a = (lc_finetuning_args){f, freeze_backbone, finetune_backbone};
+    if (!f->b.lambda_func) f->b.lambda_func = twice;
+    if (!(f->b.backbone_initial_ratio_lr > 0)) f->b.backbone_initial_ratio_lr = 0.1;
+    int64_t at = f->b.unfreeze_backbone_at_epoch;
+    f->b.unfreeze_backbone_at_epoch = at == LC_SAVE_NONE ? 0 : at == 0 ? 10 : at;
+    if (!lc__dup(f->b.backbone ? f->b.backbone : "backbone", &f->backbone)) {
+        ft_free(f);
+        return lc_fail(LC_ERR_MEMORY, "out of memory: BackboneFinetuning");
+    }
+    *out = (lc_callback){&backbone_ops, f};
+    return LC_OK;
+}

@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ModelPruning: a part of the weights becomes zero and stays so.
+ *
+ * Gradients are multiplied with the masks before an optimizer step and weights behind it (momentum would move them):
+ * operators of the graph, so that a step stays one plan and another. Weights in the model are always the pruned ones;
+ * what PyTorch keeps as weight_orig does not exist here. */
+#include "callbacks/callbacks.h"
+#include "callbacks/pruning_masks.h"
+#include "callbacks/shadow.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <lightc/ops.h>
+#include <lightc/random.h>
+#include "tensor/tensor_impl.h"
+
+typedef struct pruning {
+    lc_model_pruning_args a;
+    bool structured, random, global, lottery;
+    char **asked; /* paths */
+    int n_asked;
+    lc__shadow first; /* of all parameters: their values before training. Only those of `target` are used. */
+    int n;
+    lc_tensor **target, **mask;
+    const char **path; /* borrowed from `first` */
+    bool pruned;       /* any mask holds a zero */
+    int64_t rounds;
+    uint64_t seed;
+} pruning;
+
+static void forget(pruning *p)
+{
+    for (int i = 0; i < p->n; i++) lc_tensor_unref(p->mask[i]);
+    free(p->target);
+    free(p->mask);
+    free(p->path);
+    lc__shadow_free(&p->first);
+    p->target = p->mask = NULL;
+    p->path = NULL;
+    p->n = 0;
+    p->pruned = false;
+    p->rounds = 0;
+}
+
+/* ---- what is pruned ---- */
+
+static bool ends_in(const char *path, const char *name)
+{
+    size_t a = strlen(path), b = strlen(name);
+    return a >= b && !strcmp(path + a - b, name) && (a == b || path[a - b - 1] == '.');
+}
+
+static lc_status add_target(pruning *p, int k)
+{
+    lc_tensor *of = p->first.of[k], *mask;
+    if (lc_tensor_dtype(of) != LC_F32)
+        return lc_fail(LC_ERR_UNSUPPORTED, "ModelPruning: %s is of type %s; only f32 is pruned", p->first.paths[k],
+                       lc_dtype_name(lc_tensor_dtype(of)));
+    if (p->structured && (p->a.pruning_dim >= lc_tensor_ndim(of) || p->a.pruning_dim < -lc_tensor_ndim(of)))
+        return lc_fail(LC_ERR_CONFIG, "ModelPruning: %s has no dimension %d; name what to prune: .parameters_to_prune",
+                       p->first.paths[k], p->a.pruning_dim);
+    LC_TRY(lc_tensor_new_layout(LC_F32, of->type.ndim, of->type.shape, of->layout, &mask));
+    p->target[p->n] = of;
+    p->path[p->n] = p->first.paths[k];
+    p->mask[p->n++] = mask;
+    float *m = mask->data;
+    for (int64_t i = 0; i < lc_tensor_numel(mask); i++) m[i] = 1;
+    return LC_OK;
+}
+
+static lc_status find_targets(pruning *p, lc_trainer *t)
+{
+    if (p->n) return LC_OK;
+    LC_TRY(lc__shadow_new(t->m, false, &p->first));
+    size_t room = (size_t)p->first.n + 1;
+    p->target = calloc(room, sizeof *p->target);
+    p->mask = calloc(room, sizeof *p->mask);
+    p->path = calloc(room, sizeof *p->path);
+    if (!p->target || !p->mask || !p->path) return lc_fail(LC_ERR_MEMORY, "out of memory: ModelPruning");
+    static const char *const names[] = {"weight", "bias"}; /* Lightning's order: all weights, then all biases */
+    for (int i = 0; i < (p->n_asked ? p->n_asked : 2); i++) {
+        int before = p->n;
+        for (int k = 0; k < p->first.n; k++)
+            if (p->n_asked ? !strcmp(p->first.paths[k], p->asked[i]) : ends_in(p->first.paths[k], names[i]))
+                LC_TRY(add_target(p, k));
+        if (p->n_asked && p->n == before)
+            return lc_fail(LC_ERR_CONFIG, "ModelPruning: the module has no parameter `%s`", p->asked[i]);
+    }
+    if (!p->n) return lc_fail(LC_ERR_CONFIG, "ModelPruning: the module has no weight or bias to prune");
+    return LC_OK;
+}
+
+static lc_status mp_setup(void *self, lc_trainer *t, lc_stage stage)
+{
+    pruning *p = self;
+    if (stage == LC_STAGE_FIT) forget(p);
+    p->seed = (uint64_t)t->opt.seed;
+    return LC_OK;
+}
+
+static lc_status mp_fit_start(void *self, lc_trainer *t)
+{
+    return find_targets(self, t);
+}
+
+/* ---- rankings ---- */
+
+static double score_of(const pruning *p, float value, int64_t index)
+{
+    uint64_t key = lc_random_key(p->seed, (uint64_t)p->rounds);
+    return p->random ? lc_random_uniform(key, (uint64_t)index) : fabs((double)value);
+}
+
+/* Targets first .. end - 1 in one ranking. */
+static lc_status rank_together(pruning *p, int first, int end, lc__prune_amount amount)
+{
+    int64_t n = 0, at = 0;
+    lc_status s = LC_OK;
+    for (int i = first; i < end; i++) n += lc_tensor_numel(p->target[i]);
+    float *values = malloc((size_t)(n + 1) * sizeof *values), *mask = malloc((size_t)(n + 1) * sizeof *mask);
+    double *score = calloc((size_t)n + 1, sizeof *score);
+    if (!values || !mask || !score) s = lc_fail(LC_ERR_MEMORY, "out of memory: ModelPruning");
+    for (int i = first; i < end && s >= 0; at += lc_tensor_numel(p->target[i++])) {
+        size_t bytes = (size_t)lc_tensor_numel(p->target[i]) * sizeof(float);
+        s = lc_tensor_read(p->target[i], values + at, bytes);
+        if (s >= 0) s = lc_tensor_read(p->mask[i], mask + at, bytes);
+    }
+    if (s >= 0) {
+        for (int64_t i = 0; i < n; i++) score[i] = score_of(p, values[i], i + (int64_t)first * 1000003);
+        s = lc__prune_least(score, mask, n, amount);
+    }
+    at = 0;
+    for (int i = first; i < end && s >= 0; at += lc_tensor_numel(p->target[i++]))
+        s = lc_tensor_write(p->mask[i], mask + at, (size_t)lc_tensor_numel(p->target[i]) * sizeof(float));
+    free(values);
+    free(mask);
+    free(score);
+    return s;
+}
+
+static lc_status rank_channels(pruning *p, int i, lc__prune_amount amount)
+{
+    const lc_type *type = lc_tensor_type(p->target[i]);
+    size_t bytes = (size_t)lc_tensor_numel(p->target[i]) * sizeof(float);
+    int dim = p->a.pruning_dim < 0 ? p->a.pruning_dim + type->ndim : p->a.pruning_dim;
+    uint64_t key = lc_random_key(p->seed, (uint64_t)(p->rounds * 1000003 + i));
+    lc_status s = LC_OK;
+    float *values = malloc(bytes + 1), *mask = malloc(bytes + 1);
+    if (!values || !mask) s = lc_fail(LC_ERR_MEMORY, "out of memory: ModelPruning");
+    if (s >= 0) s = lc_tensor_read(p->target[i], values, bytes);
+    if (s >= 0) s = lc_tensor_read(p->mask[i], mask, bytes);
+    if (s >= 0) s = lc__prune_channels(values, mask, type, dim, p->random ? NAN : p->a.pruning_norm, key, amount);
+    if (s >= 0) s = lc_tensor_write(p->mask[i], mask, bytes);
+    free(values);
+    free(mask);
+    return s;
+}
+
+/* ---- pruning ---- */
+
+static int64_t zeros(const pruning *p, int i)
+{
+    const float *m = p->mask[i]->data;
+    int64_t n = 0;
+    for (int64_t k = 0; k < lc_tensor_numel(p->mask[i]); k++) n += m[k] == 0;
+    return n;
+}
+
+/* Weight = what it starts again from (or itself), times its mask. */
+static lc_status apply_masks(pruning *p, bool lottery)
+{
+    for (int i = 0; i < p->n; i++) {
+        size_t n = (size_t)lc_tensor_numel(p->target[i]);
+        float *values = malloc((n + 1) * sizeof *values), *mask = malloc((n + 1) * sizeof *mask);
+        lc_tensor *from = lottery ? lc__shadow_of(&p->first, p->target[i]) : p->target[i];
+        lc_status s = values && mask ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: ModelPruning");
+        if (s >= 0) s = lc_tensor_read(from, values, n * sizeof *values);
+        if (s >= 0) s = lc_tensor_read(p->mask[i], mask, n * sizeof *mask);
+        uint64_t key = lc_random_key(p->seed ^ 0x5eed, (uint64_t)(p->rounds * 1000003 + i));
+        for (size_t k = n; s >= 0 && lottery && p->a.resample_parameters && k > 1; k--) { /* Fisher-Yates */
+            size_t j = lc_random_below(key, k, k);
+            float v = values[k - 1];
+            values[k - 1] = values[j];
+            values[j] = v;
+        }
+        for (size_t k = 0; s >= 0 && k < n; k++) values[k] *= mask[k];
+        if (s >= 0) s = lc_tensor_write(p->target[i], values, n * sizeof *values);
+        free(values);
+        free(mask);
+        LC_TRY(s);
+    }
+    return LC_OK;
+}
+
+static void tell(const pruning *p, lc_trainer *t, const int64_t *before)
+{
+    int64_t old = 0, now = 0, total = 0;
+    for (int i = 0; i < p->n; i++) old += before[i], now += zeros(p, i), total += lc_tensor_numel(p->target[i]);
+    lc_trainer_message(t, "info", "applied %s: pruned %lld/%lld (%.2f%%) -> %lld/%lld (%.2f%%)", p->a.pruning_fn,
+                       (long long)old, (long long)total, 100 * (double)old / (double)total, (long long)now,
+                       (long long)total, 100 * (double)now / (double)total);
+    for (int i = 0; i < p->n && p->a.verbose > 1; i++) {
+        double size = (double)lc_tensor_numel(p->target[i]);
+        lc_trainer_message(t, "info", "  %s: pruned %lld (%.2f%%) -> %lld (%.2f%%)", p->path[i], (long long)before[i],
+                           100 * (double)before[i] / size, (long long)zeros(p, i), 100 * (double)zeros(p, i) / size);
+    }
+}
+
+static lc_status prune(pruning *p, lc_trainer *t)
+{
+    int64_t epoch = t->current_epoch;
+    lc__prune_amount amount = {p->a.amount, p->a.amount_count};
+    if (p->a.amount_fn) amount = (lc__prune_amount){p->a.amount_fn(p->a.context, epoch), 0};
+    if (p->a.apply_pruning && !p->a.apply_pruning(p->a.context, epoch)) return LC_OK;
+    if (!(amount.part > 0) && amount.count <= 0) return LC_OK;
+    if (amount.count <= 0 && amount.part > 1)
+        return lc_fail(LC_ERR_CONFIG, "ModelPruning: the amount at epoch %lld is %g; a part is at most 1",
+                       (long long)epoch, amount.part);
+    int64_t *before = calloc((size_t)p->n + 1, sizeof *before);
+    lc_status s = before ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: ModelPruning");
+    for (int i = 0; i < p->n && s >= 0; i++) before[i] = zeros(p, i);
+    if (p->global)
+        s = s < 0 ? s : rank_together(p, 0, p->n, amount);
+    else
+        for (int i = 0; i < p->n && s >= 0; i++)
+            s = p->structured ? rank_channels(p, i, amount) : rank_together(p, i, i + 1, amount);
+    bool lottery = p->a.lottery_ticket ? p->a.lottery_ticket(p->a.context, epoch) : p->lottery;
+    if (s >= 0) s = apply_masks(p, lottery);
+    if (s >= 0 && p->a.verbose) tell(p, t, before);
+    free(before);
+    p->pruned = true;
+    p->rounds++;
+    return s;
+}
+
+static lc_status mp_epoch_end(void *self, lc_trainer *t)
+{
+    pruning *p = self;
+    return p->a.prune_on_train_epoch_end != LC_OFF ? prune(p, t) : LC_OK;
+}
+
+static lc_status mp_validation_epoch_end(void *self, lc_trainer *t)
+{
+    pruning *p = self;
+    bool here = p->a.prune_on_train_epoch_end == LC_OFF && t->stage == LC_STAGE_FIT && !t->sanity;
+    return here ? prune(p, t) : LC_OK;
+}
+
+/* ---- keeping zeros ---- */
+
+static lc_status mp_before_step(void *self, lc_trainer *t, lc_optimizer *opt)
+{
+    pruning *p = self;
+    (void)t, (void)opt;
+    if (!p->pruned) return LC_OK;
+    lc_no_grad_begin();
+    for (int i = 0; i < p->n; i++) {
+        const lc_tensor *w = p->target[i];
+        if (!w->flat || !w->requires_grad) continue;
+        lc_tensor *gradient = w->flat->gradients[w->flat_index];
+        lc_assign(gradient, lc_mul(gradient, p->mask[i]));
+    }
+    lc_no_grad_end();
+    return LC_OK;
+}
+
+static lc_status mp_batch_end(void *self, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
+{
+    pruning *p = self;
+    (void)o, (void)b, (void)i;
+    if (!p->pruned || t->accumulating) return LC_OK;
+    lc_no_grad_begin();
+    for (int k = 0; k < p->n; k++) lc_assign(p->target[k], lc_mul(p->target[k], p->mask[k]));
+    lc_no_grad_end();
+    LC_TRY(lc_step_status(t->graph));
+    return lc_step_run(t->graph);
+}
+
+/* ---- state ---- */
+
+static lc_status mp_save(void *self, lc_trainer *t, lc_state *out)
+{
+    pruning *p = self;
+    (void)t;
+    LC_TRY(lc_state_set_bool(out, "pruned", p->pruned));
+    return lc_state_set_int(out, "rounds", p->rounds);
+}
+
+static lc_status mp_load(void *self, lc_trainer *t, const lc_state *in)
+{
+    pruning *p = self;
+    LC_TRY(lc_state_get_bool(in, "pruned", &p->pruned));
+    LC_TRY(lc_state_get_int(in, "rounds", &p->rounds));
+    return find_targets(p, t);
+}
+
+static lc_status mp_visit(void *self, lc_trainer *t, lc_callback_tensor_fn *fn, void *ctx)
+{
+    pruning *p = self;
+    lc__str name = {0};
+    lc_status s = LC_OK;
+    (void)t;
+    for (int i = 0; i < p->n && s >= 0; i++)
+        for (int first = 0; first < 2 && s >= 0; first++) {
+            lc__str_clear(&name);
+            lc__str_add(&name, "%s.%s", first ? "first" : "mask", p->path[i]);
+            s = name.failed ? lc_fail(LC_ERR_MEMORY, "out of memory: ModelPruning")
+                            : fn(ctx, name.s, first ? lc__shadow_of(&p->first, p->target[i]) : p->mask[i]);
+        }
+    lc__str_free(&name);
+    return s;
+}
+
+static void mp_free(void *self)
+{
+    pruning *p = self;
+    forget(p);
+    for (int i = 0; i < p->n_asked; i++) free(p->asked[i]);
+    free(p->asked);
+    free(p);
+}
+
+static const lc_callback_ops pruning_ops = {
+    LC_CALLBACK_OPS_INIT("ModelPruning"),
+    .setup = mp_setup,
+    .on_fit_start = mp_fit_start,
+    .on_before_optimizer_step = mp_before_step,
+    .on_train_batch_end = mp_batch_end,
+    .on_validation_epoch_end = mp_validation_epoch_end,
+    .on_train_epoch_end = mp_epoch_end,
+    .save_state = mp_save,
+    .load_state = mp_load,
+    .free = mp_free,
+    .visit_tensors = mp_visit,
+};
+
+/* ---- making one ---- */
+
+static const char *const functions[] = {"l1_unstructured", "random_unstructured", "ln_structured", "random_structured"};
+
+static lc_status check(const lc_model_pruning_args *a, int *function)
+{
+    const char *fn = a && a->pruning_fn ? a->pruning_fn : "";
+    for (*function = 0; *function < 4 && strcmp(functions[*function], fn) != 0;) ++*function;
+    if (*function == 4)
+        return lc_fail(LC_ERR_CONFIG,
+                       "ModelPruning: pruning_fn is \"%.40s\"; it must be l1_unstructured, random_unstructured, "
+                       "ln_structured or random_structured",
+                       fn);
+    if (*function >= 2 && a->use_global_unstructured == LC_ON)
+        return lc_fail(LC_ERR_CONFIG, "ModelPruning: use_global_unstructured is for unstructured pruning, not for %s",
+                       fn);
+    if (*function == 2 && !(a->pruning_norm > 0))
+        return lc_fail(LC_ERR_CONFIG, "ModelPruning: ln_structured needs pruning_norm, the order of the norm (1, 2, "
+                                      "INFINITY)");
+    if (a->amount < 0 || a->amount > 1 || a->amount_count < 0)
+        return lc_fail(LC_ERR_CONFIG, "ModelPruning: amount is a part from 0 to 1, amount_count a number of weights");
+    if (a->verbose < 0 || a->verbose > 2)
+        return lc_fail(LC_ERR_CONFIG, "ModelPruning: verbose is %d; it must be 0, 1 or 2", a->verbose);
+    return LC_OK;
+}
+
+lc_status lc_model_pruning_new(const lc_model_pruning_args *args, lc_callback *out)
+{
+    int function, n = args ? args->n_parameters_to_prune : 0;
+    LC_TRY(check(args, &function));
+    pruning *p = calloc(1, sizeof *p);
+    if (!p) return lc_fail(LC_ERR_MEMORY, "out of memory: ModelPruning");
+    p->a = *args;
+    p->a.pruning_fn = functions[function];
+    p->structured = function >= 2;
+    p->random = function == 1 || function == 3;
+    p->global = !p->structured && args->use_global_unstructured != LC_OFF;
+    p->lottery = args->use_lottery_ticket_hypothesis != LC_OFF;
+    if (p->a.amount == 0 && !p->a.amount_count) p->a.amount = 0.5;
+    p->asked = calloc((size_t)n + 1, sizeof *p->asked);
+    bool copied = p->asked != NULL;
+    for (; copied && p->n_asked < n; p->n_asked += copied)
+        copied = lc__dup(args->parameters_to_prune[p->n_asked], &p->asked[p->n_asked]);
+    if (!copied) {
+        mp_free(p);
+        return lc_fail(LC_ERR_MEMORY, "out of memory: ModelPruning");
+    }
+    *out = (lc_callback){&pruning_ops, p};
+    return LC_OK;
+}
+
+lc_status lc_model_pruning_sparsity(const lc_callback *cb, int i, lc_sparsity *out)
+{
+    if (!cb || !cb->ops || cb->ops->free != mp_free)
+        return lc_fail(LC_ERR_ARGUMENT, "this callback is no ModelPruning");
+    const pruning *p = cb->self;
+    if (i < -1 || i >= p->n)
+        return lc_fail(LC_ERR_NOT_FOUND, "%d parameters are pruned; there is no number %d", p->n, i);
+    *out = (lc_sparsity){.path = i < 0 ? "" : p->path[i]};
+    for (int k = i < 0 ? 0 : i; k < (i < 0 ? p->n : i + 1); k++) {
+        out->pruned += zeros(p, k);
+        out->total += lc_tensor_numel(p->target[k]);
+    }
+    return LC_OK;
+}
