@@ -23,6 +23,8 @@ typedef struct lc_callback_ops {
     bool monitors;
     /* Checkpoint callbacks come last in the list, after all others. */
     bool saves_checkpoints;
+    /* Tuners come first. */
+    bool tunes;
 
     /* ---- OPTIONAL, in call order ---- */
     lc_status (*setup)(void *self, lc_trainer *t, lc_stage stage);

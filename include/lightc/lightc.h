@@ -33,5 +33,6 @@
 #include <lightc/strategy.h>
 #include <lightc/tensor.h>
 #include <lightc/trainer.h>
+#include <lightc/tuner.h>
 
 #endif

@@ -115,11 +115,12 @@ static lc_status build(lc_trainer *t, lc__hook_list *list, size_t offset, int mo
     list->e = calloc((size_t)t->n_callbacks + 1, sizeof *list->e);
     if (!list->e) return lc_fail(LC_ERR_MEMORY, "out of memory: hooks of %d callbacks", t->n_callbacks);
     list->n = 0;
-    /* Checkpoints come last, so that they hold what the others did. */
-    for (int last = 0; last < 2; last++)
+    /* Tuners come first; checkpoints last, so that they hold what the others did. */
+    for (int place = 0; place < 3; place++)
         for (int i = 0; i < t->n_callbacks; i++) {
             lc__callback *cb = t->callbacks[i];
-            if (cb->ops.saves_checkpoints != (last == 1) || !has_slot(cb, offset)) continue;
+            int its_place = cb->ops.saves_checkpoints ? 2 : cb->ops.tunes ? 0 : 1;
+            if (its_place != place || !has_slot(cb, offset)) continue;
             if (monitors >= 0 && cb->ops.monitors != (monitors == 1)) continue;
             list->e[list->n++] = cb;
         }

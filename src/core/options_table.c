@@ -72,6 +72,7 @@ static int distance(const char *a, size_t n, const char *b, size_t m)
 static const struct {
     const char *theirs, *ours;
 } synonyms[] = {
+    {"gpus", "devices"},
     {"gpu", "accelerator"},
     {"learning_rate", "lr"},
     {"resume", "ckpt_path"},

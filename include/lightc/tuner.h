@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tuner: what learning rate and what batch size to begin with.
+ *
+ * Both train the module for a few steps with a trainer of their own, which has the options of the one that is given but
+ * shows, logs and writes nothing, and put parameters and buffers back bit for bit. They find the hyperparameter to set
+ * by its name in lc_module_save_hyperparameters.
+ *
+ *     lc_lr_find_result r;
+ *     LC_TRY(lc_tuner_lr_find(trainer, &m.base, NULL, NULL, &r));       m's "lr" is set now
+ *     LC_TRY(lc_lr_find_write_svg(&r, "lr.svg"));
+ *     lc_lr_find_release(&r);
+ *
+ * The callbacks LearningRateFinder and BatchSizeFinder do the same when a fit begins. */
+#ifndef LIGHTC_TUNER_H
+#define LIGHTC_TUNER_H
+
+#include <lightc/trainer.h>
+
+/* Lightning's arguments. 0/NULL: the default. */
+typedef struct lc_lr_find_args {
+    double min_lr, max_lr;       /* 1e-8, 1 */
+    int64_t num_training;        /* steps to take; 100 */
+    const char *mode;            /* how the rate grows: "exponential" (default) or "linear" */
+    double early_stop_threshold; /* stop when the smoothed loss is above this times the best; 4. INFINITY: never */
+    unsigned char update_attr; /* lc_choice, default on: set the hyperparameter, and the optimizers of a running fit */
+    const char *attr_name; /* its name; default: "lr" or "learning_rate", also in a struct inside ("optimizer.lr") */
+} lc_lr_find_args;
+
+typedef struct lc_lr_find_result {
+    int64_t n;         /* points of the curve */
+    double *lr, *loss; /* [n]; losses smoothed: mean with weight 0.98, corrected for its beginning */
+    bool exponential;
+    int64_t suggested; /* point of the steepest descent of the loss over the rate; -1: too few points */
+    double suggestion; /* its rate; NAN: none */
+    bool stopped_early;
+} lc_lr_find_result;
+
+typedef struct lc_scale_batch_size_args {
+    const char *mode;           /* "power" (default): double until it fails; "binsearch": then halve the gap */
+    int64_t steps_per_trial;    /* 3 */
+    int64_t init_val;           /* 2 */
+    int64_t max_trials;         /* 25 */
+    const char *batch_arg_name; /* the hyperparameter that train_dataloader reads; "batch_size" */
+    double margin;              /* binsearch: taken off in the end; 0.05. Negative: nothing */
+    int64_t max_val;            /* 8192 */
+    int64_t max_bytes;          /* for intermediate results; 0: what the machine has free */
+} lc_scale_batch_size_args;
+
+typedef struct lc_scale_batch_size_result {
+    int64_t batch_size;    /* the hyperparameter is set to it */
+    int64_t planned_bytes; /* of intermediate results of a step of this size (of the largest tried that fits) */
+    int64_t too_large;     /* the smallest that did not fit; 0: none did */
+    int trials;
+} lc_scale_batch_size_result;
+
+LC_BEGIN_DECLS
+
+/* Trains with rising learning rates (one optimizer, automatic optimisation) and looks where the loss falls fastest.
+ * `run` says where the data come from, as in lc_trainer_fit. Skipped (no points) with fast_dev_run. */
+LC_API lc_status lc_tuner_lr_find(lc_trainer *t, lc_module *m, const lc_run_args *run, const lc_lr_find_args *args,
+                                  lc_lr_find_result *out) LC_MUST_USE;
+LC_API void lc_lr_find_release(lc_lr_find_result *r);
+/* The suggestion without the first `skip_begin` and last `skip_end` points (elsewhere 10 and 1); its point, or -1. */
+LC_API int64_t lc_lr_find_suggest(const lc_lr_find_result *r, int64_t skip_begin, int64_t skip_end);
+/* lr,loss: one line a point. */
+LC_API lc_status lc_lr_find_write_csv(const lc_lr_find_result *r, const char *path) LC_MUST_USE;
+/* The curve, with the suggestion marked. */
+LC_API lc_status lc_lr_find_write_svg(const lc_lr_find_result *r, const char *path) LC_MUST_USE;
+
+/* Finds the largest batch that fits into memory. What does not fit is known when the step is planned, before memory for
+ * it is taken. The loaders must be the module's or a datamodule's, and read the hyperparameter. */
+LC_API lc_status lc_tuner_scale_batch_size(lc_trainer *t, lc_module *m, const lc_run_args *run,
+                                           const lc_scale_batch_size_args *args,
+                                           lc_scale_batch_size_result *out) LC_MUST_USE;
+
+/* ---- the same as callbacks, when a fit begins (not when it continues from a checkpoint) ---- */
+
+/* Leaves lr_find.csv and lr_find.svg in the folder of the run. Texts in args must outlive the callback. */
+LC_API lc_status lc_learning_rate_finder_new(const lc_lr_find_args *args, lc_callback *out) LC_MUST_USE;
+LC_API const lc_lr_find_result *lc_learning_rate_finder_get(const lc_callback *cb); /* borrowed */
+LC_API lc_status lc_batch_size_finder_new(const lc_scale_batch_size_args *args, lc_callback *out) LC_MUST_USE;
+LC_API lc_scale_batch_size_result lc_batch_size_finder_get(const lc_callback *cb);
+
+LC_END_DECLS
+#endif

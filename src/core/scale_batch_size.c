@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The largest batch that fits (tuner.h). A trial that needs too much memory fails when its step is planned: the plan
+ * knows what it would take, and nothing has been allocated for it. */
+#include "core/tuner.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct trial {
+    int64_t batches; /* of an epoch; -1: unknown */
+    int64_t samples; /* in the largest batch seen */
+    const lc_trainer *outer;
+} trial;
+
+static lc_status batch_end(void *self, lc_trainer *t, const lc_outputs *outputs, const lc_batch *batch, int64_t i)
+{
+    trial *w = self;
+    (void)outputs, (void)i;
+    w->batches = lc_trainer_num_training_batches(t);
+    if (batch->size > w->samples) w->samples = batch->size;
+    return w->outer->in_run && atomic_load(&((lc_trainer *)(uintptr_t)w->outer)->signal) ? LC_STOP : LC_OK;
+}
+
+static const lc_callback_ops trial_ops = {
+    LC_CALLBACK_OPS_INIT("BatchSizeTrial"),
+    .on_train_batch_end = batch_end,
+};
+
+typedef struct search {
+    lc_trainer *t;
+    lc_module *m;
+    const lc_run_args *run;
+    lc_scale_batch_size_args a;
+    const lc_option *field;
+    void *values;
+    lc_scale_batch_size_result *out;
+} search;
+
+static lc_status set_size(const search *s, int64_t size)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)size);
+    return lc_option_set_text(s->field, s->values, text);
+}
+
+/* What a size came to. */
+typedef enum verdict { FITS, FITS_ALL /* the whole data set in one batch */, TOO_LARGE } verdict;
+
+static lc_status try(search *s, int64_t size, verdict *out)
+{
+    trial w = {.outer = s->t};
+    lc__probe p = {.t = s->t,
+                   .m = s->m,
+                   .run = s->run,
+                   .steps = s->a.steps_per_trial,
+                   .max_bytes = s->a.max_bytes,
+                   .watch = {&trial_ops, &w}};
+    LC_TRY(set_size(s, size));
+    s->out->trials++;
+    lc_status status = lc__probe_run(&p);
+    if (status == LC_ERR_MEMORY) {
+        lc_trainer_message(s->t, "info", "batch size %lld does not fit: %s", (long long)size, lc_error_message());
+        *out = TOO_LARGE;
+        s->out->too_large = size;
+        return LC_OK;
+    }
+    if (status < 0) return lc_fail_context(status, "scale_batch_size: batch size %lld", (long long)size);
+    lc_trainer_message(s->t, "info", "batch size %lld fits: %.1f MiB of intermediate results", (long long)size,
+                       (double)p.stats.planned_bytes / 1048576);
+    if (w.samples == 0) { /* not one full batch: there are fewer samples, and the loader drops what is left over */
+        *out = TOO_LARGE;
+        return LC_OK;
+    }
+    *out = w.batches == 1 || w.samples < size ? FITS_ALL : FITS;
+    s->out->batch_size = *out == FITS_ALL ? w.samples : size;
+    s->out->planned_bytes = p.stats.planned_bytes;
+    return LC_OK;
+}
+
+static lc_status scale(search *s)
+{
+    int64_t size = s->a.init_val < s->a.max_val ? s->a.init_val : s->a.max_val, low = 0, high = 0;
+    bool bisect = !strcmp(s->a.mode, "binsearch");
+    while (s->out->trials < s->a.max_trials) {
+        verdict v;
+        LC_TRY(try(s, size, &v));
+        if (v == TOO_LARGE)
+            high = size;
+        else
+            low = size;
+        if (v == FITS_ALL || size == s->a.max_val || high - low == 1) break;
+        if (v == TOO_LARGE && low && !bisect) break;
+        if (!high)
+            size = size > s->a.max_val / 2 ? s->a.max_val : 2 * size;
+        else
+            size = low ? low + (high - low) / 2 : size / 2;
+        if (size < 1) break;
+    }
+    if (!low)
+        return lc_fail(LC_ERR_MEMORY, "scale_batch_size: not even a batch of %lld fits into memory%s%s",
+                       (long long)(high ? high : size), high > 1 ? "; begin with a smaller init_val" : ": ",
+                       high > 1 ? "" : lc_error_message());
+    if (bisect && s->a.margin > 0) {
+        int64_t less = (int64_t)((double)s->out->batch_size * (1 - s->a.margin));
+        s->out->batch_size = less > 1 ? less : 1;
+    }
+    return set_size(s, s->out->batch_size);
+}
+
+static lc_status resolve(const lc_scale_batch_size_args *given, lc_scale_batch_size_args *a)
+{
+    *a = given ? *given : (lc_scale_batch_size_args){0};
+    if (!a->mode) a->mode = "power";
+    if (!a->steps_per_trial) a->steps_per_trial = 3;
+    if (!a->init_val) a->init_val = 2;
+    if (!a->max_trials) a->max_trials = 25;
+    if (!a->max_val) a->max_val = 8192;
+    if (a->margin == 0) a->margin = 0.05;
+    if (strcmp(a->mode, "power") != 0 && strcmp(a->mode, "binsearch") != 0)
+        return lc_fail(LC_ERR_CONFIG, "scale_batch_size: mode is \"%.60s\"; it must be power or binsearch", a->mode);
+    if (a->steps_per_trial < 1 || a->init_val < 1 || a->max_trials < 1 || a->max_val < 1 || a->margin >= 1)
+        return lc_fail(LC_ERR_CONFIG, "scale_batch_size: sizes, steps and trials must be positive, and margin below 1");
+    return LC_OK;
+}
+
+lc_status lc_tuner_scale_batch_size(lc_trainer *t, lc_module *m, const lc_run_args *run,
+                                    const lc_scale_batch_size_args *args, lc_scale_batch_size_result *out)
+{
+    static const char *const names[] = {"batch_size", NULL};
+    search s = {.t = t, .m = m, .run = run, .out = out};
+    char before[64], message[1024];
+    *out = (lc_scale_batch_size_result){0};
+    if (!t || !m) return lc_fail(LC_ERR_ARGUMENT, "scale_batch_size needs a trainer and a module");
+    LC_TRY(resolve(args, &s.a));
+    LC_TRY(lc__tuned_field(m, s.a.batch_arg_name, names, &s.field, &s.values));
+    if (!s.field || (s.field->kind != LC_OPTION_INT && s.field->kind != LC_OPTION_INT32))
+        return lc_fail(LC_ERR_CONFIG,
+                       "scale_batch_size: the module has no hyperparameter \"%s\" that is a whole number "
+                       "(lc_module_save_hyperparameters)",
+                       s.field ? s.field->name : "batch_size");
+    if (run && run->train_dataloader)
+        return lc_fail(LC_ERR_CONFIG, "scale_batch_size cannot change the batches of a loader that is given; let the "
+                                      "module's train_dataloader make it");
+    if (s.field->minimum < s.field->maximum && s.field->maximum < (double)s.a.max_val)
+        s.a.max_val = (int64_t)s.field->maximum;
+    if (t->opt.fast_dev_run) return LC_OK;
+    lc_option_get_text(s.field, s.values, before, sizeof before);
+    lc_status status = scale(&s);
+    if (status < 0) {
+        lc__copy_message(message, sizeof message);
+        lc_status back = lc_option_set_text(s.field, s.values, before);
+        (void)back; /* it read back once before */
+        return lc_fail(status, "%s", message);
+    }
+    lc_trainer_message(t, "info", "batch size: %lld", (long long)out->batch_size);
+    return LC_OK;
+}

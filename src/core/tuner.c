@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Probes (tuner.h). lr_find.c and scale_batch_size.c say what they look for. */
+#include "core/tuner.h"
+
+#include <lightc/hyperparameters.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- parameters and buffers, put aside ---- */
+
+typedef struct snapshot {
+    char *bytes;
+    size_t n, cap, at;
+} snapshot;
+
+static lc_status take(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
+{
+    snapshot *s = ctx;
+    size_t n = (size_t)lc_tensor_numel(mt->tensor) * lc_dtype_size(lc_tensor_dtype(mt->tensor));
+    (void)path, (void)owner;
+    if (s->n + n > s->cap) {
+        size_t cap = 2 * s->cap + n;
+        char *bytes = realloc(s->bytes, cap);
+        if (!bytes) return lc_fail(LC_ERR_MEMORY, "out of memory: a copy of the parameters");
+        s->bytes = bytes;
+        s->cap = cap;
+    }
+    LC_TRY(lc_tensor_read(mt->tensor, s->bytes + s->n, n));
+    s->n += n;
+    return LC_OK;
+}
+
+static lc_status put_back(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
+{
+    snapshot *s = ctx;
+    size_t n = (size_t)lc_tensor_numel(mt->tensor) * lc_dtype_size(lc_tensor_dtype(mt->tensor));
+    (void)path, (void)owner;
+    if (s->at + n > s->n) return lc_fail(LC_ERR_STATE, "the module got a parameter while it was trained");
+    LC_TRY(lc_tensor_write(mt->tensor, s->bytes + s->at, n));
+    s->at += n;
+    return LC_OK;
+}
+
+/* Behind configure_model, which may have made them. */
+static lc_status snapshot_fit_start(void *self, lc_trainer *t)
+{
+    return lc_module_visit(t->m, take, self);
+}
+
+static const lc_callback_ops snapshot_ops = {
+    LC_CALLBACK_OPS_INIT("Snapshot"),
+    .tunes = true,
+    .on_fit_start = snapshot_fit_start,
+};
+
+/* ---- the training ---- */
+
+static lc_trainer_options quiet(const lc_trainer *t, int64_t steps)
+{
+    lc_trainer_options o = t->opt;
+    o.size = sizeof o;
+    o.max_steps = steps;
+    o.max_epochs = -1;
+    o.min_epochs = o.min_steps = LC_UNSET;
+    o.max_time = (lc_duration){0};
+    o.limit_val_batches = LC_BATCHES(0);
+    o.num_sanity_val_steps = 0;
+    o.logger = "none";
+    o.log_every_n_steps = 0;
+    o.enable_progress_bar = o.enable_model_summary = o.enable_checkpointing = LC_OFF;
+    o.early_stopping = o.ckpt_path = o.own_config = NULL;
+    o.callbacks = NULL;
+    o.loggers = NULL;
+    o.n_callbacks = o.n_loggers = 0;
+    o.trace_hooks = false;
+    o.handle_signals = o.handle_signals && !t->in_run; /* a running fit handles them */
+    o.storage = NULL;
+    return o;
+}
+
+/* What the module does in a probe. In a running fit its data and parts are there already, and must stay. */
+static lc_module_ops probe_ops(const lc_module_ops *given, bool in_run)
+{
+    lc_module_ops ops = {0};
+    memcpy(&ops, given, given->size < sizeof ops ? given->size : sizeof ops);
+    ops.size = sizeof ops;
+    ops.configure_callbacks = NULL;
+    ops.val_dataloader = NULL;
+    ops.validation_step = NULL;
+    if (in_run) {
+        ops.prepare_data = NULL;
+        ops.setup = NULL;
+        ops.configure_model = NULL;
+        ops.teardown = NULL;
+    }
+    return ops;
+}
+
+static lc_datamodule_ops probe_data_ops(const lc_datamodule_ops *given, bool in_run)
+{
+    lc_datamodule_ops ops = {0};
+    memcpy(&ops, given, given->size < sizeof ops ? given->size : sizeof ops);
+    ops.size = sizeof ops;
+    ops.val_dataloader = NULL;
+    if (in_run) {
+        ops.prepare_data = NULL;
+        ops.setup = NULL;
+        ops.teardown = NULL;
+    }
+    return ops;
+}
+
+lc_status lc__probe_run(lc__probe *p)
+{
+    lc_trainer_options o = quiet(p->t, p->steps);
+    lc_module *m = p->m;
+    lc_trainer *probe = NULL, *attached = m->trainer;
+    const lc_module_ops *given = m->ops;
+    lc_status status = LC_OK;
+    snapshot state = {0};
+    char message[1024];
+    if (!given || !given->size) return lc_fail(LC_ERR_CONFIG, "the module has no operations");
+    lc_module_ops ops = probe_ops(given, p->t->in_run);
+    lc_run_args run = {.train_dataloader = p->run ? p->run->train_dataloader : NULL};
+    lc_datamodule_ops data_ops;
+    lc_datamodule data = {0};
+    if (p->run && p->run->datamodule && p->run->datamodule->ops) {
+        data_ops = probe_data_ops(p->run->datamodule->ops, p->t->in_run);
+        data = (lc_datamodule){&data_ops, p->run->datamodule->self};
+        run.datamodule = &data;
+    }
+    lc_graph_options g = {.threads = (int)o.threads,
+                          .deterministic = o.deterministic,
+                          .seed = (uint64_t)o.seed,
+                          .max_bytes = p->max_bytes};
+    m->ops = &ops;
+    LC_TRY_GOTO(status, done, lc_trainer_new(&o, &probe));
+    LC_TRY_GOTO(status, done, lc_trainer_add_callback(probe, (lc_callback){&snapshot_ops, &state}));
+    LC_TRY_GOTO(status, done, lc_trainer_add_callback(probe, p->watch));
+    LC_TRY_GOTO(status, done, lc_graph_new(&g, &probe->graph));
+    status = lc_trainer_fit(probe, m, &run);
+    lc__copy_message(message, sizeof message);
+    lc_graph_get_stats(probe->graph, &p->stats);
+    lc_status restored = state.n ? lc_module_visit(m, put_back, &state) : LC_OK;
+    if (status < 0)
+        lc_fail(status, "%s", message);
+    else
+        status = restored;
+done:
+    lc_trainer_free(probe);
+    m->ops = given;
+    m->trainer = attached;
+    free(state.bytes);
+    return status;
+}
+
+/* ---- hyperparameters ---- */
+
+static const lc_option *named(const lc_option_set *set, const char *name)
+{
+    for (int i = 0; i < set->n; i++) {
+        const char *dot = strrchr(set->options[i].name, '.');
+        if (!strcmp(set->options[i].name, name) || (dot && !strcmp(dot + 1, name))) return &set->options[i];
+    }
+    return NULL;
+}
+
+lc_status lc__tuned_field(const lc_module *m, const char *asked, const char *const *names, const lc_option **field,
+                          void **values)
+{
+    lc_option_set set = lc_module_hyperparameters(m);
+    *values = set.target;
+    *field = NULL;
+    if (asked) {
+        *field = named(&set, asked);
+        if (*field) return LC_OK;
+        return lc_fail(LC_ERR_CONFIG, "the module has no hyperparameter \"%.60s\" (lc_module_save_hyperparameters)",
+                       asked);
+    }
+    for (; *names && !*field; names++) *field = named(&set, *names);
+    return LC_OK;
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A probe: a short training beside the trainer's own, after which the module is as it was. */
+#ifndef LC_CORE_TUNER_H
+#define LC_CORE_TUNER_H
+
+#include "core/trainer_internal.h"
+#include <lightc/tuner.h>
+
+typedef struct lc__probe {
+    lc_trainer *t; /* whose options it takes. While its fit runs, setup, teardown and the like are left out */
+    lc_module *m;
+    const lc_run_args *run;
+    int64_t steps;        /* optimizer steps, in as many epochs as it takes */
+    int64_t max_bytes;    /* of a plan; 0: what the machine has */
+    lc_callback watch;    /* freed by the caller: its ops->free is not set */
+    lc_graph_stats stats; /* afterwards */
+} lc__probe;
+
+lc_status lc__probe_run(lc__probe *p) LC_MUST_USE;
+
+/* The hyperparameter to tune: the one of that name, or (asked NULL) the first of `names` that there is, also inside of
+ * a struct. *field NULL if there is none. */
+lc_status lc__tuned_field(const lc_module *m, const char *asked, const char *const *names, const lc_option **field,
+                          void **values) LC_MUST_USE;
+
+#endif

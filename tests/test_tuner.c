@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tuner: rates and smoothing as Lightning's, the suggestion, batch sizes against a limit of memory, and a module
+ * that is afterwards what it was before. */
+#include "test.h"
+#include "trainer_world.h"
+#include "wave.h"
+
+#include <math.h>
+
+/* ---- y = w x learned on sin(x): the whole of lr_find can be computed beside it ---- */
+typedef struct line {
+    lc_module base;
+    lc_tensor *w;
+    lc_dataset *data;
+    float xy[2][512];
+    double lr;
+    int64_t batch_size;
+    int setups, teardowns;
+    bool scheduled;
+} line;
+
+static lc_tensor *line_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    (void)i;
+    return lc_mse_loss(lc_mul(((line *)self)->w, b->x), b->y);
+}
+static lc_status line_optimizers(lc_module *self, lc_optimizers *out)
+{
+    line *m = (line *)self;
+    lc_optimizer *opt = lc_sgd(self, .lr = m->lr);
+    LC_TRY(lc_optimizers_add(out, opt));
+    if (!m->scheduled) return LC_OK;
+    return lc_optimizers_add_scheduler(
+        out, (lc_scheduler_config){.scheduler = lc_step_lr(opt, .step_size = 1, .gamma = 0.5)});
+}
+static lc_status line_loader(lc_module *self, lc_loaders *out)
+{
+    line *m = (line *)self;
+    lc_dataloader *l = NULL;
+    LC_TRY(lc_dataloader_new(&(lc_dataloader_options){.dataset = m->data, .batch_size = m->batch_size}, &l));
+    return lc_loaders_add(out, l);
+}
+static lc_status line_setup(lc_module *self, lc_stage stage)
+{
+    (void)stage;
+    ((line *)self)->setups++;
+    return LC_OK;
+}
+static lc_status line_teardown(lc_module *self, lc_stage stage)
+{
+    (void)stage;
+    ((line *)self)->teardowns++;
+    return LC_OK;
+}
+static const lc_module_ops line_ops = {
+    LC_MODULE_OPS_INIT("line"),      .training_step = line_step, .configure_optimizers = line_optimizers,
+    .train_dataloader = line_loader, .setup = line_setup,        .teardown = line_teardown,
+};
+static const lc_option line_fields[] = {LC_FIELD(line, lr, ""), LC_FIELD(line, batch_size, "")};
+
+static void line_open(line *m)
+{
+    memset(m, 0, sizeof *m);
+    lc_module_init(&m->base, &line_ops, 1);
+    m->w = lc_module_add_parameter(&m->base, "w", LC_F32, LC_ROW_MAJOR, 1, (int64_t[]){1},
+                                   (lc_init){LC_INIT_CONSTANT, .a = 1});
+    m->lr = 0.1;
+    m->batch_size = 16;
+    lc_module_save_hyperparameters(&m->base, line_fields, 2, m);
+    for (int i = 0; i < 512; i++) m->xy[0][i] = (float)(6.0 * i / 512 - 3), m->xy[1][i] = sinf(m->xy[0][i]);
+    lc_array arrays[] = {{.field = {.name = "x", .dtype = LC_F32, .ndim = 1, .shape = {1}}, .data = m->xy[0]},
+                         {.field = {.name = "y", .dtype = LC_F32, .ndim = 1, .shape = {1}}, .data = m->xy[1]}};
+    CHECK_OK(lc_array_dataset_new(512, 2, arrays, &m->data));
+}
+static void line_close(line *m)
+{
+    lc_dataset_unref(m->data);
+    lc_module_release(&m->base);
+}
+
+/* The range test written out: rates as Lightning 2.6 takes them (the first is min, then min (max/min)^((i+1)/n)). */
+static int64_t range_test(const line *m, int64_t n, double lo, double hi, bool exponential, double threshold,
+                          double *lr, double *loss)
+{
+    double w = 1, average = 0, best = INFINITY;
+    for (int64_t i = 0; i < n; i++) {
+        double part = i ? (double)(i + 1) / (double)n : 0, sum = 0, slope = 0;
+        lr[i] = exponential ? lo * pow(hi / lo, part) : lo + part * (hi - lo);
+        for (int64_t k = 0; k < 16; k++) {
+            double x = m->xy[0][i % 32 * 16 + k], y = m->xy[1][i % 32 * 16 + k];
+            sum += (w * x - y) * (w * x - y) / 16;
+            slope += 2 * x * (w * x - y) / 16;
+        }
+        average = 0.98 * average + 0.02 * sum;
+        loss[i] = average / (1 - pow(0.98, (double)(i + 1)));
+        if (i > 0 && loss[i] > threshold * best) return i + 1;
+        if (loss[i] < best) best = loss[i];
+        w -= lr[i] * slope;
+    }
+    return n;
+}
+
+static void compare(const char *mode, double lo, double hi, double threshold)
+{
+    line m;
+    lc_trainer *t;
+    lc_lr_find_result r;
+    double lr[40], loss[40];
+    float w;
+    lc_trainer_options o = wave_options(NULL);
+    line_open(&m);
+    m.scheduled = true;
+    CHECK_OK(lc_trainer_new(&o, &t));
+    lc_lr_find_args a = {
+        .min_lr = lo, .max_lr = hi, .num_training = 40, .mode = mode, .early_stop_threshold = threshold};
+    CHECK_OK(lc_tuner_lr_find(t, &m.base, NULL, &a, &r));
+    int64_t n = range_test(&m, 40, lo, hi, mode[0] == 'e', threshold, lr, loss);
+    CHECK_EQ(r.n, n);
+    CHECK(r.stopped_early == (n < 40));
+    for (int64_t i = 0; i < n; i++) {
+        CHECK_NEAR(r.lr[i], lr[i], 1e-12 * lr[i]);
+        CHECK_NEAR(r.loss[i], loss[i], 2e-4 * loss[i]);
+    }
+    if (r.suggested >= 0) CHECK(m.lr == r.suggestion && r.suggestion == r.lr[r.suggested]);
+    CHECK_OK(lc_tensor_read(m.w, &w, sizeof w));
+    CHECK(w == 1);
+    CHECK(m.setups == 1 && m.teardowns == 1);
+    lc_lr_find_release(&r);
+    lc_trainer_free(t);
+    line_close(&m);
+}
+
+TEST(rates_and_losses)
+{
+    compare("exponential", 1e-4, 1, INFINITY);
+    compare("linear", 1e-4, 1, INFINITY);
+    compare("linear", 1e-4, 40, 4); /* diverges */
+}
+
+/* Against a curve whose steepest point is known: the loss falls in one place. */
+TEST(suggestion)
+{
+    double lr[40], loss[40];
+    lc_lr_find_result r = {.n = 40, .lr = lr, .loss = loss};
+    for (int i = 0; i < 40; i++) lr[i] = i + 1, loss[i] = i < 25 ? 5 : 1;
+    int64_t at = lc_lr_find_suggest(&r, 10, 1);
+    CHECK(at == 24 || at == 25);
+    loss[5] = -100; /* among the first ten */
+    loss[39] = -100;
+    loss[30] = NAN; /* left out */
+    CHECK(lc_lr_find_suggest(&r, 10, 1) == at);
+    CHECK_EQ(lc_lr_find_suggest(&r, 20, 19), -1);
+    double x[] = {1, 2, 4, 5}, y[] = {4, 3.5, 1, 2};
+    lc_lr_find_result u = {.n = 4, .lr = x, .loss = y};
+    CHECK_EQ(lc_lr_find_suggest(&u, 0, 0), 1); /* -0.75 inside, -0.5 and 1 at the ends, 0.25 at the minimum */
+}
+
+TEST(curve_on_paper)
+{
+    char dir[256], path[300], line_[64];
+    double lr[] = {1e-4, 1e-3, 1e-2}, loss[] = {3, 1, 2};
+    lc_lr_find_result r = {.n = 3, .lr = lr, .loss = loss, .exponential = true, .suggested = 1, .suggestion = 1e-3};
+    CHECK(world_dir(dir, sizeof dir));
+    snprintf(path, sizeof path, "%s/a.csv", dir);
+    CHECK_OK(lc_lr_find_write_csv(&r, path));
+    FILE *f = fopen(path, "r");
+    CHECK(f && fgets(line_, sizeof line_, f) && fgets(line_, sizeof line_, f));
+    CHECK_STR(line_, "0.0001,3\n");
+    fclose(f);
+    snprintf(path, sizeof path, "%s/a.svg", dir);
+    CHECK_OK(lc_lr_find_write_svg(&r, path));
+    char text[8192] = "";
+    f = fopen(path, "r");
+    CHECK(f && fread(text, 1, sizeof text - 1, f) > 500);
+    fclose(f);
+    CHECK_CONTAINS(text, "<polyline");
+    CHECK_CONTAINS(text, "80.0,20.0 390.0,390.0 700.0,205.0"); /* corners of the frame, the middle of a decade */
+    CHECK_CONTAINS(text, "suggestion: 0.001");
+    r.n = 1;
+    CHECK_STATUS(lc_lr_find_write_svg(&r, path), LC_ERR_STATE);
+    world_remove(dir);
+}
+
+TEST(errors_of_lr_find)
+{
+    line m;
+    lc_trainer *t;
+    lc_lr_find_result r;
+    lc_trainer_options o = wave_options(NULL);
+    line_open(&m);
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_STATUS(lc_tuner_lr_find(t, &m.base, NULL, &(lc_lr_find_args){.mode = "cubic"}, &r), LC_ERR_CONFIG);
+    CHECK_STATUS(lc_tuner_lr_find(t, &m.base, NULL, &(lc_lr_find_args){.min_lr = 2}, &r), LC_ERR_CONFIG);
+    CHECK_STATUS(lc_tuner_lr_find(t, &m.base, NULL, &(lc_lr_find_args){.attr_name = "rate"}, &r), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "\"rate\"");
+    lc_module_save_hyperparameters(&m.base, line_fields + 1, 1, &m);
+    CHECK_STATUS(lc_tuner_lr_find(t, &m.base, NULL, NULL, &r), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "update_attr");
+    CHECK_OK(lc_tuner_lr_find(t, &m.base, NULL, &(lc_lr_find_args){.update_attr = LC_OFF, .num_training = 5}, &r));
+    CHECK(r.n == 5 && r.suggested == -1 && isnan(r.suggestion) && m.lr == 0.1);
+    lc_lr_find_release(&r);
+    lc_trainer_free(t);
+    line_close(&m);
+}
+
+/* ---- batch sizes ---- */
+
+static int64_t scaled(lc_trainer *t, lc_module *m, lc_scale_batch_size_args a, lc_scale_batch_size_result *r)
+{
+    CHECK_OK(lc_tuner_scale_batch_size(t, m, NULL, &a, r));
+    CHECK_EQ(((const wave *)m)->h->batch_size, r->batch_size);
+    return r->batch_size;
+}
+
+TEST(batch_sizes)
+{
+    lc_trainer *t;
+    lc_module *m;
+    lc_scale_batch_size_result r, small;
+    float before[16], after[16];
+    wave_values v = WAVE_DEFAULTS;
+    v.samples = 1000;
+    lc_trainer_options o = wave_options(NULL);
+    o.logger = "none";
+    CHECK_OK(lc_module_new(&wave_class, &v, 1, &m));
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_OK(lc_tensor_read(lc_module_find(m, "l1.weight"), before, sizeof before));
+    /* The whole data set fits: 2, 4, ..., 512, 1024 -> the 1000 there are. */
+    CHECK_EQ(scaled(t, m, (lc_scale_batch_size_args){0}, &r), 1000);
+    CHECK(r.trials == 10 && !r.too_large && r.planned_bytes > 0);
+    CHECK_EQ(scaled(t, m, (lc_scale_batch_size_args){.max_val = 100}, &r), 100);
+    CHECK_EQ(scaled(t, m, (lc_scale_batch_size_args){.max_trials = 3}, &r), 8);
+    CHECK_EQ(scaled(t, m, (lc_scale_batch_size_args){.mode = "binsearch"}, &r), 950);
+
+    /* Against a limit: what a batch of 100 takes is enough for 100 and for no more. */
+    lc_scale_batch_size_args a = {.max_val = 100, .init_val = 100};
+    scaled(t, m, a, &small);
+    a = (lc_scale_batch_size_args){.max_bytes = small.planned_bytes};
+    CHECK_EQ(scaled(t, m, a, &r), 64);
+    CHECK_EQ(r.too_large, 128);
+    a.init_val = 300; /* begins too large: 300, 150, 75 */
+    CHECK_EQ(scaled(t, m, a, &r), 75);
+    a = (lc_scale_batch_size_args){.max_bytes = small.planned_bytes, .mode = "binsearch", .margin = -1};
+    CHECK(scaled(t, m, a, &r) >= 100);
+    CHECK_EQ(r.too_large, r.batch_size + 1);
+    CHECK(r.planned_bytes <= small.planned_bytes);
+    a.margin = 0.1;
+    CHECK_EQ(scaled(t, m, a, &small), (int64_t)((double)r.batch_size * 0.9));
+
+    a = (lc_scale_batch_size_args){.max_bytes = 64};
+    CHECK_STATUS(lc_tuner_scale_batch_size(t, m, NULL, &a, &r), LC_ERR_MEMORY);
+    CHECK_CONTAINS(lc_error_message(), "not even a batch of 1");
+    CHECK_EQ(((wave *)m)->h->batch_size, small.batch_size); /* as it was */
+    CHECK_OK(lc_tensor_read(lc_module_find(m, "l1.weight"), after, sizeof after));
+    CHECK(memcmp(before, after, sizeof before) == 0);
+
+    lc_dataloader *given = numbers_new(4, 2, false);
+    CHECK_STATUS(lc_tuner_scale_batch_size(t, m, &(lc_run_args){.train_dataloader = given}, NULL, &r), LC_ERR_CONFIG);
+    lc_dataloader_free(given);
+    a = (lc_scale_batch_size_args){.batch_arg_name = "activation"};
+    CHECK_STATUS(lc_tuner_scale_batch_size(t, m, NULL, &a, &r), LC_ERR_CONFIG);
+    a = (lc_scale_batch_size_args){.mode = "cubic"};
+    CHECK_STATUS(lc_tuner_scale_batch_size(t, m, NULL, &a, &r), LC_ERR_CONFIG);
+    lc_trainer_free(t);
+    lc_module_free(m);
+}
+
+/* ---- as callbacks ---- */
+
+/* A fit whose finders ran is the fit that has their values from the start. */
+TEST(finders_leave_the_run_as_it_would_be)
+{
+    char dir[256];
+    float found[16], given[16];
+    lc_module *m;
+    lc_trainer *t;
+    lc_callback finders[2];
+    CHECK(world_dir(dir, sizeof dir));
+    lc_trainer_options o = wave_options(dir);
+    CHECK_OK(lc_batch_size_finder_new(&(lc_scale_batch_size_args){.max_val = 32}, &finders[0]));
+    CHECK_OK(lc_learning_rate_finder_new(&(lc_lr_find_args){.min_lr = 1e-4, .max_lr = 0.5, .num_training = 50}, &finders[1]));
+    o.callbacks = finders;
+    o.n_callbacks = 2;
+    wave_values v = WAVE_DEFAULTS;
+    v.shuffle = true;
+    CHECK_OK(lc_module_new(&wave_class, &v, 1, &m));
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_OK(lc_trainer_fit(t, m, NULL));
+    CHECK_EQ(lc_trainer_global_step(t), 8);
+    lc_callback cb = lc_trainer_callback_named(t, "LearningRateFinder", 0);
+    const lc_lr_find_result *r = lc_learning_rate_finder_get(&cb);
+    CHECK(r->suggested >= 10);
+    double lr;
+    CHECK_OK(lc_optimizer_get(lc_trainer_optimizer(t, 0), 0, "lr", &lr));
+    CHECK(lr == r->suggestion && ((wave *)m)->h->optimizer.lr == lr);
+    cb = lc_trainer_callback_named(t, "BatchSizeFinder", 0);
+    CHECK_EQ(lc_batch_size_finder_get(&cb).batch_size, 32);
+    CHECK_EQ(((wave *)m)->h->batch_size, 32);
+    char path[400];
+    snprintf(path, sizeof path, "%s/lr_find.svg", lc_trainer_run_dir(t));
+    CHECK(access(path, R_OK) == 0);
+    snprintf(path, sizeof path, "%s/lr_find.csv", lc_trainer_run_dir(t));
+    CHECK(access(path, R_OK) == 0);
+    CHECK_OK(lc_tensor_read(lc_module_find(m, "l1.weight"), found, sizeof found));
+    lc_trainer_free(t);
+    lc_module_free(m);
+
+    v.optimizer.lr = lr;
+    v.batch_size = 32;
+    o = wave_options(NULL);
+    CHECK_OK(lc_module_new(&wave_class, &v, 1, &m));
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_OK(lc_trainer_fit(t, m, NULL));
+    CHECK_OK(lc_tensor_read(lc_module_find(m, "l1.weight"), given, sizeof given));
+    CHECK(memcmp(found, given, sizeof found) == 0);
+    lc_trainer_free(t);
+    lc_module_free(m);
+    world_remove(dir);
+}
+
+TEST_MAIN
