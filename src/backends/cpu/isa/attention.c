@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Scaled dot-product attention, forward and backward, without a matrix of S x S: a head is done some queries at a time,
- * whose scores stay in the second-level cache. Keys (and, going back, values) of a head are transposed once, so that
- * scores come in vectors. Under a causal mask, keys that no query of the block may see are never touched. Threads take
- * whole heads. */
+/* Scaled dot-product attention, forward and backward, without a matrix of S x S: a head is done some queries at a time.
+ * Scores of such a block lie transposed, [keys][QUERIES], in the second-level cache: a vector holds the scores of
+ * neighbouring queries for one key. So keys and values are used as they are, only the block's queries (and, going back,
+ * gradients) are transposed, and a softmax has no sums across a vector.
+ *
+ * Under a causal mask nothing is computed for keys that a vector of queries (in the products with keys and values) or a
+ * group of rows (in those with scores) cannot see. Threads take whole heads. */
 #include "backends/cpu/isa/gemm.h"
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/rowmath.h"
@@ -10,18 +13,25 @@
 #include "backends/cpu/parallel.h"
 #include "tensor/ops/ops.h"
 
-#define QUERIES 36 /* of a block; a multiple of the rows of gemm's blocks */
-#define ALIGN   64 /* keys are padded to a multiple */
+#define QUERIES 64 /* of a block */
+#define GROUP   16 /* queries that the diagonal is cut by; a multiple of every vector's width */
+#define CHUNK   64 /* keys whose exponentials are summed before they are added to the rest */
 
 typedef struct job {
     const lc_view *q, *k, *v, *mask, *y, *dy, *lse, *dq, *dk, *dv;
     int n_outer; /* dimensions before the last two */
-    int64_t heads, s, sk, d, dv_size, padded;
+    int64_t heads, s, sk, d, dv_size;
     bool causal;
     float scale;
     float *scratch;
     int64_t scratch_step; /* floats of each thread */
 } job;
+
+/* Some queries of a head, and the keys that any of them sees: all of them see the first `common`; of the others, which
+ * start at the block's own diagonal, query r sees key `common` + i where r >= i. */
+typedef struct block {
+    int64_t head, first, rows, seen, common;
+} block;
 
 static float *head_of(const job *j, const lc_view *v, int64_t head)
 {
@@ -38,16 +48,90 @@ static int64_t row_stride(const lc_view *v)
     return v->stride[v->ndim - 2];
 }
 
-/* to[d][key] = x[key][d], with zeros behind the last key. */
-static void transpose(const float *x, int64_t step, int64_t keys, int64_t padded, int64_t size, float *to)
+static block block_at(const job *j, int64_t head, int64_t first)
 {
-    for (int64_t first = 0; first < padded; first += 16) {
-        int64_t n = keys - first < 16 ? keys - first : 16;
-        for (int64_t d = 0; d < size; d++) {
-            float *restrict row = to + d * padded + first;
-            for (int64_t i = 0; i < n; i++) row[i] = x[(first + i) * step + d];
-            for (int64_t i = n < 0 ? 0 : n; i < 16; i++) row[i] = 0.f;
+    block b = {.head = head, .first = first, .rows = j->s - first < QUERIES ? j->s - first : QUERIES};
+    b.seen = j->causal && first + b.rows < j->sk ? first + b.rows : j->sk;
+    b.common = j->causal && first < j->sk ? first : b.seen;
+    return b;
+}
+
+/* The block's rows in whole groups: what is done for all queries at once. */
+static int lanes_of(const block *b)
+{
+    return (int)((b->rows + GROUP - 1) / GROUP * GROUP);
+}
+
+typedef float quad __attribute__((vector_size(16)));
+typedef float quad_any __attribute__((vector_size(16), aligned(4), may_alias));
+
+/* to[d][r] = x[r][d] * scale, with zeros behind the last row. */
+static void transpose(const float *x, int64_t step, int64_t rows, int64_t size, float scale, float *restrict to)
+{
+    int64_t r = 0;
+    for (; r + 4 <= rows; r += 4) {
+        const float *row = x + r * step;
+        int64_t d = 0;
+        for (; d + 4 <= size; d += 4) {
+            quad a = *(const quad_any *)(row + d) * scale, b = *(const quad_any *)(row + step + d) * scale;
+            quad c = *(const quad_any *)(row + 2 * step + d) * scale,
+                 e = *(const quad_any *)(row + 3 * step + d) * scale;
+            quad ab0 = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab1 = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+            quad ce0 = __builtin_shufflevector(c, e, 0, 4, 1, 5), ce1 = __builtin_shufflevector(c, e, 2, 6, 3, 7);
+            *(quad_any *)(to + d * QUERIES + r) = __builtin_shufflevector(ab0, ce0, 0, 1, 4, 5);
+            *(quad_any *)(to + (d + 1) * QUERIES + r) = __builtin_shufflevector(ab0, ce0, 2, 3, 6, 7);
+            *(quad_any *)(to + (d + 2) * QUERIES + r) = __builtin_shufflevector(ab1, ce1, 0, 1, 4, 5);
+            *(quad_any *)(to + (d + 3) * QUERIES + r) = __builtin_shufflevector(ab1, ce1, 2, 3, 6, 7);
         }
+        for (; d < size; d++) {
+            for (int64_t i = 0; i < 4; i++) to[d * QUERIES + r + i] = row[i * step + d] * scale;
+        }
+    }
+    for (; r < QUERIES; r++) {
+        for (int64_t d = 0; d < size; d++) to[d * QUERIES + r] = r < rows ? x[r * step + d] * scale : 0.f;
+    }
+}
+
+/* ---- products ---- */
+/* out[key][r] = x[key] . rows[r]: what queries make of keys, and gradients of values. `transposed` is [size][QUERIES].
+ * Left out where no query of a group sees the key. */
+static void product_with_keys(const block *b, const float *x, int64_t step, int64_t size, const float *transposed,
+                              float *out)
+{
+    const int64_t lanes = lanes_of(b);
+    gemm(b->common, lanes, size, x, step, 1, transposed, QUERIES, out, QUERIES, false);
+    for (int64_t g = 0; b->common + g < b->seen; g += GROUP) {
+        int64_t key = b->common + g, keys = b->seen - key < GROUP ? b->seen - key : GROUP;
+        float *to = out + key * QUERIES;
+        gemm(keys, lanes - g, size, x + key * step, step, 1, transposed + g, QUERIES, to + g, QUERIES, false);
+    }
+}
+
+/* to[r] = sum over the keys that r sees of w[key][r] * x[key]. */
+static void sum_over_keys(const block *b, const float *w, const float *x, int64_t step, int64_t size, float *to,
+                          int64_t to_step)
+{
+    if (b->common == b->seen) {
+        gemm(b->rows, size, b->seen, w, 1, QUERIES, x, step, to, to_step, false);
+        return;
+    }
+    for (int64_t r = 0; r < b->rows; r += GEMM_ROWS) {
+        int64_t rows = b->rows - r < GEMM_ROWS ? b->rows - r : GEMM_ROWS;
+        int64_t seen = b->common + r + rows < b->seen ? b->common + r + rows : b->seen;
+        gemm(rows, size, seen, w + r, 1, QUERIES, x, step, to + r * to_step, to_step, false);
+    }
+}
+
+/* to[key] (+)= sum over the queries that see it of w[key][r] * rows[r]. Blocks come in order: a key is met for the
+ * first time by the first block, or where the diagonal passes it. */
+static void sum_over_queries(const block *b, const float *w, const float *rows, int64_t step, int64_t size, float *to,
+                             int64_t to_step)
+{
+    gemm(b->common, size, b->rows, w, QUERIES, 1, rows, step, to, to_step, b->first > 0);
+    for (int64_t g = 0; b->common + g < b->seen; g += GROUP) {
+        int64_t key = b->common + g, keys = b->seen - key < GROUP ? b->seen - key : GROUP;
+        gemm(keys, size, b->rows - g, w + key * QUERIES + g, QUERIES, 1, rows + g * step, step, to + key * to_step,
+             to_step, false);
     }
 }
 
@@ -59,75 +143,106 @@ static int64_t mask_stride(const lc_view *m, int from_end)
     return d >= 0 && m->shape[d] != 1 ? m->stride[d] : 0;
 }
 
-static void apply_mask(const job *j, int64_t head, int64_t query, float *score, int64_t n)
+static void apply_mask(const job *j, const block *b, float *scores)
 {
     const lc_view *m = j->mask;
-    int64_t at = query * mask_stride(m, 2), step = mask_stride(m, 1);
+    const int64_t next_query = mask_stride(m, 2), next_key = mask_stride(m, 1);
+    int64_t at = b->first * next_query, head = b->head;
     for (int d = j->n_outer - 1; d >= 0; d--) {
         at += head % j->q->shape[d] * mask_stride(m, j->n_outer + 2 - d);
         head /= j->q->shape[d];
     }
-    if (m->dtype == LC_F32) {
-        const float *add = (const float *)m->data + at;
-        for (int64_t i = 0; i < n; i++) score[i] += add[i * step];
-    } else {
-        const uint8_t *see = (const uint8_t *)m->data + at;
-        for (int64_t i = 0; i < n; i++) score[i] = see[i * step] ? score[i] : -INFINITY;
+    for (int64_t key = 0; key < b->seen; key++, at += next_key, scores += QUERIES) {
+        if (m->dtype == LC_F32) {
+            const float *add = (const float *)m->data + at;
+            for (int64_t r = 0; r < b->rows; r++) scores[r] += add[r * next_query];
+        } else {
+            const uint8_t *see = (const uint8_t *)m->data + at;
+            for (int64_t r = 0; r < b->rows; r++) scores[r] = see[r * next_query] ? scores[r] : -INFINITY;
+        }
     }
 }
 
-/* Scales and masks the scores of a query; returns how many keys it sees. */
-static int64_t finish_scores(const job *j, int64_t head, int64_t query, float *score)
+/* Scores of all keys that the block sees, masked but for the diagonal. `queries`: transposed and scaled. */
+static void score(const job *j, const block *b, const float *k, const float *queries, float *scores)
 {
-    int64_t n = j->causal && query + 1 < j->sk ? query + 1 : j->sk;
-    for (int64_t i = 0; i < n; i++) score[i] *= j->scale;
-    if (j->mask) apply_mask(j, head, query, score, n);
-    return n;
-}
-
-/* How many keys queries up to `last` (exclusive) see, and that padded. */
-static int64_t keys_seen(const job *j, int64_t last, int64_t *padded)
-{
-    int64_t n = j->causal && last < j->sk ? last : j->sk;
-    *padded = (n + 15) / 16 * 16;
-    return n;
+    product_with_keys(b, k, row_stride(j->k), j->d, queries, scores);
+    if (j->mask) apply_mask(j, b, scores);
 }
 
 /* ---- forward ---- */
+/* Keys that some query of a vector sees; of the last ones, those that a query does not see get the score -infinity. */
+static int64_t hide(const block *b, int lane, float *scores)
+{
+    int64_t end = b->common + (lane / GROUP + 1) * GROUP;
+    if (b->common == b->seen || end > b->seen) end = b->seen;
+    for (int64_t key = b->common + lane + 1; key < end; key++) {
+        for (int r = lane; r < lane + VW && r < key - b->common; r++) scores[key * QUERIES + r] = -INFINITY;
+    }
+    return end;
+}
+
+/* exp(x) for x up to 88; 0 where it would be less than the smallest normal number. */
+LC_INLINE vf weight(vf x)
+{
+    const vf t = x * 1.44269504f + VM_ROUND, k = t - VM_ROUND, r = (x - k * VM_LN2_HI) - k * VM_LN2_LO;
+    vf p = r * 0.001392625083f + 0.008363232884f;
+    p = p * r + 0.04166655421f;
+    p = p * r + 0.1666657667f;
+    p = p * r + 0.5f;
+    const vf y = 1.f + (r + r * r * p);
+    return vselect(x < -87.f, vzero(), (vf)((vi)y + ((vi)t << 23)));
+}
+
+/* Scores become exp(score - max of the query), 0 where a query does not see the key; sums[r] their sum, lse[r] its
+ * logarithm with the maximum put back. A query that sees nothing has weights and sum 0. */
+static void softmax(const block *b, float *scores, float *sums, float *lse)
+{
+    const int lanes = lanes_of(b);
+    for (int lane = 0; lane < lanes; lane += VW) {
+        const int64_t end = hide(b, lane, scores);
+        vf max = vsplat(-INFINITY), shift, sum = vzero();
+        float *p = scores + lane;
+        for (int64_t key = 0; key < end; key++) {
+            const vf x = vload(p + key * QUERIES);
+            max = vselect(x > max, x, max);
+        }
+        shift = vselect(max == -INFINITY, vzero(), max);
+        for (int64_t key = 0; key < end;) {
+            const int64_t stop = key + CHUNK < end ? key + CHUNK : end;
+            vf part = vzero();
+            for (; key < stop; key++) {
+                const vf w = weight(vload(p + key * QUERIES) - shift);
+                vstore(p + key * QUERIES, w);
+                part += w;
+            }
+            sum += part;
+        }
+        for (int64_t key = end; key < b->seen; key++) vstore(p + key * QUERIES, vzero());
+        vstore(sums + lane, sum);
+        vstore(lse + lane, max);
+    }
+    for (int r = 0; r < lanes; r++) lse[r] += vm_log(sums[r]);
+}
+
 static void forward_head(const job *j, int64_t head, float *scratch)
 {
     const float *q = head_of(j, j->q, head), *k = head_of(j, j->k, head), *v = head_of(j, j->v, head);
     float *y = head_of(j, j->y, head), *lse = head_of(j, j->lse, head);
     const int64_t qs = row_stride(j->q), ys = row_stride(j->y), ls = j->lse->stride[j->n_outer];
-    float *keys = scratch, *scores = keys + j->d * j->padded;
-    transpose(k, row_stride(j->k), j->sk, j->padded, j->d, keys);
+    float *queries = scratch, *scores = queries + j->d * QUERIES;
     for (int64_t first = 0; first < j->s; first += QUERIES) {
-        int64_t rows = j->s - first < QUERIES ? j->s - first : QUERIES, padded;
-        int64_t seen = keys_seen(j, first + rows, &padded);
-        float sums[QUERIES];
-        gemm(rows, padded, j->d, q + first * qs, qs, 1, keys, j->padded, scores, j->padded, false);
-        for (int64_t r = 0; r < rows; r++) {
-            float *p = scores + r * j->padded;
-            int64_t n = finish_scores(j, head, first + r, p);
-            const float max = row_max(p, n);
-            if (max == -INFINITY && n > 0 && p[0] == p[0]) { /* sees nothing: a row of zeros */
-                memset(p, 0, (size_t)padded * sizeof *p);
-                sums[r] = 1;
-                lse[(first + r) * ls] = -INFINITY;
-                continue;
-            }
-            LC_IVDEP
-            for (int64_t i = 0; i < n; i++) p[i] = vm_exp(p[i] - max);
-            const double sum = row_sum(p, n);
-            memset(p + n, 0, (size_t)(padded - n) * sizeof *p);
-            sums[r] = (float)sum;
-            lse[(first + r) * ls] = (float)((double)max + log(sum));
-        }
-        gemm(rows, j->dv_size, seen, scores, j->padded, 1, v, row_stride(j->v), y + first * ys, ys, false);
-        for (int64_t r = 0; r < rows; r++) {
+        const block b = block_at(j, head, first);
+        float sums[QUERIES], logs[QUERIES];
+        transpose(q + first * qs, qs, b.rows, j->d, j->scale, queries);
+        score(j, &b, k, queries, scores);
+        softmax(&b, scores, sums, logs);
+        sum_over_keys(&b, scores, v, row_stride(j->v), j->dv_size, y + first * ys, ys);
+        for (int64_t r = 0; r < b.rows; r++) {
             float *row = y + (first + r) * ys;
-            const float share = 1.f / sums[r];
+            const float share = sums[r] == 0 ? 0.f : 1.f / sums[r];
             for (int64_t i = 0; i < j->dv_size; i++) row[i] *= share;
+            lse[(first + r) * ls] = logs[r];
         }
     }
 }
@@ -149,7 +264,6 @@ static job job_of(const lc_call *call, int q)
     j.sk = j.k->shape[n - 2];
     j.d = j.q->shape[n - 1];
     j.dv_size = j.v->shape[n - 1];
-    j.padded = (j.sk + ALIGN - 1) / ALIGN * ALIGN;
     j.causal = call->ints[0] != 0;
     j.scale = (float)(call->ints[1] && call->floats ? call->floats[0] : 1 / sqrt((double)j.d));
     j.scratch = call->scratch;
@@ -177,7 +291,7 @@ static bool forward_supports(const lc_call *call)
 
 static int64_t forward_scratch(const job *j)
 {
-    return (j->d + QUERIES) * j->padded;
+    return (j->d + j->sk) * QUERIES;
 }
 
 static lc_status forward_prepare(lc_call *call)
@@ -205,9 +319,25 @@ static const lc_kernel forward_kernel = {
 };
 
 /* ---- backward ---- */
-static void clear_rows(float *x, int64_t rows, int64_t step, int64_t n)
+/* From scores and the gradients of weights, which lie in `ds`, to weights and the gradients of scores. */
+static void softmax_backward(const block *b, const float *lse, const float *delta, float scale, float *scores,
+                             float *ds)
 {
-    for (int64_t r = 0; r < rows; r++) memset(x + r * step, 0, (size_t)n * sizeof *x);
+    const int lanes = lanes_of(b);
+    for (int lane = 0; lane < lanes; lane += VW) {
+        const int64_t end = hide(b, lane, scores);
+        const vf shift = vload(lse + lane), d = vload(delta + lane);
+        float *p = scores + lane, *g = ds + lane;
+        for (int64_t key = 0; key < end; key++) {
+            const vf w = weight(vload(p + key * QUERIES) - shift), x = vload(g + key * QUERIES);
+            vstore(p + key * QUERIES, w);
+            vstore(g + key * QUERIES, vselect(w == 0, vzero(), w * (x - d) * scale));
+        }
+        for (int64_t key = end; key < b->seen; key++) {
+            vstore(p + key * QUERIES, vzero());
+            vstore(g + key * QUERIES, vzero());
+        }
+    }
 }
 
 static void backward_head(const job *j, int64_t head, float *scratch)
@@ -217,35 +347,32 @@ static void backward_head(const job *j, int64_t head, float *scratch)
     float *dq = head_of(j, j->dq, head), *dk = head_of(j, j->dk, head), *dv = head_of(j, j->dv, head);
     const int64_t qs = row_stride(j->q), ys = row_stride(j->y), gs = row_stride(j->dy), ks = row_stride(j->k);
     const int64_t dqs = row_stride(j->dq), dks = row_stride(j->dk), dvs = row_stride(j->dv);
-    const int64_t ls = j->lse->stride[j->n_outer], padded_keys = j->padded;
-    float *keys = scratch, *values = keys + j->d * padded_keys, *scores = values + j->dv_size * padded_keys;
-    float *ds = scores + QUERIES * padded_keys;
-    transpose(k, ks, j->sk, padded_keys, j->d, keys);
-    transpose(v, row_stride(j->v), j->sk, padded_keys, j->dv_size, values);
-    clear_rows(dk, j->sk, dks, j->d);
-    clear_rows(dv, j->sk, dvs, j->dv_size);
+    const int64_t ls = j->lse->stride[j->n_outer];
+    float *queries = scratch, *gradients = queries + j->d * QUERIES, *scores = gradients + j->dv_size * QUERIES;
+    float *ds = scores + j->sk * QUERIES;
     for (int64_t first = 0; first < j->s; first += QUERIES) {
-        int64_t rows = j->s - first < QUERIES ? j->s - first : QUERIES, padded;
-        int64_t seen = keys_seen(j, first + rows, &padded);
-        gemm(rows, padded, j->d, q + first * qs, qs, 1, keys, padded_keys, scores, padded_keys, false);
-        gemm(rows, padded, j->dv_size, dy + first * gs, gs, 1, values, padded_keys, ds, padded_keys, false);
-        for (int64_t r = 0; r < rows; r++) {
-            float *restrict p = scores + r * padded_keys, *restrict g = ds + r * padded_keys;
-            int64_t n = finish_scores(j, head, first + r, p);
-            const float norm = lse[(first + r) * ls], scale = j->scale;
-            if (norm == -INFINITY) n = 0; /* sees nothing */
-            const float delta = (float)row_dot(dy + (first + r) * gs, y + (first + r) * ys, j->dv_size);
-            for (int64_t i = 0; i < n; i++) {
-                float e = vm_exp(p[i] - norm);
-                p[i] = e;
-                g[i] = e * (g[i] - delta) * scale;
-            }
-            memset(p + n, 0, (size_t)(padded - n) * sizeof *p);
-            memset(g + n, 0, (size_t)(padded - n) * sizeof *g);
+        const block b = block_at(j, head, first);
+        float logs[QUERIES], delta[QUERIES];
+        transpose(q + first * qs, qs, b.rows, j->d, j->scale, queries);
+        transpose(dy + first * gs, gs, b.rows, j->dv_size, 1, gradients);
+        for (int64_t r = 0; r < QUERIES; r++) {
+            const float l = r < b.rows ? lse[(first + r) * ls] : -INFINITY;
+            logs[r] = l == -INFINITY ? INFINITY : l; /* sees nothing: weights of 0 */
+            delta[r] = 0;
         }
-        gemm(rows, j->d, seen, ds, padded_keys, 1, k, ks, dq + first * dqs, dqs, false);
-        gemm(seen, j->d, rows, ds, 1, padded_keys, q + first * qs, qs, dk, dks, true);
-        gemm(seen, j->dv_size, rows, scores, 1, padded_keys, dy + first * gs, gs, dv, dvs, true);
+        for (int64_t r = 0; r < b.rows; r++)
+            delta[r] = (float)row_dot(dy + (first + r) * gs, y + (first + r) * ys, j->dv_size);
+        score(j, &b, k, queries, scores);
+        product_with_keys(&b, v, row_stride(j->v), j->dv_size, gradients, ds);
+        softmax_backward(&b, logs, delta, j->scale, scores, ds);
+        sum_over_keys(&b, ds, k, ks, j->d, dq + first * dqs, dqs);
+        sum_over_queries(&b, ds, q + first * qs, qs, j->d, dk, dks);
+        sum_over_queries(&b, scores, dy + first * gs, gs, j->dv_size, dv, dvs);
+    }
+    /* Keys behind the last diagonal. */
+    for (int64_t key = j->causal ? j->s : j->sk; key < j->sk; key++) {
+        memset(dk + key * dks, 0, (size_t)j->d * sizeof *dk);
+        memset(dv + key * dvs, 0, (size_t)j->dv_size * sizeof *dv);
     }
 }
 
@@ -270,7 +397,7 @@ static bool backward_supports(const lc_call *call)
 
 static int64_t backward_scratch(const job *j)
 {
-    return (j->d + j->dv_size + 2 * QUERIES) * j->padded;
+    return (j->d + j->dv_size + 2 * j->sk) * QUERIES;
 }
 
 static lc_status backward_prepare(lc_call *call)

@@ -49,6 +49,8 @@ LC_INLINE void gemm_columns(const int vectors, int64_t M, int64_t K, const float
     int64_t m = 0;
     for (; m + GEMM_ROWS <= M; m += GEMM_ROWS)
         gemm_block(GEMM_ROWS, vectors, K, a + m * am, am, ak, b, ldb, c + m * ldc, ldc, add);
+    for (; m + 4 <= M; m += 4) gemm_block(4, vectors, K, a + m * am, am, ak, b, ldb, c + m * ldc, ldc, add);
+    for (; m + 2 <= M; m += 2) gemm_block(2, vectors, K, a + m * am, am, ak, b, ldb, c + m * ldc, ldc, add);
     for (; m < M; m++) gemm_block(1, vectors, K, a + m * am, am, ak, b, ldb, c + m * ldc, ldc, add);
 }
 
@@ -58,6 +60,10 @@ static void gemm(int64_t M, int64_t N, int64_t K, const float *a, int64_t am, in
     int64_t n = 0;
     for (; n + GEMM_VECTORS * VW <= N; n += GEMM_VECTORS * VW)
         gemm_columns(GEMM_VECTORS, M, K, a, am, ak, b + n, ldb, c + n, ldc, add);
+#if GEMM_VECTORS > 2
+    for (; n + 3 * VW <= N; n += 3 * VW) gemm_columns(3, M, K, a, am, ak, b + n, ldb, c + n, ldc, add);
+    for (; n + 2 * VW <= N; n += 2 * VW) gemm_columns(2, M, K, a, am, ak, b + n, ldb, c + n, ldc, add);
+#endif
     for (; n + VW <= N; n += VW) gemm_columns(1, M, K, a, am, ak, b + n, ldb, c + n, ldc, add);
     for (; n < N; n++) {
         for (int64_t m = 0; m < M; m++) {
