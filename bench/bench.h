@@ -17,6 +17,7 @@ typedef struct bench {
     int64_t epochs;
     int64_t batch; /* 0: the work's own */
     int64_t workers;
+    bool tune;
     bool stepped;        /* only steps with batches in memory, no loader */
     bool loaded;         /* only epochs with the loader */
     double since;        /* child of `startup`: when its parent called exec */

@@ -30,7 +30,7 @@ static const struct {
 static void usage(FILE *f)
 {
     fprintf(f, "usage: lightc_bench WORK [--threads N] [--precision P] [--steps N] [--epochs N] [--data DIR]\n"
-               "                         [--batch N] [--workers N] [--only_steps] [--only_epochs]\n\n"
+               "                         [--batch N] [--workers N] [--tune] [--only_steps] [--only_epochs]\n\n"
                "One JSON line per measurement. Works:\n");
     for (int i = 0; i < N_WORKS; i++)
         if (works[i].help) fprintf(f, "  %-10s %s\n", works[i].name, works[i].help);
@@ -45,6 +45,7 @@ static lc_status parse(bench *b, int argc, char **argv)
         LC_OPTION(bench, epochs, LC_OPTION_INT, 1, 1e6, "epochs of the works with a loader"),
         LC_OPTION(bench, data, LC_OPTION_TEXT, 0, 0, "folder with the IDX files"),
         LC_OPTION(bench, batch, LC_OPTION_INT, 0, 1e6, "samples in a batch; 0: the work's own"),
+        LC_OPTION(bench, tune, LC_OPTION_BOOL, 0, 0, "choose kernels and threads by timing"),
         LC_OPTION(bench, workers, LC_OPTION_INT, 0, 256, "threads of the loader"),
         {"only_steps", LC_OPTION_BOOL, offsetof(bench, stepped), 0, 0, "leave out the epochs with a loader"},
         {"only_epochs", LC_OPTION_BOOL, offsetof(bench, loaded), 0, 0, "leave out the steps in memory"},

@@ -68,7 +68,7 @@ static lc_status runner_new(const bench *b, const task *t, int64_t batch, runner
 {
     int64_t shape[4] = {batch}, n = batch, n_y = t->ndim == 2 ? batch * t->shape[0] : batch;
     for (int i = 1; i < t->ndim; i++) n *= shape[i] = t->shape[i - 1];
-    lc_graph_options options = {.threads = (int)b->threads};
+    lc_graph_options options = {.threads = (int)b->threads, .tune = b->tune};
     LC_TRY(lc_graph_new(&options, &r->g));
     r->m = model_new(t->model, NULL, 0);
     if (!r->m) return lc_fail(LC_ERR_MEMORY, "no memory for the model");

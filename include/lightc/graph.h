@@ -18,6 +18,7 @@ typedef struct lc_graph_options {
     uint64_t seed;      /* of random operators */
     int max_plans;      /* bound of the plan cache; 0: 64 */
     int64_t max_bytes;  /* bound of planned memory; 0: what the machine has */
+    bool tune;          /* kernels and threads are chosen by timing; see docs/engine.md */
     bool nan_check;     /* a step fails at the first operator that makes a NaN or infinity; costs speed */
 } lc_graph_options;
 

@@ -156,6 +156,7 @@ typedef struct lc_option {
     X(INT, int64_t, seed, 0, 0, 9e15, "of everything random")                                                        \
     X(BOOL, bool, deterministic, false, 0, 0, "results that do not depend on the number of threads")                 \
     X(BOOL, bool, sync_batchnorm, false, 0, 0, "with several ranks: statistics of batch norm over all of them")      \
+    X(BOOL, bool, tune, false, 0, 0, "choose kernels and their threads by timing them; choices are kept")            \
     X(BOOL, bool, detect_anomaly, false, 0, 0, "stop at the first operator that makes a NaN or infinity, and name its line") \
     X(BOOL, bool, handle_signals, true, 0, 0, "SIGINT and SIGTERM end the run after the step, with a checkpoint")
 /* clang-format on */

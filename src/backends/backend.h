@@ -29,6 +29,8 @@ typedef struct lc_backend_ops {
      * at most `max`; *n may be 0, then call->op->kernel is left. They take the same layout. Depends on the call alone:
      * where memory runs out, that is an error, never another kernel. */
     lc_status (*find_kernels)(const void *set, const lc_call *call, int max, const lc_kernel **out, int *n);
+    /* What a choice among them depends on: "avx512, oneDNN 2.6.0". */
+    void (*describe)(const void *set, char *text, size_t size);
     int (*max_threads)(void);
 } lc_backend_ops;
 

@@ -250,6 +250,7 @@ lc_status lc__restore_progress(lc_trainer *t)
                        "%s was saved with save_weights_only: a training cannot continue from it; load it with "
                        "lc_module_load_checkpoint",
                        t->ckpt_path);
+    LC_TRY(lc__graph_load_tuning(t->graph, root));
     LC_TRY(restore_loop(t, root));
     LC_TRY(lc__restore_optimizers(t->m, &t->optimizers, t->restoring_from));
     LC_TRY(restore_gradients(t));

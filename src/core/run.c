@@ -71,6 +71,7 @@ static lc_status make_graph(lc_trainer *t)
     lc_graph_options o = {.threads = (int)t->opt.threads,
                           .deterministic = t->opt.deterministic,
                           .seed = (uint64_t)t->opt.seed,
+                          .tune = t->opt.tune,
                           .nan_check = t->opt.detect_anomaly};
     return t->graph ? LC_OK : lc_graph_new(&o, &t->graph);
 }

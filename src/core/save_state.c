@@ -6,12 +6,13 @@
  *   tensors.safetensors    optimizers.I.step (updates done), gradients.PATH of an unfinished accumulation window,
  *                          callbacks.KEY.NAME of callbacks that have tensors
  *   state.json             loop (counters, and the place in the loop), optimizers (hyperparameters), schedulers,
- *                          metrics, results (sums of the epoch), callbacks, module, options, seed, hyper_parameters
+ *                          metrics, results (sums of the epoch), callbacks, module, options, seed, hyper_parameters,
+ *                          tuning (which kernels were chosen by timing, if any)
  *
  * Random numbers need no state but the seed: every key is made of it and of counters in `loop`. */
 #include "core/hyperparameters.h"
 #include "core/run_state.h"
-#include "tensor/tensor_impl.h"
+#include "tensor/graph_impl.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -134,6 +135,7 @@ static lc_status save_run_state(lc_trainer *t, lc_state *root)
     LC_TRY(lc_state_set_object(root, "precision", &o));
     if (t->precision->save_state) LC_TRY(t->precision->save_state(t->precision_self, o));
     LC_TRY(lc_state_set_int(root, "seed", t->opt.seed));
+    if (t->graph) LC_TRY(lc__tuning_save(&t->graph->tuning, root));
     int n;
     const lc_option *table = lc_trainer_option_table(&n);
     LC_TRY(lc_state_set_object(root, "options", &o));

@@ -60,8 +60,10 @@ lc_status lc_graph_new(const lc_graph_options *options, lc_graph **out)
     if (status >= 0) status = read_switch("LIGHTC_KERNELS", "fast", "reference", &g->reference_only);
     g->nan_check |= g->options.nan_check;
     if (status >= 0) status = g->backend->kernel_set(&g->kernel_set);
+    if (status >= 0) status = lc__tuning_init(&g->tuning, g->options.tune, g->backend, g->kernel_set, g->threads);
     if (status >= 0) status = g->backend->arena_reserve(&g->arena, &g->arena_reserved);
     if (status < 0) {
+        lc__tuning_release(&g->tuning);
         free(g);
         return status;
     }
@@ -90,6 +92,7 @@ void lc_graph_free(lc_graph *g)
         free(tapes[i]->sources);
     }
     g->backend->arena_release(g->arena, g->arena_reserved);
+    lc__tuning_release(&g->tuning);
     free(g->scratch);
     free(g->values);
     free(g->externals);

@@ -9,6 +9,7 @@
  *   fuse.c      named patterns -> fused operators; fuse_elementwise.c: chains
  *   lower.c     operators -> kernel calls: layouts, copies, in-place, direct accumulation
  *   arena.c     liveness -> offsets in one arena
+ *   tune.c      one thread or all, and which of several kernels (tune.h)
  * execute.c   replays a plan
  * dump.c      writes a plan as text and as a graph
  *
@@ -18,6 +19,7 @@
 #define LC_TENSOR_GRAPH_IMPL_H
 
 #include "tensor/tensor_impl.h"
+#include "tensor/tune.h"
 
 #define LC_ABSENT UINT32_MAX
 #define LC_ARENAS 4 /* step tensors of this many steps exist, so that using an expired one is noticed */
@@ -140,6 +142,7 @@ struct lc_graph {
     const char *dump_path;
     const lc_backend_ops *backend;
     const void *kernel_set; /* of the backend */
+    lc__tuning tuning;
 
     /* ---- the step being recorded ---- */
     bool recording, expanding;
@@ -206,6 +209,8 @@ lc_status lc__graph_host_view(lc_tensor *t, lc_view *out);
 /* plan.c */
 lc_status lc__graph_run(lc_graph *g, bool final);
 void lc__plan_free(lc_plan *plan);
+/* Between steps: takes over the choices of a checkpoint (tune.h); plans made with others are dropped. */
+lc_status lc__graph_load_tuning(lc_graph *g, const lc_state *root);
 
 /* execute.c */
 lc_status lc__execute(lc_graph *g, lc_plan *plan);

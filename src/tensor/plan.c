@@ -302,6 +302,7 @@ static lc_status make_program(lc_build *b)
                 p->linked[p->n_linked++].from = (uint32_t)n->sources[f].user;
             }
         }
+        LC_TRY(lc__tune(g, c));
         p->n_calls++;
         if (c->kernel->prepare) {
             lc_status status = c->kernel->prepare(c);
@@ -366,6 +367,7 @@ static lc_status make(lc_graph *g, bool final, lc_plan **out)
     LC_TRY_GOTO(status, done, lc__assign_arena(&b));
     LC_TRY_GOTO(status, done, check_memory(g, p));
     LC_TRY_GOTO(status, done, make_program(&b));
+    lc__tuning_keep(&g->tuning);
     if (p->arena_0 + p->arena_bytes > g->arena_committed) g->arena_committed = p->arena_0 + p->arena_bytes;
 done:
     for (uint32_t v = n_values; v < g->n_values; v++) g->values[v]->graph = NULL;
@@ -460,4 +462,18 @@ lc_status lc__graph_run(lc_graph *g, bool final)
         snprintf(g->error, sizeof g->error, "%s", lc_error_message());
     }
     return status;
+}
+
+lc_status lc__graph_load_tuning(lc_graph *g, const lc_state *root)
+{
+    bool changed = g->tuning.changed;
+    g->tuning.changed = false;
+    LC_TRY(lc__tuning_load(&g->tuning, root));
+    if (g->tuning.changed) {
+        for (int i = 0; i < g->n_plans; i++) lc__plan_free(g->plans[i]);
+        g->n_plans = g->n_chain = 0;
+        g->last = g->expect = NULL;
+    }
+    g->tuning.changed |= changed;
+    return LC_OK;
 }

@@ -71,8 +71,6 @@ lc_status lc__fuse_patterns(lc_build *b);
 lc_status lc__fuse_elementwise(lc_build *b);
 /* lower.c: nodes -> calls with storages */
 lc_status lc__lower(lc_build *b);
-/* tune.c: whether all threads are faster than one, by an estimate. */
-bool lc__worth_threads(const lc_call *call);
 /* arena.c: offsets; sets plan->arena_bytes and lower_bound */
 lc_status lc__assign_arena(lc_build *b);
 

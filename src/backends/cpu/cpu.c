@@ -7,6 +7,8 @@
 #include "backends/cpu/onednn/onednn.h"
 #include "backends/cpu/parallel.h"
 
+#include <stdio.h>
+
 static lc_status kernel_set(const void **set)
 {
     const lc__isa *isa;
@@ -25,6 +27,13 @@ static lc_status find_kernels(const void *set, const lc_call *call, int max, con
     return LC_OK;
 }
 
+static void describe(const void *set, char *text, size_t size)
+{
+    char library[32];
+    lc__onednn_version(library, sizeof library);
+    snprintf(text, size, "%s, %s", ((const lc__isa *)set)->name, library);
+}
+
 const lc_backend_ops lc__cpu_backend = {
     .name = "cpu",
     .arena_reserve = lc__cpu_arena_reserve,
@@ -35,5 +44,6 @@ const lc_backend_ops lc__cpu_backend = {
     .available = lc__cpu_available,
     .kernel_set = kernel_set,
     .find_kernels = find_kernels,
+    .describe = describe,
     .max_threads = lc__parallel_max,
 };

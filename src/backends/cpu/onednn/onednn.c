@@ -6,6 +6,8 @@
 #include "backends/cpu/onednn/prepared.h"
 #include "tensor/ops/ops.h"
 
+#include <stdio.h>
+
 static const struct {
     const lc_op *op;
     const lc_kernel *kernel[LC_ONEDNN_MAX_CANDIDATES];
@@ -32,6 +34,12 @@ lc_status lc__onednn_candidates(const lc_call *call, int max, const lc_kernel **
         }
     }
     return LC_OK;
+}
+
+void lc__onednn_version(char *text, size_t size)
+{
+    const dnnl_version_t *v = dnnl_version();
+    snprintf(text, size, "oneDNN %d.%d.%d", v->major, v->minor, v->patch);
 }
 
 const char *lc__onednn_impl(const lc_call *call)

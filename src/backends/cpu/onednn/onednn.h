@@ -14,6 +14,9 @@
 /* The kernels that can do the call, best first; at most `max`. LC_ERR_MEMORY if it had too little to find out. */
 lc_status lc__onednn_candidates(const lc_call *call, int max, const lc_kernel **out, int *n);
 
+/* "oneDNN 2.6.0"; "no oneDNN" in a build without it. */
+void lc__onednn_version(char *text, size_t size);
+
 /* Of a prepared call whose kernel is one of these: the implementation that the library chose ("brg:avx512_core"), for
  * plan dumps; "" for every other call. Borrowed until the call is released. */
 const char *lc__onednn_impl(const lc_call *call);

@@ -2,11 +2,18 @@
 /* Stands in for the kernels of this folder in a build without oneDNN: there are none. */
 #include "backends/cpu/onednn/onednn.h"
 
+#include <stdio.h>
+
 lc_status lc__onednn_candidates(const lc_call *call, int max, const lc_kernel **out, int *n)
 {
     (void)call, (void)max, (void)out;
     *n = 0;
     return LC_OK;
+}
+
+void lc__onednn_version(char *text, size_t size)
+{
+    snprintf(text, size, "no oneDNN");
 }
 
 const char *lc__onednn_impl(const lc_call *call)

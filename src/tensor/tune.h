@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What was chosen for a call by measuring: which kernel, and one thread or all.
+ *
+ * A choice belongs to a key (operator, types, shapes, strides, attributes) on one machine (instruction set, versions,
+ * threads). It is made once and then frozen: other kernels and other thread counts round differently, so a run that is
+ * continued must choose the same, whatever a clock would say then. Choices are kept in the graph, in checkpoints, and
+ * in a file of the user's cache, from which other runs take them.
+ *
+ * tune.c        estimates, and measures where the estimate does not decide
+ * tune_store.c  the choices, their keys and their file */
+#ifndef LC_TENSOR_TUNE_H
+#define LC_TENSOR_TUNE_H
+
+#include "backends/backend.h"
+#include <lightc/graph.h>
+#include <lightc/state.h>
+
+typedef struct lc__choice {
+    char *key, *kernel;
+    int threads;
+    bool measured; /* false: there was no time left for measuring */
+} lc__choice;
+
+typedef struct lc__tuning {
+    bool on;           /* measure what is not known */
+    char machine[128]; /* what choices depend on beside their key */
+    char *cache;       /* the file, or NULL */
+    lc__choice *choices;
+    int n, cap;
+    bool changed;   /* since the file was read or written */
+    double seconds; /* spent measuring */
+} lc__tuning;
+
+/* tune_store.c */
+/* `on`: reads the cache. A cache that cannot be read, or is another machine's, is no error. */
+lc_status lc__tuning_init(lc__tuning *t, bool on, const lc_backend_ops *backend, const void *kernel_set, int threads);
+void lc__tuning_release(lc__tuning *t);
+lc_status lc__tuning_key(const lc_call *call, char **key); /* free */
+const lc__choice *lc__tuning_find(const lc__tuning *t, const char *key);
+lc_status lc__tuning_add(lc__tuning *t, const char *key, const char *kernel, int threads, bool measured);
+/* Writes the cache if there is something new. Errors are not worth a word. */
+void lc__tuning_keep(lc__tuning *t);
+/* The choices as state, and back: choices made on another kind of machine are passed over, others take the place of
+ * what is known. Nothing is written if there are none. */
+lc_status lc__tuning_save(const lc__tuning *t, lc_state *root);
+lc_status lc__tuning_load(lc__tuning *t, const lc_state *root);
+
+/* tune.c */
+/* Whether all threads are faster than one, by an estimate that depends on nothing but the call. */
+bool lc__worth_threads(const lc_call *call);
+/* Sets call->kernel and call->threads of a call that is complete but for its preparation, if there is a choice for it
+ * or one is to be made. */
+lc_status lc__tune(lc_graph *g, lc_call *call);
+
+#endif
