@@ -26,7 +26,8 @@
     X(attention)                                                                                                       \
     X(embedding)                                                                                                       \
     X(dropout)                                                                                                         \
-    X(rnn)
+    X(rnn)                                                                                                             \
+    X(winograd)
 
 #define LC_ISA_DECLARE_LIST(name) extern const lc__kernel_entry LC_ISA_NAME(lc__##name##_kernels)[];
 LC_ISA_LISTS(LC_ISA_DECLARE_LIST)

@@ -1,0 +1,436 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* 3 x 3 convolutions with stride 1, and their two gradients, with a quarter of the multiplications; the algorithm is in
+ * winograd.h.
+ *
+ * A convolution goes over the tiles of its result in blocks that stay in the second-level cache: pixels to points, one
+ * matrix product per point, points to results. The gradient with respect to the input is the convolution of dy with
+ * the kernel turned around. The gradient of the kernel sums over tiles: for a stretch of tiles, both operands are
+ * transformed by all threads, then each thread adds its share of the products' results, which it alone writes.
+ *
+ * No sum depends on the number of threads. An infinite or NaN pixel spoils its whole tile, not just its neighbours. */
+#include "backends/cpu/isa/gemm.h"
+#include "backends/cpu/isa/lists.h"
+#include "backends/cpu/isa/util.h"
+#include "backends/cpu/isa/winograd.h"
+#include "backends/cpu/parallel.h"
+#include "tensor/ops/ops.h"
+
+#include <string.h>
+
+/* Columns of the second factor of a product that lie together. */
+#define PANEL (GEMM_VECTORS * VW)
+/* Memory per thread that a block of tiles should not exceed, and the fewest tiles that are worth fetching the
+ * transformed kernel for; both of a convolution. */
+#define BLOCK_BYTES ((int64_t)512 << 10)
+#define BLOCK_TILES 48
+/* The same for the stretch of tiles of a kernel's gradient, for all threads together. */
+#define STRETCH_BYTES ((int64_t)2 << 20)
+#define STRETCH_TILES 128
+
+/* Images, channels-last. */
+typedef struct images {
+    float *data;
+    int64_t n, h, w, c;
+} images;
+
+static images images_of(const lc_view *v)
+{
+    return (images){v->data, v->shape[0], v->shape[2], v->shape[3], v->shape[1]};
+}
+
+/* How the result's images are cut into tiles. */
+typedef struct tiling {
+    int64_t padding; /* of the pixels */
+    int64_t rows, columns, count;
+} tiling;
+
+static tiling tiling_of(const images *result, int64_t padding)
+{
+    tiling t = {padding, (result->h + WG_RESULTS - 1) / WG_RESULTS, (result->w + WG_RESULTS - 1) / WG_RESULTS, 0};
+    t.count = result->n * t.rows * t.columns;
+    return t;
+}
+
+/* One tile: where its first pixel would lie in the images, and which of its rows and columns are in its own. */
+typedef struct tile {
+    int64_t at;
+    int64_t row0, row1, column0, column1;
+} tile;
+
+static inline int64_t clamp(int64_t x, int64_t low, int64_t high)
+{
+    return x < low ? low : x > high ? high : x;
+}
+
+/* Tile `index`, `size` pixels wide, beginning `padding` before the results. */
+static tile tile_at(const images *x, const tiling *t, int64_t index, int64_t size, int64_t padding)
+{
+    int64_t image = index / (t->rows * t->columns), rest = index % (t->rows * t->columns);
+    int64_t top = rest / t->columns * WG_RESULTS - padding, left = rest % t->columns * WG_RESULTS - padding;
+    return (tile){((image * x->h + top) * x->w + left) * x->c, clamp(-top, 0, size), clamp(x->h - top, 0, size),
+                  clamp(-left, 0, size), clamp(x->w - left, 0, size)};
+}
+
+/* ---- transforms ---- */
+/* Transformed values lie [point][row][channel]; points are this many numbers apart, a vector more than they need, lest
+ * all of them fall into the same lines of the cache. */
+static int64_t point_step(int64_t rows, int64_t channels)
+{
+    return rows * channels + VW;
+}
+
+LC_INLINE void transform_tile(wg_transform *transform, const int size, const bool whole, const tile *t, const images *x,
+                              float *to, int64_t step)
+{
+    for (int64_t c = 0; c < x->c; c += VW) {
+        vf in[WG_ALL], out[WG_ALL];
+#pragma GCC unroll 8
+        for (int i = 0; i < size; i++) {
+            const bool row = whole || (i >= t->row0 && i < t->row1);
+#pragma GCC unroll 8
+            for (int j = 0; j < size; j++) {
+                const bool there = whole || (row && j >= t->column0 && j < t->column1);
+                in[i * size + j] = there ? vload(x->data + t->at + (i * x->w + j) * x->c + c) : vzero();
+            }
+        }
+        wg_both_ways(transform, size, WG_POINTS, in, out);
+        for (int p = 0; p < WG_ALL; p++) vstore(to + p * step + c, out[p]);
+    }
+}
+
+static bool is_whole(const tile *t, int64_t size)
+{
+    return t->row0 == 0 && t->column0 == 0 && t->row1 == size && t->column1 == size;
+}
+
+static void pixels_to_points(const images *x, const tiling *t, int64_t index, float *to, int64_t step)
+{
+    tile at = tile_at(x, t, index, WG_POINTS, t->padding);
+    if (is_whole(&at, WG_POINTS))
+        transform_tile(wg_pixels, WG_POINTS, true, &at, x, to, step);
+    else
+        transform_tile(wg_pixels, WG_POINTS, false, &at, x, to, step);
+}
+
+static void gradient_to_points(const images *dy, const tiling *t, int64_t index, float *to, int64_t step)
+{
+    tile at = tile_at(dy, t, index, WG_RESULTS, 0);
+    if (is_whole(&at, WG_RESULTS))
+        transform_tile(wg_kernel4, WG_RESULTS, true, &at, dy, to, step);
+    else
+        transform_tile(wg_kernel4, WG_RESULTS, false, &at, dy, to, step);
+}
+
+static void points_to_results(const float *from, int64_t step, const float *bias, bool relu, const images *y,
+                              const tiling *t, int64_t index)
+{
+    tile at = tile_at(y, t, index, WG_RESULTS, 0);
+    for (int64_t c = 0; c < y->c; c += VW) {
+        vf in[WG_ALL], half[WG_RESULTS * WG_POINTS], results[WG_RESULTS];
+        for (int p = 0; p < WG_ALL; p++) in[p] = vload(from + p * step + c);
+        const vf b = bias ? vload(bias + c) : vzero();
+#pragma GCC unroll 8
+        for (int j = 0; j < WG_POINTS; j++) {
+            vf column[WG_POINTS];
+#pragma GCC unroll 8
+            for (int i = 0; i < WG_POINTS; i++) column[i] = in[i * WG_POINTS + j];
+            wg_results4(column, results);
+#pragma GCC unroll 8
+            for (int i = 0; i < WG_RESULTS; i++) half[i * WG_POINTS + j] = results[i];
+        }
+        for (int64_t i = 0; i < at.row1; i++) {
+            wg_results4(half + i * WG_POINTS, results);
+            for (int64_t j = 0; j < at.column1; j++) {
+                vf value = results[j] + b;
+                if (relu) value = vselect(value <= vzero(), vzero(), value);
+                vstore(y->data + at.at + (i * y->w + j) * y->c + c, value);
+            }
+        }
+    }
+}
+
+/* ---- a convolution: forward, or back to the input ---- */
+typedef struct conv {
+    images x, y;
+    tiling tiles;
+    const float *weight; /* [O][3][3][I] */
+    const float *bias;   /* OPTIONAL */
+    bool relu, turned;   /* turned: y has the weight's input channels */
+    int64_t tiles_per_block;
+    int64_t step_x, step_y, per_thread;
+    float *kernel;  /* [point][panel of columns][x.c][columns of the panel] */
+    float *scratch; /* per thread */
+} conv;
+
+static conv conv_of(const lc_call *call)
+{
+    bool turned = call->op == &lc__op_conv_input_grad;
+    conv v = {.x = images_of(&call->in[0]), .y = images_of(&call->out[0]), .turned = turned};
+    v.tiles = tiling_of(&v.y, turned ? 2 - call->ints[3] : call->ints[3]);
+    v.weight = call->in[1].data;
+    v.bias = given(&call->in[2]) ? call->in[2].data : NULL;
+    v.relu = !turned && call->ints[8] == 1;
+    int64_t tiles = BLOCK_BYTES / (WG_ALL * 4 * (v.x.c + v.y.c)), threads = call->threads > 1 ? call->threads : 1;
+    if (tiles < BLOCK_TILES) tiles = BLOCK_TILES;
+    int64_t blocks = (v.tiles.count + tiles - 1) / tiles;
+    blocks = (blocks + threads - 1) / threads * threads;
+    tiles = (v.tiles.count + blocks - 1) / blocks;
+    v.tiles_per_block = (tiles + GEMM_ROWS - 1) / GEMM_ROWS * GEMM_ROWS;
+    v.step_x = point_step(v.tiles_per_block, v.x.c);
+    v.step_y = point_step(v.tiles_per_block, v.y.c);
+    v.per_thread = WG_ALL * (v.step_x + v.step_y);
+    v.kernel = call->scratch;
+    v.scratch = v.kernel + WG_ALL * v.x.c * v.y.c;
+    return v;
+}
+
+/* The kernel of one output channel and VW input channels, at all points. */
+LC_INLINE void kernel_to_points(const float *weight, int64_t channels, bool turned, vf *to)
+{
+    vf in[9];
+    for (int k = 0; k < 9; k++) in[k] = vload(weight + (turned ? 8 - k : k) * channels);
+    wg_both_ways(wg_kernel3, 3, WG_POINTS, in, to);
+}
+
+/* Where the transformed kernel has row k, column n at point 0; points are x.c * y.c apart. */
+static float *kernel_at(const conv *v, int64_t k, int64_t n)
+{
+    int64_t first = n / PANEL * PANEL, width = v->y.c - first < PANEL ? v->y.c - first : PANEL;
+    return v->kernel + first * v->x.c + k * width + n - first;
+}
+
+/* Rows are the weight's output channels [begin, end): vectors of input channels go as they come. */
+static void transform_turned(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const conv *v = context;
+    const int64_t step = v->x.c * v->y.c;
+    (void)thread;
+    for (int64_t o = begin; o < end; o++) {
+        for (int64_t c = 0; c < v->y.c; c += VW) {
+            vf points[WG_ALL];
+            kernel_to_points(v->weight + o * 9 * v->y.c + c, v->y.c, true, points);
+            float *to = kernel_at(v, o, c);
+            for (int p = 0; p < WG_ALL; p++) vstore(to + p * step, points[p]);
+        }
+    }
+}
+
+/* Columns are the weight's output channels [begin, end), of which there are VW: squares of VW x VW are transposed. */
+static void transform_upright(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const conv *v = context;
+    const int64_t step = v->x.c * v->y.c;
+    (void)thread;
+    for (int64_t c = 0; c < v->x.c; c += VW) {
+        vf points[VW][WG_ALL];
+        for (int64_t o = begin; o < end; o++)
+            kernel_to_points(v->weight + o * 9 * v->x.c + c, v->x.c, false, points[o - begin]);
+        for (int p = 0; p < WG_ALL; p++) {
+            for (int k = 0; k < VW; k++) {
+                vf row;
+#pragma GCC unroll 16
+                for (int n = 0; n < VW; n++) row[n] = ((const float *)&points[n][p])[k];
+                vstore(kernel_at(v, c + k, begin) + p * step, row);
+            }
+        }
+    }
+}
+
+static void conv_block(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const conv *v = context;
+    float *x = v->scratch + thread * v->per_thread, *y = x + WG_ALL * v->step_x;
+    for (int64_t t = begin; t < end; t++) pixels_to_points(&v->x, &v->tiles, t, x + (t - begin) * v->x.c, v->step_x);
+    for (int p = 0; p < WG_ALL; p++) {
+        for (int64_t n = 0; n < v->y.c; n += PANEL) {
+            int64_t columns = v->y.c - n < PANEL ? v->y.c - n : PANEL;
+            gemm(end - begin, columns, v->x.c, x + p * v->step_x, v->x.c, 1,
+                 v->kernel + p * v->x.c * v->y.c + n * v->x.c, columns, y + p * v->step_y + n, v->y.c, false);
+        }
+    }
+    for (int64_t t = begin; t < end; t++)
+        points_to_results(y + (t - begin) * v->y.c, v->step_y, v->bias, v->relu, &v->y, &v->tiles, t);
+}
+
+static void conv_run(const lc_call *call)
+{
+    conv v = conv_of(call);
+    if (v.turned)
+        lc__parallel_for(call->threads, v.x.c, VW, transform_turned, &v);
+    else
+        lc__parallel_for(call->threads, v.y.c, VW, transform_upright, &v);
+    lc__parallel_for(call->threads, v.tiles.count, v.tiles_per_block, conv_block, &v);
+}
+
+static lc_status conv_prepare(lc_call *call)
+{
+    conv v = conv_of(call);
+    int64_t threads = call->threads > 1 ? call->threads : 1;
+    call->scratch_bytes = (size_t)(WG_ALL * v.x.c * v.y.c + threads * v.per_thread) * sizeof(float);
+    return LC_OK;
+}
+
+/* ---- the gradient of the kernel ---- */
+typedef struct weight_grad {
+    images x, dy;
+    tiling tiles;
+    float *dw; /* [O][3][3][I] */
+    bool accumulate;
+    int64_t stretch;        /* tiles */
+    int64_t first, n_tiles; /* of the stretch that is being worked on */
+    int64_t step_x, step_dy;
+    int64_t panels, strips;             /* of the products: columns, rows */
+    float *points_x, *points_dy, *sums; /* sums: [point][O][I] */
+} weight_grad;
+
+#define STRIP (8 * GEMM_ROWS)
+
+static weight_grad weight_grad_of(const lc_call *call)
+{
+    weight_grad g = {.dy = images_of(&call->in[0]), .x = images_of(&call->in[1]), .accumulate = call->accumulate};
+    g.dw = call->out[0].data;
+    g.tiles = tiling_of(&g.dy, call->ints[3]);
+    g.stretch = clamp(STRETCH_BYTES / (WG_ALL * 4 * (g.x.c + g.dy.c)), STRETCH_TILES, g.tiles.count);
+    g.step_x = point_step(g.stretch, g.x.c);
+    g.step_dy = point_step(g.stretch, g.dy.c);
+    g.panels = (g.x.c + PANEL - 1) / PANEL;
+    g.strips = (g.dy.c + STRIP - 1) / STRIP;
+    g.points_x = call->scratch;
+    g.points_dy = g.points_x + WG_ALL * g.step_x;
+    g.sums = g.points_dy + WG_ALL * g.step_dy;
+    return g;
+}
+
+static void transform_stretch(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const weight_grad *g = context;
+    (void)thread;
+    for (int64_t t = begin; t < end; t++) {
+        pixels_to_points(&g->x, &g->tiles, g->first + t, g->points_x + t * g->x.c, g->step_x);
+        gradient_to_points(&g->dy, &g->tiles, g->first + t, g->points_dy + t * g->dy.c, g->step_dy);
+    }
+}
+
+/* Parts [begin, end) of the sums: a point, a panel of its columns, a strip of its rows. */
+static void add_products(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const weight_grad *g = context;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t p = i / (g->panels * g->strips), c = i / g->strips % g->panels * PANEL, o = i % g->strips * STRIP;
+        int64_t columns = g->x.c - c < PANEL ? g->x.c - c : PANEL, rows = g->dy.c - o < STRIP ? g->dy.c - o : STRIP;
+        gemm(rows, columns, g->n_tiles, g->points_dy + p * g->step_dy + o, 1, g->dy.c, g->points_x + p * g->step_x + c,
+             g->x.c, g->sums + (p * g->dy.c + o) * g->x.c + c, g->x.c, g->first > 0);
+    }
+}
+
+static void sums_to_kernel(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const weight_grad *g = context;
+    const int64_t step = g->x.c * g->dy.c;
+    (void)thread;
+    for (int64_t o = begin; o < end; o++) {
+        for (int64_t c = 0; c < g->x.c; c += VW) {
+            const float *from = g->sums + o * g->x.c + c;
+            float *to = g->dw + o * 9 * g->x.c + c;
+            vf half[3][WG_POINTS], column[WG_POINTS], results[3];
+#pragma GCC unroll 8
+            for (int j = 0; j < WG_POINTS; j++) {
+                for (int i = 0; i < WG_POINTS; i++) column[i] = vload(from + (i * WG_POINTS + j) * step);
+                wg_results3(column, results);
+                for (int i = 0; i < 3; i++) half[i][j] = results[i];
+            }
+            for (int i = 0; i < 3; i++) {
+                wg_results3(half[i], results);
+                for (int j = 0; j < 3; j++) {
+                    float *at = to + (i * 3 + j) * g->x.c;
+                    vstore(at, g->accumulate ? vload(at) + results[j] : results[j]);
+                }
+            }
+        }
+    }
+}
+
+static void weight_grad_run(const lc_call *call)
+{
+    weight_grad g = weight_grad_of(call);
+    for (g.first = 0; g.first < g.tiles.count; g.first += g.stretch) {
+        g.n_tiles = g.tiles.count - g.first < g.stretch ? g.tiles.count - g.first : g.stretch;
+        lc__parallel_for(call->threads, g.n_tiles, 1, transform_stretch, &g);
+        lc__parallel_for(call->threads, WG_ALL * g.panels * g.strips, 1, add_products, &g);
+    }
+    lc__parallel_for(call->threads, g.dy.c, 1, sums_to_kernel, &g);
+}
+
+static lc_status weight_grad_prepare(lc_call *call)
+{
+    weight_grad g = weight_grad_of(call);
+    call->scratch_bytes = (size_t)(WG_ALL * (g.step_x + g.step_dy + g.x.c * g.dy.c)) * sizeof(float);
+    return LC_OK;
+}
+
+/* ---- which convolutions ---- */
+/* Whether the algorithm applies to x, w, y and pays: an estimate in multiply-adds of vectors, with the transforms'
+ * share as measured on AVX-512 (a tile's pixels 340 a vector of channels, its results 180, the kernel 140). */
+static bool pays(const lc_call *call, const lc_view *x, const lc_view *w, const lc_view *y)
+{
+    const int64_t *ints = call->ints;
+    if (ints[0] != 2 || x->ndim != 4 || w->ndim != 4 || y->ndim != 4 || !f32_call(call)) return false;
+    for (int d = 0; d < 2; d++)
+        if (w->shape[2 + d] != 3 || ints[1 + d] != 1 || ints[3 + d] > 2 || ints[5 + d] != 1) return false;
+    int64_t c = x->shape[1], o = y->shape[1];
+    if (ints[3] != ints[4] || ints[7] != 1 || !c || !o || c % VW || o % VW || !numel(x) || !numel(y)) return false;
+    double n = (double)y->shape[0], pairs = (double)c * (double)o / VW;
+    double tiles = n * (double)((y->shape[2] + WG_RESULTS - 1) / WG_RESULTS) *
+                   (double)((y->shape[3] + WG_RESULTS - 1) / WG_RESULTS);
+    double plain = n * (double)(y->shape[2] * y->shape[3]) * 9 * pairs;
+    double here = tiles * (WG_ALL * pairs + 340. * (double)c / VW + 180. * (double)o / VW) + 140 * pairs;
+    return here < .75 * plain;
+}
+
+static bool conv_supports(const lc_call *call)
+{
+    return pays(call, &call->in[0], &call->in[1], &call->out[0]) && (call->ints[8] == 0 || call->ints[8] == 1);
+}
+
+static bool input_grad_supports(const lc_call *call)
+{
+    return pays(call, &call->out[0], &call->in[1], &call->in[0]);
+}
+
+static bool weight_grad_supports(const lc_call *call)
+{
+    return pays(call, &call->in[1], &call->out[0], &call->in[0]);
+}
+
+static const lc_kernel conv_kernel = {
+    .name = "winograd_conv_" LC_ISA_STRING,
+    .layout = LC_WANT_CHANNELS_LAST,
+    .supports = conv_supports,
+    .prepare = conv_prepare,
+    .run = conv_run,
+};
+
+static const lc_kernel input_grad_kernel = {
+    .name = "winograd_conv_input_grad_" LC_ISA_STRING,
+    .layout = LC_WANT_CHANNELS_LAST,
+    .supports = input_grad_supports,
+    .prepare = conv_prepare,
+    .run = conv_run,
+};
+
+static const lc_kernel weight_grad_kernel = {
+    .name = "winograd_conv_weight_grad_" LC_ISA_STRING,
+    .layout = LC_WANT_CHANNELS_LAST,
+    .flags = LC_KERNEL_ACCUMULATES,
+    .supports = weight_grad_supports,
+    .prepare = weight_grad_prepare,
+    .run = weight_grad_run,
+};
+
+const lc__kernel_entry LC_ISA_NAME(lc__winograd_kernels)[] = {
+    {&lc__op_conv, &conv_kernel},
+    {&lc__op_conv_input_grad, &input_grad_kernel},
+    {&lc__op_conv_weight_grad, &weight_grad_kernel},
+    {NULL, NULL},
+};
