@@ -688,4 +688,70 @@ TEST(lstm_with_rmsprop_follows_torch)
     follow(&runs[4]);
 }
 
+/* ---- LBFGS: the same path over Rosenbrock's function ---- */
+
+enum { ROSENBROCK = 6 };
+
+typedef struct rosenbrock {
+    lc_module root;
+    lc_graph *graph;
+    lc_tensor *x;
+    lc_optimizer *opt;
+} rosenbrock;
+
+static lc_status rosenbrock_loss(void *ctx, double *value)
+{
+    rosenbrock *r = ctx;
+    lc_tensor *first = lc_slice(r->x, 0, 0, ROSENBROCK - 1), *next = lc_slice(r->x, 0, 1, ROSENBROCK - 1);
+    lc_tensor *bend = lc_sub(next, lc_square(first)), *far = lc_add_scalar(lc_neg(first), 1);
+    lc_tensor *loss = lc_add(lc_sum(lc_square(far)), lc_mul_scalar(lc_sum(lc_square(bend)), 100));
+    lc_optimizer_zero_grad(r->opt);
+    lc_backward(loss);
+    return lc_item(loss, value);
+}
+
+TEST(lbfgs_follows_torch)
+{
+    static const struct {
+        bool strong_wolfe;
+        double lr;
+        int max_iter, history, steps;
+    } cases[] = {{true, 1, 20, 100, 4}, {true, 0.5, 4, 3, 12}, {false, 0.01, 5, 10, 10}};
+    char dir[256], path[512];
+    (void)python();
+    make_dir(dir);
+    snprintf(path, sizeof path, "%s/lbfgs.txt", dir);
+    FILE *f = fopen(path, "w");
+    CHECK(f != NULL);
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        rosenbrock r = {0};
+        int64_t shape[] = {ROSENBROCK};
+        double x[ROSENBROCK];
+        lc_module_init(&r.root, NULL, 1);
+        r.x = lc_module_add_parameter(&r.root, "x", LC_F64, LC_ROW_MAJOR, 1, shape, (lc_init){0});
+        for (int i = 0; i < ROSENBROCK; i++) x[i] = sin(i + 1);
+        CHECK_OK(lc_tensor_write(r.x, x, sizeof x));
+        CHECK_OK(lc_graph_new(NULL, &r.graph));
+        r.opt = lc_lbfgs(&r.root, .lr = cases[k].lr, .max_iter = cases[k].max_iter, .history_size = cases[k].history,
+                         .strong_wolfe = cases[k].strong_wolfe);
+        CHECK_OK(lc_module_status(&r.root));
+        for (int step = 0; step < cases[k].steps; step++) {
+            CHECK_OK(lc_step_begin(r.graph, (uint64_t)step, 0));
+            CHECK_OK(lc_optimizer_step_closure(r.opt, rosenbrock_loss, &r));
+            CHECK_OK(lc_step_end(r.graph));
+            CHECK_OK(lc_tensor_read(r.x, x, sizeof x));
+            fprintf(f, "%s %g %d %d", cases[k].strong_wolfe ? "strong_wolfe" : "none", cases[k].lr, cases[k].max_iter,
+                    cases[k].history);
+            for (int i = 0; i < ROSENBROCK; i++) fprintf(f, " %.17g", x[i]);
+            fprintf(f, "\n");
+        }
+        lc_graph_free(r.graph);
+        lc_optimizer_free(r.opt);
+        lc_module_release(&r.root);
+    }
+    fclose(f);
+    run_script("lbfgs.py", dir, "");
+    remove_dir(dir);
+}
+
 TEST_MAIN

@@ -192,7 +192,8 @@ struct lc_module_ops {
     lc_status (*on_train_epoch_start)(lc_module *self);
     /* LC_SKIP skips the rest of the epoch (Lightning's -1): no on_train_batch_end, no validation. */
     lc_status (*on_train_batch_start)(lc_module *self, const lc_batch *batch, int64_t batch_idx);
-    /* Default: lc_default_optimizer_step. An override calls lc_closure_run (or the default) once. */
+    /* Default: lc_default_optimizer_step. An override calls lc_closure_run (or the default) at least
+     * once. */
     lc_status (*optimizer_step)(lc_module *self, int64_t epoch, int64_t batch_idx, lc_optimizer *optimizer,
                                 lc_closure *closure);
     lc_status (*on_before_zero_grad)(lc_module *self, lc_optimizer *optimizer);
@@ -315,7 +316,8 @@ LC_API lc_status lc_optimizers_add_scheduler(lc_optimizers *out, lc_scheduler_co
 LC_API lc_status lc_loaders_add(lc_loaders *out, lc_dataloader *loader) LC_MUST_USE;
 
 /* ---- for overrides of the optimisation hooks ---- */
-/* Runs training_step, the zero-grad mark and backward; returns the loss (NULL: skipped, or *status is an error). */
+/* Runs training_step, the zero-grad mark and backward (again at each call); returns the loss (NULL: skipped, or *status
+ * is an error). */
 LC_API lc_tensor *lc_closure_run(lc_closure *closure, lc_status *status);
 LC_API lc_status lc_default_optimizer_step(lc_module *self, int64_t epoch, int64_t batch_idx, lc_optimizer *optimizer,
                                            lc_closure *closure) LC_MUST_USE;
@@ -327,10 +329,20 @@ LC_API lc_status lc_default_lr_scheduler_step(lc_module *self, lc_scheduler *sch
 
 /* ---- manual optimisation ---- */
 LC_API lc_optimizer *lc_manual_optimizer(lc_module *self, int i); /* NULL if there is no such */
-LC_API lc_status lc_manual_zero_grad(lc_module *self) LC_MUST_USE;
+LC_API lc_status lc_manual_zero_grad(lc_module *self, lc_optimizer *optimizer) LC_MUST_USE; /* NULL: of all */
 LC_API lc_status lc_manual_backward(lc_module *self, lc_tensor *loss) LC_MUST_USE;
-/* Fires on_before_optimizer_step, records the update, counts a step. */
+/* Fires on_before_optimizer_step, records the update, counts a step. Gradients of several backward passes are added,
+ * not averaged. */
 LC_API lc_status lc_manual_step(lc_module *self, lc_optimizer *optimizer) LC_MUST_USE;
+/* The same with a closure, which zeroes gradients, computes the loss and calls lc_manual_backward; LBFGS calls it
+ * several times. NULL: no update. *loss (may be NULL): that of the last call. */
+typedef lc_tensor *lc_manual_closure_fn(void *ctx, lc_status *status);
+LC_API lc_status lc_manual_step_closure(lc_module *self, lc_optimizer *optimizer, lc_manual_closure_fn *closure,
+                                        void *ctx, lc_tensor **loss) LC_MUST_USE;
+/* Parameters of the other optimizers that are not this one's too require no gradient until lc_untoggle_optimizer or the
+ * end of training_step. What was recorded before is run first. */
+LC_API lc_status lc_toggle_optimizer(lc_module *self, const lc_optimizer *optimizer) LC_MUST_USE;
+LC_API lc_status lc_untoggle_optimizer(lc_module *self) LC_MUST_USE;
 
 LC_END_DECLS
 #endif

@@ -49,6 +49,9 @@ typedef struct lc_update {
     const double *clip_value; /* NULL, or where the bound of clipping by value lives (after scaling) */
 } lc_update;
 
+/* See lc_optimizer_step_closure. */
+typedef lc_status lc_evaluate_fn(void *ctx, double *loss);
+
 typedef struct lc_optimizer_ops {
     size_t size;      /* LC_OPTIMIZER_OPS_INIT */
     const char *name; /* "Adam", as in torch.optim */
@@ -67,6 +70,14 @@ typedef struct lc_optimizer_ops {
     unsigned scalar_state;
     /* OPTIONAL (accept): whether the optimizer can train this parameter; asked when it is added to a group. */
     lc_status (*accept)(const lc_optimizer *opt, const lc_tensor *parameter);
+    /* OPTIONAL (evaluate once, then update): a step that evaluates the loss as often as it wants. */
+    lc_status (*step_closure)(lc_optimizer *opt, lc_evaluate_fn *evaluate, void *ctx);
+    /* OPTIONAL (none): tensors of the optimizer's own, for checkpoints. Calls fn for each, always in the same order;
+     * with `load` fn fills it, and what later ones depend on can be read from it. */
+    lc_status (*visit_own)(lc_optimizer *opt, bool load, lc_status (*fn)(void *ctx, const char *name, lc_tensor *t),
+                           void *ctx);
+    /* OPTIONAL: frees opt->own. */
+    void (*release)(lc_optimizer *opt);
 } lc_optimizer_ops;
 
 #define LC_OPTIMIZER_OPS_INIT .size = sizeof(lc_optimizer_ops)
@@ -90,7 +101,8 @@ struct lc_optimizer {
     lc_tensor *state[LC_MAX_OPTIM_STATE]; /* flat buffers, in the order of state_names */
     lc_tensor *clip_factor;               /* of the next update: lc_clip_grad_norm */
     bool clip_by_value;                   /* of the next update: lc_clip_grad_value */
-    void *reserved[6];
+    void *own;                            /* of its ops */
+    void *reserved[5];
 };
 
 LC_BEGIN_DECLS
@@ -109,6 +121,13 @@ LC_API void lc_clip_grad_value(lc_optimizer *opt, double clip_value);
 /* Records the update of every parameter of `opt` that got a gradient since the last lc_zero_grad; gradients are
  * divided by the number of backward passes since then unless lc_graph_set_window gave another number. */
 LC_API void lc_optimizer_step(lc_optimizer *opt);
+/* The next backward overwrites the gradients of opt's parameters (lc_zero_grad: those of all). */
+LC_API void lc_optimizer_zero_grad(lc_optimizer *opt);
+/* One step of any optimizer from a closure. `evaluate` records forward and backward, runs them (lc_step_run, or by
+ * reading the loss) and gives the loss; LC_SKIP: there is none, and nothing is updated. LBFGS calls it several times,
+ * at other parameters each; for the others it is called once, before lc_optimizer_step. Gradients are taken as they
+ * are, or as lc_clip_grad_norm or lc_clip_grad_value of `evaluate` bound them. */
+LC_API lc_status lc_optimizer_step_closure(lc_optimizer *opt, lc_evaluate_fn *evaluate, void *ctx) LC_MUST_USE;
 /* The divisor of accumulated gradients for the next update (0: the number of backward passes). */
 LC_API void lc_graph_set_window(lc_graph *g, double window);
 
@@ -184,6 +203,14 @@ typedef struct lc_rprop_args { /* lr 1e-2, etas 0.5, 1.2, step_sizes 1e-6, 50 */
     double eta_minus, eta_plus, step_size_min, step_size_max;
 } lc_rprop_args;
 
+/* lr 1, max_iter 20, max_eval 1.25 max_iter, tolerance_grad 1e-7, tolerance_change 1e-9, history_size 100. One group.
+ * Needs closures: automatic optimisation gives them, lc_manual_step_closure and lc_optimizer_step_closure take one. */
+typedef struct lc_lbfgs_args {
+    LC_OPTIMIZER_ARGS; /* weight_decay and maximize are not for it */
+    double max_iter, max_eval, tolerance_grad, tolerance_change, history_size;
+    bool strong_wolfe; /* line_search_fn="strong_wolfe"; default: steps of lr */
+} lc_lbfgs_args;
+
 typedef struct lc_muon_args { /* lr 1e-3, weight_decay 0.1, momentum 0.95, eps 1e-7, 5 steps; 2-D parameters only */
     LC_OPTIMIZER_ARGS;
     double momentum, eps;
@@ -202,6 +229,7 @@ typedef struct lc_muon_args { /* lr 1e-3, weight_decay 0.1, momentum 0.95, eps 1
 #define lc_nadam(...)    lc_nadam_with(LC_LITERAL(lc_nadam_args, .module = __VA_ARGS__))
 #define lc_radam(...)    lc_radam_with(LC_LITERAL(lc_radam_args, .module = __VA_ARGS__))
 #define lc_rprop(...)    lc_rprop_with(LC_LITERAL(lc_rprop_args, .module = __VA_ARGS__))
+#define lc_lbfgs(...)    lc_lbfgs_with(LC_LITERAL(lc_lbfgs_args, .module = __VA_ARGS__))
 #define lc_muon(...)     lc_muon_with(LC_LITERAL(lc_muon_args, .module = __VA_ARGS__))
 
 LC_API lc_optimizer *lc_sgd_with(lc_sgd_args args);
@@ -214,6 +242,7 @@ LC_API lc_optimizer *lc_adamax_with(lc_adamax_args args);
 LC_API lc_optimizer *lc_nadam_with(lc_nadam_args args);
 LC_API lc_optimizer *lc_radam_with(lc_radam_args args);
 LC_API lc_optimizer *lc_rprop_with(lc_rprop_args args);
+LC_API lc_optimizer *lc_lbfgs_with(lc_lbfgs_args args);
 LC_API lc_optimizer *lc_muon_with(lc_muon_args args);
 
 /* A name and a number: arguments of the by-name constructors, taken literally (0 is zero). */

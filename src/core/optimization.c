@@ -4,8 +4,11 @@
  * Everything here only records. The plan is submitted (lc_step_run) behind the update of the last optimizer, or behind
  * backward while gradients are being accumulated. */
 #include "core/trainer_internal.h"
+#include "optim/optim_internal.h"
+#include "tensor/graph_impl.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static lc_trainer *trainer_of(lc_module *m)
@@ -79,25 +82,52 @@ lc_tensor *lc_closure_run(lc_closure *closure, lc_status *status)
     return *status < 0 ? NULL : closure->loss;
 }
 
+/* What stands between backward and update. *skip: a hook said LC_SKIP, there is no update. */
+static lc_status before_update(lc_trainer *t, lc_optimizer *optimizer, bool *skip)
+{
+    if (t->precision->before_optimizer_step) LC_TRY(t->precision->before_optimizer_step(t->precision_self, optimizer));
+    LC_TRY(LC__HOOK(t, ON_BEFORE_OPTIMIZER_STEP, on_before_optimizer_step, optimizer));
+    *skip = t->skip;
+    t->skip = false;
+    if (*skip) return LC_OK;
+    double clip = t->opt.gradient_clip_val == (double)LC_UNSET ? 0 : t->opt.gradient_clip_val;
+    const char *algorithm = t->opt.gradient_clip_algorithm ? t->opt.gradient_clip_algorithm : "norm";
+    return LC__MODULE_HOOK(t, CONFIGURE_GRADIENT_CLIPPING, configure_gradient_clipping, optimizer, clip, algorithm);
+}
+
+/* For optimizers that evaluate the loss several times: each evaluation is run at once. */
+static lc_status evaluate(void *ctx, double *loss)
+{
+    lc_closure *c = ctx;
+    lc_trainer *t = c->t;
+    lc_optimizer *opt = closure_optimizer(c);
+    bool skip;
+    if (!c->ran) LC_TRY(closure_run(c));
+    c->ran = false;
+    if (!c->loss) return LC_SKIP;
+    LC_TRY(before_update(t, opt, &skip));
+    if (skip) return LC_SKIP;
+    lc_keep(opt->clip_factor);
+    LC_TRY(lc_step_run(t->graph));
+    return lc_item(c->loss, loss);
+}
+
 lc_status lc_default_optimizer_step(lc_module *self, int64_t epoch, int64_t batch_idx, lc_optimizer *optimizer,
                                     lc_closure *closure)
 {
     lc_trainer *t = closure->t;
-    (void)epoch, (void)batch_idx;
+    bool skip;
+    (void)self, (void)epoch, (void)batch_idx;
+    if (optimizer && lc__evaluates(optimizer)) {
+        lc_status s = lc_optimizer_step_closure(optimizer, evaluate, closure);
+        closure->ran = true;
+        return s;
+    }
     if (!closure->ran) LC_TRY(closure_run(closure));
     if (!optimizer) return LC_OK;
-    if (t->precision->before_optimizer_step) LC_TRY(t->precision->before_optimizer_step(t->precision_self, optimizer));
-    LC_TRY(LC__HOOK(t, ON_BEFORE_OPTIMIZER_STEP, on_before_optimizer_step, optimizer));
-    if (t->skip) {
-        t->skip = false;
-        return LC_OK;
-    }
-    double clip = t->opt.gradient_clip_val == (double)LC_UNSET ? 0 : t->opt.gradient_clip_val;
-    const char *algorithm = t->opt.gradient_clip_algorithm ? t->opt.gradient_clip_algorithm : "norm";
-    LC_TRY(LC__MODULE_HOOK(t, CONFIGURE_GRADIENT_CLIPPING, configure_gradient_clipping, optimizer, clip, algorithm));
+    LC_TRY(before_update(t, optimizer, &skip));
     /* Without a gradient in the whole window there is nothing to update; the step counts all the same. */
-    if (t->window_backwards > 0) lc_optimizer_step(optimizer);
-    (void)self;
+    if (!skip && t->window_backwards > 0) lc_optimizer_step(optimizer);
     return LC_OK;
 }
 
@@ -105,7 +135,8 @@ lc_status lc_clip_gradients(lc_module *self, lc_optimizer *optimizer, double gra
                             const char *gradient_clip_algorithm)
 {
     lc_trainer *t = trainer_of(self);
-    if (!(gradient_clip_val > 0) || !optimizer || (t && t->window_backwards == 0)) return LC_OK;
+    bool none = t && !t->mo.manual_optimization && t->window_backwards == 0;
+    if (!(gradient_clip_val > 0) || !optimizer || none) return LC_OK;
     if (!gradient_clip_algorithm || !strcmp(gradient_clip_algorithm, "norm"))
         lc_clip_grad_norm(optimizer, gradient_clip_val);
     else if (!strcmp(gradient_clip_algorithm, "value"))
@@ -170,9 +201,12 @@ static lc_status automatic(lc_trainer *t, const lc_batch *batch, int64_t batch_i
 static lc_status manual(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
 {
     lc_closure c = {.t = t, .optimizer = -1, .batch = batch, .batch_idx = batch_idx};
-    LC_TRY(run_training_step(&c));
+    lc_graph_set_window(t->graph, 1); /* gradients of several backward passes add up */
+    lc_status s = run_training_step(&c);
+    if (s >= 0 && t->n_toggled) s = lc__graph_flush(t->graph);
+    lc__untoggle(t);
     t->outputs.loss = c.loss;
-    return LC_OK;
+    return s;
 }
 
 lc_status lc__optimize(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
@@ -247,12 +281,14 @@ static lc_status manual_trainer(lc_module *self, const char *what, lc_trainer **
     return LC_OK;
 }
 
-lc_status lc_manual_zero_grad(lc_module *self)
+lc_status lc_manual_zero_grad(lc_module *self, lc_optimizer *optimizer)
 {
     lc_trainer *t = NULL;
     LC_TRY(manual_trainer(self, "lc_manual_zero_grad", &t));
-    lc_zero_grad(t->graph);
-    t->window_backwards = 0;
+    if (optimizer)
+        lc_optimizer_zero_grad(optimizer);
+    else
+        lc_zero_grad(t->graph);
     return LC_OK;
 }
 
@@ -270,10 +306,111 @@ lc_status lc_manual_step(lc_module *self, lc_optimizer *optimizer)
     lc_trainer *t = NULL;
     LC_TRY(manual_trainer(self, "lc_manual_step", &t));
     if (!optimizer) return lc_fail(LC_ERR_ARGUMENT, "lc_manual_step: there is no optimizer");
+    if (lc__evaluates(optimizer))
+        return lc_fail(LC_ERR_STATE,
+                       "lc_manual_step: %s evaluates the loss several times a step; use lc_manual_step_closure",
+                       optimizer->ops->name);
     LC_TRY(LC__HOOK(t, ON_BEFORE_OPTIMIZER_STEP, on_before_optimizer_step, optimizer));
-    if (t->window_backwards > 0 && !t->skip) lc_optimizer_step(optimizer);
+    if (!t->skip) lc_optimizer_step(optimizer);
     t->skip = false;
     t->global_step++;
+    return LC_OK;
+}
+
+typedef struct manual_closure {
+    lc_trainer *t;
+    lc_optimizer *optimizer;
+    lc_manual_closure_fn *fn;
+    void *ctx;
+    lc_tensor *loss;
+} manual_closure;
+
+static lc_status evaluate_manual(void *ctx, double *loss)
+{
+    manual_closure *c = ctx;
+    lc_trainer *t = c->t;
+    lc_status status = LC_OK;
+    c->loss = c->fn(c->ctx, &status);
+    if (status < 0) return status;
+    LC_TRY(lc_step_status(t->graph));
+    if (!c->loss) return LC_SKIP;
+    LC_TRY(LC__HOOK(t, ON_BEFORE_OPTIMIZER_STEP, on_before_optimizer_step, c->optimizer));
+    bool skip = t->skip;
+    t->skip = false;
+    if (skip) return LC_SKIP;
+    *loss = NAN;
+    return lc__evaluates(c->optimizer) ? lc_item(c->loss, loss) : LC_OK; /* reading it runs it */
+}
+
+lc_status lc_manual_step_closure(lc_module *self, lc_optimizer *optimizer, lc_manual_closure_fn *closure, void *ctx,
+                                 lc_tensor **loss)
+{
+    manual_closure c = {.optimizer = optimizer, .fn = closure, .ctx = ctx};
+    LC_TRY(manual_trainer(self, "lc_manual_step_closure", &c.t));
+    if (!optimizer || !closure)
+        return lc_fail(LC_ERR_ARGUMENT, "lc_manual_step_closure: there is no %s", optimizer ? "closure" : "optimizer");
+    LC_TRY(lc_optimizer_step_closure(optimizer, evaluate_manual, &c));
+    if (loss) *loss = c.loss;
+    c.t->global_step++;
+    return LC_OK;
+}
+
+/* ---- toggling ---- */
+
+static bool owns(const lc_optimizer *opt, const lc_tensor *p)
+{
+    for (int g = 0; g < opt->n_groups; g++)
+        for (int i = 0; i < opt->groups[g].n_parameters; i++)
+            if (opt->groups[g].parameters[i] == p) return true;
+    return false;
+}
+
+static lc_status freeze(lc_trainer *t, lc_tensor *p)
+{
+    if (t->n_toggled == t->cap_toggled) {
+        int cap = t->cap_toggled ? 2 * t->cap_toggled : 32;
+        lc_tensor **list = realloc(t->toggled, (size_t)cap * sizeof(lc_tensor *));
+        if (!list) return lc_fail(LC_ERR_MEMORY, "out of memory: toggled parameters");
+        t->toggled = list;
+        t->cap_toggled = cap;
+    }
+    t->toggled[t->n_toggled++] = p;
+    lc_tensor_set_requires_grad(p, false);
+    return LC_OK;
+}
+
+/* Whether a parameter gets a gradient is decided when a plan is made, with the answer of that moment: so what was
+ * recorded under another one is run first. */
+lc_status lc_toggle_optimizer(lc_module *self, const lc_optimizer *optimizer)
+{
+    lc_trainer *t = NULL;
+    LC_TRY(manual_trainer(self, "lc_toggle_optimizer", &t));
+    if (!optimizer) return lc_fail(LC_ERR_ARGUMENT, "lc_toggle_optimizer: there is no optimizer");
+    if (t->n_toggled) return lc_fail(LC_ERR_STATE, "lc_toggle_optimizer: another one is toggled; untoggle it first");
+    LC_TRY(lc__graph_flush(t->graph));
+    for (int k = 0; k < t->optimizers.n; k++) {
+        const lc_optimizer *other = t->optimizers.optimizers[k].optimizer;
+        for (int g = 0; g < other->n_groups; g++)
+            for (int i = 0; i < other->groups[g].n_parameters; i++) {
+                lc_tensor *p = other->groups[g].parameters[i];
+                if (lc_tensor_requires_grad(p) && !owns(optimizer, p)) LC_TRY(freeze(t, p));
+            }
+    }
+    return LC_OK;
+}
+
+void lc__untoggle(lc_trainer *t)
+{
+    for (int i = 0; i < t->n_toggled; i++) lc_tensor_set_requires_grad(t->toggled[i], true);
+    t->n_toggled = 0;
+}
+
+lc_status lc_untoggle_optimizer(lc_module *self)
+{
+    lc_trainer *t = NULL;
+    LC_TRY(manual_trainer(self, "lc_untoggle_optimizer", &t));
+    if (t->n_toggled) LC_TRY(lc__graph_flush(t->graph));
+    lc__untoggle(t);
     return LC_OK;
 }
 

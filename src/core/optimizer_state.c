@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Optimizers and schedules in checkpoints (save_state.c says what one holds), for the trainer and for fabric.c. */
 #include "core/run_state.h"
+#include "optim/optim_internal.h"
 #include "tensor/tensor_impl.h"
 
 #include <stdio.h>
@@ -72,6 +73,27 @@ static lc_status walk_states(lc_module *m, lc_optimizer *opt, int i, lc__views *
     return opt->steps ? lc_module_visit(m, walk_parameter, &w) : LC_OK;
 }
 
+/* Tensors of an optimizer's own, as "optimizers.I.own.NAME". */
+typedef struct own_walk {
+    int index;
+    lc__state_fn *fn;
+    void *ctx;
+} own_walk;
+
+static lc_status walk_own_tensor(void *ctx, const char *name, lc_tensor *tensor)
+{
+    const own_walk *w = ctx;
+    char full[256];
+    snprintf(full, sizeof full, "optimizers.%d.own.%s", w->index, name);
+    return w->fn(w->ctx, full, tensor);
+}
+
+static lc_status walk_own(lc_optimizer *opt, int i, bool load, lc__state_fn *fn, void *ctx)
+{
+    own_walk w = {i, fn, ctx};
+    return lc__has_own(opt) ? opt->ops->visit_own(opt, load, walk_own_tensor, &w) : LC_OK;
+}
+
 lc_status lc__list_add(lc__tensor_list *l, const char *name, lc_tensor *tensor)
 {
     if (l->n == l->cap) {
@@ -98,6 +120,11 @@ void lc__list_free(lc__tensor_list *l)
 static lc_status save_optimizer_tensor(void *ctx, const char *name, lc_tensor *view)
 {
     return lc_ckpt_add_tensor(ctx, LC_CKPT_OPTIMIZER, name, view);
+}
+
+static lc_status save_own_tensor(void *ctx, const char *name, lc_tensor *tensor)
+{
+    return lc_ckpt_add_tensor(ctx, LC_CKPT_TENSORS, name, tensor);
 }
 
 /* lc_scheduler_visit_state writes to `out`, or reads from `in`. */
@@ -149,6 +176,7 @@ lc_status lc__save_optimizers(lc_module *m, const lc_optimizers *all, lc_ckpt_wr
         LC_TRY(walk_states(m, opt, i, views, save_optimizer_tensor, w));
         snprintf(name, sizeof name, "optimizers.%d.step", i);
         if (opt->steps) LC_TRY(lc_ckpt_add_tensor(w, LC_CKPT_TENSORS, name, opt->steps));
+        LC_TRY(walk_own(opt, i, false, save_own_tensor, w));
     }
     return LC_OK;
 }
@@ -158,6 +186,11 @@ lc_status lc__save_optimizers(lc_module *m, const lc_optimizers *all, lc_ckpt_wr
 static lc_status list_state(void *ctx, const char *name, lc_tensor *view)
 {
     return lc__list_add(ctx, name, view);
+}
+
+static lc_status load_own_tensor(void *ctx, const char *name, lc_tensor *tensor)
+{
+    return lc_safetensors_load(ctx, name, tensor);
 }
 
 static lc_status restore_hyperparameters(const lc_optimizers *all, const lc_state *root)
@@ -215,6 +248,7 @@ lc_status lc__restore_optimizers(lc_module *m, const lc_optimizers *all, lc_chec
         LC_TRY_GOTO(status, done, lc__optimizer_prepare(opt));
         LC_TRY_GOTO(status, done, lc_safetensors_load(others, name, opt->steps));
         LC_TRY_GOTO(status, done, walk_states(m, opt, i, &views, list_state, &list));
+        LC_TRY_GOTO(status, done, walk_own(opt, i, true, load_own_tensor, others));
     }
     if (list.n && !states) {
         status = lc_fail(LC_ERR_FORMAT, "the checkpoint %s holds no optimizer state", lc_checkpoint_path(c));

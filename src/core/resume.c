@@ -227,7 +227,7 @@ static lc_status restore_gradient(void *ctx, const char *path, lc_module *owner,
     if (lc_safetensors_find(f, name) < 0) return LC_OK;
     LC_TRY(lc_safetensors_load(f, name, p->flat->gradients[p->flat_index]));
     p->flat->has_gradient[p->flat_index] = 1;
-    return LC_OK;
+    return lc__graph_add_flat(t->graph, p->flat);
 }
 
 static lc_status restore_gradients(lc_trainer *t)

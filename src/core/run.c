@@ -3,6 +3,7 @@
  * an error) and teardown run, and what was taken is given back. */
 #include "core/hyperparameters.h"
 #include "core/trainer_internal.h"
+#include "optim/optim_internal.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -188,6 +189,12 @@ static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_
 /* Which of several optimizers a loss is for, nobody can guess. */
 static lc_status check_optimizers(const lc_trainer *t)
 {
+    for (int i = 0; i < t->optimizers.n && t->accumulate > 1; i++)
+        if (lc__evaluates(t->optimizers.optimizers[i].optimizer))
+            return lc_fail(
+                LC_ERR_CONFIG,
+                "accumulate_grad_batches=%lld: %s evaluates the loss of one batch several times; accumulate 1",
+                (long long)t->accumulate, t->optimizers.optimizers[i].optimizer->ops->name);
     if (t->optimizers.n < 2 || t->mo.manual_optimization) return LC_OK;
     for (int i = 0; i < t->optimizers.n; i++)
         if (!t->optimizers.optimizers[i].training_step)

@@ -73,9 +73,11 @@ static lc_status save_gradient(void *ctx, const char *path, lc_module *owner, lc
     return lc_ckpt_add_tensor(ctx, LC_CKPT_TENSORS, name, p->flat->gradients[p->flat_index]);
 }
 
+/* Whether gradients are part of the state. Who optimises manually may go on with them at any time. */
 static bool in_window(const lc_trainer *t)
 {
-    return !t->mo.manual_optimization && t->epoch_open && t->accumulating && t->window_backwards > 0;
+    if (t->mo.manual_optimization) return t->window_backwards > 0;
+    return t->epoch_open && t->accumulating && t->window_backwards > 0;
 }
 
 static lc_status save_loop(lc_trainer *t, lc_state *root)

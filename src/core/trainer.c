@@ -184,6 +184,7 @@ void lc_trainer_free(lc_trainer *t)
     free(t->run_id);
     free(t->ckpt_path);
     free(t->loader_state);
+    free(t->toggled);
     free(t);
 }
 

@@ -145,6 +145,8 @@ struct lc_trainer {
     const lc_precision_ops *precision;
     void *precision_self;
     lc_optimizers optimizers;
+    lc_tensor **toggled; /* parameters that lc_toggle_optimizer has frozen */
+    int n_toggled, cap_toggled;
 
     /* where the run stands */
     lc_stage stage;
@@ -356,6 +358,7 @@ lc_status lc__optimize(lc_trainer *t, const lc_batch *batch, int64_t batch_idx) 
 typedef enum lc__schedule_when { LC__SCHED_STEP, LC__SCHED_EPOCH } lc__schedule_when;
 lc_status lc__update_schedulers(lc_trainer *t, lc_interval interval, bool plateau) LC_MUST_USE;
 void lc__optimizers_free(lc_trainer *t);
+void lc__untoggle(lc_trainer *t);
 void lc__optimization_fill(lc_module_ops *mo); /* the default hooks */
 
 /* ---- resume.c ---- */

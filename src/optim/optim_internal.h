@@ -24,7 +24,8 @@ typedef struct lc__optimizer_class {
 } lc__optimizer_class;
 
 extern const lc__optimizer_class lc__class_sgd, lc__class_adam, lc__class_adamw, lc__class_rmsprop, lc__class_adagrad,
-    lc__class_adadelta, lc__class_adamax, lc__class_nadam, lc__class_radam, lc__class_rprop, lc__class_muon;
+    lc__class_adadelta, lc__class_adamax, lc__class_nadam, lc__class_radam, lc__class_rprop, lc__class_muon,
+    lc__class_lbfgs;
 
 /* Ends with NULL. */
 extern const lc__optimizer_class *const lc__optimizer_classes[];
@@ -46,6 +47,11 @@ lc_optimizer *lc__optimizer_construct(const lc__optimizer_class *c, const lc__op
                              .maximize = (a).maximize,                                                                 \
                              .lr = (a).lr,                                                                             \
                              .weight_decay = (a).weight_decay})
+
+/* Whether a step of opt evaluates the loss several times. */
+bool lc__evaluates(const lc_optimizer *opt);
+/* Whether it has tensors of its own for checkpoints. */
+bool lc__has_own(const lc_optimizer *opt);
 
 /* Helpers for ops->check. */
 lc_status lc__check_at_least(const lc_optimizer *opt, const char *name, double low);

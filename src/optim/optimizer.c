@@ -50,6 +50,7 @@ void lc_optimizer_free(lc_optimizer *opt)
     for (int i = 0; i < opt->n_groups; i++) free(opt->groups[i].parameters);
     for (int k = 0; k < LC_MAX_OPTIM_STATE; k++) lc_tensor_unref(opt->state[k]);
     lc_tensor_unref(opt->steps);
+    if (opt->ops->size > offsetof(lc_optimizer_ops, release) && opt->ops->release) opt->ops->release(opt);
     free(opt);
 }
 
@@ -124,6 +125,26 @@ int lc_optimizer_add_group(lc_optimizer *opt, const char *name, lc_tensor *const
         }
     }
     return opt->n_groups++;
+}
+
+lc_status lc_optimizer_step_closure(lc_optimizer *opt, lc_evaluate_fn *evaluate, void *ctx)
+{
+    double loss;
+    if (lc__evaluates(opt)) return opt->ops->step_closure(opt, evaluate, ctx);
+    lc_status status = evaluate(ctx, &loss);
+    if (status != LC_OK) return status == LC_SKIP ? LC_OK : status;
+    lc_optimizer_step(opt);
+    return LC_OK;
+}
+
+bool lc__evaluates(const lc_optimizer *opt)
+{
+    return opt->ops->size > offsetof(lc_optimizer_ops, step_closure) && opt->ops->step_closure;
+}
+
+bool lc__has_own(const lc_optimizer *opt)
+{
+    return opt->ops->size > offsetof(lc_optimizer_ops, visit_own) && opt->ops->visit_own;
 }
 
 /* ---- hyperparameters ---- */

@@ -19,6 +19,18 @@ typedef struct expansion {
 
 /* ---- accumulation state ---- */
 
+lc_status lc__graph_add_flat(lc_graph *g, lc_flat *flat)
+{
+    uint32_t cap = (uint32_t)g->cap_flats;
+    for (int i = 0; i < g->n_flats; i++)
+        if (g->flats[i] == flat) return LC_OK;
+    LC_TRY(lc__grow((void **)&g->flats, &cap, (uint32_t)g->n_flats + 1, sizeof *g->flats));
+    g->cap_flats = (int)cap;
+    __atomic_fetch_add(&flat->refs, 1, __ATOMIC_RELAXED);
+    g->flats[g->n_flats++] = flat;
+    return LC_OK;
+}
+
 /* The state of a flat buffer in this segment; starts as it is now, or as lc_zero_grad left it. */
 static lc_status flat_state(expansion *x, lc_flat *flat, lc_flat_state **out)
 {
@@ -28,16 +40,7 @@ static lc_status flat_state(expansion *x, lc_flat *flat, lc_flat_state **out)
             *out = &plan->flats[i];
             return LC_OK;
         }
-    lc_graph *g = x->g;
-    bool known = false;
-    for (int i = 0; i < g->n_flats; i++) known |= g->flats[i] == flat;
-    if (!known) {
-        uint32_t cap = (uint32_t)g->cap_flats;
-        LC_TRY(lc__grow((void **)&g->flats, &cap, (uint32_t)g->n_flats + 1, sizeof *g->flats));
-        g->cap_flats = (int)cap;
-        __atomic_fetch_add(&flat->refs, 1, __ATOMIC_RELAXED);
-        g->flats[g->n_flats++] = flat;
-    }
+    LC_TRY(lc__graph_add_flat(x->g, flat));
     lc_flat_state *states = realloc(plan->flats, (size_t)(plan->n_flats + 1) * sizeof *states);
     if (!states) return lc_fail(LC_ERR_MEMORY, "out of memory while planning");
     plan->flats = states;
@@ -368,6 +371,19 @@ static lc_status expand_step(expansion *x, const lc_node *n)
     return LC_OK;
 }
 
+static lc_status expand_zero_grad(expansion *x, const lc_node *n)
+{
+    const lc_optimizer *opt = (const lc_optimizer *)(uintptr_t)x->g->tape.ints[n->int_at];
+    for (int i = 0; i < opt->n_groups; i++)
+        for (int k = 0; k < opt->groups[i].n_parameters; k++) {
+            const lc_tensor *p = opt->groups[i].parameters[k];
+            lc_flat_state *state;
+            LC_TRY(flat_state(x, p->flat, &state));
+            state->after[p->flat_index] = 0;
+        }
+    return LC_OK;
+}
+
 static lc_status expand_gradient(expansion *x, const lc_node *n)
 {
     lc_graph *g = x->g;
@@ -401,6 +417,7 @@ static lc_status expand_node(expansion *x, uint32_t k)
         x->keep[g->tape.in[n->in_at]] = true;
         return LC_OK;
     }
+    if (n->op == &lc__macro_zero_grad && n->n_int) return expand_zero_grad(x, n);
     if (n->op == &lc__macro_zero_grad) {
         x->b->plan->zero_grad = true;
         for (int i = 0; i < x->b->plan->n_flats; i++)

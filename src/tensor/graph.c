@@ -209,6 +209,15 @@ static bool find_location(const lc_graph *g, uint32_t value, lc_location *out)
     return false;
 }
 
+lc_status lc__graph_flush(lc_graph *g)
+{
+    if (!g->recording || g->tape.n_nodes == g->node_0) return LC_OK;
+    if (g->status != LC_OK) return lc_step_status(g);
+    LC_TRY(lc__graph_run(g, false));
+    start_segment(g);
+    return LC_OK;
+}
+
 lc_status lc__graph_host_view(lc_tensor *t, lc_view *out)
 {
     lc_graph *g = t->graph;

@@ -206,6 +206,11 @@ lc_status lc__value_of(lc_graph *g, lc_tensor *t, uint32_t *value);
 /* Where a tensor's value lies on the host now; runs the step up to it if need be. */
 lc_status lc__graph_host_view(lc_tensor *t, lc_view *out);
 
+/* The buffers that lc_zero_grad zeroes: all that a plan has used, and those added here. */
+lc_status lc__graph_add_flat(lc_graph *g, lc_flat *flat) LC_MUST_USE;
+/* Runs what was recorded so far and keeps all of it, as a host read does. */
+lc_status lc__graph_flush(lc_graph *g) LC_MUST_USE;
+
 /* plan.c */
 lc_status lc__graph_run(lc_graph *g, bool final);
 void lc__plan_free(lc_plan *plan);

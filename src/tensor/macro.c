@@ -39,6 +39,7 @@ static lc_status infer_like_first(lc_infer *call)
 }
 
 const lc_op lc__macro_backward = {.name = "backward", .infer = infer_backward};
+/* ints: none, or an optimizer and its id */
 const lc_op lc__macro_zero_grad = {.name = "zero_grad", .infer = infer_nothing};
 const lc_op lc__macro_keep = {.name = "keep", .infer = infer_nothing};
 /* ints: optimizer, dtype; floats: max_norm, window. Results: norm, factor for gradients. */
@@ -78,6 +79,24 @@ void lc_zero_grad(lc_graph *g)
         lc_op_call(&lc__macro_zero_grad, 0, NULL, 0, NULL, 0, NULL, LC_HERE);
     }
     g->backwards = 0;
+}
+
+void lc_optimizer_zero_grad(lc_optimizer *opt)
+{
+    lc_graph *g = lc_current_graph();
+    lc_status status = lc__optimizer_prepare(opt);
+    if (g && g->recording && status >= 0) {
+        int64_t ints[] = {(int64_t)(uintptr_t)opt, (int64_t)opt->steps->id};
+        lc_op_call(&lc__macro_zero_grad, 0, NULL, 2, ints, 0, NULL, LC_HERE);
+    } else if (g && g->recording) {
+        lc__record_error(g, status, "zero_grad", LC_HERE, NULL, NULL, 0);
+    } else {
+        for (int k = 0; k < opt->n_groups && status >= 0; k++)
+            for (int i = 0; i < opt->groups[k].n_parameters; i++) {
+                const lc_tensor *p = opt->groups[k].parameters[i];
+                p->flat->has_gradient[p->flat_index] = 0;
+            }
+    }
 }
 
 void lc_graph_set_window(lc_graph *g, double window)

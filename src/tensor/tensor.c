@@ -214,8 +214,11 @@ uint64_t lc__new_id(const lc_tensor *t)
 void lc_tensor_set_requires_grad(lc_tensor *t, bool requires_grad)
 {
     if (t->kind != LC_TENSOR_PERSISTENT || t->requires_grad == requires_grad) return;
+    uint64_t other = t->twin_id ? t->twin_id : lc__new_id(t);
     t->requires_grad = requires_grad;
-    t->id = lc__new_id(t); /* plans made for the other answer no longer fit */
+    t->twin_id = t->id; /* plans made for one answer do not fit the other; they fit again when it comes back */
+    t->id = other;
+    t->graph = NULL;
 }
 
 static lc_status new_handle(lc_dtype dtype, int ndim, const int64_t *shape, lc_layout layout, lc_tensor **out)
@@ -276,6 +279,7 @@ void lc__tensor_move(lc_tensor *t, lc_tensor *base, size_t offset)
     t->base = lc_tensor_ref(base);
     t->data = to;
     t->id = lc__new_id(t);
+    t->twin_id = 0;
     t->graph = NULL;
 }
 

@@ -309,13 +309,6 @@ static bool ended_before_minimum(const lc_state *c, const outcome *got, const ou
     return callback(c, "EarlyStopping", 0) && get(get(c, "trainer"), "min_epochs") && want->should_stop &&
            !got->should_stop && got->global_step == want->global_step;
 }
-static void forget_wish(const lc_state *c, outcome *got, outcome *want)
-{
-    (void)c;
-    want->should_stop = false;
-    got->early[0] = want->early[0] = 0;
-}
-
 static bool predicted_nested(const lc_state *c, const outcome *got, const outcome *want)
 {
     return !strcmp(get_text(c, "action", "fit"), "predict") && lc_state_length(get(c, "n_val")) > 1 && want->error &&
@@ -479,7 +472,7 @@ const rule rules[] = {
      .reason = "early stopping decides anew when min_epochs and min_steps are met; in Lightning the first wish holds"},
     {.name = "unmet minimum",
      .applies = ended_before_minimum,
-     .rewrite = forget_wish,
+     .rewrite = forget_end,
      .reason = "early stopping's wish is taken back while a minimum is not met; in Lightning it holds"},
     {.name = "nested predictions",
      .applies = predicted_nested,

@@ -103,7 +103,7 @@ static lc_tensor *c_training_step(lc_module *self, const lc_batch *batch, int64_
     if (at(get(m->module, "skip_at"), epoch, i)) return NULL;
     if (self->ops->manual_optimization) {
         for (int k = 0; lc_manual_optimizer(self, k); k++) {
-            if (lc_manual_zero_grad(self) < 0) return NULL;
+            if (lc_manual_zero_grad(self, lc_manual_optimizer(self, k)) < 0) return NULL;
             if (lc_manual_backward(self, lc_mul(m->w.w, lc_mean(batch->x))) < 0) return NULL;
             if (lc_manual_step(self, lc_manual_optimizer(self, k)) < 0) return NULL;
         }
@@ -299,7 +299,7 @@ void add_number(char *text, size_t size, double v)
     else if (isinf(v))
         add(text, size, v > 0 ? "inf" : "-inf");
     else
-        add(text, size, "%g", round(v * 1e6) / 1e6 + 0.0);
+        add(text, size, "%.5g", round(v * 1e6) / 1e6 + 0.0);
 }
 
 static int compare_names(const void *a, const void *b)

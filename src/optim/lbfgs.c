@@ -1,0 +1,509 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* torch.optim.LBFGS: quasi-Newton steps along directions from the last changes of parameters and gradients (two-loop
+ * recursion: J. Nocedal, "Updating quasi-Newton matrices with limited storage", 1980), with steps of lr or, as
+ * "strong_wolfe", a line search with cubic interpolation (Nocedal and Wright, "Numerical Optimization", 3.5).
+ *
+ * It evaluates the loss several times a step, so it has no update operator: it runs on the host, on vectors of doubles
+ * over all of the optimizer's parameters, between evaluations that the graph runs. Tests are those of PyTorch, in its
+ * order, so that both take the same path. */
+#include "tensor/tensor_impl.h"
+#include "optim/optim_internal.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { H_MAX_ITER = 2, H_MAX_EVAL, H_TOLERANCE_GRAD, H_TOLERANCE_CHANGE, H_HISTORY, H_STRONG_WOLFE };
+
+/* What goes into checkpoints beside the vectors, as one tensor of doubles. */
+typedef struct numbers {
+    double n_iter, func_evals, t, h_diag, prev_loss, n_pairs;
+} numbers;
+
+typedef struct pair {
+    lc_tensor *y, *s; /* change of the gradient, and of the parameters */
+} pair;
+
+typedef struct lbfgs {
+    int64_t n;        /* parameters in all */
+    numbers x;        /* while a step runs; `saved` between steps */
+    lc_tensor *saved; /* numbers */
+    lc_tensor *d, *prev_gradient;
+    pair *pairs; /* [history], the oldest first; n_pairs are in use, all that were ever used are kept */
+    int history;
+    /* Of the running step. */
+    lc_optimizer *opt;
+    lc_evaluate_fn *evaluate;
+    void *ctx;
+    double *gradient, *start, *scratch; /* gradient; parameters before the line search; */
+    double *alpha;                      /* [history] */
+    double *bracket_gradients[2], *last_gradient;
+} lbfgs;
+
+static double hyper(const lc_optimizer *opt, int i)
+{
+    return opt->groups[0].hyper[i];
+}
+
+/* ---- vectors ---- */
+
+static double *values(lc_tensor *t)
+{
+    return t->data;
+}
+
+static double dot(const double *a, const double *b, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += a[i] * b[i];
+    return sum;
+}
+
+static double largest(const double *a, int64_t n)
+{
+    double most = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (!(fabs(a[i]) <= most)) most = fabs(a[i]);
+    return most;
+}
+
+static lc_status vector(int64_t n, lc_tensor **out)
+{
+    return *out ? LC_OK : lc_tensor_new(LC_F64, 1, &n, out);
+}
+
+/* ---- parameters and gradients ---- */
+
+typedef void each_fn(void *parameters, const void *gradients, bool f64, int64_t n, double *v, double scale);
+
+static void read_parameters(void *p, const void *g, bool f64, int64_t n, double *v, double scale)
+{
+    (void)g, (void)scale;
+    for (int64_t i = 0; i < n; i++) v[i] = f64 ? ((double *)p)[i] : (double)((float *)p)[i];
+}
+static void write_parameters(void *p, const void *g, bool f64, int64_t n, double *v, double scale)
+{
+    (void)g, (void)scale;
+    for (int64_t i = 0; i < n; i++) {
+        if (f64)
+            ((double *)p)[i] = v[i];
+        else
+            ((float *)p)[i] = (float)v[i];
+    }
+}
+static void read_gradients(void *p, const void *g, bool f64, int64_t n, double *v, double scale)
+{
+    (void)p;
+    for (int64_t i = 0; i < n; i++)
+        v[i] = !g ? 0 : scale * (f64 ? ((const double *)g)[i] : (double)((const float *)g)[i]);
+}
+
+/* Gradients lie as their parameters do, so the order within one is that of memory. */
+static void each(const lbfgs *l, each_fn *fn, double *v, double scale)
+{
+    const lc_param_group *group = &l->opt->groups[0];
+    for (int i = 0; i < group->n_parameters; i++) {
+        const lc_tensor *p = group->parameters[i];
+        const lc_flat *flat = p->flat;
+        int64_t n = lc_tensor_numel(p);
+        bool has = flat->has_gradient[p->flat_index];
+        fn(p->data, has ? flat->gradients[p->flat_index]->data : NULL, p->type.dtype == LC_F64, n, v, scale);
+        v += n;
+    }
+}
+
+/* The loss and its gradient (clipped as the evaluation asked) where the parameters are now. */
+static lc_status evaluate(lbfgs *l, double *loss)
+{
+    lc_optimizer *opt = l->opt;
+    double scale = 1;
+    lc_status status = l->evaluate(l->ctx, loss);
+    if (status != LC_OK) return status;
+    if (opt->clip_factor) LC_TRY(lc_item(opt->clip_factor, &scale));
+    opt->clip_factor = NULL;
+    each(l, read_gradients, l->gradient, scale);
+    if (opt->clip_by_value) {
+        double bound = hyper(opt, LC_HYPER_CLIP_VALUE);
+        for (int64_t i = 0; i < l->n; i++) l->gradient[i] = fmin(fmax(l->gradient[i], -bound), bound);
+    }
+    opt->clip_by_value = false;
+    return LC_OK;
+}
+
+/* To start + t d, and the loss there. */
+static lc_status evaluate_at(lbfgs *l, double t, double *loss)
+{
+    const double *d = values(l->d);
+    for (int64_t i = 0; i < l->n; i++) l->scratch[i] = l->start[i] + t * d[i];
+    each(l, write_parameters, l->scratch, 1);
+    return evaluate(l, loss);
+}
+
+/* ---- the line search ---- */
+
+/* The minimum of the cubic through two values and slopes, within bounds. */
+static double cubic(double x1, double f1, double g1, double x2, double f2, double g2, double low, double high)
+{
+    double d1 = g1 + g2 - 3 * (f1 - f2) / (x1 - x2), square = d1 * d1 - g1 * g2;
+    if (!(square >= 0)) return (low + high) / 2;
+    double d2 = sqrt(square);
+    double at = x1 <= x2 ? x2 - (x2 - x1) * ((g2 + d2 - d1) / (g2 - g1 + 2 * d2))
+                         : x1 - (x1 - x2) * ((g1 + d2 - d1) / (g1 - g2 + 2 * d2));
+    return fmin(fmax(at, low), high);
+}
+
+typedef struct point {
+    double t, f, slope;
+    int gradient; /* which of bracket_gradients */
+} point;
+
+static void keep_gradient(lbfgs *l, int which, const double *g)
+{
+    memcpy(l->bracket_gradients[which], g, (size_t)l->n * sizeof *g);
+}
+
+/* *t: in the first try, out the step; *loss and l->gradient: there. */
+static lc_status strong_wolfe(lbfgs *l, double slope, double *t, double *loss, int *evaluations)
+{
+    const double c1 = 1e-4, c2 = 0.9, tolerance = hyper(l->opt, H_TOLERANCE_CHANGE), *d = values(l->d);
+    const int most = 25;
+    double f = *loss, f_new, norm = largest(d, l->n);
+    int tries = 0;
+    bool done = false, stuck = false, bracketed = false;
+    point before = {0, f, slope, 0}, b[2] = {{0, f, slope, 0}, {0, 0, 0, 1}};
+    keep_gradient(l, 0, l->gradient);
+    memcpy(l->last_gradient, l->gradient, (size_t)l->n * sizeof *l->gradient);
+    LC_TRY(evaluate_at(l, *t, &f_new));
+    *evaluations = 1;
+    double slope_new = dot(l->gradient, d, l->n);
+    while (tries < most && !bracketed) {
+        point now = {*t, f_new, slope_new, 1};
+        bool worse = f_new > f + c1 * *t * slope || (tries > 1 && f_new >= before.f);
+        if (!worse && fabs(slope_new) <= -c2 * slope) { /* good enough */
+            b[0] = b[1] = now;
+            keep_gradient(l, 1, l->gradient);
+            b[0].gradient = 1;
+            done = bracketed = true;
+            break;
+        }
+        if (worse || slope_new >= 0) {
+            b[0] = before;
+            b[0].gradient = 0;
+            b[1] = now;
+            keep_gradient(l, 0, l->last_gradient);
+            keep_gradient(l, 1, l->gradient);
+            bracketed = true;
+            break;
+        }
+        double low = *t + 0.01 * (*t - before.t), high = *t * 10;
+        double next = cubic(before.t, before.f, before.slope, *t, f_new, slope_new, low, high);
+        before = now;
+        memcpy(l->last_gradient, l->gradient, (size_t)l->n * sizeof *l->gradient);
+        *t = next;
+        LC_TRY(evaluate_at(l, *t, &f_new));
+        ++*evaluations;
+        slope_new = dot(l->gradient, d, l->n);
+        tries++;
+    }
+    if (!bracketed) {
+        /* l->bracket_gradients[0] is still that of the start. */
+        b[1] = (point){*t, f_new, slope_new, 1};
+        keep_gradient(l, 1, l->gradient);
+    }
+    int low = b[0].f <= b[1].f ? 0 : 1, high = !low;
+    while (!done && tries < most) {
+        double first = fmin(b[0].t, b[1].t), last = fmax(b[0].t, b[1].t);
+        if ((last - first) * norm < tolerance) break;
+        *t = cubic(b[0].t, b[0].f, b[0].slope, b[1].t, b[1].f, b[1].slope, first, last);
+        /* Too near to an end twice in a row: a tenth of the way from it. */
+        double margin = 0.1 * (last - first);
+        if (fmin(last - *t, *t - first) < margin) {
+            if (stuck || *t >= last || *t <= first) {
+                *t = fabs(*t - last) < fabs(*t - first) ? last - margin : first + margin;
+                stuck = false;
+            } else {
+                stuck = true;
+            }
+        } else {
+            stuck = false;
+        }
+        LC_TRY(evaluate_at(l, *t, &f_new));
+        ++*evaluations;
+        slope_new = dot(l->gradient, d, l->n);
+        tries++;
+        point now = {*t, f_new, slope_new, 0};
+        if (f_new > f + c1 * *t * slope || f_new >= b[low].f) {
+            now.gradient = b[high].gradient;
+            b[high] = now;
+            keep_gradient(l, now.gradient, l->gradient);
+            low = b[0].f <= b[1].f ? 0 : 1;
+            high = !low;
+        } else {
+            if (fabs(slope_new) <= -c2 * slope) {
+                done = true;
+            } else if (slope_new * (b[high].t - b[low].t) >= 0) {
+                int free_one = b[high].gradient;
+                b[high] = b[low];
+                b[low].gradient = free_one;
+            }
+            now.gradient = b[low].gradient;
+            b[low] = now;
+            keep_gradient(l, now.gradient, l->gradient);
+        }
+    }
+    *t = b[low].t;
+    *loss = b[low].f;
+    memcpy(l->gradient, l->bracket_gradients[b[low].gradient], (size_t)l->n * sizeof *l->gradient);
+    return LC_OK;
+}
+
+/* ---- a step ---- */
+
+/* d from the pairs and the gradient. */
+static lc_status direction(lbfgs *l)
+{
+    double *d = values(l->d), *prev = values(l->prev_gradient);
+    const double *g = l->gradient;
+    int64_t n = l->n;
+    int have = (int)l->x.n_pairs;
+    if (l->x.n_iter == 1) {
+        for (int64_t i = 0; i < n; i++) d[i] = -g[i];
+        l->x.n_pairs = 0;
+        l->x.h_diag = 1;
+        return LC_OK;
+    }
+    double ys = 0, yy = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double y = g[i] - prev[i];
+        ys += y * d[i] * l->x.t;
+        yy += y * y;
+    }
+    if (ys > 1e-10) {
+        if (have == l->history) {
+            pair oldest = l->pairs[0];
+            memmove(l->pairs, l->pairs + 1, (size_t)(have - 1) * sizeof *l->pairs);
+            l->pairs[--have] = oldest;
+        }
+        pair *p = &l->pairs[have++];
+        LC_TRY(vector(n, &p->y));
+        LC_TRY(vector(n, &p->s));
+        for (int64_t i = 0; i < n; i++) {
+            values(p->y)[i] = g[i] - prev[i];
+            values(p->s)[i] = d[i] * l->x.t;
+        }
+        l->x.h_diag = ys / yy;
+        l->x.n_pairs = have;
+    }
+    for (int64_t i = 0; i < n; i++) d[i] = -g[i];
+    for (int k = have - 1; k >= 0; k--) {
+        const double *y = values(l->pairs[k].y), *s = values(l->pairs[k].s);
+        l->alpha[k] = dot(s, d, n) / dot(y, s, n);
+        for (int64_t i = 0; i < n; i++) d[i] -= l->alpha[k] * y[i];
+    }
+    for (int64_t i = 0; i < n; i++) d[i] *= l->x.h_diag;
+    for (int k = 0; k < have; k++) {
+        const double *y = values(l->pairs[k].y), *s = values(l->pairs[k].s);
+        double beta = dot(y, d, n) / dot(y, s, n);
+        for (int64_t i = 0; i < n; i++) d[i] += s[i] * (l->alpha[k] - beta);
+    }
+    return LC_OK;
+}
+
+static lc_status iterate(lbfgs *l, double loss)
+{
+    const lc_optimizer *opt = l->opt;
+    const double lr = hyper(opt, LC_H_LR), tolerance_grad = hyper(opt, H_TOLERANCE_GRAD);
+    const double tolerance_change = hyper(opt, H_TOLERANCE_CHANGE);
+    const int max_iter = (int)hyper(opt, H_MAX_ITER);
+    const int max_eval = hyper(opt, H_MAX_EVAL) > 0 ? (int)hyper(opt, H_MAX_EVAL) : max_iter * 5 / 4;
+    int evaluations = 1;
+    bool flat = largest(l->gradient, l->n) <= tolerance_grad;
+    if (flat) return LC_OK;
+    for (int i = 1; i <= max_iter; i++) {
+        l->x.n_iter++;
+        LC_TRY(direction(l));
+        memcpy(values(l->prev_gradient), l->gradient, (size_t)l->n * sizeof *l->gradient);
+        l->x.prev_loss = loss;
+        const double *d = values(l->d);
+        double sum = 0, slope = dot(l->gradient, d, l->n), t = lr;
+        for (int64_t k = 0; k < l->n; k++) sum += fabs(l->gradient[k]);
+        if (l->x.n_iter == 1) t = fmin(1, 1 / sum) * lr;
+        l->x.t = t;
+        if (slope > -tolerance_change) break;
+        int more = 0;
+        each(l, read_parameters, l->start, 1);
+        if (hyper(opt, H_STRONG_WOLFE) != 0) {
+            LC_TRY(strong_wolfe(l, slope, &t, &loss, &more));
+            for (int64_t k = 0; k < l->n; k++) l->scratch[k] = l->start[k] + t * d[k];
+            each(l, write_parameters, l->scratch, 1);
+            flat = largest(l->gradient, l->n) <= tolerance_grad;
+        } else if (i < max_iter) {
+            LC_TRY(evaluate_at(l, t, &loss));
+            flat = largest(l->gradient, l->n) <= tolerance_grad;
+            more = 1;
+        } else {
+            for (int64_t k = 0; k < l->n; k++) l->scratch[k] = l->start[k] + t * d[k];
+            each(l, write_parameters, l->scratch, 1);
+        }
+        l->x.t = t;
+        evaluations += more;
+        l->x.func_evals += more;
+        if (evaluations >= max_eval || flat) break;
+        if (fabs(t) * largest(d, l->n) <= tolerance_change) break;
+        if (fabs(loss - l->x.prev_loss) < tolerance_change) break;
+    }
+    return LC_OK;
+}
+
+static void release(lc_optimizer *opt)
+{
+    lbfgs *l = opt->own;
+    if (!l) return;
+    for (int i = 0; i < l->history; i++) {
+        lc_tensor_unref(l->pairs[i].y);
+        lc_tensor_unref(l->pairs[i].s);
+    }
+    lc_tensor_unref(l->saved);
+    lc_tensor_unref(l->d);
+    lc_tensor_unref(l->prev_gradient);
+    free(l->pairs);
+    free(l->gradient); /* the others lie behind it */
+    free(l);
+    opt->own = NULL;
+}
+
+static lc_status prepare(lc_optimizer *opt)
+{
+    lc_status status = LC_OK;
+    if (opt->own) return LC_OK;
+    if (opt->n_groups != 1) return lc_fail(LC_ERR_CONFIG, "LBFGS takes one group of parameters, not %d", opt->n_groups);
+    LC_TRY(lc__optimizer_prepare(opt));
+    lbfgs *l = opt->own = calloc(1, sizeof *l);
+    if (!l) return lc_fail(LC_ERR_MEMORY, "out of memory: LBFGS");
+    l->opt = opt;
+    int history = (int)hyper(opt, H_HISTORY);
+    for (int i = 0; i < opt->groups[0].n_parameters; i++) l->n += lc_tensor_numel(opt->groups[0].parameters[i]);
+    int64_t n_numbers = sizeof(numbers) / sizeof(double);
+    l->pairs = calloc((size_t)history, sizeof *l->pairs);
+    l->gradient = calloc(6 * (size_t)l->n + (size_t)history, sizeof(double));
+    if (!l->pairs || !l->gradient) {
+        status = lc_fail(LC_ERR_MEMORY, "out of memory: LBFGS of %lld parameters", (long long)l->n);
+        goto done;
+    }
+    l->history = history;
+    double **parts[] = {&l->start, &l->scratch, &l->last_gradient, &l->bracket_gradients[0], &l->bracket_gradients[1],
+                        &l->alpha};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) *parts[i] = l->gradient + (int64_t)(i + 1) * l->n;
+    LC_TRY_GOTO(status, done, lc_tensor_new(LC_F64, 1, &n_numbers, &l->saved));
+    LC_TRY_GOTO(status, done, vector(l->n, &l->d));
+    LC_TRY_GOTO(status, done, vector(l->n, &l->prev_gradient));
+done:
+    if (status < 0) release(opt);
+    return status;
+}
+
+static lc_status step_closure(lc_optimizer *opt, lc_evaluate_fn *fn, void *ctx)
+{
+    double loss;
+    LC_TRY(prepare(opt));
+    lbfgs *l = opt->own;
+    l->evaluate = fn;
+    l->ctx = ctx;
+    memcpy(&l->x, values(l->saved), sizeof l->x);
+    lc_status status = evaluate(l, &loss);
+    if (status == LC_SKIP) return LC_OK;
+    LC_TRY(status);
+    l->x.func_evals++;
+    status = iterate(l, loss);
+    if (status == LC_SKIP)
+        status = lc_fail(LC_ERR_USER, "LBFGS: the closure gave a loss at first, and none at other parameters");
+    memcpy(values(l->saved), &l->x, sizeof l->x);
+    for (int64_t i = 0; i < opt->groups[0].n_parameters && status >= 0; i++) ((double *)opt->steps->data)[i] += 1;
+    return status;
+}
+
+static lc_status visit_own(lc_optimizer *opt, bool load, lc_status (*fn)(void *, const char *, lc_tensor *), void *ctx)
+{
+    char name[32];
+    if (!opt->own && !load) return LC_OK;
+    LC_TRY(prepare(opt));
+    lbfgs *l = opt->own;
+    LC_TRY(fn(ctx, "numbers", l->saved));
+    LC_TRY(fn(ctx, "d", l->d));
+    LC_TRY(fn(ctx, "prev_flat_grad", l->prev_gradient));
+    double n = ((numbers *)l->saved->data)->n_pairs;
+    if (!(n >= 0 && n <= l->history))
+        return lc_fail(LC_ERR_FORMAT, "LBFGS: the state holds %g pairs, but history_size is %d", n, l->history);
+    for (int i = 0; i < (int)n; i++) {
+        LC_TRY(vector(l->n, &l->pairs[i].y));
+        LC_TRY(vector(l->n, &l->pairs[i].s));
+        snprintf(name, sizeof name, "old_dirs.%d", i);
+        LC_TRY(fn(ctx, name, l->pairs[i].y));
+        snprintf(name, sizeof name, "old_stps.%d", i);
+        LC_TRY(fn(ctx, name, l->pairs[i].s));
+    }
+    return LC_OK;
+}
+
+static lc_status update(lc_optimizer *opt, const lc_update *u)
+{
+    (void)opt, (void)u;
+    return lc_fail(LC_ERR_STATE, "a step needs a closure: use lc_optimizer_step_closure (lc_manual_step_closure in a "
+                                 "module that optimises manually)");
+}
+
+static lc_status check(const lc_optimizer *opt)
+{
+    double weight_decay, history, max_iter;
+    LC_TRY(lc__check_at_least(opt, "lr", 0));
+    LC_TRY(lc__check_at_least(opt, "tolerance_grad", 0));
+    LC_TRY(lc__check_at_least(opt, "tolerance_change", 0));
+    LC_TRY(lc__check_at_least(opt, "max_iter", 1));
+    LC_TRY(lc__check_below(opt, "history_size", 1, 1e6));
+    LC_TRY(lc_optimizer_get(opt, -1, "weight_decay", &weight_decay));
+    LC_TRY(lc_optimizer_get(opt, -1, "history_size", &history));
+    LC_TRY(lc_optimizer_get(opt, -1, "max_iter", &max_iter));
+    if (history != floor(history) || max_iter != floor(max_iter))
+        return lc_fail(LC_ERR_ARGUMENT, "LBFGS: max_iter and history_size are whole numbers");
+    return weight_decay == 0 ? LC_OK : lc_fail(LC_ERR_ARGUMENT, "LBFGS has no weight_decay; add it to the loss");
+}
+
+static const char *const hyper_names[] = {"lr",           "weight_decay",   "max_iter",
+                                          "max_eval",     "tolerance_grad", "tolerance_change",
+                                          "history_size", "strong_wolfe",   NULL};
+static const double hyper_defaults[] = {1, 0, 20, 0, 1e-7, 1e-9, 100, 0};
+static const char *const no_state[] = {NULL};
+
+static const lc_optimizer_ops lbfgs_ops = {
+    LC_OPTIMIZER_OPS_INIT,
+    .name = "LBFGS",
+    .hyper_names = hyper_names,
+    .hyper_defaults = hyper_defaults,
+    .state_names = no_state,
+    .update = update,
+    .check = check,
+    .step_closure = step_closure,
+    .visit_own = visit_own,
+    .release = release,
+};
+
+static const lc_optimizer_ops *variant(const double *h, unsigned flags)
+{
+    (void)h, (void)flags;
+    return &lbfgs_ops;
+}
+
+const lc__optimizer_class lc__class_lbfgs = {
+    .name = "LBFGS",
+    .hyper_names = hyper_names,
+    .defaults = hyper_defaults,
+    .variant = variant,
+};
+
+lc_optimizer *lc_lbfgs_with(lc_lbfgs_args a)
+{
+    const double given[] = {a.max_iter,         a.max_eval,     a.tolerance_grad,
+                            a.tolerance_change, a.history_size, a.strong_wolfe};
+    return lc__optimizer_construct(&lc__class_lbfgs, LC_OPTIMIZER_COMMON(a), given, LC_COUNT_OF(given), 0);
+}

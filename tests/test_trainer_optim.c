@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ways to optimise: by hand with several optimizers, with toggling, with closures, with LBFGS; overrides of the hooks
+ * around an update; and that each of them resumes bit for bit. */
+#include "test.h"
+#include "trainer_world.h"
+
+/* ---- a module of two weights, a and b ---- */
+typedef struct pair {
+    lc_module base;
+    lc_tensor *a, *b;
+    lc_tensor *(*step)(struct pair *p, lc_tensor *x, int64_t i);
+    lc_status (*optimizers)(struct pair *p, lc_optimizers *out);
+    int64_t n, stop_after, batches; /* stop_after: training batches, or 0 */
+    bool b_had_gradient;
+    int evaluations;
+} pair;
+
+static lc_tensor *pair_step(lc_module *self, const lc_batch *batch, int64_t i)
+{
+    return ((pair *)self)->step((pair *)self, lc_mean(batch->x), i);
+}
+static lc_status pair_optimizers(lc_module *self, lc_optimizers *out)
+{
+    return ((pair *)self)->optimizers((pair *)self, out);
+}
+static lc_status pair_loader(lc_module *self, lc_loaders *out)
+{
+    return lc_loaders_add(out, numbers_new(((pair *)self)->n, 1, false));
+}
+static lc_status pair_batch_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
+{
+    pair *p = (pair *)self;
+    (void)o, (void)b, (void)i;
+    if (!p->stop_after || ++p->batches != p->stop_after) return LC_OK;
+    char path[4200];
+    snprintf(path, sizeof path, "%s/stop.ckpt", lc_trainer_default_root_dir(self->trainer));
+    LC_TRY(lc_trainer_save_checkpoint(self->trainer, path, false));
+    return lc_fail(LC_ERR_USER, "as if the machine had died");
+}
+#define PAIR_OPS                                                                                                       \
+    LC_MODULE_OPS_INIT("pair"), .training_step = pair_step, .configure_optimizers = pair_optimizers,                   \
+                                .train_dataloader = pair_loader, .on_train_batch_end = pair_batch_end
+static const lc_module_ops automatic_ops = {PAIR_OPS};
+static const lc_module_ops manual_ops = {PAIR_OPS, .manual_optimization = true};
+
+static void pair_init(pair *p, const lc_module_ops *ops)
+{
+    int64_t shape[] = {1};
+    lc_init one = {.kind = LC_INIT_ONES};
+    lc_module_init(&p->base, ops, 1);
+    p->a = lc_module_add_parameter(&p->base, "a", LC_F32, LC_ROW_MAJOR, 1, shape, one);
+    p->b = lc_module_add_parameter(&p->base, "b", LC_F32, LC_ROW_MAJOR, 1, shape, one);
+}
+
+static lc_optimizer *sgd_of(pair *p, lc_tensor *parameter, double lr)
+{
+    return lc_sgd(p, .parameters = &parameter, .n_parameters = 1, .lr = lr);
+}
+static lc_status one_each(pair *p, lc_optimizers *out)
+{
+    LC_TRY(lc_optimizers_add(out, sgd_of(p, p->a, 0.5)));
+    return lc_optimizers_add(out, sgd_of(p, p->b, 0.25));
+}
+static lc_status one_for_both(pair *p, lc_optimizers *out)
+{
+    return lc_optimizers_add(out, lc_sgd(p, .lr = 0.5));
+}
+static lc_status adam_for_both(pair *p, lc_optimizers *out)
+{
+    return lc_optimizers_add(out, lc_adam(p, .lr = 0.1));
+}
+
+static double value_of(lc_tensor *t)
+{
+    double v = NAN;
+    return lc_item(t, &v) == LC_OK ? v : NAN;
+}
+
+/* Trains; with stop_after it dies there, and goes on from its checkpoint in a new process's place. */
+static void train(pair *p, const lc_module_ops *ops, int64_t epochs, int64_t stop_after, double *a, double *b,
+                  int64_t *step)
+{
+    char dir[256], path[300];
+    pair start = *p;
+    CHECK(world_dir(dir, sizeof dir));
+    for (int part = stop_after ? 0 : 1; part < 2; part++) {
+        lc_trainer *t;
+        lc_trainer_options o = world_options(dir);
+        o.max_epochs = epochs;
+        o.enable_checkpointing = LC_OFF;
+        *p = start;
+        p->stop_after = part ? 0 : stop_after;
+        pair_init(p, ops);
+        snprintf(path, sizeof path, "%s/stop.ckpt", dir);
+        CHECK_OK(lc_trainer_new(&o, &t));
+        lc_status s = lc_trainer_fit(t, &p->base, &(lc_run_args){.ckpt_path = part && stop_after ? path : NULL});
+        if (part)
+            CHECK_OK(s);
+        else
+            CHECK_STATUS(s, LC_ERR_USER);
+        if (part) {
+            *a = value_of(p->a);
+            *b = value_of(p->b);
+            *step = lc_trainer_global_step(t);
+        }
+        lc_trainer_free(t);
+        lc_module_release(&p->base);
+    }
+    world_remove(dir);
+}
+
+/* The run that is stopped at any batch ends as the one that is not. */
+static void check_resume(const pair *p, const lc_module_ops *ops, int64_t epochs)
+{
+    double a, b, a2, b2;
+    int64_t step, step2;
+    pair now = *p;
+    train(&now, ops, epochs, 0, &a, &b, &step);
+    for (int64_t k = 1; k <= epochs * p->n; k++) {
+        now = *p;
+        train(&now, ops, epochs, k, &a2, &b2, &step2);
+        if (a != a2 || b != b2 || step != step2)
+            TEST_FAIL("stopped after batch %lld: %.9g %.9g at step %lld, wanted %.9g %.9g at %lld", (long long)k, a2,
+                      b2, (long long)step2, a, b, (long long)step);
+    }
+}
+
+/* ---- by hand ---- */
+
+/* Both losses go through both weights; each optimizer zeroes, and updates, its own. */
+static lc_tensor *two_losses(pair *p, lc_tensor *x, int64_t i)
+{
+    lc_module *self = &p->base;
+    lc_optimizer *oa = lc_manual_optimizer(self, 0), *ob = lc_manual_optimizer(self, 1);
+    (void)i;
+    lc_tensor *both = lc_mul(lc_mul(p->a, p->b), x);
+    if (lc_manual_zero_grad(self, oa) < 0 || lc_manual_backward(self, both) < 0 || lc_manual_step(self, oa) < 0)
+        return NULL;
+    both = lc_mul(lc_mul(p->a, p->b), x);
+    if (lc_manual_zero_grad(self, ob) < 0 || lc_manual_backward(self, both) < 0 || lc_manual_step(self, ob) < 0)
+        return NULL;
+    return both;
+}
+
+TEST(each_optimizer_zeroes_its_own)
+{
+    pair p = {.step = two_losses, .optimizers = one_each, .n = 4};
+    double a, b, wa = 1, wb = 1;
+    int64_t step;
+    pair now = p;
+    train(&now, &manual_ops, 1, 0, &a, &b, &step);
+    for (int i = 0; i < 4; i++) {
+        wa -= 0.5 * wb * i;
+        wb -= 0.25 * wa * i;
+    }
+    CHECK_NEAR(a, wa, 1e-4 * fabs(wa));
+    CHECK_NEAR(b, wb, 1e-4 * fabs(wb));
+    CHECK_EQ(step, 8); /* every step of every optimizer */
+    check_resume(&p, &manual_ops, 2);
+}
+
+/* Two backward passes add up, as PyTorch's do; they are not averaged. */
+static lc_tensor *backward_twice(pair *p, lc_tensor *x, int64_t i)
+{
+    lc_module *self = &p->base;
+    (void)i;
+    if (lc_manual_zero_grad(self, NULL) < 0) return NULL;
+    if (lc_manual_backward(self, lc_mul(p->a, x)) < 0 || lc_manual_backward(self, lc_mul(p->a, x)) < 0) return NULL;
+    return lc_manual_step(self, lc_manual_optimizer(self, 0)) < 0 ? NULL : x;
+}
+
+TEST(gradients_add_up)
+{
+    pair p = {.step = backward_twice, .optimizers = one_for_both, .n = 3};
+    double a, b;
+    int64_t step;
+    train(&p, &manual_ops, 1, 0, &a, &b, &step);
+    CHECK_NEAR(a, 1 - 0.5 * 2 * (0 + 1 + 2), 1e-6);
+}
+
+/* Accumulates over three batches by itself: a checkpoint in between holds the gradients. */
+static lc_tensor *every_third(pair *p, lc_tensor *x, int64_t i)
+{
+    lc_module *self = &p->base;
+    if (i % 3 == 0 && lc_manual_zero_grad(self, NULL) < 0) return NULL;
+    if (lc_manual_backward(self, lc_mul(lc_square(p->a), x)) < 0) return NULL;
+    if (i % 3 == 2 && lc_manual_step(self, lc_manual_optimizer(self, 0)) < 0) return NULL;
+    return x;
+}
+
+TEST(accumulating_by_hand_resumes)
+{
+    pair p = {.step = every_third, .optimizers = adam_for_both, .n = 7};
+    check_resume(&p, &manual_ops, 2);
+}
+
+/* ---- toggling ---- */
+
+static lc_tensor *toggled(pair *p, lc_tensor *x, int64_t i)
+{
+    lc_module *self = &p->base;
+    lc_optimizer *oa = lc_manual_optimizer(self, 0), *ob = lc_manual_optimizer(self, 1);
+    (void)i;
+    if (lc_manual_zero_grad(self, NULL) < 0) return NULL;
+    if (lc_toggle_optimizer(self, oa) < 0) return NULL;
+    p->b_had_gradient |= lc_tensor_requires_grad(p->b);
+    lc_tensor *loss = lc_mul(lc_mul(p->a, p->b), x);
+    if (lc_manual_backward(self, loss) < 0 || lc_manual_step(self, oa) < 0) return NULL;
+    if (lc_untoggle_optimizer(self) < 0) return NULL;
+    /* Nothing was zeroed since: b's gradient is that of its own loss alone, because it had none before. */
+    if (lc_toggle_optimizer(self, ob) < 0) return NULL;
+    loss = lc_mul(lc_mul(p->a, p->b), x);
+    if (lc_manual_backward(self, loss) < 0 || lc_manual_step(self, ob) < 0) return NULL;
+    return loss; /* untoggled at the end */
+}
+
+TEST(toggling)
+{
+    pair p = {.step = toggled, .optimizers = one_each, .n = 4};
+    double a, b, wa = 1, wb = 1;
+    int64_t step;
+    pair now = p;
+    train(&now, &manual_ops, 1, 0, &a, &b, &step);
+    for (int i = 0; i < 4; i++) {
+        wa -= 0.5 * wb * i;
+        wb -= 0.25 * wa * i;
+    }
+    CHECK(!now.b_had_gradient);
+    CHECK_NEAR(a, wa, 1e-4 * fabs(wa));
+    CHECK_NEAR(b, wb, 1e-4 * fabs(wb));
+    check_resume(&p, &manual_ops, 2);
+}
+
+/* Plans fit again when the answer comes back: after the first steps nothing is planned any more. */
+TEST(toggling_plans_once)
+{
+    pair p = {.step = toggled, .optimizers = one_each, .n = 40};
+    char dir[256];
+    lc_trainer *t;
+    lc_graph_stats stats;
+    CHECK(world_dir(dir, sizeof dir));
+    lc_trainer_options o = world_options(dir);
+    o.max_epochs = 1;
+    o.enable_checkpointing = LC_OFF;
+    pair_init(&p, &manual_ops);
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_OK(lc_trainer_fit(t, &p.base, NULL));
+    lc_graph_get_stats(lc_trainer_graph(t), &stats);
+    CHECK(stats.misses <= 12);
+    CHECK(stats.hits > 70);
+    lc_trainer_free(t);
+    CHECK(lc_tensor_requires_grad(p.a) && lc_tensor_requires_grad(p.b));
+    lc_module_release(&p.base);
+    world_remove(dir);
+}
+
+/* ---- closures ---- */
+
+/* (a - 3)^2 + 10 (b - a)^2, about x */
+static lc_tensor *valley(pair *p, lc_tensor *x, int64_t i)
+{
+    (void)i;
+    p->evaluations++;
+    lc_tensor *far = lc_square(lc_sub(p->a, lc_add_scalar(lc_mul_scalar(x, 0.1), 3)));
+    lc_tensor *loss = lc_add(far, lc_mul_scalar(lc_square(lc_sub(p->b, p->a)), 10));
+    lc_log(&p->base, "loss", loss);
+    return loss;
+}
+static lc_status lbfgs(pair *p, lc_optimizers *out)
+{
+    return lc_optimizers_add(out, lc_lbfgs(p, .max_iter = 5, .history_size = 3, .strong_wolfe = true));
+}
+
+TEST(lbfgs_in_automatic_optimisation)
+{
+    pair p = {.step = valley, .optimizers = lbfgs, .n = 3}, now = p;
+    double a, b;
+    int64_t step;
+    train(&now, &automatic_ops, 2, 0, &a, &b, &step);
+    CHECK_EQ(step, 6);
+    CHECK(now.evaluations > 8); /* several a step */
+    CHECK_NEAR(a, 3.2, 1e-3);   /* the last batch is 2 */
+    CHECK_NEAR(b, 3.2, 1e-3);
+    check_resume(&p, &automatic_ops, 2);
+}
+
+typedef struct manual_context {
+    pair *p;
+    lc_tensor *x;
+} manual_context;
+static lc_tensor *manual_closure(void *ctx, lc_status *status)
+{
+    manual_context *c = ctx;
+    lc_tensor *loss = valley(c->p, c->x, 0);
+    *status = lc_manual_zero_grad(&c->p->base, NULL);
+    if (*status >= 0) *status = lc_manual_backward(&c->p->base, loss);
+    return loss;
+}
+static lc_tensor *closure_by_hand(pair *p, lc_tensor *x, int64_t i)
+{
+    manual_context c = {p, x};
+    lc_tensor *loss = NULL;
+    (void)i;
+    lc_status s = lc_manual_step_closure(&p->base, lc_manual_optimizer(&p->base, 0), manual_closure, &c, &loss);
+    return s < 0 ? NULL : loss;
+}
+
+TEST(closures_by_hand)
+{
+    pair p = {.step = closure_by_hand, .optimizers = lbfgs, .n = 3}, now = p;
+    double a, b;
+    int64_t step;
+    train(&now, &manual_ops, 2, 0, &a, &b, &step);
+    CHECK_EQ(step, 6);
+    CHECK_NEAR(a, 3.2, 1e-3);
+    p.optimizers = adam_for_both; /* evaluates once */
+    now = p;
+    train(&now, &manual_ops, 2, 0, &a, &b, &step);
+    CHECK_EQ(now.evaluations, 6);
+    CHECK_NEAR(a, 1.6, 0.1);
+    check_resume(&p, &manual_ops, 2);
+}
+
+static lc_tensor *step_without_closure(pair *p, lc_tensor *x, int64_t i)
+{
+    (void)i;
+    lc_status s = lc_manual_step(&p->base, lc_manual_optimizer(&p->base, 0));
+    return s < 0 ? NULL : x;
+}
+
+TEST(what_cannot_be_is_said)
+{
+    pair p = {.step = step_without_closure, .optimizers = lbfgs, .n = 2};
+    char dir[256];
+    lc_trainer *t;
+    CHECK(world_dir(dir, sizeof dir));
+    for (int i = 0; i < 3; i++) {
+        lc_trainer_options o = world_options(dir);
+        o.enable_checkpointing = LC_OFF;
+        if (i == 1) o.accumulate_grad_batches = 2;
+        if (i) p.step = valley;
+        if (i == 2) p.optimizers = one_each;
+        pair_init(&p, i ? &automatic_ops : &manual_ops);
+        CHECK_OK(lc_trainer_new(&o, &t));
+        CHECK_STATUS(lc_trainer_fit(t, &p.base, NULL), i ? LC_ERR_CONFIG : LC_ERR_STATE);
+        CHECK_CONTAINS(lc_error_message(), i == 0   ? "lc_manual_step_closure"
+                                           : i == 1 ? "LBFGS evaluates"
+                                                    : "lc_optimizers_add_step");
+        lc_trainer_free(t);
+        lc_module_release(&p.base);
+    }
+    world_remove(dir);
+}
+
+/* ---- overrides ---- */
+
+static double clip_seen;
+static lc_status own_clipping(lc_module *self, lc_optimizer *opt, double value, const char *algorithm)
+{
+    clip_seen = value;
+    CHECK_STR(algorithm, "norm");
+    return lc_clip_gradients(self, opt, 0.125, "value");
+}
+/* Evaluates twice (as SAM does), updates with what the second left. */
+static lc_status own_step(lc_module *self, int64_t epoch, int64_t i, lc_optimizer *opt, lc_closure *closure)
+{
+    lc_status s;
+    lc_closure_run(closure, &s);
+    if (s < 0) return s;
+    return i == 1 ? LC_OK : lc_default_optimizer_step(self, epoch, i, opt, closure); /* and leaves one out */
+}
+static lc_tensor *line(pair *p, lc_tensor *x, int64_t i)
+{
+    (void)i;
+    p->evaluations++;
+    return lc_mul(p->a, lc_add_scalar(x, 1));
+}
+
+TEST(overrides)
+{
+    lc_module_ops ops = automatic_ops;
+    ops.optimizer_step = own_step;
+    ops.configure_gradient_clipping = own_clipping;
+    pair p = {.step = line, .optimizers = one_for_both, .n = 3};
+    double a, b;
+    int64_t step;
+    clip_seen = -1;
+    train(&p, &ops, 1, 0, &a, &b, &step);
+    CHECK_NEAR(clip_seen, 0, 0);              /* called without a clip value too */
+    CHECK_NEAR(a, 1 - 2 * 0.5 * 0.125, 1e-6); /* steps 0 and 2, clipped */
+    CHECK_EQ(step, 3);
+    CHECK_EQ(p.evaluations, 3);
+}
+
+TEST_MAIN
