@@ -192,6 +192,34 @@ TEST(batch_size_that_changes_every_step)
     lc_graph_free(g);
 }
 
+TEST(more_batch_sizes_than_plans)
+{
+    enum { SIZES = 12, PLANS = 8, ROUNDS = 50 };
+    lc_graph *g;
+    static float data[SIZES * 3];
+    lc_graph_stats stats;
+    lc_tensor *x;
+    for (int i = 0; i < SIZES * 3; i++) data[i] = (float)i;
+    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1, .max_plans = PLANS}, &g));
+    CHECK_OK(lc_input_new(LC_F32, 2, (int64_t[]){1, 3}, LC_ROW_MAJOR, data, &x));
+    for (int64_t i = 0; i < SIZES * ROUNDS; i++) { /* always in the same order */
+        int64_t n = i % SIZES + 1;
+        lc_input_set(x, data, n);
+        CHECK_OK(lc_step_begin(g, (uint64_t)i, 0));
+        lc_tensor *s = lc_keep(lc_sum(x));
+        lc_tensor *part = lc_sum(lc_slice(x, 0, 0, 1));
+        CHECK_NEAR(item(part), 3, 1e-6); /* a step of two plans: the first must not give way to the second */
+        CHECK_OK(lc_step_run(g));
+        CHECK_NEAR(item(s), (3 * n - 1) * 3 * n / 2.0, 1e-3);
+        CHECK_OK(lc_step_end(g));
+        lc_graph_get_stats(g, &stats);
+        CHECK(stats.plans <= PLANS);
+    }
+    CHECK(stats.hits > stats.misses / 4);
+    lc_tensor_unref(x);
+    lc_graph_free(g);
+}
+
 TEST(inputs_may_move_between_steps)
 {
     lc_graph *g = graph();

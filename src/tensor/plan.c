@@ -338,9 +338,11 @@ static lc_status make_program(lc_build *b)
 
 static lc_status check_memory(const lc_graph *g, const lc_plan *p)
 {
+    size_t want = p->arena_0 + p->arena_bytes;
+    /* Finding out what is available takes longer than planning a small step. */
+    if (g->options.max_bytes <= 0 && want <= g->arena_committed) return LC_OK;
     size_t have =
         g->options.max_bytes > 0 ? (size_t)g->options.max_bytes : g->backend->available() + g->arena_committed;
-    size_t want = p->arena_0 + p->arena_bytes;
     if (want <= have && want <= g->arena_reserved) return LC_OK;
     return lc_fail(LC_ERR_MEMORY,
                    "the step needs %.1f MiB for intermediate results (lower bound %.1f MiB), but only "
@@ -391,18 +393,29 @@ static bool in_chain(const lc_graph *g, const lc_plan *p)
     return false;
 }
 
+/* Which plan gives way, or -1: of two at random the one that has not been used for longer. Batch sizes that come round
+ * in the same order, more of them than there is room for, would never find a plan if the oldest always went. */
+static int victim(const lc_graph *g)
+{
+    int found = -1;
+    for (uint64_t tries = 0, seen = 0; seen < 2 && tries < 8; tries++) {
+        int i = (int)lc_random_below(g->clock, tries, (uint64_t)g->n_plans);
+        if (in_chain(g, g->plans[i])) continue;
+        if (found < 0 || g->plans[i]->last_used < g->plans[found]->last_used) found = i;
+        seen++;
+    }
+    for (int i = 0; i < g->n_plans && found < 0; i++)
+        if (!in_chain(g, g->plans[i])) found = i;
+    return found;
+}
+
 static lc_status insert(lc_graph *g, lc_plan *p)
 {
-    if (g->n_plans >= g->options.max_plans) {
-        int oldest = -1;
-        for (int i = 0; i < g->n_plans; i++)
-            if (!in_chain(g, g->plans[i]) && (oldest < 0 || g->plans[i]->last_used < g->plans[oldest]->last_used))
-                oldest = i;
-        if (oldest >= 0) {
-            lc__plan_free(g->plans[oldest]);
-            g->plans[oldest] = g->plans[--g->n_plans];
-            g->stats.evictions++;
-        }
+    int old = g->n_plans >= g->options.max_plans ? victim(g) : -1;
+    if (old >= 0) {
+        lc__plan_free(g->plans[old]);
+        g->plans[old] = g->plans[--g->n_plans];
+        g->stats.evictions++;
     }
     uint32_t cap = (uint32_t)g->cap_plans;
     LC_TRY(lc__grow((void **)&g->plans, &cap, (uint32_t)g->n_plans + 1, sizeof *g->plans));
