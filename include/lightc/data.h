@@ -16,6 +16,7 @@
 #ifndef LIGHTC_DATA_H
 #define LIGHTC_DATA_H
 
+#include <lightc/span.h>
 #include <lightc/batch.h>
 #include <lightc/random.h>
 
@@ -269,6 +270,9 @@ typedef struct lc_dataloader_ops {
     /* From the next epoch on samples come in the order of the dataset (on), or as before; whether that is another order
      * than the loader's own. For overfit_batches. */
     bool (*sequential)(void *self, bool on);
+    /* From now on `fn` is told of what the loader's threads do (LC_SPAN_LOADER), from them; NULL: no longer. Called
+     * when no epoch runs. */
+    void (*observe)(void *self, lc_span_fn *fn, void *ctx);
 } lc_dataloader_ops;
 
 #define LC_DATALOADER_OPS_INIT .size = sizeof(lc_dataloader_ops)
@@ -320,6 +324,8 @@ LC_API lc_status lc_dataloader_load(lc_dataloader *l, const void *data, size_t s
 /* See lc_dataloader_ops.sequential. */
 LC_API bool lc_dataloader_sequential(lc_dataloader *l, bool on);
 
+/* ops->observe: for profilers. */
+LC_API void lc_dataloader_observe(lc_dataloader *l, lc_span_fn *fn, void *ctx);
 LC_END_DECLS
 
 #endif

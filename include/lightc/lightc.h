@@ -25,9 +25,11 @@
 #include <lightc/options.h>
 #include <lightc/plugin.h>
 #include <lightc/precision.h>
+#include <lightc/profiler.h>
 #include <lightc/random.h>
 #include <lightc/safetensors.h>
 #include <lightc/sched.h>
+#include <lightc/span.h>
 #include <lightc/state.h>
 #include <lightc/status.h>
 #include <lightc/strategy.h>

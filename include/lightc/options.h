@@ -24,6 +24,7 @@
 
 #include <lightc/callback.h>
 #include <lightc/logger.h>
+#include <lightc/profiler.h>
 
 /* ---- amounts with a unit ---- */
 typedef enum lc_unit {
@@ -123,6 +124,7 @@ typedef struct lc_option {
     X(CHOICE, int, enable_progress_bar, LC_AUTO, 0, 0, "show a progress bar")                                        \
     X(CHOICE, int, enable_model_summary, LC_AUTO, 0, 0, "show the table of layers")                                  \
     X(BOOL, bool, barebones, false, 0, 0, "nothing but the loop: to measure")                                        \
+    X(TEXT, const char *, profiler, NULL, 0, 0, "simple, ops or trace, several with commas: what takes how long") \
     X(BOOL, bool, trace_hooks, false, 0, 0, "show every hook as it runs, and who has it")                            \
     X(BOOL, bool, enable_autolog_hparams, true, 0, 0, "log the hyperparameters of module and datamodule")            \
     /* checkpoints */                                                                                                \
@@ -172,6 +174,8 @@ typedef struct lc_trainer_options {
     int n_callbacks;
     const lc_logger *loggers;
     int n_loggers;
+    const lc_profiler *profilers; /* beside those that `profiler` names; taken over too */
+    int n_profilers;
     void *storage; /* texts read from a file; lc_trainer_new takes them over */
     /* The program's own options as parsing left them, as members of a JSON object: part of the run's config.json. NULL:
      * none. */

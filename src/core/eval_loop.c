@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Validation, test and prediction: one loop, the stage says which hooks it calls. */
+#include "core/profiling.h"
 #include "core/trainer_internal.h"
 
 #include <stdlib.h>
@@ -72,6 +73,7 @@ static lc_status run_step(lc_trainer *t, const lc_batch *batch, int64_t i, int l
     lc_hook saved = lc__hook_enter(t, t->stage == LC_STAGE_TEST      ? LC_HOOK_TEST_STEP
                                       : t->stage == LC_STAGE_PREDICT ? LC_HOOK_PREDICT_STEP
                                                                      : LC_HOOK_VALIDATION_STEP);
+    int64_t start = LC__PROFILE_START(t);
     switch (t->stage) {
     case LC_STAGE_TEST:
         s = t->mo.test_step(t->m, batch, i, loader);
@@ -87,12 +89,15 @@ static lc_status run_step(lc_trainer *t, const lc_batch *batch, int64_t i, int l
     default:
         s = t->mo.validation_step(t->m, batch, i, loader);
     }
+    LC__PROFILE_HOOK(t, NULL, start);
     lc_status recorded = lc_step_status(t->graph);
     if (recorded < 0) s = recorded;
     if (s != LC_OK || t->deferred) s = lc__hook_result(t, s, NULL);
     lc__hook_leave(t, saved);
     if (s < 0) return s;
+    start = LC__PROFILE_START(t);
     s = lc_step_run(t->graph);
+    LC__PROFILE_ACTION(t, "run_step", start);
     t->recording = false;
     if (s < 0) return lc_fail_context(s, "%s, batch %lld", lc_stage_name(t->stage), (long long)i);
     if (prediction) {
@@ -131,15 +136,21 @@ static lc_status run_loader(lc_trainer *t, int loader)
     lc_status status = LC_OK;
     int64_t saved_idx = t->batch_idx;
     if (most == 0 || s->length == 0) return LC_OK;
+    if (t->profiling) lc__profiling_watch(t, s->loader, true);
     LC_TRY(lc__source_begin(s, t->current_epoch, 0));
     t->dataloader_idx = loader;
     for (int64_t i = 0; i < most; i++) {
         const lc_batch *batch;
         bool last;
-        LC_TRY_GOTO(status, done, lc__source_next(s, &batch, &last));
-        if (!batch) break;
+        int64_t start = LC__PROFILE_START(t);
+        status = lc__source_next(s, &batch, &last);
+        LC__PROFILE_ACTION(t, "val_dataloader_next", start);
+        if (status < 0 || !batch) break;
         t->batch_idx = i;
-        LC_TRY_GOTO(status, done, run_batch(t, batch, i, loader));
+        start = LC__PROFILE_START(t);
+        status = run_batch(t, batch, i, loader);
+        LC__PROFILE_ACTION(t, "run_evaluation_batch", start);
+        if (status < 0) break;
         if (!t->sanity) t->val_batch_count[loader]++;
         if (last) break;
         if (atomic_load_explicit(&t->signal, memory_order_relaxed) && t->stage != LC_STAGE_FIT) {
@@ -150,6 +161,7 @@ static lc_status run_loader(lc_trainer *t, int loader)
     }
 done:
     lc__source_end(s);
+    if (t->profiling) lc__profiling_watch(t, s->loader, false);
     t->batch_idx = saved_idx;
     t->dataloader_idx = 0;
     return status;

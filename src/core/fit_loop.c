@@ -158,7 +158,9 @@ static lc_status run_epoch(lc_trainer *t)
     do {
         const lc_batch *batch;
         bool last;
+        int64_t start = LC__PROFILE_START(t);
         s = lc__source_next(&t->train, &batch, &last);
+        LC__PROFILE_ACTION(t, "train_dataloader_next", start);
         if (s < 0) {
             lc_fail_context(s, "train_dataloader, epoch %lld, batch %lld", (long long)epoch,
                             (long long)t->batches_done);
@@ -168,7 +170,9 @@ static lc_status run_epoch(lc_trainer *t)
             t->is_last_batch = true;
             break;
         }
+        start = LC__PROFILE_START(t);
         s = lc__train_batch(t, batch, last);
+        LC__PROFILE_ACTION(t, "run_training_batch", start);
         if (s >= 0 && signal_of(t) && !epoch_done(t)) s = interrupted(t);
     } while (s >= 0 && !epoch_done(t));
     lc__source_end(&t->train);
@@ -264,8 +268,10 @@ lc_status lc__fit_loop(lc_trainer *t)
     while (unfinished || !fit_done(t)) {
         unfinished = false;
         LC_TRY(lc__setup_train_data(t));
+        int64_t start = LC__PROFILE_START(t);
         LC_TRY(run_epoch(t));
         LC_TRY(lc__end_of_epoch(t));
+        LC__PROFILE_ACTION(t, "run_training_epoch", start);
         if (signal_of(t)) return interrupted(t);
     }
     LC_TRY(LC__HOOK(t, ON_TRAIN_END, on_train_end));

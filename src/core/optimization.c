@@ -27,7 +27,9 @@ static lc_status run_training_step(lc_closure *c)
     lc_status last;
     unsigned errors = lc__error_count(NULL);
     lc_hook saved = lc__hook_enter(t, LC_HOOK_TRAINING_STEP);
+    int64_t start = LC__PROFILE_START(t);
     c->loss = step(t->m, c->batch, c->batch_idx);
+    LC__PROFILE_HOOK(t, NULL, start);
     lc_status s = lc_step_status(t->graph); /* the first operation that failed */
     /* A lookup that found nothing is an answer, not a failure. */
     if (s >= 0 && !c->loss && lc__error_count(&last) != errors && last != LC_ERR_NOT_FOUND)
@@ -217,7 +219,9 @@ lc_status lc__optimize(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
     int64_t before = t->global_step;
     LC_TRY(t->mo.manual_optimization ? manual(t, batch, batch_idx) : automatic(t, batch, batch_idx));
     LC_TRY(lc_step_status(t->graph));
+    int64_t start = LC__PROFILE_START(t);
     lc_status s = lc_step_run(t->graph);
+    LC__PROFILE_ACTION(t, "run_step", start);
     t->recording = false;
     if (s < 0) return lc_fail_context(s, "epoch %lld, batch %lld", (long long)t->current_epoch, (long long)batch_idx);
     LC_TRY(lc__results_read(t, &t->train_results));

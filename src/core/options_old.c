@@ -86,6 +86,11 @@ static const old_name old_names[] = {
     {"log_save_interval", .answer = "loggers write in a thread of their own as rows come; leave it out"},
     {"log_gpu_memory", .answer = "use the callback DeviceStatsMonitor"},
     {"move_metrics_to_cpu", .answer = "metrics are kept as numbers of the host already; leave it out"},
+    {"profiler", "advanced", {{"profiler", "ops"}}},
+    {"profiler", "pytorch", {{"profiler", "trace"}}},
+    {"profiler", "true", {{"profiler", "simple"}}},
+    {"profiler", "True", {{"profiler", "simple"}}},
+    {"profiler", "xla", .answer = TPU_ANSWER},
     /* the machine */
     {"nodes", .set = {{"num_nodes"}}},
     {"nnodes", .set = {{"num_nodes"}}},

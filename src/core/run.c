@@ -2,6 +2,7 @@
 /* fit, validate, test, predict: what surrounds the loops, in Lightning's order. Whatever happens, on_exception (after
  * an error) and teardown run, and what was taken is given back. */
 #include "core/hyperparameters.h"
+#include "core/profiling.h"
 #include "core/trainer_internal.h"
 #include "optim/optim_internal.h"
 
@@ -162,6 +163,7 @@ static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_
     }
     if (stage != LC_STAGE_FIT) t->n_results = 0;
     LC_TRY(make_graph(t));
+    if (t->profiling) lc__profiling_begin(t);
     LC_TRY(LC__MODULE_HOOK(t, CONFIGURE_CALLBACKS, configure_callbacks));
     LC_TRY(lc__hooks_rebuild(t));
     decide_validation(t);
@@ -305,6 +307,7 @@ static lc_status finish(lc_trainer *t, lc_status s)
         lc_status written = lc__settle(t, true);
         if (written < 0) lc_trainer_message(t, "error", "%s", lc_error_message());
     }
+    if (t->profiling) lc__profiling_watch(t, t->train.loader, false);
     lc__source_close(&t->train);
     t->train.which = -1;
     lc__sources_close(&t->eval);
@@ -321,6 +324,7 @@ static lc_status finish(lc_trainer *t, lc_status s)
     lc_checkpoint_close(t->restoring_from);
     t->restoring_from = NULL;
     lc__signals_end(t);
+    if (t->profiling) lc__profiling_end(t);
     if (s < 0) lc__loggers_status(t, s == LC_ERR_INTERRUPTED ? "interrupted" : "failed");
     lc__loggers_flush(t);
     if (t->in_run && t->run_state == LC_RUN_RUNNING) t->run_state = LC_RUN_FINISHED;

@@ -183,6 +183,7 @@ lc_status lc__save_checkpoint(lc_trainer *t, const char *path, bool weights_only
                        "a checkpoint can only be saved between steps (in on_train_batch_end or later), not "
                        "while one is recorded");
     if (!t->writer) LC_TRY(lc_ckpt_writer_new(&t->writer));
+    int64_t start = LC__PROFILE_START(t);
     LC_TRY(lc__settle(t, true));
     LC_TRY_GOTO(status, done, lc_ckpt_begin(t->writer, path));
     begun = true;
@@ -192,6 +193,7 @@ lc_status lc__save_checkpoint(lc_trainer *t, const char *path, bool weights_only
 done:
     if (begun) lc_ckpt_abort(t->writer);
     lc__views_free(&views);
+    LC__PROFILE_ACTION(t, "save_checkpoint", start);
     return status < 0 ? lc_fail_context(status, "checkpoint %s", path) : LC_OK;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Loaders in a run: limits, the last batch, one batch read ahead where nobody knows how many come. */
+#include "core/profiling.h"
 #include "core/trainer_internal.h"
 
 #include <math.h>
@@ -354,6 +355,7 @@ lc_status lc__setup_train_data(lc_trainer *t)
         return LC_OK;
     }
     LC_TRY(open_train_data(t));
+    if (t->profiling) lc__profiling_watch(t, t->train.loader, true);
     return setup_val_check(t);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Making and freeing a trainer, its callbacks, and what it tells about itself. */
+#include "core/profiling.h"
 #include "core/trainer_internal.h"
 
 #include <math.h>
@@ -39,6 +40,7 @@ static lc_status barebones(const lc_trainer_options *o)
                         : o->enable_model_summary == LC_ON ? "enable_model_summary"
                         : o->fast_dev_run                  ? "fast_dev_run"
                         : o->n_loggers                     ? "loggers"
+                        : o->n_profilers || o->profiler    ? "profiler"
                                                            : NULL;
     return clash ? lc_fail(LC_ERR_CONFIG, "barebones and %s cannot both be on", clash) : LC_OK;
 }
@@ -130,7 +132,10 @@ lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out)
         if (added < 0) status = added;
     }
     if (status < 0) goto done;
-    LC_TRY_GOTO(status, done, lc__loggers_open(t));
+    status = lc__loggers_open(t);
+    lc_status profiled = status >= 0 || t->opt.n_profilers ? lc__profiling_open(t) : LC_OK;
+    if (status >= 0) status = profiled;
+    if (status < 0) goto done;
     LC_TRY_GOTO(status, done, resolve(t));
     LC_TRY_GOTO(status, done, lc_precision_find(t->opt.precision, &t->precision));
     LC_TRY_GOTO(status, done, lc_strategy_find(t->opt.strategy, &t->strategy));
@@ -164,6 +169,7 @@ void lc_trainer_free(lc_trainer *t)
     }
     free(t->callbacks);
     lc__hooks_free(t);
+    lc__profiling_free(t);
     lc__results_free(&t->train_results);
     lc__results_free(&t->eval_results);
     for (int i = 0; i < 3; i++) lc__map_free(&t->metrics[i]);

@@ -219,6 +219,8 @@ struct lc_trainer {
     int64_t cursor_epoch; /* the epoch that batches_done counts in */
     bool epoch_open;      /* it is not complete */
 
+    struct lc__profiling *profiling; /* NULL: nobody asks how long things take */
+
     /* signals.c */
     struct lc__signals *signals;
     atomic_int signal;
@@ -235,6 +237,23 @@ void lc__defer_error(lc_trainer *t, lc_status s);
 
 /* Every hook runs between these two. */
 void lc__trace_hook(const lc_trainer *t);
+/* ---- profiling.c: where t->profiling is set ---- */
+typedef struct lc__profiling lc__profiling;
+/* What the running hook did in a callback of that name (NULL: in the module), since `start_ns`. */
+void lc__profile_hook(lc_trainer *t, const char *callback, int64_t start_ns);
+void lc__profile_action(lc_trainer *t, const char *name, int64_t start_ns);
+int64_t lc__now_ns(void); /* monotonic */
+/* The time, or 0 where nobody asks. */
+#define LC__PROFILE_START(t) (__builtin_expect((t)->profiling != NULL, 0) ? lc__now_ns() : 0)
+#define LC__PROFILE_HOOK(t, callback, start)                                                                           \
+    do {                                                                                                               \
+        if (__builtin_expect((start) != 0, 0)) lc__profile_hook((t), (callback), (start));                             \
+    } while (0)
+#define LC__PROFILE_ACTION(t, name, start)                                                                             \
+    do {                                                                                                               \
+        if (__builtin_expect((start) != 0, 0)) lc__profile_action((t), (name), (start));                               \
+    } while (0)
+
 static inline lc_hook lc__hook_enter(lc_trainer *t, lc_hook hook)
 {
     lc_hook saved = t->hook;
@@ -254,7 +273,9 @@ static inline void lc__hook_leave(lc_trainer *t, lc_hook saved)
         lc_status cs_ = LC_OK;                                                                                         \
         const lc__hook_list *cl_ = (list);                                                                             \
         for (int ci_ = 0; ci_ < cl_->n; ci_++) {                                                                       \
+            int64_t cp_ = LC__PROFILE_START(t);                                                                        \
             cs_ = cl_->e[ci_]->ops.slot(cl_->e[ci_]->self, (t), ##__VA_ARGS__);                                        \
+            LC__PROFILE_HOOK(t, cl_->e[ci_]->ops.name, cp_);                                                           \
             if (__builtin_expect(cs_ != LC_OK || (t)->deferred, 0)) {                                                  \
                 cs_ = lc__hook_result((t), cs_, cl_->e[ci_]->ops.name);                                                \
                 if (cs_ < 0) break;                                                                                    \
@@ -264,7 +285,9 @@ static inline void lc__hook_leave(lc_trainer *t, lc_hook saved)
     })
 #define LC__MODULE(t, slot, ...)                                                                                       \
     ({                                                                                                                 \
+        int64_t mp_ = LC__PROFILE_START(t);                                                                            \
         lc_status ms_ = (t)->mo.slot((t)->m, ##__VA_ARGS__);                                                           \
+        LC__PROFILE_HOOK(t, NULL, mp_);                                                                                \
         if (__builtin_expect(ms_ != LC_OK || (t)->deferred, 0)) ms_ = lc__hook_result((t), ms_, NULL);                 \
         ms_;                                                                                                           \
     })
@@ -403,7 +426,6 @@ lc__callback *lc__callback_named(const lc_trainer *t, const char *name, int nth)
 bool lc__should_stop(const lc_trainer *t);
 /* Early stopping: a wish that holds until the callback takes it back (unlike lc_trainer_stop). */
 void lc__soft_stop(lc_trainer *t, bool *vote, bool stop);
-int64_t lc__now_ns(void);      /* monotonic */
 int64_t lc__realtime_ns(void); /* since 1970 */
 bool lc__has_val(const lc_trainer *t);
 

@@ -74,6 +74,9 @@ static lc_trainer_options quiet(const lc_trainer *t, int64_t steps)
     o.loggers = NULL;
     o.n_callbacks = o.n_loggers = 0;
     o.trace_hooks = false;
+    o.profiler = NULL;
+    o.profilers = NULL;
+    o.n_profilers = 0;
     o.handle_signals = o.handle_signals && !t->in_run; /* a running fit handles them */
     o.storage = NULL;
     return o;

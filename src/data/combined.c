@@ -203,6 +203,12 @@ static int64_t combined_batch_size(void *self)
     return lc_dataloader_batch_size(((combined *)self)->parts[0].loader);
 }
 
+static void combined_observe(void *self, lc_span_fn *fn, void *ctx)
+{
+    combined *c = self;
+    for (int i = 0; i < c->n; i++) lc_dataloader_observe(c->parts[i].loader, fn, ctx);
+}
+
 static bool combined_sequential(void *self, bool on)
 {
     combined *c = self;
@@ -231,6 +237,7 @@ static const lc_dataloader_ops combined_ops = {
     .batch_size = combined_batch_size,
     .free = combined_free,
     .sequential = combined_sequential,
+    .observe = combined_observe,
 };
 
 lc_status lc_combined_loader_new(lc_combine mode, int n, lc_dataloader *const *loaders, lc_dataloader **out)

@@ -44,6 +44,11 @@ static int64_t unknown_batch_size(void *self)
     return 0;
 }
 
+static void nothing_to_observe(void *self, lc_span_fn *fn, void *ctx)
+{
+    (void)self, (void)fn, (void)ctx;
+}
+
 static bool always_sequential(void *self, bool on)
 {
     (void)self, (void)on;
@@ -78,6 +83,7 @@ lc_status lc_dataloader_from_ops(const lc_dataloader_ops *ops, void *self, lc_da
     if (!full.load) full.load = load_nothing;
     if (!full.batch_size) full.batch_size = unknown_batch_size;
     if (!full.sequential) full.sequential = always_sequential;
+    if (!full.observe) full.observe = nothing_to_observe;
     l->ops = full;
     l->self = self;
     *out = l;
@@ -170,4 +176,9 @@ lc_status lc_dataloader_load(lc_dataloader *l, const void *data, size_t size)
 bool lc_dataloader_sequential(lc_dataloader *l, bool on)
 {
     return l->ops.sequential(l->self, on);
+}
+
+void lc_dataloader_observe(lc_dataloader *l, lc_span_fn *fn, void *ctx)
+{
+    if (l) l->ops.observe(l->self, fn, ctx);
 }

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef struct slot {
     void *data[LC_MAX_BATCH_TENSORS];
@@ -59,8 +60,31 @@ typedef struct loader {
     int64_t next_fill; /* the next batch a worker takes */
     int64_t keep;      /* the batch that the caller holds or waits for: slots of batches before it are free */
 
+    lc_span_fn *observe; /* told of batches; NULL: nobody. Written while no worker is busy */
+    void *observe_ctx;
+
     int64_t due; /* the batch next() returns next; the consumer's alone */
 } loader;
+
+static int64_t now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void tell(const loader *l, int64_t batch, const worker *w, int64_t start)
+{
+    lc_span s = {.kind = LC_SPAN_LOADER,
+                 .name = "gather",
+                 .owner = lc_dataset_name(l->dataset),
+                 .start_ns = start,
+                 .end_ns = now(),
+                 .thread = l->n_workers ? (int)(w - l->workers) + 1 : 0,
+                 .number = batch,
+                 .ndim = -1};
+    l->observe(l->observe_ctx, &s);
+}
 
 /* Gathers batch b into a slot; called on any thread, without the lock. */
 static void gather(loader *l, int64_t b, slot *s, worker *w)
@@ -68,7 +92,9 @@ static void gather(loader *l, int64_t b, slot *s, worker *w)
     int64_t begin = b * l->batch_size;
     int n = (int)(l->n_samples - begin < l->batch_size ? l->n_samples - begin : l->batch_size);
     for (int j = 0; j < n; j++) w->keys[j] = lc_random_key(l->epoch_key, (uint64_t)l->order[begin + j]);
+    int64_t start = l->observe ? now() : 0;
     s->status = lc_dataset_get_many(l->dataset, n, l->order + begin, w->keys, s->data, w->scratch);
+    if (l->observe) tell(l, b, w, start);
     if (s->status < 0) snprintf(s->error, sizeof s->error, "%s", lc_error_message());
 }
 
@@ -201,6 +227,17 @@ static bool loader_sequential(void *self, bool on)
     return strcmp(l->sampler.ops->name, "sequential") != 0;
 }
 
+/* Between epochs, or when one has just ended: workers are not busy then. */
+static void loader_observe(void *self, lc_span_fn *fn, void *ctx)
+{
+    loader *l = self;
+    quiet(l);
+    pthread_mutex_lock(&l->lock);
+    l->observe = fn;
+    l->observe_ctx = ctx;
+    pthread_mutex_unlock(&l->lock);
+}
+
 static void loader_end(void *self)
 {
     quiet(self);
@@ -235,9 +272,9 @@ static void loader_free(void *self)
 }
 
 static const lc_dataloader_ops loader_ops = {
-    LC_DATALOADER_OPS_INIT,          .name = "dataloader", .begin = loader_begin,           .next = loader_next,
-    .length = loader_length,         .end = loader_end,    .batch_size = loader_batch_size, .free = loader_free,
-    .sequential = loader_sequential,
+    LC_DATALOADER_OPS_INIT,          .name = "dataloader",      .begin = loader_begin,           .next = loader_next,
+    .length = loader_length,         .end = loader_end,         .batch_size = loader_batch_size, .free = loader_free,
+    .sequential = loader_sequential, .observe = loader_observe,
 };
 
 static lc_status make_slots(loader *l)

@@ -7,11 +7,11 @@
 #include <string.h>
 #include <time.h>
 
-static double now(void)
+static int64_t now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
 static bool finite_dims(const lc_view *v, int dim, int64_t at)
@@ -43,17 +43,49 @@ static lc_status check_finite(const lc_plan_call *pc)
     return LC_OK;
 }
 
+void lc__graph_observe(lc_graph *g, lc_span_fn *fn, void *ctx)
+{
+    g->observe = fn;
+    g->observe_ctx = ctx;
+}
+
+static double view_bytes(const lc_view *v)
+{
+    double n = v->ndim < 0 ? 0 : (double)lc_dtype_size(v->dtype);
+    for (int i = 0; i < v->ndim; i++) n *= (double)v->shape[i];
+    return n;
+}
+
+static void tell(const lc_graph *g, const lc_plan_call *pc, int64_t start, int64_t end)
+{
+    const lc_call *c = &pc->call;
+    lc_span s = {.kind = LC_SPAN_OP,
+                 .name = c->op->name,
+                 .owner = c->kernel->name,
+                 .start_ns = start,
+                 .end_ns = end,
+                 .site = pc->site,
+                 .flop = lc__call_flop(c),
+                 .ndim = c->n_out ? c->out[0].ndim : -1,
+                 .shape = c->n_out ? c->out[0].shape : NULL};
+    for (int i = 0; i < c->n_in; i++) s.bytes += view_bytes(&c->in[i]);
+    for (int i = 0; i < c->n_out; i++) s.bytes += view_bytes(&c->out[i]);
+    g->observe(g->observe_ctx, &s);
+}
+
 static lc_status execute_watched(lc_graph *g, lc_plan *p)
 {
     for (int i = 0; i < p->n_calls; i++) {
         lc_plan_call *pc = &p->calls[i];
-        double t = now();
+        int64_t start = now();
         pc->call.scratch = g->scratch;
         pc->call.kernel->run(&pc->call);
-        t = now() - t;
+        int64_t end = now();
+        double seconds = 1e-9 * (double)(end - start);
         /* The first run warms caches up. */
-        if (pc->runs == 1 || t < pc->seconds || pc->seconds == 0) pc->seconds = t;
+        if (pc->runs == 1 || seconds < pc->seconds || pc->seconds == 0) pc->seconds = seconds;
         pc->runs++;
+        if (g->observe) tell(g, pc, start, end);
         if (g->nan_check) LC_TRY(check_finite(pc));
     }
     return LC_OK;
@@ -67,7 +99,7 @@ lc_status lc__execute(lc_graph *g, lc_plan *p)
     }
     for (int i = 0; i < p->n_linked; i++) *p->linked[i].to = g->tape.floats[p->linked[i].from];
     for (int i = 0; i < p->n_live; i++) *p->live[i].to = *p->live[i].from;
-    if (g->nan_check || g->profile) return execute_watched(g, p);
+    if (g->nan_check || g->profile || g->observe) return execute_watched(g, p);
     for (int i = 0; i < p->n_calls; i++) {
         lc_call *c = &p->calls[i].call;
         c->scratch = g->scratch;

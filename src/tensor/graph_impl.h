@@ -18,6 +18,7 @@
 #ifndef LC_TENSOR_GRAPH_IMPL_H
 #define LC_TENSOR_GRAPH_IMPL_H
 
+#include <lightc/span.h>
 #include "tensor/tensor_impl.h"
 #include "tensor/tune.h"
 
@@ -140,6 +141,8 @@ struct lc_graph {
     int threads;
     bool plan_off, nan_check, profile, reference_only;
     const char *dump_path;
+    lc_span_fn *observe; /* of kernel calls; NULL: nobody */
+    void *observe_ctx;
     const lc_backend_ops *backend;
     const void *kernel_set; /* of the backend */
     lc__tuning tuning;
@@ -218,7 +221,11 @@ void lc__plan_free(lc_plan *plan);
 lc_status lc__graph_load_tuning(lc_graph *g, const lc_state *root);
 
 /* execute.c */
+/* Tells of every kernel call from now on; fn NULL: no longer. */
+void lc__graph_observe(lc_graph *g, lc_span_fn *fn, void *ctx);
 lc_status lc__execute(lc_graph *g, lc_plan *plan);
+/* flops.c */
+double lc__call_flop(const lc_call *c);
 /* dump.c */
 void lc__dump_plans(const lc_graph *g);
 

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Spans: from when to when something was done. The trainer, the engine and loaders tell profilers in this form. */
+#ifndef LIGHTC_SPAN_H
+#define LIGHTC_SPAN_H
+
+#include <lightc/status.h>
+
+typedef enum lc_span_kind {
+    LC_SPAN_ACTION = 1, /* of the trainer: hooks, batches, epochs, checkpoints */
+    LC_SPAN_OP = 2,     /* one kernel call of a plan */
+    LC_SPAN_LOADER = 4, /* a batch that a loader gathered */
+} lc_span_kind;
+
+typedef struct lc_span {
+    lc_span_kind kind;
+    const char *name;  /* "training_step", "conv", "gather" */
+    const char *owner; /* actions: "[Module]net", "[Callback]EarlyStopping", "[Trainer]"; operators: the kernel */
+    int64_t start_ns, end_ns; /* monotonic clock */
+    int thread;               /* 0: the training thread; loaders: their threads from 1 */
+    int64_t number;           /* loaders: of the batch; else 0 */
+    /* Operators: */
+    lc_site site;       /* where the program called it (or what it is the gradient of) */
+    double flop, bytes; /* floating-point operations of products (0 for others); memory read and written */
+    int ndim;           /* of the first result; -1: none */
+    const int64_t *shape;
+} lc_span;
+
+typedef void lc_span_fn(void *ctx, const lc_span *span);
+
+#endif

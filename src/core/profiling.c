@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Profilers in a run: who is told of what, and where the reports go. */
+#include "core/profiling.h"
+#include "tensor/graph_impl.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_PROFILERS = 8 };
+
+struct lc__profiling {
+    lc_profiler list[MAX_PROFILERS];
+    int n;
+    unsigned wants;
+    int64_t begin_ns;
+    char owner[128]; /* "[Module]NAME" */
+    lc_module *owner_of;
+    char **callbacks; /* "[Callback]NAME", in the order they were first seen */
+    int n_callbacks;
+};
+
+static lc_status add(lc__profiling *p, lc_profiler one)
+{
+    if (p->n == MAX_PROFILERS) {
+        if (one.ops->free) one.ops->free(one.self);
+        return lc_fail(LC_ERR_CONFIG, "profiler: at most %d", MAX_PROFILERS);
+    }
+    p->list[p->n++] = one;
+    p->wants |= one.ops->wants;
+    return LC_OK;
+}
+
+lc_status lc__profiling_open(lc_trainer *t)
+{
+    const char *names = t->opt.profiler;
+    if (!t->opt.n_profilers && (!names || !*names || !strcmp(names, "none"))) return LC_OK;
+    t->profiling = calloc(1, sizeof *t->profiling);
+    if (!t->profiling) return lc_fail(LC_ERR_MEMORY, "out of memory: profilers");
+    for (int i = 0; i < t->opt.n_profilers; i++) LC_TRY(add(t->profiling, t->opt.profilers[i]));
+    for (const char *p = names ? names : ""; *p && strcmp(p, "none") != 0;) {
+        size_t length = strcspn(p, ",");
+        char one[64];
+        lc_profiler made;
+        snprintf(one, sizeof one, "%.*s", (int)length, p);
+        if (length) {
+            LC_TRY(lc_profiler_new(one, &made));
+            LC_TRY(add(t->profiling, made));
+        }
+        p += length + (p[length] == ',');
+    }
+    return LC_OK;
+}
+
+void lc__profiling_free(lc_trainer *t)
+{
+    lc__profiling *p = t->profiling;
+    if (!p) return;
+    for (int i = 0; i < p->n; i++)
+        if (p->list[i].ops->free) p->list[i].ops->free(p->list[i].self);
+    for (int i = 0; i < p->n_callbacks; i++) free(p->callbacks[i]);
+    free(p->callbacks);
+    free(p);
+    t->profiling = NULL;
+}
+
+/* Also from the loaders' threads: reads only what no run changes. */
+static void tell(void *ctx, const lc_span *span)
+{
+    const lc__profiling *p = ctx;
+    for (int i = 0; i < p->n; i++)
+        if (p->list[i].ops->wants & span->kind) p->list[i].ops->span(p->list[i].self, span);
+}
+
+void lc__profiling_begin(lc_trainer *t)
+{
+    lc__profiling *p = t->profiling;
+    p->begin_ns = lc__now_ns();
+    snprintf(p->owner, sizeof p->owner, "[Module]%s", t->mo.name ? t->mo.name : "module");
+    if (p->wants & LC_SPAN_OP) lc__graph_observe(t->graph, tell, p);
+}
+
+void lc__profiling_watch(lc_trainer *t, lc_dataloader *loader, bool on)
+{
+    if (t->profiling->wants & LC_SPAN_LOADER) lc_dataloader_observe(loader, on ? tell : NULL, t->profiling);
+}
+
+/* The trainer's name for a callback: made once. */
+static const char *callback_owner(lc__profiling *p, const char *name)
+{
+    static const char prefix[] = "[Callback]";
+    for (int i = 0; i < p->n_callbacks; i++)
+        if (!strcmp(p->callbacks[i] + sizeof prefix - 1, name)) return p->callbacks[i];
+    char **list = realloc(p->callbacks, ((size_t)p->n_callbacks + 1) * sizeof *list);
+    if (!list) return prefix;
+    p->callbacks = list;
+    size_t n = strlen(name);
+    char *text = malloc(sizeof prefix + n);
+    if (!text) return prefix;
+    memcpy(text, prefix, sizeof prefix - 1);
+    memcpy(text + sizeof prefix - 1, name, n + 1);
+    return p->callbacks[p->n_callbacks++] = text;
+}
+
+void lc__profile_hook(lc_trainer *t, const char *callback, int64_t start_ns)
+{
+    lc__profiling *p = t->profiling;
+    lc_span s = {.kind = LC_SPAN_ACTION,
+                 .name = lc_hook_name(t->hook),
+                 .owner = callback ? callback_owner(p, callback) : p->owner,
+                 .start_ns = start_ns,
+                 .end_ns = lc__now_ns()};
+    tell(p, &s);
+}
+
+void lc__profile_action(lc_trainer *t, const char *name, int64_t start_ns)
+{
+    lc_span s = {
+        .kind = LC_SPAN_ACTION, .name = name, .owner = "[Trainer]", .start_ns = start_ns, .end_ns = lc__now_ns()};
+    tell(t->profiling, &s);
+}
+
+/* ---- reports ---- */
+
+static lc_status write_report(lc_trainer *t, const lc_profiler *p, const char *stage, double seconds)
+{
+    lc_status status = LC_OK;
+    char *path = NULL, *text = NULL;
+    size_t n = 0;
+    FILE *f = NULL;
+    LC_TRY(lc__format(&path, "%s/%s-%s.%s", t->run_dir ? t->run_dir : t->root_dir, stage, p->ops->name,
+                      p->ops->suffix ? p->ops->suffix : "txt"));
+    f = fopen(path, "w");
+    if (!f) {
+        status = lc__io_fail(errno, "write the profile", path);
+        goto done;
+    }
+    LC_TRY_GOTO(status, done, p->ops->report(p->self, stage, seconds, f));
+    bool failed = ferror(f) != 0;
+    failed |= fclose(f) != 0;
+    f = NULL;
+    if (failed) {
+        status = lc__io_fail(errno ? errno : EIO, "write the profile", path);
+        goto done;
+    }
+    lc_trainer_message(t, "info", "profile: %s", path);
+    if (p->ops->shown && t->opt.enable_progress_bar != LC_OFF &&
+        lc__io_read_file(&lc__io_system, path, 1 << 20, &text, &n) >= 0)
+        lc__show(2, text, n);
+done:
+    if (f) fclose(f);
+    free(text);
+    free(path);
+    return status;
+}
+
+void lc__profiling_end(lc_trainer *t)
+{
+    lc__profiling *p = t->profiling;
+    if (!p->begin_ns) return; /* the run failed before it began */
+    double seconds = 1e-9 * (double)(lc__now_ns() - p->begin_ns);
+    p->begin_ns = 0;
+    if (t->graph) lc__graph_observe(t->graph, NULL, NULL);
+    for (int i = 0; i < p->n; i++)
+        if (write_report(t, &p->list[i], lc_stage_name(t->stage), seconds) < 0)
+            lc_trainer_message(t, "warning", "%s", lc_error_message());
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* "ops": a row for each kernel call of the plans, and one for each operator: time, FLOP/s, bytes/s. FLOPs are those of
+ * products (matrices, convolutions, attention, recurrent layers); bytes are what is read and written, wherever it lies.
+ */
+#include "profilers/registry.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct row {
+    const char *name, *kernel;
+    lc_site site;
+    int64_t calls, ns;
+    double flop, bytes; /* of one call */
+    int ndim;
+    int64_t shape[8];
+} row;
+
+typedef struct ops {
+    row *rows; /* open addressing; name NULL: free */
+    size_t n, cap;
+    bool full;
+} ops;
+
+static size_t hash(const lc_span *s)
+{
+    uint64_t h = (uint64_t)(uintptr_t)s->name * 31 + (uint64_t)(uintptr_t)s->owner;
+    h = h * 31 + (uint64_t)(uintptr_t)s->site.file + (uint64_t)s->site.line;
+    h = (h ^ (uint64_t)s->bytes) * UINT64_C(0x9e3779b97f4a7c15);
+    return (size_t)(h >> 20);
+}
+
+static bool same(const row *r, const lc_span *s)
+{
+    return r->name == s->name && r->kernel == s->owner && r->site.file == s->site.file &&
+           r->site.line == s->site.line && r->bytes == s->bytes && r->flop == s->flop && r->ndim == s->ndim &&
+           (s->ndim < 0 || !memcmp(r->shape, s->shape, (size_t)s->ndim * sizeof *r->shape));
+}
+
+static row *find(const ops *p, const lc_span *s)
+{
+    size_t i = hash(s) & (p->cap - 1);
+    while (p->rows[i].name && !same(&p->rows[i], s)) i = (i + 1) & (p->cap - 1);
+    return &p->rows[i];
+}
+
+static lc_span span_of(const row *r)
+{
+    return (lc_span){.name = r->name,
+                     .owner = r->kernel,
+                     .site = r->site,
+                     .flop = r->flop,
+                     .bytes = r->bytes,
+                     .ndim = r->ndim,
+                     .shape = r->shape};
+}
+
+static bool grow(ops *p)
+{
+    ops bigger = {.cap = p->cap ? 2 * p->cap : 256, .n = p->n};
+    bigger.rows = calloc(bigger.cap, sizeof *bigger.rows);
+    if (!bigger.rows) return false;
+    for (size_t i = 0; i < p->cap; i++) {
+        if (!p->rows[i].name) continue;
+        lc_span s = span_of(&p->rows[i]);
+        *find(&bigger, &s) = p->rows[i];
+    }
+    free(p->rows);
+    *p = bigger;
+    return true;
+}
+
+static void ops_span(void *self, const lc_span *s)
+{
+    ops *p = self;
+    if (2 * p->n >= p->cap && !grow(p)) {
+        p->full = true;
+        return;
+    }
+    row *r = find(p, s);
+    if (!r->name) {
+        *r = (row){.name = s->name, .kernel = s->owner, .site = s->site, .flop = s->flop, .bytes = s->bytes};
+        r->ndim = s->ndim < 8 ? s->ndim : 8;
+        if (s->ndim > 0) memcpy(r->shape, s->shape, (size_t)r->ndim * sizeof *r->shape);
+        p->n++;
+    }
+    r->calls++;
+    r->ns += s->end_ns - s->start_ns;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const row *x = a, *y = b;
+    return strcmp(x->name, y->name);
+}
+
+static int longest_first(const void *a, const void *b)
+{
+    const row *x = a, *y = b;
+    return x->ns == y->ns ? strcmp(x->name, y->name) : x->ns < y->ns ? 1 : -1;
+}
+
+static void heading(FILE *out, const char *what)
+{
+    fprintf(out, "\n%-24s %10s %12s %11s %7s %10s %10s\n", what, "calls", "total (ms)", "mean (us)", "%", "GFLOP/s",
+            "GB/s");
+}
+
+static void numbers(FILE *out, const char *name, const row *r, double flop, double bytes, double all)
+{
+    double ns = (double)r->ns > 0 ? (double)r->ns : 1;
+    fprintf(out, "%-24s %10lld %12.3f %11.2f %7.2f", name, (long long)r->calls, 1e-6 * ns, 1e-3 * ns / (double)r->calls,
+            100 * ns / all);
+    if (flop > 0)
+        fprintf(out, " %10.2f", flop / ns);
+    else
+        fprintf(out, " %10s", "-");
+    fprintf(out, " %10.2f", bytes / ns);
+}
+
+static lc_status ops_report(void *self, const char *stage, double seconds, FILE *out)
+{
+    ops *p = self;
+    size_t n = 0;
+    double all = 0, flop = 0;
+    for (size_t i = 0; i < p->cap; i++) {
+        if (!p->rows[i].name) continue;
+        p->rows[n++] = p->rows[i];
+        all += (double)p->rows[n - 1].ns;
+        flop += p->rows[n - 1].flop * (double)p->rows[n - 1].calls;
+    }
+    fprintf(out, "operators of %s: %.6g s of %.6g s, %.6g GFLOP (%.4g GFLOP/s)\n", stage, 1e-9 * all, seconds,
+            1e-9 * flop, all > 0 ? flop / all : 0);
+    /* Each operator, all its calls together. */
+    if (n) qsort(p->rows, n, sizeof *p->rows, by_name);
+    row *kinds = calloc(n + 1, sizeof *kinds);
+    if (!kinds) return lc_fail(LC_ERR_MEMORY, "out of memory: the report of a profiler");
+    size_t n_kinds = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!n_kinds || strcmp(kinds[n_kinds - 1].name, p->rows[i].name) != 0)
+            kinds[n_kinds++] = (row){.name = p->rows[i].name};
+        row *k = &kinds[n_kinds - 1];
+        k->calls += p->rows[i].calls;
+        k->ns += p->rows[i].ns;
+        k->flop += p->rows[i].flop * (double)p->rows[i].calls;
+        k->bytes += p->rows[i].bytes * (double)p->rows[i].calls;
+    }
+    if (n_kinds) qsort(kinds, n_kinds, sizeof *kinds, longest_first);
+    heading(out, "operator");
+    for (size_t i = 0; i < n_kinds; i++) {
+        numbers(out, kinds[i].name, &kinds[i], kinds[i].flop, kinds[i].bytes, all);
+        fprintf(out, "\n");
+    }
+    free(kinds);
+    /* Each node. */
+    if (n) qsort(p->rows, n, sizeof *p->rows, longest_first);
+    heading(out, "node");
+    for (size_t i = 0; i < n; i++) {
+        const row *r = &p->rows[i];
+        const char *file = r->site.file ? strrchr(r->site.file, '/') : NULL;
+        numbers(out, r->name, r, r->flop * (double)r->calls, r->bytes * (double)r->calls, all);
+        fprintf(out, "  %s:%d  %s", file ? file + 1 : r->site.file ? r->site.file : "?", r->site.line, r->kernel);
+        for (int d = 0; d < r->ndim; d++) fprintf(out, "%s%lld", d ? "," : "  [", (long long)r->shape[d]);
+        fprintf(out, "%s\n", r->ndim > 0 ? "]" : "");
+    }
+    if (p->full) fprintf(out, "some calls are missing: out of memory\n");
+    free(p->rows);
+    *p = (ops){0};
+    return LC_OK;
+}
+
+static void ops_free(void *self)
+{
+    free(((ops *)self)->rows);
+    free(self);
+}
+
+static const lc_profiler_ops ops_ops = {
+    LC_PROFILER_OPS_INIT("ops"), .suffix = "txt",  .shown = true, .wants = LC_SPAN_OP, .span = ops_span,
+    .report = ops_report,        .free = ops_free,
+};
+
+lc_status lc__ops_profiler_new(lc_profiler *out)
+{
+    *out = (lc_profiler){&ops_ops, calloc(1, sizeof(ops))};
+    return out->self ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: a profiler");
+}

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The constructors of src/profilers. */
+#ifndef LC_PROFILERS_REGISTRY_H
+#define LC_PROFILERS_REGISTRY_H
+
+#include <lightc/profiler.h>
+
+lc_status lc__simple_profiler_new(lc_profiler *out) LC_MUST_USE;
+lc_status lc__ops_profiler_new(lc_profiler *out) LC_MUST_USE;
+lc_status lc__trace_profiler_new(lc_profiler *out) LC_MUST_USE;
+
+#endif

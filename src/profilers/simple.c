@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* "simple": a row for each action: how often, how long in the mean and in all, and its part of the run. Actions contain
+ * others (run_training_batch the hooks inside), so the parts add up to more than the whole. */
+#include "profilers/registry.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct row {
+    const char *owner, *name;
+    int64_t calls, ns;
+} row;
+
+typedef struct simple {
+    row *rows;
+    int n, cap;
+    bool full; /* out of memory: some actions are not in the table */
+} simple;
+
+static void simple_span(void *self, const lc_span *span)
+{
+    simple *p = self;
+    int i = 0;
+    /* Few rows, and those of a step come in the same order each time. */
+    while (i < p->n && (p->rows[i].name != span->name || strcmp(p->rows[i].owner, span->owner) != 0)) i++;
+    if (i == p->n) {
+        if (p->n == p->cap) {
+            int cap = p->cap ? 2 * p->cap : 64;
+            row *rows = realloc(p->rows, (size_t)cap * sizeof *rows);
+            if (!rows) {
+                p->full = true;
+                return;
+            }
+            p->rows = rows;
+            p->cap = cap;
+        }
+        p->rows[p->n++] = (row){span->owner, span->name, 0, 0};
+    }
+    p->rows[i].calls++;
+    p->rows[i].ns += span->end_ns - span->start_ns;
+}
+
+static int longest_first(const void *a, const void *b)
+{
+    const row *x = a, *y = b;
+    if (x->ns != y->ns) return x->ns < y->ns ? 1 : -1;
+    return strcmp(x->name, y->name);
+}
+
+static lc_status simple_report(void *self, const char *stage, double seconds, FILE *out)
+{
+    simple *p = self;
+    int width = 6;
+    int64_t calls = 0;
+    qsort(p->rows, (size_t)p->n, sizeof *p->rows, longest_first);
+    for (int i = 0; i < p->n; i++) {
+        int n = (int)(strlen(p->rows[i].owner) + strlen(p->rows[i].name)) + 1;
+        if (n > width) width = n;
+        calls += p->rows[i].calls;
+    }
+    fprintf(out, "profile of %s\n", stage);
+    fprintf(out, "| %-*s | %17s | %9s | %14s | %12s |\n", width, "Action", "Mean duration (s)", "Num calls",
+            "Total time (s)", "Percentage %");
+    fprintf(out, "| %-*s | %17s | %9lld | %14.5g | %12.4g |\n", width, "Total", "-", (long long)calls, seconds, 100.0);
+    for (int i = 0; i < p->n; i++) {
+        const row *r = &p->rows[i];
+        double total = 1e-9 * (double)r->ns;
+        fprintf(out, "| %s.%-*s | %17.5g | %9lld | %14.5g | %12.4g |\n", r->owner, width - (int)strlen(r->owner) - 1,
+                r->name, total / (double)r->calls, (long long)r->calls, total, seconds > 0 ? 100 * total / seconds : 0);
+    }
+    if (p->full) fprintf(out, "some actions are missing: out of memory\n");
+    p->n = 0;
+    p->full = false;
+    return LC_OK;
+}
+
+static void simple_free(void *self)
+{
+    simple *p = self;
+    free(p->rows);
+    free(p);
+}
+
+static const lc_profiler_ops simple_ops = {
+    LC_PROFILER_OPS_INIT("simple"), .suffix = "txt",     .shown = true, .wants = LC_SPAN_ACTION, .span = simple_span,
+    .report = simple_report,        .free = simple_free,
+};
+
+lc_status lc__simple_profiler_new(lc_profiler *out)
+{
+    *out = (lc_profiler){&simple_ops, calloc(1, sizeof(simple))};
+    return out->self ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: a profiler");
+}

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Profilers: what is told, that its times fit into each other, and the three reports. */
+#include "test.h"
+#include "trainer_world.h"
+#include "wave.h"
+
+#include "tensor/graph_impl.h"
+
+#include <cjson/cJSON.h>
+#include <pthread.h>
+
+/* ---- one of the test's own: keeps everything ---- */
+typedef struct seen {
+    lc_span spans[20000];
+    int n, reports, freed;
+    double seconds;
+    pthread_mutex_t lock;
+} seen;
+
+static void seen_span(void *self, const lc_span *s)
+{
+    seen *p = self;
+    pthread_mutex_lock(&p->lock);
+    if (p->n < 20000) p->spans[p->n++] = *s;
+    pthread_mutex_unlock(&p->lock);
+}
+static lc_status seen_report(void *self, const char *stage, double seconds, FILE *out)
+{
+    seen *p = self;
+    p->reports++;
+    p->seconds = seconds;
+    fprintf(out, "seen %s\n", stage);
+    return LC_OK;
+}
+static void seen_free(void *self)
+{
+    ((seen *)self)->freed++;
+}
+static const lc_profiler_ops seen_ops = {
+    LC_PROFILER_OPS_INIT("seen"),
+    .wants = LC_SPAN_ACTION | LC_SPAN_OP | LC_SPAN_LOADER,
+    .span = seen_span,
+    .report = seen_report,
+    .free = seen_free,
+};
+
+static int count(const seen *p, const char *name, const char *owner)
+{
+    int n = 0;
+    for (int i = 0; i < p->n; i++)
+        n += !strcmp(p->spans[i].name, name) && (!owner || !strcmp(p->spans[i].owner, owner));
+    return n;
+}
+
+static double total(const seen *p, const char *name)
+{
+    double ns = 0;
+    for (int i = 0; i < p->n; i++)
+        if (!strcmp(p->spans[i].name, name)) ns += (double)(p->spans[i].end_ns - p->spans[i].start_ns);
+    return 1e-9 * ns;
+}
+
+static lc_status cb_batch_end(void *self, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
+{
+    (void)self, (void)t, (void)o, (void)b, (void)i;
+    return LC_OK;
+}
+static const lc_callback_ops quiet_ops = {LC_CALLBACK_OPS_INIT("Quiet"), .on_train_batch_end = cb_batch_end};
+
+TEST(everything_is_told)
+{
+    char dir[256], path[400], line[64] = "";
+    lc_trainer *t;
+    lc_module *m;
+    seen *p = calloc(1, sizeof *p);
+    pthread_mutex_init(&p->lock, NULL);
+    lc_profiler mine = {&seen_ops, p};
+    lc_callback cb = {&quiet_ops, NULL};
+    CHECK(world_dir(dir, sizeof dir));
+    lc_trainer_options o = wave_options(dir);
+    o.profilers = &mine;
+    o.n_profilers = 1;
+    o.callbacks = &cb;
+    o.n_callbacks = 1;
+    o.max_steps = 40; /* an epoch of 32, and 8 */
+    CHECK_OK(lc_module_new(&wave_class, NULL, 1, &m));
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_OK(lc_trainer_fit(t, m, NULL));
+    CHECK_EQ(p->reports, 1);
+    CHECK_EQ(count(p, "training_step", "[Module]wave"), 40);
+    CHECK_EQ(count(p, "on_train_batch_end", "[Callback]Quiet"), 40);
+    CHECK_EQ(count(p, "run_training_batch", "[Trainer]"), 40);
+    CHECK_EQ(count(p, "train_dataloader_next", "[Trainer]"), 40);
+    CHECK_EQ(count(p, "run_step", "[Trainer]"), 40);
+    CHECK_EQ(count(p, "run_training_epoch", "[Trainer]"), 2);
+    CHECK_EQ(count(p, "gather", NULL), 40);
+    CHECK(count(p, "save_checkpoint", "[Trainer]") >= 1);
+    CHECK_EQ(count(p, "linear", NULL) % 40, 0);
+    CHECK(count(p, "linear", NULL) >= 80);
+    /* What is inside takes no longer than what is around it. */
+    double ops = 0;
+    for (int i = 0; i < p->n; i++) {
+        const lc_span *s = &p->spans[i];
+        CHECK(s->end_ns >= s->start_ns);
+        if (s->kind == LC_SPAN_OP) ops += 1e-9 * (double)(s->end_ns - s->start_ns);
+    }
+    CHECK(ops > 0 && ops <= total(p, "run_step"));
+    CHECK(total(p, "run_step") + total(p, "training_step") <= total(p, "run_training_batch"));
+    CHECK(total(p, "run_training_batch") <= total(p, "run_training_epoch"));
+    CHECK(total(p, "run_training_epoch") <= p->seconds);
+    snprintf(path, sizeof path, "%s/fit-seen.txt", lc_trainer_run_dir(t));
+    FILE *f = fopen(path, "r");
+    CHECK(f && fgets(line, sizeof line, f));
+    fclose(f);
+    CHECK_STR(line, "seen fit\n");
+    lc_trainer_free(t);
+    CHECK_EQ(p->freed, 1);
+    lc_module_free(m);
+    free(p);
+    world_remove(dir);
+}
+
+static char *text_of(const char *dir, const char *name)
+{
+    char path[400];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "r");
+    if (!f) return NULL;
+    char *text = calloc(1, 1 << 22);
+    size_t n = fread(text, 1, (1 << 22) - 1, f);
+    text[n] = 0;
+    fclose(f);
+    return text;
+}
+
+/* Loader threads and training on one time line. */
+TEST(reports)
+{
+    char dir[256];
+    lc_trainer *t;
+    lc_module *m;
+    lc_loaders loaders = {0};
+    lc_dataloader *threaded;
+    CHECK(world_dir(dir, sizeof dir));
+    lc_trainer_options o = wave_options(dir);
+    o.profiler = "simple,ops,trace";
+    o.max_steps = 32;
+    CHECK_OK(lc_module_new(&wave_class, NULL, 1, &m));
+    CHECK_OK(wave_train_dataloader(m, &loaders)); /* makes the data */
+    lc_dataloader_free(loaders.loaders[0]);
+    CHECK_OK(lc_dataloader_new(
+        &(lc_dataloader_options){.dataset = ((wave *)m)->data, .batch_size = 16, .num_workers = 2}, &threaded));
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_OK(lc_trainer_fit(t, m, &(lc_run_args){.train_dataloader = threaded}));
+
+    char *text = text_of(lc_trainer_run_dir(t), "fit-simple.txt");
+    CHECK(text);
+    CHECK_CONTAINS(text, "| Action ");
+    CHECK_CONTAINS(text, "[Module]wave.training_step ");
+    CHECK_CONTAINS(text, "[Trainer].run_training_batch ");
+    CHECK_CONTAINS(text, "[Callback]ModelCheckpoint.");
+    free(text);
+
+    text = text_of(lc_trainer_run_dir(t), "fit-ops.txt");
+    CHECK(text);
+    double all = 0, of = 0, gflop = 0;
+    CHECK(sscanf(text, "operators of fit: %lf s of %lf s, %lf GFLOP", &all, &of, &gflop) == 3);
+    CHECK(all > 0 && all < of);
+    /* Per batch: forward 2*16*16 twice, gradients of both weights and of one input the same. */
+    CHECK_NEAR(gflop, 1e-9 * 32 * 5 * 2 * 16 * 16, 1e-5 * gflop);
+    CHECK_CONTAINS(text, "wave.h:");
+    CHECK_CONTAINS(text, "\nlinear ");
+    free(text);
+
+    text = text_of(lc_trainer_run_dir(t), "fit-trace.json");
+    CHECK(text);
+    cJSON *json = cJSON_Parse(text), *e;
+    CHECK(json);
+    int actions = 0, ops = 0, gathers = 0, threads = 0;
+    bool others = false;
+    cJSON_ArrayForEach(e, cJSON_GetObjectItem(json, "traceEvents"))
+    {
+        const char *ph = cJSON_GetObjectItem(e, "ph")->valuestring;
+        if (!strcmp(ph, "M")) {
+            threads += !strcmp(cJSON_GetObjectItem(e, "name")->valuestring, "thread_name");
+            continue;
+        }
+        CHECK_STR(ph, "X");
+        const char *cat = cJSON_GetObjectItem(e, "cat")->valuestring;
+        CHECK(cJSON_GetObjectItem(e, "ts")->valuedouble >= 0 && cJSON_GetObjectItem(e, "dur")->valuedouble >= 0);
+        int tid = cJSON_GetObjectItem(e, "tid")->valueint;
+        actions += !strcmp(cat, "action");
+        ops += !strcmp(cat, "op");
+        if (!strcmp(cat, "loader")) {
+            CHECK_EQ(cJSON_GetObjectItem(cJSON_GetObjectItem(e, "args"), "batch")->valueint % 1, 0);
+            CHECK(tid == 1 || tid == 2);
+            gathers++;
+        } else {
+            others |= tid != 0;
+        }
+    }
+    CHECK(!others && actions > 32 * 4 && ops > 32 * 4);
+    CHECK(gathers == 32);
+    CHECK(threads == 2 || threads == 3); /* one of the two may have had nothing to do */
+    cJSON_Delete(json);
+    free(text);
+    lc_trainer_free(t);
+    /* The loader tells nobody any more. */
+    lc_batch *batch;
+    CHECK_OK(lc_dataloader_begin(threaded, 0, 0));
+    CHECK_OK(lc_dataloader_next(threaded, &batch));
+    lc_dataloader_end(threaded);
+    lc_dataloader_free(threaded);
+    lc_module_free(m);
+    world_remove(dir);
+}
+
+TEST(errors)
+{
+    lc_trainer *t;
+    lc_trainer_options o = wave_options(NULL);
+    o.profiler = "simple,fast";
+    CHECK_STATUS(lc_trainer_new(&o, &t), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "simple, ops, trace");
+    o.profiler = "simple";
+    o.barebones = true;
+    CHECK_STATUS(lc_trainer_new(&o, &t), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "profiler");
+}
+
+/* ---- operations counted ---- */
+static double counted;
+static void count_flop(void *ctx, const lc_span *s)
+{
+    (void)ctx;
+    counted += s->flop;
+}
+
+static lc_tensor *input(int ndim, const int64_t *shape)
+{
+    static float zeros[1 << 16];
+    lc_tensor *t = NULL;
+    CHECK_OK(lc_input_new(LC_F32, ndim, shape, LC_ROW_MAJOR, zeros, &t));
+    return t;
+}
+
+static double flop_of(lc_graph *g, lc_tensor *(*f)(lc_tensor **in), lc_tensor **in)
+{
+    counted = 0;
+    CHECK_OK(lc_step_begin(g, 0, 0));
+    lc_keep(f(in));
+    CHECK_OK(lc_step_run(g));
+    CHECK_OK(lc_step_end(g));
+    return counted;
+}
+static lc_tensor *product(lc_tensor **in)
+{
+    return lc_matmul(in[0], in[1]);
+}
+static lc_tensor *convolved(lc_tensor **in)
+{
+    return lc_conv2d(in[0], in[1], NULL, .stride = {2, 2}, .padding = {1, 1});
+}
+static lc_tensor *attended(lc_tensor **in)
+{
+    return lc_sdpa(in[0], in[1], in[2]);
+}
+
+TEST(products_are_counted)
+{
+    lc_graph *g;
+    lc_tensor *a[3];
+    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+    lc__graph_observe(g, count_flop, NULL);
+    a[0] = input(3, (int64_t[]){2, 3, 5});
+    a[1] = input(3, (int64_t[]){2, 5, 7});
+    CHECK(flop_of(g, product, a) == 2 * 2 * 3 * 5 * 7);
+    lc_tensor_unref(a[0]), lc_tensor_unref(a[1]);
+    a[0] = input(4, (int64_t[]){2, 3, 8, 8});
+    a[1] = input(4, (int64_t[]){4, 3, 3, 3});
+    CHECK(flop_of(g, convolved, a) == 2.0 * 2 * 4 * 4 * 4 * 3 * 3 * 3);
+    lc_tensor_unref(a[0]), lc_tensor_unref(a[1]);
+    a[0] = input(4, (int64_t[]){2, 3, 5, 8});
+    a[1] = input(4, (int64_t[]){2, 3, 6, 8});
+    a[2] = input(4, (int64_t[]){2, 3, 6, 8});
+    CHECK(flop_of(g, attended, a) == 2.0 * 2 * 2 * 3 * 5 * 6 * 8);
+    for (int i = 0; i < 3; i++) lc_tensor_unref(a[i]);
+    lc_graph_free(g);
+}
+
+TEST_MAIN
