@@ -27,6 +27,12 @@ if(TARGET mnist_mlp)
   endforeach()
 endif()
 
+# The programs of the guides.
+if(TARGET make_idx)
+  add_test(NAME guides COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/docs.sh ${CMAKE_RUNTIME_OUTPUT_DIRECTORY} ${CMAKE_LIBRARY_OUTPUT_DIRECTORY} ${LIGHTC_SANITIZE})
+  set_tests_properties(guides PROPERTIES TIMEOUT 600)
+endif()
+
 # Allocations of lightc go through functions of this test, which fail them.
 foreach(function malloc calloc realloc aligned_alloc strdup strndup)
   target_link_options(test_no_memory PRIVATE -Wl,--wrap=${function})

@@ -103,7 +103,7 @@ lc_status lc__hyperparameters_log(lc_trainer *t, const lc_module *m)
     lc_hparam *list = NULL;
     char *names = NULL;
     size_t bytes = 0;
-    if (!set.n) return LC_OK;
+    if (!set.n || !lc_trainer_get_options(t)->enable_autolog_hparams) return LC_OK;
     for (int i = 0; i < set.n; i++) bytes += strlen(set.options[i].name) + 1;
     list = malloc((size_t)set.n * sizeof *list);
     names = malloc(bytes);

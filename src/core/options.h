@@ -13,7 +13,20 @@ const lc_option *lc__option_find(const lc_option_set *sets, int n_sets, const ch
 bool lc__option_same_name(const char *option, const char *name, size_t length);
 /* Whether it stands in the trainer's table. */
 bool lc__option_is_trainers(const lc_option *o);
+/* The title of the group that begins with this option of the trainer; NULL: none does. */
+const char *lc__option_group(const lc_option *o);
 /* ---- options_old.c: names of older Lightning ---- */
+typedef struct lc__old_name {
+    const char *name;
+    /* The row is for this value only; NULL: for every value. "off": false, none, 0, -1; "on": all others. */
+    const char *when;
+    /* Sets these, to the value given where there is none here. */
+    struct {
+        const char *option, *value;
+    } set[2];
+    const char *answer; /* ... or says this instead. Neither: accepted, means today's default */
+} lc__old_name;
+const lc__old_name *lc__option_old_names(int *n);
 bool lc__option_is_old(const char *name, size_t length);
 /* *done: it was an old name, or a value of old times, and today's options have been set. An error says what to write
  * today. */

@@ -8,24 +8,13 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef struct old_name {
-    const char *name;
-    /* The row is for this value only; NULL: for every value. OFF: false, none, 0, -1; ON: true. */
-    const char *when;
-    /* Sets these, to the value given where there is none here. */
-    struct {
-        const char *option, *value;
-    } set[2];
-    const char *answer; /* ... or says this instead. Neither: accepted, means today's default */
-} old_name;
-
 #define OFF "off"
 #define ON  "on"
 
 #define TPU_ANSWER                                                                                                     \
     "lightc has no TPU backend: it would be a folder in src/backends that calls PJRT; use --accelerator cpu"
 
-static const old_name old_names[] = {
+static const lc__old_name old_names[] = {
     /* how long */
     {"epochs", .set = {{"max_epochs"}}},
     {"max_nb_epochs", .set = {{"max_epochs"}}},
@@ -126,14 +115,18 @@ static const old_name old_names[] = {
     {"precision", "32", {{"precision", "32-true"}}},
     {"precision", "64", {{"precision", "64-true"}}},
     {"seed_everything", .set = {{"seed"}}},
+    {"benchmark", .set = {{"tune"}}},
     /* what cannot be */
-    {"benchmark", OFF},
-    {"benchmark",
-     .answer = "kernels are chosen by estimates, so that a resumed run is the same bit for bit; leave it out"},
     {"plugins", .answer = "precisions, strategies and files are chosen by options of their own; leave it out"},
     {"model_registry", .answer = "there is no registry; use --ckpt_path PATH"},
     {"suggest_integrations", .answer = "nothing is advertised here; leave it out"},
 };
+
+const lc__old_name *lc__option_old_names(int *n)
+{
+    *n = (int)(sizeof old_names / sizeof *old_names);
+    return old_names;
+}
 
 static bool is_off(const char *text)
 {
@@ -143,7 +136,7 @@ static bool is_off(const char *text)
     return false;
 }
 
-static bool fits(const old_name *row, const char *value)
+static bool fits(const lc__old_name *row, const char *value)
 {
     if (!row->when) return true;
     if (!strcmp(row->when, OFF)) return is_off(value);
@@ -152,10 +145,10 @@ static bool fits(const old_name *row, const char *value)
 }
 
 /* Today's names have rows for some values only. */
-static const old_name *find(const char *name, size_t length, const char *value, bool is_option)
+static const lc__old_name *find(const char *name, size_t length, const char *value, bool is_option)
 {
     for (size_t i = 0; i < sizeof old_names / sizeof *old_names; i++) {
-        const old_name *row = &old_names[i];
+        const lc__old_name *row = &old_names[i];
         if (is_option && !row->when) continue;
         if (lc__option_same_name(row->name, name, length) && (!value || fits(row, value))) return row;
     }
@@ -172,7 +165,7 @@ lc_status lc__option_set_old(const lc_option_set *sets, int n_sets, const char *
 {
     void *target;
     const lc_option *o = lc__option_find(sets, n_sets, name, length, &target);
-    const old_name *row = NULL;
+    const lc__old_name *row = NULL;
     *done = false;
     if (!o || lc__option_is_trainers(o)) row = find(name, length, value, o != NULL);
     if (!row) return LC_OK;
@@ -204,7 +197,7 @@ lc_status lc__accelerator_check(const char *name)
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (!strcmp(others[i].name, name))
             return lc_fail(LC_ERR_UNSUPPORTED, "accelerator=%s: %s", name, others[i].answer);
-    const old_name *row = find("accelerator", strlen("accelerator"), name, true);
+    const lc__old_name *row = find("accelerator", strlen("accelerator"), name, true);
     if (row && row->set[0].option)
         return lc_fail(LC_ERR_CONFIG, "accelerator=%s: that is the strategy today; use --strategy %s", name,
                        row->set[0].value ? row->set[0].value : name);

@@ -155,6 +155,13 @@ static const struct {
     {"early_stopping", "early stopping"}, {"accelerator", "the machine, and random numbers"},
 };
 
+const char *lc__option_group(const lc_option *o)
+{
+    for (size_t g = 0; g < sizeof groups / sizeof *groups; g++)
+        if (!strcmp(groups[g].first, o->name)) return groups[g].title;
+    return NULL;
+}
+
 enum { HELP_INDENT = 38 }; /* where descriptions begin; after a longer name they begin on the next line */
 
 static size_t help_columns(void)
@@ -202,8 +209,8 @@ void lc__options_help(const lc_option_set *sets, int n_sets, const char *program
         for (int i = 0; i < sets[s].n; i++) {
             const lc_option *o = &sets[s].options[i];
             char left[96], value[256], text[640];
-            for (size_t g = 0; grouped && g < sizeof groups / sizeof *groups; g++)
-                if (!strcmp(groups[g].first, o->name)) lc__str_add(out, "\n%s:\n", groups[g].title);
+            const char *group = grouped ? lc__option_group(o) : NULL;
+            if (group) lc__str_add(out, "\n%s:\n", group);
             snprintf(left, sizeof left, "--%s %s", o->name, placeholder(o));
             lc_option_get_text(o, sets[s].target, value, sizeof value);
             bool show = value[0] && strcmp(value, "none") != 0;

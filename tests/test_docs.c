@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The documents say what is true: docs/options.md is what the tables say (LIGHTC_WRITE_DOCS=1 writes it anew), every
+ * lc_ name in the guides is declared, and every argument of Lightning's Trainer has its counterpart. docs.sh builds the
+ * guides' programs. */
+#include "test.h"
+
+#include "core/options.h"
+
+#include <ctype.h>
+#include <dirent.h>
+
+static char *read_text(const char *path)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f) return NULL;
+    size_t cap = 1 << 20, n = 0;
+    char *text = malloc(cap + 1);
+    if (text) n = fread(text, 1, cap, f);
+    if (text) text[n] = 0;
+    fclose(f);
+    return text;
+}
+
+static const char *source_dir(void)
+{
+    const char *dir = getenv("LIGHTC_TEST_SOURCE");
+    return dir ? dir : "..";
+}
+
+static char *document(const char *name)
+{
+    char path[4200];
+    snprintf(path, sizeof path, "%s/docs/%s", source_dir(), name);
+    return read_text(path);
+}
+
+/* ---- options.md ---- */
+
+static const char *kind_name(lc_option_kind kind)
+{
+    switch (kind) {
+    case LC_OPTION_INT:
+    case LC_OPTION_INT32:
+        return "whole number";
+    case LC_OPTION_FLOAT:
+    case LC_OPTION_FLOAT32:
+        return "number";
+    case LC_OPTION_BOOL:
+        return "true, false";
+    case LC_OPTION_CHOICE:
+        return "true, false, auto";
+    case LC_OPTION_TEXT:
+        return "text";
+    case LC_OPTION_DURATION:
+        return "amount";
+    }
+    return "";
+}
+
+static void options_document(lc__str *out)
+{
+    lc_trainer_options defaults = LC_TRAINER_OPTIONS_INIT;
+    int n;
+    const lc_option *table = lc_trainer_option_table(&n);
+    lc__str_add(out,
+                "# Options of the trainer\n\n"
+                "<!-- Written by `LIGHTC_WRITE_DOCS=1 build/bin/test_docs`; the test of that name checks it. -->\n\n"
+                "Each may stand in `lc_trainer_options`, on the command line (`--max_epochs 5`, `--max-epochs=5`, "
+                "`--no_deterministic`),\nin the environment (`LIGHTC_MAX_EPOCHS=5`) and in a JSON file (`--config "
+                "run.json`). The command line overrides the\nenvironment, that the file, and that the struct. An "
+                "*amount* is a whole number of batches, a fraction (`0.2`), or has\na unit: `3ep`, `500st`, `100ba`, "
+                "`30s`, `10m`, `2h`. `none` takes a value away.\n");
+    for (int i = 0; i < n; i++) {
+        char value[256];
+        const char *group = lc__option_group(&table[i]);
+        if (group)
+            lc__str_add(out, "\n## %c%s\n\n| option | value | default | |\n|---|---|---|---|\n", toupper(group[0]),
+                        group + 1);
+        lc_option_get_text(&table[i], &defaults, value, sizeof value);
+        lc__str_add(out, "| `%s` | %s | %s | %s |\n", table[i].name, kind_name(table[i].kind), value, table[i].help);
+    }
+    lc__str_add(out, "\n## Names of other times\n\n"
+                     "These work, or are answered with what to write today. A program's own option of that name comes "
+                     "first.\n\n| written | means |\n|---|---|\n");
+    int n_old;
+    const lc__old_name *old = lc__option_old_names(&n_old);
+    for (int i = 0; i < n_old; i++) {
+        lc__str_add(out, "| `%s%s%s` | ", old[i].name, old[i].when ? " " : "", old[i].when ? old[i].when : "");
+        for (int k = 0; k < 2 && old[i].set[k].option; k++)
+            lc__str_add(out, "%s`%s%s%s`", k ? ", " : "", old[i].set[k].option, old[i].set[k].value ? " " : "",
+                        old[i].set[k].value ? old[i].set[k].value : "");
+        lc__str_add(out, "%s |\n",
+                    old[i].answer          ? old[i].answer
+                    : old[i].set[0].option ? ""
+                                           : "nothing: that is so anyway");
+    }
+}
+
+TEST(options_are_current)
+{
+    lc__str want = {0};
+    char path[4200];
+    snprintf(path, sizeof path, "%s/docs/options.md", source_dir());
+    options_document(&want);
+    CHECK(!want.failed);
+    if (getenv("LIGHTC_WRITE_DOCS")) {
+        FILE *f = fopen(path, "w");
+        CHECK(f && fwrite(want.s, 1, want.n, f) == want.n);
+        fclose(f);
+    }
+    char *have = read_text(path);
+    if (!have) SKIP("the sources are not here");
+    size_t at = 0, line = 1;
+    while (have[at] && have[at] == want.s[at]) line += have[at++] == '\n';
+    bool same = have[at] == want.s[at];
+    free(have);
+    lc__str_free(&want);
+    if (!same)
+        TEST_FAIL("docs/options.md differs from the tables in line %zu; run LIGHTC_WRITE_DOCS=1 test_docs", line);
+}
+
+/* ---- names ---- */
+
+/* Whether the name stands in any public header as a word (or, with `prefix`, begins one). */
+static bool declared(const char *headers, const char *name, size_t n)
+{
+    for (const char *p = headers; (p = strstr(p, name)); p++) {
+        bool starts = p == headers || !(isalnum((unsigned char)p[-1]) || p[-1] == '_');
+        if (starts && !(isalnum((unsigned char)p[n]) || p[n] == '_')) return true;
+    }
+    return false;
+}
+
+static char *all_headers(void)
+{
+    char dir[4200], path[4600];
+    char *all = calloc(1, 1);
+    size_t size = 0;
+    snprintf(dir, sizeof dir, "%s/include/lightc", source_dir());
+    DIR *d = opendir(dir);
+    if (!d || !all) {
+        free(all);
+        return NULL;
+    }
+    for (struct dirent *e; (e = readdir(d));) {
+        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+        char *one = e->d_name[0] == '.' ? NULL : read_text(path);
+        if (!one) continue;
+        size_t n = strlen(one);
+        all = realloc(all, size + n + 1);
+        memcpy(all + size, one, n + 1);
+        size += n;
+        free(one);
+    }
+    closedir(d);
+    return all;
+}
+
+/* Every word that begins with lc_ or LC_. */
+static int undeclared(const char *text, const char *headers, const char *document_name)
+{
+    int missing = 0;
+    for (const char *p = text; *p;) {
+        size_t n = 0;
+        while (isalnum((unsigned char)p[n]) || p[n] == '_') n++;
+        if (n > 3 && n < 100 && (!strncmp(p, "lc_", 3) || !strncmp(p, "LC_", 3))) {
+            char word[100];
+            snprintf(word, sizeof word, "%.*s", (int)n, p);
+            if (!declared(headers, word, n)) {
+                printf("  %s names %s, which no header declares\n", document_name, word);
+                missing++;
+            }
+        }
+        p += n ? n : 1;
+    }
+    return missing;
+}
+
+TEST(names_are_declared)
+{
+    static const char *const documents[] = {"from-lightning.md", "from-a-loop.md", "trainer.md", "options.md"};
+    char *headers = all_headers();
+    if (!headers) SKIP("the sources are not here");
+    int missing = 0;
+    for (size_t i = 0; i < sizeof documents / sizeof *documents; i++) {
+        char *text = document(documents[i]);
+        if (!text) TEST_FAIL("docs/%s is not there", documents[i]);
+        missing += undeclared(text, headers, documents[i]);
+        free(text);
+    }
+    free(headers);
+    CHECK_EQ(missing, 0);
+    CHECK_EQ(undeclared("an lc_word_nobody_knows", "lc_word", "this test"), 1);
+}
+
+/* The arguments of Lightning 2.6's Trainer: each has its place in the guide, and is an option or explained. */
+TEST(every_argument_of_the_trainer)
+{
+    static const char *const arguments[] = {"accelerator",
+                                            "strategy",
+                                            "devices",
+                                            "num_nodes",
+                                            "precision",
+                                            "logger",
+                                            "callbacks",
+                                            "fast_dev_run",
+                                            "max_epochs",
+                                            "min_epochs",
+                                            "max_steps",
+                                            "min_steps",
+                                            "max_time",
+                                            "limit_train_batches",
+                                            "limit_val_batches",
+                                            "limit_test_batches",
+                                            "limit_predict_batches",
+                                            "overfit_batches",
+                                            "val_check_interval",
+                                            "check_val_every_n_epoch",
+                                            "num_sanity_val_steps",
+                                            "log_every_n_steps",
+                                            "enable_checkpointing",
+                                            "enable_progress_bar",
+                                            "enable_model_summary",
+                                            "accumulate_grad_batches",
+                                            "gradient_clip_val",
+                                            "gradient_clip_algorithm",
+                                            "deterministic",
+                                            "benchmark",
+                                            "inference_mode",
+                                            "use_distributed_sampler",
+                                            "profiler",
+                                            "detect_anomaly",
+                                            "barebones",
+                                            "plugins",
+                                            "sync_batchnorm",
+                                            "reload_dataloaders_every_n_epochs",
+                                            "default_root_dir",
+                                            "enable_autolog_hparams",
+                                            "model_registry",
+                                            "suggest_integrations"};
+    int n;
+    const lc_option *table = lc_trainer_option_table(&n);
+    lc_option_set set = {.options = table, .n = n};
+    char *text = document("from-lightning.md");
+    if (!text) SKIP("the sources are not here");
+    CHECK_EQ(sizeof arguments / sizeof *arguments, 42);
+    for (size_t i = 0; i < sizeof arguments / sizeof *arguments; i++) {
+        char quoted[100];
+        void *target;
+        snprintf(quoted, sizeof quoted, "`%s`", arguments[i]);
+        if (!strstr(text, quoted)) TEST_FAIL("docs/from-lightning.md does not tell of %s", arguments[i]);
+        bool known = lc__option_find(&set, 1, arguments[i], strlen(arguments[i]), &target) ||
+                     lc__option_is_old(arguments[i], strlen(arguments[i])) || !strcmp(arguments[i], "callbacks");
+        if (!known) TEST_FAIL("%s is no option and has no answer", arguments[i]);
+    }
+    free(text);
+}
+
+TEST_MAIN
