@@ -4,8 +4,9 @@
  *
  * A convolution goes over the tiles of its result in blocks that stay in the second-level cache: pixels to points, one
  * matrix product per point, points to results. The gradient with respect to the input is the convolution of dy with
- * the kernel turned around. The gradient of the kernel sums over tiles: for a stretch of tiles, both operands are
- * transformed by all threads, then each thread adds its share of the products' results, which it alone writes.
+ * the kernel turned around. The gradient of the kernel sums over tiles; it is cut into squares of output and input
+ * channels, and into parts of the tiles where there are few squares. Each is one thread's, which transforms what it
+ * needs of both operands itself: that costs less than waiting for others and fetching it from their caches.
  *
  * No sum depends on the number of threads. An infinite or NaN pixel spoils its whole tile, not just its neighbours. */
 #include "backends/cpu/isa/gemm.h"
@@ -23,9 +24,11 @@
  * transformed kernel for; both of a convolution. */
 #define BLOCK_BYTES ((int64_t)512 << 10)
 #define BLOCK_TILES 48
-/* The same for the stretch of tiles of a kernel's gradient, for all threads together. */
-#define STRETCH_BYTES ((int64_t)2 << 20)
-#define STRETCH_TILES 128
+/* Of a kernel's gradient: channels of a square's side at most, tiles that are transformed at a time at least, and the
+ * most parts of the tiles that are summed up on their own. */
+#define SQUARE     128
+#define PART_TILES 48
+#define MOST_PARTS 8
 
 /* Images, channels-last. */
 typedef struct images {
@@ -72,6 +75,16 @@ static tile tile_at(const images *x, const tiling *t, int64_t index, int64_t siz
 }
 
 /* ---- transforms ---- */
+/* A run of channels. */
+typedef struct span {
+    int64_t first, count;
+} span;
+
+static span all_of(const images *x)
+{
+    return (span){0, x->c};
+}
+
 /* Transformed values lie [point][row][channel]; points are this many numbers apart, a vector more than they need, lest
  * all of them fall into the same lines of the cache. */
 static int64_t point_step(int64_t rows, int64_t channels)
@@ -80,21 +93,29 @@ static int64_t point_step(int64_t rows, int64_t channels)
 }
 
 LC_INLINE void transform_tile(wg_transform *transform, const int size, const bool whole, const tile *t, const images *x,
-                              float *to, int64_t step)
+                              span channels, float *to, int64_t step)
 {
-    for (int64_t c = 0; c < x->c; c += VW) {
-        vf in[WG_ALL], out[WG_ALL];
+    const float *from = x->data + t->at + channels.first;
+    for (int64_t c = 0; c < channels.count; c += VW) {
+        vf half[WG_POINTS][WG_POINTS], in[WG_POINTS], out[WG_POINTS];
 #pragma GCC unroll 8
-        for (int i = 0; i < size; i++) {
-            const bool row = whole || (i >= t->row0 && i < t->row1);
+        for (int j = 0; j < size; j++) {
+            const bool column = whole || (j >= t->column0 && j < t->column1);
 #pragma GCC unroll 8
-            for (int j = 0; j < size; j++) {
-                const bool there = whole || (row && j >= t->column0 && j < t->column1);
-                in[i * size + j] = there ? vload(x->data + t->at + (i * x->w + j) * x->c + c) : vzero();
+            for (int i = 0; i < size; i++) {
+                const bool there = whole || (column && i >= t->row0 && i < t->row1);
+                in[i] = there ? vload(from + (i * x->w + j) * x->c + c) : vzero();
             }
+            transform(in, out);
+#pragma GCC unroll 8
+            for (int i = 0; i < WG_POINTS; i++) half[i][j] = out[i];
         }
-        wg_both_ways(transform, size, WG_POINTS, in, out);
-        for (int p = 0; p < WG_ALL; p++) vstore(to + p * step + c, out[p]);
+#pragma GCC unroll 8
+        for (int i = 0; i < WG_POINTS; i++) {
+            transform(half[i], out);
+#pragma GCC unroll 8
+            for (int j = 0; j < WG_POINTS; j++) vstore(to + (i * WG_POINTS + j) * step + c, out[j]);
+        }
     }
 }
 
@@ -103,22 +124,22 @@ static bool is_whole(const tile *t, int64_t size)
     return t->row0 == 0 && t->column0 == 0 && t->row1 == size && t->column1 == size;
 }
 
-static void pixels_to_points(const images *x, const tiling *t, int64_t index, float *to, int64_t step)
+static void pixels_to_points(const images *x, span channels, const tiling *t, int64_t index, float *to, int64_t step)
 {
     tile at = tile_at(x, t, index, WG_POINTS, t->padding);
     if (is_whole(&at, WG_POINTS))
-        transform_tile(wg_pixels, WG_POINTS, true, &at, x, to, step);
+        transform_tile(wg_pixels, WG_POINTS, true, &at, x, channels, to, step);
     else
-        transform_tile(wg_pixels, WG_POINTS, false, &at, x, to, step);
+        transform_tile(wg_pixels, WG_POINTS, false, &at, x, channels, to, step);
 }
 
-static void gradient_to_points(const images *dy, const tiling *t, int64_t index, float *to, int64_t step)
+static void gradient_to_points(const images *dy, span channels, const tiling *t, int64_t index, float *to, int64_t step)
 {
     tile at = tile_at(dy, t, index, WG_RESULTS, 0);
     if (is_whole(&at, WG_RESULTS))
-        transform_tile(wg_kernel4, WG_RESULTS, true, &at, dy, to, step);
+        transform_tile(wg_kernel4, WG_RESULTS, true, &at, dy, channels, to, step);
     else
-        transform_tile(wg_kernel4, WG_RESULTS, false, &at, dy, to, step);
+        transform_tile(wg_kernel4, WG_RESULTS, false, &at, dy, channels, to, step);
 }
 
 static void points_to_results(const float *from, int64_t step, const float *bias, bool relu, const images *y,
@@ -240,7 +261,8 @@ static void conv_block(const void *context, int64_t begin, int64_t end, int thre
 {
     const conv *v = context;
     float *x = v->scratch + thread * v->per_thread, *y = x + WG_ALL * v->step_x;
-    for (int64_t t = begin; t < end; t++) pixels_to_points(&v->x, &v->tiles, t, x + (t - begin) * v->x.c, v->step_x);
+    for (int64_t t = begin; t < end; t++)
+        pixels_to_points(&v->x, all_of(&v->x), &v->tiles, t, x + (t - begin) * v->x.c, v->step_x);
     for (int p = 0; p < WG_ALL; p++) {
         for (int64_t n = 0; n < v->y.c; n += PANEL) {
             int64_t columns = v->y.c - n < PANEL ? v->y.c - n : PANEL;
@@ -276,51 +298,56 @@ typedef struct weight_grad {
     tiling tiles;
     float *dw; /* [O][3][3][I] */
     bool accumulate;
-    int64_t stretch;        /* tiles */
-    int64_t first, n_tiles; /* of the stretch that is being worked on */
-    int64_t step_x, step_dy;
-    int64_t panels, strips;             /* of the products: columns, rows */
-    float *points_x, *points_dy, *sums; /* sums: [point][O][I] */
+    int64_t rows, columns, parts; /* squares: of output, of input channels; parts of the tiles */
+    int64_t tiles_per_part, tiles_per_block;
+    int64_t step_x, step_dy, per_thread;
+    float *sums;    /* [part][point][O][I] */
+    float *scratch; /* per thread: points of x, points of dy */
 } weight_grad;
-
-#define STRIP (8 * GEMM_ROWS)
 
 static weight_grad weight_grad_of(const lc_call *call)
 {
     weight_grad g = {.dy = images_of(&call->in[0]), .x = images_of(&call->in[1]), .accumulate = call->accumulate};
     g.dw = call->out[0].data;
     g.tiles = tiling_of(&g.dy, call->ints[3]);
-    g.stretch = clamp(STRETCH_BYTES / (WG_ALL * 4 * (g.x.c + g.dy.c)), STRETCH_TILES, g.tiles.count);
-    g.step_x = point_step(g.stretch, g.x.c);
-    g.step_dy = point_step(g.stretch, g.dy.c);
-    g.panels = (g.x.c + PANEL - 1) / PANEL;
-    g.strips = (g.dy.c + STRIP - 1) / STRIP;
-    g.points_x = call->scratch;
-    g.points_dy = g.points_x + WG_ALL * g.step_x;
-    g.sums = g.points_dy + WG_ALL * g.step_dy;
+    g.rows = (g.dy.c + SQUARE - 1) / SQUARE;
+    g.columns = (g.x.c + SQUARE - 1) / SQUARE;
+    int64_t ins = g.x.c < SQUARE ? g.x.c : SQUARE, outs = g.dy.c < SQUARE ? g.dy.c : SQUARE;
+    /* So many that the sums, which each block goes through, are not larger than what is added to them. */
+    g.tiles_per_block = 3 * ins * outs / (2 * (ins + outs));
+    if (g.tiles_per_block < PART_TILES) g.tiles_per_block = PART_TILES;
+    g.parts = clamp(MOST_PARTS / (g.rows * g.columns), 1, (g.tiles.count - 1) / g.tiles_per_block + 1);
+    g.tiles_per_part = (g.tiles.count + g.parts - 1) / g.parts;
+    g.parts = (g.tiles.count + g.tiles_per_part - 1) / g.tiles_per_part;
+    g.step_x = point_step(g.tiles_per_block, ins);
+    g.step_dy = point_step(g.tiles_per_block, outs);
+    g.per_thread = WG_ALL * (g.step_x + g.step_dy);
+    g.sums = call->scratch;
+    g.scratch = g.sums + g.parts * WG_ALL * g.x.c * g.dy.c;
     return g;
 }
 
-static void transform_stretch(const void *context, int64_t begin, int64_t end, int thread)
+/* Squares [begin, end), of one part after the other. */
+static void sum_squares(const void *context, int64_t begin, int64_t end, int thread)
 {
     const weight_grad *g = context;
-    (void)thread;
-    for (int64_t t = begin; t < end; t++) {
-        pixels_to_points(&g->x, &g->tiles, g->first + t, g->points_x + t * g->x.c, g->step_x);
-        gradient_to_points(&g->dy, &g->tiles, g->first + t, g->points_dy + t * g->dy.c, g->step_dy);
-    }
-}
-
-/* Parts [begin, end) of the sums: a point, a panel of its columns, a strip of its rows. */
-static void add_products(const void *context, int64_t begin, int64_t end, int thread)
-{
-    const weight_grad *g = context;
-    (void)thread;
+    float *x = g->scratch + thread * g->per_thread, *dy = x + WG_ALL * g->step_x;
     for (int64_t i = begin; i < end; i++) {
-        int64_t p = i / (g->panels * g->strips), c = i / g->strips % g->panels * PANEL, o = i % g->strips * STRIP;
-        int64_t columns = g->x.c - c < PANEL ? g->x.c - c : PANEL, rows = g->dy.c - o < STRIP ? g->dy.c - o : STRIP;
-        gemm(rows, columns, g->n_tiles, g->points_dy + p * g->step_dy + o, 1, g->dy.c, g->points_x + p * g->step_x + c,
-             g->x.c, g->sums + (p * g->dy.c + o) * g->x.c + c, g->x.c, g->first > 0);
+        int64_t part = i / (g->rows * g->columns), c = i % g->columns * SQUARE, o = i / g->columns % g->rows * SQUARE;
+        span ins = {c, g->x.c - c < SQUARE ? g->x.c - c : SQUARE};
+        span outs = {o, g->dy.c - o < SQUARE ? g->dy.c - o : SQUARE};
+        int64_t first = part * g->tiles_per_part, last = first + g->tiles_per_part;
+        if (last > g->tiles.count) last = g->tiles.count;
+        for (int64_t t = first; t < last; t += g->tiles_per_block) {
+            int64_t n = last - t < g->tiles_per_block ? last - t : g->tiles_per_block;
+            for (int64_t k = 0; k < n; k++) {
+                pixels_to_points(&g->x, ins, &g->tiles, t + k, x + k * ins.count, g->step_x);
+                gradient_to_points(&g->dy, outs, &g->tiles, t + k, dy + k * outs.count, g->step_dy);
+            }
+            for (int p = 0; p < WG_ALL; p++)
+                gemm(outs.count, ins.count, n, dy + p * g->step_dy, 1, outs.count, x + p * g->step_x, ins.count,
+                     g->sums + ((part * WG_ALL + p) * g->dy.c + o) * g->x.c + c, g->x.c, t > first);
+        }
     }
 }
 
@@ -336,7 +363,11 @@ static void sums_to_kernel(const void *context, int64_t begin, int64_t end, int 
             vf half[3][WG_POINTS], column[WG_POINTS], results[3];
 #pragma GCC unroll 8
             for (int j = 0; j < WG_POINTS; j++) {
-                for (int i = 0; i < WG_POINTS; i++) column[i] = vload(from + (i * WG_POINTS + j) * step);
+                for (int i = 0; i < WG_POINTS; i++) {
+                    const float *sum = from + (i * WG_POINTS + j) * step;
+                    column[i] = vload(sum);
+                    for (int64_t k = 1; k < g->parts; k++) column[i] += vload(sum + k * WG_ALL * step);
+                }
                 wg_results3(column, results);
                 for (int i = 0; i < 3; i++) half[i][j] = results[i];
             }
@@ -354,18 +385,15 @@ static void sums_to_kernel(const void *context, int64_t begin, int64_t end, int 
 static void weight_grad_run(const lc_call *call)
 {
     weight_grad g = weight_grad_of(call);
-    for (g.first = 0; g.first < g.tiles.count; g.first += g.stretch) {
-        g.n_tiles = g.tiles.count - g.first < g.stretch ? g.tiles.count - g.first : g.stretch;
-        lc__parallel_for(call->threads, g.n_tiles, 1, transform_stretch, &g);
-        lc__parallel_for(call->threads, WG_ALL * g.panels * g.strips, 1, add_products, &g);
-    }
+    lc__parallel_for(call->threads, g.parts * g.rows * g.columns, 1, sum_squares, &g);
     lc__parallel_for(call->threads, g.dy.c, 1, sums_to_kernel, &g);
 }
 
 static lc_status weight_grad_prepare(lc_call *call)
 {
     weight_grad g = weight_grad_of(call);
-    call->scratch_bytes = (size_t)(WG_ALL * (g.step_x + g.step_dy + g.x.c * g.dy.c)) * sizeof(float);
+    int64_t threads = call->threads > 1 ? call->threads : 1;
+    call->scratch_bytes = (size_t)(g.parts * WG_ALL * g.x.c * g.dy.c + threads * g.per_thread) * sizeof(float);
     return LC_OK;
 }
 
