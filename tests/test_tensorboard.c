@@ -2,6 +2,7 @@
 /* TensorBoard's files, read with a reader of this test's own (records, checksums, messages, pictures) and, where a
  * Python has it, with TensorBoard's. */
 #include "test.h"
+#include "log_everything.h"
 #include "peer_python.h"
 #include <lightc/logger.h>
 #include "core/io.h"
@@ -257,16 +258,7 @@ TEST(checksums_are_those_of_others)
 
 /* ---- what is written ---- */
 
-static const lc_hparam hparams[] = {
-    {"lr", LC_HPARAM_FLOAT, .number = 1e-3},
-    {"layers", LC_HPARAM_INT, .integer = 4},
-    {"bias", LC_HPARAM_BOOL, .integer = 1},
-    {"name", LC_HPARAM_TEXT, .text = "r\xc3\xa9snet"},
-    {"clip", LC_HPARAM_NONE},
-};
-
-#define SECOND 1000000000LL
-#define START  (1700000000 * SECOND + SECOND / 4)
+static const lc_hparam *const hparams = everything_hparams;
 
 static lc_logger start(const char *dir)
 {
@@ -286,24 +278,7 @@ static void finish(lc_logger l, const char *status)
 static void write_all(const char *dir)
 {
     lc_logger l = start(dir);
-    CHECK_OK(l.ops->log_hyperparameters(l.self, hparams, 5));
-    lc_metric_value v[] = {{"train_loss", 0.5}, {"val/acc", 1}};
-    CHECK_OK(l.ops->log_row(l.self, &(lc_log_row){v, 2, 0, 0, START}));
-    v[0].value = 0.25;
-    CHECK_OK(l.ops->log_row(l.self, &(lc_log_row){v, 1, 1, 0, START + SECOND}));
-    CHECK_OK(l.ops->flush(l.self));
-    v[0].value = NAN;
-    CHECK_OK(l.ops->log_row(l.self, &(lc_log_row){v, 1, (int64_t)1 << 40, -1, START + 2 * SECOND}));
-    const double edges[] = {-2, 0, 1, 3}, counts[] = {1, 2, 3};
-    CHECK_OK(
-        l.ops->log_histogram(l.self, &(lc_log_histogram){"weights", 7, START, 3, edges, counts, -2, 3, 6, 4, 14.5}));
-    uint8_t pixels[18];
-    for (int i = 0; i < 18; i++) pixels[i] = (uint8_t)(i * 13);
-    CHECK_OK(l.ops->log_image(l.self, &(lc_log_image){"picture", 8, START, 3, 2, 3, pixels}));
-    CHECK_OK(l.ops->log_image(l.self, &(lc_log_image){"grey", 8, START, 2, 1, 1, (const uint8_t[]){0, 255}}));
-    CHECK_OK(l.ops->log_text(l.self, &(lc_log_text){"note", 9, START,
-                                                    "**gr\xc3\xb6\xc3\x9f"
-                                                    "er** than\nthis"}));
+    log_everything(l);
     finish(l, "success");
 }
 

@@ -115,7 +115,8 @@ struct lc_logger {
 };
 
 LC_BEGIN_DECLS
-/* A logger by its name in the option `logger`; an unknown one is an error that lists those that are known. */
+/* A logger by its name in the option `logger`: "csv", "stream:|python3 bridge.py". An unknown one is an error that
+ * lists those that are known. */
 LC_API lc_status lc_logger_new(const char *name, lc_logger *out) LC_MUST_USE;
 
 /* metrics.csv in the run's directory: sorted header, one row a call, as Lightning's CSVLogger; pandas reads it at any
@@ -125,6 +126,21 @@ LC_API lc_status lc_csv_logger_new(lc_logger *out) LC_MUST_USE;
 LC_API lc_status lc_sqlite_logger_new(lc_logger *out) LC_MUST_USE;
 /* events.out.tfevents.* and hparams.yaml in the run's directory, as Lightning's TensorBoardLogger. */
 LC_API lc_status lc_tensorboard_logger_new(lc_logger *out) LC_MUST_USE;
+
+/* The run as JSON lines, for programs that forward it (docs/loggers.md has the format). `target`: a file that is
+ * appended to, a FIFO, or "|COMMAND", which is run by the shell and reads the lines from its input. NULL: stream.jsonl
+ * in the run's directory. */
+LC_API lc_status lc_stream_logger_new(const char *target, lc_logger *out) LC_MUST_USE;
+
+/* A run of an MLflow server, over its REST interface. What cannot be sent is kept in <root_dir>/mlflow-spool and sent
+ * later, if need be by the next run that has this logger. LC_ERR_UNSUPPORTED where libcurl is missing. */
+typedef struct lc_mlflow_options {
+    const char *tracking_uri;    /* "http://host:5000"; NULL: what MLFLOW_TRACKING_URI says */
+    const char *experiment_name; /* NULL: what MLFLOW_EXPERIMENT_NAME says, or "lightning_logs" */
+    const char *run_name;        /* NULL: "version_N" */
+    bool log_model;              /* send checkpoints as artifacts, too */
+} lc_mlflow_options;
+LC_API lc_status lc_mlflow_logger_new(const lc_mlflow_options *options, lc_logger *out) LC_MUST_USE;
 LC_END_DECLS
 
 #endif

@@ -37,6 +37,11 @@ const char *lc__utf8_first_bad(const char *text, size_t length)
     return NULL;
 }
 
+void lc__utf8_repair(char *text, size_t length)
+{
+    for (const char *bad; (bad = lc__utf8_first_bad(text, length));) text[bad - text] = '?';
+}
+
 /* ---- reading ---- */
 
 lc_status lc__json_fail(const lc__json_reader *r, const char *message)

@@ -53,6 +53,8 @@ lc_status lc__json_fail(const lc__json_reader *r, const char *message);
 
 /* The first byte that is not part of a UTF-8 character; NULL: there is none. */
 const char *lc__utf8_first_bad(const char *text, size_t length);
+/* Puts a "?" for every such byte. */
+void lc__utf8_repair(char *text, size_t length);
 
 /* ---- writing ---- */
 typedef struct lc__text {

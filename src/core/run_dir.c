@@ -91,7 +91,8 @@ lc_status lc__loggers_open(lc_trainer *t)
     for (const char *p = names; *p;) {
         size_t length = strcspn(p, ",");
         if (length) {
-            char one[64];
+            char one[4096];
+            if (length >= sizeof one) return lc_fail(LC_ERR_CONFIG, "logger=%.60s...: a name is too long", names);
             snprintf(one, sizeof one, "%.*s", (int)length, p);
             if (t->n_loggers == cap) return lc_fail(LC_ERR_CONFIG, "logger=%.60s: too many loggers", names);
             LC_TRY(lc_logger_new(one, &t->loggers[t->n_loggers]));

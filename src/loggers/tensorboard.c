@@ -121,7 +121,7 @@ static lc_status tensorboard_finish(void *self, const char *status)
     l->writer = NULL;
     if (!w) return LC_OK;
     /* It also makes the sink write a file in which nothing was logged. */
-    lc_status said = lc__log_event(w, "status", status), ended = lc__log_finish(w);
+    lc_status said = lc__log_event(w, "finish", status), ended = lc__log_finish(w);
     return ended < 0 ? ended : said;
 }
 

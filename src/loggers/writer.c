@@ -53,6 +53,7 @@ struct lc__log_writer {
     bool failing;  /* the last attempt failed */
     bool reported; /* `message` went to the training thread, or there is none */
     bool reported_once;
+    bool warned; /* `message` is a warning: it stands though all was written */
     lc_status status;
     char message[768];
 };
@@ -181,7 +182,7 @@ static lc_status pushed(lc__log_writer *w, bool fits)
 static void copy_text(char *to, const char *from, size_t n)
 {
     memcpy(to, from, n);
-    for (const char *bad; (bad = lc__utf8_first_bad(to, n - 1));) to[bad - to] = '?';
+    lc__utf8_repair(to, n - 1);
 }
 
 lc_status lc__log_row(lc__log_writer *w, const lc_log_row *row)
@@ -333,12 +334,20 @@ static void wait_for_batch(lc__log_writer *w)
     w->front.used = 0, w->front.n = 0;
 }
 
-static void note_failure(lc__log_writer *w, lc_status status, const char *message)
+/* What the training thread will be told. With the lock held. */
+static void report(lc__log_writer *w, lc_status status)
 {
-    w->failing = true;
     w->status = status;
-    snprintf(w->message, sizeof w->message, "logger %s: %s", w->name, message);
+    snprintf(w->message, sizeof w->message, "logger %s: %s", w->name, lc_error_message());
     if (!w->reported_once) w->reported = false;
+}
+
+void lc__log_warn(lc__log_writer *w, lc_status status)
+{
+    pthread_mutex_lock(&w->lock);
+    report(w, status);
+    w->warned = true;
+    pthread_mutex_unlock(&w->lock);
 }
 
 static void *run(void *arg)
@@ -362,7 +371,8 @@ static void *run(void *arg)
             if (!busy_since) busy_since = monotonic_ms();
             wait_ms(w, BUSY_MS);
         } else {
-            note_failure(w, status < 0 ? status : LC_ERR_IO, lc_error_message());
+            w->failing = true;
+            report(w, status < 0 ? status : LC_ERR_IO);
             w->attempts++;
             busy_since = 0;
             pthread_cond_broadcast(&w->done);
@@ -453,6 +463,8 @@ lc_status lc__log_finish(lc__log_writer *w)
     if (lost)
         status = lc_fail(LC_ERR_IO, "%s (%" PRId64 " records were lost)",
                          *w->message ? w->message : "the logger's writer ended early", lost);
+    else if (w->warned && !w->reported)
+        status = lc_fail(w->status, "%s", w->message);
     free_writer(w);
     return status;
 }

@@ -63,6 +63,10 @@ lc_status lc__log_histogram(lc__log_writer *w, const lc_log_histogram *histogram
 lc_status lc__log_image(lc__log_writer *w, const lc_log_image *image);
 lc_status lc__log_text(lc__log_writer *w, const lc_log_text *text);
 
+/* For the sink: the batch is safe, but something is wrong that people should know. Says this thread's error message to
+ * the training thread, as a failure of writing is said: once. */
+void lc__log_warn(lc__log_writer *w, lc_status status);
+
 /* Waits until everything is written, or the attempt failed. */
 lc_status lc__log_flush(lc__log_writer *w);
 /* Writes what is left, ends the thread, frees everything. The error says what was lost. NULL is fine. */

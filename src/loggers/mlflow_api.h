@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The lines of a stream (stream_format.h) as requests of MLflow's REST interface. */
+#ifndef LC_LOGGERS_MLFLOW_API_H
+#define LC_LOGGERS_MLFLOW_API_H
+
+#include "core/json.h"
+#include "core/str.h"
+
+/* One request: `path` begins with "/api/"; the body is `body`, or the file `body_file`. LC_OK if there was an answer.
+ */
+typedef lc_status lc__mlflow_call(void *ctx, const char *method, const char *path, const char *body, size_t n,
+                                  const char *body_file, int *code, lc__str *answer);
+
+typedef struct lc__mlflow {
+    lc__mlflow_call *call;
+    void *ctx;
+    const char *experiment, *run_name; /* run_name NULL: "version_N" */
+    bool log_model;
+    /* What is known of the run that the lines are about. */
+    char *run, *artifacts; /* its id there; where its files go, NULL: the server takes none */
+    bool finished;         /* the line `finish` was among them */
+    /* What was refused for good, and therefore left out. */
+    int64_t refused;
+    char refusal[512];
+    lc__text body, metrics; /* a request; metrics of several rows that go out together */
+    int n_metrics;
+    lc__str answer;
+} lc__mlflow;
+
+/* Sends whole lines in order. *done: bytes of those that are dealt with (delivered, or refused and counted). An error
+ * means that the server cannot be had now; the rest is for later. */
+lc_status lc__mlflow_send(lc__mlflow *m, const char *lines, size_t n, size_t *done) LC_MUST_USE;
+/* "RUNNING", "FINISHED", "FAILED", "KILLED"; end_ms 0: it has not ended. */
+lc_status lc__mlflow_set_status(lc__mlflow *m, const char *status, int64_t end_ms) LC_MUST_USE;
+/* Forgets the run; the lines of another one may follow. */
+void lc__mlflow_forget(lc__mlflow *m);
+void lc__mlflow_release(lc__mlflow *m);
+
+#endif

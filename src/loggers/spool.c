@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Spool files: appended to under a lock, read from where sending stopped, emptied when all was sent. They are not
+ * synced: what the system had not written when the machine lost its power was never promised. */
+#define _GNU_SOURCE
+#include "loggers/spool.h"
+
+#include "core/io.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define CHUNK ((size_t)1 << 20)
+
+static lc_status measure(lc__spool *s)
+{
+    struct stat st;
+    char last = 0;
+    if (fstat(s->fd, &st) < 0) return lc__io_fail(errno, "read", s->path);
+    for (s->size = (uint64_t)st.st_size; s->size; s->size--) { /* half a line of a process that died */
+        LC_TRY(lc__read_all(&lc__io_system, s->fd, s->path, &last, 1, s->size - 1));
+        if (last == '\n') break;
+    }
+    return LC_OK;
+}
+
+lc_status lc__spool_open(lc__spool *s, const char *path)
+{
+    struct stat here, there;
+    *s = (lc__spool){.fd = -1};
+    LC_TRY(lc__format(&s->path, "%s", path));
+    s->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    lc_status status = s->fd < 0 ? lc__io_fail(errno, "open", path) : LC_OK;
+    if (status >= 0 && flock(s->fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) status = LC_SKIP;
+    /* Whoever had it may have removed it in between. */
+    if (status == LC_OK && (fstat(s->fd, &here) < 0 || stat(path, &there) < 0 || here.st_ino != there.st_ino))
+        status = LC_SKIP;
+    if (status == LC_OK) status = measure(s);
+    if (status != LC_OK) lc__spool_close(s, false);
+    return status;
+}
+
+void lc__spool_close(lc__spool *s, bool remove)
+{
+    if (s->fd >= 0 && remove) unlink(s->path);
+    if (s->fd >= 0) close(s->fd);
+    free(s->path);
+    *s = (lc__spool){.fd = -1};
+}
+
+lc_status lc__spool_append(lc__spool *s, const char *lines, size_t n)
+{
+    lc_status status = lc__write_all(&lc__io_system, s->fd, s->path, lines, n, s->size);
+    if (status >= 0)
+        s->size += n;
+    else if (ftruncate(s->fd, (off_t)s->size) < 0) {
+        /* Half a line stays for now; the next one is written over it. */
+    }
+    return status;
+}
+
+lc_status lc__spool_restart(lc__spool *s, const char *lines, size_t n)
+{
+    if (s->size == n && s->sent == n) return LC_OK;
+    if (ftruncate(s->fd, 0) < 0) return lc__io_fail(errno, "write", s->path);
+    s->size = s->sent = 0;
+    LC_TRY(lc__spool_append(s, lines, n));
+    s->sent = n;
+    return LC_OK;
+}
+
+lc_status lc__spool_read(lc__spool *s, lc__text *out)
+{
+    out->length = 0;
+    for (size_t chunk = CHUNK; s->sent < s->size; chunk *= 2) {
+        size_t n = s->size - s->sent < chunk ? (size_t)(s->size - s->sent) : chunk;
+        if (n > out->capacity) {
+            char *grown = realloc(out->data, n + 1);
+            if (!grown) return lc_fail(LC_ERR_MEMORY, "no memory for %zu bytes of \"%s\"", n, s->path);
+            out->data = grown, out->capacity = n;
+        }
+        LC_TRY(lc__read_all(&lc__io_system, s->fd, s->path, out->data, n, s->sent));
+        while (n && out->data[n - 1] != '\n') n--;
+        out->length = n;
+        if (n) break; /* else a line that is longer than the chunk */
+    }
+    return LC_OK;
+}
+
+lc_status lc__spool_orphans(const char *dir, lc_status (*fn)(void *ctx, lc__spool *s), void *ctx)
+{
+    lc_status status = LC_OK;
+    DIR *d = opendir(dir);
+    if (!d) return LC_OK;
+    for (struct dirent *e; status >= 0 && (e = readdir(d));) {
+        size_t n = strlen(e->d_name);
+        char *path;
+        lc__spool s;
+        if (n < 6 || strcmp(e->d_name + n - 6, ".jsonl") != 0) continue;
+        status = lc__path_join(dir, e->d_name, &path);
+        if (status < 0) break;
+        status = lc__spool_open(&s, path);
+        free(path);
+        if (status != LC_OK) continue;
+        status = fn(ctx, &s);
+        lc__spool_close(&s, status == LC_OK);
+    }
+    closedir(d);
+    return status < 0 ? status : LC_OK;
+}

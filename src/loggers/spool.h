@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A file of lines that wait to be sent. Its owner holds a lock on it; a file without an owner was left by a run that is
+ * over, and whoever finds it may send it. */
+#ifndef LC_LOGGERS_SPOOL_H
+#define LC_LOGGERS_SPOOL_H
+
+#include "core/json.h"
+
+typedef struct lc__spool {
+    char *path;
+    int fd;
+    uint64_t size; /* of whole lines */
+    uint64_t sent;
+} lc__spool;
+
+/* Opens or makes the file. LC_SKIP: somebody else owns it. */
+lc_status lc__spool_open(lc__spool *s, const char *path) LC_MUST_USE;
+/* Closes it; the file stays, unless `remove`. */
+void lc__spool_close(lc__spool *s, bool remove);
+/* Writes lines, completely or not at all. */
+lc_status lc__spool_append(lc__spool *s, const char *lines, size_t n) LC_MUST_USE;
+/* Everything was sent: the file begins anew with these lines, which count as sent. */
+lc_status lc__spool_restart(lc__spool *s, const char *lines, size_t n) LC_MUST_USE;
+/* The next lines to send, some of them or all, at least one whole line; empty: there is none. Replaces what is in
+ * `out`.
+ */
+lc_status lc__spool_read(lc__spool *s, lc__text *out) LC_MUST_USE;
+
+/* Calls fn with every spool in a directory that nobody owns; closes it then, and removes it where fn returned LC_OK.
+ * Stops at the first error. A directory that does not exist is empty. */
+lc_status lc__spool_orphans(const char *dir, lc_status (*fn)(void *ctx, lc__spool *s), void *ctx) LC_MUST_USE;
+
+#endif

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The stream logger: a run as JSON lines (stream_format.h), for a program of somebody else's that forwards it to a
+ * service this library does not know (tools/bridge/). It goes to
+ *
+ *   a file         appended to; stream.jsonl in the run's directory if none is named
+ *   a FIFO         whoever reads it; without a reader it waits for one
+ *   "|COMMAND"     the standard input of a shell command, which is started with the run and again when it ended early
+ *
+ * A reader that comes in the middle is told how the run began (the lines `start` and `hparams`) and then goes on with
+ * the line that its predecessor did not read whole. Pipes are written without blocking: a reader that stands still
+ * costs this thread its patience and the training nothing. */
+#define _GNU_SOURCE
+#include "core/io.h"
+#include "core/str.h"
+#include "loggers/stream_format.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define INTERVAL_MS 200
+#define PATIENCE_MS 5000 /* with a reader that does not read, for one attempt */
+#define FIRST_PAUSE 1000 /* before a command is started again; twice as long after each time */
+#define LAST_PAUSE  60000
+#define FAREWELL_MS 60000 /* for a command to end after its input did */
+
+extern char **environ;
+
+typedef struct stream_logger {
+    lc__log_writer *writer; /* first: lc__slot_* */
+    char *target;           /* a path, or a command behind "|"; NULL: stream.jsonl */
+    /* Of the writer's thread, once it runs. */
+    char *path;
+    int fd;
+    bool is_file;
+    uint64_t size; /* of whole lines, in a file */
+    pid_t child;
+    int64_t started_ms, pause_ms;
+    lc__text start; /* the line every reader gets first */
+    lc__hparams hparams;
+    int64_t hparams_ns;
+    lc__text greeting, out; /* what is being written: to a new reader, and of the batch */
+    size_t greeted, sent;
+} stream_logger;
+
+static int64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* ---- opening ---- */
+
+/* Starts the command with a pipe as its input, in a process group of its own, so that Ctrl-C in a terminal ends the
+ * training and not what forwards its last rows. */
+static lc_status start_command(stream_logger *l)
+{
+    int fds[2];
+    sigset_t none, pipe_only;
+    posix_spawnattr_t attributes;
+    posix_spawn_file_actions_t actions;
+    char *argv[] = {(char *)"sh", (char *)"-c", l->target + 1, NULL};
+    if (pipe2(fds, O_CLOEXEC) < 0) return lc__io_fail(errno, "make a pipe for", l->target + 1);
+    sigemptyset(&none);
+    sigemptyset(&pipe_only);
+    sigaddset(&pipe_only, SIGPIPE);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    posix_spawnattr_setpgroup(&attributes, 0);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &pipe_only);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, fds[0], 0);
+    if (l->child > 0) waitpid(l->child, NULL, WNOHANG); /* its predecessor, by now */
+    int error = posix_spawn(&l->child, "/bin/sh", &actions, &attributes, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    close(fds[0]);
+    if (error) {
+        l->child = 0;
+        close(fds[1]);
+        return lc__io_fail(error, "start", l->target + 1);
+    }
+    l->fd = fds[1];
+    if (fcntl(l->fd, F_SETFL, O_NONBLOCK) < 0) return lc__io_fail(errno, "write to", l->target + 1);
+    return LC_OK;
+}
+
+static lc_status open_path(stream_logger *l)
+{
+    struct stat st;
+    l->fd = open(l->path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+    if (l->fd < 0 && errno == ENXIO) return lc_fail(LC_ERR_IO, "nobody reads the FIFO \"%s\" yet", l->path);
+    if (l->fd < 0) return lc__io_fail(errno, "open", l->path);
+    if (fstat(l->fd, &st) < 0) return lc__io_fail(errno, "open", l->path);
+    l->is_file = S_ISREG(st.st_mode);
+    if (!l->is_file) return LC_OK;
+    /* Goes on behind the last whole line. */
+    char last = 0;
+    int fd = open(l->path, O_RDONLY | O_CLOEXEC);
+    for (l->size = (uint64_t)st.st_size; fd >= 0 && l->size; l->size--)
+        if (pread(fd, &last, 1, (off_t)l->size - 1) != 1 || last == '\n') break;
+    if (fd >= 0) close(fd);
+    return LC_OK;
+}
+
+/* A reader, who is greeted. */
+static lc_status open_stream(stream_logger *l)
+{
+    if (l->fd >= 0) return LC_OK;
+    if (l->target && *l->target == '|') {
+        if (l->started_ms && now_ms() - l->started_ms < l->pause_ms)
+            return lc_fail(LC_ERR_IO, "the command ended early: %s (it is started again later)", l->target + 1);
+        LC_TRY(start_command(l));
+        /* One that ends at once, every time, is not started every second. */
+        bool lived = now_ms() - l->started_ms > LAST_PAUSE;
+        l->pause_ms = lived ? FIRST_PAUSE : l->pause_ms * 2 < LAST_PAUSE ? l->pause_ms * 2 : LAST_PAUSE;
+        l->started_ms = now_ms();
+    } else {
+        LC_TRY(open_path(l));
+    }
+    l->greeting.length = l->greeted = 0;
+    LC_TRY(lc__text_add(&l->greeting, l->start.data, l->start.length));
+    if (l->hparams.n) LC_TRY(lc__stream_add_hparams(&l->greeting, &l->hparams, l->hparams_ns));
+    while (l->sent && l->out.data[l->sent - 1] != '\n') l->sent--;
+    return LC_OK;
+}
+
+static void close_stream(stream_logger *l)
+{
+    if (l->fd >= 0) close(l->fd);
+    l->fd = -1;
+    if (l->child > 0 && waitpid(l->child, NULL, WNOHANG) != 0) l->child = 0;
+}
+
+/* ---- writing ---- */
+
+/* Goes on with a text; *done bytes of it were written. */
+static lc_status write_some(stream_logger *l, const lc__text *t, size_t *done)
+{
+    const char *where = l->path ? l->path : l->target + 1;
+    if (l->is_file) {
+        lc_status status = lc__write_all(&lc__io_system, l->fd, where, t->data + *done, t->length - *done, l->size);
+        if (status >= 0) {
+            l->size += t->length - *done;
+            *done = t->length;
+        } else if (ftruncate(l->fd, (off_t)l->size) < 0) {
+            /* Half a line stays for now; the next attempt writes over it. */
+        }
+        return status;
+    }
+    for (int64_t until = now_ms() + PATIENCE_MS; *done < t->length;) {
+        ssize_t n = write(l->fd, t->data + *done, t->length - *done);
+        if (n > 0) {
+            *done += (size_t)n;
+            until = now_ms() + PATIENCE_MS;
+        } else if (n < 0 && errno == EPIPE) {
+            close_stream(l);
+            return lc_fail(LC_ERR_IO, "the reader of \"%s\" is gone", where);
+        } else if (n < 0 && errno != EAGAIN && errno != EINTR) {
+            return lc__io_fail(errno, "write", where);
+        } else {
+            int64_t left = until - now_ms();
+            if (left <= 0) return lc_fail(LC_ERR_IO, "the reader of \"%s\" does not read", where);
+            struct pollfd p = {.fd = l->fd, .events = POLLOUT};
+            poll(&p, 1, (int)left);
+        }
+    }
+    return LC_OK;
+}
+
+static lc_status sink(void *self, const lc__log_batch *batch)
+{
+    stream_logger *l = self;
+    lc__log_record r;
+    if (!l->out.length) { /* not a batch that is tried again */
+        lc_status status = LC_OK;
+        for (size_t cursor = 0; status >= 0 && lc__log_next(batch, &cursor, &r);) {
+            lc__log_record params = r;
+            status = lc__stream_add(&l->out, &r);
+            if (r.kind != LC__LOG_HPARAMS || status < 0) continue;
+            status = lc__hparams_merge(&l->hparams, &params);
+            l->hparams_ns = r.time_ns;
+        }
+        if (status < 0) {
+            l->out.length = 0;
+            return status;
+        }
+    }
+    LC_TRY(open_stream(l));
+    LC_TRY(write_some(l, &l->greeting, &l->greeted));
+    LC_TRY(write_some(l, &l->out, &l->sent));
+    l->out.length = l->sent = 0;
+    return LC_OK;
+}
+
+/* ---- the logger ---- */
+
+static lc_status stream_start(void *self, const lc_run_info *run)
+{
+    stream_logger *l = self;
+    if (l->writer) return lc_fail(LC_ERR_STATE, "the stream logger was started already");
+    if (!l->target)
+        LC_TRY(lc__path_join(run->run_dir, "stream.jsonl", &l->path));
+    else if (*l->target != '|')
+        LC_TRY(lc__format(&l->path, "%s", l->target));
+    l->start.length = 0;
+    LC_TRY(lc__stream_add_start(&l->start, run, lc__wall_ns()));
+    LC_TRY(lc__log_writer_new("stream", sink, l, INTERVAL_MS, &l->writer));
+    /* By the thread of the caller, as nothing was handed to the writer yet. A FIFO may find its reader later. */
+    lc_status status = open_stream(l);
+    return l->fd < 0 && l->path && access(l->path, F_OK) == 0 ? LC_OK : status;
+}
+
+/* Waits for the command, whose input has ended. */
+static lc_status farewell(stream_logger *l)
+{
+    int how = 0;
+    pid_t child = l->child;
+    l->child = 0;
+    for (int64_t until = now_ms() + FAREWELL_MS; child > 0;) {
+        pid_t ended = waitpid(child, &how, WNOHANG);
+        if (ended == child) break;
+        if (ended < 0 && errno != EINTR) return LC_OK; /* somebody else in this program waited for it */
+        if (now_ms() > until) return lc_fail(LC_ERR_IO, "the command is busy still, and left alone: %s", l->target + 1);
+        struct timespec pause = {0, 5000000};
+        nanosleep(&pause, NULL);
+    }
+    if (child > 0 && how)
+        return lc_fail(LC_ERR_IO, "the command ended with %s %d: %s", WIFEXITED(how) ? "status" : "signal",
+                       WIFEXITED(how) ? WEXITSTATUS(how) : WTERMSIG(how), l->target + 1);
+    return LC_OK;
+}
+
+static lc_status stream_finish(void *self, const char *status)
+{
+    stream_logger *l = self;
+    lc__log_writer *w = l->writer;
+    l->writer = NULL;
+    if (!w) return LC_OK;
+    lc_status said = lc__log_event(w, "finish", status), ended = lc__log_finish(w);
+    if (l->fd >= 0) close(l->fd);
+    l->fd = -1;
+    if (said < 0 || ended < 0) return said < 0 ? said : ended;
+    return farewell(l);
+}
+
+static void stream_free(void *self)
+{
+    stream_logger *l = self;
+    if (stream_finish(l, "interrupted") < 0) {
+    } /* whoever wants to know calls finish */
+    lc__hparams_release(&l->hparams);
+    lc__text_release(&l->start);
+    lc__text_release(&l->greeting);
+    lc__text_release(&l->out);
+    free(l->target);
+    free(l->path);
+    free(l);
+}
+
+static const lc_logger_ops stream_ops = {
+    LC_LOGGER_OPS_INIT,
+    .name = "stream",
+    .start = stream_start,
+    .log_row = lc__slot_row,
+    .log_hyperparameters = lc__slot_hparams,
+    .log_histogram = lc__slot_histogram,
+    .log_image = lc__slot_image,
+    .log_text = lc__slot_text,
+    .log_checkpoint = lc__slot_checkpoint,
+    .log_event = lc__slot_event,
+    .flush = lc__slot_flush,
+    .finish = stream_finish,
+    .free = stream_free,
+};
+
+lc_status lc_stream_logger_new(const char *target, lc_logger *out)
+{
+    if (target && *target == '|' && !target[strspn(target, "| ")])
+        return lc_fail(LC_ERR_CONFIG, "the stream logger's \"|\" needs a command behind it");
+    stream_logger *l = calloc(1, sizeof *l);
+    if (!l) return lc_fail(LC_ERR_MEMORY, "no memory for the stream logger");
+    l->fd = -1;
+    l->pause_ms = FIRST_PAUSE / 2;
+    if (target && *target && lc__copy_text(target, &l->target) < 0) {
+        free(l);
+        return LC_ERR_MEMORY;
+    }
+    *out = (lc_logger){&stream_ops, l};
+    return LC_OK;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The stream of a run: one JSON object a line (docs/loggers.md has the format). What the stream logger writes, and what
+ * lies in the spool of those that send over a network. */
+#ifndef LC_LOGGERS_STREAM_FORMAT_H
+#define LC_LOGGERS_STREAM_FORMAT_H
+
+#include "core/json.h"
+#include "loggers/hparams.h"
+#include "loggers/writer.h"
+
+/* Each appends one line. */
+lc_status lc__stream_add_start(lc__text *out, const lc_run_info *run, int64_t time_ns) LC_MUST_USE;
+lc_status lc__stream_add(lc__text *out, lc__log_record *record) LC_MUST_USE;
+/* Hyperparameters that were merged from several records. */
+lc_status lc__stream_add_hparams(lc__text *out, const lc__hparams *hparams, int64_t time_ns) LC_MUST_USE;
+
+/* The bytes of a base64 text into new memory (free); LC_ERR_FORMAT if it is none. */
+lc_status lc__base64_decode(const char *text, char **out, size_t *n) LC_MUST_USE;
+
+#endif
