@@ -88,6 +88,11 @@ static lc_status make_structured_pruning(lc_callback *out)
                                 out);
 }
 
+static lc_status make_spikes(lc_callback *out)
+{
+    return lc_spike_detection_new(&(lc_spike_detection_args){.skip = true, .window = 3, .rtol = 0.2}, out);
+}
+
 static const part cases[] = {
     {"gradient_accumulation_scheduler", make_accumulation, 1, 4, true, false},
     {"weight_averaging", make_averaging, 2, 3, true, false},
@@ -95,6 +100,8 @@ static const part cases[] = {
     {"ema_of_epochs", make_ema_of_epochs, 1, 3, false, false},
     {"swa", make_swa, 1, 4, true, false},
     {"swa_in_windows", make_swa, 4, 4, false, false},
+    {"spikes", make_spikes, 1, 3, true, false},
+    {"spikes_in_windows", make_spikes, 3, 3, false, false},
     {"backbone_finetuning", make_backbone, 1, 4, true, true},
     {"finetuning", make_finetuning, 2, 4, true, false},
     {"pruning", make_pruning, 1, 4, true, false},

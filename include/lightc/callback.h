@@ -94,6 +94,8 @@ typedef struct lc_callback_ops {
      * first callback with an answer is asked. When such a checkpoint is read the model holds what was saved; load_state
      * and visit_tensors put the rest in order. */
     lc_tensor *(*saved_tensor)(void *self, lc_trainer *t, lc_tensor *of);
+    /* Where a fit goes on that was given no checkpoint; NULL: nowhere, it starts anew. */
+    const char *(*ckpt_path)(void *self, lc_trainer *t);
 } lc_callback_ops;
 
 #define LC_CALLBACK_OPS_INIT(text) .size = sizeof(lc_callback_ops), .name = (text)

@@ -166,19 +166,124 @@ typedef struct lc_sparsity {
     int64_t pruned, total;
 } lc_sparsity;
 
-/* A callback from functions: any of them may be NULL. */
+/* OnExceptionCheckpoint: a run that fails saves its state as dirpath/filename.ckpt, and the next fit that is given no
+ * ckpt_path goes on from it; a fit that ends well removes it. Where the failing batch had begun to change the state
+ * nothing is saved: what cannot be continued exactly is no checkpoint. */
+typedef struct lc_on_exception_checkpoint_args {
+    const char *dirpath;  /* REQUIRED */
+    const char *filename; /* default "on_exception" */
+} lc_on_exception_checkpoint_args;
+
+/* SpikeDetection: a loss that is worse than the one before, and further from the mean of the last `window` than both
+ * tolerances, or not finite. The batch and the one before it are listed in exclude_batches_path. */
+typedef struct lc_spike_detection_args {
+    const char *mode;                 /* "min" (default) or "max" */
+    int64_t window;                   /* default 10 */
+    int64_t warmup;                   /* batches of an epoch that are not judged; default 1; LC_SAVE_NONE: 0 */
+    double atol;                      /* default 0 */
+    double rtol;                      /* of the mean; default 2; LC_ZERO: 0 */
+    const char *exclude_batches_path; /* a folder or a .json file; default: default_root_dir */
+    unsigned char finite_only;        /* lc_choice, default on: what is not finite is a spike */
+    bool
+        skip; /* leave the update of a spike's accumulation window out and go on; default: the run ends with an error */
+} lc_spike_detection_args;
+
+/* GradientNormMonitor: norms of gradients before clipping, as "grad_2.0_norm/PATH" and "grad_2.0_norm_total". */
+typedef struct lc_gradient_norm_monitor_args {
+    double norm_type; /* default 2; INFINITY: the largest element */
+    bool total_only, prog_bar;
+    bool every_step; /* compute them at every step, not only where a row is logged */
+} lc_gradient_norm_monitor_args;
+
+/* WeightHistogram: the distribution of every parameter for loggers that keep histograms (TensorBoard). */
+typedef struct lc_weight_histogram_args {
+    int64_t every_n_epochs;      /* at its last batch; default 1 */
+    int64_t every_n_train_steps; /* instead */
+    bool gradients;              /* also of gradients, as PATH.grad */
+} lc_weight_histogram_args;
+
+/* ThroughputMonitor: rows "train/time", "train/batches", "train/samples", and when the window is full
+ * "train/device/batches_per_sec", samples_per_sec, items_per_sec, flops_per_sec and mfu (the part of available_flops);
+ * also for validate, test and predict. Operations are counted by the planner. */
+typedef struct lc_throughput_monitor_args {
+    int64_t (*batch_size_fn)(void *context, const lc_batch *batch); /* default: the batch's size */
+    int64_t (*length_fn)(void *context, const lc_batch *batch);     /* items (tokens) in a batch; default: none */
+    void *context;
+    int64_t window_size;    /* batches; default 100 */
+    double available_flops; /* a second; default: what a large matrix product reaches here, measured at setup */
+} lc_throughput_monitor_args;
+
+/* DeviceStatsMonitor: rows "DeviceStatsMonitor.on_train_batch_start/cpu_percent" and the like, at the start and end of
+ * logged batches: cpu_percent, cpu_vm_percent, cpu_swap_percent, rss_bytes, rss_peak_bytes, user_seconds,
+ * system_seconds, major_page_faults, involuntary_context_switches, planned_bytes, scratch_bytes. */
+typedef struct lc_device_stats_monitor_args {
+    const char *const *filter_keys; /* numbers to leave out */
+    int n_filter_keys;
+} lc_device_stats_monitor_args;
+
+/* PredictionWriter: writes what predict gives, to a file or by functions. Predictions need not be kept for a .npy file
+ * (lc_run_args.discard_predictions). */
+typedef struct lc_prediction_writer_args {
+    const char *path; /* "out.npy" (rows are appended; "out_1.npy" for the second loader), or "out.safetensors" */
+    const char *write_interval; /* "batch", "epoch", "batch_and_epoch"; default: as the file needs it, else "epoch" */
+    lc_status (*write_on_batch_end)(void *context, lc_trainer *t, lc_tensor *prediction, const lc_batch *batch,
+                                    int64_t batch_idx, int dataloader_idx);
+    lc_status (*write_on_epoch_end)(void *context, lc_trainer *t); /* lc_trainer_prediction has them all */
+    void *context;
+} lc_prediction_writer_args;
+
+/* A callback from functions, one for each hook of lc_callback_ops (which says what they mean); any may be NULL. */
 typedef struct lc_lambda_args {
     void *context;
+    lc_status (*setup)(void *context, lc_trainer *t, lc_stage stage);
     lc_status (*on_fit_start)(void *context, lc_trainer *t);
+    lc_status (*on_sanity_check_start)(void *context, lc_trainer *t);
+    lc_status (*on_sanity_check_end)(void *context, lc_trainer *t);
     lc_status (*on_train_start)(void *context, lc_trainer *t);
     lc_status (*on_train_epoch_start)(void *context, lc_trainer *t);
+    /* LC_SKIP skips the rest of the epoch. */
+    lc_status (*on_train_batch_start)(void *context, lc_trainer *t, const lc_batch *batch, int64_t batch_idx);
+    lc_status (*on_before_zero_grad)(void *context, lc_trainer *t, lc_optimizer *optimizer);
+    lc_status (*on_before_backward)(void *context, lc_trainer *t, lc_tensor *loss);
+    lc_status (*on_after_backward)(void *context, lc_trainer *t);
+    /* LC_SKIP leaves the update out; the step is counted all the same. */
+    lc_status (*on_before_optimizer_step)(void *context, lc_trainer *t, lc_optimizer *optimizer);
     lc_status (*on_train_batch_end)(void *context, lc_trainer *t, const lc_outputs *outputs, const lc_batch *batch,
                                     int64_t batch_idx);
+    lc_status (*on_validation_start)(void *context, lc_trainer *t);
+    lc_status (*on_validation_epoch_start)(void *context, lc_trainer *t);
+    lc_status (*on_validation_batch_start)(void *context, lc_trainer *t, const lc_batch *batch, int64_t batch_idx,
+                                           int dataloader_idx);
+    lc_status (*on_validation_batch_end)(void *context, lc_trainer *t, const lc_outputs *outputs, const lc_batch *batch,
+                                         int64_t batch_idx, int dataloader_idx);
+    lc_status (*on_validation_epoch_end)(void *context, lc_trainer *t);
     lc_status (*on_validation_end)(void *context, lc_trainer *t);
     lc_status (*on_train_epoch_end)(void *context, lc_trainer *t);
     lc_status (*on_train_end)(void *context, lc_trainer *t);
     lc_status (*on_fit_end)(void *context, lc_trainer *t);
+    lc_status (*on_test_start)(void *context, lc_trainer *t);
+    lc_status (*on_test_epoch_start)(void *context, lc_trainer *t);
+    lc_status (*on_test_batch_start)(void *context, lc_trainer *t, const lc_batch *batch, int64_t batch_idx,
+                                     int dataloader_idx);
+    lc_status (*on_test_batch_end)(void *context, lc_trainer *t, const lc_outputs *outputs, const lc_batch *batch,
+                                   int64_t batch_idx, int dataloader_idx);
+    lc_status (*on_test_epoch_end)(void *context, lc_trainer *t);
+    lc_status (*on_test_end)(void *context, lc_trainer *t);
+    lc_status (*on_predict_start)(void *context, lc_trainer *t);
+    lc_status (*on_predict_epoch_start)(void *context, lc_trainer *t);
+    lc_status (*on_predict_batch_start)(void *context, lc_trainer *t, const lc_batch *batch, int64_t batch_idx,
+                                        int dataloader_idx);
+    lc_status (*on_predict_batch_end)(void *context, lc_trainer *t, const lc_outputs *outputs, const lc_batch *batch,
+                                      int64_t batch_idx, int dataloader_idx);
+    lc_status (*on_predict_epoch_end)(void *context, lc_trainer *t);
+    lc_status (*on_predict_end)(void *context, lc_trainer *t);
+    /* The run failed or was interrupted. `status` is the error, `message` its text; what this returns is ignored. */
     lc_status (*on_exception)(void *context, lc_trainer *t, lc_status status, const char *message);
+    lc_status (*teardown)(void *context, lc_trainer *t, lc_stage stage);
+
+    lc_status (*on_save_checkpoint)(void *context, lc_trainer *t, lc_state *state);
+    lc_status (*on_load_checkpoint)(void *context, lc_trainer *t, const lc_state *state);
+    void (*on_message)(void *context, lc_trainer *t, const char *level, const char *text);
 } lc_lambda_args;
 
 LC_BEGIN_DECLS
@@ -210,6 +315,14 @@ LC_API lc_status lc_backbone_finetuning_new(const lc_backbone_finetuning_args *a
 LC_API lc_status lc_model_pruning_new(const lc_model_pruning_args *args, lc_callback *out) LC_MUST_USE;
 /* Of parameter i of those that are pruned, or of all together (-1). LC_ERR_NOT_FOUND if there is no such. */
 LC_API lc_status lc_model_pruning_sparsity(const lc_callback *cb, int i, lc_sparsity *out) LC_MUST_USE;
+LC_API lc_status lc_on_exception_checkpoint_new(const lc_on_exception_checkpoint_args *args,
+                                                lc_callback *out) LC_MUST_USE;
+LC_API lc_status lc_spike_detection_new(const lc_spike_detection_args *args, lc_callback *out) LC_MUST_USE;
+LC_API lc_status lc_gradient_norm_monitor_new(const lc_gradient_norm_monitor_args *args, lc_callback *out) LC_MUST_USE;
+LC_API lc_status lc_weight_histogram_new(const lc_weight_histogram_args *args, lc_callback *out) LC_MUST_USE;
+LC_API lc_status lc_throughput_monitor_new(const lc_throughput_monitor_args *args, lc_callback *out) LC_MUST_USE;
+LC_API lc_status lc_device_stats_monitor_new(const lc_device_stats_monitor_args *args, lc_callback *out) LC_MUST_USE;
+LC_API lc_status lc_prediction_writer_new(const lc_prediction_writer_args *args, lc_callback *out) LC_MUST_USE;
 LC_API lc_status lc_lambda_callback_new(const lc_lambda_args *args, lc_callback *out) LC_MUST_USE;
 LC_END_DECLS
 #endif

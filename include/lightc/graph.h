@@ -32,6 +32,8 @@ typedef struct lc_graph_stats {
     int64_t scratch_bytes; /* largest workspace */
     int64_t nodes;         /* kernel calls in the last plan run */
     int64_t recorded;      /* operations recorded in the last step */
+    double flops;          /* floating-point operations of all plans run so far: two for each multiplication and
+                            * addition of matrix products, convolutions, recurrent layers and attention */
 } lc_graph_stats;
 
 LC_BEGIN_DECLS

@@ -1,56 +1,86 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* LambdaCallback: a callback made of functions. */
+/* LambdaCallback: a callback made of functions. Only the hooks that were given stand in its vtable, so that the others
+ * cost nothing. */
 #include "callbacks/callbacks.h"
 
 #include <stdlib.h>
 
-/* A hook that passes its call on to the function of the same name, if there is one. */
-#define PASS(hook)                                                                                                     \
-    static lc_status la_##hook(void *self, lc_trainer *t)                                                              \
+typedef struct lambda {
+    lc_lambda_args a;
+    lc_callback_ops ops;
+} lambda;
+
+/* For each hook a function that passes its call on to the one that was given: X(name, parameters, arguments). */
+#define LAMBDA_HOOKS(X)                                                                                                \
+    X(setup, (void *self, lc_trainer *t, lc_stage stage), (t, stage))                                                  \
+    LC_LAMBDA_PLAIN(X)                                                                                                 \
+    X(on_train_batch_start, (void *self, lc_trainer *t, const lc_batch *b, int64_t i), (t, b, i))                      \
+    X(on_before_zero_grad, (void *self, lc_trainer *t, lc_optimizer *opt), (t, opt))                                   \
+    X(on_before_backward, (void *self, lc_trainer *t, lc_tensor *loss), (t, loss))                                     \
+    X(on_before_optimizer_step, (void *self, lc_trainer *t, lc_optimizer *opt), (t, opt))                              \
+    X(on_train_batch_end, (void *self, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i),              \
+      (t, o, b, i))                                                                                                    \
+    LAMBDA_EVAL(X, validation)                                                                                         \
+    LAMBDA_EVAL(X, test)                                                                                               \
+    LAMBDA_EVAL(X, predict)                                                                                            \
+    X(on_exception, (void *self, lc_trainer *t, lc_status status, const char *message), (t, status, message))          \
+    X(teardown, (void *self, lc_trainer *t, lc_stage stage), (t, stage))                                               \
+    X(on_save_checkpoint, (void *self, lc_trainer *t, lc_state *state), (t, state))                                    \
+    X(on_load_checkpoint, (void *self, lc_trainer *t, const lc_state *state), (t, state))
+#define LAMBDA_EVAL(X, stage)                                                                                          \
+    X(on_##stage##_batch_start, (void *self, lc_trainer *t, const lc_batch *b, int64_t i, int d), (t, b, i, d))        \
+    X(on_##stage##_batch_end, (void *self, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i, int d),   \
+      (t, o, b, i, d))
+#define PLAIN_HOOK(X, name) X(name, (void *self, lc_trainer *t), (t))
+#define LC_LAMBDA_PLAIN(X)                                                                                             \
+    PLAIN_HOOK(X, on_fit_start)                                                                                        \
+    PLAIN_HOOK(X, on_sanity_check_start)                                                                               \
+    PLAIN_HOOK(X, on_sanity_check_end)                                                                                 \
+    PLAIN_HOOK(X, on_train_start)                                                                                      \
+    PLAIN_HOOK(X, on_train_epoch_start)                                                                                \
+    PLAIN_HOOK(X, on_after_backward)                                                                                   \
+    PLAIN_HOOK(X, on_validation_start)                                                                                 \
+    PLAIN_HOOK(X, on_validation_epoch_start)                                                                           \
+    PLAIN_HOOK(X, on_validation_epoch_end)                                                                             \
+    PLAIN_HOOK(X, on_validation_end)                                                                                   \
+    PLAIN_HOOK(X, on_train_epoch_end)                                                                                  \
+    PLAIN_HOOK(X, on_train_end)                                                                                        \
+    PLAIN_HOOK(X, on_fit_end)                                                                                          \
+    PLAIN_HOOK(X, on_test_start)                                                                                       \
+    PLAIN_HOOK(X, on_test_epoch_start)                                                                                 \
+    PLAIN_HOOK(X, on_test_epoch_end)                                                                                   \
+    PLAIN_HOOK(X, on_test_end)                                                                                         \
+    PLAIN_HOOK(X, on_predict_start)                                                                                    \
+    PLAIN_HOOK(X, on_predict_epoch_start)                                                                              \
+    PLAIN_HOOK(X, on_predict_epoch_end)                                                                                \
+    PLAIN_HOOK(X, on_predict_end)
+
+#define UNWRAP(...) __VA_ARGS__
+#define PASS(name, parameters, arguments)                                                                              \
+    static lc_status la_##name parameters                                                                              \
     {                                                                                                                  \
-        lc_lambda_args *a = self;                                                                                      \
-        return a->hook ? a->hook(a->context, t) : LC_OK;                                                               \
+        const lc_lambda_args *a = &((lambda *)self)->a;                                                                \
+        return a->name(a->context, UNWRAP arguments);                                                                  \
     }
-PASS(on_fit_start)
-PASS(on_train_start)
-PASS(on_train_epoch_start)
-PASS(on_validation_end)
-PASS(on_train_epoch_end)
-PASS(on_train_end)
-PASS(on_fit_end)
-#undef PASS
+LAMBDA_HOOKS(PASS)
 
-static lc_status la_on_train_batch_end(void *self, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
+static void la_message(void *self, lc_trainer *t, const char *level, const char *text)
 {
-    lc_lambda_args *a = self;
-    return a->on_train_batch_end ? a->on_train_batch_end(a->context, t, o, b, i) : LC_OK;
+    const lc_lambda_args *a = &((lambda *)self)->a;
+    a->on_message(a->context, t, level, text);
 }
-
-static lc_status la_on_exception(void *self, lc_trainer *t, lc_status status, const char *message)
-{
-    lc_lambda_args *a = self;
-    return a->on_exception ? a->on_exception(a->context, t, status, message) : LC_OK;
-}
-
-const lc_callback_ops lc__lambda_ops = {
-    LC_CALLBACK_OPS_INIT("LambdaCallback"),
-    .on_fit_start = la_on_fit_start,
-    .on_train_start = la_on_train_start,
-    .on_train_epoch_start = la_on_train_epoch_start,
-    .on_train_batch_end = la_on_train_batch_end,
-    .on_validation_end = la_on_validation_end,
-    .on_train_epoch_end = la_on_train_epoch_end,
-    .on_train_end = la_on_train_end,
-    .on_fit_end = la_on_fit_end,
-    .on_exception = la_on_exception,
-    .free = free,
-};
 
 lc_status lc_lambda_callback_new(const lc_lambda_args *args, lc_callback *out)
 {
-    lc_lambda_args *a = malloc(sizeof *a);
-    if (!a) return lc_fail(LC_ERR_MEMORY, "out of memory: LambdaCallback");
-    *a = *args;
-    *out = (lc_callback){&lc__lambda_ops, a};
+    lambda *l = calloc(1, sizeof *l);
+    if (!l) return lc_fail(LC_ERR_MEMORY, "out of memory: LambdaCallback");
+    if (args) l->a = *args;
+    l->ops = (lc_callback_ops){LC_CALLBACK_OPS_INIT("LambdaCallback"), .free = free};
+#define SET(name, parameters, arguments)                                                                               \
+    if (l->a.name) l->ops.name = la_##name;
+    LAMBDA_HOOKS(SET)
+#undef SET
+    if (l->a.on_message) l->ops.on_message = la_message;
+    *out = (lc_callback){&l->ops, l};
     return LC_OK;
 }

@@ -55,7 +55,7 @@ static lc_status after_batch(lc_trainer *t, lc__phase done)
     return t->after_commit ? lc__settle(t, false) : LC_OK;
 }
 
-lc_status lc__train_batch(lc_trainer *t, const lc_batch *batch, bool is_last)
+static lc_status train_batch(lc_trainer *t, const lc_batch *batch, bool is_last)
 {
     int64_t i = t->batches_done;
     t->batch_idx = i;
@@ -87,6 +87,31 @@ lc_status lc__train_batch(lc_trainer *t, const lc_batch *batch, bool is_last)
     LC_TRY(lc_step_end(t->graph));
     t->batch = NULL;
     return after_batch(t, LC__PHASE_START);
+}
+
+static int64_t plans_run(const lc_trainer *t)
+{
+    lc_graph_stats stats;
+    lc_graph_get_stats(t->graph, &stats);
+    return stats.hits + stats.misses;
+}
+
+/* A batch that fails leaves the counters where it found them, so that a checkpoint of this moment can be continued;
+ * unless a part of it was computed already (a host read in the middle of a step). */
+lc_status lc__train_batch(lc_trainer *t, const lc_batch *batch, bool is_last)
+{
+    int64_t done = t->batches_done, batch_idx = t->batch_idx, backwards = t->window_backwards, step = t->global_step;
+    int64_t plans = plans_run(t);
+    bool last = t->is_last_batch, accumulating = t->accumulating;
+    lc_status s = train_batch(t, batch, is_last);
+    if (s >= 0 || t->batches_done != done) return s;
+    t->torn = plans_run(t) != plans;
+    t->batch_idx = batch_idx;
+    t->window_backwards = backwards;
+    t->global_step = step;
+    t->is_last_batch = last;
+    t->accumulating = accumulating;
+    return s;
 }
 
 static bool epoch_done(lc_trainer *t)

@@ -147,6 +147,7 @@ static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_
     m->trainer = t;
     t->in_run = true;
     t->run_state = LC_RUN_RUNNING;
+    t->torn = false;
     t->user_stop = false;
     t->soft_stops = 0;
     t->phase = t->resume_phase = LC__PHASE_START;
@@ -167,6 +168,8 @@ static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_
     LC_TRY(LC__MODULE_HOOK(t, CONFIGURE_CALLBACKS, configure_callbacks));
     LC_TRY(lc__hooks_rebuild(t));
     decide_validation(t);
+    for (int i = 0; i < t->n_callbacks && !asked && stage == LC_STAGE_FIT; i++)
+        if (t->callbacks[i]->ops.ckpt_path) asked = t->callbacks[i]->ops.ckpt_path(t->callbacks[i]->self, t);
     LC_TRY(lc__resolve_ckpt_path(t, asked, &path));
     if (path) {
         s = lc__open_checkpoint(t, path);

@@ -178,6 +178,9 @@ lc_status lc__save_checkpoint(lc_trainer *t, const char *path, bool weights_only
     bool begun = false;
     lc_status status;
     if (!t->m) return lc_fail(LC_ERR_STATE, "there is no module to save yet");
+    if (t->torn)
+        return lc_fail(LC_ERR_STATE, "the batch that failed had run in part: its state could not be continued exactly "
+                                     "and is not saved; go on from an earlier checkpoint");
     if (t->recording)
         return lc_fail(LC_ERR_STATE,
                        "a checkpoint can only be saved between steps (in on_train_batch_end or later), not "

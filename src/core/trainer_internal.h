@@ -151,6 +151,7 @@ struct lc_trainer {
     /* where the run stands */
     lc_stage stage;
     lc_run_state run_state;
+    bool torn;   /* a batch failed when a part of it had run: the state is between two steps */
     bool silent; /* lc_log does nothing: a pass over the data that is no training */
     bool in_run, sanity, validating, restoring, setup_done, own_loop;
     lc_hook hook;  /* the hook that runs */

@@ -128,6 +128,7 @@ typedef struct lc_plan {
     lc_patch *patches;
     int n_patches;
     size_t arena_0, arena_bytes, lower_bound, scratch_bytes;
+    double flops;
     uint64_t last_used;
 } lc_plan;
 

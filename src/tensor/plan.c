@@ -369,6 +369,7 @@ static lc_status make(lc_graph *g, bool final, lc_plan **out)
     LC_TRY_GOTO(status, done, lc__assign_arena(&b));
     LC_TRY_GOTO(status, done, check_memory(g, p));
     LC_TRY_GOTO(status, done, make_program(&b));
+    for (int i = 0; i < p->n_calls; i++) p->flops += lc__call_flop(&p->calls[i].call);
     lc__tuning_keep(&g->tuning);
     if (p->arena_0 + p->arena_bytes > g->arena_committed) g->arena_committed = p->arena_0 + p->arena_bytes;
 done:
@@ -465,6 +466,7 @@ lc_status lc__graph_run(lc_graph *g, bool final)
     g->chain[g->n_chain++] = p;
     g->last = p;
     g->stats.nodes = p->n_calls;
+    g->stats.flops += p->flops;
     if (p->zero_grad)
         for (int i = 0; i < g->n_flats; i++) memset(g->flats[i]->has_gradient, 0, (size_t)g->flats[i]->n);
     for (int i = 0; i < p->n_flats; i++)

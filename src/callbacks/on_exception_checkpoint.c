@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* OnExceptionCheckpoint: a run that fails leaves its state behind, and the next fit goes on from there. The checkpoint
+ * is removed when a fit ends well. */
+#include "callbacks/callbacks.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+typedef struct on_exception {
+    char *path;
+} on_exception;
+
+static bool exists(const on_exception *o)
+{
+    struct stat st;
+    return stat(o->path, &st) == 0;
+}
+
+static const char *oe_ckpt_path(void *self, lc_trainer *t)
+{
+    (void)t;
+    return exists(self) ? ((on_exception *)self)->path : NULL;
+}
+
+static lc_status oe_exception(void *self, lc_trainer *t, lc_status status, const char *message)
+{
+    (void)status, (void)message;
+    return t->stage == LC_STAGE_FIT ? lc__save_checkpoint(t, ((on_exception *)self)->path, false, true) : LC_OK;
+}
+
+static lc_status oe_teardown(void *self, lc_trainer *t, lc_stage stage)
+{
+    on_exception *o = self;
+    bool done = stage == LC_STAGE_FIT && t->run_state != LC_RUN_INTERRUPTED;
+    return done && exists(o) ? lc_checkpoint_remove(o->path) : LC_OK;
+}
+
+static void oe_free(void *self)
+{
+    free(((on_exception *)self)->path);
+    free(self);
+}
+
+static const lc_callback_ops on_exception_ops = {
+    LC_CALLBACK_OPS_INIT("OnExceptionCheckpoint"),
+    .saves_checkpoints = true,
+    .on_exception = oe_exception,
+    .teardown = oe_teardown,
+    .free = oe_free,
+    .ckpt_path = oe_ckpt_path,
+};
+
+lc_status lc_on_exception_checkpoint_new(const lc_on_exception_checkpoint_args *args, lc_callback *out)
+{
+    if (!args || !args->dirpath || !*args->dirpath)
+        return lc_fail(LC_ERR_CONFIG, "OnExceptionCheckpoint needs dirpath, the directory for the checkpoint");
+    on_exception *o = calloc(1, sizeof *o);
+    lc__str path = {0};
+    lc__str_add(&path, "%s/%s.ckpt", args->dirpath, args->filename ? args->filename : "on_exception");
+    if (!o || path.failed) {
+        free(o);
+        lc__str_free(&path);
+        return lc_fail(LC_ERR_MEMORY, "out of memory: OnExceptionCheckpoint");
+    }
+    o->path = path.s;
+    *out = (lc_callback){&on_exception_ops, o};
+    return LC_OK;
+}

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SpikeDetection: a loss that jumps away from the mean of the last ones ends the run, or its update is left out.
+ *
+ * To leave an update out the loss must be known before it, which splits the step's plan there; to stop it is enough to
+ * look at it afterwards. */
+#include "callbacks/callbacks.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct spikes {
+    lc_spike_detection_args a;
+    bool max;
+    char *path;
+    double *values; /* ring of the last `window` losses */
+    int64_t n_values;
+    double last;
+    int64_t *bad; /* batches */
+    int n_bad, cap_bad;
+    lc_tensor *loss; /* of the running batch */
+    bool judged;     /* the running batch */
+    bool bad_window; /* a batch of the running accumulation window was a spike */
+} spikes;
+
+static lc_status sp_setup(void *self, lc_trainer *t, lc_stage stage)
+{
+    spikes *s = self;
+    (void)t;
+    if (stage != LC_STAGE_FIT) return LC_OK;
+    s->n_values = 0;
+    s->n_bad = 0;
+    s->last = 0;
+    s->bad_window = s->judged = false;
+    return LC_OK;
+}
+
+/* ---- judging ---- */
+
+static bool is_spike(const spikes *s, double loss)
+{
+    int64_t n = s->n_values < s->a.window ? s->n_values : s->a.window;
+    double mean = NAN;
+    if (s->a.finite_only != LC_OFF && !isfinite(loss)) return true;
+    if (s->max ? loss - s->last >= 0 : loss - s->last <= 0) return false;
+    for (int64_t i = 0; i < n; i++) mean = (i ? mean : 0) + s->values[i] / (double)n;
+    double off = fabs(loss - mean);
+    return off >= s->a.atol && off >= fabs(s->a.rtol * mean);
+}
+
+static lc_status note(spikes *s, int64_t batch)
+{
+    if (s->n_bad == s->cap_bad) {
+        int cap = s->cap_bad ? 2 * s->cap_bad : 16;
+        int64_t *bad = realloc(s->bad, (size_t)cap * sizeof *bad);
+        if (!bad) return lc_fail(LC_ERR_MEMORY, "out of memory: SpikeDetection");
+        s->bad = bad;
+        s->cap_bad = cap;
+    }
+    s->bad[s->n_bad++] = batch;
+    return LC_OK;
+}
+
+/* A JSON list, for whoever leaves these batches out of the next run. */
+static lc_status write_list(const spikes *s, const lc_trainer *t)
+{
+    lc__str path = {0}, text = {0};
+    lc_status status = LC_OK;
+    size_t n = s->path ? strlen(s->path) : 0;
+    bool file = n > 5 && !strcmp(s->path + n - 5, ".json");
+    lc__str_add(&path, "%s%s", s->path ? s->path : t->root_dir, file ? "" : "/skip_batches.json");
+    lc__str_add(&text, "[");
+    for (int i = 0; i < s->n_bad; i++) lc__str_add(&text, "%s%lld", i ? ", " : "", (long long)s->bad[i]);
+    lc__str_add(&text, "]\n");
+    if (path.failed || text.failed) {
+        status = lc_fail(LC_ERR_MEMORY, "out of memory: SpikeDetection");
+        goto done;
+    }
+    FILE *f = fopen(path.s, "w");
+    bool written = f && fwrite(text.s, 1, text.n, f) == text.n;
+    if ((f && fclose(f) != 0) || !written)
+        status = lc_fail(LC_ERR_IO, "SpikeDetection could not write %s: %s", path.s, strerror(errno));
+done:
+    lc__str_free(&path);
+    lc__str_free(&text);
+    return status;
+}
+
+static lc_status judge(spikes *s, lc_trainer *t, double loss, int64_t batch_idx)
+{
+    s->judged = true;
+    if (batch_idx < s->a.warmup || !is_spike(s, loss)) {
+        if (!isfinite(loss)) return LC_OK;
+        s->values[s->n_values++ % s->a.window] = loss;
+        s->last = loss;
+        return LC_OK;
+    }
+    s->bad_window = true;
+    LC_TRY(note(s, batch_idx - 1));
+    LC_TRY(note(s, batch_idx));
+    LC_TRY(write_list(s, t));
+    if (!s->a.skip)
+        return lc_fail(LC_ERR_STATE,
+                       "training spike detected in batch %lld of epoch %lld: the loss is %g, before it was %g; the "
+                       "batches to leave out are listed in skip_batches.json",
+                       (long long)batch_idx, (long long)t->current_epoch, loss, s->last);
+    lc_trainer_message(t, "warning", "training spike in batch %lld of epoch %lld: loss %g after %g; update left out",
+                       (long long)batch_idx, (long long)t->current_epoch, loss, s->last);
+    return LC_OK;
+}
+
+/* ---- hooks ---- */
+
+static lc_status sp_before_backward(void *self, lc_trainer *t, lc_tensor *loss)
+{
+    spikes *s = self;
+    (void)t;
+    s->loss = loss;
+    s->judged = false;
+    return LC_OK;
+}
+
+static lc_status sp_before_step(void *self, lc_trainer *t, lc_optimizer *opt)
+{
+    spikes *s = self;
+    double loss;
+    (void)opt;
+    if (!s->a.skip) return LC_OK;
+    if (!s->judged && s->loss) {
+        LC_TRY(lc_item(s->loss, &loss));
+        LC_TRY(judge(s, t, loss, t->batch_idx));
+    }
+    return s->bad_window ? LC_SKIP : LC_OK;
+}
+
+static lc_status sp_batch_end(void *self, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
+{
+    spikes *s = self;
+    double loss;
+    (void)b;
+    if (!s->judged && o->loss) {
+        LC_TRY(lc_item(o->loss, &loss));
+        LC_TRY(judge(s, t, loss, i));
+    }
+    s->judged = false;
+    s->loss = NULL;
+    if (!t->accumulating) s->bad_window = false;
+    return LC_OK;
+}
+
+/* ---- state ---- */
+
+static lc_status sp_save(void *self, lc_trainer *t, lc_state *out)
+{
+    spikes *s = self;
+    lc_state *list;
+    (void)t;
+    LC_TRY(lc_state_set_double(out, "last_val", s->last));
+    LC_TRY(lc_state_set_bool(out, "bad_window", s->bad_window));
+    LC_TRY(lc_state_set_int(out, "n_values", s->n_values));
+    LC_TRY(lc_state_set_array(out, "values", &list));
+    for (int64_t i = 0; i < s->a.window && i < s->n_values; i++) LC_TRY(lc_state_set_double(list, NULL, s->values[i]));
+    LC_TRY(lc_state_set_array(out, "bad_batches", &list));
+    for (int i = 0; i < s->n_bad; i++) LC_TRY(lc_state_set_int(list, NULL, s->bad[i]));
+    return LC_OK;
+}
+
+static lc_status sp_load(void *self, lc_trainer *t, const lc_state *in)
+{
+    spikes *s = self;
+    const lc_state *list;
+    (void)t;
+    LC_TRY(lc_state_get_double(in, "last_val", &s->last));
+    LC_TRY(lc_state_get_bool(in, "bad_window", &s->bad_window));
+    LC_TRY(lc_state_get_int(in, "n_values", &s->n_values));
+    LC_TRY(lc_state_get_array(in, "values", &list));
+    int64_t n = lc_state_length(list);
+    if (s->n_values < n || n > s->a.window || (n < s->a.window && s->n_values != n)) {
+        s->n_values = 0; /* another window: it fills anew */
+        n = 0;
+    }
+    for (int64_t i = 0; i < n; i++) LC_TRY(lc_state_get_double(lc_state_at(list, i), NULL, &s->values[i]));
+    LC_TRY(lc_state_get_array(in, "bad_batches", &list));
+    s->n_bad = 0;
+    for (int64_t i = 0; i < lc_state_length(list); i++) {
+        int64_t batch;
+        LC_TRY(lc_state_get_int(lc_state_at(list, i), NULL, &batch));
+        LC_TRY(note(s, batch));
+    }
+    return LC_OK;
+}
+
+static void sp_free(void *self)
+{
+    spikes *s = self;
+    free(s->path);
+    free(s->values);
+    free(s->bad);
+    free(s);
+}
+
+static const lc_callback_ops spike_ops = {
+    LC_CALLBACK_OPS_INIT("SpikeDetection"),
+    .setup = sp_setup,
+    .on_before_backward = sp_before_backward,
+    .on_before_optimizer_step = sp_before_step,
+    .on_train_batch_end = sp_batch_end,
+    .save_state = sp_save,
+    .load_state = sp_load,
+    .free = sp_free,
+};
+
+lc_status lc_spike_detection_new(const lc_spike_detection_args *args, lc_callback *out)
+{
+    static const lc_spike_detection_args defaults = {0};
+    if (!args) args = &defaults;
+    if (args->mode && strcmp(args->mode, "min") != 0 && strcmp(args->mode, "max") != 0)
+        return lc_fail(LC_ERR_CONFIG, "SpikeDetection: mode is \"%.40s\"; it must be min or max", args->mode);
+    if (args->window < 0 || (args->warmup < 0 && args->warmup != LC_SAVE_NONE))
+        return lc_fail(LC_ERR_CONFIG, "SpikeDetection: window and warmup must not be negative");
+    spikes *s = calloc(1, sizeof *s);
+    if (!s) return lc_fail(LC_ERR_MEMORY, "out of memory: SpikeDetection");
+    s->a = *args;
+    s->max = args->mode && !strcmp(args->mode, "max");
+    s->a.window = args->window ? args->window : 10;
+    s->a.warmup = args->warmup == LC_SAVE_NONE ? 0 : args->warmup ? args->warmup : 1;
+    s->a.rtol = lc__given(args->rtol, 2);
+    s->a.atol = fabs(args->atol);
+    s->values = calloc((size_t)s->a.window, sizeof *s->values);
+    if (!s->values || !lc__dup(args->exclude_batches_path, &s->path)) {
+        sp_free(s);
+        return lc_fail(LC_ERR_MEMORY, "out of memory: SpikeDetection");
+    }
+    *out = (lc_callback){&spike_ops, s};
+    return LC_OK;
+}
