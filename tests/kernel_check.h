@@ -32,7 +32,7 @@ typedef struct kernel_case {
     uint64_t seed;
 } kernel_case;
 
-static kernel_case case_of(const lc_op *op)
+static inline kernel_case case_of(const lc_op *op)
 {
     kernel_case c;
     memset(&c, 0, sizeof c);
@@ -262,7 +262,7 @@ static void compare(const kernel_case *c, int output, const void *wanted, const 
     }
 }
 
-static void check_case(kernel_case *c)
+static inline void check_case(kernel_case *c)
 {
     static const char *const sets[] = {"base", "avx2", "avx512"};
     infer_outputs(c);
