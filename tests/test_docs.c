@@ -45,6 +45,8 @@ static const char *kind_name(lc_option_kind kind)
     case LC_OPTION_FLOAT:
     case LC_OPTION_FLOAT32:
         return "number";
+    case LC_OPTION_COUNT:
+        return "whole number, true, false";
     case LC_OPTION_BOOL:
         return "true, false";
     case LC_OPTION_CHOICE:

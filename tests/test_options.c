@@ -50,6 +50,12 @@ TEST(command_line)
     CHECK_OK(parse(&o, &m, "--fast_dev_run true --enable_progress_bar false --gradient_clip_val none"));
     CHECK_EQ(o.fast_dev_run, 1);
     CHECK_EQ(o.enable_progress_bar, LC_OFF);
+    CHECK_OK(parse(&o, &m, "--fast_dev_run --deterministic"));
+    CHECK_EQ(o.fast_dev_run, 1);
+    CHECK_OK(parse(&o, &m, "--fast_dev_run 3"));
+    CHECK_EQ(o.fast_dev_run, 3);
+    CHECK(parse(&o, &m, "--enable_progress_bar maybe") == LC_ERR_CONFIG);
+    CHECK(strstr(lc_error_message(), "must be true, false or auto"));
     CHECK_OK(parse(&o, &m, "--max_epochs -1"));
     CHECK_EQ(o.max_epochs, -1);
 }

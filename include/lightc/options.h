@@ -59,6 +59,7 @@ typedef enum lc_option_kind {
     LC_OPTION_DURATION, /* lc_duration */
     LC_OPTION_INT32,    /* int */
     LC_OPTION_FLOAT32,  /* float */
+    LC_OPTION_COUNT,    /* int64_t; true is 1, and so is the name alone; false is 0 */
 } lc_option_kind;
 
 typedef struct lc_option {
@@ -104,7 +105,7 @@ typedef struct lc_option {
     X(DURATION, lc_duration, limit_test_batches, {0}, 0, 0, "the same for test")                                     \
     X(DURATION, lc_duration, limit_predict_batches, {0}, 0, 0, "the same for predict")                               \
     X(DURATION, lc_duration, overfit_batches, {0}, 0, 0, "train and validate on so many batches, in order")          \
-    X(INT, int64_t, fast_dev_run, 0, 0, 1e9, "run so many batches of everything, writing nothing: a smoke test")     \
+    X(COUNT, int64_t, fast_dev_run, 0, 0, 1e9, "run so many batches of everything, writing nothing: a smoke test")     \
     /* validation */                                                                                                 \
     X(DURATION, lc_duration, val_check_interval, {0}, 0, 0, "validate after this part of an epoch (0.25), so many batches (100) or this time (10m)") \
     X(INT, int64_t, check_val_every_n_epoch, 1, 0, 1e15, "validate every so many epochs; none: count batches across epochs") \

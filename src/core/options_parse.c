@@ -175,20 +175,10 @@ static bool named(const char *arg, size_t length, const char *name)
     return true;
 }
 
+/* Whose name alone is enough. */
 static bool is_switch(const lc_option *o)
 {
-    return o->kind == LC_OPTION_BOOL || o->kind == LC_OPTION_CHOICE;
-}
-
-static bool is_switch_value(const lc_option *o, const char *text)
-{
-    union {
-        bool b;
-        int i;
-    } scratch;
-    lc_option probe = *o;
-    probe.offset = 0;
-    return lc_option_set_text(&probe, &scratch, text) == LC_OK;
+    return o->kind == LC_OPTION_BOOL || o->kind == LC_OPTION_CHOICE || o->kind == LC_OPTION_COUNT;
 }
 
 /* Walks argv. With `config` set only looks for --config and the two requests; otherwise sets options. */
@@ -226,7 +216,7 @@ static lc_status walk(const lc_option_set *sets, int n_sets, int argc, char **ar
             return unknown(sets, n_sets, "", name, length);
         }
         if (!value && ((o && is_switch(o)) || old)) {
-            bool next = i + 1 < argc && strncmp(argv[i + 1], "--", 2) != 0 && (old || is_switch_value(o, argv[i + 1]));
+            bool next = i + 1 < argc && strncmp(argv[i + 1], "--", 2) != 0;
             value = next ? argv[++i] : "true";
         } else if (!value) {
             if (i + 1 >= argc || (!strncmp(argv[i + 1], "--", 2) && argv[i + 1][2])) {

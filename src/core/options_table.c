@@ -129,6 +129,7 @@ static const char *placeholder(const lc_option *o)
     switch (o->kind) {
     case LC_OPTION_INT:
     case LC_OPTION_INT32:
+    case LC_OPTION_COUNT:
         return "N";
     case LC_OPTION_FLOAT:
     case LC_OPTION_FLOAT32:
@@ -241,6 +242,7 @@ static bool is_number(const lc_option *o, const char *value)
     switch (o->kind) {
     case LC_OPTION_INT:
     case LC_OPTION_INT32:
+    case LC_OPTION_COUNT:
     case LC_OPTION_BOOL:
         return true;
     case LC_OPTION_FLOAT:

@@ -142,13 +142,14 @@ lc_status lc_option_set_text(const lc_option *o, void *target, const char *text)
     char *field = (char *)target + o->offset;
     bool ranged = o->minimum < o->maximum;
     switch (o->kind) {
+    case LC_OPTION_COUNT:
     case LC_OPTION_INT: {
         int64_t v;
-        if (is_one_of(text, none)) {
+        if (is_one_of(text, none) && o->kind == LC_OPTION_INT) {
             v = LC_UNSET;
-        } else if (!strcmp(o->name, "fast_dev_run") && is_one_of(text, yes)) {
-            v = 1; /* Lightning's fast_dev_run is a bool or a number */
-        } else if (!strcmp(o->name, "fast_dev_run") && is_one_of(text, no)) {
+        } else if (is_one_of(text, yes) && o->kind == LC_OPTION_COUNT) {
+            v = 1;
+        } else if (is_one_of(text, no) && o->kind == LC_OPTION_COUNT) {
             v = 0;
         } else if (!read_int(text, &v)) {
             return not_a_number(o, text, "whole number");
@@ -240,6 +241,7 @@ int lc_option_get_text(const lc_option *o, const void *target, char *text, size_
 {
     const char *field = (const char *)target + o->offset;
     switch (o->kind) {
+    case LC_OPTION_COUNT:
     case LC_OPTION_INT: {
         int64_t v;
         memcpy(&v, field, sizeof v);
@@ -311,6 +313,7 @@ static lc_status write_value(const lc_option *o, const char *field, lc_state *ou
     bool b;
     const char *s;
     switch (o->kind) {
+    case LC_OPTION_COUNT:
     case LC_OPTION_INT:
         memcpy(&i, field, sizeof i);
         return i == LC_UNSET ? lc_state_set_text(out, o->name, NULL) : lc_state_set_int(out, o->name, i);
