@@ -130,7 +130,7 @@ typedef struct lc_option {
     X(BOOL, bool, enable_autolog_hparams, true, 0, 0, "log the hyperparameters of module and datamodule")            \
     /* checkpoints */                                                                                                \
     X(CHOICE, int, enable_checkpointing, LC_AUTO, 0, 0, "write checkpoints")                                         \
-    X(TEXT, const char *, ckpt_path, NULL, 0, 0, "continue from this checkpoint: a path, best or last")              \
+    X(TEXT, const char *, ckpt_path, NULL, 0, 0, "continue from this checkpoint: a path, best, last, or hpc (what SIGUSR1 left)")              \
     X(TEXT, const char *, dirpath, NULL, 0, 0, "where checkpoints go (default RUN/checkpoints)")                     \
     X(TEXT, const char *, filename, NULL, 0, 0, "their names, as {epoch}-{val_loss:.2f} (default {epoch}-{step})")   \
     X(TEXT, const char *, monitor, NULL, 0, 0, "metric that says which checkpoints are best")                        \
@@ -161,7 +161,7 @@ typedef struct lc_option {
     X(BOOL, bool, sync_batchnorm, false, 0, 0, "with several ranks: statistics of batch norm over all of them")      \
     X(BOOL, bool, tune, false, 0, 0, "choose kernels and their threads by timing them; choices are kept")            \
     X(BOOL, bool, detect_anomaly, false, 0, 0, "stop at the first operator that makes a NaN or infinity, and name its line") \
-    X(BOOL, bool, handle_signals, true, 0, 0, "SIGINT and SIGTERM end the run after the step, with a checkpoint")
+    X(BOOL, bool, handle_signals, true, 0, 0, "SIGINT and SIGTERM end the run after the step, with a checkpoint; SIGUSR1 saves one")
 /* clang-format on */
 
 typedef struct lc_trainer_options {

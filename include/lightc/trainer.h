@@ -21,7 +21,7 @@ typedef struct lc_run_args {
     lc_dataloader *val_dataloader;     /* fit: one validation loader (or the list below) */
     lc_dataloader *const *dataloaders; /* fit: of validation; else of the run. Default: the module's */
     int n_dataloaders;
-    const char *ckpt_path;    /* a path, "best" or "last"; default: the option's (fit only) */
+    const char *ckpt_path;    /* a path, "best", "last" or "hpc"; default: the option's (fit only) */
     bool discard_predictions; /* predict: do not keep them */
     /* Loaders and hooks of the data; then no loaders may be given. Outlives the run. */
     const lc_datamodule *datamodule;

@@ -198,6 +198,7 @@ static lc_status run_epoch(lc_trainer *t)
         start = LC__PROFILE_START(t);
         s = lc__train_batch(t, batch, last);
         LC__PROFILE_ACTION(t, "run_training_batch", start);
+        if (s >= 0 && atomic_load_explicit(&t->save_requested, memory_order_relaxed)) s = lc__save_on_request(t);
         if (s >= 0 && signal_of(t) && !epoch_done(t)) s = interrupted(t);
     } while (s >= 0 && !epoch_done(t));
     lc__source_end(&t->train);

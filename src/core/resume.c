@@ -78,11 +78,18 @@ static const char *best_path(const lc_trainer *t)
 
 lc_status lc__resolve_ckpt_path(lc_trainer *t, const char *asked, char **out)
 {
+    char path[PATH_MAX];
     *out = NULL;
+    /* A job that SLURM started anew goes on by itself. */
+    if ((!asked || !*asked) && t->stage == LC_STAGE_FIT && lc__on_slurm() && lc__find_hpc(t, path, sizeof path) >= 0)
+        return lc__copy_text(path, out);
     if (!asked || !*asked) return LC_OK;
+    if (!strcmp(asked, "hpc")) {
+        if (lc__find_hpc(t, path, sizeof path) < 0) return lc_fail_context(LC_ERR_CONFIG, "ckpt_path=hpc");
+        return lc__copy_text(path, out);
+    }
     if (!strcmp(asked, "best")) {
         const char *best = best_path(t);
-        char path[PATH_MAX];
         if (*best) return lc__copy_text(best, out);
         if (t->stage != LC_STAGE_FIT) /* what another run found best is not what is asked for here */
             return lc_fail(LC_ERR_CONFIG,
@@ -92,7 +99,6 @@ lc_status lc__resolve_ckpt_path(lc_trainer *t, const char *asked, char **out)
         return lc__copy_text(path, out);
     }
     if (!strcmp(asked, "last")) {
-        char path[PATH_MAX];
         lc_status s = lc__find_last(t, path, sizeof path);
         if (s == LC_ERR_NOT_FOUND) {
             lc_trainer_message(t, "warning", "ckpt_path=last: there is no checkpoint below %s yet; starting anew",

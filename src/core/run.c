@@ -157,6 +157,7 @@ static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_
     t->batch = NULL;
     t->depth = 0;
     atomic_store(&t->signal, 0);
+    atomic_store(&t->save_requested, 0);
     t->time_start_ns = lc__now_ns();
     for (int i = 0; i < LC_MAX_LOADERS && stage == LC_STAGE_PREDICT; i++) {
         for (int64_t k = 0; k < t->predictions[i].n; k++) lc_tensor_unref(t->predictions[i].t[k]);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SIGINT and SIGTERM during a run: a flag that the loop reads between steps; the second one ends the process at once.
+ * SIGUSR1 asks for a checkpoint, as often as it comes (requeue.c).
  *
  * A library has no business with a global flag, and a signal handler has no other argument; so no handler does the
  * work. The signals are blocked while a run lasts and read by a thread of its own from a signalfd. Threads that existed
@@ -22,11 +23,11 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-static const int handled[] = {SIGINT, SIGTERM};
+static const int handled[] = {SIGINT, SIGTERM, SIGUSR1};
 #define N_HANDLED (int)(sizeof handled / sizeof *handled)
 
 struct lc__signals {
-    atomic_int *flag;
+    atomic_int *flag, *save;
     pthread_t thread;
     bool started;
     int fd, pipe[2];
@@ -55,6 +56,10 @@ static void *watch(void *arg)
         if (fds[1].revents) return NULL;
         if (read(s->fd, &info, sizeof info) != (ssize_t)sizeof info) continue;
         int sig = (int)info.ssi_signo, none = 0;
+        if (sig == SIGUSR1) {
+            atomic_store(s->save, 1);
+            continue;
+        }
         if (atomic_compare_exchange_strong(s->flag, &none, sig)) continue;
         /* The second one: nobody wants to wait. */
         sigset_t one;
@@ -76,6 +81,7 @@ lc_status lc__signals_begin(lc_trainer *t)
     int n = 0;
     if (!s) return lc_fail(LC_ERR_MEMORY, "out of memory: signals");
     s->flag = &t->signal;
+    s->save = &t->save_requested;
     s->fd = s->pipe[0] = s->pipe[1] = -1;
     sigemptyset(&s->set);
     pthread_sigmask(SIG_SETMASK, NULL, &blocked);

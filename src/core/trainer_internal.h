@@ -225,6 +225,7 @@ struct lc_trainer {
     /* signals.c */
     struct lc__signals *signals;
     atomic_int signal;
+    atomic_int save_requested; /* SIGUSR1 */
 };
 
 /* ---- hooks.c ---- */
@@ -417,6 +418,11 @@ void lc__media_free(struct lc__media *m);
 /* ---- signals.c ---- */
 lc_status lc__signals_begin(lc_trainer *t) LC_MUST_USE;
 void lc__signals_end(lc_trainer *t);
+
+/* ---- requeue.c ---- */
+lc_status lc__save_on_request(lc_trainer *t) LC_MUST_USE; /* after SIGUSR1, between steps */
+lc_status lc__find_hpc(const lc_trainer *t, char *path, size_t size) LC_MUST_USE;
+bool lc__on_slurm(void);
 
 /* ---- callbacks/registry.c ---- */
 /* Adds what the options ask for and the program did not give. */

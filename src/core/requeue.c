@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SIGUSR1, which SLURM sends before a job's time is over (#SBATCH --signal=USR1@90): the state goes to
+ * <default_root_dir>/hpc_ckpt_N.ckpt after the step, the job is queued again, and the training goes on until it is
+ * ended. A job that SLURM started anew continues from the newest of these files. Without SLURM it is a checkpoint on
+ * demand. */
+#include "core/trainer_internal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#define PREFIX "hpc_ckpt_"
+
+/* The largest N of hpc_ckpt_N.ckpt, or 0. */
+static long newest(const lc_trainer *t)
+{
+    long most = 0;
+    DIR *d = opendir(t->root_dir);
+    if (!d) return 0;
+    for (struct dirent *e; (e = readdir(d));) {
+        char *end;
+        if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) != 0) continue;
+        long n = strtol(e->d_name + strlen(PREFIX), &end, 10);
+        if (!strcmp(end, ".ckpt") && n > most) most = n;
+    }
+    closedir(d);
+    return most;
+}
+
+lc_status lc__find_hpc(const lc_trainer *t, char *path, size_t size)
+{
+    long n = newest(t);
+    if (n == 0) return lc_fail(LC_ERR_NOT_FOUND, "there is no " PREFIX "N.ckpt in %s", t->root_dir);
+    snprintf(path, size, "%s/" PREFIX "%ld.ckpt", t->root_dir, n);
+    return LC_OK;
+}
+
+bool lc__on_slurm(void)
+{
+    const char *job = getenv("SLURM_JOB_ID"), *name = getenv("SLURM_JOB_NAME");
+    return job && *job && !(name && (!strcmp(name, "bash") || !strcmp(name, "interactive")));
+}
+
+static lc_status requeue(void)
+{
+    extern char **environ;
+    const char *array = getenv("SLURM_ARRAY_JOB_ID"), *task = getenv("SLURM_ARRAY_TASK_ID");
+    char id[128];
+    pid_t pid;
+    int status = 0;
+    if (array && task)
+        snprintf(id, sizeof id, "%.50s_%.50s", array, task);
+    else
+        snprintf(id, sizeof id, "%.100s", getenv("SLURM_JOB_ID"));
+    char *const arguments[] = {"scontrol", "requeue", id, NULL};
+    int failed = posix_spawnp(&pid, "scontrol", NULL, NULL, arguments, environ);
+    if (failed) return lc_fail(LC_ERR_IO, "cannot run scontrol requeue %s: %s", id, strerror(failed));
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        return lc_fail(LC_ERR_IO, "scontrol requeue %s failed (status %d)", id, status);
+    return LC_OK;
+}
+
+lc_status lc__save_on_request(lc_trainer *t)
+{
+    char path[4200];
+    int n = snprintf(path, sizeof path, "%s/" PREFIX "%ld.ckpt", t->root_dir, newest(t) + 1);
+    atomic_store(&t->save_requested, 0);
+    lc_status s = n > 0 && (size_t)n < sizeof path ? lc__save_checkpoint(t, path, false, true)
+                                                   : lc_fail(LC_ERR_IO, "the path of default_root_dir is too long");
+    if (s < 0) {
+        lc_trainer_message(t, "error", "SIGUSR1: the state could not be saved: %s", lc_error_message());
+        return LC_OK; /* the training itself is well */
+    }
+    lc_trainer_message(t, "info", "SIGUSR1: saved %s", path);
+    if (lc__on_slurm() && requeue() < 0) lc_trainer_message(t, "warning", "%s", lc_error_message());
+    return LC_OK;
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Signals, sent to processes that train: one Ctrl-C ends after the step, two at once; SIGUSR1 saves and goes on. */
+#include "test.h"
+#include "trainer_world.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+
+typedef struct child {
+    char dir[256];
+    pid_t pid;
+    int out; /* a byte per batch */
+} child;
+
+static int64_t now_ms(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+static int beat = -1;
+static int64_t slow_us;
+
+static lc_status slow_batch(void *context, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
+{
+    (void)context, (void)t, (void)o, (void)b, (void)i;
+    if (write(beat, "b", 1) != 1) return lc_fail(LC_ERR_IO, "nobody listens");
+    usleep((useconds_t)slow_us);
+    return LC_OK;
+}
+
+/* Exit codes of the process that trains: 40 interrupted, 0 finished, 41 anything else. */
+static int train(const char *dir, int64_t epochs, bool signals)
+{
+    world m;
+    lc_trainer *t;
+    lc_callback cb;
+    world_init(&m, &world_ops_without_val, 4, 0);
+    m.lr = 0.01;
+    lc_lambda_args args = {.on_train_batch_end = slow_batch};
+    if (lc_lambda_callback_new(&args, &cb) < 0) return 41;
+    lc_trainer_options o = world_options(dir);
+    o.callbacks = &cb;
+    o.n_callbacks = 1;
+    o.max_epochs = epochs;
+    o.handle_signals = signals;
+    if (lc_trainer_new(&o, &t) < 0) return 41;
+    lc_status s = lc_trainer_fit(t, &m.base, NULL);
+    int code = s == LC_OK ? 0 : s == LC_ERR_INTERRUPTED ? 40 : 41;
+    if (code == 41) printf("  %s\n", lc_error_message());
+    lc_trainer_free(t);
+    world_release(&m);
+    return code;
+}
+
+static void start(child *c, int64_t epochs, int64_t us, bool signals)
+{
+    int fds[2];
+    CHECK(world_dir(c->dir, sizeof c->dir));
+    CHECK(pipe(fds) == 0);
+    fflush(stdout);
+    c->pid = fork();
+    CHECK(c->pid >= 0);
+    if (c->pid == 0) {
+        close(fds[0]);
+        beat = fds[1];
+        slow_us = us;
+        int code = train(c->dir, epochs, signals);
+        fflush(stdout);
+        _exit(code);
+    }
+    close(fds[1]);
+    c->out = fds[0];
+}
+
+static void wait_for_batches(const child *c, int n)
+{
+    char b;
+    for (int i = 0; i < n; i++) CHECK(read(c->out, &b, 1) == 1);
+}
+
+static int end(child *c)
+{
+    int status = 0;
+    close(c->out);
+    CHECK(waitpid(c->pid, &status, 0) == c->pid);
+    return status;
+}
+
+static void files(const child *c, const char *sub, char *out, size_t size)
+{
+    char path[600];
+    snprintf(path, sizeof path, "%s%s", c->dir, sub);
+    world_list(path, ".ckpt", out, size);
+}
+
+TEST(one_interrupt_ends_after_the_step)
+{
+    child c;
+    char names[512];
+    start(&c, 1000, 20000, true);
+    wait_for_batches(&c, 2);
+    CHECK(kill(c.pid, SIGINT) == 0);
+    int status = end(&c);
+    CHECK(WIFEXITED(status));
+    CHECK_EQ(WEXITSTATUS(status), 40);
+    files(&c, "/checkpoints", names, sizeof names);
+    CHECK_CONTAINS(names, "interrupted.ckpt ");
+    world_remove(c.dir);
+}
+
+/* The step takes seconds; the second one does not wait for it. */
+TEST(two_interrupts_end_at_once)
+{
+    static const int pairs[][2] = {{SIGINT, SIGINT}, {SIGTERM, SIGINT}, {SIGINT, SIGTERM}};
+    for (size_t k = 0; k < sizeof pairs / sizeof *pairs; k++) {
+        child c;
+        char names[512];
+        start(&c, 1000, 20000000, true);
+        wait_for_batches(&c, 1);
+        int64_t before = now_ms();
+        CHECK(kill(c.pid, pairs[k][0]) == 0);
+        usleep(100000);
+        CHECK(waitpid(c.pid, NULL, WNOHANG) == 0); /* it still waits for its step */
+        CHECK(kill(c.pid, pairs[k][1]) == 0);
+        int status = end(&c);
+        CHECK(WIFSIGNALED(status));
+        CHECK_EQ(WTERMSIG(status), pairs[k][1]);
+        CHECK(now_ms() - before < 10000);
+        files(&c, "", names, sizeof names);
+        CHECK_STR(names, "");
+        world_remove(c.dir);
+    }
+}
+
+TEST(left_to_the_program)
+{
+    child c;
+    start(&c, 1000, 1000, false);
+    wait_for_batches(&c, 1);
+    CHECK(kill(c.pid, SIGTERM) == 0);
+    int status = end(&c);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
+    world_remove(c.dir);
+}
+
+/* SLURM's way: what SIGUSR1 leaves is continued by a job that was started anew; scontrol is told to queue it. */
+TEST(usr1_saves_and_goes_on)
+{
+    child c;
+    char names[512], path[700], told[256] = "";
+    const char *old_path = getenv("PATH");
+    CHECK(world_dir(names, sizeof names)); /* a place for a scontrol of ours */
+    snprintf(path, sizeof path, "%s/scontrol", names);
+    FILE *f = fopen(path, "w");
+    CHECK(f != NULL);
+    fprintf(f, "#!/bin/sh\necho \"$@\" > \"$(dirname \"$0\")/told\"\n");
+    fclose(f);
+    CHECK(chmod(path, 0755) == 0);
+    char *search = malloc(strlen(old_path) + 600);
+    CHECK(search != NULL);
+    sprintf(search, "%s:%s", names, old_path);
+    setenv("PATH", search, 1);
+    setenv("SLURM_JOB_ID", "4711", 1);
+    unsetenv("SLURM_JOB_NAME");
+    start(&c, 3, 20000, true);
+    wait_for_batches(&c, 2);
+    CHECK(kill(c.pid, SIGUSR1) == 0);
+    wait_for_batches(&c, 10); /* all of it */
+    int status = end(&c);
+    CHECK(WIFEXITED(status));
+    CHECK_EQ(WEXITSTATUS(status), 0);
+    char found[256];
+    files(&c, "", found, sizeof found);
+    CHECK_STR(found, "hpc_ckpt_1.ckpt ");
+    snprintf(path, sizeof path, "%s/told", names);
+    f = fopen(path, "r");
+    CHECK(f != NULL && fgets(told, sizeof told, f));
+    fclose(f);
+    CHECK_STR(told, "requeue 4711\n");
+
+    /* The job again. */
+    world m;
+    lc_trainer *t;
+    lc_trainer_options o = world_options(c.dir);
+    world_init(&m, &world_ops_without_val, 4, 0);
+    o.max_epochs = 3;
+    o.enable_checkpointing = LC_OFF;
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_OK(lc_trainer_fit(t, &m.base, NULL));
+    CHECK_CONTAINS(lc_trainer_ckpt_path(t), "hpc_ckpt_1.ckpt");
+    CHECK_EQ(lc_trainer_global_step(t), 12);
+    lc_trainer_free(t);
+    setenv("PATH", old_path, 1);
+    unsetenv("SLURM_JOB_ID");
+    free(search);
+
+    /* By name, and where there is none. */
+    o = world_options(names);
+    o.ckpt_path = "hpc";
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_STATUS(lc_trainer_fit(t, &m.base, NULL), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "ckpt_path=hpc");
+    lc_trainer_free(t);
+    world_release(&m);
+    world_remove(c.dir);
+    world_remove(names);
+}
+
+TEST_MAIN
