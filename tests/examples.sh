@@ -27,6 +27,13 @@ complains() { grep -qE "$1" err; }
 fails() { ! run "$@"; }
 value() { sed -nE "s/^$1 +([0-9.eE+-]+)$/\1/p" out | tail -1; }
 at_least() { awk -v a="$(value "$1")" -v b="$2" 'BEGIN {exit !(a != "" && a + 0 >= b)}'; }
+at_most() { awk -v a="$(value "$1")" -v b="$2" 'BEGIN {exit !(a != "" && a + 0 <= b)}'; }
+picture() { # 224 x 224, as PNG (its header) or PGM
+  case $1 in
+  *.png) [ "$(head -c 24 "$1" | od -An -tx1 | tr -d ' \n')" = 89504e470d0a1a0a0000000d49484452000000e0000000e0 ] ;;
+  *) [ "$(head -n 2 "$1" | tail -n 1)" = "224 224" ] && [ "$(wc -c <"$1")" = 50191 ] ;;
+  esac
+}
 same_value() { [ "$(value "$1")" = "$2" ]; }
 exists() { compgen -G "$1" >/dev/null; }
 
@@ -68,6 +75,21 @@ char_gpt)
   check "writes a checkpoint" exists 'root/lightning_logs/version_0/checkpoints/*.ckpt/model.safetensors'
   check "heads that do not divide the width are an error" fails --data . --width 33 --heads 2
   check "no text is an error" fails --data nowhere
+  ;;
+gan)
+  mkdir data && "$bin/make_idx" data || exit 1
+  args=(--data data --batch_size 30 --width 64 --lr 1e-3 --seed 3 --deterministic --threads 1)
+  common
+  check "trains" run "${args[@]}" --max_epochs 5 --default_root_dir root
+  check "both optimizers step" same_value steps 200
+  check "comes near the images" at_most mean_distance 0.35
+  check "writes a picture an epoch" exists 'root/lightning_logs/version_0/samples-epoch=4.p[ng][gm]'
+  check "of 224 x 224 pixels" picture root/lightning_logs/version_0/samples-epoch=4.p[ng][gm]
+  check "logs both losses" grep -q loss_d_epoch root/lightning_logs/version_0/metrics.csv
+  distance=$(value mean_distance)
+  check "a part of it" run "${args[@]}" --max_steps 110 --max_epochs 5 --default_root_dir parts
+  check "goes on inside the epoch" run "${args[@]}" --max_epochs 5 --default_root_dir parts --ckpt_path last
+  check "to the same end as without the stop" same_value mean_distance "$distance"
   ;;
 custom_callback)
   common

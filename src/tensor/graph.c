@@ -204,7 +204,11 @@ static bool find_location(const lc_graph *g, uint32_t value, lc_location *out)
         const lc_plan *p = g->chain[i];
         if (value < p->value_0 || value >= p->value_0 + p->n_values) continue;
         *out = p->locations[value - p->value_0];
-        return out->data != NULL;
+        if (out->in_input) {
+            const lc_tensor *input = g->values[out->input];
+            out->data = (char *)input->data + out->offset * (int64_t)lc_dtype_size(input->type.dtype);
+        }
+        return out->made;
     }
     return false;
 }

@@ -73,7 +73,11 @@ typedef struct lc_flat_state {
 
 /* Where a value lies once its plan has run. */
 typedef struct lc_location {
-    void *data; /* NULL: not materialised */
+    bool made;      /* it lies somewhere */
+    bool in_input;  /* it is a view of an input tensor, whose memory may be another one in each step */
+    uint32_t input; /* the value number of that */
+    int64_t offset; /* in it, elements */
+    void *data;     /* otherwise */
     int64_t stride[LC_MAX_DIMS];
 } lc_location;
 

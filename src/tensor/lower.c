@@ -67,6 +67,7 @@ static lc_status place_outside(lc_build *b, uint32_t value)
     lc_ir_value *v = &b->values[value];
     lc_tensor *t = value < b->g->n_values ? b->g->values[value] : NULL;
     int32_t storage;
+    int64_t offset = 0;
     if (!t) return lc_fail(LC_ERR_INTERNAL, "value %u is used before it is made", value);
     if (t->kind >= LC_TENSOR_PERSISTENT) {
         LC_TRY(new_storage(b, t->bytes, &storage));
@@ -78,15 +79,17 @@ static lc_status place_outside(lc_build *b, uint32_t value)
             const lc_plan *p = b->g->chain[i];
             if (value >= p->value_0 && value < p->value_0 + p->n_values) where = &p->locations[value - p->value_0];
         }
-        if (!where || !where->data)
+        if (!where || !where->made)
             return lc_fail(LC_ERR_STATE, "an input was not kept when its part of the step ran; call lc_keep on it "
                                          "before lc_step_run");
         LC_TRY(new_storage(b, 0, &storage));
         b->storages[storage].fixed = where->data;
+        if (where->in_input) b->storages[storage].external = b->g->values[where->input];
         memcpy(v->stride, where->stride, sizeof v->stride);
+        offset = where->in_input ? where->offset : 0;
     }
     v->storage = storage;
-    v->offset = 0;
+    v->offset = offset;
     return LC_OK;
 }
 

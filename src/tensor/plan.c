@@ -329,8 +329,13 @@ static lc_status make_program(lc_build *b)
     for (uint32_t v = 0; v < p->n_values; v++) {
         const lc_ir_value *value = &b->values[p->value_0 + v];
         if (value->storage < 0 || (!value->keep && b->optimise)) continue;
-        if (g->values[p->value_0 + v]->kind != LC_TENSOR_STEP || input_of(b, value)) continue;
-        p->locations[v].data = address(b, value);
+        if (g->values[p->value_0 + v]->kind != LC_TENSOR_STEP) continue;
+        const lc_tensor *input = input_of(b, value);
+        p->locations[v].made = true;
+        p->locations[v].in_input = input != NULL;
+        p->locations[v].input = input ? input->value : 0;
+        p->locations[v].offset = value->offset;
+        p->locations[v].data = input ? NULL : address(b, value);
         memcpy(p->locations[v].stride, value->stride, sizeof value->stride);
     }
     return LC_OK;
