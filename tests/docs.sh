@@ -22,7 +22,11 @@ check() { # what it means, command...
   failures=$((failures + 1))
 }
 compile() { cc "${flags[@]}" "$1.c" -o "$1" -llightc -lm 2>err; }
-run() { "./$@" >out 2>err; }
+run() { # program, its arguments
+  local program=$1
+  shift
+  "./$program" "$@" >out 2>err
+}
 loss_below() { awk -v want="$1" '$1 == "loss" {ok = $2 + 0 < want && $2 + 0 > 0} END {exit !ok}' out; }
 
 for guide in from-lightning from-a-loop; do

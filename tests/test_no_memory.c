@@ -8,6 +8,7 @@
  * releases all it made, and a TEST that calls exhaust. */
 #include "test.h"
 #include "trainer_world.h"
+#include "wave.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -553,6 +554,102 @@ done:
 TEST(metrics)
 {
     CHECK(exhaust(measure, 2000) > 5);
+}
+
+/* ---- hyperparameters, Fabric, the tuner, profilers ---- */
+
+static lc_status remodel(void)
+{
+    lc_module *m = NULL;
+    LC_TRY(lc_module_load_from_checkpoint(&wave_class, saved, true, &m));
+    lc_module_free(m);
+    return LC_OK;
+}
+
+static lc_status own_loop(void)
+{
+    static float xs[4], ys[4];
+    lc_status status = LC_OK;
+    lc_fabric *f = NULL;
+    lc_module *m = NULL;
+    lc_optimizer *opt = NULL;
+    lc_tensor *x = NULL, *y = NULL;
+    LC_TRY_GOTO(status, done, lc_fabric_new(NULL, &f));
+    LC_TRY_GOTO(status, done, lc_module_new(&wave_class, NULL, 1, &m));
+    opt = lc_adam(m, .lr = 0.01);
+    LC_TRY_GOTO(status, done, lc_module_status(m));
+    LC_TRY_GOTO(status, done, lc_fabric_setup(f, m, &opt, 1));
+    LC_TRY_GOTO(status, done, lc_input_new(LC_F32, 2, (int64_t[]){4, 1}, LC_ROW_MAJOR, xs, &x));
+    LC_TRY_GOTO(status, done, lc_input_new(LC_F32, 2, (int64_t[]){4, 1}, LC_ROW_MAJOR, ys, &y));
+    for (int i = 0; i < 2; i++) {
+        LC_TRY_GOTO(status, done, lc_fabric_begin(f));
+        lc_batch batch = {.x = x, .y = y};
+        wave *w = (wave *)m;
+        lc_tensor *loss = lc_mse_loss(lc_linear_forward(&w->l2, lc_linear_forward(&w->l1, batch.x)), batch.y);
+        lc_fabric_zero_grad(f);
+        lc_fabric_backward(f, loss);
+        lc_fabric_clip_gradients(f, opt, .max_norm = 1);
+        lc_fabric_step(f, opt);
+        LC_TRY_GOTO(status, done, lc_fabric_end(f));
+    }
+    lc_state *mine = NULL;
+    LC_TRY_GOTO(status, done, lc_state_new(&mine));
+    LC_TRY_GOTO(status, done, lc_fabric_save(f, saved, mine));
+    LC_TRY_GOTO(status, done, lc_fabric_load(f, saved, NULL));
+done:
+    lc_fabric_free(f);
+    lc_optimizer_free(opt);
+    lc_module_free(m);
+    lc_tensor_unref(x), lc_tensor_unref(y);
+    return status;
+}
+
+TEST(fabric_and_classes)
+{
+    CHECK(world_dir(directory, sizeof directory));
+    snprintf(saved, sizeof saved, "%s/a.ckpt", directory);
+    CHECK(exhaust(own_loop, 80) > 30);
+    CHECK(exhaust(remodel, 200) > 20);
+    world_remove(directory);
+}
+
+static const char *profiler;
+
+static lc_status tune(void)
+{
+    lc_status status = LC_OK;
+    lc_trainer *t = NULL;
+    lc_module *m = NULL;
+    lc_lr_find_result r = {0};
+    lc_scale_batch_size_result size;
+    lc_trainer_options o = wave_options(NULL);
+    o.default_root_dir = directory;
+    o.profiler = profiler;
+    o.max_steps = 2;
+    LC_TRY_GOTO(status, done, lc_module_new(&wave_class, NULL, 1, &m));
+    LC_TRY_GOTO(status, done, lc_trainer_new(&o, &t));
+    if (profiler) {
+        status = lc_trainer_fit(t, m, NULL);
+        goto done;
+    }
+    LC_TRY_GOTO(status, done, lc_tuner_lr_find(t, m, NULL, &(lc_lr_find_args){.num_training = 12}, &r));
+    /* Here a lack of memory is an answer. */
+    LC_TRY_GOTO(status, done, lc_tuner_scale_batch_size(t, m, NULL, &(lc_scale_batch_size_args){.max_val = 4}, &size));
+done:
+    lc_lr_find_release(&r);
+    lc_trainer_free(t);
+    lc_module_free(m);
+    return status;
+}
+
+TEST(tuner_and_profilers)
+{
+    CHECK(world_dir(directory, sizeof directory));
+    profiler = NULL;
+    CHECK(exhaust(tune, 150) > 50);
+    profiler = "simple,ops,trace";
+    CHECK(exhaust(tune, 100) > 50);
+    world_remove(directory);
 }
 
 TEST_MAIN

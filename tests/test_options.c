@@ -28,7 +28,13 @@ static lc_status parse(lc_trainer_options *o, mine *m, const char *line)
     *m = (mine){.data = "d", .batch_size = 64, .lr = 0.1};
     snprintf(copy, sizeof copy, "%s", line);
     for (char *w = strtok(copy, " "); w && argc < 64; w = strtok(NULL, " ")) argv[argc++] = w;
-    return lc_trainer_options_parse_with(o, my_options, 4, m, argc, argv);
+    /* What was parsed stays valid until the next time. */
+    static void *storage;
+    lc_options_free(storage);
+    lc_status status = lc_trainer_options_parse_with(o, my_options, 4, m, argc, argv);
+    storage = o->storage;
+    o->storage = NULL;
+    return status;
 }
 
 TEST(command_line)
@@ -146,6 +152,7 @@ TEST(own_names_come_first)
     char *argv[] = {(char *)"prog", (char *)"--epochs", (char *)"3", (char *)"--precision", (char *)"16"};
     CHECK_OK(lc_trainer_options_parse_with(&o, table, 2, &v, 5, argv));
     CHECK(v.epochs == 3 && v.precision == 16 && o.max_epochs == LC_UNSET && !o.precision);
+    lc_trainer_options_release(&o);
 }
 
 TEST(accelerators_say_what_is_missing)
