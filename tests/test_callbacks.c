@@ -560,6 +560,89 @@ TEST(a_lambda_has_every_hook)
     run_release(&r);
 }
 
+/* ---- notices ---- */
+
+static void count_text(void *context, lc_trainer *t, const char *level, const char *text)
+{
+    (void)t, (void)level;
+    if (strstr(text, "Notifier")) ++*(int *)context;
+}
+
+/* Tells a command about a fit of two epochs; returns what the command wrote, and how many warnings there were. */
+static char *notify(run *r, const char *format, int timeout_s, int *warnings)
+{
+    lc_callback cb[2];
+    char path[300], command[900];
+    size_t n;
+    run_init(r);
+    snprintf(path, sizeof path, "%s/told", r->dir);
+    snprintf(command, sizeof command, format, path, path);
+    CHECK_OK(lc_notifier_new(&(lc_notifier_args){.command = command,
+                                                 .events = LC_NOTIFY_RUN_START | LC_NOTIFY_RUN_END |
+                                                           LC_NOTIFY_EPOCH_END | LC_NOTIFY_RUN_FAILED,
+                                                 .timeout_s = timeout_s},
+                             &cb[0]));
+    CHECK_OK(lc_lambda_callback_new(&(lc_lambda_args){.context = warnings, .on_message = count_text}, &cb[1]));
+    *warnings = 0;
+    r->m.die_after = strstr(format, "fails") ? 3 : -1;
+    lc_status s = run_fit(r, cb, 2);
+    CHECK_EQ(s, r->m.die_after < 0 ? LC_OK : LC_ERR_USER);
+    return slurp(path, &n);
+}
+
+TEST(a_command_is_told)
+{
+    run r;
+    int warnings;
+    char *told = notify(&r, "(echo $LIGHTC_EVENT; cat; echo) >>%s", 10, &warnings);
+    char *start = strstr(told, "run_start\n{"), *first = start ? strstr(start, "epoch_end\n{") : NULL;
+    char *second = first ? strstr(first + 1, "epoch_end\n{") : NULL,
+         *end = second ? strstr(second, "run_end\n{") : NULL;
+    CHECK(start && first && second && end);
+    lc_state *state;
+    const lc_state *metrics;
+    int64_t epoch, step;
+    double loss;
+    CHECK_OK(lc_state_parse(strchr(second, '{'), (size_t)(end - strchr(second, '{')), &state));
+    CHECK_OK(lc_state_get_int(state, "epoch", &epoch));
+    CHECK_OK(lc_state_get_int(state, "global_step", &step));
+    CHECK_OK(lc_state_get_object(state, "metrics", &metrics));
+    CHECK_OK(lc_state_get_double(metrics, "val_loss", &loss));
+    CHECK_EQ(epoch, 1);
+    CHECK_EQ(step, 12);
+    CHECK_EQ(warnings, 0);
+    lc_state_free(state);
+    free(told);
+    run_release(&r);
+}
+
+TEST(a_failure_is_told)
+{
+    run r;
+    int warnings;
+    char *told = notify(&r, "(echo $LIGHTC_EVENT; cat; echo) >>%s # fails", 10, &warnings);
+    CHECK_CONTAINS(told, "run_failed");
+    CHECK_CONTAINS(told, "as if the machine had died");
+    CHECK(!strstr(told, "run_end"));
+    free(told);
+    run_release(&r);
+}
+
+/* A command that ends badly, or not at all, is one warning; the run does not wait for it. */
+TEST(a_command_that_fails_is_one_warning)
+{
+    run r;
+    int warnings;
+    free(notify(&r, "exit 3; cat >%s", 10, &warnings));
+    CHECK_EQ(warnings, 1);
+    run_release(&r);
+    free(notify(&r, "sleep 1000 >%s", 1, &warnings));
+    CHECK_EQ(warnings, 1);
+    run_release(&r);
+    lc_callback cb;
+    CHECK_STATUS(lc_notifier_new(NULL, &cb), LC_ERR_CONFIG);
+}
+
 /* ---- failures ---- */
 
 TEST(two_with_one_key_are_refused)

@@ -232,6 +232,24 @@ typedef struct lc_prediction_writer_args {
     void *context;
 } lc_prediction_writer_args;
 
+/* Notifier: tells a command or a web address when a run or an epoch starts, ends or fails, from a thread of its own.
+ * The message is a JSON object with event ("run_start", "run_end", "run_failed", "epoch_start", "epoch_end"), stage,
+ * model, run_dir, host, pid, epoch, global_step, seconds, message (of a failure) and metrics. A delivery that fails is
+ * a warning, once. */
+enum {
+    LC_NOTIFY_RUN_START = 1,
+    LC_NOTIFY_RUN_END = 2,
+    LC_NOTIFY_RUN_FAILED = 4,
+    LC_NOTIFY_EPOCH_START = 8,
+    LC_NOTIFY_EPOCH_END = 16,
+};
+typedef struct lc_notifier_args {
+    const char *command; /* run by sh -c, with the message as its input and LIGHTC_EVENT in its environment */
+    const char *url;     /* the message is posted there (needs libcurl) */
+    unsigned events;     /* LC_NOTIFY_*; default: those of runs */
+    int timeout_s;       /* of one delivery; default 10 */
+} lc_notifier_args;
+
 /* A callback from functions, one for each hook of lc_callback_ops (which says what they mean); any may be NULL. */
 typedef struct lc_lambda_args {
     void *context;
@@ -323,6 +341,7 @@ LC_API lc_status lc_weight_histogram_new(const lc_weight_histogram_args *args, l
 LC_API lc_status lc_throughput_monitor_new(const lc_throughput_monitor_args *args, lc_callback *out) LC_MUST_USE;
 LC_API lc_status lc_device_stats_monitor_new(const lc_device_stats_monitor_args *args, lc_callback *out) LC_MUST_USE;
 LC_API lc_status lc_prediction_writer_new(const lc_prediction_writer_args *args, lc_callback *out) LC_MUST_USE;
+LC_API lc_status lc_notifier_new(const lc_notifier_args *args, lc_callback *out) LC_MUST_USE;
 LC_API lc_status lc_lambda_callback_new(const lc_lambda_args *args, lc_callback *out) LC_MUST_USE;
 LC_END_DECLS
 #endif

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Notifier: tells a command or a web address what a run does, as JSON.
+ *
+ * A thread delivers; the training thread only puts texts into a queue. What fails is tried once, and told once. A run
+ * that ends waits for the last deliveries, each of which has a time limit. */
+#define _GNU_SOURCE /* pipe2 */
+#include "callbacks/callbacks.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/http.h"
+
+enum { QUEUE = 32 };
+
+typedef struct notice {
+    const char *event; /* static */
+    char *json;
+} notice;
+
+typedef struct notifier {
+    lc_notifier_args a;
+    char *command, *url;
+    lc__http *http;
+    pthread_t thread;
+    bool running;
+    /* Under the lock. */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    notice queue[QUEUE];
+    int first, n;
+    bool closing;
+    char failure[512]; /* "" : none to tell */
+    /* Of the training thread. */
+    bool told, failed;
+} notifier;
+
+extern char **environ;
+
+/* ---- delivery ---- */
+
+static lc_status wait_for(pid_t pid, int timeout_s, const char *event)
+{
+    int64_t until = lc__now_ns() + (int64_t)timeout_s * 1000000000;
+    int status;
+    for (;;) {
+        pid_t got = waitpid(pid, &status, WNOHANG);
+        if (got == pid) break;
+        if (got < 0 && errno != EINTR) return lc_fail(LC_ERR_IO, "its end cannot be seen: %s", strerror(errno));
+        if (lc__now_ns() > until) {
+            kill(-pid, SIGKILL);
+            while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+            }
+            return lc_fail(LC_ERR_IO, "the command for %s did not end within %d s and was killed", event, timeout_s);
+        }
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    }
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return LC_OK;
+    return WIFEXITED(status) ? lc_fail(LC_ERR_IO, "the command for %s ended with status %d", event, WEXITSTATUS(status))
+                             : lc_fail(LC_ERR_IO, "the command for %s was ended by signal %d", event, WTERMSIG(status));
+}
+
+/* The environment with LIGHTC_EVENT=event in front; freed with free(). */
+static char **environment(char *event_entry)
+{
+    size_t n = 0;
+    while (environ[n]) n++;
+    char **e = calloc(n + 2, sizeof *e);
+    if (!e) return NULL;
+    e[0] = event_entry;
+    size_t k = 1;
+    for (size_t i = 0; i < n; i++)
+        if (strncmp(environ[i], "LIGHTC_EVENT=", 13) != 0) e[k++] = environ[i];
+    return e;
+}
+
+/* The text goes to the command's standard input; it fits into a pipe, so that writing it never waits. */
+static lc_status run_command(const notifier *s, const notice *m)
+{
+    int in[2] = {-1, -1};
+    char entry[64], *argv[] = {(char *)"sh", (char *)"-c", s->command, NULL};
+    pid_t pid;
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t attributes;
+    sigset_t none;
+    snprintf(entry, sizeof entry, "LIGHTC_EVENT=%s", m->event);
+    char **env = environment(entry);
+    if (!env) return lc_fail(LC_ERR_MEMORY, "out of memory: Notifier");
+    if (pipe2(in, O_CLOEXEC) != 0) {
+        free(env);
+        return lc_fail(LC_ERR_IO, "no pipe: %s", strerror(errno));
+    }
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_adddup2(&files, in[0], 0);
+    posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
+    posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
+    posix_spawnattr_init(&attributes);
+    sigemptyset(&none);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setpgroup(&attributes, 0); /* so that all of it can be killed, and Ctrl-C does not reach it */
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
+    int failed = posix_spawn(&pid, "/bin/sh", &files, &attributes, argv, env);
+    close(in[0]);
+    if (!failed && write(in[1], m->json, strlen(m->json)) < 0) {
+    } /* a command may end without reading */
+    close(in[1]);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&files);
+    free(env);
+    if (failed) return lc_fail(LC_ERR_IO, "the command cannot be started: %s", strerror(failed));
+    return wait_for(pid, s->a.timeout_s, m->event);
+}
+
+static lc_status post(const notifier *s, const notice *m)
+{
+    lc__str answer = {0};
+    int code = 0;
+    lc__http_request r = {.method = "POST",
+                          .url = s->url,
+                          .content_type = "application/json",
+                          .body = m->json,
+                          .body_bytes = strlen(m->json),
+                          .timeout_s = s->a.timeout_s};
+    lc_status status = lc__http_call(s->http, &r, &code, &answer);
+    lc__str_free(&answer);
+    if (status >= 0 && code >= 400) status = lc_fail(LC_ERR_IO, "%s answered %d", s->url, code);
+    return status;
+}
+
+static void *deliver(void *self)
+{
+    notifier *s = self;
+    pthread_mutex_lock(&s->lock);
+    for (;;) {
+        while (!s->n && !s->closing) pthread_cond_wait(&s->changed, &s->lock);
+        if (!s->n) break;
+        notice m = s->queue[s->first];
+        s->first = (s->first + 1) % QUEUE;
+        s->n--;
+        pthread_mutex_unlock(&s->lock);
+        char why[sizeof s->failure] = "";
+        if (s->command && run_command(s, &m) < 0) snprintf(why, sizeof why, "%s", lc_error_message());
+        if (s->url && post(s, &m) < 0 && !*why) snprintf(why, sizeof why, "%s", lc_error_message());
+        free(m.json);
+        pthread_mutex_lock(&s->lock);
+        if (*why && !*s->failure) memcpy(s->failure, why, sizeof why);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* ---- the training thread ---- */
+
+static void tell_failure(notifier *s, lc_trainer *t)
+{
+    char why[sizeof s->failure];
+    if (s->told) return;
+    pthread_mutex_lock(&s->lock);
+    memcpy(why, s->failure, sizeof why);
+    pthread_mutex_unlock(&s->lock);
+    if (!*why) return;
+    s->told = true;
+    lc_trainer_message(t, "warning", "Notifier: %s (said once)", why);
+}
+
+static lc_status describe(lc_trainer *t, const char *event, const char *message, char **out)
+{
+    lc_state *root, *o;
+    size_t n;
+    char host[256] = "";
+    gethostname(host, sizeof host - 1);
+    LC_TRY(lc_state_new(&root));
+    lc_status s = lc_state_set_text(root, "event", event);
+    if (s >= 0) s = lc_state_set_text(root, "stage", lc_stage_name(t->stage));
+    if (s >= 0) s = lc_state_set_text(root, "model", t->mo.name);
+    if (s >= 0) s = lc_state_set_text(root, "run_dir", lc_trainer_run_dir(t));
+    if (s >= 0) s = lc_state_set_text(root, "host", host);
+    if (s >= 0) s = lc_state_set_int(root, "pid", getpid());
+    if (s >= 0) s = lc_state_set_int(root, "epoch", t->current_epoch);
+    if (s >= 0) s = lc_state_set_int(root, "global_step", t->global_step);
+    if (s >= 0) s = lc_state_set_double(root, "seconds", lc_trainer_elapsed(t));
+    if (s >= 0 && message) s = lc_state_set_text(root, "message", message);
+    if (s >= 0) s = lc_state_set_object(root, "metrics", &o);
+    const lc__metric_map *m = &t->metrics[LC_CALLBACK_METRICS];
+    for (int i = 0; i < m->n && i < 200 && s >= 0; i++) s = lc_state_set_double(o, m->v[i].name, m->v[i].value);
+    if (s >= 0) s = lc_state_print(root, out, &n);
+    lc_state_free(root);
+    return s;
+}
+
+static lc_status send(notifier *s, lc_trainer *t, unsigned which, const char *event, const char *message)
+{
+    char *json = NULL;
+    tell_failure(s, t);
+    if (!(s->a.events & which) || !s->running) return LC_OK;
+    LC_TRY(describe(t, event, message, &json));
+    pthread_mutex_lock(&s->lock);
+    bool room = s->n < QUEUE;
+    if (room) s->queue[(s->first + s->n++) % QUEUE] = (notice){event, json};
+    if (!room && !*s->failure)
+        snprintf(s->failure, sizeof s->failure, "notices come faster than they can be delivered; %s was left out",
+                 event);
+    pthread_cond_signal(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    if (!room) free(json);
+    return LC_OK;
+}
+
+/* Signals are for the other threads. */
+static lc_status start_thread(notifier *s)
+{
+    sigset_t all, before;
+    if (s->running) return LC_OK;
+    s->closing = false;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(&s->thread, NULL, deliver, s);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failed) return lc_fail(LC_ERR_MEMORY, "Notifier: no thread: %s", strerror(failed));
+    s->running = true;
+    return LC_OK;
+}
+
+static void stop_thread(notifier *s)
+{
+    if (!s->running) return;
+    pthread_mutex_lock(&s->lock);
+    s->closing = true;
+    pthread_cond_signal(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(s->thread, NULL);
+    s->running = false;
+}
+
+static lc_status no_setup(void *self, lc_trainer *t, lc_stage stage)
+{
+    notifier *s = self;
+    (void)stage;
+    s->failed = false;
+    LC_TRY(start_thread(s));
+    return send(s, t, LC_NOTIFY_RUN_START, "run_start", NULL);
+}
+
+static lc_status no_epoch_start(void *self, lc_trainer *t)
+{
+    return send(self, t, LC_NOTIFY_EPOCH_START, "epoch_start", NULL);
+}
+
+static lc_status no_epoch_end(void *self, lc_trainer *t)
+{
+    return send(self, t, LC_NOTIFY_EPOCH_END, "epoch_end", NULL);
+}
+
+static lc_status no_exception(void *self, lc_trainer *t, lc_status status, const char *message)
+{
+    (void)status;
+    ((notifier *)self)->failed = true;
+    return send(self, t, LC_NOTIFY_RUN_FAILED, "run_failed", message);
+}
+
+static lc_status no_teardown(void *self, lc_trainer *t, lc_stage stage)
+{
+    notifier *s = self;
+    (void)stage;
+    lc_status status = s->failed ? LC_OK : send(s, t, LC_NOTIFY_RUN_END, "run_end", NULL);
+    stop_thread(s);
+    tell_failure(s, t);
+    return status;
+}
+
+static void no_free(void *self)
+{
+    notifier *s = self;
+    stop_thread(s);
+    lc__http_free(s->http);
+    pthread_cond_destroy(&s->changed);
+    pthread_mutex_destroy(&s->lock);
+    free(s->command);
+    free(s->url);
+    free(s);
+}
+
+static const lc_callback_ops notifier_ops = {
+    LC_CALLBACK_OPS_INIT("Notifier"),
+    .ranks = LC_RANK_ZERO,
+    .setup = no_setup,
+    .on_train_epoch_start = no_epoch_start,
+    .on_train_epoch_end = no_epoch_end,
+    .on_exception = no_exception,
+    .teardown = no_teardown,
+    .free = no_free,
+};
+
+lc_status lc_notifier_new(const lc_notifier_args *args, lc_callback *out)
+{
+    lc_status status = LC_OK;
+    if (!args || (!args->command && !args->url))
+        return lc_fail(LC_ERR_CONFIG, "Notifier needs a command or a url to tell");
+    notifier *s = calloc(1, sizeof *s);
+    if (!s) return lc_fail(LC_ERR_MEMORY, "out of memory: Notifier");
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->changed, NULL);
+    s->a = *args;
+    if (!s->a.events) s->a.events = LC_NOTIFY_RUN_START | LC_NOTIFY_RUN_END | LC_NOTIFY_RUN_FAILED;
+    if (s->a.timeout_s <= 0) s->a.timeout_s = 10;
+    if (!lc__dup(args->command, &s->command) || !lc__dup(args->url, &s->url))
+        status = lc_fail(LC_ERR_MEMORY, "out of memory: Notifier");
+    if (status >= 0 && s->url) status = lc__http_new(&s->http);
+    if (status < 0) {
+        no_free(s);
+        return status;
+    }
+    *out = (lc_callback){&notifier_ops, s};
+    return LC_OK;
+}
