@@ -560,6 +560,38 @@ TEST(a_lambda_has_every_hook)
     run_release(&r);
 }
 
+/* ---- the summary ---- */
+
+TEST(the_summary_says_what_a_forward_pass_costs)
+{
+    run r;
+    lc_callback cb;
+    char path[300];
+    size_t n;
+    static const lc_type example = {.dtype = LC_F32, .ndim = 2, .shape = {16, NET_FEATURES}};
+    run_init(&r);
+    snprintf(path, sizeof path, "%s/summary", r.dir);
+    FILE *f = fopen(path, "w");
+    CHECK(f);
+    CHECK_OK(lc_model_summary_new(
+        &(lc_model_summary_args){.max_depth = -1, .example_inputs = &example, .n_example_inputs = 1, .fd = fileno(f)},
+        &cb));
+    CHECK_OK(run_fit(&r, &cb, 1));
+    fclose(f);
+    char *text = slurp(path, &n);
+    /* 16 samples: 2*16*5*8 and 2*16*8 */
+    CHECK_CONTAINS(text, "| backbone      | Backbone    |      64 | train |   1.3 K |   [16,5] |    [16,8] |");
+    CHECK_CONTAINS(text,
+                   "| backbone.l1   | Linear      |      48 | train |   1.3 K |   [16,5] |    [16,8] | [8,5] [8]");
+    CHECK_CONTAINS(text, "| backbone.norm | BatchNorm1d |      16 | train |       0 |   [16,8] |    [16,8] | [8] [8]");
+    CHECK_CONTAINS(text,
+                   "| head          | Linear      |       9 | train |     256 |   [16,8] |    [16,1] | [1,8] [1]");
+    CHECK_CONTAINS(text, "73 parameters, all trainable");
+    CHECK_CONTAINS(text, "1.5 K floating-point operations");
+    free(text);
+    run_release(&r);
+}
+
 /* ---- notices ---- */
 
 static void count_text(void *context, lc_trainer *t, const char *level, const char *text)

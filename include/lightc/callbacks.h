@@ -71,6 +71,15 @@ typedef struct lc_progress_bar_args {
 } lc_progress_bar_args;
 typedef enum lc_progress_style { LC_PROGRESS_AUTO = 0, LC_PROGRESS_BAR, LC_PROGRESS_LINES } lc_progress_style;
 
+/* ModelSummary: the table of layers. With the types of a batch it also says what a forward pass (predict_step or
+ * forward, recorded and not run) takes in, gives out and costs. */
+typedef struct lc_model_summary_args {
+    int max_depth;                 /* levels; default 2; -1: all */
+    const lc_type *example_inputs; /* of the batch's tensors in their order; default: no such columns */
+    int n_example_inputs;
+    int fd; /* default 2, stderr */
+} lc_model_summary_args;
+
 typedef struct lc_learning_rate_monitor_args {
     const char *logging_interval; /* "step", "epoch"; NULL: as each scheduler says */
     bool log_momentum, log_weight_decay;
@@ -311,7 +320,7 @@ LC_API lc_status lc_model_checkpoint_get(const lc_callback *cb, lc_model_checkpo
 LC_API lc_status lc_early_stopping_new(const lc_early_stopping_args *args, lc_callback *out) LC_MUST_USE;
 LC_API lc_status lc_early_stopping_get(const lc_callback *cb, lc_early_stopping_info *out) LC_MUST_USE;
 LC_API lc_status lc_progress_bar_new(const lc_progress_bar_args *args, lc_callback *out) LC_MUST_USE;
-LC_API lc_status lc_model_summary_new(int max_depth, lc_callback *out) LC_MUST_USE; /* levels; 0: 2, -1: all */
+LC_API lc_status lc_model_summary_new(const lc_model_summary_args *args, lc_callback *out) LC_MUST_USE;
 LC_API lc_status lc_learning_rate_monitor_new(const lc_learning_rate_monitor_args *args, lc_callback *out) LC_MUST_USE;
 /* Stops after `seconds` of training, at a step or (epoch_interval) at the end of an epoch. */
 LC_API lc_status lc_timer_new(double seconds, bool epoch_interval, lc_callback *out) LC_MUST_USE;

@@ -1,13 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ModelSummary: the table of layers before training: name, type, parameters, their shapes, memory. */
-#include "callbacks/callbacks.h"
+/* ModelSummary: the table of layers before training: name, type, parameters, their shapes, memory; and where the types
+ * of a batch are known, what each takes in, gives out and costs. */
+#include "callbacks/model_cost.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tensor/tensor_impl.h"
+
 typedef struct model_summary {
-    int max_depth;
+    int max_depth, fd;
+    lc_type inputs[LC_MAX_BATCH_TENSORS];
+    int n_inputs;
+    lc__module_cost *cost; /* while it is shown */
+    int n_cost;
 } model_summary;
 
 typedef struct counts {
@@ -64,19 +71,31 @@ static void shapes(const lc_module *m, char *text, size_t size)
 
 /* Widths of the columns with text; the others are fixed. */
 typedef struct columns {
-    int name, type, shapes;
+    int name, type, shapes, in, out;
 } columns;
 
 typedef struct row_text {
-    char path[256], params[32], shape[64];
+    char path[256], params[32], shape[64], flops[32], in[96], out[96];
     const char *type;
 } row_text;
 
-static row_text row_of(const lc_module *c, const char *prefix)
+static void add_cost(const model_summary *s, const lc_module *m, row_text *r)
 {
-    row_text r;
+    for (int i = 0; i < s->n_cost; i++) {
+        const lc__module_cost *c = &s->cost[i];
+        if (c->m != m || !c->seen) continue;
+        human((int64_t)c->flops, r->flops, sizeof r->flops);
+        lc__shape_text(&c->in, r->in, sizeof r->in);
+        lc__shape_text(&c->out, r->out, sizeof r->out);
+    }
+}
+
+static row_text row_of(const model_summary *s, const lc_module *c, const char *prefix)
+{
+    row_text r = {.flops = "?", .in = "?", .out = "?"};
     counts n = {0};
     count(c, &n);
+    add_cost(s, c, &r);
     snprintf(r.path, sizeof r.path, "%s%s%s", prefix, *prefix ? "." : "", c->name ? c->name : "?");
     shapes(c, r.shape, sizeof r.shape);
     human(n.trainable + n.frozen, r.params, sizeof r.params);
@@ -90,32 +109,37 @@ static int longer(int width, const char *text)
     return n > width ? n : width;
 }
 
-static void measure(columns *w, const lc_module *m, const char *prefix, int depth, int max_depth)
+static void measure(const model_summary *s, columns *w, const lc_module *m, const char *prefix, int depth)
 {
     for (int i = 0; i < m->n_children; i++) {
-        row_text r = row_of(m->children[i], prefix);
+        row_text r = row_of(s, m->children[i], prefix);
+        w->in = longer(w->in, r.in);
+        w->out = longer(w->out, r.out);
         w->name = longer(w->name, r.path);
         w->type = longer(w->type, r.type);
         w->shapes = longer(w->shapes, r.shape);
-        if (max_depth < 0 || depth + 1 < max_depth) measure(w, m->children[i], r.path, depth + 1, max_depth);
+        if (s->max_depth < 0 || depth + 1 < s->max_depth) measure(s, w, m->children[i], r.path, depth + 1);
     }
 }
 
-static void rows(lc__str *out, const columns *w, const lc_module *m, const char *prefix, int depth, int max_depth,
-                 int *number)
+static void rows(const model_summary *s, lc__str *out, const columns *w, const lc_module *m, const char *prefix,
+                 int depth, int *number)
 {
     for (int i = 0; i < m->n_children; i++) {
         const lc_module *c = m->children[i];
-        row_text r = row_of(c, prefix);
-        lc__str_add(out, "%3d | %-*s | %-*s | %7s | %-5s%s%s\n", (*number)++, w->name, r.path, w->type, r.type,
-                    r.params, c->training ? "train" : "eval", r.shape[0] ? " | " : " |", r.shape);
-        if (max_depth < 0 || depth + 1 < max_depth) rows(out, w, c, r.path, depth + 1, max_depth, number);
+        row_text r = row_of(s, c, prefix);
+        lc__str_add(out, "%3d | %-*s | %-*s | %7s | %-5s", (*number)++, w->name, r.path, w->type, r.type, r.params,
+                    c->training ? "train" : "eval");
+        if (s->cost) lc__str_add(out, " | %7s | %*s | %*s", r.flops, w->in, r.in, w->out, r.out);
+        lc__str_add(out, " |%s%s\n", r.shape[0] ? " " : "", r.shape);
+        if (s->max_depth < 0 || depth + 1 < s->max_depth) rows(s, out, w, c, r.path, depth + 1, number);
     }
 }
 
-static void rule(lc__str *out, const columns *w)
+static void rule(const model_summary *s, lc__str *out, const columns *w)
 {
-    for (int i = 0; i < 6 + w->name + 3 + w->type + 3 + 7 + 3 + 5 + 3 + w->shapes; i++) lc__str_add(out, "-");
+    int cost = s->cost ? 3 + 7 + 3 + w->in + 3 + w->out : 0;
+    for (int i = 0; i < 6 + w->name + 3 + w->type + 3 + 7 + 3 + 5 + 3 + w->shapes + cost; i++) lc__str_add(out, "-");
     lc__str_add(out, "\n");
 }
 
@@ -127,13 +151,16 @@ static lc_status ms_fit_start(void *self, lc_trainer *t)
     char a[32], b[32], c[32];
     int number = 0, states = 0;
     count(t->m, &n);
-    columns w = {.name = 4, .type = 4, .shapes = 6};
-    measure(&w, t->m, "", 0, s->max_depth);
-    lc__str_add(&out, "\n    | %-*s | %-*s | %7s | %-5s | %s\n", w.name, "Name", w.type, "Type", "Params", "Mode",
-                "Shapes");
-    rule(&out, &w);
-    rows(&out, &w, t->m, "", 0, s->max_depth, &number);
-    rule(&out, &w);
+    if (s->n_inputs && lc__model_cost(t, s->inputs, s->n_inputs, &s->cost, &s->n_cost) < 0)
+        lc_trainer_message(t, "warning", "%s", lc_error_message()); /* the table does without */
+    columns w = {.name = 4, .type = 4, .shapes = 6, .in = 8, .out = 9};
+    measure(s, &w, t->m, "", 0);
+    lc__str_add(&out, "\n    | %-*s | %-*s | %7s | %-5s", w.name, "Name", w.type, "Type", "Params", "Mode");
+    if (s->cost) lc__str_add(&out, " | %7s | %*s | %*s", "FLOPs", w.in, "In sizes", w.out, "Out sizes");
+    lc__str_add(&out, " | Shapes\n");
+    rule(s, &out, &w);
+    rows(s, &out, &w, t->m, "", 0, &number);
+    rule(s, &out, &w);
     for (int i = 0; i < t->optimizers.n; i++) {
         const lc_optimizer_ops *ops = t->optimizers.optimizers[i].optimizer->ops;
         for (int k = 0; ops->state_names && ops->state_names[k]; k++) states++;
@@ -144,11 +171,18 @@ static lc_status ms_fit_start(void *self, lc_trainer *t)
     else
         lc__str_add(&out, "%s parameters, all trainable\n", human(n.trainable, a, sizeof a));
     double train = (double)n.trainable * 4;
-    lc__str_add(&out, "%s of model, %s of gradients, %s of optimizer state\n\n",
+    lc__str_add(&out, "%s of model, %s of gradients, %s of optimizer state\n",
                 human_bytes((double)n.bytes, a, sizeof a), human_bytes(train, b, sizeof b),
                 human_bytes(train * states, c, sizeof c));
-    if (!out.failed) lc__show(2, out.s, out.n);
+    if (s->cost)
+        lc__str_add(&out, "%s floating-point operations in a forward pass of the example\n",
+                    human((int64_t)s->cost[0].flops, a, sizeof a));
+    lc__str_add(&out, "\n");
+    if (!out.failed) lc__show(s->fd, out.s, out.n);
     lc__str_free(&out);
+    free(s->cost);
+    s->cost = NULL;
+    s->n_cost = 0;
     return LC_OK;
 }
 
@@ -159,11 +193,19 @@ const lc_callback_ops lc__model_summary_ops = {
     .free = free,
 };
 
-lc_status lc_model_summary_new(int max_depth, lc_callback *out)
+lc_status lc_model_summary_new(const lc_model_summary_args *args, lc_callback *out)
 {
+    static const lc_model_summary_args defaults = {0};
+    if (!args) args = &defaults;
+    if (args->n_example_inputs < 0 || args->n_example_inputs > LC_MAX_BATCH_TENSORS)
+        return lc_fail(LC_ERR_CONFIG, "ModelSummary: a batch has at most %d tensors, not %d", LC_MAX_BATCH_TENSORS,
+                       args->n_example_inputs);
     model_summary *s = calloc(1, sizeof *s);
     if (!s) return lc_fail(LC_ERR_MEMORY, "out of memory: ModelSummary");
-    s->max_depth = max_depth == 0 ? 2 : max_depth;
+    s->max_depth = args->max_depth == 0 ? 2 : args->max_depth;
+    s->fd = args->fd > 0 ? args->fd : 2;
+    s->n_inputs = args->n_example_inputs;
+    if (s->n_inputs) memcpy(s->inputs, args->example_inputs, (size_t)s->n_inputs * sizeof *s->inputs);
     *out = (lc_callback){&lc__model_summary_ops, s};
     return LC_OK;
 }

@@ -35,7 +35,7 @@ static lc_status progress_bar(lc_trainer *t, bool *wanted, lc_callback *out)
 static lc_status model_summary(lc_trainer *t, bool *wanted, lc_callback *out)
 {
     *wanted = !has(t, lc__model_summary_ops.name) && t->opt.enable_model_summary != LC_OFF;
-    return *wanted ? lc_model_summary_new(0, out) : LC_OK;
+    return *wanted ? lc_model_summary_new(NULL, out) : LC_OK;
 }
 
 static lc_status early_stopping(lc_trainer *t, bool *wanted, lc_callback *out)

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a forward pass costs, layer by layer, from a step that is recorded and not run. */
+#ifndef LC_CALLBACKS_MODEL_COST_H
+#define LC_CALLBACKS_MODEL_COST_H
+
+#include "callbacks/callbacks.h"
+
+typedef struct lc__module_cost {
+    const lc_module *m;
+    double flops;
+    bool seen; /* an operation used a parameter of it, or of a part of it: `in` and `out` are set */
+    lc_type in, out;
+} lc__module_cost;
+
+/* One entry for every module of the trainer's, the root first; freed with free(). Operations without parameters
+ * (attention) count for the root alone. */
+lc_status lc__model_cost(lc_trainer *t, const lc_type *inputs, int n_inputs, lc__module_cost **out, int *n) LC_MUST_USE;
+
+#endif
