@@ -71,6 +71,15 @@ typedef struct lc_progress_bar_args {
 } lc_progress_bar_args;
 typedef enum lc_progress_style { LC_PROGRESS_AUTO = 0, LC_PROGRESS_BAR, LC_PROGRESS_LINES } lc_progress_style;
 
+/* RichProgressBar: a bar for the run, the epoch and what evaluates, and a line of metrics, in colours; the plain
+ * progress bar where lines cannot be drawn anew. */
+typedef struct lc_rich_progress_bar_args {
+    int fd;              /* default 2, stderr */
+    double refresh_rate; /* redraws a second; default 10 */
+    unsigned char style; /* lc_progress_style */
+    bool leave;          /* the bars of each epoch stay */
+} lc_rich_progress_bar_args;
+
 /* ModelSummary: the table of layers. With the types of a batch it also says what a forward pass (predict_step or
  * forward, recorded and not run) takes in, gives out and costs. */
 typedef struct lc_model_summary_args {
@@ -320,6 +329,7 @@ LC_API lc_status lc_model_checkpoint_get(const lc_callback *cb, lc_model_checkpo
 LC_API lc_status lc_early_stopping_new(const lc_early_stopping_args *args, lc_callback *out) LC_MUST_USE;
 LC_API lc_status lc_early_stopping_get(const lc_callback *cb, lc_early_stopping_info *out) LC_MUST_USE;
 LC_API lc_status lc_progress_bar_new(const lc_progress_bar_args *args, lc_callback *out) LC_MUST_USE;
+LC_API lc_status lc_rich_progress_bar_new(const lc_rich_progress_bar_args *args, lc_callback *out) LC_MUST_USE;
 LC_API lc_status lc_model_summary_new(const lc_model_summary_args *args, lc_callback *out) LC_MUST_USE;
 LC_API lc_status lc_learning_rate_monitor_new(const lc_learning_rate_monitor_args *args, lc_callback *out) LC_MUST_USE;
 /* Stops after `seconds` of training, at a step or (epoch_interval) at the end of an epoch. */

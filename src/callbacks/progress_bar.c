@@ -1,67 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The progress bar: one line that is drawn anew in a terminal, sparse whole lines elsewhere.
  *
- * Each update is one write(2), so that lines of several processes do not tear. LIGHTC_PROGRESS=bar, lines or off
- * decides against what is found; NO_COLOR, TERM=dumb and COLUMNS are honoured. */
-#include "callbacks/callbacks.h"
+ * Each update is one write(2), so that lines of several processes do not tear. */
+#include "callbacks/terminal.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <time.h>
-#include <unistd.h>
 
 #define LINE_SECONDS 30.0 /* between lines inside of an epoch, where there is no terminal */
 
 typedef struct progress_bar {
-    int fd;
-    bool off, live, colour, unicode, open; /* open: a line without its end stands in the terminal */
+    lc__terminal term;
+    bool open; /* a line without its end stands in the terminal */
     int64_t interval_ns, drawn_ns, start_ns, line_ns, eval_start_ns;
     int64_t start_batch; /* of the epoch: not 0 after a resume */
     int64_t eval_batch;
     lc__str text;
 } progress_bar;
 
-static int64_t coarse_ns(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
-    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
-}
-
-static int width(const progress_bar *p)
-{
-    struct winsize w;
-    const char *columns = getenv("COLUMNS");
-    int n = columns ? atoi(columns) : 0;
-    if (n <= 0 && ioctl(p->fd, TIOCGWINSZ, &w) == 0) n = w.ws_col;
-    return n < 40 ? 80 : n > 400 ? 400 : n;
-}
-
 /* ---- pieces of text ---- */
-
-static void add_time(lc__str *out, double seconds)
-{
-    if (!(seconds >= 0 && seconds < 1e8)) {
-        lc__str_add(out, "?");
-        return;
-    }
-    long s = (long)(seconds + 0.5);
-    if (s >= 3600)
-        lc__str_add(out, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
-    else
-        lc__str_add(out, "%02ld:%02ld", s / 60, s % 60);
-}
-
-static void add_rate(lc__str *out, double rate)
-{
-    if (!(rate > 0) || !isfinite(rate))
-        lc__str_add(out, "?it/s");
-    else
-        lc__str_add(out, rate >= 100 ? "%.0fit/s" : "%.2fit/s", rate);
-}
 
 static void add_metrics(lc__str *out, lc_trainer *t, bool version, const char *before, const char *between)
 {
@@ -81,22 +40,22 @@ static void add_bar(const progress_bar *p, lc__str *out, double part, int cells)
 {
     static const char *const eighths[] = {" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
     double full = part * cells;
-    if (p->colour) lc__str_add(out, "\033[32m");
+    if (p->term.colour) lc__str_add(out, "\033[32m");
     for (int i = 0; i < cells; i++) {
         double cell = full - i;
-        if (p->unicode)
+        if (p->term.unicode)
             lc__str_add(out, "%s", cell >= 1 ? "█" : cell <= 0 ? " " : eighths[(int)(cell * 8)]);
         else
             lc__str_add(out, "%s", cell >= 1 ? "#" : cell > 0 ? "-" : " ");
     }
-    if (p->colour) lc__str_add(out, "\033[0m");
+    if (p->term.colour) lc__str_add(out, "\033[0m");
 }
 
 /* ---- drawing ---- */
 
 static void flush_text(progress_bar *p)
 {
-    if (!p->text.failed && p->text.n) lc__show(p->fd, p->text.s, p->text.n);
+    if (!p->text.failed && p->text.n) lc__show(p->term.fd, p->text.s, p->text.n);
     lc__str_clear(&p->text);
 }
 
@@ -109,7 +68,7 @@ static void draw(progress_bar *p, lc_trainer *t, const char *what, int64_t done,
     lc__str left = {0}, right = {0};
     lc__str_add(&left, "%s: ", what);
     if (total > 0) lc__str_add(&left, "%3d%%", (int)(100 * done / total));
-    int columns = width(p);
+    int columns = lc__terminal_width(&p->term);
     for (int version = 1; version >= 0; version--) { /* the number of the run gives way where there is little room */
         lc__str_clear(&right);
         lc__str_add(&right, " %lld/", (long long)done);
@@ -117,13 +76,13 @@ static void draw(progress_bar *p, lc_trainer *t, const char *what, int64_t done,
             lc__str_add(&right, "%lld [", (long long)total);
         else
             lc__str_add(&right, "? [");
-        add_time(&right, seconds);
+        lc__add_time(&right, seconds);
         if (total > 0) {
             lc__str_add(&right, "<");
-            add_time(&right, rate > 0 ? (double)(total - done) / rate : INFINITY);
+            lc__add_time(&right, rate > 0 ? (double)(total - done) / rate : INFINITY);
         }
         lc__str_add(&right, ", ");
-        add_rate(&right, rate);
+        lc__add_rate(&right, rate);
         add_metrics(&right, t, version, ", ", ", ");
         lc__str_add(&right, "]");
         if (columns - (int)(left.n + right.n) - 3 >= 10) break;
@@ -159,13 +118,13 @@ static void line(progress_bar *p, lc_trainer *t, int64_t done, int64_t total)
         lc__str_add(out, "%3d%% %lld/%lld [", (int)(100 * done / total), (long long)done, (long long)total);
     else
         lc__str_add(out, "%lld [", (long long)done);
-    add_time(out, seconds);
+    lc__add_time(out, seconds);
     if (total > done) {
         lc__str_add(out, "<");
-        add_time(out, rate > 0 ? (double)(total - done) / rate : INFINITY);
+        lc__add_time(out, rate > 0 ? (double)(total - done) / rate : INFINITY);
     }
     lc__str_add(out, ", ");
-    add_rate(out, rate);
+    lc__add_rate(out, rate);
     lc__str_add(out, "]");
     add_metrics(out, t, false, " ", " ");
     lc__str_add(out, "\n");
@@ -175,7 +134,7 @@ static void line(progress_bar *p, lc_trainer *t, int64_t done, int64_t total)
 
 static void close_line(progress_bar *p)
 {
-    if (p->open) lc__show(p->fd, "\n", 1);
+    if (p->open) lc__show(p->term.fd, "\n", 1);
     p->open = false;
 }
 
@@ -206,11 +165,11 @@ static lc_status pb_batch_end(void *self, lc_trainer *t, const lc_outputs *o, co
 {
     progress_bar *p = self;
     (void)o, (void)b, (void)i;
-    if (p->off) return LC_OK;
-    int64_t now = coarse_ns();
+    if (p->term.off) return LC_OK;
+    int64_t now = lc__coarse_ns();
     if (now - p->drawn_ns < p->interval_ns) return LC_OK;
     p->drawn_ns = now;
-    if (p->live)
+    if (p->term.live)
         draw_training(p, t);
     else if ((double)(now - p->line_ns) * 1e-9 >= LINE_SECONDS)
         line(p, t, t->batches_done, lc_trainer_num_training_batches(t));
@@ -220,8 +179,8 @@ static lc_status pb_batch_end(void *self, lc_trainer *t, const lc_outputs *o, co
 static lc_status pb_epoch_end(void *self, lc_trainer *t)
 {
     progress_bar *p = self;
-    if (p->off) return LC_OK;
-    if (p->live) {
+    if (p->term.off) return LC_OK;
+    if (p->term.live) {
         draw_training(p, t);
         close_line(p);
     } else {
@@ -245,8 +204,8 @@ static lc_status pb_eval_batch_end(void *self, lc_trainer *t, const lc_outputs *
     progress_bar *p = self;
     (void)o, (void)b, (void)i, (void)loader;
     p->eval_batch++;
-    if (p->off || !p->live) return LC_OK;
-    int64_t now = coarse_ns(), total = 0;
+    if (p->term.off || !p->term.live) return LC_OK;
+    int64_t now = lc__coarse_ns(), total = 0;
     if (now - p->drawn_ns < p->interval_ns) return LC_OK;
     p->drawn_ns = now;
     for (int k = 0; k < t->eval.n && total >= 0; k++) {
@@ -264,8 +223,8 @@ static lc_status pb_eval_batch_end(void *self, lc_trainer *t, const lc_outputs *
 static lc_status pb_results(void *self, lc_trainer *t)
 {
     progress_bar *p = self;
-    if (p->off || t->stage == LC_STAGE_FIT) return LC_OK;
-    if (p->live && p->open) lc__show(p->fd, "\r\033[K", 4);
+    if (p->term.off || t->stage == LC_STAGE_FIT) return LC_OK;
+    if (p->term.live && p->open) lc__show(p->term.fd, "\r\033[K", 4);
     p->open = false;
     for (int i = 0; i < t->n_results; i++)
         for (int k = 0; k < t->n_result_values[i]; k++)
@@ -286,7 +245,7 @@ static void pb_message(void *self, lc_trainer *t, const char *level, const char 
 {
     progress_bar *p = self;
     (void)t;
-    if (p->off) return;
+    if (p->term.off) return;
     if (p->open) lc__str_add(&p->text, "\r\033[K");
     p->open = false;
     lc__str_add(&p->text, "%s%s%s\n", strcmp(level, "info") ? level : "", strcmp(level, "info") ? ": " : "", text);
@@ -322,29 +281,13 @@ const lc_callback_ops lc__progress_bar_ops = {
     .free = pb_free,
 };
 
-static bool says_utf8(void)
-{
-    const char *l = getenv("LC_ALL");
-    if (!l || !*l) l = getenv("LC_CTYPE");
-    if (!l || !*l) l = getenv("LANG");
-    return l && (strstr(l, "UTF-8") || strstr(l, "utf8") || strstr(l, "UTF8"));
-}
-
 lc_status lc_progress_bar_new(const lc_progress_bar_args *args, lc_callback *out)
 {
     static const lc_progress_bar_args defaults = {0};
     if (!args) args = &defaults;
     progress_bar *p = calloc(1, sizeof *p);
     if (!p) return lc_fail(LC_ERR_MEMORY, "out of memory: the progress bar");
-    const char *term = getenv("TERM"), *how = getenv("LIGHTC_PROGRESS"), *no_color = getenv("NO_COLOR");
-    p->fd = args->fd > 0 ? args->fd : 2;
-    bool dumb = !term || !*term || !strcmp(term, "dumb");
-    p->live = args->style == LC_PROGRESS_BAR || (args->style == LC_PROGRESS_AUTO && isatty(p->fd) && !dumb);
-    if (how && !strcmp(how, "bar")) p->live = true;
-    if (how && !strcmp(how, "lines")) p->live = false;
-    p->off = how && !strcmp(how, "off");
-    p->colour = p->live && !dumb && !(no_color && *no_color);
-    p->unicode = says_utf8();
+    p->term = lc__terminal_find(args->fd, (lc_progress_style)args->style);
     p->interval_ns = (int64_t)(1e9 / (args->refresh_rate > 0 ? args->refresh_rate : 10));
     *out = (lc_callback){&lc__progress_bar_ops, p};
     return LC_OK;

@@ -26,8 +26,10 @@ static lc_status timer(lc_trainer *t, bool *wanted, lc_callback *out)
 
 static lc_status progress_bar(lc_trainer *t, bool *wanted, lc_callback *out)
 {
-    bool given = has(t, lc__progress_bar_ops.name), off = t->opt.enable_progress_bar == LC_OFF;
-    if (given && off) return clash("enable_progress_bar", lc__progress_bar_ops.name);
+    bool plain = has(t, lc__progress_bar_ops.name), off = t->opt.enable_progress_bar == LC_OFF;
+    bool given = plain || has(t, lc__rich_progress_bar_ops.name);
+    if (given && off)
+        return clash("enable_progress_bar", (plain ? &lc__progress_bar_ops : &lc__rich_progress_bar_ops)->name);
     *wanted = !given && !off;
     return *wanted ? lc_progress_bar_new(NULL, out) : LC_OK;
 }

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What progress bars share. */
+#include "callbacks/terminal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+int64_t lc__coarse_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+static bool says_utf8(void)
+{
+    const char *l = getenv("LC_ALL");
+    if (!l || !*l) l = getenv("LC_CTYPE");
+    if (!l || !*l) l = getenv("LANG");
+    return l && (strstr(l, "UTF-8") || strstr(l, "utf8") || strstr(l, "UTF8"));
+}
+
+lc__terminal lc__terminal_find(int fd, lc_progress_style style)
+{
+    const char *term = getenv("TERM"), *how = getenv("LIGHTC_PROGRESS"), *no_color = getenv("NO_COLOR");
+    bool dumb = !term || !*term || !strcmp(term, "dumb");
+    lc__terminal t = {.fd = fd > 0 ? fd : 2};
+    t.live = style == LC_PROGRESS_BAR || (style == LC_PROGRESS_AUTO && isatty(t.fd) && !dumb);
+    if (how && !strcmp(how, "bar")) t.live = true;
+    if (how && !strcmp(how, "lines")) t.live = false;
+    t.off = how && !strcmp(how, "off");
+    t.colour = t.live && !dumb && !(no_color && *no_color);
+    t.unicode = says_utf8();
+    return t;
+}
+
+int lc__terminal_width(const lc__terminal *t)
+{
+    struct winsize w;
+    const char *columns = getenv("COLUMNS");
+    int n = columns ? atoi(columns) : 0;
+    if (n <= 0 && ioctl(t->fd, TIOCGWINSZ, &w) == 0) n = w.ws_col;
+    return n < 40 ? 80 : n > 400 ? 400 : n;
+}
+
+/* ---- pieces of text ---- */
+
+void lc__add_time(lc__str *out, double seconds)
+{
+    if (!(seconds >= 0 && seconds < 1e8)) {
+        lc__str_add(out, "?");
+        return;
+    }
+    long s = (long)(seconds + 0.5);
+    if (s >= 3600)
+        lc__str_add(out, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
+    else
+        lc__str_add(out, "%02ld:%02ld", s / 60, s % 60);
+}
+
+void lc__add_rate(lc__str *out, double rate)
+{
+    if (!(rate > 0) || !isfinite(rate))
+        lc__str_add(out, "?it/s");
+    else
+        lc__str_add(out, rate >= 100 ? "%.0fit/s" : "%.2fit/s", rate);
+}
