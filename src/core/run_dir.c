@@ -90,6 +90,8 @@ lc_status lc__loggers_open(lc_trainer *t)
     if (none || t->opt.fast_dev_run || t->opt.barebones) return LC_OK;
     for (const char *p = names; *p;) {
         size_t length = strcspn(p, ",");
+        const char *command = strstr(p, ":|");
+        if (command && command < p + length) length = strlen(p); /* a command may have commas: it is the last */
         if (length) {
             char one[4096];
             if (length >= sizeof one) return lc_fail(LC_ERR_CONFIG, "logger=%.60s...: a name is too long", names);

@@ -287,7 +287,7 @@ void lc_trainer_message(lc_trainer *t, const char *level, const char *format, ..
     }
     for (int i = 0; t->loggers_started && i < t->n_loggers; i++)
         if (t->loggers[i].ops->log_event && t->loggers[i].ops->log_event(t->loggers[i].self, level, text) < 0)
-            t->logger_failed[i] = true;
+            lc__logger_failed(t, i, "keep up"); /* a message of its own, once */
 }
 
 lc_status lc_trainer_set_accumulate_grad_batches(lc_trainer *t, int64_t n)

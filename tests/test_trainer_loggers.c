@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs with many loggers: they all get the same rows; what fails is said once and changes nothing else; a run that is
+ * stopped and resumed with all of them on is the run that was not stopped. */
+#include "test.h"
+#include "trainer_world.h"
+#include "core/http.h"
+
+#include <time.h>
+
+enum { SAMPLES = 80, BATCH = 4, BATCHES = SAMPLES / BATCH, EPOCHS = 3 };
+
+typedef struct net {
+    lc_module base;
+    lc_linear l1, l2;
+    lc_dataset *data;
+    int64_t stop_after; /* batches of all; 0: never */
+    int64_t batches, pause_us;
+    double slowest, last; /* seconds of a batch */
+} net;
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    net *m = (net *)self;
+    (void)i;
+    lc_tensor *x = lc_dropout(lc_relu(lc_linear_forward(&m->l1, b->x)), 0.3);
+    lc_tensor *loss = lc_mse_loss(lc_flatten(lc_linear_forward(&m->l2, x), 0), b->y);
+    lc_log(self, "train_loss", loss, .on_step = true, .on_epoch = true);
+    return loss;
+}
+static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
+{
+    return lc_optimizers_add(out, lc_adam(self, .lr = 1e-2));
+}
+static lc_status train_dataloader(lc_module *self, lc_loaders *out)
+{
+    lc_dataloader *l;
+    LC_TRY(lc_dataloader_new(
+        &(lc_dataloader_options){.dataset = ((net *)self)->data, .batch_size = BATCH, .shuffle = true, .seed = 7}, &l));
+    return lc_loaders_add(out, l);
+}
+static lc_status setup(lc_module *self, lc_stage stage)
+{
+    const lc_hparam params[] = {{"lr", LC_HPARAM_FLOAT, .number = 1e-2}, {"hidden", LC_HPARAM_INT, .integer = 8}};
+    (void)stage;
+    return lc_trainer_log_hyperparameters(self->trainer, params, 2);
+}
+static lc_status on_train_batch_start(lc_module *self, const lc_batch *b, int64_t i)
+{
+    (void)b, (void)i;
+    ((net *)self)->last = seconds();
+    return LC_OK;
+}
+static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
+{
+    net *m = (net *)self;
+    (void)o, (void)b;
+    if (i % 10 == 5) {
+        LC_TRY(lc_trainer_log_histogram(self->trainer, "weights", m->l1.weight, -1));
+        LC_TRY(lc_trainer_log_image(self->trainer, "weights as an image", m->l1.weight, -1));
+        LC_TRY(lc_trainer_log_text(self->trainer, "note", "a text", -1));
+    }
+    double took = seconds() - m->last;
+    if (m->batches++ > 2 && took > m->slowest) m->slowest = took; /* the first ones are planned */
+    if (m->pause_us) nanosleep(&(struct timespec){0, m->pause_us * 1000}, NULL);
+    if (m->stop_after && m->batches == m->stop_after) lc_trainer_stop(self->trainer);
+    return LC_OK;
+}
+static const lc_module_ops ops = {LC_MODULE_OPS_INIT("net"),
+                                  .training_step = training_step,
+                                  .configure_optimizers = configure_optimizers,
+                                  .train_dataloader = train_dataloader,
+                                  .setup = setup,
+                                  .on_train_batch_start = on_train_batch_start,
+                                  .on_train_batch_end = on_train_batch_end};
+
+/* What people are told. */
+typedef struct ears {
+    int warnings;
+    char text[8192];
+} ears;
+static void hear(void *self, lc_trainer *t, const char *level, const char *text)
+{
+    ears *e = self;
+    (void)t;
+    if (strcmp(level, "warning") != 0) return;
+    size_t n = strlen(e->text);
+    e->warnings++;
+    snprintf(e->text + n, sizeof e->text - n, "%s\n", text);
+}
+static const lc_callback_ops ears_ops = {LC_CALLBACK_OPS_INIT("Ears"), .on_message = hear};
+
+typedef struct weights {
+    float l1[8 * 3], l2[8];
+} weights;
+
+/* A run in `dir`; weights as they end. */
+static lc_status run(const char *dir, const char *logger, const char *ckpt_path, int64_t stop_after, int64_t pause_us,
+                     ears *e, weights *out, double *slowest)
+{
+    static float x[SAMPLES * 3], y[SAMPLES];
+    for (int i = 0; i < SAMPLES * 3; i++) x[i] = (float)(i * 37 % 101) / 101;
+    for (int i = 0; i < SAMPLES; i++) y[i] = (float)(i % 7);
+    net m = {.stop_after = stop_after, .pause_us = pause_us};
+    lc_trainer *t;
+    lc_array arrays[] = {{.field = {.name = "x", .dtype = LC_F32, .ndim = 1, .shape = {3}}, .data = x},
+                         {.field = {.name = "y", .dtype = LC_F32}, .data = y}};
+    CHECK_OK(lc_array_dataset_new(SAMPLES, 2, arrays, &m.data));
+    lc_module_init(&m.base, &ops, 1);
+    lc_linear_init(&m.l1, &m, "l1", 3, 8);
+    lc_linear_init(&m.l2, &m, "l2", 8, 1);
+    lc_trainer_options o = world_options(dir);
+    lc_callback callback = {&ears_ops, e};
+    o.callbacks = &callback;
+    o.n_callbacks = 1;
+    o.logger = logger;
+    o.max_epochs = EPOCHS;
+    o.log_every_n_steps = 4;
+    o.ckpt_path = ckpt_path;
+    o.seed = 3;
+    lc_status status = lc_trainer_new(&o, &t);
+    if (status >= 0) {
+        status = lc_trainer_fit(t, &m.base, NULL);
+        char path[4200];
+        snprintf(path, sizeof path, "%s/stop.ckpt", dir);
+        if (status >= 0 && stop_after) status = lc_trainer_save_checkpoint(t, path, false);
+        lc_trainer_free(t);
+    }
+    if (status >= 0 && out) {
+        CHECK_OK(lc_tensor_read(m.l1.weight, out->l1, sizeof out->l1));
+        CHECK_OK(lc_tensor_read(m.l2.weight, out->l2, sizeof out->l2));
+    }
+    if (slowest) *slowest = m.slowest;
+    lc_module_release(&m.base);
+    lc_dataset_unref(m.data);
+    return status;
+}
+
+static int lines_with(const char *dir, const char *name, const char *what)
+{
+    static char line[1 << 20];
+    char path[4200];
+    int n = 0;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "r");
+    if (!f) return -1;
+    while (fgets(line, sizeof line, f)) n += strstr(line, what) != NULL;
+    fclose(f);
+    return n;
+}
+
+/* "csv,sqlite,tensorboard,stream:DIR/stream.jsonl,stream:|cat >DIR/command" */
+static const char *all_loggers(const char *dir)
+{
+    static char names[4200];
+    snprintf(names, sizeof names, "csv,sqlite,tensorboard,stream:%s/stream.jsonl,stream:|cat >%s/command; : a, b", dir,
+             dir);
+    return names;
+}
+
+TEST(several_at_once)
+{
+    char dir[256], files[4096], version[300];
+    ears e = {0};
+    CHECK(world_dir(dir, sizeof dir));
+    CHECK_OK(run(dir, all_loggers(dir), NULL, 0, 0, &e, NULL, NULL));
+    CHECK_STR(e.text, "");
+    /* A row every fourth of 20 steps, and one at the end of each epoch. */
+    int rows = EPOCHS * (BATCHES / 4 + 1);
+    snprintf(version, sizeof version, "%s/lightning_logs/version_0", dir);
+    CHECK_EQ(lines_with(version, "metrics.csv", ","), 1 + rows);
+    CHECK_EQ(lines_with(dir, "stream.jsonl", "{\"type\":\"row\""), rows);
+    CHECK_EQ(lines_with(dir, "command", "{\"type\":\"row\""), rows);
+    CHECK_EQ(lines_with(dir, "command", "{\"type\":\"histogram\""), EPOCHS * 2);
+    CHECK_EQ(lines_with(dir, "stream.jsonl", "{\"type\":\"image\""), EPOCHS * 2);
+    CHECK_EQ(lines_with(dir, "stream.jsonl", "\"values\":{\"hidden\":8,\"lr\":0.01}"), 1);
+    CHECK(lines_with(dir, "stream.jsonl", "{\"type\":\"checkpoint\"") > 0);
+    CHECK_EQ(lines_with(dir, "stream.jsonl", "{\"type\":\"finish\""), 1);
+    CHECK_EQ(lines_with(version, "hparams.yaml", "lr: 0.01"), 1);
+    world_list(version, ".0", files, sizeof files);
+    CHECK_CONTAINS(files, "events.out.tfevents.");
+    CHECK_STATUS(run(dir, "csv,tensorbord", NULL, 0, 0, &e, NULL, NULL), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "known are: csv, sqlite, tensorboard, mlflow, stream");
+    CHECK_STATUS(run(dir, "csv:x", NULL, 0, 0, &e, NULL, NULL), LC_ERR_CONFIG);
+    world_remove(dir);
+}
+
+/* A disk that is full, a server that is away, commands that die or do not read: each is said once, the training ends as
+ * without them, and no step waits. */
+TEST(what_fails_changes_nothing)
+{
+    char dir[256], names[1024];
+    weights without, with;
+    double slowest;
+    ears e = {0};
+    lc__http *http;
+    CHECK(world_dir(dir, sizeof dir));
+    CHECK_OK(run(dir, "none", NULL, 0, 0, &e, &without, NULL));
+    CHECK_STR(e.text, "");
+    bool has_http = lc__http_new(&http) >= 0;
+    if (has_http) lc__http_free(http);
+    snprintf(names, sizeof names, "csv,stream:/dev/full,%sstream:|exit 1",
+             has_http ? "mlflow:http://127.0.0.1:1," : "");
+    CHECK_OK(run(dir, names, NULL, 0, 20000, &e, &with, &slowest));
+    printf("  slowest step: %.0f us\n", slowest * 1e6);
+    CHECK(slowest < 0.5); /* no attempt of any logger is that short; a busy machine takes its time */
+    CHECK(!memcmp(&without, &with, sizeof with));
+    CHECK_CONTAINS(e.text, "/dev/full");
+    CHECK_CONTAINS(e.text, "exit 1");
+    if (has_http) CHECK_CONTAINS(e.text, "logger mlflow");
+    if (e.warnings != 2 + has_http) TEST_FAIL("%d warnings:\n%s", e.warnings, e.text);
+    char version[300];
+    snprintf(version, sizeof version, "%s/lightning_logs/version_0", dir);
+    CHECK_EQ(lines_with(version, "metrics.csv", ","), 1 + EPOCHS * (BATCHES / 4 + 1));
+    world_remove(dir);
+}
+
+TEST(resumed_with_all_loggers_is_as_never_stopped)
+{
+    char dir[256], ckpt[300];
+    weights whole, resumed;
+    ears e = {0};
+    static const int64_t stops[] = {1, 7, 20, 33, 59};
+    CHECK(world_dir(dir, sizeof dir));
+    CHECK_OK(run(dir, "none", NULL, 0, 0, &e, &whole, NULL));
+    snprintf(ckpt, sizeof ckpt, "%s/stop.ckpt", dir);
+    for (size_t i = 0; i < sizeof stops / sizeof *stops; i++) {
+        CHECK_OK(run(dir, all_loggers(dir), NULL, stops[i], 0, &e, NULL, NULL));
+        CHECK_OK(run(dir, all_loggers(dir), ckpt, 0, 0, &e, &resumed, NULL));
+        if (memcmp(&whole, &resumed, sizeof whole)) TEST_FAIL("stopped after batch %d: other weights", (int)stops[i]);
+        world_remove(ckpt);
+    }
+    world_remove(dir);
+}
+
+TEST_MAIN
