@@ -575,8 +575,8 @@ TEST(no_memory_at_many_calls)
 #ifdef SANITIZED
     SKIP("sanitizers have an allocator of their own");
 #else
-    static const char *const names[] = {"csv", "sqlite", "tensorboard"};
-    for (int k = 0; k < 3; k++) {
+    static const char *const names[] = {"csv", "sqlite", "tensorboard", "stream"};
+    for (int k = 0; k < 4; k++) {
         bool done = false;
         int failed = 0;
         for (long n = 1; !done; n += 1 + n / 16) {
@@ -604,6 +604,11 @@ TEST(no_memory_at_many_calls)
             failed += status < 0;
             if (status < 0 || ended < 0) CHECK(*lc_error_message());
             /* One failure in the thread is made good by the next attempt. */
+            if (logged && ended >= 0 && k == 3) {
+                int lines = 0;
+                for (char *p = slurp(dir, "stream.jsonl"); *p; p++) lines += *p == '\n';
+                CHECK_EQ(lines, 1 + 3 + 1); /* start, rows, finish */
+            }
             if (logged && ended >= 0 && k == 2) CHECK_EQ(count_events(dir), 1 + 3 * 3);
             if (logged && ended >= 0 && k == 1) CHECK_EQ(query_int(dir, "SELECT count(*) FROM metric"), 6);
             if (logged && ended >= 0 && !k)

@@ -342,6 +342,15 @@ static void server_start(server *s, int port)
     CHECK(!pthread_create(&s->thread, NULL, serve, s));
 }
 
+/* Whether it was asked for something, while it runs. */
+static bool was_asked(server *s, const char *what)
+{
+    pthread_mutex_lock(&s->f.lock);
+    bool was = strstr(s->f.asked, what) != NULL;
+    pthread_mutex_unlock(&s->f.lock);
+    return was;
+}
+
 static void server_stop(server *s)
 {
     atomic_store(&s->stop, true);
@@ -431,12 +440,12 @@ TEST(a_server_that_is_away)
     CHECK_EQ(warnings, 1);
     server s;
     server_start(&s, port);
-    for (int i = 0; i < 100 && !strstr(s.f.asked, "\"step\":50}"); i++) {
+    for (int i = 0; i < 100 && !was_asked(&s, "\"step\":50}"); i++) {
         CHECK_OK(row(l, 51 + i));
         pause_ms(50);
     }
-    CHECK_CONTAINS(s.f.asked, "\"step\":50}");
     server_stop(&s);
+    CHECK_CONTAINS(s.f.asked, "\"step\":50}");
     s.f.n = 0, *s.f.asked = 0;
     CHECK_OK(row(l, 1000));
     CHECK_STATUS(l.ops->finish(l.self, "success"), LC_ERR_IO);

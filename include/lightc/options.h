@@ -118,7 +118,7 @@ typedef struct lc_option {
     X(FLOAT, double, gradient_clip_val, (double)LC_UNSET, 0, 1e300, "clip gradients to this norm (or value)")        \
     X(TEXT, const char *, gradient_clip_algorithm, NULL, 0, 0, "norm or value")                                      \
     /* logging */                                                                                                    \
-    X(TEXT, const char *, logger, NULL, 0, 0, "csv, sqlite, tensorboard, mlflow:http://HOST:PORT, stream:FILE or 'stream:|COMMAND'; several with commas; or none (default csv,sqlite)") \
+    X(TEXT, const char *, logger, NULL, 0, 0, "csv, sqlite, tensorboard, mlflow:URL, stream:FILE, several with commas, or none (default csv,sqlite)") \
     X(TEXT, const char *, default_root_dir, NULL, 0, 0, "where runs are kept (default: the current directory)")      \
     X(TEXT, const char *, run_name, NULL, 0, 0, "folder of the runs in it (default lightning_logs)")                 \
     X(INT, int64_t, log_every_n_steps, 50, 0, 1e15, "log step values every so many optimizer steps; 0: never")       \
