@@ -197,6 +197,61 @@ TEST(what_is_done_afterwards)
     CHECK(access(a, F_OK) < 0);
 }
 
+/* The same, asked for when the checkpoint is already on its way, or done. */
+TEST(what_is_done_afterwards_can_be_said_late)
+{
+    char path[4][512], last[512];
+    const char *dir = fresh_dir("late");
+    lc_ckpt_writer *w;
+    fake_io fake;
+    snprintf(last, sizeof last, "%s/last.ckpt", dir);
+    for (int i = 0; i < 4; i++) snprintf(path[i], sizeof path[i], "%s/%d.ckpt", dir, i);
+    CHECK_OK(lc_ckpt_writer_new(&w));
+    CHECK_OK(save_with(w, path[0], 1, false));
+    CHECK_OK(lc_ckpt_then_link(w, last));
+    CHECK_OK(lc_ckpt_wait(w));
+    CHECK_OK(save_with(w, path[1], 2, false));
+    CHECK_OK(lc_ckpt_then_remove(w, path[0]));
+    CHECK_OK(lc_ckpt_then_link(w, last));
+    CHECK_OK(lc_ckpt_wait(w));
+    lc__ckpt_rest(w);
+    CHECK_EQ(count_entries(dir), 2);
+    CHECK_EQ(step_of(last), 2);
+    /* Not if it fails: neither what was said before the result nor after it. */
+    fake_init(&fake, 1, EIO, true);
+    lc__ckpt_writer_set_io(w, &fake.io);
+    CHECK_OK(save_with(w, path[2], 3, false));
+    CHECK_OK(lc_ckpt_then_remove(w, path[1]));
+    CHECK(lc_ckpt_wait(w) < 0);
+    CHECK_OK(lc_ckpt_then_link(w, last));
+    CHECK_OK(lc_ckpt_then_remove(w, path[1]));
+    lc__ckpt_writer_set_io(w, &lc__io_system);
+    for (int i = 0; i < 2; i++) { /* at rest, and with the next one right behind */
+        if (i == 0) lc__ckpt_rest(w);
+        CHECK_EQ(step_of(last), 2);
+        CHECK_OK(save_with(w, path[3], 4, false));
+        CHECK_OK(lc_ckpt_wait(w));
+        CHECK_EQ(step_of(path[1]), 2);
+    }
+    /* After the result, on an idle thread. */
+    lc__ckpt_rest(w);
+    CHECK_OK(lc_ckpt_then_remove(w, path[1]));
+    CHECK_OK(lc_ckpt_then_link(w, last));
+    lc__ckpt_rest(w);
+    CHECK_EQ(step_of(last), 4);
+    CHECK_EQ(count_entries(dir), 2);
+    /* What cannot be done is told, and nothing else is hurt. */
+    char text[1024];
+    CHECK(!lc__ckpt_complaint(w, text, sizeof text));
+    CHECK_OK(lc_ckpt_then_link(w, "/nowhere/last.ckpt"));
+    lc__ckpt_rest(w);
+    CHECK(lc__ckpt_complaint(w, text, sizeof text));
+    CHECK_CONTAINS(text, "not in the same directory");
+    CHECK(!lc__ckpt_complaint(w, text, sizeof text));
+    lc_ckpt_writer_free(w);
+    CHECK_EQ(step_of(last), 4);
+}
+
 TEST(misuse)
 {
     lc_ckpt_writer *w;

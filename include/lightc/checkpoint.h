@@ -41,8 +41,10 @@ LC_API lc_status lc_ckpt_add_data(lc_ckpt_writer *w, lc_ckpt_part part, const ch
                                   const void *data) LC_MUST_USE;
 /* The root of state.json; fill it before lc_ckpt_commit. Borrowed. */
 LC_API lc_state *lc_ckpt_state(lc_ckpt_writer *w);
-/* What is to be done as soon as this checkpoint is safe (and not at all if it is not saved), by the background thread:
- * make `link`, in the same directory, a symbolic link to it ("DIR/last.ckpt"; part of the checkpoint's result); */
+/* What is to be done as soon as the checkpoint that was begun (if none was: that was committed last) is safe, and not
+ * at all if it is not saved, by the background thread: make `link`, in the same directory, a symbolic link to it
+ * ("DIR/last.ckpt"; if asked for before lc_ckpt_commit, an error comes with the result; a checkpoint that has that name
+ * is removed); */
 LC_API lc_status lc_ckpt_then_link(lc_ckpt_writer *w, const char *link) LC_MUST_USE;
 /* remove an older checkpoint (not part of the result). */
 LC_API lc_status lc_ckpt_then_remove(lc_ckpt_writer *w, const char *path) LC_MUST_USE;

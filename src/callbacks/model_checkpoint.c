@@ -197,7 +197,7 @@ static lc_status keep_best(model_checkpoint *c, lc_trainer *t, double score)
         c->kth_value = c->best[w].score;
     }
     s = save(c, t, path);
-    if (s >= 0 && removed && may_remove(c, t, removed, path)) s = lc__after_commit(t, removed, NULL);
+    if (s >= 0 && removed && may_remove(c, t, removed, path)) s = lc_ckpt_then_remove(t->writer, removed);
     path = NULL;
 done:
     free(removed);
@@ -211,7 +211,8 @@ static lc_status keep_newest(model_checkpoint *c, lc_trainer *t)
     LC_TRY(make_path(c, t, previous, &path));
     c->best_path = path;
     lc_status s = save(c, t, path);
-    if (s >= 0 && c->k == 1 && previous && may_remove(c, t, previous, path)) s = lc__after_commit(t, previous, NULL);
+    if (s >= 0 && c->k == 1 && previous && may_remove(c, t, previous, path))
+        s = lc_ckpt_then_remove(t->writer, previous);
     free(previous);
     return s;
 }
@@ -259,7 +260,8 @@ static lc_status save_topk(model_checkpoint *c, lc_trainer *t)
     return keep_best(c, t, score);
 }
 
-static lc_status save_last(model_checkpoint *c, lc_trainer *t, bool saved, const char *saved_path)
+/* `saved`: the checkpoint that was saved just now is the last one, and gets a link. */
+static lc_status save_last(model_checkpoint *c, lc_trainer *t, bool saved)
 {
     if (c->a.save_last != LC_ON) return LC_OK;
     lc__str path = {0};
@@ -278,7 +280,7 @@ static lc_status save_last(model_checkpoint *c, lc_trainer *t, bool saved, const
         s = lc_fail(LC_ERR_MEMORY, "out of memory: the path of a checkpoint");
     else {
         set_text(&c->last_path, path.s);
-        s = saved ? lc__after_commit(t, path.s, saved_path) : save(c, t, path.s);
+        s = saved ? lc_ckpt_then_link(t->writer, path.s) : save(c, t, path.s);
     }
     lc__str_free(&path);
     return s;
@@ -290,8 +292,7 @@ static lc_status trigger(model_checkpoint *c, lc_trainer *t)
     int64_t before = c->last_step_saved;
     LC_TRY(save_topk(c, t));
     bool saved = c->last_step_saved != before;
-    const char *path = c->monitor && c->n_best ? c->best[c->n_best - 1].path : c->best_path;
-    return save_last(c, t, saved, path);
+    return save_last(c, t, saved);
 }
 
 /* ---- hooks ---- */
@@ -339,7 +340,7 @@ static lc_status mc_validation_end(void *self, lc_trainer *t)
 static lc_status mc_train_end(void *self, lc_trainer *t)
 {
     model_checkpoint *c = self;
-    if (c->a.save_last == LC_ON && !skip(c, t) && t->global_step > 0) LC_TRY(save_last(c, t, false, NULL));
+    if (c->a.save_last == LC_ON && !skip(c, t) && t->global_step > 0) LC_TRY(save_last(c, t, false));
     return lc__settle(t, true);
 }
 

@@ -35,6 +35,10 @@ lc_status lc__manifest_check(const lc__io *io, const char *dir, const lc__manife
  * Kinds: "tmp" being written, "old" moved away for a new one of its name, "del" being removed. */
 lc_status lc__ckpt_temp_name(const char *parent, const char *kind, const char *base, char **out);
 
+/* Waits until the background thread has nothing left to do. */
+void lc__ckpt_rest(lc_ckpt_writer *w);
+/* Why a link could not be made that was asked for after lc_ckpt_commit; false if there is nothing to say. */
+bool lc__ckpt_complaint(lc_ckpt_writer *w, char *text, size_t size);
 /* Another lc__io for a writer's files. */
 void lc__ckpt_writer_set_io(lc_ckpt_writer *w, const lc__io *io);
 

@@ -18,6 +18,7 @@
 
 #include "core/chunks.h"
 #include "core/crc32c.h"
+#include "core/status.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -237,22 +238,76 @@ static lc_status rename_into_place(lc_ckpt_writer *w, const char *parent, char *
     return LC_OK;
 }
 
-/* Links are part of the result, removals are not: what cannot be removed does no harm. */
+/* ---- chores ---- */
+
+void lc__ckpt_chore_free(lc__ckpt_chore *c)
+{
+    if (!c) return;
+    free(c->link);
+    free(c->path);
+    free(c);
+}
+
+/* Takes the first chore that may be done (links only, if asked) off the list; drops those of a failed checkpoint. */
+static lc__ckpt_chore *next_chore(lc_ckpt_writer *w, bool only_links, uint64_t safe)
+{
+    for (lc__ckpt_chore **at = &w->chores; *at;) {
+        lc__ckpt_chore *c = *at;
+        if (c->job > safe || (only_links && !c->link)) {
+            at = &c->next;
+            continue;
+        }
+        *at = c->next;
+        if (c->job != w->done || w->result >= 0) return c;
+        lc__ckpt_chore_free(c);
+    }
+    return NULL;
+}
+
+static lc_status make_link(const lc__ckpt_chore *c)
+{
+    struct stat st;
+    /* A `last.ckpt` that is a checkpoint of its own makes room for the link to a newer one. */
+    if (lstat(c->link, &st) == 0 && S_ISDIR(st.st_mode)) LC_TRY(lc_checkpoint_remove(c->link));
+    return lc_checkpoint_link(c->link, c->path);
+}
+
+/* Links that were asked for in time are part of the result. */
 static lc_status make_links(lc_ckpt_writer *w)
 {
-    for (int i = 0; i < w->job_n_afterwards; i++)
-        if (w->job_afterwards[i][0] == 'l') LC_TRY(lc_checkpoint_link(w->job_afterwards[i] + 1, w->job_path));
-    return LC_OK;
+    lc_status status = LC_OK;
+    while (status >= 0) {
+        pthread_mutex_lock(&w->lock);
+        lc__ckpt_chore *c = next_chore(w, true, w->job);
+        pthread_mutex_unlock(&w->lock);
+        if (!c) break;
+        status = make_link(c);
+        lc__ckpt_chore_free(c);
+    }
+    return status;
 }
 
-static void remove_old(lc_ckpt_writer *w)
+/* Nobody waits for what takes long and can be done again: what cannot be removed does no harm. */
+void lc__ckpt_do_chores(lc_ckpt_writer *w)
 {
-    if (w->old) (void)!lc__remove_tree(w->io, w->old); /* the rest of it goes with the next cleaning */
-    for (int i = 0; i < w->job_n_afterwards; i++)
-        if (w->job_afterwards[i][0] == 'r') (void)!lc_checkpoint_remove(w->job_afterwards[i] + 1);
+    for (;;) {
+        pthread_mutex_lock(&w->lock);
+        lc__ckpt_chore *c = next_chore(w, false, w->done);
+        pthread_mutex_unlock(&w->lock);
+        if (!c) return;
+        lc_status status = c->link  ? make_link(c)
+                           : c->raw ? lc__remove_tree(w->io, c->path) /* the rest goes with the next cleaning */
+                                    : lc_checkpoint_remove(c->path);
+        if (c->link && status < 0) {
+            pthread_mutex_lock(&w->lock);
+            lc__copy_message(w->complaint, sizeof w->complaint);
+            pthread_mutex_unlock(&w->lock);
+        }
+        lc__ckpt_chore_free(c);
+    }
 }
 
-/* On success what had the name before is at w->old. */
+/* On success what had the name before is a chore. */
 static lc_status write_checkpoint(lc_ckpt_writer *w)
 {
     char *parent = NULL, *temp = NULL, *old = NULL;
@@ -279,7 +334,15 @@ done:
         if (temp) (void)!lc__remove_tree(w->io, temp);
         lc_fail(status, "checkpoint \"%s\" was not saved: %s", w->job_path, message);
     } else {
-        w->old = old, old = NULL;
+        lc__ckpt_chore *c = old ? calloc(1, sizeof *c) : NULL; /* without memory: goes with the next cleaning */
+        if (c) {
+            *c = (lc__ckpt_chore){.job = w->job, .path = old, .raw = true};
+            old = NULL;
+            pthread_mutex_lock(&w->lock);
+            c->next = w->chores;
+            w->chores = c;
+            pthread_mutex_unlock(&w->lock);
+        }
         status = make_links(w);
         if (status < 0) lc_fail_context(status, "checkpoint \"%s\" was saved, but", w->job_path);
     }
@@ -290,17 +353,38 @@ done:
     return status;
 }
 
-void *lc__ckpt_run(void *arg)
+static void write_and_tell(lc_ckpt_writer *w)
 {
-    lc_ckpt_writer *w = arg;
     lc_status status = write_checkpoint(w);
     pthread_mutex_lock(&w->lock);
     w->result = status;
     if (status < 0) snprintf(w->message, sizeof w->message, "%s", lc_error_message());
-    w->finished = true;
+    w->done = w->job;
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
-    /* Nobody waits for what takes long and can be done again. */
-    if (status >= 0) remove_old(w);
-    return NULL;
+}
+
+void lc__ckpt_run_once(lc_ckpt_writer *w)
+{
+    write_and_tell(w);
+    lc__ckpt_do_chores(w);
+}
+
+void *lc__ckpt_run(void *arg)
+{
+    lc_ckpt_writer *w = arg;
+    for (;;) {
+        pthread_mutex_lock(&w->lock);
+        while (!w->quit && w->job == w->done && (!w->chores || w->chores->job > w->done)) {
+            w->idle = true;
+            pthread_cond_broadcast(&w->changed);
+            pthread_cond_wait(&w->changed, &w->lock);
+        }
+        w->idle = false;
+        bool write = w->job != w->done, quit = w->quit;
+        pthread_mutex_unlock(&w->lock);
+        if (quit) return NULL;
+        if (write) write_and_tell(w);
+        lc__ckpt_do_chores(w);
+    }
 }

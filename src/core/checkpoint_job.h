@@ -28,30 +28,44 @@ typedef struct lc__ckpt_file {
     int64_t n_sources;
 } lc__ckpt_file;
 
+/* What is to be done once a checkpoint is safe. */
+typedef struct lc__ckpt_chore {
+    struct lc__ckpt_chore *next;
+    uint64_t job; /* of which checkpoint */
+    char *link;   /* to be made a link to `path`; NULL: */
+    char *path;   /* is removed: a checkpoint, or (`raw`) a directory that is none any more */
+    bool raw;
+} lc__ckpt_chore;
+
 struct lc_ckpt_writer {
     const lc__io *io;
     lc__ckpt_file parts[LC_CKPT_PARTS];
     lc_state *state; /* not NULL: a checkpoint was begun */
     char *path;
-    char **afterwards; /* "l" or "r" in front of the path of a link to make or a checkpoint to remove */
-    int n_afterwards;
-    /* The checkpoint in flight. */
-    char *job_path, *state_text, *old;
-    char **job_afterwards;
-    int job_n_afterwards;
+    /* The checkpoint in flight, or the last one. */
+    char *job_path, *state_text;
     size_t state_length;
-    pthread_t thread;
     bool in_flight; /* there is a result to fetch */
-    bool joinable;  /* there is a thread to join */
+    pthread_t thread;
+    bool has_thread; /* from the first checkpoint on */
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool cancelled;   /* under the lock: copying failed */
-    bool finished;    /* under the lock */
-    lc_status result; /* valid once finished */
+    /* Under the lock: */
+    uint64_t job;     /* number of the last checkpoint handed over */
+    uint64_t done;    /* and of the last one that has a result */
+    bool cancelled;   /* copying failed */
+    bool quit, idle;  /* the thread shall end; has nothing to do */
+    lc_status result; /* of `done` */
     char message[1024];
+    lc__ckpt_chore *chores; /* oldest first */
+    char complaint[1024];   /* about a link that was asked for late and could not be made */
 };
 
-/* Writes the checkpoint and leaves its result in the writer; `arg` is the lc_ckpt_writer. */
+/* The background thread: writes what is handed over, then does the chores. `arg` is the lc_ckpt_writer. */
 void *lc__ckpt_run(void *arg);
+/* The same, once, on the caller's thread. */
+void lc__ckpt_run_once(lc_ckpt_writer *w);
+void lc__ckpt_do_chores(lc_ckpt_writer *w);
+void lc__ckpt_chore_free(lc__ckpt_chore *c); /* NULL is fine */
 
 #endif

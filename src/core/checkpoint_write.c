@@ -37,17 +37,26 @@ static void clear_entries(lc_ckpt_writer *w)
     }
 }
 
-static void free_texts(char **texts, int n)
+/* Drops the chores of a checkpoint; under the lock. */
+static void drop_chores(lc_ckpt_writer *w, uint64_t job)
 {
-    for (int i = 0; i < n; i++) free(texts[i]);
-    free(texts);
+    for (lc__ckpt_chore **at = &w->chores; *at;) {
+        lc__ckpt_chore *c = *at;
+        if (c->job != job) {
+            at = &c->next;
+            continue;
+        }
+        *at = c->next;
+        lc__ckpt_chore_free(c);
+    }
 }
 
 void lc_ckpt_abort(lc_ckpt_writer *w)
 {
     clear_entries(w);
-    free_texts(w->afterwards, w->n_afterwards);
-    w->afterwards = NULL, w->n_afterwards = 0;
+    pthread_mutex_lock(&w->lock);
+    drop_chores(w, w->job + 1);
+    pthread_mutex_unlock(&w->lock);
     lc_state_free(w->state);
     free(w->path);
     w->state = NULL, w->path = NULL;
@@ -57,7 +66,7 @@ bool lc_ckpt_busy(lc_ckpt_writer *w)
 {
     if (!w->in_flight) return false;
     pthread_mutex_lock(&w->lock);
-    bool busy = !w->finished;
+    bool busy = w->job != w->done;
     pthread_mutex_unlock(&w->lock);
     return busy;
 }
@@ -66,17 +75,34 @@ lc_status lc_ckpt_wait(lc_ckpt_writer *w)
 {
     if (!w->in_flight) return LC_OK;
     pthread_mutex_lock(&w->lock);
-    while (!w->finished) pthread_cond_wait(&w->changed, &w->lock);
+    while (w->job != w->done) pthread_cond_wait(&w->changed, &w->lock);
+    lc_status status = w->result < 0 ? lc_fail(w->result, "%s", w->message) : LC_OK;
     pthread_mutex_unlock(&w->lock);
     w->in_flight = false;
-    return w->result < 0 ? lc_fail(w->result, "%s", w->message) : LC_OK;
+    return status;
 }
 
-/* Ends the thread of a checkpoint whose result was fetched. */
-static void reap(lc_ckpt_writer *w)
+void lc__ckpt_rest(lc_ckpt_writer *w)
 {
-    if (w->joinable) pthread_join(w->thread, NULL);
-    w->joinable = false;
+    pthread_mutex_lock(&w->lock);
+    while (w->has_thread && (!w->idle || w->job != w->done || (w->chores && w->chores->job <= w->done)))
+        pthread_cond_wait(&w->changed, &w->lock);
+    pthread_mutex_unlock(&w->lock);
+}
+
+bool lc__ckpt_complaint(lc_ckpt_writer *w, char *text, size_t size)
+{
+    pthread_mutex_lock(&w->lock);
+    bool any = w->complaint[0] != '\0';
+    snprintf(text, size, "%s", w->complaint);
+    w->complaint[0] = '\0';
+    pthread_mutex_unlock(&w->lock);
+    return any;
+}
+
+/* Frees what a checkpoint whose result was fetched leaves behind. */
+static void clear_job(lc_ckpt_writer *w)
+{
     for (int k = 0; k < LC_CKPT_PARTS; k++) {
         lc__st_layout_release(&w->parts[k].layout);
         free(w->parts[k].sources);
@@ -84,17 +110,20 @@ static void reap(lc_ckpt_writer *w)
     }
     free(w->job_path);
     free(w->state_text);
-    free(w->old);
-    w->job_path = w->state_text = w->old = NULL;
-    free_texts(w->job_afterwards, w->job_n_afterwards);
-    w->job_afterwards = NULL, w->job_n_afterwards = 0;
+    w->job_path = w->state_text = NULL;
 }
 
 void lc_ckpt_writer_free(lc_ckpt_writer *w)
 {
     if (!w) return;
     (void)!lc_ckpt_wait(w); /* documented: the error is lost */
-    reap(w);
+    lc__ckpt_rest(w);
+    pthread_mutex_lock(&w->lock);
+    w->quit = true;
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+    if (w->has_thread) pthread_join(w->thread, NULL);
+    clear_job(w);
     lc_ckpt_abort(w);
     for (int k = 0; k < LC_CKPT_PARTS; k++) {
         free(w->parts[k].entries);
@@ -152,25 +181,38 @@ lc_status lc_ckpt_add_data(lc_ckpt_writer *w, lc_ckpt_part k, const char *name, 
     return add(w, k, name, (lc_named_tensor){.type = *type, .data = data});
 }
 
-static lc_status then(lc_ckpt_writer *w, char what, const char *path)
+/* For the checkpoint that was begun, or else the one handed over last. */
+static lc_status then(lc_ckpt_writer *w, const char *link, const char *path)
 {
-    if (!w->state) return lc_fail(LC_ERR_STATE, "\"%s\" is named for a checkpoint that was not begun", path);
-    char **grown = realloc(w->afterwards, ((size_t)w->n_afterwards + 1) * sizeof *grown);
-    if (!grown) return lc_fail(LC_ERR_MEMORY, "no memory for \"%s\"", path);
-    w->afterwards = grown;
-    LC_TRY(lc__format(&w->afterwards[w->n_afterwards], "%c%s", what, path));
-    w->n_afterwards++;
-    return LC_OK;
+    bool begun = w->state != NULL;
+    if (!begun && !w->job_path)
+        return lc_fail(LC_ERR_STATE, "\"%s\" is named for a checkpoint that was not begun", link ? link : path);
+    lc__ckpt_chore *c = calloc(1, sizeof *c), **end = &w->chores;
+    lc_status status = c ? LC_OK : lc_fail(LC_ERR_MEMORY, "no memory for \"%s\"", link ? link : path);
+    LC_TRY(status);
+    if (link) LC_TRY_GOTO(status, done, lc__format(&c->link, "%s", link));
+    LC_TRY_GOTO(status, done, lc__format(&c->path, "%s", link ? (begun ? w->path : w->job_path) : path));
+    c->job = w->job + begun;
+    pthread_mutex_lock(&w->lock);
+    while (*end) end = &(*end)->next;
+    *end = c;
+    c = NULL;
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+    if (!begun && !w->has_thread) lc__ckpt_do_chores(w);
+done:
+    lc__ckpt_chore_free(c);
+    return status;
 }
 
 lc_status lc_ckpt_then_link(lc_ckpt_writer *w, const char *link)
 {
-    return then(w, 'l', link);
+    return then(w, link, NULL);
 }
 
 lc_status lc_ckpt_then_remove(lc_ckpt_writer *w, const char *path)
 {
-    return then(w, 'r', path);
+    return then(w, NULL, path);
 }
 
 lc_state *lc_ckpt_state(lc_ckpt_writer *w)
@@ -251,7 +293,7 @@ lc_status lc_ckpt_commit(lc_ckpt_writer *w, bool wait)
     if (!w->state) return lc_fail(LC_ERR_STATE, "lc_ckpt_commit without lc_ckpt_begin");
     const lc_text_pair metadata[] = {{"format", "pt"}}; /* how other tools know the names and layouts of PyTorch */
     lc_status status = LC_OK;
-    reap(w);
+    clear_job(w);
     for (int k = 0; k < LC_CKPT_PARTS; k++) {
         lc__ckpt_file *p = &w->parts[k];
         const char *name = lc__part_name((lc_ckpt_part)k);
@@ -268,12 +310,15 @@ lc_status lc_ckpt_commit(lc_ckpt_writer *w, bool wait)
     LC_TRY_GOTO(status, done, lc_state_print(w->state, &w->state_text, &w->state_length));
 
     w->job_path = w->path, w->path = NULL;
-    w->job_afterwards = w->afterwards, w->job_n_afterwards = w->n_afterwards;
-    w->afterwards = NULL, w->n_afterwards = 0;
-    w->cancelled = w->finished = false;
+    if (!w->has_thread) w->has_thread = lc__thread_create(&w->thread, lc__ckpt_run, w) == 0;
+    pthread_mutex_lock(&w->lock);
+    if (w->result < 0) drop_chores(w, w->job);
+    w->cancelled = false;
     w->result = LC_OK;
+    w->job++;
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
     w->in_flight = true;
-    w->joinable = lc__thread_create(&w->thread, lc__ckpt_run, w) == 0;
     for (int k = 0; k < LC_CKPT_PARTS && status >= 0; k++)
         if (w->parts[k].size && !w->parts[k].sources) status = copy_part(w, &w->parts[k]);
     if (status < 0) {
@@ -281,14 +326,15 @@ lc_status lc_ckpt_commit(lc_ckpt_writer *w, bool wait)
         snprintf(message, sizeof message, "%s", lc_error_message());
         pthread_mutex_lock(&w->lock);
         w->cancelled = true;
-        if (!w->joinable) w->finished = true;
+        w->result = status;
+        if (!w->has_thread) w->done = w->job;
         pthread_cond_broadcast(&w->changed);
         pthread_mutex_unlock(&w->lock);
         (void)!lc_ckpt_wait(w);
         lc_fail(status, "%s", message);
         goto done;
     }
-    if (!w->joinable) lc__ckpt_run(w); /* no thread to be had: it takes longer, but it is saved */
+    if (!w->has_thread) lc__ckpt_run_once(w); /* no thread to be had: it takes longer, but it is saved */
     if (wait) status = lc_ckpt_wait(w);
 done:
     lc_ckpt_abort(w);

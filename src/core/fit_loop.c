@@ -52,7 +52,7 @@ static lc_status after_batch(lc_trainer *t, lc__phase done)
     if (t->optimizers.n_schedulers) LC_TRY(lc__update_schedulers(t, LC_INTERVAL_STEP, true));
     if (!t->accumulating) t->batches_that_stepped++;
     t->phase = LC__PHASE_START;
-    return t->after_commit ? lc__settle(t, false) : LC_OK;
+    return t->writer ? lc__settle(t, false) : LC_OK;
 }
 
 static lc_status train_batch(lc_trainer *t, const lc_batch *batch, bool is_last)

@@ -10,6 +10,7 @@
  *                          tuning (which kernels were chosen by timing, if any)
  *
  * Random numbers need no state but the seed: every key is made of it and of counters in `loop`. */
+#include "core/checkpoint.h"
 #include "core/hyperparameters.h"
 #include "core/run_state.h"
 #include "tensor/graph_impl.h"
@@ -187,7 +188,7 @@ lc_status lc__save_checkpoint(lc_trainer *t, const char *path, bool weights_only
                        "while one is recorded");
     if (!t->writer) LC_TRY(lc_ckpt_writer_new(&t->writer));
     int64_t start = LC__PROFILE_START(t);
-    LC_TRY(lc__settle(t, true));
+    LC_TRY(lc_ckpt_wait(t->writer));
     LC_TRY_GOTO(status, done, lc_ckpt_begin(t->writer, path));
     begun = true;
     LC_TRY_GOTO(status, done, fill_checkpoint(t, weights_only, &views));
@@ -209,51 +210,12 @@ lc_status lc_trainer_save_checkpoint(lc_trainer *t, const char *path, bool weigh
     return s;
 }
 
-/* ---- what waits for a checkpoint to be safe ---- */
-
-struct lc__after_commit {
-    struct lc__after_commit *next;
-    char *path, *target;
-};
-
-lc_status lc__after_commit(lc_trainer *t, const char *path, const char *target)
-{
-    struct lc__after_commit *a = calloc(1, sizeof *a), **end = &t->after_commit;
-    lc_status status = a ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: a checkpoint");
-    LC_TRY(status);
-    LC_TRY_GOTO(status, done, lc__copy_text(path, &a->path));
-    if (target) LC_TRY_GOTO(status, done, lc__copy_text(target, &a->target));
-    while (*end) end = &(*end)->next;
-    *end = a;
-    return LC_OK;
-done:
-    free(a->path);
-    free(a);
-    return status;
-}
-
-static lc_status do_after_commit(const struct lc__after_commit *a)
-{
-    struct stat st;
-    bool there = lstat(a->path, &st) == 0;
-    if (!a->target) return there ? lc_checkpoint_remove(a->path) : LC_OK;
-    /* A `last.ckpt` that is a checkpoint of its own makes room for the link to a newer one. */
-    if (there && S_ISDIR(st.st_mode)) LC_TRY(lc_checkpoint_remove(a->path));
-    return lc_checkpoint_link(a->path, a->target);
-}
-
 lc_status lc__settle(lc_trainer *t, bool wait)
 {
+    char text[1024];
     if (!t->writer || (!wait && lc_ckpt_busy(t->writer))) return LC_OK;
     lc_status status = lc_ckpt_wait(t->writer);
-    while (t->after_commit) {
-        struct lc__after_commit *a = t->after_commit;
-        t->after_commit = a->next;
-        if (status >= 0 && do_after_commit(a) < 0)
-            lc_trainer_message(t, "warning", "%s", lc_error_message()); /* one checkpoint too many does no harm */
-        free(a->path);
-        free(a->target);
-        free(a);
-    }
+    if (wait) lc__ckpt_rest(t->writer);
+    if (lc__ckpt_complaint(t->writer, text, sizeof text)) lc_trainer_message(t, "warning", "%s", text);
     return status;
 }

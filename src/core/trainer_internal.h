@@ -212,7 +212,6 @@ struct lc_trainer {
     char *run_dir, *run_id;
     int version;
     lc_ckpt_writer *writer;
-    struct lc__after_commit *after_commit; /* done when the checkpoint in flight is safe */
     bool val_has_run;
     char *ckpt_path; /* what this run continues; NULL: nothing */
     lc_checkpoint *restoring_from;
@@ -395,10 +394,8 @@ lc_status lc__restore_progress(lc_trainer *t) LC_MUST_USE; /* the rest: after on
 lc_status lc__find_last(lc_trainer *t, char *path, size_t size) LC_MUST_USE;
 lc_status lc__find_best(lc_trainer *t, char *path, size_t size) LC_MUST_USE;
 lc_status lc__resolve_ckpt_path(lc_trainer *t, const char *asked, char **out) LC_MUST_USE;
-/* What to do when the checkpoint that was begun last is safe on disk: remove `path`, or point the link `path` to
- * `target`. Nothing is ever removed before. */
-lc_status lc__after_commit(lc_trainer *t, const char *path, const char *target) LC_MUST_USE;
-/* Waits for the checkpoint in flight (if `wait`; otherwise looks whether it is done) and does what was put off. */
+/* The result of the checkpoint in flight: waits for it and for what is done afterwards (if `wait`), or looks whether
+ * there is one. */
 lc_status lc__settle(lc_trainer *t, bool wait) LC_MUST_USE;
 
 /* ---- run_dir.c ---- */
