@@ -278,7 +278,8 @@ TEST(finders_leave_the_run_as_it_would_be)
     CHECK(world_dir(dir, sizeof dir));
     lc_trainer_options o = wave_options(dir);
     CHECK_OK(lc_batch_size_finder_new(&(lc_scale_batch_size_args){.max_val = 32}, &finders[0]));
-    CHECK_OK(lc_learning_rate_finder_new(&(lc_lr_find_args){.min_lr = 1e-4, .max_lr = 0.5, .num_training = 50}, &finders[1]));
+    CHECK_OK(lc_learning_rate_finder_new(&(lc_lr_find_args){.min_lr = 1e-4, .max_lr = 0.5, .num_training = 50},
+                                         &finders[1]));
     o.callbacks = finders;
     o.n_callbacks = 2;
     wave_values v = WAVE_DEFAULTS;
@@ -316,6 +317,69 @@ TEST(finders_leave_the_run_as_it_would_be)
     lc_trainer_free(t);
     lc_module_free(m);
     world_remove(dir);
+}
+
+/* ---- data of a datamodule: in a running fit it is set up once, and stays ---- */
+typedef struct line_data {
+    line *m;
+    int setups, teardowns, loaders;
+} line_data;
+
+static lc_status data_setup(void *self, lc_trainer *t, lc_stage stage)
+{
+    (void)t, (void)stage;
+    ((line_data *)self)->setups++;
+    return LC_OK;
+}
+static lc_status data_teardown(void *self, lc_trainer *t, lc_stage stage)
+{
+    (void)t, (void)stage;
+    ((line_data *)self)->teardowns++;
+    return LC_OK;
+}
+static lc_status data_train(void *self, lc_trainer *t, lc_loaders *out)
+{
+    line_data *d = self;
+    (void)t;
+    d->loaders++;
+    return line_loader(&d->m->base, out);
+}
+static const lc_datamodule_ops data_ops = {
+    LC_DATAMODULE_OPS_INIT("data"),
+    .setup = data_setup,
+    .train_dataloader = data_train,
+    .teardown = data_teardown,
+};
+
+TEST(with_a_datamodule)
+{
+    line m;
+    lc_trainer *t;
+    lc_callback finders[2];
+    lc_module_ops ops = line_ops;
+    ops.train_dataloader = NULL;
+    line_open(&m);
+    m.base.ops = &ops;
+    line_data d = {.m = &m};
+    lc_datamodule data = {&data_ops, &d};
+    lc_trainer_options o = wave_options(NULL);
+    CHECK_OK(lc_learning_rate_finder_new(&(lc_lr_find_args){.min_lr = 1e-4, .num_training = 20}, &finders[0]));
+    CHECK_OK(lc_batch_size_finder_new(&(lc_scale_batch_size_args){.max_val = 8}, &finders[1]));
+    o.callbacks = finders;
+    o.n_callbacks = 2;
+    o.max_steps = 3;
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_OK(lc_trainer_fit(t, &m.base, &(lc_run_args){.datamodule = &data}));
+    CHECK(d.setups == 1 && d.teardowns == 1 && m.setups == 1 && m.teardowns == 1);
+    CHECK_EQ(d.loaders, 1 + 3 + 1); /* the rate; sizes 2, 4, 8; the run */
+    CHECK_EQ(m.batch_size, 8);
+    CHECK_EQ(lc_trainer_global_step(t), 3);
+    lc_scale_batch_size_result r;
+    CHECK_OK(lc_tuner_scale_batch_size(t, &m.base, &(lc_run_args){.datamodule = &data},
+                                       &(lc_scale_batch_size_args){.max_val = 4}, &r));
+    CHECK(r.batch_size == 4 && d.setups == 3 && d.teardowns == 3);
+    lc_trainer_free(t);
+    line_close(&m);
 }
 
 TEST_MAIN
