@@ -167,6 +167,57 @@ TEST(with_checkpoints_and_loggers)
     world_remove(dir);
 }
 
+typedef struct crop {
+    int64_t size, width;
+} crop;
+static const lc_option crop_fields[] = {LC_FIELD(crop, size, ""), LC_FIELD(crop, width, "")};
+static lc_option_set crop_hyperparameters(void *self)
+{
+    return (lc_option_set){"crop", crop_fields, 2, self};
+}
+static lc_status crop_train(void *self, lc_trainer *t, lc_loaders *out)
+{
+    (void)self;
+    return wave_train_dataloader(lc_trainer_module(t), out);
+}
+static const lc_datamodule_ops crop_ops = {LC_DATAMODULE_OPS_INIT("crop"), .hyperparameters = crop_hyperparameters,
+                                           .train_dataloader = crop_train};
+
+TEST(of_module_and_datamodule)
+{
+    char dir[256], ckpt[300];
+    lc_trainer *t;
+    lc_module *m;
+    lc_checkpoint *c;
+    const lc_state *o;
+    int64_t size = 0;
+    crop values = {.size = 24, .width = 16};
+    lc_datamodule data = {&crop_ops, &values};
+    lc_logger logger = {&spy, NULL};
+    CHECK(world_dir(dir, sizeof dir));
+    lc_trainer_options options = wave_options(dir);
+    options.loggers = &logger;
+    options.n_loggers = 1;
+    CHECK_OK(lc_module_new(&wave_class, NULL, 3, &m));
+    CHECK_OK(lc_trainer_new(&options, &t));
+    CHECK_OK(lc_trainer_fit(t, m, &(lc_run_args){.datamodule = &data}));
+    CHECK_CONTAINS(logged, "warmup=none size=24 ");
+    CHECK_CONTAINS(logged, "width=16 ");
+    snprintf(ckpt, sizeof ckpt, "%s/a.ckpt", dir);
+    CHECK_OK(lc_trainer_save_checkpoint(t, ckpt, true));
+    CHECK_OK(lc_checkpoint_open(ckpt, &c));
+    CHECK_OK(lc_state_get_object(lc_checkpoint_state(c), "datamodule_hyper_parameters", &o));
+    CHECK_OK(lc_state_get_int(o, "size", &size));
+    CHECK_EQ(size, 24);
+    lc_checkpoint_close(c);
+    values.width = 17; /* the module says 16 */
+    CHECK_STATUS(lc_trainer_fit(t, m, &(lc_run_args){.datamodule = &data}), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "width is 16 in the module and 17 in the datamodule");
+    lc_trainer_free(t);
+    lc_module_free(m);
+    world_remove(dir);
+}
+
 TEST(errors_of_classes)
 {
     char dir[256], ckpt[300];

@@ -175,6 +175,14 @@ TEST(precedence)
     mine m;
     CHECK(world_dir(dir, sizeof dir));
     snprintf(path, sizeof path, "%s/run.json", dir);
+    snprintf(line, sizeof line, "--config %s", path);
+    FILE *old = fopen(path, "w");
+    CHECK(old);
+    fputs("{\"max_nb_epochs\": 3, \"gpus\": 0, \"auto_lr_find\": false, \"early_stop_callback\": null}", old);
+    fclose(old);
+    CHECK_OK(parse(&o, &m, line));
+    CHECK_EQ(o.max_epochs, 3);
+    CHECK_STR(o.accelerator, "cpu");
     FILE *f = fopen(path, "w");
     CHECK(f);
     fputs("{\"max_epochs\": 3, \"max-steps\": 30, \"data\": \"from file\", \"limit_val_batches\": 1.0, "

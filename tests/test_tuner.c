@@ -344,11 +344,14 @@ static lc_status data_train(void *self, lc_trainer *t, lc_loaders *out)
     d->loaders++;
     return line_loader(&d->m->base, out);
 }
+static lc_option_set data_hyperparameters(void *self)
+{
+    return (lc_option_set){"data", line_fields + 1, 1, ((line_data *)self)->m};
+}
 static const lc_datamodule_ops data_ops = {
-    LC_DATAMODULE_OPS_INIT("data"),
-    .setup = data_setup,
-    .train_dataloader = data_train,
-    .teardown = data_teardown,
+    LC_DATAMODULE_OPS_INIT("data"),          .setup = data_setup,
+    .train_dataloader = data_train,          .teardown = data_teardown,
+    .hyperparameters = data_hyperparameters,
 };
 
 TEST(with_a_datamodule)
@@ -360,6 +363,7 @@ TEST(with_a_datamodule)
     ops.train_dataloader = NULL;
     line_open(&m);
     m.base.ops = &ops;
+    lc_module_save_hyperparameters(&m.base, line_fields, 1, &m); /* lr; batch_size is the datamodule's */
     line_data d = {.m = &m};
     lc_datamodule data = {&data_ops, &d};
     lc_trainer_options o = wave_options(NULL);

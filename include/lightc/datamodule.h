@@ -8,7 +8,7 @@
 #ifndef LIGHTC_DATAMODULE_H
 #define LIGHTC_DATAMODULE_H
 
-#include <lightc/hooks.h>
+#include <lightc/options.h>
 
 typedef struct lc_datamodule_ops {
     size_t size;      /* LC_DATAMODULE_OPS_INIT(name) */
@@ -38,6 +38,9 @@ typedef struct lc_datamodule_ops {
     lc_status (*on_exception)(void *self, lc_trainer *t, lc_status status, const char *message);
     lc_status (*teardown)(void *self, lc_trainer *t, lc_stage stage);
     void (*free)(void *self); /* lc_datamodule_release */
+    /* The datamodule's hyperparameters, which live as long as it: saved with checkpoints and handed to the loggers
+     * beside the module's (a name with another value there is an error); BatchSizeFinder looks here too. */
+    lc_option_set (*hyperparameters)(void *self);
 } lc_datamodule_ops;
 
 #define LC_DATAMODULE_OPS_INIT(text) .size = sizeof(lc_datamodule_ops), .name = (text)

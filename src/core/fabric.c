@@ -234,7 +234,7 @@ static lc_status fill(lc_fabric *f, lc_state **state, lc__views *views)
     LC_TRY(lc_state_set_int(root, "format", LC__STATE_FORMAT));
     LC_TRY(lc_state_set_bool(root, "weights_only", true)); /* for the trainer: there is no loop of its in it */
     LC_TRY(lc_state_set_int(root, "fabric_steps", f->steps));
-    LC_TRY(lc__hyperparameters_write(f->m, root));
+    LC_TRY(lc__hyperparameters_write(f->m, NULL, root));
     LC_TRY(lc_module_visit(f->m, save_model_tensor, f->writer));
     LC_TRY(lc__save_optimizers(f->m, &f->optimizers, f->writer, views));
     LC_TRY(lc_state_set_object(root, "precision", &o));

@@ -34,13 +34,26 @@ lc_option_set lc_module_hyperparameters(const lc_module *m)
     return m && m->hyperparameters ? m->hyperparameters->set : (lc_option_set){0};
 }
 
-lc_status lc__hyperparameters_write(const lc_module *m, lc_state *root)
+lc_option_set lc__datamodule_hyperparameters(const lc_datamodule *d)
 {
-    lc_option_set set = lc_module_hyperparameters(m);
+    size_t end = offsetof(lc_datamodule_ops, hyperparameters) + sizeof d->ops->hyperparameters;
+    if (!d || !d->ops || d->ops->size < end || !d->ops->hyperparameters) return (lc_option_set){0};
+    return d->ops->hyperparameters(d->self);
+}
+
+lc_status lc__hyperparameters_write(const lc_module *m, const lc_datamodule *d, lc_state *root)
+{
+    lc_option_set set = lc_module_hyperparameters(m), data = lc__datamodule_hyperparameters(d);
     lc_state *o;
-    if (!set.n) return LC_OK;
-    LC_TRY(lc_state_set_object(root, KEY, &o));
-    return lc__options_write(&set, o);
+    if (set.n) {
+        LC_TRY(lc_state_set_object(root, KEY, &o));
+        LC_TRY(lc__options_write(&set, o));
+    }
+    if (data.n) {
+        LC_TRY(lc_state_set_object(root, "datamodule_" KEY, &o));
+        LC_TRY(lc__options_write(&data, o));
+    }
+    return LC_OK;
 }
 
 static lc_status load(const lc_checkpoint *c, const lc_option_set *set, void **storage)
@@ -95,32 +108,51 @@ static lc_hparam hparam(const char *name, const lc_state *node)
     return p;
 }
 
+/* A hyperparameter that module and datamodule both have must be the same in both. */
+static lc_status check_same(const lc_option_set *module, const lc_option_set *data)
+{
+    for (int i = 0; i < module->n; i++)
+        for (int k = 0; k < data->n; k++) {
+            const lc_option *a = &module->options[i], *b = &data->options[k];
+            char x[256], y[256];
+            if (strcmp(a->name, b->name) != 0) continue;
+            lc_option_get_text(a, module->target, x, sizeof x);
+            lc_option_get_text(b, data->target, y, sizeof y);
+            if (strcmp(x, y) != 0)
+                return lc_fail(LC_ERR_CONFIG,
+                               "the hyperparameter %s is %.60s in the module and %.60s in the datamodule", a->name, x,
+                               y);
+        }
+    return LC_OK;
+}
+
 lc_status lc__hyperparameters_log(lc_trainer *t, const lc_module *m)
 {
-    lc_option_set set = lc_module_hyperparameters(m);
+    lc_option_set sets[] = {lc_module_hyperparameters(m), lc__datamodule_hyperparameters(lc_trainer_datamodule(t))};
     lc_status status = LC_OK;
     lc_state *root = NULL;
     lc_hparam *list = NULL;
     char *names = NULL;
     size_t bytes = 0;
-    if (!set.n || !lc_trainer_get_options(t)->enable_autolog_hparams) return LC_OK;
-    for (int i = 0; i < set.n; i++) bytes += strlen(set.options[i].name) + 1;
-    list = malloc((size_t)set.n * sizeof *list);
+    int n = 0;
+    if ((!sets[0].n && !sets[1].n) || !lc_trainer_get_options(t)->enable_autolog_hparams) return LC_OK;
+    LC_TRY(check_same(&sets[0], &sets[1]));
+    LC_TRY(lc_state_new(&root));
+    for (int k = 0; k < 2; k++) LC_TRY_GOTO(status, done, lc__options_write(&sets[k], root));
+    for (int64_t i = 0; i < lc_state_length(root); i++) bytes += strlen(lc_state_key_at(root, i)) + 1;
+    list = malloc((size_t)lc_state_length(root) * sizeof *list);
     names = malloc(bytes);
     if (!list || !names) {
         status = lc_fail(LC_ERR_MEMORY, "out of memory: hyperparameters for loggers");
         goto done;
     }
-    LC_TRY_GOTO(status, done, lc_state_new(&root));
-    LC_TRY_GOTO(status, done, lc__options_write(&set, root));
-    char *name = names;
-    for (int i = 0; i < set.n; i++) {
-        list[i] = hparam(strcpy(name, set.options[i].name), lc_state_find(root, set.options[i].name));
+    for (char *name = names; n < lc_state_length(root); name++) {
+        list[n] = hparam(strcpy(name, lc_state_key_at(root, n)), lc_state_at(root, n));
         for (; *name; name++)
             if (*name == '.') *name = '/';
-        name++;
+        n++;
     }
-    status = lc_trainer_log_hyperparameters(t, list, set.n);
+    status = lc_trainer_log_hyperparameters(t, list, n);
 done:
     lc_state_free(root);
     free(list);

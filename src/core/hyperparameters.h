@@ -13,8 +13,10 @@ struct lc__hyperparameters {
     void *values, *storage;
 };
 
-/* The object "hyper_parameters" of a checkpoint; nothing if the module has none. */
-lc_status lc__hyperparameters_write(const lc_module *m, lc_state *root) LC_MUST_USE;
+/* Those of a datamodule; n is 0 if it has none, or there is none. */
+lc_option_set lc__datamodule_hyperparameters(const lc_datamodule *d);
+/* The objects "hyper_parameters" and "datamodule_hyper_parameters" of a checkpoint; nothing where there are none. */
+lc_status lc__hyperparameters_write(const lc_module *m, const lc_datamodule *d, lc_state *root) LC_MUST_USE;
 /* Hands them to the loggers. */
 lc_status lc__hyperparameters_log(lc_trainer *t, const lc_module *m) LC_MUST_USE;
 /* config.json in the folder of the run: every option, as --config reads it. */

@@ -140,7 +140,7 @@ lc_status lc_tuner_lr_find(lc_trainer *t, lc_module *m, const lc_run_args *run, 
     LC_TRY(resolve(args, &r.a));
     out->exponential = !strcmp(r.a.mode, "exponential");
     bool update = r.a.update_attr != LC_OFF;
-    if (update) LC_TRY(lc__tuned_field(m, r.a.attr_name, names, &field, &values));
+    if (update) LC_TRY(lc__tuned_field(m, run, r.a.attr_name, names, &field, &values));
     if (update && !field && !t->in_run)
         return lc_fail(LC_ERR_CONFIG,
                        "lr_find: the module has no hyperparameter \"lr\" or \"learning_rate\" to set; name "

@@ -132,7 +132,7 @@ lc_status lc_tuner_scale_batch_size(lc_trainer *t, lc_module *m, const lc_run_ar
     *out = (lc_scale_batch_size_result){0};
     if (!t || !m) return lc_fail(LC_ERR_ARGUMENT, "scale_batch_size needs a trainer and a module");
     LC_TRY(resolve(args, &s.a));
-    LC_TRY(lc__tuned_field(m, s.a.batch_arg_name, names, &s.field, &s.values));
+    LC_TRY(lc__tuned_field(m, run, s.a.batch_arg_name, names, &s.field, &s.values));
     if (!s.field || (s.field->kind != LC_OPTION_INT && s.field->kind != LC_OPTION_INT32))
         return lc_fail(LC_ERR_CONFIG,
                        "scale_batch_size: the module has no hyperparameter \"%s\" that is a whole number "

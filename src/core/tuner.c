@@ -2,7 +2,7 @@
 /* Probes (tuner.h). lr_find.c and scale_batch_size.c say what they look for. */
 #include "core/tuner.h"
 
-#include <lightc/hyperparameters.h>
+#include "core/hyperparameters.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -169,18 +169,17 @@ static const lc_option *named(const lc_option_set *set, const char *name)
     return NULL;
 }
 
-lc_status lc__tuned_field(const lc_module *m, const char *asked, const char *const *names, const lc_option **field,
-                          void **values)
+lc_status lc__tuned_field(const lc_module *m, const lc_run_args *run, const char *asked, const char *const *names,
+                          const lc_option **field, void **values)
 {
-    lc_option_set set = lc_module_hyperparameters(m);
-    *values = set.target;
+    lc_option_set sets[] = {lc_module_hyperparameters(m), lc__datamodule_hyperparameters(run ? run->datamodule : NULL)};
+    const char *const only[] = {asked, NULL};
     *field = NULL;
-    if (asked) {
-        *field = named(&set, asked);
-        if (*field) return LC_OK;
-        return lc_fail(LC_ERR_CONFIG, "the module has no hyperparameter \"%.60s\" (lc_module_save_hyperparameters)",
-                       asked);
+    for (int k = 0; k < 2 && !*field; k++) {
+        *values = sets[k].target;
+        for (const char *const *name = asked ? only : names; *name && !*field; name++) *field = named(&sets[k], *name);
     }
-    for (; *names && !*field; names++) *field = named(&set, *names);
+    if (asked && !*field)
+        return lc_fail(LC_ERR_CONFIG, "there is no hyperparameter \"%.60s\" (lc_module_save_hyperparameters)", asked);
     return LC_OK;
 }

@@ -19,8 +19,8 @@ typedef struct lc__probe {
 lc_status lc__probe_run(lc__probe *p) LC_MUST_USE;
 
 /* The hyperparameter to tune: the one of that name, or (asked NULL) the first of `names` that there is, also inside of
- * a struct. *field NULL if there is none. */
-lc_status lc__tuned_field(const lc_module *m, const char *asked, const char *const *names, const lc_option **field,
-                          void **values) LC_MUST_USE;
+ * a struct; of the module, or else of the datamodule. *field NULL if there is none. */
+lc_status lc__tuned_field(const lc_module *m, const lc_run_args *run, const char *asked, const char *const *names,
+                          const lc_option **field, void **values) LC_MUST_USE;
 
 #endif
