@@ -446,6 +446,39 @@ TEST(what_cannot_be_is_said)
     }
 }
 
+/* When validation runs: the global steps at on_validation_start. */
+static const char *validations(const char *interval, int64_t n_train, int64_t epochs, int64_t accumulate, char *out)
+{
+    static setting s;
+    int n;
+    const lc_option *table = lc_trainer_option_table(&n);
+    out[0] = 0;
+    begin(&s, n_train, 1);
+    s.o.max_epochs = epochs;
+    s.o.accumulate_grad_batches = accumulate;
+    s.o.enable_checkpointing = LC_OFF;
+    for (int i = 0; i < n; i++)
+        if (!strcmp(table[i].name, "val_check_interval")) CHECK_OK(lc_option_set_text(&table[i], &s.o, interval));
+    CHECK_OK(fit(&s));
+    for (const char *p = s.m.tr.text; (p = strstr(p, "m.on_validation_start:")); p++) {
+        const char *step = strchr(p, ',') + 1;
+        strncat(out, step, strcspn(step, " ") + 1);
+    }
+    end(&s);
+    return out;
+}
+
+TEST(intervals_of_every_unit)
+{
+    char got[256];
+    CHECK_STR(validations("0.5", 4, 2, 1, got), "2 4 6 8 ");
+    CHECK_STR(validations("3ba", 4, 2, 1, got), "3 7 ");
+    CHECK_STR(validations("3st", 4, 2, 1, got), "3 6 ");   /* counts on in the next epoch */
+    CHECK_STR(validations("2st", 5, 2, 2, got), "2 4 6 "); /* three steps an epoch */
+    CHECK_STR(validations("2ep", 2, 5, 1, got), "4 8 ");
+    CHECK_STR(validations("1h", 4, 2, 1, got), "");
+}
+
 TEST(last_is_the_newest_state)
 {
     static setting s;

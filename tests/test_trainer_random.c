@@ -33,7 +33,7 @@ static const struct {
     {"limit_val_batches", {"none", "0", "1", "0.5", "0.0"}},
     {"overfit_batches", {"none", "0.0", "2"}},
     {"fast_dev_run", {"false", "0", "0", "0", "0", "2"}},
-    {"val_check_interval", {"none", "1", "2", "0.25", "0.5", "100", "0s", "1ep"}},
+    {"val_check_interval", {"none", "1", "2", "0.25", "0.5", "100", "0s", "1ep", "2st"}},
     {"check_val_every_n_epoch", {"1", "1", "2", "none"}},
     {"num_sanity_val_steps", {"0", "2", "-1"}},
     {"accumulate_grad_batches", {"1", "1", "2", "3"}},
@@ -51,6 +51,7 @@ static const struct {
     {"patience", {"0", "1", "3"}},
     {"reload_dataloaders_every_n_epochs", {"0", "1", "2"}},
     {"inference_mode", {"true", "false"}},
+    {"detect_anomaly", {"false", "true"}},
     {"save_on_train_epoch_end", {"auto", "true", "false"}},
     {"filename", {"none", "x", "{epoch}-{train_loss:.3f}", "{step", "a/{val_loss}"}},
 };

@@ -107,7 +107,7 @@ typedef struct lc_option {
     X(DURATION, lc_duration, overfit_batches, {0}, 0, 0, "train and validate on so many batches, in order")          \
     X(COUNT, int64_t, fast_dev_run, 0, 0, 1e9, "run so many batches of everything, writing nothing: a smoke test")     \
     /* validation */                                                                                                 \
-    X(DURATION, lc_duration, val_check_interval, {0}, 0, 0, "validate after this part of an epoch (0.25), so many batches (100) or this time (10m)") \
+    X(DURATION, lc_duration, val_check_interval, {0}, 0, 0, "validate after this part of an epoch (0.25), so many batches (100), optimizer steps (500st) or epochs (2ep), or this time (10m)") \
     X(INT, int64_t, check_val_every_n_epoch, 1, 0, 1e15, "validate every so many epochs; none: count batches across epochs") \
     X(INT, int64_t, num_sanity_val_steps, 2, -1, 1e15, "validation batches to try before training; -1: all")         \
     X(BOOL, bool, inference_mode, true, 0, 0, "no gradients in validate, test and predict")                          \

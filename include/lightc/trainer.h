@@ -141,7 +141,8 @@ LC_API int64_t lc_trainer_min_epochs(const lc_trainer *t);
 LC_API int64_t lc_trainer_max_steps(const lc_trainer *t);
 LC_API int64_t lc_trainer_min_steps(const lc_trainer *t);
 LC_API int64_t lc_trainer_accumulate_grad_batches(const lc_trainer *t);
-/* Validation is due every so many batches; -1: at the end of an epoch of unknown length, -2: by time. */
+/* Validation is due every so many batches; -1: at the end of an epoch of unknown length, -2: by time,
+ * -3: by optimizer steps. */
 LC_API int64_t lc_trainer_val_check_batch(const lc_trainer *t);
 LC_API bool lc_trainer_enable_validation(const lc_trainer *t);
 LC_API int lc_trainer_global_rank(const lc_trainer *t);

@@ -31,6 +31,8 @@ bool lc__validation_due(const lc_trainer *t)
         double seconds = (double)(lc__now_ns() - t->val_time_ns) * 1e-9;
         return seconds >= t->opt.val_check_interval.value;
     }
+    if (t->val_check_batch == -3)
+        return !t->accumulating && t->optimizer_steps % (int64_t)t->opt.val_check_interval.value == 0;
     if (t->val_check_batch == -1) return false;
     int64_t done = every > 0 ? t->batches_done : t->total_batches;
     if (t->train.length < 0 && t->train.limit > 0 && t->opt.val_check_interval.unit == LC_UNIT_NONE)

@@ -42,6 +42,12 @@ static const unsigned char rules[LC_HOOKS] = {
     [LC_HOOK_ON_TEST_EPOCH_END] = RULE_EPOCH_ONLY,
 };
 
+const char *lc__log_rule(lc_hook hook)
+{
+    static const char *const texts[] = {"no", "each step", "over the epoch", "over the epoch alone"};
+    return texts[rules[hook]];
+}
+
 /* ---- maps of named values ---- */
 
 int lc__map_slot(lc__metric_map *m, const char *name)

@@ -286,6 +286,11 @@ static lc_status setup_val_check(lc_trainer *t)
         t->val_check_batch = -2;
         t->val_time_ns = lc__now_ns();
         return LC_OK;
+    case LC_UNIT_STEPS:
+        if (v.value < 1)
+            return lc_fail(LC_ERR_CONFIG, "val_check_interval=%gst must be at least 1 optimizer step", v.value);
+        t->val_check_batch = -3;
+        return LC_OK;
     case LC_UNIT_BATCHES:
         if (v.value < 1) return lc_fail(LC_ERR_CONFIG, "val_check_interval=%g must be at least 1 batch", v.value);
         if (n >= 0 && v.value > (double)n && !across && wanted && n > 0)
@@ -314,7 +319,8 @@ static lc_status setup_val_check(lc_trainer *t)
         return LC_OK;
     default:
         return lc_fail(LC_ERR_CONFIG,
-                       "val_check_interval takes a part of an epoch (0.25), a number of batches (100) or a time (10m)");
+                       "val_check_interval takes a part of an epoch (0.25), a number of batches (100), optimizer steps "
+                       "(500st) or epochs (2ep), or a time (10m)");
     }
 }
 

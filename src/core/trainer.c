@@ -35,10 +35,14 @@ static lc_status one_of(const char *name, const char *value, const char *a, cons
 
 static lc_status barebones(const lc_trainer_options *o)
 {
+    bool logs = o->logger && strcmp(o->logger, "none") != 0 && strcmp(o->logger, "false") != 0;
     const char *clash = o->enable_checkpointing == LC_ON   ? "enable_checkpointing"
                         : o->enable_progress_bar == LC_ON  ? "enable_progress_bar"
                         : o->enable_model_summary == LC_ON ? "enable_model_summary"
                         : o->fast_dev_run                  ? "fast_dev_run"
+                        : o->detect_anomaly                ? "detect_anomaly"
+                        : o->profiler || o->n_profilers    ? "a profiler"
+                        : logs                             ? "logger"
                         : o->n_loggers                     ? "loggers"
                         : o->n_profilers || o->profiler    ? "profiler"
                                                            : NULL;
@@ -83,6 +87,16 @@ static lc_status resolve(lc_trainer *t)
     }
     if (o->overfit_batches.unit != LC_UNIT_NONE && o->overfit_batches.value > 0)
         o->limit_train_batches = o->limit_val_batches = o->overfit_batches;
+    /* val_check_interval=2ep is another way to say check_val_every_n_epoch. */
+    if (o->val_check_interval.unit == LC_UNIT_EPOCHS) {
+        if (o->val_check_interval.value < 1 || o->check_val_every_n_epoch != 1)
+            return lc_fail(LC_ERR_CONFIG,
+                           "val_check_interval=%gep must be at least one epoch, and stand without "
+                           "check_val_every_n_epoch, which says the same",
+                           o->val_check_interval.value);
+        o->check_val_every_n_epoch = (int64_t)o->val_check_interval.value;
+        o->val_check_interval = (lc_duration){0};
+    }
     /* max_time=3ep and 500st are other ways to say max_epochs and max_steps. */
     switch (o->max_time.unit) {
     case LC_UNIT_NONE:

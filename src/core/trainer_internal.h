@@ -182,7 +182,7 @@ struct lc_trainer {
     lc__datamodule datamodule;
     bool transfers;          /* datamodule or module has one of the three hooks of transfer */
     lc_batch arrived;        /* the batch they worked on */
-    int64_t val_check_batch; /* -1: at the end of an epoch of unknown length; -2: by time */
+    int64_t val_check_batch; /* -1: at the end of an epoch of unknown length; -2: by time; -3: by steps */
     bool enable_validation;
     int64_t val_batch_count[LC_MAX_LOADERS]; /* validation batches so far: the step of their rows */
     const lc_batch *batch;
@@ -325,6 +325,7 @@ void lc__results_free(lc__results *r);
 lc_status lc__results_save(const lc__results *r, lc_state *out) LC_MUST_USE;
 lc_status lc__results_load(lc_trainer *t, lc__results *r, const lc_state *in) LC_MUST_USE;
 double lc__logged_epoch_value(const lc__logged *e);
+const char *lc__log_rule(lc_hook hook); /* what lc_log does there by default, for people */
 lc__logged *lc__results_add(lc_trainer *t, lc__results *r, const char *base, lc_hook hook, int loader,
                             const lc_log_args *args, bool on_step, bool on_epoch);
 
