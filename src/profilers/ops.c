@@ -10,7 +10,7 @@
 typedef struct row {
     const char *name, *kernel;
     lc_site site;
-    int64_t calls, ns;
+    int64_t calls, ns, least_ns;
     double flop, bytes; /* of one call */
     int ndim;
     int64_t shape[8];
@@ -84,8 +84,10 @@ static void ops_span(void *self, const lc_span *s)
         if (s->ndim > 0) memcpy(r->shape, s->shape, (size_t)r->ndim * sizeof *r->shape);
         p->n++;
     }
+    int64_t ns = s->end_ns - s->start_ns;
+    if (!r->calls || ns < r->least_ns) r->least_ns = ns;
     r->calls++;
-    r->ns += s->end_ns - s->start_ns;
+    r->ns += ns;
 }
 
 static int by_name(const void *a, const void *b)
@@ -102,20 +104,20 @@ static int longest_first(const void *a, const void *b)
 
 static void heading(FILE *out, const char *what)
 {
-    fprintf(out, "\n%-24s %10s %12s %11s %7s %10s %10s\n", what, "calls", "total (ms)", "mean (us)", "%", "GFLOP/s",
-            "GB/s");
+    fprintf(out, "\n%-24s %9s %11s %7s %11s %11s %9s %9s\n", what, "calls", "total (ms)", "%", "mean (us)",
+            "least (us)", "GFLOP/s", "GB/s");
 }
 
 static void numbers(FILE *out, const char *name, const row *r, double flop, double bytes, double all)
 {
     double ns = (double)r->ns > 0 ? (double)r->ns : 1;
-    fprintf(out, "%-24s %10lld %12.3f %11.2f %7.2f", name, (long long)r->calls, 1e-6 * ns, 1e-3 * ns / (double)r->calls,
-            100 * ns / all);
+    fprintf(out, "%-24s %9lld %11.3f %7.2f %11.2f %11.2f", name, (long long)r->calls, 1e-6 * ns, 100 * ns / all,
+            1e-3 * ns / (double)r->calls, 1e-3 * (double)r->least_ns);
     if (flop > 0)
-        fprintf(out, " %10.2f", flop / ns);
+        fprintf(out, " %9.2f", flop / ns);
     else
-        fprintf(out, " %10s", "-");
-    fprintf(out, " %10.2f", bytes / ns);
+        fprintf(out, " %9s", "-");
+    fprintf(out, " %9.2f", bytes / ns);
 }
 
 static lc_status ops_report(void *self, const char *stage, double seconds, FILE *out)
@@ -140,6 +142,7 @@ static lc_status ops_report(void *self, const char *stage, double seconds, FILE 
         if (!n_kinds || strcmp(kinds[n_kinds - 1].name, p->rows[i].name) != 0)
             kinds[n_kinds++] = (row){.name = p->rows[i].name};
         row *k = &kinds[n_kinds - 1];
+        if (!k->calls || p->rows[i].least_ns < k->least_ns) k->least_ns = p->rows[i].least_ns;
         k->calls += p->rows[i].calls;
         k->ns += p->rows[i].ns;
         k->flop += p->rows[i].flop * (double)p->rows[i].calls;
