@@ -11,7 +11,8 @@
 #include "backends/cpu/parallel.h"
 #include "tensor/ops/ops.h"
 
-#define COLUMNS    512   /* columns that are reduced at a time */
+#define COLUMNS    512   /* columns that are reduced at a time, at most */
+#define CHUNKS     4     /* more columns are cut into a multiple of so many chunks, which threads share evenly */
 #define STRETCH    16384 /* elements of a part of a long row */
 #define MAX_PARTS  256   /* parts that a reduction is cut into */
 #define GROUP_ROWS 64    /* rows that are added in float */
@@ -155,7 +156,7 @@ typedef struct plan {
     float *y;
     double *partial;
     group k1, r1, k2, r2; /* the groups, size 1 where there is none: ROWS k1 r2, COLUMNS k1 r1 k2, PLANES r1 k1 r2 */
-    int64_t parts, rows_per_part, chunks;
+    int64_t parts, rows_per_part, chunks, width; /* columns of a chunk */
 } plan;
 
 static bool make_plan(const lc_call *call, what w, plan *p)
@@ -194,7 +195,9 @@ static bool make_plan(const lc_call *call, what w, plan *p)
     p->r1 = g.g[g.n - 2];
     if (g.n == 3) p->k1 = g.g[0];
     if (g.n > 3) return false;
-    p->chunks = (p->k2.size + COLUMNS - 1) / COLUMNS;
+    p->chunks = p->k2.size <= COLUMNS ? 1 : (p->k2.size + CHUNKS * COLUMNS - 1) / (CHUNKS * COLUMNS) * CHUNKS;
+    p->width = ((p->k2.size + p->chunks - 1) / p->chunks + 15) / 16 * 16;
+    p->chunks = (p->k2.size + p->width - 1) / p->width;
     p->shape = COLUMN_CHUNKS;
     /* Few columns, many rows: cut the rows. */
     int64_t bytes = p->r1.size * p->k2.size * 4;
@@ -241,8 +244,8 @@ static void run_column_chunks(const void *context, int64_t begin, int64_t end, i
     (void)thread;
     for (int64_t k = begin; k < end; k++) {
         double total[COLUMNS];
-        int64_t outer = k / p->chunks, first = k % p->chunks * COLUMNS, n = p->k2.size - first;
-        if (n > COLUMNS) n = COLUMNS;
+        int64_t outer = k / p->chunks, first = k % p->chunks * p->width, n = p->k2.size - first;
+        if (n > p->width) n = p->width;
         reduce_columns(p->what, p->x + outer * p->k1.in + first, p->r1.size, p->r1.in, n, total);
         for (int64_t c = 0; c < n; c++) store(p, outer * p->k1.out + (first + c) * p->k2.out, total[c]);
     }
@@ -282,7 +285,7 @@ static void run_reduction(const lc_call *call, what w)
         break;
     case COLUMN_CHUNKS:
         lc__parallel_for(call->threads, p.k1.size * p.chunks,
-                         lc__block_size(p.r1.size * 4 * (p.k2.size < COLUMNS ? p.k2.size : COLUMNS), 1),
+                         lc__block_size(p.r1.size * 4 * (p.k2.size < p.width ? p.k2.size : p.width), 1),
                          run_column_chunks, &p);
         break;
     case COLUMN_PARTS:
