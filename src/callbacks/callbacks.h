@@ -24,6 +24,17 @@ static inline double lc__given(double value, double otherwise)
     return value != 0 ? value : signbit(value) ? 0 : otherwise;
 }
 
+/* parameters.c: the parameters of a model, each under PREFIX PATH SUFFIX; so that no step has to make names. */
+typedef struct lc__parameters {
+    lc_tensor **v; /* borrowed */
+    char **names;
+    int n, cap;
+} lc__parameters;
+/* Frees what the list held before. */
+lc_status lc__parameters_collect(lc_module *m, const char *prefix, const char *suffix,
+                                 lc__parameters *list) LC_MUST_USE;
+void lc__parameters_free(lc__parameters *list);
+
 /* checkpoint_name.c: fills "{epoch:02d}-{val_loss:.2f}" in. */
 lc_status lc__checkpoint_name(lc_trainer *t, const char *format, bool insert_names, lc__str *out) LC_MUST_USE;
 

@@ -6,26 +6,14 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <lightc/ops.h>
 
 typedef struct gradient_norms {
     lc_gradient_norm_monitor_args a;
-    lc_tensor **parameters; /* borrowed */
-    char **names;           /* of what is logged; the last one is the total's */
-    int n, cap;
+    lc__parameters parameters; /* under the names of their norms */
+    char total[64];
 } gradient_norms;
-
-static void forget(gradient_norms *g)
-{
-    for (int i = 0; i <= g->n && g->names; i++) free(g->names[i]);
-    free(g->names);
-    free(g->parameters);
-    g->names = NULL;
-    g->parameters = NULL;
-    g->n = g->cap = 0;
-}
 
 /* "2.0", "1.5", "inf": as Python prints the order */
 static void order_text(double p, char *text, size_t size)
@@ -36,42 +24,14 @@ static void order_text(double p, char *text, size_t size)
         snprintf(text, size, p == floor(p) ? "%.1f" : "%g", p);
 }
 
-static lc_status add(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
-{
-    gradient_norms *g = ctx;
-    lc__str name = {0};
-    char order[32];
-    (void)owner;
-    if (!mt->is_parameter) return LC_OK;
-    if (g->n + 1 >= g->cap) {
-        int cap = g->cap ? 2 * g->cap : 32;
-        lc_tensor **parameters = realloc(g->parameters, (size_t)cap * sizeof *parameters);
-        if (parameters) g->parameters = parameters;
-        char **names = realloc(g->names, (size_t)cap * sizeof *names);
-        if (names) g->names = names;
-        if (!parameters || !names) return lc_fail(LC_ERR_MEMORY, "out of memory: GradientNormMonitor");
-        g->cap = cap;
-    }
-    order_text(g->a.norm_type, order, sizeof order);
-    lc__str_add(&name, "grad_%s_norm/%s", order, path);
-    g->names[g->n] = name.s;
-    g->names[g->n + 1] = NULL;
-    g->parameters[g->n++] = mt->tensor;
-    return name.failed ? lc_fail(LC_ERR_MEMORY, "out of memory: GradientNormMonitor") : LC_OK;
-}
-
 static lc_status gn_train_start(void *self, lc_trainer *t)
 {
     gradient_norms *g = self;
-    lc__str total = {0};
-    char order[32];
-    forget(g);
-    LC_TRY(lc_module_visit(t->m, add, g));
-    if (!g->n) return LC_OK;
+    char order[32], prefix[64];
     order_text(g->a.norm_type, order, sizeof order);
-    lc__str_add(&total, "grad_%s_norm_total", order);
-    g->names[g->n] = total.s;
-    return total.failed ? lc_fail(LC_ERR_MEMORY, "out of memory: GradientNormMonitor") : LC_OK;
+    snprintf(g->total, sizeof g->total, "grad_%s_norm_total", order);
+    snprintf(prefix, sizeof prefix, "grad_%s_norm/", order);
+    return lc__parameters_collect(t->m, prefix, "", &g->parameters);
 }
 
 static bool has(const lc_optimizer *opt, const lc_tensor *p)
@@ -87,25 +47,26 @@ static lc_status gn_before_step(void *self, lc_trainer *t, lc_optimizer *opt)
     gradient_norms *g = self;
     double p = g->a.norm_type;
     lc_tensor *total = NULL;
-    if (!g->n || !t->window_backwards || !(g->a.every_step || lc__should_log(t))) return LC_OK;
+    if (!t->window_backwards || !(g->a.every_step || lc__should_log(t))) return LC_OK;
     lc_no_grad_begin();
-    for (int i = 0; i < g->n; i++) {
-        if (!lc_tensor_requires_grad(g->parameters[i]) || !has(opt, g->parameters[i])) continue;
-        lc_tensor *norm = lc_norm(lc_gradient(g->parameters[i]), .p = LC_SOME(p));
-        if (!g->a.total_only) lc_log(t->m, g->names[i], norm, .on_step = LC_ON, .on_epoch = LC_OFF);
+    for (int i = 0; i < g->parameters.n; i++) {
+        lc_tensor *of = g->parameters.v[i];
+        if (!lc_tensor_requires_grad(of) || !has(opt, of)) continue;
+        lc_tensor *norm = lc_norm(lc_gradient(of), .p = LC_SOME(p));
+        if (!g->a.total_only) lc_log(t->m, g->parameters.names[i], norm, .on_step = LC_ON, .on_epoch = LC_OFF);
         lc_tensor *part = isinf(p) ? norm : lc_pow_scalar(norm, p);
         total = !total ? part : isinf(p) ? lc_maximum(total, part) : lc_add(total, part);
     }
     if (total)
-        lc_log(t->m, g->names[g->n], isinf(p) ? total : lc_pow_scalar(total, 1 / p), .on_step = LC_ON,
-               .on_epoch = LC_OFF, .prog_bar = g->a.prog_bar);
+        lc_log(t->m, g->total, isinf(p) ? total : lc_pow_scalar(total, 1 / p), .on_step = LC_ON, .on_epoch = LC_OFF,
+               .prog_bar = g->a.prog_bar);
     lc_no_grad_end();
     return LC_OK;
 }
 
 static void gn_free(void *self)
 {
-    forget(self);
+    lc__parameters_free(&((gradient_norms *)self)->parameters);
     free(self);
 }
 

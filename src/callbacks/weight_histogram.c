@@ -7,9 +7,9 @@
 
 typedef struct histograms {
     lc_weight_histogram_args a;
-    lc_tensor **gradients; /* of this step; by the order of the visit */
-    int n, cap, next;
-    bool kept;
+    lc__parameters weights, gradients; /* the same ones, under their two names */
+    lc_tensor **kept;                  /* gradients of this step; [gradients.n] */
+    bool has_kept;
 } histograms;
 
 static bool due(const histograms *h, const lc_trainer *t)
@@ -19,52 +19,29 @@ static bool due(const histograms *h, const lc_trainer *t)
     return t->is_last_batch && (t->current_epoch + 1) % h->a.every_n_epochs == 0;
 }
 
-static lc_status keep_gradient(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
+static lc_status wh_train_start(void *self, lc_trainer *t)
 {
-    histograms *h = ctx;
-    (void)path, (void)owner;
-    if (!mt->is_parameter) return LC_OK;
-    if (h->n == h->cap) {
-        int cap = h->cap ? 2 * h->cap : 32;
-        lc_tensor **gradients = realloc(h->gradients, (size_t)cap * sizeof(lc_tensor *));
-        if (!gradients) return lc_fail(LC_ERR_MEMORY, "out of memory: WeightHistogram");
-        h->gradients = gradients;
-        h->cap = cap;
-    }
-    h->gradients[h->n++] = lc_tensor_requires_grad(mt->tensor) ? lc_keep(lc_gradient(mt->tensor)) : NULL;
-    return LC_OK;
+    histograms *h = self;
+    h->has_kept = false;
+    LC_TRY(lc__parameters_collect(t->m, "", "", &h->weights));
+    if (!h->a.gradients) return LC_OK;
+    LC_TRY(lc__parameters_collect(t->m, "", ".grad", &h->gradients));
+    free(h->kept);
+    h->kept = calloc((size_t)h->gradients.n + 1, sizeof(lc_tensor *));
+    return h->kept ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: WeightHistogram");
 }
 
 static lc_status wh_before_step(void *self, lc_trainer *t, lc_optimizer *opt)
 {
     histograms *h = self;
     (void)opt;
-    if (!h->a.gradients || h->kept || !t->window_backwards || !due(h, t)) return LC_OK;
-    h->n = 0;
-    LC_TRY(lc_module_visit(t->m, keep_gradient, h));
-    h->kept = true;
+    if (!h->a.gradients || h->has_kept || !t->window_backwards || !due(h, t)) return LC_OK;
+    for (int i = 0; i < h->gradients.n; i++) {
+        lc_tensor *p = h->gradients.v[i];
+        h->kept[i] = lc_tensor_requires_grad(p) ? lc_keep(lc_gradient(p)) : NULL;
+    }
+    h->has_kept = true;
     return LC_OK;
-}
-
-typedef struct log_walk {
-    histograms *h;
-    lc_trainer *t;
-} log_walk;
-
-static lc_status log_one(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
-{
-    log_walk *w = ctx;
-    lc__str name = {0};
-    (void)owner;
-    if (!mt->is_parameter) return LC_OK;
-    LC_TRY(lc_trainer_log_histogram(w->t, path, mt->tensor, w->t->batches_that_stepped));
-    lc_tensor *gradient = w->h->kept ? w->h->gradients[w->h->next++] : NULL;
-    if (!gradient) return LC_OK;
-    lc__str_add(&name, "%s.grad", path);
-    lc_status s = name.failed ? lc_fail(LC_ERR_MEMORY, "out of memory: WeightHistogram")
-                              : lc_trainer_log_histogram(w->t, name.s, gradient, w->t->batches_that_stepped);
-    lc__str_free(&name);
-    return s;
 }
 
 static lc_status wh_batch_end(void *self, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
@@ -72,20 +49,27 @@ static lc_status wh_batch_end(void *self, lc_trainer *t, const lc_outputs *o, co
     histograms *h = self;
     (void)o, (void)b, (void)i;
     if (!due(h, t)) return LC_OK;
-    h->next = 0;
-    lc_status s = lc_module_visit(t->m, log_one, &(log_walk){h, t});
-    h->kept = false;
-    return s;
+    for (int k = 0; k < h->weights.n; k++) {
+        LC_TRY(lc_trainer_log_histogram(t, h->weights.names[k], h->weights.v[k], t->batches_that_stepped));
+        if (h->has_kept && h->kept[k])
+            LC_TRY(lc_trainer_log_histogram(t, h->gradients.names[k], h->kept[k], t->batches_that_stepped));
+    }
+    h->has_kept = false;
+    return LC_OK;
 }
 
 static void wh_free(void *self)
 {
-    free(((histograms *)self)->gradients);
-    free(self);
+    histograms *h = self;
+    lc__parameters_free(&h->weights);
+    lc__parameters_free(&h->gradients);
+    free(h->kept);
+    free(h);
 }
 
 static const lc_callback_ops histogram_ops = {
-    LC_CALLBACK_OPS_INIT("WeightHistogram"), .ranks = LC_RANK_ZERO, .on_before_optimizer_step = wh_before_step,
+    LC_CALLBACK_OPS_INIT("WeightHistogram"), .ranks = LC_RANK_ZERO,
+    .on_train_start = wh_train_start,        .on_before_optimizer_step = wh_before_step,
     .on_train_batch_end = wh_batch_end,      .free = wh_free,
 };
 
