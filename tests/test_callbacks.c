@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What callbacks do, against numbers that are known; how they fail. That runs with them go on bit for bit is shown by
  * test_callbacks_resume.c, that weights end as with Lightning by test_torch_callbacks.c. */
+#define _GNU_SOURCE /* strcasestr */
 #include "callback_net.h"
 
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 /* ---- a run of the network ---- */
@@ -783,6 +787,80 @@ TEST(a_command_that_fails_is_one_warning)
     run_release(&r);
     lc_callback cb;
     CHECK_STATUS(lc_notifier_new(NULL, &cb), LC_ERR_CONFIG);
+}
+
+/* A server for `n` requests that answers `code`; what was posted stands in `text`. */
+typedef struct server {
+    int fd, port, n;
+    const char *code;
+    char text[65536];
+    pthread_t thread;
+} server;
+
+static void *serve(void *self)
+{
+    server *s = self;
+    size_t at = 0;
+    for (int i = 0; i < s->n; i++) {
+        int c = accept(s->fd, NULL, NULL);
+        char request[16384] = "", answer[128];
+        size_t n = 0, body = 0;
+        const char *head = NULL;
+        while (n < sizeof request - 1 && (!head || n < (size_t)(head - request) + body)) {
+            ssize_t got = read(c, request + n, sizeof request - 1 - n);
+            if (got <= 0) break;
+            n += (size_t)got;
+            const char *length = strcasestr(request, "content-length:");
+            if (!head && (head = strstr(request, "\r\n\r\n")))
+                head += 4, body = length ? strtoul(length + 15, NULL, 10) : 0;
+        }
+        at += (size_t)snprintf(s->text + at, sizeof s->text - at, "%s\n", request);
+        int length =
+            snprintf(answer, sizeof answer, "HTTP/1.1 %s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", s->code);
+        if (write(c, answer, (size_t)length) != length) s->n = 0;
+        close(c);
+    }
+    return NULL;
+}
+
+static void server_start(server *s, const char *code, int n)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof a;
+    memset(s, 0, sizeof *s);
+    s->code = code;
+    s->n = n;
+    s->fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(s->fd >= 0 && bind(s->fd, (struct sockaddr *)&a, sizeof a) == 0 && listen(s->fd, 8) == 0);
+    CHECK(getsockname(s->fd, (struct sockaddr *)&a, &size) == 0);
+    s->port = ntohs(a.sin_port);
+    CHECK(pthread_create(&s->thread, NULL, serve, s) == 0);
+}
+
+TEST(a_web_address_is_told)
+{
+    static server s;
+    for (int bad = 0; bad < 2; bad++) {
+        run r;
+        lc_callback cb[2];
+        char url[100];
+        int warnings = 0;
+        server_start(&s, bad ? "500 No" : "200 OK", 2);
+        snprintf(url, sizeof url, "http://127.0.0.1:%d/hook", s.port);
+        lc_status made = lc_notifier_new(&(lc_notifier_args){.url = url}, &cb[0]);
+        if (made == LC_ERR_UNSUPPORTED) SKIP("there is no libcurl");
+        CHECK_OK(made);
+        CHECK_OK(lc_lambda_callback_new(&(lc_lambda_args){.context = &warnings, .on_message = count_text}, &cb[1]));
+        run_init(&r);
+        CHECK_OK(run_fit(&r, cb, 2));
+        run_release(&r);
+        CHECK(pthread_join(s.thread, NULL) == 0);
+        close(s.fd);
+        CHECK_CONTAINS(s.text, "POST /hook HTTP/1.1");
+        CHECK_CONTAINS(s.text, "\"event\": \"run_start\"");
+        CHECK_CONTAINS(s.text, "\"event\": \"run_end\"");
+        CHECK_EQ(warnings, bad);
+    }
 }
 
 /* ---- failures ---- */
