@@ -170,6 +170,8 @@ static lc_status mlflow_start(void *self, const lc_run_info *run)
     LC_TRY(lc__path_join(run->root_dir, "mlflow-spool", &l->dir));
     LC_TRY(lc__make_dirs(&lc__io_system, l->dir));
     LC_TRY(lc__format(&path, "%s/%s.jsonl", l->dir, run->run_id && *run->run_id ? run->run_id : "run"));
+    for (char *p = path + strlen(l->dir) + 1; *p; p++)
+        if (*p == '/') *p = '_';
     lc_status status = lc__spool_open(&l->spool, path);
     if (status == LC_SKIP) status = lc_fail(LC_ERR_STATE, "another process logs this run: it holds \"%s\"", path);
     free(path);
