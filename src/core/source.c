@@ -193,7 +193,8 @@ lc_status lc__source_next(lc__source *s, const lc_batch **out, bool *is_last)
     LC_TRY(read_ahead(s, s->which));
     s->fetched++;
     *out = &now->batch;
-    *is_last = !s->ahead[s->which]->full || (s->limit >= 0 && s->fetched >= s->limit);
+    /* With a limit, the limit is taken for the length, even where the data end before it. */
+    *is_last = s->limit >= 0 ? s->fetched >= s->limit : !s->ahead[s->which]->full;
     return LC_OK;
 }
 
