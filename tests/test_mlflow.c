@@ -448,7 +448,7 @@ TEST(a_server_that_is_away)
     CHECK_EQ(warnings, 1);
     server s;
     server_start(&s, port);
-    for (int i = 0; i < 100 && !was_asked(&s, "\"step\":50}"); i++) {
+    for (int i = 0; i < 400 && !was_asked(&s, "\"step\":50}"); i++) {
         CHECK_OK(row(l, 51 + i));
         pause_ms(50);
     }
