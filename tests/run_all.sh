@@ -21,7 +21,7 @@ root=${BUILD_ROOT:-.}
 log_dir=$(mktemp -d)
 trap 'rm -rf "$log_dir"' EXIT
 operators='^(engine|laws|ops_math|ops_nn|ops_nn_kernels|nn|module|optim|random)$'
-threads='^(loader|loggers|checkpoint|trainer_order|trainer_resume|trainer_random|cpu_backend|no_memory)$'
+threads='^(loader|loggers|stream|mlflow|tensorboard|checkpoint|trainer_order|trainer_resume|trainer_random|cpu_backend|no_memory)$'
 
 say() { printf '== %s (%d s)\n' "$*" "$SECONDS"; }
 
