@@ -61,8 +61,7 @@ static lc_status model_checkpoint(lc_trainer *t, bool *wanted, lc_callback *out)
     const lc_trainer_options *o = &t->opt;
     bool given = false;
     for (int i = 0; i < t->n_callbacks; i++) given |= t->callbacks[i]->ops.saves_checkpoints;
-    if (given && o->enable_checkpointing == LC_OFF && !o->fast_dev_run)
-        return clash("enable_checkpointing", lc__model_checkpoint_ops.name);
+    if (given && o->enable_checkpointing == LC_OFF) return clash("enable_checkpointing", lc__model_checkpoint_ops.name);
     *wanted = !given && o->enable_checkpointing != LC_OFF;
     if (!*wanted) return LC_OK;
     if (o->train_time_interval.unit != LC_UNIT_NONE && o->train_time_interval.unit != LC_UNIT_SECONDS)
