@@ -878,6 +878,18 @@ TEST(two_with_one_key_are_refused)
     CHECK_CONTAINS(lc_error_message(), "WeightAveraging");
 }
 
+TEST(a_model_has_one_average)
+{
+    run r;
+    lc_callback cb[2];
+    run_init(&r);
+    CHECK_OK(lc_weight_averaging_new(NULL, &cb[0]));
+    CHECK_OK(lc_ema_weight_averaging_new(NULL, &cb[1]));
+    CHECK_STATUS(run_fit(&r, cb, 2), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "validates with one average");
+    run_release(&r);
+}
+
 /* Fails where it is told to, the second time. */
 typedef struct failing {
     int where, calls;

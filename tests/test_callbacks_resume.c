@@ -5,9 +5,11 @@
  * To add a callback: a function that makes it, and a line in `cases`. */
 #include "callback_net.h"
 
+enum { AT_ONCE = 12 };
+typedef lc_status make_callback(lc_callback *out);
 typedef struct part {
     const char *name;
-    lc_status (*make)(lc_callback *out);
+    make_callback *make[AT_ONCE];
     int64_t accumulate, epochs;
     bool schedule, trainable_only;
 } part;
@@ -93,20 +95,37 @@ static lc_status make_spikes(lc_callback *out)
     return lc_spike_detection_new(&(lc_spike_detection_args){.skip = true, .window = 3, .rtol = 0.2}, out);
 }
 
+static lc_status make_norms(lc_callback *out)
+{
+    return lc_gradient_norm_monitor_new(NULL, out);
+}
+static lc_status make_nothing(lc_callback *out)
+{
+    return lc_lambda_callback_new(NULL, out);
+}
+static lc_status make_histograms(lc_callback *out)
+{
+    return lc_weight_histogram_new(&(lc_weight_histogram_args){.gradients = true, .every_n_train_steps = 2}, out);
+}
+static lc_status make_throughput(lc_callback *out)
+{
+    return lc_throughput_monitor_new(&(lc_throughput_monitor_args){.available_flops = 1e9}, out);
+}
+
 static const part cases[] = {
-    {"gradient_accumulation_scheduler", make_accumulation, 1, 4, true, false},
-    {"weight_averaging", make_averaging, 2, 3, true, false},
-    {"ema", make_ema, 1, 3, true, false},
-    {"ema_of_epochs", make_ema_of_epochs, 1, 3, false, false},
-    {"swa", make_swa, 1, 4, true, false},
-    {"swa_in_windows", make_swa, 4, 4, false, false},
-    {"spikes", make_spikes, 1, 3, true, false},
-    {"spikes_in_windows", make_spikes, 3, 3, false, false},
-    {"backbone_finetuning", make_backbone, 1, 4, true, true},
-    {"finetuning", make_finetuning, 2, 4, true, false},
-    {"pruning", make_pruning, 1, 4, true, false},
-    {"random_pruning", make_random_pruning, 2, 3, false, false},
-    {"structured_pruning", make_structured_pruning, 1, 3, false, false},
+    {"gradient_accumulation_scheduler", {make_accumulation}, 1, 4, true, false},
+    {"weight_averaging", {make_averaging}, 2, 3, true, false},
+    {"ema", {make_ema}, 1, 3, true, false},
+    {"ema_of_epochs", {make_ema_of_epochs}, 1, 3, false, false},
+    {"swa", {make_swa}, 1, 4, true, false},
+    {"swa_in_windows", {make_swa}, 4, 4, false, false},
+    {"spikes", {make_spikes}, 1, 3, true, false},
+    {"spikes_in_windows", {make_spikes}, 3, 3, false, false},
+    {"backbone_finetuning", {make_backbone}, 1, 4, true, true},
+    {"finetuning", {make_finetuning}, 2, 4, true, false},
+    {"pruning", {make_pruning}, 1, 4, true, false},
+    {"random_pruning", {make_random_pruning}, 2, 3, false, false},
+    {"structured_pruning", {make_structured_pruning}, 1, 3, false, false},
 };
 
 /* Trains from `ckpt` (NULL: anew), and saves the end as DIR/NAME.ckpt; or dies behind a batch, having saved stop.ckpt.
@@ -115,16 +134,16 @@ static void train(const part *c, const char *dir, const char *ckpt, int64_t die_
 {
     net m;
     lc_trainer *t;
-    lc_callback cb;
+    lc_callback cb[AT_ONCE];
     char path[400];
     net_init(&m);
     m.die_after = die_after;
     m.schedule = c->schedule;
     m.trainable_only = c->trainable_only;
-    CHECK_OK(c->make(&cb));
     lc_trainer_options o = world_options(dir);
-    o.callbacks = &cb;
-    o.n_callbacks = 1;
+    o.callbacks = cb;
+    for (; o.n_callbacks < AT_ONCE && c->make[o.n_callbacks]; o.n_callbacks++)
+        CHECK_OK(c->make[o.n_callbacks](&cb[o.n_callbacks]));
     o.max_epochs = c->epochs;
     o.accumulate_grad_batches = c->accumulate;
     o.val_check_interval = LC_FRACTION(0.5);
@@ -195,6 +214,47 @@ TEST(every_callback_at_every_batch)
     const char *only = getenv("LIGHTC_TEST_CALLBACK");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (!only || strstr(cases[i].name, only)) check_every_batch(&cases[i]);
+}
+
+/* Any of them together, in any order. */
+TEST(many_at_once_at_some_batches)
+{
+    static make_callback *const all[] = {make_accumulation, make_averaging,  make_ema,    make_swa,
+                                         make_backbone,     make_pruning,    make_spikes, make_norms,
+                                         make_histograms,   make_throughput, make_nothing};
+    enum { N = sizeof all / sizeof *all };
+    for (uint64_t round = 0; round < 25; round++) {
+        part c = {.name = "many at once", .epochs = 2 + (int64_t)lc_random_below(1, round, 3)};
+        char dir[256], path[300];
+        int order[N], n = 0;
+        bool windows = false, averages = false;
+        for (int i = 0; i < N; i++) {
+            int at = (int)lc_random_below(2 + round, (uint64_t)i, (uint64_t)i + 1);
+            order[i] = order[at];
+            order[at] = i;
+        }
+        for (int i = 0; i < N; i++) {
+            if (lc_random_below(100 + round, (uint64_t)i, 2)) continue;
+            bool average = all[order[i]] == make_averaging || all[order[i]] == make_ema;
+            if (average && averages) continue; /* a model has one average */
+            averages |= average;
+            c.make[n++] = all[order[i]];
+            windows |= all[order[i]] == make_accumulation;
+        }
+        c.accumulate = windows ? 1 : 1 + (int64_t)lc_random_below(3, round, 3);
+        c.schedule = lc_random_below(4, round, 2) == 0;
+        c.trainable_only = lc_random_below(5, round, 2) == 0;
+        CHECK(world_dir(dir, sizeof dir));
+        train(&c, dir, NULL, -1, "whole");
+        snprintf(path, sizeof path, "%s/stop.ckpt", dir);
+        for (uint64_t i = 0; i < 3; i++) {
+            int64_t k = 1 + (int64_t)lc_random_below(6 + round, i, (uint64_t)(NET_BATCHES * c.epochs));
+            train(&c, dir, NULL, k, NULL);
+            train(&c, dir, path, -1, "resumed");
+            check_same(dir, c.name, k);
+        }
+        world_remove(dir);
+    }
 }
 
 TEST_MAIN

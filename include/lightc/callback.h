@@ -90,9 +90,9 @@ typedef struct lc_callback_ops {
      * errors on. A checkpoint keeps their values; when one is read, `fn` fills them, after load_state. Needs
      * save_state and load_state. */
     lc_status (*visit_tensors)(void *self, lc_trainer *t, lc_callback_tensor_fn *fn, void *ctx);
-    /* What the model of a checkpoint shall hold in place of this parameter or buffer (its average); NULL: itself. The
-     * first callback with an answer is asked. When such a checkpoint is read the model holds what was saved; load_state
-     * and visit_tensors put the rest in order. */
+    /* What the model of a checkpoint shall hold in place of this parameter or buffer (its average); NULL: itself. At
+     * most one callback of a run should have it; the first answer counts. When such a checkpoint is read the model
+     * holds what was saved; load_state and visit_tensors put the rest in order. */
     lc_tensor *(*saved_tensor)(void *self, lc_trainer *t, lc_tensor *of);
     /* Where a fit goes on that was given no checkpoint; NULL: nowhere, it starts anew. */
     const char *(*ckpt_path)(void *self, lc_trainer *t);

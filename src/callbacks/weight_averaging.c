@@ -26,7 +26,13 @@ static lc_status make_shadow(averaging *a, lc_trainer *t)
 static lc_status wa_setup(void *self, lc_trainer *t, lc_stage stage)
 {
     averaging *a = self;
-    (void)t;
+    int holders = 0;
+    for (int i = 0; i < t->n_callbacks; i++) holders += t->callbacks[i]->ops.saved_tensor != NULL;
+    if (holders > 1)
+        return lc_fail(LC_ERR_CONFIG,
+                       "%d callbacks average the weights of one model (WeightAveraging, EMAWeightAveraging), which "
+                       "validates with one average; leave the others out",
+                       holders);
     if (stage != LC_STAGE_FIT) return LC_OK;
     lc__shadow_free(&a->shadow);
     a->swapped = a->ended = false;
