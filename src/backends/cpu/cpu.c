@@ -17,13 +17,15 @@ static lc_status kernel_set(const void **set)
     return LC_OK;
 }
 
+/* Own kernels say that they support a call only where they are faster than oneDNN's. */
 static lc_status find_kernels(const void *set, const lc_call *call, int max, const lc_kernel **out, int *n)
 {
     *n = 0;
     if (max < 1) return LC_OK;
     out[0] = lc__isa_kernel(set, call);
-    if (!out[0]) return lc__onednn_candidates(call, max, out, n);
-    *n = 1;
+    int own = out[0] != NULL;
+    if (own < max) LC_TRY(lc__onednn_candidates(call, max - own, out + own, n));
+    *n += own;
     return LC_OK;
 }
 
