@@ -88,6 +88,7 @@ static lc_status copy_batch(batch_copy *c, const lc_batch *b)
         c->part_batches[i] = &c->parts[i]->batch;
         if (!first) first = c->part_batches[i];
     }
+    if (!first) return lc_fail(LC_ERR_USER, "a loader gave a combined batch without any part");
     c->batch = *first;
     c->batch.n_parts = b->n_parts;
     c->batch.parts = c->part_batches;
