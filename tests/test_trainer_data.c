@@ -544,6 +544,57 @@ TEST(loaders_are_asked_for_again)
     end(&s);
 }
 
+/* ---- a sample that cannot be read, on a worker thread ---- */
+
+static int64_t broken_length(void *self)
+{
+    (void)self;
+    return 8;
+}
+static lc_status broken_describe(void *self, lc_sample_spec *spec)
+{
+    (void)self;
+    *spec = (lc_sample_spec){.n = 1, .fields = {{.name = "x", .dtype = LC_F32}}};
+    return LC_OK;
+}
+static lc_status broken_get(void *self, int64_t index, uint64_t key, void *const *out, void *scratch)
+{
+    (void)self, (void)key, (void)scratch;
+    *(float *)out[0] = (float)index;
+    return index == 5 ? lc_fail(LC_ERR_IO, "sample %lld is torn", (long long)index) : LC_OK;
+}
+static const lc_dataset_ops broken_ops = {LC_DATASET_OPS_INIT, .name = "broken", .length = broken_length,
+                                          .describe = broken_describe, .get = broken_get};
+static lc_status broken_dataloader(lc_module *self, lc_loaders *out)
+{
+    lc_dataset *d;
+    lc_dataloader *l;
+    (void)self;
+    LC_TRY(lc_dataset_new(&broken_ops, NULL, &d));
+    lc_status s = lc_dataloader_new(&(lc_dataloader_options){.dataset = d, .batch_size = 2, .num_workers = 2}, &l);
+    lc_dataset_unref(d);
+    return s < 0 ? s : lc_loaders_add(out, l);
+}
+
+TEST(an_error_of_a_loader_s_thread)
+{
+    static setting s;
+    char got[1024];
+    lc_module_ops ops = world_ops;
+    ops.train_dataloader = broken_dataloader;
+    begin(&s, &ops, 0, 1);
+    s.cb[s.o.n_callbacks++] = (lc_callback){&traced_ops, &s.m.tr};
+    CHECK_OK(lc_trainer_new(&s.o, &s.t));
+    CHECK_STATUS(lc_trainer_fit(s.t, &s.m.base, NULL), LC_ERR_IO);
+    CHECK_CONTAINS(lc_error_message(), "train_dataloader, epoch 0, batch 2");
+    CHECK_CONTAINS(lc_error_message(), "sample 5 is torn");
+    CHECK_STR(only(&s.m.tr, " m.training_step cb.on_exception cb.teardown m.teardown ", got, sizeof got),
+              "m.training_step m.training_step cb.on_exception cb.teardown m.teardown ");
+    CHECK_EQ(lc_trainer_state(s.t), LC_RUN_INTERRUPTED);
+    CHECK(lc_trainer_interrupted(s.t));
+    end(&s);
+}
+
 TEST(sample_numbers_come_with_a_batch)
 {
     lc_dataset *d;
