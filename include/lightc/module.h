@@ -39,7 +39,7 @@ struct lc_module {
     lc_trainer *trainer; /* while attached */
     /* Modules with one input and one output (Linear, Sequential, yours if you set it): what lc_forward calls. */
     lc_tensor *(*forward)(lc_module *self, lc_tensor *x, lc_site site);
-    void (*release)(lc_module *self); /* what a layer frees besides parameters; NULL for most */
+    void (*release)(lc_module *self);            /* what a layer frees besides parameters; NULL for most */
     struct lc__hyperparameters *hyperparameters; /* root: hyperparameters.h; NULL: none */
     void *reserved[5];
 };

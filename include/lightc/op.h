@@ -125,7 +125,8 @@ struct lc_kernel {
     lc_kernel_layout layout;
     unsigned flags;
     /* OPTIONAL (always): whether this kernel can do this call. Operands have types, strides and ints; no data. One that
-     * needs memory to find out, and gets none, leaves errno at ENOMEM: which kernel is taken must not depend on that. */
+     * needs memory to find out, and gets none, leaves errno at ENOMEM: which kernel is taken must not depend on that.
+     */
     bool (*supports)(const lc_call *call);
     /* OPTIONAL: set scratch_bytes, create state. Runs once, when the plan is made. */
     lc_status (*prepare)(lc_call *call);

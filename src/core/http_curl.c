@@ -17,8 +17,8 @@
 #define CURL_FUNCTIONS(X)                                                                                              \
     X(global_init)                                                                                                     \
     X(easy_init)                                                                                                       \
-    X(easy_setopt) X(easy_perform) X(easy_getinfo) X(easy_reset) X(easy_cleanup) X(easy_strerror) X(slist_append)      \
-        X(slist_free_all)
+    X(easy_setopt)                                                                                                     \
+    X(easy_perform) X(easy_getinfo) X(easy_reset) X(easy_cleanup) X(easy_strerror) X(slist_append) X(slist_free_all)
 
 struct lc__http {
     CURL *easy;

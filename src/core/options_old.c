@@ -56,7 +56,8 @@ static const lc__old_name old_names[] = {
     /* what is shown and written */
     {"weights_summary", OFF, {{"enable_model_summary", "false"}}},
     {"weights_summary", "top", {{"enable_model_summary", "true"}}},
-    {"weights_summary", .answer = "use the callback ModelSummary: lc_model_summary_new with .max_depth = -1 shows every level"},
+    {"weights_summary",
+     .answer = "use the callback ModelSummary: lc_model_summary_new with .max_depth = -1 shows every level"},
     {"show_progress_bar", .set = {{"enable_progress_bar"}}},
     {"progress_bar_refresh_rate", OFF, {{"enable_progress_bar", "false"}}},
     {"progress_bar_refresh_rate",

@@ -65,7 +65,7 @@ static lc_status list_candidates(const lc_graph *g, const lc_call *call, candida
     lc_call c = *call;
     list[0] = (candidate){call->kernel, call->threads};
     *n = 1;
-    for (int other = 0; other <= unsure; other++) {
+    for (int other = 0; other < (unsure ? 2 : 1); other++) {
         const lc_kernel *kernels[MAX_KERNELS / 2];
         int found;
         c.threads = !other ? call->threads : call->threads > 1 ? 1 : g->threads;

@@ -70,8 +70,8 @@ dnnl_status_t lc__dnnl_add_reorder(lc__dnnl_plan *plan, lc__cmd from, lc__dnnl_o
                                    lc__dnnl_operand target, bool sum);
 
 /* Running out of memory. The library passes over implementations that it has no memory for, in silence, and calls whole
- * functions it has none for unimplemented; where it cannot even do that it crashes. So a build is put between these two:
- * the first sees to it that there is some memory to be had, the second (which gets what the build came to) looks
+ * functions it has none for unimplemented; where it cannot even do that it crashes. So a build is put between these
+ * two: the first sees to it that there is some memory to be had, the second (which gets what the build came to) looks
  * whether any was refused all the same. */
 dnnl_status_t lc__dnnl_enter(void);
 dnnl_status_t lc__dnnl_leave(dnnl_status_t status);
