@@ -639,6 +639,35 @@ TEST(no_place_to_write)
     }
 }
 
+/* Several loggers write hparams.yaml of one run, each on its own thread. */
+static void *replace(void *path)
+{
+    char text[2000];
+    memset(text, 'x', sizeof text);
+    for (int i = 0; i < 200; i++)
+        if (lc__replace_file(&lc__io_system, path, text, sizeof text) < 0) return "failed";
+    return NULL;
+}
+
+TEST(threads_replace_the_same_file)
+{
+    char path[512], *data;
+    size_t n;
+    pthread_t threads[4];
+    bool failed = false;
+    snprintf(path, sizeof path, "%s/hparams.yaml", fresh_dir("replace"));
+    for (int i = 0; i < 4; i++) CHECK(!pthread_create(&threads[i], NULL, replace, path));
+    for (int i = 0; i < 4; i++) {
+        void *said;
+        pthread_join(threads[i], &said);
+        failed |= said != NULL;
+    }
+    CHECK(!failed);
+    CHECK_OK(lc__io_read_file(&lc__io_system, path, 4000, &data, &n));
+    CHECK_EQ(n, 2000);
+    free(data);
+}
+
 /* The price of a row on the training thread. */
 TEST(a_row_is_cheap)
 {

@@ -237,8 +237,9 @@ lc_status lc__replace_file(const lc__io *io, const char *path, const void *data,
     char *dir = NULL, *temp = NULL;
     lc_status status;
     LC_TRY_GOTO(status, done, lc__path_dir(path, &dir));
-    LC_TRY_GOTO(status, done, lc__format(&temp, "%s/.tmp-%s-%ld", dir, lc__path_base(path), (long)getpid()));
-    LC_TRY_GOTO(status, done, lc__remove_tree(io, temp)); /* of a dead process that had our number */
+    /* The thread's number: two threads may replace the same file, each completely. */
+    LC_TRY_GOTO(status, done, lc__format(&temp, "%s/.tmp-%s-%ld", dir, lc__path_base(path), (long)gettid()));
+    LC_TRY_GOTO(status, done, lc__remove_tree(io, temp)); /* of a dead one that had our number */
     LC_TRY_GOTO(status, done, lc__create_file(io, temp, data, n));
     if (io->rename(io, temp, path) < 0) {
         status = lc__io_fail(errno, "rename to", path);
