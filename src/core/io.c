@@ -207,6 +207,7 @@ lc_status lc__remove_tree(const lc__io *io, const char *path)
         return LC_OK;
     }
     DIR *dir = opendir(path);
+    if (!dir && errno == ENOENT) return LC_OK; /* somebody else removes it, too */
     if (!dir) return lc__io_fail(errno, "open directory", path);
     lc_status status = LC_OK;
     for (struct dirent *e; status >= 0 && (e = readdir(dir));) {
