@@ -292,7 +292,7 @@ TEST(a_first_step_is_refused_or_as_ever)
     for (int i = 0; i < 64 * 12; i++) pixels[i] = (float)(i * 37 % 101) / 101;
     CHECK_OK(train_again(0, first_losses));
     CHECK_OK(train_again(0, first_losses)); /* what is made once per process is there now */
-    CHECK(step_allocations > 100);
+    CHECK(step_allocations > 20);           /* without oneDNN far fewer than with it */
     for (long k = 1; k <= step_allocations; k++) {
         double losses[2];
         lc_status status = train_again(k, losses);
@@ -303,7 +303,7 @@ TEST(a_first_step_is_refused_or_as_ever)
                       losses[0], losses[1], first_losses[0], first_losses[1]);
         refused += status == LC_ERR_MEMORY;
     }
-    CHECK(refused > 100);
+    CHECK(refused > step_allocations / 2);
 }
 
 /* ---- modules ---- */
