@@ -27,6 +27,7 @@ typedef struct bench {
 
 /* ---- the works ---- */
 lc_status bench_noop(const bench *b);
+lc_status bench_everything(const bench *b);
 lc_status bench_mlp(const bench *b);
 lc_status bench_fashion(const bench *b);
 lc_status bench_resnet18(const bench *b);

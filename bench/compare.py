@@ -23,7 +23,9 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SWITCHES = ("--fused", "--compile", "--channels_last")
 WORKS = {
     "noop": ({"lightning": ()}, {"trainer_step_barebones:over_bare_us": {}, "trainer_step_quiet:over_bare_us": {},
-                                 "trainer_step_log:over_bare_us": {}}),
+                                 "trainer_step_log:over_bare_us": {}, "trainer_step_default:over_bare_us": {}}),
+    "everything": ({"lightning": ()}, {"trainer_step_everything:over_bare_us": {"lightning": 50},
+                                       "trainer_step_everything": {"lightning": 50}}),
     "mlp": ({"raw": ("--fused", "--compile"), "lightning": ("--fused",)},
             {"step": {"lightning": 15, "raw": 5}, "step_no_loader": {}, "step:peak_rss_mb": {"lightning": 5, "raw": 5}}),
     "fashion": ({"raw": SWITCHES, "lightning": ("--fused",)},
@@ -35,6 +37,9 @@ WORKS = {
     "startup": ({}, {"first_step": {}, "mnist_mlp_first_step": {}}),
     "record": ({}, {"record_add": {}, "record_gpt": {}, "replay_node": {}}),
 }
+# Works whose peer is a program of its own.
+PEERS = {"everything": os.path.join(ROOT, "bench", "peer_everything.py")}
+OWN_STEPS = ("noop", "everything")  # --steps is not for them: starting and ending a run must not count
 
 
 def run(command, log):
@@ -110,8 +115,9 @@ def measure(work, a, limits, log):
     peers, metrics = WORKS[work]
     common = ["--threads", str(a.threads)] if a.threads else []
     common += ["--data", a.data] if a.data else []
-    common += ["--steps", str(a.steps)] if a.steps and work != "noop" else []
+    common += ["--steps", str(a.steps)] if a.steps and work not in OWN_STEPS else []
     ours = [a.bench, work] + common
+    theirs = [a.python, PEERS.get(work, a.peers), work]
     fastest, notes = {}, []  # (impl, metric) -> variant
     tried = {}
     for impl, switches in peers.items() if a.peers else ():
@@ -121,7 +127,7 @@ def measure(work, a, limits, log):
                 continue
             note(f"{work}: trying {impl} {' '.join(variant)}")
             try:
-                tried[impl, variant] = run([a.python, a.peers, work, "--impl", impl, *variant, *common], log)
+                tried[impl, variant] = run([*theirs, "--impl", impl, *variant, *common], log)
             except RuntimeError as error:
                 notes.append(f"{impl} {' '.join(variant)} does not run here")
                 note(str(error))
@@ -144,7 +150,7 @@ def measure(work, a, limits, log):
     for r in range(a.rounds):
         for impl, variant in sorted({(i, v) for (i, _), v in fastest.items()}):
             note(f"{work}: round {r + 1} of {a.rounds}: {impl} {' '.join(variant)}")
-            take(impl, variant, run([a.python, a.peers, work, "--impl", impl, *variant, *common], log))
+            take(impl, variant, run([*theirs, "--impl", impl, *variant, *common], log))
         note(f"{work}: round {r + 1} of {a.rounds}: lightc")
         last = run(ours, log)
         take("lightc", None, last)

@@ -12,7 +12,9 @@ static const struct {
     lc_status (*run)(const bench *b);
     const char *help;
 } works[] = {
-    {"noop", bench_noop, "trainer cost per step: a module that does nothing (barebones, quiet, with one log)"},
+    {"noop", bench_noop,
+     "trainer cost per step: a module that does nothing (barebones, quiet, with one log, with the defaults)"},
+    {"everything", bench_everything, "the same with every callback and logger that works at each step"},
     {"mlp", bench_mlp, "784-128-10, batch 64, Adam: epochs with loader, log and checkpoint; steps in memory"},
     {"fashion", bench_fashion, "FashionCNN, batch 100, Adam: epochs with loader; steps in memory"},
     {"resnet18", bench_resnet18, "32x32 images, batch 128, SGD with momentum, random data"},

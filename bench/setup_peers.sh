@@ -8,6 +8,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 packages=(numpy torch lightning==2.6.5 torchmetrics safetensors pandas)
+more=(psutil tensorboard) # only for bench/peer_everything.py: their lack is no reason for an environment of our own
 
 # Whether this Python has them, without importing them (which takes seconds).
 has_all() {
@@ -36,7 +37,7 @@ if ! has_all "$python"; then
         python3 -m venv "$venv" || { echo "setup_peers: python3 cannot make one (Debian: apt install python3-venv)" >&2; exit 1; }
     fi
     echo "setup_peers: installing ${packages[*]} from PyPI" >&2
-    "$python" -m pip install --quiet --disable-pip-version-check "${packages[@]}" >&2
+    "$python" -m pip install --quiet --disable-pip-version-check "${packages[@]}" "${more[@]}" >&2
     has_all "$python" || { echo "setup_peers: not all packages were installed" >&2; exit 1; }
 fi
 echo "$python"

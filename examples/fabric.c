@@ -30,21 +30,22 @@ static lc_status train(lc_fabric *f, net *m, lc_optimizer *opt, int64_t end, dou
     static float before[BATCH], after[BATCH];
     lc_tensor *x = NULL, *y = NULL;
     int64_t shape[] = {BATCH, 1};
-    LC_TRY(lc_input_new(LC_F32, 2, shape, LC_ROW_MAJOR, before, &x));
-    LC_TRY(lc_input_new(LC_F32, 2, shape, LC_ROW_MAJOR, after, &y));
-    lc_status status = LC_OK;
-    for (int64_t step = lc_fabric_steps(f); step < end && status >= 0; step++) {
+    lc_status status;
+    LC_TRY_GOTO(status, done, lc_input_new(LC_F32, 2, shape, LC_ROW_MAJOR, before, &x));
+    LC_TRY_GOTO(status, done, lc_input_new(LC_F32, 2, shape, LC_ROW_MAJOR, after, &y));
+    for (int64_t step = lc_fabric_steps(f); step < end; step++) {
         make_batch(step, before, after);
-        LC_TRY(lc_fabric_begin(f));
+        LC_TRY_GOTO(status, done, lc_fabric_begin(f));
         lc_tensor *guess = lc_linear_forward(&m->l2, lc_tanh(lc_linear_forward(&m->l1, x))); /* [B,1] */
         lc_tensor *error = lc_mse_loss(guess, y);
         lc_fabric_zero_grad(f);
         lc_fabric_backward(f, error);
         lc_fabric_clip_gradients(f, opt, .max_norm = 1);
         lc_fabric_step(f, opt);
-        status = lc_fabric_end(f);
-        if (status >= 0) status = lc_item(error, loss);
+        LC_TRY_GOTO(status, done, lc_fabric_end(f));
+        LC_TRY_GOTO(status, done, lc_item(error, loss));
     }
+done:
     lc_tensor_unref(x), lc_tensor_unref(y);
     return status;
 }

@@ -24,6 +24,7 @@ typedef struct cnn {
     lc_sequential l1, l2;
     lc_linear fc1, fc2, fc3;
     lc_dropout drop;
+    lc_metric *f1; /* of the test, over all of its batches */
     double lr;
 } cnn;
 
@@ -64,12 +65,14 @@ static lc_tensor *training_step(lc_module *self, const lc_batch *batch, int64_t 
     return loss;
 }
 
-static void evaluate(lc_module *self, const lc_batch *batch, const char *loss_name, const char *accuracy_name)
+/* Returns the logits [B,10]. */
+static lc_tensor *evaluate(lc_module *self, const lc_batch *batch, const char *loss_name, const char *accuracy_name)
 {
     lc_tensor *logits = forward((cnn *)self, batch->x);
     lc_tensor *right = lc_eq(lc_argmax(logits, .dim = LC_SOME(1)), batch->y);
     lc_log(self, loss_name, lc_cross_entropy(logits, batch->y), .prog_bar = true);
     lc_log(self, accuracy_name, lc_mean(lc_cast(right, LC_F32)), .prog_bar = true);
+    return logits;
 }
 
 static lc_status validation_step(lc_module *self, const lc_batch *batch, int64_t batch_idx, int dataloader_idx)
@@ -82,7 +85,11 @@ static lc_status validation_step(lc_module *self, const lc_batch *batch, int64_t
 static lc_status test_step(lc_module *self, const lc_batch *batch, int64_t batch_idx, int dataloader_idx)
 {
     (void)batch_idx, (void)dataloader_idx;
-    evaluate(self, batch, "test_loss", "test_acc");
+    cnn *m = (cnn *)self;
+    lc_tensor *logits = evaluate(self, batch, "test_loss", "test_acc");
+    /* No mean over batches, so the metric itself is logged: the trainer computes it at the end. */
+    LC_TRY(lc_metric_update_tensor(m->f1, logits, batch->y));
+    lc_log_metric(self, "test_f1", m->f1);
     return LC_OK;
 }
 
@@ -124,13 +131,13 @@ int main(int argc, char **argv)
 
     cnn model;
     cnn_init(&model, &cnn_ops, (uint64_t)opt.seed, args.lr);
+    LC_MAIN_TRY(
+        lc_metric_new("F1Score", &(lc_metric_options){.num_classes = 10, .average = LC_AVERAGE_MACRO}, &model.f1));
     lc_trainer *trainer;
     LC_MAIN_TRY(lc_trainer_new(&opt, &trainer));
     LC_MAIN_TRY(lc_trainer_fit(trainer, &model.base,
                                &(lc_run_args){.train_dataloader = loaders[0], .val_dataloader = loaders[1]}));
     LC_MAIN_TRY(lc_trainer_test(trainer, &model.base, &(lc_run_args){.dataloaders = &loaders[2], .n_dataloaders = 1}));
-    lc_metrics results = lc_trainer_results(trainer, 0);
-    for (int i = 0; i < results.n; i++) printf("%s %.4f\n", results.values[i].name, results.values[i].value);
 
     lc_trainer_free(trainer);
     for (int i = 0; i < 3; i++) {
@@ -138,6 +145,7 @@ int main(int argc, char **argv)
         lc_dataset_unref(sets[i]);
     }
     lc_dataset_unref(whole);
+    lc_metric_free(model.f1);
     lc_module_release(&model.base);
     return 0;
 }

@@ -99,8 +99,6 @@ int main(int argc, char **argv)
     LC_MAIN_TRY(lc_trainer_fit(trainer, &model.base,
                                &(lc_run_args){.train_dataloader = loaders[0], .val_dataloader = loaders[1]}));
     LC_MAIN_TRY(lc_trainer_test(trainer, &model.base, &(lc_run_args){.dataloaders = &loaders[2], .n_dataloaders = 1}));
-    lc_metrics results = lc_trainer_results(trainer, 0);
-    for (int i = 0; i < results.n; i++) printf("%s %.4f\n", results.values[i].name, results.values[i].value);
 
     lc_trainer_free(trainer);
     for (int i = 0; i < 3; i++) {

@@ -25,7 +25,9 @@ check() { # what it means, command...
 says() { grep -qE "$1" out; }
 complains() { grep -qE "$1" err; }
 fails() { ! run "$@"; }
-value() { sed -nE "s/^$1 +([0-9.eE+-]+)$/\1/p" out | tail -1; }
+value() { # a line of the program's own, or of the trainer's table of results
+  sed -nE "s/^((validate|test) +)?$1 +([0-9.eE+-]+)$/\3/p" out err | tail -1
+}
 at_least() { awk -v a="$(value "$1")" -v b="$2" 'BEGIN {exit !(a != "" && a + 0 >= b)}'; }
 at_most() { awk -v a="$(value "$1")" -v b="$2" 'BEGIN {exit !(a != "" && a + 0 <= b)}'; }
 picture() { # 224 x 224, as PNG (its header) or PGM
@@ -44,6 +46,19 @@ common() { # options every program with a trainer has
   check "with the right name in it" complains 'did you mean "max_epochs"'
 }
 
+started_by() { # launcher and its arguments, --, arguments of the example
+  local launcher=()
+  while [ "$1" != -- ]; do launcher+=("$1") && shift; done
+  shift
+  "${launcher[@]}" "$bin/$name" "$@" >out 2>err
+}
+under_mpirun() { # arguments; where there is an mpirun
+  command -v mpirun >/dev/null || return 0
+  if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
+  check "runs under mpirun" started_by mpirun --oversubscribe -np 2 -- "$@"
+  check "as two ranks" says 'on 2 ranks$|rank 1 '
+}
+
 case $name in
 mnist_mlp | fashion_cnn)
   mkdir data && "$bin/make_idx" data || exit 1
@@ -51,6 +66,7 @@ mnist_mlp | fashion_cnn)
   common
   check "trains" run "${args[@]}" --max_epochs 3
   check "learns" at_least test_acc 0.9
+  [ "$name" = mnist_mlp ] || check "and every class" at_least test_f1 0.9
   check "writes metrics.csv" grep -q val_acc root/lightning_logs/version_0/metrics.csv
   check "writes a checkpoint" exists 'root/lightning_logs/version_0/checkpoints/*.ckpt/model.safetensors'
   check "writes the run database" test -s root/lightc.db
@@ -98,6 +114,55 @@ custom_callback)
   check "tells each epoch" says '^epoch 2 starts$'
   check "logs the norm" grep -q weight_norm root/lightning_logs/version_0/metrics.csv
   check "weights (2, -1)" says 'weight norm 2\.[12]'
+  ;;
+ddp_mnist | ddp_by_hand)
+  mkdir data && "$bin/make_idx" data || exit 1
+  args=(--data data --batch_size 20 --seed 3 --max_epochs 2 --threads 1)
+  common
+  by_strategy() { "$bin/ddp_mnist" "${args[@]}" "$@" >/dev/null 2>err; }
+  for n in 1 2 3; do
+    check "trains on $n" run "${args[@]}" --devices $n --default_root_dir "root$n"
+    check "says so" says "on $n ranks$"
+    check "learns" at_least test_acc 0.9
+  done
+  case $name in
+  ddp_mnist)
+    check "understands other names" run --data data --accelerator cpu --nodes 1 --gpus 2 --epochs 1
+    check "of the same options" says '^trained on 2 ranks$'
+    check "--gpus wants GPUs" fails --data data --nodes 2 --gpus 2 --epochs 5
+    check "and names what there is" complains 'accelerator.cpu'
+    check "a batch larger than the data" run --data data --devices 2 --batch_size 500 --max_epochs 1
+    check "is warned of" complains 'no training batches'
+    check "a misspelt strategy is an error" fails --data data --devices 2 --strategy dpp
+    check "with the strategies in it" complains 'ddp'
+    ;;
+  ddp_by_hand)
+    for n in 1 2 3; do
+      check "$n ranks by hand" run "${args[@]}" --devices $n
+      check "the same model by the strategy" by_strategy --devices $n --default_root_dir "by_strategy$n"
+      check "bit for bit" cmp by_hand.ckpt/model.safetensors \
+        "by_strategy$n"/lightning_logs/version_0/checkpoints/*.ckpt/model.safetensors
+    done
+    check "is started by lightc launch" started_by "$bin/lightc" launch -np 2 -- "${args[@]}"
+    check "as two ranks" says 'on 2 ranks$'
+    ;;
+  esac
+  under_mpirun "${args[@]}" --default_root_dir mpi
+  ;;
+collectives)
+  common
+  for n in 1 2 3 4; do
+    check "$n ranks" run --devices $n
+    check "8 pictures" test "$(grep -c -- '->' out)" = $((8 * n))
+  done
+  check "a sum" grep -qx '  rank 3   40  41  42  43   -> 100 104 108 112' out
+  check "an exchange" grep -qx '  rank 1   20  21  22  23   ->  11  21  31  41' out
+  mv out four
+  check "is started by lightc launch" started_by "$bin/lightc" launch -np 4 --
+  check "with the same pictures" cmp four out
+  check "too many ranks are an error" fails --devices 10
+  check "that says how many are right" complains 'room for 9'
+  under_mpirun
   ;;
 own_loop)
   common

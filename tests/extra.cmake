@@ -5,15 +5,17 @@ if(LIGHTC_BUILD_FUZZERS AND EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/CMakeLists.t
 endif()
 # The networks of the benchmarks, trained under the laws.
 target_sources(test_laws PRIVATE ${PROJECT_SOURCE_DIR}/bench/models.c)
+target_sources(test_sync PRIVATE ${PROJECT_SOURCE_DIR}/bench/models.c)
 target_include_directories(test_laws PRIVATE ${PROJECT_SOURCE_DIR})
+target_include_directories(test_sync PRIVATE ${PROJECT_SOURCE_DIR})
 # What it reads.
 add_dependencies(test_symbols lightc)
 add_subdirectory(reference)
 add_subdirectory(conformance)
 add_subdirectory(tool)
-# The same networks, trained beside PyTorch (where LIGHTC_PEERS_PYTHON names a Python that has it).
-target_sources(test_torch PRIVATE ${PROJECT_SOURCE_DIR}/bench/models.c)
-target_include_directories(test_torch PRIVATE ${PROJECT_SOURCE_DIR})
+# The same networks, trained beside PyTorch (where there is a Python that has it).
+target_sources(test_torch_runs PRIVATE ${PROJECT_SOURCE_DIR}/bench/models.c)
+target_include_directories(test_torch_runs PRIVATE ${PROJECT_SOURCE_DIR})
 
 # Every example, run as a user would on data that make_idx makes.
 add_executable(make_idx make_idx.c)
@@ -33,7 +35,26 @@ if(TARGET make_idx)
   set_tests_properties(guides PROPERTIES TIMEOUT 600)
 endif()
 
+# What test_launch starts, and the supervisor it starts it with.
+add_executable(rank_program rank_program.c)
+target_link_libraries(rank_program PRIVATE lightc_internal lightc_flags)
+add_dependencies(test_launch rank_program lightc_program)
+
 # Allocations of lightc go through functions of this test, which fail them.
 foreach(function malloc calloc realloc aligned_alloc strdup strndup)
   target_link_options(test_no_memory PRIVATE -Wl,--wrap=${function})
 endforeach()
+
+# Under mpirun. The second program has a plug-in of its own, in which every path for large data is taken with small ones.
+if(LIGHTC_HAVE_MPI)
+  foreach(name IN ITEMS comm_mpi comm_mpi_large)
+    add_executable(test_${name} test_comm_mpi.c)
+    target_include_directories(test_${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
+    target_link_libraries(test_${name} PRIVATE lightc MPI::MPI_C Threads::Threads m lightc_flags)
+    add_test(NAME ${name} COMMAND test_${name})
+    set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 900)
+  endforeach()
+  target_link_libraries(test_comm_mpi PRIVATE lightc_mpi)
+  target_sources(test_comm_mpi_large PRIVATE ${LIGHTC_MPI_SOURCES})
+  target_compile_definitions(test_comm_mpi_large PRIVATE LC_MPI_LARGE=1000 LC_MPI_ROUND=4096)
+endif()

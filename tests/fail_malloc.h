@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that runs out: the program's own malloc stands in front of the C library's and fails at the n-th call. Include
- * it in one file of a program. With a sanitizer (SANITIZED, test.h), which has an allocator of its own, there
- * is nothing here. */
+/* Allocations of all threads, counted, and memory that runs out: the program's own malloc stands in front of the C
+ * library's and fails at the n-th call. Include it in one file of a program. With a sanitizer (SANITIZED, test.h),
+ * which has an allocator of its own, there is nothing here. */
 #ifndef LC_FAIL_MALLOC_H
 #define LC_FAIL_MALLOC_H
 
@@ -10,23 +10,22 @@
 #include <stdlib.h>
 
 #ifndef SANITIZED
-static atomic_long mallocs, malloc_fail_at; /* 0: never; afterwards it fails once */
+static atomic_long mallocs, malloc_fail_at; /* 0: never; it fails once */
 
 void *__libc_malloc(size_t);
 void *__libc_calloc(size_t, size_t);
 void *__libc_realloc(void *, size_t);
+void *__libc_memalign(size_t, size_t);
 void *malloc(size_t n);
 void *calloc(size_t n, size_t size);
 void *realloc(void *p, size_t n);
+void *aligned_alloc(size_t align, size_t n);
 
 static bool out_of_memory(void)
 {
-    long at = atomic_load(&malloc_fail_at);
-    if (at && atomic_fetch_add(&mallocs, 1) + 1 == at) {
-        errno = ENOMEM;
-        return true;
-    }
-    return false;
+    if (atomic_fetch_add(&mallocs, 1) + 1 != atomic_load(&malloc_fail_at)) return false;
+    errno = ENOMEM;
+    return true;
 }
 
 void *malloc(size_t n)
@@ -42,6 +41,11 @@ void *calloc(size_t n, size_t size)
 void *realloc(void *p, size_t n)
 {
     return out_of_memory() ? NULL : __libc_realloc(p, n);
+}
+
+void *aligned_alloc(size_t align, size_t n)
+{
+    return out_of_memory() ? NULL : __libc_memalign(align, n);
 }
 #endif
 

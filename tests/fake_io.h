@@ -284,7 +284,7 @@ static void fake_init(fake_io *f, long fail_at, int error, bool crash)
 }
 
 /* What the machine loses when it goes down now. */
-static void fake_lose(fake_io *f)
+static inline void fake_lose(fake_io *f)
 {
     for (int i = 0; i < f->n_unsynced; i++) {
         struct stat st;

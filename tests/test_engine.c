@@ -451,6 +451,45 @@ TEST(nan_in_backward_names_the_forward_call)
     lc_graph_free(g);
 }
 
+/* ---- operators from outside ---- */
+
+static lc_status infer_same(lc_infer *call)
+{
+    call->out[0] = *call->in[0];
+    return LC_OK;
+}
+
+static void twice(const lc_call *call)
+{
+    for (int64_t i = 0; i < call->in[0].shape[0]; i++)
+        ((float *)call->out[0].data)[i] = 2 * ((const float *)call->in[0].data)[i];
+}
+
+/* Operators are told apart by what they are: a program may give its own any name. */
+TEST(an_operator_with_the_name_of_another)
+{
+    static const lc_kernel kernel = {.name = "twice", .layout = LC_WANT_ROW_MAJOR, .run = twice};
+#define TWICE(called)                                                                                                  \
+    {                                                                                                                  \
+        .name = called, .n_out = 1, .infer = infer_same, .kernel = &kernel                                             \
+    }
+    static const lc_op ops[] = {TWICE("linear"), TWICE("matmul"), TWICE("conv"), TWICE("sdpa_backward"), TWICE("lstm")};
+    lc_graph *g = graph();
+    lc_tensor *x = T(1, false, 4);
+    lc_graph_stats before, after;
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+        lc_graph_get_stats(g, &before);
+        CHECK_OK(lc_step_begin(g, i, 0));
+        lc_tensor *y = lc_op_call(&ops[i], 1, &x, 0, NULL, 0, NULL, LC_HERE);
+        CHECK_NEAR(item(lc_sum(y)), 2 * item(lc_sum(x)), 1e-6);
+        CHECK_OK(lc_step_end(g));
+        lc_graph_get_stats(g, &after);
+        CHECK_NEAR(after.flops, before.flops, 0); /* no product of theirs */
+    }
+    lc_graph_free(g);
+    lc_tensor_unref(x);
+}
+
 TEST(too_little_memory_is_an_error)
 {
     lc_graph *g;
@@ -482,6 +521,69 @@ TEST(nan_check_names_the_operator)
     (void)!lc_step_end(g);
     lc_tensor_unref(a);
     lc_graph_free(g);
+}
+
+TEST(gradients_can_be_replaced)
+{
+    lc_graph *g = graph();
+    lc_tensor *w = T(2, true, 3);
+    float before[3], gradient[3], after[3];
+    const float mine[3] = {1, -2, 4};
+    for (int passes = 1; passes <= 2; passes++) {
+        CHECK_OK(lc_tensor_read(w, before, sizeof before));
+        lc_zero_grad(g);
+        for (int i = 0; i < passes; i++) {
+            CHECK_OK(lc_step_begin(g, 0, (uint64_t)i));
+            lc_backward(lc_sum(lc_square(w)));
+            if (i + 1 < passes) CHECK_OK(lc_step_run(g));
+            if (i + 1 < passes) CHECK_OK(lc_step_end(g));
+        }
+        lc_tensor *dw = lc_gradient(w);
+        CHECK_OK(lc_tensor_read(dw, gradient, sizeof gradient));
+        for (int i = 0; i < 3; i++) CHECK_NEAR(gradient[i], 2 * before[i], 1e-6);
+        CHECK_OK(lc_gradient_write(w, mine, sizeof mine));
+        CHECK_OK(lc_tensor_read(lc_gradient(w), gradient, sizeof gradient));
+        for (int i = 0; i < 3; i++) CHECK_EQ(gradient[i], mine[i]);
+        lc_assign(w, lc_sub(w, lc_gradient(w)));
+        CHECK_OK(lc_step_run(g));
+        CHECK_OK(lc_step_end(g));
+        CHECK_OK(lc_tensor_read(w, after, sizeof after));
+        for (int i = 0; i < 3; i++) CHECK_NEAR(after[i], before[i] - mine[i], 1e-6);
+    }
+    CHECK_EQ(lc_gradient_write(w, mine, sizeof mine - 1), LC_ERR_ARGUMENT);
+    lc_tensor_unref(w);
+    lc_graph_free(g);
+}
+
+/* The first step makes the optimizer's flat buffers, after a gradient was computed and read: it is not lost. */
+TEST(a_gradient_that_is_read_before_the_first_step_is_used)
+{
+    for (int read = 0; read < 2; read++) {
+        lc_graph *g = graph();
+        lc_module m;
+        lc_linear l;
+        float weight[6], before[6];
+        const float ones[6] = {1, 1, 1, 1, 1, 1};
+        lc_module_init(&m, NULL, 1);
+        lc_linear_init(&l, &m, "l", 3, 2);
+        CHECK_OK(lc_tensor_read(l.weight, before, sizeof before));
+        lc_optimizer *opt = lc_sgd(&m, .lr = 0.5);
+        CHECK_OK(lc_step_begin(g, 0, 0));
+        lc_backward(lc_add(lc_sum(l.weight), lc_sum(l.bias)));
+        if (read)
+            CHECK_OK(lc_tensor_read(lc_gradient(l.weight), weight, sizeof weight));
+        else
+            CHECK_OK(lc_gradient_write(l.weight, ones, sizeof ones));
+        lc_optimizer_step(opt);
+        CHECK_OK(lc_step_run(g));
+        CHECK_OK(lc_step_end(g));
+        CHECK_OK(lc_tensor_read(l.weight, weight, sizeof weight));
+        for (int i = 0; i < 6; i++) CHECK_NEAR(weight[i], before[i] - 0.5f, 1e-6);
+        CHECK_OK(lc_tensor_read(l.bias, weight, 2 * sizeof *weight));
+        lc_optimizer_free(opt);
+        lc_module_release(&m);
+        lc_graph_free(g);
+    }
 }
 
 TEST_MAIN

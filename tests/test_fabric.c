@@ -190,11 +190,91 @@ TEST(errors_come_at_the_end_of_the_step)
 
     lc_fabric *f;
     CHECK_STATUS(lc_fabric_new(&(lc_fabric_options){.accelerator = "tpu"}, &f), LC_ERR_UNSUPPORTED);
-    CHECK(lc_fabric_new(&(lc_fabric_options){.devices = "7"}, &f) < 0);
+    CHECK(lc_fabric_new(&(lc_fabric_options){.strategy = "single_device", .devices = "7"}, &f) < 0);
     CHECK_OK(lc_fabric_new(NULL, &f));
     CHECK_STATUS(lc_fabric_begin(f), LC_ERR_STATE);
     CHECK_STATUS(lc_fabric_save(f, path, NULL), LC_ERR_STATE);
     lc_fabric_free(f);
+    world_remove(dir);
+}
+
+static int freed;
+static lc_status full(void *self, const lc_log_row *row)
+{
+    (void)self, (void)row;
+    return lc_fail(LC_ERR_IO, "the disk of the test is full");
+}
+static void count_free(void *self)
+{
+    (void)self;
+    freed++;
+}
+static const lc_logger_ops full_ops = {LC_LOGGER_OPS_INIT, .name = "full", .start = memory_start, .log_row = full,
+                                       .free = count_free};
+
+TEST(rows_go_to_every_logger)
+{
+    char dir[256], path[600], text[256] = "";
+    memory_logger rows = {0};
+    lc_logger loggers[3] = {{&full_ops, NULL}, {&memory_ops, &rows}};
+    lc_fabric_options o = {.loggers = loggers, .n_loggers = 3, .default_root_dir = dir};
+    lc_fabric *f;
+    CHECK(world_dir(dir, sizeof dir));
+    for (int run = 0; run < 2; run++) {
+        CHECK_OK(lc_logger_new("csv", &loggers[2]));
+        freed = 0;
+        CHECK_OK(lc_fabric_new(&o, &f));
+        CHECK_STR(lc_fabric_run_dir(f), "");
+        /* One that fails keeps no row from the others. */
+        CHECK_STATUS(lc_fabric_log(f, "loss", 0.5, -1), LC_ERR_IO);
+        CHECK_CONTAINS(lc_error_message(), "the disk of the test is full");
+        snprintf(path, sizeof path, "%s/lightning_logs/version_%d", dir, run);
+        CHECK_STR(lc_fabric_run_dir(f), path);
+        lc_metric_value two[] = {{"loss", 0.25}, {"acc", 1}};
+        CHECK_STATUS(lc_fabric_log_dict(f, two, 2, 7), LC_ERR_IO);
+        CHECK_STATUS(lc_fabric_log(f, NULL, 0, -1), LC_ERR_ARGUMENT);
+        lc_fabric_free(f);
+        CHECK_EQ(freed, 1);
+    }
+    CHECK_STR(rows.text, "step=0 loss=0.5|step=7 acc=1 loss=0.25|step=0 loss=0.5|step=7 acc=1 loss=0.25|");
+    strcat(path, "/metrics.csv");
+    FILE *csv = fopen(path, "r");
+    CHECK(csv && fread(text, 1, sizeof text - 1, csv) > 0);
+    fclose(csv);
+    CHECK_STR(text, "acc,loss,step\n,0.5,0\n1.0,0.25,7\n");
+
+    /* The loggers are taken over where there is no fabric, too; without them nothing is written. */
+    freed = 0;
+    CHECK_STATUS(lc_fabric_new(&(lc_fabric_options){.accelerator = "tpu", .loggers = loggers, .n_loggers = 1}, &f),
+                 LC_ERR_UNSUPPORTED);
+    CHECK_EQ(freed, 1);
+    CHECK_OK(lc_fabric_new(NULL, &f));
+    CHECK_OK(lc_fabric_log(f, "loss", 1, -1));
+    CHECK_STR(lc_fabric_run_dir(f), "");
+    lc_fabric_free(f);
+    world_remove(dir);
+}
+
+TEST(the_step_is_that_of_the_loop)
+{
+    char dir[256];
+    memory_logger rows = {0};
+    lc_logger logger = {&memory_ops, &rows};
+    loop l;
+    CHECK(world_dir(dir, sizeof dir));
+    open_loop(&l);
+    lc_fabric_free(l.f);
+    lc_optimizer_free(l.opt);
+    l.opt = lc_adam(l.m, .lr = 0.01);
+    CHECK_OK(lc_fabric_new(
+        &(lc_fabric_options){.threads = 1, .loggers = &logger, .n_loggers = 1, .default_root_dir = dir}, &l.f));
+    CHECK_OK(lc_fabric_setup(l.f, l.m, &l.opt, 1));
+    for (int64_t i = 0; i < 3; i++) {
+        train(&l, i, i + 1, 1, 0);
+        CHECK_OK(lc_fabric_log(l.f, "i", (double)i, -1));
+    }
+    CHECK_STR(rows.text, "step=1 i=0|step=2 i=1|step=3 i=2|");
+    close_loop(&l);
     world_remove(dir);
 }
 

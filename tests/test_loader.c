@@ -2,48 +2,12 @@
 /* The loader: order, exact resume, workers, errors, memory. Run under ThreadSanitizer too. */
 #include "test.h"
 #include <lightc/data.h>
+#include "fail_malloc.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
 #include <unistd.h>
-
-/* ---- counting allocations (where no sanitizer does so itself) ---- */
-
-#ifdef SANITIZED
-#define COUNTS_ALLOCATIONS 0
-#else
-#define COUNTS_ALLOCATIONS 1
-#endif
-
-static atomic_long allocations;
-
-#if COUNTS_ALLOCATIONS && defined(__GLIBC__)
-void *__libc_malloc(size_t);
-void *__libc_calloc(size_t, size_t);
-void *__libc_realloc(void *, size_t);
-void *__libc_memalign(size_t, size_t);
-void *malloc(size_t n)
-{
-    allocations++;
-    return __libc_malloc(n);
-}
-void *calloc(size_t n, size_t m)
-{
-    allocations++;
-    return __libc_calloc(n, m);
-}
-void *realloc(void *p, size_t n)
-{
-    allocations++;
-    return __libc_realloc(p, n);
-}
-void *aligned_alloc(size_t a, size_t n)
-{
-    allocations++;
-    return __libc_memalign(a, n);
-}
-#endif
 
 /* ---- a dataset whose samples tell which they are ---- */
 
@@ -327,9 +291,9 @@ TEST(workers_work_at_once)
 
 TEST(no_allocation_in_the_steady_state)
 {
-#if !COUNTS_ALLOCATIONS || !defined(__GLIBC__)
+#ifdef SANITIZED
     SKIP("a sanitizer owns malloc");
-#endif
+#else
     enum { IMAGES = 1000 };
     uint8_t *pixels = malloc(IMAGES * 784), *labels = malloc(IMAGES);
     for (int i = 0; i < IMAGES * 784; i++) pixels[i] = (uint8_t)i;
@@ -358,16 +322,17 @@ TEST(no_allocation_in_the_steady_state)
             CHECK_OK(lc_dataloader_next(l, &batch));
             long before = 0;
             for (int epoch = 1; epoch < 5; epoch++) {
-                if (epoch == 2) before = allocations;
+                if (epoch == 2) before = atomic_load(&mallocs);
                 CHECK_OK(lc_dataloader_begin(l, epoch, 0));
                 do CHECK_OK(lc_dataloader_next(l, &batch));
                 while (batch);
             }
-            CHECK_EQ(allocations - before, 0);
+            CHECK_EQ(atomic_load(&mallocs) - before, 0);
             lc_dataloader_free(l);
         }
     lc_dataset_unref(arrays);
     lc_dataset_unref(flipped);
+#endif
 }
 
 /* ---- samplers and loaders of the program's own ---- */
@@ -485,6 +450,47 @@ TEST(loader_of_the_programs_own)
     CHECK_STATUS(lc_dataloader_load(l, "x", 1), LC_ERR_STATE);
     lc_dataloader_free(l);
     lc_tensor_unref(s.batch.tensors[0]);
+}
+
+/* The place of a combined loader comes from a checkpoint, which may be damaged: an error, or another place. */
+TEST(state_of_a_combined_loader_may_be_anything)
+{
+    static const int64_t wild[] = {-1, 1, 3, INT32_MAX, INT64_MAX, INT64_MIN};
+    probe p = {.n = 6, .fail_at = -1};
+    lc_dataset *d = dataset_of(&p);
+    int refused = 0;
+    for (int mode = LC_MAX_SIZE_CYCLE; mode <= LC_SEQUENTIAL; mode++) {
+        int64_t state[16];
+        size_t size = sizeof state;
+        lc_batch *batch;
+        for (int word = -1; word < (int)(size / sizeof *state); word++)
+            for (size_t i = 0; i < sizeof wild / sizeof *wild; i++) {
+                lc_dataloader *parts[2], *l;
+                for (int k = 0; k < 2; k++)
+                    CHECK_OK(lc_dataloader_new(&(lc_dataloader_options){.dataset = d, .batch_size = 2 + k}, &parts[k]));
+                CHECK_OK(lc_combined_loader_new((lc_combine)mode, 2, parts, &l));
+                if (word < 0) {
+                    CHECK_OK(lc_dataloader_begin(l, 1, 0));
+                    CHECK_OK(lc_dataloader_next(l, &batch));
+                    size = sizeof state;
+                    CHECK_OK(lc_dataloader_save(l, state, &size));
+                } else {
+                    int64_t bad[16];
+                    memcpy(bad, state, size);
+                    bad[word] = wild[i];
+                    lc_status status = lc_dataloader_load(l, bad, size);
+                    if (status == LC_OK) status = lc_dataloader_begin(l, 1, 1);
+                    for (int n = 0; status == LC_OK && n < 20; n++) {
+                        status = lc_dataloader_next(l, &batch);
+                        if (!batch) break;
+                    }
+                    refused += status < 0;
+                }
+                lc_dataloader_free(l);
+            }
+    }
+    CHECK(refused > 80);
+    lc_dataset_unref(d);
 }
 
 TEST(options_are_checked)

@@ -211,6 +211,9 @@ TEST(confusion_kappa_matthews)
             }
         CHECK_NEAR(multiclass("CohenKappa", (lc_metric_options){.kappa_weights = w}), 1 - seen / expected, 1e-12);
     }
+    CHECK_STATUS(lc_metric_new("CohenKappa", &(lc_metric_options){.kappa_weights = 3}, &m), LC_ERR_ARGUMENT);
+    CHECK_STATUS(lc_metric_new("ConfusionMatrix", &(lc_metric_options){.normalize = (lc_normalize)4}, &m),
+                 LC_ERR_ARGUMENT);
     CHECK_NEAR(multiclass("MatthewsCorrCoef", (lc_metric_options){0}),
                (agree * N - tp) / sqrt((N * (double)N - sp) * (N * (double)N - st)), 1e-12);
 }
@@ -359,6 +362,38 @@ TEST(aggregates)
         lc_metric_reset(m);
         CHECK_OK(lc_metric_update_value(m, 2.5, 1));
         CHECK_NEAR(value(m), 2.5, 0);
+    }
+}
+
+/* An update adds what merging the batch's own state adds, and a state that is loaded is the one that was saved: bit for
+ * bit, which resuming relies on. */
+TEST(updates_are_merges)
+{
+    static double one[4096], two[4096], loaded[4096];
+    make_data(77);
+    for (int r = 0; lc_metric_name_at(r); r++) {
+        const char *name = lc_metric_name_at(r);
+        lc_metric *steady = make(name, (lc_metric_options){0}), *part = make(name, (lc_metric_options){0});
+        lc_metric *resumed = make(name, (lc_metric_options){0});
+        for (int64_t i = 0; i < N; i += 30) {
+            int64_t n = 4096, k = 4096;
+            lc_metric_batch b = {
+                .n = 30, .columns = 1, .scores = single + i, .targets = bits + i, .values = other + i, .n_targets = 30};
+            CHECK_OK(lc_metric_update(steady, &b));
+            lc_metric_reset(part);
+            CHECK_OK(lc_metric_update(part, &b));
+            CHECK_OK(lc_metric_merge(resumed, part));
+            CHECK_OK(lc_metric_save(resumed, two, &n));
+            CHECK_OK(lc_metric_load(resumed, two, n));
+            CHECK_OK(lc_metric_save(resumed, loaded, &n));
+            CHECK_OK(lc_metric_save(steady, one, &k));
+            CHECK_EQ(n, k);
+            if (memcmp(one, two, (size_t)n * sizeof *one) != 0 || memcmp(two, loaded, (size_t)n * sizeof *one) != 0)
+                TEST_FAIL("%s: the state depends on how it came about", name);
+        }
+        lc_metric_free(steady);
+        lc_metric_free(part);
+        lc_metric_free(resumed);
     }
 }
 

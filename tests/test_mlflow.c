@@ -5,8 +5,8 @@
 #include "test.h"
 #include "log_everything.h"
 #include "peer_python.h"
+#include "scratch.h"
 #include "core/http.h"
-#include "core/io.h"
 #include "loggers/mlflow_api.h"
 #include "loggers/writer.h"
 
@@ -24,43 +24,11 @@
 #include <sys/wait.h>
 #include <time.h>
 
-static char root[256];
-static pid_t owner;
-
-__attribute__((constructor)) static void make_dir(void)
+__attribute__((constructor)) static void set_environment(void)
 {
-    snprintf(root, sizeof root, "/tmp/lightc-test-mlflow-XXXXXX");
-    if (!mkdtemp(root)) abort();
-    owner = getpid();
     setenv("no_proxy", "127.0.0.1", 1);
     unsetenv("MLFLOW_TRACKING_URI");
     unsetenv("MLFLOW_EXPERIMENT_NAME");
-}
-
-__attribute__((destructor)) static void remove_dir(void)
-{
-    if (getpid() == owner && lc__remove_tree(&lc__io_system, root) < 0) fprintf(stderr, "%s is left behind\n", root);
-}
-
-static const char *fresh_dir(const char *name)
-{
-    static char path[300];
-    snprintf(path, sizeof path, "%s/%s", root, name);
-    CHECK_OK(lc__remove_tree(&lc__io_system, path));
-    CHECK(!mkdir(path, 0777));
-    return path;
-}
-
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static void pause_ms(int ms)
-{
-    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
 }
 
 /* ---- what MLflow answers, as far as this client asks ---- */
@@ -508,6 +476,30 @@ TEST(a_run_that_was_killed_is_sent_by_the_next)
     CHECK_EQ(spools(dir), 0);
     CHECK_CONTAINS(s.f.asked, "\"step\":99}");
     CHECK_CONTAINS(s.f.asked, "\"status\":\"KILLED\"");
+}
+
+/* Though the one warning of the run was that the server was away. */
+TEST(what_is_refused_later_is_said_in_the_end)
+{
+    need_http();
+    const char *dir = fresh_dir("later");
+    int port = free_port(), warnings = 0;
+    lc_logger l = start(dir, "run-1", port);
+    for (int i = 0; i < 500 && !warnings; i++) {
+        warnings += row(l, i) < 0;
+        pause_ms(5);
+    }
+    CHECK_EQ(warnings, 1);
+    CHECK_CONTAINS(lc_error_message(), "what is logged waits in");
+    server s;
+    server_start(&s, port);
+    s.f.refuse = "log-batch", s.f.code = 400;
+    CHECK_STATUS(l.ops->finish(l.self, "success"), LC_ERR_IO);
+    CHECK_CONTAINS(lc_error_message(), "refused and left out");
+    CHECK_CONTAINS(lc_error_message(), "not so");
+    l.ops->free(l.self);
+    server_stop(&s);
+    CHECK_EQ(spools(dir), 0);
 }
 
 /* A server that takes connections and says nothing: rows cost what they always cost. */

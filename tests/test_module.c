@@ -153,8 +153,8 @@ TEST(distributions)
         double mean, sd, low, high;
         moments(cases[i].init, 3, shape, &mean, &sd, &low, &high);
         double spread = cases[i].sd / 200; /* of the mean of 40,000 numbers */
-        if (fabs(mean - cases[i].mean) > 4 * spread || fabs(sd - cases[i].sd) > 0.02 * cases[i].sd ||
-            high > cases[i].bound || (isfinite(cases[i].bound) && high < 0.99 * cases[i].bound)) {
+        if (!(fabs(mean - cases[i].mean) <= 4 * spread && fabs(sd - cases[i].sd) <= 0.02 * cases[i].sd &&
+              high <= cases[i].bound && (!isfinite(cases[i].bound) || high >= 0.99 * cases[i].bound))) {
             TEST_FAIL("case %zu: mean %g, sd %g, from %g to %g", i, mean, sd, low, high);
         }
     }

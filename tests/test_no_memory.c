@@ -574,7 +574,11 @@ static lc_status own_loop(void)
     lc_module *m = NULL;
     lc_optimizer *opt = NULL;
     lc_tensor *x = NULL, *y = NULL;
-    LC_TRY_GOTO(status, done, lc_fabric_new(NULL, &f));
+    lc_logger csv;
+    LC_TRY_GOTO(status, done, lc_logger_new("csv", &csv));
+    LC_TRY_GOTO(
+        status, done,
+        lc_fabric_new(&(lc_fabric_options){.loggers = &csv, .n_loggers = 1, .default_root_dir = directory}, &f));
     LC_TRY_GOTO(status, done, lc_module_new(&wave_class, NULL, 1, &m));
     opt = lc_adam(m, .lr = 0.01);
     LC_TRY_GOTO(status, done, lc_module_status(m));
@@ -591,6 +595,7 @@ static lc_status own_loop(void)
         lc_fabric_clip_gradients(f, opt, .max_norm = 1);
         lc_fabric_step(f, opt);
         LC_TRY_GOTO(status, done, lc_fabric_end(f));
+        LC_TRY_GOTO(status, done, lc_fabric_log(f, "i", i, -1));
     }
     lc_state *mine = NULL;
     LC_TRY_GOTO(status, done, lc_state_new(&mine));

@@ -300,7 +300,7 @@ static void follow_rule(int which, lc_dtype dtype, double tolerance)
         for (int j = 0; j < 2; j++) get(&w, w.p[j], got[j]);
         for (int i = 0; i < N; i++) {
             double value = i < N0 ? got[0][i] : got[1][i - N0];
-            if (fabs(value - x[i].p) > tolerance * fmax(1, fabs(x[i].p))) {
+            if (!(fabs(value - x[i].p) <= tolerance * fmax(1, fabs(x[i].p)))) {
                 TEST_FAIL("optimizer %d (%s), step %d, element %d: %.17g instead of %.17g", which, opt->ops->name, t, i,
                           value, x[i].p);
             }
@@ -440,6 +440,41 @@ TEST(errors_say_what_is_wrong)
     CHECK_STATUS(lc_module_status(&m), LC_ERR_ARGUMENT);
     CHECK_CONTAINS(lc_error_message(), "beta1");
     lc_module_release(&m);
+}
+
+static lc_status sum_of_squares(void *ctx, double *loss)
+{
+    const world *w = ctx;
+    lc_tensor *sum = lc_sum(lc_square(w->p[0]));
+    lc_zero_grad(w->graph);
+    lc_backward(sum);
+    return lc_item(sum, loss);
+}
+
+/* Also when the second group comes late. */
+TEST(lbfgs_takes_one_group)
+{
+    world w;
+    world_init(&w, LC_F64);
+    lc_optimizer *opt = lc_lbfgs(&w.root, .no_parameters = true);
+    CHECK_EQ(lc_optimizer_add_group(opt, "a", &w.p[0], 1), 0);
+    CHECK_OK(lc_step_begin(w.graph, 0, 0));
+    CHECK_OK(lc_optimizer_step_closure(opt, sum_of_squares, &w));
+    CHECK_OK(lc_step_end(w.graph));
+    CHECK_EQ(lc_optimizer_add_group(opt, "b", &w.p[1], 1), 1);
+    CHECK_OK(lc_step_begin(w.graph, 1, 0));
+    CHECK_STATUS(lc_optimizer_step_closure(opt, sum_of_squares, &w), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "one group");
+    CHECK_OK(lc_step_end(w.graph));
+    CHECK(!lc_lbfgs(&w.root, .maximize = true));
+    CHECK_CONTAINS(lc_error_message(), "negate the loss");
+    world_free(&w, opt);
+    static const lc_named_number bad[] = {
+        {"max_iter", 1e300}, {"max_iter", 2.5}, {"max_eval", 1e10}, {"max_eval", 2.5}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        CHECK_STATUS(lc_optimizer_by_name("LBFGS", NULL, &bad[i], 1, &opt), LC_ERR_ARGUMENT);
+        CHECK_CONTAINS(lc_error_message(), bad[i].name);
+    }
 }
 
 TEST(muon_refuses_vectors)

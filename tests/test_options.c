@@ -112,9 +112,14 @@ TEST(old_names)
     CHECK_STR(o.ckpt_path, "x.ckpt");
     CHECK_STR(o.accelerator, "cpu");
     CHECK_STR(o.precision, "32-true");
-    CHECK_OK(parse(&o, &m, "--gpus 2"));
+    CHECK_OK(parse(&o, &m, "--gpus 1"));
     CHECK_STR(o.accelerator, "gpu");
-    CHECK_STR(o.devices, "2");
+    CHECK_STR(o.devices, "1");
+    CHECK_OK(parse(&o, &m, "--accelerator cpu --gpus 1 --nr 0"));
+    CHECK_STR(o.accelerator, "cpu");
+    CHECK_EQ(o.node_rank, 0);
+    CHECK(parse(&o, &m, "--gpus 2") < 0);
+    CHECK_CONTAINS(lc_error_message(), "--accelerator cpu");
     CHECK_OK(parse(&o, &m, "--accelerator ddp_cpu --precision bf16"));
     CHECK_STR(o.strategy, "ddp");
     CHECK_STR(o.accelerator, "cpu");

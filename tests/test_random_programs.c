@@ -66,7 +66,7 @@ static void world_free(world *w)
 static void note(record *r, lc_tensor *t)
 {
     int64_t n = lc_tensor_numel(t);
-    if (r->n + n > (int64_t)(sizeof r->values / sizeof r->values[0])) return;
+    CHECK(r->n + n <= (int64_t)(sizeof r->values / sizeof r->values[0]));
     CHECK_OK(lc_tensor_read(t, r->values + r->n, (size_t)n * sizeof(float)));
     r->n += n;
 }

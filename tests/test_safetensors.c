@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* safetensors files: ours read back, by the real package too where it is installed; and files that must be refused. */
+#include "peer_python.h"
 #include "test.h"
 #include <lightc/safetensors.h>
 #include "core/io.h"
@@ -294,12 +295,10 @@ TEST(damaged_headers)
 
 TEST(python_package)
 {
-    const char *python = getenv("LIGHTC_PEERS_PYTHON");
-    if (!python || access(python, X_OK) < 0)
-        SKIP("LIGHTC_PEERS_PYTHON does not name a Python with safetensors and torch");
+    const char *python = peer_python("safetensors, torch");
     char command[2048];
-    snprintf(command, sizeof command, "%s -c 'import safetensors, torch' 2>/dev/null", python);
-    if (system(command) != 0) SKIP("the Python of LIGHTC_PEERS_PYTHON has no safetensors or no torch");
+    if (!python)
+        SKIP("neither LIGHTC_LOGGERS_PYTHON nor LIGHTC_PEERS_PYTHON names a Python with safetensors and torch");
     const lc_text_pair metadata[] = {{"format", "pt"}};
     CHECK_OK(lc_safetensors_save(in_dir("ours.safetensors"), N, entries, 1, metadata));
     FILE *script = fopen(in_dir("check.py"), "w");

@@ -5,8 +5,8 @@
 #include "test.h"
 #include "log_everything.h"
 #include "peer_python.h"
+#include "scratch.h"
 #include <lightc/state.h>
-#include "core/io.h"
 #include "loggers/stream_format.h"
 
 #include <errno.h>
@@ -15,42 +15,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
-
-static char root[256];
-static pid_t owner;
-
-__attribute__((constructor)) static void make_dir(void)
-{
-    snprintf(root, sizeof root, "/tmp/lightc-test-stream-XXXXXX");
-    if (!mkdtemp(root)) abort();
-    owner = getpid();
-}
-
-__attribute__((destructor)) static void remove_dir(void)
-{
-    if (getpid() == owner && lc__remove_tree(&lc__io_system, root) < 0) fprintf(stderr, "%s is left behind\n", root);
-}
-
-static const char *fresh_dir(const char *name)
-{
-    static char path[300];
-    snprintf(path, sizeof path, "%s/%s", root, name);
-    CHECK_OK(lc__remove_tree(&lc__io_system, path));
-    CHECK(!mkdir(path, 0777));
-    return path;
-}
-
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static void pause_ms(int ms)
-{
-    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
-}
 
 /* `target` may name %s: the directory. */
 static lc_logger start(const char *dir, const char *target)
@@ -174,7 +138,10 @@ TEST(lines)
     snprintf(path, sizeof path, "%s/stream.jsonl", dir);
     size_t before = strlen(text);
     int fd = open(path, O_WRONLY | O_APPEND);
-    CHECK(fd >= 0 && write(fd, "{\"type\":\"ro", 11) == 11);
+    char half[20000]; /* longer than what follows it */
+    memset(half, 'x', sizeof half);
+    memcpy(half, "{\"type\":\"ro", 11);
+    CHECK(fd >= 0 && write(fd, half, sizeof half) == sizeof half);
     close(fd);
     l = start(dir, "%s/stream.jsonl");
     CHECK_OK(row(l, 5));
@@ -182,6 +149,7 @@ TEST(lines)
     text = slurp(dir, "stream.jsonl");
     CHECK_EQ(count(text, "row"), 4);
     CHECK(!strncmp(text + before, "{\"type\":\"start\"", 15));
+    CHECK(text[strlen(text) - 1] == '\n');
 }
 
 TEST(base64)

@@ -4,36 +4,14 @@
 #include "test.h"
 #include "log_everything.h"
 #include "peer_python.h"
+#include "scratch.h"
 #include <lightc/logger.h>
-#include "core/io.h"
 #include "core/png.h"
 #include "loggers/writer.h"
 
 #include <dirent.h>
 #include <sys/stat.h>
 #include <zlib.h>
-
-static char root[256];
-
-__attribute__((constructor)) static void make_dir(void)
-{
-    snprintf(root, sizeof root, "/tmp/lightc-test-tb-XXXXXX");
-    if (!mkdtemp(root)) abort();
-}
-
-__attribute__((destructor)) static void remove_dir(void)
-{
-    if (lc__remove_tree(&lc__io_system, root) < 0) fprintf(stderr, "%s is left behind\n", root);
-}
-
-static const char *fresh_dir(const char *name)
-{
-    static char path[300];
-    snprintf(path, sizeof path, "%s/%s", root, name);
-    CHECK_OK(lc__remove_tree(&lc__io_system, path));
-    CHECK(!mkdir(path, 0777));
-    return path;
-}
 
 /* ---- a strict reader ---- */
 

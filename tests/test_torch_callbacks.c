@@ -3,9 +3,10 @@
  *
  * Where a gradient can be all but zero the optimizer is SGD: Adam makes a step of it whatever its size.
  *
- * LIGHTC_PEERS_PYTHON names a Python with lightning and safetensors; without it everything here is skipped. To add a
- * callback: a line in `cases`, and one of the same name in tests/torch/callbacks.py. */
-#include "callback_net.h"
+ * Without a Python that has lightning and safetensors everything here is skipped. To add a callback: a line in `cases`,
+ * and one of the same name in tests/torch/callbacks.py. */
+#include "callback_makers.h"
+#include "peer_python.h"
 
 typedef struct peer_case {
     const char *name;
@@ -16,69 +17,25 @@ typedef struct peer_case {
     lc_status (*make)(lc_callback *out);
 } peer_case;
 
-static lc_status make_swa(lc_callback *out)
-{
-    static const double lr = 0.05;
-    return lc_stochastic_weight_averaging_new(
-        &(lc_stochastic_weight_averaging_args){
-            .swa_lrs = &lr, .n_swa_lrs = 1, .swa_epoch_start = LC_EPOCHS(2), .annealing_epochs = 3},
-        out);
-}
-static lc_status make_mean(lc_callback *out)
-{
-    return lc_weight_averaging_new(NULL, out);
-}
 static lc_status make_ema(lc_callback *out)
 {
     return lc_ema_weight_averaging_new(
         &(lc_ema_weight_averaging_args){.decay = 0.9, .update_every_n_steps = 2, .update_starting_at_step = 3}, out);
 }
-static lc_status make_accumulation(lc_callback *out)
-{
-    static const lc_accumulation list[] = {{1, 2}, {3, 3}};
-    return lc_gradient_accumulation_scheduler_new(
-        &(lc_gradient_accumulation_scheduler_args){.scheduling = list, .n_scheduling = 2}, out);
-}
 static lc_status make_backbone(lc_callback *out)
 {
     return lc_backbone_finetuning_new(&(lc_backbone_finetuning_args){.unfreeze_backbone_at_epoch = 1}, out);
 }
-static lc_status freeze_all_but_head(void *context, lc_module *m)
-{
-    (void)context;
-    lc_finetuning_freeze(m->children[0], false);
-    return LC_OK;
-}
-static lc_status unfreeze_at_2(void *context, lc_module *m, int64_t epoch, lc_optimizer *opt)
-{
-    (void)context;
-    return epoch == 2 ? lc_finetuning_unfreeze(m->children[0], opt, 0, 4, true) : LC_OK;
-}
 static lc_status make_finetuning(lc_callback *out)
 {
-    return lc_finetuning_new(
-        &(lc_finetuning_args){.freeze_before_training = freeze_all_but_head, .finetune_function = unfreeze_at_2}, out);
-}
-static lc_status make_lottery(lc_callback *out)
-{
-    return lc_model_pruning_new(&(lc_model_pruning_args){.pruning_fn = "l1_unstructured", .amount = 0.3}, out);
+    static bool train_bn = true;
+    return make_finetuning_with(&train_bn, out);
 }
 static lc_status make_local(lc_callback *out)
 {
     return lc_model_pruning_new(&(lc_model_pruning_args){.pruning_fn = "l1_unstructured",
                                                          .amount = 0.2,
                                                          .use_global_unstructured = LC_OFF,
-                                                         .use_lottery_ticket_hypothesis = LC_OFF},
-                                out);
-}
-static lc_status make_channels(lc_callback *out)
-{
-    static const char *const paths[] = {"backbone.l1.weight"};
-    return lc_model_pruning_new(&(lc_model_pruning_args){.pruning_fn = "ln_structured",
-                                                         .pruning_norm = 2,
-                                                         .amount = 0.25,
-                                                         .parameters_to_prune = paths,
-                                                         .n_parameters_to_prune = 1,
                                                          .use_lottery_ticket_hypothesis = LC_OFF},
                                 out);
 }
@@ -90,9 +47,9 @@ static const peer_case cases[] = {
     {"accumulation", "SGD", false, false, 4, 1, 0, make_accumulation},
     {"backbone", "SGD", true, true, 4, 1, 0, make_backbone},
     {"finetuning", "SGD", false, true, 4, 1, 0, make_finetuning},
-    {"lottery", "SGD", false, false, 4, 1, 0.1, make_lottery},
+    {"lottery", "SGD", false, false, 4, 1, 0.1, make_pruning},
     {"local", "SGD", false, false, 3, 1, 0, make_local},
-    {"channels", "SGD", false, false, 3, 1, 0.1, make_channels},
+    {"channels", "SGD", false, false, 3, 1, 0.1, make_structured_pruning},
 };
 
 static void save_module(net *m, const char *dir, const char *file)
@@ -138,9 +95,8 @@ static void save_data(const char *dir)
     CHECK_OK(lc_safetensors_save(path, 2, list, 0, NULL));
 }
 
-static void compare(const peer_case *c)
+static void compare(const peer_case *c, const char *python)
 {
-    const char *python = getenv("LIGHTC_PEERS_PYTHON"), *source = getenv("LIGHTC_TEST_SOURCE");
     char dir[256], command[2048];
     net m;
     lc_trainer *t;
@@ -168,7 +124,7 @@ static void compare(const peer_case *c)
     lc_trainer_free(t);
     net_release(&m);
     snprintf(command, sizeof command, "'%s' '%s/tests/torch/callbacks.py' '%s' %s %s %lld %lld %g %d %d", python,
-             source ? source : ".", dir, c->name, c->optimizer, (long long)c->epochs, (long long)c->accumulate, c->clip,
+             test_source_dir(), dir, c->name, c->optimizer, (long long)c->epochs, (long long)c->accumulate, c->clip,
              c->schedule, c->trainable_only);
     bool same = system(command) == 0;
     world_remove(dir);
@@ -177,10 +133,10 @@ static void compare(const peer_case *c)
 
 TEST(weights_end_as_with_lightning)
 {
-    const char *python = getenv("LIGHTC_PEERS_PYTHON"), *only = getenv("LIGHTC_TEST_CALLBACK");
-    if (!python || !*python) SKIP("LIGHTC_PEERS_PYTHON does not name a Python with lightning");
+    const char *python = peer_python("lightning, safetensors"), *only = getenv("LIGHTC_TEST_CALLBACK");
+    if (!python) SKIP("neither LIGHTC_LOGGERS_PYTHON nor LIGHTC_PEERS_PYTHON names a Python with lightning");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        if (!only || strstr(cases[i].name, only)) compare(&cases[i]);
+        if (!only || strstr(cases[i].name, only)) compare(&cases[i], python);
 }
 
 TEST_MAIN

@@ -3,6 +3,7 @@
  * and the options that touch them. */
 #include "test.h"
 #include "trainer_world.h"
+#include "core/trainer_internal.h"
 
 /* ---- a datamodule that writes its hooks into the module's trace ---- */
 typedef struct numbers_data {
@@ -237,6 +238,11 @@ TEST(the_datamodule_s_transfer_wins)
     end(&s);
 }
 
+static void count_free(void *self)
+{
+    ++*(int *)self;
+}
+
 TEST(datamodule_from_datasets)
 {
     static setting s;
@@ -256,6 +262,13 @@ TEST(datamodule_from_datasets)
     CHECK_STATUS(lc_trainer_test(s.t, &s.m.base, &(lc_run_args){.datamodule = &dm}), LC_ERR_CONFIG);
     lc_datamodule_release(&dm);
     end(&s);
+    /* Of a program that was built before the last slot came. */
+    int freed = 0;
+    lc_datamodule_ops old = {LC_DATAMODULE_OPS_INIT("old"), .free = count_free};
+    old.size = offsetof(lc_datamodule_ops, hyperparameters);
+    dm = (lc_datamodule){&old, &freed};
+    lc_datamodule_release(&dm);
+    CHECK_EQ(freed, 1);
 }
 
 /* ---- combined loaders ---- */
@@ -335,6 +348,46 @@ TEST(several_train_loaders)
         CHECK_NEAR(world_weight(&s.m), 1 - (0 + 0) - (1 + 10) - (0 + 20), 1e-4);
         end(&s);
     }
+}
+
+TEST(a_training_without_batches_or_limit_is_an_error)
+{
+    static setting s;
+    begin(&s, &world_ops_without_val, 0, 0);
+    s.m.unsized = true;
+    s.o.max_epochs = -1;
+    s.o.max_steps = 5;
+    CHECK_OK(lc_trainer_new(&s.o, &s.t));
+    CHECK_STATUS(lc_trainer_fit(s.t, &s.m.base, NULL), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "gave no batch in epoch 0");
+    end(&s);
+}
+
+static lc_status ever_more_parts(lc_module *self, lc_loaders *out)
+{
+    lc_dataloader *two[2], *eight[8], *both[2], *all;
+    (void)self;
+    for (int i = 0; i < 2; i++) two[i] = numbers_new(2, 1, true);
+    for (int i = 0; i < 8; i++) eight[i] = numbers_new(2, 1, true);
+    LC_TRY(lc_combined_loader_new(LC_MAX_SIZE_CYCLE, 2, two, &both[0]));
+    LC_TRY(lc_combined_loader_new(LC_MAX_SIZE_CYCLE, 8, eight, &both[1]));
+    LC_TRY(lc_combined_loader_new(LC_SEQUENTIAL, 2, both, &all));
+    return lc_loaders_add(out, all);
+}
+
+TEST(combined_loaders_in_sequence)
+{
+    static setting s;
+    lc_module_ops ops = world_ops_without_val;
+    ops.training_step = sum_of_parts;
+    ops.train_dataloader = ever_more_parts;
+    begin(&s, &ops, 0, 0);
+    s.m.lr = 1;
+    CHECK_OK(lc_trainer_new(&s.o, &s.t));
+    CHECK_OK(lc_trainer_fit(s.t, &s.m.base, NULL));
+    CHECK_EQ(lc_trainer_global_step(s.t), 4);
+    CHECK_NEAR(world_weight(&s.m), 1 - (1 + 10) - (1 + 70), 1e-4);
+    end(&s);
 }
 
 /* ---- a loader with a state: a stream of numbers that never ends ---- */
@@ -613,6 +666,90 @@ TEST(sample_numbers_come_with_a_batch)
     }
     lc_dataloader_free(l);
     lc_dataset_unref(d);
+}
+
+/* ---- a rank's part of the loaders: the second of two, of which the first does not exist ---- */
+
+static void see_all(const lc_batch *batch)
+{
+    float v[16];
+    size_t n = strlen(seen);
+    if (lc_tensor_read(batch->x, v, (size_t)batch->size * sizeof *v) != LC_OK) return;
+    for (int64_t i = 0; i < batch->size; i++) n += (size_t)snprintf(seen + n, sizeof seen - n, "%g ", (double)v[i]);
+    snprintf(seen + n, sizeof seen - n, "of %lld, ", (long long)batch->global_size);
+}
+static lc_tensor *two_training_step(lc_module *self, const lc_batch *batch, int64_t i)
+{
+    (void)i;
+    see_all(batch);
+    return lc_mul(((world *)self)->w, lc_mean(batch->x));
+}
+static lc_status two_validation_step(lc_module *self, const lc_batch *batch, int64_t i, int d)
+{
+    (void)self, (void)i, (void)d;
+    see_all(batch);
+    return LC_OK;
+}
+static lc_status two_test_loader(lc_module *self, lc_loaders *out)
+{
+    (void)self;
+    return lc_loaders_add(out, numbers_new(2, 1, false)); /* of the program's own */
+}
+
+TEST(ranks_have_their_part_of_the_loaders)
+{
+    static setting s;
+    static float ten[10] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+    static const char *const want[] = {"2 3 of 4, 6 7 of 4, 9 of 2, 2 3 of 4, ", /* and validation, with its limit */
+                                       "0 1 of 2, 2 3 of 2, 4 5 of 2, 6 7 of 2, 8 9 of 2, 0 1 of 2, "};
+    lc_module_ops ops = world_ops;
+    lc_dataset *d;
+    lc_dataloader *l;
+    lc_batch *b;
+    lc_comm *second_of_two;
+    CHECK_OK(lc_comm_fake(1, 2, &second_of_two));
+    ops.training_step = two_training_step;
+    ops.validation_step = two_validation_step;
+    ops.test_dataloader = two_test_loader;
+    CHECK_OK(lc_array_dataset_new(10, 1, &(lc_array){.field = {.name = "x", .dtype = LC_F32}, .data = ten}, &d));
+    CHECK_OK(lc_dataloader_new(&(lc_dataloader_options){.dataset = d, .batch_size = 2}, &l));
+    for (int off = 0; off < 2; off++) {
+        begin(&s, &ops, 0, 0);
+        s.o.strategy = "ddp";
+        s.o.comm = second_of_two;
+        s.o.use_distributed_sampler = !off;
+        s.o.limit_val_batches = LC_BATCHES(1);
+        seen[0] = 0;
+        CHECK_OK(lc_trainer_new(&s.o, &s.t));
+        CHECK_OK(lc_trainer_fit(s.t, &s.m.base, &(lc_run_args){.train_dataloader = l, .val_dataloader = l}));
+        CHECK_STR(seen, want[off]);
+        CHECK_OK(lc_dataloader_begin(l, 0, 0)); /* the loader is the program's again, and whole */
+        CHECK_OK(lc_dataloader_next(l, &b));
+        CHECK_EQ(b->first, 0);
+        CHECK_EQ(lc_dataloader_length(l, 0), 5);
+        lc_dataloader_end(l);
+
+        lc_status status = lc_trainer_test(s.t, &s.m.base, NULL);
+        CHECK_EQ(status, off ? LC_OK : LC_ERR_UNSUPPORTED);
+        if (!off) CHECK_CONTAINS(lc_error_message(), "--use_distributed_sampler false");
+        end(&s);
+    }
+
+    /* What the program has sharded itself stays as it is. */
+    begin(&s, &ops, 0, 0);
+    s.o.strategy = "ddp";
+    s.o.comm = second_of_two;
+    s.o.limit_val_batches = LC_BATCHES(0);
+    seen[0] = 0;
+    CHECK_OK(lc_dataloader_shard(l, &(lc_shard){.rank = 0, .size = 2}));
+    CHECK_OK(lc_trainer_new(&s.o, &s.t));
+    CHECK_OK(lc_trainer_fit(s.t, &s.m.base, &(lc_run_args){.train_dataloader = l}));
+    CHECK_STR(seen, "0 1 of 4, 4 5 of 4, 8 of 2, ");
+    CHECK_EQ(lc_dataloader_get_shard(l)->size, 2);
+    end(&s);
+    lc_dataloader_free(l);
+    lc_dataset_unref(d);
+    lc_comm_free(second_of_two);
 }
 
 TEST_MAIN

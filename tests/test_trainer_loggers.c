@@ -221,6 +221,85 @@ TEST(what_fails_changes_nothing)
     world_remove(dir);
 }
 
+static int freed;
+static void count_free(void *self)
+{
+    (void)self;
+    freed++;
+}
+static lc_status keep_nothing(void *self, lc_trainer *t, lc_state *state)
+{
+    (void)self, (void)t, (void)state;
+    return LC_OK;
+}
+
+static lc_status no_start(void *self, const lc_run_info *run)
+{
+    (void)self, (void)run;
+    return LC_OK;
+}
+static lc_status no_row(void *self, const lc_log_row *row)
+{
+    (void)self, (void)row;
+    return LC_OK;
+}
+static void no_span(void *self, const lc_span *span)
+{
+    (void)self, (void)span;
+}
+static lc_status no_report(void *self, const char *stage, double seconds, FILE *out)
+{
+    (void)self, (void)stage, (void)seconds, (void)out;
+    return LC_OK;
+}
+
+/* What the options gave is the trainer's also when there is none, and the first error is the one that is told. */
+TEST(nothing_is_lost_where_there_is_no_trainer)
+{
+    static const lc_callback_ops callback = {LC_CALLBACK_OPS_INIT("twin"), .save_state = keep_nothing,
+                                             .free = count_free};
+    static const lc_logger_ops logger = {LC_LOGGER_OPS_INIT, .name = "counted", .start = no_start, .log_row = no_row,
+                                         .free = count_free};
+    static const lc_profiler_ops profiler = {LC_PROFILER_OPS_INIT("counted"), .span = no_span, .report = no_report,
+                                             .free = count_free};
+    lc_callback twins[] = {{&callback, NULL}, {&callback, NULL}};
+    lc_logger loggers[] = {{&logger, NULL}};
+    lc_profiler profilers[10];
+    lc_trainer *t;
+    lc_trainer_options o = LC_TRAINER_OPTIONS_INIT;
+    for (int i = 0; i < 10; i++) profilers[i] = (lc_profiler){&profiler, NULL};
+    o.callbacks = twins, o.n_callbacks = 2;
+    o.loggers = loggers, o.n_loggers = 1;
+    o.profilers = profilers, o.n_profilers = 10; /* more than there can be */
+    o.logger = "nonsense";
+    freed = 0;
+    CHECK_STATUS(lc_trainer_new(&o, &t), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "two callbacks have the state key twin");
+    CHECK_EQ(freed, 2 + 1 + 10);
+}
+
+TEST(what_cannot_be_called_is_refused)
+{
+    lc_logger_ops old = {LC_LOGGER_OPS_INIT, .name = "old", .start = no_start, .log_row = no_row};
+    lc_profiler_ops deaf = {LC_PROFILER_OPS_INIT("deaf"), .report = no_report};
+    lc_logger loggers[] = {{&old, NULL}};
+    lc_profiler profilers[] = {{&deaf, NULL}};
+    lc_trainer *t;
+    lc_fabric *f;
+    for (int how = 0; how < 4; how++) {
+        lc_trainer_options o = LC_TRAINER_OPTIONS_INIT;
+        old.size = how == 0 ? sizeof old - sizeof old.free : sizeof old;
+        old.log_row = how == 1 ? NULL : no_row;
+        loggers[0].ops = how == 2 ? NULL : &old;
+        if (how < 3) o.loggers = loggers, o.n_loggers = 1;
+        if (how == 3) o.profilers = profilers, o.n_profilers = 1;
+        CHECK_STATUS(lc_trainer_new(&o, &t), LC_ERR_ARGUMENT);
+        CHECK_CONTAINS(lc_error_message(), how < 3 ? "a logger needs" : "a profiler needs");
+        if (how < 3)
+            CHECK_STATUS(lc_fabric_new(&(lc_fabric_options){.loggers = loggers, .n_loggers = 1}, &f), LC_ERR_ARGUMENT);
+    }
+}
+
 TEST(resumed_with_all_loggers_is_as_never_stopped)
 {
     char dir[256], ckpt[300];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ways to optimise: by hand with several optimizers, with toggling, with closures, with LBFGS; overrides of the hooks
  * around an update; and that each of them resumes bit for bit. */
+#include "core/trainer_internal.h"
 #include "test.h"
 #include "trainer_world.h"
 
@@ -176,6 +177,51 @@ TEST(gradients_add_up)
     int64_t step;
     train(&p, &manual_ops, 1, 0, &a, &b, &step);
     CHECK_NEAR(a, 1 - 0.5 * 2 * (0 + 1 + 2), 1e-6);
+}
+
+static lc_tensor *fourfold(void *self, lc_tensor *loss)
+{
+    (void)self;
+    return lc_mul_scalar(loss, 4);
+}
+static int unscaled;
+static lc_status count_steps(void *self, lc_optimizer *opt)
+{
+    (void)self, (void)opt;
+    unscaled++;
+    return LC_OK;
+}
+static const lc_precision_ops scaling = {LC_PRECISION_OPS_INIT("fourfold"), .scale_loss = fourfold,
+                                         .before_optimizer_step = count_steps};
+
+static lc_tensor *loss_of_a(pair *p, lc_tensor *x, int64_t i)
+{
+    (void)i;
+    return lc_mul(p->a, x);
+}
+
+/* A precision scales the loss and looks at the gradients whoever optimises. */
+TEST(a_precision_has_its_hooks_by_hand_too)
+{
+    for (int by_hand = 0; by_hand < 2; by_hand++) {
+        pair p = {.step = by_hand ? backward_twice : loss_of_a, .optimizers = one_for_both, .n = 3};
+        char dir[256];
+        lc_trainer *t;
+        CHECK(world_dir(dir, sizeof dir));
+        lc_trainer_options o = world_options(dir);
+        o.max_epochs = 1;
+        o.enable_checkpointing = LC_OFF;
+        pair_init(&p, by_hand ? &manual_ops : &automatic_ops);
+        CHECK_OK(lc_trainer_new(&o, &t));
+        t->precision = &scaling;
+        unscaled = 0;
+        CHECK_OK(lc_trainer_fit(t, &p.base, NULL));
+        CHECK_NEAR(value_of(p.a), 1 - 0.5 * 4 * (by_hand + 1) * (0 + 1 + 2), 1e-5);
+        CHECK_EQ(unscaled, 3);
+        lc_trainer_free(t);
+        lc_module_release(&p.base);
+        world_remove(dir);
+    }
 }
 
 /* Accumulates over three batches by itself: a checkpoint in between holds the gradients. */

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What happens in a run, in which order: against orders, rows and names written down here. */
+#include "core/trainer_internal.h"
 #include "test.h"
 #include "trainer_world.h"
 
 #include <pthread.h>
 #include <signal.h>
+#include <unistd.h>
 
 #define VAL_BATCH                                                                                                      \
     "cb.on_validation_batch_start m.on_validation_batch_start m.validation_step cb.on_validation_batch_end "           \
@@ -390,10 +392,21 @@ TEST(several_optimizers)
     end(&s);
 }
 
+/* SIGUSR1; returns when the trainer knows. */
+static void ask_for_a_checkpoint(lc_trainer *t)
+{
+    CHECK(kill(getpid(), SIGUSR1) == 0);
+    for (int ms = 0; ms < 10000 && !atomic_load(&t->save_requested); ms++) usleep(1000);
+    CHECK(atomic_load(&t->save_requested));
+}
+
 TEST(own_loop)
 {
     static setting s;
     double loss;
+    char path[400];
+    lc_checkpoint *c;
+    int64_t step;
     begin(&s, 4, 1);
     s.m.lr = 0.1;
     lc_dataloader *l = numbers_new(4, 1, false);
@@ -405,6 +418,7 @@ TEST(own_loop)
         CHECK_OK(lc_dataloader_begin(l, epoch, 0));
         for (int i = 0; i < 4; i++) {
             CHECK_OK(lc_dataloader_next(l, &b));
+            if (epoch == 0 && i == 2) ask_for_a_checkpoint(s.t);
             CHECK_OK(lc_trainer_step(s.t, b, &loss));
             CHECK_NEAR(loss, w * i, 1e-5);
             w -= 0.1 * i;
@@ -415,6 +429,11 @@ TEST(own_loop)
     CHECK_NEAR(world_weight(&s.m), w, 1e-5);
     CHECK_EQ(lc_trainer_global_step(s.t), 8);
     CHECK_EQ(lc_trainer_current_epoch(s.t), 2);
+    snprintf(path, sizeof path, "%s/hpc_ckpt_1.ckpt", s.dir);
+    CHECK_OK(lc_checkpoint_open(path, &c));
+    CHECK_OK(lc_state_get_int(lc_checkpoint_state(c), "global_step", &step));
+    CHECK_EQ(step, 3);
+    lc_checkpoint_close(c);
     lc_dataloader_free(l);
     end(&s);
 }
@@ -425,8 +444,7 @@ TEST(what_cannot_be_is_said)
     static const struct {
         const char *option, *value, *says;
     } cases[] = {
-        {"devices", "2", "one device"},
-        {"strategy", "ddp", "single_device"},
+        {"strategy", "sdp", "single_device"},
         {"precision", "bf16-mixed", "32-true"},
         {"accelerator", "tpu", "cpu"},
         {"gradient_clip_algorithm", "l2", "norm"},
@@ -522,6 +540,25 @@ TEST(a_saved_step_has_the_values_of_its_validation)
               "step=10-val_loss=4.0.ckpt step=2-val_loss=3.0.ckpt step=4-val_loss=1.0.ckpt step=6-val_loss=2.0.ckpt "
               "step=8-val_loss=0.5.ckpt ");
     end(&s);
+}
+
+/* Lightning would train to the end without a checkpoint. */
+TEST(a_monitor_that_nobody_logs)
+{
+    static setting s;
+    for (int64_t n = 1; n <= 10; n += 9) {
+        begin(&s, 3, 1);
+        s.o.max_epochs = 5;
+        s.o.monitor = "nope";
+        s.o.every_n_train_steps = n;
+        s.o.accumulate_grad_batches = 2;
+        if (n > 5) s.o.val_check_interval = (lc_duration){1, LC_UNIT_BATCHES}; /* inside of epochs: Lightning's error */
+        CHECK_STATUS(fit(&s), LC_ERR_CONFIG);
+        CHECK_CONTAINS(lc_error_message(), "could not find the monitored key");
+        CHECK_EQ(lc_trainer_global_step(s.t), n > 5 ? 1 : 2);
+        CHECK_EQ(lc_trainer_current_epoch(s.t), 0);
+        end(&s);
+    }
 }
 
 TEST(best_is_loaded_without_a_module)

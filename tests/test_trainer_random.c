@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random configurations never crash and never hang: they run, or say what is wrong with them. */
+/* Random configurations never crash and never hang: they run, or say what is wrong with them. Options, callbacks with
+ * random arguments, and loggers are drawn.
+ *
+ * To add a callback: a function that makes it, and its name in `callbacks`. */
 #include "test.h"
 #include "trainer_world.h"
+
+#include <fcntl.h>
 
 static void log_all(lc_module *self, lc_tensor *loss)
 {
@@ -54,7 +59,172 @@ static const struct {
     {"detect_anomaly", {"false", "true"}},
     {"save_on_train_epoch_end", {"auto", "true", "false"}},
     {"filename", {"none", "x", "{epoch}-{train_loss:.3f}", "{step", "a/{val_loss}"}},
+    {"logger", {"none", "csv", "csv,sqlite", "tensorboard,stream", "csv,csv", "nope"}},
+    {"profiler", {"none", "none", "trace", "nope"}},
 };
+
+/* ---- callbacks ---- */
+
+static int nowhere; /* a file descriptor of /dev/null */
+static char where[300];
+
+static unsigned char choice(void)
+{
+    return (unsigned char)below(3); /* LC_AUTO, LC_ON, LC_OFF in some order */
+}
+static const char *metric(void)
+{
+    static const char *const names[] = {"train_loss", "val_loss", "train_loss_epoch", "nope", NULL};
+    return one_of(names);
+}
+static lc_status checkpoints(lc_callback *out)
+{
+    lc_model_checkpoint_args a = {.dirpath = below(2) ? where : NULL,
+                                  .monitor = below(2) ? metric() : NULL,
+                                  .save_last = choice(),
+                                  .save_top_k = (int64_t)below(4) - 1,
+                                  .save_on_exception = below(2),
+                                  .save_weights_only = below(2),
+                                  .save_on_train_epoch_end = choice(),
+                                  .enable_version_counter = choice(),
+                                  .wait = below(2)};
+    if (below(2))
+        a.every_n_train_steps = 1 + (int64_t)below(3);
+    else
+        a.every_n_epochs = (int64_t)below(3);
+    return lc_model_checkpoint_new(&a, out);
+}
+static lc_status on_exception(lc_callback *out)
+{
+    return lc_on_exception_checkpoint_new(&(lc_on_exception_checkpoint_args){.dirpath = where}, out);
+}
+static lc_status stopping(lc_callback *out)
+{
+    return lc_early_stopping_new(&(lc_early_stopping_args){.monitor = metric(),
+                                                           .patience = (int64_t)below(3),
+                                                           .strict = choice(),
+                                                           .check_finite = choice(),
+                                                           .has_stopping_threshold = below(2),
+                                                           .has_divergence_threshold = below(4) == 0,
+                                                           .divergence_threshold = 1e6,
+                                                           .check_on_train_epoch_end = choice()},
+                                 out);
+}
+static lc_status timer(lc_callback *out)
+{
+    return lc_timer_new(below(4) ? 100 : 0, below(2), out);
+}
+static lc_status rates(lc_callback *out)
+{
+    static const char *const how[] = {"step", "epoch", NULL};
+    return lc_learning_rate_monitor_new(
+        &(lc_learning_rate_monitor_args){.logging_interval = below(2) ? one_of(how) : NULL, .log_momentum = below(2)},
+        out);
+}
+static lc_status device_stats(lc_callback *out)
+{
+    return lc_device_stats_monitor_new(NULL, out);
+}
+static lc_status throughput(lc_callback *out)
+{
+    return lc_throughput_monitor_new(
+        &(lc_throughput_monitor_args){.available_flops = 1e9, .window_size = 2 + (int64_t)below(3)}, out);
+}
+static lc_status summary(lc_callback *out)
+{
+    return lc_model_summary_new(&(lc_model_summary_args){.max_depth = (int)below(3) - 1, .fd = nowhere}, out);
+}
+static lc_status bar(lc_callback *out)
+{
+    return lc_progress_bar_new(&(lc_progress_bar_args){.fd = nowhere, .style = (unsigned char)below(3)}, out);
+}
+static lc_status rich_bar(lc_callback *out)
+{
+    return lc_rich_progress_bar_new(
+        &(lc_rich_progress_bar_args){.fd = nowhere, .style = (unsigned char)below(3), .leave = below(2)}, out);
+}
+static lc_status windows(lc_callback *out)
+{
+    const lc_accumulation list[] = {{(int64_t)below(3), 1 + (int64_t)below(3)}};
+    return lc_gradient_accumulation_scheduler_new(
+        &(lc_gradient_accumulation_scheduler_args){.scheduling = list, .n_scheduling = 1}, out);
+}
+static lc_status averaging(lc_callback *out)
+{
+    return lc_weight_averaging_new(&(lc_weight_averaging_args){.use_buffers = choice()}, out);
+}
+static lc_status ema(lc_callback *out)
+{
+    return lc_ema_weight_averaging_new(
+        &(lc_ema_weight_averaging_args){.decay = 0.5, .update_every_n_steps = (int64_t)below(3)}, out);
+}
+static lc_status swa(lc_callback *out)
+{
+    static const double lr = 0.01;
+    return lc_stochastic_weight_averaging_new(
+        &(lc_stochastic_weight_averaging_args){
+            .swa_lrs = &lr, .n_swa_lrs = 1, .swa_epoch_start = below(2) ? LC_EPOCHS(1) : LC_FRACTION(0.5)},
+        out);
+}
+static lc_status backbone(lc_callback *out)
+{
+    return lc_backbone_finetuning_new(&(lc_backbone_finetuning_args){.unfreeze_backbone_at_epoch = 1}, out);
+}
+static lc_status pruning(lc_callback *out)
+{
+    return lc_model_pruning_new(
+        &(lc_model_pruning_args){.pruning_fn = below(2) ? "l1_unstructured" : "random_unstructured",
+                                 .prune_on_train_epoch_end = choice()},
+        out);
+}
+static lc_status spikes(lc_callback *out)
+{
+    return lc_spike_detection_new(
+        &(lc_spike_detection_args){
+            .skip = true, .window = (int64_t)below(4), .rtol = 0.5, .exclude_batches_path = where},
+        out);
+}
+static lc_status norms(lc_callback *out)
+{
+    return lc_gradient_norm_monitor_new(
+        &(lc_gradient_norm_monitor_args){.norm_type = below(2) ? INFINITY : 0, .every_step = below(2)}, out);
+}
+static lc_status histograms(lc_callback *out)
+{
+    return lc_weight_histogram_new(
+        &(lc_weight_histogram_args){.every_n_train_steps = (int64_t)below(3), .gradients = below(2)}, out);
+}
+static lc_status rate_finder(lc_callback *out)
+{
+    return lc_learning_rate_finder_new(&(lc_lr_find_args){.num_training = 3}, out);
+}
+static lc_status size_finder(lc_callback *out)
+{
+    return lc_batch_size_finder_new(NULL, out); /* the module has no such hyperparameter */
+}
+static lc_status lambda(lc_callback *out)
+{
+    return lc_lambda_callback_new(NULL, out);
+}
+
+static lc_status (*const callbacks[])(lc_callback *out) = {
+    checkpoints, on_exception, stopping,   timer,       rates,       device_stats, throughput, summary,
+    bar,         rich_bar,     windows,    averaging,   ema,         swa,          backbone,   pruning,
+    spikes,      norms,        histograms, rate_finder, size_finder, lambda,
+};
+enum { CALLBACKS = sizeof callbacks / sizeof *callbacks };
+
+/* None, or some of them in random order, which may be the same one twice. */
+static lc_status add_callbacks(lc_trainer *t)
+{
+    uint64_t n = below(3) ? below(5) : 0;
+    for (uint64_t i = 0; i < n; i++) {
+        lc_callback cb;
+        LC_TRY(callbacks[below(CALLBACKS)](&cb));
+        LC_TRY(lc_trainer_add_callback(t, cb));
+    }
+    return LC_OK;
+}
 
 TEST(configurations)
 {
@@ -62,7 +232,10 @@ TEST(configurations)
     const lc_option *table = lc_trainer_option_table(&n);
     char dir[256];
     CHECK(world_dir(dir, sizeof dir));
-    for (int k = 0; k < 150; k++) {
+    snprintf(where, sizeof where, "%s/where", dir);
+    CHECK_EQ(mkdir((const char *)where, 0777), 0);
+    nowhere = open("/dev/null", O_WRONLY);
+    for (int k = 0; k < 400; k++) {
         static memory_logger rows;
         world m;
         lc_trainer *t = NULL;
@@ -87,9 +260,11 @@ TEST(configurations)
         m.n_val2 = (int64_t)below(3);
         m.lr = 0.1;
         lc_status s = lc_trainer_new(&o, &t);
+        if (s >= 0) s = add_callbacks(t);
         if (s >= 0) s = lc_trainer_fit(t, &m.base, NULL);
         if (s >= 0 && below(2)) s = lc_trainer_validate(t, &m.base, NULL);
         if (s >= 0 && below(2)) s = lc_trainer_fit(t, &m.base, NULL);
+        if (getenv("LIGHTC_TEST_SHOW")) printf("  %d: %s\n", k, s < 0 ? lc_error_message() : "ran");
         if (s < 0) {
             refused++;
             CHECK(lc_error_message()[0]);
@@ -102,6 +277,7 @@ TEST(configurations)
         world_release(&m);
     }
     world_remove(dir);
+    close(nowhere);
     CHECK(ran > 20 && refused > 20);
 }
 

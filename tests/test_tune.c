@@ -218,6 +218,36 @@ TEST(a_resumed_run_chooses_what_its_checkpoint_says)
     end();
 }
 
+/* A choice that nobody measured goes into checkpoints, from which it must come back, and not into the cache. */
+TEST(what_was_not_measured_stays_so)
+{
+    static char text[1 << 16];
+    lc_graph *from, *to;
+    lc_state *root;
+    char path[600];
+    begin();
+    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 2}, &from));
+    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 2, .tune = true}, &to));
+    CHECK_OK(lc__tuning_add(&from->tuning, "a call", "a_kernel", 2, false));
+    CHECK_OK(lc__tuning_add(&from->tuning, "another call", "a_kernel", 1, true));
+    CHECK_OK(lc_state_new(&root));
+    CHECK_OK(lc__tuning_save(&from->tuning, root));
+    CHECK_OK(lc__graph_load_tuning(to, root));
+    const lc__choice *guess = lc__tuning_find(&to->tuning, "a call"), *measured;
+    measured = lc__tuning_find(&to->tuning, "another call");
+    CHECK(guess && !guess->measured && guess->threads == 2 && !strcmp(guess->kernel, "a_kernel"));
+    CHECK(measured && measured->measured && measured->threads == 1);
+    lc__tuning_keep(&to->tuning);
+    CHECK(tuning_file(path, sizeof path));
+    read_file(path, text, sizeof text);
+    CHECK_CONTAINS(text, "\"another call\"");
+    CHECK(!strstr(text, "\"a call\""));
+    lc_state_free(root);
+    lc_graph_free(from);
+    lc_graph_free(to);
+    end();
+}
+
 TEST(a_cache_may_hold_anything)
 {
     static char good[1 << 16], bad[1 << 16];

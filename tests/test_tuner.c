@@ -294,8 +294,12 @@ TEST(finders_leave_the_run_as_it_would_be)
     double lr;
     CHECK_OK(lc_optimizer_get(lc_trainer_optimizer(t, 0), 0, "lr", &lr));
     CHECK(lr == r->suggestion && ((wave *)m)->h->optimizer.lr == lr);
+    CHECK_EQ(lc_batch_size_finder_get(&cb).batch_size, 0); /* another callback */
     cb = lc_trainer_callback_named(t, "BatchSizeFinder", 0);
     CHECK_EQ(lc_batch_size_finder_get(&cb).batch_size, 32);
+    CHECK(!lc_learning_rate_finder_get(&cb));
+    cb = lc_trainer_callback_named(t, "BatchSizeFinder", 1); /* there is no such */
+    CHECK(!lc_learning_rate_finder_get(&cb) && !lc_batch_size_finder_get(&cb).batch_size);
     CHECK_EQ(((wave *)m)->h->batch_size, 32);
     char path[400];
     snprintf(path, sizeof path, "%s/lr_find.svg", lc_trainer_run_dir(t));
@@ -317,6 +321,172 @@ TEST(finders_leave_the_run_as_it_would_be)
     lc_trainer_free(t);
     lc_module_free(m);
     world_remove(dir);
+}
+
+/* ---- before validate, test and predict ---- */
+
+typedef struct judged {
+    line line;
+    lc_dataset *few; /* of a second loader; NULL: there is none */
+    int64_t full, others, asked;
+} judged;
+
+/* The parameter counts the batches, so that a trial which left something behind would show. */
+static lc_tensor *judged_forward(lc_module *self, const lc_batch *b)
+{
+    judged *m = (judged *)self;
+    *(b->size == 64 ? &m->full : &m->others) += 1;
+    lc_tensor *y = lc_tanh(lc_mul(m->line.w, b->x));
+    lc_assign(m->line.w, lc_add_scalar(m->line.w, 1));
+    return y;
+}
+static lc_status judged_step(lc_module *self, const lc_batch *b, int64_t i, int loader)
+{
+    (void)i, (void)loader;
+    lc_log(self, "loss", lc_mse_loss(judged_forward(self, b), b->y));
+    return LC_OK;
+}
+static lc_tensor *judged_predict(lc_module *self, const lc_batch *b, int64_t i, int loader)
+{
+    (void)i, (void)loader;
+    return judged_forward(self, b);
+}
+static lc_status judged_loader(lc_module *self, lc_loaders *out)
+{
+    judged *m = (judged *)self;
+    lc_dataloader *l = NULL;
+    m->asked++;
+    LC_TRY(line_loader(self, out));
+    if (!m->few) return LC_OK;
+    LC_TRY(lc_dataloader_new(&(lc_dataloader_options){.dataset = m->few, .batch_size = m->line.batch_size}, &l));
+    return lc_loaders_add(out, l);
+}
+static void judged_open(judged *m, lc_module_ops *ops)
+{
+    *m = (judged){.full = 0};
+    line_open(&m->line);
+    *ops = line_ops;
+    ops->validation_step = ops->test_step = judged_step;
+    ops->predict_step = judged_predict;
+    ops->val_dataloader = ops->test_dataloader = ops->predict_dataloader = judged_loader;
+    m->line.base.ops = ops;
+}
+
+static lc_status (*const evaluations[])(lc_trainer *t, lc_module *m, const lc_run_args *args) = {
+    lc_trainer_validate, lc_trainer_test, lc_trainer_predict};
+
+TEST(a_size_is_found_before_what_evaluates)
+{
+    judged m;
+    lc_module_ops ops;
+    lc_trainer *t;
+    lc_callback finder, cb;
+    float w;
+    lc_trainer_options o = wave_options(NULL);
+    CHECK_OK(lc_batch_size_finder_new(&(lc_scale_batch_size_args){.max_val = 64}, &finder));
+    o.callbacks = &finder;
+    o.n_callbacks = 1;
+    judged_open(&m, &ops);
+    CHECK_OK(lc_trainer_new(&o, &t));
+    cb = lc_trainer_callback_named(t, "BatchSizeFinder", 0);
+    for (int i = 0; i < 3; i++) {
+        m.full = m.others = m.asked = 0;
+        m.line.batch_size = 16;
+        CHECK_OK(evaluations[i](t, &m.line.base, NULL));
+        lc_scale_batch_size_result r = lc_batch_size_finder_get(&cb);
+        CHECK(r.batch_size == 64 && r.trials == 6 && r.too_large == 0);
+        CHECK_EQ(m.line.batch_size, 64);
+        CHECK_EQ(m.others, 5 * 3);    /* three batches of 2, 4, 8, 16 and 32 */
+        CHECK_EQ(m.full, 3 + 8);      /* three of 64, and the run: 512 samples */
+        CHECK_EQ(m.asked, 1 + 6 + 1); /* with the size from before; the trials; with the size that was found */
+        CHECK_OK(lc_tensor_read(m.line.w, &w, sizeof w));
+        CHECK(w == (float)(1 + 8 * (i + 1)));
+        CHECK(m.line.setups == i + 1 && m.line.teardowns == i + 1);
+    }
+    CHECK_EQ(lc_trainer_prediction_count(t, 0), 8);
+    lc_trainer_free(t);
+    line_close(&m.line);
+}
+
+TEST(a_size_for_two_loaders)
+{
+    judged m;
+    lc_module_ops ops;
+    lc_trainer *t;
+    lc_scale_batch_size_result r;
+    lc_trainer_options o = wave_options(NULL);
+    judged_open(&m, &ops);
+    lc_array few = {.field = {.name = "x", .dtype = LC_F32, .ndim = 1, .shape = {1}}, .data = m.line.xy[0]};
+    CHECK_OK(lc_array_dataset_new(5, 2, (lc_array[]){few, few}, &m.few));
+    CHECK_OK(lc_trainer_new(&o, &t));
+    lc_scale_batch_size_args a = {.method = "test", .max_val = 64, .steps_per_trial = 1};
+    CHECK_OK(lc_tuner_scale_batch_size(t, &m.line.base, NULL, &a, &r));
+    CHECK_EQ(r.batch_size, 64); /* though one loader has but 5 samples, and each trial one batch */
+    a.max_val = 4096;
+    CHECK_OK(lc_tuner_scale_batch_size(t, &m.line.base, NULL, &a, &r));
+    CHECK_EQ(r.batch_size, 512); /* all there are */
+    lc_trainer_free(t);
+    lc_dataset_unref(m.few);
+    line_close(&m.line);
+}
+
+TEST(sizes_that_evaluation_has_no_memory_for)
+{
+    judged m;
+    lc_module_ops ops;
+    lc_trainer *t;
+    lc_scale_batch_size_result r, fits;
+    lc_trainer_options o = wave_options(NULL);
+    judged_open(&m, &ops);
+    CHECK_OK(lc_trainer_new(&o, &t));
+    for (int i = 0; i < 3; i++) {
+        lc_scale_batch_size_args a = {
+            .method = lc_stage_name((lc_stage)(LC_STAGE_VALIDATE + i)), .init_val = 100, .max_val = 100};
+        CHECK_OK(lc_tuner_scale_batch_size(t, &m.line.base, NULL, &a, &fits));
+        CHECK(fits.batch_size == 100 && fits.planned_bytes > 0);
+        a = (lc_scale_batch_size_args){.method = a.method, .max_bytes = fits.planned_bytes};
+        CHECK_OK(lc_tuner_scale_batch_size(t, &m.line.base, NULL, &a, &r));
+        CHECK(r.batch_size == 64 && r.too_large == 128);
+    }
+    lc_scale_batch_size_args a = {.method = "tests"};
+    CHECK_STATUS(lc_tuner_scale_batch_size(t, &m.line.base, NULL, &a, &r), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "\"tests\"");
+    lc_trainer_free(t);
+    line_close(&m.line);
+}
+
+/* Neither before the validations of a fit, nor in a smoke test, nor for loaders that were given. */
+TEST(where_no_size_is_looked_for)
+{
+    judged m;
+    lc_module_ops ops;
+    lc_trainer *t;
+    lc_callback finder;
+    lc_trainer_options o = wave_options(NULL);
+    CHECK_OK(lc_batch_size_finder_new(&(lc_scale_batch_size_args){.max_val = 64}, &finder));
+    o.callbacks = &finder;
+    o.n_callbacks = 1;
+    judged_open(&m, &ops);
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_OK(lc_trainer_fit(t, &m.line.base, NULL));
+    CHECK(m.line.batch_size == 64 && m.asked == 1); /* by the fit: its trials validate nothing */
+    lc_dataloader *given = numbers_new(4, 2, false);
+    lc_run_args args = {.dataloaders = &given, .n_dataloaders = 1};
+    CHECK_STATUS(lc_trainer_validate(t, &m.line.base, &args), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "loader that is given");
+    lc_dataloader_free(given);
+    lc_trainer_free(t);
+
+    CHECK_OK(lc_batch_size_finder_new(&(lc_scale_batch_size_args){.max_val = 32}, &finder));
+    o = wave_options(NULL);
+    o.callbacks = &finder;
+    o.n_callbacks = 1;
+    o.fast_dev_run = 1;
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_OK(lc_trainer_test(t, &m.line.base, NULL));
+    CHECK_EQ(m.line.batch_size, 64);
+    lc_trainer_free(t);
+    line_close(&m.line);
 }
 
 /* ---- data of a datamodule: in a running fit it is set up once, and stays ---- */

@@ -5,6 +5,7 @@
 #define LC_TESTS_TRAINER_WORLD_H
 
 #include <dirent.h>
+#include <stdarg.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,6 +23,15 @@ static inline const char *world_dir(char *buffer, size_t size)
 {
     snprintf(buffer, size, "%s/lightc-test-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
     return mkdtemp(buffer);
+}
+
+/* For on_train_batch_end of a module: saves stop.ckpt in the root directory, and fails. */
+static inline lc_status world_die(lc_module *self)
+{
+    char path[4200];
+    snprintf(path, sizeof path, "%s/stop.ckpt", lc_trainer_get_options(self->trainer)->default_root_dir);
+    LC_TRY(lc_trainer_save_checkpoint(self->trainer, path, false));
+    return lc_fail(LC_ERR_USER, "as if the machine had died");
 }
 
 /* Names in a directory that end in `suffix`, sorted, with a space behind each. */
@@ -594,15 +604,23 @@ static inline lc_status memory_start(void *self, const lc_run_info *run)
     (void)self, (void)run;
     return LC_OK;
 }
+/* What has no room is left out. */
+static inline void memory_add(memory_logger *l, const char *format, ...)
+{
+    size_t room = sizeof l->text - l->n;
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(l->text + l->n, room, format, args);
+    va_end(args);
+    l->n += n > 0 && (size_t)n < room ? (size_t)n : room - 1;
+}
 static inline lc_status memory_row(void *self, const lc_log_row *row)
 {
     memory_logger *l = self;
-    size_t room = sizeof l->text;
-    l->n += (size_t)snprintf(l->text + l->n, room - l->n, "step=%lld", (long long)row->step);
-    if (row->epoch >= 0) l->n += (size_t)snprintf(l->text + l->n, room - l->n, " epoch=%lld", (long long)row->epoch);
-    for (int i = 0; i < row->n; i++)
-        l->n += (size_t)snprintf(l->text + l->n, room - l->n, " %s=%.6g", row->values[i].name, row->values[i].value);
-    l->n += (size_t)snprintf(l->text + l->n, room - l->n, "|");
+    memory_add(l, "step=%lld", (long long)row->step);
+    if (row->epoch >= 0) memory_add(l, " epoch=%lld", (long long)row->epoch);
+    for (int i = 0; i < row->n; i++) memory_add(l, " %s=%.6g", row->values[i].name, row->values[i].value);
+    memory_add(l, "|");
     return LC_OK;
 }
 static const lc_logger_ops memory_ops = {LC_LOGGER_OPS_INIT, .name = "memory", .start = memory_start,

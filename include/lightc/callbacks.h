@@ -206,7 +206,8 @@ typedef struct lc_spike_detection_args {
         skip; /* leave the update of a spike's accumulation window out and go on; default: the run ends with an error */
 } lc_spike_detection_args;
 
-/* GradientNormMonitor: norms of gradients before clipping, as "grad_2.0_norm/PATH" and "grad_2.0_norm_total". */
+/* GradientNormMonitor: norms of gradients before clipping, as "grad_2.0_norm/PATH" and "grad_2.0_norm_total" (of the
+ * optimizer that stepped last, where a model has several). */
 typedef struct lc_gradient_norm_monitor_args {
     double norm_type; /* default 2; INFINITY: the largest element */
     bool total_only, prog_bar;

@@ -241,6 +241,28 @@ LC_API lc_status lc_sampler_random(int64_t n, uint64_t seed, lc_sampler *out) LC
 /* The permutation that lc_sampler_random and `shuffle` use: of 0..n-1, from (seed, epoch) alone. */
 LC_API void lc_random_permutation(uint64_t seed, int64_t epoch, int64_t n, int64_t *out);
 
+/* ================================================== shards ==================================================== */
+
+/* Which rank's part of the data a loader gives. The batch_size of a loader is that of one rank; together the ranks have
+ * a *global batch*. Global batch b of an epoch is what batch b of one process would be whose loader had the size of the
+ * global batch: the same samples in the same order, for that order is a matter of (seed, epoch) alone. It is cut into
+ * one slice a rank, without gaps or overlaps, in the order of ranks, and as evenly as possible. So ranks have equally
+ * many batches and, in training and in evaluation, every sample is seen exactly once; nothing is repeated to make
+ * slices equal. In the last global batch of an epoch slices may differ by a sample, and are empty on some ranks where
+ * there are fewer samples than ranks; drop_last drops that batch on all ranks. */
+typedef struct lc_shard {
+    int rank, size; /* this one of how many */
+    int batches;    /* a global batch has as many times batch_size samples; 0: `size`. A run that goes on with another
+                     * number of ranks keeps its steps by giving the number of before. */
+    int64_t grain;  /* slices begin at multiples of it in the global batch; 0: 1. For sums over a batch in a fixed order
+                     * of parts, which are not to be cut. */
+} lc_shard;
+
+/* The slice [*begin, *begin + *n) of a global batch of `samples` that is the rank's: with grain g, the pieces
+ * [rank * P / size, (rank + 1) * P / size), rounded down, of the P = ceil(samples / g) it consists of. For what other
+ * ranks have, and for loaders of a program's own. `shard` makes sense (lc_dataloader_shard checks it). */
+LC_API void lc_shard_slice(const lc_shard *shard, int64_t samples, int64_t *begin, int64_t *n);
+
 /* ================================================== loaders =================================================== */
 
 typedef struct lc_dataloader lc_dataloader;
@@ -273,6 +295,10 @@ typedef struct lc_dataloader_ops {
     /* From now on `fn` is told of what the loader's threads do (LC_SPAN_LOADER), from them; NULL: no longer. Called
      * when no epoch runs. */
     void (*observe)(void *self, lc_span_fn *fn, void *ctx);
+    /* From the next epoch on the loader gives this rank's slices alone: as many batches on every rank, empty ones
+     * included (lc_batch.size 0), each with its global_size and global_offset. One rank of one takes that back. `shard`
+     * has no defaults left in it. Called when no epoch runs. Default: the loader can only give all. */
+    lc_status (*shard)(void *self, const lc_shard *shard);
 } lc_dataloader_ops;
 
 #define LC_DATALOADER_OPS_INIT .size = sizeof(lc_dataloader_ops)
@@ -323,6 +349,14 @@ LC_API lc_status lc_dataloader_save(lc_dataloader *l, void *data, size_t *size) 
 LC_API lc_status lc_dataloader_load(lc_dataloader *l, const void *data, size_t size) LC_MUST_USE;
 /* See lc_dataloader_ops.sequential. */
 LC_API bool lc_dataloader_sequential(lc_dataloader *l, bool on);
+/* From the next epoch on `l` gives one rank's slices of its batches; an epoch that runs is ended. All ranks do the same
+ * with loaders made in the same way. NULL: one rank, which has all. Resuming at batch k, with whatever number of ranks,
+ * goes on behind global batch k - 1 where the global batch has the same size. With several ranks the trainer does this
+ * by itself (use_distributed_sampler). An error, which leaves the loader as it was, for one of a program's own that has
+ * no ops->shard, also within a combined loader. */
+LC_API lc_status lc_dataloader_shard(lc_dataloader *l, const lc_shard *shard) LC_MUST_USE;
+/* What it was given last, without defaults; borrowed from the loader. */
+LC_API const lc_shard *lc_dataloader_get_shard(const lc_dataloader *l);
 
 /* ops->observe: for profilers. */
 LC_API void lc_dataloader_observe(lc_dataloader *l, lc_span_fn *fn, void *ctx);

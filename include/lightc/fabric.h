@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fabric: devices, ranks, precision and checkpoints for programs that write their loop themselves.
+/* Fabric: devices, ranks, precision, loggers and checkpoints for programs that write their loop themselves.
  *
- * It knows no epochs, hooks, loggers or callbacks: the loop is the program's. What the trainer does for a step stands
+ * It knows no epochs, hooks or callbacks: the loop is the program's. What the trainer does for a step stands
  * here call by call (Lightning's Fabric; docs/from-lightning.md has the names side by side):
  *
  *     lc_fabric_new(&(lc_fabric_options){.seed = 1}, &f);            Fabric(...), launch()
@@ -14,11 +14,12 @@
  *         lc_fabric_clip_gradients(f, opt, .max_norm = 1);           clip_gradients(model, optimizer, max_norm=1)
  *         lc_fabric_step(f, opt);                                    optimizer.step()
  *         status = lc_fabric_end(f);                                 here it all runs
+ *         ... lc_fabric_log(f, "loss", value, -1);                   log("loss", value)
  *     }
  *
  * Between begin and end operations are recorded, as in training_step. Errors in between are kept: calls after the first
- * error do nothing, and lc_fabric_end returns it. Programs that want hooks, loggers and callbacks around a loop of
- * their own use lc_trainer_begin and lc_trainer_step. */
+ * error do nothing, and lc_fabric_end returns it. Programs that want hooks and callbacks around a loop of their own use
+ * lc_trainer_begin and lc_trainer_step. */
 #ifndef LIGHTC_FABRIC_H
 #define LIGHTC_FABRIC_H
 
@@ -30,9 +31,14 @@ typedef struct lc_fabric lc_fabric;
 typedef struct lc_fabric_options {
     const char *accelerator, *strategy, *devices, *precision;
     int64_t num_nodes;
+    lc_comm *comm; /* the program's own communicator, borrowed (see lc_trainer_options) */
     int threads;
     bool deterministic;
     uint64_t seed; /* of random operations */
+    /* Loggers of the program (lc_logger_new), taken over by lc_fabric_new, also when it fails. */
+    const lc_logger *loggers;
+    int n_loggers;
+    const char *default_root_dir; /* they write below it; "." */
 } lc_fabric_options;
 
 typedef struct lc_clip_args {
@@ -42,12 +48,17 @@ typedef struct lc_clip_args {
 
 LC_BEGIN_DECLS
 
-/* Makes the processes of the strategy; every rank returns from it. options NULL: the defaults. */
+/* Makes the processes of the strategy; every rank returns from it. The process that has started them gets LC_STOP, with
+ * *out NULL, when they have ended (docs/launching.md). options NULL: the defaults. */
 LC_API lc_status lc_fabric_new(const lc_fabric_options *options, lc_fabric **out) LC_MUST_USE;
-/* NULL is fine. Module and optimizers stay the program's. */
+/* NULL is fine. Waits until the loggers have written everything (an error is lost). Module and optimizers stay the
+ * program's. */
 LC_API void lc_fabric_free(lc_fabric *f);
 /* Makes a module and its optimizers (0 to 8) ready: precision, equal parameters on every rank, training mode. Once. */
 LC_API lc_status lc_fabric_setup(lc_fabric *f, lc_module *m, lc_optimizer *const *optimizers, int n) LC_MUST_USE;
+
+/* `l` gives this rank's slices of its batches from now on (lc_dataloader_shard). With one rank nothing happens. */
+LC_API lc_status lc_fabric_setup_dataloader(lc_fabric *f, lc_dataloader *l) LC_MUST_USE;
 
 /* ---- one step ---- */
 LC_API lc_status lc_fabric_begin(lc_fabric *f) LC_MUST_USE;
@@ -77,6 +88,14 @@ LC_API lc_status lc_fabric_broadcast(lc_fabric *f, double *values, int n, int so
 /* out [world_size,n]: the values of all ranks, in their order. */
 LC_API lc_status lc_fabric_all_gather(lc_fabric *f, const double *values, int n, double *out) LC_MUST_USE;
 LC_API lc_status lc_fabric_barrier(lc_fabric *f) LC_MUST_USE;
+
+/* ---- loggers. Rank 0 writes; calls on other ranks do nothing. ---- */
+/* Sends a row to every logger. step -1: the number of steps begun so far. The run's folder, lightning_logs/version_N,
+ * is made for the first row. An error is what the first of the loggers could not do, now or since the call before, and
+ * need not end the loop: the others have the row, and those of lightc try again. */
+LC_API lc_status lc_fabric_log_dict(lc_fabric *f, const lc_metric_value *values, int n, int64_t step) LC_MUST_USE;
+LC_API lc_status lc_fabric_log(lc_fabric *f, const char *name, double value, int64_t step) LC_MUST_USE;
+LC_API const char *lc_fabric_run_dir(const lc_fabric *f); /* "" before the first row */
 
 /* ---- checkpoints, between steps; collective ---- */
 /* Writes module, optimizers and the program's own `state` (NULL: none; taken over, also on failure) and returns when it

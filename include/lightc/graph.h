@@ -86,6 +86,10 @@ LC_API void lc_assign_at(lc_tensor *target, lc_tensor *value, lc_site site);
 /* The accumulated gradient of a parameter, scaled as the optimizer would see it (divided by the accumulation window);
  * NULL if it has none. A step tensor with the parameter's type. */
 LC_API lc_tensor *lc_gradient(lc_tensor *parameter);
+/* Replaces that gradient, as lc_gradient gives it, from row-major `data` of exactly `bytes` bytes: for programs and
+ * strategies that change gradients outside of the graph, as reducing them over ranks does. Between backward and the
+ * optimizer's step; runs the step up to there first. */
+LC_API lc_status lc_gradient_write(lc_tensor *parameter, const void *data, size_t bytes) LC_MUST_USE;
 
 /* The graph this thread is recording into, or NULL. */
 LC_API lc_graph *lc_current_graph(void);

@@ -9,6 +9,7 @@
 #define LIGHTC_HOOKS_H
 
 #include <lightc/batch.h>
+#include <lightc/metrics.h>
 #include <lightc/module.h>
 #include <lightc/optim.h>
 #include <lightc/state.h>
@@ -303,6 +304,21 @@ LC_API void lc_log_value_at(lc_module *self, const char *name, double value, lc_
     lc_log_at((self), (name), (value), LC_LITERAL(lc_log_args, .site = LC_HERE, __VA_ARGS__))
 #define lc_log_value(self, name, value, ...)                                                                           \
     lc_log_value_at((self), (name), (value), LC_LITERAL(lc_log_args, .site = LC_HERE, __VA_ARGS__))
+
+/* Logs a metric (metrics.h), whose value over the epoch, or over the evaluation, is computed by the trainer when all
+ * batches are done; then the trainer resets it. Update it first, and log it for every batch:
+ *
+ *     LC_TRY(lc_metric_update_tensor(m->accuracy, logits, batch->y));
+ *     lc_log_metric(self, "val_acc", m->accuracy, .prog_bar = true);
+ *
+ * The metric must have one value and stays the program's, which keeps it until the epoch ends. Training, validation
+ * and each of several loaders need metrics of their own. Options are those of lc_log, but for what makes no sense here:
+ * .on_step, .reduce_fx and .batch_size are refused. A checkpoint inside an epoch holds the metric's state; a run that
+ * continues has it back with the first log and gives the same value bit for bit, if there is no more than one update
+ * per log. */
+LC_API void lc_log_metric_at(lc_module *self, const char *name, lc_metric *metric, lc_log_args args);
+#define lc_log_metric(self, name, metric, ...)                                                                         \
+    lc_log_metric_at((self), (name), (metric), LC_LITERAL(lc_log_args, .site = LC_HERE, __VA_ARGS__))
 
 /* Hands a named value of this step to the batch-end hooks (lc_outputs). `name` is static. */
 LC_API void lc_output(lc_module *self, const char *name, lc_tensor *value);

@@ -8,12 +8,14 @@
 #include <lightc/callback.h>
 #include <lightc/callbacks.h>
 #include <lightc/checkpoint.h>
+#include <lightc/comm.h>
 #include <lightc/data.h>
 #include <lightc/fabric.h>
 #include <lightc/datamodule.h>
 #include <lightc/graph.h>
 #include <lightc/hooks.h>
 #include <lightc/hyperparameters.h>
+#include <lightc/launch.h>
 #include <lightc/logger.h>
 #include <lightc/metrics.h>
 #include <lightc/module.h>

@@ -83,7 +83,8 @@ typedef struct lc_metric_ops {
     void (*reset)(void *self);
     /* The state as `*n` doubles: *n is in: the room (0 with data NULL asks), out: how many. */
     lc_status (*save)(void *self, double *data, int64_t *n);
-    /* Adds a saved state to this one's. After a reset this is loading. */
+    /* Adds a saved state to this one's. After a reset this is loading, bit for bit. An update adds the batch's own
+     * state as merge does: so that what is saved, loaded and gone on with has the very value of what was not. */
     lc_status (*merge)(void *self, const double *data, int64_t n);
     void (*free)(void *self);
     /* ---- OPTIONAL ---- */

@@ -151,9 +151,16 @@ typedef struct lc_option {
     X(FLOAT, double, divergence_threshold, (double)LC_UNSET, -1e300, 1e300, "stop when the metric is worse than this") \
     /* the machine */                                                                                                \
     X(TEXT, const char *, accelerator, NULL, 0, 0, "auto or cpu")                                                    \
-    X(TEXT, const char *, strategy, NULL, 0, 0, "auto or single_device")                                             \
-    X(TEXT, const char *, devices, NULL, 0, 0, "auto or 1")                                                          \
-    X(INT, int64_t, num_nodes, 1, 1, 1e6, "machines")                                                                \
+    X(TEXT, const char *, strategy, NULL, 0, 0, "auto, single_device or ddp")                                        \
+    X(TEXT, const char *, devices, NULL, 0, 0, "processes of this machine, each with its share of the cores, or auto: one with all") \
+    X(INT, int64_t, num_nodes, 1, 1, 1e6, "machines; see nodes_file and node_rank")                                  \
+    X(INT, int64_t, node_rank, LC_UNSET, 0, 1e6, "which machine this is, where the program is started by hand on each; MASTER_ADDR and MASTER_PORT say where they meet") \
+    X(TEXT, const char *, nodes_file, NULL, 0, 0, "machines, one a line: their ranks are started through mpirun")    \
+    X(INT, int64_t, max_restarts, 0, 0, 1e6, "when a rank is lost, start all again from the last checkpoint, so often") \
+    X(FLOAT, double, start_timeout, 300, 0, 1e9, "seconds until all ranks must have come")                           \
+    X(FLOAT, double, silence_timeout, 10, 0, 1e9, "seconds without a sign of life after which a rank counts as lost") \
+    X(FLOAT, double, progress_timeout, 0, 0, 1e9, "seconds without a step after which a rank counts as stuck; 0: never") \
+    X(FLOAT, double, grace_period, 2, 0, 1e9, "seconds that ranks have to end when one is lost, before they are killed") \
     X(TEXT, const char *, precision, NULL, 0, 0, "32-true")                                                          \
     X(INT, int64_t, threads, 0, 0, 4096, "threads of a kernel; 0: as many as cores")                                 \
     X(INT, int64_t, seed, 0, 0, 9e15, "of everything random")                                                        \
@@ -177,6 +184,9 @@ typedef struct lc_trainer_options {
     int n_loggers;
     const lc_profiler *profilers; /* beside those that `profiler` names; taken over too */
     int n_profilers;
+    /* A communicator of the program's own (an MPI code's, threads'), whose ranks the strategy uses instead of finding
+     * or starting some; every rank makes a trainer with the same options. Borrowed; NULL: none. */
+    struct lc_comm *comm;
     void *storage; /* texts read from a file; lc_trainer_new takes them over */
     /* The program's own options as parsing left them, as members of a JSON object: part of the run's config.json. NULL:
      * none. */
@@ -200,8 +210,11 @@ typedef struct lc_option_set {
 LC_BEGIN_DECLS
 
 /* Reads the command line (argv[1..]), the environment and --config FILE into `opt`. LC_STOP after --help or
- * --print_config, whose text has then been written to standard output. Texts point into argv, the environment, or
- * opt->storage. Variables that look like a misspelt option are warned of on standard error. */
+ * --print_config, whose text has then been written to standard output. Where the options ask for several ranks
+ * (--devices 2 --strategy ddp), the program starts them here, by running itself again: the first process waits for
+ * them, and gets LC_STOP when they have ended well, or an error that says which rank failed (docs/launching.md). Texts
+ * point into argv, the environment, or opt->storage. Variables that look like a misspelt option are warned of on
+ * standard error. */
 LC_API lc_status lc_trainer_options_parse(lc_trainer_options *opt, int argc, char **argv) LC_MUST_USE;
 /* The same with `n` options of the program's own, in `target`. */
 LC_API lc_status lc_trainer_options_parse_with(lc_trainer_options *opt, const lc_option *options, int n, void *target,

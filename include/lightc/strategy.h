@@ -1,36 +1,67 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Strategies: how a run is spread over devices and processes. One today: "single_device".
+/* Strategies: how a run is spread over devices and processes. "single_device": one process; "ddp": one process a
+ * device, each with the whole model, gradients averaged.
+ *
+ * A strategy hands the trainer a communicator over its ranks, and acts at a few places of a step; everything else (who
+ * logs, who writes checkpoints, how metrics are reduced) the trainer does with the communicator, the same for all.
  *
  * To add one: a file in src/strategies/ with an lc_strategy_ops, and a line in registry.c. */
 #ifndef LIGHTC_STRATEGY_H
 #define LIGHTC_STRATEGY_H
 
+#include <lightc/comm.h>
 #include <lightc/hooks.h>
+
+/* What the options ask for. */
+typedef struct lc_strategy_request {
+    const char *devices; /* NULL, "auto" or a number */
+    int64_t num_nodes;
+    lc_comm *comm; /* the program's own communicator, whose ranks the strategy shall use; NULL: it finds its own */
+    double start_timeout, silence_timeout, progress_timeout, grace_period; /* seconds; 0: the default */
+    /* Told what people should know while ranks are waited for; NULL: nobody. */
+    void (*say)(void *ctx, const char *text);
+    void *ctx;
+} lc_strategy_request;
+
+/* What the ranks tell each other with every sync of gradients, a byte each; the largest of all ranks' comes back. */
+#define LC_SYNC_FLAGS 8
 
 typedef struct lc_strategy_ops {
     size_t size; /* LC_STRATEGY_OPS_INIT(name) */
     const char *name;
     /* ---- REQUIRED, in call order ---- */
-    /* Before the module is set up: processes and devices exist afterwards. `devices` and `num_nodes` are the options;
-     * what cannot be done is an error that says what can. */
-    lc_status (*setup_environment)(void **self, const char *devices, int64_t num_nodes);
-    int (*rank)(void *self);
-    int (*world_size)(void *self);
+    /* Before the module is set up: processes and devices exist afterwards. What cannot be done is an error that says
+     * what can. Collective. */
+    lc_status (*setup_environment)(void **self, const lc_strategy_request *request);
+    /* The ranks that see different data; NULL: there is one. Borrowed. */
+    lc_comm *(*comm)(void *self);
     /* ---- OPTIONAL ---- */
-    /* The module and its optimizers exist; parameters may be made equal on all ranks here. */
-    lc_status (*setup)(void *self, lc_module *m, lc_optimizer *const *optimizers, int n);
-    /* Reduces n values over all ranks, in place. Collective. Default: nothing (one rank). */
-    lc_status (*reduce)(void *self, double *values, int n, lc_log_reduce how);
-    lc_status (*barrier)(void *self); /* collective */
-    /* Records collectives behind a backward pass that ends an accumulation window. */
-    lc_status (*after_backward)(void *self);
+    /* The module and its optimizers exist, and `graph` will run them: parameters become equal on all ranks, and are
+     * checked to be of the same kind. Collective. */
+    lc_status (*setup)(void *self, lc_graph *graph, lc_module *m, lc_optimizer *const *optimizers, int n);
+    /* A backward pass will be recorded whose loss is a mean over samples: `weight` is n * N / m, if this rank has n of
+     * the m samples of N ranks. */
+    void (*before_backward)(void *self, double weight);
+    /* Behind the backward pass that ends an accumulation window (or in its place, on a rank that has no loss):
+     * afterwards gradients are those of all ranks. flags: in, this rank's; out, the largest of each. Collective. */
+    lc_status (*after_backward)(void *self, uint8_t flags[LC_SYNC_FLAGS]);
+    /* Where this rank is: shown if it is lost. `where` is static. Cheap. */
+    void (*progress)(void *self, int64_t step, const char *where);
+    /* This rank fails: the others shall learn why, and not wait for it. From any thread. */
+    void (*fail)(void *self, const char *why);
     void (*teardown)(void *self);
+    /* The run has ended with LC_ERR_PEER: makes why the message, where more is known than the communicator could tell.
+     */
+    void (*explain)(void *self);
+    /* Every device is driven by a process of its own: `--devices N` starts N. False: one process drives all. */
+    bool launches;
 } lc_strategy_ops;
 
 #define LC_STRATEGY_OPS_INIT(text) .size = sizeof(lc_strategy_ops), .name = (text)
 
 LC_BEGIN_DECLS
-/* The strategy of that name ("auto": the best for the devices); an error lists what there is. */
+/* The strategy of that name ("auto": ddp where this process is one of several ranks, else single_device); an error
+ * lists what there is. */
 LC_API lc_status lc_strategy_find(const char *name, const lc_strategy_ops **out) LC_MUST_USE;
 LC_END_DECLS
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tuner: what learning rate and what batch size to begin with.
  *
- * Both train the module for a few steps with a trainer of their own, which has the options of the one that is given but
+ * Both run the module for a few steps with a trainer of their own, which has the options of the one that is given but
  * shows, logs and writes nothing, and put parameters and buffers back bit for bit. They find the hyperparameter to set
  * by its name in lc_module_save_hyperparameters.
  *
@@ -10,7 +10,8 @@
  *     LC_TRY(lc_lr_find_write_svg(&r, "lr.svg"));
  *     lc_lr_find_release(&r);
  *
- * The callbacks LearningRateFinder and BatchSizeFinder do the same when a fit begins. */
+ * The callbacks LearningRateFinder and BatchSizeFinder do the same when a fit begins, BatchSizeFinder also before
+ * validate, test and predict. */
 #ifndef LIGHTC_TUNER_H
 #define LIGHTC_TUNER_H
 
@@ -40,10 +41,12 @@ typedef struct lc_scale_batch_size_args {
     int64_t steps_per_trial;    /* 3 */
     int64_t init_val;           /* 2 */
     int64_t max_trials;         /* 25 */
-    const char *batch_arg_name; /* the hyperparameter that train_dataloader reads; "batch_size" */
+    const char *batch_arg_name; /* the hyperparameter that the loaders read; "batch_size" */
     double margin;              /* binsearch: taken off in the end; 0.05. Negative: nothing */
     int64_t max_val;            /* 8192 */
     int64_t max_bytes;          /* for intermediate results; 0: what the machine has free */
+    const char *method;         /* what is run: "fit" (default), "validate", "test" or "predict"; the callback goes by
+                                 * the run it is in */
 } lc_scale_batch_size_args;
 
 typedef struct lc_scale_batch_size_result {
@@ -73,13 +76,14 @@ LC_API lc_status lc_tuner_scale_batch_size(lc_trainer *t, lc_module *m, const lc
                                            const lc_scale_batch_size_args *args,
                                            lc_scale_batch_size_result *out) LC_MUST_USE;
 
-/* ---- the same as callbacks, when a fit begins (not when it continues from a checkpoint) ---- */
+/* ---- the same as callbacks, when a fit begins (not when it continues from a checkpoint); BatchSizeFinder also before
+ * every validate, test and predict, with their loaders ---- */
 
 /* Leaves lr_find.csv and lr_find.svg in the folder of the run. Texts in args must outlive the callback. */
 LC_API lc_status lc_learning_rate_finder_new(const lc_lr_find_args *args, lc_callback *out) LC_MUST_USE;
-LC_API const lc_lr_find_result *lc_learning_rate_finder_get(const lc_callback *cb); /* borrowed */
+LC_API const lc_lr_find_result *lc_learning_rate_finder_get(const lc_callback *cb); /* borrowed; NULL: it is none */
 LC_API lc_status lc_batch_size_finder_new(const lc_scale_batch_size_args *args, lc_callback *out) LC_MUST_USE;
-LC_API lc_scale_batch_size_result lc_batch_size_finder_get(const lc_callback *cb);
+LC_API lc_scale_batch_size_result lc_batch_size_finder_get(const lc_callback *cb); /* zeros: it is none */
 
 LC_END_DECLS
 #endif

@@ -4,6 +4,7 @@
 #define LC_CALLBACKS_CALLBACKS_H
 
 #include <math.h>
+#include <string.h>
 
 #include <lightc/callbacks.h>
 #include "core/trainer_internal.h"
@@ -22,6 +23,14 @@ static inline bool lc__dup(const char *s, char **out)
 static inline double lc__given(double value, double otherwise)
 {
     return value != 0 ? value : signbit(value) ? 0 : otherwise;
+}
+
+/* For callbacks that only log. A smoke test and a bare run open no logger, but were not told to have none. */
+static inline lc_status lc__needs_logger(const lc_trainer *t, const char *who)
+{
+    const char *named = t->opt.logger ? t->opt.logger : "";
+    bool none = !t->n_loggers && (!strcmp(named, "none") || !strcmp(named, "false")) && !t->opt.barebones;
+    return none ? lc_fail(LC_ERR_CONFIG, "%s needs a logger; this trainer has none", who) : LC_OK;
 }
 
 /* parameters.c: the parameters of a model, each under PREFIX PATH SUFFIX; so that no step has to make names. */

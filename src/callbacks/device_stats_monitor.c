@@ -37,17 +37,15 @@ typedef struct device_stats {
     lc_device_stats_monitor_args a;
     bool hidden[KEYS];
     char names[HOOKS][KEYS][80];
+    int meminfo, statm; /* of /proc, open as long as the callback lives: opening them costs as much as reading */
     double cpu_seconds; /* at the last look */
     int64_t looked_ns;
 } device_stats;
 
-/* A file of /proc, whole; false where there is none. */
-static bool read_file(const char *path, char *text, size_t size)
+/* A file of /proc, whole and as it is now; false where there is none. */
+static bool read_again(int fd, char *text, size_t size)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return false;
-    ssize_t n = read(fd, text, size - 1);
-    close(fd);
+    ssize_t n = fd < 0 ? -1 : pread(fd, text, size - 1, 0);
     text[n > 0 ? n : 0] = 0;
     return n > 0;
 }
@@ -75,12 +73,12 @@ static void look(device_stats *d, const lc_trainer *t, double values[KEYS])
     struct rusage u;
     lc_graph_stats g;
     memset(values, 0, KEYS * sizeof *values);
-    if (read_file("/proc/meminfo", text, sizeof text)) {
+    if (read_again(d->meminfo, text, sizeof text)) {
         double total = field(text, "MemTotal:"), swap = field(text, "SwapTotal:");
         values[CPU_VM_PERCENT] = percent(total - field(text, "MemAvailable:"), total);
         values[CPU_SWAP_PERCENT] = percent(swap - field(text, "SwapFree:"), swap);
     }
-    if (read_file("/proc/self/statm", text, sizeof text)) {
+    if (read_again(d->statm, text, sizeof text)) {
         const char *resident = strchr(text, ' ');
         values[RSS_BYTES] = (resident ? strtod(resident, NULL) : 0) * (double)sysconf(_SC_PAGESIZE);
     }
@@ -118,10 +116,7 @@ static lc_status send(device_stats *d, lc_trainer *t, int hook)
 static lc_status ds_setup(void *self, lc_trainer *t, lc_stage stage)
 {
     (void)self, (void)stage;
-    const char *named = t->opt.logger ? t->opt.logger : "";
-    if (!t->n_loggers && (!strcmp(named, "none") || !strcmp(named, "false")) && !t->opt.barebones)
-        return lc_fail(LC_ERR_CONFIG, "DeviceStatsMonitor needs a logger; this trainer has none");
-    return LC_OK;
+    return lc__needs_logger(t, "DeviceStatsMonitor");
 }
 
 static lc_status ds_train_start(void *self, lc_trainer *t, const lc_batch *b, int64_t i)
@@ -148,6 +143,14 @@ static lc_status ds_eval_end(void *self, lc_trainer *t, const lc_outputs *o, con
     return send(self, t, t->stage == LC_STAGE_TEST ? TEST_END : VAL_END);
 }
 
+static void ds_free(void *self)
+{
+    device_stats *d = self;
+    if (d->meminfo >= 0) close(d->meminfo);
+    if (d->statm >= 0) close(d->statm);
+    free(d);
+}
+
 static const lc_callback_ops device_stats_ops = {
     LC_CALLBACK_OPS_INIT("DeviceStatsMonitor"),
     .setup = ds_setup,
@@ -157,7 +160,7 @@ static const lc_callback_ops device_stats_ops = {
     .on_validation_batch_end = ds_eval_end,
     .on_test_batch_start = ds_eval_start,
     .on_test_batch_end = ds_eval_end,
-    .free = free,
+    .free = ds_free,
 };
 
 lc_status lc_device_stats_monitor_new(const lc_device_stats_monitor_args *args, lc_callback *out)
@@ -180,6 +183,8 @@ lc_status lc_device_stats_monitor_new(const lc_device_stats_monitor_args *args, 
     for (int h = 0; h < HOOKS; h++)
         for (int k = 0; k < KEYS; k++)
             snprintf(d->names[h][k], sizeof d->names[h][k], "DeviceStatsMonitor.%s/%s", hooks[h], keys[k]);
+    d->meminfo = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
+    d->statm = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
     *out = (lc_callback){&device_stats_ops, d};
     return LC_OK;
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* EarlyStopping: stops when a metric no longer improves.
  *
- * Its wish holds until it decides anew: before min_epochs and min_steps are reached the training goes on, and stops
- * then only if the newest decision still says so. */
+ * Its wish holds until it decides anew, also over a resume: before min_epochs and min_steps are reached the training
+ * goes on, and stops then only if the newest decision still says so. */
 #include "callbacks/callbacks.h"
+#include "core/ranks.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -81,26 +82,22 @@ static lc_stopping_reason decide(early_stopping *e, double v)
 static lc_status look(early_stopping *e, lc_trainer *t)
 {
     const lc__metric_map *m = &t->metrics[LC_CALLBACK_METRICS];
-    double v = 0;
-    bool found = false;
+    int at = lc__map_find(m, e->monitor);
     if (t->opt.fast_dev_run) return LC_OK;
-    for (int i = 0; i < m->n && !found; i++)
-        if (!strcmp(m->v[i].name, e->monitor)) v = m->v[i].value, found = true;
-    if (!found) {
-        char known[400] = "";
-        size_t n = 0;
-        for (int i = 0; i < m->n && n < sizeof known; i++)
-            n += (size_t)snprintf(known + n, sizeof known - n, "%s`%s`", i ? ", " : "", m->v[i].name);
+    if (at < 0) {
+        char known[400];
         lc_status s =
             lc_fail(LC_ERR_STATE,
                     "Early stopping conditioned on metric `%s` which is not available. Pass in or modify your "
                     "`EarlyStopping` callback to use any of the following: %s",
-                    e->monitor, known);
+                    e->monitor, lc__map_names(m, known, sizeof known));
         if (e->a.strict != LC_OFF) return s;
         lc_trainer_message(t, "warning", "%s", lc_error_message());
         return LC_OK;
     }
-    e->reason = decide(e, v);
+    double value = m->v[at].value;
+    LC_TRY(lc__from_rank_zero(t, &value, sizeof value)); /* all ranks decide alike */
+    e->reason = decide(e, value);
     bool stop = e->reason != LC_NOT_STOPPED;
     if (stop) e->stopped_epoch = t->current_epoch;
     lc__soft_stop(t, &e->vote, stop);
@@ -134,19 +131,39 @@ static lc_status es_save(void *self, lc_trainer *t, lc_state *out)
     LC_TRY(lc_state_set_double(out, "best_score", e->best));
     LC_TRY(lc_state_set_int(out, "patience", e->patience));
     LC_TRY(lc_state_set_int(out, "reason", e->reason));
+    LC_TRY(lc_state_set_bool(out, "stop", e->vote));
     return LC_OK;
+}
+
+/* Whoever continues with other arguments may have taken the reason away. */
+static bool reason_holds(const early_stopping *e)
+{
+    switch (e->reason) {
+    case LC_STOPPING_THRESHOLD:
+        return e->a.has_stopping_threshold;
+    case LC_DIVERGENCE_THRESHOLD:
+        return e->a.has_divergence_threshold;
+    case LC_PATIENCE_EXHAUSTED:
+        return e->wait >= e->patience;
+    case LC_NON_FINITE_METRIC:
+        return e->a.check_finite != LC_OFF;
+    default:
+        return false;
+    }
 }
 
 static lc_status es_load(void *self, lc_trainer *t, const lc_state *in)
 {
     early_stopping *e = self;
     int64_t reason;
-    (void)t;
+    bool stop = false;
     LC_TRY(lc_state_get_int(in, "wait_count", &e->wait));
     LC_TRY(lc_state_get_int(in, "stopped_epoch", &e->stopped_epoch));
     LC_TRY(lc_state_get_double(in, "best_score", &e->best));
     LC_TRY(lc_state_get_int(in, "reason", &reason));
     e->reason = reason >= 0 && reason <= LC_NON_FINITE_METRIC ? (lc_stopping_reason)reason : LC_NOT_STOPPED;
+    if (lc_state_find(in, "stop")) LC_TRY(lc_state_get_bool(in, "stop", &stop));
+    lc__soft_stop(t, &e->vote, stop && reason_holds(e));
     return LC_OK;
 }
 
@@ -181,7 +198,6 @@ lc_status lc_early_stopping_new(const lc_early_stopping_args *args, lc_callback 
     e->a = *args;
     e->max = args->mode && !strcmp(args->mode, "max");
     e->patience = args->patience == LC_SAVE_NONE ? 0 : args->patience == 0 ? 3 : args->patience;
-    e->a.min_delta = fabs(args->min_delta);
     e->best = e->max ? -INFINITY : INFINITY;
     lc__str key = {0};
     lc__str_add(&key, "EarlyStopping{'monitor': '%s', 'mode': '%s'}", args->monitor, e->max ? "max" : "min");

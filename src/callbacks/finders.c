@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* LearningRateFinder and BatchSizeFinder: the tuner, when a fit begins. */
+/* LearningRateFinder and BatchSizeFinder: the tuner, when a fit begins; and, for batch sizes, before whatever
+ * evaluates. */
 #include "callbacks/callbacks.h"
 #include "core/io.h"
 #include "core/tuner.h"
@@ -11,6 +12,31 @@
 static bool begins(const lc_trainer *t)
 {
     return t->stage == LC_STAGE_FIT && !t->restoring_from && !t->opt.fast_dev_run;
+}
+
+/* What was found is a hyperparameter of the program; one that is started again to go on has the value from before. */
+static lc_status save_field(lc_trainer *t, const char *asked, const char *const *names, lc_state *out)
+{
+    lc_run_args run = {.datamodule = lc_trainer_datamodule(t)};
+    const lc_option *field;
+    void *values;
+    char text[64];
+    LC_TRY(lc__tuned_field(t->m, &run, asked, names, &field, &values));
+    if (!field) return LC_OK;
+    lc_option_get_text(field, values, text, sizeof text);
+    return lc_state_set_text(out, field->name, text);
+}
+
+static lc_status load_field(lc_trainer *t, const char *asked, const char *const *names, const lc_state *in)
+{
+    lc_run_args run = {.datamodule = lc_trainer_datamodule(t)};
+    const lc_option *field;
+    void *values;
+    const char *text;
+    LC_TRY(lc__tuned_field(t->m, &run, asked, names, &field, &values));
+    if (!field || !lc_state_find(in, field->name)) return LC_OK;
+    LC_TRY(lc_state_get_text(in, field->name, &text));
+    return lc_option_set_text(field, values, text);
 }
 
 typedef struct rate_finder {
@@ -43,6 +69,18 @@ static lc_status rate_fit_start(void *self, lc_trainer *t)
     return leave(t, &f->result, "lr_find.svg", lc_lr_find_write_svg);
 }
 
+static lc_status rate_save(void *self, lc_trainer *t, lc_state *out)
+{
+    const lc_lr_find_args *a = &((rate_finder *)self)->args;
+    return a->update_attr == LC_OFF ? LC_OK : save_field(t, a->attr_name, lc__rate_names, out);
+}
+
+static lc_status rate_load(void *self, lc_trainer *t, const lc_state *in)
+{
+    const lc_lr_find_args *a = &((rate_finder *)self)->args;
+    return a->update_attr == LC_OFF ? LC_OK : load_field(t, a->attr_name, lc__rate_names, in);
+}
+
 static void rate_free(void *self)
 {
     rate_finder *f = self;
@@ -54,6 +92,8 @@ static const lc_callback_ops rate_finder_ops = {
     LC_CALLBACK_OPS_INIT("LearningRateFinder"),
     .tunes = true,
     .on_fit_start = rate_fit_start,
+    .save_state = rate_save,
+    .load_state = rate_load,
     .free = rate_free,
 };
 
@@ -68,7 +108,8 @@ lc_status lc_learning_rate_finder_new(const lc_lr_find_args *args, lc_callback *
 
 const lc_lr_find_result *lc_learning_rate_finder_get(const lc_callback *cb)
 {
-    return &((const rate_finder *)cb->self)->result;
+    bool is_one = cb && cb->ops && cb->ops->on_fit_start == rate_fit_start;
+    return is_one ? &((const rate_finder *)cb->self)->result : NULL;
 }
 
 typedef struct size_finder {
@@ -76,20 +117,51 @@ typedef struct size_finder {
     lc_scale_batch_size_result result;
 } size_finder;
 
+static lc_status find_size(size_finder *f, lc_trainer *t)
+{
+    lc_scale_batch_size_args args = f->args;
+    args.method = lc_stage_name(t->stage);
+    return lc_tuner_scale_batch_size(t, t->m, t->args, &args, &f->result);
+}
+
 static lc_status size_fit_start(void *self, lc_trainer *t)
 {
-    size_finder *f = self;
     if (!begins(t)) return LC_OK;
-    LC_TRY(lc_tuner_scale_batch_size(t, t->m, t->args, &f->args, &f->result));
+    LC_TRY(find_size(self, t));
     lc__source_close(&t->train); /* asked for early: with the size from before */
     t->train.which = -1;
     return LC_OK;
+}
+
+/* Not before the validations of a fit. */
+static lc_status size_eval_start(void *self, lc_trainer *t)
+{
+    if (t->stage == LC_STAGE_FIT || t->opt.fast_dev_run) return LC_OK;
+    LC_TRY(find_size(self, t));
+    lc__sources_close(&t->eval); /* they have the size from before */
+    t->eval_loaded = false;
+    return lc__setup_eval_data(t);
+}
+
+static lc_status size_save(void *self, lc_trainer *t, lc_state *out)
+{
+    return save_field(t, ((size_finder *)self)->args.batch_arg_name, lc__size_names, out);
+}
+
+static lc_status size_load(void *self, lc_trainer *t, const lc_state *in)
+{
+    return load_field(t, ((size_finder *)self)->args.batch_arg_name, lc__size_names, in);
 }
 
 static const lc_callback_ops size_finder_ops = {
     LC_CALLBACK_OPS_INIT("BatchSizeFinder"),
     .tunes = true,
     .on_fit_start = size_fit_start,
+    .on_validation_start = size_eval_start,
+    .on_test_start = size_eval_start,
+    .on_predict_start = size_eval_start,
+    .save_state = size_save,
+    .load_state = size_load,
     .free = free,
 };
 
@@ -104,5 +176,6 @@ lc_status lc_batch_size_finder_new(const lc_scale_batch_size_args *args, lc_call
 
 lc_scale_batch_size_result lc_batch_size_finder_get(const lc_callback *cb)
 {
-    return ((const size_finder *)cb->self)->result;
+    bool is_one = cb && cb->ops && cb->ops->on_fit_start == size_fit_start;
+    return is_one ? ((const size_finder *)cb->self)->result : (lc_scale_batch_size_result){0};
 }

@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <lightc/nn.h>
+#include "nn/nn_internal.h"
+#include "optim/optim_internal.h"
 
 typedef struct finetuning {
     lc_finetuning_args a;
@@ -22,21 +23,17 @@ typedef struct finetuning {
 
 /* ---- freezing ---- */
 
-static bool is_batch_norm(const lc_module *m)
-{
-    return m->type && !strncmp(m->type, "BatchNorm", 9);
-}
-
 static void set_trainable(lc_module *m, bool trainable)
 {
+    lc_batch_norm_layer *norm = lc__as_batch_norm(m);
     for (int i = 0; i < m->n_tensors; i++)
         if (m->tensors[i].is_parameter) lc_tensor_set_requires_grad(m->tensors[i].tensor, trainable);
-    if (is_batch_norm(m)) ((lc_batch_norm_layer *)m)->no_tracking = !trainable;
+    if (norm) norm->no_tracking = !trainable;
 }
 
 void lc_finetuning_freeze(lc_module *part, bool train_bn)
 {
-    set_trainable(part, train_bn && is_batch_norm(part));
+    set_trainable(part, train_bn && lc__as_batch_norm(part));
     for (int i = 0; i < part->n_children; i++) lc_finetuning_freeze(part->children[i], train_bn);
 }
 
@@ -56,14 +53,10 @@ static bool joins(void *ctx, const char *path, lc_module *owner, lc_tensor *p)
 {
     collecting *c = ctx;
     (void)path;
-    if (is_batch_norm(owner) && !c->train_bn) return false;
-    for (int g = 0; g < c->opt->n_groups; g++)
-        for (int i = 0; i < c->opt->groups[g].n_parameters; i++)
-            if (c->opt->groups[g].parameters[i] == p) {
-                c->known += !lc_tensor_requires_grad(p);
-                return false;
-            }
-    return true;
+    if (lc__as_batch_norm(owner) && !c->train_bn) return false;
+    if (!lc__optimizer_owns(c->opt, p)) return true;
+    c->known += !lc_tensor_requires_grad(p);
+    return false;
 }
 
 lc_status lc_finetuning_unfreeze(lc_module *part, lc_optimizer *opt, double lr, double initial_denom_lr, bool train_bn)
@@ -117,8 +110,9 @@ typedef struct path_walk {
 static lc_status save_path(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
 {
     path_walk *w = ctx;
+    const lc_batch_norm_layer *norm = lc__as_batch_norm(owner);
     if (mt->is_parameter && !lc_tensor_requires_grad(mt->tensor)) LC_TRY(lc_state_set_text(w->frozen, NULL, path));
-    if (is_batch_norm(owner) && ((lc_batch_norm_layer *)owner)->no_tracking && !strcmp(mt->name, "running_mean"))
+    if (norm && norm->no_tracking && !strcmp(mt->name, "running_mean"))
         LC_TRY(lc_state_set_text(w->untracked, NULL, path));
     return LC_OK;
 }
@@ -134,9 +128,9 @@ static bool lists(const lc_state *list, const char *path)
 static lc_status restore_path(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
 {
     path_walk *w = ctx;
+    lc_batch_norm_layer *norm = lc__as_batch_norm(owner);
     if (mt->is_parameter) lc_tensor_set_requires_grad(mt->tensor, !lists(w->in_frozen, path));
-    if (is_batch_norm(owner) && !strcmp(mt->name, "running_mean"))
-        ((lc_batch_norm_layer *)owner)->no_tracking = lists(w->in_untracked, path);
+    if (norm && !strcmp(mt->name, "running_mean")) norm->no_tracking = lists(w->in_untracked, path);
     return LC_OK;
 }
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include <lightc/ops.h>
+#include "optim/optim_internal.h"
 
 typedef struct gradient_norms {
     lc_gradient_norm_monitor_args a;
@@ -34,14 +35,6 @@ static lc_status gn_train_start(void *self, lc_trainer *t)
     return lc__parameters_collect(t->m, prefix, "", &g->parameters);
 }
 
-static bool has(const lc_optimizer *opt, const lc_tensor *p)
-{
-    for (int k = 0; k < opt->n_groups; k++)
-        for (int i = 0; i < opt->groups[k].n_parameters; i++)
-            if (opt->groups[k].parameters[i] == p) return true;
-    return false;
-}
-
 static lc_status gn_before_step(void *self, lc_trainer *t, lc_optimizer *opt)
 {
     gradient_norms *g = self;
@@ -51,7 +44,7 @@ static lc_status gn_before_step(void *self, lc_trainer *t, lc_optimizer *opt)
     lc_no_grad_begin();
     for (int i = 0; i < g->parameters.n; i++) {
         lc_tensor *of = g->parameters.v[i];
-        if (!lc_tensor_requires_grad(of) || !has(opt, of)) continue;
+        if (!lc_tensor_requires_grad(of) || !lc__optimizer_owns(opt, of)) continue;
         lc_tensor *norm = lc_norm(lc_gradient(of), .p = LC_SOME(p));
         if (!g->a.total_only) lc_log(t->m, g->parameters.names[i], norm, .on_step = LC_ON, .on_epoch = LC_OFF);
         lc_tensor *part = isinf(p) ? norm : lc_pow_scalar(norm, p);

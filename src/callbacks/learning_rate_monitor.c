@@ -20,6 +20,7 @@ typedef struct lr_monitor {
     watched *w;
     lc_metric_value *row;
     int n, cap;
+    int n_groups; /* of all optimizers, when the names were made */
 } lr_monitor;
 
 static lc_status add(lr_monitor *l, const char *name, const char *suffix, const double *value, lc_interval interval,
@@ -55,13 +56,18 @@ static int hyper(const lc_optimizer *opt, const char *name)
     return -1;
 }
 
-static lc_status lm_train_start(void *self, lc_trainer *t)
+static int groups(const lc_trainer *t)
 {
-    lr_monitor *l = self;
+    int n = 0;
+    for (int i = 0; i < t->optimizers.n; i++) n += t->optimizers.optimizers[i].optimizer->n_groups;
+    return n;
+}
+
+/* Names say which group it is where there are several: they are made again when a group has joined. */
+static lc_status collect(lr_monitor *l, const lc_trainer *t)
+{
     clear(l);
-    const char *named = t->opt.logger ? t->opt.logger : ""; /* a smoke test opens none of them */
-    if (!t->n_loggers && (!strcmp(named, "none") || !strcmp(named, "false")) && !t->opt.barebones)
-        return lc_fail(LC_ERR_CONFIG, "LearningRateMonitor needs a logger; this trainer has none");
+    l->n_groups = groups(t);
     for (int i = 0; i < t->optimizers.n; i++) {
         lc_optimizer *opt = t->optimizers.optimizers[i].optimizer;
         const lc_scheduler_config *scheduler = NULL;
@@ -97,10 +103,17 @@ static lc_status lm_train_start(void *self, lc_trainer *t)
     return LC_OK;
 }
 
+static lc_status lm_train_start(void *self, lc_trainer *t)
+{
+    LC_TRY(lc__needs_logger(t, "LearningRateMonitor"));
+    return collect(self, t);
+}
+
 /* interval -1: all of them. */
 static lc_status send(lr_monitor *l, lc_trainer *t, int interval)
 {
     int n = 0;
+    if (groups(t) != l->n_groups) LC_TRY(collect(l, t));
     for (int i = 0; i < l->n; i++) {
         if (interval >= 0 && l->w[i].scheduled && l->w[i].interval != (lc_interval)interval) continue;
         l->row[n++] = (lc_metric_value){l->w[i].name, *l->w[i].value};

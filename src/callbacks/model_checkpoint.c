@@ -3,8 +3,9 @@
  *
  * Files are written by a thread from a snapshot; a file that makes room is removed when the new one is safe. Unlike
  * Lightning's, `last` is the newest state at every trigger, and a checkpoint of a batch after which a validation is due
- * is saved behind it, with its values. */
+ * is saved behind it, with its values (unless what is monitored is logged in training). */
 #include "callbacks/callbacks.h"
+#include "core/ranks.h"
 
 #include <limits.h>
 #include <math.h>
@@ -35,10 +36,13 @@ typedef struct model_checkpoint {
     bool deferred;
 } model_checkpoint;
 
-static void set_text(char **to, const char *from)
+static lc_status set_text(char **to, const char *from)
 {
+    char *copy;
+    LC_TRY(lc__copy_text(from, &copy));
     free(*to);
-    *to = from ? strdup(from) : NULL;
+    *to = copy;
+    return LC_OK;
 }
 
 static bool better(const model_checkpoint *c, double a, double b)
@@ -129,7 +133,7 @@ static lc_status make_path(model_checkpoint *c, lc_trainer *t, const char *remov
     }
     lc__str_free(&name);
     lc__str_free(&path);
-    return s;
+    return s < 0 ? s : lc__text_from_rank_zero(t, out); /* what is taken may look different from there */
 }
 
 static bool may_remove(const model_checkpoint *c, const lc_trainer *t, const char *old, const char *new_path)
@@ -152,12 +156,29 @@ static lc_status save(model_checkpoint *c, lc_trainer *t, const char *path)
     return LC_OK;
 }
 
+/* Files are rank 0's. */
+static lc_status then_remove(lc_trainer *t, const char *path)
+{
+    return lc__is_rank_zero(t) ? lc_ckpt_then_remove(t->writer, path) : LC_OK;
+}
+
+static lc_status then_link(lc_trainer *t, const char *path)
+{
+    return lc__is_rank_zero(t) ? lc_ckpt_then_link(t->writer, path) : LC_OK;
+}
+
 static int worst(const model_checkpoint *c)
 {
     int w = 0;
     for (int i = 1; i < c->n_best; i++)
         if (better(c, c->best[w].score, c->best[i].score)) w = i;
     return w;
+}
+
+static void drop_best(model_checkpoint *c, int i)
+{
+    c->n_best--;
+    memmove(c->best + i, c->best + i + 1, (size_t)(c->n_best - i) * sizeof *c->best);
 }
 
 static lc_status keep_best(model_checkpoint *c, lc_trainer *t, double score)
@@ -168,10 +189,14 @@ static lc_status keep_best(model_checkpoint *c, lc_trainer *t, double score)
     if (c->k > 0 && c->n_best == c->k) {
         int w = worst(c);
         removed = c->best[w].path;
-        memmove(c->best + w, c->best + w + 1, (size_t)(c->n_best - w - 1) * sizeof *c->best);
-        c->n_best--;
+        drop_best(c, w);
     }
     LC_TRY_GOTO(s, done, make_path(c, t, removed, &path));
+    for (int i = c->n_best - 1; i >= 0; i--) /* without a version counter the new one may take the place of another */
+        if (!strcmp(c->best[i].path, path)) {
+            free(c->best[i].path);
+            drop_best(c, i);
+        }
     if (c->n_best == c->cap_best) {
         int cap = c->cap_best ? 2 * c->cap_best : 8;
         kept *best = realloc(c->best, (size_t)cap * sizeof *best);
@@ -184,21 +209,22 @@ static lc_status keep_best(model_checkpoint *c, lc_trainer *t, double score)
     }
     c->current = score;
     c->has_current = true;
+    const char *at = path;
     c->best[c->n_best++] = (kept){path, score};
+    path = NULL;
     int b = 0;
     for (int i = 1; i < c->n_best; i++)
         if (better(c, c->best[i].score, c->best[b].score)) b = i;
-    set_text(&c->best_path, c->best[b].path);
+    LC_TRY_GOTO(s, done, set_text(&c->best_path, c->best[b].path));
     c->best_score = c->best[b].score;
     c->has_best_score = true;
     if (c->n_best == c->k) {
         int w = worst(c);
-        set_text(&c->kth_path, c->best[w].path);
+        LC_TRY_GOTO(s, done, set_text(&c->kth_path, c->best[w].path));
         c->kth_value = c->best[w].score;
     }
-    s = save(c, t, path);
-    if (s >= 0 && removed && may_remove(c, t, removed, path)) s = lc_ckpt_then_remove(t->writer, removed);
-    path = NULL;
+    s = save(c, t, at);
+    if (s >= 0 && removed && may_remove(c, t, removed, at)) s = then_remove(t, removed);
 done:
     free(removed);
     free(path);
@@ -211,8 +237,7 @@ static lc_status keep_newest(model_checkpoint *c, lc_trainer *t)
     LC_TRY(make_path(c, t, previous, &path));
     c->best_path = path;
     lc_status s = save(c, t, path);
-    if (s >= 0 && c->k == 1 && previous && may_remove(c, t, previous, path))
-        s = lc_ckpt_then_remove(t->writer, previous);
+    if (s >= 0 && c->k == 1 && previous && may_remove(c, t, previous, path)) s = then_remove(t, previous);
     free(previous);
     return s;
 }
@@ -233,21 +258,20 @@ static lc_status missing_key(model_checkpoint *c, lc_trainer *t)
     return LC_OK;
 }
 
-static bool find_metric(const lc_trainer *t, const char *name, double *out)
+/* Rank 0's value, so that all ranks decide alike. */
+static bool find_metric(lc_trainer *t, const char *name, double *out)
 {
     const lc__metric_map *m = &t->metrics[LC_CALLBACK_METRICS];
-    for (int i = 0; i < m->n; i++)
-        if (!strcmp(m->v[i].name, name)) {
-            *out = m->v[i].value;
-            return true;
-        }
-    if (!strcmp(name, "epoch"))
+    int at = lc__map_find(m, name);
+    if (at >= 0)
+        *out = m->v[at].value;
+    else if (!strcmp(name, "epoch"))
         *out = (double)t->current_epoch;
     else if (!strcmp(name, "step"))
         *out = (double)t->global_step;
     else
         return false;
-    return true;
+    return lc__from_rank_zero(t, out, sizeof *out) >= 0;
 }
 
 static lc_status save_topk(model_checkpoint *c, lc_trainer *t)
@@ -279,8 +303,9 @@ static lc_status save_last(model_checkpoint *c, lc_trainer *t, bool saved)
     if (path.failed)
         s = lc_fail(LC_ERR_MEMORY, "out of memory: the path of a checkpoint");
     else {
-        set_text(&c->last_path, path.s);
-        s = saved ? lc_ckpt_then_link(t->writer, path.s) : save(c, t, path.s);
+        s = set_text(&c->last_path, path.s);
+        if (s >= 0) s = lc__text_from_rank_zero(t, &c->last_path);
+        if (s >= 0) s = saved ? then_link(t, c->last_path) : save(c, t, c->last_path);
     }
     lc__str_free(&path);
     return s;
@@ -295,6 +320,18 @@ static lc_status trigger(model_checkpoint *c, lc_trainer *t)
     return save_last(c, t, saved);
 }
 
+/* Whether validation, if one follows this batch, may change the monitored value. */
+static bool waits_for_validation(const model_checkpoint *c, const lc_trainer *t)
+{
+    const lc__results *r = &t->train_results;
+    if (t->is_last_batch && !at_train_epoch_end(c, t)) return true; /* as Lightning, whatever is monitored */
+    for (int i = 0; i < r->n; i++)
+        if (r->e[i].active && (!strcmp(r->e[i].name, c->monitor) || !strcmp(r->e[i].step_name, c->monitor) ||
+                               !strcmp(r->e[i].epoch_name, c->monitor)))
+            return false;
+    return true;
+}
+
 /* ---- hooks ---- */
 
 static lc_status mc_batch_end(void *self, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
@@ -305,14 +342,21 @@ static lc_status mc_batch_end(void *self, lc_trainer *t, const lc_outputs *o, co
     bool steps = c->a.every_n_train_steps >= 1 && t->global_step % c->a.every_n_train_steps == 0;
     bool time = false;
     if (!steps && !(c->a.train_time_interval > 0)) return LC_OK;
-    if (skip(c, t)) return LC_OK;
     if (c->a.train_time_interval > 0) {
         int64_t now = lc__now_ns();
         time = (double)(now - c->last_time_ns) * 1e-9 >= c->a.train_time_interval;
+        LC_TRY(lc__from_rank_zero(t, &time, sizeof time));
         if (time) c->last_time_ns = now;
     }
     if (!steps && !time) return LC_OK;
-    if (c->monitor && t->enable_validation && (lc__validation_due(t) || !find_metric(t, c->monitor, &value))) {
+    bool missing = c->monitor && !find_metric(t, c->monitor, &value);
+    /* Lightning takes the batches before the first step for step 0, which is a multiple of every n: what is saved
+     * behind validations is saved behind the first one, too. */
+    if (skip(c, t)) {
+        c->deferred |= missing && t->enable_validation && t->global_step == 0 && !at_train_epoch_end(c, t);
+        return LC_OK;
+    }
+    if (c->monitor && t->enable_validation && (missing || (lc__validation_due(t) && waits_for_validation(c, t)))) {
         c->deferred = true;
         return LC_OK;
     }
@@ -322,17 +366,23 @@ static lc_status mc_batch_end(void *self, lc_trainer *t, const lc_outputs *o, co
 static lc_status mc_epoch_end(void *self, lc_trainer *t)
 {
     model_checkpoint *c = self;
-    if (skip(c, t) || !at_train_epoch_end(c, t) || !epoch_due(c, t)) return LC_OK;
-    return trigger(c, t);
+    double value;
+    if (skip(c, t) || !at_train_epoch_end(c, t)) return LC_OK;
+    bool deferred = c->deferred;
+    c->deferred = false;
+    if (deferred && !find_metric(t, c->monitor, &value)) return missing_key(c, t);
+    return epoch_due(c, t) ? trigger(c, t) : LC_OK;
 }
 
 static lc_status mc_validation_end(void *self, lc_trainer *t)
 {
     model_checkpoint *c = self;
     bool deferred = c->deferred;
-    if (t->sanity) return LC_OK;
-    c->deferred = false;
+    double value;
     if (skip(c, t)) return LC_OK;
+    /* What is missing now may be logged for the whole epoch. */
+    if (deferred && at_train_epoch_end(c, t) && !find_metric(t, c->monitor, &value)) return LC_OK;
+    c->deferred = false;
     if (!deferred && (at_train_epoch_end(c, t) || !epoch_due(c, t))) return LC_OK;
     return trigger(c, t);
 }
@@ -395,9 +445,7 @@ static lc_status get_path(const lc_state *in, const char *key, char **out)
     const char *text;
     if (lc_state_kind_of(lc_state_find(in, key)) == LC_STATE_NULL) return LC_OK;
     LC_TRY(lc_state_get_text(in, key, &text));
-    free(*out);
-    *out = NULL;
-    return lc__copy_text(text, out);
+    return set_text(out, text);
 }
 
 static lc_status mc_load(void *self, lc_trainer *t, const lc_state *in)

@@ -3,14 +3,11 @@
  *
  * A thread delivers; the training thread only puts texts into a queue. What fails is tried once, and told once. A run
  * that ends waits for the last deliveries, each of which has a time limit. */
-#define _GNU_SOURCE /* pipe2 */
 #include "callbacks/callbacks.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +15,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/chunks.h"
 #include "core/http.h"
+#include "core/spawn.h"
 
 enum { QUEUE = 32 };
 
@@ -48,27 +47,6 @@ extern char **environ;
 
 /* ---- delivery ---- */
 
-static lc_status wait_for(pid_t pid, int timeout_s, const char *event)
-{
-    int64_t until = lc__now_ns() + (int64_t)timeout_s * 1000000000;
-    int status;
-    for (;;) {
-        pid_t got = waitpid(pid, &status, WNOHANG);
-        if (got == pid) break;
-        if (got < 0 && errno != EINTR) return lc_fail(LC_ERR_IO, "its end cannot be seen: %s", strerror(errno));
-        if (lc__now_ns() > until) {
-            kill(-pid, SIGKILL);
-            while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-            }
-            return lc_fail(LC_ERR_IO, "the command for %s did not end within %d s and was killed", event, timeout_s);
-        }
-        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
-    }
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return LC_OK;
-    return WIFEXITED(status) ? lc_fail(LC_ERR_IO, "the command for %s ended with status %d", event, WEXITSTATUS(status))
-                             : lc_fail(LC_ERR_IO, "the command for %s was ended by signal %d", event, WTERMSIG(status));
-}
-
 /* The environment with LIGHTC_EVENT=event in front; freed with free(). */
 static char **environment(char *event_entry)
 {
@@ -83,41 +61,52 @@ static char **environment(char *event_entry)
     return e;
 }
 
-/* The text goes to the command's standard input; it fits into a pipe, so that writing it never waits. */
+/* Writes some of the text; where all of it is written, or the command does not read on, *in is closed and -1. */
+static void write_some(int *in, const char **at)
+{
+    ssize_t n = **at ? write(*in, *at, strlen(*at)) : 0;
+    if (n > 0) *at += n;
+    if (**at && (n >= 0 || errno == EAGAIN || errno == EINTR)) return;
+    close(*in);
+    *in = -1;
+}
+
+/* Gives a command its text and waits for its end, both within the time that a notice may take. */
+static lc_status attend(pid_t pid, int in, const notice *m, int timeout_s)
+{
+    int64_t until = lc__now_ns() + (int64_t)timeout_s * 1000000000;
+    const char *at = m->json;
+    int how = 0;
+    pid_t got = 0;
+    bool killed = false;
+    while (got != pid) {
+        if (in >= 0) write_some(&in, &at);
+        got = waitpid(pid, &how, WNOHANG);
+        if (got < 0 && errno != EINTR) break;
+        if (got != pid && !killed && lc__now_ns() > until) killed = kill(-pid, SIGKILL) == 0;
+        if (got != pid) nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    }
+    int why = errno;
+    if (in >= 0) close(in);
+    if (got != pid) return lc_fail(LC_ERR_IO, "the end of the command cannot be seen: %s", strerror(why));
+    if (killed)
+        return lc_fail(LC_ERR_IO, "the command for %s did not end within %d s and was killed", m->event, timeout_s);
+    if (WIFEXITED(how) && WEXITSTATUS(how) == 0) return LC_OK;
+    return WIFEXITED(how) ? lc_fail(LC_ERR_IO, "the command for %s ended with status %d", m->event, WEXITSTATUS(how))
+                          : lc_fail(LC_ERR_IO, "the command for %s was ended by signal %d", m->event, WTERMSIG(how));
+}
+
 static lc_status run_command(const notifier *s, const notice *m)
 {
-    int in[2] = {-1, -1};
-    char entry[64], *argv[] = {(char *)"sh", (char *)"-c", s->command, NULL};
+    char entry[64];
     pid_t pid;
-    posix_spawn_file_actions_t files;
-    posix_spawnattr_t attributes;
-    sigset_t none;
+    int in;
     snprintf(entry, sizeof entry, "LIGHTC_EVENT=%s", m->event);
     char **env = environment(entry);
     if (!env) return lc_fail(LC_ERR_MEMORY, "out of memory: Notifier");
-    if (pipe2(in, O_CLOEXEC) != 0) {
-        free(env);
-        return lc_fail(LC_ERR_IO, "no pipe: %s", strerror(errno));
-    }
-    posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_adddup2(&files, in[0], 0);
-    posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
-    posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
-    posix_spawnattr_init(&attributes);
-    sigemptyset(&none);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setpgroup(&attributes, 0); /* so that all of it can be killed, and Ctrl-C does not reach it */
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
-    int failed = posix_spawn(&pid, "/bin/sh", &files, &attributes, argv, env);
-    close(in[0]);
-    if (!failed && write(in[1], m->json, strlen(m->json)) < 0) {
-    } /* a command may end without reading */
-    close(in[1]);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&files);
+    lc_status status = lc__spawn_shell(s->command, env, true, &pid, &in);
     free(env);
-    if (failed) return lc_fail(LC_ERR_IO, "the command cannot be started: %s", strerror(failed));
-    return wait_for(pid, s->a.timeout_s, m->event);
+    return status < 0 ? status : attend(pid, in, m, s->a.timeout_s);
 }
 
 static lc_status post(const notifier *s, const notice *m)
@@ -215,16 +204,11 @@ static lc_status send(notifier *s, lc_trainer *t, unsigned which, const char *ev
     return LC_OK;
 }
 
-/* Signals are for the other threads. */
 static lc_status start_thread(notifier *s)
 {
-    sigset_t all, before;
     if (s->running) return LC_OK;
     s->closing = false;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&s->thread, NULL, deliver, s);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int failed = lc__thread_create(&s->thread, deliver, s);
     if (failed) return lc_fail(LC_ERR_MEMORY, "Notifier: no thread: %s", strerror(failed));
     s->running = true;
     return LC_OK;

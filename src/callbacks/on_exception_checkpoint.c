@@ -26,7 +26,9 @@ static const char *oe_ckpt_path(void *self, lc_trainer *t)
 static lc_status oe_exception(void *self, lc_trainer *t, lc_status status, const char *message)
 {
     (void)status, (void)message;
-    return t->stage == LC_STAGE_FIT ? lc__save_checkpoint(t, ((on_exception *)self)->path, false, true) : LC_OK;
+    /* Before a fit has its optimizers and what it continues there is no state to go on from. */
+    bool begun = t->stage == LC_STAGE_FIT && t->optimizers.n && !t->restoring_from;
+    return begun ? lc__save_checkpoint(t, ((on_exception *)self)->path, false, true) : LC_OK;
 }
 
 static lc_status oe_teardown(void *self, lc_trainer *t, lc_stage stage)

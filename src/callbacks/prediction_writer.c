@@ -3,8 +3,12 @@
  * each loader), or at the end to a .safetensors file.
  *
  * A .npy file is written under PATH.part, its header filled in when the number of rows is known, and renamed: what has
- * the name is whole. */
+ * the name is whole.
+ *
+ * With several ranks rank 0 writes the files, from what the trainer keeps: the predictions of all, in the order of the
+ * data. Functions of the program are called on every rank with its own. */
 #include "callbacks/callbacks.h"
+#include "core/ranks.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -205,13 +209,25 @@ static lc_status save_all(writer *w, lc_trainer *t)
 
 /* ---- hooks ---- */
 
+/* What all ranks predicted for this batch. */
+static lc_status append_kept(writer *w, lc_trainer *t, int loader)
+{
+    int64_t n = lc_trainer_prediction_count(t, loader);
+    if (t->args && t->args->discard_predictions)
+        return lc_fail(LC_ERR_CONFIG,
+                       "PredictionWriter: with several ranks a .npy file is written from the predictions "
+                       "that the trainer keeps; leave discard_predictions out");
+    return n > 0 && lc__is_rank_zero(t) ? append(w, loader, lc_trainer_prediction(t, loader, n - 1)) : LC_OK;
+}
+
 static lc_status pw_batch_end(void *self, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i, int loader)
 {
     writer *w = self;
     lc_tensor *prediction = o->n ? o->values[0] : NULL;
+    if (w->batch && w->npy && t->comm) LC_TRY(append_kept(w, t, loader));
     if (!w->batch || !prediction) return LC_OK;
     if (w->a.write_on_batch_end) LC_TRY(w->a.write_on_batch_end(w->a.context, t, prediction, b, i, loader));
-    return w->npy ? append(w, loader, prediction) : LC_OK;
+    return w->npy && !t->comm ? append(w, loader, prediction) : LC_OK;
 }
 
 static lc_status pw_epoch_end(void *self, lc_trainer *t)
@@ -220,7 +236,7 @@ static lc_status pw_epoch_end(void *self, lc_trainer *t)
     for (int i = 0; i < LC_MAX_LOADERS; i++) LC_TRY(close_stream(w, i, true));
     if (!w->epoch) return LC_OK;
     if (w->a.write_on_epoch_end) LC_TRY(w->a.write_on_epoch_end(w->a.context, t));
-    return w->safetensors ? save_all(w, t) : LC_OK;
+    return w->safetensors && lc__is_rank_zero(t) ? save_all(w, t) : LC_OK;
 }
 
 static lc_status pw_teardown(void *self, lc_trainer *t, lc_stage stage)

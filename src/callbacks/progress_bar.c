@@ -205,18 +205,10 @@ static lc_status pb_eval_batch_end(void *self, lc_trainer *t, const lc_outputs *
     (void)o, (void)b, (void)i, (void)loader;
     p->eval_batch++;
     if (p->term.off || !p->term.live) return LC_OK;
-    int64_t now = lc__coarse_ns(), total = 0;
+    int64_t now = lc__coarse_ns();
     if (now - p->drawn_ns < p->interval_ns) return LC_OK;
     p->drawn_ns = now;
-    for (int k = 0; k < t->eval.n && total >= 0; k++) {
-        int64_t n = lc_trainer_num_val_batches(t, k);
-        total = n < 0 ? -1 : total + n;
-    }
-    const char *what = t->sanity                      ? "Sanity check"
-                       : t->stage == LC_STAGE_TEST    ? "Testing"
-                       : t->stage == LC_STAGE_PREDICT ? "Predicting"
-                                                      : "Validation";
-    draw(p, t, what, p->eval_batch, total, 0, p->eval_start_ns);
+    draw(p, t, lc__eval_name(t), p->eval_batch, lc__eval_batches(t), 0, p->eval_start_ns);
     return LC_OK;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The callbacks that options ask for: Timer, progress bar, summary, early stopping and checkpoints, unless the program
- * brought its own. To add one: its file here, its constructor in callback.h, and a function in the list below. */
+ * brought its own. To add one: its file here, its constructor in callbacks.h, and a function in the list below. */
 #include "callbacks/callbacks.h"
 
 #include <string.h>

@@ -190,16 +190,8 @@ static lc_status rp_epoch_end(void *self, lc_trainer *t)
 static lc_status rp_eval_start(void *self, lc_trainer *t)
 {
     rich_bar *r = self;
-    int64_t total = 0;
-    for (int k = 0; k < t->eval.n && total >= 0; k++) {
-        int64_t n = lc_trainer_num_val_batches(t, k);
-        total = n < 0 ? -1 : total + n;
-    }
-    r->eval_name = t->sanity                      ? "Sanity check"
-                   : t->stage == LC_STAGE_TEST    ? "Testing"
-                   : t->stage == LC_STAGE_PREDICT ? "Predicting"
-                                                  : "Validation";
-    r->eval = (bar){true, 0, total, 0, lc__now_ns()};
+    r->eval_name = lc__eval_name(t);
+    r->eval = (bar){true, 0, lc__eval_batches(t), 0, lc__now_ns()};
     draw(r, t);
     return LC_OK;
 }

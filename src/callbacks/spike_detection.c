@@ -4,9 +4,9 @@
  * To leave an update out the loss must be known before it, which splits the step's plan there; to stop it is enough to
  * look at it afterwards. */
 #include "callbacks/callbacks.h"
+#include "core/ranks.h"
+#include "core/io.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,28 +63,20 @@ static lc_status note(spikes *s, int64_t batch)
 }
 
 /* A JSON list, for whoever leaves these batches out of the next run. */
-static lc_status write_list(const spikes *s, const lc_trainer *t)
+static lc_status write_list(const spikes *s, const lc_trainer *t, lc__str *path)
 {
-    lc__str path = {0}, text = {0};
-    lc_status status = LC_OK;
+    lc__str text = {0};
     size_t n = s->path ? strlen(s->path) : 0;
     bool file = n > 5 && !strcmp(s->path + n - 5, ".json");
-    lc__str_add(&path, "%s%s", s->path ? s->path : t->root_dir, file ? "" : "/skip_batches.json");
+    lc__str_add(path, "%s%s", s->path ? s->path : t->root_dir, file ? "" : "/skip_batches.json");
     lc__str_add(&text, "[");
     for (int i = 0; i < s->n_bad; i++) lc__str_add(&text, "%s%lld", i ? ", " : "", (long long)s->bad[i]);
     lc__str_add(&text, "]\n");
-    if (path.failed || text.failed) {
-        status = lc_fail(LC_ERR_MEMORY, "out of memory: SpikeDetection");
-        goto done;
-    }
-    FILE *f = fopen(path.s, "w");
-    bool written = f && fwrite(text.s, 1, text.n, f) == text.n;
-    if ((f && fclose(f) != 0) || !written)
-        status = lc_fail(LC_ERR_IO, "SpikeDetection could not write %s: %s", path.s, strerror(errno));
-done:
-    lc__str_free(&path);
+    lc_status status = path->failed || text.failed ? lc_fail(LC_ERR_MEMORY, "out of memory: the list of bad batches")
+                       : !lc__is_rank_zero(t)      ? LC_OK
+                                                   : lc__replace_file(&lc__io_system, path->s, text.s, text.n);
     lc__str_free(&text);
-    return status;
+    return status < 0 ? lc_fail_context(status, "SpikeDetection") : LC_OK;
 }
 
 static lc_status judge(spikes *s, lc_trainer *t, double loss, int64_t batch_idx)
@@ -99,14 +91,28 @@ static lc_status judge(spikes *s, lc_trainer *t, double loss, int64_t batch_idx)
     s->bad_window = true;
     LC_TRY(note(s, batch_idx - 1));
     LC_TRY(note(s, batch_idx));
-    LC_TRY(write_list(s, t));
-    if (!s->a.skip)
-        return lc_fail(LC_ERR_STATE,
-                       "training spike detected in batch %lld of epoch %lld: the loss is %g, before it was %g; the "
-                       "batches to leave out are listed in skip_batches.json",
-                       (long long)batch_idx, (long long)t->current_epoch, loss, s->last);
+    lc__str path = {0};
+    lc_status status = write_list(s, t, &path);
+    if (status >= 0 && !s->a.skip)
+        status = lc_fail(LC_ERR_STATE,
+                         "training spike detected in batch %lld of epoch %lld: the loss is %g, before it was %g; the "
+                         "batches to leave out are listed in %.300s",
+                         (long long)batch_idx, (long long)t->current_epoch, loss, s->last, path.s);
+    lc__str_free(&path);
+    LC_TRY(status);
     lc_trainer_message(t, "warning", "training spike in batch %lld of epoch %lld: loss %g after %g; update left out",
                        (long long)batch_idx, (long long)t->current_epoch, loss, s->last);
+    return LC_OK;
+}
+
+/* The loss of this batch, of all ranks that have one. */
+static lc_status loss_of(lc_trainer *t, lc_tensor *tensor, bool *has, double *loss)
+{
+    double sum[2] = {0, tensor != NULL};
+    if (tensor) LC_TRY(lc_item(tensor, &sum[0]));
+    LC_TRY(lc__ranks_reduce(t->comm, sum, 2, LC_LOG_SUM));
+    *has = sum[1] > 0;
+    *loss = sum[0] / sum[1];
     return LC_OK;
 }
 
@@ -125,11 +131,12 @@ static lc_status sp_before_step(void *self, lc_trainer *t, lc_optimizer *opt)
 {
     spikes *s = self;
     double loss;
+    bool has;
     (void)opt;
     if (!s->a.skip) return LC_OK;
-    if (!s->judged && s->loss) {
-        LC_TRY(lc_item(s->loss, &loss));
-        LC_TRY(judge(s, t, loss, t->batch_idx));
+    if (!s->judged) {
+        LC_TRY(loss_of(t, s->loss, &has, &loss));
+        if (has) LC_TRY(judge(s, t, loss, t->batch_idx));
     }
     return s->bad_window ? LC_SKIP : LC_OK;
 }
@@ -138,10 +145,11 @@ static lc_status sp_batch_end(void *self, lc_trainer *t, const lc_outputs *o, co
 {
     spikes *s = self;
     double loss;
+    bool has;
     (void)b;
-    if (!s->judged && o->loss) {
-        LC_TRY(lc_item(o->loss, &loss));
-        LC_TRY(judge(s, t, loss, i));
+    if (!s->judged) {
+        LC_TRY(loss_of(t, o->loss, &has, &loss));
+        if (has) LC_TRY(judge(s, t, loss, i));
     }
     s->judged = false;
     s->loss = NULL;

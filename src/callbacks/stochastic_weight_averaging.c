@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <lightc/nn.h>
+#include "nn/nn_internal.h"
 
 typedef struct swa {
     double *lrs;
@@ -104,68 +104,50 @@ static lc_status sw_epoch_start(void *self, lc_trainer *t)
 
 /* ---- batch norms ---- */
 
-static bool is_batch_norm(const lc_module *m)
-{
-    return m->type && !strncmp(m->type, "BatchNorm", 9) && ((const lc_batch_norm_layer *)m)->running_mean;
-}
+/* One that keeps statistics, and what its momentum was. */
+typedef struct kept_norm {
+    lc_batch_norm_layer *layer;
+    double momentum;
+} kept_norm;
 
-/* Calls fn for every batch norm below m; returns how many there are. */
-static int each_batch_norm(lc_module *m, lc_status (*fn)(lc_batch_norm_layer *, double *), double *arg,
-                           lc_status *status)
-{
-    int n = is_batch_norm(m);
-    if (n && fn && *status >= 0) *status = fn((lc_batch_norm_layer *)m, arg);
-    for (int i = 0; i < m->n_children; i++) n += each_batch_norm(m->children[i], fn, arg, status);
-    return n;
-}
+typedef struct norms {
+    kept_norm *v; /* NULL: they are only counted */
+    int n;
+} norms;
 
-static lc_status keep_momentum(lc_batch_norm_layer *l, double *next)
+static void find_norms(lc_module *m, norms *out)
 {
-    next[1 + (int)next[0]++] = l->momentum;
-    return LC_OK;
-}
-
-static lc_status restore_momentum(lc_batch_norm_layer *l, double *next)
-{
-    l->momentum = next[1 + (int)next[0]++];
-    return LC_OK;
-}
-
-static lc_status set_momentum(lc_batch_norm_layer *l, double *momentum)
-{
-    l->momentum = *momentum;
-    return LC_OK;
+    lc_batch_norm_layer *layer = lc__as_batch_norm(m);
+    if (layer && layer->running_mean) {
+        if (out->v) out->v[out->n] = (kept_norm){layer, layer->momentum};
+        out->n++;
+    }
+    for (int i = 0; i < m->n_children; i++) find_norms(m->children[i], out);
 }
 
 /* The mean over the batches so far: what PyTorch does with momentum=None. */
 static void before_batch(void *ctx, int64_t batch_idx)
 {
-    lc_status status = LC_OK;
-    double momentum = 1 / (double)(batch_idx + 1);
-    each_batch_norm(ctx, set_momentum, &momentum, &status);
-}
-
-static lc_status reset_count(lc_batch_norm_layer *l, double *arg)
-{
-    int64_t zero = 0;
-    (void)arg;
-    return lc_tensor_write(l->num_batches_tracked, &zero, sizeof zero);
+    const norms *k = ctx;
+    for (int i = 0; i < k->n; i++) k->v[i].layer->momentum = 1 / (double)(batch_idx + 1);
 }
 
 static lc_status update_batch_norms(lc_trainer *t)
 {
+    norms k = {0};
+    int64_t zero = 0;
     lc_status status = LC_OK;
-    int n = each_batch_norm(t->m, NULL, NULL, &status);
-    if (!n) return LC_OK;
-    double *momenta = calloc((size_t)n + 1, sizeof *momenta);
-    if (!momenta) return lc_fail(LC_ERR_MEMORY, "out of memory: StochasticWeightAveraging");
-    each_batch_norm(t->m, keep_momentum, momenta, &status);
-    each_batch_norm(t->m, reset_count, NULL, &status);
-    if (status >= 0) status = lc__forward_epoch(t, before_batch, t->m);
-    lc_status restored = LC_OK;
-    momenta[0] = 0;
-    each_batch_norm(t->m, restore_momentum, momenta, &restored);
-    free(momenta);
+    find_norms(t->m, &k);
+    if (!k.n) return LC_OK;
+    k.v = calloc((size_t)k.n, sizeof *k.v);
+    if (!k.v) return lc_fail(LC_ERR_MEMORY, "out of memory: StochasticWeightAveraging");
+    k.n = 0;
+    find_norms(t->m, &k);
+    for (int i = 0; i < k.n && status >= 0; i++)
+        status = lc_tensor_write(k.v[i].layer->num_batches_tracked, &zero, sizeof zero);
+    if (status >= 0) status = lc__forward_epoch(t, before_batch, &k);
+    for (int i = 0; i < k.n; i++) k.v[i].layer->momentum = k.v[i].momentum;
+    free(k.v);
     return status;
 }
 

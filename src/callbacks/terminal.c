@@ -46,6 +46,26 @@ int lc__terminal_width(const lc__terminal *t)
     return n < 40 ? 80 : n > 400 ? 400 : n;
 }
 
+/* ---- evaluation ---- */
+
+const char *lc__eval_name(const lc_trainer *t)
+{
+    return t->sanity                      ? "Sanity check"
+           : t->stage == LC_STAGE_TEST    ? "Testing"
+           : t->stage == LC_STAGE_PREDICT ? "Predicting"
+                                          : "Validation";
+}
+
+int64_t lc__eval_batches(const lc_trainer *t)
+{
+    int64_t total = 0;
+    for (int k = 0; k < t->eval.n && total >= 0; k++) {
+        int64_t n = lc_trainer_num_val_batches(t, k);
+        total = n < 0 ? -1 : total + n;
+    }
+    return total;
+}
+
 /* ---- pieces of text ---- */
 
 void lc__add_time(lc__str *out, double seconds)

@@ -16,6 +16,10 @@ typedef struct lc__terminal {
 lc__terminal lc__terminal_find(int fd, lc_progress_style style);
 int lc__terminal_width(const lc__terminal *t);
 
+/* What evaluates now, for people; and its batches, of all loaders (-1: unknown). */
+const char *lc__eval_name(const lc_trainer *t);
+int64_t lc__eval_batches(const lc_trainer *t);
+
 int64_t lc__coarse_ns(void); /* monotonic, to a few milliseconds, and cheap */
 /* "01:05", "1:02:03", "?" */
 void lc__add_time(lc__str *out, double seconds);

@@ -97,20 +97,19 @@ done:
 static lc_status tp_setup(void *self, lc_trainer *t, lc_stage stage)
 {
     throughput *p = self;
-    (void)stage;
-    p->peak = p->a.available_flops;
+    if (stage == LC_STAGE_FIT) p->w[TRAIN].now = (sample){0};
     return p->peak > 0 ? LC_OK : measure_peak(p, t);
 }
 
 /* ---- measuring ---- */
 
-static void start(throughput *p, const lc_trainer *t, int stage)
+static void start(throughput *p, const lc_trainer *t, int stage, sample from)
 {
     window *w = &p->w[stage];
     w->n = 0;
-    w->now = (sample){0};
-    w->start_ns = lc__now_ns();
-    w->start_flops = flops_of(t);
+    w->now = from;
+    w->start_ns = lc__now_ns() - (int64_t)(from.time * 1e9);
+    w->start_flops = flops_of(t) - from.flops;
 }
 
 static void update(throughput *p, const lc_trainer *t, int stage, const lc_batch *batch)
@@ -157,7 +156,8 @@ static lc_status send(throughput *p, lc_trainer *t, int stage, int64_t step, int
 
 static lc_status tp_train_start(void *self, lc_trainer *t)
 {
-    start(self, t, TRAIN);
+    throughput *p = self;
+    start(p, t, TRAIN, p->w[TRAIN].now); /* of the run that is continued */
     return LC_OK;
 }
 
@@ -175,7 +175,7 @@ static int eval_stage(const lc_trainer *t)
 
 static lc_status tp_eval_start(void *self, lc_trainer *t)
 {
-    if (!t->sanity) start(self, t, eval_stage(t));
+    if (!t->sanity) start(self, t, eval_stage(t), (sample){0});
     return LC_OK;
 }
 
@@ -200,6 +200,30 @@ static lc_status tp_validation_end(void *self, lc_trainer *t)
     return LC_OK;
 }
 
+/* ---- state: totals go on, the window fills anew ---- */
+
+static lc_status tp_save(void *self, lc_trainer *t, lc_state *out)
+{
+    const sample *now = &((throughput *)self)->w[TRAIN].now;
+    (void)t;
+    LC_TRY(lc_state_set_double(out, "time_elapsed", now->time));
+    LC_TRY(lc_state_set_double(out, "batches", now->batches));
+    LC_TRY(lc_state_set_double(out, "samples", now->samples));
+    LC_TRY(lc_state_set_double(out, "lengths", now->lengths));
+    return lc_state_set_double(out, "flops", now->flops);
+}
+
+static lc_status tp_load(void *self, lc_trainer *t, const lc_state *in)
+{
+    sample *now = &((throughput *)self)->w[TRAIN].now;
+    (void)t;
+    LC_TRY(lc_state_get_double(in, "time_elapsed", &now->time));
+    LC_TRY(lc_state_get_double(in, "batches", &now->batches));
+    LC_TRY(lc_state_get_double(in, "samples", &now->samples));
+    LC_TRY(lc_state_get_double(in, "lengths", &now->lengths));
+    return lc_state_get_double(in, "flops", &now->flops);
+}
+
 static void tp_free(void *self)
 {
     throughput *p = self;
@@ -220,6 +244,8 @@ static const lc_callback_ops throughput_ops = {
     .on_test_batch_end = tp_eval_batch_end,
     .on_predict_start = tp_eval_start,
     .on_predict_batch_end = tp_eval_batch_end,
+    .save_state = tp_save,
+    .load_state = tp_load,
     .free = tp_free,
 };
 
@@ -228,6 +254,7 @@ lc_status lc_throughput_monitor_new(const lc_throughput_monitor_args *args, lc_c
     throughput *p = calloc(1, sizeof *p);
     if (!p) return lc_fail(LC_ERR_MEMORY, "out of memory: ThroughputMonitor");
     if (args) p->a = *args;
+    p->peak = p->a.available_flops;
     if (!p->a.window_size) p->a.window_size = 100;
     if (p->a.window_size < 2 || p->a.available_flops < 0) {
         int64_t size = p->a.window_size;

@@ -14,6 +14,7 @@ typedef struct averaging {
     bool is_ema;
     lc__shadow shadow; /* empty: not in a fit yet */
     bool swapped, ended;
+    bool over; /* the training that is continued had ended, and no batch was left */
     int64_t latest_update_step, latest_update_epoch, n_averaged;
 } averaging;
 
@@ -35,7 +36,7 @@ static lc_status wa_setup(void *self, lc_trainer *t, lc_stage stage)
                        holders);
     if (stage != LC_STAGE_FIT) return LC_OK;
     lc__shadow_free(&a->shadow);
-    a->swapped = a->ended = false;
+    a->swapped = a->ended = a->over = false;
     a->latest_update_step = a->n_averaged = 0;
     a->latest_update_epoch = -1;
     return LC_OK;
@@ -44,6 +45,13 @@ static lc_status wa_setup(void *self, lc_trainer *t, lc_stage stage)
 static lc_status wa_fit_start(void *self, lc_trainer *t)
 {
     return make_shadow(self, t);
+}
+
+static lc_status wa_train_start(void *self, lc_trainer *t)
+{
+    (void)t;
+    ((averaging *)self)->over = false;
+    return LC_OK;
 }
 
 /* ---- averaging ---- */
@@ -115,8 +123,9 @@ static lc_status wa_train_end(void *self, lc_trainer *t)
 
 static lc_status wa_teardown(void *self, lc_trainer *t, lc_stage stage)
 {
+    averaging *a = self;
     (void)t;
-    return stage == LC_STAGE_FIT ? swap(self, false) : LC_OK; /* after an error during validation */
+    return stage == LC_STAGE_FIT ? swap(a, a->over) : LC_OK; /* after an error during validation, too */
 }
 
 /* ---- state ---- */
@@ -127,6 +136,7 @@ static lc_status wa_save(void *self, lc_trainer *t, lc_state *out)
     (void)t;
     LC_TRY(lc_state_set_int(out, "latest_update_step", a->latest_update_step));
     LC_TRY(lc_state_set_int(out, "latest_update_epoch", a->latest_update_epoch));
+    LC_TRY(lc_state_set_bool(out, "ended", a->ended || a->over));
     return lc_state_set_int(out, "n_averaged", a->n_averaged);
 }
 
@@ -136,6 +146,7 @@ static lc_status wa_load(void *self, lc_trainer *t, const lc_state *in)
     LC_TRY(lc_state_get_int(in, "latest_update_step", &a->latest_update_step));
     LC_TRY(lc_state_get_int(in, "latest_update_epoch", &a->latest_update_epoch));
     LC_TRY(lc_state_get_int(in, "n_averaged", &a->n_averaged));
+    if (lc_state_find(in, "ended")) LC_TRY(lc_state_get_bool(in, "ended", &a->over));
     return make_shadow(a, t); /* the model holds the average now */
 }
 
@@ -162,11 +173,11 @@ static void wa_free(void *self)
 #define AVERAGING_OPS(text)                                                                                            \
     {                                                                                                                  \
         LC_CALLBACK_OPS_INIT(text),                                                                                    \
-            .setup = wa_setup, .on_fit_start = wa_fit_start, .on_train_batch_end = wa_batch_end,                       \
-            .on_validation_epoch_start = wa_validation_start, .on_validation_epoch_end = wa_validation_end,            \
-            .on_train_epoch_end = wa_epoch_end, .on_train_end = wa_train_end, .teardown = wa_teardown,                 \
-            .save_state = wa_save, .load_state = wa_load, .free = wa_free, .visit_tensors = wa_visit,                  \
-            .saved_tensor = wa_saved,                                                                                  \
+            .setup = wa_setup, .on_fit_start = wa_fit_start, .on_train_start = wa_train_start,                         \
+            .on_train_batch_end = wa_batch_end, .on_validation_epoch_start = wa_validation_start,                      \
+            .on_validation_epoch_end = wa_validation_end, .on_train_epoch_end = wa_epoch_end,                          \
+            .on_train_end = wa_train_end, .teardown = wa_teardown, .save_state = wa_save, .load_state = wa_load,       \
+            .free = wa_free, .visit_tensors = wa_visit, .saved_tensor = wa_saved,                                      \
     }
 static const lc_callback_ops mean_ops = AVERAGING_OPS("WeightAveraging");
 static const lc_callback_ops ema_ops = AVERAGING_OPS("EMAWeightAveraging");

@@ -5,11 +5,12 @@
 
 #include <stdlib.h>
 
+#include "optim/optim_internal.h"
+
 typedef struct histograms {
     lc_weight_histogram_args a;
     lc__parameters weights, gradients; /* the same ones, under their two names */
-    lc_tensor **kept;                  /* gradients of this step; [gradients.n] */
-    bool has_kept;
+    lc_tensor **kept;                  /* gradients of this step, NULL: there is none; [gradients.n] */
 } histograms;
 
 static bool due(const histograms *h, const lc_trainer *t)
@@ -22,7 +23,6 @@ static bool due(const histograms *h, const lc_trainer *t)
 static lc_status wh_train_start(void *self, lc_trainer *t)
 {
     histograms *h = self;
-    h->has_kept = false;
     LC_TRY(lc__parameters_collect(t->m, "", "", &h->weights));
     if (!h->a.gradients) return LC_OK;
     LC_TRY(lc__parameters_collect(t->m, "", ".grad", &h->gradients));
@@ -34,13 +34,12 @@ static lc_status wh_train_start(void *self, lc_trainer *t)
 static lc_status wh_before_step(void *self, lc_trainer *t, lc_optimizer *opt)
 {
     histograms *h = self;
-    (void)opt;
-    if (!h->a.gradients || h->has_kept || !t->window_backwards || !due(h, t)) return LC_OK;
+    if (!h->a.gradients || !t->window_backwards || !due(h, t)) return LC_OK;
     for (int i = 0; i < h->gradients.n; i++) {
         lc_tensor *p = h->gradients.v[i];
-        h->kept[i] = lc_tensor_requires_grad(p) ? lc_keep(lc_gradient(p)) : NULL;
+        if (!h->kept[i] && lc_tensor_requires_grad(p) && lc__optimizer_owns(opt, p))
+            h->kept[i] = lc_keep(lc_gradient(p));
     }
-    h->has_kept = true;
     return LC_OK;
 }
 
@@ -51,10 +50,11 @@ static lc_status wh_batch_end(void *self, lc_trainer *t, const lc_outputs *o, co
     if (!due(h, t)) return LC_OK;
     for (int k = 0; k < h->weights.n; k++) {
         LC_TRY(lc_trainer_log_histogram(t, h->weights.names[k], h->weights.v[k], t->batches_that_stepped));
-        if (h->has_kept && h->kept[k])
-            LC_TRY(lc_trainer_log_histogram(t, h->gradients.names[k], h->kept[k], t->batches_that_stepped));
+        lc_tensor *gradient = h->kept ? h->kept[k] : NULL;
+        if (!gradient) continue;
+        h->kept[k] = NULL;
+        LC_TRY(lc_trainer_log_histogram(t, h->gradients.names[k], gradient, t->batches_that_stepped));
     }
-    h->has_kept = false;
     return LC_OK;
 }
 

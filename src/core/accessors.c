@@ -124,11 +124,11 @@ int lc_trainer_received_signal(const lc_trainer *t)
 }
 int lc_trainer_global_rank(const lc_trainer *t)
 {
-    return t->strategy->rank(t->strategy_self);
+    return t->rank;
 }
 int lc_trainer_world_size(const lc_trainer *t)
 {
-    return t->strategy->world_size(t->strategy_self);
+    return t->n_ranks;
 }
 int lc_trainer_num_nodes(const lc_trainer *t)
 {

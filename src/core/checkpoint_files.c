@@ -112,15 +112,21 @@ done:
 }
 
 /* True if whoever made the temporary directory is gone. Its writer holds a lock on it as long as it lives; where there
- * are no such locks (some network file systems) its process number tells on its own host, and its age elsewhere. */
-static bool is_dead(const char *path, const char *name, const struct stat *st)
+ * are no such locks (some network file systems) its process number tells on its own host, and its age elsewhere. *held:
+ * the lock, to be closed when the directory is gone: a writer that has made it just now and could not lock it yet then
+ * takes another one. */
+static bool is_dead(const char *path, const char *name, const struct stat *st, int *held)
 {
+    *held = -1;
     if (S_ISDIR(st->st_mode)) {
         int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (fd < 0) return false;
         bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0, refused = !locked && errno == EWOULDBLOCK;
+        if (locked) {
+            *held = fd;
+            return true;
+        }
         close(fd);
-        if (locked) return true;
         if (refused) return false;
     }
     char host[64], want[80];
@@ -165,11 +171,13 @@ lc_status lc_checkpoint_clean(const char *dir)
         char *path = NULL;
         struct stat st;
         bool restored = false;
+        int held = -1;
         LC_TRY_GOTO(status, done, lc__path_join(dir, e->d_name, &path));
-        if (lstat(path, &st) == 0 && is_dead(path, e->d_name, &st)) {
+        if (lstat(path, &st) == 0 && is_dead(path, e->d_name, &st, &held)) {
             if (old) status = restore(dir, path, e->d_name, &restored);
             if (status >= 0 && !restored) status = lc__remove_tree(&lc__io_system, path);
         }
+        if (held >= 0) close(held);
         free(path);
     }
 done:

@@ -209,6 +209,6 @@ lc_status lc_datamodule_from_datasets(const lc_datasets *datasets, lc_datamodule
 
 void lc_datamodule_release(lc_datamodule *d)
 {
-    if (d->ops && d->ops->size >= sizeof *d->ops && d->ops->free) d->ops->free(d->self);
+    if (d->ops && d->ops->size > offsetof(lc_datamodule_ops, free) && d->ops->free) d->ops->free(d->self);
     *d = (lc_datamodule){0};
 }

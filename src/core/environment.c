@@ -15,8 +15,22 @@ extern char **environ;
 
 /* Known beside the options. */
 static const lc_option switches[] = {
-    {.name = "cache"},     {.name = "config"}, {.name = "isa"},       {.name = "kernels"},
-    {.name = "nan_check"}, {.name = "plan"},   {.name = "plan_dump"}, {.name = "progress"},
+    {.name = "cache"},
+    {.name = "config"},
+    {.name = "isa"},
+    {.name = "kernels"},
+    {.name = "mpi_plugin"},
+    {.name = "nan_check"},
+    {.name = "plan"},
+    {.name = "plan_dump"},
+    {.name = "progress"},
+    /* of a rank (src/launch) */
+    {.name = "rank"},
+    {.name = "world_size"},
+    {.name = "local_rank"},
+    {.name = "local_size"},
+    {.name = "secret"},
+    {.name = "restarted"},
 };
 
 /* LIGHTC_OPTIMIZER_LR for "optimizer.lr". False if it is longer than any variable of ours. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Validation, test and prediction: one loop, the stage says which hooks it calls. */
 #include "core/profiling.h"
-#include "core/trainer_internal.h"
+#include "core/ranks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -29,38 +29,6 @@ static void restore_modes(lc_trainer *t, lc_module *m, int *i)
 {
     if (*i < t->n_modes) m->training = t->modes[(*i)++];
     for (int c = 0; c < m->n_children; c++) restore_modes(t, m->children[c], i);
-}
-
-/* ---- predictions ---- */
-
-static lc_status keep_prediction(lc_trainer *t, int loader, lc_tensor *value)
-{
-    lc__predictions *p = &t->predictions[loader];
-    const lc_type *type = lc_tensor_type(value);
-    size_t bytes = (size_t)lc_tensor_numel(value) * lc_dtype_size(type->dtype);
-    lc_tensor *copy = NULL;
-    lc_status status;
-    void *data = malloc(bytes ? bytes : 1);
-    if (!data) return lc_fail(LC_ERR_MEMORY, "out of memory: a prediction of %zu bytes", bytes);
-    LC_TRY_GOTO(status, done, lc_tensor_read(value, data, bytes));
-    LC_TRY_GOTO(status, done, lc_tensor_new(type->dtype, type->ndim, type->shape, &copy));
-    LC_TRY_GOTO(status, done, lc_tensor_write(copy, data, bytes));
-    if (p->n == p->cap) {
-        int64_t cap = p->cap ? 2 * p->cap : 64;
-        lc_tensor **list = realloc(p->t, (size_t)cap * sizeof *list);
-        if (!list) {
-            status = lc_fail(LC_ERR_MEMORY, "out of memory: %lld predictions", (long long)cap);
-            goto done;
-        }
-        p->t = list;
-        p->cap = cap;
-    }
-    p->t[p->n++] = copy;
-    copy = NULL;
-done:
-    lc_tensor_unref(copy);
-    free(data);
-    return status;
 }
 
 /* ---- a batch ---- */
@@ -105,7 +73,6 @@ static lc_status run_step(lc_trainer *t, const lc_batch *batch, int64_t i, int l
         t->outputs.n = 1;
         t->outputs.names[0] = "prediction";
         t->outputs.values[0] = prediction;
-        if (!t->args || !t->args->discard_predictions) LC_TRY(keep_prediction(t, loader, prediction));
     }
     return lc__results_read(t, &t->eval_results);
 }
@@ -114,12 +81,19 @@ static lc_status run_batch(lc_trainer *t, const lc_batch *batch, int64_t i, int 
 {
     t->batch = batch;
     t->outputs = (lc_outputs){.loss_divisor = 1};
+    lc__tell_progress(t);
     LC_TRY(lc_step_begin(t->graph, EVAL_STEP_BASE + (uint64_t)i, (uint64_t)loader));
     t->recording = true;
     t->skip = false;
     LC_TRY(lc__transfer(t, &batch, loader));
     LC_TRY(LC__EVAL_HOOK(t, BATCH_START, batch_start, batch, i, loader));
-    LC_TRY(run_step(t, batch, i, loader));
+    if (lc__is_empty_share(batch))
+        t->recording = false;
+    else
+        LC_TRY(run_step(t, batch, i, loader));
+    if (t->stage == LC_STAGE_PREDICT && !(t->args && t->args->discard_predictions))
+        LC_TRY(lc__keep_prediction(t, loader, t->outputs.n ? t->outputs.values[0] : NULL));
+    LC_TRY(lc__results_reduce_step(t, &t->eval_results));
     LC_TRY(LC__EVAL_HOOK(t, BATCH_END, batch_end, &t->outputs, batch, i, loader));
     LC_TRY(lc_step_end(t->graph));
     t->batch = NULL;
@@ -172,10 +146,11 @@ static lc_status end_epoch(lc_trainer *t)
     lc__results *r = &t->eval_results;
     bool publish = !t->sanity && t->stage != LC_STAGE_PREDICT;
     t->epoch_end_reached = true;
-    if (publish) lc__results_publish_epoch(t, r);
+    if (publish) LC_TRY(lc__results_reduce(t, r));
+    if (publish) LC_TRY(lc__results_publish_epoch(t, r));
     LC_TRY(LC__EVAL_HOOK(t, EPOCH_END, epoch_end));
     if (!publish) return LC_OK;
-    lc__results_publish_epoch(t, r);
+    LC_TRY(lc__results_publish_epoch(t, r));
     if (t->stage != LC_STAGE_FIT)
         for (int i = 0; i < t->eval.n; i++) LC_TRY(lc__rows_keep_results(t, r, i));
     t->n_results = t->stage != LC_STAGE_FIT ? t->eval.n : t->n_results;
@@ -194,19 +169,21 @@ static lc_status run_hooks_and_loaders(lc_trainer *t)
     default:
         LC_TRY(LC__MODULE_HOOK(t, ON_VALIDATION_MODEL_EVAL, on_validation_model_eval));
     }
+    LC_TRY(lc__buffers_from_rank_zero(t));
     LC_TRY(LC__EVAL_HOOK(t, START, start));
     LC_TRY(LC__EVAL_HOOK(t, EPOCH_START, epoch_start));
     for (int i = 0; i < t->eval.n; i++) {
         LC_TRY(run_loader(t, i));
         /* Metrics of a loader are there when it ends, as in Lightning: it matters if the next one fails. */
         if (i + 1 < t->eval.n && !t->sanity && t->stage != LC_STAGE_PREDICT)
-            lc__results_publish_epoch(t, &t->eval_results);
+            LC_TRY(lc__results_publish_epoch(t, &t->eval_results));
     }
     LC_TRY(end_epoch(t));
     if (!t->sanity) t->val_has_run = true;
     /* A checkpoint saved in this hook must not validate again when it is resumed. */
     if (t->stage == LC_STAGE_FIT && t->phase == LC__PHASE_BATCH) t->phase = LC__PHASE_VALIDATION;
     LC_TRY(LC__EVAL_HOOK(t, END, end));
+    lc__results_release(&t->eval_results);
     return LC_OK;
 }
 

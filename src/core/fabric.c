@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fabric: strategy, precision, graph and checkpoints without the trainer (fabric.h). */
+/* Fabric: strategy, precision, graph, loggers and checkpoints without the trainer (fabric.h). */
 #include <lightc/fabric.h>
 
 #include "core/hyperparameters.h"
 #include "core/options.h"
+#include "core/ranks.h"
 #include "core/run_state.h"
+#include "launch/launch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +14,7 @@
 struct lc_fabric {
     const lc_strategy_ops *strategy;
     void *strategy_self;
+    lc_comm *comm; /* of the strategy; NULL: one rank */
     const lc_precision_ops *precision;
     void *precision_self;
     lc_graph *graph;
@@ -20,9 +23,17 @@ struct lc_fabric {
     lc_ckpt_writer *writer;
     int64_t steps;
     bool no_sync;
-    lc_status status; /* the first error since lc_fabric_begin, */
-    char error[1024]; /* and what it said */
+    lc__first_error error; /* since lc_fabric_begin */
+    lc_logger *loggers;
+    int n_loggers;
+    char *root_dir, *run_dir; /* run_dir NULL: nothing has been logged yet */
 };
+
+static void free_loggers(const lc_logger *loggers, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (loggers[i].ops->free) loggers[i].ops->free(loggers[i].self);
+}
 
 lc_status lc_fabric_new(const lc_fabric_options *options, lc_fabric **out)
 {
@@ -31,15 +42,32 @@ lc_status lc_fabric_new(const lc_fabric_options *options, lc_fabric **out)
     lc_status status = LC_OK;
     *out = NULL;
     lc_fabric *f = calloc(1, sizeof *f);
-    if (!f) return lc_fail(LC_ERR_MEMORY, "out of memory: a fabric");
+    if (f) f->loggers = calloc((size_t)o.n_loggers + 1, sizeof *f->loggers);
+    if (!f || !f->loggers) {
+        free_loggers(o.loggers, o.n_loggers);
+        status = lc_fail(LC_ERR_MEMORY, "out of memory: a fabric");
+        goto done;
+    }
+    LC_TRY_GOTO(status, done, lc__loggers_take(o.loggers, o.n_loggers, f->loggers, &f->n_loggers));
+    LC_TRY_GOTO(status, done, lc__copy_text(o.default_root_dir ? o.default_root_dir : ".", &f->root_dir));
     LC_TRY_GOTO(status, done, lc__accelerator_check(o.accelerator));
+    lc__launch_options launch = {.accelerator = o.accelerator,
+                                 .strategy = o.strategy,
+                                 .devices = o.devices,
+                                 .root_dir = o.default_root_dir,
+                                 .num_nodes = o.num_nodes ? o.num_nodes : 1,
+                                 .node_rank = LC_UNSET};
+    if (!o.comm) LC_TRY_GOTO(status, done, lc__launch_self(&launch));
+    if (status == LC_STOP) goto done;
     LC_TRY_GOTO(status, done, lc_precision_find(o.precision, &f->precision));
     LC_TRY_GOTO(status, done, lc_strategy_find(o.strategy, &f->strategy));
-    status = f->strategy->setup_environment(&f->strategy_self, o.devices, o.num_nodes ? o.num_nodes : 1);
+    lc_strategy_request ask = {.devices = o.devices, .num_nodes = o.num_nodes ? o.num_nodes : 1, .comm = o.comm};
+    status = f->strategy->setup_environment(&f->strategy_self, &ask);
     if (status < 0) {
         f->strategy = NULL; /* nothing to tear down */
         goto done;
     }
+    f->comm = f->strategy->comm(f->strategy_self);
     LC_TRY_GOTO(status, done, lc_graph_new(&g, &f->graph));
     *out = f;
     f = NULL;
@@ -52,8 +80,14 @@ void lc_fabric_free(lc_fabric *f)
 {
     if (!f) return;
     lc_ckpt_writer_free(f->writer);
-    lc_graph_free(f->graph);
+    for (int i = 0; f->run_dir && i < f->n_loggers; i++)
+        if (f->loggers[i].ops->finish) (void)!f->loggers[i].ops->finish(f->loggers[i].self, "success"); /* documented */
+    free_loggers(f->loggers, f->n_loggers);
+    free(f->loggers);
+    free(f->root_dir);
+    free(f->run_dir);
     if (f->strategy && f->strategy->teardown) f->strategy->teardown(f->strategy_self);
+    lc_graph_free(f->graph);
     if (f->precision && f->precision->teardown) f->precision->teardown(f->precision_self);
     free(f);
 }
@@ -67,7 +101,7 @@ lc_status lc_fabric_setup(lc_fabric *f, lc_module *m, lc_optimizer *const *optim
     f->optimizers = (lc_optimizers){0};
     for (int i = 0; i < n; i++) LC_TRY(lc_optimizers_add(&f->optimizers, optimizers[i]));
     if (f->precision->convert_module) LC_TRY(f->precision->convert_module(&f->precision_self, m));
-    if (f->strategy->setup) LC_TRY(f->strategy->setup(f->strategy_self, m, optimizers, n));
+    if (f->strategy->setup) LC_TRY(f->strategy->setup(f->strategy_self, f->graph, m, optimizers, n));
     lc_module_train(m, true);
     lc_zero_grad(f->graph);
     f->m = m;
@@ -76,18 +110,16 @@ lc_status lc_fabric_setup(lc_fabric *f, lc_module *m, lc_optimizer *const *optim
 
 /* ---- one step ---- */
 
-/* Keeps the first error until lc_fabric_end. */
+/* Kept until lc_fabric_end. */
 static void note(lc_fabric *f, lc_status s)
 {
-    if (s >= 0 || f->status < 0) return;
-    f->status = s;
-    lc__copy_message(f->error, sizeof f->error);
+    lc__first_error_note(&f->error, s);
 }
 
 /* Whether calls between begin and end make sense. */
 static bool recording(lc_fabric *f, const char *what)
 {
-    if (f->status < 0) return false;
+    if (f->error.status < 0) return false;
     if (lc_current_graph() == f->graph) return true;
     note(f, lc_fail(LC_ERR_STATE, "%s: call lc_fabric_begin first", what));
     return false;
@@ -96,7 +128,7 @@ static bool recording(lc_fabric *f, const char *what)
 lc_status lc_fabric_begin(lc_fabric *f)
 {
     if (!f->m) return lc_fail(LC_ERR_STATE, "lc_fabric_begin: call lc_fabric_setup first");
-    f->status = LC_OK;
+    f->error.status = LC_OK;
     LC_TRY(lc_step_begin(f->graph, (uint64_t)f->steps, 0));
     f->steps++;
     return LC_OK;
@@ -112,7 +144,8 @@ void lc_fabric_backward(lc_fabric *f, lc_tensor *loss)
     lc_keep(loss);
     if (f->precision->scale_loss) loss = f->precision->scale_loss(f->precision_self, loss);
     lc_backward(loss);
-    if (f->strategy->after_backward && !f->no_sync) note(f, f->strategy->after_backward(f->strategy_self));
+    uint8_t flags[LC_SYNC_FLAGS] = {0};
+    if (f->strategy->after_backward && !f->no_sync) note(f, f->strategy->after_backward(f->strategy_self, flags));
 }
 
 void lc_fabric_zero_grad(lc_fabric *f)
@@ -148,14 +181,14 @@ lc_status lc_fabric_end(lc_fabric *f)
 {
     if (lc_current_graph() == f->graph) {
         note(f, lc_step_status(f->graph));
-        if (f->status >= 0) note(f, lc_step_run(f->graph));
+        if (f->error.status >= 0) note(f, lc_step_run(f->graph));
         note(f, lc_step_end(f->graph));
     } else {
         note(f, lc_fail(LC_ERR_STATE, "lc_fabric_end: call lc_fabric_begin first"));
     }
-    lc_status status = f->status;
-    f->status = LC_OK;
-    return status < 0 ? lc_fail(status, "%s", f->error) : LC_OK;
+    lc_status status = lc__first_error_status(&f->error);
+    f->error.status = LC_OK;
+    return status;
 }
 
 void lc_fabric_no_backward_sync(lc_fabric *f, bool on)
@@ -167,24 +200,23 @@ void lc_fabric_no_backward_sync(lc_fabric *f, bool on)
 
 int lc_fabric_global_rank(const lc_fabric *f)
 {
-    return f->strategy->rank(f->strategy_self);
+    return f->comm ? lc_comm_rank(f->comm) : 0;
 }
 
 int lc_fabric_world_size(const lc_fabric *f)
 {
-    return f->strategy->world_size(f->strategy_self);
+    return f->comm ? lc_comm_size(f->comm) : 1;
 }
 
-/* One rank has nothing to exchange; a strategy with more of them must know how. */
-static lc_status alone(const lc_fabric *f, const char *what)
+lc_status lc_fabric_setup_dataloader(lc_fabric *f, lc_dataloader *l)
 {
-    if (lc_fabric_world_size(f) == 1) return LC_OK;
-    return lc_fail(LC_ERR_UNSUPPORTED, "the strategy %s has no %s", f->strategy->name, what);
+    lc_shard mine = {.rank = lc_fabric_global_rank(f), .size = lc_fabric_world_size(f)};
+    return mine.size > 1 ? lc_dataloader_shard(l, &mine) : LC_OK;
 }
 
 lc_status lc_fabric_all_reduce(lc_fabric *f, double *values, int n, lc_log_reduce how)
 {
-    return f->strategy->reduce ? f->strategy->reduce(f->strategy_self, values, n, how) : alone(f, "reduce");
+    return lc__ranks_reduce(f->comm, values, n, how);
 }
 
 lc_status lc_fabric_broadcast(lc_fabric *f, double *values, int n, int source)
@@ -192,22 +224,64 @@ lc_status lc_fabric_broadcast(lc_fabric *f, double *values, int n, int source)
     int size = lc_fabric_world_size(f);
     if (source < 0 || source >= size)
         return lc_fail(LC_ERR_ARGUMENT, "lc_fabric_broadcast: there is no rank %d among %d", source, size);
-    /* The others add nothing to the values of the source. */
-    if (lc_fabric_global_rank(f) != source) memset(values, 0, (size_t)n * sizeof *values);
-    return lc_fabric_all_reduce(f, values, n, LC_LOG_SUM);
+    return f->comm ? lc_comm_broadcast(f->comm, values, n, LC_F64, source, NULL) : LC_OK;
 }
 
 lc_status lc_fabric_all_gather(lc_fabric *f, const double *values, int n, double *out)
 {
-    int size = lc_fabric_world_size(f), rank = lc_fabric_global_rank(f);
-    memset(out, 0, (size_t)n * (size_t)size * sizeof *out);
-    memcpy(out + (size_t)rank * (size_t)n, values, (size_t)n * sizeof *out);
-    return lc_fabric_all_reduce(f, out, n * size, LC_LOG_SUM);
+    if (f->comm) return lc_comm_all_gather(f->comm, values, out, n, LC_F64, NULL);
+    memcpy(out, values, (size_t)n * sizeof *out);
+    return LC_OK;
 }
 
 lc_status lc_fabric_barrier(lc_fabric *f)
 {
-    return f->strategy->barrier ? f->strategy->barrier(f->strategy_self) : alone(f, "barrier");
+    return f->comm ? lc_comm_barrier(f->comm, NULL) : LC_OK;
+}
+
+/* ---- loggers ---- */
+
+static lc_status start_loggers(lc_fabric *f)
+{
+    lc_run_info run = {.root_dir = f->root_dir, .name = LC__RUN_NAME};
+    lc__first_error e = {0};
+    char *id;
+    LC_TRY(lc__new_run_id(&id));
+    lc__first_error_note(&e, lc__take_version(f->root_dir, run.name, &run.version, &f->run_dir));
+    run.run_dir = f->run_dir;
+    run.run_id = id;
+    for (int i = 0; f->run_dir && i < f->n_loggers; i++)
+        lc__first_error_note(&e, f->loggers[i].ops->start(f->loggers[i].self, &run));
+    free(id);
+    return lc__first_error_status(&e);
+}
+
+lc_status lc_fabric_log_dict(lc_fabric *f, const lc_metric_value *values, int n, int64_t step)
+{
+    lc_log_row row = {.step = step < 0 ? f->steps : step, .epoch = -1, .time_ns = lc__realtime_ns()};
+    lc__first_error e = {0};
+    for (int i = 0; i < n; i++)
+        if (!values[i].name) return lc_fail(LC_ERR_ARGUMENT, "lc_fabric_log: value %d has no name", i);
+    if (!f->n_loggers || n <= 0 || lc_fabric_global_rank(f) != 0) return LC_OK;
+    lc_metric_value *sorted = malloc((size_t)n * sizeof *sorted);
+    if (!sorted) return lc_fail(LC_ERR_MEMORY, "out of memory: a row of %d values", n);
+    for (int i = 0; i < n; i++) row.n = lc__row_insert(sorted, row.n, values[i].name, values[i].value);
+    row.values = sorted;
+    if (!f->run_dir) lc__first_error_note(&e, start_loggers(f));
+    for (int i = 0; f->run_dir && i < f->n_loggers; i++)
+        lc__first_error_note(&e, f->loggers[i].ops->log_row(f->loggers[i].self, &row));
+    free(sorted);
+    return lc__first_error_status(&e);
+}
+
+lc_status lc_fabric_log(lc_fabric *f, const char *name, double value, int64_t step)
+{
+    return lc_fabric_log_dict(f, &(lc_metric_value){name, value}, 1, step);
+}
+
+const char *lc_fabric_run_dir(const lc_fabric *f)
+{
+    return f->run_dir ? f->run_dir : "";
 }
 
 /* ---- checkpoints ---- */
@@ -288,7 +362,8 @@ lc_status lc_fabric_load(lc_fabric *f, const char *path, lc_state **state)
                          path);
         goto done;
     }
-    LC_TRY_GOTO(status, done, lc_module_load_checkpoint(f->m, path, true));
+    LC_TRY_GOTO(status, done, lc__check_format(c));
+    LC_TRY_GOTO(status, done, lc__load_model(f->m, c, true));
     LC_TRY_GOTO(status, done, lc__restore_optimizers(f->m, &f->optimizers, c));
     if (f->precision->load_state && lc_state_get_object(root, "precision", &o) == LC_OK)
         LC_TRY_GOTO(status, done, f->precision->load_state(f->precision_self, o));

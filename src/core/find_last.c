@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ckpt_path=last: the newest good checkpoint of any run below the root directory. ckpt_path=best in a program that has
- * saved nothing itself: the best one of that run, which its newest checkpoint knows. */
+ * saved nothing itself: the best one of that run, which its newest checkpoint knows. Ranks that were started again
+ * (LIGHTC_RESTARTED holds when the run began) go on from the newest that the run itself has written. */
 #include "core/trainer_internal.h"
 
 #include <dirent.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -30,30 +32,54 @@ static void look(newest *best, const char *dir)
     best->found = true;
 }
 
-lc_status lc__find_last(lc_trainer *t, char *path, size_t size)
+static void look_everywhere(const lc_trainer *t, newest *best)
 {
-    newest best = {.found = false};
     char dir[PATH_MAX];
     if (t->opt.dirpath) {
-        look(&best, t->opt.dirpath);
+        look(best, t->opt.dirpath);
     } else {
-        const char *name = t->opt.run_name ? t->opt.run_name : "lightning_logs";
+        const char *name = t->opt.run_name ? t->opt.run_name : LC__RUN_NAME;
         snprintf(dir, sizeof dir, "%s/checkpoints", t->root_dir);
-        look(&best, dir);
+        look(best, dir);
         snprintf(dir, sizeof dir, "%s/%s", t->root_dir, name);
         DIR *d = opendir(dir);
         for (struct dirent *e; d && (e = readdir(d));) {
             int n;
             if (strncmp(e->d_name, "version_", 8) != 0) continue;
             n = snprintf(dir, sizeof dir, "%s/%s/%s/checkpoints", t->root_dir, name, e->d_name);
-            if (n > 0 && (size_t)n < sizeof dir) look(&best, dir);
+            if (n > 0 && (size_t)n < sizeof dir) look(best, dir);
         }
         if (d) closedir(d);
     }
-    if (!best.found) return lc_fail(LC_ERR_NOT_FOUND, "there is no checkpoint below %s", t->root_dir);
-    if (strlen(best.path) >= size) return lc_fail(LC_ERR_IO, "the path %.100s... is too long", best.path);
-    memcpy(path, best.path, strlen(best.path) + 1);
+}
+
+static lc_status give(const newest *best, char *path, size_t size)
+{
+    if (strlen(best->path) >= size) return lc_fail(LC_ERR_IO, "the path %.100s... is too long", best->path);
+    memcpy(path, best->path, strlen(best->path) + 1);
     return LC_OK;
+}
+
+lc_status lc__find_last(lc_trainer *t, char *path, size_t size)
+{
+    newest best = {.found = false};
+    look_everywhere(t, &best);
+    if (!best.found) return lc_fail(LC_ERR_NOT_FOUND, "there is no checkpoint below %s", t->root_dir);
+    return give(&best, path, size);
+}
+
+bool lc__find_restart(lc_trainer *t, char *path, size_t size)
+{
+    const char *since = getenv("LIGHTC_RESTARTED");
+    newest best = {.found = false};
+    char *fraction;
+    if (!since || !*since) return false;
+    long long seconds = strtoll(since, &fraction, 10);
+    long nanoseconds = *fraction == '.' ? strtol(fraction + 1, NULL, 10) : 0;
+    look_everywhere(t, &best);
+    bool ours =
+        best.found && (best.when.tv_sec > seconds || (best.when.tv_sec == seconds && best.when.tv_nsec >= nanoseconds));
+    return ours && give(&best, path, size) >= 0;
 }
 
 /* The best path that some ModelCheckpoint left in the state of a checkpoint, or "". */

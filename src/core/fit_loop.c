@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Epochs and batches of a training, in Lightning's order. The places where a resumed run enters are marked RESUME. */
-#include "core/trainer_internal.h"
+#include "core/ranks.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -15,9 +15,9 @@ static bool max_steps_reached(const lc_trainer *t)
     return t->max_steps >= 0 && t->global_step >= t->max_steps;
 }
 
-static int signal_of(lc_trainer *t)
+bool lc__validation_time_is_up(const lc_trainer *t)
 {
-    return atomic_load_explicit(&t->signal, memory_order_relaxed);
+    return (double)(lc__now_ns() - t->val_time_ns) * 1e-9 >= t->opt.val_check_interval.value;
 }
 
 bool lc__validation_due(const lc_trainer *t)
@@ -27,10 +27,7 @@ bool lc__validation_due(const lc_trainer *t)
     if (every > 0 && (t->current_epoch + 1) % every != 0) return false;
     if (t->is_last_batch && t->val_check_batch == -1) return true;
     if (lc__should_stop(t) && lc__can_stop_early(t)) return true;
-    if (t->val_check_batch == -2) {
-        double seconds = (double)(lc__now_ns() - t->val_time_ns) * 1e-9;
-        return seconds >= t->opt.val_check_interval.value;
-    }
+    if (t->val_check_batch == -2) return t->comm ? t->agreed_validate : lc__validation_time_is_up(t);
     if (t->val_check_batch == -3)
         return !t->accumulating && t->optimizer_steps % (int64_t)t->opt.val_check_interval.value == 0;
     if (t->val_check_batch == -1) return false;
@@ -43,13 +40,15 @@ bool lc__validation_due(const lc_trainer *t)
 /* What follows on_train_batch_end: rows, validation, schedules that look at metrics. */
 static lc_status after_batch(lc_trainer *t, lc__phase done)
 {
-    if (done == LC__PHASE_START && !t->accumulating && !t->opt.barebones && t->train_results.n && lc__should_log(t))
+    if (done != LC__PHASE_VALIDATION && !t->accumulating && !t->opt.barebones && t->train_results.n &&
+        lc__should_log(t))
         LC_TRY(lc__rows_send(t, &t->train_results, false, -1, -2));
     if (done != LC__PHASE_VALIDATION && lc__validation_due(t)) {
         if (!t->accumulating) LC_TRY(LC__MODULE_HOOK(t, ON_VALIDATION_MODEL_ZERO_GRAD, on_validation_model_zero_grad));
         LC_TRY(lc__setup_eval_data(t));
         LC_TRY(lc__eval_loop(t));
         t->val_time_ns = lc__now_ns();
+        t->agreed_validate = false; /* until the next sync */
     }
     if (t->optimizers.n_schedulers) LC_TRY(lc__update_schedulers(t, LC_INTERVAL_STEP, true));
     if (!t->accumulating) t->batches_that_stepped++;
@@ -65,8 +64,11 @@ static lc_status train_batch(lc_trainer *t, const lc_batch *batch, bool is_last)
     t->is_last_batch = is_last;
     t->accumulating = !t->mo.manual_optimization && (i + 1) % t->accumulate != 0 && !is_last;
     t->skip = false;
-    LC_TRY(lc_step_begin(t->graph, (uint64_t)t->total_batches, 0));
+    /* What is random is another on every rank, which has other samples. */
+    LC_TRY(lc_step_begin(t->graph, (uint64_t)t->total_batches, (uint64_t)lc_trainer_global_rank(t)));
     t->recording = true;
+    lc__weigh_batch(t, batch);
+    lc__tell_progress(t);
     LC_TRY(lc__transfer(t, &batch, 0));
     LC_TRY(LC__HOOK(t, ON_TRAIN_BATCH_START, on_train_batch_start, batch, i));
     if (t->skip) {
@@ -125,7 +127,7 @@ static bool epoch_done(lc_trainer *t)
 
 static lc_status interrupted(lc_trainer *t)
 {
-    int sig = signal_of(t);
+    int sig = lc__signal_of(t);
     const char *name = sig == SIGINT ? "SIGINT" : sig == SIGTERM ? "SIGTERM" : "a signal";
     lc__str dir = {0};
     lc_status s;
@@ -166,7 +168,7 @@ static lc_status run_epoch(lc_trainer *t)
             t->is_last_batch = false;
         }
     } else {
-        lc__results_reset(&t->train_results);
+        if (t->epoch_open) lc__results_reset(&t->train_results); /* of one that was broken off */
         t->cursor_epoch = epoch;
         t->epoch_open = true;
         t->batches_done = 0;
@@ -195,16 +197,40 @@ static lc_status run_epoch(lc_trainer *t)
         }
         if (!batch) { /* an empty loader, or one whose length was not known */
             t->is_last_batch = true;
+            if (!t->batches_done && t->max_epochs < 0)
+                s = lc_fail(LC_ERR_CONFIG,
+                            "the training loader gave no batch in epoch %lld; as max_epochs sets no limit, "
+                            "the training would never end",
+                            (long long)epoch);
             break;
         }
         start = LC__PROFILE_START(t);
         s = lc__train_batch(t, batch, last);
         LC__PROFILE_ACTION(t, "run_training_batch", start);
-        if (s >= 0 && atomic_load_explicit(&t->save_requested, memory_order_relaxed)) s = lc__save_on_request(t);
-        if (s >= 0 && signal_of(t) && !epoch_done(t)) s = interrupted(t);
+        if (s >= 0 && lc__save_requested(t)) s = lc__save_on_request(t);
+        if (s >= 0 && lc__signal_of(t) && !epoch_done(t)) s = interrupted(t);
     } while (s >= 0 && !epoch_done(t));
     lc__source_end(&t->train);
     return s;
+}
+
+/* What follows on_train_epoch_end: schedules that look at metrics, and the row. */
+static lc_status after_epoch(lc_trainer *t)
+{
+    lc__results *r = &t->train_results;
+    if (t->epoch_complete) LC_TRY(lc__update_schedulers(t, LC_INTERVAL_EPOCH, true));
+    /* The row belongs to the last step, which has been counted already. */
+    t->batches_that_stepped--;
+    lc_status s = lc__rows_send(t, r, true, -1, -2);
+    t->batches_that_stepped++;
+    LC_TRY(s);
+    if (t->epoch_open) { /* it may go on in another run */
+        LC_TRY(lc__results_keep(r));
+        lc__results_release(r);
+    } else { /* now, so that on_train_start can log for the first epoch */
+        lc__results_reset(r);
+    }
+    return LC_OK;
 }
 
 lc_status lc__end_of_epoch(lc_trainer *t)
@@ -214,18 +240,15 @@ lc_status lc__end_of_epoch(lc_trainer *t)
     t->epochs_processed++;
     t->epoch_complete = t->is_last_batch || t->epoch_ended_early;
     if (t->epoch_complete) t->epoch_open = false;
-    lc__results_publish_epoch(t, r);
+    LC_TRY(lc__sync_wishes(t));
+    LC_TRY(lc__results_reduce(t, r));
+    LC_TRY(lc__results_publish_epoch(t, r));
     t->phase = LC__PHASE_EPOCH_END;
     LC_TRY(LC__HOOK(t, ON_TRAIN_EPOCH_END, on_train_epoch_end));
-    lc__results_publish_epoch(t, r);
+    LC_TRY(lc__results_publish_epoch(t, r));
     if (t->monitor_epoch_end.n)
         LC_TRY(LC__IN_HOOK(t, ON_TRAIN_EPOCH_END, LC__CALLBACKS(t, &t->monitor_epoch_end, on_train_epoch_end)));
-    if (t->epoch_complete) LC_TRY(lc__update_schedulers(t, LC_INTERVAL_EPOCH, true));
-    /* The row belongs to the last step, which has been counted already. */
-    t->batches_that_stepped--;
-    lc_status s = lc__rows_send(t, r, true, -1, -2);
-    t->batches_that_stepped++;
-    LC_TRY(s);
+    LC_TRY(after_epoch(t));
     t->epoch_end_reached = false;
     t->phase = LC__PHASE_START;
     t->current_epoch++;
@@ -238,6 +261,7 @@ static lc_status forward_batch(lc_trainer *t, const lc_batch *batch, int64_t i)
     t->batch = batch;
     t->batch_idx = i;
     LC_TRY(lc_step_begin(t->graph, (uint64_t)(t->total_batches + i), 0));
+    LC_TRY(lc__transfer(t, &batch, 0));
     t->hook = LC_HOOK_TRAINING_STEP;
     lc_no_grad_begin();
     lc_tensor *loss = t->mo.training_step(t->m, batch, i);
@@ -280,17 +304,21 @@ lc_status lc__fit_loop(lc_trainer *t)
 {
     if (t->max_epochs == 0 || t->max_steps == 0) return LC_OK;
     LC_TRY(lc__setup_train_data(t));
-    if (t->resume_phase == LC__PHASE_EPOCH_END) {
-        /* RESUME: the epoch's hooks have run; schedules that look at metrics have not. */
+    lc__check_global_batch(t);
+    bool at_end = t->resume_phase == LC__PHASE_EPOCH_END;
+    if (at_end) {
+        /* RESUME: the epoch's hooks have run; what follows them has not. */
         t->current_epoch--;
-        lc_status s = lc__update_schedulers(t, LC_INTERVAL_EPOCH, true);
+        t->epoch_complete = true;
+        lc_status s = after_epoch(t);
         t->current_epoch++;
         LC_TRY(s);
         t->resume_phase = LC__PHASE_START;
     }
-    /* RESUME: a batch, or the end of an epoch, that is not finished is finished even if no batch is left. */
+    /* RESUME: a batch, or the end of an epoch or of the training, that is not finished is finished even if no batch is
+     * left. */
     bool unfinished = t->resume_mid_epoch && t->resume_phase != LC__PHASE_START && t->is_last_batch;
-    if (!unfinished && fit_done(t)) return LC_OK;
+    if (!unfinished && !at_end && fit_done(t)) return LC_OK;
     if (t->enable_validation) LC_TRY(lc__setup_eval_data(t));
     LC_TRY(LC__HOOK(t, ON_TRAIN_START, on_train_start));
     while (unfinished || !fit_done(t)) {
@@ -300,7 +328,7 @@ lc_status lc__fit_loop(lc_trainer *t)
         LC_TRY(run_epoch(t));
         LC_TRY(lc__end_of_epoch(t));
         LC__PROFILE_ACTION(t, "run_training_epoch", start);
-        if (signal_of(t)) return interrupted(t);
+        if (lc__signal_of(t)) return interrupted(t);
     }
     LC_TRY(LC__HOOK(t, ON_TRAIN_END, on_train_end));
     return LC_OK;

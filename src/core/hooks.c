@@ -121,6 +121,7 @@ static lc_status build(lc_trainer *t, lc__hook_list *list, size_t offset, int mo
             lc__callback *cb = t->callbacks[i];
             int its_place = cb->ops.saves_checkpoints ? 2 : cb->ops.tunes ? 0 : 1;
             if (its_place != place || !has_slot(cb, offset)) continue;
+            if (cb->ops.ranks == LC_RANK_ZERO && t->rank != 0) continue;
             if (monitors >= 0 && cb->ops.monitors != (monitors == 1)) continue;
             list->e[list->n++] = cb;
         }
@@ -156,7 +157,7 @@ lc_status lc__hook_result(lc_trainer *t, lc_status s, const char *callback)
     if (s >= 0 && t->deferred) s = lc_fail(t->deferred_status, "%s", t->deferred_message ? t->deferred_message : "");
     t->deferred = false;
     if (s == LC_STOP) {
-        t->user_stop = true;
+        lc_trainer_stop(t);
         return LC_OK;
     }
     if (s == LC_SKIP) {

@@ -5,6 +5,7 @@
 
 #include "core/io.h"
 #include "core/options.h"
+#include "core/run_state.h"
 
 #include <lightc/checkpoint.h>
 
@@ -225,7 +226,7 @@ lc_status lc_module_load_from_checkpoint(const lc_module_class *c, const char *c
     LC_TRY_GOTO(status, done, lc_checkpoint_open(checkpoint, &ckpt));
     LC_TRY_GOTO(status, done, load(ckpt, &set, &storage));
     LC_TRY_GOTO(status, done, make(c, values, 0, &m));
-    LC_TRY_GOTO(status, done, lc_module_load_checkpoint(m, checkpoint, strict));
+    LC_TRY_GOTO(status, done, lc__load_model(m, ckpt, strict));
     m->hyperparameters->storage = storage;
     *out = m;
     m = NULL;

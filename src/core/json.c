@@ -4,6 +4,7 @@
 #include "core/json.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <locale.h>
 #include <math.h>
 #include <stdio.h>
@@ -331,6 +332,13 @@ lc_status lc__text_add(lc__text *t, const char *data, size_t n)
 lc_status lc__text_puts(lc__text *t, const char *text)
 {
     return lc__text_add(t, text, strlen(text));
+}
+
+lc_status lc__text_int(lc__text *t, int64_t v)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%" PRId64, v);
+    return lc__text_puts(t, text);
 }
 
 lc_status lc__text_quoted(lc__text *t, const char *text)

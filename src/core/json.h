@@ -64,6 +64,7 @@ typedef struct lc__text {
 
 lc_status lc__text_add(lc__text *t, const char *data, size_t n);
 lc_status lc__text_puts(lc__text *t, const char *text);
+lc_status lc__text_int(lc__text *t, int64_t v);
 /* With quotes and escapes. Refuses what is not UTF-8. */
 lc_status lc__text_quoted(lc__text *t, const char *text);
 void lc__text_release(lc__text *t);

@@ -127,20 +127,24 @@ static lc_status apply(lc_trainer *t, const lc_option *field, void *values, doub
     return LC_OK;
 }
 
+const char *const lc__rate_names[] = {"lr", "learning_rate", NULL};
+
 lc_status lc_tuner_lr_find(lc_trainer *t, lc_module *m, const lc_run_args *run, const lc_lr_find_args *args,
                            lc_lr_find_result *out)
 {
-    static const char *const names[] = {"lr", "learning_rate", NULL};
     range_test r = {.out = out, .outer = t, .best = INFINITY};
     const lc_option *field = NULL;
     void *values = NULL;
     lc_status status = LC_OK;
     *out = (lc_lr_find_result){.suggested = -1, .suggestion = (double)NAN};
     if (!t || !m) return lc_fail(LC_ERR_ARGUMENT, "lr_find needs a trainer and a module");
+    if (t->n_ranks > 1)
+        return lc_fail(LC_ERR_UNSUPPORTED,
+                       "lr_find works with one rank; find the rate with --devices 1, then train with it");
     LC_TRY(resolve(args, &r.a));
     out->exponential = !strcmp(r.a.mode, "exponential");
     bool update = r.a.update_attr != LC_OFF;
-    if (update) LC_TRY(lc__tuned_field(m, run, r.a.attr_name, names, &field, &values));
+    if (update) LC_TRY(lc__tuned_field(m, run, r.a.attr_name, lc__rate_names, &field, &values));
     if (update && !field && !t->in_run)
         return lc_fail(LC_ERR_CONFIG,
                        "lr_find: the module has no hyperparameter \"lr\" or \"learning_rate\" to set; name "

@@ -3,7 +3,7 @@
  *
  * Everything here only records. The plan is submitted (lc_step_run) behind the update of the last optimizer, or behind
  * backward while gradients are being accumulated. */
-#include "core/trainer_internal.h"
+#include "core/ranks.h"
 #include "optim/optim_internal.h"
 #include "tensor/graph_impl.h"
 
@@ -22,6 +22,7 @@ static lc_status run_training_step(lc_closure *c)
 {
     lc_trainer *t = c->t;
     lc_training_step_fn *step = t->mo.training_step;
+    if (lc__is_empty_share(c->batch)) return LC_OK; /* the other ranks have samples */
     if (c->optimizer >= 0 && t->optimizers.optimizers[c->optimizer].training_step)
         step = t->optimizers.optimizers[c->optimizer].training_step;
     lc_status last;
@@ -46,10 +47,11 @@ static lc_status run_training_step(lc_closure *c)
 
 static lc_status backward(lc_trainer *t, lc_tensor *loss)
 {
+    if (t->precision->scale_loss) loss = t->precision->scale_loss(t->precision_self, loss);
     LC_TRY(LC__HOOK(t, ON_BEFORE_BACKWARD, on_before_backward, loss));
     LC_TRY(LC__MODULE_HOOK(t, BACKWARD, backward, loss));
-    if (t->strategy->after_backward && !t->accumulating) LC_TRY(t->strategy->after_backward(t->strategy_self));
     t->window_backwards++;
+    if (!t->accumulating) LC_TRY(lc__sync_gradients(t));
     LC_TRY(LC__HOOK(t, ON_AFTER_BACKWARD, on_after_backward));
     return LC_OK;
 }
@@ -70,12 +72,8 @@ static lc_status closure_run(lc_closure *c)
         t->window_backwards = 0;
         LC_TRY(LC__MODULE_HOOK(t, OPTIMIZER_ZERO_GRAD, optimizer_zero_grad, t->current_epoch, c->batch_idx, opt));
     }
-    if (c->loss) {
-        lc_tensor *loss = c->loss;
-        if (t->precision->scale_loss) loss = t->precision->scale_loss(t->precision_self, loss);
-        LC_TRY(backward(t, loss));
-    }
-    return LC_OK;
+    if (c->loss) return backward(t, c->loss);
+    return t->accumulating ? LC_OK : lc__sync_gradients(t); /* other ranks may have a loss */
 }
 
 lc_tensor *lc_closure_run(lc_closure *closure, lc_status *status)
@@ -84,13 +82,20 @@ lc_tensor *lc_closure_run(lc_closure *closure, lc_status *status)
     return *status < 0 ? NULL : closure->loss;
 }
 
-/* What stands between backward and update. *skip: a hook said LC_SKIP, there is no update. */
-static lc_status before_update(lc_trainer *t, lc_optimizer *optimizer, bool *skip)
+/* *skip: a hook said LC_SKIP, there is no update. */
+static lc_status before_step(lc_trainer *t, lc_optimizer *optimizer, bool *skip)
 {
     if (t->precision->before_optimizer_step) LC_TRY(t->precision->before_optimizer_step(t->precision_self, optimizer));
     LC_TRY(LC__HOOK(t, ON_BEFORE_OPTIMIZER_STEP, on_before_optimizer_step, optimizer));
     *skip = t->skip;
     t->skip = false;
+    return LC_OK;
+}
+
+/* What stands between backward and update where the trainer optimises. */
+static lc_status before_update(lc_trainer *t, lc_optimizer *optimizer, bool *skip)
+{
+    LC_TRY(before_step(t, optimizer, skip));
     if (*skip) return LC_OK;
     double clip = t->opt.gradient_clip_val == (double)LC_UNSET ? 0 : t->opt.gradient_clip_val;
     const char *algorithm = t->opt.gradient_clip_algorithm ? t->opt.gradient_clip_algorithm : "norm";
@@ -111,7 +116,8 @@ static lc_status evaluate(void *ctx, double *loss)
     if (skip) return LC_SKIP;
     lc_keep(opt->clip_factor);
     LC_TRY(lc_step_run(t->graph));
-    return lc_item(c->loss, loss);
+    LC_TRY(lc_item(c->loss, loss));
+    return lc__ranks_reduce(t->comm, loss, 1, LC_LOG_MEAN);
 }
 
 lc_status lc_default_optimizer_step(lc_module *self, int64_t epoch, int64_t batch_idx, lc_optimizer *optimizer,
@@ -225,6 +231,7 @@ lc_status lc__optimize(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
     t->recording = false;
     if (s < 0) return lc_fail_context(s, "epoch %lld, batch %lld", (long long)t->current_epoch, (long long)batch_idx);
     LC_TRY(lc__results_read(t, &t->train_results));
+    LC_TRY(lc__results_reduce_step(t, &t->train_results));
     lc__results_publish_step(t, &t->train_results);
     if (t->global_step != before) t->optimizer_steps++;
     return LC_OK;
@@ -237,6 +244,7 @@ static lc_status step_scheduler(lc_trainer *t, const lc_scheduler_config *c)
     double value, *metric = NULL;
     if (c->reduce_on_plateau) {
         lc_status s = lc_trainer_metric(t, c->monitor, &value);
+        if (s >= 0) LC_TRY(lc__from_rank_zero(t, &value, sizeof value));
         if (s == LC_ERR_NOT_FOUND && c->not_strict) return LC_OK;
         if (s < 0)
             return lc_fail_context(LC_ERR_CONFIG, "the scheduler %s looks at `%s`", lc_scheduler_name(c->scheduler),
@@ -308,15 +316,15 @@ lc_status lc_manual_backward(lc_module *self, lc_tensor *loss)
 lc_status lc_manual_step(lc_module *self, lc_optimizer *optimizer)
 {
     lc_trainer *t = NULL;
+    bool skip;
     LC_TRY(manual_trainer(self, "lc_manual_step", &t));
     if (!optimizer) return lc_fail(LC_ERR_ARGUMENT, "lc_manual_step: there is no optimizer");
     if (lc__evaluates(optimizer))
         return lc_fail(LC_ERR_STATE,
                        "lc_manual_step: %s evaluates the loss several times a step; use lc_manual_step_closure",
                        optimizer->ops->name);
-    LC_TRY(LC__HOOK(t, ON_BEFORE_OPTIMIZER_STEP, on_before_optimizer_step, optimizer));
-    if (!t->skip) lc_optimizer_step(optimizer);
-    t->skip = false;
+    LC_TRY(before_step(t, optimizer, &skip));
+    if (!skip) lc_optimizer_step(optimizer);
     t->global_step++;
     return LC_OK;
 }
@@ -334,13 +342,12 @@ static lc_status evaluate_manual(void *ctx, double *loss)
     manual_closure *c = ctx;
     lc_trainer *t = c->t;
     lc_status status = LC_OK;
+    bool skip;
     c->loss = c->fn(c->ctx, &status);
     if (status < 0) return status;
     LC_TRY(lc_step_status(t->graph));
     if (!c->loss) return LC_SKIP;
-    LC_TRY(LC__HOOK(t, ON_BEFORE_OPTIMIZER_STEP, on_before_optimizer_step, c->optimizer));
-    bool skip = t->skip;
-    t->skip = false;
+    LC_TRY(before_step(t, c->optimizer, &skip));
     if (skip) return LC_SKIP;
     *loss = NAN;
     return lc__evaluates(c->optimizer) ? lc_item(c->loss, loss) : LC_OK; /* reading it runs it */
@@ -360,14 +367,6 @@ lc_status lc_manual_step_closure(lc_module *self, lc_optimizer *optimizer, lc_ma
 }
 
 /* ---- toggling ---- */
-
-static bool owns(const lc_optimizer *opt, const lc_tensor *p)
-{
-    for (int g = 0; g < opt->n_groups; g++)
-        for (int i = 0; i < opt->groups[g].n_parameters; i++)
-            if (opt->groups[g].parameters[i] == p) return true;
-    return false;
-}
 
 static lc_status freeze(lc_trainer *t, lc_tensor *p)
 {
@@ -397,7 +396,7 @@ lc_status lc_toggle_optimizer(lc_module *self, const lc_optimizer *optimizer)
         for (int g = 0; g < other->n_groups; g++)
             for (int i = 0; i < other->groups[g].n_parameters; i++) {
                 lc_tensor *p = other->groups[g].parameters[i];
-                if (lc_tensor_requires_grad(p) && !owns(optimizer, p)) LC_TRY(freeze(t, p));
+                if (lc_tensor_requires_grad(p) && !lc__optimizer_owns(optimizer, p)) LC_TRY(freeze(t, p));
             }
     }
     return LC_OK;

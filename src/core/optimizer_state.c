@@ -16,21 +16,29 @@ void lc__views_free(lc__views *l)
     free(l->v);
 }
 
-/* The part of a flat buffer that belongs to parameter p, with the parameter's shape. */
-static lc_status flat_view(lc__views *l, lc_tensor *flat, lc_tensor *p, lc_tensor **out)
+lc_status lc__views_add(lc__views *l, lc_tensor *t)
 {
     if (l->n == l->cap) {
         int cap = l->cap ? 2 * l->cap : 64;
         lc_tensor **v = realloc(l->v, (size_t)cap * sizeof *v);
-        if (!v) return lc_fail(LC_ERR_MEMORY, "out of memory: a checkpoint");
+        if (!v) {
+            lc_tensor_unref(t);
+            return lc_fail(LC_ERR_MEMORY, "out of memory: a checkpoint");
+        }
         l->v = v;
         l->cap = cap;
     }
+    l->v[l->n++] = t;
+    return LC_OK;
+}
+
+/* The part of a flat buffer that belongs to parameter p, with the parameter's shape. */
+static lc_status flat_view(lc__views *l, lc_tensor *flat, lc_tensor *p, lc_tensor **out)
+{
     if (!p->flat) return lc_fail(LC_ERR_INTERNAL, "a parameter of an optimizer lies in no flat buffer");
     size_t offset = (size_t)p->flat->offset[p->flat_index] * lc_dtype_size(p->type.dtype);
     LC_TRY(lc__tensor_range(flat, offset, &p->type, p->layout, out));
-    l->v[l->n++] = *out;
-    return LC_OK;
+    return lc__views_add(l, *out);
 }
 
 typedef struct state_walk {
@@ -41,19 +49,11 @@ typedef struct state_walk {
     void *ctx;
 } state_walk;
 
-static bool owns(const lc_optimizer *opt, const lc_tensor *p)
-{
-    for (int g = 0; g < opt->n_groups; g++)
-        for (int i = 0; i < opt->groups[g].n_parameters; i++)
-            if (opt->groups[g].parameters[i] == p) return true;
-    return false;
-}
-
 static lc_status walk_parameter(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
 {
     state_walk *w = ctx;
     (void)owner;
-    if (!mt->is_parameter || !owns(w->opt, mt->tensor)) return LC_OK;
+    if (!mt->is_parameter || !lc__optimizer_owns(w->opt, mt->tensor)) return LC_OK;
     for (int k = 0; w->opt->ops->state_names && w->opt->ops->state_names[k]; k++) {
         char name[1024];
         lc_tensor *view;

@@ -23,6 +23,7 @@ typedef struct lc__old_name {
     /* Sets these, to the value given where there is none here. */
     struct {
         const char *option, *value;
+        bool unless_given; /* only where that option (a text) has no value yet */
     } set[2];
     const char *answer; /* ... or says this instead. Neither: accepted, means today's default */
 } lc__old_name;

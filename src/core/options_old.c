@@ -85,8 +85,10 @@ static const lc__old_name old_names[] = {
     {"nodes", .set = {{"num_nodes"}}},
     {"nnodes", .set = {{"num_nodes"}}},
     {"nb_gpu_nodes", .set = {{"num_nodes"}}},
+    {"nr", .set = {{"node_rank"}}},
+    {"hostfile", .set = {{"nodes_file"}}},
     {"gpus", OFF, {{"accelerator", "cpu"}}},
-    {"gpus", .set = {{"accelerator", "gpu"}, {"devices"}}},
+    {"gpus", .set = {{"accelerator", "gpu", .unless_given = true}, {"devices"}}}, /* processes, with accelerator cpu */
     {"num_processes", .set = {{"accelerator", "cpu"}, {"devices"}}},
     {"tpu_cores", OFF},
     {"tpu_cores", .answer = TPU_ANSWER},
@@ -175,6 +177,11 @@ lc_status lc__option_set_old(const lc_option_set *sets, int n_sets, const char *
         const char *today = row->set[i].option, *with = row->set[i].value ? row->set[i].value : value;
         o = lc__option_find(sets, n_sets, today, strlen(today), &target);
         if (!o) return LC_OK; /* not among these options: unknown */
+        const char *given;
+        if (row->set[i].unless_given) {
+            memcpy(&given, (const char *)target + o->offset, sizeof given);
+            if (given && strcmp(given, "auto") != 0) continue;
+        }
         lc_status s = lc_option_set_text(o, target, with);
         if (s < 0) return lc_fail_context(s, "%s is called %s today", row->name, today);
     }

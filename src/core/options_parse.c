@@ -3,6 +3,7 @@
 #include "core/options.h"
 
 #include "core/io.h"
+#include "launch/launch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -285,11 +286,17 @@ lc_status lc_trainer_options_parse_sets(lc_trainer_options *opt, const lc_option
     for (int i = 0; i < n_own; i++) sets[i] = own[i];
     sets[n_own] = (lc_option_set){"options of the trainer", trainer, trainer_n, opt};
     lc_status status = lc_options_parse(sets, n_own + 1, "LIGHTC_", argc, argv, &opt->storage);
-    if (status != LC_OK || !n_own) return status;
-    lc__options_json(own, n_own, &config);
+    if (status != LC_OK) return status;
+    if (n_own) lc__options_json(own, n_own, &config);
     status = config.failed ? lc_fail(LC_ERR_MEMORY, "out of memory: options") : LC_OK;
     if (status >= 0 && config.n) status = keep(&opt->storage, config.s, &opt->own_config);
     lc__str_free(&config);
+    if (status < 0) return status;
+    status = lc__launch_trainer(opt);
+    if (status != LC_OK) { /* main returns now, and nobody needs the options any more */
+        lc_trainer_options_release(opt);
+        opt->own_config = NULL;
+    }
     return status;
 }
 

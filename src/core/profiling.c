@@ -23,6 +23,10 @@ struct lc__profiling {
 
 static lc_status add(lc__profiling *p, lc_profiler one)
 {
+    if (!one.ops || one.ops->size < sizeof *one.ops || !one.ops->name || !one.ops->span || !one.ops->report)
+        return lc_fail(LC_ERR_ARGUMENT,
+                       "a profiler needs ops that start with LC_PROFILER_OPS_INIT(\"name\"), and have "
+                       "span and report; one that was built for another version of lightc must be compiled again");
     if (p->n == MAX_PROFILERS) {
         if (one.ops->free) one.ops->free(one.self);
         return lc_fail(LC_ERR_CONFIG, "profiler: at most %d", MAX_PROFILERS);
@@ -38,7 +42,12 @@ lc_status lc__profiling_open(lc_trainer *t)
     if (!t->opt.n_profilers && (!names || !*names || !strcmp(names, "none"))) return LC_OK;
     t->profiling = calloc(1, sizeof *t->profiling);
     if (!t->profiling) return lc_fail(LC_ERR_MEMORY, "out of memory: profilers");
-    for (int i = 0; i < t->opt.n_profilers; i++) LC_TRY(add(t->profiling, t->opt.profilers[i]));
+    lc_status status = LC_OK;
+    for (int i = 0; i < t->opt.n_profilers; i++) {
+        lc_status added = add(t->profiling, t->opt.profilers[i]); /* frees what is too much */
+        if (added < 0) status = added;
+    }
+    LC_TRY(status);
     for (const char *p = names ? names : ""; *p && strcmp(p, "none") != 0;) {
         size_t length = strcspn(p, ",");
         char one[64];

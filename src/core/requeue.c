@@ -3,7 +3,7 @@
  * <default_root_dir>/hpc_ckpt_N.ckpt after the step, the job is queued again, and the training goes on until it is
  * ended. A job that SLURM started anew continues from the newest of these files. Without SLURM it is a checkpoint on
  * demand. */
-#include "core/trainer_internal.h"
+#include "core/ranks.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -70,6 +70,7 @@ lc_status lc__save_on_request(lc_trainer *t)
     char path[4200];
     int n = snprintf(path, sizeof path, "%s/" PREFIX "%ld.ckpt", t->root_dir, newest(t) + 1);
     atomic_store(&t->save_requested, 0);
+    t->agreed_save = false; /* until the next sync */
     lc_status s = n > 0 && (size_t)n < sizeof path ? lc__save_checkpoint(t, path, false, true)
                                                    : lc_fail(LC_ERR_IO, "the path of default_root_dir is too long");
     if (s < 0) {
@@ -77,6 +78,7 @@ lc_status lc__save_on_request(lc_trainer *t)
         return LC_OK; /* the training itself is well */
     }
     lc_trainer_message(t, "info", "SIGUSR1: saved %s", path);
-    if (lc__on_slurm() && requeue() < 0) lc_trainer_message(t, "warning", "%s", lc_error_message());
+    if (lc__is_rank_zero(t) && lc__on_slurm() && requeue() < 0)
+        lc_trainer_message(t, "warning", "%s", lc_error_message());
     return LC_OK;
 }

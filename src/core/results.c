@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lc_log: values by step and their reduction over an epoch.
+/* lc_log: values by step and their reduction over an epoch (log_metric.c: values of metrics).
  *
  * A value that is a tensor is only marked (lc_keep) while the step is recorded, and read when the step has run; so
  * logging neither splits a plan nor waits. Each (name, hook, loader) has one entry that lives as long as the trainer;
@@ -50,10 +50,26 @@ const char *lc__log_rule(lc_hook hook)
 
 /* ---- maps of named values ---- */
 
-int lc__map_slot(lc__metric_map *m, const char *name)
+int lc__map_find(const lc__metric_map *m, const char *name)
 {
     for (int i = 0; i < m->n; i++)
         if (!strcmp(m->v[i].name, name)) return i;
+    return -1;
+}
+
+const char *lc__map_names(const lc__metric_map *m, char *text, size_t size)
+{
+    size_t n = 0;
+    text[0] = 0;
+    for (int i = 0; i < m->n && n < size; i++)
+        n += (size_t)snprintf(text + n, size - n, "%s`%s`", i ? ", " : "", m->v[i].name);
+    return text;
+}
+
+int lc__map_slot(lc__metric_map *m, const char *name)
+{
+    int at = lc__map_find(m, name);
+    if (at >= 0) return at;
     if (m->n == m->cap) {
         int cap = m->cap ? 2 * m->cap : 16;
         lc_metric_value *v = realloc(m->v, (size_t)cap * sizeof *v);
@@ -88,6 +104,7 @@ static void entry_free(lc__logged *e)
     if (e->step_name != e->name) free(e->step_name);
     if (e->epoch_name != e->name) free(e->epoch_name);
     free(e->base);
+    free(e->state);
 }
 
 void lc__results_free(lc__results *r)
@@ -105,8 +122,10 @@ void lc__results_reset(lc__results *r)
         lc__logged *e = &r->e[i];
         e->active = e->has_step = false;
         e->step = e->sum = e->weight = 0;
+        lc__logged_forget(e);
     }
     r->n_pending = 0;
+    r->reduced = false;
 }
 
 static bool join(char **out, const char *base, const char *fork, int loader)
@@ -185,12 +204,13 @@ static lc__logged *find(lc__results *r, const char *name, lc_hook hook, int load
     return NULL;
 }
 
-static bool same_args(const lc_log_args *a, const lc_log_args *b)
+/* Whether `a` means what e was made with; a choice that is left open is the same as its default. */
+static bool same_args(const lc__logged *e, const lc_log_args *a, bool on_step, bool on_epoch)
 {
-    return a->prog_bar == b->prog_bar && a->logger == b->logger && a->on_step == b->on_step &&
-           a->on_epoch == b->on_epoch && a->reduce_fx == b->reduce_fx &&
-           a->add_dataloader_idx == b->add_dataloader_idx && a->sync_dist == b->sync_dist &&
-           a->rank_zero_only == b->rank_zero_only;
+    const lc_log_args *b = &e->args;
+    return e->on_step == on_step && e->on_epoch == on_epoch && e->logger == (a->logger != LC_OFF) &&
+           (a->add_dataloader_idx == LC_OFF) == (b->add_dataloader_idx == LC_OFF) && a->prog_bar == b->prog_bar &&
+           a->reduce_fx == b->reduce_fx && a->sync_dist == b->sync_dist && a->rank_zero_only == b->rank_zero_only;
 }
 
 /* A value has arrived. */
@@ -258,17 +278,19 @@ void lc__results_publish_step(lc_trainer *t, lc__results *r)
     }
 }
 
-void lc__results_publish_epoch(lc_trainer *t, lc__results *r)
+lc_status lc__results_publish_epoch(lc_trainer *t, lc__results *r)
 {
     lc__metric_map *cb = &t->metrics[LC_CALLBACK_METRICS], *bar = &t->metrics[LC_PROGRESS_BAR_METRICS];
     for (int i = 0; i < r->n; i++) {
         lc__logged *e = &r->e[i];
+        LC_TRY(lc__logged_compute(e));
         if (!e->active || !e->on_epoch || e->weight == 0) continue;
         double v = lc__logged_epoch_value(e);
         show(cb, &e->slots[0], e->name, v);
         if (e->epoch_name != e->name) show(cb, &e->slots[2], e->epoch_name, v);
         if (e->args.prog_bar) show(bar, &e->slots[4], e->epoch_name, v);
     }
+    return LC_OK;
 }
 
 /* ---- lc_log ---- */
@@ -279,8 +301,32 @@ static lc_status refuse(lc_trainer *t, const char *name, lc_site site, const cha
                    site.file ? site.file : "?", site.line);
 }
 
-static lc_status log_value(lc_trainer *t, const char *name, lc_tensor *tensor, double value, const lc_log_args *args)
+/* What is logged: a tensor, a metric, or where both are NULL a number. */
+typedef struct loggable {
+    lc_tensor *tensor;
+    lc_metric *metric;
+    double value;
+} loggable;
+
+/* NULL if a metric can be logged so. */
+static const char *no_metric_so(const lc_metric *metric, const lc_log_args *args)
 {
+    if (args->on_step == LC_ON)
+        return ".on_step cannot be used with a metric: its value is that of the epoch; log the batch's own value with "
+               "lc_log or lc_log_value";
+    if (args->on_epoch == LC_OFF) return ".on_epoch cannot be off: a metric's value is that of the epoch";
+    if (args->reduce_fx != LC_LOG_MEAN || args->batch_size)
+        return ".reduce_fx and .batch_size cannot be used with a metric, which says itself how its batches make a "
+               "value";
+    if (lc_metric_outputs(metric) != 1)
+        return "the metric has several values; take them from lc_metric_compute_all and log each with lc_log_value";
+    return NULL;
+}
+
+static lc_status log_value(lc_trainer *t, const char *name, loggable what, const lc_log_args *args)
+{
+    lc_tensor *tensor = what.tensor;
+    double value = what.value;
     lc_hook hook = t->hook;
     if (!name || !*name) return refuse(t, "", args->site, "a value needs a name");
     lc__results *r = t->validating || t->stage != LC_STAGE_FIT ? &t->eval_results : &t->train_results;
@@ -288,12 +334,14 @@ static lc_status log_value(lc_trainer *t, const char *name, lc_tensor *tensor, d
     int loader = r == &t->eval_results && t->eval.n > 1 && batch_hook && args->add_dataloader_idx != LC_OFF
                      ? t->dataloader_idx
                      : -1;
+    int rule = rules[hook];
+    bool on_step = args->on_step ? args->on_step == LC_ON : rule == RULE_STEP && !what.metric;
+    bool on_epoch = args->on_epoch ? args->on_epoch == LC_ON : rule != RULE_STEP || what.metric;
     lc__logged *e = find(r, name, hook, loader);
     if (!e) {
-        int rule = rules[hook];
         if (rule == RULE_NO) return refuse(t, name, args->site, "values cannot be logged there");
-        bool on_step = args->on_step ? args->on_step == LC_ON : rule == RULE_STEP;
-        bool on_epoch = args->on_epoch ? args->on_epoch == LC_ON : rule != RULE_STEP;
+        const char *no = what.metric ? no_metric_so(what.metric, args) : NULL;
+        if (no) return refuse(t, name, args->site, no);
         if (on_step && rule == RULE_EPOCH_ONLY)
             return refuse(t, name, args->site, ".on_step cannot be used in this hook, which has no steps");
         if (!on_step && !on_epoch) return refuse(t, name, args->site, ".on_step and .on_epoch are both off");
@@ -307,15 +355,19 @@ static lc_status log_value(lc_trainer *t, const char *name, lc_tensor *tensor, d
         if (!e) return LC_ERR_MEMORY;
         e->given = name;
         e->source = t->dataloader_idx;
+        e->of_metric = what.metric != NULL;
     } else if (r == &t->eval_results && batch_hook && e->active && e->source != t->dataloader_idx && loader < 0) {
         return refuse(t, name, args->site,
                       "without the suffix .add_dataloader_idx gives, a name belongs to one loader, and this one was "
                       "logged for another");
-    } else if (!same_args(&e->args, args)) {
+    } else if (!same_args(e, args, on_step, on_epoch)) {
         return refuse(t, name, args->site, "this name was logged before in this hook with other arguments");
+    } else if (e->of_metric != (what.metric != NULL) || (e->metric && e->metric != what.metric)) {
+        return refuse(t, name, args->site,
+                      "this name was logged before in this hook for another metric, or for a plain value");
     }
     double weight = 1;
-    if (e->on_epoch && e->args.reduce_fx == LC_LOG_MEAN) {
+    if (!what.metric && e->on_epoch && e->args.reduce_fx == LC_LOG_MEAN) {
         if (args->batch_size > 0)
             weight = (double)args->batch_size;
         else if (batch_hook) {
@@ -328,7 +380,9 @@ static lc_status log_value(lc_trainer *t, const char *name, lc_tensor *tensor, d
     }
     e->active = true;
     e->source = t->dataloader_idx;
-    if (!tensor) {
+    if (what.metric) {
+        LC_TRY(lc__logged_metric(r, e, what.metric));
+    } else if (!tensor) {
         accumulate(e, value, weight);
     } else {
         if (lc_tensor_is_error(tensor)) return LC_OK; /* the recorder reports it, with its cause */
@@ -351,50 +405,62 @@ static lc_status log_value(lc_trainer *t, const char *name, lc_tensor *tensor, d
     }
     /* Outside of a step there is nothing to wait for. */
     if (!t->recording && !t->sanity) {
-        if (t->epoch_end_reached)
-            lc__results_publish_epoch(t, r);
-        else
-            lc__results_publish_step(t, r);
+        if (t->epoch_end_reached) return lc__results_publish_epoch(t, r);
+        lc__results_publish_step(t, r);
     }
     return LC_OK;
 }
 
-static void log_to(lc_trainer *t, const char *name, lc_tensor *tensor, double value, const lc_log_args *args)
+static void log_to(lc_trainer *t, const char *name, loggable what, const lc_log_args *args)
 {
-    if (!t || !t->in_run || t->opt.barebones || t->silent) return;
-    lc_status s = log_value(t, name, tensor, value, args);
+    if (!t || !t->in_run || t->opt.barebones) return;
+    if (t->silent) { /* nor does a metric count what is no training */
+        if (what.metric) lc_metric_reset(what.metric);
+        return;
+    }
+    lc_status s = log_value(t, name, what, args);
     if (s < 0) lc__defer_error(t, s);
+}
+
+static void log_of(lc_module *self, const char *name, loggable what, const lc_log_args *args)
+{
+    lc_trainer *t = self ? lc_module_root(self)->trainer : NULL;
+    if (what.tensor || what.metric)
+        log_to(t, name, what, args);
+    else if (t && t->in_run)
+        lc__defer_error(t, refuse(t, name ? name : "", args->site, "there is no value (NULL)"));
 }
 
 void lc_log_at(lc_module *self, const char *name, lc_tensor *value, lc_log_args args)
 {
-    lc_trainer *t = self ? lc_module_root(self)->trainer : NULL;
-    if (t && !value) {
-        if (t->in_run) lc__defer_error(t, refuse(t, name ? name : "", args.site, "there is no value (NULL)"));
-        return;
-    }
-    log_to(t, name, value, 0, &args);
+    log_of(self, name, (loggable){.tensor = value}, &args);
+}
+
+void lc_log_metric_at(lc_module *self, const char *name, lc_metric *metric, lc_log_args args)
+{
+    log_of(self, name, (loggable){.metric = metric}, &args);
 }
 
 void lc_log_value_at(lc_module *self, const char *name, double value, lc_log_args args)
 {
-    log_to(self ? lc_module_root(self)->trainer : NULL, name, NULL, value, &args);
+    log_to(self ? lc_module_root(self)->trainer : NULL, name, (loggable){.value = value}, &args);
 }
 
 void lc_trainer_log_at(lc_trainer *t, const char *name, double value, lc_log_args args)
 {
-    log_to(t, name, NULL, value, &args);
+    log_to(t, name, (loggable){.value = value}, &args);
 }
 
 /* ---- in checkpoints ---- */
 
-lc_status lc__results_save(const lc__results *r, lc_state *out)
+lc_status lc__results_save(lc__results *r, lc_state *out)
 {
     for (int i = 0; i < r->n; i++) {
-        const lc__logged *e = &r->e[i];
+        lc__logged *e = &r->e[i];
         lc_state *o;
         if (!e->active) continue;
         LC_TRY(lc_state_set_object(out, NULL, &o));
+        LC_TRY(lc__logged_metric_save(e, o));
         LC_TRY(lc_state_set_text(o, "name", e->base));
         LC_TRY(lc_state_set_text(o, "hook", lc_hook_name(e->hook)));
         LC_TRY(lc_state_set_int(o, "loader", e->loader));
@@ -459,6 +525,8 @@ lc_status lc__results_load(lc_trainer *t, lc__results *r, const lc_state *in)
         e->step = step;
         e->sum = sum;
         e->weight = weight;
+        LC_TRY(lc__logged_metric_load(e, o));
+        if (t->rank != 0) lc__logged_drop(e); /* they are the sums of all ranks, and count once */
     }
     return LC_OK;
 }
@@ -477,16 +545,12 @@ lc_metric_value lc_trainer_metric_at(lc_trainer *t, lc_metric_set set, int i)
 
 lc_status lc_trainer_metric(lc_trainer *t, const char *name, double *out)
 {
-    lc__metric_map *m = &t->metrics[LC_CALLBACK_METRICS];
-    char known[512] = "";
-    size_t n = 0;
-    for (int i = 0; i < m->n; i++) {
-        if (!strcmp(m->v[i].name, name)) {
-            *out = m->v[i].value;
-            return LC_OK;
-        }
-        if (n < sizeof known - 1)
-            n += (size_t)snprintf(known + n, sizeof known - n, "%s`%s`", i ? ", " : "", m->v[i].name);
-    }
-    return lc_fail(LC_ERR_NOT_FOUND, "there is no metric `%s`; there is: %s", name, m->n ? known : "none yet");
+    const lc__metric_map *m = &t->metrics[LC_CALLBACK_METRICS];
+    char known[512];
+    int at = lc__map_find(m, name);
+    if (at < 0)
+        return lc_fail(LC_ERR_NOT_FOUND, "there is no metric `%s`; there is: %s", name,
+                       m->n ? lc__map_names(m, known, sizeof known) : "none yet");
+    *out = m->v[at].value;
+    return LC_OK;
 }

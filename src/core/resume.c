@@ -43,7 +43,7 @@ done:
     return status;
 }
 
-static lc_status load_model(lc_module *m, lc_checkpoint *c, bool strict)
+lc_status lc__load_model(lc_module *m, lc_checkpoint *c, bool strict)
 {
     lc_safetensors *f = lc_checkpoint_part(c, LC_CKPT_MODEL);
     if (!f) return lc_fail(LC_ERR_FORMAT, "the checkpoint %s holds no model", lc_checkpoint_path(c));
@@ -62,7 +62,7 @@ lc_status lc_module_load_checkpoint(lc_module *m, const char *path, bool strict)
         return s;
     }
     LC_TRY(lc_checkpoint_open(path, &c));
-    lc_status s = load_model(m, c, strict);
+    lc_status s = lc__load_model(m, c, strict);
     lc_checkpoint_close(c);
     return s;
 }
@@ -80,6 +80,7 @@ lc_status lc__resolve_ckpt_path(lc_trainer *t, const char *asked, char **out)
 {
     char path[PATH_MAX];
     *out = NULL;
+    if (t->stage == LC_STAGE_FIT && lc__find_restart(t, path, sizeof path)) return lc__copy_text(path, out);
     /* A job that SLURM started anew goes on by itself. */
     if ((!asked || !*asked) && t->stage == LC_STAGE_FIT && lc__on_slurm() && lc__find_hpc(t, path, sizeof path) >= 0)
         return lc__copy_text(path, out);
@@ -111,22 +112,29 @@ lc_status lc__resolve_ckpt_path(lc_trainer *t, const char *asked, char **out)
     return lc__copy_text(asked, out);
 }
 
+lc_status lc__check_format(const lc_checkpoint *c)
+{
+    int64_t format;
+    LC_TRY(lc_state_get_int(lc_checkpoint_state(c), "format", &format));
+    if (format == LC__STATE_FORMAT) return LC_OK;
+    return lc_fail(LC_ERR_FORMAT, "the checkpoint %s has format %lld; this version reads format %d",
+                   lc_checkpoint_path(c), (long long)format, LC__STATE_FORMAT);
+}
+
 lc_status lc__open_checkpoint(lc_trainer *t, const char *path)
 {
-    const lc_state *root, *loop;
+    const lc_state *loop;
+    const char *phase;
     lc_checkpoint_close(t->restoring_from);
     t->restoring_from = NULL;
     LC_TRY(lc_checkpoint_open(path, &t->restoring_from));
-    root = lc_checkpoint_state(t->restoring_from);
-    int64_t format;
-    LC_TRY(lc_state_get_int(root, "format", &format));
-    if (format != LC__STATE_FORMAT)
-        return lc_fail(LC_ERR_FORMAT, "the checkpoint %s has format %lld; this version reads format %d", path,
-                       (long long)format, LC__STATE_FORMAT);
+    LC_TRY(lc__check_format(t->restoring_from));
     t->resumed_step = -1;
-    if (lc_state_get_object(root, "loop", &loop) == LC_OK) {
+    if (lc_state_get_object(lc_checkpoint_state(t->restoring_from), "loop", &loop) == LC_OK) {
         LC_TRY(lc_state_get_int(loop, "batches_that_stepped", &t->resumed_step));
-        t->resumed_step--;
+        LC_TRY(lc_state_get_text(loop, "phase", &phase));
+        /* Of a batch that is not finished, rows have been sent under its step. */
+        if (strcmp(phase, "batch") != 0 && strcmp(phase, "validation") != 0) t->resumed_step--;
     }
     free(t->ckpt_path);
     t->ckpt_path = NULL;
@@ -146,7 +154,7 @@ lc_status lc__restore_module(lc_trainer *t)
     const lc_state *root = lc_checkpoint_state(t->restoring_from), *own, *callbacks, *one;
     if (lc_state_get_object(root, "module", &own) == LC_OK)
         LC_TRY(LC__MODULE_HOOK(t, ON_LOAD_CHECKPOINT, on_load_checkpoint, own));
-    LC_TRY(load_model(t->m, t->restoring_from, true));
+    LC_TRY(lc__load_model(t->m, t->restoring_from, true));
     LC_TRY(lc__datamodule_load(t, root));
     if (t->stage != LC_STAGE_FIT) return LC_OK;
     LC_TRY(LC__CALLBACK_HOOK(t, ON_LOAD_CHECKPOINT, on_load_checkpoint, root));
@@ -169,6 +177,24 @@ lc_status lc__restore_module(lc_trainer *t)
     return LC_OK;
 }
 
+int64_t lc__global_batch(const lc_trainer *t)
+{
+    const lc_shard *shard = t->train.loader ? lc_dataloader_get_shard(t->train.loader) : NULL;
+    return shard ? lc_dataloader_batch_size(t->train.loader) * (shard->size > 1 ? shard->batches : 1) : 0;
+}
+
+void lc__check_global_batch(lc_trainer *t)
+{
+    int64_t now = lc__global_batch(t);
+    if (t->resume_mid_epoch && t->resumed_batch > 0 && now > 0 && now != t->resumed_batch)
+        lc_trainer_message(
+            t, "warning",
+            "the checkpoint stands at batch %lld of an epoch with batches of %lld samples (of all ranks); "
+            "with batches of %lld the rest of this epoch has other samples",
+            (long long)t->batches_done, (long long)t->resumed_batch, (long long)now);
+    t->resumed_batch = 0;
+}
+
 static lc_status restore_loop(lc_trainer *t, const lc_state *root)
 {
     const lc_state *o, *counts;
@@ -187,6 +213,7 @@ static lc_status restore_loop(lc_trainer *t, const lc_state *root)
     LC_TRY(lc_state_get_bool(o, "accumulating", &t->accumulating));
     LC_TRY(lc_state_get_int(o, "window_backwards", &backwards));
     LC_TRY(lc_state_get_int(o, "accumulate_grad_batches", &accumulate));
+    if (lc_state_get_int(o, "global_batch", &t->resumed_batch) < 0) t->resumed_batch = 0; /* an older one */
     if (lc_state_get_text(o, "loader", &loader) == LC_OK) {
         free(t->loader_state);
         LC_TRY(lc__copy_text(loader, &t->loader_state));

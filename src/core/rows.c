@@ -23,8 +23,7 @@ static lc_status grow(lc_trainer *t, int n)
     return LC_OK;
 }
 
-/* Inserts in the order of names; the later of two equal names wins. */
-static int insert(lc_metric_value *row, int n, const char *name, double value)
+int lc__row_insert(lc_metric_value *row, int n, const char *name, double value)
 {
     int i = n;
     while (i > 0) {
@@ -49,8 +48,8 @@ static lc_status collect(lc_trainer *t, lc__results *r, bool epoch_values, int l
         lc__logged *e = &r->e[i];
         if (!e->active || !e->logger || (loader != -2 && e->loader != loader && e->loader != -1)) continue;
         if (epoch_values ? !e->on_epoch || e->weight == 0 : !e->on_step || !e->has_step) continue;
-        n = insert(t->row, n, epoch_values ? e->epoch_name : e->step_name,
-                   epoch_values ? lc__logged_epoch_value(e) : e->step);
+        n = lc__row_insert(t->row, n, epoch_values ? e->epoch_name : e->step_name,
+                           epoch_values ? lc__logged_epoch_value(e) : e->step);
     }
     *out = n;
     return LC_OK;
@@ -93,7 +92,7 @@ lc_status lc_trainer_log_row(lc_trainer *t, const lc_metric_value *values, int n
 {
     int sorted = 0;
     LC_TRY(grow(t, n));
-    for (int i = 0; i < n; i++) sorted = insert(t->row, sorted, values[i].name, values[i].value);
+    for (int i = 0; i < n; i++) sorted = lc__row_insert(t->row, sorted, values[i].name, values[i].value);
     return send(t, sorted, step, epoch);
 }
 

@@ -2,6 +2,7 @@
 /* fit, validate, test, predict: what surrounds the loops, in Lightning's order. Whatever happens, on_exception (after
  * an error) and teardown run, and what was taken is given back. */
 #include "core/hyperparameters.h"
+#include "core/ranks.h"
 #include "core/profiling.h"
 #include "core/trainer_internal.h"
 #include "optim/optim_internal.h"
@@ -97,19 +98,15 @@ static lc_status setup(lc_trainer *t)
 /* All of it, whatever fails. */
 static lc_status teardown(lc_trainer *t)
 {
-    char first[1024] = "";
-    lc_status s = lc__datamodule_stage(t, t->datamodule.ops.teardown), one;
-    if (s < 0) lc__copy_message(first, sizeof first);
+    lc__first_error e = {0};
+    lc__first_error_note(&e, lc__datamodule_stage(t, t->datamodule.ops.teardown));
     for (int i = 0; i <= t->hooks[LC_HOOK_TEARDOWN].n; i++) {
         const lc__callback *cb = i < t->hooks[LC_HOOK_TEARDOWN].n ? t->hooks[LC_HOOK_TEARDOWN].e[i] : NULL;
-        one = cb ? cb->ops.teardown(cb->self, t, t->stage) : t->mo.teardown(t->m, t->stage);
+        lc_status one = cb ? cb->ops.teardown(cb->self, t, t->stage) : t->mo.teardown(t->m, t->stage);
         if (one != LC_OK || t->deferred) one = lc__hook_result(t, one, cb ? cb->ops.name : NULL);
-        if (one < 0 && s >= 0) {
-            s = one;
-            lc__copy_message(first, sizeof first);
-        }
+        lc__first_error_note(&e, one);
     }
-    return s < 0 ? lc_fail(s, "%s", first) : LC_OK;
+    return lc__first_error_status(&e);
 }
 
 static void on_exception(lc_trainer *t, lc_status s, const char *message)
@@ -127,7 +124,7 @@ static void on_exception(lc_trainer *t, lc_status s, const char *message)
     lc__hook_leave(t, saved);
 }
 
-/* Everything before the loop. */
+/* Everything before the loop. The trainer must not be running. */
 static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_stage stage)
 {
     const char *asked = args && args->ckpt_path ? args->ckpt_path : stage == LC_STAGE_FIT ? t->opt.ckpt_path : NULL;
@@ -138,7 +135,8 @@ static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_
         if (!asked) asked = "best";
         if (!m) return lc_fail(LC_ERR_ARGUMENT, "%s needs a module", lc_stage_name(stage));
     }
-    if (t->in_run) return lc_fail(LC_ERR_STATE, "the trainer is running already");
+    if (t->n_ranks > 1 && !t->comm)
+        return lc_fail(LC_ERR_PEER, "an earlier run of this trainer has lost its ranks; start the program again");
     t->stage = stage;
     t->args = args;
     LC_TRY(check_module(t, m, stage));
@@ -148,7 +146,8 @@ static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_
     t->in_run = true;
     t->run_state = LC_RUN_RUNNING;
     t->torn = false;
-    t->user_stop = false;
+    t->user_stop = t->stop_wish = t->agreed_save = t->agreed_validate = false;
+    t->agreed_signal = 0;
     t->soft_stops = 0;
     t->phase = t->resume_phase = LC__PHASE_START;
     t->resume_mid_epoch = false;
@@ -228,7 +227,7 @@ static lc_status set_up_optimizers(lc_trainer *t)
                            t->mo.name);
     LC_TRY(check_optimizers(t));
     for (int i = 0; i < t->optimizers.n; i++) list[i] = t->optimizers.optimizers[i].optimizer;
-    if (t->strategy->setup) LC_TRY(t->strategy->setup(t->strategy_self, t->m, list, t->optimizers.n));
+    if (t->strategy->setup) LC_TRY(t->strategy->setup(t->strategy_self, t->graph, t->m, list, t->optimizers.n));
     return LC_OK;
 }
 
@@ -244,6 +243,7 @@ static lc_status fit_begin(lc_trainer *t)
     } else {
         lc_zero_grad(t->graph);
         t->window_backwards = 0;
+        t->epoch_open = false;
     }
     lc_checkpoint_close(t->restoring_from);
     t->restoring_from = NULL;
@@ -255,7 +255,11 @@ static void stop_message(lc_trainer *t, int64_t first_step)
     if (t->ckpt_path && t->global_step == first_step)
         lc_trainer_message(t, "info", "nothing was left to train: %s is at epoch %lld, step %lld already", t->ckpt_path,
                            (long long)t->current_epoch, (long long)t->global_step);
-    if (t->max_steps >= 0 && t->global_step >= t->max_steps)
+    if (lc_trainer_num_training_batches(t) == 0)
+        lc_trainer_message(t, "warning",
+                           "fit stopped: no training batches; the loader has none (with drop_last: fewer "
+                           "samples than a batch of all ranks), or limit_train_batches leaves none");
+    else if (t->max_steps >= 0 && t->global_step >= t->max_steps)
         lc_trainer_message(t, "info", "fit stopped: max_steps=%lld reached", (long long)t->max_steps);
     else if (t->max_epochs >= 0 && t->epochs_processed >= t->max_epochs)
         lc_trainer_message(t, "info", "fit stopped: max_epochs=%lld reached", (long long)t->max_epochs);
@@ -297,20 +301,38 @@ static lc_status finish(lc_trainer *t, lc_status s)
     t->batch = NULL;
     if (s >= 0) {
         lc_status written = lc__settle(t, true);
+        /* From here on all ranks may read what rank 0 has written. */
+        if (written >= 0) written = lc__ranks_barrier(t);
         if (written < 0)
             s = written;
         else if (t->stage == LC_STAGE_FIT)
             say_where(t);
     }
     if (s < 0) {
+        if (s == LC_ERR_PEER && t->comm && t->strategy->explain) t->strategy->explain(t->strategy_self);
         /* What clean-up says must not hide the cause. */
         lc__copy_message(message, sizeof message);
         t->run_state = LC_RUN_INTERRUPTED;
         t->deferred = false;
+        /* In a fit all ranks stop behind the same step; elsewhere each stops where it is, which ends the others. */
+        bool together = s == LC_ERR_INTERRUPTED && t->stage == LC_STAGE_FIT;
+        if (t->comm && t->strategy->fail && s != LC_ERR_PEER && !together) {
+            char why[1200];
+            snprintf(why, sizeof why, "rank %d failed in %s: %s", t->rank, lc_stage_name(t->stage), message);
+            t->strategy->fail(t->strategy_self, why);
+        }
+        if (!together) t->comm = NULL; /* what is left to do, each rank does alone */
         on_exception(t, s, message);
         lc_status written = lc__settle(t, true);
         if (written < 0) lc_trainer_message(t, "error", "%s", lc_error_message());
+        /* A rank that was interrupted and left would be missed while rank 0 still writes. */
+        if (together && lc__ranks_barrier(t) < 0) lc_trainer_message(t, "error", "%s", lc_error_message());
     }
+    /* Metrics are the program's: from here on it may free them. */
+    if (t->epoch_open && lc__results_keep(&t->train_results) < 0)
+        lc_trainer_message(t, "warning", "%s", lc_error_message());
+    lc__results_release(&t->train_results);
+    lc__results_release(&t->eval_results);
     if (t->profiling) lc__profiling_watch(t, t->train.loader, false);
     lc__source_close(&t->train);
     t->train.which = -1;
@@ -416,10 +438,10 @@ lc_status lc_trainer_step(lc_trainer *t, const lc_batch *batch, double *loss)
         t->epoch_ended_early = false;
         t->cursor_epoch = t->current_epoch;
         t->batches_done = 0;
-        lc__results_reset(&t->train_results);
         s = LC__HOOK(t, ON_TRAIN_EPOCH_START, on_train_epoch_start);
     }
     if (s >= 0) s = lc__train_batch(t, batch, false);
+    if (s >= 0 && lc__save_requested(t)) s = lc__save_on_request(t);
     if (s >= 0 && loss) {
         *loss = NAN;
         if (t->outputs.loss) s = lc_item(t->outputs.loss, loss);
@@ -428,7 +450,7 @@ lc_status lc_trainer_step(lc_trainer *t, const lc_batch *batch, double *loss)
         t->own_loop = false;
         return finish(t, s);
     }
-    bool stop = lc__should_stop(t) || atomic_load(&t->signal) || (t->max_steps >= 0 && t->global_step >= t->max_steps);
+    bool stop = lc__should_stop(t) || lc__signal_of(t) || (t->max_steps >= 0 && t->global_step >= t->max_steps);
     return stop ? LC_STOP : LC_OK;
 }
 

@@ -4,6 +4,8 @@
  * N is the first number that mkdir gives to this run alone, so that runs which start at once never share a folder. A
  * logger that fails is told of once, and the training goes on. */
 #include "core/hyperparameters.h"
+#include "core/ranks.h"
+#include "core/io.h"
 #include "core/trainer_internal.h"
 
 #include <dirent.h>
@@ -14,24 +16,6 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-
-static lc_status make_dirs(const char *path)
-{
-    char part[4096];
-    size_t n = strlen(path);
-    if (n >= sizeof part) return lc_fail(LC_ERR_IO, "the path %.100s... is too long", path);
-    memcpy(part, path, n + 1);
-    for (char *p = part + 1; *p; p++) {
-        if (*p != '/') continue;
-        *p = 0;
-        if (mkdir(part, 0777) != 0 && errno != EEXIST)
-            return lc_fail(LC_ERR_IO, "cannot make the directory %s: %s", part, strerror(errno));
-        *p = '/';
-    }
-    if (mkdir(part, 0777) != 0 && errno != EEXIST)
-        return lc_fail(LC_ERR_IO, "cannot make the directory %s: %s", part, strerror(errno));
-    return LC_OK;
-}
 
 static int next_version(const char *dir)
 {
@@ -48,32 +32,46 @@ static int next_version(const char *dir)
     return next;
 }
 
-static lc_status take_version(lc_trainer *t)
+lc_status lc__take_version(const char *root_dir, const char *name, int *version, char **run_dir)
 {
     char dir[4096], path[4200];
-    const char *name = t->opt.run_name ? t->opt.run_name : "lightning_logs";
-    int n = snprintf(dir, sizeof dir, "%s/%s", t->root_dir, name);
-    if (n < 0 || (size_t)n >= sizeof dir) return lc_fail(LC_ERR_IO, "the path %.100s... is too long", t->root_dir);
-    LC_TRY(make_dirs(dir));
+    int n = snprintf(dir, sizeof dir, "%s/%s", root_dir, name);
+    if (n < 0 || (size_t)n >= sizeof dir) return lc_fail(LC_ERR_IO, "the path %.100s... is too long", root_dir);
+    LC_TRY(lc__make_dirs(&lc__io_system, dir));
     for (int v = next_version(dir);; v++) {
         snprintf(path, sizeof path, "%s/version_%d", dir, v);
         if (mkdir(path, 0777) == 0) {
-            t->version = v;
-            return lc__copy_text(path, &t->run_dir);
+            *version = v;
+            return lc__copy_text(path, run_dir);
         }
-        if (errno != EEXIST) return lc_fail(LC_ERR_IO, "cannot make the directory %s: %s", path, strerror(errno));
+        if (errno != EEXIST) return lc__io_fail(errno, "make directory", path);
     }
 }
 
 /* A text no other run has: time, process and a mix of both. */
-static lc_status make_run_id(lc_trainer *t)
+lc_status lc__new_run_id(char **out)
 {
     char id[64];
-    if (t->run_id) return LC_OK;
     uint64_t now = (uint64_t)lc__realtime_ns();
     uint64_t mixed = lc_random_key(now, (uint64_t)getpid() ^ (uint64_t)lc__now_ns());
     snprintf(id, sizeof id, "%llx-%x-%08x", (unsigned long long)now / 1000, (unsigned)getpid(), (unsigned)mixed);
-    return lc__copy_text(id, &t->run_id);
+    return lc__copy_text(id, out);
+}
+
+lc_status lc__loggers_take(const lc_logger *given, int n, lc_logger *list, int *n_list)
+{
+    lc_status status = LC_OK;
+    for (int i = 0; i < n; i++) {
+        const lc_logger_ops *o = given[i].ops;
+        if (o && o->size >= sizeof *o && o->name && o->start && o->log_row)
+            list[(*n_list)++] = given[i];
+        else
+            status =
+                lc_fail(LC_ERR_ARGUMENT,
+                        "a logger needs ops that start with LC_LOGGER_OPS_INIT, and have a name, start and log_row; "
+                        "one that was built for another version of lightc must be compiled again");
+    }
+    return status;
 }
 
 lc_status lc__loggers_open(lc_trainer *t)
@@ -85,7 +83,7 @@ lc_status lc__loggers_open(lc_trainer *t)
     t->loggers = calloc((size_t)cap, sizeof *t->loggers);
     t->logger_failed = calloc((size_t)cap, sizeof *t->logger_failed);
     if (!t->loggers || !t->logger_failed) return lc_fail(LC_ERR_MEMORY, "out of memory: loggers");
-    for (int i = 0; i < t->opt.n_loggers; i++) t->loggers[t->n_loggers++] = t->opt.loggers[i];
+    LC_TRY(lc__loggers_take(t->opt.loggers, t->opt.n_loggers, t->loggers, &t->n_loggers));
     /* A smoke test and a measurement leave nothing behind. */
     if (none || t->opt.fast_dev_run || t->opt.barebones) return LC_OK;
     for (const char *p = names; *p;) {
@@ -121,19 +119,16 @@ void lc__loggers_status(lc_trainer *t, const char *status)
             lc__logger_failed(t, i, "note how the run stands");
 }
 
-lc_status lc__loggers_start(lc_trainer *t)
+/* On rank 0. */
+static lc_status start_loggers(lc_trainer *t)
 {
     lc_status status = LC_OK;
     char(*values)[512] = NULL;
     lc_named_text *options = NULL;
     int n;
-    if (t->loggers_started) lc__loggers_status(t, "running");
-    if (t->loggers_started || !t->n_loggers || t->strategy->rank(t->strategy_self) != 0) return LC_OK;
-    if (t->opt.fast_dev_run || t->opt.barebones) { /* loggers of the program are not used either */
-        return LC_OK;
-    }
-    LC_TRY(take_version(t));
-    LC_TRY(make_run_id(t));
+    const char *name = t->opt.run_name ? t->opt.run_name : LC__RUN_NAME;
+    if (!t->run_dir) LC_TRY(lc__take_version(t->root_dir, name, &t->version, &t->run_dir));
+    if (!t->run_id) LC_TRY(lc__new_run_id(&t->run_id));
     if (lc__config_write(&t->opt, t->run_dir) < 0) lc_trainer_message(t, "warning", "%s", lc_error_message());
     const lc_option *table = lc_trainer_option_table(&n);
     values = malloc((size_t)n * sizeof *values);
@@ -147,7 +142,7 @@ lc_status lc__loggers_start(lc_trainer *t)
         options[i] = (lc_named_text){table[i].name, values[i]};
     }
     lc_run_info run = {.root_dir = t->root_dir,
-                       .name = t->opt.run_name ? t->opt.run_name : "lightning_logs",
+                       .name = name,
                        .run_dir = t->run_dir,
                        .version = t->version,
                        .options = options,
@@ -162,6 +157,23 @@ done:
     free(values);
     free(options);
     return status;
+}
+
+lc_status lc__loggers_start(lc_trainer *t)
+{
+    if (t->loggers_started) lc__loggers_status(t, "running");
+    if (t->loggers_started || !t->n_loggers || (t->rank != 0 && t->run_dir)) return LC_OK;
+    if (t->opt.fast_dev_run || t->opt.barebones) return LC_OK; /* loggers of the program are not used either */
+    /* Rank 0 takes the folder and logs; the others know where it is. */
+    lc__first_error e = {0};
+    if (lc__is_rank_zero(t)) lc__first_error_note(&e, start_loggers(t));
+    int32_t failed = e.status, version = t->version;
+    LC_TRY(lc__from_rank_zero(t, &failed, sizeof failed));
+    if (failed < 0)
+        return e.status < 0 ? lc__first_error_status(&e) : lc_fail(LC_ERR_PEER, "rank 0 could not start its loggers");
+    LC_TRY(lc__from_rank_zero(t, &version, sizeof version));
+    t->version = version;
+    return lc__text_from_rank_zero(t, &t->run_dir);
 }
 
 lc_status lc__loggers_row(lc_trainer *t, const lc_log_row *row)

@@ -7,13 +7,14 @@
 
 #define LC__STATE_FORMAT 1
 
-/* Views of flat buffers that live until the checkpoint is committed or read. */
+/* Views of flat buffers, and other tensors, that live until the checkpoint is committed or read. */
 typedef struct lc__views {
     lc_tensor **v;
     int n, cap;
 } lc__views;
 
 void lc__views_free(lc__views *l);
+lc_status lc__views_add(lc__views *l, lc_tensor *t) LC_MUST_USE; /* takes it over, also when it fails */
 
 /* Tensors to be read, by name. */
 typedef struct lc__tensor_list {
@@ -23,6 +24,11 @@ typedef struct lc__tensor_list {
 
 lc_status lc__list_add(lc__tensor_list *l, const char *name, lc_tensor *tensor) LC_MUST_USE;
 void lc__list_free(lc__tensor_list *l);
+
+/* resume.c: refuses checkpoints that another version wrote in another form. */
+lc_status lc__check_format(const lc_checkpoint *c) LC_MUST_USE;
+/* resume.c: weights. strict: every tensor of the module, and no other; else those there are. */
+lc_status lc__load_model(lc_module *m, lc_checkpoint *c, bool strict) LC_MUST_USE;
 
 /* optimizer_state.c: "optimizers" and "schedulers" of state.json, and the tensors. */
 lc_status lc__save_optimizers(lc_module *m, const lc_optimizers *all, lc_ckpt_writer *w, lc__views *views) LC_MUST_USE;

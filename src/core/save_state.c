@@ -12,6 +12,7 @@
  * Random numbers need no state but the seed: every key is made of it and of counters in `loop`. */
 #include "core/checkpoint.h"
 #include "core/hyperparameters.h"
+#include "core/ranks.h"
 #include "core/run_state.h"
 #include "tensor/graph_impl.h"
 
@@ -64,14 +65,53 @@ static lc_status save_model_tensor(void *ctx, const char *path, lc_module *owner
     return lc_ckpt_add_tensor(t->writer, LC_CKPT_MODEL, path, saved ? saved : mt->tensor);
 }
 
+typedef struct gradient_save {
+    lc_trainer *t;
+    lc__views *views;
+} gradient_save;
+
+/* The mean of what the ranks have: loaded by all of them, whatever their number, it adds up to the same. */
+static lc_status mean_gradient(gradient_save *g, lc_tensor *p, lc_tensor **out)
+{
+    const lc_type *type = &p->type;
+    int64_t n = lc_tensor_numel(p);
+    double has = p->flat->has_gradient[p->flat_index];
+    size_t bytes = (size_t)n * lc_dtype_size(type->dtype);
+    lc_status status;
+    void *data = NULL;
+    *out = NULL;
+    LC_TRY(lc__ranks_reduce(g->t->comm, &has, 1, LC_LOG_MAX));
+    if (!has) return LC_OK;
+    if (!(data = calloc(1, bytes + 1))) return lc_fail(LC_ERR_MEMORY, "out of memory: a gradient of %zu bytes", bytes);
+    if (p->flat->has_gradient[p->flat_index])
+        LC_TRY_GOTO(status, done, lc_tensor_read(p->flat->gradients[p->flat_index], data, bytes));
+    LC_TRY_GOTO(status, done, lc_comm_all_reduce(g->t->comm, data, data, n, type->dtype, LC_COMM_SUM, NULL));
+    for (int64_t i = 0; i < n; i++) {
+        if (type->dtype == LC_F64)
+            ((double *)data)[i] /= g->t->n_ranks;
+        else
+            ((float *)data)[i] /= (float)g->t->n_ranks;
+    }
+    LC_TRY_GOTO(status, done, lc_tensor_new(type->dtype, type->ndim, type->shape, out));
+    LC_TRY_GOTO(status, done, lc__views_add(g->views, *out));
+    LC_TRY_GOTO(status, done, lc_tensor_write(*out, data, bytes));
+done:
+    free(data);
+    return status;
+}
+
 static lc_status save_gradient(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
 {
+    gradient_save *g = ctx;
     char name[1024];
     lc_tensor *p = mt->tensor;
     (void)owner;
-    if (!mt->is_parameter || !p->flat || !p->flat->has_gradient[p->flat_index]) return LC_OK;
+    if (!mt->is_parameter || !p->flat) return LC_OK;
+    lc_tensor *gradient = p->flat->has_gradient[p->flat_index] ? p->flat->gradients[p->flat_index] : NULL;
+    if (g->t->comm) LC_TRY(mean_gradient(g, p, &gradient));
+    if (!gradient) return LC_OK;
     snprintf(name, sizeof name, "gradients.%s", path);
-    return lc_ckpt_add_tensor(ctx, LC_CKPT_TENSORS, name, p->flat->gradients[p->flat_index]);
+    return lc_ckpt_add_tensor(g->t->writer, LC_CKPT_TENSORS, name, gradient);
 }
 
 /* Whether gradients are part of the state. Who optimises manually may go on with them at any time. */
@@ -104,6 +144,7 @@ static lc_status save_loop(lc_trainer *t, lc_state *root)
     LC_TRY(lc_state_set_bool(o, "accumulating", t->epoch_open && t->accumulating));
     LC_TRY(lc_state_set_int(o, "window_backwards", in_window(t) ? t->window_backwards : 0));
     LC_TRY(lc_state_set_int(o, "accumulate_grad_batches", t->accumulate));
+    LC_TRY(lc_state_set_int(o, "global_batch", lc__global_batch(t)));
     LC_TRY(lc__source_save(&t->train, o));
     LC_TRY(lc_state_set_array(o, "val_batches", &counts));
     for (int i = 0; i < t->eval.n && t->stage == LC_STAGE_FIT; i++)
@@ -125,7 +166,7 @@ static lc_status save_run_state(lc_trainer *t, lc_state *root)
         LC_TRY(lc_state_set_double(o, t->metrics[LC_CALLBACK_METRICS].v[i].name,
                                    t->metrics[LC_CALLBACK_METRICS].v[i].value));
     LC_TRY(lc_state_set_array(root, "results", &o));
-    if (t->epoch_open) LC_TRY(lc__results_save(&t->train_results, o));
+    if (t->epoch_open || t->phase == LC__PHASE_EPOCH_END) LC_TRY(lc__results_save_all(t, &t->train_results, o));
     LC_TRY(lc_state_set_object(root, "callbacks", &o));
     for (int i = 0; i < t->n_callbacks; i++) {
         const lc__callback *cb = t->callbacks[i];
@@ -165,7 +206,8 @@ static lc_status fill_checkpoint(lc_trainer *t, bool weights_only, lc__views *vi
     if (!weights_only) {
         LC_TRY(save_run_state(t, root));
         LC_TRY(lc__save_optimizers(t->m, &t->optimizers, w, views));
-        if (in_window(t)) LC_TRY(lc_module_visit(t->m, save_gradient, w));
+        gradient_save g = {t, views};
+        if (in_window(t)) LC_TRY(lc_module_visit(t->m, save_gradient, &g));
     }
     LC_TRY(lc__datamodule_save(t, root));
     LC_TRY(lc_state_set_object(root, "module", &own));
@@ -186,12 +228,14 @@ lc_status lc__save_checkpoint(lc_trainer *t, const char *path, bool weights_only
         return lc_fail(LC_ERR_STATE,
                        "a checkpoint can only be saved between steps (in on_train_batch_end or later), not "
                        "while one is recorded");
+    LC_TRY(lc__buffers_from_rank_zero(t));
     if (!t->writer) LC_TRY(lc_ckpt_writer_new(&t->writer));
     int64_t start = LC__PROFILE_START(t);
     LC_TRY(lc_ckpt_wait(t->writer));
     LC_TRY_GOTO(status, done, lc_ckpt_begin(t->writer, path));
     begun = true;
     LC_TRY_GOTO(status, done, fill_checkpoint(t, weights_only, &views));
+    if (!lc__is_rank_zero(t)) goto done; /* every rank runs the hooks, one writes */
     begun = false;
     LC_TRY_GOTO(status, done, lc_ckpt_commit(t->writer, wait));
 done:

@@ -7,23 +7,44 @@
 #include <string.h>
 
 typedef struct trial {
-    int64_t batches; /* of an epoch; -1: unknown */
+    bool several;    /* a loader gives more than one batch, or does not say how many */
     int64_t samples; /* in the largest batch seen */
-    const lc_trainer *outer;
+    lc_trainer *outer;
 } trial;
 
-static lc_status batch_end(void *self, lc_trainer *t, const lc_outputs *outputs, const lc_batch *batch, int64_t i)
+static void see(trial *w, lc_dataloader *loader, int64_t epoch, const lc_batch *batch)
 {
-    trial *w = self;
-    (void)outputs, (void)i;
-    w->batches = lc_trainer_num_training_batches(t);
+    w->several |= lc_dataloader_length(loader, epoch) != 1;
     if (batch->size > w->samples) w->samples = batch->size;
-    return w->outer->in_run && atomic_load(&((lc_trainer *)(uintptr_t)w->outer)->signal) ? LC_STOP : LC_OK;
+}
+
+/* Signals reach the run around the trial. */
+static int signal_of(const trial *w)
+{
+    return w->outer->in_run ? atomic_load(&w->outer->signal) : 0;
+}
+
+static lc_status train_batch_end(void *self, lc_trainer *t, const lc_outputs *outputs, const lc_batch *batch, int64_t i)
+{
+    (void)outputs, (void)i;
+    see(self, t->train.loader, t->current_epoch, batch);
+    return signal_of(self) ? LC_STOP : LC_OK;
+}
+
+static lc_status eval_batch_end(void *self, lc_trainer *t, const lc_outputs *outputs, const lc_batch *batch, int64_t i,
+                                int loader)
+{
+    (void)outputs, (void)i;
+    see(self, t->eval.s[loader].loader, t->current_epoch, batch);
+    int number = signal_of(self);
+    if (number) atomic_store(&t->signal, number); /* ends the trial with an error */
+    return LC_OK;
 }
 
 static const lc_callback_ops trial_ops = {
-    LC_CALLBACK_OPS_INIT("BatchSizeTrial"),
-    .on_train_batch_end = batch_end,
+    LC_CALLBACK_OPS_INIT("BatchSizeTrial"),    .on_train_batch_end = train_batch_end,
+    .on_validation_batch_end = eval_batch_end, .on_test_batch_end = eval_batch_end,
+    .on_predict_batch_end = eval_batch_end,
 };
 
 typedef struct search {
@@ -31,6 +52,7 @@ typedef struct search {
     lc_module *m;
     const lc_run_args *run;
     lc_scale_batch_size_args a;
+    lc_stage stage;
     const lc_option *field;
     void *values;
     lc_scale_batch_size_result *out;
@@ -52,6 +74,7 @@ static lc_status try(search *s, int64_t size, verdict *out)
     lc__probe p = {.t = s->t,
                    .m = s->m,
                    .run = s->run,
+                   .stage = s->stage,
                    .steps = s->a.steps_per_trial,
                    .max_bytes = s->a.max_bytes,
                    .watch = {&trial_ops, &w}};
@@ -71,7 +94,7 @@ static lc_status try(search *s, int64_t size, verdict *out)
         *out = TOO_LARGE;
         return LC_OK;
     }
-    *out = w.batches == 1 || w.samples < size ? FITS_ALL : FITS;
+    *out = !w.several || w.samples < size ? FITS_ALL : FITS;
     s->out->batch_size = *out == FITS_ALL ? w.samples : size;
     s->out->planned_bytes = p.stats.planned_bytes;
     return LC_OK;
@@ -107,8 +130,9 @@ static lc_status scale(search *s)
     return set_size(s, s->out->batch_size);
 }
 
-static lc_status resolve(const lc_scale_batch_size_args *given, lc_scale_batch_size_args *a)
+static lc_status resolve(const lc_scale_batch_size_args *given, lc_scale_batch_size_args *a, lc_stage *stage)
 {
+    const char *name;
     *a = given ? *given : (lc_scale_batch_size_args){0};
     if (!a->mode) a->mode = "power";
     if (!a->steps_per_trial) a->steps_per_trial = 3;
@@ -116,6 +140,11 @@ static lc_status resolve(const lc_scale_batch_size_args *given, lc_scale_batch_s
     if (!a->max_trials) a->max_trials = 25;
     if (!a->max_val) a->max_val = 8192;
     if (a->margin == 0) a->margin = 0.05;
+    if (!a->method) a->method = lc_stage_name(LC_STAGE_FIT);
+    for (*stage = LC_STAGE_FIT; (name = lc_stage_name(*stage)) && strcmp(name, a->method) != 0;) ++*stage;
+    if (!name)
+        return lc_fail(LC_ERR_CONFIG,
+                       "scale_batch_size: method is \"%.60s\"; it must be fit, validate, test or predict", a->method);
     if (strcmp(a->mode, "power") != 0 && strcmp(a->mode, "binsearch") != 0)
         return lc_fail(LC_ERR_CONFIG, "scale_batch_size: mode is \"%.60s\"; it must be power or binsearch", a->mode);
     if (a->steps_per_trial < 1 || a->init_val < 1 || a->max_trials < 1 || a->max_val < 1 || a->margin >= 1)
@@ -123,24 +152,29 @@ static lc_status resolve(const lc_scale_batch_size_args *given, lc_scale_batch_s
     return LC_OK;
 }
 
+const char *const lc__size_names[] = {"batch_size", NULL};
+
 lc_status lc_tuner_scale_batch_size(lc_trainer *t, lc_module *m, const lc_run_args *run,
                                     const lc_scale_batch_size_args *args, lc_scale_batch_size_result *out)
 {
-    static const char *const names[] = {"batch_size", NULL};
     search s = {.t = t, .m = m, .run = run, .out = out};
     char before[64], message[1024];
     *out = (lc_scale_batch_size_result){0};
     if (!t || !m) return lc_fail(LC_ERR_ARGUMENT, "scale_batch_size needs a trainer and a module");
-    LC_TRY(resolve(args, &s.a));
-    LC_TRY(lc__tuned_field(m, run, s.a.batch_arg_name, names, &s.field, &s.values));
+    if (t->n_ranks > 1)
+        return lc_fail(LC_ERR_UNSUPPORTED,
+                       "scale_batch_size works with one rank; find the size with --devices 1, then train with it");
+    LC_TRY(resolve(args, &s.a, &s.stage));
+    LC_TRY(lc__tuned_field(m, run, s.a.batch_arg_name, lc__size_names, &s.field, &s.values));
     if (!s.field || (s.field->kind != LC_OPTION_INT && s.field->kind != LC_OPTION_INT32))
         return lc_fail(LC_ERR_CONFIG,
                        "scale_batch_size: the module has no hyperparameter \"%s\" that is a whole number "
                        "(lc_module_save_hyperparameters)",
                        s.field ? s.field->name : "batch_size");
-    if (run && run->train_dataloader)
-        return lc_fail(LC_ERR_CONFIG, "scale_batch_size cannot change the batches of a loader that is given; let the "
-                                      "module's train_dataloader make it");
+    if (run && (s.stage == LC_STAGE_FIT ? run->train_dataloader != NULL : run->n_dataloaders || run->val_dataloader))
+        return lc_fail(LC_ERR_CONFIG,
+                       "scale_batch_size cannot change the batches of a loader that is given; let the module make it "
+                       "(train_dataloader, val_dataloader, ...)");
     if (s.field->minimum < s.field->maximum && s.field->maximum < (double)s.a.max_val)
         s.a.max_val = (int64_t)s.field->maximum;
     if (t->opt.fast_dev_run) return LC_OK;

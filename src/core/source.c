@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loaders in a run: limits, the last batch, one batch read ahead where nobody knows how many come. */
+/* Loaders in a run: the rank's part of them, limits, the last batch, one batch read ahead where nobody knows how many
+ * come. */
 #include "core/profiling.h"
 #include "core/trainer_internal.h"
 
@@ -72,11 +73,13 @@ static lc_status copy_tensors(batch_copy *c, const lc_batch *b)
 static lc_status copy_batch(batch_copy *c, const lc_batch *b)
 {
     if (!b->n_parts) return copy_tensors(c, b);
-    if (!c->parts) {
-        c->parts = calloc((size_t)b->n_parts, sizeof *c->parts);
-        c->part_batches = calloc((size_t)b->n_parts, sizeof *c->part_batches);
-        if (!c->parts || !c->part_batches) return lc_fail(LC_ERR_MEMORY, "out of memory: a batch read ahead");
-        c->n_parts = b->n_parts;
+    if (b->n_parts > c->n_parts) { /* the next of several combined loaders in sequence may have more */
+        batch_copy **parts = realloc(c->parts, (size_t)b->n_parts * sizeof *parts);
+        if (parts) c->parts = parts;
+        const lc_batch **batches = realloc(c->part_batches, (size_t)b->n_parts * sizeof *batches);
+        if (batches) c->part_batches = batches;
+        if (!parts || !batches) return lc_fail(LC_ERR_MEMORY, "out of memory: a batch read ahead");
+        while (c->n_parts < b->n_parts) c->parts[c->n_parts++] = NULL;
     }
     const lc_batch *first = NULL;
     for (int i = 0; i < b->n_parts; i++) {
@@ -211,6 +214,10 @@ void lc__source_close(lc__source *s)
     for (int i = 0; i < 2; i++) copy_free(s->ahead[i]);
     free(s->state);
     if (s->sequential) lc_dataloader_sequential(s->loader, false);
+    if (s->sharded) {
+        lc_status status = lc_dataloader_shard(s->loader, NULL);
+        (void)status; /* it gave all before */
+    }
     if (s->owned) lc_dataloader_free(s->loader);
     *s = (lc__source){0};
 }
@@ -259,6 +266,16 @@ lc_status lc__limit(lc_duration limit, int64_t length, const char *what, lc__sou
                    what);
 }
 
+/* This rank's part of the loader, unless the program has seen to that itself. */
+static lc_status shard(lc_trainer *t, lc__source *s)
+{
+    lc_shard mine = {.rank = lc_trainer_global_rank(t), .size = lc_trainer_world_size(t)};
+    if (mine.size == 1 || !t->opt.use_distributed_sampler || lc_dataloader_get_shard(s->loader)->size > 1) return LC_OK;
+    LC_TRY(lc_dataloader_shard(s->loader, &mine));
+    s->sharded = true;
+    return LC_OK;
+}
+
 static lc_status source_open(lc_trainer *t, lc__source *s, lc_dataloader *loader, bool owned, lc_duration limit,
                              const char *what)
 {
@@ -267,6 +284,7 @@ static lc_status source_open(lc_trainer *t, lc__source *s, lc_dataloader *loader
     s->sequential = t->stage == LC_STAGE_FIT && t->opt.overfit_batches.value > 0;
     if (s->sequential && lc_dataloader_sequential(loader, true))
         lc_trainer_message(t, "warning", "overfit_batches: the %s loader gives its samples in order, unshuffled", what);
+    LC_TRY(shard(t, s));
     return lc__limit(limit, lc_dataloader_length(loader, t->current_epoch), what, s);
 }
 

@@ -74,3 +74,15 @@ void lc__copy_message(char *text, size_t size)
 {
     snprintf(text, size, "%s", message);
 }
+
+void lc__first_error_note(lc__first_error *e, lc_status s)
+{
+    if (s >= 0 || e->status < 0) return;
+    e->status = s;
+    lc__copy_message(e->text, sizeof e->text);
+}
+
+lc_status lc__first_error_status(const lc__first_error *e)
+{
+    return e->status < 0 ? lc_fail(e->status, "%s", e->text) : LC_OK;
+}

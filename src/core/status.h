@@ -12,4 +12,15 @@ unsigned lc__error_count(lc_status *last);
 /* Copies this thread's message, which other errors would replace. */
 void lc__copy_message(char *text, size_t size);
 
+/* The first of several errors, where work goes on after it. {0}: none yet. */
+typedef struct lc__first_error {
+    lc_status status;
+    char text[1024];
+} lc__first_error;
+
+/* Keeps `s` and this thread's message, if it is an error and the first. */
+void lc__first_error_note(lc__first_error *e, lc_status s);
+/* LC_OK, or the error, told again. */
+lc_status lc__first_error_status(const lc__first_error *e) LC_MUST_USE;
+
 #endif

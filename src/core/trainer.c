@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Making and freeing a trainer, its callbacks, and what it tells about itself. */
 #include "core/profiling.h"
+#include "core/ranks.h"
 #include "core/trainer_internal.h"
+#include "launch/launch.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -10,20 +12,6 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-int64_t lc__now_ns(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
-}
-
-int64_t lc__realtime_ns(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_REALTIME, &ts);
-    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
-}
 
 /* ---- options that say more than one thing ---- */
 
@@ -44,7 +32,6 @@ static lc_status barebones(const lc_trainer_options *o)
                         : o->profiler || o->n_profilers    ? "a profiler"
                         : logs                             ? "logger"
                         : o->n_loggers                     ? "loggers"
-                        : o->n_profilers || o->profiler    ? "profiler"
                                                            : NULL;
     return clash ? lc_fail(LC_ERR_CONFIG, "barebones and %s cannot both be on", clash) : LC_OK;
 }
@@ -121,6 +108,27 @@ static lc_status resolve(lc_trainer *t)
     return LC_OK;
 }
 
+/* What is taken over is taken over also when this fails: all of it, whatever fails. */
+static lc_status take_over(lc_trainer *t)
+{
+    lc__first_error e = {0};
+    for (int i = 0; i < t->opt.n_callbacks; i++)
+        lc__first_error_note(&e, lc_trainer_add_callback(t, t->opt.callbacks[i]));
+    lc__first_error_note(&e, lc__loggers_open(t));
+    lc__first_error_note(&e, lc__profiling_open(t));
+    return lc__first_error_status(&e);
+}
+
+/* Before there are callbacks that show messages. */
+static void say_waiting(void *ctx, const char *text)
+{
+    lc__str line = {0};
+    (void)ctx;
+    lc__str_add(&line, "%s\n", text);
+    if (!line.failed) lc__show(2, line.s, line.n);
+    lc__str_free(&line);
+}
+
 lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out)
 {
     static const lc_trainer_options defaults = LC_TRAINER_OPTIONS_INIT;
@@ -140,20 +148,36 @@ lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out)
     t->hooks_dirty = true;
     t->version = -1;
     t->train.which = -1;
-    /* What is taken over is taken over also when this fails: all of it first. */
-    for (int i = 0; i < t->opt.n_callbacks; i++) {
-        lc_status added = lc_trainer_add_callback(t, t->opt.callbacks[i]);
-        if (added < 0) status = added;
-    }
-    if (status < 0) goto done;
-    status = lc__loggers_open(t);
-    lc_status profiled = status >= 0 || t->opt.n_profilers ? lc__profiling_open(t) : LC_OK;
-    if (status >= 0) status = profiled;
-    if (status < 0) goto done;
+    LC_TRY_GOTO(status, done, take_over(t));
     LC_TRY_GOTO(status, done, resolve(t));
+    LC_TRY_GOTO(status, done, lc__launch_trainer(&t->opt));
+    if (status == LC_STOP) goto done;
     LC_TRY_GOTO(status, done, lc_precision_find(t->opt.precision, &t->precision));
     LC_TRY_GOTO(status, done, lc_strategy_find(t->opt.strategy, &t->strategy));
-    LC_TRY_GOTO(status, done, t->strategy->setup_environment(&t->strategy_self, t->opt.devices, t->opt.num_nodes));
+    lc_strategy_request ask = {.devices = t->opt.devices,
+                               .num_nodes = t->opt.num_nodes,
+                               .comm = t->opt.comm,
+                               .start_timeout = t->opt.start_timeout,
+                               .silence_timeout = t->opt.silence_timeout,
+                               .progress_timeout = t->opt.progress_timeout,
+                               .grace_period = t->opt.grace_period,
+                               .say = say_waiting,
+                               .ctx = t};
+    status = t->strategy->setup_environment(&t->strategy_self, &ask);
+    if (status < 0) {
+        t->strategy = NULL; /* nothing to tear down */
+        goto done;
+    }
+    t->comm = t->strategy->comm(t->strategy_self);
+    t->rank = t->comm ? lc_comm_rank(t->comm) : 0;
+    t->n_ranks = t->comm ? lc_comm_size(t->comm) : 1;
+    if (t->n_ranks == 1) t->comm = NULL;
+    if (t->comm && t->opt.sync_batchnorm) {
+        status =
+            lc_fail(LC_ERR_UNSUPPORTED, "sync_batchnorm: batch norm over all ranks is not there yet; leave it out, and "
+                                        "each rank normalises its own samples");
+        goto done;
+    }
     LC_TRY_GOTO(status, done, lc__copy_text(t->opt.default_root_dir ? t->opt.default_root_dir : ".", &t->root_dir));
     LC_TRY_GOTO(status, done, lc__default_callbacks(t));
     LC_TRY_GOTO(status, done, lc__hooks_rebuild(t));
@@ -175,6 +199,7 @@ void lc_trainer_free(lc_trainer *t)
     lc__source_close(&t->train);
     lc__sources_close(&t->eval);
     lc__optimizers_free(t);
+    if (t->strategy && t->strategy->teardown) t->strategy->teardown(t->strategy_self);
     lc_graph_free(t->graph);
     if (t->in_run && t->m) t->m->trainer = NULL; /* a loop of the program's own that was not ended */
     for (int i = 0; i < t->n_callbacks; i++) {
@@ -192,7 +217,6 @@ void lc_trainer_free(lc_trainer *t)
         for (int64_t k = 0; k < t->predictions[i].n; k++) lc_tensor_unref(t->predictions[i].t[k]);
         free(t->predictions[i].t);
     }
-    if (t->strategy && t->strategy->teardown) t->strategy->teardown(t->strategy_self);
     if (t->precision && t->precision->teardown) t->precision->teardown(t->precision_self);
     lc_options_free(t->storage);
     free(t->deferred_message);
@@ -262,7 +286,11 @@ lc__callback *lc__callback_named(const lc_trainer *t, const char *name, int nth)
 
 void lc_trainer_stop(lc_trainer *t)
 {
-    if (!t->deferred) t->user_stop = true; /* a hook that has failed already asks for nothing more */
+    if (t->deferred) return; /* a hook that has failed already asks for nothing more */
+    if (t->comm)
+        t->stop_wish = true; /* with the next sync, of all ranks */
+    else
+        t->user_stop = true;
 }
 
 bool lc__should_stop(const lc_trainer *t)
@@ -286,6 +314,7 @@ void lc_trainer_message(lc_trainer *t, const char *level, const char *format, ..
 {
     char text[1024];
     va_list args;
+    if (!lc__is_rank_zero(t) && strcmp(level, "error") != 0) return; /* the same for all: rank 0 says it */
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);

@@ -7,8 +7,10 @@
  *   accessors.c     what it tells about itself             datamodule.c    datamodules, and hooks of the data
  *   results.c       lc_log                                 rows.c          what goes to loggers
  *   source.c        loaders, limits                        save_state.c    checkpoints; resume.c continues from one
+ *   ranks.c         what several ranks do together         predictions.c   what predict returns
  *   signals.c       SIGINT, SIGTERM                        run_dir.c       version_N, loggers
- *   log_media.c     histograms, images, texts              optimizer_state.c  optimizers in checkpoints */
+ *   log_media.c     histograms, images, texts              optimizer_state.c  optimizers in checkpoints
+ *   log_metric.c    metrics that are logged as such */
 #ifndef LC_CORE_TRAINER_INTERNAL_H
 #define LC_CORE_TRAINER_INTERNAL_H
 
@@ -18,6 +20,7 @@
 #include <lightc/data.h>
 #include <lightc/sched.h>
 #include <lightc/trainer.h>
+#include "core/clock.h"
 #include "core/options.h"
 #include "core/status.h"
 #include "core/str.h"
@@ -54,6 +57,10 @@ typedef struct lc__logged {
     bool active;   /* logged since the last reset */
     bool has_step; /* `step` holds a value */
     double step, sum, weight;
+    lc_metric *metric; /* borrowed while its epoch runs; `sum` is its value, once `computed` */
+    bool of_metric, computed;
+    double *state; /* of the metric: from a checkpoint, or for one */
+    int64_t n_state;
     int slots[5]; /* places in the metric maps: callback name, step, epoch; progress bar step, epoch; -1: none */
 } lc__logged;
 
@@ -70,6 +77,7 @@ typedef struct lc__results {
     lc__pending *pending;
     int n_pending, cap_pending;
     bool training; /* step values can be monitored */
+    bool reduced;  /* sums are those of all ranks */
 } lc__results;
 
 /* Named values in the order they came. */
@@ -83,6 +91,7 @@ typedef struct lc__metric_map {
 typedef struct lc__source {
     lc_dataloader *loader;
     bool owned, running, sequential;
+    bool sharded;   /* by the run, which undoes it */
     int64_t length; /* batches an epoch, after limits; -1: unknown */
     int64_t limit;  /* of an unknown length; -1: none */
     int64_t fetched;
@@ -142,6 +151,10 @@ struct lc_trainer {
     lc_graph *graph;
     const lc_strategy_ops *strategy;
     void *strategy_self;
+    lc_comm *comm; /* of the strategy; NULL: one rank, or one that has failed and acts alone (ranks.h) */
+    int rank, n_ranks;
+    bool stop_wish, agreed_save, agreed_validate; /* of this rank alone; of all ranks */
+    int agreed_signal;
     const lc_precision_ops *precision;
     void *precision_self;
     lc_optimizers optimizers;
@@ -215,9 +228,10 @@ struct lc_trainer {
     bool val_has_run;
     char *ckpt_path; /* what this run continues; NULL: nothing */
     lc_checkpoint *restoring_from;
-    int64_t resumed_step; /* of its last row */
-    int64_t cursor_epoch; /* the epoch that batches_done counts in */
-    bool epoch_open;      /* it is not complete */
+    int64_t resumed_step;  /* of its last row */
+    int64_t resumed_batch; /* samples in a batch of the run that is continued; 0: unknown */
+    int64_t cursor_epoch;  /* the epoch that batches_done counts in */
+    bool epoch_open;       /* it is not complete */
 
     struct lc__profiling *profiling; /* NULL: nobody asks how long things take */
 
@@ -243,7 +257,6 @@ typedef struct lc__profiling lc__profiling;
 /* What the running hook did in a callback of that name (NULL: in the module), since `start_ns`. */
 void lc__profile_hook(lc_trainer *t, const char *callback, int64_t start_ns);
 void lc__profile_action(lc_trainer *t, const char *name, int64_t start_ns);
-int64_t lc__now_ns(void); /* monotonic */
 /* The time, or 0 where nobody asks. */
 #define LC__PROFILE_START(t) (__builtin_expect((t)->profiling != NULL, 0) ? lc__now_ns() : 0)
 #define LC__PROFILE_HOOK(t, callback, start)                                                                           \
@@ -319,19 +332,36 @@ static inline void lc__hook_leave(lc_trainer *t, lc_hook saved)
 /* ---- results.c ---- */
 lc_status lc__results_read(lc_trainer *t, lc__results *r) LC_MUST_USE; /* after the step ran */
 void lc__results_publish_step(lc_trainer *t, lc__results *r);
-void lc__results_publish_epoch(lc_trainer *t, lc__results *r);
+lc_status lc__results_publish_epoch(lc_trainer *t, lc__results *r) LC_MUST_USE; /* computes metrics */
 void lc__results_reset(lc__results *r);
 void lc__results_free(lc__results *r);
-lc_status lc__results_save(const lc__results *r, lc_state *out) LC_MUST_USE;
+lc_status lc__results_save(lc__results *r, lc_state *out) LC_MUST_USE;
+void lc__logged_drop(lc__logged *e); /* log_metric.c: what came from a checkpoint */
 lc_status lc__results_load(lc_trainer *t, lc__results *r, const lc_state *in) LC_MUST_USE;
 double lc__logged_epoch_value(const lc__logged *e);
 const char *lc__log_rule(lc_hook hook); /* what lc_log does there by default, for people */
 lc__logged *lc__results_add(lc_trainer *t, lc__results *r, const char *base, lc_hook hook, int loader,
                             const lc_log_args *args, bool on_step, bool on_epoch);
 
-int lc__map_slot(lc__metric_map *m, const char *name); /* made if it is new; -1: out of memory */
+int lc__map_find(const lc__metric_map *m, const char *name); /* -1: it is not there */
+int lc__map_slot(lc__metric_map *m, const char *name);       /* made if it is new; -1: out of memory */
+/* "`a`, `b`", as far as there is room; returns text. */
+const char *lc__map_names(const lc__metric_map *m, char *text, size_t size);
 void lc__map_clear(lc__metric_map *m);
 void lc__map_free(lc__metric_map *m);
+
+/* ---- log_metric.c ---- */
+/* The metric was logged as e, of r. */
+lc_status lc__logged_metric(lc__results *r, lc__logged *e, lc_metric *metric) LC_MUST_USE;
+/* Makes e->sum the value of e's metric; nothing for other entries. */
+lc_status lc__logged_compute(lc__logged *e) LC_MUST_USE;
+void lc__logged_forget(lc__logged *e); /* resets the metric */
+/* The epoch's rows are sent, or the run ends: metrics are reset and forgotten. */
+void lc__results_release(lc__results *r);
+/* Before that, if the epoch is not finished: keeps their states, for a checkpoint that is saved later. */
+lc_status lc__results_keep(lc__results *r) LC_MUST_USE;
+lc_status lc__logged_metric_save(lc__logged *e, lc_state *out) LC_MUST_USE;
+lc_status lc__logged_metric_load(lc__logged *e, const lc_state *in) LC_MUST_USE;
 
 /* ---- rows.c ---- */
 /* Sends the step or epoch values of r that go to loggers. step -1: the trainer's own step, with the epoch. `loader`
@@ -339,6 +369,8 @@ void lc__map_free(lc__metric_map *m);
 lc_status lc__rows_send(lc_trainer *t, lc__results *r, bool epoch_values, int64_t step, int loader) LC_MUST_USE;
 lc_status lc__rows_keep_results(lc_trainer *t, lc__results *r, int loader) LC_MUST_USE;
 bool lc__should_log(const lc_trainer *t);
+/* Puts a value into a row of n, in the order of names; the later of two equal names wins. Returns the new n. */
+int lc__row_insert(lc_metric_value *row, int n, const char *name, double value);
 
 /* ---- source.c ---- */
 lc_status lc__source_begin(lc__source *s, int64_t epoch, int64_t start) LC_MUST_USE;
@@ -372,11 +404,22 @@ lc_status lc__sanity_check(lc_trainer *t) LC_MUST_USE;
 lc_status lc__eval_loop(lc_trainer *t) LC_MUST_USE;
 lc_status lc__train_batch(lc_trainer *t, const lc_batch *batch, bool is_last) LC_MUST_USE;
 lc_status lc__end_of_epoch(lc_trainer *t) LC_MUST_USE;
-/* One pass over the training data through training_step, without gradients, updates, hooks and logged values;
- * before(ctx, batch_idx) runs before each batch. */
+/* One pass over the training data through training_step, without gradients, updates, logged values and hooks (but those
+ * of transfer, which make the batch what it is); before(ctx, batch_idx) runs before each batch. */
 lc_status lc__forward_epoch(lc_trainer *t, void (*before)(void *ctx, int64_t batch_idx), void *ctx) LC_MUST_USE;
 bool lc__can_stop_early(const lc_trainer *t);
 bool lc__validation_due(const lc_trainer *t); /* after the running batch */
+bool lc__validation_time_is_up(const lc_trainer *t);
+
+/* ---- predictions.c ---- */
+/* Of this batch; NULL: this rank has none. Collective. */
+lc_status lc__keep_prediction(lc_trainer *t, int loader, lc_tensor *value) LC_MUST_USE;
+
+/* ---- resume.c ---- */
+/* Samples in a batch of all ranks; 0: unknown. */
+int64_t lc__global_batch(const lc_trainer *t);
+/* Says so if a run goes on inside an epoch with batches of another size. */
+void lc__check_global_batch(lc_trainer *t);
 
 /* ---- optimization.c ---- */
 lc_status lc__optimize(lc_trainer *t, const lc_batch *batch, int64_t batch_idx) LC_MUST_USE;
@@ -393,6 +436,8 @@ lc_status lc__restore_module(lc_trainer *t) LC_MUST_USE;   /* weights, callbacks
 lc_status lc__restore_progress(lc_trainer *t) LC_MUST_USE; /* the rest: after on_fit_start */
 /* The newest good checkpoint below the root; LC_ERR_NOT_FOUND if there is none. */
 lc_status lc__find_last(lc_trainer *t, char *path, size_t size) LC_MUST_USE;
+/* Whether these ranks were started again, and a checkpoint of this run is there to go on from. */
+bool lc__find_restart(lc_trainer *t, char *path, size_t size);
 lc_status lc__find_best(lc_trainer *t, char *path, size_t size) LC_MUST_USE;
 lc_status lc__resolve_ckpt_path(lc_trainer *t, const char *asked, char **out) LC_MUST_USE;
 /* The result of the checkpoint in flight: waits for it and for what is done afterwards (if `wait`), or looks whether
@@ -400,6 +445,12 @@ lc_status lc__resolve_ckpt_path(lc_trainer *t, const char *asked, char **out) LC
 lc_status lc__settle(lc_trainer *t, bool wait) LC_MUST_USE;
 
 /* ---- run_dir.c ---- */
+#define LC__RUN_NAME "lightning_logs"
+/* Makes root_dir/name/version_N with an N of its own. */
+lc_status lc__take_version(const char *root_dir, const char *name, int *version, char **run_dir) LC_MUST_USE;
+lc_status lc__new_run_id(char **out) LC_MUST_USE;
+/* Appends loggers of the program to `list`, all that can be called at all. */
+lc_status lc__loggers_take(const lc_logger *given, int n, lc_logger *list, int *n_list) LC_MUST_USE;
 lc_status lc__loggers_open(lc_trainer *t) LC_MUST_USE;  /* makes them, by options */
 lc_status lc__loggers_start(lc_trainer *t) LC_MUST_USE; /* takes version_N */
 void lc__loggers_status(lc_trainer *t, const char *status);
@@ -431,7 +482,6 @@ lc__callback *lc__callback_named(const lc_trainer *t, const char *name, int nth)
 bool lc__should_stop(const lc_trainer *t);
 /* Early stopping: a wish that holds until the callback takes it back (unlike lc_trainer_stop). */
 void lc__soft_stop(lc_trainer *t, bool *vote, bool stop);
-int64_t lc__realtime_ns(void); /* since 1970 */
 bool lc__has_val(const lc_trainer *t);
 
 #endif

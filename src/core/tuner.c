@@ -43,20 +43,20 @@ static lc_status put_back(void *ctx, const char *path, lc_module *owner, lc_modu
 }
 
 /* Behind configure_model, which may have made them. */
-static lc_status snapshot_fit_start(void *self, lc_trainer *t)
+static lc_status snapshot_start(void *self, lc_trainer *t)
 {
     return lc_module_visit(t->m, take, self);
 }
 
 static const lc_callback_ops snapshot_ops = {
-    LC_CALLBACK_OPS_INIT("Snapshot"),
-    .tunes = true,
-    .on_fit_start = snapshot_fit_start,
+    LC_CALLBACK_OPS_INIT("Snapshot"), .tunes = true,
+    .on_fit_start = snapshot_start,   .on_validation_start = snapshot_start,
+    .on_test_start = snapshot_start,  .on_predict_start = snapshot_start,
 };
 
-/* ---- the training ---- */
+/* ---- the run ---- */
 
-static lc_trainer_options quiet(const lc_trainer *t, int64_t steps)
+static lc_trainer_options quiet(const lc_trainer *t, lc_stage stage, int64_t steps)
 {
     lc_trainer_options o = t->opt;
     o.size = sizeof o;
@@ -64,7 +64,8 @@ static lc_trainer_options quiet(const lc_trainer *t, int64_t steps)
     o.max_epochs = -1;
     o.min_epochs = o.min_steps = LC_UNSET;
     o.max_time = (lc_duration){0};
-    o.limit_val_batches = LC_BATCHES(0);
+    o.limit_val_batches = o.limit_test_batches = o.limit_predict_batches =
+        LC_BATCHES((double)(stage == LC_STAGE_FIT ? 0 : steps));
     o.num_sanity_val_steps = 0;
     o.logger = "none";
     o.log_every_n_steps = 0;
@@ -77,20 +78,22 @@ static lc_trainer_options quiet(const lc_trainer *t, int64_t steps)
     o.profiler = NULL;
     o.profilers = NULL;
     o.n_profilers = 0;
-    o.handle_signals = o.handle_signals && !t->in_run; /* a running fit handles them */
+    o.handle_signals = o.handle_signals && !t->in_run; /* the run around it handles them */
     o.storage = NULL;
     return o;
 }
 
-/* What the module does in a probe. In a running fit its data and parts are there already, and must stay. */
-static lc_module_ops probe_ops(const lc_module_ops *given, bool in_run)
+/* What the module does in a probe. In a running trainer its data and parts are there already, and must stay. */
+static lc_module_ops probe_ops(const lc_module_ops *given, lc_stage stage, bool in_run)
 {
     lc_module_ops ops = {0};
     memcpy(&ops, given, given->size < sizeof ops ? given->size : sizeof ops);
     ops.size = sizeof ops;
     ops.configure_callbacks = NULL;
-    ops.val_dataloader = NULL;
-    ops.validation_step = NULL;
+    if (stage == LC_STAGE_FIT) {
+        ops.val_dataloader = NULL;
+        ops.validation_step = NULL;
+    }
     if (in_run) {
         ops.prepare_data = NULL;
         ops.setup = NULL;
@@ -100,12 +103,12 @@ static lc_module_ops probe_ops(const lc_module_ops *given, bool in_run)
     return ops;
 }
 
-static lc_datamodule_ops probe_data_ops(const lc_datamodule_ops *given, bool in_run)
+static lc_datamodule_ops probe_data_ops(const lc_datamodule_ops *given, lc_stage stage, bool in_run)
 {
     lc_datamodule_ops ops = {0};
     memcpy(&ops, given, given->size < sizeof ops ? given->size : sizeof ops);
     ops.size = sizeof ops;
-    ops.val_dataloader = NULL;
+    if (stage == LC_STAGE_FIT) ops.val_dataloader = NULL;
     if (in_run) {
         ops.prepare_data = NULL;
         ops.setup = NULL;
@@ -114,9 +117,16 @@ static lc_datamodule_ops probe_data_ops(const lc_datamodule_ops *given, bool in_
     return ops;
 }
 
+static lc_status (*const runs[])(lc_trainer *t, lc_module *m, const lc_run_args *args) = {
+    [LC_STAGE_FIT] = lc_trainer_fit,
+    [LC_STAGE_VALIDATE] = lc_trainer_validate,
+    [LC_STAGE_TEST] = lc_trainer_test,
+    [LC_STAGE_PREDICT] = lc_trainer_predict,
+};
+
 lc_status lc__probe_run(lc__probe *p)
 {
-    lc_trainer_options o = quiet(p->t, p->steps);
+    lc_trainer_options o = quiet(p->t, p->stage, p->steps);
     lc_module *m = p->m;
     lc_trainer *probe = NULL, *attached = m->trainer;
     const lc_module_ops *given = m->ops;
@@ -124,12 +134,12 @@ lc_status lc__probe_run(lc__probe *p)
     snapshot state = {0};
     char message[1024];
     if (!given || !given->size) return lc_fail(LC_ERR_CONFIG, "the module has no operations");
-    lc_module_ops ops = probe_ops(given, p->t->in_run);
-    lc_run_args run = {.train_dataloader = p->run ? p->run->train_dataloader : NULL};
+    lc_module_ops ops = probe_ops(given, p->stage, p->t->in_run);
+    lc_run_args run = {.train_dataloader = p->run ? p->run->train_dataloader : NULL, .discard_predictions = true};
     lc_datamodule_ops data_ops;
     lc_datamodule data = {0};
     if (p->run && p->run->datamodule && p->run->datamodule->ops) {
-        data_ops = probe_data_ops(p->run->datamodule->ops, p->t->in_run);
+        data_ops = probe_data_ops(p->run->datamodule->ops, p->stage, p->t->in_run);
         data = (lc_datamodule){&data_ops, p->run->datamodule->self};
         run.datamodule = &data;
     }
@@ -142,7 +152,7 @@ lc_status lc__probe_run(lc__probe *p)
     LC_TRY_GOTO(status, done, lc_trainer_add_callback(probe, (lc_callback){&snapshot_ops, &state}));
     LC_TRY_GOTO(status, done, lc_trainer_add_callback(probe, p->watch));
     LC_TRY_GOTO(status, done, lc_graph_new(&g, &probe->graph));
-    status = lc_trainer_fit(probe, m, &run);
+    status = runs[p->stage](probe, m, &run);
     lc__copy_message(message, sizeof message);
     lc_graph_get_stats(probe->graph, &p->stats);
     lc_status restored = state.n ? lc_module_visit(m, put_back, &state) : LC_OK;

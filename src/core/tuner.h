@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A probe: a short training beside the trainer's own, after which the module is as it was. */
+/* A probe: a short run beside the trainer's own, after which the module is as it was. */
 #ifndef LC_CORE_TUNER_H
 #define LC_CORE_TUNER_H
 
@@ -7,10 +7,11 @@
 #include <lightc/tuner.h>
 
 typedef struct lc__probe {
-    lc_trainer *t; /* whose options it takes. While its fit runs, setup, teardown and the like are left out */
+    lc_trainer *t; /* whose options it takes. While it runs itself, setup, teardown and the like are left out */
     lc_module *m;
     const lc_run_args *run;
-    int64_t steps;        /* optimizer steps, in as many epochs as it takes */
+    lc_stage stage;       /* what is run */
+    int64_t steps;        /* fit: optimizer steps, in as many epochs as it takes; else batches of each loader */
     int64_t max_bytes;    /* of a plan; 0: what the machine has */
     lc_callback watch;    /* freed by the caller: its ops->free is not set */
     lc_graph_stats stats; /* afterwards */
@@ -22,5 +23,7 @@ lc_status lc__probe_run(lc__probe *p) LC_MUST_USE;
  * a struct; of the module, or else of the datamodule. *field NULL if there is none. */
 lc_status lc__tuned_field(const lc_module *m, const lc_run_args *run, const char *asked, const char *const *names,
                           const lc_option **field, void **values) LC_MUST_USE;
+/* Names to look for, where none was given. */
+extern const char *const lc__rate_names[], *const lc__size_names[];
 
 #endif

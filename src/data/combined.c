@@ -22,6 +22,8 @@ typedef struct combined {
     part parts[];
 } combined;
 
+#define MOST_CYCLES ((int64_t)1 << 30)
+
 /* A cycle has an order of its own; the first has that of the loader alone. */
 static int64_t epoch_of(const combined *c, const part *p)
 {
@@ -185,7 +187,7 @@ static lc_status combined_load(void *self, const void *data, size_t size)
         if (size - at < sizeof head) return lc_fail(LC_ERR_FORMAT, "the state is not one of %d loaders", c->n);
         memcpy(head, from + at, sizeof head);
         at += sizeof head;
-        if (head[0] < 0 || head[1] < 0 || head[3] < 0 || (uint64_t)head[3] > size - at)
+        if (head[0] < 0 || head[0] > MOST_CYCLES || head[1] < 0 || head[3] < 0 || (uint64_t)head[3] > size - at)
             return lc_fail(LC_ERR_FORMAT, "the state of loader %d makes no sense", i);
         p->cycle = head[0];
         p->consumed = head[1];
@@ -217,6 +219,23 @@ static bool combined_sequential(void *self, bool on)
     return other;
 }
 
+/* The parts are always alike: what one refuses is taken back from those before it. */
+static lc_status combined_shard(void *self, const lc_shard *shard)
+{
+    combined *c = self;
+    for (int i = 0; i < c->n; i++) {
+        lc_shard before = *lc_dataloader_get_shard(c->parts[i].loader);
+        lc_status status = lc_dataloader_shard(c->parts[i].loader, shard);
+        if (status == LC_OK) continue;
+        while (i--) {
+            lc_status back = lc_dataloader_shard(c->parts[i].loader, &before);
+            (void)back; /* they were so before */
+        }
+        return status;
+    }
+    return LC_OK;
+}
+
 static void combined_free(void *self)
 {
     combined *c = self;
@@ -238,6 +257,7 @@ static const lc_dataloader_ops combined_ops = {
     .free = combined_free,
     .sequential = combined_sequential,
     .observe = combined_observe,
+    .shard = combined_shard,
 };
 
 lc_status lc_combined_loader_new(lc_combine mode, int n, lc_dataloader *const *loaders, lc_dataloader **out)

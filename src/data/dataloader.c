@@ -9,6 +9,7 @@
 struct lc_dataloader {
     lc_dataloader_ops ops; /* defaults filled in */
     void *self;
+    lc_shard shard;
     int64_t epoch, consumed;
     enum { IDLE, RUNNING, FINISHED, FAILED } phase;
 };
@@ -55,6 +56,18 @@ static bool always_sequential(void *self, bool on)
     return false;
 }
 
+static lc_status all_or_nothing(void *self, const lc_shard *shard)
+{
+    (void)self;
+    if (shard->size == 1 && shard->batches == 1) return LC_OK;
+    return lc_fail(
+        LC_ERR_UNSUPPORTED,
+        "it is the program's own and lacks `shard` of lc_dataloader_ops, so it cannot give rank %d of %d its "
+        "part. Add that, or, if every rank's loader gives other samples already, use "
+        "--use_distributed_sampler false",
+        shard->rank, shard->size);
+}
+
 lc_status lc_dataloader_from_ops(const lc_dataloader_ops *ops, void *self, lc_dataloader **out)
 {
     lc_dataloader_ops full = {0};
@@ -84,8 +97,10 @@ lc_status lc_dataloader_from_ops(const lc_dataloader_ops *ops, void *self, lc_da
     if (!full.batch_size) full.batch_size = unknown_batch_size;
     if (!full.sequential) full.sequential = always_sequential;
     if (!full.observe) full.observe = nothing_to_observe;
+    if (!full.shard) full.shard = all_or_nothing;
     l->ops = full;
     l->self = self;
+    l->shard = (lc_shard){.size = 1, .batches = 1, .grain = 1};
     *out = l;
     return LC_OK;
 }
@@ -124,6 +139,9 @@ lc_status lc_dataloader_next(lc_dataloader *l, lc_batch **out)
                        l->phase == FAILED ? "the epoch ended with an error; begin another"
                                           : "no epoch was begun (lc_dataloader_begin)");
     lc_status status = l->ops.next(l->self, out);
+    if (status == LC_OK && *out && l->shard.size > 1 && (*out)->global_size < 1)
+        status =
+            lc_fail(LC_ERR_USER, "it does not say how many samples all ranks have together (lc_batch.global_size)");
     if (status != LC_OK) {
         *out = NULL;
         l->phase = FAILED;
@@ -181,4 +199,20 @@ bool lc_dataloader_sequential(lc_dataloader *l, bool on)
 void lc_dataloader_observe(lc_dataloader *l, lc_span_fn *fn, void *ctx)
 {
     if (l) l->ops.observe(l->self, fn, ctx);
+}
+
+lc_status lc_dataloader_shard(lc_dataloader *l, const lc_shard *given)
+{
+    lc_shard shard;
+    LC_TRY(lc__shard_resolve(given, &shard));
+    lc_dataloader_end(l);
+    lc_status status = l->ops.shard(l->self, &shard);
+    if (status != LC_OK) return lc_fail_context(status < 0 ? status : LC_ERR_USER, "loader '%s'", l->ops.name);
+    l->shard = shard;
+    return LC_OK;
+}
+
+const lc_shard *lc_dataloader_get_shard(const lc_dataloader *l)
+{
+    return &l->shard;
 }

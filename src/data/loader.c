@@ -8,8 +8,11 @@
  *
  * The batch that next() returns stays valid until the next call: its slot counts as free only then. One lc_batch with
  * one set of input tensors serves all slots (their memory is exchanged), so that the engine sees the same tensors in
- * every step. After creation nothing is allocated, but by a sampler whose epochs grow. */
+ * every step. After creation nothing is allocated, but by a sampler whose epochs grow.
+ *
+ * With several ranks (lc_shard) each has the whole order, and gathers its slice of every global batch. */
 #include "data_internal.h"
+#include "core/clock.h"
 
 #include <limits.h>
 #include <pthread.h>
@@ -17,7 +20,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 typedef struct slot {
     void *data[LC_MAX_BATCH_TENSORS];
@@ -39,6 +41,9 @@ typedef struct loader {
     lc_dataset *dataset;
     lc_sampler sampler;
     int64_t batch_size;
+    lc_shard shard;
+    int64_t global_batch; /* samples of a full batch on all ranks together */
+    int64_t room;         /* samples that a slot has room for */
     bool drop_last, sequential;
     uint64_t seed;
     lc_batch batch;
@@ -66,34 +71,44 @@ typedef struct loader {
     int64_t due; /* the batch next() returns next; the consumer's alone */
 } loader;
 
-static int64_t now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static void tell(const loader *l, int64_t batch, const worker *w, int64_t start)
 {
     lc_span s = {.kind = LC_SPAN_LOADER,
                  .name = "gather",
                  .owner = lc_dataset_name(l->dataset),
                  .start_ns = start,
-                 .end_ns = now(),
+                 .end_ns = lc__now_ns(),
                  .thread = l->n_workers ? (int)(w - l->workers) + 1 : 0,
                  .number = batch,
                  .ndim = -1};
     l->observe(l->observe_ctx, &s);
 }
 
+/* This rank's part of batch b: samples [begin, begin + n) of the epoch's order, `offset` behind the first of the
+ * `global_size` that all ranks have. */
+typedef struct slice {
+    int64_t begin, n, offset, global_size;
+} slice;
+
+static slice slice_of(const loader *l, int64_t b)
+{
+    int64_t global_begin = b * l->global_batch, left = l->n_samples - global_begin;
+    slice s = {.global_size = left < l->global_batch ? left : l->global_batch};
+    lc_shard_slice(&l->shard, s.global_size, &s.offset, &s.n);
+    s.begin = global_begin + s.offset;
+    return s;
+}
+
 /* Gathers batch b into a slot; called on any thread, without the lock. */
 static void gather(loader *l, int64_t b, slot *s, worker *w)
 {
-    int64_t begin = b * l->batch_size;
-    int n = (int)(l->n_samples - begin < l->batch_size ? l->n_samples - begin : l->batch_size);
-    for (int j = 0; j < n; j++) w->keys[j] = lc_random_key(l->epoch_key, (uint64_t)l->order[begin + j]);
-    int64_t start = l->observe ? now() : 0;
-    s->status = lc_dataset_get_many(l->dataset, n, l->order + begin, w->keys, s->data, w->scratch);
+    slice part = slice_of(l, b);
+    const int64_t *indices = l->order + part.begin;
+    s->status = LC_OK;
+    if (!part.n) return;
+    for (int64_t j = 0; j < part.n; j++) w->keys[j] = lc_random_key(l->epoch_key, (uint64_t)indices[j]);
+    int64_t start = l->observe ? lc__now_ns() : 0;
+    s->status = lc_dataset_get_many(l->dataset, (int)part.n, indices, w->keys, s->data, w->scratch);
     if (l->observe) tell(l, b, w, start);
     if (s->status < 0) snprintf(s->error, sizeof s->error, "%s", lc_error_message());
 }
@@ -133,7 +148,7 @@ static void quiet(loader *l)
 
 static int64_t batches_of(const loader *l, int64_t samples)
 {
-    return samples / l->batch_size + (!l->drop_last && samples % l->batch_size != 0);
+    return samples / l->global_batch + (!l->drop_last && samples % l->global_batch != 0);
 }
 
 static int64_t samples_of(const loader *l, int64_t epoch)
@@ -198,11 +213,13 @@ static lc_status loader_next(void *self, lc_batch **out)
         gather(l, b, s, &l->workers[0]);
     }
     if (s->status < 0) return lc_fail(s->status, "%s", s->error);
-    int64_t n = l->n_samples - b * l->batch_size;
-    if (n > l->batch_size) n = l->batch_size;
-    for (int f = 0; f < l->batch.n; f++) lc_input_set(l->batch.tensors[f], s->data[f], n);
-    l->batch.size = n;
-    l->batch.indices = l->order + b * l->batch_size;
+    slice part = slice_of(l, b);
+    for (int f = 0; f < l->batch.n; f++) lc_input_set(l->batch.tensors[f], s->data[f], part.n);
+    l->batch.size = part.n;
+    l->batch.indices = l->order + part.begin;
+    l->batch.global_size = part.global_size;
+    l->batch.global_offset = part.offset;
+    l->batch.first = part.begin;
     l->due = b + 1;
     *out = &l->batch;
     return LC_OK;
@@ -217,7 +234,10 @@ static int64_t loader_length(void *self, int64_t epoch)
 
 static int64_t loader_batch_size(void *self)
 {
-    return ((loader *)self)->batch_size;
+    const loader *l = self;
+    int64_t begin, n;
+    lc_shard_slice(&l->shard, l->global_batch, &begin, &n);
+    return n;
 }
 
 static bool loader_sequential(void *self, bool on)
@@ -236,6 +256,66 @@ static void loader_observe(void *self, lc_span_fn *fn, void *ctx)
     l->observe = fn;
     l->observe_ctx = ctx;
     pthread_mutex_unlock(&l->lock);
+}
+
+static void slots_free(slot *slots, int n)
+{
+    for (int i = 0; slots && i < n; i++)
+        for (int f = 0; f < LC_MAX_BATCH_TENSORS; f++) free(slots[i].data[f]);
+    free(slots);
+}
+
+static lc_status slots_new(const loader *l, int64_t room, slot **out)
+{
+    slot *slots = calloc((size_t)l->n_slots, sizeof *slots);
+    lc_status status = LC_OK;
+    *out = NULL;
+    if (!slots) return lc_fail(LC_ERR_MEMORY, "out of memory for %d batches", l->n_slots);
+    for (int i = 0; i < l->n_slots; i++) {
+        slots[i].batch = -1;
+        for (int f = 0; f < l->dataset->spec.n && status == LC_OK; f++) {
+            size_t bytes;
+            if (__builtin_mul_overflow(l->dataset->bytes[f], (size_t)room, &bytes))
+                status =
+                    lc_fail(LC_ERR_SHAPE, "a batch of %lld samples would be larger than the memory", (long long)room);
+            else if (!(slots[i].data[f] = lc__data_alloc(bytes, "a batch")))
+                status = LC_ERR_MEMORY;
+        }
+    }
+    if (status < 0)
+        slots_free(slots, l->n_slots);
+    else
+        *out = slots;
+    return status;
+}
+
+/* Makes room for larger slices; what fails leaves the loader as it was. */
+static lc_status grow(loader *l, int64_t room)
+{
+    slot *slots;
+    if (room > INT_MAX) return lc_fail(LC_ERR_ARGUMENT, "a rank would have batches of %lld samples", (long long)room);
+    for (int i = 0; i < (l->n_workers ? l->n_workers : 1); i++) {
+        uint64_t *keys = realloc(l->workers[i].keys, (size_t)room * sizeof *keys);
+        if (!keys) return lc_fail(LC_ERR_MEMORY, "out of memory for a worker of the loader");
+        l->workers[i].keys = keys;
+    }
+    LC_TRY(slots_new(l, room, &slots));
+    slots_free(l->slots, l->n_slots);
+    l->slots = slots;
+    l->room = room;
+    for (int f = 0; f < l->batch.n; f++) lc_input_set(l->batch.tensors[f], slots[0].data[f], room);
+    return LC_OK;
+}
+
+static lc_status loader_shard(void *self, const lc_shard *shard)
+{
+    loader *l = self;
+    int64_t global_batch = l->batch_size * shard->batches, room = lc__shard_most(shard, global_batch);
+    quiet(l);
+    if (room > l->room) LC_TRY(grow(l, room));
+    l->shard = *shard;
+    l->global_batch = global_batch;
+    return LC_OK;
 }
 
 static void loader_end(void *self)
@@ -258,14 +338,12 @@ static void loader_free(void *self)
         }
     }
     for (int f = 0; f < l->batch.n; f++) lc_tensor_unref(l->batch.tensors[f]);
-    for (int i = 0; l->slots && i < l->n_slots; i++)
-        for (int f = 0; f < LC_MAX_BATCH_TENSORS; f++) free(l->slots[i].data[f]);
+    slots_free(l->slots, l->n_slots);
     pthread_cond_destroy(&l->work);
     pthread_cond_destroy(&l->ready);
     pthread_mutex_destroy(&l->lock);
     lc_sampler_release(&l->sampler);
     lc_dataset_unref(l->dataset);
-    free(l->slots);
     free(l->workers);
     free(l->order);
     free(l);
@@ -274,28 +352,16 @@ static void loader_free(void *self)
 static const lc_dataloader_ops loader_ops = {
     LC_DATALOADER_OPS_INIT,          .name = "dataloader",      .begin = loader_begin,           .next = loader_next,
     .length = loader_length,         .end = loader_end,         .batch_size = loader_batch_size, .free = loader_free,
-    .sequential = loader_sequential, .observe = loader_observe,
+    .sequential = loader_sequential, .observe = loader_observe, .shard = loader_shard,
 };
 
-static lc_status make_slots(loader *l)
+static lc_status make_batch(loader *l)
 {
     const lc_sample_spec *spec = &l->dataset->spec;
-    l->slots = calloc((size_t)l->n_slots, sizeof *l->slots);
-    if (!l->slots) return lc_fail(LC_ERR_MEMORY, "out of memory for %d batches", l->n_slots);
-    for (int i = 0; i < l->n_slots; i++) {
-        l->slots[i].batch = -1;
-        for (int f = 0; f < spec->n; f++) {
-            size_t bytes;
-            if (__builtin_mul_overflow(l->dataset->bytes[f], (size_t)l->batch_size, &bytes))
-                return lc_fail(LC_ERR_SHAPE, "a batch of %lld samples would be larger than the memory",
-                               (long long)l->batch_size);
-            l->slots[i].data[f] = lc__data_alloc(bytes, "a batch");
-            if (!l->slots[i].data[f]) return LC_ERR_MEMORY;
-        }
-    }
+    LC_TRY(slots_new(l, l->room, &l->slots));
     for (int f = 0; f < spec->n; f++) {
         const lc_field *field = &spec->fields[f];
-        int64_t shape[LC_MAX_DIMS] = {l->batch_size};
+        int64_t shape[LC_MAX_DIMS] = {l->room};
         memcpy(shape + 1, field->shape, (size_t)field->ndim * sizeof *shape);
         LC_TRY(lc_input_new(field->dtype, field->ndim + 1, shape, field->layout, l->slots[0].data[f],
                             &l->batch.tensors[f]));
@@ -317,7 +383,7 @@ static lc_status make_workers(loader *l)
     for (int i = 0; i < n; i++) {
         worker *w = &l->workers[i];
         w->loader = l;
-        w->keys = malloc((size_t)l->batch_size * sizeof *w->keys);
+        w->keys = malloc((size_t)l->room * sizeof *w->keys);
         if (!w->keys) return lc_fail(LC_ERR_MEMORY, "out of memory for a worker of the loader");
         if (l->dataset->scratch && !(w->scratch = lc__data_alloc(l->dataset->scratch, "a worker of the loader")))
             return LC_ERR_MEMORY;
@@ -370,7 +436,8 @@ lc_status lc_dataloader_new(const lc_dataloader_options *o, lc_dataloader **out)
     pthread_cond_init(&l->ready, NULL);
     l->dataset = lc_dataset_ref(o->dataset);
     l->sampler = given;
-    l->batch_size = o->batch_size ? o->batch_size : 1;
+    l->batch_size = l->global_batch = l->room = o->batch_size ? o->batch_size : 1;
+    l->shard = (lc_shard){.size = 1, .batches = 1, .grain = 1};
     l->drop_last = o->drop_last;
     l->seed = o->seed;
     l->n_workers = o->num_workers;
@@ -378,7 +445,7 @@ lc_status lc_dataloader_new(const lc_dataloader_options *o, lc_dataloader **out)
     if (!given.ops)
         status = o->shuffle ? lc_sampler_random(l->dataset->length, o->seed, &l->sampler)
                             : lc_sampler_sequential(l->dataset->length, &l->sampler);
-    if (status == LC_OK) status = make_slots(l);
+    if (status == LC_OK) status = make_batch(l);
     if (status == LC_OK) status = make_workers(l);
     if (status < 0) {
         loader_free(l);

@@ -7,6 +7,7 @@
  * All of this is done by the writer's thread; a server that does not answer costs it TIMEOUT_S, and the training
  * nothing. */
 #define _GNU_SOURCE
+#include "core/clock.h"
 #include "core/http.h"
 #include "core/io.h"
 #include "loggers/mlflow_api.h"
@@ -17,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define INTERVAL_MS 500
 #define TIMEOUT_S   10
@@ -37,18 +37,13 @@ typedef struct mlflow_logger {
     lc__text head;            /* what every spool begins with: whose it is, and the line `start` */
     lc__text lines, chunk;    /* of a batch; of the spool */
     lc__str url;
-    bool adopted; /* the spools of others were looked through */
+    bool adopted;      /* the spools of others were looked through */
+    int64_t refused;   /* requests, of all runs */
+    char refusal[512]; /* the last one */
     int64_t pause_ms, failed_ms;
     bool failed;
     atomic_bool finishing;
 } mlflow_logger;
-
-static int64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 /* ---- sending ---- */
 
@@ -97,14 +92,16 @@ static lc_status adopt(void *self, lc__spool *s)
     lc__mlflow_forget(&l->other);
     LC_TRY(send_spool(l, &l->other, s));
     /* It died without a word. */
-    return l->other.finished ? LC_OK : lc__mlflow_set_status(&l->other, "KILLED", lc__wall_ns() / 1000000);
+    return l->other.finished ? LC_OK : lc__mlflow_set_status(&l->other, "KILLED", lc__realtime_ns() / 1000000);
 }
 
 static void note_refusals(mlflow_logger *l, lc__mlflow *client)
 {
     if (!client->refused) return;
+    l->refused += client->refused;
     client->refused = 0;
-    lc_fail(LC_ERR_IO, "%s; that was left out", client->refusal);
+    snprintf(l->refusal, sizeof l->refusal, "%s", client->refusal);
+    lc_fail(LC_ERR_IO, "%s; that was left out", l->refusal);
     lc__log_warn(l->writer, LC_ERR_IO);
 }
 
@@ -123,7 +120,7 @@ static lc_status send_all(mlflow_logger *l)
 
 static lc_status try_to_send(mlflow_logger *l)
 {
-    if (!atomic_load(&l->finishing) && l->failed && now_ms() - l->failed_ms < l->pause_ms) return LC_OK;
+    if (!atomic_load(&l->finishing) && l->failed && lc__now_ms() - l->failed_ms < l->pause_ms) return LC_OK;
     lc_status status = send_all(l);
     if (status >= 0) {
         l->failed = false;
@@ -131,7 +128,7 @@ static lc_status try_to_send(mlflow_logger *l)
     }
     l->pause_ms = !l->failed ? FIRST_PAUSE : l->pause_ms * 2 < LAST_PAUSE ? l->pause_ms * 2 : LAST_PAUSE;
     l->failed = true;
-    l->failed_ms = now_ms();
+    l->failed_ms = lc__now_ms();
     return lc_fail_context(status, "what is logged waits in %s", l->dir);
 }
 
@@ -158,7 +155,7 @@ static lc_status make_head(mlflow_logger *l, const lc_run_info *run)
     LC_TRY(lc__text_puts(&l->head, ",\"experiment\":"));
     LC_TRY(lc__text_quoted(&l->head, l->experiment));
     LC_TRY(lc__text_puts(&l->head, "}\n"));
-    return lc__stream_add_start(&l->head, run, lc__wall_ns());
+    return lc__stream_add_start(&l->head, run, lc__realtime_ns());
 }
 
 static lc_status mlflow_start(void *self, const lc_run_info *run)
@@ -195,6 +192,9 @@ static lc_status mlflow_finish(void *self, const char *how)
     if (ended < 0) return ended;
     if (!sent)
         return lc_fail(LC_ERR_IO, "%s was not reached; what is left waits in %s for the next run", l->uri, l->dir);
+    if (l->refused) /* a warning while the run went on may have been of something else */
+        return lc_fail(LC_ERR_IO, "%lld requests were refused and left out; the last time %s", (long long)l->refused,
+                       l->refusal);
     return said;
 }
 

@@ -9,16 +9,14 @@
  *   image, text, histogram               artifacts images/NAME/STEP.png, texts/NAME/STEP.txt, histograms/NAME/STEP.json
  *   message     nothing
  *
- * A line can come twice (when an answer was lost): every request here may. A request that the server refuses for what
- * it says (400, 404, 409, 413, 422) would be refused again; it is left out and counted. Everything else (no answer,
- * 401, 403, 429, 5xx) is a matter of time. */
+ * A line can come twice (when an answer was lost): every request here may. What the server refuses (mlflow_request.c)
+ * is left out and counted. */
 #define _GNU_SOURCE
 #include "loggers/mlflow_api.h"
 
 #include "core/io.h"
+#include "loggers/mlflow_request.h"
 #include "loggers/stream_format.h"
-
-#include <lightc/state.h>
 
 #include <dirent.h>
 #include <inttypes.h>
@@ -27,294 +25,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define API          "/api/2.0/mlflow/"
 #define ARTIFACTS    "/api/2.0/mlflow-artifacts/artifacts/"
 #define MOST_METRICS 900 /* of 1000 that a request may hold, so that a row seldom ends in another one */
-#define MOST_KEY     250
 #define MOST_VALUE   250
 #define MOST_PARAMS  100
-
-enum answer { ACCEPTED, REFUSED }; /* everything else is an error */
-
-/* ---- requests ---- */
-
-static lc_status judge(lc__mlflow *m, const char *path, int code, enum answer *out)
-{
-    const char *why = "";
-    lc_state *s = NULL;
-    *out = ACCEPTED;
-    if (code >= 200 && code < 300) return LC_OK;
-    *out = REFUSED;
-    if (m->answer.s && lc_state_parse(m->answer.s, m->answer.n, &s) >= 0 && lc_state_get_text(s, "message", &why) < 0) {
-    } /* then it gave no reason */
-    char message[400];
-    snprintf(message, sizeof message, "the MLflow server answered %s with %d: %.300s", path, code, why);
-    lc_state_free(s);
-    if (code == 400 || code == 404 || code == 409 || code == 413 || code == 422) {
-        snprintf(m->refusal, sizeof m->refusal, "%s", message);
-        return LC_OK;
-    }
-    return lc_fail(LC_ERR_IO, "%s", message);
-}
-
-/* Sends m->body. */
-static lc_status post(lc__mlflow *m, const char *path, enum answer *out)
-{
-    int code = 0;
-    LC_TRY(m->call(m->ctx, "POST", path, m->body.data, m->body.length, NULL, &code, &m->answer));
-    return judge(m, path, code, out);
-}
-
-/* Sends m->body; if it is refused, that is counted. */
-static lc_status post_or_leave(lc__mlflow *m, const char *path)
-{
-    enum answer answer;
-    LC_TRY(post(m, path, &answer));
-    m->refused += answer == REFUSED;
-    return LC_OK;
-}
-
-/* The beginning of m->body: {"run_id":"...", or { without a run. */
-static lc_status begin_body(lc__mlflow *m)
-{
-    m->body.length = 0;
-    if (!m->run) return lc__text_puts(&m->body, "{");
-    LC_TRY(lc__text_puts(&m->body, "{\"run_id\":"));
-    return lc__text_quoted(&m->body, m->run);
-}
-
-static lc_status add(lc__mlflow *m, const char *text)
-{
-    return lc__text_puts(&m->body, text);
-}
-
-static lc_status add_quoted(lc__mlflow *m, const char *text)
-{
-    return lc__text_quoted(&m->body, text);
-}
-
-static lc_status add_int(lc__text *t, int64_t v)
-{
-    char text[32];
-    snprintf(text, sizeof text, "%" PRId64, v);
-    return lc__text_puts(t, text);
-}
-
-/* A name as MLflow allows it: letters, digits, and "_-. /:"; the rest becomes "_". */
-static lc_status add_name(lc__text *t, const char *name)
-{
-    char copy[MOST_KEY + 1];
-    snprintf(copy, sizeof copy, "%s", name);
-    for (char *p = copy; *p; p++)
-        if (!((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') || strchr("_-. /:", *p)))
-            *p = '_';
-    return lc__text_quoted(t, copy);
-}
-
-/* The text of a member of the last answer: of `parent`, or of the whole with NULL. "" if there is none. */
-static lc_status answered(lc__mlflow *m, const char *a, const char *b, const char *key, char **out)
-{
-    lc_state *s = NULL;
-    const lc_state *at;
-    const char *text = "";
-    *out = NULL;
-    if (!m->answer.s || lc_state_parse(m->answer.s, m->answer.n, &s) < 0)
-        return lc_fail(LC_ERR_IO, "this is no MLflow server: its answer is not JSON");
-    at = s;
-    if (a) at = lc_state_find(at, a);
-    if (at && lc_state_kind_of(at) == LC_STATE_ARRAY) at = lc_state_at(at, 0);
-    if (at && b) at = lc_state_find(at, b);
-    if (at && lc_state_get_text(at, key, &text) < 0) text = "";
-    lc_status status = lc__copy_text(text, out);
-    lc_state_free(s);
-    return status;
-}
-
-/* ---- the run ---- */
-
-static void add_percent(lc__str *t, const char *text, const char *safe)
-{
-    for (const unsigned char *p = (const unsigned char *)text; *p; p++)
-        if ((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') || strchr(safe, *p))
-            lc__str_add_bytes(t, (const char *)p, 1);
-        else
-            lc__str_add(t, "%%%02X", *p);
-}
-
-/* The experiment's id; *id NULL: there is none. */
-static lc_status find_experiment(lc__mlflow *m, char **id)
-{
-    lc__str path = {0};
-    int code = 0;
-    enum answer answer;
-    *id = NULL;
-    lc__str_add(&path, API "experiments/get-by-name?experiment_name=");
-    add_percent(&path, m->experiment, "-_.~");
-    lc_status status = path.failed ? lc_fail(LC_ERR_MEMORY, "no memory for the name of an experiment")
-                                   : m->call(m->ctx, "GET", path.s, NULL, 0, NULL, &code, &m->answer);
-    if (status >= 0) status = judge(m, API "experiments/get-by-name", code, &answer);
-    lc__str_free(&path);
-    if (status < 0 || answer == REFUSED) return status;
-    return answered(m, "experiment", NULL, "experiment_id", id);
-}
-
-static lc_status get_experiment(lc__mlflow *m, char **id)
-{
-    enum answer answer;
-    LC_TRY(find_experiment(m, id));
-    if (*id && **id) return LC_OK;
-    free(*id);
-    m->body.length = 0;
-    LC_TRY(add(m, "{\"name\":"));
-    LC_TRY(add_quoted(m, m->experiment));
-    LC_TRY(add(m, "}"));
-    *id = NULL;
-    LC_TRY(post(m, API "experiments/create", &answer));
-    if (answer == ACCEPTED)
-        LC_TRY(answered(m, NULL, NULL, "experiment_id", id));
-    else
-        LC_TRY(find_experiment(m, id)); /* another run made it in this moment */
-    if (*id && **id) return LC_OK;
-    free(*id);
-    *id = NULL;
-    return lc_fail(LC_ERR_IO, "there is no experiment \"%s\" to be had: %s", m->experiment,
-                   *m->refusal ? m->refusal : "this is no MLflow server");
-}
-
-static lc_status add_tag(lc__mlflow *m, const char *key, const char *value, const char *before)
-{
-    LC_TRY(add(m, before));
-    LC_TRY(add(m, "{\"key\":"));
-    LC_TRY(add_quoted(m, key));
-    LC_TRY(add(m, ",\"value\":"));
-    LC_TRY(add_quoted(m, value));
-    return add(m, "}");
-}
-
-/* The artifact_uri of a server that takes files is "mlflow-artifacts:/1/<run>/artifacts", with a host or without. */
-static lc_status take_run(lc__mlflow *m, const char *a)
-{
-    char *id, *uri;
-    static const char scheme[] = "mlflow-artifacts:";
-    LC_TRY(answered(m, a, "info", "run_id", &id));
-    lc_status status = answered(m, a, "info", "artifact_uri", &uri);
-    if (status < 0 || !*id) {
-        free(id);
-        free(uri);
-        return status;
-    }
-    m->run = id;
-    if (!strncmp(uri, scheme, sizeof scheme - 1)) {
-        const char *path = uri + sizeof scheme - 1;
-        if (!strncmp(path, "//", 2)) path = strchr(path + 2, '/');
-        while (path && *path == '/') path++;
-        if (path && *path) status = lc__copy_text(path, &m->artifacts);
-    }
-    free(uri);
-    return status;
-}
-
-static int64_t milliseconds(const lc_state *line)
-{
-    double time = 0;
-    if (lc_state_get_double(line, "time", &time) < 0 || !(time >= 0 && time < 1e14)) return 0;
-    return llround(time * 1000);
-}
-
-static lc_status find_run(lc__mlflow *m, const char *experiment, const char *run_id)
-{
-    enum answer answer;
-    if (!*run_id || strchr(run_id, '\'')) return LC_OK;
-    m->body.length = 0;
-    LC_TRY(add(m, "{\"max_results\":1,\"experiment_ids\":["));
-    LC_TRY(add_quoted(m, experiment));
-    LC_TRY(add(m, "],\"filter\":"));
-    lc__str filter = {0};
-    lc__str_add(&filter, "tags.`lightc.run_id` = '%s'", run_id);
-    lc_status status = filter.failed ? lc_fail(LC_ERR_MEMORY, "no memory for a request") : add_quoted(m, filter.s);
-    lc__str_free(&filter);
-    LC_TRY(status);
-    LC_TRY(add(m, "}"));
-    LC_TRY(post(m, API "runs/search", &answer));
-    return answer == ACCEPTED ? take_run(m, "runs") : LC_OK;
-}
-
-static lc_status make_run(lc__mlflow *m, const char *experiment, const lc_state *line, const char *run_id)
-{
-    enum answer answer;
-    int64_t version = 0;
-    const char *run_dir = "";
-    char name[64];
-    if (lc_state_get_int(line, "version", &version) < 0) version = 0;
-    if (lc_state_get_text(line, "run_dir", &run_dir) < 0) run_dir = "";
-    snprintf(name, sizeof name, "version_%" PRId64, version);
-    m->body.length = 0;
-    LC_TRY(add(m, "{\"experiment_id\":"));
-    LC_TRY(add_quoted(m, experiment));
-    LC_TRY(add(m, ",\"run_name\":"));
-    LC_TRY(add_quoted(m, m->run_name ? m->run_name : name));
-    LC_TRY(add(m, ",\"start_time\":"));
-    LC_TRY(add_int(&m->body, milliseconds(line)));
-    LC_TRY(add_tag(m, "lightc.run_id", run_id, ",\"tags\":["));
-    LC_TRY(add_tag(m, "lightc.run_dir", run_dir, ","));
-    LC_TRY(add(m, "]}"));
-    LC_TRY(post(m, API "runs/create", &answer));
-    if (answer == ACCEPTED) LC_TRY(take_run(m, "run"));
-    return m->run ? LC_OK : lc_fail(LC_ERR_IO, "no run could be made: %s", m->refusal);
-}
-
-static lc_status start(lc__mlflow *m, const lc_state *line)
-{
-    const char *run_id = "";
-    char *experiment;
-    if (lc_state_get_text(line, "run_id", &run_id) < 0) run_id = "";
-    lc__mlflow_forget(m);
-    LC_TRY(get_experiment(m, &experiment));
-    lc_status status = find_run(m, experiment, run_id);
-    if (status >= 0 && !m->run)
-        status = make_run(m, experiment, line, run_id);
-    else if (status >= 0)
-        status = lc__mlflow_set_status(m, "RUNNING", 0);
-    free(experiment);
-    return status;
-}
-
-lc_status lc__mlflow_set_status(lc__mlflow *m, const char *status, int64_t end_ms)
-{
-    if (!m->run) return LC_OK;
-    LC_TRY(begin_body(m));
-    LC_TRY(add(m, ",\"status\":"));
-    LC_TRY(add_quoted(m, status));
-    if (end_ms) {
-        LC_TRY(add(m, ",\"end_time\":"));
-        LC_TRY(add_int(&m->body, end_ms));
-    }
-    LC_TRY(add(m, "}"));
-    return post_or_leave(m, API "runs/update");
-}
-
-static lc_status set_status(lc__mlflow *m, const lc_state *line, bool ended)
-{
-    const char *how = "";
-    if (lc_state_get_text(line, "status", &how) < 0) return LC_OK;
-    const char *status = !strcmp(how, "success")       ? "FINISHED"
-                         : !strcmp(how, "failed")      ? "FAILED"
-                         : !strcmp(how, "interrupted") ? "KILLED"
-                                                       : "RUNNING";
-    m->finished |= ended;
-    return lc__mlflow_set_status(m, status, strcmp(status, "RUNNING") != 0 ? milliseconds(line) : 0);
-}
 
 /* ---- metrics and parameters ---- */
 
 static lc_status flush_metrics(lc__mlflow *m)
 {
     if (!m->n_metrics) return LC_OK;
-    LC_TRY(begin_body(m));
-    LC_TRY(add(m, ",\"metrics\":["));
+    LC_TRY(lc__mlflow_begin(m));
+    LC_TRY(lc__mlflow_add(m, ",\"metrics\":["));
     LC_TRY(lc__text_add(&m->body, m->metrics.data, m->metrics.length));
-    LC_TRY(add(m, "]}"));
-    LC_TRY(post_or_leave(m, API "runs/log-batch"));
+    LC_TRY(lc__mlflow_add(m, "]}"));
+    LC_TRY(lc__mlflow_post_or_leave(m, LC__MLFLOW_API "runs/log-batch"));
     m->n_metrics = 0, m->metrics.length = 0;
     return LC_OK;
 }
@@ -325,23 +50,23 @@ static lc_status add_metric(lc__mlflow *m, const char *name, double value, int64
     lc__text *t = &m->metrics;
     lc__print_double(number, value);
     LC_TRY(lc__text_puts(t, m->n_metrics++ ? ",{\"key\":" : "{\"key\":"));
-    LC_TRY(add_name(t, name));
+    LC_TRY(lc__mlflow_name(t, name));
     LC_TRY(lc__text_puts(t, ",\"value\":"));
     LC_TRY(lc__text_puts(t, isnan(value)    ? "\"NaN\""
                             : !isinf(value) ? number
                             : value > 0     ? "\"Infinity\""
                                             : "\"-Infinity\""));
     LC_TRY(lc__text_puts(t, ",\"timestamp\":"));
-    LC_TRY(add_int(t, ms));
+    LC_TRY(lc__text_int(t, ms));
     LC_TRY(lc__text_puts(t, ",\"step\":"));
-    LC_TRY(add_int(t, step));
+    LC_TRY(lc__text_int(t, step));
     return lc__text_puts(t, "}");
 }
 
 static lc_status row(lc__mlflow *m, const lc_state *line)
 {
     const lc_state *values;
-    int64_t step = 0, epoch, ms = milliseconds(line);
+    int64_t step = 0, epoch, ms = lc__mlflow_time(line);
     double value;
     if (lc_state_get_object(line, "values", &values) < 0) return LC_OK;
     if (lc_state_get_int(line, "step", &step) < 0) step = 0;
@@ -378,30 +103,30 @@ static lc_status add_param(lc__mlflow *m, const lc_state *values, int64_t i)
         while (((unsigned char)text[at] & 0xc0) == 0x80) at++;
     }
     text[at] = 0;
-    LC_TRY(add(m, "{\"key\":"));
-    LC_TRY(add_name(&m->body, lc_state_key_at(values, i)));
-    LC_TRY(add(m, ",\"value\":"));
+    LC_TRY(lc__mlflow_add(m, "{\"key\":"));
+    LC_TRY(lc__mlflow_name(&m->body, lc_state_key_at(values, i)));
+    LC_TRY(lc__mlflow_add(m, ",\"value\":"));
     lc__utf8_repair(text, strlen(text)); /* the last character may be cut in two by the size of `text` */
-    LC_TRY(add_quoted(m, text));
-    return add(m, "}");
+    LC_TRY(lc__mlflow_quote(m, text));
+    return lc__mlflow_add(m, "}");
 }
 
 /* Parameters from `from` to before `to`. A server refuses to change one that it has, and all others with it: halves of
  * them are tried then, until it is alone. */
 static lc_status params(lc__mlflow *m, const lc_state *values, int64_t from, int64_t to)
 {
-    enum answer answer;
+    lc__mlflow_answer answer;
     if (from >= to) return LC_OK;
     if (to - from <= MOST_PARAMS) {
-        LC_TRY(begin_body(m));
+        LC_TRY(lc__mlflow_begin(m));
         for (int64_t i = from; i < to; i++) {
-            LC_TRY(add(m, i == from ? ",\"params\":[" : ","));
+            LC_TRY(lc__mlflow_add(m, i == from ? ",\"params\":[" : ","));
             LC_TRY(add_param(m, values, i));
         }
-        LC_TRY(add(m, "]}"));
-        LC_TRY(post(m, API "runs/log-batch", &answer));
-        m->refused += answer == REFUSED && to - from == 1;
-        if (answer == ACCEPTED || to - from == 1) return LC_OK;
+        LC_TRY(lc__mlflow_add(m, "]}"));
+        LC_TRY(lc__mlflow_post(m, LC__MLFLOW_API "runs/log-batch", &answer));
+        m->refused += answer == LC__MLFLOW_REFUSED && to - from == 1;
+        if (answer == LC__MLFLOW_ACCEPTED || to - from == 1) return LC_OK;
     }
     LC_TRY(params(m, values, from, (from + to) / 2));
     return params(m, values, (from + to) / 2, to);
@@ -412,8 +137,7 @@ static lc_status params(lc__mlflow *m, const lc_state *values, int64_t from, int
 static lc_status put(lc__mlflow *m, const char *name, const char *body, size_t n, const char *file)
 {
     lc__str path = {0};
-    int code = 0;
-    enum answer answer;
+    lc__mlflow_answer answer;
     if (!m->artifacts) {
         snprintf(m->refusal, sizeof m->refusal,
                  "the MLflow server takes no files (it was not started with --serve-artifacts)");
@@ -421,12 +145,10 @@ static lc_status put(lc__mlflow *m, const char *name, const char *body, size_t n
         return LC_OK;
     }
     lc__str_add(&path, ARTIFACTS "%s/", m->artifacts);
-    add_percent(&path, name, "-_.~/");
-    lc_status status = path.failed ? lc_fail(LC_ERR_MEMORY, "no memory for the name of a file")
-                                   : m->call(m->ctx, "PUT", path.s, body, n, file, &code, &m->answer);
-    if (status >= 0) status = judge(m, path.s, code, &answer);
+    lc__mlflow_percent(&path, name, "-_.~/");
+    lc_status status = lc__mlflow_request(m, "PUT", &path, body, n, file, &answer);
     lc__str_free(&path);
-    if (status >= 0) m->refused += answer == REFUSED;
+    if (status >= 0) m->refused += answer == LC__MLFLOW_REFUSED;
     return status;
 }
 
@@ -440,7 +162,7 @@ static lc_status put_value(lc__mlflow *m, const lc_state *line, const char *fold
     if (lc_state_get_text(line, "name", &name) < 0) name = "unnamed";
     if (lc_state_get_int(line, "step", &step) < 0) step = 0;
     size_t begin = strlen(folder) + 1;
-    snprintf(path, sizeof path, "%s/%.*s", folder, MOST_KEY, name);
+    snprintf(path, sizeof path, "%s/%.*s", folder, LC__MLFLOW_MOST_KEY, name);
     for (char *p = path + begin; *p; p++)
         if ((unsigned char)*p < 0x20 || strchr("\\:*?\"<>|#%", *p) || (*p == '.' && (p[1] == '.' || p[-1] == '/')))
             *p = '_';
@@ -468,11 +190,11 @@ static lc_status checkpoint(lc__mlflow *m, const lc_state *line)
 {
     const char *path;
     if (lc_state_get_text(line, "path", &path) < 0) return LC_OK;
-    LC_TRY(begin_body(m));
-    LC_TRY(add(m, ",\"key\":\"lightc.checkpoint\",\"value\":"));
-    LC_TRY(add_quoted(m, path));
-    LC_TRY(add(m, "}"));
-    LC_TRY(post_or_leave(m, API "runs/set-tag"));
+    LC_TRY(lc__mlflow_begin(m));
+    LC_TRY(lc__mlflow_add(m, ",\"key\":\"lightc.checkpoint\",\"value\":"));
+    LC_TRY(lc__mlflow_quote(m, path));
+    LC_TRY(lc__mlflow_add(m, "}"));
+    LC_TRY(lc__mlflow_post_or_leave(m, LC__MLFLOW_API "runs/set-tag"));
     DIR *d = m->log_model ? opendir(path) : NULL;
     if (!d) return LC_OK; /* removed by now: there are better ones */
     lc_status status = LC_OK;
@@ -498,8 +220,8 @@ static lc_status other_line(lc__mlflow *m, const char *type, const lc_state *lin
     const char *said;
     if (!strcmp(type, "hparams"))
         return lc_state_get_object(line, "values", &values) < 0 ? LC_OK : params(m, values, 0, lc_state_length(values));
-    if (!strcmp(type, "status")) return set_status(m, line, false);
-    if (!strcmp(type, "finish")) return set_status(m, line, true);
+    if (!strcmp(type, "status")) return lc__mlflow_status_line(m, line, false);
+    if (!strcmp(type, "finish")) return lc__mlflow_status_line(m, line, true);
     if (!strcmp(type, "checkpoint")) return checkpoint(m, line);
     if (!strcmp(type, "image")) return image(m, line);
     if (!strcmp(type, "histogram")) return put_value(m, line, "histograms", "json", text, n);
@@ -522,7 +244,7 @@ static lc_status send_line(lc__mlflow *m, const char *text, size_t n)
     }
     if (lc_state_get_text(line, "type", &type) < 0) type = "";
     if (!strcmp(type, "start"))
-        status = start(m, line);
+        status = lc__mlflow_start(m, line);
     else if (m->run)
         status = !strcmp(type, "row") ? row(m, line) : other_line(m, type, line, text, n);
     lc_state_free(line);
@@ -557,14 +279,6 @@ lc_status lc__mlflow_send(lc__mlflow *m, const char *lines, size_t n, size_t *do
     if (status >= 0) status = flush_metrics(m);
     if (status >= 0) *done = n;
     return status;
-}
-
-void lc__mlflow_forget(lc__mlflow *m)
-{
-    free(m->run);
-    free(m->artifacts);
-    m->run = m->artifacts = NULL;
-    m->finished = false;
 }
 
 void lc__mlflow_release(lc__mlflow *m)

@@ -10,6 +10,7 @@
  *
  * Rows of a batch are one transaction. If it fails nothing of it is there, and the batch comes again. */
 #define _GNU_SOURCE
+#include "core/clock.h"
 #include "core/io.h"
 #include "core/json.h"
 #include "loggers/hparams.h"
@@ -213,6 +214,13 @@ static lc_status step(sqlite_logger *l, sqlite3_stmt *s)
     return rc == SQLITE_DONE ? LC_OK : db_fail(l, "write");
 }
 
+static lc_status prepare(sqlite_logger *l, const char *sql, sqlite3_stmt **out)
+{
+    if (sqlite3_prepare_v3(l->db, sql, -1, SQLITE_PREPARE_PERSISTENT, out, NULL) != SQLITE_OK)
+        return db_fail(l, "prepare");
+    return LC_OK;
+}
+
 static lc_status write_row(sqlite_logger *l, lc__log_record *r)
 {
     for (int i = 0; i < r->n; i++) {
@@ -242,9 +250,7 @@ static lc_status write_row(sqlite_logger *l, lc__log_record *r)
 static lc_status write_hparams(sqlite_logger *l, lc__log_record *r)
 {
     sqlite3_stmt *s = NULL;
-    if (sqlite3_prepare_v2(l->db, "INSERT OR REPLACE INTO hyperparameter(run, name, value) VALUES(?1, ?2, ?3)", -1, &s,
-                           NULL) != SQLITE_OK)
-        return db_fail(l, "write");
+    LC_TRY(prepare(l, "INSERT OR REPLACE INTO hyperparameter(run, name, value) VALUES(?1, ?2, ?3)", &s));
     lc_status status = LC_OK;
     for (int i = 0; i < r->n && status >= 0; i++) {
         lc_hparam p = lc__log_hparam(r);
@@ -263,8 +269,7 @@ static lc_status write_hparams(sqlite_logger *l, lc__log_record *r)
 static lc_status write_status(sqlite_logger *l, const char *status, int64_t now_ns)
 {
     sqlite3_stmt *s = NULL;
-    if (sqlite3_prepare_v2(l->db, "UPDATE run SET status = ?2, ended_ns = ?3 WHERE id = ?1", -1, &s, NULL) != SQLITE_OK)
-        return db_fail(l, "write");
+    LC_TRY(prepare(l, "UPDATE run SET status = ?2, ended_ns = ?3 WHERE id = ?1", &s));
     sqlite3_bind_int64(s, 1, l->run);
     sqlite3_bind_text(s, 2, status, -1, SQLITE_STATIC);
     if (strcmp(status, "running") != 0) sqlite3_bind_int64(s, 3, now_ns);
@@ -376,13 +381,6 @@ static lc_status make_schema(sqlite_logger *l)
     return status;
 }
 
-static lc_status prepare(sqlite_logger *l, const char *sql, sqlite3_stmt **out)
-{
-    if (sqlite3_prepare_v3(l->db, sql, -1, SQLITE_PREPARE_PERSISTENT, out, NULL) != SQLITE_OK)
-        return db_fail(l, "prepare");
-    return LC_OK;
-}
-
 static lc_status insert_options(sqlite_logger *l, const lc_named_text *texts, int n)
 {
     sqlite3_stmt *s = NULL;
@@ -414,7 +412,7 @@ static void command_line(char *text, size_t size)
 static lc_status insert_run(sqlite_logger *l, const lc_run_info *run)
 {
     char host[256] = "", command[4096], id[400];
-    int64_t now = lc__wall_ns();
+    int64_t now = lc__realtime_ns();
     sqlite3_stmt *s = NULL;
     if (gethostname(host, sizeof host - 1) < 0) *host = 0;
     command_line(command, sizeof command);
@@ -556,16 +554,8 @@ static lc_status sqlite_finish(void *self, const char *how)
     l->writer = NULL;
     char message[1024];
     snprintf(message, sizeof message, "%s", lc_error_message());
-    sqlite3_stmt *s = NULL;
     lc_status ended = lock(l, LOCK_MS);
-    if (ended >= 0) ended = prepare(l, "UPDATE run SET status = ?2, ended_ns = ?3 WHERE id = ?1", &s);
-    if (ended >= 0) {
-        sqlite3_bind_int64(s, 1, l->run);
-        sqlite3_bind_text(s, 2, how, -1, SQLITE_STATIC);
-        sqlite3_bind_int64(s, 3, lc__wall_ns());
-        ended = step(l, s);
-    }
-    sqlite3_finalize(s);
+    if (ended >= 0) ended = write_status(l, how, lc__realtime_ns());
     unlock(l);
     close_database(l);
     if (status < 0) return lc_fail(status, "%s", message);

@@ -10,15 +10,15 @@
  * the line that its predecessor did not read whole. Pipes are written without blocking: a reader that stands still
  * costs this thread its patience and the training nothing. */
 #define _GNU_SOURCE
+#include "core/clock.h"
 #include "core/io.h"
+#include "core/spawn.h"
 #include "core/str.h"
 #include "loggers/stream_format.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,8 +32,6 @@
 #define FIRST_PAUSE 1000 /* before a command is started again; twice as long after each time */
 #define LAST_PAUSE  60000
 #define FAREWELL_MS 60000 /* for a command to end after its input did */
-
-extern char **environ;
 
 typedef struct stream_logger {
     lc__log_writer *writer; /* first: lc__slot_* */
@@ -52,49 +50,7 @@ typedef struct stream_logger {
     size_t greeted, sent;
 } stream_logger;
 
-static int64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 /* ---- opening ---- */
-
-/* Starts the command with a pipe as its input, in a process group of its own, so that Ctrl-C in a terminal ends the
- * training and not what forwards its last rows. */
-static lc_status start_command(stream_logger *l)
-{
-    int fds[2];
-    sigset_t none, pipe_only;
-    posix_spawnattr_t attributes;
-    posix_spawn_file_actions_t actions;
-    char *argv[] = {(char *)"sh", (char *)"-c", l->target + 1, NULL};
-    if (pipe2(fds, O_CLOEXEC) < 0) return lc__io_fail(errno, "make a pipe for", l->target + 1);
-    sigemptyset(&none);
-    sigemptyset(&pipe_only);
-    sigaddset(&pipe_only, SIGPIPE);
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    posix_spawnattr_setpgroup(&attributes, 0);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setsigdefault(&attributes, &pipe_only);
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, fds[0], 0);
-    if (l->child > 0) waitpid(l->child, NULL, WNOHANG); /* its predecessor, by now */
-    int error = posix_spawn(&l->child, "/bin/sh", &actions, &attributes, argv, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    posix_spawnattr_destroy(&attributes);
-    close(fds[0]);
-    if (error) {
-        l->child = 0;
-        close(fds[1]);
-        return lc__io_fail(error, "start", l->target + 1);
-    }
-    l->fd = fds[1];
-    if (fcntl(l->fd, F_SETFL, O_NONBLOCK) < 0) return lc__io_fail(errno, "write to", l->target + 1);
-    return LC_OK;
-}
 
 static lc_status open_path(stream_logger *l)
 {
@@ -105,13 +61,13 @@ static lc_status open_path(stream_logger *l)
     if (fstat(l->fd, &st) < 0) return lc__io_fail(errno, "open", l->path);
     l->is_file = S_ISREG(st.st_mode);
     if (!l->is_file) return LC_OK;
-    /* Goes on behind the last whole line. */
+    /* Goes on behind the last whole line; half a line is of a process that died. */
     char last = 0;
     int fd = open(l->path, O_RDONLY | O_CLOEXEC);
     for (l->size = (uint64_t)st.st_size; fd >= 0 && l->size; l->size--)
         if (pread(fd, &last, 1, (off_t)l->size - 1) != 1 || last == '\n') break;
     if (fd >= 0) close(fd);
-    return LC_OK;
+    return ftruncate(l->fd, (off_t)l->size) < 0 ? lc__io_fail(errno, "write", l->path) : LC_OK;
 }
 
 /* A reader, who is greeted. */
@@ -119,13 +75,14 @@ static lc_status open_stream(stream_logger *l)
 {
     if (l->fd >= 0) return LC_OK;
     if (l->target && *l->target == '|') {
-        if (l->started_ms && now_ms() - l->started_ms < l->pause_ms)
+        if (l->started_ms && lc__now_ms() - l->started_ms < l->pause_ms)
             return lc_fail(LC_ERR_IO, "the command ended early: %s (it is started again later)", l->target + 1);
-        LC_TRY(start_command(l));
+        if (l->child > 0) waitpid(l->child, NULL, WNOHANG); /* its predecessor, by now */
+        LC_TRY(lc__spawn_shell(l->target + 1, NULL, false, &l->child, &l->fd));
         /* One that ends at once, every time, is not started every second. */
-        bool lived = now_ms() - l->started_ms > LAST_PAUSE;
+        bool lived = lc__now_ms() - l->started_ms > LAST_PAUSE;
         l->pause_ms = lived ? FIRST_PAUSE : l->pause_ms * 2 < LAST_PAUSE ? l->pause_ms * 2 : LAST_PAUSE;
-        l->started_ms = now_ms();
+        l->started_ms = lc__now_ms();
     } else {
         LC_TRY(open_path(l));
     }
@@ -159,18 +116,18 @@ static lc_status write_some(stream_logger *l, const lc__text *t, size_t *done)
         }
         return status;
     }
-    for (int64_t until = now_ms() + PATIENCE_MS; *done < t->length;) {
+    for (int64_t until = lc__now_ms() + PATIENCE_MS; *done < t->length;) {
         ssize_t n = write(l->fd, t->data + *done, t->length - *done);
         if (n > 0) {
             *done += (size_t)n;
-            until = now_ms() + PATIENCE_MS;
+            until = lc__now_ms() + PATIENCE_MS;
         } else if (n < 0 && errno == EPIPE) {
             close_stream(l);
             return lc_fail(LC_ERR_IO, "the reader of \"%s\" is gone", where);
         } else if (n < 0 && errno != EAGAIN && errno != EINTR) {
             return lc__io_fail(errno, "write", where);
         } else {
-            int64_t left = until - now_ms();
+            int64_t left = until - lc__now_ms();
             if (left <= 0) return lc_fail(LC_ERR_IO, "the reader of \"%s\" does not read", where);
             struct pollfd p = {.fd = l->fd, .events = POLLOUT};
             poll(&p, 1, (int)left);
@@ -215,7 +172,7 @@ static lc_status stream_start(void *self, const lc_run_info *run)
     else if (*l->target != '|')
         LC_TRY(lc__format(&l->path, "%s", l->target));
     l->start.length = 0;
-    LC_TRY(lc__stream_add_start(&l->start, run, lc__wall_ns()));
+    LC_TRY(lc__stream_add_start(&l->start, run, lc__realtime_ns()));
     LC_TRY(lc__log_writer_new("stream", sink, l, INTERVAL_MS, &l->writer));
     /* By the thread of the caller, as nothing was handed to the writer yet. A FIFO may find its reader later. */
     lc_status status = open_stream(l);
@@ -228,11 +185,12 @@ static lc_status farewell(stream_logger *l)
     int how = 0;
     pid_t child = l->child;
     l->child = 0;
-    for (int64_t until = now_ms() + FAREWELL_MS; child > 0;) {
+    for (int64_t until = lc__now_ms() + FAREWELL_MS; child > 0;) {
         pid_t ended = waitpid(child, &how, WNOHANG);
         if (ended == child) break;
         if (ended < 0 && errno != EINTR) return LC_OK; /* somebody else in this program waited for it */
-        if (now_ms() > until) return lc_fail(LC_ERR_IO, "the command is busy still, and left alone: %s", l->target + 1);
+        if (lc__now_ms() > until)
+            return lc_fail(LC_ERR_IO, "the command is busy still, and left alone: %s", l->target + 1);
         struct timespec pause = {0, 5000000};
         nanosleep(&pause, NULL);
     }

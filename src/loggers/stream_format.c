@@ -11,13 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static lc_status add_int(lc__text *t, int64_t v)
-{
-    char text[32];
-    snprintf(text, sizeof text, "%" PRId64, v);
-    return lc__text_puts(t, text);
-}
-
 static lc_status add_double(lc__text *t, double v)
 {
     char text[LC__DOUBLE_SIZE];
@@ -36,7 +29,7 @@ static lc_status add_key(lc__text *t, const char *key)
 static lc_status add_key_int(lc__text *t, const char *key, int64_t v)
 {
     LC_TRY(add_key(t, key));
-    return add_int(t, v);
+    return lc__text_int(t, v);
 }
 
 static lc_status add_key_double(lc__text *t, const char *key, double v)
@@ -94,7 +87,7 @@ lc_status lc__stream_add_start(lc__text *t, const lc_run_info *run, int64_t time
     LC_TRY(add_key_text(t, "root_dir", run->root_dir));
     LC_TRY(add_key_text(t, "run_dir", run->run_dir));
     LC_TRY(add_key(t, "resumed_step"));
-    LC_TRY(run->resumed ? add_int(t, run->resumed_step) : lc__text_puts(t, "null"));
+    LC_TRY(run->resumed ? lc__text_int(t, run->resumed_step) : lc__text_puts(t, "null"));
     LC_TRY(add_key(t, "options"));
     LC_TRY(lc__text_puts(t, "{"));
     for (int i = 0; i < run->n_options; i++) {
@@ -116,7 +109,7 @@ static lc_status add_hparam(lc__text *t, const lc_hparam *p)
     case LC_HPARAM_BOOL:
         return lc__text_puts(t, p->integer ? "true" : "false");
     case LC_HPARAM_INT:
-        return add_int(t, p->integer);
+        return lc__text_int(t, p->integer);
     case LC_HPARAM_FLOAT:
         return add_double(t, p->number);
     case LC_HPARAM_TEXT:

@@ -5,6 +5,7 @@
  * Events are only ever appended, whole, so that TensorBoard reads along while the run goes. The file is opened by the
  * writer's thread with its first batch; if that fails it is tried again, as everything here. */
 #define _GNU_SOURCE
+#include "core/clock.h"
 #include "core/io.h"
 #include "loggers/hparams.h"
 #include "loggers/tensorboard_events.h"
@@ -76,7 +77,7 @@ static lc_status sink(void *self, const lc__log_batch *batch)
         hparams_ns = r.time_ns;
     }
     lc__str_clear(&l->out);
-    if (!l->size) lc__tb_add_version(&l->out, lc__wall_ns());
+    if (!l->size) lc__tb_add_version(&l->out, lc__realtime_ns());
     if (hparams_ns && !l->hparams_logged) lc__tb_add_hparams(&l->out, &l->hparams, l->run_id, hparams_ns);
     for (size_t cursor = 0; lc__log_next(batch, &cursor, &r);) LC_TRY(encode(l, &r));
     if (l->out.failed) return lc_fail(LC_ERR_MEMORY, "no memory for the events of \"%s\"", l->path);
@@ -97,7 +98,7 @@ static lc_status tensorboard_start(void *self, const lc_run_info *run)
     tensorboard_logger *l = self;
     if (l->writer) return lc_fail(LC_ERR_STATE, "the tensorboard logger was started already");
     char host[256] = "";
-    int64_t now = lc__wall_ns();
+    int64_t now = lc__realtime_ns();
     if (gethostname(host, sizeof host - 1) < 0 || !*host) snprintf(host, sizeof host, "localhost");
     LC_TRY(lc__path_join(run->run_dir, "hparams.yaml", &l->yaml_path));
     LC_TRY(lc__format(&l->run_id, "%s", run->run_id ? run->run_id : ""));

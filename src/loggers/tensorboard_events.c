@@ -110,14 +110,18 @@ typedef struct place {
     size_t event, summary, value;
 } place;
 
-/* An event whose summary has one value: what is added next belongs to the value. */
-static place begin_value(lc__str *t, const char *tag, int64_t step, int64_t time_ns)
+/* An event whose summary has one value, of the tag TAG SUFFIX: what is added next belongs to the value. */
+static place begin_value(lc__str *t, const char *tag, const char *suffix, int64_t step, int64_t time_ns)
 {
+    size_t n = strlen(tag), m = strlen(suffix);
     place p = {.event = begin_event(t, time_ns)};
     if (step) lc__pb_int(t, EVENT_STEP, step);
     p.summary = lc__pb_begin(t, EVENT_SUMMARY);
     p.value = lc__pb_begin(t, SUMMARY_VALUE);
-    lc__pb_text(t, VALUE_TAG, tag);
+    lc__pb_key(t, VALUE_TAG, LC__PB_BYTES);
+    lc__pb_varint(t, n + m);
+    lc__str_add_bytes(t, tag, n);
+    lc__str_add_bytes(t, suffix, m);
     return p;
 }
 
@@ -130,7 +134,7 @@ static void end_value(lc__str *t, place p)
 
 static void add_scalar(lc__str *t, const char *tag, double value, int64_t step, int64_t time_ns)
 {
-    place p = begin_value(t, tag, step, time_ns);
+    place p = begin_value(t, tag, "", step, time_ns);
     lc__pb_float(t, VALUE_SIMPLE, (float)value);
     end_value(t, p);
 }
@@ -149,7 +153,7 @@ void lc__tb_add_row(lc__str *out, lc__log_record *row)
 
 void lc__tb_add_histogram(lc__str *out, const lc_log_histogram *h)
 {
-    place p = begin_value(out, h->name, h->step, h->time_ns);
+    place p = begin_value(out, h->name, "", h->step, h->time_ns);
     size_t histogram = lc__pb_begin(out, VALUE_HISTOGRAM);
     lc__pb_double(out, HISTOGRAM_MIN, h->minimum);
     lc__pb_double(out, HISTOGRAM_MAX, h->maximum);
@@ -170,7 +174,7 @@ void lc__tb_add_histogram(lc__str *out, const lc_log_histogram *h)
 
 lc_status lc__tb_add_image(lc__str *out, const lc_log_image *m)
 {
-    place p = begin_value(out, m->name, m->step, m->time_ns);
+    place p = begin_value(out, m->name, "", m->step, m->time_ns);
     size_t image = lc__pb_begin(out, VALUE_IMAGE);
     lc__pb_int(out, IMAGE_HEIGHT, m->height);
     lc__pb_int(out, IMAGE_WIDTH, m->width);
@@ -201,16 +205,8 @@ static void end_plugin(lc__str *t, size_t content, size_t metadata, size_t plugi
 
 void lc__tb_add_text(lc__str *out, const lc__log_record *r)
 {
-    static const char suffix[] = "/text_summary";
-    size_t metadata, plugin, n = strlen(r->text);
-    place p = {.event = begin_event(out, r->time_ns)};
-    if (r->step) lc__pb_int(out, EVENT_STEP, r->step);
-    p.summary = lc__pb_begin(out, EVENT_SUMMARY);
-    p.value = lc__pb_begin(out, SUMMARY_VALUE);
-    lc__pb_key(out, VALUE_TAG, LC__PB_BYTES);
-    lc__pb_varint(out, n + sizeof suffix - 1);
-    lc__str_add_bytes(out, r->text, n);
-    lc__str_add_bytes(out, suffix, sizeof suffix - 1);
+    size_t metadata, plugin;
+    place p = begin_value(out, r->text, "/text_summary", r->step, r->time_ns);
     size_t content = begin_plugin(out, "text", &metadata, &plugin); /* version 0: nothing to say */
     end_plugin(out, content, metadata, plugin);
     size_t tensor = lc__pb_begin(out, VALUE_TENSOR); /* [1] of texts */
@@ -259,7 +255,7 @@ typedef struct session {
 
 static session begin_session(lc__str *t, const char *tag, int field, int64_t time_ns)
 {
-    session s = {.value = begin_value(t, tag, 0, time_ns)};
+    session s = {.value = begin_value(t, tag, "", 0, time_ns)};
     s.content = begin_plugin(t, "hparams", &s.metadata, &s.plugin);
     s.data = lc__pb_begin(t, field);
     return s;

@@ -5,6 +5,7 @@
 #include "loggers/writer.h"
 
 #include "core/chunks.h"
+#include "core/clock.h"
 #include "core/json.h"
 
 #include <errno.h>
@@ -57,20 +58,6 @@ struct lc__log_writer {
     lc_status status;
     char message[768];
 };
-
-int64_t lc__wall_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-static int64_t monotonic_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 /* ---- records ---- */
 
@@ -242,14 +229,14 @@ lc_status lc__log_checkpoint(lc__log_writer *w, const char *path, int64_t step, 
                 .has_score = has_score,
                 .step = step,
                 .epoch = -1,
-                .time_ns = lc__wall_ns(),
+                .time_ns = lc__realtime_ns(),
                 .score = score};
     return push(w, h, path, "", NULL, 0);
 }
 
 lc_status lc__log_event(lc__log_writer *w, const char *level, const char *text)
 {
-    header h = {.kind = LC__LOG_EVENT, .epoch = -1, .time_ns = lc__wall_ns()};
+    header h = {.kind = LC__LOG_EVENT, .epoch = -1, .time_ns = lc__realtime_ns()};
     return push(w, h, level, text, NULL, 0);
 }
 
@@ -283,7 +270,7 @@ lc_status lc__log_hparams(lc__log_writer *w, const lc_hparam *params, int n)
 {
     size_t bytes = sizeof(header);
     for (int i = 0; i < n; i++) bytes += sizeof *params + 8 + padded(hparam_texts(&params[i]));
-    header h = {(uint32_t)bytes, LC__LOG_HPARAMS, 0, 0, -1, lc__wall_ns(), 0, (uint32_t)n, 0};
+    header h = {(uint32_t)bytes, LC__LOG_HPARAMS, 0, 0, -1, lc__realtime_ns(), 0, (uint32_t)n, 0};
     pthread_mutex_lock(&w->lock);
     char *at = bytes <= MOST_BYTES ? reserve(w, bytes) : NULL;
     if (at) {
@@ -325,8 +312,8 @@ static void wait_for_batch(lc__log_writer *w)
         pthread_cond_wait(&w->wake, &w->lock);
     }
     w->idle = false;
-    int64_t until = monotonic_ms() + w->interval_ms, now;
-    while (!w->stop && !w->flushing && w->front.used < BATCH_BYTES && (now = monotonic_ms()) < until)
+    int64_t until = lc__now_ms() + w->interval_ms, now;
+    while (!w->stop && !w->flushing && w->front.used < BATCH_BYTES && (now = lc__now_ms()) < until)
         wait_ms(w, until - now);
     buffer swap = w->back;
     w->back = w->front;
@@ -367,8 +354,8 @@ static void *run(void *arg)
             w->failing = false;
             w->attempts++;
             busy_since = 0;
-        } else if (status == LC_SKIP && (!busy_since || monotonic_ms() - busy_since < PATIENCE_MS)) {
-            if (!busy_since) busy_since = monotonic_ms();
+        } else if (status == LC_SKIP && (!busy_since || lc__now_ms() - busy_since < PATIENCE_MS)) {
+            if (!busy_since) busy_since = lc__now_ms();
             wait_ms(w, BUSY_MS);
         } else {
             w->failing = true;

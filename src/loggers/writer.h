@@ -83,6 +83,4 @@ lc_status lc__slot_checkpoint(void *self, const char *path, int64_t step, double
 lc_status lc__slot_event(void *self, const char *level, const char *text);
 lc_status lc__slot_flush(void *self);
 
-int64_t lc__wall_ns(void);
-
 #endif

@@ -29,17 +29,6 @@ static void add(aggregate *m, double v, double w)
     m->weight += w;
 }
 
-static lc_status aggregate_update(void *self, const lc_metric_batch *b)
-{
-    aggregate *m = self;
-    if (!b->scores && !b->labels) return lc_fail(LC_ERR_ARGUMENT, "%s needs values", m->name);
-    for (int64_t i = 0; i < b->n * b->columns; i++) {
-        double v = b->scores ? b->scores[i] : (double)b->labels[i], w = b->weights ? b->weights[i] : 1;
-        if (!isnan(v) && !isnan(w)) add(m, v, w);
-    }
-    return LC_OK;
-}
-
 static int64_t aggregate_outputs(void *self)
 {
     (void)self;
@@ -80,6 +69,18 @@ static lc_status aggregate_merge(void *self, const double *data, int64_t n)
         m->weight += data[1];
     }
     return LC_OK;
+}
+
+static lc_status aggregate_update(void *self, const lc_metric_batch *b)
+{
+    aggregate *m = self, batch = *m;
+    if (!b->scores && !b->labels) return lc_fail(LC_ERR_ARGUMENT, "%s needs values", m->name);
+    aggregate_reset(&batch);
+    for (int64_t i = 0; i < b->n * b->columns; i++) {
+        double v = b->scores ? b->scores[i] : (double)b->labels[i], w = b->weights ? b->weights[i] : 1;
+        if (!isnan(v) && !isnan(w)) add(&batch, v, w);
+    }
+    return aggregate_merge(m, (const double[]){batch.value, batch.weight}, 2);
 }
 
 lc_status lc__metric_aggregate(lc_metric_kind kind, const lc_metric_options *o, lc_metric **out)

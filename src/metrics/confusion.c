@@ -12,7 +12,9 @@ typedef struct confusion {
     lc_metric_kind kind;
     lc_metric_options o;
     const char *name;
-    int64_t k, matrices; /* k x k each */
+    int64_t k, matrices;  /* k x k each */
+    double *is_true;      /* [k], of margins() */
+    double *is_predicted; /* [k] */
     double state[];
 } confusion;
 
@@ -39,54 +41,47 @@ static int64_t confusion_outputs(void *self)
     return m->kind == LC_METRIC_CONFUSION ? size_of(m) : 1;
 }
 
+/* How often each class is true, and how often it is predicted, in the matrices [first, last). */
+static void margins(const confusion *m, int64_t first, int64_t last)
+{
+    for (int64_t i = 0; i < m->k; i++) {
+        m->is_true[i] = m->is_predicted[i] = 0;
+        for (int64_t l = first; l < last; l++)
+            for (int64_t j = 0; j < m->k; j++) {
+                m->is_true[i] += m->state[(l * m->k + i) * m->k + j];
+                m->is_predicted[i] += m->state[(l * m->k + j) * m->k + i];
+            }
+    }
+}
+
 static void matrix(const confusion *m, double *out)
 {
     int64_t k = m->k;
     memcpy(out, m->state, (size_t)size_of(m) * sizeof *out);
-    for (int64_t l = 0; l < m->matrices; l++) {
+    for (int64_t l = 0; l < m->matrices && m->o.normalize; l++) {
         double *c = out + l * k * k, all = 0;
         const double *raw = m->state + l * k * k;
         for (int64_t i = 0; i < k * k; i++) all += raw[i];
-        for (int64_t t = 0; t < k && m->o.normalize; t++)
+        margins(m, l, l + 1);
+        for (int64_t t = 0; t < k; t++)
             for (int64_t p = 0; p < k; p++) {
-                double sum = 0;
-                if (m->o.normalize == LC_NORMALIZE_ALL) sum = all;
-                for (int64_t i = 0; i < k; i++)
-                    sum += m->o.normalize == LC_NORMALIZE_TRUE   ? raw[t * k + i]
-                           : m->o.normalize == LC_NORMALIZE_PRED ? raw[i * k + p]
-                                                                 : 0;
+                double sum = m->o.normalize == LC_NORMALIZE_TRUE   ? m->is_true[t]
+                             : m->o.normalize == LC_NORMALIZE_PRED ? m->is_predicted[p]
+                                                                   : all;
                 c[t * k + p] = sum != 0.0 ? raw[t * k + p] / sum : 0.0;
             }
     }
 }
 
-/* How often class i is true and how often it is predicted, over all matrices. */
-static void margins(const confusion *m, int64_t i, double *is_true, double *is_predicted)
-{
-    *is_true = *is_predicted = 0;
-    for (int64_t l = 0; l < m->matrices; l++)
-        for (int64_t j = 0; j < m->k; j++) {
-            *is_true += m->state[(l * m->k + i) * m->k + j];
-            *is_predicted += m->state[(l * m->k + j) * m->k + i];
-        }
-}
-
 /* Errors count by how far apart the classes are. */
-static double weighted_kappa(const confusion *m)
+static double weighted_kappa(const confusion *m, double all)
 {
-    double all = 0, seen = 0, chance = 0;
-    for (int64_t i = 0; i < m->k; i++) {
-        double t, p;
-        margins(m, i, &t, &p);
-        all += t;
-    }
+    double seen = 0, chance = 0;
     for (int64_t i = 0; i < m->k; i++)
         for (int64_t j = 0; j < m->k; j++) {
-            double t, p, unused, far = fabs((double)(i - j)), weight = m->o.kappa_weights == 1 ? far : far * far;
-            margins(m, i, &t, &unused);
-            margins(m, j, &unused, &p);
+            double far = fabs((double)(i - j)), weight = m->o.kappa_weights == 1 ? far : far * far;
             seen += weight * m->state[i * m->k + j];
-            chance += weight * t * p / all;
+            chance += weight * m->is_true[i] * m->is_predicted[j] / all;
         }
     return 1 - seen / chance;
 }
@@ -94,14 +89,13 @@ static double weighted_kappa(const confusion *m)
 static double kappa(const confusion *m)
 {
     double all = 0, same = 0, chance = 0;
-    if (m->o.kappa_weights) return weighted_kappa(m);
+    margins(m, 0, m->matrices);
     for (int64_t i = 0; i < m->k; i++) {
-        double t, p;
-        margins(m, i, &t, &p);
-        all += t;
+        all += m->is_true[i];
         same += m->state[i * m->k + i];
-        chance += t * p;
+        chance += m->is_true[i] * m->is_predicted[i];
     }
+    if (m->o.kappa_weights) return weighted_kappa(m, all);
     chance /= all;
     return 1 - (all - same) / (all - chance);
 }
@@ -109,9 +103,9 @@ static double kappa(const confusion *m)
 static double matthews(const confusion *m)
 {
     double all = 0, same = 0, tp = 0, pp = 0, tt = 0;
+    margins(m, 0, m->matrices);
     for (int64_t i = 0; i < m->k; i++) {
-        double t, p;
-        margins(m, i, &t, &p);
+        double t = m->is_true[i], p = m->is_predicted[i];
         all += t;
         for (int64_t l = 0; l < m->matrices; l++) same += m->state[(l * m->k + i) * m->k + i];
         tp += t * p;
@@ -181,12 +175,18 @@ lc_status lc__metric_confusion(lc_metric_kind kind, const lc_metric_options *o, 
     int64_t matrices = o->task == LC_TASK_MULTILABEL ? o->num_labels : 1;
     if (kind == LC_METRIC_KAPPA && o->task == LC_TASK_MULTILABEL)
         return lc_fail(LC_ERR_UNSUPPORTED, "%s is for binary and multiclass tasks", name);
+    if (o->kappa_weights < 0 || o->kappa_weights > 2 || (unsigned)o->normalize > LC_NORMALIZE_ALL)
+        return lc_fail(LC_ERR_ARGUMENT,
+                       "%s: kappa_weights is 0, 1 or 2 (not %d), normalize one of lc_normalize (not %d)", name,
+                       o->kappa_weights, (int)o->normalize);
     if (k > 16384)
         return lc_fail(LC_ERR_ARGUMENT, "%s: a matrix of %lld x %lld is too large; at most 16384 classes", name,
                        (long long)k, (long long)k);
-    confusion *m = malloc(sizeof *m + (size_t)(matrices * k * k) * sizeof m->state[0]);
+    confusion *m = malloc(sizeof *m + (size_t)(matrices * k * k + 2 * k) * sizeof m->state[0]);
     if (!m) return lc_fail(LC_ERR_MEMORY, "out of memory for metric '%s'", name);
     *m = (confusion){.kind = kind, .o = *o, .name = name, .k = k, .matrices = matrices};
+    m->is_true = m->state + size_of(m);
+    m->is_predicted = m->is_true + k;
     lc_metric_ops ops = {
         LC_METRIC_OPS_INIT,
         .name = name,

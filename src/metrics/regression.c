@@ -16,7 +16,7 @@ typedef struct regression {
     const char *name;
     int64_t outputs;
     bool root, raw;
-    double state[]; /* [outputs, WIDTH] */
+    double state[]; /* [outputs, WIDTH], and room for that of a batch */
 } regression;
 
 static double predicted_at(const lc_metric_batch *b, int64_t i)
@@ -27,53 +27,6 @@ static double predicted_at(const lc_metric_batch *b, int64_t i)
 static double target_at(const lc_metric_batch *b, int64_t i)
 {
     return b->values ? b->values[i] : (double)b->targets[i];
-}
-
-static lc_status regression_update(void *self, const lc_metric_batch *b)
-{
-    regression *m = self;
-    bool flat = m->outputs == 1 && (m->kind == LC_METRIC_MSE || m->kind == LC_METRIC_MAE);
-    if ((!b->scores && !b->labels) || (!b->values && !b->targets))
-        return lc_fail(LC_ERR_ARGUMENT, "%s needs predicted and true values", m->name);
-    if (!flat && b->columns != m->outputs)
-        return lc_fail(LC_ERR_SHAPE, "%s expects %lld columns (num_outputs), not %lld", m->name, (long long)m->outputs,
-                       (long long)b->columns);
-    if (b->n_targets && b->n_targets != b->n * b->columns)
-        return lc_fail(LC_ERR_SHAPE, "%s expects %lld targets, not %lld", m->name, (long long)(b->n * b->columns),
-                       (long long)b->n_targets);
-    for (int64_t i = 0; i < b->n * b->columns; i++) {
-        double *s = m->state + (flat ? 0 : i % m->outputs) * WIDTH;
-        double x = predicted_at(b, i), y = target_at(b, i);
-        s[0]++;
-        switch (m->kind) {
-        case LC_METRIC_MSE:
-            s[1] += (x - y) * (x - y);
-            break;
-        case LC_METRIC_MAE:
-            s[1] += fabs(x - y);
-            break;
-        case LC_METRIC_R2:
-            s[1] += (x - y) * (x - y);
-            s[2] += y;
-            s[3] += y * y;
-            break;
-        case LC_METRIC_EXPLAINED_VARIANCE:
-            s[1] += y - x;
-            s[2] += (y - x) * (y - x);
-            s[3] += y;
-            s[4] += y * y;
-            break;
-        default: {
-            double dx = x - s[1], dy = y - s[2];
-            s[1] += dx / s[0];
-            s[2] += dy / s[0];
-            s[3] += dx * (x - s[1]);
-            s[4] += dy * (y - s[2]);
-            s[5] += dx * (y - s[2]);
-        }
-        }
-    }
-    return LC_OK;
 }
 
 static bool one_value(const regression *m)
@@ -160,8 +113,12 @@ static lc_status regression_merge(void *self, const double *data, int64_t n)
             for (int j = 0; j < WIDTH; j++) a[j] += b[j];
             continue;
         }
+        if (b[0] == 0) continue;
+        if (a[0] == 0) { /* what is loaded is what was saved, bit for bit */
+            memcpy(a, b, WIDTH * sizeof *a);
+            continue;
+        }
         double all = a[0] + b[0];
-        if (all == 0) continue;
         double dx = b[1] - a[1], dy = b[2] - a[2], both = a[0] * b[0] / all;
         a[1] += dx * b[0] / all;
         a[2] += dy * b[0] / all;
@@ -173,6 +130,55 @@ static lc_status regression_merge(void *self, const double *data, int64_t n)
     return LC_OK;
 }
 
+static lc_status regression_update(void *self, const lc_metric_batch *b)
+{
+    regression *m = self;
+    bool flat = m->outputs == 1 && (m->kind == LC_METRIC_MSE || m->kind == LC_METRIC_MAE);
+    if ((!b->scores && !b->labels) || (!b->values && !b->targets))
+        return lc_fail(LC_ERR_ARGUMENT, "%s needs predicted and true values", m->name);
+    if (!flat && b->columns != m->outputs)
+        return lc_fail(LC_ERR_SHAPE, "%s expects %lld columns (num_outputs), not %lld", m->name, (long long)m->outputs,
+                       (long long)b->columns);
+    if (b->n_targets && b->n_targets != b->n * b->columns)
+        return lc_fail(LC_ERR_SHAPE, "%s expects %lld targets, not %lld", m->name, (long long)(b->n * b->columns),
+                       (long long)b->n_targets);
+    double *batch = m->state + m->outputs * WIDTH;
+    memset(batch, 0, (size_t)(m->outputs * WIDTH) * sizeof *batch);
+    for (int64_t i = 0; i < b->n * b->columns; i++) {
+        double *s = batch + (flat ? 0 : i % m->outputs) * WIDTH;
+        double x = predicted_at(b, i), y = target_at(b, i);
+        s[0]++;
+        switch (m->kind) {
+        case LC_METRIC_MSE:
+            s[1] += (x - y) * (x - y);
+            break;
+        case LC_METRIC_MAE:
+            s[1] += fabs(x - y);
+            break;
+        case LC_METRIC_R2:
+            s[1] += (x - y) * (x - y);
+            s[2] += y;
+            s[3] += y * y;
+            break;
+        case LC_METRIC_EXPLAINED_VARIANCE:
+            s[1] += y - x;
+            s[2] += (y - x) * (y - x);
+            s[3] += y;
+            s[4] += y * y;
+            break;
+        default: {
+            double dx = x - s[1], dy = y - s[2];
+            s[1] += dx / s[0];
+            s[2] += dy / s[0];
+            s[3] += dx * (x - s[1]);
+            s[4] += dy * (y - s[2]);
+            s[5] += dx * (y - s[2]);
+        }
+        }
+    }
+    return regression_merge(m, batch, m->outputs * WIDTH);
+}
+
 lc_status lc__metric_regression(lc_metric_kind kind, const lc_metric_options *o, lc_metric **out)
 {
     const char *name = kind == LC_METRIC_MSE                  ? "MeanSquaredError"
@@ -180,7 +186,7 @@ lc_status lc__metric_regression(lc_metric_kind kind, const lc_metric_options *o,
                        : kind == LC_METRIC_R2                 ? "R2Score"
                        : kind == LC_METRIC_EXPLAINED_VARIANCE ? "ExplainedVariance"
                                                               : "PearsonCorrCoef";
-    regression *m = malloc(sizeof *m + (size_t)(o->num_outputs * WIDTH) * sizeof m->state[0]);
+    regression *m = malloc(sizeof *m + (size_t)(2 * o->num_outputs * WIDTH) * sizeof m->state[0]);
     if (!m) return lc_fail(LC_ERR_MEMORY, "out of memory for metric '%s'", name);
     *m = (regression){
         .kind = kind, .name = name, .outputs = o->num_outputs, .root = o->not_squared, .raw = o->raw_values};

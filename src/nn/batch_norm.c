@@ -9,6 +9,12 @@ static lc_tensor *forward(lc_module *self, lc_tensor *x, lc_site site)
     return lc_batch_norm_forward_at((lc_batch_norm_layer *)self, x, site);
 }
 
+/* By its function: a type is a name for people, and another module may have any. */
+lc_batch_norm_layer *lc__as_batch_norm(lc_module *m)
+{
+    return m->forward == forward ? (lc_batch_norm_layer *)m : NULL;
+}
+
 void lc_batch_norm_init_with(lc_batch_norm_layer *l, int nd, void *parent, const char *name, lc_batch_norm_options o)
 {
     LC_LAYER_BEGIN(l, parent, name, type_names[nd - 1], forward);

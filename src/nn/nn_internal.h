@@ -20,6 +20,9 @@
         (l)->base.forward = (fn);                                                                                      \
     } while (0)
 
+/* The layer, if m is one of the BatchNorms; else NULL. */
+lc_batch_norm_layer *lc__as_batch_norm(lc_module *m);
+
 /* Uniform in [-1/sqrt(n), 1/sqrt(n)): the biases of Linear and Conv, everything in LSTM and GRU. */
 static inline lc_init lc__init_inverse_sqrt(int64_t n)
 {

@@ -131,12 +131,18 @@ static lc_status evaluate(lbfgs *l, double *loss)
     return LC_OK;
 }
 
-/* To start + t d, and the loss there. */
-static lc_status evaluate_at(lbfgs *l, double t, double *loss)
+/* To start + t d. */
+static void move(lbfgs *l, double t)
 {
     const double *d = values(l->d);
     for (int64_t i = 0; i < l->n; i++) l->scratch[i] = l->start[i] + t * d[i];
     each(l, write_parameters, l->scratch, 1);
+}
+
+/* And the loss there. */
+static lc_status evaluate_at(lbfgs *l, double t, double *loss)
+{
+    move(l, t);
     return evaluate(l, loss);
 }
 
@@ -335,16 +341,14 @@ static lc_status iterate(lbfgs *l, double loss)
         each(l, read_parameters, l->start, 1);
         if (hyper(opt, H_STRONG_WOLFE) != 0) {
             LC_TRY(strong_wolfe(l, slope, &t, &loss, &more));
-            for (int64_t k = 0; k < l->n; k++) l->scratch[k] = l->start[k] + t * d[k];
-            each(l, write_parameters, l->scratch, 1);
+            move(l, t);
             flat = largest(l->gradient, l->n) <= tolerance_grad;
         } else if (i < max_iter) {
             LC_TRY(evaluate_at(l, t, &loss));
             flat = largest(l->gradient, l->n) <= tolerance_grad;
             more = 1;
         } else {
-            for (int64_t k = 0; k < l->n; k++) l->scratch[k] = l->start[k] + t * d[k];
-            each(l, write_parameters, l->scratch, 1);
+            move(l, t);
         }
         l->x.t = t;
         evaluations += more;
@@ -376,8 +380,8 @@ static void release(lc_optimizer *opt)
 static lc_status prepare(lc_optimizer *opt)
 {
     lc_status status = LC_OK;
-    if (opt->own) return LC_OK;
     if (opt->n_groups != 1) return lc_fail(LC_ERR_CONFIG, "LBFGS takes one group of parameters, not %d", opt->n_groups);
+    if (opt->own) return LC_OK;
     LC_TRY(lc__optimizer_prepare(opt));
     lbfgs *l = opt->own = calloc(1, sizeof *l);
     if (!l) return lc_fail(LC_ERR_MEMORY, "out of memory: LBFGS");
@@ -455,17 +459,21 @@ static lc_status update(lc_optimizer *opt, const lc_update *u)
 
 static lc_status check(const lc_optimizer *opt)
 {
-    double weight_decay, history, max_iter;
+    static const char *const whole[] = {"max_iter", "max_eval", "history_size"};
+    double weight_decay, number;
     LC_TRY(lc__check_at_least(opt, "lr", 0));
     LC_TRY(lc__check_at_least(opt, "tolerance_grad", 0));
     LC_TRY(lc__check_at_least(opt, "tolerance_change", 0));
-    LC_TRY(lc__check_at_least(opt, "max_iter", 1));
+    LC_TRY(lc__check_below(opt, "max_iter", 1, 1e8));
+    LC_TRY(lc__check_below(opt, "max_eval", 0, 1e8));
     LC_TRY(lc__check_below(opt, "history_size", 1, 1e6));
+    for (int i = 0; i < LC_COUNT_OF(whole); i++) {
+        LC_TRY(lc_optimizer_get(opt, -1, whole[i], &number));
+        if (number != floor(number))
+            return lc_fail(LC_ERR_ARGUMENT, "LBFGS: %s is %g, must be a whole number", whole[i], number);
+    }
+    if (opt->flags & LC_OPT_MAXIMIZE) return lc_fail(LC_ERR_ARGUMENT, "LBFGS has no maximize; negate the loss");
     LC_TRY(lc_optimizer_get(opt, -1, "weight_decay", &weight_decay));
-    LC_TRY(lc_optimizer_get(opt, -1, "history_size", &history));
-    LC_TRY(lc_optimizer_get(opt, -1, "max_iter", &max_iter));
-    if (history != floor(history) || max_iter != floor(max_iter))
-        return lc_fail(LC_ERR_ARGUMENT, "LBFGS: max_iter and history_size are whole numbers");
     return weight_decay == 0 ? LC_OK : lc_fail(LC_ERR_ARGUMENT, "LBFGS has no weight_decay; add it to the loss");
 }
 

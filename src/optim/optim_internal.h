@@ -50,6 +50,8 @@ lc_optimizer *lc__optimizer_construct(const lc__optimizer_class *c, const lc__op
 
 /* Whether a step of opt evaluates the loss several times. */
 bool lc__evaluates(const lc_optimizer *opt);
+/* Whether parameter p is in one of its groups. */
+bool lc__optimizer_owns(const lc_optimizer *opt, const lc_tensor *p);
 /* Whether it has tensors of its own for checkpoints. */
 bool lc__has_own(const lc_optimizer *opt);
 

@@ -142,6 +142,14 @@ bool lc__evaluates(const lc_optimizer *opt)
     return opt->ops->size > offsetof(lc_optimizer_ops, step_closure) && opt->ops->step_closure;
 }
 
+bool lc__optimizer_owns(const lc_optimizer *opt, const lc_tensor *p)
+{
+    for (int g = 0; g < opt->n_groups; g++)
+        for (int i = 0; i < opt->groups[g].n_parameters; i++)
+            if (opt->groups[g].parameters[i] == p) return true;
+    return false;
+}
+
 bool lc__has_own(const lc_optimizer *opt)
 {
     return opt->ops->size > offsetof(lc_optimizer_ops, visit_own) && opt->ops->visit_own;

@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The strategies there are. To add one: its file here, and a line below. */
+#include "comm/world.h"
 #include "strategies/registry.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static const lc_strategy_ops *const strategies[] = {&lc__strategy_single};
+static const lc_strategy_ops *const strategies[] = {&lc__strategy_single, &lc__strategy_ddp};
 
 lc_status lc_strategy_find(const char *name, const lc_strategy_ops **out)
 {
     char known[256] = "auto";
     size_t n = strlen(known);
-    if (!name || !strcmp(name, "auto")) name = lc__strategy_single.name;
+    if (!name || !strcmp(name, "auto")) {
+        lc__world here;
+        LC_TRY(lc__world_find(&here));
+        name = (here.size > 1 ? &lc__strategy_ddp : &lc__strategy_single)->name;
+    }
     for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++) {
         if (!strcmp(strategies[i]->name, name)) {
             *out = strategies[i];

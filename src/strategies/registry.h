@@ -5,6 +5,6 @@
 
 #include <lightc/strategy.h>
 
-extern const lc_strategy_ops lc__strategy_single;
+extern const lc_strategy_ops lc__strategy_single, lc__strategy_ddp;
 
 #endif

@@ -1,18 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The executor: replays a plan. Refreshes what varies (input memory, floats), then calls one kernel after another. */
 #include "tensor/graph_impl.h"
+#include "tensor/sync.h"
+#include "core/clock.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
-
-static int64_t now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 static bool finite_dims(const lc_view *v, int dim, int64_t at)
 {
@@ -51,9 +45,7 @@ void lc__graph_observe(lc_graph *g, lc_span_fn *fn, void *ctx)
 
 static double view_bytes(const lc_view *v)
 {
-    double n = v->ndim < 0 ? 0 : (double)lc_dtype_size(v->dtype);
-    for (int i = 0; i < v->ndim; i++) n *= (double)v->shape[i];
-    return n;
+    return lc__view_numel(v) * (double)lc_dtype_size(v->dtype);
 }
 
 static void tell(const lc_graph *g, const lc_plan_call *pc, int64_t start, int64_t end)
@@ -77,16 +69,17 @@ static lc_status execute_watched(lc_graph *g, lc_plan *p)
 {
     for (int i = 0; i < p->n_calls; i++) {
         lc_plan_call *pc = &p->calls[i];
-        int64_t start = now();
+        int64_t start = lc__now_ns();
         pc->call.scratch = g->scratch;
         pc->call.kernel->run(&pc->call);
-        int64_t end = now();
+        int64_t end = lc__now_ns();
         double seconds = 1e-9 * (double)(end - start);
         /* The first run warms caches up. */
         if (pc->runs == 1 || seconds < pc->seconds || pc->seconds == 0) pc->seconds = seconds;
         pc->runs++;
         if (g->observe) tell(g, pc, start, end);
         if (g->nan_check) LC_TRY(check_finite(pc));
+        if (g->reducer && lc__reducer_busy(g->reducer)) lc__reducer_poll(g->reducer);
     }
     return LC_OK;
 }
@@ -104,6 +97,7 @@ lc_status lc__execute(lc_graph *g, lc_plan *p)
         lc_call *c = &p->calls[i].call;
         c->scratch = g->scratch;
         c->kernel->run(c);
+        if (__builtin_expect(g->reducer != NULL, 0) && lc__reducer_busy(g->reducer)) lc__reducer_poll(g->reducer);
     }
     return LC_OK;
 }

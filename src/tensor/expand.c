@@ -6,6 +6,7 @@
  * where they were asked for) is what the planner works on. */
 #include "tensor/plan_impl.h"
 #include "tensor/ops/ops.h"
+#include "tensor/sync.h"
 
 #include <lightc/optim.h>
 #include <stdlib.h>
@@ -32,15 +33,15 @@ lc_status lc__graph_add_flat(lc_graph *g, lc_flat *flat)
 }
 
 /* The state of a flat buffer in this segment; starts as it is now, or as lc_zero_grad left it. */
-static lc_status flat_state(expansion *x, lc_flat *flat, lc_flat_state **out)
+lc_status lc__expand_flat_state(lc_build *b, lc_flat *flat, lc_flat_state **out)
 {
-    lc_plan *plan = x->b->plan;
+    lc_plan *plan = b->plan;
     for (int i = 0; i < plan->n_flats; i++)
         if (plan->flats[i].flat == flat) {
             *out = &plan->flats[i];
             return LC_OK;
         }
-    LC_TRY(lc__graph_add_flat(x->g, flat));
+    LC_TRY(lc__graph_add_flat(b->g, flat));
     lc_flat_state *states = realloc(plan->flats, (size_t)(plan->n_flats + 1) * sizeof *states);
     if (!states) return lc_fail(LC_ERR_MEMORY, "out of memory while planning");
     plan->flats = states;
@@ -165,7 +166,7 @@ static lc_status deposit(backward *b, uint32_t value)
     lc_flat_state *state;
     if (!b->gradient[value]) return LC_OK;
     LC_TRY(lc__flat_of(p, &flat));
-    LC_TRY(flat_state(b->x, flat, &state));
+    LC_TRY(lc__expand_flat_state(b->x->b, flat, &state));
     int64_t add = state->after[p->flat_index];
     state->after[p->flat_index] = 1;
     lc_tensor *in[] = {flat->gradients[p->flat_index], b->gradient[value]};
@@ -261,7 +262,11 @@ static lc_status expand_backward(expansion *x, uint32_t k)
     }
     const lc_type *type = &g->values[loss]->type;
     double one = 1;
-    lc_tensor *seed = lc_op_call(&lc__op_scalar, 0, NULL, 1, (int64_t[]){type->dtype}, 1, &one, LC_HERE);
+    int64_t dtype = type->dtype;
+    /* On several ranks a loss counts as much as this rank has samples. */
+    lc_tensor *seed =
+        g->reducer ? lc_op_call_live(&lc__op_scalar, 0, NULL, 1, &dtype, 1, lc__reducer_weight(g->reducer), LC_HERE)
+                   : lc_op_call(&lc__op_scalar, 0, NULL, 1, &dtype, 1, &one, LC_HERE);
     if (type->ndim) seed = lc_op_call(&lc__op_reshape, 1, &seed, type->ndim, type->shape, 0, NULL, LC_HERE);
     LC_TRY(g->status);
     b.gradient[loss] = seed;
@@ -306,7 +311,7 @@ static lc_status optimizer_state(expansion *x, lc_optimizer *opt, lc_flat_state 
         n += opt->groups[i].n_parameters;
         if (opt->groups[i].n_parameters) flat = opt->groups[i].parameters[0]->flat;
     }
-    LC_TRY(flat_state(x, flat, state));
+    LC_TRY(lc__expand_flat_state(x->b, flat, state));
     *segments = lc__build_alloc(x->b, (size_t)n * sizeof **segments);
     return *segments ? LC_OK : LC_ERR_MEMORY;
 }
@@ -378,7 +383,7 @@ static lc_status expand_zero_grad(expansion *x, const lc_node *n)
         for (int k = 0; k < opt->groups[i].n_parameters; k++) {
             const lc_tensor *p = opt->groups[i].parameters[k];
             lc_flat_state *state;
-            LC_TRY(flat_state(x, p->flat, &state));
+            LC_TRY(lc__expand_flat_state(x->b, p->flat, &state));
             state->after[p->flat_index] = 0;
         }
     return LC_OK;
@@ -393,7 +398,7 @@ static lc_status expand_gradient(expansion *x, const lc_node *n)
     if (p->kind != LC_TENSOR_PERSISTENT || !p->requires_grad)
         return lc_fail(LC_ERR_ARGUMENT, "lc_gradient: only persistent tensors that require a gradient have one");
     LC_TRY(lc__flat_of(p, &flat));
-    LC_TRY(flat_state(x, flat, &state));
+    LC_TRY(lc__expand_flat_state(x->b, flat, &state));
     if (state->after[p->flat_index])
         lc_op_call(&lc__op_mul_scalar, 1, &flat->gradients[p->flat_index], 0, NULL, 1, g->tape.floats + n->float_at,
                    LC_HERE);
@@ -413,6 +418,7 @@ static lc_status expand_node(expansion *x, uint32_t k)
     if (n->op == &lc__macro_clip_norm) return expand_clip_norm(x, n);
     if (n->op == &lc__macro_step) return expand_step(x, n);
     if (n->op == &lc__macro_gradient) return expand_gradient(x, n);
+    if (n->op == &lc__macro_sync) return lc__expand_sync(x->b, n);
     if (n->op == &lc__macro_keep) {
         x->keep[g->tape.in[n->in_at]] = true;
         return LC_OK;

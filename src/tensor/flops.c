@@ -2,46 +2,38 @@
 /* Floating-point operations of a kernel call, from its shapes: multiplications and additions of products (matrices,
  * convolutions, attention, recurrent layers), as everybody counts them. All else is 0: it is bound by memory. */
 #include "tensor/graph_impl.h"
-
-#include <string.h>
-
-static double numel(const lc_view *v)
-{
-    double n = v->ndim < 0 ? 0 : 1;
-    for (int i = 0; i < v->ndim; i++) n *= (double)v->shape[i];
-    return n;
-}
+#include "tensor/ops/ops.h"
 
 /* Each output is a sum over the weights of its channel. */
 static double convolution(const lc_view *weight, const lc_view *output)
 {
-    return 2 * numel(output) * numel(weight) / (double)(weight->shape[0] > 0 ? weight->shape[0] : 1);
+    return 2 * lc__view_numel(output) * lc__view_numel(weight) / (double)(weight->shape[0] > 0 ? weight->shape[0] : 1);
 }
 
 /* q [..,T,D], k [..,S,D]: a product is T x S x D. */
 static double attention(const lc_view *q, const lc_view *k)
 {
-    return 2 * numel(q) * (double)k->shape[k->ndim - 2];
+    return 2 * lc__view_numel(q) * (double)k->shape[k->ndim - 2];
 }
 
 /* The state of every step and sample [T,B,..] times the recurrent matrix. */
 static double recurrent(const lc_view *sequence, const lc_view *weight)
 {
-    return 2 * (double)sequence->shape[0] * (double)sequence->shape[1] * numel(weight);
+    return 2 * (double)sequence->shape[0] * (double)sequence->shape[1] * lc__view_numel(weight);
 }
 
 double lc__call_flop(const lc_call *c)
 {
-    const char *name = c->op->name;
-    if (!strcmp(name, "linear")) return 2 * numel(&c->in[0]) * (double)c->in[1].shape[0];
-    if (!strcmp(name, "matmul")) return 2 * numel(&c->out[0]) * (double)c->in[0].shape[c->in[0].ndim - 1];
-    if (!strcmp(name, "conv")) return convolution(&c->in[1], &c->out[0]);
-    if (!strcmp(name, "conv_input_grad")) return convolution(&c->in[1], &c->in[0]);
-    if (!strcmp(name, "conv_weight_grad")) return convolution(&c->out[0], &c->in[0]);
-    if (!strcmp(name, "sdpa")) return 2 * attention(&c->in[0], &c->in[1]);
-    if (!strcmp(name, "sdpa_backward")) return 5 * attention(&c->in[1], &c->in[2]);
-    if (!strcmp(name, "lstm") || !strcmp(name, "gru")) return recurrent(&c->in[0], &c->in[1]);
-    if (!strcmp(name, "lstm_backward")) return recurrent(&c->in[0], &c->in[3]);
-    if (!strcmp(name, "gru_backward")) return recurrent(&c->in[0], &c->in[2]);
+    const lc_op *op = c->op;
+    if (op == &lc__op_linear) return 2 * lc__view_numel(&c->in[0]) * (double)c->in[1].shape[0];
+    if (op == &lc__op_matmul) return 2 * lc__view_numel(&c->out[0]) * (double)c->in[0].shape[c->in[0].ndim - 1];
+    if (op == &lc__op_conv) return convolution(&c->in[1], &c->out[0]);
+    if (op == &lc__op_conv_input_grad) return convolution(&c->in[1], &c->in[0]);
+    if (op == &lc__op_conv_weight_grad) return convolution(&c->out[0], &c->in[0]);
+    if (op == &lc__op_sdpa) return 2 * attention(&c->in[0], &c->in[1]);
+    if (op == &lc__op_sdpa_backward) return 5 * attention(&c->in[1], &c->in[2]);
+    if (op == &lc__op_lstm || op == &lc__op_gru) return recurrent(&c->in[0], &c->in[1]);
+    if (op == &lc__op_lstm_backward) return recurrent(&c->in[0], &c->in[3]);
+    if (op == &lc__op_gru_backward) return recurrent(&c->in[0], &c->in[2]);
     return 0;
 }

@@ -4,13 +4,14 @@
  * graph.c     the life of a graph and of a step; reading values back
  * record.c    appends what the user calls to a tape (one node per call, plus a few macro nodes)
  * plan.c      looks a tape segment up in the cache, or makes a plan of it:
- *   expand.c    macro nodes -> operators (backward, clipping, updates)
+ *   expand.c    macro nodes -> operators (backward, clipping, updates); expand_sync.c: reductions over ranks
  *   dead.c      what nobody reads is dropped
  *   fuse.c      named patterns -> fused operators; fuse_elementwise.c: chains
  *   lower.c     operators -> kernel calls: layouts, copies, in-place, direct accumulation
  *   arena.c     liveness -> offsets in one arena
  *   tune.c      one thread or all, and which of several kernels (tune.h)
  * execute.c   replays a plan
+ * flops.c     floating-point operations of a call
  * dump.c      writes a plan as text and as a graph
  *
  * A *segment* is what was recorded between two runs of a step: usually the whole step; a host read in the middle of a
@@ -160,8 +161,9 @@ struct lc_graph {
     char error[1024];
     int no_grad;
     uint32_t region, n_regions;
-    int64_t backwards; /* since the last lc_zero_grad */
-    double window;     /* 0: backwards */
+    int64_t backwards;           /* since the last lc_zero_grad */
+    double window;               /* 0: backwards */
+    struct lc__reducer *reducer; /* sync.h; NULL: one rank */
 
     lc_tape tape; /* the user's */
     lc_tape ir;   /* expanded; only while planning */
@@ -198,7 +200,7 @@ struct lc_graph {
 
 /* ---- macro nodes ---- */
 extern const lc_op lc__macro_backward, lc__macro_zero_grad, lc__macro_keep, lc__macro_clip_norm, lc__macro_step,
-    lc__macro_gradient;
+    lc__macro_gradient, lc__macro_sync;
 bool lc__is_macro(const lc_op *op);
 /* Operators of the engine itself. */
 extern const lc_op lc__op_detach, lc__op_accumulate, lc__op_clip_coefficient;
@@ -231,6 +233,13 @@ void lc__graph_observe(lc_graph *g, lc_span_fn *fn, void *ctx);
 lc_status lc__execute(lc_graph *g, lc_plan *plan);
 /* flops.c */
 double lc__call_flop(const lc_call *c);
+/* Elements of an operand; 0 if it is absent. */
+static inline double lc__view_numel(const lc_view *v)
+{
+    double n = v->ndim < 0 ? 0 : 1;
+    for (int i = 0; i < v->ndim; i++) n *= (double)v->shape[i];
+    return n;
+}
 /* dump.c */
 void lc__dump_plans(const lc_graph *g);
 

@@ -41,16 +41,15 @@ static lc_status new_call(lc_build *b, lc_ir_node *node, const lc_call *call)
 static lc_status choose_kernel(const lc_build *b, lc_call *call)
 {
     const lc_graph *g = b->g;
-    const lc_op *op = call->op;
+    const lc_kernel *reference = call->op->kernel;
+    bool plain = false;
     int n = 0;
     call->threads = g->threads > 1 && lc__worth_threads(call) ? g->threads : 1;
     call->deterministic = g->options.deterministic;
-    bool reference = false;
-    if (g->reference_only && op->kernel) LC_TRY(lc__kernel_supports(op->kernel, call, &reference));
-    if (!reference) LC_TRY(g->backend->find_kernels(g->kernel_set, call, 1, &call->kernel, &n));
-    if (!reference && n == 0 && op->kernel) LC_TRY(lc__kernel_supports(op->kernel, call, &reference));
-    if (reference) call->kernel = op->kernel;
-    if (!reference && n == 0) {
+    if (reference) LC_TRY(lc__kernel_supports(reference, call, &plain));
+    if (!plain || !g->reference_only) LC_TRY(g->backend->find_kernels(g->kernel_set, call, 1, &call->kernel, &n));
+    if (n == 0 && plain) call->kernel = reference;
+    if (n == 0 && !plain) {
         const lc_view *first = call->n_in && call->in[0].ndim >= 0 ? &call->in[0] : call->n_out ? &call->out[0] : NULL;
         return lc_fail(LC_ERR_UNSUPPORTED, "there is no kernel for %s on %s",
                        first ? lc_dtype_name(first->dtype) : "it", g->backend->name);

@@ -2,6 +2,7 @@
 /* Macro nodes: what a step asks for beyond operators. Recorded like operators (so that they are part of what a plan is
  * keyed by), expanded into operators when a plan is made. Also the few operators of the engine itself. */
 #include "tensor/graph_impl.h"
+#include "tensor/sync.h"
 
 #include <lightc/optim.h>
 #include <math.h>
@@ -49,10 +50,13 @@ const lc_op lc__macro_step = {.name = "optimizer_step", .infer = infer_nothing};
 /* in: parameter; floats: window */
 const lc_op lc__macro_gradient = {.name = "gradient", .n_out = 1, .infer = infer_like_first};
 
+/* ints: reducer */
+const lc_op lc__macro_sync = {.name = "sync", .infer = infer_nothing};
+
 bool lc__is_macro(const lc_op *op)
 {
     return op == &lc__macro_backward || op == &lc__macro_zero_grad || op == &lc__macro_keep ||
-           op == &lc__macro_clip_norm || op == &lc__macro_step || op == &lc__macro_gradient;
+           op == &lc__macro_clip_norm || op == &lc__macro_step || op == &lc__macro_gradient || op == &lc__macro_sync;
 }
 
 /* ---- recording ---- */
@@ -60,6 +64,7 @@ bool lc__is_macro(const lc_op *op)
 static double window_of(const lc_graph *g)
 {
     double window = g->window > 0 ? g->window : (double)g->backwards;
+    if (g->reducer) window *= lc__reducer_ranks(g->reducer);
     return window > 0 ? 1.0 / window : 1.0;
 }
 
@@ -115,6 +120,33 @@ lc_tensor *lc_gradient(lc_tensor *parameter)
     lc_graph *g = lc_current_graph();
     double window = g ? window_of(g) : 1.0;
     return lc_op_call(&lc__macro_gradient, 1, &parameter, 0, NULL, 1, &window, LC_HERE);
+}
+
+static void scale(lc_tensor *t, double factor)
+{
+    int64_t n = lc__numel(&t->type);
+    for (int64_t i = 0; i < n; i++) {
+        if (t->type.dtype == LC_F64)
+            ((double *)t->data)[i] *= factor;
+        else
+            ((float *)t->data)[i] *= (float)factor;
+    }
+}
+
+lc_status lc_gradient_write(lc_tensor *parameter, const void *data, size_t bytes)
+{
+    lc_graph *g = lc_current_graph();
+    lc_flat *flat;
+    if (!parameter || parameter->kind != LC_TENSOR_PERSISTENT || !parameter->requires_grad)
+        return lc_fail(LC_ERR_ARGUMENT, "lc_gradient_write: only persistent tensors that require a gradient have one");
+    if (g) LC_TRY(lc__graph_flush(g));
+    LC_TRY(lc__flat_of(parameter, &flat));
+    lc_tensor *gradient = flat->gradients[parameter->flat_index];
+    LC_TRY(lc_tensor_write(gradient, data, bytes));
+    double window = g ? window_of(g) : 1.0;
+    if (window != 1.0) scale(gradient, 1 / window);
+    flat->has_gradient[parameter->flat_index] = 1;
+    return LC_OK;
 }
 
 lc_tensor *lc_clip_grad_norm(lc_optimizer *opt, double max_norm)

@@ -65,6 +65,10 @@ uint32_t lc__build_value(lc_build *b, const lc_type *type); /* LC_ABSENT when ou
 
 /* expand.c */
 lc_status lc__expand(lc_build *b);
+/* The state of a flat buffer in this segment; starts as it is now, or as lc_zero_grad left it. */
+lc_status lc__expand_flat_state(lc_build *b, lc_flat *flat, lc_flat_state **out);
+/* expand_sync.c */
+lc_status lc__expand_sync(lc_build *b, const lc_node *node);
 /* dead.c, fuse.c, fuse_elementwise.c */
 void lc__drop_dead(lc_build *b);
 lc_status lc__fuse_patterns(lc_build *b);

@@ -5,11 +5,11 @@
  * the estimate is not clear or there is more than one kernel, all are timed on data of their own when the plan is made,
  * as long as the time for that lasts (see tune.h on what becomes of the choice). */
 #include "tensor/graph_impl.h"
+#include "core/clock.h"
 #include "tensor/tune.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define WORTH_US     12                  /* from here on a second thread is thought to pay */
 #define UNSURE       4                   /* within this factor of it nobody knows */
@@ -22,22 +22,16 @@
 
 /* ---- the estimate ---- */
 
-static double elements_of(const lc_view *v)
-{
-    double n = v->ndim < 0 ? 0 : 1;
-    for (int d = 0; d < v->ndim; d++) n *= (double)v->shape[d];
-    return n;
-}
-
 /* Microseconds on one thread, roughly. */
 static double estimate(const lc_call *c)
 {
     double elements = 0, work = 0;
-    for (int i = 0; i < c->n_in; i++) elements += elements_of(&c->in[i]);
-    for (int i = 0; i < c->n_out; i++) elements += elements_of(&c->out[i]);
+    for (int i = 0; i < c->n_in; i++) elements += lc__view_numel(&c->in[i]);
+    for (int i = 0; i < c->n_out; i++) elements += lc__view_numel(&c->out[i]);
     if (c->n_in >= 2 && c->in[1].ndim >= 2 && !(c->op->flags & LC_OP_ELEMENTWISE)) {
         /* An upper bound of multiplications of matrix-like operators: geometric mean of operand sizes, cubed. */
-        double cube = elements_of(&c->in[0]) * elements_of(&c->in[1]) * (c->n_out ? elements_of(&c->out[0]) : 1);
+        double cube =
+            lc__view_numel(&c->in[0]) * lc__view_numel(&c->in[1]) * (c->n_out ? lc__view_numel(&c->out[0]) : 1);
         work = cube > 0 ? __builtin_sqrt(cube) : 0;
     }
     return elements * 4 / 20e3 + work * 2 / 60e3;
@@ -80,11 +74,9 @@ static lc_status list_candidates(const lc_graph *g, const lc_call *call, candida
 
 /* ---- measuring ---- */
 
-static double now(void)
+static double seconds_since(int64_t start)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return 1e-9 * (double)(lc__now_ns() - start);
 }
 
 /* Bytes from the first to the last element; 0 if that is too many. */
@@ -124,9 +116,9 @@ static lc_status measure(const lc_graph *g, lc_call *c, const candidate *what, d
     c->scratch = scratch;
     double total = 0;
     for (int run = 0; run < MAX_RUNS && (run < 4 || total < 1e-3); run++) {
-        double t = now();
+        int64_t start = lc__now_ns();
         c->kernel->run(c);
-        t = now() - t;
+        double t = seconds_since(start);
         total += t;
         if (run && t < *seconds) *seconds = t;
     }
@@ -187,7 +179,7 @@ lc_status lc__tune(lc_graph *g, lc_call *call)
     if ((!t->on && !t->n) || g->options.deterministic || call->kernel == call->op->kernel ||
         call->n_in + call->n_out > MAX_OPERANDS)
         return LC_OK;
-    double start = now();
+    int64_t start = lc__now_ns();
     LC_TRY(list_candidates(g, call, list, &n));
     if (n < 2) return LC_OK;
     LC_TRY(lc__tuning_key(call, &key));
@@ -199,7 +191,7 @@ lc_status lc__tune(lc_graph *g, lc_call *call)
         bool time_left = t->seconds < MAX_SECONDS;
         if (time_left) LC_TRY_GOTO(status, done, race(g, call, list, n, &best));
         LC_TRY_GOTO(status, done, lc__tuning_add(t, key, list[best].kernel->name, list[best].threads, time_left));
-        t->seconds += now() - start;
+        t->seconds += seconds_since(start);
     }
     call->kernel = list[best].kernel;
     call->threads = list[best].threads;

@@ -3,7 +3,8 @@
  *
  * As state, which checkpoints and the file hold:
  *   "tuning": {"machine": "avx512, oneDNN 2.6.0, lightc 0.1.0, 2 threads",
- *              "choices": {"linear f32[64,784] f32[128,784] ... ": "onednn_matmul_packed 2", ...}} */
+ *              "choices": {"linear f32[64,784] f32[128,784] ... ": "onednn_matmul_packed 2", ...}}
+ * A choice for whose measuring no time was left ends in " unmeasured"; it is not written to the file. */
 #include "tensor/tune.h"
 #include "core/io.h"
 #include "core/str.h"
@@ -17,6 +18,7 @@
 #define MAX_CHOICES     4096
 #define MAX_THREADS     (1 << 16)
 #define MAX_KERNEL_NAME 80
+#define UNMEASURED      " unmeasured" /* behind a choice */
 
 /* ---- keys ---- */
 
@@ -104,9 +106,9 @@ static lc_status write_choices(const lc__tuning *t, bool only_measured, lc_state
     LC_TRY(lc_state_set_object(o, "choices", &list));
     for (int i = 0; i < t->n; i++) {
         const lc__choice *c = &t->choices[i];
-        char value[MAX_KERNEL_NAME + 16];
+        char value[MAX_KERNEL_NAME + 32];
         if (only_measured && !c->measured) continue;
-        int n = snprintf(value, sizeof value, "%s %d", c->kernel, c->threads);
+        int n = snprintf(value, sizeof value, "%s %d%s", c->kernel, c->threads, c->measured ? "" : UNMEASURED);
         if (n < 0 || (size_t)n >= sizeof value) return lc_fail(LC_ERR_INTERNAL, "the kernel %s", c->kernel);
         LC_TRY(lc_state_set_text(list, c->key, value));
     }
@@ -126,14 +128,15 @@ lc_status lc__tuning_load(lc__tuning *t, const lc_state *root)
         strcmp(machine, t->machine) != 0 || lc_state_get_object(o, "choices", &list) < 0)
         return LC_OK;
     for (int64_t i = 0; i < lc_state_length(list) && i < MAX_CHOICES; i++) {
-        char kernel[MAX_KERNEL_NAME];
-        const char *space = lc_state_get_text(lc_state_at(list, i), NULL, &value) < 0 ? NULL : strrchr(value, ' ');
-        size_t length = space ? (size_t)(space - value) : 0;
-        long threads = space ? strtol(space, NULL, 10) : 0;
-        if (length < 1 || length >= sizeof kernel || threads < 1 || threads > MAX_THREADS) continue;
+        char kernel[MAX_KERNEL_NAME], *rest;
+        if (lc_state_get_text(lc_state_at(list, i), NULL, &value) < 0) continue;
+        size_t length = strcspn(value, " ");
+        long threads = strtol(value + length, &rest, 10);
+        bool known = !*rest || !strcmp(rest, UNMEASURED);
+        if (length < 1 || length >= sizeof kernel || threads < 1 || threads > MAX_THREADS || !known) continue;
         memcpy(kernel, value, length);
         kernel[length] = 0;
-        LC_TRY(lc__tuning_add(t, lc_state_key_at(list, i), kernel, (int)threads, true));
+        LC_TRY(lc__tuning_add(t, lc_state_key_at(list, i), kernel, (int)threads, !*rest));
     }
     return LC_OK;
 }
@@ -165,7 +168,7 @@ static lc_status cache_file(lc__tuning *t)
     return status;
 }
 
-/* The library's error message is left as it was: a cache that cannot be used is nobody's error. */
+/* A cache that cannot be used is nobody's error. */
 static void read_cache(lc__tuning *t)
 {
     lc_state *root = NULL;

@@ -12,6 +12,8 @@ static const struct {
     int (*run)(int argc, char **argv);
 } commands[] = {
     {"run", "CONFIG.json|MODULE.so [--OPTION VALUE]...", "train, or evaluate, a module in a shared object", tool_run},
+    {"launch", "[-np N] [-H HOST:N,...] PROGRAM [ARGUMENT]...", "start the ranks of a program", tool_launch},
+    {"bench", "comm [--OPTION VALUE]...", "measure the collectives on this machine", tool_bench},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 

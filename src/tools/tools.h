@@ -5,5 +5,7 @@
 
 /* argv[0] is the sub-command's name. Returns the program's exit status: 0, 1 for errors, 2 for wrong usage. */
 int tool_run(int argc, char **argv);
+int tool_launch(int argc, char **argv);
+int tool_bench(int argc, char **argv);
 
 #endif

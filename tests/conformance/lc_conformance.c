@@ -69,7 +69,10 @@ static void recorded(const lc_state *want, outcome *o)
     for (int64_t i = 0; i < lc_state_length(list); i++) {
         const lc_state *r = lc_state_at(list, i);
         add(o->rows, sizeof o->rows, "step=%s", get_text(r, "step", "?"));
-        if (get(r, "epoch")) add(o->rows, sizeof o->rows, " epoch=%s", get_text(r, "epoch", "?"));
+        if (get(r, "epoch")) {
+            add(o->rows, sizeof o->rows, " epoch=");
+            add_number(o->rows, sizeof o->rows, atof(get_text(r, "epoch", "nan")));
+        }
         for (int64_t k = 0; k < lc_state_length(r); k++) {
             const char *key = lc_state_key_at(r, k);
             if (!strcmp(key, "step") || !strcmp(key, "epoch")) continue;

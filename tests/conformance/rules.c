@@ -410,6 +410,14 @@ static bool clips_nothing(const lc_state *c, const outcome *got, const outcome *
            get(get(c, "module"), "skip_at") && want->error && !strcmp(want->error, "RuntimeError") && !got->failed;
 }
 
+static bool beside_another(const lc_state *c, const outcome *got, const outcome *want)
+{
+    const lc_state *a;
+    bool saves = false;
+    for (int64_t i = 0; (a = callback(c, "ModelCheckpoint", i)); i++) saves |= get_bool(a, "save_on_exception", false);
+    return saves && want->error && count(got->files, ".ckpt") == count(want->files, ".ckpt") + 1;
+}
+
 const rule rules[] = {
     {.name = "teardown",
      .applies = threw,
@@ -459,6 +467,10 @@ const rule rules[] = {
      .rewrite = forget_last,
      .reason = "last is the newest state at every trigger, and a link where that was saved already; Lightning saves it "
                "again, and only when another checkpoint was written"},
+    {.name = "saved on an exception",
+     .applies = beside_another,
+     .rewrite = forget_saves,
+     .reason = "what is saved on an exception stands beside a checkpoint of the same name; Lightning writes over it"},
     {.name = "limits",
      .applies = checked_early,
      .rewrite = forget_end,

@@ -397,7 +397,9 @@ static lc_status log_row(void *self, const lc_log_row *row)
     outcome *out = self;
     size_t size = sizeof out->rows;
     add(out->rows, size, "step=%lld", (long long)row->step);
-    if (row->epoch >= 0) add(out->rows, size, " epoch=%lld", (long long)row->epoch);
+    bool own = false; /* a value of that name takes the place of the row's epoch, in our loggers and in Lightning's */
+    for (int i = 0; i < row->n; i++) own |= !strcmp(row->values[i].name, "epoch");
+    if (row->epoch >= 0 && !own) add(out->rows, size, " epoch=%lld", (long long)row->epoch);
     for (int i = 0; i < row->n; i++) {
         add(out->rows, size, " %s=", row->values[i].name);
         add_number(out->rows, size, row->values[i].value);

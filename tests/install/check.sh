@@ -8,7 +8,7 @@ build_dir=$(cd "$1" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cmake --install "$build_dir" --prefix "$work/prefix" >/dev/null
-cp "$source_dir"/tests/install/{CMakeLists.txt,program.c,program.cc} "$work"
+cp "$source_dir"/tests/install/{CMakeLists.txt,program.c,program.cc,ranks.c} "$work"
 cmake -S "$work" -B "$work/build" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" >/dev/null
 cmake --build "$work/build"
 "$work/build/program"
@@ -37,6 +37,19 @@ fi
 cc -shared -fPIC "$source_dir/examples/modules/spiral.c" -o "$work/spiral.so" $(pkg-config --cflags --libs lightc) -lm
 "$work/prefix/bin/lightc" run "$work/spiral.so" --fast_dev_run 1 --enable_progress_bar false
 test -s "$(find "$work/prefix" -name lightc.1)"
+# An MPI program; and the plug-in as a site builds it, with the command of its README.
+if command -v mpicc >/dev/null && command -v mpirun >/dev/null; then
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_pml=ob1 OMPI_MCA_btl=vader,self
+  export OMPI_MCA_rmaps_base_oversubscribe=1
+  if [ -x "$work/build/ranks" ]; then timeout 120 mpirun -n 3 "$work/build/ranks"; fi
+  cp -r "$work/prefix/share/lightc/mpi" "$work/site"
+  (cd "$work/site" && bash -euc "$(grep '^mpicc' README.md)")
+  find "$work/prefix" -name 'liblightc_mpi.so*' -delete
+  measure=("$work/prefix/bin/lightc" bench comm --backends mpi --ranks 2 --collectives all_reduce --max_bytes 3000 --seconds 0.001)
+  said=$("${measure[@]}" 2>&1 && exit 1 || true)
+  case $said in *"built without MPI"*) ;; *) echo "without the plug-in it says: $said"; exit 1 ;; esac
+  LIGHTC_MPI_PLUGIN=$work/site/liblightc_mpi.so timeout 120 "${measure[@]}" >/dev/null
+fi
 # Nothing but lc_ names is visible.
 library=$(find "$work/prefix" -name 'liblightc.so' | head -1)
 foreign=$(nm -D --defined-only "$library" | awk '$2 ~ /[TDBRV]/ {print $3}' | grep -vE '^(lc_|_init$|_fini$)' || true)

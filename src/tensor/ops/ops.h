@@ -7,13 +7,9 @@
 
 #include <lightc/ops.h>
 #include "tensor/ops/elementwise_table.h"
-#if defined(__has_include)
-#if __has_include("tensor/ops/ops_nn.h")
 #include "tensor/ops/ops_nn.h"
-#endif
-#endif
 
-/* Operators of this half that are not elementwise. Encoding of ints and floats stands at their definitions. */
+/* Mathematical operators that are not elementwise. Encoding of ints and floats stands at their definitions. */
 /* clang-format off */
 #define LC_OPS_MATH_LIST(X)                                                                                          \
     X(sum) X(mean) X(amax) X(amin) X(var) X(norm) X(logsumexp) X(argmax) X(argmin)                                   \
@@ -28,9 +24,6 @@
 #define LC_DECLARE_ELEMENTWISE_OP(name, ...) extern const lc_op lc__op_##name;
 LC_OPS_MATH_LIST(LC_DECLARE_OP)
 LC_ELEMENTWISE_LIST(LC_DECLARE_ELEMENTWISE_OP)
-#ifdef LC_OPS_NN_LIST
-LC_OPS_NN_LIST(LC_DECLARE_OP)
-#endif
 
 /* Every operator of the library (but the planner's fused nodes), and how many they are. */
 extern const lc_op *const lc__op_table[];

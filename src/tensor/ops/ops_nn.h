@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* clang-format off */
 /* The operators of neural networks, as the operator table, the planner and the backends see them.
  *
  * To add one: write its entry and reference kernel in a file of its family (conv.c, norm.c, ...), add its name to the
@@ -22,11 +23,15 @@
  *   batch_norm_inference   x w? b? running_mean running_var | activation | eps -> y
  *   batch_norm_relu_pool   x w? b? | the 9 of max_pool2d | eps -> y index mean var              (planner only)
  *   batch_norm_relu_pool_backward  dy index x w? b? mean var | the 9 | eps -> dx dw db          (planner only)
- *   layer_norm             x w? b? | dims | eps -> y mean rstd      layer_norm_backward dy x w? mean rstd | dims | ->
- * dx dw db rms_norm               x w? | dims | eps -> y rstd              rms_norm_backward dy x w? rstd | dims | ->
- * dx dw group_norm             x w? b? | groups | eps -> y mean rstd    group_norm_backward dy x w? mean rstd | groups
- * | -> dx dw db embedding              ids w | padding_idx or -1 | -> y         embedding_backward dy ids | V
- * padding_idx | -> dw cross_entropy          x t w? | ignore_index reduction | label_smoothing -> loss lse total_weight
+ *   layer_norm             x w? b? | dims | eps -> y mean rstd
+ *   layer_norm_backward    dy x w? mean rstd | dims | -> dx dw db
+ *   rms_norm               x w? | dims | eps -> y rstd
+ *   rms_norm_backward      dy x w? rstd | dims | -> dx dw
+ *   group_norm             x w? b? | groups | eps -> y mean rstd
+ *   group_norm_backward    dy x w? mean rstd | groups | -> dx dw db
+ *   embedding              ids w | padding_idx or -1 | -> y
+ *   embedding_backward     dy ids | V padding_idx | -> dw
+ *   cross_entropy          x t w? | ignore_index reduction | label_smoothing -> loss lse total_weight
  *   cross_entropy_backward dloss x t w? lse total_weight | the same | the same -> dx
  *   nll_loss               x t w? | ignore_index reduction | -> loss total_weight
  *   nll_loss_backward      dloss t w? total_weight | ignore_index reduction C | -> dx
@@ -35,10 +40,12 @@
  *   dropout                x | site occurrence | p -> y
  *   bernoulli              p | site occurrence | -> y
  *   uniform, normal        (none) | site occurrence dtype shape... | low high; mean std -> y
- *   lstm                   gx[B,T,4H] (= linear(x, w_ih, b_ih)) w_hh b_hh? h0? c0? | | -> y h_n c_n gates[B,T,4H]
- * cells[B,T,H] lstm_backward          dy? dh_n? dc_n? w_hh h0? c0? y gates cells | | -> dgx h_prev[B,T,H] dh0 dc0 gru
- * gx[B,T,3H] w_hh b_hh? h0? | | -> y h_n gates[B,T,4H] (r, z, n, hidden part of n) gru_backward           dy? dh_n?
- * w_hh h0? y gates | | -> dgx dgh[B,T,3H] h_prev dh0 */
+ *   lstm                   gx[B,T,4H] (= linear(x, w_ih, b_ih)) w_hh b_hh? h0? c0? | |
+ *                          -> y h_n c_n gates[B,T,4H] cells[B,T,H]
+ *   lstm_backward          dy? dh_n? dc_n? w_hh h0? c0? y gates cells | | -> dgx h_prev[B,T,H] dh0 dc0
+ *   gru                    gx[B,T,3H] w_hh b_hh? h0? | | -> y h_n gates[B,T,4H] (r, z, n, hidden part of n)
+ *   gru_backward           dy? dh_n? w_hh h0? y gates | | -> dgx dgh[B,T,3H] h_prev dh0 */
+/* clang-format on */
 #ifndef LC_TENSOR_OPS_OPS_NN_H
 #define LC_TENSOR_OPS_OPS_NN_H
 

@@ -7,6 +7,7 @@
 #include "backends/cpu/isa/vmath.h"
 #include "backends/cpu/parallel.h"
 #include "tensor/ops/ops.h"
+#include "tensor/tensor_impl.h"
 
 #define BLOCK 32 /* elements each way */
 
@@ -222,7 +223,8 @@ static bool pad_supports(const lc_call *call)
     plan p;
     lc_call shifted = *call;
     lc_view in = call->in[0], out = call->out[0], from, to;
-    if (in.dtype != LC_F32 || !(is_row_major(&out) || is_channels_last(&out))) return false; /* no gaps */
+    bool gaps = !is_row_major(&out) && !lc__is_dense(out.ndim, out.shape, out.stride, LC_CHANNELS_LAST);
+    if (in.dtype != LC_F32 || gaps) return false;
     in.data = out.data = &in; /* only moved, never read */
     shifted.in = &in;
     shifted.out = &out;

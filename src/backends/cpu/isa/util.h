@@ -48,16 +48,4 @@ static inline bool is_row_major(const lc_view *v)
     return true;
 }
 
-/* Dense channels-last: what comes second is the innermost. */
-static inline bool is_channels_last(const lc_view *v)
-{
-    int64_t expected = 1;
-    for (int i = 0; i < v->ndim; i++) {
-        int d = i == 0 ? 1 : i < v->ndim - 1 ? v->ndim - i : 0;
-        if (v->shape[d] != 1 && v->stride[d] != expected) return false;
-        expected *= v->shape[d];
-    }
-    return v->ndim >= 3;
-}
-
 #endif

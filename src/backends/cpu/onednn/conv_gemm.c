@@ -120,7 +120,7 @@ static dnnl_status_t build(const lc_call *call, bool probe, gemm_state **out)
         return dnnl_unimplemented;
     int64_t bytes = 2 * c->out_channels * patch * (int64_t)sizeof(float);
     if (bytes < BLOCK_BYTES) bytes = BLOCK_BYTES;
-    s->blocks = all / bytes + 1;
+    s->blocks = all / bytes < lines ? all / bytes + 1 : lines; /* a line is not cut */
     while (lines % s->blocks) s->blocks++;
     s->lines = lines / s->blocks;
     int threads = call->deterministic || call->threads < 1 ? 1 : call->threads;

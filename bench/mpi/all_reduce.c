@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* All-reduce of f32 sums in place between the processes of one host: lightc through shared memory (shm), lightc over
+ * MPI (mpi), and MPI_Allreduce. They take turns within a run, on the same memory; a time is that of the slowest rank.
+ *
+ *     mpirun -n 2 lightc_bench_mpi [--rounds N] [--json FILE]
+ */
+#include <lightc/comm_mpi.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WAYS = 3, MAX_ROUNDS = 200 };
+static const char *const ways[WAYS] = {"shm", "mpi", "MPI_Allreduce"};
+
+static lc_status meet(void *ctx, const void *mine, void *all, size_t bytes)
+{
+    (void)ctx;
+    MPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, MPI_COMM_WORLD);
+    return LC_OK;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static lc_status reduce(lc_comm *comm, float *x, int64_t n)
+{
+    if (comm) return lc_comm_all_reduce(comm, x, x, n, LC_F32, LC_COMM_SUM, NULL);
+    int code = MPI_Allreduce(MPI_IN_PLACE, x, (int)n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    return code == MPI_SUCCESS ? LC_OK : lc_fail(LC_ERR_PEER, "MPI_Allreduce failed");
+}
+
+/* Seconds of one call, averaged over `calls`, of the slowest rank. */
+static lc_status measure(lc_comm *comm, float *x, int64_t n, int calls, double *out)
+{
+    for (int64_t i = 0; i < n; i++) x[i] = (float)(i % 7);
+    MPI_Barrier(MPI_COMM_WORLD);
+    double start = MPI_Wtime();
+    for (int i = 0; i < calls; i++) LC_TRY(reduce(comm, x, n));
+    double mine = (MPI_Wtime() - start) / calls;
+    MPI_Allreduce(&mine, out, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    int size;
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (x[n - 1] != (float)((n - 1) % 7) * powf((float)size, (float)calls))
+        return lc_fail(LC_ERR_INTERNAL, "a sum is wrong: %g", (double)x[n - 1]);
+    return LC_OK;
+}
+
+static lc_status compare_ways(lc_comm *const comms[WAYS], int rounds, int64_t largest, FILE *json)
+{
+    static double times[WAYS][MAX_ROUNDS];
+    int rank = lc_comm_rank(comms[0]);
+    float *x = malloc((size_t)largest);
+    if (!x) return lc_fail(LC_ERR_MEMORY, "out of memory: %lld bytes", (long long)largest);
+    memset(x, 0, (size_t)largest);
+    if (rank == 0) printf("%8s  %26s %26s %26s   %s\n", "KiB", ways[0], ways[1], ways[2], "MPI_Allreduce / shm");
+    for (int64_t bytes = 4 << 10; bytes <= largest; bytes *= bytes < 1 << 20 ? 4 : 2) {
+        int calls = bytes < 1 << 20 ? 20 : bytes < 16 << 20 ? 4 : 1;
+        double median[WAYS];
+        for (int r = -1; r < rounds; r++) /* the first one is not counted */
+            for (int w = 0; w < WAYS; w++)
+                LC_TRY(measure(comms[w], x, bytes / (int64_t)sizeof *x, calls, &times[w][r < 0 ? 0 : r]));
+        if (rank) continue;
+        printf("%8lld ", (long long)(bytes >> 10));
+        for (int w = 0; w < WAYS; w++) {
+            double *t = times[w];
+            qsort(t, (size_t)rounds, sizeof *t, compare);
+            median[w] = t[rounds / 2];
+            printf(" %8.1f us (%7.1f-%7.1f)", median[w] * 1e6, t[0] * 1e6, t[rounds - 1] * 1e6);
+            if (json)
+                fprintf(json,
+                        "{\"way\": \"%s\", \"bytes\": %lld, \"median_s\": %.9g, \"min_s\": %.9g, \"max_s\": %.9g}\n",
+                        ways[w], (long long)bytes, median[w], t[0], t[rounds - 1]);
+        }
+        printf("   %.2f\n", median[2] / median[0]);
+    }
+    free(x);
+    return LC_OK;
+}
+
+int main(int argc, char **argv)
+{
+    lc_comm *comms[WAYS] = {NULL};
+    int rank, size, rounds = 21;
+    FILE *json = NULL;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (!strcmp(argv[i], "--rounds")) rounds = atoi(argv[i + 1]);
+        if (!strcmp(argv[i], "--json") && rank == 0) json = fopen(argv[i + 1], "w");
+    }
+    if (rounds < 1 || rounds > MAX_ROUNDS) rounds = 21;
+    const lc_meeting meeting = {meet, NULL};
+    lc_status s = lc_comm_shm(rank, size, &meeting, &comms[0]);
+    if (s >= 0) s = lc_comm_from_mpi(MPI_COMM_WORLD, &comms[1]);
+    if (s >= 0) s = compare_ways(comms, rounds, (int64_t)64 << 20, json);
+    if (s < 0) {
+        fprintf(stderr, "error: rank %d: %s\n", rank, lc_error_message());
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    for (int w = 0; w < WAYS; w++) lc_comm_free(comms[w]);
+    if (json) fclose(json);
+    double load[3] = {0};
+    if (rank == 0 && getloadavg(load, 3) > 0)
+        printf("load of the machine: %.1f %.1f %.1f\n", load[0], load[1], load[2]);
+    MPI_Finalize();
+    return 0;
+}

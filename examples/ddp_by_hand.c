@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What --strategy ddp does, written out: the training of ddp_mnist.c without the trainer, with the communication in the
+ * program. It ends with the same parameters, bit for bit.
+ *
+ *   ddp_by_hand --data DIR --devices 2                starts two ranks
+ *   lightc launch -np 2 ddp_by_hand --data DIR        so does this, and mpirun -np 2
+ *   ddp_by_hand --data DIR                            one rank: the same program
+ *
+ * The four places where ranks meet:
+ *   rendezvous   lc_comm_world finds the other ranks
+ *   broadcast    all begin with the parameters of rank 0
+ *   all-reduce   gradients of each step are added up over the ranks, and divided by their number
+ *   barrier      nobody leaves before rank 0 has saved the model
+ *
+ * The strategy does better in one respect: it sends gradients off in buckets while the backward pass still runs. */
+#include <lightc/lightc.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct arguments {
+    const char *data;
+    int64_t batch_size;
+} arguments;
+
+static const lc_option options[] = {
+    LC_OPTION(arguments, data, LC_OPTION_TEXT, 0, 0, "folder of the IDX files of MNIST or Fashion-MNIST"),
+    LC_OPTION(arguments, batch_size, LC_OPTION_INT, 1, 1e6, "samples in a batch of one rank"),
+};
+
+typedef struct network {
+    lc_module base;
+    lc_conv2d conv1, conv2;
+    lc_max_pool2d pool;
+    lc_linear fc;
+} network;
+
+static void network_init(network *m, uint64_t seed)
+{
+    lc_module_init(&m->base, NULL, seed);
+    lc_conv2d_init(&m->conv1, m, "conv1", 1, 16, 5, .padding = 2);
+    lc_conv2d_init(&m->conv2, m, "conv2", 16, 32, 5, .padding = 2);
+    lc_max_pool2d_init(&m->pool, m, "pool", 2);
+    lc_linear_init(&m->fc, m, "fc", 32 * 7 * 7, 10);
+}
+
+static lc_tensor *forward(network *m, lc_tensor *x) /* x [B,1,28,28] */
+{
+    x = lc_max_pool2d_forward(&m->pool, lc_relu(lc_conv2d_forward(&m->conv1, x)));
+    x = lc_max_pool2d_forward(&m->pool, lc_relu(lc_conv2d_forward(&m->conv2, x)));
+    return lc_linear_forward(&m->fc, lc_flatten(x, 1)); /* [B,10] */
+}
+
+typedef struct training {
+    lc_comm *comm;
+    lc_graph *graph;
+    network model;
+    lc_optimizer *optimizer;
+    lc_tensor **parameters, *gradients[16];
+    int n;
+    float *all; /* room for the elements of all parameters, one behind the other */
+    int64_t n_all, step;
+} training;
+
+/* ---- where ranks meet ---- */
+
+static lc_status broadcast_parameters(training *t)
+{
+    for (int i = 0; i < t->n; i++) {
+        int64_t n = lc_tensor_numel(t->parameters[i]);
+        size_t bytes = (size_t)n * sizeof(float);
+        LC_TRY(lc_tensor_read(t->parameters[i], t->all, bytes));
+        LC_TRY(lc_comm_broadcast(t->comm, t->all, n, LC_F32, 0, NULL));
+        LC_TRY(lc_tensor_write(t->parameters[i], t->all, bytes));
+    }
+    return LC_OK;
+}
+
+/* Batches of all ranks have as many samples (drop_last), so the mean of the ranks' gradients is that of one rank which
+ * has all of their samples. */
+static lc_status average_gradients(training *t)
+{
+    float *at = t->all, share = (float)(1.0 / lc_comm_size(t->comm));
+    for (int i = 0; i < t->n; i++) {
+        int64_t n = lc_tensor_numel(t->parameters[i]);
+        LC_TRY(lc_tensor_read(t->gradients[i], at, (size_t)n * sizeof *at));
+        at += n;
+    }
+    LC_TRY(lc_comm_all_reduce(t->comm, t->all, t->all, t->n_all, LC_F32, LC_COMM_SUM, NULL));
+    for (int64_t k = 0; k < t->n_all; k++) t->all[k] *= share;
+    at = t->all;
+    for (int i = 0; i < t->n; i++) {
+        int64_t n = lc_tensor_numel(t->parameters[i]);
+        LC_TRY(lc_gradient_write(t->parameters[i], at, (size_t)n * sizeof *at));
+        at += n;
+    }
+    return LC_OK;
+}
+
+/* ---- the loop ---- */
+
+static lc_status train_batch(training *t, const lc_batch *batch, double *loss)
+{
+    LC_TRY(lc_step_begin(t->graph, (uint64_t)t->step++, 0));
+    lc_tensor *error = lc_keep(lc_cross_entropy(forward(&t->model, batch->x), batch->y));
+    lc_zero_grad(t->graph);
+    lc_backward(error);
+    for (int i = 0; i < t->n; i++) t->gradients[i] = lc_keep(lc_gradient(t->parameters[i]));
+    LC_TRY(lc_step_run(t->graph));
+    LC_TRY(average_gradients(t));
+    lc_optimizer_step(t->optimizer);
+    LC_TRY(lc_step_run(t->graph));
+    LC_TRY(lc_item(error, loss));
+    return lc_step_end(t->graph);
+}
+
+static lc_status train(training *t, lc_dataloader *loader, int64_t epochs)
+{
+    double loss = 0;
+    for (int64_t epoch = 0; epoch < epochs; epoch++) {
+        lc_batch *batch;
+        LC_TRY(lc_dataloader_begin(loader, epoch, 0));
+        for (;;) {
+            LC_TRY(lc_dataloader_next(loader, &batch));
+            if (!batch) break;
+            LC_TRY(train_batch(t, batch, &loss));
+        }
+        /* The last loss of each rank, averaged: the other ranks' would otherwise be seen by nobody. */
+        LC_TRY(lc_comm_all_reduce(t->comm, &loss, &loss, 1, LC_F64, LC_COMM_SUM, NULL));
+        if (lc_comm_rank(t->comm) == 0) printf("epoch %d  loss %.4f\n", (int)epoch, loss / lc_comm_size(t->comm));
+    }
+    return LC_OK;
+}
+
+/* Each rank counts in its share; shares may differ in size, so counts are added up, not accuracies. */
+static lc_status test(training *t, lc_dataloader *loader)
+{
+    double counts[2] = {0, 0}; /* right, all */
+    lc_batch *batch;
+    LC_TRY(lc_dataloader_begin(loader, 0, 0));
+    for (;;) {
+        double right;
+        LC_TRY(lc_dataloader_next(loader, &batch));
+        if (!batch) break;
+        if (batch->size == 0) continue; /* fewer samples were left than there are ranks */
+        LC_TRY(lc_step_begin(t->graph, (uint64_t)t->step++, 0));
+        lc_tensor *answer = lc_argmax(forward(&t->model, batch->x), .dim = LC_SOME(1));
+        LC_TRY(lc_item(lc_sum(lc_cast(lc_eq(answer, batch->y), LC_F32)), &right));
+        LC_TRY(lc_step_end(t->graph));
+        counts[0] += right, counts[1] += (double)batch->size;
+    }
+    LC_TRY(lc_comm_all_reduce(t->comm, counts, counts, 2, LC_F64, LC_COMM_SUM, NULL));
+    if (lc_comm_rank(t->comm) == 0)
+        printf("test_acc %.4f\n%.0f samples on %d ranks\n", counts[0] / counts[1], counts[1], lc_comm_size(t->comm));
+    return LC_OK;
+}
+
+static lc_status add_tensor(void *writer, const char *path, lc_module *owner, lc_module_tensor *t)
+{
+    (void)owner;
+    return lc_ckpt_add_tensor(writer, LC_CKPT_MODEL, path, t->tensor);
+}
+
+static lc_status save(training *t, const char *path)
+{
+    lc_ckpt_writer *w;
+    LC_TRY(lc_ckpt_writer_new(&w));
+    lc_status status = lc_ckpt_begin(w, path);
+    if (status >= 0) status = lc_module_visit(&t->model.base, add_tensor, w);
+    if (status >= 0) status = lc_ckpt_commit(w, true);
+    lc_ckpt_writer_free(w);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    arguments args = {.data = "data", .batch_size = 50};
+    lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT; /* of which --devices, --max_epochs, --seed, --threads are used */
+    opt.max_epochs = 3;
+    LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, options, 2, &args, argc, argv));
+
+    training t = {0};
+    LC_MAIN_TRY(lc_comm_world(&t.comm)); /* rendezvous */
+    int rank = lc_comm_rank(t.comm), size = lc_comm_size(t.comm);
+
+    lc_dataset *sets[2];
+    lc_dataloader *loaders[2];
+    LC_MAIN_TRY(lc_mnist_load(args.data, &(lc_idx_options){.mean = 0.1307, .std = 0.3081}, &sets[0], &sets[1]));
+    for (int i = 0; i < 2; i++) {
+        LC_MAIN_TRY(lc_dataloader_new(&(lc_dataloader_options){.dataset = sets[i],
+                                                               .batch_size = args.batch_size,
+                                                               .shuffle = i == 0,
+                                                               .drop_last = i == 0,
+                                                               .seed = (uint64_t)opt.seed},
+                                      &loaders[i]));
+        LC_MAIN_TRY(lc_dataloader_shard(loaders[i], &(lc_shard){.rank = rank, .size = size}));
+    }
+
+    network_init(&t.model, (uint64_t)(opt.seed + rank)); /* different on each rank, so that the broadcast matters */
+    t.optimizer = lc_adam(&t.model, .lr = 1e-3);
+    LC_MAIN_TRY(lc_module_status(&t.model.base));
+    LC_MAIN_TRY(lc_module_parameters(&t.model.base, NULL, NULL, &t.parameters, &t.n));
+    t.n_all = lc_module_parameter_count(&t.model.base, true);
+    t.all = malloc((size_t)t.n_all * sizeof *t.all);
+    if (!t.all) LC_MAIN_TRY(lc_fail(LC_ERR_MEMORY, "out of memory"));
+    LC_MAIN_TRY(
+        lc_graph_new(&(lc_graph_options){.threads = (int)opt.threads, .deterministic = opt.deterministic}, &t.graph));
+
+    LC_MAIN_TRY(broadcast_parameters(&t));
+    LC_MAIN_TRY(train(&t, loaders[0], opt.max_epochs));
+    LC_MAIN_TRY(test(&t, loaders[1]));
+    if (rank == 0) LC_MAIN_TRY(save(&t, "by_hand.ckpt"));
+    LC_MAIN_TRY(lc_comm_barrier(t.comm, NULL));
+
+    lc_graph_free(t.graph);
+    lc_optimizer_free(t.optimizer);
+    lc_module_release(&t.model.base);
+    for (int i = 0; i < 2; i++) {
+        lc_dataloader_free(loaders[i]);
+        lc_dataset_unref(sets[i]);
+    }
+    free(t.parameters), free(t.all);
+    lc_comm_free(t.comm);
+    lc_trainer_options_release(&opt);
+    return 0;
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The smallest training on several ranks: a convolutional network on MNIST or Fashion-MNIST. A rank is a process with
+ * the whole model and its share of each batch; after each backward pass gradients are averaged over the ranks, so that
+ * all make the same update. The program says nothing of this: it is told by options, and runs on one rank without them.
+ *
+ *   ddp_mnist --data DIR                                  one rank
+ *   ddp_mnist --data DIR --devices 2 --strategy ddp       two processes of this machine
+ *   ddp_mnist --data DIR --accelerator cpu --nodes 2 --gpus 2 --nr 0 --epochs 5      on the first of two machines, ...
+ *   mpirun -np 4 ddp_mnist --data DIR                     wherever a launcher puts them (docs/launching.md)
+ *
+ * --batch_size is that of one rank: two ranks with 50 each make the same steps as one with 100. ddp_by_hand.c writes
+ * out what the strategy does here. */
+#include <lightc/lightc.h>
+#include <stdio.h>
+
+typedef struct arguments {
+    const char *data;
+    int64_t batch_size;
+} arguments;
+
+static const lc_option options[] = {
+    LC_OPTION(arguments, data, LC_OPTION_TEXT, 0, 0, "folder of the IDX files of MNIST or Fashion-MNIST"),
+    LC_OPTION(arguments, batch_size, LC_OPTION_INT, 1, 1e6, "samples in a batch of one rank"),
+};
+
+typedef struct network {
+    lc_module base;
+    lc_conv2d conv1, conv2;
+    lc_max_pool2d pool;
+    lc_linear fc;
+} network;
+
+static lc_tensor *forward(network *m, lc_tensor *x) /* x [B,1,28,28] */
+{
+    x = lc_max_pool2d_forward(&m->pool, lc_relu(lc_conv2d_forward(&m->conv1, x))); /* [B,16,14,14] */
+    x = lc_max_pool2d_forward(&m->pool, lc_relu(lc_conv2d_forward(&m->conv2, x))); /* [B,32,7,7] */
+    return lc_linear_forward(&m->fc, lc_flatten(x, 1));                            /* [B,10] */
+}
+
+/* `batch` is this rank's share. */
+static lc_tensor *training_step(lc_module *self, const lc_batch *batch, int64_t batch_idx)
+{
+    (void)batch_idx;
+    lc_tensor *loss = lc_cross_entropy(forward((network *)self, batch->x), batch->y);
+    lc_log(self, "train_loss", loss, .prog_bar = true, .sync_dist = true); /* of all ranks; without: of rank 0 */
+    return loss;
+}
+
+/* What is logged over an epoch is over the samples of all ranks, each counted once. */
+static lc_status test_step(lc_module *self, const lc_batch *batch, int64_t batch_idx, int dataloader_idx)
+{
+    (void)batch_idx, (void)dataloader_idx;
+    lc_tensor *logits = forward((network *)self, batch->x);
+    lc_tensor *right = lc_eq(lc_argmax(logits, .dim = LC_SOME(1)), batch->y);
+    lc_log(self, "test_loss", lc_cross_entropy(logits, batch->y));
+    lc_log(self, "test_acc", lc_mean(lc_cast(right, LC_F32)));
+    return LC_OK;
+}
+
+static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
+{
+    return lc_optimizers_add(out, lc_adam(self, .lr = 1e-3));
+}
+
+static const lc_module_ops network_ops = {
+    LC_MODULE_OPS_INIT("network"),
+    .training_step = training_step,
+    .test_step = test_step,
+    .configure_optimizers = configure_optimizers,
+};
+
+int main(int argc, char **argv)
+{
+    arguments args = {.data = "data", .batch_size = 50};
+    lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
+    opt.max_epochs = 3;
+    /* With --devices 2 this call starts the ranks and returns when they have ended; what follows runs in the ranks. */
+    LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, options, 2, &args, argc, argv));
+
+    /* Every rank has all data and makes the same loaders: the trainer gives each its part of them. */
+    lc_dataset *sets[2];
+    lc_dataloader *loaders[2];
+    LC_MAIN_TRY(lc_mnist_load(args.data, &(lc_idx_options){.mean = 0.1307, .std = 0.3081}, &sets[0], &sets[1]));
+    for (int i = 0; i < 2; i++)
+        LC_MAIN_TRY(lc_dataloader_new(&(lc_dataloader_options){.dataset = sets[i],
+                                                               .batch_size = args.batch_size,
+                                                               .shuffle = i == 0,
+                                                               .drop_last = i == 0,
+                                                               .seed = (uint64_t)opt.seed},
+                                      &loaders[i]));
+
+    network model;
+    lc_module_init(&model.base, &network_ops, (uint64_t)opt.seed);
+    lc_conv2d_init(&model.conv1, &model, "conv1", 1, 16, 5, .padding = 2);
+    lc_conv2d_init(&model.conv2, &model, "conv2", 16, 32, 5, .padding = 2);
+    lc_max_pool2d_init(&model.pool, &model, "pool", 2);
+    lc_linear_init(&model.fc, &model, "fc", 32 * 7 * 7, 10);
+
+    lc_trainer *trainer;
+    LC_MAIN_TRY(lc_trainer_new(&opt, &trainer)); /* the ranks have found each other when it returns */
+    LC_MAIN_TRY(lc_trainer_fit(trainer, &model.base, &(lc_run_args){.train_dataloader = loaders[0]}));
+    LC_MAIN_TRY(lc_trainer_test(trainer, &model.base, &(lc_run_args){.dataloaders = &loaders[1], .n_dataloaders = 1}));
+    if (lc_trainer_is_global_zero(trainer)) printf("trained on %d ranks\n", lc_trainer_world_size(trainer));
+
+    lc_trainer_free(trainer);
+    for (int i = 0; i < 2; i++) {
+        lc_dataloader_free(loaders[i]);
+        lc_dataset_unref(sets[i]);
+    }
+    lc_module_release(&model.base);
+    return 0;
+}

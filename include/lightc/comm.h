@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Communication between ranks: the collectives, send and receive, on groups of ranks.
+ *
+ * An lc_comm is one rank's end of a group. Its calls are *collective*: every rank of the group makes the same calls in
+ * the same order (send and receive: the two ranks they concern). A call is given a request, and runs while requests are
+ * polled; or none, and then it returns when it is done:
+ *
+ *     lc_request *r;
+ *     LC_TRY(lc_comm_all_reduce(comm, gradients, gradients, n, LC_F32, LC_COMM_SUM, &r));
+ *     ... compute, with lc_comm_progress(comm) now and then ...
+ *     LC_TRY(lc_comm_wait(r));
+ *
+ * Nothing runs behind the program's back: bytes move inside of lc_comm_progress, lc_comm_poll and lc_comm_wait, on the
+ * thread that calls them. A communicator belongs to one thread at a time. Memory that a call was given is the call's
+ * until it is done.
+ *
+ * Sums have defined bits: contributions are combined on one balanced tree over the ranks in their order,
+ * ((0+1)+(2+3))+((4+5)+6), whatever the backend. f16 and bf16 are combined in f32 and rounded once. This holds over MPI
+ * too, always: data moves by MPI's own collectives, but none of its reductions, whose order MPI may choose, is used.
+ *
+ * Every call carries what it is; ranks that make different calls get an error that names both ranks and both calls. A
+ * communicator that failed stays failed: every later call returns the first error.
+ *
+ * To add a backend: a file in src/comm with an lc_comm_ops; or, for one that moves streams of bytes, with an
+ * lc__transport_ops (src/comm/comm_internal.h), which then has every call. */
+#ifndef LIGHTC_COMM_H
+#define LIGHTC_COMM_H
+
+#include <lightc/tensor.h>
+
+typedef struct lc_comm lc_comm;
+typedef struct lc_request lc_request;
+
+/* X(identifier, value, name) */
+#define LC_COLLECTIVE_LIST(X)                                                                                          \
+    X(LC_COMM_BARRIER, 1, "barrier")                                                                                   \
+    X(LC_COMM_BROADCAST, 2, "broadcast")                                                                               \
+    X(LC_COMM_REDUCE, 3, "reduce")                                                                                     \
+    X(LC_COMM_ALL_REDUCE, 4, "all_reduce")                                                                             \
+    X(LC_COMM_SCATTER, 5, "scatter")                                                                                   \
+    X(LC_COMM_GATHER, 6, "gather")                                                                                     \
+    X(LC_COMM_ALL_GATHER, 7, "all_gather")                                                                             \
+    X(LC_COMM_REDUCE_SCATTER, 8, "reduce_scatter")                                                                     \
+    X(LC_COMM_ALL_TO_ALL, 9, "all_to_all")                                                                             \
+    X(LC_COMM_SEND, 10, "send")                                                                                        \
+    X(LC_COMM_RECV, 11, "recv")
+
+typedef enum lc_collective {
+#define LC_COLLECTIVE_ENUM(id, value, name) id = value,
+    LC_COLLECTIVE_LIST(LC_COLLECTIVE_ENUM)
+#undef LC_COLLECTIVE_ENUM
+        LC_COLLECTIVES
+} lc_collective;
+
+typedef enum lc_reduce_op {
+    LC_COMM_SUM = 0, /* not of bool */
+    LC_COMM_PROD,    /* not of bool */
+    LC_COMM_MIN,     /* of bool: and. NaN wins */
+    LC_COMM_MAX,     /* of bool: or. NaN wins */
+} lc_reduce_op;
+
+#define LC_COMM_CALL_TEXT 96 /* bytes of lc_comm_call_text */
+
+/* One call, as backends get it. `count` is in elements of `dtype`. */
+typedef struct lc_comm_call {
+    lc_collective op;
+    lc_reduce_op reduce; /* of the calls that reduce */
+    lc_dtype dtype;
+    int peer;       /* the root, or the other side of send and recv; -1 */
+    const void *in; /* what this rank gives; NULL where it gives nothing */
+    void *out;      /* what it gets */
+    int64_t count;  /* of the whole for broadcast, reduce, all_reduce, send, recv; else of one rank's part */
+} lc_comm_call;
+
+/* ---- what a backend does ---- */
+typedef struct lc_comm_ops {
+    size_t size; /* LC_COMM_OPS_INIT(name) */
+    const char *name;
+    size_t state_bytes; /* of memory that a call has while it runs */
+    /* ---- REQUIRED ---- */
+    /* Begins a call; `state` is state_bytes of zeros at an address that stays until the call is done. Returns soon. */
+    lc_status (*start)(void *self, const lc_comm_call *call, void *state);
+    /* Moves what can be moved, of all calls that run, without waiting for other ranks. With a `state`: *done becomes
+     * whether that call is complete. */
+    lc_status (*poll)(void *self, void *state, bool *done);
+    /* The ranks of each `color` become a group, in the order of (key, rank). Collective. *out: the backend of the new
+     * group, NULL where color is negative. */
+    lc_status (*split)(void *self, int color, int key, int *rank, int *size, void **out);
+    void (*free)(void *self);
+    /* ---- OPTIONAL ---- */
+    /* A rank waits, and its call is not done: spin, or sleep until something may move, at most so long. Default: gives
+     * the processor away. */
+    void (*idle)(void *self, int microseconds);
+    /* Ends what runs on all ranks: their polls fail, with `why` where that can be told. From any thread. */
+    void (*abort)(void *self, const char *why);
+} lc_comm_ops;
+
+#define LC_COMM_OPS_INIT(text) .size = sizeof(lc_comm_ops), .name = (text)
+
+/* What went through a communicator so far. */
+typedef struct lc_comm_stats {
+    int64_t calls[LC_COLLECTIVES];
+    int64_t bytes[LC_COLLECTIVES]; /* of `count` elements each */
+    int64_t sent;                  /* bytes this rank had to send for them, without headers */
+    int64_t waited_ns;             /* in lc_comm_wait, and in calls without a request */
+} lc_comm_stats;
+
+/* What the ranks of a group need to find each other before they can communicate: each gives `bytes` bytes and gets
+ * those of all, in the order of ranks. Collective; waits. */
+typedef struct lc_meeting {
+    lc_status (*all_gather)(void *ctx, const void *mine, void *all, size_t bytes);
+    void *ctx;
+} lc_meeting;
+
+LC_BEGIN_DECLS
+
+/* ---- making one ---- */
+
+/* One rank: calls copy. */
+LC_API lc_status lc_comm_self(lc_comm **out) LC_MUST_USE;
+/* `size` ranks in this process: out[i] is for the thread that is rank i. */
+LC_API lc_status lc_comm_threads(int size, lc_comm **out) LC_MUST_USE;
+/* Ranks that are processes of this host, through memory they share; `meeting` is needed during the call alone.
+ * Collective. */
+LC_API lc_status lc_comm_shm(int rank, int size, const lc_meeting *meeting, lc_comm **out) LC_MUST_USE;
+/* Ranks anywhere, over TCP. `address`: of this host, as the other ranks reach it; NULL: loopback. It lives as long as
+ * the groups that are split from this one. `meeting` as above. Collective. */
+LC_API lc_status lc_comm_tcp(const char *address, int rank, int size, const lc_meeting *meeting,
+                             lc_comm **out) LC_MUST_USE;
+/* All processes that mpirun started, over MPI. Opens the plug-in liblightc_mpi, from LIGHTC_MPI_PLUGIN, from beside
+ * this library, or from where libraries are looked for; LC_ERR_UNSUPPORTED says what to do where there is none. What
+ * else there is to know: <lightc/comm_mpi.h>. Collective. */
+LC_API lc_status lc_comm_mpi(lc_comm **out) LC_MUST_USE;
+/* Rank `rank` of `size` which do not exist: calls complete at once and change nothing but the stats. For planning. */
+LC_API lc_status lc_comm_fake(int rank, int size, lc_comm **out) LC_MUST_USE;
+/* All ranks of this run, over what reaches them fastest, for programs without a trainer. Who this process is, and where
+ * the ranks meet, is found in the environment that `lightc launch`, mpirun, srun or torchrun made, or a first process
+ * that lc_trainer_options_parse told to start ranks (docs/launching.md); with none of them it is the only rank. Every
+ * call, and a trainer with the strategy ddp, has the same communicator: do not use it while a trainer runs, and do not
+ * communicate from two threads. The others learn it if this process ends before lc_comm_free. An error says what is
+ * missing, or which ranks did not come within 300 seconds. Collective. */
+LC_API lc_status lc_comm_world(lc_comm **out) LC_MUST_USE;
+/* A backend of the program's own. Takes `self` over, also when it fails. */
+LC_API lc_status lc_comm_new(const lc_comm_ops *ops, void *self, int rank, int size, lc_comm **out) LC_MUST_USE;
+/* The ranks of each `color` (0 or more) become a communicator, ordered by `key`, then by rank; *out is NULL where color
+ * is negative. Collective; nothing else may run on `comm`. */
+LC_API lc_status lc_comm_split(lc_comm *comm, int color, int key, lc_comm **out) LC_MUST_USE;
+/* Every communicator is its maker's to free; that of lc_comm_world once for each call. NULL is fine. Calls that still
+ * run are forgotten, which the other ranks may see as a lost rank. */
+LC_API void lc_comm_free(lc_comm *comm);
+
+LC_API int lc_comm_rank(const lc_comm *comm);
+LC_API int lc_comm_size(const lc_comm *comm);
+LC_API const char *lc_comm_name(const lc_comm *comm); /* of the backend: "shm"; static */
+LC_API void lc_comm_get_stats(const lc_comm *comm, lc_comm_stats *out);
+LC_API const char *lc_collective_name(lc_collective op); /* "all_reduce"; static */
+
+/* ---- for backends ---- */
+
+/* The combination that is promised above: out[i] = parts[0][i] + parts[1][i] + ... for `count` elements, on the tree
+ * over 0..n-1. `out` may be one of the parts. */
+LC_API void lc_comm_combine(lc_dtype dtype, lc_reduce_op op, int n, const void *const *parts, void *out, int64_t count);
+/* "all_reduce of 4096 f32, sum", for messages. LC_COMM_CALL_TEXT bytes are enough. */
+LC_API void lc_comm_call_text(const lc_comm_call *call, char *text, size_t size);
+
+/* ---- the calls ----
+ * N is the size. `in` and `out` are either one and the same as said below, or do not overlap. Without `request` (NULL)
+ * they return when the call is done on this rank. */
+
+/* No rank returns before every rank has called. */
+LC_API lc_status lc_comm_barrier(lc_comm *comm, lc_request **request) LC_MUST_USE;
+/* data [count] of root, to all. */
+LC_API lc_status lc_comm_broadcast(lc_comm *comm, void *data, int64_t count, lc_dtype dtype, int root,
+                                   lc_request **request) LC_MUST_USE;
+/* in [count] of all, combined, to out [count] of root (elsewhere out may be NULL). in == out is fine. */
+LC_API lc_status lc_comm_reduce(lc_comm *comm, const void *in, void *out, int64_t count, lc_dtype dtype,
+                                lc_reduce_op op, int root, lc_request **request) LC_MUST_USE;
+/* in [count] of all, combined, to out [count] of all. in == out is fine. */
+LC_API lc_status lc_comm_all_reduce(lc_comm *comm, const void *in, void *out, int64_t count, lc_dtype dtype,
+                                    lc_reduce_op op, lc_request **request) LC_MUST_USE;
+/* Part i of in [N,count] of root (elsewhere in may be NULL), to out [count] of rank i. */
+LC_API lc_status lc_comm_scatter(lc_comm *comm, const void *in, void *out, int64_t count, lc_dtype dtype, int root,
+                                 lc_request **request) LC_MUST_USE;
+/* in [count] of rank i, to part i of out [N,count] of root (elsewhere out may be NULL). */
+LC_API lc_status lc_comm_gather(lc_comm *comm, const void *in, void *out, int64_t count, lc_dtype dtype, int root,
+                                lc_request **request) LC_MUST_USE;
+/* in [count] of rank i, to part i of out [N,count] of all. in may be part `rank` of out. */
+LC_API lc_status lc_comm_all_gather(lc_comm *comm, const void *in, void *out, int64_t count, lc_dtype dtype,
+                                    lc_request **request) LC_MUST_USE;
+/* in [N,count] of all, combined; part i to out [count] of rank i. out may be part `rank` of in. */
+LC_API lc_status lc_comm_reduce_scatter(lc_comm *comm, const void *in, void *out, int64_t count, lc_dtype dtype,
+                                        lc_reduce_op op, lc_request **request) LC_MUST_USE;
+/* Part j of in [N,count] of rank i, to part i of out [N,count] of rank j. */
+LC_API lc_status lc_comm_all_to_all(lc_comm *comm, const void *in, void *out, int64_t count, lc_dtype dtype,
+                                    lc_request **request) LC_MUST_USE;
+/* data [count] to, and from, `peer`. What one rank sends another arrives in the order it was sent in. */
+LC_API lc_status lc_comm_send(lc_comm *comm, const void *data, int64_t count, lc_dtype dtype, int peer,
+                              lc_request **request) LC_MUST_USE;
+LC_API lc_status lc_comm_recv(lc_comm *comm, void *data, int64_t count, lc_dtype dtype, int peer,
+                              lc_request **request) LC_MUST_USE;
+/* Any of them. */
+LC_API lc_status lc_comm_start(lc_comm *comm, const lc_comm_call *call, lc_request **request) LC_MUST_USE;
+
+/* ---- requests ----
+ * A request is gone once poll said done, once wait returned, and after any error. */
+LC_API lc_status lc_comm_poll(lc_request *request, bool *done) LC_MUST_USE;
+LC_API lc_status lc_comm_wait(lc_request *request) LC_MUST_USE;
+/* Moves what can be moved, of all calls that run on `comm`, without waiting. */
+LC_API lc_status lc_comm_progress(lc_comm *comm) LC_MUST_USE;
+
+/* ---- when something is wrong ---- */
+
+/* Ends what runs on this communicator on every rank, with `why` as the message. From any thread. */
+LC_API void lc_comm_abort(lc_comm *comm, const char *why);
+/* The last calls of this rank, newest last, a line each: "12 all_reduce of 4096 f32, sum: running". Returns the length
+ * it needs, as snprintf. */
+LC_API int lc_comm_history(const lc_comm *comm, char *text, size_t size);
+
+LC_END_DECLS
+#endif

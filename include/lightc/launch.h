@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Starting the ranks of a run.
+ *
+ * Programs with a trainer need nothing of this: `--devices 2 --strategy ddp` starts their ranks. It is for programs
+ * that start others, as `lightc launch` does. docs/launching.md tells what a rank finds in its environment, and the
+ * other ways to start one. */
+#ifndef LIGHTC_LAUNCH_H
+#define LIGHTC_LAUNCH_H
+
+#include <lightc/status.h>
+
+/* At most so many ranks of one machine. */
+#define LC_MAX_LOCAL_RANKS 1024
+
+typedef struct lc_launch_args {
+    char *const *argv; /* the program, searched for in PATH, and its arguments; NULL behind the last */
+    int ranks;         /* how many; 0: the sum of `hosts`, or 1 */
+    /* "a:4,b:4" puts so many ranks on each host, through mpirun; "local:2,local:2" simulates hosts on this one. NULL:
+     * all on this one. */
+    const char *hosts;
+    int max_restarts;     /* when a rank is lost, all start again, from the last checkpoint, so often */
+    const char *root_dir; /* where the output of a rank that failed is left; NULL: the current directory */
+    double start_timeout, silence_timeout, progress_timeout,
+        grace_period; /* seconds, as the options; 0: their default */
+} lc_launch_args;
+
+LC_BEGIN_DECLS
+
+/* Starts the ranks and returns when all have ended. Meanwhile this process is their supervisor: it passes SIGINT,
+ * SIGTERM and SIGUSR1 on, and when one is lost it ends the others. Ranks do not outlive it. Rank 0 has this process's
+ * standard output; what the others print is kept, and shown of one that failed. LC_OK if all ended with status 0; else
+ * the error names the rank that failed first, and *exit_status (may be NULL) is its status: 128 + N for a signal N; 1
+ * where none was started. LC_ERR_INTERRUPTED if they ended because of a signal to this process. */
+LC_API lc_status lc_launch(const lc_launch_args *args, int *exit_status) LC_MUST_USE;
+
+LC_END_DECLS
+#endif

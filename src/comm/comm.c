@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What users call: arguments are checked here, once for all backends; requests are kept and counted; the last calls are
+ * remembered for the message of a run that fails. */
+#include "comm/combine.h"
+#include "comm/comm_internal.h"
+#include "core/status.h"
+
+#include <limits.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { HISTORY = 32 };
+
+typedef struct past_call {
+    uint64_t number; /* from 1; 0: none */
+    lc_comm_call call;
+    bool done;
+} past_call;
+
+struct lc_request {
+    lc_comm *comm;
+    lc_request *next; /* of those that are free */
+    lc_request *made; /* of all: some may still run when the communicator is freed */
+    uint64_t number;
+    max_align_t state[]; /* the backend's */
+};
+
+struct lc_comm {
+    lc_comm_ops ops;
+    void *self;
+    int rank, size;
+    uint64_t number; /* of calls */
+    int running;
+    lc_request *unused, *made;
+    past_call past[HISTORY];
+    lc_comm_stats stats;
+    void (*instead)(void); /* of freeing it; NULL: it is freed */
+    lc_status failed;      /* the first error, which stays */
+    char message[1024];
+};
+
+/* ---- making one ---- */
+
+lc_status lc_comm_new(const lc_comm_ops *ops, void *self, int rank, int size, lc_comm **out)
+{
+    *out = NULL;
+    lc_comm *c = calloc(1, sizeof *c);
+    if (!c) {
+        if (ops->free) ops->free(self);
+        return lc_fail(LC_ERR_MEMORY, "out of memory: a communicator");
+    }
+    memcpy(&c->ops, ops, ops->size < sizeof c->ops ? ops->size : sizeof c->ops);
+    c->self = self;
+    c->rank = rank;
+    c->size = size;
+    *out = c;
+    return LC_OK;
+}
+
+void lc__comm_on_free(lc_comm *c, void (*instead)(void))
+{
+    c->instead = instead;
+}
+
+void lc_comm_free(lc_comm *c)
+{
+    if (!c) return;
+    if (c->instead) {
+        c->instead();
+        return;
+    }
+    c->ops.free(c->self);
+    for (lc_request *r = c->made, *next; r; r = next) {
+        next = r->made;
+        free(r);
+    }
+    free(c);
+}
+
+int lc_comm_rank(const lc_comm *c)
+{
+    return c->rank;
+}
+
+int lc_comm_size(const lc_comm *c)
+{
+    return c->size;
+}
+
+const char *lc_comm_name(const lc_comm *c)
+{
+    return c->ops.name;
+}
+
+void lc_comm_get_stats(const lc_comm *c, lc_comm_stats *out)
+{
+    *out = c->stats;
+}
+
+const char *lc_collective_name(lc_collective op)
+{
+    switch (op) {
+#define NAME(id, value, text)                                                                                          \
+    case id:                                                                                                           \
+        return text;
+        LC_COLLECTIVE_LIST(NAME)
+#undef NAME
+    default:
+        return "?";
+    }
+}
+
+/* ---- errors ---- */
+
+/* Keeps the first error; says it again afterwards. */
+static lc_status fail(lc_comm *c, lc_status s)
+{
+    if (c->failed >= 0) {
+        c->failed = s;
+        lc__copy_message(c->message, sizeof c->message);
+    }
+    return lc_fail(c->failed, "%s", c->message);
+}
+
+void lc_comm_call_text(const lc_comm_call *call, char *text, size_t size)
+{
+    const char *name = lc_collective_name(call->op);
+    long long n = (long long)call->count;
+    switch (call->op) {
+    case LC_COMM_BARRIER:
+        snprintf(text, size, "%s", name);
+        break;
+    case LC_COMM_ALL_REDUCE:
+    case LC_COMM_REDUCE_SCATTER:
+        snprintf(text, size, "%s of %lld %s, %s", name, n, lc_dtype_name(call->dtype), lc__reduce_name(call->reduce));
+        break;
+    case LC_COMM_REDUCE:
+        snprintf(text, size, "%s of %lld %s, %s, to rank %d", name, n, lc_dtype_name(call->dtype),
+                 lc__reduce_name(call->reduce), call->peer);
+        break;
+    case LC_COMM_GATHER:
+    case LC_COMM_SEND:
+        snprintf(text, size, "%s of %lld %s to rank %d", name, n, lc_dtype_name(call->dtype), call->peer);
+        break;
+    case LC_COMM_BROADCAST:
+    case LC_COMM_SCATTER:
+    case LC_COMM_RECV:
+        snprintf(text, size, "%s of %lld %s from rank %d", name, n, lc_dtype_name(call->dtype), call->peer);
+        break;
+    default:
+        snprintf(text, size, "%s of %lld %s", name, n, lc_dtype_name(call->dtype));
+    }
+}
+
+int lc_comm_history(const lc_comm *c, char *text, size_t size)
+{
+    size_t n = 0;
+    if (size) *text = 0;
+    for (int i = 1; i <= HISTORY; i++) {
+        const past_call *p = &c->past[(c->number + (uint64_t)i) % HISTORY];
+        char what[LC_COMM_CALL_TEXT];
+        if (!p->number) continue;
+        lc_comm_call_text(&p->call, what, sizeof what);
+        int k = snprintf(n < size ? text + n : NULL, n < size ? size - n : 0, "%llu %s: %s\n",
+                         (unsigned long long)p->number, what, p->done ? "done" : "running");
+        if (k > 0) n += (size_t)k;
+    }
+    return (int)n;
+}
+
+void lc_comm_abort(lc_comm *c, const char *why)
+{
+    if (c && c->ops.abort) c->ops.abort(c->self, why);
+}
+
+/* ---- calls ---- */
+
+static bool needs_in(const lc_comm_call *call, int rank)
+{
+    switch (call->op) {
+    case LC_COMM_BARRIER:
+    case LC_COMM_RECV:
+        return false;
+    case LC_COMM_BROADCAST:
+    case LC_COMM_SCATTER:
+        return call->peer == rank;
+    default:
+        return true;
+    }
+}
+
+static bool needs_out(const lc_comm_call *call, int rank)
+{
+    switch (call->op) {
+    case LC_COMM_BARRIER:
+    case LC_COMM_SEND:
+        return false;
+    case LC_COMM_REDUCE:
+    case LC_COMM_GATHER:
+        return call->peer == rank;
+    default:
+        return true;
+    }
+}
+
+static bool reduces(lc_collective op)
+{
+    return op == LC_COMM_REDUCE || op == LC_COMM_ALL_REDUCE || op == LC_COMM_REDUCE_SCATTER;
+}
+
+static bool has_peer(lc_collective op)
+{
+    return op == LC_COMM_BROADCAST || op == LC_COMM_REDUCE || op == LC_COMM_SCATTER || op == LC_COMM_GATHER ||
+           op == LC_COMM_SEND || op == LC_COMM_RECV;
+}
+
+static lc_status check(const lc_comm *c, const lc_comm_call *call)
+{
+    const char *name = lc_collective_name(call->op);
+    if (call->op < LC_COMM_BARRIER || call->op >= LC_COLLECTIVES)
+        return lc_fail(LC_ERR_ARGUMENT, "%d is no collective", (int)call->op);
+    if (call->op == LC_COMM_BARRIER) return LC_OK;
+    size_t width = lc_dtype_size(call->dtype);
+    if (!width) return lc_fail(LC_ERR_DTYPE, "%s: %d is no data type", name, (int)call->dtype);
+    if (call->count < 0 || call->count > INT64_MAX / (int64_t)width / c->size)
+        return lc_fail(LC_ERR_ARGUMENT, "%s: count is %lld", name, (long long)call->count);
+    if (has_peer(call->op) && (call->peer < 0 || call->peer >= c->size))
+        return lc_fail(LC_ERR_ARGUMENT, "%s: there is no rank %d; there are 0 to %d", name, call->peer, c->size - 1);
+    if (reduces(call->op)) LC_TRY(lc__combine_check(call->dtype, call->reduce));
+    if (call->count && ((needs_in(call, c->rank) && !call->in) || (needs_out(call, c->rank) && !call->out)))
+        return lc_fail(LC_ERR_ARGUMENT, "%s: rank %d needs memory and got NULL", name, c->rank);
+    return LC_OK;
+}
+
+/* Bytes that this rank has to send for a call, whatever the way: N ranks, S bytes. */
+static int64_t to_send(const lc_comm *c, const lc_comm_call *call)
+{
+    int64_t n = c->size, bytes = call->count * (int64_t)lc_dtype_size(call->dtype);
+    bool root = call->peer == c->rank;
+    if (n == 1) return 0;
+    switch (call->op) {
+    case LC_COMM_ALL_REDUCE:
+        return 2 * bytes * (n - 1) / n;
+    case LC_COMM_BROADCAST:
+        return bytes * (root ? 2 * (n - 1) : n - 2) / n;
+    case LC_COMM_REDUCE:
+    case LC_COMM_GATHER:
+        return root ? 0 : bytes;
+    case LC_COMM_SCATTER:
+        return root ? bytes * (n - 1) : 0;
+    case LC_COMM_ALL_GATHER:
+    case LC_COMM_REDUCE_SCATTER:
+    case LC_COMM_ALL_TO_ALL:
+        return bytes * (n - 1);
+    case LC_COMM_SEND:
+        return root ? 0 : bytes;
+    default:
+        return 0;
+    }
+}
+
+static lc_request *take(lc_comm *c)
+{
+    lc_request *r = c->unused;
+    size_t bytes = sizeof *r + c->ops.state_bytes;
+    if (r) {
+        c->unused = r->next;
+    } else {
+        r = malloc(bytes);
+        if (!r) return NULL;
+        r->made = c->made;
+        c->made = r;
+    }
+    lc_request *made = r->made;
+    memset(r, 0, bytes);
+    r->made = made;
+    r->comm = c;
+    return r;
+}
+
+static void give_back(lc_request *r)
+{
+    lc_comm *c = r->comm;
+    r->next = c->unused;
+    c->unused = r;
+    c->running--;
+}
+
+lc_status lc_comm_start(lc_comm *c, const lc_comm_call *call, lc_request **request)
+{
+    if (request) *request = NULL;
+    if (c->failed < 0) return fail(c, c->failed);
+    LC_TRY(check(c, call));
+    lc_comm_call kept = *call;
+    if (call->op == LC_COMM_BARRIER) kept.dtype = LC_U8, kept.count = 0;
+    if (!has_peer(call->op)) kept.peer = -1;
+    lc_request *r = take(c);
+    if (!r) return lc_fail(LC_ERR_MEMORY, "out of memory: a call of %s", lc_collective_name(call->op));
+    r->number = ++c->number;
+    c->running++;
+    c->past[r->number % HISTORY] = (past_call){r->number, kept, false};
+    c->stats.calls[kept.op]++;
+    c->stats.bytes[kept.op] += kept.count * (int64_t)lc_dtype_size(kept.dtype);
+    c->stats.sent += to_send(c, &kept);
+    lc_status s = c->ops.start(c->self, &kept, r->state);
+    if (s < 0) {
+        give_back(r);
+        return fail(c, s);
+    }
+    if (!request) return lc_comm_wait(r);
+    *request = r;
+    return LC_OK;
+}
+
+lc_status lc_comm_poll(lc_request *r, bool *done)
+{
+    lc_comm *c = r->comm;
+    *done = false;
+    lc_status s = c->failed < 0 ? c->failed : c->ops.poll(c->self, r->state, done);
+    if (s < 0) {
+        give_back(r);
+        return fail(c, s);
+    }
+    if (!*done) return LC_OK;
+    if (c->past[r->number % HISTORY].number == r->number) c->past[r->number % HISTORY].done = true;
+    give_back(r);
+    return LC_OK;
+}
+
+lc_status lc_comm_progress(lc_comm *c)
+{
+    if (c->failed < 0) return fail(c, c->failed);
+    lc_status s = c->running ? c->ops.poll(c->self, NULL, NULL) : LC_OK;
+    return s < 0 ? fail(c, s) : LC_OK;
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+lc_status lc_comm_wait(lc_request *r)
+{
+    enum { NAP_US = 200 };
+    lc_comm *c = r->comm;
+    int64_t start = now_ns();
+    for (bool done = false;;) {
+        LC_TRY(lc_comm_poll(r, &done));
+        if (done) break;
+        if (c->ops.idle)
+            c->ops.idle(c->self, NAP_US);
+        else
+            sched_yield();
+    }
+    c->stats.waited_ns += now_ns() - start;
+    return LC_OK;
+}
+
+lc_status lc_comm_split(lc_comm *c, int color, int key, lc_comm **out)
+{
+    int rank = 0, size = 0;
+    void *self = NULL;
+    *out = NULL;
+    if (c->failed < 0) return fail(c, c->failed);
+    if (c->running) return lc_fail(LC_ERR_STATE, "a communicator cannot be split while %d calls run on it", c->running);
+    lc_status s = c->ops.split(c->self, color, key, &rank, &size, &self);
+    if (s < 0) return fail(c, s);
+    return self ? lc_comm_new(&c->ops, self, rank, size, out) : LC_OK;
+}
+
+/* ---- one for each ---- */
+
+lc_status lc_comm_barrier(lc_comm *c, lc_request **r)
+{
+    return lc_comm_start(c, &(lc_comm_call){.op = LC_COMM_BARRIER}, r);
+}
+
+lc_status lc_comm_broadcast(lc_comm *c, void *data, int64_t count, lc_dtype dtype, int root, lc_request **r)
+{
+    return lc_comm_start(
+        c,
+        &(lc_comm_call){.op = LC_COMM_BROADCAST, .dtype = dtype, .peer = root, .in = data, .out = data, .count = count},
+        r);
+}
+
+lc_status lc_comm_reduce(lc_comm *c, const void *in, void *out, int64_t count, lc_dtype dtype, lc_reduce_op op,
+                         int root, lc_request **r)
+{
+    return lc_comm_start(c, &(lc_comm_call){LC_COMM_REDUCE, op, dtype, root, in, out, count}, r);
+}
+
+lc_status lc_comm_all_reduce(lc_comm *c, const void *in, void *out, int64_t count, lc_dtype dtype, lc_reduce_op op,
+                             lc_request **r)
+{
+    return lc_comm_start(c, &(lc_comm_call){LC_COMM_ALL_REDUCE, op, dtype, -1, in, out, count}, r);
+}
+
+lc_status lc_comm_scatter(lc_comm *c, const void *in, void *out, int64_t count, lc_dtype dtype, int root,
+                          lc_request **r)
+{
+    return lc_comm_start(c, &(lc_comm_call){LC_COMM_SCATTER, 0, dtype, root, in, out, count}, r);
+}
+
+lc_status lc_comm_gather(lc_comm *c, const void *in, void *out, int64_t count, lc_dtype dtype, int root, lc_request **r)
+{
+    return lc_comm_start(c, &(lc_comm_call){LC_COMM_GATHER, 0, dtype, root, in, out, count}, r);
+}
+
+lc_status lc_comm_all_gather(lc_comm *c, const void *in, void *out, int64_t count, lc_dtype dtype, lc_request **r)
+{
+    return lc_comm_start(c, &(lc_comm_call){LC_COMM_ALL_GATHER, 0, dtype, -1, in, out, count}, r);
+}
+
+lc_status lc_comm_reduce_scatter(lc_comm *c, const void *in, void *out, int64_t count, lc_dtype dtype, lc_reduce_op op,
+                                 lc_request **r)
+{
+    return lc_comm_start(c, &(lc_comm_call){LC_COMM_REDUCE_SCATTER, op, dtype, -1, in, out, count}, r);
+}
+
+lc_status lc_comm_all_to_all(lc_comm *c, const void *in, void *out, int64_t count, lc_dtype dtype, lc_request **r)
+{
+    return lc_comm_start(c, &(lc_comm_call){LC_COMM_ALL_TO_ALL, 0, dtype, -1, in, out, count}, r);
+}
+
+lc_status lc_comm_send(lc_comm *c, const void *data, int64_t count, lc_dtype dtype, int peer, lc_request **r)
+{
+    return lc_comm_start(c, &(lc_comm_call){LC_COMM_SEND, 0, dtype, peer, data, NULL, count}, r);
+}
+
+lc_status lc_comm_recv(lc_comm *c, void *data, int64_t count, lc_dtype dtype, int peer, lc_request **r)
+{
+    return lc_comm_start(c, &(lc_comm_call){LC_COMM_RECV, 0, dtype, peer, NULL, data, count}, r);
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How the files of src/comm stand on each other:
+ *
+ *   comm.c        what users call: checks, requests, statistics, history
+ *   exchange.c    collectives over streams of bytes between each two ranks: the one implementation behind
+ *                 self, threads, shm and tcp, each of which is a transport
+ *   combine.c     the arithmetic of reductions
+ *   window.c      the transport in shared memory: threads of a process (threads.c), processes of a host (shm.c)
+ *   tcp.c         the transport between hosts; tcp_mesh.c: its connections
+ *   mpi.c         opens the plug-in liblightc_mpi, whose files are in mpi/
+ *   fake.c        no ranks at all
+ *   coordinator.c, control.c  how ranks find each other and hear of the end (control_wire.c: the messages)
+ *   socket.c      what is the same for all TCP connections
+ */
+#ifndef LC_COMM_INTERNAL_H
+#define LC_COMM_INTERNAL_H
+
+#include <lightc/comm.h>
+
+/* ---- transports ----
+ * Between each two ranks, in each direction, there are LC__LANES streams of bytes, in order and without loss. Every
+ * message starts and ends on a multiple of LC__GRAIN bytes, and so do the buffers: what `room` and `peek` return is
+ * contiguous and never ends inside of an element, but at the end of a message that is padded. */
+enum { LC__LANE_COLLECTIVE = 0, LC__LANE_DIRECT, LC__LANES, LC__GRAIN = 64 };
+
+typedef lc_meeting lc__meeting;
+
+typedef struct lc__transport_ops {
+    const char *name;
+    /* Collective; size is at least 2. */
+    lc_status (*open)(void *opening, int rank, int size, const lc__meeting *meeting, void **out);
+    void (*close)(void *self);
+    /* Where bytes for `peer` may be written: up to the returned number, a multiple of LC__GRAIN. Called, as `peek` is,
+     * only for a message that is not through. */
+    size_t (*room)(void *self, int peer, int lane, void **at);
+    void (*commit)(void *self, int peer, int lane, size_t n);
+    /* OPTIONAL: whether all that was committed is out of this rank's hands, so that it moves on without `progress`. A
+     * call is not done before. NULL: always. */
+    bool (*sent)(void *self, int peer, int lane);
+    /* Where bytes from `peer` lie. */
+    size_t (*peek)(void *self, int peer, int lane, const void **at);
+    void (*consume)(void *self, int peer, int lane, size_t n);
+    /* Moves bytes, without waiting; an error when a rank is lost or the group was aborted. */
+    lc_status (*progress)(void *self);
+    void (*idle)(void *self, int microseconds); /* see lc_comm_ops */
+    void (*abort)(void *self, const char *why);
+} lc__transport_ops;
+
+/* A communicator over a transport; takes `transport` (NULL with one rank) over, also when it fails. `opening` is what
+ * `open` is given when the group is split, and lives as long as the program. */
+lc_status lc__exchange_new(const lc__transport_ops *ops, void *transport, void *opening, int rank, int size,
+                           lc_comm **out) LC_MUST_USE;
+
+/* From now on lc_comm_free calls `instead`: for a communicator that several have. NULL: it is freed again. */
+void lc__comm_on_free(lc_comm *comm, void (*instead)(void));
+
+#endif

@@ -1,0 +1,539 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A rank's end of the control channel: a thread that beats, listens for the end of the run, and ends this process if
+ * nobody else does.
+ *
+ * Whoever calls from another thread only queues a message and sends what the socket takes; answers come through the
+ * thread. The run ends once, here as everywhere: by the coordinator's word, or because the coordinator is gone. */
+#include "comm/control_internal.h"
+#include "comm/socket.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define RETRY      0.1 /* seconds between two tries to connect, at most */
+#define FIRST_WORD 2.0 /* seconds until `say` is told that nobody answers */
+#define NEXT_WORD  10.0
+#define SLACK      5.0 /* seconds that the coordinator may be late with the end of a start that took too long */
+#define LEAVE_TIME 1.0 /* seconds for the goodbye */
+enum { WATCHED = 8, TRIES = 4 };
+
+struct lc__control {
+    lc__control_options options;
+    char *address, *secret; /* of options */
+    char local[64];         /* the address of this host that leads to the coordinator */
+    int wake;
+    pthread_t thread;
+    pthread_mutex_t lock; /* of everything below */
+    pthread_cond_t changed;
+    lc__wire wire; /* closed once the run has ended */
+    bool started, welcome, ready, ended, over, closing;
+    char message[LC__END_TEXT], refused[256], waiting[256];
+    char coordinator[LC__HOST_TEXT + 64]; /* what is gone when it is */
+    double heard, beat, ended_at, closing_at;
+    bool process_exit;
+    lc_comm *watched[WATCHED];
+    uint64_t reports;
+    int64_t step;
+    char where[128];
+    uint64_t meeting; /* the number of the last one */
+    void *gifts;      /* where those of the meeting that is on go */
+    size_t gift_bytes;
+    bool met;
+};
+
+/* ---- shared with the coordinator ---- */
+
+lc_status lc__control_check_secret(const char *secret)
+{
+    size_t n = secret ? strlen(secret) : 0;
+    if (n >= 16 && n <= 64) return LC_OK;
+    return lc_fail(LC_ERR_CONFIG, "the run's secret has %zu characters; it needs 16 to 64 (LIGHTC_SECRET)", n);
+}
+
+lc__control_times lc__control_default_times(const lc__control_times *times)
+{
+    lc__control_times t = times ? *times : (lc__control_times){0};
+    if (!(t.start > 0)) t.start = 300;
+    if (!(t.heartbeat > 0)) t.heartbeat = 0.5;
+    if (!(t.silence > 0)) t.silence = 10;
+    if (!(t.grace > 0)) t.grace = 2;
+    return t;
+}
+
+int lc__control_thread(pthread_t *thread, void *(*run)(void *arg), void *arg)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int code = pthread_create(thread, NULL, run, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return code;
+}
+
+/* ---- the end of the run; with the lock ---- */
+
+static void end_run(lc__control *c, const char *text)
+{
+    if (c->ended) return;
+    c->ended = true;
+    c->ended_at = lc__seconds();
+    snprintf(c->message, sizeof c->message, "%s", text);
+    for (int i = 0; i < WATCHED; i++)
+        if (c->watched[i]) lc_comm_abort(c->watched[i], c->message);
+    pthread_cond_broadcast(&c->changed);
+}
+
+/* The connection is over. Whether that ends the run depends on what was said before. */
+static void disconnect(lc__control *c, const char *how)
+{
+    char text[LC__END_TEXT];
+    lc__wire_release(&c->wire);
+    if (!c->over && !c->closing && c->welcome) {
+        snprintf(text, sizeof text, "%s is gone: %s", c->coordinator, how);
+        end_run(c, text);
+    }
+    c->over = true;
+    pthread_cond_broadcast(&c->changed);
+}
+
+/* ---- what the coordinator says; with the lock ---- */
+
+static void take_gifts(lc__control *c, const lc__frame *f)
+{
+    size_t all = c->gift_bytes * (size_t)c->options.size;
+    if (!c->gifts || f->n < 8 || lc__get_u64(f->data) != c->meeting || f->n - 8 != all) return;
+    if (all) memcpy(c->gifts, f->data + 8, all);
+    c->met = true;
+    pthread_cond_broadcast(&c->changed);
+}
+
+static void take_ready(lc__control *c, const lc__frame *f)
+{
+    char host[LC__HOST_TEXT];
+    if (f->n >= 4 && lc__get_u32(f->data) < (uint32_t)c->options.size) {
+        lc__frame_text(f->data + 4, f->n - 4, host, sizeof host);
+        snprintf(c->coordinator, sizeof c->coordinator, "rank %u (host %s), which coordinates the run,",
+                 lc__get_u32(f->data), host);
+    }
+    c->ready = true;
+    pthread_cond_broadcast(&c->changed);
+}
+
+static void take(lc__control *c, const lc__frame *f)
+{
+    char text[LC__END_TEXT];
+    switch (f->kind) {
+    case LC__FRAME_REFUSED:
+        lc__frame_text(f->data, f->n, c->refused, sizeof c->refused);
+        break;
+    case LC__FRAME_WELCOME:
+        c->welcome = true;
+        break;
+    case LC__FRAME_WAITING:
+        lc__frame_text(f->data, f->n, c->waiting, sizeof c->waiting);
+        pthread_cond_broadcast(&c->changed);
+        break;
+    case LC__FRAME_READY:
+        take_ready(c, f);
+        break;
+    case LC__FRAME_GATHERED:
+        take_gifts(c, f);
+        break;
+    case LC__FRAME_END:
+        lc__frame_text(f->data, f->n, text, sizeof text);
+        end_run(c, text);
+        c->over = true;
+        break;
+    case LC__FRAME_BYE: /* the others have gone on without it: so does this rank */
+        c->over = true;
+        break;
+    default:
+        break;
+    }
+}
+
+static void listen_to(lc__control *c)
+{
+    lc__frame f;
+    int got = 0;
+    bool open = lc__wire_fill(&c->wire);
+    c->heard = lc__seconds();
+    while ((got = lc__wire_next(&c->wire, &f)) > 0) take(c, &f);
+    if (got < 0)
+        disconnect(c, "what it sends is not understood");
+    else if (!open || c->over)
+        disconnect(c, "the connection is gone");
+}
+
+/* ---- the thread; with the lock ---- */
+
+static void beat(lc__control *c, double now)
+{
+    uint8_t head[16];
+    if (c->wire.fd < 0 || c->closing || now - c->beat < c->options.times.heartbeat) return;
+    c->beat = now;
+    if (lc__wire_pending(&c->wire)) return; /* what waits says as much */
+    lc__put_u64(head, c->reports);
+    lc__put_u64(head + 8, (uint64_t)c->step);
+    (void)lc__wire_put(&c->wire, LC__FRAME_BEAT, head, sizeof head, c->where, strlen(c->where));
+}
+
+static void flush(lc__control *c)
+{
+    if (c->wire.fd < 0) return;
+    if (!lc__wire_flush(&c->wire))
+        disconnect(c, "the connection is gone");
+    else if (c->closing && !lc__wire_pending(&c->wire))
+        (void)shutdown(c->wire.fd, SHUT_WR); /* the coordinator answers by closing its end */
+}
+
+static void judge(lc__control *c, double now)
+{
+    char how[128];
+    const lc__control_times *t = &c->options.times;
+    if (c->wire.fd >= 0 && c->welcome && !c->closing && now - c->heard > t->silence) {
+        snprintf(how, sizeof how,
+                 "nothing was heard from it for %.3g s: it is stopped, or its host or the network is gone",
+                 now - c->heard);
+        disconnect(c, how);
+    }
+    if (c->ended && c->process_exit && !c->closing && now - c->ended_at > t->grace) {
+        if (c->options.say) c->options.say(c->options.ctx, c->message);
+        _exit(1);
+    }
+}
+
+static void *serve(void *arg)
+{
+    lc__control *c = arg;
+    const lc__control_times *t = &c->options.times;
+    double tick = t->heartbeat < t->silence / 4 ? t->heartbeat : t->silence / 4;
+    pthread_mutex_lock(&c->lock);
+    for (;;) {
+        double now = lc__seconds();
+        uint64_t rung;
+        beat(c, now);
+        flush(c);
+        if (c->closing && (c->wire.fd < 0 || now - c->closing_at > LEAVE_TIME)) break;
+        struct pollfd p[2] = {
+            {.fd = c->wake, .events = POLLIN},
+            {.fd = c->wire.fd, .events = (short)(POLLIN | (lc__wire_pending(&c->wire) ? POLLOUT : 0))}};
+        pthread_mutex_unlock(&c->lock);
+        int some = poll(p, 2, (int)(tick * 1000) + 1);
+        pthread_mutex_lock(&c->lock);
+        if (some > 0 && p[0].revents) (void)!read(c->wake, &rung, sizeof rung);
+        if (some > 0 && p[1].revents & ~POLLOUT && c->wire.fd >= 0) listen_to(c);
+        double woken = lc__seconds(), slept = woken - now - tick;
+        if (slept > t->silence / 2) /* this process was stopped, and the coordinator with it, perhaps */
+            c->heard = c->heard + slept < woken ? c->heard + slept : woken;
+        judge(c, woken);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return NULL;
+}
+
+/* Queues a message and sends what can be sent at once, so that it is under way even if this process ends now. With the
+ * lock. False: no memory. */
+static bool tell(lc__control *c, lc__frame_kind kind, const void *head, size_t head_bytes, const void *data, size_t n)
+{
+    uint64_t one = 1;
+    if (c->wire.fd < 0) return true;
+    if (!lc__wire_put(&c->wire, kind, head, head_bytes, data, n)) return false;
+    (void)lc__wire_flush(&c->wire); /* the thread sees what goes wrong */
+    (void)!write(c->wake, &one, sizeof one);
+    return true;
+}
+
+/* ---- beginning ---- */
+
+static void control_free(lc__control *c)
+{
+    lc__wire_release(&c->wire);
+    if (c->wake >= 0) close(c->wake);
+    pthread_mutex_destroy(&c->lock);
+    pthread_cond_destroy(&c->changed);
+    free(c->address);
+    free(c->secret);
+    free(c);
+}
+
+static void say(const lc__control *c, const char *text)
+{
+    if (c->options.say) c->options.say(c->options.ctx, text);
+}
+
+static void nap(double seconds)
+{
+    struct timespec t = {0, (long)(seconds * 1e9)};
+    nanosleep(&t, NULL);
+}
+
+/* The coordinator may start after its ranks. */
+static lc_status connect_to(lc__control *c, double until)
+{
+    const lc__control_options *o = &c->options;
+    double now, word = lc__seconds() + FIRST_WORD, pause = RETRY / 50;
+    int fd = -1;
+    lc_status s;
+    while ((s = lc__socket_connect(o->address, o->port, until, &fd)) < 0) {
+        now = lc__seconds();
+        if (now + RETRY >= until)
+            return lc_fail_context(s, "rank %d did not reach the process that coordinates the run within %.3g s",
+                                   o->rank, o->times.start);
+        if (now >= word) {
+            char text[512];
+            snprintf(text, sizeof text, "rank %d waits for the process that coordinates the run: %s", o->rank,
+                     lc_error_message());
+            say(c, text);
+            word = now + NEXT_WORD;
+        }
+        nap(pause); /* short at first: it is mostly there within milliseconds */
+        pause = pause * 2 < RETRY ? pause * 2 : RETRY;
+    }
+    lc__wire_init(&c->wire, fd, (size_t)o->size * LC__MEETING_BYTES + 64);
+    lc__socket_local(fd, c->local, sizeof c->local);
+    return LC_OK;
+}
+
+static lc_status hello(lc__control *c)
+{
+    const lc__control_options *o = &c->options;
+    uint8_t head[20 + LC__HOST_TEXT] = {0};
+    lc__put_u32(head, LC__CONTROL_VERSION);
+    lc__put_u32(head + 4, (uint32_t)o->rank);
+    lc__put_u32(head + 8, (uint32_t)o->size);
+    lc__put_u64(head + 12, (uint64_t)getpid());
+    gethostname((char *)head + 20, LC__HOST_TEXT - 1);
+    if (!lc__wire_put(&c->wire, LC__FRAME_HELLO, head, sizeof head, o->secret, strlen(o->secret)))
+        return lc_fail(LC_ERR_MEMORY, "out of memory: a rank's control channel");
+    return LC_OK;
+}
+
+/* Until something has changed or `until`; with the lock. */
+static void await(lc__control *c, double until)
+{
+    struct timespec t = {(time_t)until, (long)((until - (double)(time_t)until) * 1e9)};
+    pthread_cond_timedwait(&c->changed, &c->lock, &t);
+}
+
+/* With the lock. */
+static lc_status await_all(lc__control *c, double until)
+{
+    const lc__control_options *o = &c->options;
+    while (!c->ready && !c->ended && !c->over && lc__seconds() < until) {
+        if (c->waiting[0]) {
+            char text[512];
+            snprintf(text, sizeof text, "waiting for %s at %s, port %d", c->waiting, o->address, o->port);
+            c->waiting[0] = 0;
+            pthread_mutex_unlock(&c->lock);
+            say(c, text);
+            pthread_mutex_lock(&c->lock);
+            continue;
+        }
+        await(c, until);
+    }
+    if (c->ended) return lc_fail(LC_ERR_PEER, "%s", c->message);
+    if (c->ready) return LC_OK;
+    if (c->refused[0])
+        return lc_fail(LC_ERR_CONFIG, "the process that coordinates the run at %s, port %d, refused rank %d: %s",
+                       o->address, o->port, o->rank, c->refused);
+    if (c->over && !c->welcome)
+        return lc_fail(LC_ERR_CONFIG,
+                       "whoever listens at %s, port %d, hung up on rank %d without a word: it coordinates no run",
+                       o->address, o->port, o->rank);
+    return lc_fail(LC_ERR_PEER, "the process that coordinates the run at %s, port %d, did not start it within %.3g s",
+                   o->address, o->port, o->times.start);
+}
+
+static lc_status begin(lc__control *c, const lc__control_options *o, double until)
+{
+    c->options = *o;
+    c->options.times = lc__control_default_times(&o->times);
+    c->address = strdup(o->address);
+    c->secret = strdup(o->secret);
+    c->options.address = c->address;
+    c->options.secret = c->secret;
+    if (!c->address || !c->secret) return lc_fail(LC_ERR_MEMORY, "out of memory: a rank's control channel");
+    snprintf(c->coordinator, sizeof c->coordinator, "the process that coordinates the run");
+    c->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (c->wake < 0) return lc_fail(LC_ERR_IO, "an event descriptor: %s", strerror(errno));
+    LC_TRY(connect_to(c, until));
+    LC_TRY(hello(c));
+    c->heard = c->beat = lc__seconds();
+    int code = lc__control_thread(&c->thread, serve, c);
+    if (code) return lc_fail(LC_ERR_MEMORY, "a thread for the control channel: %s", strerror(code));
+    c->started = true;
+    pthread_mutex_lock(&c->lock);
+    lc_status s = await_all(c, until + SLACK);
+    pthread_mutex_unlock(&c->lock);
+    return s;
+}
+
+static lc__control *control_new(void)
+{
+    pthread_condattr_t steady;
+    lc__control *c = calloc(1, sizeof *c);
+    if (!c) return NULL;
+    pthread_condattr_init(&steady);
+    pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->changed, &steady);
+    pthread_condattr_destroy(&steady);
+    c->wake = c->wire.fd = -1;
+    c->step = -1;
+    return c;
+}
+
+/* Whether whom it reached was about to leave: the coordinator of the run's last trainer, where this rank is the first
+ * to begin with the next one. The new one comes to the same place. */
+static bool was_leaving(const lc__control *c, int tries)
+{
+    return c->started && c->over && !c->ended && !c->ready && !c->refused[0] && (c->welcome || tries < TRIES);
+}
+
+lc_status lc__control_open(const lc__control_options *o, lc__control **out)
+{
+    double until = lc__seconds() + lc__control_default_times(&o->times).start;
+    *out = NULL;
+    if (o->size < 1 || o->rank < 0 || o->rank >= o->size)
+        return lc_fail(LC_ERR_ARGUMENT, "there is no rank %d of %d", o->rank, o->size);
+    LC_TRY(lc__control_check_secret(o->secret));
+    for (int tries = 1;; tries++) {
+        lc__control *c = control_new();
+        if (!c) return lc_fail(LC_ERR_MEMORY, "out of memory: a rank's control channel");
+        lc_status s = begin(c, o, until);
+        if (s >= 0) {
+            *out = c;
+            return LC_OK;
+        }
+        pthread_mutex_lock(&c->lock);
+        bool again = was_leaving(c, tries) && lc__seconds() + RETRY < until;
+        pthread_mutex_unlock(&c->lock);
+        if (c->started)
+            lc__control_close(c);
+        else
+            control_free(c);
+        if (!again) return s;
+        nap(RETRY);
+    }
+}
+
+/* ---- while it runs ---- */
+
+lc_status lc__control_all_gather(void *control, const void *mine, void *all, size_t bytes)
+{
+    lc__control *c = control;
+    uint8_t number[8];
+    lc_status s = LC_OK;
+    if (bytes > LC__MEETING_BYTES)
+        return lc_fail(LC_ERR_ARGUMENT, "a rank can tell at most %d bytes over the control channel, not %zu",
+                       LC__MEETING_BYTES, bytes);
+    pthread_mutex_lock(&c->lock);
+    c->gifts = all;
+    c->gift_bytes = bytes;
+    c->met = false;
+    lc__put_u64(number, ++c->meeting);
+    if (!tell(c, LC__FRAME_GATHER, number, sizeof number, mine, bytes))
+        s = lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for the control channel", bytes);
+    while (s >= 0 && !c->met && !c->ended && !c->over) pthread_cond_wait(&c->changed, &c->lock);
+    if (s >= 0 && !c->met)
+        s = lc_fail(LC_ERR_PEER, "%s", c->ended ? c->message : "the process that coordinates the run has left it");
+    c->gifts = NULL;
+    pthread_mutex_unlock(&c->lock);
+    return s;
+}
+
+static void replace(lc__control *c, lc_comm *from, lc_comm *to)
+{
+    for (int i = 0; i < WATCHED; i++)
+        if (c->watched[i] == from) {
+            c->watched[i] = to;
+            return;
+        }
+}
+
+void lc__control_watch(lc__control *c, lc_comm *comm)
+{
+    pthread_mutex_lock(&c->lock);
+    replace(c, NULL, comm);
+    if (c->ended) lc_comm_abort(comm, c->message);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void lc__control_unwatch(lc__control *c, lc_comm *comm)
+{
+    pthread_mutex_lock(&c->lock);
+    replace(c, comm, NULL);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void lc__control_progress(lc__control *c, int64_t step, const char *where)
+{
+    pthread_mutex_lock(&c->lock);
+    c->reports++;
+    c->step = step;
+    snprintf(c->where, sizeof c->where, "%s", where ? where : "");
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* Where this rank is goes first: the beat that would tell may be some time away. */
+void lc__control_fail(lc__control *c, const char *why)
+{
+    pthread_mutex_lock(&c->lock);
+    c->beat = 0;
+    beat(c, lc__seconds());
+    if (!c->ended) (void)tell(c, LC__FRAME_FAIL, NULL, 0, why, strnlen(why, LC__END_TEXT));
+    pthread_mutex_unlock(&c->lock);
+}
+
+bool lc__control_ended(lc__control *c, char *text, size_t size)
+{
+    pthread_mutex_lock(&c->lock);
+    bool ended = c->ended;
+    if (size) snprintf(text, size, "%s", c->message);
+    pthread_mutex_unlock(&c->lock);
+    return ended;
+}
+
+bool lc__control_await_end(lc__control *c, double seconds, char *text, size_t size)
+{
+    double until = lc__seconds() + seconds;
+    pthread_mutex_lock(&c->lock);
+    while (!c->ended && !c->over && lc__seconds() < until) await(c, until);
+    pthread_mutex_unlock(&c->lock);
+    return lc__control_ended(c, text, size);
+}
+
+void lc__control_last_resort(lc__control *c, bool process_exit)
+{
+    pthread_mutex_lock(&c->lock);
+    c->process_exit = process_exit;
+    pthread_mutex_unlock(&c->lock);
+}
+
+void lc__control_local_address(const lc__control *c, char *text, size_t size)
+{
+    snprintf(text, size, "%s", c->local);
+}
+
+void lc__control_close(lc__control *c)
+{
+    if (!c) return;
+    uint64_t one = 1;
+    pthread_mutex_lock(&c->lock);
+    (void)tell(c, LC__FRAME_BYE, NULL, 0, NULL, 0);
+    c->closing = true;
+    c->closing_at = lc__seconds();
+    pthread_mutex_unlock(&c->lock);
+    (void)!write(c->wake, &one, sizeof one);
+    pthread_join(c->thread, NULL);
+    control_free(c);
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The control channel: how the processes of a run find each other, and how all of them learn that one is lost.
+ *
+ * One process hosts the *coordinator* (a thread): the supervisor of a run that lightc launched, else rank 0. Every rank
+ * keeps one TCP connection to it, served by a thread of its own, so that it works while the rank computes, is stopped
+ * in a debugger of its training thread, or hangs in a collective. Over it go the meeting (what ranks must know of each
+ * other before they can communicate), heartbeats, progress, and the one message that ends the run. Connections begin
+ * with the run's secret; whoever does not know it is turned away. Nothing here depends on MPI or on shared memory. */
+#ifndef LC_COMM_CONTROL_H
+#define LC_COMM_CONTROL_H
+
+#include "comm/comm_internal.h"
+
+typedef struct lc__coordinator lc__coordinator;
+typedef struct lc__control lc__control;
+
+/* Seconds; 0 is the default. */
+typedef struct lc__control_times {
+    double start;     /* until all ranks have come: 300 */
+    double heartbeat; /* between two of a rank, and two of the coordinator: 0.5 */
+    double silence;   /* without one, a rank counts as lost: 10 (a process that has ended is noticed at once) */
+    double progress;  /* without a step or anything else reported, a rank counts as stuck: 0 = never */
+    double grace;     /* between the message that ends the run and _exit of a rank that does not heed it: 2 */
+} lc__control_times;
+
+/* ---- the coordinator ---- */
+
+/* Binds to `address` (an address of this host, NULL: loopback only, "*": every interface) and *port (0: any, which is
+ * then stored), and serves `size` ranks from a thread. `secret`: 16 to 64 bytes of text. `times` may be NULL. */
+lc_status lc__coordinator_start(const char *address, int *port, int size, const char *secret,
+                                const lc__control_times *times, lc__coordinator **out) LC_MUST_USE;
+/* Ends the run on behalf of a rank that cannot say so itself any more: its process has ended, `how` ("killed by signal
+ * 9 (Killed)"). What the rank said itself before, with lc__control_fail or goodbye, goes before it. */
+void lc__coordinator_rank_ended(lc__coordinator *c, int rank, const char *how);
+/* The message that ended the run, or "". "rank 3 (host a), step 120, epoch 2, validation: why". */
+void lc__coordinator_message(lc__coordinator *c, char *text, size_t size);
+/* Ranks that have not said goodbye go on without a control channel. NULL is fine. */
+void lc__coordinator_stop(lc__coordinator *c);
+
+/* ---- a rank ---- */
+
+typedef struct lc__control_options {
+    int rank, size;
+    const char *address; /* of the coordinator: a name or a number */
+    int port;
+    const char *secret;
+    lc__control_times times;
+    /* Called with what people should know while it waits ("waiting for ranks 2, 3 of 4 at ..."); NULL: nobody. */
+    void (*say)(void *ctx, const char *text);
+    void *ctx;
+} lc__control_options;
+
+/* Connects, and returns when all ranks have; the error of a start that took too long names those that have not. */
+lc_status lc__control_open(const lc__control_options *options, lc__control **out) LC_MUST_USE;
+/* An lc__meeting of all ranks: {lc__control_all_gather, control}. At most 64 KiB of each rank; from one thread at a
+ * time. Fails with LC_ERR_PEER when the run has ended. */
+lc_status lc__control_all_gather(void *control, const void *mine, void *all, size_t bytes) LC_MUST_USE;
+/* When the run ends, `comm` is aborted with its message. Up to 8; to be unwatched before it is freed. */
+void lc__control_watch(lc__control *c, lc_comm *comm);
+void lc__control_unwatch(lc__control *c, lc_comm *comm);
+/* This rank is alive and here: `step` and a word that is shown if it is lost ("epoch 2, validation"). Cheap; any
+ * thread. */
+void lc__control_progress(lc__control *c, int64_t step, const char *where);
+/* This rank fails: ends the run everywhere with "rank 3 (host a), step 120: why". From any thread; returns at once.
+ * Not for LC_ERR_PEER, whose cause is another rank that the coordinator knows of, or will. */
+void lc__control_fail(lc__control *c, const char *why);
+/* Whether the run has ended, and why. */
+bool lc__control_ended(lc__control *c, char *text, size_t size);
+/* The same, waiting for it at most so long. */
+bool lc__control_await_end(lc__control *c, double seconds, char *text, size_t size);
+/* `process_exit`: lightc launched this process, so that a rank that does not heed the end (does not close the channel)
+ * is ended with _exit(1) after the grace period, `say` being told the message; false, the default, for processes of a
+ * host program. */
+void lc__control_last_resort(lc__control *c, bool process_exit);
+/* The address of this host that leads to the coordinator: under it others will find this rank. A number. */
+void lc__control_local_address(const lc__control *c, char *text, size_t size);
+/* Says goodbye: a rank that has, is not missed. NULL is fine. */
+void lc__control_close(lc__control *c);
+
+#endif

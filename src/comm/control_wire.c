@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "comm/control_wire.h"
+#include "comm/socket.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MAGIC UINT32_C(0x6c636374) /* "lcct" */
+
+void lc__put_u32(uint8_t *at, uint32_t v)
+{
+    for (int i = 0; i < 4; i++) at[i] = (uint8_t)(v >> 8 * i);
+}
+
+void lc__put_u64(uint8_t *at, uint64_t v)
+{
+    for (int i = 0; i < 8; i++) at[i] = (uint8_t)(v >> 8 * i);
+}
+
+uint32_t lc__get_u32(const uint8_t *at)
+{
+    uint32_t v = 0;
+    for (int i = 0; i < 4; i++) v |= (uint32_t)at[i] << 8 * i;
+    return v;
+}
+
+uint64_t lc__get_u64(const uint8_t *at)
+{
+    return lc__get_u32(at) | (uint64_t)lc__get_u32(at + 4) << 32;
+}
+
+void lc__frame_text(const uint8_t *data, size_t n, char *text, size_t size)
+{
+    size_t k = 0;
+    for (; k < n && k + 1 < size && data[k]; k++)
+        text[k] = data[k] == '\n' || (data[k] >= ' ' && data[k] != 127) ? (char)data[k] : '?';
+    text[k] = 0;
+}
+
+int64_t lc__frame_parse(const uint8_t *bytes, size_t n, size_t limit, lc__frame *out)
+{
+    if (n < LC__FRAME_HEAD) return 0;
+    uint32_t kind = lc__get_u32(bytes + 4), length = lc__get_u32(bytes + 8);
+    if (lc__get_u32(bytes) != MAGIC || kind < LC__FRAME_HELLO || kind >= LC__FRAME_KINDS || length > limit) return -1;
+    if (n - LC__FRAME_HEAD < length) return 0;
+    *out = (lc__frame){(lc__frame_kind)kind, bytes + LC__FRAME_HEAD, length};
+    return LC__FRAME_HEAD + (int64_t)length;
+}
+
+/* ---- bytes ---- */
+
+/* Room for n more behind what is there. */
+static bool reserve(lc__bytes *b, size_t n)
+{
+    if (b->at) {
+        if (b->n > b->at) memmove(b->data, b->data + b->at, b->n - b->at);
+        b->n -= b->at;
+        b->at = 0;
+    }
+    if (b->cap - b->n >= n) return true;
+    size_t cap = 2 * b->n + n;
+    uint8_t *data = realloc(b->data, cap);
+    if (!data) return false;
+    b->data = data;
+    b->cap = cap;
+    return true;
+}
+
+static void append(lc__bytes *b, const void *data, size_t n)
+{
+    if (n) memcpy(b->data + b->n, data, n);
+    b->n += n;
+}
+
+/* ---- the connection ---- */
+
+void lc__wire_init(lc__wire *w, int fd, size_t limit)
+{
+    *w = (lc__wire){.fd = fd, .limit = limit};
+}
+
+void lc__wire_release(lc__wire *w)
+{
+    if (w->fd >= 0) close(w->fd);
+    free(w->in.data);
+    free(w->out.data);
+    *w = (lc__wire){.fd = -1};
+}
+
+bool lc__wire_put(lc__wire *w, lc__frame_kind kind, const void *head, size_t head_bytes, const void *data, size_t n)
+{
+    uint8_t h[LC__FRAME_HEAD];
+    if (head_bytes + n > UINT32_MAX || !reserve(&w->out, sizeof h + head_bytes + n)) return false;
+    lc__put_u32(h, MAGIC);
+    lc__put_u32(h + 4, (uint32_t)kind);
+    lc__put_u32(h + 8, (uint32_t)(head_bytes + n));
+    append(&w->out, h, sizeof h);
+    append(&w->out, head, head_bytes);
+    append(&w->out, data, n);
+    return true;
+}
+
+bool lc__wire_pending(const lc__wire *w)
+{
+    return w->out.n > w->out.at;
+}
+
+bool lc__wire_flush(lc__wire *w)
+{
+    while (lc__wire_pending(w)) {
+        ssize_t k = lc__socket_send(w->fd, w->out.data + w->out.at, w->out.n - w->out.at);
+        if (k <= 0) return k == 0;
+        w->out.at += (size_t)k;
+    }
+    return true;
+}
+
+bool lc__wire_fill(lc__wire *w)
+{
+    enum { PIECE = 4096 };
+    if (!reserve(&w->in, PIECE)) return false;
+    ssize_t k = lc__socket_recv(w->fd, w->in.data + w->in.n, w->in.cap - w->in.n);
+    if (k > 0) w->in.n += (size_t)k;
+    return k >= 0;
+}
+
+int lc__wire_next(lc__wire *w, lc__frame *out)
+{
+    if (w->in.n == w->in.at) return 0;
+    int64_t k = lc__frame_parse(w->in.data + w->in.at, w->in.n - w->in.at, w->limit, out);
+    if (k > 0) w->in.at += (size_t)k;
+    return k > 0 ? 1 : (int)k;
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The messages of the control channel, and a connection that they go over.
+ *
+ * A message is a head of LC__FRAME_HEAD bytes (magic, kind, length) and that many bytes of data. Numbers are little
+ * endian. Nothing that arrives is believed: a length is compared with the connection's limit before it is used, and
+ * memory grows with the bytes that have come, not with those that are announced. */
+#ifndef LC_COMM_CONTROL_WIRE_H
+#define LC_COMM_CONTROL_WIRE_H
+
+#include <lightc/status.h>
+
+enum { LC__FRAME_HEAD = 12, LC__MEETING_BYTES = 64 << 10, LC__END_TEXT = 1024, LC__HOST_TEXT = 64 };
+
+typedef enum lc__frame_kind {
+    LC__FRAME_HELLO = 1, /* rank: u32 version, rank, size, u64 process, host [LC__HOST_TEXT], the secret */
+    LC__FRAME_REFUSED,   /* coordinator: why */
+    LC__FRAME_WELCOME,   /* coordinator */
+    LC__FRAME_WAITING,   /* coordinator: for whom */
+    LC__FRAME_READY,     /* coordinator: u32 rank of the process that hosts it (or all ones), host */
+    LC__FRAME_BEAT,      /* coordinator: nothing; rank: u64 reports so far, step, then where it is */
+    LC__FRAME_GATHER,    /* rank: u64 number, what it gives */
+    LC__FRAME_GATHERED,  /* coordinator: u64 number, what all gave */
+    LC__FRAME_FAIL,      /* rank: why */
+    LC__FRAME_END,       /* coordinator: why the run ends */
+    LC__FRAME_BYE,       /* both */
+    LC__FRAME_KINDS
+} lc__frame_kind;
+
+typedef struct lc__frame {
+    lc__frame_kind kind;
+    const uint8_t *data;
+    size_t n;
+} lc__frame;
+
+/* The message at the beginning of n bytes: its whole length; 0 if more bytes are needed; -1 if it is none of ours or
+ * has more than `limit` bytes of data. */
+int64_t lc__frame_parse(const uint8_t *bytes, size_t n, size_t limit, lc__frame *out);
+
+void lc__put_u32(uint8_t *at, uint32_t v);
+void lc__put_u64(uint8_t *at, uint64_t v);
+uint32_t lc__get_u32(const uint8_t *at);
+uint64_t lc__get_u64(const uint8_t *at);
+/* Text that came over the network: ends at a NUL, fits, and has no control characters but newlines. */
+void lc__frame_text(const uint8_t *data, size_t n, char *text, size_t size);
+
+typedef struct lc__bytes {
+    uint8_t *data;
+    size_t at, n, cap; /* what lies in it is [at, n) */
+} lc__bytes;
+
+typedef struct lc__wire {
+    int fd; /* -1: none */
+    size_t limit;
+    lc__bytes in, out;
+} lc__wire;
+
+void lc__wire_init(lc__wire *w, int fd, size_t limit); /* takes fd over */
+void lc__wire_release(lc__wire *w);                    /* closes; more than once is fine */
+/* Queues a message whose data is two parts, either of which may be empty; false if there is no memory. */
+bool lc__wire_put(lc__wire *w, lc__frame_kind kind, const void *head, size_t head_bytes, const void *data, size_t n);
+bool lc__wire_pending(const lc__wire *w);
+bool lc__wire_flush(lc__wire *w); /* sends what can be sent now; false if the connection is gone */
+bool lc__wire_fill(lc__wire *w);  /* gets what is there; false if the connection is gone */
+/* 1: a message, whose data is good until the next fill; 0: none yet; -1: what came is none. */
+int lc__wire_next(lc__wire *w, lc__frame *out);
+
+#endif

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* "mpi": opens the plug-in liblightc_mpi (src/comm/mpi), so that lightc itself needs no MPI. */
+#define _GNU_SOURCE /* dladdr */
+#include "comm/comm_internal.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define FILE_NAME "liblightc_mpi.so"
+
+/* Beside this library, or beside the program that it is linked into. */
+static bool beside(char *path, size_t size)
+{
+    Dl_info here;
+    if (!dladdr((void *)(uintptr_t)lc_comm_mpi, &here) || !here.dli_fname) return false;
+    const char *slash = strrchr(here.dli_fname, '/');
+    if (!slash ||
+        (size_t)snprintf(path, size, "%.*s/" FILE_NAME, (int)(slash - here.dli_fname), here.dli_fname) >= size)
+        return false;
+    return access(path, R_OK) == 0;
+}
+
+/* Open MPI opens parts of its own that need its symbols, hence GLOBAL; what it leaves behind (threads, handlers) needs
+ * its code, hence NODELETE. */
+static lc_status open_plugin(void **out)
+{
+    char near[PATH_MAX];
+    const char *path = getenv("LIGHTC_MPI_PLUGIN");
+    if (!path || !*path) path = beside(near, sizeof near) ? near : FILE_NAME;
+    *out = dlopen(path, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
+    if (*out) return LC_OK;
+    const char *why = dlerror();
+    return lc_fail(
+        LC_ERR_UNSUPPORTED,
+        "this lightc was built without MPI, or its plug-in is elsewhere: %s. Build lightc with libopenmpi-dev "
+        "installed, or the plug-in alone (share/lightc/mpi/README.md), and name it in LIGHTC_MPI_PLUGIN",
+        why ? why : path);
+}
+
+lc_status lc_comm_mpi(lc_comm **out)
+{
+    void *plugin = NULL;
+    lc_status (*world)(lc_comm * *out) = NULL;
+    *out = NULL;
+    LC_TRY(open_plugin(&plugin));
+    const char *version = dlsym(plugin, "lc_comm_mpi_version");
+    *(void **)&world = dlsym(plugin, "lc_comm_mpi_world");
+    if (!version || !world) return lc_fail(LC_ERR_FORMAT, FILE_NAME " is not lightc's plug-in for MPI");
+    if (strcmp(version, LC_VERSION_STRING) != 0)
+        return lc_fail(LC_ERR_UNSUPPORTED, FILE_NAME " was built for lightc %.20s, and this is %s; build it again",
+                       version, LC_VERSION_STRING);
+    return world(out);
+}

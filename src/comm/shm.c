@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* "shm": ranks that are processes of one host.
+ *
+ * Rank 0 makes a memory file without a name and tells the others its own process and the descriptor's number; they open
+ * it through /proc. When the last process has gone, however it ended, the memory is gone: nothing is left in /dev/shm.
+ */
+#define _GNU_SOURCE /* memfd_create */
+#include "comm/window.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static void leave(lc__window *w, size_t bytes)
+{
+    munmap(w, bytes);
+}
+
+static lc_status map(int fd, size_t bytes, lc__window **out)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED) return lc_fail(LC_ERR_MEMORY, "%zu bytes of shared memory: %s", bytes, strerror(errno));
+    *out = p;
+    return LC_OK;
+}
+
+static lc_status make(int size, int *fd, lc__window **out)
+{
+    size_t bytes = lc__window_bytes(size);
+    *fd = memfd_create("lightc", MFD_CLOEXEC);
+    if (*fd < 0 || ftruncate(*fd, (off_t)bytes) < 0)
+        return lc_fail(LC_ERR_MEMORY, "%zu bytes of shared memory: %s", bytes, strerror(errno));
+    LC_TRY(map(*fd, bytes, out));
+    lc__window_init(*out, size);
+    return LC_OK;
+}
+
+/* What ranks tell each other: where rank 0's file is, then whether all have it. */
+typedef struct place {
+    int64_t pid, fd; /* fd -1: there is none */
+    char why[240];
+} place;
+
+static lc_status attach(const place *p, int size, lc__window **out)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%lld/fd/%lld", (long long)p->pid, (long long)p->fd);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return lc_fail(LC_ERR_UNSUPPORTED,
+                       "the memory of rank 0 (%s): %s; ranks in different containers cannot share it: use tcp", path,
+                       strerror(errno));
+    lc_status s = map(fd, lc__window_bytes(size), out);
+    close(fd);
+    return s;
+}
+
+static lc_status open_window(void *opening, int rank, int size, const lc__meeting *meeting, void **out)
+{
+    (void)opening;
+    lc_status status = LC_OK, mine = LC_OK;
+    int fd = -1;
+    lc__window *w = NULL;
+    place here = {.pid = getpid(), .fd = -1}, *all = calloc((size_t)size, sizeof *all);
+    if (!all) return lc_fail(LC_ERR_MEMORY, "out of memory: a group of %d ranks", size);
+    if (rank == 0) {
+        mine = make(size, &fd, &w);
+        if (mine >= 0) here.fd = fd;
+    }
+    LC_TRY_GOTO(status, done, meeting->all_gather(meeting->ctx, &here, all, sizeof here));
+    if (rank > 0 && all[0].fd >= 0) mine = attach(&all[0], size, &w);
+    here.fd = mine < 0 ? -1 : 0;
+    if (mine < 0) snprintf(here.why, sizeof here.why, "%s", lc_error_message());
+    LC_TRY_GOTO(status, done, meeting->all_gather(meeting->ctx, &here, all, sizeof here));
+    for (int i = 0; i < size; i++)
+        if (all[i].fd < 0) {
+            status = lc_fail(LC_ERR_UNSUPPORTED, "rank %d: %.*s", i, (int)sizeof all[i].why, all[i].why);
+            goto done;
+        }
+    LC_TRY_GOTO(status, done, lc__window_join(w, rank, leave, out));
+    w = NULL;
+done:
+    if (fd >= 0) close(fd);
+    if (w) leave(w, lc__window_bytes(size));
+    free(all);
+    return status;
+}
+
+static const lc__transport_ops shm = {.name = "shm", .open = open_window, LC__WINDOW_OPS};
+
+lc_status lc_comm_shm(int rank, int size, const lc_meeting *meeting, lc_comm **out)
+{
+    void *end = NULL;
+    *out = NULL;
+    if (size > 1) LC_TRY(open_window(NULL, rank, size, meeting, &end));
+    return lc__exchange_new(&shm, end, NULL, rank, size, out);
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE /* accept4 */
+#include "comm/socket.h"
+#include "core/clock.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+double lc__seconds(void)
+{
+    return (double)lc__now_ns() * 1e-9;
+}
+
+static lc_status resolve(const char *address, int port, int flags, struct addrinfo **out)
+{
+    char service[16];
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV | flags};
+    snprintf(service, sizeof service, "%d", port);
+    int code = getaddrinfo(address, service, &hints, out);
+    if (code) return lc_fail(LC_ERR_NOT_FOUND, "the address \"%s\": %s", address, gai_strerror(code));
+    return LC_OK;
+}
+
+static int port_of(int fd)
+{
+    struct sockaddr_storage sa;
+    socklen_t n = sizeof sa;
+    if (getsockname(fd, (struct sockaddr *)&sa, &n) < 0) return 0;
+    if (sa.ss_family == AF_INET6) return ntohs(((struct sockaddr_in6 *)&sa)->sin6_port);
+    return ntohs(((struct sockaddr_in *)&sa)->sin_port);
+}
+
+/* Bytes leave at once: what is sent here is already as much as there is to send. */
+static void send_at_once(int fd)
+{
+    int on = 1;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+/* ---- listening ---- */
+
+static int listen_on(const struct addrinfo *a)
+{
+    int on = 1, fd = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) return -1;
+    /* A port whose last run has just ended can be taken again. */
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, SOMAXCONN) == 0) return fd;
+    int code = errno;
+    close(fd);
+    errno = code;
+    return -1;
+}
+
+lc_status lc__socket_listen(const char *address, int *port, int *out)
+{
+    bool any = address && !strcmp(address, "*");
+    struct addrinfo *found = NULL;
+    *out = -1;
+    LC_TRY(resolve(any ? "0.0.0.0" : address ? address : "127.0.0.1", *port, AI_PASSIVE, &found));
+    for (struct addrinfo *a = found; a && *out < 0; a = a->ai_next) *out = listen_on(a);
+    int code = errno;
+    freeaddrinfo(found);
+    if (*out < 0)
+        return lc_fail(LC_ERR_IO, "listening on %s, port %d: %s", address ? address : "127.0.0.1", *port,
+                       strerror(code));
+    *port = port_of(*out);
+    return LC_OK;
+}
+
+int lc__socket_accept(int listener)
+{
+    int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd >= 0) send_at_once(fd);
+    return fd;
+}
+
+/* ---- connecting ---- */
+
+/* While nobody listens on a port of this host, a connection to it may come to be with itself. */
+static bool with_itself(int fd)
+{
+    struct sockaddr_storage a = {0}, b = {0};
+    socklen_t na = sizeof a, nb = sizeof b;
+    return getsockname(fd, (struct sockaddr *)&a, &na) == 0 && getpeername(fd, (struct sockaddr *)&b, &nb) == 0 &&
+           na == nb && !memcmp(&a, &b, na);
+}
+
+/* 0, or what went wrong. */
+static int connect_to(const struct addrinfo *a, double deadline, int *out)
+{
+    int code = 0, fd = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    socklen_t n = sizeof code;
+    if (fd < 0) return errno;
+    if (connect(fd, a->ai_addr, a->ai_addrlen) < 0 && errno != EINPROGRESS) {
+        code = errno;
+    } else {
+        struct pollfd p = {.fd = fd, .events = POLLOUT};
+        double left;
+        while ((left = deadline - lc__seconds()) > 0 && poll(&p, 1, (int)(left * 1000) + 1) <= 0) continue;
+        if (!p.revents)
+            code = ETIMEDOUT;
+        else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &n) < 0)
+            code = errno;
+        else if (!code && with_itself(fd))
+            code = ECONNREFUSED;
+    }
+    if (code) {
+        close(fd);
+        return code;
+    }
+    send_at_once(fd);
+    *out = fd;
+    return 0;
+}
+
+lc_status lc__socket_connect(const char *address, int port, double deadline, int *out)
+{
+    struct addrinfo *found = NULL;
+    int code = 0;
+    *out = -1;
+    LC_TRY(resolve(address, port, 0, &found));
+    for (struct addrinfo *a = found; a && *out < 0; a = a->ai_next) code = connect_to(a, deadline, out);
+    freeaddrinfo(found);
+    return *out < 0 ? lc_fail(LC_ERR_IO, "connecting to %s, port %d: %s", address, port, strerror(code)) : LC_OK;
+}
+
+/* ---- addresses ---- */
+
+void lc__socket_local(int fd, char *text, size_t size)
+{
+    struct sockaddr_storage sa;
+    socklen_t n = sizeof sa;
+    *text = 0;
+    if (getsockname(fd, (struct sockaddr *)&sa, &n) < 0 ||
+        getnameinfo((struct sockaddr *)&sa, n, text, (socklen_t)size, NULL, 0, NI_NUMERICHOST))
+        *text = 0;
+}
+
+void lc__socket_route(const char *address, char *text, size_t size)
+{
+    struct addrinfo *found = NULL;
+    *text = 0;
+    if (resolve(address, 9, 0, &found) < 0) return;
+    int fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) == 0) lc__socket_local(fd, text, size);
+    if (fd >= 0) close(fd);
+    freeaddrinfo(found);
+}
+
+bool lc__socket_is_loopback(const char *number)
+{
+    return !strncmp(number, "127.", 4) || !strcmp(number, "::1") || !strncmp(number, "::ffff:127.", 11);
+}
+
+/* ---- bytes ---- */
+
+static bool later(void)
+{
+    return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+}
+
+ssize_t lc__socket_send(int fd, const void *data, size_t n)
+{
+    ssize_t k = send(fd, data, n, MSG_NOSIGNAL);
+    return k >= 0 ? k : later() ? 0 : -1;
+}
+
+ssize_t lc__socket_recv(int fd, void *data, size_t n)
+{
+    ssize_t k = recv(fd, data, n, 0);
+    return k > 0 ? k : k < 0 && later() ? 0 : -1;
+}
+
+bool lc__same_secret(const void *a, const void *b, size_t n)
+{
+    const volatile unsigned char *p = a, *q = b;
+    unsigned char differs = 0;
+    for (size_t i = 0; i < n; i++) differs = (unsigned char)(differs | (p[i] ^ q[i]));
+    return !differs;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* TCP sockets that never make their caller wait, and that programs started from here do not inherit. */
+#ifndef LC_COMM_SOCKET_H
+#define LC_COMM_SOCKET_H
+
+#include <lightc/status.h>
+
+#include <sys/types.h>
+
+/* Seconds on a clock that never goes back. */
+double lc__seconds(void);
+
+/* Listens on `address` (of this host, a name or a number; NULL: loopback; "*": every interface) and *port (0: any free
+ * one, which is then stored). */
+lc_status lc__socket_listen(const char *address, int *port, int *out) LC_MUST_USE;
+/* One that has come, or -1. */
+int lc__socket_accept(int listener);
+/* Waits until connected, at most until `deadline` (lc__seconds). */
+lc_status lc__socket_connect(const char *address, int port, double deadline, int *out) LC_MUST_USE;
+
+/* The address of this end, as a number; "" if there is none. */
+void lc__socket_local(int fd, char *text, size_t size);
+/* The address from which this host reaches `address`; "" if it does not. Sends nothing. */
+void lc__socket_route(const char *address, char *text, size_t size);
+bool lc__socket_is_loopback(const char *number);
+
+/* Sends what can be sent now: the number of bytes, 0 if none, -1 if the connection is gone. */
+ssize_t lc__socket_send(int fd, const void *data, size_t n);
+/* Gets what is there: the number of bytes, 0 if none, -1 at the end and if the connection is gone. */
+ssize_t lc__socket_recv(int fd, void *data, size_t n);
+
+/* Takes the same time wherever they differ. */
+bool lc__same_secret(const void *a, const void *b, size_t n);
+
+#endif

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* "tcp": ranks anywhere, over connections that each two of them have: one for each lane, so that a full one does not
+ * hold up the other, and one for words (goodbye, or the reason of an abort).
+ *
+ * Each end of a lane has a ring for what goes out and one for what has come in: transports promise contiguous memory
+ * and whole grains, and a socket knows neither. Bytes move between rings and sockets inside of `progress` only; a call
+ * is done when its bytes are with the kernel (`sent`), so that nothing stays behind in a rank that computes.
+ *
+ * A rank that is gone without a word is lost, which is an error at once. One that has said goodbye is missed only when
+ * something is still expected of it. */
+#define _GNU_SOURCE /* ppoll */
+#include "comm/comm_internal.h"
+#include "comm/control_wire.h"
+#include "comm/socket.h"
+#include "comm/tcp_mesh.h"
+
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { STREAMS = LC__LANES + 1, WORDS = LC__LANES };
+static const size_t ring_bytes[LC__LANES] = {[LC__LANE_COLLECTIVE] = 256 << 10, [LC__LANE_DIRECT] = 64 << 10};
+
+/* What lies in it is [read, written), counted since the beginning. */
+typedef struct ring {
+    char *data;
+    uint64_t written, read;
+} ring;
+
+typedef struct lane {
+    int fd;
+    bool closed; /* nothing comes or goes any more */
+    ring in, out;
+} lane;
+
+typedef struct peer {
+    lane lanes[LC__LANES];
+    char *memory;   /* of the rings */
+    lc__wire words; /* its fd stays open until the end: abort may use it from another thread */
+    bool quiet;     /* no words will come */
+    bool left;      /* it has said goodbye */
+} peer;
+
+typedef struct group {
+    int rank, size;
+    peer *peers;
+    struct pollfd *polled; /* [size,STREAMS] */
+    int missed;            /* a rank that has left and is still needed; -1 */
+    int lost;              /* a rank that is gone without a word; -1 */
+    atomic_int aborted;    /* 1: somebody writes `why`; 2: it is written */
+    char why[512];
+} group;
+
+/* ---- rings ---- */
+
+static size_t filled(const ring *r)
+{
+    return (size_t)(r->written - r->read);
+}
+
+/* Of `n` bytes from position `at` on: how many are contiguous. */
+static size_t until_wrap(uint64_t at, size_t n, size_t size)
+{
+    size_t left = size - (size_t)(at % size);
+    return n < left ? n : left;
+}
+
+static size_t room(void *self, int to, int l, void **at)
+{
+    group *g = self;
+    peer *p = &g->peers[to];
+    ring *r = &p->lanes[l].out;
+    if (p->left) g->missed = to;
+    *at = r->data + r->written % ring_bytes[l];
+    return until_wrap(r->written, ring_bytes[l] - filled(r), ring_bytes[l]) / LC__GRAIN * LC__GRAIN;
+}
+
+static void commit(void *self, int to, int l, size_t n)
+{
+    group *g = self;
+    g->peers[to].lanes[l].out.written += n;
+}
+
+static bool sent(void *self, int to, int l)
+{
+    group *g = self;
+    peer *p = &g->peers[to];
+    if (!filled(&p->lanes[l].out)) return true;
+    if (p->left) g->missed = to;
+    return false;
+}
+
+static size_t peek(void *self, int from, int l, const void **at)
+{
+    group *g = self;
+    peer *p = &g->peers[from];
+    ring *r = &p->lanes[l].in;
+    size_t here = until_wrap(r->read, filled(r), ring_bytes[l]) / LC__GRAIN * LC__GRAIN;
+    if (!here && p->left && p->lanes[l].closed) g->missed = from;
+    *at = r->data + r->read % ring_bytes[l];
+    return here;
+}
+
+static void consume(void *self, int from, int l, size_t n)
+{
+    group *g = self;
+    g->peers[from].lanes[l].in.read += n;
+}
+
+/* ---- moving ---- */
+
+static void send_some(lane *c, size_t size)
+{
+    ring *r = &c->out;
+    ssize_t k = 1;
+    while (k > 0 && filled(r)) {
+        k = lc__socket_send(c->fd, r->data + r->read % size, until_wrap(r->read, filled(r), size));
+        if (k > 0) r->read += (size_t)k;
+    }
+    if (k < 0) c->closed = true;
+}
+
+static void receive_some(lane *c, size_t size)
+{
+    ring *r = &c->in;
+    ssize_t k = 1;
+    while (k > 0 && filled(r) < size) {
+        size_t n = until_wrap(r->written, size - filled(r), size);
+        k = lc__socket_recv(c->fd, r->data + r->written % size, n);
+        if (k > 0) r->written += (size_t)k;
+        if (k < (ssize_t)n) break;
+    }
+    if (k < 0) c->closed = true;
+}
+
+/* The first reason stays. */
+static bool set_reason(group *g, const char *why)
+{
+    int nobody = 0;
+    if (!atomic_compare_exchange_strong(&g->aborted, &nobody, 1)) return false;
+    snprintf(g->why, sizeof g->why, "%s", why);
+    return true;
+}
+
+static void hear(group *g, int from)
+{
+    peer *p = &g->peers[from];
+    lc__frame f;
+    char why[sizeof g->why];
+    bool open = lc__wire_fill(&p->words);
+    int got;
+    while ((got = lc__wire_next(&p->words, &f)) > 0) {
+        if (f.kind == LC__FRAME_BYE) p->left = true;
+        if (f.kind != LC__FRAME_END) continue;
+        lc__frame_text(f.data, f.n, why, sizeof why);
+        if (set_reason(g, why)) atomic_store_explicit(&g->aborted, 2, memory_order_release);
+    }
+    if (open && got == 0) return;
+    p->quiet = true;
+    if (!p->left && g->lost < 0) g->lost = from;
+}
+
+/* What is waited for. A lane that neither has anything to send nor room for more is left alone. */
+static nfds_t list(group *g)
+{
+    nfds_t n = 0;
+    for (int i = 0; i < g->size; i++) {
+        peer *p = &g->peers[i];
+        for (int l = 0; l < LC__LANES && i != g->rank; l++) {
+            lane *c = &p->lanes[l];
+            int events = (filled(&c->in) < ring_bytes[l] ? POLLIN : 0) | (filled(&c->out) && !p->left ? POLLOUT : 0);
+            g->polled[n++] = (struct pollfd){.fd = c->closed || !events ? -1 : c->fd, .events = (short)events};
+        }
+        if (i != g->rank) g->polled[n++] = (struct pollfd){.fd = p->quiet ? -1 : p->words.fd, .events = POLLIN};
+    }
+    return n;
+}
+
+static void move(group *g)
+{
+    nfds_t n = 0;
+    for (int i = 0; i < g->size; i++) {
+        if (i == g->rank) continue;
+        for (int l = 0; l < LC__LANES; l++, n++) {
+            lane *c = &g->peers[i].lanes[l];
+            int what = g->polled[n].revents;
+            if (what & POLLOUT) send_some(c, ring_bytes[l]);
+            if (what & ~POLLOUT && !c->closed) receive_some(c, ring_bytes[l]);
+        }
+        if (g->polled[n++].revents) hear(g, i);
+    }
+}
+
+/* Why this rank cannot go on, or "". */
+static void find_failure(const group *g, char *why, size_t size)
+{
+    *why = 0;
+    if (g->lost >= 0)
+        snprintf(why, size, "rank %d is lost: its connection to rank %d is gone", g->lost, g->rank);
+    else if (g->missed >= 0)
+        snprintf(why, size, "rank %d has left the group, and rank %d still waits for it", g->missed, g->rank);
+}
+
+static lc_status progress(void *self)
+{
+    group *g = self;
+    char why[sizeof g->why];
+    if (poll(g->polled, list(g), 0) > 0) move(g);
+    if (atomic_load_explicit(&g->aborted, memory_order_acquire) == 2) return lc_fail(LC_ERR_PEER, "%s", g->why);
+    if (g->lost < 0 && g->missed < 0) return LC_OK;
+    find_failure(g, why, sizeof why);
+    return lc_fail(LC_ERR_PEER, "%s", why);
+}
+
+static void idle(void *self, int microseconds)
+{
+    group *g = self;
+    struct timespec t = {microseconds / 1000000, microseconds % 1000000 * 1000L};
+    nfds_t n = list(g);
+    if (atomic_load_explicit(&g->aborted, memory_order_relaxed) != 2) ppoll(g->polled, n, &t, NULL);
+}
+
+/* ---- ending ---- */
+
+static void say(group *g, lc__frame_kind kind, const char *text)
+{
+    for (int i = 0; i < g->size; i++) { /* a word always fits into the socket's buffer: there is but one */
+        lc__wire *w = &g->peers[i].words;
+        if (i != g->rank && lc__wire_put(w, kind, NULL, 0, text, strlen(text))) (void)lc__wire_flush(w);
+    }
+}
+
+static void abort_all(void *self, const char *why)
+{
+    group *g = self;
+    if (!set_reason(g, why)) return;
+    say(g, LC__FRAME_END, g->why);
+    atomic_store_explicit(&g->aborted, 2, memory_order_release);
+}
+
+static void close_all(void *self)
+{
+    group *g = self;
+    char why[sizeof g->why];
+    find_failure(g, why, sizeof why); /* others may be waiting for this rank, not for the one it has lost */
+    if (*why) abort_all(g, why);
+    if (atomic_load_explicit(&g->aborted, memory_order_acquire) != 2) say(g, LC__FRAME_BYE, "");
+    for (int i = 0; i < g->size; i++) {
+        peer *p = &g->peers[i];
+        for (int l = 0; l < LC__LANES; l++)
+            if (p->lanes[l].fd >= 0) close(p->lanes[l].fd);
+        lc__wire_release(&p->words);
+        free(p->memory);
+    }
+    free(g->peers);
+    free(g->polled);
+    free(g);
+}
+
+/* ---- beginning ---- */
+
+static bool rings_new(peer *p)
+{
+    size_t all = 0;
+    for (int l = 0; l < LC__LANES; l++) all += 2 * ring_bytes[l];
+    p->memory = malloc(all);
+    if (!p->memory) return false;
+    char *at = p->memory;
+    for (int l = 0; l < LC__LANES; l++) {
+        p->lanes[l].in.data = at;
+        p->lanes[l].out.data = at + ring_bytes[l];
+        at += 2 * ring_bytes[l];
+    }
+    return true;
+}
+
+static group *group_new(int rank, int size)
+{
+    group *g = calloc(1, sizeof *g);
+    if (!g) return NULL;
+    g->rank = rank;
+    g->size = size;
+    g->missed = g->lost = -1;
+    g->peers = calloc((size_t)size, sizeof *g->peers);
+    g->polled = calloc((size_t)size * STREAMS, sizeof *g->polled);
+    bool fits = g->peers && g->polled;
+    for (int i = 0; i < size && g->peers; i++) {
+        g->peers[i].words.fd = -1;
+        for (int l = 0; l < LC__LANES; l++) g->peers[i].lanes[l].fd = -1;
+        if (i != rank && !rings_new(&g->peers[i])) fits = false;
+    }
+    if (fits) return g;
+    for (int i = 0; i < size && g->peers; i++) free(g->peers[i].memory);
+    free(g->peers), free(g->polled), free(g);
+    return NULL;
+}
+
+static lc_status open_group(void *opening, int rank, int size, const lc__meeting *meeting, void **out)
+{
+    lc_status status = LC_OK, prepared = LC_OK;
+    group *g = group_new(rank, size);
+    int *fds = calloc((size_t)size * STREAMS, sizeof *fds);
+    if (!g || !fds) prepared = lc_fail(LC_ERR_MEMORY, "out of memory: a group of %d ranks over tcp", size);
+    LC_TRY_GOTO(status, done, lc__tcp_mesh(prepared, opening, rank, size, STREAMS, meeting, fds));
+    for (int i = 0; i < size; i++) {
+        if (i == rank) continue;
+        for (int l = 0; l < LC__LANES; l++) g->peers[i].lanes[l].fd = fds[i * STREAMS + l];
+        lc__wire_init(&g->peers[i].words, fds[i * STREAMS + WORDS], 2 * sizeof g->why);
+    }
+    *out = g;
+    g = NULL;
+done:
+    if (g) atomic_store(&g->aborted, 2), close_all(g);
+    free(fds);
+    return status;
+}
+
+static const lc__transport_ops tcp = {
+    .name = "tcp",
+    .open = open_group,
+    .close = close_all,
+    .room = room,
+    .commit = commit,
+    .sent = sent,
+    .peek = peek,
+    .consume = consume,
+    .progress = progress,
+    .idle = idle,
+    .abort = abort_all,
+};
+
+lc_status lc_comm_tcp(const char *address, int rank, int size, const lc_meeting *meeting, lc_comm **out)
+{
+    void *end = NULL, *opening = (void *)(uintptr_t)(address ? address : "127.0.0.1");
+    *out = NULL;
+    if (size > 1) LC_TRY(open_group(opening, rank, size, meeting, &end));
+    return lc__exchange_new(&tcp, end, opening, rank, size, out);
+}

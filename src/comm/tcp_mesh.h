@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Connections between each two ranks of a group. */
+#ifndef LC_COMM_TCP_MESH_H
+#define LC_COMM_TCP_MESH_H
+
+#include "comm/comm_internal.h"
+
+enum { LC__TCP_TOKEN = 32 };
+
+/* What each rank tells the others in the meeting, twice: where it is, and how it went. */
+typedef struct lc__tcp_card {
+    char address[64], why[256]; /* why: it failed */
+    int32_t port;
+    unsigned char token[LC__TCP_TOKEN]; /* rank 0's is the group's */
+} lc__tcp_card;
+
+/* Collective. `prepared`: whether this rank can take part; an error is told to all, and fails on all, as does one of
+ * the connections. `address`: of this host for the others. fds [size,streams]: connection s to rank i is fds[i *
+ * streams + s]; -1 to itself. They do not wait, and are the caller's to close. */
+lc_status lc__tcp_mesh(lc_status prepared, const char *address, int rank, int size, int streams,
+                       const lc__meeting *meeting, int *fds) LC_MUST_USE;
+
+#endif

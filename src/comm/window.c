@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A ring has one writer and one reader. `written` and `read` count bytes since the beginning, each on a cache line of
+ * its own; the difference is what lies in the ring. The rings of collectives are as large as what two ranks can keep in
+ * their second-level caches: bytes go from core to core without touching memory.
+ *
+ * A rank with nothing to do sleeps on its bell, a futex that others ring after they wrote or read. Sleeps are short:
+ * what moved just before one is seen after it. */
+#include "comm/window.h"
+
+#include <linux/futex.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+static const size_t ring_bytes[LC__LANES] = {[LC__LANE_COLLECTIVE] = 256 << 10, [LC__LANE_DIRECT] = 64 << 10};
+
+typedef struct ring {
+    _Alignas(64) atomic_uint_fast64_t written;
+    _Alignas(64) atomic_uint_fast64_t read;
+} ring;
+
+typedef struct bell {
+    _Alignas(64) atomic_uint rung;
+    atomic_int asleep;
+} bell;
+
+struct lc__window {
+    int size;
+    atomic_int left;
+    atomic_int aborted; /* 1: somebody writes `why`; 2: it is written */
+    char why[512];
+    _Alignas(64) char rest[]; /* bell[size], ring[size][size][LC__LANES], bytes */
+};
+
+typedef struct end {
+    lc__window *w;
+    int rank, size;
+    bell *bells;
+    ring *rings;
+    char *data;
+    size_t all; /* of one pair */
+    void (*release)(lc__window *w, size_t bytes);
+} end;
+
+static size_t pair_bytes(void)
+{
+    size_t n = 0;
+    for (int l = 0; l < LC__LANES; l++) n += ring_bytes[l];
+    return n;
+}
+
+size_t lc__window_bytes(int size)
+{
+    size_t n = (size_t)size, head = sizeof(lc__window) + n * sizeof(bell) + n * n * LC__LANES * sizeof(ring);
+    return (head + 4095) / 4096 * 4096 + n * n * pair_bytes();
+}
+
+void lc__window_init(lc__window *w, int size)
+{
+    w->size = size;
+}
+
+lc_status lc__window_join(lc__window *w, int rank, void (*release)(lc__window *w, size_t bytes), void **out)
+{
+    end *e = calloc(1, sizeof *e);
+    if (!e) return lc_fail(LC_ERR_MEMORY, "out of memory: a rank's end of shared memory");
+    e->w = w;
+    e->rank = rank;
+    e->size = w->size;
+    e->bells = (bell *)w->rest;
+    e->rings = (ring *)(w->rest + (size_t)w->size * sizeof(bell));
+    e->all = pair_bytes();
+    e->data = (char *)w + lc__window_bytes(w->size) - (size_t)w->size * (size_t)w->size * e->all;
+    e->release = release;
+    *out = e;
+    return LC_OK;
+}
+
+bool lc__window_leave(lc__window *w)
+{
+    int size = w->size; /* from then on it may be gone */
+    return atomic_fetch_add(&w->left, 1) + 1 == size;
+}
+
+void lc__window_close(void *self)
+{
+    end *e = self;
+    e->release(e->w, lc__window_bytes(e->size));
+    free(e);
+}
+
+static ring *ring_of(const end *e, int from, int to, int lane, char **data)
+{
+    size_t pair = (size_t)from * (size_t)e->size + (size_t)to;
+    *data = e->data + pair * e->all;
+    for (int l = 0; l < lane; l++) *data += ring_bytes[l];
+    return &e->rings[pair * LC__LANES + (size_t)lane];
+}
+
+size_t lc__window_room(void *self, int peer, int lane, void **at)
+{
+    end *e = self;
+    char *data;
+    ring *r = ring_of(e, e->rank, peer, lane, &data);
+    uint64_t written = atomic_load_explicit(&r->written, memory_order_relaxed);
+    uint64_t read = atomic_load_explicit(&r->read, memory_order_acquire);
+    size_t size = ring_bytes[lane], place = (size_t)(written % size), room = size - (size_t)(written - read);
+    *at = data + place;
+    return room < size - place ? room : size - place;
+}
+
+static void wake(bell *b)
+{
+    if (!atomic_load(&b->asleep)) return; /* in one order with the count that was moved, and with moved() */
+    atomic_fetch_add(&b->rung, 1);
+    syscall(SYS_futex, &b->rung, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+void lc__window_commit(void *self, int peer, int lane, size_t n)
+{
+    end *e = self;
+    char *data;
+    ring *r = ring_of(e, e->rank, peer, lane, &data);
+    atomic_fetch_add(&r->written, n);
+    wake(&e->bells[peer]);
+}
+
+size_t lc__window_peek(void *self, int peer, int lane, const void **at)
+{
+    end *e = self;
+    char *data;
+    ring *r = ring_of(e, peer, e->rank, lane, &data);
+    uint64_t read = atomic_load_explicit(&r->read, memory_order_relaxed);
+    uint64_t written = atomic_load_explicit(&r->written, memory_order_acquire);
+    size_t size = ring_bytes[lane], place = (size_t)(read % size), here = (size_t)(written - read);
+    *at = data + place;
+    return here < size - place ? here : size - place;
+}
+
+void lc__window_consume(void *self, int peer, int lane, size_t n)
+{
+    end *e = self;
+    char *data;
+    ring *r = ring_of(e, peer, e->rank, lane, &data);
+    atomic_fetch_add(&r->read, n);
+    wake(&e->bells[peer]);
+}
+
+lc_status lc__window_progress(void *self)
+{
+    end *e = self;
+    if (__builtin_expect(atomic_load_explicit(&e->w->aborted, memory_order_acquire) != 2, 1)) return LC_OK;
+    return lc_fail(LC_ERR_PEER, "%s", e->w->why);
+}
+
+/* Whether anything has moved since the counts were taken: everything that concerns this rank, added up. */
+static uint64_t moved(const end *e)
+{
+    uint64_t sum = 0;
+    char *data;
+    for (int i = 0; i < e->size; i++)
+        for (int l = 0; l < LC__LANES && i != e->rank; l++) {
+            sum += atomic_load(&ring_of(e, i, e->rank, l, &data)->written);
+            sum += atomic_load(&ring_of(e, e->rank, i, l, &data)->read);
+        }
+    return sum;
+}
+
+void lc__window_idle(void *self, int microseconds)
+{
+    end *e = self;
+    bell *b = &e->bells[e->rank];
+    struct timespec t = {microseconds / 1000000, microseconds % 1000000 * 1000};
+    uint64_t before = moved(e);
+    unsigned rung = atomic_load(&b->rung);
+    atomic_store(&b->asleep, 1);
+    if (moved(e) == before) syscall(SYS_futex, &b->rung, FUTEX_WAIT, rung, &t, NULL, 0);
+    atomic_store(&b->asleep, 0);
+}
+
+void lc__window_abort(void *self, const char *why)
+{
+    end *e = self;
+    int nobody = 0;
+    if (!atomic_compare_exchange_strong(&e->w->aborted, &nobody, 1)) return;
+    snprintf(e->w->why, sizeof e->w->why, "%s", why);
+    atomic_store_explicit(&e->w->aborted, 2, memory_order_release);
+    for (int i = 0; i < e->size; i++) wake(&e->bells[i]);
+}

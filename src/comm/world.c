@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Joining: the control channel, then who is where, then the fastest communicator that reaches everybody.
+ *
+ * A process is one rank, whatever trainers it makes, so there is one world: the only state here, behind a mutex, that
+ * belongs to the process and to no object. */
+#include "comm/world.h"
+#include "comm/socket.h"
+#include "core/status.h"
+#include "core/str.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct {
+    pthread_mutex_t lock;
+    int references;
+    lc__world world;
+    char backend[16];
+} this_process = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- who is where ---- */
+
+/* What ranks tell each other first. Processes with the same host can share memory. */
+typedef struct identity {
+    char host[256];
+    char address[64];
+    char backend[16];
+} identity;
+
+static void read_text(const char *path, char *text, size_t size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, text, size - 1) : 0;
+    if (fd >= 0) close(fd);
+    text[n > 0 ? n : 0] = 0;
+    text[strcspn(text, "\n")] = 0;
+}
+
+/* The start of the machine, the processes that are seen, and the name: containers differ in one of them. */
+static void find_identity(const lc__world *w, const char *backend, identity *out)
+{
+    char boot[64], processes[64] = "", name[65] = "";
+    *out = (identity){0};
+    read_text("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
+    (void)!readlink("/proc/self/ns/pid", processes, sizeof processes - 1);
+    gethostname(name, sizeof name - 1);
+    snprintf(out->host, sizeof out->host, "%s %s %s", boot, processes, name);
+    snprintf(out->address, sizeof out->address, "%s", w->local_address);
+    snprintf(out->backend, sizeof out->backend, "%s", backend);
+}
+
+/* The nodes in the order of their first ranks, where the launcher did not say. */
+static void place(lc__world *w, const identity *all)
+{
+    int nodes = 0, node = 0, before = 0, here = 0;
+    for (int i = 0; i < w->size; i++) {
+        int first = 0;
+        while (strcmp(all[first].host, all[i].host) != 0) first++;
+        bool mine = !strcmp(all[i].host, all[w->rank].host);
+        if (first == i && mine) node = nodes;
+        nodes += first == i;
+        here += mine;
+        before += mine && i < w->rank;
+    }
+    if (w->local_rank < 0) w->local_rank = before;
+    if (!w->local_size) w->local_size = here;
+    if (w->node_rank < 0) w->node_rank = node;
+    if (!w->num_nodes) w->num_nodes = nodes;
+}
+
+/* A rank on another host than this one, or -1. */
+static int elsewhere(const lc__world *w, const identity *all)
+{
+    for (int i = 0; i < w->size; i++)
+        if (strcmp(all[i].host, all[w->rank].host) != 0) return i;
+    return -1;
+}
+
+/* Who reaches the coordinator by loopback, being on its host, has another address for the other hosts. */
+static void find_address(lc__world *w, const identity *all)
+{
+    if (!lc__socket_is_loopback(w->local_address)) return;
+    for (int i = 0; i < w->size; i++)
+        if (strcmp(all[i].host, all[w->rank].host) != 0 && !lc__socket_is_loopback(all[i].address)) {
+            char route[sizeof w->local_address];
+            lc__socket_route(all[i].address, route, sizeof route);
+            if (*route) memcpy(w->local_address, route, sizeof route);
+            return;
+        }
+}
+
+/* ---- connecting ---- */
+
+/* Where rank 0 listens: on the address that all know, if that is one interface of this host. If it is a name that means
+ * loopback here and something else elsewhere, or no address of this host (but of a router before it), everywhere. */
+static lc_status host_coordinator(lc__world *w, const lc__control_times *times)
+{
+    char route[64];
+    bool local = w->num_nodes == 1 || lc__socket_is_loopback(w->address) || !strcmp(w->address, "localhost");
+    lc__socket_route(w->address, route, sizeof route);
+    bool everywhere = !local && lc__socket_is_loopback(route);
+    int port = w->port;
+    lc_status s =
+        lc__coordinator_start(everywhere ? "*" : w->address, &port, w->size, w->secret, times, &w->coordinator);
+    if (s >= 0 || local || everywhere) return s;
+    return lc__coordinator_start("*", &port, w->size, w->secret, times, &w->coordinator);
+}
+
+static lc_status meet(lc__world *w, const lc__world_options *o)
+{
+    if (w->rank == 0 && !w->hosted)
+        if (host_coordinator(w, &o->times) < 0)
+            return lc_fail_context(
+                LC_ERR_IO, "rank 0 cannot coordinate the run (another run may use the port; MASTER_PORT chooses "
+                           "another)");
+    lc__control_options c = {.rank = w->rank,
+                             .size = w->size,
+                             .address = w->address,
+                             .port = w->port,
+                             .secret = w->secret,
+                             .times = o->times,
+                             .say = o->say,
+                             .ctx = o->ctx};
+    LC_TRY(lc__control_open(&c, &w->control));
+    lc__control_last_resort(w->control, w->launched);
+    lc__control_local_address(w->control, w->local_address, sizeof w->local_address);
+    return LC_OK;
+}
+
+static lc_status make_mpi(lc__world *w)
+{
+    LC_TRY(lc_comm_mpi(&w->comm));
+    if (lc_comm_rank(w->comm) == w->rank && lc_comm_size(w->comm) == w->size) return LC_OK;
+    return lc_fail(LC_ERR_CONFIG, "this process is rank %d of %d to MPI, and rank %d of %d to its launcher (%s)",
+                   lc_comm_rank(w->comm), lc_comm_size(w->comm), w->rank, w->size, w->launcher);
+}
+
+static lc_status make_comm(lc__world *w, const char *backend, const identity *all)
+{
+    const lc_meeting meeting = {lc__control_all_gather, w->control};
+    int other = elsewhere(w, all);
+    bool automatic = !strcmp(backend, "auto");
+    if (!strcmp(backend, "mpi")) return make_mpi(w);
+    if (!strcmp(backend, "shm") && other >= 0)
+        return lc_fail(LC_ERR_CONFIG,
+                       "ranks %d and %d are on different hosts, or in different containers, and cannot "
+                       "share memory; use tcp",
+                       w->rank, other);
+    if (other < 0 && strcmp(backend, "tcp") != 0) {
+        lc_status s = lc_comm_shm(w->rank, w->size, &meeting, &w->comm);
+        /* That fails on all ranks or on none. */
+        if (s != LC_ERR_UNSUPPORTED || !automatic) return s;
+    }
+    return lc_comm_tcp(w->local_address, w->rank, w->size, &meeting, &w->comm);
+}
+
+static lc_status connect_all(lc__world *w, const lc__world_options *o, const char *backend)
+{
+    lc_status status = LC_OK;
+    identity mine, *all = calloc((size_t)w->size, sizeof *all);
+    if (!all) return lc_fail(LC_ERR_MEMORY, "out of memory: a run of %d ranks", w->size);
+    LC_TRY_GOTO(status, done, meet(w, o));
+    find_identity(w, backend, &mine);
+    LC_TRY_GOTO(status, done, lc__control_all_gather(w->control, &mine, all, sizeof mine));
+    for (int i = 0; i < w->size; i++) { /* it is text, whoever sent it */
+        all[i].host[sizeof all[i].host - 1] = 0;
+        all[i].address[sizeof all[i].address - 1] = 0;
+        all[i].backend[sizeof all[i].backend - 1] = 0;
+    }
+    for (int i = 0; i < w->size; i++)
+        if (strcmp(all[i].backend, backend) != 0) {
+            status = lc_fail(LC_ERR_CONFIG, "rank %d is to communicate over %s, and rank %d over %s", w->rank, backend,
+                             i, all[i].backend);
+            goto done;
+        }
+    place(w, all);
+    find_address(w, all);
+    LC_TRY_GOTO(status, done, make_comm(w, backend, all));
+    lc__control_watch(w->control, w->comm);
+done:
+    free(all);
+    return status;
+}
+
+static void disconnect(lc__world *w)
+{
+    if (w->comm) lc__comm_on_free(w->comm, NULL);
+    if (w->control && w->comm) lc__control_unwatch(w->control, w->comm);
+    lc_comm_free(w->comm);
+    lc__control_close(w->control);
+    lc__coordinator_stop(w->coordinator);
+    w->comm = NULL;
+    w->control = NULL;
+    w->coordinator = NULL;
+}
+
+/* ---- joining ---- */
+
+static lc_status join_first(lc__world *w, const lc__world_options *o, const char *backend)
+{
+    LC_TRY(lc__world_find(w));
+    if (w->size == 1) return lc_comm_self(&w->comm);
+    lc_status s = connect_all(w, o, backend);
+    if (s >= 0) return LC_OK;
+    char why[1024];
+    lc__copy_message(why, sizeof why);
+    /* The others learn it, and why; of what another rank has caused they know already. */
+    if (w->control && s != LC_ERR_PEER) lc__control_fail(w->control, why);
+    disconnect(w);
+    return lc_fail(s, "%s", why);
+}
+
+/* What lc_comm_free does with the communicator that all share. */
+static void leave(void)
+{
+    lc__world_leave(&this_process.world);
+}
+
+static bool is_backend(const char *name)
+{
+    return !strcmp(name, "auto") || !strcmp(name, "shm") || !strcmp(name, "tcp") || !strcmp(name, "mpi");
+}
+
+lc_status lc__world_join(const lc__world_options *options, lc__world **out)
+{
+    const lc__world_options standard = {0}, *o = options ? options : &standard;
+    const char *backend = o->backend && *o->backend ? o->backend : "auto";
+    lc_status s = LC_OK;
+    *out = NULL;
+    if (!is_backend(backend))
+        return lc_fail(LC_ERR_CONFIG, "\"%s\" is no way to communicate; there are auto, shm, tcp and mpi", backend);
+    pthread_mutex_lock(&this_process.lock);
+    if (!this_process.references) {
+        s = join_first(&this_process.world, o, backend);
+        if (s >= 0) snprintf(this_process.backend, sizeof this_process.backend, "%s", backend);
+    } else if (strcmp(backend, "auto") != 0 && strcmp(backend, this_process.backend) != 0 &&
+               strcmp(backend, lc_comm_name(this_process.world.comm)) != 0 && this_process.world.size > 1) {
+        s = lc_fail(LC_ERR_CONFIG, "this process communicates over %s already, and cannot over %s too",
+                    lc_comm_name(this_process.world.comm), backend);
+    }
+    if (s >= 0) {
+        if (!this_process.references++) lc__comm_on_free(this_process.world.comm, leave);
+        *out = &this_process.world;
+    }
+    pthread_mutex_unlock(&this_process.lock);
+    return s;
+}
+
+void lc__world_leave(lc__world *w)
+{
+    if (!w) return;
+    pthread_mutex_lock(&this_process.lock);
+    if (--this_process.references == 0) disconnect(w);
+    pthread_mutex_unlock(&this_process.lock);
+}
+
+lc_status lc__world_explain(const lc__world *w, lc_status status)
+{
+    char why[1024];
+    if (status != LC_ERR_PEER || !w->control || !lc__control_await_end(w->control, 1, why, sizeof why)) return status;
+    return lc_fail(status, "%s", why);
+}
+
+/* ---- for programs without a trainer ---- */
+
+static void say(void *ctx, const char *text)
+{
+    char line[1024];
+    int n = snprintf(line, sizeof line, "%s\n", text);
+    (void)ctx;
+    if (n > 0 && (size_t)n < sizeof line) lc__show(2, line, (size_t)n);
+}
+
+lc_status lc_comm_world(lc_comm **out)
+{
+    lc__world *w;
+    *out = NULL;
+    LC_TRY(lc__world_join(&(lc__world_options){.say = say}, &w));
+    *out = w->comm;
+    return LC_OK;
+}

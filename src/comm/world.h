@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What this process is among the processes of the run, and the communicator over all of them.
+ *
+ * Where a rank comes from, in this order: LIGHTC_RANK and its relatives (set by lightc's own launcher), torchrun's
+ * (RANK, WORLD_SIZE, ... with TORCHELASTIC_RUN_ID), Open MPI's (OMPI_COMM_WORLD_RANK, ...), PMI's (PMI_RANK, ...),
+ * Slurm's (SLURM_PROCID, ...), RANK and WORLD_SIZE set by hand; none of them: one process. torchrun's are before those
+ * of the batch systems in which it is started once per host.
+ *
+ * Where ranks meet: MASTER_ADDR and MASTER_PORT; else loopback if all are on one host, or the first host of the Slurm
+ * job, and a port that follows from the job's number. Rank 0 hosts the coordinator there, unless lightc's launcher
+ * does.
+ *
+ * Their secret: LIGHTC_SECRET; else what Open MPI drew for the job; else it follows from the job's number, address and
+ * port, which keeps runs apart, but keeps out nobody who means harm. */
+#ifndef LC_COMM_WORLD_IMPL_H
+#define LC_COMM_WORLD_IMPL_H
+
+#include "comm/control.h"
+
+typedef struct lc__world {
+    int rank, size;
+    int local_rank, local_size; /* on this node; -1, 0: not known before all have met */
+    int node_rank, num_nodes;   /* -1, 0: likewise */
+    const char *launcher;       /* "none", "lightc", "mpirun", "slurm", "torchrun", "environment"; static */
+    bool hosted;                /* the launcher hosts the coordinator, not rank 0 */
+    bool launched;              /* by lightc: a rank that does not heed the end of the run may be ended */
+    char address[256];          /* of the coordinator */
+    int port;
+    char secret[65];
+    char local_address[64];       /* of this host, for the other ranks */
+    lc_comm *comm;                /* over all ranks; "self" if size is 1 */
+    lc__control *control;         /* NULL if size is 1 */
+    lc__coordinator *coordinator; /* in rank 0 where nobody else hosts it */
+} lc__world;
+
+/* From the environment alone; connects nothing. */
+lc_status lc__world_find(lc__world *out) LC_MUST_USE;
+
+/* The first host of a list as Slurm writes it: "node01" of "node[01-04,7],gpu". False: there is none. */
+bool lc__first_host(const char *list, char *out, size_t size);
+
+typedef struct lc__world_options {
+    const char *backend;     /* "auto" (NULL: shm where all ranks are on one host, else tcp), "shm", "tcp" or "mpi" */
+    lc__control_times times; /* 0: the default */
+    void (*say)(void *ctx, const char *text); /* see lc__control_options; may be NULL */
+    void *ctx;
+} lc__world_options;
+
+/* The world of this process, connected: made by the first call, given back by the last lc__world_leave, after which all
+ * ranks may join again. Collective. The options (NULL: defaults) of the first call count; another backend in a later
+ * one is an error. */
+lc_status lc__world_join(const lc__world_options *options, lc__world **out) LC_MUST_USE;
+void lc__world_leave(lc__world *w); /* NULL is fine */
+
+/* After LC_ERR_PEER: a communicator knows that a rank is gone, the coordinator why. Waits for its word, up to a second,
+ * and makes that this thread's message. Returns `status`. */
+lc_status lc__world_explain(const lc__world *w, lc_status status);
+
+#endif

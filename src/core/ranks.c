@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Several ranks run the same loop in step: every rank calls every hook, and whatever decides how the loop goes on is
+ * decided for all at once. A wish of one rank (to stop, to save, a signal) rides on the next sync of gradients as a
+ * byte, the largest of all wins; numbers that callbacks look at are reduced, or rank 0's. */
+#include "core/ranks.h"
+
+#include "tensor/tensor_impl.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+lc_status lc__ranks_reduce(lc_comm *comm, double *values, int n, lc_log_reduce how)
+{
+    static const lc_reduce_op ops[] = {[LC_LOG_MEAN] = LC_COMM_SUM,
+                                       [LC_LOG_SUM] = LC_COMM_SUM,
+                                       [LC_LOG_MIN] = LC_COMM_MIN,
+                                       [LC_LOG_MAX] = LC_COMM_MAX};
+    if (!comm || n == 0) return LC_OK;
+    LC_TRY(lc_comm_all_reduce(comm, values, values, n, LC_F64, ops[how], NULL));
+    for (int i = 0; i < n && how == LC_LOG_MEAN; i++) values[i] /= lc_comm_size(comm);
+    return LC_OK;
+}
+
+lc_status lc__from_rank_zero(lc_trainer *t, void *data, size_t bytes)
+{
+    return t->comm ? lc_comm_broadcast(t->comm, data, (int64_t)bytes, LC_U8, 0, NULL) : LC_OK;
+}
+
+lc_status lc__text_from_rank_zero(lc_trainer *t, char **text)
+{
+    if (!t->comm) return LC_OK;
+    int64_t n = *text && lc__is_rank_zero(t) ? (int64_t)strlen(*text) + 1 : 0;
+    LC_TRY(lc__from_rank_zero(t, &n, sizeof n));
+    if (lc__is_rank_zero(t)) return n ? lc__from_rank_zero(t, *text, (size_t)n) : LC_OK;
+    free(*text);
+    *text = n ? malloc((size_t)n) : NULL;
+    if (n && !*text) return lc_fail(LC_ERR_MEMORY, "out of memory: a text of rank 0");
+    return n ? lc__from_rank_zero(t, *text, (size_t)n) : LC_OK;
+}
+
+lc_status lc__ranks_barrier(lc_trainer *t)
+{
+    return t->comm ? lc_comm_barrier(t->comm, NULL) : LC_OK;
+}
+
+void lc__tell_progress(lc_trainer *t)
+{
+    if (!t->comm || !t->strategy->progress) return;
+    t->strategy->progress(t->strategy_self, t->global_step,
+                          t->sanity       ? "sanity check"
+                          : t->validating ? "validation"
+                                          : lc_stage_name(t->stage));
+}
+
+/* ---- gradients and wishes ---- */
+
+enum { WISH_STOP, WISH_SIGNAL, WISH_SAVE, WISH_VALIDATE, WISH_HAS_LOSS };
+
+void lc__weigh_batch(lc_trainer *t, const lc_batch *batch)
+{
+    double weight = 1;
+    if (!t->comm || !t->strategy->before_backward) return;
+    if (batch && batch->global_size > 0)
+        weight = (double)batch->size * lc_comm_size(t->comm) / (double)batch->global_size;
+    t->strategy->before_backward(t->strategy_self, weight);
+}
+
+static void wishes(lc_trainer *t, uint8_t flags[LC_SYNC_FLAGS])
+{
+    memset(flags, 0, LC_SYNC_FLAGS);
+    flags[WISH_STOP] = t->stop_wish;
+    flags[WISH_SIGNAL] = (uint8_t)atomic_load(&t->signal);
+    flags[WISH_SAVE] = atomic_load(&t->save_requested) != 0;
+    flags[WISH_VALIDATE] = t->val_check_batch == -2 && lc__validation_time_is_up(t);
+    flags[WISH_HAS_LOSS] = t->window_backwards > 0;
+}
+
+static void agree(lc_trainer *t, const uint8_t flags[LC_SYNC_FLAGS])
+{
+    if (flags[WISH_STOP]) t->user_stop = true;
+    t->agreed_signal = flags[WISH_SIGNAL];
+    t->agreed_save = flags[WISH_SAVE];
+    t->agreed_validate = flags[WISH_VALIDATE];
+}
+
+lc_status lc__sync_gradients(lc_trainer *t)
+{
+    uint8_t flags[LC_SYNC_FLAGS];
+    if (!t->strategy->after_backward) return LC_OK;
+    wishes(t, flags);
+    LC_TRY(t->strategy->after_backward(t->strategy_self, flags));
+    agree(t, flags);
+    /* Where no rank had a loss there is nothing to update, and where one had, all do. */
+    if (flags[WISH_HAS_LOSS] && t->window_backwards == 0) t->window_backwards = 1;
+    return LC_OK;
+}
+
+lc_status lc__sync_wishes(lc_trainer *t)
+{
+    uint8_t flags[LC_SYNC_FLAGS];
+    if (!t->comm) return LC_OK;
+    wishes(t, flags);
+    LC_TRY(lc_comm_all_reduce(t->comm, flags, flags, LC_SYNC_FLAGS, LC_U8, LC_COMM_MAX, NULL));
+    agree(t, flags);
+    return LC_OK;
+}
+
+int lc__signal_of(const lc_trainer *t)
+{
+    return t->comm ? t->agreed_signal : atomic_load_explicit(&t->signal, memory_order_relaxed);
+}
+
+bool lc__save_requested(const lc_trainer *t)
+{
+    return t->comm ? t->agreed_save : atomic_load_explicit(&t->save_requested, memory_order_relaxed) != 0;
+}
+
+/* ---- logged values ---- */
+
+static bool is_global(const lc__logged *e)
+{
+    return e->active && e->on_epoch && !e->args.rank_zero_only && !e->of_metric;
+}
+
+/* All states, merged in the order of ranks: the same numbers everywhere. */
+static lc_status reduce_metric(lc_trainer *t, const lc__logged *e)
+{
+    int64_t n = 0, most = 0, size = t->n_ranks;
+    double *all = NULL, *mine = NULL;
+    lc_status status = LC_OK;
+    LC_TRY(lc_metric_save(e->metric, NULL, &n));
+    LC_TRY(lc_comm_all_reduce(t->comm, &n, &most, 1, LC_I64, LC_COMM_MAX, NULL));
+    mine = calloc((size_t)most + 1, sizeof *mine);
+    all = calloc((size_t)(most + 1) * (size_t)size, sizeof *all);
+    if (!mine || !all)
+        LC_TRY_GOTO(status, done, lc_fail(LC_ERR_MEMORY, "out of memory: metric %s of all ranks", e->name));
+    LC_TRY_GOTO(status, done, lc_metric_save(e->metric, mine + 1, &n));
+    mine[0] = (double)n;
+    LC_TRY_GOTO(status, done, lc_comm_all_gather(t->comm, mine, all, most + 1, LC_F64, NULL));
+    for (int64_t r = 0; r < size && status >= 0; r++) {
+        const double *state = all + r * (most + 1);
+        status = r ? lc_metric_merge_state(e->metric, state + 1, (int64_t)state[0])
+                   : lc_metric_load(e->metric, state + 1, (int64_t)state[0]);
+    }
+done:
+    free(mine);
+    free(all);
+    return status < 0 ? lc_fail_context(status, "metric %s, over all ranks", e->name) : LC_OK;
+}
+
+static lc_status reduce_metrics(lc_trainer *t, lc__results *r)
+{
+    for (int i = 0; i < r->n; i++) {
+        const lc__logged *e = &r->e[i];
+        bool again = !e->active || !e->metric || e->computed;
+        for (int k = 0; k < i && !again; k++) again = r->e[k].active && r->e[k].metric == e->metric;
+        if (!again) LC_TRY(reduce_metric(t, e));
+    }
+    return LC_OK;
+}
+
+/* Sums and weights add up; of the smallest and the largest a rank that has none must not count. */
+lc_status lc__results_reduce(lc_trainer *t, lc__results *r)
+{
+    if (!t->comm) return LC_OK;
+    LC_TRY(reduce_metrics(t, r));
+    double *v = malloc(((size_t)r->n + 1) * 2 * sizeof *v);
+    int n = 0;
+    if (!v) return lc_fail(LC_ERR_MEMORY, "out of memory: values of %d names over all ranks", r->n);
+    for (int i = 0; i < r->n; i++) {
+        const lc__logged *e = &r->e[i];
+        if (!is_global(e)) continue;
+        bool least = e->args.reduce_fx == LC_LOG_MIN, most = e->args.reduce_fx == LC_LOG_MAX;
+        v[2 * n] = least || most ? 0 : e->sum;
+        v[2 * n + 1] = e->weight;
+        n++;
+    }
+    lc_status s = lc__ranks_reduce(t->comm, v, 2 * n, LC_LOG_SUM);
+    for (int i = 0, k = 0; i < r->n && s >= 0; i++) {
+        lc__logged *e = &r->e[i];
+        if (!is_global(e)) continue;
+        if (e->args.reduce_fx == LC_LOG_MIN || e->args.reduce_fx == LC_LOG_MAX) {
+            bool least = e->args.reduce_fx == LC_LOG_MIN;
+            double one = e->weight > 0 ? e->sum : least ? INFINITY : -INFINITY;
+            s = lc__ranks_reduce(t->comm, &one, 1, (lc_log_reduce)e->args.reduce_fx);
+            v[2 * k] = one;
+        }
+        e->sum = v[2 * k];
+        e->weight = v[2 * k + 1];
+        k++;
+    }
+    free(v);
+    r->reduced = s >= 0;
+    return s;
+}
+
+typedef struct kept_sums {
+    double sum, weight, *state;
+    int64_t n_state;
+} kept_sums;
+
+static lc_status keep(const lc__logged *e, kept_sums *k)
+{
+    k->sum = e->sum;
+    k->weight = e->weight;
+    if (!e->active || !e->metric || e->computed) return LC_OK;
+    LC_TRY(lc_metric_save(e->metric, NULL, &k->n_state));
+    k->state = malloc(((size_t)k->n_state + 1) * sizeof *k->state);
+    if (!k->state) return lc_fail(LC_ERR_MEMORY, "out of memory: the state of metric %s", e->name);
+    return lc_metric_save(e->metric, k->state, &k->n_state);
+}
+
+lc_status lc__results_save_all(lc_trainer *t, lc__results *r, lc_state *out)
+{
+    lc__first_error e = {0};
+    if (!t->comm || r->reduced) return lc__results_save(r, out);
+    kept_sums *kept = calloc((size_t)r->n + 1, sizeof *kept);
+    if (!kept) return lc_fail(LC_ERR_MEMORY, "out of memory: values of %d names over all ranks", r->n);
+    for (int i = 0; i < r->n; i++) lc__first_error_note(&e, keep(&r->e[i], &kept[i]));
+    if (e.status >= 0) lc__first_error_note(&e, lc__results_reduce(t, r));
+    if (e.status >= 0) lc__first_error_note(&e, lc__results_save(r, out));
+    for (int i = 0; i < r->n; i++) {
+        r->e[i].sum = kept[i].sum;
+        r->e[i].weight = kept[i].weight;
+        if (kept[i].state && r->e[i].metric)
+            lc__first_error_note(&e, lc_metric_load(r->e[i].metric, kept[i].state, kept[i].n_state));
+        free(kept[i].state);
+    }
+    free(kept);
+    r->reduced = false;
+    return lc__first_error_status(&e);
+}
+
+lc_status lc__results_reduce_step(lc_trainer *t, lc__results *r)
+{
+    if (!t->comm) return LC_OK;
+    for (int i = 0; i < r->n; i++) {
+        lc__logged *e = &r->e[i];
+        if (e->active && e->on_step && e->args.sync_dist)
+            LC_TRY(lc__ranks_reduce(t->comm, &e->step, 1, (lc_log_reduce)e->args.reduce_fx));
+    }
+    return LC_OK;
+}
+
+/* ---- buffers ---- */
+
+static lc_status send_buffer(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
+{
+    (void)path, (void)owner;
+    if (mt->is_parameter) return LC_OK;
+    lc_tensor *b = mt->tensor;
+    return lc_comm_broadcast(ctx, b->data, lc_tensor_numel(b), lc_tensor_dtype(b), 0, NULL);
+}
+
+lc_status lc__buffers_from_rank_zero(lc_trainer *t)
+{
+    return t->comm && t->m ? lc_module_visit(t->m, send_buffer, t->comm) : LC_OK;
+}

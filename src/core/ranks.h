@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the trainer does with other ranks. Every function is collective and does nothing where there is one rank. */
+#ifndef LC_CORE_RANKS_H
+#define LC_CORE_RANKS_H
+
+#include "core/trainer_internal.h"
+
+/* comm NULL: one rank. */
+lc_status lc__ranks_reduce(lc_comm *comm, double *values, int n, lc_log_reduce how) LC_MUST_USE;
+
+static inline bool lc__is_rank_zero(const lc_trainer *t)
+{
+    return t->rank == 0;
+}
+
+/* Rank 0's bytes, on all. */
+lc_status lc__from_rank_zero(lc_trainer *t, void *data, size_t bytes) LC_MUST_USE;
+/* Rank 0's text (or NULL), on all; *text is owned. */
+lc_status lc__text_from_rank_zero(lc_trainer *t, char **text) LC_MUST_USE;
+lc_status lc__ranks_barrier(lc_trainer *t) LC_MUST_USE;
+
+/* A rank's share of a global batch may be no sample at all: then it only joins what all ranks do. */
+static inline bool lc__is_empty_share(const lc_batch *batch)
+{
+    return batch && batch->size == 0 && batch->global_size > 0;
+}
+
+/* Shown if this rank is lost. */
+void lc__tell_progress(lc_trainer *t);
+
+/* The share of the running batch (lc_strategy_ops.before_backward). */
+void lc__weigh_batch(lc_trainer *t, const lc_batch *batch);
+/* Gradients of all ranks, and what each wants of the run (stop, save, ...): from then on all want the same. */
+lc_status lc__sync_gradients(lc_trainer *t) LC_MUST_USE;
+/* The wishes alone, where no gradients are exchanged: at the end of an epoch. */
+lc_status lc__sync_wishes(lc_trainer *t) LC_MUST_USE;
+
+/* The signal that ends the run, or 0, and whether SIGUSR1 asked for a checkpoint: with several ranks, what all agreed
+ * on with the last sync. Not collective. */
+int lc__signal_of(const lc_trainer *t);
+bool lc__save_requested(const lc_trainer *t);
+
+/* Sums of an epoch over all ranks, once, before they are shown. */
+lc_status lc__results_reduce(lc_trainer *t, lc__results *r) LC_MUST_USE;
+/* lc__results_save of all ranks' sums; this rank's stay what they are. */
+lc_status lc__results_save_all(lc_trainer *t, lc__results *r, lc_state *out) LC_MUST_USE;
+/* Values of this step that asked for it (.sync_dist). */
+lc_status lc__results_reduce_step(lc_trainer *t, lc__results *r) LC_MUST_USE;
+
+/* Buffers (statistics of batch norm) as rank 0 has them. */
+lc_status lc__buffers_from_rank_zero(lc_trainer *t) LC_MUST_USE;
+
+#endif

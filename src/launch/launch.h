@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Starting ranks, inside the library.
+ *
+ * self.c        whether this program is to start its own ranks, and with what (options of the trainer)
+ * launch.c      lc_launch, behind `lightc launch`: hosts and mpirun
+ * supervisor.c  starts processes, waits for them, ends them together
+ * rank.c        one process: its environment, and fork and exec
+ * cores.c       which cores belong to which rank
+ * output.c      what ranks print that nobody sees
+ *
+ * A supervisor is never a rank: it survives whatever happens to one. */
+#ifndef LC_LAUNCH_LAUNCH_H
+#define LC_LAUNCH_LAUNCH_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* cpu_set_t */
+#endif
+#include <lightc/launch.h>
+#include <lightc/options.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/types.h>
+
+#include "comm/control.h"
+#include "core/str.h"
+
+/* ---- cores.c ---- */
+
+/* The cores that this process may use, neighbours side by side. */
+typedef struct lc__cores {
+    int n, n_cores; /* logical processors, and cores: hyperthreads share one */
+    struct lc__core {
+        int package, core, cpu;
+    } * cpus;
+} lc__cores;
+
+lc_status lc__cores_find(lc__cores *out) LC_MUST_USE;
+void lc__cores_release(lc__cores *c);
+/* The part of process `i` of `n`: whole cores, if there are as many; else whole processors. Returns the threads that it
+ * can run without disturbing others (one a core), or 0 if there are fewer processors than processes. */
+int lc__cores_share(const lc__cores *c, int i, int n, cpu_set_t *out);
+
+/* ---- output.c ---- */
+
+/* A file without a name, in $TMPDIR (or /tmp), else in `root`: it is gone when the last process has closed it. */
+lc_status lc__output_open(const char *root, int *fd) LC_MUST_USE;
+/* Its last `lines` lines. *more: there are others before them. */
+void lc__output_tail(int fd, int lines, lc__str *out, bool *more);
+/* Leaves a copy in the file `path`. */
+lc_status lc__output_save(int fd, const char *path) LC_MUST_USE;
+
+/* ---- rank.c ---- */
+
+typedef struct lc__place {
+    int rank, size, local_rank, local_size, node_rank, num_nodes;
+} lc__place;
+
+/* One string "NAME=value" a line, for lc__environment. */
+typedef struct lc__environment {
+    char **list; /* for exec */
+    lc__str text;
+} lc__environment;
+
+/* This process's environment with the variables in `add` ("NAME=value\n" each) in place of those of their names. */
+lc_status lc__environment_make(const lc__str *add, lc__environment *out) LC_MUST_USE;
+void lc__environment_release(lc__environment *e);
+
+typedef struct lc__process {
+    const char *file; /* searched for in PATH if it has no slash */
+    char *const *argv;
+    char *const *environment;
+    int output;             /* descriptor for what it prints; -1: this process's */
+    bool no_input;          /* /dev/null; else this process's, if that is no terminal */
+    const cpu_set_t *cores; /* NULL: all */
+    const sigset_t *unblock;
+} lc__process;
+
+/* Starts it in a process group of its own. It is killed when the thread that started it ends. */
+lc_status lc__process_start(const lc__process *p, pid_t *pid) LC_MUST_USE;
+/* "ended with status 3", "killed by signal 9 (Killed)". */
+void lc__process_status(int status, char *text, size_t size);
+
+/* ---- supervisor.c ---- */
+
+typedef struct lc__run_plan {
+    const char *file;
+    char *const *argv;
+    const int *nodes; /* ranks of each node */
+    int num_nodes;
+    int node;            /* which of them this machine is; -1: all of them */
+    const char *address; /* of the coordinator; NULL: loopback */
+    int port;            /* 0: any */
+    const char *secret;  /* NULL: a new one */
+    int max_restarts;
+    const char *root_dir;
+    lc__control_times times; /* 0: the default */
+    /* One process that starts the ranks itself (mpirun), with these variables ("NAME=value\n" each). NULL: ranks. */
+    const lc__str *starter;
+} lc__run_plan;
+
+lc_status lc__supervise(const lc__run_plan *plan, int *exit_status) LC_MUST_USE;
+
+/* ---- launch.c ---- */
+
+#define LC__SECRET_SIZE 33
+/* 32 random digits. */
+lc_status lc__secret_make(char secret[LC__SECRET_SIZE]) LC_MUST_USE;
+/* Through mpirun: `ranks` in all. `hosts` as for mpirun -H, or `hostfile` with `per_node` ranks of each host in it. */
+lc_status lc__launch_mpirun(const lc__run_plan *plan, int ranks, const char *hosts, const char *hostfile, int per_node,
+                            int *exit_status) LC_MUST_USE;
+
+/* ---- self.c ---- */
+
+/* How the options of a trainer, or of a fabric, ask for ranks. */
+typedef struct lc__launch_options {
+    const char *accelerator, *strategy, *devices, *nodes_file, *root_dir;
+    int64_t num_nodes, node_rank, max_restarts;
+    lc__control_times times;
+} lc__launch_options;
+
+/* LC_OK: this process goes on, as a rank or because there is one only. LC_STOP: it has been the supervisor of ranks
+ * that ended well. An error: they did not, or what is asked for is not possible. */
+lc_status lc__launch_self(const lc__launch_options *o) LC_MUST_USE;
+lc_status lc__launch_trainer(const lc_trainer_options *o) LC_MUST_USE;
+
+#endif

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One process: its environment, and how it is started. */
+#include "launch/launch.h"
+
+#include "core/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+/* Whether `add` has a line with the name of "NAME=value". */
+static bool replaced(const lc__str *add, const char *variable)
+{
+    const char *equals = strchr(variable, '=');
+    size_t n = equals ? (size_t)(equals - variable) + 1 : 0;
+    if (!n || !add->s) return false;
+    for (const char *line = add->s; line; line = strchr(line, '\n'), line += line != NULL)
+        if (!strncmp(line, variable, n)) return true;
+    return false;
+}
+
+lc_status lc__environment_make(const lc__str *add, lc__environment *out)
+{
+    size_t n = 1;
+    *out = (lc__environment){0};
+    for (char **e = environ; e && *e; e++) n++;
+    for (const char *c = add->s; c && *c; c++) n += *c == '\n';
+    out->list = calloc(n, sizeof *out->list);
+    if (add->n) lc__str_add_bytes(&out->text, add->s, add->n);
+    if (!out->list || out->text.failed || add->failed) {
+        lc__environment_release(out);
+        return lc_fail(LC_ERR_MEMORY, "out of memory: the environment of a rank");
+    }
+    n = 0;
+    for (char **e = environ; e && *e; e++)
+        if (!replaced(add, *e)) out->list[n++] = *e;
+    for (char *line = out->text.s, *end; line && (end = strchr(line, '\n')); line = end + 1) {
+        *end = 0;
+        out->list[n++] = line;
+    }
+    return LC_OK;
+}
+
+void lc__environment_release(lc__environment *e)
+{
+    free(e->list);
+    lc__str_free(&e->text);
+    e->list = NULL;
+}
+
+/* In the child, where only what is safe in a signal handler may be called: other threads of the parent are not here. */
+_Noreturn static void child(const lc__process *p, pid_t parent, int report)
+{
+    struct sigaction standard = {.sa_handler = SIG_DFL};
+    int nowhere = p->no_input || isatty(0) ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1;
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(127); /* it has ended before this was asked for */
+    bool ok = (nowhere < 0 || dup2(nowhere, 0) >= 0) &&
+              (p->output < 0 || (dup2(p->output, 1) >= 0 && dup2(p->output, 2) >= 0));
+    if (p->cores) sched_setaffinity(0, sizeof *p->cores, p->cores); /* a help, no need */
+    for (int s = 1; p->unblock && s < 32; s++)
+        if (sigismember(p->unblock, s) == 1) sigaction(s, &standard, NULL);
+    if (p->unblock) sigprocmask(SIG_UNBLOCK, p->unblock, NULL);
+    if (ok) execvpe(p->file, p->argv, p->environment);
+    int error = errno;
+    while (write(report, &error, sizeof error) < 0 && errno == EINTR) continue;
+    _exit(127);
+}
+
+lc_status lc__process_start(const lc__process *p, pid_t *pid)
+{
+    int report[2], error = 0; /* closed by exec; else why there was none */
+    pid_t parent = getpid();
+    *pid = 0;
+    if (pipe2(report, O_CLOEXEC) != 0) return lc__io_fail(errno, "make a pipe for", p->file);
+    pid_t started = fork();
+    if (started == 0) child(p, parent, report[1]);
+    if (started < 0) error = errno;
+    close(report[1]);
+    ssize_t n = 0;
+    while (started > 0 && (n = read(report[0], &error, sizeof error)) < 0 && errno == EINTR) continue;
+    close(report[0]);
+    if (!error) {
+        *pid = started;
+        return LC_OK;
+    }
+    if (started > 0)
+        while (waitpid(started, NULL, 0) < 0 && errno == EINTR) continue;
+    return lc__io_fail(error, "start", p->file);
+}
+
+void lc__process_status(int status, char *text, size_t size)
+{
+    if (WIFSIGNALED(status))
+        snprintf(text, size, "killed by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+    else
+        snprintf(text, size, "ended with status %d", WEXITSTATUS(status));
+}

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A program that starts its own ranks: `--devices 2 --strategy ddp`.
+ *
+ * Options are the first that is known, so this happens there: the first process runs itself again, N times, waits, and
+ * returns to main with LC_STOP. Ranks come the same way, find who they are in their environment, and go on. */
+#include "launch/launch.h"
+
+#include <lightc/strategy.h>
+
+#include "core/io.h"
+#include "core/options.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+static bool is_auto(const char *text)
+{
+    return !text || !strcmp(text, "auto");
+}
+
+/* How many processes of this machine `devices` means. */
+static lc_status local_ranks(const char *devices, int *n)
+{
+    char *end;
+    *n = 1;
+    if (is_auto(devices)) return LC_OK;
+    long value = strtol(devices, &end, 10);
+    if (*end || end == devices || value < 1 || value > LC_MAX_LOCAL_RANKS)
+        return lc_fail(LC_ERR_CONFIG,
+                       "devices is \"%.60s\"; on CPUs it must be auto (one process with all cores) or a number of "
+                       "processes of this machine, 1 to %d",
+                       devices, LC_MAX_LOCAL_RANKS);
+    *n = (int)value;
+    return LC_OK;
+}
+
+/* Whether somebody has started this process as one of several. */
+static bool is_rank(void)
+{
+    static const struct {
+        const char *rank, *size;
+    } launchers[] = {
+        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, /* Open MPI */
+        {"PMI_RANK", "PMI_SIZE"},                         /* MPICH and others */
+        {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},         /* srun; a batch script is no step */
+        {"RANK", "WORLD_SIZE"},                           /* torchrun */
+    };
+    const char *own = getenv("LIGHTC_RANK");
+    if (own && *own) return true;
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+        const char *size = getenv(launchers[i].size);
+        if (getenv(launchers[i].rank) && size && atoi(size) > 1) return true;
+    }
+    return false;
+}
+
+/* Ranks are started through /proc/self/exe, which is this program even if its file has been replaced meanwhile; only
+ * the kernel names them after that path, in top and ps. */
+static void take_name(void)
+{
+    char name[16] = "";
+    if (prctl(PR_GET_NAME, name) == 0 && !strcmp(name, "exe")) prctl(PR_SET_NAME, program_invocation_short_name);
+}
+
+/* ---- what this process was started with ---- */
+
+typedef struct command {
+    lc__str text;
+    char **argv, exe[PATH_MAX];
+} command;
+
+static void command_release(command *c)
+{
+    lc__str_free(&c->text);
+    free(c->argv);
+}
+
+/* Not main's arguments, which a program may have changed, or may not have passed on. */
+static lc_status command_find(command *c)
+{
+    size_t count = 0;
+    char block[4096];
+    ssize_t n = readlink("/proc/self/exe", c->exe, sizeof c->exe - 1);
+    if (n < 0) return lc__io_fail(errno, "read", "/proc/self/exe");
+    c->exe[n] = 0;
+    FILE *f = fopen("/proc/self/cmdline", "re"); /* its size is only known when it has been read */
+    if (!f) return lc__io_fail(errno, "read", "/proc/self/cmdline");
+    while ((n = (ssize_t)fread(block, 1, sizeof block, f)) > 0) lc__str_add_bytes(&c->text, block, (size_t)n);
+    fclose(f);
+    for (size_t i = 0; i < c->text.n; i++) count += !c->text.s[i];
+    c->argv = calloc(count + 2, sizeof *c->argv);
+    if (!c->argv || !c->text.n) return lc_fail(LC_ERR_MEMORY, "out of memory: the program's arguments");
+    count = 0;
+    for (size_t i = 0; i < c->text.n; i += strlen(c->text.s + i) + 1) c->argv[count++] = c->text.s + i;
+    return LC_OK;
+}
+
+/* ---- by hand, on each machine ---- */
+
+/* Where nobody has chosen a secret, all machines must come to the same one. */
+static void secret_of(const char *address, int port, char secret[LC__SECRET_SIZE])
+{
+    char text[600];
+    uint64_t h[2] = {0xcbf29ce484222325u, 0x84222325cbf29ce4u}; /* FNV-1a, from two starts */
+    snprintf(text, sizeof text, "lightc %s %d", address, port);
+    for (const char *c = text; *c; c++)
+        for (int i = 0; i < 2; i++) h[i] = (h[i] ^ (unsigned char)*c) * 0x100000001b3u;
+    snprintf(secret, LC__SECRET_SIZE, "%016llx%016llx", (unsigned long long)h[0], (unsigned long long)h[1]);
+}
+
+static lc_status by_hand(const lc__launch_options *o, lc__run_plan *plan, char secret[LC__SECRET_SIZE])
+{
+    static const char warning[] =
+        "warning: LIGHTC_SECRET is not set: whoever reaches MASTER_PORT can disturb this run; set it to the same 16 "
+        "characters or more on all machines\n";
+    const char *address = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT"), *given = getenv("LIGHTC_SECRET");
+    char *end;
+    if (o->node_rank < 0 || o->node_rank >= o->num_nodes)
+        return lc_fail(LC_ERR_CONFIG, "node_rank is %lld; with num_nodes=%lld it must be 0 to %lld",
+                       (long long)o->node_rank, (long long)o->num_nodes, (long long)o->num_nodes - 1);
+    if (!address || !*address || !port || !*port)
+        return lc_fail(LC_ERR_CONFIG,
+                       "num_nodes=%lld, node_rank=%lld: the environment must say where the machines meet: "
+                       "MASTER_ADDR=ADDRESS and MASTER_PORT=PORT, an address and a free port of node 0, on all of them",
+                       (long long)o->num_nodes, (long long)o->node_rank);
+    long number = strtol(port, &end, 10);
+    if (*end || number < 1 || number > 65535)
+        return lc_fail(LC_ERR_CONFIG, "MASTER_PORT is \"%.60s\"; it must be 1 to 65535", port);
+    if (given && strlen(given) < 16)
+        return lc_fail(LC_ERR_CONFIG, "LIGHTC_SECRET has %zu characters; it must have at least 16", strlen(given));
+    if (o->max_restarts > 0)
+        return lc_fail(LC_ERR_UNSUPPORTED,
+                       "max_restarts=%lld: ranks that are started by hand on several machines cannot start again "
+                       "together; leave it out, and start them again with --ckpt_path last",
+                       (long long)o->max_restarts);
+    if (!given) {
+        secret_of(address, (int)number, secret);
+        lc__show(2, warning, sizeof warning - 1);
+    }
+    plan->secret = given ? given : secret;
+    plan->node = (int)o->node_rank;
+    plan->address = address;
+    plan->port = (int)number;
+    return LC_OK;
+}
+
+static lc_status launch(const lc__launch_options *o, int local)
+{
+    lc_status status = LC_OK;
+    command c = {0};
+    char secret[LC__SECRET_SIZE];
+    int exit_status, *nodes = calloc((size_t)o->num_nodes, sizeof *nodes);
+    if (!nodes) return lc_fail(LC_ERR_MEMORY, "out of memory: %lld nodes", (long long)o->num_nodes);
+    for (int64_t i = 0; i < o->num_nodes; i++) nodes[i] = local;
+    LC_TRY_GOTO(status, done, command_find(&c));
+    lc__run_plan plan = {.file = "/proc/self/exe",
+                         .argv = c.argv,
+                         .nodes = nodes,
+                         .num_nodes = (int)o->num_nodes,
+                         .node = -1,
+                         .max_restarts = (int)o->max_restarts,
+                         .root_dir = o->root_dir ? o->root_dir : ".",
+                         .times = o->times};
+    if (o->nodes_file) {
+        plan.file = c.exe;
+        status = lc__launch_mpirun(&plan, local * (int)o->num_nodes, NULL, o->nodes_file, local, &exit_status);
+        goto done;
+    }
+    if (o->num_nodes > 1) LC_TRY_GOTO(status, done, by_hand(o, &plan, secret));
+    status = lc__supervise(&plan, &exit_status);
+done:
+    command_release(&c);
+    free(nodes);
+    return status == LC_OK ? LC_STOP : status;
+}
+
+lc_status lc__launch_self(const lc__launch_options *o)
+{
+    const lc_strategy_ops *strategy;
+    int local = 1;
+    if (is_rank()) {
+        take_name();
+        return LC_OK;
+    }
+    if (o->num_nodes == 1 && o->nodes_file)
+        return lc_fail(LC_ERR_CONFIG, "nodes_file=%.200s: say with --num_nodes how many of its machines take part",
+                       o->nodes_file);
+    if (o->num_nodes == 1 && o->node_rank > 0)
+        return lc_fail(LC_ERR_CONFIG, "node_rank is %lld, and num_nodes is 1: say with --num_nodes how many there are",
+                       (long long)o->node_rank);
+    bool many = o->num_nodes > 1 || (!is_auto(o->devices) && strcmp(o->devices, "1") != 0);
+    if (!many && o->max_restarts <= 0) return LC_OK;
+    LC_TRY(lc__accelerator_check(o->accelerator));
+    if (many) {
+        LC_TRY(lc_strategy_find(is_auto(o->strategy) ? "ddp" : o->strategy, &strategy));
+        if (!strategy->launches) return LC_OK; /* it says itself what it can do */
+        LC_TRY(local_ranks(o->devices, &local));
+        if (o->num_nodes > 1 && !o->nodes_file && o->node_rank == LC_UNSET)
+            return lc_fail(LC_ERR_CONFIG,
+                           "num_nodes=%lld: nothing says how the ranks of the other machines are started. Start this "
+                           "program with mpirun, srun or torchrun; or give --nodes_file FILE, which lists the machines "
+                           "for mpirun; or start it on each of them with --node_rank 0 to %lld, and MASTER_ADDR and "
+                           "MASTER_PORT (an address and a free port of node 0) in the environment",
+                           (long long)o->num_nodes, (long long)o->num_nodes - 1);
+    }
+    return launch(o, local);
+}
+
+lc_status lc__launch_trainer(const lc_trainer_options *o)
+{
+    if (o->comm) return LC_OK; /* the program has brought its ranks */
+    return lc__launch_self(&(lc__launch_options){
+        .accelerator = o->accelerator,
+        .strategy = o->strategy,
+        .devices = o->devices,
+        .nodes_file = o->nodes_file,
+        .root_dir = o->default_root_dir,
+        .num_nodes = o->num_nodes,
+        .node_rank = o->node_rank,
+        .max_restarts = o->max_restarts,
+        .times = {.start = o->start_timeout,
+                  .silence = o->silence_timeout,
+                  .progress = o->progress_timeout,
+                  .grace = o->grace_period},
+    });
+}

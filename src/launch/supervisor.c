@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The supervisor: starts the ranks of this machine, waits, and ends them together.
+ *
+ * What it must survive is a rank that dies, hangs, or floods its output; so it shares nothing with ranks but their exit
+ * status, their kept output and the coordinator, which it hosts. It looks at its children fifty times a second: pidfds
+ * would wake it sooner, but not on the kernels that many clusters still run. */
+#include "launch/launch.h"
+
+#include "core/signal_fd.h"
+#include "core/status.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LOOK_MS = 20, SHOWN_LINES = 20 };
+
+typedef struct child {
+    pid_t pid; /* 0: has ended, or never was */
+    int output, status;
+    lc__place place;
+} child;
+
+typedef struct supervisor {
+    const lc__run_plan *plan;
+    lc__control_times times;
+    int n, size; /* ranks here, and in all */
+    child *children;
+    lc__cores cores;
+    lc__signal_fd signals;
+    char host[256], secret[LC__SECRET_SIZE];
+    const char *key;    /* the secret of the run */
+    char restarted[64]; /* since when a checkpoint is one of this run; "": for the first time */
+    lc__coordinator *coordinator;
+    int port;
+    int signal;      /* SIGINT or SIGTERM, passed on */
+    int culprit;     /* index of the child that is to blame; -1: none */
+    double deadline; /* when those that are left are killed; 0: never */
+} supervisor;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void say(const char *format, ...) LC_PRINTF(1, 2);
+static void say(const char *format, ...)
+{
+    char text[1200];
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (n > 0) lc__show(2, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
+}
+
+/* ---- who is to be started ---- */
+
+static lc_status places(supervisor *s)
+{
+    const lc__run_plan *p = s->plan;
+    for (int node = 0; node < p->num_nodes; node++) {
+        s->size += p->nodes[node];
+        if (p->node < 0 || p->node == node) s->n += p->nodes[node];
+    }
+    if (p->starter) s->n = 1;
+    if (s->n < 1 || s->n > LC_MAX_LOCAL_RANKS)
+        return lc_fail(LC_ERR_CONFIG, "%d ranks on this machine; it must be 1 to %d", s->n, LC_MAX_LOCAL_RANKS);
+    s->children = calloc((size_t)s->n, sizeof *s->children);
+    if (!s->children) return lc_fail(LC_ERR_MEMORY, "out of memory: %d ranks", s->n);
+    int rank = 0, i = 0;
+    for (int node = 0; node < p->num_nodes; node++)
+        for (int local = 0; local < p->nodes[node]; local++, rank++)
+            if ((p->node < 0 || p->node == node) && i < s->n)
+                s->children[i++].place = (lc__place){rank, s->size, local, p->nodes[node], node, p->num_nodes};
+    for (i = 0; i < s->n; i++) s->children[i].output = -1;
+    return LC_OK;
+}
+
+/* ---- starting ---- */
+
+/* The variables of a rank. `threads`: what its cores can run; 0: there are fewer processors than ranks. */
+static void variables(const supervisor *s, const lc__place *r, int threads, lc__str *out)
+{
+    const struct {
+        const char *name;
+        int value;
+    } numbers[] = {
+        {"LIGHTC_RANK", r->rank},
+        {"LIGHTC_WORLD_SIZE", r->size},
+        {"LIGHTC_LOCAL_RANK", r->local_rank},
+        {"LIGHTC_LOCAL_SIZE", r->local_size},
+        {"LIGHTC_NODE_RANK", r->node_rank},
+        {"LIGHTC_NUM_NODES", r->num_nodes},
+    };
+    const struct {
+        const char *name;
+        double value;
+    } times[] = {
+        {"LIGHTC_START_TIMEOUT", s->plan->times.start},
+        {"LIGHTC_SILENCE_TIMEOUT", s->plan->times.silence},
+        {"LIGHTC_PROGRESS_TIMEOUT", s->plan->times.progress},
+        {"LIGHTC_GRACE_PERIOD", s->plan->times.grace},
+    };
+    const char *given = getenv("OMP_NUM_THREADS");
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        lc__str_add(out, "%s=%d\n", numbers[i].name, numbers[i].value);
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++)
+        if (times[i].value > 0) lc__str_add(out, "%s=%.9g\n", times[i].name, times[i].value);
+    lc__str_add(out, "MASTER_ADDR=%s\nMASTER_PORT=%d\nLIGHTC_SECRET=%s\n",
+                s->plan->address ? s->plan->address : "127.0.0.1", s->port, s->key);
+    if (*s->restarted) lc__str_add(out, "LIGHTC_RESTARTED=%s\n", s->restarted);
+    if (!given || !*given) lc__str_add(out, "OMP_NUM_THREADS=%d\n", threads > 0 ? threads : 1);
+    /* A waiting thread that spins would keep the processor from the rank it waits for. */
+    if ((!threads || (given && atoi(given) > threads)) && !getenv("OMP_WAIT_POLICY") && !getenv("GOMP_SPINCOUNT"))
+        lc__str_add(out, "OMP_WAIT_POLICY=passive\n");
+}
+
+static lc_status start(supervisor *s, int i)
+{
+    child *c = &s->children[i];
+    const char *given = getenv("OMP_NUM_THREADS");
+    lc_status status = LC_OK;
+    lc__environment environment = {0};
+    lc__str add = {0};
+    cpu_set_t cores;
+    int threads = lc__cores_share(&s->cores, i, s->n, &cores);
+    bool alone = s->n == 1 || threads == 0 || (given && atoi(given) > threads); /* else kept from the others' cores */
+    if (s->plan->starter)
+        lc__str_add(&add, "%s", s->plan->starter->s ? s->plan->starter->s : "");
+    else
+        variables(s, &c->place, threads, &add);
+    if (c->place.rank > 0 && c->output < 0) LC_TRY_GOTO(status, done, lc__output_open(s->plan->root_dir, &c->output));
+    LC_TRY_GOTO(status, done, lc__environment_make(&add, &environment));
+    status = lc__process_start(&(lc__process){.file = s->plan->file,
+                                              .argv = s->plan->argv,
+                                              .environment = environment.list,
+                                              .output = c->output,
+                                              .no_input = c->place.rank > 0,
+                                              .cores = alone ? NULL : &cores,
+                                              .unblock = &s->signals.set},
+                               &c->pid);
+done:
+    lc__environment_release(&environment);
+    lc__str_free(&add);
+    return status;
+}
+
+/* ---- waiting ---- */
+
+static void signal_all(supervisor *s, int sig)
+{
+    /* The group too: what a rank that is killed has started itself would stay. */
+    for (int i = 0; i < s->n; i++)
+        if (s->children[i].pid) kill(sig == SIGKILL ? -s->children[i].pid : s->children[i].pid, sig);
+}
+
+static void take_signals(supervisor *s)
+{
+    struct signalfd_siginfo info;
+    struct pollfd p = {.fd = s->signals.fd, .events = POLLIN}; /* a negative one is left out */
+    if (poll(&p, 1, LOOK_MS) <= 0) return;
+    while (read(s->signals.fd, &info, sizeof info) == (ssize_t)sizeof info) {
+        if (info.ssi_signo == SIGTSTP) { /* Ctrl-Z: ranks are in process groups of their own */
+            signal_all(s, SIGSTOP);
+            raise(SIGSTOP);
+            signal_all(s, SIGCONT);
+            continue;
+        }
+        if (info.ssi_signo != SIGUSR1) s->signal = (int)info.ssi_signo;
+        signal_all(s, (int)info.ssi_signo);
+    }
+}
+
+/* After a signal to end, whoever ends does as it was told, unless something else killed it. */
+static bool is_failure(const supervisor *s, int status)
+{
+    if (!status) return false;
+    return !s->signal || (WIFSIGNALED(status) && WTERMSIG(status) != s->signal);
+}
+
+static void reap(supervisor *s)
+{
+    int failed = -1, status;
+    char how[128];
+    for (int i = 0; i < s->n; i++) {
+        child *c = &s->children[i];
+        if (!c->pid || waitpid(c->pid, &status, WNOHANG) != c->pid) continue;
+        if (is_failure(s, status)) {
+            kill(-c->pid, SIGKILL); /* what it has left */
+            /* Of several at once: one that was killed, rather than those that missed it. */
+            if (failed < 0 || (WIFSIGNALED(status) && !WIFSIGNALED(s->children[failed].status))) failed = i;
+        }
+        c->pid = 0;
+        c->status = status;
+        lc__process_status(status, how, sizeof how);
+        /* Also of one that has ended well: those that wait for it would wait for ever, if it has not said goodbye. */
+        if (s->coordinator && (!s->signal || is_failure(s, status)))
+            lc__coordinator_rank_ended(s->coordinator, c->place.rank, how);
+    }
+    if (failed < 0 || s->culprit >= 0) return;
+    s->culprit = failed;
+    s->deadline = now() + s->times.grace + 0.5;
+}
+
+static bool any_left(const supervisor *s)
+{
+    for (int i = 0; i < s->n; i++)
+        if (s->children[i].pid) return true;
+    return false;
+}
+
+static void wait_for_all(supervisor *s)
+{
+    while (any_left(s)) {
+        take_signals(s);
+        reap(s);
+        if (s->deadline > 0 && now() > s->deadline) signal_all(s, SIGKILL);
+    }
+}
+
+/* ---- the end ---- */
+
+static void show_output(const supervisor *s, const child *c)
+{
+    lc__str text = {0};
+    bool more;
+    char path[4200];
+    if (c->output < 0) return;
+    lc__output_tail(c->output, SHOWN_LINES, &text, &more);
+    if (!text.n) goto done;
+    snprintf(path, sizeof path, "%s/rank-%d.log", s->plan->root_dir, c->place.rank);
+    if (more && lc__output_save(c->output, path) == LC_OK)
+        say("---- the last %d lines of rank %d (all of it is in %s)\n", SHOWN_LINES, c->place.rank, path);
+    else
+        say("---- the output of rank %d\n", c->place.rank);
+    lc__show(2, text.s, text.n);
+    say("----\n");
+done:
+    lc__str_free(&text);
+}
+
+static int as_exit_status(int status)
+{
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static child *child_of_rank(supervisor *s, int rank)
+{
+    for (int i = 0; i < s->n; i++)
+        if (s->children[i].place.rank == rank) return &s->children[i];
+    return NULL;
+}
+
+/* The coordinator knows more than an exit status says, if the rank had come to it: who was silent, or complained first,
+ * and at which step. */
+static lc_status tell_failure(supervisor *s)
+{
+    child *c = &s->children[s->culprit];
+    char why[1024] = "", how[128];
+    int rank;
+    if (s->coordinator) lc__coordinator_message(s->coordinator, why, sizeof why);
+    bool met = strstr(why, " (host ") && sscanf(why, "rank %d", &rank) == 1;
+    if (met && child_of_rank(s, rank)) c = child_of_rank(s, rank);
+    show_output(s, c);
+    lc__process_status(c->status, how, sizeof how);
+    if (met || strstr(why, "did not come")) return lc_fail(LC_ERR_PEER, "%s", why);
+    if (s->plan->starter) return lc_fail(LC_ERR_PEER, "%s %s", s->plan->file, how);
+    return lc_fail(LC_ERR_PEER, "rank %d of %d (host %s): %s", c->place.rank, c->place.size, s->host, how);
+}
+
+/* One life of all the ranks. */
+static lc_status run_once(supervisor *s, int *exit_status)
+{
+    const lc__run_plan *p = s->plan;
+    lc_status status = LC_OK;
+    s->culprit = -1;
+    s->deadline = 0;
+    s->port = p->port;
+    if (!p->starter && p->node <= 0)
+        LC_TRY(lc__coordinator_start(p->address, &s->port, s->size, s->key, &p->times, &s->coordinator));
+    for (int i = 0; i < s->n && status >= 0; i++) status = start(s, i);
+    if (status < 0) {
+        lc__first_error first = {0};
+        lc__first_error_note(&first, status);
+        signal_all(s, SIGKILL);
+        wait_for_all(s);
+        return lc__first_error_status(&first);
+    }
+    wait_for_all(s);
+    int bad = s->culprit >= 0 ? s->children[s->culprit].status : 0;
+    for (int i = 0; i < s->n && !bad; i++) bad = s->children[i].status;
+    *exit_status = as_exit_status(bad);
+    if (s->culprit >= 0) return tell_failure(s);
+    if (bad) return lc_fail(LC_ERR_INTERRUPTED, "stopped by signal %d (%s)", s->signal, strsignal(s->signal));
+    return LC_OK;
+}
+
+lc_status lc__supervise(const lc__run_plan *plan, int *exit_status)
+{
+    static const int passed_on[] = {SIGINT, SIGTERM, SIGUSR1, SIGTSTP};
+    supervisor s = {.plan = plan, .times = plan->times, .signals.fd = -1, .key = plan->secret};
+    lc_status status = LC_OK;
+    struct timespec begun;
+    *exit_status = 1;
+    if (!(s.times.grace > 0)) s.times.grace = 2;
+    clock_gettime(CLOCK_REALTIME, &begun);
+    snprintf(s.host, sizeof s.host, "unknown");
+    if (gethostname(s.host, sizeof s.host - 1) != 0) s.host[0] = '?';
+    LC_TRY_GOTO(status, done, places(&s));
+    LC_TRY_GOTO(status, done, lc__cores_find(&s.cores));
+    LC_TRY_GOTO(status, done, lc__signal_fd_open(&s.signals, passed_on, sizeof passed_on / sizeof *passed_on));
+    for (int life = 0;; life++) {
+        if (!plan->secret) {
+            LC_TRY_GOTO(status, done, lc__secret_make(s.secret));
+            s.key = s.secret;
+        }
+        status = run_once(&s, exit_status);
+        lc__coordinator_stop(s.coordinator);
+        s.coordinator = NULL;
+        if (status != LC_ERR_PEER || life >= plan->max_restarts || s.signal) break;
+        say("%s; starting again from the last checkpoint (%d of %d)\n", lc_error_message(), life + 1,
+            plan->max_restarts);
+        snprintf(s.restarted, sizeof s.restarted, "%lld.%09ld", (long long)begun.tv_sec, begun.tv_nsec);
+    }
+done:
+    lc__signal_fd_close(&s.signals);
+    for (int i = 0; s.children && i < s.n; i++)
+        if (s.children[i].output >= 0) close(s.children[i].output);
+    free(s.children);
+    lc__cores_release(&s.cores);
+    return status;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Gradients over several ranks: all-reduced in buckets, while the backward pass still runs.
+ *
+ * A bucket is a range of a flat gradient buffer. Those lie in reverse order of registration, which is about the order
+ * in which gradients become known; so a bucket is sent off by the node that follows its last gradient, and the executor
+ * moves bytes between any two nodes. The ranks launch buckets in the order of their ranges, always all of them: a
+ * parameter that has no gradient contributes zeros. Which parameters have one on any rank is agreed with the same step
+ * (one byte each, and what the trainer adds), so that the update skips what it would skip on one rank.
+ *
+ * The reducer belongs to the graph's thread. */
+#ifndef LC_TENSOR_SYNC_H
+#define LC_TENSOR_SYNC_H
+
+#include <lightc/comm.h>
+#include "tensor/graph_impl.h"
+
+typedef struct lc__reducer lc__reducer;
+
+/* Bytes the trainer may agree on with every sync: each becomes the largest of all ranks'. */
+#define LC__SYNC_FLAGS 8
+
+/* `comm` is borrowed. bucket_bytes 0: 1 MiB. The graph reduces from now on where lc__reducer_sync is called, and
+ * averages over the ranks. */
+lc_status lc__reducer_new(lc_graph *g, lc_comm *comm, size_t bucket_bytes, lc__reducer **out) LC_MUST_USE;
+void lc__reducer_free(lc__reducer *r); /* NULL is fine; before the graph */
+
+/* The parameters of an optimizer are reduced. In the same order on all ranks. */
+lc_status lc__reducer_add(lc__reducer *r, lc_optimizer *opt) LC_MUST_USE;
+
+/* This rank's share of the samples of the running step, as n_r * N / m of m samples on N ranks: 1 where all have as
+ * many. Before the backward pass is recorded. */
+void lc__reducer_set_weight(lc__reducer *r, double weight);
+
+/* Behind the backward pass that ends a window: runs what was recorded, with the reductions, and waits for them.
+ * Collective. flags: in, this rank's; out, the largest of each. */
+lc_status lc__reducer_sync(lc__reducer *r, uint8_t flags[LC__SYNC_FLAGS]) LC_MUST_USE;
+
+typedef struct lc__reducer_stats {
+    int64_t syncs, buckets, bytes; /* bytes: of gradients, all syncs */
+    int64_t exposed_ns;            /* waited when the backward pass was over */
+} lc__reducer_stats;
+void lc__reducer_get_stats(const lc__reducer *r, lc__reducer_stats *out);
+
+/* ---- for the engine ---- */
+double lc__reducer_ranks(const lc__reducer *r);
+const double *lc__reducer_weight(const lc__reducer *r);
+/* What the executor calls between two nodes. */
+void lc__reducer_poll(lc__reducer *r);
+bool lc__reducer_busy(const lc__reducer *r);
+
+#endif

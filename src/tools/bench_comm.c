@@ -1,0 +1,516 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `lightc bench comm`: how long collectives take on this machine, over each backend.
+ *
+ * A point is a collective, a number of bytes and of ranks. It is measured in batches of calls; a batch's time is that
+ * of its slowest rank, over its calls. To the points of a collective a line is fitted, seconds = alpha + beta * bytes,
+ * with the smallest relative errors: what predictions are made from, and how far they are off within the range.
+ *
+ * Ranks of "shm" and "tcp" are processes made by fork, this one being rank 0; those of "mpi" are this program under
+ * mpirun, which tells by lines ("row ...") what it measured. */
+#define _GNU_SOURCE
+#include "tools.h"
+
+#include <lightc/lightc.h>
+#include <limits.h>
+#include <math.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MOST_RANKS = 64, BATCHES = 7, MOST_ROWS = 4096, BLOB = 4096 };
+
+typedef struct row {
+    char backend[16], collective[24];
+    int ranks;
+    int64_t bytes;
+    double median, least, most; /* seconds */
+} row;
+
+typedef struct bench {
+    const char *backends, *collectives, *ranks, *json;
+    long long max_bytes;
+    double seconds; /* of a batch */
+    bool rows;      /* print them for the program that started this one */
+    row *found;
+    int n;
+} bench;
+
+static const lc_option table[] = {
+    LC_FIELD(bench, backends, "self, threads, shm, tcp, mpi"),
+    LC_FIELD(bench, collectives, "all, or names with commas"),
+    LC_FIELD(bench, ranks, "numbers with commas"),
+    LC_FIELD(bench, max_bytes, "of the largest calls"),
+    LC_FIELD(bench, seconds, "of a batch of calls; a point takes seven"),
+    LC_FIELD(bench, json, "a file to write the results to"),
+    LC_FIELD(bench, rows, "print lines for a program"),
+};
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Whether `name` is in "a,b,c". */
+static bool listed(const char *list, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *at = list; (at = strstr(at, name)) != NULL; at += n)
+        if ((at == list || at[-1] == ',') && (!at[n] || at[n] == ',')) return true;
+    return !strcmp(list, "all");
+}
+
+/* Whether all of "a,b,c" are in `names`. */
+static lc_status check_list(const char *option, const char *list, const char *const *names, int n)
+{
+    while (strcmp(list, "all") != 0) {
+        int length = (int)strcspn(list, ","), i = 0;
+        while (i < n && (strlen(names[i]) != (size_t)length || strncmp(list, names[i], (size_t)length) != 0)) i++;
+        if (i == n) return lc_fail(LC_ERR_ARGUMENT, "%s: there is no \"%.*s\"", option, length, list);
+        if (!list[length]) break;
+        list += length + 1;
+    }
+    return LC_OK;
+}
+
+/* A core for each rank, where there are enough, as mpirun does: two ranks on one core only wait for each other. */
+static void pin(int rank, int size)
+{
+    cpu_set_t all, one;
+    if (sched_getaffinity(0, sizeof all, &all) || CPU_COUNT(&all) < size) return;
+    int cpu = 0;
+    for (int left = rank; !CPU_ISSET(cpu, &all) || left-- > 0; cpu++) continue;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    if (sched_setaffinity(0, sizeof one, &one)) return; /* then where the system puts them */
+}
+
+/* ---- a rank ---- */
+
+typedef struct buffers {
+    float *in, *out; /* [ranks * max_bytes] */
+} buffers;
+
+/* There and back between ranks 0 and 1, for send. */
+static lc_status ping_pong(lc_comm *c, const buffers *b, int64_t n)
+{
+    int me = lc_comm_rank(c);
+    for (int turn = 0; turn < 2 && me < 2; turn++)
+        LC_TRY(me == turn ? lc_comm_send(c, b->in, n, LC_F32, 1 - me, NULL)
+                          : lc_comm_recv(c, b->out, n, LC_F32, 1 - me, NULL));
+    return LC_OK;
+}
+
+static lc_status call(lc_comm *c, const buffers *b, lc_collective op, int64_t n)
+{
+    if (op == LC_COMM_SEND) return ping_pong(c, b, n);
+    const lc_comm_call one = {op, LC_COMM_SUM, LC_F32, 0, b->in, b->out, n};
+    return lc_comm_start(c, &one, NULL);
+}
+
+static lc_status batch(lc_comm *c, const buffers *b, lc_collective op, int64_t n, int calls, double *seconds)
+{
+    LC_TRY(lc_comm_barrier(c, NULL));
+    double start = now();
+    for (int i = 0; i < calls; i++) LC_TRY(call(c, b, op, n));
+    double mine = (now() - start) / calls / (op == LC_COMM_SEND ? 2 : 1);
+    return lc_comm_all_reduce(c, &mine, seconds, 1, LC_F64, LC_COMM_MAX, NULL);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static lc_status point(lc_comm *c, const buffers *b, const bench *o, lc_collective op, int64_t bytes, row *out)
+{
+    int64_t n = bytes / (int64_t)sizeof(float);
+    double t[BATCHES], once = 0;
+    LC_TRY(batch(c, b, op, n, 1, &once)); /* memory and connections that are new */
+    LC_TRY(batch(c, b, op, n, 3, &once));
+    /* The slowest rank's time is known to all, so all make as many calls. */
+    int calls = once * 1e5 < o->seconds ? 100000 : (int)(o->seconds / once);
+    for (int i = 0; i < BATCHES; i++) LC_TRY(batch(c, b, op, n, calls > 1 ? calls : 1, &t[i]));
+    qsort(t, BATCHES, sizeof *t, ascending);
+    *out = (row){
+        .ranks = lc_comm_size(c), .bytes = bytes, .median = t[BATCHES / 2], .least = t[0], .most = t[BATCHES - 1]};
+    snprintf(out->backend, sizeof out->backend, "%s", lc_comm_name(c));
+    snprintf(out->collective, sizeof out->collective, "%s", lc_collective_name(op));
+    return LC_OK;
+}
+
+static void show(const row *r, bool as_row)
+{
+    if (as_row)
+        printf("row %s %d %s %lld %.9g %.9g %.9g\n", r->backend, r->ranks, r->collective, (long long)r->bytes,
+               r->median, r->least, r->most);
+    else
+        printf("%-8s %5d  %-14s %10lld %12.2f %12.2f %12.2f %10.3f\n", r->backend, r->ranks, r->collective,
+               (long long)r->bytes, r->median * 1e6, r->least * 1e6, r->most * 1e6,
+               (double)r->bytes / r->median * 1e-9);
+    fflush(stdout);
+}
+
+static void keep(bench *o, const row *r)
+{
+    if (o->n < MOST_ROWS) o->found[o->n++] = *r;
+    show(r, o->rows);
+}
+
+static lc_status all_points(lc_comm *c, bench *o)
+{
+    lc_status status = LC_OK;
+    size_t size = (size_t)o->max_bytes * (size_t)lc_comm_size(c);
+    buffers b = {malloc(size), malloc(size)};
+    if (!b.in || !b.out) LC_TRY_GOTO(status, done, lc_fail(LC_ERR_MEMORY, "out of memory: two times %zu bytes", size));
+    memset(b.in, 0, size), memset(b.out, 0, size);
+    for (int op = LC_COMM_BARRIER; op <= LC_COMM_SEND; op++) {
+        if (!listed(o->collectives, lc_collective_name((lc_collective)op))) continue;
+        if (op == LC_COMM_SEND && lc_comm_size(c) == 1) continue;
+        for (int64_t bytes = 4; bytes <= o->max_bytes; bytes *= bytes < 1 << 20 ? 8 : 4) {
+            row r;
+            LC_TRY_GOTO(status, done, point(c, &b, o, (lc_collective)op, op == LC_COMM_BARRIER ? 0 : bytes, &r));
+            if (lc_comm_rank(c) == 0) keep(o, &r);
+            if (op == LC_COMM_BARRIER) break;
+        }
+    }
+done:
+    free(b.in), free(b.out);
+    return status;
+}
+
+/* ---- threads ---- */
+
+typedef struct thread_rank {
+    lc_comm *comm;
+    bench *o;
+    lc_status status;
+    char why[512];
+    pthread_t thread;
+} thread_rank;
+
+static void *thread_main(void *arg)
+{
+    thread_rank *t = arg;
+    pin(lc_comm_rank(t->comm), lc_comm_size(t->comm));
+    t->status = all_points(t->comm, t->o);
+    if (t->status < 0) {
+        snprintf(t->why, sizeof t->why, "%s", lc_error_message());
+        lc_comm_abort(t->comm, t->why);
+    }
+    return NULL;
+}
+
+static lc_status run_threads(bench *o, int size)
+{
+    lc_comm *comms[MOST_RANKS];
+    thread_rank ranks[MOST_RANKS];
+    lc_status status = LC_OK;
+    LC_TRY(lc_comm_threads(size, comms));
+    for (int i = 0; i < size; i++) {
+        ranks[i] = (thread_rank){.comm = comms[i], .o = o};
+        if (pthread_create(&ranks[i].thread, NULL, thread_main, &ranks[i])) {
+            fprintf(stderr, "error: no thread for rank %d\n", i); /* the others would wait for it */
+            exit(1);
+        }
+    }
+    for (int i = 0; i < size; i++) pthread_join(ranks[i].thread, NULL);
+    for (int i = 0; i < size; i++) {
+        lc_comm_free(comms[i]);
+        if (ranks[i].status < 0 && status >= 0) status = lc_fail(ranks[i].status, "rank %d: %s", i, ranks[i].why);
+    }
+    return status;
+}
+
+/* ---- processes ---- */
+
+/* What forked ranks tell each other by. */
+typedef struct page {
+    atomic_int arrived, generation;
+    char blob[MOST_RANKS][BLOB];
+} page;
+
+typedef struct desk {
+    page *page;
+    int rank, size;
+} desk;
+
+static void arrive(desk *d)
+{
+    int generation = atomic_load(&d->page->generation);
+    if (atomic_fetch_add(&d->page->arrived, 1) + 1 == d->size) {
+        atomic_store(&d->page->arrived, 0);
+        atomic_fetch_add(&d->page->generation, 1);
+    } else {
+        while (atomic_load(&d->page->generation) == generation) sched_yield();
+    }
+}
+
+static lc_status meet(void *ctx, const void *mine, void *all, size_t bytes)
+{
+    desk *d = ctx;
+    if (bytes > BLOB) return lc_fail(LC_ERR_INTERNAL, "%zu bytes are more than ranks can tell each other here", bytes);
+    memcpy(d->page->blob[d->rank], mine, bytes);
+    arrive(d);
+    for (int i = 0; i < d->size; i++) memcpy((char *)all + (size_t)i * bytes, d->page->blob[i], bytes);
+    arrive(d);
+    return LC_OK;
+}
+
+static lc_status rank_of(bench *o, bool tcp, desk *d)
+{
+    lc_comm *c = NULL;
+    const lc_meeting meeting = {meet, d};
+    pin(d->rank, d->size);
+    lc_status status =
+        tcp ? lc_comm_tcp(NULL, d->rank, d->size, &meeting, &c) : lc_comm_shm(d->rank, d->size, &meeting, &c);
+    if (status >= 0) status = all_points(c, o);
+    if (status < 0) lc_comm_abort(c, lc_error_message());
+    lc_comm_free(c);
+    return status;
+}
+
+static lc_status run_processes(bench *o, int size, bool tcp)
+{
+    pid_t children[MOST_RANKS];
+    page *p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return lc_fail(LC_ERR_MEMORY, "out of memory: what ranks tell each other");
+    fflush(NULL);
+    for (int i = 1; i < size; i++) {
+        desk d = {p, i, size};
+        children[i] = fork();
+        if (children[i] == 0) _exit(rank_of(o, tcp, &d) < 0);
+    }
+    desk d = {p, 0, size};
+    cpu_set_t before;
+    bool known = sched_getaffinity(0, sizeof before, &before) == 0;
+    lc_status status = rank_of(o, tcp, &d);
+    if (known && sched_setaffinity(0, sizeof before, &before))
+        status = lc_fail(LC_ERR_STATE, "sched_setaffinity failed");
+    for (int i = 1; i < size; i++) waitpid(children[i], NULL, 0);
+    munmap(p, sizeof *p);
+    return status;
+}
+
+/* ---- MPI ---- */
+
+static bool under_mpirun(void)
+{
+    return getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMI_SIZE");
+}
+
+static lc_status run_here(bench *o)
+{
+    lc_comm *c = NULL;
+    LC_TRY(lc_comm_mpi(&c));
+    lc_status status = all_points(c, o);
+    lc_comm_free(c);
+    return status;
+}
+
+/* Everything but the ranks is passed on. */
+static lc_status run_mpirun(bench *o, int size)
+{
+    char self[PATH_MAX], command[PATH_MAX + 512], line[1024], why[1024] = "it said nothing";
+    bool said = false;
+    ssize_t k = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (k < 0) return lc_fail(LC_ERR_IO, "this program cannot find itself (/proc/self/exe)");
+    self[k] = 0;
+    if (strchr(self, '\'') || strchr(o->collectives, '\''))
+        return lc_fail(LC_ERR_ARGUMENT, "a ' in the path of this program or in the collectives");
+    if (system("command -v mpirun >/dev/null") != 0)
+        return lc_fail(LC_ERR_NOT_FOUND, "there is no mpirun in PATH (Debian: openmpi-bin)");
+    snprintf(
+        command, sizeof command,
+        "mpirun -n %d --oversubscribe '%s' bench comm --backends mpi --collectives '%s' --max_bytes %lld --seconds %g "
+        "--rows true 2>&1",
+        size, self, o->collectives, o->max_bytes, o->seconds);
+    FILE *f = popen(command, "r");
+    if (!f) return lc_fail(LC_ERR_IO, "mpirun could not be started");
+    while (fgets(line, sizeof line, f)) {
+        row r;
+        long long bytes;
+        if (sscanf(line, "row %15s %d %23s %lld %lf %lf %lf", r.backend, &r.ranks, r.collective, &bytes, &r.median,
+                   &r.least, &r.most) == 7) {
+            r.bytes = bytes;
+            keep(o, &r);
+        } else if (!strncmp(line, "error: ", 7) || (!said && strlen(line) > 3 && line[0] != '-')) {
+            /* what this program says, else what mpirun says first */
+            line[strcspn(line, "\n")] = 0;
+            snprintf(why, sizeof why, "%s", line);
+            said = true;
+        }
+    }
+    if (pclose(f) == 0) return LC_OK;
+    return lc_fail(LC_ERR_PEER, "under mpirun: %s", why);
+}
+
+/* ---- what comes of it ---- */
+
+typedef struct fit {
+    double alpha, beta, off; /* seconds, seconds a byte, the largest ratio of a point and the line */
+} fit;
+
+/* Least squares of relative errors over rows first..last-1: sum of ((alpha + beta * bytes) / t - 1)^2. Where that makes
+ * one of the two negative, it is zero. */
+static fit fit_line(const row *r, int first, int last)
+{
+    double aa = 0, ab = 0, bb = 0, a = 0, b = 0;
+    fit f = {0};
+    for (int i = first; i < last; i++) {
+        double u = 1 / r[i].median, v = (double)r[i].bytes / r[i].median;
+        aa += u * u, ab += u * v, bb += v * v, a += u, b += v;
+    }
+    double d = aa * bb - ab * ab;
+    if (d > 0) f.alpha = (a * bb - b * ab) / d, f.beta = (b * aa - a * ab) / d;
+    if (d <= 0 || f.beta < 0) f.beta = 0, f.alpha = a / aa;
+    if (f.alpha < 0) f.alpha = 0, f.beta = b / bb;
+    for (int i = first; i < last; i++) {
+        double ratio = (f.alpha + f.beta * (double)r[i].bytes) / r[i].median;
+        f.off = fmax(f.off, fmax(ratio, 1 / ratio));
+    }
+    return f;
+}
+
+static bool same_line(const row *a, const row *b)
+{
+    return a->ranks == b->ranks && !strcmp(a->backend, b->backend) && !strcmp(a->collective, b->collective);
+}
+
+static void show_fits(const bench *o, FILE *json)
+{
+    if (!json)
+        printf("\n%-8s %5s  %-14s %12s %14s %10s %8s\n", "backend", "ranks", "collective", "alpha us", "beta ns/KiB",
+               "GB/s", "off by");
+    for (int i = 0, k; i < o->n; i = k) {
+        const row *r = &o->found[i];
+        for (k = i; k < o->n && same_line(r, &o->found[k]); k++) continue;
+        fit f = fit_line(o->found, i, k);
+        if (json)
+            fprintf(json,
+                    "%s\n  {\"backend\": \"%s\", \"ranks\": %d, \"collective\": \"%s\", \"alpha_s\": %.6g, "
+                    "\"beta_s_per_byte\": %.6g, \"off\": %.4g}",
+                    i ? "," : "", r->backend, r->ranks, r->collective, f.alpha, f.beta, f.off);
+        else
+            printf("%-8s %5d  %-14s %12.2f %14.2f %10.2f %7.1fx\n", r->backend, r->ranks, r->collective, f.alpha * 1e6,
+                   f.beta * 1024e9, f.beta > 0 ? 1e-9 / f.beta : 0, f.off);
+    }
+}
+
+static lc_status write_json(const bench *o)
+{
+    double load[3] = {0};
+    FILE *f = fopen(o->json, "w");
+    if (!f) return lc_fail(LC_ERR_IO, "cannot write %s", o->json);
+    if (getloadavg(load, 3) < 1) load[0] = -1;
+    fprintf(f, "{\"lightc\": \"%s\", \"cores\": %ld, \"load\": [%.2f, %.2f, %.2f],\n \"points\": [", lc_version(),
+            sysconf(_SC_NPROCESSORS_ONLN), load[0], load[1], load[2]);
+    for (int i = 0; i < o->n; i++) {
+        const row *r = &o->found[i];
+        fprintf(f,
+                "%s\n  {\"backend\": \"%s\", \"ranks\": %d, \"collective\": \"%s\", \"bytes\": %lld, \"median_s\": "
+                "%.6g, \"min_s\": %.6g, \"max_s\": %.6g}",
+                i ? "," : "", r->backend, r->ranks, r->collective, (long long)r->bytes, r->median, r->least, r->most);
+    }
+    fprintf(f, "],\n \"lines\": [");
+    show_fits(o, f);
+    fprintf(f, "]}\n");
+    return fclose(f) ? lc_fail(LC_ERR_IO, "cannot write %s", o->json) : LC_OK;
+}
+
+/* ---- the command ---- */
+
+static lc_status run_backend(bench *o, const char *name, int size)
+{
+    if (!strcmp(name, "threads")) return run_threads(o, size);
+    if (!strcmp(name, "mpi")) return run_mpirun(o, size);
+    return run_processes(o, size, !strcmp(name, "tcp"));
+}
+
+static const char *const names[] = {"threads", "shm", "tcp", "mpi", "self"};
+
+static lc_status check(const bench *o)
+{
+    const char *collectives[LC_COMM_SEND];
+    for (int op = LC_COMM_BARRIER; op <= LC_COMM_SEND; op++)
+        collectives[op - 1] = lc_collective_name((lc_collective)op);
+    LC_TRY(check_list("backends", o->backends, names, sizeof names / sizeof *names));
+    LC_TRY(check_list("collectives", o->collectives, collectives, LC_COMM_SEND));
+    if (o->max_bytes < 4 || o->seconds <= 0)
+        return lc_fail(LC_ERR_ARGUMENT, "max_bytes must be 4 or more, and seconds positive");
+    for (const char *at = o->ranks; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (atoi(at) < 2 || atoi(at) > MOST_RANKS)
+            return lc_fail(LC_ERR_ARGUMENT, "ranks: %.20s; there may be 2 to %d", at, MOST_RANKS);
+    return LC_OK;
+}
+
+static lc_status run_all(bench *o, bool chosen)
+{
+    if (listed(o->backends, "self")) {
+        lc_comm *c = NULL;
+        LC_TRY(lc_comm_self(&c));
+        lc_status s = all_points(c, o);
+        lc_comm_free(c);
+        LC_TRY(s);
+    }
+    for (size_t b = 0; b + 1 < sizeof names / sizeof *names; b++)
+        for (const char *at = o->ranks; at && listed(o->backends, names[b]);
+             at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+            int size = atoi(at);
+            lc_status s = run_backend(o, names[b], size);
+            if (s >= 0) continue;
+            if (chosen) return lc_fail_context(s, "%s", names[b]);
+            fprintf(stderr, "%s is not measured: %s\n", names[b], lc_error_message());
+            break;
+        }
+    return LC_OK;
+}
+
+static int bench_comm(int argc, char **argv)
+{
+    bench o = {.collectives = "all", .max_bytes = 16 << 20, .seconds = 0.02};
+    char ranks[64] = "2";
+    double load[3];
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    for (int n = 4; n <= cores && n <= 16; n *= 2)
+        snprintf(ranks + strlen(ranks), sizeof ranks - strlen(ranks), ",%d", n);
+    o.ranks = ranks;
+    const lc_option_set sets[] = {{"the measurement", table, sizeof table / sizeof *table, &o}};
+    void *texts = NULL;
+    LC_MAIN_TRY(lc_options_parse(sets, 1, NULL, argc, argv, &texts));
+    bool chosen = o.backends != NULL;
+    if (!chosen) o.backends = "all";
+    LC_MAIN_TRY(check(&o));
+    o.found = calloc(MOST_ROWS, sizeof *o.found);
+    if (!o.found) LC_MAIN_TRY(lc_fail(LC_ERR_MEMORY, "out of memory: results"));
+    bool first = !under_mpirun() || !strcmp(getenv("OMPI_COMM_WORLD_RANK") ? getenv("OMPI_COMM_WORLD_RANK") : "0", "0");
+    if (!o.rows && first) {
+        if (getloadavg(load, 3) == 3) printf("%ld cores, load %.2f %.2f %.2f\n", cores, load[0], load[1], load[2]);
+        printf("%-8s %5s  %-14s %10s %12s %12s %12s %10s\n", "backend", "ranks", "collective", "bytes", "us (median)",
+               "least", "most", "GB/s");
+        fflush(stdout);
+    }
+    LC_MAIN_TRY(under_mpirun() ? run_here(&o) : run_all(&o, chosen));
+    if (!o.rows && first) show_fits(&o, NULL);
+    if (o.json && first) LC_MAIN_TRY(write_json(&o));
+    free(o.found);
+    lc_options_free(texts);
+    return 0;
+}
+
+int tool_bench(int argc, char **argv)
+{
+    if (argc > 1 && !strcmp(argv[1], "comm")) return bench_comm(argc - 1, argv + 1);
+    fprintf(stderr, "usage: lightc bench comm [--backends LIST] [--ranks LIST] [--collectives LIST] [--max_bytes N]\n"
+                    "       [--seconds S] [--json FILE]\n");
+    return 2;
+}

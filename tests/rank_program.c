@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What test_launch.c starts as ranks. It leaves DIR/rank-N with its process and what it found out about itself, and
+ * does what it is told to: rank_program --dir DIR [--act WHAT] [--on RANK] [options of the trainer].
+ *
+ * WHAT: end; exit (with status 3); kill (itself); hang; print (60 lines, then status 1); term (waits for SIGTERM, then
+ * ends with 0); once (dies in its first life); meet (waits for the others, then until the run ends); late (never
+ * meets); train (four epochs; with --on 0 it dies in its first life in the third). rank_program silent ...: it does not
+ * parse, but asks for one restart in the struct, and dies in its first life. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <math.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "comm/control.h"
+#include "trainer_world.h"
+
+typedef struct settings {
+    const char *dir, *act;
+    int64_t on;
+} settings;
+
+static const lc_option table[] = {
+    LC_FIELD(settings, dir, "where to report"),
+    LC_FIELD(settings, act, "what to do"),
+    LC_FIELD(settings, on, "on this rank; -1: on all"),
+};
+
+static const char *variable(const char *name)
+{
+    const char *value = getenv(name);
+    return value ? value : "-";
+}
+
+static int report(const settings *s)
+{
+    static const char *const names[] = {"LIGHTC_RANK",       "LIGHTC_WORLD_SIZE", "LIGHTC_LOCAL_RANK",
+                                        "LIGHTC_LOCAL_SIZE", "LIGHTC_NODE_RANK",  "LIGHTC_NUM_NODES",
+                                        "OMP_NUM_THREADS",   "MASTER_ADDR"};
+    char path[4200], temporary[4300];
+    cpu_set_t cores;
+    snprintf(path, sizeof path, "%s/rank-%s", s->dir, variable("LIGHTC_RANK"));
+    snprintf(temporary, sizeof temporary, "%s.new.%d", path, (int)getpid()); /* without a rank, two write one report */
+    FILE *f = fopen(temporary, "w");
+    if (!f) return 1;
+    fprintf(f, "pid=%d parent=%d", (int)getpid(), (int)getppid());
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) fprintf(f, " %s=%s", names[i], variable(names[i]));
+    fprintf(f, " secret=%zu port=%d", strlen(variable("LIGHTC_SECRET")), atoi(variable("MASTER_PORT")) > 0);
+    sched_getaffinity(0, sizeof cores, &cores);
+    fprintf(f, " cores=%d first=", CPU_COUNT(&cores));
+    for (int i = 0, more = 1; more && i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &cores)) more = fprintf(f, "%d", i) < 0;
+    fprintf(f, "\n");
+    fclose(f);
+    return rename(temporary, path);
+}
+
+static void say(void *ctx, const char *text)
+{
+    (void)ctx;
+    fprintf(stderr, "%s\n", text);
+}
+
+static int meet(void)
+{
+    lc__control *c;
+    char why[512];
+    int n = 0, all[16], one = 1;
+    LC_MAIN_TRY(lc__control_open(&(lc__control_options){.rank = atoi(variable("LIGHTC_RANK")),
+                                                        .size = atoi(variable("LIGHTC_WORLD_SIZE")),
+                                                        .address = variable("MASTER_ADDR"),
+                                                        .port = atoi(variable("MASTER_PORT")),
+                                                        .secret = variable("LIGHTC_SECRET"),
+                                                        .say = say},
+                                 &c));
+    lc__control_last_resort(c, true);
+    lc__control_progress(c, 7, "the middle");
+    LC_MAIN_TRY(lc__control_all_gather(c, &one, all, sizeof one));
+    for (int i = 0; i < atoi(variable("LIGHTC_WORLD_SIZE")); i++) n += all[i];
+    usleep(700000); /* a heartbeat carries the step */
+    printf("rank %s has met %d\n", variable("LIGHTC_RANK"), n);
+    fflush(stdout);
+    while (!lc__control_ended(c, why, sizeof why)) usleep(10000);
+    fprintf(stderr, "rank %s hears: %s\n", variable("LIGHTC_RANK"), why);
+    lc__control_close(c);
+    return 1;
+}
+
+static lc_status maybe_die(void *deadly, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
+{
+    (void)o, (void)b;
+    if (*(bool *)deadly && lc_trainer_current_epoch(t) == 2 && i == 1) {
+        usleep(500000); /* until the checkpoint of the epoch before is written */
+        raise(SIGKILL);
+    }
+    return LC_OK;
+}
+
+/* Leaves DIR/result: where it began, and the weight. */
+static int train(lc_trainer_options *opt, const settings *s)
+{
+    bool deadly = s->on == 0 && !getenv("LIGHTC_RESTARTED");
+    char path[4200];
+    world m;
+    lc_trainer *t;
+    lc_callback cb;
+    world_init(&m, &world_ops_without_val, 4, 0);
+    m.lr = 0.01;
+    LC_MAIN_TRY(lc_lambda_callback_new(&(lc_lambda_args){.context = &deadly, .on_train_batch_end = maybe_die}, &cb));
+    opt->callbacks = &cb;
+    opt->n_callbacks = 1;
+    opt->max_epochs = 4;
+    opt->enable_progress_bar = opt->enable_model_summary = LC_OFF;
+    LC_MAIN_TRY(lc_trainer_new(opt, &t));
+    LC_MAIN_TRY(lc_trainer_fit(t, &m.base, NULL));
+    snprintf(path, sizeof path, "%s/result", s->dir);
+    FILE *f = fopen(path, "w");
+    if (!f) return 1;
+    int batches = 0;
+    for (const char *at = m.tr.text; at && (at = strstr(at, "m.training_step")); at++) batches++;
+    fprintf(f, "batches=%d steps=%d w=%.9g\n", batches, (int)lc_trainer_global_step(t), world_weight(&m));
+    fclose(f);
+    lc_trainer_free(t);
+    world_release(&m);
+    return 0;
+}
+
+static int silent(const char *dir)
+{
+    lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
+    lc_trainer *t;
+    opt.default_root_dir = dir;
+    opt.max_restarts = 1;
+    LC_MAIN_TRY(lc_trainer_new(&opt, &t));
+    lc_trainer_free(t);
+    if (!getenv("LIGHTC_RESTARTED")) raise(SIGKILL);
+    char name[16];
+    prctl(PR_GET_NAME, name);
+    printf("rank %s speaks\n%s\n", variable("LIGHTC_RANK"), name);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
+    settings s = {.dir = ".", .act = "end", .on = -1};
+    const char *rank = getenv("LIGHTC_RANK");
+    sigset_t term;
+    if (argc > 3 && !strcmp(argv[1], "silent")) return silent(argv[3]);
+    sigemptyset(&term);
+    sigaddset(&term, SIGTERM);
+    if (rank) sigprocmask(SIG_BLOCK, &term, NULL); /* before the supervisor can know it as alive */
+    LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, table, sizeof table / sizeof *table, &s, argc, argv));
+    if (report(&s) != 0) return 4;
+    printf("rank %s speaks\n", variable("LIGHTC_RANK"));
+    fflush(stdout);
+    if (!strcmp(s.act, "train")) return train(&opt, &s);
+    lc_trainer_options_release(&opt);
+    bool act = s.on < 0 || (rank && atoi(rank) == s.on);
+    if (!strcmp(s.act, "term")) {
+        int got;
+        if (sigwait(&term, &got) != 0 || got != SIGTERM) return 5;
+        fprintf(stderr, "rank %s was told to end\n", variable("LIGHTC_RANK"));
+        return 0;
+    }
+    sigprocmask(SIG_UNBLOCK, &term, NULL);
+    if (!strcmp(s.act, "meet") || (!strcmp(s.act, "late") && !act)) return meet();
+    if (!strcmp(s.act, "hang")) signal(SIGTERM, SIG_IGN), pause();
+    if (!strcmp(s.act, "late"))
+        for (;;) pause();
+    if (!act) { /* others wait: they are ended */
+        if (!strcmp(s.act, "end")) return 0;
+        if (!strcmp(s.act, "once") && getenv("LIGHTC_RESTARTED")) return 0;
+        for (;;) pause();
+    }
+    if (!strcmp(s.act, "exit")) return 3;
+    if (!strcmp(s.act, "kill")) raise(SIGKILL);
+    if (!strcmp(s.act, "once") && !getenv("LIGHTC_RESTARTED")) raise(SIGSEGV);
+    if (!strcmp(s.act, "print")) {
+        for (int i = 1; i <= 60; i++) fprintf(stderr, "line %d of the output\n", i);
+        return 1;
+    }
+    return 0;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A directory for what a test program writes, removed when it ends (by the program itself, not by its children), and
+ * clocks. */
+#ifndef LC_TESTS_SCRATCH_H
+#define LC_TESTS_SCRATCH_H
+
+#include "test.h"
+#include "core/io.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static char scratch_root[256];
+static pid_t scratch_owner;
+
+__attribute__((constructor)) static void scratch_make(void)
+{
+    snprintf(scratch_root, sizeof scratch_root, "/tmp/lightc-test-XXXXXX");
+    if (!mkdtemp(scratch_root)) abort();
+    scratch_owner = getpid();
+}
+
+__attribute__((destructor)) static void scratch_remove(void)
+{
+    if (getpid() == scratch_owner && lc__remove_tree(&lc__io_system, scratch_root) < 0)
+        fprintf(stderr, "%s is left behind\n", scratch_root);
+}
+
+/* An empty directory in it; the path is valid until the next call. */
+static inline const char *fresh_dir(const char *name)
+{
+    static char path[300];
+    snprintf(path, sizeof path, "%s/%s", scratch_root, name);
+    CHECK_OK(lc__remove_tree(&lc__io_system, path));
+    CHECK(!mkdir(path, 0777));
+    return path;
+}
+
+static inline double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static inline void pause_ms(int ms)
+{
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
+}
+
+#endif

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Collectives, over every backend that needs no more than this machine, for 1 to 8 ranks: with whole numbers, whose
+ * sums have one answer, for every type and size; with other numbers against the tree that comm.h promises; in place, on
+ * groups, several at once; and what is said when ranks disagree or one gives up. */
+#include "comm_ranks.h"
+
+static const char *const backends[] = {"threads", "shm", "tcp"};
+#define EACH_BACKEND(b) for (size_t b = 0; b < sizeof backends / sizeof *backends; b++)
+
+TEST(reductions_are_exact_for_every_type_and_size)
+{
+    EACH_BACKEND(b) for (int n = 1; n <= 8; n += n < 4 ? 1 : 4) CHECK_RANKS(backends[b], n, all_reductions, NULL);
+}
+
+TEST(moves_are_exact_for_every_size)
+{
+    EACH_BACKEND(b) for (int n = 1; n <= 8; n += n < 4 ? 1 : 4) CHECK_RANKS(backends[b], n, moves, NULL);
+}
+
+TEST(sums_follow_the_tree_bit_for_bit)
+{
+    EACH_BACKEND(b) for (int n = 1; n <= 8; n += n < 4 ? 1 : 4) CHECK_RANKS(backends[b], n, tree_bits, NULL);
+}
+
+TEST(calls_run_side_by_side_and_are_awaited_in_any_order)
+{
+    EACH_BACKEND(b) for (int n = 1; n <= 4; n++) CHECK_RANKS(backends[b], n, many_at_once, NULL);
+}
+
+TEST(groups_are_communicators)
+{
+    EACH_BACKEND(b) for (int n = 1; n <= 6; n++) CHECK_RANKS(backends[b], n, groups, NULL);
+}
+
+TEST(different_calls_are_named_with_both_ranks)
+{
+    EACH_BACKEND(b)
+    {
+        world *w = world_run(backends[b], 3, disagree, NULL);
+        for (int r = 0; r < 3; r++) {
+            const char *m = w->ranks[r].message;
+            CHECK(w->ranks[r].status < 0);
+            if (!strstr(m, "call 2 is all_reduce of 8 f32, sum on rank") ||
+                !strstr(m, "call 2 is broadcast of 5 f32 from rank 0 on rank 1"))
+                TEST_FAIL("%s, rank %d: %s", backends[b], r, m);
+        }
+        world_free(w);
+    }
+}
+
+TEST(a_receive_of_another_size_is_an_error)
+{
+    EACH_BACKEND(b)
+    {
+        world *w = world_run(backends[b], 2, wrong_count, NULL);
+        CHECK(w->ranks[1].status < 0);
+        CHECK(strstr(w->ranks[1].message, "send of 8 f32 to rank 1 on rank 0"));
+        CHECK(strstr(w->ranks[1].message, "recv of 7 f32 from rank 0 on rank 1"));
+        world_free(w);
+    }
+}
+
+TEST(an_abort_ends_all_ranks_with_its_reason)
+{
+    EACH_BACKEND(b)
+    {
+        world *w = world_run(backends[b], 3, gives_up, NULL);
+        for (int r = 0; r < 2; r++)
+            if (w->ranks[r].status != LC_OK) TEST_FAIL("rank %d: %s", r, w->ranks[r].message);
+        CHECK_EQ(w->ranks[2].status, LC_ERR_USER);
+        world_free(w);
+    }
+}
+
+TEST(bad_arguments_are_refused_and_do_no_harm)
+{
+    lc_comm *c;
+    float x[4] = {1, 2, 3, 4};
+    CHECK_OK(lc_comm_self(&c));
+    CHECK_EQ(lc_comm_broadcast(c, x, 4, LC_F32, 1, NULL), LC_ERR_ARGUMENT);
+    CHECK(strstr(lc_error_message(), "there is no rank 1"));
+    CHECK_EQ(lc_comm_all_reduce(c, x, x, -1, LC_F32, LC_COMM_SUM, NULL), LC_ERR_ARGUMENT);
+    CHECK_EQ(lc_comm_all_reduce(c, x, x, INT64_MAX / 2, LC_F32, LC_COMM_SUM, NULL), LC_ERR_ARGUMENT);
+    CHECK_EQ(lc_comm_all_reduce(c, NULL, x, 4, LC_F32, LC_COMM_SUM, NULL), LC_ERR_ARGUMENT);
+    CHECK_EQ(lc_comm_all_reduce(c, x, x, 4, (lc_dtype)99, LC_COMM_SUM, NULL), LC_ERR_DTYPE);
+    CHECK_EQ(lc_comm_all_reduce(c, x, x, 4, LC_BOOL, LC_COMM_SUM, NULL), LC_ERR_DTYPE);
+    CHECK_EQ(lc_comm_all_reduce(c, x, x, 4, LC_F32, (lc_reduce_op)9, NULL), LC_ERR_ARGUMENT);
+    CHECK_OK(lc_comm_all_reduce(c, x, x, 4, LC_F32, LC_COMM_SUM, NULL));
+    CHECK(x[3] == 4);
+    lc_comm_free(c);
+    CHECK_EQ(lc_comm_threads(0, &c), LC_ERR_ARGUMENT);
+    CHECK_EQ(lc_comm_fake(3, 3, &c), LC_ERR_ARGUMENT);
+}
+
+TEST(ranks_that_do_not_exist_are_counted)
+{
+    lc_comm *c;
+    lc_comm_stats stats;
+    lc_request *r;
+    bool done;
+    float x[64];
+    CHECK_OK(lc_comm_fake(2, 4, &c));
+    CHECK_OK(lc_comm_all_reduce(c, x, x, 64, LC_F32, LC_COMM_SUM, &r));
+    CHECK_OK(lc_comm_poll(r, &done));
+    CHECK(done);
+    CHECK_OK(lc_comm_reduce_scatter(c, x, x + 32, 16, LC_F32, LC_COMM_SUM, NULL));
+    lc_comm_get_stats(c, &stats);
+    CHECK_EQ(stats.calls[LC_COMM_ALL_REDUCE], 1);
+    CHECK_EQ(stats.bytes[LC_COMM_ALL_REDUCE], 256);
+    CHECK_EQ(stats.sent, 2 * 256 * 3 / 4 + 64 * 3);
+    lc_comm_free(c);
+}
+
+TEST_MAIN

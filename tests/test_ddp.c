@@ -1,0 +1,469 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Law 2 in the trainer: N ranks with batch B train as one rank with batch N * B, and everything around the step (logged
+ * values, checkpoints, early stopping, resuming, wishes to stop, failures) is one run's. */
+#include "comm_world.h"
+#include "scratch.h"
+
+#include <dirent.h>
+#include <lightc/lightc.h>
+#include <pthread.h>
+#include <sys/stat.h>
+
+enum { SAMPLES = 100, VAL = 37, FEATURES = 6, CLASSES = 3, GLOBAL_BATCH = 12 };
+
+static float inputs[SAMPLES][FEATURES];
+static int64_t labels[SAMPLES];
+
+__attribute__((constructor)) static void make_data(void)
+{
+    for (int i = 0; i < SAMPLES; i++)
+        for (int k = 0; k < FEATURES; k++) {
+            inputs[i][k] = (float)lc_random_normal(9, (uint64_t)(i * FEATURES + k));
+            labels[i] = (inputs[i][0] + inputs[i][1] > 0) + (inputs[i][2] > 0.5f);
+        }
+}
+
+typedef struct job {
+    char root[320];
+    int64_t max_epochs, accumulate;
+    double clip;
+    bool shuffle, early;
+    const char *ckpt_path;
+    int stop_rank, fail_rank; /* -1: none */
+    int64_t at_batch;
+    int64_t save_after; /* this batch of epoch 1; -1: never */
+    char saved[400];
+    bool seen[SAMPLES]; /* of the last epoch */
+    pthread_mutex_t lock;
+} job;
+
+typedef struct outcome {
+    float weight[8 * FEATURES], head[8 * CLASSES];
+    double val_loss, val_acc, train_loss, smallest, samples;
+    int64_t steps, epochs;
+    lc_status status;
+} outcome;
+
+typedef struct net {
+    lc_module base;
+    lc_linear l1, l2;
+    lc_metric *accuracy;
+    job *j;
+    int rank;
+} net;
+
+static lc_tensor *logits_of(net *m, lc_tensor *x)
+{
+    return lc_linear_forward(&m->l2, lc_relu(lc_linear_forward(&m->l1, x)));
+}
+
+static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    net *m = (net *)self;
+    job *j = m->j;
+    if (m->rank == j->fail_rank && i == j->at_batch) {
+        lc_fail(LC_ERR_USER, "the sensor of this rank is unplugged");
+        return NULL;
+    }
+    if (m->rank == j->stop_rank && i == j->at_batch) lc_trainer_stop(self->trainer);
+    pthread_mutex_lock(&j->lock);
+    for (int64_t k = 0; k < b->size; k++) j->seen[b->indices[k]] = true;
+    pthread_mutex_unlock(&j->lock);
+    lc_tensor *loss = lc_cross_entropy(logits_of(m, b->x), b->y);
+    lc_log(self, "train_loss", loss, .on_epoch = LC_ON, .on_step = LC_ON);
+    lc_log_value(self, "samples", (double)b->size, .on_epoch = LC_ON, .on_step = LC_OFF, .reduce_fx = LC_LOG_SUM);
+    lc_log(self, "smallest", loss, .on_epoch = LC_ON, .on_step = LC_OFF, .reduce_fx = LC_LOG_MIN);
+    return loss;
+}
+
+/* Between two steps of the optimizer, where gradients and sums of ranks are their own. */
+static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
+{
+    job *j = ((net *)self)->j;
+    (void)o, (void)b;
+    if (i != j->save_after || lc_trainer_current_epoch(self->trainer) != 1) return LC_OK;
+    return lc_trainer_save_checkpoint(self->trainer, j->saved, false);
+}
+
+static lc_status validation_step(lc_module *self, const lc_batch *b, int64_t i, int loader)
+{
+    net *m = (net *)self;
+    lc_tensor *logits = logits_of(m, b->x);
+    (void)i, (void)loader;
+    lc_log(self, "val_loss", lc_cross_entropy(logits, b->y));
+    LC_TRY(lc_metric_update_tensor(m->accuracy, logits, b->y));
+    lc_log_metric(self, "val_acc", m->accuracy);
+    return LC_OK;
+}
+
+static lc_tensor *predict_step(lc_module *self, const lc_batch *b, int64_t i, int loader)
+{
+    (void)i, (void)loader;
+    return logits_of((net *)self, b->x);
+}
+
+static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
+{
+    return lc_optimizers_add(out, lc_sgd(self, .lr = 0.1, .momentum = 0.9));
+}
+
+static const lc_module_ops net_ops = {
+    LC_MODULE_OPS_INIT("net"),          .training_step = training_step, .on_train_batch_end = on_train_batch_end,
+    .validation_step = validation_step, .predict_step = predict_step,   .configure_optimizers = configure_optimizers,
+};
+
+static lc_status loader_of(int64_t first, int64_t n, int64_t batch, bool shuffle, lc_dataloader **out)
+{
+    lc_array arrays[] = {
+        {.field = {.name = "x", .dtype = LC_F32, .ndim = 1, .shape = {FEATURES}}, .data = inputs[first]},
+        {.field = {.name = "y", .dtype = LC_I64}, .data = labels + first}};
+    lc_dataset *d;
+    LC_TRY(lc_array_dataset_new(n, 2, arrays, &d));
+    lc_status s = lc_dataloader_new(
+        &(lc_dataloader_options){.dataset = d, .batch_size = batch, .shuffle = shuffle, .seed = 4}, out);
+    lc_dataset_unref(d);
+    return s;
+}
+
+static lc_status run(job *j, lc_comm *comm, outcome *o)
+{
+    int n = comm ? lc_comm_size(comm) : 1;
+    net m = {.j = j, .rank = comm ? lc_comm_rank(comm) : 0};
+    lc_dataloader *train, *val;
+    lc_trainer *t = NULL;
+    lc_callback callbacks[2];
+    lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
+    opt.max_epochs = j->max_epochs;
+    opt.accumulate_grad_batches = j->accumulate;
+    if (j->clip > 0) opt.gradient_clip_val = j->clip;
+    opt.default_root_dir = j->root;
+    opt.ckpt_path = j->ckpt_path;
+    opt.strategy = comm ? "ddp" : NULL;
+    opt.comm = comm;
+    opt.threads = 1;
+    opt.log_every_n_steps = 1;
+    opt.logger = "csv";
+    opt.enable_progress_bar = opt.enable_model_summary = LC_OFF;
+    opt.handle_signals = false;
+    LC_TRY(lc_model_checkpoint_new(
+        &(lc_model_checkpoint_args){.monitor = "val_loss", .save_top_k = 2, .save_last = LC_ON}, &callbacks[0]));
+    if (j->early)
+        LC_TRY(lc_early_stopping_new(&(lc_early_stopping_args){.monitor = "val_loss", .patience = 1, .min_delta = 0.1},
+                                     &callbacks[1]));
+    opt.callbacks = callbacks;
+    opt.n_callbacks = j->early ? 2 : 1;
+    LC_TRY(loader_of(0, SAMPLES, GLOBAL_BATCH / n, j->shuffle, &train));
+    LC_TRY(loader_of(SAMPLES - VAL, VAL, GLOBAL_BATCH / n, false, &val));
+    /* Other seeds: parameters come from rank 0 all the same. */
+    lc_module_init(&m.base, &net_ops, (uint64_t)(1 + m.rank));
+    lc_linear_init(&m.l1, &m, "l1", FEATURES, 8);
+    lc_linear_init(&m.l2, &m, "l2", 8, CLASSES);
+    LC_TRY(lc_metric_new("Accuracy", &(lc_metric_options){.num_classes = CLASSES}, &m.accuracy));
+    LC_TRY(lc_trainer_new(&opt, &t));
+    o->status = lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = train, .val_dataloader = val});
+    lc_status s = o->status;
+    if (s >= 0) {
+        if (s >= 0) s = lc_trainer_metric(t, "val_loss", &o->val_loss);
+        if (s >= 0) s = lc_trainer_metric(t, "val_acc", &o->val_acc);
+        if (s >= 0) s = lc_trainer_metric(t, "train_loss_epoch", &o->train_loss);
+        if (s >= 0) s = lc_trainer_metric(t, "smallest", &o->smallest);
+        if (s >= 0) s = lc_trainer_metric(t, "samples", &o->samples);
+        if (s >= 0) s = lc_tensor_read(m.l1.weight, o->weight, sizeof o->weight);
+        if (s >= 0) s = lc_tensor_read(m.l2.weight, o->head, sizeof o->head);
+    }
+    o->steps = lc_trainer_global_step(t);
+    o->epochs = lc_trainer_current_epoch(t);
+    lc_trainer_free(t);
+    lc_dataloader_free(train), lc_dataloader_free(val);
+    lc_module_release(&m.base);
+    lc_metric_free(m.accuracy);
+    return s;
+}
+
+/* ---- the job on N ranks ---- */
+
+typedef struct ranks_job {
+    job *j;
+    outcome o[WORLD_RANKS];
+} ranks_job;
+
+static lc_status run_rank(lc_comm *comm, void *ctx)
+{
+    ranks_job *r = ctx;
+    return run(r->j, comm, &r->o[lc_comm_rank(comm)]);
+}
+
+static job job_of(const char *name)
+{
+    job j = {.max_epochs = 3, .accumulate = 1, .stop_rank = -1, .fail_rank = -1, .save_after = -1, .shuffle = true};
+    snprintf(j.root, sizeof j.root, "%s", fresh_dir(name));
+    pthread_mutex_init(&j.lock, NULL);
+    return j;
+}
+
+static int count_entries(const char *dir)
+{
+    int n = 0;
+    DIR *d = opendir(dir);
+    if (!d) return -1;
+    for (struct dirent *e; (e = readdir(d));) n += e->d_name[0] != '.';
+    closedir(d);
+    return n;
+}
+
+static void compare(const outcome *a, const outcome *b)
+{
+    CHECK_EQ(a->steps, b->steps);
+    CHECK_EQ(a->epochs, b->epochs);
+    for (size_t i = 0; i < sizeof a->weight / 4; i++) CHECK_NEAR(a->weight[i], b->weight[i], 3e-6);
+    for (size_t i = 0; i < sizeof a->head / 4; i++) CHECK_NEAR(a->head[i], b->head[i], 3e-6);
+    CHECK_NEAR(a->val_loss, b->val_loss, 1e-5);
+    CHECK_NEAR(a->val_acc, b->val_acc, 1e-12);
+    CHECK_NEAR(a->train_loss, b->train_loss, 1e-5);
+    CHECK_EQ(a->samples, SAMPLES);
+    CHECK_EQ(b->samples, SAMPLES);
+}
+
+/* `change` is applied to every job. */
+static void check(const char *name, void (*change)(job *j))
+{
+    outcome one;
+    job single = job_of(name);
+    change(&single);
+    CHECK_OK(run(&single, NULL, &one));
+    for (int n = 1; n <= 4; n++) {
+        static ranks_job r;
+        char dir[64];
+        snprintf(dir, sizeof dir, "%s-%d", name, n);
+        job j = job_of(dir);
+        change(&j);
+        memset(&r, 0, sizeof r);
+        r.j = &j;
+        CHECK_RANKS("threads", n, run_rank, &r);
+        for (int i = 0; i < n; i++) {
+            compare(&one, &r.o[i]);
+            CHECK(!memcmp(r.o[0].weight, r.o[i].weight, sizeof r.o[0].weight));
+            CHECK(r.o[0].val_loss == r.o[i].val_loss && r.o[0].smallest == r.o[i].smallest);
+        }
+        for (int i = 0; i < SAMPLES; i++) CHECK(j.seen[i]);
+        /* One run, one set of checkpoints, the same names. */
+        char a[512], b[512];
+        snprintf(a, sizeof a, "%s/lightning_logs", j.root);
+        CHECK_EQ(count_entries(a), 1);
+        snprintf(a, sizeof a, "%s/lightning_logs/version_0/checkpoints", j.root);
+        snprintf(b, sizeof b, "%s/lightning_logs/version_0/checkpoints", single.root);
+        CHECK_EQ(count_entries(a), count_entries(b));
+    }
+}
+
+static void plain(job *j)
+{
+    (void)j;
+}
+static void accumulating(job *j)
+{
+    j->accumulate = 4;
+    j->clip = 0.5;
+}
+static void stopping_early(job *j)
+{
+    j->early = true;
+    j->max_epochs = 20;
+}
+
+TEST(ranks_train_as_one)
+{
+    check("plain", plain);
+}
+TEST(ranks_train_as_one_over_accumulation_and_clipping)
+{
+    check("accumulate", accumulating);
+}
+TEST(ranks_stop_early_together)
+{
+    check("early", stopping_early);
+}
+
+/* ---- going on ---- */
+
+TEST(a_run_goes_on_with_another_number_of_ranks)
+{
+    for (int from = 1; from <= 4; from++)
+        for (int to = 1; to <= 4; to++) {
+            static ranks_job r;
+            outcome whole;
+            char ckpt[512];
+            job all = job_of("whole"), j = job_of("part");
+            CHECK_OK(run(&all, NULL, &whole));
+            j.max_epochs = 2;
+            memset(&r, 0, sizeof r);
+            r.j = &j;
+            CHECK_RANKS("threads", from, run_rank, &r);
+            snprintf(ckpt, sizeof ckpt, "%s/lightning_logs/version_0/checkpoints/last.ckpt", j.root);
+            j.max_epochs = 3;
+            j.ckpt_path = ckpt;
+            CHECK_RANKS("threads", to, run_rank, &r);
+            for (int i = 0; i < to; i++) compare(&whole, &r.o[i]);
+        }
+}
+
+/* In the middle of an epoch, and of an accumulation window. */
+TEST(a_run_goes_on_inside_an_epoch_with_another_number_of_ranks)
+{
+    for (int from = 1; from <= 4; from++)
+        for (int to = 1; to <= 4; to++) {
+            static ranks_job r;
+            outcome whole;
+            job all = job_of("whole"), j = job_of("part");
+            all.accumulate = j.accumulate = 3;
+            j.save_after = (from + to) % 3 + 2;
+            snprintf(j.saved, sizeof j.saved, "%s/inside.ckpt", j.root);
+            CHECK_OK(run(&all, NULL, &whole));
+            memset(&r, 0, sizeof r);
+            r.j = &j;
+            CHECK_RANKS("threads", from, run_rank, &r);
+            for (int i = 0; i < from; i++) compare(&whole, &r.o[i]); /* saving changes nothing */
+            j.save_after = -1;
+            j.ckpt_path = j.saved;
+            CHECK_RANKS("threads", to, run_rank, &r);
+            for (int i = 0; i < to; i++) compare(&whole, &r.o[i]);
+        }
+}
+
+/* ---- wishes and failures of one rank ---- */
+
+TEST(one_rank_stops_all)
+{
+    for (int n = 2; n <= 3; n++) {
+        static ranks_job r;
+        job j = job_of("stop");
+        j.stop_rank = n - 1;
+        j.at_batch = 3;
+        memset(&r, 0, sizeof r);
+        r.j = &j;
+        CHECK_RANKS("threads", n, run_rank, &r);
+        for (int i = 0; i < n; i++) CHECK_EQ(r.o[i].steps, 4);
+    }
+}
+
+TEST(one_rank_fails_all_with_its_reason)
+{
+    static ranks_job r;
+    job j = job_of("fail");
+    j.fail_rank = 1;
+    j.at_batch = 2;
+    memset(&r, 0, sizeof r);
+    r.j = &j;
+    world *w = world_run("threads", 3, run_rank, &r);
+    for (int i = 0; i < 3; i++) {
+        CHECK_EQ(r.o[i].status, i == 1 ? LC_ERR_USER : LC_ERR_PEER);
+        if (!strstr(w->ranks[i].message, "the sensor of this rank is unplugged"))
+            TEST_FAIL("rank %d: %s", i, w->ranks[i].message);
+        if (i != 1 && !strstr(w->ranks[i].message, "rank 1")) TEST_FAIL("rank %d: %s", i, w->ranks[i].message);
+    }
+    world_free(w);
+}
+
+/* ---- evaluation: every sample once, in the order of the data ---- */
+
+typedef struct predictions {
+    float v[VAL][CLASSES];
+    double loss;
+} predictions;
+
+static lc_status evaluate(lc_comm *comm, predictions *out)
+{
+    int n = comm ? lc_comm_size(comm) : 1;
+    job j = {.stop_rank = -1, .fail_rank = -1};
+    net m = {.j = &j};
+    lc_dataloader *l;
+    lc_trainer *t;
+    lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
+    int64_t at = 0;
+    opt.strategy = comm ? "ddp" : NULL;
+    opt.comm = comm;
+    opt.threads = 1;
+    opt.logger = "none";
+    opt.enable_progress_bar = opt.enable_model_summary = opt.enable_checkpointing = LC_OFF;
+    opt.handle_signals = false;
+    LC_TRY(lc_metric_new("Accuracy", &(lc_metric_options){.num_classes = CLASSES}, &m.accuracy));
+    lc_module_init(&m.base, &net_ops, 1);
+    lc_linear_init(&m.l1, &m, "l1", FEATURES, 8);
+    lc_linear_init(&m.l2, &m, "l2", 8, CLASSES);
+    LC_TRY(loader_of(SAMPLES - VAL, VAL, GLOBAL_BATCH / n, false, &l));
+    LC_TRY(lc_trainer_new(&opt, &t));
+    LC_TRY(lc_trainer_validate(t, &m.base, &(lc_run_args){.val_dataloader = l}));
+    LC_TRY(lc_trainer_metric(t, "val_loss", &out->loss));
+    LC_TRY(lc_trainer_predict(t, &m.base, &(lc_run_args){.dataloaders = &l, .n_dataloaders = 1}));
+    for (int64_t i = 0; i < lc_trainer_prediction_count(t, 0); i++) {
+        lc_tensor *p = lc_trainer_prediction(t, 0, i);
+        RANK_CHECK(at + lc_tensor_dim(p, 0) <= VAL);
+        LC_TRY(lc_tensor_read(p, out->v[at], (size_t)lc_tensor_numel(p) * sizeof(float)));
+        at += lc_tensor_dim(p, 0);
+    }
+    RANK_CHECK(at == VAL);
+    lc_trainer_free(t);
+    lc_dataloader_free(l);
+    lc_module_release(&m.base);
+    lc_metric_free(m.accuracy);
+    return LC_OK;
+}
+
+static lc_status evaluate_rank(lc_comm *comm, void *ctx)
+{
+    const predictions *one = ctx;
+    predictions mine;
+    LC_TRY(evaluate(comm, &mine));
+    RANK_CHECK(fabs(mine.loss - one->loss) < 1e-6);
+    for (int i = 0; i < VAL; i++)
+        for (int k = 0; k < CLASSES; k++) RANK_CHECK(fabsf(mine.v[i][k] - one->v[i][k]) < 1e-5f);
+    return LC_OK;
+}
+
+TEST(ranks_evaluate_every_sample_once_and_in_order)
+{
+    static predictions one;
+    CHECK_OK(evaluate(NULL, &one));
+    for (int n = 1; n <= 4; n++) CHECK_RANKS("threads", n, evaluate_rank, &one);
+}
+
+/* ---- what does not fit ---- */
+
+static lc_status another_model(lc_comm *comm, void *ctx)
+{
+    net m = {.rank = lc_comm_rank(comm)};
+    job j = {.stop_rank = -1, .fail_rank = -1};
+    lc_dataloader *train;
+    lc_trainer *t;
+    lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
+    (void)ctx;
+    m.j = &j;
+    opt.strategy = "ddp";
+    opt.comm = comm;
+    opt.barebones = true;
+    opt.handle_signals = false;
+    lc_module_init(&m.base, &net_ops, 1);
+    lc_linear_init(&m.l1, &m, "l1", FEATURES, 8 + m.rank);
+    lc_linear_init(&m.l2, &m, "l2", 8 + m.rank, CLASSES);
+    LC_TRY(loader_of(0, SAMPLES, 4, false, &train));
+    LC_TRY(lc_trainer_new(&opt, &t));
+    lc_status s = lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = train});
+    char message[1024];
+    snprintf(message, sizeof message, "%s", lc_error_message());
+    lc_trainer_free(t);
+    lc_dataloader_free(train);
+    lc_module_release(&m.base);
+    return lc_fail(s, "%s", message);
+}
+
+TEST(different_models_are_named)
+{
+    world *w = world_run("threads", 2, another_model, NULL);
+    CHECK(w->ranks[0].status < 0 && w->ranks[1].status < 0);
+    for (int i = 0; i < 2; i++)
+        if (!strstr(w->ranks[i].message, "rank 1 has l1.weight f32 [9,6] where rank 0 has l1.weight f32 [8,6]"))
+            TEST_FAIL("rank %d: %s", i, w->ranks[i].message);
+    world_free(w);
+}
+
+TEST_MAIN

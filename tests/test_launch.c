@@ -1,0 +1,658 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Starting ranks: real processes of tests/rank_program.c, which do as they are told, under a supervisor that is a
+ * process too (lightc launch, or the program itself). */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "test.h"
+#include "scratch.h"
+
+#include <lightc/strategy.h>
+
+#include "launch/launch.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <sys/wait.h>
+
+/* A command that runs with what it prints in DIR/out and DIR/err, and DIR/tmp for its temporary files. */
+typedef struct run {
+    char dir[300], out[4096], err[8192];
+    pid_t pid;
+    int status;
+    double begun, took;
+} run;
+
+/* In the directory that is there. */
+static void again(run *r, const char *format, ...) LC_PRINTF(2, 3);
+static void again(run *r, const char *format, ...)
+{
+    char copy[9000], path[400];
+    char *argv[64];
+    int n = 0;
+    snprintf(path, sizeof path, "%s/tmp", r->dir);
+    mkdir(path, 0777);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(copy, sizeof copy, format, args);
+    va_end(args);
+    for (char *w = strtok(copy, " "); w && n < 60; w = strtok(NULL, " ")) argv[n++] = w;
+    argv[n++] = (char *)"--dir", argv[n++] = r->dir;
+    argv[n++] = (char *)"--default_root_dir", argv[n++] = r->dir;
+    argv[n] = NULL;
+    r->begun = seconds();
+    fflush(stdout);
+    r->pid = fork();
+    CHECK(r->pid >= 0);
+    if (r->pid == 0) {
+        setenv("TMPDIR", path, 1);
+        snprintf(path, sizeof path, "%s/out", r->dir);
+        int out = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+        snprintf(path, sizeof path, "%s/err", r->dir);
+        int err = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+        dup2(out, 1);
+        dup2(err, 2);
+        if (chdir(r->dir) == 0) execv(argv[0], argv);
+        _exit(126);
+    }
+}
+
+#define start(r, ...) (snprintf((r)->dir, sizeof(r)->dir, "%s", fresh_dir("run")), again(r, __VA_ARGS__))
+
+static void read_file(const run *r, const char *name, char *text, size_t size)
+{
+    char path[400];
+    snprintf(path, sizeof path, "%s/%s", r->dir, name);
+    FILE *f = fopen(path, "r");
+    size_t n = f ? fread(text, 1, size - 1, f) : 0;
+    text[n] = 0;
+    if (f) fclose(f);
+}
+
+static int finish(run *r)
+{
+    CHECK(waitpid(r->pid, &r->status, 0) == r->pid);
+    r->took = seconds() - r->begun;
+    read_file(r, "out", r->out, sizeof r->out);
+    read_file(r, "err", r->err, sizeof r->err);
+    return WIFEXITED(r->status) ? WEXITSTATUS(r->status) : 128 + WTERMSIG(r->status);
+}
+
+#define launch(r, ...) (start(r, __VA_ARGS__), finish(r))
+
+/* The report of a rank; waits until it is there. */
+static const char *report(const run *r, int rank)
+{
+    static char text[2048];
+    char name[32];
+    snprintf(name, sizeof name, rank < 0 ? "rank--" : "rank-%d", rank);
+    for (int i = 0; i < 2000; i++) {
+        read_file(r, name, text, sizeof text);
+        if (*text) return text;
+        pause_ms(10);
+    }
+    TEST_FAIL("rank %d has never come", rank);
+}
+
+static pid_t pid_of(const run *r, int rank)
+{
+    int pid = 0;
+    CHECK(sscanf(report(r, rank), "pid=%d", &pid) == 1 && pid > 1);
+    return pid;
+}
+
+static void wait_for(const run *r, const char *file, const char *part)
+{
+    char text[4096];
+    for (int i = 0; i < 2000; i++) {
+        read_file(r, file, text, sizeof text);
+        if (strstr(text, part)) return;
+        pause_ms(10);
+    }
+    TEST_FAIL("\"%s\" is not in %s", part, file);
+}
+
+/* Gone, or dead and waiting to be reaped by whoever has inherited it. */
+static bool is_gone(pid_t pid)
+{
+    char path[64], state = 'Z';
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "r");
+    if (!f) return true;
+    if (fscanf(f, "%*d (%*[^)]) %c", &state) != 1) state = 'Z';
+    fclose(f);
+    return state == 'Z' || state == 'X';
+}
+
+static bool all_gone(const run *r, int ranks, int within_ms)
+{
+    for (int ms = 0; ms <= within_ms; ms += 10) {
+        int left = 0;
+        for (int i = 0; i < ranks; i++) left += !is_gone(pid_of(r, i));
+        if (!left) return true;
+        pause_ms(10);
+    }
+    return false;
+}
+
+static void check_clean(const run *r, int ranks)
+{
+    char path[400], names[512] = "";
+    CHECK(all_gone(r, ranks, 0));
+    snprintf(path, sizeof path, "%s/tmp", r->dir);
+    DIR *d = opendir(path);
+    CHECK(d);
+    for (struct dirent *e; (e = readdir(d));)
+        if (e->d_name[0] != '.') snprintf(names, sizeof names, "%s", e->d_name);
+    closedir(d);
+    CHECK_STR(names, "");
+}
+
+static char lightc[PATH_MAX + 32], program[PATH_MAX + 32];
+
+__attribute__((constructor)) static void find_programs(void)
+{
+    char dir[PATH_MAX];
+    const char *bin = getenv("LIGHTC_TEST_BIN");
+    if (!realpath(bin ? bin : "build/bin", dir)) abort(); /* tests change the directory */
+    snprintf(lightc, sizeof lightc, "%s/lightc", dir);
+    snprintf(program, sizeof program, "%s/rank_program", dir);
+    /* As little as possible from outside. */
+    unsetenv("OMP_NUM_THREADS");
+}
+
+/* ---- what a rank finds ---- */
+
+TEST(ranks_find_their_place)
+{
+    run r;
+    CHECK_EQ(launch(&r, "%s launch -np 4 -H local:2,local:2 %s", lightc, program), 0);
+    for (int i = 0; i < 4; i++) {
+        char want[256];
+        snprintf(want, sizeof want,
+                 "LIGHTC_RANK=%d LIGHTC_WORLD_SIZE=4 LIGHTC_LOCAL_RANK=%d LIGHTC_LOCAL_SIZE=2 LIGHTC_NODE_RANK=%d "
+                 "LIGHTC_NUM_NODES=2 ",
+                 i, i % 2, i / 2);
+        CHECK_CONTAINS(report(&r, i), want);
+        CHECK_CONTAINS(report(&r, i), "MASTER_ADDR=127.0.0.1 ");
+        CHECK_CONTAINS(report(&r, i), " secret=32");
+    }
+    CHECK_STR(r.out, "rank 0 speaks\n"); /* and nobody else */
+    CHECK_STR(r.err, "");
+    check_clean(&r, 4);
+}
+
+/* Two ranks never share a core where there are two. */
+TEST(cores_are_shared_out)
+{
+    run r;
+    lc__cores cores;
+    CHECK_OK(lc__cores_find(&cores));
+    int n = cores.n_cores >= 2 ? cores.n_cores : cores.n >= 2 ? cores.n : 0;
+    lc__cores_release(&cores);
+    CHECK_EQ(launch(&r, "%s launch -np 2 %s", lightc, program), 0);
+    if (!n) {
+        CHECK_CONTAINS(report(&r, 0), "OMP_NUM_THREADS=1 ");
+        return;
+    }
+    int first[2] = {-1, -1}, threads = 0;
+    for (int i = 0; i < 2; i++) {
+        char want[64];
+        const char *at = strstr(report(&r, i), " first="), *t = strstr(report(&r, i), "OMP_NUM_THREADS=");
+        CHECK(at && t);
+        first[i] = atoi(at + 7);
+        threads += atoi(t + 16);
+        snprintf(want, sizeof want, " cores=%d ", n);
+        CHECK(!strstr(report(&r, i), want)); /* not all of them */
+    }
+    CHECK(first[0] != first[1]);
+    CHECK_EQ(threads, n);
+}
+
+static lc__cores machine(struct lc__core *cpus, int packages, int cores, int threads)
+{
+    int n = 0;
+    for (int p = 0; p < packages; p++)
+        for (int c = 0; c < cores; c++)
+            for (int t = 0; t < threads; t++)
+                /* As Linux numbers them: first threads of all cores, then the second ones. */
+                cpus[n++] = (struct lc__core){p, p * cores + c, (t * packages + p) * cores + c};
+    return (lc__cores){n, packages * cores, cpus};
+}
+
+TEST(shares_are_whole_neighbouring_cores)
+{
+    struct lc__core cpus[64];
+    cpu_set_t set, seen;
+    lc__cores two_sockets = machine(cpus, 2, 4, 2); /* 16 processors, 8 cores */
+    static const struct {
+        int ranks, threads[8], cpus;
+    } cases[] = {
+        {1, {8}, 16}, {2, {4, 4}, 8}, {3, {2, 3, 3}, 0}, {4, {2, 2, 2, 2}, 4}, {8, {1, 1, 1, 1, 1, 1, 1, 1}, 2}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        CPU_ZERO(&seen);
+        for (int i = 0; i < cases[k].ranks; i++) {
+            CHECK_EQ(lc__cores_share(&two_sockets, i, cases[k].ranks, &set), cases[k].threads[i]);
+            CHECK_EQ(CPU_COUNT(&set), 2 * cases[k].threads[i]); /* with both threads of each */
+            if (cases[k].cpus) CHECK_EQ(CPU_COUNT(&set), cases[k].cpus);
+            CPU_XOR(&seen, &seen, &set);
+        }
+        CHECK_EQ(CPU_COUNT(&seen), 16); /* all, and none twice */
+    }
+    CHECK_EQ(lc__cores_share(&two_sockets, 1, 2, &set), 4);
+    CHECK(CPU_ISSET(4, &set) && CPU_ISSET(12, &set) && !CPU_ISSET(0, &set) &&
+          !CPU_ISSET(8, &set));                               /* the second socket */
+    CHECK_EQ(lc__cores_share(&two_sockets, 15, 16, &set), 1); /* more ranks than cores: hyperthreads */
+    CHECK_EQ(CPU_COUNT(&set), 1);
+    CHECK_EQ(lc__cores_share(&two_sockets, 0, 17, &set), 0);
+}
+
+TEST(what_the_user_has_set_stays)
+{
+    run r;
+    setenv("OMP_NUM_THREADS", "7", 1);
+    int status = launch(&r, "%s launch -np 2 %s", lightc, program);
+    unsetenv("OMP_NUM_THREADS");
+    CHECK_EQ(status, 0);
+    CHECK_CONTAINS(report(&r, 1), "OMP_NUM_THREADS=7 ");
+}
+
+/* ---- ends ---- */
+
+TEST(a_status_is_the_run_s)
+{
+    run r;
+    CHECK_EQ(launch(&r, "%s launch -np 2 %s --act exit --on 0", lightc, program), 3);
+    CHECK_CONTAINS(r.err, "rank 0 of 2 (host ");
+    CHECK_CONTAINS(r.err, "ended with status 3");
+    check_clean(&r, 2);
+    CHECK_EQ(launch(&r, "%s launch -np 2 %s --act exit --on 1", lightc, program), 3);
+    CHECK_CONTAINS(r.err, "rank 1 of 2 (host ");
+    check_clean(&r, 2);
+}
+
+TEST(a_rank_that_is_killed_ends_all)
+{
+    run r;
+    for (int victim = 0; victim < 3; victim++) {
+        char want[64];
+        start(&r, "%s launch -np 3 %s --act hang", lightc, program);
+        for (int i = 0; i < 3; i++) pid_of(&r, i);
+        pause_ms(50); /* until it ignores SIGTERM */
+        double killed = seconds();
+        CHECK(!kill(pid_of(&r, victim), SIGKILL));
+        CHECK_EQ(finish(&r), 137);
+        CHECK(seconds() - killed < 3);
+        snprintf(want, sizeof want, "rank %d of 3 (host ", victim);
+        CHECK_CONTAINS(r.err, want);
+        CHECK_CONTAINS(r.err, "killed by signal 9 (");
+        check_clean(&r, 3);
+    }
+}
+
+/* Ranks that have met know why they end, at once. */
+TEST(ranks_hear_of_a_loss)
+{
+    run r;
+    double killed;
+    char want[64];
+    for (int victim = 0; victim < 2; victim++) {
+        start(&r, "%s launch -np 3 %s --act meet", lightc, program);
+        wait_for(&r, "out", "rank 0 has met 3\n");
+        killed = seconds();
+        CHECK(!kill(pid_of(&r, victim), SIGKILL));
+        CHECK_EQ(finish(&r), 137);
+        CHECK(seconds() - killed < 1.5);
+        snprintf(want, sizeof want, "rank %d (host ", victim);
+        CHECK_CONTAINS(r.err, want);
+        CHECK_CONTAINS(r.err, ", step 7, the middle: killed by signal 9 (");
+        if (victim) CHECK_CONTAINS(r.err, "rank 0 hears: rank 1 (host ");
+        check_clean(&r, 3);
+    }
+    start(&r, "%s launch -np 3 --silence_timeout 1 %s --act meet", lightc, program);
+    wait_for(&r, "out", "rank 0 has met 3\n");
+    killed = seconds();
+    CHECK(!kill(pid_of(&r, 2), SIGSTOP));
+    CHECK(finish(&r) != 0);
+    CHECK(seconds() - killed < 1 + 3);
+    CHECK_CONTAINS(r.err, "error: rank 2 (host ");
+    CHECK_CONTAINS(r.err, "nothing was heard");
+    check_clean(&r, 3);
+}
+
+static char state_of(pid_t pid)
+{
+    char path[64], state = '?';
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "r");
+    if (f && fscanf(f, "%*d (%*[^)]) %c", &state) != 1) state = '?';
+    if (f) fclose(f);
+    return state;
+}
+
+/* Longer than silence is suffered. */
+TEST(ranks_stop_and_go_on_with_their_supervisor)
+{
+    run r;
+    start(&r, "%s launch -np 2 --silence_timeout 2 %s --act meet", lightc, program);
+    wait_for(&r, "out", "rank 0 has met 2\n");
+    CHECK(!kill(r.pid, SIGTSTP));
+    for (int ms = 0; ms < 2000 && (state_of(r.pid) != 'T' || state_of(pid_of(&r, 1)) != 'T'); ms += 10) pause_ms(10);
+    CHECK(state_of(r.pid) == 'T' && state_of(pid_of(&r, 0)) == 'T' && state_of(pid_of(&r, 1)) == 'T');
+    pause_ms(4000);
+    CHECK(!kill(r.pid, SIGCONT));
+    pause_ms(3000);
+    CHECK(!is_gone(pid_of(&r, 0)) && !is_gone(pid_of(&r, 1)) && state_of(pid_of(&r, 1)) != 'T');
+    CHECK(!kill(pid_of(&r, 1), SIGKILL));
+    CHECK_EQ(finish(&r), 137);
+    CHECK_CONTAINS(r.err, "killed by signal 9");
+    check_clean(&r, 2);
+}
+
+TEST(a_rank_that_never_comes_is_named)
+{
+    run r;
+    CHECK(launch(&r, "%s launch -np 3 --start_timeout 1 %s --act late --on 2", lightc, program) != 0);
+    CHECK_CONTAINS(r.err, "error: rank 2 of 3 did not come within 1 s");
+    check_clean(&r, 3);
+}
+
+TEST(output_is_kept_and_shown)
+{
+    run r;
+    char all[8192];
+    CHECK_EQ(launch(&r, "%s launch -np 2 %s --act print --on 1", lightc, program), 1);
+    CHECK_CONTAINS(r.err, "line 60 of the output\n");
+    CHECK_CONTAINS(r.err, "line 41 of the output\n");
+    CHECK(!strstr(r.err, "line 40 of the output"));
+    CHECK_CONTAINS(r.err, "rank-1.log");
+    read_file(&r, "rank-1.log", all, sizeof all);
+    CHECK_CONTAINS(all, "rank 1 speaks\nline 1 of the output\n");
+    CHECK_CONTAINS(all, "line 60 of the output\n");
+    check_clean(&r, 2);
+}
+
+TEST(the_end_of_an_output)
+{
+    int fd;
+    bool more;
+    lc__str text = {0};
+    CHECK_OK(lc__output_open(scratch_root, &fd));
+    lc__output_tail(fd, 3, &text, &more);
+    CHECK(text.n == 0 && !more);
+    dprintf(fd, "a\nb\nc\n");
+    lc__output_tail(fd, 3, &text, &more);
+    CHECK_STR(text.s, "a\nb\nc\n");
+    CHECK(!more);
+    lc__str_clear(&text);
+    dprintf(fd, "\nd");
+    lc__output_tail(fd, 3, &text, &more);
+    CHECK_STR(text.s, "c\n\nd\n");
+    CHECK(more);
+    lc__str_clear(&text);
+    for (int i = 0; i < 100000; i++) CHECK(write(fd, "x", 1) == 1); /* one line, longer than what is searched */
+    lc__output_tail(fd, 3, &text, &more);
+    CHECK(text.n > 60000 && text.n < 100000 && more);
+    lc__str_free(&text);
+    close(fd);
+}
+
+TEST(signals_are_passed_on)
+{
+    run r;
+    start(&r, "%s launch -np 2 %s --act term", lightc, program);
+    for (int i = 0; i < 2; i++) pid_of(&r, i);
+    CHECK(!kill(r.pid, SIGTERM));
+    CHECK_EQ(finish(&r), 0); /* they had their time, and ended well */
+    CHECK_STR(r.err, "rank 0 was told to end\n");
+    check_clean(&r, 2);
+
+    start(&r, "%s launch -np 2 %s --act exit --on 7", lightc, program);
+    for (int i = 0; i < 2; i++) pid_of(&r, i);
+    pause_ms(50); /* until SIGTERM is let through */
+    CHECK(!kill(r.pid, SIGTERM));
+    CHECK_EQ(finish(&r), 128 + SIGTERM);
+    CHECK_CONTAINS(r.err, "stopped by signal 15");
+    check_clean(&r, 2);
+}
+
+TEST(ranks_do_not_outlive_their_supervisor)
+{
+    run r;
+    start(&r, "%s launch -np 3 %s --act hang", lightc, program);
+    for (int i = 0; i < 3; i++) pid_of(&r, i);
+    CHECK(!kill(r.pid, SIGKILL));
+    CHECK_EQ(finish(&r), 137);
+    CHECK(all_gone(&r, 3, 2000));
+    check_clean(&r, 3);
+}
+
+TEST(ranks_start_again)
+{
+    run r;
+    CHECK_EQ(launch(&r, "%s launch -np 2 --max_restarts 1 %s --act once --on 1", lightc, program), 0);
+    CHECK_CONTAINS(r.err, "rank 1 of 2");
+    CHECK_CONTAINS(r.err, "starting again from the last checkpoint (1 of 1)");
+    check_clean(&r, 2);
+    CHECK_EQ(launch(&r, "%s launch -np 2 --max_restarts 2 %s --act kill --on 1", lightc, program), 137);
+    CHECK_CONTAINS(r.err, "(2 of 2)");
+    check_clean(&r, 2);
+}
+
+/* The numbers are those of a run that nobody has disturbed; older runs in the same place are not gone on from. */
+TEST(training_goes_on_from_the_last_checkpoint)
+{
+    run r;
+    char undisturbed[256], result[256];
+    CHECK_EQ(launch(&r, "%s --act train", program), 0);
+    read_file(&r, "result", undisturbed, sizeof undisturbed);
+    CHECK_CONTAINS(undisturbed, "batches=16 steps=16 w=");
+    start(&r, "%s --act train --on 0 --max_restarts 1", program);
+    CHECK_EQ(finish(&r), 0);
+    read_file(&r, "result", result, sizeof result);
+    CHECK_CONTAINS(r.err, "killed by signal 9");
+    CHECK_CONTAINS(result, "batches=8 "); /* of the third epoch on */
+    CHECK_STR(strstr(result, "steps="), strstr(undisturbed, "steps="));
+    /* In the place of that run, whose checkpoint is at the end: a run without checkpoints of its own starts anew. */
+    again(&r, "%s --act train --on 0 --max_restarts 1 --enable_checkpointing false", program);
+    CHECK_EQ(finish(&r), 0);
+    read_file(&r, "result", result, sizeof result);
+    CHECK_STR(result, undisturbed);
+    check_clean(&r, 0);
+}
+
+/* ---- several machines ---- */
+
+/* Two supervisors, as on two machines. */
+TEST(nodes_that_are_started_by_hand)
+{
+    static const char *const acts[] = {"end", "meet"};
+    char dir[300];
+    int port = 0;
+    lc__coordinator *c;
+    for (int k = 0; k < 2; k++) {
+        run r = {0};
+        snprintf(r.dir, sizeof r.dir, "%s", fresh_dir("run"));
+        snprintf(dir, sizeof dir, "%s", r.dir);
+        /* A port that is free. */
+        CHECK_OK(lc__coordinator_start(NULL, &port, 1, "0123456789abcdef", NULL, &c));
+        lc__coordinator_stop(c);
+        pid_t nodes[2];
+        double begun = seconds();
+        fflush(stdout);
+        for (int node = 0; node < 2; node++) {
+            nodes[node] = fork();
+            if (nodes[node]) continue;
+            char *argv[] = {program, (char *)"--dir", dir, (char *)"--act", (char *)(uintptr_t)acts[k], NULL};
+            char name[400];
+            int status;
+            snprintf(name, sizeof name, "%s/err-%d", dir, node);
+            dup2(open(name, O_WRONLY | O_CREAT, 0666), 2);
+            snprintf(name, sizeof name, "%s/out-%d", dir, node);
+            dup2(open(name, O_WRONLY | O_CREAT, 0666), 1);
+            lc__run_plan plan = {.file = program,
+                                 .argv = argv,
+                                 .nodes = (int[]){2, 1},
+                                 .num_nodes = 2,
+                                 .node = node,
+                                 .address = "127.0.0.1",
+                                 .port = port,
+                                 .secret = "0123456789abcdef",
+                                 .root_dir = dir};
+            if (lc__supervise(&plan, &status) < 0) dprintf(2, "error: %s\n", lc_error_message());
+            _exit(status);
+        }
+        CHECK_CONTAINS(report(&r, 0), "LIGHTC_WORLD_SIZE=3 LIGHTC_LOCAL_RANK=0 LIGHTC_LOCAL_SIZE=2 LIGHTC_NODE_RANK=0");
+        CHECK_CONTAINS(report(&r, 2), "LIGHTC_WORLD_SIZE=3 LIGHTC_LOCAL_RANK=0 LIGHTC_LOCAL_SIZE=1 LIGHTC_NODE_RANK=1");
+        if (k == 1) {
+            wait_for(&r, "out-0", "rank 0 has met 3\n");
+            begun = seconds();
+            CHECK(!kill(pid_of(&r, 2), SIGKILL)); /* on the machine that has no coordinator */
+        }
+        int status;
+        for (int node = 0; node < 2; node++) {
+            CHECK(waitpid(nodes[node], &status, 0) == nodes[node] && WIFEXITED(status));
+            CHECK_EQ(WEXITSTATUS(status), k == 0 ? 0 : node == 0 ? 1 : 137);
+        }
+        CHECK(seconds() - begun < 3);
+        CHECK(all_gone(&r, 3, 0));
+        read_file(&r, "err-0", r.err, sizeof r.err);
+        if (k == 1) CHECK_CONTAINS(r.err, "error: rank 2 (host ");
+    }
+}
+
+/* This host under its own name, through mpirun. */
+TEST(other_hosts_go_through_mpirun)
+{
+    run r;
+    char host[256] = "";
+    gethostname(host, sizeof host - 1);
+    if (system("command -v mpirun >/dev/null && mpirun --version | grep -q 'Open MPI'") != 0) SKIP("no Open MPI");
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
+    CHECK_EQ(launch(&r, "%s launch -H %s:2 %s", lightc, host, program), 0);
+    CHECK_STR(r.out, "rank - speaks\nrank - speaks\n");
+    CHECK_CONTAINS(report(&r, -1), " secret=32 port=1");
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s", getenv("PATH"));
+    setenv("PATH", "/nowhere", 1);
+    int status = launch(&r, "%s launch -H %s:2 %s", lightc, host, program);
+    setenv("PATH", path, 1);
+    CHECK_EQ(status, 1);
+    CHECK_CONTAINS(r.err, "mpirun");
+    CHECK_CONTAINS(r.err, "--node_rank");
+}
+
+/* ---- what is not possible ---- */
+
+TEST(mistakes_are_answered)
+{
+    run r;
+    CHECK_EQ(launch(&r, "%s launch -np 0 %s", lightc, program), 2);
+    CHECK_EQ(launch(&r, "%s launch", lightc), 2);
+    CHECK_EQ(launch(&r, "%s launch -np 2 /nowhere/program", lightc), 1);
+    CHECK_CONTAINS(r.err, "/nowhere/program");
+    CHECK_EQ(launch(&r, "%s launch -np 5 -H local:2,local:2 %s", lightc, program), 1);
+    CHECK_CONTAINS(r.err, "has room for 4");
+    CHECK_EQ(launch(&r, "%s launch -H local:x %s", lightc, program), 1);
+    CHECK_CONTAINS(r.err, "a:4,b:4");
+    CHECK_EQ(launch(&r, "%s launch -H local:2,b:2 %s", lightc, program), 1);
+    CHECK_CONTAINS(r.err, "by its name");
+}
+
+/* ---- a program that starts itself ---- */
+
+TEST(one_rank_starts_itself_to_be_started_again)
+{
+    run r;
+    CHECK_EQ(launch(&r, "%s --max_restarts 1 --act once", program), 0);
+    CHECK_CONTAINS(report(&r, 0), "LIGHTC_WORLD_SIZE=1 ");
+    CHECK_CONTAINS(r.err, "rank 0 of 1");
+    check_clean(&r, 1);
+    CHECK_EQ(launch(&r, "%s --max_restarts 1 --act exit", program), 1); /* main returns 1 */
+    CHECK_CONTAINS(r.err, "error: rank 0 of 1");
+}
+
+TEST(a_program_that_does_not_parse_starts_itself)
+{
+    run r;
+    CHECK_EQ(launch(&r, "%s silent", program), 0);
+    CHECK_STR(r.out, "rank 0 speaks\nrank_program\n"); /* once, and nothing by the supervisor */
+    CHECK_CONTAINS(r.err, "rank 0 of 1 (host ");
+    CHECK_CONTAINS(r.err, "killed by signal 9");
+}
+
+/* Whatever has started it. */
+TEST(a_rank_starts_nothing)
+{
+    run r;
+    static const char *const launchers[][2] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                                               {"PMI_RANK", "PMI_SIZE"},
+                                               {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
+                                               {"RANK", "WORLD_SIZE"}};
+    for (size_t k = 0; k < sizeof launchers / sizeof *launchers; k++) {
+        setenv(launchers[k][0], "0", 1);
+        setenv(launchers[k][1], "2", 1);
+        int many = launch(&r, "%s --max_restarts 1", program);
+        char out[4096];
+        snprintf(out, sizeof out, "%s", r.out);
+        setenv(launchers[k][1], "1", 1); /* one alone may */
+        int alone = launch(&r, "%s --max_restarts 1", program);
+        unsetenv(launchers[k][0]);
+        unsetenv(launchers[k][1]);
+        CHECK(many == 0 && alone == 0);
+        CHECK_STR(out, "rank - speaks\n");
+        CHECK_STR(r.out, "rank 0 speaks\n");
+    }
+}
+
+TEST(one_process_stays_one)
+{
+    run r;
+    CHECK_EQ(launch(&r, "%s --devices 1 --strategy single_device", program), 0);
+    CHECK_STR(r.out, "rank - speaks\n");
+    CHECK_EQ(launch(&r, "%s --devices 2 --strategy single_device", program), 0); /* refused by the strategy, later */
+    CHECK_STR(r.out, "rank - speaks\n");
+    CHECK_EQ(launch(&r, "%s --gpus 2", program), 1);
+    CHECK_CONTAINS(r.err, "--accelerator cpu");
+    CHECK_EQ(launch(&r, "%s --node_rank 0", program), 0); /* as in the config.json of a run */
+    CHECK_STR(r.out, "rank - speaks\n");
+    CHECK_EQ(launch(&r, "%s --node_rank 1", program), 1);
+    CHECK_CONTAINS(r.err, "--num_nodes");
+    CHECK_EQ(launch(&r, "%s --nodes_file hosts", program), 1);
+    CHECK_CONTAINS(r.err, "--num_nodes");
+}
+
+TEST(a_program_starts_its_own_ranks)
+{
+    run r;
+    const lc_strategy_ops *ddp;
+    if (lc_strategy_find("ddp", &ddp) < 0 || !ddp->launches) SKIP("there is no strategy ddp");
+    static const char *const ways[] = {"--devices 2 --strategy ddp", "--devices 2", "--accelerator cpu --gpus 2",
+                                       "--gpus 2 --accelerator cpu", "--num_processes=2"};
+    for (size_t k = 0; k < sizeof ways / sizeof *ways; k++) {
+        CHECK_EQ(launch(&r, "%s %s", program, ways[k]), 0);
+        CHECK_CONTAINS(report(&r, 1), "LIGHTC_RANK=1 LIGHTC_WORLD_SIZE=2 ");
+        CHECK_STR(r.out, "rank 0 speaks\n");
+        CHECK_STR(r.err, "");
+        check_clean(&r, 2);
+    }
+    CHECK_EQ(launch(&r, "%s --devices 2 --strategy ddp --act exit --on 1", program), 1);
+    CHECK_CONTAINS(r.err, "error: rank 1 of 2 (host ");
+    CHECK_EQ(launch(&r, "%s --devices many --strategy ddp", program), 1);
+    CHECK_CONTAINS(r.err, "devices is \"many\"");
+    CHECK_EQ(launch(&r, "%s --num_nodes 2 --strategy ddp", program), 1);
+    static const char *const said[] = {"mpirun", "srun", "torchrun", "--nodes_file", "--node_rank", "MASTER_ADDR"};
+    for (size_t k = 0; k < sizeof said / sizeof *said; k++) CHECK_CONTAINS(r.err, said[k]);
+    CHECK_EQ(launch(&r, "%s --nodes 2 --nr 2 --strategy ddp", program), 1);
+    CHECK_CONTAINS(r.err, "node_rank is 2");
+    CHECK_EQ(launch(&r, "%s --nodes 2 --nr 1 --strategy ddp", program), 1);
+    CHECK_CONTAINS(r.err, "MASTER_PORT");
+}
+
+TEST_MAIN

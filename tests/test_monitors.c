@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Callbacks that look on: norms and histograms of gradients, throughput, what a process uses, the summary; against
+ * numbers that are known. */
+#include "callback_run.h"
+
+/* ---- gradients ---- */
+
+typedef struct norms {
+    double want[64], largest[64];
+    int n;
+} norms;
+
+static lc_status read_norms(void *context, lc_trainer *t, lc_optimizer *opt)
+{
+    norms *w = context;
+    float g[64];
+    double sum = 0, largest = 0;
+    (void)t;
+    for (int i = 0; i < opt->groups[0].n_parameters; i++) {
+        lc_tensor *p = opt->groups[0].parameters[i];
+        int64_t n = lc_tensor_numel(p);
+        LC_TRY(lc_tensor_read(lc_gradient(p), g, (size_t)n * sizeof *g));
+        for (int64_t k = 0; k < n; k++) {
+            sum += (double)g[k] * g[k];
+            largest = fabs((double)g[k]) > largest ? fabs((double)g[k]) : largest;
+        }
+    }
+    w->want[w->n] = sqrt(sum);
+    w->largest[w->n++] = largest;
+    return LC_OK;
+}
+
+TEST(gradient_norms_are_those_of_the_gradients_before_clipping)
+{
+    run r;
+    norms w = {0};
+    lc_callback cb[3];
+    run_init(&r);
+    r.o.accumulate_grad_batches = 2;
+    r.o.gradient_clip_val = 0.1;
+    CHECK_OK(lc_gradient_norm_monitor_new(NULL, &cb[0]));
+    CHECK_OK(lc_gradient_norm_monitor_new(&(lc_gradient_norm_monitor_args){.norm_type = INFINITY, .total_only = true},
+                                          &cb[1]));
+    CHECK_OK(lc_lambda_callback_new(&(lc_lambda_args){.context = &w, .on_before_optimizer_step = read_norms}, &cb[2]));
+    CHECK_OK(run_fit(&r, cb, 3));
+    CHECK_EQ(w.n, 6);
+    for (int i = 0; i < w.n; i++) {
+        CHECK_NEAR(logged(&r, "grad_2.0_norm_total", i), w.want[i], 1e-5 * w.want[i]);
+        CHECK_NEAR(logged(&r, "grad_inf_norm_total", i), w.largest[i], 1e-5 * w.largest[i]);
+    }
+    CHECK(logged(&r, "grad_2.0_norm/head.weight", 0) > 0);
+    run_release(&r);
+}
+
+/* ---- histograms ---- */
+
+typedef struct histogram_log {
+    char names[2048];
+    int n;
+    double count, sum;
+} histogram_log;
+
+static lc_status count_histogram(void *self, const lc_log_histogram *h)
+{
+    histogram_log *l = self;
+    size_t at = strlen(l->names);
+    double sum = 0;
+    snprintf(l->names + at, sizeof l->names - at, "%s@%lld ", h->name, (long long)h->step);
+    for (int i = 0; i < h->n_bins; i++) sum += h->counts[i];
+    CHECK_NEAR(sum, h->count, 0);
+    l->n++;
+    l->count += h->count;
+    return LC_OK;
+}
+static lc_status nothing_row(void *self, const lc_log_row *row)
+{
+    (void)self, (void)row;
+    return LC_OK;
+}
+static const lc_logger_ops histogram_ops = {LC_LOGGER_OPS_INIT, .name = "histograms", .start = memory_start,
+                                            .log_row = nothing_row, .log_histogram = count_histogram};
+
+TEST(histograms_of_weights_and_gradients)
+{
+    run r;
+    histogram_log l = {0};
+    lc_callback cb;
+    run_init(&r);
+    r.logger = (lc_logger){&histogram_ops, &l};
+    CHECK_OK(lc_weight_histogram_new(&(lc_weight_histogram_args){.gradients = true, .every_n_epochs = 2}, &cb));
+    CHECK_OK(run_fit(&r, &cb, 1));
+    CHECK_EQ(l.n, 2 * 6); /* six parameters, once in two epochs */
+    CHECK_NEAR(l.count, 2 * (40 + 8 + 8 + 8 + 8 + 1), 0);
+    CHECK_CONTAINS(l.names, "backbone.l1.weight@11 backbone.l1.weight.grad@11 ");
+    run_release(&r);
+}
+
+/* Two optimizers with a step each: a * mean(x) and -2 * b * mean(x), with x the numbers from 0 to 7. */
+typedef struct duel {
+    lc_module base;
+    lc_tensor *a, *b;
+} duel;
+
+static lc_tensor *step_a(lc_module *self, const lc_batch *b, int64_t i)
+{
+    (void)i;
+    return lc_mul(lc_sum(((duel *)self)->a), lc_mean(b->x));
+}
+static lc_tensor *step_b(lc_module *self, const lc_batch *b, int64_t i)
+{
+    (void)i;
+    return lc_mul_scalar(lc_mul(lc_sum(((duel *)self)->b), lc_mean(b->x)), -2);
+}
+static lc_status duel_optimizers(lc_module *self, lc_optimizers *out)
+{
+    duel *m = (duel *)self;
+    LC_TRY(lc_optimizers_add_step(out, lc_sgd(self, .lr = 0.1, .parameters = &m->a, .n_parameters = 1), step_a));
+    return lc_optimizers_add_step(out, lc_sgd(self, .lr = 0.1, .parameters = &m->b, .n_parameters = 1), step_b);
+}
+static lc_status duel_loader(lc_module *self, lc_loaders *out)
+{
+    (void)self;
+    return lc_loaders_add(out, numbers_new(1, 8, false));
+}
+static const lc_module_ops duel_ops = {LC_MODULE_OPS_INIT("duel"), .training_step = step_a,
+                                       .configure_optimizers = duel_optimizers, .train_dataloader = duel_loader};
+
+static lc_status keep_sum(void *self, const lc_log_histogram *h)
+{
+    double *sums = self;
+    if (!strcmp(h->name, "a.grad")) sums[0] = h->sum;
+    if (!strcmp(h->name, "b.grad")) sums[1] = h->sum;
+    return LC_OK;
+}
+static const lc_logger_ops sum_ops = {LC_LOGGER_OPS_INIT, .name = "sums", .start = memory_start, .log_row = nothing_row,
+                                      .log_histogram = keep_sum};
+
+TEST(gradients_are_those_of_their_own_optimizer)
+{
+    char dir[256];
+    double sums[2] = {0};
+    duel m = {.a = NULL};
+    lc_trainer *t;
+    lc_callback cb[2];
+    lc_logger logger = {&sum_ops, sums};
+    CHECK(world_dir(dir, sizeof dir));
+    lc_module_init(&m.base, &duel_ops, 1);
+    lc_init one = {LC_INIT_CONSTANT, .a = 1};
+    m.a = lc_module_add_parameter(&m.base, "a", LC_F32, LC_ROW_MAJOR, 1, (int64_t[]){1}, one);
+    m.b = lc_module_add_parameter(&m.base, "b", LC_F32, LC_ROW_MAJOR, 1, (int64_t[]){1}, one);
+    lc_trainer_options o = world_options(dir);
+    o.enable_checkpointing = LC_OFF;
+    o.max_epochs = 1;
+    o.loggers = &logger;
+    o.n_loggers = 1;
+    o.callbacks = cb;
+    o.n_callbacks = 2;
+    CHECK_OK(lc_weight_histogram_new(&(lc_weight_histogram_args){.gradients = true}, &cb[0]));
+    CHECK_OK(lc_gradient_norm_monitor_new(&(lc_gradient_norm_monitor_args){.every_step = true}, &cb[1]));
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_OK(lc_trainer_fit(t, &m.base, NULL));
+    CHECK_NEAR(sums[0], 3.5, 1e-6);
+    CHECK_NEAR(sums[1], -7, 1e-6);
+    double a, b, total;
+    CHECK_OK(lc_trainer_metric(t, "grad_2.0_norm/a", &a));
+    CHECK_OK(lc_trainer_metric(t, "grad_2.0_norm/b", &b));
+    CHECK_OK(lc_trainer_metric(t, "grad_2.0_norm_total", &total));
+    CHECK(a == 3.5 && b == 7);
+    CHECK(total == 7); /* each optimizer's own: the last one that stepped */
+    lc_trainer_free(t);
+    lc_module_release(&m.base);
+    world_remove(dir);
+}
+
+/* ---- throughput: 4 samples through Linear(5, 8) and Linear(8, 1) ---- */
+
+static int64_t five(void *context, const lc_batch *b)
+{
+    (void)context;
+    return 5 * b->size;
+}
+
+TEST(operations_are_counted_and_reported)
+{
+    run r;
+    lc_callback cb;
+    lc_graph_stats stats;
+    run_init(&r);
+    r.o.max_epochs = 4;
+    r.o.limit_val_batches = LC_BATCHES(0);
+    r.o.limit_train_batches = LC_BATCHES(5); /* the last batch of the epoch is shorter */
+    CHECK_OK(lc_throughput_monitor_new(
+        &(lc_throughput_monitor_args){.window_size = 4, .available_flops = 1e9, .length_fn = five}, &cb));
+    CHECK_OK(run_fit(&r, &cb, 1));
+    /* Forward 2*4*5*8 + 2*4*8, the weights' gradients as much, and the gradient of the head's input 2*4*8. */
+    lc_graph_get_stats(lc_trainer_graph(r.t), &stats);
+    CHECK_NEAR(stats.flops, 20 * (2 * (320 + 64) + 64), 0);
+    CHECK_NEAR(logged(&r, "train/batches", 19), 20, 0);
+    CHECK_NEAR(logged(&r, "train/samples", 19), 80, 0);
+    CHECK_NEAR(logged(&r, "train/lengths", 19), 400, 0);
+    double rate = logged(&r, "train/device/flops_per_sec", 3), batches = logged(&r, "train/device/batches_per_sec", 3);
+    CHECK_NEAR(rate, 832 * batches, 1e-4 * rate);
+    CHECK_NEAR(logged(&r, "train/device/mfu", 3), rate / 1e9, 1e-4 * rate / 1e9);
+    CHECK_NEAR(logged(&r, "train/device/items_per_sec", 3), 20 * batches, 1e-3 * batches);
+    run_release(&r);
+}
+
+TEST(what_a_process_uses_is_reported)
+{
+    static const char *const hidden[] = {"user_seconds"};
+    run r;
+    lc_callback cb;
+    run_init(&r);
+    r.o.max_epochs = 1;
+    CHECK_OK(
+        lc_device_stats_monitor_new(&(lc_device_stats_monitor_args){.filter_keys = hidden, .n_filter_keys = 1}, &cb));
+    CHECK_OK(run_fit(&r, &cb, 1));
+    CHECK(logged(&r, "DeviceStatsMonitor.on_train_batch_start/rss_bytes", 3) > 1e6);
+    CHECK(logged(&r, "DeviceStatsMonitor.on_train_batch_end/planned_bytes", 3) > 0);
+    CHECK(logged(&r, "DeviceStatsMonitor.on_train_batch_end/cpu_vm_percent", 3) > 0);
+    CHECK(isnan(logged(&r, "DeviceStatsMonitor.on_train_batch_end/user_seconds", 0)));
+    run_release(&r);
+}
+
+TEST(the_peak_is_measured_where_it_is_not_given)
+{
+    run r;
+    lc_callback cb;
+    run_init(&r);
+    CHECK_OK(lc_throughput_monitor_new(&(lc_throughput_monitor_args){.window_size = 2}, &cb));
+    CHECK_OK(run_fit(&r, &cb, 1));
+    double mfu = logged(&r, "train/device/mfu", 2), validate = logged(&r, "validate/device/mfu", 2);
+    CHECK(mfu > 0 && mfu < 1 && validate > 0 && validate < 1);
+    run_release(&r);
+}
+
+/* ---- the summary ---- */
+
+TEST(the_summary_says_what_a_forward_pass_costs)
+{
+    run r;
+    lc_callback cb;
+    char path[300];
+    size_t n;
+    static const lc_type example = {.dtype = LC_F32, .ndim = 2, .shape = {16, NET_FEATURES}};
+    run_init(&r);
+    snprintf(path, sizeof path, "%s/summary", r.dir);
+    FILE *f = fopen(path, "w");
+    CHECK(f);
+    CHECK_OK(lc_model_summary_new(
+        &(lc_model_summary_args){.max_depth = -1, .example_inputs = &example, .n_example_inputs = 1, .fd = fileno(f)},
+        &cb));
+    CHECK_OK(run_fit(&r, &cb, 1));
+    fclose(f);
+    char *text = slurp(path, &n);
+    /* 16 samples: 2*16*5*8 and 2*16*8 */
+    CHECK_CONTAINS(text, "| backbone      | Backbone    |      64 | train |   1.3 K |   [16,5] |    [16,8] |");
+    CHECK_CONTAINS(text,
+                   "| backbone.l1   | Linear      |      48 | train |   1.3 K |   [16,5] |    [16,8] | [8,5] [8]");
+    CHECK_CONTAINS(text, "| backbone.norm | BatchNorm1d |      16 | train |       0 |   [16,8] |    [16,8] | [8] [8]");
+    CHECK_CONTAINS(text,
+                   "| head          | Linear      |       9 | train |     256 |   [16,8] |    [16,1] | [1,8] [1]");
+    CHECK_CONTAINS(text, "73 parameters, all trainable");
+    CHECK_CONTAINS(text, "1.5 K floating-point operations");
+    free(text);
+    run_release(&r);
+}
+
+TEST_MAIN

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rich progress bar, on a small terminal of our own. */
+#include "callback_run.h"
+
+enum { ROWS = 200, COLUMNS = 100 };
+typedef struct screen {
+    char cell[ROWS][COLUMNS + 1];
+    int row, column;
+    bool wrapped;
+} screen;
+
+static void screen_put(screen *s, const char *text)
+{
+    for (const char *c = text; *c; c++) {
+        if (*c == '\r') {
+            s->column = 0;
+        } else if (*c == '\n') {
+            s->row++;
+            s->column = 0;
+        } else if (*c == '\033') {
+            int n = (int)strtol(c + 2, (char **)(uintptr_t)&c, 10);
+            while (*c == ';') (void)strtol(c + 1, (char **)(uintptr_t)&c, 10);
+            if (*c == 'A') s->row -= n ? n : 1;
+            if (*c == 'K') memset(&s->cell[s->row][s->column], 0, (size_t)(COLUMNS - s->column));
+            if (*c == 'J') {
+                memset(&s->cell[s->row][s->column], 0, (size_t)(COLUMNS - s->column));
+                memset(s->cell[s->row + 1], 0, sizeof s->cell[0] * (size_t)(ROWS - s->row - 1));
+            }
+        } else if (s->column < COLUMNS) {
+            s->cell[s->row][s->column++] = *c;
+        } else {
+            s->wrapped = true;
+        }
+        CHECK(s->row >= 0 && s->row < ROWS - 1);
+    }
+}
+
+static lc_status say_something(void *context, lc_trainer *t)
+{
+    (void)context;
+    if (lc_trainer_current_epoch(t) == 1) lc_trainer_message(t, "warning", "something odd");
+    return LC_OK;
+}
+
+TEST(bars_are_drawn_over_one_another)
+{
+    run r;
+    lc_callback cb[2];
+    char path[300];
+    size_t n;
+    screen *s = calloc(1, sizeof *s);
+    setenv("COLUMNS", "100", 1);
+    setenv("TERM", "xterm", 1);
+    setenv("LC_ALL", "C", 1);
+    unsetenv("LIGHTC_PROGRESS");
+    run_init(&r);
+    snprintf(path, sizeof path, "%s/bars", r.dir);
+    FILE *f = fopen(path, "w");
+    CHECK(f && s);
+    CHECK_OK(lc_rich_progress_bar_new(
+        &(lc_rich_progress_bar_args){.fd = fileno(f), .refresh_rate = 1e9, .style = LC_PROGRESS_BAR}, &cb[0]));
+    CHECK_OK(lc_lambda_callback_new(&(lc_lambda_args){.on_train_epoch_end = say_something}, &cb[1]));
+    r.o.enable_progress_bar = LC_AUTO;
+    CHECK_OK(run_fit(&r, cb, 2));
+    fclose(f);
+    char *text = slurp(path, &n);
+    CHECK_CONTAINS(text, "\033[35m"); /* colours */
+    CHECK_CONTAINS(text, "Validation");
+    screen_put(s, text);
+    CHECK(!s->wrapped);
+    /* What people were told stands above, once; the bars of the end below it, and nothing of those before. */
+    int told = 0, epochs = 0, runs = 0, validations = 0;
+    for (int i = 0; i < ROWS; i++) {
+        told += strstr(s->cell[i], "warning: something odd") != NULL;
+        runs += !strncmp(s->cell[i], "Training ", 9);
+        epochs += !strncmp(s->cell[i], "Epoch ", 6);
+        validations += !strncmp(s->cell[i], "Validation", 10);
+        if (!strncmp(s->cell[i], "Training ", 9)) {
+            CHECK_CONTAINS(s->cell[i], "======================================== 2/2 ");
+            CHECK_CONTAINS(s->cell[i + 1], "Epoch 1/1      ======================================== 6/6 ");
+        }
+    }
+    CHECK_EQ(told, 1);
+    CHECK_EQ(runs, 1);
+    CHECK_EQ(epochs, 1);
+    CHECK_EQ(validations, 0);
+    free(text);
+    free(s);
+    run_release(&r);
+}
+
+TEST(a_log_file_gets_plain_lines)
+{
+    run r;
+    lc_callback cb;
+    char path[300];
+    size_t n;
+    run_init(&r);
+    snprintf(path, sizeof path, "%s/bars", r.dir);
+    FILE *f = fopen(path, "w");
+    CHECK(f);
+    CHECK_OK(lc_rich_progress_bar_new(&(lc_rich_progress_bar_args){.fd = fileno(f)}, &cb));
+    r.o.enable_progress_bar = LC_AUTO;
+    CHECK_OK(run_fit(&r, &cb, 1));
+    fclose(f);
+    char *text = slurp(path, &n);
+    CHECK_CONTAINS(text, "Epoch 1: 100% 6/6 [");
+    CHECK(!strchr(text, '\033') && !strchr(text, '\r'));
+    free(text);
+    run_release(&r);
+}
+
+TEST_MAIN

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Gradients over ranks, in the engine: N ranks with batch B are one rank with batch N * B, whatever the size of
+ * buckets, over accumulation, clipping, several optimizers' state and parameters that only some ranks use. */
+#include "comm_world.h"
+
+#include "bench/models.h"
+#include "tensor/sync.h"
+
+typedef struct job {
+    const char *model;
+    int64_t batch, per_rank; /* of all ranks; weights of uneven ones follow from the slices */
+    int accumulate, steps;
+    double clip;
+    size_t bucket;
+    bool uneven;
+    float *want; /* of one rank */
+    int64_t n;
+    double *want_loss;
+} job;
+
+typedef struct values {
+    float *v;
+    int64_t n;
+} values;
+
+static lc_status copy_out(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
+{
+    (void)path, (void)owner;
+    values *o = ctx;
+    if (lc_tensor_dtype(t->tensor) != LC_F32) return LC_OK;
+    int64_t n = lc_tensor_numel(t->tensor);
+    float *p = realloc(o->v, (size_t)(o->n + n) * sizeof *p);
+    if (!p) return LC_ERR_MEMORY;
+    o->v = p;
+    o->n += n;
+    return lc_tensor_read(t->tensor, p + o->n - n, (size_t)n * sizeof *p);
+}
+
+enum { CLASSES = 11, CONTEXT = 8, PIXELS = 784 };
+
+/* Samples [begin, end) of the global batch of a micro-batch. */
+static void fill(bool tokens, uint64_t key, int64_t begin, int64_t end, void *x, int64_t *y)
+{
+    int64_t nx = tokens ? CONTEXT : PIXELS, ny = tokens ? CONTEXT : 1;
+    for (int64_t i = begin * nx; i < end * nx; i++) {
+        if (tokens)
+            ((int64_t *)x)[i - begin * nx] = (int64_t)lc_random_below(key, (uint64_t)i, CLASSES);
+        else
+            ((float *)x)[i - begin * nx] = (float)lc_random_normal(key, (uint64_t)i);
+    }
+    for (int64_t i = begin * ny; i < end * ny; i++)
+        y[i - begin * ny] = (int64_t)lc_random_below(key + 1000, (uint64_t)i, tokens ? CLASSES : 10);
+}
+
+/* One rank's training; comm NULL: the only one. */
+static lc_status train(const job *j, lc_comm *comm, values *out, double *losses)
+{
+    int n = comm ? lc_comm_size(comm) : 1, me = comm ? lc_comm_rank(comm) : 0;
+    bool tokens = !strcmp(j->model, "gpt_small");
+    int64_t begin = j->batch * me / n, end = j->batch * (me + 1) / n;
+    if (j->uneven && n > 1) begin = me ? j->batch / n + me - 1 : 0, end = me == n - 1 ? j->batch : j->batch / n + me;
+    int64_t count = end - begin;
+    lc_graph *g;
+    lc__reducer *r = NULL;
+    LC_TRY(lc_graph_new(&(lc_graph_options){.threads = 1, .seed = 5}, &g));
+    model *m = model_new(j->model, NULL, 7);
+    RANK_CHECK(m != NULL);
+    lc_module_train(&m->base, true);
+    lc_optimizer *opt = lc_sgd(m, .lr = 0.05, .momentum = 0.9, .weight_decay = 1e-3);
+    RANK_CHECK(opt != NULL);
+    if (comm) {
+        LC_TRY(lc__reducer_new(g, comm, j->bucket, &r));
+        LC_TRY(lc__reducer_add(r, opt));
+        lc__reducer_set_weight(r, (double)count * n / (double)j->batch);
+    }
+    void *xs = malloc((size_t)(count * (tokens ? CONTEXT : PIXELS)) * 8);
+    int64_t *ys = malloc((size_t)(count * CONTEXT) * 8);
+    lc_tensor *x, *y;
+    LC_TRY(tokens ? lc_input_new(LC_I64, 2, (int64_t[]){count, CONTEXT}, LC_ROW_MAJOR, xs, &x)
+                  : lc_input_new(LC_F32, 4, (int64_t[]){count, 1, 28, 28}, LC_ROW_MAJOR, xs, &x));
+    LC_TRY(lc_input_new(LC_I64, tokens ? 2 : 1, (int64_t[]){count, CONTEXT}, LC_ROW_MAJOR, ys, &y));
+    for (int s = 0; s < j->steps; s++)
+        for (int micro = 0; micro < j->accumulate; micro++) {
+            double loss;
+            fill(tokens, (uint64_t)(100 + s * j->accumulate + micro), begin, end, xs, ys);
+            LC_TRY(lc_step_begin(g, (uint64_t)s, (uint64_t)micro));
+            lc_tensor *l = lc_keep(model_loss(m, x, y));
+            if (micro == 0) lc_zero_grad(g);
+            lc_backward(l);
+            if (micro == j->accumulate - 1) {
+                uint8_t flags[LC__SYNC_FLAGS] = {[3] = (uint8_t)(me + s)};
+                if (r) LC_TRY(lc__reducer_sync(r, flags));
+                RANK_CHECK(!r || flags[3] == n - 1 + s);
+                if (j->clip > 0) lc_clip_grad_norm(opt, j->clip);
+                lc_optimizer_step(opt);
+            }
+            LC_TRY(lc_step_run(g));
+            LC_TRY(lc_item(l, &loss));
+            LC_TRY(lc_step_end(g));
+            losses[s] = loss * (double)count / (double)j->batch;
+        }
+    LC_TRY(lc_module_visit(&m->base, copy_out, out));
+    if (r) {
+        lc__reducer_stats stats;
+        lc__reducer_get_stats(r, &stats);
+        RANK_CHECK(stats.syncs == j->steps);
+        RANK_CHECK(j->bucket == 0 || stats.buckets >= 2 * stats.syncs);
+    }
+    lc__reducer_free(r);
+    lc_optimizer_free(opt);
+    model_free(m);
+    lc_tensor_unref(x), lc_tensor_unref(y);
+    free(xs), free(ys);
+    lc_graph_free(g);
+    return LC_OK;
+}
+
+static lc_status as_one(lc_comm *comm, void *ctx)
+{
+    const job *j = ctx;
+    values got = {0};
+    double loss[8];
+    float *first;
+    LC_TRY(train(j, comm, &got, loss));
+    RANK_CHECK(got.n == j->n);
+    LC_TRY(lc_comm_all_reduce(comm, loss, loss, j->steps, LC_F64, LC_COMM_SUM, NULL));
+    double worst = 0, largest = 0;
+    for (int64_t i = 0; i < got.n; i++) {
+        worst = fmax(worst, fabs((double)got.v[i] - j->want[i]));
+        largest = fmax(largest, fabs(j->want[i]));
+        RANK_CHECK(isfinite(got.v[i]));
+    }
+    if (!(worst <= 2e-6 * largest))
+        return lc_fail(LC_ERR_INTERNAL, "%s: parameters differ by %g of %g", j->model, worst, largest);
+    for (int s = 0; s < j->steps; s++) RANK_CHECK(fabs(loss[s] - j->want_loss[s]) < 1e-5 * (1 + j->want_loss[s]));
+    /* and all ranks are the same to the last bit */
+    first = malloc((size_t)got.n * sizeof *first);
+    memcpy(first, got.v, (size_t)got.n * sizeof *first);
+    LC_TRY(lc_comm_broadcast(comm, first, got.n, LC_F32, 0, NULL));
+    RANK_CHECK(!memcmp(first, got.v, (size_t)got.n * sizeof *first));
+    free(first);
+    free(got.v);
+    return LC_OK;
+}
+
+static void check(job j)
+{
+    values one = {0};
+    double loss[8];
+    CHECK_OK(train(&j, NULL, &one, loss));
+    j.want = one.v;
+    j.n = one.n;
+    j.want_loss = loss;
+    for (int n = 1; n <= 4; n++) {
+        CHECK_RANKS("threads", n, as_one, &j);
+        if (n == 2) CHECK_RANKS("shm", n, as_one, &j);
+    }
+    free(one.v);
+}
+
+TEST(ranks_are_one_rank_mlp)
+{
+    check((job){.model = "mlp", .batch = 12, .accumulate = 1, .steps = 4, .bucket = 4096});
+}
+TEST(ranks_are_one_rank_with_one_bucket)
+{
+    check((job){.model = "mlp", .batch = 12, .accumulate = 1, .steps = 4});
+}
+TEST(ranks_are_one_rank_gpt)
+{
+    check((job){.model = "gpt_small", .batch = 12, .accumulate = 1, .steps = 4, .bucket = 4096, .clip = 0.5});
+}
+TEST(ranks_are_one_rank_over_accumulation)
+{
+    check((job){.model = "gpt_small", .batch = 12, .accumulate = 3, .steps = 3, .bucket = 10000, .clip = 0.3});
+}
+TEST(ranks_are_one_rank_with_uneven_batches)
+{
+    check((job){.model = "mlp", .batch = 13, .accumulate = 2, .steps = 3, .bucket = 4096, .uneven = true});
+}
+
+/* ---- parameters that only some ranks use ---- */
+
+typedef struct two_heads {
+    lc_module base;
+    lc_linear a, b, never;
+} two_heads;
+
+static const lc_module_ops no_ops = {LC_MODULE_OPS_INIT("two_heads")};
+
+/* Rank 0 uses head a, the others head b, nobody `never`. As one process: the mean of all ranks' losses. */
+static lc_status some_heads(lc_comm *comm, void *ctx)
+{
+    (void)ctx;
+    int n = lc_comm_size(comm), me = lc_comm_rank(comm);
+    float got[3][8], want[3][8];
+    for (int pass = 0; pass < 2; pass++) {
+        bool alone = pass == 1;
+        two_heads m;
+        lc_graph *g;
+        lc__reducer *r = NULL;
+        lc_tensor *x;
+        float data[4];
+        lc_module_init(&m.base, &no_ops, 3);
+        lc_linear_init(&m.a, &m, "a", 4, 2);
+        lc_linear_init(&m.b, &m, "b", 4, 2);
+        lc_linear_init(&m.never, &m, "never", 4, 2);
+        LC_TRY(lc_module_status(&m.base));
+        LC_TRY(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+        lc_optimizer *opt = lc_sgd(&m.base, .lr = 0.1, .momentum = 0.9, .weight_decay = 0.1);
+        LC_TRY(lc_input_new(LC_F32, 2, (int64_t[]){1, 4}, LC_ROW_MAJOR, data, &x));
+        if (!alone) LC_TRY(lc__reducer_new(g, comm, 0, &r));
+        if (!alone) LC_TRY(lc__reducer_add(r, opt));
+        for (int s = 0; s < 3; s++) {
+            lc_graph_set_window(g, alone ? n : 1);
+            for (int rank = alone ? 0 : me; rank < (alone ? n : me + 1); rank++) {
+                uint8_t flags[LC__SYNC_FLAGS] = {0};
+                for (int i = 0; i < 4; i++) data[i] = (float)(rank + 1) * (float)(i + s + 1) * 0.01f;
+                LC_TRY(lc_step_begin(g, (uint64_t)s, (uint64_t)rank));
+                if (rank == 0 || !alone) lc_zero_grad(g);
+                lc_backward(lc_mean(lc_square(lc_linear_forward(rank ? &m.b : &m.a, x))));
+                if (r) LC_TRY(lc__reducer_sync(r, flags));
+                if (!alone || rank == n - 1) lc_optimizer_step(opt);
+                LC_TRY(lc_step_run(g));
+                LC_TRY(lc_step_end(g));
+            }
+        }
+        lc_linear *heads[] = {&m.a, &m.b, &m.never};
+        for (int h = 0; h < 3; h++) LC_TRY(lc_tensor_read(heads[h]->weight, (alone ? want : got)[h], sizeof got[h]));
+        lc__reducer_free(r);
+        lc_optimizer_free(opt);
+        lc_tensor_unref(x);
+        lc_graph_free(g);
+        lc_module_release(&m.base);
+    }
+    for (int h = 0; h < 3; h++)
+        for (int i = 0; i < 8; i++) RANK_CHECK(fabsf(got[h][i] - want[h][i]) <= 1e-6f * (1 + fabsf(want[h][i])));
+    return LC_OK;
+}
+
+TEST(parameters_that_only_some_ranks_use)
+{
+    for (int n = 1; n <= 3; n++) CHECK_RANKS("threads", n, some_heads, NULL);
+}
+
+TEST_MAIN

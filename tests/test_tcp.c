@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What only connections can do: end without a word, be made by strangers, and be slow. (What all transports do is in
+ * test_comm.c.) */
+#define _GNU_SOURCE
+#include "comm_world.h"
+
+#include "comm/socket.h"
+#include "comm/tcp_mesh.h"
+
+#include <sys/socket.h>
+
+/* ---- losing one ---- */
+
+static lc_status die(lc_comm *c, void *ctx)
+{
+    enum { N = 200000 };
+    static float x[N];
+    (void)ctx;
+    LC_TRY(lc_comm_barrier(c, NULL));
+    if (lc_comm_rank(c) == 1) {
+        lc_request *r;
+        LC_TRY(lc_comm_all_reduce(c, x, x, N, LC_F32, LC_COMM_SUM, &r));
+        LC_TRY(lc_comm_progress(c));
+        usleep(100000); /* the others are through the barrier */
+        kill(getpid(), SIGKILL);
+    }
+    double start = lc__seconds();
+    lc_status s = lc_comm_all_reduce(c, x, x, N, LC_F32, LC_COMM_SUM, NULL);
+    RANK_CHECK(s == LC_ERR_PEER);
+    RANK_CHECK(strstr(lc_error_message(), "rank 1 is lost"));
+    RANK_CHECK(lc__seconds() - start < 3);
+    return LC_OK;
+}
+
+TEST(a_process_that_dies_in_a_collective_is_named)
+{
+    world *w = world_run("tcp", 2, die, NULL);
+    if (w->ranks[0].status < 0) TEST_FAIL("rank 0: %s", w->ranks[0].message);
+    CHECK(w->ranks[1].status < 0); /* it was killed */
+    world_free(w);
+}
+
+/* Rank 1 leaves when all has been done that concerns it; the others need not notice. */
+static lc_status leave_in_order(lc_comm *c, void *ctx)
+{
+    enum { N = 100000 };
+    static float x[N];
+    (void)ctx;
+    int me = lc_comm_rank(c);
+    for (int i = 0; i < N; i++) x[i] = 1;
+    LC_TRY(lc_comm_all_reduce(c, x, x, N, LC_F32, LC_COMM_SUM, NULL));
+    if (me == 1) return LC_OK;
+    usleep(200000);
+    for (int k = 0; k < 3; k++) {
+        if (me == 0) LC_TRY(lc_comm_send(c, x, N, LC_F32, 2, NULL));
+        if (me == 2) LC_TRY(lc_comm_recv(c, x, N, LC_F32, 0, NULL));
+    }
+    RANK_CHECK(x[N - 1] == 3);
+    /* and then one does; when all that was given has been taken, for an error is told at once */
+    usleep(200000);
+    lc_status s = lc_comm_barrier(c, NULL);
+    RANK_CHECK(s == LC_ERR_PEER);
+    RANK_CHECK(strstr(lc_error_message(), "has left the group")); /* rank 1, or who has noticed that before */
+    return LC_OK;
+}
+
+TEST(who_leaves_is_missed_only_by_who_needs_it)
+{
+    CHECK_RANKS("tcp", 3, leave_in_order, NULL);
+}
+
+/* ---- a rank that computes has sent what it gave ---- */
+
+static lc_status give_and_compute(lc_comm *c, void *ctx)
+{
+    enum { N = 3 << 20 };
+    static float x[N];
+    (void)ctx;
+    for (int i = 0; i < N; i++) x[i] = (float)lc_comm_rank(c);
+    LC_TRY(lc_comm_barrier(c, NULL));
+    double start = lc__seconds();
+    LC_TRY(lc_comm_broadcast(c, x, N, LC_F32, 0, NULL));
+    if (lc_comm_rank(c) == 0) sleep(2); /* calls nothing */
+    RANK_CHECK(x[N - 1] == 0);
+    RANK_CHECK(lc_comm_rank(c) == 0 || lc__seconds() - start < 1.5);
+    return lc_comm_barrier(c, NULL);
+}
+
+TEST(what_is_done_arrives_without_further_calls)
+{
+    CHECK_RANKS("tcp", 2, give_and_compute, NULL);
+}
+
+/* ---- strangers ---- */
+
+/* A meeting that, when the first round is over, calls everybody: with nothing, with noise, with a rank's greeting and a
+ * token that is wrong in its last bit, with the right token for streams and ranks that there are not. */
+typedef struct meddling {
+    world_meeting m;
+    bool done;
+    int fds[64], n;
+} meddling;
+
+static void call(meddling *m, const lc__tcp_card *to, const unsigned char *token, int32_t rank, int32_t stream,
+                 size_t n)
+{
+    unsigned char greeting[LC__TCP_TOKEN + 8];
+    int fd = -1;
+    memcpy(greeting, token, LC__TCP_TOKEN);
+    memcpy(greeting + LC__TCP_TOKEN, &rank, 4);
+    memcpy(greeting + LC__TCP_TOKEN + 4, &stream, 4);
+    if (lc__socket_connect(to->address, to->port, lc__seconds() + 5, &fd) < 0) return;
+    (void)lc__socket_send(fd, greeting, n);
+    m->fds[m->n++] = fd;
+}
+
+static lc_status meddle(void *ctx, const void *mine, void *all, size_t bytes)
+{
+    meddling *m = ctx;
+    LC_TRY(world_all_gather(&m->m, mine, all, bytes));
+    if (m->done || bytes != sizeof(lc__tcp_card)) return LC_OK;
+    m->done = true;
+    const lc__tcp_card *cards = all;
+    unsigned char wrong[LC__TCP_TOKEN];
+    memcpy(wrong, cards[0].token, sizeof wrong);
+    wrong[sizeof wrong - 1] ^= 1;
+    for (int i = 0; i < m->m.w->size; i++)
+        for (int s = 0; s < 2; s++) {
+            call(m, &cards[i], wrong, m->m.w->size - 1, s, LC__TCP_TOKEN + 8);
+            call(m, &cards[i], cards[0].token, 0, s, LC__TCP_TOKEN + 8);
+            call(m, &cards[i], cards[0].token, 1000 + s, 0, LC__TCP_TOKEN + 8);
+            call(m, &cards[i], cards[0].token, 1, -1 - s, LC__TCP_TOKEN + 8);
+            call(m, &cards[i], cards[0].token, 1, s, 7 * (size_t)s);
+        }
+    return LC_OK;
+}
+
+static lc_status open_among_strangers(int rank, int size, const lc__meeting *meeting, lc_comm **out)
+{
+    meddling m = {.m = *(world_meeting *)meeting->ctx};
+    lc__meeting mine = {meddle, &m};
+    lc_status s = lc_comm_tcp("127.0.0.1", rank, size, &mine, out);
+    for (int i = 0; i < m.n; i++) close(m.fds[i]);
+    return s;
+}
+
+static lc_status work(lc_comm *c, void *ctx)
+{
+    (void)ctx;
+    int64_t x = lc_comm_rank(c) + 1;
+    int32_t y = lc_comm_rank(c);
+    LC_TRY(lc_comm_all_reduce(c, &x, &x, 1, LC_I64, LC_COMM_SUM, NULL));
+    RANK_CHECK(x == 6);
+    if (y == 0) LC_TRY(lc_comm_send(c, &y, 1, LC_I32, 2, NULL));
+    if (y == 2) LC_TRY(lc_comm_recv(c, &y, 1, LC_I32, 0, NULL));
+    RANK_CHECK(y < 2);
+    return LC_OK;
+}
+
+TEST(strangers_are_turned_away)
+{
+    world *w = world_new(3);
+    world_run_processes(w, open_among_strangers, work, NULL);
+    for (int i = 0; i < 3; i++)
+        if (w->ranks[i].status < 0) TEST_FAIL("rank %d: %s", i, w->ranks[i].message);
+    world_free(w);
+}
+
+/* ---- what cannot be opened ---- */
+
+static lc_status open_at_nowhere(int rank, int size, const lc__meeting *meeting, lc_comm **out)
+{
+    lc_status s = lc_comm_tcp(rank == 1 ? "192.0.2.77" : "127.0.0.1", rank, size, meeting, out);
+    RANK_CHECK(s < 0 && !*out);
+    RANK_CHECK(strstr(lc_error_message(), "rank 1: listening on 192.0.2.77"));
+    return lc_fail(s, "as it should be");
+}
+
+TEST(who_cannot_listen_is_named_everywhere)
+{
+    world *w = world_new(3);
+    world_run_processes(w, open_at_nowhere, work, NULL);
+    for (int i = 0; i < 3; i++) CHECK_STR(w->ranks[i].message, "as it should be");
+    CHECK_EQ(w->ranks[0].status, LC_ERR_PEER);
+    CHECK_EQ(w->ranks[1].status, LC_ERR_IO);
+    world_free(w);
+}
+
+TEST_MAIN

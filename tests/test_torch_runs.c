@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Training against the real PyTorch: runs follow its losses, LBFGS its path. The other half of each test is a script in
+ * tests/torch/. To add a run: a line in `runs` and, for a new network, a class in tests/torch/train.py. */
+#define _GNU_SOURCE
+#include "torch_peer.h"
+
+#include "bench/models.h"
+
+/* ---- training runs ---- */
+
+typedef struct run {
+    const char *model;
+    int steps;
+    int64_t batch;
+    const char *optimizer; /* by name, as in torch.optim */
+    lc_named_number args[4];
+    double clip;
+    int64_t context, vocabulary; /* of models that read text */
+} run;
+
+/* Learning rates at which a network does not amplify rounding: at 0.05, PyTorch's two memory formats already differ by
+ * 2e-3 from each other after 100 steps of the convolutional network. */
+static const run runs[] = {
+    {"fashion", 100, 100, "SGD", {{"lr", 0.01}}, 0, 0, 0},
+    {"fashion", 100, 100, "SGD", {{"lr", 0.001}, {"momentum", 0.9}}, 0, 0, 0},
+    {"mlp", 50, 64, "Adam", {{"lr", 1e-3}}, 0, 0, 0},
+    {"gpt_small", 50, 8, "AdamW", {{"lr", 3e-3}, {"weight_decay", 0.1}}, 0.5, 16, 11},
+    {"lstm", 50, 32, "RMSprop", {{"lr", 1e-3}}, 0, 0, 0},
+};
+
+typedef struct trained {
+    const run *run;
+    double losses[128];
+    int n;
+} trained;
+
+/* The trainer hands hooks the module alone: the run belongs to its data. */
+static _Thread_local trained *current;
+
+static lc_tensor *training_step(lc_module *self, const lc_batch *batch, int64_t i)
+{
+    (void)i;
+    return model_loss((model *)self, batch->x, batch->y);
+}
+
+static lc_status keep_loss(lc_module *self, const lc_outputs *outputs, const lc_batch *batch, int64_t i)
+{
+    (void)self, (void)batch, (void)i;
+    return lc_item(outputs->loss, &current->losses[current->n++]);
+}
+
+static lc_status configure(lc_module *self, lc_optimizers *out)
+{
+    lc_optimizer *opt;
+    int n = 0;
+    while (n < 4 && current->run->args[n].name) n++;
+    LC_TRY(lc_optimizer_by_name(current->run->optimizer, self, current->run->args, n, &opt));
+    return lc_optimizers_add(out, opt);
+}
+
+static const lc_module_ops run_ops = {
+    LC_MODULE_OPS_INIT("run"),
+    .training_step = training_step,
+    .configure_optimizers = configure,
+    .on_train_batch_end = keep_loss,
+};
+
+static void no_dropout(lc_module *m)
+{
+    if (!strcmp(m->type ? m->type : "", "Dropout")) ((lc_dropout *)m)->p = 0;
+    for (int i = 0; i < m->n_children; i++) no_dropout(m->children[i]);
+}
+
+/* The first images of Fashion-MNIST where it is installed, else noise; for models of text, ids. */
+static lc_dataset *make_data(const run *r, tensors *list)
+{
+    int64_t n = r->steps * r->batch, t = r->context;
+    lc_dataset *train = NULL, *d;
+    int64_t *y = malloc((size_t)(n * (t ? t : 1)) * sizeof *y);
+    if (t) {
+        int64_t *x = malloc((size_t)(n * t) * sizeof *x);
+        for (int64_t i = 0; i < n * t; i++) {
+            x[i] = (int64_t)(lc_random_uniform(5, (uint64_t)i) * (double)r->vocabulary);
+            y[i] = (x[i] * 3 + i % t) % r->vocabulary;
+        }
+        list->v[list->n++] = (lc_named_tensor){strdup("x"), NULL, {LC_I64, 2, {n, t}}, x};
+        list->v[list->n++] = (lc_named_tensor){strdup("y"), NULL, {LC_I64, 2, {n, t}}, y};
+        lc_array arrays[] = {{.field = {"x", LC_I64, LC_ROW_MAJOR, 1, {t}}, .data = x},
+                             {.field = {"y", LC_I64, LC_ROW_MAJOR, 1, {t}}, .data = y}};
+        CHECK_OK(lc_array_dataset_new(n, 2, arrays, &d));
+        return d;
+    }
+    float *x = malloc((size_t)n * 784 * sizeof *x);
+    const char *dir = "/usr/share/datasets/fashion-mnist";
+    if (lc_mnist_load(dir, &(lc_idx_options){.mean = 0.2860, .std = 0.3530}, &train, NULL) == LC_OK) {
+        for (int64_t i = 0; i < n; i++) CHECK_OK(lc_dataset_read(train, i, 0, (void *[]){x + 784 * i, y + i}));
+        lc_dataset_unref(train);
+    } else {
+        for (int64_t i = 0; i < n * 784; i++) x[i] = (float)lc_random_normal(6, (uint64_t)i);
+        for (int64_t i = 0; i < n; i++) y[i] = (int64_t)(fabs((double)x[784 * i]) * 5) % 10;
+    }
+    list->v[list->n++] = (lc_named_tensor){strdup("x"), NULL, {LC_F32, 4, {n, 1, 28, 28}}, x};
+    list->v[list->n++] = (lc_named_tensor){strdup("y"), NULL, {LC_I64, 1, {n}}, y};
+    lc_array arrays[] = {{.field = {"x", LC_F32, LC_ROW_MAJOR, 3, {1, 28, 28}}, .data = x},
+                         {.field = {"y", LC_I64, LC_ROW_MAJOR, 0, {0}}, .data = y}};
+    CHECK_OK(lc_array_dataset_new(n, 2, arrays, &d));
+    return d;
+}
+
+static void follow(const run *r)
+{
+    static tensors list;
+    trained result = {.run = r};
+    const char *dir = (python(), fresh_dir("torch"));
+    char path[512];
+    lc_trainer *t;
+    lc_dataloader *loader;
+    current = &result;
+    model *m = model_new(r->model, &run_ops, 42);
+    CHECK(m != NULL);
+    no_dropout(&m->base);
+    CHECK_OK(lc_module_visit(&m->base, add_state, &list));
+    tensors_save(&list, dir, "start.safetensors");
+    lc_dataset *data = make_data(r, &list);
+    lc_dataloader_options lo = {.dataset = data, .batch_size = r->batch};
+    CHECK_OK(lc_dataloader_new(&lo, &loader));
+    lc_trainer_options o = LC_TRAINER_OPTIONS_INIT;
+    o.default_root_dir = dir;
+    o.enable_progress_bar = o.enable_model_summary = o.enable_checkpointing = LC_OFF;
+    o.logger = "none";
+    o.max_epochs = 1;
+    o.gradient_clip_val = r->clip;
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_OK(lc_trainer_fit(t, &m->base, &(lc_run_args){.train_dataloader = loader}));
+    CHECK_EQ(result.n, r->steps);
+    lc_trainer_free(t);
+    lc_dataloader_free(loader);
+    lc_dataset_unref(data);
+    tensors_save(&list, dir, "data.safetensors");
+    CHECK_OK(lc_module_visit(&m->base, add_state, &list));
+    tensors_save(&list, dir, "end.safetensors");
+    snprintf(path, sizeof path, "%s/run.json", dir);
+    FILE *f = fopen(path, "w");
+    CHECK(f != NULL);
+    fprintf(f, "{\"model\": \"%s\", \"batch\": %d, \"optimizer\": \"%s\", \"clip\": %g, \"args\": {", r->model,
+            (int)r->batch, r->optimizer, r->clip);
+    for (int i = 0; i < 4 && r->args[i].name; i++)
+        fprintf(f, "%s\"%s\": %g", i ? ", " : "", r->args[i].name, r->args[i].value);
+    fprintf(f, "}, \"losses\": [");
+    for (int i = 0; i < result.n; i++) fprintf(f, "%s%.9g", i ? ", " : "", result.losses[i]);
+    fprintf(f, "]}\n");
+    fclose(f);
+    model_free(m);
+    run_script("train.py", dir, "");
+}
+
+TEST(fashion_cnn_follows_torch)
+{
+    follow(&runs[0]);
+}
+TEST(fashion_cnn_with_momentum_follows_torch)
+{
+    follow(&runs[1]);
+}
+TEST(mlp_with_adam_follows_torch)
+{
+    follow(&runs[2]);
+}
+TEST(gpt_with_adamw_and_clipping_follows_torch)
+{
+    follow(&runs[3]);
+}
+TEST(lstm_with_rmsprop_follows_torch)
+{
+    follow(&runs[4]);
+}
+
+/* ---- LBFGS: the same path over Rosenbrock's function ---- */
+
+enum { ROSENBROCK = 6 };
+
+typedef struct rosenbrock {
+    lc_module root;
+    lc_graph *graph;
+    lc_tensor *x;
+    lc_optimizer *opt;
+} rosenbrock;
+
+static lc_status rosenbrock_loss(void *ctx, double *value)
+{
+    rosenbrock *r = ctx;
+    lc_tensor *first = lc_slice(r->x, 0, 0, ROSENBROCK - 1), *next = lc_slice(r->x, 0, 1, ROSENBROCK - 1);
+    lc_tensor *bend = lc_sub(next, lc_square(first)), *far = lc_add_scalar(lc_neg(first), 1);
+    lc_tensor *loss = lc_add(lc_sum(lc_square(far)), lc_mul_scalar(lc_sum(lc_square(bend)), 100));
+    lc_optimizer_zero_grad(r->opt);
+    lc_backward(loss);
+    return lc_item(loss, value);
+}
+
+TEST(lbfgs_follows_torch)
+{
+    static const struct {
+        bool strong_wolfe;
+        double lr;
+        int max_iter, history, steps;
+    } cases[] = {{true, 1, 20, 100, 4}, {true, 0.5, 4, 3, 12}, {false, 0.01, 5, 10, 10}};
+    const char *dir = (python(), fresh_dir("torch"));
+    char path[512];
+    snprintf(path, sizeof path, "%s/lbfgs.txt", dir);
+    FILE *f = fopen(path, "w");
+    CHECK(f != NULL);
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        rosenbrock r = {0};
+        int64_t shape[] = {ROSENBROCK};
+        double x[ROSENBROCK];
+        lc_module_init(&r.root, NULL, 1);
+        r.x = lc_module_add_parameter(&r.root, "x", LC_F64, LC_ROW_MAJOR, 1, shape, (lc_init){0});
+        for (int i = 0; i < ROSENBROCK; i++) x[i] = sin(i + 1);
+        CHECK_OK(lc_tensor_write(r.x, x, sizeof x));
+        CHECK_OK(lc_graph_new(NULL, &r.graph));
+        r.opt = lc_lbfgs(&r.root, .lr = cases[k].lr, .max_iter = cases[k].max_iter, .history_size = cases[k].history,
+                         .strong_wolfe = cases[k].strong_wolfe);
+        CHECK_OK(lc_module_status(&r.root));
+        for (int step = 0; step < cases[k].steps; step++) {
+            CHECK_OK(lc_step_begin(r.graph, (uint64_t)step, 0));
+            CHECK_OK(lc_optimizer_step_closure(r.opt, rosenbrock_loss, &r));
+            CHECK_OK(lc_step_end(r.graph));
+            CHECK_OK(lc_tensor_read(r.x, x, sizeof x));
+            fprintf(f, "%s %g %d %d", cases[k].strong_wolfe ? "strong_wolfe" : "none", cases[k].lr, cases[k].max_iter,
+                    cases[k].history);
+            for (int i = 0; i < ROSENBROCK; i++) fprintf(f, " %.17g", x[i]);
+            fprintf(f, "\n");
+        }
+        lc_graph_free(r.graph);
+        lc_optimizer_free(r.opt);
+        lc_module_release(&r.root);
+    }
+    fclose(f);
+    run_script("lbfgs.py", dir, "");
+}
+
+TEST_MAIN

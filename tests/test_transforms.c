@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Transforms of samples: what each does, in both layouts; chains of them; that a key alone decides. */
+#include "test.h"
+#include <lightc/data.h>
+
+/* One image field over `data`. */
+static lc_dataset *image(lc_dtype dtype, lc_layout layout, int64_t c, int64_t h, int64_t w, const void *data)
+{
+    lc_array a = {.field = {.name = "x", .dtype = dtype, .layout = layout, .ndim = 3, .shape = {c, h, w}},
+                  .data = data};
+    lc_dataset *d;
+    CHECK_OK(lc_array_dataset_new(1, 1, &a, &d));
+    return d;
+}
+
+static lc_dataset *with(lc_dataset *d, lc_transform t)
+{
+    lc_dataset *out;
+    CHECK_OK(lc_dataset_transform(d, 0, t, &out));
+    lc_dataset_unref(d);
+    return out;
+}
+
+/* The offset of an element in either layout. */
+static int64_t at(lc_layout layout, int64_t c, int64_t y, int64_t x, int64_t C, int64_t H, int64_t W)
+{
+    return layout == LC_CHANNELS_LAST ? (y * W + x) * C + c : (c * H + y) * W + x;
+}
+
+TEST(transforms_to_tensor_and_normalize)
+{
+    for (lc_layout layout = LC_ROW_MAJOR; layout <= LC_CHANNELS_LAST; layout++) {
+        uint8_t in[2 * 3 * 4];
+        for (int i = 0; i < 24; i++) in[i] = (uint8_t)(i * 10);
+        lc_transform t[2];
+        CHECK_OK(lc_transform_to_tensor(&t[0]));
+        CHECK_OK(lc_transform_normalize(2, (double[]){0.1, 0.2}, (double[]){0.5, 0.25}, &t[1]));
+        lc_transform both;
+        CHECK_OK(lc_transform_compose(2, t, &both));
+        lc_dataset *d = with(image(LC_U8, layout, 2, 3, 4, in), both);
+        CHECK_EQ(lc_dataset_spec(d)->fields[0].dtype, LC_F32);
+        CHECK_EQ(lc_dataset_spec(d)->fields[0].layout, layout);
+        float out[24];
+        void *to = out;
+        CHECK_OK(lc_dataset_read(d, 0, 0, &to));
+        for (int c = 0; c < 2; c++)
+            for (int y = 0; y < 3; y++)
+                for (int x = 0; x < 4; x++) {
+                    int64_t i = at(layout, c, y, x, 2, 3, 4);
+                    CHECK_NEAR(out[i], (in[i] / 255.0 - (c ? 0.2 : 0.1)) / (c ? 0.25 : 0.5), 1e-6);
+                }
+        lc_dataset_unref(d);
+    }
+    lc_transform t;
+    lc_dataset *d = image(LC_F32, LC_ROW_MAJOR, 3, 1, 1, (float[]){1, 2, 3}), *no;
+    CHECK_OK(lc_transform_to_tensor(&t));
+    CHECK_STATUS(lc_dataset_transform(d, 0, t, &no), LC_ERR_DTYPE);
+    CHECK_OK(lc_transform_normalize(2, (double[]){0, 0}, (double[]){1, 1}, &t));
+    CHECK_STATUS(lc_dataset_transform(d, 0, t, &no), LC_ERR_SHAPE);
+    CHECK_CONTAINS(lc_error_message(), "2 channels");
+    CHECK_STATUS(lc_transform_normalize(1, (double[]){0}, (double[]){0}, &t), LC_ERR_ARGUMENT);
+    CHECK_OK(lc_transform_one_hot(3, &t));
+    CHECK_STATUS(lc_dataset_transform(d, 1, t, &no), LC_ERR_ARGUMENT);
+    lc_dataset_unref(d);
+}
+
+TEST(transforms_crop_flip_pad)
+{
+    enum { C = 2, H = 5, W = 6 };
+    for (lc_layout layout = LC_ROW_MAJOR; layout <= LC_CHANNELS_LAST; layout++) {
+        int32_t in[C * H * W], out[C * 20 * 20];
+        void *to = out;
+        for (int i = 0; i < C * H * W; i++) in[i] = i + 1;
+        lc_transform t;
+        /* Pad. */
+        CHECK_OK(lc_transform_pad(1, 2, 3, 4, -7, &t));
+        lc_dataset *d = with(image(LC_I32, layout, C, H, W, in), t);
+        CHECK_EQ(lc_dataset_spec(d)->fields[0].shape[1], H + 7);
+        CHECK_EQ(lc_dataset_spec(d)->fields[0].shape[2], W + 3);
+        CHECK_OK(lc_dataset_read(d, 0, 0, &to));
+        for (int c = 0; c < C; c++)
+            for (int y = 0; y < H + 7; y++)
+                for (int x = 0; x < W + 3; x++) {
+                    bool inside = y >= 3 && y < 3 + H && x >= 1 && x < 1 + W;
+                    int32_t want = inside ? in[at(layout, c, y - 3, x - 1, C, H, W)] : -7;
+                    CHECK_EQ(out[at(layout, c, y, x, C, H + 7, W + 3)], want);
+                }
+        lc_dataset_unref(d);
+        /* Flip: always, never, and about half the time. */
+        for (int p = 0; p < 3; p++) {
+            CHECK_OK(lc_transform_horizontal_flip(p / 2.0, &t));
+            d = with(image(LC_I32, layout, C, H, W, in), t);
+            int flipped = 0;
+            for (uint64_t key = 0; key < 400; key++) {
+                CHECK_OK(lc_dataset_read(d, 0, key, &to));
+                bool f = out[0] != in[0];
+                flipped += f;
+                for (int c = 0; c < C; c++)
+                    for (int y = 0; y < H; y++)
+                        for (int x = 0; x < W; x++)
+                            CHECK_EQ(out[at(layout, c, y, x, C, H, W)],
+                                     in[at(layout, c, y, f ? W - 1 - x : x, C, H, W)]);
+            }
+            CHECK(p == 0 ? flipped == 0 : p == 2 ? flipped == 400 : flipped > 150 && flipped < 250);
+            lc_dataset_unref(d);
+        }
+        /* Crop of 4x3 with a padding of 1: every place comes up, and its content is the window. */
+        CHECK_OK(lc_transform_random_crop(4, 3, 1, &t));
+        d = with(image(LC_I32, layout, C, H, W, in), t);
+        bool place[4][6] = {{false}};
+        for (uint64_t key = 0; key < 600; key++) {
+            CHECK_OK(lc_dataset_read(d, 0, key, &to));
+            int found = 0;
+            for (int top = -1; top <= 2; top++)
+                for (int left = -1; left <= 4; left++) {
+                    bool same = true;
+                    for (int c = 0; same && c < C; c++)
+                        for (int y = 0; same && y < 4; y++)
+                            for (int x = 0; same && x < 3; x++) {
+                                int sy = top + y, sx = left + x;
+                                bool inside = sy >= 0 && sy < H && sx >= 0 && sx < W;
+                                int32_t want = inside ? in[at(layout, c, sy, sx, C, H, W)] : 0;
+                                same = out[at(layout, c, y, x, C, 4, 3)] == want;
+                            }
+                    if (same) found++, place[top + 1][left + 1] = true;
+                }
+            CHECK_EQ(found, 1);
+        }
+        for (int i = 0; i < 24; i++) CHECK(place[i / 6][i % 6]);
+        /* A key decides alone. */
+        int32_t first[24];
+        CHECK_OK(lc_dataset_read(d, 0, 17, &to));
+        memcpy(first, out, sizeof first);
+        CHECK_OK(lc_dataset_read(d, 0, 18, &to));
+        CHECK_OK(lc_dataset_read(d, 0, 17, &to));
+        CHECK(!memcmp(first, out, sizeof first));
+        lc_dataset_unref(d);
+        lc_dataset *no;
+        d = image(LC_I32, layout, C, H, W, in);
+        CHECK_OK(lc_transform_random_crop(8, 3, 1, &t));
+        CHECK_STATUS(lc_dataset_transform(d, 0, t, &no), LC_ERR_SHAPE);
+        lc_dataset_unref(d);
+    }
+}
+
+TEST(transforms_one_hot)
+{
+    int64_t labels[2] = {2, 5};
+    lc_array a = {.field = {.name = "y", .dtype = LC_I64}, .data = labels};
+    lc_dataset *d;
+    lc_transform t;
+    CHECK_OK(lc_array_dataset_new(2, 1, &a, &d));
+    CHECK_OK(lc_transform_one_hot(4, &t));
+    d = with(d, t);
+    CHECK_EQ(lc_dataset_spec(d)->fields[0].ndim, 1);
+    float out[4];
+    void *to = out;
+    CHECK_OK(lc_dataset_read(d, 0, 0, &to));
+    for (int i = 0; i < 4; i++) CHECK_NEAR(out[i], i == 2, 0);
+    CHECK_STATUS(lc_dataset_read(d, 1, 0, &to), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "sample 1");
+    CHECK_CONTAINS(lc_error_message(), "label 5");
+    lc_dataset_unref(d);
+}
+
+/* Long chains: buffers in turn, sizes that grow and shrink, transforms over transforms. */
+TEST(transforms_chain)
+{
+    uint8_t in[16];
+    for (int i = 0; i < 16; i++) in[i] = (uint8_t)(i + 1);
+    lc_transform t[5], chain, outer;
+    CHECK_OK(lc_transform_pad(8, 8, 8, 8, 9, &t[0])); /* 20x20 of 9s around */
+    CHECK_OK(lc_transform_horizontal_flip(1, &t[1]));
+    CHECK_OK(lc_transform_to_tensor(&t[2]));
+    CHECK_OK(lc_transform_horizontal_flip(1, &t[3]));
+    CHECK_OK(lc_transform_normalize(1, (double[]){0}, (double[]){1 / 255.0}, &t[4]));
+    CHECK_OK(lc_transform_compose(5, t, &chain));
+    CHECK_OK(lc_transform_compose(1, &chain, &outer));
+    lc_dataset *d = with(image(LC_U8, LC_ROW_MAJOR, 1, 4, 4, in), outer);
+    CHECK_OK(lc_transform_horizontal_flip(1, &chain));
+    d = with(d, chain);
+    float out[400];
+    void *to = out;
+    CHECK_OK(lc_dataset_read(d, 0, 0, &to));
+    for (int y = 0; y < 20; y++)
+        for (int x = 0; x < 20; x++) {
+            int sy = y - 8, sx = 19 - x - 8;
+            CHECK_NEAR(out[y * 20 + x], sy >= 0 && sy < 4 && sx >= 0 && sx < 4 ? in[sy * 4 + sx] : 9, 1e-4);
+        }
+    lc_dataset_unref(d);
+    CHECK_OK(lc_transform_compose(0, NULL, &chain));
+    d = with(image(LC_U8, LC_ROW_MAJOR, 1, 4, 4, in), chain);
+    uint8_t same[16];
+    to = same;
+    CHECK_OK(lc_dataset_read(d, 0, 0, &to));
+    CHECK(!memcmp(same, in, 16));
+    lc_dataset_unref(d);
+}
+
+TEST_MAIN

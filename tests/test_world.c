@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which rank this process is, as each launcher says it; what is no answer; and joining, by processes that were given
+ * the variables a launcher would have set. */
+#define _GNU_SOURCE
+#include "test.h"
+
+#include "comm/socket.h"
+#include "comm/world.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- finding ---- */
+
+extern char **environ;
+
+/* Only these variables, of all that concern ranks: "NAME=value NAME=value". */
+static void surroundings(const char *text)
+{
+    static const char *const ours[] = {"LIGHTC_", "OMPI_", "PMI",       "MPI_",   "SLURM_",        "RANK",   "WORLD_",
+                                       "LOCAL_",  "NODE_", "NUM_NODES", "GROUP_", "TORCHELASTIC_", "MASTER_"};
+    char copy[2000], *rest = copy;
+    for (bool again = true; again;) {
+        again = false;
+        for (char **e = environ; *e && !again; e++)
+            for (size_t i = 0; i < sizeof ours / sizeof *ours && !again; i++)
+                if (!strncmp(*e, ours[i], strlen(ours[i])) && strncmp(*e, "LIGHTC_TEST", 11) != 0) {
+                    char name[200];
+                    snprintf(name, sizeof name, "%.*s", (int)strcspn(*e, "="), *e);
+                    unsetenv(name);
+                    again = true;
+                }
+    }
+    snprintf(copy, sizeof copy, "%s", text);
+    for (char *one; (one = strsep(&rest, " ")) != NULL;) {
+        char *equals = strchr(one, '=');
+        if (!equals) continue;
+        *equals = 0;
+        setenv(one, equals + 1, 1);
+    }
+}
+
+typedef struct expectation {
+    const char *variables, *launcher;
+    int rank, size, local_rank, local_size, node_rank, num_nodes;
+    const char *address;
+    int port;           /* 0: some */
+    const char *secret; /* NULL: some */
+} expectation;
+
+#define KEY "0123456789abcdef"
+
+static const expectation found[] = {
+    {"", "none", 0, 1, 0, 1, 0, 1, "", 0, ""},
+    /* lightc's own */
+    {"LIGHTC_RANK=3 LIGHTC_WORLD_SIZE=4 LIGHTC_LOCAL_RANK=1 LIGHTC_LOCAL_SIZE=2 LIGHTC_NODE_RANK=1 LIGHTC_NUM_NODES=2 "
+     "MASTER_ADDR=10.0.0.1 MASTER_PORT=4711 LIGHTC_SECRET=" KEY,
+     "lightc", 3, 4, 1, 2, 1, 2, "10.0.0.1", 4711, KEY},
+    /* and it comes first */
+    {"LIGHTC_RANK=1 LIGHTC_WORLD_SIZE=2 LIGHTC_NUM_NODES=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=4711 LIGHTC_SECRET=" KEY
+     " OMPI_COMM_WORLD_RANK=7 OMPI_COMM_WORLD_SIZE=8 SLURM_PROCID=5 SLURM_NTASKS=6 RANK=3 WORLD_SIZE=4",
+     "lightc", 1, 2, 1, 2, 0, 1, "127.0.0.1", 4711, KEY},
+    /* Open MPI 4, on one host and on two */
+    {"OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2 "
+     "OMPI_COMM_WORLD_NODE_RANK=1 OMPI_MCA_ess_base_jobid=2040659969 "
+     "OMPI_MCA_orte_precondition_transports=c62b77d6f3fbd7fa-1a5ab09e0982db5a",
+     "mpirun", 1, 2, 1, 2, 0, 1, "127.0.0.1", 0, "c62b77d6f3fbd7fa-1a5ab09e0982db5a"},
+    {"OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=2 "
+     "MASTER_ADDR=a MASTER_PORT=29500",
+     "mpirun", 2, 4, 0, 2, -1, 0, "a", 29500, NULL},
+    /* Open MPI 5 */
+    {"OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=3 OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=3 "
+     "PMIX_NAMESPACE=prterun-a-1234@1 PMIX_RANK=0",
+     "mpirun", 0, 3, 0, 3, 0, 1, "127.0.0.1", 0, NULL},
+    /* PMI */
+    {"PMI_RANK=1 PMI_SIZE=4 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=4 PMI_JOBID=77", "mpirun", 1, 4, 1, 4, 0, 1, "127.0.0.1",
+     0, NULL},
+    {"PMI_RANK=1 PMI_SIZE=4 SLURM_PROCID=0 SLURM_NTASKS=1 MASTER_ADDR=b MASTER_PORT=5", "mpirun", 1, 4, -1, 0, -1, 0,
+     "b", 5, NULL},
+    /* Slurm */
+    {"SLURM_PROCID=5 SLURM_NTASKS=8 SLURM_LOCALID=1 SLURM_NODEID=2 SLURM_NNODES=4 SLURM_JOB_ID=123456 SLURM_STEP_ID=0 "
+     "SLURM_NODELIST=node[02-04,07] SLURM_JOB_NAME=train",
+     "slurm", 5, 8, 1, 0, 2, 4, "node02", 0, NULL},
+    {"SLURM_PROCID=1 SLURM_NTASKS=8 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NUM_NODES=1 SLURM_LOCALID=1 SLURM_NODEID=0 "
+     "SLURM_NNODES=4 SLURM_JOB_ID=9 SLURM_JOB_NODELIST=a,b SLURM_STEP_NODELIST=b PMI_RANK=1 PMI_SIZE=2",
+     "slurm", 1, 2, 1, 2, 0, 1, "127.0.0.1", 0, NULL},
+    {"SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_JOB_NAME=bash SLURM_JOB_ID=9", "none", 0, 1, 0, 1, 0, 1, "", 0, ""},
+    {"SLURM_NTASKS=8 SLURM_JOB_ID=9 SLURM_NODELIST=a", "none", 0, 1, 0, 1, 0, 1, "", 0, ""},
+    /* torchrun, in a Slurm job that started it once per host */
+    {"RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 GROUP_RANK=1 GROUP_WORLD_SIZE=2 MASTER_ADDR=10.1.1.1 "
+     "MASTER_PORT=29500 TORCHELASTIC_RUN_ID=none SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_JOB_ID=8",
+     "torchrun", 3, 4, 1, 2, 1, 2, "10.1.1.1", 29500, NULL},
+    /* which listens on that port itself */
+    {"RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 "
+     "TORCHELASTIC_RUN_ID=x TORCHELASTIC_USE_AGENT_STORE=True",
+     "torchrun", 0, 2, 0, 2, 0, 1, "127.0.0.1", 29501, NULL},
+    /* by hand */
+    {"RANK=1 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1 LIGHTC_SECRET=" KEY, "environment", 1, 2, -1, 0, -1, 0, "a", 1,
+     KEY},
+    {"RANK=1", "none", 0, 1, 0, 1, 0, 1, "", 0, ""},
+    {"RANK=0 WORLD_SIZE=1", "environment", 0, 1, 0, 1, 0, 1, "", 0, ""},
+    {"OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1", "mpirun", 0, 1, 0, 1, 0, 1, "", 0, ""},
+};
+
+TEST(every_launcher_is_understood)
+{
+    for (size_t i = 0; i < sizeof found / sizeof *found; i++) {
+        const expectation *e = &found[i];
+        lc__world w;
+        surroundings(e->variables);
+        if (lc__world_find(&w) < 0) TEST_FAIL("%s: %s", e->variables, lc_error_message());
+        bool good = !strcmp(w.launcher, e->launcher) && w.rank == e->rank && w.size == e->size &&
+                    w.local_rank == e->local_rank && w.local_size == e->local_size && w.node_rank == e->node_rank &&
+                    w.num_nodes == e->num_nodes && !strcmp(w.address, e->address) &&
+                    (e->port ? w.port == e->port : w.size == 1 || (w.port >= 15000 && w.port < 30000)) &&
+                    (e->secret ? !strcmp(w.secret, e->secret) : strlen(w.secret) == 32);
+        if (!good)
+            TEST_FAIL("%s: %s %d/%d %d/%d %d/%d \"%s\" %d \"%s\"", e->variables, w.launcher, w.rank, w.size,
+                      w.local_rank, w.local_size, w.node_rank, w.num_nodes, w.address, w.port, w.secret);
+        CHECK_EQ(w.hosted, !strcmp(e->launcher, "lightc"));
+    }
+}
+
+TEST(ranks_of_a_job_agree_and_jobs_differ)
+{
+    lc__world a, b, c;
+    surroundings("SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_NNODES=2 SLURM_JOB_ID=9 SLURM_NODELIST=a,b");
+    CHECK_OK(lc__world_find(&a));
+    surroundings("SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_NNODES=2 SLURM_JOB_ID=9 SLURM_NODELIST=a,b");
+    CHECK_OK(lc__world_find(&b));
+    surroundings("SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_NNODES=2 SLURM_JOB_ID=10 SLURM_NODELIST=a,b");
+    CHECK_OK(lc__world_find(&c));
+    CHECK(a.port == b.port && !strcmp(a.secret, b.secret) && !strcmp(a.address, "a"));
+    CHECK(c.port != b.port && strcmp(c.secret, b.secret) != 0);
+}
+
+TEST(nonsense_is_refused_with_its_name)
+{
+    static const char *const cases[][2] = {
+        {"LIGHTC_RANK=1 LIGHTC_WORLD_SIZE=2", "not all of MASTER_ADDR, MASTER_PORT and LIGHTC_SECRET"},
+        {"LIGHTC_RANK=1", "LIGHTC_RANK is set, and LIGHTC_WORLD_SIZE is not"},
+        {"OMPI_COMM_WORLD_RANK=two OMPI_COMM_WORLD_SIZE=3",
+         "OMPI_COMM_WORLD_RANK is \"two\"; it must be a whole number"},
+        {"OMPI_COMM_WORLD_RANK=-1 OMPI_COMM_WORLD_SIZE=3", "OMPI_COMM_WORLD_RANK is \"-1\""},
+        {"OMPI_COMM_WORLD_RANK=1x OMPI_COMM_WORLD_SIZE=3", "OMPI_COMM_WORLD_RANK is \"1x\""},
+        {"OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=3", "OMPI_COMM_WORLD_RANK is 3, and OMPI_COMM_WORLD_SIZE is 3"},
+        {"RANK=0 WORLD_SIZE=0", "WORLD_SIZE is \"0\""},
+        {"RANK=0 WORLD_SIZE=99999999999999999999", "WORLD_SIZE is \"99999999999999999999\""},
+        {"RANK=0 WORLD_SIZE=2 LOCAL_RANK=2 LOCAL_WORLD_SIZE=2", "LOCAL_RANK is 2, and LOCAL_WORLD_SIZE is 2"},
+        {"RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=3", "LOCAL_WORLD_SIZE is 3, more than WORLD_SIZE, which is 2"},
+        {"SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_NODEID=2 SLURM_NNODES=2", "SLURM_NODEID is 2, and SLURM_NNODES is 2"},
+        {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=70000", "MASTER_PORT is \"70000\""},
+        {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=http", "MASTER_PORT is \"http\""},
+        {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=a", "set MASTER_PORT"},
+        {"RANK=0 WORLD_SIZE=2 MASTER_PORT=7", "nothing says where the ranks meet. Set MASTER_ADDR"},
+        {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=7 LIGHTC_SECRET=short", "LIGHTC_SECRET has 5 characters"},
+        {"OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=2",
+         "mpirun -x MASTER_ADDR=..."},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        lc__world w;
+        surroundings(cases[i][0]);
+        if (lc__world_find(&w) != LC_ERR_CONFIG) TEST_FAIL("\"%s\" is taken", cases[i][0]);
+        CHECK_CONTAINS(lc_error_message(), cases[i][1]);
+    }
+}
+
+TEST(the_first_host_of_a_list_is_found)
+{
+    static const char *const cases[][2] = {{"a", "a"},
+                                           {"a,b", "a"},
+                                           {"node[01-04,07],gpu", "node01"},
+                                           {"node[7,9-11]", "node7"},
+                                           {"r[1-2]n[003-004]", "r1n003"},
+                                           {"n[5]-ib", "n5-ib"},
+                                           {"n[1-", "n1"}};
+    char host[64], small[4];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CHECK(lc__first_host(cases[i][0], host, sizeof host));
+        CHECK_STR(host, cases[i][1]);
+    }
+    CHECK(!lc__first_host("", host, sizeof host));
+    CHECK(lc__first_host("node[01-04]", small, sizeof small));
+    CHECK_STR(small, "nod");
+}
+
+/* ---- joining ---- */
+
+enum { RANKS = 4 };
+
+typedef struct run {
+    int size, port;
+    const char *backend[RANKS];
+    struct {
+        lc_status status;
+        char message[1024], name[16];
+        int local_rank, local_size, node_rank, num_nodes;
+    } ranks[RANKS];
+} run;
+
+typedef lc_status world_fn(run *r, lc__world *w, const lc__world_options *o);
+
+static int free_port(void)
+{
+    int port = 0, fd = -1;
+    if (lc__socket_listen(NULL, &port, &fd) >= 0) close(fd);
+    return port;
+}
+
+static lc_status be_rank(run *r, int rank, world_fn *fn)
+{
+    char variables[400];
+    lc__world *w = NULL;
+    snprintf(variables, sizeof variables,
+             "RANK=%d WORLD_SIZE=%d MASTER_ADDR=127.0.0.1 MASTER_PORT=%d LIGHTC_SECRET=" KEY, rank, r->size, r->port);
+    surroundings(variables);
+    lc__world_options o = {.backend = r->backend[rank], .times = {.start = 20, .heartbeat = 0.1}};
+    LC_TRY(lc__world_join(&o, &w));
+    snprintf(r->ranks[rank].name, sizeof r->ranks[rank].name, "%s", lc_comm_name(w->comm));
+    r->ranks[rank].local_rank = w->local_rank;
+    r->ranks[rank].local_size = w->local_size;
+    r->ranks[rank].node_rank = w->node_rank;
+    r->ranks[rank].num_nodes = w->num_nodes;
+    lc_status s = fn(r, w, &o);
+    char why[1024];
+    snprintf(why, sizeof why, "%s", s < 0 ? lc_error_message() : "");
+    lc__world_leave(w);
+    return s < 0 ? lc_fail(s, "%s", why) : LC_OK;
+}
+
+static run *run_all(int size, const char *backend, const char *backend_of_1, world_fn *fn)
+{
+    run *r = mmap(NULL, sizeof *r, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t pids[RANKS];
+    *r = (run){.size = size,
+               .port = free_port(),
+               .backend = {backend, backend_of_1 ? backend_of_1 : backend, backend, backend}};
+    fflush(NULL);
+    for (int i = 0; i < size; i++) {
+        r->ranks[i].status = LC_ERR_INTERNAL;
+        pids[i] = fork();
+        if (pids[i]) continue;
+        lc_status s = be_rank(r, i, fn);
+        snprintf(r->ranks[i].message, sizeof r->ranks[i].message, "%s", s < 0 ? lc_error_message() : "");
+        r->ranks[i].status = s;
+        _exit(0);
+    }
+    for (int i = 0; i < size; i++) waitpid(pids[i], NULL, 0);
+    return r;
+}
+
+static lc_status add(lc_comm *c)
+{
+    int64_t x = lc_comm_rank(c) + 1, n = lc_comm_size(c);
+    LC_TRY(lc_comm_all_reduce(c, &x, &x, 1, LC_I64, LC_COMM_SUM, NULL));
+    return x == n * (n + 1) / 2 ? LC_OK : lc_fail(LC_ERR_INTERNAL, "the sum is %lld", (long long)x);
+}
+
+/* Twice at the same time, and again after all have left. */
+static lc_status work(run *r, lc__world *w, const lc__world_options *o)
+{
+    lc__world *same = NULL;
+    (void)r;
+    LC_TRY(add(w->comm));
+    LC_TRY(lc__world_join(NULL, &same));
+    if (same != w) return lc_fail(LC_ERR_INTERNAL, "there are two worlds");
+    if (lc__world_join(&(lc__world_options){.backend = "carrier pigeon"}, &same) != LC_ERR_CONFIG)
+        return lc_fail(LC_ERR_INTERNAL, "any backend is taken");
+    const char *other = !strcmp(lc_comm_name(w->comm), "tcp") ? "shm" : "tcp";
+    if (w->size > 1 && lc__world_join(&(lc__world_options){.backend = other}, &same) != LC_ERR_CONFIG)
+        return lc_fail(LC_ERR_INTERNAL, "another backend is taken");
+    lc__world_leave(w);
+    LC_TRY(add(w->comm));
+    for (int k = 0; k < 3; k++) {
+        lc__world_leave(w);
+        LC_TRY(lc__world_join(o, &w));
+        LC_TRY(add(w->comm));
+    }
+    return LC_OK;
+}
+
+TEST(ranks_join_leave_and_join_again)
+{
+    static const char *const backends[][2] = {{"auto", "shm"}, {"shm", "shm"}, {"tcp", "tcp"}};
+    for (size_t b = 0; b < sizeof backends / sizeof *backends; b++)
+        for (int n = 1; n <= RANKS; n++) {
+            run *r = run_all(n, backends[b][0], NULL, work);
+            for (int i = 0; i < n; i++) {
+                if (r->ranks[i].status < 0)
+                    TEST_FAIL("%s, %d ranks, rank %d: %s", backends[b][0], n, i, r->ranks[i].message);
+                CHECK_STR(r->ranks[i].name, n == 1 ? "self" : backends[b][1]);
+                CHECK(r->ranks[i].local_rank == i && r->ranks[i].local_size == n);
+                CHECK(r->ranks[i].node_rank == 0 && r->ranks[i].num_nodes == 1);
+            }
+            munmap(r, sizeof *r);
+        }
+}
+
+TEST(ranks_that_want_different_things_are_told)
+{
+    run *r = run_all(2, "tcp", "shm", work);
+    CHECK_CONTAINS(r->ranks[0].message, "rank 0 is to communicate over tcp, and rank 1 over shm");
+    CHECK_CONTAINS(r->ranks[1].message, "rank 1 is to communicate over shm, and rank 0 over tcp");
+    munmap(r, sizeof *r);
+}
+
+/* Rank 1 dies between two calls; the others wait in one. */
+static lc_status lose(run *r, lc__world *w, const lc__world_options *o)
+{
+    (void)r, (void)o;
+    LC_TRY(add(w->comm));
+    lc__control_progress(w->control, 5, "training");
+    if (w->rank == 1) {
+        usleep(300000);
+        kill(getpid(), SIGKILL);
+    }
+    double start = lc__seconds();
+    lc_status s = lc__world_explain(w, add(w->comm));
+    return lc__seconds() - start < 3 ? s : lc_fail(LC_ERR_INTERNAL, "that took %.3g s", lc__seconds() - start);
+}
+
+TEST(a_rank_that_dies_ends_the_calls_of_the_others)
+{
+    for (int tcp = 0; tcp < 2; tcp++) {
+        run *r = run_all(3, tcp ? "tcp" : "shm", NULL, lose);
+        for (int i = 0; i < 3; i += 2) {
+            CHECK_EQ(r->ranks[i].status, LC_ERR_PEER);
+            CHECK_CONTAINS(r->ranks[i].message, "rank 1 (host ");
+            CHECK_CONTAINS(r->ranks[i].message, "step 5, training: its process ended");
+        }
+        munmap(r, sizeof *r);
+    }
+}
+
+/* What a program without a trainer calls, twice, beside one that joined before. */
+static lc_status share(run *r, lc__world *w, const lc__world_options *o)
+{
+    lc_comm *one, *two, *part;
+    (void)r, (void)o;
+    LC_TRY(lc_comm_world(&one));
+    LC_TRY(lc_comm_world(&two));
+    if (one != two || one != w->comm) return lc_fail(LC_ERR_INTERNAL, "there are several communicators");
+    LC_TRY(lc_comm_split(one, 0, 0, &part));
+    lc_comm_free(one);
+    LC_TRY(add(two));
+    LC_TRY(add(part));
+    lc_comm_free(part);
+    lc_comm_free(two);
+    LC_TRY(add(w->comm));
+    lc__world_leave(w); /* the last: it is gone */
+    LC_TRY(lc_comm_world(&one));
+    LC_TRY(add(one));
+    return LC_OK; /* the caller leaves for it */
+}
+
+TEST(the_communicator_is_shared_and_freed_by_the_last)
+{
+    for (int n = 1; n <= RANKS; n++) {
+        run *r = run_all(n, NULL, NULL, share);
+        for (int i = 0; i < n; i++)
+            if (r->ranks[i].status < 0) TEST_FAIL("%d ranks, rank %d: %s", n, i, r->ranks[i].message);
+        munmap(r, sizeof *r);
+    }
+}
+
+TEST_MAIN
