@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "data/batch_slice.h"
+
+#include "core/status.h"
+#include "tensor/tensor_impl.h"
+
+#include <lightc/ops_math.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+/* An input tensor over samples [begin, begin + n) of x; one that fits is used again. */
+static lc_status cut_input(lc_tensor **have, lc_tensor *x, int64_t begin, int64_t n)
+{
+    const lc_type *type = &x->type;
+    size_t row = lc_dtype_size(type->dtype);
+    for (int d = 1; d < type->ndim; d++) row *= (size_t)type->shape[d];
+    void *data = (char *)x->data + (size_t)begin * row;
+    lc_type want = *type;
+    want.shape[0] = *have ? (*have)->type.shape[0] : 0;
+    if (!*have || (*have)->layout != x->layout || !lc__type_equal(&(*have)->type, &want)) {
+        lc_tensor_unref(*have);
+        *have = NULL;
+        want.shape[0] = n;
+        LC_TRY(lc_input_new(type->dtype, type->ndim, want.shape, x->layout, data, have));
+    }
+    lc_input_set(*have, data, n);
+    return LC_OK;
+}
+
+static lc_status cut_tensor(lc_tensor **have, const lc_batch *b, lc_tensor *x, int64_t begin, int64_t n,
+                            lc_tensor **out)
+{
+    *out = x;
+    if (!x || lc_tensor_ndim(x) == 0 || lc_tensor_dim(x, 0) != b->size) return LC_OK;
+    if (x->kind == LC_TENSOR_INPUT) {
+        LC_TRY(cut_input(have, x, begin, n));
+        *out = *have;
+        return LC_OK;
+    }
+    *out = lc_slice(x, 0, begin, n);
+    return lc_tensor_is_error(*out) ? LC_ERR_STATE : LC_OK; /* lc_slice has said why */
+}
+
+/* x and y are two of the tensors, or of a hook that has replaced them alone. */
+static lc_status cut_named(lc__batch_slice *s, int which, const lc_batch *b, lc_tensor *x, int64_t begin, int64_t n,
+                           lc_tensor **out)
+{
+    for (int i = 0; i < b->n; i++)
+        if (x && b->tensors[i] == x) {
+            *out = s->batch.tensors[i];
+            return LC_OK;
+        }
+    return cut_tensor(&s->inputs[LC_MAX_BATCH_TENSORS + which], b, x, begin, n, out);
+}
+
+static lc_status cut_tensors(lc__batch_slice *s, const lc_batch *b, int64_t begin, int64_t n)
+{
+    if (begin < 0 || n < 0 || begin > b->size - n)
+        return lc_fail(LC_ERR_ARGUMENT, "samples [%lld, %lld) of a batch of %lld", (long long)begin,
+                       (long long)(begin + n), (long long)b->size);
+    s->batch = *b;
+    for (int i = 0; i < b->n; i++) LC_TRY(cut_tensor(&s->inputs[i], b, b->tensors[i], begin, n, &s->batch.tensors[i]));
+    LC_TRY(cut_named(s, 0, b, b->x, begin, n, &s->batch.x));
+    LC_TRY(cut_named(s, 1, b, b->y, begin, n, &s->batch.y));
+    s->batch.size = n;
+    s->batch.indices = b->indices ? b->indices + begin : NULL;
+    s->batch.global_offset = b->global_offset + begin;
+    s->batch.first = b->first + begin;
+    return LC_OK;
+}
+
+static lc_status grow(lc__batch_slice *s, int n)
+{
+    if (n <= s->n_parts) return LC_OK;
+    lc__batch_slice *parts = realloc(s->parts, (size_t)n * sizeof *parts);
+    if (parts) s->parts = parts;
+    const lc_batch **batches = realloc(s->part_batches, (size_t)n * sizeof *batches);
+    if (batches) s->part_batches = batches;
+    if (!parts || !batches) return lc_fail(LC_ERR_MEMORY, "out of memory: a slice of a batch of %d parts", n);
+    memset(parts + s->n_parts, 0, (size_t)(n - s->n_parts) * sizeof *parts);
+    s->n_parts = n;
+    return LC_OK;
+}
+
+lc_status lc__batch_cut(lc__batch_slice *s, const lc_batch *b, int64_t begin, int64_t n, const lc_batch **out)
+{
+    *out = NULL;
+    if (!b->n_parts) {
+        LC_TRY(cut_tensors(s, b, begin, n));
+        *out = &s->batch;
+        return LC_OK;
+    }
+    /* What stands above the parts is that of the first that is there. */
+    const lc_batch *first = NULL;
+    LC_TRY(grow(s, b->n_parts));
+    for (int i = 0; i < b->n_parts; i++) {
+        s->part_batches[i] = NULL;
+        if (!b->parts[i]) continue;
+        int64_t size = b->parts[i]->size, all = b->size > 0 ? b->size : 1;
+        int64_t from = begin * size / all, to = (begin + n) * size / all;
+        LC_TRY(lc__batch_cut(&s->parts[i], b->parts[i], from, to - from, &s->part_batches[i]));
+        if (!first) first = s->part_batches[i];
+    }
+    if (first) s->batch = *first;
+    s->batch.n_parts = b->n_parts;
+    s->batch.parts = s->part_batches;
+    *out = &s->batch;
+    return LC_OK;
+}
+
+void lc__batch_slice_release(lc__batch_slice *s)
+{
+    for (int i = 0; i < LC_MAX_BATCH_TENSORS + 2; i++) lc_tensor_unref(s->inputs[i]);
+    for (int i = 0; i < s->n_parts; i++) lc__batch_slice_release(&s->parts[i]);
+    free(s->parts);
+    free(s->part_batches);
+    *s = (lc__batch_slice){0};
+}
