@@ -17,10 +17,12 @@ typedef struct bench {
     int64_t epochs;
     int64_t batch; /* 0: the work's own */
     int64_t workers;
+    int64_t devices;      /* ranks of the works with a loader */
+    const char *strategy; /* of those; NULL: the trainer's choice */
     bool tune;
     bool stepped;        /* only steps with batches in memory, no loader */
     bool loaded;         /* only epochs with the loader */
-    double since;        /* child of `startup`: when its parent called exec */
+    double since;        /* when exec was called, by the clock of bench_now; 0: not known */
     const char *program; /* path of this program */
     void *storage;       /* of the options' texts */
 } bench;
@@ -39,7 +41,7 @@ lc_status bench_startup(const bench *b);
 lc_status bench_first_step(const bench *b);     /* child of startup: data in memory */
 lc_status bench_first_step_idx(const bench *b); /* child of startup: trainer and IDX files */
 
-/* Trains `model` for epochs with loader, validation, logger and checkpoints (train.c). */
+/* Trains `model` for epochs with loader, validation, logger and checkpoints, on b->devices ranks (train.c). */
 lc_status bench_epochs(const bench *b, const char *model, int64_t batch);
 /* Steps with batches in memory, no trainer (steps.c). */
 lc_status bench_steps(const bench *b, const char *model);

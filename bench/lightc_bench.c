@@ -32,7 +32,8 @@ static const struct {
 static void usage(FILE *f)
 {
     fprintf(f, "usage: lightc_bench WORK [--threads N] [--precision P] [--steps N] [--epochs N] [--data DIR]\n"
-               "                         [--batch N] [--workers N] [--tune] [--only_steps] [--only_epochs]\n\n"
+               "                         [--batch N] [--workers N] [--devices N] [--strategy S] [--tune]\n"
+               "                         [--only_steps] [--only_epochs]\n\n"
                "One JSON line per measurement. Works:\n");
     for (int i = 0; i < N_WORKS; i++)
         if (works[i].help) fprintf(f, "  %-10s %s\n", works[i].name, works[i].help);
@@ -49,13 +50,17 @@ static lc_status parse(bench *b, int argc, char **argv)
         LC_OPTION(bench, batch, LC_OPTION_INT, 0, 1e6, "samples in a batch; 0: the work's own"),
         LC_OPTION(bench, tune, LC_OPTION_BOOL, 0, 0, "choose kernels and threads by timing"),
         LC_OPTION(bench, workers, LC_OPTION_INT, 0, 256, "threads of the loader"),
+        LC_OPTION(bench, devices, LC_OPTION_INT, 1, 4096, "ranks; they train with a loader only"),
+        LC_OPTION(bench, strategy, LC_OPTION_TEXT, 0, 0, "of those ranks"),
         {"only_steps", LC_OPTION_BOOL, offsetof(bench, stepped), 0, 0, "leave out the epochs with a loader"},
         {"only_epochs", LC_OPTION_BOOL, offsetof(bench, loaded), 0, 0, "leave out the steps in memory"},
-        LC_OPTION(bench, since, LC_OPTION_FLOAT, 0, 0, "set by the work startup for its children"),
+        LC_OPTION(bench, since, LC_OPTION_FLOAT, 0, 0,
+                  "when exec was called, on the monotonic clock, where somebody knows"),
     };
     lc_option_set set = {"lightc_bench WORK", options, (int)(sizeof options / sizeof options[0]), b};
     /* The work is no option: parsing starts behind it. */
     lc_status s = lc_options_parse(&set, 1, NULL, argc - 1, argv + 1, &b->storage);
+    if (b->devices > 1) b->loaded = true;
     if (s == LC_OK && strcmp(b->precision, "32") != 0 && strcmp(b->precision, "32-true") != 0)
         return lc_fail(LC_ERR_UNSUPPORTED, "--precision %s: there is only 32 yet", b->precision);
     return s;
@@ -66,7 +71,8 @@ int main(int argc, char **argv)
     char program[4096];
     ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
     program[n > 0 ? n : 0] = '\0';
-    bench b = {.data = "/usr/share/datasets/fashion-mnist", .precision = "32", .epochs = 1, .program = program};
+    bench b = {
+        .data = "/usr/share/datasets/fashion-mnist", .precision = "32", .epochs = 1, .devices = 1, .program = program};
     if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
         usage(argc < 2 ? stderr : stdout);
         return argc < 2 ? 2 : 0;

@@ -150,7 +150,7 @@ lc_status bench_resnet18(const bench *b)
 
 lc_status bench_gpt(const bench *b)
 {
-    return bench_steps(b, "gpt");
+    return b->loaded ? bench_epochs(b, "gpt", 16) : bench_steps(b, "gpt");
 }
 
 /* Child of `startup`. */

@@ -83,7 +83,8 @@ static lc_status validation_step(lc_module *self, const lc_batch *batch, int64_t
 }
 static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
 {
-    return lc_optimizers_add(out, lc_adam(self, .lr = 1e-3));
+    bool gpt = strcmp(((model *)self)->kind->name, "gpt") == 0;
+    return lc_optimizers_add(out, gpt ? lc_adamw(self, .lr = 1e-3, .weight_decay = 0.1) : lc_adam(self, .lr = 1e-3));
 }
 static const lc_module_ops classifier_ops = {
     LC_MODULE_OPS_INIT("classifier"),
@@ -92,34 +93,58 @@ static const lc_module_ops classifier_ops = {
     .validation_step = validation_step,
 };
 
+/* ---- the data ---- */
+
+enum { CONTEXT = 256, VOCABULARY = 65 };
+
+/* Random tokens, as many as the steps need. */
+static lc_status tokens(int64_t n, lc_dataset **out)
+{
+    lc_array arrays[2];
+    for (int k = 0; k < 2; k++) {
+        int64_t *ids = malloc((size_t)(n * CONTEXT) * sizeof *ids);
+        arrays[k] = (lc_array){.field = {.name = k ? "y" : "x", .dtype = LC_I64, .ndim = 1, .shape = {CONTEXT}},
+                               .data = ids,
+                               .free = free};
+        if (!ids) {
+            if (k) free((void *)(uintptr_t)arrays[0].data);
+            return lc_fail(LC_ERR_MEMORY, "no memory for tokens");
+        }
+        for (int64_t i = 0; i < n * CONTEXT; i++)
+            ids[i] = (int64_t)lc_random_below((uint64_t)k + 1, (uint64_t)i, VOCABULARY);
+    }
+    return lc_array_dataset_new(n, 2, arrays, out);
+}
+
+static lc_status datasets(const bench *b, const char *name, int64_t batch, lc_dataset *sets[2])
+{
+    const lc_idx_options normal = {.mean = 0.2860, .std = 0.3530};
+    if (strcmp(name, "gpt") != 0) return lc_mnist_load(b->data, &normal, &sets[0], &sets[1]);
+    LC_TRY(tokens((b->steps ? b->steps : 5) * batch * b->devices, &sets[0]));
+    return tokens(batch, &sets[1]);
+}
+
 lc_status bench_epochs(const bench *b, const char *name, int64_t batch)
 {
     double start = bench_now(), before = bench_since_exec();
-    char folder[256] = "";
+    char folder[256] = "", devices[32];
     stopwatch w = {.room = 1 << 20};
+    snprintf(devices, sizeof devices, "%lld", (long long)b->devices);
     lc_dataset *sets[2] = {0};
     lc_dataloader *loaders[2] = {0};
     lc_trainer *t = NULL;
     model *m = NULL;
     lc_status s;
-    const lc_idx_options normal = {.mean = 0.2860, .std = 0.3530};
+    if (b->batch) batch = b->batch;
     w.gaps = malloc((size_t)w.room * sizeof *w.gaps);
     if (!w.gaps) return lc_fail(LC_ERR_MEMORY, "no memory for the times of steps");
     LC_TRY_GOTO(s, done, bench_folder(folder, sizeof folder));
-    LC_TRY_GOTO(s, done, lc_mnist_load(b->data, &normal, &sets[0], &sets[1]));
-    for (int i = 0; i < 2; i++) {
-        lc_dataloader_options o = {.dataset = sets[i],
-                                   .batch_size = b->batch ? b->batch : batch,
-                                   .shuffle = i == 0,
-                                   .drop_last = i == 0,
-                                   .num_workers = (int)b->workers};
-        LC_TRY_GOTO(s, done, lc_dataloader_new(&o, &loaders[i]));
-    }
-    m = model_new(name, &classifier_ops, 0);
     lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
     lc_callback clock = {&stopwatch_ops, &w};
     opt.max_epochs = b->epochs;
     opt.threads = b->threads;
+    if (b->devices > 1) opt.devices = devices;
+    if (b->strategy) opt.strategy = b->strategy;
     opt.num_sanity_val_steps = 0;
     opt.logger = "csv";
     opt.default_root_dir = folder;
@@ -128,14 +153,27 @@ lc_status bench_epochs(const bench *b, const char *name, int64_t batch)
     opt.n_callbacks = 1;
     if (b->steps) opt.limit_train_batches = LC_BATCHES(b->steps), opt.limit_val_batches = LC_BATCHES(0);
     LC_TRY_GOTO(s, done, lc_trainer_new(&opt, &t));
+    if (!t) goto done; /* the ranks that this process started have ended */
+    LC_TRY_GOTO(s, done, datasets(b, name, batch, sets));
+    for (int i = 0; i < 2; i++) {
+        lc_dataloader_options o = {.dataset = sets[i],
+                                   .batch_size = batch,
+                                   .shuffle = i == 0,
+                                   .drop_last = i == 0,
+                                   .num_workers = (int)b->workers};
+        LC_TRY_GOTO(s, done, lc_dataloader_new(&o, &loaders[i]));
+    }
+    m = model_new(name, &classifier_ops, 0);
     double fit = bench_now();
     lc_run_args args = {.train_dataloader = loaders[0], .val_dataloader = loaders[1]};
     LC_TRY_GOTO(s, done, lc_trainer_fit(t, &m->base, &args));
     double end = bench_now(), accuracy = 0;
+    if (!lc_trainer_is_global_zero(t)) goto done;
     if (!b->steps) LC_TRY_GOTO(s, done, lc_trainer_metric(t, "val_acc", &accuracy));
     if (w.n_gaps) BENCH_EMIT(b, "step_median", 1e6 * bench_median(w.gaps, (int)w.n_gaps), "us", {"loader", 1});
     BENCH_EMIT(b, "step", 1e6 * w.total / (double)w.steps, "us", {"steps", (double)w.steps}, {"fit_s", end - fit},
-               {"first_step_s", before + w.first - start}, {"total_s", before + end - start}, {"val_acc", accuracy});
+               {"first_step_s", b->since > 0 ? w.first - b->since : before + w.first - start},
+               {"total_s", before + end - start}, {"val_acc", accuracy}, {"devices", (double)b->devices});
 done:
     lc_trainer_free(t);
     model_free(m);
@@ -145,7 +183,7 @@ done:
     }
     if (folder[0]) bench_folder_remove(folder);
     free(w.gaps);
-    return s;
+    return s < 0 ? s : LC_OK;
 }
 
 lc_status bench_mlp(const bench *b)

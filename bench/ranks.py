@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Measures training on two ranks of one thread: against Lightning's ddp over gloo, against two runs that know nothing of
+each other, from exec to the first step, and sharded against ddp. Prints a table and writes all values as JSON.
+
+Every measurement alternates what it compares, and gives medians with the range. The machine must have nothing else to do.
+
+To add a measurement: a function that returns rows, and its name in MEASUREMENTS.
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+# work: (options of both, options of lightc, options of the peer, times as fast as Lightning's ddp)
+PEER_WORKS = {
+    "mlp": ([], ["--epochs", "3"], [], 25),
+    "fashion": (["--steps", "60"], [], [], 4),
+    "gpt": (["--batch", "4", "--steps", "6"], [], [], 2.5),
+}
+
+
+def note(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def parse(command, out, status):
+    rows = {}
+    for line in out.splitlines():
+        try:
+            row = json.loads(line)
+            rows[row["metric"]] = row
+        except (ValueError, KeyError, TypeError):
+            continue
+    if status or not rows:
+        raise RuntimeError(f"{' '.join(command)} ended with {status}")
+    return rows
+
+
+def start(command, core=None):
+    environment = dict(os.environ, OMP_NUM_THREADS="1")
+    command = command if core is None else ["taskset", "-c", str(core), *command]
+    log = tempfile.TemporaryFile("w+")
+    return command, subprocess.Popen(command, stdout=log, stderr=subprocess.DEVNULL, env=environment), log
+
+
+def finish(started):
+    command, process, log = started
+    status = process.wait()
+    log.seek(0)
+    return parse(command, log.read(), status)
+
+
+def run(command, core=None):
+    return finish(start(command, core))
+
+
+def spread(values, scale=1.0, digits=4):
+    values = [v * scale for v in values]
+    return f"{statistics.median(values):.{digits}g} ({min(values):.{digits}g}-{max(values):.{digits}g})"
+
+
+def ours(a, work, *options):
+    return [a.bench, work, "--threads", "1", "--only_epochs", "--data", a.data, *options]
+
+
+def against_lightning(a, log):
+    if not os.path.exists(a.peers) or not a.python:
+        note("ranks: no peer (--peers FILE, --python with torch and lightning): left out")
+        return []
+    rows = []
+    for work, (both, own, theirs, goal) in PEER_WORKS.items():
+        values = {"lightc": [], "Lightning": []}
+        for r in range(a.rounds):
+            note(f"{work}: round {r + 1} of {a.rounds}")
+            peer = [a.python, a.peers, work, "--devices", "2", "--threads", "1", "--data", a.data, *both, *theirs]
+            values["Lightning"].append(run(peer)["step"]["value"])
+            values["lightc"].append(run(ours(a, work, "--devices", "2", *both, *own))["step"]["value"])
+        log[f"ddp_{work}"] = values
+        ratio = statistics.median(values["Lightning"]) / statistics.median(values["lightc"])
+        rows.append([f"ddp {work}, step, ms", spread(values["lightc"], 1e-3), "Lightning " + spread(values["Lightning"], 1e-3),
+                     f"{ratio:.2f}", f">= {goal}"])
+    return rows
+
+
+def scaling(a, log):
+    """Images a second of two ranks, as a share of what two runs pinned to the two cores reach together."""
+    share, both, alone = [], [], []
+    for r in range(a.rounds):
+        note(f"scaling: round {r + 1} of {a.rounds}")
+        steps = ["--steps", "150"]
+        ddp = 2 / run(ours(a, "fashion", "--devices", "2", *steps))["step"]["value"]
+        pair = [start(ours(a, "fashion", *steps), core) for core in (0, 1)]
+        independent = sum(1 / finish(p)["step"]["value"] for p in pair)
+        alone.append(1e8 / run(ours(a, "fashion", *steps), 0)["step"]["value"])
+        both.append(1e8 * independent)
+        share.append(ddp / independent)
+    log["scaling"] = {"share": share, "independent_images_s": both, "alone_images_s": alone}
+    return [["ddp fashion, share of two independent runs", spread(share), f"images/s of both {spread(both)}, of one {spread(alone)}",
+             f"{statistics.median(share):.3f}", ">= 0.95"]]
+
+
+def startup(a, log):
+    times = []
+    for r in range(3 * a.rounds):
+        now = time.clock_gettime(time.CLOCK_MONOTONIC)
+        rows = run(ours(a, "mlp", "--devices", "2", "--steps", "2", "--since", repr(now)))
+        times.append(1e3 * rows["step"]["first_step_s"])
+    log["startup_ms"] = times
+    return [["exec to the first step of two ranks, ms", spread(times), "-", f"{statistics.median(times):.0f}", "<= 300"]]
+
+
+def sharded(a, log):
+    values = {"ddp": [], a.sharded: []}
+    for r in range(a.rounds):
+        note(f"sharded: round {r + 1} of {a.rounds}")
+        for strategy in values:
+            rows = run(ours(a, "gpt", "--devices", "2", "--strategy", strategy, "--batch", "4", "--steps", "6"))
+            values[strategy].append(rows["step"]["value"])
+    log["sharded"] = values
+    ratio = statistics.median(values[a.sharded]) / statistics.median(values["ddp"])
+    return [[f"{a.sharded} gpt, step, ms", spread(values[a.sharded], 1e-3), "ddp " + spread(values["ddp"], 1e-3),
+             f"{ratio:.3f}", "<= 1.25"]]
+
+
+MEASUREMENTS = {"lightning": against_lightning, "scaling": scaling, "startup": startup, "sharded": sharded}
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("what", nargs="*", metavar="WHAT", help=f"default: all of {', '.join(MEASUREMENTS)}")
+    ap.add_argument("--rounds", type=int, default=5)
+    ap.add_argument("--data", default="/usr/share/datasets/fashion-mnist")
+    ap.add_argument("--bench", default=os.path.join(ROOT, "build", "bin", "lightc_bench"))
+    ap.add_argument("--peers", default=os.path.join(ROOT, "..", "shared", "bench", "peers.py"))
+    ap.add_argument("--python", default=os.environ.get("LIGHTC_PEERS_PYTHON", ""))
+    ap.add_argument("--sharded", default="sharded", metavar="STRATEGY")
+    ap.add_argument("--json", default=os.path.join(ROOT, "build", "ranks.json"))
+    a = ap.parse_args()
+    unknown = [w for w in a.what if w not in MEASUREMENTS]
+    if unknown:
+        sys.exit(f"ranks: there is no {unknown[0]}; there are {', '.join(MEASUREMENTS)}")
+    if os.getloadavg()[0] > 0.3 * os.cpu_count():
+        note(f"ranks: the machine is busy (load {os.getloadavg()[0]:.1f}): ratios will be off")
+    log, rows = {"load_before": os.getloadavg()[0]}, [["what", "lightc", "beside", "ratio or value", "goal"]]
+    for name in a.what or MEASUREMENTS:
+        rows += MEASUREMENTS[name](a, log)
+    widths = [max(len(r[i]) for r in rows) for i in range(5)]
+    rows.insert(1, ["-" * w for w in widths])
+    for r in rows:
+        print("| " + " | ".join(c.ljust(w) for c, w in zip(r, widths)) + " |")
+    with open(a.json, "w") as f:
+        json.dump(log, f, indent=1)
+    note(f"\nall values: {a.json}")
+
+
+if __name__ == "__main__":
+    main()
