@@ -72,7 +72,9 @@ static void fake_dirty(fake_io *f, const char *path)
     for (int i = 0; i < f->n_unsynced; i++)
         if (!strcmp(f->unsynced[i], path)) return;
     if (f->n_unsynced == FAKE_MAX) abort();
-    snprintf(f->unsynced[f->n_unsynced++], FAKE_PATH, "%s", path);
+    size_t n = strnlen(path, FAKE_PATH - 1);
+    memmove(f->unsynced[f->n_unsynced], path, n); /* `path` may lie in *f */
+    f->unsynced[f->n_unsynced++][n] = 0;
 }
 
 static bool fake_in_dir(const char *path, const char *dir)

@@ -20,10 +20,23 @@ typedef enum lc_ckpt_part {
     LC_CKPT_PARTS = 3,
 } lc_ckpt_part;
 
-/* ---- writing ---- */
 typedef struct lc_ckpt_writer lc_ckpt_writer;
 
+/* ---- reading ---- */
+typedef struct lc_checkpoint lc_checkpoint;
+
+/* A file of a checkpoint, as its manifest has it. */
+typedef struct lc_checkpoint_file {
+    const char *name;
+    uint64_t bytes;
+    uint32_t crc32c;
+    const char *damage; /* NULL: every byte is what was saved; else what is wrong, in a sentence */
+} lc_checkpoint_file;
+typedef lc_status lc_checkpoint_file_fn(void *ctx, const lc_checkpoint_file *file);
+
 LC_BEGIN_DECLS
+
+/* ---- writing ---- */
 
 /* A writer, with a background thread while a checkpoint is written. It keeps the memory of its snapshot from one
  * checkpoint to the next. */
@@ -39,6 +52,9 @@ LC_API lc_status lc_ckpt_add_tensor(lc_ckpt_writer *w, lc_ckpt_part part, const 
 /* The same from row-major memory, which must stay as it is until lc_ckpt_commit returns. */
 LC_API lc_status lc_ckpt_add_data(lc_ckpt_writer *w, lc_ckpt_part part, const char *name, const lc_type *type,
                                   const void *data) LC_MUST_USE;
+/* The same from a file that is open, which must stay open until lc_ckpt_commit returns. It takes no memory: commit with
+ * `wait`, and the value goes from file to file. */
+LC_API lc_status lc_ckpt_add_stored(lc_ckpt_writer *w, lc_ckpt_part part, lc_safetensors *from, int64_t i) LC_MUST_USE;
 /* The root of state.json; fill it before lc_ckpt_commit. Borrowed. */
 LC_API lc_state *lc_ckpt_state(lc_ckpt_writer *w);
 /* What is to be done as soon as the checkpoint that was begun (if none was: that was committed last) is safe, and not
@@ -60,7 +76,6 @@ LC_API bool lc_ckpt_busy(lc_ckpt_writer *w);
 LC_API void lc_ckpt_abort(lc_ckpt_writer *w);
 
 /* ---- reading ---- */
-typedef struct lc_checkpoint lc_checkpoint;
 
 /* Opens a checkpoint and verifies every byte of it. An error names the file and what is wrong with it, and the newest
  * good checkpoint in the same directory, if there is one. */
@@ -71,8 +86,14 @@ LC_API const lc_state *lc_checkpoint_state(const lc_checkpoint *c);
 /* The file of a part, or NULL if the checkpoint has none. Borrowed. */
 LC_API lc_safetensors *lc_checkpoint_part(lc_checkpoint *c, lc_ckpt_part part);
 
+/* When it was saved: nanoseconds since 1970. */
+LC_API int64_t lc_checkpoint_saved_ns(const lc_checkpoint *c);
+
 /* LC_OK if every byte is what was written. */
 LC_API lc_status lc_checkpoint_verify(const char *path) LC_MUST_USE;
+/* The same, and calls fn for every file that the manifest lists, whether it is whole or not. Returns what fn returned
+ * if that was an error, else the first damage. */
+LC_API lc_status lc_checkpoint_visit_files(const char *path, lc_checkpoint_file_fn *fn, void *ctx) LC_MUST_USE;
 /* The newest checkpoint in `dir` that verifies (by the time it was saved, symbolic links not followed).
  * LC_ERR_NOT_FOUND if there is none. */
 LC_API lc_status lc_checkpoint_find_last_good(const char *dir, char *path, size_t size) LC_MUST_USE;

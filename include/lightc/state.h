@@ -37,8 +37,12 @@ LC_API lc_status lc_state_set_text(lc_state *s, const char *key,
 /* A new empty object or array inside; *child is borrowed from the tree. */
 LC_API lc_status lc_state_set_object(lc_state *s, const char *key, lc_state **child) LC_MUST_USE;
 LC_API lc_status lc_state_set_array(lc_state *s, const char *key, lc_state **child) LC_MUST_USE;
-/* Puts a tree that was made with lc_state_new into another one, which owns it from then on (also on failure). */
+/* Puts a tree that was made with lc_state_new or lc_state_copy into another one, which owns it from then on (also on
+ * failure). */
 LC_API lc_status lc_state_set_tree(lc_state *s, const char *key, lc_state *tree) LC_MUST_USE;
+
+/* A tree of its own that is equal to this one, which may be a member of another. */
+LC_API lc_status lc_state_copy(const lc_state *s, lc_state **out) LC_MUST_USE;
 
 /* LC_ERR_NOT_FOUND if there is no such member, LC_ERR_FORMAT if it is of another kind; *out is then unchanged. */
 LC_API lc_status lc_state_get_int(const lc_state *s, const char *key, int64_t *out) LC_MUST_USE;

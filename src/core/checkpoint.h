@@ -30,6 +30,7 @@ lc_status lc__manifest_print(const lc__manifest *m, char **text, size_t *length)
 lc_status lc__manifest_read(const lc__io *io, const char *dir, lc__manifest *out);
 /* Reads every byte of every file and compares sizes and checksums. */
 lc_status lc__manifest_check(const lc__io *io, const char *dir, const lc__manifest *m);
+lc_status lc__manifest_check_file(const lc__io *io, const char *dir, const lc__manifest_file *f);
 
 /* A name in `parent` for something unfinished, in new memory: ".KIND-BASE-HOST-PID-NUMBER".
  * Kinds: "tmp" being written, "old" moved away for a new one of its name, "del" being removed. */

@@ -38,9 +38,9 @@ typedef struct write_job {
     uint32_t *crcs;
 } write_job;
 
-/* Bytes [from, to) of a file whose parts lie scattered: where they lie, if that is one place, and else a copy, which
- * the caller frees; NULL if there is no memory. */
-static const char *gather(const lc__ckpt_file *p, uint64_t from, uint64_t to, char **copy)
+/* Bytes [from, to) of a file whose parts lie scattered: where they lie, if that is one place in memory, and else a
+ * copy, which the caller frees. */
+static lc_status gather(const lc__ckpt_file *p, uint64_t from, uint64_t to, const char **data, char **copy)
 {
     int64_t lo = 0, hi = p->n_sources;
     while (lo < hi) { /* the first source that ends behind `from` */
@@ -51,14 +51,20 @@ static const char *gather(const lc__ckpt_file *p, uint64_t from, uint64_t to, ch
             lo = mid + 1;
     }
     const lc__ckpt_source *s = &p->sources[lo];
-    if (s->offset + s->bytes >= to) return s->data + (from - s->offset);
+    if (s->data && s->offset + s->bytes >= to) {
+        *data = s->data + (from - s->offset);
+        return LC_OK;
+    }
     char *out = *copy = malloc((size_t)(to - from));
-    for (; out && from < to; s++) {
+    if (!out) return lc_fail(LC_ERR_MEMORY, "no memory for %zu bytes of a checkpoint", (size_t)(to - from));
+    *data = out;
+    for (; from < to; s++) {
         uint64_t skip = from - s->offset, n = s->bytes - skip < to - from ? s->bytes - skip : to - from;
-        if (n) memcpy(out, s->data + skip, (size_t)n);
+        if (n && s->data) memcpy(out, s->data + skip, (size_t)n);
+        if (n && !s->data) LC_TRY(lc_safetensors_read_range(s->from, s->from_index, skip, out, (size_t)n));
         out += n, from += n;
     }
-    return *copy;
+    return LC_OK;
 }
 
 static lc_status write_chunk(void *ctx, uint64_t i)
@@ -73,10 +79,10 @@ static lc_status write_chunk(void *ctx, uint64_t i)
     if (cancelled) return lc_fail(LC_ERR_STATE, "the checkpoint was given up");
     size_t n = (size_t)(to - from);
     char *copy = NULL;
-    const char *data = j->part->sources ? gather(j->part, from, to, &copy) : j->part->image + from;
-    if (!data) return lc_fail(LC_ERR_MEMORY, "no memory to write \"%s\"", j->path);
-    j->crcs[i] = lc__crc32c(0, data, n);
-    lc_status status = lc__write_all(w->io, j->fd, j->path, data, n, from);
+    const char *data = j->part->sources ? NULL : j->part->image + from;
+    lc_status status = j->part->sources ? gather(j->part, from, to, &data, &copy) : LC_OK;
+    if (status >= 0) j->crcs[i] = lc__crc32c(0, data, n);
+    if (status >= 0) status = lc__write_all(w->io, j->fd, j->path, data, n, from);
     free(copy);
     LC_TRY(status);
 #ifdef SYNC_FILE_RANGE_WRITE

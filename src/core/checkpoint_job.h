@@ -8,14 +8,23 @@
 #include "core/safetensors.h"
 #include <pthread.h>
 
-/* Bytes of a file that lie together in memory. */
+/* A tensor to be written. */
+typedef struct lc__ckpt_entry {
+    lc_named_tensor named; /* the name is ours */
+    lc_safetensors *from;  /* not NULL: the value is that of tensor `from_index` there */
+    int64_t from_index;
+} lc__ckpt_entry;
+
+/* Bytes of a file that lie together: in memory, or (`data` is NULL) in another file. */
 typedef struct lc__ckpt_source {
     const char *data;
     uint64_t offset, bytes; /* in the file */
+    lc_safetensors *from;
+    int64_t from_index;
 } lc__ckpt_source;
 
 typedef struct lc__ckpt_file {
-    lc_named_tensor *entries; /* names are ours */
+    lc__ckpt_entry *entries;
     int64_t n, capacity;
     lc__st_layout layout;
     uint64_t size; /* bytes of the file; 0: there is none */

@@ -188,7 +188,7 @@ static lc_status check_chunk(void *ctx, uint64_t i)
     return status;
 }
 
-static lc_status check_file(const lc__io *io, const char *dir, const lc__manifest_file *f)
+lc_status lc__manifest_check_file(const lc__io *io, const char *dir, const lc__manifest_file *f)
 {
     char *path = NULL;
     file_check c = {.io = io, .fd = -1, .size = f->size};
@@ -233,6 +233,6 @@ done:
 
 lc_status lc__manifest_check(const lc__io *io, const char *dir, const lc__manifest *m)
 {
-    for (int i = 0; i < m->n; i++) LC_TRY(check_file(io, dir, &m->files[i]));
+    for (int i = 0; i < m->n; i++) LC_TRY(lc__manifest_check_file(io, dir, &m->files[i]));
     return LC_OK;
 }

@@ -4,6 +4,7 @@
 #include "core/checkpoint.h"
 
 #include "core/safetensors.h"
+#include "core/status.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -17,6 +18,7 @@
 
 struct lc_checkpoint {
     char *path;
+    int64_t saved_ns;
     lc_state *state;
     lc_safetensors *parts[LC_CKPT_PARTS];
 };
@@ -33,6 +35,25 @@ lc_status lc_checkpoint_verify(const char *path)
     return verify(path);
 }
 
+lc_status lc_checkpoint_visit_files(const char *path, lc_checkpoint_file_fn *fn, void *ctx)
+{
+    lc__manifest m;
+    lc__first_error damage = {0};
+    LC_TRY(lc__manifest_read(&lc__io_system, path, &m));
+    for (int i = 0; i < m.n; i++) {
+        lc_checkpoint_file file = {m.files[i].name, m.files[i].size, m.files[i].crc, NULL};
+        lc_status status = lc__manifest_check_file(&lc__io_system, path, &m.files[i]);
+        lc__first_error_note(&damage, status);
+        char why[1024];
+        if (status < 0) {
+            lc__copy_message(why, sizeof why);
+            file.damage = why;
+        }
+        LC_TRY(fn(ctx, &file));
+    }
+    return lc__first_error_status(&damage);
+}
+
 static lc_status open_verified(const char *path, lc_checkpoint *c)
 {
     char resolved[PATH_MAX];
@@ -44,6 +65,7 @@ static lc_status open_verified(const char *path, lc_checkpoint *c)
     LC_TRY_GOTO(status, done, lc__format(&c->path, "%s", resolved));
     LC_TRY_GOTO(status, done, lc__manifest_read(&lc__io_system, c->path, &m));
     LC_TRY_GOTO(status, done, lc__manifest_check(&lc__io_system, c->path, &m));
+    c->saved_ns = m.saved_ns;
     for (int i = 0; i < m.n; i++) {
         free(file);
         file = NULL;
@@ -103,6 +125,11 @@ void lc_checkpoint_close(lc_checkpoint *c)
 const char *lc_checkpoint_path(const lc_checkpoint *c)
 {
     return c->path;
+}
+
+int64_t lc_checkpoint_saved_ns(const lc_checkpoint *c)
+{
+    return c->saved_ns;
 }
 
 const lc_state *lc_checkpoint_state(const lc_checkpoint *c)

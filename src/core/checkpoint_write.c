@@ -32,7 +32,7 @@ static void clear_entries(lc_ckpt_writer *w)
 {
     for (int k = 0; k < LC_CKPT_PARTS; k++) {
         lc__ckpt_file *p = &w->parts[k];
-        for (int64_t i = 0; i < p->n; i++) free((char *)p->entries[i].name);
+        for (int64_t i = 0; i < p->n; i++) free((char *)p->entries[i].named.name);
         p->n = 0;
     }
 }
@@ -151,20 +151,20 @@ lc_status lc_ckpt_begin(lc_ckpt_writer *w, const char *path)
     return status;
 }
 
-static lc_status add(lc_ckpt_writer *w, lc_ckpt_part k, const char *name, lc_named_tensor entry)
+static lc_status add(lc_ckpt_writer *w, lc_ckpt_part k, const char *name, lc__ckpt_entry entry)
 {
     if (!w->state) return lc_fail(LC_ERR_STATE, "tensor \"%s\" is added to a checkpoint that was not begun", name);
     if ((unsigned)k >= LC_CKPT_PARTS) return lc_fail(LC_ERR_ARGUMENT, "a checkpoint has no part %d", (int)k);
     lc__ckpt_file *p = &w->parts[k];
     if (p->n == p->capacity) {
         int64_t more = p->capacity ? 2 * p->capacity : 64;
-        lc_named_tensor *grown = realloc(p->entries, (size_t)more * sizeof *grown);
+        lc__ckpt_entry *grown = realloc(p->entries, (size_t)more * sizeof *grown);
         if (!grown) return lc_fail(LC_ERR_MEMORY, "no memory for %" PRId64 " tensors of a checkpoint", more);
         p->entries = grown, p->capacity = more;
     }
     char *copy;
     LC_TRY(lc__format(&copy, "%s", name));
-    entry.name = copy;
+    entry.named.name = copy;
     p->entries[p->n++] = entry;
     return LC_OK;
 }
@@ -173,12 +173,22 @@ lc_status lc_ckpt_add_tensor(lc_ckpt_writer *w, lc_ckpt_part k, const char *name
 {
     if (!t || !lc_tensor_is_persistent(t))
         return lc_fail(LC_ERR_ARGUMENT, "checkpoint: \"%s\" is not a persistent tensor", name);
-    return add(w, k, name, (lc_named_tensor){.tensor = t});
+    return add(w, k, name, (lc__ckpt_entry){.named.tensor = t});
 }
 
 lc_status lc_ckpt_add_data(lc_ckpt_writer *w, lc_ckpt_part k, const char *name, const lc_type *type, const void *data)
 {
-    return add(w, k, name, (lc_named_tensor){.type = *type, .data = data});
+    return add(w, k, name, (lc__ckpt_entry){.named = {.type = *type, .data = data}});
+}
+
+lc_status lc_ckpt_add_stored(lc_ckpt_writer *w, lc_ckpt_part k, lc_safetensors *from, int64_t i)
+{
+    const lc_safetensor_info *info = lc_safetensors_info(from, i);
+    if (!info) return lc_fail(LC_ERR_ARGUMENT, "\"%s\" has no tensor number %" PRId64, lc_safetensors_path(from), i);
+    if (info->type.dtype == LC_DTYPE_DEFAULT)
+        return lc_fail(LC_ERR_DTYPE, "\"%s\": tensor \"%s\" is %s, which lightc does not write",
+                       lc_safetensors_path(from), info->name, info->dtype);
+    return add(w, k, info->name, (lc__ckpt_entry){.named.type = info->type, .from = from, .from_index = i});
 }
 
 /* For the checkpoint that was begun, or else the one handed over last. */
@@ -242,17 +252,25 @@ static void set_ready(lc_ckpt_writer *w, lc__ckpt_file *p, uint64_t ready)
     pthread_mutex_unlock(&w->lock);
 }
 
+static const char *value_of(const lc__ckpt_entry *e)
+{
+    return e->named.tensor ? lc__st_dense(e->named.tensor) : e->named.data;
+}
+
 static lc_status copy_part(lc_ckpt_writer *w, lc__ckpt_file *p)
 {
     const lc__st_layout *layout = &p->layout;
     memcpy(p->image, layout->header, layout->header_bytes);
     uint64_t signalled = 0;
     for (int64_t i = 0; i < p->n; i++) {
-        const lc_named_tensor *e = &p->entries[layout->order[i]];
+        const lc__ckpt_entry *e = &p->entries[layout->order[i]];
         uint64_t at = layout->offset[layout->order[i]], bytes;
-        lc__type_bytes(lc__st_type(e), &bytes);
-        const char *data = e->tensor ? lc__st_dense(e->tensor) : e->data;
-        if (!data && bytes) LC_TRY(lc_tensor_read(e->tensor, p->image + at, (size_t)bytes));
+        lc__type_bytes(lc__st_type(&e->named), &bytes);
+        const char *data = value_of(e);
+        if (!data && bytes && e->from)
+            LC_TRY(lc_safetensors_read(e->from, e->from_index, p->image + at, (size_t)bytes));
+        else if (!data && bytes)
+            LC_TRY(lc_tensor_read(e->named.tensor, p->image + at, (size_t)bytes));
         for (uint64_t done = 0; data && done < bytes;) {
             uint64_t n = bytes - done < LC__CHUNK ? bytes - done : LC__CHUNK;
             memcpy(p->image + at + done, data + done, (size_t)n);
@@ -265,21 +283,20 @@ static lc_status copy_part(lc_ckpt_writer *w, lc__ckpt_file *p)
     return LC_OK;
 }
 
-/* Where the caller waits, a file whose values all lie row-major in memory is written from there, without a snapshot.
- * Leaves p->sources NULL where that is not so. */
+/* Where the caller waits, a file whose values all lie row-major in memory, or in other files, is written from there,
+ * without a snapshot. Leaves p->sources NULL where that is not so. */
 static lc_status find_sources(lc__ckpt_file *p)
 {
     const lc__st_layout *layout = &p->layout;
     p->sources = calloc((size_t)p->n + 1, sizeof *p->sources);
     if (!p->sources) return lc_fail(LC_ERR_MEMORY, "no memory to write %" PRId64 " tensors", p->n);
-    p->sources[0] = (lc__ckpt_source){layout->header, 0, layout->header_bytes};
+    p->sources[0] = (lc__ckpt_source){layout->header, 0, layout->header_bytes, NULL, 0};
     for (int64_t i = 0; i < p->n; i++) {
-        const lc_named_tensor *e = &p->entries[layout->order[i]];
+        const lc__ckpt_entry *e = &p->entries[layout->order[i]];
         lc__ckpt_source *s = &p->sources[i + 1];
-        s->data = e->tensor ? lc__st_dense(e->tensor) : e->data;
-        s->offset = layout->offset[layout->order[i]];
-        lc__type_bytes(lc__st_type(e), &s->bytes);
-        if (s->data || !s->bytes) continue;
+        *s = (lc__ckpt_source){value_of(e), layout->offset[layout->order[i]], 0, e->from, e->from_index};
+        lc__type_bytes(lc__st_type(&e->named), &s->bytes);
+        if (s->data || s->from || !s->bytes) continue;
         free(p->sources);
         p->sources = NULL;
         return LC_OK;
@@ -288,10 +305,28 @@ static lc_status find_sources(lc__ckpt_file *p)
     return LC_OK;
 }
 
+/* The header, and where each value goes. */
+static lc_status lay_out(lc__ckpt_file *p, const char *name)
+{
+    const lc_text_pair metadata[] = {{"format", "pt"}}; /* how other tools know the names and layouts of PyTorch */
+    lc_named_tensor *named = calloc((size_t)p->n + 1, sizeof *named);
+    if (!named) return lc_fail(LC_ERR_MEMORY, "no memory for the layout of %" PRId64 " tensors", p->n);
+    lc_status status = LC_OK;
+    for (int64_t i = 0; i < p->n && status >= 0; i++) {
+        const lc__ckpt_entry *e = &p->entries[i];
+        uint64_t bytes;
+        named[i] = e->named;
+        if (!e->named.tensor && !e->named.data && !e->from && lc__type_bytes(&e->named.type, &bytes) && bytes)
+            status = lc_fail(LC_ERR_ARGUMENT, "\"%s\": tensor \"%s\" has no data", name, e->named.name);
+    }
+    if (status >= 0) status = lc__st_layout_make(name, p->n, named, 1, metadata, &p->layout);
+    free(named);
+    return status;
+}
+
 lc_status lc_ckpt_commit(lc_ckpt_writer *w, bool wait)
 {
     if (!w->state) return lc_fail(LC_ERR_STATE, "lc_ckpt_commit without lc_ckpt_begin");
-    const lc_text_pair metadata[] = {{"format", "pt"}}; /* how other tools know the names and layouts of PyTorch */
     lc_status status = LC_OK;
     clear_job(w);
     for (int k = 0; k < LC_CKPT_PARTS; k++) {
@@ -299,7 +334,7 @@ lc_status lc_ckpt_commit(lc_ckpt_writer *w, bool wait)
         const char *name = lc__part_name((lc_ckpt_part)k);
         p->size = p->ready = 0;
         if (!p->n && k != LC_CKPT_MODEL) continue;
-        LC_TRY_GOTO(status, done, lc__st_layout_make(name, p->n, p->entries, 1, metadata, &p->layout));
+        LC_TRY_GOTO(status, done, lay_out(p, name));
         p->size = p->layout.total;
         if (wait) LC_TRY_GOTO(status, done, find_sources(p));
         if (p->sources)

@@ -308,6 +308,8 @@ static lc_status fill(lc_fabric *f, lc_state **state, lc__views *views)
     LC_TRY(lc_state_set_int(root, "format", LC__STATE_FORMAT));
     LC_TRY(lc_state_set_bool(root, "weights_only", true)); /* for the trainer: there is no loop of its in it */
     LC_TRY(lc_state_set_int(root, "fabric_steps", f->steps));
+    LC_TRY(lc_state_set_text(root, "strategy", f->strategy->name));
+    LC_TRY(lc_state_set_int(root, "world_size", lc_fabric_world_size(f)));
     LC_TRY(lc__hyperparameters_write(f->m, NULL, root));
     LC_TRY(lc_module_visit(f->m, save_model_tensor, f->writer));
     LC_TRY(lc__save_optimizers(f->m, &f->optimizers, f->writer, views));
@@ -334,18 +336,6 @@ done:
     return status;
 }
 
-/* A tree of the caller's own. */
-static lc_status copy(const lc_state *tree, lc_state **out)
-{
-    char *text = NULL;
-    size_t n;
-    if (!tree) return lc_state_new(out);
-    LC_TRY(lc_state_print(tree, &text, &n));
-    lc_status s = lc_state_parse(text, n, out);
-    free(text);
-    return s;
-}
-
 lc_status lc_fabric_load(lc_fabric *f, const char *path, lc_state **state)
 {
     lc_checkpoint *c = NULL;
@@ -368,7 +358,8 @@ lc_status lc_fabric_load(lc_fabric *f, const char *path, lc_state **state)
     if (f->precision->load_state && lc_state_get_object(root, "precision", &o) == LC_OK)
         LC_TRY_GOTO(status, done, f->precision->load_state(f->precision_self, o));
     lc_zero_grad(f->graph);
-    if (state) LC_TRY_GOTO(status, done, copy(lc_state_find(root, "state"), state));
+    const lc_state *own = lc_state_find(root, "state");
+    if (state) LC_TRY_GOTO(status, done, own ? lc_state_copy(own, state) : lc_state_new(state));
     f->steps = steps;
 done:
     lc_checkpoint_close(c);

@@ -171,10 +171,6 @@ lc_status lc__st_layout_make(const char *what, int64_t n, const lc_named_tensor 
                 lc_fail(LC_ERR_ARGUMENT, "\"%s\": tensor \"%s\" has no valid type (or is too large)", what, e->name);
             goto done;
         }
-        if (bytes && !e->tensor && !e->data) {
-            status = lc_fail(LC_ERR_ARGUMENT, "\"%s\": tensor \"%s\" has no data", what, e->name);
-            goto done;
-        }
         keys[i] = (sort_key){e->name, rank_of(lc__st_type(e)->dtype), i};
     }
     qsort(keys, (size_t)n, sizeof *keys, by_name); /* never NULL */
@@ -190,7 +186,7 @@ lc_status lc__st_layout_make(const char *what, int64_t n, const lc_named_tensor 
     uint64_t at = 0;
     for (int64_t i = 0; i < n; i++) {
         const lc_named_tensor *e = &tensors[keys[i].i];
-        uint64_t bytes, end;
+        uint64_t bytes = 0, end;
         lc__type_bytes(lc__st_type(e), &bytes);
         if (__builtin_add_overflow(at, bytes, &end) || end > INT64_MAX / 2) {
             status = lc_fail(LC_ERR_ARGUMENT, "\"%s\": the tensors are too large for one file", what);
@@ -237,9 +233,14 @@ lc_status lc_safetensors_save(const char *path, int64_t n, const lc_named_tensor
     char *dir = NULL, *temp = NULL;
     void *value = NULL;
     size_t value_bytes = 0;
+    uint64_t bytes = 0;
     int fd = -1;
     lc_status status;
     LC_TRY_GOTO(status, done, lc__st_layout_make(path, n, tensors, n_metadata, metadata, &layout));
+    for (int64_t i = 0; i < n; i++)
+        if (!tensors[i].tensor && !tensors[i].data && lc__type_bytes(&tensors[i].type, &bytes) && bytes)
+            LC_TRY_GOTO(status, done,
+                        lc_fail(LC_ERR_ARGUMENT, "\"%s\": tensor \"%s\" has no data", path, tensors[i].name));
     LC_TRY_GOTO(status, done, lc__path_dir(path, &dir));
     LC_TRY_GOTO(status, done, lc__format(&temp, "%s/.tmp-%s-%ld", dir, lc__path_base(path), (long)getpid()));
     LC_TRY_GOTO(status, done, lc__remove_tree(io, temp));
@@ -256,7 +257,6 @@ lc_status lc_safetensors_save(const char *path, int64_t n, const lc_named_tensor
     for (int64_t k = 0; k < n; k++) {
         const lc_named_tensor *e = &tensors[layout.order[k]];
         const void *data = e->data;
-        uint64_t bytes;
         lc__type_bytes(lc__st_type(e), &bytes);
         if (e->tensor && bytes) {
             if (bytes > value_bytes) {

@@ -201,6 +201,8 @@ static lc_status fill_checkpoint(lc_trainer *t, bool weights_only, lc__views *vi
     LC_TRY(lc_state_set_int(root, "epoch", t->current_epoch)); /* of the file's name; `loop` says where to go on */
     LC_TRY(lc_state_set_int(root, "global_step", t->global_step));
     LC_TRY(lc_state_set_bool(root, "weights_only", weights_only));
+    LC_TRY(lc_state_set_text(root, "strategy", t->strategy->name));
+    LC_TRY(lc_state_set_int(root, "world_size", t->n_ranks));
     LC_TRY(lc__hyperparameters_write(t->m, lc_trainer_datamodule(t), root));
     LC_TRY(lc_module_visit(t->m, save_model_tensor, t));
     if (!weights_only) {

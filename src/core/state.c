@@ -2,6 +2,7 @@
 /* State trees: nodes in memory, and their way to JSON and back. NaN and Inf, which JSON does not have, are the texts
  * "nan", "inf" and "-inf"; lc_state_get_double takes them back. */
 #include "core/json.h"
+#include "core/str.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -163,6 +164,35 @@ lc_status lc_state_set_tree(lc_state *s, const char *key, lc_state *tree)
 {
     if (!tree) return lc_fail(LC_ERR_ARGUMENT, "the tree for state \"%s\" is NULL", key ? key : "");
     return put(s, key, tree);
+}
+
+/* As deep as the tree. */
+lc_status lc_state_copy(const lc_state *s, lc_state **out)
+{
+    lc_state *child = NULL, *copy;
+    lc_status status = LC_OK;
+    *out = NULL;
+    LC_TRY(new_node(LC_STATE_NULL, &copy));
+    if (s->kind == LC_STATE_ARRAY || s->kind == LC_STATE_OBJECT) {
+        copy->kind = s->kind;
+        for (int64_t i = 0; i < s->u.list.n; i++) {
+            LC_TRY_GOTO(status, done, lc_state_copy(s->u.list.items[i], &child));
+            if (s->u.list.items[i]->key) LC_TRY_GOTO(status, done, lc__copy_text(s->u.list.items[i]->key, &child->key));
+            LC_TRY_GOTO(status, done, append(copy, child));
+            child = NULL;
+        }
+    } else {
+        copy->u = s->u;
+        if (s->kind == LC_STATE_TEXT) LC_TRY_GOTO(status, done, lc__copy_text(s->u.text, &copy->u.text));
+        copy->kind = s->kind;
+    }
+done:
+    lc_state_free(child);
+    if (status < 0)
+        lc_state_free(copy);
+    else
+        *out = copy;
+    return status;
 }
 
 /* ---- getting ---- */

@@ -13,6 +13,8 @@ static const struct {
 } commands[] = {
     {"run", "CONFIG.json|MODULE.so [--OPTION VALUE]...", "train, or evaluate, a module in a shared object", tool_run},
     {"launch", "[-np N] [-H HOST:N,...] PROGRAM [ARGUMENT]...", "start the ranks of a program", tool_launch},
+    {"ckpt", "inspect|diff|consolidate CHECKPOINT...", "look into checkpoints, compare two, make a sharded one whole",
+     tool_ckpt},
     {"bench", "comm [--OPTION VALUE]...", "measure the collectives on this machine", tool_bench},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };

@@ -59,6 +59,49 @@ check "--print_config" run run spiral.json --print_config
 cp out again.json
 check "is a configuration" run run again.json --fast_dev_run 1
 
+ckpt=$(echo $run_dir/checkpoints/*.ckpt)
+check "ckpt inspect" run ckpt inspect "$ckpt"
+check "lists files, and that they are whole" says '^model\.safetensors +[0-9]+  [0-9a-f]{8}  ok$'
+check "and tensors" says '^model +l1\.weight +F32 +\[48,2\] +384$'
+check "and states of the optimizer" says '^optimizer +optimizers\.0\.l1\.weight\.exp_avg '
+check "and counters" says '^  batches_done '
+check "the epoch" says '^epoch +[0-9]+$'
+check "the optimizer" says '^optimizer 0: [a-zA-Z]+$'
+check "hyperparameters" says '^  width +48$'
+check "who wrote it" says '^strategy +single_device$'
+check "ckpt inspect --json" run ckpt inspect --json "$ckpt"
+cp out ckpt.json
+check "is JSON" awk '/"name": "l1.weight"/ {found = 1} END {exit !found}' ckpt.json
+check "ckpt diff of one with itself" run ckpt diff "$ckpt" "$ckpt"
+check "finds no difference" says 'and all of state.json are equal, bit for bit'
+check "trains with another seed" run run spiral.json --seed 4 --max_epochs 2 --dirpath other
+other=$(echo other/*.ckpt)
+check "ckpt diff of two that differ ends with 1" ends_with 1 ckpt diff "$ckpt" "$other"
+check "says which tensors, and how far" says '^model  l1\.weight: [0-9]+ of 96 elements differ, by up to [0-9.e-]+ \(relative '
+check "and which values of the state" says '^state\.json  seed: 3 \| 4$'
+check "--tensors leaves the state out" ends_with 1 ckpt diff --tensors "$ckpt" "$other"
+check "of it" awk '/^state.json/ {exit 1}' out
+check "--json" ends_with 1 ckpt diff --json "$ckpt" "$other"
+check "has the distances" says '"max_abs": [0-9.e-]+'
+check "ckpt consolidate" run ckpt consolidate "$ckpt" whole.ckpt
+check "keeps all there is" run ckpt diff "$ckpt" whole.ckpt
+check "byte for byte" cmp "$ckpt/optimizer.safetensors" whole.ckpt/optimizer.safetensors
+check "and goes on from it" run run $run_dir/config.json --ckpt_path whole.ckpt --max_epochs 65 --enable_progress_bar false
+check "overwrites nothing" ends_with 1 ckpt consolidate "$ckpt" whole.ckpt
+check "and says so" complains 'is there already'
+printf x | dd of=whole.ckpt/model.safetensors bs=1 seek=900 conv=notrunc status=none
+check "damage ends inspect with 1" ends_with 1 ckpt inspect whole.ckpt
+check "which shows the file" says '^model\.safetensors .*is damaged: its checksum is'
+check "and those that are whole" says '^state\.json .* ok$'
+check "damage ends diff with 2" ends_with 2 ckpt diff "$ckpt" whole.ckpt
+check "what is no checkpoint is an error" ends_with 1 ckpt inspect spiral.json
+check "that says what it is" complains 'is a file, not a checkpoint of lightc'
+check "as is a directory" ends_with 1 ckpt inspect elsewhere
+check "with what it lacks" complains 'has no manifest.json'
+check "and nothing at all" ends_with 1 ckpt inspect nowhere
+check "ckpt alone is wrong usage" ends_with 2 ckpt
+check "ckpt diff of one is wrong usage" ends_with 2 ckpt diff "$ckpt"
+
 check "a misspelt hyperparameter is an error" ends_with 1 run spiral.json --widht 3
 check "with the right one" complains '"width"'
 check "a command there is not" ends_with 1 run spiral.json --command fly

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `lightc ckpt inspect`: what a checkpoint holds, for people and as JSON. Every byte is verified first; of a damaged
+ * checkpoint the files are shown, and which of them is damaged. */
+#include "ckpt.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef struct inspection {
+    lc_state *files; /* for JSON; NULL: print */
+    int64_t n_files, n_tensors;
+    uint64_t bytes;
+} inspection;
+
+/* ---- files ---- */
+
+static lc_status show_file(void *ctx, const lc_checkpoint_file *file)
+{
+    inspection *in = ctx;
+    char crc[9];
+    lc_state *o;
+    snprintf(crc, sizeof crc, "%08x", (unsigned)file->crc32c);
+    in->n_files++;
+    in->bytes += file->bytes;
+    if (!in->files) {
+        if (in->n_files == 1) printf("%-44s %14s  %-8s\n", "file", "bytes", "crc32c");
+        printf("%-44s %14llu  %s  %s\n", file->name, (unsigned long long)file->bytes, crc,
+               file->damage ? file->damage : "ok");
+        return LC_OK;
+    }
+    LC_TRY(lc_state_set_object(in->files, NULL, &o));
+    LC_TRY(lc_state_set_text(o, "name", file->name));
+    LC_TRY(lc_state_set_int(o, "bytes", (int64_t)file->bytes));
+    LC_TRY(lc_state_set_text(o, "crc32c", crc));
+    return file->damage ? lc_state_set_text(o, "damage", file->damage) : LC_OK;
+}
+
+/* ---- tensors ---- */
+
+/* Where the file has several: the name is enough to find it. */
+static int name_width(lc_checkpoint *c)
+{
+    size_t width = 6;
+    for (int k = 0; k < LC_CKPT_PARTS; k++) {
+        lc_safetensors *f = lc_checkpoint_part(c, (lc_ckpt_part)k);
+        for (int64_t i = 0; f && i < lc_safetensors_count(f); i++) {
+            size_t n = strlen(lc_safetensors_info(f, i)->name);
+            if (n > width) width = n;
+        }
+    }
+    return (int)(width < 72 ? width : 72);
+}
+
+static lc_status show_tensors(inspection *in, lc_checkpoint *c, lc_state *list)
+{
+    int width = name_width(c);
+    char shape[256];
+    lc_state *o, *dims;
+    if (!list) printf("\n%-9s  %-*s  %-5s  %-20s %14s\n", "part", width, "tensor", "dtype", "shape", "bytes");
+    for (int k = 0; k < LC_CKPT_PARTS; k++) {
+        lc_safetensors *f = lc_checkpoint_part(c, (lc_ckpt_part)k);
+        for (int64_t i = 0; f && i < lc_safetensors_count(f); i++) {
+            const lc_safetensor_info *info = lc_safetensors_info(f, i);
+            in->n_tensors++;
+            ckpt_shape_text(&info->type, shape, sizeof shape);
+            if (!list) {
+                printf("%-9s  %-*s  %-5s  %-20s %14llu\n", ckpt_part_name(k), width, info->name, info->dtype, shape,
+                       (unsigned long long)info->bytes);
+                continue;
+            }
+            LC_TRY(lc_state_set_object(list, NULL, &o));
+            LC_TRY(lc_state_set_text(o, "name", info->name));
+            LC_TRY(lc_state_set_text(o, "part", ckpt_part_name(k)));
+            LC_TRY(lc_state_set_text(o, "dtype", info->dtype));
+            LC_TRY(lc_state_set_array(o, "shape", &dims));
+            for (int d = 0; d < info->type.ndim; d++) LC_TRY(lc_state_set_int(dims, NULL, info->type.shape[d]));
+            LC_TRY(lc_state_set_int(o, "bytes", (int64_t)info->bytes));
+        }
+    }
+    return LC_OK;
+}
+
+/* ---- the state ---- */
+
+static void show_line(const char *label, const lc_state *value)
+{
+    char *text = value ? ckpt_value_text(value) : NULL;
+    if (text) printf("%-20s %s\n", label, text);
+    free(text);
+}
+
+static void show_members(const char *title, const lc_state *object)
+{
+    if (lc_state_length(object)) printf("\n%s\n", title);
+    for (int64_t i = 0; i < lc_state_length(object); i++) {
+        char label[80];
+        snprintf(label, sizeof label, "  %s", lc_state_key_at(object, i));
+        show_line(label, lc_state_at(object, i));
+    }
+}
+
+static void show_optimizers(const lc_state *root)
+{
+    const lc_state *list = lc_state_find(root, "optimizers"), *groups;
+    const char *name;
+    char title[128];
+    for (int64_t i = 0; i < lc_state_length(list); i++) {
+        const lc_state *one = lc_state_at(list, i);
+        if (lc_state_get_text(one, "name", &name) < 0 || lc_state_get_array(one, "groups", &groups) < 0) continue;
+        for (int64_t k = 0; k < lc_state_length(groups); k++) {
+            int n = snprintf(title, sizeof title, "optimizer %lld: %.60s", (long long)i, name);
+            if (lc_state_length(groups) > 1)
+                snprintf(title + n, sizeof title - (size_t)n, ", group %lld", (long long)k);
+            show_members(title, lc_state_at(groups, k));
+        }
+    }
+    list = lc_state_find(root, "schedulers");
+    for (int64_t i = 0; i < lc_state_length(list); i++) {
+        if (lc_state_get_text(lc_state_at(list, i), "name", &name) < 0) continue;
+        snprintf(title, sizeof title, "scheduler %lld: %.60s", (long long)i, name);
+        show_members(title, lc_state_find(lc_state_at(list, i), "state"));
+    }
+}
+
+static void show_state(const lc_state *root)
+{
+    static const struct {
+        const char *key, *label;
+    } lines[] = {
+        {"lightc_version", "lightc"},
+        {"model", "model"},
+        {"strategy", "strategy"},
+        {"world_size", "world size"},
+        {"state_dict_type", "state_dict_type"},
+        {"epoch", "epoch"},
+        {"global_step", "global step"},
+        {"fabric_steps", "steps"},
+        {"weights_only", "weights only"},
+        {"seed", "seed"},
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        show_line(lines[i].label, lc_state_find(root, lines[i].key));
+    show_members("loop", lc_state_find(root, "loop"));
+    show_optimizers(root);
+    show_members("metrics", lc_state_find(root, "metrics"));
+    show_members("hyperparameters", lc_state_find(root, "hyper_parameters"));
+    show_members("hyperparameters of the data", lc_state_find(root, "datamodule_hyper_parameters"));
+    const lc_state *callbacks = lc_state_find(root, "callbacks");
+    if (lc_state_length(callbacks)) printf("\ncallbacks with state\n");
+    for (int64_t i = 0; i < lc_state_length(callbacks); i++) printf("  %s\n", lc_state_key_at(callbacks, i));
+}
+
+/* ---- the command ---- */
+
+static lc_status inspect(inspection *in, const char *path, lc_state *root)
+{
+    lc_state *tensors = NULL, *copy;
+    lc_checkpoint *c = NULL;
+    lc_status status = LC_OK;
+    char when[32];
+    if (root) {
+        LC_TRY(lc_state_set_text(root, "path", path));
+        LC_TRY(lc_state_set_array(root, "files", &in->files));
+    } else {
+        printf("%s\n\n", path);
+    }
+    LC_TRY(lc_checkpoint_visit_files(path, show_file, in));
+    LC_TRY(lc_checkpoint_open(path, &c));
+    int64_t saved_ns = lc_checkpoint_saved_ns(c);
+    if (root) {
+        LC_TRY_GOTO(status, done, lc_state_set_int(root, "saved_ns", saved_ns));
+        LC_TRY_GOTO(status, done, lc_state_set_array(root, "tensors", &tensors));
+    }
+    LC_TRY_GOTO(status, done, show_tensors(in, c, tensors));
+    if (root) {
+        LC_TRY_GOTO(status, done, lc_state_copy(lc_checkpoint_state(c), &copy));
+        LC_TRY_GOTO(status, done, lc_state_set_tree(root, "state", copy));
+    } else {
+        time_t seconds = (time_t)(saved_ns / 1000000000);
+        struct tm utc;
+        strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S UTC", gmtime_r(&seconds, &utc));
+        printf("%lld tensors; %lld files, %llu bytes\n\n%-20s %s\n", (long long)in->n_tensors, (long long)in->n_files,
+               (unsigned long long)in->bytes, "saved", when);
+        show_state(lc_checkpoint_state(c));
+    }
+done:
+    lc_checkpoint_close(c);
+    return status;
+}
+
+int ckpt_inspect(const char *path, bool json)
+{
+    inspection in = {0};
+    lc_state *root = NULL;
+    if (json) LC_MAIN_TRY(lc_state_new(&root));
+    lc_status status = inspect(&in, path, root);
+    if (status < 0) fprintf(stderr, "error: %s\n", lc_error_message());
+    /* Of a damaged one: what is known of its files. */
+    if (root && in.n_files) {
+        if (ckpt_print_tree(root) < 0) status = LC_ERR_MEMORY;
+    } else {
+        lc_state_free(root);
+    }
+    return status < 0;
+}
