@@ -40,6 +40,14 @@ add_executable(rank_program rank_program.c)
 target_link_libraries(rank_program PRIVATE lightc_internal lightc_flags)
 add_dependencies(test_launch rank_program lightc_program)
 
+# Trainings that are killed, stopped, cut off and refused disk space. `faults.sh --rounds 200` is the long one.
+add_executable(fault_program fault_program.c)
+target_link_libraries(fault_program PRIVATE lightc ${CMAKE_DL_LIBS} lightc_flags)
+add_executable(fault_rounds fault_rounds.c)
+target_link_libraries(fault_rounds PRIVATE lightc_internal lightc_flags)
+add_test(NAME faults COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/faults.sh --rounds 12)
+set_tests_properties(faults PROPERTIES TIMEOUT 600 ENVIRONMENT LIGHTC_TEST_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY})
+
 # Allocations of lightc go through functions of this test, which fail them.
 foreach(function malloc calloc realloc aligned_alloc strdup strndup)
   target_link_options(test_no_memory PRIVATE -Wl,--wrap=${function})

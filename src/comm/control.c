@@ -21,6 +21,7 @@
 #define RETRY      0.1 /* seconds between two tries to connect, at most */
 #define FIRST_WORD 2.0 /* seconds until `say` is told that nobody answers */
 #define NEXT_WORD  10.0
+#define PROMPT     0.1 /* seconds between two messages about progress, at least */
 #define SLACK      5.0 /* seconds that the coordinator may be late with the end of a start that took too long */
 #define LEAVE_TIME 1.0 /* seconds for the goodbye */
 enum { WATCHED = 8, TRIES = 4 };
@@ -40,7 +41,7 @@ struct lc__control {
     double heard, beat, ended_at, closing_at;
     bool process_exit;
     lc_comm *watched[WATCHED];
-    uint64_t reports;
+    uint64_t reports, told; /* of progress; of which the coordinator knows */
     int64_t step;
     char where[128];
     uint64_t meeting; /* the number of the last one */
@@ -175,12 +176,20 @@ static void listen_to(lc__control *c)
 
 /* ---- the thread; with the lock ---- */
 
+/* Whether there is progress to be told without waiting for the next heartbeat. */
+static bool has_news(const lc__control *c, double now)
+{
+    return c->reports != c->told && (!c->told || now - c->beat >= PROMPT);
+}
+
 static void beat(lc__control *c, double now)
 {
     uint8_t head[16];
-    if (c->wire.fd < 0 || c->closing || now - c->beat < c->options.times.heartbeat) return;
+    if (c->wire.fd < 0 || c->closing) return;
+    if (now - c->beat < c->options.times.heartbeat && !has_news(c, now)) return;
     c->beat = now;
     if (lc__wire_pending(&c->wire)) return; /* what waits says as much */
+    c->told = c->reports;
     lc__put_u64(head, c->reports);
     lc__put_u64(head + 8, (uint64_t)c->step);
     (void)lc__wire_put(&c->wire, LC__FRAME_BEAT, head, sizeof head, c->where, strlen(c->where));
@@ -477,11 +486,14 @@ void lc__control_unwatch(lc__control *c, lc_comm *comm)
 
 void lc__control_progress(lc__control *c, int64_t step, const char *where)
 {
+    uint64_t one = 1;
     pthread_mutex_lock(&c->lock);
     c->reports++;
     c->step = step;
     snprintf(c->where, sizeof c->where, "%s", where ? where : "");
+    bool news = has_news(c, lc__seconds());
     pthread_mutex_unlock(&c->lock);
+    if (news) (void)!write(c->wake, &one, sizeof one);
 }
 
 /* Where this rank is goes first: the beat that would tell may be some time away. */

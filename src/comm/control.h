@@ -32,6 +32,9 @@ lc_status lc__coordinator_start(const char *address, int *port, int size, const 
 /* Ends the run on behalf of a rank that cannot say so itself any more: its process has ended, `how` ("killed by signal
  * 9 (Killed)"). What the rank said itself before, with lc__control_fail or goodbye, goes before it. */
 void lc__coordinator_rank_ended(lc__coordinator *c, int rank, const char *how);
+/* Whether it has ended the run. *silent: the rank whose silence was the cause, and whose process may be there still; or
+ * -1. */
+bool lc__coordinator_ended(lc__coordinator *c, int *silent);
 /* The message that ended the run, or "". "rank 3 (host a), step 120, epoch 2, validation: why". */
 void lc__coordinator_message(lc__coordinator *c, char *text, size_t size);
 /* Ranks that have not said goodbye go on without a control channel. NULL is fine. */

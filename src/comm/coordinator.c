@@ -72,6 +72,7 @@ struct lc__coordinator {
     int n_strangers;
     bool gathering; /* ranks wait for others that have not come, or not come back */
     bool ended, stopping;
+    int silent;                 /* the rank whose silence ended the run, or -1 */
     double started, beat, word; /* word: when those who wait are told next */
     char message[LC__END_TEXT];
     struct pollfd *polled; /* [2 + size + STRANGERS] */
@@ -165,6 +166,7 @@ static void decide_about(lc__coordinator *c, int rank, double now)
         snprintf(cause, sizeof cause,
                  "nothing was heard from it for %.3g s: its process is stopped, or its host or network is gone",
                  now - m->heard);
+        c->silent = rank;
         end_by_rank(c, rank, cause);
     } else if (!m->waiting && c->times.progress > 0 && now - m->reported > c->times.progress) {
         snprintf(cause, sizeof cause, "no progress for %.3g s", now - m->reported);
@@ -590,7 +592,7 @@ lc_status lc__coordinator_start(const char *address, int *port, int size, const 
     LC_TRY(lc__control_check_secret(secret));
     lc__coordinator *c = calloc(1, sizeof *c);
     if (!c) return lc_fail(LC_ERR_MEMORY, "out of memory: coordinating a run");
-    c->listener = c->wake = -1;
+    c->listener = c->wake = c->silent = -1;
     c->size = size;
     c->times = lc__control_default_times(times);
     snprintf(c->secret, sizeof c->secret, "%s", secret);
@@ -628,6 +630,15 @@ void lc__coordinator_message(lc__coordinator *c, char *text, size_t size)
     pthread_mutex_lock(&c->lock);
     snprintf(text, size, "%s", c->message);
     pthread_mutex_unlock(&c->lock);
+}
+
+bool lc__coordinator_ended(lc__coordinator *c, int *silent)
+{
+    pthread_mutex_lock(&c->lock);
+    bool ended = c->ended;
+    *silent = c->silent;
+    pthread_mutex_unlock(&c->lock);
+    return ended;
 }
 
 void lc__coordinator_stop(lc__coordinator *c)

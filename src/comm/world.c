@@ -228,7 +228,8 @@ static bool is_backend(const char *name)
 lc_status lc__world_join(const lc__world_options *options, lc__world **out)
 {
     const lc__world_options standard = {0}, *o = options ? options : &standard;
-    const char *backend = o->backend && *o->backend ? o->backend : "auto";
+    const char *wanted = getenv("LIGHTC_COMM"), *standard_backend = wanted && *wanted ? wanted : "auto";
+    const char *backend = o->backend && *o->backend ? o->backend : standard_backend;
     lc_status s = LC_OK;
     *out = NULL;
     if (!is_backend(backend))

@@ -16,6 +16,7 @@ extern char **environ;
 /* Known beside the options. */
 static const lc_option switches[] = {
     {.name = "cache"},
+    {.name = "comm"},
     {.name = "config"},
     {.name = "isa"},
     {.name = "kernels"},

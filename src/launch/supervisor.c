@@ -42,6 +42,7 @@ typedef struct supervisor {
     int port;
     int signal;      /* SIGINT or SIGTERM, passed on */
     int culprit;     /* index of the child that is to blame; -1: none */
+    bool run_ended;  /* by the coordinator */
     double deadline; /* when those that are left are killed; 0: never */
 } supervisor;
 
@@ -219,11 +220,31 @@ static bool any_left(const supervisor *s)
     return false;
 }
 
+static child *child_of_rank(supervisor *s, int rank)
+{
+    for (int i = 0; i < s->n; i++)
+        if (s->children[i].place.rank == rank) return &s->children[i];
+    return NULL;
+}
+
+/* The run may have ended with all ranks of this machine alive: stopped, say. One that is silent will not end by itself,
+ * however long it is given. */
+static void heed_end(supervisor *s)
+{
+    int silent;
+    if (!s->coordinator || s->run_ended || !lc__coordinator_ended(s->coordinator, &silent)) return;
+    child *c = child_of_rank(s, silent);
+    s->run_ended = true;
+    if (c && c->pid) kill(-c->pid, SIGKILL);
+    if (s->deadline <= 0) s->deadline = now() + s->times.grace + 0.5;
+}
+
 static void wait_for_all(supervisor *s)
 {
     while (any_left(s)) {
         take_signals(s);
         reap(s);
+        heed_end(s);
         if (s->deadline > 0 && now() > s->deadline) signal_all(s, SIGKILL);
     }
 }
@@ -254,13 +275,6 @@ static int as_exit_status(int status)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-static child *child_of_rank(supervisor *s, int rank)
-{
-    for (int i = 0; i < s->n; i++)
-        if (s->children[i].place.rank == rank) return &s->children[i];
-    return NULL;
-}
-
 /* The coordinator knows more than an exit status says, if the rank had come to it: who was silent, or complained first,
  * and at which step. */
 static lc_status tell_failure(supervisor *s)
@@ -284,6 +298,7 @@ static lc_status run_once(supervisor *s, int *exit_status)
     const lc__run_plan *p = s->plan;
     lc_status status = LC_OK;
     s->culprit = -1;
+    s->run_ended = false;
     s->deadline = 0;
     s->port = p->port;
     if (!p->starter && p->node <= 0)

@@ -1,0 +1,750 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Fault rounds: a training on several ranks (fault_program.c) is disturbed at a random place, and must end everywhere
+ * in time, say whose fault it was, leave nothing behind, and end with the numbers of an undisturbed run when it goes
+ * on.
+ *
+ *   fault_rounds [--rounds N] [--seed N] [--backends shm,tcp,mpi] [--round N]   (--round: only that one, in full)
+ *
+ * Everything about a round follows from the seed and its number. To add a kind of fault: a row in `kinds`, and what
+ * fault_program does. tests/faults.sh runs this with what it needs. */
+#include "machines.h"
+#include "scratch.h"
+
+#include <lightc/checkpoint.h>
+
+#include <dirent.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <sys/resource.h>
+
+#define SILENCE 1.5 /* seconds; the option of the runs */
+#define GRACE   1.0
+#define DEATH   3.0 /* until the others are gone, as is promised */
+#define LATE    20.0
+enum { STEPS_AN_EPOCH = 24, EPOCHS = 3, MAX_RANKS = 4, MAX_ROUNDS = 10000 };
+
+/* ---- kinds of faults ---- */
+
+typedef struct kind {
+    const char *name, *fault, *phase, *cause;
+    double limit; /* until the other ranks are gone */
+} kind;
+
+static const kind kinds[] = {
+    {"kill, forward", "kill", "forward", "killed by signal 9|connection is gone|its process ended", DEATH},
+    {"error, step", "error", "forward_error", "is unplugged", DEATH},
+    {"kill, collective", "kill", "collective", "killed by signal 9|connection is gone|its process ended", DEATH},
+    {"stop", "stop", "anywhere", "nothing was heard", SILENCE + 1},
+    {"kill, checkpoint", "kill", "checkpoint", "killed by signal 9|connection is gone|its process ended", DEATH},
+    {"link down", "link", "", "nothing was heard", SILENCE + 1},
+    {"kill, init", "kill", "init", "killed by signal 9|connection is gone|its process ended", DEATH},
+    {"full disk", "full", "", "No space left|File too large", DEATH},
+    {"error, loader", "error", "loader", "is unplugged", DEATH},
+    {"kill, end", "kill", "end", "killed by signal 9|connection is gone|its process ended", DEATH},
+    {"error, hook", "error", "hook", "is unplugged", DEATH},
+    {"exit", "exit", "anywhere", "ended with status 7|connection is gone|its process ended", DEATH},
+};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+typedef struct numbers {
+    double *v;
+    int n;
+} numbers;
+
+static struct {
+    int rounds, failed, skipped;
+    numbers others, all;
+    const char *why; /* skipped */
+} table[KINDS];
+
+/* ---- a round ---- */
+
+typedef struct trial {
+    int number, kind, ranks, on;
+    char backend[8];
+    const char *phase;
+    int64_t at, call, delay_us, disk;
+    bool restarts; /* by itself */
+    uint64_t draws, key;
+    /* what happened */
+    char dir[300], err[16384], wrong[2048];
+    int status;
+    double others, all;
+} trial;
+
+static uint64_t next_random(trial *r)
+{
+    uint64_t x = r->key + 0x9e3779b97f4a7c15u * ++r->draws; /* splitmix64 */
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+static int64_t below(trial *r, int64_t n)
+{
+    return (int64_t)(next_random(r) % (uint64_t)n);
+}
+
+static void wrong(trial *r, const char *format, ...) LC_PRINTF(2, 3);
+static void wrong(trial *r, const char *format, ...)
+{
+    size_t n = strlen(r->wrong);
+    va_list args;
+    va_start(args, format);
+    if (n + 2 < sizeof r->wrong) {
+        snprintf(r->wrong + n, sizeof r->wrong - n, "    ");
+        vsnprintf(r->wrong + n + 4, sizeof r->wrong - n - 4, format, args);
+        n = strlen(r->wrong);
+        if (n + 1 < sizeof r->wrong) strcpy(r->wrong + n, "\n");
+    }
+    va_end(args);
+}
+
+static struct {
+    uint64_t seed;
+    char backends[3][8];
+    int n_backends;
+    bool own_mounts;
+    const char *no_machines;
+    machines two;
+    char program[PATH_MAX + 32], plugin[PATH_MAX + 64];
+    char host[256];
+    char reference[MAX_RANKS + 1][128];
+} the;
+
+static int64_t steps_of(int ranks)
+{
+    return STEPS_AN_EPOCH / ranks;
+}
+
+static void plan(trial *r, int number)
+{
+    *r = (trial){.number = number, .kind = number % KINDS, .key = the.seed * 0x2545f4914f6cdd1du + (uint64_t)number};
+    const kind *k = &kinds[r->kind];
+    for (int i = 0; i < 4; i++) (void)next_random(r);
+    r->ranks = (int)(2 + below(r, MAX_RANKS - 1));
+    snprintf(r->backend, sizeof r->backend, "%s", the.backends[below(r, the.n_backends)]);
+    if (!strcmp(k->fault, "link")) r->ranks = 2, snprintf(r->backend, sizeof r->backend, "tcp");
+    r->on = !strcmp(k->fault, "full") ? 0 : (int)below(r, r->ranks);
+    r->phase = k->phase;
+    if (!strcmp(k->phase, "forward_error")) r->phase = "forward";
+    if (!strcmp(k->phase, "anywhere")) {
+        static const char *const phases[] = {"init", "forward", "collective", "checkpoint", "end"};
+        r->phase = phases[below(r, 5)];
+    }
+    int64_t steps = EPOCHS * steps_of(r->ranks);
+    r->at = below(r, steps);
+    if (!strcmp(r->phase, "init")) r->at = below(r, 4);
+    if (!strcmp(r->phase, "end")) r->at = below(r, 3);
+    if (!strcmp(r->phase, "loader")) r->at = below(r, 200 / r->ranks);
+    if (!strcmp(r->phase, "checkpoint")) r->at = 1 + below(r, steps / 2), r->call = below(r, 12);
+    if (!strcmp(r->phase, "hook")) r->at = below(r, steps / 2), r->call = below(r, 4);
+    r->delay_us = below(r, 2) ? below(r, 3000) : below(r, 40000);
+    r->disk = 800 + below(r, 3000); /* KiB */
+    bool may = strcmp(k->fault, "full") != 0 && strcmp(k->fault, "link") != 0 && strcmp(r->backend, "mpi") != 0;
+    r->restarts = may && below(r, 3) == 0;
+    /* Who has stopped after the others left is nobody's loss but the launcher's. */
+    if (!strcmp(k->fault, "stop") && !strcmp(r->phase, "end") && r->at == 2) r->at = 1;
+    /* ... and who has not come yet is waited for until start_timeout. */
+    if (!strcmp(k->fault, "stop") && !strcmp(r->phase, "init") && r->at == 0) r->at = 3;
+}
+
+static void describe(const trial *r, char *text, size_t size)
+{
+    snprintf(text, size, "round %d: %s; %s, %d ranks; on rank %d, %s at %lld, call %lld, %lld us later, %lld KiB%s",
+             r->number, kinds[r->kind].name, r->backend, r->ranks, r->on, r->phase, (long long)r->at,
+             (long long)r->call, (long long)r->delay_us, (long long)r->disk, r->restarts ? "; restarts by itself" : "");
+}
+
+/* ---- processes ----
+ * This process inherits what its descendants leave, so that nothing is left when it has no child. */
+
+static char state_of(pid_t pid)
+{
+    char path[64], state = 'Z';
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "r");
+    if (!f) return 'X';
+    if (fscanf(f, "%*d (%*[^)]) %c", &state) != 1) state = 'X';
+    fclose(f);
+    return state;
+}
+
+static bool is_gone(pid_t pid)
+{
+    char state = state_of(pid);
+    return state == 'Z' || state == 'X';
+}
+
+static bool is_holder(pid_t pid)
+{
+    return pid == the.two.holder[0] || pid == the.two.holder[1];
+}
+
+/* Processes whose parent this one is, but for the holders. */
+static int children(pid_t *out, int most)
+{
+    char path[64];
+    int n = 0, pid;
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+    FILE *f = fopen(path, "r");
+    while (f && n < most && fscanf(f, "%d", &pid) == 1)
+        if (!is_holder(pid)) out[n++] = pid;
+    if (f) fclose(f);
+    return n;
+}
+
+static void reap_strays(void)
+{
+    pid_t list[64];
+    int n = children(list, 64);
+    for (int i = 0; i < n; i++)
+        if (is_gone(list[i])) waitpid(list[i], NULL, WNOHANG);
+}
+
+/* What a rank wrote down when it began. */
+typedef struct life {
+    pid_t pid;
+    double begun;
+    int rank, port;
+} life;
+
+static int lives_of(const trial *r, life *out, int most)
+{
+    int n = 0;
+    DIR *d = opendir(r->dir);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        char path[700];
+        int pid, end = 0;
+        if (sscanf(e->d_name, "life-%d%n", &pid, &end) != 1 || e->d_name[end] || n == most) continue;
+        snprintf(path, sizeof path, "%s/%s", r->dir, e->d_name);
+        FILE *f = fopen(path, "r");
+        out[n].pid = pid;
+        if (f && fscanf(f, "%lf %d %d", &out[n].begun, &out[n].rank, &out[n].port) == 3) n++;
+        if (f) fclose(f);
+    }
+    if (d) closedir(d);
+    return n;
+}
+
+static bool struck(const trial *r, double *when, long long *step)
+{
+    char path[400];
+    snprintf(path, sizeof path, "%s/struck", r->dir);
+    FILE *f = fopen(path, "r");
+    bool ok = f && fscanf(f, "%lf %lld", when, step) == 2;
+    if (f) fclose(f);
+    return ok;
+}
+
+/* ---- a run ---- */
+
+typedef struct run {
+    pid_t pid[2]; /* one, or one on each machine */
+    int status[2];
+} run;
+
+static void add(char **argv, int *n, const char *format, ...) LC_PRINTF(3, 4);
+static void add(char **argv, int *n, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    if (vasprintf(&argv[(*n)++], format, args) < 0) abort();
+    va_end(args);
+    argv[*n] = NULL;
+}
+
+static void command(const trial *r, int machine, const char *ckpt, bool fault, char **argv)
+{
+    const kind *k = &kinds[r->kind];
+    int n = 0;
+    bool mpi = !strcmp(r->backend, "mpi");
+    if (mpi) add(argv, &n, "mpirun"), add(argv, &n, "-np"), add(argv, &n, "%d", r->ranks);
+    add(argv, &n, "%s", the.program);
+    add(argv, &n, "--dir=%s", r->dir);
+    add(argv, &n, "--default_root_dir=%s/run", r->dir);
+    add(argv, &n, "--dirpath=%s/run/checkpoints", r->dir);
+    add(argv, &n, "--every_n_train_steps=2");
+    add(argv, &n, "--save_top_k=-1");
+    add(argv, &n, "--max_epochs=%d", EPOCHS);
+    add(argv, &n, "--silence_timeout=%g", SILENCE);
+    add(argv, &n, "--grace_period=%g", GRACE);
+    add(argv, &n, "--threads=1");
+    add(argv, &n, "--strategy=ddp");
+    if (machine >= 0)
+        add(argv, &n, "--num_nodes=2"), add(argv, &n, "--node_rank=%d", machine), add(argv, &n, "--devices=1");
+    else if (!mpi)
+        add(argv, &n, "--devices=%d", r->ranks);
+    if (fault && r->restarts) add(argv, &n, "--max_restarts=1");
+    if (ckpt) add(argv, &n, "--ckpt_path=%s", ckpt);
+    if (!fault || !*r->phase) return;
+    add(argv, &n, "--fault=%s", k->fault);
+    add(argv, &n, "--phase=%s", r->phase);
+    add(argv, &n, "--on=%d", r->on);
+    add(argv, &n, "--at=%lld", (long long)r->at);
+    add(argv, &n, "--call=%lld", (long long)r->call);
+    add(argv, &n, "--delay_us=%lld", (long long)r->delay_us);
+}
+
+static void start(const trial *r, run *out, const char *ckpt, bool fault)
+{
+    int n = !strcmp(kinds[r->kind].fault, "link") ? 2 : 1;
+    char path[400];
+    snprintf(path, sizeof path, "%s/tmp", r->dir);
+    if (mkdir(path, 0777) != 0 && errno != EEXIST) abort();
+    *out = (run){0};
+    fflush(stdout);
+    for (int i = 0; i < n; i++) {
+        char *argv[64];
+        command(r, n == 2 ? i : -1, ckpt, fault, argv);
+        out->pid[i] = fork();
+        if (out->pid[i] == 0) {
+            setpgid(0, 0);
+            setenv("TMPDIR", path, 1);
+            setenv("LIGHTC_COMM", r->backend, 1);
+            setenv("LIGHTC_SECRET", "a secret of the fault rounds", 1);
+            setenv("LIGHTC_MPI_PLUGIN", the.plugin, 1);
+            setenv("MASTER_PORT", "29713", 1);
+            setenv("MASTER_ADDR", n == 2 ? machines_address[0] : "127.0.0.1", 1);
+            if (strcmp(r->backend, "mpi") != 0 && n == 1)
+                unsetenv("MASTER_ADDR"), unsetenv("MASTER_PORT"), unsetenv("LIGHTC_SECRET");
+            snprintf(path, sizeof path, "%s/out", r->dir);
+            dup2(open(path, O_WRONLY | O_CREAT | O_APPEND, 0666), 1);
+            snprintf(path, sizeof path, "%s/err", r->dir);
+            dup2(open(path, O_WRONLY | O_CREAT | O_APPEND, 0666), 2);
+            if (fault && !strcmp(kinds[r->kind].fault, "full") && !the.own_mounts) {
+                struct rlimit most = {(rlim_t)r->disk * 200, (rlim_t)r->disk * 200};
+                signal(SIGXFSZ, SIG_IGN);
+                setrlimit(RLIMIT_FSIZE, &most);
+            }
+            if (n == 2 && !machines_enter(&the.two, i)) _exit(125);
+            execvp(argv[0], argv);
+            _exit(126);
+        }
+        for (int k = 0; argv[k]; k++) free(argv[k]);
+    }
+}
+
+static bool others_are_gone(const trial *r, const life *l, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (l[i].rank != r->on && !is_gone(l[i].pid)) return false;
+    return true;
+}
+
+static void end_all(trial *r, run *p)
+{
+    pid_t list[64];
+    for (int i = 0; i < 2; i++)
+        if (p->pid[i]) kill(-p->pid[i], SIGKILL);
+    for (int tries = 0; tries < 200; tries++) {
+        int n = children(list, 64);
+        if (!n) return;
+        for (int i = 0; i < n; i++) kill(list[i], SIGKILL);
+        reap_strays();
+        pause_ms(10);
+    }
+    wrong(r, "processes cannot be ended");
+}
+
+/* Until all of it has ended; when that was, and when the ranks other than the culprit had. */
+static void await_end(trial *r, run *p, double begun, double *others, double *all)
+{
+    life l[64];
+    pid_t left[64];
+    double ended = 0;
+    *others = *all = 0;
+    for (;;) {
+        double now = seconds();
+        int n = lives_of(r, l, 64), running = 0, status;
+        if (!*others && n >= r->ranks && others_are_gone(r, l, n)) *others = now;
+        for (int i = 0; i < 2; i++) {
+            if (p->pid[i] && waitpid(p->pid[i], &status, WNOHANG) == p->pid[i]) {
+                p->status[i] = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+                p->pid[i] = 0;
+            }
+            running += p->pid[i] != 0;
+        }
+        if (!running && !ended) ended = now;
+        reap_strays();
+        n = children(left, 64);
+        if (!running && !n) break;
+        if (now - begun > LATE || (ended && now - ended > 0.5)) {
+            if (ended)
+                wrong(r, "%d processes are left, the first is %d (%c)", n, (int)left[0], state_of(left[0]));
+            else
+                wrong(r, "it has not ended within %g s", LATE);
+            end_all(r, p);
+            break;
+        }
+        pause_ms(4);
+    }
+    *all = seconds();
+    if (!*others) *others = *all;
+    r->status = p->status[0] ? p->status[0] : p->status[1];
+}
+
+/* ---- what is checked ---- */
+
+static void read_text(const trial *r, const char *name, char *text, size_t size)
+{
+    char path[400];
+    snprintf(path, sizeof path, "%s/%s", r->dir, name);
+    FILE *f = fopen(path, "r");
+    size_t n = f ? fread(text, 1, size - 1, f) : 0;
+    text[n] = 0;
+    if (f) fclose(f);
+}
+
+/* One of "a|b|c". */
+static bool contains_one(const char *text, const char *causes)
+{
+    char part[64];
+    for (const char *at = causes; *at; at += *at == '|') {
+        size_t n = strcspn(at, "|");
+        snprintf(part, sizeof part, "%.*s", (int)n, at);
+        if (strstr(text, part)) return true;
+        at += n;
+    }
+    return false;
+}
+
+/* The message names rank, host, step and cause. */
+static void check_message(trial *r, long long step)
+{
+    const kind *k = &kinds[r->kind];
+    char want[1200];
+    bool init = !strcmp(r->phase, "init"), link = !strcmp(k->fault, "link");
+    bool left = !strcmp(r->phase, "end") && r->at == 2;
+    if (left && !strcmp(r->backend, "mpi")) return; /* to lightc the run was over; mpirun says it in its own words */
+    const char *line = NULL;
+    for (const char *at = r->err; at && *at; at = strchr(at, '\n'), at += at != NULL) {
+        const char *error = strncmp(at, "error: ", 7) == 0 ? at : NULL;
+        if (r->restarts && strncmp(at, "rank ", 5) == 0 && strstr(at, "starting again")) error = at;
+        if (!error) continue;
+        snprintf(want, sizeof want, "%.*s", (int)strcspn(at, "\n"), at);
+        char name[64];
+        snprintf(name, sizeof name, "rank %d", r->on);
+        if (!line || (strstr(want, name) && contains_one(want, k->cause))) line = at;
+    }
+    if (!line) {
+        wrong(r, "there is no message");
+        return;
+    }
+    char text[1200], rank_host[300];
+    snprintf(text, sizeof text, "%.*s", (int)strcspn(line, "\n"), line);
+    snprintf(rank_host, sizeof rank_host, "rank %d (host %s)", r->on, the.host);
+    snprintf(want, sizeof want, "rank %d of %d (host %s)", r->on, r->ranks, the.host);
+    if (!link && !strstr(text, rank_host) && !strstr(text, want))
+        wrong(r, "the message does not name rank %d and host %s: %s", r->on, the.host, text);
+    if (link && !strstr(text, "(host machine")) wrong(r, "the message does not name a host: %s", text);
+    if (!contains_one(text, k->cause)) wrong(r, "the message has none of the causes %s: %s", k->cause, text);
+    const char *at = strstr(text, ", step ");
+    bool coordinates = strstr(text, "which coordinates the run"); /* whoever hears nothing of it knows no step */
+    if (!init && !link && !left && !coordinates && !at) wrong(r, "the message names no step: %s", text);
+    if (at && atoll(at + 7) > step + 1) wrong(r, "the message names a step behind step %lld: %s", step, text);
+    if (at && !strcmp(k->fault, "error") && strcmp(r->phase, "loader") != 0 && atoll(at + 7) + 1 < step)
+        wrong(r, "the message names a step before step %lld: %s", step, text);
+}
+
+static void check_empty(trial *r, const char *path)
+{
+    DIR *d = opendir(path);
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) wrong(r, "%s/%s is left", path, e->d_name);
+    if (d) closedir(d);
+}
+
+/* Open MPI leaves a directory of its own when it is killed; it is none of ours. */
+static void check_nothing_left(trial *r)
+{
+    char path[400], port[16], line[512];
+    life l[64];
+    snprintf(path, sizeof path, "%s/tmp", r->dir);
+    if (strcmp(r->backend, "mpi") != 0) check_empty(r, path);
+    if (the.own_mounts && strcmp(r->backend, "mpi") != 0) check_empty(r, "/dev/shm");
+    int n = lives_of(r, l, 64);
+    FILE *f = fopen("/proc/net/tcp", "r");
+    while (f && n && fgets(line, sizeof line, f)) {
+        snprintf(port, sizeof port, ":%04X ", (unsigned)l[0].port);
+        char *at = strstr(line, port);
+        /* "sl local remote state": 0A listens */
+        if (l[0].port && at && at - line < 24 && strstr(line, " 0A ")) wrong(r, "port %d is left", l[0].port);
+    }
+    if (f) fclose(f);
+}
+
+/* Every checkpoint that has its name is whole. Returns whether there is one. */
+static bool check_checkpoints(trial *r, bool clean)
+{
+    char dir[400];
+    bool some = false;
+    snprintf(dir, sizeof dir, "%s/run/checkpoints", r->dir);
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        char path[700];
+        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+        if (e->d_name[0] == '.') {
+            if (clean && strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) wrong(r, "%s is left", path);
+            continue;
+        }
+        if (lc_checkpoint_verify(path) < 0)
+            wrong(r, "a torn checkpoint: %s", lc_error_message());
+        else
+            some = true;
+    }
+    if (d) closedir(d);
+    return some;
+}
+
+static void check_result(trial *r)
+{
+    char text[128];
+    read_text(r, "result", text, sizeof text);
+    if (strcmp(text, the.reference[r->ranks]) != 0)
+        wrong(r, "it ended with %.100s, undisturbed with %s", *text ? text : "nothing", the.reference[r->ranks]);
+}
+
+/* ---- one round ---- */
+
+static bool fill_disk(const trial *r, bool full)
+{
+    char path[400], size[32];
+    snprintf(path, sizeof path, "%s/run", r->dir);
+    if (!the.own_mounts) return true;
+    if (!full) return mount("tmpfs", path, "tmpfs", MS_REMOUNT, "size=64m") == 0;
+    snprintf(size, sizeof size, "size=%lldk", (long long)r->disk);
+    return mkdir(path, 0777) == 0 && mount("tmpfs", path, "tmpfs", 0, size) == 0;
+}
+
+static void cut_link(const trial *r, bool down)
+{
+    (void)machines_do(&the.two, r->on, down ? "ip link set eth0 down" : "ip link set eth0 up");
+}
+
+static void disturbed_run(trial *r)
+{
+    const kind *k = &kinds[r->kind];
+    bool link = !strcmp(k->fault, "link"), full = !strcmp(k->fault, "full");
+    double begun = seconds(), when = 0, others, all;
+    long long step = 0;
+    run p;
+    start(r, &p, NULL, true);
+    if (link) {
+        char path[400];
+        snprintf(path, sizeof path, "%s/run/checkpoints", r->dir); /* until it trains, and some time longer */
+        while (access(path, F_OK) != 0 && seconds() - begun < 10) pause_ms(5);
+        pause_ms((int)(r->delay_us / 1000) * 5);
+        when = seconds();
+        cut_link(r, true);
+    }
+    await_end(r, &p, begun, &others, &all);
+    read_text(r, "err", r->err, sizeof r->err);
+    if (link) cut_link(r, false);
+    bool happened = struck(r, &when, &step);
+    if (full) happened = true, when = all, step = INT_MAX; /* nobody knows when */
+    if (link) happened = true, step = INT_MAX;
+    if (!happened && *r->phase) {
+        /* Such as a call that no checkpoint needed. */
+        if (r->status != 0) wrong(r, "it failed with status %d before anything was disturbed", r->status);
+        return;
+    }
+    check_message(r, step);
+    if (r->restarts) {
+        life l[64];
+        int n = lives_of(r, l, 64);
+        double again = 0;
+        for (int i = 0; i < n; i++)
+            if (l[i].begun > when && (!again || l[i].begun < again)) again = l[i].begun;
+        if (!again) wrong(r, "it was not started again");
+        others = all = again;
+        if (r->status != 0) wrong(r, "it ended with status %d though it was started again", r->status);
+    } else if (r->status == 0 || (link && (!p.status[0] || !p.status[1]))) {
+        wrong(r, "its status is 0");
+    }
+    r->others = others - when;
+    r->all = all - when;
+    double more = r->restarts ? GRACE + 0.5 : 0;
+    if (!full && r->others > k->limit + more)
+        wrong(r, "the others were gone after %.2f s, promised are %.2f", r->others, k->limit + more);
+    if (!full && r->all > k->limit + GRACE + 1.5) wrong(r, "it was gone after %.2f s", r->all);
+}
+
+static void one_round(trial *r)
+{
+    char path[700];
+    run p;
+    snprintf(r->dir, sizeof r->dir, "%s", fresh_dir("round"));
+    bool full = !strcmp(kinds[r->kind].fault, "full");
+    if (full && !fill_disk(r, true)) wrong(r, "a small file system cannot be made: %s", strerror(errno));
+    disturbed_run(r);
+    check_nothing_left(r);
+    bool some = check_checkpoints(r, false);
+    if (full) (void)fill_disk(r, false);
+    if (!r->restarts) {
+        double others, all;
+        snprintf(path, sizeof path, "%s/result", r->dir);
+        unlink(path);
+        r->status = 0;
+        start(r, &p, some ? "last" : NULL, false);
+        await_end(r, &p, seconds(), &others, &all);
+        if (r->status) {
+            read_text(r, "err", r->err, sizeof r->err);
+            wrong(r, "the second run ended with status %d", r->status);
+        }
+        check_nothing_left(r);
+        (void)check_checkpoints(r, true);
+    }
+    check_result(r);
+    if (full && the.own_mounts) {
+        snprintf(path, sizeof path, "%s/run", r->dir);
+        (void)umount(path);
+    }
+}
+
+/* ---- the table ---- */
+
+static void note(numbers *l, double v)
+{
+    l->v = realloc(l->v, (size_t)(l->n + 1) * sizeof *l->v);
+    if (!l->v) abort();
+    int i = l->n++;
+    for (; i > 0 && l->v[i - 1] > v; i--) l->v[i] = l->v[i - 1];
+    l->v[i] = v;
+}
+
+static double quantile(const numbers *l, double q)
+{
+    int i = (int)ceil(q * l->n) - 1;
+    return l->n ? l->v[i < 0 ? 0 : i] : NAN;
+}
+
+static const char *why_skipped(const trial *r)
+{
+    if (!strcmp(kinds[r->kind].fault, "link")) return the.no_machines;
+    return NULL;
+}
+
+static bool perform(int number)
+{
+    trial r;
+    char text[400];
+    plan(&r, number);
+    describe(&r, text, sizeof text);
+    table[r.kind].rounds++;
+    const char *why = why_skipped(&r);
+    if (why) {
+        table[r.kind].skipped++;
+        table[r.kind].why = why;
+        return true;
+    }
+    one_round(&r);
+    if (r.all > 0) note(&table[r.kind].others, r.others), note(&table[r.kind].all, r.all);
+    if (!*r.wrong) return true;
+    table[r.kind].failed++;
+    printf("FAIL seed %llu, %s\n%s", (unsigned long long)the.seed, text, r.wrong);
+    printf("    it printed:\n%s\n", r.err);
+    return false;
+}
+
+static void print_table(void)
+{
+    printf("\n%-18s %7s %7s %8s   %-17s %-17s\n", "", "", "", "", "others gone, s", "all gone, s");
+    printf("%-18s %7s %7s %8s   %8s %8s %8s %8s\n", "fault", "rounds", "failed", "skipped", "median", "p99", "median",
+           "p99");
+    for (int i = 0; i < KINDS; i++) {
+        if (!table[i].rounds) continue;
+        printf("%-18s %7d %7d %8d   ", kinds[i].name, table[i].rounds, table[i].failed, table[i].skipped);
+        if (table[i].all.n && strcmp(kinds[i].fault, "full") != 0)
+            printf("%8.2f %8.2f %8.2f %8.2f", quantile(&table[i].others, 0.5), quantile(&table[i].others, 0.99),
+                   quantile(&table[i].all, 0.5), quantile(&table[i].all, 0.99));
+        printf("%s%s\n", table[i].skipped ? "  " : "", table[i].skipped ? table[i].why : "");
+    }
+}
+
+/* ---- all of it ---- */
+
+static void find_backends(const char *list)
+{
+    bool mpi = system("command -v mpirun >/dev/null && mpirun --version | grep -q 'Open MPI'") == 0 &&
+               access(the.plugin, R_OK) == 0;
+    for (const char *at = list; *at && the.n_backends < 3; at += *at == ',') {
+        size_t n = strcspn(at, ",");
+        char *name = the.backends[the.n_backends];
+        snprintf(name, sizeof *the.backends, "%.*s", (int)n, at);
+        at += n;
+        if (strcmp(name, "shm") && strcmp(name, "tcp") && strcmp(name, "mpi")) {
+            fprintf(stderr, "there is no backend \"%s\"; there are shm, tcp and mpi\n", name);
+            exit(2);
+        }
+        if (strcmp(name, "mpi") || mpi)
+            the.n_backends++;
+        else
+            printf("SKIP mpi: there is no Open MPI, or lightc was built without it\n");
+    }
+    if (!the.n_backends) exit(77);
+}
+
+static bool undisturbed(int ranks)
+{
+    trial r = {.ranks = ranks, .backend = "tcp", .phase = ""};
+    run p;
+    double others, all;
+    snprintf(r.dir, sizeof r.dir, "%s", fresh_dir("reference"));
+    start(&r, &p, NULL, false);
+    await_end(&r, &p, seconds(), &others, &all);
+    read_text(&r, "result", the.reference[ranks], sizeof the.reference[ranks]);
+    read_text(&r, "err", r.err, sizeof r.err);
+    if (r.status == 0 && *the.reference[ranks] && !*r.wrong) return true;
+    printf("FAIL: %d ranks that nobody disturbs end with status %d\n%s%s\n", ranks, r.status, r.wrong, r.err);
+    return false;
+}
+
+int main(int argc, char **argv)
+{
+    int rounds = 12, only = -1, failed = 0;
+    const char *bin = getenv("LIGHTC_TEST_BIN"), *backends = "shm,tcp,mpi";
+    char dir[PATH_MAX];
+    the.seed = 1;
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (!strcmp(argv[i], "--rounds")) rounds = atoi(argv[i + 1]);
+        if (!strcmp(argv[i], "--round")) only = atoi(argv[i + 1]);
+        if (!strcmp(argv[i], "--seed")) the.seed = strtoull(argv[i + 1], NULL, 10);
+        if (!strcmp(argv[i], "--backends")) backends = argv[i + 1];
+    }
+    if (argc % 2 == 0 || rounds < 1 || rounds > MAX_ROUNDS) {
+        fprintf(stderr, "usage: %s [--rounds N] [--seed N] [--backends shm,tcp,mpi] [--round N]\n", argv[0]);
+        return 2;
+    }
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (!realpath(bin ? bin : "build/bin", dir)) return 2;
+    snprintf(the.program, sizeof the.program, "%s/fault_program", dir);
+    snprintf(the.plugin, sizeof the.plugin, "%s/../lib/liblightc_mpi.so", dir);
+    gethostname(the.host, sizeof the.host - 1);
+    static const char *const variables[][2] = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+                                               {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+                                               {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
+                                               {"OMPI_MCA_pml", "ob1"},
+                                               {"OMPI_MCA_btl", "vader,self"},
+                                               {"OMP_WAIT_POLICY", "passive"}};
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) setenv(variables[i][0], variables[i][1], 1);
+    find_backends(backends);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    the.own_mounts = machines_own_mounts();
+    if (!the.own_mounts)
+        printf("no mounts of its own: /dev/shm is not looked at, and a limit stands for a full disk\n");
+    the.no_machines = machines_make(&the.two);
+    for (int n = 2; n <= MAX_RANKS && !failed; n++) failed += !undisturbed(n);
+    for (int i = 0; i < rounds && the.reference[MAX_RANKS][0]; i++)
+        if (only < 0 || i == only) failed += !perform(i);
+    if (only < 0) print_table();
+    machines_end(&the.two);
+    int skipped = 0;
+    for (int i = 0; i < KINDS; i++) {
+        skipped += table[i].skipped;
+        free(table[i].others.v);
+        free(table[i].all.v);
+    }
+    printf("%d failed, %d skipped\n", failed, skipped);
+    return failed ? 1 : 0;
+}
