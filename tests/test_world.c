@@ -86,7 +86,10 @@ static const expectation found[] = {
     {"SLURM_PROCID=1 SLURM_NTASKS=8 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NUM_NODES=1 SLURM_LOCALID=1 SLURM_NODEID=0 "
      "SLURM_NNODES=4 SLURM_JOB_ID=9 SLURM_JOB_NODELIST=a,b SLURM_STEP_NODELIST=b PMI_RANK=1 PMI_SIZE=2",
      "slurm", 1, 2, 1, 2, 0, 1, "127.0.0.1", 0, NULL},
-    {"SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_JOB_NAME=bash SLURM_JOB_ID=9", "none", 0, 1, 0, 1, 0, 1, "", 0, ""},
+    {"SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_JOB_NAME=bash SLURM_JOB_ID=9 SLURM_STEP_ID=0", "none", 0, 1, 0, 1, 0, 1, "",
+     0, ""},
+    {"SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_JOB_ID=9 SLURM_NODELIST=a SLURM_JOB_NAME=train", "none", 0, 1, 0, 1, 0, 1, "",
+     0, ""}, /* a batch script */
     {"SLURM_NTASKS=8 SLURM_JOB_ID=9 SLURM_NODELIST=a", "none", 0, 1, 0, 1, 0, 1, "", 0, ""},
     /* torchrun, in a Slurm job that started it once per host */
     {"RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 GROUP_RANK=1 GROUP_WORLD_SIZE=2 MASTER_ADDR=10.1.1.1 "
@@ -126,11 +129,11 @@ TEST(every_launcher_is_understood)
 TEST(ranks_of_a_job_agree_and_jobs_differ)
 {
     lc__world a, b, c;
-    surroundings("SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_NNODES=2 SLURM_JOB_ID=9 SLURM_NODELIST=a,b");
+    surroundings("SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_NNODES=2 SLURM_JOB_ID=9 SLURM_NODELIST=a,b");
     CHECK_OK(lc__world_find(&a));
-    surroundings("SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_NNODES=2 SLURM_JOB_ID=9 SLURM_NODELIST=a,b");
+    surroundings("SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_NNODES=2 SLURM_JOB_ID=9 SLURM_NODELIST=a,b");
     CHECK_OK(lc__world_find(&b));
-    surroundings("SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_NNODES=2 SLURM_JOB_ID=10 SLURM_NODELIST=a,b");
+    surroundings("SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_NNODES=2 SLURM_JOB_ID=10 SLURM_NODELIST=a,b");
     CHECK_OK(lc__world_find(&c));
     CHECK(a.port == b.port && !strcmp(a.secret, b.secret) && !strcmp(a.address, "a"));
     CHECK(c.port != b.port && strcmp(c.secret, b.secret) != 0);
@@ -150,7 +153,8 @@ TEST(nonsense_is_refused_with_its_name)
         {"RANK=0 WORLD_SIZE=99999999999999999999", "WORLD_SIZE is \"99999999999999999999\""},
         {"RANK=0 WORLD_SIZE=2 LOCAL_RANK=2 LOCAL_WORLD_SIZE=2", "LOCAL_RANK is 2, and LOCAL_WORLD_SIZE is 2"},
         {"RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=3", "LOCAL_WORLD_SIZE is 3, more than WORLD_SIZE, which is 2"},
-        {"SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_NODEID=2 SLURM_NNODES=2", "SLURM_NODEID is 2, and SLURM_NNODES is 2"},
+        {"SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_NODEID=2 SLURM_NNODES=2",
+         "SLURM_NODEID is 2, and SLURM_NNODES is 2"},
         {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=70000", "MASTER_PORT is \"70000\""},
         {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=http", "MASTER_PORT is \"http\""},
         {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=a", "set MASTER_PORT"},

@@ -61,11 +61,13 @@ static bool by_pmi(void)
     return rank && !(slurm && !strcmp(rank, slurm));
 }
 
-/* Not in a shell that is itself a job. */
+/* Not in a shell that is itself a job; and a batch script, which has a SLURM_PROCID and the job's number of tasks, is
+ * one process: only srun makes a step. */
 static bool by_slurm(void)
 {
     const char *job = variable("SLURM_JOB_NAME");
-    return variable("SLURM_PROCID") && !(job && (!strcmp(job, "bash") || !strcmp(job, "interactive")));
+    bool step = variable("SLURM_STEP_ID") || variable("SLURM_STEPID") || variable("SLURM_STEP_NUM_TASKS");
+    return variable("SLURM_PROCID") && step && !(job && (!strcmp(job, "bash") || !strcmp(job, "interactive")));
 }
 
 static bool by_hand(void)
