@@ -3,6 +3,7 @@
 #ifndef LIGHTC_OPS_H
 #define LIGHTC_OPS_H
 
+#include <lightc/ops_comm.h>
 #include <lightc/ops_math.h>
 #include <lightc/ops_nn.h>
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The executor: replays a plan. Refreshes what varies (input memory, floats), then calls one kernel after another. */
-#include "tensor/graph_impl.h"
+#include "tensor/collective.h"
 #include "tensor/sync.h"
 #include "core/clock.h"
+#include "core/status.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -65,6 +66,13 @@ static void tell(const lc_graph *g, const lc_plan_call *pc, int64_t start, int64
     g->observe(g->observe_ctx, &s);
 }
 
+/* Between two calls: moves bytes to and from other ranks. */
+static inline lc_status communicate(lc_graph *g)
+{
+    if (g->reducer && lc__reducer_busy(g->reducer)) lc__reducer_poll(g->reducer);
+    return g->collectives ? lc__collectives_poll(g->collectives) : LC_OK;
+}
+
 static lc_status execute_watched(lc_graph *g, lc_plan *p)
 {
     for (int i = 0; i < p->n_calls; i++) {
@@ -78,8 +86,21 @@ static lc_status execute_watched(lc_graph *g, lc_plan *p)
         if (pc->runs == 1 || seconds < pc->seconds || pc->seconds == 0) pc->seconds = seconds;
         pc->runs++;
         if (g->observe) tell(g, pc, start, end);
-        if (g->nan_check) LC_TRY(check_finite(pc));
-        if (g->reducer && lc__reducer_busy(g->reducer)) lc__reducer_poll(g->reducer);
+        if (g->nan_check && !lc__is_launch(pc->call.op)) LC_TRY(check_finite(pc));
+        LC_TRY(communicate(g));
+    }
+    return LC_OK;
+}
+
+static lc_status execute(lc_graph *g, lc_plan *p)
+{
+    if (g->nan_check || g->profile || g->observe) return execute_watched(g, p);
+    bool ranks = g->reducer || g->collectives;
+    for (int i = 0; i < p->n_calls; i++) {
+        lc_call *c = &p->calls[i].call;
+        c->scratch = g->scratch;
+        c->kernel->run(c);
+        if (__builtin_expect(ranks, 0)) LC_TRY(communicate(g));
     }
     return LC_OK;
 }
@@ -92,12 +113,10 @@ lc_status lc__execute(lc_graph *g, lc_plan *p)
     }
     for (int i = 0; i < p->n_linked; i++) *p->linked[i].to = g->tape.floats[p->linked[i].from];
     for (int i = 0; i < p->n_live; i++) *p->live[i].to = *p->live[i].from;
-    if (g->nan_check || g->profile || g->observe) return execute_watched(g, p);
-    for (int i = 0; i < p->n_calls; i++) {
-        lc_call *c = &p->calls[i].call;
-        c->scratch = g->scratch;
-        c->kernel->run(c);
-        if (__builtin_expect(g->reducer != NULL, 0) && lc__reducer_busy(g->reducer)) lc__reducer_poll(g->reducer);
-    }
-    return LC_OK;
+    lc_status status = execute(g, p);
+    if (!g->collectives) return status;
+    char why[1024];
+    if (status < 0) lc__copy_message(why, sizeof why);
+    lc__collectives_end(g->collectives, p, status < 0 ? why : NULL);
+    return status < 0 ? lc_fail(status, "%s", why) : LC_OK;
 }

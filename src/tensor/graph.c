@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The life of a graph and of a step, and reading values back. */
-#include "tensor/graph_impl.h"
+#include "tensor/collective.h"
 
 #include <lightc/random.h>
 
@@ -93,6 +93,7 @@ void lc_graph_free(lc_graph *g)
     }
     g->backend->arena_release(g->arena, g->arena_reserved);
     lc__tuning_release(&g->tuning);
+    lc__collectives_free(g->collectives);
     free(g->scratch);
     free(g->values);
     free(g->externals);

@@ -7,6 +7,7 @@
  *   expand.c    macro nodes -> operators (backward, clipping, updates); expand_sync.c: reductions over ranks
  *   dead.c      what nobody reads is dropped
  *   fuse.c      named patterns -> fused operators; fuse_elementwise.c: chains
+ *   collective.c  each collective -> where it starts and where it is waited for
  *   lower.c     operators -> kernel calls: layouts, copies, in-place, direct accumulation
  *   arena.c     liveness -> offsets in one arena
  *   tune.c      one thread or all, and which of several kernels (tune.h)
@@ -161,9 +162,10 @@ struct lc_graph {
     char error[1024];
     int no_grad;
     uint32_t region, n_regions;
-    int64_t backwards;           /* since the last lc_zero_grad */
-    double window;               /* 0: backwards */
-    struct lc__reducer *reducer; /* sync.h; NULL: one rank */
+    int64_t backwards;                   /* since the last lc_zero_grad */
+    double window;                       /* 0: backwards */
+    struct lc__reducer *reducer;         /* sync.h; NULL: one rank */
+    struct lc__collectives *collectives; /* collective.h; NULL: none so far */
 
     lc_tape tape; /* the user's */
     lc_tape ir;   /* expanded; only while planning */

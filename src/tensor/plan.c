@@ -3,7 +3,7 @@
  *
  * A segment is looked up by comparing its records in full; a hash only orders the candidates. On a miss the passes of
  * plan_impl.h run one after the other. Everything a replay needs is allocated here, once. */
-#include "tensor/plan_impl.h"
+#include "tensor/collective.h"
 
 #include <lightc/random.h>
 #include <limits.h>
@@ -370,6 +370,7 @@ static lc_status make(lc_graph *g, bool final, lc_plan **out)
         LC_TRY_GOTO(status, done, lc__fuse_patterns(&b));
         LC_TRY_GOTO(status, done, lc__fuse_elementwise(&b));
     }
+    LC_TRY_GOTO(status, done, lc__split_collectives(&b));
     LC_TRY_GOTO(status, done, lc__lower(&b));
     LC_TRY_GOTO(status, done, lc__assign_arena(&b));
     LC_TRY_GOTO(status, done, check_memory(g, p));

@@ -7,6 +7,7 @@
 
 #include <lightc/ops.h>
 #include "tensor/ops/elementwise_table.h"
+#include "tensor/ops/ops_comm.h"
 #include "tensor/ops/ops_nn.h"
 
 /* Mathematical operators that are not elementwise. Encoding of ints and floats stands at their definitions. */
@@ -23,6 +24,7 @@
 #define LC_DECLARE_OP(name)                  extern const lc_op lc__op_##name;
 #define LC_DECLARE_ELEMENTWISE_OP(name, ...) extern const lc_op lc__op_##name;
 LC_OPS_MATH_LIST(LC_DECLARE_OP)
+LC_OPS_COMM_LIST(LC_DECLARE_OP)
 LC_ELEMENTWISE_LIST(LC_DECLARE_ELEMENTWISE_OP)
 
 /* Every operator of the library (but the planner's fused nodes), and how many they are. */

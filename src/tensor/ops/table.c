@@ -8,7 +8,7 @@
 #define ADDRESS_ELEMENTWISE(name, ...) &lc__op_##name,
 
 const lc_op *const lc__op_table[] = {LC_ELEMENTWISE_LIST(ADDRESS_ELEMENTWISE) LC_OPS_MATH_LIST(ADDRESS)
-                                         LC_OPS_NN_LIST(ADDRESS)};
+                                         LC_OPS_NN_LIST(ADDRESS) LC_OPS_COMM_LIST(ADDRESS)};
 const int lc__op_count = sizeof lc__op_table / sizeof lc__op_table[0];
 
 const lc_op *lc__op_find(const char *name)

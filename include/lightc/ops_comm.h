@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Collectives as operators: results of a step that come from all ranks, with gradients, for losses, layers and
+ * strategies of one's own (torch.distributed.nn.functional).
+ *
+ * They are recorded like any operator and *collective*: every rank of `comm` records the same ones in the same order,
+ * with x of the same shape and type, and every rank runs them, whether it uses the result or not. Bytes move while the
+ * step's other operators run, from the call to the first one that reads the result. x may change behind the call. An
+ * error of the communicator (ranks that make different calls, a lost rank) ends the step with its status, and comm
+ * stays failed. Where a step fails on one rank alone, the calls it has in flight or would have made end on the others
+ * with its message; one that fails before it runs leaves that to lc_comm_abort.
+ *
+ * Gradients are those of the sum of all ranks' losses, so the backward pass communicates too. It does so on a rank
+ * whose loss depends on the result and whose x requires a gradient: let that be all of them, or none.
+ *
+ * `comm` outlives the steps that use it. Where a trainer reduces gradients over the same ranks, give these a group of
+ * their own (lc_comm_split): buckets of gradients leave when they are ready, which ranks with different batches may
+ * find at different places of the step. */
+#ifndef LIGHTC_OPS_COMM_H
+#define LIGHTC_OPS_COMM_H
+
+#include <lightc/comm.h>
+#include <lightc/ops_types.h>
+
+LC_BEGIN_DECLS
+
+/* x of all ranks, combined, on all. Gradient: of LC_COMM_SUM alone, the sum of dy, on all. */
+LC_API lc_tensor *lc_all_reduce_at(lc_tensor *x, lc_comm *comm, lc_reduce_op op, lc_site site);
+#define lc_all_reduce(x, comm, op) lc_all_reduce_at(x, comm, op, LC_HERE)
+/* The sum of x on rank root, zeros elsewhere. Gradient: root's dy, on all. */
+LC_API lc_tensor *lc_reduce_at(lc_tensor *x, lc_comm *comm, int root, lc_site site);
+#define lc_reduce(x, comm, root) lc_reduce_at(x, comm, root, LC_HERE)
+/* root's x, on all. Gradient: the sum of dy on root, zeros elsewhere. */
+LC_API lc_tensor *lc_broadcast_at(lc_tensor *x, lc_comm *comm, int root, lc_site site);
+#define lc_broadcast(x, comm, root) lc_broadcast_at(x, comm, root, LC_HERE)
+/* x[n,*] -> [N*n,*]: of rank 0, of rank 1, ..., on all. Gradient: reduce_scatter. */
+LC_API lc_tensor *lc_all_gather_at(lc_tensor *x, lc_comm *comm, lc_site site);
+#define lc_all_gather(x, comm) lc_all_gather_at(x, comm, LC_HERE)
+/* x[N*n,*] -> [n,*]: the sum of all ranks' x; rank i has part i. Gradient: all_gather. */
+LC_API lc_tensor *lc_reduce_scatter_at(lc_tensor *x, lc_comm *comm, lc_site site);
+#define lc_reduce_scatter(x, comm) lc_reduce_scatter_at(x, comm, LC_HERE)
+/* x[N*n,*] -> [N*n,*]: part i is what rank i has as its part for this rank. Gradient: all_to_all. */
+LC_API lc_tensor *lc_all_to_all_at(lc_tensor *x, lc_comm *comm, lc_site site);
+#define lc_all_to_all(x, comm) lc_all_to_all_at(x, comm, LC_HERE)
+
+LC_END_DECLS
+
+#endif

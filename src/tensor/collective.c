@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tensor/collective.h"
+
+#include "core/status.h"
+#include "tensor/ops/ops.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct lc__collectives {
+    lc_request **flights;     /* by slot, room for the largest plan's; NULL: none */
+    int n, running, launched; /* launched: in this run */
+    lc_status status;         /* of the kernels, in this run */
+    char message[1024];
+};
+
+/* ---- at run time ---- */
+
+/* Kernels cannot fail: the first error waits for lc__collectives_poll. */
+static void keep_error(lc__collectives *c, lc_status s)
+{
+    if (s >= 0 || c->status < 0) return;
+    c->status = s;
+    lc__copy_message(c->message, sizeof c->message);
+}
+
+static void land(lc__collectives *c, lc_request **f)
+{
+    *f = NULL;
+    c->running--;
+}
+
+lc_status lc__collectives_poll(lc__collectives *c)
+{
+    for (int i = 0; i < c->n && c->running > 0 && c->status >= 0; i++) {
+        bool done;
+        if (!c->flights[i]) continue;
+        lc_status s = lc_comm_poll(c->flights[i], &done);
+        if (s < 0 || done) land(c, &c->flights[i]);
+        keep_error(c, s);
+    }
+    return c->status < 0 ? lc_fail(c->status, "%s", c->message) : LC_OK;
+}
+
+void lc__collectives_free(lc__collectives *c)
+{
+    if (!c) return;
+    free(c->flights);
+    free(c);
+}
+
+/* ints of launch and wait: where calls are kept, the slot, and the operator's */
+enum { AT_CALLS, AT_SLOT, AT_COMM };
+
+static lc__collectives *calls_of(const lc_call *c)
+{
+    return (lc__collectives *)(uintptr_t)c->ints[AT_CALLS];
+}
+
+static size_t bytes_of(const lc_view *v)
+{
+    return (size_t)lc__view_numel(v) * lc_dtype_size(v->dtype);
+}
+
+/* in: x. out: y, and a copy of x where the call cannot work in y. */
+static void run_launch(const lc_call *c)
+{
+    lc__collectives *all = calls_of(c);
+    const int64_t *ints = c->ints + AT_COMM;
+    lc_comm *comm = (lc_comm *)(uintptr_t)ints[LC__COMM_POINTER];
+    lc_collective which = (lc_collective)ints[LC__COMM_WHICH];
+    int64_t rank = ints[LC__COMM_RANK], size = ints[LC__COMM_SIZE], root = ints[LC__COMM_ROOT];
+    size_t bytes = bytes_of(&c->in[0]);
+    char *y = c->out[0].data, *x = c->n_out > 1 ? c->out[1].data : y;
+    lc_request **f = &all->flights[c->ints[AT_SLOT]];
+    if (all->status < 0) return;
+    if (which == LC_COMM_ALL_GATHER) x += (size_t)rank * bytes;
+    if (bytes) memcpy(x, c->in[0].data, bytes);
+    lc_comm_call call = {.op = which,
+                         .reduce = (lc_reduce_op)ints[LC__COMM_REDUCE],
+                         .dtype = c->in[0].dtype,
+                         .peer = (int)root,
+                         .in = x,
+                         .out = which == LC_COMM_REDUCE && rank != root ? NULL : y,
+                         .count = (int64_t)lc__view_numel(c->n_out > 1 ? &c->out[0] : &c->in[0])};
+    if (which == LC_COMM_ALL_TO_ALL) call.count /= size;
+    lc_status s = lc_comm_start(comm, &call, f);
+    if (s >= 0) all->running++, all->launched++;
+    keep_error(all, s);
+}
+
+/* in: y, and the copy. out: the result, in the place of y if that is possible. */
+static void run_wait(const lc_call *c)
+{
+    lc__collectives *all = calls_of(c);
+    const int64_t *ints = c->ints + AT_COMM;
+    lc_request **f = &all->flights[c->ints[AT_SLOT]];
+    size_t bytes = bytes_of(&c->in[0]);
+    if (*f && all->status >= 0) {
+        lc_status s = lc_comm_wait(*f);
+        land(all, f);
+        keep_error(all, s);
+    }
+    if (ints[LC__COMM_WHICH] == LC_COMM_REDUCE && ints[LC__COMM_RANK] != ints[LC__COMM_ROOT])
+        memset(c->out[0].data, 0, bytes);
+    else if (c->out[0].data != c->in[0].data && bytes)
+        memcpy(c->out[0].data, c->in[0].data, bytes);
+}
+
+/* Row-major, because ranks may have planned other layouts. */
+static const lc_kernel launch_kernel = {
+    .name = "launch", .layout = LC_WANT_ROW_MAJOR, .flags = LC_KERNEL_SERIAL, .run = run_launch};
+static const lc_kernel wait_kernel = {
+    .name = "wait", .layout = LC_WANT_ROW_MAJOR, .flags = LC_KERNEL_SERIAL | LC_KERNEL_INPLACE_0, .run = run_wait};
+static const lc_op launch = {
+    .name = "launch_collective", .flags = LC_OP_SIDE_EFFECT | LC_OP_NO_GRAD, .kernel = &launch_kernel};
+static const lc_op wait_op = {
+    .name = "wait_collective", .flags = LC_OP_SIDE_EFFECT | LC_OP_NO_GRAD, .kernel = &wait_kernel};
+
+void lc__collectives_end(lc__collectives *c, const lc_plan *p, const char *why)
+{
+    for (int i = 0; why && i < p->n_calls; i++) {
+        const lc_call *call = &p->calls[i].call;
+        if (call->op != &launch) continue;
+        int slot = (int)call->ints[AT_SLOT];
+        if (slot >= c->launched || c->flights[slot])
+            lc_comm_abort((lc_comm *)(uintptr_t)call->ints[AT_COMM + LC__COMM_POINTER], why);
+    }
+    for (int i = 0; i < c->n && c->running > 0; i++) {
+        if (!c->flights[i]) continue;
+        (void)!lc_comm_wait(c->flights[i]);
+        land(c, &c->flights[i]);
+    }
+    c->launched = 0;
+    c->status = LC_OK;
+}
+
+bool lc__is_launch(const lc_op *op)
+{
+    return op == &launch;
+}
+
+/* ---- the pass ---- */
+
+static bool is_collective(const lc_op *op)
+{
+#define IS(name)                                                                                                       \
+    if (op == &lc__op_##name) return true;
+    LC_OPS_COMM_LIST(IS)
+#undef IS
+    return false;
+}
+
+static lc_status make_room(lc_graph *g, int n)
+{
+    lc__collectives *c = g->collectives;
+    if (!c && !(c = g->collectives = calloc(1, sizeof *c)))
+        return lc_fail(LC_ERR_MEMORY, "out of memory while planning: %d collectives", n);
+    if (n <= c->n) return LC_OK;
+    lc_request **more = realloc(c->flights, (size_t)n * sizeof *more);
+    if (!more) return lc_fail(LC_ERR_MEMORY, "out of memory while planning: %d collectives", n);
+    memset(more + c->n, 0, (size_t)(n - c->n) * sizeof *more);
+    c->flights = more;
+    c->n = n;
+    return LC_OK;
+}
+
+/* The two nodes of a collective. */
+static lc_status split(lc_build *b, const lc_ir_node *n, int slot, lc_ir_node pair[2])
+{
+    lc_collective which = (lc_collective)n->ints[LC__COMM_WHICH];
+    int between = which == LC_COMM_REDUCE_SCATTER || which == LC_COMM_ALL_TO_ALL ? 2 : 1;
+    uint32_t *values = lc__build_alloc(b, 2 * sizeof *values);
+    int64_t *ints = lc__build_alloc(b, (AT_COMM + LC__COMM_INTS) * sizeof *ints);
+    if (!values || !ints) return LC_ERR_MEMORY;
+    lc_type x = b->values[n->in[0]].type, y = b->values[n->out[0]].type;
+    for (int i = 0; i < between; i++)
+        if ((values[i] = lc__build_value(b, i ? &x : &y)) == LC_ABSENT) return LC_ERR_MEMORY;
+    ints[AT_CALLS] = (int64_t)(uintptr_t)b->g->collectives;
+    ints[AT_SLOT] = slot;
+    memcpy(ints + AT_COMM, n->ints, LC__COMM_INTS * sizeof *ints);
+    pair[0] = pair[1] = *n;
+    pair[0].op = &launch;
+    pair[0].out = values;
+    pair[0].n_out = between;
+    pair[1].op = &wait_op;
+    pair[1].in = values;
+    pair[1].n_in = between;
+    pair[0].ints = pair[1].ints = ints;
+    pair[0].n_int = pair[1].n_int = AT_COMM + LC__COMM_INTS;
+    return LC_OK;
+}
+
+static bool reads(const lc_ir_node *n, uint32_t value)
+{
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i] == value) return true;
+    return false;
+}
+
+lc_status lc__split_collectives(lc_build *b)
+{
+    int n = 0, slot = 0, at = 0;
+    for (int i = 0; i < b->n_nodes; i++) n += b->nodes[i].op && is_collective(b->nodes[i].op);
+    if (!n) return LC_OK;
+    LC_TRY(make_room(b->g, n));
+    lc_ir_node *nodes = lc__build_alloc(b, (size_t)(b->n_nodes + n) * sizeof *nodes);
+    lc_ir_node *waits = lc__build_alloc(b, (size_t)n * sizeof *waits); /* op NULL: in its place already */
+    if (!nodes || !waits) return LC_ERR_MEMORY;
+    for (int i = 0; i <= b->n_nodes; i++) {
+        const lc_ir_node *node = i < b->n_nodes ? &b->nodes[i] : NULL;
+        if (node && !node->op) continue;
+        for (int k = 0; k < slot; k++)
+            if (waits[k].op && (!node || !b->optimise || reads(node, waits[k].out[0]))) {
+                nodes[at++] = waits[k];
+                waits[k].op = NULL;
+            }
+        if (!node) break;
+        if (!is_collective(node->op)) {
+            nodes[at++] = *node;
+            continue;
+        }
+        lc_ir_node pair[2];
+        LC_TRY(split(b, node, slot, pair));
+        nodes[at++] = pair[0];
+        waits[slot++] = pair[1];
+    }
+    b->nodes = nodes;
+    b->n_nodes = at;
+    return LC_OK;
+}
