@@ -99,7 +99,7 @@ static lc_status reductions(lc_comm *c, const reduction *r)
 {
     int n = lc_comm_size(c), me = lc_comm_rank(c);
     int64_t count = r->count;
-    buffers b;
+    buffers b = {0};
     LC_TRY(buffers_new(&b, r->dtype, count * n));
     for (int64_t i = 0; i < count * n; i++) put(r->dtype, b.in, i, number(r->op, me, i));
     char *kept = malloc(b.bytes + GUARD);
@@ -159,7 +159,7 @@ static int32_t mark(int rank, int64_t i)
 static lc_status move(lc_comm *c, int64_t count)
 {
     int n = lc_comm_size(c), me = lc_comm_rank(c);
-    buffers b;
+    buffers b = {0};
     LC_TRY(buffers_new(&b, LC_I32, count * n));
     int32_t *in = (int32_t *)b.in, *want = (int32_t *)b.want;
     size_t part = (size_t)count * sizeof *in;

@@ -32,6 +32,32 @@ TEST(groups_are_communicators)
     EACH_BACKEND(b) for (int n = 1; n <= 6; n++) CHECK_RANKS(backends[b], n, groups, NULL);
 }
 
+/* The last rank aborts the group it knows; the others wait in a group of a group. */
+static lc_status abort_of_the_whole(lc_comm *c, void *ctx)
+{
+    lc_comm *all, *part, *half;
+    float x = 1;
+    int last = lc_comm_size(c) - 1, me = lc_comm_rank(c);
+    (void)ctx;
+    LC_TRY(lc_comm_split(c, 0, me, &all));
+    LC_TRY(lc_comm_split(all, 0, me, &part));
+    LC_TRY(lc_comm_split(part, 0, me, &half));
+    LC_TRY(lc_comm_barrier(c, NULL)); /* all have their groups */
+    if (me == last)
+        lc_comm_abort(all, "the last rank has had enough");
+    else
+        RANK_CHECK(lc_comm_all_reduce(half, &x, &x, 1, LC_F32, LC_COMM_SUM, NULL) < 0 &&
+                   strstr(lc_error_message(), "the last rank has had enough"));
+    /* In any order. */
+    lc_comm_free(me & 1 ? half : part), lc_comm_free(me & 1 ? part : half), lc_comm_free(all);
+    return LC_OK;
+}
+
+TEST(an_abort_ends_the_groups_too)
+{
+    EACH_BACKEND(b) for (int n = 2; n <= 4; n++) CHECK_RANKS(backends[b], n, abort_of_the_whole, NULL);
+}
+
 TEST(different_calls_are_named_with_both_ranks)
 {
     EACH_BACKEND(b)

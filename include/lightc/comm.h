@@ -143,7 +143,8 @@ LC_API lc_status lc_comm_world(lc_comm **out) LC_MUST_USE;
 /* A backend of the program's own. Takes `self` over, also when it fails. */
 LC_API lc_status lc_comm_new(const lc_comm_ops *ops, void *self, int rank, int size, lc_comm **out) LC_MUST_USE;
 /* The ranks of each `color` (0 or more) become a communicator, ordered by `key`, then by rank; *out is NULL where color
- * is negative. Collective; nothing else may run on `comm`. */
+ * is negative. Collective; nothing else may run on `comm`. An abort of `comm` is one of its groups too; neither has to
+ * be freed before the other. */
 LC_API lc_status lc_comm_split(lc_comm *comm, int color, int key, lc_comm **out) LC_MUST_USE;
 /* Every communicator is its maker's to free; that of lc_comm_world once for each call. NULL is fine. Calls that still
  * run are forgotten, which the other ranks may see as a lost rank. */
@@ -210,7 +211,8 @@ LC_API lc_status lc_comm_progress(lc_comm *comm) LC_MUST_USE;
 
 /* ---- when something is wrong ---- */
 
-/* Ends what runs on this communicator on every rank, with `why` as the message. From any thread. */
+/* Ends what runs on this communicator, and on those split from it, on every rank, with `why` as the message. From any
+ * thread. */
 LC_API void lc_comm_abort(lc_comm *comm, const char *why);
 /* The last calls of this rank, newest last, a line each: "12 all_reduce of 4096 f32, sum: running". Returns the length
  * it needs, as snprintf. */

@@ -19,6 +19,7 @@
 #ifndef LIGHTC_NN_H
 #define LIGHTC_NN_H
 
+#include <lightc/comm.h>
 #include <lightc/module.h>
 
 /* ---- Linear: y = x W^T + b.  weight [out, in], bias [out] ---- */
@@ -85,7 +86,7 @@ typedef struct lc_batch_norm_layer {
     int64_t num_features;
     double eps, momentum;
     bool no_tracking; /* training leaves running_mean and running_var alone (track_running_stats = False, later) */
-    void *reserved[1];
+    lc_comm *comm;    /* lc_sync_batch_norm; NULL: none */
 } lc_batch_norm_layer;
 typedef lc_batch_norm_layer lc_batch_norm1d, lc_batch_norm2d, lc_batch_norm3d;
 typedef struct lc_batch_norm_options {
@@ -335,6 +336,10 @@ LC_API lc_tensor *lc_conv_forward_at(lc_conv *l, lc_tensor *x, lc_site site); /*
 LC_API void lc_batch_norm_init_with(lc_batch_norm_layer *l, int nd, void *parent, const char *name,
                                     lc_batch_norm_options options);
 LC_API lc_tensor *lc_batch_norm_forward_at(lc_batch_norm_layer *l, lc_tensor *x, lc_site site);
+/* Every batch norm layer from `root` down has, in training, the statistics of all ranks of comm from now on, which must
+ * outlive that; NULL: of its own rank again (SyncBatchNorm.convert_sync_batchnorm; lc_batch_norm_args.comm). Returns
+ * how many layers there are. With a trainer: the option sync_batchnorm. */
+LC_API int lc_sync_batch_norm(lc_module *root, lc_comm *comm);
 
 LC_API void lc_layer_norm_init_with(lc_norm_layer *l, void *parent, const char *name, lc_norm_options options);
 LC_API void lc_rms_norm_init_with(lc_norm_layer *l, void *parent, const char *name, lc_norm_options options);

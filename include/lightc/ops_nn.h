@@ -9,6 +9,7 @@
 #ifndef LIGHTC_OPS_NN_H
 #define LIGHTC_OPS_NN_H
 
+#include <lightc/comm.h>
 #include <lightc/ops_types.h>
 
 /* ---- arguments ---- */
@@ -51,6 +52,9 @@ typedef struct lc_batch_norm_args {
     bool training;   /* use the batch's statistics and move the running ones */
     double momentum; /* 0: 0.1 */
     double eps;      /* 0: 1e-5 */
+    /* Statistics of training are those of all ranks' samples, however many each has (SyncBatchNorm); collective, also
+     * in the backward pass (ops_comm.h). NULL: of x alone. */
+    lc_comm *comm;
 } lc_batch_norm_args;
 
 typedef struct lc_norm_args {

@@ -6,6 +6,7 @@
 #include "core/status.h"
 
 #include <limits.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -38,6 +39,9 @@ struct lc_comm {
     lc_request *unused, *made;
     past_call past[HISTORY];
     lc_comm_stats stats;
+    int announcer;        /* comm_internal.h; -1: nobody */
+    pthread_mutex_t lock; /* of the groups split from this one, which an abort from another thread walks */
+    lc_comm *parent, *groups, *next;
     void (*instead)(void); /* of freeing it; NULL: it is freed */
     lc_status failed;      /* the first error, which stays */
     char message[1024];
@@ -57,6 +61,8 @@ lc_status lc_comm_new(const lc_comm_ops *ops, void *self, int rank, int size, lc
     c->self = self;
     c->rank = rank;
     c->size = size;
+    c->announcer = -1;
+    pthread_mutex_init(&c->lock, NULL);
     *out = c;
     return LC_OK;
 }
@@ -66,6 +72,19 @@ void lc__comm_on_free(lc_comm *c, void (*instead)(void))
     c->instead = instead;
 }
 
+static void leave_parent(lc_comm *c)
+{
+    lc_comm *p = c->parent;
+    if (!p) return;
+    pthread_mutex_lock(&p->lock);
+    for (lc_comm **at = &p->groups; *at; at = &(*at)->next)
+        if (*at == c) {
+            *at = c->next;
+            break;
+        }
+    pthread_mutex_unlock(&p->lock);
+}
+
 void lc_comm_free(lc_comm *c)
 {
     if (!c) return;
@@ -73,7 +92,10 @@ void lc_comm_free(lc_comm *c)
         c->instead();
         return;
     }
+    leave_parent(c);
+    for (lc_comm *g = c->groups; g; g = g->next) g->parent = NULL;
     c->ops.free(c->self);
+    pthread_mutex_destroy(&c->lock);
     for (lc_request *r = c->made, *next; r; r = next) {
         next = r->made;
         free(r);
@@ -174,7 +196,11 @@ int lc_comm_history(const lc_comm *c, char *text, size_t size)
 
 void lc_comm_abort(lc_comm *c, const char *why)
 {
-    if (c && c->ops.abort) c->ops.abort(c->self, why);
+    if (!c) return;
+    if (c->ops.abort) c->ops.abort(c->self, why);
+    pthread_mutex_lock(&c->lock);
+    for (lc_comm *g = c->groups; g; g = g->next) lc_comm_abort(g, why);
+    pthread_mutex_unlock(&c->lock);
 }
 
 /* ---- calls ---- */
@@ -290,11 +316,27 @@ static void give_back(lc_request *r)
     c->running--;
 }
 
+/* What the announcer says of a call. op 0: there are no more. */
+typedef struct announcement {
+    int64_t op, reduce, dtype, peer, count;
+} announcement;
+
+static lc_status announce(lc_comm *c, announcement *a)
+{
+    int leader = c->announcer;
+    c->announcer = -1; /* of this call nothing is said */
+    lc_status s = lc_comm_broadcast(c, a, sizeof *a, LC_U8, leader, NULL);
+    c->announcer = leader;
+    return s;
+}
+
 lc_status lc_comm_start(lc_comm *c, const lc_comm_call *call, lc_request **request)
 {
     if (request) *request = NULL;
     if (c->failed < 0) return fail(c, c->failed);
     LC_TRY(check(c, call));
+    if (c->announcer >= 0)
+        LC_TRY(announce(c, &(announcement){call->op, call->reduce, call->dtype, call->peer, call->count}));
     lc_comm_call kept = *call;
     if (call->op == LC_COMM_BARRIER) kept.dtype = LC_U8, kept.count = 0;
     if (!has_peer(call->op)) kept.peer = -1;
@@ -371,7 +413,50 @@ lc_status lc_comm_split(lc_comm *c, int color, int key, lc_comm **out)
     if (c->running) return lc_fail(LC_ERR_STATE, "a communicator cannot be split while %d calls run on it", c->running);
     lc_status s = c->ops.split(c->self, color, key, &rank, &size, &self);
     if (s < 0) return fail(c, s);
-    return self ? lc_comm_new(&c->ops, self, rank, size, out) : LC_OK;
+    if (!self) return LC_OK;
+    LC_TRY(lc_comm_new(&c->ops, self, rank, size, out));
+    pthread_mutex_lock(&c->lock);
+    (*out)->parent = c;
+    (*out)->next = c->groups;
+    c->groups = *out;
+    pthread_mutex_unlock(&c->lock);
+    return LC_OK;
+}
+
+/* ---- ranks that have nothing to give ---- */
+
+void lc__comm_announce(lc_comm *c, int leader)
+{
+    c->announcer = leader;
+}
+
+lc_status lc__comm_announce_end(lc_comm *c)
+{
+    announcement none = {0};
+    lc_status s = announce(c, &none);
+    c->announcer = -1;
+    return s;
+}
+
+lc_status lc__comm_follow(lc_comm *c, int leader)
+{
+    for (announcement a;;) {
+        LC_TRY(lc_comm_broadcast(c, &a, sizeof a, LC_U8, leader, NULL));
+        if (!a.op) return LC_OK;
+        lc_comm_call call = {.op = (lc_collective)a.op,
+                             .reduce = (lc_reduce_op)a.reduce,
+                             .dtype = (lc_dtype)a.dtype,
+                             .peer = (int)a.peer,
+                             .count = a.count};
+        size_t parts = (size_t)a.count * (size_t)c->size;
+        char *zeros = calloc(2 * parts + 1, lc_dtype_size(call.dtype));
+        if (!zeros) return lc_fail(LC_ERR_MEMORY, "out of memory: %s of other ranks", lc_collective_name(call.op));
+        call.in = zeros;
+        call.out = call.op == LC_COMM_BROADCAST ? zeros : zeros + parts * lc_dtype_size(call.dtype);
+        lc_status s = lc_comm_start(c, &call, NULL);
+        free(zeros);
+        LC_TRY(s);
+    }
 }
 
 /* ---- one for each ---- */

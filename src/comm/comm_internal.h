@@ -51,6 +51,15 @@ typedef struct lc__transport_ops {
 lc_status lc__exchange_new(const lc__transport_ops *ops, void *transport, void *opening, int rank, int size,
                            lc_comm **out) LC_MUST_USE;
 
+/* A rank that has nothing to give to calls it does not know of makes them all the same, with zeros. From
+ * lc__comm_announce to lc__comm_announce_end every call of the ranks that know is preceded by a broadcast of rank
+ * `leader`, one of them, that says what comes; lc__comm_follow, on the others meanwhile, does what is said until there
+ * are no more. Each collective. Calls that reduce and gather alone: of a rank's zeros nothing else is to be expected.
+ */
+void lc__comm_announce(lc_comm *comm, int leader);
+lc_status lc__comm_announce_end(lc_comm *comm) LC_MUST_USE;
+lc_status lc__comm_follow(lc_comm *comm, int leader) LC_MUST_USE;
+
 /* From now on lc_comm_free calls `instead`: for a communicator that several have. NULL: it is freed again. */
 void lc__comm_on_free(lc_comm *comm, void (*instead)(void));
 

@@ -51,6 +51,7 @@ static lc_status backward(lc_trainer *t, lc_tensor *loss)
     LC_TRY(LC__HOOK(t, ON_BEFORE_BACKWARD, on_before_backward, loss));
     LC_TRY(LC__MODULE_HOOK(t, BACKWARD, backward, loss));
     t->window_backwards++;
+    LC_TRY(lc__norms_end(t, true));
     if (!t->accumulating) LC_TRY(lc__sync_gradients(t));
     LC_TRY(LC__HOOK(t, ON_AFTER_BACKWARD, on_after_backward));
     return LC_OK;
@@ -65,6 +66,7 @@ static lc_status closure_run(lc_closure *c)
 {
     lc_trainer *t = c->t;
     c->ran = true;
+    LC_TRY(lc__norms_begin(t, c->batch));
     LC_TRY(run_training_step(c));
     if (c->batch_idx % t->accumulate == 0) {
         lc_optimizer *opt = closure_optimizer(c);
@@ -73,6 +75,7 @@ static lc_status closure_run(lc_closure *c)
         LC_TRY(LC__MODULE_HOOK(t, OPTIMIZER_ZERO_GRAD, optimizer_zero_grad, t->current_epoch, c->batch_idx, opt));
     }
     if (c->loss) return backward(t, c->loss);
+    LC_TRY(lc__norms_end(t, false));
     return t->accumulating ? LC_OK : lc__sync_gradients(t); /* other ranks may have a loss */
 }
 

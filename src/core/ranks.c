@@ -4,7 +4,7 @@
  * byte, the largest of all wins; numbers that callbacks look at are reduced, or rank 0's. */
 #include "core/ranks.h"
 
-#include "tensor/tensor_impl.h"
+#include "tensor/graph_impl.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -55,7 +55,7 @@ void lc__tell_progress(lc_trainer *t)
 
 /* ---- gradients and wishes ---- */
 
-enum { WISH_STOP, WISH_SIGNAL, WISH_SAVE, WISH_VALIDATE, WISH_HAS_LOSS };
+enum { WISH_STOP, WISH_SIGNAL, WISH_SAVE, WISH_VALIDATE, BACKWARDS };
 
 void lc__weigh_batch(lc_trainer *t, const lc_batch *batch)
 {
@@ -73,7 +73,7 @@ static void wishes(lc_trainer *t, uint8_t flags[LC_SYNC_FLAGS])
     flags[WISH_SIGNAL] = (uint8_t)atomic_load(&t->signal);
     flags[WISH_SAVE] = atomic_load(&t->save_requested) != 0;
     flags[WISH_VALIDATE] = t->val_check_batch == -2 && lc__validation_time_is_up(t);
-    flags[WISH_HAS_LOSS] = t->window_backwards > 0;
+    flags[BACKWARDS] = (uint8_t)(t->window_backwards < UINT8_MAX ? t->window_backwards : UINT8_MAX);
 }
 
 static void agree(lc_trainer *t, const uint8_t flags[LC_SYNC_FLAGS])
@@ -91,8 +91,15 @@ lc_status lc__sync_gradients(lc_trainer *t)
     wishes(t, flags);
     LC_TRY(t->strategy->after_backward(t->strategy_self, flags));
     agree(t, flags);
-    /* Where no rank had a loss there is nothing to update, and where one had, all do. */
-    if (flags[WISH_HAS_LOSS] && t->window_backwards == 0) t->window_backwards = 1;
+    /* A rank without samples, or without a loss, in a micro-batch divides by as many as the others. */
+    int64_t most = flags[BACKWARDS];
+    if (most == UINT8_MAX && t->comm) {
+        most = t->window_backwards;
+        LC_TRY(lc_comm_all_reduce(t->comm, &most, &most, 1, LC_I64, LC_COMM_MAX, NULL));
+    }
+    if (most <= t->window_backwards) return LC_OK;
+    t->graph->backwards += most - t->window_backwards;
+    t->window_backwards = most;
     return LC_OK;
 }
 

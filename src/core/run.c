@@ -228,7 +228,7 @@ static lc_status set_up_optimizers(lc_trainer *t)
     LC_TRY(check_optimizers(t));
     for (int i = 0; i < t->optimizers.n; i++) list[i] = t->optimizers.optimizers[i].optimizer;
     if (t->strategy->setup) LC_TRY(t->strategy->setup(t->strategy_self, t->graph, t->m, list, t->optimizers.n));
-    return LC_OK;
+    return lc__norms_setup(t);
 }
 
 static lc_status fit_begin(lc_trainer *t)
@@ -328,6 +328,7 @@ static lc_status finish(lc_trainer *t, lc_status s)
         /* A rank that was interrupted and left would be missed while rank 0 still writes. */
         if (together && lc__ranks_barrier(t) < 0) lc_trainer_message(t, "error", "%s", lc_error_message());
     }
+    lc__norms_release(t);
     /* Metrics are the program's: from here on it may free them. */
     if (t->epoch_open && lc__results_keep(&t->train_results) < 0)
         lc_trainer_message(t, "warning", "%s", lc_error_message());

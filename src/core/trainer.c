@@ -172,12 +172,6 @@ lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out)
     t->rank = t->comm ? lc_comm_rank(t->comm) : 0;
     t->n_ranks = t->comm ? lc_comm_size(t->comm) : 1;
     if (t->n_ranks == 1) t->comm = NULL;
-    if (t->comm && t->opt.sync_batchnorm) {
-        status =
-            lc_fail(LC_ERR_UNSUPPORTED, "sync_batchnorm: batch norm over all ranks is not there yet; leave it out, and "
-                                        "each rank normalises its own samples");
-        goto done;
-    }
     LC_TRY_GOTO(status, done, lc__copy_text(t->opt.default_root_dir ? t->opt.default_root_dir : ".", &t->root_dir));
     LC_TRY_GOTO(status, done, lc__default_callbacks(t));
     LC_TRY_GOTO(status, done, lc__hooks_rebuild(t));
@@ -199,9 +193,10 @@ void lc_trainer_free(lc_trainer *t)
     lc__source_close(&t->train);
     lc__sources_close(&t->eval);
     lc__optimizers_free(t);
+    if (t->in_run && t->m) lc__norms_release(t); /* a loop of the program's own that was not ended */
     if (t->strategy && t->strategy->teardown) t->strategy->teardown(t->strategy_self);
     lc_graph_free(t->graph);
-    if (t->in_run && t->m) t->m->trainer = NULL; /* a loop of the program's own that was not ended */
+    if (t->in_run && t->m) t->m->trainer = NULL;
     for (int i = 0; i < t->n_callbacks; i++) {
         if (t->callbacks[i]->ops.free) t->callbacks[i]->ops.free(t->callbacks[i]->self);
         free(t->callbacks[i]);

@@ -47,9 +47,19 @@ lc_tensor *lc_batch_norm_forward_at(lc_batch_norm_layer *l, lc_tensor *x, lc_sit
         .training = training || !l->running_mean,
         .momentum = l->momentum,
         .eps = l->eps,
+        .comm = l->comm,
     };
     if (training && tracks && l->num_batches_tracked) {
         lc_assign_at(l->num_batches_tracked, lc_add_scalar_at(l->num_batches_tracked, 1, site), site);
     }
     return lc_batch_norm_at(x, l->weight, a, site);
+}
+
+int lc_sync_batch_norm(lc_module *root, lc_comm *comm)
+{
+    lc_batch_norm_layer *l = lc__as_batch_norm(root);
+    int n = l != NULL;
+    if (l) l->comm = comm;
+    for (int i = 0; i < root->n_children; i++) n += lc_sync_batch_norm(root->children[i], comm);
+    return n;
 }

@@ -131,16 +131,6 @@ static lc_status batch_norm_grad(lc_grad *g)
     return LC_OK;
 }
 
-/* Of a vector over channels: [C,1,..] to broadcast against x. */
-static lc_tensor *over_space(lc_tensor *v, lc_tensor *x)
-{
-    int n = lc_tensor_ndim(x);
-    int64_t shape[LC_MAX_DIMS];
-    for (int d = 0; d < n; d++) shape[d] = 1;
-    shape[0] = lc_tensor_dim(x, 1);
-    return lc__reshape(v, n - 1, shape, LC_HERE);
-}
-
 static lc_status batch_norm_inference_grad(lc_grad *g)
 {
     lc_tensor *x = g->in[0], *w = g->in[1], *dy = g->dout[0];
@@ -151,10 +141,10 @@ static lc_status batch_norm_inference_grad(lc_grad *g)
     lc_tensor *rstd = lc__op1(&lc__op_rsqrt, shifted, LC_HERE);
     if (g->need[0]) {
         lc_tensor *scale = w ? lc__op2(&lc__op_mul, rstd, w, LC_HERE) : rstd;
-        g->din[0] = lc__op2(&lc__op_mul, dy, over_space(scale, x), LC_HERE);
+        g->din[0] = lc__op2(&lc__op_mul, dy, lc__over_channels(scale, x), LC_HERE);
     }
     if (g->need[1]) {
-        lc_tensor *centred = lc__op2(&lc__op_sub, x, over_space(g->in[3], x), LC_HERE);
+        lc_tensor *centred = lc__op2(&lc__op_sub, x, lc__over_channels(g->in[3], x), LC_HERE);
         lc_tensor *sum = lc__sum_but(lc__op2(&lc__op_mul, dy, centred, LC_HERE), 1, LC_HERE);
         g->din[1] = lc__op2(&lc__op_mul, sum, rstd, LC_HERE);
     }
@@ -205,6 +195,51 @@ static void move(lc_tensor *target, lc_tensor *value, double momentum, double fa
     lc_assign_at(target, lc__op2(&lc__op_add, kept, added, site), site);
 }
 
+/* ---- statistics of several ranks ---- */
+
+typedef struct statistics {
+    lc_tensor *mean, *var, *unbiased; /* [C] */
+} statistics;
+
+/* Each rank gives how many values it has per channel, their mean, and the sum of their squared deviations from it; all
+ * merge what all gave, in the order of ranks (Chan, Golub, LeVeque), so that none ever subtracts two large sums and all
+ * have the same bits. A rank that gives zeros changes nothing. Made of operators with gradients: the sums that the
+ * backward pass needs of all ranks are those of all_gather. */
+static statistics statistics_of_ranks(lc_tensor *x, lc_comm *comm, lc_site site)
+{
+    const lc_type *t = lc_tensor_type(x);
+    int64_t C = t->shape[1], N = lc_comm_size(comm), one = 1;
+    double n = (double)(lc__extent(t, 0, 1) * lc__extent(t, 2, t->ndim));
+    lc_dims all_but_channels = {0}, ranks = {1, {0}};
+    for (int d = 0; d < t->ndim; d++)
+        if (d != 1) all_but_channels.dim[all_but_channels.n++] = d;
+    lc_tensor *count = lc_full_at(n, t->dtype, 1, &one, site);
+    lc_tensor *mean = lc_mean_at((lc_reduce_args){.x = x, .dims = all_but_channels}, site);
+    lc_tensor *var = lc_var_at((lc_reduce_args){.x = x, .dims = all_but_channels, .correction = {true, 0}}, site);
+    lc_tensor *mine = lc_cat_at(0, 3, (lc_tensor *[]){count, mean, lc_mul_scalar_at(var, n, site)}, site);
+    lc_tensor *all = lc__reshape(lc_all_gather_at(mine, comm, site), 2, (int64_t[]){N, 2 * C + 1}, site);
+    lc_tensor *counts = lc_slice_at(all, 1, 0, 1, site), *means = lc_slice_at(all, 1, 1, C, site);
+    lc_tensor *within = lc_sum_at((lc_reduce_args){.x = lc_slice_at(all, 1, 1 + C, C, site), .dims = ranks}, site);
+    lc_tensor *total = lc_sum_at((lc_reduce_args){.x = counts}, site);
+    statistics s;
+    lc_tensor *sum = lc_sum_at((lc_reduce_args){.x = lc_mul_at(counts, means, site), .dims = ranks}, site);
+    s.mean = lc_div_at(sum, total, site);
+    lc_tensor *off = lc_mul_at(counts, lc_square_at(lc_sub_at(means, s.mean, site), site), site);
+    lc_tensor *squares = lc_add_at(within, lc_sum_at((lc_reduce_args){.x = off, .dims = ranks}, site), site);
+    s.var = lc_div_at(squares, total, site);
+    lc_tensor *others = lc_clamp_at((lc_clamp_args){.x = lc_add_scalar_at(total, -1, site), .min = {true, 1}}, site);
+    s.unbiased = lc_div_at(squares, others, site);
+    return s;
+}
+
+static lc_tensor *normalised(lc_tensor *x, lc_tensor *w, lc_tensor *b, statistics s, double eps, lc_site site)
+{
+    lc_tensor *scale = lc_rsqrt_at(lc_add_scalar_at(s.var, eps, site), site);
+    if (w) scale = lc_mul_at(scale, w, site);
+    lc_tensor *y = lc_mul_at(lc_sub_at(x, lc__over_channels(s.mean, x), site), lc__over_channels(scale, x), site);
+    return b ? lc_add_at(y, lc__over_channels(b, x), site) : y;
+}
+
 lc_tensor *lc_batch_norm_at(lc_tensor *x, lc_tensor *w, lc_batch_norm_args args, lc_site site)
 {
     double eps = args.eps != 0 ? args.eps : 1e-5, momentum = args.momentum != 0 ? args.momentum : 0.1;
@@ -212,6 +247,17 @@ lc_tensor *lc_batch_norm_at(lc_tensor *x, lc_tensor *w, lc_batch_norm_args args,
     if (running && !args.training)
         return lc_op_call(&lc__op_batch_norm_inference, LC_IN(x, w, args.bias, args.running_mean, args.running_var),
                           LC_ATTRS(0), LC_FLOATS(eps), site);
+    if (args.comm && lc_comm_size(args.comm) > 1) {
+        if (lc__unusable(x) || lc_tensor_ndim(x) < 2) /* which says so */
+            return lc_op_call(&lc__op_batch_norm, LC_IN(x, w, args.bias), LC_ATTRS(0), LC_FLOATS(eps), site);
+        statistics s = statistics_of_ranks(x, args.comm, site);
+        lc_tensor *y = normalised(x, w, args.bias, s, eps, site);
+        lc_no_grad_begin();
+        if (running) move(args.running_mean, s.mean, momentum, 1, site);
+        if (running) move(args.running_var, s.unbiased, momentum, 1, site);
+        lc_no_grad_end();
+        return y;
+    }
     lc_tensor *out[3];
     lc_op_call_n(&lc__op_batch_norm, LC_IN(x, w, args.bias), LC_ATTRS(0), LC_FLOATS(eps), out, site);
     if (running && !lc__unusable(out[0])) {

@@ -26,6 +26,15 @@ lc_tensor *lc__to_matrix(lc_tensor *x, int keep, lc_site site)
                        site);
 }
 
+lc_tensor *lc__over_channels(lc_tensor *v, lc_tensor *x)
+{
+    int n = lc_tensor_ndim(x);
+    int64_t shape[LC_MAX_DIMS];
+    for (int d = 0; d < n; d++) shape[d] = 1;
+    shape[0] = lc_tensor_dim(x, 1);
+    return lc__reshape(v, n - 1, shape, LC_HERE);
+}
+
 lc_tensor *lc__sum_but(lc_tensor *x, int dim, lc_site site)
 {
     if (lc__unusable(x)) return x;

@@ -43,6 +43,9 @@ lc_tensor *lc__transpose_last(lc_tensor *x, lc_site site);
 lc_tensor *lc__to_matrix(lc_tensor *x, int keep, lc_site site);
 /* Sum over every dimension but `dim`. */
 lc_tensor *lc__sum_but(lc_tensor *x, int dim, lc_site site);
+/* A vector over channels as [C,1,..], to broadcast against x[N,C,*]. For gradient rules and functions of several
+ * operators. */
+lc_tensor *lc__over_channels(lc_tensor *v, lc_tensor *x);
 /* For functions made of several operators: reports lc_error_message() as an error of `name`, and returns the error
  * tensor. */
 lc_tensor *lc__refuse(lc_status status, const char *name, lc_tensor *x, lc_site site);

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The option sync_batchnorm: batch norm layers have the statistics of all ranks (lc_sync_batch_norm).
+ *
+ * Their calls have a group of their own. On it they come in the order in which the layers are recorded, and in the
+ * backward pass the other way round: the same on all ranks, since collectives are neither moved nor dropped. Buckets of
+ * gradients, on the other group, leave where each rank's plan has them ready, so between the two there is no order, and
+ * none is needed: nothing waits for a bucket before the plan has run, with all its calls of batch norms.
+ *
+ * A rank without a sample of a batch records no layer. It then makes the calls of the others with zeros, which change
+ * no sum: one that has samples says what comes (comm_internal.h). Who has samples follows from how batches are sliced,
+ * so all know it. Running statistics that such a rank has not moved it gets afterwards. */
+#include "comm/comm_internal.h"
+#include "core/ranks.h"
+#include "nn/nn_internal.h"
+#include "tensor/tensor_impl.h"
+
+lc_status lc__norms_setup(lc_trainer *t)
+{
+    if (!t->opt.sync_batchnorm || !t->comm) return LC_OK;
+    lc__norms_release(t);
+    LC_TRY(lc_comm_split(t->comm, 0, t->rank, &t->norms));
+    t->norms_leader = -1;
+    if (!lc_sync_batch_norm(t->m, t->norms))
+        lc_trainer_message(t, "warning", "sync_batchnorm: %s has no batch norm layer", t->mo.name);
+    return LC_OK;
+}
+
+void lc__norms_release(lc_trainer *t)
+{
+    if (!t->norms) return;
+    lc_sync_batch_norm(t->m, NULL);
+    lc_comm_free(t->norms);
+    t->norms = NULL;
+}
+
+/* The last rank that has samples, if there are some that have none; else -1. */
+static int leader_of(const lc_trainer *t, int64_t samples)
+{
+    const lc_shard *given = t->train.loader ? lc_dataloader_get_shard(t->train.loader) : NULL;
+    lc_shard s = given ? *given : (lc_shard){.size = t->n_ranks};
+    int leader = -1, empty = 0;
+    for (s.rank = 0; s.rank < s.size; s.rank++) {
+        int64_t begin, n;
+        lc_shard_slice(&s, samples, &begin, &n);
+        if (n)
+            leader = s.rank;
+        else
+            empty++;
+    }
+    return empty ? leader : -1;
+}
+
+lc_status lc__norms_begin(lc_trainer *t, const lc_batch *batch)
+{
+    if (!t->norms || batch->global_size < 1) return LC_OK;
+    bool empty = lc__is_empty_share(batch);
+    t->norms_leader = leader_of(t, batch->global_size);
+    if (empty ? t->norms_leader < 0 || t->norms_leader == t->rank : false)
+        return lc_fail(LC_ERR_USER,
+                       "rank %d has none of a batch of %lld samples on %d ranks; with sync_batchnorm a loader shares "
+                       "them out as lc_shard_slice does",
+                       t->rank, (long long)batch->global_size, t->n_ranks);
+    if (t->norms_leader >= 0 && !empty) lc__comm_announce(t->norms, t->norms_leader);
+    return LC_OK;
+}
+
+static lc_status send_statistics(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
+{
+    const lc_trainer *t = ctx;
+    lc_tensor *b = mt->tensor;
+    (void)path;
+    if (mt->is_parameter || !lc__as_batch_norm(owner)) return LC_OK;
+    return lc_comm_broadcast(t->norms, b->data, lc_tensor_numel(b), lc_tensor_dtype(b), t->norms_leader, NULL);
+}
+
+lc_status lc__norms_end(lc_trainer *t, bool has_loss)
+{
+    if (!t->norms) return LC_OK;
+    bool empty = lc__is_empty_share(t->batch);
+    if (!has_loss && !empty)
+        return lc_fail(LC_ERR_USER,
+                       "training_step returned no loss: with sync_batchnorm the other ranks wait for this one in the "
+                       "backward pass; return one on every rank");
+    if (t->norms_leader < 0) return LC_OK;
+    if (empty) {
+        LC_TRY(lc__comm_follow(t->norms, t->norms_leader));
+    } else {
+        LC_TRY(lc_step_run(t->graph)); /* the calls are made in it */
+        LC_TRY(lc__comm_announce_end(t->norms));
+    }
+    lc_status s = lc_module_visit(t->m, send_statistics, t);
+    t->norms_leader = -1;
+    return s;
+}
