@@ -148,14 +148,26 @@ static inline lc_status world_tcp(int rank, int size, const lc__meeting *meeting
     return lc_comm_tcp("127.0.0.1", rank, size, meeting, out);
 }
 
-/* Runs fn on `size` ranks; "threads", "shm" or "tcp". The caller unmaps with world_free. */
+static int world_per_host; /* ranks of a simulated host */
+
+static inline lc_status world_shm_tcp(int rank, int size, const lc__meeting *meeting, lc_comm **out)
+{
+    return lc_comm_shm_tcp("127.0.0.1", rank / world_per_host + 40, rank, size, meeting, out);
+}
+
+/* Runs fn on `size` ranks; "threads", "shm", "tcp", or "shm+tcp/L" with L ranks on each host. The caller unmaps with
+ * world_free. */
 static inline world *world_run(const char *backend, int size, rank_fn *fn, void *ctx)
 {
     world *w = world_new(size);
-    if (!strcmp(backend, "threads"))
+    if (!strcmp(backend, "threads")) {
         world_run_threads(w, fn, ctx);
-    else
+    } else if (!strncmp(backend, "shm+tcp/", 8)) {
+        world_per_host = atoi(backend + 8);
+        world_run_processes(w, world_shm_tcp, fn, ctx);
+    } else {
         world_run_processes(w, !strcmp(backend, "tcp") ? world_tcp : lc_comm_shm, fn, ctx);
+    }
     return w;
 }
 

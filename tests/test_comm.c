@@ -4,7 +4,7 @@
  * groups, several at once; and what is said when ranks disagree or one gives up. */
 #include "comm_ranks.h"
 
-static const char *const backends[] = {"threads", "shm", "tcp"};
+static const char *const backends[] = {"threads", "shm", "tcp", "shm+tcp/2", "shm+tcp/4"};
 #define EACH_BACKEND(b) for (size_t b = 0; b < sizeof backends / sizeof *backends; b++)
 
 TEST(reductions_are_exact_for_every_type_and_size)
@@ -20,6 +20,105 @@ TEST(moves_are_exact_for_every_size)
 TEST(sums_follow_the_tree_bit_for_bit)
 {
     EACH_BACKEND(b) for (int n = 1; n <= 8; n += n < 4 ? 1 : 4) CHECK_RANKS(backends[b], n, tree_bits, NULL);
+}
+
+/* Hosts with as many ranks, where that is no power of two; with different numbers of ranks; and with one each. */
+TEST(hosts_may_have_any_number_of_ranks)
+{
+    static const struct {
+        const char *backend;
+        int size;
+    } worlds[] = {{"shm+tcp/2", 6}, {"shm+tcp/3", 6}, {"shm+tcp/3", 5}, {"shm+tcp/1", 3}, {"shm+tcp/4", 6}};
+    for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++) {
+        CHECK_RANKS(worlds[i].backend, worlds[i].size, all_reductions, NULL);
+        CHECK_RANKS(worlds[i].backend, worlds[i].size, moves, NULL);
+        CHECK_RANKS(worlds[i].backend, worlds[i].size, tree_bits, NULL);
+        CHECK_RANKS(worlds[i].backend, worlds[i].size, groups, NULL);
+    }
+}
+
+/* All make call ctx[0], rank 3 call ctx[1], and all then wait for each other. */
+static lc_status differ_at_rank_three(lc_comm *c, void *ctx)
+{
+    enum { N = 40 };
+    const int *ops = ctx;
+    float in[4 * N] = {0}, out[4 * N];
+    lc_comm_call call = {(lc_collective)ops[lc_comm_rank(c) == 3], LC_COMM_SUM, LC_F32, 0, in, out, N};
+    if (call.op == LC_COMM_BROADCAST) call.in = call.out;
+    lc_status s = lc_comm_start(c, &call, NULL);
+    return s >= 0 ? lc_comm_barrier(c, NULL) : s;
+}
+
+/* Every two calls that differ: who notices it tells all, whoever expects nothing of whom. Two ranks that both wait for
+ * the other's first word cannot notice it. */
+TEST(any_two_different_calls_end_on_all_ranks)
+{
+    for (int a = LC_COMM_BARRIER; a <= LC_COMM_ALL_TO_ALL; a++)
+        for (int b = LC_COMM_BARRIER; b <= LC_COMM_ALL_TO_ALL; b++) {
+            int ops[] = {a, b};
+            bool silent = (a == LC_COMM_GATHER || a == LC_COMM_REDUCE) && b == LC_COMM_SCATTER;
+            if (a == b || silent) continue;
+            world *w = world_run("shm+tcp/2", 4, differ_at_rank_three, ops);
+            int failed = 0;
+            for (int r = 0; r < 4; r++) {
+                if (w->ranks[r].status >= 0) continue;
+                failed++;
+                if (!strstr(w->ranks[r].message, "the ranks make different calls"))
+                    TEST_FAIL("%s and %s, rank %d: %s", lc_collective_name(a), lc_collective_name(b), r,
+                              w->ranks[r].message);
+            }
+            if (failed < 4)
+                TEST_FAIL("%s and %s: %d ranks failed", lc_collective_name(a), lc_collective_name(b), failed);
+            world_free(w);
+        }
+}
+
+static int64_t sent_across(const lc_comm *c)
+{
+    lc_comm_stats stats;
+    lc_comm_get_stats(c, &stats);
+    return stats.sent_across;
+}
+
+/* All bytes that went from host to host for one call; a multiple of 64 elements for each rank. */
+static lc_status crossed(lc_comm *c, lc_collective op, int64_t count, int64_t *all)
+{
+    int n = lc_comm_size(c);
+    float *in = calloc((size_t)(n * count), sizeof *in), *out = calloc((size_t)(n * count), sizeof *out);
+    lc_comm_call call = {op, LC_COMM_SUM, LC_F32, op == LC_COMM_BROADCAST ? 1 : -1, in, out, count};
+    int64_t before = sent_across(c);
+    if (op == LC_COMM_BROADCAST) call.in = call.out;
+    LC_TRY(lc_comm_start(c, &call, NULL));
+    *all = sent_across(c) - before;
+    free(in), free(out);
+    return lc_comm_all_reduce(c, all, all, 1, LC_I64, LC_COMM_SUM, NULL);
+}
+
+static lc_status bytes_between_hosts(lc_comm *c, void *ctx)
+{
+    enum { COUNT = 64 * 120 };
+    int64_t n = lc_comm_size(c), hosts = n / world_per_host, all, s = COUNT * (int64_t)sizeof(float);
+    (void)ctx;
+    LC_TRY(crossed(c, LC_COMM_ALL_REDUCE, COUNT, &all));
+    RANK_CHECK(all == 2 * s * (hosts - 1));
+    LC_TRY(crossed(c, LC_COMM_REDUCE_SCATTER, COUNT, &all));
+    RANK_CHECK(all == s * n * (hosts - 1));
+    LC_TRY(crossed(c, LC_COMM_ALL_GATHER, COUNT, &all));
+    RANK_CHECK(all == s * n * (hosts - 1));
+    LC_TRY(crossed(c, LC_COMM_BROADCAST, COUNT, &all));
+    RANK_CHECK(all == s * (hosts - 1));
+    return LC_OK;
+}
+
+/* What leaves each host, against what schedule.h says: once, not once for each rank. */
+TEST(each_byte_goes_to_another_host_once)
+{
+    static const struct {
+        const char *backend;
+        int size;
+    } worlds[] = {{"shm+tcp/2", 4}, {"shm+tcp/2", 6}, {"shm+tcp/4", 8}};
+    for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++)
+        CHECK_RANKS(worlds[i].backend, worlds[i].size, bytes_between_hosts, NULL);
 }
 
 TEST(calls_run_side_by_side_and_are_awaited_in_any_order)

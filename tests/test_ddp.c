@@ -26,7 +26,7 @@ __attribute__((constructor)) static void make_data(void)
 typedef struct job {
     char root[320];
     int64_t max_epochs, accumulate;
-    double clip;
+    double clip, bucket_cap_mb; /* 0: the default */
     bool shuffle, early;
     const char *ckpt_path;
     int stop_rank, fail_rank; /* -1: none */
@@ -40,7 +40,7 @@ typedef struct job {
 typedef struct outcome {
     float weight[8 * FEATURES], head[8 * CLASSES];
     double val_loss, val_acc, train_loss, smallest, samples;
-    int64_t steps, epochs;
+    int64_t steps, epochs, all_reduces;
     lc_status status;
 } outcome;
 
@@ -136,6 +136,7 @@ static lc_status run(job *j, lc_comm *comm, outcome *o)
     opt.max_epochs = j->max_epochs;
     opt.accumulate_grad_batches = j->accumulate;
     if (j->clip > 0) opt.gradient_clip_val = j->clip;
+    if (j->bucket_cap_mb > 0) opt.bucket_cap_mb = j->bucket_cap_mb;
     opt.default_root_dir = j->root;
     opt.ckpt_path = j->ckpt_path;
     opt.strategy = comm ? "ddp" : NULL;
@@ -173,6 +174,11 @@ static lc_status run(job *j, lc_comm *comm, outcome *o)
     }
     o->steps = lc_trainer_global_step(t);
     o->epochs = lc_trainer_current_epoch(t);
+    if (comm) {
+        lc_comm_stats stats;
+        lc_comm_get_stats(comm, &stats);
+        o->all_reduces = stats.calls[LC_COMM_ALL_REDUCE];
+    }
     lc_trainer_free(t);
     lc_dataloader_free(train), lc_dataloader_free(val);
     lc_module_release(&m.base);
@@ -328,6 +334,26 @@ TEST(a_run_goes_on_inside_an_epoch_with_another_number_of_ranks)
             CHECK_RANKS("threads", to, run_rank, &r);
             for (int i = 0; i < to; i++) compare(&whole, &r.o[i]);
         }
+}
+
+/* ---- options ---- */
+
+/* Smaller buckets are more calls, and the same numbers. */
+TEST(bucket_cap_mb_says_how_much_goes_with_one_call)
+{
+    static ranks_job r[2];
+    for (int small = 0; small < 2; small++) {
+        job j = job_of("buckets");
+        j.max_epochs = 1;
+        if (small) j.bucket_cap_mb = 200.0 / (1 << 20); /* the weights of one layer have 192 bytes */
+        memset(&r[small], 0, sizeof r[small]);
+        r[small].j = &j;
+        CHECK_RANKS("threads", 2, run_rank, &r[small]);
+    }
+    int64_t more = r[1].o[0].all_reduces - r[0].o[0].all_reduces;
+    CHECK(more >= r[0].o[0].steps);
+    CHECK_EQ(more % r[0].o[0].steps, 0);
+    CHECK(!memcmp(r[0].o[0].weight, r[1].o[0].weight, sizeof r[0].o[0].weight));
 }
 
 /* ---- wishes and failures of one rank ---- */

@@ -195,7 +195,7 @@ TEST(the_first_host_of_a_list_is_found)
 enum { RANKS = 4 };
 
 typedef struct run {
-    int size, port;
+    int size, port, per_node; /* ranks of simulated hosts; 0: one host */
     const char *backend[RANKS];
     struct {
         lc_status status;
@@ -215,10 +215,12 @@ static int free_port(void)
 
 static lc_status be_rank(run *r, int rank, world_fn *fn)
 {
-    char variables[400];
+    char variables[400], node[40] = "";
     lc__world *w = NULL;
+    if (r->per_node) snprintf(node, sizeof node, " NODE_RANK=%d", rank / r->per_node);
     snprintf(variables, sizeof variables,
-             "RANK=%d WORLD_SIZE=%d MASTER_ADDR=127.0.0.1 MASTER_PORT=%d LIGHTC_SECRET=" KEY, rank, r->size, r->port);
+             "RANK=%d WORLD_SIZE=%d MASTER_ADDR=127.0.0.1 MASTER_PORT=%d LIGHTC_SECRET=" KEY "%s", rank, r->size,
+             r->port, node);
     surroundings(variables);
     lc__world_options o = {.backend = r->backend[rank], .times = {.start = 20, .heartbeat = 0.1}};
     LC_TRY(lc__world_join(&o, &w));
@@ -234,12 +236,13 @@ static lc_status be_rank(run *r, int rank, world_fn *fn)
     return s < 0 ? lc_fail(s, "%s", why) : LC_OK;
 }
 
-static run *run_all(int size, const char *backend, const char *backend_of_1, world_fn *fn)
+static run *run_on_nodes(int size, int per_node, const char *backend, const char *backend_of_1, world_fn *fn)
 {
     run *r = mmap(NULL, sizeof *r, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pid_t pids[RANKS];
     *r = (run){.size = size,
                .port = free_port(),
+               .per_node = per_node,
                .backend = {backend, backend_of_1 ? backend_of_1 : backend, backend, backend}};
     fflush(NULL);
     for (int i = 0; i < size; i++) {
@@ -253,6 +256,11 @@ static run *run_all(int size, const char *backend, const char *backend_of_1, wor
     }
     for (int i = 0; i < size; i++) waitpid(pids[i], NULL, 0);
     return r;
+}
+
+static run *run_all(int size, const char *backend, const char *backend_of_1, world_fn *fn)
+{
+    return run_on_nodes(size, 0, backend, backend_of_1, fn);
 }
 
 static lc_status add(lc_comm *c)
@@ -302,6 +310,28 @@ TEST(ranks_join_leave_and_join_again)
         }
 }
 
+TEST(ranks_on_several_hosts_share_memory_where_they_can)
+{
+    static const struct {
+        int size, per_node;
+        const char *backend, *name;
+    } worlds[] = {{4, 2, "auto", "shm+tcp"},    {3, 2, "auto", "shm+tcp"}, {2, 1, "auto", "tcp"},
+                  {4, 2, "shm+tcp", "shm+tcp"}, {4, 2, "tcp", "tcp"},      {2, 2, "auto", "shm"}};
+    for (size_t k = 0; k < sizeof worlds / sizeof *worlds; k++) {
+        int n = worlds[k].size, each = worlds[k].per_node;
+        run *r = run_on_nodes(n, each, worlds[k].backend, NULL, work);
+        for (int i = 0; i < n; i++) {
+            if (r->ranks[i].status < 0) TEST_FAIL("world %zu, rank %d: %s", k, i, r->ranks[i].message);
+            CHECK_STR(r->ranks[i].name, worlds[k].name);
+            CHECK(r->ranks[i].node_rank == i / each && r->ranks[i].local_rank == i % each);
+        }
+        munmap(r, sizeof *r);
+    }
+    run *r = run_on_nodes(4, 2, "shm", NULL, work);
+    CHECK_CONTAINS(r->ranks[0].message, "ranks 0 and 2 are on different hosts");
+    munmap(r, sizeof *r);
+}
+
 TEST(ranks_that_want_different_things_are_told)
 {
     run *r = run_all(2, "tcp", "shm", work);
@@ -327,9 +357,12 @@ static lc_status lose(run *r, lc__world *w, const lc__world_options *o)
 
 TEST(a_rank_that_dies_ends_the_calls_of_the_others)
 {
-    for (int tcp = 0; tcp < 2; tcp++) {
-        run *r = run_all(3, tcp ? "tcp" : "shm", NULL, lose);
-        for (int i = 0; i < 3; i += 2) {
+    static const char *const backends[] = {"shm", "tcp", "shm+tcp"};
+    for (int b = 0; b < 3; b++) {
+        int mixed = b == 2;
+        run *r = run_on_nodes(3 + mixed, 2 * mixed, backends[b], NULL, lose);
+        for (int i = 0; i < 3 + mixed; i++) {
+            if (i == 1) continue;
             CHECK_EQ(r->ranks[i].status, LC_ERR_PEER);
             CHECK_CONTAINS(r->ranks[i].message, "rank 1 (host ");
             CHECK_CONTAINS(r->ranks[i].message, "step 5, training: its process ended");

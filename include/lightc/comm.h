@@ -18,8 +18,9 @@
  * ((0+1)+(2+3))+((4+5)+6), whatever the backend. f16 and bf16 are combined in f32 and rounded once. This holds over MPI
  * too, always: data moves by MPI's own collectives, but none of its reductions, whose order MPI may choose, is used.
  *
- * Every call carries what it is; ranks that make different calls get an error that names both ranks and both calls. A
- * communicator that failed stays failed: every later call returns the first error.
+ * Every call carries what it is; ranks that make different calls get an error that names both ranks and both calls (if
+ * either sends the other anything: a root that gathers and a rank that waits for its scatter both wait). A communicator
+ * that failed stays failed: every later call returns the first error.
  *
  * To add a backend: a file in src/comm with an lc_comm_ops; or, for one that moves streams of bytes, with an
  * lc__transport_ops (src/comm/comm_internal.h), which then has every call. */
@@ -72,6 +73,15 @@ typedef struct lc_comm_call {
     int64_t count;  /* of the whole for broadcast, reduce, all_reduce, send, recv; else of one rank's part */
 } lc_comm_call;
 
+/* What went through a communicator so far. */
+typedef struct lc_comm_stats {
+    int64_t calls[LC_COLLECTIVES];
+    int64_t bytes[LC_COLLECTIVES]; /* of `count` elements each */
+    int64_t sent;                  /* bytes this rank sent, or has to send, for them, without headers */
+    int64_t waited_ns;             /* in lc_comm_wait, and in calls without a request */
+    int64_t sent_across;           /* of `sent`: to ranks of other hosts, where hosts are known (lc_comm_shm_tcp) */
+} lc_comm_stats;
+
 /* ---- what a backend does ---- */
 typedef struct lc_comm_ops {
     size_t size; /* LC_COMM_OPS_INIT(name) */
@@ -93,17 +103,11 @@ typedef struct lc_comm_ops {
     void (*idle)(void *self, int microseconds);
     /* Ends what runs on all ranks: their polls fail, with `why` where that can be told. From any thread. */
     void (*abort)(void *self, const char *why);
+    /* Corrects what is counted of calls (`sent`), and fills in what only a backend knows (`sent_across`). */
+    void (*stats)(void *self, lc_comm_stats *io);
 } lc_comm_ops;
 
 #define LC_COMM_OPS_INIT(text) .size = sizeof(lc_comm_ops), .name = (text)
-
-/* What went through a communicator so far. */
-typedef struct lc_comm_stats {
-    int64_t calls[LC_COLLECTIVES];
-    int64_t bytes[LC_COLLECTIVES]; /* of `count` elements each */
-    int64_t sent;                  /* bytes this rank had to send for them, without headers */
-    int64_t waited_ns;             /* in lc_comm_wait, and in calls without a request */
-} lc_comm_stats;
 
 /* What the ranks of a group need to find each other before they can communicate: each gives `bytes` bytes and gets
  * those of all, in the order of ranks. Collective; waits. */
@@ -127,6 +131,12 @@ LC_API lc_status lc_comm_shm(int rank, int size, const lc_meeting *meeting, lc_c
  * the groups that are split from this one. `meeting` as above. Collective. */
 LC_API lc_status lc_comm_tcp(const char *address, int rank, int size, const lc_meeting *meeting,
                              lc_comm **out) LC_MUST_USE;
+/* Ranks on several hosts: through shared memory between those that give the same `host` (any number), over TCP between
+ * others. Where each host has as many ranks, one host's behind the other's, all_reduce, reduce_scatter, all_gather and
+ * broadcast send each byte to another host once instead of once for each rank (reductions: if that many is a power of
+ * two, and not of f16 and bf16). `address` and `meeting` as above. Collective. */
+LC_API lc_status lc_comm_shm_tcp(const char *address, int host, int rank, int size, const lc_meeting *meeting,
+                                 lc_comm **out) LC_MUST_USE;
 /* All processes that mpirun started, over MPI. Opens the plug-in liblightc_mpi, from LIGHTC_MPI_PLUGIN, from beside
  * this library, or from where libraries are looked for; LC_ERR_UNSUPPORTED says what to do where there is none. What
  * else there is to know: <lightc/comm_mpi.h>. Collective. */

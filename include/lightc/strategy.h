@@ -21,6 +21,7 @@ typedef struct lc_strategy_request {
     /* Told what people should know while ranks are waited for; NULL: nobody. */
     void (*say)(void *ctx, const char *text);
     void *ctx;
+    double bucket_cap_mb; /* MiB of gradients that are reduced with one call; 0: 1 */
 } lc_strategy_request;
 
 /* What the ranks tell each other with every sync of gradients, a byte each; the largest of all ranks' comes back. */

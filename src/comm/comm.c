@@ -121,6 +121,7 @@ const char *lc_comm_name(const lc_comm *c)
 void lc_comm_get_stats(const lc_comm *c, lc_comm_stats *out)
 {
     *out = c->stats;
+    if (c->ops.stats) c->ops.stats(c->self, out);
 }
 
 const char *lc_collective_name(lc_collective op)

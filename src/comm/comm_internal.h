@@ -3,10 +3,12 @@
  *
  *   comm.c        what users call: checks, requests, statistics, history
  *   exchange.c    collectives over streams of bytes between each two ranks: the one implementation behind
- *                 self, threads, shm and tcp, each of which is a transport
+ *                 self, threads, shm, tcp and their mixtures, each of which is a transport
+ *   schedule.c    what a collective consists of; two_levels.c: where ranks live on several hosts
  *   combine.c     the arithmetic of reductions
  *   window.c      the transport in shared memory: threads of a process (threads.c), processes of a host (shm.c)
  *   tcp.c         the transport between hosts; tcp_mesh.c: its connections
+ *   mixed.c       the window between ranks of a host, another transport between hosts
  *   mpi.c         opens the plug-in liblightc_mpi, whose files are in mpi/
  *   fake.c        no ranks at all
  *   coordinator.c, control.c  how ranks find each other and hear of the end (control_wire.c: the messages)
@@ -30,8 +32,8 @@ typedef struct lc__transport_ops {
     /* Collective; size is at least 2. */
     lc_status (*open)(void *opening, int rank, int size, const lc__meeting *meeting, void **out);
     void (*close)(void *self);
-    /* Where bytes for `peer` may be written: up to the returned number, a multiple of LC__GRAIN. Called, as `peek` is,
-     * only for a message that is not through. */
+    /* Where bytes for `peer` may be written: up to the returned number, a multiple of LC__GRAIN. Called only for a
+     * message that is not through. */
     size_t (*room)(void *self, int peer, int lane, void **at);
     void (*commit)(void *self, int peer, int lane, size_t n);
     /* OPTIONAL: whether all that was committed is out of this rank's hands, so that it moves on without `progress`. A
@@ -40,11 +42,20 @@ typedef struct lc__transport_ops {
     /* Where bytes from `peer` lie. */
     size_t (*peek)(void *self, int peer, int lane, const void **at);
     void (*consume)(void *self, int peer, int lane, size_t n);
+    /* OPTIONAL: there is nothing from `peer`, and this rank waits for it. */
+    void (*miss)(void *self, int peer, int lane);
     /* Moves bytes, without waiting; an error when a rank is lost or the group was aborted. */
     lc_status (*progress)(void *self);
     void (*idle)(void *self, int microseconds); /* see lc_comm_ops */
     void (*abort)(void *self, const char *why);
+    /* OPTIONAL: the host of a rank, as a number. NULL: all are on one, or it is not known. */
+    int (*host)(void *self, int rank);
 } lc__transport_ops;
+
+/* What mixed.c puts together. without [size]: ranks that are reached otherwise; NULL: none. */
+extern const lc__transport_ops lc__shm, lc__tcp;
+lc_status lc__tcp_open(const char *address, int rank, int size, const bool *without, const lc__meeting *meeting,
+                       void **out) LC_MUST_USE;
 
 /* A communicator over a transport; takes `transport` (NULL with one rank) over, also when it fails. `opening` is what
  * `open` is given when the group is split, and lives as long as the program. */
@@ -59,6 +70,9 @@ lc_status lc__exchange_new(const lc__transport_ops *ops, void *transport, void *
 void lc__comm_announce(lc_comm *comm, int leader);
 lc_status lc__comm_announce_end(lc_comm *comm) LC_MUST_USE;
 lc_status lc__comm_follow(lc_comm *comm, int leader) LC_MUST_USE;
+
+/* Whether lc_comm_mpi would find its plug-in. */
+bool lc__mpi_is_there(void);
 
 /* From now on lc_comm_free calls `instead`: for a communicator that several have. NULL: it is freed again. */
 void lc__comm_on_free(lc_comm *comm, void (*instead)(void));

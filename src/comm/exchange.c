@@ -1,24 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collectives over streams of bytes, without waiting.
- *
- * The ranks own the data together: of N ranks, rank i owns segment i. A collective is at most two messages from each
- * rank to each other: to the owners (message A), who combine what they get, and from the owners (message B). That is
- *
- *     broadcast          A: root -> owners               B: owners -> all          (root's links carry 2S instead of
- * NS) all_reduce         A: all -> owners, who combine   B: owners -> all reduce             A: all -> root, who
- * combines    scatter        A: root -> all gather             A: all -> root                  all_gather B: all -> all
- *     reduce_scatter     A: all -> owners, who combine   all_to_all     A: all -> all
- *     barrier            A: all -> all, empty
- *
- * An all_reduce so moves 2(N-1)/N of its bytes over each link, as a ring does, in two hops instead of 2(N-1); and an
- * owner sees all contributions at once, so that it can combine them on the tree that comm.h promises. B follows A piece
- * by piece: what is combined is sent on while the rest arrives.
+/* Collectives over streams of bytes, without waiting: what schedule.h says they consist of is sent, received and
+ * combined here. The second message follows the first one piece by piece: what is combined is sent on while the rest
+ * arrives.
  *
  * The collectives of a communicator run one after another, in the order of their calls; a message begins with a header
  * that says which call it belongs to, and the receiver compares it with its own. Send and receive go on a lane of their
  * own, where messages between two ranks keep their order but wait for nothing else. */
 #include "comm/combine.h"
-#include "comm/comm_internal.h"
+#include "comm/schedule.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -39,18 +28,13 @@ typedef struct header {
 } header;
 _Static_assert(sizeof(header) == LC__GRAIN, "a header is one grain");
 
-/* How far a message is. */
-typedef struct message {
-    bool begun; /* the header is through */
-    int64_t n;  /* bytes, padding included */
-} message;
-
 /* A call that runs. */
 typedef struct pending {
     lc_comm_call call;
     struct pending *next;
     uint64_t number;
-    message m; /* of send and receive */
+    lc__message m; /* of send and receive */
+    lc__range range;
     bool done;
 } pending;
 
@@ -59,9 +43,9 @@ typedef struct queue {
 } queue;
 
 typedef struct peer_state {
-    message a_out, b_out, a_in, b_in;         /* of the collective that runs */
     queue sends, receives;                    /* on the direct lane */
     uint64_t sends_started, receives_started; /* their numbers */
+    bool across;                              /* on another host */
 } peer_state;
 
 typedef struct exchange {
@@ -69,14 +53,14 @@ typedef struct exchange {
     void *transport; /* NULL: one rank */
     void *opening;
     int rank, size;
-    queue collectives;    /* the first one runs */
-    bool active;          /* its first steps have been taken */
+    queue collectives; /* the first one runs */
+    bool active;       /* `schedule` is its */
+    lc__schedule schedule;
     uint64_t number;      /* of collectives */
-    int64_t combined;     /* bytes of this rank's segment that are final */
-    int64_t gathered;     /* how many bytes of A each contribution is combined up to */
     uint64_t moved, seen; /* pieces that were handed over or taken, and how many of them `idle` knows */
     int64_t quiet_since, spin_ns;
-    peer_state *peers; /* [size] */
+    int64_t sent, sent_across; /* bytes, without headers; those that went to other hosts */
+    peer_state *peers;         /* [size] */
     const void **parts;
 } exchange;
 
@@ -99,172 +83,9 @@ static pending *pop(queue *q)
     return p;
 }
 
-static int64_t padded(int64_t bytes)
-{
-    return (bytes + LC__GRAIN - 1) / LC__GRAIN * LC__GRAIN;
-}
-
-/* ---- what a collective consists of ---- */
-
-typedef struct piece {
-    const char *from; /* of a message that goes out */
-    char *to;         /* of one that comes in; of combined ones: the result */
-    int64_t bytes;
-    bool exists;
-} piece;
-
 static int64_t bytes_of(const lc_comm_call *call)
 {
     return call->count * (int64_t)lc_dtype_size(call->dtype);
-}
-
-/* Segment i of the whole: equal parts on grains, the last ones smaller. */
-static int64_t segment(const exchange *x, const lc_comm_call *call, int i, int64_t *bytes)
-{
-    int64_t all = bytes_of(call), part = padded((all + x->size - 1) / x->size), at = part * i;
-    if (at > all) at = all;
-    *bytes = all - at < part ? all - at : part;
-    return at;
-}
-
-static bool combines(const lc_comm_call *call)
-{
-    return call->op == LC_COMM_ALL_REDUCE || call->op == LC_COMM_REDUCE_SCATTER || call->op == LC_COMM_REDUCE;
-}
-
-static piece a_out(const exchange *x, const lc_comm_call *call, int to)
-{
-    piece p = {.bytes = bytes_of(call), .exists = true};
-    const char *in = call->in;
-    switch (call->op) {
-    case LC_COMM_BARRIER:
-        break;
-    case LC_COMM_BROADCAST:
-        p.exists = x->rank == call->peer; /* fallthrough */
-    case LC_COMM_ALL_REDUCE: {
-        int64_t at = segment(x, call, to, &p.bytes);
-        p.from = in ? in + at : NULL;
-        break;
-    }
-    case LC_COMM_SCATTER:
-        p.exists = x->rank == call->peer; /* fallthrough */
-    case LC_COMM_REDUCE_SCATTER:
-    case LC_COMM_ALL_TO_ALL:
-        p.from = in ? in + to * p.bytes : NULL;
-        break;
-    case LC_COMM_REDUCE:
-    case LC_COMM_GATHER:
-        p.exists = to == call->peer;
-        p.from = in;
-        break;
-    default:
-        p.exists = false;
-    }
-    return p;
-}
-
-static piece a_in(const exchange *x, const lc_comm_call *call, int from)
-{
-    piece p = {.bytes = bytes_of(call), .exists = true};
-    char *out = call->out;
-    switch (call->op) {
-    case LC_COMM_BARRIER:
-        break;
-    case LC_COMM_BROADCAST:
-        p.exists = from == call->peer; /* fallthrough */
-    case LC_COMM_ALL_REDUCE: {
-        int64_t at = segment(x, call, x->rank, &p.bytes);
-        p.to = out ? out + at : NULL;
-        break;
-    }
-    case LC_COMM_SCATTER:
-        p.exists = from == call->peer;
-        p.to = out;
-        break;
-    case LC_COMM_REDUCE_SCATTER:
-        p.to = out;
-        break;
-    case LC_COMM_REDUCE:
-        p.exists = x->rank == call->peer;
-        p.to = out;
-        break;
-    case LC_COMM_GATHER:
-        p.exists = x->rank == call->peer; /* fallthrough */
-    case LC_COMM_ALL_TO_ALL:
-        p.to = out ? out + from * p.bytes : NULL;
-        break;
-    default:
-        p.exists = false;
-    }
-    return p;
-}
-
-static piece b_out(const exchange *x, const lc_comm_call *call, int to)
-{
-    piece p = {.exists = true};
-    int64_t at;
-    switch (call->op) {
-    case LC_COMM_ALL_REDUCE:
-        at = segment(x, call, x->rank, &p.bytes);
-        p.from = call->out ? (char *)call->out + at : NULL;
-        break;
-    case LC_COMM_BROADCAST:
-        p.exists = to != call->peer;
-        at = segment(x, call, x->rank, &p.bytes);
-        p.from = call->out ? (char *)call->out + at : NULL;
-        break;
-    case LC_COMM_ALL_GATHER:
-        p.bytes = bytes_of(call);
-        p.from = call->in;
-        break;
-    default:
-        p.exists = false;
-    }
-    return p;
-}
-
-static piece b_in(const exchange *x, const lc_comm_call *call, int from)
-{
-    piece p = {.exists = true};
-    int64_t at;
-    switch (call->op) {
-    case LC_COMM_BROADCAST:
-        p.exists = x->rank != call->peer; /* fallthrough */
-    case LC_COMM_ALL_REDUCE:
-        at = segment(x, call, from, &p.bytes);
-        p.to = call->out ? (char *)call->out + at : NULL;
-        break;
-    case LC_COMM_ALL_GATHER:
-        p.bytes = bytes_of(call);
-        p.to = call->out ? (char *)call->out + from * p.bytes : NULL;
-        break;
-    default:
-        p.exists = false;
-    }
-    return p;
-}
-
-/* What this rank contributes to the combination it owns. */
-static const char *own_part(const exchange *x, const lc_comm_call *call)
-{
-    return a_out(x, call, x->rank).from;
-}
-
-/* What a rank gives itself, where that is a copy. */
-static void copy_own(const exchange *x, const lc_comm_call *call)
-{
-    const char *from = call->in;
-    char *to = call->out;
-    int64_t bytes = bytes_of(call), own = x->rank * bytes;
-    if (call->op == LC_COMM_ALL_TO_ALL)
-        from += own, to += own;
-    else if (call->op == LC_COMM_ALL_GATHER || (call->op == LC_COMM_GATHER && call->peer == x->rank))
-        to += own;
-    else if (call->op == LC_COMM_SCATTER && call->peer == x->rank)
-        from += own;
-    else
-        return;
-    if (bytes && from != to) memmove(to, from, (size_t)bytes);
 }
 
 /* ---- messages ---- */
@@ -282,8 +103,8 @@ static header header_of(const lc_comm_call *call, uint64_t number, int phase, in
                     .number = number};
 }
 
-/* Sends what there is room for, of the first `ready` bytes. */
-static void push(exchange *x, int to, int lane, message *m, const header *h, const piece *p, int64_t ready)
+/* Sends what is known and there is room for. */
+static void push(exchange *x, int to, int lane, lc__message *m, const header *h)
 {
     void *at;
     if (!m->begun) {
@@ -292,17 +113,26 @@ static void push(exchange *x, int to, int lane, message *m, const header *h, con
         x->ops->commit(x->transport, to, lane, sizeof *h);
         m->begun = true;
     }
-    while (m->n < p->bytes) {
-        int64_t room = (int64_t)x->ops->room(x->transport, to, lane, &at), left = p->bytes - m->n, n = ready - m->n;
-        n = n < left ? n / LC__GRAIN * LC__GRAIN : left;
+    for (int64_t n; (n = lc__message_ready(m)) > 0;) {
+        int64_t room = (int64_t)x->ops->room(x->transport, to, lane, &at);
         if (n > room) n = room;
         if (n <= 0) return;
-        memcpy(at, p->from + m->n, (size_t)n);
-        if (padded(n) > n) memset((char *)at + n, 0, (size_t)(padded(n) - n));
-        x->ops->commit(x->transport, to, lane, (size_t)padded(n));
+        memcpy(at, m->ranges[m->range].at + m->at, (size_t)n);
+        if (lc__padded(n) > n) memset((char *)at + n, 0, (size_t)(lc__padded(n) - n));
+        x->ops->commit(x->transport, to, lane, (size_t)lc__padded(n));
         x->moved++;
-        m->n += padded(n);
+        x->sent += n;
+        if (x->peers[to].across) x->sent_across += n;
+        lc__message_advance(m, lc__padded(n));
     }
+}
+
+/* What has come from a rank that is waited for. */
+static int64_t look(exchange *x, int from, int lane, const void **at)
+{
+    size_t n = x->ops->peek(x->transport, from, lane, at);
+    if (!n && x->ops->miss) x->ops->miss(x->transport, from, lane);
+    return (int64_t)n;
 }
 
 static lc_status mismatch(exchange *x, int from, const header *got, const header *want)
@@ -335,41 +165,42 @@ static bool answers(const header *got, const header *want, int self)
     return !memcmp(got, want, sizeof *got);
 }
 
+static lc_status read_header(exchange *x, int from, const void *at, header *out)
+{
+    memcpy(out, at, sizeof *out);
+    if (out->magic == MAGIC) return LC_OK;
+    return lc_fail(LC_ERR_INTERNAL, "what came from rank %d is no message (defect in the transport %s)", from,
+                   x->ops->name);
+}
+
 /* Takes the header, if it is there. */
-static lc_status begin(exchange *x, int from, int lane, message *m, const header *want)
+static lc_status begin(exchange *x, int from, int lane, lc__message *m, const header *want)
 {
     const void *at;
-    if (m->begun || x->ops->peek(x->transport, from, lane, &at) < sizeof *want) return LC_OK;
     header got;
-    memcpy(&got, at, sizeof got);
-    if (got.magic != MAGIC)
-        return lc_fail(LC_ERR_INTERNAL, "what came from rank %d is no message (defect in the transport %s)", from,
-                       x->ops->name);
+    if (m->begun || look(x, from, lane, &at) < (int64_t)sizeof *want) return LC_OK;
+    LC_TRY(read_header(x, from, at, &got));
     if (!answers(&got, want, x->rank)) return mismatch(x, from, &got, want);
     x->ops->consume(x->transport, from, lane, sizeof got);
     m->begun = true;
     return LC_OK;
 }
 
-static lc_status pull(exchange *x, int from, int lane, message *m, const header *want, const piece *p)
+static lc_status pull(exchange *x, int from, int lane, lc__message *m, const header *want)
 {
     const void *at;
     LC_TRY(begin(x, from, lane, m, want));
-    while (m->begun && m->n < p->bytes) {
-        int64_t n = (int64_t)x->ops->peek(x->transport, from, lane, &at), left = padded(p->bytes) - m->n;
-        if (n > left) n = left;
+    while (m->begun && m->range < m->n_ranges) {
+        const lc__range *r = &m->ranges[m->range];
+        int64_t n = look(x, from, lane, &at), left = r->bytes - m->at;
+        if (n > lc__padded(left)) n = lc__padded(left);
         if (n <= 0) break;
-        memcpy(p->to + m->n, at, (size_t)(n < p->bytes - m->n ? n : p->bytes - m->n));
+        memcpy(r->at + m->at, at, (size_t)(n < left ? n : left));
         x->ops->consume(x->transport, from, lane, (size_t)n);
         x->moved++;
-        m->n += n;
+        lc__message_advance(m, n);
     }
     return LC_OK;
-}
-
-static bool through(const message *m, const piece *p)
-{
-    return !p->exists || (m->begun && m->n >= p->bytes);
 }
 
 static bool sent(const exchange *x, int to, int lane)
@@ -380,92 +211,101 @@ static bool sent(const exchange *x, int to, int lane)
 /* ---- the collective that runs ---- */
 
 /* Combines a piece that all contributions have arrived of; *combined becomes its bytes. */
-static lc_status combine_piece(exchange *x, const lc_comm_call *call, int64_t *combined)
+static lc_status combine_piece(exchange *x, const lc_comm_call *call, lc__combination *c, int64_t *combined)
 {
-    piece p = {0};
-    int64_t n = INT64_MAX;
-    header want = {0};
-    const char *own = own_part(x, call);
+    int64_t n = lc__message_ready(&c->mine);
     *combined = 0;
-    for (int i = 0; i < x->size; i++) {
-        if (i == x->rank) continue;
-        p = a_in(x, call, i);
-        if (!p.exists) return LC_OK;
-        message *m = &x->peers[i].a_in;
-        want = header_of(call, x->number, 0, p.bytes);
+    for (int k = 0; k < c->n; k++) {
+        int i = c->first + k * c->step;
+        if (k == c->own) continue;
+        lc__message *m = &x->schedule.peers[i].in[0];
+        const header want = header_of(call, x->number, 0, m->bytes);
         LC_TRY(begin(x, i, LC__LANE_COLLECTIVE, m, &want));
-        int64_t here =
-            m->begun && !through(m, &p) ? (int64_t)x->ops->peek(x->transport, i, LC__LANE_COLLECTIVE, &x->parts[i]) : 0;
+        int64_t here = m->begun && m->range < m->n_ranges ? look(x, i, LC__LANE_COLLECTIVE, &x->parts[k]) : 0;
         if (here < n) n = here;
     }
-    if (n > padded(p.bytes) - x->gathered) n = padded(p.bytes) - x->gathered;
     if (n <= 0) return LC_OK;
-    int64_t real = n < p.bytes - x->gathered ? n : p.bytes - x->gathered;
-    x->parts[x->rank] = own + x->gathered;
-    lc_comm_combine(call->dtype, call->reduce, x->size, x->parts, p.to + x->gathered,
-                    real / (int64_t)lc_dtype_size(call->dtype));
-    for (int i = 0; i < x->size; i++) {
-        if (i == x->rank) continue;
+    const lc__range *r = &c->mine.ranges[c->mine.range];
+    x->parts[c->own] = r->at + c->mine.at;
+    lc_comm_combine(call->dtype, call->reduce, c->n, x->parts, c->to + c->done,
+                    n / (int64_t)lc_dtype_size(call->dtype));
+    n = lc__padded(n);
+    for (int k = 0; k < c->n; k++) {
+        int i = c->first + k * c->step;
+        if (k == c->own) continue;
         x->ops->consume(x->transport, i, LC__LANE_COLLECTIVE, (size_t)n);
-        x->peers[i].a_in.n += n;
+        lc__message_advance(&x->schedule.peers[i].in[0], n);
     }
-    x->gathered += n;
-    x->combined = x->gathered;
+    lc__message_advance(&c->mine, n);
+    c->done += n;
     x->moved++;
     *combined = n;
     return LC_OK;
 }
 
-/* How much of this rank's segment can be sent on. */
-static int64_t ready(const exchange *x, const lc_comm_call *call)
+/* Of a rank that this call expects nothing of: it makes another one, if it sends something for the same number. */
+static lc_status check_stranger(exchange *x, const lc_comm_call *call, int from)
 {
-    if (call->op == LC_COMM_ALL_REDUCE) return x->combined;
-    if (call->op == LC_COMM_BROADCAST && call->peer != x->rank) return x->peers[call->peer].a_in.n;
-    return INT64_MAX;
+    const header want = header_of(call, x->number, 0, 0);
+    header got;
+    const void *at;
+    if (x->ops->peek(x->transport, from, LC__LANE_COLLECTIVE, &at) < sizeof got) return LC_OK;
+    LC_TRY(read_header(x, from, at, &got));
+    return got.number == x->number ? mismatch(x, from, &got, &want) : LC_OK;
+}
+
+static bool is_combined(const lc__schedule *s, int rank)
+{
+    for (int k = 0; k < s->n_combinations; k++) {
+        const lc__combination *c = &s->combinations[k];
+        int i = rank - c->first;
+        if (i >= 0 && i % c->step == 0 && i / c->step < c->n) return true;
+    }
+    return false;
 }
 
 static lc_status advance(exchange *x, const lc_comm_call *call, bool *done)
 {
     *done = true;
-    for (int64_t n = combines(call); n > 0;) LC_TRY(combine_piece(x, call, &n));
+    for (int k = 0; k < x->schedule.n_combinations; k++)
+        for (int64_t n = 1; n > 0;) LC_TRY(combine_piece(x, call, &x->schedule.combinations[k], &n));
     for (int k = 1; k < x->size; k++) {
         /* Each rank begins with another one, so that no link waits while others are busy. */
         int i = (x->rank + k) % x->size;
-        peer_state *s = &x->peers[i];
-        piece ao = a_out(x, call, i), bo = b_out(x, call, i), ai = a_in(x, call, i), bi = b_in(x, call, i);
-        header a = header_of(call, x->number, 0, ao.bytes), b = header_of(call, x->number, 1, bo.bytes);
-        if (ao.exists && !through(&s->a_out, &ao)) push(x, i, LC__LANE_COLLECTIVE, &s->a_out, &a, &ao, INT64_MAX);
-        if (bo.exists && through(&s->a_out, &ao) && !through(&s->b_out, &bo))
-            push(x, i, LC__LANE_COLLECTIVE, &s->b_out, &b, &bo, ready(x, call));
-        a.bytes = ai.bytes, b.bytes = bi.bytes;
-        if (ai.exists && !combines(call)) LC_TRY(pull(x, i, LC__LANE_COLLECTIVE, &s->a_in, &a, &ai));
-        if (bi.exists && through(&s->a_in, &ai)) LC_TRY(pull(x, i, LC__LANE_COLLECTIVE, &s->b_in, &b, &bi));
-        *done = *done && through(&s->a_out, &ao) && through(&s->b_out, &bo) && through(&s->a_in, &ai) &&
-                through(&s->b_in, &bi) && sent(x, i, LC__LANE_COLLECTIVE);
+        lc__message *out = x->schedule.peers[i].out, *in = x->schedule.peers[i].in;
+        for (int phase = 0; phase < 2; phase++) {
+            if (lc__message_through(&out[phase])) continue;
+            const header h = header_of(call, x->number, phase, out[phase].bytes);
+            push(x, i, LC__LANE_COLLECTIVE, &out[phase], &h);
+            if (!lc__message_through(&out[phase])) break;
+        }
+        for (int phase = 0; phase < 2; phase++) {
+            if (lc__message_through(&in[phase])) continue;
+            const header h = header_of(call, x->number, phase, in[phase].bytes);
+            if (phase > 0 || !is_combined(&x->schedule, i)) LC_TRY(pull(x, i, LC__LANE_COLLECTIVE, &in[phase], &h));
+            if (!lc__message_through(&in[phase])) break;
+        }
+        if (!in[0].exists && !in[1].exists) LC_TRY(check_stranger(x, call, i));
+        for (int phase = 0; phase < 2; phase++)
+            *done = *done && lc__message_through(&out[phase]) && lc__message_through(&in[phase]);
+        *done = *done && sent(x, i, LC__LANE_COLLECTIVE);
     }
     return LC_OK;
 }
 
-static void activate(exchange *x, const lc_comm_call *call)
+static lc_status activate(exchange *x, const lc_comm_call *call)
 {
     x->active = true;
     x->moved++;
     x->number++;
-    x->combined = x->gathered = 0;
-    for (int i = 0; i < x->size; i++) {
-        peer_state *s = &x->peers[i];
-        s->a_out = s->b_out = s->a_in = s->b_in = (message){0};
-    }
-    copy_own(x, call);
-    if (x->size == 1 && combines(call) && call->in != call->out && call->count)
-        memmove(call->out, call->in, (size_t)bytes_of(call));
+    return lc__schedule_begin(&x->schedule, call);
 }
 
 static lc_status advance_collectives(exchange *x)
 {
     for (pending *p; (p = x->collectives.first) != NULL;) {
         bool done;
-        if (!x->active) activate(x, &p->call);
+        if (!x->active) LC_TRY(activate(x, &p->call));
         LC_TRY(advance(x, &p->call, &done));
         if (!done) break;
         pop(&x->collectives);
@@ -504,16 +344,14 @@ static lc_status advance_direct(exchange *x)
             continue;
         }
         for (pending *p; (p = s->sends.first) != NULL; pop(&s->sends)) {
-            piece out = {.from = p->call.in, .bytes = bytes_of(&p->call), .exists = true};
-            header h = header_of(&p->call, p->number, 0, out.bytes);
-            push(x, i, LC__LANE_DIRECT, &p->m, &h, &out, INT64_MAX);
-            if (!through(&p->m, &out) || !sent(x, i, LC__LANE_DIRECT)) break;
+            const header h = header_of(&p->call, p->number, 0, p->m.bytes);
+            push(x, i, LC__LANE_DIRECT, &p->m, &h);
+            if (!lc__message_through(&p->m) || !sent(x, i, LC__LANE_DIRECT)) break;
         }
         for (pending *p; (p = s->receives.first) != NULL; pop(&s->receives)) {
-            piece in = {.to = p->call.out, .bytes = bytes_of(&p->call), .exists = true};
-            header h = header_of(&p->call, p->number, 0, in.bytes);
-            LC_TRY(pull(x, i, LC__LANE_DIRECT, &p->m, &h, &in));
-            if (!through(&p->m, &in)) break;
+            const header h = header_of(&p->call, p->number, 0, p->m.bytes);
+            LC_TRY(pull(x, i, LC__LANE_DIRECT, &p->m, &h));
+            if (!lc__message_through(&p->m)) break;
         }
     }
     return LC_OK;
@@ -526,6 +364,8 @@ static lc_status start(void *self, const lc_comm_call *call, void *state)
     exchange *x = self;
     pending *p = state;
     p->call = *call;
+    p->range = (lc__range){call->op == LC_COMM_SEND ? (char *)(uintptr_t)call->in : call->out, bytes_of(call), NULL, 0};
+    p->m = (lc__message){.ranges = &p->range, .n_ranges = call->count > 0, .bytes = p->range.bytes, .exists = true};
     if (call->op == LC_COMM_SEND) {
         p->number = ++x->peers[call->peer].sends_started;
         append(&x->peers[call->peer].sends, p);
@@ -587,9 +427,17 @@ static void exchange_free(void *self)
 {
     exchange *x = self;
     if (x->transport) x->ops->close(x->transport);
+    lc__schedule_release(&x->schedule);
     free(x->peers);
     free(x->parts);
     free(x);
+}
+
+static void stats(void *self, lc_comm_stats *out)
+{
+    const exchange *x = self;
+    out->sent = x->sent;
+    out->sent_across = x->sent_across;
 }
 
 /* ---- groups ---- */
@@ -645,14 +493,10 @@ static void order_members(group *g, const int32_t (*told)[2], int size, int rank
 static lc_status make(const lc__transport_ops *ops, void *transport, void *opening, int rank, int size, exchange **out)
 {
     exchange *x = calloc(1, sizeof *x);
-    if (x) {
-        x->peers = calloc((size_t)size, sizeof *x->peers);
-        x->parts = calloc((size_t)size, sizeof *x->parts);
-    }
-    if (!x || !x->peers || !x->parts) {
+    lc_status status = LC_OK;
+    int (*host)(void *, int) = transport ? ops->host : NULL;
+    if (!x) {
         if (transport) ops->close(transport);
-        if (x) free(x->peers), free(x->parts);
-        free(x);
         return lc_fail(LC_ERR_MEMORY, "out of memory: a communicator of %d ranks", size);
     }
     x->ops = ops;
@@ -661,8 +505,17 @@ static lc_status make(const lc__transport_ops *ops, void *transport, void *openi
     x->rank = rank;
     x->size = size;
     x->spin_ns = size <= sysconf(_SC_NPROCESSORS_ONLN) ? SPIN_NS : SPIN_CROWDED_NS;
+    x->peers = calloc((size_t)size, sizeof *x->peers);
+    x->parts = calloc((size_t)size, sizeof *x->parts);
+    if (!x->peers || !x->parts)
+        LC_TRY_GOTO(status, done, lc_fail(LC_ERR_MEMORY, "out of memory: a communicator of %d ranks", size));
+    LC_TRY_GOTO(status, done, lc__schedule_init(&x->schedule, rank, size, host, transport));
+    for (int i = 0; i < size && host; i++) x->peers[i].across = host(transport, i) != host(transport, rank);
     *out = x;
-    return LC_OK;
+    x = NULL;
+done:
+    if (x) exchange_free(x);
+    return status;
 }
 
 static lc_status split(void *self, int color, int key, int *rank, int *size, void **out)
@@ -710,6 +563,7 @@ lc_status lc__exchange_new(const lc__transport_ops *ops, void *transport, void *
         .free = exchange_free,
         .idle = idle,
         .abort = abort_all,
+        .stats = stats,
     };
     return lc_comm_new(&backend, x, rank, size, out);
 }

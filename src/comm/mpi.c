@@ -41,17 +41,31 @@ static lc_status open_plugin(void **out)
         why ? why : path);
 }
 
-lc_status lc_comm_mpi(lc_comm **out)
+typedef lc_status world_fn(lc_comm **out);
+
+static lc_status find_world(world_fn **out)
 {
     void *plugin = NULL;
-    lc_status (*world)(lc_comm * *out) = NULL;
-    *out = NULL;
     LC_TRY(open_plugin(&plugin));
     const char *version = dlsym(plugin, "lc_comm_mpi_version");
-    *(void **)&world = dlsym(plugin, "lc_comm_mpi_world");
-    if (!version || !world) return lc_fail(LC_ERR_FORMAT, FILE_NAME " is not lightc's plug-in for MPI");
+    *(void **)out = dlsym(plugin, "lc_comm_mpi_world");
+    if (!version || !*out) return lc_fail(LC_ERR_FORMAT, FILE_NAME " is not lightc's plug-in for MPI");
     if (strcmp(version, LC_VERSION_STRING) != 0)
         return lc_fail(LC_ERR_UNSUPPORTED, FILE_NAME " was built for lightc %.20s, and this is %s; build it again",
                        version, LC_VERSION_STRING);
+    return LC_OK;
+}
+
+bool lc__mpi_is_there(void)
+{
+    world_fn *world;
+    return find_world(&world) >= 0;
+}
+
+lc_status lc_comm_mpi(lc_comm **out)
+{
+    world_fn *world = NULL;
+    *out = NULL;
+    LC_TRY(find_world(&world));
     return world(out);
 }

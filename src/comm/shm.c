@@ -90,12 +90,12 @@ done:
     return status;
 }
 
-static const lc__transport_ops shm = {.name = "shm", .open = open_window, LC__WINDOW_OPS};
+const lc__transport_ops lc__shm = {.name = "shm", .open = open_window, LC__WINDOW_OPS};
 
 lc_status lc_comm_shm(int rank, int size, const lc_meeting *meeting, lc_comm **out)
 {
     void *end = NULL;
     *out = NULL;
     if (size > 1) LC_TRY(open_window(NULL, rank, size, meeting, &end));
-    return lc__exchange_new(&shm, end, NULL, rank, size, out);
+    return lc__exchange_new(&lc__shm, end, NULL, rank, size, out);
 }

@@ -37,6 +37,7 @@ typedef struct lane {
     ring in, out;
 } lane;
 
+/* Of this rank itself, and of those that are reached otherwise (mixed.c), memory is NULL. */
 typedef struct peer {
     lane lanes[LC__LANES];
     char *memory;   /* of the rings */
@@ -99,10 +100,15 @@ static size_t peek(void *self, int from, int l, const void **at)
     group *g = self;
     peer *p = &g->peers[from];
     ring *r = &p->lanes[l].in;
-    size_t here = until_wrap(r->read, filled(r), ring_bytes[l]) / LC__GRAIN * LC__GRAIN;
-    if (!here && p->left && p->lanes[l].closed) g->missed = from;
     *at = r->data + r->read % ring_bytes[l];
-    return here;
+    return until_wrap(r->read, filled(r), ring_bytes[l]) / LC__GRAIN * LC__GRAIN;
+}
+
+static void miss(void *self, int from, int l)
+{
+    group *g = self;
+    const peer *p = &g->peers[from];
+    if (p->left && p->lanes[l].closed) g->missed = from;
 }
 
 static void consume(void *self, int from, int l, size_t n)
@@ -170,12 +176,13 @@ static nfds_t list(group *g)
     nfds_t n = 0;
     for (int i = 0; i < g->size; i++) {
         peer *p = &g->peers[i];
-        for (int l = 0; l < LC__LANES && i != g->rank; l++) {
+        if (!p->memory) continue;
+        for (int l = 0; l < LC__LANES; l++) {
             lane *c = &p->lanes[l];
             int events = (filled(&c->in) < ring_bytes[l] ? POLLIN : 0) | (filled(&c->out) && !p->left ? POLLOUT : 0);
             g->polled[n++] = (struct pollfd){.fd = c->closed || !events ? -1 : c->fd, .events = (short)events};
         }
-        if (i != g->rank) g->polled[n++] = (struct pollfd){.fd = p->quiet ? -1 : p->words.fd, .events = POLLIN};
+        g->polled[n++] = (struct pollfd){.fd = p->quiet ? -1 : p->words.fd, .events = POLLIN};
     }
     return n;
 }
@@ -184,7 +191,7 @@ static void move(group *g)
 {
     nfds_t n = 0;
     for (int i = 0; i < g->size; i++) {
-        if (i == g->rank) continue;
+        if (!g->peers[i].memory) continue;
         for (int l = 0; l < LC__LANES; l++, n++) {
             lane *c = &g->peers[i].lanes[l];
             int what = g->polled[n].revents;
@@ -230,7 +237,7 @@ static void say(group *g, lc__frame_kind kind, const char *text)
 {
     for (int i = 0; i < g->size; i++) { /* a word always fits into the socket's buffer: there is but one */
         lc__wire *w = &g->peers[i].words;
-        if (i != g->rank && lc__wire_put(w, kind, NULL, 0, text, strlen(text))) (void)lc__wire_flush(w);
+        if (g->peers[i].memory && lc__wire_put(w, kind, NULL, 0, text, strlen(text))) (void)lc__wire_flush(w);
     }
 }
 
@@ -248,7 +255,11 @@ static void close_all(void *self)
     char why[sizeof g->why];
     find_failure(g, why, sizeof why); /* others may be waiting for this rank, not for the one it has lost */
     if (*why) abort_all(g, why);
-    if (atomic_load_explicit(&g->aborted, memory_order_acquire) != 2) say(g, LC__FRAME_BYE, "");
+    /* The reason is passed on: who made it known may not have told everybody before this connection is gone. */
+    if (atomic_load_explicit(&g->aborted, memory_order_acquire) != 2)
+        say(g, LC__FRAME_BYE, "");
+    else if (*g->why)
+        say(g, LC__FRAME_END, g->why);
     for (int i = 0; i < g->size; i++) {
         peer *p = &g->peers[i];
         for (int l = 0; l < LC__LANES; l++)
@@ -278,7 +289,7 @@ static bool rings_new(peer *p)
     return true;
 }
 
-static group *group_new(int rank, int size)
+static group *group_new(int rank, int size, const bool *without)
 {
     group *g = calloc(1, sizeof *g);
     if (!g) return NULL;
@@ -291,7 +302,7 @@ static group *group_new(int rank, int size)
     for (int i = 0; i < size && g->peers; i++) {
         g->peers[i].words.fd = -1;
         for (int l = 0; l < LC__LANES; l++) g->peers[i].lanes[l].fd = -1;
-        if (i != rank && !rings_new(&g->peers[i])) fits = false;
+        if (i != rank && !(without && without[i]) && !rings_new(&g->peers[i])) fits = false;
     }
     if (fits) return g;
     for (int i = 0; i < size && g->peers; i++) free(g->peers[i].memory);
@@ -299,15 +310,16 @@ static group *group_new(int rank, int size)
     return NULL;
 }
 
-static lc_status open_group(void *opening, int rank, int size, const lc__meeting *meeting, void **out)
+lc_status lc__tcp_open(const char *address, int rank, int size, const bool *without, const lc__meeting *meeting,
+                       void **out)
 {
     lc_status status = LC_OK, prepared = LC_OK;
-    group *g = group_new(rank, size);
+    group *g = group_new(rank, size, without);
     int *fds = calloc((size_t)size * STREAMS, sizeof *fds);
     if (!g || !fds) prepared = lc_fail(LC_ERR_MEMORY, "out of memory: a group of %d ranks over tcp", size);
-    LC_TRY_GOTO(status, done, lc__tcp_mesh(prepared, opening, rank, size, STREAMS, meeting, fds));
+    LC_TRY_GOTO(status, done, lc__tcp_mesh(prepared, address, rank, size, without, STREAMS, meeting, fds));
     for (int i = 0; i < size; i++) {
-        if (i == rank) continue;
+        if (!g->peers[i].memory) continue;
         for (int l = 0; l < LC__LANES; l++) g->peers[i].lanes[l].fd = fds[i * STREAMS + l];
         lc__wire_init(&g->peers[i].words, fds[i * STREAMS + WORDS], 2 * sizeof g->why);
     }
@@ -319,7 +331,12 @@ done:
     return status;
 }
 
-static const lc__transport_ops tcp = {
+static lc_status open_group(void *opening, int rank, int size, const lc__meeting *meeting, void **out)
+{
+    return lc__tcp_open(opening, rank, size, NULL, meeting, out);
+}
+
+const lc__transport_ops lc__tcp = {
     .name = "tcp",
     .open = open_group,
     .close = close_all,
@@ -328,6 +345,7 @@ static const lc__transport_ops tcp = {
     .sent = sent,
     .peek = peek,
     .consume = consume,
+    .miss = miss,
     .progress = progress,
     .idle = idle,
     .abort = abort_all,
@@ -338,5 +356,5 @@ lc_status lc_comm_tcp(const char *address, int rank, int size, const lc_meeting 
     void *end = NULL, *opening = (void *)(uintptr_t)(address ? address : "127.0.0.1");
     *out = NULL;
     if (size > 1) LC_TRY(open_group(opening, rank, size, meeting, &end));
-    return lc__exchange_new(&tcp, end, opening, rank, size, out);
+    return lc__exchange_new(&lc__tcp, end, opening, rank, size, out);
 }

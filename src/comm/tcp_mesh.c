@@ -32,12 +32,18 @@ typedef struct caller {
 typedef struct mesh {
     int rank, size, streams, listener;
     const lc__tcp_card *cards;
+    const bool *without;
     int *fds;
     double until;
     caller callers[CALLERS];
     int n_callers;
     struct pollfd polled[CALLERS + 1];
 } mesh;
+
+static bool connects(const mesh *m, int rank)
+{
+    return rank != m->rank && !(m->without && m->without[rank]);
+}
 
 static lc_status greet(const mesh *m, int peer, int stream)
 {
@@ -59,7 +65,7 @@ static bool hear(mesh *m, caller *c)
     if (k >= 0 && (c->n += (size_t)k) < sizeof c->g) return false;
     int rank = c->g.rank, stream = c->g.stream;
     if (k >= 0 && lc__same_secret(c->g.token, m->cards[0].token, TOKEN) && rank > m->rank && rank < m->size &&
-        stream >= 0 && stream < m->streams && m->fds[rank * m->streams + stream] < 0)
+        connects(m, rank) && stream >= 0 && stream < m->streams && m->fds[rank * m->streams + stream] < 0)
         m->fds[rank * m->streams + stream] = c->fd;
     else
         close(c->fd);
@@ -70,7 +76,7 @@ static bool hear(mesh *m, caller *c)
 static int missing(const mesh *m)
 {
     for (int i = (m->rank + 1) * m->streams; i < m->size * m->streams; i++)
-        if (m->fds[i] < 0) return i / m->streams;
+        if (m->fds[i] < 0 && connects(m, i / m->streams)) return i / m->streams;
     return -1;
 }
 
@@ -100,7 +106,7 @@ static lc_status connect_all(mesh *m)
 {
     m->until = lc__seconds() + CONNECT_TIME;
     for (int i = 0; i < m->rank; i++)
-        for (int s = 0; s < m->streams; s++) LC_TRY(greet(m, i, s));
+        for (int s = 0; s < m->streams && connects(m, i); s++) LC_TRY(greet(m, i, s));
     return await_callers(m);
 }
 
@@ -131,7 +137,7 @@ static lc_status agree(const lc__meeting *meeting, int size, lc_status mine, lc_
     return LC_OK;
 }
 
-lc_status lc__tcp_mesh(lc_status prepared, const char *address, int rank, int size, int streams,
+lc_status lc__tcp_mesh(lc_status prepared, const char *address, int rank, int size, const bool *without, int streams,
                        const lc__meeting *meeting, int *fds)
 {
     lc_status status = LC_OK;
@@ -142,7 +148,8 @@ lc_status lc__tcp_mesh(lc_status prepared, const char *address, int rank, int si
         free(cards), free(m);
         return lc_fail(LC_ERR_MEMORY, "out of memory: connections of %d ranks", size);
     }
-    *m = (mesh){.rank = rank, .size = size, .streams = streams, .listener = -1, .cards = cards, .fds = fds};
+    *m = (mesh){
+        .rank = rank, .size = size, .streams = streams, .listener = -1, .cards = cards, .without = without, .fds = fds};
     LC_TRY_GOTO(status, done,
                 agree(meeting, size, prepare(prepared, address, rank, &mine, &m->listener), &mine, cards));
     status = agree(meeting, size, connect_all(m), &mine, cards);

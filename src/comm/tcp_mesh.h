@@ -15,9 +15,10 @@ typedef struct lc__tcp_card {
 } lc__tcp_card;
 
 /* Collective. `prepared`: whether this rank can take part; an error is told to all, and fails on all, as does one of
- * the connections. `address`: of this host for the others. fds [size,streams]: connection s to rank i is fds[i *
- * streams + s]; -1 to itself. They do not wait, and are the caller's to close. */
-lc_status lc__tcp_mesh(lc_status prepared, const char *address, int rank, int size, int streams,
+ * the connections. `address`: of this host for the others. without [size]: ranks that this one has no connection to,
+ * nor they to it; NULL: none. fds [size,streams]: connection s to rank i is fds[i * streams + s]; -1 to itself and
+ * where there is none. They do not wait, and are the caller's to close. */
+lc_status lc__tcp_mesh(lc_status prepared, const char *address, int rank, int size, const bool *without, int streams,
                        const lc__meeting *meeting, int *fds) LC_MUST_USE;
 
 #endif

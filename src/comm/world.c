@@ -4,10 +4,12 @@
  * A process is one rank, whatever trainers it makes, so there is one world: the only state here, behind a mutex, that
  * belongs to the process and to no object. */
 #include "comm/world.h"
+#include "comm/comm_internal.h"
 #include "comm/socket.h"
 #include "core/status.h"
 #include "core/str.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -29,6 +31,7 @@ typedef struct identity {
     char host[256];
     char address[64];
     char backend[16];
+    int32_t prefers_mpi; /* started by mpirun, with the plug-in, and a network that MPI uses better than TCP does */
 } identity;
 
 static void read_text(const char *path, char *text, size_t size)
@@ -40,7 +43,18 @@ static void read_text(const char *path, char *text, size_t size)
     text[strcspn(text, "\n")] = 0;
 }
 
-/* The start of the machine, the processes that are seen, and the name: containers differ in one of them. */
+/* Networks with RDMA (InfiniBand, RoCE, Omni-Path), for which there is MPI. */
+static bool has_fabric(void)
+{
+    DIR *d = opendir("/sys/class/infiniband");
+    bool any = false;
+    for (const struct dirent *e; d && (e = readdir(d)) != NULL;) any = any || e->d_name[0] != '.';
+    if (d) closedir(d);
+    return any;
+}
+
+/* The start of the machine, the processes that are seen, and the name: containers differ in one of them. And the node,
+ * where the launcher says it: hosts may be simulated. */
 static void find_identity(const lc__world *w, const char *backend, identity *out)
 {
     char boot[64], processes[64] = "", name[65] = "";
@@ -48,9 +62,45 @@ static void find_identity(const lc__world *w, const char *backend, identity *out
     read_text("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
     (void)!readlink("/proc/self/ns/pid", processes, sizeof processes - 1);
     gethostname(name, sizeof name - 1);
-    snprintf(out->host, sizeof out->host, "%s %s %s", boot, processes, name);
+    snprintf(out->host, sizeof out->host, "%s %s %s %d", boot, processes, name, w->node_rank);
+    out->prefers_mpi = !strcmp(w->launcher, "mpirun") && has_fabric() && lc__mpi_is_there();
     snprintf(out->address, sizeof out->address, "%s", w->local_address);
     snprintf(out->backend, sizeof out->backend, "%s", backend);
+}
+
+static bool together(const identity *all, int a, int b)
+{
+    return !strcmp(all[a].host, all[b].host);
+}
+
+/* The first rank on the host of rank `rank`, by which hosts are numbered. */
+static int first_of_host(const identity *all, int rank)
+{
+    int first = 0;
+    while (!together(all, first, rank)) first++;
+    return first;
+}
+
+/* A rank on another host than this one, or -1. */
+static int elsewhere(const lc__world *w, const identity *all)
+{
+    for (int i = 0; i < w->size; i++)
+        if (!together(all, i, w->rank)) return i;
+    return -1;
+}
+
+static bool any_together(const lc__world *w, const identity *all)
+{
+    for (int i = 0; i < w->size; i++)
+        if (first_of_host(all, i) != i) return true;
+    return false;
+}
+
+static bool all_prefer_mpi(const lc__world *w, const identity *all)
+{
+    bool prefer = true;
+    for (int i = 0; i < w->size; i++) prefer = prefer && all[i].prefers_mpi;
+    return prefer;
 }
 
 /* The nodes in the order of their first ranks, where the launcher did not say. */
@@ -58,9 +108,8 @@ static void place(lc__world *w, const identity *all)
 {
     int nodes = 0, node = 0, before = 0, here = 0;
     for (int i = 0; i < w->size; i++) {
-        int first = 0;
-        while (strcmp(all[first].host, all[i].host) != 0) first++;
-        bool mine = !strcmp(all[i].host, all[w->rank].host);
+        int first = first_of_host(all, i);
+        bool mine = together(all, i, w->rank);
         if (first == i && mine) node = nodes;
         nodes += first == i;
         here += mine;
@@ -72,20 +121,12 @@ static void place(lc__world *w, const identity *all)
     if (!w->num_nodes) w->num_nodes = nodes;
 }
 
-/* A rank on another host than this one, or -1. */
-static int elsewhere(const lc__world *w, const identity *all)
-{
-    for (int i = 0; i < w->size; i++)
-        if (strcmp(all[i].host, all[w->rank].host) != 0) return i;
-    return -1;
-}
-
 /* Who reaches the coordinator by loopback, being on its host, has another address for the other hosts. */
 static void find_address(lc__world *w, const identity *all)
 {
     if (!lc__socket_is_loopback(w->local_address)) return;
     for (int i = 0; i < w->size; i++)
-        if (strcmp(all[i].host, all[w->rank].host) != 0 && !lc__socket_is_loopback(all[i].address)) {
+        if (!together(all, i, w->rank) && !lc__socket_is_loopback(all[i].address)) {
             char route[sizeof w->local_address];
             lc__socket_route(all[i].address, route, sizeof route);
             if (*route) memcpy(w->local_address, route, sizeof route);
@@ -144,14 +185,17 @@ static lc_status make_comm(lc__world *w, const char *backend, const identity *al
     const lc_meeting meeting = {lc__control_all_gather, w->control};
     int other = elsewhere(w, all);
     bool automatic = !strcmp(backend, "auto");
-    if (!strcmp(backend, "mpi")) return make_mpi(w);
+    if (!strcmp(backend, "mpi") || (automatic && other >= 0 && all_prefer_mpi(w, all))) return make_mpi(w);
     if (!strcmp(backend, "shm") && other >= 0)
         return lc_fail(LC_ERR_CONFIG,
                        "ranks %d and %d are on different hosts, or in different containers, and cannot "
                        "share memory; use tcp",
                        w->rank, other);
-    if (other < 0 && strcmp(backend, "tcp") != 0) {
-        lc_status s = lc_comm_shm(w->rank, w->size, &meeting, &w->comm);
+    if (strcmp(backend, "tcp") != 0 && any_together(w, all)) {
+        bool mixed = other >= 0 || !strcmp(backend, "shm+tcp");
+        lc_status s =
+            mixed ? lc_comm_shm_tcp(w->local_address, first_of_host(all, w->rank), w->rank, w->size, &meeting, &w->comm)
+                  : lc_comm_shm(w->rank, w->size, &meeting, &w->comm);
         /* That fails on all ranks or on none. */
         if (s != LC_ERR_UNSUPPORTED || !automatic) return s;
     }
@@ -222,7 +266,8 @@ static void leave(void)
 
 static bool is_backend(const char *name)
 {
-    return !strcmp(name, "auto") || !strcmp(name, "shm") || !strcmp(name, "tcp") || !strcmp(name, "mpi");
+    return !strcmp(name, "auto") || !strcmp(name, "shm") || !strcmp(name, "tcp") || !strcmp(name, "shm+tcp") ||
+           !strcmp(name, "mpi");
 }
 
 lc_status lc__world_join(const lc__world_options *options, lc__world **out)
@@ -233,7 +278,8 @@ lc_status lc__world_join(const lc__world_options *options, lc__world **out)
     lc_status s = LC_OK;
     *out = NULL;
     if (!is_backend(backend))
-        return lc_fail(LC_ERR_CONFIG, "\"%s\" is no way to communicate; there are auto, shm, tcp and mpi", backend);
+        return lc_fail(LC_ERR_CONFIG, "\"%s\" is no way to communicate; there are auto, shm, tcp, shm+tcp and mpi",
+                       backend);
     pthread_mutex_lock(&this_process.lock);
     if (!this_process.references) {
         s = join_first(&this_process.world, o, backend);

@@ -40,9 +40,11 @@ lc_status lc__world_find(lc__world *out) LC_MUST_USE;
 bool lc__first_host(const char *list, char *out, size_t size);
 
 typedef struct lc__world_options {
-    const char *backend;     /* "auto" (shm where all ranks are on one host, else tcp), "shm", "tcp" or "mpi"; NULL: as
-                                LIGHTC_COMM says, else auto */
-    lc__control_times times; /* 0: the default */
+    /* "shm", "tcp", "shm+tcp", "mpi", or "auto": shm where all ranks are on one host; where mpirun started them
+     * on several with a network that has RDMA, mpi; else shm between ranks of a host, tcp between hosts. NULL: as
+     * LIGHTC_COMM says, else auto. */
+    const char *backend;
+    lc__control_times times;                  /* 0: the default */
     void (*say)(void *ctx, const char *text); /* see lc__control_options; may be NULL */
     void *ctx;
 } lc__world_options;

@@ -157,6 +157,7 @@ lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out)
     lc_strategy_request ask = {.devices = t->opt.devices,
                                .num_nodes = t->opt.num_nodes,
                                .comm = t->opt.comm,
+                               .bucket_cap_mb = t->opt.bucket_cap_mb,
                                .start_timeout = t->opt.start_timeout,
                                .silence_timeout = t->opt.silence_timeout,
                                .progress_timeout = t->opt.progress_timeout,

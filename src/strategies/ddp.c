@@ -17,6 +17,7 @@ typedef struct ddp {
     lc_comm *comm;
     lc__world *world; /* NULL: the communicator is the program's */
     lc__reducer *reducer;
+    size_t bucket_bytes; /* 0: the reducer's */
 } ddp;
 
 static lc_status setup_environment(void **self, const lc_strategy_request *r)
@@ -24,6 +25,7 @@ static lc_status setup_environment(void **self, const lc_strategy_request *r)
     ddp *d = calloc(1, sizeof *d);
     if (!d) return lc_fail(LC_ERR_MEMORY, "out of memory: the strategy ddp");
     d->comm = r->comm;
+    d->bucket_bytes = (size_t)(r->bucket_cap_mb * (1 << 20));
     if (!r->comm) {
         lc__world_options o = {.times = {.start = r->start_timeout,
                                          .silence = r->silence_timeout,
@@ -107,7 +109,7 @@ static lc_status setup(void *self, lc_graph *graph, lc_module *m, lc_optimizer *
     LC_TRY(check_model(d, m));
     LC_TRY(lc_module_visit(m, send_tensor, d->comm));
     lc__reducer_free(d->reducer);
-    LC_TRY(lc__reducer_new(graph, d->comm, 0, &d->reducer));
+    LC_TRY(lc__reducer_new(graph, d->comm, d->bucket_bytes, &d->reducer));
     for (int i = 0; i < n; i++) LC_TRY(lc__reducer_add(d->reducer, optimizers[i]));
     return LC_OK;
 }

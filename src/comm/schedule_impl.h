@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What schedule.c (flat collectives) and two_levels.c share. */
+#ifndef LC_COMM_SCHEDULE_IMPL_H
+#define LC_COMM_SCHEDULE_IMPL_H
+
+#include "comm/schedule.h"
+
+/* One more range of a message. */
+void lc__message_add(lc__schedule *s, lc__message *m, const void *at, int64_t bytes, const int64_t *ready,
+                     int64_t from);
+lc__combination *lc__combination_add(lc__schedule *s, int first, int step, int n, void *to);
+
+/* Part i of n: equal parts in whole grains, the last ones smaller. Returns where it begins. */
+int64_t lc__part(int64_t all, int n, int i, int64_t *bytes);
+
+bool lc__is_on_two_levels(const lc__schedule *s, const lc_comm_call *call);
+lc_status lc__two_levels_begin(lc__schedule *s, const lc_comm_call *call, int64_t bytes) LC_MUST_USE;
+
+static inline bool lc__reduces(lc_collective op)
+{
+    return op == LC_COMM_ALL_REDUCE || op == LC_COMM_REDUCE_SCATTER || op == LC_COMM_REDUCE;
+}
+
+/* Of calls of no elements there may be no memory. */
+static inline void *lc__at(const void *base, int64_t offset)
+{
+    return base ? (char *)(uintptr_t)base + offset : NULL;
+}
+
+#endif
