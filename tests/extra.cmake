@@ -43,6 +43,7 @@ add_dependencies(test_launch rank_program lightc_program)
 # Trainings that are killed, stopped, cut off and refused disk space. `faults.sh --rounds 200` is the long one.
 add_executable(fault_program fault_program.c)
 target_link_libraries(fault_program PRIVATE lightc ${CMAKE_DL_LIBS} lightc_flags)
+add_dependencies(test_machines fault_program)
 add_executable(fault_rounds fault_rounds.c)
 target_link_libraries(fault_rounds PRIVATE lightc_internal lightc_flags)
 add_test(NAME faults COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/faults.sh --rounds 12)

@@ -619,6 +619,7 @@ static void one_round(trial *r)
         (void)check_checkpoints(r, true);
     }
     check_result(r);
+    if (!strcmp(r->backend, "mpi") && the.own_mounts) (void)!system("rm -f /dev/shm/*"); /* of Open MPI */
     if (full && the.own_mounts) {
         snprintf(path, sizeof path, "%s/run", r->dir);
         (void)umount(path);

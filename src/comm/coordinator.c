@@ -486,11 +486,14 @@ static void settle(lc__coordinator *c)
         end_by_rank(c, failed, c->members[failed].cause);
 }
 
-/* The last messages: a connection is closed when the rank has closed its end, so that nothing under way is lost. */
+/* The last messages: a connection is closed when the rank has closed its end, so that nothing under way is lost. Who has
+ * been silent all the time is not waited for. */
 static void leave(lc__coordinator *c)
 {
-    double until = lc__seconds() + LEAVE_TIME;
+    double now = lc__seconds(), until = now + LEAVE_TIME;
     bool open = true;
+    for (int i = 0; i < c->size; i++)
+        if (now - c->members[i].heard > c->times.silence) lc__wire_release(&c->members[i].wire);
     tell_all(c, LC__FRAME_BYE, "");
     for (int i = 0; i < c->n_strangers; i++) lc__wire_release(&c->strangers[i].wire);
     c->n_strangers = 0;

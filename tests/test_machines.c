@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Two machines (machines.h), on each of which a person starts the same program by hand: the training of
+ * fault_program.c. */
+#include "machines.h"
+#include "scratch.h"
+
+#include <limits.h>
+
+#define SILENCE 2.0
+
+static machines two;
+static const char *why_not = "";
+static char program[PATH_MAX + 32];
+
+__attribute__((constructor)) static void make(void)
+{
+    char dir[PATH_MAX];
+    const char *bin = getenv("LIGHTC_TEST_BIN");
+    if (!realpath(bin ? bin : "build/bin", dir)) abort();
+    snprintf(program, sizeof program, "%s/fault_program", dir);
+    setenv("OMP_WAIT_POLICY", "passive", 1);
+    why_not = machines_own_mounts() ? machines_make(&two) : "the kernel allows no namespaces of its own here";
+}
+
+__attribute__((destructor)) static void end(void)
+{
+    machines_end(&two);
+}
+
+/* ---- a run on both ---- */
+
+typedef struct run {
+    char dir[300], err[2][8192];
+    pid_t pid[2];
+    int status[2];
+    double ended[2];
+} run;
+
+/* The options of the training behind those that each machine needs. */
+static void start(run *r, const char *options)
+{
+    snprintf(r->dir, sizeof r->dir, "%s", fresh_dir("run"));
+    fflush(stdout);
+    for (int i = 0; i < 2; i++) {
+        char command[PATH_MAX + 4096];
+        snprintf(command, sizeof command,
+                 "exec %s --dir %s --default_root_dir %s/run --num_nodes 2 --node_rank %d --devices 1 --threads 1 "
+                 "--silence_timeout %g --grace_period 1 %s >%s/out-%d 2>%s/err-%d",
+                 program, r->dir, r->dir, i, SILENCE, options, r->dir, i, r->dir, i);
+        r->pid[i] = fork();
+        if (r->pid[i]) continue;
+        setenv("MASTER_ADDR", machines_address[0], 1);
+        setenv("MASTER_PORT", "29500", 1);
+        setenv("LIGHTC_SECRET", "known on both machines", 1);
+        if (!machines_enter(&two, i)) _exit(125);
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        _exit(126);
+    }
+}
+
+static void finish(run *r)
+{
+    double until = seconds() + 60;
+    for (int left = 2; left > 0; pause_ms(2)) {
+        if (seconds() > until) {
+            for (int i = 0; i < 2; i++)
+                if (r->pid[i]) kill(r->pid[i], SIGKILL), waitpid(r->pid[i], NULL, 0);
+            TEST_FAIL("it does not end");
+        }
+        for (int i = 0; i < 2; i++) {
+            int status;
+            if (!r->pid[i] || waitpid(r->pid[i], &status, WNOHANG) != r->pid[i]) continue;
+            r->status[i] = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+            r->ended[i] = seconds();
+            r->pid[i] = 0;
+            left--;
+        }
+    }
+    for (int i = 0; i < 2; i++) {
+        char path[400];
+        snprintf(path, sizeof path, "%s/err-%d", r->dir, i);
+        FILE *f = fopen(path, "r");
+        size_t n = f ? fread(r->err[i], 1, sizeof r->err[i] - 1, f) : 0;
+        r->err[i][n] = 0;
+        if (f) fclose(f);
+    }
+}
+
+static void result_of(const char *dir, char text[128])
+{
+    char path[400];
+    snprintf(path, sizeof path, "%s/result", dir);
+    FILE *f = fopen(path, "r");
+    size_t n = f ? fread(text, 1, 127, f) : 0;
+    text[n] = 0;
+    if (f) fclose(f);
+}
+
+/* As a run of two ranks on one machine ends. */
+static void one_machine(const char *options, char result[128])
+{
+    char command[PATH_MAX + 4096], dir[300];
+    snprintf(dir, sizeof dir, "%s", fresh_dir("one"));
+    snprintf(command, sizeof command, "%s --dir %s --default_root_dir %s/run --devices 2 --threads 1 %s >%s/out 2>&1",
+             program, dir, dir, options, dir);
+    CHECK_EQ(system(command), 0);
+    result_of(dir, result);
+    CHECK_CONTAINS(result, "hash=");
+}
+
+static void succeed(run *r, const char *options)
+{
+    start(r, options);
+    finish(r);
+    for (int i = 0; i < 2; i++)
+        if (r->status[i]) TEST_FAIL("machine %d: status %d: %s", i, r->status[i], r->err[i]);
+}
+
+/* ---- what goes over the wire ---- */
+
+/* Bytes of data that machine i has sent: without the heads of Ethernet, IPv4 and TCP with its time stamps. */
+static int64_t sent(int i)
+{
+    char path[300], command[400];
+    long long bytes = -1, packets = -1;
+    snprintf(path, sizeof path, "%s/counters", scratch_root);
+    snprintf(command, sizeof command, "awk '$1 == \"eth0:\" {print $10, $11}' /proc/net/dev >%s", path);
+    CHECK_EQ(machines_do(&two, i, command), 0);
+    FILE *f = fopen(path, "r");
+    bool ok = f && fscanf(f, "%lld %lld", &bytes, &packets) == 2;
+    if (f) fclose(f);
+    CHECK(ok);
+    return bytes - packets * (14 + 20 + 32);
+}
+
+/* Parameters of the training's network. */
+enum { PARAMETERS = 32 * 256 + 256 + 256 * 256 + 256 + 256 * 8 + 8, STEPS_AN_EPOCH = 12 };
+
+/* Bytes that each machine sends in a step: of two trainings that differ in steps alone. */
+static void bytes_of_a_step(double out[2])
+{
+    static const int epochs[2] = {1, 7};
+    int64_t n[2][2];
+    for (int k = 0; k < 2; k++) {
+        run r = {0};
+        char options[200];
+        int64_t before[2] = {sent(0), sent(1)};
+        snprintf(options, sizeof options, "--max_epochs %d --limit_val_batches 0 --enable_checkpointing false",
+                 epochs[k]);
+        succeed(&r, options);
+        for (int i = 0; i < 2; i++) n[k][i] = sent(i) - before[i];
+    }
+    for (int i = 0; i < 2; i++) out[i] = (double)(n[1][i] - n[0][i]) / ((epochs[1] - epochs[0]) * STEPS_AN_EPOCH);
+}
+
+static void check_bytes(void)
+{
+    double got[2], want = 2.0 * PARAMETERS * sizeof(float) * (2 - 1) / 2;
+    bytes_of_a_step(got);
+    for (int i = 0; i < 2; i++)
+        if (fabs(got[i] - want) > 0.02 * want)
+            TEST_FAIL("machine %d sends %.0f bytes a step, 2P(N-1)/N is %.0f", i, got[i], want);
+}
+
+/* ---- tests ---- */
+
+TEST(two_machines_train_as_one)
+{
+    run r = {0};
+    char one[128], both[128];
+    if (why_not) SKIP(why_not);
+    one_machine("", one);
+    succeed(&r, "");
+    result_of(r.dir, both);
+    CHECK_STR(both, one);
+}
+
+TEST(a_step_sends_what_the_formula_says)
+{
+    if (why_not) SKIP(why_not);
+    check_bytes();
+}
+
+/* A link of 200 Mbit/s. */
+TEST(a_slow_link_carries_the_same)
+{
+    static const char shape[] = "tc qdisc add dev eth0 root tbf rate 200mbit burst 64kb latency 100ms 2>/dev/null";
+    run r = {0};
+    char one[128], both[128];
+    double begun;
+    if (why_not) SKIP(why_not);
+    if (machines_do(&two, 0, shape) != 0 || machines_do(&two, 1, shape) != 0) SKIP("tc shapes no links here");
+    one_machine("--max_epochs 2", one);
+    begun = seconds();
+    succeed(&r, "--max_epochs 2");
+    CHECK(seconds() - begun > 2 * STEPS_AN_EPOCH * PARAMETERS * sizeof(float) * 8 / 200e6); /* it is slow */
+    result_of(r.dir, both);
+    CHECK_STR(both, one);
+    check_bytes();
+    for (int i = 0; i < 2; i++) CHECK_EQ(machines_do(&two, i, "tc qdisc del dev eth0 root"), 0);
+}
+
+/* Nobody is told of it: the connections just fall silent. */
+TEST(a_cut_link_ends_both_sides)
+{
+    for (int side = 0; side < 2; side++) {
+        run r = {0};
+        char path[400];
+        if (why_not) SKIP(why_not);
+        start(&r, "--max_epochs 1000 --every_n_train_steps 2");
+        snprintf(path, sizeof path, "%s/run/lightning_logs/version_0/checkpoints", r.dir);
+        for (int ms = 0; ms < 20000 && access(path, F_OK) != 0; ms += 5) pause_ms(5);
+        pause_ms(200);
+        double cut = seconds();
+        int down = machines_do(&two, side, "ip link set eth0 down");
+        finish(&r);
+        CHECK_EQ(machines_do(&two, side, "ip link set eth0 up"), 0);
+        CHECK_EQ(down, 0);
+        for (int i = 0; i < 2; i++) {
+            CHECK(r.status[i] != 0);
+            if (r.ended[i] - cut > SILENCE + 1)
+                TEST_FAIL("machine %d ended %.2f s behind the cut", i, r.ended[i] - cut);
+        }
+        CHECK_CONTAINS(r.err[0], "error: rank 1 (host machine1), step ");
+        CHECK_CONTAINS(r.err[0], "its process is stopped, or its host or network is gone");
+        CHECK_CONTAINS(r.err[1], "the process that coordinates the run is gone: nothing was heard from it for");
+    }
+}
+
+TEST_MAIN
