@@ -118,12 +118,13 @@ static void take_gifts(lc__control *c, const lc__frame *f)
 
 static void take_ready(lc__control *c, const lc__frame *f)
 {
-    char host[LC__HOST_TEXT];
-    if (f->n >= 4 && lc__get_u32(f->data) < (uint32_t)c->options.size) {
-        lc__frame_text(f->data + 4, f->n - 4, host, sizeof host);
-        snprintf(c->coordinator, sizeof c->coordinator, "rank %u (host %s), which coordinates the run,",
-                 lc__get_u32(f->data), host);
-    }
+    char host[LC__HOST_TEXT] = "?";
+    uint32_t rank = f->n >= 4 ? lc__get_u32(f->data) : UINT32_MAX;
+    if (f->n > 4) lc__frame_text(f->data + 4, f->n - 4, host, sizeof host);
+    if (rank < (uint32_t)c->options.size)
+        snprintf(c->coordinator, sizeof c->coordinator, "rank %u (host %s), which coordinates the run,", rank, host);
+    else
+        snprintf(c->coordinator, sizeof c->coordinator, "the process that coordinates the run (host %s)", host);
     c->ready = true;
     pthread_cond_broadcast(&c->changed);
 }

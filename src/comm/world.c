@@ -230,8 +230,34 @@ done:
     return status;
 }
 
+static void say(void *ctx, const char *text)
+{
+    char line[1024];
+    int n = snprintf(line, sizeof line, "%s\n", text);
+    (void)ctx;
+    if (n > 0 && (size_t)n < sizeof line) lc__show(2, line, (size_t)n);
+}
+
+/* Leaving MPI takes all ranks, and nobody watches them while they do: so each first hears that all have come so far.
+ * What is wrong now comes too late for any call to return it. */
+static void leave_together(lc__world *w)
+{
+    char mine = 0, *all = malloc((size_t)w->size), text[1100];
+    lc_status s = all ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: leaving a run of %d ranks", w->size);
+    if (!lc__control_ended(w->control, NULL, 0)) {
+        if (s >= 0) s = lc__control_all_gather(w->control, &mine, all, 1);
+        if (s < 0) {
+            snprintf(text, sizeof text, "error: %s", lc_error_message());
+            say(NULL, text);
+            lc_comm_abort(w->comm, lc_error_message());
+        }
+    }
+    free(all);
+}
+
 static void disconnect(lc__world *w)
 {
+    if (w->comm && w->control && !strcmp(lc_comm_name(w->comm), "mpi")) leave_together(w);
     if (w->comm) lc__comm_on_free(w->comm, NULL);
     if (w->control && w->comm) lc__control_unwatch(w->control, w->comm);
     lc_comm_free(w->comm);
@@ -313,14 +339,6 @@ lc_status lc__world_explain(const lc__world *w, lc_status status)
 }
 
 /* ---- for programs without a trainer ---- */
-
-static void say(void *ctx, const char *text)
-{
-    char line[1024];
-    int n = snprintf(line, sizeof line, "%s\n", text);
-    (void)ctx;
-    if (n > 0 && (size_t)n < sizeof line) lc__show(2, line, (size_t)n);
-}
 
 lc_status lc_comm_world(lc_comm **out)
 {

@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#define VERDICT 0.3 /* seconds */
 enum { LOOK_MS = 20, SHOWN_LINES = 20 };
 
 typedef struct child {
@@ -275,6 +276,15 @@ static int as_exit_status(int status)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+/* It takes a moment to decide about the rank that was last to end; of one that had said goodbye it has nothing to say.
+ */
+static void await_verdict(const supervisor *s)
+{
+    int silent;
+    for (double until = now() + VERDICT; now() < until && !lc__coordinator_ended(s->coordinator, &silent);)
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000}, NULL);
+}
+
 /* The coordinator knows more than an exit status says, if the rank had come to it: who was silent, or complained first,
  * and at which step. */
 static lc_status tell_failure(supervisor *s)
@@ -282,6 +292,7 @@ static lc_status tell_failure(supervisor *s)
     child *c = &s->children[s->culprit];
     char why[1024] = "", how[128];
     int rank;
+    if (s->coordinator) await_verdict(s);
     if (s->coordinator) lc__coordinator_message(s->coordinator, why, sizeof why);
     bool met = strstr(why, " (host ") && sscanf(why, "rank %d", &rank) == 1;
     if (met && child_of_rank(s, rank)) c = child_of_rank(s, rank);

@@ -81,6 +81,7 @@ static void abort_all(void *self, const char *why)
     int nobody = 0;
     if (!atomic_compare_exchange_strong(&x->aborted, &nobody, 1)) return;
     snprintf(x->why_out, sizeof x->why_out, "%s", why);
+    lc__mpi_note_failure();
     atomic_store(&x->aborted, 2);
     if (pthread_equal(pthread_self(), x->owner)) send_abort(x);
 }
@@ -212,7 +213,7 @@ static void backend_free(void *self)
     backend *x = self;
     int gone = 1;
     MPI_Finalized(&gone);
-    if (x->failed || gone || x->collectives.first || x->direct.first) {
+    if (x->failed || atomic_load(&x->aborted) || gone || x->collectives.first || x->direct.first) {
         lc__mpi_note_failure();
         return;
     }

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Starting MPI where the program has not, and leaving it. */
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE /* on_exit */
+#endif
 #include "backend.h"
 
 #include <stdlib.h>
@@ -14,11 +17,12 @@ void lc__mpi_note_failure(void)
 }
 
 /* MPI_Finalize waits for all ranks, and some that a failed one left may never come. */
-static void finalize(void)
+static void finalize(int exit_status, void *unused)
 {
     int gone = 1;
+    (void)unused;
     MPI_Finalized(&gone);
-    if (!gone && !atomic_load(&some_failed)) MPI_Finalize();
+    if (!gone && !exit_status && !atomic_load(&some_failed)) MPI_Finalize();
 }
 
 static lc_status initialise(void)
@@ -29,7 +33,7 @@ static lc_status initialise(void)
     if (gone) return lc_fail(LC_ERR_STATE, "MPI was finalized, and cannot be initialised again in this process");
     if (is) return LC_OK;
     LC_TRY(lc__mpi_check(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level), "MPI_Init_thread"));
-    if (atexit(finalize)) return lc_fail(LC_ERR_MEMORY, "out of memory: what is done when the program ends");
+    if (on_exit(finalize, NULL)) return lc_fail(LC_ERR_MEMORY, "out of memory: what is done when the program ends");
     return LC_OK;
 }
 
