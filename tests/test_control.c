@@ -310,6 +310,35 @@ TEST(a_killed_rank_is_named_in_time)
     }
 }
 
+static lc_status walk(run *r, lc__control *c, int rank)
+{
+    char mine[8] = "", all[8 * RANKS];
+    if (rank == 1) {
+        for (int step = 1; step <= 3; step++) {
+            lc__control_progress(c, step, "fit");
+            nap(0.2);
+        }
+        atomic_store(&r->go, 1);
+        for (;;) pause();
+    }
+    return lc__control_all_gather(c, mine, all, sizeof mine);
+}
+
+/* Heartbeats are far apart, and steps are not. */
+TEST(the_step_of_a_killed_rank_is_known)
+{
+    run *r = run_new(2, walk, (lc__control_times){.heartbeat = 2});
+    lc__coordinator *c = run_start(r);
+    char want[200];
+    CHECK(await(&r->go, 1));
+    run_signal(r, 1, SIGKILL);
+    run_reap(r, 1), run_reap(r, 0);
+    snprintf(want, sizeof want, "rank 1 %s, step 3, fit: its process ended", host());
+    CHECK_ENDED(r, 0, want);
+    lc__coordinator_stop(c);
+    run_free(r);
+}
+
 TEST(a_rank_that_ends_before_it_comes_ends_the_start)
 {
     run *r = run_new(2, meet, (lc__control_times){0});

@@ -324,6 +324,23 @@ TEST(ranks_hear_of_a_loss)
     check_clean(&r, 3);
 }
 
+/* A rank that is stopped has no use for a grace period, and none that could heed the end need be left. */
+TEST(stopped_ranks_are_not_waited_for)
+{
+    for (int all = 0; all < 2; all++) {
+        run r;
+        start(&r, "%s launch -np 2 --silence_timeout 1 --grace_period %d %s --act meet", lightc, all ? 1 : 10, program);
+        wait_for(&r, "out", "rank 0 has met 2\n");
+        double stopped = seconds();
+        for (int i = !all; i < 2; i++) CHECK(!kill(pid_of(&r, i), SIGSTOP));
+        CHECK(finish(&r) != 0);
+        CHECK(seconds() - stopped < 1 + 3);
+        CHECK_CONTAINS(r.err, all ? "error: rank " : "error: rank 1 (host ");
+        CHECK_CONTAINS(r.err, "nothing was heard");
+        check_clean(&r, 2);
+    }
+}
+
 static char state_of(pid_t pid)
 {
     char path[64], state = '?';

@@ -486,8 +486,8 @@ static void settle(lc__coordinator *c)
         end_by_rank(c, failed, c->members[failed].cause);
 }
 
-/* The last messages: a connection is closed when the rank has closed its end, so that nothing under way is lost. Who has
- * been silent all the time is not waited for. */
+/* The last messages: a connection is closed when the rank has closed its end, so that nothing under way is lost. Who
+ * has been silent all the time is not waited for. */
 static void leave(lc__coordinator *c)
 {
     double now = lc__seconds(), until = now + LEAVE_TIME;

@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# mutations.sh [-j N] [-l] [PART_OF_A_NAME...]: tests that cannot fail prove nothing. Each mutation below breaks a copy of
+# the sources in one place, and at least one of the tests named beside it must turn red. -l lists them.
+#
+# The copy and its build stay in $MUTATIONS_DIR (/tmp/lightc-mutations) for the next time: only the first run builds
+# everything. To add one: a line `mutate NAME FILE SED TEST[:CASE]...`, the quickest test first. A script that changes
+# nothing is an error: the code has moved on, and the mutation must follow it.
+set -u
+source=$(cd "$(dirname "$0")/.." && pwd)
+copy=${MUTATIONS_DIR:-/tmp/lightc-mutations}
+jobs=2 list=0 names=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    -j) jobs=$2; shift 2 ;;
+    -l) list=1; shift ;;
+    *) names+=("$1"); shift ;;
+  esac
+done
+export LIGHTC_TEST_BIN=$copy/build/bin LIGHTC_TEST_SOURCE=$copy LIGHTC_CACHE=off OMP_WAIT_POLICY=passive
+ulimit -u 600 2>/dev/null
+ulimit -c 0
+survived=0 count=0
+
+prepare() {
+  mkdir -p "$copy"
+  git -C "$source" ls-files -z --cached --others --exclude-standard | while IFS= read -r -d '' file; do
+    [ ! -f "$source/$file" ] || cmp -s "$source/$file" "$copy/$file" || { mkdir -p "$copy/$(dirname "$file")" && cp -p "$source/$file" "$copy/$file"; }
+  done
+  [ -f "$copy/build/build.ninja" ] ||
+    cmake -S "$copy" -B "$copy/build" -G Ninja -DCMAKE_BUILD_TYPE=Release >"$copy/log" 2>&1 || { tail "$copy/log"; exit 2; }
+}
+
+wanted() {
+  [ ${#names[@]} -eq 0 ] && return 0
+  for name in "${names[@]}"; do [[ $1 == *$name* ]] && return 0; done
+  return 1
+}
+
+# Whether a test fails; it gets the cases behind the colon. A test that was skipped shows nothing.
+is_red() {
+  local program=${1%%:*} cases=()
+  [[ $1 == *:* ]] && IFS=, read -ra cases <<<"${1#*:}"
+  timeout -k 5 240 setsid "$copy/build/bin/$program" "${cases[@]}" >"$copy/log" 2>&1
+  local status=$?
+  [ $status -ne 0 ] && [ $status -ne 77 ]
+}
+
+# What a killed test has started goes with its process group; supervisors end by themselves when their parent has.
+mutate() {
+  local name=$1 file=$2 script=$3 red='' tests
+  shift 3
+  wanted "$name" || return 0
+  count=$((count + 1))
+  if [ $list = 1 ]; then printf '%-44s %s\n' "$name" "$file"; return; fi
+  cp -p "$copy/$file" "$copy/original"
+  sed -i -z "$script" "$copy/$file"
+  if cmp -s "$copy/$file" "$copy/original"; then
+    red='CHANGES NOTHING'
+  else
+    mapfile -t tests < <(printf '%s\n' "${@%%:*}" | sort -u)
+    if ! cmake --build "$copy/build" -j"$jobs" --target "${tests[@]}" lightc_program rank_program fault_program >"$copy/log" 2>&1; then
+      red='DOES NOT BUILD'
+    else
+      for test in "$@"; do
+        if is_red "$test"; then red=$test; break; fi
+      done
+    fi
+  fi
+  cp "$copy/original" "$copy/$file"
+  case $red in
+    '') red='SURVIVED' ;&
+    *[A-Z][A-Z]*) survived=$((survived + 1)) ;;
+  esac
+  printf '%-44s %-34s %s\n' "$name" "$file" "$red"
+}
+
+[ $list = 1 ] || prepare
+
+# ---- gradients and sums ----
+mutate 'last bucket dropped' src/tensor/expand_sync.c 's/if (begin >= 0 && (last || gap/if (begin >= 0 \&\& !last \&\& (gap/' test_sync test_ddp
+mutate '1/N missing' src/tensor/macro.c 's/if (g->reducer) window \*= lc__reducer_ranks(g->reducer);//' test_sync test_ddp:train_as_one
+mutate 'buckets sent before they are complete' src/tensor/expand_sync.c 's/if (ready > \*behind) \*behind = ready;//' test_sync test_ddp:train_as_one
+mutate 'order of a sum swapped' src/comm/combine.c 's/for (unsigned ones = (unsigned)k; ones & 1;/for (unsigned ones = k == n - 1 ? ~0u : 0; top > 1 \&\& ones \& 1;/' test_comm:tree
+mutate 'a piece of a sum twice' src/comm/exchange.c 's/x->parts\[x->rank\] = own + x->gathered;/x->parts[x->rank] = own;/' test_comm
+mutate 'weights of uneven shares ignored' src/core/ranks.c 's/weight = (double)batch->size \* [^;]*;/weight = 1;/' test_ddp:train_as_one
+mutate 'gradient of one rank alone left out' src/tensor/sync.c 's/memcpy(r->flats\[f\]->has_gradient, at, (size_t)r->flats\[f\]->n);/;/' test_sync:some_ranks
+# ---- state and data ----
+mutate 'stale parameters' src/strategies/ddp.c 's/LC_TRY(lc_module_visit(m, send_tensor, d->comm));//' test_ddp:train_as_one
+mutate 'shares overlap' src/data/loader.c 's/s.begin = global_begin + s.offset;/s.begin = global_begin;/' test_ddp:train_as_one
+mutate 'sums of an epoch not reduced' src/core/ranks.c 's/lc_status s = lc__ranks_reduce(t->comm, v, 2 \* n, LC_LOG_SUM);/lc_status s = LC_OK;/' test_ddp:train_as_one
+mutate 'metrics not merged' src/core/ranks.c 's/LC_TRY(reduce_metrics(t, r));//' test_ddp:train_as_one
+mutate 'a wish to stop not heard' src/core/ranks.c 's/if (flags\[WISH_STOP\]) t->user_stop/if (t->stop_wish) t->user_stop/' test_ddp:one_rank_stops
+# ---- what does not fit is found ----
+mutate 'models not compared' src/strategies/ddp.c 's/LC_TRY(check_model(d, m));//' test_ddp:different
+mutate 'calls not compared' src/comm/exchange.c 's/return !memcmp(got, want, sizeof \*got);/return true;/' test_comm:different
+mutate 'any secret let in' src/comm/socket.c 's/return !differs;/return true;/' test_control:secret
+mutate 'a batch script taken for a rank' src/comm/world_find.c 's/variable("SLURM_PROCID") && step/variable("SLURM_PROCID")/' test_world
+# ---- the end of a run ----
+mutate 'heartbeats never judged' src/comm/coordinator.c 's/now - m->heard > c->times.silence) {/now - m->heard > 1e9) {/' test_control:stopped test_machines:cut
+mutate 'the coordinator never judged' src/comm/control.c 's/now - c->heard > t->silence/now - c->heard > 1e9/' test_machines:cut
+mutate 'progress never judged' src/comm/coordinator.c 's/c->times.progress > 0 && now/c->times.progress > 1e9 \&\& now/' test_control:progress
+mutate 'first cause taken last' src/comm/coordinator.c 's/\.since < c->members\[found\]/.since > c->members[found]/' test_control
+mutate 'complaints believed at once' src/comm/coordinator.c 's/#define COMPLAIN      0.05/#define COMPLAIN      0.0/' test_control:complaint
+mutate 'last words not awaited' src/comm/coordinator.c 's/if (m->wire.fd >= 0 && now - m->ended_at < EXPLAIN) return true;//' test_control:last_words
+mutate 'nobody told of the end' src/comm/coordinator.c 's/tell_all(c, LC__FRAME_END, c->message);//' test_control:killed
+mutate 'a heedless rank left alone' src/comm/control.c 's/        _exit(1);//' test_control:heed
+mutate 'progress told late' src/comm/control.c 's/if (news) (void)!write(c->wake, &one, sizeof one);//' test_control:step
+mutate 'ranks outlive their supervisor' src/launch/rank.c 's/prctl(PR_SET_PDEATHSIG, SIGKILL);//' test_launch:outlive
+mutate 'survivors never killed' src/launch/supervisor.c 's/if (s->deadline > 0 && now() > s->deadline) signal_all(s, SIGKILL);//' test_launch:is_killed
+mutate 'a silent rank given its grace' src/launch/supervisor.c 's/if (c && c->pid) kill(-c->pid, SIGKILL);//' test_launch:not_waited_for
+mutate 'an end without survivors not seen' src/launch/supervisor.c 's/        heed_end(s);//' test_launch:not_waited_for
+mutate 'older runs gone on from' src/core/find_last.c 's/best.found && (best.when.tv_sec > seconds/best.found || (best.when.tv_sec > seconds/' test_launch:goes_on
+
+[ $list = 1 ] && exit 0
+printf '%d mutations, %d survived\n' $count $survived
+[ $survived = 0 ]
