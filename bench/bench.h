@@ -19,6 +19,7 @@ typedef struct bench {
     int64_t workers;
     int64_t devices;      /* ranks of the works with a loader */
     const char *strategy; /* of those; NULL: the trainer's choice */
+    double bucket_cap_mb; /* 0: the trainer's choice */
     bool tune;
     bool stepped;        /* only steps with batches in memory, no loader */
     bool loaded;         /* only epochs with the loader */

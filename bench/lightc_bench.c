@@ -52,6 +52,7 @@ static lc_status parse(bench *b, int argc, char **argv)
         LC_OPTION(bench, workers, LC_OPTION_INT, 0, 256, "threads of the loader"),
         LC_OPTION(bench, devices, LC_OPTION_INT, 1, 4096, "ranks; they train with a loader only"),
         LC_OPTION(bench, strategy, LC_OPTION_TEXT, 0, 0, "of those ranks"),
+        LC_OPTION(bench, bucket_cap_mb, LC_OPTION_FLOAT, 0, 1e6, "of gradients on their way; 0: the strategy's choice"),
         {"only_steps", LC_OPTION_BOOL, offsetof(bench, stepped), 0, 0, "leave out the epochs with a loader"},
         {"only_epochs", LC_OPTION_BOOL, offsetof(bench, loaded), 0, 0, "leave out the steps in memory"},
         LC_OPTION(bench, since, LC_OPTION_FLOAT, 0, 0,

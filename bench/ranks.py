@@ -42,8 +42,8 @@ def parse(command, out, status):
     return rows
 
 
-def start(command, core=None):
-    environment = dict(os.environ, OMP_NUM_THREADS="1")
+def start(command, core=None, **variables):
+    environment = dict(os.environ, OMP_NUM_THREADS="1", **variables)
     command = command if core is None else ["taskset", "-c", str(core), *command]
     log = tempfile.TemporaryFile("w+")
     return command, subprocess.Popen(command, stdout=log, stderr=subprocess.DEVNULL, env=environment), log
@@ -128,7 +128,64 @@ def sharded(a, log):
              f"{ratio:.3f}", "<= 1.25"]]
 
 
-MEASUREMENTS = {"lightning": against_lightning, "scaling": scaling, "startup": startup, "sharded": sharded}
+def sh(*commands):
+    for c in commands:
+        subprocess.run(c.split(), check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+class Hosts:
+    """Two hosts with a link of that rate between them: network namespaces of this machine."""
+
+    def __init__(self, rate):
+        self.names = [f"lcb{os.getpid()}{i}" for i in "ab"]
+        self.rate = rate
+
+    def __enter__(self):
+        a, b = self.names
+        sh(f"ip netns add {a}", f"ip netns add {b}", f"ip -n {a} link add eth0 type veth peer name eth0 netns {b}")
+        for i, n in enumerate(self.names):
+            sh(f"ip -n {n} addr add 10.213.7.{i + 1}/24 dev eth0", f"ip -n {n} link set eth0 up", f"ip -n {n} link set lo up",
+               f"tc -n {n} qdisc add dev eth0 root tbf rate {self.rate} burst 256kb latency 100ms")
+        return self
+
+    def __exit__(self, *_):
+        for n in self.names:
+            subprocess.run(["ip", "netns", "del", n], stderr=subprocess.DEVNULL)
+
+    def ranks(self, command, port):
+        both = [start(["ip", "netns", "exec", n, "taskset", "-c", str(i), *command], MASTER_ADDR="10.213.7.1",
+                      MASTER_PORT=str(port), RANK=str(i), WORLD_SIZE="2", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
+                for i, n in enumerate(self.names)]
+        rows = finish(both[0])
+        both[1][1].wait()
+        return rows
+
+
+def exposed(a, log):
+    """What communication adds to a step over a link of 1 Gbit/s: with buckets during backward, as a share of what it adds
+    behind backward (one bucket of everything)."""
+    if os.geteuid() != 0:
+        note("ranks: exposed needs root, for network namespaces: left out")
+        return []
+    steps = 8
+    work = ["gpt", "--batch", str(a.exposed_batch)]
+    alone, hidden, behind = [], [], []
+    with Hosts("1gbit") as hosts:
+        for r in range(a.rounds):
+            note(f"exposed: round {r + 1} of {a.rounds}")
+            pair = [start(ours(a, *work, "--steps", str(steps)), core) for core in (0, 1)]
+            alone.append(statistics.mean(finish(p)["step_median"]["value"] for p in pair))
+            for values, more in (hidden, []), (behind, ["--bucket_cap_mb", "4096"]):
+                command = ours(a, *work, "--steps", str(2 * steps), *more)  # an epoch of one rank is shared by two
+                values.append(hosts.ranks(command, 29600 + 10 * r + len(more))["step_median"]["value"])
+    log["exposed"] = {"alone": alone, "hidden": hidden, "behind": behind}
+    share = [(h - o) / (b - o) for h, o, b in zip(hidden, alone, behind)]
+    return [["ddp gpt over 1 Gbit/s, exposed part of communication", spread(share),
+             f"step alone {spread(alone, 1e-3)} ms, overlapped {spread(hidden, 1e-3)}, one bucket {spread(behind, 1e-3)}",
+             f"{statistics.median(share):.3f}", "<= 0.08"]]
+
+
+MEASUREMENTS = {"lightning": against_lightning, "scaling": scaling, "startup": startup, "sharded": sharded, "exposed": exposed}
 
 
 def main():
@@ -140,6 +197,7 @@ def main():
     ap.add_argument("--peers", default=os.path.join(ROOT, "..", "shared", "bench", "peers.py"))
     ap.add_argument("--python", default=os.environ.get("LIGHTC_PEERS_PYTHON", ""))
     ap.add_argument("--sharded", default="sharded", metavar="STRATEGY")
+    ap.add_argument("--exposed_batch", type=int, default=6, metavar="N", help="samples a rank, of the work exposed")
     ap.add_argument("--json", default=os.path.join(ROOT, "build", "ranks.json"))
     a = ap.parse_args()
     unknown = [w for w in a.what if w not in MEASUREMENTS]
