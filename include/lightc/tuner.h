@@ -10,6 +10,9 @@
  *     LC_TRY(lc_lr_find_write_svg(&r, "lr.svg"));
  *     lc_lr_find_release(&r);
  *
+ * With several ranks these are calls of all, and all find the same: losses are means over all ranks' samples, and a
+ * size fits if it does on every rank. Trials communicate on groups of their own. Files are rank 0's.
+ *
  * The callbacks LearningRateFinder and BatchSizeFinder do the same when a fit begins, BatchSizeFinder also before
  * validate, test and predict. */
 #ifndef LIGHTC_TUNER_H

@@ -64,7 +64,7 @@ static lc_status rate_fit_start(void *self, lc_trainer *t)
         lc_trainer_message(t, "warning", "LearningRateFinder: too few points for a suggestion; raise num_training");
     else
         lc_trainer_message(t, "info", "LearningRateFinder: learning rate %.3g", f->result.suggestion);
-    if (!t->run_dir || f->result.n < 2) return LC_OK;
+    if (!t->run_dir || f->result.n < 2 || lc_trainer_global_rank(t) != 0) return LC_OK;
     LC_TRY(leave(t, &f->result, "lr_find.csv", lc_lr_find_write_csv));
     return leave(t, &f->result, "lr_find.svg", lc_lr_find_write_svg);
 }

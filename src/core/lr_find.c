@@ -3,6 +3,7 @@
  * Lightning's rates, smoothing and suggestion. One thing is different: the smoothed loss begins with the first loss
  * itself, where Lightning's correction is one step ahead. */
 #include "core/io.h"
+#include "core/ranks.h"
 #include "core/tuner.h"
 
 #include <math.h>
@@ -46,15 +47,32 @@ static lc_status batch_start(void *self, lc_trainer *t, const lc_batch *batch, i
     return lc_optimizer_set(t->optimizers.optimizers[0].optimizer, -1, "lr", rate(r, t->global_step));
 }
 
+/* The mean over the samples of all ranks, some of which may have none. */
+static lc_status loss_of_ranks(lc_trainer *t, lc_tensor *mine, const lc_batch *batch, double *loss, bool *any)
+{
+    double sums[2] = {0};
+    if (mine) {
+        LC_TRY(lc_item(mine, &sums[0]));
+        sums[1] = t->comm && batch->size > 0 ? (double)batch->size : 1;
+        sums[0] *= sums[1];
+    }
+    LC_TRY(lc__ranks_reduce(t->comm, sums, 2, LC_LOG_SUM));
+    *any = sums[1] > 0;
+    *loss = sums[0] / sums[1];
+    return LC_OK;
+}
+
 static lc_status batch_end(void *self, lc_trainer *t, const lc_outputs *outputs, const lc_batch *batch, int64_t i)
 {
     range_test *r = self;
     lc_lr_find_result *out = r->out;
     double loss;
-    (void)batch, (void)i;
-    if (r->outer->in_run && atomic_load(&((lc_trainer *)(uintptr_t)r->outer)->signal)) return LC_STOP;
-    if (t->accumulating || !outputs->loss) return LC_OK;
-    LC_TRY(lc_item(outputs->loss, &loss));
+    (void)i;
+    bool stop = r->outer->in_run && atomic_load(&((lc_trainer *)(uintptr_t)r->outer)->signal), any;
+    if (t->accumulating || out->stopped_early) return stop ? LC_STOP : LC_OK;
+    LC_TRY(loss_of_ranks(t, outputs->loss, batch, &loss, &any));
+    if (stop) return LC_STOP;
+    if (!any) return LC_OK;
     r->average = SMOOTHING * r->average + (1 - SMOOTHING) * loss;
     double smoothed = r->average / (1 - pow(SMOOTHING, (double)(out->n + 1)));
     out->lr[out->n] = rate(r, t->global_step - 1);
@@ -138,9 +156,6 @@ lc_status lc_tuner_lr_find(lc_trainer *t, lc_module *m, const lc_run_args *run, 
     lc_status status = LC_OK;
     *out = (lc_lr_find_result){.suggested = -1, .suggestion = (double)NAN};
     if (!t || !m) return lc_fail(LC_ERR_ARGUMENT, "lr_find needs a trainer and a module");
-    if (t->n_ranks > 1)
-        return lc_fail(LC_ERR_UNSUPPORTED,
-                       "lr_find works with one rank; find the rate with --devices 1, then train with it");
     LC_TRY(resolve(args, &r.a));
     out->exponential = !strcmp(r.a.mode, "exponential");
     bool update = r.a.update_attr != LC_OFF;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The largest batch that fits (tuner.h). A trial that needs too much memory fails when its step is planned: the plan
  * knows what it would take, and nothing has been allocated for it. */
+#include "core/status.h"
 #include "core/tuner.h"
 
 #include <stdio.h>
@@ -68,6 +69,28 @@ static lc_status set_size(const search *s, int64_t size)
 /* What a size came to. */
 typedef enum verdict { FITS, FITS_ALL /* the whole data set in one batch */, TOO_LARGE } verdict;
 
+/* What all ranks know of a trial then: whether one had too little memory, or failed otherwise, and the largest of each
+ * number. `status` becomes this rank's part in that. */
+static lc_status agree(lc_trainer *t, trial *w, lc__probe *p, lc_status *status)
+{
+    enum { MEMORY, OTHERWISE, SEVERAL, SAMPLES, BYTES, N };
+    int64_t v[N] = {[MEMORY] = *status == LC_ERR_MEMORY,
+                    [OTHERWISE] = *status < 0 && *status != LC_ERR_MEMORY && *status != LC_ERR_PEER,
+                    [SEVERAL] = w->several,
+                    [SAMPLES] = w->samples,
+                    [BYTES] = p->stats.planned_bytes};
+    char message[1024];
+    if (!t->comm) return LC_OK;
+    lc__copy_message(message, sizeof message);
+    LC_TRY(lc_comm_all_reduce(t->comm, v, v, N, LC_I64, LC_COMM_MAX, NULL));
+    w->several = v[SEVERAL];
+    w->samples = v[SAMPLES];
+    p->stats.planned_bytes = v[BYTES];
+    if (v[MEMORY] && !v[OTHERWISE]) *status = LC_ERR_MEMORY;
+    if (*status < 0) lc_fail(*status, "%s", message);
+    return LC_OK;
+}
+
 static lc_status try(search *s, int64_t size, verdict *out)
 {
     trial w = {.outer = s->t};
@@ -81,6 +104,7 @@ static lc_status try(search *s, int64_t size, verdict *out)
     LC_TRY(set_size(s, size));
     s->out->trials++;
     lc_status status = lc__probe_run(&p);
+    LC_TRY(agree(s->t, &w, &p, &status));
     if (status == LC_ERR_MEMORY) {
         lc_trainer_message(s->t, "info", "batch size %lld does not fit: %s", (long long)size, lc_error_message());
         *out = TOO_LARGE;
@@ -161,9 +185,6 @@ lc_status lc_tuner_scale_batch_size(lc_trainer *t, lc_module *m, const lc_run_ar
     char before[64], message[1024];
     *out = (lc_scale_batch_size_result){0};
     if (!t || !m) return lc_fail(LC_ERR_ARGUMENT, "scale_batch_size needs a trainer and a module");
-    if (t->n_ranks > 1)
-        return lc_fail(LC_ERR_UNSUPPORTED,
-                       "scale_batch_size works with one rank; find the size with --devices 1, then train with it");
     LC_TRY(resolve(args, &s.a, &s.stage));
     LC_TRY(lc__tuned_field(m, run, s.a.batch_arg_name, lc__size_names, &s.field, &s.values));
     if (!s.field || (s.field->kind != LC_OPTION_INT && s.field->kind != LC_OPTION_INT32))

@@ -3,7 +3,9 @@
 #include "core/tuner.h"
 
 #include "core/hyperparameters.h"
+#include "core/status.h"
 
+#include <lightc/nn.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,6 +130,7 @@ lc_status lc__probe_run(lc__probe *p)
 {
     lc_trainer_options o = quiet(p->t, p->stage, p->steps);
     lc_module *m = p->m;
+    lc_comm *group = NULL;
     lc_trainer *probe = NULL, *attached = m->trainer;
     const lc_module_ops *given = m->ops;
     lc_status status = LC_OK;
@@ -148,6 +151,9 @@ lc_status lc__probe_run(lc__probe *p)
                           .seed = (uint64_t)o.seed,
                           .max_bytes = p->max_bytes};
     m->ops = &ops;
+    /* What ends a probe ends nothing else. */
+    if (p->t->comm) LC_TRY_GOTO(status, done, lc_comm_split(p->t->comm, 0, p->t->rank, &group));
+    o.comm = group;
     LC_TRY_GOTO(status, done, lc_trainer_new(&o, &probe));
     LC_TRY_GOTO(status, done, lc_trainer_add_callback(probe, (lc_callback){&snapshot_ops, &state}));
     LC_TRY_GOTO(status, done, lc_trainer_add_callback(probe, p->watch));
@@ -161,7 +167,11 @@ lc_status lc__probe_run(lc__probe *p)
     else
         status = restored;
 done:
+    lc__copy_message(message, sizeof message);
     lc_trainer_free(probe);
+    lc_comm_free(group);
+    if (p->t->norms) lc_sync_batch_norm(m, p->t->norms);
+    if (status < 0) lc_fail(status, "%s", message);
     m->ops = given;
     m->trainer = attached;
     free(state.bytes);
