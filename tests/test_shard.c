@@ -13,34 +13,53 @@
 TEST(slices_cover_a_batch_without_gaps)
 {
     for (int size = 1; size < 10; size++)
-        for (int64_t grain = 0; grain < 6; grain++)
-            for (int64_t samples = 0; samples < 80; samples++) {
-                int64_t at = 0, least = INT64_MAX, most = 0;
-                for (int rank = 0; rank < size; rank++) {
-                    int64_t begin, n, g = grain ? grain : 1;
-                    lc_shard_slice(&(lc_shard){.rank = rank, .size = size, .grain = grain}, samples, &begin, &n);
-                    CHECK_EQ(begin, at);
-                    CHECK(begin % g == 0 || begin == samples);
-                    CHECK(n >= 0);
-                    at += n;
-                    int64_t pieces = (n + g - 1) / g;
-                    if (pieces < least) least = pieces;
-                    if (pieces > most) most = pieces;
-                }
-                CHECK_EQ(at, samples);
-                CHECK(most - least <= 1);
+        for (int64_t samples = 0; samples < 80; samples++) {
+            int64_t at = 0, least = INT64_MAX, most = 0;
+            for (int rank = 0; rank < size; rank++) {
+                int64_t begin, n;
+                lc_shard_slice(&(lc_shard){.rank = rank, .size = size}, 80, samples, &begin, &n);
+                CHECK_EQ(begin, at);
+                CHECK(n >= 0);
+                at += n;
+                if (n < least) least = n;
+                if (n > most) most = n;
             }
+            CHECK_EQ(at, samples);
+            CHECK(most - least <= 1);
+        }
+}
+
+/* Whichever samples a batch has, a piece is the same samples, and with as many pieces a rank, the same rank's. */
+TEST(slices_in_pieces_cut_none)
+{
+    for (int size = 1; size < 10; size++)
+        for (int64_t full = 1; full < 40; full += 3)
+            for (int64_t pieces = 1; pieces < 12; pieces++)
+                for (int64_t samples = 0; samples <= full; samples++) {
+                    int64_t at = 0, piece = (full + pieces - 1) / pieces, each = (pieces + size - 1) / size;
+                    for (int rank = 0; rank < size; rank++) {
+                        int64_t begin, n;
+                        lc_shard s = {.rank = rank, .size = size, .pieces = pieces};
+                        lc_shard_slice(&s, full, samples, &begin, &n);
+                        CHECK_EQ(lc_shard_piece(&s, full), piece);
+                        CHECK_EQ(begin, at);
+                        CHECK_EQ(begin, rank * each * piece < samples ? rank * each * piece : samples);
+                        CHECK(n >= 0 && n <= each * piece);
+                        at += n;
+                    }
+                    CHECK_EQ(at, samples);
+                }
 }
 
 TEST(slices_of_very_many_samples)
 {
     const int64_t samples = (int64_t)INT_MAX * INT_MAX;
     int64_t begin, n;
-    lc_shard_slice(&(lc_shard){.rank = INT_MAX - 1, .size = INT_MAX}, samples, &begin, &n);
+    lc_shard_slice(&(lc_shard){.rank = INT_MAX - 1, .size = INT_MAX}, samples, samples, &begin, &n);
     CHECK_EQ(begin, samples - INT_MAX);
     CHECK_EQ(n, INT_MAX);
-    lc_shard_slice(&(lc_shard){.rank = 2, .size = 3, .grain = INT_MAX}, samples, &begin, &n);
-    CHECK_EQ(begin, (int64_t)INT_MAX * (2 * (int64_t)INT_MAX / 3));
+    lc_shard_slice(&(lc_shard){.rank = 2, .size = 3, .pieces = INT_MAX}, samples, samples, &begin, &n);
+    CHECK_EQ(begin, (int64_t)INT_MAX * (2 * (((int64_t)INT_MAX + 2) / 3)));
     CHECK_EQ(n, samples - begin);
 }
 
@@ -201,7 +220,7 @@ static lc_status stream_next(void *self, lc_batch **out)
     *out = NULL;
     if (all > stream_batch(s)) all = stream_batch(s);
     if (all <= 0 || (s->drop_last && all < stream_batch(s))) return LC_OK;
-    lc_shard_slice(&s->shard, all, &offset, &n);
+    lc_shard_slice(&s->shard, stream_batch(s), all, &offset, &n);
     for (int64_t i = 0; i < n; i++) s->data[i] = 1000 * s->epoch + s->at + offset + i;
     lc_input_set(s->batch.x, s->data, n);
     s->batch.size = n;
@@ -595,13 +614,18 @@ TEST(slices_of_whole_pieces)
         for (int r = 0; r < size; r++) {
             lc_dataloader *l = loader_of(&s);
             lc_batch *b;
-            CHECK_OK(lc_dataloader_shard(l, &(lc_shard){.rank = r, .size = size, .batches = 3, .grain = 4}));
+            CHECK_OK(lc_dataloader_shard(l, &(lc_shard){.rank = r, .size = size, .batches = 3, .pieces = 3}));
             CHECK_OK(lc_dataloader_begin(l, 0, 0));
             for (n = 0;; n++) {
                 CHECK_OK(lc_dataloader_next(l, &b));
                 if (!b) break;
                 CHECK_EQ(b->global_offset, at[n]);
+                CHECK_EQ(b->piece, 4);
                 CHECK(b->size % 4 == 0 || b->global_offset + b->size == b->global_size);
+                CHECK_EQ(b->global_offset,
+                         n == 2 && 4 * r * ((3 + size - 1) / size) > 7
+                             ? 7
+                             : (4 * r * ((3 + size - 1) / size) < 12 ? 4 * r * ((3 + size - 1) / size) : 12));
                 at[n] += b->size;
                 CHECK_EQ(b->global_size, n == 2 ? 31 - 24 : 12);
             }

@@ -27,6 +27,7 @@ typedef struct lc_batch {
     int64_t global_offset; /* of the first sample here among those */
     int64_t first;         /* of the first sample here in the order of its loader's epoch; global_offset further back
                             * the global batch begins. Loaders of a program's own may leave it 0. */
+    int64_t piece; /* samples in a piece of a global batch (lc_shard.pieces), where it is cut into such; else 0 */
 } lc_batch;
 
 LC_BEGIN_DECLS

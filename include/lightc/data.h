@@ -254,14 +254,19 @@ typedef struct lc_shard {
     int rank, size; /* this one of how many */
     int batches;    /* a global batch has as many times batch_size samples; 0: `size`. A run that goes on with another
                      * number of ranks keeps its steps by giving the number of before. */
-    int64_t grain;  /* slices begin at multiples of it in the global batch; 0: 1. For sums over a batch in a fixed order
-                     * of parts, which are not to be cut. */
+    int64_t pieces; /* 0: slices are as even as possible. Else a full global batch is cut into so many pieces of one
+                     * size (the last may be smaller), which no slice cuts: for sums over a batch in a fixed order of
+                     * parts. Each rank has ceil(pieces / size) of them; so the last batch of an epoch, if it is
+                     * smaller, fills one rank after the other. */
 } lc_shard;
 
-/* The slice [*begin, *begin + *n) of a global batch of `samples` that is the rank's: with grain g, the pieces
- * [rank * P / size, (rank + 1) * P / size), rounded down, of the P = ceil(samples / g) it consists of. For what other
- * ranks have, and for loaders of a program's own. `shard` makes sense (lc_dataloader_shard checks it). */
-LC_API void lc_shard_slice(const lc_shard *shard, int64_t samples, int64_t *begin, int64_t *n);
+/* For loaders of a program's own, and to know what other ranks have; `shard` makes sense (lc_dataloader_shard checks
+ * it). `full`: samples of a full global batch, batch_size * shard->batches. */
+/* The slice [*begin, *begin + *n) of a global batch of `samples` <= full that is the rank's: without pieces
+ * [rank * samples / size, (rank + 1) * samples / size), rounded down. */
+LC_API void lc_shard_slice(const lc_shard *shard, int64_t full, int64_t samples, int64_t *begin, int64_t *n);
+/* Samples in a piece (lc_batch.piece); 0: there are none. */
+LC_API int64_t lc_shard_piece(const lc_shard *shard, int64_t full);
 
 /* ================================================== loaders =================================================== */
 

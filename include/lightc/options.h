@@ -165,7 +165,8 @@ typedef struct lc_option {
     X(TEXT, const char *, precision, NULL, 0, 0, "32-true")                                                          \
     X(INT, int64_t, threads, 0, 0, 4096, "threads of a kernel; 0: as many as cores")                                 \
     X(INT, int64_t, seed, 0, 0, 9e15, "of everything random")                                                        \
-    X(BOOL, bool, deterministic, false, 0, 0, "results that do not depend on the number of threads")                 \
+    X(BOOL, bool, deterministic, false, 0, 0, "results that depend neither on the number of threads nor on that of ranks") \
+    X(INT, int64_t, deterministic_chunk, 0, 0, 1e6, "most samples of a chunk that gradients are summed over; 0: by the batch size") \
     X(BOOL, bool, sync_batchnorm, false, 0, 0, "with several ranks: statistics of batch norm over all of them")      \
     X(BOOL, bool, tune, false, 0, 0, "choose kernels and their threads by timing them; choices are kept")            \
     X(BOOL, bool, detect_anomaly, false, 0, 0, "stop at the first operator that makes a NaN or infinity, and name its line") \

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Validation, test and prediction: one loop, the stage says which hooks it calls. */
+#include "core/deterministic.h"
 #include "core/profiling.h"
 #include "core/ranks.h"
 
@@ -33,7 +34,7 @@ static void restore_modes(lc_trainer *t, lc_module *m, int *i)
 
 /* ---- a batch ---- */
 
-static lc_status run_step(lc_trainer *t, const lc_batch *batch, int64_t i, int loader)
+static lc_status call_step(lc_trainer *t, const lc_batch *batch, int64_t i, int loader, lc_tensor **out)
 {
     lc_status s, last;
     lc_tensor *prediction = NULL;
@@ -62,8 +63,31 @@ static lc_status run_step(lc_trainer *t, const lc_batch *batch, int64_t i, int l
     if (recorded < 0) s = recorded;
     if (s != LC_OK || t->deferred) s = lc__hook_result(t, s, NULL);
     lc__hook_leave(t, saved);
+    *out = prediction;
+    return s;
+}
+
+/* Predictions are of samples, and need no sums. */
+static lc_status call_steps(lc_trainer *t, const lc_batch *batch, int64_t i, int loader, lc_tensor **prediction)
+{
+    if (!t->chunks || t->stage == LC_STAGE_PREDICT) return call_step(t, batch, i, loader, prediction);
+    LC_TRY(lc__chunks_cut(t, batch));
+    for (int64_t k = 0; k < t->chunks->n; k++) {
+        const lc_batch *chunk;
+        LC_TRY(lc__chunks_take(t, k, &chunk));
+        lc__graph_chunk(t->graph, t->chunks->first + k);
+        LC_TRY(call_step(t, chunk, i, loader, prediction));
+    }
+    t->batch = batch;
+    return LC_OK;
+}
+
+static lc_status run_step(lc_trainer *t, const lc_batch *batch, int64_t i, int loader)
+{
+    lc_tensor *prediction = NULL;
+    lc_status s = call_steps(t, batch, i, loader, &prediction);
     if (s < 0) return s;
-    start = LC__PROFILE_START(t);
+    int64_t start = LC__PROFILE_START(t);
     s = lc_step_run(t->graph);
     LC__PROFILE_ACTION(t, "run_step", start);
     t->recording = false;
@@ -85,6 +109,7 @@ static lc_status run_batch(lc_trainer *t, const lc_batch *batch, int64_t i, int 
     LC_TRY(lc_step_begin(t->graph, EVAL_STEP_BASE + (uint64_t)i, (uint64_t)loader));
     t->recording = true;
     t->skip = false;
+    t->eval_results.step++;
     LC_TRY(lc__transfer(t, &batch, loader));
     LC_TRY(LC__EVAL_HOOK(t, BATCH_START, batch_start, batch, i, loader));
     if (lc__is_empty_share(batch))

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Epochs and batches of a training, in Lightning's order. The places where a resumed run enters are marked RESUME. */
+#include "core/deterministic.h"
 #include "core/ranks.h"
 
 #include <signal.h>
@@ -64,8 +65,10 @@ static lc_status train_batch(lc_trainer *t, const lc_batch *batch, bool is_last)
     t->is_last_batch = is_last;
     t->accumulating = !t->mo.manual_optimization && (i + 1) % t->accumulate != 0 && !is_last;
     t->skip = false;
-    /* What is random is another on every rank, which has other samples. */
-    LC_TRY(lc_step_begin(t->graph, (uint64_t)t->total_batches, (uint64_t)lc_trainer_global_rank(t)));
+    t->train_results.step++;
+    /* What is random is another on every rank, which has other samples; but chunks see to that themselves. */
+    int rank = t->chunks && t->chunks->tree ? 0 : lc_trainer_global_rank(t);
+    LC_TRY(lc_step_begin(t->graph, (uint64_t)t->total_batches, (uint64_t)rank));
     t->recording = true;
     lc__weigh_batch(t, batch);
     lc__tell_progress(t);

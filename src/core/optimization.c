@@ -3,6 +3,7 @@
  *
  * Everything here only records. The plan is submitted (lc_step_run) behind the update of the last optimizer, or behind
  * backward while gradients are being accumulated. */
+#include "core/deterministic.h"
 #include "core/ranks.h"
 #include "optim/optim_internal.h"
 #include "tensor/graph_impl.h"
@@ -18,7 +19,7 @@ static lc_trainer *trainer_of(lc_module *m)
 
 /* ---- the closure ---- */
 
-static lc_status run_training_step(lc_closure *c)
+lc_status lc__run_training_step(lc_closure *c)
 {
     lc_trainer *t = c->t;
     lc_training_step_fn *step = t->mo.training_step;
@@ -45,11 +46,16 @@ static lc_status run_training_step(lc_closure *c)
     return s;
 }
 
-static lc_status backward(lc_trainer *t, lc_tensor *loss)
+lc_status lc__backward_hooks(lc_trainer *t, lc_tensor *loss)
 {
     if (t->precision->scale_loss) loss = t->precision->scale_loss(t->precision_self, loss);
     LC_TRY(LC__HOOK(t, ON_BEFORE_BACKWARD, on_before_backward, loss));
-    LC_TRY(LC__MODULE_HOOK(t, BACKWARD, backward, loss));
+    return LC__MODULE_HOOK(t, BACKWARD, backward, loss);
+}
+
+static lc_status backward(lc_trainer *t, lc_tensor *loss)
+{
+    LC_TRY(lc__backward_hooks(t, loss));
     t->window_backwards++;
     LC_TRY(lc__norms_end(t, true));
     if (!t->accumulating) LC_TRY(lc__sync_gradients(t));
@@ -62,18 +68,23 @@ static lc_optimizer *closure_optimizer(const lc_closure *c)
     return c->optimizer >= 0 ? c->t->optimizers.optimizers[c->optimizer].optimizer : NULL;
 }
 
+lc_status lc__closure_zero_grad(lc_closure *c)
+{
+    lc_trainer *t = c->t;
+    lc_optimizer *opt = closure_optimizer(c);
+    LC_TRY(LC__HOOK(t, ON_BEFORE_ZERO_GRAD, on_before_zero_grad, opt));
+    t->window_backwards = 0;
+    return LC__MODULE_HOOK(t, OPTIMIZER_ZERO_GRAD, optimizer_zero_grad, t->current_epoch, c->batch_idx, opt);
+}
+
 static lc_status closure_run(lc_closure *c)
 {
     lc_trainer *t = c->t;
     c->ran = true;
+    if (t->chunks && t->chunks->tree) return lc__chunks_closure(c);
     LC_TRY(lc__norms_begin(t, c->batch));
-    LC_TRY(run_training_step(c));
-    if (c->batch_idx % t->accumulate == 0) {
-        lc_optimizer *opt = closure_optimizer(c);
-        LC_TRY(LC__HOOK(t, ON_BEFORE_ZERO_GRAD, on_before_zero_grad, opt));
-        t->window_backwards = 0;
-        LC_TRY(LC__MODULE_HOOK(t, OPTIMIZER_ZERO_GRAD, optimizer_zero_grad, t->current_epoch, c->batch_idx, opt));
-    }
+    LC_TRY(lc__run_training_step(c));
+    if (c->batch_idx % t->accumulate == 0) LC_TRY(lc__closure_zero_grad(c));
     if (c->loss) return backward(t, c->loss);
     LC_TRY(lc__norms_end(t, false));
     return t->accumulating ? LC_OK : lc__sync_gradients(t); /* other ranks may have a loss */
@@ -213,7 +224,7 @@ static lc_status manual(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
 {
     lc_closure c = {.t = t, .optimizer = -1, .batch = batch, .batch_idx = batch_idx};
     lc_graph_set_window(t->graph, 1); /* gradients of several backward passes add up */
-    lc_status s = run_training_step(&c);
+    lc_status s = lc__run_training_step(&c);
     if (s >= 0 && t->n_toggled) s = lc__graph_flush(t->graph);
     lc__untoggle(t);
     t->outputs.loss = c.loss;

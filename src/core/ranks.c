@@ -167,6 +167,16 @@ static lc_status reduce_metrics(lc_trainer *t, lc__results *r)
     return LC_OK;
 }
 
+/* Digits of all ranks, added up. */
+static lc_status reduce_exact(lc_trainer *t, lc__exact_sum *s)
+{
+    lc__exact_tidy(s);
+    LC_TRY(lc_comm_all_reduce(t->comm, s->digit, s->digit, LC__EXACT_DIGITS, LC_I64, LC_COMM_SUM, NULL));
+    LC_TRY(lc_comm_all_reduce(t->comm, &s->special, &s->special, 1, LC_F64, LC_COMM_SUM, NULL));
+    lc__exact_tidy(s);
+    return LC_OK;
+}
+
 /* Sums and weights add up; of the smallest and the largest a rank that has none must not count. */
 lc_status lc__results_reduce(lc_trainer *t, lc__results *r)
 {
@@ -193,6 +203,7 @@ lc_status lc__results_reduce(lc_trainer *t, lc__results *r)
             s = lc__ranks_reduce(t->comm, &one, 1, (lc_log_reduce)e->args.reduce_fx);
             v[2 * k] = one;
         }
+        if (e->exact && s >= 0) s = reduce_exact(t, &e->exact->epoch);
         e->sum = v[2 * k];
         e->weight = v[2 * k + 1];
         k++;
@@ -203,6 +214,7 @@ lc_status lc__results_reduce(lc_trainer *t, lc__results *r)
 }
 
 typedef struct kept_sums {
+    lc__exact_sum exact;
     double sum, weight, *state;
     int64_t n_state;
 } kept_sums;
@@ -211,6 +223,7 @@ static lc_status keep(const lc__logged *e, kept_sums *k)
 {
     k->sum = e->sum;
     k->weight = e->weight;
+    if (e->exact) k->exact = e->exact->epoch;
     if (!e->active || !e->metric || e->computed) return LC_OK;
     LC_TRY(lc_metric_save(e->metric, NULL, &k->n_state));
     k->state = malloc(((size_t)k->n_state + 1) * sizeof *k->state);
@@ -230,6 +243,7 @@ lc_status lc__results_save_all(lc_trainer *t, lc__results *r, lc_state *out)
     for (int i = 0; i < r->n; i++) {
         r->e[i].sum = kept[i].sum;
         r->e[i].weight = kept[i].weight;
+        if (r->e[i].exact) r->e[i].exact->epoch = kept[i].exact;
         if (kept[i].state && r->e[i].metric)
             lc__first_error_note(&e, lc_metric_load(r->e[i].metric, kept[i].state, kept[i].n_state));
         free(kept[i].state);
@@ -239,13 +253,26 @@ lc_status lc__results_save_all(lc_trainer *t, lc__results *r, lc_state *out)
     return lc__first_error_status(&e);
 }
 
+/* The step of all ranks together: its sum, and for a mean its weight. */
+static lc_status reduce_exact_step(lc_trainer *t, const lc__results *r, lc__logged *e)
+{
+    bool here = e->exact->step_number == r->step; /* a rank without samples has logged nothing */
+    lc__exact_sum sum = here ? e->exact->step : (lc__exact_sum){0};
+    double weight = here ? e->exact->step_weight : 0;
+    LC_TRY(reduce_exact(t, &sum));
+    LC_TRY(lc_comm_all_reduce(t->comm, &weight, &weight, 1, LC_F64, LC_COMM_SUM, NULL));
+    e->step = lc__exact_value(&sum) / (e->args.reduce_fx == LC_LOG_MEAN ? weight : 1);
+    return LC_OK;
+}
+
 lc_status lc__results_reduce_step(lc_trainer *t, lc__results *r)
 {
     if (!t->comm) return LC_OK;
     for (int i = 0; i < r->n; i++) {
         lc__logged *e = &r->e[i];
-        if (e->active && e->on_step && e->args.sync_dist)
-            LC_TRY(lc__ranks_reduce(t->comm, &e->step, 1, (lc_log_reduce)e->args.reduce_fx));
+        if (!e->active || !e->on_step || !e->args.sync_dist) continue;
+        LC_TRY(e->exact ? reduce_exact_step(t, r, e)
+                        : lc__ranks_reduce(t->comm, &e->step, 1, (lc_log_reduce)e->args.reduce_fx));
     }
     return LC_OK;
 }

@@ -105,6 +105,7 @@ static void entry_free(lc__logged *e)
     if (e->epoch_name != e->name) free(e->epoch_name);
     free(e->base);
     free(e->state);
+    free(e->exact);
 }
 
 void lc__results_free(lc__results *r)
@@ -112,8 +113,7 @@ void lc__results_free(lc__results *r)
     for (int i = 0; i < r->n; i++) entry_free(&r->e[i]);
     free(r->e);
     free(r->pending);
-    bool training = r->training;
-    *r = (lc__results){.training = training};
+    *r = (lc__results){.training = r->training, .exact = r->exact};
 }
 
 void lc__results_reset(lc__results *r)
@@ -122,6 +122,7 @@ void lc__results_reset(lc__results *r)
         lc__logged *e = &r->e[i];
         e->active = e->has_step = false;
         e->step = e->sum = e->weight = 0;
+        if (e->exact) *e->exact = (lc__exact_sums){.step_number = -1};
         lc__logged_forget(e);
     }
     r->n_pending = 0;
@@ -171,6 +172,12 @@ lc__logged *lc__results_add(lc_trainer *t, lc__results *r, const char *base, lc_
         e->epoch_name = NULL;
         ok = ok && join(&e->epoch_name, base, "_epoch", loader);
     }
+    if (ok && r->exact && (args->reduce_fx == LC_LOG_MEAN || args->reduce_fx == LC_LOG_SUM)) {
+        e->exact = calloc(1, sizeof *e->exact);
+        if (!e->exact) lc_fail(LC_ERR_MEMORY, "out of memory: logged values");
+        ok = e->exact != NULL;
+        if (ok) e->exact->step_number = -1;
+    }
     if (!ok) {
         entry_free(e);
         return NULL;
@@ -213,12 +220,40 @@ static bool same_args(const lc__logged *e, const lc_log_args *a, bool on_step, b
            a->reduce_fx == b->reduce_fx && a->sync_dist == b->sync_dist && a->rank_zero_only == b->rank_zero_only;
 }
 
-/* A value has arrived. */
-static void accumulate(lc__logged *e, double v, double weight)
+static void add_exact(lc__logged *e, double v, double weight, int64_t step)
 {
-    e->has_step = true;
-    e->step = v;
+    lc__exact_sums *x = e->exact;
+    bool mean = e->args.reduce_fx == LC_LOG_MEAN;
+    if (x->step_number != step) {
+        x->step = (lc__exact_sum){0};
+        x->step_weight = 0;
+        x->step_count = 0;
+        x->step_number = step;
+    }
+    lc__exact_add(&x->step, mean ? v * weight : v);
+    x->step_weight += weight;
+    if (++x->step_count > 1) e->step = lc__exact_value(&x->step) / (mean ? x->step_weight : 1);
     if (!e->on_epoch) return;
+    lc__exact_add(&x->epoch, mean ? v * weight : v);
+    e->weight += weight;
+}
+
+/* The smallest or largest of a step's chunks. */
+static double extreme(const lc__logged *e, double v, int64_t step)
+{
+    bool first = e->step_number != step || !e->has_step;
+    return first || isnan(v) || (e->args.reduce_fx == LC_LOG_MIN ? v < e->step : v > e->step) ? v : e->step;
+}
+
+/* A value has arrived. */
+static void accumulate(const lc__results *r, lc__logged *e, double v, double weight)
+{
+    bool ordered = e->args.reduce_fx == LC_LOG_MIN || e->args.reduce_fx == LC_LOG_MAX;
+    e->step = r->exact && ordered ? extreme(e, v, r->step) : v;
+    e->has_step = true;
+    e->step_number = r->step;
+    if (e->exact) add_exact(e, v, weight, r->step);
+    if (!e->on_epoch || e->exact) return;
     switch ((lc_log_reduce)e->args.reduce_fx) {
     case LC_LOG_MEAN:
         e->sum += v * weight;
@@ -238,7 +273,8 @@ static void accumulate(lc__logged *e, double v, double weight)
 
 double lc__logged_epoch_value(const lc__logged *e)
 {
-    return e->args.reduce_fx == LC_LOG_MEAN ? e->sum / e->weight : e->sum;
+    double sum = e->exact && !e->of_metric ? lc__exact_value(&e->exact->epoch) : e->sum;
+    return e->args.reduce_fx == LC_LOG_MEAN ? sum / e->weight : sum;
 }
 
 lc_status lc__results_read(lc_trainer *t, lc__results *r)
@@ -250,7 +286,7 @@ lc_status lc__results_read(lc_trainer *t, lc__results *r)
         double v;
         lc_status s = lc_item(r->pending[i].tensor, &v);
         if (s < 0) return lc_fail_context(s, "logged value %s", r->e[r->pending[i].entry].name);
-        accumulate(&r->e[r->pending[i].entry], v, r->pending[i].weight);
+        accumulate(r, &r->e[r->pending[i].entry], v, r->pending[i].weight);
     }
     return LC_OK;
 }
@@ -367,15 +403,15 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
                       "this name was logged before in this hook for another metric, or for a plain value");
     }
     double weight = 1;
-    if (!what.metric && e->on_epoch && e->args.reduce_fx == LC_LOG_MEAN) {
+    if (!what.metric && (e->on_epoch || e->exact) && e->args.reduce_fx == LC_LOG_MEAN) {
         if (args->batch_size > 0)
             weight = (double)args->batch_size;
         else if (batch_hook) {
             int64_t size = t->batch->size;
             if (size <= 0 && t->batch->x && lc_tensor_ndim(t->batch->x) > 0) size = lc_tensor_dim(t->batch->x, 0);
-            if (size <= 0)
+            if (size <= 0 && e->on_epoch)
                 return refuse(t, name, args->site, "the batch does not say how many samples it has; give .batch_size");
-            weight = (double)size;
+            weight = size > 0 ? (double)size : 1;
         }
     }
     e->active = true;
@@ -383,14 +419,14 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
     if (what.metric) {
         LC_TRY(lc__logged_metric(r, e, what.metric));
     } else if (!tensor) {
-        accumulate(e, value, weight);
+        accumulate(r, e, value, weight);
     } else {
         if (lc_tensor_is_error(tensor)) return LC_OK; /* the recorder reports it, with its cause */
         if (lc_tensor_numel(tensor) != 1)
             return refuse(t, name, args->site, "a logged tensor must have one element; reduce it with lc_mean");
         if (!t->recording) {
             LC_TRY(lc_item(tensor, &value));
-            accumulate(e, value, weight);
+            accumulate(r, e, value, weight);
         } else {
             if (r->n_pending == r->cap_pending) {
                 int cap = r->cap_pending ? 2 * r->cap_pending : 8;
@@ -453,6 +489,42 @@ void lc_trainer_log_at(lc_trainer *t, const char *name, double value, lc_log_arg
 
 /* ---- in checkpoints ---- */
 
+/* The digits that are not 0: place, digit, place, ... */
+static lc_status save_exact(lc__logged *e, lc_state *out)
+{
+    lc_state *digits;
+    if (!e->exact) return LC_OK;
+    lc__exact_sum *s = &e->exact->epoch;
+    lc__exact_tidy(s);
+    LC_TRY(lc_state_set_array(out, "exact", &digits));
+    for (int i = 0; i < LC__EXACT_DIGITS; i++) {
+        if (!s->digit[i]) continue;
+        LC_TRY(lc_state_set_int(digits, NULL, i));
+        LC_TRY(lc_state_set_int(digits, NULL, s->digit[i]));
+    }
+    return lc_state_set_double(out, "special", s->special);
+}
+
+static lc_status load_exact(lc__logged *e, const lc_state *in)
+{
+    const lc_state *digits = lc_state_find(in, "exact");
+    if (!e->exact) return LC_OK;
+    *e->exact = (lc__exact_sums){.step_number = -1};
+    if (!digits) { /* saved by a run that rounds */
+        lc__exact_add(&e->exact->epoch, e->sum);
+        return LC_OK;
+    }
+    for (int64_t i = 0; i + 1 < lc_state_length(digits); i += 2) {
+        int64_t place, digit;
+        LC_TRY(lc_state_get_int(lc_state_at(digits, i), NULL, &place));
+        LC_TRY(lc_state_get_int(lc_state_at(digits, i + 1), NULL, &digit));
+        if (place < 0 || place >= LC__EXACT_DIGITS)
+            return lc_fail(LC_ERR_FORMAT, "the checkpoint holds a sum of \"%.60s\" that makes no sense", e->name);
+        e->exact->epoch.digit[place] = digit;
+    }
+    return lc_state_get_double(in, "special", &e->exact->epoch.special);
+}
+
 lc_status lc__results_save(lc__results *r, lc_state *out)
 {
     for (int i = 0; i < r->n; i++) {
@@ -474,7 +546,8 @@ lc_status lc__results_save(lc__results *r, lc_state *out)
         LC_TRY(lc_state_set_bool(o, "on_epoch", e->on_epoch));
         LC_TRY(lc_state_set_bool(o, "has_step", e->has_step));
         LC_TRY(lc_state_set_double(o, "step", e->step));
-        LC_TRY(lc_state_set_double(o, "sum", e->sum));
+        LC_TRY(lc_state_set_double(o, "sum", e->exact && !e->of_metric ? lc__exact_value(&e->exact->epoch) : e->sum));
+        LC_TRY(save_exact(e, o));
         LC_TRY(lc_state_set_double(o, "weight", e->weight));
     }
     return LC_OK;
@@ -525,6 +598,7 @@ lc_status lc__results_load(lc_trainer *t, lc__results *r, const lc_state *in)
         e->step = step;
         e->sum = sum;
         e->weight = weight;
+        LC_TRY(load_exact(e, o));
         LC_TRY(lc__logged_metric_load(e, o));
         if (t->rank != 0) lc__logged_drop(e); /* they are the sums of all ranks, and count once */
     }

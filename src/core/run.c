@@ -2,6 +2,7 @@
 /* fit, validate, test, predict: what surrounds the loops, in Lightning's order. Whatever happens, on_exception (after
  * an error) and teardown run, and what was taken is given back. */
 #include "core/hyperparameters.h"
+#include "core/deterministic.h"
 #include "core/ranks.h"
 #include "core/profiling.h"
 #include "core/trainer_internal.h"
@@ -164,6 +165,7 @@ static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_
     }
     if (stage != LC_STAGE_FIT) t->n_results = 0;
     LC_TRY(make_graph(t));
+    LC_TRY(lc__chunks_begin(t));
     if (t->profiling) lc__profiling_begin(t);
     LC_TRY(LC__MODULE_HOOK(t, CONFIGURE_CALLBACKS, configure_callbacks));
     LC_TRY(lc__hooks_rebuild(t));
@@ -228,7 +230,8 @@ static lc_status set_up_optimizers(lc_trainer *t)
     LC_TRY(check_optimizers(t));
     for (int i = 0; i < t->optimizers.n; i++) list[i] = t->optimizers.optimizers[i].optimizer;
     if (t->strategy->setup) LC_TRY(t->strategy->setup(t->strategy_self, t->graph, t->m, list, t->optimizers.n));
-    return lc__norms_setup(t);
+    LC_TRY(lc__norms_setup(t));
+    return lc__chunks_train(t);
 }
 
 static lc_status fit_begin(lc_trainer *t)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Loaders in a run: the rank's part of them, limits, the last batch, one batch read ahead where nobody knows how many
  * come. */
+#include "core/deterministic.h"
 #include "core/profiling.h"
 #include "core/trainer_internal.h"
 
@@ -215,8 +216,8 @@ void lc__source_close(lc__source *s)
     free(s->state);
     if (s->sequential) lc_dataloader_sequential(s->loader, false);
     if (s->sharded) {
-        lc_status status = lc_dataloader_shard(s->loader, NULL);
-        (void)status; /* it gave all before */
+        lc_status status = lc_dataloader_shard(s->loader, &s->unsharded);
+        (void)status; /* it was so before */
     }
     if (s->owned) lc_dataloader_free(s->loader);
     *s = (lc__source){0};
@@ -267,10 +268,14 @@ lc_status lc__limit(lc_duration limit, int64_t length, const char *what, lc__sou
 }
 
 /* This rank's part of the loader, unless the program has seen to that itself. */
-static lc_status shard(lc_trainer *t, lc__source *s)
+static lc_status shard(lc_trainer *t, lc__source *s, bool train)
 {
+    s->unsharded = *lc_dataloader_get_shard(s->loader);
     lc_shard mine = {.rank = lc_trainer_global_rank(t), .size = lc_trainer_world_size(t)};
-    if (mine.size == 1 || !t->opt.use_distributed_sampler || lc_dataloader_get_shard(s->loader)->size > 1) return LC_OK;
+    if (mine.size > 1 && (!t->opt.use_distributed_sampler || s->unsharded.size > 1)) return LC_OK;
+    if (mine.size == 1) mine = s->unsharded;
+    if (t->chunks) LC_TRY(lc__chunks_shard(t, s->loader, train, &mine));
+    if (mine.size == 1 && !mine.pieces) return LC_OK;
     LC_TRY(lc_dataloader_shard(s->loader, &mine));
     s->sharded = true;
     return LC_OK;
@@ -284,7 +289,7 @@ static lc_status source_open(lc_trainer *t, lc__source *s, lc_dataloader *loader
     s->sequential = t->stage == LC_STAGE_FIT && t->opt.overfit_batches.value > 0;
     if (s->sequential && lc_dataloader_sequential(loader, true))
         lc_trainer_message(t, "warning", "overfit_batches: the %s loader gives its samples in order, unshuffled", what);
-    LC_TRY(shard(t, s));
+    LC_TRY(shard(t, s, t->stage == LC_STAGE_FIT && s == &t->train));
     return lc__limit(limit, lc_dataloader_length(loader, t->current_epoch), what, s);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Making and freeing a trainer, its callbacks, and what it tells about itself. */
+#include "core/deterministic.h"
 #include "core/profiling.h"
 #include "core/ranks.h"
 #include "core/trainer_internal.h"
@@ -196,6 +197,7 @@ void lc_trainer_free(lc_trainer *t)
     lc__optimizers_free(t);
     if (t->in_run && t->m) lc__norms_release(t); /* a loop of the program's own that was not ended */
     if (t->strategy && t->strategy->teardown) t->strategy->teardown(t->strategy_self);
+    lc__chunks_free(t);
     lc_graph_free(t->graph);
     if (t->in_run && t->m) t->m->trainer = NULL;
     for (int i = 0; i < t->n_callbacks; i++) {

@@ -10,7 +10,8 @@
  *   ranks.c         what several ranks do together         predictions.c   what predict returns
  *   signals.c       SIGINT, SIGTERM                        run_dir.c       version_N, loggers
  *   log_media.c     histograms, images, texts              optimizer_state.c  optimizers in checkpoints
- *   log_metric.c    metrics that are logged as such */
+ *   log_metric.c    metrics that are logged as such        deterministic.c  batches in chunks, the same for any ranks
+ */
 #ifndef LC_CORE_TRAINER_INTERNAL_H
 #define LC_CORE_TRAINER_INTERNAL_H
 
@@ -21,6 +22,7 @@
 #include <lightc/sched.h>
 #include <lightc/trainer.h>
 #include "core/clock.h"
+#include "core/exact_sum.h"
 #include "core/options.h"
 #include "core/status.h"
 #include "core/str.h"
@@ -43,6 +45,14 @@ typedef struct lc__hook_list {
 } lc__hook_list;
 
 /* ---- results.c ---- */
+/* Of means and sums, in deterministic runs. A step has one number from each of its chunks. */
+typedef struct lc__exact_sums {
+    lc__exact_sum epoch, step;
+    double step_weight;
+    int64_t step_count;
+    int64_t step_number; /* the batch that `step` is of */
+} lc__exact_sums;
+
 /* One value that is logged, under one name, from one hook. */
 typedef struct lc__logged {
     char *name, *step_name,
@@ -54,10 +64,12 @@ typedef struct lc__logged {
     int source; /* the loader whose batch it was logged for */
     lc_log_args args;
     bool on_step, on_epoch, logger;
-    bool active;   /* logged since the last reset */
-    bool has_step; /* `step` holds a value */
+    bool active;         /* logged since the last reset */
+    bool has_step;       /* `step` holds a value */
+    int64_t step_number; /* of lc__results.step: the batch that `step` is of */
     double step, sum, weight;
-    lc_metric *metric; /* borrowed while its epoch runs; `sum` is its value, once `computed` */
+    lc__exact_sums *exact; /* `sum` and `step` where they must not be rounded on the way; NULL: they may be */
+    lc_metric *metric;     /* borrowed while its epoch runs; `sum` is its value, once `computed` */
     bool of_metric, computed;
     double *state; /* of the metric: from a checkpoint, or for one */
     int64_t n_state;
@@ -77,6 +89,8 @@ typedef struct lc__results {
     lc__pending *pending;
     int n_pending, cap_pending;
     bool training; /* step values can be monitored */
+    bool exact;    /* sums are exact_sum.h's */
+    int64_t step;  /* of the trainer's batches, counted up */
     bool reduced;  /* sums are those of all ranks */
 } lc__results;
 
@@ -91,9 +105,10 @@ typedef struct lc__metric_map {
 typedef struct lc__source {
     lc_dataloader *loader;
     bool owned, running, sequential;
-    bool sharded;   /* by the run, which undoes it */
-    int64_t length; /* batches an epoch, after limits; -1: unknown */
-    int64_t limit;  /* of an unknown length; -1: none */
+    bool sharded;       /* by the run, which undoes it */
+    lc_shard unsharded; /* as it was before */
+    int64_t length;     /* batches an epoch, after limits; -1: unknown */
+    int64_t limit;      /* of an unknown length; -1: none */
     int64_t fetched;
     struct lc__batch_copy *ahead[2];
     int which;            /* of `ahead` that is read next; -1: none */
@@ -151,7 +166,8 @@ struct lc_trainer {
     lc_graph *graph;
     const lc_strategy_ops *strategy;
     void *strategy_self;
-    lc_comm *comm; /* of the strategy; NULL: one rank, or one that has failed and acts alone (ranks.h) */
+    struct lc__chunks *chunks; /* deterministic.h; NULL: batches are not cut */
+    lc_comm *comm;             /* of the strategy; NULL: one rank, or one that has failed and acts alone (ranks.h) */
     int rank, n_ranks;
     lc_comm *norms;   /* of batch norm layers (sync_batchnorm.c); NULL: each rank's own statistics */
     int norms_leader; /* in a batch that some ranks have no sample of; -1 */
@@ -424,6 +440,10 @@ int64_t lc__global_batch(const lc_trainer *t);
 void lc__check_global_batch(lc_trainer *t);
 
 /* ---- optimization.c ---- */
+/* The parts of a closure's run, for who puts them together otherwise (deterministic.c). */
+lc_status lc__run_training_step(lc_closure *c) LC_MUST_USE; /* of c->batch; sets c->loss */
+lc_status lc__closure_zero_grad(lc_closure *c) LC_MUST_USE;
+lc_status lc__backward_hooks(lc_trainer *t, lc_tensor *loss) LC_MUST_USE;
 lc_status lc__optimize(lc_trainer *t, const lc_batch *batch, int64_t batch_idx) LC_MUST_USE;
 typedef enum lc__schedule_when { LC__SCHED_STEP, LC__SCHED_EPOCH } lc__schedule_when;
 lc_status lc__update_schedulers(lc_trainer *t, lc_interval interval, bool plateau) LC_MUST_USE;

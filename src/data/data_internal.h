@@ -35,8 +35,8 @@ void lc__convert_u8_f32(const uint8_t *src, float *dst, int64_t n, float scale, 
 
 /* `given` with its defaults filled in (NULL: one rank), or an error. */
 lc_status lc__shard_resolve(const lc_shard *given, lc_shard *out) LC_MUST_USE;
-/* The most samples that any rank gets of a global batch of at most `samples`. `shard` is resolved. */
-int64_t lc__shard_most(const lc_shard *shard, int64_t samples);
+/* The most samples that any rank gets of a global batch. `shard` is resolved. */
+int64_t lc__shard_most(const lc_shard *shard, int64_t full);
 
 /* Reads a whole file; *size is its length. The caller frees. `cap` bounds the size. */
 lc_status lc__read_file(const char *path, size_t cap, void **data, size_t *size);

@@ -59,7 +59,7 @@ static bool always_sequential(void *self, bool on)
 static lc_status all_or_nothing(void *self, const lc_shard *shard)
 {
     (void)self;
-    if (shard->size == 1 && shard->batches == 1) return LC_OK;
+    if (shard->size == 1 && shard->batches == 1) return LC_OK; /* batches without pieces */
     return lc_fail(
         LC_ERR_UNSUPPORTED,
         "it is the program's own and lacks `shard` of lc_dataloader_ops, so it cannot give rank %d of %d its "
@@ -100,7 +100,7 @@ lc_status lc_dataloader_from_ops(const lc_dataloader_ops *ops, void *self, lc_da
     if (!full.shard) full.shard = all_or_nothing;
     l->ops = full;
     l->self = self;
-    l->shard = (lc_shard){.size = 1, .batches = 1, .grain = 1};
+    l->shard = (lc_shard){.size = 1, .batches = 1};
     *out = l;
     return LC_OK;
 }

@@ -94,7 +94,7 @@ static slice slice_of(const loader *l, int64_t b)
 {
     int64_t global_begin = b * l->global_batch, left = l->n_samples - global_begin;
     slice s = {.global_size = left < l->global_batch ? left : l->global_batch};
-    lc_shard_slice(&l->shard, s.global_size, &s.offset, &s.n);
+    lc_shard_slice(&l->shard, l->global_batch, s.global_size, &s.offset, &s.n);
     s.begin = global_begin + s.offset;
     return s;
 }
@@ -220,6 +220,7 @@ static lc_status loader_next(void *self, lc_batch **out)
     l->batch.global_size = part.global_size;
     l->batch.global_offset = part.offset;
     l->batch.first = part.begin;
+    l->batch.piece = lc_shard_piece(&l->shard, l->global_batch);
     l->due = b + 1;
     *out = &l->batch;
     return LC_OK;
@@ -236,7 +237,7 @@ static int64_t loader_batch_size(void *self)
 {
     const loader *l = self;
     int64_t begin, n;
-    lc_shard_slice(&l->shard, l->global_batch, &begin, &n);
+    lc_shard_slice(&l->shard, l->global_batch, l->global_batch, &begin, &n);
     return n;
 }
 
@@ -437,7 +438,7 @@ lc_status lc_dataloader_new(const lc_dataloader_options *o, lc_dataloader **out)
     l->dataset = lc_dataset_ref(o->dataset);
     l->sampler = given;
     l->batch_size = l->global_batch = l->room = o->batch_size ? o->batch_size : 1;
-    l->shard = (lc_shard){.size = 1, .batches = 1, .grain = 1};
+    l->shard = (lc_shard){.size = 1, .batches = 1};
     l->drop_last = o->drop_last;
     l->seed = o->seed;
     l->n_workers = o->num_workers;

@@ -7,6 +7,7 @@
 #include "tensor/plan_impl.h"
 #include "tensor/ops/ops.h"
 #include "tensor/sync.h"
+#include "tensor/tree_impl.h"
 
 #include <lightc/optim.h>
 #include <stdlib.h>
@@ -110,6 +111,9 @@ typedef struct backward {
     lc_tensor **again;    /* by value: recomputed, in checkpointed regions */
     uint32_t *first_use;  /* by value: first differentiated node that reads it */
     bool *region_done;
+    bool chunk; /* gradients go to `place` on the tree */
+    lc__tree_place place;
+    bool **done; /* by flat buffer and parameter of the tree */
 } backward;
 
 static lc_tensor *tensor_of(const backward *b, uint32_t value)
@@ -169,6 +173,16 @@ static lc_status deposit(backward *b, uint32_t value)
     LC_TRY(lc__expand_flat_state(b->x->b, flat, &state));
     int64_t add = state->after[p->flat_index];
     state->after[p->flat_index] = 1;
+    if (b->chunk) {
+        bool taken;
+        LC_TRY(lc__expand_tree_deposit(b->x->b, b->place, p, b->gradient[value], &taken));
+        for (int f = 0; f < b->place.tree->n_flats && taken; f++)
+            if (b->place.tree->flats[f].flat == flat) b->done[f][p->flat_index] = true;
+        if (taken) {
+            b->gradient[value] = NULL;
+            return LC_OK;
+        }
+    }
     lc_tensor *in[] = {flat->gradients[p->flat_index], b->gradient[value]};
     lc_tensor *none[LC_MAX_OUTPUTS];
     lc_op_call_n(&lc__op_accumulate, 2, in, 1, &add, 0, NULL, none, LC_HERE);
@@ -239,6 +253,44 @@ static lc_status backward_node(backward *b, uint32_t k)
     return LC_OK;
 }
 
+/* What a chunk's backward pass counts: its own weight. On several ranks a loss counts as much as this rank has samples.
+ */
+static lc_tensor *seed_of(lc_graph *g, const lc_node *n, int64_t dtype)
+{
+    double one = 1;
+    if (n->n_float) return lc_op_call(&lc__op_scalar, 0, NULL, 1, &dtype, 1, g->tape.floats + n->float_at, LC_HERE);
+    if (g->reducer)
+        return lc_op_call_live(&lc__op_scalar, 0, NULL, 1, &dtype, 1, lc__reducer_weight(g->reducer), LC_HERE);
+    return lc_op_call(&lc__op_scalar, 0, NULL, 1, &dtype, 1, &one, LC_HERE);
+}
+
+static lc_status begin_chunk(backward *b, const lc_node *n)
+{
+    b->place = lc__tree_place_of(b->g->tape.ints + n->int_at);
+    b->chunk = true;
+    b->done = lc__build_alloc(b->x->b, (size_t)b->place.tree->n_flats * sizeof *b->done);
+    for (int f = 0; b->done && f < b->place.tree->n_flats; f++)
+        if (!(b->done[f] = lc__build_alloc(b->x->b, (size_t)b->place.tree->flats[f].flat->n))) return LC_ERR_MEMORY;
+    return b->done ? LC_OK : LC_ERR_MEMORY;
+}
+
+/* Chunks come one after the other behind what all of them may use. */
+static bool of_another_chunk(const backward *b, uint32_t k)
+{
+    return b->chunk && k >= b->place.first_node && k < b->place.node;
+}
+
+static lc_status check_apart(const backward *b, uint32_t k)
+{
+    const lc_node *n = &b->g->tape.nodes[k];
+    for (uint32_t i = 0; i < n->n_out; i++)
+        if (b->gradient[n->first_out + i])
+            return lc_fail(LC_ERR_STATE,
+                           "deterministic training calls training_step for one chunk of a batch after the "
+                           "other, and this loss depends on what was computed for another chunk");
+    return LC_OK;
+}
+
 static lc_status expand_backward(expansion *x, uint32_t k)
 {
     lc_graph *g = x->g;
@@ -251,28 +303,24 @@ static lc_status expand_backward(expansion *x, uint32_t k)
     b.first_use = lc__build_alloc(x->b, g->n_values * sizeof *b.first_use);
     b.region_done = lc__build_alloc(x->b, g->n_regions + 1);
     if (!b.gradient || !b.again || !b.first_use || !b.region_done) return LC_ERR_MEMORY;
+    if (g->tape.nodes[k].n_int) LC_TRY(begin_chunk(&b, &g->tape.nodes[k]));
     memset(b.first_use, 0xff, g->n_values * sizeof *b.first_use);
     for (uint32_t i = 0; i < k; i++) {
         const lc_node *n = &g->tape.nodes[i];
-        if (!differentiated(n)) continue;
+        if (!differentiated(n) || of_another_chunk(&b, i)) continue;
         for (uint32_t j = 0; j < n->n_in; j++) {
             uint32_t value = g->tape.in[n->in_at + j];
             if (value != LC_ABSENT && b.first_use[value] == LC_ABSENT) b.first_use[value] = i;
         }
     }
     const lc_type *type = &g->values[loss]->type;
-    double one = 1;
-    int64_t dtype = type->dtype;
-    /* On several ranks a loss counts as much as this rank has samples. */
-    lc_tensor *seed =
-        g->reducer ? lc_op_call_live(&lc__op_scalar, 0, NULL, 1, &dtype, 1, lc__reducer_weight(g->reducer), LC_HERE)
-                   : lc_op_call(&lc__op_scalar, 0, NULL, 1, &dtype, 1, &one, LC_HERE);
+    lc_tensor *seed = seed_of(g, &g->tape.nodes[k], type->dtype);
     if (type->ndim) seed = lc_op_call(&lc__op_reshape, 1, &seed, type->ndim, type->shape, 0, NULL, LC_HERE);
     LC_TRY(g->status);
     b.gradient[loss] = seed;
     if (g->values[loss]->kind == LC_TENSOR_PERSISTENT) return deposit(&b, loss);
     for (uint32_t i = k; i-- > 0;) {
-        lc_status status = backward_node(&b, i);
+        lc_status status = of_another_chunk(&b, i) ? check_apart(&b, i) : backward_node(&b, i);
         if (status < 0) {
             if (g->status != LC_OK) return status;
             lc__record_error(g, status, "backward", g->tape.sites[i], NULL, NULL, 0);
@@ -283,7 +331,7 @@ static lc_status expand_backward(expansion *x, uint32_t k)
     for (uint32_t v = 0; v < b.n_values; v++)
         if (b.gradient[v] && g->values[v]->kind == LC_TENSOR_PERSISTENT && g->values[v]->requires_grad)
             LC_TRY(deposit(&b, v));
-    return LC_OK;
+    return b.chunk ? lc__expand_tree_absent(x->b, b.place, b.done) : LC_OK;
 }
 
 /* ---- clipping and updates ---- */
@@ -419,6 +467,9 @@ static lc_status expand_node(expansion *x, uint32_t k)
     if (n->op == &lc__macro_step) return expand_step(x, n);
     if (n->op == &lc__macro_gradient) return expand_gradient(x, n);
     if (n->op == &lc__macro_sync) return lc__expand_sync(x->b, n);
+    if (n->op == &lc__macro_absent)
+        return lc__expand_tree_absent(x->b, lc__tree_place_of(g->tape.ints + n->int_at), NULL);
+    if (n->op == &lc__macro_window) return lc__expand_tree_window(x->b, lc__tree_place_of(g->tape.ints + n->int_at));
     if (n->op == &lc__macro_keep) {
         x->keep[g->tape.in[n->in_at]] = true;
         return LC_OK;

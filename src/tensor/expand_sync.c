@@ -3,6 +3,7 @@
 #include "tensor/plan_impl.h"
 #include "tensor/ops/ops.h"
 #include "tensor/sync_impl.h"
+#include "tensor/tree_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,9 @@ static int64_t last_deposit(const lc_graph *g, const lc_flat *flat, int i)
 {
     for (int64_t k = (int64_t)g->ir.n_nodes - 1; k >= 0; k--) {
         const lc_node *n = &g->ir.nodes[k];
-        if (n->op == &lc__op_accumulate && g->values[g->ir.in[n->in_at]] == flat->gradients[i]) return k;
+        if ((n->op == &lc__op_accumulate || n->op == &lc__op_combine) &&
+            g->values[g->ir.in[n->in_at]] == flat->gradients[i])
+            return k;
     }
     return -1;
 }
@@ -54,7 +57,7 @@ static lc_status expand_flat(lc_build *b, lc__reducer *r, lc_flat *flat, int *n,
     lc_flat_state *state;
     size_t width = lc_dtype_size(flat->gradient->type.dtype);
     LC_TRY(lc__expand_flat_state(b, flat, &state));
-    for (int i = 0; i < flat->n; i++)
+    for (int i = 0; i < flat->n && !g->tree; i++) /* what is absent on a tree is there already */
         if (flat->parameters[i] && flat->parameters[i]->requires_grad && !state->after[i])
             LC_TRY(zero_fill(g, flat, i));
     int64_t begin = -1, end = 0, ready = -1;

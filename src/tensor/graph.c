@@ -153,10 +153,18 @@ lc_status lc_step_begin(lc_graph *g, uint64_t step, uint64_t micro_batch)
     g->region = g->n_regions = 0;
     g->tape.n_nodes = g->tape.n_in = g->tape.n_ints = g->tape.n_floats = 0;
     g->n_values = g->n_externals = g->n_random_sites = 0;
+    lc__graph_chunk(g, -1);
     g->n_chain = 0;
     g->last = NULL;
     start_segment(g);
     return LC_OK;
+}
+
+void lc__graph_chunk(lc_graph *g, int64_t number)
+{
+    g->chunk.number = number;
+    g->chunk.first_site = g->n_random_sites;
+    g->chunk.sums = g->chunk.backward = false;
 }
 
 lc_status lc_step_run(lc_graph *g)

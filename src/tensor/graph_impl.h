@@ -4,7 +4,8 @@
  * graph.c     the life of a graph and of a step; reading values back
  * record.c    appends what the user calls to a tape (one node per call, plus a few macro nodes)
  * plan.c      looks a tape segment up in the cache, or makes a plan of it:
- *   expand.c    macro nodes -> operators (backward, clipping, updates); expand_sync.c: reductions over ranks
+ *   expand.c    macro nodes -> operators (backward, clipping, updates); expand_sync.c: reductions over ranks;
+ *               expand_tree.c: sums of gradients in a fixed order
  *   dead.c      what nobody reads is dropped
  *   fuse.c      named patterns -> fused operators; fuse_elementwise.c: chains
  *   collective.c  each collective -> where it starts and where it is waited for
@@ -166,6 +167,13 @@ struct lc_graph {
     double window;                       /* 0: backwards */
     struct lc__reducer *reducer;         /* sync.h; NULL: one rank */
     struct lc__collectives *collectives; /* collective.h; NULL: none so far */
+    struct lc__tree *tree;               /* tree.h; NULL: gradients are added as they come */
+    uint64_t next_tree;
+    struct {
+        int64_t number;      /* of the chunk being recorded; -1: none */
+        uint32_t first_site; /* of random_sites that are the chunk's */
+        bool sums, backward; /* its gradients are the tree's; its backward pass is recorded */
+    } chunk;
 
     lc_tape tape; /* the user's */
     lc_tape ir;   /* expanded; only while planning */
@@ -202,7 +210,7 @@ struct lc_graph {
 
 /* ---- macro nodes ---- */
 extern const lc_op lc__macro_backward, lc__macro_zero_grad, lc__macro_keep, lc__macro_clip_norm, lc__macro_step,
-    lc__macro_gradient, lc__macro_sync;
+    lc__macro_gradient, lc__macro_sync, lc__macro_absent, lc__macro_window;
 bool lc__is_macro(const lc_op *op);
 /* Operators of the engine itself. */
 extern const lc_op lc__op_detach, lc__op_accumulate, lc__op_clip_coefficient;
@@ -222,6 +230,10 @@ lc_status lc__graph_host_view(lc_tensor *t, lc_view *out);
 lc_status lc__graph_add_flat(lc_graph *g, lc_flat *flat) LC_MUST_USE;
 /* Runs what was recorded so far and keeps all of it, as a host read does. */
 lc_status lc__graph_flush(lc_graph *g) LC_MUST_USE;
+
+/* What is recorded from now on is a part of the batch with that number among those of all ranks, by which random
+ * operators draw (in place of where in the step they stand); -1: no longer. */
+void lc__graph_chunk(lc_graph *g, int64_t number);
 
 /* plan.c */
 lc_status lc__graph_run(lc_graph *g, bool final);

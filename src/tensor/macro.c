@@ -3,6 +3,7 @@
  * keyed by), expanded into operators when a plan is made. Also the few operators of the engine itself. */
 #include "tensor/graph_impl.h"
 #include "tensor/sync.h"
+#include "tensor/tree_impl.h"
 
 #include <lightc/optim.h>
 #include <math.h>
@@ -39,6 +40,7 @@ static lc_status infer_like_first(lc_infer *call)
     return LC_OK;
 }
 
+/* Of a chunk: ints: place on the tree (tree.h); floats: weight */
 const lc_op lc__macro_backward = {.name = "backward", .infer = infer_backward};
 /* ints: none, or an optimizer and its id */
 const lc_op lc__macro_zero_grad = {.name = "zero_grad", .infer = infer_nothing};
@@ -52,11 +54,15 @@ const lc_op lc__macro_gradient = {.name = "gradient", .n_out = 1, .infer = infer
 
 /* ints: reducer */
 const lc_op lc__macro_sync = {.name = "sync", .infer = infer_nothing};
+/* ints: place on the tree. A chunk without gradients; and the sum over a window */
+const lc_op lc__macro_absent = {.name = "no_backward", .infer = infer_nothing};
+const lc_op lc__macro_window = {.name = "window", .infer = infer_nothing};
 
 bool lc__is_macro(const lc_op *op)
 {
     return op == &lc__macro_backward || op == &lc__macro_zero_grad || op == &lc__macro_keep ||
-           op == &lc__macro_clip_norm || op == &lc__macro_step || op == &lc__macro_gradient || op == &lc__macro_sync;
+           op == &lc__macro_clip_norm || op == &lc__macro_step || op == &lc__macro_gradient || op == &lc__macro_sync ||
+           op == &lc__macro_absent || op == &lc__macro_window;
 }
 
 /* ---- recording ---- */
@@ -64,13 +70,30 @@ bool lc__is_macro(const lc_op *op)
 static double window_of(const lc_graph *g)
 {
     double window = g->window > 0 ? g->window : (double)g->backwards;
-    if (g->reducer) window *= lc__reducer_ranks(g->reducer);
+    if (g->reducer && !g->tree) window *= lc__reducer_ranks(g->reducer);
     return window > 0 ? 1.0 / window : 1.0;
+}
+
+static void backward_of_chunk(lc_graph *g, lc_tensor *loss, lc_site site)
+{
+    int64_t ints[LC__TREE_INTS];
+    if (g->chunk.backward) {
+        lc_fail(LC_ERR_STATE, "deterministic training takes one backward pass for a loss; add the losses up");
+        lc__record_error(g, LC_ERR_STATE, "backward", site, NULL, NULL, 0);
+        return;
+    }
+    lc__tree_ints(g->tree, g->tree->index, g->tree->last, ints);
+    lc_op_call(&lc__macro_backward, 1, &loss, LC__TREE_INTS, ints, 1, &g->tree->weight, site);
+    g->chunk.backward = true;
 }
 
 void lc_backward_at(lc_tensor *loss, lc_site site)
 {
     lc_graph *g = lc_current_graph();
+    if (g && g->chunk.sums) {
+        backward_of_chunk(g, loss, site);
+        return;
+    }
     lc_op_call(&lc__macro_backward, 1, &loss, 0, NULL, 0, NULL, site);
     if (g) g->backwards++;
 }

@@ -157,11 +157,13 @@ static uint64_t site_hash(lc_site site)
     return lc_random_key(lc_random_key_name(0, file), (uint64_t)site.line) | 1;
 }
 
-/* How often this site has recorded a random operator in this step: calls in a loop get streams of their own. */
+/* How often this site has recorded a random operator in this step, or chunk: calls in a loop get streams of their own,
+ * and so do chunks. */
 static lc_status random_site(lc_graph *g, lc_site site, int64_t ints[2])
 {
     uint64_t hash = site_hash(site);
-    uint32_t i = 0;
+    uint32_t i = g->chunk.first_site;
+    if (g->chunk.number >= 0) hash = lc_random_key(hash, (uint64_t)g->chunk.number + 1);
     while (i < g->n_random_sites && g->random_sites[i].hash != hash) i++;
     if (i == g->n_random_sites) {
         LC_TRY(lc__grow((void **)&g->random_sites, &g->cap_random_sites, i + 1, sizeof *g->random_sites));

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A batch in chunks (deterministic.h).
+ *
+ * Weights: chunk i with n_i samples counts n_i / c, c being the samples of a whole chunk, so a whole one counts 1
+ * whatever it is a part of. What the sum must be divided by, m / c of m samples, goes into the update. In an
+ * accumulation window every batch counts as much as the first (Lightning's mean of means): one with another number of
+ * samples, the last of an epoch, is weighted up. */
+#include "core/deterministic.h"
+
+#include "core/ranks.h"
+#include "optim/optim_internal.h"
+#include "tensor/graph_impl.h"
+
+#include <lightc/ops_math.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_SAMPLES = 16, LEAST_CHUNKS = 8 };
+
+lc_status lc__chunks_begin(lc_trainer *t)
+{
+    if (!t->opt.deterministic || t->chunks) return LC_OK;
+    t->chunks = calloc(1, sizeof *t->chunks);
+    t->train_results.exact = t->eval_results.exact = true;
+    return t->chunks ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: the trainer");
+}
+
+lc_status lc__chunks_train(lc_trainer *t)
+{
+    if (!t->chunks) return LC_OK;
+    lc__tree_free(t->chunks->tree);
+    t->chunks->tree = NULL;
+    if (t->mo.manual_optimization) {
+        if (!t->comm) return LC_OK;
+        return lc_fail(LC_ERR_CONFIG,
+                       "deterministic with several ranks sums gradients over chunks of a batch, for which the trainer "
+                       "must call the backward pass; %s optimises manually",
+                       t->mo.name);
+    }
+    for (int i = 0; i < t->optimizers.n && t->comm; i++)
+        if (lc__evaluates(t->optimizers.optimizers[i].optimizer))
+            return lc_fail(LC_ERR_CONFIG,
+                           "deterministic with several ranks: %s looks at the loss of the batch, which is rounded "
+                           "otherwise for another number of ranks; use another optimizer, or one rank",
+                           t->optimizers.optimizers[i].optimizer->ops->name);
+    LC_TRY(lc__tree_new(t->graph, &t->chunks->tree));
+    for (int i = 0; i < t->optimizers.n; i++)
+        LC_TRY(lc__tree_add(t->chunks->tree, t->optimizers.optimizers[i].optimizer));
+    return LC_OK;
+}
+
+void lc__chunks_free(lc_trainer *t)
+{
+    lc__chunks *k = t->chunks;
+    if (!k) return;
+    lc__tree_free(k->tree);
+    for (int64_t i = 0; i < k->cap; i++) lc__batch_slice_release(&k->slices[i]);
+    free(k->slices);
+    free(k->outputs);
+    free(k);
+    t->chunks = NULL;
+}
+
+/* ---- how many ---- */
+
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return a / b + (a % b != 0);
+}
+
+/* Of a batch of all ranks. By default a power of two, which that many ranks can share, with chunks of at most
+ * MOST_SAMPLES, and LEAST_CHUNKS where there are as many samples. */
+static int64_t chunks_of(const lc_trainer *t, int64_t samples)
+{
+    int64_t most = t->opt.deterministic_chunk, n = 1;
+    if (most > 0)
+        n = ceil_div(samples, most);
+    else
+        while ((n < LEAST_CHUNKS || n * MOST_SAMPLES < samples) && 2 * n <= samples) n *= 2;
+    return ceil_div(samples, ceil_div(samples, n)); /* all of the same size, but the last */
+}
+
+/* Each rank must have a whole subtree, and one at all. */
+static bool can_share(int64_t chunks, int64_t ranks)
+{
+    int64_t each = ceil_div(chunks, ranks);
+    return (each & (each - 1)) == 0 && (ranks - 1) * each < chunks;
+}
+
+static lc_status cannot_share(const lc_trainer *t, int64_t samples, int64_t chunks)
+{
+    lc__str good = {0};
+    int64_t size = ceil_div(samples, chunks), before = 0;
+    for (int64_t each = 1; t->n_ranks * each <= samples && each < 4096; each *= 2) {
+        int64_t s = ceil_div(samples, t->n_ranks * each);
+        if (s == before || !can_share(ceil_div(samples, s), t->n_ranks)) continue;
+        lc__str_add(&good, "%s%lld", before ? ", " : "", (long long)s);
+        before = s;
+    }
+    lc_status status =
+        good.n ? lc_fail(LC_ERR_CONFIG,
+                         "deterministic: a batch of all ranks (%lld samples) is cut into %lld chunks of %lld, which %d "
+                         "ranks cannot share so that each has a power of two of them; use a deterministic_chunk of %s "
+                         "(with every number of ranks that is to give the same results), or another batch_size",
+                         (long long)samples, (long long)chunks, (long long)size, t->n_ranks, good.s)
+               : lc_fail(LC_ERR_CONFIG, "deterministic: a batch of all ranks has %lld samples, fewer than the %d ranks",
+                         (long long)samples, t->n_ranks);
+    lc__str_free(&good);
+    return status;
+}
+
+lc_status lc__chunks_shard(const lc_trainer *t, const lc_dataloader *l, bool train, lc_shard *out)
+{
+    int64_t batches = out->size > 1 ? out->size : out->batches, samples = lc_dataloader_batch_size(l) * batches;
+    if (out->size == 1 && batches > 1) samples = lc_dataloader_batch_size(l); /* it is cut so already */
+    if (samples <= 0) {
+        if (out->size == 1) return LC_OK; /* then each batch is cut as it comes */
+        return lc_fail(LC_ERR_CONFIG, "deterministic: the loader does not say how many samples a batch has (batch_size "
+                                      "of lc_dataloader_ops), so its batches cannot be cut into chunks");
+    }
+    out->pieces = chunks_of(t, samples);
+    if (train && t->comm && !t->mo.manual_optimization && !can_share(out->pieces, t->n_ranks))
+        return cannot_share(t, samples, out->pieces);
+    return LC_OK;
+}
+
+/* ---- one after the other ---- */
+
+static lc_status room_for(lc__chunks *k, int64_t n)
+{
+    if (n <= k->cap) return LC_OK;
+    lc__batch_slice *slices = realloc(k->slices, (size_t)n * sizeof *slices);
+    if (slices) k->slices = slices;
+    lc_outputs *outputs = realloc(k->outputs, (size_t)n * sizeof *outputs);
+    if (outputs) k->outputs = outputs;
+    if (!slices || !outputs) return lc_fail(LC_ERR_MEMORY, "out of memory: a batch in %lld chunks", (long long)n);
+    memset(slices + k->cap, 0, (size_t)(n - k->cap) * sizeof *slices);
+    k->cap = n;
+    return LC_OK;
+}
+
+lc_status lc__chunks_cut(lc_trainer *t, const lc_batch *batch)
+{
+    lc__chunks *k = t->chunks;
+    int64_t all = batch->global_size > 0 ? batch->global_size : batch->size;
+    k->batch = batch;
+    k->size = batch->piece;
+    if (!k->size && (t->comm || batch->size <= 0)) {
+        if (!t->comm) { /* nothing tells where samples lie */
+            k->size = 1, k->n = 1, k->first = 0;
+            return room_for(k, 1);
+        }
+        return lc_fail(LC_ERR_CONFIG, "deterministic with several ranks: the batch does not say of what pieces it "
+                                      "consists (lc_batch.piece); let the trainer give each rank its part "
+                                      "(use_distributed_sampler), and see lc_shard in <lightc/data.h>");
+    }
+    if (!k->size) k->size = ceil_div(all, chunks_of(t, all));
+    if (batch->global_offset % k->size && batch->size)
+        return lc_fail(LC_ERR_USER,
+                       "deterministic: this rank's slice begins at sample %lld of the batch, inside of a "
+                       "piece of %lld",
+                       (long long)batch->global_offset, (long long)k->size);
+    k->n = ceil_div(batch->size, k->size);
+    k->first = batch->global_offset / k->size;
+    return room_for(k, k->n);
+}
+
+lc_status lc__chunks_take(lc_trainer *t, int64_t i, const lc_batch **out)
+{
+    lc__chunks *k = t->chunks;
+    int64_t begin = i * k->size, left = k->batch->size - begin;
+    *out = k->batch;
+    if (k->n > 1) LC_TRY(lc__batch_cut(&k->slices[i], k->batch, begin, left < k->size ? left : k->size, out));
+    t->batch = *out;
+    return lc_step_status(t->graph);
+}
+
+/* ---- what chunks give ---- */
+
+static double share_of(const lc__chunks *k, int64_t i)
+{
+    int64_t left = k->batch->size - i * k->size;
+    return k->batch->size > 0 ? (double)(left < k->size ? left : k->size) / (double)k->batch->size : 1;
+}
+
+/* The mean over samples of this rank's values; NULL where there is none. */
+static lc_tensor *mean_of(const lc__chunks *k, lc_tensor *sum, int64_t i, lc_tensor *value)
+{
+    if (k->n == 1 || !value) return sum ? sum : value;
+    lc_no_grad_begin();
+    value = lc_mul_scalar(value, share_of(k, i));
+    if (sum) value = lc_add(sum, value);
+    lc_no_grad_end();
+    return value;
+}
+
+/* Values that are one number become their mean, others are put together. */
+static lc_status join_outputs(lc_trainer *t)
+{
+    const lc__chunks *k = t->chunks;
+    if (k->n < 2) return LC_OK;
+    t->outputs.n = k->outputs[0].n;
+    for (int o = 0; o < t->outputs.n; o++) {
+        lc_tensor *sum = NULL, *first = k->outputs[0].values[o];
+        const char *name = t->outputs.names[o] = k->outputs[0].names[o];
+        lc_tensor **all = malloc((size_t)k->n * sizeof(lc_tensor *));
+        if (!all) return lc_fail(LC_ERR_MEMORY, "out of memory: outputs of %lld chunks", (long long)k->n);
+        bool same = true;
+        for (int64_t i = 0; i < k->n && same; i++) {
+            const lc_outputs *of = &k->outputs[i];
+            same = of->n > o && !strcmp(of->names[o], name);
+            if (!same) break;
+            all[i] = of->values[o];
+            if (lc_tensor_ndim(first) == 0) sum = mean_of(k, sum, i, all[i]);
+        }
+        if (same && lc_tensor_ndim(first) > 0) {
+            lc_no_grad_begin();
+            sum = lc_cat_at(0, (int)k->n, all, LC_HERE);
+            lc_no_grad_end();
+        }
+        free(all);
+        if (!same)
+            return lc_fail(LC_ERR_USER,
+                           "lc_output(\"%.60s\"): in deterministic training every chunk of a batch must "
+                           "give the same outputs",
+                           name);
+        t->outputs.values[o] = lc_keep(sum);
+    }
+    return LC_OK;
+}
+
+/* ---- the closure ---- */
+
+static lc_status run_chunk(lc_closure *c, int64_t i, double weight, bool first_of_window, bool *any)
+{
+    lc_trainer *t = c->t;
+    lc__chunks *k = t->chunks;
+    t->outputs.n = 0;
+    LC_TRY(lc__chunks_take(t, i, &c->batch));
+    lc__tree_chunk_begin(k->tree, k->first + i, i, k->n, weight);
+    LC_TRY(lc__run_training_step(c));
+    if (first_of_window && i == 0) LC_TRY(lc__closure_zero_grad(c));
+    if (c->loss) {
+        *any = true;
+        LC_TRY(lc__backward_hooks(t, c->loss));
+    }
+    lc__tree_chunk_end(k->tree);
+    k->outputs[i] = t->outputs;
+    return lc_step_status(t->graph);
+}
+
+lc_status lc__chunks_closure(lc_closure *c)
+{
+    lc_trainer *t = c->t;
+    lc__chunks *k = t->chunks;
+    const lc_batch *batch = c->batch;
+    int64_t place = c->batch_idx % t->accumulate;
+    lc_tensor *loss = NULL;
+    bool any = false;
+    LC_TRY(lc__chunks_cut(t, batch));
+    int64_t all = batch->global_size > 0 ? batch->global_size : batch->size;
+    double chunks = all > 0 ? (double)all / (double)k->size : 1;
+    if (place == 0) k->window = chunks;
+    for (int64_t i = 0; i < k->n; i++) {
+        int64_t left = batch->size - i * k->size;
+        double samples = batch->size > 0 && left < k->size ? (double)left : (double)k->size;
+        LC_TRY(run_chunk(c, i, samples / (double)k->size * (k->window / chunks), place == 0, &any));
+        loss = mean_of(k, loss, i, c->loss);
+    }
+    c->batch = t->batch = batch;
+    c->loss = k->n > 1 && loss ? lc_keep(loss) : loss;
+    LC_TRY(join_outputs(t));
+    if (k->n == 0) {
+        if (place == 0) LC_TRY(lc__closure_zero_grad(c));
+        lc__tree_no_chunk(k->tree);
+    }
+    /* Sums over ranks come before sums over the window, as they would on one rank. */
+    int64_t before = place == 0 ? 0 : t->window_backwards;
+    t->window_backwards = any;
+    if (t->comm || !t->accumulating) LC_TRY(lc__sync_gradients(t));
+    any = t->window_backwards > 0;
+    t->window_backwards = before + any;
+    lc__tree_window(k->tree, place, !t->accumulating);
+    lc_graph_set_window(t->graph, k->window * (double)(t->window_backwards ? t->window_backwards : 1));
+    return any ? LC__HOOK(t, ON_AFTER_BACKWARD, on_after_backward) : LC_OK;
+}

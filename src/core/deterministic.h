@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `deterministic`: N ranks give the bits of one. A batch of all ranks is cut into chunks that do not depend on their
+ * number; training_step, validation_step and test_step are called for one after the other, gradients are added on a
+ * tree over chunks (tensor/tree.h), and logged values without rounding (exact_sum.h). */
+#ifndef LC_CORE_DETERMINISTIC_H
+#define LC_CORE_DETERMINISTIC_H
+
+#include "core/trainer_internal.h"
+#include "data/batch_slice.h"
+#include "tensor/tree.h"
+
+typedef struct lc__chunks {
+    lc__tree *tree; /* NULL: gradients are not summed on one (manual optimisation, no fit) */
+    double window;  /* chunks in the first batch of the running window: its samples / chunk */
+    /* The batch that is cut */
+    const lc_batch *batch;
+    int64_t size, n, first; /* samples of a chunk; how many this rank has, and the number of its first */
+    lc__batch_slice *slices;
+    int64_t cap;
+    lc_outputs *outputs; /* of each chunk */
+} lc__chunks;
+
+/* Makes t->chunks if the options ask for it. */
+lc_status lc__chunks_begin(lc_trainer *t) LC_MUST_USE;
+/* For a fit, when its optimizers are made. */
+lc_status lc__chunks_train(lc_trainer *t) LC_MUST_USE;
+void lc__chunks_free(lc_trainer *t); /* before the graph */
+
+/* How a loader shall cut its batches for this rank; `train`: gradients are to be summed over its chunks. */
+lc_status lc__chunks_shard(const lc_trainer *t, const lc_dataloader *l, bool train, lc_shard *out) LC_MUST_USE;
+
+/* Cuts `batch` into t->chunks->n chunks, of which this makes one, which is t->batch then. */
+lc_status lc__chunks_cut(lc_trainer *t, const lc_batch *batch) LC_MUST_USE;
+lc_status lc__chunks_take(lc_trainer *t, int64_t i, const lc_batch **out) LC_MUST_USE;
+
+/* What closure_run does for a whole batch. */
+lc_status lc__chunks_closure(lc_closure *c) LC_MUST_USE;
+
+#endif

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tree of gradients: what is recorded, what is held, and the kernel that adds. */
+#include "tensor/tree_impl.h"
+
+#include <lightc/optim.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+lc_status lc__tree_new(lc_graph *g, lc__tree **out)
+{
+    lc__tree *t = calloc(1, sizeof *t);
+    *out = NULL;
+    if (!t) return lc_fail(LC_ERR_MEMORY, "out of memory: the sums of gradients");
+    t->g = g;
+    t->id = ++g->next_tree;
+    g->tree = t;
+    *out = t;
+    return LC_OK;
+}
+
+static void held_free(const lc_flat *flat, lc__held *h)
+{
+    for (int i = 0; h->range && i < flat->n; i++) lc_tensor_unref(h->range[i]);
+    free(h->range);
+    lc_tensor_unref(h->whole);
+    *h = (lc__held){0};
+}
+
+void lc__tree_free(lc__tree *t)
+{
+    if (!t) return;
+    if (t->g->tree == t) t->g->tree = NULL;
+    for (int f = 0; f < t->n_flats; f++) {
+        for (int k = 0; k < LC__TREES * LC__TREE_LEVELS; k++)
+            held_free(t->flats[f].flat, &t->flats[f].held[k / LC__TREE_LEVELS][k % LC__TREE_LEVELS]);
+        lc__flat_unref(t->flats[f].flat);
+    }
+    free(t->flats);
+    free(t);
+}
+
+static lc_status add_flat(lc__tree *t, lc_flat *flat)
+{
+    for (int f = 0; f < t->n_flats; f++)
+        if (t->flats[f].flat == flat) return LC_OK;
+    lc__tree_flat *list = realloc(t->flats, (size_t)(t->n_flats + 1) * sizeof *list);
+    if (!list) return lc_fail(LC_ERR_MEMORY, "out of memory: the sums of gradients");
+    t->flats = list;
+    list[t->n_flats++] = (lc__tree_flat){.flat = flat};
+    __atomic_fetch_add(&flat->refs, 1, __ATOMIC_RELAXED);
+    return LC_OK;
+}
+
+lc_status lc__tree_add(lc__tree *t, lc_optimizer *opt)
+{
+    LC_TRY(lc__optimizer_prepare(opt));
+    for (int i = 0; i < opt->n_groups; i++)
+        for (int k = 0; k < opt->groups[i].n_parameters; k++) LC_TRY(add_flat(t, opt->groups[i].parameters[k]->flat));
+    return LC_OK;
+}
+
+lc_status lc__tree_held(lc__tree_flat *f, int which, int level, lc__held **out)
+{
+    const lc_flat *flat = f->flat;
+    lc__held *h = *out = &f->held[which][level];
+    if (h->whole) return LC_OK;
+    lc_status status = LC_OK;
+    h->range = calloc((size_t)flat->n, sizeof *h->range);
+    if (!h->range) return lc_fail(LC_ERR_MEMORY, "out of memory: the sums of gradients");
+    LC_TRY_GOTO(status, done, lc_tensor_new(flat->gradient->type.dtype, 1, &flat->count, &h->whole));
+    for (int i = 0; i < flat->n; i++) {
+        const lc_tensor *g = flat->gradients[i];
+        size_t offset = (size_t)flat->offset[i] * lc_dtype_size(g->type.dtype);
+        LC_TRY_GOTO(status, done, lc__tensor_range(h->whole, offset, &g->type, g->layout, &h->range[i]));
+    }
+done:
+    if (status < 0) held_free(flat, h);
+    return status;
+}
+
+/* ---- recording ---- */
+
+void lc__tree_ints(const lc__tree *t, int64_t index, bool last, int64_t ints[LC__TREE_INTS])
+{
+    ints[0] = (int64_t)(uintptr_t)t;
+    ints[1] = (int64_t)t->id; /* another tree may come to lie at the same address */
+    ints[2] = index;
+    ints[3] = last;
+    ints[4] = t->first_node;
+    ints[5] = t->node;
+}
+
+lc__tree_place lc__tree_place_of(const int64_t *ints)
+{
+    return (lc__tree_place){(lc__tree *)(uintptr_t)ints[0], ints[2], ints[3] != 0, (uint32_t)ints[4],
+                            (uint32_t)ints[5]};
+}
+
+static void record(const lc_op *op, const lc__tree *t, int64_t index, bool last)
+{
+    int64_t ints[LC__TREE_INTS];
+    lc__tree_ints(t, index, last, ints);
+    lc_op_call(op, 0, NULL, LC__TREE_INTS, ints, 0, NULL, LC_HERE);
+}
+
+void lc__tree_chunk_begin(lc__tree *t, int64_t number, int64_t index, int64_t count, double weight)
+{
+    t->index = index;
+    t->last = index == count - 1;
+    t->weight = weight;
+    t->node = t->g->tape.n_nodes;
+    if (index == 0) t->first_node = t->node;
+    lc__graph_chunk(t->g, number);
+    t->g->chunk.sums = true;
+}
+
+void lc__tree_chunk_end(lc__tree *t)
+{
+    if (!t->g->chunk.backward) record(&lc__macro_absent, t, t->index, t->last);
+    lc__graph_chunk(t->g, -1);
+}
+
+void lc__tree_no_chunk(lc__tree *t)
+{
+    record(&lc__macro_absent, t, 0, true);
+}
+
+void lc__tree_window(lc__tree *t, int64_t index, bool last)
+{
+    if (index > 0 || !last) record(&lc__macro_window, t, index, last);
+}
+
+/* ---- what is held between two batches ---- */
+
+lc_status lc__tree_visit(lc__tree *t, int64_t batches, bool load, lc__tree_held_fn *fn, void *ctx)
+{
+    for (int f = 0; f < t->n_flats; f++) {
+        const lc_flat *flat = t->flats[f].flat;
+        for (int level = 0; batches >> level; level++) {
+            lc__held *h;
+            if (!(batches >> level & 1)) continue;
+            LC_TRY(lc__tree_held(&t->flats[f], LC__TREE_WINDOW, level, &h));
+            for (int64_t i = 0; load && i < flat->count; i++) {
+                if (h->whole->type.dtype == LC_F64)
+                    ((double *)h->whole->data)[i] = -0.0;
+                else
+                    ((float *)h->whole->data)[i] = -0.0f;
+            }
+            for (int i = 0; i < flat->n; i++)
+                if (flat->parameters[i] && (load || flat->has_gradient[i]))
+                    LC_TRY(fn(ctx, level, flat->parameters[i], h->range[i]));
+        }
+    }
+    return LC_OK;
+}
+
+/* ---- adding ---- */
+
+#define COMBINE(name, type)                                                                                            \
+    static void name(type *to, const type *value, const type *const *held, int n, int64_t count)                       \
+    {                                                                                                                  \
+        if (!value)                                                                                                    \
+            for (int64_t i = 0; i < count; i++) to[i] = (type)-0.0;                                                    \
+        else if (value != to && n == 0)                                                                                \
+            memcpy(to, value, (size_t)count * sizeof *to);                                                             \
+        for (int k = 0; k < n; k++, value = to) {                                                                      \
+            const type *from = value ? value : to;                                                                     \
+            for (int64_t i = 0; i < count; i++) to[i] = held[k][i] + from[i];                                          \
+        }                                                                                                              \
+    }
+COMBINE(combine_f32, float)
+COMBINE(combine_f64, double)
+
+static bool same_order(const lc_view *a, const lc_view *b)
+{
+    for (int i = 0; i < a->ndim; i++)
+        if (a->shape[i] != 1 && a->stride[i] != b->stride[i]) return false;
+    return true;
+}
+
+/* Ranges of flat buffers are dense, in the parameter's layout; the value may lie in another order. */
+static void run_combine(const lc_call *c)
+{
+    enum { BLOCK = 4096 };
+    const void *held[LC__TREE_LEVELS];
+    const lc_view *to = &c->in[0], *value = c->in[1].ndim >= 0 ? &c->in[1] : NULL;
+    size_t width = lc_dtype_size(to->dtype);
+    int64_t count = 1;
+    for (int i = 0; i < to->ndim; i++) count *= to->shape[i];
+    if (value && !same_order(to, value)) {
+        lc__copy_strided(value, to);
+        value = to;
+    }
+    for (int64_t at = 0; at < count; at += BLOCK) {
+        int64_t n = count - at < BLOCK ? count - at : BLOCK;
+        size_t offset = (size_t)at * width;
+        const char *from = value ? (const char *)value->data + offset : NULL;
+        for (int k = 2; k < c->n_in; k++) held[k - 2] = (const char *)c->in[k].data + offset;
+        if (to->dtype == LC_F64)
+            combine_f64((double *)((char *)to->data + offset), (const double *)(const void *)from,
+                        (const double *const *)held, c->n_in - 2, n);
+        else
+            combine_f32((float *)((char *)to->data + offset), (const float *)(const void *)from,
+                        (const float *const *)held, c->n_in - 2, n);
+    }
+}
+
+static lc_status infer_combine(lc_infer *call)
+{
+    call->n_out = 0;
+    if (call->in[0]->dtype != LC_F32 && call->in[0]->dtype != LC_F64)
+        return lc_fail(LC_ERR_UNSUPPORTED, "deterministic sums are of f32 and f64, and a parameter is %s",
+                       lc_dtype_name(call->in[0]->dtype));
+    return LC_OK;
+}
+
+static const lc_kernel combine_kernel = {
+    .name = "combine", .layout = LC_WANT_STRIDED, .flags = LC_KERNEL_SERIAL, .run = run_combine};
+const lc_op lc__op_combine = {.name = "combine_grad",
+                              .flags = LC_OP_MUTATES | LC_OP_NO_GRAD,
+                              .infer = infer_combine,
+                              .mutated_inputs = 1,
+                              .kernel = &combine_kernel};

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Gradients whose bits do not depend on how many ranks make them.
+ *
+ * A batch of all ranks is cut into chunks, numbered through; each is a forward and a backward pass of its own. Their
+ * gradients are added on one binary tree over those numbers, split at the largest power of two:
+ * ((0+1)+(2+3))+((4+5)+6). A rank has 2^k neighbouring chunks, as far as there are so many, which is a whole subtree;
+ * above it the reduction over ranks goes on, which adds on the same tree (comm.h). What is absent (a chunk that is not
+ * there, a parameter without a gradient in it) is -0.0, the number that changes nothing when it is added. The batches
+ * of an accumulation window are added in the same way.
+ *
+ * A subtree that waits for its other half is *held*: one more buffer for each level of the tree, laid out like the flat
+ * gradient buffer.
+ *
+ * tree.c records, expand_tree.c makes operators of it. */
+#ifndef LC_TENSOR_TREE_H
+#define LC_TENSOR_TREE_H
+
+#include "tensor/graph_impl.h"
+
+typedef struct lc__tree lc__tree;
+
+#define LC__TREE_LEVELS 32
+
+/* The graph's gradients are added so from now on, where chunks are recorded. */
+lc_status lc__tree_new(lc_graph *g, lc__tree **out) LC_MUST_USE;
+void lc__tree_free(lc__tree *t); /* NULL is fine; before the graph */
+/* The parameters of an optimizer belong to it. */
+lc_status lc__tree_add(lc__tree *t, lc_optimizer *opt) LC_MUST_USE;
+
+/* What is recorded from now on is one chunk's: the index-th of this rank's `count`, `number` among those of all ranks,
+ * by which random operators draw. Its backward pass (at most one) counts `weight` times. */
+void lc__tree_chunk_begin(lc__tree *t, int64_t number, int64_t index, int64_t count, double weight);
+void lc__tree_chunk_end(lc__tree *t);
+/* This rank has no chunk of this batch. */
+void lc__tree_no_chunk(lc__tree *t);
+/* Behind the chunks of batch `index` of a window, and behind their reduction over ranks; `last`: gradients become those
+ * of the window. */
+void lc__tree_window(lc__tree *t, int64_t index, bool last);
+
+/* Gradients that are held between two batches of a window, of which `batches` are done: fn gets each with a name of its
+ * own. Those of parameters without any gradient are skipped; to load, all are made -0.0 first, and fn may set any. */
+typedef lc_status lc__tree_held_fn(void *ctx, int level, lc_tensor *parameter, lc_tensor *held);
+lc_status lc__tree_visit(lc__tree *t, int64_t batches, bool load, lc__tree_held_fn *fn, void *ctx) LC_MUST_USE;
+
+#endif

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tree of gradients, as tree.c (recording) and expand_tree.c (when a plan is made) share it. */
+#ifndef LC_TENSOR_TREE_IMPL_H
+#define LC_TENSOR_TREE_IMPL_H
+
+#include "tensor/plan_impl.h"
+#include "tensor/tree.h"
+
+/* A buffer like a flat gradient buffer. */
+typedef struct lc__held {
+    lc_tensor *whole;  /* NULL: not made yet */
+    lc_tensor **range; /* by parameter */
+} lc__held;
+
+/* Which of the two trees: over the chunks of a batch, over the batches of a window. */
+enum { LC__TREE_CHUNKS, LC__TREE_WINDOW, LC__TREES };
+
+typedef struct lc__tree_flat {
+    lc_flat *flat; /* referenced */
+    lc__held held[LC__TREES][LC__TREE_LEVELS];
+} lc__tree_flat;
+
+struct lc__tree {
+    lc_graph *g;
+    uint64_t id; /* part of what plans are keyed by */
+    lc__tree_flat *flats;
+    int n_flats;
+    /* The chunk being recorded. */
+    int64_t index;
+    bool last;
+    double weight;
+    uint32_t first_node, node; /* of the batch's first chunk, and of this one, on the tape */
+};
+
+/* Where a sum stands: ints of the macro nodes. */
+typedef struct lc__tree_place {
+    lc__tree *tree;
+    int64_t index;
+    bool last;
+    uint32_t first_node, node;
+} lc__tree_place;
+#define LC__TREE_INTS 6
+void lc__tree_ints(const lc__tree *t, int64_t index, bool last, int64_t ints[LC__TREE_INTS]);
+lc__tree_place lc__tree_place_of(const int64_t *ints);
+
+lc_status lc__tree_held(lc__tree_flat *f, int which, int level, lc__held **out) LC_MUST_USE;
+
+/* in: target, its value or absent, then what is held of it, lowest level first. target = ... held + (held + value) */
+extern const lc_op lc__op_combine;
+
+/* ---- expand_tree.c ---- */
+/* Of a backward pass of a chunk: `value` is complete for parameter p. False: p is none of the tree's. */
+lc_status lc__expand_tree_deposit(lc_build *b, lc__tree_place at, lc_tensor *p, lc_tensor *value, bool *taken);
+/* Parameters whose gradient is not in done[flat][parameter]: absent. done NULL: all. */
+lc_status lc__expand_tree_absent(lc_build *b, lc__tree_place at, bool *const *done);
+lc_status lc__expand_tree_window(lc_build *b, lc__tree_place at);
+
+#endif
