@@ -31,6 +31,9 @@ lc_status lc__chunks_train(lc_trainer *t)
     if (!t->chunks) return LC_OK;
     lc__tree_free(t->chunks->tree);
     t->chunks->tree = NULL;
+    if (t->opt.sync_batchnorm)
+        return lc_fail(LC_ERR_CONFIG, "sync_batchnorm wants statistics of the whole batch, and deterministic calls "
+                                      "training_step for one chunk of it after the other; use one of them");
     if (t->mo.manual_optimization) {
         if (!t->comm) return LC_OK;
         return lc_fail(LC_ERR_CONFIG,

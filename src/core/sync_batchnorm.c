@@ -41,7 +41,7 @@ static int leader_of(const lc_trainer *t, int64_t samples)
     int leader = -1, empty = 0;
     for (s.rank = 0; s.rank < s.size; s.rank++) {
         int64_t begin, n;
-        lc_shard_slice(&s, samples, &begin, &n);
+        lc_shard_slice(&s, samples, samples, &begin, &n);
         if (n)
             leader = s.rank;
         else
