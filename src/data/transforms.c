@@ -117,7 +117,7 @@ static lc_status normalize_describe(void *self, const lc_field *in, lc_field *ou
         return lc_fail(LC_ERR_DTYPE, "normalize expects f32, field '%s' is %s; put to_tensor in front of it", in->name,
                        lc_dtype_name(in->dtype));
     if (t->n == 1) return LC_OK;
-    image m;
+    image m = {0};
     LC_TRY(image_of("normalize", in, &m));
     if (m.channels != t->n)
         return lc_fail(LC_ERR_SHAPE, "normalize has means for %d channels, field '%s' has %lld", t->n, in->name,
@@ -173,7 +173,7 @@ typedef struct random_crop {
 static lc_status random_crop_describe(void *self, const lc_field *in, lc_field *out)
 {
     const random_crop *t = self;
-    image m;
+    image m = {0};
     *out = *in;
     LC_TRY(image_of("random_crop", in, &m));
     if (t->height > m.height + 2 * t->padding || t->width > m.width + 2 * t->padding)
@@ -221,7 +221,7 @@ lc_status lc_transform_random_crop(int64_t height, int64_t width, int64_t paddin
 static lc_status flip_describe(void *self, const lc_field *in, lc_field *out)
 {
     (void)self;
-    image m;
+    image m = {0};
     *out = *in;
     return image_of("horizontal_flip", in, &m);
 }
@@ -230,7 +230,7 @@ static lc_status flip_apply(void *self, const lc_field *in, const void *src, con
                             uint64_t key, void *scratch)
 {
     (void)out, (void)scratch;
-    image m;
+    image m = {0};
     LC_TRY(image_of("horizontal_flip", in, &m));
     if (!(lc_random_uniform(key, 0) < *(const double *)self)) {
         memcpy(dst, src, lc_field_bytes(in));
@@ -294,7 +294,7 @@ static lc_status element_of(const char *who, lc_dtype dtype, double value, unsig
 static lc_status pad_describe(void *self, const lc_field *in, lc_field *out)
 {
     const pad *t = self;
-    image m;
+    image m = {0};
     unsigned char element[8];
     *out = *in;
     LC_TRY(image_of("pad", in, &m));
