@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Epochs and batches of a training, in Lightning's order. The places where a resumed run enters are marked RESUME. */
 #include "core/deterministic.h"
+#include "core/rank_times.h"
 #include "core/ranks.h"
 
 #include <signal.h>
@@ -190,8 +191,9 @@ static lc_status run_epoch(lc_trainer *t)
     do {
         const lc_batch *batch;
         bool last;
-        int64_t start = LC__PROFILE_START(t);
+        int64_t start = LC__PROFILE_START(t), asked = lc__rank_times_start(t);
         s = lc__source_next(&t->train, &batch, &last);
+        lc__rank_times_loaded(t, asked);
         LC__PROFILE_ACTION(t, "train_dataloader_next", start);
         if (s < 0) {
             lc_fail_context(s, "train_dataloader, epoch %lld, batch %lld", (long long)epoch,

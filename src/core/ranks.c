@@ -4,6 +4,8 @@
  * byte, the largest of all wins; numbers that callbacks look at are reduced, or rank 0's. */
 #include "core/ranks.h"
 
+#include "core/rank_times.h"
+
 #include "tensor/graph_impl.h"
 
 #include <math.h>
@@ -60,6 +62,7 @@ enum { WISH_STOP, WISH_SIGNAL, WISH_SAVE, WISH_VALIDATE, BACKWARDS };
 void lc__weigh_batch(lc_trainer *t, const lc_batch *batch)
 {
     double weight = 1;
+    lc__rank_times_start(t);
     if (!t->comm || !t->strategy->before_backward) return;
     if (batch && batch->global_size > 0)
         weight = (double)batch->size * lc_comm_size(t->comm) / (double)batch->global_size;
@@ -89,7 +92,9 @@ lc_status lc__sync_gradients(lc_trainer *t)
     uint8_t flags[LC_SYNC_FLAGS];
     if (!t->strategy->after_backward) return LC_OK;
     wishes(t, flags);
+    lc__rank_times_sync(t);
     LC_TRY(t->strategy->after_backward(t->strategy_self, flags));
+    lc__rank_times_synced(t);
     agree(t, flags);
     /* A rank without samples, or without a loss, in a micro-batch divides by as many as the others. */
     int64_t most = flags[BACKWARDS];

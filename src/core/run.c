@@ -3,6 +3,7 @@
  * an error) and teardown run, and what was taken is given back. */
 #include "core/hyperparameters.h"
 #include "core/deterministic.h"
+#include "core/rank_times.h"
 #include "core/ranks.h"
 #include "core/profiling.h"
 #include "core/trainer_internal.h"
@@ -232,6 +233,8 @@ static lc_status set_up_optimizers(lc_trainer *t)
     if (t->strategy->setup) LC_TRY(t->strategy->setup(t->strategy_self, t->graph, t->m, list, t->optimizers.n));
     LC_TRY(lc__norms_setup(t));
     return lc__chunks_train(t);
+    LC_TRY(lc__rank_times_begin(t));
+    return lc__norms_setup(t);
 }
 
 static lc_status fit_begin(lc_trainer *t)
@@ -306,6 +309,7 @@ static lc_status finish(lc_trainer *t, lc_status s)
         lc_status written = lc__settle(t, true);
         /* From here on all ranks may read what rank 0 has written. */
         if (written >= 0) written = lc__ranks_barrier(t);
+        if (written >= 0 && t->stage == LC_STAGE_FIT) written = lc__rank_times_report(t);
         if (written < 0)
             s = written;
         else if (t->stage == LC_STAGE_FIT)
@@ -332,6 +336,7 @@ static lc_status finish(lc_trainer *t, lc_status s)
         if (together && lc__ranks_barrier(t) < 0) lc_trainer_message(t, "error", "%s", lc_error_message());
     }
     lc__norms_release(t);
+    lc__rank_times_free(t);
     /* Metrics are the program's: from here on it may free them. */
     if (t->epoch_open && lc__results_keep(&t->train_results) < 0)
         lc_trainer_message(t, "warning", "%s", lc_error_message());

@@ -2,6 +2,7 @@
 /* Making and freeing a trainer, its callbacks, and what it tells about itself. */
 #include "core/deterministic.h"
 #include "core/profiling.h"
+#include "core/rank_times.h"
 #include "core/ranks.h"
 #include "core/trainer_internal.h"
 #include "launch/launch.h"
@@ -198,6 +199,7 @@ void lc_trainer_free(lc_trainer *t)
     if (t->in_run && t->m) lc__norms_release(t); /* a loop of the program's own that was not ended */
     if (t->strategy && t->strategy->teardown) t->strategy->teardown(t->strategy_self);
     lc__chunks_free(t);
+    lc__rank_times_free(t);
     lc_graph_free(t->graph);
     if (t->in_run && t->m) t->m->trainer = NULL;
     for (int i = 0; i < t->n_callbacks; i++) {
