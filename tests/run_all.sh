@@ -21,7 +21,7 @@ root=${BUILD_ROOT:-.}
 log_dir=$(mktemp -d)
 trap 'rm -rf "$log_dir"' EXIT
 operators='^(engine|laws|ops_math|ops_cases|ops_nn|ops_nn_kernels|nn|module|optim|random)$'
-threads='^(loader|loggers|csv|sqlite|stream|mlflow|notifier|tensorboard|checkpoint|checkpoint_faults|trainer_order|trainer_resume|trainer_random|cpu_backend|no_memory)$'
+threads='^(loader|loggers|csv|sqlite|stream|mlflow|notifier|tensorboard|checkpoint|checkpoint_faults|trainer_order|trainer_resume|trainer_random|cpu_backend|no_memory|comm|tcp|sync|ddp|control|rank_times)$'
 
 say() { printf '== %s (%d s)\n' "$*" "$SECONDS"; }
 

@@ -231,10 +231,9 @@ static lc_status set_up_optimizers(lc_trainer *t)
     LC_TRY(check_optimizers(t));
     for (int i = 0; i < t->optimizers.n; i++) list[i] = t->optimizers.optimizers[i].optimizer;
     if (t->strategy->setup) LC_TRY(t->strategy->setup(t->strategy_self, t->graph, t->m, list, t->optimizers.n));
+    LC_TRY(lc__rank_times_begin(t));
     LC_TRY(lc__norms_setup(t));
     return lc__chunks_train(t);
-    LC_TRY(lc__rank_times_begin(t));
-    return lc__norms_setup(t);
 }
 
 static lc_status fit_begin(lc_trainer *t)
