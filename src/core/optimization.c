@@ -247,7 +247,10 @@ lc_status lc__optimize(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
     LC_TRY(lc__results_read(t, &t->train_results));
     LC_TRY(lc__results_reduce_step(t, &t->train_results));
     lc__results_publish_step(t, &t->train_results);
-    if (t->global_step != before) t->optimizer_steps++;
+    if (t->global_step != before) {
+        t->optimizer_steps++;
+        LC_TRY(lc__unused_look(t));
+    }
     return LC_OK;
 }
 

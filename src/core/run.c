@@ -231,6 +231,7 @@ static lc_status set_up_optimizers(lc_trainer *t)
     LC_TRY(check_optimizers(t));
     for (int i = 0; i < t->optimizers.n; i++) list[i] = t->optimizers.optimizers[i].optimizer;
     if (t->strategy->setup) LC_TRY(t->strategy->setup(t->strategy_self, t->graph, t->m, list, t->optimizers.n));
+    LC_TRY(lc__unused_begin(t));
     LC_TRY(lc__rank_times_begin(t));
     LC_TRY(lc__norms_setup(t));
     return lc__chunks_train(t);
@@ -278,6 +279,7 @@ static lc_status fit_body(lc_trainer *t)
     int64_t first_step = t->global_step;
     LC_TRY(lc__sanity_check(t));
     LC_TRY(lc__fit_loop(t));
+    LC_TRY(lc__unused_end(t));
     stop_message(t, first_step);
     return LC__HOOK(t, ON_FIT_END, on_fit_end);
 }
@@ -336,6 +338,7 @@ static lc_status finish(lc_trainer *t, lc_status s)
     }
     lc__norms_release(t);
     lc__rank_times_free(t);
+    lc__unused_free(t);
     /* Metrics are the program's: from here on it may free them. */
     if (t->epoch_open && lc__results_keep(&t->train_results) < 0)
         lc_trainer_message(t, "warning", "%s", lc_error_message());
@@ -481,6 +484,7 @@ lc_status lc_trainer_end(lc_trainer *t)
     LC_TRY(own_loop(t, "lc_trainer_end"));
     LC_TRY(lc_trainer_end_epoch(t));
     t->own_loop = false;
+    LC_TRY(lc__unused_end(t));
     lc_status s = LC__HOOK(t, ON_TRAIN_END, on_train_end);
     if (s >= 0) s = LC__HOOK(t, ON_FIT_END, on_fit_end);
     return finish(t, s);

@@ -229,6 +229,7 @@ void lc_trainer_free(lc_trainer *t)
     free(t->ckpt_path);
     free(t->loader_state);
     free(t->toggled);
+    lc__unused_free(t);
     free(t);
 }
 

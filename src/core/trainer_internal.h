@@ -144,6 +144,13 @@ typedef struct lc__predictions {
     int64_t n, cap;
 } lc__predictions;
 
+/* ---- unused_parameters.c: in a fit; behind each optimizer step; when it ends. Not collective. ---- */
+typedef struct lc__unused lc__unused;
+lc_status lc__unused_begin(lc_trainer *t) LC_MUST_USE;
+lc_status lc__unused_look(lc_trainer *t) LC_MUST_USE;
+lc_status lc__unused_end(lc_trainer *t) LC_MUST_USE;
+void lc__unused_free(lc_trainer *t);
+
 struct lc_trainer {
     lc_trainer_options opt;
     void *storage;
@@ -177,6 +184,7 @@ struct lc_trainer {
     const lc_precision_ops *precision;
     void *precision_self;
     lc_optimizers optimizers;
+    lc__unused *unused;  /* NULL: what was unused is told */
     lc_tensor **toggled; /* parameters that lc_toggle_optimizer has frozen */
     int n_toggled, cap_toggled;
 
