@@ -47,7 +47,8 @@ add_dependencies(test_machines fault_program)
 add_executable(fault_rounds fault_rounds.c)
 target_link_libraries(fault_rounds PRIVATE lightc_internal lightc_flags)
 add_test(NAME faults COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/faults.sh --rounds 12)
-set_tests_properties(faults PROPERTIES TIMEOUT 600 ENVIRONMENT LIGHTC_TEST_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY})
+set_tests_properties(faults PROPERTIES TIMEOUT 900
+                     ENVIRONMENT "LIGHTC_TEST_SLACK=4;LIGHTC_TEST_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
 
 # Allocations of lightc go through functions of this test, which fail them.
 foreach(function malloc calloc realloc aligned_alloc strdup strndup)

@@ -92,6 +92,13 @@ __attribute__((unused)) static const char *test_skip_reason = "";
         longjmp(test_escape, 2);                                                                                       \
     } while (0)
 
+/* A time that is promised, as long as it may take where others use the processors too: LIGHTC_TEST_SLACK times. */
+static inline double patience(double seconds)
+{
+    const char *slack = getenv("LIGHTC_TEST_SLACK");
+    return slack && atof(slack) >= 1 ? seconds * atof(slack) : seconds;
+}
+
 #define TEST_MAIN                                                                                                      \
     int main(int argc, char **argv)                                                                                    \
     {                                                                                                                  \

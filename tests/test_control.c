@@ -298,7 +298,7 @@ TEST(a_killed_rank_is_named_in_time)
         run_reap(r, 2);
         if (explained) lc__coordinator_rank_ended(c, 2, "killed by signal 9 (Killed)");
         run_reap(r, 0), run_reap(r, 1);
-        CHECK(lc__seconds() - start < 3);
+        CHECK(lc__seconds() - start < patience(3));
         snprintf(want, sizeof want, "rank 2 %s, step 7, epoch 1, training: %s", host(),
                  explained ? "killed by signal 9 (Killed)" : "its process ended");
         CHECK_ENDED(r, 0, want);
@@ -347,7 +347,7 @@ TEST(a_rank_that_ends_before_it_comes_ends_the_start)
     nap(0.2);
     lc__coordinator_rank_ended(c, 1, "exit status 127");
     run_reap(r, 0);
-    CHECK(r->ranks[0].took < 3);
+    CHECK(r->ranks[0].took < patience(3));
     CHECK_ENDED(r, 0, "rank 1: exit status 127");
     lc__coordinator_stop(c);
     run_free(r);
@@ -355,14 +355,14 @@ TEST(a_rank_that_ends_before_it_comes_ends_the_start)
 
 TEST(a_stopped_rank_is_noticed)
 {
-    run *r = run_new(3, hang, (lc__control_times){.heartbeat = 0.1, .silence = 0.8});
+    run *r = run_new(3, hang, (lc__control_times){.heartbeat = 0.1, .silence = patience(0.8)});
     lc__coordinator *c = run_start(r);
     char want[200];
     CHECK(await(&r->go, 1));
     double start = lc__seconds();
     run_signal(r, 2, SIGSTOP);
     run_reap(r, 0), run_reap(r, 1);
-    CHECK(lc__seconds() - start < 3);
+    CHECK(lc__seconds() - start < patience(3));
     CHECK(lc__seconds() - start > 0.5);
     snprintf(want, sizeof want, "rank 2 %s, step 7, epoch 1, training: nothing was heard from it for", host());
     CHECK_ENDED(r, 0, want);
@@ -450,7 +450,7 @@ TEST(a_rank_that_gives_up_is_heard_everywhere)
     for (int i = 0; i < 3; i++) run_reap(r, i);
     snprintf(want, sizeof want, "rank 1 %s, step 12: the disk is full?", host());
     for (int i = 0; i < 3; i++) CHECK_ENDED(r, i, want);
-    CHECK(r->ranks[0].took < 3);
+    CHECK(r->ranks[0].took < patience(3));
     lc__coordinator_stop(c);
     run_free(r);
 }
@@ -555,7 +555,7 @@ TEST(a_failure_is_not_forgotten_over_the_goodbye)
 
 TEST(a_goodbye_is_no_loss)
 {
-    run *r = run_new(3, leave_early, (lc__control_times){.heartbeat = 0.1, .silence = 0.4});
+    run *r = run_new(3, leave_early, (lc__control_times){.heartbeat = 0.1, .silence = patience(0.4)});
     lc__coordinator *c = run_start(r);
     char message[LC__END_TEXT];
     int how = run_reap(r, 0);
@@ -590,7 +590,7 @@ static void fork_coordinating_rank(run *r)
 TEST(a_coordinator_that_is_gone_ends_the_run)
 {
     for (int stop = 0; stop < 2; stop++) {
-        run *r = run_new(3, wait_for_end, (lc__control_times){.heartbeat = 0.1, .silence = 0.8});
+        run *r = run_new(3, wait_for_end, (lc__control_times){.heartbeat = 0.1, .silence = patience(0.8)});
         char want[200];
         run_fork(r, 1);
         run_fork(r, 2);
@@ -602,7 +602,7 @@ TEST(a_coordinator_that_is_gone_ends_the_run)
                  stop ? "nothing was heard from it for" : "the connection is gone");
         CHECK_ENDED(r, 1, want);
         CHECK_ENDED(r, 2, want);
-        CHECK(r->ranks[1].took < 4);
+        CHECK(r->ranks[1].took < patience(4));
         run_signal(r, 0, SIGKILL);
         run_reap(r, 0);
         run_free(r);
@@ -662,7 +662,7 @@ TEST(ranks_may_begin_again)
 
 TEST(a_coordinator_that_leaves_lets_the_others_go_on)
 {
-    run *r = run_new(2, leave_early, (lc__control_times){.heartbeat = 0.1, .silence = 0.3});
+    run *r = run_new(2, leave_early, (lc__control_times){.heartbeat = 0.1, .silence = patience(0.3)});
     run_fork(r, 1);
     fork_coordinating_rank(r);
     CHECK_EQ(run_reap(r, 0), 0);

@@ -286,7 +286,7 @@ TEST(a_rank_that_is_killed_ends_all)
         double killed = seconds();
         CHECK(!kill(pid_of(&r, victim), SIGKILL));
         CHECK_EQ(finish(&r), 137);
-        CHECK(seconds() - killed < 3);
+        CHECK(seconds() - killed < patience(3));
         snprintf(want, sizeof want, "rank %d of 3 (host ", victim);
         CHECK_CONTAINS(r.err, want);
         CHECK_CONTAINS(r.err, "killed by signal 9 (");
@@ -306,19 +306,19 @@ TEST(ranks_hear_of_a_loss)
         killed = seconds();
         CHECK(!kill(pid_of(&r, victim), SIGKILL));
         CHECK_EQ(finish(&r), 137);
-        CHECK(seconds() - killed < 1.5);
+        CHECK(seconds() - killed < patience(1.5));
         snprintf(want, sizeof want, "rank %d (host ", victim);
         CHECK_CONTAINS(r.err, want);
         CHECK_CONTAINS(r.err, ", step 7, the middle: killed by signal 9 (");
         if (victim) CHECK_CONTAINS(r.err, "rank 0 hears: rank 1 (host ");
         check_clean(&r, 3);
     }
-    start(&r, "%s launch -np 3 --silence_timeout 1 %s --act meet", lightc, program);
+    start(&r, "%s launch -np 3 --silence_timeout %g %s --act meet", lightc, patience(1), program);
     wait_for(&r, "out", "rank 0 has met 3\n");
     killed = seconds();
     CHECK(!kill(pid_of(&r, 2), SIGSTOP));
     CHECK(finish(&r) != 0);
-    CHECK(seconds() - killed < 1 + 3);
+    CHECK(seconds() - killed < patience(1 + 3));
     CHECK_CONTAINS(r.err, "error: rank 2 (host ");
     CHECK_CONTAINS(r.err, "nothing was heard");
     check_clean(&r, 3);
@@ -329,12 +329,13 @@ TEST(stopped_ranks_are_not_waited_for)
 {
     for (int all = 0; all < 2; all++) {
         run r;
-        start(&r, "%s launch -np 2 --silence_timeout 1 --grace_period %d %s --act meet", lightc, all ? 1 : 10, program);
+        start(&r, "%s launch -np 2 --silence_timeout %g --grace_period %g %s --act meet", lightc, patience(1),
+              all ? 1 : 10 * patience(1), program);
         wait_for(&r, "out", "rank 0 has met 2\n");
         double stopped = seconds();
         for (int i = !all; i < 2; i++) CHECK(!kill(pid_of(&r, i), SIGSTOP));
         CHECK(finish(&r) != 0);
-        CHECK(seconds() - stopped < 1 + 3);
+        CHECK(seconds() - stopped < patience(1 + 3));
         CHECK_CONTAINS(r.err, all ? "error: rank " : "error: rank 1 (host ");
         CHECK_CONTAINS(r.err, "nothing was heard");
         check_clean(&r, 2);
@@ -358,7 +359,8 @@ TEST(ranks_stop_and_go_on_with_their_supervisor)
     start(&r, "%s launch -np 2 --silence_timeout 2 %s --act meet", lightc, program);
     wait_for(&r, "out", "rank 0 has met 2\n");
     CHECK(!kill(r.pid, SIGTSTP));
-    for (int ms = 0; ms < 2000 && (state_of(r.pid) != 'T' || state_of(pid_of(&r, 1)) != 'T'); ms += 10) pause_ms(10);
+    for (int ms = 0; ms < patience(2000) && (state_of(r.pid) != 'T' || state_of(pid_of(&r, 1)) != 'T'); ms += 10)
+        pause_ms(10);
     CHECK(state_of(r.pid) == 'T' && state_of(pid_of(&r, 0)) == 'T' && state_of(pid_of(&r, 1)) == 'T');
     pause_ms(4000);
     CHECK(!kill(r.pid, SIGCONT));
@@ -444,7 +446,7 @@ TEST(ranks_do_not_outlive_their_supervisor)
     for (int i = 0; i < 3; i++) pid_of(&r, i);
     CHECK(!kill(r.pid, SIGKILL));
     CHECK_EQ(finish(&r), 137);
-    CHECK(all_gone(&r, 3, 2000));
+    CHECK(all_gone(&r, 3, (int)patience(2000)));
     check_clean(&r, 3);
 }
 
@@ -535,7 +537,7 @@ TEST(nodes_that_are_started_by_hand)
             CHECK(waitpid(nodes[node], &status, 0) == nodes[node] && WIFEXITED(status));
             CHECK_EQ(WEXITSTATUS(status), k == 0 ? 0 : node == 0 ? 1 : 137);
         }
-        CHECK(seconds() - begun < 3);
+        CHECK(seconds() - begun < patience(3));
         CHECK(all_gone(&r, 3, 0));
         read_file(&r, "err-0", r.err, sizeof r.err);
         if (k == 1) CHECK_CONTAINS(r.err, "error: rank 2 (host ");

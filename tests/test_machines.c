@@ -6,7 +6,7 @@
 
 #include <limits.h>
 
-#define SILENCE 2.0
+#define SILENCE patience(2) /* seconds */
 
 static machines two;
 static const char *why_not = "";
@@ -218,7 +218,7 @@ TEST(a_cut_link_ends_both_sides)
         CHECK_EQ(down, 0);
         for (int i = 0; i < 2; i++) {
             CHECK(r.status[i] != 0);
-            if (r.ended[i] - cut > SILENCE + 1)
+            if (r.ended[i] - cut > SILENCE + patience(1))
                 TEST_FAIL("machine %d ended %.2f s behind the cut", i, r.ended[i] - cut);
         }
         CHECK_CONTAINS(r.err[0], "error: rank 1 (host machine1), step ");
