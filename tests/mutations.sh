@@ -41,7 +41,7 @@ wanted() {
 is_red() {
   local program=${1%%:*} cases=()
   [[ $1 == *:* ]] && IFS=, read -ra cases <<<"${1#*:}"
-  timeout -k 5 240 setsid "$copy/build/bin/$program" "${cases[@]}" >"$copy/log" 2>&1
+  timeout -k 5 90 setsid "$copy/build/bin/$program" "${cases[@]}" >"$copy/log" 2>&1
   local status=$?
   [ $status -ne 0 ] && [ $status -ne 77 ]
 }
@@ -82,7 +82,7 @@ mutate 'last bucket dropped' src/tensor/expand_sync.c 's/if (begin >= 0 && (last
 mutate '1/N missing' src/tensor/macro.c 's/if (g->reducer) window \*= lc__reducer_ranks(g->reducer);//' test_sync test_ddp:train_as_one
 mutate 'buckets sent before they are complete' src/tensor/expand_sync.c 's/if (ready > \*behind) \*behind = ready;//' test_sync test_ddp:train_as_one
 mutate 'order of a sum swapped' src/comm/combine.c 's/for (unsigned ones = (unsigned)k; ones & 1;/for (unsigned ones = k == n - 1 ? ~0u : 0; top > 1 \&\& ones \& 1;/' test_comm:tree
-mutate 'a piece of a sum twice' src/comm/exchange.c 's/x->parts\[x->rank\] = own + x->gathered;/x->parts[x->rank] = own;/' test_comm
+mutate 'a piece of a sum twice' src/comm/exchange.c 's/x->parts\[c->own\] = r->at + c->mine.at;/x->parts[c->own] = r->at;/' test_comm
 mutate 'weights of uneven shares ignored' src/core/ranks.c 's/weight = (double)batch->size \* [^;]*;/weight = 1;/' test_ddp:train_as_one
 mutate 'gradient of one rank alone left out' src/tensor/sync.c 's/memcpy(r->flats\[f\]->has_gradient, at, (size_t)r->flats\[f\]->n);/;/' test_sync:some_ranks
 # ---- state and data ----
@@ -92,6 +92,8 @@ mutate 'sums of an epoch not reduced' src/core/ranks.c 's/lc_status s = lc__rank
 mutate 'metrics not merged' src/core/ranks.c 's/LC_TRY(reduce_metrics(t, r));//' test_ddp:train_as_one
 mutate 'a wish to stop not heard' src/core/ranks.c 's/if (flags\[WISH_STOP\]) t->user_stop/if (t->stop_wish) t->user_stop/' test_ddp:one_rank_stops
 # ---- what does not fit is found ----
+mutate 'options not compared' src/core/run.c 's/LC_TRY(lc__check_same_options(t));//' test_ddp:different_options
+mutate 'data not compared' src/core/fit_loop.c 's/LC_TRY(lc__check_same_data(t));//' test_ddp:different_options
 mutate 'models not compared' src/strategies/ddp.c 's/LC_TRY(check_model(d, m));//' test_ddp:different
 mutate 'calls not compared' src/comm/exchange.c 's/return !memcmp(got, want, sizeof \*got);/return true;/' test_comm:different
 mutate 'any secret let in' src/comm/socket.c 's/return !differs;/return true;/' test_control:secret

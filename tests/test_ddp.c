@@ -492,4 +492,80 @@ TEST(different_models_are_named)
     world_free(w);
 }
 
+/* One rank is started with something else. */
+typedef struct odd {
+    int64_t max_epochs, samples, batch;
+    uint64_t seed;
+    const char *root;
+    bool validates;
+} odd;
+
+static lc_status another_run(lc_comm *comm, void *ctx)
+{
+    bool is_odd = lc_comm_rank(comm) == 2;
+    odd usual = {.max_epochs = 1, .samples = 60, .batch = 4, .seed = 4}, mine = is_odd ? *(odd *)ctx : usual;
+    job j = {.stop_rank = -1, .fail_rank = -1, .save_after = -1};
+    net m = {.j = &j, .rank = lc_comm_rank(comm)};
+    lc_dataloader *train, *val;
+    lc_dataset *d;
+    lc_trainer *t;
+    lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
+    lc_array arrays[] = {{.field = {.name = "x", .dtype = LC_F32, .ndim = 1, .shape = {FEATURES}}, .data = inputs},
+                         {.field = {.name = "y", .dtype = LC_I64}, .data = labels}};
+    pthread_mutex_init(&j.lock, NULL);
+    opt.strategy = "ddp";
+    opt.comm = comm;
+    opt.barebones = true;
+    opt.handle_signals = false;
+    opt.max_epochs = mine.max_epochs;
+    opt.default_root_dir = mine.root;
+    opt.threads = is_odd ? 1 : 2;
+    lc_module_init(&m.base, &net_ops, 1);
+    lc_linear_init(&m.l1, &m, "l1", FEATURES, 8);
+    lc_linear_init(&m.l2, &m, "l2", 8, CLASSES);
+    LC_TRY(lc_metric_new("Accuracy", &(lc_metric_options){.num_classes = CLASSES}, &m.accuracy));
+    LC_TRY(lc_array_dataset_new(mine.samples, 2, arrays, &d));
+    LC_TRY(lc_dataloader_new(
+        &(lc_dataloader_options){.dataset = d, .batch_size = mine.batch, .shuffle = true, .seed = mine.seed}, &train));
+    lc_dataset_unref(d);
+    LC_TRY(loader_of(SAMPLES - VAL, VAL, 4, false, &val));
+    LC_TRY(lc_trainer_new(&opt, &t));
+    lc_run_args args = {.train_dataloader = train, .val_dataloader = mine.validates ? val : NULL};
+    lc_status s = lc_trainer_fit(t, &m.base, &args);
+    char message[1024];
+    snprintf(message, sizeof message, "%s", lc_error_message());
+    lc_trainer_free(t);
+    lc_dataloader_free(train), lc_dataloader_free(val);
+    lc_module_release(&m.base);
+    lc_metric_free(m.accuracy);
+    pthread_mutex_destroy(&j.lock);
+    return s < 0 ? lc_fail(s, "%s", message) : LC_OK;
+}
+
+TEST(different_options_and_data_are_named)
+{
+    static const struct {
+        odd odd;
+        const char *message; /* "": that may differ */
+    } cases[] = {
+        {{1, 60, 4, 4, "/elsewhere", false}, ""},
+        {{2, 60, 4, 4, NULL, false}, "rank 2 has --max_epochs 2 where rank 0 has --max_epochs 1"},
+        {{1, 60, 4, 4, NULL, true}, "rank 2 has a validation where rank 0 has no validation"},
+        {{1, 59, 4, 4, NULL, false}, "rank 2 has train loader 0: 5 batches: 59 samples of "},
+        {{1, 60, 5, 4, NULL, false}, "rank 2 has train loader 0: 4 batches: "},
+        {{1, 60, 4, 5, NULL, false}, "random (seed 5) where rank 0 has train loader 0: "},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        odd o = cases[k].odd;
+        world *w = world_run("threads", 3, another_run, &o);
+        for (int i = 0; i < 3; i++) {
+            if (*cases[k].message ? w->ranks[i].status >= 0 : w->ranks[i].status < 0)
+                TEST_FAIL("case %zu, rank %d: %s", k, i, w->ranks[i].message);
+            if (!strstr(w->ranks[i].message, cases[k].message))
+                TEST_FAIL("case %zu, rank %d: %s", k, i, w->ranks[i].message);
+        }
+        world_free(w);
+    }
+}
+
 TEST_MAIN

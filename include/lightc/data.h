@@ -304,6 +304,9 @@ typedef struct lc_dataloader_ops {
      * included (lc_batch.size 0), each with its global_size and global_offset. One rank of one takes that back. `shard`
      * has no defaults left in it. Called when no epoch runs. Default: the loader can only give all. */
     lc_status (*shard)(void *self, const lc_shard *shard);
+    /* What all ranks must have in common, so that each sees its part of the same data, in a line of text: "96 samples
+     * of 'mnist' in batches of 4, random (seed 1)". As snprintf. Default: nothing. */
+    int (*describe)(void *self, int64_t epoch, char *text, size_t size);
 } lc_dataloader_ops;
 
 #define LC_DATALOADER_OPS_INIT .size = sizeof(lc_dataloader_ops)
@@ -360,6 +363,8 @@ LC_API bool lc_dataloader_sequential(lc_dataloader *l, bool on);
  * by itself (use_distributed_sampler). An error, which leaves the loader as it was, for one of a program's own that has
  * no ops->shard, also within a combined loader. */
 LC_API lc_status lc_dataloader_shard(lc_dataloader *l, const lc_shard *shard) LC_MUST_USE;
+/* See lc_dataloader_ops.describe. The trainer compares it over the ranks at the start. */
+LC_API int lc_dataloader_describe(lc_dataloader *l, int64_t epoch, char *text, size_t size);
 /* What it was given last, without defaults; borrowed from the loader. */
 LC_API const lc_shard *lc_dataloader_get_shard(const lc_dataloader *l);
 

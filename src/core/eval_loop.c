@@ -253,6 +253,7 @@ lc_status lc__sanity_check(lc_trainer *t)
     t->current_epoch -= completed;
     lc_status s = LC__CALLBACK_HOOK(t, ON_SANITY_CHECK_START, on_sanity_check_start);
     if (s >= 0) s = lc__setup_eval_data(t);
+    if (s >= 0) s = lc__check_same_data(t);
     if (s >= 0) s = lc__eval_loop(t);
     if (s >= 0) s = LC__CALLBACK_HOOK(t, ON_SANITY_CHECK_END, on_sanity_check_end);
     t->sanity = false;

@@ -325,6 +325,7 @@ lc_status lc__fit_loop(lc_trainer *t)
     bool unfinished = t->resume_mid_epoch && t->resume_phase != LC__PHASE_START && t->is_last_batch;
     if (!unfinished && !at_end && fit_done(t)) return LC_OK;
     if (t->enable_validation) LC_TRY(lc__setup_eval_data(t));
+    LC_TRY(lc__check_same_data(t));
     LC_TRY(LC__HOOK(t, ON_TRAIN_START, on_train_start));
     while (unfinished || !fit_done(t)) {
         unfinished = false;

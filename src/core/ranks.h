@@ -25,6 +25,11 @@ static inline bool lc__is_empty_share(const lc_batch *batch)
     return batch && batch->size == 0 && batch->global_size > 0;
 }
 
+/* same_run.c: an error names the first difference between this rank and rank 0: in options (behind what decides about
+ * validation), and in data (once the loaders are open). */
+lc_status lc__check_same_options(lc_trainer *t) LC_MUST_USE;
+lc_status lc__check_same_data(lc_trainer *t) LC_MUST_USE;
+
 /* Shown if this rank is lost. */
 void lc__tell_progress(lc_trainer *t);
 

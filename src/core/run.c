@@ -171,6 +171,7 @@ static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_
     LC_TRY(LC__MODULE_HOOK(t, CONFIGURE_CALLBACKS, configure_callbacks));
     LC_TRY(lc__hooks_rebuild(t));
     decide_validation(t);
+    LC_TRY(lc__check_same_options(t));
     for (int i = 0; i < t->n_callbacks && !asked && stage == LC_STAGE_FIT; i++)
         if (t->callbacks[i]->ops.ckpt_path) asked = t->callbacks[i]->ops.ckpt_path(t->callbacks[i]->self, t);
     LC_TRY(lc__resolve_ckpt_path(t, asked, &path));
@@ -392,6 +393,7 @@ static lc_status eval_body(lc_trainer *t)
     lc_checkpoint_close(t->restoring_from);
     t->restoring_from = NULL;
     LC_TRY(lc__setup_eval_data(t));
+    LC_TRY(lc__check_same_data(t));
     bool none = true; /* limits of 0: nothing is run, not even hooks */
     for (int i = 0; i < t->eval.n; i++) none = none && (t->eval.s[i].length == 0 || t->eval.s[i].limit == 0);
     if (none) {

@@ -3,6 +3,7 @@
  * is in loader.c; a program's own goes through the same door. */
 #include "data_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,6 +69,12 @@ static lc_status all_or_nothing(void *self, const lc_shard *shard)
         shard->rank, shard->size);
 }
 
+static int nothing_to_describe(void *self, int64_t epoch, char *text, size_t size)
+{
+    (void)self, (void)epoch;
+    return snprintf(text, size, "%s", "");
+}
+
 lc_status lc_dataloader_from_ops(const lc_dataloader_ops *ops, void *self, lc_dataloader **out)
 {
     lc_dataloader_ops full = {0};
@@ -98,6 +105,7 @@ lc_status lc_dataloader_from_ops(const lc_dataloader_ops *ops, void *self, lc_da
     if (!full.sequential) full.sequential = always_sequential;
     if (!full.observe) full.observe = nothing_to_observe;
     if (!full.shard) full.shard = all_or_nothing;
+    if (!full.describe) full.describe = nothing_to_describe;
     l->ops = full;
     l->self = self;
     l->shard = (lc_shard){.size = 1, .batches = 1};
@@ -194,6 +202,11 @@ lc_status lc_dataloader_load(lc_dataloader *l, const void *data, size_t size)
 bool lc_dataloader_sequential(lc_dataloader *l, bool on)
 {
     return l->ops.sequential(l->self, on);
+}
+
+int lc_dataloader_describe(lc_dataloader *l, int64_t epoch, char *text, size_t size)
+{
+    return l->ops.describe(l->self, epoch, text, size);
 }
 
 void lc_dataloader_observe(lc_dataloader *l, lc_span_fn *fn, void *ctx)

@@ -350,10 +350,23 @@ static void loader_free(void *self)
     free(l);
 }
 
+static int loader_describe(void *self, int64_t epoch, char *text, size_t size)
+{
+    const loader *l = self;
+    const char *name = l->sequential ? "sequential" : l->sampler.ops->name;
+    return snprintf(text, size, "%lld samples of '%s' in batches of %lld%s, %s (seed %llu)",
+                    (long long)samples_of(l, epoch), lc_dataset_name(l->dataset), (long long)l->batch_size,
+                    l->drop_last ? ", the last one dropped" : "", name ? name : "a sampler",
+                    (unsigned long long)l->seed);
+}
+
 static const lc_dataloader_ops loader_ops = {
-    LC_DATALOADER_OPS_INIT,          .name = "dataloader",      .begin = loader_begin,           .next = loader_next,
-    .length = loader_length,         .end = loader_end,         .batch_size = loader_batch_size, .free = loader_free,
-    .sequential = loader_sequential, .observe = loader_observe, .shard = loader_shard,
+    LC_DATALOADER_OPS_INIT,          .name = "dataloader",
+    .begin = loader_begin,           .next = loader_next,
+    .length = loader_length,         .end = loader_end,
+    .batch_size = loader_batch_size, .free = loader_free,
+    .sequential = loader_sequential, .observe = loader_observe,
+    .shard = loader_shard,           .describe = loader_describe,
 };
 
 static lc_status make_batch(loader *l)

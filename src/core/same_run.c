@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks must be the same program, started with the same options, on the same data. What must agree is written as lines
+ * of text and compared with rank 0's before anything is computed; the first line that differs is the error. (That
+ * models agree, the strategies check.)
+ *
+ * To leave an option out, because ranks may differ in it: a name in `own`. */
+#include "core/hyperparameters.h"
+#include "core/options.h"
+#include "core/ranks.h"
+#include "core/str.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A machine's or a rank's own affair. */
+static const char *const own[] = {
+    "default_root_dir",
+    "run_name",
+    "logger",
+    "enable_progress_bar",
+    "enable_model_summary",
+    "profiler",
+    "trace_hooks",
+    "accelerator",
+    "devices",
+    "num_nodes",
+    "node_rank",
+    "nodes_file",
+    "max_restarts",
+    "start_timeout",
+    "silence_timeout",
+    "progress_timeout",
+    "grace_period",
+    "threads",
+    "handle_signals",
+};
+
+static bool is_own(const char *option)
+{
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (!strcmp(own[i], option)) return true;
+    return false;
+}
+
+/* Paths may differ from machine to machine. */
+static void add_options(lc__str *out, const lc_option *options, int n, const void *target)
+{
+    char value[512];
+    for (int i = 0; i < n; i++) {
+        if (lc__option_is_trainers(&options[i]) && is_own(options[i].name)) continue;
+        lc_option_get_text(&options[i], target, value, sizeof value);
+        if (options[i].kind != LC_OPTION_TEXT || !strchr(value, '/'))
+            lc__str_add(out, "--%s %s\n", options[i].name, value);
+    }
+}
+
+/* The first line in which two texts differ. */
+static lc_status differ(const lc_trainer *t, const char *what, const char *mine, const char *theirs)
+{
+    int a, b;
+    for (;; mine += a + 1, theirs += b + 1) {
+        a = (int)strcspn(mine, "\n"), b = (int)strcspn(theirs, "\n");
+        if (a != b || strncmp(mine, theirs, (size_t)a) != 0 || !mine[a] || !theirs[b]) break;
+    }
+    return lc_fail(LC_ERR_STATE, "the ranks do not have the same %s: rank %d has %.*s where rank 0 has %.*s", what,
+                   t->rank, a ? a : 7, a ? mine : "nothing", b ? b : 7, b ? theirs : "nothing");
+}
+
+static lc_status compare(lc_trainer *t, const char *what, const lc__str *text)
+{
+    int64_t n = (int64_t)text->n;
+    lc_status status;
+    char *theirs = NULL;
+    if (text->failed) return lc_fail(LC_ERR_MEMORY, "out of memory: the %s of this rank", what);
+    LC_TRY(lc__from_rank_zero(t, &n, sizeof n));
+    theirs = calloc(1, (size_t)n + 1);
+    if (!theirs) return lc_fail(LC_ERR_MEMORY, "out of memory: the %s of rank 0", what);
+    memcpy(theirs, text->s, text->n < (size_t)n ? text->n : (size_t)n); /* stays where rank 0 does not exist */
+    status = lc__from_rank_zero(t, theirs, (size_t)n);
+    if (status >= 0 && strcmp(text->s, theirs) != 0) status = differ(t, what, text->s, theirs);
+    free(theirs);
+    return status;
+}
+
+lc_status lc__check_same_options(lc_trainer *t)
+{
+    lc__str text = {0};
+    int n;
+    if (!t->comm) return LC_OK;
+    lc_option_set model = lc_module_hyperparameters(t->m), data = lc__datamodule_hyperparameters(&t->datamodule.given);
+    const lc_option *options = lc_trainer_option_table(&n);
+    lc__str_add(&text, "lightc %s\n%s of %s\n", lc_version(), lc_stage_name(t->stage), t->mo.name);
+    add_options(&text, options, n, &t->opt);
+    add_options(&text, model.options, model.n, model.target);
+    add_options(&text, data.options, data.n, data.target);
+    if (t->stage == LC_STAGE_FIT) lc__str_add(&text, "%s validation\n", t->enable_validation ? "a" : "no");
+    lc_status s = compare(t, "program and options", &text);
+    lc__str_free(&text);
+    return s;
+}
+
+/* Where the program itself gives ranks different data they need as many batches, which nobody but it can know; ranks of
+ * a loader that the trainer shares out must have the same one. */
+static void describe(lc_trainer *t, const lc__source *s, const char *what, int i, lc__str *out)
+{
+    char text[512] = "";
+    if (!s->loader) return;
+    if (s->sharded) lc_dataloader_describe(s->loader, t->current_epoch, text, sizeof text);
+    lc__str_add(out, "%s loader %d: %lld batches%s%s\n", what, i, (long long)s->length, *text ? ": " : "", text);
+}
+
+lc_status lc__check_same_data(lc_trainer *t)
+{
+    lc__str text = {0};
+    if (!t->comm) return LC_OK;
+    describe(t, &t->train, "train", 0, &text);
+    for (int i = 0; i < t->eval.n; i++)
+        describe(t, &t->eval.s[i], t->stage == LC_STAGE_FIT ? "val" : lc_stage_name(t->stage), i, &text);
+    lc__str_add(&text, "no more\n");
+    lc_status s = compare(t, "data", &text);
+    lc__str_free(&text);
+    return s;
+}
