@@ -182,7 +182,8 @@ done:
     return status;
 }
 
-static void run(const char *logger, int64_t accumulate)
+/* strategy NULL: one device, else 3 of it. */
+static void run_with(const char *logger, int64_t accumulate, const char *strategy)
 {
     static float x[SAMPLES * 3], y[SAMPLES];
     char dir[256];
@@ -201,6 +202,8 @@ static void run(const char *logger, int64_t accumulate)
     o.log_every_n_steps = 5;
     o.accumulate_grad_batches = accumulate;
     o.gradient_clip_val = 1;
+    o.strategy = strategy;
+    if (strategy) o.devices = "3";
     m.logs_media = strstr(logger, "tensorboard") != NULL;
     CHECK_OK(lc_trainer_new(&o, &t));
     /* With loggers little more is logged: a writer that is behind has a queue that grows. */
@@ -213,6 +216,21 @@ static void run(const char *logger, int64_t accumulate)
     lc_module_release(&m.base);
     lc_dataset_unref(m.data);
     world_remove(dir);
+}
+
+static void run(const char *logger, int64_t accumulate)
+{
+    run_with(logger, accumulate, NULL);
+}
+
+TEST(steady_step_of_several_devices)
+{
+#ifndef COUNTED
+    SKIP("allocations are not counted in this build");
+#endif
+    run_with("none", 1, "data_parallel");
+    run_with("none", 2, "data_parallel");
+    run_with("none", 1, "central_storage");
 }
 
 TEST(steady_step_without_loggers)

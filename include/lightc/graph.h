@@ -36,6 +36,13 @@ typedef struct lc_graph_stats {
                             * addition of matrix products, convolutions, recurrent layers and attention */
 } lc_graph_stats;
 
+/* What a device holds, in bytes. What devices share is counted where it lies. */
+typedef struct lc_device_memory {
+    int64_t parameters, buffers, gradients, optimizer_state;
+    int64_t activations; /* intermediate results of the largest step so far */
+    int64_t workspace;   /* of its kernels */
+} lc_device_memory;
+
 LC_BEGIN_DECLS
 
 /* options NULL: the defaults. Free it with lc_graph_free, on the thread that uses it and outside of a step. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Strategies: how a run is spread over devices and processes. "single_device": one process; "ddp": one process a
- * device, each with the whole model, gradients averaged.
+ * device, each with the whole model, gradients averaged; "data_parallel": one process for several devices, each with
+ * its part of every batch; "central_storage": the same, with the parameters on the host.
  *
  * A strategy hands the trainer a communicator over its ranks, and acts at a few places of a step; everything else (who
  * logs, who writes checkpoints, how metrics are reduced) the trainer does with the communicator, the same for all.
@@ -56,6 +57,11 @@ typedef struct lc_strategy_ops {
     void (*explain)(void *self);
     /* Every device is driven by a process of its own: `--devices N` starts N. False: one process drives all. */
     bool launches;
+    /* One process drives several devices, each of which computes its part of every batch: how many. The trainer makes
+     * them and cuts the batches. NULL: one, which computes all of it. */
+    int (*devices)(void *self);
+    /* Parameters live on the host, and are copied to every device before each step. */
+    bool copies_parameters;
 } lc_strategy_ops;
 
 #define LC_STRATEGY_OPS_INIT(text) .size = sizeof(lc_strategy_ops), .name = (text)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Validation, test and prediction: one loop, the stage says which hooks it calls. */
 #include "core/deterministic.h"
+#include "core/parts.h"
 #include "core/profiling.h"
 #include "core/ranks.h"
 
@@ -34,11 +35,12 @@ static void restore_modes(lc_trainer *t, lc_module *m, int *i)
 
 /* ---- a batch ---- */
 
-static lc_status call_step(lc_trainer *t, const lc_batch *batch, int64_t i, int loader, lc_tensor **out)
+/* *prediction: what predict_step gave, else NULL. */
+static lc_status call_step(lc_trainer *t, const lc_batch *batch, int64_t i, int loader, lc_tensor **prediction)
 {
     lc_status s, last;
-    lc_tensor *prediction = NULL;
     unsigned errors;
+    *prediction = NULL;
     lc_hook saved = lc__hook_enter(t, t->stage == LC_STAGE_TEST      ? LC_HOOK_TEST_STEP
                                       : t->stage == LC_STAGE_PREDICT ? LC_HOOK_PREDICT_STEP
                                                                      : LC_HOOK_VALIDATION_STEP);
@@ -49,11 +51,11 @@ static lc_status call_step(lc_trainer *t, const lc_batch *batch, int64_t i, int 
         break;
     case LC_STAGE_PREDICT:
         errors = lc__error_count(NULL);
-        prediction = t->mo.predict_step(t->m, batch, i, loader);
+        *prediction = t->mo.predict_step(t->m, batch, i, loader);
         s = LC_OK;
-        if (!prediction && lc__error_count(&last) != errors && last != LC_ERR_NOT_FOUND)
+        if (!*prediction && lc__error_count(&last) != errors && last != LC_ERR_NOT_FOUND)
             s = last < 0 ? last : LC_ERR_USER;
-        if (prediction && !lc_tensor_is_error(prediction)) lc_keep(prediction);
+        if (*prediction && !lc_tensor_is_error(*prediction)) lc_keep(*prediction);
         break;
     default:
         s = t->mo.validation_step(t->m, batch, i, loader);
@@ -63,13 +65,27 @@ static lc_status call_step(lc_trainer *t, const lc_batch *batch, int64_t i, int 
     if (recorded < 0) s = recorded;
     if (s != LC_OK || t->deferred) s = lc__hook_result(t, s, NULL);
     lc__hook_leave(t, saved);
-    *out = prediction;
+    return s;
+}
+
+static lc_status call_parts(lc_trainer *t, const lc_batch *batch, int64_t i, int loader)
+{
+    lc_status s = LC_OK;
+    lc_tensor *prediction;
+    int n;
+    LC_TRY(lc__parts_begin(t, batch, &n));
+    for (int k = 0; k < n && s >= 0; k++) {
+        s = call_step(t, lc__part_enter(t, k), i, loader, &prediction);
+        lc__part_set_value(t, k, prediction);
+        lc__part_leave(t);
+    }
     return s;
 }
 
 /* Predictions are of samples, and need no sums. */
 static lc_status call_steps(lc_trainer *t, const lc_batch *batch, int64_t i, int loader, lc_tensor **prediction)
 {
+    if (t->parts) return call_parts(t, batch, i, loader);
     if (!t->chunks || t->stage == LC_STAGE_PREDICT) return call_step(t, batch, i, loader, prediction);
     LC_TRY(lc__chunks_cut(t, batch));
     for (int64_t k = 0; k < t->chunks->n; k++) {
@@ -88,7 +104,11 @@ static lc_status run_step(lc_trainer *t, const lc_batch *batch, int64_t i, int l
     lc_status s = call_steps(t, batch, i, loader, &prediction);
     if (s < 0) return s;
     int64_t start = LC__PROFILE_START(t);
-    s = lc_step_run(t->graph);
+    if (t->parts) {
+        s = lc__parts_run(t);
+        prediction = lc__parts_value(t);
+    }
+    if (s >= 0) s = lc_step_run(t->graph);
     LC__PROFILE_ACTION(t, "run_step", start);
     t->recording = false;
     if (s < 0) return lc_fail_context(s, "%s, batch %lld", lc_stage_name(t->stage), (long long)i);

@@ -67,6 +67,12 @@ lc_status lc_fabric_new(const lc_fabric_options *options, lc_fabric **out)
         f->strategy = NULL; /* nothing to tear down */
         goto done;
     }
+    if (f->strategy->devices) {
+        status = lc_fail(LC_ERR_UNSUPPORTED,
+                         "%s cuts batches for its devices, which a fabric leaves to the program; use ddp, or a trainer",
+                         f->strategy->name);
+        goto done;
+    }
     f->comm = f->strategy->comm(f->strategy_self);
     LC_TRY_GOTO(status, done, lc_graph_new(&g, &f->graph));
     *out = f;

@@ -242,6 +242,7 @@ void lc__module_ops_fill(lc_trainer *t, const lc_module_ops *ops)
     memcpy(mo, ops, ops->size < sizeof *mo ? ops->size : sizeof *mo);
     t->has_validation_step = mo->validation_step != NULL;
     t->has_test_step = mo->test_step != NULL;
+    t->has_before_backward = mo->on_before_backward != NULL;
     t->has_validation_model_train = mo->on_validation_model_train != NULL;
     t->has_test_model_train = mo->on_test_model_train != NULL;
     t->has_predict_step = mo->predict_step || mo->forward;

@@ -4,6 +4,7 @@
  * Everything here only records. The plan is submitted (lc_step_run) behind the update of the last optimizer, or behind
  * backward while gradients are being accumulated. */
 #include "core/deterministic.h"
+#include "core/parts.h"
 #include "core/ranks.h"
 #include "optim/optim_internal.h"
 #include "tensor/graph_impl.h"
@@ -82,6 +83,7 @@ static lc_status closure_run(lc_closure *c)
     lc_trainer *t = c->t;
     c->ran = true;
     if (t->chunks && t->chunks->tree) return lc__chunks_closure(c);
+    if (t->parts) return lc__parts_closure(c);
     LC_TRY(lc__norms_begin(t, c->batch));
     LC_TRY(lc__run_training_step(c));
     if (c->batch_idx % t->accumulate == 0) LC_TRY(lc__closure_zero_grad(c));

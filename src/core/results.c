@@ -220,6 +220,32 @@ static bool same_args(const lc__logged *e, const lc_log_args *a, bool on_step, b
            a->reduce_fx == b->reduce_fx && a->sync_dist == b->sync_dist && a->rank_zero_only == b->rank_zero_only;
 }
 
+/* What a step's value is, when that of another part of its batch has arrived; where a part logs twice, its last one
+ * counts. */
+static double step_of_parts(const lc_trainer *t, lc__logged *e, double v, double weight, int part)
+{
+    bool begins = e->batch != t->cuts;
+    if (!begins && part != e->part) {
+        e->parts_value = e->step;
+        e->parts_weight += e->part_weight;
+    }
+    if (begins) e->parts_weight = 0;
+    e->batch = t->cuts;
+    e->part = part;
+    e->part_weight = weight;
+    if (e->parts_weight == 0) return v;
+    switch ((lc_log_reduce)e->args.reduce_fx) {
+    case LC_LOG_SUM:
+        return e->parts_value + v;
+    case LC_LOG_MIN:
+        return v < e->parts_value || isnan(v) ? v : e->parts_value;
+    case LC_LOG_MAX:
+        return v > e->parts_value || isnan(v) ? v : e->parts_value;
+    default:
+        return (e->parts_value * e->parts_weight + v * weight) / (e->parts_weight + weight);
+    }
+}
+
 static void add_exact(lc__logged *e, double v, double weight, int64_t step)
 {
     lc__exact_sums *x = e->exact;
@@ -246,10 +272,10 @@ static double extreme(const lc__logged *e, double v, int64_t step)
 }
 
 /* A value has arrived. */
-static void accumulate(const lc__results *r, lc__logged *e, double v, double weight)
+static void accumulate(const lc_trainer *t, const lc__results *r, lc__logged *e, double v, double weight, int part)
 {
     bool ordered = e->args.reduce_fx == LC_LOG_MIN || e->args.reduce_fx == LC_LOG_MAX;
-    e->step = r->exact && ordered ? extreme(e, v, r->step) : v;
+    e->step = r->exact && ordered ? extreme(e, v, r->step) : t->parts ? step_of_parts(t, e, v, weight, part) : v;
     e->has_step = true;
     e->step_number = r->step;
     if (e->exact) add_exact(e, v, weight, r->step);
@@ -279,14 +305,13 @@ double lc__logged_epoch_value(const lc__logged *e)
 
 lc_status lc__results_read(lc_trainer *t, lc__results *r)
 {
-    (void)t;
     int n = r->n_pending;
     r->n_pending = 0;
     for (int i = 0; i < n; i++) {
         double v;
         lc_status s = lc_item(r->pending[i].tensor, &v);
         if (s < 0) return lc_fail_context(s, "logged value %s", r->e[r->pending[i].entry].name);
-        accumulate(r, &r->e[r->pending[i].entry], v, r->pending[i].weight);
+        accumulate(t, r, &r->e[r->pending[i].entry], v, r->pending[i].weight, r->pending[i].part);
     }
     return LC_OK;
 }
@@ -403,7 +428,7 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
                       "this name was logged before in this hook for another metric, or for a plain value");
     }
     double weight = 1;
-    if (!what.metric && (e->on_epoch || e->exact) && e->args.reduce_fx == LC_LOG_MEAN) {
+    if (!what.metric && (e->on_epoch || e->exact || t->parts) && e->args.reduce_fx == LC_LOG_MEAN) {
         if (args->batch_size > 0)
             weight = (double)args->batch_size;
         else if (batch_hook) {
@@ -419,14 +444,14 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
     if (what.metric) {
         LC_TRY(lc__logged_metric(r, e, what.metric));
     } else if (!tensor) {
-        accumulate(r, e, value, weight);
+        accumulate(t, r, e, value, weight, t->part);
     } else {
         if (lc_tensor_is_error(tensor)) return LC_OK; /* the recorder reports it, with its cause */
         if (lc_tensor_numel(tensor) != 1)
             return refuse(t, name, args->site, "a logged tensor must have one element; reduce it with lc_mean");
         if (!t->recording) {
             LC_TRY(lc_item(tensor, &value));
-            accumulate(r, e, value, weight);
+            accumulate(t, r, e, value, weight, t->part);
         } else {
             if (r->n_pending == r->cap_pending) {
                 int cap = r->cap_pending ? 2 * r->cap_pending : 8;
@@ -435,7 +460,7 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
                 r->pending = p;
                 r->cap_pending = cap;
             }
-            r->pending[r->n_pending++] = (lc__pending){(int)(e - r->e), lc_keep(tensor), weight};
+            r->pending[r->n_pending++] = (lc__pending){(int)(e - r->e), lc_keep(tensor), weight, t->part};
             return LC_OK;
         }
     }

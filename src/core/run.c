@@ -4,6 +4,7 @@
 #include "core/hyperparameters.h"
 #include "core/deterministic.h"
 #include "core/rank_times.h"
+#include "core/parts.h"
 #include "core/ranks.h"
 #include "core/profiling.h"
 #include "core/trainer_internal.h"
@@ -189,6 +190,7 @@ static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_
     s = lc_module_status(m);
     if (s < 0) return lc_fail_context(s, "building %s", t->mo.name);
     if (t->restoring_from) LC_TRY(lc__restore_module(t));
+    LC_TRY(lc__parts_setup(t));
     if (stage != LC_STAGE_PREDICT) LC_TRY(lc__hyperparameters_log(t, m));
     lc__results_reset(&t->train_results);
     lc__results_reset(&t->eval_results);
@@ -235,7 +237,8 @@ static lc_status set_up_optimizers(lc_trainer *t)
     LC_TRY(lc__unused_begin(t));
     LC_TRY(lc__rank_times_begin(t));
     LC_TRY(lc__norms_setup(t));
-    return lc__chunks_train(t);
+    LC_TRY(lc__chunks_train(t));
+    return lc__parts_set_optimizers(t);
 }
 
 static lc_status fit_begin(lc_trainer *t)
@@ -298,12 +301,14 @@ static void say_where(lc_trainer *t)
         lc_trainer_message(t, "info", "%s checkpoint: %s%s", *score ? "best" : "last", info.best_model_path, score);
     }
     if (t->loggers_started && t->run_dir) lc_trainer_message(t, "info", "metrics: %s", t->run_dir);
+    lc__parts_report(t);
 }
 
 /* Everything after the loop: also after an error. Returns the run's status. */
 static lc_status finish(lc_trainer *t, lc_status s)
 {
     char message[1024];
+    lc__part_leave(t);
     if (t->graph && lc_current_graph() == t->graph && lc_step_end(t->graph) < 0 && s >= 0) s = LC_ERR_INTERNAL;
     t->recording = false;
     t->batch = NULL;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Making and freeing a trainer, its callbacks, and what it tells about itself. */
 #include "core/deterministic.h"
+#include "core/parts.h"
 #include "core/profiling.h"
 #include "core/rank_times.h"
 #include "core/ranks.h"
@@ -195,6 +196,7 @@ void lc_trainer_free(lc_trainer *t)
                                                              : "success");
     lc__source_close(&t->train);
     lc__sources_close(&t->eval);
+    lc__parts_free(t);
     lc__optimizers_free(t);
     if (t->in_run && t->m) lc__norms_release(t); /* a loop of the program's own that was not ended */
     if (t->strategy && t->strategy->teardown) t->strategy->teardown(t->strategy_self);

@@ -11,7 +11,7 @@
  *   signals.c       SIGINT, SIGTERM                        run_dir.c       version_N, loggers
  *   log_media.c     histograms, images, texts              optimizer_state.c  optimizers in checkpoints
  *   log_metric.c    metrics that are logged as such        deterministic.c  batches in chunks, the same for any ranks
- */
+ *   parts.c         batches that several devices compute */
 #ifndef LC_CORE_TRAINER_INTERNAL_H
 #define LC_CORE_TRAINER_INTERNAL_H
 
@@ -69,7 +69,11 @@ typedef struct lc__logged {
     int64_t step_number; /* of lc__results.step: the batch that `step` is of */
     double step, sum, weight;
     lc__exact_sums *exact; /* `sum` and `step` where they must not be rounded on the way; NULL: they may be */
-    lc_metric *metric;     /* borrowed while its epoch runs; `sum` is its value, once `computed` */
+    /* `step` is of parts up to this one of the batch with that number: of those before, value and weight. */
+    int64_t batch;
+    int part;
+    double parts_value, parts_weight, part_weight;
+    lc_metric *metric; /* borrowed while its epoch runs; `sum` is its value, once `computed` */
     bool of_metric, computed;
     double *state; /* of the metric: from a checkpoint, or for one */
     int64_t n_state;
@@ -80,6 +84,7 @@ typedef struct lc__pending {
     int entry;
     lc_tensor *tensor;
     double weight;
+    int part;
 } lc__pending;
 
 typedef struct lc__results {
@@ -167,10 +172,14 @@ struct lc_trainer {
     /* the module */
     lc_module *m;
     lc_module_ops mo; /* every slot filled */
-    bool has_validation_step, has_test_step, has_predict_step, has_validation_model_train, has_test_model_train;
+    bool has_validation_step, has_test_step, has_predict_step, has_validation_model_train, has_test_model_train,
+        has_before_backward;
     bool *modes; /* train/eval flags of the module tree while an evaluation runs */
     int n_modes, cap_modes;
     lc_graph *graph;
+    struct lc__parts *parts; /* parts.h; NULL: one device */
+    int part;                /* of the batch, that is being recorded */
+    int64_t cuts;            /* batches cut into parts so far */
     const lc_strategy_ops *strategy;
     void *strategy_self;
     struct lc__chunks *chunks; /* deterministic.h; NULL: batches are not cut */

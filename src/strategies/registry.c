@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const lc_strategy_ops *const strategies[] = {&lc__strategy_single, &lc__strategy_ddp};
+static const lc_strategy_ops *const strategies[] = {&lc__strategy_single, &lc__strategy_ddp,
+                                                    &lc__strategy_data_parallel, &lc__strategy_central_storage};
 
 lc_status lc_strategy_find(const char *name, const lc_strategy_ops **out)
 {
@@ -17,6 +18,7 @@ lc_status lc_strategy_find(const char *name, const lc_strategy_ops **out)
         LC_TRY(lc__world_find(&here));
         name = (here.size > 1 ? &lc__strategy_ddp : &lc__strategy_single)->name;
     }
+    if (!strcmp(name, "dp")) name = lc__strategy_data_parallel.name;
     for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++) {
         if (!strcmp(strategies[i]->name, name)) {
             *out = strategies[i];

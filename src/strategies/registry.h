@@ -5,6 +5,7 @@
 
 #include <lightc/strategy.h>
 
-extern const lc_strategy_ops lc__strategy_single, lc__strategy_ddp;
+extern const lc_strategy_ops lc__strategy_single, lc__strategy_ddp, lc__strategy_data_parallel,
+    lc__strategy_central_storage;
 
 #endif

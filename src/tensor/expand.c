@@ -253,14 +253,15 @@ static lc_status backward_node(backward *b, uint32_t k)
     return LC_OK;
 }
 
-/* What a chunk's backward pass counts: its own weight. On several ranks a loss counts as much as this rank has samples.
- */
+/* What a chunk's backward pass counts: its own weight. On several ranks or devices a loss counts as much as this one
+ * has samples. */
 static lc_tensor *seed_of(lc_graph *g, const lc_node *n, int64_t dtype)
 {
     double one = 1;
     if (n->n_float) return lc_op_call(&lc__op_scalar, 0, NULL, 1, &dtype, 1, g->tape.floats + n->float_at, LC_HERE);
     if (g->reducer)
         return lc_op_call_live(&lc__op_scalar, 0, NULL, 1, &dtype, 1, lc__reducer_weight(g->reducer), LC_HERE);
+    if (g->devices) return lc_op_call_live(&lc__op_scalar, 0, NULL, 1, &dtype, 1, &g->loss_weight, LC_HERE);
     return lc_op_call(&lc__op_scalar, 0, NULL, 1, &dtype, 1, &one, LC_HERE);
 }
 

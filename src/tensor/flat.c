@@ -87,6 +87,40 @@ done:
     return status;
 }
 
+lc_status lc__flat_replica(const lc_flat *of, lc_flat **out)
+{
+    lc_status status = LC_OK;
+    size_t n = (size_t)of->n, width = lc_dtype_size(of->gradient->type.dtype);
+    lc_flat *flat = *out = calloc(1, sizeof *flat);
+    if (!flat) return lc_fail(LC_ERR_MEMORY, "out of memory for flat buffers");
+    flat->refs = 1;
+    flat->n = of->n;
+    flat->count = of->count;
+    flat->parameter = lc_tensor_ref(of->parameter);
+    flat->parameters = calloc(n, sizeof *flat->parameters);
+    flat->gradients = calloc(n, sizeof *flat->gradients);
+    flat->offset = calloc(n, sizeof *flat->offset);
+    flat->has_gradient = calloc(n, 1);
+    if (!flat->parameters || !flat->gradients || !flat->offset || !flat->has_gradient) {
+        status = lc_fail(LC_ERR_MEMORY, "out of memory for flat buffers");
+        goto done;
+    }
+    memcpy(flat->offset, of->offset, n * sizeof *flat->offset);
+    LC_TRY_GOTO(status, done, lc_tensor_new(of->gradient->type.dtype, 1, &of->count, &flat->gradient));
+    for (int i = 0; i < of->n; i++) {
+        const lc_tensor *g = of->gradients[i];
+        LC_TRY_GOTO(
+            status, done,
+            lc__tensor_range(flat->gradient, (size_t)of->offset[i] * width, &g->type, g->layout, &flat->gradients[i]));
+    }
+done:
+    if (status < 0) {
+        lc__flat_unref(flat);
+        *out = NULL;
+    }
+    return status;
+}
+
 lc_status lc__flat_of(lc_tensor *parameter, lc_flat **out)
 {
     if (!parameter->flat) {

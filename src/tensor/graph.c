@@ -47,6 +47,7 @@ lc_status lc_graph_new(const lc_graph_options *options, lc_graph **out)
     g->backend = &lc__cpu_backend;
     g->threads = g->options.threads > 0 ? g->options.threads : default_threads();
     g->rng.seed = g->options.seed;
+    g->loss_weight = 1;
     /* Tensors remember graph and generation. A new graph may lie where a freed one lay, so its generations must not
      * start where the other's did. */
     struct timespec now;
@@ -167,15 +168,40 @@ void lc__graph_chunk(lc_graph *g, int64_t number)
     g->chunk.sums = g->chunk.backward = false;
 }
 
-lc_status lc_step_run(lc_graph *g)
+lc_status lc__graph_plan(lc_graph *g, bool final, lc_plan **plan)
 {
-    if (!g->recording) return lc_fail(LC_ERR_STATE, "lc_step_run: no step is being recorded");
+    *plan = NULL;
     if (g->status != LC_OK) return lc_step_status(g);
     g->stats.recorded = g->tape.n_nodes;
-    if (g->tape.n_nodes == g->node_0) return LC_OK;
-    LC_TRY(lc__graph_run(g, true));
+    return g->tape.n_nodes == g->node_0 ? LC_OK : lc__graph_prepare(g, final, plan);
+}
+
+void lc__graph_ran(lc_graph *g)
+{
+    start_segment(g);
+}
+
+lc_status lc_step_run(lc_graph *g)
+{
+    lc_plan *plan;
+    if (!g->recording) return lc_fail(LC_ERR_STATE, "lc_step_run: no step is being recorded");
+    LC_TRY(lc__graph_plan(g, true, &plan));
+    if (!plan) return LC_OK;
+    LC_TRY(lc__graph_execute(g, plan));
     start_segment(g);
     return LC_OK;
+}
+
+void lc__graph_enter(lc_graph *g)
+{
+    if (lc__current == g) return;
+    lc__current = g;
+    for (uint32_t i = 0; g->recording && i < g->n_externals; i++) {
+        lc_tensor *t = g->values[g->externals[i].value];
+        t->graph = g;
+        t->generation = g->generation;
+        t->value = g->externals[i].value;
+    }
 }
 
 lc_status lc_step_end(lc_graph *g)

@@ -174,6 +174,9 @@ struct lc_graph {
         uint32_t first_site; /* of random_sites that are the chunk's */
         bool sums, backward; /* its gradients are the tree's; its backward pass is recorded */
     } chunk;
+    struct lc__devices *devices; /* devices.h: whose device this graph is; NULL: nobody's */
+    int device;                  /* its number there */
+    double loss_weight;          /* what a backward pass starts with, where there is no reducer: 1, or a part's share */
 
     lc_tape tape; /* the user's */
     lc_tape ir;   /* expanded; only while planning */
@@ -230,12 +233,22 @@ lc_status lc__graph_host_view(lc_tensor *t, lc_view *out);
 lc_status lc__graph_add_flat(lc_graph *g, lc_flat *flat) LC_MUST_USE;
 /* Runs what was recorded so far and keeps all of it, as a host read does. */
 lc_status lc__graph_flush(lc_graph *g) LC_MUST_USE;
+/* lc_step_run in two halves, of which the first is for the graph's thread and the second for any: the plan of what was
+ * recorded (NULL: nothing was), and running it. lc__graph_ran goes on with recording. */
+lc_status lc__graph_plan(lc_graph *g, bool final, lc_plan **plan) LC_MUST_USE;
+lc_status lc__graph_execute(lc_graph *g, lc_plan *plan) LC_MUST_USE;
+void lc__graph_ran(lc_graph *g);
+/* Records into g on this thread, where another graph may have recorded in the meantime: a persistent tensor knows the
+ * graph that had it last. */
+void lc__graph_enter(lc_graph *g);
 
 /* What is recorded from now on is a part of the batch with that number among those of all ranks, by which random
  * operators draw (in place of where in the step they stand); -1: no longer. */
 void lc__graph_chunk(lc_graph *g, int64_t number);
 
 /* plan.c */
+/* The plan of the segment, which becomes the last one of the step. */
+lc_status lc__graph_prepare(lc_graph *g, bool final, lc_plan **plan);
 lc_status lc__graph_run(lc_graph *g, bool final);
 void lc__plan_free(lc_plan *plan);
 /* Between steps: takes over the choices of a checkpoint (tune.h); plans made with others are dropped. */

@@ -458,17 +458,20 @@ static lc_status get(lc_graph *g, bool final, lc_plan **out)
     return LC_OK;
 }
 
-lc_status lc__graph_run(lc_graph *g, bool final)
+/* The first error of the step, kept for whoever asks. */
+static lc_status keep_error(lc_graph *g, lc_status status)
+{
+    if (status >= 0 || g->status != LC_OK) return status;
+    g->status = status;
+    snprintf(g->error, sizeof g->error, "%s", lc_error_message());
+    return status;
+}
+
+lc_status lc__graph_prepare(lc_graph *g, bool final, lc_plan **plan)
 {
     lc_plan *p;
-    lc_status status = get(g, final, &p);
-    if (status < 0) {
-        if (g->status == LC_OK) {
-            g->status = status;
-            snprintf(g->error, sizeof g->error, "%s", lc_error_message());
-        }
-        return lc_step_status(g);
-    }
+    *plan = NULL;
+    if (keep_error(g, get(g, final, &p)) < 0) return lc_step_status(g);
     g->chain[g->n_chain++] = p;
     g->last = p;
     g->stats.nodes = p->n_calls;
@@ -477,12 +480,20 @@ lc_status lc__graph_run(lc_graph *g, bool final)
         for (int i = 0; i < g->n_flats; i++) memset(g->flats[i]->has_gradient, 0, (size_t)g->flats[i]->n);
     for (int i = 0; i < p->n_flats; i++)
         memcpy(p->flats[i].flat->has_gradient, p->flats[i].after, (size_t)p->flats[i].flat->n);
-    status = lc__execute(g, p);
-    if (status < 0 && g->status == LC_OK) {
-        g->status = status;
-        snprintf(g->error, sizeof g->error, "%s", lc_error_message());
-    }
-    return status;
+    *plan = p;
+    return LC_OK;
+}
+
+lc_status lc__graph_execute(lc_graph *g, lc_plan *plan)
+{
+    return keep_error(g, lc__execute(g, plan));
+}
+
+lc_status lc__graph_run(lc_graph *g, bool final)
+{
+    lc_plan *p;
+    LC_TRY(lc__graph_prepare(g, final, &p));
+    return lc__graph_execute(g, p);
 }
 
 lc_status lc__graph_load_tuning(lc_graph *g, const lc_state *root)

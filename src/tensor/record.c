@@ -131,8 +131,17 @@ static lc_status add_external(lc_graph *g, lc_tensor *t)
     return LC_OK;
 }
 
+/* The handle that this graph's device has for a tensor. */
+static inline lc_tensor *own_handle(const lc_graph *g, lc_tensor *t)
+{
+    if (!g->devices || !t->replicas) return t;
+    lc_tensor *own = t->replicas[g->device];
+    return own ? own : t;
+}
+
 lc_status lc__value_of(lc_graph *g, lc_tensor *t, uint32_t *value)
 {
+    t = own_handle(g, t);
     if (t->graph == g && t->generation == g->generation) {
         *value = t->value;
         return LC_OK;
@@ -146,6 +155,18 @@ lc_status lc__value_of(lc_graph *g, lc_tensor *t, uint32_t *value)
     LC_TRY(add_external(g, t));
     *value = t->value;
     return LC_OK;
+}
+
+/* Devices that run at the same time share what has no replica: they may read it, and nothing else. */
+static lc_status check_shared(const lc_graph *g, const lc_op *op, int i, const lc_tensor *t)
+{
+    if (!g->devices || g->expanding || t->kind != LC_TENSOR_PERSISTENT || t->replicas) return LC_OK;
+    bool written = op->mutated_inputs >> i & 1, trained = t->requires_grad && !g->no_grad && op->grad;
+    if (!written && !trained) return LC_OK;
+    return lc_fail(LC_ERR_STATE,
+                   "several devices run this step, and input %d, which it %s, belongs to no module; register it with "
+                   "lc_module_add_%s, so that every device has its own",
+                   i, written ? "writes" : "trains", written ? "buffer" : "parameter");
 }
 
 /* ---- recording ---- */
@@ -228,6 +249,7 @@ static lc_status record(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const
         if (!in[i]) continue;
         LC_TRY(lc__value_of(g, in[i], &values[i]));
         any_grad |= in[i]->requires_grad;
+        LC_TRY(check_shared(g, op, i, in[i]));
     }
     any_grad = any_grad && !g->no_grad && !g->expanding && op->grad && !(op->flags & LC_OP_NO_GRAD);
 
@@ -307,13 +329,14 @@ static bool follow(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const *in,
     const uint32_t *want_in = plan->in + (want->in_at - plan->in_0);
     uint32_t *values = tape->in + tape->n_in;
     for (int i = 0; i < n_in; i++) {
-        if (!in[i]) {
+        lc_tensor *t = in[i] ? own_handle(g, in[i]) : NULL;
+        if (!t) {
             values[i] = LC_ABSENT;
-        } else if (in[i]->graph == g && in[i]->generation == g->generation) {
-            values[i] = in[i]->value;
+        } else if (t->graph == g && t->generation == g->generation) {
+            values[i] = t->value;
         } else {
-            if (in[i]->kind < LC_TENSOR_PERSISTENT || add_external(g, in[i]) < 0 || !g->expect) return false;
-            values[i] = in[i]->value;
+            if (t->kind < LC_TENSOR_PERSISTENT || add_external(g, t) < 0 || !g->expect) return false;
+            values[i] = t->value;
         }
         if (values[i] != want_in[i]) return false;
     }

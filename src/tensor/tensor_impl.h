@@ -39,6 +39,7 @@ struct lc_tensor {
     const lc_backend_ops *backend;
     lc_flat *flat; /* the flat buffers a parameter lies in, or NULL */
     int flat_index;
+    lc_tensor **replicas; /* by device: its own handle, or NULL: this one (devices.h). NULL: not of a module there */
 };
 
 /* The one error tensor: results of failed operations. */
@@ -82,6 +83,9 @@ struct lc_flat {
 /* The flat buffers of a tensor that wants gradients; makes one of its own if it lies in none. */
 lc_status lc__flat_of(lc_tensor *parameter, lc_flat **out);
 void lc__flat_unref(lc_flat *flat);
+/* Buffers for another device's gradients of the same parameters: its `parameters` are set by the caller, each of which
+ * holds a reference, and `parameter` is that of `flat`. */
+lc_status lc__flat_replica(const lc_flat *flat, lc_flat **out);
 /* Flattens all parameters below `root` that are not yet flat (one lc_flat per data type). */
 struct lc_module;
 lc_status lc__module_flatten(struct lc_module *root);

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* "data_parallel" and "central_storage": one process drives several devices, each of which computes its part of every
+ * batch; gradients are added over the devices, and one update follows. What a device is stands in tensor/devices.h, how
+ * the trainer cuts batches in core/parts.h. In data_parallel all devices read the same parameters; in central_storage
+ * these (and the optimizer) are the host's, and every device has a copy of its own, made before each step. */
+#include "comm/world.h"
+#include "strategies/registry.h"
+#include "tensor/devices.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct several {
+    int n;
+} several;
+
+/* auto: one device. More than one has to be asked for, since it has other statistics of batch norm. */
+static lc_status parse_devices(const char *text, int *n)
+{
+    char *end;
+    *n = 1;
+    if (!text || !strcmp(text, "auto")) return LC_OK;
+    long value = strtol(text, &end, 10);
+    if (end == text || *end || value < 1 || value > LC__MAX_DEVICES)
+        return lc_fail(LC_ERR_CONFIG, "devices=%.60s: it must be a number of devices, 1 to %d, or auto", text,
+                       LC__MAX_DEVICES);
+    *n = (int)value;
+    return LC_OK;
+}
+
+static lc_status setup_environment(void **self, const lc_strategy_request *r, const char *name)
+{
+    int n;
+    *self = NULL;
+    if (r->num_nodes != 1 || r->comm)
+        return lc_fail(LC_ERR_UNSUPPORTED, "%s is one process%s; use --strategy ddp for several", name,
+                       r->comm ? ", and the program has given a communicator" : ", and num_nodes is not 1");
+    lc__world here;
+    LC_TRY(lc__world_find(&here));
+    if (here.size > 1)
+        return lc_fail(LC_ERR_UNSUPPORTED, "%s is one process, and this one is rank %d of %d; use --strategy ddp", name,
+                       here.rank, here.size);
+    LC_TRY(parse_devices(r->devices, &n));
+    several *s = calloc(1, sizeof *s);
+    if (!s) return lc_fail(LC_ERR_MEMORY, "out of memory: the strategy %s", name);
+    s->n = n;
+    *self = s;
+    return LC_OK;
+}
+
+static lc_status setup_data_parallel(void **self, const lc_strategy_request *r)
+{
+    return setup_environment(self, r, "data_parallel");
+}
+
+static lc_status setup_central_storage(void **self, const lc_strategy_request *r)
+{
+    return setup_environment(self, r, "central_storage");
+}
+
+static lc_comm *comm(void *self)
+{
+    (void)self;
+    return NULL;
+}
+
+static int devices(void *self)
+{
+    return ((several *)self)->n;
+}
+
+const lc_strategy_ops lc__strategy_data_parallel = {
+    LC_STRATEGY_OPS_INIT("data_parallel"),
+    .setup_environment = setup_data_parallel,
+    .comm = comm,
+    .teardown = free,
+    .devices = devices,
+};
+
+const lc_strategy_ops lc__strategy_central_storage = {
+    LC_STRATEGY_OPS_INIT("central_storage"),
+    .setup_environment = setup_central_storage,
+    .comm = comm,
+    .teardown = free,
+    .devices = devices,
+    .copies_parameters = true,
+};

@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Handles, steps and reductions of several devices; devices.h says what they are. */
+#include "tensor/devices.h"
+
+#include "tensor/team.h"
+
+#include <lightc/comm.h>
+#include <lightc/optim.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WORTH_THREADS (1 << 20) /* bytes to copy from which on the devices do it, not the program's thread */
+
+/* A tensor of the module. */
+typedef struct entry {
+    lc_tensor *original;  /* referenced */
+    void *data;           /* where it lay, and in which flat buffers, when the handles were made */
+    lc_flat *flat;        /* not followed */
+    lc_tensor **replicas; /* by device, owned; NULL: the original serves */
+    bool is_buffer;
+} entry;
+
+/* Gradients of one flat buffer. */
+typedef struct shared_flat {
+    lc_flat *host; /* referenced */
+    lc_flat **of;  /* by device, owned; NULL: the host's own */
+} shared_flat;
+
+struct lc__devices {
+    lc_graph *host;
+    int n;
+    bool copies;
+    lc_graph **graphs;
+    lc__team *team;
+    lc_module *module;         /* borrowed */
+    lc_optimizer **optimizers; /* borrowed */
+    int n_optimizers;
+    entry *entries;
+    int n_entries, cap_entries;
+    shared_flat *flats;
+    int n_flats;
+    size_t copied_bytes; /* a device's, before each step */
+    /* ---- the step ---- */
+    int parts; /* 0: none is open */
+    lc_plan **plans;
+    const void **sources; /* [n][n + 1], of a reduction */
+};
+
+/* ---- devices ---- */
+
+int lc__devices_count(const lc__devices *d)
+{
+    return d->n;
+}
+
+static lc_status make_graph(lc__devices *d, int i)
+{
+    lc_graph_options o = d->host->options;
+    int all = d->host->threads, share = all / d->n + (i < all % d->n);
+    o.threads = share > 1 ? share : 1;
+    LC_TRY(lc_graph_new(&o, &d->graphs[i]));
+    d->graphs[i]->devices = d;
+    d->graphs[i]->device = i;
+    return LC_OK;
+}
+
+lc_status lc__devices_new(lc_graph *host, int n, bool copies, lc__devices **out)
+{
+    lc_status status = LC_OK;
+    *out = NULL;
+    if (host->options.tune)
+        return lc_fail(LC_ERR_UNSUPPORTED,
+                       "tune: kernels are timed one at a time, and %d devices run at once; leave "
+                       "it out",
+                       n);
+    lc__devices *d = calloc(1, sizeof *d);
+    if (!d) return lc_fail(LC_ERR_MEMORY, "out of memory: %d devices", n);
+    d->host = host;
+    d->n = n;
+    d->copies = copies;
+    d->graphs = calloc((size_t)n, sizeof(lc_graph *));
+    d->plans = calloc((size_t)n, sizeof(lc_plan *));
+    d->sources = calloc((size_t)n * (size_t)(n + 1), sizeof(void *));
+    if (!d->graphs || !d->plans || !d->sources) {
+        status = lc_fail(LC_ERR_MEMORY, "out of memory: %d devices", n);
+        goto done;
+    }
+    for (int i = 0; i < n; i++) LC_TRY_GOTO(status, done, make_graph(d, i));
+    LC_TRY_GOTO(status, done, lc__team_new(n, &d->team));
+    *out = d;
+    d = NULL;
+done:
+    lc__devices_free(d);
+    return status;
+}
+
+/* ---- handles ---- */
+
+static void drop_handles(lc__devices *d)
+{
+    for (int k = 0; k < d->n_entries; k++) {
+        entry *e = &d->entries[k];
+        if (e->original->replicas == e->replicas) e->original->replicas = NULL;
+        for (int i = 0; e->replicas && i < d->n; i++) lc_tensor_unref(e->replicas[i]);
+        free(e->replicas);
+        lc_tensor_unref(e->original);
+    }
+    for (int k = 0; k < d->n_flats; k++) {
+        for (int i = 0; d->flats[k].of && i < d->n; i++) lc__flat_unref(d->flats[k].of[i]);
+        free(d->flats[k].of);
+        lc__flat_unref(d->flats[k].host);
+    }
+    d->n_entries = d->n_flats = 0;
+    d->copied_bytes = 0;
+}
+
+void lc__devices_free(lc__devices *d)
+{
+    if (!d) return;
+    lc__devices_leave(d);
+    lc__team_free(d->team);
+    drop_handles(d);
+    for (int i = 0; d->graphs && i < d->n; i++) lc_graph_free(d->graphs[i]);
+    free(d->graphs);
+    free(d->plans);
+    free(d->sources);
+    free(d->optimizers);
+    free(d->entries);
+    free(d->flats);
+    free(d);
+}
+
+static lc_status add_entry(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
+{
+    lc__devices *d = ctx;
+    (void)path, (void)owner;
+    if (d->n_entries == d->cap_entries) {
+        int cap = d->cap_entries ? 2 * d->cap_entries : 32;
+        entry *list = realloc(d->entries, (size_t)cap * sizeof *list);
+        if (!list) return lc_fail(LC_ERR_MEMORY, "out of memory: the tensors of %d devices", d->n);
+        d->entries = list;
+        d->cap_entries = cap;
+    }
+    d->entries[d->n_entries++] = (entry){.original = lc_tensor_ref(t->tensor), .is_buffer = !t->is_parameter};
+    return LC_OK;
+}
+
+/* The gradients of the flat buffers of a parameter, on every device. */
+static lc_status flat_of(lc__devices *d, lc_flat *host, shared_flat **out)
+{
+    for (int k = 0; k < d->n_flats; k++)
+        if (d->flats[k].host == host) {
+            *out = &d->flats[k];
+            return LC_OK;
+        }
+    shared_flat *list = realloc(d->flats, (size_t)(d->n_flats + 1) * sizeof *list);
+    if (!list) return lc_fail(LC_ERR_MEMORY, "out of memory: the gradients of %d devices", d->n);
+    d->flats = list;
+    lc_flat **of = calloc((size_t)d->n, sizeof *of);
+    if (!of) return lc_fail(LC_ERR_MEMORY, "out of memory: the gradients of %d devices", d->n);
+    *out = &d->flats[d->n_flats++];
+    **out = (shared_flat){.host = host, .of = of};
+    __atomic_fetch_add(&host->refs, 1, __ATOMIC_RELAXED);
+    LC_TRY(lc__graph_add_flat(d->host, host));
+    for (int i = d->copies ? 0 : 1; i < d->n; i++) LC_TRY(lc__flat_replica(host, &of[i]));
+    return LC_OK;
+}
+
+/* Device i's handle of a tensor. On a device with memory of its own every handle is a copy. */
+static lc_status make_handle(lc__devices *d, const entry *e, const shared_flat *flat, int i, lc_tensor **out)
+{
+    lc_tensor *of = e->original, *t;
+    if (e->is_buffer || d->copies)
+        LC_TRY(lc_tensor_new_layout(of->type.dtype, of->type.ndim, of->type.shape, of->layout, out));
+    else
+        LC_TRY(lc__tensor_range(of, 0, &of->type, of->layout, out));
+    t = *out;
+    lc_tensor_set_requires_grad(t, of->requires_grad);
+    if (!flat || !flat->of[i]) return LC_OK;
+    t->flat = flat->of[i];
+    t->flat_index = of->flat_index;
+    t->flat->parameters[of->flat_index] = t;
+    __atomic_fetch_add(&t->flat->refs, 1, __ATOMIC_RELAXED);
+    return LC_OK;
+}
+
+static lc_status make_handles(lc__devices *d)
+{
+    drop_handles(d);
+    LC_TRY(lc_module_visit(d->module, add_entry, d));
+    for (int k = 0; k < d->n_entries; k++) {
+        entry *e = &d->entries[k];
+        lc_tensor *t = e->original;
+        shared_flat *flat = NULL;
+        if (d->n_optimizers > 0 && t->requires_grad) LC_TRY(lc__flat_of(t, &e->flat));
+        e->flat = t->flat;
+        e->data = t->data;
+        if (d->n_optimizers > 0 && t->flat) LC_TRY(flat_of(d, t->flat, &flat));
+        e->replicas = calloc((size_t)d->n, sizeof(lc_tensor *));
+        if (!e->replicas) return lc_fail(LC_ERR_MEMORY, "out of memory: the tensors of %d devices", d->n);
+        for (int i = d->copies ? 0 : 1; i < d->n; i++) LC_TRY(make_handle(d, e, flat, i, &e->replicas[i]));
+        t->replicas = e->replicas;
+        if (e->is_buffer || d->copies) d->copied_bytes += t->bytes;
+    }
+    return LC_OK;
+}
+
+/* Whether a tensor has moved since its handles were made, or is trained now and was not. */
+static bool is_stale(const lc__devices *d, const entry *e)
+{
+    const lc_tensor *t = e->original;
+    return t->replicas != e->replicas || t->data != e->data || t->flat != e->flat ||
+           (d->n_optimizers > 0 && t->requires_grad && !t->flat);
+}
+
+static lc_status ensure_handles(lc__devices *d)
+{
+    for (int k = 0; k < d->n_entries; k++)
+        if (is_stale(d, &d->entries[k])) return make_handles(d);
+    return LC_OK;
+}
+
+typedef struct comparison {
+    const lc__devices *d;
+    int k;
+} comparison;
+
+static lc_status compare(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
+{
+    comparison *c = ctx;
+    (void)path, (void)owner;
+    return c->k < c->d->n_entries && c->d->entries[c->k++].original == t->tensor ? LC_OK : LC_STOP;
+}
+
+lc_status lc__devices_set_module(lc__devices *d, lc_module *m)
+{
+    comparison c = {.d = d};
+    lc__devices_leave(d);
+    d->parts = 0;
+    if (d->module != m) d->n_optimizers = 0;
+    d->module = m;
+    lc_status same = lc_module_visit(m, compare, &c);
+    return same == LC_OK && c.k == d->n_entries ? ensure_handles(d) : make_handles(d);
+}
+
+lc_status lc__devices_set_optimizers(lc__devices *d, lc_optimizer *const *optimizers, int n)
+{
+    bool first = d->n_optimizers == 0;
+    lc_optimizer **list = realloc(d->optimizers, ((size_t)n + 1) * sizeof *list);
+    if (!list) return lc_fail(LC_ERR_MEMORY, "out of memory: the optimizers of %d devices", d->n);
+    d->optimizers = list;
+    d->n_optimizers = n;
+    for (int i = 0; i < n; i++) {
+        list[i] = optimizers[i];
+        LC_TRY(lc__optimizer_prepare(optimizers[i]));
+    }
+    return first ? make_handles(d) : ensure_handles(d);
+}
+
+/* ---- a step ---- */
+
+static void refresh(void *ctx, int i)
+{
+    lc__devices *d = ctx;
+    for (int k = 0; k < d->n_entries; k++) {
+        const entry *e = &d->entries[k];
+        if (e->replicas[i] && (e->is_buffer || d->copies))
+            memcpy(e->replicas[i]->data, e->original->data, e->original->bytes);
+    }
+}
+
+static void update_handles(lc__devices *d)
+{
+    for (int k = 0; k < d->n_entries; k++)
+        for (int i = 0; i < d->n; i++)
+            if (d->entries[k].replicas[i])
+                lc_tensor_set_requires_grad(d->entries[k].replicas[i], d->entries[k].original->requires_grad);
+    for (int k = 0; k < d->n_flats; k++)
+        for (int i = 0; i < d->n; i++)
+            if (d->flats[k].of[i]) memset(d->flats[k].of[i]->has_gradient, 0, (size_t)d->flats[k].host->n);
+    if (d->copied_bytes >= WORTH_THREADS)
+        lc__team_run(d->team, d->parts, refresh, d);
+    else
+        for (int i = 0; i < d->parts; i++) refresh(d, i);
+}
+
+lc_status lc__devices_begin(lc__devices *d, int parts)
+{
+    lc__devices_leave(d);
+    LC_TRY(lc__graph_flush(d->host));
+    LC_TRY(ensure_handles(d));
+    d->parts = parts;
+    update_handles(d);
+    lc_status s = LC_OK;
+    lc__current = NULL;
+    for (int i = 0; i < parts && s >= 0; i++) {
+        lc_graph *g = d->graphs[i];
+        if (g->recording) (void)!lc_step_end(g); /* of a step that failed */
+        s = lc_step_begin(g, d->host->rng.step, (uint64_t)i);
+        g->no_grad = d->host->no_grad;
+        g->backwards = 0;
+        lc__current = NULL;
+    }
+    lc__current = d->host;
+    return s;
+}
+
+lc_graph *lc__devices_enter(lc__devices *d, int i, double weight)
+{
+    d->graphs[i]->loss_weight = weight;
+    lc__graph_enter(d->graphs[i]);
+    return d->graphs[i];
+}
+
+void lc__devices_leave(lc__devices *d)
+{
+    if (lc__current && lc__current->devices == d) lc__graph_enter(d->host);
+}
+
+static void execute(void *ctx, int i)
+{
+    lc__devices *d = ctx;
+    if (d->plans[i]) (void)!lc__graph_execute(d->graphs[i], d->plans[i]); /* the graph keeps the error */
+}
+
+/* ---- gradients ---- */
+
+/* Which of the host and the devices have a gradient of a parameter: a list for lc_comm_combine. */
+static int sources_of(const lc__devices *d, const shared_flat *f, int parameter, const void **list)
+{
+    int n = 0;
+    if (f->host->has_gradient[parameter]) list[n++] = f->host->gradient->data;
+    for (int i = 0; i < d->parts; i++)
+        if (f->of[i] && f->of[i]->has_gradient[parameter]) list[n++] = f->of[i]->gradient->data;
+    return n;
+}
+
+/* Member `i` has every `parts`-th piece of what all parameters have. */
+static void reduce_flat(lc__devices *d, const shared_flat *f, int member)
+{
+    const lc_flat *host = f->host;
+    lc_dtype dtype = host->gradient->type.dtype;
+    size_t width = lc_dtype_size(dtype);
+    const void **list = d->sources + (size_t)member * (size_t)(d->n + 1);
+    int64_t piece = (host->count / d->parts + 63) & ~(int64_t)63;
+    int64_t begin = piece * member, end = member == d->parts - 1 ? host->count : begin + piece;
+    for (int p = 0; p < host->n; p++) {
+        int64_t from = host->offset[p], to = p + 1 < host->n ? host->offset[p + 1] : host->count;
+        if (from < begin) from = begin;
+        if (to > end) to = end;
+        if (from >= to) continue;
+        int n = sources_of(d, f, p, list);
+        if (n == 0 || (n == 1 && list[0] == host->gradient->data)) continue;
+        for (int k = 0; k < n; k++) list[k] = (const char *)list[k] + (size_t)from * width;
+        lc_comm_combine(dtype, LC_COMM_SUM, n, list, (char *)host->gradient->data + (size_t)from * width, to - from);
+    }
+}
+
+static void reduce(void *ctx, int member)
+{
+    lc__devices *d = ctx;
+    for (int k = 0; k < d->n_flats; k++) reduce_flat(d, &d->flats[k], member);
+}
+
+static void note_gradients(lc__devices *d)
+{
+    for (int k = 0; k < d->n_flats; k++)
+        for (int i = 0; i < d->parts; i++)
+            for (int p = 0; d->flats[k].of[i] && p < d->flats[k].host->n; p++)
+                d->flats[k].host->has_gradient[p] |= d->flats[k].of[i]->has_gradient[p];
+}
+
+/* What the devices did counts as done by the host's graph. */
+static void add_stats(lc__devices *d, const lc_graph *g, const lc_plan *p, int64_t hits, int64_t misses)
+{
+    d->host->stats.flops += p ? p->flops : 0;
+    d->host->stats.hits += g->stats.hits - hits;
+    d->host->stats.misses += g->stats.misses - misses;
+}
+
+static lc_status run_recorded(lc__devices *d, bool final, int64_t *backwards)
+{
+    lc_status s = LC_OK;
+    *backwards = 0;
+    lc__devices_leave(d);
+    LC_TRY(lc__graph_flush(d->host)); /* what the host's gradients are: zeroed, or added to */
+    for (int i = 0; i < d->parts && s >= 0; i++) {
+        lc_graph *g = lc__devices_enter(d, i, d->graphs[i]->loss_weight);
+        int64_t hits = g->stats.hits, misses = g->stats.misses;
+        s = lc__graph_plan(g, final, &d->plans[i]);
+        add_stats(d, g, d->plans[i], hits, misses);
+        if (g->backwards > *backwards) *backwards = g->backwards;
+    }
+    lc__devices_leave(d);
+    if (s >= 0) lc__team_run(d->team, d->parts, execute, d);
+    for (int i = 0; i < d->parts && s >= 0; i++) {
+        s = lc_step_status(d->graphs[i]);
+        if (s < 0 && d->parts > 1) s = lc_fail_context(s, "device %d", i);
+        if (!final) lc__graph_ran(d->graphs[i]);
+    }
+    return s;
+}
+
+lc_status lc__devices_flush(lc__devices *d)
+{
+    int64_t backwards;
+    return run_recorded(d, false, &backwards);
+}
+
+lc_status lc__devices_run(lc__devices *d)
+{
+    int64_t backwards;
+    int parts = d->parts;
+    lc_status s = run_recorded(d, true, &backwards);
+    for (int i = 0; i < parts; i++) d->graphs[i]->recording = false;
+    if (s >= 0 && backwards && parts > (d->copies ? 0 : 1)) {
+        lc__team_run(d->team, parts, reduce, d);
+        note_gradients(d);
+    }
+    for (int k = 0; k < d->n_entries && s >= 0 && d->copies && parts; k++) {
+        const entry *e = &d->entries[k];
+        if (e->is_buffer) memcpy(e->original->data, e->replicas[0]->data, e->original->bytes);
+    }
+    d->host->backwards += backwards;
+    d->parts = 0;
+    return s;
+}
+
+/* ---- memory ---- */
+
+static void add_host(const lc__devices *d, lc_device_memory *m)
+{
+    for (int k = 0; k < d->n_entries; k++)
+        *(d->entries[k].is_buffer ? &m->buffers : &m->parameters) += (int64_t)d->entries[k].original->bytes;
+    for (int k = 0; k < d->n_flats; k++) m->gradients += (int64_t)d->flats[k].host->gradient->bytes;
+    for (int i = 0; i < d->n_optimizers; i++)
+        for (int k = 0; k < LC_MAX_OPTIM_STATE; k++)
+            if (d->optimizers[i]->state[k]) m->optimizer_state += (int64_t)d->optimizers[i]->state[k]->bytes;
+    m->activations += (int64_t)d->host->arena_committed;
+    m->workspace += (int64_t)d->host->scratch_bytes;
+}
+
+void lc__devices_memory(const lc__devices *d, int i, lc_device_memory *m)
+{
+    *m = (lc_device_memory){0};
+    if (i == (d->copies ? -1 : 0)) add_host(d, m);
+    if (i < 0 || i >= d->n) return;
+    for (int k = 0; k < d->n_entries; k++) {
+        const lc_tensor *r = d->entries[k].replicas[i];
+        if (r && !r->base) *(d->entries[k].is_buffer ? &m->buffers : &m->parameters) += (int64_t)r->bytes;
+    }
+    for (int k = 0; k < d->n_flats; k++)
+        if (d->flats[k].of[i]) m->gradients += (int64_t)d->flats[k].of[i]->gradient->bytes;
+    m->activations += (int64_t)d->graphs[i]->arena_committed;
+    m->workspace += (int64_t)d->graphs[i]->scratch_bytes;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Several devices of one process, each of which computes its part of every batch.
+ *
+ * A device is a graph (with plans, arena and workspace of its own), a thread with its share of the cores, and handles
+ * of its own for the tensors of the module. The parts of a step are recorded one after the other, on the program's
+ * thread, and run at the same time. Recording resolves a module's tensor to the device's handle, so that the planner
+ * and the kernels see nothing of it:
+ *
+ *              data_parallel                           central_storage (copies)
+ *   parameter  memory of the host's, read only         copied from the host's before every step
+ *   gradient   device 0: the host's; else its own      its own
+ *   buffer     device 0: the host's; else a copy,      a copy, refreshed before every step; device 0's goes back
+ *              refreshed before every step
+ *
+ * Afterwards gradients are added to the host's over the devices, on the tree of comm.h, each device having a range of
+ * them; the update is recorded in the host's graph. All devices are CPUs here, which share their memory; a device with
+ * memory of its own is one that always copies, in make_handle and refresh. */
+#ifndef LC_TENSOR_DEVICES_H
+#define LC_TENSOR_DEVICES_H
+
+#include <lightc/module.h>
+#include "tensor/graph_impl.h"
+
+#define LC__MAX_DEVICES 256
+
+typedef struct lc__devices lc__devices;
+
+/* n (1 to LC__MAX_DEVICES) devices, which share the threads of `host`, the graph of the update (borrowed, freed later).
+ */
+lc_status lc__devices_new(lc_graph *host, int n, bool copies, lc__devices **out) LC_MUST_USE;
+void lc__devices_free(lc__devices *d); /* NULL is fine */
+int lc__devices_count(const lc__devices *d);
+
+/* The module whose steps will run; it stays until the next call or lc__devices_free. */
+lc_status lc__devices_set_module(lc__devices *d, lc_module *m) LC_MUST_USE;
+/* Gradients will be wanted for what these optimizers train. */
+lc_status lc__devices_set_optimizers(lc__devices *d, lc_optimizer *const *optimizers, int n) LC_MUST_USE;
+
+/* A step of `parts` parts (at most a device each) begins: handles are brought up to date. Inside of a step of the
+ * host's graph, whose records are run. Random operators of part i are keyed as those of rank i. */
+lc_status lc__devices_begin(lc__devices *d, int parts) LC_MUST_USE;
+/* This thread records into device i's graph (returned) from now on, until lc__devices_leave. A loss that is a mean
+ * counts `weight`: its part's share of the samples. */
+lc_graph *lc__devices_enter(lc__devices *d, int i, double weight);
+void lc__devices_leave(lc__devices *d); /* into the host's graph again; no harm outside of a part */
+/* Runs what is recorded so far, and keeps all of it: recording goes on. */
+lc_status lc__devices_flush(lc__devices *d) LC_MUST_USE;
+/* Runs all parts, and adds their gradients to the host's. The first error of the lowest device is returned. */
+lc_status lc__devices_run(lc__devices *d) LC_MUST_USE;
+
+/* What device i holds, in bytes; i -1: the host, where it is not a device itself (copies), else zeros. */
+void lc__devices_memory(const lc__devices *d, int i, lc_device_memory *out);
+
+#endif

@@ -1,0 +1,739 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Several devices of one process (data_parallel, central_storage): they train, evaluate and predict as one device does,
+ * but for the statistics of batch norm, which are device 0's and are checked against a loop written out. */
+#include "comm_world.h"
+#include "scratch.h"
+
+#include <lightc/lightc.h>
+
+enum { SAMPLES = 100, VAL = 37, FEATURES = 6, CLASSES = 3, BATCH = 12 };
+
+static float inputs[SAMPLES][FEATURES];
+static int64_t labels[SAMPLES];
+
+__attribute__((constructor)) static void make_data(void)
+{
+    for (int i = 0; i < SAMPLES; i++) {
+        for (int k = 0; k < FEATURES; k++) inputs[i][k] = (float)lc_random_normal(9, (uint64_t)(i * FEATURES + k));
+        labels[i] = (inputs[i][0] + inputs[i][1] > 0) + (inputs[i][2] > 0.5f);
+    }
+}
+
+/* What a run is like, and what came of it. */
+typedef struct job {
+    const char *strategy, *devices; /* NULL: one device */
+    lc_comm *comm;
+    char root[320];
+    int64_t max_epochs, accumulate;
+    double clip, dropout;
+    bool early, transfers, spikes, barebones;
+    const char *ckpt_path;
+    int64_t save_after; /* this batch of epoch 1; -1: never */
+    char saved[400];
+} job;
+
+typedef struct outcome {
+    float weight[8 * FEATURES], head[8 * CLASSES];
+    double val_loss, val_acc, train_loss, last_step, samples, output_error, hook_loss_error;
+    int64_t steps, epochs, calls, befores;
+    bool of_ranks;
+    lc_device_memory memory[9]; /* host, devices */
+} outcome;
+
+typedef struct net {
+    lc_module base;
+    lc_linear l1, l2;
+    lc_metric *accuracy;
+    const job *j;
+    outcome *o;
+    lc_tensor *before; /* what on_before_backward was given */
+    double before_value;
+} net;
+
+static lc_tensor *logits_of(net *m, lc_tensor *x)
+{
+    x = lc_relu(lc_linear_forward(&m->l1, x));
+    if (m->j->dropout > 0 && m->base.training) x = lc_dropout(x, m->j->dropout);
+    return lc_linear_forward(&m->l2, x);
+}
+
+static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    net *m = (net *)self;
+    (void)i;
+    lc_tensor *loss = lc_cross_entropy(logits_of(m, b->x), b->y);
+    lc_log(self, "train_loss", loss, .on_epoch = LC_ON, .on_step = LC_ON);
+    lc_log(self, "step_only", loss);
+    lc_log_value(self, "samples", (double)b->size, .on_epoch = LC_ON, .on_step = LC_OFF, .reduce_fx = LC_LOG_SUM);
+    lc_output(self, "doubled", lc_mul_scalar(b->x, 2));
+    lc_output(self, "loss again", loss);
+    m->o->calls++;
+    return loss;
+}
+
+static lc_status on_before_backward(lc_module *self, lc_tensor *loss)
+{
+    net *m = (net *)self;
+    m->before = loss;
+    m->o->befores++;
+    return lc_item(loss, &m->before_value);
+}
+
+static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
+{
+    net *m = (net *)self;
+    float all[BATCH][FEATURES];
+    double again, loss;
+    if (o->n != 2 || strcmp(o->names[0], "doubled") != 0) return lc_fail(LC_ERR_INTERNAL, "outputs are missing");
+    if (lc_tensor_dim(o->values[0], 0) != b->size) return lc_fail(LC_ERR_INTERNAL, "an output has lost samples");
+    LC_TRY(lc_tensor_read(o->values[0], all, (size_t)b->size * sizeof *all));
+    for (int64_t k = 0; k < b->size; k++)
+        for (int f = 0; f < FEATURES; f++)
+            m->o->output_error +=
+                fabs((double)all[k][f] - (m->j->transfers ? 1 : 2) * (double)inputs[b->indices[k]][f]);
+    LC_TRY(lc_item(o->values[1], &again));
+    LC_TRY(lc_item(o->loss, &loss));
+    m->o->output_error += fabs(again - loss);
+    if (m->before) m->o->hook_loss_error += fabs(m->before_value - loss);
+    m->before = NULL;
+    if (i != m->j->save_after || lc_trainer_current_epoch(self->trainer) != 1) return LC_OK;
+    return lc_trainer_save_checkpoint(self->trainer, m->j->saved, false);
+}
+
+/* The batch becomes results of operators. */
+static lc_status on_after_batch_transfer(lc_module *self, lc_batch *b, int loader)
+{
+    const net *m = (const net *)self;
+    (void)loader;
+    if (m->j->transfers) b->x = b->tensors[0] = lc_mul_scalar(b->x, 0.5);
+    return LC_OK;
+}
+
+static lc_status validation_step(lc_module *self, const lc_batch *b, int64_t i, int loader)
+{
+    net *m = (net *)self;
+    lc_tensor *logits = logits_of(m, b->x);
+    (void)i, (void)loader;
+    lc_log(self, "val_loss", lc_cross_entropy(logits, b->y));
+    LC_TRY(lc_metric_update_tensor(m->accuracy, logits, b->y));
+    lc_log_metric(self, "val_acc", m->accuracy);
+    return LC_OK;
+}
+
+static lc_tensor *predict_step(lc_module *self, const lc_batch *b, int64_t i, int loader)
+{
+    (void)i, (void)loader;
+    return logits_of((net *)self, b->x);
+}
+
+static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
+{
+    return lc_optimizers_add(out, lc_sgd(self, .lr = 0.1, .momentum = 0.9));
+}
+
+static const lc_module_ops net_ops = {
+    LC_MODULE_OPS_INIT("net"),
+    .training_step = training_step,
+    .on_train_batch_end = on_train_batch_end,
+    .on_after_batch_transfer = on_after_batch_transfer,
+    .validation_step = validation_step,
+    .predict_step = predict_step,
+    .configure_optimizers = configure_optimizers,
+};
+
+static lc_status loader_of(int64_t first, int64_t n, int64_t batch, bool shuffle, lc_dataloader **out)
+{
+    lc_array arrays[] = {
+        {.field = {.name = "x", .dtype = LC_F32, .ndim = 1, .shape = {FEATURES}}, .data = inputs[first]},
+        {.field = {.name = "y", .dtype = LC_I64}, .data = labels + first}};
+    lc_dataset *d;
+    LC_TRY(lc_array_dataset_new(n, 2, arrays, &d));
+    lc_status s = lc_dataloader_new(
+        &(lc_dataloader_options){.dataset = d, .batch_size = batch, .shuffle = shuffle, .seed = 4}, out);
+    lc_dataset_unref(d);
+    return s;
+}
+
+static void net_init(net *m, const job *j, outcome *o, const lc_module_ops *ops)
+{
+    *m = (net){.j = j, .o = o};
+    lc_module_init(&m->base, ops, 1);
+    lc_linear_init(&m->l1, m, "l1", FEATURES, 8);
+    lc_linear_init(&m->l2, m, "l2", 8, CLASSES);
+}
+
+static lc_trainer_options options_of(const job *j)
+{
+    lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
+    opt.strategy = j->comm ? "ddp" : j->strategy;
+    opt.devices = j->devices;
+    opt.comm = j->comm;
+    opt.max_epochs = j->max_epochs;
+    opt.accumulate_grad_batches = j->accumulate;
+    if (j->clip > 0) opt.gradient_clip_val = j->clip;
+    opt.default_root_dir = j->root;
+    opt.ckpt_path = j->ckpt_path;
+    opt.threads = 2;
+    opt.log_every_n_steps = 1;
+    opt.logger = "csv";
+    opt.enable_progress_bar = opt.enable_model_summary = LC_OFF;
+    opt.handle_signals = false;
+    return opt;
+}
+
+static lc_status run(const job *j, outcome *o)
+{
+    int n = j->comm ? lc_comm_size(j->comm) : 1, n_callbacks = 1;
+    net m;
+    lc_module_ops ops = net_ops;
+    lc_dataloader *train, *val;
+    lc_trainer *t;
+    lc_callback callbacks[3];
+    lc_trainer_options opt = options_of(j);
+    memset(o, 0, sizeof *o);
+    o->of_ranks = n > 1;
+    if (j->spikes) ops.on_before_backward = on_before_backward;
+    LC_TRY(lc_model_checkpoint_new(
+        &(lc_model_checkpoint_args){.monitor = "val_loss", .save_top_k = 2, .save_last = LC_ON}, &callbacks[0]));
+    if (j->early)
+        LC_TRY(lc_early_stopping_new(&(lc_early_stopping_args){.monitor = "val_loss", .patience = 1, .min_delta = 0.1},
+                                     &callbacks[n_callbacks++]));
+    if (j->spikes)
+        LC_TRY(
+            lc_spike_detection_new(&(lc_spike_detection_args){.skip = true, .atol = 1e9}, &callbacks[n_callbacks++]));
+    opt.callbacks = callbacks;
+    opt.n_callbacks = n_callbacks;
+    LC_TRY(loader_of(0, SAMPLES, BATCH / n, true, &train));
+    LC_TRY(loader_of(SAMPLES - VAL, VAL, BATCH / n, false, &val));
+    net_init(&m, j, o, &ops);
+    LC_TRY(lc_metric_new("Accuracy", &(lc_metric_options){.num_classes = CLASSES}, &m.accuracy));
+    lc_trainer *made;
+    LC_TRY(lc_trainer_new(&opt, &made));
+    t = made;
+    lc_status s = lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = train, .val_dataloader = val});
+    if (s >= 0) s = lc_trainer_metric(t, "val_loss", &o->val_loss);
+    if (s >= 0) s = lc_trainer_metric(t, "val_acc", &o->val_acc);
+    if (s >= 0) s = lc_trainer_metric(t, "train_loss_epoch", &o->train_loss);
+    if (s >= 0) s = lc_trainer_metric(t, "step_only", &o->last_step);
+    if (s >= 0) s = lc_trainer_metric(t, "samples", &o->samples);
+    if (s >= 0) s = lc_tensor_read(m.l1.weight, o->weight, sizeof o->weight);
+    if (s >= 0) s = lc_tensor_read(m.l2.weight, o->head, sizeof o->head);
+    for (int i = -1; s >= 0 && j->devices && i < atoi(j->devices); i++)
+        s = lc_trainer_device_memory(t, i, &o->memory[i + 1]);
+    o->steps = lc_trainer_global_step(t);
+    o->epochs = lc_trainer_current_epoch(t);
+    lc_trainer_free(t);
+    lc_dataloader_free(train), lc_dataloader_free(val);
+    lc_module_release(&m.base);
+    lc_metric_free(m.accuracy);
+    return s;
+}
+
+static job job_of(const char *name)
+{
+    job j = {.max_epochs = 3, .accumulate = 1, .save_after = -1};
+    snprintf(j.root, sizeof j.root, "%s", fresh_dir(name));
+    return j;
+}
+
+static void compare(const outcome *a, const outcome *b)
+{
+    CHECK_EQ(a->steps, b->steps);
+    CHECK_EQ(a->epochs, b->epochs);
+    for (size_t i = 0; i < sizeof a->weight / 4; i++) CHECK_NEAR(a->weight[i], b->weight[i], 3e-6);
+    for (size_t i = 0; i < sizeof a->head / 4; i++) CHECK_NEAR(a->head[i], b->head[i], 3e-6);
+    CHECK_NEAR(a->val_loss, b->val_loss, 1e-5);
+    CHECK_NEAR(a->val_acc, b->val_acc, 1e-12);
+    CHECK_NEAR(a->train_loss, b->train_loss, 1e-5);
+    if (!b->of_ranks) CHECK_NEAR(a->last_step, b->last_step, 1e-5); /* theirs is rank 0's */
+    CHECK_EQ(a->samples, SAMPLES);
+    CHECK_EQ(b->samples, SAMPLES);
+    CHECK_NEAR(b->output_error, 0, 1e-4);
+    CHECK_NEAR(b->hook_loss_error, 0, 1e-6);
+}
+
+static const char *const strategies[] = {"data_parallel", "central_storage"};
+static const char *const numbers[] = {"1", "2", "3", "4", "8"};
+
+/* `change` is applied to every job. */
+static void check(const char *name, void (*change)(job *j))
+{
+    outcome one, several;
+    job single = job_of(name);
+    change(&single);
+    CHECK_OK(run(&single, &one));
+    for (int s = 0; s < 2; s++)
+        for (int n = 0; n < 5; n++) {
+            char dir[64];
+            snprintf(dir, sizeof dir, "%s-%d-%d", name, s, n);
+            job j = job_of(dir);
+            change(&j);
+            j.strategy = strategies[s];
+            j.devices = numbers[n];
+            CHECK_OK(run(&j, &several));
+            compare(&one, &several);
+            /* 8 batches of 12 and one of 4 samples an epoch; at most one part a device. */
+            int devices = atoi(numbers[n]),
+                parts = (12 + (12 + devices - 1) / devices - 1) / ((12 + devices - 1) / devices);
+            if (!j.early)
+                CHECK_EQ(several.calls, j.max_epochs * (8 * parts + (devices < 4 ? devices == 3 ? 2 : devices : 4)));
+            CHECK_EQ(several.befores, one.befores);
+        }
+}
+
+static void plain(job *j)
+{
+    (void)j;
+}
+static void accumulating(job *j)
+{
+    j->accumulate = 4;
+    j->clip = 0.5;
+}
+static void stopping_early(job *j)
+{
+    j->early = true;
+    j->max_epochs = 20;
+}
+static void transferring(job *j)
+{
+    j->transfers = true;
+}
+static void looking_at_the_loss(job *j)
+{
+    j->spikes = true;
+}
+
+TEST(devices_train_as_one)
+{
+    check("plain", plain);
+}
+TEST(devices_train_as_one_over_accumulation_and_clipping)
+{
+    check("accumulate", accumulating);
+}
+TEST(devices_stop_early_as_one)
+{
+    check("early", stopping_early);
+}
+TEST(a_batch_that_a_hook_computes_is_cut_too)
+{
+    check("transfers", transferring);
+}
+TEST(the_loss_before_backward_is_that_of_the_whole_batch)
+{
+    check("before", looking_at_the_loss);
+}
+
+/* ---- random numbers ---- */
+
+static lc_status run_rank(lc_comm *comm, void *ctx)
+{
+    outcome *all = ctx;
+    job j = {.max_epochs = 3, .accumulate = 1, .save_after = -1, .dropout = 0.4, .comm = comm};
+    snprintf(j.root, sizeof j.root, "%s/ranks", scratch_root);
+    return run(&j, &all[lc_comm_rank(comm)]);
+}
+
+TEST(devices_draw_as_ranks_do_and_the_same_again)
+{
+    static outcome ranks[2];
+    outcome a, b, one;
+    job j = job_of("dropout");
+    j.dropout = 0.4;
+    CHECK_OK(run(&j, &one));
+    j.strategy = "data_parallel";
+    j.devices = "2";
+    CHECK_OK(run(&j, &a));
+    CHECK_OK(run(&j, &b));
+    CHECK(!memcmp(a.weight, b.weight, sizeof a.weight));
+    CHECK(memcmp(a.weight, one.weight, sizeof a.weight) != 0); /* other masks */
+    CHECK_RANKS("threads", 2, run_rank, ranks);
+    for (size_t i = 0; i < sizeof a.weight / 4; i++) CHECK_NEAR(a.weight[i], ranks[0].weight[i], 3e-6);
+}
+
+/* ---- going on ---- */
+
+typedef struct place {
+    const char *strategy, *devices;
+    int ranks;
+} place;
+
+static const place places[] = {
+    {NULL, NULL, 0}, {"dp", "2", 0}, {"dp", "3", 0}, {"central_storage", "2", 0}, {"ddp", NULL, 2}};
+enum { PLACES = sizeof places / sizeof *places };
+
+typedef struct ranks_job {
+    job j;
+    outcome o[4];
+} ranks_job;
+
+static lc_status go_rank(lc_comm *comm, void *ctx)
+{
+    ranks_job *r = ctx;
+    job j = r->j;
+    j.comm = comm;
+    return run(&j, &r->o[lc_comm_rank(comm)]);
+}
+
+static void run_at(const place *p, job *j, outcome *o)
+{
+    static ranks_job r;
+    if (!p->ranks) {
+        j->strategy = p->strategy;
+        j->devices = p->devices;
+        CHECK_OK(run(j, o));
+        return;
+    }
+    memset(&r, 0, sizeof r);
+    r.j = *j;
+    r.j.strategy = r.j.devices = NULL;
+    CHECK_RANKS("threads", p->ranks, go_rank, &r);
+    *o = r.o[0];
+}
+
+TEST(a_run_goes_on_under_another_strategy)
+{
+    outcome whole, part;
+    for (int inside = 0; inside < 2; inside++) {
+        job all = job_of("whole");
+        if (inside) all.accumulate = 3;
+        CHECK_OK(run(&all, &whole));
+        for (int from = 0; from < PLACES; from++)
+            for (int to = 0; to < PLACES; to++) {
+                char ckpt[512];
+                job j = job_of("part");
+                j.accumulate = all.accumulate;
+                snprintf(ckpt, sizeof ckpt, "%s/lightning_logs/version_0/checkpoints/last.ckpt", j.root);
+                if (inside) { /* of an epoch, and of a window of accumulation */
+                    j.save_after = (from + to) % 3 + 2;
+                    snprintf(j.saved, sizeof j.saved, "%s/inside.ckpt", j.root);
+                    snprintf(ckpt, sizeof ckpt, "%s", j.saved);
+                } else {
+                    j.max_epochs = 2;
+                }
+                run_at(&places[from], &j, &part);
+                if (inside) compare(&whole, &part); /* saving changes nothing */
+                j.max_epochs = 3;
+                j.save_after = -1;
+                j.ckpt_path = ckpt;
+                run_at(&places[to], &j, &part);
+                compare(&whole, &part);
+            }
+    }
+}
+
+/* ---- evaluation ---- */
+
+typedef struct predictions {
+    float v[VAL][CLASSES];
+    double loss;
+} predictions;
+
+static lc_status evaluate(const char *strategy, const char *devices, predictions *out)
+{
+    job j = {.strategy = strategy, .devices = devices, .max_epochs = 1, .accumulate = 1};
+    outcome o;
+    net m;
+    lc_dataloader *l;
+    lc_trainer *t;
+    lc_trainer_options opt = options_of(&j);
+    int64_t at = 0;
+    opt.default_root_dir = NULL;
+    opt.logger = "none";
+    opt.enable_checkpointing = LC_OFF;
+    net_init(&m, &j, &o, &net_ops);
+    LC_TRY(lc_metric_new("Accuracy", &(lc_metric_options){.num_classes = CLASSES}, &m.accuracy));
+    LC_TRY(loader_of(SAMPLES - VAL, VAL, BATCH, false, &l));
+    LC_TRY(lc_trainer_new(&opt, &t));
+    LC_TRY(lc_trainer_validate(t, &m.base, &(lc_run_args){.val_dataloader = l}));
+    LC_TRY(lc_trainer_metric(t, "val_loss", &out->loss));
+    LC_TRY(lc_trainer_predict(t, &m.base, &(lc_run_args){.dataloaders = &l, .n_dataloaders = 1}));
+    for (int64_t i = 0; i < lc_trainer_prediction_count(t, 0); i++) {
+        lc_tensor *p = lc_trainer_prediction(t, 0, i);
+        RANK_CHECK(at + lc_tensor_dim(p, 0) <= VAL);
+        LC_TRY(lc_tensor_read(p, out->v[at], (size_t)lc_tensor_numel(p) * sizeof(float)));
+        at += lc_tensor_dim(p, 0);
+    }
+    RANK_CHECK(at == VAL);
+    lc_trainer_free(t);
+    lc_dataloader_free(l);
+    lc_module_release(&m.base);
+    lc_metric_free(m.accuracy);
+    return LC_OK;
+}
+
+TEST(devices_evaluate_and_predict_as_one_and_in_order)
+{
+    static predictions one, several;
+    CHECK_OK(evaluate(NULL, NULL, &one));
+    for (int s = 0; s < 2; s++)
+        for (int n = 0; n < 5; n++) {
+            CHECK_OK(evaluate(strategies[s], numbers[n], &several));
+            CHECK_NEAR(one.loss, several.loss, 1e-6);
+            for (int i = 0; i < VAL; i++)
+                for (int k = 0; k < CLASSES; k++) CHECK_NEAR(one.v[i][k], several.v[i][k], 1e-5);
+        }
+}
+
+/* ---- batch norm: each device normalises its part, the buffers are device 0's ---- */
+
+enum { CHANNELS = 4, SIDE = 6, IMAGES = 20, IMAGE_BATCH = 7, PIXELS = SIDE * SIDE };
+
+static float images[IMAGES][PIXELS];
+static int64_t kinds[IMAGES];
+
+typedef struct cnn {
+    lc_module base;
+    lc_conv2d conv;
+    lc_batch_norm2d bn;
+    lc_linear head;
+} cnn;
+
+typedef struct cnn_state {
+    float conv[CHANNELS * 9], head[2 * CHANNELS * PIXELS], mean[CHANNELS], var[CHANNELS];
+    int64_t tracked;
+} cnn_state;
+
+static lc_tensor *cnn_loss(cnn *m, lc_tensor *x, lc_tensor *y)
+{
+    x = lc_relu(lc_batch_norm2d_forward(&m->bn, lc_conv2d_forward(&m->conv, x)));
+    return lc_cross_entropy(lc_linear_forward(&m->head, lc_flatten(x, 1)), y);
+}
+
+static lc_tensor *cnn_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    (void)i;
+    return cnn_loss((cnn *)self, b->x, b->y);
+}
+
+static const lc_module_ops cnn_ops = {LC_MODULE_OPS_INIT("cnn"), .training_step = cnn_step,
+                                      .configure_optimizers = configure_optimizers};
+
+static void cnn_init(cnn *m)
+{
+    lc_module_init(&m->base, &cnn_ops, 3);
+    lc_conv2d_init(&m->conv, m, "conv", 1, CHANNELS, 3, .padding = 1);
+    lc_batch_norm2d_init(&m->bn, m, "bn", CHANNELS);
+    lc_linear_init(&m->head, m, "head", CHANNELS * PIXELS, 2);
+}
+
+static lc_status cnn_read(cnn *m, cnn_state *s)
+{
+    LC_TRY(lc_tensor_read(m->conv.weight, s->conv, sizeof s->conv));
+    LC_TRY(lc_tensor_read(m->head.weight, s->head, sizeof s->head));
+    LC_TRY(lc_tensor_read(m->bn.running_mean, s->mean, sizeof s->mean));
+    LC_TRY(lc_tensor_read(m->bn.running_var, s->var, sizeof s->var));
+    return lc_tensor_read(m->bn.num_batches_tracked, &s->tracked, sizeof s->tracked);
+}
+
+/* The same on one graph, part after part. */
+static lc_status by_hand(int devices, cnn_state *out)
+{
+    cnn m;
+    lc_graph *g;
+    cnn_state kept;
+    lc_optimizer *opt;
+    cnn_init(&m);
+    LC_TRY(lc_graph_new(NULL, &g));
+    opt = lc_sgd(&m.base, .lr = 0.1, .momentum = 0.9);
+    lc_module_train(&m.base, true);
+    lc_graph_set_window(g, 1);
+    for (int step = 0, begin = 0; begin < IMAGES; begin += IMAGE_BATCH, step++) {
+        int size = IMAGES - begin < IMAGE_BATCH ? IMAGES - begin : IMAGE_BATCH, each = (size + devices - 1) / devices;
+        lc_zero_grad(g);
+        for (int at = 0, n; at < size; at += n) {
+            lc_tensor *x, *y;
+            n = size - at < each ? size - at : each;
+            LC_TRY(lc_input_new(LC_F32, 4, (int64_t[]){n, 1, SIDE, SIDE}, LC_ROW_MAJOR, images[begin + at], &x));
+            LC_TRY(lc_input_new(LC_I64, 1, (int64_t[]){n}, LC_ROW_MAJOR, kinds + begin + at, &y));
+            LC_TRY(lc_step_begin(g, (uint64_t)step, 0));
+            lc_backward(lc_mul_scalar(cnn_loss(&m, x, y), (double)n / size));
+            if (at + n >= size) lc_optimizer_step(opt);
+            LC_TRY(lc_step_run(g));
+            LC_TRY(lc_step_end(g));
+            if (at == 0) {
+                LC_TRY(cnn_read(&m, &kept));
+            } else {
+                LC_TRY(lc_tensor_write(m.bn.running_mean, kept.mean, sizeof kept.mean));
+                LC_TRY(lc_tensor_write(m.bn.running_var, kept.var, sizeof kept.var));
+                LC_TRY(lc_tensor_write(m.bn.num_batches_tracked, &kept.tracked, sizeof kept.tracked));
+            }
+            lc_tensor_unref(x), lc_tensor_unref(y);
+        }
+    }
+    lc_status s = cnn_read(&m, out);
+    lc_optimizer_free(opt);
+    lc_graph_free(g);
+    lc_module_release(&m.base);
+    return s;
+}
+
+static lc_status by_trainer(const char *strategy, const char *devices, cnn_state *out)
+{
+    cnn m;
+    lc_trainer *t;
+    lc_dataset *d;
+    lc_dataloader *l;
+    lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
+    lc_array arrays[] = {{.field = {.name = "x", .dtype = LC_F32, .ndim = 3, .shape = {1, SIDE, SIDE}}, .data = images},
+                         {.field = {.name = "y", .dtype = LC_I64}, .data = kinds}};
+    opt.strategy = strategy;
+    opt.devices = devices;
+    opt.barebones = true;
+    opt.max_epochs = 1;
+    opt.handle_signals = false;
+    cnn_init(&m);
+    LC_TRY(lc_array_dataset_new(IMAGES, 2, arrays, &d));
+    LC_TRY(lc_dataloader_new(&(lc_dataloader_options){.dataset = d, .batch_size = IMAGE_BATCH}, &l));
+    LC_TRY(lc_trainer_new(&opt, &t));
+    lc_status s = lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = l});
+    if (s >= 0) s = cnn_read(&m, out);
+    lc_trainer_free(t);
+    lc_dataloader_free(l);
+    lc_dataset_unref(d);
+    lc_module_release(&m.base);
+    return s;
+}
+
+TEST(buffers_are_those_of_device_0)
+{
+    static cnn_state want, got;
+    for (int i = 0; i < IMAGES; i++) {
+        for (int k = 0; k < PIXELS; k++)
+            images[i][k] = (float)lc_random_normal(11, (uint64_t)(i * PIXELS + k)) + (float)i / IMAGES;
+        kinds[i] = i % 3 == 0;
+    }
+    for (int n = 0; n < 5; n++) {
+        CHECK_OK(by_hand(atoi(numbers[n]), &want));
+        for (int s = 0; s < 2; s++) {
+            CHECK_OK(by_trainer(strategies[s], numbers[n], &got));
+            for (int i = 0; i < CHANNELS * 9; i++) CHECK_NEAR(want.conv[i], got.conv[i], 2e-5);
+            for (int i = 0; i < 2 * CHANNELS * PIXELS; i++) CHECK_NEAR(want.head[i], got.head[i], 2e-5);
+            for (int i = 0; i < CHANNELS; i++) CHECK_NEAR(want.mean[i], got.mean[i], 1e-5);
+            for (int i = 0; i < CHANNELS; i++) CHECK_NEAR(want.var[i], got.var[i], 1e-5);
+            CHECK_EQ(want.tracked, 3);
+            CHECK_EQ(got.tracked, 3);
+        }
+    }
+}
+
+/* ---- memory ---- */
+
+TEST(memory_of_each_device)
+{
+    const int64_t parameters = 4 * (8 * FEATURES + 8 + CLASSES * 8 + CLASSES);
+    for (int s = 0; s < 2; s++) {
+        outcome o;
+        job j = job_of("memory");
+        j.strategy = strategies[s];
+        j.devices = "3";
+        CHECK_OK(run(&j, &o));
+        const lc_device_memory *host = &o.memory[0], *device = &o.memory[1];
+        const lc_device_memory *owner = s ? host : device;
+        CHECK_EQ(owner->parameters, parameters);
+        CHECK(owner->gradients >= parameters && owner->gradients <= parameters + 4 * 256); /* each begins aligned */
+        CHECK_EQ(owner->optimizer_state, owner->gradients);                                /* momentum */
+        for (int i = s ? 0 : 1; i < 3; i++) {
+            CHECK_EQ(device[i].parameters, s ? parameters : 0);
+            CHECK_EQ(device[i].gradients, owner->gradients);
+            CHECK_EQ(device[i].optimizer_state, 0);
+            CHECK(device[i].activations > 0);
+        }
+        if (!s) CHECK_EQ(host->parameters + host->gradients + host->activations, 0);
+    }
+}
+
+/* ---- what does not fit ---- */
+
+static const char *failing(lc_module *m, lc_trainer_options *opt)
+{
+    lc_dataloader *l;
+    lc_trainer *t = NULL;
+    opt->barebones = true;
+    opt->max_epochs = 1;
+    opt->handle_signals = false;
+    CHECK_OK(loader_of(0, SAMPLES, BATCH, false, &l));
+    lc_status s = lc_trainer_new(opt, &t);
+    if (s >= 0) s = lc_trainer_fit(t, m, &(lc_run_args){.train_dataloader = l});
+    CHECK(s < 0);
+    static char message[1024];
+    snprintf(message, sizeof message, "%s", lc_error_message());
+    lc_trainer_free(t);
+    lc_dataloader_free(l);
+    return message;
+}
+
+static const char *failing_options(const char *devices, int64_t num_nodes, bool tune)
+{
+    job j = {.accumulate = 1};
+    outcome o;
+    net m;
+    lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
+    opt.strategy = "data_parallel";
+    opt.devices = devices;
+    opt.num_nodes = num_nodes;
+    opt.tune = tune;
+    net_init(&m, &j, &o, &net_ops);
+    const char *message = failing(&m.base, &opt);
+    lc_module_release(&m.base);
+    return message;
+}
+
+typedef struct stranger {
+    lc_module base;
+    lc_linear l;
+    lc_tensor *mine;
+} stranger;
+
+static lc_tensor *writing_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    stranger *m = (stranger *)self;
+    (void)i;
+    lc_assign(m->mine, lc_add_scalar(m->mine, 1));
+    return lc_cross_entropy(lc_linear_forward(&m->l, b->x), b->y);
+}
+
+static lc_tensor *training_a_stranger(lc_module *self, const lc_batch *b, int64_t i)
+{
+    stranger *m = (stranger *)self;
+    (void)i;
+    lc_tensor_set_requires_grad(m->mine, true);
+    return lc_cross_entropy(lc_mul(lc_linear_forward(&m->l, b->x), m->mine), b->y);
+}
+
+static lc_tensor *manual_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    (void)self, (void)b, (void)i;
+    return NULL;
+}
+
+static const char *failing_step(lc_training_step_fn *step, bool manual)
+{
+    stranger m = {0};
+    lc_module_ops ops = {LC_MODULE_OPS_INIT("stranger"), .training_step = step,
+                         .configure_optimizers = configure_optimizers, .manual_optimization = manual};
+    lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
+    opt.strategy = "data_parallel";
+    opt.devices = "2";
+    lc_module_init(&m.base, &ops, 1);
+    lc_linear_init(&m.l, &m, "l", FEATURES, CLASSES);
+    CHECK_OK(lc_tensor_new(LC_F32, 1, (int64_t[]){1}, &m.mine));
+    const char *message = failing(&m.base, &opt);
+    lc_tensor_unref(m.mine);
+    lc_module_release(&m.base);
+    return message;
+}
+
+TEST(what_devices_cannot_do_is_an_error)
+{
+    CHECK_CONTAINS(failing_options("0", 1, false), "number of devices");
+    CHECK_CONTAINS(failing_options("two", 1, false), "number of devices");
+    CHECK_CONTAINS(failing_options("2", 1, true), "tune");
+    CHECK_CONTAINS(failing_options("2", 2, false), "num_nodes");
+    CHECK_CONTAINS(failing_step(writing_step, false), "lc_module_add_buffer");
+    CHECK_CONTAINS(failing_step(training_a_stranger, false), "lc_module_add_parameter");
+    CHECK_CONTAINS(failing_step(manual_step, true), "use --strategy ddp");
+}
+
+TEST_MAIN
