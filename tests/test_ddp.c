@@ -33,6 +33,7 @@ typedef struct job {
     int64_t at_batch;
     int64_t save_after; /* this batch of epoch 1; -1: never */
     char saved[400];
+    const char *state_dict_type;
     bool seen[SAMPLES]; /* of the last epoch */
     pthread_mutex_t lock;
 } job;
@@ -139,6 +140,7 @@ static lc_status run(job *j, lc_comm *comm, outcome *o)
     if (j->bucket_cap_mb > 0) opt.bucket_cap_mb = j->bucket_cap_mb;
     opt.default_root_dir = j->root;
     opt.ckpt_path = j->ckpt_path;
+    opt.state_dict_type = j->state_dict_type;
     opt.strategy = comm ? "ddp" : NULL;
     opt.comm = comm;
     opt.threads = 1;
@@ -333,6 +335,67 @@ TEST(a_run_goes_on_inside_an_epoch_with_another_number_of_ranks)
             j.ckpt_path = j.saved;
             CHECK_RANKS("threads", to, run_rank, &r);
             for (int i = 0; i < to; i++) compare(&whole, &r.o[i]);
+        }
+}
+
+static void check_same(const outcome *a, const outcome *b)
+{
+    compare(a, b);
+    CHECK(!memcmp(a->weight, b->weight, sizeof a->weight) && !memcmp(a->head, b->head, sizeof a->head));
+    CHECK(a->val_loss == b->val_loss && a->train_loss == b->train_loss);
+}
+
+/* Each rank writes a part; what goes on is the run that would have gone on from a whole checkpoint, or without a stop,
+ * bit for bit with the same ranks. */
+TEST(a_run_goes_on_from_sharded_checkpoints)
+{
+    static ranks_job whole[5], r;
+    job all[5];
+    for (int n = 1; n <= 4; n++) {
+        all[n] = job_of("whole");
+        all[n].accumulate = 3;
+        whole[n].j = &all[n];
+        CHECK_RANKS("threads", n, run_rank, &whole[n]);
+    }
+    for (int from = 1; from <= 4; from++)
+        for (int to = 1; to <= 4; to++) {
+            char ckpt[512], part[700];
+            job j = job_of("part");
+            j.accumulate = 3;
+            j.state_dict_type = "sharded";
+            bool inside = (from + to) % 2; /* an epoch and an accumulation window */
+            if (inside) j.save_after = (from + to) % 3 + 2;
+            snprintf(j.saved, sizeof j.saved, "%s/inside.ckpt", j.root);
+            if (!inside) j.max_epochs = 2;
+            memset(&r, 0, sizeof r);
+            r.j = &j;
+            CHECK_RANKS("threads", from, run_rank, &r);
+            snprintf(ckpt, sizeof ckpt, "%s/lightning_logs/version_0/checkpoints/last.ckpt", j.root);
+            if (inside) snprintf(ckpt, sizeof ckpt, "%s", j.saved);
+            snprintf(part, sizeof part, "%s/model-%05d-of-%05d.safetensors", ckpt, from, from);
+            CHECK(!access(part, F_OK));
+            j.save_after = -1;
+            j.max_epochs = 3;
+            j.ckpt_path = ckpt;
+            j.state_dict_type = to % 2 ? "full" : "sharded";
+            CHECK_RANKS("threads", to, run_rank, &r);
+            for (int i = 0; i < to; i++) {
+                if (from == to)
+                    check_same(&whole[to].o[i], &r.o[i]);
+                else
+                    compare(&whole[to].o[i], &r.o[i]);
+            }
+            /* As many are kept as of whole ones, and nothing unfinished. */
+            snprintf(ckpt, sizeof ckpt, "%s/lightning_logs/version_0/checkpoints", j.root);
+            int n = 0;
+            DIR *d = opendir(ckpt);
+            CHECK(d);
+            for (struct dirent *e; (e = readdir(d));) {
+                if (e->d_name[0] == '.') CHECK(!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."));
+                n += e->d_name[0] != '.';
+            }
+            closedir(d);
+            CHECK(n <= 3);
         }
 }
 

@@ -29,7 +29,7 @@ typedef struct lc_fabric lc_fabric;
 
 /* As the trainer's options of these names. NULL and 0: the default. */
 typedef struct lc_fabric_options {
-    const char *accelerator, *strategy, *devices, *precision;
+    const char *accelerator, *strategy, *devices, *precision, *state_dict_type;
     int64_t num_nodes;
     lc_comm *comm; /* the program's own communicator, borrowed (see lc_trainer_options) */
     int threads;
@@ -98,8 +98,8 @@ LC_API lc_status lc_fabric_log(lc_fabric *f, const char *name, double value, int
 LC_API const char *lc_fabric_run_dir(const lc_fabric *f); /* "" before the first row */
 
 /* ---- checkpoints, between steps; collective ---- */
-/* Writes module, optimizers and the program's own `state` (NULL: none; taken over, also on failure) and returns when it
- * is durable. Gradients of an unfinished accumulation are not saved. */
+/* Writes module, optimizers and the program's own `state` (NULL: none; taken over, also on failure; rank 0's) and
+ * returns when it is durable, the same on all ranks. Gradients of an unfinished accumulation are not saved. */
 LC_API lc_status lc_fabric_save(lc_fabric *f, const char *path, lc_state *state) LC_MUST_USE;
 /* Brings back what lc_fabric_save wrote; *state (may be NULL) receives the program's own (lc_state_free). Then training
  * goes on bit for bit. */

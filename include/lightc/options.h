@@ -141,6 +141,7 @@ typedef struct lc_option {
     X(INT, int64_t, every_n_epochs, 0, 0, 1e15, "save every so many epochs")                                         \
     X(DURATION, lc_duration, train_time_interval, {0}, 0, 0, "save every so often: 10m")                             \
     X(BOOL, bool, save_weights_only, false, 0, 0, "leave the optimizer and the state out of checkpoints")            \
+    X(TEXT, const char *, state_dict_type, NULL, 0, 0, "full: rank 0 writes checkpoints; sharded: each rank writes a part; auto") \
     X(CHOICE, int, save_on_train_epoch_end, LC_AUTO, 0, 0, "save at the end of the training epoch, not of validation") \
     X(BOOL, bool, save_on_exception, false, 0, 0, "save when the run fails")                                         \
     /* early stopping */                                                                                             \

@@ -6,9 +6,8 @@
 #include <lightc/checkpoint.h>
 #include "core/io.h"
 
-#define LC__MANIFEST   "manifest.json"
-#define LC__STATE      "state.json"
-#define LC__CKPT_FILES 64
+#define LC__MANIFEST "manifest.json"
+#define LC__STATE    "state.json"
 
 typedef struct lc__manifest_file {
     char name[64];
@@ -18,19 +17,36 @@ typedef struct lc__manifest_file {
 
 typedef struct lc__manifest {
     int64_t saved_ns;
-    int n;
-    lc__manifest_file files[LC__CKPT_FILES];
+    int ranks;   /* that wrote it together; 0: one wrote it alone */
+    char id[24]; /* then: of this save, in every file of tensors too */
+    int n, capacity;
+    lc__manifest_file *files;
 } lc__manifest;
+
+#define LC__ST_CHECKPOINT "checkpoint" /* the key in the metadata of such a file under which `id` stands */
 
 /* "model.safetensors" */
 const char *lc__part_name(lc_ckpt_part part);
+/* "model-00002-of-00004.safetensors" for rank 1 of 4; lc__part_name for one of 0. */
+void lc__part_file(lc_ckpt_part part, int rank, int ranks, char name[64]);
+
+lc_status lc__manifest_add(lc__manifest *m, const char *name, uint64_t size, uint32_t crc);
+void lc__manifest_release(lc__manifest *m);
 
 lc_status lc__manifest_print(const lc__manifest *m, char **text, size_t *length);
-/* Reads and checks the manifest of a checkpoint (but not its files). */
+/* Reads and checks the manifest of a checkpoint (but not its files). Released by the caller, also when it fails. */
 lc_status lc__manifest_read(const lc__io *io, const char *dir, lc__manifest *out);
+/* The same of a file of that form, which says what one rank has written. */
+lc_status lc__manifest_read_file(const lc__io *io, const char *path, lc__manifest *out);
+/* The tensors of a part; *out is NULL where there are none. */
+lc_status lc__manifest_open_part(const lc__io *io, const char *dir, const lc__manifest *m, lc_ckpt_part part,
+                                 lc_safetensors **out);
 /* Reads every byte of every file and compares sizes and checksums. */
 lc_status lc__manifest_check(const lc__io *io, const char *dir, const lc__manifest *m);
-lc_status lc__manifest_check_file(const lc__io *io, const char *dir, const lc__manifest_file *f);
+lc_status lc__manifest_check_file(const lc__io *io, const char *dir, const lc__manifest *m, int i);
+
+/* lc_checkpoint_open by n readers, who each verify a share of the files and then compare notes. */
+lc_status lc__checkpoint_open_share(const char *path, int reader, int n, lc_checkpoint **out);
 
 /* A name in `parent` for something unfinished, in new memory: ".KIND-BASE-HOST-PID-NUMBER".
  * Kinds: "tmp" being written, "old" moved away for a new one of its name, "del" being removed. */

@@ -15,8 +15,10 @@
  * temporary directory is given up, and the next checkpoint starts with new files. */
 #define _GNU_SOURCE
 #include "core/checkpoint_job.h"
+#include "core/checkpoint_share.h"
 
 #include "core/chunks.h"
+#include "core/clock.h"
 #include "core/crc32c.h"
 #include "core/status.h"
 
@@ -92,13 +94,13 @@ static lc_status write_chunk(void *ctx, uint64_t i)
     return LC_OK;
 }
 
-static lc_status write_part(lc_ckpt_writer *w, lc__ckpt_file *p, const char *dir, lc__manifest_file *f)
+static lc_status write_part(lc_ckpt_writer *w, lc__ckpt_file *p, const char *dir, const char *name, lc__manifest *m)
 {
     char *path = NULL;
     write_job j = {.w = w, .part = p, .fd = -1};
     uint64_t n = (p->size + LC__CHUNK - 1) / LC__CHUNK;
     lc_status status;
-    LC_TRY_GOTO(status, done, lc__path_join(dir, f->name, &path));
+    LC_TRY_GOTO(status, done, lc__path_join(dir, name, &path));
     j.path = path;
     j.crcs = calloc((size_t)n, sizeof *j.crcs);
     if (!j.crcs) {
@@ -120,9 +122,10 @@ static lc_status write_part(lc_ckpt_writer *w, lc__ckpt_file *p, const char *dir
         status = lc__io_fail(errno, "sync", path);
         goto done;
     }
-    f->size = p->size, f->crc = 0;
+    uint32_t crc = 0;
     for (uint64_t i = 0; i < n; i++)
-        f->crc = lc__crc32c_combine(f->crc, j.crcs[i], i + 1 < n ? LC__CHUNK : p->size - i * LC__CHUNK);
+        crc = lc__crc32c_combine(crc, j.crcs[i], i + 1 < n ? LC__CHUNK : p->size - i * LC__CHUNK);
+    status = lc__manifest_add(m, name, p->size, crc);
 done:
     if (j.fd >= 0 && w->io->close(w->io, j.fd) < 0 && status >= 0) status = lc__io_fail(errno, "close", path);
     free(j.crcs);
@@ -130,27 +133,31 @@ done:
     return status;
 }
 
-/* Writes all files into the new directory `dir`. */
-static lc_status write_files(lc_ckpt_writer *w, const char *dir, lc__manifest *m)
+/* Writes this writer's files of tensors into the new directory `dir`. */
+static lc_status write_parts(lc_ckpt_writer *w, const char *dir, lc__manifest *m)
+{
+    char name[64];
+    for (int k = 0; k < LC_CKPT_PARTS; k++) {
+        if (!w->parts[k].size) continue;
+        lc__part_file((lc_ckpt_part)k, w->share.rank, w->share.size, name);
+        LC_TRY(write_part(w, &w->parts[k], dir, name, m));
+    }
+    return LC_OK;
+}
+
+/* state.json and the manifest. */
+static lc_status write_rest(lc_ckpt_writer *w, const char *dir, lc__manifest *m)
 {
     char *path = NULL, *text = NULL;
     size_t length;
-    lc_status status = LC_OK;
-    for (int k = 0; k < LC_CKPT_PARTS; k++) {
-        if (!w->parts[k].size) continue;
-        snprintf(m->files[m->n].name, sizeof m->files[m->n].name, "%s", lc__part_name((lc_ckpt_part)k));
-        LC_TRY_GOTO(status, done, write_part(w, &w->parts[k], dir, &m->files[m->n++]));
-    }
-    lc__manifest_file *f = &m->files[m->n++];
-    snprintf(f->name, sizeof f->name, "%s", LC__STATE);
-    f->size = w->state_length, f->crc = lc__crc32c(0, w->state_text, w->state_length);
+    lc_status status;
     LC_TRY_GOTO(status, done, lc__path_join(dir, LC__STATE, &path));
     LC_TRY_GOTO(status, done, lc__create_file(w->io, path, w->state_text, w->state_length));
+    LC_TRY_GOTO(status, done,
+                lc__manifest_add(m, LC__STATE, w->state_length, lc__crc32c(0, w->state_text, w->state_length)));
     free(path);
     path = NULL;
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    m->saved_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    m->saved_ns = lc__realtime_ns();
     LC_TRY_GOTO(status, done, lc__manifest_print(m, &text, &length));
     LC_TRY_GOTO(status, done, lc__path_join(dir, LC__MANIFEST, &path));
     LC_TRY_GOTO(status, done, lc__create_file(w->io, path, text, length));
@@ -161,49 +168,62 @@ done:
     return status;
 }
 
-static lc_status read_back(lc_ckpt_writer *w, const char *dir, const lc__manifest *written)
+/* `shares`: files from this number on are other ranks', who have read them back themselves; behind them stands
+ * state.json. */
+static lc_status read_back(lc_ckpt_writer *w, const char *dir, const lc__manifest *written, int shares)
 {
     lc__manifest m;
-    LC_TRY(lc__manifest_read(w->io, dir, &m));
-    bool same = m.n == written->n && m.saved_ns == written->saved_ns;
+    lc_status status = lc__manifest_read(w->io, dir, &m);
+    bool same = status >= 0 && m.n == written->n && m.saved_ns == written->saved_ns;
     for (int i = 0; same && i < m.n; i++) {
         const lc__manifest_file *a = &m.files[i], *b = &written->files[i];
         same = !strcmp(a->name, b->name) && a->size == b->size && a->crc == b->crc;
     }
-    if (!same) return lc_fail(LC_ERR_IO, "the manifest in \"%s\" is not what was written", dir);
-    return lc__manifest_check(w->io, dir, &m);
+    if (status >= 0 && !same) status = lc_fail(LC_ERR_IO, "the manifest in \"%s\" is not what was written", dir);
+    for (int i = 0; i < m.n && status >= 0; i++)
+        if (i < shares || i == m.n - 1) status = lc__manifest_check_file(w->io, dir, &m, i);
+    lc__manifest_release(&m);
+    return status;
 }
 
-/* Makes a new, locked directory with a temporary name. */
-static lc_status make_temp(lc_ckpt_writer *w, const char *parent, char **temp, int *lock_fd)
+lc_status lc__ckpt_make_temp(const lc__io *io, const char *path, char **temp, int *lock_fd)
 {
-    lc_status status = LC_OK;
-    for (int attempt = 0; attempt < 10; attempt++) {
+    char *parent = NULL;
+    lc_status status;
+    LC_TRY(lc__path_dir(path, &parent));
+    LC_TRY_GOTO(status, done, lc__make_dirs(io, parent));
+    for (int attempt = 0; attempt < 1000; attempt++) { /* somebody may clean without a pause */
         free(*temp);
         *temp = NULL;
-        LC_TRY(lc__ckpt_temp_name(parent, "tmp", lc__path_base(w->job_path), temp));
-        if (w->io->mkdir(w->io, *temp, 0777) < 0) {
+        LC_TRY_GOTO(status, done, lc__ckpt_temp_name(parent, "tmp", lc__path_base(path), temp));
+        if (io->mkdir(io, *temp, 0777) < 0) {
             int error = errno;
             status = lc__io_fail(error, "make directory", *temp);
             if (error == EEXIST) continue;
             free(*temp);
             *temp = NULL;
-            return status;
+            goto done;
         }
         *lock_fd = open(*temp, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (*lock_fd < 0) {
             int error = errno;
             status = lc__io_fail(error, "open", *temp);
             if (error == ENOENT) continue; /* somebody cleaned it away before the lock */
-            return status;
+            goto done;
         }
         struct stat st;
         bool locked = flock(*lock_fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK; /* or there are no locks here */
-        if (locked && stat(*temp, &st) == 0) return LC_OK;
+        if (locked && stat(*temp, &st) == 0) {
+            status = LC_OK;
+            goto done;
+        }
         close(*lock_fd);
         *lock_fd = -1;
     }
-    return status < 0 ? status : lc_fail(LC_ERR_IO, "cannot keep a temporary directory in \"%s\"", parent);
+    if (status >= 0) status = lc_fail(LC_ERR_IO, "cannot keep a temporary directory in \"%s\"", parent);
+done:
+    free(parent);
+    return status;
 }
 
 /* Gives the finished directory its name. What had it before is at `*old` afterwards (NULL: nothing was). */
@@ -313,19 +333,51 @@ void lc__ckpt_do_chores(lc_ckpt_writer *w)
     }
 }
 
+/* What another rank writes, and that rank 0 waits for. */
+static lc_status write_share(lc_ckpt_writer *w)
+{
+    lc__manifest m = {0};
+    lc_status status = lc__share_begin(w, w->share.dir, &m);
+    if (status >= 0) status = write_parts(w, w->share.dir, &m);
+    if (status >= 0) status = lc__sync_dir(w->io, w->share.dir);
+    if (status >= 0) status = lc__manifest_check(w->io, w->share.dir, &m);
+    status = lc__share_tell(w, w->share.dir, &m, status);
+    lc__manifest_release(&m);
+    return status;
+}
+
+/* Everything below the temporary directory. */
+static lc_status write_files(lc_ckpt_writer *w, const char *dir)
+{
+    lc__manifest m = {0};
+    lc_status status = LC_OK;
+    if (w->share.size) LC_TRY_GOTO(status, done, lc__share_begin(w, dir, &m));
+    LC_TRY_GOTO(status, done, write_parts(w, dir, &m));
+    int own = m.n;
+    if (w->share.size) LC_TRY_GOTO(status, done, lc__share_collect(w, dir, &m));
+    LC_TRY_GOTO(status, done, write_rest(w, dir, &m));
+    LC_TRY_GOTO(status, done, read_back(w, dir, &m, own));
+    if (w->share.size) status = lc__share_check(w, dir, &m);
+done:
+    lc__manifest_release(&m);
+    return status;
+}
+
 /* On success what had the name before is a chore. */
 static lc_status write_checkpoint(lc_ckpt_writer *w)
 {
     char *parent = NULL, *temp = NULL, *old = NULL;
     int lock_fd = -1;
-    lc__manifest m = {0};
     lc_status status;
+    if (w->share.rank > 0) return write_share(w);
+    if (w->share.size) { /* made before: the other ranks know its name */
+        temp = w->share.dir, lock_fd = w->share.lock_fd;
+        w->share.dir = NULL, w->share.lock_fd = -1;
+    }
     LC_TRY_GOTO(status, done, lc__path_dir(w->job_path, &parent));
-    LC_TRY_GOTO(status, done, lc__make_dirs(w->io, parent));
     (void)!lc_checkpoint_clean(parent); /* what cannot be removed does not keep us from saving */
-    LC_TRY_GOTO(status, done, make_temp(w, parent, &temp, &lock_fd));
-    LC_TRY_GOTO(status, done, write_files(w, temp, &m));
-    LC_TRY_GOTO(status, done, read_back(w, temp, &m));
+    if (!temp) LC_TRY_GOTO(status, done, lc__ckpt_make_temp(w->io, w->job_path, &temp, &lock_fd));
+    LC_TRY_GOTO(status, done, write_files(w, temp));
     LC_TRY_GOTO(status, done, rename_into_place(w, parent, &temp, &old));
     status = lc__sync_dir(w->io, parent);
     if (status < 0 && old && w->io->exchange(w->io, old, w->job_path) == 0) {
@@ -365,6 +417,7 @@ static void write_and_tell(lc_ckpt_writer *w)
     pthread_mutex_lock(&w->lock);
     w->result = status;
     if (status < 0) snprintf(w->message, sizeof w->message, "%s", lc_error_message());
+    w->share_safe = status >= 0;
     w->done = w->job;
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);

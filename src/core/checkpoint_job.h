@@ -6,13 +6,19 @@
 
 #include "core/checkpoint.h"
 #include "core/safetensors.h"
+#include "core/status.h"
 #include <pthread.h>
 
 /* A tensor to be written. */
 typedef struct lc__ckpt_entry {
-    lc_named_tensor named; /* the name is ours */
+    lc_named_tensor named; /* the name is ours; of a range: one-dimensional */
     lc_safetensors *from;  /* not NULL: the value is that of tensor `from_index` there */
     int64_t from_index;
+    bool mine;   /* no other rank has it, or these elements of it */
+    bool ranged; /* elements from `first` on of a tensor of type `whole`, in the order of `layout` */
+    lc_type whole;
+    lc_layout layout;
+    int64_t first;
 } lc__ckpt_entry;
 
 /* Bytes of a file that lie together: in memory, or (`data` is NULL) in another file. */
@@ -27,7 +33,8 @@ typedef struct lc__ckpt_file {
     lc__ckpt_entry *entries;
     int64_t n, capacity;
     lc__st_layout layout;
-    uint64_t size; /* bytes of the file; 0: there is none */
+    lc__st_layout all; /* rank 0 of several: of what all ranks have, which must be there in the end */
+    uint64_t size;     /* bytes of the file; 0: there is none */
     /* A snapshot: */
     char *image; /* kept from one checkpoint to the next */
     size_t image_capacity;
@@ -57,18 +64,31 @@ struct lc_ckpt_writer {
     bool in_flight; /* there is a result to fetch */
     pthread_t thread;
     bool has_thread; /* from the first checkpoint on */
+    /* Where several ranks write one checkpoint: */
+    struct {
+        int rank, size; /* size 0: this writer does it alone */
+        char *dir;      /* the temporary directory, made by rank 0 */
+        int lock_fd;    /* rank 0: keeps others from cleaning it away; -1 */
+    } share;
+    bool together;               /* its result was not agreed on yet */
+    lc__first_error share_error; /* why nothing was committed on this rank */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     /* Under the lock: */
     uint64_t job;     /* number of the last checkpoint handed over */
     uint64_t done;    /* and of the last one that has a result */
     bool cancelled;   /* copying failed */
+    bool share_safe;  /* the files of this rank are written and read back */
+    bool given_up;    /* who is not done yet will not be waited for */
     bool quit, idle;  /* the thread shall end; has nothing to do */
     lc_status result; /* of `done` */
     char message[1024];
     lc__ckpt_chore *chores; /* oldest first */
     char complaint[1024];   /* about a link that was asked for late and could not be made */
 };
+
+/* A new, locked directory with a temporary name beside `path`. */
+lc_status lc__ckpt_make_temp(const lc__io *io, const char *path, char **temp, int *lock_fd);
 
 /* The background thread: writes what is handed over, then does the chores. `arg` is the lc_ckpt_writer. */
 void *lc__ckpt_run(void *arg);

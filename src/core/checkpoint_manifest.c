@@ -7,6 +7,8 @@
 #include "core/chunks.h"
 #include "core/crc32c.h"
 #include "core/json.h"
+#include "core/safetensors.h"
+#include "core/status.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,10 +19,12 @@
 #include <sys/stat.h>
 
 #define FORMAT       "lightc checkpoint"
-#define VERSION      1
+#define VERSION      1 /* of what one rank has written */
+#define RANKS        2 /* of what several have */
 #define TAIL         "  \"crc32c\": \"%08" PRIx32 "\"\n}\n"
 #define TAIL_BYTES   25
-#define MAX_MANIFEST ((size_t)1 << 20)
+#define MAX_MANIFEST ((size_t)1 << 26)
+#define MAX_RANKS    1000000
 
 const char *lc__part_name(lc_ckpt_part part)
 {
@@ -37,6 +41,35 @@ const char *lc__part_name(lc_ckpt_part part)
     return "";
 }
 
+void lc__part_file(lc_ckpt_part part, int rank, int ranks, char name[64])
+{
+    const char *whole = lc__part_name(part);
+    if (ranks)
+        snprintf(name, 64, "%.*s-%05d-of-%05d.safetensors", (int)strcspn(whole, "."), whole, rank + 1, ranks);
+    else
+        snprintf(name, 64, "%s", whole);
+}
+
+lc_status lc__manifest_add(lc__manifest *m, const char *name, uint64_t size, uint32_t crc)
+{
+    if (m->n == m->capacity) {
+        int more = m->capacity ? 2 * m->capacity : 8;
+        lc__manifest_file *grown = realloc(m->files, (size_t)more * sizeof *grown);
+        if (!grown) return lc_fail(LC_ERR_MEMORY, "no memory for the names of %d files", more);
+        m->files = grown, m->capacity = more;
+    }
+    lc__manifest_file *f = &m->files[m->n++];
+    *f = (lc__manifest_file){.size = size, .crc = crc};
+    snprintf(f->name, sizeof f->name, "%s", name);
+    return LC_OK;
+}
+
+void lc__manifest_release(lc__manifest *m)
+{
+    free(m->files);
+    *m = (lc__manifest){0};
+}
+
 lc_status lc__manifest_print(const lc__manifest *m, char **text, size_t *length)
 {
     lc__text t = {0};
@@ -44,9 +77,12 @@ lc_status lc__manifest_print(const lc__manifest *m, char **text, size_t *length)
     lc_status status;
     snprintf(line, sizeof line,
              "{\n  \"format\": \"" FORMAT "\",\n  \"version\": %d,\n  \"lightc\": \"%s\",\n  \"saved_ns\": %" PRId64
-             ",\n  \"files\": [\n",
-             VERSION, lc_version(), m->saved_ns);
+             ",\n",
+             m->ranks ? RANKS : VERSION, lc_version(), m->saved_ns);
     LC_TRY_GOTO(status, fail, lc__text_puts(&t, line));
+    snprintf(line, sizeof line, "  \"ranks\": %d,\n  \"id\": \"%s\",\n", m->ranks, m->id);
+    if (m->ranks) LC_TRY_GOTO(status, fail, lc__text_puts(&t, line));
+    LC_TRY_GOTO(status, fail, lc__text_puts(&t, "  \"files\": [\n"));
     for (int i = 0; i < m->n; i++) {
         snprintf(line, sizeof line, "    {\"name\": \"%s\", \"size\": %" PRIu64 ", \"crc32c\": \"%08" PRIx32 "\"}%s\n",
                  m->files[i].name, m->files[i].size, m->files[i].crc, i + 1 < m->n ? "," : "");
@@ -84,40 +120,70 @@ static lc_status parse(const lc_state *root, lc__manifest *out)
 {
     const char *text;
     const lc_state *files;
-    int64_t version, size;
+    int64_t version, size, ranks = 0;
+    uint32_t crc;
     LC_TRY(lc_state_get_text(root, "format", &text));
     if (strcmp(text, FORMAT)) return lc_fail(LC_ERR_FORMAT, "its format is \"%.80s\", not \"" FORMAT "\"", text);
     LC_TRY(lc_state_get_int(root, "version", &version));
-    if (version != VERSION)
+    if (version != VERSION && version != RANKS)
         return lc_fail(LC_ERR_UNSUPPORTED,
-                       "its format has version %" PRId64 ", this lightc (%s) reads version %d; use a newer lightc",
-                       version, lc_version(), VERSION);
+                       "its format has version %" PRId64
+                       ", this lightc (%s) reads versions %d and %d; use a newer lightc",
+                       version, lc_version(), VERSION, RANKS);
     LC_TRY(lc_state_get_int(root, "saved_ns", &out->saved_ns));
+    if (version == RANKS) {
+        LC_TRY(lc_state_get_int(root, "ranks", &ranks));
+        if (ranks < 1 || ranks > MAX_RANKS) return lc_fail(LC_ERR_FORMAT, "%" PRId64 " ranks wrote it", ranks);
+        out->ranks = (int)ranks;
+        LC_TRY(lc_state_get_text(root, "id", &text));
+        if (strlen(text) >= sizeof out->id || !valid_name(text))
+            return lc_fail(LC_ERR_FORMAT, "\"%.80s\" is not a valid id", text);
+        snprintf(out->id, sizeof out->id, "%s", text);
+    }
     LC_TRY(lc_state_get_array(root, "files", &files));
-    if (lc_state_length(files) > LC__CKPT_FILES) return lc_fail(LC_ERR_FORMAT, "it lists too many files");
     for (int64_t i = 0; i < lc_state_length(files); i++) {
         const lc_state *file = lc_state_at(files, i);
-        lc__manifest_file *f = &out->files[out->n++];
-        LC_TRY(lc_state_get_text(file, "name", &text));
-        if (strlen(text) >= sizeof f->name || !valid_name(text))
-            return lc_fail(LC_ERR_FORMAT, "\"%.80s\" is not a valid file name", text);
-        snprintf(f->name, sizeof f->name, "%s", text);
+        const char *name;
+        LC_TRY(lc_state_get_text(file, "name", &name));
+        if (strlen(name) >= sizeof out->files->name || !valid_name(name))
+            return lc_fail(LC_ERR_FORMAT, "\"%.80s\" is not a valid file name", name);
         LC_TRY(lc_state_get_int(file, "size", &size));
         if (size < 0) return lc_fail(LC_ERR_FORMAT, "a negative size");
-        f->size = (uint64_t)size;
         LC_TRY(lc_state_get_text(file, "crc32c", &text));
-        LC_TRY(parse_crc(text, &f->crc));
+        LC_TRY(parse_crc(text, &crc));
+        LC_TRY(lc__manifest_add(out, name, (uint64_t)size, crc));
     }
     return LC_OK;
+}
+
+lc_status lc__manifest_read_file(const lc__io *io, const char *path, lc__manifest *out)
+{
+    char *text = NULL, tail[64];
+    size_t length;
+    lc_state *root = NULL;
+    lc_status status;
+    *out = (lc__manifest){0};
+    LC_TRY_GOTO(status, done, lc__io_read_file(io, path, MAX_MANIFEST, &text, &length));
+    snprintf(tail, sizeof tail, TAIL, length > TAIL_BYTES ? lc__crc32c(0, text, length - TAIL_BYTES) : 0);
+    if (length <= TAIL_BYTES || memcmp(text + length - TAIL_BYTES, tail, TAIL_BYTES)) {
+        status =
+            lc_fail(LC_ERR_FORMAT, "\"%s\" is damaged: it does not end with the checksum of its own content", path);
+        goto done;
+    }
+    status = lc_state_parse(text, length, &root);
+    if (status >= 0) status = parse(root, out);
+    if (status < 0) lc_fail_context(status, "\"%s\" cannot be read", path);
+done:
+    lc_state_free(root);
+    free(text);
+    return status;
 }
 
 lc_status lc__manifest_read(const lc__io *io, const char *dir, lc__manifest *out)
 {
     *out = (lc__manifest){0};
-    char *path = NULL, *text = NULL;
-    size_t length;
+    char *path = NULL;
     struct stat st;
-    lc_state *root = NULL;
     lc_status status;
     LC_TRY_GOTO(status, done, lc__path_join(dir, LC__MANIFEST, &path));
     if (stat(dir, &st) < 0) {
@@ -137,20 +203,48 @@ lc_status lc__manifest_read(const lc__io *io, const char *dir, lc__manifest *out
                          "\"%s\" is not a checkpoint of lightc, or not a whole one: it has no " LC__MANIFEST, dir);
         goto done;
     }
-    LC_TRY_GOTO(status, done, lc__io_read_file(io, path, MAX_MANIFEST, &text, &length));
-    char tail[64];
-    snprintf(tail, sizeof tail, TAIL, length > TAIL_BYTES ? lc__crc32c(0, text, length - TAIL_BYTES) : 0);
-    if (length <= TAIL_BYTES || memcmp(text + length - TAIL_BYTES, tail, TAIL_BYTES)) {
-        status =
-            lc_fail(LC_ERR_FORMAT, "\"%s\" is damaged: it does not end with the checksum of its own content", path);
-        goto done;
-    }
-    status = lc_state_parse(text, length, &root);
-    if (status >= 0) status = parse(root, out);
-    if (status < 0) lc_fail_context(status, "\"%s\" cannot be read", path);
+    status = lc__manifest_read_file(io, path, out);
 done:
-    lc_state_free(root);
-    free(text);
+    free(path);
+    return status;
+}
+
+static bool is_of_part(const char *name, lc_ckpt_part part, int ranks)
+{
+    char want[64];
+    const char *number = strchr(name, '-');
+    lc__part_file(part, number ? atoi(number + 1) - 1 : 0, ranks, want);
+    return !strcmp(name, want);
+}
+
+lc_status lc__manifest_open_part(const lc__io *io, const char *dir, const lc__manifest *m, lc_ckpt_part part,
+                                 lc_safetensors **out)
+{
+    char *path = NULL;
+    int n = 0;
+    lc_status status = LC_OK;
+    *out = NULL;
+    lc_safetensors **files = calloc((size_t)m->n + 1, sizeof *files);
+    if (!files) return lc_fail(LC_ERR_MEMORY, "no memory to open %d files", m->n);
+    for (int i = 0; i < m->n; i++) {
+        if (!is_of_part(m->files[i].name, part, m->ranks)) continue;
+        LC_TRY_GOTO(status, done, lc__path_join(dir, m->files[i].name, &path));
+        LC_TRY_GOTO(status, done, lc__st_open(io, path, &files[n]));
+        n++;
+        free(path);
+        path = NULL;
+    }
+    if (m->ranks && n) {
+        LC_TRY_GOTO(status, done, lc__path_join(dir, lc__part_name(part), &path));
+        status = lc__st_join(path, n, files, out);
+        n = 0;
+    } else if (n) {
+        *out = files[0];
+        files[0] = NULL;
+    }
+done:
+    for (int i = 0; i < n; i++) lc_safetensors_close(files[i]);
+    free(files);
     free(path);
     return status;
 }
@@ -188,8 +282,25 @@ static lc_status check_chunk(void *ctx, uint64_t i)
     return status;
 }
 
-lc_status lc__manifest_check_file(const lc__io *io, const char *dir, const lc__manifest_file *f)
+/* A file whose bytes are not what they should be may be a whole file of another save. */
+static lc_status tell_other_save(const lc__io *io, const char *path, const lc__manifest *m, lc_status damage)
 {
+    lc_safetensors *f;
+    char message[1024];
+    lc__copy_message(message, sizeof message);
+    if (!m->ranks || lc__st_open(io, path, &f) < 0) return lc_fail(damage, "%s", message);
+    const char *id = lc_safetensors_metadata(f, LC__ST_CHECKPOINT);
+    if (id && strcmp(id, m->id) != 0)
+        lc_fail(damage, "\"%s\" is a part of another save, %.40s; this checkpoint is %s", path, id, m->id);
+    else
+        lc_fail(damage, "%s", message);
+    lc_safetensors_close(f);
+    return damage;
+}
+
+lc_status lc__manifest_check_file(const lc__io *io, const char *dir, const lc__manifest *m, int i)
+{
+    const lc__manifest_file *f = &m->files[i];
     char *path = NULL;
     file_check c = {.io = io, .fd = -1, .size = f->size};
     struct stat st;
@@ -218,14 +329,15 @@ lc_status lc__manifest_check_file(const lc__io *io, const char *dir, const lc__m
     }
     LC_TRY_GOTO(status, done, lc__for_chunks(n, check_chunk, &c));
     uint32_t crc = 0;
-    for (uint64_t i = 0; i < n; i++)
-        crc = lc__crc32c_combine(crc, c.crcs[i], i + 1 < n ? LC__CHUNK : f->size - i * LC__CHUNK);
+    for (uint64_t k = 0; k < n; k++)
+        crc = lc__crc32c_combine(crc, c.crcs[k], k + 1 < n ? LC__CHUNK : f->size - k * LC__CHUNK);
     if (crc != f->crc)
         status = lc_fail(LC_ERR_FORMAT,
                          "\"%s\" is damaged: its checksum is %08" PRIx32 ", but what was saved had %08" PRIx32, path,
                          crc, f->crc);
 done:
     if (c.fd >= 0) io->close(io, c.fd);
+    if (status == LC_ERR_FORMAT && c.fd >= 0) status = tell_other_save(io, path, m, status);
     free(c.crcs);
     free(path);
     return status;
@@ -233,6 +345,6 @@ done:
 
 lc_status lc__manifest_check(const lc__io *io, const char *dir, const lc__manifest *m)
 {
-    for (int i = 0; i < m->n; i++) LC_TRY(lc__manifest_check_file(io, dir, &m->files[i]));
+    for (int i = 0; i < m->n; i++) LC_TRY(lc__manifest_check_file(io, dir, m, i));
     return LC_OK;
 }

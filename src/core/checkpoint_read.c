@@ -26,8 +26,10 @@ struct lc_checkpoint {
 static lc_status verify(const char *path)
 {
     lc__manifest m;
-    LC_TRY(lc__manifest_read(&lc__io_system, path, &m));
-    return lc__manifest_check(&lc__io_system, path, &m);
+    lc_status status = lc__manifest_read(&lc__io_system, path, &m);
+    if (status >= 0) status = lc__manifest_check(&lc__io_system, path, &m);
+    lc__manifest_release(&m);
+    return status;
 }
 
 lc_status lc_checkpoint_verify(const char *path)
@@ -39,63 +41,64 @@ lc_status lc_checkpoint_visit_files(const char *path, lc_checkpoint_file_fn *fn,
 {
     lc__manifest m;
     lc__first_error damage = {0};
-    LC_TRY(lc__manifest_read(&lc__io_system, path, &m));
-    for (int i = 0; i < m.n; i++) {
+    lc_status status = lc__manifest_read(&lc__io_system, path, &m);
+    for (int i = 0; i < m.n && status >= 0; i++) {
         lc_checkpoint_file file = {m.files[i].name, m.files[i].size, m.files[i].crc, NULL};
-        lc_status status = lc__manifest_check_file(&lc__io_system, path, &m.files[i]);
-        lc__first_error_note(&damage, status);
+        lc_status whole = lc__manifest_check_file(&lc__io_system, path, &m, i);
+        lc__first_error_note(&damage, whole);
         char why[1024];
-        if (status < 0) {
+        if (whole < 0) {
             lc__copy_message(why, sizeof why);
             file.damage = why;
         }
-        LC_TRY(fn(ctx, &file));
+        status = fn(ctx, &file);
     }
-    return lc__first_error_status(&damage);
+    lc__manifest_release(&m);
+    return status < 0 ? status : lc__first_error_status(&damage);
 }
 
-static lc_status open_verified(const char *path, lc_checkpoint *c)
+/* Of n readers this is number `reader`: each verifies its share of the files. */
+static lc_status open_verified(const char *path, int reader, int n, lc_checkpoint *c)
 {
+    const lc__io *io = &lc__io_system;
     char resolved[PATH_MAX];
     char *file = NULL, *text = NULL;
     size_t length;
-    lc__manifest m;
+    lc__manifest m = {0};
     lc_status status;
     if (!realpath(path, resolved)) return lc__io_fail(errno, "open checkpoint", path);
     LC_TRY_GOTO(status, done, lc__format(&c->path, "%s", resolved));
-    LC_TRY_GOTO(status, done, lc__manifest_read(&lc__io_system, c->path, &m));
-    LC_TRY_GOTO(status, done, lc__manifest_check(&lc__io_system, c->path, &m));
+    LC_TRY_GOTO(status, done, lc__manifest_read(io, c->path, &m));
     c->saved_ns = m.saved_ns;
+    bool has_state = false;
     for (int i = 0; i < m.n; i++) {
-        free(file);
-        file = NULL;
-        LC_TRY_GOTO(status, done, lc__path_join(c->path, m.files[i].name, &file));
-        for (int k = 0; k < LC_CKPT_PARTS; k++)
-            if (!strcmp(m.files[i].name, lc__part_name((lc_ckpt_part)k)) && !c->parts[k])
-                LC_TRY_GOTO(status, done, lc_safetensors_open(file, &c->parts[k]));
-        if (strcmp(m.files[i].name, LC__STATE) || c->state) continue;
-        LC_TRY_GOTO(status, done, lc__io_read_file(&lc__io_system, file, MAX_STATE, &text, &length));
-        status = lc_state_parse(text, length, &c->state);
-        if (status < 0) {
-            lc_fail_context(status, "\"%s\" cannot be read", file);
-            goto done;
-        }
+        if (i % n == reader) LC_TRY_GOTO(status, done, lc__manifest_check_file(io, c->path, &m, i));
+        has_state |= !strcmp(m.files[i].name, LC__STATE);
     }
-    if (!c->parts[LC_CKPT_MODEL] || !c->state)
+    for (int k = 0; k < LC_CKPT_PARTS; k++)
+        LC_TRY_GOTO(status, done, lc__manifest_open_part(io, c->path, &m, (lc_ckpt_part)k, &c->parts[k]));
+    if (!c->parts[LC_CKPT_MODEL] || !has_state) {
         status = lc_fail(LC_ERR_FORMAT, "checkpoint \"%s\" is not whole: its manifest lists no %s", c->path,
-                         c->state ? lc__part_name(LC_CKPT_MODEL) : LC__STATE);
+                         has_state ? lc__part_name(LC_CKPT_MODEL) : LC__STATE);
+        goto done;
+    }
+    LC_TRY_GOTO(status, done, lc__path_join(c->path, LC__STATE, &file));
+    LC_TRY_GOTO(status, done, lc__io_read_file(io, file, MAX_STATE, &text, &length));
+    status = lc_state_parse(text, length, &c->state);
+    if (status < 0) lc_fail_context(status, "\"%s\" cannot be read", file);
 done:
+    lc__manifest_release(&m);
     free(text);
     free(file);
     return status;
 }
 
-lc_status lc_checkpoint_open(const char *path, lc_checkpoint **out)
+lc_status lc__checkpoint_open_share(const char *path, int reader, int n, lc_checkpoint **out)
 {
     *out = NULL;
     lc_checkpoint *c = calloc(1, sizeof *c);
     if (!c) return lc_fail(LC_ERR_MEMORY, "no memory to open checkpoint \"%s\"", path);
-    lc_status status = open_verified(path, c);
+    lc_status status = open_verified(path, reader, n, c);
     if (status >= 0) {
         *out = c;
         return LC_OK;
@@ -103,7 +106,7 @@ lc_status lc_checkpoint_open(const char *path, lc_checkpoint **out)
     lc_checkpoint_close(c);
     /* Offer what can be used instead. */
     char message[1024], good[PATH_MAX];
-    snprintf(message, sizeof message, "%s", lc_error_message());
+    lc__copy_message(message, sizeof message);
     char *dir = NULL;
     if (lc__path_dir(path, &dir) >= 0 && lc_checkpoint_find_last_good(dir, good, sizeof good) >= 0)
         lc_fail(status, "%s. The newest good checkpoint there is \"%s\"", message, good);
@@ -111,6 +114,11 @@ lc_status lc_checkpoint_open(const char *path, lc_checkpoint **out)
         lc_fail(status, "%s", message);
     free(dir);
     return status;
+}
+
+lc_status lc_checkpoint_open(const char *path, lc_checkpoint **out)
+{
+    return lc__checkpoint_open_share(path, 0, 1, out);
 }
 
 void lc_checkpoint_close(lc_checkpoint *c)
@@ -181,6 +189,7 @@ lc_status lc_checkpoint_find_last_good(const char *dir, char *path, size_t size)
             all[n].saved_ns = m.saved_ns;
             snprintf(all[n++].name, sizeof all->name, "%s", e->d_name);
         }
+        lc__manifest_release(&m);
         free(inner);
     }
     if (n) qsort(all, n, sizeof *all, newest_first);

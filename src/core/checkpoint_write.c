@@ -2,7 +2,7 @@
 /* Writing checkpoints: the caller's side, which collects tensors and state, takes the snapshot and hands it to the
  * background thread (checkpoint_job.c has the protocol). */
 #define _GNU_SOURCE
-#include "core/checkpoint_job.h"
+#include "core/checkpoint_share.h"
 
 #include "core/chunks.h"
 
@@ -17,6 +17,7 @@ lc_status lc_ckpt_writer_new(lc_ckpt_writer **out)
     lc_ckpt_writer *w = calloc(1, sizeof *w);
     if (!w) return lc_fail(LC_ERR_MEMORY, "no memory for a checkpoint writer");
     w->io = &lc__io_system;
+    w->share.lock_fd = -1;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->changed, NULL);
     *out = w;
@@ -105,6 +106,7 @@ static void clear_job(lc_ckpt_writer *w)
 {
     for (int k = 0; k < LC_CKPT_PARTS; k++) {
         lc__st_layout_release(&w->parts[k].layout);
+        lc__st_layout_release(&w->parts[k].all);
         free(w->parts[k].sources);
         w->parts[k].sources = NULL, w->parts[k].n_sources = 0;
     }
@@ -116,7 +118,7 @@ static void clear_job(lc_ckpt_writer *w)
 void lc_ckpt_writer_free(lc_ckpt_writer *w)
 {
     if (!w) return;
-    (void)!lc_ckpt_wait(w); /* documented: the error is lost */
+    (void)!lc__ckpt_wait_together(w, NULL); /* documented: the error is lost */
     lc__ckpt_rest(w);
     pthread_mutex_lock(&w->lock);
     w->quit = true;
@@ -136,7 +138,7 @@ void lc_ckpt_writer_free(lc_ckpt_writer *w)
 
 lc_status lc_ckpt_begin(lc_ckpt_writer *w, const char *path)
 {
-    LC_TRY(lc_ckpt_wait(w));
+    LC_TRY(lc__ckpt_wait_together(w, NULL)); /* what ranks have written together, they have waited for already */
     lc_ckpt_abort(w);
     size_t n = path ? strlen(path) : 0;
     while (n > 1 && path[n - 1] == '/') n--;
@@ -189,6 +191,23 @@ lc_status lc_ckpt_add_stored(lc_ckpt_writer *w, lc_ckpt_part k, lc_safetensors *
         return lc_fail(LC_ERR_DTYPE, "\"%s\": tensor \"%s\" is %s, which lightc does not write",
                        lc_safetensors_path(from), info->name, info->dtype);
     return add(w, k, info->name, (lc__ckpt_entry){.named.type = info->type, .from = from, .from_index = i});
+}
+
+lc_status lc__ckpt_add_own(lc_ckpt_writer *w, lc_ckpt_part k, const char *name, lc_tensor *t)
+{
+    return add(w, k, name, (lc__ckpt_entry){.named.tensor = t, .mine = true});
+}
+
+lc_status lc__ckpt_add_range(lc_ckpt_writer *w, lc_ckpt_part k, const char *name, const lc_type *whole,
+                             lc_layout layout, int64_t first, int64_t count, const void *data)
+{
+    lc__ckpt_entry e = {.named = {.type = {.dtype = whole->dtype, .ndim = 1, .shape = {count}}, .data = data},
+                        .mine = true,
+                        .ranged = true,
+                        .whole = *whole,
+                        .layout = layout,
+                        .first = first};
+    return count ? add(w, k, name, e) : LC_OK;
 }
 
 /* For the checkpoint that was begun, or else the one handed over last. */
@@ -305,23 +324,137 @@ static lc_status find_sources(lc__ckpt_file *p)
     return LC_OK;
 }
 
-/* The header, and where each value goes. */
-static lc_status lay_out(lc__ckpt_file *p, const char *name)
+/* ---- the shares of several ranks ---- */
+
+typedef struct candidate {
+    const lc__ckpt_entry *entry;
+    uint64_t bytes;
+    int64_t i;
+} candidate;
+
+static int largest_first(const void *pa, const void *pb)
 {
-    const lc_text_pair metadata[] = {{"format", "pt"}}; /* how other tools know the names and layouts of PyTorch */
+    const candidate *a = pa, *b = pb;
+    if (a->bytes != b->bytes) return a->bytes > b->bytes ? -1 : 1;
+    return strcmp(a->entry->named.name, b->entry->named.name);
+}
+
+/* Of what all ranks have, each keeps whole tensors of about the same number of bytes: the largest tensor that is left
+ * goes to the rank that has the least. All ranks find the same. `load`: bytes of each rank so far. */
+static lc_status keep_share(lc_ckpt_writer *w, lc__ckpt_file *p, uint64_t *load)
+{
+    int64_t n = 0, kept = 0;
+    candidate *all = calloc((size_t)p->n + 1, sizeof *all);
+    int *owner = calloc((size_t)p->n + 1, sizeof *owner);
+    if (!all || !owner) {
+        free(all);
+        free(owner);
+        return lc_fail(LC_ERR_MEMORY, "no memory to share out %" PRId64 " tensors", p->n);
+    }
+    for (int64_t i = 0; i < p->n; i++) {
+        owner[i] = w->share.rank;
+        if (p->entries[i].mine) continue;
+        all[n] = (candidate){&p->entries[i], 0, i};
+        lc__type_bytes(lc__st_type(&p->entries[i].named), &all[n++].bytes);
+    }
+    if (n) qsort(all, (size_t)n, sizeof *all, largest_first);
+    for (int64_t i = 0; i < n; i++) {
+        int least = 0;
+        for (int rank = 1; rank < w->share.size; rank++)
+            if (load[rank] < load[least]) least = rank;
+        owner[all[i].i] = least;
+        load[least] += all[i].bytes;
+    }
+    for (int64_t i = 0; i < p->n; i++) {
+        if (owner[i] == w->share.rank)
+            p->entries[kept++] = p->entries[i];
+        else
+            free((char *)p->entries[i].named.name);
+    }
+    p->n = kept;
+    free(all);
+    free(owner);
+    return LC_OK;
+}
+
+/* Which elements the file has of the tensors that it does not have whole, as JSON; NULL if there are none. */
+static lc_status print_ranges(const lc__ckpt_file *p, char **out)
+{
+    lc_state *root = NULL, *list, *one, *shape;
+    lc_status status;
+    bool any = false;
+    *out = NULL;
+    for (int64_t i = 0; i < p->n; i++) any |= p->entries[i].ranged;
+    if (!any) return LC_OK;
+    LC_TRY(lc_state_new(&root));
+    LC_TRY_GOTO(status, done, lc_state_set_array(root, "ranges", &list));
+    for (int64_t i = 0; i < p->n; i++) {
+        const lc__ckpt_entry *e = &p->entries[i];
+        if (!e->ranged) continue;
+        LC_TRY_GOTO(status, done, lc_state_set_object(list, NULL, &one));
+        LC_TRY_GOTO(status, done, lc_state_set_text(one, "name", e->named.name));
+        LC_TRY_GOTO(status, done, lc_state_set_array(one, "shape", &shape));
+        for (int d = 0; d < e->whole.ndim; d++)
+            LC_TRY_GOTO(status, done, lc_state_set_int(shape, NULL, e->whole.shape[d]));
+        LC_TRY_GOTO(status, done, lc_state_set_int(one, "first", e->first));
+        LC_TRY_GOTO(status, done,
+                    lc_state_set_text(one, "layout", e->layout == LC_CHANNELS_LAST ? "channels_last" : "row_major"));
+    }
+    status = lc_state_print(list, out, NULL);
+done:
+    lc_state_free(root);
+    return status;
+}
+
+/* ---- committing ---- */
+
+/* The header, and where each value goes. `all`: of what is whole alone, to know what must be there in the end. */
+static lc_status lay_out(const lc_ckpt_writer *w, const lc__ckpt_file *p, const char *name, bool all,
+                         lc__st_layout *out)
+{
+    char *ranges = NULL;
+    int64_t n = 0;
+    lc_status status = LC_OK;
     lc_named_tensor *named = calloc((size_t)p->n + 1, sizeof *named);
     if (!named) return lc_fail(LC_ERR_MEMORY, "no memory for the layout of %" PRId64 " tensors", p->n);
-    lc_status status = LC_OK;
-    for (int64_t i = 0; i < p->n && status >= 0; i++) {
+    for (int64_t i = 0; i < p->n; i++) {
         const lc__ckpt_entry *e = &p->entries[i];
         uint64_t bytes;
-        named[i] = e->named;
+        if (all && e->ranged) continue;
+        named[n++] = e->named;
         if (!e->named.tensor && !e->named.data && !e->from && lc__type_bytes(&e->named.type, &bytes) && bytes)
-            status = lc_fail(LC_ERR_ARGUMENT, "\"%s\": tensor \"%s\" has no data", name, e->named.name);
+            LC_TRY_GOTO(status, done,
+                        lc_fail(LC_ERR_ARGUMENT, "\"%s\": tensor \"%s\" has no data", name, e->named.name));
     }
-    if (status >= 0) status = lc__st_layout_make(name, p->n, named, 1, metadata, &p->layout);
+    if (!all) LC_TRY_GOTO(status, done, print_ranges(p, &ranges));
+    const char *number = w->share.size ? strrchr(w->share.dir, '-') : NULL;
+    const lc_text_pair metadata[] = {{"format", "pt"}, /* how other tools know the names and layouts of PyTorch */
+                                     {LC__ST_CHECKPOINT, number ? number + 1 : "0"},
+                                     {LC__ST_RANGES, ranges}};
+    status = lc__st_layout_make(name, n, named, !w->share.size ? 1 : !ranges ? 2 : 3, metadata, out);
+done:
+    free(ranges);
     free(named);
     return status;
+}
+
+/* What this writer writes of part k. */
+static lc_status prepare(lc_ckpt_writer *w, int k, bool wait, uint64_t *load)
+{
+    lc__ckpt_file *p = &w->parts[k];
+    const char *name = lc__part_name((lc_ckpt_part)k);
+    p->size = p->ready = 0;
+    if (w->share.size && w->share.rank == 0) LC_TRY(lay_out(w, p, name, true, &p->all));
+    if (w->share.size) LC_TRY(keep_share(w, p, load));
+    if (!p->n && (k != LC_CKPT_MODEL || w->share.rank > 0)) return LC_OK;
+    LC_TRY(lay_out(w, p, name, false, &p->layout));
+    p->size = p->layout.total;
+    if (wait) LC_TRY(find_sources(p));
+    if (p->sources)
+        p->ready = p->size;
+    else
+        LC_TRY(reserve_image(p, name));
+    return LC_OK;
 }
 
 lc_status lc_ckpt_commit(lc_ckpt_writer *w, bool wait)
@@ -329,26 +462,16 @@ lc_status lc_ckpt_commit(lc_ckpt_writer *w, bool wait)
     if (!w->state) return lc_fail(LC_ERR_STATE, "lc_ckpt_commit without lc_ckpt_begin");
     lc_status status = LC_OK;
     clear_job(w);
-    for (int k = 0; k < LC_CKPT_PARTS; k++) {
-        lc__ckpt_file *p = &w->parts[k];
-        const char *name = lc__part_name((lc_ckpt_part)k);
-        p->size = p->ready = 0;
-        if (!p->n && k != LC_CKPT_MODEL) continue;
-        LC_TRY_GOTO(status, done, lay_out(p, name));
-        p->size = p->layout.total;
-        if (wait) LC_TRY_GOTO(status, done, find_sources(p));
-        if (p->sources)
-            p->ready = p->size;
-        else
-            LC_TRY_GOTO(status, done, reserve_image(p, name));
-    }
+    uint64_t *load = calloc((size_t)w->share.size + 1, sizeof *load);
+    if (!load) LC_TRY_GOTO(status, done, lc_fail(LC_ERR_MEMORY, "no memory for the shares of %d ranks", w->share.size));
+    for (int k = 0; k < LC_CKPT_PARTS; k++) LC_TRY_GOTO(status, done, prepare(w, k, wait, load));
     LC_TRY_GOTO(status, done, lc_state_print(w->state, &w->state_text, &w->state_length));
 
     w->job_path = w->path, w->path = NULL;
     if (!w->has_thread) w->has_thread = lc__thread_create(&w->thread, lc__ckpt_run, w) == 0;
     pthread_mutex_lock(&w->lock);
     if (w->result < 0) drop_chores(w, w->job);
-    w->cancelled = false;
+    w->cancelled = w->share_safe = w->given_up = false;
     w->result = LC_OK;
     w->job++;
     pthread_cond_broadcast(&w->changed);
@@ -372,6 +495,7 @@ lc_status lc_ckpt_commit(lc_ckpt_writer *w, bool wait)
     if (!w->has_thread) lc__ckpt_run_once(w); /* no thread to be had: it takes longer, but it is saved */
     if (wait) status = lc_ckpt_wait(w);
 done:
+    free(load);
     lc_ckpt_abort(w);
     return status;
 }

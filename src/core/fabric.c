@@ -2,6 +2,7 @@
 /* Fabric: strategy, precision, graph, loggers and checkpoints without the trainer (fabric.h). */
 #include <lightc/fabric.h>
 
+#include "core/checkpoint_share.h"
 #include "core/hyperparameters.h"
 #include "core/options.h"
 #include "core/ranks.h"
@@ -21,6 +22,7 @@ struct lc_fabric {
     lc_module *m;
     lc_optimizers optimizers;
     lc_ckpt_writer *writer;
+    bool sharded; /* checkpoints: every rank writes a part */
     int64_t steps;
     bool no_sync;
     lc__first_error error; /* since lc_fabric_begin */
@@ -59,6 +61,7 @@ lc_status lc_fabric_new(const lc_fabric_options *options, lc_fabric **out)
                                  .node_rank = LC_UNSET};
     if (!o.comm) LC_TRY_GOTO(status, done, lc__launch_self(&launch));
     if (status == LC_STOP) goto done;
+    LC_TRY_GOTO(status, done, lc__state_dict_type(o.state_dict_type, &f->sharded));
     LC_TRY_GOTO(status, done, lc_precision_find(o.precision, &f->precision));
     LC_TRY_GOTO(status, done, lc_strategy_find(o.strategy, &f->strategy));
     lc_strategy_request ask = {.devices = o.devices, .num_nodes = o.num_nodes ? o.num_nodes : 1, .comm = o.comm};
@@ -299,10 +302,14 @@ static lc_status between_steps(const lc_fabric *f, const char *what)
     return LC_OK;
 }
 
+/* Buffers are rank 0's. */
 static lc_status save_model_tensor(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
 {
+    lc_fabric *f = ctx;
     (void)owner;
-    return mt->persistent || mt->is_parameter ? lc_ckpt_add_tensor(ctx, LC_CKPT_MODEL, path, mt->tensor) : LC_OK;
+    if (mt->is_parameter) return lc_ckpt_add_tensor(f->writer, LC_CKPT_MODEL, path, mt->tensor);
+    if (!mt->persistent || lc_fabric_global_rank(f) != 0) return LC_OK;
+    return lc__ckpt_add_own(f->writer, LC_CKPT_MODEL, path, mt->tensor);
 }
 
 static lc_status fill(lc_fabric *f, lc_state **state, lc__views *views)
@@ -316,8 +323,9 @@ static lc_status fill(lc_fabric *f, lc_state **state, lc__views *views)
     LC_TRY(lc_state_set_int(root, "fabric_steps", f->steps));
     LC_TRY(lc_state_set_text(root, "strategy", f->strategy->name));
     LC_TRY(lc_state_set_int(root, "world_size", lc_fabric_world_size(f)));
+    LC_TRY(lc_state_set_text(root, "state_dict_type", f->sharded ? "sharded" : "full"));
     LC_TRY(lc__hyperparameters_write(f->m, NULL, root));
-    LC_TRY(lc_module_visit(f->m, save_model_tensor, f->writer));
+    LC_TRY(lc_module_visit(f->m, save_model_tensor, f));
     LC_TRY(lc__save_optimizers(f->m, &f->optimizers, f->writer, views));
     LC_TRY(lc_state_set_object(root, "precision", &o));
     return f->precision->save_state ? f->precision->save_state(f->precision_self, o) : LC_OK;
@@ -334,7 +342,15 @@ lc_status lc_fabric_save(lc_fabric *f, const char *path, lc_state *state)
     begun = true;
     LC_TRY_GOTO(status, done, fill(f, &state, &views));
     begun = false;
-    LC_TRY_GOTO(status, done, lc_ckpt_commit(f->writer, true));
+    if (f->sharded) {
+        status = lc__ckpt_commit_together(f->writer, f->comm, true);
+        goto done;
+    }
+    if (lc_fabric_global_rank(f) == 0)
+        status = lc_ckpt_commit(f->writer, true);
+    else
+        lc_ckpt_abort(f->writer);
+    status = lc__ranks_agree(f->comm, status);
 done:
     if (begun) lc_ckpt_abort(f->writer);
     lc_state_free(state);
@@ -349,7 +365,7 @@ lc_status lc_fabric_load(lc_fabric *f, const char *path, lc_state **state)
     lc_status status = LC_OK;
     int64_t steps;
     LC_TRY(between_steps(f, "lc_fabric_load"));
-    LC_TRY(lc_checkpoint_open(path, &c));
+    LC_TRY(lc__ranks_open_checkpoint(f->comm, path, &c));
     root = lc_checkpoint_state(c);
     if (lc_state_get_int(root, "fabric_steps", &steps) < 0) {
         status = lc_fail(LC_ERR_FORMAT,

@@ -5,7 +5,7 @@
 #include "core/ranks.h"
 
 #include "core/rank_times.h"
-
+#include "core/status.h"
 #include "tensor/graph_impl.h"
 
 #include <math.h>
@@ -29,16 +29,44 @@ lc_status lc__from_rank_zero(lc_trainer *t, void *data, size_t bytes)
     return t->comm ? lc_comm_broadcast(t->comm, data, (int64_t)bytes, LC_U8, 0, NULL) : LC_OK;
 }
 
+lc_status lc__ranks_text(lc_comm *comm, char **text)
+{
+    if (!comm) return LC_OK;
+    bool root = lc_comm_rank(comm) == 0;
+    int64_t n = *text && root ? (int64_t)strlen(*text) + 1 : 0;
+    LC_TRY(lc_comm_broadcast(comm, &n, 1, LC_I64, 0, NULL));
+    if (!root) {
+        free(*text);
+        *text = n ? malloc((size_t)n) : NULL;
+        if (n && !*text) return lc_fail(LC_ERR_MEMORY, "out of memory: a text of rank 0");
+    }
+    return n ? lc_comm_broadcast(comm, *text, n, LC_U8, 0, NULL) : LC_OK;
+}
+
+lc_status lc__ranks_agree(lc_comm *comm, lc_status mine)
+{
+    enum { TEXT = 1024 };
+    char why[TEXT];
+    if (!comm) return mine;
+    int rank = lc_comm_rank(comm), first = 0;
+    int64_t code = mine < 0 ? mine : 0, all[2] = {code ? lc_comm_size(comm) - rank : 0, 0};
+    lc__copy_message(why, sizeof why);
+    /* The first rank that failed has the largest number. */
+    LC_TRY(lc_comm_all_reduce(comm, &all[0], &all[1], 1, LC_I64, LC_COMM_MAX, NULL));
+    if (!all[1]) return mine;
+    first = lc_comm_size(comm) - (int)all[1];
+    char theirs[TEXT];
+    memcpy(theirs, why, sizeof theirs);
+    LC_TRY(lc_comm_broadcast(comm, &code, 1, LC_I64, first, NULL));
+    LC_TRY(lc_comm_broadcast(comm, theirs, TEXT, LC_U8, first, NULL));
+    if (mine < 0) return lc_fail(mine, "%s", why);
+    theirs[TEXT - 1] = 0;
+    return lc_fail((lc_status)code, "rank %d: %s", first, theirs);
+}
+
 lc_status lc__text_from_rank_zero(lc_trainer *t, char **text)
 {
-    if (!t->comm) return LC_OK;
-    int64_t n = *text && lc__is_rank_zero(t) ? (int64_t)strlen(*text) + 1 : 0;
-    LC_TRY(lc__from_rank_zero(t, &n, sizeof n));
-    if (lc__is_rank_zero(t)) return n ? lc__from_rank_zero(t, *text, (size_t)n) : LC_OK;
-    free(*text);
-    *text = n ? malloc((size_t)n) : NULL;
-    if (n && !*text) return lc_fail(LC_ERR_MEMORY, "out of memory: a text of rank 0");
-    return n ? lc__from_rank_zero(t, *text, (size_t)n) : LC_OK;
+    return lc__ranks_text(t->comm, text);
 }
 
 lc_status lc__ranks_barrier(lc_trainer *t)

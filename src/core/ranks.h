@@ -8,6 +8,11 @@
 /* comm NULL: one rank. */
 lc_status lc__ranks_reduce(lc_comm *comm, double *values, int n, lc_log_reduce how) LC_MUST_USE;
 
+/* If any rank's status is an error, all return one: their own, or that of the first such rank. Collective. */
+lc_status lc__ranks_agree(lc_comm *comm, lc_status mine) LC_MUST_USE;
+/* Rank 0's text (or NULL), on all; *text is owned. Collective. */
+lc_status lc__ranks_text(lc_comm *comm, char **text) LC_MUST_USE;
+
 static inline bool lc__is_rank_zero(const lc_trainer *t)
 {
     return t->rank == 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How a run continues from a checkpoint (save_state.c says what one holds). Weights and callbacks come back before
  * configure_optimizers, the rest behind on_fit_start, as in Lightning. */
+#include "core/checkpoint_share.h"
 #include "core/run_state.h"
 #include "tensor/graph_impl.h"
 #include "tensor/tensor_impl.h"
@@ -127,7 +128,7 @@ lc_status lc__open_checkpoint(lc_trainer *t, const char *path)
     const char *phase;
     lc_checkpoint_close(t->restoring_from);
     t->restoring_from = NULL;
-    LC_TRY(lc_checkpoint_open(path, &t->restoring_from));
+    LC_TRY(lc__ranks_open_checkpoint(t->comm, path, &t->restoring_from));
     LC_TRY(lc__check_format(t->restoring_from));
     t->resumed_step = -1;
     if (lc_state_get_object(lc_checkpoint_state(t->restoring_from), "loop", &loop) == LC_OK) {

@@ -175,7 +175,10 @@ static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_
     LC_TRY(lc__check_same_options(t));
     for (int i = 0; i < t->n_callbacks && !asked && stage == LC_STAGE_FIT; i++)
         if (t->callbacks[i]->ops.ckpt_path) asked = t->callbacks[i]->ops.ckpt_path(t->callbacks[i]->self, t);
-    LC_TRY(lc__resolve_ckpt_path(t, asked, &path));
+    /* Which one it is, rank 0 finds: elsewhere a new one may not be seen yet. */
+    s = lc__is_rank_zero(t) ? lc__resolve_ckpt_path(t, asked, &path) : LC_OK;
+    LC_TRY(lc__ranks_agree(t->comm, s));
+    LC_TRY(lc__text_from_rank_zero(t, &path));
     if (path) {
         s = lc__open_checkpoint(t, path);
         free(path);

@@ -6,6 +6,35 @@
 #include <lightc/safetensors.h>
 #include "core/io.h"
 
+/* Where elements of a tensor lie: in bytes, counted from its first element, in the order of `layout`. */
+typedef struct lc__st_piece {
+    int file;          /* of lc_safetensors.files */
+    int64_t index;     /* of the tensor there that holds them */
+    uint64_t at, size; /* bytes [at, at + size) */
+} lc__st_piece;
+
+/* A file that is open; or several that ranks wrote together, which then look like one. */
+struct lc_safetensors {
+    const lc__io *io;
+    int fd; /* -1 where there are several */
+    char *path;
+    lc_safetensor_info *infos; /* in the order of the data */
+    int64_t n, capacity;
+    int64_t *sorted; /* numbers of the infos, by name */
+    lc_text_pair *metadata;
+    int64_t n_metadata, metadata_capacity;
+    /* Of several files (safetensors_join.c): */
+    lc_safetensors **files;
+    int n_files;
+    lc__st_piece *pieces;   /* those of tensor i from first_piece[i] on, without holes; the last ends at [n] */
+    int64_t *first_piece;   /* [n + 1] */
+    unsigned char *layouts; /* of tensor i in the files */
+};
+
+/* The key of "__metadata__" under which a file says which elements of which tensors it holds, where these are not
+ * all: a JSON array of {"name", "shape", "first", "layout"}, where the tensor of that name is one-dimensional. */
+#define LC__ST_RANGES "ranges"
+
 /* Where everything of a file to be written lies. */
 typedef struct lc__st_layout {
     char *header; /* length, JSON and padding */
@@ -27,6 +56,17 @@ void *lc__st_dense(lc_tensor *t);
 const lc_type *lc__st_type(const lc_named_tensor *t);
 /* Elements and bytes of a type; false where they do not fit 63 bits or the type is not valid. */
 bool lc__type_bytes(const lc_type *type, uint64_t *bytes);
+
+/* The tensors of n files as one, known as `path` in messages. Every tensor must be there without holes and overlaps.
+ * Takes the files over, also when it fails. */
+lc_status lc__st_join(const char *path, int n, lc_safetensors **files, lc_safetensors **out);
+/* Bytes [offset, offset + count) of tensor i as it would lie in memory in `layout`. Checked by the caller. */
+lc_status lc__st_read_joined(lc_safetensors *f, int64_t i, lc_layout layout, uint64_t offset, void *data, size_t count);
+/* The same of any file: what a rank that holds a range of a tensor reads of a checkpoint, in elements. */
+lc_status lc__st_read_elements(lc_safetensors *f, int64_t i, lc_layout layout, int64_t first, int64_t count,
+                               void *data);
+/* Sorts infos by name. */
+lc_status lc__st_index(lc_safetensors *f);
 
 /* Opens with another lc__io than the system's. */
 lc_status lc__st_open(const lc__io *io, const char *path, lc_safetensors **out);

@@ -19,17 +19,6 @@
 
 #define MAX_HEADER 100000000u
 
-struct lc_safetensors {
-    const lc__io *io;
-    int fd;
-    char *path;
-    lc_safetensor_info *infos; /* in the order of the data */
-    int64_t n, capacity;
-    int64_t *sorted; /* numbers of the infos, by name */
-    lc_text_pair *metadata;
-    int64_t n_metadata, metadata_capacity;
-};
-
 /* All data types of the format, so that sizes are checked for those too that lightc does not compute with. */
 static const struct {
     const char *name;
@@ -182,6 +171,15 @@ static int by_key(const void *a, const void *b)
     return strcmp(((const lc_text_pair *)a)->key, ((const lc_text_pair *)b)->key);
 }
 
+lc_status lc__st_index(lc_safetensors *f)
+{
+    f->sorted = malloc((size_t)(f->n ? f->n : 1) * sizeof *f->sorted);
+    if (!f->sorted) return lc_fail(LC_ERR_MEMORY, "no memory for %" PRId64 " tensors", f->n);
+    for (int64_t i = 0; i < f->n; i++) f->sorted[i] = i;
+    if (f->n) qsort_r(f->sorted, (size_t)f->n, sizeof *f->sorted, by_name, f->infos);
+    return LC_OK;
+}
+
 static lc_status read_header(lc_safetensors *f, lc__json_reader *r, uint64_t data_start, uint64_t data_bytes)
 {
     lc__json_token token;
@@ -225,10 +223,7 @@ static lc_status read_header(lc_safetensors *f, lc__json_reader *r, uint64_t dat
                                          " bytes of data, its header describes %" PRIu64
                                        : "\"%s\" has %" PRIu64 " bytes of data, but its header describes only %" PRIu64,
                        f->path, data_bytes, at);
-    f->sorted = malloc((size_t)(f->n ? f->n : 1) * sizeof *f->sorted);
-    if (!f->sorted) return lc_fail(LC_ERR_MEMORY, "no memory for %" PRId64 " tensors", f->n);
-    for (int64_t i = 0; i < f->n; i++) f->sorted[i] = i;
-    if (f->n) qsort_r(f->sorted, (size_t)f->n, sizeof *f->sorted, by_name, f->infos);
+    LC_TRY(lc__st_index(f));
     for (int64_t i = 1; i < f->n; i++)
         if (!strcmp(f->infos[f->sorted[i - 1]].name, f->infos[f->sorted[i]].name))
             return bad(f, f->infos[f->sorted[i]].name, "stands twice in the header");
@@ -328,6 +323,11 @@ void lc_safetensors_close(lc_safetensors *f)
     free(f->infos);
     free(f->sorted);
     free(f->metadata);
+    for (int i = 0; i < f->n_files; i++) lc_safetensors_close(f->files[i]);
+    free(f->files);
+    free(f->pieces);
+    free(f->first_piece);
+    free(f->layouts);
     free(f->path);
     free(f);
 }
@@ -379,6 +379,7 @@ lc_status lc_safetensors_read_range(lc_safetensors *f, int64_t i, uint64_t offse
         return lc_fail(LC_ERR_ARGUMENT,
                        "\"%s\": tensor \"%s\" has %" PRIu64 " bytes; bytes %" PRIu64 " to %" PRIu64 " were asked for",
                        f->path, info->name, info->bytes, offset, offset + count);
+    if (f->n_files) return lc__st_read_joined(f, i, LC_ROW_MAJOR, offset, data, count);
     return lc__read_all(f->io, f->fd, f->path, data, count, info->offset + offset);
 }
 
@@ -415,22 +416,23 @@ static lc_status match(lc_safetensors *f, const char *name, lc_tensor *t, int64_
 
 typedef struct direct_read {
     lc_safetensors *f;
-    const lc_safetensor_info *info;
+    int64_t i;
+    uint64_t bytes;
     char *to;
 } direct_read;
 
 static lc_status read_chunk(void *ctx, uint64_t i)
 {
     direct_read *d = ctx;
-    uint64_t from = i * LC__CHUNK, n = d->info->bytes - from < LC__CHUNK ? d->info->bytes - from : LC__CHUNK;
-    return lc__read_all(d->f->io, d->f->fd, d->f->path, d->to + from, (size_t)n, d->info->offset + from);
+    uint64_t from = i * LC__CHUNK, n = d->bytes - from < LC__CHUNK ? d->bytes - from : LC__CHUNK;
+    return lc_safetensors_read_range(d->f, d->i, from, d->to + from, (size_t)n);
 }
 
 /* `scratch` is grown as needed and freed by the caller. */
 static lc_status load(lc_safetensors *f, int64_t i, lc_tensor *t, void **scratch, uint64_t *scratch_bytes)
 {
     const lc_safetensor_info *info = &f->infos[i];
-    direct_read direct = {f, info, lc__st_dense(t)};
+    direct_read direct = {f, i, info->bytes, lc__st_dense(t)};
     if (direct.to) return lc__for_chunks((info->bytes + LC__CHUNK - 1) / LC__CHUNK, read_chunk, &direct);
     if (info->bytes > *scratch_bytes) {
         free(*scratch);

@@ -10,7 +10,7 @@
  *                          tuning (which kernels were chosen by timing, if any)
  *
  * Random numbers need no state but the seed: every key is made of it and of counters in `loop`. */
-#include "core/checkpoint.h"
+#include "core/checkpoint_share.h"
 #include "core/hyperparameters.h"
 #include "core/ranks.h"
 #include "core/run_state.h"
@@ -157,6 +157,11 @@ static lc_status save_callback_tensor(void *ctx, const char *name, lc_tensor *te
     return lc_ckpt_add_tensor(ctx, LC_CKPT_TENSORS, name, tensor);
 }
 
+static lc_status save_own_tensor(void *ctx, const char *name, lc_tensor *tensor)
+{
+    return lc__ckpt_add_own(ctx, LC_CKPT_TENSORS, name, tensor);
+}
+
 static lc_status save_run_state(lc_trainer *t, lc_state *root)
 {
     lc_state *o, *c;
@@ -174,7 +179,9 @@ static lc_status save_run_state(lc_trainer *t, lc_state *root)
         LC_TRY(lc_state_set_object(o, lc__state_key(cb), &c));
         lc_status s = cb->ops.save_state(cb->self, t, c);
         if (s < 0) return lc_fail_context(s, "save_state of %s", cb->ops.name);
-        LC_TRY(lc__walk_callback(t, cb, save_callback_tensor, t->writer));
+        bool alone = cb->ops.ranks == LC_RANK_ZERO; /* elsewhere it has seen nothing */
+        if (!alone || lc__is_rank_zero(t))
+            LC_TRY(lc__walk_callback(t, cb, alone ? save_own_tensor : save_callback_tensor, t->writer));
     }
     LC_TRY(lc_state_set_object(root, "precision", &o));
     if (t->precision->save_state) LC_TRY(t->precision->save_state(t->precision_self, o));
@@ -191,6 +198,12 @@ static lc_status save_run_state(lc_trainer *t, lc_state *root)
     return LC_OK;
 }
 
+/* Each rank writes a share; not where the others are lost. */
+static bool saves_sharded(const lc_trainer *t)
+{
+    return t->sharded_checkpoints && (t->comm || t->n_ranks == 1);
+}
+
 static lc_status fill_checkpoint(lc_trainer *t, bool weights_only, lc__views *views)
 {
     lc_ckpt_writer *w = t->writer;
@@ -203,6 +216,7 @@ static lc_status fill_checkpoint(lc_trainer *t, bool weights_only, lc__views *vi
     LC_TRY(lc_state_set_bool(root, "weights_only", weights_only));
     LC_TRY(lc_state_set_text(root, "strategy", t->strategy->name));
     LC_TRY(lc_state_set_int(root, "world_size", t->n_ranks));
+    LC_TRY(lc_state_set_text(root, "state_dict_type", saves_sharded(t) ? "sharded" : "full"));
     LC_TRY(lc__hyperparameters_write(t->m, lc_trainer_datamodule(t), root));
     LC_TRY(lc_module_visit(t->m, save_model_tensor, t));
     if (!weights_only) {
@@ -233,13 +247,16 @@ lc_status lc__save_checkpoint(lc_trainer *t, const char *path, bool weights_only
     LC_TRY(lc__buffers_from_rank_zero(t));
     if (!t->writer) LC_TRY(lc_ckpt_writer_new(&t->writer));
     int64_t start = LC__PROFILE_START(t);
-    LC_TRY(lc_ckpt_wait(t->writer));
+    LC_TRY(lc__ckpt_wait_together(t->writer, t->comm));
     LC_TRY_GOTO(status, done, lc_ckpt_begin(t->writer, path));
     begun = true;
     LC_TRY_GOTO(status, done, fill_checkpoint(t, weights_only, &views));
-    if (!lc__is_rank_zero(t)) goto done; /* every rank runs the hooks, one writes */
+    if (!saves_sharded(t) && !lc__is_rank_zero(t)) goto done; /* every rank runs the hooks, one writes */
     begun = false;
-    LC_TRY_GOTO(status, done, lc_ckpt_commit(t->writer, wait));
+    if (saves_sharded(t))
+        status = lc__ckpt_commit_together(t->writer, t->comm, wait);
+    else
+        status = lc_ckpt_commit(t->writer, wait);
 done:
     if (begun) lc_ckpt_abort(t->writer);
     lc__views_free(&views);
@@ -260,7 +277,7 @@ lc_status lc__settle(lc_trainer *t, bool wait)
 {
     char text[1024];
     if (!t->writer || (!wait && lc_ckpt_busy(t->writer))) return LC_OK;
-    lc_status status = lc_ckpt_wait(t->writer);
+    lc_status status = wait ? lc__ckpt_wait_together(t->writer, t->comm) : lc_ckpt_wait(t->writer);
     if (wait) lc__ckpt_rest(t->writer);
     if (lc__ckpt_complaint(t->writer, text, sizeof text)) lc_trainer_message(t, "warning", "%s", text);
     return status;

@@ -261,6 +261,7 @@ struct lc_trainer {
     char *run_dir, *run_id;
     int version;
     lc_ckpt_writer *writer;
+    bool sharded_checkpoints; /* every rank writes a part of them */
     bool val_has_run;
     char *ckpt_path; /* what this run continues; NULL: nothing */
     lc_checkpoint *restoring_from;

@@ -12,6 +12,7 @@ typedef struct inspection {
     lc_state *files; /* for JSON; NULL: print */
     int64_t n_files, n_tensors;
     uint64_t bytes;
+    bool sharded;
 } inspection;
 
 /* ---- files ---- */
@@ -24,6 +25,7 @@ static lc_status show_file(void *ctx, const lc_checkpoint_file *file)
     snprintf(crc, sizeof crc, "%08x", (unsigned)file->crc32c);
     in->n_files++;
     in->bytes += file->bytes;
+    in->sharded |= strstr(file->name, "-of-") != NULL;
     if (!in->files) {
         if (in->n_files == 1) printf("%-44s %14s  %-8s\n", "file", "bytes", "crc32c");
         printf("%-44s %14llu  %s  %s\n", file->name, (unsigned long long)file->bytes, crc,
@@ -39,7 +41,34 @@ static lc_status show_file(void *ctx, const lc_checkpoint_file *file)
 
 /* ---- tensors ---- */
 
-/* Where the file has several: the name is enough to find it. */
+/* Which files a tensor lies in, where its part has several. */
+static void print_files(const lc_safetensors *f, int64_t i)
+{
+    lc_safetensor_piece piece;
+    int64_t n = lc_safetensors_pieces(f, i, 0, NULL);
+    for (int64_t k = 0; k < n; k++) {
+        lc_safetensors_pieces(f, i, k, &piece);
+        const char *base = strrchr(piece.path, '/');
+        printf("  %s", base ? base + 1 : piece.path);
+        if (n > 1) printf("[%lld:%lld]", (long long)piece.first, (long long)(piece.first + piece.count));
+    }
+}
+
+static lc_status list_files(const lc_safetensors *f, int64_t i, lc_state *list)
+{
+    lc_safetensor_piece piece;
+    lc_state *o;
+    for (int64_t k = 0; k < lc_safetensors_pieces(f, i, 0, NULL); k++) {
+        lc_safetensors_pieces(f, i, k, &piece);
+        const char *base = strrchr(piece.path, '/');
+        LC_TRY(lc_state_set_object(list, NULL, &o));
+        LC_TRY(lc_state_set_text(o, "name", base ? base + 1 : piece.path));
+        LC_TRY(lc_state_set_int(o, "first", piece.first));
+        LC_TRY(lc_state_set_int(o, "count", piece.count));
+    }
+    return LC_OK;
+}
+
 static int name_width(lc_checkpoint *c)
 {
     size_t width = 6;
@@ -57,7 +86,7 @@ static lc_status show_tensors(inspection *in, lc_checkpoint *c, lc_state *list)
 {
     int width = name_width(c);
     char shape[256];
-    lc_state *o, *dims;
+    lc_state *o, *dims, *files;
     if (!list) printf("\n%-9s  %-*s  %-5s  %-20s %14s\n", "part", width, "tensor", "dtype", "shape", "bytes");
     for (int k = 0; k < LC_CKPT_PARTS; k++) {
         lc_safetensors *f = lc_checkpoint_part(c, (lc_ckpt_part)k);
@@ -66,8 +95,10 @@ static lc_status show_tensors(inspection *in, lc_checkpoint *c, lc_state *list)
             in->n_tensors++;
             ckpt_shape_text(&info->type, shape, sizeof shape);
             if (!list) {
-                printf("%-9s  %-*s  %-5s  %-20s %14llu\n", ckpt_part_name(k), width, info->name, info->dtype, shape,
+                printf("%-9s  %-*s  %-5s  %-20s %14llu", ckpt_part_name(k), width, info->name, info->dtype, shape,
                        (unsigned long long)info->bytes);
+                if (in->sharded) print_files(f, i);
+                printf("\n");
                 continue;
             }
             LC_TRY(lc_state_set_object(list, NULL, &o));
@@ -77,6 +108,8 @@ static lc_status show_tensors(inspection *in, lc_checkpoint *c, lc_state *list)
             LC_TRY(lc_state_set_array(o, "shape", &dims));
             for (int d = 0; d < info->type.ndim; d++) LC_TRY(lc_state_set_int(dims, NULL, info->type.shape[d]));
             LC_TRY(lc_state_set_int(o, "bytes", (int64_t)info->bytes));
+            LC_TRY(lc_state_set_array(o, "files", &files));
+            LC_TRY(list_files(f, i, files));
         }
     }
     return LC_OK;

@@ -89,6 +89,18 @@ check "byte for byte" cmp "$ckpt/optimizer.safetensors" whole.ckpt/optimizer.saf
 check "and goes on from it" run run $run_dir/config.json --ckpt_path whole.ckpt --max_epochs 65 --enable_progress_bar false
 check "overwrites nothing" ends_with 1 ckpt consolidate "$ckpt" whole.ckpt
 check "and says so" complains 'is there already'
+check "two ranks write a sharded one" run run spiral.json --seed 3 --max_epochs 1 --devices 2 --strategy ddp \
+  --state_dict_type sharded --dirpath parts
+parts=$(echo parts/*.ckpt)
+check "ckpt inspect of it" run ckpt inspect "$parts"
+check "says which file has a tensor" says '^model +l2\.weight .* model-0000[12]-of-00002\.safetensors$'
+check "and how many ranks wrote it" says '^world size +2$'
+check "ckpt consolidate of it" run ckpt consolidate "$parts" joined.ckpt
+check "leaves one file of a kind" test "$(echo joined.ckpt/model*)" = joined.ckpt/model.safetensors
+check "with the same values" run ckpt diff "$parts" joined.ckpt
+check "one process goes on from the parts" run run spiral.json --seed 3 --max_epochs 2 --ckpt_path "$parts" --dirpath on_a
+check "or from the whole" run run spiral.json --seed 3 --max_epochs 2 --ckpt_path joined.ckpt --dirpath on_b
+check "and gets the same" run ckpt diff --tensors on_a/*.ckpt on_b/*.ckpt
 printf x | dd of=whole.ckpt/model.safetensors bs=1 seek=900 conv=notrunc status=none
 check "damage ends inspect with 1" ends_with 1 ckpt inspect whole.ckpt
 check "which shows the file" says '^model\.safetensors .*is damaged: its checksum is'

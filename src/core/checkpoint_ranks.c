@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One checkpoint that several ranks write: the ranks' own side. Rank 0 makes the temporary directory and tells its
+ * name; then each writes its share in the background (checkpoint_share.c). The communicator is used in collective calls
+ * of the training thread alone: when a checkpoint begins, and when its result is waited for. */
+#include "core/checkpoint_share.h"
+#include "core/ranks.h"
+
+#include "core/status.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+lc_status lc__state_dict_type(const char *asked, bool *sharded)
+{
+    *sharded = asked && !strcmp(asked, "sharded");
+    if (!asked || *sharded || !strcmp(asked, "auto") || !strcmp(asked, "full")) return LC_OK;
+    return lc_fail(LC_ERR_CONFIG, "state_dict_type=\"%.60s\"; there is full, sharded and auto", asked);
+}
+
+lc_status lc__ranks_open_checkpoint(lc_comm *comm, const char *path, lc_checkpoint **out)
+{
+    lc_status status =
+        lc__checkpoint_open_share(path, comm ? lc_comm_rank(comm) : 0, comm ? lc_comm_size(comm) : 1, out);
+    status = lc__ranks_agree(comm, status);
+    if (status >= 0) return LC_OK;
+    lc_checkpoint_close(*out);
+    *out = NULL;
+    return status;
+}
+
+/* ---- writing ---- */
+
+static void forget_share(lc_ckpt_writer *w)
+{
+    if (w->share.dir && w->share.rank == 0) (void)!lc__remove_tree(w->io, w->share.dir); /* nobody has taken it over */
+    free(w->share.dir);
+    if (w->share.size && w->share.lock_fd >= 0) close(w->share.lock_fd);
+    w->share.dir = NULL;
+    w->share.rank = w->share.size = 0;
+    w->share.lock_fd = -1;
+}
+
+lc_status lc__ckpt_commit_together(lc_ckpt_writer *w, lc_comm *comm, bool wait)
+{
+    char *dir = NULL;
+    int lock_fd = -1;
+    lc_status status = LC_OK, made = LC_OK;
+    if (!w->state) return lc_fail(LC_ERR_STATE, "there is no checkpoint to commit");
+    int rank = comm ? lc_comm_rank(comm) : 0;
+    if (rank == 0) made = lc__ckpt_make_temp(w->io, w->path, &dir, &lock_fd);
+    made = lc__ranks_agree(comm, made);
+    if (made >= 0) status = lc__ranks_text(comm, &dir);
+    if (made < 0 || status < 0) {
+        if (lock_fd >= 0) close(lock_fd);
+        free(dir);
+        lc_ckpt_abort(w);
+        return made < 0 ? made : status;
+    }
+    w->share.rank = rank;
+    w->share.size = comm ? lc_comm_size(comm) : 1;
+    w->share.dir = dir;
+    w->share.lock_fd = lock_fd;
+    w->together = true;
+    w->share_error.status = LC_OK;
+    status = lc_ckpt_commit(w, false);
+    lc__first_error_note(&w->share_error, status);
+    return wait ? lc__ckpt_wait_together(w, comm) : status;
+}
+
+/* Until this rank's files are safe. */
+static lc_status wait_for_share(lc_ckpt_writer *w)
+{
+    pthread_mutex_lock(&w->lock);
+    while (w->in_flight && w->job != w->done && !w->share_safe) pthread_cond_wait(&w->changed, &w->lock);
+    bool failed = w->in_flight && w->job == w->done && w->result < 0;
+    lc_status status = failed ? lc_fail(w->result, "%s", w->message) : LC_OK;
+    pthread_mutex_unlock(&w->lock);
+    return status;
+}
+
+static void give_up(lc_ckpt_writer *w)
+{
+    pthread_mutex_lock(&w->lock);
+    w->given_up = true;
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+}
+
+lc_status lc__ckpt_wait_together(lc_ckpt_writer *w, lc_comm *comm)
+{
+    if (!w->together) return lc_ckpt_wait(w);
+    lc__first_error e = w->share_error;
+    w->together = false;
+    lc__first_error_note(&e, wait_for_share(w));
+    /* Rank 0 goes on waiting only for ranks of which it is known that they are done. */
+    lc_status shares = lc__ranks_agree(comm, lc__first_error_status(&e));
+    lc__first_error_note(&e, shares);
+    if (shares < 0 || (!comm && w->share.size > 1)) give_up(w);
+    lc__first_error_note(&e, lc_ckpt_wait(w));
+    forget_share(w);
+    lc_status status = lc__first_error_status(&e);
+    return shares < 0 ? status : lc__ranks_agree(comm, status);
+}

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One checkpoint that several ranks write, each in its background thread. They meet in the temporary directory, not
+ * over a communicator, which is the training's:
+ *
+ *   rank R writes and syncs its files, reads them back, and leaves ".part-R": a manifest of what it has written, at one
+ *   stroke; or ".failed-R" with the reason. Rank 0 waits for all of them, adds their files to the manifest, takes the
+ *   notes away and gives the directory its name.
+ *
+ * So until the rename there is no checkpoint, and after it a whole one, whoever is killed when. Rank 0 looks at the
+ * listing of the directory, not for the names: NFS remembers for a while that a name is not there. */
+#define _GNU_SOURCE
+#include "core/checkpoint_share.h"
+
+#include "core/status.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define MAX_REASON ((size_t)4096)
+#define MAX_PAUSE  50 /* ms between two looks */
+
+static void note_name(char name[32], const char *kind, int rank)
+{
+    snprintf(name, 32, ".%s-%05d", kind, rank);
+}
+
+lc_status lc__share_begin(const lc_ckpt_writer *w, const char *dir, lc__manifest *m)
+{
+    const char *number = strrchr(dir, '-'); /* of the temporary name: no other save has it */
+    *m = (lc__manifest){.ranks = w->share.size};
+    snprintf(m->id, sizeof m->id, "%s", number ? number + 1 : "0");
+    return LC_OK;
+}
+
+/* ---- the others ---- */
+
+/* Once it has its name, rank 0 may take it and the directory away at any time. */
+static lc_status leave_note(lc_ckpt_writer *w, const char *dir, const char *kind, const char *text, size_t n)
+{
+    char name[32], *path = NULL, *temp = NULL;
+    lc_status status;
+    note_name(name, kind, w->share.rank);
+    LC_TRY_GOTO(status, done, lc__path_join(dir, name, &path));
+    LC_TRY_GOTO(status, done, lc__format(&temp, "%s.new", path));
+    LC_TRY_GOTO(status, done, lc__create_file(w->io, temp, text, n));
+    if (w->io->rename(w->io, temp, path) < 0) status = lc__io_fail(errno, "rename to", path);
+done:
+    free(temp);
+    free(path);
+    return status;
+}
+
+lc_status lc__share_tell(lc_ckpt_writer *w, const char *dir, const lc__manifest *m, lc_status status)
+{
+    char message[1024], *text = NULL;
+    size_t n;
+    if (status >= 0) status = lc__manifest_print(m, &text, &n);
+    if (status >= 0) status = leave_note(w, dir, "part", text, n);
+    free(text);
+    if (status >= 0) return LC_OK;
+    lc__copy_message(message, sizeof message);
+    /* If that fails too, rank 0 hears of it when the ranks agree on the result. */
+    (void)!leave_note(w, dir, "failed", message, strlen(message));
+    return lc_fail(status, "checkpoint \"%s\" was not saved: %s", w->job_path, message);
+}
+
+/* ---- rank 0 ---- */
+
+typedef struct collection {
+    lc_ckpt_writer *w;
+    const char *dir;
+    lc__manifest *of; /* of rank i; ranks 0 until it has come */
+    int left;
+} collection;
+
+static lc_status take_part(collection *c, int rank, const char *path, const char *id)
+{
+    lc__manifest *m = &c->of[rank];
+    if (m->ranks) return LC_OK;
+    LC_TRY(lc__manifest_read_file(c->w->io, path, m));
+    if (m->ranks != c->w->share.size || strcmp(m->id, id) != 0)
+        return lc_fail(LC_ERR_FORMAT, "\"%s\" is of another save", path);
+    c->left--;
+    if (c->w->io->unlink(c->w->io, path) < 0) return lc__io_fail(errno, "remove", path);
+    return LC_OK;
+}
+
+static lc_status take_failure(const collection *c, int rank, const char *path)
+{
+    char *why = NULL;
+    size_t n;
+    LC_TRY(lc__io_read_file(c->w->io, path, MAX_REASON, &why, &n));
+    lc_status status = lc_fail(LC_ERR_PEER, "rank %d could not write its part: %s", rank, why);
+    free(why);
+    return status;
+}
+
+static lc_status look(collection *c, const char *id)
+{
+    DIR *d = opendir(c->dir);
+    lc_status status = LC_OK;
+    if (!d) return lc__io_fail(errno, "open directory", c->dir);
+    for (struct dirent *e; status >= 0 && (e = readdir(d));) {
+        const char *number = strrchr(e->d_name, '-');
+        int rank = number ? atoi(number + 1) : 0;
+        char part[32], failed[32], *path = NULL;
+        if (rank < 1 || rank >= c->w->share.size) continue;
+        note_name(part, "part", rank);
+        note_name(failed, "failed", rank);
+        bool is_part = !strcmp(e->d_name, part), is_failed = !strcmp(e->d_name, failed);
+        if (!is_part && !is_failed) continue;
+        status = lc__path_join(c->dir, e->d_name, &path);
+        if (status >= 0) status = is_part ? take_part(c, rank, path, id) : take_failure(c, rank, path);
+        free(path);
+    }
+    closedir(d);
+    return status;
+}
+
+/* Sleeps, but not when the rest is given up. Returns whether it was. */
+static bool rest_is_given_up(lc_ckpt_writer *w, int ms)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += ms * 1000000L;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&w->lock);
+    if (ms && !w->given_up) pthread_cond_timedwait(&w->changed, &w->lock, &until);
+    bool given_up = w->given_up;
+    pthread_mutex_unlock(&w->lock);
+    return given_up;
+}
+
+static lc_status wait_for_all(collection *c, const char *id)
+{
+    for (int ms = 0; c->left; ms = ms ? (2 * ms < MAX_PAUSE ? 2 * ms : MAX_PAUSE) : 1) {
+        bool last = rest_is_given_up(c->w, ms);
+        LC_TRY(look(c, id));
+        for (int rank = 1; last && rank < c->w->share.size; rank++)
+            if (!c->of[rank].ranks)
+                return lc_fail(LC_ERR_PEER, "rank %d was lost, or gave up, before it had written its part", rank);
+    }
+    return LC_OK;
+}
+
+lc_status lc__share_collect(lc_ckpt_writer *w, const char *dir, lc__manifest *m)
+{
+    int size = w->share.size;
+    collection c = {w, dir, calloc((size_t)size, sizeof *c.of), size - 1};
+    if (!c.of) return lc_fail(LC_ERR_MEMORY, "no memory for what %d ranks have written", size);
+    pthread_mutex_lock(&w->lock);
+    w->share_safe = true;
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+    lc_status status = wait_for_all(&c, m->id);
+    for (int rank = 1; rank < size; rank++) {
+        for (int i = 0; i < c.of[rank].n && status >= 0; i++) {
+            const lc__manifest_file *f = &c.of[rank].files[i];
+            status = lc__manifest_add(m, f->name, f->size, f->crc);
+        }
+        lc__manifest_release(&c.of[rank]);
+    }
+    free(c.of);
+    return status;
+}
+
+/* Tensors that rank 0 has added and that are nowhere: the ranks had different ones. */
+static lc_status check_part(lc_ckpt_writer *w, const char *dir, const lc__manifest *m, lc_ckpt_part part)
+{
+    const lc__st_layout *all = &w->parts[part].all;
+    lc_safetensors *wanted = NULL, *there = NULL;
+    lc_status status = LC_OK;
+    LC_TRY(lc__manifest_open_part(w->io, dir, m, part, &there));
+    if (!all->header) goto done;
+    LC_TRY_GOTO(status, done,
+                lc__st_parse(lc__part_name(part), all->header + 8, all->header_bytes - 8, all->total, &wanted));
+    for (int64_t i = 0; i < wanted->n; i++) {
+        const lc_safetensor_info *a = &wanted->infos[i], *b = NULL;
+        int64_t at = there ? lc_safetensors_find(there, a->name) : -1;
+        if (at >= 0) b = &there->infos[at];
+        if (b && !strcmp(a->dtype, b->dtype) && a->bytes == b->bytes && a->type.ndim == b->type.ndim) continue;
+        status =
+            lc_fail(LC_ERR_STATE,
+                    "the ranks save different tensors: rank 0 has \"%.200s\" in %s, which the others lack, or have "
+                    "with another type",
+                    a->name, lc__part_name(part));
+        break;
+    }
+done:
+    lc_safetensors_close(wanted);
+    lc_safetensors_close(there);
+    return status;
+}
+
+lc_status lc__share_check(lc_ckpt_writer *w, const char *dir, const lc__manifest *m)
+{
+    for (int k = 0; k < LC_CKPT_PARTS; k++) LC_TRY(check_part(w, dir, m, (lc_ckpt_part)k));
+    return LC_OK;
+}
