@@ -5,9 +5,14 @@
  * of its slowest rank, over its calls. To the points of a collective a line is fitted, seconds = alpha + beta * bytes,
  * with the smallest relative errors: what predictions are made from, and how far they are off within the range.
  *
- * Ranks of "shm" and "tcp" are processes made by fork, this one being rank 0; those of "mpi" are this program under
- * mpirun, which tells by lines ("row ...") what it measured. */
+ * Ranks of "shm" and "tcp" are processes made by fork, this one being rank 0 (those of "shm+tcp" are two simulated
+ * hosts); those of "mpi" are this program under mpirun, which tells by lines ("row ...") what it measured. As a rank of
+ * `lightc launch` it measures what these ranks communicate over.
+ *
+ * Send and receive are measured for each class of link (place.h): of two ranks, while the others wait. */
 #define _GNU_SOURCE
+#include "bench.h"
+#include "place.h"
 #include "tools.h"
 
 #include <lightc/lightc.h>
@@ -27,7 +32,7 @@
 enum { MOST_RANKS = 64, BATCHES = 7, MOST_ROWS = 4096, BLOB = 4096 };
 
 typedef struct row {
-    char backend[16], collective[24];
+    char backend[16], collective[64];
     int ranks;
     int64_t bytes;
     double median, least, most; /* seconds */
@@ -38,12 +43,13 @@ typedef struct bench {
     long long max_bytes;
     double seconds; /* of a batch */
     bool rows;      /* print them for the program that started this one */
+    bool quiet;     /* print nothing */
     row *found;
     int n;
 } bench;
 
 static const lc_option table[] = {
-    LC_FIELD(bench, backends, "self, threads, shm, tcp, mpi"),
+    LC_FIELD(bench, backends, "self, threads, shm, tcp, shm+tcp, mpi"),
     LC_FIELD(bench, collectives, "all, or names with commas"),
     LC_FIELD(bench, ranks, "numbers with commas"),
     LC_FIELD(bench, max_bytes, "of the largest calls"),
@@ -96,16 +102,18 @@ static void pin(int rank, int size)
 /* ---- a rank ---- */
 
 typedef struct buffers {
-    float *in, *out; /* [ranks * max_bytes] */
+    float *in, *out;       /* [ranks * max_bytes] */
+    const rank_link *link; /* of send */
 } buffers;
 
-/* There and back between ranks 0 and 1, for send. */
+/* There and back, for send. */
 static lc_status ping_pong(lc_comm *c, const buffers *b, int64_t n)
 {
-    int me = lc_comm_rank(c);
-    for (int turn = 0; turn < 2 && me < 2; turn++)
-        LC_TRY(me == turn ? lc_comm_send(c, b->in, n, LC_F32, 1 - me, NULL)
-                          : lc_comm_recv(c, b->out, n, LC_F32, 1 - me, NULL));
+    int me = lc_comm_rank(c), x = b->link->a, y = b->link->b;
+    if (me != x && me != y) return LC_OK;
+    for (int turn = 0; turn < 2; turn++)
+        LC_TRY((me == x) == (turn == 0) ? lc_comm_send(c, b->in, n, LC_F32, x + y - me, NULL)
+                                        : lc_comm_recv(c, b->out, n, LC_F32, x + y - me, NULL));
     return LC_OK;
 }
 
@@ -144,17 +152,18 @@ static lc_status point(lc_comm *c, const buffers *b, const bench *o, lc_collecti
     *out = (row){
         .ranks = lc_comm_size(c), .bytes = bytes, .median = t[BATCHES / 2], .least = t[0], .most = t[BATCHES - 1]};
     snprintf(out->backend, sizeof out->backend, "%s", lc_comm_name(c));
-    snprintf(out->collective, sizeof out->collective, "%s", lc_collective_name(op));
+    snprintf(out->collective, sizeof out->collective, "%s",
+             op == LC_COMM_SEND ? b->link->what : lc_collective_name(op));
     return LC_OK;
 }
 
 static void show(const row *r, bool as_row)
 {
     if (as_row)
-        printf("row %s %d %s %lld %.9g %.9g %.9g\n", r->backend, r->ranks, r->collective, (long long)r->bytes,
+        printf("row %s %d \"%s\" %lld %.9g %.9g %.9g\n", r->backend, r->ranks, r->collective, (long long)r->bytes,
                r->median, r->least, r->most);
     else
-        printf("%-8s %5d  %-14s %10lld %12.2f %12.2f %12.2f %10.3f\n", r->backend, r->ranks, r->collective,
+        printf("%-8s %5d  %-22s %10lld %12.2f %12.2f %12.2f %10.3f\n", r->backend, r->ranks, r->collective,
                (long long)r->bytes, r->median * 1e6, r->least * 1e6, r->most * 1e6,
                (double)r->bytes / r->median * 1e-9);
     fflush(stdout);
@@ -163,27 +172,49 @@ static void show(const row *r, bool as_row)
 static void keep(bench *o, const row *r)
 {
     if (o->n < MOST_ROWS) o->found[o->n++] = *r;
-    show(r, o->rows);
+    if (!o->quiet) show(r, o->rows);
 }
 
-static lc_status all_points(lc_comm *c, bench *o)
+static lc_status sizes(lc_comm *c, const buffers *b, bench *o, lc_collective op)
+{
+    for (int64_t bytes = 4; bytes <= o->max_bytes; bytes *= bytes < 1 << 20 ? 8 : 4) {
+        row r;
+        LC_TRY(point(c, b, o, op, op == LC_COMM_BARRIER ? 0 : bytes, &r));
+        if (lc_comm_rank(c) == 0) keep(o, &r);
+        if (op == LC_COMM_BARRIER) break;
+    }
+    return LC_OK;
+}
+
+static lc_status buffers_new(size_t size, buffers *b)
+{
+    *b = (buffers){.in = calloc(1, size), .out = calloc(1, size)};
+    return b->in && b->out ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: two times %zu bytes", size);
+}
+
+/* `node`: the simulated host of this rank, or -1. */
+static lc_status all_points(lc_comm *c, bench *o, int node)
 {
     lc_status status = LC_OK;
-    size_t size = (size_t)o->max_bytes * (size_t)lc_comm_size(c);
-    buffers b = {malloc(size), malloc(size)};
-    if (!b.in || !b.out) LC_TRY_GOTO(status, done, lc_fail(LC_ERR_MEMORY, "out of memory: two times %zu bytes", size));
-    memset(b.in, 0, size), memset(b.out, 0, size);
-    for (int op = LC_COMM_BARRIER; op <= LC_COMM_SEND; op++) {
-        if (!listed(o->collectives, lc_collective_name((lc_collective)op))) continue;
-        if (op == LC_COMM_SEND && lc_comm_size(c) == 1) continue;
-        for (int64_t bytes = 4; bytes <= o->max_bytes; bytes *= bytes < 1 << 20 ? 8 : 4) {
-            row r;
-            LC_TRY_GOTO(status, done, point(c, &b, o, (lc_collective)op, op == LC_COMM_BARRIER ? 0 : bytes, &r));
-            if (lc_comm_rank(c) == 0) keep(o, &r);
-            if (op == LC_COMM_BARRIER) break;
-        }
+    buffers b;
+    rank_link links[MOST_LINKS];
+    place *places = calloc((size_t)lc_comm_size(c), sizeof *places);
+    LC_TRY_GOTO(status, done, buffers_new((size_t)o->max_bytes * (size_t)lc_comm_size(c), &b));
+    if (!places) LC_TRY_GOTO(status, done, lc_fail(LC_ERR_MEMORY, "out of memory: places of ranks"));
+    for (int op = LC_COMM_BARRIER; op < LC_COMM_SEND; op++)
+        if (listed(o->collectives, lc_collective_name((lc_collective)op)))
+            LC_TRY_GOTO(status, done, sizes(c, &b, o, (lc_collective)op));
+    if (!listed(o->collectives, lc_collective_name(LC_COMM_SEND))) goto done;
+    LC_TRY_GOTO(status, done, place_gather(c, node, places));
+    int n = place_links(places, lc_comm_size(c), links);
+    for (int i = 0; i < n; i++) {
+        b.link = &links[i];
+        /* A class of links has a name where there are several. */
+        if (n == 1) snprintf(links[i].what, sizeof links[i].what, "%s", lc_collective_name(LC_COMM_SEND));
+        LC_TRY_GOTO(status, done, sizes(c, &b, o, LC_COMM_SEND));
     }
 done:
+    free(places);
     free(b.in), free(b.out);
     return status;
 }
@@ -202,7 +233,7 @@ static void *thread_main(void *arg)
 {
     thread_rank *t = arg;
     pin(lc_comm_rank(t->comm), lc_comm_size(t->comm));
-    t->status = all_points(t->comm, t->o);
+    t->status = all_points(t->comm, t->o, -1);
     if (t->status < 0) {
         snprintf(t->why, sizeof t->why, "%s", lc_error_message());
         lc_comm_abort(t->comm, t->why);
@@ -266,20 +297,28 @@ static lc_status meet(void *ctx, const void *mine, void *all, size_t bytes)
     return LC_OK;
 }
 
-static lc_status rank_of(bench *o, bool tcp, desk *d)
+static lc_status rank_of(bench *o, const char *backend, desk *d)
 {
     lc_comm *c = NULL;
+    lc_status status;
     const lc_meeting meeting = {meet, d};
+    int node = -1;
     pin(d->rank, d->size);
-    lc_status status =
-        tcp ? lc_comm_tcp(NULL, d->rank, d->size, &meeting, &c) : lc_comm_shm(d->rank, d->size, &meeting, &c);
-    if (status >= 0) status = all_points(c, o);
+    if (!strcmp(backend, "tcp")) {
+        status = lc_comm_tcp(NULL, d->rank, d->size, &meeting, &c);
+    } else if (!strcmp(backend, "shm")) {
+        status = lc_comm_shm(d->rank, d->size, &meeting, &c);
+    } else {
+        node = d->rank * 2 / d->size;
+        status = lc_comm_shm_tcp(NULL, node, d->rank, d->size, &meeting, &c);
+    }
+    if (status >= 0) status = all_points(c, o, node);
     if (status < 0) lc_comm_abort(c, lc_error_message());
     lc_comm_free(c);
     return status;
 }
 
-static lc_status run_processes(bench *o, int size, bool tcp)
+static lc_status run_processes(bench *o, int size, const char *backend)
 {
     pid_t children[MOST_RANKS];
     page *p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -288,12 +327,12 @@ static lc_status run_processes(bench *o, int size, bool tcp)
     for (int i = 1; i < size; i++) {
         desk d = {p, i, size};
         children[i] = fork();
-        if (children[i] == 0) _exit(rank_of(o, tcp, &d) < 0);
+        if (children[i] == 0) _exit(rank_of(o, backend, &d) < 0);
     }
     desk d = {p, 0, size};
     cpu_set_t before;
     bool known = sched_getaffinity(0, sizeof before, &before) == 0;
-    lc_status status = rank_of(o, tcp, &d);
+    lc_status status = rank_of(o, backend, &d);
     if (known && sched_setaffinity(0, sizeof before, &before))
         status = lc_fail(LC_ERR_STATE, "sched_setaffinity failed");
     for (int i = 1; i < size; i++) waitpid(children[i], NULL, 0);
@@ -301,20 +340,28 @@ static lc_status run_processes(bench *o, int size, bool tcp)
     return status;
 }
 
-/* ---- MPI ---- */
+/* ---- ranks that somebody has started ---- */
 
 static bool under_mpirun(void)
 {
     return getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMI_SIZE");
 }
 
-static lc_status run_here(bench *o)
+static bool is_rank(void)
 {
-    lc_comm *c = NULL;
-    LC_TRY(lc_comm_mpi(&c));
-    lc_status status = all_points(c, o);
-    lc_comm_free(c);
-    return status;
+    return under_mpirun() || getenv("LIGHTC_RANK");
+}
+
+static lc_status open_here(lc_comm **out)
+{
+    /* lightc launch, by itself or through mpirun. */
+    return getenv("LIGHTC_RANK") || getenv("LIGHTC_SECRET") ? lc_comm_world(out) : lc_comm_mpi(out);
+}
+
+static int node_here(void)
+{
+    const char *node = getenv("LIGHTC_NODE_RANK");
+    return node ? atoi(node) : -1;
 }
 
 /* Everything but the ranks is passed on. */
@@ -339,8 +386,8 @@ static lc_status run_mpirun(bench *o, int size)
     while (fgets(line, sizeof line, f)) {
         row r;
         long long bytes;
-        if (sscanf(line, "row %15s %d %23s %lld %lf %lf %lf", r.backend, &r.ranks, r.collective, &bytes, &r.median,
-                   &r.least, &r.most) == 7) {
+        if (sscanf(line, "row %15s %d \"%63[^\"]\" %lld %lf %lf %lf", r.backend, &r.ranks, r.collective, &bytes,
+                   &r.median, &r.least, &r.most) == 7) {
             r.bytes = bytes;
             keep(o, &r);
         } else if (!strncmp(line, "error: ", 7) || (!said && strlen(line) > 3 && line[0] != '-')) {
@@ -356,16 +403,12 @@ static lc_status run_mpirun(bench *o, int size)
 
 /* ---- what comes of it ---- */
 
-typedef struct fit {
-    double alpha, beta, off; /* seconds, seconds a byte, the largest ratio of a point and the line */
-} fit;
-
 /* Least squares of relative errors over rows first..last-1: sum of ((alpha + beta * bytes) / t - 1)^2. Where that makes
  * one of the two negative, it is zero. */
-static fit fit_line(const row *r, int first, int last)
+static bench_line fit_line(const row *r, int first, int last)
 {
     double aa = 0, ab = 0, bb = 0, a = 0, b = 0;
-    fit f = {0};
+    bench_line f = {0};
     for (int i = first; i < last; i++) {
         double u = 1 / r[i].median, v = (double)r[i].bytes / r[i].median;
         aa += u * u, ab += u * v, bb += v * v, a += u, b += v;
@@ -389,22 +432,67 @@ static bool same_line(const row *a, const row *b)
 static void show_fits(const bench *o, FILE *json)
 {
     if (!json)
-        printf("\n%-8s %5s  %-14s %12s %14s %10s %8s\n", "backend", "ranks", "collective", "alpha us", "beta ns/KiB",
+        printf("\n%-8s %5s  %-22s %12s %14s %10s %8s\n", "backend", "ranks", "collective", "alpha us", "beta ns/KiB",
                "GB/s", "off by");
     for (int i = 0, k; i < o->n; i = k) {
         const row *r = &o->found[i];
         for (k = i; k < o->n && same_line(r, &o->found[k]); k++) continue;
-        fit f = fit_line(o->found, i, k);
+        bench_line f = fit_line(o->found, i, k);
         if (json)
             fprintf(json,
                     "%s\n  {\"backend\": \"%s\", \"ranks\": %d, \"collective\": \"%s\", \"alpha_s\": %.6g, "
                     "\"beta_s_per_byte\": %.6g, \"off\": %.4g}",
                     i ? "," : "", r->backend, r->ranks, r->collective, f.alpha, f.beta, f.off);
         else
-            printf("%-8s %5d  %-14s %12.2f %14.2f %10.2f %7.1fx\n", r->backend, r->ranks, r->collective, f.alpha * 1e6,
+            printf("%-8s %5d  %-22s %12.2f %14.2f %10.2f %7.1fx\n", r->backend, r->ranks, r->collective, f.alpha * 1e6,
                    f.beta * 1024e9, f.beta > 0 ? 1e-9 / f.beta : 0, f.off);
     }
 }
+
+/* As small as it may be, so that little is left when the backward pass ends, but with at most a tenth of latency. */
+static void suggest(const bench *o)
+{
+    bool any = false;
+    for (int i = 0, k; i < o->n; i = k) {
+        const row *r = &o->found[i];
+        for (k = i; k < o->n && same_line(r, &o->found[k]); k++) continue;
+        if (strcmp(r->collective, lc_collective_name(LC_COMM_ALL_REDUCE)) != 0 || r->ranks == 1) continue;
+        bench_line f = fit_line(o->found, i, k);
+        double mb = 0.25;
+        while (mb < 32 && f.alpha > 0.1 * (f.alpha + f.beta * mb * (1 << 20))) mb *= 2;
+        printf("%s%d ranks over %s: --bucket_cap_mb %g\n", any ? "" : "\n", r->ranks, r->backend, mb);
+        any = true;
+    }
+}
+
+/* ---- for other sub-commands ---- */
+
+enum { LINK_BYTES = 1 << 20, LINK_ROWS = 16 };
+
+lc_status bench_link(lc_comm *c, int a, int b, double seconds, bench_line *out)
+{
+    row rows[LINK_ROWS];
+    bench o = {.max_bytes = LINK_BYTES, .seconds = seconds, .quiet = true, .found = rows};
+    const rank_link link = {.a = a, .b = b};
+    buffers m;
+    lc_status status = buffers_new(LINK_BYTES, &m);
+    m.link = &link;
+    if (status >= 0) status = sizes(c, &m, &o, LC_COMM_SEND);
+    if (status >= 0 && lc_comm_rank(c) == 0) *out = fit_line(rows, 0, o.n);
+    free(m.in), free(m.out);
+    return status;
+}
+
+lc_status bench_pair(const char *backend, double seconds, bench_line *out)
+{
+    row rows[LINK_ROWS];
+    bench o = {.collectives = "send", .max_bytes = LINK_BYTES, .seconds = seconds, .quiet = true, .found = rows};
+    LC_TRY(run_processes(&o, 2, backend));
+    *out = fit_line(rows, 0, o.n);
+    return LC_OK;
+}
+
+/* ---- files ---- */
 
 static lc_status write_json(const bench *o)
 {
@@ -433,10 +521,10 @@ static lc_status run_backend(bench *o, const char *name, int size)
 {
     if (!strcmp(name, "threads")) return run_threads(o, size);
     if (!strcmp(name, "mpi")) return run_mpirun(o, size);
-    return run_processes(o, size, !strcmp(name, "tcp"));
+    return run_processes(o, size, name);
 }
 
-static const char *const names[] = {"threads", "shm", "tcp", "mpi", "self"};
+static const char *const names[] = {"threads", "shm", "tcp", "shm+tcp", "mpi", "self"};
 
 static lc_status check(const bench *o)
 {
@@ -458,7 +546,7 @@ static lc_status run_all(bench *o, bool chosen)
     if (listed(o->backends, "self")) {
         lc_comm *c = NULL;
         LC_TRY(lc_comm_self(&c));
-        lc_status s = all_points(c, o);
+        lc_status s = all_points(c, o, -1);
         lc_comm_free(c);
         LC_TRY(s);
     }
@@ -492,15 +580,19 @@ static int bench_comm(int argc, char **argv)
     LC_MAIN_TRY(check(&o));
     o.found = calloc(MOST_ROWS, sizeof *o.found);
     if (!o.found) LC_MAIN_TRY(lc_fail(LC_ERR_MEMORY, "out of memory: results"));
-    bool first = !under_mpirun() || !strcmp(getenv("OMPI_COMM_WORLD_RANK") ? getenv("OMPI_COMM_WORLD_RANK") : "0", "0");
+    lc_comm *here = NULL;
+    if (is_rank()) LC_MAIN_TRY(open_here(&here));
+    bool first = !here || lc_comm_rank(here) == 0;
     if (!o.rows && first) {
         if (getloadavg(load, 3) == 3) printf("%ld cores, load %.2f %.2f %.2f\n", cores, load[0], load[1], load[2]);
-        printf("%-8s %5s  %-14s %10s %12s %12s %12s %10s\n", "backend", "ranks", "collective", "bytes", "us (median)",
+        printf("%-8s %5s  %-22s %10s %12s %12s %12s %10s\n", "backend", "ranks", "collective", "bytes", "us (median)",
                "least", "most", "GB/s");
         fflush(stdout);
     }
-    LC_MAIN_TRY(under_mpirun() ? run_here(&o) : run_all(&o, chosen));
+    LC_MAIN_TRY(here ? all_points(here, &o, node_here()) : run_all(&o, chosen));
+    lc_comm_free(here);
     if (!o.rows && first) show_fits(&o, NULL);
+    if (!o.rows && first) suggest(&o);
     if (o.json && first) LC_MAIN_TRY(write_json(&o));
     free(o.found);
     lc_options_free(texts);

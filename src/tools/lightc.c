@@ -15,6 +15,7 @@ static const struct {
     {"launch", "[-np N] [-H HOST:N,...] PROGRAM [ARGUMENT]...", "start the ranks of a program", tool_launch},
     {"ckpt", "inspect|diff|consolidate CHECKPOINT...", "look into checkpoints, compare two, make a sharded one whole",
      tool_ckpt},
+    {"doctor", "comm [--seconds S]", "how ranks reach each other, and what is in their way", tool_doctor},
     {"bench", "comm [--OPTION VALUE]...", "measure the collectives on this machine", tool_bench},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };

@@ -8,5 +8,6 @@ int tool_run(int argc, char **argv);
 int tool_launch(int argc, char **argv);
 int tool_bench(int argc, char **argv);
 int tool_ckpt(int argc, char **argv);
+int tool_doctor(int argc, char **argv);
 
 #endif

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `lightc doctor comm`: how the ranks of a run reach each other, and what is in their way. As a rank of `lightc launch`
+ * it looks at all ranks; else at this host. To add a check: a function in `checks`. */
+#include "bench.h"
+#include "place.h"
+#include "tools.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct doctor {
+    double seconds;
+} doctor;
+
+static const lc_option table[] = {
+    LC_FIELD(doctor, seconds, "of a batch of calls; a link takes about a hundred; 0: links are not measured"),
+};
+
+typedef struct patient {
+    const place *all;
+    int n, hosts; /* hosts: of all ranks */
+    const char *over;
+    int problems;
+} patient;
+
+__attribute__((format(printf, 2, 3))) static void complain(patient *p, const char *format, ...)
+{
+    va_list args;
+    printf(p->problems++ ? "  - " : "\nto look at\n  - ");
+    va_start(args, format);
+    vprintf(format, args);
+    va_end(args);
+    printf("\n");
+}
+
+static bool leads(const patient *p, int rank)
+{
+    return place_host(p->all, rank) == rank;
+}
+
+static int ranks_of_host(const patient *p, int host)
+{
+    int n = 0;
+    for (int i = 0; i < p->n; i++) n += place_host(p->all, i) == host;
+    return n;
+}
+
+/* ---- what there is ---- */
+
+static void show_hosts(const patient *p)
+{
+    char nodes[128], over[64] = "";
+    if (p->n > 1) snprintf(over, sizeof over, ", over %s", p->over);
+    printf("%d rank%s on %d host%s%s\n", p->n, p->n > 1 ? "s" : "", p->hosts, p->hosts > 1 ? "s" : "", over);
+    for (int h = 0; h < p->n; h++) {
+        const place *a = &p->all[h];
+        if (!leads(p, h)) continue;
+        printf("\n%s: %d processors", a->host, a->all_cpus);
+        if (a->sockets) printf(", %d socket%s", a->sockets, a->sockets > 1 ? "s" : "");
+        if (a->all_nodes) printf(", %d NUMA node%s", a->all_nodes, a->all_nodes > 1 ? "s" : "");
+        printf(", load %.2f, lightc %s\n", a->load, a->version);
+        printf("  network: %s%s\n", *a->networks ? a->networks : "loopback alone", a->has_fabric ? ", RDMA" : "");
+        for (int i = 0; i < p->n; i++) {
+            const place *r = &p->all[i];
+            size_t k = 0;
+            if (place_host(p->all, i) != h) continue;
+            nodes[0] = 0;
+            for (int node = 0; node < 64 && k < sizeof nodes - 8; node++)
+                if (r->nodes >> node & 1)
+                    k += (size_t)snprintf(nodes + k, sizeof nodes - k, "%s%d", k ? "," : ", NUMA node ", node);
+            printf("  rank %d: processors %s%s, %d thread%s\n", i, r->cpu_list, nodes, r->threads,
+                   r->threads > 1 ? "s" : "");
+        }
+    }
+}
+
+/* Whether every host has as many ranks, one's behind the other's: how many, else 0. */
+static int ranks_per_host(const patient *p)
+{
+    int each = ranks_of_host(p, 0);
+    for (int i = 0; i < p->n; i++)
+        if (place_host(p->all, i) != i / each * each || ranks_of_host(p, place_host(p->all, i)) != each) return 0;
+    return each;
+}
+
+static bool power_of_two(int n)
+{
+    return n > 0 && (n & (n - 1)) == 0;
+}
+
+static void show_ways(const patient *p)
+{
+    int each = ranks_per_host(p);
+    const int32_t *ports = p->all[0].ports;
+    if (p->n == 1) return;
+    printf("\nways\n");
+    if (p->hosts > 1 && strstr(p->over, "tcp") && ports[1])
+        printf("  connections listen on ports %d to %d, which a firewall between the hosts must let through\n",
+               ports[0], ports[1]);
+    if (strcmp(p->over, "shm+tcp") != 0) {
+        printf("  all calls, between all ranks: %s\n", p->over);
+        return;
+    }
+    printf("  within a host: shared memory; between hosts: TCP\n");
+    printf("  all_gather, broadcast: %s\n",
+           each > 1 ? "each byte goes to another host once" : "each byte goes to another host once for each rank");
+    printf("  all_reduce, reduce_scatter: %s\n",
+           each > 1 && power_of_two(each) ? "each byte goes to another host once (f16 and bf16: once for each rank)"
+                                          : "each byte goes to another host once for each rank");
+}
+
+/* ---- what is in the way ---- */
+
+static void check_versions(patient *p)
+{
+    for (int i = 1; i < p->n; i++)
+        if (strcmp(p->all[i].version, p->all[0].version) != 0) {
+            complain(p, "rank 0 (%s) has lightc %s and rank %d (%s) has %s: install the same on all hosts",
+                     p->all[0].host, p->all[0].version, i, p->all[i].host, p->all[i].version);
+            return;
+        }
+}
+
+/* Threads of a host's ranks, against the processors that they may use together. */
+static void check_processors(patient *p)
+{
+    for (int h = 0; h < p->n; h++) {
+        uint64_t together[PLACE_CPUS / 64] = {0};
+        int threads = 0, n = 0, ranks = ranks_of_host(p, h);
+        if (!leads(p, h)) continue;
+        for (int i = 0; i < p->n; i++) {
+            if (place_host(p->all, i) != h) continue;
+            threads += p->all[i].threads;
+            for (int k = 0; k < PLACE_CPUS / 64; k++) together[k] |= p->all[i].cpus[k];
+        }
+        for (int k = 0; k < PLACE_CPUS / 64; k++) n += __builtin_popcountll(together[k]);
+        if (ranks > n)
+            complain(p,
+                     "%s: %d ranks share %d processors: they take turns, and each call waits for a turn; start fewer",
+                     p->all[h].host, ranks, n);
+        else if (threads > n)
+            complain(p,
+                     "%s: %d ranks want %d threads and have %d processors: let lightc start them (--devices, lightc "
+                     "launch), which shares the processors out, or set OMP_NUM_THREADS=%d",
+                     p->all[h].host, ranks, threads, n, n / ranks);
+        if (p->all[h].quota > 0 && p->all[h].quota < n)
+            complain(p,
+                     "%s: the container may use %.3g of %d processors (cpu.max): set OMP_NUM_THREADS, and start no "
+                     "more ranks",
+                     p->all[h].host, p->all[h].quota, n);
+        if (p->all[h].load > n)
+            complain(p, "%s: the load is %.2f on %d processors: other programs slow the ranks", p->all[h].host,
+                     p->all[h].load, n);
+    }
+}
+
+static void check_nodes(patient *p)
+{
+    for (int i = 0; i < p->n; i++)
+        if (p->n > 1 && __builtin_popcountll(p->all[i].nodes) > 1 &&
+            ranks_of_host(p, place_host(p->all, i)) >= p->all[i].all_nodes)
+            complain(p, "rank %d runs on %d NUMA nodes: bind it to one (numactl, mpirun --bind-to numa)", i,
+                     __builtin_popcountll(p->all[i].nodes));
+}
+
+static void check_networks(patient *p)
+{
+    for (int h = 0; h < p->n; h++) {
+        const place *a = &p->all[h];
+        if (!leads(p, h)) continue;
+        if (!a->has_network)
+            complain(p, "%s has no network but loopback: ranks of other hosts cannot reach it", a->host);
+        if (a->has_fabric && a->memlock >= 0 && a->memlock < 64 << 20)
+            complain(p, "%s: RDMA needs locked memory, and a process may lock %lld bytes: ulimit -l unlimited", a->host,
+                     (long long)a->memlock);
+        if (p->hosts > 1 && a->has_fabric && strstr(p->over, "tcp"))
+            complain(
+                p,
+                "%s has RDMA, and ranks use TCP: start them with mpirun, with the plug-in liblightc_mpi on all hosts",
+                a->host);
+    }
+}
+
+static void check_order(patient *p)
+{
+    int each = ranks_per_host(p);
+    if (p->hosts == 1 || strcmp(p->over, "shm+tcp") != 0) return;
+    if (!each)
+        complain(p, "hosts have different numbers of ranks, or a host's ranks are not neighbours: each byte goes to "
+                    "another host once for each rank; give each host as many, in the order of hosts (mpirun: --map-by "
+                    "slot)");
+    else if (!power_of_two(each))
+        complain(p, "%d ranks on a host are no power of two: sums go to another host once for each rank; take %d or %d",
+                 each, 1 << (31 - __builtin_clz((unsigned)each)), 2 << (31 - __builtin_clz((unsigned)each)));
+}
+
+static void (*const checks[])(patient *p) = {check_networks, check_versions, check_processors, check_nodes,
+                                             check_order};
+
+/* ---- the command ---- */
+
+static void show_line(const char *what, const char *over, const bench_line *l)
+{
+    printf("  %-28s %-8s %10.2f %12.2f %8.2f\n", what, over, l->alpha * 1e6, l->beta * 1024e9,
+           l->beta > 0 ? 1e-9 / l->beta : 0);
+    fflush(stdout);
+}
+
+static lc_status measure(lc_comm *c, const place *all, const doctor *o)
+{
+    rank_link links[MOST_LINKS];
+    bench_line line = {0};
+    int n = place_links(all, lc_comm_size(c), links);
+    bool speaks = lc_comm_rank(c) == 0, mixed = !strcmp(lc_comm_name(c), "shm+tcp");
+    if (o->seconds <= 0) return LC_OK;
+    if (speaks) printf("\n%-30s %-8s %10s %12s %8s\n", "links", "over", "alpha us", "beta ns/KiB", "GB/s");
+    for (int i = 0; i < n; i++) {
+        const char *over = !mixed ? lc_comm_name(c) : links[i].across ? "tcp" : "shm";
+        LC_TRY(bench_link(c, links[i].a, links[i].b, o->seconds, &line));
+        if (speaks) show_line(links[i].what, over, &line);
+    }
+    static const char *const backends[] = {"shm", "tcp"};
+    for (int i = 0; n == 0 && i < 2; i++) {
+        LC_TRY(bench_pair(backends[i], o->seconds, &line));
+        show_line("two processes of this host", backends[i], &line);
+    }
+    return LC_OK;
+}
+
+static lc_status examine(lc_comm *c, const doctor *o)
+{
+    const char *node = getenv("LIGHTC_NODE_RANK");
+    place *all = calloc((size_t)lc_comm_size(c), sizeof *all);
+    lc_status s = all ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: places of %d ranks", lc_comm_size(c));
+    if (s >= 0) s = place_gather(c, node ? atoi(node) : -1, all);
+    patient p = {.all = all, .n = lc_comm_size(c), .over = lc_comm_name(c)};
+    bool speaks = lc_comm_rank(c) == 0 && s >= 0;
+    for (int i = 0; i < p.n && s >= 0; i++) p.hosts += leads(&p, i);
+    if (speaks) show_hosts(&p), show_ways(&p);
+    if (s >= 0) s = measure(c, all, o);
+    for (size_t i = 0; i < sizeof checks / sizeof *checks && speaks && s >= 0; i++) checks[i](&p);
+    if (speaks && s >= 0 && !p.problems) printf("\nnothing is in the way\n");
+    if (speaks && s >= 0 && p.n == 1)
+        printf("to look at the ranks of a run: lightc launch -H HOST:N,... lightc doctor comm\n");
+    free(all);
+    return s;
+}
+
+int tool_doctor(int argc, char **argv)
+{
+    doctor o = {.seconds = 0.005};
+    lc_comm *c = NULL;
+    void *texts = NULL;
+    if (argc < 2 || strcmp(argv[1], "comm") != 0) {
+        fprintf(stderr, "usage: lightc doctor comm [--seconds S]\n"
+                        "       lightc launch -H HOST:N,... lightc doctor comm [--seconds S]\n");
+        return 2;
+    }
+    const lc_option_set sets[] = {{"the measurement", table, sizeof table / sizeof *table, &o}};
+    LC_MAIN_TRY(lc_options_parse(sets, 1, NULL, argc - 1, argv + 1, &texts));
+    LC_MAIN_TRY(lc_comm_world(&c));
+    LC_MAIN_TRY(examine(c, &o));
+    lc_comm_free(c);
+    lc_options_free(texts);
+    return 0;
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `lightc doctor comm` and `lightc bench comm`, as ranks among others: what they say of simulated hosts. */
+#include "test.h"
+
+#include <limits.h>
+#include <unistd.h>
+
+static char said[1 << 16];
+
+/* Runs a command whose LIGHTC is the program; everything it says is in `said`. Returns its exit status. */
+static int run(const char *format)
+{
+    static char dir[PATH_MAX], command[4 * PATH_MAX];
+    const char *bin = getenv("LIGHTC_TEST_BIN");
+    size_t n = 0;
+    if (!realpath(bin ? bin : "build/bin", dir)) TEST_FAIL("the programs are not here");
+    snprintf(command, sizeof command, "LIGHTC='%s/lightc'; export OMP_WAIT_POLICY=passive; %s 2>&1", dir, format);
+    FILE *f = popen(command, "r");
+    CHECK(f != NULL);
+    for (size_t k; n < sizeof said - 1 && (k = fread(said + n, 1, sizeof said - 1 - n, f)) > 0;) n += k;
+    said[n] = 0;
+    int status = pclose(f);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+static void check_says(const char *part)
+{
+    if (!strstr(said, part)) TEST_FAIL("\"%s\" is not in\n%s", part, said);
+}
+
+TEST(the_doctor_looks_at_all_ranks)
+{
+    CHECK_EQ(run("$LIGHTC launch -H local:2,local:2 $LIGHTC doctor comm --seconds 0.0001"), 0);
+    check_says("4 ranks on 2 hosts, over shm+tcp\n");
+    check_says("all_reduce, reduce_scatter: each byte goes to another host once (f16");
+    check_says("\n  one host                     shm ");
+    check_says("\n  hosts of ranks 0 and 2       tcp ");
+    for (int i = 0; i < 4; i++) {
+        char rank[32];
+        snprintf(rank, sizeof rank, "  rank %d: processors ", i);
+        check_says(rank);
+    }
+}
+
+TEST(the_doctor_says_what_is_in_the_way)
+{
+    CHECK_EQ(run("$LIGHTC launch -H local:2,local:1 $LIGHTC doctor comm --seconds 0"), 0);
+    check_says("3 ranks on 2 hosts, over shm+tcp\n");
+    check_says("all_reduce, reduce_scatter: each byte goes to another host once for each rank\n");
+    check_says("  - hosts have different numbers of ranks");
+    CHECK_EQ(run("$LIGHTC launch -H local:3,local:3 $LIGHTC doctor comm --seconds 0"), 0);
+    check_says("all_gather, broadcast: each byte goes to another host once\n");
+    check_says("  - 3 ranks on a host are no power of two: sums go to another host once for each rank; take 2 or 4");
+    CHECK_EQ(run("OMP_NUM_THREADS=500 $LIGHTC launch -np 2 $LIGHTC doctor comm --seconds 0"), 0);
+    check_says("all calls, between all ranks: shm");
+    check_says(": 2 ranks ");
+    CHECK_EQ(run("$LIGHTC doctor comm --seconds 0.0001"), 0);
+    check_says("1 rank on 1 host\n");
+    check_says("two processes of this host   tcp ");
+}
+
+TEST(each_class_of_link_is_measured)
+{
+    CHECK_EQ(run("$LIGHTC launch -np 2 $LIGHTC bench comm --seconds 0.0001 --max_bytes 4096 --collectives "
+                 "all_reduce,send"),
+             0);
+    check_says("\nshm          2  all_reduce ");
+    check_says("\nshm          2  send ");
+    check_says("\n2 ranks over shm: --bucket_cap_mb ");
+    CHECK_EQ(run("$LIGHTC bench comm --backends shm+tcp --ranks 4 --seconds 0.0001 --max_bytes 64 --collectives send"),
+             0);
+    check_says("\nshm+tcp      4  one host ");
+    check_says("\nshm+tcp      4  hosts of ranks 0 and 2 ");
+}
+
+TEST_MAIN
