@@ -516,6 +516,43 @@ TEST(ranks_evaluate_every_sample_once_and_in_order)
     for (int n = 1; n <= 4; n++) CHECK_RANKS("threads", n, evaluate_rank, &one);
 }
 
+/* ---- loaders of the ranks' own ---- */
+
+static lc_status own_data(lc_comm *comm, void *ctx)
+{
+    int me = lc_comm_rank(comm);
+    job j = {.stop_rank = -1, .fail_rank = -1};
+    net m = {.j = &j, .rank = me};
+    lc_dataloader *train;
+    lc_trainer *t;
+    lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
+    (void)ctx;
+    j.save_after = -1;
+    pthread_mutex_init(&j.lock, NULL);
+    opt.strategy = "ddp";
+    opt.comm = comm;
+    opt.max_epochs = 2;
+    opt.use_distributed_sampler = false;
+    opt.barebones = true;
+    opt.handle_signals = false;
+    lc_module_init(&m.base, &net_ops, 1);
+    lc_linear_init(&m.l1, &m, "l1", FEATURES, 8);
+    lc_linear_init(&m.l2, &m, "l2", 8, CLASSES);
+    LC_TRY(loader_of(0, 20 + 8 * me, 4, false, &train)); /* 5, 7, 9 batches */
+    LC_TRY(lc_trainer_new(&opt, &t));
+    LC_TRY(lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = train}));
+    RANK_CHECK(lc_trainer_global_step(t) == 10);
+    lc_trainer_free(t);
+    lc_dataloader_free(train);
+    lc_module_release(&m.base);
+    return LC_OK;
+}
+
+TEST(ranks_with_data_of_their_own_train_on_as_many_batches)
+{
+    CHECK_RANKS("threads", 3, own_data, NULL);
+}
+
 /* ---- what does not fit ---- */
 
 static lc_status another_model(lc_comm *comm, void *ctx)

@@ -363,6 +363,40 @@ static lc_status open_train_data(lc_trainer *t)
     return source_open(t, &t->train, loader, true, limit, "train");
 }
 
+/* Every rank trains on as many batches in an epoch, or one would wait for gradients of another that has none left.
+ * Where loaders are the ranks' own (use_distributed_sampler=false) the shortest decides. Collective. */
+static lc_status agree_on_length(lc_trainer *t)
+{
+    int64_t mine = t->train.length, *all;
+    int least = 0, most = 0;
+    if (!t->comm) return LC_OK;
+    all = malloc((size_t)t->n_ranks * sizeof *all);
+    if (!all) return lc_fail(LC_ERR_MEMORY, "out of memory: the lengths of %d ranks' data", t->n_ranks);
+    for (int r = 0; r < t->n_ranks; r++) all[r] = mine; /* of ranks that do not exist (lc_comm_fake) too */
+    lc_status s = lc_comm_all_gather(t->comm, &mine, all, 1, LC_I64, NULL);
+    for (int r = 1; r < t->n_ranks && s >= 0; r++) {
+        if (all[r] < all[least]) least = r;
+        if (all[r] > all[most]) most = r;
+    }
+    if (s >= 0 && all[least] < 0 && all[most] >= 0)
+        s = lc_fail(LC_ERR_CONFIG,
+                    "rank %d does not know how many training batches it has, and rank %d has %lld; give both a length "
+                    "(lc_dataloader_ops.length), or both limit_train_batches",
+                    least, most, (long long)all[most]);
+    if (s >= 0 && all[least] != all[most]) {
+        t->train.length = all[least];
+        if (!t->uneven_told)
+            lc_trainer_message(
+                t, "warning",
+                "rank %d has %lld training batches in an epoch and rank %d has %lld: every rank trains on "
+                "%lld",
+                least, (long long)all[least], most, (long long)all[most], (long long)all[least]);
+        t->uneven_told = true;
+    }
+    free(all);
+    return s;
+}
+
 lc_status lc__setup_train_data(lc_trainer *t)
 {
     int64_t every = t->opt.reload_dataloaders_every_n_epochs;
@@ -383,9 +417,10 @@ lc_status lc__setup_train_data(lc_trainer *t)
             t->train.length = now.length;
             t->train.limit = now.limit;
         }
-        return LC_OK;
+        return agree_on_length(t);
     }
     LC_TRY(open_train_data(t));
+    LC_TRY(agree_on_length(t));
     if (t->profiling) lc__profiling_watch(t, t->train.loader, true);
     return setup_val_check(t);
 }

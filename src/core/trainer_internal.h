@@ -193,6 +193,7 @@ struct lc_trainer {
     const lc_precision_ops *precision;
     void *precision_self;
     lc_optimizers optimizers;
+    bool uneven_told;    /* that ranks have different numbers of batches */
     lc__unused *unused;  /* NULL: what was unused is told */
     lc_tensor **toggled; /* parameters that lc_toggle_optimizer has frozen */
     int n_toggled, cap_toggled;
