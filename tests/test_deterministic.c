@@ -32,6 +32,7 @@ typedef struct job {
     int64_t save_after; /* this batch of epoch 1; -1: never */
     char saved[400];
     int skip_every; /* chunks without a loss */
+    int64_t limit;  /* batches of an epoch; 0: all */
 } job;
 
 enum { MOST_BYTES = 1 << 16 };
@@ -78,14 +79,11 @@ static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
 {
     net *m = (net *)self;
     (void)i;
-    int64_t chunk = b->first / (b->size ? b->size : 1);
-    if (m->j->skip_every && b->indices[0] % m->j->skip_every == 0) return NULL;
-    (void)chunk;
     lc_tensor *loss = lc_cross_entropy(logits_of(m, b->x), b->y);
     lc_log(self, "train_loss", loss, .on_epoch = LC_ON, .on_step = LC_ON, .sync_dist = true);
     lc_log_value(self, "samples", (double)b->size, .on_epoch = LC_ON, .on_step = LC_OFF, .reduce_fx = LC_LOG_SUM);
     lc_log(self, "smallest", loss, .on_epoch = LC_ON, .on_step = LC_OFF, .reduce_fx = LC_LOG_MIN);
-    return loss;
+    return m->j->skip_every && b->indices[0] % m->j->skip_every == 0 ? NULL : loss;
 }
 
 static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
@@ -194,6 +192,7 @@ static lc_status run(job *j, lc_comm *comm, outcome *o)
     lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
     opt.max_epochs = j->max_epochs;
     opt.accumulate_grad_batches = j->accumulate;
+    if (j->limit) opt.limit_train_batches = LC_BATCHES(j->limit);
     if (j->clip > 0) opt.gradient_clip_val = j->clip;
     opt.default_root_dir = j->root;
     opt.ckpt_path = j->ckpt_path;
@@ -310,6 +309,149 @@ TEST(clipping_schedules_and_momentum)
         j.adam = true;
         check(&j, "clip-adam", 2);
     }
+}
+
+TEST(accumulation)
+{
+    for (int k = 0; k < KINDS; k++) {
+        job j = job_of("accumulate", (net_kind)k, 16, 0);
+        j.accumulate = 4; /* the last window of an epoch is shorter, and its last batch too */
+        j.clip = 0.5;
+        check(&j, "accumulate", k == MLP ? 8 : 2);
+    }
+}
+
+/* A chunk may have no loss; a rank may have none in a whole batch, and all ranks. */
+TEST(chunks_without_a_loss)
+{
+    for (int every = 2; every <= 3; every++) {
+        job j = job_of("skip", MLP, 8, 2);
+        j.skip_every = every;
+        for (j.accumulate = 1; j.accumulate <= 3; j.accumulate += 2) {
+            CHECK_OK(run(&j, NULL, &one));
+            for (int n = 2; n <= 4; n += 2) check_on(&j, "skip", n);
+        }
+    }
+}
+
+/* A batch of k times the size is k batches of a window. What is random would be drawn otherwise. */
+TEST(a_window_is_one_large_batch)
+{
+    static const int64_t windows[] = {2, 3, 4, 6, 8};
+    for (int k = 0; k < KINDS; k++)
+        for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
+            outcome *windowed = &ranks.o[0];
+            job j = job_of("window", (net_kind)k, 4 * windows[i], 2);
+            j.no_dropout = true;
+            j.clip = 0.5;
+            j.limit = 24 / windows[i];
+            CHECK_OK(run(&j, NULL, &one));
+            j.batch = 4;
+            j.accumulate = windows[i];
+            j.limit = 24;
+            memset(&ranks, 0, sizeof ranks);
+            CHECK_OK(run(&j, NULL, windowed));
+            CHECK_EQ(one.steps, windowed->steps);
+            CHECK_EQ(one.steps, 24 / windows[i] * j.max_epochs);
+            if (memcmp(one.parameters, windowed->parameters, one.bytes) != 0)
+                TEST_FAIL("net %d: %d batches in a window are not one", k, (int)windows[i]);
+        }
+}
+
+/* Saved by `from` ranks inside of an epoch, and of an accumulation window. */
+TEST(a_run_goes_on_with_other_ranks)
+{
+    for (int from = 1; from <= 4; from *= 2)
+        for (int to = 1; to <= 4; to *= 2)
+            for (int64_t accumulate = 1; accumulate <= 4; accumulate += 3) {
+                job whole = job_of("whole", (net_kind)((from + to) % KINDS), 16, 0), j = whole;
+                whole.accumulate = j.accumulate = accumulate;
+                CHECK_OK(run(&whole, NULL, &one));
+                snprintf(j.root, sizeof j.root, "%s", fresh_dir("part"));
+                j.save_after = (from + to) % 3 + (to > 1); /* 1 to 3 batches of a window are done, or none */
+                snprintf(j.saved, sizeof j.saved, "%s/inside.ckpt", j.root);
+                memset(&ranks, 0, sizeof ranks);
+                ranks.j = &j;
+                CHECK_RANKS("threads", from, run_rank, &ranks);
+                for (int i = 0; i < from; i++) compare(&one, &ranks.o[i], "a run that saves");
+                j.save_after = -1;
+                j.ckpt_path = j.saved;
+                memset(&ranks, 0, sizeof ranks);
+                ranks.j = &j;
+                CHECK_RANKS("threads", to, run_rank, &ranks);
+                for (int i = 0; i < to; i++) compare(&one, &ranks.o[i], "a run that goes on");
+            }
+}
+
+/* ---- what cannot be done ---- */
+
+static void expect(job *j, int n, const char *a, const char *b)
+{
+    memset(&ranks, 0, sizeof ranks);
+    ranks.j = j;
+    world *w = world_run("threads", n, run_rank, &ranks);
+    bool said = false;
+    for (int i = 0; i < n; i++) {
+        CHECK(w->ranks[i].status < 0);
+        said |= strstr(w->ranks[i].message, a) && strstr(w->ranks[i].message, b);
+    }
+    if (!said) TEST_FAIL("%s", w->ranks[0].message);
+    world_free(w);
+}
+
+TEST(chunks_that_ranks_cannot_share)
+{
+    job j = job_of("share", MLP, 36, 0); /* 8 chunks of 5: 3 ranks */
+    expect(&j, 3, "cut into 8 chunks of 5, which 3 ranks cannot share", "deterministic_chunk of 12, 6, 3 (");
+    j.chunk = 12;
+    CHECK_OK(run(&j, NULL, &one));
+    check_on(&j, "share", 3);
+    j.batch = 2;
+    j.chunk = 2;
+    expect(&j, 2, "cut into 1 chunks of 2", "deterministic_chunk of 1 (");
+}
+
+/* ---- sums without rounding ---- */
+
+TEST(exact_sums)
+{
+    static const double special[] = {0x1p-1074, -0x1p-1074, 0x1.fffffffffffffp1023, 1, -1, 0x1p-1022, 3e-320, 1e300};
+    double x[400];
+    for (int trial = 0; trial < 200; trial++) {
+        lc__exact_sum a = {0}, b = {0}, c = {0};
+        for (int i = 0; i < 400; i++) {
+            double v = ldexp(lc_random_normal((uint64_t)trial, (uint64_t)i), (int)(i * 37 % 120) - 60);
+            x[i] = i % 50 == 7 ? special[(i + trial) % 8] : v;
+            if (x[i] > 1e307) x[i] /= 2;
+        }
+        for (int i = 0; i < 400; i++) lc__exact_add(&a, x[i]);
+        for (int i = 399; i >= 0; i--) lc__exact_add(i % 3 ? &b : &c, x[i]);
+        lc__exact_tidy(&b), lc__exact_tidy(&c);
+        for (int i = 0; i < LC__EXACT_DIGITS; i++) b.digit[i] += c.digit[i];
+        CHECK(same_bits(lc__exact_value(&a), lc__exact_value(&b)));
+        for (int i = 0; i < 400; i++) lc__exact_add(&a, -x[i]);
+        CHECK(lc__exact_value(&a) == 0);
+    }
+    /* Rounded to the nearest, to even where two are as near. */
+    static const double cases[][4] = {{1, 0x1p-53, 0, 1},
+                                      {1, 0x1p-53, 0x1p-1074, 1 + 0x1p-52},
+                                      {1 + 0x1p-52, 0x1p-53, 0, 1 + 0x1p-51},
+                                      {-1, -0x1p-53, -0x1p-1074, -1 - 0x1p-52},
+                                      {0x1p-1074, 0x1p-1074, 0, 0x1p-1073},
+                                      {0x1p-1022, -0x1p-1074, 0, 0x1.ffffffffffffep-1023},
+                                      {0x1p1023, 0x1p1023, -0x1p1023, 0x1p1023},
+                                      {0x1p1023, 0x1p1023, 0, INFINITY},
+                                      {INFINITY, 1, 0, INFINITY},
+                                      {1e16, 1, -1e16, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        lc__exact_sum s = {0};
+        for (int k = 0; k < 3; k++) lc__exact_add(&s, cases[i][k]);
+        if (!same_bits(lc__exact_value(&s), cases[i][3]))
+            TEST_FAIL("case %zu: %a, not %a", i, lc__exact_value(&s), cases[i][3]);
+    }
+    lc__exact_sum s = {0};
+    lc__exact_add(&s, INFINITY), lc__exact_add(&s, -INFINITY);
+    CHECK(isnan(lc__exact_value(&s)));
 }
 
 TEST_MAIN

@@ -20,6 +20,18 @@ typedef struct lc__chunks {
     lc_outputs *outputs; /* of each chunk */
 } lc__chunks;
 
+/* NULL: gradients are not summed on one. */
+static inline lc__tree *lc__tree_of(const lc_trainer *t)
+{
+    return t->chunks ? t->chunks->tree : NULL;
+}
+
+/* How many batches of the running window are held on the tree, between two batches. */
+static inline int64_t lc__chunks_window(const lc_trainer *t)
+{
+    return lc__tree_of(t) && t->epoch_open && t->accumulating ? t->batches_done % t->accumulate : 0;
+}
+
 /* Makes t->chunks if the options ask for it. */
 lc_status lc__chunks_begin(lc_trainer *t) LC_MUST_USE;
 /* For a fit, when its optimizers are made. */

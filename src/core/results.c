@@ -566,6 +566,8 @@ lc_status lc__results_save(lc__results *r, lc_state *out)
         LC_TRY(lc_state_set_int(o, "arg_on_step", e->args.on_step));
         LC_TRY(lc_state_set_int(o, "arg_on_epoch", e->args.on_epoch));
         LC_TRY(lc_state_set_int(o, "reduce_fx", e->args.reduce_fx));
+        LC_TRY(lc_state_set_bool(o, "sync_dist", e->args.sync_dist));
+        LC_TRY(lc_state_set_bool(o, "rank_zero_only", e->args.rank_zero_only));
         LC_TRY(lc_state_set_int(o, "add_dataloader_idx", e->args.add_dataloader_idx));
         LC_TRY(lc_state_set_bool(o, "on_step", e->on_step));
         LC_TRY(lc_state_set_bool(o, "on_epoch", e->on_epoch));
@@ -585,7 +587,7 @@ lc_status lc__results_load(lc_trainer *t, lc__results *r, const lc_state *in)
         const lc_state *o = lc_state_at(in, i);
         const char *name, *hook_name;
         int64_t loader, logger, arg_step, arg_epoch, reduce, add;
-        bool prog_bar, on_step, on_epoch, has_step;
+        bool prog_bar, on_step, on_epoch, has_step, sync_dist = false, rank_zero_only = false;
         double step, sum, weight;
         LC_TRY(lc_state_get_text(o, "name", &name));
         LC_TRY(lc_state_get_text(o, "hook", &hook_name));
@@ -596,6 +598,9 @@ lc_status lc__results_load(lc_trainer *t, lc__results *r, const lc_state *in)
         LC_TRY(lc_state_get_int(o, "arg_on_epoch", &arg_epoch));
         LC_TRY(lc_state_get_int(o, "reduce_fx", &reduce));
         LC_TRY(lc_state_get_int(o, "add_dataloader_idx", &add));
+        if (lc_state_find(o, "sync_dist"))
+            LC_TRY(lc_state_get_bool(o, "sync_dist", &sync_dist)); /* older ones lack it */
+        if (lc_state_find(o, "rank_zero_only")) LC_TRY(lc_state_get_bool(o, "rank_zero_only", &rank_zero_only));
         LC_TRY(lc_state_get_bool(o, "on_step", &on_step));
         LC_TRY(lc_state_get_bool(o, "on_epoch", &on_epoch));
         LC_TRY(lc_state_get_bool(o, "has_step", &has_step));
@@ -612,6 +617,8 @@ lc_status lc__results_load(lc_trainer *t, lc__results *r, const lc_state *in)
                                 .logger = (unsigned char)logger,
                                 .on_step = (unsigned char)arg_step,
                                 .on_epoch = (unsigned char)arg_epoch,
+                                .sync_dist = sync_dist,
+                                .rank_zero_only = rank_zero_only,
                                 .reduce_fx = (unsigned char)reduce,
                                 .add_dataloader_idx = (unsigned char)add};
             e = lc__results_add(t, r, name, (lc_hook)hook, (int)loader, &args, on_step, on_epoch);

@@ -2,6 +2,7 @@
 /* How a run continues from a checkpoint (save_state.c says what one holds). Weights and callbacks come back before
  * configure_optimizers, the rest behind on_fit_start, as in Lightning. */
 #include "core/checkpoint_share.h"
+#include "core/deterministic.h"
 #include "core/run_state.h"
 #include "tensor/graph_impl.h"
 #include "tensor/tensor_impl.h"
@@ -264,9 +265,52 @@ static lc_status restore_gradient(void *ctx, const char *path, lc_module *owner,
     return lc__graph_add_flat(t->graph, p->flat);
 }
 
-static lc_status restore_gradients(lc_trainer *t)
+static lc_status restore_held(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
+{
+    lc_trainer *t = ctx;
+    lc_safetensors *f = lc_checkpoint_part(t->restoring_from, LC_CKPT_TENSORS);
+    lc_tensor *p = mt->tensor, *held;
+    int64_t batches = lc__chunks_window(t);
+    char name[1024];
+    (void)owner;
+    if (!mt->is_parameter || !p->flat || !f) return LC_OK;
+    for (int level = 0; batches >> level; level++) {
+        snprintf(name, sizeof name, "window.%d.%s", level, path);
+        if (!(batches >> level & 1) || lc_safetensors_find(f, name) < 0) continue;
+        LC_TRY(lc__tree_window_held(lc__tree_of(t), p, level, &held));
+        if (!held) continue;
+        LC_TRY(lc_safetensors_load(f, name, held));
+        p->flat->has_gradient[p->flat_index] = 1;
+        LC_TRY(lc__graph_add_flat(t->graph, p->flat));
+    }
+    return LC_OK;
+}
+
+/* What an unfinished window holds depends on how it is summed. */
+static lc_status restore_window(lc_trainer *t, const lc_state *root)
+{
+    const lc_state *loop;
+    bool held = false;
+    LC_TRY(lc_state_get_object(root, "loop", &loop));
+    if (lc_state_find(loop, "window_chunks")) {
+        held = true;
+        if (t->chunks) LC_TRY(lc_state_get_double(loop, "window_chunks", &t->chunks->window));
+    }
+    if (t->epoch_open && t->accumulating && held != (lc__tree_of(t) != NULL))
+        return lc_fail(
+            LC_ERR_CONFIG,
+            "the checkpoint %s stands inside an accumulation window of a run that was %sdeterministic; such a "
+            "window can only go on as it began",
+            t->ckpt_path, held ? "" : "not ");
+    if (!held) return LC_OK;
+    LC_TRY(lc__tree_window_clear(lc__tree_of(t), lc__chunks_window(t)));
+    return lc_module_visit(t->m, restore_held, t);
+}
+
+static lc_status restore_gradients(lc_trainer *t, const lc_state *root)
 {
     lc_zero_grad(t->graph);
+    LC_TRY(restore_window(t, root));
     if (t->window_backwards == 0) return LC_OK;
     LC_TRY(lc_module_visit(t->m, restore_gradient, t));
     t->graph->backwards = t->window_backwards;
@@ -287,7 +331,7 @@ lc_status lc__restore_progress(lc_trainer *t)
     LC_TRY(lc__graph_load_tuning(t->graph, root));
     LC_TRY(restore_loop(t, root));
     LC_TRY(lc__restore_optimizers(t->m, &t->optimizers, t->restoring_from));
-    LC_TRY(restore_gradients(t));
+    LC_TRY(restore_gradients(t, root));
     LC_TRY(lc_state_get_object(root, "metrics", &o));
     for (int64_t i = 0; i < lc_state_length(o); i++) {
         lc__metric_map *m = &t->metrics[LC_CALLBACK_METRICS];

@@ -3,7 +3,8 @@
  *
  *   model.safetensors      parameters and persistent buffers, by their path
  *   optimizer.safetensors  optimizers.I.PATH.STATE for every parameter and state of optimizer I
- *   tensors.safetensors    optimizers.I.step (updates done), gradients.PATH of an unfinished accumulation window,
+ *   tensors.safetensors    optimizers.I.step (updates done), gradients.PATH of an unfinished accumulation window (of a
+ *                          deterministic run window.LEVEL.PATH: partial sums on the tree of tensor/tree.h),
  *                          callbacks.KEY.NAME of callbacks that have tensors
  *   state.json             loop (counters, and the place in the loop), optimizers (hyperparameters), schedulers,
  *                          metrics, results (sums of the epoch), callbacks, module, options, seed, hyper_parameters,
@@ -11,6 +12,7 @@
  *
  * Random numbers need no state but the seed: every key is made of it and of counters in `loop`. */
 #include "core/checkpoint_share.h"
+#include "core/deterministic.h"
 #include "core/hyperparameters.h"
 #include "core/ranks.h"
 #include "core/run_state.h"
@@ -100,6 +102,23 @@ done:
     return status;
 }
 
+/* On all ranks the same already. */
+static lc_status save_held(lc_trainer *t, const char *path, lc_tensor *p)
+{
+    int64_t batches = lc__chunks_window(t);
+    char name[1024];
+    if (!p->flat->has_gradient[p->flat_index]) return LC_OK;
+    for (int level = 0; batches >> level; level++) {
+        lc_tensor *held;
+        if (!(batches >> level & 1)) continue;
+        LC_TRY(lc__tree_window_held(lc__tree_of(t), p, level, &held));
+        if (!held) continue;
+        snprintf(name, sizeof name, "window.%d.%s", level, path);
+        LC_TRY(lc_ckpt_add_tensor(t->writer, LC_CKPT_TENSORS, name, held));
+    }
+    return LC_OK;
+}
+
 static lc_status save_gradient(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
 {
     gradient_save *g = ctx;
@@ -107,6 +126,7 @@ static lc_status save_gradient(void *ctx, const char *path, lc_module *owner, lc
     lc_tensor *p = mt->tensor;
     (void)owner;
     if (!mt->is_parameter || !p->flat) return LC_OK;
+    if (lc__tree_of(g->t)) return save_held(g->t, path, p);
     lc_tensor *gradient = p->flat->has_gradient[p->flat_index] ? p->flat->gradients[p->flat_index] : NULL;
     if (g->t->comm) LC_TRY(mean_gradient(g, p, &gradient));
     if (!gradient) return LC_OK;
@@ -144,6 +164,7 @@ static lc_status save_loop(lc_trainer *t, lc_state *root)
     LC_TRY(lc_state_set_bool(o, "accumulating", t->epoch_open && t->accumulating));
     LC_TRY(lc_state_set_int(o, "window_backwards", in_window(t) ? t->window_backwards : 0));
     LC_TRY(lc_state_set_int(o, "accumulate_grad_batches", t->accumulate));
+    if (lc__chunks_window(t)) LC_TRY(lc_state_set_double(o, "window_chunks", t->chunks->window));
     LC_TRY(lc_state_set_int(o, "global_batch", lc__global_batch(t)));
     LC_TRY(lc__source_save(&t->train, o));
     LC_TRY(lc_state_set_array(o, "val_batches", &counts));

@@ -133,25 +133,37 @@ void lc__tree_window(lc__tree *t, int64_t index, bool last)
 
 /* ---- what is held between two batches ---- */
 
-lc_status lc__tree_visit(lc__tree *t, int64_t batches, bool load, lc__tree_held_fn *fn, void *ctx)
+lc_status lc__tree_window_held(lc__tree *t, const lc_tensor *p, int level, lc_tensor **out)
 {
+    *out = NULL;
     for (int f = 0; f < t->n_flats; f++) {
-        const lc_flat *flat = t->flats[f].flat;
+        lc__held *h;
+        if (t->flats[f].flat != p->flat) continue;
+        LC_TRY(lc__tree_held(&t->flats[f], LC__TREE_WINDOW, level, &h));
+        *out = h->range[p->flat_index];
+    }
+    return LC_OK;
+}
+
+static void clear(const lc_tensor *whole, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (whole->type.dtype == LC_F64)
+            ((double *)whole->data)[i] = -0.0;
+        else
+            ((float *)whole->data)[i] = -0.0f;
+    }
+}
+
+lc_status lc__tree_window_clear(lc__tree *t, int64_t batches)
+{
+    for (int f = 0; f < t->n_flats; f++)
         for (int level = 0; batches >> level; level++) {
             lc__held *h;
             if (!(batches >> level & 1)) continue;
             LC_TRY(lc__tree_held(&t->flats[f], LC__TREE_WINDOW, level, &h));
-            for (int64_t i = 0; load && i < flat->count; i++) {
-                if (h->whole->type.dtype == LC_F64)
-                    ((double *)h->whole->data)[i] = -0.0;
-                else
-                    ((float *)h->whole->data)[i] = -0.0f;
-            }
-            for (int i = 0; i < flat->n; i++)
-                if (flat->parameters[i] && (load || flat->has_gradient[i]))
-                    LC_TRY(fn(ctx, level, flat->parameters[i], h->range[i]));
+            clear(h->whole, t->flats[f].flat->count);
         }
-    }
     return LC_OK;
 }
 

@@ -37,9 +37,10 @@ void lc__tree_no_chunk(lc__tree *t);
  * of the window. */
 void lc__tree_window(lc__tree *t, int64_t index, bool last);
 
-/* Gradients that are held between two batches of a window, of which `batches` are done: fn gets each with a name of its
- * own. Those of parameters without any gradient are skipped; to load, all are made -0.0 first, and fn may set any. */
-typedef lc_status lc__tree_held_fn(void *ctx, int level, lc_tensor *parameter, lc_tensor *held);
-lc_status lc__tree_visit(lc__tree *t, int64_t batches, bool load, lc__tree_held_fn *fn, void *ctx) LC_MUST_USE;
+/* What is held between two batches of a window, of which `batches` are done: on the levels of the set bits of
+ * `batches`, a tensor like each parameter's gradient. *out NULL: p is none of the tree's. */
+lc_status lc__tree_window_held(lc__tree *t, const lc_tensor *p, int level, lc_tensor **out) LC_MUST_USE;
+/* All of it becomes -0.0: no gradient so far. */
+lc_status lc__tree_window_clear(lc__tree *t, int64_t batches) LC_MUST_USE;
 
 #endif
