@@ -20,7 +20,7 @@ __attribute__((constructor)) static void make_data(void)
     }
 }
 
-typedef enum net_kind { MLP, CNN, GPT, KINDS } net_kind;
+typedef enum net_kind { MLP, CNN, NORM, GPT, KINDS } net_kind; /* NORM: CNN with batch norm */
 
 typedef struct job {
     char root[320];
@@ -33,6 +33,7 @@ typedef struct job {
     char saved[400];
     int skip_every; /* chunks without a loss */
     int64_t limit;  /* batches of an epoch; 0: all */
+    bool counts, sync_batchnorm, manual, lbfgs;
 } job;
 
 enum { MOST_BYTES = 1 << 16 };
@@ -45,9 +46,12 @@ typedef struct outcome {
 
 typedef struct net {
     lc_module base;
+    lc_module_ops ops;
     job *j;
     lc_linear l1, l2;
     lc_conv2d conv;
+    lc_batch_norm_layer bn;
+    lc_tensor *counter; /* of steps, in training_step */
     lc_max_pool2d pool;
     lc_embedding embedding;
     lc_layer_norm norm;
@@ -64,9 +68,10 @@ static lc_tensor *drop(const net *m, lc_tensor *x)
 static lc_tensor *logits_of(net *m, lc_tensor *x)
 {
     if (m->j->kind == MLP) return lc_linear_forward(&m->l2, drop(m, lc_relu(lc_linear_forward(&m->l1, x))));
-    if (m->j->kind == CNN) {
-        x = lc_reshape(x, lc_tensor_dim(x, 0), 1, 8, 8);
-        x = lc_max_pool2d_forward(&m->pool, lc_relu(lc_conv2d_forward(&m->conv, x)));
+    if (m->j->kind == CNN || m->j->kind == NORM) {
+        x = lc_conv2d_forward(&m->conv, lc_reshape(x, lc_tensor_dim(x, 0), 1, 8, 8));
+        if (m->j->kind == NORM) x = lc_batch_norm2d_forward(&m->bn, x);
+        x = lc_max_pool2d_forward(&m->pool, lc_relu(x));
         return lc_linear_forward(&m->l2, drop(m, lc_flatten(x, 1)));
     }
     x = lc_embedding_forward(&m->embedding, x); /* [B,T,W] */
@@ -83,6 +88,7 @@ static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
     lc_log(self, "train_loss", loss, .on_epoch = LC_ON, .on_step = LC_ON, .sync_dist = true);
     lc_log_value(self, "samples", (double)b->size, .on_epoch = LC_ON, .on_step = LC_OFF, .reduce_fx = LC_LOG_SUM);
     lc_log(self, "smallest", loss, .on_epoch = LC_ON, .on_step = LC_OFF, .reduce_fx = LC_LOG_MIN);
+    if (m->counter) lc_assign(m->counter, lc_add_scalar(m->counter, 1));
     return m->j->skip_every && b->indices[0] % m->j->skip_every == 0 ? NULL : loss;
 }
 
@@ -108,6 +114,7 @@ static lc_status validation_step(lc_module *self, const lc_batch *b, int64_t i, 
 static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
 {
     const job *j = ((net *)self)->j;
+    if (j->lbfgs) return lc_optimizers_add(out, lc_lbfgs(self, .lr = 0.1));
     lc_optimizer *opt = j->adam ? lc_adam(self, .lr = 0.01) : lc_sgd(self, .lr = 0.1, .momentum = 0.9);
     LC_TRY(lc_optimizers_add(out, opt));
     if (!j->schedule) return LC_OK;
@@ -143,19 +150,24 @@ static lc_status loader_of(const job *j, int64_t first, int64_t n, int64_t batch
 
 static void build(net *m, uint64_t seed)
 {
-    lc_module_init(&m->base, &net_ops, seed);
+    m->ops = net_ops;
+    m->ops.manual_optimization = m->j->manual;
+    lc_module_init(&m->base, &m->ops, seed);
     if (m->j->kind == MLP) lc_linear_init(&m->l1, m, "l1", FEATURES, 16);
-    if (m->j->kind == CNN) {
+    if (m->j->kind == CNN || m->j->kind == NORM) {
         lc_conv2d_init(&m->conv, m, "conv", 1, 8, 3, .padding = 1);
         lc_max_pool2d_init(&m->pool, m, "pool", 2);
+        if (m->j->kind == NORM) lc_batch_norm2d_init(&m->bn, m, "bn", 8);
     }
     if (m->j->kind == GPT) {
         lc_embedding_init(&m->embedding, m, "embedding", WORDS, WIDTH);
         lc_layer_norm_init(&m->norm, m, "norm", WIDTH);
         lc_multihead_attention_init(&m->attention, m, "attention", WIDTH, 2, .dropout = m->j->no_dropout ? 0 : 0.2);
     }
+    if (m->j->counts)
+        m->counter = lc_module_add_buffer(&m->base, "counter", LC_F32, 0, NULL, (lc_init){.kind = LC_INIT_ZEROS}, true);
     lc_linear_init(&m->unused, m, "unused", 3, 2); /* never has a gradient */
-    lc_linear_init(&m->l2, m, "l2", m->j->kind == CNN ? 8 * 4 * 4 : 16, CLASSES);
+    lc_linear_init(&m->l2, m, "l2", m->j->kind == CNN || m->j->kind == NORM ? 8 * 4 * 4 : 16, CLASSES);
 }
 
 static lc_status collect(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
@@ -201,6 +213,7 @@ static lc_status run(job *j, lc_comm *comm, outcome *o)
     opt.deterministic = true;
     opt.deterministic_chunk = j->chunk;
     opt.threads = 1;
+    opt.sync_batchnorm = j->sync_batchnorm;
     opt.logger = "none";
     opt.enable_progress_bar = opt.enable_model_summary = opt.enable_checkpointing = LC_OFF;
     opt.handle_signals = false;
@@ -334,12 +347,13 @@ TEST(chunks_without_a_loss)
     }
 }
 
-/* A batch of k times the size is k batches of a window. What is random would be drawn otherwise. */
+/* A batch of k times the size is k batches of a window; but what is random is drawn otherwise, and batch norm moves its
+ * statistics once a batch. */
 TEST(a_window_is_one_large_batch)
 {
     static const int64_t windows[] = {2, 3, 4, 6, 8};
     for (int k = 0; k < KINDS; k++)
-        for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
+        for (size_t i = 0; i < sizeof windows / sizeof *windows && k != NORM; i++) {
             outcome *windowed = &ranks.o[0];
             job j = job_of("window", (net_kind)k, 4 * windows[i], 2);
             j.no_dropout = true;
@@ -409,6 +423,24 @@ TEST(chunks_that_ranks_cannot_share)
     j.batch = 2;
     j.chunk = 2;
     expect(&j, 2, "cut into 1 chunks of 2", "deterministic_chunk of 1 (");
+}
+
+TEST(what_does_not_go_with_several_ranks)
+{
+    job j = job_of("refused", MLP, 32, 0);
+    j.counts = true;
+    CHECK_OK(run(&j, NULL, &one));
+    expect(&j, 2, "training_step cannot change a tensor that lives on", "test_deterministic.c");
+    j.counts = false;
+    j.lbfgs = true;
+    CHECK_OK(run(&j, NULL, &one));
+    expect(&j, 2, "LBFGS", "use another optimizer, or one rank");
+    j.lbfgs = false;
+    j.sync_batchnorm = true;
+    expect(&j, 2, "sync_batchnorm", "use one of them");
+    j.sync_batchnorm = false;
+    j.manual = true;
+    expect(&j, 2, "must call the backward pass", "net optimises manually");
 }
 
 /* ---- sums without rounding ---- */

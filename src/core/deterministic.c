@@ -29,6 +29,7 @@ lc_status lc__chunks_begin(lc_trainer *t)
 lc_status lc__chunks_train(lc_trainer *t)
 {
     if (!t->chunks) return LC_OK;
+    lc__statistics_free(t->chunks);
     lc__tree_free(t->chunks->tree);
     t->chunks->tree = NULL;
     if (t->opt.sync_batchnorm)
@@ -47,16 +48,17 @@ lc_status lc__chunks_train(lc_trainer *t)
                            "deterministic with several ranks: %s looks at the loss of the batch, which is rounded "
                            "otherwise for another number of ranks; use another optimizer, or one rank",
                            t->optimizers.optimizers[i].optimizer->ops->name);
-    LC_TRY(lc__tree_new(t->graph, &t->chunks->tree));
+    LC_TRY(lc__tree_new(t->graph, t->n_ranks, &t->chunks->tree));
     for (int i = 0; i < t->optimizers.n; i++)
         LC_TRY(lc__tree_add(t->chunks->tree, t->optimizers.optimizers[i].optimizer));
-    return LC_OK;
+    return lc__statistics_new(t->chunks, t->m);
 }
 
 void lc__chunks_free(lc_trainer *t)
 {
     lc__chunks *k = t->chunks;
     if (!k) return;
+    lc__statistics_free(k);
     lc__tree_free(k->tree);
     for (int64_t i = 0; i < k->cap; i++) lc__batch_slice_release(&k->slices[i]);
     free(k->slices);
@@ -235,7 +237,7 @@ static lc_status join_outputs(lc_trainer *t)
 
 /* ---- the closure ---- */
 
-static lc_status run_chunk(lc_closure *c, int64_t i, double weight, bool first_of_window, bool *any)
+static lc_status run_chunk(lc_closure *c, int64_t i, double samples, double weight, bool first_of_window, bool *any)
 {
     lc_trainer *t = c->t;
     lc__chunks *k = t->chunks;
@@ -250,7 +252,8 @@ static lc_status run_chunk(lc_closure *c, int64_t i, double weight, bool first_o
     }
     lc__tree_chunk_end(k->tree);
     k->outputs[i] = t->outputs;
-    return lc_step_status(t->graph);
+    LC_TRY(lc_step_status(t->graph));
+    return lc__statistics_chunk(k, i, samples);
 }
 
 lc_status lc__chunks_closure(lc_closure *c)
@@ -265,10 +268,11 @@ lc_status lc__chunks_closure(lc_closure *c)
     int64_t all = batch->global_size > 0 ? batch->global_size : batch->size;
     double chunks = all > 0 ? (double)all / (double)k->size : 1;
     if (place == 0) k->window = chunks;
+    lc__statistics_begin(k);
     for (int64_t i = 0; i < k->n; i++) {
         int64_t left = batch->size - i * k->size;
-        double samples = batch->size > 0 && left < k->size ? (double)left : (double)k->size;
-        LC_TRY(run_chunk(c, i, samples / (double)k->size * (k->window / chunks), place == 0, &any));
+        double samples = batch->size > 0 && left < k->size ? (double)left / (double)k->size : 1;
+        LC_TRY(run_chunk(c, i, samples, samples * (k->window / chunks), place == 0, &any));
         loss = mean_of(k, loss, i, c->loss);
     }
     c->batch = t->batch = batch;
@@ -277,6 +281,7 @@ lc_status lc__chunks_closure(lc_closure *c)
     if (k->n == 0) {
         if (place == 0) LC_TRY(lc__closure_zero_grad(c));
         lc__tree_no_chunk(k->tree);
+        LC_TRY(lc__statistics_no_chunk(k));
     }
     /* Sums over ranks come before sums over the window, as they would on one rank. */
     int64_t before = place == 0 ? 0 : t->window_backwards;
@@ -284,6 +289,7 @@ lc_status lc__chunks_closure(lc_closure *c)
     if (t->comm || !t->accumulating) LC_TRY(lc__sync_gradients(t));
     any = t->window_backwards > 0;
     t->window_backwards = before + any;
+    LC_TRY(lc__statistics_end(k, t->comm, chunks));
     lc__tree_window(k->tree, place, !t->accumulating);
     lc_graph_set_window(t->graph, k->window * (double)(t->window_backwards ? t->window_backwards : 1));
     return any ? LC__HOOK(t, ON_AFTER_BACKWARD, on_after_backward) : LC_OK;

@@ -18,6 +18,7 @@ typedef struct lc__chunks {
     lc__batch_slice *slices;
     int64_t cap;
     lc_outputs *outputs; /* of each chunk */
+    struct lc__statistics *statistics;
 } lc__chunks;
 
 /* NULL: gradients are not summed on one. */
@@ -44,6 +45,15 @@ lc_status lc__chunks_shard(const lc_trainer *t, const lc_dataloader *l, bool tra
 /* Cuts `batch` into t->chunks->n chunks, of which this makes one, which is t->batch then. */
 lc_status lc__chunks_cut(lc_trainer *t, const lc_batch *batch) LC_MUST_USE;
 lc_status lc__chunks_take(lc_trainer *t, int64_t i, const lc_batch **out) LC_MUST_USE;
+
+/* chunk_statistics.c: running statistics of batch norm. Before the batch; behind chunk i, which counts `weight`, or if
+ * this rank has none; and at the end, on several ranks when the step has run. There are `chunks` in all. */
+lc_status lc__statistics_new(lc__chunks *k, lc_module *m) LC_MUST_USE;
+void lc__statistics_free(lc__chunks *k);
+void lc__statistics_begin(lc__chunks *k);
+lc_status lc__statistics_chunk(lc__chunks *k, int64_t i, double weight) LC_MUST_USE;
+lc_status lc__statistics_no_chunk(lc__chunks *k) LC_MUST_USE;
+lc_status lc__statistics_end(lc__chunks *k, lc_comm *comm, double chunks) LC_MUST_USE;
 
 /* What closure_run does for a whole batch. */
 lc_status lc__chunks_closure(lc_closure *c) LC_MUST_USE;

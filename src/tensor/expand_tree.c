@@ -10,23 +10,19 @@
 static lc_status combine(lc_build *b, lc__tree_flat *f, int which, lc__tree_place at, int i, lc_tensor *value)
 {
     lc_tensor *in[2 + LC__TREE_LEVELS], *none[LC_MAX_OUTPUTS];
+    int levels[LC__TREE_LEVELS], to, n = lc__tree_path(at.index, at.last, levels, &to);
     lc__held *h;
-    int n = 2, level = 0;
-    for (; at.index >> level; level++) {
-        if (!(at.index >> level & 1)) {
-            if (at.last) continue;
-            break;
-        }
-        LC_TRY(lc__tree_held(f, which, level, &h));
-        in[n++] = h->range[i];
+    for (int k = 0; k < n; k++) {
+        LC_TRY(lc__tree_held(f, which, levels[k], &h));
+        in[2 + k] = h->range[i];
     }
     in[0] = f->flat->gradients[i];
     in[1] = value;
-    if (!at.last) {
-        LC_TRY(lc__tree_held(f, which, level, &h));
+    if (to >= 0) {
+        LC_TRY(lc__tree_held(f, which, to, &h));
         in[0] = h->range[i];
     }
-    lc_op_call_n(&lc__op_combine, n, in, 0, NULL, 0, NULL, none, LC_HERE);
+    lc_op_call_n(&lc__op_combine, 2 + n, in, 0, NULL, 0, NULL, none, LC_HERE);
     return b->g->status;
 }
 

@@ -4,6 +4,7 @@
  * A call appends one node to the tape and returns the handle of its result; nothing is computed. While the calls
  * repeat those of a known plan (the usual case), each costs a comparison with that plan's node: shapes need not be
  * inferred again. At the first difference inference takes over. */
+#include "tensor/tree_impl.h"
 #include "tensor/graph_impl.h"
 
 #include <lightc/optim.h>
@@ -242,6 +243,7 @@ static lc_status record(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const
         if (live) inherited = NULL;
     }
 
+    if (!g->expanding) LC_TRY(lc__tree_check_write(g->tree, op, in));
     bool any_grad = false;
     uint32_t *values = tape->in + tape->n_in;
     for (int i = 0; i < n_in; i++) {

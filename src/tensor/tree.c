@@ -7,13 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-lc_status lc__tree_new(lc_graph *g, lc__tree **out)
+lc_status lc__tree_new(lc_graph *g, int ranks, lc__tree **out)
 {
     lc__tree *t = calloc(1, sizeof *t);
     *out = NULL;
     if (!t) return lc_fail(LC_ERR_MEMORY, "out of memory: the sums of gradients");
     t->g = g;
     t->id = ++g->next_tree;
+    t->ranks = ranks;
     g->tree = t;
     *out = t;
     return LC_OK;
@@ -37,6 +38,7 @@ void lc__tree_free(lc__tree *t)
         lc__flat_unref(t->flats[f].flat);
     }
     free(t->flats);
+    free(t->allowed);
     free(t);
 }
 
@@ -77,6 +79,42 @@ lc_status lc__tree_held(lc__tree_flat *f, int which, int level, lc__held **out)
 done:
     if (status < 0) held_free(flat, h);
     return status;
+}
+
+int lc__tree_path(int64_t index, bool last, int levels[LC__TREE_LEVELS], int *to)
+{
+    int n = 0, level = 0;
+    for (; index >> level; level++) {
+        if (index >> level & 1)
+            levels[n++] = level;
+        else if (!last)
+            break;
+    }
+    *to = last ? -1 : level;
+    return n;
+}
+
+/* ---- what chunks write ---- */
+
+lc_status lc__tree_allow(lc__tree *t, const lc_tensor *tensor)
+{
+    uint64_t *list = realloc(t->allowed, (size_t)(t->n_allowed + 1) * sizeof *list);
+    if (!list) return lc_fail(LC_ERR_MEMORY, "out of memory: the sums of gradients");
+    t->allowed = list;
+    list[t->n_allowed++] = tensor->id;
+    return LC_OK;
+}
+
+lc_status lc__tree_check_write(const lc__tree *t, const lc_op *op, lc_tensor *const *in)
+{
+    if (!t || t->ranks < 2 || !t->g->chunk.sums || !(op->flags & LC_OP_MUTATES)) return LC_OK;
+    for (int i = 0; i < t->n_allowed; i++)
+        if (t->allowed[i] == in[0]->id) return LC_OK;
+    return lc_fail(
+        LC_ERR_UNSUPPORTED,
+        "with deterministic on several ranks training_step cannot change a tensor that lives on: it is called "
+        "for one chunk of a batch after the other, and on each rank for others. Statistics of batch norm layers "
+        "are an exception; change others in on_train_batch_end");
 }
 
 /* ---- recording ---- */

@@ -21,11 +21,21 @@ typedef struct lc__tree lc__tree;
 
 #define LC__TREE_LEVELS 32
 
-/* The graph's gradients are added so from now on, where chunks are recorded. */
-lc_status lc__tree_new(lc_graph *g, lc__tree **out) LC_MUST_USE;
+/* The graph's gradients are added so from now on, where chunks are recorded. `ranks`: of all whose gradients are added.
+ */
+lc_status lc__tree_new(lc_graph *g, int ranks, lc__tree **out) LC_MUST_USE;
 void lc__tree_free(lc__tree *t); /* NULL is fine; before the graph */
 /* The parameters of an optimizer belong to it. */
 lc_status lc__tree_add(lc__tree *t, lc_optimizer *opt) LC_MUST_USE;
+
+/* Part `index` of a sum is added to what is held on `levels`, one after the other; their number is returned. *to: the
+ * level where the result is held; -1: it is the sum. */
+int lc__tree_path(int64_t index, bool last, int levels[LC__TREE_LEVELS], int *to);
+/* in: target, value or absent, then what is held of it, lowest level first: target = ... held + (held + value) */
+extern const lc_op lc__op_combine;
+/* A persistent tensor that chunks may write to (on several ranks none else), since its owner sees to it that the result
+ * does not depend on how many ranks there are. */
+lc_status lc__tree_allow(lc__tree *t, const lc_tensor *tensor) LC_MUST_USE;
 
 /* What is recorded from now on is one chunk's: the index-th of this rank's `count`, `number` among those of all ranks,
  * by which random operators draw. Its backward pass (at most one) counts `weight` times. */

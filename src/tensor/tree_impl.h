@@ -23,6 +23,9 @@ typedef struct lc__tree_flat {
 struct lc__tree {
     lc_graph *g;
     uint64_t id; /* part of what plans are keyed by */
+    int ranks;
+    uint64_t *allowed; /* ids of tensors */
+    int n_allowed;
     lc__tree_flat *flats;
     int n_flats;
     /* The chunk being recorded. */
@@ -43,10 +46,10 @@ typedef struct lc__tree_place {
 void lc__tree_ints(const lc__tree *t, int64_t index, bool last, int64_t ints[LC__TREE_INTS]);
 lc__tree_place lc__tree_place_of(const int64_t *ints);
 
-lc_status lc__tree_held(lc__tree_flat *f, int which, int level, lc__held **out) LC_MUST_USE;
+/* Whether a chunk may record that call; in[0] is what it writes to. */
+lc_status lc__tree_check_write(const lc__tree *t, const lc_op *op, lc_tensor *const *in) LC_MUST_USE;
 
-/* in: target, its value or absent, then what is held of it, lowest level first. target = ... held + (held + value) */
-extern const lc_op lc__op_combine;
+lc_status lc__tree_held(lc__tree_flat *f, int which, int level, lc__held **out) LC_MUST_USE;
 
 /* ---- expand_tree.c ---- */
 /* Of a backward pass of a chunk: `value` is complete for parameter p. False: p is none of the tree's. */

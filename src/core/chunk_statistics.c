@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Running statistics of batch norm where a batch is cut into chunks (deterministic.h). Every chunk moves them from
+ * where they stood before the batch, and what they become is the mean of where all chunks would have them, weighted by
+ * samples; how far each moved them is added on the tree of the gradients. So they depend neither on the number of ranks
+ * nor on the order of chunks. A layer that stands still (in eval mode, or not called) is not moved. */
+#include "core/deterministic.h"
+
+#include "nn/nn_internal.h"
+#include "tensor/tensor_impl.h"
+
+#include <lightc/ops_math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct statistic {
+    lc_tensor *running; /* the layer's */
+    bool is_mean;       /* false: a count */
+    lc_tensor *before;  /* the batch */
+    lc_tensor *moved;   /* how far chunks moved it, added up; of means */
+    lc_tensor *held[LC__TREE_LEVELS];
+} statistic;
+
+struct lc__statistics {
+    statistic *v;
+    int n;
+    char *packed; /* to reduce all at once */
+    size_t bytes;
+};
+
+static lc_status like(const lc_tensor *t, lc_tensor **out)
+{
+    return *out ? LC_OK : lc_tensor_new(t->type.dtype, t->type.ndim, t->type.shape, out);
+}
+
+static lc_status add_statistic(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
+{
+    lc__chunks *k = ctx;
+    struct lc__statistics *all = k->statistics;
+    (void)path;
+    if (mt->is_parameter || !lc__as_batch_norm(owner)) return LC_OK;
+    statistic *list = realloc(all->v, (size_t)(all->n + 1) * sizeof *list);
+    if (!list) return lc_fail(LC_ERR_MEMORY, "out of memory: statistics of batch norm");
+    all->v = list;
+    list[all->n] = (statistic){.running = lc_tensor_ref(mt->tensor)};
+    statistic *s = &list[all->n++];
+    s->is_mean = lc_dtype_is_float(s->running->type.dtype);
+    all->bytes += s->running->bytes;
+    LC_TRY(like(s->running, &s->before));
+    if (s->is_mean) LC_TRY(like(s->running, &s->moved));
+    return lc__tree_allow(k->tree, s->running);
+}
+
+lc_status lc__statistics_new(lc__chunks *k, lc_module *m)
+{
+    k->statistics = calloc(1, sizeof *k->statistics);
+    if (!k->statistics) return lc_fail(LC_ERR_MEMORY, "out of memory: statistics of batch norm");
+    LC_TRY(lc_module_visit(m, add_statistic, k));
+    k->statistics->packed = malloc(k->statistics->bytes + 1);
+    return k->statistics->packed ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: statistics of batch norm");
+}
+
+void lc__statistics_free(lc__chunks *k)
+{
+    struct lc__statistics *all = k->statistics;
+    for (int i = 0; all && i < all->n; i++) {
+        statistic *s = &all->v[i];
+        lc_tensor_unref(s->running);
+        lc_tensor_unref(s->before);
+        lc_tensor_unref(s->moved);
+        for (int level = 0; level < LC__TREE_LEVELS; level++) lc_tensor_unref(s->held[level]);
+    }
+    if (all) free(all->v);
+    if (all) free(all->packed);
+    free(all);
+    k->statistics = NULL;
+}
+
+void lc__statistics_begin(lc__chunks *k)
+{
+    for (int i = 0; i < k->statistics->n; i++) {
+        statistic *s = &k->statistics->v[i];
+        lc_assign(s->before, s->running);
+    }
+}
+
+/* `moved` NULL: there is no chunk. */
+static lc_status add(statistic *s, lc_tensor *moved, int64_t index, bool last)
+{
+    lc_tensor *in[2 + LC__TREE_LEVELS], *none[LC_MAX_OUTPUTS];
+    int levels[LC__TREE_LEVELS], to, n = lc__tree_path(index, last, levels, &to);
+    for (int i = 0; i < n; i++) in[2 + i] = s->held[levels[i]];
+    if (to >= 0) LC_TRY(like(s->running, &s->held[to]));
+    in[0] = to >= 0 ? s->held[to] : s->moved;
+    in[1] = moved;
+    lc_op_call_n(&lc__op_combine, 2 + n, in, 0, NULL, 0, NULL, none, LC_HERE);
+    return LC_OK;
+}
+
+lc_status lc__statistics_chunk(lc__chunks *k, int64_t i, double weight)
+{
+    lc_status status = LC_OK;
+    lc_no_grad_begin();
+    for (int j = 0; j < k->statistics->n && status >= 0; j++) {
+        statistic *s = &k->statistics->v[j];
+        if (s->is_mean) status = add(s, lc_mul_scalar(lc_sub(s->running, s->before), weight), i, i == k->n - 1);
+        if (s->is_mean || i < k->n - 1) lc_assign(s->running, s->before);
+    }
+    lc_no_grad_end();
+    return status;
+}
+
+lc_status lc__statistics_no_chunk(lc__chunks *k)
+{
+    for (int i = 0; i < k->statistics->n; i++)
+        if (k->statistics->v[i].is_mean) LC_TRY(add(&k->statistics->v[i], NULL, 0, true));
+    return LC_OK;
+}
+
+/* Of one data type, all ranks': sums of means; a count is the largest, as a rank without a chunk has not counted. */
+static lc_status reduce(const struct lc__statistics *all, lc_comm *comm, lc_dtype dtype)
+{
+    size_t n = 0;
+    for (int back = 0; back < 2; back++) {
+        if (back && n) {
+            LC_TRY(lc_comm_all_reduce(comm, all->packed, all->packed, (int64_t)(n / lc_dtype_size(dtype)), dtype,
+                                      lc_dtype_is_float(dtype) ? LC_COMM_SUM : LC_COMM_MAX, NULL));
+            n = 0;
+        }
+        for (int i = 0; i < all->n; i++) {
+            lc_tensor *t = all->v[i].is_mean ? all->v[i].moved : all->v[i].running;
+            if (t->type.dtype != dtype) continue;
+            if (back)
+                memcpy(t->data, all->packed + n, t->bytes);
+            else
+                memcpy(all->packed + n, t->data, t->bytes);
+            n += t->bytes;
+        }
+    }
+    return LC_OK;
+}
+
+lc_status lc__statistics_end(lc__chunks *k, lc_comm *comm, double chunks)
+{
+    static const lc_dtype dtypes[] = {LC_F32, LC_F64, LC_I64};
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes && comm; i++) LC_TRY(reduce(k->statistics, comm, dtypes[i]));
+    lc_no_grad_begin();
+    for (int i = 0; i < k->statistics->n; i++) {
+        statistic *s = &k->statistics->v[i];
+        if (s->is_mean) lc_assign(s->running, lc_add(s->running, lc_mul_scalar(s->moved, 1 / chunks)));
+    }
+    lc_no_grad_end();
+    return LC_OK;
+}
