@@ -135,6 +135,18 @@ ddp_mnist | ddp_by_hand)
     check "is warned of" complains 'no training batches'
     check "a misspelt strategy is an error" fails --data data --devices 2 --strategy dpp
     check "with the strategies in it" complains 'ddp'
+    same=(--data data --seed 3 --max_epochs 2 --deterministic)
+    for n in 1 2 4; do
+      check "deterministic on $n" run "${same[@]}" --batch_size $((80 / n)) --devices $n --default_root_dir "same$n"
+      check "is one rank bit for bit" cmp {same1,same$n}/lightning_logs/version_0/checkpoints/epoch=1-step=14.ckpt/model.safetensors
+    done
+    for n in 1 3; do
+      check "deterministic on $n" run "${same[@]}" --batch_size $((90 / n)) --devices $n --deterministic_chunk 15 \
+        --default_root_dir "thirds$n"
+    done
+    check "is one rank bit for bit" cmp thirds{1,3}/lightning_logs/version_0/checkpoints/epoch=1-step=12.ckpt/model.safetensors
+    check "chunks that cannot be shared" fails "${same[@]}" --batch_size 30 --devices 3
+    check "say what can" complains 'deterministic_chunk of 30, 15, 8'
     ;;
   ddp_by_hand)
     for n in 1 2 3; do
