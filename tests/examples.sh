@@ -115,6 +115,34 @@ custom_callback)
   check "logs the norm" grep -q weight_norm root/lightning_logs/version_0/metrics.csv
   check "weights (2, -1)" says 'weight norm 2\.[12]'
   ;;
+dp_linear)
+  args=(--seed 3 --threads 2)
+  common
+  numbers() { sed -nE 's/^(train_loss|weights) //p' out | tr ' ' '\n'; }
+  near() { paste <(cat one) <(numbers) | awk 'NF != 2 || ($1 - $2) ^ 2 > 1e-6 {bad = 1} END {exit bad || NR != 11}'; }
+  check "trains on one device" run "${args[@]}"
+  check "with whole batches" says '^training_step has 20 samples$'
+  numbers >one
+  check "on two" run "${args[@]}" --strategy data_parallel --devices 2
+  check "with half batches" test "$(grep -c '^training_step has 10 samples$' out)" = 2
+  check "to the same end" near
+  check "on three, of which the last has fewer" run "${args[@]}" --strategy dp --devices 3
+  check "samples" says '^training_step has 6 samples$'
+  check "to the same end again" near
+  check "with the parameters on the host" run "${args[@]}" --strategy central_storage --devices 4
+  check "to the same end, too" near
+  ;;
+bench_devices)
+  check "--help ends well" run --help
+  check "measures" run --batch_sizes 8,64 --repeats 2 --seconds 0.01
+  for kind in training inference; do
+    check "tells of $kind on each" says "^(data_parallel|ddp) on 2 devices, $kind: (pays|does not pay)"
+  done
+  check "in tables" test "$(grep -cE '^\| 64 \|' out)" = 8
+  check "and draws" grep -q '<polyline' bench_devices.svg
+  check "does not start with ranks" fails --devices 2
+  check "a batch size that is no number is an error" fails --batch_sizes 8,x
+  ;;
 ddp_mnist | ddp_by_hand)
   mkdir data && "$bin/make_idx" data || exit 1
   args=(--data data --batch_size 20 --seed 3 --max_epochs 2 --threads 1)
