@@ -8,8 +8,9 @@
  *   ddp_mnist --data DIR --accelerator cpu --nodes 2 --gpus 2 --nr 0 --epochs 5      on the first of two machines, ...
  *   mpirun -np 4 ddp_mnist --data DIR                     wherever a launcher puts them (docs/launching.md)
  *
- * --batch_size is that of one rank: two ranks with 50 each make the same steps as one with 100. ddp_by_hand.c writes
- * out what the strategy does here. */
+ * --batch_size is that of one rank: two ranks with 50 each make the same steps as one with 100, and with
+ * --deterministic true end with the same model.safetensors, byte for byte. ddp_by_hand.c writes out what the strategy
+ * does here. */
 #include <lightc/lightc.h>
 #include <stdio.h>
 
