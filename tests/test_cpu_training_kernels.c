@@ -339,6 +339,7 @@ TEST(norms_for_clipping)
         lc_view *v = add_input(&c, LC_F32, CHECK_ROW_MAJOR, SHAPE(60000), fill_normal, form == 2 ? 1e25 : 1);
         if (form == 1) ((float *)v->data)[50001] = NAN;
         add_int(&c, LC_F32);
+        add_int(&c, 0); /* no reducer */
         const int64_t ranges[] = {0, 1, 64, 40001, 50000, 7};
         for (int i = 0; i < 6; i++) add_int(&c, ranges[i]);
         add_float(&c, form == 0 ? 1e6 : 3);

@@ -29,6 +29,7 @@ typedef struct job {
     double clip, bucket_cap_mb; /* 0: the default */
     bool shuffle, early;
     const char *ckpt_path;
+    const char *strategy;     /* NULL: ddp, or with one process none */
     int stop_rank, fail_rank; /* -1: none */
     int64_t at_batch;
     int64_t save_after; /* this batch of epoch 1; -1: never */
@@ -141,7 +142,7 @@ static lc_status run(job *j, lc_comm *comm, outcome *o)
     opt.default_root_dir = j->root;
     opt.ckpt_path = j->ckpt_path;
     opt.state_dict_type = j->state_dict_type;
-    opt.strategy = comm ? "ddp" : NULL;
+    opt.strategy = !comm ? NULL : j->strategy ? j->strategy : "ddp";
     opt.comm = comm;
     opt.threads = 1;
     opt.log_every_n_steps = 1;
@@ -417,6 +418,92 @@ TEST(bucket_cap_mb_says_how_much_goes_with_one_call)
     CHECK(more >= r[0].o[0].steps);
     CHECK_EQ(more % r[0].o[0].steps, 0);
     CHECK(!memcmp(r[0].o[0].weight, r[1].o[0].weight, sizeof r[0].o[0].weight));
+}
+
+/* ---- sharded ---- */
+
+static const char *const stages[] = {"sharded_1", "sharded_2", "sharded_3"};
+
+static void same(const outcome *a, const outcome *b)
+{
+    CHECK_EQ(a->steps, b->steps);
+    CHECK(!memcmp(a->weight, b->weight, sizeof a->weight));
+    CHECK(!memcmp(a->head, b->head, sizeof a->head));
+    CHECK(a->val_loss == b->val_loss && a->val_acc == b->val_acc && a->train_loss == b->train_loss);
+}
+
+/* The bits of ddp; where a window has several backward passes, from stage 2 on, they are added in another order. */
+static void check_stages(const char *name, void (*change)(job *j))
+{
+    for (int n = 1; n <= 4; n++) {
+        static ranks_job want, got;
+        job j = job_of(name);
+        change(&j);
+        j.bucket_cap_mb = 200.0 / (1 << 20); /* several units */
+        want.j = got.j = &j;
+        CHECK_RANKS("threads", n, run_rank, &want);
+        for (int stage = 0; stage < 3; stage++) {
+            j.strategy = stages[stage];
+            CHECK_RANKS("threads", n, run_rank, &got);
+            for (int i = 0; i < n; i++) {
+                compare(&want.o[i], &got.o[i]);
+                if (j.accumulate == 1 || stage == 0) same(&want.o[i], &got.o[i]);
+            }
+        }
+        j.strategy = NULL;
+    }
+}
+
+static void clipping(job *j)
+{
+    j->clip = 0.5;
+}
+
+TEST(sharded_trains_as_ddp)
+{
+    check_stages("sharded", clipping);
+}
+TEST(sharded_trains_as_ddp_over_accumulation)
+{
+    check_stages("sharded_accumulate", accumulating);
+}
+TEST(sharded_stops_early_as_ddp)
+{
+    check_stages("sharded_early", stopping_early);
+}
+
+/* From any strategy and number of ranks to any other; also inside an epoch and an accumulation window. */
+TEST(a_run_goes_on_with_another_strategy)
+{
+    static const char *const strategies[] = {NULL, "ddp", "sharded_1", "sharded_2", "sharded_3"};
+    for (int from = 0; from < 5; from++)
+        for (int to = 0; to < 5; to++) {
+            static ranks_job r;
+            outcome whole;
+            int a = from ? (from + to) % 3 + 2 : 1, b = to ? (2 * from + to) % 4 + 1 : 1;
+            job all = job_of("whole"), j = job_of("part");
+            all.accumulate = j.accumulate = 3;
+            j.bucket_cap_mb = 200.0 / (1 << 20);
+            j.save_after = (from + to) % 3 + 2;
+            snprintf(j.saved, sizeof j.saved, "%s/inside.ckpt", j.root);
+            CHECK_OK(run(&all, NULL, &whole));
+            memset(&r, 0, sizeof r);
+            r.j = &j;
+            j.strategy = strategies[from];
+            if (from)
+                CHECK_RANKS("threads", a, run_rank, &r);
+            else
+                CHECK_OK(run(&j, NULL, &r.o[0]));
+            for (int i = 0; i < a; i++) compare(&whole, &r.o[i]); /* saving changes nothing */
+            j.save_after = -1;
+            j.ckpt_path = j.saved;
+            j.strategy = strategies[to];
+            if (to)
+                CHECK_RANKS("threads", b, run_rank, &r);
+            else
+                CHECK_OK(run(&j, NULL, &r.o[0]));
+            for (int i = 0; i < b; i++) compare(&whole, &r.o[i]);
+        }
 }
 
 /* ---- wishes and failures of one rank ---- */

@@ -11,6 +11,7 @@ typedef struct job {
     int64_t batch, per_rank; /* of all ranks; weights of uneven ones follow from the slices */
     int accumulate, steps;
     double clip;
+    int stage; /* of sharding */
     size_t bucket;
     bool uneven;
     float *want; /* of one rank */
@@ -33,7 +34,7 @@ static lc_status copy_out(void *ctx, const char *path, lc_module *owner, lc_modu
     if (!p) return LC_ERR_MEMORY;
     o->v = p;
     o->n += n;
-    return lc_tensor_read(t->tensor, p + o->n - n, (size_t)n * sizeof *p);
+    return lc_tensor_gather(t->tensor, p + o->n - n, (size_t)n * sizeof *p);
 }
 
 enum { CLASSES = 11, CONTEXT = 8, PIXELS = 784 };
@@ -70,6 +71,7 @@ static lc_status train(const job *j, lc_comm *comm, values *out, double *losses)
     RANK_CHECK(opt != NULL);
     if (comm) {
         LC_TRY(lc__reducer_new(g, comm, j->bucket, &r));
+        lc__reducer_shard(r, j->stage);
         LC_TRY(lc__reducer_add(r, opt));
         lc__reducer_set_weight(r, (double)count * n / (double)j->batch);
     }
@@ -87,13 +89,14 @@ static lc_status train(const job *j, lc_comm *comm, values *out, double *losses)
             lc_tensor *l = lc_keep(model_loss(m, x, y));
             if (micro == 0) lc_zero_grad(g);
             lc_backward(l);
-            if (micro == j->accumulate - 1) {
+            bool last = micro == j->accumulate - 1;
+            if (r && (last || j->stage >= 2)) {
                 uint8_t flags[LC__SYNC_FLAGS] = {[3] = (uint8_t)(me + s)};
-                if (r) LC_TRY(lc__reducer_sync(r, flags));
-                RANK_CHECK(!r || flags[3] == n - 1 + s);
-                if (j->clip > 0) lc_clip_grad_norm(opt, j->clip);
-                lc_optimizer_step(opt);
+                LC_TRY(lc__reducer_sync(r, flags));
+                RANK_CHECK(flags[3] == n - 1 + s);
             }
+            if (last && j->clip > 0) lc_clip_grad_norm(opt, j->clip);
+            if (last) lc_optimizer_step(opt);
             LC_TRY(lc_step_run(g));
             LC_TRY(lc_item(l, &loss));
             LC_TRY(lc_step_end(g));
@@ -103,7 +106,7 @@ static lc_status train(const job *j, lc_comm *comm, values *out, double *losses)
     if (r) {
         lc__reducer_stats stats;
         lc__reducer_get_stats(r, &stats);
-        RANK_CHECK(stats.syncs == j->steps);
+        RANK_CHECK(stats.syncs == j->steps * (j->stage >= 2 ? j->accumulate : 1));
         RANK_CHECK(j->bucket == 0 || stats.buckets >= 2 * stats.syncs);
     }
     lc__reducer_free(r);
@@ -177,6 +180,63 @@ TEST(ranks_are_one_rank_over_accumulation)
 TEST(ranks_are_one_rank_with_uneven_batches)
 {
     check((job){.model = "mlp", .batch = 13, .accumulate = 2, .steps = 3, .bucket = 4096, .uneven = true});
+}
+
+/* ---- sharded is ddp, to the last bit ---- */
+
+static lc_status as_ddp(lc_comm *comm, void *ctx)
+{
+    job j = *(const job *)ctx;
+    values want = {0}, got = {0};
+    double loss[8], want_loss[8];
+    int stage = j.stage;
+    j.stage = 0;
+    LC_TRY(train(&j, comm, &want, want_loss));
+    j.stage = stage;
+    LC_TRY(train(&j, comm, &got, loss));
+    RANK_CHECK(got.n == want.n);
+    /* Over a window, stages 2 and 3 add sums of ranks where ddp adds up first. */
+    bool bits = j.accumulate == 1 || stage == 1;
+    for (int64_t i = 0; i < got.n; i++) {
+        double d = fabs((double)got.v[i] - want.v[i]);
+        if (bits ? got.v[i] != want.v[i] : !(d <= 2e-6))
+            return lc_fail(LC_ERR_INTERNAL, "stage %d: value %lld is %.9g, not %.9g", stage, (long long)i, got.v[i],
+                           want.v[i]);
+    }
+    for (int s = 0; s < j.steps; s++) RANK_CHECK(bits ? loss[s] == want_loss[s] : fabs(loss[s] - want_loss[s]) < 1e-5);
+    free(got.v);
+    free(want.v);
+    return LC_OK;
+}
+
+static void check_sharded(job j)
+{
+    for (j.stage = 1; j.stage <= 3; j.stage++)
+        for (int n = 1; n <= 4; n++) {
+            CHECK_RANKS("threads", n, as_ddp, &j);
+            if (n == 2) CHECK_RANKS("shm", n, as_ddp, &j);
+        }
+}
+
+TEST(sharded_is_ddp_mlp)
+{
+    check_sharded((job){.model = "mlp", .batch = 12, .accumulate = 1, .steps = 4, .bucket = 4096});
+}
+TEST(sharded_is_ddp_with_one_unit)
+{
+    check_sharded((job){.model = "mlp", .batch = 12, .accumulate = 1, .steps = 3});
+}
+TEST(sharded_is_ddp_gpt)
+{
+    check_sharded((job){.model = "gpt_small", .batch = 12, .accumulate = 1, .steps = 4, .bucket = 4096, .clip = 0.5});
+}
+TEST(sharded_is_ddp_over_accumulation)
+{
+    check_sharded((job){.model = "gpt_small", .batch = 12, .accumulate = 3, .steps = 3, .bucket = 10000, .clip = 0.3});
+}
+TEST(sharded_is_ddp_with_uneven_batches)
+{
+    check_sharded((job){.model = "mlp", .batch = 13, .accumulate = 1, .steps = 3, .bucket = 4096, .uneven = true});
 }
 
 /* ---- parameters that only some ranks use ---- */

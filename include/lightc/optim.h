@@ -78,6 +78,9 @@ typedef struct lc_optimizer_ops {
                            void *ctx);
     /* OPTIONAL: frees opt->own. */
     void (*release)(lc_optimizer *opt);
+    /* OPTIONAL (no): what becomes of an element depends on that element's parameter, gradient and state alone, so that
+     * ranks may each update a part of a parameter (strategy sharded). Segments are such parts then, maybe empty. */
+    bool elementwise;
 } lc_optimizer_ops;
 
 #define LC_OPTIMIZER_OPS_INIT .size = sizeof(lc_optimizer_ops)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Strategies: how a run is spread over devices and processes. "single_device": one process; "ddp": one process a
- * device, each with the whole model, gradients averaged; "data_parallel": one process for several devices, each with
- * its part of every batch; "central_storage": the same, with the parameters on the host.
+ * device, each with the whole model, gradients averaged; "sharded": the same with a part of the model each;
+ * "data_parallel": one process for several devices, each with its part of every batch; "central_storage": the same,
+ * with the parameters on the host.
  *
  * A strategy hands the trainer a communicator over its ranks, and acts at a few places of a step; everything else (who
  * logs, who writes checkpoints, how metrics are reduced) the trainer does with the communicator, the same for all.
@@ -44,8 +45,9 @@ typedef struct lc_strategy_ops {
     /* A backward pass will be recorded whose loss is a mean over samples: `weight` is n * N / m, if this rank has n of
      * the m samples of N ranks. */
     void (*before_backward)(void *self, double weight);
-    /* Behind the backward pass that ends an accumulation window (or in its place, on a rank that has no loss):
-     * afterwards gradients are those of all ranks. flags: in, this rank's; out, the largest of each. Collective. */
+    /* Behind the backward pass that ends an accumulation window, or see syncs_every_backward (or in its place, on a
+     * rank that has no loss): afterwards gradients are those of all ranks. flags: in, this rank's; out, the largest of
+     * each. Collective. */
     lc_status (*after_backward)(void *self, uint8_t flags[LC_SYNC_FLAGS]);
     /* Where this rank is: shown if it is lost. `where` is static. Cheap. */
     void (*progress)(void *self, int64_t step, const char *where);
@@ -62,6 +64,14 @@ typedef struct lc_strategy_ops {
     int (*devices)(void *self);
     /* Parameters live on the host, and are copied to every device before each step. */
     bool copies_parameters;
+    /* after_backward is called behind every backward pass, not only behind the last one of an accumulation window. */
+    bool syncs_every_backward;
+    /* Around every batch of any loop; `empty`: this rank's share of it has no sample, so that it does not call the
+     * module. Both collective. */
+    lc_status (*begin_batch)(void *self, bool empty);
+    lc_status (*end_batch)(void *self);
+    /* The run has ended well: the module is whole again on every rank. Collective. */
+    lc_status (*finish)(void *self);
 } lc_strategy_ops;
 
 #define LC_STRATEGY_OPS_INIT(text) .size = sizeof(lc_strategy_ops), .name = (text)

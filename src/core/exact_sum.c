@@ -29,6 +29,14 @@ void lc__exact_add(lc__exact_sum *s, double x)
     if (++s->untidy == MOST_UNTIDY) lc__exact_tidy(s);
 }
 
+void lc__exact_merge(lc__exact_sum *s, const lc__exact_sum *other)
+{
+    for (int i = 0; i < LC__EXACT_DIGITS; i++) s->digit[i] += other->digit[i];
+    s->special += other->special;
+    s->untidy += other->untidy + 1;
+    if (s->untidy >= MOST_UNTIDY) lc__exact_tidy(s);
+}
+
 void lc__exact_tidy(lc__exact_sum *s)
 {
     for (int i = 0; i + 1 < LC__EXACT_DIGITS; i++) {

@@ -15,6 +15,7 @@ typedef struct lc__exact_sum {
 } lc__exact_sum;
 
 void lc__exact_add(lc__exact_sum *s, double x);
+void lc__exact_merge(lc__exact_sum *s, const lc__exact_sum *other);
 void lc__exact_tidy(lc__exact_sum *s);
 double lc__exact_value(const lc__exact_sum *s);
 

@@ -154,7 +154,8 @@ void lc_fabric_backward(lc_fabric *f, lc_tensor *loss)
     if (f->precision->scale_loss) loss = f->precision->scale_loss(f->precision_self, loss);
     lc_backward(loss);
     uint8_t flags[LC_SYNC_FLAGS] = {0};
-    if (f->strategy->after_backward && !f->no_sync) note(f, f->strategy->after_backward(f->strategy_self, flags));
+    bool sync = !f->no_sync || f->strategy->syncs_every_backward;
+    if (f->strategy->after_backward && sync) note(f, f->strategy->after_backward(f->strategy_self, flags));
 }
 
 void lc_fabric_zero_grad(lc_fabric *f)
@@ -302,12 +303,18 @@ static lc_status between_steps(const lc_fabric *f, const char *what)
     return LC_OK;
 }
 
+typedef struct save_walk {
+    lc_fabric *f;
+    lc__views *views;
+} save_walk;
+
 /* Buffers are rank 0's. */
 static lc_status save_model_tensor(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
 {
-    lc_fabric *f = ctx;
+    const save_walk *w = ctx;
+    lc_fabric *f = w->f;
     (void)owner;
-    if (mt->is_parameter) return lc_ckpt_add_tensor(f->writer, LC_CKPT_MODEL, path, mt->tensor);
+    if (mt->is_parameter) return lc__save_tensor(f->writer, LC_CKPT_MODEL, path, mt->tensor, f->sharded, w->views);
     if (!mt->persistent || lc_fabric_global_rank(f) != 0) return LC_OK;
     return lc__ckpt_add_own(f->writer, LC_CKPT_MODEL, path, mt->tensor);
 }
@@ -315,6 +322,7 @@ static lc_status save_model_tensor(void *ctx, const char *path, lc_module *owner
 static lc_status fill(lc_fabric *f, lc_state **state, lc__views *views)
 {
     lc_state *root = lc_ckpt_state(f->writer), *tree = *state, *o;
+    save_walk walk = {f, views};
     *state = NULL; /* taken over by the call that follows, also when it fails */
     if (tree) LC_TRY(lc_state_set_tree(root, "state", tree));
     LC_TRY(lc_state_set_text(root, "lightc_version", lc_version()));
@@ -325,8 +333,8 @@ static lc_status fill(lc_fabric *f, lc_state **state, lc__views *views)
     LC_TRY(lc_state_set_int(root, "world_size", lc_fabric_world_size(f)));
     LC_TRY(lc_state_set_text(root, "state_dict_type", f->sharded ? "sharded" : "full"));
     LC_TRY(lc__hyperparameters_write(f->m, NULL, root));
-    LC_TRY(lc_module_visit(f->m, save_model_tensor, f));
-    LC_TRY(lc__save_optimizers(f->m, &f->optimizers, f->writer, views));
+    LC_TRY(lc_module_visit(f->m, save_model_tensor, &walk));
+    LC_TRY(lc__save_optimizers(f->m, &f->optimizers, f->writer, f->sharded, views));
     LC_TRY(lc_state_set_object(root, "precision", &o));
     return f->precision->save_state ? f->precision->save_state(f->precision_self, o) : LC_OK;
 }

@@ -71,6 +71,7 @@ static lc_status train_batch(lc_trainer *t, const lc_batch *batch, bool is_last)
     int rank = t->chunks && t->chunks->tree ? 0 : lc_trainer_global_rank(t);
     LC_TRY(lc_step_begin(t->graph, (uint64_t)t->total_batches, (uint64_t)rank));
     t->recording = true;
+    LC_TRY(lc__begin_batch(t, batch));
     lc__weigh_batch(t, batch);
     lc__tell_progress(t);
     LC_TRY(lc__transfer(t, &batch, 0));

@@ -59,7 +59,7 @@ static lc_status backward(lc_trainer *t, lc_tensor *loss)
     LC_TRY(lc__backward_hooks(t, loss));
     t->window_backwards++;
     LC_TRY(lc__norms_end(t, true));
-    if (!t->accumulating) LC_TRY(lc__sync_gradients(t));
+    if (!t->accumulating || t->strategy->syncs_every_backward) LC_TRY(lc__sync_gradients(t));
     LC_TRY(LC__HOOK(t, ON_AFTER_BACKWARD, on_after_backward));
     return LC_OK;
 }
@@ -89,7 +89,8 @@ static lc_status closure_run(lc_closure *c)
     if (c->batch_idx % t->accumulate == 0) LC_TRY(lc__closure_zero_grad(c));
     if (c->loss) return backward(t, c->loss);
     LC_TRY(lc__norms_end(t, false));
-    return t->accumulating ? LC_OK : lc__sync_gradients(t); /* other ranks may have a loss */
+    bool sync = !t->accumulating || t->strategy->syncs_every_backward;
+    return sync ? lc__sync_gradients(t) : LC_OK; /* other ranks may have a loss */
 }
 
 lc_tensor *lc_closure_run(lc_closure *closure, lc_status *status)
@@ -243,6 +244,7 @@ lc_status lc__optimize(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
     LC_TRY(lc_step_status(t->graph));
     int64_t start = LC__PROFILE_START(t);
     lc_status s = lc_step_run(t->graph);
+    if (s >= 0) s = lc__end_batch(t);
     LC__PROFILE_ACTION(t, "run_step", start);
     t->recording = false;
     if (s < 0) return lc_fail_context(s, "epoch %lld, batch %lld", (long long)t->current_epoch, (long long)batch_idx);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Optimizers and schedules in checkpoints (save_state.c says what one holds), for the trainer and for fabric.c. */
+#include "core/checkpoint_share.h"
 #include "core/run_state.h"
 #include "optim/optim_internal.h"
-#include "tensor/tensor_impl.h"
+#include "tensor/shard.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,13 +33,24 @@ lc_status lc__views_add(lc__views *l, lc_tensor *t)
     return LC_OK;
 }
 
-/* The part of a flat buffer that belongs to parameter p, with the parameter's shape. */
-static lc_status flat_view(lc__views *l, lc_tensor *flat, lc_tensor *p, lc_tensor **out)
+static lc_status state_view(lc__views *l, lc_tensor *state, const lc_tensor *p, lc_tensor **out)
 {
     if (!p->flat) return lc_fail(LC_ERR_INTERNAL, "a parameter of an optimizer lies in no flat buffer");
-    size_t offset = (size_t)p->flat->offset[p->flat_index] * lc_dtype_size(p->type.dtype);
-    LC_TRY(lc__tensor_range(flat, offset, &p->type, p->layout, out));
+    LC_TRY(lc__flat_state_tensor(state, p, out));
     return lc__views_add(l, *out);
+}
+
+lc_status lc__save_tensor(lc_ckpt_writer *w, lc_ckpt_part part, const char *name, lc_tensor *t, bool ranges,
+                          lc__views *views)
+{
+    lc_tensor *whole = NULL;
+    if (!t->in_parts) return lc_ckpt_add_tensor(w, part, name, t);
+    if (ranges) return lc__ckpt_add_range(w, part, name, &t->type, t->layout, t->part_begin, t->part_count, t->data);
+    bool writes = t->parts && lc_comm_rank(t->parts) == 0;
+    if (writes) LC_TRY(lc_tensor_new(t->type.dtype, t->type.ndim, t->type.shape, &whole));
+    if (writes) LC_TRY(lc__views_add(views, whole));
+    LC_TRY(lc__tensor_gather(t, 0, whole ? whole->data : NULL));
+    return writes ? lc_ckpt_add_tensor(w, part, name, whole) : LC_OK;
 }
 
 typedef struct state_walk {
@@ -60,7 +72,7 @@ static lc_status walk_parameter(void *ctx, const char *path, lc_module *owner, l
         if (!w->opt->state[k]) continue;
         int n = snprintf(name, sizeof name, "optimizers.%d.%s.%s", w->index, path, w->opt->ops->state_names[k]);
         if (n < 0 || (size_t)n >= sizeof name) return lc_fail(LC_ERR_ARGUMENT, "the path %.60s... is too long", path);
-        LC_TRY(flat_view(w->views, w->opt->state[k], mt->tensor, &view));
+        LC_TRY(state_view(w->views, w->opt->state[k], mt->tensor, &view));
         LC_TRY(w->fn(w->ctx, name, view));
     }
     return LC_OK;
@@ -117,9 +129,16 @@ void lc__list_free(lc__tensor_list *l)
 
 /* ---- saving ---- */
 
+typedef struct state_save {
+    lc_ckpt_writer *w;
+    bool ranges;
+    lc__views *views;
+} state_save;
+
 static lc_status save_optimizer_tensor(void *ctx, const char *name, lc_tensor *view)
 {
-    return lc_ckpt_add_tensor(ctx, LC_CKPT_OPTIMIZER, name, view);
+    const state_save *s = ctx;
+    return lc__save_tensor(s->w, LC_CKPT_OPTIMIZER, name, view, s->ranges, s->views);
 }
 
 static lc_status save_own_tensor(void *ctx, const char *name, lc_tensor *tensor)
@@ -167,13 +186,14 @@ static lc_status save_hyperparameters(const lc_optimizers *all, lc_state *root)
     return LC_OK;
 }
 
-lc_status lc__save_optimizers(lc_module *m, const lc_optimizers *all, lc_ckpt_writer *w, lc__views *views)
+lc_status lc__save_optimizers(lc_module *m, const lc_optimizers *all, lc_ckpt_writer *w, bool ranges, lc__views *views)
 {
     LC_TRY(save_hyperparameters(all, lc_ckpt_state(w)));
     for (int i = 0; i < all->n; i++) {
         lc_optimizer *opt = all->optimizers[i].optimizer;
         char name[64];
-        LC_TRY(walk_states(m, opt, i, views, save_optimizer_tensor, w));
+        state_save s = {w, ranges, views};
+        LC_TRY(walk_states(m, opt, i, views, save_optimizer_tensor, &s));
         snprintf(name, sizeof name, "optimizers.%d.step", i);
         if (opt->steps) LC_TRY(lc_ckpt_add_tensor(w, LC_CKPT_TENSORS, name, opt->steps));
         LC_TRY(walk_own(opt, i, false, save_own_tensor, w));

@@ -97,6 +97,17 @@ void lc__weigh_batch(lc_trainer *t, const lc_batch *batch)
     t->strategy->before_backward(t->strategy_self, weight);
 }
 
+lc_status lc__begin_batch(lc_trainer *t, const lc_batch *batch)
+{
+    return t->comm && t->strategy->begin_batch ? t->strategy->begin_batch(t->strategy_self, lc__is_empty_share(batch))
+                                               : LC_OK;
+}
+
+lc_status lc__end_batch(lc_trainer *t)
+{
+    return t->comm && t->strategy->end_batch ? t->strategy->end_batch(t->strategy_self) : LC_OK;
+}
+
 static void wishes(lc_trainer *t, uint8_t flags[LC_SYNC_FLAGS])
 {
     memset(flags, 0, LC_SYNC_FLAGS);

@@ -38,6 +38,9 @@ lc_status lc__check_same_data(lc_trainer *t) LC_MUST_USE;
 /* Shown if this rank is lost. */
 void lc__tell_progress(lc_trainer *t);
 
+/* Around what a batch computes (lc_strategy_ops). */
+lc_status lc__begin_batch(lc_trainer *t, const lc_batch *batch) LC_MUST_USE;
+lc_status lc__end_batch(lc_trainer *t) LC_MUST_USE;
 /* The share of the running batch (lc_strategy_ops.before_backward). */
 void lc__weigh_batch(lc_trainer *t, const lc_batch *batch);
 /* Gradients of all ranks, and what each wants of the run (stop, save, ...): from then on all want the same. */

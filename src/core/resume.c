@@ -260,7 +260,14 @@ static lc_status restore_gradient(void *ctx, const char *path, lc_module *owner,
     if (!mt->is_parameter || !p->flat || !f) return LC_OK;
     snprintf(name, sizeof name, "gradients.%s", path);
     if (lc_safetensors_find(f, name) < 0) return LC_OK;
-    LC_TRY(lc_safetensors_load(f, name, p->flat->gradients[p->flat_index]));
+    lc_tensor *gradient = p->flat->gradients[p->flat_index];
+    LC_TRY(lc_safetensors_load(f, name, gradient));
+    for (int64_t i = 0; gradient->in_parts && i < gradient->part_count; i++) { /* the mean becomes the sum */
+        if (gradient->type.dtype == LC_F64)
+            ((double *)gradient->data)[i] *= t->n_ranks;
+        else
+            ((float *)gradient->data)[i] *= (float)t->n_ranks;
+    }
     p->flat->has_gradient[p->flat_index] = 1;
     return lc__graph_add_flat(t->graph, p->flat);
 }

@@ -320,6 +320,7 @@ static lc_status finish(lc_trainer *t, lc_status s)
         /* From here on all ranks may read what rank 0 has written. */
         if (written >= 0) written = lc__ranks_barrier(t);
         if (written >= 0 && t->stage == LC_STAGE_FIT) written = lc__rank_times_report(t);
+        if (written >= 0 && t->strategy->finish) written = t->strategy->finish(t->strategy_self);
         if (written < 0)
             s = written;
         else if (t->stage == LC_STAGE_FIT)

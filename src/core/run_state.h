@@ -16,6 +16,11 @@ typedef struct lc__views {
 void lc__views_free(lc__views *l);
 lc_status lc__views_add(lc__views *l, lc_tensor *t) LC_MUST_USE; /* takes it over, also when it fails */
 
+/* Adds a tensor to a checkpoint. Of one that lies in parts (tensor/shard.h) every rank adds its range, if all of them
+ * write (`ranges`); else the first of its ranks adds the whole one, which lives in `views`. Collective. */
+lc_status lc__save_tensor(lc_ckpt_writer *w, lc_ckpt_part part, const char *name, lc_tensor *t, bool ranges,
+                          lc__views *views) LC_MUST_USE;
+
 /* Tensors to be read, by name. */
 typedef struct lc__tensor_list {
     lc_named_tensor *v; /* names are owned */
@@ -31,7 +36,9 @@ lc_status lc__check_format(const lc_checkpoint *c) LC_MUST_USE;
 lc_status lc__load_model(lc_module *m, lc_checkpoint *c, bool strict) LC_MUST_USE;
 
 /* optimizer_state.c: "optimizers" and "schedulers" of state.json, and the tensors. */
-lc_status lc__save_optimizers(lc_module *m, const lc_optimizers *all, lc_ckpt_writer *w, lc__views *views) LC_MUST_USE;
+/* ranges, views: of lc__save_tensor. */
+lc_status lc__save_optimizers(lc_module *m, const lc_optimizers *all, lc_ckpt_writer *w, bool ranges,
+                              lc__views *views) LC_MUST_USE;
 lc_status lc__restore_optimizers(lc_module *m, const lc_optimizers *all, lc_checkpoint *c) LC_MUST_USE;
 
 typedef lc_status lc__state_fn(void *ctx, const char *name, lc_tensor *tensor);

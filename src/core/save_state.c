@@ -17,6 +17,7 @@
 #include "core/ranks.h"
 #include "core/run_state.h"
 #include "tensor/graph_impl.h"
+#include "tensor/shard.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,29 +56,33 @@ lc_status lc__walk_callback(lc_trainer *t, const lc__callback *cb, lc__state_fn 
 
 /* ---- saving ---- */
 
+/* What is saved of tensors that exist only for that lives as long as `views`. */
+typedef struct save_walk {
+    lc_trainer *t;
+    bool ranges; /* every rank writes what it has */
+    lc__views *views;
+} save_walk;
+
 static lc_status save_model_tensor(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
 {
-    lc_trainer *t = ctx;
+    const save_walk *w = ctx;
+    lc_trainer *t = w->t;
     lc_tensor *saved = NULL;
     (void)owner;
     if (!mt->persistent && !mt->is_parameter) return LC_OK;
     for (int i = 0; i < t->n_callbacks && !saved; i++)
         if (t->callbacks[i]->ops.saved_tensor)
             saved = t->callbacks[i]->ops.saved_tensor(t->callbacks[i]->self, t, mt->tensor);
-    return lc_ckpt_add_tensor(t->writer, LC_CKPT_MODEL, path, saved ? saved : mt->tensor);
+    return lc__save_tensor(t->writer, LC_CKPT_MODEL, path, saved ? saved : mt->tensor, w->ranges, w->views);
 }
 
-typedef struct gradient_save {
-    lc_trainer *t;
-    lc__views *views;
-} gradient_save;
-
 /* The mean of what the ranks have: loaded by all of them, whatever their number, it adds up to the same. */
-static lc_status mean_gradient(gradient_save *g, lc_tensor *p, lc_tensor **out)
+static lc_status mean_gradient(save_walk *g, lc_tensor *p, lc_tensor **out)
 {
     const lc_type *type = &p->type;
     int64_t n = lc_tensor_numel(p);
     double has = p->flat->has_gradient[p->flat_index];
+    lc_tensor *mine = p->flat->gradients[p->flat_index];
     size_t bytes = (size_t)n * lc_dtype_size(type->dtype);
     lc_status status;
     void *data = NULL;
@@ -85,9 +90,12 @@ static lc_status mean_gradient(gradient_save *g, lc_tensor *p, lc_tensor **out)
     LC_TRY(lc__ranks_reduce(g->t->comm, &has, 1, LC_LOG_MAX));
     if (!has) return LC_OK;
     if (!(data = calloc(1, bytes + 1))) return lc_fail(LC_ERR_MEMORY, "out of memory: a gradient of %zu bytes", bytes);
-    if (p->flat->has_gradient[p->flat_index])
-        LC_TRY_GOTO(status, done, lc_tensor_read(p->flat->gradients[p->flat_index], data, bytes));
-    LC_TRY_GOTO(status, done, lc_comm_all_reduce(g->t->comm, data, data, n, type->dtype, LC_COMM_SUM, NULL));
+    if (mine->in_parts) { /* of the sum */
+        LC_TRY_GOTO(status, done, lc__tensor_gather(mine, -1, data));
+    } else {
+        if (p->flat->has_gradient[p->flat_index]) LC_TRY_GOTO(status, done, lc_tensor_read(mine, data, bytes));
+        LC_TRY_GOTO(status, done, lc_comm_all_reduce(g->t->comm, data, data, n, type->dtype, LC_COMM_SUM, NULL));
+    }
     for (int64_t i = 0; i < n; i++) {
         if (type->dtype == LC_F64)
             ((double *)data)[i] /= g->t->n_ranks;
@@ -121,7 +129,7 @@ static lc_status save_held(lc_trainer *t, const char *path, lc_tensor *p)
 
 static lc_status save_gradient(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
 {
-    gradient_save *g = ctx;
+    save_walk *g = ctx;
     char name[1024];
     lc_tensor *p = mt->tensor;
     (void)owner;
@@ -229,6 +237,7 @@ static lc_status fill_checkpoint(lc_trainer *t, bool weights_only, lc__views *vi
 {
     lc_ckpt_writer *w = t->writer;
     lc_state *root = lc_ckpt_state(w), *own;
+    save_walk walk = {t, saves_sharded(t), views};
     LC_TRY(lc_state_set_text(root, "lightc_version", lc_version()));
     LC_TRY(lc_state_set_int(root, "format", LC__STATE_FORMAT));
     LC_TRY(lc_state_set_text(root, "model", t->mo.name ? t->mo.name : ""));
@@ -239,12 +248,11 @@ static lc_status fill_checkpoint(lc_trainer *t, bool weights_only, lc__views *vi
     LC_TRY(lc_state_set_int(root, "world_size", t->n_ranks));
     LC_TRY(lc_state_set_text(root, "state_dict_type", saves_sharded(t) ? "sharded" : "full"));
     LC_TRY(lc__hyperparameters_write(t->m, lc_trainer_datamodule(t), root));
-    LC_TRY(lc_module_visit(t->m, save_model_tensor, t));
+    LC_TRY(lc_module_visit(t->m, save_model_tensor, &walk));
     if (!weights_only) {
         LC_TRY(save_run_state(t, root));
-        LC_TRY(lc__save_optimizers(t->m, &t->optimizers, w, views));
-        gradient_save g = {t, views};
-        if (in_window(t)) LC_TRY(lc_module_visit(t->m, save_gradient, &g));
+        LC_TRY(lc__save_optimizers(t->m, &t->optimizers, w, walk.ranges, views));
+        if (in_window(t)) LC_TRY(lc_module_visit(t->m, save_gradient, &walk));
     }
     LC_TRY(lc__datamodule_save(t, root));
     LC_TRY(lc_state_set_object(root, "module", &own));

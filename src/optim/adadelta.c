@@ -27,13 +27,10 @@ static lc_status check(const lc_optimizer *opt)
 
 static const char *const adadelta_state[] = {"square_avg", "acc_delta", NULL};
 static const lc_optimizer_ops adadelta_ops = {
-    LC_OPTIMIZER_OPS_INIT,
-    .name = "Adadelta",
-    .hyper_names = hyper_names,
-    .hyper_defaults = hyper_defaults,
-    .state_names = adadelta_state,
-    .update = record_adadelta,
-    .check = check,
+    LC_OPTIMIZER_OPS_INIT,         .name = "Adadelta",
+    .hyper_names = hyper_names,    .hyper_defaults = hyper_defaults,
+    .state_names = adadelta_state, .update = record_adadelta,
+    .elementwise = true,           .check = check,
 };
 
 static const lc_optimizer_ops *variant(const double *hyper, unsigned flags)

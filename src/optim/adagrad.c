@@ -40,6 +40,7 @@ static const lc_optimizer_ops adagrad_ops = {
     .hyper_defaults = hyper_defaults,
     .state_names = adagrad_state,
     .update = record_adagrad,
+    .elementwise = true,
     .check = check,
     .initial_state = initial_state,
 };

@@ -29,13 +29,8 @@ static lc_status check(const lc_optimizer *opt)
 
 static const char *const adam_state[] = {"exp_avg", "exp_avg_sq", NULL};
 static const lc_optimizer_ops adam_ops = {
-    LC_OPTIMIZER_OPS_INIT,
-    .name = "Adam",
-    .hyper_names = hyper_names,
-    .hyper_defaults = hyper_defaults,
-    .state_names = adam_state,
-    .update = record_adam,
-    .check = check,
+    LC_OPTIMIZER_OPS_INIT,     .name = "Adam",        .hyper_names = hyper_names, .hyper_defaults = hyper_defaults,
+    .state_names = adam_state, .update = record_adam, .elementwise = true,        .check = check,
 };
 
 static const char *const adam_amsgrad_state[] = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", NULL};
@@ -46,6 +41,7 @@ static const lc_optimizer_ops adam_amsgrad_ops = {
     .hyper_defaults = hyper_defaults,
     .state_names = adam_amsgrad_state,
     .update = record_adam_amsgrad,
+    .elementwise = true,
     .check = check,
 };
 
@@ -66,13 +62,8 @@ const lc__optimizer_class lc__class_adam = {
 
 static const double adamw_defaults[] = {1e-3, 1e-2, 0.9, 0.999, 1e-8};
 static const lc_optimizer_ops adamw_ops = {
-    LC_OPTIMIZER_OPS_INIT,
-    .name = "AdamW",
-    .hyper_names = hyper_names,
-    .hyper_defaults = adamw_defaults,
-    .state_names = adam_state,
-    .update = record_adam,
-    .check = check,
+    LC_OPTIMIZER_OPS_INIT,     .name = "AdamW",       .hyper_names = hyper_names, .hyper_defaults = adamw_defaults,
+    .state_names = adam_state, .update = record_adam, .elementwise = true,        .check = check,
 };
 static const lc_optimizer_ops adamw_amsgrad_ops = {
     LC_OPTIMIZER_OPS_INIT,
@@ -81,6 +72,7 @@ static const lc_optimizer_ops adamw_amsgrad_ops = {
     .hyper_defaults = adamw_defaults,
     .state_names = adam_amsgrad_state,
     .update = record_adam_amsgrad,
+    .elementwise = true,
     .check = check,
 };
 

@@ -28,13 +28,8 @@ static lc_status check(const lc_optimizer *opt)
 
 static const char *const adamax_state[] = {"exp_avg", "exp_inf", NULL};
 static const lc_optimizer_ops adamax_ops = {
-    LC_OPTIMIZER_OPS_INIT,
-    .name = "Adamax",
-    .hyper_names = hyper_names,
-    .hyper_defaults = hyper_defaults,
-    .state_names = adamax_state,
-    .update = record_adamax,
-    .check = check,
+    LC_OPTIMIZER_OPS_INIT,       .name = "Adamax",        .hyper_names = hyper_names, .hyper_defaults = hyper_defaults,
+    .state_names = adamax_state, .update = record_adamax, .elementwise = true,        .check = check,
 };
 
 static const lc_optimizer_ops *variant(const double *hyper, unsigned flags)

@@ -78,11 +78,11 @@ static lc_status extend_state(lc_optimizer *opt, lc_param_group *group)
     if (status >= 0) status = lc_tensor_read(opt->steps, counts, (size_t)before * sizeof *counts);
     if (status >= 0) status = lc_tensor_write(steps, counts, (size_t)n * sizeof *counts);
     free(counts);
+    if (status >= 0) status = lc__optimizer_start_state(opt, group);
     if (status < 0) {
         lc_tensor_unref(steps);
         return status;
     }
-    lc__optimizer_start_state(opt, group);
     lc_tensor_unref(opt->steps);
     opt->steps = steps;
     return LC_OK;

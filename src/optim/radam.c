@@ -28,13 +28,8 @@ static lc_status check(const lc_optimizer *opt)
 
 static const char *const radam_state[] = {"exp_avg", "exp_avg_sq", NULL};
 static const lc_optimizer_ops radam_ops = {
-    LC_OPTIMIZER_OPS_INIT,
-    .name = "RAdam",
-    .hyper_names = hyper_names,
-    .hyper_defaults = hyper_defaults,
-    .state_names = radam_state,
-    .update = record_radam,
-    .check = check,
+    LC_OPTIMIZER_OPS_INIT,      .name = "RAdam",        .hyper_names = hyper_names, .hyper_defaults = hyper_defaults,
+    .state_names = radam_state, .update = record_radam, .elementwise = true,        .check = check,
 };
 
 static const lc_optimizer_ops *variant(const double *hyper, unsigned flags)

@@ -31,13 +31,10 @@ static lc_status check(const lc_optimizer *opt)
 
 static const char *const rmsprop_state[] = {"square_avg", NULL};
 static const lc_optimizer_ops rmsprop_ops = {
-    LC_OPTIMIZER_OPS_INIT,
-    .name = "RMSprop",
-    .hyper_names = hyper_names,
-    .hyper_defaults = hyper_defaults,
-    .state_names = rmsprop_state,
-    .update = record_rmsprop,
-    .check = check,
+    LC_OPTIMIZER_OPS_INIT,        .name = "RMSprop",
+    .hyper_names = hyper_names,   .hyper_defaults = hyper_defaults,
+    .state_names = rmsprop_state, .update = record_rmsprop,
+    .elementwise = true,          .check = check,
 };
 
 static const char *const rmsprop_momentum_state[] = {"square_avg", "momentum_buffer", NULL};
@@ -48,6 +45,7 @@ static const lc_optimizer_ops rmsprop_momentum_ops = {
     .hyper_defaults = hyper_defaults,
     .state_names = rmsprop_momentum_state,
     .update = record_rmsprop_momentum,
+    .elementwise = true,
     .check = check,
 };
 
@@ -59,6 +57,7 @@ static const lc_optimizer_ops rmsprop_centered_ops = {
     .hyper_defaults = hyper_defaults,
     .state_names = rmsprop_centered_state,
     .update = record_rmsprop_centered,
+    .elementwise = true,
     .check = check,
 };
 
@@ -70,6 +69,7 @@ static const lc_optimizer_ops rmsprop_centered_momentum_ops = {
     .hyper_defaults = hyper_defaults,
     .state_names = rmsprop_centered_momentum_state,
     .update = record_rmsprop_centered_momentum,
+    .elementwise = true,
     .check = check,
 };
 

@@ -45,6 +45,7 @@ static const lc_optimizer_ops rprop_ops = {
     .hyper_defaults = hyper_defaults,
     .state_names = rprop_state,
     .update = record_rprop,
+    .elementwise = true,
     .check = check,
     .initial_state = initial_state,
 };

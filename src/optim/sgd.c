@@ -33,13 +33,8 @@ static lc_status check(const lc_optimizer *opt)
 
 static const char *const sgd_state[] = {NULL};
 static const lc_optimizer_ops sgd_ops = {
-    LC_OPTIMIZER_OPS_INIT,
-    .name = "SGD",
-    .hyper_names = hyper_names,
-    .hyper_defaults = hyper_defaults,
-    .state_names = sgd_state,
-    .update = record_sgd,
-    .check = check,
+    LC_OPTIMIZER_OPS_INIT,    .name = "SGD",        .hyper_names = hyper_names, .hyper_defaults = hyper_defaults,
+    .state_names = sgd_state, .update = record_sgd, .elementwise = true,        .check = check,
 };
 
 static const char *const sgd_momentum_state[] = {"momentum_buffer", NULL};
@@ -50,6 +45,7 @@ static const lc_optimizer_ops sgd_momentum_ops = {
     .hyper_defaults = hyper_defaults,
     .state_names = sgd_momentum_state,
     .update = record_sgd_momentum,
+    .elementwise = true,
     .check = check,
 };
 

@@ -114,6 +114,7 @@ lc_status lc__execute(lc_graph *g, lc_plan *p)
     for (int i = 0; i < p->n_linked; i++) *p->linked[i].to = g->tape.floats[p->linked[i].from];
     for (int i = 0; i < p->n_live; i++) *p->live[i].to = *p->live[i].from;
     lc_status status = execute(g, p);
+    if (status >= 0 && g->reducer) status = lc__reducer_status(g->reducer);
     if (!g->collectives) return status;
     char why[1024];
     if (status < 0) lc__copy_message(why, sizeof why);

@@ -6,6 +6,7 @@
  * where they were asked for) is what the planner works on. */
 #include "tensor/plan_impl.h"
 #include "tensor/ops/ops.h"
+#include "tensor/shard.h"
 #include "tensor/sync.h"
 #include "tensor/tree_impl.h"
 
@@ -171,8 +172,11 @@ static lc_status deposit(backward *b, uint32_t value)
     if (!b->gradient[value]) return LC_OK;
     LC_TRY(lc__flat_of(p, &flat));
     LC_TRY(lc__expand_flat_state(b->x->b, flat, &state));
-    int64_t add = state->after[p->flat_index];
-    state->after[p->flat_index] = 1;
+    /* With slices the first gradient of a segment begins a new sum, which the sync adds to the slices. */
+    bool sliced = flat->sharding && flat->sharding->gradient;
+    uint8_t *has = &state->after[p->flat_index];
+    int64_t add = sliced ? (*has & LC_FLAT_PENDING) != 0 : *has;
+    *has |= sliced ? LC_FLAT_PENDING : 1;
     if (b->chunk) {
         bool taken;
         LC_TRY(lc__expand_tree_deposit(b->x->b, b->place, p, b->gradient[value], &taken));
@@ -337,16 +341,20 @@ static lc_status expand_backward(expansion *x, uint32_t k)
 
 /* ---- clipping and updates ---- */
 
-static int segments_of(const lc_param_group *group, const lc_flat_state *state, int64_t first_index, lc_segment *out)
+/* The parameters of a group that have a gradient, as ranges of the flat buffers; or, of one unit, as ranges of this
+ * rank's slice: empty ones too, since updates are counted on every rank. */
+static int segments_of(const lc_param_group *group, const lc_flat_state *state, const lc__unit *u, int64_t first_index,
+                       lc_segment *out)
 {
     int n = 0;
     for (int i = 0; i < group->n_parameters; i++) {
         lc_tensor *p = group->parameters[i];
-        if (!state->after[p->flat_index] || !p->requires_grad) continue;
-        out[n++] = (lc_segment){.parameter = p,
-                                .offset = state->flat->offset[p->flat_index],
-                                .count = lc__numel(&p->type),
-                                .index = first_index + i};
+        int k = p->flat_index;
+        if (!state->after[k] || !p->requires_grad || (u && (k < u->first || k >= u->first + u->n))) continue;
+        lc_segment *s = &out[n++];
+        *s = (lc_segment){
+            .parameter = p, .offset = state->flat->offset[k], .count = lc__numel(&p->type), .index = first_index + i};
+        if (u) s->count = lc__slice_of(state->flat->sharding, u, s->offset, s->count, &s->offset);
     }
     return n;
 }
@@ -372,24 +380,80 @@ static lc_status expand_clip_norm(expansion *x, const lc_node *n)
     lc_flat_state *state;
     lc_segment *segments;
     LC_TRY(optimizer_state(x, opt, &state, &segments));
+    const lc__sharding *sharding = state->flat->sharding;
+    bool sliced = sharding && sharding->gradient;
     int64_t *ints = NULL;
-    int n_int = 1;
+    int n_int = LC__CLIP_FIRST;
     for (int i = 0; i < opt->n_groups; i++) n_int += 2 * opt->groups[i].n_parameters;
     if (!(ints = lc__build_alloc(x->b, (size_t)n_int * sizeof *ints))) return LC_ERR_MEMORY;
-    ints[0] = g->tape.ints[n->int_at + 1];
-    n_int = 1;
-    for (int i = 0; i < opt->n_groups; i++) {
-        int count = segments_of(&opt->groups[i], state, 0, segments);
-        for (int s = 0; s < count; s++) {
-            ints[n_int++] = segments[s].offset;
-            ints[n_int++] = segments[s].count;
+    ints[LC__CLIP_DTYPE] = g->tape.ints[n->int_at + 1];
+    ints[LC__CLIP_REDUCER] = sharding ? (int64_t)(uintptr_t)g->reducer : 0;
+    n_int = LC__CLIP_FIRST;
+    for (int k = 0; k < (sharding ? sharding->n_units : 1); k++) {
+        const lc__unit *u = sharding ? &sharding->units[k] : NULL;
+        int64_t slice = !u ? 0 : sliced ? u->at : u->offset + sharding->rank * u->slice;
+        for (int i = 0; i < opt->n_groups; i++) {
+            int count = segments_of(&opt->groups[i], state, u, 0, segments);
+            for (int s = 0; s < count; s++) {
+                if (!segments[s].count) continue;
+                ints[n_int++] = slice + segments[s].offset;
+                ints[n_int++] = segments[s].count;
+            }
         }
     }
     lc_tensor *out[LC_MAX_OUTPUTS];
-    lc_op_call_n(&lc__op_clip_coefficient, 1, &state->flat->gradient, n_int, ints, 2, g->tape.floats + n->float_at, out,
-                 LC_HERE);
+    lc_tensor *gradient = sliced ? sharding->gradient : state->flat->gradient;
+    lc_op_call_n(&lc__op_clip_coefficient, 1, &gradient, n_int, ints, 2, g->tape.floats + n->float_at, out, LC_HERE);
     produce(g, n->first_out);
     return g->status;
+}
+
+static lc_tensor *range_of(lc_tensor *buffer, int64_t offset, int64_t count)
+{
+    return lc_op_call(&lc__op_range, 1, &buffer, 3, (int64_t[]){offset, LC_ROW_MAJOR, count}, 0, NULL, LC_HERE);
+}
+
+/* The update of all groups: of the flat buffers, or of this rank's slice of a unit. *any: of something. */
+static lc_status update(expansion *x, const lc_node *n, lc_flat_state *state, lc_segment *segments, lc_tensor *scale,
+                        const lc__unit *u, bool *any)
+{
+    lc_graph *g = x->g;
+    lc_optimizer *opt = (lc_optimizer *)(uintptr_t)g->tape.ints[n->int_at];
+    const lc_flat *flat = state->flat;
+    const lc__sharding *sharding = flat->sharding;
+    lc_tensor *parameters = flat->parameter, *gradients = flat->gradient, *states[LC_MAX_OPTIM_STATE];
+    int64_t index = 0;
+    *any = false;
+    memcpy(states, opt->state, sizeof states);
+    for (int i = 0; i < opt->n_groups; i++) {
+        lc_param_group *group = &opt->groups[i];
+        int count = segments_of(group, state, u, index, segments);
+        index += group->n_parameters;
+        if (!count) continue;
+        if (u && !*any) {
+            int64_t slice = u->offset + sharding->rank * u->slice;
+            parameters = sharding->parameter ? range_of(sharding->parameter, u->at, u->slice)
+                                             : range_of(flat->parameter, slice, u->slice);
+            gradients = sharding->gradient ? range_of(sharding->gradient, u->at, u->slice)
+                                           : range_of(flat->gradient, slice, u->slice);
+            for (int k = 0; k < LC_MAX_OPTIM_STATE; k++)
+                if (opt->state[k]) states[k] = range_of(opt->state[k], u->at, u->slice);
+        }
+        *any = true;
+        lc_update update = {.group = group,
+                            .parameters = parameters,
+                            .gradients = gradients,
+                            .grad_scale = scale,
+                            .steps = opt->steps,
+                            .state = states,
+                            .n_segments = count,
+                            .segments = segments,
+                            .clip_value = g->tape.ints[n->int_at + 2] ? &group->hyper[LC_HYPER_CLIP_VALUE] : NULL};
+        lc_status status = opt->ops->update(opt, &update);
+        if (status < 0) return lc_fail_context(status, "%s", opt->ops->name);
+        LC_TRY(g->status);
+    }
+    return LC_OK;
 }
 
 static lc_status expand_step(expansion *x, const lc_node *n)
@@ -398,31 +462,23 @@ static lc_status expand_step(expansion *x, const lc_node *n)
     lc_optimizer *opt = (lc_optimizer *)(uintptr_t)g->tape.ints[n->int_at];
     lc_flat_state *state;
     lc_segment *segments;
+    bool any;
     LC_TRY(optimizer_state(x, opt, &state, &segments));
+    const lc__sharding *sharding = state->flat->sharding;
     uint32_t factor = g->tape.in[n->in_at];
     lc_tensor *scale = factor == LC_ABSENT ? NULL : g->values[factor];
     if (!scale)
         scale = lc_op_call(&lc__op_scalar, 0, NULL, 1, (int64_t[]){state->flat->parameter->type.dtype}, 1,
                            g->tape.floats + n->float_at, LC_HERE);
-    int64_t index = 0;
-    for (int i = 0; i < opt->n_groups; i++) {
-        lc_param_group *group = &opt->groups[i];
-        lc_update u = {.group = group,
-                       .parameters = state->flat->parameter,
-                       .gradients = state->flat->gradient,
-                       .grad_scale = scale,
-                       .steps = opt->steps,
-                       .state = opt->state,
-                       .segments = segments,
-                       .clip_value = g->tape.ints[n->int_at + 2] ? &group->hyper[LC_HYPER_CLIP_VALUE] : NULL};
-        u.n_segments = segments_of(group, state, index, segments);
-        index += group->n_parameters;
-        if (!u.n_segments) continue;
-        lc_status status = opt->ops->update(opt, &u);
-        if (status < 0) return lc_fail_context(status, "%s", opt->ops->name);
-        LC_TRY(g->status);
+    if (!sharding) return update(x, n, state, segments, scale, NULL, &any);
+    bool gathers = false;
+    for (int k = 0; k < sharding->n_units; k++) {
+        const lc__unit *u = &sharding->units[k];
+        LC_TRY(update(x, n, state, segments, scale, u, &any));
+        if (any && !sharding->parameter) LC_TRY(lc__expand_unit_gather(x->b, state->flat, u));
+        gathers |= any;
     }
-    return LC_OK;
+    return gathers && !sharding->parameter ? lc__expand_gather_wait(x->b, state->flat) : LC_OK;
 }
 
 static lc_status expand_zero_grad(expansion *x, const lc_node *n)
@@ -447,6 +503,9 @@ static lc_status expand_gradient(expansion *x, const lc_node *n)
     if (p->kind != LC_TENSOR_PERSISTENT || !p->requires_grad)
         return lc_fail(LC_ERR_ARGUMENT, "lc_gradient: only persistent tensors that require a gradient have one");
     LC_TRY(lc__flat_of(p, &flat));
+    if (flat->sharding)
+        return lc_fail(LC_ERR_UNSUPPORTED, "lc_gradient: with the strategy sharded no rank has the whole gradient; use "
+                                           "--strategy ddp");
     LC_TRY(lc__expand_flat_state(x->b, flat, &state));
     if (state->after[p->flat_index])
         lc_op_call(&lc__op_mul_scalar, 1, &flat->gradients[p->flat_index], 0, NULL, 1, g->tape.floats + n->float_at,
@@ -525,6 +584,17 @@ static lc_status make_nodes(expansion *x)
     return LC_OK;
 }
 
+static lc_status check_synced(const lc_plan *plan)
+{
+    for (int i = 0; i < plan->n_flats; i++)
+        for (int k = 0; k < plan->flats[i].flat->n; k++)
+            if (plan->flats[i].after[k] & LC_FLAT_PENDING)
+                return lc_fail(LC_ERR_UNSUPPORTED,
+                               "the strategy sharded reduces gradients in the backward pass that makes them: nothing "
+                               "may be read between it and the end of the step; use --strategy sharded_1 or ddp");
+    return LC_OK;
+}
+
 lc_status lc__expand(lc_build *b)
 {
     lc_graph *g = b->g;
@@ -536,11 +606,13 @@ lc_status lc__expand(lc_build *b)
     /* keep grows with the values that expansion adds; those are never kept */
     x.keep = lc__build_alloc(b, n_values + 1);
     if (!x.keep) status = LC_ERR_MEMORY;
+    if (status >= 0 && g->reducer) status = lc__expand_shards(b);
     for (uint32_t k = g->node_0; status >= 0 && k < g->tape.n_nodes; k++) {
         status = expand_node(&x, k);
         if (status < 0 && g->status == LC_OK)
             lc__record_error(g, status, g->tape.nodes[k].op->name, g->tape.sites[k], NULL, NULL, 0);
     }
+    if (status >= 0) status = check_synced(b->plan);
     if (status >= 0) {
         bool *keep = lc__build_alloc(b, g->n_values + 1);
         if (keep) memcpy(keep, x.keep, n_values);

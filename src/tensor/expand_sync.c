@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The macro node "sync": where in the backward pass each bucket is sent off. */
+/* The macro node "sync": where in the backward pass each bucket, or unit of what is sharded, is sent off; and how an
+ * update reaches the other ranks. */
 #include "tensor/plan_impl.h"
 #include "tensor/ops/ops.h"
 #include "tensor/sync_impl.h"
@@ -40,14 +41,24 @@ static lc_status zero_fill(lc_graph *g, const lc_flat *flat, int i)
     return g->status;
 }
 
-static lc_status launch(lc_graph *g, lc__reducer *r, lc_flat *flat, int64_t begin, int64_t end, int64_t *behind)
+/* Records a node, which belongs behind node *behind (NULL: at the end). */
+static lc_status add_node(lc_graph *g, const lc_op *op, int n_in, lc_tensor **in, int n_int, const int64_t *ints,
+                          int64_t *behind)
 {
-    int64_t ints[] = {(int64_t)(uintptr_t)r, begin, end - begin};
     lc_tensor *none[LC_MAX_OUTPUTS];
-    lc_op_call_n(&lc__op_launch_bucket, 1, &flat->gradient, 3, ints, 0, NULL, none, LC_HERE);
+    lc_op_call_n(op, n_in, in, n_int, ints, 0, NULL, none, LC_HERE);
     LC_TRY(g->status);
-    move_last_to(&g->ir, (uint32_t)++ * behind);
+    if (behind) move_last_to(&g->ir, (uint32_t)++ * behind);
     return LC_OK;
+}
+
+/* ---- buckets ---- */
+
+static lc_status launch(lc_graph *g, lc__reducer *r, lc_flat *flat, int64_t begin, int64_t end, int slot,
+                        int64_t *behind)
+{
+    int64_t ints[LC__SYNC_FIRST] = {(int64_t)(uintptr_t)r, slot, begin, end - begin};
+    return add_node(g, &lc__op_reduce_bucket, 1, &flat->gradient, LC__SYNC_FIRST, ints, behind);
 }
 
 /* Buckets of one flat buffer, in the order of their ranges. *behind: the node of the bucket before. */
@@ -69,8 +80,7 @@ static lc_status expand_flat(lc_build *b, lc__reducer *r, lc_flat *flat, int *n,
         bool gap = !last && begin >= 0 && from - end > (int64_t)(256 / width);
         if (begin >= 0 && (last || gap || (size_t)(end - begin) * width >= r->bucket_bytes)) {
             if (ready > *behind) *behind = ready;
-            LC_TRY(launch(g, r, flat, begin, end, behind));
-            ++*n;
+            LC_TRY(launch(g, r, flat, begin, end, (*n)++, behind));
             begin = -1;
         }
         if (last) break;
@@ -82,16 +92,144 @@ static lc_status expand_flat(lc_build *b, lc__reducer *r, lc_flat *flat, int *n,
     return LC_OK;
 }
 
+/* ---- units ---- */
+
+enum { UNITS_UNDER_WAY = 2 };
+
+static bool trained(const lc_flat *flat, int i)
+{
+    return flat->parameters[i] && flat->parameters[i]->requires_grad;
+}
+
+static bool trains_any(const lc_flat *flat, const lc__unit *u)
+{
+    bool any = false;
+    for (int i = u->first; i < u->first + u->n; i++) any |= trained(flat, i);
+    return any;
+}
+
+/* Where the gradients of unit u lie when it is sent: in the flat buffer, or from its begin on in memory of its own. */
+static int64_t begin_of(const lc__sharding *s, const lc__unit *u)
+{
+    return s->gradient ? 0 : u->offset;
+}
+
+static lc_status reduce_unit(lc_build *b, lc__reducer *r, lc_flat *flat, int unit, int slot, int64_t *behind)
+{
+    const lc__sharding *s = flat->sharding;
+    const lc__unit *u = &s->units[unit];
+    int64_t end = 0;
+    int n = LC__SYNC_FIRST;
+    int64_t *ints = lc__build_alloc(b, (size_t)(n + 2 * (u->n + 1)) * sizeof *ints);
+    if (!ints) return LC_ERR_MEMORY;
+    ints[LC__SYNC_REDUCER] = (int64_t)(uintptr_t)r;
+    ints[LC__SYNC_SLOT] = slot;
+    ints[LC__SYNC_OFFSET] = begin_of(s, u);
+    ints[LC__SYNC_COUNT] = u->slice;
+    ints[LC__SYNC_UNIT] = unit;
+    for (int i = u->first; s->gradient && i <= u->first + u->n; i++) {
+        bool last = i == u->first + u->n;
+        if (!last && !trained(flat, i)) continue;
+        int64_t from = last ? u->slice * s->size : flat->offset[i] - u->offset;
+        if (from > end) ints[n++] = end, ints[n++] = from - end;
+        if (!last) end = from + lc__numel(&flat->parameters[i]->type);
+    }
+    return add_node(b->g, &lc__op_reduce_unit, 1, &flat->gradient, n, ints, behind);
+}
+
+static lc_status take_slice(lc_build *b, lc__reducer *r, lc_flat *flat, const uint8_t *state, int unit, int slot,
+                            int64_t *behind)
+{
+    const lc__sharding *s = flat->sharding;
+    const lc__unit *u = &s->units[unit];
+    int n = LC__SYNC_FIRST;
+    int64_t *ints = lc__build_alloc(b, (size_t)(n + 4 * u->n) * sizeof *ints);
+    if (!ints) return LC_ERR_MEMORY;
+    ints[LC__SYNC_REDUCER] = (int64_t)(uintptr_t)r;
+    ints[LC__SYNC_SLOT] = slot;
+    ints[LC__SYNC_OFFSET] = s->rank * u->slice;
+    ints[LC__SYNC_COUNT] = u->slice;
+    ints[LC__SYNC_UNIT] = unit;
+    for (int i = u->first; i < u->first + u->n; i++) {
+        int64_t at, count;
+        if (!trained(flat, i)) continue;
+        count = lc__slice_of(s, u, flat->offset[i], lc__numel(&flat->parameters[i]->type), &at);
+        if (!count) continue;
+        ints[n++] = at;
+        ints[n++] = u->at + at;
+        ints[n++] = count;
+        ints[n++] = state[i] & 1;
+    }
+    return add_node(b->g, &lc__op_take_slice, 2, (lc_tensor *[]){flat->gradient, s->gradient}, n, ints, behind);
+}
+
+static lc_status expand_units(lc_build *b, lc__reducer *r, lc_flat *flat, int *n, int64_t *behind)
+{
+    lc_graph *g = b->g;
+    const lc__sharding *s = flat->sharding;
+    bool sliced = s->gradient != NULL;
+    int first = *n, sent = 0;
+    int *units = lc__build_alloc(b, (size_t)s->n_units * sizeof *units);
+    lc_flat_state *state;
+    if (!units) return LC_ERR_MEMORY;
+    LC_TRY(lc__expand_flat_state(b, flat, &state));
+    for (int i = 0; i < flat->n && !g->tree; i++)
+        if (trained(flat, i) && !(sliced ? state->after[i] & LC_FLAT_PENDING : state->after[i]))
+            LC_TRY(zero_fill(g, flat, i));
+    for (int k = 0; k < s->n_units; k++) {
+        const lc__unit *u = &s->units[k];
+        if (!trains_any(flat, u)) continue;
+        for (int i = u->first; i < u->first + u->n; i++) {
+            int64_t at = trained(flat, i) ? last_deposit(g, flat, i) : -1;
+            if (at > *behind) *behind = at;
+        }
+        /* Memory of units is given back in the order in which they were sent. */
+        if (sliced && sent >= UNITS_UNDER_WAY)
+            LC_TRY(take_slice(b, r, flat, state->after, units[sent - UNITS_UNDER_WAY], first + sent - UNITS_UNDER_WAY,
+                              behind));
+        LC_TRY(reduce_unit(b, r, flat, k, (*n)++, behind));
+        units[sent++] = k;
+    }
+    for (int k = sent > UNITS_UNDER_WAY ? sent - UNITS_UNDER_WAY : 0; sliced && k < sent; k++)
+        LC_TRY(take_slice(b, r, flat, state->after, units[k], first + k, NULL));
+    for (int i = 0; i < flat->n && sliced; i++) state->after[i] = state->after[i] != 0;
+    return LC_OK;
+}
+
+lc_status lc__expand_unit_gather(lc_build *b, lc_flat *flat, const lc__unit *u)
+{
+    lc__reducer *r = b->g->reducer;
+    int slot = (int)(u - flat->sharding->units);
+    int64_t ints[LC__SYNC_FIRST] = {(int64_t)(uintptr_t)r, slot, u->offset, u->slice, slot};
+    LC_TRY(lc__reducer_reserve(r, slot + 1));
+    return add_node(b->g, &lc__op_gather_whole, 1, &flat->parameter, LC__SYNC_FIRST, ints, NULL);
+}
+
+lc_status lc__expand_gather_wait(lc_build *b, lc_flat *flat)
+{
+    int64_t ints[LC__SYNC_FIRST] = {(int64_t)(uintptr_t)b->g->reducer, -1};
+    return add_node(b->g, &lc__op_wait, 1, &flat->parameter, LC__SYNC_FIRST, ints, NULL);
+}
+
+lc_status lc__expand_shards(lc_build *b)
+{
+    const lc__reducer *r = b->g->reducer;
+    for (int f = 0; f < r->n_flats; f++) {
+        const lc__sharding *s = r->flats[f]->sharding;
+        uint32_t value;
+        if (s && s->parameter) LC_TRY(lc__value_of(b->g, s->parameter, &value));
+    }
+    return LC_OK;
+}
+
 lc_status lc__expand_sync(lc_build *b, const lc_node *node)
 {
     lc__reducer *r = (lc__reducer *)(uintptr_t)b->g->tape.ints[node->int_at];
     int n = 0;
     int64_t behind = -1;
-    for (int f = 0; f < r->n_flats; f++) LC_TRY(expand_flat(b, r, r->flats[f], &n, &behind));
-    if (n <= r->cap_requests) return LC_OK;
-    lc_request **list = realloc(r->requests, (size_t)n * sizeof(lc_request *));
-    if (!list) return lc_fail(LC_ERR_MEMORY, "out of memory while planning: %d buckets", n);
-    r->requests = list;
-    r->cap_requests = n;
-    return LC_OK;
+    for (int f = 0; f < r->n_flats; f++) {
+        lc_flat *flat = r->flats[f];
+        LC_TRY(flat->sharding ? expand_units(b, r, flat, &n, &behind) : expand_flat(b, r, flat, &n, &behind));
+    }
+    return lc__reducer_reserve(r, n);
 }

@@ -5,6 +5,7 @@
  *
  * Every part is added by the same operator, also one that meets nothing: a gradient that were computed right in its
  * place might come from another kernel than one that is not. */
+#include "tensor/shard.h"
 #include "tensor/tree_impl.h"
 
 static lc_status combine(lc_build *b, lc__tree_flat *f, int which, lc__tree_place at, int i, lc_tensor *value)
@@ -55,6 +56,11 @@ lc_status lc__expand_tree_window(lc_build *b, lc__tree_place at)
 {
     for (int f = 0; f < at.tree->n_flats; f++) {
         lc__tree_flat *tf = &at.tree->flats[f];
+        if (tf->flat->sharding && tf->flat->sharding->gradient) { /* what the sync left in the slices is all there is */
+            if (at.index == 0 && at.last) continue;
+            return lc_fail(LC_ERR_UNSUPPORTED, "accumulate_grad_batches is not there with deterministic and sharded "
+                                               "gradients; use --strategy sharded_1 or ddp");
+        }
         for (int i = 0; i < tf->flat->n; i++)
             if (wanted(tf->flat, i)) LC_TRY(combine(b, tf, LC__TREE_WINDOW, at, i, tf->flat->gradients[i]));
     }

@@ -3,7 +3,7 @@
  *
  * Parameters lie in reverse order of registration, which is about the order in which backward finishes their
  * gradients, so that buckets for communication are contiguous ranges that fill from the front. */
-#include "tensor/tensor_impl.h"
+#include "tensor/shard.h"
 
 #include <lightc/module.h>
 #include <lightc/optim.h>
@@ -15,6 +15,7 @@
 void lc__flat_unref(lc_flat *flat)
 {
     if (!flat || __atomic_sub_fetch(&flat->refs, 1, __ATOMIC_ACQ_REL) > 0) return;
+    (void)!lc__flat_forget_sharding(flat);
     for (int i = 0; i < flat->n; i++)
         if (flat->gradients && flat->gradients[i]) lc_tensor_unref(flat->gradients[i]);
     lc_tensor_unref(flat->parameter);
@@ -169,9 +170,9 @@ lc_status lc__module_flatten(lc_module *root)
     return LC_OK;
 }
 
-static void fill(lc_tensor *t, int64_t offset, int64_t count, double value)
+static void fill(lc_tensor *t, int64_t count, double value)
 {
-    for (int64_t i = offset; i < offset + count; i++) {
+    for (int64_t i = 0; i < count; i++) {
         if (t->type.dtype == LC_F64)
             ((double *)t->data)[i] = value;
         else
@@ -179,16 +180,21 @@ static void fill(lc_tensor *t, int64_t offset, int64_t count, double value)
     }
 }
 
-void lc__optimizer_start_state(lc_optimizer *opt, const lc_param_group *group)
+lc_status lc__optimizer_start_state(lc_optimizer *opt, const lc_param_group *group)
 {
     for (int k = 0; opt->ops->initial_state && opt->ops->state_names && opt->ops->state_names[k]; k++) {
         double start = opt->ops->initial_state(opt, group, k);
         if (start == 0) continue;
         for (int i = 0; i < group->n_parameters; i++) {
-            const lc_tensor *p = group->parameters[i];
-            fill(opt->state[k], p->flat->offset[p->flat_index], lc__numel(&p->type), start);
+            lc_tensor *part;
+            int64_t begin, count;
+            LC_TRY(lc__flat_state_tensor(opt->state[k], group->parameters[i], &part));
+            lc__tensor_part(part, &begin, &count);
+            fill(part, count, start);
+            lc_tensor_unref(part);
         }
     }
+    return LC_OK;
 }
 
 lc_status lc__optimizer_prepare(lc_optimizer *opt)
@@ -211,10 +217,10 @@ lc_status lc__optimizer_prepare(lc_optimizer *opt)
     }
     if (!flat) return lc_fail(LC_ERR_CONFIG, "%s: it has no parameters", opt->ops->name);
     for (int k = 0; opt->ops->state_names && opt->ops->state_names[k]; k++) {
-        int64_t shape[] = {flat->count};
+        int64_t shape[] = {flat->sharding ? flat->sharding->count : flat->count};
         if (k >= LC_MAX_OPTIM_STATE) return lc_fail(LC_ERR_INTERNAL, "%s has too many state buffers", opt->ops->name);
         if (!opt->state[k]) LC_TRY(lc_tensor_new(flat->parameter->type.dtype, 1, shape, &opt->state[k]));
     }
-    for (int g = 0; g < opt->n_groups; g++) lc__optimizer_start_state(opt, &opt->groups[g]);
+    for (int g = 0; g < opt->n_groups; g++) LC_TRY(lc__optimizer_start_state(opt, &opt->groups[g]));
     return lc_tensor_new(LC_F64, 1, &n, &opt->steps);
 }

@@ -22,6 +22,7 @@
 #define LC_TENSOR_GRAPH_IMPL_H
 
 #include <lightc/span.h>
+#include "core/exact_sum.h"
 #include "tensor/tensor_impl.h"
 #include "tensor/tune.h"
 
@@ -67,8 +68,11 @@ typedef struct lc_external {
     lc_type type;
 } lc_external;
 
-/* What a segment does to the accumulation state of one lc_flat. LC_FLAT_ANY: zeroed before it is looked at. */
-#define LC_FLAT_ANY 0xff
+/* What a segment does to the accumulation state of one lc_flat. LC_FLAT_ANY: zeroed before it is looked at.
+ * LC_FLAT_PENDING, while a segment is expanded: it lies with this rank alone, and the sync that follows adds it to the
+ * slices (shard.h). */
+#define LC_FLAT_ANY     0xff
+#define LC_FLAT_PENDING 2
 typedef struct lc_flat_state {
     lc_flat *flat;
     uint8_t *before, *after; /* [flat->n] */
@@ -217,6 +221,10 @@ extern const lc_op lc__macro_backward, lc__macro_zero_grad, lc__macro_keep, lc__
 bool lc__is_macro(const lc_op *op);
 /* Operators of the engine itself. */
 extern const lc_op lc__op_detach, lc__op_accumulate, lc__op_clip_coefficient;
+/* Ints of clip_coefficient (macro.c), and what its kernels share: from the sum of this rank's squares to the results.
+ */
+enum { LC__CLIP_DTYPE, LC__CLIP_REDUCER, LC__CLIP_FIRST, LC__NORM_BLOCK_BYTES = 256 };
+void lc__clip_finish(const lc_call *c, lc__exact_sum *sum);
 
 /* graph.c */
 extern _Thread_local lc_graph *lc__current;

@@ -68,6 +68,9 @@ static lc_status place_outside(lc_build *b, uint32_t value)
     int32_t storage;
     int64_t offset = 0;
     if (!t) return lc_fail(LC_ERR_INTERNAL, "value %u is used before it is made", value);
+    if (t->in_parts)
+        return lc_fail(LC_ERR_STATE, "this rank has a part only of an input, which the strategy sharded spreads over "
+                                     "the ranks");
     if (t->kind >= LC_TENSOR_PERSISTENT) {
         LC_TRY(new_storage(b, t->bytes, &storage));
         b->storages[storage].external = t;
@@ -389,15 +392,15 @@ static int touches(lc_build *b, const lc_storage *s, int *first)
     return n;
 }
 
-/* Gradients straight into the flat buffer: overwriting if first, with an accumulating kernel otherwise. */
+/* Gradients straight into their place, a flat buffer's or a unit's memory: overwriting if first, with an accumulating
+ * kernel otherwise. */
 static void deposit_directly(lc_build *b, int position)
 {
     lc_ir_node *n = b->calls[position].node;
     const lc_ir_value *place = &b->values[n->in[0]], *value = &b->values[n->in[1]];
     lc_storage *s = root(b, value->storage);
-    lc_tensor *gradient = root(b, place->storage)->external;
-    if (s->external || s->fixed || value->offset != 0 || !same_strides(value, place) || s->bytes != gradient->bytes ||
-        place->offset != 0)
+    size_t bytes = (size_t)lc__numel(&place->type) * lc_dtype_size(place->type.dtype);
+    if (s->external || s->fixed || s->placed || value->offset != 0 || !same_strides(value, place) || s->bytes != bytes)
         return;
     if (n->ints[0]) {
         int first = 0;
@@ -408,7 +411,14 @@ static void deposit_directly(lc_build *b, int position)
             return;
         b->calls[first].accumulate = true;
     }
-    s->external = gradient;
+    int32_t to = place->storage;
+    int64_t offset = place->offset;
+    root(b, to)->placed = true;
+    for (uint32_t v = 0; v < b->n_values; v++) {
+        if (b->values[v].storage < 0 || root(b, b->values[v].storage) != s) continue;
+        b->values[v].storage = to;
+        b->values[v].offset += offset;
+    }
     b->calls[position].node = NULL;
 }
 

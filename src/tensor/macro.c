@@ -2,6 +2,7 @@
 /* Macro nodes: what a step asks for beyond operators. Recorded like operators (so that they are part of what a plan is
  * keyed by), expanded into operators when a plan is made. Also the few operators of the engine itself. */
 #include "tensor/graph_impl.h"
+#include "tensor/shard.h"
 #include "tensor/sync.h"
 #include "tensor/tree_impl.h"
 
@@ -164,6 +165,9 @@ lc_status lc_gradient_write(lc_tensor *parameter, const void *data, size_t bytes
         return lc_fail(LC_ERR_ARGUMENT, "lc_gradient_write: only persistent tensors that require a gradient have one");
     if (g) LC_TRY(lc__graph_flush(g));
     LC_TRY(lc__flat_of(parameter, &flat));
+    if (flat->sharding)
+        return lc_fail(LC_ERR_UNSUPPORTED, "lc_gradient_write: with the strategy sharded no rank has the whole "
+                                           "gradient; use --strategy ddp");
     lc_tensor *gradient = flat->gradients[parameter->flat_index];
     LC_TRY(lc_tensor_write(gradient, data, bytes));
     double window = g ? window_of(g) : 1.0;
@@ -269,42 +273,41 @@ const lc_op lc__op_accumulate = {.name = "accumulate_grad",
                                  .mutated_inputs = 1,
                                  .kernel = &accumulate_kernel};
 
-/* in: flat gradients; ints: dtype, then (offset, count) per parameter; floats: max_norm, window.
+/* in: gradients, 1-D; ints: dtype, reducer or 0, then (offset, count) per parameter; floats: max_norm, window.
  * out: total norm of gradients * window, and the factor window * min(1, max_norm / (norm + 1e-6)).
- * Sums are taken over blocks of fixed size, so that the result does not depend on threads or buckets. */
-#define NORM_BLOCK 4096
-
-static double sum_of_squares(const void *data, lc_dtype dtype, int64_t n)
+ * Squares are added in blocks of 256 bytes from a parameter's begin on, and those exactly: the result does not depend
+ * on threads, buckets, or which rank has which block. With a reducer the norm is that of all ranks' blocks. */
+static void add_squares(const void *data, lc_dtype dtype, int64_t n, lc__exact_sum *sum)
 {
-    double total = 0;
-    for (int64_t at = 0; at < n; at += NORM_BLOCK) {
-        int64_t end = at + NORM_BLOCK < n ? at + NORM_BLOCK : n;
-        if (dtype == LC_F64) {
-            const double *x = data;
-            double s = 0;
-            for (int64_t i = at; i < end; i++) s += x[i] * x[i];
-            total += s;
-        } else {
-            const float *x = data;
-            double s[8] = {0};
-            int64_t i = at;
-            for (; i + 8 <= end; i += 8)
-                for (int k = 0; k < 8; k++) s[k] += (double)x[i + k] * x[i + k];
-            for (; i < end; i++) s[0] += (double)x[i] * x[i];
-            total += ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
+    int64_t block = (int64_t)(LC__NORM_BLOCK_BYTES / lc_dtype_size(dtype));
+    for (int64_t at = 0; at < n; at += block) {
+        int64_t end = at + block < n ? at + block : n;
+        double s[8] = {0};
+        for (int64_t i = at; i < end; i++) {
+            double x = dtype == LC_F64 ? ((const double *)data)[i] : (double)((const float *)data)[i];
+            s[i % 8] += x * x;
         }
+        lc__exact_add(sum, ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7])));
     }
-    return total;
 }
 
-static void run_clip_coefficient(const lc_call *c)
+static void add_over_ranks(lc__reducer *reducer, lc__exact_sum *sum)
 {
-    double total = 0;
-    size_t size = lc_dtype_size(c->in[0].dtype);
-    for (int i = 1; i + 1 < c->n_int; i += 2)
-        total +=
-            sum_of_squares((const char *)c->in[0].data + (size_t)c->ints[i] * size, c->in[0].dtype, c->ints[i + 1]);
-    double window = c->floats[1], norm = sqrt(total) * window;
+    int64_t words[LC__EXACT_DIGITS + 2];
+    lc__exact_tidy(sum);
+    memcpy(words, sum->digit, sizeof sum->digit);
+    words[LC__EXACT_DIGITS] = isinf(sum->special);
+    words[LC__EXACT_DIGITS + 1] = isnan(sum->special);
+    lc__reducer_add_up(reducer, words, LC__EXACT_DIGITS + 2);
+    memcpy(sum->digit, words, sizeof sum->digit);
+    sum->special = words[LC__EXACT_DIGITS + 1] ? NAN : words[LC__EXACT_DIGITS] ? INFINITY : 0;
+}
+
+void lc__clip_finish(const lc_call *c, lc__exact_sum *sum)
+{
+    lc__reducer *reducer = (lc__reducer *)(uintptr_t)c->ints[LC__CLIP_REDUCER];
+    if (reducer) add_over_ranks(reducer, sum);
+    double window = c->floats[1], norm = sqrt(lc__exact_value(sum)) * window;
     double factor = c->floats[0] / (norm + 1e-6);
     if (!(factor < 1)) factor = isnan(factor) ? factor : 1;
     factor *= window;
@@ -317,6 +320,15 @@ static void run_clip_coefficient(const lc_call *c)
     }
 }
 
+static void run_clip_coefficient(const lc_call *c)
+{
+    lc__exact_sum sum = {0};
+    size_t size = lc_dtype_size(c->in[0].dtype);
+    for (int i = LC__CLIP_FIRST; i + 1 < c->n_int; i += 2)
+        add_squares((const char *)c->in[0].data + (size_t)c->ints[i] * size, c->in[0].dtype, c->ints[i + 1], &sum);
+    lc__clip_finish(c, &sum);
+}
+
 static lc_status infer_clip(lc_infer *call)
 {
     call->out[0] = call->out[1] = (lc_type){.dtype = (lc_dtype)call->ints[0]};
@@ -325,5 +337,8 @@ static lc_status infer_clip(lc_infer *call)
 
 static const lc_kernel clip_kernel = {
     .name = "clip_coefficient", .layout = LC_WANT_STRIDED, .flags = LC_KERNEL_SERIAL, .run = run_clip_coefficient};
-const lc_op lc__op_clip_coefficient = {
-    .name = "clip_coefficient", .flags = LC_OP_NO_GRAD, .n_out = 2, .infer = infer_clip, .kernel = &clip_kernel};
+const lc_op lc__op_clip_coefficient = {.name = "clip_coefficient",
+                                       .flags = LC_OP_NO_GRAD | LC_OP_SIDE_EFFECT,
+                                       .n_out = 2,
+                                       .infer = infer_clip,
+                                       .kernel = &clip_kernel};

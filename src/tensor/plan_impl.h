@@ -22,6 +22,7 @@ typedef struct lc_storage {
     void *fixed;         /* memory of an earlier segment */
     int first, last;     /* positions of calls; last = INT_MAX: until the end of the step */
     int32_t merged;      /* lives in that storage instead, or -1 */
+    bool placed;         /* gradients are computed in it */
     size_t offset;       /* in the arena */
 } lc_storage;
 
@@ -69,6 +70,15 @@ lc_status lc__expand(lc_build *b);
 lc_status lc__expand_flat_state(lc_build *b, lc_flat *flat, lc_flat_state **out);
 /* expand_sync.c */
 lc_status lc__expand_sync(lc_build *b, const lc_node *node);
+/* Behind the update of a rank's slice of a unit whose parameters are whole: those of all ranks; and the wait for all.
+ */
+struct lc__unit;
+lc_status lc__expand_unit_gather(lc_build *b, lc_flat *flat, const struct lc__unit *u);
+lc_status lc__expand_gather_wait(lc_build *b, lc_flat *flat);
+/* Before anything is expanded: the planner will want the buffers that slices lie in. */
+lc_status lc__expand_shards(lc_build *b);
+/* place_shards.c, behind fusion: gradients and parameters of which a rank keeps a slice become intermediate results. */
+lc_status lc__place_shards(lc_build *b);
 /* dead.c, fuse.c, fuse_elementwise.c */
 void lc__drop_dead(lc_build *b);
 lc_status lc__fuse_patterns(lc_build *b);

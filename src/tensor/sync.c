@@ -18,6 +18,7 @@ lc_status lc__reducer_new(lc_graph *g, lc_comm *comm, size_t bucket_bytes, lc__r
     r->g = g;
     r->comm = comm;
     r->weight = 1;
+    r->announcer = -1;
     r->bucket_bytes = bucket_bytes ? bucket_bytes : (size_t)1 << 20;
     g->reducer = r;
     *out = r;
@@ -28,32 +29,78 @@ void lc__reducer_free(lc__reducer *r)
 {
     if (!r) return;
     if (r->g->reducer == r) r->g->reducer = NULL;
-    for (int i = 0; i < r->n_flats; i++) lc__flat_unref(r->flats[i]);
+    for (int i = 0; i < r->n_flats; i++) {
+        if (r->flats[i]->sharding && r->flats[i]->sharding->comm == r->comm)
+            (void)!lc__flat_forget_sharding(r->flats[i]);
+        lc__flat_unref(r->flats[i]);
+    }
     free(r->flats);
     free(r->requests);
     free(r->mask);
+    free(r->scratch);
     free(r);
+}
+
+static lc_status check_shardable(const lc_optimizer *opt)
+{
+    const lc_optimizer_ops *ops = opt->ops;
+    bool elementwise = ops->size > offsetof(lc_optimizer_ops, elementwise) && ops->elementwise;
+    if (elementwise && !ops->scalar_state) return LC_OK;
+    return lc_fail(LC_ERR_UNSUPPORTED,
+                   "%s needs whole parameters, of which the strategy sharded gives every rank a part; use --strategy "
+                   "ddp, or SGD, Adam, AdamW, RMSprop, Adagrad, Adadelta, Adamax, RAdam or Rprop",
+                   ops->name);
+}
+
+static lc_status add_flat(lc__reducer *r, lc_flat *flat)
+{
+    for (int f = 0; f < r->n_flats; f++)
+        if (r->flats[f] == flat) return LC_OK;
+    lc_flat **list = realloc(r->flats, (size_t)(r->n_flats + 1) * sizeof(lc_flat *));
+    if (!list) return lc_fail(LC_ERR_MEMORY, "out of memory: the reduction of gradients");
+    r->flats = list;
+    uint8_t *mask = realloc(r->mask, (size_t)(r->n_mask + flat->n + LC__SYNC_FLAGS));
+    if (!mask) return lc_fail(LC_ERR_MEMORY, "out of memory: the reduction of gradients");
+    r->mask = mask;
+    r->n_mask += flat->n;
+    __atomic_fetch_add(&flat->refs, 1, __ATOMIC_RELAXED);
+    r->flats[r->n_flats++] = flat;
+    return r->stage ? lc__flat_shard(flat, r->comm, r->stage, r->bucket_bytes) : lc__flat_forget_sharding(flat);
 }
 
 lc_status lc__reducer_add(lc__reducer *r, lc_optimizer *opt)
 {
-    LC_TRY(lc__optimizer_prepare(opt));
+    if (r->stage) LC_TRY(check_shardable(opt));
+    if (r->stage && opt->steps)
+        return lc_fail(LC_ERR_STATE, "%s has been used: make a new optimizer for the strategy sharded", opt->ops->name);
     for (int i = 0; i < opt->n_groups; i++)
         for (int k = 0; k < opt->groups[i].n_parameters; k++) {
-            lc_flat *flat = opt->groups[i].parameters[k]->flat;
-            bool known = false;
-            for (int f = 0; f < r->n_flats; f++) known |= r->flats[f] == flat;
-            if (known) continue;
-            lc_flat **list = realloc(r->flats, (size_t)(r->n_flats + 1) * sizeof(lc_flat *));
-            if (!list) return lc_fail(LC_ERR_MEMORY, "out of memory: the reduction of gradients");
-            r->flats = list;
-            uint8_t *mask = realloc(r->mask, (size_t)(r->n_mask + flat->n + LC__SYNC_FLAGS));
-            if (!mask) return lc_fail(LC_ERR_MEMORY, "out of memory: the reduction of gradients");
-            r->mask = mask;
-            r->n_mask += flat->n;
-            __atomic_fetch_add(&flat->refs, 1, __ATOMIC_RELAXED);
-            r->flats[r->n_flats++] = flat;
+            lc_flat *flat;
+            LC_TRY(lc__flat_of(opt->groups[i].parameters[k], &flat));
+            LC_TRY(add_flat(r, flat));
         }
+    return lc__optimizer_prepare(opt);
+}
+
+void lc__reducer_shard(lc__reducer *r, int stage)
+{
+    r->stage = stage;
+}
+
+lc_status lc__reducer_gather(lc__reducer *r)
+{
+    for (int i = 0; i < r->n_flats; i++) LC_TRY(lc__flat_gather(r->flats[i]));
+    return LC_OK;
+}
+
+lc_status lc__reducer_reserve(lc__reducer *r, int n)
+{
+    if (n <= r->cap_requests) return LC_OK;
+    lc_request **list = realloc(r->requests, (size_t)n * sizeof(lc_request *));
+    if (!list) return lc_fail(LC_ERR_MEMORY, "out of memory while planning: %d requests", n);
+    memset(list + r->cap_requests, 0, (size_t)(n - r->cap_requests) * sizeof(lc_request *));
+    r->requests = list;
+    r->cap_requests = n;
     return LC_OK;
 }
 
@@ -87,7 +134,7 @@ static void keep_error(lc__reducer *r, lc_status s)
 
 bool lc__reducer_busy(const lc__reducer *r)
 {
-    return r->n_requests > 0 && r->status >= 0;
+    return r->n_under_way > 0 && r->status >= 0;
 }
 
 void lc__reducer_poll(lc__reducer *r)
@@ -95,20 +142,212 @@ void lc__reducer_poll(lc__reducer *r)
     keep_error(r, lc_comm_progress(r->comm));
 }
 
-/* ---- the node that sends a bucket off ---- */
-
-static void run_launch(const lc_call *c)
+lc_status lc__reducer_status(const lc__reducer *r)
 {
-    lc__reducer *r = (lc__reducer *)(uintptr_t)c->ints[0];
+    return r->status < 0 ? lc_fail(r->status, "%s", r->message) : LC_OK;
+}
+
+void lc__reducer_add_up(lc__reducer *r, int64_t *words, int n)
+{
+    if (r->status >= 0) keep_error(r, lc_comm_all_reduce(r->comm, words, words, n, LC_I64, LC_COMM_SUM, NULL));
+}
+
+/* ---- batches of which some ranks have no sample ---- */
+
+/* What a rank does next. */
+enum { GATHERS = 1, REDUCES, ENDS, KINDS };
+
+static const lc__unit *unit_at(const lc__reducer *r, int64_t index, const lc_flat **flat)
+{
+    for (int f = 0; f < r->n_flats; f++) {
+        const lc__sharding *s = r->flats[f]->sharding;
+        if (!s || !s->gradient) continue;
+        *flat = r->flats[f];
+        if (index < s->n_units) return &s->units[index];
+        index -= s->n_units;
+    }
+    return NULL;
+}
+
+/* Before every call that not all ranks come to by themselves. A rank without samples gathers for the others until they
+ * do what it is about to do. */
+static void agree(lc__reducer *r, int kind, int64_t which)
+{
+    int64_t mine = which * KINDS + kind;
+    while (r->announcer >= 0 && r->status >= 0) {
+        int64_t said = mine;
+        keep_error(r, lc_comm_broadcast(r->comm, &said, 1, LC_I64, r->announcer, NULL));
+        if (said == mine || r->status < 0) return;
+        const lc_flat *flat;
+        const lc__unit *u = r->empty && said % KINDS == GATHERS ? unit_at(r, said / KINDS, &flat) : NULL;
+        if (!u) {
+            keep_error(r, lc_fail(LC_ERR_STATE, "the ranks compute different things in this batch, and with the "
+                                                "strategy sharded all must use the same parameters; use ddp"));
+            return;
+        }
+        const lc_tensor *p = flat->sharding->parameter;
+        size_t width = lc_dtype_size(p->type.dtype);
+        keep_error(r, lc_comm_all_gather(r->comm, (char *)p->data + (size_t)u->at * width, r->scratch, u->slice,
+                                         p->type.dtype, NULL));
+    }
+}
+
+static size_t largest_unit(const lc__reducer *r)
+{
+    size_t most = 0;
+    for (int f = 0; f < r->n_flats; f++) {
+        const lc__sharding *s = r->flats[f]->sharding;
+        for (int k = 0; s && s->parameter && k < s->n_units; k++) {
+            size_t bytes = (size_t)(s->units[k].slice * s->size) * lc_dtype_size(s->parameter->type.dtype);
+            if (bytes > most) most = bytes;
+        }
+    }
+    return most;
+}
+
+lc_status lc__reducer_begin_batch(lc__reducer *r, bool empty)
+{
+    size_t bytes = largest_unit(r);
+    int64_t mine = empty ? INT64_MAX : lc_comm_rank(r->comm), first = 0;
+    uint8_t any = empty;
+    r->announcer = -1;
+    r->empty = empty;
+    if (!bytes) return LC_OK;
+    LC_TRY(lc_comm_all_reduce(r->comm, &any, &any, 1, LC_U8, LC_COMM_MAX, NULL));
+    if (!any) return LC_OK;
+    LC_TRY(lc_comm_all_reduce(r->comm, &mine, &first, 1, LC_I64, LC_COMM_MIN, NULL));
+    if (first == INT64_MAX) return LC_OK;
+    if (empty && !r->scratch && !(r->scratch = malloc(bytes)))
+        return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for parameters that other ranks use", bytes);
+    r->announcer = (int)first;
+    return LC_OK;
+}
+
+lc_status lc__reducer_end_batch(lc__reducer *r)
+{
+    agree(r, ENDS, 0);
+    r->announcer = -1;
+    return lc__reducer_status(r);
+}
+
+/* ---- the nodes ---- */
+
+static lc__reducer *reducer_of(const lc_call *c)
+{
+    return (lc__reducer *)(uintptr_t)c->ints[LC__SYNC_REDUCER];
+}
+
+/* Begins what `call` says, in the slot of `c`. */
+static void launch(const lc_call *c, lc_comm_call call)
+{
+    lc__reducer *r = reducer_of(c);
     if (r->status < 0) return;
-    char *data = (char *)c->in[0].data + (size_t)c->ints[1] * lc_dtype_size(c->in[0].dtype);
-    keep_error(r, lc_comm_all_reduce(r->comm, data, data, c->ints[2], c->in[0].dtype, LC_COMM_SUM,
-                                     &r->requests[r->n_requests]));
+    call.peer = -1;
+    keep_error(r, lc_comm_start(r->comm, &call, &r->requests[c->ints[LC__SYNC_SLOT]]));
     if (r->status < 0) return;
-    r->n_requests++;
-    r->stats.buckets++;
-    r->stats.bytes += c->ints[2] * (int64_t)lc_dtype_size(c->in[0].dtype);
+    r->n_under_way++;
     lc__reducer_poll(r);
+}
+
+static void wait_for(lc__reducer *r, int slot)
+{
+    lc_request *request = r->requests[slot];
+    if (!request) return;
+    r->requests[slot] = NULL;
+    r->n_under_way--;
+    if (r->status >= 0) keep_error(r, lc_comm_wait(request));
+}
+
+static void wait_for_all(lc__reducer *r)
+{
+    for (int i = 0; i < r->cap_requests; i++) wait_for(r, i);
+}
+
+static char *elements(const lc_view *v, int64_t offset)
+{
+    return (char *)v->data + (size_t)offset * lc_dtype_size(v->dtype);
+}
+
+static void count_bucket(const lc_call *c, int64_t elements_sent)
+{
+    lc__reducer_stats *stats = &reducer_of(c)->stats;
+    stats->buckets++;
+    stats->bytes += elements_sent * (int64_t)lc_dtype_size(c->in[0].dtype);
+}
+
+static void run_reduce_bucket(const lc_call *c)
+{
+    char *data = elements(&c->in[0], c->ints[LC__SYNC_OFFSET]);
+    int64_t count = c->ints[LC__SYNC_COUNT];
+    launch(c,
+           (lc_comm_call){.op = LC_COMM_ALL_REDUCE, .dtype = c->in[0].dtype, .in = data, .out = data, .count = count});
+    count_bucket(c, count);
+}
+
+static void run_reduce_unit(const lc_call *c)
+{
+    const lc__reducer *r = reducer_of(c);
+    int64_t count = c->ints[LC__SYNC_COUNT], rank = lc_comm_rank(r->comm);
+    char *data = elements(&c->in[0], c->ints[LC__SYNC_OFFSET]);
+    agree(reducer_of(c), REDUCES, c->ints[LC__SYNC_SLOT]);
+    for (int i = LC__SYNC_FIRST; i + 1 < c->n_int; i += 2)
+        memset(elements(&c->in[0], c->ints[i]), 0, (size_t)c->ints[i + 1] * lc_dtype_size(c->in[0].dtype));
+    launch(c, (lc_comm_call){.op = LC_COMM_REDUCE_SCATTER,
+                             .dtype = c->in[0].dtype,
+                             .in = data,
+                             .out = elements(&c->in[0], c->ints[LC__SYNC_OFFSET] + rank * count),
+                             .count = count});
+    count_bucket(c, count * lc_comm_size(r->comm));
+}
+
+static void run_take_slice(const lc_call *c)
+{
+    wait_for(reducer_of(c), (int)c->ints[LC__SYNC_SLOT]);
+    for (int i = LC__SYNC_FIRST; i + 3 < c->n_int; i += 4) {
+        const char *from = elements(&c->in[0], c->ints[LC__SYNC_OFFSET] + c->ints[i]);
+        char *to = elements(&c->in[1], c->ints[i + 1]);
+        int64_t n = c->ints[i + 2];
+        if (!c->ints[i + 3])
+            memcpy(to, from, (size_t)n * lc_dtype_size(c->in[0].dtype));
+        else if (c->in[0].dtype == LC_F64)
+            for (int64_t k = 0; k < n; k++) ((double *)to)[k] += ((const double *)from)[k];
+        else
+            for (int64_t k = 0; k < n; k++) ((float *)to)[k] += ((const float *)from)[k];
+    }
+}
+
+static void run_gather_whole(const lc_call *c)
+{
+    int64_t count = c->ints[LC__SYNC_COUNT], offset = c->ints[LC__SYNC_OFFSET];
+    launch(c, (lc_comm_call){.op = LC_COMM_ALL_GATHER,
+                             .dtype = c->in[0].dtype,
+                             .in = elements(&c->in[0], offset + lc_comm_rank(reducer_of(c)->comm) * count),
+                             .out = elements(&c->in[0], offset),
+                             .count = count});
+}
+
+static void run_gather_unit(const lc_call *c)
+{
+    agree(reducer_of(c), GATHERS, c->ints[LC__SYNC_UNIT]);
+    launch(c, (lc_comm_call){.op = LC_COMM_ALL_GATHER,
+                             .dtype = c->in[0].dtype,
+                             .in = elements(&c->in[0], c->ints[LC__SYNC_OFFSET]),
+                             .out = c->out[0].data,
+                             .count = c->ints[LC__SYNC_COUNT]});
+}
+
+static void run_wait(const lc_call *c)
+{
+    int slot = (int)c->ints[LC__SYNC_SLOT];
+    if (slot < 0)
+        wait_for_all(reducer_of(c));
+    else
+        wait_for(reducer_of(c), slot);
+}
+
+static void run_new_unit(const lc_call *c)
+{
+    (void)c;
 }
 
 static lc_status infer_nothing(lc_infer *call)
@@ -117,23 +356,30 @@ static lc_status infer_nothing(lc_infer *call)
     return LC_OK;
 }
 
-static const lc_kernel launch_kernel = {
-    .name = "launch", .layout = LC_WANT_STRIDED, .flags = LC_KERNEL_SERIAL, .run = run_launch};
-/* in: flat gradients; ints: reducer, offset, count */
-const lc_op lc__op_launch_bucket = {.name = "all_reduce_bucket",
-                                    .flags = LC_OP_MUTATES | LC_OP_SIDE_EFFECT | LC_OP_NO_GRAD,
-                                    .infer = infer_nothing,
-                                    .mutated_inputs = 1,
-                                    .kernel = &launch_kernel};
+/* The planner makes these (place_shards.c), with their types. */
+static lc_status infer_planned(lc_infer *call)
+{
+    return lc_fail(LC_ERR_INTERNAL, "%s cannot be recorded", call->op->name);
+}
+
+#define SYNC_OP(id, text, n_results, mutated, infer_types)                                                             \
+    static const lc_kernel id##_kernel = {                                                                             \
+        .name = text, .layout = LC_WANT_STRIDED, .flags = LC_KERNEL_SERIAL, .run = run_##id};                          \
+    const lc_op lc__op_##id = {.name = text,                                                                           \
+                               .flags = LC_OP_MUTATES | LC_OP_SIDE_EFFECT | LC_OP_NO_GRAD,                             \
+                               .n_out = n_results,                                                                     \
+                               .infer = infer_types,                                                                   \
+                               .mutated_inputs = mutated,                                                              \
+                               .kernel = &id##_kernel}
+SYNC_OP(reduce_bucket, "all_reduce_bucket", 0, 1, infer_nothing);
+SYNC_OP(reduce_unit, "reduce_scatter_unit", 0, 1, infer_nothing);
+SYNC_OP(take_slice, "take_slice", 0, 2, infer_nothing);
+SYNC_OP(gather_whole, "all_gather_unit", 0, 1, infer_nothing);
+SYNC_OP(wait, "wait", 0, 1, infer_nothing);
+SYNC_OP(gather_unit, "gather_unit", 1, 0, infer_planned);
+SYNC_OP(new_unit, "new_unit", 1, 0, infer_planned);
 
 /* ---- a sync ---- */
-
-static lc_status wait_for_all(lc__reducer *r)
-{
-    for (int i = 0; i < r->n_requests && r->status >= 0; i++) keep_error(r, lc_comm_wait(r->requests[i]));
-    r->n_requests = 0;
-    return r->status < 0 ? lc_fail(r->status, "%s", r->message) : LC_OK;
-}
 
 lc_status lc__reducer_sync(lc__reducer *r, uint8_t flags[LC__SYNC_FLAGS])
 {
@@ -147,7 +393,9 @@ lc_status lc__reducer_sync(lc__reducer *r, uint8_t flags[LC__SYNC_FLAGS])
         memcpy(at, r->flats[f]->has_gradient, (size_t)r->flats[f]->n);
     memcpy(at, flags, LC__SYNC_FLAGS);
     int64_t start = lc__now_ns();
-    LC_TRY(wait_for_all(r));
+    wait_for_all(r);
+    agree(r, ENDS, 0);
+    LC_TRY(lc__reducer_status(r));
     LC_TRY(lc_comm_all_reduce(r->comm, r->mask, r->mask, r->n_mask + LC__SYNC_FLAGS, LC_U8, LC_COMM_MAX, NULL));
     r->stats.exposed_ns += lc__now_ns() - start;
     r->stats.syncs++;

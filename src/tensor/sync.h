@@ -24,6 +24,18 @@ typedef struct lc__reducer lc__reducer;
 lc_status lc__reducer_new(lc_graph *g, lc_comm *comm, size_t bucket_bytes, lc__reducer **out) LC_MUST_USE;
 void lc__reducer_free(lc__reducer *r); /* NULL is fine; before the graph */
 
+/* Before parameters are added: they are sharded too (shard.h), stage 1, 2 or 3. From stage 2 on gradients are reduced
+ * behind every backward pass: each wants a sync. */
+void lc__reducer_shard(lc__reducer *r, int stage);
+/* Parameters are whole again on every rank. Collective. */
+lc_status lc__reducer_gather(lc__reducer *r) LC_MUST_USE;
+
+/* Around a batch, in stage 3: parameters are gathered when they are used, so a rank that has no sample (`empty`) must
+ * take part in what the others do. It learns what that is from one of them, in the sync and in lc__reducer_end_batch.
+ * Collective. */
+lc_status lc__reducer_begin_batch(lc__reducer *r, bool empty) LC_MUST_USE;
+lc_status lc__reducer_end_batch(lc__reducer *r) LC_MUST_USE;
+
 /* The parameters of an optimizer are reduced. In the same order on all ranks. */
 lc_status lc__reducer_add(lc__reducer *r, lc_optimizer *opt) LC_MUST_USE;
 
@@ -47,5 +59,9 @@ const double *lc__reducer_weight(const lc__reducer *r);
 /* What the executor calls between two nodes. */
 void lc__reducer_poll(lc__reducer *r);
 bool lc__reducer_busy(const lc__reducer *r);
+/* Kernels cannot fail: what went wrong in them. */
+lc_status lc__reducer_status(const lc__reducer *r) LC_MUST_USE;
+/* words [n] of all ranks, added, in a kernel. */
+void lc__reducer_add_up(lc__reducer *r, int64_t *words, int n);
 
 #endif

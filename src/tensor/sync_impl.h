@@ -1,26 +1,53 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reducer, as sync.c (at run time) and expand_sync.c (when a plan is made) share it. */
+/* The reducer, as sync.c (at run time), expand_sync.c and place_shards.c (when a plan is made) share it. */
 #ifndef LC_TENSOR_SYNC_IMPL_H
 #define LC_TENSOR_SYNC_IMPL_H
 
+#include "tensor/shard.h"
 #include "tensor/sync.h"
 
 struct lc__reducer {
     lc_graph *g;
     lc_comm *comm;
+    int stage; /* of sharding; 0: nothing is sharded */
     size_t bucket_bytes;
     double weight;
     lc_flat **flats; /* referenced */
     int n_flats;
     uint8_t *mask; /* has_gradient of all flats, then the trainer's flags */
     int64_t n_mask;
-    lc_request **requests; /* room for the largest plan's */
-    int n_requests, cap_requests;
+    lc_request **requests; /* by slot, room for the largest plan's; NULL: done */
+    int cap_requests, n_under_way;
+    /* Of a batch of which some ranks have no sample (lc__reducer_begin_batch): */
+    int announcer;    /* the rank that says what comes next; -1: all ranks have samples */
+    bool empty;       /* this one has none */
+    void *scratch;    /* for units that are gathered for others alone */
     lc_status status; /* of the kernels */
     char message[1024];
     lc__reducer_stats stats;
 };
 
-extern const lc_op lc__op_launch_bucket;
+/* A plan with so many requests in one segment will be run. */
+lc_status lc__reducer_reserve(lc__reducer *r, int n) LC_MUST_USE;
+
+/* The first ints of the operators below. */
+enum { LC__SYNC_REDUCER, LC__SYNC_SLOT, LC__SYNC_OFFSET, LC__SYNC_COUNT, LC__SYNC_UNIT, LC__SYNC_FIRST };
+
+/* in: gradients; COUNT elements from OFFSET on are summed over all ranks in place */
+extern const lc_op lc__op_reduce_bucket;
+/* in: gradients; N * COUNT elements from OFFSET on are summed, this rank's slice in place. Then (offset, count) of gaps
+ * between parameters, where there is nothing. */
+extern const lc_op lc__op_reduce_unit;
+/* in: a unit's gradients, shard buffer; waits for the slot, then takes COUNT elements from OFFSET on of the first to
+ * the second: (from OFFSET, in the shard buffer, count, whether to add) per parameter */
+extern const lc_op lc__op_take_slice;
+/* in: parameters; N * COUNT elements from OFFSET on become those of all ranks, this rank's slice is in place */
+extern const lc_op lc__op_gather_whole;
+/* in: shard buffer; out: N * COUNT elements, the slices at OFFSET of all ranks */
+extern const lc_op lc__op_gather_unit;
+/* in: what it is about, if anything; waits for the slot, or for all of them (-1) */
+extern const lc_op lc__op_wait;
+/* out: COUNT elements of memory, whatever is in it */
+extern const lc_op lc__op_new_unit;
 
 #endif

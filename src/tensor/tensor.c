@@ -2,6 +2,7 @@
 /* Data types, shapes, persistent tensors. */
 #include "tensor/tensor_impl.h"
 #include "tensor/graph_impl.h"
+#include "tensor/shard.h"
 
 #include <lightc/random.h>
 #include <stdio.h>
@@ -352,10 +353,23 @@ lc_status lc_tensor_write(lc_tensor *t, const void *data, size_t bytes)
     if (lc_tensor_is_error(t) || t->kind == LC_TENSOR_STEP)
         return lc_fail(LC_ERR_ARGUMENT, "lc_tensor_write: only persistent tensors can be written");
     LC_TRY(check_host_bytes(t, bytes, "lc_tensor_write"));
+    if (t->in_parts) {
+        if (lc_current_graph()) LC_TRY(lc__graph_flush(lc_current_graph()));
+        return lc__tensor_write_part(t, data);
+    }
     LC_TRY(lc__graph_host_view(t, &to));
     lc__view_of(&t->type, LC_ROW_MAJOR, (void *)(uintptr_t)data, &from);
     lc__copy_strided(&from, &to);
     return LC_OK;
+}
+
+lc_status lc_tensor_gather(lc_tensor *t, void *data, size_t bytes)
+{
+    if (lc_tensor_is_error(t))
+        return lc_fail(LC_ERR_ARGUMENT, "lc_tensor_gather: the operation that made this tensor failed");
+    LC_TRY(check_host_bytes(t, bytes, "lc_tensor_gather"));
+    if (t->in_parts && lc_current_graph()) LC_TRY(lc__graph_flush(lc_current_graph()));
+    return lc__tensor_gather(t, -1, data);
 }
 
 lc_status lc_item(lc_tensor *t, double *value)

@@ -6,6 +6,7 @@
 #include <lightc/graph.h>
 #include <lightc/op.h>
 #include <lightc/batch.h>
+#include <lightc/comm.h>
 #include "backends/backend.h"
 
 typedef struct lc_flat lc_flat;
@@ -40,6 +41,10 @@ struct lc_tensor {
     lc_flat *flat; /* the flat buffers a parameter lies in, or NULL */
     int flat_index;
     lc_tensor **replicas; /* by device: its own handle, or NULL: this one (devices.h). NULL: not of a module there */
+    /* Of its elements this rank holds a range only (shard.h): `data` is where it begins. */
+    bool in_parts;
+    int64_t part_begin, part_count;
+    lc_comm *parts; /* the ranks that have the others; NULL: they are gone */
 };
 
 /* The one error tensor: results of failed operations. */
@@ -70,13 +75,14 @@ void lc__view_of(const lc_type *type, lc_layout layout, void *data, lc_view *out
  * starts on a 256-byte boundary. Optimizer state, buckets and shards are ranges of buffers with the same offsets. */
 struct lc_flat {
     int n;
-    lc_tensor **parameters; /* borrowed; NULL once a parameter was freed */
-    lc_tensor **gradients;  /* ranges of `gradient` with the parameter's type and layout */
-    int64_t *offset;        /* elements */
-    int64_t count;          /* elements in all, padding included */
-    lc_tensor *parameter;   /* 1-D */
-    lc_tensor *gradient;    /* 1-D */
-    uint8_t *has_gradient;  /* per parameter: accumulated since the last lc_zero_grad */
+    lc_tensor **parameters;        /* borrowed; NULL once a parameter was freed */
+    lc_tensor **gradients;         /* ranges of `gradient` with the parameter's type and layout */
+    int64_t *offset;               /* elements */
+    int64_t count;                 /* elements in all, padding included */
+    lc_tensor *parameter;          /* 1-D */
+    lc_tensor *gradient;           /* 1-D */
+    uint8_t *has_gradient;         /* per parameter: accumulated since the last lc_zero_grad */
+    struct lc__sharding *sharding; /* shard.h; NULL: all of it is whole */
     int refs;
 };
 
@@ -93,6 +99,6 @@ lc_status lc__module_flatten(struct lc_module *root);
 lc_status lc__optimizer_prepare(lc_optimizer *opt);
 struct lc_param_group;
 /* The values that the state of a group's parameters starts with. */
-void lc__optimizer_start_state(lc_optimizer *opt, const struct lc_param_group *group);
+lc_status lc__optimizer_start_state(lc_optimizer *opt, const struct lc_param_group *group) LC_MUST_USE;
 
 #endif

@@ -59,7 +59,7 @@ static const lc_kernel accumulate_kernel = {
     .run = accumulate_run,
 };
 
-/* ---- clip_coefficient: ints dtype, (offset, count) per parameter; floats max_norm, window ---- */
+/* ---- clip_coefficient (macro.c) ---- */
 typedef struct piece {
     int64_t begin, n;
 } piece;
@@ -77,17 +77,17 @@ static bool clip_supports(const lc_call *call)
 static lc_status clip_prepare(lc_call *call)
 {
     int64_t n = 0, at = 0;
-    for (int i = 1; i + 1 < call->n_int; i += 2) n += (call->ints[i + 1] + BLOCK - 1) / BLOCK;
+    for (int i = LC__CLIP_FIRST; i + 1 < call->n_int; i += 2) n += (call->ints[i + 1] + BLOCK - 1) / BLOCK;
     pieces *p = malloc(sizeof *p + (size_t)n * sizeof p->list[0]);
     if (!p) return lc_fail(LC_ERR_MEMORY, "cannot get memory for a norm over %lld blocks", (long long)n);
     p->n = n;
-    for (int i = 1; i + 1 < call->n_int; i += 2) {
+    for (int i = LC__CLIP_FIRST; i + 1 < call->n_int; i += 2) {
         int64_t offset = call->ints[i], count = call->ints[i + 1];
         for (int64_t begin = 0; begin < count; begin += BLOCK)
             p->list[at++] = (piece){offset + begin, count - begin < BLOCK ? count - begin : BLOCK};
     }
     call->state = p;
-    call->scratch_bytes = (size_t)(n + 1) * sizeof(double);
+    call->scratch_bytes = (size_t)n * sizeof(lc__exact_sum);
     return LC_OK;
 }
 
@@ -97,52 +97,49 @@ static void clip_release(lc_call *call)
     call->state = NULL;
 }
 
-/* In double: squares of gradients leave the range of f32 easily. */
-static double sum_of_squares(const float *x, int64_t n)
+/* In double: squares of gradients leave the range of f32 easily. Blocks as macro.c says. */
+static void add_squares(const float *x, int64_t n, lc__exact_sum *sum)
 {
     typedef double vd __attribute__((vector_size(VW * 4)));
     typedef float half __attribute__((vector_size(VW * 2), aligned(4), may_alias));
-    enum { LANES = VW / 2 };
-    vd s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
-    int64_t i = 0;
-    for (; i + 4 * LANES <= n; i += 4 * LANES) {
-        vd a = __builtin_convertvector(*(const half *)(x + i), vd);
-        vd b = __builtin_convertvector(*(const half *)(x + i + LANES), vd);
-        vd c = __builtin_convertvector(*(const half *)(x + i + 2 * LANES), vd);
-        vd d = __builtin_convertvector(*(const half *)(x + i + 3 * LANES), vd);
-        s0 += a * a;
-        s1 += b * b;
-        s2 += c * c;
-        s3 += d * d;
+    enum { LANES = VW / 2, NORM_BLOCK = LC__NORM_BLOCK_BYTES / sizeof(float) };
+    for (int64_t at = 0; at < n; at += NORM_BLOCK) {
+        int64_t i = at, end = at + NORM_BLOCK < n ? at + NORM_BLOCK : n;
+        vd s0 = {0}, s1 = {0};
+        for (; i + 2 * LANES <= end; i += 2 * LANES) {
+            vd a = __builtin_convertvector(*(const half *)(x + i), vd);
+            vd b = __builtin_convertvector(*(const half *)(x + i + LANES), vd);
+            s0 += a * a;
+            s1 += b * b;
+        }
+        s0 += s1;
+        double total = 0;
+        for (int k = 0; k < LANES; k++) total += s0[k];
+        for (; i < end; i++) total += (double)x[i] * (double)x[i];
+        lc__exact_add(sum, total);
     }
-    s0 = (s0 + s1) + (s2 + s3);
-    double total = 0;
-    for (int k = 0; k < LANES; k++) total += s0[k];
-    for (; i < n; i++) total += (double)x[i] * (double)x[i];
-    return total;
 }
 
 static void clip_pieces(const void *context, int64_t begin, int64_t end, int thread)
 {
     const lc_call *call = context;
     const pieces *p = call->state;
-    double *sums = call->scratch;
+    lc__exact_sum *sums = call->scratch;
     (void)thread;
-    for (int64_t k = begin; k < end; k++)
-        sums[k] = sum_of_squares((const float *)call->in[0].data + p->list[k].begin, p->list[k].n);
+    for (int64_t k = begin; k < end; k++) {
+        memset(&sums[k], 0, sizeof sums[k]);
+        add_squares((const float *)call->in[0].data + p->list[k].begin, p->list[k].n, &sums[k]);
+    }
 }
 
 static void clip_run(const lc_call *call)
 {
     const pieces *p = call->state;
-    const double *sums = call->scratch;
+    const lc__exact_sum *sums = call->scratch;
+    lc__exact_sum total = {0};
     lc__parallel_for(call->threads, p->n, 1, clip_pieces, call);
-    double total = 0, window = call->floats[1];
-    for (int64_t k = 0; k < p->n; k++) total += sums[k];
-    double norm = sqrt(total) * window, factor = call->floats[0] / (norm + 1e-6);
-    if (factor >= 1) factor = 1; /* NaN stays */
-    *(float *)call->out[0].data = (float)norm;
-    *(float *)call->out[1].data = (float)(factor * window);
+    for (int64_t k = 0; k < p->n; k++) lc__exact_merge(&total, &sums[k]);
+    lc__clip_finish(call, &total);
 }
 
 static const lc_kernel clip_kernel = {

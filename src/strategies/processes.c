@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "strategies/processes.h"
+
+#include "core/module_internal.h"
+#include "core/str.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+lc_status lc__processes_join(void **self, const lc_strategy_request *r)
+{
+    lc__processes *d = calloc(1, sizeof *d);
+    if (!d) return lc_fail(LC_ERR_MEMORY, "out of memory: the ranks of a strategy");
+    d->comm = r->comm;
+    d->bucket_bytes = (size_t)(r->bucket_cap_mb * (1 << 20));
+    if (!r->comm) {
+        lc__world_options o = {.times = {.start = r->start_timeout,
+                                         .silence = r->silence_timeout,
+                                         .progress = r->progress_timeout,
+                                         .grace = r->grace_period},
+                               .say = r->say,
+                               .ctx = r->ctx};
+        lc_status s = lc__world_join(&o, &d->world);
+        if (s < 0) {
+            free(d);
+            return s;
+        }
+        d->comm = d->world->comm;
+    }
+    *self = d;
+    return LC_OK;
+}
+
+lc_comm *lc__processes_comm(void *self)
+{
+    return ((lc__processes *)self)->comm;
+}
+
+/* ---- the same model everywhere ---- */
+
+static lc_status describe(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
+{
+    char shape[128];
+    (void)owner;
+    lc__str_add(ctx, "%s %s %s%s\n", path, lc_dtype_name(lc_tensor_dtype(t->tensor)),
+                lc__shape_text(lc_tensor_type(t->tensor), shape, sizeof shape),
+                t->is_parameter && !lc_tensor_requires_grad(t->tensor) ? " frozen" : "");
+    return LC_OK;
+}
+
+/* The first line in which two texts differ. */
+static lc_status differ(const char *mine, const char *theirs, int rank)
+{
+    int a, b;
+    for (;; mine += a + 1, theirs += b + 1) {
+        a = (int)strcspn(mine, "\n"), b = (int)strcspn(theirs, "\n");
+        if (a != b || strncmp(mine, theirs, (size_t)a) != 0) break;
+        if (!mine[a] || !theirs[b]) break;
+    }
+    return lc_fail(LC_ERR_STATE, "the ranks have different models: rank %d has %.*s where rank 0 has %.*s", rank,
+                   a ? a : 7, a ? mine : "nothing", b ? b : 7, b ? theirs : "nothing");
+}
+
+static lc_status check_model(lc_comm *comm, lc_module *m)
+{
+    lc__str text = {0};
+    char *theirs = NULL;
+    lc_status status;
+    LC_TRY_GOTO(status, done, lc_module_visit(m, describe, &text));
+    lc__str_add(&text, "end\n");
+    if (text.failed) LC_TRY_GOTO(status, done, lc_fail(LC_ERR_MEMORY, "out of memory: a description of the model"));
+    int64_t n = (int64_t)text.n;
+    LC_TRY_GOTO(status, done, lc_comm_broadcast(comm, &n, 1, LC_I64, 0, NULL));
+    theirs = malloc((size_t)n + 1);
+    if (!theirs) LC_TRY_GOTO(status, done, lc_fail(LC_ERR_MEMORY, "out of memory: a description of the model"));
+    memcpy(theirs, text.s, text.n < (size_t)n ? text.n : (size_t)n);
+    LC_TRY_GOTO(status, done, lc_comm_broadcast(comm, theirs, n, LC_U8, 0, NULL));
+    theirs[n] = 0;
+    if (strcmp(text.s, theirs) != 0) status = differ(text.s, theirs, lc_comm_rank(comm));
+done:
+    free(theirs);
+    lc__str_free(&text);
+    return status;
+}
+
+static lc_status send_tensor(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
+{
+    (void)path, (void)owner;
+    return lc_comm_broadcast(ctx, t->tensor->data, lc_tensor_numel(t->tensor), lc_tensor_dtype(t->tensor), 0, NULL);
+}
+
+lc_status lc__processes_share(void *self, lc_graph *graph, lc_module *m, lc_optimizer *const *optimizers, int n,
+                              int stage)
+{
+    lc__processes *d = self;
+    if (!d->comm) return LC_OK;
+    LC_TRY(check_model(d->comm, m));
+    LC_TRY(lc_module_visit(m, send_tensor, d->comm));
+    lc__reducer_free(d->reducer);
+    LC_TRY(lc__reducer_new(graph, d->comm, d->bucket_bytes, &d->reducer));
+    lc__reducer_shard(d->reducer, stage);
+    for (int i = 0; i < n; i++) LC_TRY(lc__reducer_add(d->reducer, optimizers[i]));
+    return LC_OK;
+}
+
+/* ---- a step ---- */
+
+void lc__processes_before_backward(void *self, double weight)
+{
+    lc__processes *d = self;
+    if (d->reducer) lc__reducer_set_weight(d->reducer, weight);
+}
+
+_Static_assert(LC_SYNC_FLAGS == LC__SYNC_FLAGS, "the reducer carries the trainer's flags");
+
+lc_status lc__processes_after_backward(void *self, uint8_t flags[LC_SYNC_FLAGS])
+{
+    lc__processes *d = self;
+    return d->reducer ? lc__reducer_sync(d->reducer, flags) : LC_OK;
+}
+
+void lc__processes_progress(void *self, int64_t step, const char *where)
+{
+    lc__processes *d = self;
+    if (d->world && d->world->control) lc__control_progress(d->world->control, step, where);
+}
+
+void lc__processes_fail(void *self, const char *why)
+{
+    lc__processes *d = self;
+    if (d->world && d->world->control) lc__control_fail(d->world->control, why);
+    lc_comm_abort(d->comm, why);
+}
+
+/* What ended the run is known where ranks are watched, a moment later than connections break. */
+void lc__processes_explain(void *self)
+{
+    lc__processes *d = self;
+    if (d->world) (void)!lc__world_explain(d->world, LC_ERR_PEER);
+}
+
+void lc__processes_teardown(void *self)
+{
+    lc__processes *d = self;
+    lc__reducer_free(d->reducer);
+    lc__world_leave(d->world);
+    free(d);
+}

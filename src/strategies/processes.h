@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the strategies that drive each device by a process of its own have in common: finding the other ranks, the same
+ * model on all of them, gradients reduced over them (tensor/sync.h). Slots of lc_strategy_ops; `self` is an
+ * lc__processes. */
+#ifndef LC_STRATEGIES_PROCESSES_H
+#define LC_STRATEGIES_PROCESSES_H
+
+#include "comm/world.h"
+#include "strategies/registry.h"
+#include "tensor/sync.h"
+
+typedef struct lc__processes {
+    lc_comm *comm;
+    lc__world *world; /* NULL: the communicator is the program's */
+    lc__reducer *reducer;
+    size_t bucket_bytes; /* 0: the reducer's */
+} lc__processes;
+
+lc_status lc__processes_join(void **self, const lc_strategy_request *r);
+lc_comm *lc__processes_comm(void *self);
+/* For ops->setup. stage: of sharding, 0: none (tensor/shard.h). */
+lc_status lc__processes_share(void *self, lc_graph *graph, lc_module *m, lc_optimizer *const *optimizers, int n,
+                              int stage);
+void lc__processes_before_backward(void *self, double weight);
+lc_status lc__processes_after_backward(void *self, uint8_t flags[LC_SYNC_FLAGS]);
+void lc__processes_progress(void *self, int64_t step, const char *where);
+void lc__processes_fail(void *self, const char *why);
+void lc__processes_explain(void *self);
+void lc__processes_teardown(void *self);
+
+#define LC__PROCESSES_OPS                                                                                              \
+    .setup_environment = lc__processes_join, .comm = lc__processes_comm,                                               \
+    .before_backward = lc__processes_before_backward, .after_backward = lc__processes_after_backward,                  \
+    .progress = lc__processes_progress, .fail = lc__processes_fail, .teardown = lc__processes_teardown,                \
+    .explain = lc__processes_explain, .launches = true
+
+#endif

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Units and slices of flat buffers, and tensors of which a rank holds a part. */
+#include "tensor/shard.h"
+
+#include "tensor/graph_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ALIGN_BYTES 256 /* as flat.c */
+
+static int64_t up(int64_t n, int64_t multiple)
+{
+    return (n + multiple - 1) / multiple * multiple;
+}
+
+static char *element(const lc_tensor *t, int64_t i)
+{
+    return (char *)t->data + (size_t)i * lc_dtype_size(t->type.dtype);
+}
+
+int64_t lc__slice_of(const lc__sharding *s, const lc__unit *u, int64_t begin, int64_t count, int64_t *at)
+{
+    int64_t low = u->offset + s->rank * u->slice, from = begin > low ? begin : low;
+    int64_t end = begin + count < low + u->slice ? begin + count : low + u->slice;
+    *at = end > from ? from - low : 0;
+    return end > from ? end - from : 0;
+}
+
+/* ---- tensors in parts ---- */
+
+void lc__tensor_part(const lc_tensor *t, int64_t *begin, int64_t *count)
+{
+    *begin = t->in_parts ? t->part_begin : 0;
+    *count = t->in_parts ? t->part_count : lc__numel(&t->type);
+}
+
+/* `t` has memory in `base` from now on, and as many of its elements as told; its value is not copied. */
+static void place(lc_tensor *t, lc_tensor *base, int64_t at)
+{
+    lc_tensor_ref(base);
+    if (t->base)
+        lc_tensor_unref(t->base);
+    else
+        t->backend->free(t->data, t->bytes ? t->bytes : 1);
+    t->base = base;
+    t->data = element(base, at);
+    t->in_parts = false;
+    t->parts = NULL;
+    t->id = lc__new_id(t);
+    t->twin_id = 0;
+    t->graph = NULL;
+}
+
+static void set_part(lc_tensor *t, lc_comm *comm, int64_t begin, int64_t count)
+{
+    t->in_parts = true;
+    t->parts = comm;
+    t->part_begin = begin;
+    t->part_count = count;
+}
+
+static lc_status collect(lc_tensor *t, int root, char *whole)
+{
+    int n = lc_comm_size(t->parts), rank = lc_comm_rank(t->parts);
+    size_t width = lc_dtype_size(t->type.dtype);
+    int64_t mine[2] = {t->part_begin, t->part_count}, most = 0;
+    int64_t *ranges = calloc((size_t)n, sizeof mine);
+    char *part = NULL, *all = NULL;
+    bool wanted = root < 0 || rank == root;
+    lc_status status = ranges ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: the parts of a tensor");
+    LC_TRY_GOTO(status, done, status);
+    LC_TRY_GOTO(status, done, lc_comm_all_gather(t->parts, mine, ranges, 2, LC_I64, NULL));
+    for (int i = 0; i < n; i++) most = ranges[2 * i + 1] > most ? ranges[2 * i + 1] : most;
+    part = calloc((size_t)most + 1, width);
+    all = wanted ? malloc((size_t)n * (size_t)most * width + 1) : NULL;
+    if (!part || (wanted && !all))
+        LC_TRY_GOTO(status, done,
+                    lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for the parts of a tensor",
+                            (size_t)n * (size_t)most * width));
+    memcpy(part, t->data, (size_t)t->part_count * width);
+    if (root < 0)
+        status = lc_comm_all_gather(t->parts, part, all, most, t->type.dtype, NULL);
+    else
+        status = lc_comm_gather(t->parts, part, all, most, t->type.dtype, root, NULL);
+    for (int i = 0; i < n && status >= 0 && wanted && whole; i++)
+        memcpy(whole + (size_t)ranges[2 * i] * width, all + (size_t)i * (size_t)most * width,
+               (size_t)ranges[2 * i + 1] * width);
+done:
+    free(ranges);
+    free(part);
+    free(all);
+    return status;
+}
+
+static bool lies_row_major(const lc_tensor *t)
+{
+    return t->layout == LC_ROW_MAJOR || t->type.ndim < 3;
+}
+
+lc_status lc__tensor_gather(lc_tensor *t, int root, void *data)
+{
+    size_t bytes = (size_t)lc__numel(&t->type) * lc_dtype_size(t->type.dtype);
+    if (!t->in_parts) return data ? lc_tensor_read(t, data, bytes) : LC_OK;
+    if (!t->parts) return lc_fail(LC_ERR_STATE, "parts of this tensor were on ranks that are gone; load a checkpoint");
+    if (lies_row_major(t) || !data) return collect(t, root, data);
+    char *whole = malloc(bytes + 1);
+    if (!whole) return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for the parts of a tensor", bytes);
+    lc_status status = collect(t, root, whole);
+    lc_view from, to;
+    lc__view_of(&t->type, t->layout, whole, &from);
+    lc__view_of(&t->type, LC_ROW_MAJOR, data, &to);
+    if (status >= 0) lc__copy_strided(&from, &to);
+    free(whole);
+    return status;
+}
+
+lc_status lc__tensor_write_part(lc_tensor *t, const void *data)
+{
+    size_t width = lc_dtype_size(t->type.dtype), bytes = (size_t)lc__numel(&t->type) * width;
+    char *whole = NULL;
+    const char *from = data;
+    if (!lies_row_major(t)) {
+        lc_view a, b;
+        whole = malloc(bytes + 1);
+        if (!whole) return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes to write a tensor", bytes);
+        lc__view_of(&t->type, LC_ROW_MAJOR, (void *)(uintptr_t)data, &a);
+        lc__view_of(&t->type, t->layout, whole, &b);
+        lc__copy_strided(&a, &b);
+        from = whole;
+    }
+    memcpy(t->data, from + (size_t)t->part_begin * width, (size_t)t->part_count * width);
+    free(whole);
+    return LC_OK;
+}
+
+/* A handle for parameter i's part of a shard buffer. */
+static lc_status part_of(const lc_flat *flat, int i, lc_tensor *buffer, lc_tensor **out)
+{
+    const lc__sharding *s = flat->sharding;
+    const lc_tensor *p = flat->parameters[i];
+    const lc__unit *u = s->units;
+    int64_t at;
+    while (i >= u->first + u->n) u++;
+    int64_t count = lc__slice_of(s, u, flat->offset[i], lc__numel(&p->type), &at);
+    LC_TRY(lc__tensor_range(buffer, (size_t)(u->at + at) * lc_dtype_size(p->type.dtype), &p->type, p->layout, out));
+    set_part(*out, s->comm, count ? u->offset + s->rank * u->slice + at - flat->offset[i] : 0, count);
+    return LC_OK;
+}
+
+lc_status lc__flat_state_tensor(lc_tensor *state, const lc_tensor *p, lc_tensor **out)
+{
+    size_t offset = (size_t)p->flat->offset[p->flat_index] * lc_dtype_size(p->type.dtype);
+    if (p->flat->sharding) return part_of(p->flat, p->flat_index, state, out);
+    return lc__tensor_range(state, offset, &p->type, p->layout, out);
+}
+
+/* ---- sharding a flat buffer ---- */
+
+/* Units for `size` ranks; offset[i] becomes where parameter i lies in the new buffers, *count their elements. */
+static lc_status make_units(const lc_flat *flat, lc__sharding *s, size_t unit_bytes, int64_t *offset, int64_t *count)
+{
+    size_t width = lc_dtype_size(flat->gradient->type.dtype);
+    int64_t align = (int64_t)(ALIGN_BYTES / width);
+    s->units = calloc((size_t)flat->n, sizeof *s->units);
+    if (!s->units) return lc_fail(LC_ERR_MEMORY, "out of memory: the shards of %d parameters", flat->n);
+    *count = 0;
+    for (int i = 0; i < flat->n;) {
+        lc__unit *u = &s->units[s->n_units++];
+        int64_t at = 0;
+        *u = (lc__unit){.first = i, .offset = *count, .at = s->count};
+        for (; i < flat->n && (size_t)at * width < unit_bytes; i++, u->n++) {
+            int64_t n = flat->parameters[i] ? lc__numel(&flat->parameters[i]->type) : 0;
+            offset[i] = u->offset + at;
+            u->count = at + n;
+            at += up(n, align);
+        }
+        u->slice = up((u->count + s->size - 1) / s->size, align);
+        *count += u->slice * s->size;
+        s->count += u->slice;
+    }
+    return LC_OK;
+}
+
+static void sharding_free(lc__sharding *s)
+{
+    if (!s) return;
+    lc_tensor_unref(s->gradient);
+    lc_tensor_unref(s->parameter);
+    free(s->units);
+    free(s);
+}
+
+/* What stands for a whole buffer that is nowhere: reading it is an error of the planner's. */
+static lc_status nowhere(lc_tensor *base, int64_t count, lc_comm *comm, lc_tensor **out)
+{
+    lc_type type = {.dtype = base->type.dtype, .ndim = 1, .shape = {count}};
+    LC_TRY(lc__tensor_range(base, 0, &type, LC_ROW_MAJOR, out));
+    set_part(*out, comm, 0, 0);
+    return LC_OK;
+}
+
+/* New handles for gradients, in the flat buffer's present form. */
+static lc_status make_gradients(lc_flat *flat)
+{
+    const lc__sharding *s = flat->sharding;
+    bool sliced = s && s->gradient;
+    lc_tensor *gradient;
+    if (sliced)
+        LC_TRY(nowhere(s->gradient, flat->count, s->comm, &gradient));
+    else
+        LC_TRY(lc_tensor_new(flat->gradient->type.dtype, 1, &flat->count, &gradient));
+    lc_tensor_unref(flat->gradient);
+    flat->gradient = gradient;
+    for (int i = 0; i < flat->n; i++) {
+        const lc_tensor *p = flat->parameters[i];
+        lc_tensor *one = NULL;
+        if (!p) continue;
+        if (sliced)
+            LC_TRY(part_of(flat, i, s->gradient, &one));
+        else
+            LC_TRY(lc__tensor_range(gradient, (size_t)flat->offset[i] * lc_dtype_size(p->type.dtype), &p->type,
+                                    p->layout, &one));
+        lc_tensor_unref(flat->gradients[i]);
+        flat->gradients[i] = one;
+    }
+    memset(flat->has_gradient, 0, (size_t)flat->n);
+    return LC_OK;
+}
+
+/* Parameters lie whole in `whole`, at the flat buffer's offsets. */
+static void set_whole(lc_flat *flat, lc_tensor *whole)
+{
+    lc_tensor_unref(flat->parameter);
+    flat->parameter = whole;
+}
+
+static void cut_parameter(lc_flat *flat, int i, const lc__unit *u)
+{
+    const lc__sharding *s = flat->sharding;
+    lc_tensor *p = flat->parameters[i];
+    int64_t at, count = lc__slice_of(s, u, flat->offset[i], lc__numel(&p->type), &at);
+    int64_t begin = count ? u->offset + s->rank * u->slice + at - flat->offset[i] : 0;
+    memcpy(element(s->parameter, u->at + at), element(p, begin), (size_t)count * lc_dtype_size(p->type.dtype));
+    place(p, s->parameter, u->at + at);
+    set_part(p, s->comm, begin, count);
+}
+
+lc_status lc__flat_shard(lc_flat *flat, lc_comm *comm, int stage, size_t unit_bytes)
+{
+    lc_dtype dtype = flat->gradient->type.dtype;
+    lc_status status = LC_OK;
+    lc_tensor *whole = NULL;
+    int64_t count = 0;
+    if (flat->sharding) {
+        LC_TRY(lc__flat_gather(flat));
+        LC_TRY(lc__flat_forget_sharding(flat));
+    }
+    lc__sharding *s = calloc(1, sizeof *s);
+    int64_t *offset = calloc((size_t)flat->n, sizeof *offset);
+    if (!s || !offset) LC_TRY_GOTO(status, done, lc_fail(LC_ERR_MEMORY, "out of memory: shards"));
+    *s = (lc__sharding){.stage = stage, .comm = comm, .rank = lc_comm_rank(comm), .size = lc_comm_size(comm)};
+    LC_TRY_GOTO(status, done, make_units(flat, s, unit_bytes, offset, &count));
+    if (stage >= 2) LC_TRY_GOTO(status, done, lc_tensor_new(dtype, 1, &s->count, &s->gradient));
+    if (stage >= 3) LC_TRY_GOTO(status, done, lc_tensor_new(dtype, 1, &s->count, &s->parameter));
+    if (stage >= 3)
+        LC_TRY_GOTO(status, done, nowhere(s->parameter, count, comm, &whole));
+    else
+        LC_TRY_GOTO(status, done, lc_tensor_new(dtype, 1, &count, &whole));
+    /* Nothing can fail from here on until the parameters have moved. */
+    memcpy(flat->offset, offset, (size_t)flat->n * sizeof *offset);
+    flat->count = count;
+    flat->sharding = s;
+    for (int k = 0; k < s->n_units; k++)
+        for (int i = s->units[k].first; i < s->units[k].first + s->units[k].n; i++) {
+            lc_tensor *p = flat->parameters[i];
+            if (!p) continue;
+            if (stage >= 3)
+                cut_parameter(flat, i, &s->units[k]);
+            else
+                lc__tensor_move(p, whole, (size_t)flat->offset[i] * lc_dtype_size(dtype));
+        }
+    set_whole(flat, whole);
+    s = NULL;
+    whole = NULL;
+    status = make_gradients(flat);
+done:
+    lc_tensor_unref(whole);
+    sharding_free(s);
+    free(offset);
+    return status;
+}
+
+lc_status lc__flat_gather(lc_flat *flat)
+{
+    lc__sharding *s = flat->sharding;
+    lc_tensor *whole;
+    if (!s || !s->parameter) return LC_OK;
+    LC_TRY(lc_tensor_new(flat->parameter->type.dtype, 1, &flat->count, &whole));
+    for (int k = 0; k < s->n_units; k++) {
+        const lc__unit *u = &s->units[k];
+        lc_status status = lc_comm_all_gather(s->comm, element(s->parameter, u->at), element(whole, u->offset),
+                                              u->slice, whole->type.dtype, NULL);
+        if (status < 0) {
+            lc_tensor_unref(whole);
+            return status;
+        }
+    }
+    for (int i = 0; i < flat->n; i++)
+        if (flat->parameters[i]) place(flat->parameters[i], whole, flat->offset[i]);
+    set_whole(flat, whole);
+    lc_tensor_unref(s->parameter);
+    s->parameter = NULL;
+    return LC_OK;
+}
+
+lc_status lc__flat_forget_sharding(lc_flat *flat)
+{
+    lc__sharding *s = flat->sharding;
+    if (!s) return LC_OK;
+    flat->sharding = NULL;
+    for (int i = 0; i < flat->n; i++) {
+        if (flat->parameters[i]) flat->parameters[i]->parts = NULL;
+        if (flat->gradients[i]) flat->gradients[i]->parts = NULL;
+    }
+    lc_status status = s->gradient && !s->parameter && flat->refs > 0 ? make_gradients(flat) : LC_OK;
+    sharding_free(s);
+    return status;
+}
+
+/* ---- the operator ---- */
+
+enum { R_OFFSET, R_LAYOUT, R_SHAPE };
+
+static lc_status infer_range(lc_infer *call)
+{
+    lc_type *out = &call->out[0];
+    out->dtype = call->in[0]->dtype;
+    out->ndim = call->n_int - R_SHAPE;
+    for (int d = 0; d < out->ndim; d++) out->shape[d] = call->ints[R_SHAPE + d];
+    return LC_OK;
+}
+
+static bool view_range(const lc_infer *call, const lc_view *in, lc_view *out, int64_t *offset)
+{
+    lc_type type = {.dtype = out->dtype, .ndim = out->ndim};
+    if (in->stride[0] != 1) return false;
+    memcpy(type.shape, out->shape, sizeof type.shape);
+    lc__dense_strides(&type, (lc_layout)call->ints[R_LAYOUT], out->stride);
+    *offset = call->ints[R_OFFSET];
+    return true;
+}
+
+const lc_op lc__op_range = {
+    .name = "range", .flags = LC_OP_VIEW | LC_OP_NO_GRAD, .n_out = 1, .infer = infer_range, .view = view_range};
