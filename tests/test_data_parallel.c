@@ -26,7 +26,8 @@ typedef struct job {
     char root[320];
     int64_t max_epochs, accumulate;
     double clip, dropout;
-    bool early, transfers, spikes, barebones;
+    bool early, transfers, spikes, freezes, lbfgs;
+    int64_t fail_call; /* of training_step; 0: never */
     const char *ckpt_path;
     int64_t save_after; /* this batch of epoch 1; -1: never */
     char saved[400];
@@ -67,8 +68,19 @@ static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
     lc_log_value(self, "samples", (double)b->size, .on_epoch = LC_ON, .on_step = LC_OFF, .reduce_fx = LC_LOG_SUM);
     lc_output(self, "doubled", lc_mul_scalar(b->x, 2));
     lc_output(self, "loss again", loss);
-    m->o->calls++;
+    if (++m->o->calls == m->j->fail_call) {
+        lc_fail(LC_ERR_USER, "the sensor of this device is unplugged");
+        return NULL;
+    }
     return loss;
+}
+
+/* Frozen in the first epoch, trained from the second on. */
+static lc_status on_train_epoch_start(lc_module *self)
+{
+    net *m = (net *)self;
+    if (m->j->freezes) lc_module_requires_grad(&m->l1.base, lc_trainer_current_epoch(self->trainer) > 0);
+    return LC_OK;
 }
 
 static lc_status on_before_backward(lc_module *self, lc_tensor *loss)
@@ -84,6 +96,7 @@ static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const 
     net *m = (net *)self;
     float all[BATCH][FEATURES];
     double again, loss;
+    if (m->j->lbfgs) return LC_OK; /* each evaluation has given them */
     if (o->n != 2 || strcmp(o->names[0], "doubled") != 0) return lc_fail(LC_ERR_INTERNAL, "outputs are missing");
     if (lc_tensor_dim(o->values[0], 0) != b->size) return lc_fail(LC_ERR_INTERNAL, "an output has lost samples");
     LC_TRY(lc_tensor_read(o->values[0], all, (size_t)b->size * sizeof *all));
@@ -128,6 +141,8 @@ static lc_tensor *predict_step(lc_module *self, const lc_batch *b, int64_t i, in
 
 static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
 {
+    if (self->ops->predict_step && ((net *)self)->j->lbfgs)
+        return lc_optimizers_add(out, lc_lbfgs(self, .max_iter = 3));
     return lc_optimizers_add(out, lc_sgd(self, .lr = 0.1, .momentum = 0.9));
 }
 
@@ -135,6 +150,7 @@ static const lc_module_ops net_ops = {
     LC_MODULE_OPS_INIT("net"),
     .training_step = training_step,
     .on_train_batch_end = on_train_batch_end,
+    .on_train_epoch_start = on_train_epoch_start,
     .on_after_batch_transfer = on_after_batch_transfer,
     .validation_step = validation_step,
     .predict_step = predict_step,
@@ -299,6 +315,10 @@ static void transferring(job *j)
 {
     j->transfers = true;
 }
+static void freezing(job *j)
+{
+    j->freezes = true;
+}
 static void looking_at_the_loss(job *j)
 {
     j->spikes = true;
@@ -323,6 +343,46 @@ TEST(a_batch_that_a_hook_computes_is_cut_too)
 TEST(the_loss_before_backward_is_that_of_the_whole_batch)
 {
     check("before", looking_at_the_loss);
+}
+
+TEST(frozen_parameters_stay_and_go_on_later)
+{
+    check("freeze", freezing);
+}
+
+/* Several parts to an evaluation, several evaluations to a step; what is chaotic is compared early. */
+TEST(an_optimizer_that_evaluates_the_loss_again)
+{
+    outcome one, two;
+    job j = job_of("lbfgs");
+    j.lbfgs = true;
+    j.max_epochs = 1;
+    CHECK_OK(run(&j, &one));
+    j = job_of("lbfgs-2");
+    j.lbfgs = true;
+    j.max_epochs = 1;
+    j.strategy = "data_parallel";
+    j.devices = "2";
+    CHECK_OK(run(&j, &two));
+    CHECK_EQ(one.steps, two.steps);
+    CHECK(two.calls > one.calls && two.calls <= 2 * one.calls);
+    CHECK_NEAR(one.val_loss, two.val_loss, 0.05);
+}
+
+TEST(a_part_that_fails_ends_the_run_with_its_reason)
+{
+    for (int n = 1; n <= 2; n++) { /* the first or the second part of batch 3 */
+        outcome o;
+        job j = job_of("fail");
+        j.strategy = "data_parallel";
+        j.devices = "2";
+        j.fail_call = 6 + n;
+        CHECK_STATUS(run(&j, &o), LC_ERR_USER);
+        CHECK_CONTAINS(lc_error_message(), "the sensor of this device is unplugged");
+        CHECK_EQ(o.steps, 3);
+        j.fail_call = 0;
+        CHECK_OK(run(&j, &o));
+    }
 }
 
 /* ---- random numbers ---- */

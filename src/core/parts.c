@@ -341,7 +341,10 @@ lc_status lc__parts_closure(lc_closure *c)
         lc__part_leave(t);
         LC_TRY(s);
     }
+    int64_t start = LC__PROFILE_START(t);
     LC_TRY(lc__parts_run(t));
+    LC__PROFILE_ACTION(t, "run_step", start);
+    LC_TRY(lc__results_read(t, &t->train_results)); /* another closure of this step begins its own parts */
     c->loss = lc__parts_value(t);
     if (!c->loss) return LC_OK;
     t->window_backwards++;

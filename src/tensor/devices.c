@@ -302,6 +302,9 @@ lc_status lc__devices_begin(lc__devices *d, int parts)
         lc__current = NULL;
     }
     lc__current = d->host;
+    /* Device 0 runs on this thread, so who watches the host's graph can watch it, too. */
+    d->graphs[0]->observe = d->host->observe;
+    d->graphs[0]->observe_ctx = d->host->observe_ctx;
     return s;
 }
 
@@ -376,6 +379,10 @@ static void add_stats(lc__devices *d, const lc_graph *g, const lc_plan *p, int64
     d->host->stats.flops += p ? p->flops : 0;
     d->host->stats.hits += g->stats.hits - hits;
     d->host->stats.misses += g->stats.misses - misses;
+    if (g->stats.planned_bytes > d->host->stats.planned_bytes) {
+        d->host->stats.planned_bytes = g->stats.planned_bytes;
+        d->host->stats.lower_bound = g->stats.lower_bound;
+    }
 }
 
 static lc_status run_recorded(lc__devices *d, bool final, int64_t *backwards)

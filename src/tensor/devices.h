@@ -37,7 +37,8 @@ lc_status lc__devices_set_module(lc__devices *d, lc_module *m) LC_MUST_USE;
 lc_status lc__devices_set_optimizers(lc__devices *d, lc_optimizer *const *optimizers, int n) LC_MUST_USE;
 
 /* A step of `parts` parts (at most a device each) begins: handles are brought up to date. Inside of a step of the
- * host's graph, whose records are run. Random operators of part i are keyed as those of rank i. */
+ * host's graph, whose records are run. Random operators of part i are keyed as those of rank i.
+ * What an earlier step of these devices has computed expires. */
 lc_status lc__devices_begin(lc__devices *d, int parts) LC_MUST_USE;
 /* This thread records into device i's graph (returned) from now on, until lc__devices_leave. A loss that is a mean
  * counts `weight`: its part's share of the samples. */

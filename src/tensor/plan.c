@@ -115,14 +115,19 @@ static bool flats_match(const lc_plan *p)
     return true;
 }
 
+static bool same(const void *a, const void *b, size_t bytes)
+{
+    return !bytes || memcmp(a, b, bytes) == 0; /* of what is empty there may be no array */
+}
+
 static bool records_match(const lc_graph *g, const lc_plan *p)
 {
     return p->n_nodes == g->tape.n_nodes - g->node_0 && p->n_in == g->tape.n_in - g->in_0 &&
            p->n_ints == g->tape.n_ints - g->int_0 && p->n_externals == g->n_externals - g->ext_0 &&
-           memcmp(p->nodes, g->tape.nodes + g->node_0, p->n_nodes * sizeof *p->nodes) == 0 &&
-           memcmp(p->in, g->tape.in + g->in_0, p->n_in * sizeof *p->in) == 0 &&
-           memcmp(p->ints, g->tape.ints + g->int_0, p->n_ints * sizeof *p->ints) == 0 &&
-           memcmp(p->externals, g->externals + g->ext_0, p->n_externals * sizeof *p->externals) == 0;
+           same(p->nodes, g->tape.nodes + g->node_0, p->n_nodes * sizeof *p->nodes) &&
+           same(p->in, g->tape.in + g->in_0, p->n_in * sizeof *p->in) &&
+           same(p->ints, g->tape.ints + g->int_0, p->n_ints * sizeof *p->ints) &&
+           same(p->externals, g->externals + g->ext_0, p->n_externals * sizeof *p->externals);
 }
 
 static lc_plan *find(lc_graph *g, bool final)
