@@ -53,6 +53,39 @@ static lc_status by_plugin(lc_comm *all, void *ctx)
     return LC_OK;
 }
 
+/* Two ranks a host, MPI between hosts. */
+typedef struct hosts_meeting {
+    lc_comm *all;
+} hosts_meeting;
+
+static lc_status meet_over_mpi(void *ctx, const void *mine, void *all, size_t bytes)
+{
+    return lc_comm_all_gather(((hosts_meeting *)ctx)->all, mine, all, (int64_t)bytes, LC_U8, NULL);
+}
+
+static lc_status on_hosts(lc_comm *all, void *ctx)
+{
+    hosts_meeting m = {all};
+    const lc_meeting meeting = {meet_over_mpi, &m};
+    lc_comm *far = NULL, *c = NULL;
+    lc_comm_stats stats;
+    int n = lc_comm_size(all);
+    LC_TRY(lc_comm_from_mpi(MPI_COMM_WORLD, &far));
+    LC_TRY(lc_comm_shm_over(far, lc_comm_rank(all) / 2, &meeting, &c));
+    RANK_CHECK(!strcmp(lc_comm_name(c), "shm+mpi"));
+    LC_TRY(all_reductions(c, ctx));
+    LC_TRY(moves(c, ctx));
+    LC_TRY(tree_bits(c, ctx));
+    LC_TRY(many_at_once(c, ctx));
+    LC_TRY(groups(c, ctx));
+    lc_comm_get_stats(c, &stats);
+    RANK_CHECK((stats.sent_across > 0) == (n > 2));                     /* two ranks are on one host */
+    RANK_CHECK(lc_comm_rank(c) == 2 || stats.sent_across < stats.sent); /* rank 2 of 3 is alone */
+    LC_TRY(lc_comm_barrier(c, NULL));
+    lc_comm_free(c);
+    return LC_OK;
+}
+
 static lc_status everything(lc_comm *c, void *ctx)
 {
     LC_TRY(all_reductions(c, ctx));
@@ -75,6 +108,19 @@ static lc_status say(lc_comm *c, lc_status s)
 static lc_status say_disagree(lc_comm *c, void *ctx)
 {
     return say(c, disagree(c, ctx));
+}
+
+static lc_status hosts_disagree(lc_comm *all, void *ctx)
+{
+    hosts_meeting m = {all};
+    const lc_meeting meeting = {meet_over_mpi, &m};
+    lc_comm *far = NULL, *c = NULL;
+    LC_TRY(lc_comm_from_mpi(MPI_COMM_WORLD, &far));
+    LC_TRY(lc_comm_shm_over(far, lc_comm_rank(all) / 2, &meeting, &c));
+    lc_status s = say(c, disagree(c, ctx));
+    LC_TRY(lc_comm_barrier(all, NULL));
+    lc_comm_free(c);
+    return s;
 }
 
 static lc_status say_wrong_count(lc_comm *c, void *ctx)
@@ -118,6 +164,8 @@ static const struct {
     rank_fn *fn;
 } parts[] = {
     {"everything", everything},
+    {"on_hosts", on_hosts},
+    {"hosts_disagree", hosts_disagree},
     {"disagree", say_disagree},
     {"wrong_count", say_wrong_count},
     {"aborted", aborted},
@@ -177,6 +225,18 @@ TEST(collectives_give_over_mpi_what_they_give_elsewhere)
 {
     char output[OUTPUT];
     for (int n = 1; n <= 4; n++) CHECK_RUN(n, "everything", output);
+}
+
+TEST(ranks_of_a_host_share_memory_beside_mpi)
+{
+    char output[OUTPUT];
+    for (int n = 2; n <= 4; n++) CHECK_RUN(n, "on_hosts", output);
+    CHECK_RUN(4, "hosts_disagree", output);
+    for (int r = 0; r < 4; r++) {
+        char line[64];
+        snprintf(line, sizeof line, "rank %d: the ranks make different calls", r);
+        CHECK_CONTAINS(output, line);
+    }
 }
 
 TEST(different_calls_are_named_with_both_ranks)

@@ -141,6 +141,9 @@ LC_API lc_status lc_comm_shm_tcp(const char *address, int host, int rank, int si
  * this library, or from where libraries are looked for; LC_ERR_UNSUPPORTED says what to do where there is none. What
  * else there is to know: <lightc/comm_mpi.h>. Collective. */
 LC_API lc_status lc_comm_mpi(lc_comm **out) LC_MUST_USE;
+/* As lc_comm_shm_tcp, but with send and receive of `far` between hosts, which is over MPI; it is taken over, also when
+ * that fails, and its ranks are these. Collective. */
+LC_API lc_status lc_comm_shm_over(lc_comm *far, int host, const lc_meeting *meeting, lc_comm **out) LC_MUST_USE;
 /* Rank `rank` of `size` which do not exist: calls complete at once and change nothing but the stats. For planning. */
 LC_API lc_status lc_comm_fake(int rank, int size, lc_comm **out) LC_MUST_USE;
 /* All ranks of this run, over what reaches them fastest, for programs without a trainer. Who this process is, and where

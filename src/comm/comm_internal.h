@@ -8,7 +8,7 @@
  *   combine.c     the arithmetic of reductions
  *   window.c      the transport in shared memory: threads of a process (threads.c), processes of a host (shm.c)
  *   tcp.c         the transport between hosts; tcp_mesh.c: its connections
- *   mixed.c       the window between ranks of a host, another transport between hosts
+ *   mixed.c       the window between ranks of a host, another transport between hosts: tcp, or relay.c over mpi
  *   mpi.c         opens the plug-in liblightc_mpi, whose files are in mpi/
  *   fake.c        no ranks at all
  *   coordinator.c, control.c  how ranks find each other and hear of the end (control_wire.c: the messages)
@@ -29,6 +29,9 @@ typedef lc_meeting lc__meeting;
 
 typedef struct lc__transport_ops {
     const char *name;
+    /* OPTIONAL: what groups are opened with, in place of `opening`; NULL where color is negative. Collective over the
+     * ranks that are divided into groups, of which none has another call under way. */
+    lc_status (*prepare)(void *self, int color, int key, void **opening);
     /* Collective; size is at least 2. */
     lc_status (*open)(void *opening, int rank, int size, const lc__meeting *meeting, void **out);
     void (*close)(void *self);

@@ -532,11 +532,14 @@ static lc_status split(void *self, int color, int key, int *rank, int *size, voi
     lc_comm_call ask = {LC_COMM_ALL_GATHER, 0, LC_I32, -1, mine, told, 2};
     LC_TRY_GOTO(status, done, start(x, &ask, &p));
     LC_TRY_GOTO(status, done, wait_for(x, &p));
+    if (color >= 0) order_members(&g, (const int32_t(*)[2])told, x->size, x->rank);
+    void *opening = x->opening;
+    if (x->transport && x->ops->prepare)
+        LC_TRY_GOTO(status, done, x->ops->prepare(x->transport, g.n > 1 ? color : -1, key, &opening));
     if (color >= 0) {
-        order_members(&g, (const int32_t(*)[2])told, x->size, x->rank);
         lc__meeting meeting = {group_all_gather, &g};
-        if (g.n > 1) LC_TRY_GOTO(status, done, x->ops->open(x->opening, g.rank, g.n, &meeting, &transport));
-        LC_TRY_GOTO(status, done, make(x->ops, transport, x->opening, g.rank, g.n, &made));
+        if (g.n > 1) LC_TRY_GOTO(status, done, x->ops->open(opening, g.rank, g.n, &meeting, &transport));
+        LC_TRY_GOTO(status, done, make(x->ops, transport, opening, g.rank, g.n, &made));
         *rank = g.rank;
         *size = g.n;
         *out = made;

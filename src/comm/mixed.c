@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* "shm+tcp": ranks on several hosts. Ranks of one host share memory (window.c), others have connections (tcp.c): every
- * stream of bytes goes one way or the other, and whoever uses them need not know. An abort, and a rank that is lost,
- * are told both ways. */
+/* "shm+tcp", "shm+mpi": ranks on several hosts. Ranks of one host share memory (window.c), others have connections
+ * (tcp.c) or use another communicator (relay.c): every stream of bytes goes one way or the other, and whoever uses them
+ * need not know. An abort, and a rank that is lost, are told both ways. */
+#include "comm/relay.h"
 #include "comm/window.h"
 
 #include "core/status.h"
@@ -11,16 +12,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What groups are opened with; theirs together. */
+/* What groups are opened with; that of tcp is theirs together. */
 typedef struct opening {
     atomic_int references;
     int host;
     char address[64];
+    lc_comm *lanes[LC__LANES]; /* of the relay, until it has them; NULL: tcp */
 } opening;
 
 typedef struct mixed {
     opening *opening;
-    void *near, *far; /* an end of the window, and of tcp */
+    const lc__transport_ops *far_ops;
+    void *near, *far; /* an end of the window, and of tcp or a relay */
     int rank, size;
     int *hosts;    /* [size] */
     int *near_one; /* [size] its number among the ranks of this host; -1: on another */
@@ -29,14 +32,16 @@ typedef struct mixed {
 
 static void opening_unref(opening *o)
 {
-    if (atomic_fetch_sub(&o->references, 1) == 1) free(o);
+    if (atomic_fetch_sub(&o->references, 1) > 1) return;
+    for (int l = 0; l < LC__LANES; l++) lc_comm_free(o->lanes[l]);
+    free(o);
 }
 
 static void mixed_close(void *self)
 {
     mixed *m = self;
     if (m->near) lc__window_close(m->near);
-    if (m->far) lc__tcp.close(m->far);
+    if (m->far) m->far_ops->close(m->far);
     opening_unref(m->opening);
     free(m->hosts);
     free(m->near_one);
@@ -49,7 +54,7 @@ static size_t room(void *self, int peer, int lane, void **at)
 {
     mixed *m = self;
     int near = m->near_one[peer];
-    return near >= 0 ? lc__window_room(m->near, near, lane, at) : lc__tcp.room(m->far, peer, lane, at);
+    return near >= 0 ? lc__window_room(m->near, near, lane, at) : m->far_ops->room(m->far, peer, lane, at);
 }
 
 static void commit(void *self, int peer, int lane, size_t n)
@@ -59,20 +64,20 @@ static void commit(void *self, int peer, int lane, size_t n)
     if (near >= 0)
         lc__window_commit(m->near, near, lane, n);
     else
-        lc__tcp.commit(m->far, peer, lane, n);
+        m->far_ops->commit(m->far, peer, lane, n);
 }
 
 static bool sent(void *self, int peer, int lane)
 {
     mixed *m = self;
-    return m->near_one[peer] >= 0 || lc__tcp.sent(m->far, peer, lane);
+    return m->near_one[peer] >= 0 || m->far_ops->sent(m->far, peer, lane);
 }
 
 static size_t peek(void *self, int peer, int lane, const void **at)
 {
     mixed *m = self;
     int near = m->near_one[peer];
-    return near >= 0 ? lc__window_peek(m->near, near, lane, at) : lc__tcp.peek(m->far, peer, lane, at);
+    return near >= 0 ? lc__window_peek(m->near, near, lane, at) : m->far_ops->peek(m->far, peer, lane, at);
 }
 
 static void consume(void *self, int peer, int lane, size_t n)
@@ -82,13 +87,13 @@ static void consume(void *self, int peer, int lane, size_t n)
     if (near >= 0)
         lc__window_consume(m->near, near, lane, n);
     else
-        lc__tcp.consume(m->far, peer, lane, n);
+        m->far_ops->consume(m->far, peer, lane, n);
 }
 
 static void miss(void *self, int peer, int lane)
 {
     mixed *m = self;
-    if (m->near_one[peer] < 0) lc__tcp.miss(m->far, peer, lane);
+    if (m->near_one[peer] < 0) m->far_ops->miss(m->far, peer, lane);
 }
 
 static int host(void *self, int rank)
@@ -103,11 +108,11 @@ static lc_status progress(void *self)
 {
     mixed *m = self;
     char why[512];
-    lc_status s = lc__tcp.progress(m->far);
+    lc_status s = m->far_ops->progress(m->far);
     if (s >= 0 && (s = lc__window_progress(m->near)) >= 0) return LC_OK;
     lc__copy_message(why, sizeof why);
     lc__window_abort(m->near, why);
-    lc__tcp.abort(m->far, why);
+    m->far_ops->abort(m->far, why);
     return lc_fail(s, "%s", why);
 }
 
@@ -120,13 +125,13 @@ static void idle(void *self, int microseconds)
     if (m->n_near > 1)
         lc__window_idle(m->near, microseconds < NAP_US ? microseconds : NAP_US);
     else
-        lc__tcp.idle(m->far, microseconds);
+        m->far_ops->idle(m->far, microseconds);
 }
 
 static void mixed_abort(void *self, const char *why)
 {
     mixed *m = self;
-    lc__tcp.abort(m->far, why);
+    m->far_ops->abort(m->far, why);
     lc__window_abort(m->near, why);
 }
 
@@ -168,6 +173,16 @@ static lc_status agree(const mixed *m, lc_status mine, const lc__meeting *meetin
     return s;
 }
 
+static lc_status open_far(mixed *m, const bool *without, const lc__meeting *meeting)
+{
+    opening *o = m->opening;
+    if (!o->lanes[0]) return lc__tcp_open(o->address, m->rank, m->size, without, meeting, &m->far);
+    lc_comm *lanes[LC__LANES];
+    memcpy(lanes, o->lanes, sizeof lanes);
+    memset(o->lanes, 0, sizeof o->lanes);
+    return lc__relay_new(lanes, without, &m->far);
+}
+
 static lc_status open_both(mixed *m, const lc__meeting *meeting)
 {
     lc_status status = LC_OK;
@@ -181,7 +196,7 @@ static lc_status open_both(mixed *m, const lc__meeting *meeting)
     near_meeting near = {m, meeting};
     const lc__meeting here = {near_all_gather, &near};
     LC_TRY_GOTO(status, done, agree(m, lc__shm.open(NULL, m->near_one[m->rank], m->n_near, &here, &m->near), meeting));
-    status = lc__tcp_open(m->opening->address, m->rank, m->size, without, meeting, &m->far);
+    status = open_far(m, without, meeting);
 done:
     free(without);
     return status;
@@ -195,7 +210,12 @@ static lc_status mixed_open(void *with, int rank, int size, const lc__meeting *m
         free(m), free(hosts), free(near_one);
         return lc_fail(LC_ERR_MEMORY, "out of memory: a group of %d ranks", size);
     }
-    *m = (mixed){.opening = with, .rank = rank, .size = size, .hosts = hosts, .near_one = near_one};
+    *m = (mixed){.opening = with,
+                 .far_ops = ((opening *)with)->lanes[0] ? &lc__relay : &lc__tcp,
+                 .rank = rank,
+                 .size = size,
+                 .hosts = hosts,
+                 .near_one = near_one};
     atomic_fetch_add(&m->opening->references, 1);
     lc_status s = open_both(m, meeting);
     if (s < 0)
@@ -205,34 +225,69 @@ static lc_status mixed_open(void *with, int rank, int size, const lc__meeting *m
     return s;
 }
 
-static const lc__transport_ops mixed_ops = {
-    .name = "shm+tcp",
-    .open = mixed_open,
-    .close = mixed_close,
-    .room = room,
-    .commit = commit,
-    .sent = sent,
-    .peek = peek,
-    .consume = consume,
-    .miss = miss,
-    .progress = progress,
-    .idle = idle,
-    .abort = mixed_abort,
-    .host = host,
-};
+/* The communicators of a relay are split as the group is. */
+static lc_status prepare_relay(void *self, int color, int key, void **out)
+{
+    mixed *m = self;
+    opening *o = color < 0 ? NULL : calloc(1, sizeof *o);
+    lc_comm *lanes[LC__LANES] = {NULL};
+    *out = NULL;
+    if (color >= 0 && !o) return lc_fail(LC_ERR_MEMORY, "out of memory: a group of ranks");
+    lc_status s = lc__relay_split(m->far, color, key, lanes);
+    if (s < 0 || !o) {
+        free(o);
+        return s;
+    }
+    o->host = m->opening->host;
+    memcpy(o->lanes, lanes, sizeof lanes);
+    *out = o; /* the group's alone: without a reference until it is opened */
+    return LC_OK;
+}
+
+#define MIXED_OPS                                                                                                      \
+    .open = mixed_open, .close = mixed_close, .room = room, .commit = commit, .sent = sent, .peek = peek,              \
+    .consume = consume, .miss = miss, .progress = progress, .idle = idle, .abort = mixed_abort, .host = host
+
+static const lc__transport_ops shm_tcp = {.name = "shm+tcp", MIXED_OPS};
+static const lc__transport_ops shm_mpi = {.name = "shm+mpi", .prepare = prepare_relay, MIXED_OPS};
+
+static lc_status mixed_new(const lc__transport_ops *ops, opening *o, int rank, int size, const lc__meeting *meeting,
+                           lc_comm **out)
+{
+    void *end = NULL;
+    atomic_store(&o->references, 1);
+    lc_status s = size > 1 ? mixed_open(o, rank, size, meeting, &end) : LC_OK;
+    if (s >= 0) s = lc__exchange_new(ops, end, o, rank, size, out);
+    opening_unref(o);
+    return s;
+}
 
 lc_status lc_comm_shm_tcp(const char *address, int host_number, int rank, int size, const lc_meeting *meeting,
                           lc_comm **out)
 {
-    void *end = NULL;
     *out = NULL;
     opening *o = calloc(1, sizeof *o);
     if (!o) return lc_fail(LC_ERR_MEMORY, "out of memory: a group of %d ranks", size);
-    atomic_store(&o->references, 1);
     o->host = host_number;
     snprintf(o->address, sizeof o->address, "%s", address ? address : "127.0.0.1");
-    lc_status s = size > 1 ? mixed_open(o, rank, size, meeting, &end) : LC_OK;
-    if (s >= 0) s = lc__exchange_new(&mixed_ops, end, o, rank, size, out);
-    opening_unref(o);
-    return s;
+    return mixed_new(&shm_tcp, o, rank, size, meeting, out);
+}
+
+lc_status lc_comm_shm_over(lc_comm *far, int host_number, const lc_meeting *meeting, lc_comm **out)
+{
+    lc_comm *second = NULL;
+    *out = NULL;
+    int rank = lc_comm_rank(far), size = lc_comm_size(far);
+    opening *o = calloc(1, sizeof *o);
+    lc_status s =
+        o ? lc_comm_split(far, 0, rank, &second) : lc_fail(LC_ERR_MEMORY, "out of memory: a group of %d ranks", size);
+    if (s < 0) {
+        free(o);
+        lc_comm_free(far);
+        return s;
+    }
+    o->host = host_number;
+    o->lanes[LC__LANE_COLLECTIVE] = far;
+    o->lanes[LC__LANE_DIRECT] = second;
+    return mixed_new(&shm_mpi, o, rank, size, meeting, out);
 }

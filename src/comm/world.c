@@ -180,23 +180,37 @@ static lc_status make_mpi(lc__world *w)
                    lc_comm_rank(w->comm), lc_comm_size(w->comm), w->rank, w->size, w->launcher);
 }
 
+static bool is_one_of(const char *name, const char *const *list)
+{
+    while (*list && strcmp(*list, name) != 0) list++;
+    return *list;
+}
+
+/* What fails because memory cannot be shared fails so on all ranks. */
 static lc_status make_comm(lc__world *w, const char *backend, const identity *all)
 {
+    static const char *const over_mpi[] = {"mpi", "shm+mpi", NULL}, *const over_memory[] = {"shm", "shm+tcp", "shm+mpi",
+                                                                                            "auto", NULL};
     const lc_meeting meeting = {lc__control_all_gather, w->control};
-    int other = elsewhere(w, all);
-    bool automatic = !strcmp(backend, "auto");
-    if (!strcmp(backend, "mpi") || (automatic && other >= 0 && all_prefer_mpi(w, all))) return make_mpi(w);
+    int other = elsewhere(w, all), host = first_of_host(all, w->rank);
+    bool automatic = !strcmp(backend, "auto"), share = is_one_of(backend, over_memory) && any_together(w, all);
+    bool mpi = is_one_of(backend, over_mpi) || (automatic && other >= 0 && all_prefer_mpi(w, all));
+    lc_status s;
     if (!strcmp(backend, "shm") && other >= 0)
         return lc_fail(LC_ERR_CONFIG,
                        "ranks %d and %d are on different hosts, or in different containers, and cannot "
                        "share memory; use tcp",
                        w->rank, other);
-    if (strcmp(backend, "tcp") != 0 && any_together(w, all)) {
+    if (mpi) {
+        LC_TRY(make_mpi(w));
+        if (!share) return LC_OK;
+        s = lc_comm_shm_over(w->comm, host, &meeting, &w->comm);
+        return s == LC_ERR_UNSUPPORTED && automatic ? make_mpi(w) : s;
+    }
+    if (share) {
         bool mixed = other >= 0 || !strcmp(backend, "shm+tcp");
-        lc_status s =
-            mixed ? lc_comm_shm_tcp(w->local_address, first_of_host(all, w->rank), w->rank, w->size, &meeting, &w->comm)
+        s = mixed ? lc_comm_shm_tcp(w->local_address, host, w->rank, w->size, &meeting, &w->comm)
                   : lc_comm_shm(w->rank, w->size, &meeting, &w->comm);
-        /* That fails on all ranks or on none. */
         if (s != LC_ERR_UNSUPPORTED || !automatic) return s;
     }
     return lc_comm_tcp(w->local_address, w->rank, w->size, &meeting, &w->comm);
@@ -290,22 +304,17 @@ static void leave(void)
     lc__world_leave(&this_process.world);
 }
 
-static bool is_backend(const char *name)
-{
-    return !strcmp(name, "auto") || !strcmp(name, "shm") || !strcmp(name, "tcp") || !strcmp(name, "shm+tcp") ||
-           !strcmp(name, "mpi");
-}
-
 lc_status lc__world_join(const lc__world_options *options, lc__world **out)
 {
     const lc__world_options standard = {0}, *o = options ? options : &standard;
     const char *wanted = getenv("LIGHTC_COMM"), *standard_backend = wanted && *wanted ? wanted : "auto";
     const char *backend = o->backend && *o->backend ? o->backend : standard_backend;
+    static const char *const backends[] = {"auto", "shm", "tcp", "mpi", "shm+tcp", "shm+mpi", NULL};
     lc_status s = LC_OK;
     *out = NULL;
-    if (!is_backend(backend))
-        return lc_fail(LC_ERR_CONFIG, "\"%s\" is no way to communicate; there are auto, shm, tcp, shm+tcp and mpi",
-                       backend);
+    if (!is_one_of(backend, backends))
+        return lc_fail(LC_ERR_CONFIG,
+                       "\"%s\" is no way to communicate; there are auto, shm, tcp, mpi, shm+tcp and shm+mpi", backend);
     pthread_mutex_lock(&this_process.lock);
     if (!this_process.references) {
         s = join_first(&this_process.world, o, backend);
