@@ -40,9 +40,9 @@ lc_status lc__world_find(lc__world *out) LC_MUST_USE;
 bool lc__first_host(const char *list, char *out, size_t size);
 
 typedef struct lc__world_options {
-    /* "shm", "tcp", "mpi", "shm+tcp", "shm+mpi", or "auto": shm where all ranks are on one host; where mpirun started
-     * them on several with a network that has RDMA, mpi; else shm between ranks of a host, tcp between hosts. NULL: as
-     * LIGHTC_COMM says, else auto. */
+    /* "shm", "tcp", "mpi", "shm+tcp", "shm+mpi", or "auto": shm where all ranks are on one host; else shm
+     * between ranks of a host, and between hosts tcp, or mpi where mpirun started them and the network has RDMA. NULL:
+     * as LIGHTC_COMM says, else auto. */
     const char *backend;
     lc__control_times times;                  /* 0: the default */
     void (*say)(void *ctx, const char *text); /* see lc__control_options; may be NULL */

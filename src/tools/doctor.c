@@ -35,6 +35,12 @@ __attribute__((format(printf, 2, 3))) static void complain(patient *p, const cha
     printf("\n");
 }
 
+/* "shm+tcp": one way within hosts, another between them. */
+static bool is_mixed(const char *over)
+{
+    return !strncmp(over, "shm+", 4);
+}
+
 static bool leads(const patient *p, int rank)
 {
     return place_host(p->all, rank) == rank;
@@ -99,11 +105,11 @@ static void show_ways(const patient *p)
     if (p->hosts > 1 && strstr(p->over, "tcp") && ports[1])
         printf("  connections listen on ports %d to %d, which a firewall between the hosts must let through\n",
                ports[0], ports[1]);
-    if (strcmp(p->over, "shm+tcp") != 0) {
+    if (!is_mixed(p->over)) {
         printf("  all calls, between all ranks: %s\n", p->over);
         return;
     }
-    printf("  within a host: shared memory; between hosts: TCP\n");
+    printf("  within a host: shared memory; between hosts: %s\n", strchr(p->over, '+') + 1);
     printf("  all_gather, broadcast: %s\n",
            each > 1 ? "each byte goes to another host once" : "each byte goes to another host once for each rank");
     printf("  all_reduce, reduce_scatter: %s\n",
@@ -186,7 +192,7 @@ static void check_networks(patient *p)
 static void check_order(patient *p)
 {
     int each = ranks_per_host(p);
-    if (p->hosts == 1 || strcmp(p->over, "shm+tcp") != 0) return;
+    if (p->hosts == 1 || !is_mixed(p->over)) return;
     if (!each)
         complain(p, "hosts have different numbers of ranks, or a host's ranks are not neighbours: each byte goes to "
                     "another host once for each rank; give each host as many, in the order of hosts (mpirun: --map-by "
@@ -213,11 +219,11 @@ static lc_status measure(lc_comm *c, const place *all, const doctor *o)
     rank_link links[MOST_LINKS];
     bench_line line = {0};
     int n = place_links(all, lc_comm_size(c), links);
-    bool speaks = lc_comm_rank(c) == 0, mixed = !strcmp(lc_comm_name(c), "shm+tcp");
+    bool speaks = lc_comm_rank(c) == 0, mixed = is_mixed(lc_comm_name(c));
     if (o->seconds <= 0) return LC_OK;
     if (speaks) printf("\n%-30s %-8s %10s %12s %8s\n", "links", "over", "alpha us", "beta ns/KiB", "GB/s");
     for (int i = 0; i < n; i++) {
-        const char *over = !mixed ? lc_comm_name(c) : links[i].across ? "tcp" : "shm";
+        const char *over = !mixed ? lc_comm_name(c) : links[i].across ? strchr(lc_comm_name(c), '+') + 1 : "shm";
         LC_TRY(bench_link(c, links[i].a, links[i].b, o->seconds, &line));
         if (speaks) show_line(links[i].what, over, &line);
     }
