@@ -43,7 +43,9 @@ static lc_status barebones(const lc_trainer_options *o)
 static lc_status resolve(lc_trainer *t)
 {
     lc_trainer_options *o = &t->opt;
+    int64_t limit;
     LC_TRY(lc__accelerator_check(o->accelerator));
+    LC_TRY(lc__memory_limit_parse(o->memory_limit, &limit));
     LC_TRY(one_of("gradient_clip_algorithm", o->gradient_clip_algorithm, "norm", "value"));
     LC_TRY(one_of("mode", o->mode, "min", "max"));
     if (o->gradient_clip_val != (double)LC_UNSET && !(o->gradient_clip_val >= 0))

@@ -8,6 +8,7 @@
  *               expand_tree.c: sums of gradients in a fixed order
  *   dead.c      what nobody reads is dropped
  *   fuse.c      named patterns -> fused operators; fuse_elementwise.c: chains
+ *   place_shards.c  what is sharded (shard.h) becomes intermediate results
  *   collective.c  each collective -> where it starts and where it is waited for
  *   lower.c     operators -> kernel calls: layouts, copies, in-place, direct accumulation
  *   arena.c     liveness -> offsets in one arena

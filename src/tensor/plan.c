@@ -356,7 +356,8 @@ static lc_status check_memory(const lc_graph *g, const lc_plan *p)
     if (want <= have && want <= g->arena_reserved) return LC_OK;
     return lc_fail(LC_ERR_MEMORY,
                    "the step needs %.1f MiB for intermediate results (lower bound %.1f MiB), but only "
-                   "%.1f MiB can be had; use a smaller batch, lc_checkpoint_begin, or raise max_bytes",
+                   "%.1f MiB can be had; use a smaller batch or lc_checkpoint_begin, or raise "
+                   "max_bytes (memory_limit)",
                    (double)want / 1048576, (double)p->lower_bound / 1048576, (double)have / 1048576);
 }
 

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a rank holds in memory, and the bound of it (memory_limit). What a module and its optimizers need is known
+ * before a step has run: gradients and optimizer state have addresses then, but no pages. Intermediate results are
+ * known when a step is planned, before it is run. */
+#include "core/trainer_internal.h"
+#include "tensor/graph_impl.h"
+#include "tensor/shard.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int64_t bytes_held(const lc_tensor *t)
+{
+    int64_t begin, count;
+    lc__tensor_part(t, &begin, &count);
+    return count * (int64_t)lc_dtype_size(t->type.dtype);
+}
+
+typedef struct walk {
+    lc_device_memory *m;
+    const lc_flat *seen[8]; /* one for each data type, as a rule */
+    int n_seen;
+} walk;
+
+static int64_t elements_of(const lc_flat *flat)
+{
+    return flat->sharding && flat->sharding->gradient ? flat->sharding->count : flat->count;
+}
+
+static lc_status add_tensor(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
+{
+    walk *w = ctx;
+    const lc_flat *flat = mt->is_parameter ? mt->tensor->flat : NULL;
+    (void)path, (void)owner;
+    *(mt->is_parameter ? &w->m->parameters : &w->m->buffers) += bytes_held(mt->tensor);
+    for (int i = 0; i < w->n_seen; i++)
+        if (w->seen[i] == flat) return LC_OK;
+    if (!flat || w->n_seen == (int)(sizeof w->seen / sizeof *w->seen)) return LC_OK;
+    w->seen[w->n_seen++] = flat;
+    w->m->gradients += elements_of(flat) * (int64_t)lc_dtype_size(mt->tensor->type.dtype);
+    return LC_OK;
+}
+
+/* Of an optimizer that has no state yet: what it will have. */
+static int64_t state_of(const lc_optimizer *opt)
+{
+    int64_t bytes = 0, count = 0;
+    for (int g = 0; g < opt->n_groups && !count; g++) {
+        const lc_tensor *p = opt->groups[g].n_parameters ? opt->groups[g].parameters[0] : NULL;
+        if (p && p->flat)
+            count =
+                (p->flat->sharding ? p->flat->sharding->count : p->flat->count) * (int64_t)lc_dtype_size(p->type.dtype);
+    }
+    for (int k = 0; opt->ops->state_names && opt->ops->state_names[k]; k++)
+        bytes += opt->state[k] ? bytes_held(opt->state[k]) : count;
+    return bytes;
+}
+
+lc_status lc_trainer_memory(const lc_trainer *t, lc_device_memory *out)
+{
+    walk w = {.m = out};
+    *out = (lc_device_memory){0};
+    if (!t->m || !t->graph) return lc_fail(LC_ERR_STATE, "lc_trainer_memory: nothing has been run yet");
+    LC_TRY(lc_module_visit(t->m, add_tensor, &w));
+    for (int i = 0; i < t->optimizers.n; i++) out->optimizer_state += state_of(t->optimizers.optimizers[i].optimizer);
+    out->activations = (int64_t)t->graph->arena_committed;
+    out->workspace = (int64_t)t->graph->scratch_bytes;
+    return LC_OK;
+}
+
+lc_status lc__memory_limit_parse(const char *text, int64_t *bytes)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    char *end;
+    *bytes = 0;
+    if (!text || !*text) return LC_OK;
+    double n = strtod(text, &end);
+    for (int i = 0; i < 5; i++, n *= 1024) {
+        bool same = !strcmp(end, units[i]) || (i && end[0] == units[i][0] && !end[1]) || (!i && !*end);
+        if (end == text || !same || !(n >= 1) || n > 0x1p62) continue;
+        *bytes = (int64_t)n;
+        return LC_OK;
+    }
+    return lc_fail(LC_ERR_CONFIG, "memory_limit=\"%.60s\"; it is a size: 512MiB, 1.5GiB, or bytes", text);
+}
+
+lc_status lc__memory_limit_apply(lc_trainer *t)
+{
+    const double mib = 1048576;
+    int64_t limit;
+    lc_device_memory m;
+    LC_TRY(lc__memory_limit_parse(t->opt.memory_limit, &limit));
+    if (!limit) return LC_OK;
+    LC_TRY(lc_trainer_memory(t, &m));
+    int64_t held = m.parameters + m.buffers + m.gradients + m.optimizer_state;
+    t->graph->options.max_bytes = limit - held;
+    if (limit > held) return LC_OK;
+    return lc_fail(LC_ERR_MEMORY,
+                   "this rank needs %.2f MiB (parameters and buffers %.2f, gradients %.2f, optimizer state %.2f) and "
+                   "memory for its steps; memory_limit is %.2f MiB. --strategy sharded spreads them over the ranks",
+                   (double)held / mib, (double)(m.parameters + m.buffers) / mib, (double)m.gradients / mib,
+                   (double)m.optimizer_state / mib, (double)limit / mib);
+}
