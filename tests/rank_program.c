@@ -4,7 +4,8 @@
  *
  * WHAT: end; exit (with status 3); kill (itself); hang; print (60 lines, then status 1); term (waits for SIGTERM, then
  * ends with 0); once (dies in its first life); meet (waits for the others, then until the run ends); late (never
- * meets); train (four epochs; with --on 0 it dies in its first life in the third). rank_program silent ...: it does not
+ * meets); train (four epochs; a rank with --on dies in its first life in the
+ * third); usr1 (the same, but it sends itself SIGUSR1). rank_program silent ...: it does not
  * parse, but asks for one restart in the struct, and dies in its first life. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -92,12 +93,14 @@ static int meet(void)
     return 1;
 }
 
+/* *deadly: with which signal; 0: not. */
 static lc_status maybe_die(void *deadly, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
 {
     (void)o, (void)b;
-    if (*(bool *)deadly && lc_trainer_current_epoch(t) == 2 && i == 1) {
-        usleep(500000); /* until the checkpoint of the epoch before is written */
-        raise(SIGKILL);
+    int signal_number = *(int *)deadly;
+    if (signal_number && lc_trainer_current_epoch(t) == 2 && i == 1) {
+        if (signal_number == SIGKILL) usleep(500000); /* until the checkpoint of the epoch before is written */
+        kill(getpid(), signal_number);                /* to any thread: one of them reads signals */
     }
     return LC_OK;
 }
@@ -105,7 +108,8 @@ static lc_status maybe_die(void *deadly, lc_trainer *t, const lc_outputs *o, con
 /* Leaves DIR/result: where it began, and the weight. */
 static int train(lc_trainer_options *opt, const settings *s)
 {
-    bool deadly = s->on == 0 && !getenv("LIGHTC_RESTARTED");
+    bool first_life = s->on >= 0 && s->on == atoi(variable("LIGHTC_RANK")) && !getenv("LIGHTC_RESTARTED");
+    int deadly = !first_life ? 0 : !strcmp(s->act, "usr1") ? SIGUSR1 : SIGKILL;
     char path[4200];
     world m;
     lc_trainer *t;
@@ -119,7 +123,7 @@ static int train(lc_trainer_options *opt, const settings *s)
     opt->enable_progress_bar = opt->enable_model_summary = LC_OFF;
     LC_MAIN_TRY(lc_trainer_new(opt, &t));
     LC_MAIN_TRY(lc_trainer_fit(t, &m.base, NULL));
-    snprintf(path, sizeof path, "%s/result", s->dir);
+    snprintf(path, sizeof path, "%s/result%s", s->dir, lc_trainer_global_rank(t) ? "-1" : "");
     FILE *f = fopen(path, "w");
     if (!f) return 1;
     int batches = 0;
@@ -160,7 +164,7 @@ int main(int argc, char **argv)
     if (report(&s) != 0) return 4;
     printf("rank %s speaks\n", variable("LIGHTC_RANK"));
     fflush(stdout);
-    if (!strcmp(s.act, "train")) return train(&opt, &s);
+    if (!strcmp(s.act, "train") || !strcmp(s.act, "usr1")) return train(&opt, &s);
     lc_trainer_options_release(&opt);
     bool act = s.on < 0 || (rank && atoi(rank) == s.on);
     if (!strcmp(s.act, "term")) {

@@ -484,6 +484,40 @@ TEST(training_goes_on_from_the_last_checkpoint)
     check_clean(&r, 0);
 }
 
+/* A rank of two is lost, whichever: from parts that both have written. And from what SIGUSR1 left on the way. */
+TEST(training_goes_on_from_sharded_checkpoints)
+{
+    static const char *const options = "--devices 2 --strategy ddp --state_dict_type sharded "
+                                       "--use_distributed_sampler false"; /* its loader is its own */
+    run r;
+    char undisturbed[256], result[256];
+    CHECK_EQ(launch(&r, "%s --act train %s", program, options), 0);
+    read_file(&r, "result", undisturbed, sizeof undisturbed);
+    const char *numbers = strstr(undisturbed, "steps=");
+    CHECK(numbers);
+    for (int rank = 0; rank < 2; rank++) {
+        start(&r, "%s --act train --on %d --max_restarts 1 %s", program, rank, options);
+        CHECK_EQ(finish(&r), 0);
+        CHECK_CONTAINS(r.err, "killed by signal 9");
+        read_file(&r, "result", result, sizeof result);
+        CHECK_STR(strstr(result, "steps="), numbers);
+        CHECK(atoi(result + strlen("batches=")) * 2 == atoi(undisturbed + strlen("batches=")));
+        check_clean(&r, 0);
+    }
+    start(&r, "%s --act usr1 --on 1 %s", program, options);
+    CHECK_EQ(finish(&r), 0);
+    read_file(&r, "result", result, sizeof result);
+    CHECK_STR(result, undisturbed);
+    char part[400];
+    snprintf(part, sizeof part, "%s/hpc_ckpt_1.ckpt/tensors-00002-of-00002.safetensors", r.dir);
+    CHECK(!access(part, F_OK));
+    again(&r, "%s --act train %s --ckpt_path hpc", program, options);
+    CHECK_EQ(finish(&r), 0);
+    read_file(&r, "result", result, sizeof result);
+    CHECK_STR(strstr(result, "steps="), numbers);
+    CHECK(atoi(result + strlen("batches=")) < atoi(undisturbed + strlen("batches=")) / 2 + 1);
+}
+
 /* ---- several machines ---- */
 
 /* Two supervisors, as on two machines. */
