@@ -153,7 +153,7 @@ static lc_status add_callbacks(lc_trainer *t, int first, int end)
 }
 
 /* One allocation after the other fails: the run ends with an error, or goes well all the same. */
-static lc_status short_run(const char *dir, int64_t fail)
+static lc_status short_run(const char *dir, int64_t fail, const char *strategy)
 {
     static float x[8 * 3], y[8];
     net m = {.before = -1};
@@ -171,6 +171,8 @@ static lc_status short_run(const char *dir, int64_t fail)
     o.threads = 1;
     o.log_every_n_steps = 1;
     o.logger = "csv";
+    o.strategy = strategy;
+    if (strategy) o.devices = "2";
     LC_TRY_GOTO(status, done, lc_trainer_new(&o, &t));
     LC_TRY_GOTO(status, done, add_callbacks(t, 0, CALLBACKS));
     status = lc_trainer_fit(t, &m.base, NULL);
@@ -251,23 +253,36 @@ TEST(steady_step_with_loggers)
     run("csv,sqlite,tensorboard", 1);
 }
 
+static void fail_each(const char *strategy)
+{
+    char dir[256];
+    CHECK(world_dir(dir, sizeof dir));
+    CHECK_OK(short_run(dir, 0, strategy)); /* what is made once per process is there now */
+    int64_t before = allocations;
+    CHECK_OK(short_run(dir, 0, strategy));
+    int64_t n = allocations - before;
+    CHECK(n > 100);
+    for (int64_t k = 1; k <= n; k++) {
+        lc_status s = short_run(dir, k, strategy);
+        if (s < 0 && !lc_error_message()[0]) TEST_FAIL("no message when allocation %lld fails", (long long)k);
+    }
+    world_remove(dir);
+}
+
 TEST(every_allocation_may_fail)
 {
 #ifndef COUNTED
     SKIP("allocations are not counted in this build");
 #endif
-    char dir[256];
-    CHECK(world_dir(dir, sizeof dir));
-    CHECK_OK(short_run(dir, 0)); /* what is made once per process is there now */
-    int64_t before = allocations;
-    CHECK_OK(short_run(dir, 0));
-    int64_t n = allocations - before;
-    CHECK(n > 100);
-    for (int64_t k = 1; k <= n; k++) {
-        lc_status s = short_run(dir, k);
-        if (s < 0 && !lc_error_message()[0]) TEST_FAIL("no message when allocation %lld fails", (long long)k);
-    }
-    world_remove(dir);
+    fail_each(NULL);
+}
+
+TEST(every_allocation_may_fail_with_several_devices)
+{
+#ifndef COUNTED
+    SKIP("allocations are not counted in this build");
+#endif
+    fail_each("data_parallel");
 }
 
 TEST_MAIN
