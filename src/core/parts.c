@@ -201,6 +201,7 @@ static lc_status join_types(const struct lc__parts *p, lc_tensor *const *values,
         if (!first) first = one;
         rows += one->ndim ? one->shape[0] : 1;
     }
+    if (!first) return lc_fail(LC_ERR_INTERNAL, "%s: no part of the batch gave it", what);
     *type = *first;
     *mean = lc_dtype_is_float(first->dtype) && lc__numel(first) == 1 && first->ndim == 0;
     if (*mean) return LC_OK;
