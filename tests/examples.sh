@@ -81,6 +81,21 @@ mnist_mlp | fashion_cnn)
   check "a folder without data is an error" fails --data nowhere
   check "that names it" complains nowhere
   ;;
+sharded_gpt)
+  args=(--threads 1 --max_steps 20)
+  common
+  check "ddp does not fit" fails "${args[@]}" --devices 2 --strategy ddp --memory_limit 24MiB
+  check "which is told with the figures" complains 'this rank needs 28\.73 MiB .*memory_limit is 24\.00 MiB'
+  check "sharded does" run "${args[@]}" --devices 2 --strategy sharded --memory_limit 24MiB --default_root_dir root
+  check "with half of everything" says 'parameters 3\.59, gradients 3\.59, optimizer state 7\.19'
+  check "ddp without a limit" run "${args[@]}" --devices 2 --strategy ddp --default_root_dir ddp
+  check "ends with the same bits" cmp {root,ddp}/lightning_logs/version_0/checkpoints/epoch=0-step=20.ckpt/model.safetensors
+  for s in sharded_1 sharded_2 sharded_3; do
+    check "$s on 3 ranks" run "${args[@]}" --devices 3 --strategy $s --default_root_dir $s
+  done
+  check "with the same bits" cmp {sharded_1,sharded_3}/lightning_logs/version_0/checkpoints/epoch=0-step=20.ckpt/model.safetensors
+  check "a limit that is no size is an error" fails "${args[@]}" --memory_limit many
+  ;;
 char_gpt)
   for _ in {1..300}; do echo "the quick brown fox jumps over the lazy dog, and the dog sleeps on"; done >input.txt
   args=(--data . --layers 1 --width 32 --heads 2 --context 32 --batch_size 8 --lr 1e-2 --dropout 0 --sample 400 --threads 1)
