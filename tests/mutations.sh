@@ -33,7 +33,8 @@ prepare() {
 
 wanted() {
   [ ${#names[@]} -eq 0 ] && return 0
-  for name in "${names[@]}"; do [[ $1 == *$name* ]] && return 0; done
+  local part
+  for part in "${names[@]}"; do [[ $1 == *$part* ]] && return 0; done
   return 1
 }
 
@@ -46,7 +47,14 @@ is_red() {
   [ $status -ne 0 ] && [ $status -ne 77 ]
 }
 
-# What a killed test has started goes with its process group; supervisors end by themselves when their parent has.
+# What a broken program has left.
+clean_up() {
+  local exe
+  for exe in /proc/[0-9]*/exe; do
+    [[ $(readlink "$exe" 2>/dev/null) == "$copy"/build/* ]] && kill -9 "$(basename "$(dirname "$exe")")" 2>/dev/null
+  done
+}
+
 mutate() {
   local name=$1 file=$2 script=$3 red='' tests
   shift 3
@@ -68,6 +76,7 @@ mutate() {
     fi
   fi
   cp "$copy/original" "$copy/$file"
+  clean_up
   case $red in
     '') red='SURVIVED' ;&
     *[A-Z][A-Z]*) survived=$((survived + 1)) ;;
@@ -75,8 +84,8 @@ mutate() {
   printf '%-44s %-34s %s\n' "$name" "$file" "$red"
 }
 
-[ $list = 1 ] || prepare
-
+# In a function, so that bash has read all of it before this file may change.
+all() {
 # ---- gradients and sums ----
 mutate 'last bucket dropped' src/tensor/expand_sync.c 's/if (begin >= 0 && (last || gap/if (begin >= 0 \&\& !last \&\& (gap/' test_sync test_ddp
 mutate '1/N missing' src/tensor/macro.c 's/if (g->reducer) window \*= lc__reducer_ranks(g->reducer);//' test_sync test_ddp:train_as_one
@@ -113,7 +122,10 @@ mutate 'survivors never killed' src/launch/supervisor.c 's/if (s->deadline > 0 &
 mutate 'a silent rank given its grace' src/launch/supervisor.c 's/if (c && c->pid) kill(-c->pid, SIGKILL);//' test_launch:not_waited_for
 mutate 'an end without survivors not seen' src/launch/supervisor.c 's/        heed_end(s);//' test_launch:not_waited_for
 mutate 'older runs gone on from' src/core/find_last.c 's/best.found && (best.when.tv_sec > seconds/best.found || (best.when.tv_sec > seconds/' test_launch:goes_on
+}
 
+[ $list = 1 ] || prepare
+all
 [ $list = 1 ] && exit 0
 printf '%d mutations, %d survived\n' $count $survived
 [ $survived = 0 ]

@@ -4,9 +4,9 @@
  *
  * WHAT: end; exit (with status 3); kill (itself); hang; print (60 lines, then status 1); term (waits for SIGTERM, then
  * ends with 0); once (dies in its first life); meet (waits for the others, then until the run ends); late (never
- * meets); train (four epochs; a rank with --on dies in its first life in the
- * third); usr1 (the same, but it sends itself SIGUSR1). rank_program silent ...: it does not
- * parse, but asks for one restart in the struct, and dies in its first life. */
+ * meets); train (four epochs; a rank with --on dies in its first life in the third); slow (the same, for ever); usr1
+ * (the same as train, but it sends itself SIGUSR1). rank_program silent ...: it does not parse, but asks for one
+ * restart in the struct, and dies in its first life. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -105,10 +105,20 @@ static lc_status maybe_die(void *deadly, lc_trainer *t, const lc_outputs *o, con
     return LC_OK;
 }
 
+static lc_status tell_step(void *slow, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
+{
+    (void)slow, (void)t, (void)o, (void)b, (void)i;
+    usleep(20000);
+    printf("a step\n");
+    fflush(stdout);
+    return LC_OK;
+}
+
 /* Leaves DIR/result: where it began, and the weight. */
 static int train(lc_trainer_options *opt, const settings *s)
 {
     bool first_life = s->on >= 0 && s->on == atoi(variable("LIGHTC_RANK")) && !getenv("LIGHTC_RESTARTED");
+    bool slow = !strcmp(s->act, "slow");
     int deadly = !first_life ? 0 : !strcmp(s->act, "usr1") ? SIGUSR1 : SIGKILL;
     char path[4200];
     world m;
@@ -116,10 +126,11 @@ static int train(lc_trainer_options *opt, const settings *s)
     lc_callback cb;
     world_init(&m, &world_ops_without_val, 4, 0);
     m.lr = 0.01;
-    LC_MAIN_TRY(lc_lambda_callback_new(&(lc_lambda_args){.context = &deadly, .on_train_batch_end = maybe_die}, &cb));
+    LC_MAIN_TRY(lc_lambda_callback_new(
+        &(lc_lambda_args){.context = &deadly, .on_train_batch_end = slow ? tell_step : maybe_die}, &cb));
     opt->callbacks = &cb;
     opt->n_callbacks = 1;
-    opt->max_epochs = 4;
+    opt->max_epochs = slow ? 100000 : 4;
     opt->enable_progress_bar = opt->enable_model_summary = LC_OFF;
     LC_MAIN_TRY(lc_trainer_new(opt, &t));
     LC_MAIN_TRY(lc_trainer_fit(t, &m.base, NULL));
@@ -164,7 +175,8 @@ int main(int argc, char **argv)
     if (report(&s) != 0) return 4;
     printf("rank %s speaks\n", variable("LIGHTC_RANK"));
     fflush(stdout);
-    if (!strcmp(s.act, "train") || !strcmp(s.act, "usr1")) return train(&opt, &s);
+    if (!strcmp(s.act, "slow")) sigprocmask(SIG_UNBLOCK, &term, NULL);
+    if (!strcmp(s.act, "train") || !strcmp(s.act, "usr1") || !strcmp(s.act, "slow")) return train(&opt, &s);
     lc_trainer_options_release(&opt);
     bool act = s.on < 0 || (rank && atoi(rank) == s.on);
     if (!strcmp(s.act, "term")) {

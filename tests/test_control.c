@@ -480,6 +480,61 @@ TEST(last_words_are_heard_of_a_process_that_is_gone)
     }
 }
 
+/* Says it only when it counts as dead already. */
+static lc_status late_words(run *r, lc__control *c, int rank)
+{
+    char mine[8] = "", all[8 * RANKS];
+    if (rank == 1) {
+        await(&r->go, 1);
+        nap(0.02);
+        lc__control_fail(c, "no memory");
+        _exit(3);
+    }
+    return lc__control_all_gather(c, mine, all, sizeof mine);
+}
+
+TEST(last_words_are_waited_for)
+{
+    bool heard = false;
+    for (int k = 0; k < 5 && !heard; k++) { /* they have a tenth of a second, which may be too short here */
+        run *r = run_new(2, late_words, (lc__control_times){0});
+        lc__coordinator *c = run_start(r);
+        CHECK(await(&r->here, 2));
+        lc__coordinator_rank_ended(c, 1, "exit status 3");
+        atomic_store(&r->go, 1);
+        for (int i = 0; i < 2; i++) run_reap(r, i);
+        heard = strstr(r->ranks[0].message, "no memory");
+        lc__coordinator_stop(c);
+        run_free(r);
+    }
+    CHECK(heard);
+}
+
+/* Ranks 1 and 2 fail one behind the other, in both orders. */
+static lc_status fail_in_turn(run *r, lc__control *c, int rank)
+{
+    char mine[8] = "", all[8 * RANKS];
+    int first = atomic_load(&r->go);
+    if (rank == first) lc__control_fail(c, "the cause");
+    if (rank == 3 - first) nap(0.02), lc__control_fail(c, "a consequence");
+    return lc__control_all_gather(c, mine, all, sizeof mine);
+}
+
+TEST(the_first_cause_is_told)
+{
+    for (int first = 1; first <= 2; first++) {
+        run *r = run_new(3, fail_in_turn, (lc__control_times){0});
+        char want[200];
+        atomic_store(&r->go, first);
+        lc__coordinator *c = run_start(r);
+        for (int i = 0; i < 3; i++) run_reap(r, i);
+        snprintf(want, sizeof want, "rank %d %s: the cause", first, host());
+        for (int i = 0; i < 3; i++) CHECK_ENDED(r, i, want);
+        lc__coordinator_stop(c);
+        run_free(r);
+    }
+}
+
 static lc_status skip_a_meeting(run *r, lc__control *c, int rank)
 {
     char all[RANKS];

@@ -439,6 +439,25 @@ TEST(signals_are_passed_on)
     check_clean(&r, 2);
 }
 
+/* As Ctrl-C does, and as a batch system does: ranks save, and the status says why the run ended. */
+TEST(an_interrupted_training_says_so)
+{
+    static const struct {
+        int signal;
+        const char *said;
+    } cases[] = {{SIGINT, "stopped by SIGINT after step "}, {SIGTERM, "stopped by SIGTERM after step "}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        run r;
+        start(&r, "%s --act slow --devices 2 --use_distributed_sampler false", program);
+        wait_for(&r, "out", "a step\n");
+        CHECK(!kill(r.pid, cases[k].signal));
+        CHECK_EQ(finish(&r), 128 + cases[k].signal);
+        CHECK_CONTAINS(r.err, cases[k].said);
+        CHECK_CONTAINS(r.err, "continue with --ckpt_path ");
+        check_clean(&r, 2);
+    }
+}
+
 TEST(ranks_do_not_outlive_their_supervisor)
 {
     run r;

@@ -52,6 +52,10 @@ LC_API lc_status lc_fail(lc_status status, const char *format, ...) LC_PRINTF(2,
 /* Puts "text: " in front of the current message; returns `status`. Used to add what was being done. */
 LC_API lc_status lc_fail_context(lc_status status, const char *format, ...) LC_PRINTF(2, 3);
 
+/* What a program ends with: 0 for what is no error, 128 and the signal's number after SIGINT or SIGTERM (130 after
+ * Ctrl-C), else 1. */
+LC_API int lc_exit_status(lc_status status);
+
 LC_END_DECLS
 
 /* Return from the enclosing function if `expr` is an error. */
@@ -68,14 +72,14 @@ LC_END_DECLS
         if ((status) < 0) goto label;                                                                                  \
     } while (0)
 
-/* In main(): print the message to stderr and return 1. Needs <stdio.h>. */
+/* In main(): print the message to stderr and return lc_exit_status. Needs <stdio.h>. */
 #define LC_MAIN_TRY(expr)                                                                                              \
     do {                                                                                                               \
         lc_status lc_try_status_ = (expr);                                                                             \
         if (lc_try_status_ == LC_STOP) return 0;                                                                       \
         if (lc_try_status_ < 0) {                                                                                      \
             fprintf(stderr, "error: %s\n", lc_error_message());                                                        \
-            return 1;                                                                                                  \
+            return lc_exit_status(lc_try_status_);                                                                     \
         }                                                                                                              \
     } while (0)
 

@@ -4,6 +4,7 @@
 #include "core/parts.h"
 #include "core/profiling.h"
 #include "core/ranks.h"
+#include "core/status.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -175,6 +176,7 @@ static lc_status run_loader(lc_trainer *t, int loader)
         if (!t->sanity) t->val_batch_count[loader]++;
         if (last) break;
         if (atomic_load_explicit(&t->signal, memory_order_relaxed) && t->stage != LC_STAGE_FIT) {
+            lc__note_signal(atomic_load(&t->signal));
             status = lc_fail(LC_ERR_INTERRUPTED, "%s was interrupted by signal %d", lc_stage_name(t->stage),
                              atomic_load(&t->signal));
             goto done;

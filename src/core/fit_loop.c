@@ -3,6 +3,7 @@
 #include "core/deterministic.h"
 #include "core/rank_times.h"
 #include "core/ranks.h"
+#include "core/status.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -136,6 +137,7 @@ static lc_status interrupted(lc_trainer *t)
     const char *name = sig == SIGINT ? "SIGINT" : sig == SIGTERM ? "SIGTERM" : "a signal";
     lc__str dir = {0};
     lc_status s;
+    lc__note_signal(sig);
     if (t->opt.fast_dev_run || t->opt.barebones || t->opt.enable_checkpointing == LC_OFF)
         return lc_fail(LC_ERR_INTERRUPTED, "stopped by %s after step %lld; nothing was saved", name,
                        (long long)t->global_step);

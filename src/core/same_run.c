@@ -100,14 +100,19 @@ lc_status lc__check_same_options(lc_trainer *t)
     return s;
 }
 
-/* Where the program itself gives ranks different data they need as many batches, which nobody but it can know; ranks of
- * a loader that the trainer shares out must have the same one. */
+/* Ranks of a loader that the trainer shares out must have the same one. Of loaders that are the ranks' own, only the
+ * program knows what they have in common. */
 static void describe(lc_trainer *t, const lc__source *s, const char *what, int i, lc__str *out)
 {
     char text[512] = "";
     if (!s->loader) return;
-    if (s->sharded) lc_dataloader_describe(s->loader, t->current_epoch, text, sizeof text);
-    lc__str_add(out, "%s loader %d: %lld batches%s%s\n", what, i, (long long)s->length, *text ? ": " : "", text);
+    lc__str_add(out, "%s loader %d", what, i);
+    if (!s->sharded) {
+        lc__str_add(out, " of its own\n");
+        return;
+    }
+    lc_dataloader_describe(s->loader, t->current_epoch, text, sizeof text);
+    lc__str_add(out, ": %lld batches%s%s\n", (long long)s->length, *text ? ": " : "", text);
 }
 
 lc_status lc__check_same_data(lc_trainer *t)

@@ -12,6 +12,7 @@ static _Thread_local struct {
     char text[1024];
     unsigned count;
     lc_status last;
+    int signal; /* the last that ended a run */
 } error;
 #define message error.text
 
@@ -49,6 +50,17 @@ lc_status lc_fail(lc_status status, const char *format, ...)
     error.count++;
     error.last = status;
     return status;
+}
+
+void lc__note_signal(int signal)
+{
+    error.signal = signal;
+}
+
+int lc_exit_status(lc_status status)
+{
+    if (status >= 0) return 0;
+    return status == LC_ERR_INTERRUPTED && error.signal ? 128 + error.signal : 1;
 }
 
 unsigned lc__error_count(lc_status *last)

@@ -12,6 +12,9 @@ unsigned lc__error_count(lc_status *last);
 /* Copies this thread's message, which other errors would replace. */
 void lc__copy_message(char *text, size_t size);
 
+/* The signal that LC_ERR_INTERRUPTED is about, on this thread. */
+void lc__note_signal(int signal);
+
 /* The first of several errors, where work goes on after it. {0}: none yet. */
 typedef struct lc__first_error {
     lc_status status;

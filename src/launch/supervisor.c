@@ -327,6 +327,7 @@ static lc_status run_once(supervisor *s, int *exit_status)
     for (int i = 0; i < s->n && !bad; i++) bad = s->children[i].status;
     *exit_status = as_exit_status(bad);
     if (s->culprit >= 0) return tell_failure(s);
+    if (bad) lc__note_signal(s->signal);
     if (bad) return lc_fail(LC_ERR_INTERRUPTED, "stopped by signal %d (%s)", s->signal, strsignal(s->signal));
     return LC_OK;
 }
