@@ -95,7 +95,7 @@ mutate 'a piece of a sum twice' src/comm/exchange.c 's/x->parts\[c->own\] = r->a
 mutate 'weights of uneven shares ignored' src/core/ranks.c 's/weight = (double)batch->size \* [^;]*;/weight = 1;/' test_ddp:train_as_one
 mutate 'gradient of one rank alone left out' src/tensor/sync.c 's/memcpy(r->flats\[f\]->has_gradient, at, (size_t)r->flats\[f\]->n);/;/' test_sync:some_ranks
 # ---- state and data ----
-mutate 'stale parameters' src/strategies/ddp.c 's/LC_TRY(lc_module_visit(m, send_tensor, d->comm));//' test_ddp:train_as_one
+mutate 'stale parameters' src/strategies/processes.c 's/LC_TRY(lc_module_visit(m, send_tensor, d->comm));//' test_ddp:train_as_one
 mutate 'shares overlap' src/data/loader.c 's/s.begin = global_begin + s.offset;/s.begin = global_begin;/' test_ddp:train_as_one
 mutate 'sums of an epoch not reduced' src/core/ranks.c 's/lc_status s = lc__ranks_reduce(t->comm, v, 2 \* n, LC_LOG_SUM);/lc_status s = LC_OK;/' test_ddp:train_as_one
 mutate 'metrics not merged' src/core/ranks.c 's/LC_TRY(reduce_metrics(t, r));//' test_ddp:train_as_one
@@ -103,7 +103,7 @@ mutate 'a wish to stop not heard' src/core/ranks.c 's/if (flags\[WISH_STOP\]) t-
 # ---- what does not fit is found ----
 mutate 'options not compared' src/core/run.c 's/LC_TRY(lc__check_same_options(t));//' test_ddp:different_options
 mutate 'data not compared' src/core/fit_loop.c 's/LC_TRY(lc__check_same_data(t));//' test_ddp:different_options
-mutate 'models not compared' src/strategies/ddp.c 's/LC_TRY(check_model(d, m));//' test_ddp:different
+mutate 'models not compared' src/strategies/processes.c 's/LC_TRY(check_model(d->comm, m));//' test_ddp:different
 mutate 'calls not compared' src/comm/exchange.c 's/return !memcmp(got, want, sizeof \*got);/return true;/' test_comm:different
 mutate 'any secret let in' src/comm/socket.c 's/return !differs;/return true;/' test_control:secret
 mutate 'a batch script taken for a rank' src/comm/world_find.c 's/variable("SLURM_PROCID") && step/variable("SLURM_PROCID")/' test_world
