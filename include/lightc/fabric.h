@@ -38,7 +38,8 @@ typedef struct lc_fabric_options {
     /* Loggers of the program (lc_logger_new), taken over by lc_fabric_new, also when it fails. */
     const lc_logger *loggers;
     int n_loggers;
-    const char *default_root_dir; /* they write below it; "." */
+    const char *default_root_dir;     /* they write below it; "." */
+    const char *gradient_compression; /* of ddp */
 } lc_fabric_options;
 
 typedef struct lc_clip_args {

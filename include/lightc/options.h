@@ -159,6 +159,7 @@ typedef struct lc_option {
     X(TEXT, const char *, nodes_file, NULL, 0, 0, "machines, one a line: their ranks are started through mpirun")    \
     X(TEXT, const char *, memory_limit, NULL, 0, 0, "what a rank may hold, as 512MiB or 1.5GiB: compared with what training needs before it begins, and with every step when it is planned") \
     X(FLOAT, double, bucket_cap_mb, 1, 1e-6, 1e6, "MiB of gradients that ddp and sharded reduce with one call while the backward pass goes on; lightc bench comm suggests a number") \
+    X(TEXT, const char *, gradient_compression, NULL, 0, 0, "what ddp sends gradients as: none, bf16 or fp16, with half as many bytes") \
     X(INT, int64_t, max_restarts, 0, 0, 1e6, "when a rank is lost, start all again from the last checkpoint, so often") \
     X(FLOAT, double, start_timeout, 300, 0, 1e9, "seconds until all ranks must have come")                           \
     X(FLOAT, double, silence_timeout, 10, 0, 1e9, "seconds without a sign of life after which a rank counts as lost") \

@@ -23,7 +23,8 @@ typedef struct lc_strategy_request {
     /* Told what people should know while ranks are waited for; NULL: nobody. */
     void (*say)(void *ctx, const char *text);
     void *ctx;
-    double bucket_cap_mb; /* MiB of gradients that are reduced with one call; 0: 1 */
+    double bucket_cap_mb;             /* MiB of gradients that are reduced with one call; 0: 1 */
+    const char *gradient_compression; /* what gradients are sent as: NULL or "none", "bf16", "fp16" */
 } lc_strategy_request;
 
 /* What the ranks tell each other with every sync of gradients, a byte each; the largest of all ranks' comes back. */
@@ -72,6 +73,8 @@ typedef struct lc_strategy_ops {
     lc_status (*end_batch)(void *self);
     /* The run has ended well: the module is whole again on every rank. Collective. */
     lc_status (*finish)(void *self);
+    /* request->gradient_compression is heeded; where it is not, asking for it is an error. */
+    bool compresses;
 } lc_strategy_ops;
 
 #define LC_STRATEGY_OPS_INIT(text) .size = sizeof(lc_strategy_ops), .name = (text)

@@ -64,7 +64,10 @@ lc_status lc_fabric_new(const lc_fabric_options *options, lc_fabric **out)
     LC_TRY_GOTO(status, done, lc__state_dict_type(o.state_dict_type, &f->sharded));
     LC_TRY_GOTO(status, done, lc_precision_find(o.precision, &f->precision));
     LC_TRY_GOTO(status, done, lc_strategy_find(o.strategy, &f->strategy));
-    lc_strategy_request ask = {.devices = o.devices, .num_nodes = o.num_nodes ? o.num_nodes : 1, .comm = o.comm};
+    lc_strategy_request ask = {.devices = o.devices,
+                               .num_nodes = o.num_nodes ? o.num_nodes : 1,
+                               .comm = o.comm,
+                               .gradient_compression = o.gradient_compression};
     status = f->strategy->setup_environment(&f->strategy_self, &ask);
     if (status < 0) {
         f->strategy = NULL; /* nothing to tear down */
@@ -77,6 +80,7 @@ lc_status lc_fabric_new(const lc_fabric_options *options, lc_fabric **out)
         goto done;
     }
     f->comm = f->strategy->comm(f->strategy_self);
+    LC_TRY_GOTO(status, done, lc__compression_check(&ask, f->strategy, f->comm, o.deterministic));
     LC_TRY_GOTO(status, done, lc_graph_new(&g, &f->graph));
     *out = f;
     f = NULL;

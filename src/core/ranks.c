@@ -7,6 +7,7 @@
 #include "core/rank_times.h"
 #include "core/status.h"
 #include "tensor/graph_impl.h"
+#include "tensor/wire.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -21,6 +22,25 @@ lc_status lc__ranks_reduce(lc_comm *comm, double *values, int n, lc_log_reduce h
     if (!comm || n == 0) return LC_OK;
     LC_TRY(lc_comm_all_reduce(comm, values, values, n, LC_F64, ops[how], NULL));
     for (int i = 0; i < n && how == LC_LOG_MEAN; i++) values[i] /= lc_comm_size(comm);
+    return LC_OK;
+}
+
+lc_status lc__compression_check(const lc_strategy_request *ask, const lc_strategy_ops *strategy, const lc_comm *comm,
+                                bool deterministic)
+{
+    const char *name = ask->gradient_compression;
+    lc_dtype wire;
+    LC_TRY(lc__wire_find(name, &wire));
+    if (wire == LC_F32 || (!strategy->devices && (!comm || lc_comm_size(comm) == 1))) return LC_OK;
+    if (!strategy->compresses)
+        return lc_fail(LC_ERR_UNSUPPORTED,
+                       "gradient_compression=%s: the strategy %s keeps gradients as they are; use --strategy ddp", name,
+                       strategy->name);
+    if (deterministic)
+        return lc_fail(LC_ERR_CONFIG,
+                       "gradient_compression=%s rounds what ranks send, so that deterministic cannot give "
+                       "the bits of one process; leave out one of the two",
+                       name);
     return LC_OK;
 }
 

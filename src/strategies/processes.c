@@ -3,6 +3,7 @@
 
 #include "core/module_internal.h"
 #include "core/str.h"
+#include "tensor/wire.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,11 @@ lc_status lc__processes_join(void **self, const lc_strategy_request *r)
 {
     lc__processes *d = calloc(1, sizeof *d);
     if (!d) return lc_fail(LC_ERR_MEMORY, "out of memory: the ranks of a strategy");
+    lc_status named = lc__wire_find(r->gradient_compression, &d->wire);
+    if (named < 0) {
+        free(d);
+        return named;
+    }
     d->comm = r->comm;
     d->bucket_bytes = (size_t)(r->bucket_cap_mb * (1 << 20));
     if (!r->comm) {
@@ -99,6 +105,7 @@ lc_status lc__processes_share(void *self, lc_graph *graph, lc_module *m, lc_opti
     LC_TRY(lc_module_visit(m, send_tensor, d->comm));
     lc__reducer_free(d->reducer);
     LC_TRY(lc__reducer_new(graph, d->comm, d->bucket_bytes, &d->reducer));
+    LC_TRY(lc__reducer_compress(d->reducer, d->wire));
     lc__reducer_shard(d->reducer, stage);
     for (int i = 0; i < n; i++) LC_TRY(lc__reducer_add(d->reducer, optimizers[i]));
     return LC_OK;

@@ -14,6 +14,7 @@ typedef struct lc__processes {
     lc__world *world; /* NULL: the communicator is the program's */
     lc__reducer *reducer;
     size_t bucket_bytes; /* 0: the reducer's */
+    lc_dtype wire;       /* what gradients are sent as */
 } lc__processes;
 
 lc_status lc__processes_join(void **self, const lc_strategy_request *r);

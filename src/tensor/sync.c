@@ -37,8 +37,14 @@ void lc__reducer_free(lc__reducer *r)
     free(r->flats);
     free(r->requests);
     free(r->mask);
+    lc__wire_free(r->wire);
     free(r->scratch);
     free(r);
+}
+
+lc_status lc__reducer_compress(lc__reducer *r, lc_dtype wire)
+{
+    return wire == LC_F32 ? LC_OK : lc__wire_new(wire, lc_comm_size(r->comm), &r->wire);
 }
 
 static lc_status check_shardable(const lc_optimizer *opt)
@@ -79,6 +85,9 @@ lc_status lc__reducer_add(lc__reducer *r, lc_optimizer *opt)
             LC_TRY(lc__flat_of(opt->groups[i].parameters[k], &flat));
             LC_TRY(add_flat(r, flat));
         }
+    int64_t elements = 0;
+    for (int f = 0; f < r->n_flats; f++) elements += r->flats[f]->count;
+    if (r->wire) LC_TRY(lc__wire_reserve(r->wire, elements, 0));
     return lc__optimizer_prepare(opt);
 }
 
@@ -95,6 +104,7 @@ lc_status lc__reducer_gather(lc__reducer *r)
 
 lc_status lc__reducer_reserve(lc__reducer *r, int n)
 {
+    if (r->wire) LC_TRY(lc__wire_reserve(r->wire, 0, n));
     if (n <= r->cap_requests) return LC_OK;
     lc_request **list = realloc(r->requests, (size_t)n * sizeof(lc_request *));
     if (!list) return lc_fail(LC_ERR_MEMORY, "out of memory while planning: %d requests", n);
@@ -268,20 +278,25 @@ static char *elements(const lc_view *v, int64_t offset)
     return (char *)v->data + (size_t)offset * lc_dtype_size(v->dtype);
 }
 
-static void count_bucket(const lc_call *c, int64_t elements_sent)
+static void count_bucket(const lc_call *c, int64_t elements_sent, lc_dtype dtype)
 {
     lc__reducer_stats *stats = &reducer_of(c)->stats;
     stats->buckets++;
-    stats->bytes += elements_sent * (int64_t)lc_dtype_size(c->in[0].dtype);
+    stats->bytes += elements_sent * (int64_t)lc_dtype_size(dtype);
 }
 
 static void run_reduce_bucket(const lc_call *c)
 {
-    char *data = elements(&c->in[0], c->ints[LC__SYNC_OFFSET]);
+    lc__wire *wire = reducer_of(c)->wire;
+    lc_dtype dtype = c->in[0].dtype;
+    void *data = elements(&c->in[0], c->ints[LC__SYNC_OFFSET]);
     int64_t count = c->ints[LC__SYNC_COUNT];
-    launch(c,
-           (lc_comm_call){.op = LC_COMM_ALL_REDUCE, .dtype = c->in[0].dtype, .in = data, .out = data, .count = count});
-    count_bucket(c, count);
+    if (wire) {
+        data = lc__wire_pack(wire, data, dtype, count);
+        dtype = lc__wire_dtype(wire);
+    }
+    launch(c, (lc_comm_call){.op = LC_COMM_ALL_REDUCE, .dtype = dtype, .in = data, .out = data, .count = count});
+    count_bucket(c, count, dtype);
 }
 
 static void run_reduce_unit(const lc_call *c)
@@ -297,7 +312,7 @@ static void run_reduce_unit(const lc_call *c)
                              .in = data,
                              .out = elements(&c->in[0], c->ints[LC__SYNC_OFFSET] + rank * count),
                              .count = count});
-    count_bucket(c, count * lc_comm_size(r->comm));
+    count_bucket(c, count * lc_comm_size(r->comm), c->in[0].dtype);
 }
 
 static void run_take_slice(const lc_call *c)
@@ -396,6 +411,7 @@ lc_status lc__reducer_sync(lc__reducer *r, uint8_t flags[LC__SYNC_FLAGS])
     wait_for_all(r);
     agree(r, ENDS, 0);
     LC_TRY(lc__reducer_status(r));
+    if (r->wire) lc__wire_unpack(r->wire);
     LC_TRY(lc_comm_all_reduce(r->comm, r->mask, r->mask, r->n_mask + LC__SYNC_FLAGS, LC_U8, LC_COMM_MAX, NULL));
     r->stats.exposed_ns += lc__now_ns() - start;
     r->stats.syncs++;

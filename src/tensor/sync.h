@@ -36,6 +36,10 @@ lc_status lc__reducer_gather(lc__reducer *r) LC_MUST_USE;
 lc_status lc__reducer_begin_batch(lc__reducer *r, bool empty) LC_MUST_USE;
 lc_status lc__reducer_end_batch(lc__reducer *r) LC_MUST_USE;
 
+/* Before parameters are added: gradients of buckets are sent as `wire` (wire.h); LC_F32: as they are. Not where they
+ * are sharded. */
+lc_status lc__reducer_compress(lc__reducer *r, lc_dtype wire) LC_MUST_USE;
+
 /* The parameters of an optimizer are reduced. In the same order on all ranks. */
 lc_status lc__reducer_add(lc__reducer *r, lc_optimizer *opt) LC_MUST_USE;
 
@@ -48,7 +52,7 @@ void lc__reducer_set_weight(lc__reducer *r, double weight);
 lc_status lc__reducer_sync(lc__reducer *r, uint8_t flags[LC__SYNC_FLAGS]) LC_MUST_USE;
 
 typedef struct lc__reducer_stats {
-    int64_t syncs, buckets, bytes; /* bytes: of gradients, all syncs */
+    int64_t syncs, buckets, bytes; /* bytes: of gradients as they are sent, all syncs */
     int64_t exposed_ns;            /* waited when the backward pass was over */
 } lc__reducer_stats;
 void lc__reducer_get_stats(const lc__reducer *r, lc__reducer_stats *out);

@@ -5,6 +5,7 @@
 
 #include "tensor/shard.h"
 #include "tensor/sync.h"
+#include "tensor/wire.h"
 
 struct lc__reducer {
     lc_graph *g;
@@ -12,6 +13,7 @@ struct lc__reducer {
     int stage; /* of sharding; 0: nothing is sharded */
     size_t bucket_bytes;
     double weight;
+    lc__wire *wire;  /* NULL: gradients are sent as they are */
     lc_flat **flats; /* referenced */
     int n_flats;
     uint8_t *mask; /* has_gradient of all flats, then the trainer's flags */
