@@ -67,6 +67,9 @@ typedef struct lc_strategy_ops {
     bool copies_parameters;
     /* after_backward is called behind every backward pass, not only behind the last one of an accumulation window. */
     bool syncs_every_backward;
+    /* Each rank holds a part of the state alone: checkpoints are written in parts unless state_dict_type says "full".
+     */
+    bool shards_state;
     /* Around every batch of any loop; `empty`: this rank's share of it has no sample, so that it does not call the
      * module. Both collective. */
     lc_status (*begin_batch)(void *self, bool empty);

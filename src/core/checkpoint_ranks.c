@@ -12,10 +12,11 @@
 #include <string.h>
 #include <unistd.h>
 
-lc_status lc__state_dict_type(const char *asked, bool *sharded)
+lc_status lc__state_dict_type(const char *asked, const lc_strategy_ops *strategy, bool *sharded)
 {
-    *sharded = asked && !strcmp(asked, "sharded");
-    if (!asked || *sharded || !strcmp(asked, "auto") || !strcmp(asked, "full")) return LC_OK;
+    bool automatic = !asked || !strcmp(asked, "auto");
+    *sharded = automatic ? strategy->shards_state : !strcmp(asked, "sharded");
+    if (automatic || *sharded || !strcmp(asked, "full")) return LC_OK;
     return lc_fail(LC_ERR_CONFIG, "state_dict_type=\"%.60s\"; there is full, sharded and auto", asked);
 }
 

@@ -6,7 +6,7 @@
 
 #include "core/checkpoint_job.h"
 
-#include <lightc/comm.h>
+#include <lightc/strategy.h>
 
 /* ---- background threads; `dir` is the temporary directory ---- */
 
@@ -23,8 +23,8 @@ lc_status lc__share_check(lc_ckpt_writer *w, const char *dir, const lc__manifest
 
 /* ---- the ranks' own threads ---- */
 
-/* What an option state_dict_type asks for: "full", "sharded", "auto" or NULL. */
-lc_status lc__state_dict_type(const char *asked, bool *sharded) LC_MUST_USE;
+/* What an option state_dict_type asks for: "full", "sharded", or what suits the strategy ("auto" or NULL). */
+lc_status lc__state_dict_type(const char *asked, const lc_strategy_ops *strategy, bool *sharded) LC_MUST_USE;
 
 /* Commits what all ranks of `comm` (NULL: this one alone) have begun, as one checkpoint in which each has written a
  * share: of tensors that all have added, under the same names, whole ones; and the ranges that each has. state.json is

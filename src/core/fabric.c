@@ -61,7 +61,6 @@ lc_status lc_fabric_new(const lc_fabric_options *options, lc_fabric **out)
                                  .node_rank = LC_UNSET};
     if (!o.comm) LC_TRY_GOTO(status, done, lc__launch_self(&launch));
     if (status == LC_STOP) goto done;
-    LC_TRY_GOTO(status, done, lc__state_dict_type(o.state_dict_type, &f->sharded));
     LC_TRY_GOTO(status, done, lc_precision_find(o.precision, &f->precision));
     LC_TRY_GOTO(status, done, lc_strategy_find(o.strategy, &f->strategy));
     lc_strategy_request ask = {.devices = o.devices,
@@ -73,6 +72,7 @@ lc_status lc_fabric_new(const lc_fabric_options *options, lc_fabric **out)
         f->strategy = NULL; /* nothing to tear down */
         goto done;
     }
+    LC_TRY_GOTO(status, done, lc__state_dict_type(o.state_dict_type, f->strategy, &f->sharded));
     if (f->strategy->devices) {
         status = lc_fail(LC_ERR_UNSUPPORTED,
                          "%s cuts batches for its devices, which a fabric leaves to the program; use ddp, or a trainer",

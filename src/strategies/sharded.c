@@ -43,11 +43,12 @@ static lc_status end_batch(void *self)
 }
 
 #define STAGE_3                                                                                                        \
-    LC__PROCESSES_OPS, .setup = setup_3, .syncs_every_backward = true, .begin_batch = begin_batch,                     \
-                       .end_batch = end_batch, .finish = finish
+    LC__PROCESSES_OPS, .shards_state = true, .setup = setup_3, .syncs_every_backward = true,                           \
+                       .begin_batch = begin_batch, .end_batch = end_batch, .finish = finish
 
-const lc_strategy_ops lc__strategy_sharded_1 = {LC_STRATEGY_OPS_INIT("sharded_1"), LC__PROCESSES_OPS, .setup = setup_1};
-const lc_strategy_ops lc__strategy_sharded_2 = {LC_STRATEGY_OPS_INIT("sharded_2"), LC__PROCESSES_OPS, .setup = setup_2,
-                                                .syncs_every_backward = true};
+const lc_strategy_ops lc__strategy_sharded_1 = {LC_STRATEGY_OPS_INIT("sharded_1"), LC__PROCESSES_OPS,
+                                                .shards_state = true, .setup = setup_1};
+const lc_strategy_ops lc__strategy_sharded_2 = {LC_STRATEGY_OPS_INIT("sharded_2"), LC__PROCESSES_OPS,
+                                                .shards_state = true, .setup = setup_2, .syncs_every_backward = true};
 const lc_strategy_ops lc__strategy_sharded_3 = {LC_STRATEGY_OPS_INIT("sharded_3"), STAGE_3};
 const lc_strategy_ops lc__strategy_sharded = {LC_STRATEGY_OPS_INIT("sharded"), STAGE_3};
