@@ -87,11 +87,13 @@ sharded_gpt)
   check "ddp does not fit" fails "${args[@]}" --devices 2 --strategy ddp --memory_limit 24MiB
   check "which is told with the figures" complains 'this rank needs 28\.73 MiB .*memory_limit is 24\.00 MiB'
   check "sharded does" run "${args[@]}" --devices 2 --strategy sharded --memory_limit 24MiB --default_root_dir root
+  check "writing its checkpoint in parts" exists 'root/lightning_logs/version_0/checkpoints/*.ckpt/model-00002-of-00002.safetensors'
   check "with half of everything" says 'parameters 3\.59, gradients 3\.59, optimizer state 7\.19'
+  check "with one file where that is asked for" run "${args[@]}" --devices 2 --strategy sharded --default_root_dir root2 --state_dict_type full
   check "ddp without a limit" run "${args[@]}" --devices 2 --strategy ddp --default_root_dir ddp
-  check "ends with the same bits" cmp {root,ddp}/lightning_logs/version_0/checkpoints/epoch=0-step=20.ckpt/model.safetensors
+  check "ends with the same bits" cmp {root2,ddp}/lightning_logs/version_0/checkpoints/epoch=0-step=20.ckpt/model.safetensors
   for s in sharded_1 sharded_2 sharded_3; do
-    check "$s on 3 ranks" run "${args[@]}" --devices 3 --strategy $s --default_root_dir $s
+    check "$s on 3 ranks" run "${args[@]}" --devices 3 --strategy $s --default_root_dir $s --state_dict_type full
   done
   check "with the same bits" cmp {sharded_1,sharded_3}/lightning_logs/version_0/checkpoints/epoch=0-step=20.ckpt/model.safetensors
   check "a limit that is no size is an error" fails "${args[@]}" --memory_limit many

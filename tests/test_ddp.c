@@ -27,7 +27,8 @@ typedef struct job {
     char root[320];
     int64_t max_epochs, accumulate;
     double clip, bucket_cap_mb; /* 0: the default */
-    bool shuffle, early;
+    bool shuffle, early, manual;
+    int64_t samples, accumulate_manually; /* samples 0: all */
     const char *ckpt_path;
     const char *strategy;     /* NULL: ddp, or with one process none */
     int stop_rank, fail_rank; /* -1: none */
@@ -78,6 +79,22 @@ static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
     return loss;
 }
 
+/* Two backward passes for a step, and a step for several batches; only one of the losses needs the first layer. */
+static lc_tensor *manual_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    net *m = (net *)self;
+    int64_t window = m->j->accumulate_manually;
+    lc_tensor *loss = training_step(self, b, i);
+    lc_status s =
+        i % window ? LC_OK : lc_manual_zero_grad(self, i % (2 * window) ? lc_manual_optimizer(self, 0) : NULL);
+    if (s >= 0) s = lc_manual_backward(self, loss);
+    lc_tensor *rest =
+        lc_mean(lc_square(lc_linear_forward(&m->l2, lc_detach(lc_relu(lc_linear_forward(&m->l1, b->x))))));
+    if (s >= 0) s = lc_manual_backward(self, rest);
+    if (s >= 0 && (i + 1) % window == 0) s = lc_manual_step(self, lc_manual_optimizer(self, 0));
+    return s < 0 ? NULL : loss;
+}
+
 /* Between two steps of the optimizer, where gradients and sums of ranks are their own. */
 static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
 {
@@ -112,6 +129,15 @@ static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
 static const lc_module_ops net_ops = {
     LC_MODULE_OPS_INIT("net"),          .training_step = training_step, .on_train_batch_end = on_train_batch_end,
     .validation_step = validation_step, .predict_step = predict_step,   .configure_optimizers = configure_optimizers,
+};
+
+static const lc_module_ops manual_ops = {
+    LC_MODULE_OPS_INIT("manual_net"),
+    .training_step = manual_step,
+    .on_train_batch_end = on_train_batch_end,
+    .validation_step = validation_step,
+    .configure_optimizers = configure_optimizers,
+    .manual_optimization = true,
 };
 
 static lc_status loader_of(int64_t first, int64_t n, int64_t batch, bool shuffle, lc_dataloader **out)
@@ -156,10 +182,10 @@ static lc_status run(job *j, lc_comm *comm, outcome *o)
                                      &callbacks[1]));
     opt.callbacks = callbacks;
     opt.n_callbacks = j->early ? 2 : 1;
-    LC_TRY(loader_of(0, SAMPLES, GLOBAL_BATCH / n, j->shuffle, &train));
+    LC_TRY(loader_of(0, j->samples ? j->samples : SAMPLES, GLOBAL_BATCH / n, j->shuffle, &train));
     LC_TRY(loader_of(SAMPLES - VAL, VAL, GLOBAL_BATCH / n, false, &val));
     /* Other seeds: parameters come from rank 0 all the same. */
-    lc_module_init(&m.base, &net_ops, (uint64_t)(1 + m.rank));
+    lc_module_init(&m.base, j->manual ? &manual_ops : &net_ops, (uint64_t)(1 + m.rank));
     lc_linear_init(&m.l1, &m, "l1", FEATURES, 8);
     lc_linear_init(&m.l2, &m, "l2", 8, CLASSES);
     LC_TRY(lc_metric_new("Accuracy", &(lc_metric_options){.num_classes = CLASSES}, &m.accuracy));
@@ -200,6 +226,12 @@ static lc_status run_rank(lc_comm *comm, void *ctx)
 {
     ranks_job *r = ctx;
     return run(r->j, comm, &r->o[lc_comm_rank(comm)]);
+}
+
+static lc_status run_rank_that_fails(lc_comm *comm, void *ctx)
+{
+    (void)!run_rank(comm, ctx);
+    return LC_OK;
 }
 
 static job job_of(const char *name)
@@ -420,9 +452,80 @@ TEST(bucket_cap_mb_says_how_much_goes_with_one_call)
     CHECK(!memcmp(r[0].o[0].weight, r[1].o[0].weight, sizeof r[0].o[0].weight));
 }
 
-/* ---- sharded ---- */
-
 static const char *const stages[] = {"sharded_1", "sharded_2", "sharded_3"};
+
+/* ---- manual optimisation ---- */
+
+static void manually(job *j)
+{
+    j->manual = true;
+    j->accumulate_manually = 1;
+}
+
+static void manually_accumulating(job *j)
+{
+    j->manual = true;
+    j->accumulate_manually = 3;
+}
+
+TEST(several_backward_passes_for_a_step)
+{
+    check("manual", manually);
+    check("manual_accumulate", manually_accumulating);
+    for (int stage = 0; stage < 3; stage++) {
+        static ranks_job want, got;
+        job j = job_of("manual_sharded");
+        manually_accumulating(&j);
+        want.j = got.j = &j;
+        CHECK_RANKS("threads", 3, run_rank, &want);
+        j.strategy = stages[stage];
+        CHECK_RANKS("threads", 3, run_rank, &got);
+        for (int i = 0; i < 3; i++) compare(&want.o[i], &got.o[i]);
+    }
+}
+
+/* Inside of a window, between two syncs of it; on other ranks, too. */
+TEST(a_manual_window_goes_on_from_a_checkpoint)
+{
+    static const char *const strategies[] = {"ddp", "sharded_1", "ddp"};
+    for (int from = 1; from <= 3; from++) {
+        static ranks_job r;
+        outcome whole;
+        job all = job_of("manual_whole"), j = job_of("manual_part");
+        manually_accumulating(&all), manually_accumulating(&j);
+        j.save_after = 4;
+        j.strategy = strategies[from - 1];
+        snprintf(j.saved, sizeof j.saved, "%s/inside.ckpt", j.root);
+        CHECK_OK(run(&all, NULL, &whole));
+        r.j = &j;
+        CHECK_RANKS("threads", from, run_rank, &r);
+        for (int i = 0; i < from; i++) compare(&whole, &r.o[i]); /* saving changes nothing */
+        j.save_after = -1;
+        j.ckpt_path = j.saved;
+        CHECK_RANKS("threads", 4 - from, run_rank, &r);
+        for (int i = 0; i < 4 - from; i++) compare(&whole, &r.o[i]);
+    }
+}
+
+/* A batch with fewer samples than ranks, where the module says how often they meet. */
+TEST(manual_optimisation_needs_samples_on_every_rank)
+{
+    static ranks_job r;
+    job j = job_of("manual_empty");
+    manually(&j);
+    j.samples = GLOBAL_BATCH + 2;
+    r.j = &j;
+    for (int i = 0; i < 3; i++) r.o[i].status = LC_OK;
+    CHECK_RANKS("threads", 3, run_rank_that_fails, &r);
+    int saw = 0; /* who sees it first ends the others, which may be a call behind */
+    for (int i = 0; i < 3; i++) {
+        CHECK(r.o[i].status == LC_ERR_CONFIG || r.o[i].status == LC_ERR_PEER);
+        saw += r.o[i].status == LC_ERR_CONFIG;
+    }
+    CHECK(saw > 0);
+}
+
+/* ---- sharded ---- */
 
 static void same(const outcome *a, const outcome *b)
 {

@@ -234,8 +234,26 @@ static lc_status manual(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
     return s;
 }
 
+/* Manual optimisation and optimizers that evaluate the loss several times decide by themselves how often ranks meet: a
+ * rank without samples does not know. */
+static lc_status check_shares(const lc_trainer *t, const lc_batch *batch)
+{
+    const char *what = t->mo.manual_optimization ? "manual optimisation" : NULL;
+    if (!t->comm || batch->global_size <= 0 || batch->global_size >= t->n_ranks) return LC_OK;
+    for (int i = 0; i < t->optimizers.n && !what; i++)
+        if (lc__evaluates(t->optimizers.optimizers[i].optimizer))
+            what = t->optimizers.optimizers[i].optimizer->ops->name;
+    if (!what) return LC_OK;
+    return lc_fail(
+        LC_ERR_CONFIG,
+        "with %s every rank needs samples in every batch, and this one has %lld for %d ranks; use drop_last, "
+        "or another batch_size",
+        what, (long long)batch->global_size, t->n_ranks);
+}
+
 lc_status lc__optimize(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
 {
+    LC_TRY(check_shares(t, batch));
     t->outputs.loss = NULL;
     t->outputs.n = 0;
     t->outputs.loss_divisor = (double)t->accumulate;

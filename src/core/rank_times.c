@@ -119,14 +119,14 @@ lc_status lc__rank_times_judge(const lc__rank_record *all, int n, lc__rank_verdi
     if (first < LC__RANK_TIMES_SKIPPED) first = LC__RANK_TIMES_SKIPPED;
     int64_t steps = all[0].steps - first;
     if (steps <= 0) return LC_OK;
-    double *v = calloc((size_t)(4 * steps), sizeof *v), *step = v, *exposed = v + steps, *late = v + 2 * steps,
-           *scratch = v + 3 * steps;
+    double *v = calloc((size_t)(4 * steps), sizeof *v);
     int *last = calloc((size_t)steps, sizeof *last);
     int64_t *count = calloc((size_t)n, sizeof *count);
     if (!v || !last || !count) {
         free(v), free(last), free(count);
         return lc_fail(LC_ERR_MEMORY, "out of memory: the times of %d ranks", n);
     }
+    double *step = v, *exposed = v + steps, *late = v + 2 * steps, *scratch = v + 3 * steps;
     for (int64_t i = 0; i < steps; i++) {
         int32_t least = INT32_MAX, most = 0;
         for (int r = 0; r < n; r++) {

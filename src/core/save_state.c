@@ -17,6 +17,7 @@
 #include "core/ranks.h"
 #include "core/run_state.h"
 #include "tensor/graph_impl.h"
+#include "tensor/sync.h"
 #include "tensor/shard.h"
 
 #include <stdio.h>
@@ -252,6 +253,7 @@ static lc_status fill_checkpoint(lc_trainer *t, bool weights_only, lc__views *vi
     if (!weights_only) {
         LC_TRY(save_run_state(t, root));
         LC_TRY(lc__save_optimizers(t->m, &t->optimizers, w, walk.ranges, views));
+        if (in_window(t) && t->graph->reducer) lc__reducer_share(t->graph->reducer);
         if (in_window(t)) LC_TRY(lc_module_visit(t->m, save_gradient, &walk));
     }
     LC_TRY(lc__datamodule_save(t, root));

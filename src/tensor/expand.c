@@ -527,6 +527,7 @@ static lc_status expand_node(expansion *x, uint32_t k)
     if (n->op == &lc__macro_step) return expand_step(x, n);
     if (n->op == &lc__macro_gradient) return expand_gradient(x, n);
     if (n->op == &lc__macro_sync) return lc__expand_sync(x->b, n);
+    if (n->op == &lc__macro_share_sum) return lc__expand_share_sum(x->b, n);
     if (n->op == &lc__macro_absent)
         return lc__expand_tree_absent(x->b, lc__tree_place_of(g->tape.ints + n->int_at), NULL);
     if (n->op == &lc__macro_window) return lc__expand_tree_window(x->b, lc__tree_place_of(g->tape.ints + n->int_at));

@@ -222,6 +222,24 @@ lc_status lc__expand_shards(lc_build *b)
     return LC_OK;
 }
 
+lc_status lc__expand_share_sum(lc_build *b, const lc_node *node)
+{
+    lc_graph *g = b->g;
+    int64_t ints[] = {g->tape.ints[node->int_at], 0};
+    const lc__reducer *r = (const lc__reducer *)(uintptr_t)ints[LC__SYNC_REDUCER];
+    for (int f = 0; f < r->n_flats; f++) {
+        lc_tensor *none[LC_MAX_OUTPUTS];
+        lc_flat_state *state;
+        const lc__sharding *sharding = r->flats[f]->sharding;
+        if (sharding && sharding->gradient) continue; /* slices are never summed again */
+        ints[LC__SYNC_REDUCER + 1] = f;
+        LC_TRY(lc__expand_flat_state(b, r->flats[f], &state));
+        lc_op_call_n(&lc__op_share_sum, 1, &r->flats[f]->gradient, 2, ints, 0, NULL, none, LC_HERE);
+        LC_TRY(g->status);
+    }
+    return LC_OK;
+}
+
 lc_status lc__expand_sync(lc_build *b, const lc_node *node)
 {
     lc__reducer *r = (lc__reducer *)(uintptr_t)b->g->tape.ints[node->int_at];

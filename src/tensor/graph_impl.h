@@ -218,7 +218,7 @@ struct lc_graph {
 
 /* ---- macro nodes ---- */
 extern const lc_op lc__macro_backward, lc__macro_zero_grad, lc__macro_keep, lc__macro_clip_norm, lc__macro_step,
-    lc__macro_gradient, lc__macro_sync, lc__macro_absent, lc__macro_window;
+    lc__macro_gradient, lc__macro_sync, lc__macro_share_sum, lc__macro_absent, lc__macro_window;
 bool lc__is_macro(const lc_op *op);
 /* Operators of the engine itself. */
 extern const lc_op lc__op_detach, lc__op_accumulate, lc__op_clip_coefficient;

@@ -55,6 +55,7 @@ const lc_op lc__macro_gradient = {.name = "gradient", .n_out = 1, .infer = infer
 
 /* ints: reducer */
 const lc_op lc__macro_sync = {.name = "sync", .infer = infer_nothing};
+const lc_op lc__macro_share_sum = {.name = "share_sum", .infer = infer_nothing};
 /* ints: place on the tree. A chunk without gradients; and the sum over a window */
 const lc_op lc__macro_absent = {.name = "no_backward", .infer = infer_nothing};
 const lc_op lc__macro_window = {.name = "window", .infer = infer_nothing};
@@ -63,7 +64,7 @@ bool lc__is_macro(const lc_op *op)
 {
     return op == &lc__macro_backward || op == &lc__macro_zero_grad || op == &lc__macro_keep ||
            op == &lc__macro_clip_norm || op == &lc__macro_step || op == &lc__macro_gradient || op == &lc__macro_sync ||
-           op == &lc__macro_absent || op == &lc__macro_window;
+           op == &lc__macro_share_sum || op == &lc__macro_absent || op == &lc__macro_window;
 }
 
 /* ---- recording ---- */
@@ -95,6 +96,7 @@ void lc_backward_at(lc_tensor *loss, lc_site site)
         backward_of_chunk(g, loss, site);
         return;
     }
+    if (g && g->reducer) lc__reducer_before_backward(g->reducer);
     lc_op_call(&lc__macro_backward, 1, &loss, 0, NULL, 0, NULL, site);
     if (g) g->backwards++;
 }
@@ -108,6 +110,7 @@ void lc_zero_grad(lc_graph *g)
         lc_op_call(&lc__macro_zero_grad, 0, NULL, 0, NULL, 0, NULL, LC_HERE);
     }
     g->backwards = 0;
+    if (g->reducer) lc__reducer_zeroed(g->reducer);
 }
 
 void lc_optimizer_zero_grad(lc_optimizer *opt)

@@ -70,6 +70,7 @@ lc_status lc__expand(lc_build *b);
 lc_status lc__expand_flat_state(lc_build *b, lc_flat *flat, lc_flat_state **out);
 /* expand_sync.c */
 lc_status lc__expand_sync(lc_build *b, const lc_node *node);
+lc_status lc__expand_share_sum(lc_build *b, const lc_node *node);
 /* Behind the update of a rank's slice of a unit whose parameters are whole: those of all ranks; and the wait for all.
  */
 struct lc__unit;

@@ -68,8 +68,8 @@ static lc_status collect(lc_tensor *t, int root, char *whole)
     int64_t *ranges = calloc((size_t)n, sizeof mine);
     char *part = NULL, *all = NULL;
     bool wanted = root < 0 || rank == root;
-    lc_status status = ranges ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: the parts of a tensor");
-    LC_TRY_GOTO(status, done, status);
+    lc_status status;
+    if (!ranges) return lc_fail(LC_ERR_MEMORY, "out of memory: the parts of a tensor");
     LC_TRY_GOTO(status, done, lc_comm_all_gather(t->parts, mine, ranges, 2, LC_I64, NULL));
     for (int i = 0; i < n; i++) most = ranges[2 * i + 1] > most ? ranges[2 * i + 1] : most;
     part = calloc((size_t)most + 1, width);

@@ -394,6 +394,57 @@ SYNC_OP(wait, "wait", 0, 1, infer_nothing);
 SYNC_OP(gather_unit, "gather_unit", 1, 0, infer_planned);
 SYNC_OP(new_unit, "new_unit", 1, 0, infer_planned);
 
+/* ---- several backward passes, each with a sync ---- */
+
+static void divide(const lc_tensor *t, int64_t n, int by)
+{
+    if (t->type.dtype == LC_F64)
+        for (int64_t i = 0; i < n; i++) ((double *)t->data)[i] /= by;
+    else
+        for (int64_t i = 0; i < n; i++) ((float *)t->data)[i] /= (float)by;
+}
+
+/* A part of every sum; in stage 1, where a rank knows the sums of its slices alone, these, and nothing of others'. */
+static void share_sum(const lc_flat *flat, int ranks)
+{
+    const lc__sharding *s = flat->sharding;
+    size_t width = lc_dtype_size(flat->gradient->type.dtype);
+    if (!s) divide(flat->gradient, flat->count, ranks);
+    if (!s || s->gradient) return; /* slices are never summed again */
+    for (int k = 0; k < s->n_units; k++) {
+        const lc__unit *u = &s->units[k];
+        char *unit = (char *)flat->gradient->data + (size_t)u->offset * width;
+        size_t slice = (size_t)u->slice * width;
+        memset(unit, 0, (size_t)s->rank * slice);
+        memset(unit + (size_t)(s->rank + 1) * slice, 0, (size_t)(s->size - s->rank - 1) * slice);
+    }
+}
+
+static void run_share_sum(const lc_call *c)
+{
+    const lc__reducer *r = reducer_of(c);
+    share_sum(r->flats[c->ints[LC__SYNC_REDUCER + 1]], lc_comm_size(r->comm));
+}
+SYNC_OP(share_sum, "share_sum", 0, 1, infer_nothing);
+
+void lc__reducer_before_backward(lc__reducer *r)
+{
+    int64_t ints[] = {(int64_t)(uintptr_t)r};
+    if (r->summed) lc_op_call(&lc__macro_share_sum, 0, NULL, 1, ints, 0, NULL, LC_HERE);
+    r->summed = false;
+}
+
+void lc__reducer_share(lc__reducer *r)
+{
+    for (int f = 0; f < r->n_flats && r->summed; f++) share_sum(r->flats[f], lc_comm_size(r->comm));
+    r->summed = false;
+}
+
+void lc__reducer_zeroed(lc__reducer *r)
+{
+    r->summed = false;
+}
+
 /* ---- a sync ---- */
 
 lc_status lc__reducer_sync(lc__reducer *r, uint8_t flags[LC__SYNC_FLAGS])
@@ -419,5 +470,6 @@ lc_status lc__reducer_sync(lc__reducer *r, uint8_t flags[LC__SYNC_FLAGS])
     for (int f = 0; f < r->n_flats; at += r->flats[f++]->n)
         memcpy(r->flats[f]->has_gradient, at, (size_t)r->flats[f]->n);
     memcpy(flags, at, LC__SYNC_FLAGS);
+    r->summed = true;
     return LC_OK;
 }

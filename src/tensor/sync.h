@@ -43,6 +43,12 @@ lc_status lc__reducer_compress(lc__reducer *r, lc_dtype wire) LC_MUST_USE;
 /* The parameters of an optimizer are reduced. In the same order on all ranks. */
 lc_status lc__reducer_add(lc__reducer *r, lc_optimizer *opt) LC_MUST_USE;
 
+/* A backward pass is about to be recorded. What a sync has summed since the last lc_zero_grad will be summed again, so
+ * each rank goes on with its share. */
+void lc__reducer_before_backward(lc__reducer *r);
+void lc__reducer_share(lc__reducer *r); /* the same between steps, at once */
+void lc__reducer_zeroed(lc__reducer *r);
+
 /* This rank's share of the samples of the running step, as n_r * N / m of m samples on N ranks: 1 where all have as
  * many. Before the backward pass is recorded. */
 void lc__reducer_set_weight(lc__reducer *r, double weight);

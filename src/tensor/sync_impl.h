@@ -13,6 +13,7 @@ struct lc__reducer {
     int stage; /* of sharding; 0: nothing is sharded */
     size_t bucket_bytes;
     double weight;
+    bool summed;     /* gradients are sums over ranks, since the last lc_zero_grad */
     lc__wire *wire;  /* NULL: gradients are sent as they are */
     lc_flat **flats; /* referenced */
     int n_flats;
@@ -35,6 +36,8 @@ lc_status lc__reducer_reserve(lc__reducer *r, int n) LC_MUST_USE;
 /* The first ints of the operators below. */
 enum { LC__SYNC_REDUCER, LC__SYNC_SLOT, LC__SYNC_OFFSET, LC__SYNC_COUNT, LC__SYNC_UNIT, LC__SYNC_FIRST };
 
+/* in: gradients; ints: reducer, number of the flat buffer. Sums over ranks become this rank's share of them. */
+extern const lc_op lc__op_share_sum;
 /* in: gradients; COUNT elements from OFFSET on are summed over all ranks in place */
 extern const lc_op lc__op_reduce_bucket;
 /* in: gradients; N * COUNT elements from OFFSET on are summed, this rank's slice in place. Then (offset, count) of gaps
