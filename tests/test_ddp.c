@@ -28,7 +28,7 @@ typedef struct job {
     int64_t max_epochs, accumulate;
     double clip, bucket_cap_mb; /* 0: the default */
     bool shuffle, early, manual;
-    int64_t samples, accumulate_manually; /* samples 0: all */
+    int64_t samples, val, accumulate_manually; /* samples, val 0: all */
     const char *ckpt_path;
     const char *strategy;     /* NULL: ddp, or with one process none */
     int stop_rank, fail_rank; /* -1: none */
@@ -183,7 +183,7 @@ static lc_status run(job *j, lc_comm *comm, outcome *o)
     opt.callbacks = callbacks;
     opt.n_callbacks = j->early ? 2 : 1;
     LC_TRY(loader_of(0, j->samples ? j->samples : SAMPLES, GLOBAL_BATCH / n, j->shuffle, &train));
-    LC_TRY(loader_of(SAMPLES - VAL, VAL, GLOBAL_BATCH / n, false, &val));
+    LC_TRY(loader_of(SAMPLES - VAL, j->val ? j->val : VAL, GLOBAL_BATCH / n, false, &val));
     /* Other seeds: parameters come from rank 0 all the same. */
     lc_module_init(&m.base, j->manual ? &manual_ops : &net_ops, (uint64_t)(1 + m.rank));
     lc_linear_init(&m.l1, &m, "l1", FEATURES, 8);
@@ -507,22 +507,34 @@ TEST(a_manual_window_goes_on_from_a_checkpoint)
     }
 }
 
-/* A batch with fewer samples than ranks, where the module says how often they meet. */
-TEST(manual_optimisation_needs_samples_on_every_rank)
+static void check_refused(job *j)
 {
     static ranks_job r;
-    job j = job_of("manual_empty");
-    manually(&j);
-    j.samples = GLOBAL_BATCH + 2;
-    r.j = &j;
-    for (int i = 0; i < 3; i++) r.o[i].status = LC_OK;
-    CHECK_RANKS("threads", 3, run_rank_that_fails, &r);
     int saw = 0; /* who sees it first ends the others, which may be a call behind */
+    memset(&r, 0, sizeof r);
+    r.j = j;
+    CHECK_RANKS("threads", 3, run_rank_that_fails, &r);
     for (int i = 0; i < 3; i++) {
         CHECK(r.o[i].status == LC_ERR_CONFIG || r.o[i].status == LC_ERR_PEER);
         saw += r.o[i].status == LC_ERR_CONFIG;
     }
     CHECK(saw > 0);
+}
+
+/* A batch with fewer samples than ranks, where the module says how often they meet. */
+TEST(manual_optimisation_needs_samples_on_every_rank)
+{
+    job j = job_of("manual_empty");
+    manually(&j);
+    j.samples = GLOBAL_BATCH + 2;
+    check_refused(&j);
+}
+
+TEST(evaluation_needs_samples_on_every_rank)
+{
+    job j = job_of("few");
+    j.val = 2;
+    check_refused(&j);
 }
 
 /* ---- sharded ---- */

@@ -122,6 +122,17 @@ static lc_status run_step(lc_trainer *t, const lc_batch *batch, int64_t i, int l
     return lc__results_read(t, &t->eval_results);
 }
 
+/* What is logged is put together by name, and a rank that has logged nothing knows no names. */
+static lc_status check_shares(const lc_trainer *t, const lc_batch *batch, int loader)
+{
+    if (!t->comm || t->stage == LC_STAGE_PREDICT || batch->global_size <= 0 || batch->global_size >= t->n_ranks)
+        return LC_OK;
+    return lc_fail(LC_ERR_CONFIG,
+                   "dataloader %d of %s: its first batch has %lld samples for %d ranks, and every rank needs one; give "
+                   "it more samples, or use fewer ranks",
+                   loader, lc_stage_name(t->stage), (long long)batch->global_size, t->n_ranks);
+}
+
 static lc_status run_batch(lc_trainer *t, const lc_batch *batch, int64_t i, int loader)
 {
     t->batch = batch;
@@ -169,6 +180,7 @@ static lc_status run_loader(lc_trainer *t, int loader)
         LC__PROFILE_ACTION(t, "val_dataloader_next", start);
         if (status < 0 || !batch) break;
         t->batch_idx = i;
+        if (i == 0 && (status = check_shares(t, batch, loader)) < 0) break;
         start = LC__PROFILE_START(t);
         status = run_batch(t, batch, i, loader);
         LC__PROFILE_ACTION(t, "run_evaluation_batch", start);
