@@ -468,6 +468,7 @@ int main(int argc, char **argv)
     }
     if (getenv("LIGHTC_RANK") || opt.devices) {
         fprintf(stderr, "bench_devices starts its ranks itself: run it alone, with --most in place of --devices\n");
+        lc_trainer_options_release(&opt);
         return 2;
     }
     LC_MAIN_TRY(plan(&a, &all));
@@ -480,5 +481,6 @@ int main(int argc, char **argv)
     }
     LC_MAIN_TRY(draw(&all, a.svg));
     printf("\nplot: %s\n", a.svg);
+    lc_trainer_options_release(&opt);
     return 0;
 }

@@ -316,6 +316,7 @@ TEST(names_that_leave_the_directory)
     CHECK_OK(lc__manifest_read(&lc__io_system, path, &m));
     snprintf(m.files[1].name, sizeof m.files[1].name, "../../passwd");
     CHECK_OK(lc__manifest_print(&m, &text, &n));
+    lc__manifest_release(&m);
     CHECK(!unlink(file));
     CHECK_OK(lc__create_file(&lc__io_system, file, text, n));
     free(text);

@@ -359,9 +359,12 @@ TEST(ranks_stop_and_go_on_with_their_supervisor)
     start(&r, "%s launch -np 2 --silence_timeout 2 %s --act meet", lightc, program);
     wait_for(&r, "out", "rank 0 has met 2\n");
     CHECK(!kill(r.pid, SIGTSTP));
-    for (int ms = 0; ms < patience(2000) && (state_of(r.pid) != 'T' || state_of(pid_of(&r, 1)) != 'T'); ms += 10)
+    bool all = false;
+    for (int ms = 0; ms < patience(2000) && !all; ms += 10) {
+        all = state_of(r.pid) == 'T' && state_of(pid_of(&r, 0)) == 'T' && state_of(pid_of(&r, 1)) == 'T';
         pause_ms(10);
-    CHECK(state_of(r.pid) == 'T' && state_of(pid_of(&r, 0)) == 'T' && state_of(pid_of(&r, 1)) == 'T');
+    }
+    CHECK(all);
     pause_ms(4000);
     CHECK(!kill(r.pid, SIGCONT));
     pause_ms(3000);

@@ -164,8 +164,11 @@ static lc_status fit(lc_comm *comm, void *ctx)
     opt.logger = "none";
     opt.enable_progress_bar = opt.enable_model_summary = opt.enable_checkpointing = LC_OFF;
     opt.handle_signals = false;
-    LC_TRY(lc_lambda_callback_new(&(lc_lambda_args){.context = j, .on_message = note}, &cb));
-    if (rank == 0) opt.callbacks = &cb, opt.n_callbacks = 1;
+    if (rank == 0) {
+        LC_TRY(lc_lambda_callback_new(&(lc_lambda_args){.context = j, .on_message = note}, &cb));
+        opt.callbacks = &cb;
+        opt.n_callbacks = 1;
+    }
     LC_TRY(lc_dataset_new(&samples_ops, &data, &d));
     LC_TRY(lc_dataloader_new(&(lc_dataloader_options){.dataset = d, .batch_size = 1}, &train));
     lc_dataset_unref(d);

@@ -125,8 +125,8 @@ static lc_status run_step(lc_trainer *t, const lc_batch *batch, int64_t i, int l
 /* What is logged is put together by name, and a rank that has logged nothing knows no names. */
 static lc_status check_shares(const lc_trainer *t, const lc_batch *batch, int loader)
 {
-    if (!t->comm || t->stage == LC_STAGE_PREDICT || batch->global_size <= 0 || batch->global_size >= t->n_ranks)
-        return LC_OK;
+    bool shared = t->comm && t->stage != LC_STAGE_PREDICT && lc__source_is_shared(&t->eval.s[loader]);
+    if (!shared || batch->global_size <= 0 || batch->global_size >= t->n_ranks) return LC_OK;
     return lc_fail(LC_ERR_CONFIG,
                    "dataloader %d of %s: its first batch has %lld samples for %d ranks, and every rank needs one; give "
                    "it more samples, or use fewer ranks",

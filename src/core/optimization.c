@@ -239,7 +239,8 @@ static lc_status manual(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
 static lc_status check_shares(const lc_trainer *t, const lc_batch *batch)
 {
     const char *what = t->mo.manual_optimization ? "manual optimisation" : NULL;
-    if (!t->comm || batch->global_size <= 0 || batch->global_size >= t->n_ranks) return LC_OK;
+    if (!t->comm || !lc__source_is_shared(&t->train)) return LC_OK;
+    if (batch->global_size <= 0 || batch->global_size >= t->n_ranks) return LC_OK;
     for (int i = 0; i < t->optimizers.n && !what; i++)
         if (lc__evaluates(t->optimizers.optimizers[i].optimizer))
             what = t->optimizers.optimizers[i].optimizer->ops->name;

@@ -108,7 +108,9 @@ lc_status lc__keep_prediction(lc_trainer *t, int loader, lc_tensor *value)
         if (!data) return lc_fail(LC_ERR_MEMORY, "out of memory: a prediction of %zu bytes", bytes_of(&type));
         status = lc_tensor_read(value, data, bytes_of(&type));
     }
-    if (status >= 0 && t->comm)
+    /* Where the loader is this rank's own, so is what comes of it. */
+    bool shared = t->comm && lc__source_is_shared(&t->eval.s[loader]);
+    if (status >= 0 && shared)
         status = gather(t, loader, &type, data);
     else if (status >= 0 && value)
         status = append(t, loader, &type, data, bytes_of(&type));

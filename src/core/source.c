@@ -209,6 +209,11 @@ void lc__source_end(lc__source *s)
     s->running = false;
 }
 
+bool lc__source_is_shared(const lc__source *s)
+{
+    return lc_dataloader_get_shard(s->loader)->size > 1;
+}
+
 void lc__source_close(lc__source *s)
 {
     lc__source_end(s);

@@ -415,6 +415,8 @@ lc_status lc__source_begin(lc__source *s, int64_t epoch, int64_t start) LC_MUST_
 /* *out NULL at the end. */
 lc_status lc__source_next(lc__source *s, const lc_batch **out, bool *is_last) LC_MUST_USE;
 void lc__source_end(lc__source *s);
+/* Ranks have slices of its batches; else it is this rank's own. */
+bool lc__source_is_shared(const lc__source *s);
 lc_status lc__source_save(lc__source *s, lc_state *out) LC_MUST_USE;
 lc_status lc__source_load(lc__source *s, const char *hex) LC_MUST_USE; /* before lc__source_begin */
 void lc__source_close(lc__source *s);
