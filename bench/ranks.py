@@ -75,6 +75,8 @@ def against_lightning(a, log):
         return []
     rows = []
     for work, (both, own, theirs, goal) in PEER_WORKS.items():
+        if a.work and work not in a.work:
+            continue
         values = {"lightc": [], "Lightning": []}
         for r in range(a.rounds):
             note(f"{work}: round {r + 1} of {a.rounds}")
@@ -154,7 +156,8 @@ class Hosts:
 
     def ranks(self, command, port):
         both = [start(["ip", "netns", "exec", n, "taskset", "-c", str(i), *command], MASTER_ADDR="10.213.7.1",
-                      MASTER_PORT=str(port), RANK=str(i), WORLD_SIZE="2", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
+                      MASTER_PORT=str(port), RANK=str(i), WORLD_SIZE="2", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1",
+                      LIGHTC_COMM="tcp")
                 for i, n in enumerate(self.names)]
         rows = finish(both[0])
         both[1][1].wait()
@@ -197,6 +200,7 @@ def main():
     ap.add_argument("--peers", default=os.path.join(ROOT, "..", "shared", "bench", "peers.py"))
     ap.add_argument("--python", default=os.environ.get("LIGHTC_PEERS_PYTHON", ""))
     ap.add_argument("--sharded", default="sharded", metavar="STRATEGY")
+    ap.add_argument("--work", action="append", choices=list(PEER_WORKS), help="of the peer's; may be repeated")
     ap.add_argument("--exposed_batch", type=int, default=6, metavar="N", help="samples a rank, of the work exposed")
     ap.add_argument("--json", default=os.path.join(ROOT, "build", "ranks.json"))
     a = ap.parse_args()
