@@ -2,6 +2,7 @@
 /* Gradients that are sent as bf16 or fp16: half the bytes, the same bits on all ranks, sums that neither overflow nor
  * are rounded more than once on each side, and a training that ends about where it would. */
 #include "comm_world.h"
+#include "model_values.h"
 
 #include "tensor/ops/half.h"
 #include "tensor/sync.h"
@@ -123,23 +124,6 @@ typedef struct fit_job {
     int64_t n;
     double want_loss;
 } fit_job;
-
-typedef struct values {
-    float *v;
-    int64_t n;
-} values;
-
-static lc_status copy_out(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
-{
-    (void)path, (void)owner;
-    values *o = ctx;
-    int64_t n = lc_tensor_numel(t->tensor);
-    float *p = realloc(o->v, (size_t)(o->n + n) * sizeof *p);
-    if (!p) return LC_ERR_MEMORY;
-    o->v = p;
-    o->n += n;
-    return lc_tensor_read(t->tensor, p + o->n - n, (size_t)n * sizeof *p);
-}
 
 typedef struct mlp {
     lc_module base;

@@ -2,6 +2,7 @@
 /* Gradients over ranks, in the engine: N ranks with batch B are one rank with batch N * B, whatever the size of
  * buckets, over accumulation, clipping, several optimizers' state and parameters that only some ranks use. */
 #include "comm_world.h"
+#include "model_values.h"
 
 #include "bench/models.h"
 #include "tensor/sync.h"
@@ -18,24 +19,6 @@ typedef struct job {
     int64_t n;
     double *want_loss;
 } job;
-
-typedef struct values {
-    float *v;
-    int64_t n;
-} values;
-
-static lc_status copy_out(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
-{
-    (void)path, (void)owner;
-    values *o = ctx;
-    if (lc_tensor_dtype(t->tensor) != LC_F32) return LC_OK;
-    int64_t n = lc_tensor_numel(t->tensor);
-    float *p = realloc(o->v, (size_t)(o->n + n) * sizeof *p);
-    if (!p) return LC_ERR_MEMORY;
-    o->v = p;
-    o->n += n;
-    return lc_tensor_gather(t->tensor, p + o->n - n, (size_t)n * sizeof *p);
-}
 
 enum { CLASSES = 11, CONTEXT = 8, PIXELS = 784 };
 
