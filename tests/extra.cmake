@@ -50,6 +50,11 @@ add_test(NAME faults COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/faults.sh --rounds 12)
 set_tests_properties(faults PROPERTIES TIMEOUT 900
                      ENVIRONMENT "LIGHTC_TEST_SLACK=4;LIGHTC_TEST_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
 
+# Trainings under a Slurm of their own, where it is installed.
+add_test(NAME slurm COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/slurm.sh)
+set_tests_properties(slurm PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 900
+                     ENVIRONMENT "LIGHTC_TEST_SLACK=4;LIGHTC_TEST_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+
 # Allocations of lightc go through functions of this test, which fail them.
 foreach(function malloc calloc realloc aligned_alloc strdup strndup)
   target_link_options(test_no_memory PRIVATE -Wl,--wrap=${function})

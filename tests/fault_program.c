@@ -4,6 +4,7 @@
  *   DIR/life-PID   when a rank began (seconds of CLOCK_MONOTONIC), its number, its port
  *   DIR/struck     when the fault happened, and at which step
  *   DIR/result     of a training that came to its end: its steps, and a hash of all parameters
+ *   DIR/place-N    of rank N then: how many ranks, which on which node of how many
  *
  * fault_program --dir DIR [--fault kill|stop|exit|error --phase WHERE --on RANK --at N --call N --delay_us N] [options
  * of the trainer]. A fault happens once: not again where DIR/struck is there. WHERE:
@@ -38,7 +39,7 @@ enum { FEATURES = 32, WIDTH = 256, CLASSES = 8, SAMPLES = 96, VAL = 20, BATCH = 
 
 typedef struct settings {
     const char *dir, *fault, *phase;
-    int64_t on, at, call, delay_us;
+    int64_t on, at, call, delay_us, batch;
 } settings;
 
 static const lc_option table[] = {
@@ -49,9 +50,10 @@ static const lc_option table[] = {
     LC_FIELD(settings, at, "when"),
     LC_FIELD(settings, call, "which call of that"),
     LC_FIELD(settings, delay_us, "how much later"),
+    LC_FIELD(settings, batch, "samples in a rank's batch"),
 };
 
-static settings s = {.dir = ".", .fault = "", .phase = "", .on = -1};
+static settings s = {.dir = ".", .fault = "", .phase = "", .on = -1, .batch = BATCH};
 static int rank;
 static atomic_llong step;
 
@@ -186,7 +188,7 @@ static lc_status loader_of(bool train, lc_dataloader **out)
     lc_status status = train ? LC_OK : lc_dataset_subset(all, some, VAL, &part);
     if (status >= 0)
         status = lc_dataloader_new(
-            &(lc_dataloader_options){.dataset = train ? all : part, .batch_size = BATCH, .shuffle = train, .seed = 4},
+            &(lc_dataloader_options){.dataset = train ? all : part, .batch_size = s.batch, .shuffle = train, .seed = 4},
             out);
     lc_dataset_unref(part);
     lc_dataset_unref(all);
@@ -324,9 +326,13 @@ static lc_status hash_of(net *m, uint64_t *h)
 
 static lc_status report(net *m, lc_trainer *t)
 {
-    char text[128];
+    char name[64], text[128];
     uint64_t h;
     LC_TRY(hash_of(m, &h));
+    snprintf(name, sizeof name, "place-%d", lc_trainer_global_rank(t));
+    snprintf(text, sizeof text, "size=%d local=%d node=%d nodes=%d\n", lc_trainer_world_size(t),
+             lc_trainer_local_rank(t), lc_trainer_node_rank(t), lc_trainer_num_nodes(t));
+    LC_TRY(write_file(name, text));
     snprintf(text, sizeof text, "steps=%lld hash=%016llx\n", (long long)lc_trainer_global_step(t),
              (unsigned long long)h);
     return lc_trainer_global_rank(t) == 0 ? write_file("result", text) : LC_OK;
@@ -362,14 +368,15 @@ done:
 int main(int argc, char **argv)
 {
     lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
-    const char *own = getenv("LIGHTC_RANK"), *mpi = getenv("OMPI_COMM_WORLD_RANK"), *port = getenv("MASTER_PORT");
+    const char *own = getenv("LIGHTC_RANK"), *mpi = getenv("OMPI_COMM_WORLD_RANK");
+    const char *slurm = getenv("SLURM_PROCID"), *port = getenv("MASTER_PORT");
     double begun = seconds();
     char name[64], text[128];
     opt.max_epochs = 3;
     opt.enable_progress_bar = opt.enable_model_summary = LC_OFF;
     opt.logger = "csv";
     LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, table, sizeof table / sizeof *table, &s, argc, argv));
-    rank = own ? atoi(own) : mpi ? atoi(mpi) : 0;
+    rank = own ? atoi(own) : mpi ? atoi(mpi) : slurm ? atoi(slurm) : 0;
     snprintf(name, sizeof name, "life-%d", (int)getpid());
     snprintf(text, sizeof text, "%.6f %d %s\n", begun, rank, port ? port : "0");
     LC_MAIN_TRY(write_file(name, text));

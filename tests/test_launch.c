@@ -670,12 +670,17 @@ TEST(a_rank_starts_nothing)
                                                {"PMI_RANK", "PMI_SIZE"},
                                                {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
                                                {"RANK", "WORLD_SIZE"}};
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    setenv("MASTER_PORT", "9", 1);
     for (size_t k = 0; k < sizeof launchers / sizeof *launchers; k++) {
         setenv(launchers[k][0], "0", 1);
         setenv(launchers[k][1], "2", 1);
-        int many = launch(&r, "%s --max_restarts 1", program);
+        setenv("SLURM_STEP_ID", "0", 1);
+        int many = launch(&r, "%s --devices 2", program);
         char out[4096];
         snprintf(out, sizeof out, "%s", r.out);
+        CHECK_EQ(launch(&r, "%s --max_restarts 1", program), 1); /* nor can it start them again */
+        CHECK_CONTAINS(r.err, "max_restarts=1: these ranks were started by");
         setenv(launchers[k][1], "1", 1); /* one alone may */
         int alone = launch(&r, "%s --max_restarts 1", program);
         unsetenv(launchers[k][0]);
@@ -684,6 +689,9 @@ TEST(a_rank_starts_nothing)
         CHECK_STR(out, "rank - speaks\n");
         CHECK_STR(r.out, "rank 0 speaks\n");
     }
+    unsetenv("MASTER_ADDR");
+    unsetenv("MASTER_PORT");
+    unsetenv("SLURM_STEP_ID");
 }
 
 TEST(one_process_stays_one)

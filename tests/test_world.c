@@ -7,6 +7,7 @@
 #include "comm/socket.h"
 #include "comm/world.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -86,8 +87,9 @@ static const expectation found[] = {
     {"SLURM_PROCID=1 SLURM_NTASKS=8 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NUM_NODES=1 SLURM_LOCALID=1 SLURM_NODEID=0 "
      "SLURM_NNODES=4 SLURM_JOB_ID=9 SLURM_JOB_NODELIST=a,b SLURM_STEP_NODELIST=b PMI_RANK=1 PMI_SIZE=2",
      "slurm", 1, 2, 1, 2, 0, 1, "127.0.0.1", 0, NULL},
-    {"SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_JOB_NAME=bash SLURM_JOB_ID=9 SLURM_STEP_ID=0", "none", 0, 1, 0, 1, 0, 1, "",
-     0, ""},
+    /* srun inside of salloc, whose job is called "interactive" */
+    {"SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_STEP_NUM_NODES=1 SLURM_JOB_NAME=interactive SLURM_JOB_ID=9 SLURM_STEP_ID=0",
+     "slurm", 1, 2, 1, 2, 0, 1, "127.0.0.1", 0, NULL},
     {"SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_JOB_ID=9 SLURM_NODELIST=a SLURM_JOB_NAME=train", "none", 0, 1, 0, 1, 0, 1, "",
      0, ""}, /* a batch script */
     {"SLURM_NTASKS=8 SLURM_JOB_ID=9 SLURM_NODELIST=a", "none", 0, 1, 0, 1, 0, 1, "", 0, ""},
@@ -102,7 +104,7 @@ static const expectation found[] = {
     /* by hand */
     {"RANK=1 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1 LIGHTC_SECRET=" KEY, "environment", 1, 2, -1, 0, -1, 0, "a", 1,
      KEY},
-    {"RANK=1", "none", 0, 1, 0, 1, 0, 1, "", 0, ""},
+    {"RANK=0", "none", 0, 1, 0, 1, 0, 1, "", 0, ""},
     {"RANK=0 WORLD_SIZE=1", "environment", 0, 1, 0, 1, 0, 1, "", 0, ""},
     {"OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1", "mpirun", 0, 1, 0, 1, 0, 1, "", 0, ""},
 };
@@ -126,6 +128,30 @@ TEST(every_launcher_is_understood)
     }
 }
 
+/* What is typed into a shell that srun --pty started, with a terminal, is no rank; what srun itself starts is. */
+TEST(a_shell_of_slurm_is_no_rank)
+{
+    char variables[300];
+    int user, terminal = posix_openpt(O_RDWR | O_NOCTTY), before = dup(0);
+    lc__world w;
+    if (terminal < 0 || grantpt(terminal) != 0 || unlockpt(terminal) != 0) SKIP("there are no pseudo-terminals");
+    user = open(ptsname(terminal), O_RDWR | O_NOCTTY);
+    CHECK(user >= 0 && dup2(user, 0) == 0);
+    for (int direct = 0; direct < 2; direct++) {
+        snprintf(variables, sizeof variables,
+                 "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=4 SLURM_STEP_NUM_NODES=1 SLURM_JOB_ID=9 SLURM_STEP_ID=0 "
+                 "SLURM_TASK_PID=%d",
+                 (int)(direct ? getpid() : getppid()));
+        surroundings(variables);
+        CHECK_OK(lc__world_find(&w));
+        CHECK_STR(w.launcher, direct ? "slurm" : "none");
+    }
+    dup2(before, 0);
+    close(before);
+    close(user);
+    close(terminal);
+}
+
 TEST(ranks_of_a_job_agree_and_jobs_differ)
 {
     lc__world a, b, c;
@@ -143,6 +169,8 @@ TEST(nonsense_is_refused_with_its_name)
 {
     static const char *const cases[][2] = {
         {"LIGHTC_RANK=1 LIGHTC_WORLD_SIZE=2", "not all of MASTER_ADDR, MASTER_PORT and LIGHTC_SECRET"},
+        {"RANK=1", "RANK is 1, and WORLD_SIZE is not set"},
+        {"WORLD_SIZE=2", "WORLD_SIZE is 2, and RANK is not set"},
         {"LIGHTC_RANK=1", "LIGHTC_RANK is set, and LIGHTC_WORLD_SIZE is not"},
         {"OMPI_COMM_WORLD_RANK=two OMPI_COMM_WORLD_SIZE=3",
          "OMPI_COMM_WORLD_RANK is \"two\"; it must be a whole number"},

@@ -61,13 +61,18 @@ static bool by_pmi(void)
     return rank && !(slurm && !strcmp(rank, slurm));
 }
 
-/* Not in a shell that is itself a job; and a batch script, which has a SLURM_PROCID and the job's number of tasks, is
- * one process: only srun makes a step. */
+/* What is typed into a shell that is a task of a step (srun --pty bash) has the variables of that task, and is none. */
+static bool in_shell_of_slurm(void)
+{
+    const char *task = variable("SLURM_TASK_PID");
+    return isatty(0) && task && atol(task) != (long)getpid();
+}
+
+/* A batch script, which has a SLURM_PROCID and the job's number of tasks, is one process: only srun makes a step. */
 static bool by_slurm(void)
 {
-    const char *job = variable("SLURM_JOB_NAME");
     bool step = variable("SLURM_STEP_ID") || variable("SLURM_STEPID") || variable("SLURM_STEP_NUM_TASKS");
-    return variable("SLURM_PROCID") && step && !(job && (!strcmp(job, "bash") || !strcmp(job, "interactive")));
+    return variable("SLURM_PROCID") && step && !in_shell_of_slurm();
 }
 
 static bool by_hand(void)
@@ -257,6 +262,23 @@ static lc_status find_secret(lc__world *w, const char *job)
     return LC_OK;
 }
 
+/* Half of what says it by hand: the process would train alone, and its user believe in several. */
+static lc_status check_not_half(void)
+{
+    int rank = 0, size = 1;
+    LC_TRY(number("RANK", 0, INT_MAX - 1, &rank));
+    LC_TRY(number("WORLD_SIZE", 1, INT_MAX, &size));
+    if (size > 1)
+        return lc_fail(LC_ERR_CONFIG, "WORLD_SIZE is %d, and RANK is not set: which rank of them is this process?",
+                       size);
+    if (rank > 0)
+        return lc_fail(LC_ERR_CONFIG,
+                       "RANK is %d, and WORLD_SIZE is not set: this process is a rank of an unknown "
+                       "number",
+                       rank);
+    return LC_OK;
+}
+
 lc_status lc__world_find(lc__world *w)
 {
     const launcher *found = NULL;
@@ -264,7 +286,7 @@ lc_status lc__world_find(lc__world *w)
     *w = (lc__world){.size = 1, .local_size = 1, .num_nodes = 1, .launcher = "none"};
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers && !found; i++)
         if (launchers[i].is()) found = &launchers[i];
-    if (!found) return LC_OK;
+    if (!found) return check_not_half();
     LC_TRY(find_ranks(found, w));
     if (w->size == 1) return LC_OK;
     w->hosted = !strcmp(w->launcher, "lightc");

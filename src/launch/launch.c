@@ -69,7 +69,7 @@ lc_status lc__launch_mpirun(const lc__run_plan *plan, int ranks, const char *hos
     LC_TRY(lc__secret_make(secret));
     LC_TRY(first_host(hosts, hostfile, master, sizeof master));
     while (plan->argv[args]) args++;
-    const char **argv = calloc((size_t)args + 20, sizeof *argv);
+    const char **argv = calloc((size_t)args + 24, sizeof *argv);
     if (!argv) return lc_fail(LC_ERR_MEMORY, "out of memory: the arguments of mpirun");
     snprintf(number, sizeof number, "%d", ranks);
     snprintf(each, sizeof each, "%d", per_node);
@@ -77,7 +77,7 @@ lc_status lc__launch_mpirun(const lc__run_plan *plan, int ranks, const char *hos
     if (hosts) argv[n++] = "-H", argv[n++] = hosts;
     if (!hosts) argv[n++] = "--hostfile", argv[n++] = hostfile, argv[n++] = "-N", argv[n++] = each;
     argv[n++] = "-x", argv[n++] = "LIGHTC_SECRET", argv[n++] = "-x", argv[n++] = "MASTER_ADDR";
-    argv[n++] = "-x", argv[n++] = "MASTER_PORT";
+    argv[n++] = "-x", argv[n++] = "MASTER_PORT", argv[n++] = "-x", argv[n++] = "LIGHTC_RESTARTED";
     argv[n++] = plan->file;
     for (int i = 1; i < args; i++) argv[n++] = plan->argv[i];
     /* A port that is probably free there; whatever is on it does not know the secret. */

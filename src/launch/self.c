@@ -7,6 +7,7 @@
 
 #include <lightc/strategy.h>
 
+#include "comm/world.h"
 #include "core/io.h"
 #include "core/options.h"
 
@@ -37,26 +38,6 @@ static lc_status local_ranks(const char *devices, int *n)
                        devices, LC_MAX_LOCAL_RANKS);
     *n = (int)value;
     return LC_OK;
-}
-
-/* Whether somebody has started this process as one of several. */
-static bool is_rank(void)
-{
-    static const struct {
-        const char *rank, *size;
-    } launchers[] = {
-        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, /* Open MPI */
-        {"PMI_RANK", "PMI_SIZE"},                         /* MPICH and others */
-        {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},         /* srun; a batch script is no step */
-        {"RANK", "WORLD_SIZE"},                           /* torchrun */
-    };
-    const char *own = getenv("LIGHTC_RANK");
-    if (own && *own) return true;
-    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
-        const char *size = getenv(launchers[i].size);
-        if (getenv(launchers[i].rank) && size && atoi(size) > 1) return true;
-    }
-    return false;
 }
 
 /* Ranks are started through /proc/self/exe, which is this program even if its file has been replaced meanwhile; only
@@ -179,13 +160,26 @@ done:
     return status == LC_OK ? LC_STOP : status;
 }
 
+/* Who has started the ranks starts them again. */
+static lc_status check_restarts(const lc__launch_options *o, const lc__world *here)
+{
+    if (o->max_restarts <= 0 || !strcmp(here->launcher, "lightc") || getenv("LIGHTC_RESTARTED")) return LC_OK;
+    return lc_fail(LC_ERR_CONFIG,
+                   "max_restarts=%lld: these ranks were started by %s, and lightc cannot start them again; leave it "
+                   "out (torchrun has --max-restarts; a Slurm job is queued again by SIGUSR1, or continued with "
+                   "--ckpt_path last), or start the program by `lightc launch` or with --nodes_file",
+                   (long long)o->max_restarts, here->launcher);
+}
+
 lc_status lc__launch_self(const lc__launch_options *o)
 {
     const lc_strategy_ops *strategy;
+    lc__world here;
     int local = 1;
-    if (is_rank()) {
+    LC_TRY(lc__world_find(&here));
+    if (here.size > 1 || !strcmp(here.launcher, "lightc")) { /* this is a rank */
         take_name();
-        return LC_OK;
+        return check_restarts(o, &here);
     }
     if (o->num_nodes == 1 && o->nodes_file)
         return lc_fail(LC_ERR_CONFIG, "nodes_file=%.200s: say with --num_nodes how many of its machines take part",

@@ -137,8 +137,8 @@ static lc_status start(supervisor *s, int i)
     cpu_set_t cores;
     int threads = lc__cores_share(&s->cores, i, s->n, &cores);
     bool alone = s->n == 1 || threads == 0 || (given && atoi(given) > threads); /* else kept from the others' cores */
-    if (s->plan->starter)
-        lc__str_add(&add, "%s", s->plan->starter->s ? s->plan->starter->s : "");
+    if (s->plan->starter) /* what ranks are to find is always set, so that mpirun can pass it on */
+        lc__str_add(&add, "%sLIGHTC_RESTARTED=%s\n", s->plan->starter->s ? s->plan->starter->s : "", s->restarted);
     else
         variables(s, &c->place, threads, &add);
     if (c->place.rank > 0 && c->output < 0) LC_TRY_GOTO(status, done, lc__output_open(s->plan->root_dir, &c->output));

@@ -2,12 +2,32 @@
 #include "strategies/processes.h"
 
 #include "core/module_internal.h"
+#include "core/status.h"
 #include "core/str.h"
 #include "tensor/wire.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Ranks of another number than asked for would train on another batch. Where lightc starts them it has the number from
+ * the options, or from a user who gave it to `lightc launch`. */
+static lc_status check_number(const lc__world *w, const lc_strategy_request *r)
+{
+    int devices = r->devices && strcmp(r->devices, "auto") != 0 ? atoi(r->devices) : 0;
+    if (!strcmp(w->launcher, "lightc") || w->size == 1) return LC_OK;
+    if (devices && devices != w->local_size)
+        return lc_fail(LC_ERR_CONFIG,
+                       "devices=%d, but %s has started %d on node %d (%d ranks on %d nodes in all); leave --devices "
+                       "out, or start as many",
+                       devices, w->launcher, w->local_size, w->node_rank, w->size, w->num_nodes);
+    if (r->num_nodes > 1 && r->num_nodes != w->num_nodes)
+        return lc_fail(LC_ERR_CONFIG,
+                       "num_nodes=%lld, but the %d ranks that %s has started are on %d; leave --num_nodes out, or "
+                       "start them on as many",
+                       (long long)r->num_nodes, w->size, w->launcher, w->num_nodes);
+    return LC_OK;
+}
 
 lc_status lc__processes_join(void **self, const lc_strategy_request *r)
 {
@@ -28,6 +48,13 @@ lc_status lc__processes_join(void **self, const lc_strategy_request *r)
                                .say = r->say,
                                .ctx = r->ctx};
         lc_status s = lc__world_join(&o, &d->world);
+        if (s >= 0 && (s = check_number(d->world, r)) < 0) {
+            char why[1024];
+            lc__copy_message(why, sizeof why);
+            lc__control_fail(d->world->control, why);
+            lc__world_leave(d->world);
+            s = lc_fail(s, "%s", why);
+        }
         if (s < 0) {
             free(d);
             return s;
