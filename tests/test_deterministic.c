@@ -6,7 +6,7 @@
 
 #include <lightc/lightc.h>
 
-enum { SAMPLES = 150, VAL = 53, FEATURES = 64, CLASSES = 4, TOKENS = 10, WORDS = 12, WIDTH = 16 };
+enum { SAMPLES = 150, VAL = 53, FEATURES = 64, CLASSES = 4, TOKENS = 10, WORDS = 12, WIDTH = 16, LAYERS = 5 };
 
 static float inputs[SAMPLES][FEATURES];
 static int64_t labels[SAMPLES], tokens[SAMPLES][TOKENS];
@@ -20,35 +20,43 @@ __attribute__((constructor)) static void make_data(void)
     }
 }
 
-typedef enum net_kind { MLP, CNN, NORM, GPT, KINDS } net_kind; /* NORM: CNN with batch norm */
+/* NORM: CNN with batch norm; DEEP: MLP with more layers, the first of which is used twice */
+typedef enum net_kind { MLP, CNN, NORM, GPT, KINDS, DEEP = KINDS } net_kind;
+
+typedef enum optimizer_kind { SGD, ADAM, ADAMW, LBFGS } optimizer_kind;
 
 typedef struct job {
     char root[320];
     net_kind kind;
     int64_t batch, chunk, max_epochs, accumulate; /* batch: of all ranks */
     double clip;
-    bool adam, schedule, drop_last, no_dropout;
+    optimizer_kind optimizer;
+    bool clip_value, schedule, drop_last, no_dropout;
     const char *ckpt_path;
     int64_t save_after; /* this batch of epoch 1; -1: never */
     char saved[400];
     int skip_every; /* chunks without a loss */
     int64_t limit;  /* batches of an epoch; 0: all */
-    bool reads, counts, sync_batchnorm, manual, lbfgs;
+    bool reads, counts, sync_batchnorm, manual;
+    bool compares_state;                    /* of optimizers, as the end's checkpoint has it */
+    const char *strategy, *state_dict_type; /* of a communicator */
 } job;
 
 enum { MOST_BYTES = 1 << 16 };
 typedef struct outcome {
     size_t bytes;
     unsigned char parameters[MOST_BYTES];
+    size_t state_bytes; /* on rank 0 */
+    unsigned char state[2 * MOST_BYTES];
     double val_loss, val_acc, train_loss, step_loss, smallest, samples;
-    int64_t steps;
+    int64_t steps, gradients; /* gradients: bytes */
 } outcome;
 
 typedef struct net {
     lc_module base;
     lc_module_ops ops;
     job *j;
-    lc_linear l1, l2;
+    lc_linear l1, l2, deep[LAYERS];
     lc_conv2d conv;
     lc_batch_norm_layer bn;
     lc_tensor *counter; /* of steps, in training_step */
@@ -58,6 +66,7 @@ typedef struct net {
     lc_multihead_attention attention;
     lc_linear unused;
     lc_metric *accuracy, *train_accuracy;
+    int64_t gradients;
 } net;
 
 static lc_tensor *drop(const net *m, lc_tensor *x)
@@ -68,6 +77,11 @@ static lc_tensor *drop(const net *m, lc_tensor *x)
 static lc_tensor *logits_of(net *m, lc_tensor *x)
 {
     if (m->j->kind == MLP) return lc_linear_forward(&m->l2, drop(m, lc_relu(lc_linear_forward(&m->l1, x))));
+    if (m->j->kind == DEEP) {
+        x = drop(m, lc_relu(lc_linear_forward(&m->l1, x)));
+        for (int i = 0; i <= LAYERS; i++) x = lc_relu(lc_linear_forward(&m->deep[i % LAYERS], x));
+        return lc_linear_forward(&m->l2, x);
+    }
     if (m->j->kind == CNN || m->j->kind == NORM) {
         x = lc_conv2d_forward(&m->conv, lc_reshape(x, lc_tensor_dim(x, 0), 1, 8, 8));
         if (m->j->kind == NORM) x = lc_batch_norm2d_forward(&m->bn, x);
@@ -100,8 +114,11 @@ static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
 
 static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
 {
-    const net *m = (net *)self;
+    net *m = (net *)self;
     job *j = m->j;
+    lc_device_memory memory;
+    LC_TRY(lc_trainer_memory(self->trainer, &memory));
+    m->gradients = memory.gradients;
     /* Outputs are the batch's, not a chunk's. */
     if (b->size) {
         double mean, loss;
@@ -128,8 +145,10 @@ static lc_status validation_step(lc_module *self, const lc_batch *b, int64_t i, 
 static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
 {
     const job *j = ((net *)self)->j;
-    if (j->lbfgs) return lc_optimizers_add(out, lc_lbfgs(self, .lr = 0.1));
-    lc_optimizer *opt = j->adam ? lc_adam(self, .lr = 0.01) : lc_sgd(self, .lr = 0.1, .momentum = 0.9);
+    lc_optimizer *opt = j->optimizer == LBFGS   ? lc_lbfgs(self, .lr = 0.1)
+                        : j->optimizer == ADAM  ? lc_adam(self, .lr = 0.01)
+                        : j->optimizer == ADAMW ? lc_adamw(self, .lr = 0.01, .weight_decay = 0.1)
+                                                : lc_sgd(self, .lr = 0.1, .momentum = 0.9);
     LC_TRY(lc_optimizers_add(out, opt));
     if (!j->schedule) return LC_OK;
     return lc_optimizers_add_scheduler(out, (lc_scheduler_config){.scheduler = lc_cosine_annealing_lr(opt, .T_max = 20),
@@ -167,7 +186,12 @@ static void build(net *m, uint64_t seed)
     m->ops = net_ops;
     m->ops.manual_optimization = m->j->manual;
     lc_module_init(&m->base, &m->ops, seed);
-    if (m->j->kind == MLP) lc_linear_init(&m->l1, m, "l1", FEATURES, 16);
+    if (m->j->kind == MLP || m->j->kind == DEEP) lc_linear_init(&m->l1, m, "l1", FEATURES, 16);
+    for (int i = 0; i < LAYERS && m->j->kind == DEEP; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "deep%d", i);
+        lc_linear_init(&m->deep[i], m, name, 16, 16);
+    }
     if (m->j->kind == CNN || m->j->kind == NORM) {
         lc_conv2d_init(&m->conv, m, "conv", 1, 8, 3, .padding = 1);
         lc_max_pool2d_init(&m->pool, m, "pool", 2);
@@ -195,6 +219,22 @@ static lc_status collect(void *ctx, const char *path, lc_module *owner, lc_modul
     return LC_OK;
 }
 
+/* optimizer.safetensors of a checkpoint that is whole. */
+static lc_status read_state(lc_trainer *t, const char *root, outcome *o)
+{
+    char path[400];
+    snprintf(path, sizeof path, "%s/end.ckpt", root);
+    LC_TRY(lc_trainer_save_checkpoint(t, path, false));
+    if (lc_trainer_global_rank(t)) return LC_OK;
+    snprintf(path, sizeof path, "%s/end.ckpt/optimizer.safetensors", root);
+    FILE *f = fopen(path, "rb");
+    RANK_CHECK(f);
+    o->state_bytes = fread(o->state, 1, sizeof o->state, f);
+    RANK_CHECK(o->state_bytes > 0 && o->state_bytes < sizeof o->state);
+    fclose(f);
+    return LC_OK;
+}
+
 static lc_status fit(net *m, lc_trainer *t, lc_dataloader *train, lc_dataloader *val, outcome *o)
 {
     LC_TRY(lc_trainer_fit(t, &m->base, &(lc_run_args){.train_dataloader = train, .val_dataloader = val}));
@@ -205,7 +245,9 @@ static lc_status fit(net *m, lc_trainer *t, lc_dataloader *train, lc_dataloader 
     LC_TRY(lc_trainer_metric(t, "smallest", &o->smallest));
     LC_TRY(lc_trainer_metric(t, "samples", &o->samples));
     o->steps = lc_trainer_global_step(t);
-    o->bytes = 0;
+    o->gradients = m->gradients;
+    o->bytes = o->state_bytes = 0;
+    if (m->j->compares_state) LC_TRY(read_state(t, m->j->root, o));
     return lc_module_visit(&m->base, collect, o);
 }
 
@@ -225,9 +267,12 @@ static lc_status run(job *j, lc_comm *comm, outcome *o)
     opt.accumulate_grad_batches = j->accumulate;
     if (j->limit) opt.limit_train_batches = LC_BATCHES(j->limit);
     if (j->clip > 0) opt.gradient_clip_val = j->clip;
+    if (j->clip_value) opt.gradient_clip_algorithm = "value";
     opt.default_root_dir = j->root;
     opt.ckpt_path = j->ckpt_path;
-    opt.strategy = comm ? "ddp" : NULL;
+    opt.strategy = comm ? j->strategy : NULL;
+    opt.state_dict_type = comm ? j->state_dict_type : NULL;
+    opt.bucket_cap_mb = 1. / 1024; /* several buckets, and units of what is sharded */
     opt.comm = comm;
     opt.deterministic = true;
     opt.deterministic_chunk = j->chunk;
@@ -267,7 +312,14 @@ static lc_status run_rank(lc_comm *comm, void *ctx)
 
 static job job_of(const char *name, net_kind kind, int64_t batch, int64_t chunk)
 {
-    job j = {.kind = kind, .batch = batch, .chunk = chunk, .max_epochs = 3, .accumulate = 1, .save_after = -1};
+    job j = {.kind = kind,
+             .batch = batch,
+             .chunk = chunk,
+             .max_epochs = 3,
+             .accumulate = 1,
+             .save_after = -1,
+             .strategy = "ddp",
+             .state_dict_type = "full"};
     snprintf(j.root, sizeof j.root, "%s", fresh_dir(name));
     return j;
 }
@@ -284,6 +336,8 @@ static void compare(const outcome *a, const outcome *b, const char *what)
     size_t differ = 0;
     for (size_t i = 0; i < a->bytes; i += 4) differ += memcmp(a->parameters + i, b->parameters + i, 4) != 0;
     if (differ) TEST_FAIL("%s: %zu of %zu numbers of the model differ", what, differ, a->bytes / 4);
+    if (b->state_bytes && (a->state_bytes != b->state_bytes || memcmp(a->state, b->state, a->state_bytes) != 0))
+        TEST_FAIL("%s: the state of the optimizer differs", what);
     if (!same_bits(a->train_loss, b->train_loss) || !same_bits(a->step_loss, b->step_loss) ||
         !same_bits(a->val_loss, b->val_loss) || !same_bits(a->val_acc, b->val_acc) ||
         !same_bits(a->smallest, b->smallest) || !same_bits(a->samples, b->samples))
@@ -295,17 +349,29 @@ static void compare(const outcome *a, const outcome *b, const char *what)
 static outcome one;
 static ranks_job ranks;
 
-static void check_on(const job *like, const char *name, int n)
+static const char *const strategies[] = {"ddp", "sharded_1", "sharded_2", "sharded_3"};
+enum { STRATEGIES = sizeof strategies / sizeof *strategies };
+
+static void run_on(job *j, const char *name, int n)
 {
     char what[128];
-    job j = *like;
-    snprintf(j.root, sizeof j.root, "%s", fresh_dir(name));
     memset(&ranks, 0, sizeof ranks);
-    ranks.j = &j;
+    ranks.j = j;
     CHECK_RANKS("threads", n, run_rank, &ranks);
     for (int i = 0; i < n; i++) {
-        snprintf(what, sizeof what, "%s, rank %d of %d", name, i, n);
+        snprintf(what, sizeof what, "%s, %s, rank %d of %d", name, j->strategy, i, n);
         compare(&one, &ranks.o[i], what);
+    }
+}
+
+static void check_on(const job *like, const char *name, int n)
+{
+    /* In stage 3 every chunk must use the same parameters. */
+    for (int s = 0; s < STRATEGIES - (like->skip_every > 0); s++) {
+        job j = *like;
+        snprintf(j.root, sizeof j.root, "%s", fresh_dir(name));
+        j.strategy = strategies[s];
+        run_on(&j, name, n);
     }
 }
 
@@ -341,10 +407,14 @@ TEST(clipping_schedules_and_momentum)
     for (int k = 0; k < KINDS; k++) {
         job j = job_of("clip", (net_kind)k, 40, 0);
         j.clip = 0.4;
-        j.schedule = true;
+        j.schedule = j.compares_state = true;
         check(&j, "clip", 4);
-        j.adam = true;
+        j.optimizer = ADAM;
         check(&j, "clip-adam", 2);
+        j.optimizer = ADAMW;
+        j.clip_value = true;
+        j.clip = 0.01;
+        check(&j, "clip-adamw", 2);
     }
 }
 
@@ -365,7 +435,19 @@ TEST(accumulation)
         job j = job_of("accumulate", (net_kind)k, 16, 0);
         j.accumulate = 4; /* the last window of an epoch is shorter, and its last batch too */
         j.clip = 0.5;
+        j.optimizer = k == CNN ? ADAM : SGD;
+        j.compares_state = true;
         check(&j, "accumulate", k == MLP ? 8 : 2);
+    }
+}
+
+/* Of the last batch of an epoch some ranks have fewer chunks, or none, and in stage 3 each chunk gathers parameters. */
+TEST(ranks_with_fewer_chunks)
+{
+    job j = job_of("fewer", DEEP, 64, 4);
+    for (j.accumulate = 1; j.accumulate <= 2; j.accumulate++) {
+        check(&j, "fewer", 4);
+        j.chunk = 2, j.reads = true;
     }
 }
 
@@ -378,6 +460,32 @@ TEST(chunks_without_a_loss)
         for (j.accumulate = 1; j.accumulate <= 3; j.accumulate += 2) {
             CHECK_OK(run(&j, NULL, &one));
             for (int n = 2; n <= 4; n += 2) check_on(&j, "skip", n);
+        }
+    }
+}
+
+/* Partial sums of windows are slices where gradients are; those of a rank's chunks are whole. */
+TEST(what_is_held_is_counted)
+{
+    job j = job_of("held", DEEP, 8, 4); /* a chunk on each of two ranks */
+    j.accumulate = 4;                   /* levels 0 and 1 */
+    CHECK_OK(run(&j, NULL, &one));
+    run_on(&j, "held", 2);
+    int64_t whole = ranks.o[0].gradients / 3;
+    CHECK_EQ(ranks.o[0].gradients, 3 * whole);
+    j.chunk = 2;
+    CHECK_OK(run(&j, NULL, &one));
+    run_on(&j, "held", 2);
+    CHECK_EQ(ranks.o[0].gradients, 4 * whole);
+    for (int s = 1; s < STRATEGIES; s++) {
+        static const int halves[][2] = {{6, 8}, {4, 6}, {3, 5}, {3, 5}}; /* with one chunk a rank, and with two */
+        for (j.chunk = 4; j.chunk >= 2; j.chunk /= 2) {
+            j.strategy = strategies[s];
+            CHECK_OK(run(&j, NULL, &one));
+            run_on(&j, "held", 2);
+            double is = 2. * (double)ranks.o[0].gradients / (double)whole, want = halves[s][j.chunk == 2];
+            if (is < want || is > want * 1.2) /* units are padded */
+                TEST_FAIL("%s, chunks of %d: %g halves of the gradients", strategies[s], (int)j.chunk, is);
         }
     }
 }
@@ -407,28 +515,30 @@ TEST(a_window_is_one_large_batch)
         }
 }
 
-/* Saved by `from` ranks inside of an epoch, and of an accumulation window. */
+/* Saved by `from` ranks inside of an epoch, and of an accumulation window, in one file or in shares, and continued
+ * under any strategy. */
 TEST(a_run_goes_on_with_other_ranks)
 {
+    int n = 0;
     for (int from = 1; from <= 4; from *= 2)
         for (int to = 1; to <= 4; to *= 2)
             for (int64_t accumulate = 1; accumulate <= 4; accumulate += 3) {
                 job whole = job_of("whole", (net_kind)((from + to) % KINDS), 16, 0), j = whole;
                 whole.accumulate = j.accumulate = accumulate;
                 CHECK_OK(run(&whole, NULL, &one));
-                snprintf(j.root, sizeof j.root, "%s", fresh_dir("part"));
-                j.save_after = (from + to) % 3 + (to > 1); /* 1 to 3 batches of a window are done, or none */
-                snprintf(j.saved, sizeof j.saved, "%s/inside.ckpt", j.root);
-                memset(&ranks, 0, sizeof ranks);
-                ranks.j = &j;
-                CHECK_RANKS("threads", from, run_rank, &ranks);
-                for (int i = 0; i < from; i++) compare(&one, &ranks.o[i], "a run that saves");
-                j.save_after = -1;
-                j.ckpt_path = j.saved;
-                memset(&ranks, 0, sizeof ranks);
-                ranks.j = &j;
-                CHECK_RANKS("threads", to, run_rank, &ranks);
-                for (int i = 0; i < to; i++) compare(&one, &ranks.o[i], "a run that goes on");
+                for (int s = n / 2 % 2; s < STRATEGIES; s += 2, n++) {
+                    snprintf(j.root, sizeof j.root, "%s", fresh_dir("part"));
+                    j.ckpt_path = NULL;
+                    j.strategy = strategies[s];
+                    j.state_dict_type = (n + n / 8) % 2 ? "sharded" : "full";
+                    j.save_after = (from + to) % 3 + (to > 1); /* 1 to 3 batches of a window are done, or none */
+                    snprintf(j.saved, sizeof j.saved, "%s/inside.ckpt", j.root);
+                    run_on(&j, "a run that saves", from);
+                    j.save_after = -1;
+                    j.ckpt_path = j.saved;
+                    j.strategy = strategies[(s + n / 4) % STRATEGIES];
+                    run_on(&j, "a run that goes on", to);
+                }
             }
 }
 
@@ -455,9 +565,10 @@ TEST(chunks_that_ranks_cannot_share)
     j.chunk = 12;
     CHECK_OK(run(&j, NULL, &one));
     check_on(&j, "share", 3);
-    j.batch = 2;
-    j.chunk = 2;
-    expect(&j, 2, "cut into 1 chunks of 2", "deterministic_chunk of 1 (");
+    j.batch = 64, j.chunk = 8;
+    expect(&j, 8, "its first batch has 53 samples, which is too few chunks of 8", "smaller deterministic_chunk");
+    j.batch = j.chunk = 2;
+    expect(&j, 2, "too few chunks of 2 for 2 ranks", "smaller deterministic_chunk");
 }
 
 TEST(what_does_not_go_with_several_ranks)
@@ -467,10 +578,10 @@ TEST(what_does_not_go_with_several_ranks)
     CHECK_OK(run(&j, NULL, &one));
     expect(&j, 2, "training_step cannot change a tensor that lives on", "test_deterministic.c");
     j.counts = false;
-    j.lbfgs = true;
+    j.optimizer = LBFGS;
     CHECK_OK(run(&j, NULL, &one));
     expect(&j, 2, "LBFGS", "use another optimizer, or one rank");
-    j.lbfgs = false;
+    j.optimizer = SGD;
     j.sync_batchnorm = true;
     expect(&j, 2, "sync_batchnorm", "use one of them");
     j.sync_batchnorm = false;

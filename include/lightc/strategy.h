@@ -70,9 +70,9 @@ typedef struct lc_strategy_ops {
     /* Each rank holds a part of the state alone: checkpoints are written in parts unless state_dict_type says "full".
      */
     bool shards_state;
-    /* Around every batch of any loop; `empty`: this rank's share of it has no sample, so that it does not call the
-     * module. Both collective. */
-    lc_status (*begin_batch)(void *self, bool empty);
+    /* Around every batch of any loop. passes: how many times this rank calls the module for its share: as many as that
+     * has chunks with `deterministic`, else once; 0: it has no sample. Both collective. */
+    lc_status (*begin_batch)(void *self, int64_t passes);
     lc_status (*end_batch)(void *self);
     /* The run has ended well: the module is whole again on every rank. Collective. */
     lc_status (*finish)(void *self);

@@ -145,6 +145,12 @@ static lc_status room_for(lc__chunks *k, int64_t n)
     return LC_OK;
 }
 
+int64_t lc__chunks_in(const lc_trainer *t, const lc_batch *batch)
+{
+    bool cut = t->chunks && t->stage != LC_STAGE_PREDICT && batch->piece > 0; /* without pieces one rank alone cuts */
+    return cut ? ceil_div(batch->size, batch->piece) : 1;
+}
+
 lc_status lc__chunks_cut(lc_trainer *t, const lc_batch *batch)
 {
     lc__chunks *k = t->chunks;
@@ -286,7 +292,7 @@ lc_status lc__chunks_closure(lc_closure *c)
     /* Sums over ranks come before sums over the window, as they would on one rank. */
     int64_t before = place == 0 ? 0 : t->window_backwards;
     t->window_backwards = any;
-    if (t->comm || !t->accumulating) LC_TRY(lc__sync_gradients(t));
+    if (t->comm || !t->accumulating || t->strategy->syncs_every_backward) LC_TRY(lc__sync_gradients(t));
     any = t->window_backwards > 0;
     t->window_backwards = before + any;
     LC_TRY(lc__statistics_end(k, t->comm, chunks));

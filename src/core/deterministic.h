@@ -42,6 +42,9 @@ void lc__chunks_free(lc_trainer *t); /* before the graph */
 /* How a loader shall cut its batches for this rank; `train`: gradients are to be summed over its chunks. */
 lc_status lc__chunks_shard(const lc_trainer *t, const lc_dataloader *l, bool train, lc_shard *out) LC_MUST_USE;
 
+/* As how many chunks this rank's share of a batch is computed: 1 where it is not cut. */
+int64_t lc__chunks_in(const lc_trainer *t, const lc_batch *batch);
+
 /* Cuts `batch` into t->chunks->n chunks, of which this makes one, which is t->batch then. */
 lc_status lc__chunks_cut(lc_trainer *t, const lc_batch *batch) LC_MUST_USE;
 lc_status lc__chunks_take(lc_trainer *t, int64_t i, const lc_batch **out) LC_MUST_USE;

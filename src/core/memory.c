@@ -5,6 +5,7 @@
 #include "core/trainer_internal.h"
 #include "tensor/graph_impl.h"
 #include "tensor/shard.h"
+#include "tensor/tree.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -62,6 +63,7 @@ lc_status lc_trainer_memory(const lc_trainer *t, lc_device_memory *out)
     *out = (lc_device_memory){0};
     if (!t->m || !t->graph) return lc_fail(LC_ERR_STATE, "lc_trainer_memory: nothing has been run yet");
     LC_TRY(lc_module_visit(t->m, add_tensor, &w));
+    if (t->graph->tree) out->gradients += lc__tree_bytes(t->graph->tree);
     for (int i = 0; i < t->optimizers.n; i++) out->optimizer_state += state_of(t->optimizers.optimizers[i].optimizer);
     out->activations = (int64_t)t->graph->arena_committed;
     out->workspace = (int64_t)t->graph->scratch_bytes;

@@ -4,6 +4,7 @@
  * byte, the largest of all wins; numbers that callbacks look at are reduced, or rank 0's. */
 #include "core/ranks.h"
 
+#include "core/deterministic.h"
 #include "core/rank_times.h"
 #include "core/status.h"
 #include "tensor/graph_impl.h"
@@ -119,8 +120,9 @@ void lc__weigh_batch(lc_trainer *t, const lc_batch *batch)
 
 lc_status lc__begin_batch(lc_trainer *t, const lc_batch *batch)
 {
-    return t->comm && t->strategy->begin_batch ? t->strategy->begin_batch(t->strategy_self, lc__is_empty_share(batch))
-                                               : LC_OK;
+    if (!t->comm || !t->strategy->begin_batch) return LC_OK;
+    int64_t passes = lc__is_empty_share(batch) ? 0 : lc__chunks_in(t, batch);
+    return t->strategy->begin_batch(t->strategy_self, passes);
 }
 
 lc_status lc__end_batch(lc_trainer *t)

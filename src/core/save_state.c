@@ -111,9 +111,10 @@ done:
     return status;
 }
 
-/* On all ranks the same already. */
-static lc_status save_held(lc_trainer *t, const char *path, lc_tensor *p)
+/* The same on all ranks already, or in parts. */
+static lc_status save_held(const save_walk *w, const char *path, lc_tensor *p)
 {
+    lc_trainer *t = w->t;
     int64_t batches = lc__chunks_window(t);
     char name[1024];
     if (!p->flat->has_gradient[p->flat_index]) return LC_OK;
@@ -123,7 +124,7 @@ static lc_status save_held(lc_trainer *t, const char *path, lc_tensor *p)
         LC_TRY(lc__tree_window_held(lc__tree_of(t), p, level, &held));
         if (!held) continue;
         snprintf(name, sizeof name, "window.%d.%s", level, path);
-        LC_TRY(lc_ckpt_add_tensor(t->writer, LC_CKPT_TENSORS, name, held));
+        LC_TRY(lc__save_tensor(t->writer, LC_CKPT_TENSORS, name, held, w->ranges, w->views));
     }
     return LC_OK;
 }
@@ -135,7 +136,7 @@ static lc_status save_gradient(void *ctx, const char *path, lc_module *owner, lc
     lc_tensor *p = mt->tensor;
     (void)owner;
     if (!mt->is_parameter || !p->flat) return LC_OK;
-    if (lc__tree_of(g->t)) return save_held(g->t, path, p);
+    if (lc__tree_of(g->t)) return save_held(g, path, p);
     lc_tensor *gradient = p->flat->has_gradient[p->flat_index] ? p->flat->gradients[p->flat_index] : NULL;
     if (g->t->comm) LC_TRY(mean_gradient(g, p, &gradient));
     if (!gradient) return LC_OK;

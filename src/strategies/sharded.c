@@ -30,10 +30,10 @@ static lc_status finish(void *self)
 }
 
 /* Parameters are gathered when they are used, by all ranks or none. */
-static lc_status begin_batch(void *self, bool empty)
+static lc_status begin_batch(void *self, int64_t passes)
 {
     lc__processes *d = self;
-    return d->reducer ? lc__reducer_begin_batch(d->reducer, empty) : LC_OK;
+    return d->reducer ? lc__reducer_begin_batch(d->reducer, passes) : LC_OK;
 }
 
 static lc_status end_batch(void *self)

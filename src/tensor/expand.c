@@ -172,8 +172,9 @@ static lc_status deposit(backward *b, uint32_t value)
     if (!b->gradient[value]) return LC_OK;
     LC_TRY(lc__flat_of(p, &flat));
     LC_TRY(lc__expand_flat_state(b->x->b, flat, &state));
-    /* With slices the first gradient of a segment begins a new sum, which the sync adds to the slices. */
-    bool sliced = flat->sharding && flat->sharding->gradient;
+    /* With slices the first gradient of a segment begins a new sum, which the sync adds to the slices. Of chunks the
+     * last one's does; what the others add to is held whole. */
+    bool sliced = flat->sharding && flat->sharding->gradient && (!b->chunk || b->place.last);
     uint8_t *has = &state->after[p->flat_index];
     int64_t add = sliced ? (*has & LC_FLAT_PENDING) != 0 : *has;
     *has |= sliced ? LC_FLAT_PENDING : 1;
@@ -408,7 +409,7 @@ static lc_status expand_clip_norm(expansion *x, const lc_node *n)
     return g->status;
 }
 
-static lc_tensor *range_of(lc_tensor *buffer, int64_t offset, int64_t count)
+lc_tensor *lc__expand_range(lc_tensor *buffer, int64_t offset, int64_t count)
 {
     return lc_op_call(&lc__op_range, 1, &buffer, 3, (int64_t[]){offset, LC_ROW_MAJOR, count}, 0, NULL, LC_HERE);
 }
@@ -432,12 +433,12 @@ static lc_status update(expansion *x, const lc_node *n, lc_flat_state *state, lc
         if (!count) continue;
         if (u && !*any) {
             int64_t slice = u->offset + sharding->rank * u->slice;
-            parameters = sharding->parameter ? range_of(sharding->parameter, u->at, u->slice)
-                                             : range_of(flat->parameter, slice, u->slice);
-            gradients = sharding->gradient ? range_of(sharding->gradient, u->at, u->slice)
-                                           : range_of(flat->gradient, slice, u->slice);
+            parameters = sharding->parameter ? lc__expand_range(sharding->parameter, u->at, u->slice)
+                                             : lc__expand_range(flat->parameter, slice, u->slice);
+            gradients = sharding->gradient ? lc__expand_range(sharding->gradient, u->at, u->slice)
+                                           : lc__expand_range(flat->gradient, slice, u->slice);
             for (int k = 0; k < LC_MAX_OPTIM_STATE; k++)
-                if (opt->state[k]) states[k] = range_of(opt->state[k], u->at, u->slice);
+                if (opt->state[k]) states[k] = lc__expand_range(opt->state[k], u->at, u->slice);
         }
         *any = true;
         lc_update update = {.group = group,

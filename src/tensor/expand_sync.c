@@ -158,7 +158,7 @@ static lc_status take_slice(lc_build *b, lc__reducer *r, lc_flat *flat, const ui
         ints[n++] = at;
         ints[n++] = u->at + at;
         ints[n++] = count;
-        ints[n++] = state[i] & 1;
+        ints[n++] = (state[i] & 1) && !b->g->tree; /* a tree adds up windows itself */
     }
     return add_node(b->g, &lc__op_take_slice, 2, (lc_tensor *[]){flat->gradient, s->gradient}, n, ints, behind);
 }

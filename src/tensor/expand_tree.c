@@ -8,23 +8,37 @@
 #include "tensor/shard.h"
 #include "tensor/tree_impl.h"
 
-static lc_status combine(lc_build *b, lc__tree_flat *f, int which, lc__tree_place at, int i, lc_tensor *value)
+/* What is added by one node: a parameter's gradient, or this rank's slice of a unit. */
+typedef struct piece {
+    lc__tree_flat *f;
+    int which, parameter;
+    const lc__unit *unit; /* NULL: the parameter's */
+    lc_tensor *gradient;  /* where the sum belongs */
+} piece;
+
+static lc_status held_of(const piece *p, int level, lc_tensor **out)
+{
+    lc__held *h;
+    LC_TRY(lc__tree_held(p->f, p->which, level, &h));
+    *out = p->unit ? lc__expand_range(h->whole, p->unit->at, p->unit->slice) : h->range[p->parameter];
+    return LC_OK;
+}
+
+static lc_status combine(lc_build *b, const piece *p, lc__tree_place at, lc_tensor *value)
 {
     lc_tensor *in[2 + LC__TREE_LEVELS], *none[LC_MAX_OUTPUTS];
     int levels[LC__TREE_LEVELS], to, n = lc__tree_path(at.index, at.last, levels, &to);
-    lc__held *h;
-    for (int k = 0; k < n; k++) {
-        LC_TRY(lc__tree_held(f, which, levels[k], &h));
-        in[2 + k] = h->range[i];
-    }
-    in[0] = f->flat->gradients[i];
+    for (int k = 0; k < n; k++) LC_TRY(held_of(p, levels[k], &in[2 + k]));
+    in[0] = p->gradient;
     in[1] = value;
-    if (to >= 0) {
-        LC_TRY(lc__tree_held(f, which, to, &h));
-        in[0] = h->range[i];
-    }
+    if (to >= 0) LC_TRY(held_of(p, to, &in[0]));
     lc_op_call_n(&lc__op_combine, 2 + n, in, 0, NULL, 0, NULL, none, LC_HERE);
     return b->g->status;
+}
+
+static lc_status combine_parameter(lc_build *b, lc__tree_flat *f, int which, lc__tree_place at, int i, lc_tensor *value)
+{
+    return combine(b, &(piece){f, which, i, NULL, f->flat->gradients[i]}, at, value);
 }
 
 static bool wanted(const lc_flat *flat, int i)
@@ -37,7 +51,7 @@ lc_status lc__expand_tree_deposit(lc_build *b, lc__tree_place at, lc_tensor *p, 
     *taken = true;
     for (int f = 0; f < at.tree->n_flats; f++)
         if (at.tree->flats[f].flat == p->flat)
-            return combine(b, &at.tree->flats[f], LC__TREE_CHUNKS, at, p->flat_index, value);
+            return combine_parameter(b, &at.tree->flats[f], LC__TREE_CHUNKS, at, p->flat_index, value);
     *taken = false;
     return LC_OK;
 }
@@ -47,22 +61,32 @@ lc_status lc__expand_tree_absent(lc_build *b, lc__tree_place at, bool *const *do
     for (int f = 0; f < at.tree->n_flats; f++) {
         lc__tree_flat *tf = &at.tree->flats[f];
         for (int i = 0; i < tf->flat->n; i++)
-            if (wanted(tf->flat, i) && !(done && done[f][i])) LC_TRY(combine(b, tf, LC__TREE_CHUNKS, at, i, NULL));
+            if (wanted(tf->flat, i) && !(done && done[f][i]))
+                LC_TRY(combine_parameter(b, tf, LC__TREE_CHUNKS, at, i, NULL));
     }
     return LC_OK;
+}
+
+/* The slice that the sync has summed is all that counts of a unit on this rank. */
+static lc_status window_of_unit(lc_build *b, lc__tree_flat *f, lc__tree_place at, const lc__unit *u)
+{
+    const lc__sharding *s = f->flat->sharding;
+    bool any = false;
+    for (int i = u->first; i < u->first + u->n; i++) any |= wanted(f->flat, i);
+    if (!any) return LC_OK;
+    lc_tensor *slice = s->gradient ? lc__expand_range(s->gradient, u->at, u->slice)
+                                   : lc__expand_range(f->flat->gradient, u->offset + s->rank * u->slice, u->slice);
+    return combine(b, &(piece){f, LC__TREE_WINDOW, -1, u, slice}, at, slice);
 }
 
 lc_status lc__expand_tree_window(lc_build *b, lc__tree_place at)
 {
     for (int f = 0; f < at.tree->n_flats; f++) {
         lc__tree_flat *tf = &at.tree->flats[f];
-        if (tf->flat->sharding && tf->flat->sharding->gradient) { /* what the sync left in the slices is all there is */
-            if (at.index == 0 && at.last) continue;
-            return lc_fail(LC_ERR_UNSUPPORTED, "accumulate_grad_batches is not there with deterministic and sharded "
-                                               "gradients; use --strategy sharded_1 or ddp");
-        }
-        for (int i = 0; i < tf->flat->n; i++)
-            if (wanted(tf->flat, i)) LC_TRY(combine(b, tf, LC__TREE_WINDOW, at, i, tf->flat->gradients[i]));
+        const lc__sharding *s = tf->flat->sharding;
+        for (int k = 0; s && k < s->n_units; k++) LC_TRY(window_of_unit(b, tf, at, &s->units[k]));
+        for (int i = 0; i < tf->flat->n && !s; i++)
+            if (wanted(tf->flat, i)) LC_TRY(combine_parameter(b, tf, LC__TREE_WINDOW, at, i, tf->flat->gradients[i]));
     }
     return LC_OK;
 }

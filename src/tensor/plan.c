@@ -4,6 +4,7 @@
  * A segment is looked up by comparing its records in full; a hash only orders the candidates. On a miss the passes of
  * plan_impl.h run one after the other. Everything a replay needs is allocated here, once. */
 #include "tensor/collective.h"
+#include "tensor/tree.h"
 
 #include <lightc/random.h>
 #include <limits.h>
@@ -349,10 +350,10 @@ static lc_status make_program(lc_build *b)
 static lc_status check_memory(const lc_graph *g, const lc_plan *p)
 {
     size_t want = p->arena_0 + p->arena_bytes;
+    int64_t may = g->options.max_bytes - (g->tree ? lc__tree_bytes(g->tree) : 0);
     /* Finding out what is available takes longer than planning a small step. */
     if (g->options.max_bytes <= 0 && want <= g->arena_committed) return LC_OK;
-    size_t have =
-        g->options.max_bytes > 0 ? (size_t)g->options.max_bytes : g->backend->available() + g->arena_committed;
+    size_t have = g->options.max_bytes <= 0 ? g->backend->available() + g->arena_committed : may > 0 ? (size_t)may : 0;
     if (want <= have && want <= g->arena_reserved) return LC_OK;
     return lc_fail(LC_ERR_MEMORY,
                    "the step needs %.1f MiB for intermediate results (lower bound %.1f MiB), but only "

@@ -76,6 +76,8 @@ lc_status lc__expand_share_sum(lc_build *b, const lc_node *node);
 struct lc__unit;
 lc_status lc__expand_unit_gather(lc_build *b, lc_flat *flat, const struct lc__unit *u);
 lc_status lc__expand_gather_wait(lc_build *b, lc_flat *flat);
+/* A range of a 1-D buffer. */
+lc_tensor *lc__expand_range(lc_tensor *buffer, int64_t offset, int64_t count);
 /* Before anything is expanded: the planner will want the buffers that slices lie in. */
 lc_status lc__expand_shards(lc_build *b);
 /* place_shards.c, behind fusion: gradients and parameters of which a rank keeps a slice become intermediate results. */

@@ -18,7 +18,6 @@ lc_status lc__reducer_new(lc_graph *g, lc_comm *comm, size_t bucket_bytes, lc__r
     r->g = g;
     r->comm = comm;
     r->weight = 1;
-    r->announcer = -1;
     r->bucket_bytes = bucket_bytes ? bucket_bytes : (size_t)1 << 20;
     g->reducer = r;
     *out = r;
@@ -162,10 +161,11 @@ void lc__reducer_add_up(lc__reducer *r, int64_t *words, int n)
     if (r->status >= 0) keep_error(r, lc_comm_all_reduce(r->comm, words, words, n, LC_I64, LC_COMM_SUM, NULL));
 }
 
-/* ---- batches of which some ranks have no sample ---- */
+/* ---- batches of which some ranks compute less ---- */
 
 /* What a rank does next. */
-enum { GATHERS = 1, REDUCES, ENDS, KINDS };
+enum { ENDS, REDUCES, GATHERS };
+#define KIND_STEP ((int64_t)1 << 40)
 
 static const lc__unit *unit_at(const lc__reducer *r, int64_t index, const lc_flat **flat)
 {
@@ -179,26 +179,28 @@ static const lc__unit *unit_at(const lc__reducer *r, int64_t index, const lc_fla
     return NULL;
 }
 
-/* Before every call that not all ranks come to by themselves. A rank without samples gathers for the others until they
- * do what it is about to do. */
+static void gather_for_others(lc__reducer *r, int64_t unit)
+{
+    const lc_flat *flat;
+    const lc__unit *u = unit_at(r, unit, &flat);
+    const lc_tensor *p = flat->sharding->parameter;
+    keep_error(r, lc_comm_all_gather(r->comm, (char *)p->data + (size_t)u->at * lc_dtype_size(p->type.dtype),
+                                     r->scratch, u->slice, p->type.dtype, NULL));
+}
+
+/* Before every call that not all ranks come to by themselves. As long as any rank wants to gather, all do: the others
+ * for it alone. What they do besides, all do in the same order. */
 static void agree(lc__reducer *r, int kind, int64_t which)
 {
-    int64_t mine = which * KINDS + kind;
-    while (r->announcer >= 0 && r->status >= 0) {
-        int64_t said = mine;
-        keep_error(r, lc_comm_broadcast(r->comm, &said, 1, LC_I64, r->announcer, NULL));
-        if (said == mine || r->status < 0) return;
-        const lc_flat *flat;
-        const lc__unit *u = r->empty && said % KINDS == GATHERS ? unit_at(r, said / KINDS, &flat) : NULL;
-        if (!u) {
+    int64_t mine = kind * KIND_STEP + which, next = -1;
+    while (r->uneven && r->status >= 0) {
+        keep_error(r, lc_comm_all_reduce(r->comm, &mine, &next, 1, LC_I64, LC_COMM_MAX, NULL));
+        if (next == mine || r->status < 0) return;
+        if (next / KIND_STEP == GATHERS)
+            gather_for_others(r, next % KIND_STEP);
+        else
             keep_error(r, lc_fail(LC_ERR_STATE, "the ranks compute different things in this batch, and with the "
                                                 "strategy sharded all must use the same parameters; use ddp"));
-            return;
-        }
-        const lc_tensor *p = flat->sharding->parameter;
-        size_t width = lc_dtype_size(p->type.dtype);
-        keep_error(r, lc_comm_all_gather(r->comm, (char *)p->data + (size_t)u->at * width, r->scratch, u->slice,
-                                         p->type.dtype, NULL));
     }
 }
 
@@ -215,28 +217,24 @@ static size_t largest_unit(const lc__reducer *r)
     return most;
 }
 
-lc_status lc__reducer_begin_batch(lc__reducer *r, bool empty)
+lc_status lc__reducer_begin_batch(lc__reducer *r, int64_t passes)
 {
     size_t bytes = largest_unit(r);
-    int64_t mine = empty ? INT64_MAX : lc_comm_rank(r->comm), first = 0;
-    uint8_t any = empty;
-    r->announcer = -1;
-    r->empty = empty;
+    int64_t most[] = {passes, -passes};
+    r->uneven = false;
     if (!bytes) return LC_OK;
-    LC_TRY(lc_comm_all_reduce(r->comm, &any, &any, 1, LC_U8, LC_COMM_MAX, NULL));
-    if (!any) return LC_OK;
-    LC_TRY(lc_comm_all_reduce(r->comm, &mine, &first, 1, LC_I64, LC_COMM_MIN, NULL));
-    if (first == INT64_MAX) return LC_OK;
-    if (empty && !r->scratch && !(r->scratch = malloc(bytes)))
+    LC_TRY(lc_comm_all_reduce(r->comm, most, most, 2, LC_I64, LC_COMM_MAX, NULL));
+    if (most[0] == -most[1]) return LC_OK;
+    if (!r->scratch && !(r->scratch = malloc(bytes)))
         return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for parameters that other ranks use", bytes);
-    r->announcer = (int)first;
+    r->uneven = true;
     return LC_OK;
 }
 
 lc_status lc__reducer_end_batch(lc__reducer *r)
 {
     agree(r, ENDS, 0);
-    r->announcer = -1;
+    r->uneven = false;
     return lc__reducer_status(r);
 }
 

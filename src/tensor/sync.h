@@ -30,10 +30,10 @@ void lc__reducer_shard(lc__reducer *r, int stage);
 /* Parameters are whole again on every rank. Collective. */
 lc_status lc__reducer_gather(lc__reducer *r) LC_MUST_USE;
 
-/* Around a batch, in stage 3: parameters are gathered when they are used, so a rank that has no sample (`empty`) must
- * take part in what the others do. It learns what that is from one of them, in the sync and in lc__reducer_end_batch.
- * Collective. */
-lc_status lc__reducer_begin_batch(lc__reducer *r, bool empty) LC_MUST_USE;
+/* Around a batch, in stage 3: parameters are gathered when they are used, so a rank that goes through the module fewer
+ * times (`passes`; 0: it has no sample) must take part in what the others do. Where passes differ the ranks agree
+ * before each gather, in the sync and in lc__reducer_end_batch. Collective. */
+lc_status lc__reducer_begin_batch(lc__reducer *r, int64_t passes) LC_MUST_USE;
 lc_status lc__reducer_end_batch(lc__reducer *r) LC_MUST_USE;
 
 /* Before parameters are added: gradients of buckets are sent as `wire` (wire.h); LC_F32: as they are. Not where they

@@ -21,9 +21,7 @@ struct lc__reducer {
     int64_t n_mask;
     lc_request **requests; /* by slot, room for the largest plan's; NULL: done */
     int cap_requests, n_under_way;
-    /* Of a batch of which some ranks have no sample (lc__reducer_begin_batch): */
-    int announcer;    /* the rank that says what comes next; -1: all ranks have samples */
-    bool empty;       /* this one has none */
+    bool uneven;      /* some ranks compute less of this batch than others (lc__reducer_begin_batch) */
     void *scratch;    /* for units that are gathered for others alone */
     lc_status status; /* of the kernels */
     char message[1024];

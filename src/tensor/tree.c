@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tree of gradients: what is recorded, what is held, and the kernel that adds. */
+#include "tensor/shard.h"
 #include "tensor/tree_impl.h"
 
 #include <lightc/optim.h>
@@ -68,13 +69,17 @@ lc_status lc__tree_held(lc__tree_flat *f, int which, int level, lc__held **out)
     lc__held *h = *out = &f->held[which][level];
     if (h->whole) return LC_OK;
     lc_status status = LC_OK;
+    const int64_t *count = which == LC__TREE_WINDOW && flat->sharding ? &flat->sharding->count : &flat->count;
     h->range = calloc((size_t)flat->n, sizeof *h->range);
     if (!h->range) return lc_fail(LC_ERR_MEMORY, "out of memory: the sums of gradients");
-    LC_TRY_GOTO(status, done, lc_tensor_new(flat->gradient->type.dtype, 1, &flat->count, &h->whole));
+    LC_TRY_GOTO(status, done, lc_tensor_new(flat->gradient->type.dtype, 1, count, &h->whole));
     for (int i = 0; i < flat->n; i++) {
-        const lc_tensor *g = flat->gradients[i];
-        size_t offset = (size_t)flat->offset[i] * lc_dtype_size(g->type.dtype);
-        LC_TRY_GOTO(status, done, lc__tensor_range(h->whole, offset, &g->type, g->layout, &h->range[i]));
+        const lc_tensor *p = flat->parameters[i];
+        if (!p) continue;
+        size_t offset = (size_t)flat->offset[i] * lc_dtype_size(p->type.dtype);
+        LC_TRY_GOTO(status, done,
+                    which == LC__TREE_WINDOW ? lc__flat_state_tensor(h->whole, p, &h->range[i])
+                                             : lc__tensor_range(h->whole, offset, &p->type, p->layout, &h->range[i]));
     }
 done:
     if (status < 0) held_free(flat, h);
@@ -92,6 +97,17 @@ int lc__tree_path(int64_t index, bool last, int levels[LC__TREE_LEVELS], int *to
     }
     *to = last ? -1 : level;
     return n;
+}
+
+int64_t lc__tree_bytes(const lc__tree *t)
+{
+    int64_t bytes = 0;
+    for (int f = 0; f < t->n_flats; f++)
+        for (int k = 0; k < LC__TREES * LC__TREE_LEVELS; k++) {
+            const lc__held *h = &t->flats[f].held[k / LC__TREE_LEVELS][k % LC__TREE_LEVELS];
+            if (h->whole) bytes += (int64_t)h->whole->bytes;
+        }
+    return bytes;
 }
 
 /* ---- what chunks write ---- */
@@ -183,9 +199,9 @@ lc_status lc__tree_window_held(lc__tree *t, const lc_tensor *p, int level, lc_te
     return LC_OK;
 }
 
-static void clear(const lc_tensor *whole, int64_t n)
+static void clear(const lc_tensor *whole)
 {
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < lc__numel(&whole->type); i++) {
         if (whole->type.dtype == LC_F64)
             ((double *)whole->data)[i] = -0.0;
         else
@@ -200,7 +216,7 @@ lc_status lc__tree_window_clear(lc__tree *t, int64_t batches)
             lc__held *h;
             if (!(batches >> level & 1)) continue;
             LC_TRY(lc__tree_held(&t->flats[f], LC__TREE_WINDOW, level, &h));
-            clear(h->whole, t->flats[f].flat->count);
+            clear(h->whole);
         }
     return LC_OK;
 }

@@ -9,7 +9,8 @@
  * of an accumulation window are added in the same way.
  *
  * A subtree that waits for its other half is *held*: one more buffer for each level of the tree, laid out like the flat
- * gradient buffer.
+ * gradient buffer. Where that is sharded (shard.h) so is what a window holds: batches are added when they are reduced,
+ * of which a rank needs its slices alone. Chunks of a rank are added before, so what is held of them is whole.
  *
  * tree.c records, expand_tree.c makes operators of it. */
 #ifndef LC_TENSOR_TREE_H
@@ -27,6 +28,9 @@ lc_status lc__tree_new(lc_graph *g, int ranks, lc__tree **out) LC_MUST_USE;
 void lc__tree_free(lc__tree *t); /* NULL is fine; before the graph */
 /* The parameters of an optimizer belong to it. */
 lc_status lc__tree_add(lc__tree *t, lc_optimizer *opt) LC_MUST_USE;
+
+/* Held so far; plans that add to it make it. */
+int64_t lc__tree_bytes(const lc__tree *t);
 
 /* Part `index` of a sum is added to what is held on `levels`, one after the other; their number is returned. *to: the
  * level where the result is held; -1: it is the sum. */
@@ -48,7 +52,8 @@ void lc__tree_no_chunk(lc__tree *t);
 void lc__tree_window(lc__tree *t, int64_t index, bool last);
 
 /* What is held between two batches of a window, of which `batches` are done: on the levels of the set bits of
- * `batches`, a tensor like each parameter's gradient. *out NULL: p is none of the tree's. */
+ * `batches`, a tensor like each parameter's gradient, or this rank's part of one. *out NULL: p is none of the tree's.
+ */
 lc_status lc__tree_window_held(lc__tree *t, const lc_tensor *p, int level, lc_tensor **out) LC_MUST_USE;
 /* All of it becomes -0.0: no gradient so far. */
 lc_status lc__tree_window_clear(lc__tree *t, int64_t batches) LC_MUST_USE;

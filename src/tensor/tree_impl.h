@@ -6,10 +6,10 @@
 #include "tensor/plan_impl.h"
 #include "tensor/tree.h"
 
-/* A buffer like a flat gradient buffer. */
+/* A buffer like a flat gradient buffer, or like a shard buffer. */
 typedef struct lc__held {
     lc_tensor *whole;  /* NULL: not made yet */
-    lc_tensor **range; /* by parameter */
+    lc_tensor **range; /* by parameter; NULL: it is gone */
 } lc__held;
 
 /* Which of the two trees: over the chunks of a batch, over the batches of a window. */
