@@ -38,7 +38,10 @@ endif()
 # What test_launch starts, and the supervisor it starts it with.
 add_executable(rank_program rank_program.c)
 target_link_libraries(rank_program PRIVATE lightc_internal lightc_flags)
-add_dependencies(test_launch rank_program lightc_program)
+add_dependencies(test_launch rank_program last_calls_program lightc_program)
+add_executable(last_calls_program last_calls_program.c)
+target_link_libraries(last_calls_program PRIVATE lightc lightc_flags)
+add_dependencies(test_last_calls last_calls_program lightc_program)
 
 # Trainings that are killed, stopped, cut off and refused disk space. `faults.sh --rounds 200` is the long one.
 add_executable(fault_program fault_program.c)

@@ -108,17 +108,21 @@ mutate 'calls not compared' src/comm/exchange.c 's/return !memcmp(got, want, siz
 mutate 'any secret let in' src/comm/socket.c 's/return !differs;/return true;/' test_control:secret
 mutate 'a batch script taken for a rank' src/comm/world_find.c 's/variable("SLURM_PROCID") && step/variable("SLURM_PROCID")/' test_world
 # ---- the end of a run ----
-mutate 'heartbeats never judged' src/comm/coordinator.c 's/now - m->heard > c->times.silence) {/now - m->heard > 1e9) {/' test_control:stopped test_machines:cut
+mutate 'heartbeats never judged' src/comm/coordinator_verdict.c 's/now - m->heard > c->times.silence) {/now - m->heard > 1e9) {/' test_control:stopped test_machines:cut
 mutate 'the coordinator never judged' src/comm/control.c 's/now - c->heard > t->silence/now - c->heard > 1e9/' test_machines:cut
-mutate 'progress never judged' src/comm/coordinator.c 's/c->times.progress > 0 && now/c->times.progress > 1e9 \&\& now/' test_control:progress
-mutate 'first cause taken last' src/comm/coordinator.c 's/\.since < c->members\[found\]/.since > c->members[found]/' test_control
-mutate 'complaints believed at once' src/comm/coordinator.c 's/#define COMPLAIN      0.05/#define COMPLAIN      0.0/' test_control:complaint
-mutate 'last words not awaited' src/comm/coordinator.c 's/if (m->wire.fd >= 0 && now - m->ended_at < EXPLAIN) return true;//' test_control:last_words
-mutate 'nobody told of the end' src/comm/coordinator.c 's/tell_all(c, LC__FRAME_END, c->message);//' test_control:killed
+mutate 'progress never judged' src/comm/coordinator_verdict.c 's/c->times.progress > 0 && now/c->times.progress > 1e9 \&\& now/' test_control:progress
+mutate 'first cause taken last' src/comm/coordinator_verdict.c 's/\.since < c->members\[found\]/.since > c->members[found]/' test_control
+mutate 'complaints believed at once' src/comm/coordinator_verdict.c 's/#define COMPLAIN 0.05/#define COMPLAIN 0.0/' test_control:complaint
+mutate 'last words not awaited' src/comm/coordinator_verdict.c 's/if (m->wire.fd >= 0 && now - m->ended_at < LC__EXPLAIN) return true;//' test_control:last_words
+mutate 'nobody told of the end' src/comm/coordinator_verdict.c 's/lc__members_tell(c, LC__FRAME_END, c->message);//' test_control:killed
+mutate 'last calls not asked for' src/comm/coordinator_verdict.c 's/lc__members_tell(c, LC__FRAME_ASK, "");//' test_last_calls:wait_for
+mutate 'a call that hangs shown as done' src/comm/history.c 's/done, false, memory/done, true, memory/' test_last_calls
+mutate 'groups left out of last calls' src/comm/comm.c 's/add_last_calls(g, l);//' test_last_calls
+mutate 'mpirun waited for' src/launch/supervisor.c 's/if (s->plan->starter \&\& !s->asked)/if (s->plan->starter)/' test_launch:mpirun_is_not
 mutate 'a heedless rank left alone' src/comm/control.c 's/        _exit(1);//' test_control:heed
 mutate 'progress told late' src/comm/control.c 's/if (news) (void)!write(c->wake, &one, sizeof one);//' test_control:step
 mutate 'ranks outlive their supervisor' src/launch/rank.c 's/prctl(PR_SET_PDEATHSIG, SIGKILL);//' test_launch:outlive
-mutate 'survivors never killed' src/launch/supervisor.c 's/if (s->deadline > 0 && now() > s->deadline) signal_all(s, SIGKILL);//' test_launch:is_killed
+mutate 'survivors never killed' src/launch/supervisor.c 's/if (s->deadline > 0 && now() > s->deadline) end_those_left(s);//' test_launch:is_killed
 mutate 'a silent rank given its grace' src/launch/supervisor.c 's/if (c && c->pid) kill(-c->pid, SIGKILL);//' test_launch:not_waited_for
 mutate 'an end without survivors not seen' src/launch/supervisor.c 's/        heed_end(s);//' test_launch:not_waited_for
 mutate 'older runs gone on from' src/core/find_last.c 's/best.found && (best.when.tv_sec > seconds/best.found || (best.when.tv_sec > seconds/' test_launch:goes_on

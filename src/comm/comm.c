@@ -3,6 +3,8 @@
  * remembered for the message of a run that fails. */
 #include "comm/combine.h"
 #include "comm/comm_internal.h"
+#include "comm/history.h"
+#include "core/clock.h"
 #include "core/status.h"
 
 #include <limits.h>
@@ -12,15 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-enum { HISTORY = 32 };
-
-typedef struct past_call {
-    uint64_t number; /* from 1; 0: none */
-    lc_comm_call call;
-    bool done;
-} past_call;
 
 struct lc_request {
     lc_comm *comm;
@@ -37,13 +30,17 @@ struct lc_comm {
     uint64_t number; /* of calls */
     int running;
     lc_request *unused, *made;
-    past_call past[HISTORY];
+    lc__history history;
     lc_comm_stats stats;
     int announcer;        /* comm_internal.h; -1: nobody */
     pthread_mutex_t lock; /* of the groups split from this one, which an abort from another thread walks */
     lc_comm *parent, *groups, *next;
+    int splits;            /* how often it was split */
+    char name[32];         /* of a group: "1.0" is color 0 of the first split, "1.0/2.1" a group of that */
     void (*instead)(void); /* of freeing it; NULL: it is freed */
-    lc_status failed;      /* the first error, which stays */
+    lc_status (*explain)(void *ctx, lc_status loss);
+    void *explain_ctx;
+    lc_status failed; /* the first error, which stays */
     char message[1024];
 };
 
@@ -70,6 +67,12 @@ lc_status lc_comm_new(const lc_comm_ops *ops, void *self, int rank, int size, lc
 void lc__comm_on_free(lc_comm *c, void (*instead)(void))
 {
     c->instead = instead;
+}
+
+void lc__comm_explained_by(lc_comm *c, lc_status (*explain)(void *ctx, lc_status loss), void *ctx)
+{
+    c->explain = explain;
+    c->explain_ctx = ctx;
 }
 
 static void leave_parent(lc_comm *c)
@@ -143,7 +146,7 @@ const char *lc_collective_name(lc_collective op)
 static lc_status fail(lc_comm *c, lc_status s)
 {
     if (c->failed >= 0) {
-        c->failed = s;
+        c->failed = s == LC_ERR_PEER && c->explain ? c->explain(c->explain_ctx, s) : s;
         lc__copy_message(c->message, sizeof c->message);
     }
     return lc_fail(c->failed, "%s", c->message);
@@ -183,16 +186,31 @@ int lc_comm_history(const lc_comm *c, char *text, size_t size)
 {
     size_t n = 0;
     if (size) *text = 0;
-    for (int i = 1; i <= HISTORY; i++) {
-        const past_call *p = &c->past[(c->number + (uint64_t)i) % HISTORY];
+    for (int i = 1; i <= LC__HISTORY; i++) {
+        lc__call_record r;
         char what[LC_COMM_CALL_TEXT];
-        if (!p->number) continue;
-        lc_comm_call_text(&p->call, what, sizeof what);
+        if (!lc__history_get(&c->history, (int)((c->number + (uint64_t)i) % LC__HISTORY), &r)) continue;
+        lc_comm_call_text(&r.call, what, sizeof what);
         int k = snprintf(n < size ? text + n : NULL, n < size ? size - n : 0, "%llu %s: %s\n",
-                         (unsigned long long)p->number, what, p->done ? "done" : "running");
+                         (unsigned long long)r.number, what, r.done ? "done" : "running");
         if (k > 0) n += (size_t)k;
     }
     return (int)n;
+}
+
+static void add_last_calls(lc_comm *c, lc__last_calls *l)
+{
+    lc__last_calls_add(l, &c->history, c->name);
+    pthread_mutex_lock(&c->lock);
+    for (lc_comm *g = c->groups; g; g = g->next) add_last_calls(g, l);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void lc__comm_last_calls(lc_comm *c, char *text, size_t size)
+{
+    lc__last_calls l = {0};
+    add_last_calls(c, &l);
+    lc__last_calls_text(&l, text, size);
 }
 
 void lc_comm_abort(lc_comm *c, const char *why)
@@ -345,7 +363,7 @@ lc_status lc_comm_start(lc_comm *c, const lc_comm_call *call, lc_request **reque
     if (!r) return lc_fail(LC_ERR_MEMORY, "out of memory: a call of %s", lc_collective_name(call->op));
     r->number = ++c->number;
     c->running++;
-    c->past[r->number % HISTORY] = (past_call){r->number, kept, false};
+    lc__history_begin(&c->history, r->number, &kept);
     c->stats.calls[kept.op]++;
     c->stats.bytes[kept.op] += kept.count * (int64_t)lc_dtype_size(kept.dtype);
     c->stats.sent += to_send(c, &kept);
@@ -369,7 +387,7 @@ lc_status lc_comm_poll(lc_request *r, bool *done)
         return fail(c, s);
     }
     if (!*done) return LC_OK;
-    if (c->past[r->number % HISTORY].number == r->number) c->past[r->number % HISTORY].done = true;
+    lc__history_done(&c->history, r->number);
     give_back(r);
     return LC_OK;
 }
@@ -381,18 +399,11 @@ lc_status lc_comm_progress(lc_comm *c)
     return s < 0 ? fail(c, s) : LC_OK;
 }
 
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 lc_status lc_comm_wait(lc_request *r)
 {
     enum { NAP_US = 200 };
     lc_comm *c = r->comm;
-    int64_t start = now_ns();
+    int64_t start = lc__now_ns();
     for (bool done = false;;) {
         LC_TRY(lc_comm_poll(r, &done));
         if (done) break;
@@ -401,7 +412,7 @@ lc_status lc_comm_wait(lc_request *r)
         else
             sched_yield();
     }
-    c->stats.waited_ns += now_ns() - start;
+    c->stats.waited_ns += lc__now_ns() - start;
     return LC_OK;
 }
 
@@ -414,8 +425,11 @@ lc_status lc_comm_split(lc_comm *c, int color, int key, lc_comm **out)
     if (c->running) return lc_fail(LC_ERR_STATE, "a communicator cannot be split while %d calls run on it", c->running);
     lc_status s = c->ops.split(c->self, color, key, &rank, &size, &self);
     if (s < 0) return fail(c, s);
+    c->splits++;
     if (!self) return LC_OK;
     LC_TRY(lc_comm_new(&c->ops, self, rank, size, out));
+    lc__comm_explained_by(*out, c->explain, c->explain_ctx);
+    snprintf((*out)->name, sizeof(*out)->name, "%.20s%s%d.%d", c->name, *c->name ? "/" : "", c->splits, color);
     pthread_mutex_lock(&c->lock);
     (*out)->parent = c;
     (*out)->next = c->groups;

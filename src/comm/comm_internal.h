@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How the files of src/comm stand on each other:
  *
- *   comm.c        what users call: checks, requests, statistics, history
+ *   comm.c        what users call: checks, requests, statistics; history.c: the last calls
  *   exchange.c    collectives over streams of bytes between each two ranks: the one implementation behind
  *                 self, threads, shm, tcp and their mixtures, each of which is a transport
  *   schedule.c    what a collective consists of; two_levels.c: where ranks live on several hosts
@@ -11,7 +11,7 @@
  *   mixed.c       the window between ranks of a host, another transport between hosts: tcp, or relay.c over mpi
  *   mpi.c         opens the plug-in liblightc_mpi, whose files are in mpi/
  *   fake.c        no ranks at all
- *   coordinator.c, control.c  how ranks find each other and hear of the end (control_wire.c: the messages)
+ *   coordinator*.c, control.c  how ranks find each other and hear of the end (control_wire.c: the messages)
  *   socket.c      what is the same for all TCP connections
  */
 #ifndef LC_COMM_INTERNAL_H
@@ -76,6 +76,14 @@ lc_status lc__comm_follow(lc_comm *comm, int leader) LC_MUST_USE;
 
 /* Whether lc_comm_mpi would find its plug-in. */
 bool lc__mpi_is_there(void);
+
+/* The last calls of this rank on `comm` and on the groups split from it, as lc__last_calls_text writes them. From any
+ * thread. */
+void lc__comm_last_calls(lc_comm *comm, char *text, size_t size);
+
+/* A rank that others miss is known to the communicator at once, and why it is missing to somebody else a moment later:
+ * the first LC_ERR_PEER, of groups split from now on too, is what `explain` makes of it. It may wait. */
+void lc__comm_explained_by(lc_comm *comm, lc_status (*explain)(void *ctx, lc_status loss), void *ctx);
 
 /* From now on lc_comm_free calls `instead`: for a communicator that several have. NULL: it is freed again. */
 void lc__comm_on_free(lc_comm *comm, void (*instead)(void));

@@ -42,6 +42,7 @@ struct lc__control {
     bool process_exit;
     lc_comm *watched[WATCHED];
     uint64_t reports, told; /* of progress; of which the coordinator knows */
+    double called;          /* when the last calls were told */
     int64_t step;
     char where[128];
     uint64_t meeting; /* the number of the last one */
@@ -105,6 +106,18 @@ static void disconnect(lc__control *c, const char *how)
     pthread_cond_broadcast(&c->changed);
 }
 
+/* The last calls on all that is watched. `answer`: they were asked for. */
+static void tell_calls(lc__control *c, bool answer, double now)
+{
+    char text[LC__LAST_TEXT] = "";
+    uint8_t head[4];
+    for (int i = 0; i < WATCHED; i++)
+        if (c->watched[i]) lc__comm_last_calls(c->watched[i], text + strlen(text), sizeof text - strlen(text));
+    c->called = now;
+    lc__put_u32(head, answer);
+    if (c->wire.fd >= 0) (void)lc__wire_put(&c->wire, LC__FRAME_CALLS, head, sizeof head, text, strlen(text));
+}
+
 /* ---- what the coordinator says; with the lock ---- */
 
 static void take_gifts(lc__control *c, const lc__frame *f)
@@ -148,6 +161,9 @@ static void take(lc__control *c, const lc__frame *f)
         break;
     case LC__FRAME_GATHERED:
         take_gifts(c, f);
+        break;
+    case LC__FRAME_ASK:
+        tell_calls(c, true, lc__seconds());
         break;
     case LC__FRAME_END:
         lc__frame_text(f->data, f->n, text, sizeof text);
@@ -194,6 +210,7 @@ static void beat(lc__control *c, double now)
     lc__put_u64(head, c->reports);
     lc__put_u64(head + 8, (uint64_t)c->step);
     (void)lc__wire_put(&c->wire, LC__FRAME_BEAT, head, sizeof head, c->where, strlen(c->where));
+    if (now - c->called >= c->options.times.heartbeat) tell_calls(c, false, now);
 }
 
 static void flush(lc__control *c)
@@ -236,12 +253,13 @@ static void *serve(void *arg)
         struct pollfd p[2] = {
             {.fd = c->wake, .events = POLLIN},
             {.fd = c->wire.fd, .events = (short)(POLLIN | (lc__wire_pending(&c->wire) ? POLLOUT : 0))}};
+        double due = c->beat + t->heartbeat - now, wait = due > 0 && due < tick ? due : tick;
         pthread_mutex_unlock(&c->lock);
-        int some = poll(p, 2, (int)(tick * 1000) + 1);
+        int some = poll(p, 2, (int)(wait * 1000) + 1);
         pthread_mutex_lock(&c->lock);
         if (some > 0 && p[0].revents) (void)!read(c->wake, &rung, sizeof rung);
         if (some > 0 && p[1].revents & ~POLLOUT && c->wire.fd >= 0) listen_to(c);
-        double woken = lc__seconds(), slept = woken - now - tick;
+        double woken = lc__seconds(), slept = woken - now - wait;
         if (slept > t->silence / 2) /* this process was stopped, and the coordinator with it, perhaps */
             c->heard = c->heard + slept < woken ? c->heard + slept : woken;
         judge(c, woken);
@@ -501,7 +519,7 @@ void lc__control_progress(lc__control *c, int64_t step, const char *where)
 void lc__control_fail(lc__control *c, const char *why)
 {
     pthread_mutex_lock(&c->lock);
-    c->beat = 0;
+    c->beat = c->called = 0;
     beat(c, lc__seconds());
     if (!c->ended) (void)tell(c, LC__FRAME_FAIL, NULL, 0, why, strnlen(why, LC__END_TEXT));
     pthread_mutex_unlock(&c->lock);

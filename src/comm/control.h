@@ -35,6 +35,9 @@ void lc__coordinator_rank_ended(lc__coordinator *c, int rank, const char *how);
 /* Whether it has ended the run. *silent: the rank whose silence was the cause, and whose process may be there still; or
  * -1. */
 bool lc__coordinator_ended(lc__coordinator *c, int *silent);
+/* To be told of the end before ranks are, from the coordinator's thread: `calls` are the last calls of each rank, a
+ * text of some lines; "" if none is known. Not to call back. */
+void lc__coordinator_on_end(lc__coordinator *c, void (*on_end)(void *ctx, const char *calls), void *ctx);
 /* The message that ended the run, or "". "rank 3 (host a), step 120, epoch 2, validation: why". */
 void lc__coordinator_message(lc__coordinator *c, char *text, size_t size);
 /* Ranks that have not said goodbye go on without a control channel. NULL is fine. */
@@ -58,7 +61,8 @@ lc_status lc__control_open(const lc__control_options *options, lc__control **out
 /* An lc__meeting of all ranks: {lc__control_all_gather, control}. At most 64 KiB of each rank; from one thread at a
  * time. Fails with LC_ERR_PEER when the run has ended. */
 lc_status lc__control_all_gather(void *control, const void *mine, void *all, size_t bytes) LC_MUST_USE;
-/* When the run ends, `comm` is aborted with its message. Up to 8; to be unwatched before it is freed. */
+/* When the run ends, `comm` is aborted with its message; until then its last calls, and those of its groups, are told
+ * with heartbeats. Up to 8; to be unwatched before it is freed. */
 void lc__control_watch(lc__control *c, lc_comm *comm);
 void lc__control_unwatch(lc__control *c, lc_comm *comm);
 /* This rank is alive and here: `step` and a word that is shown if it is lost ("epoch 2, validation"). Cheap; any

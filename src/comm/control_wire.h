@@ -9,7 +9,13 @@
 
 #include <lightc/status.h>
 
-enum { LC__FRAME_HEAD = 12, LC__MEETING_BYTES = 64 << 10, LC__END_TEXT = 1024, LC__HOST_TEXT = 64 };
+enum {
+    LC__FRAME_HEAD = 12,
+    LC__MEETING_BYTES = 64 << 10,
+    LC__END_TEXT = 1024,
+    LC__HOST_TEXT = 64,
+    LC__LAST_TEXT = 640
+};
 
 typedef enum lc__frame_kind {
     LC__FRAME_HELLO = 1, /* rank: u32 version, rank, size, u64 process, host [LC__HOST_TEXT], the secret */
@@ -23,6 +29,8 @@ typedef enum lc__frame_kind {
     LC__FRAME_FAIL,      /* rank: why */
     LC__FRAME_END,       /* coordinator: why the run ends */
     LC__FRAME_BYE,       /* both */
+    LC__FRAME_ASK,       /* coordinator: the run is ending; what has this rank done? */
+    LC__FRAME_CALLS,     /* rank: u32 whether that is the answer, its last calls, a line each */
     LC__FRAME_KINDS
 } lc__frame_kind;
 

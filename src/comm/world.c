@@ -136,6 +136,13 @@ static void find_address(lc__world *w, const identity *all)
 
 /* ---- connecting ---- */
 
+/* No supervisor is there to show them. */
+static void show_calls(void *ctx, const char *calls)
+{
+    (void)ctx;
+    lc__show(2, calls, strlen(calls));
+}
+
 /* Where rank 0 listens: on the address that all know, if that is one interface of this host. If it is a name that means
  * loopback here and something else elsewhere, or no address of this host (but of a router before it), everywhere. */
 static lc_status host_coordinator(lc__world *w, const lc__control_times *times)
@@ -166,6 +173,7 @@ static lc_status meet(lc__world *w, const lc__world_options *o)
                              .times = o->times,
                              .say = o->say,
                              .ctx = o->ctx};
+    if (w->coordinator) lc__coordinator_on_end(w->coordinator, show_calls, NULL);
     LC_TRY(lc__control_open(&c, &w->control));
     lc__control_last_resort(w->control, w->launched);
     lc__control_local_address(w->control, w->local_address, sizeof w->local_address);
@@ -216,6 +224,11 @@ static lc_status make_comm(lc__world *w, const char *backend, const identity *al
     return lc_comm_tcp(w->local_address, w->rank, w->size, &meeting, &w->comm);
 }
 
+static lc_status explain(void *w, lc_status loss)
+{
+    return lc__world_explain(w, loss);
+}
+
 static lc_status connect_all(lc__world *w, const lc__world_options *o, const char *backend)
 {
     lc_status status = LC_OK;
@@ -239,6 +252,7 @@ static lc_status connect_all(lc__world *w, const lc__world_options *o, const cha
     find_address(w, all);
     LC_TRY_GOTO(status, done, make_comm(w, backend, all));
     lc__control_watch(w->control, w->comm);
+    lc__comm_explained_by(w->comm, explain, w);
 done:
     free(all);
     return status;

@@ -8,7 +8,7 @@
  *
  * Where ranks meet: MASTER_ADDR and MASTER_PORT; else loopback if all are on one host, or the first host of the Slurm
  * job, and a port that follows from the job's number. Rank 0 hosts the coordinator there, unless lightc's launcher
- * does.
+ * does: where it is lightc's, or LIGHTC_COORDINATED says so (it has started mpirun).
  *
  * Their secret: LIGHTC_SECRET; else what Open MPI drew for the job; else it follows from the job's number, address and
  * port, which keeps runs apart, but keeps out nobody who means harm. */

@@ -289,12 +289,12 @@ lc_status lc__world_find(lc__world *w)
     if (!found) return check_not_half();
     LC_TRY(find_ranks(found, w));
     if (w->size == 1) return LC_OK;
-    w->hosted = !strcmp(w->launcher, "lightc");
+    w->hosted = !strcmp(w->launcher, "lightc") || variable("LIGHTC_COORDINATED");
     if (w->hosted && (!variable("MASTER_ADDR") || !variable("MASTER_PORT") || !variable("LIGHTC_SECRET")))
-        return lc_fail(
-            LC_ERR_CONFIG,
-            "LIGHTC_RANK is set, but not all of MASTER_ADDR, MASTER_PORT and LIGHTC_SECRET: lightc's launcher "
-            "sets all of them; to start ranks by hand set RANK and WORLD_SIZE instead");
+        return lc_fail(LC_ERR_CONFIG,
+                       "%s is set, but not all of MASTER_ADDR, MASTER_PORT and LIGHTC_SECRET: lightc's launcher "
+                       "sets all of them; to start ranks by hand set RANK and WORLD_SIZE instead",
+                       variable("LIGHTC_RANK") ? "LIGHTC_RANK" : "LIGHTC_COORDINATED");
     job_text(job, sizeof job);
     LC_TRY(find_address(w));
     LC_TRY(find_port(w, job));

@@ -2,6 +2,8 @@
 /* lc_launch, behind `lightc launch`; and ranks on several hosts, which mpirun starts. */
 #include "launch/launch.h"
 
+#include "comm/socket.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,65 +36,75 @@ static bool in_path(const char *program)
     return false;
 }
 
-/* The first host's name, which is where rank 0 will be. */
-static lc_status first_host(const char *hosts, const char *hostfile, char *name, size_t size)
+/* The address of this machine from which it reaches a host, for the hosts to reach it; one that leads elsewhere goes
+ * before loopback. mpirun's own connections come back in the same way. */
+static void try_host(const char *host, char *address, size_t size)
 {
-    char line[512] = "";
-    if (hosts) {
-        snprintf(line, sizeof line, "%.*s", (int)strcspn(hosts, ",:"), hosts);
-    } else {
-        FILE *f = fopen(hostfile, "re");
-        if (!f) return lc_fail(LC_ERR_NOT_FOUND, "nodes_file: cannot open %s: %s", hostfile, strerror(errno));
-        while (fgets(line, sizeof line, f)) {
-            line[strcspn(line, " \t\r\n:#")] = 0;
-            if (*line) break;
-        }
-        fclose(f);
+    char route[64];
+    lc__socket_route(host, route, sizeof route);
+    if (*route && (!*address || lc__socket_is_loopback(address))) snprintf(address, size, "%s", route);
+}
+
+static lc_status find_address(const char *hosts, const char *hostfile, char *address, size_t size)
+{
+    char line[512];
+    int n = 0;
+    FILE *f = hosts ? NULL : fopen(hostfile, "re");
+    *address = 0;
+    if (!hosts && !f) return lc_fail(LC_ERR_NOT_FOUND, "nodes_file: cannot open %s: %s", hostfile, strerror(errno));
+    for (const char *at = hosts; at && *at; at += strcspn(at, ","), at += *at == ',', n++) {
+        snprintf(line, sizeof line, "%.*s", (int)strcspn(at, ",:"), at);
+        try_host(line, address, size);
     }
-    if (!*line) return lc_fail(LC_ERR_CONFIG, "%s names no host", hosts ? hosts : hostfile);
-    snprintf(name, size, "%s", line);
+    while (f && fgets(line, sizeof line, f)) {
+        line[strcspn(line, " \t\r\n:#")] = 0;
+        if (!*line) continue;
+        try_host(line, address, size);
+        n++;
+    }
+    if (f) fclose(f);
+    if (!n) return lc_fail(LC_ERR_CONFIG, "%s names no host", hosts ? hosts : hostfile);
+    if (!*address)
+        return lc_fail(LC_ERR_CONFIG, "no host of %s can be reached from here: %s", hosts ? hosts : hostfile,
+                       lc_error_message());
     return LC_OK;
 }
 
 lc_status lc__launch_mpirun(const lc__run_plan *plan, int ranks, const char *hosts, const char *hostfile, int per_node,
                             int *exit_status)
 {
-    char secret[LC__SECRET_SIZE], master[512], number[32], each[32];
-    int n = 0, args = 0, one = 1;
-    lc__str variables = {0};
-    lc_status status = LC_OK;
+    const char *names[] = {"LIGHTC_SECRET", "LIGHTC_COORDINATED", "LIGHTC_RESTARTED", "MASTER_ADDR", "MASTER_PORT"};
+    char address[256], number[32], each[32];
+    const char *name;
+    int n = 0, args = 0;
     if (!in_path("mpirun"))
         return lc_fail(
             LC_ERR_UNSUPPORTED,
             "ranks on other hosts are started by mpirun, which is not in PATH; install Open MPI, or start the "
             "program by hand on each host with --num_nodes N --node_rank I and MASTER_ADDR and MASTER_PORT");
-    LC_TRY(lc__secret_make(secret));
-    LC_TRY(first_host(hosts, hostfile, master, sizeof master));
+    LC_TRY(find_address(hosts, hostfile, address, sizeof address));
     while (plan->argv[args]) args++;
-    const char **argv = calloc((size_t)args + 24, sizeof *argv);
+    const char **argv = calloc((size_t)args + 32, sizeof *argv);
     if (!argv) return lc_fail(LC_ERR_MEMORY, "out of memory: the arguments of mpirun");
     snprintf(number, sizeof number, "%d", ranks);
     snprintf(each, sizeof each, "%d", per_node);
     argv[n++] = "mpirun", argv[n++] = "-np", argv[n++] = number;
     if (hosts) argv[n++] = "-H", argv[n++] = hosts;
     if (!hosts) argv[n++] = "--hostfile", argv[n++] = hostfile, argv[n++] = "-N", argv[n++] = each;
-    argv[n++] = "-x", argv[n++] = "LIGHTC_SECRET", argv[n++] = "-x", argv[n++] = "MASTER_ADDR";
-    argv[n++] = "-x", argv[n++] = "MASTER_PORT", argv[n++] = "-x", argv[n++] = "LIGHTC_RESTARTED";
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) argv[n++] = "-x", argv[n++] = names[i];
+    for (int i = 0; i < LC__TIMES; i++)
+        if (lc__time_variable(plan, i, &name) > 0) argv[n++] = "-x", argv[n++] = name;
     argv[n++] = plan->file;
     for (int i = 1; i < args; i++) argv[n++] = plan->argv[i];
-    /* A port that is probably free there; whatever is on it does not know the secret. */
-    lc__str_add(&variables, "LIGHTC_SECRET=%s\nMASTER_ADDR=%s\nMASTER_PORT=%d\n", secret, master,
-                20000 + (int)(strtoul(secret + 24, NULL, 16) % 12000));
     lc__run_plan starter = *plan;
     starter.file = "mpirun";
     starter.argv = (char *const *)(uintptr_t)argv;
-    starter.nodes = &one;
+    starter.nodes = &ranks;
     starter.num_nodes = 1;
     starter.node = -1;
-    starter.starter = &variables;
-    status = variables.failed ? lc_fail(LC_ERR_MEMORY, "out of memory: the variables of mpirun")
-                              : lc__supervise(&starter, exit_status);
-    lc__str_free(&variables);
+    starter.address = address;
+    starter.starter = true;
+    lc_status status = lc__supervise(&starter, exit_status);
     free(argv);
     return status;
 }

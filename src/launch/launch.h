@@ -94,9 +94,12 @@ typedef struct lc__run_plan {
     int max_restarts;
     const char *root_dir;
     lc__control_times times; /* 0: the default */
-    /* One process that starts the ranks itself (mpirun), with these variables ("NAME=value\n" each). NULL: ranks. */
-    const lc__str *starter;
+    bool starter;            /* `file` is one process that starts the ranks itself, with its variables: mpirun */
 } lc__run_plan;
+
+/* The variables that say the times of a plan to ranks, those that are more than 0. */
+enum { LC__TIMES = 4 };
+double lc__time_variable(const lc__run_plan *plan, int i, const char **name);
 
 lc_status lc__supervise(const lc__run_plan *plan, int *exit_status) LC_MUST_USE;
 

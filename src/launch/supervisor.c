@@ -15,12 +15,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#define VERDICT 0.3 /* seconds */
+#define VERDICT 0.6 /* seconds */
 enum { LOOK_MS = 20, SHOWN_LINES = 20 };
 
 typedef struct child {
@@ -40,10 +41,14 @@ typedef struct supervisor {
     const char *key;    /* the secret of the run */
     char restarted[64]; /* since when a checkpoint is one of this run; "": for the first time */
     lc__coordinator *coordinator;
+    lc__str
+        calls; /* the last ones of each rank, in words; the coordinator's thread writes them before it says the end */
     int port;
     int signal;      /* SIGINT or SIGTERM, passed on */
     int culprit;     /* index of the child that is to blame; -1: none */
     bool run_ended;  /* by the coordinator */
+    bool asked;      /* the starter, to end */
+    bool killed;     /* who was left */
     double deadline; /* when those that are left are killed; 0: never */
 } supervisor;
 
@@ -90,6 +95,40 @@ static lc_status places(supervisor *s)
 
 /* ---- starting ---- */
 
+double lc__time_variable(const lc__run_plan *plan, int i, const char **name)
+{
+    const lc__control_times *t = &plan->times;
+    const struct {
+        const char *name;
+        double value;
+    } times[LC__TIMES] = {
+        {"LIGHTC_START_TIMEOUT", t->start},
+        {"LIGHTC_SILENCE_TIMEOUT", t->silence},
+        {"LIGHTC_PROGRESS_TIMEOUT", t->progress},
+        {"LIGHTC_GRACE_PERIOD", t->grace},
+    };
+    *name = times[i].name;
+    return times[i].value;
+}
+
+/* How ranks come to the coordinator, and how long all wait for each other. */
+static void add_meeting(const supervisor *s, lc__str *out)
+{
+    const char *name;
+    double value;
+    for (int i = 0; i < LC__TIMES; i++)
+        if ((value = lc__time_variable(s->plan, i, &name)) > 0) lc__str_add(out, "%s=%.9g\n", name, value);
+    lc__str_add(out, "MASTER_ADDR=%s\nMASTER_PORT=%d\nLIGHTC_SECRET=%s\n",
+                s->plan->address ? s->plan->address : "127.0.0.1", s->port, s->key);
+}
+
+/* The variables of a starter, which passes on those that it is told to, empty or not. */
+static void starter_variables(const supervisor *s, lc__str *out)
+{
+    add_meeting(s, out);
+    lc__str_add(out, "LIGHTC_COORDINATED=1\nLIGHTC_RESTARTED=%s\n", s->restarted);
+}
+
 /* The variables of a rank. `threads`: what its cores can run; 0: there are fewer processors than ranks. */
 static void variables(const supervisor *s, const lc__place *r, int threads, lc__str *out)
 {
@@ -104,22 +143,10 @@ static void variables(const supervisor *s, const lc__place *r, int threads, lc__
         {"LIGHTC_NODE_RANK", r->node_rank},
         {"LIGHTC_NUM_NODES", r->num_nodes},
     };
-    const struct {
-        const char *name;
-        double value;
-    } times[] = {
-        {"LIGHTC_START_TIMEOUT", s->plan->times.start},
-        {"LIGHTC_SILENCE_TIMEOUT", s->plan->times.silence},
-        {"LIGHTC_PROGRESS_TIMEOUT", s->plan->times.progress},
-        {"LIGHTC_GRACE_PERIOD", s->plan->times.grace},
-    };
     const char *given = getenv("OMP_NUM_THREADS");
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         lc__str_add(out, "%s=%d\n", numbers[i].name, numbers[i].value);
-    for (size_t i = 0; i < sizeof times / sizeof *times; i++)
-        if (times[i].value > 0) lc__str_add(out, "%s=%.9g\n", times[i].name, times[i].value);
-    lc__str_add(out, "MASTER_ADDR=%s\nMASTER_PORT=%d\nLIGHTC_SECRET=%s\n",
-                s->plan->address ? s->plan->address : "127.0.0.1", s->port, s->key);
+    add_meeting(s, out);
     if (*s->restarted) lc__str_add(out, "LIGHTC_RESTARTED=%s\n", s->restarted);
     if (!given || !*given) lc__str_add(out, "OMP_NUM_THREADS=%d\n", threads > 0 ? threads : 1);
     /* A waiting thread that spins would keep the processor from the rank it waits for. */
@@ -137,8 +164,8 @@ static lc_status start(supervisor *s, int i)
     cpu_set_t cores;
     int threads = lc__cores_share(&s->cores, i, s->n, &cores);
     bool alone = s->n == 1 || threads == 0 || (given && atoi(given) > threads); /* else kept from the others' cores */
-    if (s->plan->starter) /* what ranks are to find is always set, so that mpirun can pass it on */
-        lc__str_add(&add, "%sLIGHTC_RESTARTED=%s\n", s->plan->starter->s ? s->plan->starter->s : "", s->restarted);
+    if (s->plan->starter)
+        starter_variables(s, &add);
     else
         variables(s, &c->place, threads, &add);
     if (c->place.rank > 0 && c->output < 0) LC_TRY_GOTO(status, done, lc__output_open(s->plan->root_dir, &c->output));
@@ -206,7 +233,7 @@ static void reap(supervisor *s)
         c->status = status;
         lc__process_status(status, how, sizeof how);
         /* Also of one that has ended well: those that wait for it would wait for ever, if it has not said goodbye. */
-        if (s->coordinator && (!s->signal || is_failure(s, status)))
+        if (s->coordinator && !s->plan->starter && (!s->signal || is_failure(s, status)))
             lc__coordinator_rank_ended(s->coordinator, c->place.rank, how);
     }
     if (failed < 0 || s->culprit >= 0) return;
@@ -234,10 +261,60 @@ static void heed_end(supervisor *s)
 {
     int silent;
     if (!s->coordinator || s->run_ended || !lc__coordinator_ended(s->coordinator, &silent)) return;
-    child *c = child_of_rank(s, silent);
+    child *c = s->plan->starter ? NULL : child_of_rank(s, silent);
     s->run_ended = true;
     if (c && c->pid) kill(-c->pid, SIGKILL);
     if (s->deadline <= 0) s->deadline = now() + s->times.grace + 0.5;
+}
+
+/* Time is up. A starter may hang behind ranks that are gone; asked to end, it first ends what is left of them on other
+ * machines. */
+static void end_those_left(supervisor *s)
+{
+    if (s->plan->starter && !s->asked) {
+        s->asked = true;
+        s->deadline = now() + s->times.grace;
+        signal_all(s, SIGTERM);
+    } else {
+        s->killed = true;
+        signal_all(s, SIGKILL);
+    }
+}
+
+/* Whether a process was started with the secret of this run. */
+static bool is_of_run(const supervisor *s, int pid)
+{
+    char path[64], want[80];
+    lc__str text = {0};
+    size_t n;
+    snprintf(path, sizeof path, "/proc/%d/environ", pid);
+    snprintf(want, sizeof want, "LIGHTC_SECRET=%s", s->key);
+    FILE *f = fopen(path, "re");
+    for (char block[4096]; f && (n = fread(block, 1, sizeof block, f)) > 0;) lc__str_add_bytes(&text, block, n);
+    if (f) fclose(f);
+    bool is = text.n && memmem(text.s, text.n, want, strlen(want));
+    lc__str_free(&text);
+    return is;
+}
+
+/* What a starter that was killed has left on this machine: it is this process's now, and of no more use. */
+static void end_orphans(const supervisor *s)
+{
+    char path[64];
+    int pid, left = 1;
+    if (!s->plan->starter || !s->killed) return;
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+    for (double until = now() + 1; left && now() < until;) {
+        FILE *f = fopen(path, "re");
+        left = 0;
+        while (f && fscanf(f, "%d", &pid) == 1) {
+            if (waitpid(pid, NULL, WNOHANG) == pid || !is_of_run(s, pid)) continue;
+            left++;
+            kill(pid, SIGKILL);
+        }
+        if (f) fclose(f);
+        if (left) nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000}, NULL);
+    }
 }
 
 static void wait_for_all(supervisor *s)
@@ -246,8 +323,9 @@ static void wait_for_all(supervisor *s)
         take_signals(s);
         reap(s);
         heed_end(s);
-        if (s->deadline > 0 && now() > s->deadline) signal_all(s, SIGKILL);
+        if (s->deadline > 0 && now() > s->deadline) end_those_left(s);
     }
+    end_orphans(s);
 }
 
 /* ---- the end ---- */
@@ -276,6 +354,11 @@ static int as_exit_status(int status)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+static void keep_calls(void *s, const char *calls)
+{
+    lc__str_add(&((supervisor *)s)->calls, "%s", calls);
+}
+
 /* It takes a moment to decide about the rank that was last to end; of one that had said goodbye it has nothing to say.
  */
 static void await_verdict(const supervisor *s)
@@ -297,8 +380,10 @@ static lc_status tell_failure(supervisor *s)
     bool met = strstr(why, " (host ") && sscanf(why, "rank %d", &rank) == 1;
     if (met && child_of_rank(s, rank)) c = child_of_rank(s, rank);
     show_output(s, c);
+    if (*why && s->calls.n && !s->calls.failed) lc__show(2, s->calls.s, s->calls.n);
     lc__process_status(c->status, how, sizeof how);
-    if (met || strstr(why, "did not come")) return lc_fail(LC_ERR_PEER, "%s", why);
+    bool unmet = !met && sscanf(why, "rank %d:", &rank) == 1; /* its process is known here alone */
+    if (*why && !unmet) return lc_fail(LC_ERR_PEER, "%s", why);
     if (s->plan->starter) return lc_fail(LC_ERR_PEER, "%s %s", s->plan->file, how);
     return lc_fail(LC_ERR_PEER, "rank %d of %d (host %s): %s", c->place.rank, c->place.size, s->host, how);
 }
@@ -309,11 +394,14 @@ static lc_status run_once(supervisor *s, int *exit_status)
     const lc__run_plan *p = s->plan;
     lc_status status = LC_OK;
     s->culprit = -1;
-    s->run_ended = false;
+    s->run_ended = s->asked = s->killed = false;
     s->deadline = 0;
     s->port = p->port;
-    if (!p->starter && p->node <= 0)
+    lc__str_clear(&s->calls);
+    if (p->node <= 0) {
         LC_TRY(lc__coordinator_start(p->address, &s->port, s->size, s->key, &p->times, &s->coordinator));
+        lc__coordinator_on_end(s->coordinator, keep_calls, s);
+    }
     for (int i = 0; i < s->n && status >= 0; i++) status = start(s, i);
     if (status < 0) {
         lc__first_error first = {0};
@@ -325,7 +413,7 @@ static lc_status run_once(supervisor *s, int *exit_status)
     wait_for_all(s);
     int bad = s->culprit >= 0 ? s->children[s->culprit].status : 0;
     for (int i = 0; i < s->n && !bad; i++) bad = s->children[i].status;
-    *exit_status = as_exit_status(bad);
+    *exit_status = p->starter && s->killed ? 1 : as_exit_status(bad);
     if (s->culprit >= 0) return tell_failure(s);
     if (bad) lc__note_signal(s->signal);
     if (bad) return lc_fail(LC_ERR_INTERRUPTED, "stopped by signal %d (%s)", s->signal, strsignal(s->signal));
@@ -338,12 +426,15 @@ lc_status lc__supervise(const lc__run_plan *plan, int *exit_status)
     supervisor s = {.plan = plan, .times = plan->times, .signals.fd = -1, .key = plan->secret};
     lc_status status = LC_OK;
     struct timespec begun;
+    int was_reaper = 0;
     *exit_status = 1;
+    prctl(PR_GET_CHILD_SUBREAPER, &was_reaper);
     if (!(s.times.grace > 0)) s.times.grace = 2;
     clock_gettime(CLOCK_REALTIME, &begun);
     snprintf(s.host, sizeof s.host, "unknown");
     if (gethostname(s.host, sizeof s.host - 1) != 0) s.host[0] = '?';
     LC_TRY_GOTO(status, done, places(&s));
+    if (plan->starter) prctl(PR_SET_CHILD_SUBREAPER, 1); /* for end_orphans */
     LC_TRY_GOTO(status, done, lc__cores_find(&s.cores));
     LC_TRY_GOTO(status, done, lc__signal_fd_open(&s.signals, passed_on, sizeof passed_on / sizeof *passed_on));
     for (int life = 0;; life++) {
@@ -360,10 +451,12 @@ lc_status lc__supervise(const lc__run_plan *plan, int *exit_status)
         snprintf(s.restarted, sizeof s.restarted, "%lld.%09ld", (long long)begun.tv_sec, begun.tv_nsec);
     }
 done:
+    if (plan->starter) prctl(PR_SET_CHILD_SUBREAPER, was_reaper);
     lc__signal_fd_close(&s.signals);
     for (int i = 0; s.children && i < s.n; i++)
         if (s.children[i].output >= 0) close(s.children[i].output);
     free(s.children);
+    lc__str_free(&s.calls);
     lc__cores_release(&s.cores);
     return status;
 }

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The door: a connection is a stranger's until it has shown that it knows the secret. It may send one small message
+ * within a few seconds, and learns nothing. */
+#include "comm/coordinator_internal.h"
+#include "comm/socket.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define STRANGER_TIME 5.0 /* seconds */
+#define FIRST_WORD    2.0 /* seconds until those who wait are told for whom */
+enum { HELLO_BYTES = 20 + LC__HOST_TEXT, STRANGER_LIMIT = HELLO_BYTES + 128 };
+
+static void all_are_here(lc__coordinator *c, double now)
+{
+    char here[LC__HOST_TEXT] = "";
+    uint8_t head[4];
+    uint32_t hosting = UINT32_MAX;
+    for (int i = 0; i < c->size; i++)
+        if (!c->members[i].waiting) return;
+    gethostname(here, sizeof here - 1);
+    for (int i = 0; i < c->size; i++) {
+        lc__member *m = &c->members[i];
+        m->reported = now;
+        m->waiting = false;
+        if (m->process == (uint64_t)getpid() && !strcmp(m->host, here) && hosting == UINT32_MAX) hosting = (uint32_t)i;
+    }
+    lc__put_u32(head, hosting);
+    c->gathering = false;
+    for (int i = 0; i < c->size; i++)
+        lc__member_tell(&c->members[i], LC__FRAME_READY, head, sizeof head, here, strlen(here));
+}
+
+static void refuse(lc__wire *w, const char *why)
+{
+    /* It fits into the socket's buffer. */
+    if (lc__wire_put(w, LC__FRAME_REFUSED, NULL, 0, why, strlen(why))) (void)lc__wire_flush(w);
+    (void)shutdown(w->fd, SHUT_WR);
+}
+
+void lc__door_gather(lc__coordinator *c, double now)
+{
+    c->gathering = true;
+    c->started = now;
+    c->word = now + FIRST_WORD;
+}
+
+/* Whether the connection has become a member's, which has taken it over. */
+static bool admit(lc__coordinator *c, lc__wire *w, const lc__frame *f, double now)
+{
+    char why[256];
+    uint8_t given[sizeof c->secret] = {0};
+    size_t length = f->n - HELLO_BYTES;
+    if (f->kind != LC__FRAME_HELLO || f->n < HELLO_BYTES || length >= sizeof given) return false;
+    memcpy(given, f->data + HELLO_BYTES, length);
+    if (!lc__same_secret(given, c->secret, sizeof given)) {
+        refuse(w, "its secret is that of another run");
+        return false;
+    }
+    uint32_t rank = lc__get_u32(f->data + 4), size = lc__get_u32(f->data + 8);
+    if (lc__get_u32(f->data) != LC__CONTROL_VERSION) {
+        refuse(w, "the run is coordinated by another version of lightc");
+        return false;
+    }
+    if (size != (uint32_t)c->size || rank >= size) {
+        snprintf(why, sizeof why, "the run has %d ranks, and this is rank %u of %u", c->size, rank, size);
+        refuse(w, why);
+        return false;
+    }
+    lc__member *m = &c->members[rank];
+    if (m->process && m->state != LC__LEFT) {
+        snprintf(why, sizeof why, "rank %u has come before (host %s, process %llu)", rank, m->host,
+                 (unsigned long long)m->process);
+        refuse(w, why);
+        return false;
+    }
+    free(m->gift);
+    *m = (lc__member){.state = m->state == LC__LOST ? LC__LOST
+                                                    : LC__HERE, /* an ended run has lost those that come too late */
+                      .waiting = true,
+                      .wire = *w,
+                      .process = lc__get_u64(f->data + 12),
+                      .heard = now,
+                      .step = -1};
+    m->wire.limit = LC__MEETING_BYTES + 64;
+    lc__frame_text(f->data + 20, LC__HOST_TEXT, m->host, sizeof m->host);
+    if (!c->gathering) lc__door_gather(c, now);
+    lc__member_tell(m, LC__FRAME_WELCOME, NULL, 0, NULL, 0);
+    if (c->ended)
+        lc__member_tell(m, LC__FRAME_END, NULL, 0, c->message, strlen(c->message));
+    else if (!c->ending)
+        all_are_here(c, now);
+    return true;
+}
+
+void lc__door_serve(lc__coordinator *c, lc__stranger *s, double now)
+{
+    lc__frame f;
+    bool open = lc__wire_fill(&s->wire);
+    int got = lc__wire_next(&s->wire, &f);
+    if (got > 0 && admit(c, &s->wire, &f, now))
+        s->wire = (lc__wire){.fd = -1};
+    else if (got || !open || now - s->since > STRANGER_TIME)
+        lc__wire_release(&s->wire);
+}
+
+void lc__door_accept(lc__coordinator *c, double now)
+{
+    for (int fd; c->n_strangers < LC__STRANGERS && (fd = lc__socket_accept(c->listener)) >= 0;) {
+        lc__stranger *s = &c->strangers[c->n_strangers++];
+        s->since = now;
+        lc__wire_init(&s->wire, fd, STRANGER_LIMIT);
+    }
+}
+
+void lc__door_forget(lc__coordinator *c, double now)
+{
+    int n = 0;
+    for (int i = 0; i < c->n_strangers; i++) {
+        if (now - c->strangers[i].since > STRANGER_TIME) lc__wire_release(&c->strangers[i].wire);
+        if (c->strangers[i].wire.fd >= 0) c->strangers[n++] = c->strangers[i];
+    }
+    c->n_strangers = n;
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The parts of the coordinator:
+ *
+ *   coordinator.c          its thread, which goes in rounds, and what its process calls
+ *   coordinator_door.c     strangers, and how they become members
+ *   coordinator_members.c  what members say, and what they are told
+ *   coordinator_verdict.c  whether the run has ended, of what, and what everybody did last
+ *
+ * All of it is called with the coordinator's lock. */
+#ifndef LC_COMM_COORDINATOR_INTERNAL_H
+#define LC_COMM_COORDINATOR_INTERNAL_H
+
+#include "comm/control_internal.h"
+
+#include <poll.h>
+
+#define LC__EXPLAIN 0.1 /* seconds for who watches a process to say how it ended, and for its last words to arrive */
+
+enum { LC__STRANGERS = 64 };
+
+typedef enum lc__member_state { LC__ABSENT, LC__HERE, LC__LOST, LC__FAILED, LC__LEFT } lc__member_state;
+
+typedef struct lc__member {
+    lc__member_state state;
+    bool waiting; /* HERE, for the others */
+    lc__wire wire;
+    char host[LC__HOST_TEXT];
+    uint64_t process;
+    double heard;             /* when anything came */
+    double since;             /* LOST, FAILED: when that was seen */
+    char cause[LC__END_TEXT]; /* FAILED: in the rank's words */
+    char ended[256];          /* in the words of who watches its process; "" while it is thought to run */
+    double ended_at;
+    uint64_t reports; /* of progress */
+    double reported;  /* when their number grew */
+    int64_t step;     /* -1: none yet */
+    char where[128];
+    char calls[LC__LAST_TEXT]; /* the last ones that it told */
+    double called;             /* when; 0: never */
+    bool answered;             /* that was when it was asked, at the end */
+    uint8_t *gift;             /* what it gives to the meeting that is on */
+    size_t gift_bytes;
+    uint64_t gift_number; /* 0: nothing */
+} lc__member;
+
+typedef struct lc__stranger {
+    lc__wire wire;
+    double since;
+} lc__stranger;
+
+struct lc__coordinator {
+    int listener, wake, size;
+    char secret[65];
+    lc__control_times times;
+    pthread_t thread;
+    pthread_mutex_t lock; /* of everything below */
+    lc__member *members;  /* [size] */
+    lc__stranger strangers[LC__STRANGERS];
+    int n_strangers;
+    bool gathering;     /* ranks wait for others that have not come, or not come back */
+    bool ending, ended; /* `message` says why; ending: ranks are asked what they did last, and nobody is told yet */
+    bool stopping;
+    int silent;                        /* the rank whose silence ended the run, or -1 */
+    double started, beat, word, asked; /* word: when those who wait are told next */
+    char message[LC__END_TEXT];
+    void (*on_end)(void *ctx, const char *calls);
+    void *ctx;
+    struct pollfd *polled; /* [2 + size + LC__STRANGERS] */
+};
+
+/* ---- coordinator_members.c ---- */
+
+/* A connection that has no memory left for its messages is as good as gone. */
+void lc__member_tell(lc__member *m, lc__frame_kind kind, const void *head, size_t head_bytes, const void *data,
+                     size_t n);
+void lc__members_tell(lc__coordinator *c, lc__frame_kind kind, const char *text);
+/* Takes what has come. */
+void lc__member_serve(lc__coordinator *c, lc__member *m, double now);
+void lc__member_lost(lc__member *m, double now);
+
+/* ---- coordinator_door.c ---- */
+
+void lc__door_accept(lc__coordinator *c, double now);
+void lc__door_serve(lc__coordinator *c, lc__stranger *s, double now);
+void lc__door_forget(lc__coordinator *c, double now);
+/* From now on all ranks are waited for. */
+void lc__door_gather(lc__coordinator *c, double now);
+
+/* ---- coordinator_verdict.c ---- */
+
+/* The run ends, as c->message says. */
+void lc__verdict_end(lc__coordinator *c);
+/* Whether to look again soon. */
+bool lc__verdict_decide(lc__coordinator *c, double now);
+/* What is wrong is said without waiting for a better explanation. */
+void lc__verdict_settle(lc__coordinator *c);
+/* "ranks 2, 3": those with is[i]. */
+void lc__verdict_list(const lc__coordinator *c, const bool *is, char *text, size_t size);
+/* "ranks 2, 3 of 4": those that are waited for. */
+void lc__verdict_absent(const lc__coordinator *c, char *text, size_t size);
+
+#endif

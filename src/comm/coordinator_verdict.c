@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whether the run has ended, and of what. Of several things that are wrong in a round, a rank that is gone comes before
+ * a rank that complains: the complaint is mostly about the one that is gone.
+ *
+ * The end comes in two steps. First everybody is asked for its last calls, which takes a moment; then all are told, and
+ * those calls go to the coordinator's process. Of a rank that does not answer it knows what came with its heartbeats.
+ */
+#include "comm/coordinator_internal.h"
+#include "comm/socket.h"
+#include "core/str.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COMPLAIN 0.05 /* seconds until a complaint is believed: its cause may be a rank whose end is not seen yet */
+#define ANSWER   0.2  /* seconds for ranks to tell their last calls */
+#define GONE     "its process ended, or its network did: the connection is gone"
+enum { LISTED = 16, KINDS_OF_CALLS = 8 };
+
+/* ---- names ---- */
+
+void lc__verdict_list(const lc__coordinator *c, const bool *is, char *text, size_t size)
+{
+    int n = 0, all = 0;
+    for (int i = 0; i < c->size; i++) all += is[i];
+    int k = snprintf(text, size, all == 1 ? "rank" : "ranks");
+    for (int i = 0; i < c->size && n < LISTED && (size_t)k + 40 < size; i++)
+        if (is[i]) k += snprintf(text + k, size - (size_t)k, "%s %d", n++ ? "," : "", i);
+    if (n < all) snprintf(text + k, size - (size_t)k, " and %d more", all - n);
+}
+
+void lc__verdict_absent(const lc__coordinator *c, char *text, size_t size)
+{
+    bool *absent = calloc((size_t)c->size, sizeof *absent);
+    for (int i = 0; i < c->size && absent; i++) absent[i] = !c->members[i].waiting;
+    snprintf(text, size, "some ranks"); /* without memory for more */
+    if (absent) lc__verdict_list(c, absent, text, size);
+    size_t n = strlen(text);
+    snprintf(text + n, size - n, " of %d", c->size);
+    free(absent);
+}
+
+/* ---- the last calls ---- */
+
+/* What is known of them: since when, in the second step of the end. */
+static void known_as(const lc__coordinator *c, const lc__member *m, char *text, size_t size)
+{
+    double since = m->state == LC__LOST ? m->since : c->asked;
+    if (m->answered)
+        snprintf(text, size, ":");
+    else if (!m->calls[0])
+        snprintf(text, size, ": unknown");
+    else
+        snprintf(text, size, ", as told %.1f s before the end:", since > m->called ? since - m->called : 0);
+}
+
+static bool same_calls(const lc__member *a, const lc__member *b)
+{
+    return a->answered == b->answered && !strcmp(a->calls, b->calls);
+}
+
+/* Ranks that did the same stand together, so that where they differ is seen at once. */
+static void last_calls(const lc__coordinator *c, lc__str *out)
+{
+    bool *shown = calloc((size_t)c->size, sizeof *shown), *same = calloc((size_t)c->size, sizeof *same);
+    bool some = false;
+    for (int i = 0; i < c->size; i++) some |= c->members[i].calls[0] != 0;
+    if (some) lc__str_add(out, "the last calls of each rank (> has not ended):\n");
+    for (int i = 0, kinds = 0; i < c->size && some && shown && same; i++) {
+        char who[256], known[64];
+        int rest = 0;
+        if (shown[i]) continue;
+        if (kinds++ == KINDS_OF_CALLS) {
+            for (int k = i; k < c->size; k++) rest += !shown[k];
+            lc__str_add(out, "  and %d more ranks\n", rest);
+            break;
+        }
+        for (int k = 0; k < c->size; k++)
+            shown[k] |= same[k] = k >= i && !shown[k] && same_calls(&c->members[i], &c->members[k]);
+        lc__verdict_list(c, same, who, sizeof who);
+        known_as(c, &c->members[i], known, sizeof known);
+        lc__str_add(out, "  %s%s\n%s", who, known, c->members[i].calls);
+    }
+    free(shown), free(same);
+}
+
+/* ---- the end ---- */
+
+void lc__verdict_end(lc__coordinator *c)
+{
+    c->ending = true;
+    c->asked = lc__seconds();
+    lc__members_tell(c, LC__FRAME_ASK, "");
+}
+
+/* Whether somebody may still tell its last calls. */
+static bool awaits_answers(const lc__coordinator *c, double now)
+{
+    bool some = false;
+    for (int i = 0; i < c->size; i++) some |= i != c->silent && c->members[i].wire.fd >= 0 && !c->members[i].answered;
+    return some && now - c->asked < ANSWER;
+}
+
+static void pronounce(lc__coordinator *c)
+{
+    lc__str calls = {0};
+    c->ended = true;
+    if (c->on_end) {
+        last_calls(c, &calls);
+        c->on_end(c->ctx, calls.n && !calls.failed ? calls.s : "");
+        lc__str_free(&calls);
+    }
+    lc__members_tell(c, LC__FRAME_END, c->message);
+}
+
+/* "rank 3 (host a), step 120, epoch 2, validation: cause" */
+static void end_by_rank(lc__coordinator *c, int rank, const char *cause)
+{
+    const lc__member *m = &c->members[rank];
+    char step[32] = "";
+    if (m->step >= 0) snprintf(step, sizeof step, ", step %lld", (long long)m->step);
+    if (m->host[0])
+        snprintf(c->message, sizeof c->message, "rank %d (host %s)%s%s%s: %s", rank, m->host, step,
+                 m->where[0] ? ", " : "", m->where, cause);
+    else
+        snprintf(c->message, sizeof c->message, "rank %d: %s", rank, cause);
+    lc__verdict_end(c);
+}
+
+/* ---- deciding ---- */
+
+/* The rank that has been in `state` longest, or -1. */
+static int earliest(const lc__coordinator *c, lc__member_state state)
+{
+    int found = -1;
+    for (int i = 0; i < c->size; i++)
+        if (c->members[i].state == state && (found < 0 || c->members[i].since < c->members[found].since)) found = i;
+    return found;
+}
+
+static bool meeting_is_on(const lc__coordinator *c)
+{
+    for (int i = 0; i < c->size; i++)
+        if (c->members[i].gift_number && c->members[i].state == LC__HERE) return true;
+    return false;
+}
+
+static void decide_about(lc__coordinator *c, int rank, double now)
+{
+    lc__member *m = &c->members[rank];
+    char cause[128];
+    if ((m->state == LC__LEFT || m->waiting) && meeting_is_on(c)) {
+        end_by_rank(c, rank, "it has left the run, and others still wait for it");
+        return;
+    }
+    if (m->state != LC__HERE) return;
+    if (now - m->heard > c->times.silence) {
+        snprintf(cause, sizeof cause,
+                 "nothing was heard from it for %.3g s: its process is stopped, or its host or network is gone",
+                 now - m->heard);
+        c->silent = rank;
+        end_by_rank(c, rank, cause);
+    } else if (!m->waiting && c->times.progress > 0 && now - m->reported > c->times.progress) {
+        snprintf(cause, sizeof cause, "no progress for %.3g s", now - m->reported);
+        end_by_rank(c, rank, cause);
+    }
+}
+
+/* Those whose processes have ended are lost once their last words, if there are any, have come. Whether some may still
+ * come. */
+static bool bury(lc__coordinator *c, double now)
+{
+    for (int i = 0; i < c->size; i++) {
+        lc__member *m = &c->members[i];
+        if (!m->ended[0] || (m->state != LC__ABSENT && m->state != LC__HERE)) continue;
+        if (m->wire.fd >= 0 && now - m->ended_at < LC__EXPLAIN) return true;
+        lc__member_lost(m, now);
+    }
+    return false;
+}
+
+bool lc__verdict_decide(lc__coordinator *c, double now)
+{
+    if (c->ended) return false;
+    if (c->ending) {
+        bool soon = awaits_answers(c, now);
+        if (!soon) pronounce(c);
+        return soon;
+    }
+    if (bury(c, now)) return true;
+    int rank = earliest(c, LC__LOST);
+    if (rank >= 0) {
+        const lc__member *m = &c->members[rank];
+        if (!m->ended[0] && now - m->since < LC__EXPLAIN) return true;
+        end_by_rank(c, rank, m->ended[0] ? m->ended : GONE);
+        return true;
+    }
+    rank = earliest(c, LC__FAILED);
+    if (rank >= 0) {
+        if (now - c->members[rank].since < COMPLAIN) return true;
+        end_by_rank(c, rank, c->members[rank].cause);
+        return true;
+    }
+    for (int i = 0; i < c->size && !c->ending; i++) decide_about(c, i, now);
+    if (!c->ending && c->gathering && now - c->started > c->times.start) {
+        char who[256];
+        lc__verdict_absent(c, who, sizeof who);
+        snprintf(c->message, sizeof c->message, "%s did not come within %.3g s", who, c->times.start);
+        lc__verdict_end(c);
+    }
+    return c->ending;
+}
+
+void lc__verdict_settle(lc__coordinator *c)
+{
+    int lost = earliest(c, LC__LOST), failed = earliest(c, LC__FAILED);
+    if (c->ended) return;
+    if (!c->ending && lost >= 0)
+        end_by_rank(c, lost, c->members[lost].ended[0] ? c->members[lost].ended : GONE);
+    else if (!c->ending && failed >= 0)
+        end_by_rank(c, failed, c->members[failed].cause);
+    if (c->ending) pronounce(c);
+}

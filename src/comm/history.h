@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The last calls of a communicator: a ring that the thread which makes them writes, and any thread reads without
+ * keeping that one waiting. A reader may miss a call that is being replaced. */
+#ifndef LC_COMM_HISTORY_H
+#define LC_COMM_HISTORY_H
+
+#include <lightc/comm.h>
+
+#include <stdatomic.h>
+
+enum { LC__HISTORY = 32 };
+
+typedef struct lc__history {
+    struct lc__past_call {
+        atomic_ullong number;      /* from 1; 0: none, or it is being written */
+        atomic_llong begun, count; /* begun: lc__now_ns */
+        atomic_int op, reduce, dtype, peer;
+        atomic_bool done;
+    } calls[LC__HISTORY];
+} lc__history;
+
+typedef struct lc__call_record {
+    uint64_t number;
+    int64_t begun;
+    bool done;
+    lc_comm_call call; /* without its memory */
+} lc__call_record;
+
+void lc__history_begin(lc__history *h, uint64_t number, const lc_comm_call *call);
+void lc__history_done(lc__history *h, uint64_t number);
+/* Number i of the ring, from 0; false: there is none. */
+bool lc__history_get(const lc__history *h, int i, lc__call_record *out);
+
+/* Of several communicators: the newest calls, and the oldest that has not ended, for that is the one that hangs. */
+enum { LC__LAST_CALLS = 4 };
+typedef struct lc__last_calls {
+    int n;
+    struct lc__last_call {
+        lc__call_record record;
+        char group[32];
+    } calls[LC__LAST_CALLS], stuck; /* calls: the oldest first; stuck.record.number 0: none */
+} lc__last_calls;
+
+void lc__last_calls_add(lc__last_calls *l, const lc__history *h, const char *group);
+/* "  12 all_reduce of 4096 f32, sum", a line each; '>' before those that have not ended. */
+void lc__last_calls_text(const lc__last_calls *l, char *text, size_t size);
+
+#endif

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What test_last_calls.c starts as ranks: some calls on the world, some on a group of it, then rank --on ends in a way,
+ * or makes another call than the others, who wait for it:
+ *
+ * last_calls_program [options of the trainer] --act kill|stop|differ --on RANK --dir DIR
+ *
+ * Leaves DIR/rank-N when rank N has come to that place. */
+#include <lightc/comm.h>
+#include <lightc/trainer.h>
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct settings {
+    const char *act, *dir;
+    int64_t on;
+} settings;
+
+static const lc_option table[] = {
+    LC_FIELD(settings, act, "what to do"),
+    LC_FIELD(settings, dir, "where to report"),
+    LC_FIELD(settings, on, "on this rank"),
+};
+
+static lc_status come_to(const settings *s, int rank)
+{
+    char path[4200];
+    snprintf(path, sizeof path, "%s/rank-%d", s->dir, rank);
+    FILE *f = fopen(path, "w");
+    if (!f) return lc_fail(LC_ERR_IO, "cannot write %s", path);
+    fprintf(f, "pid=%d\n", (int)getpid());
+    fclose(f);
+    return LC_OK;
+}
+
+static lc_status talk(const settings *s, lc_comm *world)
+{
+    float x[100] = {0};
+    int rank = lc_comm_rank(world);
+    lc_comm *group;
+    for (int i = 0; i < 40; i++) LC_TRY(lc_comm_all_reduce(world, x, x, 3 + i, LC_F32, LC_COMM_SUM, NULL));
+    LC_TRY(lc_comm_split(world, 0, -rank, &group)); /* rank 0 is the last there */
+    LC_TRY(lc_comm_broadcast(group, x, 7, LC_F32, 0, NULL));
+    LC_TRY(lc_comm_barrier(world, NULL));
+    LC_TRY(come_to(s, rank));
+    if (rank == s->on) {
+        if (strcmp(s->act, "differ") != 0) usleep(1200000); /* a heartbeat tells the calls */
+        if (!strcmp(s->act, "kill")) raise(SIGKILL);
+        if (!strcmp(s->act, "stop")) raise(SIGSTOP);
+        return lc_comm_broadcast(world, x, 5, LC_F32, 0, NULL);
+    }
+    return lc_comm_all_reduce(group, x, x, 11, LC_F32, LC_COMM_MAX, NULL);
+}
+
+int main(int argc, char **argv)
+{
+    lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
+    settings s = {.act = "", .dir = ".", .on = -1};
+    lc_comm *world;
+    LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, table, sizeof table / sizeof *table, &s, argc, argv));
+    lc_trainer_options_release(&opt);
+    LC_MAIN_TRY(lc_comm_world(&world));
+    LC_MAIN_TRY(talk(&s, world));
+    lc_comm_free(world);
+    return 0;
+}

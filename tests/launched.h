@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Programs that start ranks, as processes of a test: what they print, what their ranks report, what they leave. */
+#ifndef LC_TESTS_LAUNCHED_H
+#define LC_TESTS_LAUNCHED_H
+
+#include "test.h"
+#include "scratch.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <sys/wait.h>
+
+/* A command that runs with what it prints in DIR/out and DIR/err, and DIR/tmp for its temporary files. */
+typedef struct run {
+    char dir[300], out[4096], err[8192];
+    pid_t pid;
+    int status;
+    double begun, took;
+} run;
+
+/* In the directory that is there. */
+static void again(run *r, const char *format, ...) LC_PRINTF(2, 3);
+static void again(run *r, const char *format, ...)
+{
+    char copy[9000], path[400];
+    char *argv[64];
+    int n = 0;
+    snprintf(path, sizeof path, "%s/tmp", r->dir);
+    mkdir(path, 0777);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(copy, sizeof copy, format, args);
+    va_end(args);
+    for (char *w = strtok(copy, " "); w && n < 60; w = strtok(NULL, " ")) argv[n++] = w;
+    argv[n++] = (char *)"--dir", argv[n++] = r->dir;
+    argv[n++] = (char *)"--default_root_dir", argv[n++] = r->dir;
+    argv[n] = NULL;
+    r->begun = seconds();
+    fflush(stdout);
+    r->pid = fork();
+    CHECK(r->pid >= 0);
+    if (r->pid == 0) {
+        setenv("TMPDIR", path, 1);
+        snprintf(path, sizeof path, "%s/out", r->dir);
+        int out = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+        snprintf(path, sizeof path, "%s/err", r->dir);
+        int err = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+        dup2(out, 1);
+        dup2(err, 2);
+        if (chdir(r->dir) == 0) execv(argv[0], argv);
+        _exit(126);
+    }
+}
+
+#define start(r, ...) (snprintf((r)->dir, sizeof(r)->dir, "%s", fresh_dir("run")), again(r, __VA_ARGS__))
+
+__attribute__((unused)) static void read_file(const run *r, const char *name, char *text, size_t size)
+{
+    char path[400];
+    snprintf(path, sizeof path, "%s/%s", r->dir, name);
+    FILE *f = fopen(path, "r");
+    size_t n = f ? fread(text, 1, size - 1, f) : 0;
+    text[n] = 0;
+    if (f) fclose(f);
+}
+
+static int finish(run *r)
+{
+    CHECK(waitpid(r->pid, &r->status, 0) == r->pid);
+    r->took = seconds() - r->begun;
+    read_file(r, "out", r->out, sizeof r->out);
+    read_file(r, "err", r->err, sizeof r->err);
+    return WIFEXITED(r->status) ? WEXITSTATUS(r->status) : 128 + WTERMSIG(r->status);
+}
+
+#define launch(r, ...) (start(r, __VA_ARGS__), finish(r))
+
+/* The report of a rank; waits until it is there. */
+static const char *report(const run *r, int rank)
+{
+    static char text[2048];
+    char name[32];
+    snprintf(name, sizeof name, rank < 0 ? "rank--" : "rank-%d", rank);
+    for (int i = 0; i < 2000; i++) {
+        read_file(r, name, text, sizeof text);
+        if (*text) return text;
+        pause_ms(10);
+    }
+    TEST_FAIL("rank %d has never come", rank);
+}
+
+__attribute__((unused)) static pid_t pid_of(const run *r, int rank)
+{
+    int pid = 0;
+    CHECK(sscanf(report(r, rank), "pid=%d", &pid) == 1 && pid > 1);
+    return pid;
+}
+
+__attribute__((unused)) static void wait_for(const run *r, const char *file, const char *part)
+{
+    char text[4096];
+    for (int i = 0; i < 2000; i++) {
+        read_file(r, file, text, sizeof text);
+        if (strstr(text, part)) return;
+        pause_ms(10);
+    }
+    TEST_FAIL("\"%s\" is not in %s", part, file);
+}
+
+/* Gone, or dead and waiting to be reaped by whoever has inherited it. */
+static bool is_gone(pid_t pid)
+{
+    char path[64], state = 'Z';
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "r");
+    if (!f) return true;
+    if (fscanf(f, "%*d (%*[^)]) %c", &state) != 1) state = 'Z';
+    fclose(f);
+    return state == 'Z' || state == 'X';
+}
+
+__attribute__((unused)) static bool all_gone(const run *r, int ranks, int within_ms)
+{
+    for (int ms = 0; ms <= within_ms; ms += 10) {
+        int left = 0;
+        for (int i = 0; i < ranks; i++) left += !is_gone(pid_of(r, i));
+        if (!left) return true;
+        pause_ms(10);
+    }
+    return false;
+}
+
+__attribute__((unused)) static void check_clean(const run *r, int ranks)
+{
+    char path[400], names[512] = "";
+    CHECK(all_gone(r, ranks, 0));
+    snprintf(path, sizeof path, "%s/tmp", r->dir);
+    DIR *d = opendir(path);
+    CHECK(d);
+    for (struct dirent *e; (e = readdir(d));)
+        if (e->d_name[0] != '.') snprintf(names, sizeof names, "%s", e->d_name);
+    closedir(d);
+    CHECK_STR(names, "");
+}
+
+static char lightc[PATH_MAX + 32], program[PATH_MAX + 32]; /* program: LAUNCHED, which the test defines */
+
+__attribute__((constructor)) static void find_programs(void)
+{
+    char dir[PATH_MAX];
+    const char *bin = getenv("LIGHTC_TEST_BIN");
+    if (!realpath(bin ? bin : "build/bin", dir)) abort(); /* tests change the directory */
+    snprintf(lightc, sizeof lightc, "%s/lightc", dir);
+    snprintf(program, sizeof program, "%s/" LAUNCHED, dir);
+    /* As little as possible from outside. */
+    unsetenv("OMP_NUM_THREADS");
+}
+
+#endif

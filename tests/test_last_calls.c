@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* With the message that ends a run come the last calls of every rank, over whatever they communicate: of real processes
+ * (tests/last_calls_program.c), which call, and then one of them ends, is stopped, or calls something else. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#define LAUNCHED "last_calls_program"
+#include "launched.h"
+
+#include "comm/history.h"
+
+/* ---- of one rank ---- */
+
+static void add(lc__history *h, uint64_t number, int64_t count, bool done)
+{
+    lc__history_begin(h, number,
+                      &(lc_comm_call){.op = LC_COMM_ALL_REDUCE, .dtype = LC_F32, .peer = -1, .count = count});
+    if (done) lc__history_done(h, number);
+}
+
+TEST(the_newest_calls_and_the_one_that_hangs)
+{
+    static lc__history world, group;
+    lc__last_calls l = {0};
+    char text[640], small[40];
+    lc__last_calls_add(&l, &world, "");
+    lc__last_calls_text(&l, text, sizeof text);
+    CHECK_STR(text, "");
+    for (int i = 1; i <= 100; i++) add(&world, (uint64_t)i, i, i != 90);
+    add(&group, 1, 7, true);
+    for (int i = 101; i <= 102; i++) add(&world, (uint64_t)i, i, i != 102);
+    lc__last_calls_add(&l, &world, "");
+    lc__last_calls_add(&l, &group, "1.0");
+    lc__last_calls_text(&l, text, sizeof text);
+    CHECK_STR(text, "     >  90 all_reduce of 90 f32, sum\n"
+                    "         1 all_reduce of 7 f32, sum, in group 1.0\n"
+                    "       101 all_reduce of 101 f32, sum\n"
+                    "     > 102 all_reduce of 102 f32, sum\n");
+    lc__last_calls_text(&l, small, sizeof small); /* a part of it, which ends */
+    CHECK(strlen(small) == sizeof small - 1);
+    /* what has left the ring has left the memory */
+    for (int i = 103; i <= 140; i++) add(&world, (uint64_t)i, i, true);
+    l = (lc__last_calls){0};
+    lc__last_calls_add(&l, &world, "");
+    lc__last_calls_text(&l, text, sizeof text);
+    CHECK(!strstr(text, "90") && !strchr(text, '>'));
+    CHECK_CONTAINS(text, "       140 all_reduce of 140 f32, sum\n");
+}
+
+/* ---- of all ---- */
+
+#define TITLE   "the last calls of each rank (> has not ended):\n"
+#define CALLS   "        40 all_reduce of 42 f32, sum\n"
+#define THEN    "         1 broadcast of 7 f32 from rank 0, in group 1.0\n        41 barrier\n"
+#define WAITING "     >   2 all_reduce of 11 f32, max, in group 1.0\n"
+
+static const struct {
+    const char *name, *hosts; /* %s: this one */
+} ways[] = {{"shm", "local:3"}, {"tcp", "local:3"}, {"shm+tcp", "local:2,local:1"}, {"mpi", "%s:3"}};
+
+enum { WAYS = sizeof ways / sizeof *ways };
+
+__attribute__((constructor)) static void for_mpirun(void)
+{
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
+    setenv("OMPI_MCA_btl", "vader,self", 1);
+}
+
+static bool is_there(int way)
+{
+    return strcmp(ways[way].name, "mpi") != 0 ||
+           system("command -v mpirun >/dev/null && mpirun --version | grep -q 'Open MPI'") == 0;
+}
+
+/* What the run of three ranks printed in the end, and checks that it did so once. */
+static const char *told(run *r, int way, const char *act, const char *options)
+{
+    char host[65] = "", hosts[100];
+    gethostname(host, sizeof host - 1);
+    snprintf(hosts, sizeof hosts, ways[way].hosts, host);
+    setenv("LIGHTC_COMM", ways[way].name, 1);
+    CHECK(launch(r, "%s launch -H %s %s %s --act %s --on 1", lightc, hosts, options, program, act) != 0);
+    const char *at = strstr(r->err, TITLE);
+    if (!at) TEST_FAIL("%s, %s: there are no last calls in: %s", ways[way].name, act, r->err);
+    CHECK(!strstr(at + 1, TITLE));
+    return at;
+}
+
+#define CHECK_BEGINS(text, part)                                                                                       \
+    do {                                                                                                               \
+        if (strncmp(text, part, strlen(part)) != 0) TEST_FAIL("\"%s\" does not begin with \"%s\"", text, part);        \
+    } while (0)
+
+/* Those who wait, and the one that is gone: what it did is known from its heartbeats. */
+TEST(of_a_rank_that_is_killed)
+{
+    for (int k = 0; k < WAYS; k++) {
+        run r;
+        if (!is_there(k)) continue;
+        const char *at = told(&r, k, "kill", "");
+        /* Who notices the loss by itself may have left before it is asked. */
+        CHECK_BEGINS(at, TITLE "  ranks 0, 2");
+        CHECK_CONTAINS(at, CALLS THEN WAITING "  rank 1, as told ");
+        at = strstr(strstr(at, "  rank 1, "), " s before the end:\n");
+        if (!at || !strstr(at, CALLS THEN "error: rank 1 (host ")) TEST_FAIL("%s: %s", ways[k].name, r.err);
+        CHECK(!strchr(strstr(at, CALLS), '>'));
+    }
+}
+
+TEST(of_a_rank_that_is_stopped)
+{
+    for (int k = 0; k < WAYS; k++) {
+        run r;
+        if (!is_there(k)) continue;
+        const char *at = told(&r, k, "stop", "--silence_timeout 2");
+        CHECK_BEGINS(at, TITLE "  ranks 0, 2:\n" CALLS THEN WAITING "  rank 1, as told ");
+        CHECK_CONTAINS(at, "error: rank 1 (host ");
+        CHECK_CONTAINS(at, "nothing was heard from it for ");
+        check_clean(&r, 3);
+    }
+}
+
+/* Each waits for another one: the last lines say who does what. */
+TEST(of_ranks_that_wait_for_each_other)
+{
+    for (int k = 0; k < WAYS; k++) {
+        run r;
+        if (!is_there(k)) continue;
+        const char *at = told(&r, k, "differ", "--progress_timeout 4");
+        CHECK_BEGINS(at, TITLE "  ranks 0, 2:\n" CALLS THEN WAITING "  rank 1:\n" CALLS THEN
+                               "     >  42 broadcast of 5 f32 from rank 0\n"
+                               "error: rank 0 (host ");
+        CHECK_CONTAINS(at, "no progress for ");
+        check_clean(&r, 3);
+    }
+}
+
+/* Rank 0 shows them where no supervisor does. */
+TEST(without_a_supervisor)
+{
+    run r;
+    if (!is_there(WAYS - 1)) SKIP("there is no Open MPI");
+    unsetenv("LIGHTC_COMM");
+    start(&r, "/usr/bin/env mpirun -np 3 %s --act kill --on 1", program);
+    CHECK(finish(&r) != 0);
+    const char *at = strstr(r.err, TITLE);
+    CHECK(at && !strstr(at + 1, TITLE));
+    CHECK_CONTAINS(at, CALLS THEN WAITING "  rank 1, as told ");
+}
+
+TEST_MAIN
