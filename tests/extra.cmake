@@ -43,6 +43,11 @@ add_executable(last_calls_program last_calls_program.c)
 target_link_libraries(last_calls_program PRIVATE lightc lightc_flags)
 add_dependencies(test_last_calls last_calls_program lightc_program)
 
+# What test_same_bits starts: with the library as programs have it, since MPI comes as a plug-in.
+add_executable(bits_program bits_program.c)
+target_link_libraries(bits_program PRIVATE lightc m lightc_flags)
+add_dependencies(test_same_bits bits_program lightc_program)
+
 # Trainings that are killed, stopped, cut off and refused disk space. `faults.sh --rounds 200` is the long one.
 add_executable(fault_program fault_program.c)
 target_link_libraries(fault_program PRIVATE lightc ${CMAKE_DL_LIBS} lightc_flags)
@@ -73,6 +78,7 @@ if(LIGHTC_HAVE_MPI)
     set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 900)
   endforeach()
   target_link_libraries(test_comm_mpi PRIVATE lightc_mpi)
+  add_dependencies(test_same_bits lightc_mpi)
   target_sources(test_comm_mpi_large PRIVATE ${LIGHTC_MPI_SOURCES})
   target_compile_definitions(test_comm_mpi_large PRIVATE LC_MPI_LARGE=1000 LC_MPI_ROUND=4096)
 endif()
