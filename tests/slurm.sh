@@ -254,6 +254,15 @@ case_queued_again_without_srun() {
   scancel "$job"
 }
 
+case_time_is_over() {
+  train --batch 4 --max_epochs 100000 --slurm_margin 54s --enable_progress_bar true
+  batch_job -n 2 --time 1 -- "srun ${command[*]}"
+  check "the run ends before the job must" within 30 is_over
+  check "well" is COMPLETED
+  check "and says why" says "time limit reached: the Slurm job's time is over in 5[34] s"
+  check "with its result" [ -e result ]
+}
+
 case_mpirun() {
   command -v mpirun >/dev/null || return 0
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Signals, sent to processes that train: one Ctrl-C ends after the step, two at once; SIGUSR1 saves and goes on. */
 #include "test.h"
+
+#include "core/slurm.h"
 #include "trainer_world.h"
 
 #include <signal.h>
@@ -144,6 +146,56 @@ TEST(left_to_the_program)
     int status = end(&c);
     CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
     world_remove(c.dir);
+}
+
+TEST(the_time_left_of_a_slurm_job_is_read)
+{
+    static const struct {
+        const char *text;
+        double seconds;
+    } cases[] = {{"3:04", 184},           {"0:00", 0},  {"59:59", 3599}, {"2:03:04", 7384}, {"1-02:03:04", 93784},
+                 {"UNLIMITED", INFINITY}, {"", -1},     {"INVALID", -1}, {"7", -1},         {"1-", -1},
+                 {"1:2:3:4", -1},         {"1::2", -1}, {"NOT_SET", -1}, {"-1:00", -1},     {"3:04 ", -1}};
+    double seconds;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bool good = lc__slurm_time(cases[i].text, &seconds);
+        if (good != (cases[i].seconds >= 0) || (good && seconds != cases[i].seconds))
+            TEST_FAIL("\"%s\": %d, %g", cases[i].text, good, seconds);
+    }
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)time(NULL) + 100);
+    setenv("SLURM_JOB_END_TIME", text, 1);
+    CHECK_OK(lc__slurm_time_left(&seconds));
+    CHECK(seconds > 50 && seconds <= 100);
+    unsetenv("SLURM_JOB_END_TIME");
+}
+
+/* A fit stops in time, as one does whose max_time is over; where there is no job, nothing does. */
+TEST(a_fit_ends_before_its_slurm_job)
+{
+    char dir[512], text[32];
+    world m;
+    lc_trainer *t;
+    CHECK(world_dir(dir, sizeof dir));
+    lc_trainer_options o = world_options(dir);
+    o.max_epochs = 3;
+    o.slurm_margin = LC_SECONDS(3600);
+    snprintf(text, sizeof text, "%lld", (long long)time(NULL) + 1800);
+    for (int job = 0; job < 2; job++) {
+        if (job) setenv("SLURM_JOB_ID", "4711", 1), setenv("SLURM_JOB_END_TIME", text, 1);
+        world_init(&m, &world_ops_without_val, 4, 0);
+        CHECK_OK(lc_trainer_new(&o, &t));
+        CHECK_OK(lc_trainer_fit(t, &m.base, NULL));
+        CHECK_EQ(lc_trainer_global_step(t), job ? 0 : 12);
+        lc_trainer_free(t);
+        world_release(&m);
+    }
+    unsetenv("SLURM_JOB_ID");
+    unsetenv("SLURM_JOB_END_TIME");
+    o.slurm_margin = LC_EPOCHS(3);
+    CHECK_STATUS(lc_trainer_new(&o, &t), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "slurm_margin");
+    world_remove(dir);
 }
 
 /* SLURM's way: what SIGUSR1 leaves is continued by a job that was started anew; scontrol is told to queue it. */

@@ -99,6 +99,7 @@ typedef struct lc_option {
     X(INT, int64_t, max_steps, -1, -1, 1e18, "optimizer steps to train; -1: no limit")                               \
     X(INT, int64_t, min_steps, LC_UNSET, 0, 1e18, "optimizer steps to train at least, whatever asks to stop")        \
     X(DURATION, lc_duration, max_time, {0}, 0, 0, "stop after this time: 30s, 10m, 2h, 00:02:30:00; or 3ep, 500st") \
+    X(DURATION, lc_duration, slurm_margin, {0}, 0, 0, "in a Slurm job: stop so long before its time is over: 90s, 10m") \
     /* which part of the data */                                                                                     \
     X(DURATION, lc_duration, limit_train_batches, {0}, 0, 0, "batches of an epoch: 100, or a fraction: 0.2")         \
     X(DURATION, lc_duration, limit_val_batches, {0}, 0, 0, "the same for validation; 0: none")                       \

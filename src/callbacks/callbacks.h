@@ -44,6 +44,9 @@ lc_status lc__parameters_collect(lc_module *m, const char *prefix, const char *s
                                  lc__parameters *list) LC_MUST_USE;
 void lc__parameters_free(lc__parameters *list);
 
+/* slurm_timer.c: stops so many seconds before the Slurm job's time is over. */
+lc_status lc__slurm_timer_new(double margin, lc_callback *out) LC_MUST_USE;
+
 /* checkpoint_name.c: fills "{epoch:02d}-{val_loss:.2f}" in. */
 lc_status lc__checkpoint_name(lc_trainer *t, const char *format, bool insert_names, lc__str *out) LC_MUST_USE;
 

@@ -24,6 +24,14 @@ static lc_status timer(lc_trainer *t, bool *wanted, lc_callback *out)
     return *wanted ? lc_timer_new(t->opt.max_time.value, false, out) : LC_OK;
 }
 
+static lc_status slurm_timer(lc_trainer *t, bool *wanted, lc_callback *out)
+{
+    lc_duration margin = t->opt.slurm_margin;
+    *wanted = margin.unit != LC_UNIT_NONE;
+    if (*wanted && margin.unit != LC_UNIT_SECONDS) return lc_fail(LC_ERR_CONFIG, "slurm_margin is a time: 90s, 10m");
+    return *wanted ? lc__slurm_timer_new(margin.value, out) : LC_OK;
+}
+
 static lc_status progress_bar(lc_trainer *t, bool *wanted, lc_callback *out)
 {
     bool plain = has(t, lc__progress_bar_ops.name), off = t->opt.enable_progress_bar == LC_OFF;
@@ -81,7 +89,8 @@ static lc_status model_checkpoint(lc_trainer *t, bool *wanted, lc_callback *out)
     return lc_model_checkpoint_new(&a, out);
 }
 
-static default_callback *const defaults[] = {timer, progress_bar, model_summary, early_stopping, model_checkpoint};
+static default_callback *const defaults[] = {timer,         slurm_timer,    progress_bar,
+                                             model_summary, early_stopping, model_checkpoint};
 
 lc_status lc__default_callbacks(lc_trainer *t)
 {

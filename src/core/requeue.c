@@ -4,14 +4,12 @@
  * ended. A job that SLURM started anew continues from the newest of these files. Without SLURM it is a checkpoint on
  * demand. */
 #include "core/ranks.h"
+#include "core/slurm.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 
 #define PREFIX "hpc_ckpt_"
 
@@ -39,32 +37,6 @@ lc_status lc__find_hpc(const lc_trainer *t, char *path, size_t size)
     return LC_OK;
 }
 
-bool lc__on_slurm(void)
-{
-    const char *job = getenv("SLURM_JOB_ID"), *name = getenv("SLURM_JOB_NAME");
-    return job && *job && !(name && (!strcmp(name, "bash") || !strcmp(name, "interactive")));
-}
-
-static lc_status requeue(void)
-{
-    extern char **environ;
-    const char *array = getenv("SLURM_ARRAY_JOB_ID"), *task = getenv("SLURM_ARRAY_TASK_ID");
-    char id[128];
-    pid_t pid;
-    int status = 0;
-    if (array && task)
-        snprintf(id, sizeof id, "%.50s_%.50s", array, task);
-    else
-        snprintf(id, sizeof id, "%.100s", getenv("SLURM_JOB_ID"));
-    char *const arguments[] = {"scontrol", "requeue", id, NULL};
-    int failed = posix_spawnp(&pid, "scontrol", NULL, NULL, arguments, environ);
-    if (failed) return lc_fail(LC_ERR_IO, "cannot run scontrol requeue %s: %s", id, strerror(failed));
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        return lc_fail(LC_ERR_IO, "scontrol requeue %s failed (status %d)", id, status);
-    return LC_OK;
-}
-
 lc_status lc__save_on_request(lc_trainer *t)
 {
     char path[4200];
@@ -78,7 +50,7 @@ lc_status lc__save_on_request(lc_trainer *t)
         return LC_OK; /* the training itself is well */
     }
     lc_trainer_message(t, "info", "SIGUSR1: saved %s", path);
-    if (lc__is_rank_zero(t) && lc__on_slurm() && requeue() < 0)
+    if (lc__is_rank_zero(t) && lc__on_slurm() && lc__slurm_requeue() < 0)
         lc_trainer_message(t, "warning", "%s", lc_error_message());
     return LC_OK;
 }

@@ -4,6 +4,7 @@
 #include "core/checkpoint_share.h"
 #include "core/deterministic.h"
 #include "core/run_state.h"
+#include "core/slurm.h"
 #include "tensor/graph_impl.h"
 #include "tensor/tensor_impl.h"
 

@@ -515,7 +515,6 @@ void lc__signals_end(lc_trainer *t);
 /* ---- requeue.c ---- */
 lc_status lc__save_on_request(lc_trainer *t) LC_MUST_USE; /* after SIGUSR1, between steps */
 lc_status lc__find_hpc(const lc_trainer *t, char *path, size_t size) LC_MUST_USE;
-bool lc__on_slurm(void);
 
 /* ---- callbacks/registry.c ---- */
 /* Adds what the options ask for and the program did not give. */
