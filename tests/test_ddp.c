@@ -537,6 +537,13 @@ TEST(evaluation_needs_samples_on_every_rank)
     check_refused(&j);
 }
 
+TEST(logging_needs_samples_on_every_rank_at_first)
+{
+    job j = job_of("few_at_first");
+    j.samples = 2;
+    check_refused(&j);
+}
+
 /* ---- sharded ---- */
 
 static void same(const outcome *a, const outcome *b)

@@ -35,8 +35,8 @@ typedef struct job {
     const char *ckpt_path;
     int64_t save_after; /* this batch of epoch 1; -1: never */
     char saved[400];
-    int skip_every; /* chunks without a loss */
-    int64_t limit;  /* batches of an epoch; 0: all */
+    int skip_every;         /* chunks without a loss */
+    int64_t limit, samples; /* batches of an epoch, samples; 0: all */
     bool reads, counts, sync_batchnorm, manual;
     bool compares_state;                    /* of optimizers, as the end's checkpoint has it */
     const char *strategy, *state_dict_type; /* of a communicator */
@@ -285,7 +285,7 @@ static lc_status run(job *j, lc_comm *comm, outcome *o)
     LC_TRY(lc_lambda_callback_new(&(lc_lambda_args){.on_message = hush}, &quiet));
     opt.callbacks = &quiet;
     opt.n_callbacks = 1;
-    LC_TRY(loader_of(j, 0, SAMPLES, j->batch / n, true, &train));
+    LC_TRY(loader_of(j, 0, j->samples ? j->samples : SAMPLES, j->batch / n, true, &train));
     LC_TRY(loader_of(j, SAMPLES - VAL, VAL, j->batch / n, false, &val));
     build(&m, (uint64_t)(1 + rank)); /* parameters come from rank 0 all the same */
     LC_TRY(lc_metric_new("Accuracy", &(lc_metric_options){.num_classes = CLASSES}, &m.accuracy));
@@ -567,6 +567,8 @@ TEST(chunks_that_ranks_cannot_share)
     check_on(&j, "share", 3);
     j.batch = 64, j.chunk = 8;
     expect(&j, 8, "its first batch has 53 samples, which is too few chunks of 8", "smaller deterministic_chunk");
+    j.chunk = 4, j.samples = 22;
+    expect(&j, 4, "first batch of the epoch has 22 samples", "smaller deterministic_chunk");
     j.batch = j.chunk = 2;
     expect(&j, 2, "too few chunks of 2 for 2 ranks", "smaller deterministic_chunk");
 }

@@ -126,10 +126,7 @@ static lc_status run_step(lc_trainer *t, const lc_batch *batch, int64_t i, int l
 static lc_status check_shares(const lc_trainer *t, const lc_batch *batch, int loader)
 {
     bool shared = t->comm && t->stage != LC_STAGE_PREDICT && lc__source_is_shared(&t->eval.s[loader]);
-    if (!shared || batch->global_size <= 0) return LC_OK;
-    const lc_shard *s = lc_dataloader_get_shard(t->eval.s[loader].loader);
-    int64_t each = batch->piece > 0 ? (s->pieces + s->size - 1) / s->size * batch->piece : 1;
-    if (batch->global_size > each * (t->n_ranks - 1)) return LC_OK; /* the last rank has one */
+    if (!shared || !lc__leaves_ranks_empty(t, &t->eval.s[loader], batch)) return LC_OK;
     if (batch->piece > 0)
         return lc_fail(LC_ERR_CONFIG,
                        "dataloader %d of %s: its first batch has %lld samples, which is too few chunks of %lld for %d "

@@ -118,6 +118,13 @@ void lc__weigh_batch(lc_trainer *t, const lc_batch *batch)
     t->strategy->before_backward(t->strategy_self, weight);
 }
 
+bool lc__leaves_ranks_empty(const lc_trainer *t, const lc__source *source, const lc_batch *batch)
+{
+    const lc_shard *s = lc_dataloader_get_shard(source->loader);
+    int64_t each = batch->piece > 0 ? (s->pieces + s->size - 1) / s->size * batch->piece : 1; /* at least */
+    return batch->global_size > 0 && batch->global_size <= each * (t->n_ranks - 1);           /* the last one */
+}
+
 lc_status lc__begin_batch(lc_trainer *t, const lc_batch *batch)
 {
     if (!t->comm || !t->strategy->begin_batch) return LC_OK;
@@ -194,6 +201,22 @@ bool lc__save_requested(const lc_trainer *t)
 static bool is_global(const lc__logged *e)
 {
     return e->active && e->on_epoch && !e->args.rank_zero_only && !e->of_metric;
+}
+
+lc_status lc__check_names(const lc_trainer *t, const lc_batch *batch)
+{
+    const lc__results *r = &t->train_results;
+    bool logged = false;
+    if (!t->comm || !lc__source_is_shared(&t->train) || !lc__leaves_ranks_empty(t, &t->train, batch)) return LC_OK;
+    for (int i = 0; i < r->n; i++)
+        logged |= is_global(&r->e[i]) || (r->e[i].active && r->e[i].metric) ||
+                  (r->e[i].active && r->e[i].on_step && r->e[i].args.sync_dist);
+    if (!logged) return LC_OK;
+    return lc_fail(LC_ERR_CONFIG,
+                   "the first batch of the epoch has %lld samples, which leaves some of %d ranks without any; what is "
+                   "logged is put together by name, and they know no names; use %smore samples, or fewer ranks",
+                   (long long)batch->global_size, t->n_ranks,
+                   batch->piece > 0 ? "a smaller deterministic_chunk, " : "");
 }
 
 /* All states, merged in the order of ranks: the same numbers everywhere. */

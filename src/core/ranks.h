@@ -33,6 +33,9 @@ static inline bool lc__is_empty_share(const lc_batch *batch)
     return batch && batch->size == 0 && batch->global_size > 0;
 }
 
+/* Whether some rank's share of a batch that is cut for the ranks is empty. Not collective. */
+bool lc__leaves_ranks_empty(const lc_trainer *t, const lc__source *source, const lc_batch *batch);
+
 /* same_run.c: an error names the first difference between this rank and rank 0: in options (behind what decides about
  * validation), and in data (once the loaders are open). */
 lc_status lc__check_same_options(lc_trainer *t) LC_MUST_USE;
@@ -56,6 +59,8 @@ lc_status lc__sync_wishes(lc_trainer *t) LC_MUST_USE;
 int lc__signal_of(const lc_trainer *t);
 bool lc__save_requested(const lc_trainer *t);
 
+/* Behind the first batch of an epoch: whether all ranks know what is logged in it. Not collective. */
+lc_status lc__check_names(const lc_trainer *t, const lc_batch *batch) LC_MUST_USE;
 /* Sums of an epoch over all ranks, once, before they are shown. */
 lc_status lc__results_reduce(lc_trainer *t, lc__results *r) LC_MUST_USE;
 /* lc__results_save of all ranks' sums; this rank's stay what they are. */
