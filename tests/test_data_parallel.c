@@ -3,21 +3,9 @@
  * but for the statistics of batch norm, which are device 0's and are checked against a loop written out. */
 #include "comm_world.h"
 #include "scratch.h"
+#include "small_net.h"
 
-#include <lightc/lightc.h>
-
-enum { SAMPLES = 100, VAL = 37, FEATURES = 6, CLASSES = 3, BATCH = 12 };
-
-static float inputs[SAMPLES][FEATURES];
-static int64_t labels[SAMPLES];
-
-__attribute__((constructor)) static void make_data(void)
-{
-    for (int i = 0; i < SAMPLES; i++) {
-        for (int k = 0; k < FEATURES; k++) inputs[i][k] = (float)lc_random_normal(9, (uint64_t)(i * FEATURES + k));
-        labels[i] = (inputs[i][0] + inputs[i][1] > 0) + (inputs[i][2] > 0.5f);
-    }
-}
+enum { BATCH = 12 };
 
 /* What a run is like, and what came of it. */
 typedef struct job {
@@ -28,9 +16,6 @@ typedef struct job {
     double clip, dropout;
     bool early, transfers, spikes, freezes, lbfgs;
     int64_t fail_call; /* of training_step; 0: never */
-    const char *ckpt_path;
-    int64_t save_after; /* this batch of epoch 1; -1: never */
-    char saved[400];
 } job;
 
 typedef struct outcome {
@@ -42,27 +27,18 @@ typedef struct outcome {
 } outcome;
 
 typedef struct net {
-    lc_module base;
-    lc_linear l1, l2;
-    lc_metric *accuracy;
+    small_net base;
     const job *j;
     outcome *o;
     lc_tensor *before; /* what on_before_backward was given */
     double before_value;
 } net;
 
-static lc_tensor *logits_of(net *m, lc_tensor *x)
-{
-    x = lc_relu(lc_linear_forward(&m->l1, x));
-    if (m->j->dropout > 0 && m->base.training) x = lc_dropout(x, m->j->dropout);
-    return lc_linear_forward(&m->l2, x);
-}
-
 static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
 {
     net *m = (net *)self;
     (void)i;
-    lc_tensor *loss = lc_cross_entropy(logits_of(m, b->x), b->y);
+    lc_tensor *loss = lc_cross_entropy(logits_of(&m->base, b->x), b->y);
     lc_log(self, "train_loss", loss, .on_epoch = LC_ON, .on_step = LC_ON);
     lc_log(self, "step_only", loss);
     lc_log_value(self, "samples", (double)b->size, .on_epoch = LC_ON, .on_step = LC_OFF, .reduce_fx = LC_LOG_SUM);
@@ -79,7 +55,7 @@ static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
 static lc_status on_train_epoch_start(lc_module *self)
 {
     net *m = (net *)self;
-    if (m->j->freezes) lc_module_requires_grad(&m->l1.base, lc_trainer_current_epoch(self->trainer) > 0);
+    if (m->j->freezes) lc_module_requires_grad(&m->base.l1.base, lc_trainer_current_epoch(self->trainer) > 0);
     return LC_OK;
 }
 
@@ -96,6 +72,7 @@ static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const 
     net *m = (net *)self;
     float all[BATCH][FEATURES];
     double again, loss;
+    (void)i;
     if (m->j->lbfgs) return LC_OK; /* each evaluation has given them */
     if (o->n != 2 || strcmp(o->names[0], "doubled") != 0) return lc_fail(LC_ERR_INTERNAL, "outputs are missing");
     if (lc_tensor_dim(o->values[0], 0) != b->size) return lc_fail(LC_ERR_INTERNAL, "an output has lost samples");
@@ -109,8 +86,7 @@ static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const 
     m->o->output_error += fabs(again - loss);
     if (m->before) m->o->hook_loss_error += fabs(m->before_value - loss);
     m->before = NULL;
-    if (i != m->j->save_after || lc_trainer_current_epoch(self->trainer) != 1) return LC_OK;
-    return lc_trainer_save_checkpoint(self->trainer, m->j->saved, false);
+    return LC_OK;
 }
 
 /* The batch becomes results of operators. */
@@ -120,23 +96,6 @@ static lc_status on_after_batch_transfer(lc_module *self, lc_batch *b, int loade
     (void)loader;
     if (m->j->transfers) b->x = b->tensors[0] = lc_mul_scalar(b->x, 0.5);
     return LC_OK;
-}
-
-static lc_status validation_step(lc_module *self, const lc_batch *b, int64_t i, int loader)
-{
-    net *m = (net *)self;
-    lc_tensor *logits = logits_of(m, b->x);
-    (void)i, (void)loader;
-    lc_log(self, "val_loss", lc_cross_entropy(logits, b->y));
-    LC_TRY(lc_metric_update_tensor(m->accuracy, logits, b->y));
-    lc_log_metric(self, "val_acc", m->accuracy);
-    return LC_OK;
-}
-
-static lc_tensor *predict_step(lc_module *self, const lc_batch *b, int64_t i, int loader)
-{
-    (void)i, (void)loader;
-    return logits_of((net *)self, b->x);
 }
 
 static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
@@ -152,30 +111,15 @@ static const lc_module_ops net_ops = {
     .on_train_batch_end = on_train_batch_end,
     .on_train_epoch_start = on_train_epoch_start,
     .on_after_batch_transfer = on_after_batch_transfer,
-    .validation_step = validation_step,
-    .predict_step = predict_step,
+    .validation_step = small_net_validation_step,
+    .predict_step = small_net_predict_step,
     .configure_optimizers = configure_optimizers,
 };
 
-static lc_status loader_of(int64_t first, int64_t n, int64_t batch, bool shuffle, lc_dataloader **out)
+static lc_status net_init(net *m, const job *j, outcome *o, const lc_module_ops *ops)
 {
-    lc_array arrays[] = {
-        {.field = {.name = "x", .dtype = LC_F32, .ndim = 1, .shape = {FEATURES}}, .data = inputs[first]},
-        {.field = {.name = "y", .dtype = LC_I64}, .data = labels + first}};
-    lc_dataset *d;
-    LC_TRY(lc_array_dataset_new(n, 2, arrays, &d));
-    lc_status s = lc_dataloader_new(
-        &(lc_dataloader_options){.dataset = d, .batch_size = batch, .shuffle = shuffle, .seed = 4}, out);
-    lc_dataset_unref(d);
-    return s;
-}
-
-static void net_init(net *m, const job *j, outcome *o, const lc_module_ops *ops)
-{
-    *m = (net){.j = j, .o = o};
-    lc_module_init(&m->base, ops, 1);
-    lc_linear_init(&m->l1, m, "l1", FEATURES, 8);
-    lc_linear_init(&m->l2, m, "l2", 8, CLASSES);
+    *m = (net){.j = j, .o = o, .base.dropout = j->dropout};
+    return small_net_init(&m->base, ops, 1);
 }
 
 static lc_trainer_options options_of(const job *j)
@@ -188,7 +132,6 @@ static lc_trainer_options options_of(const job *j)
     opt.accumulate_grad_batches = j->accumulate;
     if (j->clip > 0) opt.gradient_clip_val = j->clip;
     opt.default_root_dir = j->root;
-    opt.ckpt_path = j->ckpt_path;
     opt.threads = 2;
     opt.log_every_n_steps = 1;
     opt.logger = "csv";
@@ -221,33 +164,31 @@ static lc_status run(const job *j, outcome *o)
     opt.n_callbacks = n_callbacks;
     LC_TRY(loader_of(0, SAMPLES, BATCH / n, true, &train));
     LC_TRY(loader_of(SAMPLES - VAL, VAL, BATCH / n, false, &val));
-    net_init(&m, j, o, &ops);
-    LC_TRY(lc_metric_new("Accuracy", &(lc_metric_options){.num_classes = CLASSES}, &m.accuracy));
+    LC_TRY(net_init(&m, j, o, &ops));
     lc_trainer *made;
     LC_TRY(lc_trainer_new(&opt, &made));
     t = made;
-    lc_status s = lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = train, .val_dataloader = val});
+    lc_status s = lc_trainer_fit(t, &m.base.base, &(lc_run_args){.train_dataloader = train, .val_dataloader = val});
     if (s >= 0) s = lc_trainer_metric(t, "val_loss", &o->val_loss);
     if (s >= 0) s = lc_trainer_metric(t, "val_acc", &o->val_acc);
     if (s >= 0) s = lc_trainer_metric(t, "train_loss_epoch", &o->train_loss);
     if (s >= 0) s = lc_trainer_metric(t, "step_only", &o->last_step);
     if (s >= 0) s = lc_trainer_metric(t, "samples", &o->samples);
-    if (s >= 0) s = lc_tensor_read(m.l1.weight, o->weight, sizeof o->weight);
-    if (s >= 0) s = lc_tensor_read(m.l2.weight, o->head, sizeof o->head);
+    if (s >= 0) s = lc_tensor_read(m.base.l1.weight, o->weight, sizeof o->weight);
+    if (s >= 0) s = lc_tensor_read(m.base.l2.weight, o->head, sizeof o->head);
     for (int i = -1; s >= 0 && j->devices && i < atoi(j->devices); i++)
         s = lc_trainer_device_memory(t, i, &o->memory[i + 1]);
     o->steps = lc_trainer_global_step(t);
     o->epochs = lc_trainer_current_epoch(t);
     lc_trainer_free(t);
     lc_dataloader_free(train), lc_dataloader_free(val);
-    lc_module_release(&m.base);
-    lc_metric_free(m.accuracy);
+    small_net_release(&m.base);
     return s;
 }
 
 static job job_of(const char *name)
 {
-    job j = {.max_epochs = 3, .accumulate = 1, .save_after = -1};
+    job j = {.max_epochs = 3, .accumulate = 1};
     snprintf(j.root, sizeof j.root, "%s", fresh_dir(name));
     return j;
 }
@@ -390,7 +331,7 @@ TEST(a_part_that_fails_ends_the_run_with_its_reason)
 static lc_status run_rank(lc_comm *comm, void *ctx)
 {
     outcome *all = ctx;
-    job j = {.max_epochs = 3, .accumulate = 1, .save_after = -1, .dropout = 0.4, .comm = comm};
+    job j = {.max_epochs = 3, .accumulate = 1, .dropout = 0.4, .comm = comm};
     snprintf(j.root, sizeof j.root, "%s/ranks", scratch_root);
     return run(&j, &all[lc_comm_rank(comm)]);
 }
@@ -412,77 +353,6 @@ TEST(devices_draw_as_ranks_do_and_the_same_again)
     for (size_t i = 0; i < sizeof a.weight / 4; i++) CHECK_NEAR(a.weight[i], ranks[0].weight[i], 3e-6);
 }
 
-/* ---- going on ---- */
-
-typedef struct place {
-    const char *strategy, *devices;
-    int ranks;
-} place;
-
-static const place places[] = {
-    {NULL, NULL, 0}, {"dp", "2", 0}, {"dp", "3", 0}, {"central_storage", "2", 0}, {"ddp", NULL, 2}};
-enum { PLACES = sizeof places / sizeof *places };
-
-typedef struct ranks_job {
-    job j;
-    outcome o[4];
-} ranks_job;
-
-static lc_status go_rank(lc_comm *comm, void *ctx)
-{
-    ranks_job *r = ctx;
-    job j = r->j;
-    j.comm = comm;
-    return run(&j, &r->o[lc_comm_rank(comm)]);
-}
-
-static void run_at(const place *p, job *j, outcome *o)
-{
-    static ranks_job r;
-    if (!p->ranks) {
-        j->strategy = p->strategy;
-        j->devices = p->devices;
-        CHECK_OK(run(j, o));
-        return;
-    }
-    memset(&r, 0, sizeof r);
-    r.j = *j;
-    r.j.strategy = r.j.devices = NULL;
-    CHECK_RANKS("threads", p->ranks, go_rank, &r);
-    *o = r.o[0];
-}
-
-TEST(a_run_goes_on_under_another_strategy)
-{
-    outcome whole, part;
-    for (int inside = 0; inside < 2; inside++) {
-        job all = job_of("whole");
-        if (inside) all.accumulate = 3;
-        CHECK_OK(run(&all, &whole));
-        for (int from = 0; from < PLACES; from++)
-            for (int to = 0; to < PLACES; to++) {
-                char ckpt[512];
-                job j = job_of("part");
-                j.accumulate = all.accumulate;
-                snprintf(ckpt, sizeof ckpt, "%s/lightning_logs/version_0/checkpoints/last.ckpt", j.root);
-                if (inside) { /* of an epoch, and of a window of accumulation */
-                    j.save_after = (from + to) % 3 + 2;
-                    snprintf(j.saved, sizeof j.saved, "%s/inside.ckpt", j.root);
-                    snprintf(ckpt, sizeof ckpt, "%s", j.saved);
-                } else {
-                    j.max_epochs = 2;
-                }
-                run_at(&places[from], &j, &part);
-                if (inside) compare(&whole, &part); /* saving changes nothing */
-                j.max_epochs = 3;
-                j.save_after = -1;
-                j.ckpt_path = ckpt;
-                run_at(&places[to], &j, &part);
-                compare(&whole, &part);
-            }
-    }
-}
-
 /* ---- evaluation ---- */
 
 typedef struct predictions {
@@ -502,13 +372,12 @@ static lc_status evaluate(const char *strategy, const char *devices, predictions
     opt.default_root_dir = NULL;
     opt.logger = "none";
     opt.enable_checkpointing = LC_OFF;
-    net_init(&m, &j, &o, &net_ops);
-    LC_TRY(lc_metric_new("Accuracy", &(lc_metric_options){.num_classes = CLASSES}, &m.accuracy));
+    LC_TRY(net_init(&m, &j, &o, &net_ops));
     LC_TRY(loader_of(SAMPLES - VAL, VAL, BATCH, false, &l));
     LC_TRY(lc_trainer_new(&opt, &t));
-    LC_TRY(lc_trainer_validate(t, &m.base, &(lc_run_args){.val_dataloader = l}));
+    LC_TRY(lc_trainer_validate(t, &m.base.base, &(lc_run_args){.val_dataloader = l}));
     LC_TRY(lc_trainer_metric(t, "val_loss", &out->loss));
-    LC_TRY(lc_trainer_predict(t, &m.base, &(lc_run_args){.dataloaders = &l, .n_dataloaders = 1}));
+    LC_TRY(lc_trainer_predict(t, &m.base.base, &(lc_run_args){.dataloaders = &l, .n_dataloaders = 1}));
     for (int64_t i = 0; i < lc_trainer_prediction_count(t, 0); i++) {
         lc_tensor *p = lc_trainer_prediction(t, 0, i);
         RANK_CHECK(at + lc_tensor_dim(p, 0) <= VAL);
@@ -518,8 +387,7 @@ static lc_status evaluate(const char *strategy, const char *devices, predictions
     RANK_CHECK(at == VAL);
     lc_trainer_free(t);
     lc_dataloader_free(l);
-    lc_module_release(&m.base);
-    lc_metric_free(m.accuracy);
+    small_net_release(&m.base);
     return LC_OK;
 }
 
@@ -734,9 +602,9 @@ static const char *failing_options(const char *devices, int64_t num_nodes, bool 
     opt.devices = devices;
     opt.num_nodes = num_nodes;
     opt.tune = tune;
-    net_init(&m, &j, &o, &net_ops);
-    const char *message = failing(&m.base, &opt);
-    lc_module_release(&m.base);
+    CHECK_OK(net_init(&m, &j, &o, &net_ops));
+    const char *message = failing(&m.base.base, &opt);
+    small_net_release(&m.base);
     return message;
 }
 

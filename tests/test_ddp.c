@@ -3,25 +3,13 @@
  * values, checkpoints, early stopping, resuming, wishes to stop, failures) is one run's. */
 #include "comm_world.h"
 #include "scratch.h"
+#include "small_net.h"
 
 #include <dirent.h>
-#include <lightc/lightc.h>
 #include <pthread.h>
 #include <sys/stat.h>
 
-enum { SAMPLES = 100, VAL = 37, FEATURES = 6, CLASSES = 3, GLOBAL_BATCH = 12 };
-
-static float inputs[SAMPLES][FEATURES];
-static int64_t labels[SAMPLES];
-
-__attribute__((constructor)) static void make_data(void)
-{
-    for (int i = 0; i < SAMPLES; i++)
-        for (int k = 0; k < FEATURES; k++) {
-            inputs[i][k] = (float)lc_random_normal(9, (uint64_t)(i * FEATURES + k));
-            labels[i] = (inputs[i][0] + inputs[i][1] > 0) + (inputs[i][2] > 0.5f);
-        }
-}
+enum { GLOBAL_BATCH = 12 };
 
 typedef struct job {
     char root[320];
@@ -48,17 +36,10 @@ typedef struct outcome {
 } outcome;
 
 typedef struct net {
-    lc_module base;
-    lc_linear l1, l2;
-    lc_metric *accuracy;
+    small_net base;
     job *j;
     int rank;
 } net;
-
-static lc_tensor *logits_of(net *m, lc_tensor *x)
-{
-    return lc_linear_forward(&m->l2, lc_relu(lc_linear_forward(&m->l1, x)));
-}
 
 static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
 {
@@ -72,7 +53,7 @@ static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
     pthread_mutex_lock(&j->lock);
     for (int64_t k = 0; k < b->size; k++) j->seen[b->indices[k]] = true;
     pthread_mutex_unlock(&j->lock);
-    lc_tensor *loss = lc_cross_entropy(logits_of(m, b->x), b->y);
+    lc_tensor *loss = lc_cross_entropy(logits_of(&m->base, b->x), b->y);
     lc_log(self, "train_loss", loss, .on_epoch = LC_ON, .on_step = LC_ON);
     lc_log_value(self, "samples", (double)b->size, .on_epoch = LC_ON, .on_step = LC_OFF, .reduce_fx = LC_LOG_SUM);
     lc_log(self, "smallest", loss, .on_epoch = LC_ON, .on_step = LC_OFF, .reduce_fx = LC_LOG_MIN);
@@ -89,7 +70,7 @@ static lc_tensor *manual_step(lc_module *self, const lc_batch *b, int64_t i)
         i % window ? LC_OK : lc_manual_zero_grad(self, i % (2 * window) ? lc_manual_optimizer(self, 0) : NULL);
     if (s >= 0) s = lc_manual_backward(self, loss);
     lc_tensor *rest =
-        lc_mean(lc_square(lc_linear_forward(&m->l2, lc_detach(lc_relu(lc_linear_forward(&m->l1, b->x))))));
+        lc_mean(lc_square(lc_linear_forward(&m->base.l2, lc_detach(lc_relu(lc_linear_forward(&m->base.l1, b->x))))));
     if (s >= 0) s = lc_manual_backward(self, rest);
     if (s >= 0 && (i + 1) % window == 0) s = lc_manual_step(self, lc_manual_optimizer(self, 0));
     return s < 0 ? NULL : loss;
@@ -104,54 +85,28 @@ static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const 
     return lc_trainer_save_checkpoint(self->trainer, j->saved, false);
 }
 
-static lc_status validation_step(lc_module *self, const lc_batch *b, int64_t i, int loader)
-{
-    net *m = (net *)self;
-    lc_tensor *logits = logits_of(m, b->x);
-    (void)i, (void)loader;
-    lc_log(self, "val_loss", lc_cross_entropy(logits, b->y));
-    LC_TRY(lc_metric_update_tensor(m->accuracy, logits, b->y));
-    lc_log_metric(self, "val_acc", m->accuracy);
-    return LC_OK;
-}
-
-static lc_tensor *predict_step(lc_module *self, const lc_batch *b, int64_t i, int loader)
-{
-    (void)i, (void)loader;
-    return logits_of((net *)self, b->x);
-}
-
 static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
 {
     return lc_optimizers_add(out, lc_sgd(self, .lr = 0.1, .momentum = 0.9));
 }
 
 static const lc_module_ops net_ops = {
-    LC_MODULE_OPS_INIT("net"),          .training_step = training_step, .on_train_batch_end = on_train_batch_end,
-    .validation_step = validation_step, .predict_step = predict_step,   .configure_optimizers = configure_optimizers,
+    LC_MODULE_OPS_INIT("net"),
+    .training_step = training_step,
+    .on_train_batch_end = on_train_batch_end,
+    .validation_step = small_net_validation_step,
+    .predict_step = small_net_predict_step,
+    .configure_optimizers = configure_optimizers,
 };
 
 static const lc_module_ops manual_ops = {
     LC_MODULE_OPS_INIT("manual_net"),
     .training_step = manual_step,
     .on_train_batch_end = on_train_batch_end,
-    .validation_step = validation_step,
+    .validation_step = small_net_validation_step,
     .configure_optimizers = configure_optimizers,
     .manual_optimization = true,
 };
-
-static lc_status loader_of(int64_t first, int64_t n, int64_t batch, bool shuffle, lc_dataloader **out)
-{
-    lc_array arrays[] = {
-        {.field = {.name = "x", .dtype = LC_F32, .ndim = 1, .shape = {FEATURES}}, .data = inputs[first]},
-        {.field = {.name = "y", .dtype = LC_I64}, .data = labels + first}};
-    lc_dataset *d;
-    LC_TRY(lc_array_dataset_new(n, 2, arrays, &d));
-    lc_status s = lc_dataloader_new(
-        &(lc_dataloader_options){.dataset = d, .batch_size = batch, .shuffle = shuffle, .seed = 4}, out);
-    lc_dataset_unref(d);
-    return s;
-}
 
 static lc_status run(job *j, lc_comm *comm, outcome *o)
 {
@@ -185,12 +140,9 @@ static lc_status run(job *j, lc_comm *comm, outcome *o)
     LC_TRY(loader_of(0, j->samples ? j->samples : SAMPLES, GLOBAL_BATCH / n, j->shuffle, &train));
     LC_TRY(loader_of(SAMPLES - VAL, j->val ? j->val : VAL, GLOBAL_BATCH / n, false, &val));
     /* Other seeds: parameters come from rank 0 all the same. */
-    lc_module_init(&m.base, j->manual ? &manual_ops : &net_ops, (uint64_t)(1 + m.rank));
-    lc_linear_init(&m.l1, &m, "l1", FEATURES, 8);
-    lc_linear_init(&m.l2, &m, "l2", 8, CLASSES);
-    LC_TRY(lc_metric_new("Accuracy", &(lc_metric_options){.num_classes = CLASSES}, &m.accuracy));
+    LC_TRY(small_net_init(&m.base, j->manual ? &manual_ops : &net_ops, (uint64_t)(1 + m.rank)));
     LC_TRY(lc_trainer_new(&opt, &t));
-    o->status = lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = train, .val_dataloader = val});
+    o->status = lc_trainer_fit(t, &m.base.base, &(lc_run_args){.train_dataloader = train, .val_dataloader = val});
     lc_status s = o->status;
     if (s >= 0) {
         if (s >= 0) s = lc_trainer_metric(t, "val_loss", &o->val_loss);
@@ -198,8 +150,8 @@ static lc_status run(job *j, lc_comm *comm, outcome *o)
         if (s >= 0) s = lc_trainer_metric(t, "train_loss_epoch", &o->train_loss);
         if (s >= 0) s = lc_trainer_metric(t, "smallest", &o->smallest);
         if (s >= 0) s = lc_trainer_metric(t, "samples", &o->samples);
-        if (s >= 0) s = lc_tensor_read(m.l1.weight, o->weight, sizeof o->weight);
-        if (s >= 0) s = lc_tensor_read(m.l2.weight, o->head, sizeof o->head);
+        if (s >= 0) s = lc_tensor_read(m.base.l1.weight, o->weight, sizeof o->weight);
+        if (s >= 0) s = lc_tensor_read(m.base.l2.weight, o->head, sizeof o->head);
     }
     o->steps = lc_trainer_global_step(t);
     o->epochs = lc_trainer_current_epoch(t);
@@ -210,8 +162,7 @@ static lc_status run(job *j, lc_comm *comm, outcome *o)
     }
     lc_trainer_free(t);
     lc_dataloader_free(train), lc_dataloader_free(val);
-    lc_module_release(&m.base);
-    lc_metric_free(m.accuracy);
+    small_net_release(&m.base);
     return s;
 }
 
@@ -325,51 +276,7 @@ TEST(ranks_stop_early_together)
     check("early", stopping_early);
 }
 
-/* ---- going on ---- */
-
-TEST(a_run_goes_on_with_another_number_of_ranks)
-{
-    for (int from = 1; from <= 4; from++)
-        for (int to = 1; to <= 4; to++) {
-            static ranks_job r;
-            outcome whole;
-            char ckpt[512];
-            job all = job_of("whole"), j = job_of("part");
-            CHECK_OK(run(&all, NULL, &whole));
-            j.max_epochs = 2;
-            memset(&r, 0, sizeof r);
-            r.j = &j;
-            CHECK_RANKS("threads", from, run_rank, &r);
-            snprintf(ckpt, sizeof ckpt, "%s/lightning_logs/version_0/checkpoints/last.ckpt", j.root);
-            j.max_epochs = 3;
-            j.ckpt_path = ckpt;
-            CHECK_RANKS("threads", to, run_rank, &r);
-            for (int i = 0; i < to; i++) compare(&whole, &r.o[i]);
-        }
-}
-
-/* In the middle of an epoch, and of an accumulation window. */
-TEST(a_run_goes_on_inside_an_epoch_with_another_number_of_ranks)
-{
-    for (int from = 1; from <= 4; from++)
-        for (int to = 1; to <= 4; to++) {
-            static ranks_job r;
-            outcome whole;
-            job all = job_of("whole"), j = job_of("part");
-            all.accumulate = j.accumulate = 3;
-            j.save_after = (from + to) % 3 + 2;
-            snprintf(j.saved, sizeof j.saved, "%s/inside.ckpt", j.root);
-            CHECK_OK(run(&all, NULL, &whole));
-            memset(&r, 0, sizeof r);
-            r.j = &j;
-            CHECK_RANKS("threads", from, run_rank, &r);
-            for (int i = 0; i < from; i++) compare(&whole, &r.o[i]); /* saving changes nothing */
-            j.save_after = -1;
-            j.ckpt_path = j.saved;
-            CHECK_RANKS("threads", to, run_rank, &r);
-            for (int i = 0; i < to; i++) compare(&whole, &r.o[i]);
-        }
-}
+/* ---- going on (from any to any: test_resume_ranks.c) ---- */
 
 static void check_same(const outcome *a, const outcome *b)
 {
@@ -594,40 +501,6 @@ TEST(sharded_stops_early_as_ddp)
     check_stages("sharded_early", stopping_early);
 }
 
-/* From any strategy and number of ranks to any other; also inside an epoch and an accumulation window. */
-TEST(a_run_goes_on_with_another_strategy)
-{
-    static const char *const strategies[] = {NULL, "ddp", "sharded_1", "sharded_2", "sharded_3"};
-    for (int from = 0; from < 5; from++)
-        for (int to = 0; to < 5; to++) {
-            static ranks_job r;
-            outcome whole;
-            int a = from ? (from + to) % 3 + 2 : 1, b = to ? (2 * from + to) % 4 + 1 : 1;
-            job all = job_of("whole"), j = job_of("part");
-            all.accumulate = j.accumulate = 3;
-            j.bucket_cap_mb = 200.0 / (1 << 20);
-            j.save_after = (from + to) % 3 + 2;
-            snprintf(j.saved, sizeof j.saved, "%s/inside.ckpt", j.root);
-            CHECK_OK(run(&all, NULL, &whole));
-            memset(&r, 0, sizeof r);
-            r.j = &j;
-            j.strategy = strategies[from];
-            if (from)
-                CHECK_RANKS("threads", a, run_rank, &r);
-            else
-                CHECK_OK(run(&j, NULL, &r.o[0]));
-            for (int i = 0; i < a; i++) compare(&whole, &r.o[i]); /* saving changes nothing */
-            j.save_after = -1;
-            j.ckpt_path = j.saved;
-            j.strategy = strategies[to];
-            if (to)
-                CHECK_RANKS("threads", b, run_rank, &r);
-            else
-                CHECK_OK(run(&j, NULL, &r.o[0]));
-            for (int i = 0; i < b; i++) compare(&whole, &r.o[i]);
-        }
-}
-
 /* ---- memory ---- */
 
 enum { WIDE = 512 };
@@ -791,15 +664,12 @@ static lc_status evaluate(lc_comm *comm, bool own_loaders, predictions *out)
     opt.logger = "none";
     opt.enable_progress_bar = opt.enable_model_summary = opt.enable_checkpointing = LC_OFF;
     opt.handle_signals = false;
-    LC_TRY(lc_metric_new("Accuracy", &(lc_metric_options){.num_classes = CLASSES}, &m.accuracy));
-    lc_module_init(&m.base, &net_ops, 1);
-    lc_linear_init(&m.l1, &m, "l1", FEATURES, 8);
-    lc_linear_init(&m.l2, &m, "l2", 8, CLASSES);
+    LC_TRY(small_net_init(&m.base, &net_ops, 1));
     LC_TRY(loader_of(SAMPLES - VAL, VAL, GLOBAL_BATCH / n, false, &l));
     LC_TRY(lc_trainer_new(&opt, &t));
-    LC_TRY(lc_trainer_validate(t, &m.base, &(lc_run_args){.val_dataloader = l}));
+    LC_TRY(lc_trainer_validate(t, &m.base.base, &(lc_run_args){.val_dataloader = l}));
     LC_TRY(lc_trainer_metric(t, "val_loss", &out->loss));
-    LC_TRY(lc_trainer_predict(t, &m.base, &(lc_run_args){.dataloaders = &l, .n_dataloaders = 1}));
+    LC_TRY(lc_trainer_predict(t, &m.base.base, &(lc_run_args){.dataloaders = &l, .n_dataloaders = 1}));
     for (int64_t i = 0; i < lc_trainer_prediction_count(t, 0); i++) {
         lc_tensor *p = lc_trainer_prediction(t, 0, i);
         RANK_CHECK(at + lc_tensor_dim(p, 0) <= VAL);
@@ -809,8 +679,7 @@ static lc_status evaluate(lc_comm *comm, bool own_loaders, predictions *out)
     RANK_CHECK(at == VAL);
     lc_trainer_free(t);
     lc_dataloader_free(l);
-    lc_module_release(&m.base);
-    lc_metric_free(m.accuracy);
+    small_net_release(&m.base);
     return LC_OK;
 }
 
@@ -854,16 +723,14 @@ static lc_status own_data(lc_comm *comm, void *ctx)
     opt.use_distributed_sampler = false;
     opt.barebones = true;
     opt.handle_signals = false;
-    lc_module_init(&m.base, &net_ops, 1);
-    lc_linear_init(&m.l1, &m, "l1", FEATURES, 8);
-    lc_linear_init(&m.l2, &m, "l2", 8, CLASSES);
+    LC_TRY(small_net_init(&m.base, &net_ops, 1));
     LC_TRY(loader_of(0, 20 + 8 * me, 4, false, &train)); /* 5, 7, 9 batches */
     LC_TRY(lc_trainer_new(&opt, &t));
-    LC_TRY(lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = train}));
+    LC_TRY(lc_trainer_fit(t, &m.base.base, &(lc_run_args){.train_dataloader = train}));
     RANK_CHECK(lc_trainer_global_step(t) == 10);
     lc_trainer_free(t);
     lc_dataloader_free(train);
-    lc_module_release(&m.base);
+    small_net_release(&m.base);
     return LC_OK;
 }
 
@@ -887,17 +754,17 @@ static lc_status another_model(lc_comm *comm, void *ctx)
     opt.comm = comm;
     opt.barebones = true;
     opt.handle_signals = false;
-    lc_module_init(&m.base, &net_ops, 1);
-    lc_linear_init(&m.l1, &m, "l1", FEATURES, 8 + m.rank);
-    lc_linear_init(&m.l2, &m, "l2", 8 + m.rank, CLASSES);
+    lc_module_init(&m.base.base, &net_ops, 1);
+    lc_linear_init(&m.base.l1, &m, "l1", FEATURES, 8 + m.rank);
+    lc_linear_init(&m.base.l2, &m, "l2", 8 + m.rank, CLASSES);
     LC_TRY(loader_of(0, SAMPLES, 4, false, &train));
     LC_TRY(lc_trainer_new(&opt, &t));
-    lc_status s = lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = train});
+    lc_status s = lc_trainer_fit(t, &m.base.base, &(lc_run_args){.train_dataloader = train});
     char message[1024];
     snprintf(message, sizeof message, "%s", lc_error_message());
     lc_trainer_free(t);
     lc_dataloader_free(train);
-    lc_module_release(&m.base);
+    small_net_release(&m.base);
     return lc_fail(s, "%s", message);
 }
 
@@ -939,10 +806,7 @@ static lc_status another_run(lc_comm *comm, void *ctx)
     opt.max_epochs = mine.max_epochs;
     opt.default_root_dir = mine.root;
     opt.threads = is_odd ? 1 : 2;
-    lc_module_init(&m.base, &net_ops, 1);
-    lc_linear_init(&m.l1, &m, "l1", FEATURES, 8);
-    lc_linear_init(&m.l2, &m, "l2", 8, CLASSES);
-    LC_TRY(lc_metric_new("Accuracy", &(lc_metric_options){.num_classes = CLASSES}, &m.accuracy));
+    LC_TRY(small_net_init(&m.base, &net_ops, 1));
     LC_TRY(lc_array_dataset_new(mine.samples, 2, arrays, &d));
     LC_TRY(lc_dataloader_new(
         &(lc_dataloader_options){.dataset = d, .batch_size = mine.batch, .shuffle = true, .seed = mine.seed}, &train));
@@ -950,13 +814,12 @@ static lc_status another_run(lc_comm *comm, void *ctx)
     LC_TRY(loader_of(SAMPLES - VAL, VAL, 4, false, &val));
     LC_TRY(lc_trainer_new(&opt, &t));
     lc_run_args args = {.train_dataloader = train, .val_dataloader = mine.validates ? val : NULL};
-    lc_status s = lc_trainer_fit(t, &m.base, &args);
+    lc_status s = lc_trainer_fit(t, &m.base.base, &args);
     char message[1024];
     snprintf(message, sizeof message, "%s", lc_error_message());
     lc_trainer_free(t);
     lc_dataloader_free(train), lc_dataloader_free(val);
-    lc_module_release(&m.base);
-    lc_metric_free(m.accuracy);
+    small_net_release(&m.base);
     pthread_mutex_destroy(&j.lock);
     return s < 0 ? lc_fail(s, "%s", message) : LC_OK;
 }

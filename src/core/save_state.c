@@ -138,7 +138,8 @@ static lc_status save_gradient(void *ctx, const char *path, lc_module *owner, lc
     if (!mt->is_parameter || !p->flat) return LC_OK;
     if (lc__tree_of(g->t)) return save_held(g, path, p);
     lc_tensor *gradient = p->flat->has_gradient[p->flat_index] ? p->flat->gradients[p->flat_index] : NULL;
-    if (g->t->comm) LC_TRY(mean_gradient(g, p, &gradient));
+    bool in_parts = gradient && gradient->in_parts; /* also of one rank */
+    if (g->t->comm || in_parts) LC_TRY(mean_gradient(g, p, &gradient));
     if (!gradient) return LC_OK;
     snprintf(name, sizeof name, "gradients.%s", path);
     return lc_ckpt_add_tensor(g->t->writer, LC_CKPT_TENSORS, name, gradient);
