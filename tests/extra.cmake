@@ -48,6 +48,11 @@ add_executable(bits_program bits_program.c)
 target_link_libraries(bits_program PRIVATE lightc m lightc_flags)
 add_dependencies(test_same_bits bits_program lightc_program)
 
+# What test_strategies trains.
+add_executable(strategy_program strategy_program.c)
+target_link_libraries(strategy_program PRIVATE lightc Threads::Threads lightc_flags)
+add_dependencies(test_strategies strategy_program lightc_program)
+
 # Trainings that are killed, stopped, cut off and refused disk space. `faults.sh --rounds 200` is the long one.
 add_executable(fault_program fault_program.c)
 target_link_libraries(fault_program PRIVATE lightc ${CMAKE_DL_LIBS} lightc_flags)

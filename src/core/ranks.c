@@ -354,14 +354,31 @@ static lc_status reduce_exact_step(lc_trainer *t, const lc__results *r, lc__logg
     return LC_OK;
 }
 
+/* A rank without samples has logged nothing, and one with more counts more. */
+static lc_status reduce_step(lc_trainer *t, const lc__results *r, lc__logged *e)
+{
+    bool here = e->has_step && e->step_number == r->step;
+    bool mean = e->args.reduce_fx == LC_LOG_MEAN, least = e->args.reduce_fx == LC_LOG_MIN;
+    double v[2] = {0, here ? e->step_weight : 0};
+    if (mean || e->args.reduce_fx == LC_LOG_SUM) {
+        if (here) v[0] = mean ? e->step * e->step_weight : e->step;
+        LC_TRY(lc__ranks_reduce(t->comm, v, 2, LC_LOG_SUM));
+    } else {
+        v[0] = here ? e->step : least ? INFINITY : -INFINITY;
+        LC_TRY(lc__ranks_reduce(t->comm, v, 1, (lc_log_reduce)e->args.reduce_fx));
+        LC_TRY(lc__ranks_reduce(t->comm, v + 1, 1, LC_LOG_SUM));
+    }
+    if (v[1] > 0) e->step = v[0] / (mean ? v[1] : 1); /* else nobody has logged it in this step */
+    return LC_OK;
+}
+
 lc_status lc__results_reduce_step(lc_trainer *t, lc__results *r)
 {
     if (!t->comm) return LC_OK;
     for (int i = 0; i < r->n; i++) {
         lc__logged *e = &r->e[i];
         if (!e->active || !e->on_step || !e->args.sync_dist) continue;
-        LC_TRY(e->exact ? reduce_exact_step(t, r, e)
-                        : lc__ranks_reduce(t->comm, &e->step, 1, (lc_log_reduce)e->args.reduce_fx));
+        LC_TRY(e->exact ? reduce_exact_step(t, r, e) : reduce_step(t, r, e));
     }
     return LC_OK;
 }

@@ -276,6 +276,7 @@ static void accumulate(const lc_trainer *t, const lc__results *r, lc__logged *e,
 {
     bool ordered = e->args.reduce_fx == LC_LOG_MIN || e->args.reduce_fx == LC_LOG_MAX;
     e->step = r->exact && ordered ? extreme(e, v, r->step) : t->parts ? step_of_parts(t, e, v, weight, part) : v;
+    e->step_weight = t->parts ? e->parts_weight + weight : weight;
     e->has_step = true;
     e->step_number = r->step;
     if (e->exact) add_exact(e, v, weight, r->step);
@@ -428,7 +429,8 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
                       "this name was logged before in this hook for another metric, or for a plain value");
     }
     double weight = 1;
-    if (!what.metric && (e->on_epoch || e->exact || t->parts) && e->args.reduce_fx == LC_LOG_MEAN) {
+    bool weighed = e->on_epoch || e->exact || t->parts || e->args.sync_dist;
+    if (!what.metric && weighed && e->args.reduce_fx == LC_LOG_MEAN) {
         if (args->batch_size > 0)
             weight = (double)args->batch_size;
         else if (batch_hook) {

@@ -60,10 +60,10 @@ lc_status lc__norms_begin(lc_trainer *t, const lc_batch *batch)
                        "rank %d has none of a batch of %lld samples on %d ranks; with sync_batchnorm a loader shares "
                        "them out as lc_shard_slice does",
                        t->rank, (long long)batch->global_size, t->n_ranks);
-    if (t->norms_leader >= 0 && t->strategy->begin_batch)
+    if (t->norms_leader >= 0 && t->strategy->syncs_every_backward) /* the plan would have to be run in two parts */
         return lc_fail(LC_ERR_UNSUPPORTED,
                        "sync_batchnorm with the strategy %s needs a sample of every batch on every rank, and this one "
-                       "has %lld for %d ranks; leave it out (drop_last), or use --strategy ddp or sharded_2",
+                       "has %lld for %d ranks; leave it out (drop_last), or use --strategy ddp or sharded_1",
                        t->strategy->name, (long long)batch->global_size, t->n_ranks);
     if (t->norms_leader >= 0 && !empty) lc__comm_announce(t->norms, t->norms_leader);
     return LC_OK;

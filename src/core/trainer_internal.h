@@ -68,6 +68,7 @@ typedef struct lc__logged {
     bool has_step;       /* `step` holds a value */
     int64_t step_number; /* of lc__results.step: the batch that `step` is of */
     double step, sum, weight;
+    double step_weight;    /* the samples that `step` is of */
     lc__exact_sums *exact; /* `sum` and `step` where they must not be rounded on the way; NULL: they may be */
     /* `step` is of parts up to this one of the batch with that number: of those before, value and weight. */
     int64_t batch;

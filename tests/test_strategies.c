@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every strategy, on 1 to 4 ranks (8 that are threads), started by the program itself, by lightc launch and by mpirun,
+ * over every way in which ranks communicate: the training of strategy_program.c ends with the same numbers.
+ *
+ * - Ranks that are processes have the bits of ranks that are threads, whatever starts them and carries their bytes:
+ *   every strategy with 1, 2, 3, 4 ranks over shm, tcp and mpi; the other ways with each strategy once.
+ * - N ranks, and N devices of one process, are one within rounding: every strategy, every number of ranks as threads,
+ * as processes by turns.
+ *
+ * Where `deterministic` promises the bits of one rank: test_deterministic.c, test_same_bits.c.
+ *
+ * A strategy is a line in `strategies`. */
+#include "test.h"
+#include "scratch.h"
+
+#include <limits.h>
+#include <stdarg.h>
+
+/* Several units of gradients; a window that ends with the epoch, with one batch of three; a smaller last batch. */
+#define COMMON                                                                                                         \
+    "--accumulate_grad_batches 3 --gradient_clip_val 0.5 --max_epochs 3 --threads 1 --bucket_cap_mb 0.0002 "           \
+    "--silence_timeout 60"
+
+enum { SAMPLES = 89, MOST_SAMPLES = 128, MOST_EPOCHS = 16, TEXT = 1 << 16 };
+
+static const struct {
+    const char *name;
+    bool sums_windows; /* every batch of a window is summed over ranks: other bits than ddp's */
+} strategies[] = {{"ddp", false}, {"sharded_1", false}, {"sharded_2", true}, {"sharded_3", true}};
+enum { STRATEGIES = sizeof strategies / sizeof *strategies };
+
+static char bin[PATH_MAX];
+static bool have_mpi;
+
+__attribute__((constructor)) static void find_programs(void)
+{
+    char plugin[PATH_MAX + 64];
+    const char *given = getenv("LIGHTC_TEST_BIN");
+    if (!realpath(given ? given : "build/bin", bin)) abort();
+    snprintf(plugin, sizeof plugin, "%s/../lib/liblightc_mpi.so", bin);
+    have_mpi = system("command -v mpirun >/dev/null && mpirun --version | grep -q 'Open MPI'") == 0 &&
+               access(plugin, R_OK) == 0;
+    /* As root, with more ranks than cores, without looking for networks. */
+    static const char *const variables[][2] = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+                                               {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+                                               {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
+                                               {"OMPI_MCA_pml", "ob1"},
+                                               {"OMPI_MCA_btl", "vader,self"},
+                                               {"OMPI_MCA_btl_vader_single_copy_mechanism", "none"},
+                                               {"OMP_WAIT_POLICY", "passive"},
+                                               {"OMP_NUM_THREADS", "1"}};
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) setenv(variables[i][0], variables[i][1], 1);
+}
+
+/* ---- a run ---- */
+
+typedef enum way { THREADS, SELF, LAUNCH, MPIRUN } way;
+static const char *const way_names[] = {"threads", "itself", "lightc launch", "mpirun"};
+
+typedef struct run {
+    char dir[300], what[400];
+} run;
+
+static void read_text(const run *r, const char *name, char text[TEXT])
+{
+    char path[400];
+    snprintf(path, sizeof path, "%s/%s", r->dir, name);
+    FILE *f = fopen(path, "r");
+    size_t n = f ? fread(text, 1, TEXT - 1, f) : 0;
+    text[n] = 0;
+    if (f) fclose(f);
+}
+
+/* Without ranks where strategy is NULL. Its status. */
+static int try(run *r, const char *dir, way how, const char *comm, const char *strategy, int n, const char *options)
+{
+    char start[PATH_MAX + 200] = "", tail[100] = "", command[3 * PATH_MAX];
+    snprintf(r->dir, sizeof r->dir, "%s", fresh_dir(dir));
+    snprintf(r->what, sizeof r->what, "%s, %d ranks started by %s over %s: %s", strategy ? strategy : "one process", n,
+             way_names[how], comm, options);
+    if (!strategy)
+        n = 1;
+    else if (how == THREADS)
+        snprintf(tail, sizeof tail, "--threads_of %d --under %s", n, strategy);
+    else if (how == SELF)
+        snprintf(tail, sizeof tail, "--devices %d --strategy %s", n, strategy);
+    else
+        snprintf(tail, sizeof tail, "--strategy %s", strategy);
+    if (how == LAUNCH) snprintf(start, sizeof start, "%s/lightc launch -np %d -H local:2,local:2 ", bin, n);
+    if (how == MPIRUN) snprintf(start, sizeof start, "mpirun -np %d ", n);
+    snprintf(command, sizeof command,
+             "LIGHTC_COMM=%s %s timeout -k 5 120 %s%s/strategy_program --dir %s --default_root_dir %s/run " COMMON
+             " %s %s >%s/out 2>&1",
+             how == THREADS || !strategy ? "auto" : comm, how == MPIRUN ? "ASAN_OPTIONS=detect_leaks=0" : "", start,
+             bin, r->dir, r->dir, options, tail, r->dir);
+    return system(command);
+}
+
+static void do_run(run *r, const char *dir, way how, const char *comm, const char *strategy, int n, const char *options)
+{
+    static char out[TEXT];
+    int status = try(r, dir, how, comm, strategy, n, options);
+    read_text(r, "out", out);
+    if (status) TEST_FAIL("%s: status %#x: %s", r->what, status, out);
+}
+
+/* ---- what came of it ---- */
+
+/* Word by word; numbers differ by at most `tolerance`. */
+static bool are_near(const char *a, const char *b, double tolerance)
+{
+    while (*a && *b) {
+        char *a_end, *b_end;
+        double x = strtod(a, &a_end), y = strtod(b, &b_end);
+        if (a_end == a || b_end == b) {
+            if (*a++ != *b++) return false;
+            continue;
+        }
+        if (!(fabs(x - y) <= tolerance)) return false;
+        a = a_end, b = b_end;
+    }
+    return *a == *b;
+}
+
+static void compare_texts(const run *a, const run *b, const char *name_a, const char *name_b, double tolerance)
+{
+    static char texts[2][TEXT];
+    char *x = texts[0], *y = texts[1], *rest_x, *rest_y;
+    read_text(a, name_a, x);
+    read_text(b, name_b, y);
+    if (!*x || !*y) TEST_FAIL("%s: %s is empty", *x ? b->what : a->what, *x ? name_b : name_a);
+    for (;;) {
+        char *p = strtok_r(x, "\n", &rest_x), *q = strtok_r(y, "\n", &rest_y);
+        x = y = NULL;
+        if (!p && !q) return;
+        if (!p || !q || (tolerance > 0 ? !are_near(p, q, tolerance) : strcmp(p, q) != 0))
+            TEST_FAIL("%s of %s is not that of %s: %.200s\n    %.200s", name_b, b->what, a->what, q ? q : "(nothing)",
+                      p ? p : "(nothing)");
+    }
+}
+
+/* All of the n ranks of `b` end as rank 0 of `a`. */
+static void compare(const run *a, const run *b, int n, double tolerance)
+{
+    for (int i = 0; i < n; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "rank-%d", i);
+        compare_texts(a, b, "rank-0", name, tolerance);
+    }
+    compare_texts(a, b, "run/lightning_logs/version_0/metrics.csv", "run/lightning_logs/version_0/metrics.csv",
+                  tolerance);
+}
+
+/* Each rank of `b` ends as that of `a`, in every bit. */
+static void compare_ranks(const run *a, const run *b, int n)
+{
+    for (int i = 0; i < n; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "rank-%d", i);
+        compare_texts(a, b, name, name, 0);
+        snprintf(name, sizeof name, "seen-%d", i);
+        compare_texts(a, b, name, name, 0);
+    }
+    compare_texts(a, b, "run/lightning_logs/version_0/metrics.csv", "run/lightning_logs/version_0/metrics.csv", 0);
+}
+
+/* Every sample once an epoch, in all ranks together; in the last epoch perhaps not all of them, if it was stopped. */
+static void check_seen(const run *r, int n, int samples, bool stopped)
+{
+    static int count[MOST_EPOCHS][MOST_SAMPLES];
+    int epochs = 0;
+    memset(count, 0, sizeof count);
+    for (int i = 0; i < n; i++) {
+        char path[400];
+        int epoch, sample;
+        snprintf(path, sizeof path, "%s/seen-%d", r->dir, i);
+        FILE *f = fopen(path, "r");
+        CHECK(f);
+        while (fscanf(f, "%d %d", &epoch, &sample) == 2) {
+            CHECK(epoch >= 0 && epoch < MOST_EPOCHS && sample >= 0 && sample < samples);
+            count[epoch][sample]++;
+            if (epoch >= epochs) epochs = epoch + 1;
+        }
+        fclose(f);
+    }
+    CHECK(epochs > 0);
+    for (int e = 0; e < epochs; e++)
+        for (int i = 0; i < samples; i++)
+            if (count[e][i] != 1 && !(stopped && e == epochs - 1 && count[e][i] == 0))
+                TEST_FAIL("%s: sample %d was seen %d times in epoch %d", r->what, i, count[e][i], e);
+}
+
+static void check_refused(const char *strategy, int n, const char *options, const char *why)
+{
+    static char out[TEXT];
+    run r;
+    CHECK(try(&r, "refused", THREADS, "memory", strategy, n, options) != 0);
+    read_text(&r, "out", out);
+    CHECK_CONTAINS(out, why);
+}
+
+/* ---- the same bits, whoever starts them ---- */
+
+/* Dropout and batch norm as every rank has them by itself. */
+static const char own_randomness[] = "--dropout 0.3";
+
+static run as_threads[STRATEGIES][9];
+
+static void run_threads(void)
+{
+    if (*as_threads[0][1].dir) return;
+    for (int s = 0; s < STRATEGIES; s++)
+        for (int n = 1; n <= 8; n += n < 4 ? 1 : 4) {
+            char dir[64];
+            run *r = &as_threads[s][n];
+            snprintf(dir, sizeof dir, "threads-%s-%d", strategies[s].name, n);
+            do_run(r, dir, THREADS, "memory", strategies[s].name, n, own_randomness);
+            check_seen(r, n, SAMPLES, false);
+            if (s > 0)
+                for (int i = 0; i < n; i++) {
+                    char name[32];
+                    snprintf(name, sizeof name, "rank-%d", i);
+                    compare_texts(&as_threads[0][n], r, name, name, strategies[s].sums_windows ? 1e-5 : 0);
+                }
+        }
+}
+
+static void check_way(way how, const char *comm, int s, int n)
+{
+    run r;
+    run_threads();
+    do_run(&r, "processes", how, comm, strategies[s].name, n, own_randomness);
+    compare_ranks(&as_threads[s][n], &r, n);
+}
+
+TEST(a_program_that_starts_itself)
+{
+    for (int s = 0; s < STRATEGIES; s++)
+        for (int n = 1; n <= 4; n++) {
+            check_way(SELF, "shm", s, n);
+            check_way(SELF, "tcp", s, n);
+        }
+}
+
+TEST(a_program_under_mpirun)
+{
+    if (!have_mpi) SKIP("there is no Open MPI, or lightc was built without it");
+    for (int s = 0; s < STRATEGIES; s++)
+        for (int n = 1; n <= 4; n++) check_way(MPIRUN, "mpi", s, n);
+    check_way(MPIRUN, "shm", 0, 4);
+    check_way(MPIRUN, "tcp", 1, 3);
+    check_way(MPIRUN, "shm", 2, 2);
+    check_way(MPIRUN, "tcp", 3, 2);
+}
+
+/* Two hosts: memory within them, TCP between. */
+TEST(a_program_under_lightc_launch)
+{
+    for (int s = 0; s < STRATEGIES; s++)
+        for (int n = 3; n <= 4; n++) check_way(LAUNCH, "shm+tcp", s, n);
+    check_way(LAUNCH, "tcp", 0, 2);
+    check_way(LAUNCH, "shm+tcp", 3, 1);
+}
+
+/* ---- N ranks are one ---- */
+
+typedef struct config {
+    const char *options;
+    int samples;
+    bool stopped;
+} config;
+
+static const config configs[] = {
+    {"--sync_batchnorm true", SAMPLES, false},
+    {"--sync_batchnorm true --early true --max_epochs 12", SAMPLES, false},
+    {"--sync_batchnorm true --stop_at 3", SAMPLES, true},
+    {"--norm false --samples 74", 74, false}, /* a last batch of 2 */
+};
+enum { CONFIGS = sizeof configs / sizeof *configs };
+
+TEST(ranks_are_one_rank)
+{
+    for (int c = 0; c < CONFIGS; c++) {
+        run one, r;
+        do_run(&one, "one", SELF, "memory", NULL, 1, configs[c].options);
+        check_seen(&one, 1, configs[c].samples, configs[c].stopped);
+        for (int s = 0; s < STRATEGIES; s++)
+            for (int n = 1; n <= 8; n += n < 4 ? 1 : 4) {
+                bool by_turns = n == 2 + (s + c) % 3;
+                if (c % 3 && n < 8 && !by_turns) continue;
+                do_run(&r, "ranks", THREADS, "memory", strategies[s].name, n, configs[c].options);
+                compare(&one, &r, n, 1e-5);
+                check_seen(&r, n, configs[c].samples, configs[c].stopped);
+                if (!by_turns) continue;
+                do_run(&r, "ranks", SELF, (s + c) % 2 ? "shm" : "tcp", strategies[s].name, n, configs[c].options);
+                compare(&one, &r, n, 1e-5);
+            }
+    }
+}
+
+/* Batch norm has the statistics of device 0's part there. */
+TEST(devices_are_one_device)
+{
+    static const char *const kinds[] = {"data_parallel", "central_storage"};
+    static const config some[] = {{"--norm false --samples 74", 74, false},
+                                  {"--norm false --early true --max_epochs 12", SAMPLES, false},
+                                  {"--norm false --stop_at 3", SAMPLES, true}};
+    for (size_t c = 0; c < sizeof some / sizeof *some; c++) {
+        run one, r;
+        do_run(&one, "one", SELF, "memory", NULL, 1, some[c].options);
+        for (int k = 0; k < 2; k++)
+            for (int n = 1; n <= 8; n += n < 4 ? 1 : 4) {
+                do_run(&r, "devices", SELF, "memory", kinds[k], n, some[c].options);
+                compare(&one, &r, 1, 1e-5);
+                check_seen(&r, 1, some[c].samples, some[c].stopped);
+            }
+    }
+}
+
+/* A batch with fewer samples than ranks. */
+TEST(what_cannot_be_done_says_what_can)
+{
+    for (int s = 0; s < STRATEGIES; s++) {
+        check_refused(strategies[s].name, 3, "--norm false --samples 2",
+                      "the first batch of the epoch has 2 samples, which leaves some of 3 ranks without any");
+        if (strategies[s].sums_windows)
+            check_refused(strategies[s].name, 3, "--sync_batchnorm true --samples 74",
+                          "needs a sample of every batch on every rank, and this one has 2 for 3 ranks; leave it out "
+                          "(drop_last), or use --strategy ddp or sharded_1");
+    }
+}
+
+TEST_MAIN
