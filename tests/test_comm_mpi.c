@@ -3,6 +3,7 @@
  * backends. `test_comm_mpi --rank NAME` is one of those ranks. */
 #define _GNU_SOURCE
 #include "comm_ranks.h"
+#include "wire_bytes.h"
 
 #include <lightc/comm_mpi.h>
 #include <unistd.h>
@@ -81,6 +82,19 @@ static lc_status on_hosts(lc_comm *all, void *ctx)
     lc_comm_get_stats(c, &stats);
     RANK_CHECK((stats.sent_across > 0) == (n > 2));                     /* two ranks are on one host */
     RANK_CHECK(lc_comm_rank(c) == 2 || stats.sent_across < stats.sent); /* rank 2 of 3 is alone */
+    LC_TRY(lc_comm_barrier(c, NULL));
+    lc_comm_free(c);
+    return LC_OK;
+}
+
+static lc_status wire_bytes_on_hosts(lc_comm *all, void *ctx)
+{
+    hosts_meeting m = {all};
+    const lc_meeting meeting = {meet_over_mpi, &m};
+    lc_comm *far = NULL, *c = NULL;
+    LC_TRY(lc_comm_from_mpi(MPI_COMM_WORLD, &far));
+    LC_TRY(lc_comm_shm_over(far, lc_comm_rank(all) / 2, &meeting, &c));
+    LC_TRY(wire_bytes(c, ctx));
     LC_TRY(lc_comm_barrier(c, NULL));
     lc_comm_free(c);
     return LC_OK;
@@ -165,6 +179,8 @@ static const struct {
 } parts[] = {
     {"everything", everything},
     {"on_hosts", on_hosts},
+    {"wire_bytes", wire_bytes},
+    {"wire_bytes_on_hosts", wire_bytes_on_hosts},
     {"hosts_disagree", hosts_disagree},
     {"disagree", say_disagree},
     {"wrong_count", say_wrong_count},
@@ -237,6 +253,13 @@ TEST(ranks_of_a_host_share_memory_beside_mpi)
         snprintf(line, sizeof line, "rank %d: the ranks make different calls", r);
         CHECK_CONTAINS(output, line);
     }
+}
+
+TEST(bytes_on_the_wire_are_those_of_the_formula)
+{
+    char output[OUTPUT];
+    for (int n = 2; n <= 4; n++) CHECK_RUN(n, "wire_bytes", output);
+    CHECK_RUN(4, "wire_bytes_on_hosts", output);
 }
 
 TEST(different_calls_are_named_with_both_ranks)

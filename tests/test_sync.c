@@ -3,6 +3,7 @@
  * buckets, over accumulation, clipping, several optimizers' state and parameters that only some ranks use. */
 #include "comm_world.h"
 #include "model_values.h"
+#include "wire_bytes.h"
 
 #include "bench/models.h"
 #include "tensor/sync.h"
@@ -222,68 +223,14 @@ TEST(sharded_is_ddp_with_uneven_batches)
     check_sharded((job){.model = "mlp", .batch = 13, .accumulate = 1, .steps = 3, .bucket = 4096, .uneven = true});
 }
 
-/* ---- bytes on the wire ---- */
-
-enum { DEEP = 40, BROAD = 128 };
-
-typedef struct deep {
-    lc_module base;
-    lc_linear l[DEEP];
-} deep;
-
-static const lc_module_ops deep_ops = {LC_MODULE_OPS_INIT("deep")};
-
-static lc_status count_bytes(lc_comm *comm, void *ctx)
-{
-    int stage = *(const int *)ctx, n = lc_comm_size(comm);
-    deep m;
-    lc_graph *g;
-    lc__reducer *r;
-    lc_tensor *x;
-    float data[BROAD] = {1};
-    uint8_t flags[LC__SYNC_FLAGS] = {0};
-    lc_comm_stats before, after;
-    lc_module_init(&m.base, &deep_ops, 3);
-    for (int i = 0; i < DEEP; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "l%d", i);
-        lc_linear_init(&m.l[i], &m, name, BROAD, BROAD);
-    }
-    LC_TRY(lc_module_status(&m.base));
-    LC_TRY(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
-    lc_optimizer *opt = lc_adam(&m.base, .lr = 1e-3);
-    LC_TRY(lc_input_new(LC_F32, 2, (int64_t[]){1, BROAD}, LC_ROW_MAJOR, data, &x));
-    LC_TRY(lc__reducer_new(g, comm, 1 + 4 * BROAD * BROAD, &r)); /* a layer is a unit */
-    lc__reducer_shard(r, stage);
-    LC_TRY(lc__reducer_add(r, opt));
-    lc_comm_get_stats(comm, &before);
-    LC_TRY(lc_step_begin(g, 0, 0));
-    lc_tensor *y = x;
-    for (int i = 0; i < DEEP; i++) y = lc_linear_forward(&m.l[i], y);
-    lc_zero_grad(g);
-    lc_backward(lc_mean(y));
-    LC_TRY(lc__reducer_sync(r, flags));
-    lc_optimizer_step(opt);
-    LC_TRY(lc_step_run(g));
-    LC_TRY(lc_step_end(g));
-    lc_comm_get_stats(comm, &after);
-    /* The last layers stay from the forward pass to backward. */
-    double p = 4.0 * DEEP * (BROAD * BROAD + BROAD), sent = (double)(after.sent - before.sent);
-    double want = (stage == 3 ? 3 - 2.0 / DEEP : 2) * p * (n - 1) / n;
-    if (!(fabs(sent - want) <= 0.02 * want))
-        return lc_fail(LC_ERR_INTERNAL, "stage %d sends %g bytes, not %g", stage, sent, want);
-    lc__reducer_free(r);
-    lc_optimizer_free(opt);
-    lc_tensor_unref(x);
-    lc_graph_free(g);
-    lc_module_release(&m.base);
-    return LC_OK;
-}
+/* ---- bytes on the wire (over MPI: test_comm_mpi.c) ---- */
 
 TEST(bytes_on_the_wire_are_those_of_the_formula)
 {
-    for (int stage = 0; stage <= 3; stage++)
-        for (int n = 2; n <= 4; n += 2) CHECK_RANKS("threads", n, count_bytes, &stage);
+    static const char *const backends[] = {"threads", "shm", "tcp"};
+    for (int b = 0; b < 3; b++)
+        for (int n = 2; n <= 4; n++) CHECK_RANKS(backends[b], n, wire_bytes, NULL);
+    CHECK_RANKS("shm+tcp/2", 4, wire_bytes, NULL);
 }
 
 /* ---- parameters that only some ranks use ---- */
