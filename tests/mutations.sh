@@ -119,6 +119,10 @@ mutate 'last calls not asked for' src/comm/coordinator_verdict.c 's/lc__members_
 mutate 'a call that hangs shown as done' src/comm/history.c 's/done, false, memory/done, true, memory/' test_last_calls
 mutate 'groups left out of last calls' src/comm/comm.c 's/add_last_calls(g, l);//' test_last_calls
 mutate 'mpirun waited for' src/launch/supervisor.c 's/if (s->plan->starter \&\& !s->asked)/if (s->plan->starter)/' test_launch:mpirun_is_not
+mutate 'any proof is one' src/comm/proof.c 's/return !differs;/return true;/' test_control_door:secret test_tcp:strangers
+mutate 'a proof is good twice' src/comm/coordinator_door.c 's/return lc__proof_nonce(s->asked) >= 0 \&\&/return/' test_control_door:said_once
+mutate 'a proof is good in both directions' src/comm/proof_openssl.c 's/text\[0\] = (uint8_t)ask->role;/text[0] = 0;/' test_control_door
+mutate 'a rank believes anybody' src/comm/control.c 's/|| !lc__proof_is(secret, strlen(secret), \&ask, f->data)) {/) {/' test_control_door:impostor
 mutate 'a heedless rank left alone' src/comm/control.c 's/        _exit(1);//' test_control:heed
 mutate 'progress told late' src/comm/control.c 's/if (news) (void)!write(c->wake, &one, sizeof one);//' test_control:step
 mutate 'ranks outlive their supervisor' src/launch/rank.c 's/prctl(PR_SET_PDEATHSIG, SIGKILL);//' test_launch:outlive

@@ -127,8 +127,8 @@ LC_API lc_status lc_comm_threads(int size, lc_comm **out) LC_MUST_USE;
 /* Ranks that are processes of this host, through memory they share; `meeting` is needed during the call alone.
  * Collective. */
 LC_API lc_status lc_comm_shm(int rank, int size, const lc_meeting *meeting, lc_comm **out) LC_MUST_USE;
-/* Ranks anywhere, over TCP. `address`: of this host, as the other ranks reach it; NULL: loopback. It lives as long as
- * the groups that are split from this one. `meeting` as above. Collective. */
+/* Ranks anywhere, over TCP. `address`: of this host, as the other ranks reach it; NULL: loopback. `meeting` as above;
+ * who reads what ranks tell each other there can join them. Collective. */
 LC_API lc_status lc_comm_tcp(const char *address, int rank, int size, const lc_meeting *meeting,
                              lc_comm **out) LC_MUST_USE;
 /* Ranks on several hosts: through shared memory between those that give the same `host` (any number), over TCP between

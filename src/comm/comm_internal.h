@@ -12,6 +12,7 @@
  *   mpi.c         opens the plug-in liblightc_mpi, whose files are in mpi/
  *   fake.c        no ranks at all
  *   coordinator*.c, control.c  how ranks find each other and hear of the end (control_wire.c: the messages)
+ *   proof*.c      how ends of a connection show that they know the run's secret
  *   socket.c      what is the same for all TCP connections
  */
 #ifndef LC_COMM_INTERNAL_H
@@ -55,9 +56,21 @@ typedef struct lc__transport_ops {
     int (*host)(void *self, int rank);
 } lc__transport_ops;
 
+/* Where others find this rank over TCP, and the run's secret; "" if it has none. */
+typedef struct lc__tcp_place {
+    char address[64], secret[65];
+} lc__tcp_place;
+
+lc_status lc__tcp_place_set(lc__tcp_place *p, const char *address, const char *secret) LC_MUST_USE;
+/* lc_comm_tcp and lc_comm_shm_tcp, for ranks that have a secret. */
+lc_status lc__comm_tcp(const lc__tcp_place *here, int rank, int size, const lc__meeting *meeting,
+                       lc_comm **out) LC_MUST_USE;
+lc_status lc__comm_shm_tcp(const lc__tcp_place *here, int host, int rank, int size, const lc__meeting *meeting,
+                           lc_comm **out) LC_MUST_USE;
+
 /* What mixed.c puts together. without [size]: ranks that are reached otherwise; NULL: none. */
 extern const lc__transport_ops lc__shm, lc__tcp;
-lc_status lc__tcp_open(const char *address, int rank, int size, const bool *without, const lc__meeting *meeting,
+lc_status lc__tcp_open(const lc__tcp_place *here, int rank, int size, const bool *without, const lc__meeting *meeting,
                        void **out) LC_MUST_USE;
 
 /* A communicator over a transport; takes `transport` (NULL with one rank) over, also when it fails. `opening` is what

@@ -37,6 +37,9 @@ struct lc__control {
     lc__wire wire; /* closed once the run has ended */
     bool started, welcome, ready, ended, over, closing;
     char message[LC__END_TEXT], refused[256], waiting[256];
+    char doubt[256];                                  /* why it is not the coordinator of this run that was reached */
+    uint8_t asked[LC__NONCE], hello[LC__HELLO_BYTES]; /* the coordinator's number, and what this rank answered */
+    bool greeted;
     char coordinator[LC__HOST_TEXT + 64]; /* what is gone when it is */
     double heard, beat, ended_at, closing_at;
     bool process_exit;
@@ -58,6 +61,16 @@ lc_status lc__control_check_secret(const char *secret)
     size_t n = secret ? strlen(secret) : 0;
     if (n >= 16 && n <= 64) return LC_OK;
     return lc_fail(LC_ERR_CONFIG, "the run's secret has %zu characters; it needs 16 to 64 (LIGHTC_SECRET)", n);
+}
+
+lc__proof_ask lc__control_ask(lc__proof_role role, const uint8_t asked[LC__NONCE], const uint8_t hello[LC__HELLO_BYTES])
+{
+    lc__proof_ask ask = {.role = role};
+    _Static_assert(LC__HELLO_HEAD <= sizeof ask.about, "a rank proves all that it says");
+    memcpy(ask.asked, asked, sizeof ask.asked);
+    memcpy(ask.about, hello, LC__HELLO_HEAD);
+    memcpy(ask.answered, hello + LC__HELLO_HEAD, sizeof ask.answered);
+    return ask;
 }
 
 lc__control_times lc__control_default_times(const lc__control_times *times)
@@ -142,16 +155,72 @@ static void take_ready(lc__control *c, const lc__frame *f)
     pthread_cond_broadcast(&c->changed);
 }
 
+/* The first word is the coordinator's; this rank then says who it is, and proves it. */
+static bool take_challenge(lc__control *c, const lc__frame *f)
+{
+    const lc__control_options *o = &c->options;
+    uint8_t *h = c->hello, *nonce = h + LC__HELLO_HEAD;
+    if (f->n != LC__CHALLENGE_BYTES || c->greeted) return false;
+    c->greeted = true;
+    if (lc__get_u32(f->data) != LC__CONTROL_VERSION) {
+        snprintf(c->doubt, sizeof c->doubt, "it is another version of lightc");
+        return false;
+    }
+    if (lc__get_u32(f->data + 4) != lc__proof_reveals()) {
+        snprintf(c->doubt, sizeof c->doubt, "only one of the two has OpenSSL's libcrypto: %s",
+                 lc__proof_reveals() ? lc__proof_why_not() : "this rank has it");
+        return false;
+    }
+    memcpy(c->asked, f->data + 8, sizeof c->asked);
+    lc__put_u32(h, LC__CONTROL_VERSION);
+    lc__put_u32(h + 4, (uint32_t)o->rank);
+    lc__put_u32(h + 8, (uint32_t)o->size);
+    lc__put_u64(h + 12, (uint64_t)getpid());
+    gethostname((char *)h + 20, LC__HOST_TEXT - 1);
+    if (lc__proof_nonce(nonce) >= 0) {
+        const lc__proof_ask ask = lc__control_ask(LC__PROOF_RANK, c->asked, h);
+        if (lc__proof_make(o->secret, strlen(o->secret), &ask, nonce + LC__NONCE) >= 0 &&
+            lc__wire_put(&c->wire, LC__FRAME_HELLO, h, sizeof c->hello, NULL, 0))
+            return true;
+    }
+    snprintf(c->doubt, sizeof c->doubt, "this rank cannot answer it: out of memory, or of random numbers");
+    return false;
+}
+
+/* From here on the other end is believed. */
+static bool take_welcome(lc__control *c, const lc__frame *f)
+{
+    const char *secret = c->options.secret;
+    const lc__proof_ask ask = lc__control_ask(LC__PROOF_COORDINATOR, c->asked, c->hello);
+    if (!c->greeted || f->n != LC__PROOF || !lc__proof_is(secret, strlen(secret), &ask, f->data)) {
+        snprintf(c->doubt, sizeof c->doubt, "it does not know the run's secret");
+        return false;
+    }
+    c->welcome = true;
+    c->wire.limit = (size_t)c->options.size * LC__MEETING_BYTES + 64;
+    return true;
+}
+
+/* Of whoever has not proven to know the secret. False: a coordinator does not say that. */
+static bool take_unproven(lc__control *c, const lc__frame *f)
+{
+    switch (f->kind) {
+    case LC__FRAME_CHALLENGE:
+        return take_challenge(c, f);
+    case LC__FRAME_REFUSED:
+        lc__frame_text(f->data, f->n, c->refused, sizeof c->refused);
+        return true;
+    case LC__FRAME_WELCOME:
+        return take_welcome(c, f);
+    default:
+        return false;
+    }
+}
+
 static void take(lc__control *c, const lc__frame *f)
 {
     char text[LC__END_TEXT];
     switch (f->kind) {
-    case LC__FRAME_REFUSED:
-        lc__frame_text(f->data, f->n, c->refused, sizeof c->refused);
-        break;
-    case LC__FRAME_WELCOME:
-        c->welcome = true;
-        break;
     case LC__FRAME_WAITING:
         lc__frame_text(f->data, f->n, c->waiting, sizeof c->waiting);
         pthread_cond_broadcast(&c->changed);
@@ -184,7 +253,14 @@ static void listen_to(lc__control *c)
     int got = 0;
     bool open = lc__wire_fill(&c->wire);
     c->heard = lc__seconds();
-    while ((got = lc__wire_next(&c->wire, &f)) > 0) take(c, &f);
+    while ((got = lc__wire_next(&c->wire, &f)) > 0) {
+        if (c->welcome)
+            take(c, &f);
+        else if (!take_unproven(c, &f))
+            got = -1;
+        if (got < 0) break;
+    }
+    if (got < 0 && !c->welcome && !c->doubt[0]) snprintf(c->doubt, sizeof c->doubt, "what it sends is not understood");
     if (got < 0)
         disconnect(c, "what it sends is not understood");
     else if (!open || c->over)
@@ -202,7 +278,7 @@ static bool has_news(const lc__control *c, double now)
 static void beat(lc__control *c, double now)
 {
     uint8_t head[16];
-    if (c->wire.fd < 0 || c->closing) return;
+    if (c->wire.fd < 0 || !c->welcome || c->closing) return;
     if (now - c->beat < c->options.times.heartbeat && !has_news(c, now)) return;
     c->beat = now;
     if (lc__wire_pending(&c->wire)) return; /* what waits says as much */
@@ -326,23 +402,11 @@ static lc_status connect_to(lc__control *c, double until)
         nap(pause); /* short at first: it is mostly there within milliseconds */
         pause = pause * 2 < RETRY ? pause * 2 : RETRY;
     }
-    lc__wire_init(&c->wire, fd, (size_t)o->size * LC__MEETING_BYTES + 64);
+    lc__wire_init(&c->wire, fd, LC__UNPROVEN_BYTES);
     lc__socket_local(fd, c->local, sizeof c->local);
-    return LC_OK;
-}
-
-static lc_status hello(lc__control *c)
-{
-    const lc__control_options *o = &c->options;
-    uint8_t head[20 + LC__HOST_TEXT] = {0};
-    lc__put_u32(head, LC__CONTROL_VERSION);
-    lc__put_u32(head + 4, (uint32_t)o->rank);
-    lc__put_u32(head + 8, (uint32_t)o->size);
-    lc__put_u64(head + 12, (uint64_t)getpid());
-    gethostname((char *)head + 20, LC__HOST_TEXT - 1);
-    if (!lc__wire_put(&c->wire, LC__FRAME_HELLO, head, sizeof head, o->secret, strlen(o->secret)))
-        return lc_fail(LC_ERR_MEMORY, "out of memory: a rank's control channel");
-    return LC_OK;
+    if (!lc__proof_reveals() || lc__socket_is_loopback(c->local)) return LC_OK;
+    return lc_fail(LC_ERR_UNSUPPORTED, "rank %d would have to send the run's secret to %s, port %d, because %s",
+                   o->rank, o->address, o->port, lc__proof_why_not());
 }
 
 /* Until something has changed or `until`; with the lock. */
@@ -373,6 +437,9 @@ static lc_status await_all(lc__control *c, double until)
     if (c->refused[0])
         return lc_fail(LC_ERR_CONFIG, "the process that coordinates the run at %s, port %d, refused rank %d: %s",
                        o->address, o->port, o->rank, c->refused);
+    if (c->doubt[0])
+        return lc_fail(LC_ERR_CONFIG, "whoever listens at %s, port %d, does not coordinate the run of rank %d: %s",
+                       o->address, o->port, o->rank, c->doubt);
     if (c->over && !c->welcome)
         return lc_fail(LC_ERR_CONFIG,
                        "whoever listens at %s, port %d, hung up on rank %d without a word: it coordinates no run",
@@ -394,7 +461,6 @@ static lc_status begin(lc__control *c, const lc__control_options *o, double unti
     c->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (c->wake < 0) return lc_fail(LC_ERR_IO, "an event descriptor: %s", strerror(errno));
     LC_TRY(connect_to(c, until));
-    LC_TRY(hello(c));
     c->heard = c->beat = lc__seconds();
     int code = lc__control_thread(&c->thread, serve, c);
     if (code) return lc_fail(LC_ERR_MEMORY, "a thread for the control channel: %s", strerror(code));
@@ -424,7 +490,8 @@ static lc__control *control_new(void)
  * to begin with the next one. The new one comes to the same place. */
 static bool was_leaving(const lc__control *c, int tries)
 {
-    return c->started && c->over && !c->ended && !c->ready && !c->refused[0] && (c->welcome || tries < TRIES);
+    return c->started && c->over && !c->ended && !c->ready && !c->refused[0] && !c->doubt[0] &&
+           (c->welcome || tries < TRIES);
 }
 
 lc_status lc__control_open(const lc__control_options *o, lc__control **out)

@@ -5,7 +5,8 @@
  * keeps one TCP connection to it, served by a thread of its own, so that it works while the rank computes, is stopped
  * in a debugger of its training thread, or hangs in a collective. Over it go the meeting (what ranks must know of each
  * other before they can communicate), heartbeats, progress, and the one message that ends the run. Connections begin
- * with the run's secret; whoever does not know it is turned away. Nothing here depends on MPI or on shared memory. */
+ * with both ends proving that they know the run's secret (proof.h); whoever does not is turned away. Nothing here
+ * depends on MPI or on shared memory. */
 #ifndef LC_COMM_CONTROL_H
 #define LC_COMM_CONTROL_H
 

@@ -161,6 +161,7 @@ static void coordinator_free(lc__coordinator *c)
 
 static lc_status start(lc__coordinator *c, const char *address, int *port)
 {
+    char here[64];
     c->members = calloc((size_t)c->size, sizeof *c->members);
     c->polled = calloc(2 + (size_t)c->size + LC__STRANGERS, sizeof *c->polled);
     if (!c->members || !c->polled)
@@ -172,6 +173,13 @@ static lc_status start(lc__coordinator *c, const char *address, int *port)
     c->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (c->wake < 0) return lc_fail(LC_ERR_IO, "an event descriptor: %s", strerror(errno));
     LC_TRY(lc__socket_listen(address, port, &c->listener));
+    lc__socket_local(c->listener, here, sizeof here);
+    if (lc__proof_reveals() && !lc__socket_is_loopback(here))
+        return lc_fail(
+            LC_ERR_UNSUPPORTED,
+            "ranks of several hosts cannot meet at %s, port %d: they would have to send each other the run's "
+            "secret, because %s; on one host they meet at 127.0.0.1",
+            here, *port, lc__proof_why_not());
     lc__door_gather(c, lc__seconds());
     int code = lc__control_thread(&c->thread, run, c);
     return code ? lc_fail(LC_ERR_MEMORY, "a thread to coordinate the run: %s", strerror(code)) : LC_OK;

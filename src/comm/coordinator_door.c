@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The door: a connection is a stranger's until it has shown that it knows the secret. It may send one small message
- * within a few seconds, and learns nothing. */
+/* The door: a connection is a stranger's until it has proven that it knows the secret, as proof.h says. It may send one
+ * small message within a few seconds, and learns nothing but a random number. */
 #include "comm/coordinator_internal.h"
 #include "comm/socket.h"
 
@@ -12,7 +12,6 @@
 
 #define STRANGER_TIME 5.0 /* seconds */
 #define FIRST_WORD    2.0 /* seconds until those who wait are told for whom */
-enum { HELLO_BYTES = 20 + LC__HOST_TEXT, STRANGER_LIMIT = HELLO_BYTES + 128 };
 
 static void all_are_here(lc__coordinator *c, double now)
 {
@@ -49,17 +48,19 @@ void lc__door_gather(lc__coordinator *c, double now)
 }
 
 /* Whether the connection has become a member's, which has taken it over. */
-static bool admit(lc__coordinator *c, lc__wire *w, const lc__frame *f, double now)
+static bool admit(lc__coordinator *c, lc__stranger *s, const lc__frame *f, double now)
 {
     char why[256];
-    uint8_t given[sizeof c->secret] = {0};
-    size_t length = f->n - HELLO_BYTES;
-    if (f->kind != LC__FRAME_HELLO || f->n < HELLO_BYTES || length >= sizeof given) return false;
-    memcpy(given, f->data + HELLO_BYTES, length);
-    if (!lc__same_secret(given, c->secret, sizeof given)) {
+    uint8_t mine[LC__PROOF];
+    lc__wire *w = &s->wire;
+    if (f->kind != LC__FRAME_HELLO || f->n != LC__HELLO_BYTES) return false;
+    const lc__proof_ask its = lc__control_ask(LC__PROOF_RANK, s->asked, f->data),
+                        ours = lc__control_ask(LC__PROOF_COORDINATOR, s->asked, f->data);
+    if (!lc__proof_is(c->secret, strlen(c->secret), &its, f->data + LC__HELLO_HEAD + LC__NONCE)) {
         refuse(w, "its secret is that of another run");
         return false;
     }
+    if (lc__proof_make(c->secret, strlen(c->secret), &ours, mine) < 0) return false;
     uint32_t rank = lc__get_u32(f->data + 4), size = lc__get_u32(f->data + 8);
     if (lc__get_u32(f->data) != LC__CONTROL_VERSION) {
         refuse(w, "the run is coordinated by another version of lightc");
@@ -88,7 +89,7 @@ static bool admit(lc__coordinator *c, lc__wire *w, const lc__frame *f, double no
     m->wire.limit = LC__MEETING_BYTES + 64;
     lc__frame_text(f->data + 20, LC__HOST_TEXT, m->host, sizeof m->host);
     if (!c->gathering) lc__door_gather(c, now);
-    lc__member_tell(m, LC__FRAME_WELCOME, NULL, 0, NULL, 0);
+    lc__member_tell(m, LC__FRAME_WELCOME, NULL, 0, mine, sizeof mine);
     if (c->ended)
         lc__member_tell(m, LC__FRAME_END, NULL, 0, c->message, strlen(c->message));
     else if (!c->ending)
@@ -101,10 +102,21 @@ void lc__door_serve(lc__coordinator *c, lc__stranger *s, double now)
     lc__frame f;
     bool open = lc__wire_fill(&s->wire);
     int got = lc__wire_next(&s->wire, &f);
-    if (got > 0 && admit(c, &s->wire, &f, now))
+    if (got > 0 && admit(c, s, &f, now))
         s->wire = (lc__wire){.fd = -1};
     else if (got || !open || now - s->since > STRANGER_TIME)
         lc__wire_release(&s->wire);
+}
+
+/* False: there is no connection to go on with. */
+static bool challenge(lc__stranger *s)
+{
+    uint8_t head[8];
+    lc__put_u32(head, LC__CONTROL_VERSION);
+    lc__put_u32(head + 4, lc__proof_reveals());
+    return lc__proof_nonce(s->asked) >= 0 &&
+           lc__wire_put(&s->wire, LC__FRAME_CHALLENGE, head, sizeof head, s->asked, sizeof s->asked) &&
+           lc__wire_flush(&s->wire); /* it fits into the socket's buffer */
 }
 
 void lc__door_accept(lc__coordinator *c, double now)
@@ -112,7 +124,8 @@ void lc__door_accept(lc__coordinator *c, double now)
     for (int fd; c->n_strangers < LC__STRANGERS && (fd = lc__socket_accept(c->listener)) >= 0;) {
         lc__stranger *s = &c->strangers[c->n_strangers++];
         s->since = now;
-        lc__wire_init(&s->wire, fd, STRANGER_LIMIT);
+        lc__wire_init(&s->wire, fd, LC__HELLO_BYTES);
+        if (!challenge(s)) lc__wire_release(&s->wire);
     }
 }
 

@@ -45,6 +45,7 @@ typedef struct lc__member {
 
 typedef struct lc__stranger {
     lc__wire wire;
+    uint8_t asked[LC__NONCE]; /* the number that it was sent */
     double since;
 } lc__stranger;
 

@@ -16,7 +16,7 @@
 typedef struct opening {
     atomic_int references;
     int host;
-    char address[64];
+    lc__tcp_place here;
     lc_comm *lanes[LC__LANES]; /* of the relay, until it has them; NULL: tcp */
 } opening;
 
@@ -176,7 +176,7 @@ static lc_status agree(const mixed *m, lc_status mine, const lc__meeting *meetin
 static lc_status open_far(mixed *m, const bool *without, const lc__meeting *meeting)
 {
     opening *o = m->opening;
-    if (!o->lanes[0]) return lc__tcp_open(o->address, m->rank, m->size, without, meeting, &m->far);
+    if (!o->lanes[0]) return lc__tcp_open(&o->here, m->rank, m->size, without, meeting, &m->far);
     lc_comm *lanes[LC__LANES];
     memcpy(lanes, o->lanes, sizeof lanes);
     memset(o->lanes, 0, sizeof o->lanes);
@@ -262,15 +262,24 @@ static lc_status mixed_new(const lc__transport_ops *ops, opening *o, int rank, i
     return s;
 }
 
-lc_status lc_comm_shm_tcp(const char *address, int host_number, int rank, int size, const lc_meeting *meeting,
-                          lc_comm **out)
+lc_status lc__comm_shm_tcp(const lc__tcp_place *here, int host_number, int rank, int size, const lc_meeting *meeting,
+                           lc_comm **out)
 {
     *out = NULL;
     opening *o = calloc(1, sizeof *o);
     if (!o) return lc_fail(LC_ERR_MEMORY, "out of memory: a group of %d ranks", size);
     o->host = host_number;
-    snprintf(o->address, sizeof o->address, "%s", address ? address : "127.0.0.1");
+    o->here = *here;
     return mixed_new(&shm_tcp, o, rank, size, meeting, out);
+}
+
+lc_status lc_comm_shm_tcp(const char *address, int host_number, int rank, int size, const lc_meeting *meeting,
+                          lc_comm **out)
+{
+    lc__tcp_place here;
+    *out = NULL;
+    LC_TRY(lc__tcp_place_set(&here, address, ""));
+    return lc__comm_shm_tcp(&here, host_number, rank, size, meeting, out);
 }
 
 lc_status lc_comm_shm_over(lc_comm *far, int host_number, const lc_meeting *meeting, lc_comm **out)

@@ -178,11 +178,3 @@ ssize_t lc__socket_recv(int fd, void *data, size_t n)
     ssize_t k = recv(fd, data, n, 0);
     return k > 0 ? k : k < 0 && later() ? 0 : -1;
 }
-
-bool lc__same_secret(const void *a, const void *b, size_t n)
-{
-    const volatile unsigned char *p = a, *q = b;
-    unsigned char differs = 0;
-    for (size_t i = 0; i < n; i++) differs = (unsigned char)(differs | (p[i] ^ q[i]));
-    return !differs;
-}

@@ -29,7 +29,4 @@ ssize_t lc__socket_send(int fd, const void *data, size_t n);
 /* Gets what is there: the number of bytes, 0 if none, -1 at the end and if the connection is gone. */
 ssize_t lc__socket_recv(int fd, void *data, size_t n);
 
-/* Takes the same time wherever they differ. */
-bool lc__same_secret(const void *a, const void *b, size_t n);
-
 #endif

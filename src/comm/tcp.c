@@ -47,6 +47,7 @@ typedef struct peer {
 } peer;
 
 typedef struct group {
+    lc__tcp_place here;
     int rank, size;
     peer *peers;
     struct pollfd *polled; /* [size,STREAMS] */
@@ -310,19 +311,20 @@ static group *group_new(int rank, int size, const bool *without)
     return NULL;
 }
 
-lc_status lc__tcp_open(const char *address, int rank, int size, const bool *without, const lc__meeting *meeting,
+lc_status lc__tcp_open(const lc__tcp_place *here, int rank, int size, const bool *without, const lc__meeting *meeting,
                        void **out)
 {
     lc_status status = LC_OK, prepared = LC_OK;
     group *g = group_new(rank, size, without);
     int *fds = calloc((size_t)size * STREAMS, sizeof *fds);
     if (!g || !fds) prepared = lc_fail(LC_ERR_MEMORY, "out of memory: a group of %d ranks over tcp", size);
-    LC_TRY_GOTO(status, done, lc__tcp_mesh(prepared, address, rank, size, without, STREAMS, meeting, fds));
+    LC_TRY_GOTO(status, done, lc__tcp_mesh(prepared, here, rank, size, without, STREAMS, meeting, fds));
     for (int i = 0; i < size; i++) {
         if (!g->peers[i].memory) continue;
         for (int l = 0; l < LC__LANES; l++) g->peers[i].lanes[l].fd = fds[i * STREAMS + l];
         lc__wire_init(&g->peers[i].words, fds[i * STREAMS + WORDS], 2 * sizeof g->why);
     }
+    g->here = *here;
     *out = g;
     g = NULL;
 done:
@@ -331,13 +333,23 @@ done:
     return status;
 }
 
-static lc_status open_group(void *opening, int rank, int size, const lc__meeting *meeting, void **out)
+static lc_status open_group(void *here, int rank, int size, const lc__meeting *meeting, void **out)
 {
-    return lc__tcp_open(opening, rank, size, NULL, meeting, out);
+    return lc__tcp_open(here, rank, size, NULL, meeting, out);
+}
+
+/* Groups are where the group is that they are split from. */
+static lc_status prepare(void *self, int color, int key, void **opening)
+{
+    group *g = self;
+    (void)key;
+    *opening = color < 0 ? NULL : &g->here;
+    return LC_OK;
 }
 
 const lc__transport_ops lc__tcp = {
     .name = "tcp",
+    .prepare = prepare,
     .open = open_group,
     .close = close_all,
     .room = room,
@@ -351,10 +363,28 @@ const lc__transport_ops lc__tcp = {
     .abort = abort_all,
 };
 
+lc_status lc__tcp_place_set(lc__tcp_place *p, const char *address, const char *secret)
+{
+    if (!address) address = "127.0.0.1";
+    if (strlen(address) >= sizeof p->address)
+        return lc_fail(LC_ERR_ARGUMENT, "the address \"%s\" is too long", address);
+    snprintf(p->address, sizeof p->address, "%s", address);
+    snprintf(p->secret, sizeof p->secret, "%s", secret);
+    return LC_OK;
+}
+
+lc_status lc__comm_tcp(const lc__tcp_place *here, int rank, int size, const lc_meeting *meeting, lc_comm **out)
+{
+    void *end = NULL;
+    *out = NULL;
+    if (size > 1) LC_TRY(lc__tcp_open(here, rank, size, NULL, meeting, &end));
+    return lc__exchange_new(&lc__tcp, end, NULL, rank, size, out);
+}
+
 lc_status lc_comm_tcp(const char *address, int rank, int size, const lc_meeting *meeting, lc_comm **out)
 {
-    void *end = NULL, *opening = (void *)(uintptr_t)(address ? address : "127.0.0.1");
+    lc__tcp_place here;
     *out = NULL;
-    if (size > 1) LC_TRY(open_group(opening, rank, size, meeting, &end));
-    return lc__exchange_new(&lc__tcp, end, opening, rank, size, out);
+    LC_TRY(lc__tcp_place_set(&here, address, ""));
+    return lc__comm_tcp(&here, rank, size, meeting, out);
 }

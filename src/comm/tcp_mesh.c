@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every rank listens on a port of its own, all tell each other where, and of each two ranks the higher one connects. A
- * connection begins with a greeting: a random number that rank 0 has drawn for this group and told its members, and who
- * it is. Whoever cannot say that is turned away. */
+/* Every rank listens on a port of its own, all tell each other where, and of each two ranks the higher one calls. A
+ * call begins with both proving that they belong to the group (proof.h): the listener sends a random number, the caller
+ * who it is, a number of its own and its proof, the listener its proof. Whoever cannot is turned away.
+ *
+ * The key is made of the run's secret and a random number that rank 0 has drawn for this group and told its members;
+ * without a secret it is that number, which is as well kept as the meeting was. */
 #define _GNU_SOURCE
 #include "comm/tcp_mesh.h"
+#include "comm/control_wire.h"
+#include "comm/proof.h"
 #include "comm/socket.h"
 
 #include <errno.h>
@@ -14,20 +19,20 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#define CONNECT_TIME 30.0 /* seconds */
-enum { TOKEN = LC__TCP_TOKEN, CALLERS = 256 };
+#define CONNECT_TIME  30.0 /* seconds */
+#define STRANGER_TIME 5.0  /* seconds for a caller to prove what it has to */
+enum { CALLERS = 256, WHO = 8, ANSWER = WHO + LC__NONCE + LC__PROOF };
 
-typedef struct greeting {
-    unsigned char token[TOKEN];
-    int32_t rank, stream;
-} greeting;
-
-/* A connection that has not finished its greeting. */
-typedef struct caller {
+/* A connection that is not proven yet, from either side. */
+typedef struct call {
     int fd;
-    size_t n;
-    greeting g;
-} caller;
+    bool ours; /* this rank calls */
+    int rank, stream;
+    double since;
+    uint8_t asked[LC__NONCE], answer[ANSWER], got[ANSWER];
+    size_t n, want; /* bytes of `got` that have come, and are to come */
+    bool answered;
+} call;
 
 typedef struct mesh {
     int rank, size, streams, listener;
@@ -35,9 +40,11 @@ typedef struct mesh {
     const bool *without;
     int *fds;
     double until;
-    caller callers[CALLERS];
-    int n_callers;
-    struct pollfd polled[CALLERS + 1];
+    uint8_t key[LC__PROOF];
+    size_t key_bytes;
+    call *calls; /* ours, then those of others: at most CALLERS */
+    int n_calls;
+    struct pollfd *polled;
 } mesh;
 
 static bool connects(const mesh *m, int rank)
@@ -45,81 +52,180 @@ static bool connects(const mesh *m, int rank)
     return rank != m->rank && !(m->without && m->without[rank]);
 }
 
-static lc_status greet(const mesh *m, int peer, int stream)
+/* ---- proving ---- */
+
+static lc__proof_ask ask_of(lc__proof_role role, const uint8_t asked[LC__NONCE], const uint8_t answer[ANSWER],
+                            int listener)
 {
-    const lc__tcp_card *to = &m->cards[peer];
-    greeting g = {.rank = m->rank, .stream = stream};
-    int fd = -1;
-    memcpy(g.token, m->cards[0].token, TOKEN);
-    LC_TRY(lc__socket_connect(to->address, to->port, m->until, &fd));
-    m->fds[peer * m->streams + stream] = fd;
-    if (lc__socket_send(fd, &g, sizeof g) != (ssize_t)sizeof g)
-        return lc_fail(LC_ERR_IO, "greeting rank %d at %s, port %d: %s", peer, to->address, to->port, strerror(errno));
+    lc__proof_ask ask = {.role = role};
+    memcpy(ask.asked, asked, LC__NONCE);
+    memcpy(ask.about, answer, WHO);
+    memcpy(ask.answered, answer + WHO, LC__NONCE);
+    lc__put_u32(ask.about + WHO, (uint32_t)listener);
+    return ask;
+}
+
+static bool send_all(const call *c, const void *data, size_t n)
+{
+    return lc__socket_send(c->fd, data, n) == (ssize_t)n; /* it fits into the socket's buffer */
+}
+
+/* The rank that was called has sent its number. */
+static lc_status answer(const mesh *m, call *c)
+{
+    memcpy(c->asked, c->got, LC__NONCE);
+    lc__put_u32(c->answer, (uint32_t)m->rank);
+    lc__put_u32(c->answer + 4, (uint32_t)c->stream);
+    LC_TRY(lc__proof_nonce(c->answer + WHO));
+    const lc__proof_ask ask = ask_of(LC__PROOF_CALLER, c->asked, c->answer, c->rank);
+    LC_TRY(lc__proof_make(m->key, m->key_bytes, &ask, c->answer + WHO + LC__NONCE));
+    c->answered = true;
+    c->n = 0;
+    c->want = LC__PROOF;
+    if (send_all(c, c->answer, ANSWER)) return LC_OK;
+    return lc_fail(LC_ERR_IO, "greeting rank %d at %s, port %d: %s", c->rank, m->cards[c->rank].address,
+                   m->cards[c->rank].port, strerror(errno));
+}
+
+/* Whether somebody who has called is a rank that is still to come; it then gets this rank's proof. */
+static bool admit(const mesh *m, call *c)
+{
+    uint8_t mine[LC__PROOF];
+    int64_t rank = lc__get_u32(c->got), stream = lc__get_u32(c->got + 4);
+    const lc__proof_ask its = ask_of(LC__PROOF_CALLER, c->asked, c->got, m->rank),
+                        ours = ask_of(LC__PROOF_LISTENER, c->asked, c->got, m->rank);
+    if (!lc__proof_is(m->key, m->key_bytes, &its, c->got + WHO + LC__NONCE)) return false;
+    if (rank <= m->rank || rank >= m->size || !connects(m, (int)rank) || stream >= m->streams) return false;
+    c->rank = (int)rank;
+    c->stream = (int)stream;
+    return m->fds[rank * m->streams + stream] < 0 && lc__proof_make(m->key, m->key_bytes, &ours, mine) >= 0 &&
+           send_all(c, mine, sizeof mine);
+}
+
+/* ---- calls ---- */
+
+static void hang_up(call *c)
+{
+    if (c->fd >= 0) close(c->fd);
+    c->fd = -1;
+}
+
+/* The connection is one of the group's. */
+static void establish(mesh *m, call *c)
+{
+    m->fds[c->rank * m->streams + c->stream] = c->fd;
+    c->fd = -1;
+}
+
+static lc_status hear_rank(mesh *m, call *c)
+{
+    if (!c->answered) return answer(m, c);
+    const lc__proof_ask ask = ask_of(LC__PROOF_LISTENER, c->asked, c->answer, c->rank);
+    if (!lc__proof_is(m->key, m->key_bytes, &ask, c->got))
+        return lc_fail(LC_ERR_PEER, "whoever listens at %s, port %d, is not rank %d of this group",
+                       m->cards[c->rank].address, m->cards[c->rank].port, c->rank);
+    establish(m, c);
     return LC_OK;
 }
 
-/* Whether the caller is done with: it is a rank's connection now, or turned away. */
-static bool hear(mesh *m, caller *c)
+/* Takes what has come. */
+static lc_status hear(mesh *m, call *c)
 {
-    ssize_t k = lc__socket_recv(c->fd, (char *)&c->g + c->n, sizeof c->g - c->n);
-    if (k >= 0 && (c->n += (size_t)k) < sizeof c->g) return false;
-    int rank = c->g.rank, stream = c->g.stream;
-    if (k >= 0 && lc__same_secret(c->g.token, m->cards[0].token, TOKEN) && rank > m->rank && rank < m->size &&
-        connects(m, rank) && stream >= 0 && stream < m->streams && m->fds[rank * m->streams + stream] < 0)
-        m->fds[rank * m->streams + stream] = c->fd;
+    ssize_t k = lc__socket_recv(c->fd, c->got + c->n, c->want - c->n);
+    if (k < 0 && c->ours)
+        return lc_fail(LC_ERR_PEER, "rank %d at %s, port %d, hung up on rank %d", c->rank, m->cards[c->rank].address,
+                       m->cards[c->rank].port, m->rank);
+    if (k < 0)
+        hang_up(c);
+    else if ((c->n += (size_t)k) < c->want)
+        return LC_OK;
+    else if (c->ours)
+        return hear_rank(m, c);
+    else if (admit(m, c))
+        establish(m, c);
     else
-        close(c->fd);
-    return true;
+        hang_up(c);
+    return LC_OK;
 }
 
-/* A rank that is still to come, or -1. */
+static lc_status call_rank(mesh *m, int rank, int stream)
+{
+    const lc__tcp_card *to = &m->cards[rank];
+    call *c = &m->calls[m->n_calls++];
+    *c = (call){.fd = -1, .ours = true, .rank = rank, .stream = stream, .want = LC__NONCE};
+    char local[64];
+    LC_TRY(lc__socket_connect(to->address, to->port, m->until, &c->fd));
+    lc__socket_local(c->fd, local, sizeof local);
+    if (!lc__proof_reveals() || lc__socket_is_loopback(local)) return LC_OK;
+    return lc_fail(LC_ERR_UNSUPPORTED, "rank %d would have to send the group's secret to %s, because %s", m->rank,
+                   to->address, lc__proof_why_not());
+}
+
+static void accept_callers(mesh *m, int most, double now)
+{
+    for (int fd; m->n_calls < most && (fd = lc__socket_accept(m->listener)) >= 0;) {
+        call *c = &m->calls[m->n_calls++];
+        *c = (call){.fd = fd, .since = now, .want = ANSWER};
+        if (lc__proof_nonce(c->asked) < 0 || !send_all(c, c->asked, sizeof c->asked)) hang_up(c);
+    }
+}
+
+/* A rank whose connection is not there, or -1. */
 static int missing(const mesh *m)
 {
-    for (int i = (m->rank + 1) * m->streams; i < m->size * m->streams; i++)
+    for (int i = 0; i < m->size * m->streams; i++)
         if (m->fds[i] < 0 && connects(m, i / m->streams)) return i / m->streams;
     return -1;
 }
 
-static lc_status await_callers(mesh *m)
+/* Forgets those that are over, and callers that take too long. */
+static void tidy(mesh *m, double now)
 {
-    int rank;
-    while ((rank = missing(m)) >= 0) {
-        double left = m->until - lc__seconds();
-        if (left <= 0)
-            return lc_fail(LC_ERR_PEER, "rank %d did not connect to rank %d at %s, port %d, within %g s", rank, m->rank,
-                           m->cards[m->rank].address, m->cards[m->rank].port, CONNECT_TIME);
-        m->polled[0] = (struct pollfd){.fd = m->n_callers < CALLERS ? m->listener : -1, .events = POLLIN};
-        for (int i = 0; i < m->n_callers; i++)
-            m->polled[1 + i] = (struct pollfd){.fd = m->callers[i].fd, .events = POLLIN};
-        if (poll(m->polled, 1 + (nfds_t)m->n_callers, (int)(left * 1000) + 1) <= 0) continue;
-        int kept = 0, before = m->n_callers;
-        for (int i = 0; i < before; i++)
-            if (!m->polled[1 + i].revents || !hear(m, &m->callers[i])) m->callers[kept++] = m->callers[i];
-        m->n_callers = kept;
-        for (int fd; m->n_callers < CALLERS && (fd = lc__socket_accept(m->listener)) >= 0;)
-            m->callers[m->n_callers++] = (caller){.fd = fd};
+    int kept = 0;
+    for (int i = 0; i < m->n_calls; i++) {
+        call *c = &m->calls[i];
+        if (!c->ours && now - c->since > STRANGER_TIME) hang_up(c);
+        if (c->fd >= 0) m->calls[kept++] = *c;
     }
-    return LC_OK;
+    m->n_calls = kept;
 }
 
 static lc_status connect_all(mesh *m)
 {
+    int rank, most = m->rank * m->streams + CALLERS;
     m->until = lc__seconds() + CONNECT_TIME;
+    m->calls = calloc((size_t)most, sizeof *m->calls);
+    m->polled = calloc((size_t)most + 1, sizeof *m->polled);
+    if (!m->calls || !m->polled) return lc_fail(LC_ERR_MEMORY, "out of memory: connections of %d ranks", m->size);
     for (int i = 0; i < m->rank; i++)
-        for (int s = 0; s < m->streams && connects(m, i); s++) LC_TRY(greet(m, i, s));
-    return await_callers(m);
+        for (int s = 0; s < m->streams && connects(m, i); s++) LC_TRY(call_rank(m, i, s));
+    while ((rank = missing(m)) >= 0) {
+        double now = lc__seconds(), left = m->until - now;
+        if (left <= 0)
+            return lc_fail(LC_ERR_PEER, "rank %d and rank %d at %s, port %d, did not come together within %g s", rank,
+                           m->rank, m->cards[m->rank].address, m->cards[m->rank].port, CONNECT_TIME);
+        m->polled[0] = (struct pollfd){.fd = m->n_calls < most ? m->listener : -1, .events = POLLIN};
+        int n = m->n_calls;
+        for (int i = 0; i < n; i++) m->polled[1 + i] = (struct pollfd){.fd = m->calls[i].fd, .events = POLLIN};
+        if (poll(m->polled, 1 + (nfds_t)n, (int)((left < 1 ? left : 1) * 1000) + 1) > 0)
+            for (int i = 0; i < n; i++)
+                if (m->polled[1 + i].revents) LC_TRY(hear(m, &m->calls[i]));
+        tidy(m, now);
+        accept_callers(m, most, now);
+    }
+    return LC_OK;
 }
 
-static lc_status prepare(lc_status prepared, const char *address, int rank, lc__tcp_card *mine, int *listener)
+/* ---- opening ---- */
+
+static lc_status prepare(lc_status prepared, const lc__tcp_place *here, int rank, lc__tcp_card *mine, int *listener)
 {
     int port = 0;
     LC_TRY(prepared);
-    if (rank == 0 && getrandom(mine->token, TOKEN, 0) != TOKEN)
+    if (rank == 0 && getrandom(mine->token, LC__TCP_TOKEN, 0) != LC__TCP_TOKEN)
         return lc_fail(LC_ERR_IO, "random numbers: %s", strerror(errno));
-    if (strlen(address) >= sizeof mine->address)
-        return lc_fail(LC_ERR_ARGUMENT, "the address \"%s\" is too long", address);
-    LC_TRY(lc__socket_listen(address, &port, listener));
-    snprintf(mine->address, sizeof mine->address, "%s", address);
+    LC_TRY(lc__socket_listen(here->address, &port, listener));
+    snprintf(mine->address, sizeof mine->address, "%s", here->address);
     mine->port = port;
     return LC_OK;
 }
@@ -137,28 +243,40 @@ static lc_status agree(const lc__meeting *meeting, int size, lc_status mine, lc_
     return LC_OK;
 }
 
-lc_status lc__tcp_mesh(lc_status prepared, const char *address, int rank, int size, const bool *without, int streams,
-                       const lc__meeting *meeting, int *fds)
+lc_status lc__tcp_key(const char *secret, const uint8_t token[LC__TCP_TOKEN], uint8_t key[LC__PROOF])
+{
+    lc__proof_ask ask = {.role = LC__PROOF_GROUP};
+    memset(key, 0, LC__PROOF);
+    memcpy(*secret ? ask.asked : key, token, LC__TCP_TOKEN);
+    return *secret ? lc__proof_make(secret, strlen(secret), &ask, key) : LC_OK;
+}
+
+lc_status lc__tcp_mesh(lc_status prepared, const lc__tcp_place *here, int rank, int size, const bool *without,
+                       int streams, const lc__meeting *meeting, int *fds)
 {
     lc_status status = LC_OK;
     lc__tcp_card mine = {0}, *cards = calloc((size_t)size, sizeof *cards);
-    mesh *m = calloc(1, sizeof *m);
+    mesh m = {.rank = rank,
+              .size = size,
+              .streams = streams,
+              .listener = -1,
+              .cards = cards,
+              .without = without,
+              .fds = fds,
+              .key_bytes = LC__PROOF};
     for (int i = 0; i < size * streams && prepared >= 0; i++) fds[i] = -1;
-    if (!cards || !m) {
-        free(cards), free(m);
-        return lc_fail(LC_ERR_MEMORY, "out of memory: connections of %d ranks", size);
-    }
-    *m = (mesh){
-        .rank = rank, .size = size, .streams = streams, .listener = -1, .cards = cards, .without = without, .fds = fds};
-    LC_TRY_GOTO(status, done,
-                agree(meeting, size, prepare(prepared, address, rank, &mine, &m->listener), &mine, cards));
-    status = agree(meeting, size, connect_all(m), &mine, cards);
+    if (!cards) return lc_fail(LC_ERR_MEMORY, "out of memory: connections of %d ranks", size);
+    LC_TRY_GOTO(status, done, agree(meeting, size, prepare(prepared, here, rank, &mine, &m.listener), &mine, cards));
+    status = lc__tcp_key(here->secret, cards[0].token, m.key);
+    if (status >= 0) status = connect_all(&m);
+    status = agree(meeting, size, status, &mine, cards);
 done:
-    if (m->listener >= 0) close(m->listener);
-    for (int i = 0; i < m->n_callers; i++) close(m->callers[i].fd);
+    if (m.listener >= 0) close(m.listener);
+    for (int i = 0; i < m.n_calls; i++) hang_up(&m.calls[i]);
     for (int i = 0; i < size * streams && status < 0 && prepared >= 0; i++)
         if (fds[i] >= 0) close(fds[i]), fds[i] = -1;
+    free(m.calls);
+    free(m.polled);
     free(cards);
-    free(m);
     return status;
 }

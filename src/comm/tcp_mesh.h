@@ -5,20 +5,25 @@
 
 #include "comm/comm_internal.h"
 
-enum { LC__TCP_TOKEN = 32 };
+#include "comm/proof.h"
 
-/* What each rank tells the others in the meeting, twice: where it is, and how it went. */
+enum { LC__TCP_TOKEN = LC__NONCE };
+
+/* What each rank tells the others in the meeting, twice: where it is, and how it went. Who reads the meeting learns
+ * nothing with which to belong to the group, if the run has a secret. */
 typedef struct lc__tcp_card {
     char address[64], why[256]; /* why: it failed */
     int32_t port;
-    unsigned char token[LC__TCP_TOKEN]; /* rank 0's is the group's */
+    uint8_t token[LC__TCP_TOKEN]; /* rank 0's is the group's */
 } lc__tcp_card;
 
 /* Collective. `prepared`: whether this rank can take part; an error is told to all, and fails on all, as does one of
- * the connections. `address`: of this host for the others. without [size]: ranks that this one has no connection to,
- * nor they to it; NULL: none. fds [size,streams]: connection s to rank i is fds[i * streams + s]; -1 to itself and
- * where there is none. They do not wait, and are the caller's to close. */
-lc_status lc__tcp_mesh(lc_status prepared, const char *address, int rank, int size, const bool *without, int streams,
-                       const lc__meeting *meeting, int *fds) LC_MUST_USE;
+ * the connections. `here`: of this host for the others. without [size]: ranks that this one has no connection to, nor
+ * they to it; NULL: none. fds [size,streams]: connection s to rank i is fds[i * streams + s]; -1 to itself and where
+ * there is none. They do not wait, and are the caller's to close. */
+lc_status lc__tcp_mesh(lc_status prepared, const lc__tcp_place *here, int rank, int size, const bool *without,
+                       int streams, const lc__meeting *meeting, int *fds) LC_MUST_USE;
+/* What the ranks of a group prove to know. */
+lc_status lc__tcp_key(const char *secret, const uint8_t token[LC__TCP_TOKEN], uint8_t key[LC__PROOF]) LC_MUST_USE;
 
 #endif

@@ -203,7 +203,9 @@ static lc_status make_comm(lc__world *w, const char *backend, const identity *al
     int other = elsewhere(w, all), host = first_of_host(all, w->rank);
     bool automatic = !strcmp(backend, "auto"), share = is_one_of(backend, over_memory) && any_together(w, all);
     bool mpi = is_one_of(backend, over_mpi) || (automatic && other >= 0 && all_prefer_mpi(w, all));
+    lc__tcp_place here;
     lc_status s;
+    LC_TRY(lc__tcp_place_set(&here, w->local_address, w->secret));
     if (!strcmp(backend, "shm") && other >= 0)
         return lc_fail(LC_ERR_CONFIG,
                        "ranks %d and %d are on different hosts, or in different containers, and cannot "
@@ -217,11 +219,11 @@ static lc_status make_comm(lc__world *w, const char *backend, const identity *al
     }
     if (share) {
         bool mixed = other >= 0 || !strcmp(backend, "shm+tcp");
-        s = mixed ? lc_comm_shm_tcp(w->local_address, host, w->rank, w->size, &meeting, &w->comm)
+        s = mixed ? lc__comm_shm_tcp(&here, host, w->rank, w->size, &meeting, &w->comm)
                   : lc_comm_shm(w->rank, w->size, &meeting, &w->comm);
         if (s != LC_ERR_UNSUPPORTED || !automatic) return s;
     }
-    return lc_comm_tcp(w->local_address, w->rank, w->size, &meeting, &w->comm);
+    return lc__comm_tcp(&here, w->rank, w->size, &meeting, &w->comm);
 }
 
 static lc_status explain(void *w, lc_status loss)

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs for the tests of the control channel: ranks are processes made by fork, the coordinator a thread of the test (or
+ * of a rank). */
+#ifndef LC_TESTS_CONTROL_RUN_H
+#define LC_TESTS_CONTROL_RUN_H
+
+#include "test.h"
+
+#include "comm/control.h"
+#include "comm/control_wire.h"
+#include "comm/socket.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SECRET "0123456789abcdef0123456789abcdef"
+enum { RANKS = 4 };
+
+/* ---- a run ---- */
+
+typedef struct run run;
+typedef lc_status rank_fn(run *r, lc__control *c, int rank);
+
+struct run { /* in memory that all processes share */
+    int size;
+    rank_fn *fn;
+    lc__control_times times;
+    const char *secrets[RANKS]; /* NULL: the right one */
+    atomic_int port, here, go;
+    struct {
+        pid_t pid;
+        lc_status status;
+        char message[LC__END_TEXT], said[512];
+        double took; /* seconds until fn returned, or the start failed */
+    } ranks[RANKS];
+};
+
+__attribute__((unused)) static void nap(double seconds)
+{
+    usleep((useconds_t)(seconds * 1e6));
+}
+
+/* Until *what is at least n; false after 20 s. */
+__attribute__((unused)) static bool await(atomic_int *what, int n)
+{
+    for (int i = 0; i < 20000; i++) {
+        if (atomic_load(what) >= n) return true;
+        nap(0.001);
+    }
+    return false;
+}
+
+__attribute__((unused)) static run *run_new(int size, rank_fn *fn, lc__control_times times)
+{
+    run *r = mmap(NULL, sizeof *r, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    r->size = size;
+    r->fn = fn;
+    r->times = times;
+    return r;
+}
+
+__attribute__((unused)) static void note_said(void *ctx, const char *text)
+{
+    snprintf(ctx, sizeof((run *)0)->ranks[0].said, "%s", text);
+}
+
+__attribute__((unused)) static lc_status be_rank(run *r, int rank)
+{
+    lc__control *c = NULL;
+    await(&r->port, 1);
+    lc__control_options o = {.rank = rank,
+                             .size = r->size,
+                             .address = "127.0.0.1",
+                             .port = atomic_load(&r->port),
+                             .secret = r->secrets[rank] ? r->secrets[rank] : SECRET,
+                             .times = r->times,
+                             .say = note_said,
+                             .ctx = r->ranks[rank].said};
+    LC_TRY(lc__control_open(&o, &c));
+    atomic_fetch_add(&r->here, 1);
+    lc_status s = r->fn(r, c, rank);
+    lc__control_close(c);
+    return s;
+}
+
+/* Processes are made before there are threads. */
+__attribute__((unused)) static void run_fork(run *r, int rank)
+{
+    fflush(NULL);
+    r->ranks[rank].status = LC_ERR_INTERNAL;
+    pid_t pid = fork();
+    if (pid) {
+        r->ranks[rank].pid = pid;
+        return;
+    }
+    double start = lc__seconds();
+    lc_status s = be_rank(r, rank);
+    r->ranks[rank].took = lc__seconds() - start;
+    snprintf(r->ranks[rank].message, sizeof r->ranks[rank].message, "%s", s < 0 ? lc_error_message() : "");
+    r->ranks[rank].status = s;
+    _exit(0);
+}
+
+__attribute__((unused)) static lc__coordinator *run_coordinate(run *r)
+{
+    lc__coordinator *c = NULL;
+    int port = 0;
+    if (lc__coordinator_start(NULL, &port, r->size, SECRET, &r->times, &c) < 0) return NULL;
+    atomic_store(&r->port, port);
+    return c;
+}
+
+__attribute__((unused)) static lc__coordinator *run_start(run *r)
+{
+    for (int i = 0; i < r->size; i++) run_fork(r, i);
+    return run_coordinate(r);
+}
+
+/* How it ended, as waitpid says. */
+__attribute__((unused)) static int run_reap(run *r, int rank)
+{
+    int how = -1;
+    if (r->ranks[rank].pid > 0) waitpid(r->ranks[rank].pid, &how, 0);
+    return how;
+}
+
+__attribute__((unused)) static void run_signal(run *r, int rank, int signal)
+{
+    if (r->ranks[rank].pid > 0) kill(r->ranks[rank].pid, signal);
+}
+
+__attribute__((unused)) static void run_free(run *r)
+{
+    munmap(r, sizeof *r);
+}
+
+__attribute__((unused)) static const char *host(void)
+{
+    static char name[80], text[100];
+    gethostname(name, sizeof name - 1);
+    name[LC__HOST_TEXT - 1] = 0;
+    snprintf(text, sizeof text, "(host %s)", name);
+    return text;
+}
+
+#define CHECK_ENDED(r, rank, text)                                                                                     \
+    do {                                                                                                               \
+        if ((r)->ranks[rank].status != LC_ERR_PEER)                                                                    \
+            TEST_FAIL("rank %d: status %d, \"%s\"", rank, (int)(r)->ranks[rank].status, (r)->ranks[rank].message);     \
+        CHECK_CONTAINS((r)->ranks[rank].message, text);                                                                \
+    } while (0)
+
+#endif
