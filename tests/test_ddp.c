@@ -18,7 +18,8 @@ typedef struct job {
     bool shuffle, early, manual;
     int64_t samples, val, accumulate_manually; /* samples, val 0: all */
     const char *ckpt_path;
-    const char *strategy;     /* NULL: ddp, or with one process none */
+    const char *strategy; /* NULL: ddp, or with one process none */
+    int64_t shard_size;
     int stop_rank, fail_rank; /* -1: none */
     int64_t at_batch;
     int64_t save_after; /* this batch of epoch 1; -1: never */
@@ -124,6 +125,7 @@ static lc_status run(job *j, lc_comm *comm, outcome *o)
     opt.ckpt_path = j->ckpt_path;
     opt.state_dict_type = j->state_dict_type;
     opt.strategy = !comm ? NULL : j->strategy ? j->strategy : "ddp";
+    opt.shard_size = comm ? j->shard_size : 0;
     opt.comm = comm;
     opt.threads = 1;
     opt.log_every_n_steps = 1;
@@ -501,6 +503,156 @@ TEST(sharded_stops_early_as_ddp)
     check_stages("sharded_early", stopping_early);
 }
 
+/* ---- copies, each sharded among the ranks of a node ---- */
+
+static const int nodes[][2] = {{2, 1}, {2, 2}, {4, 2}, {4, 1}, {8, 4}, {8, 2}};
+
+/* The bits of ddp; over a window those of stage 3 among all ranks, which adds in the same order. */
+static void check_copies(const char *name, void (*change)(job *j))
+{
+    for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) {
+        static ranks_job want, got;
+        job j = job_of(name);
+        change(&j);
+        j.bucket_cap_mb = 200.0 / (1 << 20);
+        j.strategy = j.accumulate == 1 && !j.manual ? "ddp" : "sharded_3";
+        want.j = got.j = &j;
+        CHECK_RANKS("threads", nodes[i][0], run_rank, &want);
+        j.strategy = "sharded_hybrid";
+        j.shard_size = nodes[i][1];
+        CHECK_RANKS("threads", nodes[i][0], run_rank, &got);
+        for (int k = 0; k < nodes[i][0]; k++) same(&want.o[k], &got.o[k]);
+    }
+}
+
+/* The last batch of an epoch has one sample: the ranks of whole nodes have none. */
+static void lonely(job *j)
+{
+    j->samples = 2 * GLOBAL_BATCH + 1;
+    j->clip = 0.5;
+}
+
+TEST(hybrid_trains_as_ddp)
+{
+    check_copies("hybrid", clipping);
+}
+TEST(hybrid_trains_as_sharded_over_accumulation)
+{
+    check_copies("hybrid_accumulate", accumulating);
+}
+TEST(hybrid_stops_early_as_ddp)
+{
+    check_copies("hybrid_early", stopping_early);
+}
+TEST(hybrid_trains_as_ddp_with_nodes_without_samples)
+{
+    check_copies("hybrid_lonely", lonely);
+}
+static void manually_with_samples_everywhere(job *j)
+{
+    manually_accumulating(j);
+    j->samples = 96;
+}
+
+TEST(hybrid_with_several_backward_passes_for_a_step)
+{
+    check_copies("hybrid_manual", manually_with_samples_everywhere);
+}
+
+/* Threads of a process live on one node. */
+TEST(hybrid_on_one_node_is_sharded)
+{
+    static ranks_job want, got;
+    job j = job_of("one_node");
+    j.strategy = "sharded_3";
+    want.j = got.j = &j;
+    CHECK_RANKS("threads", 4, run_rank, &want);
+    j.strategy = "sharded_hybrid";
+    CHECK_RANKS("threads", 4, run_rank, &got);
+    for (int k = 0; k < 4; k++) same(&want.o[k], &got.o[k]);
+}
+
+static lc_status refuses(lc_comm *comm, void *ctx)
+{
+    const lc_trainer_options *o = ctx;
+    lc_trainer_options opt = *o;
+    lc_trainer *t;
+    opt.comm = comm;
+    return lc_trainer_new(&opt, &t);
+}
+
+TEST(copies_of_a_number_of_ranks_that_cannot_be)
+{
+    static const struct {
+        const char *strategy;
+        int64_t shard_size;
+        const char *message;
+    } cases[] = {
+        {"sharded_hybrid", 3, "shard_size=3 does not divide the number of ranks, 4; give one that does"},
+        {"sharded_hybrid", 8, "shard_size=8 does not divide the number of ranks, 4"},
+        {"sharded", 2, "the strategy sharded has no copies that ranks share; use --strategy sharded_hybrid"},
+        {"ddp", 1, "use --strategy sharded_hybrid"},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
+        opt.strategy = cases[k].strategy;
+        opt.shard_size = cases[k].shard_size;
+        opt.barebones = true;
+        opt.handle_signals = false;
+        world *w = world_run("threads", 4, refuses, &opt);
+        for (int i = 0; i < 4; i++)
+            if (w->ranks[i].status != LC_ERR_CONFIG || !strstr(w->ranks[i].message, cases[k].message))
+                TEST_FAIL("case %zu, rank %d: %s", k, i, w->ranks[i].message);
+        world_free(w);
+    }
+}
+
+/* A checkpoint of copies has each slice once, though every rank has written a part: the one of ddp, whether it is in
+ * parts or not. */
+TEST(checkpoints_of_copies_have_each_slice_once)
+{
+    static ranks_job r;
+    job ddp = job_of("ddp_checkpoint"), j = job_of("hybrid_checkpoint");
+    ddp.save_after = j.save_after = 3;
+    ddp.bucket_cap_mb = j.bucket_cap_mb = 200.0 / (1 << 20);
+    snprintf(ddp.saved, sizeof ddp.saved, "%s/inside.ckpt", ddp.root);
+    r.j = &ddp;
+    CHECK_RANKS("threads", 4, run_rank, &r);
+    j.strategy = "sharded_hybrid";
+    for (int full = 0; full < 2; full++) {
+        lc_checkpoint *a, *b;
+        char part[500];
+        snprintf(j.saved, sizeof j.saved, "%s/inside-%d.ckpt", j.root, full);
+        j.shard_size = 2 - full;
+        j.state_dict_type = full ? "full" : NULL;
+        r.j = &j;
+        CHECK_RANKS("threads", 4, run_rank, &r);
+        for (int i = 0; i < 4; i += 2) { /* the first rank of a node has all of so little; both write some of it */
+            snprintf(part, sizeof part, "%s/optimizer-%05d-of-00004.safetensors", j.saved, i + 1);
+            CHECK_EQ(access(part, F_OK), full ? -1 : 0);
+        }
+        CHECK_OK(lc_checkpoint_open(ddp.saved, &a));
+        CHECK_OK(lc_checkpoint_open(j.saved, &b));
+        for (int k = 0; k < 2; k++) {
+            lc_ckpt_part which = k ? LC_CKPT_OPTIMIZER : LC_CKPT_MODEL;
+            lc_safetensors *x = lc_checkpoint_part(a, which), *y = lc_checkpoint_part(b, which);
+            CHECK_EQ(lc_safetensors_count(x), 4);
+            CHECK_EQ(lc_safetensors_count(y), 4);
+            for (int64_t i = 0; i < 4; i++) {
+                float left[64], right[64];
+                const lc_safetensor_info *info = lc_safetensors_info(x, i);
+                int64_t at = lc_safetensors_find(y, info->name);
+                CHECK(at >= 0 && info->bytes <= sizeof left);
+                CHECK_OK(lc_safetensors_read(x, i, left, info->bytes));
+                CHECK_OK(lc_safetensors_read(y, at, right, info->bytes));
+                CHECK(!memcmp(left, right, info->bytes));
+            }
+        }
+        lc_checkpoint_close(a);
+        lc_checkpoint_close(b);
+    }
+}
+
 /* ---- memory ---- */
 
 enum { WIDE = 512 };
@@ -537,6 +689,7 @@ typedef struct memory_job {
     const char *strategy, *limit;
     int stage;
     bool refused;
+    int64_t shard_size;
 } memory_job;
 
 static bool close_to(int64_t got, double want)
@@ -547,13 +700,14 @@ static bool close_to(int64_t got, double want)
 static lc_status hold(lc_comm *comm, void *ctx)
 {
     const memory_job *j = ctx;
-    int n = lc_comm_size(comm);
+    int n = j->shard_size ? (int)j->shard_size : lc_comm_size(comm);
     wide m = {0};
     lc_dataloader *l;
     lc_trainer *t;
     lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
     opt.max_steps = 2;
     opt.strategy = j->strategy;
+    opt.shard_size = j->shard_size;
     opt.memory_limit = j->limit;
     opt.comm = comm;
     opt.threads = 1;
@@ -598,9 +752,21 @@ TEST(ranks_hold_what_the_formula_says)
         }
 }
 
+TEST(ranks_of_a_copy_hold_what_the_formula_says)
+{
+    for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) {
+        memory_job j = {.strategy = "sharded_hybrid", .stage = 3, .shard_size = nodes[i][1]};
+        CHECK_RANKS("threads", nodes[i][0], hold, &j);
+    }
+}
+
 /* 16 bytes a parameter are 8 MiB. */
 TEST(a_limit_refuses_ddp_what_sharded_can_train)
 {
+    memory_job alone = {.strategy = "sharded_hybrid", .limit = "7MiB", .refused = true, .shard_size = 1};
+    memory_job copies = {.strategy = "sharded_hybrid", .limit = "7MiB", .stage = 3, .shard_size = 2};
+    CHECK_RANKS("threads", 2, hold, &alone);
+    CHECK_RANKS("threads", 4, hold, &copies);
     memory_job ddp = {.strategy = "ddp", .limit = "7MiB", .refused = true};
     memory_job sharded = {.strategy = "sharded", .limit = "7MiB", .stage = 3};
     CHECK_RANKS("threads", 2, hold, &ddp);

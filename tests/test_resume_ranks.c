@@ -16,11 +16,28 @@ typedef struct place {
 } place;
 
 static const place places[] = {
-    {NULL, 1, 1},        {"ddp", 1, 1},       {"ddp", 2, 1},           {"ddp", 3, 1},       {"ddp", 4, 1},
-    {"sharded_1", 1, 1}, {"sharded_1", 2, 1}, {"sharded_1", 3, 1},     {"sharded_1", 4, 1}, {"sharded_2", 1, 1},
-    {"sharded_2", 2, 1}, {"sharded_2", 3, 1}, {"sharded_2", 4, 1},     {"sharded_3", 1, 1}, {"sharded_3", 2, 1},
-    {"sharded_3", 3, 1}, {"sharded_3", 4, 1}, {"data_parallel", 1, 2}, {"dp", 1, 3},        {"central_storage", 1, 2},
-    /* {"sharded_hybrid", 4, 1}, */
+    {NULL, 1, 1},
+    {"ddp", 1, 1},
+    {"ddp", 2, 1},
+    {"ddp", 3, 1},
+    {"ddp", 4, 1},
+    {"sharded_1", 1, 1},
+    {"sharded_1", 2, 1},
+    {"sharded_1", 3, 1},
+    {"sharded_1", 4, 1},
+    {"sharded_2", 1, 1},
+    {"sharded_2", 2, 1},
+    {"sharded_2", 3, 1},
+    {"sharded_2", 4, 1},
+    {"sharded_3", 1, 1},
+    {"sharded_3", 2, 1},
+    {"sharded_3", 3, 1},
+    {"sharded_3", 4, 1},
+    {"data_parallel", 1, 2},
+    {"dp", 1, 3},
+    {"central_storage", 1, 2},
+    {"sharded_hybrid", 2, 1},
+    {"sharded_hybrid", 4, 1}, /* two copies */
 };
 enum { PLACES = sizeof places / sizeof *places, MOST_RANKS = 4 };
 
@@ -107,6 +124,7 @@ static lc_status run(job *j, lc_comm *comm, outcome *o)
     memset(o, 0, sizeof *o);
     snprintf(devices, sizeof devices, "%d", j->at.devices);
     opt.strategy = j->at.strategy;
+    if (opt.strategy && !strcmp(opt.strategy, "sharded_hybrid")) opt.shard_size = n / 2;
     if (j->at.devices > 1) opt.devices = devices;
     opt.comm = comm;
     opt.max_epochs = EPOCHS;

@@ -13,7 +13,8 @@ typedef struct job {
     int64_t batch, per_rank; /* of all ranks; weights of uneven ones follow from the slices */
     int accumulate, steps;
     double clip;
-    int stage; /* of sharding */
+    int stage;    /* of sharding */
+    int per_node; /* ranks that share a copy; 0: all of them */
     size_t bucket;
     bool uneven;
     float *want; /* of one rank */
@@ -37,6 +38,28 @@ static void fill(bool tokens, uint64_t key, int64_t begin, int64_t end, void *x,
         y[i - begin * ny] = (int64_t)lc_random_below(key + 1000, (uint64_t)i, tokens ? CLASSES : 10);
 }
 
+/* The ranks that share a copy with this one, and those of other copies with the same slice. */
+typedef struct copies {
+    lc_comm *slices, *replicas;
+} copies;
+
+static lc_status make_copies(lc_comm *comm, int per_node, lc__reducer *r, copies *out)
+{
+    int me = lc_comm_rank(comm);
+    *out = (copies){0};
+    if (!per_node) return LC_OK;
+    LC_TRY(lc_comm_split(comm, me / per_node, me, &out->slices));
+    LC_TRY(lc_comm_split(comm, me % per_node, me, &out->replicas));
+    lc__reducer_replicate(r, out->slices, out->replicas);
+    return LC_OK;
+}
+
+static void free_copies(copies *c)
+{
+    lc_comm_free(c->slices);
+    lc_comm_free(c->replicas);
+}
+
 /* One rank's training; comm NULL: the only one. */
 static lc_status train(const job *j, lc_comm *comm, values *out, double *losses)
 {
@@ -47,6 +70,7 @@ static lc_status train(const job *j, lc_comm *comm, values *out, double *losses)
     int64_t count = end - begin;
     lc_graph *g;
     lc__reducer *r = NULL;
+    copies parts = {0};
     LC_TRY(lc_graph_new(&(lc_graph_options){.threads = 1, .seed = 5}, &g));
     model *m = model_new(j->model, NULL, 7);
     RANK_CHECK(m != NULL);
@@ -56,6 +80,7 @@ static lc_status train(const job *j, lc_comm *comm, values *out, double *losses)
     if (comm) {
         LC_TRY(lc__reducer_new(g, comm, j->bucket, &r));
         lc__reducer_shard(r, j->stage);
+        LC_TRY(make_copies(comm, j->stage ? j->per_node : 0, r, &parts));
         LC_TRY(lc__reducer_add(r, opt));
         lc__reducer_set_weight(r, (double)count * n / (double)j->batch);
     }
@@ -94,6 +119,7 @@ static lc_status train(const job *j, lc_comm *comm, values *out, double *losses)
         RANK_CHECK(j->bucket == 0 || stats.buckets >= 2 * stats.syncs);
     }
     lc__reducer_free(r);
+    free_copies(&parts);
     lc_optimizer_free(opt);
     model_free(m);
     lc_tensor_unref(x), lc_tensor_unref(y);
@@ -223,6 +249,57 @@ TEST(sharded_is_ddp_with_uneven_batches)
     check_sharded((job){.model = "mlp", .batch = 13, .accumulate = 1, .steps = 3, .bucket = 4096, .uneven = true});
 }
 
+/* Copies of the whole, each in slices among the ranks of a node: these are a sub-tree of the tree that sums follow if
+ * they are a power of two; otherwise sums are added in another order. */
+static const int nodes[][2] = {{2, 1}, {2, 2}, {4, 2}, {4, 1}, {8, 4}, {8, 2}};
+
+static void check_hybrid(job j)
+{
+    j.stage = 3;
+    for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) {
+        j.per_node = nodes[i][1];
+        CHECK_RANKS("threads", nodes[i][0], as_ddp, &j);
+        if (nodes[i][0] == 4) CHECK_RANKS("shm", 4, as_ddp, &j);
+    }
+}
+
+TEST(hybrid_is_ddp_mlp)
+{
+    check_hybrid((job){.model = "mlp", .batch = 16, .accumulate = 1, .steps = 4, .bucket = 4096});
+}
+TEST(hybrid_is_ddp_with_one_unit)
+{
+    check_hybrid((job){.model = "mlp", .batch = 16, .accumulate = 1, .steps = 3});
+}
+TEST(hybrid_is_ddp_gpt)
+{
+    check_hybrid((job){.model = "gpt_small", .batch = 16, .accumulate = 1, .steps = 3, .bucket = 4096, .clip = 0.5});
+}
+TEST(hybrid_is_ddp_over_accumulation)
+{
+    check_hybrid((job){.model = "gpt_small", .batch = 16, .accumulate = 3, .steps = 2, .bucket = 10000, .clip = 0.3});
+}
+TEST(hybrid_is_ddp_with_uneven_batches)
+{
+    check_hybrid((job){.model = "mlp", .batch = 29, .accumulate = 1, .steps = 3, .bucket = 4096, .uneven = true});
+}
+TEST(hybrid_is_ddp_between_hosts)
+{
+    job j = {.model = "gpt_small", .batch = 16, .accumulate = 1, .steps = 3, .bucket = 4096, .stage = 3, .per_node = 2};
+    CHECK_RANKS("tcp", 4, as_ddp, &j);
+    CHECK_RANKS("shm+tcp/2", 4, as_ddp, &j);
+}
+TEST(hybrid_with_three_ranks_a_node_is_one_rank)
+{
+    job j = {.model = "mlp", .batch = 12, .accumulate = 1, .steps = 3, .bucket = 4096, .stage = 3, .per_node = 3};
+    values one = {0};
+    double loss[8];
+    CHECK_OK(train(&j, NULL, &one, loss));
+    j.want = one.v, j.n = one.n, j.want_loss = loss;
+    CHECK_RANKS("threads", 6, as_one, &j);
+    free(one.v);
+}
+
 /* ---- bytes on the wire (over MPI: test_comm_mpi.c) ---- */
 
 TEST(bytes_on_the_wire_are_those_of_the_formula)
@@ -231,6 +308,72 @@ TEST(bytes_on_the_wire_are_those_of_the_formula)
     for (int b = 0; b < 3; b++)
         for (int n = 2; n <= 4; n++) CHECK_RANKS(backends[b], n, wire_bytes, NULL);
     CHECK_RANKS("shm+tcp/2", 4, wire_bytes, NULL);
+}
+
+static int64_t sent_by(const lc_comm *comm)
+{
+    lc_comm_stats stats;
+    lc_comm_get_stats(comm, &stats);
+    return stats.sent;
+}
+
+/* Of a step of wire_bytes.h in stage 3, among the ranks of a node, and to other nodes. */
+static lc_status bytes_of_copies(lc_comm *comm, void *ctx)
+{
+    int n = *(const int *)ctx, hosts = lc_comm_size(comm) / n;
+    copies parts;
+    deep m;
+    lc_graph *g;
+    lc__reducer *r;
+    lc_tensor *x;
+    float data[BROAD] = {1};
+    uint8_t flags[LC__SYNC_FLAGS] = {0};
+    lc_module_init(&m.base, &deep_ops, 3);
+    for (int i = 0; i < DEEP; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "l%d", i);
+        lc_linear_init(&m.l[i], &m, name, BROAD, BROAD);
+    }
+    LC_TRY(lc_module_status(&m.base));
+    LC_TRY(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+    lc_optimizer *opt = lc_adam(&m.base, .lr = 1e-3);
+    LC_TRY(lc_input_new(LC_F32, 2, (int64_t[]){1, BROAD}, LC_ROW_MAJOR, data, &x));
+    LC_TRY(lc__reducer_new(g, comm, 0, &r));
+    lc__reducer_shard(r, 3);
+    LC_TRY(make_copies(comm, n, r, &parts));
+    LC_TRY(lc__reducer_add(r, opt));
+    int64_t before = sent_by(comm);
+    LC_TRY(lc_step_begin(g, 0, 0));
+    lc_tensor *y = x;
+    for (int i = 0; i < DEEP; i++) y = lc_linear_forward(&m.l[i], y);
+    lc_zero_grad(g);
+    lc_backward(lc_mean(y));
+    LC_TRY(lc__reducer_sync(r, flags));
+    lc_optimizer_step(opt);
+    LC_TRY(lc_step_run(g));
+    LC_TRY(lc_step_end(g));
+    double p = 4.0 * DEEP * (BROAD * BROAD + BROAD), all = (double)(sent_by(comm) - before);
+    double within = (double)sent_by(parts.slices), want_within = (3 - 3.0 / DEEP) * p * (n - 1) / n;
+    double between = (double)sent_by(parts.replicas), want_between = 2 * p / n * (hosts - 1) / hosts;
+    RANK_CHECK(all < 1e-4 * p); /* flags */
+    if (!(fabs(within - want_within) <= 0.02 * want_within) || !(fabs(between - want_between) <= 0.02 * want_between))
+        return lc_fail(LC_ERR_INTERNAL,
+                       "with %d of %d ranks a node %.0f bytes stay there and %.0f leave, not %.0f, %.0f", n,
+                       lc_comm_size(comm), within, between, want_within, want_between);
+    lc__reducer_free(r);
+    free_copies(&parts);
+    lc_optimizer_free(opt);
+    lc_tensor_unref(x);
+    lc_graph_free(g);
+    lc_module_release(&m.base);
+    return LC_OK;
+}
+
+/* Within a node 3P(n-1)/n, and to other nodes 2(P/n)(H-1)/H. */
+TEST(bytes_on_the_wire_with_copies_are_those_of_the_formula)
+{
+    for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++)
+        CHECK_RANKS("threads", nodes[i][0], bytes_of_copies, (void *)(uintptr_t)&nodes[i][1]);
 }
 
 /* ---- parameters that only some ranks use ---- */

@@ -40,6 +40,7 @@ typedef struct lc_fabric_options {
     int n_loggers;
     const char *default_root_dir;     /* they write below it; "." */
     const char *gradient_compression; /* of ddp */
+    int64_t shard_size;               /* of sharded_hybrid */
 } lc_fabric_options;
 
 typedef struct lc_clip_args {

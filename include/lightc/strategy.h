@@ -25,6 +25,7 @@ typedef struct lc_strategy_request {
     void *ctx;
     double bucket_cap_mb;             /* MiB of gradients that are reduced with one call; 0: 1 */
     const char *gradient_compression; /* what gradients are sent as: NULL or "none", "bf16", "fp16" */
+    int64_t shard_size;               /* ranks that share a copy of the state; 0: those of a node */
 } lc_strategy_request;
 
 /* What the ranks tell each other with every sync of gradients, a byte each; the largest of all ranks' comes back. */
@@ -78,6 +79,8 @@ typedef struct lc_strategy_ops {
     lc_status (*finish)(void *self);
     /* request->gradient_compression is heeded; where it is not, asking for it is an error. */
     bool compresses;
+    /* request->shard_size is heeded; where it is not, asking for it is an error. */
+    bool replicates;
 } lc_strategy_ops;
 
 #define LC_STRATEGY_OPS_INIT(text) .size = sizeof(lc_strategy_ops), .name = (text)

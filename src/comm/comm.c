@@ -127,6 +127,21 @@ void lc_comm_get_stats(const lc_comm *c, lc_comm_stats *out)
     if (c->ops.stats) c->ops.stats(c->self, out);
 }
 
+void lc__comm_total(lc_comm *c, lc_comm_stats *out)
+{
+    lc_comm_get_stats(c, out);
+    pthread_mutex_lock(&c->lock);
+    for (lc_comm *g = c->groups; g; g = g->next) {
+        lc_comm_stats more;
+        lc__comm_total(g, &more);
+        for (int i = 0; i < LC_COLLECTIVES; i++) out->calls[i] += more.calls[i], out->bytes[i] += more.bytes[i];
+        out->sent += more.sent;
+        out->sent_across += more.sent_across;
+        out->waited_ns += more.waited_ns;
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
 const char *lc_collective_name(lc_collective op)
 {
     switch (op) {
@@ -399,21 +414,32 @@ lc_status lc_comm_progress(lc_comm *c)
     return s < 0 ? fail(c, s) : LC_OK;
 }
 
-lc_status lc_comm_wait(lc_request *r)
+lc_status lc__comm_wait_beside(lc_request *r, lc_comm *const *others, int n)
 {
-    enum { NAP_US = 200 };
+    enum { NAP_US = 200, NAP_BESIDE_US = 20 }; /* nothing of the others wakes who sleeps here */
     lc_comm *c = r->comm;
     int64_t start = lc__now_ns();
     for (bool done = false;;) {
+        int nap = NAP_US;
         LC_TRY(lc_comm_poll(r, &done));
         if (done) break;
+        for (int i = 0; i < n; i++) {
+            if (!others[i] || others[i] == c || !others[i]->running) continue;
+            LC_TRY(lc_comm_progress(others[i]));
+            nap = NAP_BESIDE_US;
+        }
         if (c->ops.idle)
-            c->ops.idle(c->self, NAP_US);
+            c->ops.idle(c->self, nap);
         else
             sched_yield();
     }
     c->stats.waited_ns += lc__now_ns() - start;
     return LC_OK;
+}
+
+lc_status lc_comm_wait(lc_request *r)
+{
+    return lc__comm_wait_beside(r, NULL, 0);
 }
 
 lc_status lc_comm_split(lc_comm *c, int color, int key, lc_comm **out)

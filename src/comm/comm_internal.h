@@ -87,6 +87,17 @@ void lc__comm_announce(lc_comm *comm, int leader);
 lc_status lc__comm_announce_end(lc_comm *comm) LC_MUST_USE;
 lc_status lc__comm_follow(lc_comm *comm, int leader) LC_MUST_USE;
 
+/* lc_comm_wait while what runs on `others` [n] moves on too (NULL, and the request's own, are fine): where ranks use
+ * several groups at once, a rank that waits in one must not hold up those that wait for it in another. */
+lc_status lc__comm_wait_beside(lc_request *request, lc_comm *const *others, int n) LC_MUST_USE;
+
+/* lc_comm_get_stats, of the groups that were split from it as well. */
+void lc__comm_total(lc_comm *comm, lc_comm_stats *out);
+
+/* Which node this rank lives on, as the smallest rank that does: the same machine, or the node of it that the launcher
+ * says (world.c). Collective. */
+lc_status lc__comm_node(lc_comm *comm, int *node) LC_MUST_USE;
+
 /* Whether lc_comm_mpi would find its plug-in. */
 bool lc__mpi_is_there(void);
 

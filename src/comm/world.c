@@ -55,14 +55,19 @@ static bool has_fabric(void)
 
 /* The start of the machine, the processes that are seen, and the name: containers differ in one of them. And the node,
  * where the launcher says it: hosts may be simulated. */
-static void find_identity(const lc__world *w, const char *backend, identity *out)
+static void find_host(const lc__world *w, char host[256])
 {
     char boot[64], processes[64] = "", name[65] = "";
-    *out = (identity){0};
     read_text("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
     (void)!readlink("/proc/self/ns/pid", processes, sizeof processes - 1);
     gethostname(name, sizeof name - 1);
-    snprintf(out->host, sizeof out->host, "%s %s %s %d", boot, processes, name, w->node_rank);
+    snprintf(host, 256, "%s %s %s %d", boot, processes, name, w->node_rank);
+}
+
+static void find_identity(const lc__world *w, const char *backend, identity *out)
+{
+    *out = (identity){0};
+    find_host(w, out->host);
     out->prefers_mpi = !strcmp(w->launcher, "mpirun") && has_fabric() && lc__mpi_is_there();
     snprintf(out->address, sizeof out->address, "%s", w->local_address);
     snprintf(out->backend, sizeof out->backend, "%s", backend);
@@ -361,6 +366,26 @@ lc_status lc__world_explain(const lc__world *w, lc_status status)
     char why[1024];
     if (status != LC_ERR_PEER || !w->control || !lc__control_await_end(w->control, 1, why, sizeof why)) return status;
     return lc_fail(status, "%s", why);
+}
+
+/* ---- for any communicator ---- */
+
+lc_status lc__comm_node(lc_comm *comm, int *node)
+{
+    int n = lc_comm_size(comm), rank = lc_comm_rank(comm);
+    lc__world here;
+    identity mine = {0}, *all = calloc((size_t)n, sizeof *all);
+    lc_status status = LC_OK;
+    *node = rank;
+    if (!all) return lc_fail(LC_ERR_MEMORY, "out of memory: the nodes of %d ranks", n);
+    LC_TRY_GOTO(status, done, lc__world_find(&here));
+    find_host(&here, mine.host);
+    LC_TRY_GOTO(status, done, lc_comm_all_gather(comm, &mine, all, sizeof mine, LC_U8, NULL));
+    for (int i = 0; i < n; i++) all[i].host[sizeof all[i].host - 1] = 0;
+    *node = first_of_host(all, rank);
+done:
+    free(all);
+    return status;
 }
 
 /* ---- for programs without a trainer ---- */

@@ -66,7 +66,8 @@ lc_status lc_fabric_new(const lc_fabric_options *options, lc_fabric **out)
     lc_strategy_request ask = {.devices = o.devices,
                                .num_nodes = o.num_nodes ? o.num_nodes : 1,
                                .comm = o.comm,
-                               .gradient_compression = o.gradient_compression};
+                               .gradient_compression = o.gradient_compression,
+                               .shard_size = o.shard_size};
     status = f->strategy->setup_environment(&f->strategy_self, &ask);
     if (status < 0) {
         f->strategy = NULL; /* nothing to tear down */
@@ -80,7 +81,7 @@ lc_status lc_fabric_new(const lc_fabric_options *options, lc_fabric **out)
         goto done;
     }
     f->comm = f->strategy->comm(f->strategy_self);
-    LC_TRY_GOTO(status, done, lc__compression_check(&ask, f->strategy, f->comm, o.deterministic));
+    LC_TRY_GOTO(status, done, lc__request_check(&ask, f->strategy, f->comm, o.deterministic));
     LC_TRY_GOTO(status, done, lc_graph_new(&g, &f->graph));
     *out = f;
     f = NULL;

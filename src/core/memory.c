@@ -99,7 +99,7 @@ lc_status lc__memory_limit_apply(lc_trainer *t)
     if (limit > held) return LC_OK;
     return lc_fail(LC_ERR_MEMORY,
                    "this rank needs %.2f MiB (parameters and buffers %.2f, gradients %.2f, optimizer state %.2f) and "
-                   "memory for its steps; memory_limit is %.2f MiB. --strategy sharded spreads them over the ranks",
+                   "memory for its steps; memory_limit is %.2f MiB. --strategy sharded spreads them over all ranks",
                    (double)held / mib, (double)(m.parameters + m.buffers) / mib, (double)m.gradients / mib,
                    (double)m.optimizer_state / mib, (double)limit / mib);
 }

@@ -3,6 +3,7 @@
  * rank waited says who was waited for, and what all of them waited is communication. */
 #include "core/rank_times.h"
 
+#include "comm/comm_internal.h"
 #include "core/clock.h"
 #include "core/ranks.h"
 
@@ -54,7 +55,7 @@ void lc__rank_times_sync(lc_trainer *t)
     lc_comm_stats stats;
     struct lc__rank_times *r = t->rank_times;
     if (!r || !t->comm) return;
-    lc_comm_get_stats(t->comm, &stats);
+    lc__comm_total(t->comm, &stats);
     r->waited = stats.waited_ns;
     if (r->record.steps == LC__RANK_TIMES_SKIPPED) r->sent = stats.sent, r->sent_across = stats.sent_across;
 }
@@ -69,7 +70,7 @@ void lc__rank_times_synced(lc_trainer *t)
     lc_comm_stats stats;
     struct lc__rank_times *r = t->rank_times;
     if (!r || !t->comm) return;
-    lc_comm_get_stats(t->comm, &stats);
+    lc__comm_total(t->comm, &stats);
     r->record.of[r->record.steps++ % LC__RANK_TIMES_KEPT] =
         (lc__rank_step){.all_us = r->started ? microseconds(lc__now_ns() - r->started) : 0,
                         .loading_us = microseconds(r->loading),

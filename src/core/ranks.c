@@ -26,11 +26,15 @@ lc_status lc__ranks_reduce(lc_comm *comm, double *values, int n, lc_log_reduce h
     return LC_OK;
 }
 
-lc_status lc__compression_check(const lc_strategy_request *ask, const lc_strategy_ops *strategy, const lc_comm *comm,
-                                bool deterministic)
+lc_status lc__request_check(const lc_strategy_request *ask, const lc_strategy_ops *strategy, const lc_comm *comm,
+                            bool deterministic)
 {
     const char *name = ask->gradient_compression;
     lc_dtype wire;
+    if (ask->shard_size && !strategy->replicates)
+        return lc_fail(LC_ERR_CONFIG,
+                       "shard_size=%lld: the strategy %s has no copies that ranks share; use --strategy sharded_hybrid",
+                       (long long)ask->shard_size, strategy->name);
     LC_TRY(lc__wire_find(name, &wire));
     if (wire == LC_F32 || (!strategy->devices && (!comm || lc_comm_size(comm) == 1))) return LC_OK;
     if (!strategy->compresses)

@@ -18,9 +18,10 @@ static inline bool lc__is_rank_zero(const lc_trainer *t)
     return t->rank == 0;
 }
 
-/* Whether gradients can be sent as the options ask. */
-lc_status lc__compression_check(const lc_strategy_request *ask, const lc_strategy_ops *strategy, const lc_comm *comm,
-                                bool deterministic) LC_MUST_USE;
+/* Whether the strategy does what the options ask of strategies that can: gradients sent as they say, copies of so many
+ * ranks. */
+lc_status lc__request_check(const lc_strategy_request *ask, const lc_strategy_ops *strategy, const lc_comm *comm,
+                            bool deterministic) LC_MUST_USE;
 /* Rank 0's bytes, on all. */
 lc_status lc__from_rank_zero(lc_trainer *t, void *data, size_t bytes) LC_MUST_USE;
 /* Rank 0's text (or NULL), on all; *text is owned. */

@@ -165,6 +165,7 @@ lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out)
                                .comm = t->opt.comm,
                                .bucket_cap_mb = t->opt.bucket_cap_mb,
                                .gradient_compression = t->opt.gradient_compression,
+                               .shard_size = t->opt.shard_size,
                                .start_timeout = t->opt.start_timeout,
                                .silence_timeout = t->opt.silence_timeout,
                                .progress_timeout = t->opt.progress_timeout,
@@ -180,7 +181,7 @@ lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out)
     t->rank = t->comm ? lc_comm_rank(t->comm) : 0;
     t->n_ranks = t->comm ? lc_comm_size(t->comm) : 1;
     if (t->n_ranks == 1) t->comm = NULL;
-    LC_TRY_GOTO(status, done, lc__compression_check(&ask, t->strategy, t->comm, t->opt.deterministic));
+    LC_TRY_GOTO(status, done, lc__request_check(&ask, t->strategy, t->comm, t->opt.deterministic));
     LC_TRY_GOTO(status, done, lc__state_dict_type(t->opt.state_dict_type, t->strategy, &t->sharded_checkpoints));
     LC_TRY_GOTO(status, done, lc__copy_text(t->opt.default_root_dir ? t->opt.default_root_dir : ".", &t->root_dir));
     LC_TRY_GOTO(status, done, lc__default_callbacks(t));

@@ -10,5 +10,5 @@ static lc_status setup(void *self, lc_graph *graph, lc_module *m, lc_optimizer *
     return lc__processes_share(self, graph, m, optimizers, n, 0);
 }
 
-const lc_strategy_ops lc__strategy_ddp = {LC_STRATEGY_OPS_INIT("ddp"), LC__PROCESSES_OPS, .setup = setup,
-                                          .compresses = true};
+const lc_strategy_ops lc__strategy_ddp = {LC_STRATEGY_OPS_INIT("ddp"), LC__PROCESSES_OPS(lc__processes_join),
+                                          .setup = setup, .compresses = true};

@@ -134,6 +134,7 @@ lc_status lc__processes_share(void *self, lc_graph *graph, lc_module *m, lc_opti
     LC_TRY(lc__reducer_new(graph, d->comm, d->bucket_bytes, &d->reducer));
     LC_TRY(lc__reducer_compress(d->reducer, d->wire));
     lc__reducer_shard(d->reducer, stage);
+    if (d->slices) lc__reducer_replicate(d->reducer, d->slices, d->replicas);
     for (int i = 0; i < n; i++) LC_TRY(lc__reducer_add(d->reducer, optimizers[i]));
     return LC_OK;
 }
@@ -178,6 +179,8 @@ void lc__processes_teardown(void *self)
 {
     lc__processes *d = self;
     lc__reducer_free(d->reducer);
+    lc_comm_free(d->replicas);
+    lc_comm_free(d->slices);
     lc__world_leave(d->world);
     free(d);
 }

@@ -11,7 +11,8 @@
 
 typedef struct lc__processes {
     lc_comm *comm;
-    lc__world *world; /* NULL: the communicator is the program's */
+    lc__world *world;           /* NULL: the communicator is the program's */
+    lc_comm *slices, *replicas; /* groups of these ranks (lc__reducer_replicate); NULL: all have a slice each */
     lc__reducer *reducer;
     size_t bucket_bytes; /* 0: the reducer's */
     lc_dtype wire;       /* what gradients are sent as */
@@ -29,10 +30,10 @@ void lc__processes_fail(void *self, const char *why);
 void lc__processes_explain(void *self);
 void lc__processes_teardown(void *self);
 
-#define LC__PROCESSES_OPS                                                                                              \
-    .setup_environment = lc__processes_join, .comm = lc__processes_comm,                                               \
-    .before_backward = lc__processes_before_backward, .after_backward = lc__processes_after_backward,                  \
-    .progress = lc__processes_progress, .fail = lc__processes_fail, .teardown = lc__processes_teardown,                \
-    .explain = lc__processes_explain, .launches = true
+/* join: lc__processes_join, or what calls it */
+#define LC__PROCESSES_OPS(join)                                                                                        \
+    .setup_environment = (join), .comm = lc__processes_comm, .before_backward = lc__processes_before_backward,         \
+    .after_backward = lc__processes_after_backward, .progress = lc__processes_progress, .fail = lc__processes_fail,    \
+    .teardown = lc__processes_teardown, .explain = lc__processes_explain, .launches = true
 
 #endif

@@ -6,6 +6,7 @@
 #include <lightc/strategy.h>
 
 extern const lc_strategy_ops lc__strategy_single, lc__strategy_ddp, lc__strategy_sharded, lc__strategy_sharded_1,
-    lc__strategy_sharded_2, lc__strategy_sharded_3, lc__strategy_data_parallel, lc__strategy_central_storage;
+    lc__strategy_sharded_2, lc__strategy_sharded_3, lc__strategy_sharded_hybrid, lc__strategy_data_parallel,
+    lc__strategy_central_storage;
 
 #endif

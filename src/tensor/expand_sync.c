@@ -137,6 +137,14 @@ static lc_status reduce_unit(lc_build *b, lc__reducer *r, lc_flat *flat, int uni
     return add_node(b->g, &lc__op_reduce_unit, 1, &flat->gradient, n, ints, behind);
 }
 
+static lc_status reduce_slice(lc_build *b, lc__reducer *r, lc_flat *flat, int unit, int slot, int64_t *behind)
+{
+    const lc__sharding *s = flat->sharding;
+    const lc__unit *u = &s->units[unit];
+    int64_t ints[LC__SYNC_FIRST] = {(int64_t)(uintptr_t)r, slot, s->rank * u->slice, u->slice, unit};
+    return add_node(b->g, &lc__op_reduce_slice, 1, &flat->gradient, LC__SYNC_FIRST, ints, behind);
+}
+
 static lc_status take_slice(lc_build *b, lc__reducer *r, lc_flat *flat, const uint8_t *state, int unit, int slot,
                             int64_t *behind)
 {
@@ -187,9 +195,11 @@ static lc_status expand_units(lc_build *b, lc__reducer *r, lc_flat *flat, int *n
         if (sliced && sent >= UNITS_UNDER_WAY)
             LC_TRY(take_slice(b, r, flat, state->after, units[sent - UNITS_UNDER_WAY], first + sent - UNITS_UNDER_WAY,
                               behind));
+        if (r->replicas && sent) LC_TRY(reduce_slice(b, r, flat, units[sent - 1], first + sent - 1, behind));
         LC_TRY(reduce_unit(b, r, flat, k, (*n)++, behind));
         units[sent++] = k;
     }
+    if (r->replicas && sent) LC_TRY(reduce_slice(b, r, flat, units[sent - 1], first + sent - 1, NULL));
     for (int k = sent > UNITS_UNDER_WAY ? sent - UNITS_UNDER_WAY : 0; sliced && k < sent; k++)
         LC_TRY(take_slice(b, r, flat, state->after, units[k], first + k, NULL));
     for (int i = 0; i < flat->n && sliced; i++) state->after[i] = state->after[i] != 0;

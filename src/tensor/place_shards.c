@@ -181,7 +181,7 @@ static lc_status place_gradients(placing *x, int position)
     for (int k = 0; k < n->n_in; k++) {
         const place *p = n->in[k] == LC_ABSENT ? NULL : place_of(x, n->in[k]);
         if (!p || (p->is != GRADIENT && p->is != ALL_GRADIENTS)) continue;
-        bool whole = n->op == &lc__op_reduce_unit || n->op == &lc__op_take_slice;
+        bool whole = n->op == &lc__op_reduce_unit || n->op == &lc__op_reduce_slice || n->op == &lc__op_take_slice;
         if (!whole && n->op != &lc__op_accumulate && n->op != &lc__op_combine)
             return lc_fail(LC_ERR_UNSUPPORTED,
                            "%s: with the strategy sharded no rank has whole gradients; use "

@@ -52,17 +52,28 @@ static void place(lc_tensor *t, lc_tensor *base, int64_t at)
     t->graph = NULL;
 }
 
-static void set_part(lc_tensor *t, lc_comm *comm, int64_t begin, int64_t count)
+void lc__tensor_share(const lc_tensor *t, int64_t *begin, int64_t *count)
+{
+    lc__tensor_part(t, begin, count);
+    if (!t->in_parts || !t->parts) return;
+    int64_t replica = t->parts->replica, replicas = t->parts->replicas;
+    int64_t from = *count * replica / replicas, to = *count * (replica + 1) / replicas;
+    *begin += from;
+    *count = to - from;
+}
+
+static void set_part(lc_tensor *t, const lc__sharding *s, int64_t begin, int64_t count)
 {
     t->in_parts = true;
-    t->parts = comm;
+    t->parts = s;
     t->part_begin = begin;
     t->part_count = count;
 }
 
 static lc_status collect(lc_tensor *t, int root, char *whole)
 {
-    int n = lc_comm_size(t->parts), rank = lc_comm_rank(t->parts);
+    lc_comm *comm = t->parts->comm;
+    int n = lc_comm_size(comm), rank = lc_comm_rank(comm);
     size_t width = lc_dtype_size(t->type.dtype);
     int64_t mine[2] = {t->part_begin, t->part_count}, most = 0;
     int64_t *ranges = calloc((size_t)n, sizeof mine);
@@ -70,7 +81,7 @@ static lc_status collect(lc_tensor *t, int root, char *whole)
     bool wanted = root < 0 || rank == root;
     lc_status status;
     if (!ranges) return lc_fail(LC_ERR_MEMORY, "out of memory: the parts of a tensor");
-    LC_TRY_GOTO(status, done, lc_comm_all_gather(t->parts, mine, ranges, 2, LC_I64, NULL));
+    LC_TRY_GOTO(status, done, lc_comm_all_gather(comm, mine, ranges, 2, LC_I64, NULL));
     for (int i = 0; i < n; i++) most = ranges[2 * i + 1] > most ? ranges[2 * i + 1] : most;
     part = calloc((size_t)most + 1, width);
     all = wanted ? malloc((size_t)n * (size_t)most * width + 1) : NULL;
@@ -80,9 +91,9 @@ static lc_status collect(lc_tensor *t, int root, char *whole)
                             (size_t)n * (size_t)most * width));
     memcpy(part, t->data, (size_t)t->part_count * width);
     if (root < 0)
-        status = lc_comm_all_gather(t->parts, part, all, most, t->type.dtype, NULL);
+        status = lc_comm_all_gather(comm, part, all, most, t->type.dtype, NULL);
     else
-        status = lc_comm_gather(t->parts, part, all, most, t->type.dtype, root, NULL);
+        status = lc_comm_gather(comm, part, all, most, t->type.dtype, root, NULL);
     for (int i = 0; i < n && status >= 0 && wanted && whole; i++)
         memcpy(whole + (size_t)ranges[2 * i] * width, all + (size_t)i * (size_t)most * width,
                (size_t)ranges[2 * i + 1] * width);
@@ -144,7 +155,7 @@ static lc_status part_of(const lc_flat *flat, int i, lc_tensor *buffer, lc_tenso
     while (i >= u->first + u->n) u++;
     int64_t count = lc__slice_of(s, u, flat->offset[i], lc__numel(&p->type), &at);
     LC_TRY(lc__tensor_range(buffer, (size_t)(u->at + at) * lc_dtype_size(p->type.dtype), &p->type, p->layout, out));
-    set_part(*out, s->comm, count ? u->offset + s->rank * u->slice + at - flat->offset[i] : 0, count);
+    set_part(*out, s, count ? u->offset + s->rank * u->slice + at - flat->offset[i] : 0, count);
     return LC_OK;
 }
 
@@ -192,11 +203,11 @@ static void sharding_free(lc__sharding *s)
 }
 
 /* What stands for a whole buffer that is nowhere: reading it is an error of the planner's. */
-static lc_status nowhere(lc_tensor *base, int64_t count, lc_comm *comm, lc_tensor **out)
+static lc_status nowhere(lc_tensor *base, int64_t count, const lc__sharding *s, lc_tensor **out)
 {
     lc_type type = {.dtype = base->type.dtype, .ndim = 1, .shape = {count}};
     LC_TRY(lc__tensor_range(base, 0, &type, LC_ROW_MAJOR, out));
-    set_part(*out, comm, 0, 0);
+    set_part(*out, s, 0, 0);
     return LC_OK;
 }
 
@@ -207,7 +218,7 @@ static lc_status make_gradients(lc_flat *flat)
     bool sliced = s && s->gradient;
     lc_tensor *gradient;
     if (sliced)
-        LC_TRY(nowhere(s->gradient, flat->count, s->comm, &gradient));
+        LC_TRY(nowhere(s->gradient, flat->count, s, &gradient));
     else
         LC_TRY(lc_tensor_new(flat->gradient->type.dtype, 1, &flat->count, &gradient));
     lc_tensor_unref(flat->gradient);
@@ -243,10 +254,10 @@ static void cut_parameter(lc_flat *flat, int i, const lc__unit *u)
     int64_t begin = count ? u->offset + s->rank * u->slice + at - flat->offset[i] : 0;
     memcpy(element(s->parameter, u->at + at), element(p, begin), (size_t)count * lc_dtype_size(p->type.dtype));
     place(p, s->parameter, u->at + at);
-    set_part(p, s->comm, begin, count);
+    set_part(p, s, begin, count);
 }
 
-lc_status lc__flat_shard(lc_flat *flat, lc_comm *comm, int stage, size_t unit_bytes)
+lc_status lc__flat_shard(lc_flat *flat, lc_comm *comm, const lc_comm *replicas, int stage, size_t unit_bytes)
 {
     lc_dtype dtype = flat->gradient->type.dtype;
     lc_status status = LC_OK;
@@ -259,12 +270,17 @@ lc_status lc__flat_shard(lc_flat *flat, lc_comm *comm, int stage, size_t unit_by
     lc__sharding *s = calloc(1, sizeof *s);
     int64_t *offset = calloc((size_t)flat->n, sizeof *offset);
     if (!s || !offset) LC_TRY_GOTO(status, done, lc_fail(LC_ERR_MEMORY, "out of memory: shards"));
-    *s = (lc__sharding){.stage = stage, .comm = comm, .rank = lc_comm_rank(comm), .size = lc_comm_size(comm)};
+    *s = (lc__sharding){.stage = stage,
+                        .comm = comm,
+                        .rank = lc_comm_rank(comm),
+                        .size = lc_comm_size(comm),
+                        .replica = replicas ? lc_comm_rank(replicas) : 0,
+                        .replicas = replicas ? lc_comm_size(replicas) : 1};
     LC_TRY_GOTO(status, done, make_units(flat, s, unit_bytes, offset, &count));
     if (stage >= 2) LC_TRY_GOTO(status, done, lc_tensor_new(dtype, 1, &s->count, &s->gradient));
     if (stage >= 3) LC_TRY_GOTO(status, done, lc_tensor_new(dtype, 1, &s->count, &s->parameter));
     if (stage >= 3)
-        LC_TRY_GOTO(status, done, nowhere(s->parameter, count, comm, &whole));
+        LC_TRY_GOTO(status, done, nowhere(s->parameter, count, s, &whole));
     else
         LC_TRY_GOTO(status, done, lc_tensor_new(dtype, 1, &count, &whole));
     /* Nothing can fail from here on until the parameters have moved. */
@@ -319,6 +335,7 @@ lc_status lc__flat_forget_sharding(lc_flat *flat)
     lc__sharding *s = flat->sharding;
     if (!s) return LC_OK;
     flat->sharding = NULL;
+    flat->parameter->parts = flat->gradient->parts = NULL;
     for (int i = 0; i < flat->n; i++) {
         if (flat->parameters[i]) flat->parameters[i]->parts = NULL;
         if (flat->gradients[i]) flat->gradients[i]->parts = NULL;

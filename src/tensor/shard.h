@@ -5,6 +5,9 @@
  * whole parameters, or one large one. A unit is cut into as many slices of equal size as there are ranks, the last ones
  * padded; rank r has slice r of every unit. So a unit travels by one reduce_scatter or all_gather, in place.
  *
+ * The ranks that have a slice each may be fewer than all: then there are several copies, replicas, of the whole, and
+ * the ranks of all copies that have the same slice add up its gradients, after those of a copy have.
+ *
  *   stage   whole on every rank         slices
  *   1       parameters, gradients       optimizer state
  *   2       parameters                  optimizer state, gradients
@@ -38,6 +41,7 @@ typedef struct lc__sharding {
     int stage;
     lc_comm *comm; /* the ranks that have a slice each; borrowed */
     int rank, size;
+    int replica, replicas; /* of so many copies, which one these ranks have */
     lc__unit *units;
     int n_units;
     int64_t count;        /* elements of a shard buffer */
@@ -50,8 +54,10 @@ typedef struct lc__sharding {
 int64_t lc__slice_of(const lc__sharding *s, const lc__unit *u, int64_t begin, int64_t count, int64_t *at);
 
 /* Shards a flat buffer among the ranks of `comm`, which must have the same values in it. Its parameters move, gradients
- * are lost. One that is sharded already is made whole first. unit_bytes: of parameters, see above. Collective. */
-lc_status lc__flat_shard(lc_flat *flat, lc_comm *comm, int stage, size_t unit_bytes) LC_MUST_USE;
+ * are lost. One that is sharded already is made whole first. replicas: the ranks of all copies that will have this
+ * rank's slice; NULL: there is one copy. unit_bytes: of parameters, see above. Collective. */
+lc_status lc__flat_shard(lc_flat *flat, lc_comm *comm, const lc_comm *replicas, int stage,
+                         size_t unit_bytes) LC_MUST_USE;
 /* Stage 3: parameters are whole again on every rank; the rest stays as it is. Collective. */
 lc_status lc__flat_gather(lc_flat *flat) LC_MUST_USE;
 /* The flat buffer is as if it had never been sharded, but for parameters that were not gathered: those stay in parts
@@ -62,6 +68,8 @@ lc_status lc__flat_forget_sharding(lc_flat *flat);
 
 /* The range of t's elements that this rank holds: all of them if t is not in parts. */
 void lc__tensor_part(const lc_tensor *t, int64_t *begin, int64_t *count);
+/* Of these, what this rank writes where every rank writes what it has: replicas have the same, and share it out. */
+void lc__tensor_share(const lc_tensor *t, int64_t *begin, int64_t *count);
 /* The whole value, row-major, into `data` of as many bytes as the whole tensor has; on rank `root` of the ranks that
  * have the parts (-1: on all; elsewhere data may be NULL). Reads it where t is not in parts. Else collective. */
 lc_status lc__tensor_gather(lc_tensor *t, int root, void *data) LC_MUST_USE;

@@ -2,6 +2,7 @@
 /* The reducer at run time: requests in flight, what went wrong, which parameters have gradients anywhere. */
 #include "tensor/sync.h"
 
+#include "comm/comm_internal.h"
 #include "core/clock.h"
 #include "core/status.h"
 #include "tensor/sync_impl.h"
@@ -16,7 +17,7 @@ lc_status lc__reducer_new(lc_graph *g, lc_comm *comm, size_t bucket_bytes, lc__r
     *out = NULL;
     if (!r) return lc_fail(LC_ERR_MEMORY, "out of memory: the reduction of gradients");
     r->g = g;
-    r->comm = comm;
+    r->comm = r->slices = comm;
     r->weight = 1;
     r->bucket_bytes = bucket_bytes ? bucket_bytes : (size_t)1 << 20;
     g->reducer = r;
@@ -29,7 +30,7 @@ void lc__reducer_free(lc__reducer *r)
     if (!r) return;
     if (r->g->reducer == r) r->g->reducer = NULL;
     for (int i = 0; i < r->n_flats; i++) {
-        if (r->flats[i]->sharding && r->flats[i]->sharding->comm == r->comm)
+        if (r->flats[i]->sharding && r->flats[i]->sharding->comm == r->slices)
             (void)!lc__flat_forget_sharding(r->flats[i]);
         lc__flat_unref(r->flats[i]);
     }
@@ -70,7 +71,8 @@ static lc_status add_flat(lc__reducer *r, lc_flat *flat)
     r->n_mask += flat->n;
     __atomic_fetch_add(&flat->refs, 1, __ATOMIC_RELAXED);
     r->flats[r->n_flats++] = flat;
-    return r->stage ? lc__flat_shard(flat, r->comm, r->stage, r->bucket_bytes) : lc__flat_forget_sharding(flat);
+    return r->stage ? lc__flat_shard(flat, r->slices, r->replicas, r->stage, r->bucket_bytes)
+                    : lc__flat_forget_sharding(flat);
 }
 
 lc_status lc__reducer_add(lc__reducer *r, lc_optimizer *opt)
@@ -93,6 +95,12 @@ lc_status lc__reducer_add(lc__reducer *r, lc_optimizer *opt)
 void lc__reducer_shard(lc__reducer *r, int stage)
 {
     r->stage = stage;
+}
+
+void lc__reducer_replicate(lc__reducer *r, lc_comm *slices, lc_comm *replicas)
+{
+    r->slices = slices;
+    r->replicas = replicas;
 }
 
 lc_status lc__reducer_gather(lc__reducer *r)
@@ -149,6 +157,23 @@ bool lc__reducer_busy(const lc__reducer *r)
 void lc__reducer_poll(lc__reducer *r)
 {
     keep_error(r, lc_comm_progress(r->comm));
+    if (r->slices != r->comm) keep_error(r, lc_comm_progress(r->slices));
+    if (r->replicas) keep_error(r, lc_comm_progress(r->replicas));
+}
+
+static void wait_for_request(lc__reducer *r, lc_request *request)
+{
+    lc_comm *const all[] = {r->comm, r->slices, r->replicas};
+    if (r->status >= 0) keep_error(r, lc__comm_wait_beside(request, all, 3));
+}
+
+/* A call that is waited for at once, while others run. */
+static void run_now(lc__reducer *r, lc_comm *comm, const lc_comm_call *call)
+{
+    lc_request *request;
+    if (r->status < 0) return;
+    keep_error(r, lc_comm_start(comm, call, &request));
+    wait_for_request(r, request);
 }
 
 lc_status lc__reducer_status(const lc__reducer *r)
@@ -158,7 +183,8 @@ lc_status lc__reducer_status(const lc__reducer *r)
 
 void lc__reducer_add_up(lc__reducer *r, int64_t *words, int n)
 {
-    if (r->status >= 0) keep_error(r, lc_comm_all_reduce(r->comm, words, words, n, LC_I64, LC_COMM_SUM, NULL));
+    run_now(r, r->slices,
+            &(lc_comm_call){.op = LC_COMM_ALL_REDUCE, .dtype = LC_I64, .in = words, .out = words, .count = n});
 }
 
 /* ---- batches of which some ranks compute less ---- */
@@ -184,8 +210,12 @@ static void gather_for_others(lc__reducer *r, int64_t unit)
     const lc_flat *flat;
     const lc__unit *u = unit_at(r, unit, &flat);
     const lc_tensor *p = flat->sharding->parameter;
-    keep_error(r, lc_comm_all_gather(r->comm, (char *)p->data + (size_t)u->at * lc_dtype_size(p->type.dtype),
-                                     r->scratch, u->slice, p->type.dtype, NULL));
+    run_now(r, r->slices,
+            &(lc_comm_call){.op = LC_COMM_ALL_GATHER,
+                            .dtype = p->type.dtype,
+                            .in = (char *)p->data + (size_t)u->at * lc_dtype_size(p->type.dtype),
+                            .out = r->scratch,
+                            .count = u->slice});
 }
 
 /* Before every call that not all ranks come to by themselves. As long as any rank wants to gather, all do: the others
@@ -194,7 +224,13 @@ static void agree(lc__reducer *r, int kind, int64_t which)
 {
     int64_t mine = kind * KIND_STEP + which, next = -1;
     while (r->uneven && r->status >= 0) {
-        keep_error(r, lc_comm_all_reduce(r->comm, &mine, &next, 1, LC_I64, LC_COMM_MAX, NULL));
+        run_now(r, r->comm,
+                &(lc_comm_call){.op = LC_COMM_ALL_REDUCE,
+                                .reduce = LC_COMM_MAX,
+                                .dtype = LC_I64,
+                                .in = &mine,
+                                .out = &next,
+                                .count = 1});
         if (next == mine || r->status < 0) return;
         if (next / KIND_STEP == GATHERS)
             gather_for_others(r, next % KIND_STEP);
@@ -246,12 +282,12 @@ static lc__reducer *reducer_of(const lc_call *c)
 }
 
 /* Begins what `call` says, in the slot of `c`. */
-static void launch(const lc_call *c, lc_comm_call call)
+static void launch(const lc_call *c, lc_comm *comm, lc_comm_call call)
 {
     lc__reducer *r = reducer_of(c);
     if (r->status < 0) return;
     call.peer = -1;
-    keep_error(r, lc_comm_start(r->comm, &call, &r->requests[c->ints[LC__SYNC_SLOT]]));
+    keep_error(r, lc_comm_start(comm, &call, &r->requests[c->ints[LC__SYNC_SLOT]]));
     if (r->status < 0) return;
     r->n_under_way++;
     lc__reducer_poll(r);
@@ -263,7 +299,7 @@ static void wait_for(lc__reducer *r, int slot)
     if (!request) return;
     r->requests[slot] = NULL;
     r->n_under_way--;
-    if (r->status >= 0) keep_error(r, lc_comm_wait(request));
+    wait_for_request(r, request);
 }
 
 static void wait_for_all(lc__reducer *r)
@@ -293,24 +329,38 @@ static void run_reduce_bucket(const lc_call *c)
         data = lc__wire_pack(wire, data, dtype, count);
         dtype = lc__wire_dtype(wire);
     }
-    launch(c, (lc_comm_call){.op = LC_COMM_ALL_REDUCE, .dtype = dtype, .in = data, .out = data, .count = count});
+    launch(c, reducer_of(c)->comm,
+           (lc_comm_call){.op = LC_COMM_ALL_REDUCE, .dtype = dtype, .in = data, .out = data, .count = count});
     count_bucket(c, count, dtype);
 }
 
 static void run_reduce_unit(const lc_call *c)
 {
     const lc__reducer *r = reducer_of(c);
-    int64_t count = c->ints[LC__SYNC_COUNT], rank = lc_comm_rank(r->comm);
+    int64_t count = c->ints[LC__SYNC_COUNT], rank = lc_comm_rank(r->slices);
     char *data = elements(&c->in[0], c->ints[LC__SYNC_OFFSET]);
     agree(reducer_of(c), REDUCES, c->ints[LC__SYNC_SLOT]);
     for (int i = LC__SYNC_FIRST; i + 1 < c->n_int; i += 2)
         memset(elements(&c->in[0], c->ints[i]), 0, (size_t)c->ints[i + 1] * lc_dtype_size(c->in[0].dtype));
-    launch(c, (lc_comm_call){.op = LC_COMM_REDUCE_SCATTER,
-                             .dtype = c->in[0].dtype,
-                             .in = data,
-                             .out = elements(&c->in[0], c->ints[LC__SYNC_OFFSET] + rank * count),
-                             .count = count});
-    count_bucket(c, count * lc_comm_size(r->comm), c->in[0].dtype);
+    launch(c, r->slices,
+           (lc_comm_call){.op = LC_COMM_REDUCE_SCATTER,
+                          .dtype = c->in[0].dtype,
+                          .in = data,
+                          .out = elements(&c->in[0], c->ints[LC__SYNC_OFFSET] + rank * count),
+                          .count = count});
+    count_bucket(c, count * lc_comm_size(r->slices), c->in[0].dtype);
+}
+
+static void run_reduce_slice(const lc_call *c)
+{
+    void *data = elements(&c->in[0], c->ints[LC__SYNC_OFFSET]);
+    wait_for(reducer_of(c), (int)c->ints[LC__SYNC_SLOT]);
+    launch(c, reducer_of(c)->replicas,
+           (lc_comm_call){.op = LC_COMM_ALL_REDUCE,
+                          .dtype = c->in[0].dtype,
+                          .in = data,
+                          .out = data,
+                          .count = c->ints[LC__SYNC_COUNT]});
 }
 
 static void run_take_slice(const lc_call *c)
@@ -332,21 +382,24 @@ static void run_take_slice(const lc_call *c)
 static void run_gather_whole(const lc_call *c)
 {
     int64_t count = c->ints[LC__SYNC_COUNT], offset = c->ints[LC__SYNC_OFFSET];
-    launch(c, (lc_comm_call){.op = LC_COMM_ALL_GATHER,
-                             .dtype = c->in[0].dtype,
-                             .in = elements(&c->in[0], offset + lc_comm_rank(reducer_of(c)->comm) * count),
-                             .out = elements(&c->in[0], offset),
-                             .count = count});
+    lc_comm *slices = reducer_of(c)->slices;
+    launch(c, slices,
+           (lc_comm_call){.op = LC_COMM_ALL_GATHER,
+                          .dtype = c->in[0].dtype,
+                          .in = elements(&c->in[0], offset + lc_comm_rank(slices) * count),
+                          .out = elements(&c->in[0], offset),
+                          .count = count});
 }
 
 static void run_gather_unit(const lc_call *c)
 {
     agree(reducer_of(c), GATHERS, c->ints[LC__SYNC_UNIT]);
-    launch(c, (lc_comm_call){.op = LC_COMM_ALL_GATHER,
-                             .dtype = c->in[0].dtype,
-                             .in = elements(&c->in[0], c->ints[LC__SYNC_OFFSET]),
-                             .out = c->out[0].data,
-                             .count = c->ints[LC__SYNC_COUNT]});
+    launch(c, reducer_of(c)->slices,
+           (lc_comm_call){.op = LC_COMM_ALL_GATHER,
+                          .dtype = c->in[0].dtype,
+                          .in = elements(&c->in[0], c->ints[LC__SYNC_OFFSET]),
+                          .out = c->out[0].data,
+                          .count = c->ints[LC__SYNC_COUNT]});
 }
 
 static void run_wait(const lc_call *c)
@@ -386,6 +439,7 @@ static lc_status infer_planned(lc_infer *call)
                                .kernel = &id##_kernel}
 SYNC_OP(reduce_bucket, "all_reduce_bucket", 0, 1, infer_nothing);
 SYNC_OP(reduce_unit, "reduce_scatter_unit", 0, 1, infer_nothing);
+SYNC_OP(reduce_slice, "all_reduce_slice", 0, 1, infer_nothing);
 SYNC_OP(take_slice, "take_slice", 0, 2, infer_nothing);
 SYNC_OP(gather_whole, "all_gather_unit", 0, 1, infer_nothing);
 SYNC_OP(wait, "wait", 0, 1, infer_nothing);

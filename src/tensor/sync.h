@@ -27,6 +27,10 @@ void lc__reducer_free(lc__reducer *r); /* NULL is fine; before the graph */
 /* Before parameters are added: they are sharded too (shard.h), stage 1, 2 or 3. From stage 2 on gradients are reduced
  * behind every backward pass: each wants a sync. */
 void lc__reducer_shard(lc__reducer *r, int stage);
+/* In stage 3, before parameters are added: the ranks of `slices` have a slice each, not all ranks; those of `replicas`
+ * (NULL: none) have the same slice, of a copy each, and sums of gradients go on over them. Groups that were split from
+ * the reducer's communicator; borrowed. */
+void lc__reducer_replicate(lc__reducer *r, lc_comm *slices, lc_comm *replicas);
 /* Parameters are whole again on every rank. Collective. */
 lc_status lc__reducer_gather(lc__reducer *r) LC_MUST_USE;
 
@@ -71,7 +75,7 @@ void lc__reducer_poll(lc__reducer *r);
 bool lc__reducer_busy(const lc__reducer *r);
 /* Kernels cannot fail: what went wrong in them. */
 lc_status lc__reducer_status(const lc__reducer *r) LC_MUST_USE;
-/* words [n] of all ranks, added, in a kernel. */
+/* words [n] of all ranks that have a slice each, or of all, added, in a kernel. */
 void lc__reducer_add_up(lc__reducer *r, int64_t *words, int n);
 
 #endif

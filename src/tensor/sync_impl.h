@@ -10,7 +10,9 @@
 struct lc__reducer {
     lc_graph *g;
     lc_comm *comm;
-    int stage; /* of sharding; 0: nothing is sharded */
+    lc_comm *slices;   /* the ranks that have a slice each: these, or a group of them */
+    lc_comm *replicas; /* those that have the same; NULL: nobody */
+    int stage;         /* of sharding; 0: nothing is sharded */
     size_t bucket_bytes;
     double weight;
     bool summed;     /* gradients are sums over ranks, since the last lc_zero_grad */
@@ -41,6 +43,9 @@ extern const lc_op lc__op_reduce_bucket;
 /* in: gradients; N * COUNT elements from OFFSET on are summed, this rank's slice in place. Then (offset, count) of gaps
  * between parameters, where there is nothing. */
 extern const lc_op lc__op_reduce_unit;
+/* in: a unit's gradients; waits for the slot, then COUNT elements from OFFSET on, a slice, are summed over the
+ * replicas, in the same slot */
+extern const lc_op lc__op_reduce_slice;
 /* in: a unit's gradients, shard buffer; waits for the slot, then takes COUNT elements from OFFSET on of the first to
  * the second: (from OFFSET, in the shard buffer, count, whether to add) per parameter */
 extern const lc_op lc__op_take_slice;

@@ -44,7 +44,7 @@ struct lc_tensor {
     /* Of its elements this rank holds a range only (shard.h): `data` is where it begins. */
     bool in_parts;
     int64_t part_begin, part_count;
-    lc_comm *parts; /* the ranks that have the others; NULL: they are gone */
+    const struct lc__sharding *parts; /* where the others are; NULL: they are gone */
 };
 
 /* The one error tensor: results of failed operations. */

@@ -101,6 +101,24 @@ check "with the same values" run ckpt diff "$parts" joined.ckpt
 check "one process goes on from the parts" run run spiral.json --seed 3 --max_epochs 2 --ckpt_path "$parts" --dirpath on_a
 check "or from the whole" run run spiral.json --seed 3 --max_epochs 2 --ckpt_path joined.ckpt --dirpath on_b
 check "and gets the same" run ckpt diff --tensors on_a/*.ckpt on_b/*.ckpt
+on() { # hosts, options...
+  local hosts=$1
+  shift
+  run launch -H "$hosts" "$bin/lightc" run spiral.json --seed 3 --enable_progress_bar false "$@"
+}
+check "four ranks of two nodes" on local:2,local:2 --max_epochs 2 --strategy ddp --dirpath replicas
+check "or with a copy for each node, in parts" on local:2,local:2 --max_epochs 2 --strategy sharded_hybrid --dirpath copies
+check "train the same" run ckpt diff --tensors replicas/*.ckpt copies/*.ckpt
+check "ckpt inspect of copies" run ckpt inspect copies/*.ckpt
+check "tells of all four" says '^world size +4$'
+check "and of the strategy" says '^strategy +sharded_hybrid$'
+check "ckpt consolidate of copies" run ckpt consolidate copies/*.ckpt whole_copy.ckpt
+check "leaves one copy" run ckpt diff --tensors replicas/*.ckpt whole_copy.ckpt
+check "from which one process goes on" run run spiral.json --seed 3 --max_epochs 3 --ckpt_path "$(echo copies/*.ckpt)" --dirpath on_c
+check "and copies from another's" on local:1,local:1 --max_epochs 3 --strategy sharded_hybrid --ckpt_path "$(echo replicas/*.ckpt)" --dirpath on_d
+check "nodes that are not equal are an error" ends_with 1 launch -H local:3,local:1 "$bin/lightc" run spiral.json --strategy sharded_hybrid
+check "that says so" complains 'that of rank 0 has 3, that of rank 3 1; start as many on each'
+check "where they need not be the nodes" on local:3,local:1 --max_epochs 1 --strategy sharded_hybrid --shard_size 2 --dirpath pairs
 printf x | dd of=whole.ckpt/model.safetensors bs=1 seek=900 conv=notrunc status=none
 check "damage ends inspect with 1" ends_with 1 ckpt inspect whole.ckpt
 check "which shows the file" says '^model\.safetensors .*is damaged: its checksum is'
