@@ -88,12 +88,26 @@ mutate() {
 all() {
 # ---- gradients and sums ----
 mutate 'last bucket dropped' src/tensor/expand_sync.c 's/if (begin >= 0 && (last || gap/if (begin >= 0 \&\& !last \&\& (gap/' test_sync test_ddp
-mutate '1/N missing' src/tensor/macro.c 's/if (g->reducer) window \*= lc__reducer_ranks(g->reducer);//' test_sync test_ddp:train_as_one
+mutate '1/N missing' src/tensor/macro.c 's/if (g->reducer && !g->tree) window \*= lc__reducer_ranks(g->reducer);//' test_sync test_ddp:train_as_one
 mutate 'buckets sent before they are complete' src/tensor/expand_sync.c 's/if (ready > \*behind) \*behind = ready;//' test_sync test_ddp:train_as_one
 mutate 'order of a sum swapped' src/comm/combine.c 's/for (unsigned ones = (unsigned)k; ones & 1;/for (unsigned ones = k == n - 1 ? ~0u : 0; top > 1 \&\& ones \& 1;/' test_comm:tree
 mutate 'a piece of a sum twice' src/comm/exchange.c 's/x->parts\[c->own\] = r->at + c->mine.at;/x->parts[c->own] = r->at;/' test_comm
 mutate 'weights of uneven shares ignored' src/core/ranks.c 's/weight = (double)batch->size \* [^;]*;/weight = 1;/' test_ddp:train_as_one
 mutate 'gradient of one rank alone left out' src/tensor/sync.c 's/memcpy(r->flats\[f\]->has_gradient, at, (size_t)r->flats\[f\]->n);/;/' test_sync:some_ranks
+# ---- sharded ----
+mutate 'parameters not gathered after an update' src/tensor/expand.c 's/if (any && !sharding->parameter) LC_TRY(lc__expand_unit_gather(x->b, state->flat, u));//' test_sync:sharded
+mutate 'parameters gathered before an update' src/tensor/place_shards.c 's/return at > c->barrier ? at : c->barrier + 1;/return at;/' test_sync:behind_the_update
+mutate 'slices of another unit gathered' src/tensor/place_shards.c 's/launch->ints\[LC__SYNC_OFFSET\] = u->u->at;/launch->ints[LC__SYNC_OFFSET] = 0;/' test_sync:sharded
+mutate 'gradients of the slice of another rank' src/tensor/expand_sync.c 's/ints\[LC__SYNC_OFFSET\] = s->rank \* u->slice;/ints[LC__SYNC_OFFSET] = (s->size - 1 - s->rank) * u->slice;/' test_sync:sharded
+mutate 'last unit dropped' src/tensor/expand_sync.c 's/if (!trains_any(flat, u)) continue;/if (!trains_any(flat, u) || (k \&\& k == s->n_units - 1)) continue;/' test_sync:sharded
+mutate 'norm of the own slices alone' src/tensor/sync.c 's/\.out = words, \.count = n}/.out = words, .count = 0 * n}/' test_sync:sharded_is_ddp_gpt
+mutate 'norm of all copies' src/tensor/sync.c 's/run_now(r, r->slices,\n *&(lc_comm_call){.op = LC_COMM_ALL_REDUCE/run_now(r, r->comm, \&(lc_comm_call){.op = LC_COMM_ALL_REDUCE/' test_sync:hybrid_is_ddp_gpt
+mutate '1/N of a node' src/tensor/sync.c 's/return lc_comm_size(r->comm);/return lc_comm_size(r->slices);/' test_sync:hybrid
+mutate 'gradients of a node alone' src/strategies/processes.c 's/lc__reducer_replicate(d->reducer, d->slices, d->replicas)/lc__reducer_replicate(d->reducer, d->slices, NULL)/' test_ddp:hybrid_trains_as_ddp
+mutate 'last slice not summed between nodes' src/tensor/expand_sync.c 's/if (r->replicas && sent) LC_TRY(reduce_slice(b, r, flat, units\[sent - 1\], first + sent - 1, NULL));//' test_sync:hybrid
+mutate 'waits of one group hold up another' src/comm/comm.c 's/LC_TRY(lc_comm_progress(others\[i\]));//' test_comm:moves_the_others
+mutate 'every copy writes its slices' src/tensor/shard.c 's/if (!t->in_parts || !t->parts) return;/return;/' test_ddp:copies
+mutate 'memory of parameters that moved kept' src/tensor/flat.c 's/if (move) flat->parameter->backend->trim();//' test_launch:formula
 # ---- state and data ----
 mutate 'stale parameters' src/strategies/processes.c 's/LC_TRY(lc_module_visit(m, send_tensor, d->comm));//' test_ddp:train_as_one
 mutate 'shares overlap' src/data/loader.c 's/s.begin = global_begin + s.offset;/s.begin = global_begin;/' test_ddp:train_as_one

@@ -5,8 +5,9 @@
  * WHAT: end; exit (with status 3); kill (itself); hang; print (60 lines, then status 1); term (waits for SIGTERM, then
  * ends with 0); once (dies in its first life); meet (waits for the others, then until the run ends); late (never
  * meets); train (four epochs; a rank with --on dies in its first life in the third); slow (the same, for ever); usr1
- * (the same as train, but it sends itself SIGUSR1). rank_program silent ...: it does not parse, but asks for one
- * restart in the struct, and dies in its first life. */
+ * (the same as train, but it sends itself SIGUSR1); hold (trains a large model, and leaves in DIR/memory-N what that
+ * took). rank_program silent ...: it does not parse, but asks for one restart in the struct, and dies in its first
+ * life. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -146,6 +147,109 @@ static int train(lc_trainer_options *opt, const settings *s)
     return 0;
 }
 
+/* ---- hold ---- */
+
+enum { HOLD_LAYERS = 60, HOLD_WIDTH = 384, HOLD_SAMPLES = 64 };
+
+typedef struct stack {
+    lc_module base;
+    lc_linear layers[HOLD_LAYERS];
+    int n;
+    int64_t anonymous; /* bytes, behind the last step */
+    lc_device_memory memory;
+} stack;
+
+/* A line of /proc/self/status, in bytes; -1: there is none. */
+static int64_t status_of(const char *name)
+{
+    char line[256];
+    long long n = -1;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && n < 0 && fgets(line, sizeof line, f))
+        if (!strncmp(line, name, strlen(name)) && line[strlen(name)] == ':') n = atoll(line + strlen(name) + 1) * 1024;
+    if (f) fclose(f);
+    return n;
+}
+
+static lc_tensor *stack_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    stack *m = (stack *)self;
+    lc_tensor *x = b->x;
+    (void)i;
+    for (int k = 0; k < m->n; k++) x = lc_relu(lc_linear_forward(&m->layers[k], x));
+    return lc_mean(lc_square(x));
+}
+
+static lc_status stack_batch_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
+{
+    stack *m = (stack *)self;
+    (void)o, (void)b, (void)i;
+    m->anonymous = status_of("RssAnon");
+    return lc_trainer_memory(self->trainer, &m->memory);
+}
+
+static lc_status stack_optimizers(lc_module *self, lc_optimizers *out)
+{
+    return lc_optimizers_add(out, lc_adam(self, .lr = 1e-3));
+}
+
+static const lc_module_ops stack_ops = {LC_MODULE_OPS_INIT("stack"), .training_step = stack_step,
+                                        .on_train_batch_end = stack_batch_end,
+                                        .configure_optimizers = stack_optimizers};
+
+/* Trains `n` layers for some steps. */
+static int hold_layers(const lc_trainer_options *of, int n, stack *m, int *rank, int *ranks)
+{
+    static float x[HOLD_SAMPLES][HOLD_WIDTH];
+    lc_trainer_options opt = *of;
+    lc_array arrays[] = {{.field = {.name = "x", .dtype = LC_F32, .ndim = 1, .shape = {HOLD_WIDTH}}, .data = x}};
+    lc_dataset *d;
+    lc_dataloader *l;
+    lc_trainer *t;
+    for (int i = 0; i < HOLD_SAMPLES; i++) x[i][i] = 1;
+    *m = (stack){.n = n};
+    opt.storage = NULL; /* the caller's: it makes several trainers */
+    opt.max_steps = 4;
+    opt.logger = "none";
+    opt.enable_progress_bar = opt.enable_model_summary = opt.enable_checkpointing = LC_OFF;
+    LC_MAIN_TRY(lc_array_dataset_new(HOLD_SAMPLES, 1, arrays, &d));
+    LC_MAIN_TRY(lc_dataloader_new(&(lc_dataloader_options){.dataset = d, .batch_size = 4}, &l));
+    lc_module_init(&m->base, &stack_ops, 1);
+    for (int k = 0; k < n; k++) {
+        char name[16];
+        snprintf(name, sizeof name, "l%d", k);
+        lc_linear_init(&m->layers[k], m, name, HOLD_WIDTH, HOLD_WIDTH);
+    }
+    LC_MAIN_TRY(lc_trainer_new(&opt, &t));
+    LC_MAIN_TRY(lc_trainer_fit(t, &m->base, &(lc_run_args){.train_dataloader = l}));
+    *rank = lc_trainer_global_rank(t);
+    *ranks = lc_trainer_world_size(t);
+    lc_trainer_free(t);
+    lc_module_release(&m->base);
+    lc_dataloader_free(l);
+    lc_dataset_unref(d);
+    return 0;
+}
+
+/* What few layers need every program needs: kernels, windows between ranks, threads. */
+static int hold(lc_trainer_options *opt, const settings *s)
+{
+    enum { FEW = 4 };
+    stack few, all;
+    int rank, ranks;
+    char path[4200];
+    if (hold_layers(opt, FEW, &few, &rank, &ranks) || hold_layers(opt, HOLD_LAYERS, &all, &rank, &ranks)) return 1;
+    lc_trainer_options_release(opt);
+    double states = 4.0 * (HOLD_LAYERS - FEW) * (HOLD_WIDTH * HOLD_WIDTH + HOLD_WIDTH) * sizeof(float);
+    snprintf(path, sizeof path, "%s/memory-%d", s->dir, rank);
+    FILE *f = fopen(path, "w");
+    if (!f) return 1;
+    fprintf(f, "ranks=%d states=%.0f anonymous=%lld steps=%lld\n", ranks, states,
+            (long long)(few.anonymous < 0 ? -1 : all.anonymous - few.anonymous),
+            (long long)(all.memory.activations + all.memory.workspace - few.memory.activations - few.memory.workspace));
+    return fclose(f) ? 1 : 0;
+}
+
 static int silent(const char *dir)
 {
     lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
@@ -177,6 +281,7 @@ int main(int argc, char **argv)
     fflush(stdout);
     if (!strcmp(s.act, "slow")) sigprocmask(SIG_UNBLOCK, &term, NULL);
     if (!strcmp(s.act, "train") || !strcmp(s.act, "usr1") || !strcmp(s.act, "slow")) return train(&opt, &s);
+    if (!strcmp(s.act, "hold")) return hold(&opt, &s);
     lc_trainer_options_release(&opt);
     bool act = s.on < 0 || (rank && atoi(rank) == s.on);
     if (!strcmp(s.act, "term")) {

@@ -157,6 +157,45 @@ TEST(an_abort_ends_the_groups_too)
     EACH_BACKEND(b) for (int n = 2; n <= 4; n++) CHECK_RANKS(backends[b], n, abort_of_the_whole, NULL);
 }
 
+/* Rank 0 waits for rank 1 in one group, and that one for rank 0 in another, where more is under way than rings hold. */
+static lc_status wait_in_two_groups(lc_comm *c, void *ctx)
+{
+    enum { N = 1 << 20 };
+    int n = lc_comm_size(c), me = lc_comm_rank(c);
+    int32_t *all = malloc((size_t)n * N * sizeof *all), word = me;
+    lc_comm *first, *second, *others[3];
+    lc_request *gather, *receive;
+    (void)ctx;
+    LC_TRY(lc_comm_split(c, 0, me, &first));
+    LC_TRY(lc_comm_split(c, 0, me, &second));
+    others[0] = NULL, others[1] = first, others[2] = second;
+    for (int i = 0; i < N; i++) all[me * N + i] = me + i;
+    LC_TRY(lc_comm_all_gather(first, all + me * N, all, N, LC_I32, &gather));
+    if (me == 0) {
+        LC_TRY(lc_comm_recv(second, &word, 1, LC_I32, 1, &receive));
+        LC_TRY(lc__comm_wait_beside(receive, others, 3));
+        RANK_CHECK(word == 1);
+    }
+    LC_TRY(lc_comm_wait(gather));
+    if (me == 1) LC_TRY(lc_comm_send(second, &word, 1, LC_I32, 0, NULL));
+    for (int r = 0; r < n; r++) RANK_CHECK(all[r * N] == r && all[r * N + N - 1] == r + N - 1);
+    /* What went through them went through the one they are of. */
+    lc_comm_stats one, both, two, total;
+    lc_comm_get_stats(c, &one), lc_comm_get_stats(first, &both), lc_comm_get_stats(second, &two);
+    lc__comm_total(c, &total);
+    RANK_CHECK(both.sent == (n - 1) * (int64_t)sizeof(int32_t) * N && total.sent == one.sent + both.sent + two.sent);
+    RANK_CHECK(total.calls[LC_COMM_ALL_GATHER] == one.calls[LC_COMM_ALL_GATHER] + 1);
+    LC_TRY(lc_comm_barrier(c, NULL));
+    lc_comm_free(first), lc_comm_free(second);
+    free(all);
+    return LC_OK;
+}
+
+TEST(who_waits_in_one_group_moves_the_others)
+{
+    EACH_BACKEND(b) for (int n = 2; n <= 4; n++) CHECK_RANKS(backends[b], n, wait_in_two_groups, NULL);
+}
+
 TEST(different_calls_are_named_with_both_ranks)
 {
     EACH_BACKEND(b)

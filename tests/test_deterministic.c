@@ -271,6 +271,7 @@ static lc_status run(job *j, lc_comm *comm, outcome *o)
     opt.default_root_dir = j->root;
     opt.ckpt_path = j->ckpt_path;
     opt.strategy = comm ? j->strategy : NULL;
+    if (opt.strategy && !strcmp(opt.strategy, "sharded_hybrid")) opt.shard_size = n % 2 ? n : n / 2; /* two copies */
     opt.state_dict_type = comm ? j->state_dict_type : NULL;
     opt.bucket_cap_mb = 1. / 1024; /* several buckets, and units of what is sharded */
     opt.comm = comm;
@@ -349,7 +350,7 @@ static void compare(const outcome *a, const outcome *b, const char *what)
 static outcome one;
 static ranks_job ranks;
 
-static const char *const strategies[] = {"ddp", "sharded_1", "sharded_2", "sharded_3"};
+static const char *const strategies[] = {"ddp", "sharded_1", "sharded_2", "sharded_3", "sharded_hybrid"};
 enum { STRATEGIES = sizeof strategies / sizeof *strategies };
 
 static void run_on(job *j, const char *name, int n)
@@ -367,7 +368,7 @@ static void run_on(job *j, const char *name, int n)
 static void check_on(const job *like, const char *name, int n)
 {
     /* In stage 3 every chunk must use the same parameters. */
-    for (int s = 0; s < STRATEGIES - (like->skip_every > 0); s++) {
+    for (int s = 0; s < STRATEGIES - (like->skip_every > 0 ? 2 : 0); s++) {
         job j = *like;
         snprintf(j.root, sizeof j.root, "%s", fresh_dir(name));
         j.strategy = strategies[s];
@@ -478,7 +479,7 @@ TEST(what_is_held_is_counted)
     run_on(&j, "held", 2);
     CHECK_EQ(ranks.o[0].gradients, 4 * whole);
     for (int s = 1; s < STRATEGIES; s++) {
-        static const int halves[][2] = {{6, 8}, {4, 6}, {3, 5}, {3, 5}}; /* with one chunk a rank, and with two */
+        static const int halves[][2] = {{6, 8}, {4, 6}, {3, 5}, {3, 5}, {6, 8}}; /* with one chunk a rank, and two */
         for (j.chunk = 4; j.chunk >= 2; j.chunk /= 2) {
             j.strategy = strategies[s];
             CHECK_OK(run(&j, NULL, &one));

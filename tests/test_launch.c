@@ -393,6 +393,49 @@ TEST(training_goes_on_from_sharded_checkpoints)
     CHECK(atoi(result + strlen("batches=")) < atoi(undisturbed + strlen("batches=")) / 2 + 1);
 }
 
+/* ---- memory ---- */
+
+/* What a rank's process takes for a model of 133 MB with gradients and Adam's state, of which a share lies on this
+ * rank; beside what its steps need, which the planner knows. */
+TEST(ranks_take_what_the_formula_says)
+{
+    static const struct {
+        const char *ranks, *strategy;
+        double share; /* of the state, on one of two ranks */
+    } cases[] = {
+        {"-np 2", "ddp", 1},
+        {"-np 2", "sharded_1", 3.0 / 4},
+        {"-np 2", "sharded_2", 5.0 / 8},
+        {"-np 2", "sharded_3", 1.0 / 2},
+        {"-H local:2,local:2", "sharded_hybrid", 1.0 / 2},
+    };
+#ifdef SANITIZED
+    SKIP("a sanitizer takes memory of its own");
+#endif
+    if (access("/proc/self/status", R_OK) != 0) SKIP("there is no /proc/self/status");
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        run r;
+        int ranks = 0;
+        CHECK_EQ(launch(&r, "%s launch %s %s --act hold --threads 1 --strategy %s", lightc, cases[k].ranks, program,
+                        cases[k].strategy),
+                 0);
+        for (int rank = 0; rank == 0 || rank < ranks; rank++) {
+            char text[256], name[32];
+            double states, anonymous, steps;
+            snprintf(name, sizeof name, "memory-%d", rank);
+            read_file(&r, name, text, sizeof text);
+            CHECK(sscanf(text, "ranks=%d states=%lf anonymous=%lf steps=%lf", &ranks, &states, &anonymous, &steps) ==
+                  4);
+            if (anonymous < 0) SKIP("this kernel does not tell RssAnon");
+            double want = cases[k].share * states + steps;
+            if (!(fabs(anonymous - want) <= 0.05 * want))
+                TEST_FAIL("%s, rank %d: %.2f MB of memory, not %.2f", cases[k].strategy, rank, 1e-6 * anonymous,
+                          1e-6 * want);
+        }
+        CHECK_EQ(ranks, k == 4 ? 4 : 2);
+    }
+}
+
 /* ---- several machines ---- */
 
 /* Two supervisors, as on two machines. */

@@ -17,6 +17,7 @@ typedef struct job {
     int per_node; /* ranks that share a copy; 0: all of them */
     size_t bucket;
     bool uneven;
+    bool again;  /* the loss is computed again behind the update, in the same step */
     float *want; /* of one rank */
     int64_t n;
     double *want_loss;
@@ -106,6 +107,7 @@ static lc_status train(const job *j, lc_comm *comm, values *out, double *losses)
             }
             if (last && j->clip > 0) lc_clip_grad_norm(opt, j->clip);
             if (last) lc_optimizer_step(opt);
+            if (last && j->again) l = lc_keep(model_loss(m, x, y));
             LC_TRY(lc_step_run(g));
             LC_TRY(lc_item(l, &loss));
             LC_TRY(lc_step_end(g));
@@ -247,6 +249,12 @@ TEST(sharded_is_ddp_over_accumulation)
 TEST(sharded_is_ddp_with_uneven_batches)
 {
     check_sharded((job){.model = "mlp", .batch = 13, .accumulate = 1, .steps = 3, .bucket = 4096, .uneven = true});
+}
+
+TEST(sharded_is_ddp_behind_the_update)
+{
+    check_sharded((job){
+        .model = "gpt_small", .batch = 12, .accumulate = 1, .steps = 3, .bucket = 4096, .clip = 0.5, .again = true});
 }
 
 /* Copies of the whole, each in slices among the ranks of a node: these are a sub-tree of the tree that sums follow if

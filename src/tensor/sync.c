@@ -207,7 +207,7 @@ static const lc__unit *unit_at(const lc__reducer *r, int64_t index, const lc_fla
 
 static void gather_for_others(lc__reducer *r, int64_t unit)
 {
-    const lc_flat *flat;
+    const lc_flat *flat = NULL;
     const lc__unit *u = unit_at(r, unit, &flat);
     const lc_tensor *p = flat->sharding->parameter;
     run_now(r, r->slices,

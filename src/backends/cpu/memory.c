@@ -4,6 +4,9 @@
 #include "backends/cpu/memory.h"
 
 #include <errno.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,6 +104,20 @@ void lc__cpu_free(void *data, size_t bytes)
         munmap(data, whole_pages(bytes));
     else
         free(data);
+}
+
+#ifdef __GLIBC__
+static void give_back(void)
+{
+    malloc_trim(0);
+}
+#else
+static void give_back(void) {}
+#endif
+
+void lc__cpu_trim(void)
+{
+    give_back();
 }
 
 /* ---- how much there is ---- */
