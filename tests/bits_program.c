@@ -7,7 +7,7 @@
 
 #include <lightc/lightc.h>
 
-enum { SAMPLES = 70, VAL = 26, PIXELS = 64, CLASSES = 4, EPOCHS = 2, CHANNELS = 6 };
+enum { SAMPLES = 66, VAL = 26, PIXELS = 64, CLASSES = 4, EPOCHS = 2, CHANNELS = 6 };
 
 typedef struct settings {
     const char *dir;
