@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Law 2, bit for bit: with `deterministic` N ranks with batch B end where one rank with batch N * B ends. */
+/* Law 2, bit for bit: with `deterministic` N ranks with batch B end where one rank with batch N * B ends, and so do
+ * N devices of one process. */
 #include "comm_world.h"
 #include "core/exact_sum.h"
 #include "scratch.h"
@@ -39,7 +40,8 @@ typedef struct job {
     int64_t limit, samples; /* batches of an epoch, samples; 0: all */
     bool reads, counts, sync_batchnorm, manual;
     bool compares_state;                    /* of optimizers, as the end's checkpoint has it */
-    const char *strategy, *state_dict_type; /* of a communicator */
+    const char *strategy, *state_dict_type; /* of a communicator, or of */
+    const char *devices;                    /* of one process */
 } job;
 
 enum { MOST_BYTES = 1 << 16 };
@@ -270,8 +272,9 @@ static lc_status run(job *j, lc_comm *comm, outcome *o)
     if (j->clip_value) opt.gradient_clip_algorithm = "value";
     opt.default_root_dir = j->root;
     opt.ckpt_path = j->ckpt_path;
-    opt.strategy = comm ? j->strategy : NULL;
+    opt.strategy = comm || j->devices ? j->strategy : NULL;
     if (opt.strategy && !strcmp(opt.strategy, "sharded_hybrid")) opt.shard_size = n % 2 ? n : n / 2; /* two copies */
+    opt.devices = j->devices;
     opt.state_dict_type = comm ? j->state_dict_type : NULL;
     opt.bucket_cap_mb = 1. / 1024; /* several buckets, and units of what is sharded */
     opt.comm = comm;
@@ -365,8 +368,27 @@ static void run_on(job *j, const char *name, int n)
     }
 }
 
+/* On devices of one process. */
+static void check_devices(const job *like, const char *name, int n)
+{
+    static const char *const kinds[] = {"data_parallel", "central_storage"};
+    for (int s = 0; s < 2; s++) {
+        char what[128], devices[8];
+        job j = *like;
+        snprintf(j.root, sizeof j.root, "%s", fresh_dir(name));
+        snprintf(devices, sizeof devices, "%d", n);
+        j.devices = devices;
+        j.strategy = kinds[s];
+        memset(&ranks, 0, sizeof ranks);
+        CHECK_OK(run(&j, NULL, &ranks.o[0]));
+        snprintf(what, sizeof what, "%s, %d devices of %s", name, n, j.strategy);
+        compare(&one, &ranks.o[0], what);
+    }
+}
+
 static void check_on(const job *like, const char *name, int n)
 {
+    check_devices(like, name, n);
     /* In stage 3 every chunk must use the same parameters. */
     for (int s = 0; s < STRATEGIES - (like->skip_every > 0 ? 2 : 0); s++) {
         job j = *like;
@@ -543,6 +565,30 @@ TEST(a_run_goes_on_with_other_ranks)
             }
 }
 
+TEST(a_run_goes_on_on_devices)
+{
+    job j = job_of("devices", NORM, 16, 0);
+    j.accumulate = 4;
+    CHECK_OK(run(&j, NULL, &one));
+    snprintf(j.saved, sizeof j.saved, "%s/inside.ckpt", j.root);
+    for (int back = 0; back < 2; back++) {
+        j.ckpt_path = NULL;
+        for (int part = 0; part < 2; part++) {
+            j.save_after = part ? -1 : 2; /* three batches of a window are done */
+            j.devices = part == back ? NULL : "2";
+            j.strategy = j.devices ? "data_parallel" : "sharded_2";
+            memset(&ranks, 0, sizeof ranks);
+            if (j.devices) {
+                CHECK_OK(run(&j, NULL, &ranks.o[0]));
+                compare(&one, &ranks.o[0], "two devices");
+            } else {
+                run_on(&j, "two ranks", 2);
+            }
+            j.ckpt_path = j.saved;
+        }
+    }
+}
+
 /* ---- what cannot be done ---- */
 
 static void expect(job *j, int n, const char *a, const char *b)
@@ -580,6 +626,10 @@ TEST(what_does_not_go_with_several_ranks)
     j.counts = true;
     CHECK_OK(run(&j, NULL, &one));
     expect(&j, 2, "training_step cannot change a tensor that lives on", "test_deterministic.c");
+    j.devices = "2", j.strategy = "data_parallel";
+    CHECK(run(&j, NULL, &one) < 0);
+    CHECK_CONTAINS(lc_error_message(), "training_step cannot change a tensor that lives on");
+    j.devices = NULL, j.strategy = "ddp";
     j.counts = false;
     j.optimizer = LBFGS;
     CHECK_OK(run(&j, NULL, &one));

@@ -6,6 +6,7 @@
 #include "core/deterministic.h"
 
 #include "nn/nn_internal.h"
+#include "tensor/devices.h"
 #include "tensor/tensor_impl.h"
 
 #include <lightc/ops_math.h>
@@ -23,13 +24,30 @@ typedef struct statistic {
 struct lc__statistics {
     statistic *v;
     int n;
+    int devices;
     char *packed; /* to reduce all at once */
     size_t bytes;
 };
 
-static lc_status like(const lc_tensor *t, lc_tensor **out)
+/* Every device but the first has one of its own, as of what it is like. */
+static lc_status like(const struct lc__statistics *all, const lc_tensor *t, lc_tensor **out)
 {
-    return *out ? LC_OK : lc_tensor_new(t->type.dtype, t->type.ndim, t->type.shape, out);
+    if (*out) return LC_OK;
+    LC_TRY(lc_tensor_new(t->type.dtype, t->type.ndim, t->type.shape, out));
+    if (all->devices == 1) return LC_OK;
+    lc_tensor **replicas = (*out)->replicas = calloc((size_t)all->devices, sizeof *replicas);
+    if (!replicas) return lc_fail(LC_ERR_MEMORY, "out of memory: statistics of batch norm");
+    for (int i = 1; i < all->devices; i++)
+        LC_TRY(lc_tensor_new(t->type.dtype, t->type.ndim, t->type.shape, &replicas[i]));
+    return LC_OK;
+}
+
+static void drop(const struct lc__statistics *all, lc_tensor *t)
+{
+    for (int i = 1; t && t->replicas && i < all->devices; i++) lc_tensor_unref(t->replicas[i]);
+    if (t) free(t->replicas);
+    if (t) t->replicas = NULL;
+    lc_tensor_unref(t);
 }
 
 static lc_status add_statistic(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
@@ -45,15 +63,16 @@ static lc_status add_statistic(void *ctx, const char *path, lc_module *owner, lc
     statistic *s = &list[all->n++];
     s->is_mean = lc_dtype_is_float(s->running->type.dtype);
     all->bytes += s->running->bytes;
-    LC_TRY(like(s->running, &s->before));
-    if (s->is_mean) LC_TRY(like(s->running, &s->moved));
+    LC_TRY(like(all, s->running, &s->before));
+    if (s->is_mean) LC_TRY(like(all, s->running, &s->moved));
     return lc__tree_allow(k->tree, s->running);
 }
 
-lc_status lc__statistics_new(lc__chunks *k, lc_module *m)
+lc_status lc__statistics_new(lc__chunks *k, lc_module *m, int devices)
 {
     k->statistics = calloc(1, sizeof *k->statistics);
     if (!k->statistics) return lc_fail(LC_ERR_MEMORY, "out of memory: statistics of batch norm");
+    k->statistics->devices = devices;
     LC_TRY(lc_module_visit(m, add_statistic, k));
     k->statistics->packed = malloc(k->statistics->bytes + 1);
     return k->statistics->packed ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: statistics of batch norm");
@@ -65,9 +84,9 @@ void lc__statistics_free(lc__chunks *k)
     for (int i = 0; all && i < all->n; i++) {
         statistic *s = &all->v[i];
         lc_tensor_unref(s->running);
-        lc_tensor_unref(s->before);
-        lc_tensor_unref(s->moved);
-        for (int level = 0; level < LC__TREE_LEVELS; level++) lc_tensor_unref(s->held[level]);
+        drop(all, s->before);
+        drop(all, s->moved);
+        for (int level = 0; level < LC__TREE_LEVELS; level++) drop(all, s->held[level]);
     }
     if (all) free(all->v);
     if (all) free(all->packed);
@@ -84,12 +103,12 @@ void lc__statistics_begin(lc__chunks *k)
 }
 
 /* `moved` NULL: there is no chunk. */
-static lc_status add(statistic *s, lc_tensor *moved, int64_t index, bool last)
+static lc_status add(const struct lc__statistics *all, statistic *s, lc_tensor *moved, int64_t index, bool last)
 {
     lc_tensor *in[2 + LC__TREE_LEVELS], *none[LC_MAX_OUTPUTS];
     int levels[LC__TREE_LEVELS], to, n = lc__tree_path(index, last, levels, &to);
     for (int i = 0; i < n; i++) in[2 + i] = s->held[levels[i]];
-    if (to >= 0) LC_TRY(like(s->running, &s->held[to]));
+    if (to >= 0) LC_TRY(like(all, s->running, &s->held[to]));
     in[0] = to >= 0 ? s->held[to] : s->moved;
     in[1] = moved;
     lc_op_call_n(&lc__op_combine, 2 + n, in, 0, NULL, 0, NULL, none, LC_HERE);
@@ -102,7 +121,8 @@ lc_status lc__statistics_chunk(lc__chunks *k, int64_t i, double weight)
     lc_no_grad_begin();
     for (int j = 0; j < k->statistics->n && status >= 0; j++) {
         statistic *s = &k->statistics->v[j];
-        if (s->is_mean) status = add(s, lc_mul_scalar(lc_sub(s->running, s->before), weight), i, i == k->n - 1);
+        if (s->is_mean)
+            status = add(k->statistics, s, lc_mul_scalar(lc_sub(s->running, s->before), weight), i, i == k->n - 1);
         if (s->is_mean || i < k->n - 1) lc_assign(s->running, s->before);
     }
     lc_no_grad_end();
@@ -112,7 +132,7 @@ lc_status lc__statistics_chunk(lc__chunks *k, int64_t i, double weight)
 lc_status lc__statistics_no_chunk(lc__chunks *k)
 {
     for (int i = 0; i < k->statistics->n; i++)
-        if (k->statistics->v[i].is_mean) LC_TRY(add(&k->statistics->v[i], NULL, 0, true));
+        if (k->statistics->v[i].is_mean) LC_TRY(add(k->statistics, &k->statistics->v[i], NULL, 0, true));
     return LC_OK;
 }
 
@@ -139,9 +159,19 @@ static lc_status reduce(const struct lc__statistics *all, lc_comm *comm, lc_dtyp
     return LC_OK;
 }
 
-lc_status lc__statistics_end(lc__chunks *k, lc_comm *comm, double chunks)
+/* Of the devices that had chunks: the first one's becomes the sum. */
+static void add_up(lc_tensor *moved, int parts)
+{
+    const void *list[LC__MAX_DEVICES] = {moved->data};
+    for (int i = 1; i < parts; i++) list[i] = moved->replicas[i]->data;
+    if (parts > 1) lc_comm_combine(moved->type.dtype, LC_COMM_SUM, parts, list, moved->data, lc_tensor_numel(moved));
+}
+
+lc_status lc__statistics_end(lc__chunks *k, lc_comm *comm, int parts, double chunks)
 {
     static const lc_dtype dtypes[] = {LC_F32, LC_F64, LC_I64};
+    for (int i = 0; i < k->statistics->n; i++)
+        if (k->statistics->v[i].is_mean) add_up(k->statistics->v[i].moved, parts);
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes && comm; i++) LC_TRY(reduce(k->statistics, comm, dtypes[i]));
     lc_no_grad_begin();
     for (int i = 0; i < k->statistics->n; i++) {

@@ -7,6 +7,7 @@
  * samples, the last of an epoch, is weighted up. */
 #include "core/deterministic.h"
 
+#include "core/parts.h"
 #include "core/ranks.h"
 #include "optim/optim_internal.h"
 #include "tensor/graph_impl.h"
@@ -42,16 +43,17 @@ lc_status lc__chunks_train(lc_trainer *t)
                        "must call the backward pass; %s optimises manually",
                        t->mo.name);
     }
-    for (int i = 0; i < t->optimizers.n && t->comm; i++)
+    for (int i = 0; i < t->optimizers.n && (t->comm || t->parts); i++)
         if (lc__evaluates(t->optimizers.optimizers[i].optimizer))
             return lc_fail(LC_ERR_CONFIG,
-                           "deterministic with several ranks: %s looks at the loss of the batch, which is rounded "
-                           "otherwise for another number of ranks; use another optimizer, or one rank",
+                           "deterministic with several ranks or devices: %s looks at the loss of the batch, which is "
+                           "rounded otherwise for another number of them; use another optimizer, or one rank",
                            t->optimizers.optimizers[i].optimizer->ops->name);
-    LC_TRY(lc__tree_new(t->graph, t->n_ranks, &t->chunks->tree));
+    int devices = lc__parts_most(t);
+    LC_TRY(lc__tree_new(t->graph, t->n_ranks * devices, &t->chunks->tree));
     for (int i = 0; i < t->optimizers.n; i++)
         LC_TRY(lc__tree_add(t->chunks->tree, t->optimizers.optimizers[i].optimizer));
-    return lc__statistics_new(t->chunks, t->m);
+    return lc__statistics_new(t->chunks, t->m, devices);
 }
 
 void lc__chunks_free(lc_trainer *t)
@@ -147,17 +149,30 @@ static lc_status room_for(lc__chunks *k, int64_t n)
 
 int64_t lc__chunks_in(const lc_trainer *t, const lc_batch *batch)
 {
-    bool cut = t->chunks && t->stage != LC_STAGE_PREDICT && batch->piece > 0; /* without pieces one rank alone cuts */
+    bool cut = lc__cuts_chunks(t) && batch->piece > 0; /* without pieces one rank alone cuts */
     return cut ? ceil_div(batch->size, batch->piece) : 1;
+}
+
+int64_t lc__chunks_size(const lc_trainer *t, const lc_batch *batch)
+{
+    if (batch->piece || t->comm || batch->size <= 0) return batch->piece;
+    return ceil_div(batch->size, chunks_of(t, batch->size));
+}
+
+int64_t lc__chunks_each(int64_t samples, int64_t size, int devices)
+{
+    int64_t each = 1;
+    while (each * devices * size < samples) each *= 2;
+    return each;
 }
 
 lc_status lc__chunks_cut(lc_trainer *t, const lc_batch *batch)
 {
     lc__chunks *k = t->chunks;
-    int64_t all = batch->global_size > 0 ? batch->global_size : batch->size;
     k->batch = batch;
-    k->size = batch->piece;
-    if (!k->size && (t->comm || batch->size <= 0)) {
+    k->size = lc__chunks_size(t, batch);
+    k->slot = 0;
+    if (!k->size) {
         if (!t->comm) { /* nothing tells where samples lie */
             k->size = 1, k->n = 1, k->first = 0;
             return room_for(k, 1);
@@ -166,7 +181,6 @@ lc_status lc__chunks_cut(lc_trainer *t, const lc_batch *batch)
                                       "consists (lc_batch.piece); let the trainer give each rank its part "
                                       "(use_distributed_sampler), and see lc_shard in <lightc/data.h>");
     }
-    if (!k->size) k->size = ceil_div(all, chunks_of(t, all));
     if (batch->global_offset % k->size && batch->size)
         return lc_fail(LC_ERR_USER,
                        "deterministic: this rank's slice begins at sample %lld of the batch, inside of a "
@@ -174,7 +188,8 @@ lc_status lc__chunks_cut(lc_trainer *t, const lc_batch *batch)
                        (long long)batch->global_offset, (long long)k->size);
     k->n = ceil_div(batch->size, k->size);
     k->first = batch->global_offset / k->size;
-    return room_for(k, k->n);
+    if (t->parts) k->slot = k->first; /* those of the devices before are in use */
+    return room_for(k, k->slot + k->n);
 }
 
 lc_status lc__chunks_take(lc_trainer *t, int64_t i, const lc_batch **out)
@@ -182,7 +197,7 @@ lc_status lc__chunks_take(lc_trainer *t, int64_t i, const lc_batch **out)
     lc__chunks *k = t->chunks;
     int64_t begin = i * k->size, left = k->batch->size - begin;
     *out = k->batch;
-    if (k->n > 1) LC_TRY(lc__batch_cut(&k->slices[i], k->batch, begin, left < k->size ? left : k->size, out));
+    if (k->n > 1) LC_TRY(lc__batch_cut(&k->slices[k->slot + i], k->batch, begin, left < k->size ? left : k->size, out));
     t->batch = *out;
     return lc_step_status(t->graph);
 }
@@ -243,23 +258,72 @@ static lc_status join_outputs(lc_trainer *t)
 
 /* ---- the closure ---- */
 
+/* Of the host's graph, behind the first step function, as without chunks. */
+static lc_status zero_grad(lc_closure *c)
+{
+    lc_trainer *t = c->t;
+    const lc_batch *chunk = t->batch;
+    lc__part_leave(t);
+    lc_status status = lc__closure_zero_grad(c);
+    if (t->parts) lc__part_enter(t, 0);
+    t->batch = chunk;
+    return status;
+}
+
 static lc_status run_chunk(lc_closure *c, int64_t i, double samples, double weight, bool first_of_window, bool *any)
 {
     lc_trainer *t = c->t;
     lc__chunks *k = t->chunks;
+    lc__tree *tree = t->graph->tree;
     t->outputs.n = 0;
     LC_TRY(lc__chunks_take(t, i, &c->batch));
-    lc__tree_chunk_begin(k->tree, k->first + i, i, k->n, weight);
+    lc__tree_chunk_begin(tree, k->first + i, i, k->n, weight);
     LC_TRY(lc__run_training_step(c));
-    if (first_of_window && i == 0) LC_TRY(lc__closure_zero_grad(c));
+    if (first_of_window && i == 0) LC_TRY(zero_grad(c));
     if (c->loss) {
         *any = true;
         LC_TRY(lc__backward_hooks(t, c->loss));
     }
-    lc__tree_chunk_end(k->tree);
+    lc__tree_chunk_end(tree);
     k->outputs[i] = t->outputs;
     LC_TRY(lc_step_status(t->graph));
     return lc__statistics_chunk(k, i, samples);
+}
+
+/* The chunks of this rank, or of a device; there are `chunks` in all. */
+static lc_status run_chunks(lc_closure *c, const lc_batch *batch, double chunks, bool first_of_window, bool *any)
+{
+    lc_trainer *t = c->t;
+    lc__chunks *k = t->chunks;
+    lc_tensor *loss = NULL;
+    LC_TRY(lc__chunks_cut(t, batch));
+    lc__statistics_begin(k);
+    for (int64_t i = 0; i < k->n; i++) {
+        int64_t left = batch->size - i * k->size;
+        double samples = batch->size > 0 && left < k->size ? (double)left / (double)k->size : 1;
+        LC_TRY(run_chunk(c, i, samples, samples * (k->window / chunks), first_of_window, any));
+        loss = mean_of(k, loss, i, c->loss);
+    }
+    t->batch = batch;
+    c->loss = k->n > 1 && loss ? lc_keep(loss) : loss;
+    return join_outputs(t);
+}
+
+static lc_status run_parts(lc_closure *c, double chunks, bool first_of_window, int *n, bool *any)
+{
+    lc_trainer *t = c->t;
+    LC_TRY(lc__parts_begin(t, c->batch, n));
+    for (int i = 0; i < *n; i++) {
+        lc_status s = run_chunks(c, lc__part_enter(t, i), chunks, first_of_window && i == 0, any);
+        t->graph->backwards = 1; /* what is absent is added up, too */
+        lc__part_set_value(t, i, c->loss);
+        lc__part_leave(t);
+        LC_TRY(s);
+    }
+    LC_TRY(lc__parts_run(t));
+    LC_TRY(lc__results_read(t, &t->train_results)); /* another closure of this step begins its own parts */
+    c->loss = lc__parts_value(t);
+    return LC_OK;
 }
 
 lc_status lc__chunks_closure(lc_closure *c)
@@ -268,22 +332,13 @@ lc_status lc__chunks_closure(lc_closure *c)
     lc__chunks *k = t->chunks;
     const lc_batch *batch = c->batch;
     int64_t place = c->batch_idx % t->accumulate;
-    lc_tensor *loss = NULL;
+    int64_t all = batch->global_size > 0 ? batch->global_size : batch->size, size = lc__chunks_size(t, batch);
+    double chunks = all > 0 && size > 0 ? (double)all / (double)size : 1;
     bool any = false;
-    LC_TRY(lc__chunks_cut(t, batch));
-    int64_t all = batch->global_size > 0 ? batch->global_size : batch->size;
-    double chunks = all > 0 ? (double)all / (double)k->size : 1;
+    int parts = 1;
     if (place == 0) k->window = chunks;
-    lc__statistics_begin(k);
-    for (int64_t i = 0; i < k->n; i++) {
-        int64_t left = batch->size - i * k->size;
-        double samples = batch->size > 0 && left < k->size ? (double)left / (double)k->size : 1;
-        LC_TRY(run_chunk(c, i, samples, samples * (k->window / chunks), place == 0, &any));
-        loss = mean_of(k, loss, i, c->loss);
-    }
+    LC_TRY(t->parts ? run_parts(c, chunks, place == 0, &parts, &any) : run_chunks(c, batch, chunks, place == 0, &any));
     c->batch = t->batch = batch;
-    c->loss = k->n > 1 && loss ? lc_keep(loss) : loss;
-    LC_TRY(join_outputs(t));
     if (k->n == 0) {
         if (place == 0) LC_TRY(lc__closure_zero_grad(c));
         lc__tree_no_chunk(k->tree);
@@ -295,7 +350,7 @@ lc_status lc__chunks_closure(lc_closure *c)
     if (t->comm || !t->accumulating || t->strategy->syncs_every_backward) LC_TRY(lc__sync_gradients(t));
     any = t->window_backwards > 0;
     t->window_backwards = before + any;
-    LC_TRY(lc__statistics_end(k, t->comm, chunks));
+    LC_TRY(lc__statistics_end(k, t->comm, parts, chunks));
     lc__tree_window(k->tree, place, !t->accumulating);
     lc_graph_set_window(t->graph, k->window * (double)(t->window_backwards ? t->window_backwards : 1));
     return any ? LC__HOOK(t, ON_AFTER_BACKWARD, on_after_backward) : LC_OK;

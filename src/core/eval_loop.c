@@ -69,34 +69,39 @@ static lc_status call_step(lc_trainer *t, const lc_batch *batch, int64_t i, int 
     return s;
 }
 
+static lc_status call_chunks(lc_trainer *t, const lc_batch *batch, int64_t i, int loader)
+{
+    lc_tensor *none;
+    LC_TRY(lc__chunks_cut(t, batch));
+    for (int64_t k = 0; k < t->chunks->n; k++) {
+        const lc_batch *chunk;
+        LC_TRY(lc__chunks_take(t, k, &chunk));
+        lc__graph_chunk(t->graph, t->chunks->first + k);
+        LC_TRY(call_step(t, chunk, i, loader, &none));
+    }
+    t->batch = batch;
+    return LC_OK;
+}
+
 static lc_status call_parts(lc_trainer *t, const lc_batch *batch, int64_t i, int loader)
 {
     lc_status s = LC_OK;
-    lc_tensor *prediction;
+    lc_tensor *prediction = NULL;
     int n;
     LC_TRY(lc__parts_begin(t, batch, &n));
     for (int k = 0; k < n && s >= 0; k++) {
-        s = call_step(t, lc__part_enter(t, k), i, loader, &prediction);
+        const lc_batch *part = lc__part_enter(t, k);
+        s = lc__cuts_chunks(t) ? call_chunks(t, part, i, loader) : call_step(t, part, i, loader, &prediction);
         lc__part_set_value(t, k, prediction);
         lc__part_leave(t);
     }
     return s;
 }
 
-/* Predictions are of samples, and need no sums. */
 static lc_status call_steps(lc_trainer *t, const lc_batch *batch, int64_t i, int loader, lc_tensor **prediction)
 {
     if (t->parts) return call_parts(t, batch, i, loader);
-    if (!t->chunks || t->stage == LC_STAGE_PREDICT) return call_step(t, batch, i, loader, prediction);
-    LC_TRY(lc__chunks_cut(t, batch));
-    for (int64_t k = 0; k < t->chunks->n; k++) {
-        const lc_batch *chunk;
-        LC_TRY(lc__chunks_take(t, k, &chunk));
-        lc__graph_chunk(t->graph, t->chunks->first + k);
-        LC_TRY(call_step(t, chunk, i, loader, prediction));
-    }
-    t->batch = batch;
-    return LC_OK;
+    return lc__cuts_chunks(t) ? call_chunks(t, batch, i, loader) : call_step(t, batch, i, loader, prediction);
 }
 
 static lc_status run_step(lc_trainer *t, const lc_batch *batch, int64_t i, int loader)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/parts.h"
 
+#include "core/deterministic.h"
 #include "data/batch_slice.h"
 #include "tensor/devices.h"
 
@@ -37,11 +38,6 @@ lc_status lc__parts_setup(lc_trainer *t)
 {
     int n = t->strategy->devices ? t->strategy->devices(t->strategy_self) : 0;
     if (n < 1 || (n == 1 && t->opt.deterministic)) return LC_OK;
-    if (t->opt.deterministic)
-        return lc_fail(LC_ERR_UNSUPPORTED,
-                       "deterministic: %s sums gradients over %d devices, which rounds otherwise than one does; use "
-                       "--strategy ddp, which gives the bits of one rank, or --devices 1",
-                       t->strategy->name, n);
     if (!t->parts) {
         lc__devices *d;
         LC_TRY(lc__devices_new(t->graph, n, t->strategy->copies_parameters, &d));
@@ -75,7 +71,8 @@ lc_status lc__parts_set_optimizers(lc_trainer *t)
             "sync_batchnorm: on the devices of %s batch norm normalises each part by itself; use --strategy ddp",
             t->strategy->name);
     for (int i = 0; i < t->optimizers.n; i++) list[i] = t->optimizers.optimizers[i].optimizer;
-    return lc__devices_set_optimizers(t->parts->devices, list, t->optimizers.n);
+    LC_TRY(lc__devices_set_optimizers(t->parts->devices, list, t->optimizers.n));
+    return lc__devices_set_tree(t->parts->devices, lc__tree_of(t));
 }
 
 void lc__parts_free(lc_trainer *t)
@@ -90,6 +87,11 @@ void lc__parts_free(lc_trainer *t)
     free(p->part);
     free(p);
     t->parts = NULL;
+}
+
+int lc__parts_most(const lc_trainer *t)
+{
+    return t->parts ? t->parts->most : 1;
 }
 
 /* A tensor of that type: the one that was made for the batch before, if it fits. */
@@ -131,10 +133,14 @@ lc_status lc__parts_begin(lc_trainer *t, const lc_batch *batch, int *n)
     struct lc__parts *p = t->parts;
     LC_TRY(take_batch(p, batch));
     int64_t each = (p->samples + p->most - 1) / p->most;
+    if (lc__cuts_chunks(t)) {
+        p->whole.piece = lc__chunks_size(t, batch);
+        each = lc__chunks_each(p->samples, p->whole.piece, p->most) * p->whole.piece;
+    }
     p->n = *n = (int)((p->samples + each - 1) / each);
     p->has_value = false;
     t->cuts++;
-    LC_TRY(lc__devices_begin(p->devices, p->n));
+    LC_TRY(lc__devices_begin(p->devices, p->n, lc__cuts_chunks(t)));
     for (int i = 0; i < p->n; i++) {
         int64_t begin = i * each, size = p->samples - begin < each ? p->samples - begin : each;
         p->part[i].value = NULL;

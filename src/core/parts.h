@@ -13,7 +13,10 @@ lc_status lc__parts_setup(lc_trainer *t) LC_MUST_USE;
 lc_status lc__parts_set_optimizers(lc_trainer *t) LC_MUST_USE;
 void lc__parts_free(lc_trainer *t);
 
-/* Cuts the batch; *n is the number of parts. Inside of a step. */
+/* How many devices there are; 1: no parts. */
+int lc__parts_most(const lc_trainer *t);
+/* Cuts the batch, into whole chunks where it has some (deterministic.h); *n is the number of parts. Inside of a step.
+ */
 lc_status lc__parts_begin(lc_trainer *t, const lc_batch *batch, int *n) LC_MUST_USE;
 /* Until lc__part_leave, what runs is part i: t->graph, t->batch (returned) and t->outputs are its. */
 const lc_batch *lc__part_enter(lc_trainer *t, int i);

@@ -32,6 +32,8 @@ struct lc__devices {
     bool copies;
     lc_graph **graphs;
     lc__team *team;
+    const lc__tree *tree;      /* borrowed; NULL: batches are not cut into chunks */
+    lc__tree **trees;          /* by device */
     lc_module *module;         /* borrowed */
     lc_optimizer **optimizers; /* borrowed */
     int n_optimizers;
@@ -79,9 +81,10 @@ lc_status lc__devices_new(lc_graph *host, int n, bool copies, lc__devices **out)
     d->n = n;
     d->copies = copies;
     d->graphs = calloc((size_t)n, sizeof(lc_graph *));
+    d->trees = calloc((size_t)n, sizeof(lc__tree *));
     d->plans = calloc((size_t)n, sizeof(lc_plan *));
     d->sources = calloc((size_t)n * (size_t)(n + 1), sizeof(void *));
-    if (!d->graphs || !d->plans || !d->sources) {
+    if (!d->graphs || !d->trees || !d->plans || !d->sources) {
         status = lc_fail(LC_ERR_MEMORY, "out of memory: %d devices", n);
         goto done;
     }
@@ -112,6 +115,10 @@ static void drop_handles(lc__devices *d)
     }
     d->n_entries = d->n_flats = 0;
     d->copied_bytes = 0;
+    for (int i = 0; d->trees && i < d->n; i++) {
+        lc__tree_free(d->trees[i]);
+        d->trees[i] = NULL;
+    }
 }
 
 void lc__devices_free(lc__devices *d)
@@ -122,6 +129,7 @@ void lc__devices_free(lc__devices *d)
     drop_handles(d);
     for (int i = 0; d->graphs && i < d->n; i++) lc_graph_free(d->graphs[i]);
     free(d->graphs);
+    free(d->trees);
     free(d->plans);
     free(d->sources);
     free(d->optimizers);
@@ -184,6 +192,22 @@ static lc_status make_handle(lc__devices *d, const entry *e, const shared_flat *
     return LC_OK;
 }
 
+/* Device i's gradients of a flat buffer. */
+static lc_flat *flat_on(const shared_flat *f, int i)
+{
+    return f->of[i] ? f->of[i] : f->host;
+}
+
+static lc_status make_trees(lc__devices *d)
+{
+    for (int i = 0; d->tree && i < d->n; i++) {
+        lc__tree_free(d->trees[i]);
+        LC_TRY(lc__tree_of_device(d->graphs[i], d->tree, &d->trees[i]));
+        for (int k = 0; k < d->n_flats; k++) LC_TRY(lc__tree_add_flat(d->trees[i], flat_on(&d->flats[k], i)));
+    }
+    return LC_OK;
+}
+
 static lc_status make_handles(lc__devices *d)
 {
     drop_handles(d);
@@ -202,7 +226,7 @@ static lc_status make_handles(lc__devices *d)
         t->replicas = e->replicas;
         if (e->is_buffer || d->copies) d->copied_bytes += t->bytes;
     }
-    return LC_OK;
+    return make_trees(d);
 }
 
 /* Whether a tensor has moved since its handles were made, or is trained now and was not. */
@@ -257,6 +281,12 @@ lc_status lc__devices_set_optimizers(lc__devices *d, lc_optimizer *const *optimi
     return first ? make_handles(d) : ensure_handles(d);
 }
 
+lc_status lc__devices_set_tree(lc__devices *d, const lc__tree *tree)
+{
+    d->tree = tree;
+    return make_trees(d);
+}
+
 /* ---- a step ---- */
 
 static void refresh(void *ctx, int i)
@@ -284,7 +314,7 @@ static void update_handles(lc__devices *d)
         for (int i = 0; i < d->parts; i++) refresh(d, i);
 }
 
-lc_status lc__devices_begin(lc__devices *d, int parts)
+lc_status lc__devices_begin(lc__devices *d, int parts, bool of_chunks)
 {
     lc__devices_leave(d);
     LC_TRY(lc__graph_flush(d->host));
@@ -296,7 +326,7 @@ lc_status lc__devices_begin(lc__devices *d, int parts)
     for (int i = 0; i < parts && s >= 0; i++) {
         lc_graph *g = d->graphs[i];
         if (g->recording) (void)!lc_step_end(g); /* of a step that failed */
-        s = lc_step_begin(g, d->host->rng.step, (uint64_t)i);
+        s = lc_step_begin(g, d->host->rng.step, of_chunks ? d->host->rng.micro_batch : (uint64_t)i);
         g->no_grad = d->host->no_grad;
         g->backwards = 0;
         lc__current = NULL;
@@ -328,10 +358,14 @@ static void execute(void *ctx, int i)
 
 /* ---- gradients ---- */
 
-/* Which of the host and the devices have a gradient of a parameter: a list for lc_comm_combine. */
+/* Which of the host and the devices have a gradient of a parameter: a list for lc_comm_combine. On a tree all devices
+ * have one, maybe an absent one, and a window's sum is not the host's gradient. */
 static int sources_of(const lc__devices *d, const shared_flat *f, int parameter, const void **list)
 {
     int n = 0;
+    const lc_tensor *p = f->host->parameters[parameter];
+    for (int i = 0; i < d->parts && d->tree && p && p->requires_grad; i++) list[n++] = flat_on(f, i)->gradient->data;
+    if (d->tree) return n;
     if (f->host->has_gradient[parameter]) list[n++] = f->host->gradient->data;
     for (int i = 0; i < d->parts; i++)
         if (f->of[i] && f->of[i]->has_gradient[parameter]) list[n++] = f->of[i]->gradient->data;
@@ -420,7 +454,7 @@ lc_status lc__devices_run(lc__devices *d)
     int parts = d->parts;
     lc_status s = run_recorded(d, true, &backwards);
     for (int i = 0; i < parts; i++) d->graphs[i]->recording = false;
-    if (s >= 0 && backwards && parts > (d->copies ? 0 : 1)) {
+    if (s >= 0 && (backwards || d->tree) && parts > (d->copies ? 0 : 1)) {
         lc__team_run(d->team, parts, reduce, d);
         note_gradients(d);
     }
@@ -440,6 +474,7 @@ static void add_host(const lc__devices *d, lc_device_memory *m)
     for (int k = 0; k < d->n_entries; k++)
         *(d->entries[k].is_buffer ? &m->buffers : &m->parameters) += (int64_t)d->entries[k].original->bytes;
     for (int k = 0; k < d->n_flats; k++) m->gradients += (int64_t)d->flats[k].host->gradient->bytes;
+    if (d->tree) m->gradients += lc__tree_bytes(d->tree);
     for (int i = 0; i < d->n_optimizers; i++)
         for (int k = 0; k < LC_MAX_OPTIM_STATE; k++)
             if (d->optimizers[i]->state[k]) m->optimizer_state += (int64_t)d->optimizers[i]->state[k]->bytes;
@@ -458,6 +493,7 @@ void lc__devices_memory(const lc__devices *d, int i, lc_device_memory *m)
     }
     for (int k = 0; k < d->n_flats; k++)
         if (d->flats[k].of[i]) m->gradients += (int64_t)d->flats[k].of[i]->gradient->bytes;
+    if (d->trees[i]) m->gradients += lc__tree_bytes(d->trees[i]);
     m->activations += (int64_t)d->graphs[i]->arena_committed;
     m->workspace += (int64_t)d->graphs[i]->scratch_bytes;
 }

@@ -20,6 +20,7 @@
 
 #include <lightc/module.h>
 #include "tensor/graph_impl.h"
+#include "tensor/tree.h"
 
 #define LC__MAX_DEVICES 256
 
@@ -36,10 +37,14 @@ lc_status lc__devices_set_module(lc__devices *d, lc_module *m) LC_MUST_USE;
 /* Gradients will be wanted for what these optimizers train. */
 lc_status lc__devices_set_optimizers(lc__devices *d, lc_optimizer *const *optimizers, int n) LC_MUST_USE;
 
+/* Every device has chunks of a batch from now on (tree.h), which add up on `tree`: its part of a step is 2^k chunks
+ * that lie behind those of the devices before. Again when that tree is another; behind lc__devices_set_optimizers. */
+lc_status lc__devices_set_tree(lc__devices *d, const lc__tree *tree) LC_MUST_USE;
+
 /* A step of `parts` parts (at most a device each) begins: handles are brought up to date. Inside of a step of the
- * host's graph, whose records are run. Random operators of part i are keyed as those of rank i.
- * What an earlier step of these devices has computed expires. */
-lc_status lc__devices_begin(lc__devices *d, int parts) LC_MUST_USE;
+ * host's graph, whose records are run. Random operators of part i are keyed as those of rank i, or, where it is made of
+ * chunks, by their numbers alone. What an earlier step of these devices has computed expires. */
+lc_status lc__devices_begin(lc__devices *d, int parts, bool of_chunks) LC_MUST_USE;
 /* This thread records into device i's graph (returned) from now on, until lc__devices_leave. A loss that is a mean
  * counts `weight`: its part's share of the samples. */
 lc_graph *lc__devices_enter(lc__devices *d, int i, double weight);

@@ -43,7 +43,14 @@ void lc__tree_free(lc__tree *t)
     free(t);
 }
 
-static lc_status add_flat(lc__tree *t, lc_flat *flat)
+lc_status lc__tree_of_device(lc_graph *g, const lc__tree *of, lc__tree **out)
+{
+    LC_TRY(lc__tree_new(g, of->ranks, out));
+    (*out)->of = of;
+    return LC_OK;
+}
+
+lc_status lc__tree_add_flat(lc__tree *t, lc_flat *flat)
 {
     for (int f = 0; f < t->n_flats; f++)
         if (t->flats[f].flat == flat) return LC_OK;
@@ -59,7 +66,8 @@ lc_status lc__tree_add(lc__tree *t, lc_optimizer *opt)
 {
     LC_TRY(lc__optimizer_prepare(opt));
     for (int i = 0; i < opt->n_groups; i++)
-        for (int k = 0; k < opt->groups[i].n_parameters; k++) LC_TRY(add_flat(t, opt->groups[i].parameters[k]->flat));
+        for (int k = 0; k < opt->groups[i].n_parameters; k++)
+            LC_TRY(lc__tree_add_flat(t, opt->groups[i].parameters[k]->flat));
     return LC_OK;
 }
 
@@ -124,12 +132,14 @@ lc_status lc__tree_allow(lc__tree *t, const lc_tensor *tensor)
 lc_status lc__tree_check_write(const lc__tree *t, const lc_op *op, lc_tensor *const *in)
 {
     if (!t || t->ranks < 2 || !t->g->chunk.sums || !(op->flags & LC_OP_MUTATES)) return LC_OK;
-    for (int i = 0; i < t->n_allowed; i++)
-        if (t->allowed[i] == in[0]->id) return LC_OK;
+    const lc__tree *by = t->of ? t->of : t;
+    for (int i = 0; i < by->n_allowed; i++)
+        if (by->allowed[i] == in[0]->id) return LC_OK;
     return lc_fail(
         LC_ERR_UNSUPPORTED,
-        "with deterministic on several ranks training_step cannot change a tensor that lives on: it is called "
-        "for one chunk of a batch after the other, and on each rank for others. Statistics of batch norm layers "
+        "with deterministic on several ranks or devices training_step cannot change a tensor that lives on: it is "
+        "called "
+        "for one chunk of a batch after the other, and on each of them for others. Statistics of batch norm layers "
         "are an exception; change others in on_train_batch_end");
 }
 

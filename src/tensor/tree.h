@@ -22,12 +22,16 @@ typedef struct lc__tree lc__tree;
 
 #define LC__TREE_LEVELS 32
 
-/* The graph's gradients are added so from now on, where chunks are recorded. `ranks`: of all whose gradients are added.
- */
+/* The graph's gradients are added so from now on, where chunks are recorded. `ranks`: of all, or devices,
+ * whose gradients are added. */
 lc_status lc__tree_new(lc_graph *g, int ranks, lc__tree **out) LC_MUST_USE;
+/* For the graph of a device that computes some of the chunks of `of`, which lives as long: chunks may write what it
+ * allows. */
+lc_status lc__tree_of_device(lc_graph *g, const lc__tree *of, lc__tree **out) LC_MUST_USE;
 void lc__tree_free(lc__tree *t); /* NULL is fine; before the graph */
 /* The parameters of an optimizer belong to it. */
 lc_status lc__tree_add(lc__tree *t, lc_optimizer *opt) LC_MUST_USE;
+lc_status lc__tree_add_flat(lc__tree *t, lc_flat *flat) LC_MUST_USE;
 
 /* Held so far; plans that add to it make it. */
 int64_t lc__tree_bytes(const lc__tree *t);

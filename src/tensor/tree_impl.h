@@ -24,7 +24,8 @@ struct lc__tree {
     lc_graph *g;
     uint64_t id; /* part of what plans are keyed by */
     int ranks;
-    uint64_t *allowed; /* ids of tensors */
+    const lc__tree *of; /* NULL: this one is no device's */
+    uint64_t *allowed;  /* ids of tensors */
     int n_allowed;
     lc__tree_flat *flats;
     int n_flats;
