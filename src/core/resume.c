@@ -6,7 +6,7 @@
 #include "core/run_state.h"
 #include "core/slurm.h"
 #include "tensor/graph_impl.h"
-#include "tensor/tensor_impl.h"
+#include "tensor/shard.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -251,24 +251,78 @@ static lc_status restore_loop(lc_trainer *t, const lc_state *root)
     return LC_OK;
 }
 
+/* The sum over `from` ranks becomes what each of `to` ranks has for it: the mean (to 1), or a sum again. */
+static void rescale(lc_tensor *sum, int64_t from, int64_t to)
+{
+    int64_t begin, n;
+    lc__tensor_part(sum, &begin, &n);
+    for (int64_t i = 0; i < n && from != to; i++) {
+        if (sum->type.dtype == LC_F64)
+            ((double *)sum->data)[i] = ((double *)sum->data)[i] / (double)from * (double)to;
+        else
+            ((float *)sum->data)[i] = ((float *)sum->data)[i] / (float)from * (float)to;
+    }
+}
+
+/* What each of `ranks` ranks had, added up; *any: there was something. */
+static lc_status add_up_gradients(lc_safetensors *f, const char *path, int64_t ranks, lc_tensor *out, bool *any)
+{
+    int64_t n = lc_tensor_numel(out);
+    lc_dtype dtype = lc_tensor_dtype(out);
+    size_t bytes = (size_t)n * lc_dtype_size(dtype);
+    char name[1024], *all = calloc(2, bytes + 1), *one = all ? all + bytes : NULL;
+    lc_status status = LC_OK;
+    if (!all) return lc_fail(LC_ERR_MEMORY, "out of memory: a gradient of %zu bytes", bytes);
+    *any = false;
+    for (int64_t r = 0; r < ranks; r++) {
+        snprintf(name, sizeof name, "rank_gradients.%lld.%s", (long long)r, path);
+        int64_t at = lc_safetensors_find(f, name);
+        if (at < 0) continue;
+        const lc_type *type = &lc_safetensors_info(f, at)->type;
+        if (type->dtype != dtype || lc_safetensors_info(f, at)->bytes != bytes)
+            LC_TRY_GOTO(status, done, lc_fail(LC_ERR_SHAPE, "%s is not like its parameter", name));
+        LC_TRY_GOTO(status, done, lc_safetensors_read(f, at, one, bytes));
+        for (int64_t i = 0; i < n; i++) {
+            if (dtype == LC_F64)
+                ((double *)all)[i] += ((double *)one)[i];
+            else
+                ((float *)all)[i] += ((float *)one)[i];
+        }
+        *any = true;
+    }
+    if (*any) status = lc_tensor_write(out, all, bytes);
+done:
+    free(all);
+    return status;
+}
+
+/* A sum over ranks is shared out, unless ranks hold slices of just that; as many ranks as before go on with their own.
+ */
 static lc_status restore_gradient(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
 {
     lc_trainer *t = ctx;
     lc_safetensors *f = lc_checkpoint_part(t->restoring_from, LC_CKPT_TENSORS);
     lc_tensor *p = mt->tensor;
+    int64_t ranks = 1;
     char name[1024];
+    bool sum = true, any = true;
     (void)owner;
     if (!mt->is_parameter || !p->flat || !f) return LC_OK;
-    snprintf(name, sizeof name, "gradients.%s", path);
-    if (lc_safetensors_find(f, name) < 0) return LC_OK;
+    (void)!lc_state_get_int(lc_checkpoint_state(t->restoring_from), "world_size", &ranks); /* older ones lack it */
     lc_tensor *gradient = p->flat->gradients[p->flat_index];
-    LC_TRY(lc_safetensors_load(f, name, gradient));
-    for (int64_t i = 0; gradient->in_parts && i < gradient->part_count; i++) { /* the mean becomes the sum */
-        if (gradient->type.dtype == LC_F64)
-            ((double *)gradient->data)[i] *= t->n_ranks;
-        else
-            ((float *)gradient->data)[i] *= (float)t->n_ranks;
+    snprintf(name, sizeof name, "gradients.%s", path);
+    if (lc_safetensors_find(f, name) >= 0) {
+        LC_TRY(lc_safetensors_load(f, name, gradient));
+    } else if (ranks == t->n_ranks && !gradient->in_parts) {
+        snprintf(name, sizeof name, "rank_gradients.%d.%s", t->rank, path);
+        if (lc_safetensors_find(f, name) < 0) return LC_OK;
+        LC_TRY(lc_safetensors_load(f, name, gradient));
+        sum = false;
+    } else {
+        LC_TRY(add_up_gradients(f, path, ranks, gradient, &any));
+        if (!any) return LC_OK;
     }
+    if (sum) rescale(gradient, ranks, gradient->in_parts ? t->n_ranks : 1);
     p->flat->has_gradient[p->flat_index] = 1;
     return lc__graph_add_flat(t->graph, p->flat);
 }

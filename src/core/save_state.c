@@ -3,8 +3,9 @@
  *
  *   model.safetensors      parameters and persistent buffers, by their path
  *   optimizer.safetensors  optimizers.I.PATH.STATE for every parameter and state of optimizer I
- *   tensors.safetensors    optimizers.I.step (updates done), gradients.PATH of an unfinished accumulation window (of a
- *                          deterministic run window.LEVEL.PATH: partial sums on the tree of tensor/tree.h),
+ *   tensors.safetensors    optimizers.I.step (updates done), gradients.PATH of an unfinished accumulation window (the
+ *                          sum over ranks; or rank_gradients.R.PATH, what rank R has of it, where each writes a part;
+ *                          of a deterministic run window.LEVEL.PATH: partial sums on the tree of tensor/tree.h),
  *                          callbacks.KEY.NAME of callbacks that have tensors
  *   state.json             loop (counters, and the place in the loop), optimizers (hyperparameters), schedulers,
  *                          metrics, results (sums of the epoch), callbacks, module, options, seed, hyper_parameters,
@@ -77,8 +78,8 @@ static lc_status save_model_tensor(void *ctx, const char *path, lc_module *owner
     return lc__save_tensor(t->writer, LC_CKPT_MODEL, path, saved ? saved : mt->tensor, w->ranges, w->views);
 }
 
-/* The mean of what the ranks have: loaded by all of them, whatever their number, it adds up to the same. */
-static lc_status mean_gradient(save_walk *g, lc_tensor *p, lc_tensor **out)
+/* The sum of what the ranks have: what they are about to take the mean of. */
+static lc_status sum_of_gradients(save_walk *g, lc_tensor *p, lc_tensor **out)
 {
     const lc_type *type = &p->type;
     int64_t n = lc_tensor_numel(p);
@@ -91,18 +92,8 @@ static lc_status mean_gradient(save_walk *g, lc_tensor *p, lc_tensor **out)
     LC_TRY(lc__ranks_reduce(g->t->comm, &has, 1, LC_LOG_MAX));
     if (!has) return LC_OK;
     if (!(data = calloc(1, bytes + 1))) return lc_fail(LC_ERR_MEMORY, "out of memory: a gradient of %zu bytes", bytes);
-    if (mine->in_parts) { /* of the sum */
-        LC_TRY_GOTO(status, done, lc__tensor_gather(mine, -1, data));
-    } else {
-        if (p->flat->has_gradient[p->flat_index]) LC_TRY_GOTO(status, done, lc_tensor_read(mine, data, bytes));
-        LC_TRY_GOTO(status, done, lc_comm_all_reduce(g->t->comm, data, data, n, type->dtype, LC_COMM_SUM, NULL));
-    }
-    for (int64_t i = 0; i < n; i++) {
-        if (type->dtype == LC_F64)
-            ((double *)data)[i] /= g->t->n_ranks;
-        else
-            ((float *)data)[i] /= (float)g->t->n_ranks;
-    }
+    if (p->flat->has_gradient[p->flat_index]) LC_TRY_GOTO(status, done, lc_tensor_read(mine, data, bytes));
+    LC_TRY_GOTO(status, done, lc_comm_all_reduce(g->t->comm, data, data, n, type->dtype, LC_COMM_SUM, NULL));
     LC_TRY_GOTO(status, done, lc_tensor_new(type->dtype, type->ndim, type->shape, out));
     LC_TRY_GOTO(status, done, lc__views_add(g->views, *out));
     LC_TRY_GOTO(status, done, lc_tensor_write(*out, data, bytes));
@@ -138,11 +129,15 @@ static lc_status save_gradient(void *ctx, const char *path, lc_module *owner, lc
     if (!mt->is_parameter || !p->flat) return LC_OK;
     if (lc__tree_of(g->t)) return save_held(g, path, p);
     lc_tensor *gradient = p->flat->has_gradient[p->flat_index] ? p->flat->gradients[p->flat_index] : NULL;
-    bool in_parts = gradient && gradient->in_parts; /* also of one rank */
-    if (g->t->comm || in_parts) LC_TRY(mean_gradient(g, p, &gradient));
+    bool in_parts = gradient && gradient->in_parts;         /* of the sum, on every rank or none */
+    if (g->t->comm && g->ranges && gradient && !in_parts) { /* as many ranks go on with the same bits */
+        snprintf(name, sizeof name, "rank_gradients.%d.%s", g->t->rank, path);
+        return lc__ckpt_add_own(g->t->writer, LC_CKPT_TENSORS, name, gradient);
+    }
+    if (g->t->comm && !g->ranges && !in_parts) LC_TRY(sum_of_gradients(g, p, &gradient));
     if (!gradient) return LC_OK;
     snprintf(name, sizeof name, "gradients.%s", path);
-    return lc_ckpt_add_tensor(g->t->writer, LC_CKPT_TENSORS, name, gradient);
+    return lc__save_tensor(g->t->writer, LC_CKPT_TENSORS, name, gradient, g->ranges, g->views);
 }
 
 /* Whether gradients are part of the state. Who optimises manually may go on with them at any time. */
