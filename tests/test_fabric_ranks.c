@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A loop of the program's own on several ranks (lc_fabric), under every strategy: it computes what one rank computes,
+ * and what it saves goes on under any strategy, on any number of ranks; bit for bit on as many of the same. */
+#include "comm_world.h"
+#include "scratch.h"
+#include "small_net.h"
+
+enum { GLOBAL_BATCH = 12, TRAIN = 96, STEPS = 8, SAVED = 3 };
+
+static const char *const strategies[] = {"ddp", "sharded_1", "sharded_2", "sharded_3"};
+enum { STRATEGIES = sizeof strategies / sizeof *strategies, MOST_RANKS = 4 };
+
+typedef struct job {
+    const char *strategy, *state_dict_type, *save_to, *go_on_from;
+    bool accumulates;
+    float weight[MOST_RANKS][WIDTH * FEATURES], head[MOST_RANKS][WIDTH * CLASSES];
+} job;
+
+static lc_status step(lc_fabric *f, small_net *m, lc_optimizer *opt, const lc_batch *b, bool first, bool last)
+{
+    lc_fabric_no_backward_sync(f, !last);
+    LC_TRY(lc_fabric_begin(f));
+    lc_tensor *loss = lc_cross_entropy(logits_of(m, b->x), b->y);
+    if (first) lc_fabric_zero_grad(f);
+    lc_fabric_backward(f, loss);
+    if (last) lc_fabric_clip_gradients(f, opt, .max_norm = 0.5);
+    if (last) lc_fabric_step(f, opt);
+    return lc_fabric_end(f);
+}
+
+static lc_status loop(job *j, lc_fabric *f, small_net *m, lc_optimizer *opt, lc_dataloader *l)
+{
+    int64_t begin = 0, mark = 0, window = j->accumulates ? 2 : 1;
+    lc_state *state = NULL;
+    if (j->go_on_from) {
+        LC_TRY(lc_fabric_load(f, j->go_on_from, &state));
+        LC_TRY(lc_state_get_int(state, "mark", &mark));
+        lc_state_free(state);
+        RANK_CHECK(mark == 17);
+        begin = SAVED + 1;
+        RANK_CHECK(lc_fabric_steps(f) == begin);
+    }
+    LC_TRY(lc_dataloader_begin(l, 0, begin));
+    for (int64_t i = begin; i < STEPS; i++) {
+        lc_batch *b;
+        LC_TRY(lc_dataloader_next(l, &b));
+        LC_TRY(step(f, m, opt, b, i % window == 0, (i + 1) % window == 0));
+        if (i != SAVED || !j->save_to) continue;
+        LC_TRY(lc_state_new(&state));
+        LC_TRY(lc_state_set_int(state, "mark", 17));
+        LC_TRY(lc_fabric_save(f, j->save_to, state));
+    }
+    lc_dataloader_end(l);
+    int rank = lc_fabric_global_rank(f);
+    LC_TRY(lc_tensor_gather(m->l1.weight, j->weight[rank], sizeof j->weight[rank]));
+    return lc_tensor_gather(m->l2.weight, j->head[rank], sizeof j->head[rank]);
+}
+
+static const lc_module_ops net_ops = {LC_MODULE_OPS_INIT("net")};
+
+static lc_status run(lc_comm *comm, void *ctx)
+{
+    job *j = ctx;
+    int n = comm ? lc_comm_size(comm) : 1, rank = comm ? lc_comm_rank(comm) : 0;
+    small_net m = {0};
+    lc_fabric *f;
+    lc_dataloader *l;
+    LC_TRY(small_net_init(&m, &net_ops, (uint64_t)(1 + rank)));
+    lc_optimizer *opt = lc_adamw(&m.base, .lr = 0.02, .eps = 1e-3);
+    LC_TRY(loader_of(0, TRAIN, GLOBAL_BATCH / n, true, &l));
+    LC_TRY(lc_fabric_new(&(lc_fabric_options){.strategy = comm ? j->strategy : NULL,
+                                              .comm = comm,
+                                              .state_dict_type = j->state_dict_type,
+                                              .threads = 1,
+                                              .seed = 5},
+                         &f));
+    LC_TRY(lc_fabric_setup(f, &m.base, &opt, 1));
+    LC_TRY(lc_fabric_setup_dataloader(f, l));
+    lc_status s = loop(j, f, &m, opt, l);
+    lc_fabric_free(f);
+    lc_optimizer_free(opt);
+    lc_dataloader_free(l);
+    small_net_release(&m);
+    return s;
+}
+
+static void compare(const job *a, const job *b, int ranks, bool bits)
+{
+    for (int r = 0; r < ranks; r++) {
+        for (int i = 0; i < WIDTH * FEATURES; i++) CHECK_NEAR(a->weight[0][i], b->weight[r][i], 3e-6);
+        for (int i = 0; i < WIDTH * CLASSES; i++) CHECK_NEAR(a->head[0][i], b->head[r][i], 3e-6);
+        if (bits)
+            CHECK(!memcmp(a->weight[r], b->weight[r], sizeof a->weight[r]) &&
+                  !memcmp(a->head[r], b->head[r], sizeof a->head[r]));
+    }
+}
+
+static void check(bool accumulates)
+{
+    static job one, from[STRATEGIES][MOST_RANKS + 1], to;
+    char paths[STRATEGIES][MOST_RANKS + 1][400];
+    one = (job){.accumulates = accumulates};
+    CHECK_OK(run(NULL, &one));
+    for (int s = 0; s < STRATEGIES; s++)
+        for (int n = 1; n <= MOST_RANKS; n++) {
+            snprintf(paths[s][n], sizeof paths[s][n], "%s/%s-%d-%d.ckpt", scratch_root, strategies[s], n, accumulates);
+            from[s][n] = (job){.strategy = strategies[s],
+                               .state_dict_type = n == 3 ? "full" : NULL,
+                               .save_to = paths[s][n],
+                               .accumulates = accumulates};
+            CHECK_RANKS("threads", n, run, &from[s][n]);
+            compare(&one, &from[s][n], n, false);
+        }
+    for (int s = 0; s < STRATEGIES; s++)
+        for (int n = 1; n <= MOST_RANKS; n++)
+            for (int k = 0; k < STRATEGIES; k++) {
+                int ranks = k == s ? n : (n + k) % MOST_RANKS + 1;
+                to = (job){.strategy = strategies[k], .go_on_from = paths[s][n], .accumulates = accumulates};
+                CHECK_RANKS("threads", ranks, run, &to);
+                compare(&from[k][ranks], &to, ranks, k == s);
+            }
+}
+
+TEST(a_loop_on_several_ranks_computes_what_one_computes_and_goes_on)
+{
+    check(false);
+}
+
+TEST(also_over_accumulation)
+{
+    check(true);
+}
+
+TEST_MAIN
