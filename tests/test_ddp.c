@@ -21,6 +21,7 @@ typedef struct job {
     const char *strategy; /* NULL: ddp, or with one process none */
     int64_t shard_size;
     int stop_rank, fail_rank; /* -1: none */
+    bool leaves;              /* fail_rank ends its epoch instead */
     int64_t at_batch;
     int64_t save_after; /* this batch of epoch 1; -1: never */
     char saved[400];
@@ -46,7 +47,7 @@ static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
 {
     net *m = (net *)self;
     job *j = m->j;
-    if (m->rank == j->fail_rank && i == j->at_batch) {
+    if (m->rank == j->fail_rank && i == j->at_batch && !j->leaves) {
         lc_fail(LC_ERR_USER, "the sensor of this rank is unplugged");
         return NULL;
     }
@@ -77,6 +78,13 @@ static lc_tensor *manual_step(lc_module *self, const lc_batch *b, int64_t i)
     return s < 0 ? NULL : loss;
 }
 
+static lc_status on_train_batch_start(lc_module *self, const lc_batch *b, int64_t i)
+{
+    const net *m = (net *)self;
+    (void)b;
+    return m->j->leaves && m->rank == m->j->fail_rank && i == m->j->at_batch ? LC_SKIP : LC_OK;
+}
+
 /* Between two steps of the optimizer, where gradients and sums of ranks are their own. */
 static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
 {
@@ -93,6 +101,7 @@ static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
 
 static const lc_module_ops net_ops = {
     LC_MODULE_OPS_INIT("net"),
+    .on_train_batch_start = on_train_batch_start,
     .training_step = training_step,
     .on_train_batch_end = on_train_batch_end,
     .validation_step = small_net_validation_step,
@@ -807,6 +816,30 @@ TEST(one_rank_fails_all_with_its_reason)
     world_free(w);
 }
 
+/* No waiting for a rank that has gone on to something else: both calls are named. */
+TEST(a_rank_that_leaves_the_epoch_alone_is_named)
+{
+    for (int strategy = 0; strategy < 2; strategy++) {
+        static ranks_job r;
+        job j = job_of("leave");
+        j.strategy = strategy ? "sharded" : "ddp";
+        j.fail_rank = 1;
+        j.leaves = true;
+        j.at_batch = 2;
+        memset(&r, 0, sizeof r);
+        r.j = &j;
+        world *w = world_run("threads", 2, run_rank, &r);
+        for (int i = 0; i < 2; i++) {
+            CHECK(w->ranks[i].status < 0);
+            CHECK_CONTAINS(w->ranks[i].message, "the ranks make different calls");
+            CHECK_CONTAINS(w->ranks[i].message, "on rank 0");
+            CHECK_CONTAINS(w->ranks[i].message, "on rank 1");
+            CHECK_EQ(r.o[i].steps, 2);
+        }
+        world_free(w);
+    }
+}
+
 /* ---- evaluation: every sample once, in the order of the data ---- */
 
 typedef struct predictions {
@@ -907,22 +940,34 @@ TEST(ranks_with_data_of_their_own_train_on_as_many_batches)
 
 /* ---- what does not fit ---- */
 
+typedef enum difference { SHAPE, NAME, MORE, FEWER, FROZEN, DTYPE, DIFFERENCES } difference;
+
+typedef struct odd_model {
+    difference how;
+    const char *strategy;
+} odd_model;
+
 static lc_status another_model(lc_comm *comm, void *ctx)
 {
+    const odd_model *odd = ctx;
     net m = {.rank = lc_comm_rank(comm)};
     job j = {.stop_rank = -1, .fail_rank = -1};
+    lc_linear more;
     lc_dataloader *train;
     lc_trainer *t;
     lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
-    (void)ctx;
+    difference how = m.rank ? odd->how : DIFFERENCES;
+    int64_t width = 8 + (how == SHAPE);
     m.j = &j;
-    opt.strategy = "ddp";
+    opt.strategy = odd->strategy;
     opt.comm = comm;
     opt.barebones = true;
     opt.handle_signals = false;
     lc_module_init(&m.base.base, &net_ops, 1);
-    lc_linear_init(&m.base.l1, &m, "l1", FEATURES, 8 + m.rank);
-    lc_linear_init(&m.base.l2, &m, "l2", 8 + m.rank, CLASSES);
+    lc_linear_init(&m.base.l1, &m, how == NAME ? "first" : "l1", FEATURES, width, .no_bias = how == FEWER);
+    lc_linear_init(&m.base.l2, &m, "l2", width, CLASSES, .dtype = how == DTYPE ? LC_F64 : LC_F32);
+    if (how == MORE) lc_linear_init(&more, &m, "l3", 2, 2);
+    if (how == FROZEN) lc_module_requires_grad(&m.base.l2.base, false);
     LC_TRY(loader_of(0, SAMPLES, 4, false, &train));
     LC_TRY(lc_trainer_new(&opt, &t));
     lc_status s = lc_trainer_fit(t, &m.base.base, &(lc_run_args){.train_dataloader = train});
@@ -936,12 +981,23 @@ static lc_status another_model(lc_comm *comm, void *ctx)
 
 TEST(different_models_are_named)
 {
-    world *w = world_run("threads", 2, another_model, NULL);
-    CHECK(w->ranks[0].status < 0 && w->ranks[1].status < 0);
-    for (int i = 0; i < 2; i++)
-        if (!strstr(w->ranks[i].message, "rank 1 has l1.weight f32 [9,6] where rank 0 has l1.weight f32 [8,6]"))
-            TEST_FAIL("rank %d: %s", i, w->ranks[i].message);
-    world_free(w);
+    static const char *const differ[DIFFERENCES] = {
+        [SHAPE] = "rank 1 has l1.weight f32 [9,6] where rank 0 has l1.weight f32 [8,6]",
+        [NAME] = "rank 1 has first.weight f32 [8,6] where rank 0 has l1.weight f32 [8,6]",
+        [MORE] = "rank 1 has l3.weight f32 [2,2] where rank 0 has end",
+        [FEWER] = "rank 1 has l2.weight f32 [3,8] where rank 0 has l1.bias f32 [8]",
+        [FROZEN] = "rank 1 has l2.weight f32 [3,8] frozen where rank 0 has l2.weight f32 [3,8]",
+        [DTYPE] = "rank 1 has l2.weight f64 [3,8] where rank 0 has l2.weight f32 [3,8]",
+    };
+    for (int how = 0; how < DIFFERENCES; how++)
+        for (int sharded = 0; sharded < 2; sharded++) {
+            odd_model odd = {(difference)how, sharded ? "sharded" : "ddp"};
+            world *w = world_run("threads", 2, another_model, &odd);
+            for (int i = 0; i < 2; i++)
+                if (w->ranks[i].status >= 0 || !strstr(w->ranks[i].message, differ[how]))
+                    TEST_FAIL("%s, rank %d: %s", odd.strategy, i, w->ranks[i].message);
+            world_free(w);
+        }
 }
 
 /* One rank is started with something else. */
@@ -950,6 +1006,7 @@ typedef struct odd {
     uint64_t seed;
     const char *root;
     bool validates;
+    const char *option; /* in the command line */
 } odd;
 
 static lc_status another_run(lc_comm *comm, void *ctx)
@@ -972,6 +1029,9 @@ static lc_status another_run(lc_comm *comm, void *ctx)
     opt.max_epochs = mine.max_epochs;
     opt.default_root_dir = mine.root;
     opt.threads = is_odd ? 1 : 2;
+    char option[64], *argv[] = {(char *)"test", option};
+    snprintf(option, sizeof option, "%s", mine.option ? mine.option : "");
+    if (mine.option) LC_TRY(lc_trainer_options_parse(&opt, 2, argv));
     LC_TRY(small_net_init(&m.base, &net_ops, 1));
     LC_TRY(lc_array_dataset_new(mine.samples, 2, arrays, &d));
     LC_TRY(lc_dataloader_new(
@@ -990,6 +1050,11 @@ static lc_status another_run(lc_comm *comm, void *ctx)
     return s < 0 ? lc_fail(s, "%s", message) : LC_OK;
 }
 
+#define OPTION(text)                                                                                                   \
+    {                                                                                                                  \
+        .max_epochs = 1, .samples = 60, .batch = 4, .seed = 4, .option = (text)                                        \
+    }
+
 TEST(different_options_and_data_are_named)
 {
     static const struct {
@@ -1002,6 +1067,17 @@ TEST(different_options_and_data_are_named)
         {{1, 59, 4, 4, NULL, false}, "rank 2 has train loader 0: 5 batches: 59 samples of "},
         {{1, 60, 5, 4, NULL, false}, "rank 2 has train loader 0: 4 batches: "},
         {{1, 60, 4, 5, NULL, false}, "random (seed 5) where rank 0 has train loader 0: "},
+        {.odd = OPTION("--bucket_cap_mb=3"), "rank 2 has --bucket_cap_mb 3 where rank 0 has --bucket_cap_mb 1"},
+        {.odd = OPTION("--max_steps=3"), "rank 2 has --max_steps 3 where rank 0 has --max_steps "},
+        {.odd = OPTION("--limit_train_batches=2"), "rank 2 has --limit_train_batches 2 where rank 0 has "},
+        {.odd = OPTION("--accumulate_grad_batches=2"), "rank 2 has --accumulate_grad_batches 2 where rank 0 has "},
+        {.odd = OPTION("--gradient_clip_val=0.5"), "rank 2 has --gradient_clip_val 0.5 where rank 0 has "},
+        {.odd = OPTION("--seed=7"), "rank 2 has --seed 7 where rank 0 has --seed "},
+        {.odd = OPTION("--strategy=sharded"), "rank 2 has --strategy sharded where rank 0 has --strategy ddp"},
+        {.odd = OPTION("--deterministic=true"), "rank 2 has --deterministic true where rank 0 has "},
+        {.odd = OPTION("--sync_batchnorm=true"), "rank 2 has --sync_batchnorm true where rank 0 has "},
+        {.odd = OPTION("--state_dict_type=sharded"), "rank 2 has --state_dict_type sharded where rank 0 has "},
+        {.odd = OPTION("--threads=3"), ""},
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         odd o = cases[k].odd;
