@@ -19,7 +19,7 @@ enum { FEATURES = 6, WIDTH = 16, CLASSES = 3, GLOBAL_BATCH = 24, MOST = 128, VAL
 
 typedef struct settings {
     const char *dir, *under;
-    int64_t threads_of, samples, stop_at;
+    int64_t threads_of, samples, stop_at, die_at;
     double dropout;
     bool norm, early;
 } settings;
@@ -30,6 +30,7 @@ static const lc_option table[] = {
     LC_FIELD(settings, under, "their strategy"),
     LC_FIELD(settings, samples, "of an epoch"),
     LC_FIELD(settings, stop_at, "the last rank wants to stop behind this step; 0: never"),
+    LC_FIELD(settings, die_at, "behind this batch of epoch 1 it saves DIR/inside.ckpt and fails; -1: never"),
     LC_FIELD(settings, dropout, "probability"),
     LC_FIELD(settings, norm, "with batch norm"),
     LC_FIELD(settings, early, "stops early"),
@@ -100,6 +101,17 @@ static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
     return loss;
 }
 
+static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
+{
+    const settings *s = ((net *)self)->s;
+    char path[4200];
+    (void)o, (void)b;
+    if (i != s->die_at || lc_trainer_current_epoch(self->trainer) != 1) return LC_OK;
+    snprintf(path, sizeof path, "%s/inside.ckpt", s->dir);
+    LC_TRY(lc_trainer_save_checkpoint(self->trainer, path, false));
+    return lc_fail(LC_ERR_USER, "as if the machine had died");
+}
+
 static lc_status evaluate(lc_module *self, const lc_batch *b, const char *loss, const char *accuracy)
 {
     net *m = (net *)self;
@@ -137,8 +149,13 @@ static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
 }
 
 static const lc_module_ops net_ops = {
-    LC_MODULE_OPS_INIT("net"), .training_step = training_step, .validation_step = validation_step,
-    .test_step = test_step,    .predict_step = predict_step,   .configure_optimizers = configure_optimizers,
+    LC_MODULE_OPS_INIT("net"),
+    .training_step = training_step,
+    .on_train_batch_end = on_train_batch_end,
+    .validation_step = validation_step,
+    .test_step = test_step,
+    .predict_step = predict_step,
+    .configure_optimizers = configure_optimizers,
 };
 
 /* Every rank draws others: parameters come from rank 0. */
@@ -265,7 +282,8 @@ typedef struct thread_rank {
     bool failed;
 } thread_rank;
 
-static const settings standard = {.dir = ".", .under = "ddp", .samples = 3 * GLOBAL_BATCH + 17, .norm = true};
+static const settings standard = {
+    .dir = ".", .under = "ddp", .samples = 3 * GLOBAL_BATCH + 17, .die_at = -1, .norm = true};
 
 static lc_status parse(int argc, char **argv, lc_trainer_options *opt, settings *s)
 {

@@ -164,12 +164,12 @@ static void compare_ranks(const run *a, const run *b, int n)
     compare_texts(a, b, "run/lightning_logs/version_0/metrics.csv", "run/lightning_logs/version_0/metrics.csv", 0);
 }
 
-/* Every sample once an epoch, in all ranks together; in the last epoch perhaps not all of them, if it was stopped. */
-static void check_seen(const run *r, int n, int samples, bool stopped)
+static int seen[MOST_EPOCHS][MOST_SAMPLES];
+
+/* Counts the samples of all ranks of a run; returns how many epochs it has begun. */
+static int count_seen(const run *r, int n, int samples)
 {
-    static int count[MOST_EPOCHS][MOST_SAMPLES];
     int epochs = 0;
-    memset(count, 0, sizeof count);
     for (int i = 0; i < n; i++) {
         char path[400];
         int epoch, sample;
@@ -178,16 +178,28 @@ static void check_seen(const run *r, int n, int samples, bool stopped)
         CHECK(f);
         while (fscanf(f, "%d %d", &epoch, &sample) == 2) {
             CHECK(epoch >= 0 && epoch < MOST_EPOCHS && sample >= 0 && sample < samples);
-            count[epoch][sample]++;
+            seen[epoch][sample]++;
             if (epoch >= epochs) epochs = epoch + 1;
         }
         fclose(f);
     }
+    return epochs;
+}
+
+/* Every sample once an epoch, in all ranks together; in the last epoch perhaps not all of them, if it was stopped. */
+static void check_once(const run *r, int epochs, int samples, bool stopped)
+{
     CHECK(epochs > 0);
     for (int e = 0; e < epochs; e++)
         for (int i = 0; i < samples; i++)
-            if (count[e][i] != 1 && !(stopped && e == epochs - 1 && count[e][i] == 0))
-                TEST_FAIL("%s: sample %d was seen %d times in epoch %d", r->what, i, count[e][i], e);
+            if (seen[e][i] != 1 && !(stopped && e == epochs - 1 && seen[e][i] == 0))
+                TEST_FAIL("%s: sample %d was seen %d times in epoch %d", r->what, i, seen[e][i], e);
+}
+
+static void check_seen(const run *r, int n, int samples, bool stopped)
+{
+    memset(seen, 0, sizeof seen);
+    check_once(r, count_seen(r, n, samples), samples, stopped);
 }
 
 static void check_refused(const char *strategy, int n, const char *options, const char *why)
@@ -314,6 +326,46 @@ TEST(devices_are_one_device)
                 compare(&one, &r, 1, 1e-5);
                 check_seen(&r, 1, some[c].samples, some[c].stopped);
             }
+    }
+}
+
+/* ---- going on (all pairs, on threads: test_resume_ranks.c) ---- */
+
+typedef struct place {
+    way how;
+    const char *comm, *strategy; /* NULL: one process */
+    int ranks;
+} place;
+
+TEST(processes_go_on_under_another_strategy_started_otherwise)
+{
+    static const place pairs[][2] = {
+        {{SELF, "shm", "ddp", 2}, {SELF, "tcp", "sharded_3", 3}},
+        {{SELF, "tcp", "sharded_3", 3}, {SELF, "memory", NULL, 1}},
+        {{SELF, "memory", NULL, 1}, {MPIRUN, "mpi", "sharded_1", 2}},
+        {{MPIRUN, "mpi", "sharded_2", 2}, {SELF, "shm", "ddp", 4}},
+        {{LAUNCH, "shm+tcp", "sharded_1", 4}, {MPIRUN, "shm", "sharded_2", 3}},
+    };
+    static const char options[] = "--sync_batchnorm true";
+    run one;
+    do_run(&one, "one", SELF, "memory", NULL, 1, options);
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        const place *a = &pairs[i][0], *b = &pairs[i][1];
+        run from, to;
+        char die[100], go_on[500];
+        if (!have_mpi && (a->how == MPIRUN || b->how == MPIRUN)) continue;
+        snprintf(die, sizeof die, "%s --die_at %d", options, (int)i % 3); /* the third ends a window */
+        CHECK(try(&from, "from", a->how, a->comm, a->strategy, a->ranks, die) != 0);
+        snprintf(go_on, sizeof go_on, "%s --ckpt_path %s/inside.ckpt", options, from.dir);
+        do_run(&to, "to", b->how, b->comm, b->strategy, b->ranks, go_on);
+        for (int k = 0; k < b->ranks; k++) {
+            char name[32];
+            snprintf(name, sizeof name, "rank-%d", k);
+            compare_texts(&one, &to, "rank-0", name, 1e-5);
+        }
+        memset(seen, 0, sizeof seen);
+        count_seen(&from, a->ranks, SAMPLES);
+        check_once(&to, count_seen(&to, b->ranks, SAMPLES), SAMPLES, false);
     }
 }
 
