@@ -332,6 +332,7 @@ TEST(hostile_ranges)
         "[{\"name\":\"x\",\"shape\":[8],\"first\":9223372036854775807,\"layout\":\"row_major\"}]",
         "[{\"name\":\"x\",\"shape\":[-8],\"first\":0,\"layout\":\"row_major\"}]",
         "[{\"name\":\"x\",\"shape\":[4611686018427387904,4],\"first\":0,\"layout\":\"row_major\"}]",
+        "[{\"name\":\"none\",\"shape\":[2305843009213693952,0],\"first\":0,\"layout\":\"row_major\"}]",
         "[{\"name\":\"x\",\"shape\":[1,1,1,1,1,1,1,1,4],\"first\":0,\"layout\":\"row_major\"}]",
         "[{\"name\":\"x\",\"shape\":[4],\"first\":0,\"layout\":\"row_major\"},{\"name\":\"x\",\"shape\":[4],\"first\":"
         "0,"
@@ -341,10 +342,11 @@ TEST(hostile_ranges)
     char path[512];
     lc_safetensors *f, *all;
     snprintf(path, sizeof path, "%s/a.safetensors", fresh_dir("hostile"));
-    lc_named_tensor x = {.name = "x", .type = {LC_F32, 1, {4}}, .data = data};
+    lc_named_tensor two[] = {{.name = "x", .type = {LC_F32, 1, {4}}, .data = data},
+                             {.name = "none", .type = {LC_F32, 1, {0}}, .data = data}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         lc_text_pair pair = {LC__ST_RANGES, bad[i]};
-        CHECK_OK(lc_safetensors_save(path, 1, &x, 1, &pair));
+        CHECK_OK(lc_safetensors_save(path, 2, two, 1, &pair));
         CHECK_OK(lc_safetensors_open(path, &f));
         lc_status status = lc__st_join("model", 1, &f, &all);
         if (status != LC_ERR_FORMAT) TEST_FAIL("%s was taken (%d)", bad[i], status);
@@ -352,10 +354,10 @@ TEST(hostile_ranges)
             TEST_FAIL("%s: %s", bad[i], lc_error_message());
     }
     lc_text_pair pair = {LC__ST_RANGES, "[{\"name\":\"x\",\"shape\":[2,2],\"first\":0,\"layout\":\"row_major\"}]"};
-    CHECK_OK(lc_safetensors_save(path, 1, &x, 1, &pair));
+    CHECK_OK(lc_safetensors_save(path, 2, two, 1, &pair));
     CHECK_OK(lc_safetensors_open(path, &f));
     CHECK_OK(lc__st_join("model", 1, &f, &all));
-    CHECK_EQ(lc_safetensors_info(all, 0)->type.ndim, 2);
+    CHECK_EQ(lc_safetensors_info(all, lc_safetensors_find(all, "x"))->type.ndim, 2);
     lc_safetensors_close(all);
 }
 

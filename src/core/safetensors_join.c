@@ -40,7 +40,8 @@ static lc_status read_range(lc_safetensors *file, const lc_state *one, part *p)
     const lc_state *shape;
     const char *layout = "";
     lc_type type = {.dtype = p->info.type.dtype};
-    int64_t first, numel = 1, end, bytes;
+    int64_t first, end;
+    uint64_t bytes = 0;
     size_t size = lc_dtype_size(type.dtype);
     LC_TRY(lc_state_get_array(one, "shape", &shape));
     LC_TRY(lc_state_get_int(one, "first", &first));
@@ -49,17 +50,14 @@ static lc_status read_range(lc_safetensors *file, const lc_state *one, part *p)
     if (!last && strcmp(layout, "row_major") != 0) return bad(file, p->info.name, "has an unknown layout");
     if (!size || p->info.type.ndim != 1) return bad(file, p->info.name, "is of a tensor that is not one-dimensional");
     if (lc_state_length(shape) > LC_MAX_DIMS) return bad(file, p->info.name, "is of a tensor with too many dimensions");
-    bool fits = true;
-    for (int64_t d = 0; d < lc_state_length(shape); d++) {
-        LC_TRY(lc_state_get_int(lc_state_at(shape, d), NULL, &type.shape[d]));
-        fits &= type.shape[d] >= 0 && !__builtin_mul_overflow(numel, type.shape[d], &numel);
-        type.ndim++;
-    }
-    fits = fits && !__builtin_mul_overflow(numel, (int64_t)size, &bytes);
-    if (!fits || first < 0 || __builtin_add_overflow(first, p->info.type.shape[0], &end) || end > numel)
+    for (int64_t d = 0; d < lc_state_length(shape); d++)
+        LC_TRY(lc_state_get_int(lc_state_at(shape, d), NULL, &type.shape[type.ndim++]));
+    bool fits = lc__type_bytes(&type, &bytes);
+    if (!fits || first < 0 || __builtin_add_overflow(first, p->info.type.shape[0], &end) ||
+        (uint64_t)end > bytes / size)
         return bad(file, p->info.name, "does not lie within its shape");
     p->info.type = type;
-    p->info.bytes = (uint64_t)bytes;
+    p->info.bytes = bytes;
     p->layout = last ? LC_CHANNELS_LAST : LC_ROW_MAJOR;
     p->piece.at = (uint64_t)first * size;
     return LC_OK;
