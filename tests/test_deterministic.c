@@ -620,6 +620,14 @@ TEST(chunks_that_ranks_cannot_share)
     expect(&j, 2, "too few chunks of 2 for 2 ranks", "smaller deterministic_chunk");
 }
 
+/* Three ranks and three are not six. */
+TEST(copies_that_are_no_sub_trees)
+{
+    job j = job_of("copies", MLP, 36, 6);
+    j.strategy = "sharded_hybrid";
+    expect(&j, 6, "must be a power of two, with numbers in a row", "--strategy sharded");
+}
+
 TEST(what_does_not_go_with_several_ranks)
 {
     job j = job_of("refused", MLP, 32, 0);

@@ -141,6 +141,7 @@ TEST(over_memory_within_hosts_and_tcp_between_them)
     one_rank(window);
     check("shm+tcp", 4, "ddp", window);
     check("shm+tcp", 4, "sharded_3", window);
+    check("shm+tcp", 4, "sharded_hybrid", window); /* a copy on each host */
 }
 
 /* Saved inside of an epoch and of a window. */

@@ -11,6 +11,7 @@
 #include "core/ranks.h"
 #include "optim/optim_internal.h"
 #include "tensor/graph_impl.h"
+#include "tensor/sync.h"
 
 #include <lightc/ops_math.h>
 
@@ -25,6 +26,20 @@ lc_status lc__chunks_begin(lc_trainer *t)
     t->chunks = calloc(1, sizeof *t->chunks);
     t->train_results.exact = t->eval_results.exact = true;
     return t->chunks ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: the trainer");
+}
+
+/* Where nodes have copies of the model (sharded_hybrid), sums within a node come first. */
+static lc_status check_tree(lc_trainer *t)
+{
+    const lc__reducer *r = t->graph->reducer;
+    lc_status status = LC_OK;
+    if (r && !lc__reducer_sums_on_tree(r))
+        status = lc_fail(LC_ERR_CONFIG,
+                         "deterministic with %s: the ranks that share a copy of the model must be a power of two, with "
+                         "numbers in a row, so that the sum of all is that of one rank; give such a shard_size, or use "
+                         "--strategy sharded",
+                         t->strategy->name);
+    return lc__ranks_agree(t->comm, status);
 }
 
 lc_status lc__chunks_train(lc_trainer *t)
@@ -49,6 +64,7 @@ lc_status lc__chunks_train(lc_trainer *t)
                            "deterministic with several ranks or devices: %s looks at the loss of the batch, which is "
                            "rounded otherwise for another number of them; use another optimizer, or one rank",
                            t->optimizers.optimizers[i].optimizer->ops->name);
+    LC_TRY(check_tree(t));
     int devices = lc__parts_most(t);
     LC_TRY(lc__tree_new(t->graph, t->n_ranks * devices, &t->chunks->tree));
     for (int i = 0; i < t->optimizers.n; i++)

@@ -103,6 +103,13 @@ void lc__reducer_replicate(lc__reducer *r, lc_comm *slices, lc_comm *replicas)
     r->replicas = replicas;
 }
 
+bool lc__reducer_sums_on_tree(const lc__reducer *r)
+{
+    if (!r->replicas) return true;
+    int size = lc_comm_size(r->slices), first = lc_comm_rank(r->replicas) * size;
+    return (size & (size - 1)) == 0 && lc_comm_rank(r->comm) == first + lc_comm_rank(r->slices);
+}
+
 lc_status lc__reducer_gather(lc__reducer *r)
 {
     for (int i = 0; i < r->n_flats; i++) LC_TRY(lc__flat_gather(r->flats[i]));

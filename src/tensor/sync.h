@@ -40,6 +40,10 @@ lc_status lc__reducer_gather(lc__reducer *r) LC_MUST_USE;
 lc_status lc__reducer_begin_batch(lc__reducer *r, int64_t passes) LC_MUST_USE;
 lc_status lc__reducer_end_batch(lc__reducer *r) LC_MUST_USE;
 
+/* Whether sums are those of one tree over all ranks: where there are copies, those of a copy must be a sub-tree. As far
+ * as this rank knows. */
+bool lc__reducer_sums_on_tree(const lc__reducer *r);
+
 /* Before parameters are added: gradients of buckets are sent as `wire` (wire.h); LC_F32: as they are. Not where they
  * are sharded. */
 lc_status lc__reducer_compress(lc__reducer *r, lc_dtype wire) LC_MUST_USE;
