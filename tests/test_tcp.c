@@ -25,9 +25,10 @@ static lc_status die(lc_comm *c, void *ctx)
         lc_request *r;
         LC_TRY(lc_comm_all_reduce(c, x, x, N, LC_F32, LC_COMM_SUM, &r));
         LC_TRY(lc_comm_progress(c));
-        usleep(100000); /* the others are through the barrier */
+        usleep(100000); /* what there is room for is sent */
         kill(getpid(), SIGKILL);
     }
+    usleep(200000);
     double start = lc__seconds();
     lc_status s = lc_comm_all_reduce(c, x, x, N, LC_F32, LC_COMM_SUM, NULL);
     RANK_CHECK(s == LC_ERR_PEER);
@@ -93,6 +94,82 @@ static lc_status give_and_compute(lc_comm *c, void *ctx)
 TEST(what_is_done_arrives_without_further_calls)
 {
     CHECK_RANKS("tcp", 2, give_and_compute, NULL);
+}
+
+/* ---- calls go on while their rank computes ---- */
+
+enum { CALLS = 24, LENGTH = 1 << 18 };
+
+/* More than sockets hold, and both ranks call nothing until it must be done. */
+static lc_status compute_meanwhile(lc_comm *c, void *ctx)
+{
+    static float x[CALLS][LENGTH], got[LENGTH];
+    lc_request *calls[CALLS], *out, *in;
+    int me = lc_comm_rank(c), other = 1 - me, open = CALLS;
+    (void)ctx;
+    for (int round = 0; round < 3; round++) {
+        for (int k = 0; k < CALLS; k++) {
+            for (int i = 0; i < LENGTH; i++) x[k][i] = (float)(me + k);
+            LC_TRY(lc_comm_all_reduce(c, x[k], x[k], LENGTH, LC_F32, LC_COMM_SUM, &calls[k]));
+            if (k % 2) LC_TRY(lc_comm_progress(c));
+        }
+        double end = lc__seconds() + patience(5);
+        for (bool done = false; open > 0 && lc__seconds() < end; usleep(20000)) {
+            /* asked for no more than once in 20 ms, it comes only if it is carried on */
+            for (; open > 0; open--) {
+                LC_TRY(lc_comm_poll(calls[CALLS - open], &done));
+                if (!done) break;
+            }
+        }
+        RANK_CHECK(open == 0);
+        open = CALLS;
+        for (int k = 0; k < CALLS; k++) RANK_CHECK(x[k][0] == (float)(1 + 2 * k) && x[k][LENGTH - 1] == x[k][0]);
+        /* and what is started beside it, in another order */
+        LC_TRY(lc_comm_all_reduce(c, x[0], x[0], LENGTH, LC_F32, LC_COMM_MAX, &calls[0]));
+        LC_TRY(lc_comm_progress(c));
+        LC_TRY(lc_comm_recv(c, got, LENGTH, LC_F32, other, &in));
+        LC_TRY(lc_comm_send(c, x[1], LENGTH, LC_F32, other, &out));
+        LC_TRY(lc_comm_wait(in));
+        RANK_CHECK(got[LENGTH - 1] == 3);
+        LC_TRY(lc_comm_wait(out));
+        LC_TRY(lc_comm_wait(calls[0]));
+    }
+    lc_comm_stats stats;
+    lc_comm_get_stats(c, &stats);
+    RANK_CHECK(stats.sent >= (int64_t)(3 * (CALLS + 2)) * LENGTH * 4);
+    return LC_OK;
+}
+
+TEST(calls_go_on_while_their_rank_computes)
+{
+    CHECK_RANKS("tcp", 2, compute_meanwhile, NULL);
+}
+
+static lc_status lose_one_meanwhile(lc_comm *c, void *ctx)
+{
+    static float x[CALLS * LENGTH];
+    lc_request *r;
+    (void)ctx;
+    LC_TRY(lc_comm_barrier(c, NULL));
+    if (lc_comm_rank(c) == 1) {
+        usleep(300000); /* the other one is through the barrier */
+        kill(getpid(), SIGKILL);
+    }
+    LC_TRY(lc_comm_all_reduce(c, x, x, CALLS * LENGTH, LC_F32, LC_COMM_SUM, &r));
+    lc_status s = lc_comm_progress(c);
+    usleep(600000);
+    if (s >= 0) s = lc_comm_wait(r);
+    RANK_CHECK(s == LC_ERR_PEER);
+    RANK_CHECK(strstr(lc_error_message(), "rank 1 is lost"));
+    RANK_CHECK(lc_comm_barrier(c, NULL) == LC_ERR_PEER); /* and it stays */
+    return LC_OK;
+}
+
+TEST(a_rank_lost_meanwhile_is_told_when_it_is_waited_for)
+{
+    world *w = world_run("tcp", 2, lose_one_meanwhile, NULL);
+    if (w->ranks[0].status < 0) TEST_FAIL("rank 0: %s", w->ranks[0].message);
+    world_free(w);
 }
 
 /* ---- strangers ---- */

@@ -10,9 +10,10 @@
  *     ... compute, with lc_comm_progress(comm) now and then ...
  *     LC_TRY(lc_comm_wait(r));
  *
- * Nothing runs behind the program's back: bytes move inside of lc_comm_progress, lc_comm_poll and lc_comm_wait, on the
- * thread that calls them. A communicator belongs to one thread at a time. Memory that a call was given is the call's
- * until it is done.
+ * Bytes move inside of lc_comm_progress, lc_comm_poll and lc_comm_wait, on the thread that calls them. Over TCP, where
+ * rare calls would leave the link idle, lc_comm_progress hands what runs over to a thread of the communicator, which
+ * sleeps but when something moves. A communicator belongs to one thread of the program at a time. Memory that a call
+ * was given is the call's until it is done.
  *
  * Sums have defined bits: contributions are combined on one balanced tree over the ranks in their order,
  * ((0+1)+(2+3))+((4+5)+6), whatever the backend. f16 and bf16 are combined in f32 and rounded once. This holds over MPI
@@ -105,6 +106,11 @@ typedef struct lc_comm_ops {
     void (*abort)(void *self, const char *why);
     /* Corrects what is counted of calls (`sent`), and fills in what only a backend knows (`sent_across`). */
     void (*stats)(void *self, lc_comm_stats *io);
+    /* As idle, from a thread that is not the rank's and must not spin: sleeps until something may move, at most so
+     * long. A backend that has it is given a thread, which moves bytes from lc_comm_progress on until all calls are
+     * done, so that they go on while the rank computes. Calls of the backend never overlap, but with this one: `abort`.
+     */
+    void (*sleep)(void *self, int microseconds);
 } lc_comm_ops;
 
 #define LC_COMM_OPS_INIT(text) .size = sizeof(lc_comm_ops), .name = (text)
@@ -219,7 +225,8 @@ LC_API lc_status lc_comm_start(lc_comm *comm, const lc_comm_call *call, lc_reque
  * A request is gone once poll said done, once wait returned, and after any error. */
 LC_API lc_status lc_comm_poll(lc_request *request, bool *done) LC_MUST_USE;
 LC_API lc_status lc_comm_wait(lc_request *request) LC_MUST_USE;
-/* Moves what can be moved, of all calls that run on `comm`, without waiting. */
+/* Moves what can be moved, of all calls that run on `comm`, without waiting; or sees to it that it is moved. For a rank
+ * that goes on with something else. */
 LC_API lc_status lc_comm_progress(lc_comm *comm) LC_MUST_USE;
 
 /* ---- when something is wrong ---- */

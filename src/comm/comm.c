@@ -4,6 +4,7 @@
 #include "comm/combine.h"
 #include "comm/comm_internal.h"
 #include "comm/history.h"
+#include "comm/progress_thread.h"
 #include "core/clock.h"
 #include "core/status.h"
 
@@ -55,6 +56,11 @@ lc_status lc_comm_new(const lc_comm_ops *ops, void *self, int rank, int size, lc
         return lc_fail(LC_ERR_MEMORY, "out of memory: a communicator");
     }
     memcpy(&c->ops, ops, ops->size < sizeof c->ops ? ops->size : sizeof c->ops);
+    lc_status s = c->ops.sleep ? lc__progress_thread_new(&c->ops, &self) : LC_OK;
+    if (s < 0) {
+        free(c);
+        return s;
+    }
     c->self = self;
     c->rank = rank;
     c->size = size;

@@ -11,6 +11,7 @@
  *   mixed.c       the window between ranks of a host, another transport between hosts: tcp, or relay.c over mpi
  *   mpi.c         opens the plug-in liblightc_mpi, whose files are in mpi/
  *   fake.c        no ranks at all
+ *   progress_thread.c  carries calls on while their rank computes
  *   coordinator*.c, control.c  how ranks find each other and hear of the end (control_wire.c: the messages)
  *   proof*.c      how ends of a connection show that they know the run's secret
  *   socket.c      what is the same for all TCP connections
@@ -30,6 +31,9 @@ typedef lc_meeting lc__meeting;
 
 typedef struct lc__transport_ops {
     const char *name;
+    /* Bytes that nobody moves are held up, because what is behind this rank has little room: see `sleep` of
+     * lc_comm_ops, which is `idle` here. */
+    bool wants_thread;
     /* OPTIONAL: what groups are opened with, in place of `opening`; NULL where color is negative. Collective over the
      * ranks that are divided into groups, of which none has another call under way. */
     lc_status (*prepare)(void *self, int color, int key, void **opening);

@@ -417,6 +417,12 @@ static void idle(void *self, int microseconds)
         x->ops->idle(x->transport, microseconds);
 }
 
+static void sleep_only(void *self, int microseconds)
+{
+    exchange *x = self;
+    x->ops->idle(x->transport, microseconds);
+}
+
 static void abort_all(void *self, const char *why)
 {
     exchange *x = self;
@@ -567,6 +573,7 @@ lc_status lc__exchange_new(const lc__transport_ops *ops, void *transport, void *
         .idle = idle,
         .abort = abort_all,
         .stats = stats,
+        .sleep = transport && ops->wants_thread ? sleep_only : NULL,
     };
     return lc_comm_new(&backend, x, rank, size, out);
 }

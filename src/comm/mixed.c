@@ -248,7 +248,7 @@ static lc_status prepare_relay(void *self, int color, int key, void **out)
     .open = mixed_open, .close = mixed_close, .room = room, .commit = commit, .sent = sent, .peek = peek,              \
     .consume = consume, .miss = miss, .progress = progress, .idle = idle, .abort = mixed_abort, .host = host
 
-static const lc__transport_ops shm_tcp = {.name = "shm+tcp", MIXED_OPS};
+static const lc__transport_ops shm_tcp = {.name = "shm+tcp", .wants_thread = true, MIXED_OPS};
 static const lc__transport_ops shm_mpi = {.name = "shm+mpi", .prepare = prepare_relay, MIXED_OPS};
 
 static lc_status mixed_new(const lc__transport_ops *ops, opening *o, int rank, int size, const lc__meeting *meeting,

@@ -350,6 +350,7 @@ static lc_status prepare(void *self, int color, int key, void **opening)
 const lc__transport_ops lc__tcp = {
     .name = "tcp",
     .prepare = prepare,
+    .wants_thread = true,
     .open = open_group,
     .close = close_all,
     .room = room,

@@ -87,6 +87,7 @@ static void run_launch(const lc_call *c)
     lc_status s = lc_comm_start(comm, &call, f);
     if (s >= 0) all->running++, all->launched++;
     keep_error(all, s);
+    if (s >= 0) keep_error(all, lc_comm_progress(comm));
 }
 
 /* in: y, and the copy. out: the result, in the place of y if that is possible. */

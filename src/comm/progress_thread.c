@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE /* pthread_setname_np */
+#include "comm/progress_thread.h"
+#include "core/status.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* How long the thread sleeps at most: what is handed over meanwhile begins that much later. */
+enum { SLEEP_US = 1000 };
+
+/* A call that runs: the state that comm.c keeps for it. */
+typedef struct job {
+    struct job *next;
+    lc_comm_call call;
+    bool over;           /* for who has the backend */
+    atomic_bool done;    /* for the rank, which may use the memory again */
+    max_align_t state[]; /* the backend's */
+} job;
+
+typedef struct jobs {
+    job *first, *last;
+} jobs;
+
+typedef struct carried {
+    lc_comm_ops ops; /* the backend */
+    void *self;
+    jobs running;     /* of who has the backend */
+    atomic_bool away; /* that is the thread; becomes true in the rank, and false in the thread */
+
+    pthread_t thread;
+    bool has_thread, cannot; /* cannot: there is none to be had */
+    pthread_mutex_t lock;    /* of what follows */
+    pthread_cond_t more, less;
+    jobs handed; /* started while the thread has the backend */
+    bool stop;
+    lc_comm_stats stats; /* when the thread looked last */
+    atomic_uint_fast64_t ended;
+    uint_fast64_t seen; /* of `ended`: by the rank, when it polled last */
+    atomic_int failed;  /* a status; then there is a message */
+    char message[1024];
+} carried;
+
+static void append(jobs *list, job *j)
+{
+    if (list->last)
+        list->last->next = j;
+    else
+        list->first = j;
+    list->last = j;
+}
+
+static void remove_job(jobs *list, const job *j)
+{
+    job *before = NULL, **at = &list->first;
+    for (; *at != j; at = &(*at)->next) before = *at;
+    *at = j->next;
+    if (list->last == j) list->last = before;
+}
+
+/* ---- the thread ---- */
+
+static lc_status begin_handed(carried *c)
+{
+    lc_status s = LC_OK;
+    for (job *j = c->handed.first, *next; j && s >= 0; j = next) {
+        next = j->next;
+        j->next = NULL;
+        append(&c->running, j);
+        s = c->ops.start(c->self, &j->call, j->state);
+    }
+    c->handed = (jobs){NULL, NULL};
+    return s;
+}
+
+/* Collectives end in the order of their starts, so only the first of them that runs is asked for. */
+static lc_status advance(carried *c)
+{
+    bool waits = false;
+    for (job *j = c->running.first; j; j = j->next) {
+        bool direct = j->call.op == LC_COMM_SEND || j->call.op == LC_COMM_RECV;
+        if (j->over || (waits && !direct)) continue;
+        LC_TRY(c->ops.poll(c->self, j->state, &j->over));
+        if (!j->over && !direct) waits = true;
+    }
+    return LC_OK;
+}
+
+/* A job is the rank's again when `done` is set. The rank has the backend when `away` is not: then all is told. */
+static void tell_done(carried *c)
+{
+    bool any = false;
+    if (c->ops.stats) c->ops.stats(c->self, &c->stats);
+    for (job *j = c->running.first, *next; j; j = next) {
+        next = j->next;
+        if (!j->over) continue;
+        remove_job(&c->running, j);
+        atomic_store(&j->done, true);
+        any = true;
+    }
+    if (any) {
+        atomic_fetch_add(&c->ended, 1);
+        pthread_cond_signal(&c->less);
+    }
+    if (!c->running.first && !c->handed.first) atomic_store(&c->away, false);
+}
+
+static void tell_failure(carried *c, lc_status s)
+{
+    lc__copy_message(c->message, sizeof c->message);
+    atomic_store(&c->failed, (int)s);
+    atomic_fetch_add(&c->ended, 1);
+    c->running = c->handed = (jobs){NULL, NULL};
+    atomic_store(&c->away, false);
+    pthread_cond_signal(&c->less);
+}
+
+static void *carry_on(void *arg)
+{
+    carried *c = arg;
+    pthread_mutex_lock(&c->lock);
+    while (!c->stop) {
+        if (!atomic_load(&c->away)) {
+            pthread_cond_wait(&c->more, &c->lock);
+            continue;
+        }
+        lc_status s = begin_handed(c);
+        pthread_mutex_unlock(&c->lock);
+        if (s >= 0) s = advance(c);
+        pthread_mutex_lock(&c->lock);
+        if (s < 0)
+            tell_failure(c, s);
+        else
+            tell_done(c);
+        if (!atomic_load(&c->away) || c->handed.first || c->stop) continue;
+        pthread_mutex_unlock(&c->lock);
+        c->ops.sleep(c->self, SLEEP_US);
+        pthread_mutex_lock(&c->lock);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return NULL;
+}
+
+/* Signals are for the program's own threads. */
+static bool has_thread(carried *c)
+{
+    sigset_t all, before;
+    if (c->has_thread || c->cannot) return c->has_thread;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    c->has_thread = pthread_create(&c->thread, NULL, carry_on, c) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (c->has_thread) (void)pthread_setname_np(c->thread, "lc_progress");
+    c->cannot = !c->has_thread;
+    return c->has_thread;
+}
+
+/* ---- the rank ---- */
+
+static lc_status start(void *self, const lc_comm_call *call, void *state)
+{
+    carried *c = self;
+    job *j = state;
+    j->call = *call;
+    if (atomic_load(&c->away)) {
+        pthread_mutex_lock(&c->lock);
+        bool away = atomic_load(&c->away);
+        if (away) append(&c->handed, j);
+        pthread_mutex_unlock(&c->lock);
+        if (away) return LC_OK;
+    }
+    LC_TRY(c->ops.start(c->self, call, j->state));
+    append(&c->running, j);
+    return LC_OK;
+}
+
+static lc_status failure(const carried *c)
+{
+    int s = atomic_load(&c->failed);
+    return s < 0 ? lc_fail((lc_status)s, "%s", c->message) : LC_OK;
+}
+
+/* The rank goes on with something else. */
+static lc_status hand_over(carried *c)
+{
+    if (!c->running.first) return LC_OK;
+    if (!has_thread(c)) return c->ops.poll(c->self, NULL, NULL);
+    pthread_mutex_lock(&c->lock);
+    atomic_store(&c->away, true);
+    pthread_cond_signal(&c->more);
+    pthread_mutex_unlock(&c->lock);
+    return LC_OK;
+}
+
+static lc_status poll_call(void *self, void *state, bool *done)
+{
+    carried *c = self;
+    job *j = state;
+    c->seen = atomic_load(&c->ended);
+    bool away = atomic_load(&c->away); /* before `done` and `failed`: they are set first */
+    LC_TRY(failure(c));
+    if (!j) return away ? LC_OK : hand_over(c);
+    *done = atomic_load(&j->done);
+    if (*done || away) return LC_OK;
+    LC_TRY(c->ops.poll(c->self, j->state, done));
+    if (*done) remove_job(&c->running, j);
+    return LC_OK;
+}
+
+static void idle(void *self, int microseconds)
+{
+    carried *c = self;
+    if (!atomic_load(&c->away)) {
+        if (atomic_load(&c->ended) != c->seen) return;
+        if (c->ops.idle) c->ops.idle(c->self, microseconds);
+        return;
+    }
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    int64_t ns = until.tv_nsec + INT64_C(1000) * microseconds;
+    until.tv_sec += (time_t)(ns / 1000000000);
+    until.tv_nsec = (long)(ns % 1000000000);
+    pthread_mutex_lock(&c->lock);
+    if (atomic_load(&c->ended) == c->seen) (void)pthread_cond_timedwait(&c->less, &c->lock, &until);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void abort_all(void *self, const char *why)
+{
+    carried *c = self;
+    if (c->ops.abort) c->ops.abort(c->self, why);
+}
+
+static void stats(void *self, lc_comm_stats *io)
+{
+    carried *c = self;
+    if (!c->ops.stats) return;
+    pthread_mutex_lock(&c->lock);
+    if (atomic_load(&c->away))
+        io->sent = c->stats.sent, io->sent_across = c->stats.sent_across;
+    else
+        c->ops.stats(c->self, io);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void carried_free(void *self)
+{
+    carried *c = self;
+    if (c->has_thread) {
+        pthread_mutex_lock(&c->lock);
+        c->stop = true;
+        pthread_cond_signal(&c->more);
+        pthread_mutex_unlock(&c->lock);
+        pthread_join(c->thread, NULL);
+    }
+    c->ops.free(c->self);
+    pthread_cond_destroy(&c->more);
+    pthread_cond_destroy(&c->less);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+/* ---- around a backend ---- */
+
+/* Takes the backend over, also when it fails. */
+static lc_status wrap(const lc_comm_ops *ops, void *self, void **out)
+{
+    pthread_condattr_t monotonic;
+    carried *c = calloc(1, sizeof *c);
+    *out = NULL;
+    if (!c) {
+        ops->free(self);
+        return lc_fail(LC_ERR_MEMORY, "out of memory: a communicator");
+    }
+    c->ops = *ops;
+    c->self = self;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->more, NULL);
+    pthread_cond_init(&c->less, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    *out = c;
+    return LC_OK;
+}
+
+static lc_status split(void *self, int color, int key, int *rank, int *size, void **out)
+{
+    carried *c = self;
+    void *group = NULL;
+    LC_TRY(c->ops.split(c->self, color, key, rank, size, &group));
+    return group ? wrap(&c->ops, group, out) : LC_OK;
+}
+
+lc_status lc__progress_thread_new(lc_comm_ops *ops, void **self)
+{
+    void *c;
+    LC_TRY(wrap(ops, *self, &c));
+    *self = c;
+    *ops = (lc_comm_ops){
+        .size = sizeof *ops,
+        .name = ops->name,
+        .state_bytes = sizeof(job) + ops->state_bytes,
+        .start = start,
+        .poll = poll_call,
+        .split = split,
+        .free = carried_free,
+        .idle = idle,
+        .abort = abort_all,
+        .stats = stats,
+    };
+    return LC_OK;
+}

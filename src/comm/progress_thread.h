@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A backend whose calls go on while their rank computes: a thread carries them on, asleep but when something moves.
+ *
+ * Either the rank or the thread has the backend, never both. The rank has it at first, so a call that is waited for at
+ * once costs nothing more. Where the rank says that it goes on with something else (lc_comm_progress), the thread gets
+ * it, until all calls are done; what the rank starts meanwhile is handed over, and what it waits for it is told of. */
+#ifndef LC_COMM_PROGRESS_THREAD_H
+#define LC_COMM_PROGRESS_THREAD_H
+
+#include <lightc/comm.h>
+
+/* `ops`, which has `sleep`, and `self` become those of the backend around them, which frees `self`. */
+lc_status lc__progress_thread_new(lc_comm_ops *ops, void **self) LC_MUST_USE;
+
+#endif
