@@ -108,6 +108,10 @@ mutate 'last slice not summed between nodes' src/tensor/expand_sync.c 's/if (r->
 mutate 'waits of one group hold up another' src/comm/comm.c 's/LC_TRY(lc_comm_progress(others\[i\]));//' test_comm:moves_the_others
 mutate 'every copy writes its slices' src/tensor/shard.c 's/if (!t->in_parts || !t->parts) return;/return;/' test_ddp:copies
 mutate 'memory of parameters that moved kept' src/tensor/flat.c 's/if (move) flat->parameter->backend->trim();//' test_launch:formula
+mutate 'a window added to slices twice' src/tensor/expand_sync.c 's/ \&\& !b->g->tree;/;/' test_deterministic:accumulation
+mutate 'gathers of ranks with more chunks missed' src/tensor/sync.c 's/r->uneven = true;/;/' test_deterministic:fewer
+mutate 'chunks random by their device' src/tensor/devices.c 's/of_chunks ? d->host->rng.micro_batch : (uint64_t)i/(uint64_t)i/' test_deterministic:ranks_are
+mutate 'statistics of devices not added' src/core/chunk_statistics.c 's/if (parts > 1) lc_comm_combine/if (parts > 99) lc_comm_combine/' test_deterministic:ranks_are
 # ---- state and data ----
 mutate 'stale parameters' src/strategies/processes.c 's/LC_TRY(lc_module_visit(m, send_tensor, d->comm));//' test_ddp:train_as_one
 mutate 'shares overlap' src/data/loader.c 's/s.begin = global_begin + s.offset;/s.begin = global_begin;/' test_ddp:train_as_one
