@@ -113,6 +113,9 @@ mutate 'gathers of ranks with more chunks missed' src/tensor/sync.c 's/r->uneven
 mutate 'chunks random by their device' src/tensor/devices.c 's/of_chunks ? d->host->rng.micro_batch : (uint64_t)i/(uint64_t)i/' test_deterministic:ranks_are
 mutate 'statistics of devices not added' src/core/chunk_statistics.c 's/if (parts > 1) lc_comm_combine/if (parts > 99) lc_comm_combine/' test_deterministic:ranks_are
 # ---- state and data ----
+mutate 'an unfinished window of one rank alone' src/core/save_state.c 's/if (g->t->comm \&\& g->ranges \&\& gradient/if (false \&\& gradient/' test_resume_ranks:any_strategy
+mutate 'sums of other numbers of ranks as they are' src/core/resume.c 's/if (sum) rescale(/if (false) rescale(/' test_resume_ranks:any_strategy
+mutate 'small shares count as large ones' src/core/results.c 's/ || t->parts || e->args.sync_dist;/ || t->parts;/' test_strategies:ranks_are
 mutate 'stale parameters' src/strategies/processes.c 's/LC_TRY(lc_module_visit(m, send_tensor, d->comm));//' test_ddp:train_as_one
 mutate 'shares overlap' src/data/loader.c 's/s.begin = global_begin + s.offset;/s.begin = global_begin;/' test_ddp:train_as_one
 mutate 'sums of an epoch not reduced' src/core/ranks.c 's/lc_status s = lc__ranks_reduce(t->comm, v, 2 \* n, LC_LOG_SUM);/lc_status s = LC_OK;/' test_ddp:train_as_one
