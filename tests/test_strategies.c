@@ -278,6 +278,27 @@ TEST(a_program_under_lightc_launch)
     check_way(LAUNCH, "shm+tcp", 3, 1);
 }
 
+/* What is rounded on the way is rounded in the same places. */
+TEST(compressed_gradients_over_every_transport)
+{
+    static const char *const types[] = {"bf16", "fp16"};
+    static const struct {
+        way how;
+        const char *comm;
+    } ways[] = {{SELF, "shm"}, {SELF, "tcp"}, {MPIRUN, "mpi"}};
+    for (int k = 0; k < 2; k++) {
+        run threads, r;
+        char options[100];
+        int n = 3 - k;
+        snprintf(options, sizeof options, "--norm false --gradient_compression %s", types[k]);
+        do_run(&threads, "threads", THREADS, "memory", "ddp", n, options);
+        for (int i = 0; i < (have_mpi ? 3 : 2); i++) {
+            do_run(&r, "processes", ways[i].how, ways[i].comm, "ddp", n, options);
+            compare_ranks(&threads, &r, n);
+        }
+    }
+}
+
 /* ---- N ranks are one ---- */
 
 typedef struct config {
