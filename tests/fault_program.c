@@ -3,7 +3,7 @@
  *
  *   DIR/life-PID   when a rank began (seconds of CLOCK_MONOTONIC), its number, its port
  *   DIR/struck     when the fault happened, and at which step
- *   DIR/result     of a training that came to its end: its steps, and a hash of all parameters
+ *   DIR/result     of a training that came to its end: its steps, a hash of all parameters, and their sum
  *   DIR/place-N    of rank N then: how many ranks, which on which node of how many
  *
  * fault_program --dir DIR [--fault kill|stop|exit|error --phase WHERE --on RANK --at N --call N --delay_us N] [options
@@ -311,15 +311,21 @@ static lc_status write_file(const char *name, const char *text)
     return ok && !renameat(AT_FDCWD, beside, AT_FDCWD, path) ? LC_OK : lc_fail(LC_ERR_IO, "cannot write %s", path);
 }
 
-static lc_status hash_of(net *m, uint64_t *h)
+static lc_status hash_of(net *m, uint64_t *h, double *sum)
 {
     lc_tensor *all[] = {m->l1.weight, m->l1.bias, m->l2.weight, m->l2.bias, m->l3.weight, m->l3.bias};
     static unsigned char bytes[WIDTH * WIDTH * sizeof(float)];
     *h = UINT64_C(0xcbf29ce484222325);
+    *sum = 0;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         size_t n = (size_t)lc_tensor_numel(all[i]) * sizeof(float);
         LC_TRY(lc_tensor_read(all[i], bytes, n));
         for (size_t k = 0; k < n; k++) *h = (*h ^ bytes[k]) * UINT64_C(0x100000001b3); /* FNV-1a */
+        for (size_t k = 0; k < n; k += sizeof(float)) {
+            float value;
+            memcpy(&value, bytes + k, sizeof value);
+            *sum += (double)value;
+        }
     }
     return LC_OK;
 }
@@ -328,13 +334,14 @@ static lc_status report(net *m, lc_trainer *t)
 {
     char name[64], text[128];
     uint64_t h;
-    LC_TRY(hash_of(m, &h));
+    double sum;
+    LC_TRY(hash_of(m, &h, &sum));
     snprintf(name, sizeof name, "place-%d", lc_trainer_global_rank(t));
     snprintf(text, sizeof text, "size=%d local=%d node=%d nodes=%d\n", lc_trainer_world_size(t),
              lc_trainer_local_rank(t), lc_trainer_node_rank(t), lc_trainer_num_nodes(t));
     LC_TRY(write_file(name, text));
-    snprintf(text, sizeof text, "steps=%lld hash=%016llx\n", (long long)lc_trainer_global_step(t),
-             (unsigned long long)h);
+    snprintf(text, sizeof text, "steps=%lld hash=%016llx sum=%.9g\n", (long long)lc_trainer_global_step(t),
+             (unsigned long long)h, sum);
     return lc_trainer_global_rank(t) == 0 ? write_file("result", text) : LC_OK;
 }
 

@@ -254,6 +254,21 @@ case_queued_again_without_srun() {
   scancel "$job"
 }
 
+case_goes_on_without_a_rank() {
+  train --batch 4 --devices 2 --max_restarts 1 --max_epochs 6
+  check "undisturbed" run "${command[@]}"
+  mv result undisturbed
+  rm -f life-* place-*
+  batch_job -n 1 -c 2 -- "exec ${command[*]}"
+  check "two ranks begin" within 30 trains 2
+  sleep 0.5
+  kill -KILL "$(a_rank 1)"
+  check "the job ends" within 30 is_over
+  check "well" is COMPLETED
+  check "with the rank that is left" places "size=1 local=0 node=0 nodes=1;"
+  check "with the numbers of an undisturbed run" cmp -s result undisturbed
+}
+
 case_time_is_over() {
   train --batch 4 --max_epochs 100000 --slurm_margin 54s --enable_progress_bar true
   batch_job -n 2 --time 1 -- "srun ${command[*]}"

@@ -330,10 +330,14 @@ TEST(ranks_start_again)
     run r;
     CHECK_EQ(launch(&r, "%s launch -np 2 --max_restarts 1 %s --act once --on 1", lightc, program), 0);
     CHECK_CONTAINS(r.err, "rank 1 of 2");
-    CHECK_CONTAINS(r.err, "starting again from the last checkpoint (1 of 1)");
+    CHECK_CONTAINS(r.err, "starting again from the last checkpoint with 1 of 2 ranks (1 of 1)");
+    CHECK_CONTAINS(report(&r, 0), "LIGHTC_RANK=0 LIGHTC_WORLD_SIZE=1 ");
+    CHECK_STR(r.out, "rank 0 speaks\nrank 0 speaks\n");
     check_clean(&r, 2);
-    CHECK_EQ(launch(&r, "%s launch -np 2 --max_restarts 2 %s --act kill --on 1", lightc, program), 137);
-    CHECK_CONTAINS(r.err, "(2 of 2)");
+    /* Whoever is left is rank 0, and the last one starts again alone. */
+    CHECK_EQ(launch(&r, "%s launch -np 2 --max_restarts 2 %s --act kill --on 0", lightc, program), 137);
+    CHECK_CONTAINS(r.err, "with 1 of 2 ranks (1 of 2)");
+    CHECK_CONTAINS(r.err, "starting again from the last checkpoint (2 of 2)");
     check_clean(&r, 2);
 }
 

@@ -252,8 +252,9 @@ LC_API void lc_random_permutation(uint64_t seed, int64_t epoch, int64_t n, int64
  * there are fewer samples than ranks; drop_last drops that batch on all ranks. */
 typedef struct lc_shard {
     int rank, size; /* this one of how many */
-    int batches;    /* a global batch has as many times batch_size samples; 0: `size`. A run that goes on with another
-                     * number of ranks keeps its steps by giving the number of before. */
+    int batches; /* a global batch has as many times batch_size samples; 0: `size`, or where ranks were lost and those
+                  * that are left go on (max_restarts), as many as there were. A run that goes on with another
+                  * number of ranks keeps its steps by giving the number of before. */
     int64_t pieces; /* 0: slices are as even as possible. Else a full global batch is cut into so many pieces of one
                      * size (the last may be smaller), which no slice cuts: for sums over a batch in a fixed order of
                      * parts. Each rank has ceil(pieces / size) of them; so the last batch of an epoch, if it is

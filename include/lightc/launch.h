@@ -18,7 +18,7 @@ typedef struct lc_launch_args {
     /* "a:4,b:4" puts so many ranks on each host, through mpirun; "local:2,local:2" simulates hosts on this one. NULL:
      * all on this one. */
     const char *hosts;
-    int max_restarts;     /* when a rank is lost, all start again, from the last checkpoint, so often */
+    int max_restarts;     /* when ranks are lost, those left start again, from the last checkpoint, so often */
     const char *root_dir; /* where the output of a rank that failed is left; NULL: the current directory */
     double start_timeout, silence_timeout, progress_timeout,
         grace_period; /* seconds, as the options; 0: their default */

@@ -162,7 +162,7 @@ typedef struct lc_option {
     X(FLOAT, double, bucket_cap_mb, 1, 1e-6, 1e6, "MiB of gradients that ddp and sharded reduce with one call while the backward pass goes on; lightc bench comm suggests a number") \
     X(INT, int64_t, shard_size, 0, 0, 1e6, "ranks that share a copy of the model with sharded_hybrid; it divides their number; 0: those of a node") \
     X(TEXT, const char *, gradient_compression, NULL, 0, 0, "what ddp sends gradients as: none, bf16 or fp16, with half as many bytes") \
-    X(INT, int64_t, max_restarts, 0, 0, 1e6, "when a rank is lost, start all again from the last checkpoint, so often") \
+    X(INT, int64_t, max_restarts, 0, 0, 1e6, "when ranks are lost, go on from the last checkpoint with those left, so often") \
     X(FLOAT, double, start_timeout, 300, 0, 1e9, "seconds until all ranks must have come")                           \
     X(FLOAT, double, silence_timeout, 10, 0, 1e9, "seconds without a sign of life after which a rank counts as lost") \
     X(FLOAT, double, progress_timeout, 0, 0, 1e9, "seconds without a step after which a rank counts as stuck; 0: never") \

@@ -36,6 +36,10 @@ typedef struct lc__world {
 /* From the environment alone; connects nothing. */
 lc_status lc__world_find(lc__world *out) LC_MUST_USE;
 
+/* How many ranks' batches make a global batch of `size` ranks: as many. But if these are all that are left of a run
+ * that began with more (LIGHTC_BATCHES), still as many as then: the steps stay what they were. */
+int lc__world_batches(int size);
+
 /* The first host of a list as Slurm writes it: "node01" of "node[01-04,7],gpu". False: there is none. */
 bool lc__first_host(const char *list, char *out, size_t size);
 

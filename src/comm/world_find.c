@@ -184,6 +184,12 @@ static uint64_t hash(const char *text, uint64_t h)
     return h;
 }
 
+int lc__world_batches(int size)
+{
+    const char *began = variable("LIGHTC_BATCHES"), *world = variable("LIGHTC_WORLD_SIZE");
+    return began && world && atoi(world) == size && atoi(began) > size ? atoi(began) : size;
+}
+
 bool lc__first_host(const char *list, char *out, size_t size)
 {
     size_t n = 0;

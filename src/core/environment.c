@@ -32,6 +32,7 @@ static const lc_option switches[] = {
     {.name = "local_size"},
     {.name = "secret"},
     {.name = "restarted"},
+    {.name = "batches"},
 };
 
 /* LIGHTC_OPTIMIZER_LR for "optimizer.lr". False if it is longer than any variable of ours. */

@@ -2,6 +2,7 @@
 /* Fabric: strategy, precision, graph, loggers and checkpoints without the trainer (fabric.h). */
 #include <lightc/fabric.h>
 
+#include "comm/world.h"
 #include "core/checkpoint_share.h"
 #include "core/hyperparameters.h"
 #include "core/options.h"
@@ -226,7 +227,7 @@ int lc_fabric_world_size(const lc_fabric *f)
 lc_status lc_fabric_setup_dataloader(lc_fabric *f, lc_dataloader *l)
 {
     lc_shard mine = {.rank = lc_fabric_global_rank(f), .size = lc_fabric_world_size(f)};
-    return mine.size > 1 ? lc_dataloader_shard(l, &mine) : LC_OK;
+    return lc__world_batches(mine.size) > 1 ? lc_dataloader_shard(l, &mine) : LC_OK;
 }
 
 lc_status lc_fabric_all_reduce(lc_fabric *f, double *values, int n, lc_log_reduce how)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Loaders in a run: the rank's part of them, limits, the last batch, one batch read ahead where nobody knows how many
  * come. */
+#include "comm/world.h"
 #include "core/deterministic.h"
 #include "core/profiling.h"
 #include "core/trainer_internal.h"
@@ -277,10 +278,12 @@ static lc_status shard(lc_trainer *t, lc__source *s, bool train)
 {
     s->unsharded = *lc_dataloader_get_shard(s->loader);
     lc_shard mine = {.rank = lc_trainer_global_rank(t), .size = lc_trainer_world_size(t)};
-    if (mine.size > 1 && (!t->opt.use_distributed_sampler || s->unsharded.size > 1)) return LC_OK;
-    if (mine.size == 1) mine = s->unsharded;
+    mine.batches = lc__world_batches(mine.size);
+    bool shared = mine.batches > 1; /* also by one rank, if it is all that is left */
+    if (shared && (!t->opt.use_distributed_sampler || s->unsharded.size > 1)) return LC_OK;
+    if (!shared) mine = s->unsharded;
     if (t->chunks) LC_TRY(lc__chunks_shard(t, s->loader, train, &mine));
-    if (mine.size == 1 && !mine.pieces) return LC_OK;
+    if (!shared && mine.size == 1 && !mine.pieces) return LC_OK;
     LC_TRY(lc_dataloader_shard(s->loader, &mine));
     s->sharded = true;
     return LC_OK;

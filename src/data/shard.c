@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks and their slices of a batch: the arithmetic that all loaders share. */
+#include "comm/world.h"
 #include "data_internal.h"
 
 #include <limits.h>
@@ -14,7 +15,7 @@ lc_status lc__shard_resolve(const lc_shard *given, lc_shard *out)
         return lc_fail(LC_ERR_ARGUMENT,
                        "a global batch of %d batches in %lld pieces: both must be positive (0: the default)",
                        out->batches, (long long)out->pieces);
-    if (!out->batches) out->batches = out->size;
+    if (!out->batches) out->batches = lc__world_batches(out->size);
     return LC_OK;
 }
 

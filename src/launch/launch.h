@@ -92,6 +92,8 @@ typedef struct lc__run_plan {
     int port;            /* 0: any */
     const char *secret;  /* NULL: a new one */
     int max_restarts;
+    bool own_data;     /* each rank has data of its own: without one of them it would be another training */
+    bool power_of_two; /* only as many can share a batch (deterministic) */
     const char *root_dir;
     lc__control_times times; /* 0: the default */
     bool starter;            /* `file` is one process that starts the ranks itself, with its variables: mpirun */
@@ -118,6 +120,7 @@ lc_status lc__launch_mpirun(const lc__run_plan *plan, int ranks, const char *hos
 typedef struct lc__launch_options {
     const char *accelerator, *strategy, *devices, *nodes_file, *root_dir;
     int64_t num_nodes, node_rank, max_restarts;
+    bool own_data, deterministic;
     lc__control_times times;
 } lc__launch_options;
 

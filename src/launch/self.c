@@ -145,6 +145,8 @@ static lc_status launch(const lc__launch_options *o, int local)
                          .num_nodes = (int)o->num_nodes,
                          .node = -1,
                          .max_restarts = (int)o->max_restarts,
+                         .own_data = o->own_data,
+                         .power_of_two = o->deterministic,
                          .root_dir = o->root_dir ? o->root_dir : ".",
                          .times = o->times};
     if (o->nodes_file) {
@@ -217,6 +219,8 @@ lc_status lc__launch_trainer(const lc_trainer_options *o)
         .num_nodes = o->num_nodes,
         .node_rank = o->node_rank,
         .max_restarts = o->max_restarts,
+        .own_data = !o->use_distributed_sampler,
+        .deterministic = o->deterministic,
         .times = {.start = o->start_timeout,
                   .silence = o->silence_timeout,
                   .progress = o->progress_timeout,

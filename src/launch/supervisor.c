@@ -27,6 +27,8 @@ enum { LOOK_MS = 20, SHOWN_LINES = 20 };
 typedef struct child {
     pid_t pid; /* 0: has ended, or never was */
     int output, status;
+    bool ended_here; /* by this process, as it did not end by itself */
+    bool lost;
     lc__place place;
 } child;
 
@@ -34,6 +36,7 @@ typedef struct supervisor {
     const lc__run_plan *plan;
     lc__control_times times;
     int n, size; /* ranks here, and in all */
+    int began;   /* in all, before any was lost */
     child *children;
     lc__cores cores;
     lc__signal_fd signals;
@@ -80,6 +83,7 @@ static lc_status places(supervisor *s)
         if (p->node < 0 || p->node == node) s->n += p->nodes[node];
     }
     if (p->starter) s->n = 1;
+    s->began = s->size;
     if (s->n < 1 || s->n > LC_MAX_LOCAL_RANKS)
         return lc_fail(LC_ERR_CONFIG, "%d ranks on this machine; it must be 1 to %d", s->n, LC_MAX_LOCAL_RANKS);
     s->children = calloc((size_t)s->n, sizeof *s->children);
@@ -148,6 +152,7 @@ static void variables(const supervisor *s, const lc__place *r, int threads, lc__
         lc__str_add(out, "%s=%d\n", numbers[i].name, numbers[i].value);
     add_meeting(s, out);
     if (*s->restarted) lc__str_add(out, "LIGHTC_RESTARTED=%s\n", s->restarted);
+    if (s->size < s->began) lc__str_add(out, "LIGHTC_BATCHES=%d\n", s->began);
     if (!given || !*given) lc__str_add(out, "OMP_NUM_THREADS=%d\n", threads > 0 ? threads : 1);
     /* A waiting thread that spins would keep the processor from the rank it waits for. */
     if ((!threads || (given && atoi(given) > threads)) && !getenv("OMP_WAIT_POLICY") && !getenv("GOMP_SPINCOUNT"))
@@ -159,6 +164,7 @@ static lc_status start(supervisor *s, int i)
     child *c = &s->children[i];
     const char *given = getenv("OMP_NUM_THREADS");
     lc_status status = LC_OK;
+    c->ended_here = false;
     lc__environment environment = {0};
     lc__str add = {0};
     cpu_set_t cores;
@@ -190,7 +196,10 @@ static void signal_all(supervisor *s, int sig)
 {
     /* The group too: what a rank that is killed has started itself would stay. */
     for (int i = 0; i < s->n; i++)
-        if (s->children[i].pid) kill(sig == SIGKILL ? -s->children[i].pid : s->children[i].pid, sig);
+        if (s->children[i].pid) {
+            s->children[i].ended_here |= sig == SIGKILL;
+            kill(sig == SIGKILL ? -s->children[i].pid : s->children[i].pid, sig);
+        }
 }
 
 static void take_signals(supervisor *s)
@@ -379,6 +388,7 @@ static lc_status tell_failure(supervisor *s)
     if (s->coordinator) lc__coordinator_message(s->coordinator, why, sizeof why);
     bool met = strstr(why, " (host ") && sscanf(why, "rank %d", &rank) == 1;
     if (met && child_of_rank(s, rank)) c = child_of_rank(s, rank);
+    s->culprit = (int)(c - s->children);
     show_output(s, c);
     if (*why && s->calls.n && !s->calls.failed) lc__show(2, s->calls.s, s->calls.n);
     lc__process_status(c->status, how, sizeof how);
@@ -386,6 +396,52 @@ static lc_status tell_failure(supervisor *s)
     if (*why && !unmet) return lc_fail(LC_ERR_PEER, "%s", why);
     if (s->plan->starter) return lc_fail(LC_ERR_PEER, "%s %s", s->plan->file, how);
     return lc_fail(LC_ERR_PEER, "rank %d of %d (host %s): %s", c->place.rank, c->place.size, s->host, how);
+}
+
+/* ---- the next life ---- */
+
+/* Their places, in the order in which they stand; nodes without any are gone. */
+static void number_anew(supervisor *s)
+{
+    int rank = 0, nodes = 0;
+    for (int first = 0, end; first < s->n; first = end, nodes++) {
+        int node = s->children[first].place.node_rank;
+        for (end = first; end < s->n && s->children[end].place.node_rank == node; end++) continue;
+        for (int i = first; i < end; i++)
+            s->children[i].place = (lc__place){rank++, s->n, i - first, end - first, nodes, 0};
+    }
+    for (int i = 0; i < s->n; i++) s->children[i].place.num_nodes = nodes;
+    s->size = s->n;
+}
+
+static void drop(supervisor *s, int i)
+{
+    if (s->children[i].output >= 0) close(s->children[i].output);
+    memmove(&s->children[i], &s->children[i + 1], (size_t)(s->n - i - 1) * sizeof *s->children);
+    s->n--;
+}
+
+/* Lost are the rank that is to blame, and those that something else has killed, as on a host that is gone. The others
+ * go on without them, unless there is nobody else. */
+static void go_on_with_those_left(supervisor *s)
+{
+    int left = 0, keep = 1;
+    for (int i = 0; i < s->n; i++) {
+        child *c = &s->children[i];
+        c->lost = i == s->culprit || (WIFSIGNALED(c->status) && !c->ended_here);
+        left += !c->lost;
+    }
+    if (!left || s->plan->starter || s->plan->own_data) return;
+    while (2 * keep <= left) keep *= 2;
+    if (!s->plan->power_of_two) keep = left;
+    for (int i = s->n - 1; i >= 0; i--)
+        if (s->children[i].lost || left > keep) {
+            left -= !s->children[i].lost;
+            drop(s, i);
+        }
+    number_anew(s);
+    if (s->children[0].output >= 0) close(s->children[0].output); /* it is rank 0 now, and prints */
+    s->children[0].output = -1;
 }
 
 /* One life of all the ranks. */
@@ -446,7 +502,11 @@ lc_status lc__supervise(const lc__run_plan *plan, int *exit_status)
         lc__coordinator_stop(s.coordinator);
         s.coordinator = NULL;
         if (status != LC_ERR_PEER || life >= plan->max_restarts || s.signal) break;
-        say("%s; starting again from the last checkpoint (%d of %d)\n", lc_error_message(), life + 1,
+        int before = s.n;
+        go_on_with_those_left(&s);
+        char number[64] = "";
+        if (s.n < before) snprintf(number, sizeof number, " with %d of %d ranks", s.n, before);
+        say("%s; starting again from the last checkpoint%s (%d of %d)\n", lc_error_message(), number, life + 1,
             plan->max_restarts);
         snprintf(s.restarted, sizeof s.restarted, "%lld.%09ld", (long long)begun.tv_sec, begun.tv_nsec);
     }

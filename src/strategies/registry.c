@@ -18,7 +18,8 @@ lc_status lc_strategy_find(const char *name, const lc_strategy_ops **out)
     if (!name || !strcmp(name, "auto")) {
         lc__world here;
         LC_TRY(lc__world_find(&here));
-        name = (here.size > 1 ? &lc__strategy_ddp : &lc__strategy_single)->name;
+        bool several = lc__world_batches(here.size) > 1; /* or were, before ranks were lost */
+        name = (several ? &lc__strategy_ddp : &lc__strategy_single)->name;
     }
     if (!strcmp(name, "dp")) name = lc__strategy_data_parallel.name;
     for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++) {

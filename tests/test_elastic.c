@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks are lost in a training that may start again: it goes on with those that are left, with the batches of all, and
+ * ends with the numbers of one process that nobody disturbed. Real processes of tests/fault_program.c. */
+#include "test.h"
+#include "scratch.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <sys/wait.h>
+
+/* A global batch has 12 samples, in pieces that 1 to 4 ranks can share. */
+#define DETERMINISTIC "--deterministic true --deterministic_chunk 3"
+enum { ALL = 12, MAX_LIVES = 32 };
+
+typedef struct run {
+    char dir[300], err[8192];
+    pid_t pid;
+} run;
+
+static char lightc[PATH_MAX + 32], program[PATH_MAX + 32];
+
+__attribute__((constructor)) static void find_programs(void)
+{
+    char dir[PATH_MAX];
+    const char *bin = getenv("LIGHTC_TEST_BIN");
+    if (!realpath(bin ? bin : "build/bin", dir)) abort();
+    snprintf(lightc, sizeof lightc, "%s/lightc", dir);
+    snprintf(program, sizeof program, "%s/fault_program", dir);
+}
+
+static void read_file(const run *r, const char *name, char *text, size_t size)
+{
+    char path[400];
+    snprintf(path, sizeof path, "%s/%s", r->dir, name);
+    FILE *f = fopen(path, "r");
+    size_t n = f ? fread(text, 1, size - 1, f) : 0;
+    text[n] = 0;
+    if (f) fclose(f);
+}
+
+/* "LAUNCHER PROGRAM ...", with what all runs have; in a directory of its own. */
+static void start(run *r, const char *format, ...) LC_PRINTF(2, 3);
+static void start(run *r, const char *format, ...)
+{
+    char line[9000];
+    va_list args;
+    snprintf(r->dir, sizeof r->dir, "%s", fresh_dir("elastic"));
+    va_start(args, format);
+    int n = vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    n += snprintf(line + n, sizeof line - (size_t)n,
+                  " --dir . --default_root_dir . --dirpath ckpt --every_n_train_steps 2 --save_top_k -1 --max_epochs 6 "
+                  "--threads 1 >out 2>err");
+    CHECK(n > 0 && (size_t)n < sizeof line);
+    fflush(stdout);
+    r->pid = fork();
+    CHECK(r->pid >= 0);
+    if (r->pid == 0) {
+        if (chdir(r->dir) == 0) execl("/bin/sh", "sh", "-c", line, (char *)NULL);
+        _exit(126);
+    }
+}
+
+static int finish(run *r)
+{
+    int status;
+    CHECK(waitpid(r->pid, &status, 0) == r->pid);
+    read_file(r, "err", r->err, sizeof r->err);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* Processes of the ranks in [first, end), once there is a checkpoint. */
+static int lives_of(const run *r, int first, int end, pid_t *pids)
+{
+    int n = 0, pid, rank, length;
+    char path[700];
+    snprintf(path, sizeof path, "%s/ckpt/epoch=0-step=4.ckpt", r->dir);
+    for (int i = 0; access(path, F_OK) != 0; i++) {
+        if (i == 3000) TEST_FAIL("there is no checkpoint");
+        pause_ms(10);
+    }
+    DIR *d = opendir(r->dir);
+    CHECK(d);
+    for (struct dirent *e; (e = readdir(d));) {
+        if (sscanf(e->d_name, "life-%d%n", &pid, &length) != 1 || e->d_name[length]) continue;
+        snprintf(path, sizeof path, "%s/%s", r->dir, e->d_name);
+        FILE *f = fopen(path, "r");
+        if (f && fscanf(f, "%*f %d", &rank) == 1 && rank >= first && rank < end && n < MAX_LIVES) pids[n++] = pid;
+        if (f) fclose(f);
+    }
+    closedir(d);
+    return n;
+}
+
+static void lose(const run *r, int first, int end)
+{
+    pid_t pids[MAX_LIVES];
+    int n = lives_of(r, first, end, pids);
+    CHECK_EQ(n, end - first);
+    for (int i = 0; i < n; i++) CHECK(kill(pids[i], SIGKILL) == 0);
+}
+
+static const char *undisturbed(void)
+{
+    static char result[128];
+    run r;
+    if (!*result) {
+        start(&r, "%s --batch %d " DETERMINISTIC, program, ALL);
+        CHECK_EQ(finish(&r), 0);
+        read_file(&r, "result", result, sizeof result);
+        CHECK_CONTAINS(result, "steps=48 hash=");
+    }
+    return result;
+}
+
+static void check_end(run *r, const char *said, const char *place)
+{
+    char text[128];
+    int status = finish(r);
+    if (status) TEST_FAIL("status %d: %s", status, r->err);
+    CHECK_CONTAINS(r->err, said);
+    read_file(r, "place-0", text, sizeof text);
+    CHECK_CONTAINS(text, place);
+}
+
+static void check_bits(const run *r)
+{
+    char text[128];
+    read_file(r, "result", text, sizeof text);
+    CHECK_STR(text, undisturbed());
+}
+
+TEST(ranks_of_a_host_are_lost_one_after_the_other)
+{
+    run r;
+    static const char *const strategies[] = {"ddp", "sharded_2", "sharded"};
+    for (size_t k = 0; k < sizeof strategies / sizeof *strategies; k++) {
+        start(&r, "%s --devices 4 --batch 3 --strategy %s " DETERMINISTIC " --max_restarts 3", program, strategies[k]);
+        lose(&r, (int)k, (int)k + 1);                           /* rank 0 too */
+        check_end(&r, "with 2 of 4 ranks (1 of 3)", "size=2 "); /* three cannot share a batch bit for bit */
+        check_bits(&r);
+    }
+}
+
+/* Without deterministic any number goes on; sums of three ranks and of four differ by rounding. */
+TEST(three_of_four_go_on)
+{
+    run r;
+    double sum, want;
+    char text[128];
+    static const char *const strategies[] = {"ddp", "sharded"};
+    const char *at = strstr(undisturbed(), "sum=");
+    CHECK(at && sscanf(at, "sum=%lf", &want) == 1);
+    for (size_t k = 0; k < sizeof strategies / sizeof *strategies; k++) {
+        start(&r, "%s --devices 4 --batch 3 --strategy %s --max_restarts 3", program, strategies[k]);
+        lose(&r, 1, 2);
+        check_end(&r, "with 3 of 4 ranks (1 of 3)", "size=3 ");
+        read_file(&r, "result", text, sizeof text);
+        CHECK_CONTAINS(text, "steps=48 ");
+        CHECK(sscanf(strstr(text, "sum="), "sum=%lf", &sum) == 1);
+        if (!(fabs(sum - want) < 1e-3)) TEST_FAIL("%s: %.9g, undisturbed %.9g", strategies[k], sum, want);
+    }
+}
+
+TEST(a_host_is_lost)
+{
+    run r;
+    static const char *const strategies[] = {"ddp", "sharded"};
+    for (size_t k = 0; k < sizeof strategies / sizeof *strategies; k++) {
+        start(&r, "%s launch -H local:2,local:2 --max_restarts 3 %s --batch 3 --strategy %s " DETERMINISTIC, lightc,
+              program, strategies[k]);
+        lose(&r, k ? 0 : 2, k ? 2 : 4); /* both of the second host, or of the first */
+        check_end(&r, "with 2 of 4 ranks (1 of 3)", "size=2 local=0 node=0 nodes=1");
+        check_bits(&r);
+    }
+}
+
+/* One is left, and starts again alone when it is lost too. */
+TEST(one_is_left)
+{
+    run r;
+    pid_t pids[MAX_LIVES];
+    start(&r, "%s --devices 2 --batch 6 " DETERMINISTIC " --max_restarts 3", program);
+    lose(&r, 1, 2);
+    for (int i = 0; lives_of(&r, 0, 1, pids) < 2; i++) {
+        if (i == 3000) TEST_FAIL("nobody goes on");
+        pause_ms(10);
+    }
+    pause_ms(100);
+    int n = lives_of(&r, 0, 1, pids);
+    for (int i = 0; i < n; i++) kill(pids[i], SIGKILL); /* one of them is gone already */
+    check_end(&r, "with 1 of 2 ranks (1 of 3)", "size=1 ");
+    CHECK_CONTAINS(r.err, "starting again from the last checkpoint (2 of 3)");
+    check_bits(&r);
+}
+
+/* Who brings data of his own cannot be left out. */
+TEST(ranks_with_data_of_their_own_start_again)
+{
+    run r;
+    start(&r, "%s --devices 2 --batch 6 --use_distributed_sampler false --max_restarts 1", program);
+    lose(&r, 1, 2);
+    check_end(&r, "starting again from the last checkpoint (1 of 1)", "size=2 ");
+}
+
+TEST_MAIN
