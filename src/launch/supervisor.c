@@ -392,7 +392,8 @@ static lc_status tell_failure(supervisor *s)
     show_output(s, c);
     if (*why && s->calls.n && !s->calls.failed) lc__show(2, s->calls.s, s->calls.n);
     lc__process_status(c->status, how, sizeof how);
-    bool unmet = !met && sscanf(why, "rank %d:", &rank) == 1; /* its process is known here alone */
+    int colon = 0;
+    bool unmet = !met && sscanf(why, "rank %d:%n", &rank, &colon) == 1 && colon; /* its process is known here alone */
     if (*why && !unmet) return lc_fail(LC_ERR_PEER, "%s", why);
     if (s->plan->starter) return lc_fail(LC_ERR_PEER, "%s %s", s->plan->file, how);
     return lc_fail(LC_ERR_PEER, "rank %d of %d (host %s): %s", c->place.rank, c->place.size, s->host, how);
@@ -455,7 +456,12 @@ static lc_status run_once(supervisor *s, int *exit_status)
     s->port = p->port;
     lc__str_clear(&s->calls);
     if (p->node <= 0) {
-        LC_TRY(lc__coordinator_start(p->address, &s->port, s->size, s->key, &p->times, &s->coordinator));
+        status = lc__coordinator_start(p->address, &s->port, s->size, s->key, &p->times, &s->coordinator);
+        if (status < 0 && p->port)
+            return lc_fail_context(status,
+                                   "node 0 cannot coordinate the run (another run may use the port; MASTER_PORT "
+                                   "chooses another)");
+        LC_TRY(status);
         lc__coordinator_on_end(s->coordinator, keep_calls, s);
     }
     for (int i = 0; i < s->n && status >= 0; i++) status = start(s, i);
