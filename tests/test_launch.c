@@ -251,6 +251,41 @@ TEST(output_is_kept_and_shown)
     check_clean(&r, 2);
 }
 
+static int count(const char *text, const char *part)
+{
+    int n = 0;
+    for (; (text = strstr(text, part)); text += strlen(part)) n++;
+    return n;
+}
+
+/* Whatever happens to however many ranks: one message, which says it. */
+TEST(a_failure_is_told_once)
+{
+    static const struct {
+        const char *options, *said;
+    } cases[] = {{"--fault error --phase forward --on 0 --at 3", "the sensor of rank 0 is unplugged"},
+                 {"--fault error --phase forward --on 1 --at 3", "the sensor of rank 1 is unplugged"},
+                 {"--fault kill --phase forward --on 0 --at 12", "killed by signal 9"},
+                 {"--fault kill --phase forward --on 1 --at 12", "killed by signal 9"},
+                 {"--memory_limit 1000", "memory_limit"},
+                 {"--ckpt_path /nowhere/at.ckpt", "/nowhere/at.ckpt"},
+                 {"--max_epocs 3", "max_epochs"}};
+    char disturbed[PATH_MAX + 32];
+    snprintf(disturbed, sizeof disturbed, "%.*s/fault_program", (int)(strrchr(program, '/') - program), program);
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        run r;
+        CHECK_EQ(launch(&r, "%s --devices 2 --strategy ddp %s", disturbed, cases[k].options), 1);
+        if (count(r.err, "error: ") != 1 || count(r.err, cases[k].said) != 1)
+            TEST_FAIL("%s: %s", cases[k].options, r.err);
+    }
+    /* Ranks that end alike before they meet: what rank 0 said is on the screen, and nobody else's is shown. */
+    run r;
+    CHECK_EQ(launch(&r, "%s launch -np 3 %s --act print", lightc, program), 1);
+    CHECK_EQ(count(r.err, "line 60 of the output\n"), 1);
+    CHECK_EQ(count(r.err, "error: "), 1);
+    CHECK_CONTAINS(r.err, "error: rank 0 of 3 (host ");
+}
+
 TEST(the_end_of_an_output)
 {
     int fd;

@@ -56,6 +56,10 @@ LC_API lc_status lc_fail_context(lc_status status, const char *format, ...) LC_P
  * Ctrl-C), else 1. */
 LC_API int lc_exit_status(lc_status status);
 
+/* Whether the current message needs no telling here: it ended a run of several ranks, and the process that started
+ * them, or rank 0 of the run, says it for all. */
+LC_API bool lc_error_is_told(void);
+
 LC_END_DECLS
 
 /* Return from the enclosing function if `expr` is an error. */
@@ -72,13 +76,13 @@ LC_END_DECLS
         if ((status) < 0) goto label;                                                                                  \
     } while (0)
 
-/* In main(): print the message to stderr and return lc_exit_status. Needs <stdio.h>. */
+/* In main(): print the message to stderr, unless lc_error_is_told, and return lc_exit_status. Needs <stdio.h>. */
 #define LC_MAIN_TRY(expr)                                                                                              \
     do {                                                                                                               \
         lc_status lc_try_status_ = (expr);                                                                             \
         if (lc_try_status_ == LC_STOP) return 0;                                                                       \
         if (lc_try_status_ < 0) {                                                                                      \
-            fprintf(stderr, "error: %s\n", lc_error_message());                                                        \
+            if (!lc_error_is_told()) fprintf(stderr, "error: %s\n", lc_error_message());                               \
             return lc_exit_status(lc_try_status_);                                                                     \
         }                                                                                                              \
     } while (0)

@@ -6,6 +6,7 @@
  * thread. The run ends once, here as everywhere: by the coordinator's word, or because the coordinator is gone. */
 #include "comm/control_internal.h"
 #include "comm/socket.h"
+#include "core/status.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -24,6 +25,7 @@
 #define PROMPT     0.1 /* seconds between two messages about progress, at least */
 #define SLACK      5.0 /* seconds that the coordinator may be late with the end of a start that took too long */
 #define LEAVE_TIME 1.0 /* seconds for the goodbye */
+#define LAST_TIME  1.0 /* seconds to wait for the end of a run that has failed */
 enum { WATCHED = 8, TRIES = 4 };
 
 struct lc__control {
@@ -36,6 +38,7 @@ struct lc__control {
     pthread_cond_t changed;
     lc__wire wire; /* closed once the run has ended */
     bool started, welcome, ready, ended, over, closing;
+    bool by_word; /* it was the coordinator that ended the run */
     char message[LC__END_TEXT], refused[256], waiting[256];
     char doubt[256];                                  /* why it is not the coordinator of this run that was reached */
     uint8_t asked[LC__NONCE], hello[LC__HELLO_BYTES]; /* the coordinator's number, and what this rank answered */
@@ -104,6 +107,14 @@ static void end_run(lc__control *c, const char *text)
     for (int i = 0; i < WATCHED; i++)
         if (c->watched[i]) lc_comm_abort(c->watched[i], c->message);
     pthread_cond_broadcast(&c->changed);
+}
+
+/* The run has ended: the error that says why. */
+static lc_status fail_ended(const lc__control *c)
+{
+    lc_status s = lc_fail(LC_ERR_PEER, "%s", c->message);
+    if (c->by_word && c->options.told) lc__note_told();
+    return s;
 }
 
 /* The connection is over. Whether that ends the run depends on what was said before. */
@@ -237,7 +248,7 @@ static void take(lc__control *c, const lc__frame *f)
     case LC__FRAME_END:
         lc__frame_text(f->data, f->n, text, sizeof text);
         end_run(c, text);
-        c->over = true;
+        c->by_word = c->over = true;
         break;
     case LC__FRAME_BYE: /* the others have gone on without it: so does this rank */
         c->over = true;
@@ -329,7 +340,8 @@ static void *serve(void *arg)
         struct pollfd p[2] = {
             {.fd = c->wake, .events = POLLIN},
             {.fd = c->wire.fd, .events = (short)(POLLIN | (lc__wire_pending(&c->wire) ? POLLOUT : 0))}};
-        double due = c->beat + t->heartbeat - now, wait = due > 0 && due < tick ? due : tick;
+        double due = c->beat + (c->reports == c->told ? t->heartbeat : PROMPT) - now;
+        double wait = due > 0 && due < tick ? due : tick;
         pthread_mutex_unlock(&c->lock);
         int some = poll(p, 2, (int)(wait * 1000) + 1);
         pthread_mutex_lock(&c->lock);
@@ -432,7 +444,7 @@ static lc_status await_all(lc__control *c, double until)
         }
         await(c, until);
     }
-    if (c->ended) return lc_fail(LC_ERR_PEER, "%s", c->message);
+    if (c->ended) return fail_ended(c);
     if (c->ready) return LC_OK;
     if (c->refused[0])
         return lc_fail(LC_ERR_CONFIG, "the process that coordinates the run at %s, port %d, refused rank %d: %s",
@@ -540,7 +552,7 @@ lc_status lc__control_all_gather(void *control, const void *mine, void *all, siz
         s = lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for the control channel", bytes);
     while (s >= 0 && !c->met && !c->ended && !c->over) pthread_cond_wait(&c->changed, &c->lock);
     if (s >= 0 && !c->met)
-        s = lc_fail(LC_ERR_PEER, "%s", c->ended ? c->message : "the process that coordinates the run has left it");
+        s = c->ended ? fail_ended(c) : lc_fail(LC_ERR_PEER, "the process that coordinates the run has left it");
     c->gifts = NULL;
     pthread_mutex_unlock(&c->lock);
     return s;
@@ -574,10 +586,10 @@ void lc__control_progress(lc__control *c, int64_t step, const char *where)
 {
     uint64_t one = 1;
     pthread_mutex_lock(&c->lock);
+    bool news = c->reports == c->told; /* the thread has nothing to tell yet, and sleeps longer */
     c->reports++;
     c->step = step;
     snprintf(c->where, sizeof c->where, "%s", where ? where : "");
-    bool news = has_news(c, lc__seconds());
     pthread_mutex_unlock(&c->lock);
     if (news) (void)!write(c->wake, &one, sizeof one);
 }
@@ -601,13 +613,33 @@ bool lc__control_ended(lc__control *c, char *text, size_t size)
     return ended;
 }
 
-bool lc__control_await_end(lc__control *c, double seconds, char *text, size_t size)
+/* With the lock. */
+static void await_end(lc__control *c, double seconds)
 {
     double until = lc__seconds() + seconds;
-    pthread_mutex_lock(&c->lock);
     while (!c->ended && !c->over && lc__seconds() < until) await(c, until);
+}
+
+/* If it is this rank's words that all are told, nobody has to hear them from this rank too. */
+void lc__control_fail_and_wait(lc__control *c, const char *why)
+{
+    lc__control_fail(c, why);
+    pthread_mutex_lock(&c->lock);
+    await_end(c, LAST_TIME);
+    if (c->ended && c->by_word && c->options.told && strstr(c->message, why)) {
+        (void)!lc_fail(LC_ERR_PEER, "%s", why);
+        lc__note_told();
+    }
     pthread_mutex_unlock(&c->lock);
-    return lc__control_ended(c, text, size);
+}
+
+lc_status lc__control_explain(lc__control *c, double seconds, lc_status status)
+{
+    pthread_mutex_lock(&c->lock);
+    await_end(c, seconds);
+    if (c->ended) status = fail_ended(c);
+    pthread_mutex_unlock(&c->lock);
+    return status;
 }
 
 void lc__control_last_resort(lc__control *c, bool process_exit)

@@ -52,6 +52,7 @@ typedef struct lc__control_options {
     int port;
     const char *secret;
     lc__control_times times;
+    bool told; /* the coordinator's process tells people why the run has ended: lc__note_told, of errors that say it */
     /* Called with what people should know while it waits ("waiting for ranks 2, 3 of 4 at ..."); NULL: nobody. */
     void (*say)(void *ctx, const char *text);
     void *ctx;
@@ -72,10 +73,12 @@ void lc__control_progress(lc__control *c, int64_t step, const char *where);
 /* This rank fails: ends the run everywhere with "rank 3 (host a), step 120: why". From any thread; returns at once.
  * Not for LC_ERR_PEER, whose cause is another rank that the coordinator knows of, or will. */
 void lc__control_fail(lc__control *c, const char *why);
+/* The same, waiting until the run has ended, at most a second. */
+void lc__control_fail_and_wait(lc__control *c, const char *why);
+/* LC_ERR_PEER with the message that ended the run, waiting for it at most so long; or `status`, and nothing changed. */
+lc_status lc__control_explain(lc__control *c, double seconds, lc_status status);
 /* Whether the run has ended, and why. */
 bool lc__control_ended(lc__control *c, char *text, size_t size);
-/* The same, waiting for it at most so long. */
-bool lc__control_await_end(lc__control *c, double seconds, char *text, size_t size);
 /* `process_exit`: lightc launched this process, so that a rank that does not heed the end (does not close the channel)
  * is ended with _exit(1) after the grace period, `say` being told the message; false, the default, for processes of a
  * host program. */

@@ -60,12 +60,24 @@ static bool same_calls(const lc__member *a, const lc__member *b)
     return a->answered == b->answered && !strcmp(a->calls, b->calls);
 }
 
+/* Ranks that have failed by themselves, in the same place, with nothing under way: calls are not what it is about. */
+static bool nobody_waits(const lc__coordinator *c)
+{
+    bool told = false, waits = false;
+    for (int i = 0; i < c->size; i++) {
+        told |= c->members[i].state == LC__FAILED;
+        waits |= strchr(c->members[i].calls, '>') || strcmp(c->members[i].calls, c->members[0].calls) != 0;
+    }
+    return told && !waits;
+}
+
 /* Ranks that did the same stand together, so that where they differ is seen at once. */
 static void last_calls(const lc__coordinator *c, lc__str *out)
 {
     bool *shown = calloc((size_t)c->size, sizeof *shown), *same = calloc((size_t)c->size, sizeof *same);
     bool some = false;
     for (int i = 0; i < c->size; i++) some |= c->members[i].calls[0] != 0;
+    some = some && !nobody_waits(c);
     if (some) lc__str_add(out, "the last calls of each rank (> has not ended):\n");
     for (int i = 0, kinds = 0; i < c->size && some && shown && same; i++) {
         char who[256], known[64];

@@ -176,6 +176,7 @@ static lc_status meet(lc__world *w, const lc__world_options *o)
                              .port = w->port,
                              .secret = w->secret,
                              .times = o->times,
+                             .told = w->told || (!w->hosted && w->rank > 0),
                              .say = o->say,
                              .ctx = o->ctx};
     if (w->coordinator) lc__coordinator_on_end(w->coordinator, show_calls, NULL);
@@ -314,7 +315,7 @@ static lc_status join_first(lc__world *w, const lc__world_options *o, const char
     char why[1024];
     lc__copy_message(why, sizeof why);
     /* The others learn it, and why; of what another rank has caused they know already. */
-    if (w->control && s != LC_ERR_PEER) lc__control_fail(w->control, why);
+    if (w->control && s != LC_ERR_PEER) lc__control_fail_and_wait(w->control, why);
     disconnect(w);
     return lc_fail(s, "%s", why);
 }
@@ -363,9 +364,7 @@ void lc__world_leave(lc__world *w)
 
 lc_status lc__world_explain(const lc__world *w, lc_status status)
 {
-    char why[1024];
-    if (status != LC_ERR_PEER || !w->control || !lc__control_await_end(w->control, 1, why, sizeof why)) return status;
-    return lc_fail(status, "%s", why);
+    return status == LC_ERR_PEER && w->control ? lc__control_explain(w->control, 1, status) : status;
 }
 
 /* ---- for any communicator ---- */

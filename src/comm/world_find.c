@@ -295,7 +295,8 @@ lc_status lc__world_find(lc__world *w)
     if (!found) return check_not_half();
     LC_TRY(find_ranks(found, w));
     if (w->size == 1) return LC_OK;
-    w->hosted = !strcmp(w->launcher, "lightc") || variable("LIGHTC_COORDINATED");
+    w->told = variable("LIGHTC_COORDINATED");
+    w->hosted = !strcmp(w->launcher, "lightc") || w->told;
     if (w->hosted && (!variable("MASTER_ADDR") || !variable("MASTER_PORT") || !variable("LIGHTC_SECRET")))
         return lc_fail(LC_ERR_CONFIG,
                        "%s is set, but not all of MASTER_ADDR, MASTER_PORT and LIGHTC_SECRET: lightc's launcher "

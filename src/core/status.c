@@ -12,7 +12,8 @@ static _Thread_local struct {
     char text[1024];
     unsigned count;
     lc_status last;
-    int signal; /* the last that ended a run */
+    int signal;    /* the last that ended a run */
+    uint64_t told; /* a hash of the message that somebody else says; 0: none */
 } error;
 #define message error.text
 
@@ -50,6 +51,23 @@ lc_status lc_fail(lc_status status, const char *format, ...)
     error.count++;
     error.last = status;
     return status;
+}
+
+static uint64_t hash(const char *text)
+{
+    uint64_t h = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+    for (; *text; text++) h = (h ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
+    return h;
+}
+
+void lc__note_told(void)
+{
+    error.told = hash(message);
+}
+
+bool lc_error_is_told(void)
+{
+    return error.told && error.told == hash(message);
 }
 
 void lc__note_signal(int signal)

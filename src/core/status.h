@@ -15,6 +15,10 @@ void lc__copy_message(char *text, size_t size);
 /* The signal that LC_ERR_INTERRUPTED is about, on this thread. */
 void lc__note_signal(int signal);
 
+/* The supervisor of this run, or its rank 0, tells people of this thread's newest error, wherever it is passed on to.
+ */
+void lc__note_told(void);
+
 /* The first of several errors, where work goes on after it. {0}: none yet. */
 typedef struct lc__first_error {
     lc_status status;

@@ -122,6 +122,7 @@ static void add_meeting(const supervisor *s, lc__str *out)
     double value;
     for (int i = 0; i < LC__TIMES; i++)
         if ((value = lc__time_variable(s->plan, i, &name)) > 0) lc__str_add(out, "%s=%.9g\n", name, value);
+    if (s->coordinator) lc__str_add(out, "LIGHTC_COORDINATED=1\n");
     lc__str_add(out, "MASTER_ADDR=%s\nMASTER_PORT=%d\nLIGHTC_SECRET=%s\n",
                 s->plan->address ? s->plan->address : "127.0.0.1", s->port, s->key);
 }
@@ -130,7 +131,7 @@ static void add_meeting(const supervisor *s, lc__str *out)
 static void starter_variables(const supervisor *s, lc__str *out)
 {
     add_meeting(s, out);
-    lc__str_add(out, "LIGHTC_COORDINATED=1\nLIGHTC_RESTARTED=%s\n", s->restarted);
+    lc__str_add(out, "LIGHTC_RESTARTED=%s\n", s->restarted);
 }
 
 /* The variables of a rank. `threads`: what its cores can run; 0: there are fewer processors than ranks. */
@@ -383,18 +384,21 @@ static lc_status tell_failure(supervisor *s)
 {
     child *c = &s->children[s->culprit];
     char why[1024] = "", how[128];
-    int rank;
+    int rank, colon = 0;
     if (s->coordinator) await_verdict(s);
     if (s->coordinator) lc__coordinator_message(s->coordinator, why, sizeof why);
     bool met = strstr(why, " (host ") && sscanf(why, "rank %d", &rank) == 1;
+    bool unmet = !*why || (!met && sscanf(why, "rank %d:%n", &rank, &colon) == 1 && colon); /* known here alone */
     if (met && child_of_rank(s, rank)) c = child_of_rank(s, rank);
     s->culprit = (int)(c - s->children);
+    /* Several that end alike before they have met have mostly said the same: rank 0 has shown it. */
+    const child *first = child_of_rank(s, 0);
+    if (unmet && first && first->output < 0 && WIFEXITED(first->status) && first->status == c->status)
+        c = child_of_rank(s, 0);
     show_output(s, c);
-    if (*why && s->calls.n && !s->calls.failed) lc__show(2, s->calls.s, s->calls.n);
+    if (!unmet && s->calls.n && !s->calls.failed) lc__show(2, s->calls.s, s->calls.n);
     lc__process_status(c->status, how, sizeof how);
-    int colon = 0;
-    bool unmet = !met && sscanf(why, "rank %d:%n", &rank, &colon) == 1 && colon; /* its process is known here alone */
-    if (*why && !unmet) return lc_fail(LC_ERR_PEER, "%s", why);
+    if (!unmet) return lc_fail(LC_ERR_PEER, "%s", why);
     if (s->plan->starter) return lc_fail(LC_ERR_PEER, "%s %s", s->plan->file, how);
     return lc_fail(LC_ERR_PEER, "rank %d of %d (host %s): %s", c->place.rank, c->place.size, s->host, how);
 }

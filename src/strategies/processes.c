@@ -164,8 +164,10 @@ void lc__processes_progress(void *self, int64_t step, const char *where)
 void lc__processes_fail(void *self, const char *why)
 {
     lc__processes *d = self;
-    if (d->world && d->world->control) lc__control_fail(d->world->control, why);
-    lc_comm_abort(d->comm, why);
+    char text[1200];
+    snprintf(text, sizeof text, "rank %d failed: %s", lc_comm_rank(d->comm), why);
+    lc_comm_abort(d->comm, text);
+    if (d->world && d->world->control) lc__control_fail_and_wait(d->world->control, why);
 }
 
 /* What ended the run is known where ranks are watched, a moment later than connections break. */
