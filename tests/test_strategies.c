@@ -72,6 +72,12 @@ static void read_text(const run *r, const char *name, char text[TEXT])
     if (f) fclose(f);
 }
 
+/* Of sharded_hybrid: two copies where ranks can have two. */
+static int shard_size(const char *strategy, int n)
+{
+    return strcmp(strategy, "sharded_hybrid") != 0 ? 0 : n % 2 ? n : n / 2;
+}
+
 /* Without ranks where strategy is NULL. Its status. */
 static int try(run *r, const char *dir, way how, const char *comm, const char *strategy, int n, const char *options)
 {
@@ -87,6 +93,8 @@ static int try(run *r, const char *dir, way how, const char *comm, const char *s
         snprintf(tail, sizeof tail, "--devices %d --strategy %s", n, strategy);
     else
         snprintf(tail, sizeof tail, "--strategy %s", strategy);
+    if (strategy && shard_size(strategy, n))
+        snprintf(tail + strlen(tail), sizeof tail - strlen(tail), " --shard_size %d", shard_size(strategy, n));
     if (how == LAUNCH) snprintf(start, sizeof start, "%s/lightc launch -np %d -H local:2,local:2 ", bin, n);
     if (how == MPIRUN) snprintf(start, sizeof start, "mpirun -np %d ", n);
     snprintf(command, sizeof command,
