@@ -581,6 +581,54 @@ TEST(hybrid_on_one_node_is_sharded)
     for (int k = 0; k < 4; k++) same(&want.o[k], &got.o[k]);
 }
 
+static const lc_module_ops fabric_ops = {LC_MODULE_OPS_INIT("net")};
+
+static lc_status train_by_fabric(lc_comm *comm, const char *strategy, int64_t shard_size, float *head, size_t bytes)
+{
+    enum { BATCH = 5 };
+    int rank = lc_comm_rank(comm);
+    small_net m = {0};
+    lc_fabric *f;
+    lc_tensor *x, *y;
+    LC_TRY(small_net_init(&m, &fabric_ops, (uint64_t)(1 + rank)));
+    lc_optimizer *opt = lc_adam(&m.base, .lr = 0.05, .eps = 1e-3);
+    LC_TRY(lc_input_new(LC_F32, 2, (int64_t[]){BATCH, FEATURES}, LC_ROW_MAJOR, inputs[0], &x));
+    LC_TRY(lc_input_new(LC_I64, 1, (int64_t[]){BATCH}, LC_ROW_MAJOR, labels, &y));
+    LC_TRY(lc_fabric_new(
+        &(lc_fabric_options){.strategy = strategy, .shard_size = shard_size, .comm = comm, .threads = 1}, &f));
+    LC_TRY(lc_fabric_setup(f, &m.base, &opt, 1));
+    for (int step = 0; step < 3; step++) {
+        int first = BATCH * (step * lc_comm_size(comm) + rank);
+        lc_input_set(x, inputs[first], BATCH), lc_input_set(y, labels + first, BATCH);
+        LC_TRY(lc_fabric_begin(f));
+        lc_fabric_zero_grad(f);
+        lc_fabric_backward(f, lc_cross_entropy(logits_of(&m, x), y));
+        lc_fabric_step(f, opt);
+        LC_TRY(lc_fabric_end(f));
+    }
+    LC_TRY(lc_tensor_gather(m.l2.weight, head, bytes));
+    lc_fabric_free(f);
+    lc_optimizer_free(opt);
+    small_net_release(&m);
+    lc_tensor_unref(x), lc_tensor_unref(y);
+    return LC_OK;
+}
+
+static lc_status fabric_as_ddp(lc_comm *comm, void *ctx)
+{
+    float want[CLASSES * WIDTH], got[CLASSES * WIDTH];
+    (void)ctx;
+    LC_TRY(train_by_fabric(comm, "ddp", 0, want, sizeof want));
+    LC_TRY(train_by_fabric(comm, "sharded_hybrid", 2, got, sizeof got));
+    RANK_CHECK(!memcmp(want, got, sizeof want));
+    return LC_OK;
+}
+
+TEST(a_fabric_trains_copies_as_ddp)
+{
+    CHECK_RANKS("threads", 4, fabric_as_ddp, NULL);
+}
+
 static lc_status refuses(lc_comm *comm, void *ctx)
 {
     const lc_trainer_options *o = ctx;
@@ -798,22 +846,35 @@ TEST(one_rank_stops_all)
     }
 }
 
-TEST(one_rank_fails_all_with_its_reason)
+/* Rank 1 of n. */
+static void check_failure(job *j, int n)
 {
     static ranks_job r;
-    job j = job_of("fail");
-    j.fail_rank = 1;
-    j.at_batch = 2;
+    j->fail_rank = 1;
+    j->at_batch = 2;
     memset(&r, 0, sizeof r);
-    r.j = &j;
-    world *w = world_run("threads", 3, run_rank, &r);
-    for (int i = 0; i < 3; i++) {
+    r.j = j;
+    world *w = world_run("threads", n, run_rank, &r);
+    for (int i = 0; i < n; i++) {
         CHECK_EQ(r.o[i].status, i == 1 ? LC_ERR_USER : LC_ERR_PEER);
         if (!strstr(w->ranks[i].message, "the sensor of this rank is unplugged"))
             TEST_FAIL("rank %d: %s", i, w->ranks[i].message);
         if (i != 1 && !strstr(w->ranks[i].message, "rank 1")) TEST_FAIL("rank %d: %s", i, w->ranks[i].message);
     }
     world_free(w);
+}
+
+TEST(one_rank_fails_all_with_its_reason)
+{
+    job j = job_of("fail");
+    check_failure(&j, 3);
+    for (int size = 1; size <= 4; size *= 2) { /* which group of ranks is waited in */
+        j = job_of("fail_copies");
+        j.strategy = "sharded_hybrid";
+        j.shard_size = size;
+        j.bucket_cap_mb = 200.0 / (1 << 20);
+        check_failure(&j, 4);
+    }
 }
 
 /* No waiting for a rank that has gone on to something else: both calls are named. */

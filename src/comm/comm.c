@@ -163,12 +163,21 @@ const char *lc_collective_name(lc_collective op)
 
 /* ---- errors ---- */
 
-/* Keeps the first error; says it again afterwards. */
+static void abort_groups(lc_comm *c, const char *why)
+{
+    pthread_mutex_lock(&c->lock);
+    for (lc_comm *g = c->groups; g; g = g->next) lc_comm_abort(g, why);
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* Keeps the first error; says it again afterwards. Other ranks may wait for this one in groups of which the rank that
+ * is at fault knows nothing. */
 static lc_status fail(lc_comm *c, lc_status s)
 {
     if (c->failed >= 0) {
         c->failed = s == LC_ERR_PEER && c->explain ? c->explain(c->explain_ctx, s) : s;
         lc__copy_message(c->message, sizeof c->message);
+        abort_groups(c, c->message);
     }
     return lc_fail(c->failed, "%s", c->message);
 }
@@ -238,9 +247,7 @@ void lc_comm_abort(lc_comm *c, const char *why)
 {
     if (!c) return;
     if (c->ops.abort) c->ops.abort(c->self, why);
-    pthread_mutex_lock(&c->lock);
-    for (lc_comm *g = c->groups; g; g = g->next) lc_comm_abort(g, why);
-    pthread_mutex_unlock(&c->lock);
+    abort_groups(c, why);
 }
 
 /* ---- calls ---- */

@@ -148,12 +148,16 @@ void lc__reducer_get_stats(const lc__reducer *r, lc__reducer_stats *out)
     *out = r->stats;
 }
 
-/* Kernels cannot fail: the first error waits for lc__reducer_sync. */
+/* Kernels cannot fail: the first error waits for lc__reducer_sync. Who heard of it in one group is missed in the other,
+ * where it has to be told: the rank that failed need not know that group. */
 static void keep_error(lc__reducer *r, lc_status s)
 {
     if (s >= 0 || r->status < 0) return;
     r->status = s;
     lc__copy_message(r->message, sizeof r->message);
+    if (r->slices == r->comm) return;
+    lc_comm_abort(r->slices, r->message);
+    lc_comm_abort(r->replicas, r->message);
 }
 
 bool lc__reducer_busy(const lc__reducer *r)
