@@ -33,6 +33,7 @@ static const lc_option switches[] = {
     {.name = "secret"},
     {.name = "restarted"},
     {.name = "batches"},
+    {.name = "coordinated"},
 };
 
 /* LIGHTC_OPTIMIZER_LR for "optimizer.lr". False if it is longer than any variable of ours. */
