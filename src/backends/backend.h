@@ -18,8 +18,6 @@ typedef struct lc_backend_ops {
     /* Zero-filled, 256-byte aligned storage. */
     lc_status (*alloc)(size_t bytes, void **out);
     void (*free)(void *data, size_t bytes);
-    /* Much was freed that nothing will use again: the system gets it back, where free kept it for later. */
-    void (*trim)(void);
     /* Bytes that could still be had. */
     size_t (*available)(void);
 

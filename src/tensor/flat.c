@@ -81,7 +81,6 @@ static lc_status flat_new(lc_tensor **parameters, int n, bool move, lc_flat **ou
         p->flat_index = i;
         flat->refs++;
     }
-    if (move) flat->parameter->backend->trim(); /* as much again as all parameters */
     *out = flat;
 done:
     if (status < 0) flat->refs = 1;

@@ -4,9 +4,6 @@
 #include "backends/cpu/memory.h"
 
 #include <errno.h>
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,8 +16,9 @@
 #define ARENA_LARGEST  ((size_t)1 << 40)
 #define ARENA_SMALLEST ((size_t)64 << 20)
 #define ALIGNMENT      256
-/* From here on storage is mapped on its own: zero pages come for free and large pages are possible. */
-#define MAP_FROM ((size_t)1 << 20)
+/* From here on storage is mapped on its own: zero pages come for free, large pages are possible, and what is freed is
+ * the system's again, as a module's parameters when they have moved into flat buffers. */
+#define MAP_FROM ((size_t)128 << 10)
 
 /* ---- arenas ---- */
 lc_status lc__cpu_arena_reserve(void **base, size_t *reserved)
@@ -104,20 +102,6 @@ void lc__cpu_free(void *data, size_t bytes)
         munmap(data, whole_pages(bytes));
     else
         free(data);
-}
-
-#ifdef __GLIBC__
-static void give_back(void)
-{
-    malloc_trim(0);
-}
-#else
-static void give_back(void) {}
-#endif
-
-void lc__cpu_trim(void)
-{
-    give_back();
 }
 
 /* ---- how much there is ---- */
