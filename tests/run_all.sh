@@ -8,7 +8,7 @@
 #   tsan         what has threads under ThreadSanitizer
 #   plain        a build without oneDNN and OpenMP: engine, operators, modules, optimizers
 #   clang        everything compiled by clang
-#   fuzz         each fuzzer for FUZZ_SECONDS (60)
+#   fuzz         each fuzzer for FUZZ_SECONDS (30)
 #   install      an installed copy, used from outside through find_package and pkg-config, from C and C++
 # Builds must be free of warnings. Ends with one line "N passed, N failed, N skipped" that counts test cases; what was
 # skipped is listed above it, with the reason. BUILD_ROOT names another folder for the builds.
@@ -91,7 +91,7 @@ fuzz_one() { # program
   local name
   name=$(basename "$1")
   mkdir -p "$log_dir/corpus-$name"
-  "$1" -max_total_time="${FUZZ_SECONDS:-60}" -timeout=20 -rss_limit_mb=2048 \
+  "$1" -max_total_time="${FUZZ_SECONDS:-30}" -timeout=20 -rss_limit_mb=2048 \
     -artifact_prefix="$log_dir/" "$log_dir/corpus-$name" >"$log_dir/$name" 2>&1
   echo $? >"$log_dir/$name.status"
 }
