@@ -53,7 +53,8 @@ typedef struct lc_strategy_ops {
     lc_status (*after_backward)(void *self, uint8_t flags[LC_SYNC_FLAGS]);
     /* Where this rank is: shown if it is lost. `where` is static. Cheap. */
     void (*progress)(void *self, int64_t step, const char *where);
-    /* This rank fails: the others shall learn why, and not wait for it. From any thread. */
+    /* This rank fails: the others shall learn why, and not wait for it. From any thread, whose current message may say
+     * more afterwards. */
     void (*fail)(void *self, const char *why);
     void (*teardown)(void *self);
     /* The run has ended with LC_ERR_PEER: makes why the message, where more is known than the communicator could tell.

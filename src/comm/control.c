@@ -620,16 +620,13 @@ static void await_end(lc__control *c, double seconds)
     while (!c->ended && !c->over && lc__seconds() < until) await(c, until);
 }
 
-/* If it is this rank's words that all are told, nobody has to hear them from this rank too. */
+/* Others may have failed at the same time, and the run have ended of that: this rank's words are not lost then. */
 void lc__control_fail_and_wait(lc__control *c, const char *why)
 {
     lc__control_fail(c, why);
     pthread_mutex_lock(&c->lock);
     await_end(c, LAST_TIME);
-    if (c->ended && c->by_word && c->options.told && strstr(c->message, why)) {
-        (void)!lc_fail(LC_ERR_PEER, "%s", why);
-        lc__note_told();
-    }
+    if (c->ended && c->by_word && strstr(c->message, why)) (void)!fail_ended(c);
     pthread_mutex_unlock(&c->lock);
 }
 

@@ -36,9 +36,10 @@ void lc__coordinator_rank_ended(lc__coordinator *c, int rank, const char *how);
 /* Whether it has ended the run. *silent: the rank whose silence was the cause, and whose process may be there still; or
  * -1. */
 bool lc__coordinator_ended(lc__coordinator *c, int *silent);
-/* To be told of the end before ranks are, from the coordinator's thread: `calls` are the last calls of each rank, a
- * text of some lines; "" if none is known. Not to call back. */
-void lc__coordinator_on_end(lc__coordinator *c, void (*on_end)(void *ctx, const char *calls), void *ctx);
+/* To be told of the end before ranks are, from the coordinator's thread: `message` is why, `calls`
+ * are the last calls of each rank, a text of some lines; "" if none is known. Not to call back. */
+void lc__coordinator_on_end(lc__coordinator *c, void (*on_end)(void *ctx, const char *message, const char *calls),
+                            void *ctx);
 /* The message that ended the run, or "". "rank 3 (host a), step 120, epoch 2, validation: why". */
 void lc__coordinator_message(lc__coordinator *c, char *text, size_t size);
 /* Ranks that have not said goodbye go on without a control channel. NULL is fine. */
@@ -73,7 +74,8 @@ void lc__control_progress(lc__control *c, int64_t step, const char *where);
 /* This rank fails: ends the run everywhere with "rank 3 (host a), step 120: why". From any thread; returns at once.
  * Not for LC_ERR_PEER, whose cause is another rank that the coordinator knows of, or will. */
 void lc__control_fail(lc__control *c, const char *why);
-/* The same, waiting until the run has ended, at most a second. */
+/* The same for this thread's newest error, waiting until the run has ended, at most a second: then the error's message
+ * is that which all ranks are told, if it is of this one. */
 void lc__control_fail_and_wait(lc__control *c, const char *why);
 /* LC_ERR_PEER with the message that ended the run, waiting for it at most so long; or `status`, and nothing changed. */
 lc_status lc__control_explain(lc__control *c, double seconds, lc_status status);

@@ -226,7 +226,8 @@ void lc__coordinator_rank_ended(lc__coordinator *c, int rank, const char *how)
     ring(c);
 }
 
-void lc__coordinator_on_end(lc__coordinator *c, void (*on_end)(void *ctx, const char *calls), void *ctx)
+void lc__coordinator_on_end(lc__coordinator *c, void (*on_end)(void *ctx, const char *message, const char *calls),
+                            void *ctx)
 {
     pthread_mutex_lock(&c->lock);
     c->on_end = on_end;

@@ -64,7 +64,7 @@ struct lc__coordinator {
     int silent;                        /* the rank whose silence ended the run, or -1 */
     double started, beat, word, asked; /* word: when those who wait are told next */
     char message[LC__END_TEXT];
-    void (*on_end)(void *ctx, const char *calls);
+    void (*on_end)(void *ctx, const char *message, const char *calls);
     void *ctx;
     struct pollfd *polled; /* [2 + size + LC__STRANGERS] */
 };

@@ -120,7 +120,7 @@ static void pronounce(lc__coordinator *c)
     c->ended = true;
     if (c->on_end) {
         last_calls(c, &calls);
-        c->on_end(c->ctx, calls.n && !calls.failed ? calls.s : "");
+        c->on_end(c->ctx, c->message, calls.n && !calls.failed ? calls.s : "");
         lc__str_free(&calls);
     }
     lc__members_tell(c, LC__FRAME_END, c->message);

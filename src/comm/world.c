@@ -141,11 +141,14 @@ static void find_address(lc__world *w, const identity *all)
 
 /* ---- connecting ---- */
 
-/* No supervisor is there to show them. */
-static void show_calls(void *ctx, const char *calls)
+/* No supervisor is there to show it; and this rank itself may be killed soon, by a launcher that has lost another. */
+static void show_end(void *ctx, const char *message, const char *calls)
 {
+    lc__str text = {0};
     (void)ctx;
-    lc__show(2, calls, strlen(calls));
+    lc__str_add(&text, "%serror: %s\n", calls, message);
+    if (!text.failed) lc__show(2, text.s, text.n);
+    lc__str_free(&text);
 }
 
 /* Where rank 0 listens: on the address that all know, if that is one interface of this host. If it is a name that means
@@ -176,10 +179,10 @@ static lc_status meet(lc__world *w, const lc__world_options *o)
                              .port = w->port,
                              .secret = w->secret,
                              .times = o->times,
-                             .told = w->told || (!w->hosted && w->rank > 0),
+                             .told = w->told || !w->hosted,
                              .say = o->say,
                              .ctx = o->ctx};
-    if (w->coordinator) lc__coordinator_on_end(w->coordinator, show_calls, NULL);
+    if (w->coordinator) lc__coordinator_on_end(w->coordinator, show_end, NULL);
     LC_TRY(lc__control_open(&c, &w->control));
     lc__control_last_resort(w->control, w->launched);
     lc__control_local_address(w->control, w->local_address, sizeof w->local_address);
@@ -315,7 +318,10 @@ static lc_status join_first(lc__world *w, const lc__world_options *o, const char
     char why[1024];
     lc__copy_message(why, sizeof why);
     /* The others learn it, and why; of what another rank has caused they know already. */
-    if (w->control && s != LC_ERR_PEER) lc__control_fail_and_wait(w->control, why);
+    if (w->control && s != LC_ERR_PEER) {
+        lc__control_fail_and_wait(w->control, why);
+        lc__copy_message(why, sizeof why);
+    }
     disconnect(w);
     return lc_fail(s, "%s", why);
 }

@@ -335,7 +335,10 @@ static lc_status finish(lc_trainer *t, lc_status s)
         t->deferred = false;
         /* In a fit all ranks stop behind the same step; elsewhere each stops where it is, which ends the others. */
         bool together = s == LC_ERR_INTERRUPTED && t->stage == LC_STAGE_FIT;
-        if (t->comm && t->strategy->fail && s != LC_ERR_PEER && !together) t->strategy->fail(t->strategy_self, message);
+        if (t->comm && t->strategy->fail && s != LC_ERR_PEER && !together) {
+            t->strategy->fail(t->strategy_self, message);
+            lc__copy_message(message, sizeof message); /* which rank it was, where that has to be said here */
+        }
         if (!together) t->comm = NULL; /* what is left to do, each rank does alone */
         on_exception(t, s, message);
         lc_status written = lc__settle(t, true);

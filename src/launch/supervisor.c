@@ -364,8 +364,9 @@ static int as_exit_status(int status)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-static void keep_calls(void *s, const char *calls)
+static void keep_calls(void *s, const char *message, const char *calls)
 {
+    (void)message; /* it is said when all processes have ended */
     lc__str_add(&((supervisor *)s)->calls, "%s", calls);
 }
 
