@@ -194,7 +194,7 @@ static void planned_is_unplanned(const char *name, int accumulate, double clip)
         setenv("LIGHTC_PLAN", "off", 1);
         train(&tasks[i], 1, accumulate, clip, &(lc_graph_options){.threads = 2, .seed = 5}, &off);
         unsetenv("LIGHTC_PLAN");
-        compare(&on, &off, 1, 1e-5);
+        compare(&on, &off, 1, 2e-5); /* Adam's first update divides gradients by themselves, small ones too */
         CHECK(on.stats.nodes < off.stats.nodes);
         free(on.values), free(off.values);
     }
