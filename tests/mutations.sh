@@ -126,7 +126,6 @@ mutate 'options not compared' src/core/run.c 's/LC_TRY(lc__check_same_options(t)
 mutate 'data not compared' src/core/fit_loop.c 's/LC_TRY(lc__check_same_data(t));//' test_ddp:different_options
 mutate 'models not compared' src/strategies/processes.c 's/LC_TRY(check_model(d->comm, m));//' test_ddp:different
 mutate 'calls not compared' src/comm/exchange.c 's/return !memcmp(got, want, sizeof \*got);/return true;/' test_comm:different
-mutate 'any secret let in' src/comm/socket.c 's/return !differs;/return true;/' test_control:secret
 mutate 'a batch script taken for a rank' src/comm/world_find.c 's/variable("SLURM_PROCID") && step/variable("SLURM_PROCID")/' test_world
 # ---- the end of a run ----
 mutate 'heartbeats never judged' src/comm/coordinator_verdict.c 's/now - m->heard > c->times.silence) {/now - m->heard > 1e9) {/' test_control:stopped test_machines:cut
