@@ -105,6 +105,7 @@ mutate 'norm of all copies' src/tensor/sync.c 's/run_now(r, r->slices,\n *&(lc_c
 mutate '1/N of a node' src/tensor/sync.c 's/return lc_comm_size(r->comm);/return lc_comm_size(r->slices);/' test_sync:hybrid
 mutate 'gradients of a node alone' src/strategies/processes.c 's/lc__reducer_replicate(d->reducer, d->slices, d->replicas)/lc__reducer_replicate(d->reducer, d->slices, NULL)/' test_ddp:hybrid_trains_as_ddp
 mutate 'last slice not summed between nodes' src/tensor/expand_sync.c 's/if (r->replicas && sent) LC_TRY(reduce_slice(b, r, flat, units\[sent - 1\], first + sent - 1, NULL));//' test_sync:hybrid
+mutate 'nobody carries calls on' src/comm/tcp.c 's/\.wants_thread = true,//' test_tcp:calls_go_on
 mutate 'waits of one group hold up another' src/comm/comm.c 's/LC_TRY(lc_comm_progress(others\[i\]));//' test_comm:moves_the_others
 mutate 'every copy writes its slices' src/tensor/shard.c 's/if (!t->in_parts || !t->parts) return;/return;/' test_ddp:copies
 mutate 'memory of parameters that moved kept' src/backends/cpu/memory.c 's/128 << 10/1 << 30/' test_launch:formula

@@ -9,13 +9,14 @@
  * the test, predictions DIR/seen-R   which samples it trained on, an epoch a line
  *
  * With --threads_of ranks are threads of this process, under the strategy --under. */
-#include <lightc/lightc.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { FEATURES = 6, WIDTH = 16, CLASSES = 3, GLOBAL_BATCH = 24, MOST = 128, VAL = 62, MOST_RANKS = 8 };
+enum { SAMPLES = 128, WIDTH = 16, GLOBAL_BATCH = 24, VAL = 62, MOST_RANKS = 8 };
+
+#include "small_data.h"
 
 typedef struct settings {
     const char *dir, *under;
@@ -35,32 +36,6 @@ static const lc_option table[] = {
     LC_FIELD(settings, norm, "with batch norm"),
     LC_FIELD(settings, early, "stops early"),
 };
-
-/* ---- data ---- */
-
-static float inputs[MOST][FEATURES];
-static int64_t labels[MOST];
-
-static void make_data(void)
-{
-    for (int i = 0; i < MOST; i++) {
-        for (int k = 0; k < FEATURES; k++) inputs[i][k] = (float)lc_random_normal(9, (uint64_t)(i * FEATURES + k));
-        labels[i] = (inputs[i][0] + inputs[i][1] > 0) + (inputs[i][2] > 0.5f);
-    }
-}
-
-static lc_status loader_of(int64_t first, int64_t n, int64_t batch, bool shuffle, lc_dataloader **out)
-{
-    lc_array arrays[] = {
-        {.field = {.name = "x", .dtype = LC_F32, .ndim = 1, .shape = {FEATURES}}, .data = inputs[first]},
-        {.field = {.name = "y", .dtype = LC_I64}, .data = labels + first}};
-    lc_dataset *d;
-    LC_TRY(lc_array_dataset_new(n, 2, arrays, &d));
-    lc_status s = lc_dataloader_new(
-        &(lc_dataloader_options){.dataset = d, .batch_size = batch, .shuffle = shuffle, .seed = 4}, out);
-    lc_dataset_unref(d);
-    return s;
-}
 
 /* ---- the network ---- */
 
@@ -174,7 +149,7 @@ static void net_init(net *m, int rank)
 
 static lc_status report_numbers(FILE *f, const char *kind, const char *name, lc_tensor *t)
 {
-    float v[MOST * CLASSES];
+    float v[SAMPLES * CLASSES];
     int64_t n = lc_tensor_numel(t);
     if (n > (int64_t)(sizeof v / sizeof *v) || lc_tensor_dtype(t) != LC_F32) return LC_OK;
     LC_TRY(lc_tensor_read(t, v, (size_t)n * sizeof *v));
@@ -259,7 +234,7 @@ static lc_status train(lc_trainer_options *opt, const settings *s, lc_comm *comm
     }
     LC_TRY_GOTO(status, done, lc_metric_new("Accuracy", &(lc_metric_options){.num_classes = CLASSES}, &m.accuracy));
     LC_TRY_GOTO(status, done, loader_of(0, s->samples, batch, true, &train));
-    LC_TRY_GOTO(status, done, loader_of(MOST - VAL, VAL, batch, false, &val));
+    LC_TRY_GOTO(status, done, loader_of(SAMPLES - VAL, VAL, batch, false, &val));
     LC_TRY_GOTO(status, done, run(f, &m, t, train, val));
 done:
     if (f) fclose(f);
@@ -328,9 +303,8 @@ int main(int argc, char **argv)
 {
     lc_trainer_options opt;
     settings s;
-    make_data();
     LC_MAIN_TRY(parse(argc, argv, &opt, &s));
-    if (s.samples < 1 || s.samples > MOST || s.threads_of > MOST_RANKS) return 2;
+    if (s.samples < 1 || s.samples > SAMPLES || s.threads_of > MOST_RANKS) return 2;
     if (s.threads_of > 0) {
         lc_trainer_options_release(&opt);
         return threads((int)s.threads_of, argc, argv);

@@ -114,8 +114,8 @@ static lc_status compute_meanwhile(lc_comm *c, void *ctx)
             if (k % 2) LC_TRY(lc_comm_progress(c));
         }
         double end = lc__seconds() + patience(5);
-        for (bool done = false; open > 0 && lc__seconds() < end; usleep(20000)) {
-            /* asked for no more than once in 20 ms, it comes only if it is carried on */
+        for (bool done = false; open > 0 && lc__seconds() < end; usleep(500000)) {
+            /* what moves inside of these few calls is not enough */
             for (; open > 0; open--) {
                 LC_TRY(lc_comm_poll(calls[CALLS - open], &done));
                 if (!done) break;

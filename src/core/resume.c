@@ -282,12 +282,7 @@ static lc_status add_up_gradients(lc_safetensors *f, const char *path, int64_t r
         if (type->dtype != dtype || lc_safetensors_info(f, at)->bytes != bytes)
             LC_TRY_GOTO(status, done, lc_fail(LC_ERR_SHAPE, "%s is not like its parameter", name));
         LC_TRY_GOTO(status, done, lc_safetensors_read(f, at, one, bytes));
-        for (int64_t i = 0; i < n; i++) {
-            if (dtype == LC_F64)
-                ((double *)all)[i] += ((double *)one)[i];
-            else
-                ((float *)all)[i] += ((float *)one)[i];
-        }
+        lc_comm_combine(dtype, LC_COMM_SUM, 2, (const void *[]){all, one}, all, n);
         *any = true;
     }
     if (*any) status = lc_tensor_write(out, all, bytes);
