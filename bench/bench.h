@@ -19,7 +19,6 @@ typedef struct bench {
     int64_t workers;
     int64_t devices;      /* ranks of the works with a loader */
     const char *strategy; /* of those; NULL: the trainer's choice */
-    double bucket_cap_mb; /* 0: the trainer's choice */
     bool tune;
     bool stepped;        /* only steps with batches in memory, no loader */
     bool loaded;         /* only epochs with the loader */
@@ -39,6 +38,8 @@ lc_status bench_ckpt(const bench *b);
 lc_status bench_record(const bench *b);
 lc_status bench_machine(const bench *b);
 lc_status bench_startup(const bench *b);
+lc_status bench_exposed(const bench *b);
+lc_status bench_share(const bench *b);
 lc_status bench_first_step(const bench *b);     /* child of startup: data in memory */
 lc_status bench_first_step_idx(const bench *b); /* child of startup: trainer and IDX files */
 
@@ -46,6 +47,15 @@ lc_status bench_first_step_idx(const bench *b); /* child of startup: trainer and
 lc_status bench_epochs(const bench *b, const char *model, int64_t batch);
 /* Steps with batches in memory, no trainer (steps.c). */
 lc_status bench_steps(const bench *b, const char *model);
+
+/* A batch of random samples for one of the models. Zeros at first; freed also when it could not be made. */
+typedef struct bench_batch {
+    lc_tensor *x, *y;
+    void *xs;
+    int64_t *ys;
+} bench_batch;
+lc_status bench_batch_new(const char *name, int64_t samples, bench_batch *b);
+void bench_batch_free(bench_batch *b);
 
 /* ---- measuring ---- */
 double bench_now(void);                /* seconds, CLOCK_MONOTONIC */

@@ -22,6 +22,9 @@ static const struct {
     {"ckpt", bench_ckpt, "save and load 25M parameters with Adam's state"},
     {"startup", bench_startup, "exec to the end of the first step: data in memory; trainer and IDX files"},
     {"machine", bench_machine, "what this machine can do: memory bandwidth, FLOP/s"},
+    {"share", bench_share, "fashion on such ranks, as a share of what the same processes reach without each other"},
+    {"exposed", bench_exposed,
+     "what communication adds to a step of ddp (gpt), between ranks that were started for it"},
     {"record", bench_record, "recording an operation; replaying a node beside its kernel"},
     {"first_step", bench_first_step, NULL},
     {"first_step_idx", bench_first_step_idx, NULL},
@@ -52,7 +55,6 @@ static lc_status parse(bench *b, int argc, char **argv)
         LC_OPTION(bench, workers, LC_OPTION_INT, 0, 256, "threads of the loader"),
         LC_OPTION(bench, devices, LC_OPTION_INT, 1, 4096, "ranks; they train with a loader only"),
         LC_OPTION(bench, strategy, LC_OPTION_TEXT, 0, 0, "of those ranks"),
-        LC_OPTION(bench, bucket_cap_mb, LC_OPTION_FLOAT, 0, 1e6, "of gradients on their way; 0: the strategy's choice"),
         {"only_steps", LC_OPTION_BOOL, offsetof(bench, stepped), 0, 0, "leave out the epochs with a loader"},
         {"only_epochs", LC_OPTION_BOOL, offsetof(bench, loaded), 0, 0, "leave out the steps in memory"},
         LC_OPTION(bench, since, LC_OPTION_FLOAT, 0, 0,
@@ -85,6 +87,7 @@ int main(int argc, char **argv)
         if (s == LC_OK) s = works[i].run(&b);
         lc_options_free(b.storage);
         LC_MAIN_TRY(s);
+        LC_MAIN_TRY(lc_stdout_flush());
         return 0;
     }
     fprintf(stderr, "error: there is no work %s\n", b.work);

@@ -185,7 +185,7 @@ static lc_status measure(const bench *b, int64_t n, int n_kinds, const kind *kin
     static const char *const metrics[] = {"trainer_step_barebones", "trainer_step_quiet", "trainer_step_log",
                                           "trainer_step_default", "trainer_step_everything"};
     char folder[256] = "";
-    double base = 1e30, seconds;
+    double base = 1e30, seconds = 0;
     lc_status s;
     LC_TRY(bench_folder(folder, sizeof folder));
     for (int r = 0; r < 3; r++) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures training on two ranks of one thread: against Lightning's ddp over gloo, against two runs that know nothing of
-each other, from exec to the first step, and sharded against ddp. Prints a table and writes all values as JSON.
+"""Measures training on two ranks of one thread: against Lightning's ddp over gloo, against the same ranks without
+communication, from exec to the first step, and sharded against ddp. Prints a table and writes all values as JSON.
 
 Every measurement alternates what it compares, and gives medians with the range. The machine must have nothing else to do.
 
@@ -20,8 +20,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # work: (options of both, options of lightc, options of the peer, times as fast as Lightning's ddp)
 PEER_WORKS = {
     "mlp": ([], ["--epochs", "3"], [], 25),
-    "fashion": (["--steps", "60"], [], [], 4),
-    "gpt": (["--batch", "4", "--steps", "6"], [], [], 2.5),
+    "fashion": (["--steps", "150"], [], [], 4),
+    "gpt": (["--batch", "4", "--steps", "16"], [], [], 2.5),
 }
 
 
@@ -91,20 +91,21 @@ def against_lightning(a, log):
 
 
 def scaling(a, log):
-    """Images a second of two ranks, as a share of what two runs pinned to the two cores reach together."""
-    share, both, alone = [], [], []
+    """Images a second of two ranks, as a share of what the same two processes, each pinned to its core, reach without each
+    other. lightc_bench share alternates ten steps of each."""
+    rows = []
+    launch = [os.path.join(os.path.dirname(a.bench), "lightc"), "launch", "-np", "2"]
     for r in range(a.rounds):
         note(f"scaling: round {r + 1} of {a.rounds}")
-        steps = ["--steps", "150"]
-        ddp = 2 / run(ours(a, "fashion", "--devices", "2", *steps))["step"]["value"]
-        pair = [start(ours(a, "fashion", *steps), core) for core in (0, 1)]
-        independent = sum(1 / finish(p)["step"]["value"] for p in pair)
-        alone.append(1e8 / run(ours(a, "fashion", *steps), 0)["step"]["value"])
-        both.append(1e8 * independent)
-        share.append(ddp / independent)
-    log["scaling"] = {"share": share, "independent_images_s": both, "alone_images_s": alone}
-    return [["ddp fashion, share of two independent runs", spread(share), f"images/s of both {spread(both)}, of one {spread(alone)}",
-             f"{statistics.median(share):.3f}", ">= 0.95"]]
+        rows.append(run([*launch, a.bench, "share", "--threads", "1"])["share"])
+    log["scaling"] = rows
+    share = [row["value"] for row in rows]
+    half = ", ".join(f"{row['quarter']:.3f}-{row['three_quarters']:.3f}" for row in rows)
+    return [["ddp fashion, share of two independent runs", spread(share),
+             f"images/s without each other {spread([row['alone'] for row in rows])}; half of the pairs in {half}",
+             f"{statistics.median(share):.3f}", ">= 0.95"],
+            ["the same, were both cores as slow as the slower one", spread([row["of_slowest"] for row in rows]), "",
+             f"{statistics.median(row['of_slowest'] for row in rows):.3f}", ""]]
 
 
 def startup(a, log):
@@ -136,7 +137,8 @@ def sh(*commands):
 
 
 class Hosts:
-    """Two hosts with a link of that rate between them: network namespaces of this machine."""
+    """Two hosts with a link of that rate between them: network namespaces of this machine. Without pacing (reno, not
+    bbr), whose timers hosts would leave to network cards."""
 
     def __init__(self, rate):
         self.names = [f"lcb{os.getpid()}{i}" for i in "ab"]
@@ -147,6 +149,7 @@ class Hosts:
         sh(f"ip netns add {a}", f"ip netns add {b}", f"ip -n {a} link add eth0 type veth peer name eth0 netns {b}")
         for i, n in enumerate(self.names):
             sh(f"ip -n {n} addr add 10.213.7.{i + 1}/24 dev eth0", f"ip -n {n} link set eth0 up", f"ip -n {n} link set lo up",
+               f"ip netns exec {n} sysctl -qw net.ipv4.tcp_congestion_control=reno",
                f"tc -n {n} qdisc add dev eth0 root tbf rate {self.rate} burst 256kb latency 100ms")
         return self
 
@@ -165,27 +168,29 @@ class Hosts:
 
 
 def exposed(a, log):
-    """What communication adds to a step over a link of 1 Gbit/s: with buckets during backward, as a share of what it adds
-    behind backward (one bucket of everything)."""
+    """What communication adds to a step over a link of 1 Gbit/s: with buckets during backward, as a share of what an
+    all-reduce of as many bytes behind the step takes. lightc_bench exposed alternates the three kinds of steps."""
     if os.geteuid() != 0:
         note("ranks: exposed needs root, for network namespaces: left out")
         return []
-    steps = 8
-    work = ["gpt", "--batch", str(a.exposed_batch)]
-    alone, hidden, behind = [], [], []
+    rows = []
+    command = [a.bench, "exposed", "--threads", "1", "--batch", str(a.exposed_batch), "--steps", "10"]
     with Hosts("1gbit") as hosts:
         for r in range(a.rounds):
             note(f"exposed: round {r + 1} of {a.rounds}")
-            pair = [start(ours(a, *work, "--steps", str(steps)), core) for core in (0, 1)]
-            alone.append(statistics.mean(finish(p)["step_median"]["value"] for p in pair))
-            for values, more in (hidden, []), (behind, ["--bucket_cap_mb", "4096"]):
-                command = ours(a, *work, "--steps", str(2 * steps), *more)  # an epoch of one rank is shared by two
-                values.append(hosts.ranks(command, 29600 + 10 * r + len(more))["step_median"]["value"])
-    log["exposed"] = {"alone": alone, "hidden": hidden, "behind": behind}
-    share = [(h - o) / (b - o) for h, o, b in zip(hidden, alone, behind)]
-    return [["ddp gpt over 1 Gbit/s, exposed part of communication", spread(share),
-             f"step alone {spread(alone, 1e-3)} ms, overlapped {spread(hidden, 1e-3)}, one bucket {spread(behind, 1e-3)}",
-             f"{statistics.median(share):.3f}", "<= 0.08"]]
+            rows.append(hosts.ranks(command, 29600 + 10 * r)["exposed"])
+    log["exposed"] = rows
+    share = [row["value"] for row in rows]
+    waited = [row["waited_ms"] / (row["behind_ms"] - row["alone_ms"]) for row in rows]
+
+    def ms(kind):
+        return spread([row[kind + "_ms"] for row in rows])
+    backward = [1.5 * (row["behind_ms"] - row["alone_ms"]) / row["alone_ms"] for row in rows]  # two thirds of a step
+    steps = f"step alone {ms('alone')} ms, overlapped {ms('overlapped')}, behind {ms('behind')}"
+    return [["ddp gpt over 1 Gbit/s, exposed part of communication", spread(share), steps,
+             f"{statistics.median(share):.3f}", "<= 0.08"],
+            ["communication, as a share of backward", spread(backward), "", "", "0.5-1"],
+            ["of it, waiting", spread(waited), f"{ms('waited')} ms a step", f"{statistics.median(waited):.3f}", ""]]
 
 
 MEASUREMENTS = {"lightning": against_lightning, "scaling": scaling, "startup": startup, "sharded": sharded, "exposed": exposed}

@@ -34,17 +34,52 @@ typedef struct runner {
     lc_graph *g;
     model *m;
     lc_optimizer *opt;
-    lc_tensor *x, *y;
-    void *xs;
-    int64_t *ys;
+    bench_batch batch;
     uint64_t step;
     double loss;
 } runner;
 
+static const task *find_task(const char *name)
+{
+    const task *t = tasks;
+    while (strcmp(t->model, name) != 0) t++;
+    return t;
+}
+
+lc_status bench_batch_new(const char *name, int64_t samples, bench_batch *b)
+{
+    const task *t = find_task(name);
+    int64_t shape[4] = {samples}, n = samples, n_y = t->ndim == 2 ? samples * t->shape[0] : samples;
+    for (int i = 1; i < t->ndim; i++) n *= shape[i] = t->shape[i - 1];
+    size_t bytes = ((size_t)n * lc_dtype_size(t->dtype) + 63) & ~(size_t)63;
+    b->xs = aligned_alloc(64, bytes);
+    b->ys = aligned_alloc(64, ((size_t)n_y * sizeof *b->ys + 63) & ~(size_t)63);
+    if (!b->xs || !b->ys) return lc_fail(LC_ERR_MEMORY, "no memory for a batch");
+    for (int64_t i = 0; i < n; i++) {
+        if (t->dtype == LC_I64)
+            ((int64_t *)b->xs)[i] = (int64_t)lc_random_below(1, (uint64_t)i, (uint64_t)t->classes);
+        else
+            ((float *)b->xs)[i] = (float)(3.46 * lc_random_uniform(1, (uint64_t)i) - 1.73); /* variance 1 */
+    }
+    for (int64_t i = 0; i < n_y; i++) b->ys[i] = (int64_t)lc_random_below(2, (uint64_t)i, (uint64_t)t->classes);
+    /* As the loader hands images out. */
+    lc_layout layout = t->ndim == 4 ? LC_CHANNELS_LAST : LC_ROW_MAJOR;
+    LC_TRY(lc_input_new(t->dtype, t->ndim, shape, layout, b->xs, &b->x));
+    return lc_input_new(LC_I64, t->ndim == 2 ? 2 : 1, shape, LC_ROW_MAJOR, b->ys, &b->y);
+}
+
+void bench_batch_free(bench_batch *b)
+{
+    lc_tensor_unref(b->x);
+    lc_tensor_unref(b->y);
+    free(b->xs);
+    free(b->ys);
+}
+
 static lc_status step(runner *r)
 {
     LC_TRY(lc_step_begin(r->g, r->step++, 0));
-    lc_tensor *loss = lc_keep(model_loss(r->m, r->x, r->y));
+    lc_tensor *loss = lc_keep(model_loss(r->m, r->batch.x, r->batch.y));
     lc_zero_grad(r->g);
     lc_backward(loss);
     lc_optimizer_step(r->opt);
@@ -57,17 +92,12 @@ static void runner_free(runner *r)
 {
     lc_optimizer_free(r->opt);
     model_free(r->m);
-    lc_tensor_unref(r->x);
-    lc_tensor_unref(r->y);
+    bench_batch_free(&r->batch);
     lc_graph_free(r->g);
-    free(r->xs);
-    free(r->ys);
 }
 
 static lc_status runner_new(const bench *b, const task *t, int64_t batch, runner *r)
 {
-    int64_t shape[4] = {batch}, n = batch, n_y = t->ndim == 2 ? batch * t->shape[0] : batch;
-    for (int i = 1; i < t->ndim; i++) n *= shape[i] = t->shape[i - 1];
     lc_graph_options options = {.threads = (int)b->threads, .tune = b->tune};
     LC_TRY(lc_graph_new(&options, &r->g));
     r->m = model_new(t->model, NULL, 0);
@@ -81,27 +111,12 @@ static lc_status runner_new(const bench *b, const task *t, int64_t batch, runner
     else
         r->opt = lc_adam(r->m, .lr = 1e-3);
     LC_TRY(lc_module_status(&r->m->base));
-    size_t bytes = ((size_t)n * lc_dtype_size(t->dtype) + 63) & ~(size_t)63;
-    r->xs = aligned_alloc(64, bytes);
-    r->ys = aligned_alloc(64, ((size_t)n_y * sizeof *r->ys + 63) & ~(size_t)63);
-    if (!r->opt || !r->xs || !r->ys) return lc_fail(LC_ERR_MEMORY, "no memory for a batch");
-    for (int64_t i = 0; i < n; i++) {
-        if (t->dtype == LC_I64)
-            ((int64_t *)r->xs)[i] = (int64_t)lc_random_below(1, (uint64_t)i, (uint64_t)t->classes);
-        else
-            ((float *)r->xs)[i] = (float)(3.46 * lc_random_uniform(1, (uint64_t)i) - 1.73); /* variance 1 */
-    }
-    for (int64_t i = 0; i < n_y; i++) r->ys[i] = (int64_t)lc_random_below(2, (uint64_t)i, (uint64_t)t->classes);
-    /* As the loader hands images out. */
-    lc_layout layout = t->ndim == 4 ? LC_CHANNELS_LAST : LC_ROW_MAJOR;
-    LC_TRY(lc_input_new(t->dtype, t->ndim, shape, layout, r->xs, &r->x));
-    return lc_input_new(LC_I64, t->ndim == 2 ? 2 : 1, shape, LC_ROW_MAJOR, r->ys, &r->y);
+    return bench_batch_new(t->model, batch, &r->batch);
 }
 
 lc_status bench_steps(const bench *b, const char *name)
 {
-    const task *t = tasks;
-    while (strcmp(t->model, name) != 0) t++;
+    const task *t = find_task(name);
     runner r = {0};
     lc_status s;
     int64_t steps = b->steps ? b->steps : t->steps, batch = b->batch ? b->batch : t->batch;

@@ -145,7 +145,6 @@ lc_status bench_epochs(const bench *b, const char *name, int64_t batch)
     opt.threads = b->threads;
     if (b->devices > 1) opt.devices = devices;
     if (b->strategy) opt.strategy = b->strategy;
-    if (b->bucket_cap_mb > 0) opt.bucket_cap_mb = b->bucket_cap_mb;
     opt.num_sanity_val_steps = 0;
     opt.logger = "csv";
     opt.default_root_dir = folder;

@@ -369,14 +369,18 @@ static void print_answer(const results *all, int k)
 {
     for (int i = 1; i < all->n_setups; i++) {
         int64_t from = -1;
+        bool any = false;
         for (int j = 0; j < all->n_sizes; j++) {
             const result *r = &all->of[k][i][j], *one = &all->of[k][0][j];
             if (!r->there) continue;
+            any = true;
             bool pays = r->mean - r->deviation > one->mean + one->deviation;
             from = !pays ? -1 : from < 0 ? all->sizes[j] : from;
         }
         printf("%s on %d devices, %s: ", all->setups[i].strategy, all->setups[i].devices, titles[k]);
-        if (from < 0)
+        if (!any)
+            printf("not measured, since it divides none of these batches\n");
+        else if (from < 0)
             printf("does not pay with any of these batches\n");
         else
             printf("pays from a batch of %lld on\n", (long long)from);
@@ -461,16 +465,20 @@ int main(int argc, char **argv)
                    .svg = "bench_devices.svg",
                    .batch_size = 64};
     lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
+    const lc_strategy_ops *here;
     LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, options, OPTIONS, &a, argc, argv));
     if (a.measure) {
+        if (strcmp(a.measure, kinds[0]) != 0 && strcmp(a.measure, kinds[1]) != 0)
+            LC_MAIN_TRY(lc_fail(LC_ERR_CONFIG, "measure=%.60s: it must be train or infer", a.measure));
         LC_MAIN_TRY(measure(&opt, &a));
+        LC_MAIN_TRY(lc_stdout_flush());
         return 0;
     }
-    if (getenv("LIGHTC_RANK") || opt.devices) {
-        fprintf(stderr, "bench_devices starts its ranks itself: run it alone, with --most in place of --devices\n");
-        lc_trainer_options_release(&opt);
-        return 2;
-    }
+    LC_MAIN_TRY(lc_strategy_find(NULL, &here));
+    if (opt.devices || opt.strategy || here->launches) /* launches: this is one of several ranks */
+        LC_MAIN_TRY(lc_fail(LC_ERR_CONFIG,
+                            "bench_devices starts all that it measures itself: run it alone, with --most in "
+                            "place of --devices, and without --strategy"));
     LC_MAIN_TRY(plan(&a, &all));
     LC_MAIN_TRY(run_all(&a, &all));
     for (int k = 0; k < 2; k++) {
@@ -482,5 +490,6 @@ int main(int argc, char **argv)
     LC_MAIN_TRY(draw(&all, a.svg));
     printf("\nplot: %s\n", a.svg);
     lc_trainer_options_release(&opt);
+    LC_MAIN_TRY(lc_stdout_flush());
     return 0;
 }

@@ -248,5 +248,6 @@ int main(int argc, char **argv)
     lc_module_release(&m->base);
     lc_dataset_unref(m->train), lc_dataset_unref(m->val);
     lc_text_free(m->text);
+    LC_MAIN_TRY(lc_stdout_flush());
     return 0;
 }

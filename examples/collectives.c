@@ -8,6 +8,7 @@
  * same calls in the same order; rank 0 gathers what the others hold, and prints. */
 #include <lightc/lightc.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { MAX_RANKS = 9, EMPTY = -1 };
 
@@ -99,6 +100,8 @@ int main(int argc, char **argv)
     lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT; /* for --devices alone */
     board b = {0};
     LC_MAIN_TRY(lc_trainer_options_parse(&opt, argc, argv));
+    if (opt.strategy && strcmp(opt.strategy, "ddp") != 0)
+        LC_MAIN_TRY(lc_fail(LC_ERR_CONFIG, "strategy=%.60s: pictures have none; leave it out", opt.strategy));
     LC_MAIN_TRY(lc_comm_world(&b.comm));
     b.rank = lc_comm_rank(b.comm), b.size = lc_comm_size(b.comm);
     if (b.size > MAX_RANKS)
@@ -106,5 +109,6 @@ int main(int argc, char **argv)
     LC_MAIN_TRY(run(&b));
     lc_comm_free(b.comm);
     lc_trainer_options_release(&opt);
+    LC_MAIN_TRY(lc_stdout_flush());
     return 0;
 }

@@ -144,5 +144,6 @@ int main(int argc, char **argv)
     lc_trainer_free(trainer);
     lc_module_release(&m.base);
     lc_dataset_unref(m.data);
+    LC_MAIN_TRY(lc_stdout_flush());
     return 0;
 }

@@ -157,5 +157,6 @@ int main(int argc, char **argv)
     lc_trainer_free(trainer);
     lc_module_release(&net.base);
     lc_dataset_unref(net.data);
+    LC_MAIN_TRY(lc_stdout_flush());
     return 0;
 }

@@ -2,9 +2,9 @@
 /* What --strategy ddp does, written out: the training of ddp_mnist.c without the trainer, with the communication in the
  * program. It ends with the same parameters, bit for bit.
  *
- *   ddp_by_hand --data DIR --devices 2                starts two ranks
- *   lightc launch -np 2 ddp_by_hand --data DIR        so does this, and mpirun -np 2
- *   ddp_by_hand --data DIR                            one rank: the same program
+ *   ddp_by_hand --devices 2                starts two ranks
+ *   lightc launch -np 2 ddp_by_hand        so does this, and mpirun -np 2
+ *   ddp_by_hand                            one rank: the same program
  *
  * The four places where ranks meet:
  *   rendezvous   lc_comm_world finds the other ranks
@@ -16,6 +16,7 @@
 #include <lightc/lightc.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct arguments {
     const char *data;
@@ -116,6 +117,11 @@ static lc_status train_batch(training *t, const lc_batch *batch, double *loss)
 static lc_status train(training *t, lc_dataloader *loader, int64_t epochs)
 {
     double loss = 0;
+    if (lc_dataloader_length(loader, 0) == 0)
+        return lc_fail(LC_ERR_CONFIG,
+                       "there is no batch: the data has fewer samples than the %d times batch_size that "
+                       "all ranks take in a step",
+                       lc_comm_size(t->comm));
     for (int64_t epoch = 0; epoch < epochs; epoch++) {
         lc_batch *batch;
         LC_TRY(lc_dataloader_begin(loader, epoch, 0));
@@ -150,7 +156,8 @@ static lc_status test(training *t, lc_dataloader *loader)
     }
     LC_TRY(lc_comm_all_reduce(t->comm, counts, counts, 2, LC_F64, LC_COMM_SUM, NULL));
     if (lc_comm_rank(t->comm) == 0)
-        printf("test_acc %.4f\n%.0f samples on %d ranks\n", counts[0] / counts[1], counts[1], lc_comm_size(t->comm));
+        printf("test_acc %.4f\n%.0f samples on %d rank%s\n", counts[0] / counts[1], counts[1], lc_comm_size(t->comm),
+               lc_comm_size(t->comm) == 1 ? "" : "s");
     return LC_OK;
 }
 
@@ -173,10 +180,14 @@ static lc_status save(training *t, const char *path)
 
 int main(int argc, char **argv)
 {
-    arguments args = {.data = "data", .batch_size = 50};
+    arguments args = {.data = "/usr/share/datasets/fashion-mnist", .batch_size = 50};
     lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT; /* of which --devices, --max_epochs, --seed, --threads are used */
     opt.max_epochs = 3;
     LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, options, 2, &args, argc, argv));
+    if (opt.strategy && strcmp(opt.strategy, "ddp") != 0)
+        LC_MAIN_TRY(lc_fail(LC_ERR_CONFIG, "strategy=%.60s: this program is ddp, and has no other", opt.strategy));
+    if (opt.max_epochs < 0)
+        LC_MAIN_TRY(lc_fail(LC_ERR_CONFIG, "max_epochs=%lld: this loop needs an end", (long long)opt.max_epochs));
 
     training t = {0};
     LC_MAIN_TRY(lc_comm_world(&t.comm)); /* rendezvous */
@@ -221,5 +232,6 @@ int main(int argc, char **argv)
     free(t.parameters), free(t.all);
     lc_comm_free(t.comm);
     lc_trainer_options_release(&opt);
+    LC_MAIN_TRY(lc_stdout_flush());
     return 0;
 }

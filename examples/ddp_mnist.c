@@ -3,10 +3,12 @@
  * the whole model and its share of each batch; after each backward pass gradients are averaged over the ranks, so that
  * all make the same update. The program says nothing of this: it is told by options, and runs on one rank without them.
  *
- *   ddp_mnist --data DIR                                  one rank
- *   ddp_mnist --data DIR --devices 2 --strategy ddp       two processes of this machine
- *   ddp_mnist --data DIR --accelerator cpu --nodes 2 --gpus 2 --nr 0 --epochs 5      on the first of two machines, ...
- *   mpirun -np 4 ddp_mnist --data DIR                     wherever a launcher puts them (docs/launching.md)
+ *   ddp_mnist                                  one rank
+ *   ddp_mnist --devices 2 --strategy ddp       two processes of this machine
+ *   ddp_mnist --accelerator cpu --nodes 2 --gpus 2 --nr 0 --epochs 5      on the first of two machines, ...
+ *   mpirun -np 4 ddp_mnist                     wherever a launcher puts them (docs/launching.md)
+ *
+ * with --data DIR where the data set is not where Debian's dataset-fashion-mnist puts it.
  *
  * --batch_size is that of one rank: two ranks with 50 each make the same steps as one with 100, and with
  * --deterministic true end with the same model.safetensors, byte for byte. ddp_by_hand.c writes out what the strategy
@@ -72,7 +74,7 @@ static const lc_module_ops network_ops = {
 
 int main(int argc, char **argv)
 {
-    arguments args = {.data = "data", .batch_size = 50};
+    arguments args = {.data = "/usr/share/datasets/fashion-mnist", .batch_size = 50};
     lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
     opt.max_epochs = 3;
     /* With --devices 2 this call starts the ranks and returns when they have ended; what follows runs in the ranks. */
@@ -101,7 +103,8 @@ int main(int argc, char **argv)
     LC_MAIN_TRY(lc_trainer_new(&opt, &trainer)); /* the ranks have found each other when it returns */
     LC_MAIN_TRY(lc_trainer_fit(trainer, &model.base, &(lc_run_args){.train_dataloader = loaders[0]}));
     LC_MAIN_TRY(lc_trainer_test(trainer, &model.base, &(lc_run_args){.dataloaders = &loaders[1], .n_dataloaders = 1}));
-    if (lc_trainer_is_global_zero(trainer)) printf("trained on %d ranks\n", lc_trainer_world_size(trainer));
+    int ranks = lc_trainer_world_size(trainer);
+    if (lc_trainer_is_global_zero(trainer)) printf("trained on %d rank%s\n", ranks, ranks == 1 ? "" : "s");
 
     lc_trainer_free(trainer);
     for (int i = 0; i < 2; i++) {
@@ -109,5 +112,6 @@ int main(int argc, char **argv)
         lc_dataset_unref(sets[i]);
     }
     lc_module_release(&model.base);
+    LC_MAIN_TRY(lc_stdout_flush());
     return 0;
 }

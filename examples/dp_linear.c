@@ -85,5 +85,6 @@ int main(int argc, char **argv)
     lc_dataloader_free(loader);
     lc_dataset_unref(data);
     lc_module_release(&m.base);
+    LC_MAIN_TRY(lc_stdout_flush());
     return 0;
 }

@@ -77,5 +77,6 @@ int main(void)
     LC_MAIN_TRY(run(NULL, "half.ckpt", STEPS / 2, &first));
     LC_MAIN_TRY(run("half.ckpt", NULL, STEPS, &second));
     printf("loss %.6f half-way, %.6f at the end, %.6f without the stop\n", first, second, straight);
+    LC_MAIN_TRY(lc_stdout_flush());
     return straight == second && second < first ? 0 : 1;
 }

@@ -242,5 +242,6 @@ int main(int argc, char **argv)
     lc_dataloader_free(loader);
     lc_dataset_unref(model.data);
     lc_module_release(&model.base);
+    LC_MAIN_TRY(lc_stdout_flush());
     return 0;
 }

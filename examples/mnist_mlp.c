@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A 784-128-10 perceptron on MNIST: the smallest complete training program.
+/* A 784-128-10 perceptron on MNIST or Fashion-MNIST: the smallest complete training program.
  *
  *   mnist_mlp --data DIR             the folder of the four IDX files (train-images-idx3-ubyte, gz or not, ...)
  *   mnist_mlp --max_epochs 10        any option of the trainer; --help lists them
@@ -13,7 +13,7 @@ typedef struct arguments {
 } arguments;
 
 static const lc_option options[] = {
-    LC_OPTION(arguments, data, LC_OPTION_TEXT, 0, 0, "folder of the IDX files of MNIST"),
+    LC_OPTION(arguments, data, LC_OPTION_TEXT, 0, 0, "folder of the IDX files of MNIST or Fashion-MNIST"),
     LC_OPTION(arguments, batch_size, LC_OPTION_INT, 1, 1e6, "samples in a batch"),
 };
 
@@ -70,7 +70,7 @@ static const lc_module_ops classifier_ops = {
 
 int main(int argc, char **argv)
 {
-    arguments args = {.data = "data", .batch_size = 64};
+    arguments args = {.data = "/usr/share/datasets/fashion-mnist", .batch_size = 64};
     lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
     opt.max_epochs = 3;
     LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, options, 2, &args, argc, argv));

@@ -104,5 +104,6 @@ int main(int argc, char **argv)
     lc_trainer_free(trainer);
     lc_module_release(&m.base);
     lc_tensor_unref(batch.x), lc_tensor_unref(batch.y);
+    LC_MAIN_TRY(lc_stdout_flush());
     return loss < 0.1 ? 0 : 1;
 }

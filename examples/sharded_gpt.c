@@ -36,7 +36,7 @@ static void build(gpt *m)
     lc_embedding_init(&m->pos, m, "pos", CONTEXT, WIDTH);
     for (int i = 0; i < LAYERS; i++) {
         block *b = &m->blocks[i];
-        char name[16];
+        char name[24];
         snprintf(name, sizeof name, "block%d", i);
         lc_module_init_child(&b->base, m, name, "Block");
         lc_layer_norm_init(&b->n1, b, "n1", WIDTH);
@@ -134,7 +134,8 @@ int main(int argc, char **argv)
     LC_MAIN_TRY(lc_trainer_fit(trainer, &m->base, NULL));
     const lc_device_memory *d = &m->memory;
     if (lc_trainer_is_global_zero(trainer)) {
-        printf("train_loss %.4f on %d ranks\n", m->loss, lc_trainer_world_size(trainer));
+        int ranks = lc_trainer_world_size(trainer);
+        printf("train_loss %.4f on %d rank%s\n", m->loss, ranks, ranks == 1 ? "" : "s");
         printf("a rank holds parameters %.2f, gradients %.2f, optimizer state %.2f, intermediate results %.2f MiB\n",
                (double)d->parameters / mib, (double)d->gradients / mib, (double)d->optimizer_state / mib,
                (double)d->activations / mib);
@@ -142,5 +143,6 @@ int main(int argc, char **argv)
     lc_trainer_free(trainer);
     lc_module_release(&m->base);
     lc_dataset_unref(m->data);
+    LC_MAIN_TRY(lc_stdout_flush());
     return 0;
 }

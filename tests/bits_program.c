@@ -3,9 +3,7 @@
  * bits_program --dir DIR --batch B [--save_after I] [options of the trainer]. B: samples of a rank's batch. It leaves
  * DIR/end.ckpt, DIR/values (what was logged last, in hexadecimal) and, if asked for, DIR/inside.ckpt of behind batch I
  * of the second epoch. */
-#include <stdio.h>
-
-#include <lightc/lightc.h>
+#include "log_scores.h"
 
 enum { SAMPLES = 66, VAL = 26, PIXELS = 64, CLASSES = 4, EPOCHS = 2, CHANNELS = 6 };
 
@@ -52,12 +50,8 @@ static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
 static lc_status validation_step(lc_module *self, const lc_batch *b, int64_t i, int loader)
 {
     net *m = (net *)self;
-    lc_tensor *logits = forward(m, b->x);
     (void)i, (void)loader;
-    lc_log(self, "val_loss", lc_cross_entropy(logits, b->y));
-    LC_TRY(lc_metric_update_tensor(m->accuracy, logits, b->y));
-    lc_log_metric(self, "val_acc", m->accuracy);
-    return LC_OK;
+    return log_scores(self, "val", forward(m, b->x), b->y, m->accuracy);
 }
 
 static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)

@@ -8,6 +8,7 @@
 
 #include "comm/control.h"
 #include "comm/control_wire.h"
+#include "comm/coordinator_internal.h"
 #include "comm/socket.h"
 
 #include <signal.h>
@@ -29,6 +30,7 @@ struct run { /* in memory that all processes share */
     rank_fn *fn;
     lc__control_times times;
     const char *secrets[RANKS]; /* NULL: the right one */
+    bool late[RANKS];           /* comes when `go` is set */
     atomic_int port, here, go;
     struct {
         pid_t pid;
@@ -71,6 +73,7 @@ __attribute__((unused)) static lc_status be_rank(run *r, int rank)
 {
     lc__control *c = NULL;
     await(&r->port, 1);
+    if (r->late[rank]) await(&r->go, 1);
     lc__control_options o = {.rank = rank,
                              .size = r->size,
                              .address = "127.0.0.1",
@@ -107,7 +110,7 @@ __attribute__((unused)) static void run_fork(run *r, int rank)
 __attribute__((unused)) static lc__coordinator *run_coordinate(run *r)
 {
     lc__coordinator *c = NULL;
-    int port = 0;
+    int port = atomic_load(&r->port); /* any, if no one was chosen */
     if (lc__coordinator_start(NULL, &port, r->size, SECRET, &r->times, &c) < 0) return NULL;
     atomic_store(&r->port, port);
     return c;
@@ -117,6 +120,19 @@ __attribute__((unused)) static lc__coordinator *run_start(run *r)
 {
     for (int i = 0; i < r->size; i++) run_fork(r, i);
     return run_coordinate(r);
+}
+
+/* Until the coordinator, which is in this process, has heard of a rank that it is in step `step`, or (-1) that it has
+ * failed; false after `seconds`. */
+__attribute__((unused)) static bool run_hears(lc__coordinator *c, int rank, int64_t step, double seconds)
+{
+    for (double until = lc__seconds() + seconds; lc__seconds() < until; nap(0.001)) {
+        pthread_mutex_lock(&c->lock);
+        bool heard = step < 0 ? c->members[rank].state == LC__FAILED : c->members[rank].step == step;
+        pthread_mutex_unlock(&c->lock);
+        if (heard) return true;
+    }
+    return false;
 }
 
 /* How it ended, as waitpid says. */

@@ -25,6 +25,10 @@ check() { # what it means, command...
 says() { grep -qE "$1" out; }
 complains() { grep -qE "$1" err; }
 fails() { ! run "$@"; }
+loses() { # it ends with an error where what it prints is lost
+  [ -c /dev/full ] || return 0
+  ! "$bin/$name" "$@" >/dev/full 2>err && [ "$(grep -c 'cannot write "standard output": ' err)" = 1 ]
+}
 value() { # a line of the program's own, or of the trainer's table of results
   sed -nE "s/^((validate|test) +)?$1 +([0-9.eE+-]+)$/\3/p" out err | tail -1
 }
@@ -36,12 +40,14 @@ picture() { # 224 x 224, as PNG (its header) or PGM
   *) [ "$(head -n 2 "$1" | tail -n 1)" = "224 224" ] && [ "$(wc -c <"$1")" = 50191 ] ;;
   esac
 }
+once() { [ "$(cat out err | tr '\r' '\n' | grep -c "$1 ")" = 1 ]; }
 same_value() { [ "$(value "$1")" = "$2" ]; }
 exists() { compgen -G "$1" >/dev/null; }
 
 common() { # options every program with a trainer has
   check "--help ends well" run --help
   check "--help names the trainer's options" says '^ +--max_epochs'
+  check "--help into a full disk is an error" loses --help
   check "a misspelt option is an error" fails --max_epoch 2
   check "with the right name in it" complains 'did you mean "max_epochs"'
 }
@@ -66,6 +72,7 @@ mnist_mlp | fashion_cnn)
   common
   check "trains" run "${args[@]}" --max_epochs 3
   check "learns" at_least test_acc 0.9
+  check "which it says once" once test_acc
   [ "$name" = mnist_mlp ] || check "and every class" at_least test_f1 0.9
   check "writes metrics.csv" grep -q val_acc root/lightning_logs/version_0/metrics.csv
   check "writes a checkpoint" exists 'root/lightning_logs/version_0/checkpoints/*.ckpt/model.safetensors'
@@ -79,13 +86,18 @@ mnist_mlp | fashion_cnn)
   check "fast_dev_run" run "${args[@]}" --fast_dev_run 1 --default_root_dir fast
   check "fast_dev_run leaves nothing behind" test ! -e fast/lightc.db
   check "a folder without data is an error" fails --data nowhere
-  check "that names it" complains nowhere
+  check "that names it" complains 'there is no folder "nowhere"'
+  check "as is one without files" fails --data root
+  check "which says what it lacks" complains '"root" holds no file train-images-idx3-ubyte'
   ;;
 sharded_gpt)
   args=(--threads 1 --max_steps 20)
   common
   check "ddp does not fit" fails "${args[@]}" --devices 2 --strategy ddp --memory_limit 24MiB
   check "which is told with the figures" complains 'this rank needs 28\.73 MiB .*memory_limit is 24\.00 MiB'
+  check "and with what would help" complains '24\.00 MiB\. --strategy sharded'
+  check "a limit that sharded does not meet" fails "${args[@]}" --devices 2 --strategy sharded --memory_limit 5MiB
+  check "would need more ranks" complains '5\.00 MiB\. More ranks'
   check "sharded does" run "${args[@]}" --devices 2 --strategy sharded --memory_limit 24MiB --default_root_dir root
   check "writing its checkpoint in parts" exists 'root/lightning_logs/version_0/checkpoints/*.ckpt/model-00002-of-00002.safetensors'
   check "with half of everything" says 'parameters 3\.59, gradients 3\.59, optimizer state 7\.19'
@@ -97,6 +109,7 @@ sharded_gpt)
   done
   check "with the same bits" cmp {sharded_1,sharded_3}/lightning_logs/version_0/checkpoints/epoch=0-step=20.ckpt/model.safetensors
   check "a limit that is no size is an error" fails "${args[@]}" --memory_limit many
+  check "a full disk is an error" loses "${args[@]}" --max_steps 1 --devices 2 --strategy ddp
   ;;
 char_gpt)
   for _ in {1..300}; do echo "the quick brown fox jumps over the lazy dog, and the dog sleeps on"; done >input.txt
@@ -108,6 +121,7 @@ char_gpt)
   check "writes a checkpoint" exists 'root/lightning_logs/version_0/checkpoints/*.ckpt/model.safetensors'
   check "heads that do not divide the width are an error" fails --data . --width 33 --heads 2
   check "no text is an error" fails --data nowhere
+  check "a full disk is an error" loses "${args[@]}" --max_steps 1
   ;;
 gan)
   mkdir data && "$bin/make_idx" data || exit 1
@@ -123,6 +137,7 @@ gan)
   check "a part of it" run "${args[@]}" --max_steps 110 --max_epochs 5 --default_root_dir parts
   check "goes on inside the epoch" run "${args[@]}" --max_epochs 5 --default_root_dir parts --ckpt_path last
   check "to the same end as without the stop" same_value mean_distance "$distance"
+  check "a full disk is an error" loses "${args[@]}" --max_steps 1
   ;;
 custom_callback)
   common
@@ -131,6 +146,7 @@ custom_callback)
   check "tells each epoch" says '^epoch 2 starts$'
   check "logs the norm" grep -q weight_norm root/lightning_logs/version_0/metrics.csv
   check "weights (2, -1)" says 'weight norm 2\.[12]'
+  check "a full disk is an error" loses --max_epochs 1
   ;;
 dp_linear)
   args=(--seed 3 --threads 2)
@@ -148,6 +164,7 @@ dp_linear)
   check "to the same end again" near
   check "with the parameters on the host" run "${args[@]}" --strategy central_storage --devices 4
   check "to the same end, too" near
+  check "a full disk is an error" loses "${args[@]}"
   ;;
 bench_devices)
   check "--help ends well" run --help
@@ -158,7 +175,13 @@ bench_devices)
   check "in tables" test "$(grep -cE '^\| 64 \|' out)" = 8
   check "and draws" grep -q '<polyline' bench_devices.svg
   check "does not start with ranks" fails --devices 2
+  check "which is said once" test "$(grep -c 'run it alone' err)" = 1
+  check "nor with a strategy" fails --strategy ddp
+  check "measures nothing else" fails --measure walk
+  check "batches that no two devices share" run --batch_sizes 3 --repeats 2 --seconds 0.001
+  check "are not measured with two" says '^ddp on 2 devices, training: not measured'
   check "a batch size that is no number is an error" fails --batch_sizes 8,x
+  check "a full disk is an error" loses --batch_sizes 8 --most 1 --repeats 2 --seconds 0.01
   ;;
 ddp_mnist | ddp_by_hand)
   mkdir data && "$bin/make_idx" data || exit 1
@@ -167,8 +190,9 @@ ddp_mnist | ddp_by_hand)
   by_strategy() { "$bin/ddp_mnist" "${args[@]}" "$@" >/dev/null 2>err; }
   for n in 1 2 3; do
     check "trains on $n" run "${args[@]}" --devices $n --default_root_dir "root$n"
-    check "says so" says "on $n ranks$"
+    check "says so" says "on $n ranks?$"
     check "learns" at_least test_acc 0.9
+    check "which it says once" once test_acc
   done
   case $name in
   ddp_mnist)
@@ -200,10 +224,15 @@ ddp_mnist | ddp_by_hand)
       check "bit for bit" cmp by_hand.ckpt/model.safetensors \
         "by_strategy$n"/lightning_logs/version_0/checkpoints/*.ckpt/model.safetensors
     done
+    check "another strategy is an error" fails "${args[@]}" --strategy dp --devices 2
+    check "epochs without an end are, too" fails "${args[@]}" --max_epochs -1
+    check "and batches larger than the data" fails "${args[@]}" --batch_size 5000 --devices 2
+    check "which is told" complains 'there is no batch'
     check "is started by lightc launch" started_by "$bin/lightc" launch -np 2 -- "${args[@]}"
     check "as two ranks" says 'on 2 ranks$'
     ;;
   esac
+  check "a full disk is an error" loses "${args[@]}" --devices 2 --default_root_dir full
   under_mpirun "${args[@]}" --default_root_dir mpi
   ;;
 collectives)
@@ -219,20 +248,26 @@ collectives)
   check "with the same pictures" cmp four out
   check "too many ranks are an error" fails --devices 10
   check "that says how many are right" complains 'room for 9'
+  check "a strategy is an error" fails --strategy data_parallel --devices 2
+  check "a full disk is an error" loses
+  check "on two ranks, too" loses --devices 2
   under_mpirun
   ;;
 own_loop)
   common
   check "trains" run --epochs 4 --default_root_dir root
   check "learns" says '^epoch 3  loss 0\.0'
+  check "a full disk is an error" loses --epochs 4 --default_root_dir full
   ;;
 fabric)
   check "learns, and goes on from its checkpoint to the same end" run
   check "says so" says '^loss 0\.0[0-9]+ half-way, 0\.00'
+  check "a full disk is an error" loses
   ;;
 custom_op)
   check "its own operator learns, with one plan" run
   check "says so" says '1 plan'
+  check "a full disk is an error" loses
   ;;
 *)
   check "fast_dev_run" run --fast_dev_run 1

@@ -2,6 +2,7 @@
 /* The training that fault_rounds.c disturbs: a small network under whatever options it is given. It leaves
  *
  *   DIR/life-PID   when a rank began (seconds of CLOCK_MONOTONIC), its number, its port
+ *   DIR/trains-PID of a rank that has come to its first step
  *   DIR/struck     when the fault happened, and at which step
  *   DIR/result     of a training that came to its end: its steps, a hash of all parameters, and their sum
  *   DIR/place-N    of rank N then: how many ranks, which on which node of how many
@@ -214,11 +215,33 @@ static lc_status setup(lc_module *self, lc_stage stage)
     return strike_at("init", 2);
 }
 
+static lc_status write_file(const char *name, const char *text)
+{
+    char path[4200], beside[4300];
+    snprintf(path, sizeof path, "%s/%s", s.dir, name);
+    snprintf(beside, sizeof beside, "%s.new", path);
+    FILE *f = fopen(beside, "w");
+    bool ok = f && fputs(text, f) >= 0;
+    if (f && fclose(f) != 0) ok = false;
+    return ok && !renameat(AT_FDCWD, beside, AT_FDCWD, path) ? LC_OK : lc_fail(LC_ERR_IO, "cannot write %s", path);
+}
+
+static lc_status note_first_step(void)
+{
+    static bool noted;
+    char name[64];
+    if (noted) return LC_OK;
+    noted = true;
+    snprintf(name, sizeof name, "trains-%d", (int)getpid());
+    return write_file(name, "");
+}
+
 static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
 {
     (void)i;
     int64_t now = lc_trainer_global_step(self->trainer);
     atomic_store(&step, now);
+    if (note_first_step() < 0) return NULL;
     usleep(PACE_US);
     if (strike_at("forward", now) < 0) return NULL;
     if (!strcmp(s.phase, "collective") && now == s.at) {
@@ -299,17 +322,6 @@ static const lc_module_ops net_ops = {
 };
 
 /* ---- the run ---- */
-
-static lc_status write_file(const char *name, const char *text)
-{
-    char path[4200], beside[4300];
-    snprintf(path, sizeof path, "%s/%s", s.dir, name);
-    snprintf(beside, sizeof beside, "%s.new", path);
-    FILE *f = fopen(beside, "w");
-    bool ok = f && fputs(text, f) >= 0;
-    if (f && fclose(f) != 0) ok = false;
-    return ok && !renameat(AT_FDCWD, beside, AT_FDCWD, path) ? LC_OK : lc_fail(LC_ERR_IO, "cannot write %s", path);
-}
 
 static lc_status hash_of(net *m, uint64_t *h, double *sum)
 {

@@ -217,7 +217,8 @@ typedef struct life {
     int rank, port;
 } life;
 
-static int lives_of(const trial *r, life *out, int most)
+/* Those that began at `since` or later. */
+static int lives_of(const trial *r, double since, life *out, int most)
 {
     int n = 0;
     DIR *d = opendir(r->dir);
@@ -228,7 +229,7 @@ static int lives_of(const trial *r, life *out, int most)
         snprintf(path, sizeof path, "%s/%s", r->dir, e->d_name);
         FILE *f = fopen(path, "r");
         out[n].pid = pid;
-        if (f && fscanf(f, "%lf %d %d", &out[n].begun, &out[n].rank, &out[n].port) == 3) n++;
+        if (f && fscanf(f, "%lf %d %d", &out[n].begun, &out[n].rank, &out[n].port) == 3) n += out[n].begun >= since;
         if (f) fclose(f);
     }
     if (d) closedir(d);
@@ -382,7 +383,7 @@ static void await_end(trial *r, run *p, double begun, double *others, double *al
     *others = *all = 0;
     for (;;) {
         double now = seconds();
-        int n = lives_of(r, l, 64), running = 0, status;
+        int n = lives_of(r, begun, l, 64), running = 0, status;
         if (!*others && n >= r->ranks && are_gone(l, n, r->on)) *others = now;
         if (mpi && !empty && n >= r->ranks && are_gone(l, n, -1)) empty = now;
         if (empty && p->pid[0] && now - empty > patience(3)) end_mpirun(r, p, &p->status[0]);
@@ -495,7 +496,7 @@ static void check_nothing_left(trial *r)
     snprintf(path, sizeof path, "%s/tmp", r->dir);
     if (strcmp(r->backend, "mpi") != 0) check_empty(r, path);
     if (the.own_mounts && strcmp(r->backend, "mpi") != 0) check_empty(r, "/dev/shm");
-    int n = lives_of(r, l, 64);
+    int n = lives_of(r, 0, l, 64);
     FILE *f = fopen("/proc/net/tcp", "r");
     while (f && n && fgets(line, sizeof line, f)) {
         snprintf(port, sizeof port, ":%04X ", (unsigned)l[0].port);
@@ -565,7 +566,7 @@ static void disturbed_run(trial *r)
     if (link) {
         char path[400];
         snprintf(path, sizeof path, "%s/run/checkpoints", r->dir); /* until it trains, and some time longer */
-        while (access(path, F_OK) != 0 && seconds() - begun < 10) pause_ms(5);
+        while (access(path, F_OK) != 0 && seconds() - begun < LATE / 2) pause_ms(5);
         pause_ms((int)(r->delay_us / 1000) * 5);
         when = seconds();
         cut_link(r, true);
@@ -584,7 +585,7 @@ static void disturbed_run(trial *r)
     check_message(r, step);
     if (r->restarts) {
         life l[64];
-        int n = lives_of(r, l, 64);
+        int n = lives_of(r, 0, l, 64);
         double again = 0;
         for (int i = 0; i < n; i++)
             if (l[i].begun > when && (!again || l[i].begun < again)) again = l[i].begun;

@@ -2,7 +2,7 @@
 /* What test_last_calls.c starts as ranks: some calls on the world, some on a group of it, then rank --on ends in a way,
  * or makes another call than the others, who wait for it:
  *
- * last_calls_program [options of the trainer] --act kill|stop|differ --on RANK --dir DIR
+ * last_calls_program [options of the trainer] --act kill|stop|hang|differ|fail --on RANK --dir DIR (fail: -1 is all)
  *
  * Leaves DIR/rank-N when rank N has come to that place. */
 #include <lightc/comm.h>
@@ -46,10 +46,13 @@ static lc_status talk(const settings *s, lc_comm *world)
     LC_TRY(lc_comm_broadcast(group, x, 7, LC_F32, 0, NULL));
     LC_TRY(lc_comm_barrier(world, NULL));
     LC_TRY(come_to(s, rank));
+    if (!strcmp(s->act, "fail") && (s->on < 0 || rank == s->on))
+        return lc_fail(LC_ERR_IO, "the disk of a rank is gone");
     if (rank == s->on) {
         if (strcmp(s->act, "differ") != 0) usleep(1200000); /* a heartbeat tells the calls */
         if (!strcmp(s->act, "kill")) raise(SIGKILL);
         if (!strcmp(s->act, "stop")) raise(SIGSTOP);
+        while (!strcmp(s->act, "hang")) pause();
         return lc_comm_broadcast(world, x, 5, LC_F32, 0, NULL);
     }
     return lc_comm_all_reduce(group, x, x, 11, LC_F32, LC_COMM_MAX, NULL);

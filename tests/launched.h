@@ -85,10 +85,9 @@ static const char *report(const run *r, int rank)
     static char text[2048];
     char name[32];
     snprintf(name, sizeof name, rank < 0 ? "rank--" : "rank-%d", rank);
-    for (int i = 0; i < 2000; i++) {
+    for (double until = seconds() + patience(20); seconds() < until; pause_ms(10)) {
         read_file(r, name, text, sizeof text);
         if (*text) return text;
-        pause_ms(10);
     }
     TEST_FAIL("rank %d has never come", rank);
 }
@@ -103,10 +102,9 @@ __attribute__((unused)) static pid_t pid_of(const run *r, int rank)
 __attribute__((unused)) static void wait_for(const run *r, const char *file, const char *part)
 {
     char text[4096];
-    for (int i = 0; i < 2000; i++) {
+    for (double until = seconds() + patience(20); seconds() < until; pause_ms(10)) {
         read_file(r, file, text, sizeof text);
         if (strstr(text, part)) return;
-        pause_ms(10);
     }
     TEST_FAIL("\"%s\" is not in %s", part, file);
 }
@@ -158,6 +156,14 @@ __attribute__((constructor)) static void find_programs(void)
     snprintf(program, sizeof program, "%s/" LAUNCHED, dir);
     /* As little as possible from outside. */
     unsetenv("OMP_NUM_THREADS");
+}
+
+/* The path of another program of the tests, until the next call. */
+__attribute__((unused)) static const char *beside(const char *name)
+{
+    static char path[PATH_MAX + 32];
+    snprintf(path, sizeof path, "%.*s/%s", (int)(strrchr(program, '/') - program), program, name);
+    return path;
 }
 
 #endif

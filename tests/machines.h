@@ -8,6 +8,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -86,10 +87,29 @@ static inline int machines_do(const machines *m, int i, const char *command)
     return pid > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
+/* Ends what still runs on machine i: a daemon whose master it has lost, say. */
+static inline void machines_clear(const machines *m, int i)
+{
+    char path[64], here[64] = "", its[64];
+    struct dirent *e;
+    snprintf(path, sizeof path, "/proc/%d/ns/net", (int)m->holder[i]);
+    bool known = readlink(path, here, sizeof here - 1) > 0;
+    DIR *d = known ? opendir("/proc") : NULL;
+    while (d && (e = readdir(d)) != NULL) {
+        int pid = atoi(e->d_name);
+        memset(its, 0, sizeof its);
+        snprintf(path, sizeof path, "/proc/%d/ns/net", pid);
+        if (pid > 1 && pid != m->holder[i] && readlink(path, its, sizeof its - 1) > 0 && !strcmp(its, here))
+            kill(pid, SIGKILL);
+    }
+    if (d) closedir(d);
+}
+
 static inline void machines_end(machines *m)
 {
     for (int i = 0; i < 2; i++) {
         if (m->holder[i] <= 0) continue;
+        machines_clear(m, i);
         kill(m->holder[i], SIGKILL);
         waitpid(m->holder[i], NULL, 0);
         m->holder[i] = 0;

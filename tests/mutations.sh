@@ -91,47 +91,59 @@ mutate 'last bucket dropped' src/tensor/expand_sync.c 's/if (begin >= 0 && (last
 mutate '1/N missing' src/tensor/macro.c 's/if (g->reducer && !g->tree) window \*= lc__reducer_ranks(g->reducer);//' test_sync test_ddp:train_as_one
 mutate 'buckets sent before they are complete' src/tensor/expand_sync.c 's/if (ready > \*behind) \*behind = ready;//' test_sync test_ddp:train_as_one
 mutate 'order of a sum swapped' src/comm/combine.c 's/for (unsigned ones = (unsigned)k; ones & 1;/for (unsigned ones = k == n - 1 ? ~0u : 0; top > 1 \&\& ones \& 1;/' test_comm:tree
+mutate 'the rest of a grain from elsewhere' src/comm/tcp.c 's/memcpy(at, (const char \*)data + k, rest);/memcpy(at, data, rest);/' test_tcp:odd_numbers
 mutate 'a piece of a sum twice' src/comm/exchange.c 's/x->parts\[c->own\] = r->at + c->mine.at;/x->parts[c->own] = r->at;/' test_comm
 mutate 'weights of uneven shares ignored' src/core/ranks.c 's/weight = (double)batch->size \* [^;]*;/weight = 1;/' test_ddp:train_as_one
+mutate 'links to the checkpoint before come late' src/core/checkpoint_job.c 's/if (write) do_chores(w, true);//' test_checkpoint:newer
+mutate 'an update before its bucket' src/tensor/sync.c 's/r->sent\[i\] < end) wait_for(r, i);/r->sent[i] < begin) wait_for(r, i);/' test_sync:gpt,some_ranks
+mutate 'late steps with shares of sums' src/core/optimization.c 's/if (!r || !lc__reducer_has_shares(r, optimizer)) return LC_OK;/return LC_OK;/' test_ddp_checkpoints:a_late_step
+mutate 'gradients looked at while under way' src/tensor/execute.c 's/g->reducer \&\& !p->by_bucket ? lc__reducer_settle(g->reducer) : LC_OK/LC_OK/' test_sync:gpt
 mutate 'gradient of one rank alone left out' src/tensor/sync.c 's/memcpy(r->flats\[f\]->has_gradient, at, (size_t)r->flats\[f\]->n);/;/' test_sync:some_ranks
 # ---- sharded ----
 mutate 'parameters not gathered after an update' src/tensor/expand.c 's/if (any && !sharding->parameter) LC_TRY(lc__expand_unit_gather(x->b, state->flat, u));//' test_sync:sharded
 mutate 'parameters gathered before an update' src/tensor/place_shards.c 's/return at > c->barrier ? at : c->barrier + 1;/return at;/' test_sync:behind_the_update
 mutate 'slices of another unit gathered' src/tensor/place_shards.c 's/launch->ints\[LC__SYNC_OFFSET\] = u->u->at;/launch->ints[LC__SYNC_OFFSET] = 0;/' test_sync:sharded
 mutate 'gradients of the slice of another rank' src/tensor/expand_sync.c 's/ints\[LC__SYNC_OFFSET\] = s->rank \* u->slice;/ints[LC__SYNC_OFFSET] = (s->size - 1 - s->rank) * u->slice;/' test_sync:sharded
-mutate 'last unit dropped' src/tensor/expand_sync.c 's/if (!trains_any(flat, u)) continue;/if (!trains_any(flat, u) || (k \&\& k == s->n_units - 1)) continue;/' test_sync:sharded
+mutate 'last unit dropped' src/tensor/expand_sync.c 's/if (!lc__any_trained(flat, u)) continue;/if (!lc__any_trained(flat, u) || (k \&\& k == s->n_units - 1)) continue;/' test_sync:sharded
 mutate 'norm of the own slices alone' src/tensor/sync.c 's/\.out = words, \.count = n}/.out = words, .count = 0 * n}/' test_sync:sharded_is_ddp_gpt
+mutate 'gradients put together without their places' src/tensor/expand_sync.c 's/lc_pad(part, before, n - before - count)/lc_pad(part, 0, n - count)/' test_sync:gradients_of
 mutate 'norm of all copies' src/tensor/sync.c 's/run_now(r, r->slices,\n *&(lc_comm_call){.op = LC_COMM_ALL_REDUCE/run_now(r, r->comm, \&(lc_comm_call){.op = LC_COMM_ALL_REDUCE/' test_sync:hybrid_is_ddp_gpt
 mutate '1/N of a node' src/tensor/sync.c 's/return lc_comm_size(r->comm);/return lc_comm_size(r->slices);/' test_sync:hybrid
-mutate 'gradients of a node alone' src/strategies/processes.c 's/lc__reducer_replicate(d->reducer, d->slices, d->replicas)/lc__reducer_replicate(d->reducer, d->slices, NULL)/' test_ddp:hybrid_trains_as_ddp
+mutate 'gradients of a node alone' src/strategies/processes.c 's/lc__reducer_replicate(d->reducer, d->slices, d->replicas)/lc__reducer_replicate(d->reducer, d->slices, NULL)/' test_ddp_sharded:hybrid_trains_as_ddp
 mutate 'last slice not summed between nodes' src/tensor/expand_sync.c 's/if (r->replicas && sent) LC_TRY(reduce_slice(b, r, flat, units\[sent - 1\], first + sent - 1, NULL));//' test_sync:hybrid
 mutate 'nobody carries calls on' src/comm/tcp.c 's/\.wants_thread = true,//' test_tcp:calls_go_on
+mutate 'a rank that waits is not hurried for' src/comm/progress_thread.c 's/atomic_store(&c->waited_for, true);/;/' test_progress_thread:hurries
+mutate 'a call that failed ends nothing' src/comm/comm.c 's/lc__comm_give_up(c, c->failed == LC_ERR_PEER ? c->message : why);//' test_endings:calls
+mutate 'calls that are given up go on' src/comm/comm.c 's/if (c->carried) lc__progress_thread_drop(c->self);//' test_progress_thread:given_up
 mutate 'waits of one group hold up another' src/comm/comm.c 's/LC_TRY(lc_comm_progress(others\[i\]));//' test_comm:moves_the_others
-mutate 'every copy writes its slices' src/tensor/shard.c 's/if (!t->in_parts || !t->parts) return;/return;/' test_ddp:copies
+mutate 'every copy writes its slices' src/tensor/shard.c 's/if (!t->in_parts || !t->parts) return;/return;/' test_ddp_checkpoints:copies
 mutate 'memory of parameters that moved kept' src/backends/cpu/memory.c 's/128 << 10/1 << 30/' test_launch:formula
 mutate 'a window added to slices twice' src/tensor/expand_sync.c 's/ \&\& !b->g->tree;/;/' test_deterministic:accumulation
 mutate 'gathers of ranks with more chunks missed' src/tensor/sync.c 's/r->uneven = true;/;/' test_deterministic:fewer
 mutate 'chunks random by their device' src/tensor/devices.c 's/of_chunks ? d->host->rng.micro_batch : (uint64_t)i/(uint64_t)i/' test_deterministic:ranks_are
 mutate 'statistics of devices not added' src/core/chunk_statistics.c 's/if (parts > 1) lc_comm_combine/if (parts > 99) lc_comm_combine/' test_deterministic:ranks_are
 # ---- state and data ----
-mutate 'an unfinished window of one rank alone' src/core/save_state.c 's/if (g->t->comm \&\& g->ranges \&\& gradient/if (false \&\& gradient/' test_resume_ranks:any_strategy
+mutate 'an unfinished window of one rank alone' src/core/save_state.c 's/if (g->t->comm \&\& !gradient->in_parts) return/if (false) return/' test_resume_ranks:any_strategy
 mutate 'sums of other numbers of ranks as they are' src/core/resume.c 's/if (sum) rescale(/if (false) rescale(/' test_resume_ranks:any_strategy
 mutate 'small shares count as large ones' src/core/results.c 's/ || t->parts || e->args.sync_dist;/ || t->parts;/' test_strategies:ranks_are
 mutate 'stale parameters' src/strategies/processes.c 's/LC_TRY(lc_module_visit(m, send_tensor, d->comm));//' test_ddp:train_as_one
 mutate 'shares overlap' src/data/loader.c 's/s.begin = global_begin + s.offset;/s.begin = global_begin;/' test_ddp:train_as_one
 mutate 'sums of an epoch not reduced' src/core/ranks.c 's/lc_status s = lc__ranks_reduce(t->comm, v, 2 \* n, LC_LOG_SUM);/lc_status s = LC_OK;/' test_ddp:train_as_one
 mutate 'metrics not merged' src/core/ranks.c 's/LC_TRY(reduce_metrics(t, r));//' test_ddp:train_as_one
-mutate 'a wish to stop not heard' src/core/ranks.c 's/if (flags\[WISH_STOP\]) t->user_stop/if (t->stop_wish) t->user_stop/' test_ddp:one_rank_stops
+mutate 'a wish to stop not heard' src/core/ranks.c 's/if (flags\[WISH_STOP\]) t->user_stop/if (t->stop_wish) t->user_stop/' test_ddp_ends:one_rank_stops
 # ---- what does not fit is found ----
-mutate 'options not compared' src/core/run.c 's/LC_TRY(lc__check_same_options(t));//' test_ddp:different_options
-mutate 'data not compared' src/core/fit_loop.c 's/LC_TRY(lc__check_same_data(t));//' test_ddp:different_options
-mutate 'models not compared' src/strategies/processes.c 's/LC_TRY(check_model(d->comm, m));//' test_ddp:different
+mutate 'options not compared' src/core/run.c 's/LC_TRY(lc__check_same_options(t));//' test_ddp_differences:different_options
+mutate 'data not compared' src/core/fit_loop.c 's/LC_TRY(lc__check_same_data(t));//' test_ddp_differences:different_options
+mutate 'models not compared' src/strategies/processes.c 's/LC_TRY(check_model(d->comm, m));//' test_ddp_differences:different
+mutate 'sums in place taken before all have written' src/comm/exchange.c 's/x->stage == SAY || x->stage == WHOLE/x->stage != ASK/' test_exposed:ddp,many_calls
+mutate 'sums in place not told to others' src/comm/exposed.c 's/if (i != x->rank) memcpy((char/if (0) memcpy((char/' test_exposed:bits
 mutate 'calls not compared' src/comm/exchange.c 's/return !memcmp(got, want, sizeof \*got);/return true;/' test_comm:different
 mutate 'a batch script taken for a rank' src/comm/world_find.c 's/variable("SLURM_PROCID") && step/variable("SLURM_PROCID")/' test_world
 # ---- the end of a run ----
 mutate 'heartbeats never judged' src/comm/coordinator_verdict.c 's/now - m->heard > c->times.silence) {/now - m->heard > 1e9) {/' test_control:stopped test_machines:cut
 mutate 'the coordinator never judged' src/comm/control.c 's/now - c->heard > t->silence/now - c->heard > 1e9/' test_machines:cut
 mutate 'progress never judged' src/comm/coordinator_verdict.c 's/c->times.progress > 0 && now/c->times.progress > 1e9 \&\& now/' test_control:progress
+mutate 'who waits taken for who hangs' src/comm/coordinator_verdict.c 's/return i;\n    }\n    return rank;/return rank;\n    }\n    return rank;/' test_last_calls:hangs
 mutate 'first cause taken last' src/comm/coordinator_verdict.c 's/\.since < c->members\[found\]/.since > c->members[found]/' test_control
 mutate 'complaints believed at once' src/comm/coordinator_verdict.c 's/#define COMPLAIN 0.05/#define COMPLAIN 0.0/' test_control:complaint
 mutate 'last words not awaited' src/comm/coordinator_verdict.c 's/if (m->wire.fd >= 0 && now - m->ended_at < LC__EXPLAIN) return true;//' test_control:last_words
@@ -139,17 +151,22 @@ mutate 'nobody told of the end' src/comm/coordinator_verdict.c 's/lc__members_te
 mutate 'last calls not asked for' src/comm/coordinator_verdict.c 's/lc__members_tell(c, LC__FRAME_ASK, "");//' test_last_calls:wait_for
 mutate 'a call that hangs shown as done' src/comm/history.c 's/done, false, memory/done, true, memory/' test_last_calls
 mutate 'groups left out of last calls' src/comm/comm.c 's/add_last_calls(g, l);//' test_last_calls
-mutate 'mpirun waited for' src/launch/supervisor.c 's/if (s->plan->starter \&\& !s->asked)/if (s->plan->starter)/' test_launch:mpirun_is_not
+mutate 'node 0 not told' src/launch/supervisor.c 's/if (!s->coordinator) tell_node_0/if (false) tell_node_0/' test_launch_hosts:by_hand
+mutate 'mpirun waited for' src/launch/supervisor.c 's/if (s->plan->hosts \&\& !s->asked)/if (s->plan->hosts)/' test_launch_hosts:mpirun_is_not
+mutate 'mpirun starts those that are lost' src/launch/supervisor_next.c 's/s->lost\[--rank\] ||/--rank, /' test_machines:three_of_four
+mutate 'a silent host is not lost' src/comm/coordinator_verdict.c 's/(c->silent == rank/(false \&\& c->silent == rank/' test_machines:a_machine_is_lost
+mutate 'half-open connections kept' src/comm/socket.c 's/    notice_half_open(fd);//' test_control:only_one_end
+mutate 'terms of going on not told' src/strategies/processes.c 's/lc__control_terms(d->world->control/(void)(d->world->control/' test_elastic:terms
 mutate 'any proof is one' src/comm/proof.c 's/return !differs;/return true;/' test_control_door:secret test_tcp:strangers
 mutate 'a proof is good twice' src/comm/coordinator_door.c 's/return lc__proof_nonce(s->asked) >= 0 \&\&/return/' test_control_door:said_once
 mutate 'a proof is good in both directions' src/comm/proof_openssl.c 's/text\[0\] = (uint8_t)ask->role;/text[0] = 0;/' test_control_door
 mutate 'a rank believes anybody' src/comm/control.c 's/|| !lc__proof_is(secret, strlen(secret), \&ask, f->data)) {/) {/' test_control_door:impostor
 mutate 'a heedless rank left alone' src/comm/control.c 's/        _exit(1);//' test_control:heed
 mutate 'progress told late' src/comm/control.c 's/if (news) (void)!write(c->wake, &one, sizeof one);//' test_control:step
-mutate 'ranks outlive their supervisor' src/launch/rank.c 's/prctl(PR_SET_PDEATHSIG, SIGKILL);//' test_launch:outlive
-mutate 'survivors never killed' src/launch/supervisor.c 's/if (s->deadline > 0 && now() > s->deadline) end_those_left(s);//' test_launch:is_killed
-mutate 'a silent rank given its grace' src/launch/supervisor.c 's/if (c && c->pid) kill(-c->pid, SIGKILL);//' test_launch:not_waited_for
-mutate 'an end without survivors not seen' src/launch/supervisor.c 's/        heed_end(s);//' test_launch:not_waited_for
+mutate 'ranks outlive their supervisor' src/launch/rank.c 's/prctl(PR_SET_PDEATHSIG, SIGKILL);//' test_launch_ends:outlive
+mutate 'survivors never killed' src/launch/supervisor.c 's/if (s->deadline > 0 && lc__seconds() > s->deadline) end_those_left(s);//' test_launch_ends:is_killed
+mutate 'a silent rank given its grace' src/launch/supervisor.c 's/if (c && c->pid) kill(-c->pid, SIGKILL);//' test_launch_ends:not_waited_for
+mutate 'an end without survivors not seen' src/launch/supervisor.c 's/        heed_end(s);//' test_launch_ends:not_waited_for
 mutate 'older runs gone on from' src/core/find_last.c 's/best.found && (best.when.tv_sec > seconds/best.found || (best.when.tv_sec > seconds/' test_launch:goes_on
 }
 

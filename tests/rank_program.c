@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What test_launch.c starts as ranks. It leaves DIR/rank-N with its process and what it found out about itself, and
+/* What test_launch*.c start as ranks. It leaves DIR/rank-N with its process and what it found out about itself, and
  * does what it is told to: rank_program --dir DIR [--act WHAT] [--on RANK] [options of the trainer].
  *
  * WHAT: end; exit (with status 3); kill (itself); hang; print (60 lines, then status 1); term (waits for SIGTERM, then
  * ends with 0); once (dies in its first life); meet (waits for the others, then until the run ends); late (never
- * meets); train (four epochs; a rank with --on dies in its first life in the third); slow (the same, for ever); usr1
- * (the same as train, but it sends itself SIGUSR1); hold (trains a large model, and leaves in DIR/memory-N what that
- * took). rank_program silent ...: it does not parse, but asks for one restart in the struct, and dies in its first
- * life. */
+ * meets); absent (ends, and the others meet); await (ends when rank --on has left its file); tardy (fails when the
+ * others have ended, and the supervisor knows); train (four epochs; a rank with --on dies in its first life in the
+ * third); slow (the same, for ever); usr1 (the same as train, but it sends itself SIGUSR1); hold (trains a large model,
+ * and leaves in DIR/memory-N what that took). rank_program silent ...: it does not parse, but asks for one restart in
+ * the struct, and dies in its first life. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include <glob.h>
 #include <math.h>
 #include <sched.h>
 #include <signal.h>
@@ -21,6 +23,7 @@
 #include <unistd.h>
 
 #include "comm/control.h"
+#include "core/trainer_internal.h"
 #include "trainer_world.h"
 
 typedef struct settings {
@@ -79,6 +82,7 @@ static int meet(void)
                                                         .address = variable("MASTER_ADDR"),
                                                         .port = atoi(variable("MASTER_PORT")),
                                                         .secret = variable("LIGHTC_SECRET"),
+                                                        .told = getenv("LIGHTC_COORDINATED") != NULL,
                                                         .say = say},
                                  &c));
     lc__control_last_resort(c, true);
@@ -94,14 +98,52 @@ static int meet(void)
     return 1;
 }
 
+static int await_report(const settings *s, int64_t rank)
+{
+    char path[4200];
+    snprintf(path, sizeof path, "%s/rank-%lld", s->dir, (long long)rank);
+    while (access(path, F_OK) != 0) usleep(10000);
+    return 0;
+}
+
+/* Until the supervisor has reaped all other ranks. */
+static void await_ends(const settings *s)
+{
+    for (int i = 0; i < atoi(variable("LIGHTC_WORLD_SIZE")); i++) {
+        char path[4200];
+        int pid = 0;
+        if (i == s->on) continue;
+        await_report(s, i);
+        snprintf(path, sizeof path, "%s/rank-%d", s->dir, i);
+        FILE *f = fopen(path, "r");
+        if (f && fscanf(f, "pid=%d", &pid) != 1) pid = 0;
+        if (f) fclose(f);
+        while (pid && kill(pid, 0) == 0) usleep(10000);
+    }
+}
+
+/* Until the checkpoint of the second epoch is written, beside the training, and has its name. */
+static void await_checkpoint(const lc_trainer *t)
+{
+    char pattern[4200];
+    glob_t found;
+    snprintf(pattern, sizeof pattern, "%s/checkpoints/epoch=1-*.ckpt", lc_trainer_run_dir(t));
+    for (int i = 0; i < 6000 && glob(pattern, 0, NULL, &found) != 0; i++) {
+        globfree(&found);
+        usleep(10000);
+    }
+    globfree(&found);
+}
+
 /* *deadly: with which signal; 0: not. */
 static lc_status maybe_die(void *deadly, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
 {
     (void)o, (void)b;
     int signal_number = *(int *)deadly;
     if (signal_number && lc_trainer_current_epoch(t) == 2 && i == 1) {
-        if (signal_number == SIGKILL) usleep(500000); /* until the checkpoint of the epoch before is written */
-        kill(getpid(), signal_number);                /* to any thread: one of them reads signals */
+        if (signal_number == SIGKILL && lc_trainer_checkpoint_callback(t, 0).ops) await_checkpoint(t);
+        kill(getpid(), signal_number); /* to any thread: one of them reads signals, and may need a moment */
+        while (!atomic_load(&t->save_requested)) usleep(1000);
     }
     return LC_OK;
 }
@@ -134,17 +176,17 @@ static int train(lc_trainer_options *opt, const settings *s)
     opt->max_epochs = slow ? 100000 : 4;
     opt->enable_progress_bar = opt->enable_model_summary = LC_OFF;
     LC_MAIN_TRY(lc_trainer_new(opt, &t));
-    LC_MAIN_TRY(lc_trainer_fit(t, &m.base, NULL));
+    lc_status status = lc_trainer_fit(t, &m.base, NULL);
     snprintf(path, sizeof path, "%s/result%s", s->dir, lc_trainer_global_rank(t) ? "-1" : "");
-    FILE *f = fopen(path, "w");
-    if (!f) return 1;
+    FILE *f = status >= 0 ? fopen(path, "w") : NULL;
     int batches = 0;
     for (const char *at = m.tr.text; at && (at = strstr(at, "m.training_step")); at++) batches++;
-    fprintf(f, "batches=%d steps=%d w=%.9g\n", batches, (int)lc_trainer_global_step(t), world_weight(&m));
-    fclose(f);
+    if (f) fprintf(f, "batches=%d steps=%d w=%.9g\n", batches, (int)lc_trainer_global_step(t), world_weight(&m));
+    if (f) fclose(f);
     lc_trainer_free(t);
     world_release(&m);
-    return 0;
+    LC_MAIN_TRY(status);
+    return f ? 0 : 1;
 }
 
 /* ---- hold ---- */
@@ -155,20 +197,27 @@ typedef struct stack {
     lc_module base;
     lc_linear layers[HOLD_LAYERS];
     int n;
-    int64_t anonymous; /* bytes, behind the last step */
+    int64_t own; /* bytes, behind the last step */
     lc_device_memory memory;
 } stack;
 
-/* A line of /proc/self/status, in bytes; -1: there is none. */
-static int64_t status_of(const char *name)
+/* A line of /proc/self/smaps_rollup, in bytes; -1: there is none. */
+static int64_t line_of(const char *name)
 {
     char line[256];
     long long n = -1;
-    FILE *f = fopen("/proc/self/status", "r");
+    FILE *f = fopen("/proc/self/smaps_rollup", "r");
     while (f && n < 0 && fgets(line, sizeof line, f))
         if (!strncmp(line, name, strlen(name)) && line[strlen(name)] == ':') n = atoll(line + strlen(name) + 1) * 1024;
     if (f) fclose(f);
     return n;
+}
+
+/* What this process has to itself, and its share of what it has with others. */
+static int64_t own_memory(void)
+{
+    int64_t alone = line_of("Pss_Anon"), shared = line_of("Pss_Shmem");
+    return alone < 0 || shared < 0 ? -1 : alone + shared;
 }
 
 static lc_tensor *stack_step(lc_module *self, const lc_batch *b, int64_t i)
@@ -184,7 +233,7 @@ static lc_status stack_batch_end(lc_module *self, const lc_outputs *o, const lc_
 {
     stack *m = (stack *)self;
     (void)o, (void)b, (void)i;
-    m->anonymous = status_of("RssAnon");
+    m->own = own_memory();
     return lc_trainer_memory(self->trainer, &m->memory);
 }
 
@@ -244,8 +293,8 @@ static int hold(lc_trainer_options *opt, const settings *s)
     snprintf(path, sizeof path, "%s/memory-%d", s->dir, rank);
     FILE *f = fopen(path, "w");
     if (!f) return 1;
-    fprintf(f, "ranks=%d states=%.0f anonymous=%lld steps=%lld\n", ranks, states,
-            (long long)(few.anonymous < 0 ? -1 : all.anonymous - few.anonymous),
+    fprintf(f, "ranks=%d states=%.0f own=%lld steps=%lld\n", ranks, states,
+            (long long)(few.own < 0 ? -1 : all.own - few.own),
             (long long)(all.memory.activations + all.memory.workspace - few.memory.activations - few.memory.workspace));
     return fclose(f) ? 1 : 0;
 }
@@ -276,6 +325,7 @@ int main(int argc, char **argv)
     sigaddset(&term, SIGTERM);
     if (rank) sigprocmask(SIG_BLOCK, &term, NULL); /* before the supervisor can know it as alive */
     LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, table, sizeof table / sizeof *table, &s, argc, argv));
+    if (!strcmp(s.act, "hang")) signal(SIGTERM, SIG_IGN);
     if (report(&s) != 0) return 4;
     printf("rank %s speaks\n", variable("LIGHTC_RANK"));
     fflush(stdout);
@@ -291,9 +341,15 @@ int main(int argc, char **argv)
         return 0;
     }
     sigprocmask(SIG_UNBLOCK, &term, NULL);
-    if (!strcmp(s.act, "meet") || (!strcmp(s.act, "late") && !act)) return meet();
-    if (!strcmp(s.act, "hang")) signal(SIGTERM, SIG_IGN), pause();
-    if (!strcmp(s.act, "late"))
+    if (!strcmp(s.act, "await")) return await_report(&s, s.on);
+    if (!strcmp(s.act, "absent") && act) return 0;
+    if (!strcmp(s.act, "tardy") && !act) return 0;
+    if (!strcmp(s.act, "tardy")) return await_ends(&s), 3;
+    if (!strcmp(s.act, "meet") || !strcmp(s.act, "absent") ||
+        ((!strcmp(s.act, "late") || !strcmp(s.act, "fail")) && !act))
+        return meet();
+    if (!strcmp(s.act, "fail")) LC_MAIN_TRY(lc_fail(LC_ERR_IO, "the disk of a rank is gone"));
+    if (!strcmp(s.act, "hang") || !strcmp(s.act, "late"))
         for (;;) pause();
     if (!act) { /* others wait: they are ended */
         if (!strcmp(s.act, "end")) return 0;

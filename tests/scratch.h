@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A directory for what a test program writes, removed when it ends (by the program itself, not by its children), and
- * clocks. */
+/* A directory (in $TMPDIR) for what a test program writes, removed when it ends (by the program itself, not by its
+ * children), and clocks. */
 #ifndef LC_TESTS_SCRATCH_H
 #define LC_TESTS_SCRATCH_H
 
@@ -12,12 +12,13 @@
 #include <time.h>
 #include <unistd.h>
 
-static char scratch_root[256];
+static char scratch_root[200];
 static pid_t scratch_owner;
 
 __attribute__((constructor)) static void scratch_make(void)
 {
-    snprintf(scratch_root, sizeof scratch_root, "/tmp/lightc-test-XXXXXX");
+    const char *tmp = getenv("TMPDIR");
+    snprintf(scratch_root, sizeof scratch_root, "%s/lightc-test-XXXXXX", tmp && *tmp ? tmp : "/tmp");
     if (!mkdtemp(scratch_root)) abort();
     scratch_owner = getpid();
 }

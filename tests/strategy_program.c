@@ -16,6 +16,7 @@
 
 enum { SAMPLES = 128, WIDTH = 16, GLOBAL_BATCH = 24, VAL = 62, MOST_RANKS = 8 };
 
+#include "log_scores.h"
 #include "small_data.h"
 
 typedef struct settings {
@@ -87,26 +88,18 @@ static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const 
     return lc_fail(LC_ERR_USER, "as if the machine had died");
 }
 
-static lc_status evaluate(lc_module *self, const lc_batch *b, const char *loss, const char *accuracy)
-{
-    net *m = (net *)self;
-    lc_tensor *logits = forward(m, b->x);
-    lc_log(self, loss, lc_cross_entropy(logits, b->y));
-    LC_TRY(lc_metric_update_tensor(m->accuracy, logits, b->y));
-    lc_log_metric(self, accuracy, m->accuracy);
-    return LC_OK;
-}
-
 static lc_status validation_step(lc_module *self, const lc_batch *b, int64_t i, int loader)
 {
+    net *m = (net *)self;
     (void)i, (void)loader;
-    return evaluate(self, b, "val_loss", "val_acc");
+    return log_scores(self, "val", forward(m, b->x), b->y, m->accuracy);
 }
 
 static lc_status test_step(lc_module *self, const lc_batch *b, int64_t i, int loader)
 {
+    net *m = (net *)self;
     (void)i, (void)loader;
-    return evaluate(self, b, "test_loss", "test_acc");
+    return log_scores(self, "test", forward(m, b->x), b->y, m->accuracy);
 }
 
 static lc_tensor *predict_step(lc_module *self, const lc_batch *b, int64_t i, int loader)

@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,19 @@
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
 #define SANITIZED 1
 #endif
+#endif
+
+/* ThreadSanitizer, which slows threads down by ten and more: it sees what the threads of one process do to each other,
+ * and of loops over sizes and numbers of ranks that show other things a few rounds are enough for that. */
+#if defined(__SANITIZE_THREAD__)
+#define RACES_ALONE 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define RACES_ALONE 1
+#endif
+#endif
+#ifndef RACES_ALONE
+#define RACES_ALONE 0
 #endif
 
 typedef struct test_case {
@@ -104,6 +118,7 @@ static inline double patience(double seconds)
     {                                                                                                                  \
         volatile int passed = 0, failed = 0, skipped = 0;                                                              \
         setvbuf(stdout, NULL, _IOLBF, 0);                                                                              \
+        signal(SIGINT, SIG_DFL); /* which is ignored in jobs that a script has put in the background */                \
         for (volatile test_case *volatile c = test_first; c; c = c->next) {                                            \
             int wanted = argc < 2;                                                                                     \
             for (int i = 1; i < argc; i++) wanted |= strstr(c->name, argv[i]) != NULL;                                 \

@@ -151,6 +151,26 @@ TEST(what_is_done_afterwards_can_be_said_late)
     CHECK_EQ(step_of(last), 4);
 }
 
+/* A link on an idle thread, and right behind it a checkpoint that takes the link's name. */
+TEST(a_late_link_never_takes_the_place_of_a_newer_checkpoint)
+{
+    char path[512], last[512];
+    const char *dir = fresh_dir("newer");
+    lc_ckpt_writer *w;
+    snprintf(path, sizeof path, "%s/one.ckpt", dir);
+    snprintf(last, sizeof last, "%s/last.ckpt", dir);
+    CHECK_OK(lc_ckpt_writer_new(&w));
+    for (int i = 0; i < 50; i++) {
+        CHECK_OK(save_with(w, path, 2 * i, true));
+        lc__ckpt_rest(w);
+        CHECK_OK(lc_ckpt_then_link(w, last));
+        CHECK_OK(save_with(w, last, 2 * i + 1, true));
+        lc__ckpt_rest(w);
+        CHECK_EQ(step_of(last), 2 * i + 1);
+    }
+    lc_ckpt_writer_free(w);
+}
+
 TEST(misuse)
 {
     lc_ckpt_writer *w;

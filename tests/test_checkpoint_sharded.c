@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checkpoints that several ranks write together: they read as one, whoever reads them; they are there whole or not at
  * all, whoever is killed; and a part that is missing, damaged or another save's is named. That runs go on from them
- * with any number of ranks is shown by test_ddp.c. */
+ * with any number of ranks is shown by test_ddp_checkpoints.c. */
 #include "checkpoint_world.h"
 #include "comm_world.h"
 #include "fake_io.h"
@@ -590,7 +590,11 @@ TEST(kill_9_of_any_rank)
         while (read(fds[0], &step, sizeof step) == sizeof step) reported = step;
         close(fds[0]);
         with_reports += reported > before;
-        if (reported == before && longest_us < 2000000) longest_us += longest_us / 4;
+        /* On a busy machine a save takes longer: stay where some rounds report a few and some none. */
+        if (reported == before && longest_us < 4000000)
+            longest_us *= 2;
+        else if (longest_us > 60000)
+            longest_us -= longest_us / 8;
         for (int i = 0; i < 2; i++) {
             char path[400];
             snprintf(path, sizeof path, "%s/%s.ckpt", dir, i ? "odd" : "even");

@@ -222,7 +222,7 @@ static int run(int n, const char *name, char *output)
     snprintf(command, sizeof command,
              "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_pml=ob1 OMPI_MCA_btl=vader,self "
              "OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_rmaps_base_oversubscribe=1 OMP_NUM_THREADS=1 "
-             "ASAN_OPTIONS=detect_leaks=0 timeout -k 5 120 mpirun -n %d '%s' --rank %s 2>&1",
+             "ASAN_OPTIONS=detect_leaks=0 timeout -k 5 600 mpirun -n %d '%s' --rank %s 2>&1",
              n, self, name);
     FILE *f = popen(command, "r");
     CHECK(f);

@@ -3,8 +3,14 @@
  * time. */
 #define _GNU_SOURCE
 #include "control_run.h"
+#include "free_port.h"
+
+#include "comm/control_internal.h"
 
 #include <dirent.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 
 /* ---- meeting ---- */
 
@@ -77,6 +83,29 @@ TEST(ranks_that_do_not_come_are_named)
     run_free(r);
 }
 
+/* Those who wait learn it at once: it may be the one they wait for. */
+TEST(who_was_turned_away_is_named)
+{
+    run *r = run_new(3, meet, (lc__control_times){.start = 6});
+    r->secrets[2] = "another secret, of 32 characters";
+    r->late[2] = true;
+    run_fork(r, 0);
+    run_fork(r, 2);
+    lc__coordinator *c = run_coordinate(r);
+    while (!lc__coordinator_has_met(c, 0)) nap(0.01);
+    atomic_store(&r->go, 1);
+    run_reap(r, 2);
+    CHECK_CONTAINS(r->ranks[2].message, "refused rank 2: its secret is that of another run");
+    for (int i = 0; i < 500 && !r->ranks[0].said[0]; i++) nap(0.01);
+    CHECK_CONTAINS(r->ranks[0].said, "waiting for ranks 1, 2 of 3 at 127.0.0.1");
+    CHECK_CONTAINS(r->ranks[0].said, "; a rank 2 (host ");
+    CHECK_CONTAINS(r->ranks[0].said, ") was turned away: its secret is that of another run");
+    run_reap(r, 0);
+    lc__coordinator_stop(c);
+    CHECK_ENDED(r, 0, "ranks 1, 2 of 3 did not come within 6 s; a rank 2 (host ");
+    run_free(r);
+}
+
 TEST(a_coordinator_that_is_not_there_is_named)
 {
     int port = 0, fd = -1;
@@ -87,10 +116,90 @@ TEST(a_coordinator_that_is_not_there_is_named)
         .rank = 1, .size = 2, .address = "127.0.0.1", .port = port, .secret = SECRET, .times = {.start = 0.3}};
     CHECK_STATUS(lc__control_open(&o, &c), LC_ERR_IO);
     CHECK_CONTAINS(lc_error_message(), "rank 1 did not reach the process that coordinates the run within 0.3 s");
+    CHECK_STATUS(lc__control_knock(&o, "node 1"), LC_ERR_IO);
+    CHECK_CONTAINS(lc_error_message(), "node 1 did not reach the process that coordinates the run within 0.3 s");
     o.secret = "short";
     CHECK_STATUS(lc__control_open(&o, &c), LC_ERR_CONFIG);
     o.secret = SECRET, o.rank = 2;
     CHECK_STATUS(lc__control_open(&o, &c), LC_ERR_ARGUMENT);
+}
+
+static void note(void *text, const char *said)
+{
+    snprintf(text, 512, "%s", said);
+}
+
+/* A server that waits for its clients to speak first, as most do; and one that speaks, but something else. */
+TEST(who_listens_and_coordinates_nothing_is_named)
+{
+    static const char greeting[] = "220 welcome to another protocol\r\n";
+    int port = 0, fd = -1;
+    char said[512] = "";
+    lc__control *c = NULL;
+    CHECK_OK(lc__socket_listen(NULL, &port, &fd));
+    lc__control_options o = {.rank = 1,
+                             .size = 2,
+                             .address = "127.0.0.1",
+                             .port = port,
+                             .secret = SECRET,
+                             .times = {.start = 2.4},
+                             .say = note,
+                             .ctx = said};
+    double begun = lc__seconds();
+    CHECK_STATUS(lc__control_open(&o, &c), LC_ERR_IO);
+    CHECK(lc__seconds() - begun < 2.4 + patience(0.5));
+    CHECK_CONTAINS(lc_error_message(),
+                   "rank 1 did not reach the process that coordinates the run within 2.4 s: whoever");
+    CHECK_CONTAINS(lc_error_message(), "has not said a word");
+    CHECK_CONTAINS(said, "rank 1 waits for the process that coordinates the run: whoever listens at 127.0.0.1, port ");
+    CHECK_CONTAINS(said, "does not say a word");
+    o.times.start = 20;
+    pid_t server = fork();
+    if (server == 0) {
+        for (int n = 0, other; n < 3;)
+            if ((other = lc__socket_accept(fd)) >= 0 && n++) /* the first is that which has given up */
+                (void)!write(other, greeting, sizeof greeting - 1);
+        pause();
+    }
+    begun = lc__seconds();
+    CHECK_STATUS(lc__control_knock(&o, "node 1"), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "coordinates no run: what it sends is not understood");
+    CHECK_STATUS(lc__control_open(&o, &c), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "does not coordinate the run of rank 1: what it sends is not understood");
+    CHECK(lc__seconds() - begun < patience(2));
+    kill(server, SIGKILL);
+    waitpid(server, NULL, 0);
+    close(fd);
+}
+
+/* As a kernel that forgets a connection whose listener closes while it comes to be: no word of it to the other end.
+ * False: it may not be done here. */
+static bool forget(int fd)
+{
+    int on = 1;
+    bool may = setsockopt(fd, IPPROTO_TCP, TCP_REPAIR, &on, sizeof on) == 0;
+    close(fd);
+    return may;
+}
+
+TEST(a_connection_that_only_one_end_knows_is_made_again)
+{
+    run *r = run_new(1, meet, (lc__control_times){.start = 20});
+    int listener = -1, port = free_port(), fd;
+    run_fork(r, 0);
+    CHECK_OK(lc__socket_listen(NULL, &port, &listener));
+    atomic_store(&r->port, port);
+    while ((fd = lc__socket_accept(listener)) < 0) nap(0.01);
+    bool may = forget(fd);
+    close(listener);
+    double start = lc__seconds();
+    lc__coordinator *c = run_coordinate(r);
+    CHECK_EQ(run_reap(r, 0), 0);
+    lc__coordinator_stop(c);
+    if (!may) SKIP("connections cannot be forgotten here (TCP_REPAIR)");
+    CHECK_OK(r->ranks[0].status);
+    CHECK(lc__seconds() - start < patience(3));
+    run_free(r);
 }
 
 /* ---- losing one ---- */
@@ -100,25 +209,35 @@ static lc_status hang(run *r, lc__control *c, int rank)
 {
     char mine[8] = "", all[8 * RANKS];
     lc__control_progress(c, 7, "epoch 1, training");
-    if (rank == 2) {
-        nap(0.3); /* the beat tells where it is */
-        atomic_store(&r->go, 1);
+    (void)r;
+    if (rank == 2)
         for (;;) pause();
-    }
     return lc__control_all_gather(c, mine, all, sizeof mine);
+}
+
+/* Who watches its process says how it has ended: in the coordinator's process, or elsewhere. */
+static void tell(run *r, lc__coordinator *c, int rank, const char *how, bool elsewhere)
+{
+    if (elsewhere)
+        lc__control_rank_ended(
+            &(lc__control_options){
+                .rank = rank, .size = r->size, .address = "127.0.0.1", .port = r->port, .secret = SECRET},
+            how);
+    else
+        lc__coordinator_rank_ended(c, rank, how);
 }
 
 TEST(a_killed_rank_is_named_in_time)
 {
-    for (int explained = 0; explained < 2; explained++) {
+    for (int explained = 0; explained < 3; explained++) {
         run *r = run_new(3, hang, (lc__control_times){.heartbeat = 0.1});
         lc__coordinator *c = run_start(r);
         char want[200], message[LC__END_TEXT];
-        CHECK(await(&r->go, 1));
+        CHECK(run_hears(c, 2, 7, 20));
         double start = lc__seconds();
         run_signal(r, 2, SIGKILL);
         run_reap(r, 2);
-        if (explained) lc__coordinator_rank_ended(c, 2, "killed by signal 9 (Killed)");
+        if (explained) tell(r, c, 2, "killed by signal 9 (Killed)", explained == 2);
         run_reap(r, 0), run_reap(r, 1);
         CHECK(lc__seconds() - start < patience(3));
         snprintf(want, sizeof want, "rank 2 %s, step 7, epoch 1, training: %s", host(),
@@ -137,10 +256,9 @@ static lc_status walk(run *r, lc__control *c, int rank)
     char mine[8] = "", all[8 * RANKS];
     if (rank == 1) {
         for (int step = 1; step <= 3; step++) {
+            await(&r->go, step);
             lc__control_progress(c, step, "fit");
-            nap(0.2);
         }
-        atomic_store(&r->go, 1);
         for (;;) pause();
     }
     return lc__control_all_gather(c, mine, all, sizeof mine);
@@ -149,10 +267,14 @@ static lc_status walk(run *r, lc__control *c, int rank)
 /* Heartbeats are far apart, and steps are not. */
 TEST(the_step_of_a_killed_rank_is_known)
 {
-    run *r = run_new(2, walk, (lc__control_times){.heartbeat = 2});
+    run *r = run_new(2, walk, (lc__control_times){.heartbeat = patience(5)});
     lc__coordinator *c = run_start(r);
     char want[200];
-    CHECK(await(&r->go, 1));
+    CHECK(await(&r->here, 2));
+    for (int step = 1; step <= 3; step++) {
+        atomic_store(&r->go, step);
+        CHECK(run_hears(c, 1, step, patience(1)));
+    }
     run_signal(r, 1, SIGKILL);
     run_reap(r, 1), run_reap(r, 0);
     snprintf(want, sizeof want, "rank 1 %s, step 3, fit: its process ended", host());
@@ -163,16 +285,18 @@ TEST(the_step_of_a_killed_rank_is_known)
 
 TEST(a_rank_that_ends_before_it_comes_ends_the_start)
 {
-    run *r = run_new(2, meet, (lc__control_times){0});
-    run_fork(r, 0);
-    lc__coordinator *c = run_coordinate(r);
-    nap(0.2);
-    lc__coordinator_rank_ended(c, 1, "exit status 127");
-    run_reap(r, 0);
-    CHECK(r->ranks[0].took < patience(3));
-    CHECK_ENDED(r, 0, "rank 1: exit status 127");
-    lc__coordinator_stop(c);
-    run_free(r);
+    for (int elsewhere = 0; elsewhere < 2; elsewhere++) {
+        run *r = run_new(2, meet, (lc__control_times){0});
+        run_fork(r, 0);
+        lc__coordinator *c = run_coordinate(r);
+        nap(0.2);
+        tell(r, c, 1, "exit status 127", elsewhere);
+        run_reap(r, 0);
+        CHECK(r->ranks[0].took < patience(3));
+        CHECK_ENDED(r, 0, "rank 1: exit status 127");
+        lc__coordinator_stop(c);
+        run_free(r);
+    }
 }
 
 TEST(a_stopped_rank_is_noticed)
@@ -180,7 +304,7 @@ TEST(a_stopped_rank_is_noticed)
     run *r = run_new(3, hang, (lc__control_times){.heartbeat = 0.1, .silence = patience(0.8)});
     lc__coordinator *c = run_start(r);
     char want[200];
-    CHECK(await(&r->go, 1));
+    CHECK(run_hears(c, 2, 7, 20));
     double start = lc__seconds();
     run_signal(r, 2, SIGSTOP);
     run_reap(r, 0), run_reap(r, 1);
@@ -214,7 +338,7 @@ static lc_status wait_for_end(run *r, lc__control *c, int rank)
 {
     (void)r, (void)rank;
     char text[LC__END_TEXT];
-    for (int i = 0; i < 5000; i++) {
+    for (int i = 0; i < 20000; i++) {
         if (lc__control_ended(c, text, sizeof text)) return lc_fail(LC_ERR_PEER, "%s", text);
         nap(0.001);
     }
@@ -336,9 +460,8 @@ TEST(last_words_are_waited_for)
 static lc_status fail_in_turn(run *r, lc__control *c, int rank)
 {
     char mine[8] = "", all[8 * RANKS];
-    int first = atomic_load(&r->go);
-    if (rank == first) lc__control_fail(c, "the cause");
-    if (rank == 3 - first) nap(0.02), lc__control_fail(c, "a consequence");
+    if (r->late[rank]) await(&r->go, 2);
+    if (rank > 0) lc__control_fail(c, r->late[rank] ? "a consequence" : "the cause");
     return lc__control_all_gather(c, mine, all, sizeof mine);
 }
 
@@ -347,8 +470,11 @@ TEST(the_first_cause_is_told)
     for (int first = 1; first <= 2; first++) {
         run *r = run_new(3, fail_in_turn, (lc__control_times){0});
         char want[200];
-        atomic_store(&r->go, first);
+        r->late[3 - first] = true;
+        atomic_store(&r->go, 1); /* it comes with the others */
         lc__coordinator *c = run_start(r);
+        CHECK(run_hears(c, first, -1, 20));
+        atomic_store(&r->go, 2);
         for (int i = 0; i < 3; i++) run_reap(r, i);
         snprintf(want, sizeof want, "rank %d %s: the cause", first, host());
         for (int i = 0; i < 3; i++) CHECK_ENDED(r, i, want);
@@ -389,12 +515,10 @@ static lc_status complain(run *r, lc__control *c, int rank)
 {
     if (rank == 1) {
         lc__control_fail(c, "rank 2 is lost");
-        atomic_store(&r->go, 1);
+        run_signal(r, 2, SIGKILL); /* which takes no time, whatever sanitizer there is */
     }
-    if (rank == 2) {
-        while (!atomic_load(&r->go)) continue;
-        kill(getpid(), SIGKILL); /* which takes no time, whatever sanitizer there is */
-    }
+    if (rank == 2)
+        for (;;) pause();
     return wait_for_end(r, c, rank);
 }
 
@@ -602,7 +726,20 @@ TEST(nothing_is_left)
         }
     }
     CHECK_EQ(entries("/proc/self/fd"), files);
+    for (int i = 0; i < 20000 && entries("/proc/self/task") != threads; i++)
+        nap(0.001); /* one that is joined may show */
     CHECK_EQ(entries("/proc/self/task"), threads);
+}
+
+/* What `lightc launch --grace_period 30` says counts for programs whose options do not say it. */
+TEST(times_are_those_of_the_launcher)
+{
+    setenv("LIGHTC_START_TIMEOUT", "7", 1);
+    setenv("LIGHTC_GRACE_PERIOD", "30", 1);
+    lc__control_times t = lc__control_default_times(&(lc__control_times){.start = 3});
+    unsetenv("LIGHTC_START_TIMEOUT");
+    unsetenv("LIGHTC_GRACE_PERIOD");
+    CHECK(t.start == 3 && t.silence == 10 && t.progress == 0 && t.grace == 30);
 }
 
 TEST_MAIN

@@ -297,7 +297,8 @@ TEST(updates)
             kernel_case c = case_of(updates[k].op);
             memcpy(c.floats, hyper, sizeof hyper);
             c.n_float = LC_MAX_HYPER;
-            const int64_t ints[] = {SEGMENTS, 0, flags[form], 0, 1000, 0, 1024, 40001, 1, 50000, 7, 2};
+            const int64_t scalar_state = updates[k].op == &lc__op_update_nadam ? 1 << 2 : 0;
+            const int64_t ints[] = {SEGMENTS, 0, flags[form], scalar_state, 0, 1000, 0, 1024, 40001, 1, 50000, 7, 2};
             memcpy(c.ints, ints, sizeof ints);
             c.n_int = sizeof ints / sizeof ints[0];
             update_data want = {0};

@@ -368,7 +368,6 @@ static lc_status evaluate(const char *strategy, const char *devices, predictions
     lc_dataloader *l;
     lc_trainer *t;
     lc_trainer_options opt = options_of(&j);
-    int64_t at = 0;
     opt.default_root_dir = NULL;
     opt.logger = "none";
     opt.enable_checkpointing = LC_OFF;
@@ -378,13 +377,7 @@ static lc_status evaluate(const char *strategy, const char *devices, predictions
     LC_TRY(lc_trainer_validate(t, &m.base.base, &(lc_run_args){.val_dataloader = l}));
     LC_TRY(lc_trainer_metric(t, "val_loss", &out->loss));
     LC_TRY(lc_trainer_predict(t, &m.base.base, &(lc_run_args){.dataloaders = &l, .n_dataloaders = 1}));
-    for (int64_t i = 0; i < lc_trainer_prediction_count(t, 0); i++) {
-        lc_tensor *p = lc_trainer_prediction(t, 0, i);
-        RANK_CHECK(at + lc_tensor_dim(p, 0) <= VAL);
-        LC_TRY(lc_tensor_read(p, out->v[at], (size_t)lc_tensor_numel(p) * sizeof(float)));
-        at += lc_tensor_dim(p, 0);
-    }
-    RANK_CHECK(at == VAL);
+    LC_TRY(read_predictions(t, VAL, out->v));
     lc_trainer_free(t);
     lc_dataloader_free(l);
     small_net_release(&m.base);

@@ -3,6 +3,8 @@
  * N devices of one process. */
 #include "comm_world.h"
 #include "core/exact_sum.h"
+#include "log_scores.h"
+#include "quiet_options.h"
 #include "scratch.h"
 
 #include <lightc/lightc.h>
@@ -136,12 +138,8 @@ static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const 
 static lc_status validation_step(lc_module *self, const lc_batch *b, int64_t i, int loader)
 {
     net *m = (net *)self;
-    lc_tensor *logits = logits_of(m, b->x);
     (void)i, (void)loader;
-    lc_log(self, "val_loss", lc_cross_entropy(logits, b->y));
-    LC_TRY(lc_metric_update_tensor(m->accuracy, logits, b->y));
-    lc_log_metric(self, "val_acc", m->accuracy);
-    return LC_OK;
+    return log_scores(self, "val", logits_of(m, b->x), b->y, m->accuracy);
 }
 
 static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
@@ -264,7 +262,7 @@ static lc_status run(job *j, lc_comm *comm, outcome *o)
     net m = {.j = j};
     lc_dataloader *train, *val;
     lc_trainer *t = NULL;
-    lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
+    lc_trainer_options opt = quiet_options(comm);
     opt.max_epochs = j->max_epochs;
     opt.accumulate_grad_batches = j->accumulate;
     if (j->limit) opt.limit_train_batches = LC_BATCHES(j->limit);
@@ -277,14 +275,9 @@ static lc_status run(job *j, lc_comm *comm, outcome *o)
     opt.devices = j->devices;
     opt.state_dict_type = comm ? j->state_dict_type : NULL;
     opt.bucket_cap_mb = 1. / 1024; /* several buckets, and units of what is sharded */
-    opt.comm = comm;
     opt.deterministic = true;
     opt.deterministic_chunk = j->chunk;
-    opt.threads = 1;
     opt.sync_batchnorm = j->sync_batchnorm;
-    opt.logger = "none";
-    opt.enable_progress_bar = opt.enable_model_summary = opt.enable_checkpointing = LC_OFF;
-    opt.handle_signals = false;
     lc_callback quiet;
     LC_TRY(lc_lambda_callback_new(&(lc_lambda_args){.on_message = hush}, &quiet));
     opt.callbacks = &quiet;

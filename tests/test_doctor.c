@@ -65,6 +65,7 @@ TEST(each_class_of_link_is_measured)
                  "all_reduce,send"),
              0);
     check_says("\nshm          2  all_reduce ");
+    check_says("\nshm          2  all_reduce, own memory ");
     check_says("\nshm          2  send ");
     check_says("\n2 ranks over shm: --bucket_cap_mb ");
     CHECK_EQ(run("$LIGHTC bench comm --backends shm+tcp --ranks 4 --seconds 0.0001 --max_bytes 64 --collectives send"),

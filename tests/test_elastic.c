@@ -79,10 +79,8 @@ static int lives_of(const run *r, int first, int end, pid_t *pids)
     int n = 0, pid, rank, length;
     char path[700];
     snprintf(path, sizeof path, "%s/ckpt/epoch=0-step=4.ckpt", r->dir);
-    for (int i = 0; access(path, F_OK) != 0; i++) {
-        if (i == 3000) TEST_FAIL("there is no checkpoint");
-        pause_ms(10);
-    }
+    for (double until = seconds() + patience(20); access(path, F_OK) != 0; pause_ms(10))
+        if (seconds() > until) TEST_FAIL("there is no checkpoint");
     DIR *d = opendir(r->dir);
     CHECK(d);
     for (struct dirent *e; (e = readdir(d));) {
@@ -186,10 +184,8 @@ TEST(one_is_left)
     pid_t pids[MAX_LIVES];
     start(&r, "%s --devices 2 --batch 6 " DETERMINISTIC " --max_restarts 3", program);
     lose(&r, 1, 2);
-    for (int i = 0; lives_of(&r, 0, 1, pids) < 2; i++) {
-        if (i == 3000) TEST_FAIL("nobody goes on");
-        pause_ms(10);
-    }
+    for (double until = seconds() + patience(20); lives_of(&r, 0, 1, pids) < 2; pause_ms(10))
+        if (seconds() > until) TEST_FAIL("nobody goes on");
     pause_ms(100);
     int n = lives_of(&r, 0, 1, pids);
     for (int i = 0; i < n; i++) kill(pids[i], SIGKILL); /* one of them is gone already */
@@ -203,6 +199,20 @@ TEST(ranks_with_data_of_their_own_start_again)
 {
     run r;
     start(&r, "%s --devices 2 --batch 6 --use_distributed_sampler false --max_restarts 1", program);
+    lose(&r, 1, 2);
+    check_end(&r, "starting again from the last checkpoint (1 of 1)", "size=2 ");
+}
+
+/* `lightc launch` does not read the program's options: ranks tell. */
+TEST(ranks_tell_on_what_terms_they_go_on)
+{
+    run r;
+    start(&r, "%s launch -np 4 --max_restarts 1 %s --batch 3 --strategy ddp " DETERMINISTIC, lightc, program);
+    lose(&r, 1, 2);
+    check_end(&r, "with 2 of 4 ranks (1 of 1)", "size=2 ");
+    check_bits(&r);
+    start(&r, "%s launch -np 2 --max_restarts 1 %s --batch 6 --strategy ddp --use_distributed_sampler false", lightc,
+          program);
     lose(&r, 1, 2);
     check_end(&r, "starting again from the last checkpoint (1 of 1)", "size=2 ");
 }

@@ -5,6 +5,8 @@
 #include "trainer_world.h"
 #include "wave.h"
 
+#include "tensor/graph_impl.h"
+
 typedef struct loop {
     lc_fabric *f;
     lc_module *m;
@@ -189,8 +191,22 @@ TEST(errors_come_at_the_end_of_the_step)
     close_loop(&l);
 
     lc_fabric *f;
+    lc_trainer *t;
     CHECK_STATUS(lc_fabric_new(&(lc_fabric_options){.accelerator = "tpu"}, &f), LC_ERR_UNSUPPORTED);
     CHECK(lc_fabric_new(&(lc_fabric_options){.strategy = "single_device", .devices = "7"}, &f) < 0);
+    static const double bad_caps[] = {-1, 1e-7, 1e7, NAN};
+    for (int i = 0; i < 4; i++) {
+        CHECK_STATUS(lc_fabric_new(&(lc_fabric_options){.bucket_cap_mb = bad_caps[i]}, &f), LC_ERR_CONFIG);
+        CHECK_CONTAINS(lc_error_message(), "but must lie between 1e-06 and 1000000");
+        lc_trainer_options as = LC_TRAINER_OPTIONS_INIT; /* a trainer whose options are set in C says the same */
+        as.bucket_cap_mb = bad_caps[i];
+        CHECK_STATUS(lc_trainer_new(&as, &t), LC_ERR_CONFIG);
+        CHECK_CONTAINS(lc_error_message(), "but must lie between 1e-06 and 1000000");
+    }
+    CHECK_STATUS(lc_fabric_new(&(lc_fabric_options){.grace_period = -1}, &f), LC_ERR_CONFIG);
+    CHECK_STATUS(lc_fabric_new(&(lc_fabric_options){.memory_limit = "much"}, &f), LC_ERR_CONFIG);
+    CHECK_STATUS(lc_fabric_new(&(lc_fabric_options){.nodes_file = "hosts"}, &f), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "nodes_file=hosts");
     CHECK_OK(lc_fabric_new(NULL, &f));
     CHECK_STATUS(lc_fabric_begin(f), LC_ERR_STATE);
     CHECK_STATUS(lc_fabric_save(f, path, NULL), LC_ERR_STATE);
@@ -253,6 +269,27 @@ TEST(rows_go_to_every_logger)
     CHECK_STR(lc_fabric_run_dir(f), "");
     lc_fabric_free(f);
     world_remove(dir);
+}
+
+TEST(anomalies_are_found_and_kernels_timed)
+{
+    float data[2] = {1, -1};
+    lc_tensor *x;
+    loop l;
+    open_loop(&l);
+    lc_fabric_free(l.f);
+    lc_optimizer_free(l.opt);
+    l.opt = lc_adam(l.m, .lr = 0.01);
+    CHECK_OK(lc_fabric_new(&(lc_fabric_options){.threads = 1, .detect_anomaly = true, .tune = true}, &l.f));
+    CHECK(lc_fabric_graph(l.f)->options.tune);
+    CHECK_OK(lc_fabric_setup(l.f, l.m, &l.opt, 1));
+    CHECK_OK(lc_input_new(LC_F32, 2, (int64_t[]){2, 1}, LC_ROW_MAJOR, data, &x));
+    CHECK_OK(lc_fabric_begin(l.f));
+    lc_fabric_backward(l.f, lc_mean(lc_sqrt(lc_linear_forward(&((wave *)l.m)->l1, x))));
+    CHECK(lc_fabric_end(l.f) < 0);
+    CHECK_CONTAINS(lc_error_message(), "test_fabric.c");
+    lc_tensor_unref(x);
+    close_loop(&l);
 }
 
 TEST(the_step_is_that_of_the_loop)

@@ -13,6 +13,8 @@ enum { STRATEGIES = sizeof strategies / sizeof *strategies, MOST_RANKS = 4 };
 typedef struct job {
     const char *strategy, *state_dict_type, *save_to, *go_on_from;
     bool accumulates;
+    double bucket_cap_mb;
+    int64_t calls; /* of rank 0, that reduce gradients */
     float weight[MOST_RANKS][WIDTH * FEATURES], head[MOST_RANKS][WIDTH * CLASSES];
 } job;
 
@@ -71,12 +73,18 @@ static lc_status run(lc_comm *comm, void *ctx)
     LC_TRY(lc_fabric_new(&(lc_fabric_options){.strategy = comm ? j->strategy : NULL,
                                               .comm = comm,
                                               .state_dict_type = j->state_dict_type,
+                                              .bucket_cap_mb = j->bucket_cap_mb,
                                               .threads = 1,
                                               .seed = 5},
                          &f));
     LC_TRY(lc_fabric_setup(f, &m.base, &opt, 1));
     LC_TRY(lc_fabric_setup_dataloader(f, l));
     lc_status s = loop(j, f, &m, opt, l);
+    if (comm && rank == 0) {
+        lc_comm_stats stats;
+        lc_comm_get_stats(comm, &stats);
+        j->calls = stats.calls[LC_COMM_ALL_REDUCE] + stats.calls[LC_COMM_REDUCE_SCATTER];
+    }
     lc_fabric_free(f);
     lc_optimizer_free(opt);
     lc_dataloader_free(l);
@@ -129,6 +137,20 @@ TEST(a_loop_on_several_ranks_computes_what_one_computes_and_goes_on)
 TEST(also_over_accumulation)
 {
     check(true);
+}
+
+/* Smaller buckets are more calls, and the same numbers. */
+TEST(bucket_cap_mb_says_how_much_goes_with_one_call)
+{
+    static job j[2];
+    for (int s = 0; s < STRATEGIES; s++) {
+        for (int small = 0; small < 2; small++) {
+            j[small] = (job){.strategy = strategies[s], .bucket_cap_mb = small ? 16. / (1 << 20) : 0};
+            CHECK_RANKS("threads", 2, run, &j[small]);
+        }
+        compare(&j[0], &j[1], 2, true);
+        CHECK(j[1].calls >= j[0].calls + STEPS);
+    }
 }
 
 TEST_MAIN

@@ -111,10 +111,12 @@ TEST(of_a_rank_that_is_killed)
 
 TEST(of_a_rank_that_is_stopped)
 {
+    char option[40];
     for (int k = 0; k < WAYS; k++) {
         run r;
         if (!is_there(k)) continue;
-        const char *at = told(&r, k, "stop", "--silence_timeout 2");
+        snprintf(option, sizeof option, "--silence_timeout %g", patience(1));
+        const char *at = told(&r, k, "stop", option);
         CHECK_BEGINS(at, TITLE "  ranks 0, 2:\n" CALLS THEN WAITING "  rank 1, as told ");
         CHECK_CONTAINS(at, "error: rank 1 (host ");
         CHECK_CONTAINS(at, "nothing was heard from it for ");
@@ -122,13 +124,31 @@ TEST(of_a_rank_that_is_stopped)
     }
 }
 
-/* Each waits for another one: the last lines say who does what. */
-TEST(of_ranks_that_wait_for_each_other)
+/* Those who wait for it make no progress either. */
+TEST(of_a_rank_that_hangs)
 {
+    char option[40];
     for (int k = 0; k < WAYS; k++) {
         run r;
         if (!is_there(k)) continue;
-        const char *at = told(&r, k, "differ", "--progress_timeout 4");
+        snprintf(option, sizeof option, "--progress_timeout %g", patience(2.5));
+        const char *at = told(&r, k, "hang", option);
+        CHECK_BEGINS(at, TITLE "  ranks 0, 2:\n" CALLS THEN WAITING "  rank 1:\n");
+        CHECK_CONTAINS(at, CALLS THEN "error: rank 1 (host ");
+        CHECK_CONTAINS(at, "no progress for ");
+        check_clean(&r, 3);
+    }
+}
+
+/* Each waits for another one: the last lines say who does what. */
+TEST(of_ranks_that_wait_for_each_other)
+{
+    char option[40];
+    for (int k = 0; k < WAYS; k++) {
+        run r;
+        if (!is_there(k)) continue;
+        snprintf(option, sizeof option, "--progress_timeout %g", patience(1.5));
+        const char *at = told(&r, k, "differ", option);
         CHECK_BEGINS(at, TITLE "  ranks 0, 2:\n" CALLS THEN WAITING "  rank 1:\n" CALLS THEN
                                "     >  42 broadcast of 5 f32 from rank 0\n"
                                "error: rank 0 (host ");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Starting ranks: real processes of tests/rank_program.c, which do as they are told, under a supervisor that is a
- * process too (lightc launch, or the program itself). */
+ * process too (lightc launch, or the program itself). How they end: test_launch_ends.c; on several hosts:
+ * test_launch_hosts.c. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -10,13 +11,6 @@
 #include <lightc/strategy.h>
 
 #include "launch/launch.h"
-
-static char talking[PATH_MAX + 32]; /* last_calls_program: ranks that have a communicator */
-
-__attribute__((constructor)) static void find_talking(void)
-{
-    snprintf(talking, sizeof talking, "%.*s/last_calls_program", (int)(strrchr(program, '/') - program), program);
-}
 
 /* ---- what a rank finds ---- */
 
@@ -46,9 +40,10 @@ TEST(cores_are_shared_out)
     lc__cores cores;
     CHECK_OK(lc__cores_find(&cores));
     int n = cores.n_cores >= 2 ? cores.n_cores : cores.n >= 2 ? cores.n : 0;
+    int granted = cores.granted < n ? cores.granted : n;
     lc__cores_release(&cores);
     CHECK_EQ(launch(&r, "%s launch -np 2 %s", lightc, program), 0);
-    if (!n) {
+    if (granted < 2) {
         CHECK_CONTAINS(report(&r, 0), "OMP_NUM_THREADS=1 ");
         return;
     }
@@ -63,7 +58,7 @@ TEST(cores_are_shared_out)
         CHECK(!strstr(report(&r, i), want)); /* not all of them */
     }
     CHECK(first[0] != first[1]);
-    CHECK_EQ(threads, n);
+    CHECK_EQ(threads, granted);
 }
 
 static lc__cores machine(struct lc__core *cpus, int packages, int cores, int threads)
@@ -74,7 +69,7 @@ static lc__cores machine(struct lc__core *cpus, int packages, int cores, int thr
             for (int t = 0; t < threads; t++)
                 /* As Linux numbers them: first threads of all cores, then the second ones. */
                 cpus[n++] = (struct lc__core){p, p * cores + c, (t * packages + p) * cores + c};
-    return (lc__cores){n, packages * cores, cpus};
+    return (lc__cores){n, packages * cores, n, cpus};
 }
 
 TEST(shares_are_whole_neighbouring_cores)
@@ -104,6 +99,24 @@ TEST(shares_are_whole_neighbouring_cores)
     CHECK_EQ(lc__cores_share(&two_sockets, 0, 17, &set), 0);
 }
 
+/* A container that may use the time of five processors sees all of them. */
+TEST(shares_have_no_more_threads_than_are_granted)
+{
+    struct lc__core cpus[64];
+    cpu_set_t set;
+    lc__cores c = machine(cpus, 2, 4, 2);
+    static const int threads[3] = {1, 2, 2};
+    c.granted = 5;
+    for (int i = 0; i < 3; i++) {
+        CHECK_EQ(lc__cores_share(&c, i, 3, &set), threads[i]);
+        CHECK_EQ(CPU_COUNT(&set), i ? 6 : 4); /* a third of the machine */
+    }
+    CHECK_EQ(lc__cores_share(&c, 0, 1, &set), 5);
+    CHECK_EQ(lc__cores_share(&c, 0, 6, &set), 0); /* they take turns */
+    c.granted = 12;
+    CHECK_EQ(lc__cores_share(&c, 0, 1, &set), 8); /* one a core */
+}
+
 TEST(what_the_user_has_set_stays)
 {
     run r;
@@ -114,251 +127,7 @@ TEST(what_the_user_has_set_stays)
     CHECK_CONTAINS(report(&r, 1), "OMP_NUM_THREADS=7 ");
 }
 
-/* ---- ends ---- */
-
-TEST(a_status_is_the_run_s)
-{
-    run r;
-    CHECK_EQ(launch(&r, "%s launch -np 2 %s --act exit --on 0", lightc, program), 3);
-    CHECK_CONTAINS(r.err, "rank 0 of 2 (host ");
-    CHECK_CONTAINS(r.err, "ended with status 3");
-    check_clean(&r, 2);
-    CHECK_EQ(launch(&r, "%s launch -np 2 %s --act exit --on 1", lightc, program), 3);
-    CHECK_CONTAINS(r.err, "rank 1 of 2 (host ");
-    check_clean(&r, 2);
-}
-
-TEST(a_rank_that_is_killed_ends_all)
-{
-    run r;
-    for (int victim = 0; victim < 3; victim++) {
-        char want[64];
-        start(&r, "%s launch -np 3 %s --act hang", lightc, program);
-        for (int i = 0; i < 3; i++) pid_of(&r, i);
-        pause_ms(50); /* until it ignores SIGTERM */
-        double killed = seconds();
-        CHECK(!kill(pid_of(&r, victim), SIGKILL));
-        CHECK_EQ(finish(&r), 137);
-        CHECK(seconds() - killed < patience(3));
-        snprintf(want, sizeof want, "rank %d of 3 (host ", victim);
-        CHECK_CONTAINS(r.err, want);
-        CHECK_CONTAINS(r.err, "killed by signal 9 (");
-        check_clean(&r, 3);
-    }
-}
-
-/* Ranks that have met know why they end, at once. */
-TEST(ranks_hear_of_a_loss)
-{
-    run r;
-    double killed;
-    char want[64];
-    for (int victim = 0; victim < 2; victim++) {
-        start(&r, "%s launch -np 3 %s --act meet", lightc, program);
-        wait_for(&r, "out", "rank 0 has met 3\n");
-        killed = seconds();
-        CHECK(!kill(pid_of(&r, victim), SIGKILL));
-        CHECK_EQ(finish(&r), 137);
-        CHECK(seconds() - killed < patience(1.5));
-        snprintf(want, sizeof want, "rank %d (host ", victim);
-        CHECK_CONTAINS(r.err, want);
-        CHECK_CONTAINS(r.err, ", step 7, the middle: killed by signal 9 (");
-        if (victim) CHECK_CONTAINS(r.err, "rank 0 hears: rank 1 (host ");
-        check_clean(&r, 3);
-    }
-    start(&r, "%s launch -np 3 --silence_timeout %g %s --act meet", lightc, patience(1), program);
-    wait_for(&r, "out", "rank 0 has met 3\n");
-    killed = seconds();
-    CHECK(!kill(pid_of(&r, 2), SIGSTOP));
-    CHECK(finish(&r) != 0);
-    CHECK(seconds() - killed < patience(1 + 3));
-    CHECK_CONTAINS(r.err, "error: rank 2 (host ");
-    CHECK_CONTAINS(r.err, "nothing was heard");
-    check_clean(&r, 3);
-}
-
-/* A rank that is stopped has no use for a grace period, and none that could heed the end need be left. */
-TEST(stopped_ranks_are_not_waited_for)
-{
-    for (int all = 0; all < 2; all++) {
-        run r;
-        start(&r, "%s launch -np 2 --silence_timeout %g --grace_period %g %s --act meet", lightc, patience(1),
-              all ? 1 : 10 * patience(1), program);
-        wait_for(&r, "out", "rank 0 has met 2\n");
-        double stopped = seconds();
-        for (int i = !all; i < 2; i++) CHECK(!kill(pid_of(&r, i), SIGSTOP));
-        CHECK(finish(&r) != 0);
-        CHECK(seconds() - stopped < patience(1 + 3));
-        CHECK_CONTAINS(r.err, all ? "error: rank " : "error: rank 1 (host ");
-        CHECK_CONTAINS(r.err, "nothing was heard");
-        check_clean(&r, 2);
-    }
-}
-
-static char state_of(pid_t pid)
-{
-    char path[64], state = '?';
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    FILE *f = fopen(path, "r");
-    if (f && fscanf(f, "%*d (%*[^)]) %c", &state) != 1) state = '?';
-    if (f) fclose(f);
-    return state;
-}
-
-/* Longer than silence is suffered. */
-TEST(ranks_stop_and_go_on_with_their_supervisor)
-{
-    run r;
-    start(&r, "%s launch -np 2 --silence_timeout 2 %s --act meet", lightc, program);
-    wait_for(&r, "out", "rank 0 has met 2\n");
-    CHECK(!kill(r.pid, SIGTSTP));
-    bool all = false;
-    for (int ms = 0; ms < patience(2000) && !all; ms += 10) {
-        all = state_of(r.pid) == 'T' && state_of(pid_of(&r, 0)) == 'T' && state_of(pid_of(&r, 1)) == 'T';
-        pause_ms(10);
-    }
-    CHECK(all);
-    pause_ms(4000);
-    CHECK(!kill(r.pid, SIGCONT));
-    pause_ms(3000);
-    CHECK(!is_gone(pid_of(&r, 0)) && !is_gone(pid_of(&r, 1)) && state_of(pid_of(&r, 1)) != 'T');
-    CHECK(!kill(pid_of(&r, 1), SIGKILL));
-    CHECK_EQ(finish(&r), 137);
-    CHECK_CONTAINS(r.err, "killed by signal 9");
-    check_clean(&r, 2);
-}
-
-TEST(a_rank_that_never_comes_is_named)
-{
-    run r;
-    CHECK(launch(&r, "%s launch -np 3 --start_timeout 1 %s --act late --on 2", lightc, program) != 0);
-    CHECK_CONTAINS(r.err, "error: rank 2 of 3 did not come within 1 s");
-    check_clean(&r, 3);
-}
-
-TEST(output_is_kept_and_shown)
-{
-    run r;
-    char all[8192];
-    CHECK_EQ(launch(&r, "%s launch -np 2 %s --act print --on 1", lightc, program), 1);
-    CHECK_CONTAINS(r.err, "line 60 of the output\n");
-    CHECK_CONTAINS(r.err, "line 41 of the output\n");
-    CHECK(!strstr(r.err, "line 40 of the output"));
-    CHECK_CONTAINS(r.err, "rank-1.log");
-    read_file(&r, "rank-1.log", all, sizeof all);
-    CHECK_CONTAINS(all, "rank 1 speaks\nline 1 of the output\n");
-    CHECK_CONTAINS(all, "line 60 of the output\n");
-    check_clean(&r, 2);
-}
-
-static int count(const char *text, const char *part)
-{
-    int n = 0;
-    for (; (text = strstr(text, part)); text += strlen(part)) n++;
-    return n;
-}
-
-/* Whatever happens to however many ranks: one message, which says it. */
-TEST(a_failure_is_told_once)
-{
-    static const struct {
-        const char *options, *said;
-    } cases[] = {{"--fault error --phase forward --on 0 --at 3", "the sensor of rank 0 is unplugged"},
-                 {"--fault error --phase forward --on 1 --at 3", "the sensor of rank 1 is unplugged"},
-                 {"--fault kill --phase forward --on 0 --at 12", "killed by signal 9"},
-                 {"--fault kill --phase forward --on 1 --at 12", "killed by signal 9"},
-                 {"--memory_limit 1000", "memory_limit"},
-                 {"--ckpt_path /nowhere/at.ckpt", "/nowhere/at.ckpt"},
-                 {"--max_epocs 3", "max_epochs"}};
-    char disturbed[PATH_MAX + 32];
-    snprintf(disturbed, sizeof disturbed, "%.*s/fault_program", (int)(strrchr(program, '/') - program), program);
-    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
-        run r;
-        CHECK_EQ(launch(&r, "%s --devices 2 --strategy ddp %s", disturbed, cases[k].options), 1);
-        if (count(r.err, "error: ") != 1 || count(r.err, cases[k].said) != 1)
-            TEST_FAIL("%s: %s", cases[k].options, r.err);
-    }
-    /* Ranks that end alike before they meet: what rank 0 said is on the screen, and nobody else's is shown. */
-    run r;
-    CHECK_EQ(launch(&r, "%s launch -np 3 %s --act print", lightc, program), 1);
-    CHECK_EQ(count(r.err, "line 60 of the output\n"), 1);
-    CHECK_EQ(count(r.err, "error: "), 1);
-    CHECK_CONTAINS(r.err, "error: rank 0 of 3 (host ");
-}
-
-TEST(the_end_of_an_output)
-{
-    int fd;
-    bool more;
-    lc__str text = {0};
-    CHECK_OK(lc__output_open(scratch_root, &fd));
-    lc__output_tail(fd, 3, &text, &more);
-    CHECK(text.n == 0 && !more);
-    dprintf(fd, "a\nb\nc\n");
-    lc__output_tail(fd, 3, &text, &more);
-    CHECK_STR(text.s, "a\nb\nc\n");
-    CHECK(!more);
-    lc__str_clear(&text);
-    dprintf(fd, "\nd");
-    lc__output_tail(fd, 3, &text, &more);
-    CHECK_STR(text.s, "c\n\nd\n");
-    CHECK(more);
-    lc__str_clear(&text);
-    for (int i = 0; i < 100000; i++) CHECK(write(fd, "x", 1) == 1); /* one line, longer than what is searched */
-    lc__output_tail(fd, 3, &text, &more);
-    CHECK(text.n > 60000 && text.n < 100000 && more);
-    lc__str_free(&text);
-    close(fd);
-}
-
-TEST(signals_are_passed_on)
-{
-    run r;
-    start(&r, "%s launch -np 2 %s --act term", lightc, program);
-    for (int i = 0; i < 2; i++) pid_of(&r, i);
-    CHECK(!kill(r.pid, SIGTERM));
-    CHECK_EQ(finish(&r), 0); /* they had their time, and ended well */
-    CHECK_STR(r.err, "rank 0 was told to end\n");
-    check_clean(&r, 2);
-
-    start(&r, "%s launch -np 2 %s --act exit --on 7", lightc, program);
-    for (int i = 0; i < 2; i++) pid_of(&r, i);
-    pause_ms(50); /* until SIGTERM is let through */
-    CHECK(!kill(r.pid, SIGTERM));
-    CHECK_EQ(finish(&r), 128 + SIGTERM);
-    CHECK_CONTAINS(r.err, "stopped by signal 15");
-    check_clean(&r, 2);
-}
-
-/* As Ctrl-C does, and as a batch system does: ranks save, and the status says why the run ended. */
-TEST(an_interrupted_training_says_so)
-{
-    static const struct {
-        int signal;
-        const char *said;
-    } cases[] = {{SIGINT, "stopped by SIGINT after step "}, {SIGTERM, "stopped by SIGTERM after step "}};
-    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
-        run r;
-        start(&r, "%s --act slow --devices 2 --use_distributed_sampler false", program);
-        wait_for(&r, "out", "a step\n");
-        CHECK(!kill(r.pid, cases[k].signal));
-        CHECK_EQ(finish(&r), 128 + cases[k].signal);
-        CHECK_CONTAINS(r.err, cases[k].said);
-        CHECK_CONTAINS(r.err, "continue with --ckpt_path ");
-        check_clean(&r, 2);
-    }
-}
-
-TEST(ranks_do_not_outlive_their_supervisor)
-{
-    run r;
-    start(&r, "%s launch -np 3 %s --act hang", lightc, program);
-    for (int i = 0; i < 3; i++) pid_of(&r, i);
-    CHECK(!kill(r.pid, SIGKILL));
-    CHECK_EQ(finish(&r), 137);
-    CHECK(all_gone(&r, 3, (int)patience(2000)));
-    check_clean(&r, 3);
-}
+/* ---- starting again ---- */
 
 TEST(ranks_start_again)
 {
@@ -451,7 +220,6 @@ TEST(ranks_take_what_the_formula_says)
 #ifdef SANITIZED
     SKIP("a sanitizer takes memory of its own");
 #endif
-    if (access("/proc/self/status", R_OK) != 0) SKIP("there is no /proc/self/status");
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         run r;
         int ranks = 0;
@@ -460,143 +228,16 @@ TEST(ranks_take_what_the_formula_says)
                  0);
         for (int rank = 0; rank == 0 || rank < ranks; rank++) {
             char text[256], name[32];
-            double states, anonymous, steps;
+            double states, own, steps;
             snprintf(name, sizeof name, "memory-%d", rank);
             read_file(&r, name, text, sizeof text);
-            CHECK(sscanf(text, "ranks=%d states=%lf anonymous=%lf steps=%lf", &ranks, &states, &anonymous, &steps) ==
-                  4);
-            if (anonymous < 0) SKIP("this kernel does not tell RssAnon");
+            CHECK(sscanf(text, "ranks=%d states=%lf own=%lf steps=%lf", &ranks, &states, &own, &steps) == 4);
+            if (own < 0) SKIP("this kernel has no /proc/self/smaps_rollup with Pss_Anon");
             double want = cases[k].share * states + steps;
-            if (!(fabs(anonymous - want) <= 0.05 * want))
-                TEST_FAIL("%s, rank %d: %.2f MB of memory, not %.2f", cases[k].strategy, rank, 1e-6 * anonymous,
-                          1e-6 * want);
+            if (!(fabs(own - want) <= 0.05 * want))
+                TEST_FAIL("%s, rank %d: %.2f MB of memory, not %.2f", cases[k].strategy, rank, 1e-6 * own, 1e-6 * want);
         }
         CHECK_EQ(ranks, k == 4 ? 4 : 2);
-    }
-}
-
-/* ---- several machines ---- */
-
-/* Two supervisors, as on two machines. */
-TEST(nodes_that_are_started_by_hand)
-{
-    static const char *const acts[] = {"end", "meet"};
-    char dir[300];
-    int port = 0;
-    lc__coordinator *c;
-    for (int k = 0; k < 2; k++) {
-        run r = {0};
-        snprintf(r.dir, sizeof r.dir, "%s", fresh_dir("run"));
-        snprintf(dir, sizeof dir, "%s", r.dir);
-        /* A port that is free. */
-        CHECK_OK(lc__coordinator_start(NULL, &port, 1, "0123456789abcdef", NULL, &c));
-        lc__coordinator_stop(c);
-        pid_t nodes[2];
-        double begun = seconds();
-        fflush(stdout);
-        for (int node = 0; node < 2; node++) {
-            nodes[node] = fork();
-            if (nodes[node]) continue;
-            char *argv[] = {program, (char *)"--dir", dir, (char *)"--act", (char *)(uintptr_t)acts[k], NULL};
-            char name[400];
-            int status;
-            snprintf(name, sizeof name, "%s/err-%d", dir, node);
-            dup2(open(name, O_WRONLY | O_CREAT, 0666), 2);
-            snprintf(name, sizeof name, "%s/out-%d", dir, node);
-            dup2(open(name, O_WRONLY | O_CREAT, 0666), 1);
-            lc__run_plan plan = {.file = program,
-                                 .argv = argv,
-                                 .nodes = (int[]){2, 1},
-                                 .num_nodes = 2,
-                                 .node = node,
-                                 .address = "127.0.0.1",
-                                 .port = port,
-                                 .secret = "0123456789abcdef",
-                                 .root_dir = dir};
-            if (lc__supervise(&plan, &status) < 0) dprintf(2, "error: %s\n", lc_error_message());
-            _exit(status);
-        }
-        CHECK_CONTAINS(report(&r, 0), "LIGHTC_WORLD_SIZE=3 LIGHTC_LOCAL_RANK=0 LIGHTC_LOCAL_SIZE=2 LIGHTC_NODE_RANK=0");
-        CHECK_CONTAINS(report(&r, 2), "LIGHTC_WORLD_SIZE=3 LIGHTC_LOCAL_RANK=0 LIGHTC_LOCAL_SIZE=1 LIGHTC_NODE_RANK=1");
-        if (k == 1) {
-            wait_for(&r, "out-0", "rank 0 has met 3\n");
-            begun = seconds();
-            CHECK(!kill(pid_of(&r, 2), SIGKILL)); /* on the machine that has no coordinator */
-        }
-        int status;
-        for (int node = 0; node < 2; node++) {
-            CHECK(waitpid(nodes[node], &status, 0) == nodes[node] && WIFEXITED(status));
-            CHECK_EQ(WEXITSTATUS(status), k == 0 ? 0 : node == 0 ? 1 : 137);
-        }
-        CHECK(seconds() - begun < patience(3));
-        CHECK(all_gone(&r, 3, 0));
-        read_file(&r, "err-0", r.err, sizeof r.err);
-        if (k == 1) CHECK_CONTAINS(r.err, "error: rank 2 (host ");
-    }
-}
-
-static bool has_mpirun(void)
-{
-    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
-    return system("command -v mpirun >/dev/null && mpirun --version | grep -q 'Open MPI'") == 0;
-}
-
-/* This host under its own name, through mpirun. */
-TEST(other_hosts_go_through_mpirun)
-{
-    run r;
-    char host[256] = "";
-    gethostname(host, sizeof host - 1);
-    if (!has_mpirun()) SKIP("no Open MPI");
-    CHECK_EQ(launch(&r, "%s launch -H %s:2 %s", lightc, host, program), 0);
-    CHECK_STR(r.out, "rank - speaks\nrank - speaks\n");
-    CHECK_CONTAINS(report(&r, -1), " secret=32 port=1");
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s", getenv("PATH"));
-    setenv("PATH", "/nowhere", 1);
-    int status = launch(&r, "%s launch -H %s:2 %s", lightc, host, program);
-    setenv("PATH", path, 1);
-    CHECK_EQ(status, 1);
-    CHECK_CONTAINS(r.err, "mpirun");
-    CHECK_CONTAINS(r.err, "--node_rank");
-}
-
-static pid_t mpirun_of(pid_t parent)
-{
-    char path[64], name[32];
-    int pid = 0, found = 0;
-    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)parent, (int)parent);
-    FILE *f = fopen(path, "r");
-    while (f && !found && fscanf(f, "%d", &pid) == 1) {
-        snprintf(path, sizeof path, "/proc/%d/comm", pid);
-        FILE *of = fopen(path, "r");
-        if (of && fscanf(of, "%31s", name) == 1 && !strcmp(name, "mpirun")) found = pid;
-        if (of) fclose(of);
-    }
-    if (f) fclose(f);
-    return found;
-}
-
-/* It does, now and then, when ranks have ended behind its back: here it is stopped. The rank that is stopped with it is
- * nobody else's to end. */
-TEST(mpirun_is_not_waited_for)
-{
-    char host[256] = "";
-    gethostname(host, sizeof host - 1);
-    if (!has_mpirun()) SKIP("no Open MPI");
-    for (int stopped = 0; stopped < 2; stopped++) {
-        run r;
-        start(&r, "%s launch -H %s:2 --grace_period 1 --silence_timeout 2 %s --act %s --on 1", lightc, host, talking,
-              stopped ? "stop" : "kill");
-        for (int i = 0; i < 2; i++) pid_of(&r, i);
-        pid_t mpirun = mpirun_of(r.pid);
-        CHECK(mpirun > 1 && !kill(mpirun, SIGSTOP));
-        CHECK_EQ(finish(&r), 1);
-        CHECK(r.took < patience(10));
-        CHECK_CONTAINS(r.err, "error: rank 1 (host ");
-        CHECK(is_gone(mpirun) && all_gone(&r, 2, 0)); /* Open MPI leaves a directory when it is killed */
     }
 }
 

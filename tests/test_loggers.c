@@ -44,8 +44,8 @@ TEST(a_failure_is_reported_once_and_nothing_is_lost)
     CHECK_OK(lc__log_writer_new("shaky", shaky_sink, &s, 5, &w));
     lc_metric_value v = {"a name", 1.5};
     lc_log_row r = {&v, 1, 1, 0, 0};
-    int errors = 0;
-    for (int i = 0; i < 100; i++) {
+    int errors = 0, rows = 0;
+    for (; rows < 100 || (!errors && rows < 20000); rows++) { /* the failure is another thread's, and told with a row */
         lc_status status = lc__log_row(w, &r);
         if (status < 0) {
             errors++;
@@ -59,7 +59,7 @@ TEST(a_failure_is_reported_once_and_nothing_is_lost)
     if (status < 0) status = lc__log_flush(w);
     CHECK_OK(status);
     CHECK_OK(lc__log_finish(w));
-    CHECK_EQ(s.rows, 100);
+    CHECK_EQ(s.rows, rows);
 }
 
 TEST(what_is_lost_is_counted)

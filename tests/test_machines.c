@@ -5,6 +5,7 @@
 #include "scratch.h"
 
 #include <limits.h>
+#include <sys/stat.h>
 
 #define SILENCE patience(2) /* seconds */
 
@@ -60,8 +61,8 @@ static void start(run *r, const char *options)
 
 static void finish(run *r)
 {
-    double until = seconds() + 60;
-    for (int left = 2; left > 0; pause_ms(2)) {
+    double until = seconds() + patience(30);
+    for (int left = (r->pid[0] > 0) + (r->pid[1] > 0); left > 0; pause_ms(2)) {
         if (seconds() > until) {
             for (int i = 0; i < 2; i++)
                 if (r->pid[i]) kill(r->pid[i], SIGKILL), waitpid(r->pid[i], NULL, 0);
@@ -84,6 +85,12 @@ static void finish(run *r)
         r->err[i][n] = 0;
         if (f) fclose(f);
     }
+}
+
+static void await_file(const char *path)
+{
+    for (double until = seconds() + patience(20); access(path, F_OK) != 0; pause_ms(5))
+        if (seconds() > until) TEST_FAIL("%s has never come", path);
 }
 
 static void result_of(const char *dir, char text[128])
@@ -209,7 +216,7 @@ TEST(a_cut_link_ends_both_sides)
         if (why_not) SKIP(why_not);
         start(&r, "--max_epochs 1000 --every_n_train_steps 2");
         snprintf(path, sizeof path, "%s/run/lightning_logs/version_0/checkpoints", r.dir);
-        for (int ms = 0; ms < 20000 && access(path, F_OK) != 0; ms += 5) pause_ms(5);
+        await_file(path);
         pause_ms(200);
         double cut = seconds();
         int down = machines_do(&two, side, "ip link set eth0 down");
@@ -225,6 +232,105 @@ TEST(a_cut_link_ends_both_sides)
         CHECK_CONTAINS(r.err[0], "its process is stopped, or its host or network is gone");
         CHECK_CONTAINS(r.err[1], "the process that coordinates the run (host machine0) is gone: nothing was");
     }
+}
+
+/* ---- ranks that mpirun starts ---- */
+
+static bool has_mpirun(void)
+{
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    return system("command -v nsenter >/dev/null && command -v mpirun >/dev/null && mpirun --version | grep -q 'Open "
+                  "MPI'") == 0;
+}
+
+/* What mpirun is to call instead of ssh. */
+static void write_agent(char path[400])
+{
+    snprintf(path, 400, "%s/agent", scratch_root);
+    FILE *f = fopen(path, "w");
+    CHECK(f);
+    fprintf(f,
+            "#!/bin/sh\n"
+            "case $1 in %s) pid=%d;; *) pid=%d;; esac\n"
+            "shift\n"
+            "exec nsenter --net=/proc/$pid/ns/net --uts=/proc/$pid/ns/uts sh -c \"$*\"\n",
+            machines_address[0], (int)two.holder[0], (int)two.holder[1]);
+    CHECK(fclose(f) == 0 && chmod(path, 0755) == 0);
+}
+
+/* Two ranks on each machine, from machine 0: by `lightc launch`, or by the program itself with a file of hosts. */
+static void start_by_mpirun(run *r, bool by_file, const char *options)
+{
+    char command[2 * PATH_MAX + 4096], agent[400], launch[PATH_MAX + 100];
+    snprintf(r->dir, sizeof r->dir, "%s", fresh_dir("mpirun"));
+    write_agent(agent);
+    setenv("OMPI_MCA_plm_rsh_agent", agent, 1);
+    snprintf(launch, sizeof launch, "%.*s/lightc launch -H %s:2,%s:2", (int)(strrchr(program, '/') - program), program,
+             machines_address[0], machines_address[1]);
+    snprintf(command, sizeof command,
+             "cd %s; printf '# two of three\n%s slots=9\n\n%s\n10.77.0.3\n' >hosts; exec %s%s --max_restarts 2 "
+             "--silence_timeout %g --grace_period 1 %s --dir %s --default_root_dir %s/run --batch 3 --strategy ddp "
+             "--threads 1 --max_epochs 6 --every_n_train_steps 2 %s >out-0 2>err-0",
+             r->dir, machines_address[0], machines_address[1], by_file ? program : launch,
+             by_file ? " --num_nodes 2 --devices 2 --nodes_file hosts" : "", SILENCE, by_file ? "" : program, r->dir,
+             r->dir, options);
+    fflush(stdout);
+    r->pid[0] = fork();
+    if (r->pid[0]) return;
+    if (!machines_enter(&two, 0)) _exit(125);
+    execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+    _exit(126);
+}
+
+/* As one process ends that nobody disturbs, within what sums of other numbers of ranks differ. */
+static void check_continued(run *r, const char *said, const char *place)
+{
+    char text[128], one[128], options[200];
+    double sum, want;
+    if (r->status[0]) TEST_FAIL("status %d: %s", r->status[0], r->err[0]);
+    CHECK_CONTAINS(r->err[0], said);
+    char path[400];
+    snprintf(path, sizeof path, "%s/place-0", r->dir);
+    FILE *f = fopen(path, "r");
+    CHECK(f && fgets(text, sizeof text, f));
+    fclose(f);
+    CHECK_CONTAINS(text, place);
+    snprintf(options, sizeof options, "--batch 6 --max_epochs 6");
+    one_machine(options, one);
+    result_of(r->dir, text);
+    CHECK_CONTAINS(text, "steps=48 ");
+    CHECK(sscanf(strstr(text, "sum="), "sum=%lf", &sum) == 1 && sscanf(strstr(one, "sum="), "sum=%lf", &want) == 1);
+    if (!(fabs(sum - want) < 1e-3)) TEST_FAIL("%.9g, undisturbed %.9g", sum, want);
+}
+
+TEST(three_of_four_go_on_through_mpirun)
+{
+    for (int by_file = 0; by_file < 2; by_file++) {
+        run r = {0};
+        if (why_not) SKIP(why_not);
+        if (!has_mpirun()) SKIP("no Open MPI");
+        start_by_mpirun(&r, by_file, "--fault kill --phase forward --on 2 --at 11");
+        finish(&r);
+        CHECK_CONTAINS(r.err[0], "rank 2 (host machine1), step ");
+        check_continued(&r, "with 3 of 4 ranks (1 of 2)", "size=3 ");
+    }
+}
+
+TEST(a_machine_is_lost_that_mpirun_has_started_ranks_on)
+{
+    run r = {0};
+    char path[400];
+    if (why_not) SKIP(why_not);
+    if (!has_mpirun()) SKIP("no Open MPI");
+    start_by_mpirun(&r, false, "");
+    snprintf(path, sizeof path, "%s/run/lightning_logs/version_0/checkpoints/epoch=0-step=4.ckpt", r.dir);
+    await_file(path);
+    CHECK_EQ(machines_do(&two, 1, "ip link set eth0 down"), 0);
+    finish(&r);
+    CHECK_EQ(machines_do(&two, 1, "ip link set eth0 up"), 0);
+    machines_clear(&two, 1); /* Open MPI's daemon hears nothing of it */
+    check_continued(&r, "with 2 of 4 ranks (1 of 2)", "size=2 ");
 }
 
 TEST_MAIN

@@ -3,6 +3,7 @@
  * test's own, over real sockets), and, where a Python has it, MLflow itself. */
 #define _GNU_SOURCE
 #include "test.h"
+#include "free_port.h"
 #include "log_everything.h"
 #include "peer_python.h"
 #include "scratch.h"
@@ -285,17 +286,6 @@ static void *serve(void *arg)
     return NULL;
 }
 
-/* A port nobody listens on, or, with `s`, a server on it. */
-static int free_port(void)
-{
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t n = sizeof a;
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    CHECK(fd >= 0 && !bind(fd, (struct sockaddr *)&a, n) && !getsockname(fd, (struct sockaddr *)&a, &n));
-    close(fd);
-    return ntohs(a.sin_port);
-}
-
 static void server_start(server *s, int port)
 {
     int yes = 1;
@@ -403,7 +393,7 @@ TEST(a_server_that_is_away)
 {
     need_http();
     const char *dir = fresh_dir("away");
-    int port = free_port(), warnings = 0;
+    int port = free_port(), warnings = 0, tries = 0;
     lc_logger l = start(dir, "run-1", port);
     for (int i = 0; i < 50; i++) {
         warnings += row(l, i) < 0;
@@ -411,7 +401,10 @@ TEST(a_server_that_is_away)
     }
     lc_status status = l.ops->flush(l.self); /* it is safe on disk */
     CHECK_OK(status);
-    warnings += row(l, 50) < 0;
+    do {
+        warnings += row(l, 50) < 0; /* of what another thread has found out */
+        pause_ms(5);
+    } while (!warnings && ++tries < 4000);
     if (warnings) CHECK_CONTAINS(lc_error_message(), "what is logged waits in");
     CHECK_EQ(warnings, 1);
     server s;
@@ -485,7 +478,7 @@ TEST(what_is_refused_later_is_said_in_the_end)
     const char *dir = fresh_dir("later");
     int port = free_port(), warnings = 0;
     lc_logger l = start(dir, "run-1", port);
-    for (int i = 0; i < 500 && !warnings; i++) {
+    for (int i = 0; i < 4000 && !warnings; i++) {
         warnings += row(l, i) < 0;
         pause_ms(5);
     }
@@ -520,7 +513,7 @@ TEST(a_server_that_hangs_blocks_nothing)
         pause_ms(2);
     }
     printf("  slowest row of 400 in %.1f s: %.0f us\n", seconds() - begin, slowest * 1e6);
-    CHECK(slowest < 0.5); /* not one of the server's ten seconds; a busy machine takes its time */
+    CHECK(slowest < patience(0.5)); /* not one of the server's ten seconds; a busy machine takes its time */
     atomic_store(&s.hang, false);
     CHECK_OK(l.ops->finish(l.self, "success"));
     l.ops->free(l.self);

@@ -423,6 +423,28 @@ TEST(state_for_checkpoints)
     world_free(&w, opt);
 }
 
+/* Of a group that comes late, too. */
+TEST(a_number_for_each_parameter)
+{
+    world w;
+    state_log log = {""};
+    world_init(&w, LC_F64);
+    lc_optimizer *opt = lc_nadam(&w.root, .no_parameters = true);
+    CHECK_EQ(lc_optimizer_add_group(opt, "a", &w.p[1], 1), 0);
+    train_step(&w, opt, true, 0, 0);
+    CHECK_EQ(lc_optimizer_add_group(opt, "b", &w.p[0], 1), 1);
+    CHECK_OK(lc_optimizer_visit_state(opt, log_state, &log));
+    CHECK_CONTAINS(log.text, "p0.mu_product[1]=1.0000 ");
+    CHECK_CONTAINS(log.text, "p1.mu_product[1]=0.4501 ");
+    train_step(&w, opt, true, 0, 0);
+    log.text[0] = '\0';
+    CHECK_OK(lc_optimizer_visit_state(opt, log_state, &log));
+    CHECK_CONTAINS(log.text, "p0.mu_product[1]=0.4501 ");
+    CHECK_CONTAINS(log.text, "p1.step[1]=2.0000 ");
+    CHECK_EQ(lc_tensor_numel(opt->state[2]), 2);
+    world_free(&w, opt);
+}
+
 TEST(errors_say_what_is_wrong)
 {
     lc_module m;
@@ -600,6 +622,93 @@ TEST(recordings_of_pytorch)
         run_recording(c, LC_F32, 1e-5);
     }
     cJSON_Delete(json);
+}
+
+/* ---- an update that is a plan of its own ---- */
+
+/* Nothing but the update tells that a parameter is frozen: plans for both answers are kept apart. */
+TEST(an_update_sees_what_is_frozen)
+{
+    static const lc_module_ops no_ops = {LC_MODULE_OPS_INIT("one")};
+    lc_module m;
+    lc_linear l;
+    lc_graph *g;
+    lc_tensor *x;
+    float data[4] = {1, 2, 3, 4}, before[8], after[8];
+    double loss;
+    lc_module_init(&m, &no_ops, 3);
+    lc_linear_init(&l, &m, "l", 4, 2);
+    CHECK_OK(lc_module_status(&m));
+    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+    lc_optimizer *opt = lc_sgd(&m, .lr = 0.1);
+    CHECK_OK(lc_input_new(LC_F32, 2, (int64_t[]){1, 4}, LC_ROW_MAJOR, data, &x));
+    for (int s = 0; s < 4; s++) {
+        CHECK_OK(lc_step_begin(g, (uint64_t)s, 0));
+        lc_zero_grad(g);
+        lc_tensor *y = lc_keep(lc_mean(lc_square(lc_linear_forward(&l, x))));
+        lc_backward(y);
+        CHECK_OK(lc_item(y, &loss)); /* what follows is planned for itself */
+        CHECK_OK(lc_tensor_read(l.weight, before, sizeof before));
+        lc_tensor_set_requires_grad(l.weight, s % 2);
+        lc_optimizer_step(opt);
+        CHECK_OK(lc_step_run(g));
+        CHECK_OK(lc_step_end(g));
+        lc_tensor_set_requires_grad(l.weight, true);
+        CHECK_OK(lc_tensor_read(l.weight, after, sizeof after));
+        CHECK_EQ(memcmp(before, after, sizeof after) != 0, s % 2);
+    }
+    lc_optimizer_free(opt);
+    lc_tensor_unref(x);
+    lc_graph_free(g);
+    lc_module_release(&m);
+}
+
+/* ---- more parameters than most models have ---- */
+
+TEST(an_update_of_very_many_parameters)
+{
+    enum { MANY = 35000, SUM = 100 }; /* an update has three numbers for each, a norm two */
+    static const lc_module_ops no_ops = {LC_MODULE_OPS_INIT("many")};
+    lc_module m;
+    lc_graph *g;
+    lc_tensor **p = malloc(MANY * sizeof(lc_tensor *)), *all = NULL;
+    double norm;
+    int wrong = 0;
+    CHECK(p != NULL);
+    lc_module_init(&m, &no_ops, 3);
+    for (int i = 0; i < MANY; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "p%d", i);
+        p[i] = lc_module_add_parameter(&m, name, LC_F32, LC_ROW_MAJOR, 1, (int64_t[]){1}, (lc_init){0});
+    }
+    CHECK_OK(lc_module_status(&m));
+    for (int i = 0; i < MANY; i++) CHECK_OK(lc_tensor_write(p[i], &(float){1}, sizeof(float)));
+    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+    lc_optimizer *opt = lc_sgd(&m, .lr = 0.5);
+    CHECK_OK(lc_step_begin(g, 0, 0));
+    lc_zero_grad(g);
+    for (int i = 0; i < MANY; i += SUM) {
+        lc_tensor *some = p[i];
+        for (int k = i + 1; k < i + SUM; k++) some = lc_add(some, p[k]);
+        all = all ? lc_add(all, some) : some;
+    }
+    lc_backward(lc_sum(all));
+    lc_tensor *length = lc_keep(lc_clip_grad_norm(opt, 1e9));
+    lc_optimizer_step(opt);
+    CHECK_OK(lc_step_run(g));
+    CHECK_OK(lc_item(length, &norm));
+    CHECK_OK(lc_step_end(g));
+    CHECK_NEAR(norm, sqrt(MANY), 1e-3);
+    for (int i = 0; i < MANY; i++) {
+        float now;
+        CHECK_OK(lc_tensor_read(p[i], &now, sizeof now));
+        wrong += now != 0.5f;
+    }
+    CHECK_EQ(wrong, 0);
+    lc_optimizer_free(opt);
+    lc_graph_free(g);
+    lc_module_release(&m);
+    free(p);
 }
 
 TEST_MAIN

@@ -138,6 +138,7 @@ TEST(old_names)
         {"--accelerator horovod", "ddp"},
         {"--max_nb_epochs many", "max_nb_epochs is called max_epochs today"},
         {"--max_nb_epoch 3", "did you mean"},
+        {"--threads-each 2", "did you mean \"threads\""},
     };
     for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
         CHECK_STATUS(parse(&o, &m, answers[i][0]), LC_ERR_CONFIG);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a fit on several ranks says at its end: who was waited for, and how long communication took that nothing hid. */
 #include "comm_world.h"
+#include "quiet_options.h"
 #include "scratch.h"
 
 #include "core/rank_times.h"
@@ -72,7 +73,7 @@ TEST(nobody_is_named_where_it_is_chance)
 
 /* ---- fits ---- */
 
-enum { RANKS = 3, SAMPLES = 120, FEATURES = 4, PAUSE_US = 3000 };
+enum { RANKS = 3, SAMPLES = 120, FEATURES = 4, PAUSE_US = 6000 };
 
 typedef struct job {
     int slow_rank;
@@ -155,15 +156,10 @@ static lc_status fit(lc_comm *comm, void *ctx)
     lc_dataloader *train;
     lc_callback cb;
     lc_trainer *t;
-    lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
+    lc_trainer_options opt = quiet_options(comm);
     opt.max_epochs = 1;
     opt.default_root_dir = j->root;
     opt.strategy = "ddp";
-    opt.comm = comm;
-    opt.threads = 1;
-    opt.logger = "none";
-    opt.enable_progress_bar = opt.enable_model_summary = opt.enable_checkpointing = LC_OFF;
-    opt.handle_signals = false;
     if (rank == 0) {
         LC_TRY(lc_lambda_callback_new(&(lc_lambda_args){.context = j, .on_message = note}, &cb));
         opt.callbacks = &cb;

@@ -46,7 +46,7 @@ static void train(int i, const char *over, int ranks, const char *format, ...)
     else if (*over)
         snprintf(devices, sizeof devices, "--devices %d", ranks);
     snprintf(command, sizeof command,
-             "cd '%s' && %s %s%s timeout -k 5 120 %s '%s/bits_program' --dir '%s' --default_root_dir '%s' --batch %d "
+             "cd '%s' && %s %s%s timeout -k 5 600 %s '%s/bits_program' --dir '%s' --default_root_dir '%s' --batch %d "
              "%s %s 2>&1",
              work[i], mpi ? under_mpi : "", *over && !hosts ? "LIGHTC_COMM=" : "", hosts ? "" : over, launcher, bin,
              work[i], work[i], BATCH / ranks, devices, options);

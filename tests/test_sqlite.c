@@ -174,12 +174,13 @@ TEST(sqlite_killed_run_keeps_what_was_flushed)
         }
     }
     close(fds[1]);
+    int last = -1;
+    CHECK(read(fds[0], &last, sizeof last) == sizeof last);
     struct timespec pause = {0, 150000000};
     nanosleep(&pause, NULL);
     kill(child, SIGKILL);
     CHECK(waitpid(child, &how, 0) == child);
     CHECK(WIFSIGNALED(how));
-    int last = -1;
     while (read(fds[0], &last, sizeof last) == sizeof last) {
     }
     close(fds[0]);

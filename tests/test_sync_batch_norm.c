@@ -2,6 +2,7 @@
 /* Batch norm over ranks: N ranks with their shares of a batch have the results, gradients and running statistics of one
  * process with all of it, however the samples are shared out. */
 #include "comm_world.h"
+#include "quiet_options.h"
 
 #include <lightc/lightc.h>
 #include <math.h>
@@ -251,17 +252,12 @@ static lc_status fit(const fit_job *j, lc_comm *comm, state *out, double *loss)
     lc_dataset *d;
     lc_dataloader *l;
     lc_trainer *t;
-    lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
+    lc_trainer_options opt = quiet_options(comm);
     out->n = 0;
     opt.max_epochs = 3;
     opt.accumulate_grad_batches = j->accumulate;
     opt.strategy = comm ? "ddp" : NULL;
-    opt.comm = comm;
-    opt.threads = 1;
     opt.sync_batchnorm = j->sync;
-    opt.logger = "none";
-    opt.enable_progress_bar = opt.enable_model_summary = opt.enable_checkpointing = LC_OFF;
-    opt.handle_signals = false;
     LC_TRY(lc_array_dataset_new(j->samples, 2, arrays, &d));
     LC_TRY(lc_dataloader_new(
         &(lc_dataloader_options){.dataset = d, .batch_size = j->batch / n, .shuffle = true, .seed = 4}, &l));

@@ -707,7 +707,6 @@ TEST(ranks_have_their_part_of_the_loaders)
     lc_dataloader *l;
     lc_batch *b;
     lc_comm *second_of_two;
-    CHECK_OK(lc_comm_fake(1, 2, &second_of_two));
     ops.training_step = two_training_step;
     ops.validation_step = two_validation_step;
     ops.test_dataloader = two_test_loader;
@@ -715,6 +714,7 @@ TEST(ranks_have_their_part_of_the_loaders)
     CHECK_OK(lc_dataloader_new(&(lc_dataloader_options){.dataset = d, .batch_size = 2}, &l));
     for (int off = 0; off < 2; off++) {
         begin(&s, &ops, 0, 0);
+        CHECK_OK(lc_comm_fake(1, 2, &second_of_two));
         s.o.strategy = "ddp";
         s.o.comm = second_of_two;
         s.o.use_distributed_sampler = !off;
@@ -733,10 +733,12 @@ TEST(ranks_have_their_part_of_the_loaders)
         CHECK_EQ(status, off ? LC_OK : LC_ERR_UNSUPPORTED);
         if (!off) CHECK_CONTAINS(lc_error_message(), "--use_distributed_sampler false");
         end(&s);
+        lc_comm_free(second_of_two); /* an error is the end of it */
     }
 
     /* What the program has sharded itself stays as it is. */
     begin(&s, &ops, 0, 0);
+    CHECK_OK(lc_comm_fake(1, 2, &second_of_two));
     s.o.strategy = "ddp";
     s.o.comm = second_of_two;
     s.o.limit_val_batches = LC_BATCHES(0);

@@ -3,6 +3,7 @@
 #include "test.h"
 
 #include "core/slurm.h"
+#include "core/trainer_internal.h"
 #include "trainer_world.h"
 
 #include <signal.h>
@@ -12,7 +13,7 @@
 typedef struct child {
     char dir[256];
     pid_t pid;
-    int out; /* a byte per batch */
+    int out; /* a byte per batch, and one when the trainer knows of a signal that ends it */
 } child;
 
 static int64_t now_ms(void)
@@ -24,12 +25,19 @@ static int64_t now_ms(void)
 
 static int beat = -1;
 static int64_t slow_us;
+static bool save_in_second; /* the second batch lasts until a checkpoint is asked for */
 
 static lc_status slow_batch(void *context, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
 {
-    (void)context, (void)t, (void)o, (void)b, (void)i;
+    int64_t begun = now_ms();
+    bool told = false;
+    (void)context, (void)o, (void)b, (void)i;
     if (write(beat, "b", 1) != 1) return lc_fail(LC_ERR_IO, "nobody listens");
-    usleep((useconds_t)slow_us);
+    do {
+        usleep(1000);
+        if (!told && lc_trainer_received_signal(t)) told = write(beat, "s", 1) == 1;
+    } while (now_ms() - begun < slow_us / 1000 ||
+             (save_in_second && lc_trainer_global_step(t) == 2 && !atomic_load(&t->save_requested)));
     return LC_OK;
 }
 
@@ -77,7 +85,7 @@ static void start(child *c, int64_t epochs, int64_t us, bool signals)
     c->out = fds[0];
 }
 
-static void wait_for_batches(const child *c, int n)
+static void wait_for(const child *c, int n)
 {
     char b;
     for (int i = 0; i < n; i++) CHECK(read(c->out, &b, 1) == 1);
@@ -86,8 +94,8 @@ static void wait_for_batches(const child *c, int n)
 static int end(child *c)
 {
     int status = 0;
-    close(c->out);
     CHECK(waitpid(c->pid, &status, 0) == c->pid);
+    close(c->out); /* not before: it would die of what it writes */
     return status;
 }
 
@@ -103,7 +111,7 @@ TEST(one_interrupt_ends_after_the_step)
     child c;
     char names[512];
     start(&c, 1000, 20000, true);
-    wait_for_batches(&c, 2);
+    wait_for(&c, 2);
     CHECK(kill(c.pid, SIGINT) == 0);
     int status = end(&c);
     CHECK(WIFEXITED(status));
@@ -121,10 +129,10 @@ TEST(two_interrupts_end_at_once)
         child c;
         char names[512];
         start(&c, 1000, 20000000, true);
-        wait_for_batches(&c, 1);
+        wait_for(&c, 1);
         int64_t before = now_ms();
         CHECK(kill(c.pid, pairs[k][0]) == 0);
-        usleep(100000);
+        wait_for(&c, 1);
         CHECK(waitpid(c.pid, NULL, WNOHANG) == 0); /* it still waits for its step */
         CHECK(kill(c.pid, pairs[k][1]) == 0);
         int status = end(&c);
@@ -141,7 +149,7 @@ TEST(left_to_the_program)
 {
     child c;
     start(&c, 1000, 1000, false);
-    wait_for_batches(&c, 1);
+    wait_for(&c, 1);
     CHECK(kill(c.pid, SIGTERM) == 0);
     int status = end(&c);
     CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
@@ -217,10 +225,12 @@ TEST(usr1_saves_and_goes_on)
     setenv("PATH", search, 1);
     setenv("SLURM_JOB_ID", "4711", 1);
     unsetenv("SLURM_JOB_NAME");
+    save_in_second = true;
     start(&c, 3, 20000, true);
-    wait_for_batches(&c, 2);
+    save_in_second = false;
+    wait_for(&c, 2);
     CHECK(kill(c.pid, SIGUSR1) == 0);
-    wait_for_batches(&c, 10); /* all of it */
+    wait_for(&c, 10); /* all of it */
     int status = end(&c);
     CHECK(WIFEXITED(status));
     CHECK_EQ(WEXITSTATUS(status), 0);

@@ -16,7 +16,13 @@ typedef struct tuner_job {
     double rates[WORLD_RANKS];
     bool failed[WORLD_RANKS];
     char root[300];
+    const char *strategy;           /* NULL: ddp */
+    bool finds_size;                /* in a fit: not the rate */
+    float weights[WORLD_RANKS][16]; /* after a fit */
 } tuner_job;
+
+enum { STAGES = 4 };
+static const char *const stages[STAGES] = {"sharded_1", "sharded_2", "sharded_3", "sharded_hybrid"};
 
 static lc_status open_wave(const tuner_job *j, lc_comm *comm, lc_module **m, lc_trainer **t)
 {
@@ -25,7 +31,7 @@ static lc_status open_wave(const tuner_job *j, lc_comm *comm, lc_module **m, lc_
     v.samples = j->samples;
     v.batch_size = j->batch / (comm ? lc_comm_size(comm) : 1);
     v.shuffle = true;
-    o.strategy = comm ? "ddp" : NULL;
+    o.strategy = !comm ? NULL : j->strategy ? j->strategy : "ddp";
     o.comm = comm;
     o.handle_signals = false;
     LC_TRY(lc_module_new(&wave_class, &v, 1, m));
@@ -80,6 +86,10 @@ TEST(ranks_find_one_rate)
         for (int r = 0; r < n; r++) CHECK(j.rates[r] == rate);
     }
     CHECK_RANKS("shm", 2, rate_of_rank, &j);
+    for (int k = 0; k < STAGES; k++) {
+        j.strategy = stages[k];
+        CHECK_RANKS("threads", 2, rate_of_rank, &j);
+    }
     lc_lr_find_release(&j.want);
 }
 
@@ -131,6 +141,13 @@ TEST(ranks_find_one_size)
     j.bytes_of_rank_1 = one.planned_bytes / 3;
     CHECK_RANKS("threads", 3, size_of_rank, &j);
     for (int r = 0; r < 3; r++) CHECK(j.got[r].batch_size == j.got[1].batch_size && j.got[r].batch_size < 64);
+    for (int k = 0; k < STAGES; k++) {
+        int64_t want = j.got[1].batch_size;
+        j.strategy = stages[k];
+        CHECK_RANKS("threads", 3, size_of_rank, &j);
+        for (int r = 0; r < 3; r++) CHECK(!j.failed[r] && j.got[r].batch_size >= want / 2);
+    }
+    j.strategy = NULL;
     j.sizes.mode = "binsearch";
     j.sizes.margin = -1;
     CHECK_RANKS("threads", 2, size_of_rank, &j);
@@ -143,25 +160,37 @@ TEST(ranks_find_one_size)
 
 /* ---- in a fit ---- */
 
+static lc_status make_finder(const tuner_job *j, lc_callback *out)
+{
+    if (!j->finds_size)
+        return lc_learning_rate_finder_new(&(lc_lr_find_args){.num_training = 30, .early_stop_threshold = INFINITY},
+                                           out);
+    return lc_batch_size_finder_new(&j->sizes, out);
+}
+
 static lc_status fit_of_rank(lc_comm *comm, void *ctx)
 {
     tuner_job *j = ctx;
+    int me = lc_comm_rank(comm);
     wave_values v = WAVE_DEFAULTS;
     lc_module *m;
     lc_trainer *t;
     lc_callback cb;
     lc_trainer_options o = wave_options(j->root);
     o.logger = "csv";
-    o.strategy = "ddp";
+    o.strategy = j->strategy ? j->strategy : "ddp";
     o.comm = comm;
     o.handle_signals = false;
-    LC_TRY(lc_learning_rate_finder_new(&(lc_lr_find_args){.num_training = 30, .early_stop_threshold = INFINITY}, &cb));
+    v.optimizer.momentum = 0.9;
+    LC_TRY(make_finder(j, &cb));
     o.callbacks = &cb;
     o.n_callbacks = 1;
-    LC_TRY(lc_module_new(&wave_class, &v, 1 + (uint64_t)lc_comm_rank(comm), &m));
+    LC_TRY(lc_module_new(&wave_class, &v, 1 + (uint64_t)me, &m));
     LC_TRY(lc_trainer_new(&o, &t));
     LC_TRY(lc_trainer_fit(t, m, NULL));
-    j->rates[lc_comm_rank(comm)] = ((wave *)m)->h->optimizer.lr;
+    j->rates[me] = ((wave *)m)->h->optimizer.lr;
+    j->got[me].batch_size = ((wave *)m)->h->batch_size;
+    LC_TRY(lc_tensor_read(lc_module_find(m, "l1.weight"), j->weights[me], sizeof j->weights[me]));
     lc_trainer_free(t);
     lc_module_free(m);
     return LC_OK;
@@ -177,6 +206,38 @@ TEST(a_fit_begins_with_the_rate_of_all_and_one_rank_writes_the_curve)
     CHECK(j.rates[0] != 0.05 && j.rates[0] == j.rates[1] && j.rates[0] == j.rates[2]);
     snprintf(path, sizeof path, "%s/lightning_logs/version_0/lr_find.csv", j.root);
     CHECK(stat(path, &s) == 0 && s.st_size > 0);
+}
+
+/* The probes of a finder cut the module for themselves; the fit around them has its slices again. */
+static void check_fits(tuner_job *j)
+{
+    static tuner_job want;
+    snprintf(j->root, sizeof j->root, "%s", fresh_dir("finder_shards"));
+    want = *j;
+    CHECK_RANKS("threads", 2, fit_of_rank, &want);
+    for (int k = 0; k < STAGES; k++) {
+        j->strategy = stages[k];
+        CHECK_RANKS("threads", 2, fit_of_rank, j);
+        for (int r = 0; r < 2; r++) {
+            CHECK(j->rates[r] == want.rates[0] && j->got[r].batch_size == want.got[0].batch_size);
+            CHECK(!memcmp(j->weights[r], want.weights[0], sizeof want.weights[0]));
+        }
+    }
+}
+
+TEST(a_sharded_fit_trains_as_ddp_behind_a_finder_of_rates)
+{
+    static tuner_job j;
+    check_fits(&j);
+}
+
+/* Trials of which every rank says that they take too much: the last one of those leaves slices behind. */
+TEST(a_sharded_fit_trains_as_ddp_behind_a_finder_of_sizes)
+{
+    static tuner_job j;
+    j = (tuner_job){.finds_size = true, .sizes = {.init_val = 8, .max_val = 256, .max_bytes = 20000, .mode = "power"}};
+    check_fits(&j);
+    CHECK(j.got[0].batch_size < 256);
 }
 
 TEST_MAIN

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A parameter that no rank ever gives a gradient is named once; one that some rank, or some step, uses is not. */
 #include "comm_world.h"
+#include "quiet_options.h"
 
 #include <lightc/lightc.h>
 
@@ -61,16 +62,11 @@ static lc_status train(lc_comm *comm, void *ctx)
     lc_dataloader *loader;
     lc_trainer *t;
     lc_callback cb;
-    lc_trainer_options o = LC_TRAINER_OPTIONS_INIT;
+    lc_trainer_options o = quiet_options(comm);
     LC_TRY(lc_lambda_callback_new(&(lc_lambda_args){.context = &l, .on_message = hear}, &cb));
     o.strategy = comm ? "ddp" : NULL;
-    o.comm = comm;
-    o.threads = 1;
     o.max_epochs = 2;
     o.max_steps = j->max_steps;
-    o.logger = "none";
-    o.enable_progress_bar = o.enable_model_summary = o.enable_checkpointing = LC_OFF;
-    o.handle_signals = false;
     o.callbacks = &cb;
     o.n_callbacks = 1;
     LC_TRY(lc_array_dataset_new(SAMPLES, 1, &array, &d));

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All-reduce of f32 sums in place between the processes of one host: lightc through shared memory (shm), lightc over
- * MPI (mpi), and MPI_Allreduce. They take turns within a run, on the same memory; a time is that of the slowest rank.
+/* All-reduce of f32 sums in place between the processes of one host: lightc through shared memory, in memory of the
+ * communicator (own: lc_comm_alloc_mem) and in any other (shm), lightc over MPI (mpi), and MPI_Allreduce. They take
+ * turns within a run, the last three on the same memory, whose values each rank has just written; a time is that of the
+ * slowest rank.
  *
  *     mpirun -n 2 lightc_bench_mpi [--rounds N] [--json FILE]
  */
@@ -10,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WAYS = 3, MAX_ROUNDS = 200 };
-static const char *const ways[WAYS] = {"shm", "mpi", "MPI_Allreduce"};
+enum { OWN, SHM, MPI, PEER, WAYS, MAX_ROUNDS = 200 };
+static const char *const ways[WAYS] = {"own", "shm", "mpi", "MPI_Allreduce"};
 
 static lc_status meet(void *ctx, const void *mine, void *all, size_t bytes)
 {
@@ -36,16 +38,19 @@ static lc_status reduce(lc_comm *comm, float *x, int64_t n)
 /* Seconds of one call, averaged over `calls`, of the slowest rank. */
 static lc_status measure(lc_comm *comm, float *x, int64_t n, int calls, double *out)
 {
-    for (int64_t i = 0; i < n; i++) x[i] = (float)(i % 7);
-    MPI_Barrier(MPI_COMM_WORLD);
-    double start = MPI_Wtime();
-    for (int i = 0; i < calls; i++) LC_TRY(reduce(comm, x, n));
-    double mine = (MPI_Wtime() - start) / calls;
-    MPI_Allreduce(&mine, out, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    double mine = 0;
     int size;
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (x[n - 1] != (float)((n - 1) % 7) * powf((float)size, (float)calls))
-        return lc_fail(LC_ERR_INTERNAL, "a sum is wrong: %g", (double)x[n - 1]);
+    for (int k = 0; k < calls; k++) {
+        for (int64_t i = 0; i < n; i++) x[i] = (float)(i % 7);
+        MPI_Barrier(MPI_COMM_WORLD);
+        double start = MPI_Wtime();
+        LC_TRY(reduce(comm, x, n));
+        mine += (MPI_Wtime() - start) / calls;
+        if (x[n - 1] != (float)((n - 1) % 7 * size))
+            return lc_fail(LC_ERR_INTERNAL, "a sum is wrong: %g", (double)x[n - 1]);
+    }
+    MPI_Allreduce(&mine, out, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     return LC_OK;
 }
 
@@ -53,16 +58,22 @@ static lc_status compare_ways(lc_comm *const comms[WAYS], int rounds, int64_t la
 {
     static double times[WAYS][MAX_ROUNDS];
     int rank = lc_comm_rank(comms[0]);
+    void *own;
     float *x = malloc((size_t)largest);
     if (!x) return lc_fail(LC_ERR_MEMORY, "out of memory: %lld bytes", (long long)largest);
     memset(x, 0, (size_t)largest);
-    if (rank == 0) printf("%8s  %26s %26s %26s   %s\n", "KiB", ways[0], ways[1], ways[2], "MPI_Allreduce / shm");
+    LC_TRY(lc_comm_alloc_mem(comms[OWN], (size_t)largest, &own));
+    memset(own, 0, (size_t)largest);
+    if (rank == 0)
+        printf("%8s  %26s %26s %26s %26s   %s\n", "KiB", ways[OWN], ways[SHM], ways[MPI], ways[PEER],
+               "MPI_Allreduce / own, / shm");
     for (int64_t bytes = 4 << 10; bytes <= largest; bytes *= bytes < 1 << 20 ? 4 : 2) {
         int calls = bytes < 1 << 20 ? 20 : bytes < 16 << 20 ? 4 : 1;
         double median[WAYS];
         for (int r = -1; r < rounds; r++) /* the first one is not counted */
             for (int w = 0; w < WAYS; w++)
-                LC_TRY(measure(comms[w], x, bytes / (int64_t)sizeof *x, calls, &times[w][r < 0 ? 0 : r]));
+                LC_TRY(
+                    measure(comms[w], w == OWN ? own : x, bytes / (int64_t)sizeof *x, calls, &times[w][r < 0 ? 0 : r]));
         if (rank) continue;
         printf("%8lld ", (long long)(bytes >> 10));
         for (int w = 0; w < WAYS; w++) {
@@ -75,8 +86,9 @@ static lc_status compare_ways(lc_comm *const comms[WAYS], int rounds, int64_t la
                         "{\"way\": \"%s\", \"bytes\": %lld, \"median_s\": %.9g, \"min_s\": %.9g, \"max_s\": %.9g}\n",
                         ways[w], (long long)bytes, median[w], t[0], t[rounds - 1]);
         }
-        printf("   %.2f\n", median[2] / median[0]);
+        printf("   %.2f, %.2f\n", median[PEER] / median[OWN], median[PEER] / median[SHM]);
     }
+    lc_comm_free_mem(comms[OWN], own);
     free(x);
     return LC_OK;
 }
@@ -95,14 +107,16 @@ int main(int argc, char **argv)
     }
     if (rounds < 1 || rounds > MAX_ROUNDS) rounds = 21;
     const lc_meeting meeting = {meet, NULL};
-    lc_status s = lc_comm_shm(rank, size, &meeting, &comms[0]);
-    if (s >= 0) s = lc_comm_from_mpi(MPI_COMM_WORLD, &comms[1]);
+    lc_status s = lc_comm_shm(rank, size, &meeting, &comms[SHM]);
+    if (s >= 0) s = lc_comm_from_mpi(MPI_COMM_WORLD, &comms[MPI]);
+    comms[OWN] = comms[SHM];
     if (s >= 0) s = compare_ways(comms, rounds, (int64_t)64 << 20, json);
     if (s < 0) {
         fprintf(stderr, "error: rank %d: %s\n", rank, lc_error_message());
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
-    for (int w = 0; w < WAYS; w++) lc_comm_free(comms[w]);
+    lc_comm_free(comms[SHM]);
+    lc_comm_free(comms[MPI]);
     if (json) fclose(json);
     double load[3] = {0};
     if (rank == 0 && getloadavg(load, 3) > 0)

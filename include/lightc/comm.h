@@ -21,7 +21,7 @@
  *
  * Every call carries what it is; ranks that make different calls get an error that names both ranks and both calls (if
  * either sends the other anything: a root that gathers and a rank that waits for its scatter both wait). A communicator
- * that failed stays failed: every later call returns the first error.
+ * that failed stays failed: every later call returns the first error, and so do calls of the other ranks.
  *
  * To add a backend: a file in src/comm with an lc_comm_ops; or, for one that moves streams of bytes, with an
  * lc__transport_ops (src/comm/comm_internal.h), which then has every call. */
@@ -107,10 +107,17 @@ typedef struct lc_comm_ops {
     /* Corrects what is counted of calls (`sent`), and fills in what only a backend knows (`sent_across`). */
     void (*stats)(void *self, lc_comm_stats *io);
     /* As idle, from a thread that is not the rank's and must not spin: sleeps until something may move, at most so
-     * long. A backend that has it is given a thread, which moves bytes from lc_comm_progress on until all calls are
-     * done, so that they go on while the rank computes. Calls of the backend never overlap, but with this one: `abort`.
-     */
-    void (*sleep)(void *self, int microseconds);
+     * long. `hurry`: the rank waits. Where it computes, on the core that the thread wakes up on, what comes may gather:
+     * returns for how many microseconds, which the thread rests if the rank does not begin to wait; else 0. A backend
+     * that has it is given a thread, which moves bytes from lc_comm_progress on until all calls are done, so that they
+     * go on while the rank computes. Calls of the backend never overlap, but with this one: `abort`. */
+    int (*sleep)(void *self, int microseconds, bool hurry);
+    /* `bytes` bytes at `data`, which are the file `fd` mapped (-1: this rank has no such file), may be read and written
+     * by other ranks while calls on data in them run, so that these need no copies; what cannot be done is left.
+     * Collective, with as many bytes on all ranks. */
+    lc_status (*expose)(void *self, void *data, size_t bytes, int fd);
+    /* No longer, if it was; as often as it was exposed. `data` is the mapping of `fd` till then. */
+    void (*conceal)(void *self, const void *data);
 } lc_comm_ops;
 
 #define LC_COMM_OPS_INIT(text) .size = sizeof(lc_comm_ops), .name = (text)
@@ -168,6 +175,14 @@ LC_API lc_status lc_comm_split(lc_comm *comm, int color, int key, lc_comm **out)
 /* Every communicator is its maker's to free; that of lc_comm_world once for each call. NULL is fine. Calls that still
  * run are forgotten, which the other ranks may see as a lost rank. */
 LC_API void lc_comm_free(lc_comm *comm);
+
+/* Zeros, on a page's boundary. Where the ranks are processes of one host and nothing keeps them from each other's
+ * memory, an all_reduce in place (in == out) of 16 KiB and more that lies in it on all of them needs no copies, and is
+ * several times as fast; elsewhere it is memory like any other. Collective, with as many bytes on all ranks; nothing
+ * else may run on `comm`. An error if a rank has not so much. */
+LC_API lc_status lc_comm_alloc_mem(lc_comm *comm, size_t bytes, void **out) LC_MUST_USE;
+/* When no call uses it, and before lc_comm_free, which else frees it. Not collective. NULL is fine. */
+LC_API void lc_comm_free_mem(lc_comm *comm, void *data);
 
 LC_API int lc_comm_rank(const lc_comm *comm);
 LC_API int lc_comm_size(const lc_comm *comm);

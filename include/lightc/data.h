@@ -292,7 +292,8 @@ typedef struct lc_dataloader_ops {
      * the size), out: the bytes. */
     lc_status (*save)(void *self, void *data, size_t *size);
     lc_status (*load)(void *self, const void *data, size_t size);
-    /* Samples in a full batch; 0: unknown (the default). */
+    /* Samples in a full batch, as the loader was made, whatever it gives of them since shard; 0: unknown (the
+     * default). */
     int64_t (*batch_size)(void *self);
     void (*free)(void *self);
     /* From the next epoch on samples come in the order of the dataset (on), or as before; whether that is another order
@@ -349,7 +350,9 @@ LC_API lc_status lc_dataloader_next(lc_dataloader *l, lc_batch **out) LC_MUST_US
 /* Ends the epoch early (or after its end: then nothing happens); workers stop. */
 LC_API void lc_dataloader_end(lc_dataloader *l);
 LC_API int64_t lc_dataloader_length(lc_dataloader *l, int64_t epoch); /* batches; -1: unknown */
-LC_API int64_t lc_dataloader_batch_size(const lc_dataloader *l);      /* 0: unknown */
+/* The batch_size it was made with; 0: unknown. With a shard, a full global batch has shard->batches times as many
+ * samples, of which this rank's slice may be larger or smaller. */
+LC_API int64_t lc_dataloader_batch_size(const lc_dataloader *l);
 /* Where the run stands: the epoch, and how many of its batches were handed out (not how many were prefetched). Given to
  * begin, the run continues behind them. */
 LC_API void lc_dataloader_cursor(const lc_dataloader *l, int64_t *epoch, int64_t *batches);

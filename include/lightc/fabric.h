@@ -27,19 +27,28 @@
 
 typedef struct lc_fabric lc_fabric;
 
-/* As the trainer's options of these names. NULL and 0: the default. */
+/* As the trainer's options of these names (docs/options.md), within the same bounds. NULL and 0: the default. Which of
+ * those about ranks and devices are not here, and why: docs/from-lightning.md. */
 typedef struct lc_fabric_options {
     const char *accelerator, *strategy, *devices, *precision, *state_dict_type;
     int64_t num_nodes;
+    const char *nodes_file;
+    /* Ranks start again from main: the program finds its newest checkpoint (lc_checkpoint_find_last_good), and loads
+     * it. */
+    int64_t max_restarts;
+    /* Seconds. A step, for progress_timeout, is a call of lc_fabric_begin. */
+    double start_timeout, silence_timeout, progress_timeout, grace_period;
     lc_comm *comm; /* the program's own communicator, borrowed (see lc_trainer_options) */
     int threads;
-    bool deterministic;
-    uint64_t seed; /* of random operations */
+    bool deterministic, tune, detect_anomaly;
+    const char *memory_limit; /* lc_fabric_setup says what does not fit */
+    uint64_t seed;            /* of random operations */
     /* Loggers of the program (lc_logger_new), taken over by lc_fabric_new, also when it fails. */
     const lc_logger *loggers;
     int n_loggers;
     const char *default_root_dir;     /* they write below it; "." */
     const char *gradient_compression; /* of ddp */
+    double bucket_cap_mb;             /* MiB of gradients that ddp and sharded reduce with one call */
     int64_t shard_size;               /* of sharded_hybrid */
 } lc_fabric_options;
 

@@ -13,7 +13,7 @@ typedef struct lc_graph lc_graph;
 typedef struct lc_optimizer lc_optimizer;
 
 typedef struct lc_graph_options {
-    int threads;        /* 0: OMP_NUM_THREADS or the number of cores */
+    int threads;        /* 0: OMP_NUM_THREADS or lc_processors */
     bool deterministic; /* results do not depend on `threads` */
     uint64_t seed;      /* of random operators */
     int max_plans;      /* bound of the plan cache; 0: 64 */
@@ -44,6 +44,10 @@ typedef struct lc_device_memory {
 } lc_device_memory;
 
 LC_BEGIN_DECLS
+
+/* How many processors this process can keep busy, at least 1: those it may run on, or as many as its control groups
+ * allow it the time of (a container's --cpus, rounded up), if these are fewer. */
+LC_API int lc_processors(void);
 
 /* options NULL: the defaults. Free it with lc_graph_free, on the thread that uses it and outside of a step. */
 LC_API lc_status lc_graph_new(const lc_graph_options *options, lc_graph **out) LC_MUST_USE;
@@ -91,7 +95,9 @@ LC_API void lc_assign_at(lc_tensor *target, lc_tensor *value, lc_site site);
 #define lc_assign(target, value) lc_assign_at(target, value, LC_HERE)
 
 /* The accumulated gradient of a parameter, scaled as the optimizer would see it (divided by the accumulation window);
- * NULL if it has none. A step tensor with the parameter's type. */
+ * zeros if it has none. A step tensor with the parameter's type. With the strategy sharded, where every rank has a part
+ * of it, the ranks put it together: collective, where it is a sum over them (with sharded_1 behind the last backward
+ * pass of a window, from sharded_2 on behind each), and the whole has memory while it is used. */
 LC_API lc_tensor *lc_gradient(lc_tensor *parameter);
 /* Replaces that gradient, as lc_gradient gives it, from row-major `data` of exactly `bytes` bytes: for programs and
  * strategies that change gradients outside of the graph, as reducing them over ranks does. Between backward and the

@@ -43,7 +43,7 @@ typedef struct lc_update {
     /* One element, f32 (f64 for f64 parameters): multiply gradients by it (accumulation, clipping). */
     lc_tensor *grad_scale;
     lc_tensor *steps;        /* [parameters of the optimizer] f64, persistent: updates done; written by the update */
-    lc_tensor *const *state; /* flat, 1-D, persistent, one per ops->state_names: written */
+    lc_tensor *const *state; /* flat or as `steps`, 1-D, persistent, one per ops->state_names: written */
     int n_segments;          /* parameters of this group that have a gradient in this window */
     const lc_segment *segments;
     const double *clip_value; /* NULL, or where the bound of clipping by value lives (after scaling) */
@@ -66,7 +66,7 @@ typedef struct lc_optimizer_ops {
     double (*initial_state)(const lc_optimizer *opt, const lc_param_group *group, int k);
     /* OPTIONAL (accept): check options; a clear error names the option and its range. */
     lc_status (*check)(const lc_optimizer *opt);
-    /* Bit k: of state k only the first element of each parameter's part is used (a number per parameter). */
+    /* Bit k: state k is a number per parameter, and lies as `steps` does; it is whole on every rank. */
     unsigned scalar_state;
     /* OPTIONAL (accept): whether the optimizer can train this parameter; asked when it is added to a group. */
     lc_status (*accept)(const lc_optimizer *opt, const lc_tensor *parameter);
@@ -101,7 +101,7 @@ struct lc_optimizer {
     int n_groups;
     lc_module *root;                      /* whose parameters these are */
     lc_tensor *steps;                     /* [parameters] f64: updates done, per parameter */
-    lc_tensor *state[LC_MAX_OPTIM_STATE]; /* flat buffers, in the order of state_names */
+    lc_tensor *state[LC_MAX_OPTIM_STATE]; /* in the order of state_names: flat buffers, or as scalar_state says */
     lc_tensor *clip_factor;               /* of the next update: lc_clip_grad_norm */
     bool clip_by_value;                   /* of the next update: lc_clip_grad_value */
     void *own;                            /* of its ops */
@@ -274,7 +274,7 @@ LC_API lc_status lc_optimizer_set(lc_optimizer *opt, int group, const char *name
 LC_API lc_status lc_optimizer_get(const lc_optimizer *opt, int group, const char *name, double *value) LC_MUST_USE;
 LC_API bool lc_optimizer_has(const lc_optimizer *opt, const char *name);
 
-/* Visits the optimizer's state, for checkpoints: for every parameter and state name ("exp_avg") the flat tensor that
+/* Visits the optimizer's state, for checkpoints: for every parameter and state name ("exp_avg") the 1-D tensor that
  * holds it and where; and, as state name "step", the count of updates in opt->steps. Paths are relative to the root.
  * State that does not exist yet (before the first step) is made. */
 typedef lc_status lc_optimizer_state_fn(void *ctx, const char *state, const char *path, lc_tensor *parameter,

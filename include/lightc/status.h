@@ -53,12 +53,16 @@ LC_API lc_status lc_fail(lc_status status, const char *format, ...) LC_PRINTF(2,
 LC_API lc_status lc_fail_context(lc_status status, const char *format, ...) LC_PRINTF(2, 3);
 
 /* What a program ends with: 0 for what is no error, 128 and the signal's number after SIGINT or SIGTERM (130 after
- * Ctrl-C), else 1. */
+ * Ctrl-C), else 1. To be called when it does end: a rank of a run of several ends the run with the current message. */
 LC_API int lc_exit_status(lc_status status);
 
 /* Whether the current message needs no telling here: it ended a run of several ranks, and the process that started
- * them, or rank 0 of the run, says it for all. */
+ * them, or rank 0 of the run, says it for all. In the process that started them: they have said why they ended. */
 LC_API bool lc_error_is_told(void);
+
+/* Writes out what stdio still holds for standard output: at the end of a main whose output is its result, since stdio
+ * itself tells nobody that the disk was full. LC_ERR_IO if any of what was printed so far has been lost. */
+LC_API lc_status lc_stdout_flush(void) LC_MUST_USE;
 
 LC_END_DECLS
 
@@ -76,14 +80,15 @@ LC_END_DECLS
         if ((status) < 0) goto label;                                                                                  \
     } while (0)
 
-/* In main(): print the message to stderr, unless lc_error_is_told, and return lc_exit_status. Needs <stdio.h>. */
+/* In main(): return lc_exit_status, and print the message to stderr, unless lc_error_is_told. Needs <stdio.h>. */
 #define LC_MAIN_TRY(expr)                                                                                              \
     do {                                                                                                               \
         lc_status lc_try_status_ = (expr);                                                                             \
         if (lc_try_status_ == LC_STOP) return 0;                                                                       \
         if (lc_try_status_ < 0) {                                                                                      \
+            int lc_try_exit_ = lc_exit_status(lc_try_status_);                                                         \
             if (!lc_error_is_told()) fprintf(stderr, "error: %s\n", lc_error_message());                               \
-            return lc_exit_status(lc_try_status_);                                                                     \
+            return lc_try_exit_;                                                                                       \
         }                                                                                                              \
     } while (0)
 

@@ -26,6 +26,9 @@ typedef struct lc_strategy_request {
     double bucket_cap_mb;             /* MiB of gradients that are reduced with one call; 0: 1 */
     const char *gradient_compression; /* what gradients are sent as: NULL or "none", "bf16", "fp16" */
     int64_t shard_size;               /* ranks that share a copy of the state; 0: those of a node */
+    /* What a run that loses ranks must know: each has data of its own, so that without one it would be another
+     * training; only a power of two of them can share a batch. */
+    bool own_data, deterministic;
 } lc_strategy_request;
 
 /* What the ranks tell each other with every sync of gradients, a byte each; the largest of all ranks' comes back. */
@@ -53,12 +56,12 @@ typedef struct lc_strategy_ops {
     lc_status (*after_backward)(void *self, uint8_t flags[LC_SYNC_FLAGS]);
     /* Where this rank is: shown if it is lost. `where` is static. Cheap. */
     void (*progress)(void *self, int64_t step, const char *where);
-    /* This rank fails: the others shall learn why, and not wait for it. From any thread, whose current message may say
-     * more afterwards. */
+    /* This rank fails: the others shall learn why, and not wait for it. The current message may say more
+     * afterwards. */
     void (*fail)(void *self, const char *why);
     void (*teardown)(void *self);
-    /* The run has ended with LC_ERR_PEER: makes why the message, where more is known than the communicator could tell.
-     */
+    /* The run has ended with LC_ERR_PEER: makes why the message, where more is known than the communicator could tell,
+     * and tells those who have not heard of it. */
     void (*explain)(void *self);
     /* Every device is driven by a process of its own: `--devices N` starts N. False: one process drives all. */
     bool launches;
@@ -76,7 +79,7 @@ typedef struct lc_strategy_ops {
      * has chunks with `deterministic`, else once; 0: it has no sample. Both collective. */
     lc_status (*begin_batch)(void *self, int64_t passes);
     lc_status (*end_batch)(void *self);
-    /* The run has ended well: the module is whole again on every rank. Collective. */
+    /* The run has ended well, or was interrupted on all ranks: the module is whole again on every rank. Collective. */
     lc_status (*finish)(void *self);
     /* request->gradient_compression is heeded; where it is not, asking for it is an error. */
     bool compresses;

@@ -18,6 +18,10 @@ typedef struct lc_backend_ops {
     /* Zero-filled, 256-byte aligned storage. */
     lc_status (*alloc)(size_t bytes, void **out);
     void (*free)(void *data, size_t bytes);
+    /* OPTIONAL: storage of `alloc` goes on as that of a file without a name, at the same address and with what is in
+     * it, so that other processes can map it; it is freed as before. *fd: the file, the caller's to close; -1 where
+     * this cannot be, and then nothing has changed. Once for a storage. Nobody may use the storage meanwhile. */
+    void (*share)(void *data, size_t bytes, int *fd);
     /* Bytes that could still be had. */
     size_t (*available)(void);
 

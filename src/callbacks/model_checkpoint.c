@@ -133,7 +133,9 @@ static lc_status make_path(model_checkpoint *c, lc_trainer *t, const char *remov
     }
     lc__str_free(&name);
     lc__str_free(&path);
-    return s < 0 ? s : lc__text_from_rank_zero(t, out); /* what is taken may look different from there */
+    if (s >= 0) s = lc__text_from_rank_zero(t, out); /* what is taken may look different from there */
+    if (s < 0) free(*out), *out = NULL;
+    return s;
 }
 
 static bool may_remove(const model_checkpoint *c, const lc_trainer *t, const char *old, const char *new_path)
@@ -258,11 +260,12 @@ static lc_status missing_key(model_checkpoint *c, lc_trainer *t)
     return LC_OK;
 }
 
-/* Rank 0's value, so that all ranks decide alike. */
-static bool find_metric(lc_trainer *t, const char *name, double *out)
+/* Rank 0's value, so that all ranks decide alike. *found: whether there is one. */
+static lc_status find_metric(lc_trainer *t, const char *name, bool *found, double *out)
 {
     const lc__metric_map *m = &t->metrics[LC_CALLBACK_METRICS];
     int at = lc__map_find(m, name);
+    *found = true;
     if (at >= 0)
         *out = m->v[at].value;
     else if (!strcmp(name, "epoch"))
@@ -270,16 +273,18 @@ static bool find_metric(lc_trainer *t, const char *name, double *out)
     else if (!strcmp(name, "step"))
         *out = (double)t->global_step;
     else
-        return false;
-    return lc__from_rank_zero(t, out, sizeof *out) >= 0;
+        *found = false;
+    return *found ? lc__from_rank_zero(t, out, sizeof *out) : LC_OK;
 }
 
 static lc_status save_topk(model_checkpoint *c, lc_trainer *t)
 {
     double score;
+    bool found;
     if (c->k == 0) return LC_OK;
     if (!c->monitor) return keep_newest(c, t);
-    if (!find_metric(t, c->monitor, &score)) return missing_key(c, t);
+    LC_TRY(find_metric(t, c->monitor, &found, &score));
+    if (!found) return missing_key(c, t);
     if (c->k != -1 && c->n_best >= c->k && !better(c, score, c->best[worst(c)].score)) return LC_OK;
     return keep_best(c, t, score);
 }
@@ -349,7 +354,9 @@ static lc_status mc_batch_end(void *self, lc_trainer *t, const lc_outputs *o, co
         if (time) c->last_time_ns = now;
     }
     if (!steps && !time) return LC_OK;
-    bool missing = c->monitor && !find_metric(t, c->monitor, &value);
+    bool found = true;
+    if (c->monitor) LC_TRY(find_metric(t, c->monitor, &found, &value));
+    bool missing = !found;
     /* Lightning takes the batches before the first step for step 0, which is a multiple of every n: what is saved
      * behind validations is saved behind the first one, too. */
     if (skip(c, t)) {
@@ -368,20 +375,22 @@ static lc_status mc_epoch_end(void *self, lc_trainer *t)
     model_checkpoint *c = self;
     double value;
     if (skip(c, t) || !at_train_epoch_end(c, t)) return LC_OK;
-    bool deferred = c->deferred;
+    bool deferred = c->deferred, found = true;
     c->deferred = false;
-    if (deferred && !find_metric(t, c->monitor, &value)) return missing_key(c, t);
+    if (deferred) LC_TRY(find_metric(t, c->monitor, &found, &value));
+    if (!found) return missing_key(c, t);
     return epoch_due(c, t) ? trigger(c, t) : LC_OK;
 }
 
 static lc_status mc_validation_end(void *self, lc_trainer *t)
 {
     model_checkpoint *c = self;
-    bool deferred = c->deferred;
+    bool deferred = c->deferred, found = true;
     double value;
     if (skip(c, t)) return LC_OK;
     /* What is missing now may be logged for the whole epoch. */
-    if (deferred && at_train_epoch_end(c, t) && !find_metric(t, c->monitor, &value)) return LC_OK;
+    if (deferred && at_train_epoch_end(c, t)) LC_TRY(find_metric(t, c->monitor, &found, &value));
+    if (!found) return LC_OK;
     c->deferred = false;
     if (!deferred && (at_train_epoch_end(c, t) || !epoch_due(c, t))) return LC_OK;
     return trigger(c, t);

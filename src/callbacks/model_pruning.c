@@ -3,7 +3,9 @@
  *
  * Gradients are multiplied with the masks before an optimizer step and weights behind it (momentum would move them):
  * operators of the graph, so that a step stays one plan and another. Weights in the model are always the pruned ones;
- * what PyTorch keeps as weight_orig does not exist here. */
+ * what PyTorch keeps as weight_orig does not exist here.
+ *
+ * Where a strategy keeps weights or gradients in parts, every rank has all masks, and multiplies its parts. */
 #include "callbacks/callbacks.h"
 #include "callbacks/pruning_masks.h"
 #include "callbacks/shadow.h"
@@ -13,7 +15,12 @@
 
 #include <lightc/ops.h>
 #include <lightc/random.h>
-#include "tensor/tensor_impl.h"
+#include "tensor/shard.h"
+
+/* Of a target that is in parts, for operators; NULL: not needed yet. */
+typedef struct part_views {
+    lc_tensor *value, *mask;
+} part_views;
 
 typedef struct pruning {
     lc_model_pruning_args a;
@@ -23,6 +30,7 @@ typedef struct pruning {
     lc__shadow first; /* of all parameters: their values before training. Only those of `target` are used. */
     int n;
     lc_tensor **target, **mask;
+    part_views *weights, *gradients;
     const char **path; /* borrowed from `first` */
     bool pruned;       /* any mask holds a zero */
     int64_t rounds;
@@ -31,7 +39,14 @@ typedef struct pruning {
 
 static void forget(pruning *p)
 {
-    for (int i = 0; i < p->n; i++) lc_tensor_unref(p->mask[i]);
+    for (int i = 0; i < p->n; i++) {
+        lc_tensor_unref(p->mask[i]);
+        lc_tensor_unref(p->weights[i].value), lc_tensor_unref(p->weights[i].mask);
+        lc_tensor_unref(p->gradients[i].value), lc_tensor_unref(p->gradients[i].mask);
+    }
+    free(p->weights);
+    free(p->gradients);
+    p->weights = p->gradients = NULL;
     free(p->target);
     free(p->mask);
     free(p->path);
@@ -77,7 +92,10 @@ static lc_status find_targets(pruning *p, lc_trainer *t)
     p->target = calloc(room, sizeof *p->target);
     p->mask = calloc(room, sizeof *p->mask);
     p->path = calloc(room, sizeof *p->path);
-    if (!p->target || !p->mask || !p->path) return lc_fail(LC_ERR_MEMORY, "out of memory: ModelPruning");
+    p->weights = calloc(room, sizeof *p->weights);
+    p->gradients = calloc(room, sizeof *p->gradients);
+    if (!p->target || !p->mask || !p->path || !p->weights || !p->gradients)
+        return lc_fail(LC_ERR_MEMORY, "out of memory: ModelPruning");
     static const char *const names[] = {"weight", "bias"}; /* Lightning's order: all weights, then all biases */
     for (int i = 0; i < (p->n_asked ? p->n_asked : 2); i++) {
         int before = p->n;
@@ -123,7 +141,7 @@ static lc_status rank_together(pruning *p, int first, int end, lc__prune_amount 
     if (!values || !mask || !score) s = lc_fail(LC_ERR_MEMORY, "out of memory: ModelPruning");
     for (int i = first; i < end && s >= 0; at += lc_tensor_numel(p->target[i++])) {
         size_t bytes = (size_t)lc_tensor_numel(p->target[i]) * sizeof(float);
-        s = lc_tensor_read(p->target[i], values + at, bytes);
+        s = lc_tensor_gather(p->target[i], values + at, bytes);
         if (s >= 0) s = lc_tensor_read(p->mask[i], mask + at, bytes);
     }
     if (s >= 0) {
@@ -148,7 +166,7 @@ static lc_status rank_channels(pruning *p, int i, lc__prune_amount amount)
     lc_status s = LC_OK;
     float *values = malloc(bytes + 1), *mask = malloc(bytes + 1);
     if (!values || !mask) s = lc_fail(LC_ERR_MEMORY, "out of memory: ModelPruning");
-    if (s >= 0) s = lc_tensor_read(p->target[i], values, bytes);
+    if (s >= 0) s = lc_tensor_gather(p->target[i], values, bytes);
     if (s >= 0) s = lc_tensor_read(p->mask[i], mask, bytes);
     if (s >= 0) s = lc__prune_channels(values, mask, type, dim, p->random ? NAN : p->a.pruning_norm, key, amount);
     if (s >= 0) s = lc_tensor_write(p->mask[i], mask, bytes);
@@ -175,7 +193,7 @@ static lc_status apply_masks(pruning *p, bool lottery)
         float *values = malloc((n + 1) * sizeof *values), *mask = malloc((n + 1) * sizeof *mask);
         lc_tensor *from = lottery ? lc__shadow_of(&p->first, p->target[i]) : p->target[i];
         lc_status s = values && mask ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: ModelPruning");
-        if (s >= 0) s = lc_tensor_read(from, values, n * sizeof *values);
+        if (s >= 0) s = lc_tensor_gather(from, values, n * sizeof *values);
         if (s >= 0) s = lc_tensor_read(p->mask[i], mask, n * sizeof *mask);
         uint64_t key = lc_random_key(p->seed ^ 0x5eed, (uint64_t)(p->rounds * 1000003 + i));
         for (size_t k = n; s >= 0 && lottery && p->a.resample_parameters && k > 1; k--) { /* Fisher-Yates */
@@ -249,30 +267,53 @@ static lc_status mp_validation_epoch_end(void *self, lc_trainer *t)
 
 /* ---- keeping zeros ---- */
 
+/* Records value *= mask, of the part of it that this rank holds. */
+static lc_status record(lc_tensor *value, lc_tensor *mask, part_views *parts)
+{
+    int64_t begin, count;
+    lc__tensor_part(value, &begin, &count);
+    if (!count) return LC_OK;
+    if (value->in_parts) {
+        lc_type type = {.dtype = LC_F32, .ndim = 1, .shape = {count}};
+        const char *at = (char *)mask->data + (size_t)begin * sizeof(float);
+        LC_TRY(lc__tensor_part_view(value, &parts->value));
+        if (!parts->mask || (char *)parts->mask->data != at || lc_tensor_numel(parts->mask) != count) {
+            lc_tensor_unref(parts->mask);
+            parts->mask = NULL;
+            LC_TRY(lc__tensor_range(mask, (size_t)begin * sizeof(float), &type, LC_ROW_MAJOR, &parts->mask));
+        }
+        value = parts->value, mask = parts->mask;
+    }
+    lc_assign(value, lc_mul(value, mask));
+    return LC_OK;
+}
+
 static lc_status mp_before_step(void *self, lc_trainer *t, lc_optimizer *opt)
 {
     pruning *p = self;
+    lc_status s = LC_OK;
     (void)t, (void)opt;
     if (!p->pruned) return LC_OK;
     lc_no_grad_begin();
-    for (int i = 0; i < p->n; i++) {
+    for (int i = 0; i < p->n && s >= 0; i++) {
         const lc_tensor *w = p->target[i];
         if (!w->flat || !w->requires_grad) continue;
-        lc_tensor *gradient = w->flat->gradients[w->flat_index];
-        lc_assign(gradient, lc_mul(gradient, p->mask[i]));
+        s = record(w->flat->gradients[w->flat_index], p->mask[i], &p->gradients[i]);
     }
     lc_no_grad_end();
-    return LC_OK;
+    return s;
 }
 
 static lc_status mp_batch_end(void *self, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
 {
     pruning *p = self;
+    lc_status s = LC_OK;
     (void)o, (void)b, (void)i;
     if (!p->pruned || t->accumulating) return LC_OK;
     lc_no_grad_begin();
-    for (int k = 0; k < p->n; k++) lc_assign(p->target[k], lc_mul(p->target[k], p->mask[k]));
+    for (int k = 0; k < p->n && s >= 0; k++) s = record(p->target[k], p->mask[k], &p->weights[k]);
     lc_no_grad_end();
+    LC_TRY(s);
     LC_TRY(lc_step_status(t->graph));
     return lc_step_run(t->graph);
 }

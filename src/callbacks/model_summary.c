@@ -163,7 +163,7 @@ static lc_status ms_fit_start(void *self, lc_trainer *t)
     rule(s, &out, &w);
     for (int i = 0; i < t->optimizers.n; i++) {
         const lc_optimizer_ops *ops = t->optimizers.optimizers[i].optimizer->ops;
-        for (int k = 0; ops->state_names && ops->state_names[k]; k++) states++;
+        for (int k = 0; ops->state_names && ops->state_names[k]; k++) states += !(ops->scalar_state >> k & 1);
     }
     if (n.frozen)
         lc__str_add(&out, "%s parameters, %s of them trainable\n", human(n.trainable + n.frozen, c, sizeof c),

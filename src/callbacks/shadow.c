@@ -7,15 +7,19 @@
 #include <string.h>
 
 #include <lightc/ops.h>
-#include "tensor/tensor_impl.h"
+#include "tensor/graph_impl.h"
+#include "tensor/shard.h"
 
 void lc__shadow_free(lc__shadow *s)
 {
     for (int i = 0; i < s->n; i++) {
         lc_tensor_unref(s->copy[i]);
+        lc_tensor_unref(s->views[2 * i]);
+        lc_tensor_unref(s->views[2 * i + 1]);
         free(s->paths[i]);
     }
     free(s->of);
+    free(s->views);
     free(s->copy);
     free(s->paths);
     for (int i = 0; i < 2; i++) free(s->scratch[i]);
@@ -37,7 +41,9 @@ static lc_status grow(lc__shadow *s)
     if (copy) s->copy = copy;
     char **paths = realloc(s->paths, (size_t)cap * sizeof *paths);
     if (paths) s->paths = paths;
-    if (!of || !copy || !paths) return lc_fail(LC_ERR_MEMORY, "out of memory: a copy of the model");
+    lc_tensor **views = realloc(s->views, 2 * (size_t)cap * sizeof *views);
+    if (views) s->views = views;
+    if (!of || !copy || !paths || !views) return lc_fail(LC_ERR_MEMORY, "out of memory: a copy of the model");
     s->cap = cap;
     return LC_OK;
 }
@@ -57,7 +63,7 @@ static lc_status add(void *ctx, const char *path, lc_module *owner, lc_module_te
     (void)owner;
     if (!mt->is_parameter && !(w->buffers && mt->persistent)) return LC_OK;
     LC_TRY(grow(s));
-    LC_TRY(lc_tensor_new_layout(of->type.dtype, of->type.ndim, of->type.shape, of->layout, &tensor));
+    LC_TRY(lc__tensor_like(of, &tensor));
     lc_status status = lc__copy_text(path, &copy);
     if (status < 0) {
         lc_tensor_unref(tensor);
@@ -65,6 +71,7 @@ static lc_status add(void *ctx, const char *path, lc_module *owner, lc_module_te
     }
     s->of[s->n] = mt->tensor;
     s->copy[s->n] = tensor;
+    s->views[2 * s->n] = s->views[2 * s->n + 1] = NULL;
     s->paths[s->n++] = copy;
     if (bytes_of(of) > s->scratch_bytes) s->scratch_bytes = bytes_of(of);
     return LC_OK;
@@ -86,27 +93,79 @@ done:
     return status;
 }
 
+/* ---- parts ---- */
+
+/* Of which ranks a copy's other parts are: its tensor's, which may have been cut anew. */
+static void name_ranks(const lc__shadow *s, int i)
+{
+    if (s->copy[i]->in_parts) s->copy[i]->parts = s->of[i]->flat ? s->of[i]->flat->sharding : NULL;
+}
+
+/* A strategy that shards cuts parameters when a fit begins, behind what is restored, and puts them together at its end;
+ * the copy follows. */
+static lc_status follow(lc__shadow *s, int i)
+{
+    lc_tensor *of = s->of[i], *copy = s->copy[i], *next;
+    lc_status status = LC_OK;
+    name_ranks(s, i);
+    if (copy->in_parts == of->in_parts) return LC_OK;
+    LC_TRY(lc__tensor_like(of, &next));
+    if (of->in_parts) {
+        size_t width = lc_dtype_size(of->type.dtype);
+        memcpy(next->data, (char *)copy->data + (size_t)of->part_begin * width, (size_t)of->part_count * width);
+    } else {
+        status = lc__tensor_gather(copy, -1, s->scratch[0]);
+        if (status >= 0) status = lc_tensor_write(next, s->scratch[0], bytes_of(of));
+    }
+    if (status < 0) {
+        lc_tensor_unref(next);
+        return status;
+    }
+    lc_tensor_unref(copy);
+    s->copy[i] = next;
+    return LC_OK;
+}
+
 /* ---- averages ---- */
 
-static void record(lc__shadow *s, double weight)
+/* Tensor and copy for operators; *of NULL: this rank holds nothing of them. */
+static lc_status operands(lc__shadow *s, int i, lc_tensor **of, lc_tensor **copy)
 {
+    *of = s->of[i], *copy = s->copy[i];
+    if (!(*of)->in_parts) return LC_OK;
+    *of = *copy = NULL;
+    if (!s->of[i]->part_count) return LC_OK;
+    LC_TRY(lc__tensor_part_view(s->of[i], &s->views[2 * i]));
+    LC_TRY(lc__tensor_part_view(s->copy[i], &s->views[2 * i + 1]));
+    *of = s->views[2 * i], *copy = s->views[2 * i + 1];
+    return LC_OK;
+}
+
+static lc_status record(lc__shadow *s, double weight)
+{
+    lc_status status = LC_OK;
     lc_no_grad_begin();
-    for (int i = 0; i < s->n; i++) {
-        lc_tensor *of = s->of[i], *copy = s->copy[i], *value = of;
+    for (int i = 0; i < s->n && status >= 0; i++) {
+        lc_tensor *of, *copy;
+        status = operands(s, i, &of, &copy);
+        if (status < 0 || !of) continue;
+        lc_tensor *value = of;
         if (weight < 1 && lc_dtype_is_float(lc_tensor_dtype(of)))
             value = lc_add(copy, lc_mul_scalar(lc_sub(of, copy), weight));
         lc_assign(copy, value);
     }
     lc_no_grad_end();
+    return status;
 }
 
 lc_status lc__shadow_update(lc__shadow *s, lc_trainer *t, double weight)
 {
     bool open = lc_current_graph() == t->graph;
     if (weight >= 1) return lc__shadow_take(s);
+    for (int i = 0; i < s->n; i++) LC_TRY(follow(s, i));
     if (!open) LC_TRY(lc_step_begin(t->graph, (uint64_t)t->total_batches, 0));
-    record(s, weight);
-    lc_status status = lc_step_status(t->graph);
+    lc_status status = record(s, weight);
+    if (status >= 0) status = lc_step_status(t->graph);
     if (status >= 0) status = lc_step_run(t->graph);
     if (!open) {
         lc_status ended = lc_step_end(t->graph);
@@ -117,10 +176,26 @@ lc_status lc__shadow_update(lc__shadow *s, lc_trainer *t, double weight)
 
 /* ---- exchanges ---- */
 
+static lc_status move_part(lc__shadow *s, int i, bool take, bool give)
+{
+    lc_tensor *of = s->of[i], *copy = s->copy[i];
+    size_t bytes = (size_t)of->part_count * lc_dtype_size(of->type.dtype);
+    if (lc_current_graph()) LC_TRY(lc__graph_flush(lc_current_graph()));
+    memcpy(s->scratch[0], of->data, bytes);
+    if (give) memcpy(of->data, copy->data, bytes);
+    if (take) memcpy(copy->data, s->scratch[0], bytes);
+    return LC_OK;
+}
+
 static lc_status move(lc__shadow *s, bool take, bool give)
 {
+    for (int i = 0; i < s->n; i++) LC_TRY(follow(s, i)); /* where ranks are lost, nothing has moved */
     for (int i = 0; i < s->n; i++) {
         size_t bytes = bytes_of(s->of[i]);
+        if (s->of[i]->in_parts) {
+            LC_TRY(move_part(s, i, take, give));
+            continue;
+        }
         if (take) LC_TRY(lc_tensor_read(s->of[i], s->scratch[0], bytes));
         if (give) LC_TRY(lc_tensor_read(s->copy[i], s->scratch[1], bytes));
         if (take) LC_TRY(lc_tensor_write(s->copy[i], s->scratch[0], bytes));
@@ -149,7 +224,10 @@ lc_status lc__shadow_give(lc__shadow *s)
 lc_tensor *lc__shadow_of(const lc__shadow *s, const lc_tensor *of)
 {
     for (int i = 0; i < s->n; i++)
-        if (s->of[i] == of) return s->copy[i];
+        if (s->of[i] == of) {
+            name_ranks(s, i);
+            return s->copy[i];
+        }
     return NULL;
 }
 
@@ -159,6 +237,7 @@ lc_status lc__shadow_visit(lc__shadow *s, const char *prefix, bool of, lc_callba
     lc_status status = LC_OK;
     for (int i = 0; i < s->n && status >= 0; i++) {
         lc__str_clear(&name);
+        name_ranks(s, i);
         lc__str_add(&name, "%s.%s", prefix, s->paths[i]);
         status = name.failed ? lc_fail(LC_ERR_MEMORY, "out of memory: a copy of the model")
                              : fn(ctx, name.s, of ? s->of[i] : s->copy[i]);

@@ -105,11 +105,15 @@ static lc_status judge(spikes *s, lc_trainer *t, double loss, int64_t batch_idx)
     return LC_OK;
 }
 
-/* The loss of this batch, of all ranks that have one. */
+/* The loss of this batch, the mean over the samples of all ranks that have one. */
 static lc_status loss_of(lc_trainer *t, lc_tensor *tensor, bool *has, double *loss)
 {
-    double sum[2] = {0, tensor != NULL};
-    if (tensor) LC_TRY(lc_item(tensor, &sum[0]));
+    double sum[2] = {0}, samples = t->batch && t->batch->size > 0 ? (double)t->batch->size : 1;
+    if (tensor) {
+        LC_TRY(lc_item(tensor, &sum[0]));
+        sum[0] *= samples;
+        sum[1] = samples;
+    }
     LC_TRY(lc__ranks_reduce(t->comm, sum, 2, LC_LOG_SUM));
     *has = sum[1] > 0;
     *loss = sum[0] / sum[1];
@@ -122,7 +126,7 @@ static lc_status sp_before_backward(void *self, lc_trainer *t, lc_tensor *loss)
 {
     spikes *s = self;
     (void)t;
-    s->loss = loss;
+    s->loss = s->a.skip ? lc_keep(loss) : loss;
     s->judged = false;
     return LC_OK;
 }

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* WeightHistogram: how the values of every parameter, and if asked of its gradient, are distributed; for the loggers
- * that keep histograms. Under the parameter's path, and PATH.grad. */
+ * that keep histograms. Under the parameter's path, and PATH.grad. Rank 0 logs; where ranks hold parts of parameters
+ * or gradients, all of them put these together. */
 #include "callbacks/callbacks.h"
 
 #include <stdlib.h>
 
 #include "optim/optim_internal.h"
+#include "tensor/tensor_impl.h"
 
 typedef struct histograms {
     lc_weight_histogram_args a;
     lc__parameters weights, gradients; /* the same ones, under their two names */
-    lc_tensor **kept;                  /* gradients of this step, NULL: there is none; [gradients.n] */
+    lc_tensor **kept; /* gradients of this step, which rank 0 reads, NULL: there is none; [gradients.n] */
 } histograms;
 
 static bool due(const histograms *h, const lc_trainer *t)
@@ -34,13 +36,27 @@ static lc_status wh_train_start(void *self, lc_trainer *t)
 static lc_status wh_before_step(void *self, lc_trainer *t, lc_optimizer *opt)
 {
     histograms *h = self;
-    if (!h->a.gradients || !t->window_backwards || !due(h, t)) return LC_OK;
+    bool helps = t->rank && t->strategy->shards_state; /* rank 0, which logs, to put them together */
+    if (!h->a.gradients || !t->window_backwards || (t->rank && !helps) || !due(h, t)) return LC_OK;
     for (int i = 0; i < h->gradients.n; i++) {
         lc_tensor *p = h->gradients.v[i];
-        if (!h->kept[i] && lc_tensor_requires_grad(p) && lc__optimizer_owns(opt, p))
-            h->kept[i] = lc_keep(lc_gradient(p));
+        if (h->kept[i] || !lc_tensor_requires_grad(p) || !lc__optimizer_owns(opt, p)) continue;
+        lc_tensor *gradient = lc_gradient(p);
+        h->kept[i] = helps ? gradient : lc_keep(gradient);
     }
     return LC_OK;
+}
+
+static lc_status log_weight(const histograms *h, lc_trainer *t, int k)
+{
+    lc_tensor *w = h->weights.v[k], *whole;
+    if (!w->in_parts)
+        return t->rank ? LC_OK : lc_trainer_log_histogram(t, h->weights.names[k], w, t->batches_that_stepped);
+    LC_TRY(lc_tensor_new(w->type.dtype, w->type.ndim, w->type.shape, &whole));
+    lc_status s = lc_tensor_gather(w, whole->data, whole->bytes);
+    if (s >= 0 && !t->rank) s = lc_trainer_log_histogram(t, h->weights.names[k], whole, t->batches_that_stepped);
+    lc_tensor_unref(whole);
+    return s;
 }
 
 static lc_status wh_batch_end(void *self, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
@@ -49,11 +65,11 @@ static lc_status wh_batch_end(void *self, lc_trainer *t, const lc_outputs *o, co
     (void)o, (void)b, (void)i;
     if (!due(h, t)) return LC_OK;
     for (int k = 0; k < h->weights.n; k++) {
-        LC_TRY(lc_trainer_log_histogram(t, h->weights.names[k], h->weights.v[k], t->batches_that_stepped));
+        LC_TRY(log_weight(h, t, k));
         lc_tensor *gradient = h->kept ? h->kept[k] : NULL;
         if (!gradient) continue;
         h->kept[k] = NULL;
-        LC_TRY(lc_trainer_log_histogram(t, h->gradients.names[k], gradient, t->batches_that_stepped));
+        if (!t->rank) LC_TRY(lc_trainer_log_histogram(t, h->gradients.names[k], gradient, t->batches_that_stepped));
     }
     return LC_OK;
 }
@@ -68,9 +84,11 @@ static void wh_free(void *self)
 }
 
 static const lc_callback_ops histogram_ops = {
-    LC_CALLBACK_OPS_INIT("WeightHistogram"), .ranks = LC_RANK_ZERO,
-    .on_train_start = wh_train_start,        .on_before_optimizer_step = wh_before_step,
-    .on_train_batch_end = wh_batch_end,      .free = wh_free,
+    LC_CALLBACK_OPS_INIT("WeightHistogram"),
+    .on_train_start = wh_train_start,
+    .on_before_optimizer_step = wh_before_step,
+    .on_train_batch_end = wh_batch_end,
+    .free = wh_free,
 };
 
 lc_status lc_weight_histogram_new(const lc_weight_histogram_args *args, lc_callback *out)

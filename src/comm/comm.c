@@ -36,9 +36,11 @@ struct lc_comm {
     int announcer;        /* comm_internal.h; -1: nobody */
     pthread_mutex_t lock; /* of the groups split from this one, which an abort from another thread walks */
     lc_comm *parent, *groups, *next;
+    bool carried;          /* by a thread (progress_thread.h) */
     int splits;            /* how often it was split */
     char name[32];         /* of a group: "1.0" is color 0 of the first split, "1.0/2.1" a group of that */
     void (*instead)(void); /* of freeing it; NULL: it is freed */
+    lc__comm_memory *memories;
     lc_status (*explain)(void *ctx, lc_status loss);
     void *explain_ctx;
     lc_status failed; /* the first error, which stays */
@@ -56,6 +58,7 @@ lc_status lc_comm_new(const lc_comm_ops *ops, void *self, int rank, int size, lc
         return lc_fail(LC_ERR_MEMORY, "out of memory: a communicator");
     }
     memcpy(&c->ops, ops, ops->size < sizeof c->ops ? ops->size : sizeof c->ops);
+    c->carried = c->ops.sleep != NULL;
     lc_status s = c->ops.sleep ? lc__progress_thread_new(&c->ops, &self) : LC_OK;
     if (s < 0) {
         free(c);
@@ -103,6 +106,7 @@ void lc_comm_free(lc_comm *c)
     }
     leave_parent(c);
     for (lc_comm *g = c->groups; g; g = g->next) g->parent = NULL;
+    while (c->memories) lc_comm_free_mem(c, c->memories->data);
     c->ops.free(c->self);
     pthread_mutex_destroy(&c->lock);
     for (lc_request *r = c->made, *next; r; r = next) {
@@ -170,14 +174,30 @@ static void abort_groups(lc_comm *c, const char *why)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* Keeps the first error; says it again afterwards. Other ranks may wait for this one in groups of which the rank that
- * is at fault knows nothing. */
+void lc__comm_give_up(lc_comm *c, const char *why)
+{
+    if (!c) return;
+    if (c->ops.abort) c->ops.abort(c->self, why);
+    if (c->failed >= 0) {
+        c->failed = LC_ERR_PEER;
+        snprintf(c->message, sizeof c->message, "%s", why);
+    }
+    if (c->carried) lc__progress_thread_drop(c->self);
+    pthread_mutex_lock(&c->lock);
+    for (lc_comm *g = c->groups; g; g = g->next) lc__comm_give_up(g, why);
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* Keeps the first error; says it again afterwards. The other ranks would wait for this one, which makes no call any
+ * more, here and in groups of which a rank that is at fault knows nothing. */
 static lc_status fail(lc_comm *c, lc_status s)
 {
     if (c->failed >= 0) {
+        char why[sizeof c->message + 32];
         c->failed = s == LC_ERR_PEER && c->explain ? c->explain(c->explain_ctx, s) : s;
         lc__copy_message(c->message, sizeof c->message);
-        abort_groups(c, c->message);
+        snprintf(why, sizeof why, "rank %d failed: %s", c->rank, c->message);
+        lc__comm_give_up(c, c->failed == LC_ERR_PEER ? c->message : why);
     }
     return lc_fail(c->failed, "%s", c->message);
 }
@@ -388,7 +408,7 @@ lc_status lc_comm_start(lc_comm *c, const lc_comm_call *call, lc_request **reque
     if (call->op == LC_COMM_BARRIER) kept.dtype = LC_U8, kept.count = 0;
     if (!has_peer(call->op)) kept.peer = -1;
     lc_request *r = take(c);
-    if (!r) return lc_fail(LC_ERR_MEMORY, "out of memory: a call of %s", lc_collective_name(call->op));
+    if (!r) return fail(c, lc_fail(LC_ERR_MEMORY, "out of memory: a call of %s", lc_collective_name(call->op)));
     r->number = ++c->number;
     c->running++;
     lc__history_begin(&c->history, r->number, &kept);
@@ -450,6 +470,28 @@ lc_status lc__comm_wait_beside(lc_request *r, lc_comm *const *others, int n)
     return LC_OK;
 }
 
+bool lc__comm_can_expose(const lc_comm *c)
+{
+    return c->size > 1 && c->ops.expose && c->ops.conceal;
+}
+
+lc_status lc__comm_expose(lc_comm *c, void *data, size_t bytes, int fd)
+{
+    if (c->failed < 0) return fail(c, c->failed);
+    lc_status s = c->ops.expose(c->self, data, bytes, fd);
+    return s < 0 ? fail(c, s) : LC_OK;
+}
+
+void lc__comm_conceal(lc_comm *c, const void *data)
+{
+    c->ops.conceal(c->self, data);
+}
+
+lc__comm_memory **lc__comm_memories(lc_comm *c)
+{
+    return &c->memories;
+}
+
 lc_status lc_comm_wait(lc_request *r)
 {
     return lc__comm_wait_beside(r, NULL, 0);
@@ -504,7 +546,8 @@ lc_status lc__comm_follow(lc_comm *c, int leader)
                              .count = a.count};
         size_t parts = (size_t)a.count * (size_t)c->size;
         char *zeros = calloc(2 * parts + 1, lc_dtype_size(call.dtype));
-        if (!zeros) return lc_fail(LC_ERR_MEMORY, "out of memory: %s of other ranks", lc_collective_name(call.op));
+        if (!zeros)
+            return fail(c, lc_fail(LC_ERR_MEMORY, "out of memory: %s of other ranks", lc_collective_name(call.op)));
         call.in = zeros;
         call.out = call.op == LC_COMM_BROADCAST ? zeros : zeros + parts * lc_dtype_size(call.dtype);
         lc_status s = lc_comm_start(c, &call, NULL);

@@ -3,9 +3,10 @@
  *
  *   comm.c        what users call: checks, requests, statistics; history.c: the last calls
  *   exchange.c    collectives over streams of bytes between each two ranks: the one implementation behind
- *                 self, threads, shm, tcp and their mixtures, each of which is a transport
+ *                 self, threads, shm, tcp and their mixtures, each of which is a transport; exchange_groups.c
  *   schedule.c    what a collective consists of; two_levels.c: where ranks live on several hosts
  *   combine.c     the arithmetic of reductions
+ *   exposed.c     memory of ranks that the others of a host use in place; memory.c: memory made for that
  *   window.c      the transport in shared memory: threads of a process (threads.c), processes of a host (shm.c)
  *   tcp.c         the transport between hosts; tcp_mesh.c: its connections
  *   mixed.c       the window between ranks of a host, another transport between hosts: tcp, or relay.c over mpi
@@ -27,6 +28,8 @@
  * contiguous and never ends inside of an element, but at the end of a message that is padded. */
 enum { LC__LANE_COLLECTIVE = 0, LC__LANE_DIRECT, LC__LANES, LC__GRAIN = 64 };
 
+#define LC__NO_PUT SIZE_MAX
+
 typedef lc_meeting lc__meeting;
 
 typedef struct lc__transport_ops {
@@ -34,6 +37,8 @@ typedef struct lc__transport_ops {
     /* Bytes that nobody moves are held up, because what is behind this rank has little room: see `sleep` of
      * lc_comm_ops, which is `idle` here. */
     bool wants_thread;
+    /* The ranks are processes of one host, which can map each other's files: /proc/PID/fd/N. */
+    bool sees_files;
     /* OPTIONAL: what groups are opened with, in place of `opening`; NULL where color is negative. Collective over the
      * ranks that are divided into groups, of which none has another call under way. */
     lc_status (*prepare)(void *self, int color, int key, void **opening);
@@ -44,6 +49,9 @@ typedef struct lc__transport_ops {
      * message that is not through. */
     size_t (*room)(void *self, int peer, int lane, void **at);
     void (*commit)(void *self, int peer, int lane, size_t n);
+    /* OPTIONAL: in place of both, for many bytes: takes some of them from where they lie, as much of the stream as it
+     * returns, in whole grains (behind the last of the n bytes: zeros); 0: later. LC__NO_PUT: not to this peer. */
+    size_t (*put)(void *self, int peer, int lane, const void *data, size_t n);
     /* OPTIONAL: whether all that was committed is out of this rank's hands, so that it moves on without `progress`. A
      * call is not done before. NULL: always. */
     bool (*sent)(void *self, int peer, int lane);
@@ -95,6 +103,20 @@ lc_status lc__comm_follow(lc_comm *comm, int leader) LC_MUST_USE;
  * several groups at once, a rank that waits in one must not hold up those that wait for it in another. */
 lc_status lc__comm_wait_beside(lc_request *request, lc_comm *const *others, int n) LC_MUST_USE;
 
+/* Whether there is anything to be had from exposing memory (lc_comm_ops); then `expose`, where nothing else runs on the
+ * communicator, and `conceal`. */
+bool lc__comm_can_expose(const lc_comm *comm);
+lc_status lc__comm_expose(lc_comm *comm, void *data, size_t bytes, int fd) LC_MUST_USE;
+void lc__comm_conceal(lc_comm *comm, const void *data);
+
+/* memory.c: what lc_comm_alloc_mem has given out. */
+typedef struct lc__comm_memory {
+    struct lc__comm_memory *next;
+    void *data;
+    size_t bytes;
+} lc__comm_memory;
+lc__comm_memory **lc__comm_memories(lc_comm *comm);
+
 /* lc_comm_get_stats, of the groups that were split from it as well. */
 void lc__comm_total(lc_comm *comm, lc_comm_stats *out);
 
@@ -112,6 +134,11 @@ void lc__comm_last_calls(lc_comm *comm, char *text, size_t size);
 /* A rank that others miss is known to the communicator at once, and why it is missing to somebody else a moment later:
  * the first LC_ERR_PEER, of groups split from now on too, is what `explain` makes of it. It may wait. */
 void lc__comm_explained_by(lc_comm *comm, lc_status (*explain)(void *ctx, lc_status loss), void *ctx);
+
+/* This rank makes no call any more, and what runs ends on all ranks, with `why`; of groups split from this one too.
+ * When it returns, memory of calls that ran is the caller's again. Of lc_comm_abort, which any thread may call, the
+ * rank hears in its next call. From the rank's thread. NULL is fine. */
+void lc__comm_give_up(lc_comm *comm, const char *why);
 
 /* From now on lc_comm_free calls `instead`: for a communicator that several have. NULL: it is freed again. */
 void lc__comm_on_free(lc_comm *comm, void (*instead)(void));

@@ -16,12 +16,8 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
-#define RETRY      0.1 /* seconds between two tries to connect, at most */
-#define FIRST_WORD 2.0 /* seconds until `say` is told that nobody answers */
-#define NEXT_WORD  10.0
 #define PROMPT     0.1 /* seconds between two messages about progress, at least */
 #define SLACK      5.0 /* seconds that the coordinator may be late with the end of a start that took too long */
 #define LEAVE_TIME 1.0 /* seconds for the goodbye */
@@ -39,8 +35,8 @@ struct lc__control {
     lc__wire wire; /* closed once the run has ended */
     bool started, welcome, ready, ended, over, closing;
     bool by_word; /* it was the coordinator that ended the run */
-    char message[LC__END_TEXT], refused[256], waiting[256];
-    char doubt[256];                                  /* why it is not the coordinator of this run that was reached */
+    char message[LC__END_TEXT], refused[256], waiting[512];
+    char doubt[LC__DOUBT_TEXT];                       /* why it is not the coordinator of this run that was reached */
     uint8_t asked[LC__NONCE], hello[LC__HELLO_BYTES]; /* the coordinator's number, and what this rank answered */
     bool greeted;
     char coordinator[LC__HOST_TEXT + 64]; /* what is gone when it is */
@@ -76,13 +72,49 @@ lc__proof_ask lc__control_ask(lc__proof_role role, const uint8_t asked[LC__NONCE
     return ask;
 }
 
+bool lc__control_answer(const lc__control_options *o, lc__proof_role role, const char *text, const lc__frame *challenge,
+                        uint8_t hello[LC__HELLO_BYTES], char doubt[LC__DOUBT_TEXT])
+{
+    uint8_t *nonce = hello + LC__HELLO_HEAD;
+    if (challenge->n != LC__CHALLENGE_BYTES || lc__get_u32(challenge->data) != LC__CONTROL_VERSION) {
+        snprintf(doubt, LC__DOUBT_TEXT, "it is another version of lightc");
+        return false;
+    }
+    if (lc__get_u32(challenge->data + 4) != lc__proof_reveals()) {
+        snprintf(doubt, LC__DOUBT_TEXT, "only one of the two has OpenSSL's libcrypto: %s",
+                 lc__proof_reveals() ? lc__proof_why_not() : "this rank has it");
+        return false;
+    }
+    memset(hello, 0, LC__HELLO_BYTES);
+    lc__put_u32(hello, LC__CONTROL_VERSION);
+    lc__put_u32(hello + 4, (uint32_t)o->rank);
+    lc__put_u32(hello + 8, (uint32_t)o->size);
+    lc__put_u64(hello + 12, (uint64_t)getpid());
+    memcpy(hello + 20, text, strnlen(text, LC__HOST_TEXT - 1));
+    if (lc__proof_nonce(nonce) >= 0) {
+        const lc__proof_ask ask = lc__control_ask(role, challenge->data + 8, hello);
+        if (lc__proof_make(o->secret, strlen(o->secret), &ask, nonce + LC__NONCE) >= 0) return true;
+    }
+    snprintf(doubt, LC__DOUBT_TEXT, "this rank cannot answer it: out of memory, or of random numbers");
+    return false;
+}
+
+/* What the options of the program say, what its launcher has passed on, or the default. */
+static double seconds_of(double given, const char *variable, double otherwise)
+{
+    const char *text = given > 0 ? NULL : getenv(variable);
+    double value = text ? strtod(text, NULL) : given;
+    return value > 0 ? value : otherwise;
+}
+
 lc__control_times lc__control_default_times(const lc__control_times *times)
 {
     lc__control_times t = times ? *times : (lc__control_times){0};
-    if (!(t.start > 0)) t.start = 300;
     if (!(t.heartbeat > 0)) t.heartbeat = 0.5;
-    if (!(t.silence > 0)) t.silence = 10;
-    if (!(t.grace > 0)) t.grace = 2;
+    t.start = seconds_of(t.start, "LIGHTC_START_TIMEOUT", 300);
+    t.silence = seconds_of(t.silence, "LIGHTC_SILENCE_TIMEOUT", 10);
+    t.progress = seconds_of(t.progress, "LIGHTC_PROGRESS_TIMEOUT", 0);
+    t.grace = seconds_of(t.grace, "LIGHTC_GRACE_PERIOD", 2);
     return t;
 }
 
@@ -169,33 +201,13 @@ static void take_ready(lc__control *c, const lc__frame *f)
 /* The first word is the coordinator's; this rank then says who it is, and proves it. */
 static bool take_challenge(lc__control *c, const lc__frame *f)
 {
-    const lc__control_options *o = &c->options;
-    uint8_t *h = c->hello, *nonce = h + LC__HELLO_HEAD;
+    char host[LC__HOST_TEXT] = "";
     if (f->n != LC__CHALLENGE_BYTES || c->greeted) return false;
     c->greeted = true;
-    if (lc__get_u32(f->data) != LC__CONTROL_VERSION) {
-        snprintf(c->doubt, sizeof c->doubt, "it is another version of lightc");
-        return false;
-    }
-    if (lc__get_u32(f->data + 4) != lc__proof_reveals()) {
-        snprintf(c->doubt, sizeof c->doubt, "only one of the two has OpenSSL's libcrypto: %s",
-                 lc__proof_reveals() ? lc__proof_why_not() : "this rank has it");
-        return false;
-    }
     memcpy(c->asked, f->data + 8, sizeof c->asked);
-    lc__put_u32(h, LC__CONTROL_VERSION);
-    lc__put_u32(h + 4, (uint32_t)o->rank);
-    lc__put_u32(h + 8, (uint32_t)o->size);
-    lc__put_u64(h + 12, (uint64_t)getpid());
-    gethostname((char *)h + 20, LC__HOST_TEXT - 1);
-    if (lc__proof_nonce(nonce) >= 0) {
-        const lc__proof_ask ask = lc__control_ask(LC__PROOF_RANK, c->asked, h);
-        if (lc__proof_make(o->secret, strlen(o->secret), &ask, nonce + LC__NONCE) >= 0 &&
-            lc__wire_put(&c->wire, LC__FRAME_HELLO, h, sizeof c->hello, NULL, 0))
-            return true;
-    }
-    snprintf(c->doubt, sizeof c->doubt, "this rank cannot answer it: out of memory, or of random numbers");
-    return false;
+    gethostname(host, sizeof host - 1);
+    return lc__control_answer(&c->options, LC__PROOF_RANK, host, f, c->hello, c->doubt) &&
+           lc__wire_put(&c->wire, LC__FRAME_HELLO, c->hello, sizeof c->hello, NULL, 0);
 }
 
 /* From here on the other end is believed. */
@@ -208,6 +220,7 @@ static bool take_welcome(lc__control *c, const lc__frame *f)
         return false;
     }
     c->welcome = true;
+    pthread_cond_broadcast(&c->changed);
     c->wire.limit = (size_t)c->options.size * LC__MEETING_BYTES + 64;
     return true;
 }
@@ -386,34 +399,13 @@ static void say(const lc__control *c, const char *text)
     if (c->options.say) c->options.say(c->options.ctx, text);
 }
 
-static void nap(double seconds)
-{
-    struct timespec t = {0, (long)(seconds * 1e9)};
-    nanosleep(&t, NULL);
-}
-
-/* The coordinator may start after its ranks. */
 static lc_status connect_to(lc__control *c, double until)
 {
     const lc__control_options *o = &c->options;
-    double now, word = lc__seconds() + FIRST_WORD, pause = RETRY / 50;
-    int fd = -1;
-    lc_status s;
-    while ((s = lc__socket_connect(o->address, o->port, until, &fd)) < 0) {
-        now = lc__seconds();
-        if (now + RETRY >= until)
-            return lc_fail_context(s, "rank %d did not reach the process that coordinates the run within %.3g s",
-                                   o->rank, o->times.start);
-        if (now >= word) {
-            char text[512];
-            snprintf(text, sizeof text, "rank %d waits for the process that coordinates the run: %s", o->rank,
-                     lc_error_message());
-            say(c, text);
-            word = now + NEXT_WORD;
-        }
-        nap(pause); /* short at first: it is mostly there within milliseconds */
-        pause = pause * 2 < RETRY ? pause * 2 : RETRY;
-    }
+    char who[32];
+    int fd;
+    snprintf(who, sizeof who, "rank %d", o->rank);
+    LC_TRY(lc__control_reach(o, who, until, &fd));
     lc__wire_init(&c->wire, fd, LC__UNPROVEN_BYTES);
     lc__socket_local(fd, c->local, sizeof c->local);
     if (!lc__proof_reveals() || lc__socket_is_loopback(c->local)) return LC_OK;
@@ -434,8 +426,10 @@ static lc_status await_all(lc__control *c, double until)
     const lc__control_options *o = &c->options;
     while (!c->ready && !c->ended && !c->over && lc__seconds() < until) {
         if (c->waiting[0]) {
-            char text[512];
-            snprintf(text, sizeof text, "waiting for %s at %s, port %d", c->waiting, o->address, o->port);
+            char text[1024], *more = c->waiting + strcspn(c->waiting, "\n");
+            if (*more) *more++ = 0;
+            snprintf(text, sizeof text, "waiting for %s at %s, port %d%s%s", c->waiting, o->address, o->port,
+                     *more ? "; " : "", more);
             c->waiting[0] = 0;
             pthread_mutex_unlock(&c->lock);
             say(c, text);
@@ -477,10 +471,15 @@ static lc_status begin(lc__control *c, const lc__control_options *o, double unti
     int code = lc__control_thread(&c->thread, serve, c);
     if (code) return lc_fail(LC_ERR_MEMORY, "a thread for the control channel: %s", strerror(code));
     c->started = true;
-    pthread_mutex_lock(&c->lock);
-    lc_status s = await_all(c, until + SLACK);
-    pthread_mutex_unlock(&c->lock);
-    return s;
+    return LC_OK;
+}
+
+static void end(lc__control *c)
+{
+    if (c->started)
+        lc__control_close(c);
+    else
+        control_free(c);
 }
 
 static lc__control *control_new(void)
@@ -517,19 +516,17 @@ lc_status lc__control_open(const lc__control_options *o, lc__control **out)
         lc__control *c = control_new();
         if (!c) return lc_fail(LC_ERR_MEMORY, "out of memory: a rank's control channel");
         lc_status s = begin(c, o, until);
+        pthread_mutex_lock(&c->lock);
+        if (s >= 0) s = await_all(c, until + SLACK);
+        bool again = s < 0 && was_leaving(c, tries) && lc__seconds() + LC__RETRY < until;
+        pthread_mutex_unlock(&c->lock);
         if (s >= 0) {
             *out = c;
             return LC_OK;
         }
-        pthread_mutex_lock(&c->lock);
-        bool again = was_leaving(c, tries) && lc__seconds() + RETRY < until;
-        pthread_mutex_unlock(&c->lock);
-        if (c->started)
-            lc__control_close(c);
-        else
-            control_free(c);
+        end(c);
         if (!again) return s;
-        nap(RETRY);
+        lc__control_nap(LC__RETRY);
     }
 }
 
@@ -594,6 +591,15 @@ void lc__control_progress(lc__control *c, int64_t step, const char *where)
     if (news) (void)!write(c->wake, &one, sizeof one);
 }
 
+void lc__control_terms(lc__control *c, unsigned terms)
+{
+    uint8_t head[4];
+    lc__put_u32(head, terms);
+    pthread_mutex_lock(&c->lock);
+    (void)tell(c, LC__FRAME_TERMS, head, sizeof head, NULL, 0);
+    pthread_mutex_unlock(&c->lock);
+}
+
 /* Where this rank is goes first: the beat that would tell may be some time away. */
 void lc__control_fail(lc__control *c, const char *why)
 {
@@ -628,6 +634,20 @@ void lc__control_fail_and_wait(lc__control *c, const char *why)
     await_end(c, LAST_TIME);
     if (c->ended && c->by_word && strstr(c->message, why)) (void)!fail_ended(c);
     pthread_mutex_unlock(&c->lock);
+}
+
+void lc__control_last_words(const lc__control_options *o, const char *why)
+{
+    double until = lc__seconds() + LAST_TIME;
+    lc__control *c = control_new();
+    if (!c) return;
+    lc_status s = begin(c, o, until);
+    pthread_mutex_lock(&c->lock);
+    while (s >= 0 && !c->welcome && !c->over && lc__seconds() < until) await(c, until);
+    bool welcome = c->welcome;
+    pthread_mutex_unlock(&c->lock);
+    if (welcome) lc__control_fail_and_wait(c, why);
+    end(c);
 }
 
 lc_status lc__control_explain(lc__control *c, double seconds, lc_status status)

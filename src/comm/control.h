@@ -15,7 +15,7 @@
 typedef struct lc__coordinator lc__coordinator;
 typedef struct lc__control lc__control;
 
-/* Seconds; 0 is the default. */
+/* Seconds; 0 is what the launcher has passed on (LIGHTC_START_TIMEOUT, ...), else the default. */
 typedef struct lc__control_times {
     double start;     /* until all ranks have come: 300 */
     double heartbeat; /* between two of a rank, and two of the coordinator: 0.5 */
@@ -24,6 +24,10 @@ typedef struct lc__control_times {
     double grace;     /* between the message that ends the run and _exit of a rank that does not heed it: 2 */
 } lc__control_times;
 
+/* On what terms a run goes on without some of its ranks: not at all, where each has data of its own; with a power of
+ * two of them, where only as many can share a batch. */
+enum { LC__OWN_DATA = 1, LC__POWER_OF_TWO = 2 };
+
 /* ---- the coordinator ---- */
 
 /* Binds to `address` (an address of this host, NULL: loopback only, "*": every interface) and *port (0: any, which is
@@ -31,11 +35,18 @@ typedef struct lc__control_times {
 lc_status lc__coordinator_start(const char *address, int *port, int size, const char *secret,
                                 const lc__control_times *times, lc__coordinator **out) LC_MUST_USE;
 /* Ends the run on behalf of a rank that cannot say so itself any more: its process has ended, `how` ("killed by signal
- * 9 (Killed)"). What the rank said itself before, with lc__control_fail or goodbye, goes before it. */
+ * 9 (Killed)"; NULL: well). What the rank said itself before, with lc__control_fail or goodbye, goes before it. One
+ * that has ended well without coming ends the run only if another has come, and so waits for it. */
 void lc__coordinator_rank_ended(lc__coordinator *c, int rank, const char *how);
 /* Whether it has ended the run. *silent: the rank whose silence was the cause, and whose process may be there still; or
  * -1. */
 bool lc__coordinator_ended(lc__coordinator *c, int *silent);
+/* Whether the run has ended because of this rank: it was the cause, or as silent as the one that was. */
+bool lc__coordinator_lost(lc__coordinator *c, int rank);
+/* The terms that any rank has told. */
+unsigned lc__coordinator_terms(lc__coordinator *c);
+/* Whether the rank has come. */
+bool lc__coordinator_has_met(lc__coordinator *c, int rank);
 /* To be told of the end before ranks are, from the coordinator's thread: `message` is why, `calls`
  * are the last calls of each rank, a text of some lines; "" if none is known. Not to call back. */
 void lc__coordinator_on_end(lc__coordinator *c, void (*on_end)(void *ctx, const char *message, const char *calls),
@@ -71,12 +82,17 @@ void lc__control_unwatch(lc__control *c, lc_comm *comm);
 /* This rank is alive and here: `step` and a word that is shown if it is lost ("epoch 2, validation"). Cheap; any
  * thread. */
 void lc__control_progress(lc__control *c, int64_t step, const char *where);
+/* For whoever may start the run again. */
+void lc__control_terms(lc__control *c, unsigned terms);
 /* This rank fails: ends the run everywhere with "rank 3 (host a), step 120: why". From any thread; returns at once.
  * Not for LC_ERR_PEER, whose cause is another rank that the coordinator knows of, or will. */
 void lc__control_fail(lc__control *c, const char *why);
 /* The same for this thread's newest error, waiting until the run has ended, at most a second: then the error's message
  * is that which all ranks are told, if it is of this one. */
 void lc__control_fail_and_wait(lc__control *c, const char *why);
+/* The same of a rank that fails before it has come: it comes to say so. Takes at most two seconds, and does nothing if
+ * the coordinator is not there. */
+void lc__control_last_words(const lc__control_options *options, const char *why);
 /* LC_ERR_PEER with the message that ended the run, waiting for it at most so long; or `status`, and nothing changed. */
 lc_status lc__control_explain(lc__control *c, double seconds, lc_status status);
 /* Whether the run has ended, and why. */
@@ -87,6 +103,11 @@ bool lc__control_ended(lc__control *c, char *text, size_t size);
 void lc__control_last_resort(lc__control *c, bool process_exit);
 /* The address of this host that leads to the coordinator: under it others will find this rank. A number. */
 void lc__control_local_address(const lc__control *c, char *text, size_t size);
+/* lc__coordinator_rank_ended, from another process than the coordinator's, which has started the rank of `options`.
+ * Takes a moment, and does nothing if the coordinator is not there, or not any more. */
+void lc__control_rank_ended(const lc__control_options *options, const char *how);
+/* Waits until the coordinator of `options` is there, as who starts the ranks of a node ("node 1") does before it. */
+lc_status lc__control_knock(const lc__control_options *options, const char *who) LC_MUST_USE;
 /* Says goodbye: a rank that has, is not missed. NULL is fine. */
 void lc__control_close(lc__control *c);
 

@@ -21,7 +21,7 @@ typedef enum lc__frame_kind {
     LC__FRAME_HELLO = 1, /* rank: u32 version, rank, size, u64 process, host [LC__HOST_TEXT]; its number, its proof */
     LC__FRAME_REFUSED,   /* coordinator: why */
     LC__FRAME_WELCOME,   /* coordinator: its proof */
-    LC__FRAME_WAITING,   /* coordinator: for whom */
+    LC__FRAME_WAITING,   /* coordinator: for whom, and, a line below, who was turned away */
     LC__FRAME_READY,     /* coordinator: u32 rank of the process that hosts it (or all ones), host */
     LC__FRAME_BEAT,      /* coordinator: nothing; rank: u64 reports so far, step, then where it is */
     LC__FRAME_GATHER,    /* rank: u64 number, what it gives */
@@ -32,6 +32,8 @@ typedef enum lc__frame_kind {
     LC__FRAME_ASK,       /* coordinator: the run is ending; what has this rank done? */
     LC__FRAME_CALLS,     /* rank: u32 whether that is the answer, its last calls, a line each */
     LC__FRAME_CHALLENGE, /* coordinator, first of all: u32 version, u32 whether proofs are the secret, its number */
+    LC__FRAME_ENDED,     /* who watches a rank's process: as HELLO, with how it ended in place of the host */
+    LC__FRAME_TERMS,     /* rank: u32 terms (control.h) on which the run may go on without ranks */
     LC__FRAME_KINDS
 } lc__frame_kind;
 

@@ -31,16 +31,18 @@ static void beat(lc__coordinator *c, double now)
                 lc__member_tell(&c->members[i], LC__FRAME_BEAT, NULL, 0, NULL, 0);
     }
     if (c->gathering && !c->ended && now >= c->word) {
-        char who[256];
+        char who[256], text[sizeof who + sizeof c->refused];
         c->word = now + NEXT_WORD;
         lc__verdict_absent(c, who, sizeof who);
-        lc__members_tell(c, LC__FRAME_WAITING, who);
+        snprintf(text, sizeof text, "%s\n%s", who, c->refused);
+        lc__members_tell(c, LC__FRAME_WAITING, text);
     }
 }
 
+/* Rank 0 last: where it hosts this thread it may end the process as soon as it has heard of the end. */
 static void flush(lc__coordinator *c, double now)
 {
-    for (int i = 0; i < c->size; i++) {
+    for (int i = c->size - 1; i >= 0; i--) {
         lc__member *m = &c->members[i];
         if (m->wire.fd >= 0 && !lc__wire_flush(&m->wire)) lc__member_lost(m, now);
     }
@@ -119,6 +121,8 @@ static void forgive(lc__coordinator *c, double now, double slept)
         m->reported = m->reported + slept < now ? m->reported + slept : now;
     }
     c->started += slept;
+    c->slept = slept;
+    c->woken = now;
 }
 
 static void *run(void *arg)
@@ -217,11 +221,7 @@ void lc__coordinator_rank_ended(lc__coordinator *c, int rank, const char *how)
 {
     if (rank < 0 || rank >= c->size) return;
     pthread_mutex_lock(&c->lock);
-    lc__member *m = &c->members[rank];
-    if (!m->ended[0]) {
-        snprintf(m->ended, sizeof m->ended, "%s", how);
-        m->ended_at = lc__seconds();
-    }
+    lc__member_ended(&c->members[rank], how, lc__seconds());
     pthread_mutex_unlock(&c->lock);
     ring(c);
 }
@@ -249,6 +249,30 @@ bool lc__coordinator_ended(lc__coordinator *c, int *silent)
     *silent = c->silent;
     pthread_mutex_unlock(&c->lock);
     return ended;
+}
+
+bool lc__coordinator_lost(lc__coordinator *c, int rank)
+{
+    pthread_mutex_lock(&c->lock);
+    bool lost = rank >= 0 && rank < c->size && c->members[rank].blamed;
+    pthread_mutex_unlock(&c->lock);
+    return lost;
+}
+
+unsigned lc__coordinator_terms(lc__coordinator *c)
+{
+    pthread_mutex_lock(&c->lock);
+    unsigned terms = c->terms;
+    pthread_mutex_unlock(&c->lock);
+    return terms;
+}
+
+bool lc__coordinator_has_met(lc__coordinator *c, int rank)
+{
+    pthread_mutex_lock(&c->lock);
+    bool has = rank >= 0 && rank < c->size && c->members[rank].process;
+    pthread_mutex_unlock(&c->lock);
+    return has;
 }
 
 void lc__coordinator_stop(lc__coordinator *c)

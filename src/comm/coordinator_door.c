@@ -33,16 +33,24 @@ static void all_are_here(lc__coordinator *c, double now)
         lc__member_tell(&c->members[i], LC__FRAME_READY, head, sizeof head, here, strlen(here));
 }
 
-static void refuse(lc__wire *w, const char *why)
+/* Those who wait are told at once: it may be one of those they wait for, started with something wrong. */
+static void refuse(lc__coordinator *c, lc__wire *w, const lc__frame *hello, double now, const char *why)
 {
+    char host[LC__HOST_TEXT];
     /* It fits into the socket's buffer. */
     if (lc__wire_put(w, LC__FRAME_REFUSED, NULL, 0, why, strlen(why))) (void)lc__wire_flush(w);
     (void)shutdown(w->fd, SHUT_WR);
+    if (!c->gathering || hello->kind != LC__FRAME_HELLO) return;
+    lc__frame_text(hello->data + 20, LC__HOST_TEXT, host, sizeof host);
+    if (!c->refused[0]) c->word = now;
+    snprintf(c->refused, sizeof c->refused, "a rank %u (host %s) was turned away: %s", lc__get_u32(hello->data + 4),
+             host, why);
 }
 
 void lc__door_gather(lc__coordinator *c, double now)
 {
     c->gathering = true;
+    c->refused[0] = 0;
     c->started = now;
     c->word = now + FIRST_WORD;
 }
@@ -53,29 +61,35 @@ static bool admit(lc__coordinator *c, lc__stranger *s, const lc__frame *f, doubl
     char why[256];
     uint8_t mine[LC__PROOF];
     lc__wire *w = &s->wire;
-    if (f->kind != LC__FRAME_HELLO || f->n != LC__HELLO_BYTES) return false;
-    const lc__proof_ask its = lc__control_ask(LC__PROOF_RANK, s->asked, f->data),
+    bool watches = f->kind == LC__FRAME_ENDED;
+    if ((f->kind != LC__FRAME_HELLO && !watches) || f->n != LC__HELLO_BYTES) return false;
+    const lc__proof_ask its = lc__control_ask(watches ? LC__PROOF_WATCHER : LC__PROOF_RANK, s->asked, f->data),
                         ours = lc__control_ask(LC__PROOF_COORDINATOR, s->asked, f->data);
     if (!lc__proof_is(c->secret, strlen(c->secret), &its, f->data + LC__HELLO_HEAD + LC__NONCE)) {
-        refuse(w, "its secret is that of another run");
+        refuse(c, w, f, now, "its secret is that of another run");
         return false;
     }
     if (lc__proof_make(c->secret, strlen(c->secret), &ours, mine) < 0) return false;
     uint32_t rank = lc__get_u32(f->data + 4), size = lc__get_u32(f->data + 8);
     if (lc__get_u32(f->data) != LC__CONTROL_VERSION) {
-        refuse(w, "the run is coordinated by another version of lightc");
+        refuse(c, w, f, now, "the run is coordinated by another version of lightc");
         return false;
     }
     if (size != (uint32_t)c->size || rank >= size) {
         snprintf(why, sizeof why, "the run has %d ranks, and this is rank %u of %u", c->size, rank, size);
-        refuse(w, why);
+        refuse(c, w, f, now, why);
         return false;
     }
     lc__member *m = &c->members[rank];
+    if (watches) { /* there is no more to say */
+        lc__frame_text(f->data + 20, LC__HOST_TEXT, why, sizeof why);
+        lc__member_ended(m, why, now);
+        return false;
+    }
     if (m->process && m->state != LC__LEFT) {
         snprintf(why, sizeof why, "rank %u has come before (host %s, process %llu)", rank, m->host,
                  (unsigned long long)m->process);
-        refuse(w, why);
+        refuse(c, w, f, now, why);
         return false;
     }
     free(m->gift);

@@ -14,7 +14,7 @@
 
 #include <poll.h>
 
-#define LC__EXPLAIN 0.1 /* seconds for who watches a process to say how it ended, and for its last words to arrive */
+#define LC__EXPLAIN 0.1 /* seconds for the last words of a process that has ended to arrive */
 
 enum { LC__STRANGERS = 64 };
 
@@ -23,6 +23,7 @@ typedef enum lc__member_state { LC__ABSENT, LC__HERE, LC__LOST, LC__FAILED, LC__
 typedef struct lc__member {
     lc__member_state state;
     bool waiting; /* HERE, for the others */
+    bool blamed;  /* the run has ended because of it */
     lc__wire wire;
     char host[LC__HOST_TEXT];
     uint64_t process;
@@ -30,6 +31,7 @@ typedef struct lc__member {
     double since;             /* LOST, FAILED: when that was seen */
     char cause[LC__END_TEXT]; /* FAILED: in the rank's words */
     char ended[256];          /* in the words of who watches its process; "" while it is thought to run */
+    bool well;                /* it has */
     double ended_at;
     uint64_t reports; /* of progress */
     double reported;  /* when their number grew */
@@ -61,9 +63,12 @@ struct lc__coordinator {
     bool gathering;     /* ranks wait for others that have not come, or not come back */
     bool ending, ended; /* `message` says why; ending: ranks are asked what they did last, and nobody is told yet */
     bool stopping;
+    unsigned terms;                    /* of all ranks together */
     int silent;                        /* the rank whose silence ended the run, or -1 */
+    double slept, woken;               /* for how long this process was stopped, and until when */
     double started, beat, word, asked; /* word: when those who wait are told next */
     char message[LC__END_TEXT];
+    char refused[256]; /* the last that was turned away while others are waited for; "" */
     void (*on_end)(void *ctx, const char *message, const char *calls);
     void *ctx;
     struct pollfd *polled; /* [2 + size + LC__STRANGERS] */
@@ -78,6 +83,8 @@ void lc__members_tell(lc__coordinator *c, lc__frame_kind kind, const char *text)
 /* Takes what has come. */
 void lc__member_serve(lc__coordinator *c, lc__member *m, double now);
 void lc__member_lost(lc__member *m, double now);
+/* Who watches its process says how that has ended; NULL: well. */
+void lc__member_ended(lc__member *m, const char *how, double now);
 
 /* ---- coordinator_door.c ---- */
 

@@ -28,6 +28,14 @@ void lc__member_lost(lc__member *m, double now)
     m->since = now;
 }
 
+void lc__member_ended(lc__member *m, const char *how, double now)
+{
+    if (m->ended[0]) return;
+    m->well = !how;
+    snprintf(m->ended, sizeof m->ended, "%s", how ? how : "ended with status 0, and others wait for it");
+    m->ended_at = now;
+}
+
 /* ---- what they send ---- */
 
 /* The meeting is over when all have given. */
@@ -95,6 +103,10 @@ static bool take(lc__coordinator *c, lc__member *m, const lc__frame *f, double n
         m->answered = lc__get_u32(f->data);
         m->called = now;
         lc__frame_text(f->data + 4, f->n - 4, m->calls, sizeof m->calls);
+        return true;
+    case LC__FRAME_TERMS:
+        if (f->n < 4) return false;
+        c->terms |= lc__get_u32(f->data);
         return true;
     case LC__FRAME_GATHER:
         return take_gift(c, m, f);

@@ -15,6 +15,7 @@
 
 #define COMPLAIN 0.05 /* seconds until a complaint is believed: its cause may be a rank whose end is not seen yet */
 #define ANSWER   0.2  /* seconds for ranks to tell their last calls */
+#define GAVE_UP  1.0  /* seconds from when this process goes on, in which it sees who is gone since */
 #define GONE     "its process ended, or its network did: the connection is gone"
 enum { LISTED = 16, KINDS_OF_CALLS = 8 };
 
@@ -126,17 +127,56 @@ static void pronounce(lc__coordinator *c)
     lc__members_tell(c, LC__FRAME_END, c->message);
 }
 
+/* A host that is gone is noticed by the first of its ranks: the others are as silent. */
+static void blame(lc__coordinator *c, int rank)
+{
+    double now = lc__seconds();
+    for (int i = 0; i < c->size; i++) {
+        lc__member *m = &c->members[i];
+        m->blamed = i == rank || (c->silent == rank && m->state == LC__HERE && now - m->heard > c->times.silence / 2);
+    }
+}
+
 /* "rank 3 (host a), step 120, epoch 2, validation: cause" */
 static void end_by_rank(lc__coordinator *c, int rank, const char *cause)
 {
     const lc__member *m = &c->members[rank];
     char step[32] = "";
+    blame(c, rank);
     if (m->step >= 0) snprintf(step, sizeof step, ", step %lld", (long long)m->step);
     if (m->host[0])
         snprintf(c->message, sizeof c->message, "rank %d (host %s)%s%s%s: %s", rank, m->host, step,
                  m->where[0] ? ", " : "", m->where, cause);
     else
         snprintf(c->message, sizeof c->message, "rank %d: %s", rank, cause);
+    lc__verdict_end(c);
+}
+
+/* Ranks do not wait longer for a coordinator that is stopped than it would for them; it finds them gone when it goes
+ * on. */
+static void end_by_loss(lc__coordinator *c, int rank)
+{
+    const lc__member *m = &c->members[rank];
+    const char *how = m->ended[0] ? m->ended : GONE;
+    char cause[512];
+    bool gave_up = c->slept > 0 && m->since - c->woken < GAVE_UP;
+    if (gave_up)
+        snprintf(cause, sizeof cause, "%s; the process that coordinates the run was stopped for %.3g s", how, c->slept);
+    end_by_rank(c, rank, gave_up ? cause : how);
+}
+
+/* Where all complain of the same, as of a file that nobody finds, no rank is to blame. */
+static void end_by_complaint(lc__coordinator *c, int rank)
+{
+    const char *cause = c->members[rank].cause;
+    bool alike = c->size > 1;
+    for (int i = 0; i < c->size; i++)
+        alike = alike && c->members[i].state == LC__FAILED && !strcmp(c->members[i].cause, cause);
+    if (!alike) {
+        end_by_rank(c, rank, cause);
+        return;
+    }
+    snprintf(c->message, sizeof c->message, "all %d ranks: %.1000s", c->size, cause);
     lc__verdict_end(c);
 }
 
@@ -158,6 +198,18 @@ static bool meeting_is_on(const lc__coordinator *c)
     return false;
 }
 
+/* Whom it is about that `rank` makes no progress: ranks that wait for another one in a call make none either, so it is
+ * one that waits for nobody, if there is any. */
+static int who_hangs(const lc__coordinator *c, int rank, double now)
+{
+    for (int i = 0; i < c->size; i++) {
+        const lc__member *m = &c->members[i];
+        bool hangs = m->state == LC__HERE && !m->waiting && now - m->reported > c->times.progress / 2;
+        if (hangs && m->calls[0] && !strchr(m->calls, '>')) return i;
+    }
+    return rank;
+}
+
 static void decide_about(lc__coordinator *c, int rank, double now)
 {
     lc__member *m = &c->members[rank];
@@ -174,9 +226,18 @@ static void decide_about(lc__coordinator *c, int rank, double now)
         c->silent = rank;
         end_by_rank(c, rank, cause);
     } else if (!m->waiting && c->times.progress > 0 && now - m->reported > c->times.progress) {
-        snprintf(cause, sizeof cause, "no progress for %.3g s", now - m->reported);
-        end_by_rank(c, rank, cause);
+        int who = who_hangs(c, rank, now);
+        snprintf(cause, sizeof cause, "no progress for %.3g s", now - c->members[who].reported);
+        end_by_rank(c, who, cause);
     }
+}
+
+/* No rank has: perhaps the program makes no use of the others. */
+static bool nobody_has_come(const lc__coordinator *c)
+{
+    for (int i = 0; i < c->size; i++)
+        if (c->members[i].process) return false;
+    return true;
 }
 
 /* Those whose processes have ended are lost once their last words, if there are any, have come. Whether some may still
@@ -186,6 +247,7 @@ static bool bury(lc__coordinator *c, double now)
     for (int i = 0; i < c->size; i++) {
         lc__member *m = &c->members[i];
         if (!m->ended[0] || (m->state != LC__ABSENT && m->state != LC__HERE)) continue;
+        if (m->well && nobody_has_come(c)) continue;
         if (m->wire.fd >= 0 && now - m->ended_at < LC__EXPLAIN) return true;
         lc__member_lost(m, now);
     }
@@ -204,21 +266,22 @@ bool lc__verdict_decide(lc__coordinator *c, double now)
     int rank = earliest(c, LC__LOST);
     if (rank >= 0) {
         const lc__member *m = &c->members[rank];
-        if (!m->ended[0] && now - m->since < LC__EXPLAIN) return true;
-        end_by_rank(c, rank, m->ended[0] ? m->ended : GONE);
+        if (!m->ended[0] && now - m->since < LC__OBITUARY) return true;
+        end_by_loss(c, rank);
         return true;
     }
     rank = earliest(c, LC__FAILED);
     if (rank >= 0) {
         if (now - c->members[rank].since < COMPLAIN) return true;
-        end_by_rank(c, rank, c->members[rank].cause);
+        end_by_complaint(c, rank);
         return true;
     }
     for (int i = 0; i < c->size && !c->ending; i++) decide_about(c, i, now);
     if (!c->ending && c->gathering && now - c->started > c->times.start) {
         char who[256];
         lc__verdict_absent(c, who, sizeof who);
-        snprintf(c->message, sizeof c->message, "%s did not come within %.3g s", who, c->times.start);
+        snprintf(c->message, sizeof c->message, "%s did not come within %.3g s%s%s", who, c->times.start,
+                 c->refused[0] ? "; " : "", c->refused);
         lc__verdict_end(c);
     }
     return c->ending;
@@ -229,8 +292,8 @@ void lc__verdict_settle(lc__coordinator *c)
     int lost = earliest(c, LC__LOST), failed = earliest(c, LC__FAILED);
     if (c->ended) return;
     if (!c->ending && lost >= 0)
-        end_by_rank(c, lost, c->members[lost].ended[0] ? c->members[lost].ended : GONE);
+        end_by_loss(c, lost);
     else if (!c->ending && failed >= 0)
-        end_by_rank(c, failed, c->members[failed].cause);
+        end_by_complaint(c, failed);
     if (c->ending) pronounce(c);
 }

@@ -7,7 +7,9 @@
  * that says which call it belongs to, and the receiver compares it with its own. Send and receive go on a lane of their
  * own, where messages between two ranks keep their order but wait for nothing else. */
 #include "comm/combine.h"
-#include "comm/schedule.h"
+#include "comm/exchange_impl.h"
+#include "comm/schedule_impl.h"
+#include "core/processors.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -27,42 +29,6 @@ typedef struct header {
     unsigned char zero[LC__GRAIN - 48];
 } header;
 _Static_assert(sizeof(header) == LC__GRAIN, "a header is one grain");
-
-/* A call that runs. */
-typedef struct pending {
-    lc_comm_call call;
-    struct pending *next;
-    uint64_t number;
-    lc__message m; /* of send and receive */
-    lc__range range;
-    bool done;
-} pending;
-
-typedef struct queue {
-    pending *first, *last;
-} queue;
-
-typedef struct peer_state {
-    queue sends, receives;                    /* on the direct lane */
-    uint64_t sends_started, receives_started; /* their numbers */
-    bool across;                              /* on another host */
-} peer_state;
-
-typedef struct exchange {
-    const lc__transport_ops *ops;
-    void *transport; /* NULL: one rank */
-    void *opening;
-    int rank, size;
-    queue collectives; /* the first one runs */
-    bool active;       /* `schedule` is its */
-    lc__schedule schedule;
-    uint64_t number;      /* of collectives */
-    uint64_t moved, seen; /* pieces that were handed over or taken, and how many of them `idle` knows */
-    int64_t quiet_since, spin_ns;
-    int64_t sent, sent_across; /* bytes, without headers; those that went to other hosts */
-    peer_state *peers;         /* [size] */
-    const void **parts;
-} exchange;
 
 static void append(queue *q, pending *p)
 {
@@ -103,6 +69,22 @@ static header header_of(const lc_comm_call *call, uint64_t number, int phase, in
                     .number = number};
 }
 
+/* Bytes of the stream that were taken for `n` bytes of data: fewer, in whole grains, or with padding. */
+static int64_t put(exchange *x, int to, int lane, const char *data, int64_t n)
+{
+    enum { MANY = 32 << 10 };
+    void *at;
+    size_t taken = x->ops->put && n >= MANY ? x->ops->put(x->transport, to, lane, data, (size_t)n) : LC__NO_PUT;
+    if (taken != LC__NO_PUT) return (int64_t)taken;
+    int64_t room = (int64_t)x->ops->room(x->transport, to, lane, &at);
+    if (n > room) n = room;
+    if (n <= 0) return 0;
+    memcpy(at, data, (size_t)n);
+    if (lc__padded(n) > n) memset((char *)at + n, 0, (size_t)(lc__padded(n) - n));
+    x->ops->commit(x->transport, to, lane, (size_t)lc__padded(n));
+    return lc__padded(n);
+}
+
 /* Sends what is known and there is room for. */
 static void push(exchange *x, int to, int lane, lc__message *m, const header *h)
 {
@@ -114,16 +96,14 @@ static void push(exchange *x, int to, int lane, lc__message *m, const header *h)
         m->begun = true;
     }
     for (int64_t n; (n = lc__message_ready(m)) > 0;) {
-        int64_t room = (int64_t)x->ops->room(x->transport, to, lane, &at);
-        if (n > room) n = room;
-        if (n <= 0) return;
-        memcpy(at, m->ranges[m->range].at + m->at, (size_t)n);
-        if (lc__padded(n) > n) memset((char *)at + n, 0, (size_t)(lc__padded(n) - n));
-        x->ops->commit(x->transport, to, lane, (size_t)lc__padded(n));
-        x->moved++;
+        const char *data = m->ranges[m->range].at + m->at;
+        int64_t taken = put(x, to, lane, data, n);
+        if (!taken) return;
+        if (taken < n) n = taken;
+        x->moved += (uint64_t)n;
         x->sent += n;
         if (x->peers[to].across) x->sent_across += n;
-        lc__message_advance(m, lc__padded(n));
+        lc__message_advance(m, taken);
     }
 }
 
@@ -197,7 +177,7 @@ static lc_status pull(exchange *x, int from, int lane, lc__message *m, const hea
         if (n <= 0) break;
         memcpy(r->at + m->at, at, (size_t)(n < left ? n : left));
         x->ops->consume(x->transport, from, lane, (size_t)n);
-        x->moved++;
+        x->moved += (uint64_t)n;
         lc__message_advance(m, n);
     }
     return LC_OK;
@@ -238,7 +218,7 @@ static lc_status combine_piece(exchange *x, const lc_comm_call *call, lc__combin
     }
     lc__message_advance(&c->mine, n);
     c->done += n;
-    x->moved++;
+    x->moved += (uint64_t)n;
     *combined = n;
     return LC_OK;
 }
@@ -293,12 +273,74 @@ static lc_status advance(exchange *x, const lc_comm_call *call, bool *done)
     return LC_OK;
 }
 
+/* ---- in place ---- */
+
+/* The same on all ranks. */
+static bool may_be_in_place(const exchange *x, const lc_comm_call *call)
+{
+    return x->exposed.any && call->op == LC_COMM_ALL_REDUCE && bytes_of(call) >= LC__EXPOSED_LEAST &&
+           !x->schedule.per_host;
+}
+
+static bool is_in_place(const exchange *x)
+{
+    bool is = true;
+    for (int i = 0; i < x->size; i++) is = is && x->tokens[i] >= 0;
+    return is;
+}
+
+static lc_status combine_in_place(exchange *x, const lc_comm_call *call, bool *done)
+{
+    int64_t before = x->combined, own_bytes;
+    LC_TRY(lc__exposed_combine(&x->exposed, call, x->tokens, x->parts, &x->combined, done));
+    x->moved += (uint64_t)(x->combined - before);
+    if (!*done) return LC_OK;
+    lc__part(bytes_of(call), x->size, x->rank, &own_bytes);
+    x->sent += bytes_of(call) - own_bytes + (x->size - 1) * own_bytes; /* what others took, and what they were given */
+    return LC_OK;
+}
+
+static lc_status enter(exchange *x, const lc_comm_call *call, stage next)
+{
+    static const lc_comm_call say = {.op = LC_COMM_BARRIER, .dtype = LC_U8, .peer = -1};
+    int64_t *own = &x->tokens[x->rank];
+    x->stage = next;
+    switch (next) {
+    case ASK:
+        *own = call->in == call->out ? lc__exposed_token(&x->exposed, call->out, bytes_of(call)) : -1;
+        return lc__schedule_begin(
+            &x->schedule,
+            &(lc_comm_call){
+                .op = LC_COMM_ALL_GATHER, .dtype = LC_I64, .peer = -1, .in = own, .out = x->tokens, .count = 1});
+    case IN_PLACE:
+        x->combined = 0;
+        return LC_OK;
+    case SAY:
+        return lc__schedule_begin(&x->schedule, &say);
+    default:
+        return lc__schedule_begin(&x->schedule, call);
+    }
+}
+
 static lc_status activate(exchange *x, const lc_comm_call *call)
 {
     x->active = true;
     x->moved++;
     x->number++;
-    return lc__schedule_begin(&x->schedule, call);
+    return enter(x, call, may_be_in_place(x, call) ? ASK : WHOLE);
+}
+
+/* Through as many stages as can be gone through now. */
+static lc_status advance_stages(exchange *x, const lc_comm_call *call, bool *done)
+{
+    for (;;) {
+        if (x->stage == IN_PLACE)
+            LC_TRY(combine_in_place(x, call, done));
+        else
+            LC_TRY(advance(x, call, done));
+        if (!*done || x->stage == SAY || x->stage == WHOLE) return LC_OK;
+        LC_TRY(enter(x, call, x->stage == IN_PLACE ? SAY : is_in_place(x) ? IN_PLACE : WHOLE));
+    }
 }
 
 static lc_status advance_collectives(exchange *x)
@@ -306,7 +348,7 @@ static lc_status advance_collectives(exchange *x)
     for (pending *p; (p = x->collectives.first) != NULL;) {
         bool done;
         if (!x->active) LC_TRY(activate(x, &p->call));
-        LC_TRY(advance(x, &p->call, &done));
+        LC_TRY(advance_stages(x, &p->call, &done));
         if (!done) break;
         pop(&x->collectives);
         x->active = false;
@@ -359,7 +401,7 @@ static lc_status advance_direct(exchange *x)
 
 /* ---- the backend ---- */
 
-static lc_status start(void *self, const lc_comm_call *call, void *state)
+lc_status lc__exchange_start(void *self, const lc_comm_call *call, void *state)
 {
     exchange *x = self;
     pending *p = state;
@@ -417,10 +459,17 @@ static void idle(void *self, int microseconds)
         x->ops->idle(x->transport, microseconds);
 }
 
-static void sleep_only(void *self, int microseconds)
+/* Every wake-up takes the core from the rank, so while bytes flow they are left to gather for a while, unless they are
+ * so many that buffers would be full meanwhile. */
+static int nap(void *self, int microseconds, bool hurry)
 {
+    enum { GATHER_US = 2000, ENOUGH = 768 << 10 };
     exchange *x = self;
+    uint64_t moved = x->moved - x->seen;
+    x->seen = x->moved;
+    if (!hurry && moved) return moved < ENOUGH ? GATHER_US : 0;
     x->ops->idle(x->transport, microseconds);
+    return 0;
 }
 
 static void abort_all(void *self, const char *why)
@@ -434,8 +483,10 @@ static void exchange_free(void *self)
     exchange *x = self;
     if (x->transport) x->ops->close(x->transport);
     lc__schedule_release(&x->schedule);
+    lc__exposed_release(&x->exposed);
     free(x->peers);
     free(x->parts);
+    free(x->tokens);
     free(x);
 }
 
@@ -446,9 +497,7 @@ static void stats(void *self, lc_comm_stats *out)
     out->sent_across = x->sent_across;
 }
 
-/* ---- groups ---- */
-
-static lc_status wait_for(exchange *x, const pending *p)
+lc_status lc__exchange_wait(exchange *x, const pending *p)
 {
     bool done = false;
     while (!p->done) {
@@ -458,45 +507,10 @@ static lc_status wait_for(exchange *x, const pending *p)
     return LC_OK;
 }
 
-typedef struct group {
-    exchange *parent;
-    int *members; /* ranks of the parent, in the order of the new ranks */
-    int n, rank;
-} group;
+/* ---- making ---- */
 
-/* The members tell each other, over the parent's direct lane. */
-static lc_status group_all_gather(void *ctx, const void *mine, void *all, size_t bytes)
-{
-    group *g = ctx;
-    lc_status status = LC_OK;
-    pending *calls = calloc(2 * (size_t)g->n, sizeof *calls);
-    if (!calls) return lc_fail(LC_ERR_MEMORY, "out of memory: a group of %d ranks", g->n);
-    for (int i = 0; i < g->n; i++) {
-        lc_comm_call out = {LC_COMM_SEND, 0, LC_U8, g->members[i], mine, NULL, (int64_t)bytes};
-        lc_comm_call in = {LC_COMM_RECV,  0, LC_U8, g->members[i], NULL, (char *)all + (size_t)i * bytes,
-                           (int64_t)bytes};
-        LC_TRY_GOTO(status, done, start(g->parent, &out, &calls[2 * i]));
-        LC_TRY_GOTO(status, done, start(g->parent, &in, &calls[2 * i + 1]));
-    }
-    for (int i = 0; i < 2 * g->n; i++) LC_TRY_GOTO(status, done, wait_for(g->parent, &calls[i]));
-done:
-    free(calls); /* after an error nothing runs on the parent again: comm.c sees to it */
-    return status;
-}
-
-/* Members of this rank's colour by (key, rank). */
-static void order_members(group *g, const int32_t (*told)[2], int size, int rank)
-{
-    for (int i = 0; i < size; i++) {
-        if (told[i][0] != told[rank][0]) continue;
-        int at = g->n++;
-        for (; at > 0 && told[g->members[at - 1]][1] > told[i][1]; at--) g->members[at] = g->members[at - 1];
-        g->members[at] = i;
-    }
-    while (g->members[g->rank] != rank) g->rank++;
-}
-
-static lc_status make(const lc__transport_ops *ops, void *transport, void *opening, int rank, int size, exchange **out)
+lc_status lc__exchange_make(const lc__transport_ops *ops, void *transport, void *opening, int rank, int size,
+                            exchange **out)
 {
     exchange *x = calloc(1, sizeof *x);
     lc_status status = LC_OK;
@@ -510,10 +524,12 @@ static lc_status make(const lc__transport_ops *ops, void *transport, void *openi
     x->opening = opening;
     x->rank = rank;
     x->size = size;
-    x->spin_ns = size <= sysconf(_SC_NPROCESSORS_ONLN) ? SPIN_NS : SPIN_CROWDED_NS;
+    x->spin_ns = size <= lc__processors_granted((int)sysconf(_SC_NPROCESSORS_ONLN)) ? SPIN_NS : SPIN_CROWDED_NS;
     x->peers = calloc((size_t)size, sizeof *x->peers);
     x->parts = calloc((size_t)size, sizeof *x->parts);
-    if (!x->peers || !x->parts)
+    x->tokens = calloc((size_t)size, sizeof *x->tokens);
+    x->exposed = (lc__exposed){.rank = rank, .size = size};
+    if (!x->peers || !x->parts || !x->tokens)
         LC_TRY_GOTO(status, done, lc_fail(LC_ERR_MEMORY, "out of memory: a communicator of %d ranks", size));
     LC_TRY_GOTO(status, done, lc__schedule_init(&x->schedule, rank, size, host, transport));
     for (int i = 0; i < size && host; i++) x->peers[i].across = host(transport, i) != host(transport, rank);
@@ -524,36 +540,25 @@ done:
     return status;
 }
 
-static lc_status split(void *self, int color, int key, int *rank, int *size, void **out)
+/* ---- exposed memory ---- */
+
+static lc_status tell_all(void *ctx, const void *mine, void *all, size_t bytes)
 {
-    exchange *x = self, *made = NULL;
-    lc_status status = LC_OK;
-    void *transport = NULL;
-    int32_t mine[2] = {color, key};
-    int32_t(*told)[2] = calloc((size_t)x->size, sizeof *told);
-    group g = {.parent = x, .members = calloc((size_t)x->size, sizeof(int))};
     pending p = {0};
-    if (!told || !g.members)
-        LC_TRY_GOTO(status, done, lc_fail(LC_ERR_MEMORY, "out of memory: a group of %d ranks", x->size));
-    lc_comm_call ask = {LC_COMM_ALL_GATHER, 0, LC_I32, -1, mine, told, 2};
-    LC_TRY_GOTO(status, done, start(x, &ask, &p));
-    LC_TRY_GOTO(status, done, wait_for(x, &p));
-    if (color >= 0) order_members(&g, (const int32_t(*)[2])told, x->size, x->rank);
-    void *opening = x->opening;
-    if (x->transport && x->ops->prepare)
-        LC_TRY_GOTO(status, done, x->ops->prepare(x->transport, g.n > 1 ? color : -1, key, &opening));
-    if (color >= 0) {
-        lc__meeting meeting = {group_all_gather, &g};
-        if (g.n > 1) LC_TRY_GOTO(status, done, x->ops->open(opening, g.rank, g.n, &meeting, &transport));
-        LC_TRY_GOTO(status, done, make(x->ops, transport, opening, g.rank, g.n, &made));
-        *rank = g.rank;
-        *size = g.n;
-        *out = made;
-    }
-done:
-    free(told);
-    free(g.members);
-    return status;
+    LC_TRY(lc__exchange_start(ctx, &(lc_comm_call){LC_COMM_ALL_GATHER, 0, LC_U8, -1, mine, all, (int64_t)bytes}, &p));
+    return lc__exchange_wait(ctx, &p);
+}
+
+static lc_status expose(void *self, void *data, size_t bytes, int fd)
+{
+    exchange *x = self;
+    const lc__meeting meeting = {tell_all, x};
+    return lc__exposed_add(&x->exposed, data, bytes, fd, &meeting);
+}
+
+static void conceal(void *self, const void *data)
+{
+    lc__exposed_remove(&((exchange *)self)->exposed, data);
 }
 
 lc_status lc__exchange_new(const lc__transport_ops *ops, void *transport, void *opening, int rank, int size,
@@ -561,19 +566,21 @@ lc_status lc__exchange_new(const lc__transport_ops *ops, void *transport, void *
 {
     exchange *x = NULL;
     *out = NULL;
-    LC_TRY(make(ops, transport, opening, rank, size, &x));
+    LC_TRY(lc__exchange_make(ops, transport, opening, rank, size, &x));
     const lc_comm_ops backend = {
         .size = sizeof backend,
         .name = ops->name,
         .state_bytes = sizeof(pending),
-        .start = start,
+        .start = lc__exchange_start,
         .poll = poll_all,
-        .split = split,
+        .split = lc__exchange_split,
         .free = exchange_free,
         .idle = idle,
         .abort = abort_all,
         .stats = stats,
-        .sleep = transport && ops->wants_thread ? sleep_only : NULL,
+        .sleep = transport && ops->wants_thread ? nap : NULL,
+        .expose = transport && ops->sees_files ? expose : NULL,
+        .conceal = transport && ops->sees_files ? conceal : NULL,
     };
     return lc_comm_new(&backend, x, rank, size, out);
 }

@@ -67,6 +67,12 @@ static void commit(void *self, int peer, int lane, size_t n)
         m->far_ops->commit(m->far, peer, lane, n);
 }
 
+static size_t put(void *self, int peer, int lane, const void *data, size_t n)
+{
+    mixed *m = self;
+    return m->near_one[peer] < 0 && m->far_ops->put ? m->far_ops->put(m->far, peer, lane, data, n) : LC__NO_PUT;
+}
+
 static bool sent(void *self, int peer, int lane)
 {
     mixed *m = self;
@@ -245,7 +251,7 @@ static lc_status prepare_relay(void *self, int color, int key, void **out)
 }
 
 #define MIXED_OPS                                                                                                      \
-    .open = mixed_open, .close = mixed_close, .room = room, .commit = commit, .sent = sent, .peek = peek,              \
+    .open = mixed_open, .close = mixed_close, .room = room, .commit = commit, .put = put, .sent = sent, .peek = peek,  \
     .consume = consume, .miss = miss, .progress = progress, .idle = idle, .abort = mixed_abort, .host = host
 
 static const lc__transport_ops shm_tcp = {.name = "shm+tcp", .wants_thread = true, MIXED_OPS};

@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define _GNU_SOURCE /* pthread_setname_np */
+#define _GNU_SOURCE /* pthread_setname_np, syscall */
 #include "comm/progress_thread.h"
 #include "core/status.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
-/* How long the thread sleeps at most: what is handed over meanwhile begins that much later. */
+/* How long the thread sleeps at most where nothing moves: what is handed over meanwhile begins that much later, or as
+ * much later as the backend lets bytes gather. */
 enum { SLEEP_US = 1000 };
 
 /* A call that runs: the state that comm.c keeps for it. */
@@ -30,15 +34,16 @@ typedef struct jobs {
 typedef struct carried {
     lc_comm_ops ops; /* the backend */
     void *self;
-    jobs running;     /* of who has the backend */
-    atomic_bool away; /* that is the thread; becomes true in the rank, and false in the thread */
+    jobs running;           /* of who has the backend */
+    atomic_bool away;       /* that is the thread; becomes true in the rank, and false in the thread */
+    atomic_bool waited_for; /* the rank waits for the thread */
 
     pthread_t thread;
     bool has_thread, cannot; /* cannot: there is none to be had */
     pthread_mutex_t lock;    /* of what follows */
     pthread_cond_t more, less;
     jobs handed; /* started while the thread has the backend */
-    bool stop;
+    bool stop, dropped;
     lc_comm_stats stats; /* when the thread looked last */
     atomic_uint_fast64_t ended;
     uint_fast64_t seen; /* of `ended`: by the rank, when it polled last */
@@ -110,21 +115,62 @@ static void tell_done(carried *c)
     if (!c->running.first && !c->handed.first) atomic_store(&c->away, false);
 }
 
-static void tell_failure(carried *c, lc_status s)
+static void drop_all(carried *c)
 {
-    lc__copy_message(c->message, sizeof c->message);
-    atomic_store(&c->failed, (int)s);
-    atomic_fetch_add(&c->ended, 1);
     c->running = c->handed = (jobs){NULL, NULL};
     atomic_store(&c->away, false);
     pthread_cond_signal(&c->less);
 }
 
+static void tell_failure(carried *c, lc_status s)
+{
+    lc__copy_message(c->message, sizeof c->message);
+    atomic_store(&c->failed, (int)s);
+    atomic_fetch_add(&c->ended, 1);
+    drop_all(c);
+}
+
+/* The thread needs the core for a moment at a time, but soon: the rank, which computes on it, would otherwise keep it
+ * for the rest of a time slice of milliseconds. From Linux 6.12 on slices can be asked for; elsewhere nothing changes.
+ */
+static void ask_for_short_slices(void)
+{
+    struct {
+        uint32_t size, policy;
+        uint64_t flags;
+        int32_t nice;
+        uint32_t priority;
+        uint64_t runtime, deadline, period; /* ns */
+    } attributes = {.size = sizeof attributes, .policy = SCHED_OTHER, .runtime = 100000};
+    (void)syscall(SYS_sched_setattr, 0, &attributes, 0U);
+}
+
+static struct timespec from_now(int microseconds)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    int64_t ns = t.tv_nsec + INT64_C(1000) * microseconds;
+    t.tv_sec += (time_t)(ns / 1000000000);
+    t.tv_nsec = (long)(ns % 1000000000);
+    return t;
+}
+
+/* Unless the rank waits for the thread. With the lock. */
+static void rest(carried *c, int microseconds)
+{
+    const struct timespec until = from_now(microseconds);
+    int status = 0;
+    while (status == 0 && !atomic_load(&c->waited_for) && !c->stop && !c->dropped)
+        status = pthread_cond_timedwait(&c->more, &c->lock, &until);
+}
+
 static void *carry_on(void *arg)
 {
     carried *c = arg;
+    ask_for_short_slices();
     pthread_mutex_lock(&c->lock);
     while (!c->stop) {
+        if (c->dropped) drop_all(c);
         if (!atomic_load(&c->away)) {
             pthread_cond_wait(&c->more, &c->lock);
             continue;
@@ -139,8 +185,9 @@ static void *carry_on(void *arg)
             tell_done(c);
         if (!atomic_load(&c->away) || c->handed.first || c->stop) continue;
         pthread_mutex_unlock(&c->lock);
-        c->ops.sleep(c->self, SLEEP_US);
+        int microseconds = c->ops.sleep(c->self, SLEEP_US, atomic_load(&c->waited_for));
         pthread_mutex_lock(&c->lock);
+        if (microseconds > 0) rest(c, microseconds);
     }
     pthread_mutex_unlock(&c->lock);
     return NULL;
@@ -220,14 +267,13 @@ static void idle(void *self, int microseconds)
         if (c->ops.idle) c->ops.idle(c->self, microseconds);
         return;
     }
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    int64_t ns = until.tv_nsec + INT64_C(1000) * microseconds;
-    until.tv_sec += (time_t)(ns / 1000000000);
-    until.tv_nsec = (long)(ns % 1000000000);
+    const struct timespec until = from_now(microseconds);
+    atomic_store(&c->waited_for, true);
     pthread_mutex_lock(&c->lock);
+    pthread_cond_signal(&c->more);
     if (atomic_load(&c->ended) == c->seen) (void)pthread_cond_timedwait(&c->less, &c->lock, &until);
     pthread_mutex_unlock(&c->lock);
+    atomic_store(&c->waited_for, false);
 }
 
 static void abort_all(void *self, const char *why)
@@ -245,6 +291,17 @@ static void stats(void *self, lc_comm_stats *io)
         io->sent = c->stats.sent, io->sent_across = c->stats.sent_across;
     else
         c->ops.stats(c->self, io);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void lc__progress_thread_drop(void *self)
+{
+    carried *c = self;
+    pthread_mutex_lock(&c->lock);
+    c->dropped = true;
+    pthread_cond_signal(&c->more);
+    while (atomic_load(&c->away)) pthread_cond_wait(&c->less, &c->lock);
+    c->running = (jobs){NULL, NULL};
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -282,7 +339,7 @@ static lc_status wrap(const lc_comm_ops *ops, void *self, void **out)
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&c->lock, NULL);
-    pthread_cond_init(&c->more, NULL);
+    pthread_cond_init(&c->more, &monotonic);
     pthread_cond_init(&c->less, &monotonic);
     pthread_condattr_destroy(&monotonic);
     *out = c;

@@ -11,5 +11,7 @@
 
 /* `ops`, which has `sleep`, and `self` become those of the backend around them, which frees `self`. */
 lc_status lc__progress_thread_new(lc_comm_ops *ops, void **self) LC_MUST_USE;
+/* The rank makes no call any more: when this returns, nobody uses the memory of those that run. */
+void lc__progress_thread_drop(void *self);
 
 #endif

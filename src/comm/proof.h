@@ -16,7 +16,8 @@ typedef enum lc__proof_role {
     LC__PROOF_COORDINATOR, /* of the control channel */
     LC__PROOF_CALLER,      /* of two ranks, the one that connects */
     LC__PROOF_LISTENER,
-    LC__PROOF_GROUP /* no answer: the key of a group */
+    LC__PROOF_GROUP,  /* no answer: the key of a group */
+    LC__PROOF_WATCHER /* of the control channel: who watches a rank's process */
 } lc__proof_role;
 
 typedef struct lc__proof_ask {

@@ -173,8 +173,8 @@ static void abort_all(void *self, const char *why)
 static void close_all(void *self)
 {
     relay *r = self;
+    for (int l = 0; l < LC__LANES; l++) lc_comm_free(r->lanes[l]); /* calls may still be under way, in this memory */
     for (int i = 0; r->streams && i < r->size * LC__LANES; i++) free(r->streams[i].memory);
-    for (int l = 0; l < LC__LANES; l++) lc_comm_free(r->lanes[l]);
     free(r->streams);
     free(r);
 }

@@ -90,7 +90,7 @@ done:
     return status;
 }
 
-const lc__transport_ops lc__shm = {.name = "shm", .open = open_window, LC__WINDOW_OPS};
+const lc__transport_ops lc__shm = {.name = "shm", .open = open_window, .sees_files = true, LC__WINDOW_OPS};
 
 lc_status lc_comm_shm(int rank, int size, const lc_meeting *meeting, lc_comm **out)
 {

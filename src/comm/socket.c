@@ -93,6 +93,15 @@ static bool with_itself(int fd)
            na == nb && !memcmp(&a, &b, na);
 }
 
+/* A listener that closes while a connection to it comes to be may leave one behind that has no other end, of which
+ * nobody tells this one. It is asked after a second without a word; a host that is there answers that it is not. */
+static void notice_half_open(int fd)
+{
+    int on = 1, idle_seconds = 1;
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_seconds, sizeof idle_seconds);
+}
+
 /* 0, or what went wrong. */
 static int connect_to(const struct addrinfo *a, double deadline, int *out)
 {
@@ -117,6 +126,7 @@ static int connect_to(const struct addrinfo *a, double deadline, int *out)
         return code;
     }
     send_at_once(fd);
+    notice_half_open(fd);
     *out = fd;
     return 0;
 }
@@ -158,6 +168,14 @@ void lc__socket_route(const char *address, char *text, size_t size)
 bool lc__socket_is_loopback(const char *number)
 {
     return !strncmp(number, "127.", 4) || !strcmp(number, "::1") || !strncmp(number, "::ffff:127.", 11);
+}
+
+const char *lc__socket_listen_as(const char *address)
+{
+    char route[64];
+    if (lc__socket_is_loopback(address) || !strcmp(address, "localhost")) return address;
+    lc__socket_route(address, route, sizeof route);
+    return lc__socket_is_loopback(route) ? "*" : address;
 }
 
 /* ---- bytes ---- */

@@ -23,6 +23,10 @@ void lc__socket_local(int fd, char *text, size_t size);
 /* The address from which this host reaches `address`; "" if it does not. Sends nothing. */
 void lc__socket_route(const char *address, char *text, size_t size);
 bool lc__socket_is_loopback(const char *number);
+/* Where to listen, so that all who know this host as `address` reach it: there; but on every interface ("*") if that is
+ * a name which means loopback here, as many distributions have it of a host's own name, and something else elsewhere.
+ */
+const char *lc__socket_listen_as(const char *address);
 
 /* Sends what can be sent now: the number of bytes, 0 if none, -1 if the connection is gone. */
 ssize_t lc__socket_send(int fd, const void *data, size_t n);

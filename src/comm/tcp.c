@@ -11,6 +11,7 @@
 #define _GNU_SOURCE /* ppoll */
 #include "comm/comm_internal.h"
 #include "comm/control_wire.h"
+#include "comm/schedule.h"
 #include "comm/socket.h"
 #include "comm/tcp_mesh.h"
 
@@ -23,7 +24,9 @@
 #include <unistd.h>
 
 enum { STREAMS = LC__LANES + 1, WORDS = LC__LANES };
-static const size_t ring_bytes[LC__LANES] = {[LC__LANE_COLLECTIVE] = 256 << 10, [LC__LANE_DIRECT] = 64 << 10};
+/* Many bytes are sent past the ring for them; what comes must have room for as long as a thread rests (exchange.c). */
+static const size_t out_bytes[LC__LANES] = {[LC__LANE_COLLECTIVE] = 64 << 10, [LC__LANE_DIRECT] = 64 << 10};
+static const size_t in_bytes[LC__LANES] = {[LC__LANE_COLLECTIVE] = 512 << 10, [LC__LANE_DIRECT] = 64 << 10};
 
 /* What lies in it is [read, written), counted since the beginning. */
 typedef struct ring {
@@ -34,6 +37,7 @@ typedef struct ring {
 typedef struct lane {
     int fd;
     bool closed; /* nothing comes or goes any more */
+    bool full;   /* the socket took less than there was */
     ring in, out;
 } lane;
 
@@ -77,14 +81,48 @@ static size_t room(void *self, int to, int l, void **at)
     peer *p = &g->peers[to];
     ring *r = &p->lanes[l].out;
     if (p->left) g->missed = to;
-    *at = r->data + r->written % ring_bytes[l];
-    return until_wrap(r->written, ring_bytes[l] - filled(r), ring_bytes[l]) / LC__GRAIN * LC__GRAIN;
+    *at = r->data + r->written % out_bytes[l];
+    return until_wrap(r->written, out_bytes[l] - filled(r), out_bytes[l]) / LC__GRAIN * LC__GRAIN;
 }
 
 static void commit(void *self, int to, int l, size_t n)
 {
     group *g = self;
     g->peers[to].lanes[l].out.written += n;
+}
+
+static void send_some(lane *c, size_t size)
+{
+    ring *r = &c->out;
+    ssize_t k = 1;
+    while (k > 0 && filled(r)) {
+        k = lc__socket_send(c->fd, r->data + r->read % size, until_wrap(r->read, filled(r), size));
+        if (k > 0) r->read += (size_t)k;
+    }
+    if (k < 0) c->closed = true;
+}
+
+/* Past the ring, which is as if the bytes had gone through it; only what is left of a grain that was begun does. */
+static size_t put(void *self, int to, int l, const void *data, size_t n)
+{
+    group *g = self;
+    peer *p = &g->peers[to];
+    lane *c = &p->lanes[l];
+    ring *r = &c->out;
+    if (p->left) g->missed = to;
+    if (!c->closed) send_some(c, out_bytes[l]);
+    if (c->closed || filled(r)) return 0;
+    ssize_t k = lc__socket_send(c->fd, data, n);
+    c->full = k < (ssize_t)n;
+    c->closed = k < 0;
+    if (k <= 0) return 0;
+    size_t taken = (size_t)lc__padded(k), rest = taken < n ? taken - (size_t)k : n - (size_t)k;
+    r->read = r->written += (size_t)k;
+    char *at = r->data + r->written % out_bytes[l];
+    memcpy(at, (const char *)data + k, rest);
+    memset(at + rest, 0, taken - (size_t)k - rest);
+    r->written += taken - (size_t)k;
+    return taken;
 }
 
 static bool sent(void *self, int to, int l)
@@ -101,8 +139,8 @@ static size_t peek(void *self, int from, int l, const void **at)
     group *g = self;
     peer *p = &g->peers[from];
     ring *r = &p->lanes[l].in;
-    *at = r->data + r->read % ring_bytes[l];
-    return until_wrap(r->read, filled(r), ring_bytes[l]) / LC__GRAIN * LC__GRAIN;
+    *at = r->data + r->read % in_bytes[l];
+    return until_wrap(r->read, filled(r), in_bytes[l]) / LC__GRAIN * LC__GRAIN;
 }
 
 static void miss(void *self, int from, int l)
@@ -119,17 +157,6 @@ static void consume(void *self, int from, int l, size_t n)
 }
 
 /* ---- moving ---- */
-
-static void send_some(lane *c, size_t size)
-{
-    ring *r = &c->out;
-    ssize_t k = 1;
-    while (k > 0 && filled(r)) {
-        k = lc__socket_send(c->fd, r->data + r->read % size, until_wrap(r->read, filled(r), size));
-        if (k > 0) r->read += (size_t)k;
-    }
-    if (k < 0) c->closed = true;
-}
 
 static void receive_some(lane *c, size_t size)
 {
@@ -180,7 +207,8 @@ static nfds_t list(group *g)
         if (!p->memory) continue;
         for (int l = 0; l < LC__LANES; l++) {
             lane *c = &p->lanes[l];
-            int events = (filled(&c->in) < ring_bytes[l] ? POLLIN : 0) | (filled(&c->out) && !p->left ? POLLOUT : 0);
+            bool more = (filled(&c->out) || c->full) && !p->left;
+            int events = (filled(&c->in) < in_bytes[l] ? POLLIN : 0) | (more ? POLLOUT : 0);
             g->polled[n++] = (struct pollfd){.fd = c->closed || !events ? -1 : c->fd, .events = (short)events};
         }
         g->polled[n++] = (struct pollfd){.fd = p->quiet ? -1 : p->words.fd, .events = POLLIN};
@@ -196,8 +224,11 @@ static void move(group *g)
         for (int l = 0; l < LC__LANES; l++, n++) {
             lane *c = &g->peers[i].lanes[l];
             int what = g->polled[n].revents;
-            if (what & POLLOUT) send_some(c, ring_bytes[l]);
-            if (what & ~POLLOUT && !c->closed) receive_some(c, ring_bytes[l]);
+            if (what & POLLOUT) {
+                c->full = false;
+                send_some(c, out_bytes[l]);
+            }
+            if (what & ~POLLOUT && !c->closed) receive_some(c, in_bytes[l]);
         }
         if (g->polled[n++].revents) hear(g, i);
     }
@@ -278,14 +309,14 @@ static void close_all(void *self)
 static bool rings_new(peer *p)
 {
     size_t all = 0;
-    for (int l = 0; l < LC__LANES; l++) all += 2 * ring_bytes[l];
+    for (int l = 0; l < LC__LANES; l++) all += in_bytes[l] + out_bytes[l];
     p->memory = malloc(all);
     if (!p->memory) return false;
     char *at = p->memory;
     for (int l = 0; l < LC__LANES; l++) {
         p->lanes[l].in.data = at;
-        p->lanes[l].out.data = at + ring_bytes[l];
-        at += 2 * ring_bytes[l];
+        p->lanes[l].out.data = at + in_bytes[l];
+        at += in_bytes[l] + out_bytes[l];
     }
     return true;
 }
@@ -355,6 +386,7 @@ const lc__transport_ops lc__tcp = {
     .close = close_all,
     .room = room,
     .commit = commit,
+    .put = put,
     .sent = sent,
     .peek = peek,
     .consume = consume,

@@ -151,18 +151,15 @@ static void show_end(void *ctx, const char *message, const char *calls)
     lc__str_free(&text);
 }
 
-/* Where rank 0 listens: on the address that all know, if that is one interface of this host. If it is a name that means
- * loopback here and something else elsewhere, or no address of this host (but of a router before it), everywhere. */
+/* Where rank 0 listens: on the address that all know, if that is one of this host; if it is that of a router before it,
+ * everywhere. */
 static lc_status host_coordinator(lc__world *w, const lc__control_times *times)
 {
-    char route[64];
     bool local = w->num_nodes == 1 || lc__socket_is_loopback(w->address) || !strcmp(w->address, "localhost");
-    lc__socket_route(w->address, route, sizeof route);
-    bool everywhere = !local && lc__socket_is_loopback(route);
+    const char *address = w->num_nodes == 1 ? w->address : lc__socket_listen_as(w->address);
     int port = w->port;
-    lc_status s =
-        lc__coordinator_start(everywhere ? "*" : w->address, &port, w->size, w->secret, times, &w->coordinator);
-    if (s >= 0 || local || everywhere) return s;
+    lc_status s = lc__coordinator_start(address, &port, w->size, w->secret, times, &w->coordinator);
+    if (s >= 0 || local || !strcmp(address, "*")) return s;
     return lc__coordinator_start("*", &port, w->size, w->secret, times, &w->coordinator);
 }
 
@@ -192,6 +189,12 @@ static lc_status meet(lc__world *w, const lc__world_options *o)
 static lc_status make_mpi(lc__world *w)
 {
     LC_TRY(lc_comm_mpi(&w->comm));
+    if (lc_comm_size(w->comm) == 1)
+        return lc_fail(
+            LC_ERR_CONFIG,
+            "LIGHTC_COMM asks for MPI, and to MPI every rank is alone, since %s has started them; start them "
+            "with mpirun, or leave it out",
+            w->launcher);
     if (lc_comm_rank(w->comm) == w->rank && lc_comm_size(w->comm) == w->size) return LC_OK;
     return lc_fail(LC_ERR_CONFIG, "this process is rank %d of %d to MPI, and rank %d of %d to its launcher (%s)",
                    lc_comm_rank(w->comm), lc_comm_size(w->comm), w->rank, w->size, w->launcher);
@@ -371,6 +374,37 @@ void lc__world_leave(lc__world *w)
 lc_status lc__world_explain(const lc__world *w, lc_status status)
 {
     return status == LC_ERR_PEER && w->control ? lc__control_explain(w->control, 1, status) : status;
+}
+
+/* ---- the end of this process ---- */
+
+/* Before ranks have met only a launcher's coordinator is there to listen. */
+static void tell_unmet(const char *why)
+{
+    lc__world w;
+    if (lc__world_find(&w) < 0 || w.size == 1 || !w.hosted) return;
+    lc__control_last_words(
+        &(lc__control_options){
+            .rank = w.rank, .size = w.size, .address = w.address, .port = w.port, .secret = w.secret, .told = w.told},
+        why);
+}
+
+void lc__world_last_words(lc_status status)
+{
+    lc__world *w = &this_process.world;
+    char why[1024];
+    lc__copy_message(why, sizeof why);
+    pthread_mutex_lock(&this_process.lock);
+    if (!this_process.references)
+        tell_unmet(why);
+    else if (w->control)
+        lc__control_fail_and_wait(w->control, why);
+    if (this_process.references && w->coordinator) { /* with this process it would be gone before all are told */
+        lc__coordinator_stop(w->coordinator);
+        w->coordinator = NULL;
+    }
+    pthread_mutex_unlock(&this_process.lock);
+    if (!lc_error_is_told()) (void)!lc_fail(status, "%s", why);
 }
 
 /* ---- for any communicator ---- */

@@ -60,6 +60,10 @@ typedef struct lc__world_options {
 lc_status lc__world_join(const lc__world_options *options, lc__world **out) LC_MUST_USE;
 void lc__world_leave(lc__world *w); /* NULL is fine */
 
+/* This process ends with `status` and this thread's message: if it is a rank, connected or not yet, that ends the run.
+ * Afterwards the message is that which all are told (lc_error_is_told), if it is of this rank. */
+void lc__world_last_words(lc_status status);
+
 /* After LC_ERR_PEER: a communicator knows that a rank is gone, the coordinator why. Waits for its word, up to a second,
  * and makes that this thread's message. Returns `status`. */
 lc_status lc__world_explain(const lc__world *w, lc_status status);

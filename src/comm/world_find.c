@@ -186,8 +186,10 @@ static uint64_t hash(const char *text, uint64_t h)
 
 int lc__world_batches(int size)
 {
-    const char *began = variable("LIGHTC_BATCHES"), *world = variable("LIGHTC_WORLD_SIZE");
-    return began && world && atoi(world) == size && atoi(began) > size ? atoi(began) : size;
+    const char *began = variable("LIGHTC_BATCHES");
+    lc__world here;
+    bool all = began && atoi(began) > size && lc__world_find(&here) >= 0 && here.size == size;
+    return all ? atoi(began) : size;
 }
 
 bool lc__first_host(const char *list, char *out, size_t size)

@@ -314,11 +314,11 @@ static lc_status make_links(lc_ckpt_writer *w)
 }
 
 /* Nobody waits for what takes long and can be done again: what cannot be removed does no harm. */
-void lc__ckpt_do_chores(lc_ckpt_writer *w)
+static void do_chores(lc_ckpt_writer *w, bool only_links)
 {
     for (;;) {
         pthread_mutex_lock(&w->lock);
-        lc__ckpt_chore *c = next_chore(w, false, w->done);
+        lc__ckpt_chore *c = next_chore(w, only_links, w->done);
         pthread_mutex_unlock(&w->lock);
         if (!c) return;
         lc_status status = c->link  ? make_link(c)
@@ -331,6 +331,11 @@ void lc__ckpt_do_chores(lc_ckpt_writer *w)
         }
         lc__ckpt_chore_free(c);
     }
+}
+
+void lc__ckpt_do_chores(lc_ckpt_writer *w)
+{
+    do_chores(w, false);
 }
 
 /* What another rank writes, and that rank 0 waits for. */
@@ -443,7 +448,9 @@ void *lc__ckpt_run(void *arg)
         bool write = w->job != w->done, quit = w->quit;
         pthread_mutex_unlock(&w->lock);
         if (quit) return NULL;
+        /* A link to the checkpoint before must not come behind this one, which may be what has the link's name. */
+        if (write) do_chores(w, true);
         if (write) write_and_tell(w);
-        lc__ckpt_do_chores(w);
+        do_chores(w, false);
     }
 }

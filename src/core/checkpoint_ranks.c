@@ -54,6 +54,7 @@ lc_status lc__ckpt_commit_together(lc_ckpt_writer *w, lc_comm *comm, bool wait)
     made = lc__ranks_agree(comm, made);
     if (made >= 0) status = lc__ranks_text(comm, &dir);
     if (made < 0 || status < 0) {
+        if (rank == 0 && dir) (void)!lc__remove_tree(w->io, dir); /* nobody will write there */
         if (lock_fd >= 0) close(lock_fd);
         free(dir);
         lc_ckpt_abort(w);

@@ -3,11 +3,11 @@
 #define _GNU_SOURCE
 #include "core/chunks.h"
 
+#include <lightc/graph.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #define MAX_THREADS 4 /* more do not make a device or the page cache faster */
 
@@ -57,8 +57,8 @@ lc_status lc__for_chunks(uint64_t n, lc_status (*fn)(void *ctx, uint64_t i), voi
     atomic_init(&w.next, 0);
     atomic_init(&w.failed, false);
     pthread_mutex_init(&w.lock, NULL);
-    long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    uint64_t threads = processors < 1 ? 1 : processors > MAX_THREADS ? MAX_THREADS : (uint64_t)processors;
+    int processors = lc_processors();
+    uint64_t threads = processors > MAX_THREADS ? MAX_THREADS : (uint64_t)processors;
     if (threads > n) threads = n;
     pthread_t others[MAX_THREADS];
     uint64_t started = 0;

@@ -135,8 +135,7 @@ static lc_status cannot_share(const lc_trainer *t, int64_t samples, int64_t chun
 
 lc_status lc__chunks_shard(const lc_trainer *t, const lc_dataloader *l, bool train, lc_shard *out)
 {
-    int64_t batches = out->batches ? out->batches : out->size, samples = lc_dataloader_batch_size(l);
-    if (out->size > 1 || lc_dataloader_get_shard(l)->batches != batches) samples *= batches; /* else it is cut so */
+    int64_t samples = lc_dataloader_batch_size(l) * (out->batches ? out->batches : out->size);
     if (samples <= 0) {
         if (out->size == 1) return LC_OK; /* then each batch is cut as it comes */
         return lc_fail(LC_ERR_CONFIG, "deterministic: the loader does not say how many samples a batch has (batch_size "

@@ -247,8 +247,9 @@ static lc_status run_hooks_and_loaders(lc_trainer *t)
     LC_TRY(LC__EVAL_HOOK(t, EPOCH_START, epoch_start));
     for (int i = 0; i < t->eval.n; i++) {
         LC_TRY(run_loader(t, i));
-        /* Metrics of a loader are there when it ends, as in Lightning: it matters if the next one fails. */
-        if (i + 1 < t->eval.n && !t->sanity && t->stage != LC_STAGE_PREDICT)
+        /* Metrics of a loader are there when it ends, as in Lightning: it matters if the next one fails. Those of
+         * several ranks are put together once, behind the last loader. */
+        if (i + 1 < t->eval.n && !t->comm && !t->sanity && t->stage != LC_STAGE_PREDICT)
             LC_TRY(lc__results_publish_epoch(t, &t->eval_results));
     }
     LC_TRY(end_epoch(t));

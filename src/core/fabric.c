@@ -9,6 +9,8 @@
 #include "core/ranks.h"
 #include "core/run_state.h"
 #include "launch/launch.h"
+#include "tensor/graph_impl.h"
+#include "tensor/sync.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +32,7 @@ struct lc_fabric {
     lc_logger *loggers;
     int n_loggers;
     char *root_dir, *run_dir; /* run_dir NULL: nothing has been logged yet */
+    char *memory_limit;
 };
 
 static void free_loggers(const lc_logger *loggers, int n)
@@ -38,12 +41,87 @@ static void free_loggers(const lc_logger *loggers, int n)
         if (loggers[i].ops->free) loggers[i].ops->free(loggers[i].self);
 }
 
+static lc_status check_options(const lc_fabric_options *o)
+{
+    const struct {
+        const char *name;
+        double value;
+    } numbers[] = {
+        {"num_nodes", (double)o->num_nodes},
+        {"max_restarts", (double)o->max_restarts},
+        {"start_timeout", o->start_timeout},
+        {"silence_timeout", o->silence_timeout},
+        {"progress_timeout", o->progress_timeout},
+        {"grace_period", o->grace_period},
+        {"threads", o->threads},
+        {"bucket_cap_mb", o->bucket_cap_mb},
+        {"shard_size", (double)o->shard_size},
+    };
+    int64_t limit;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        LC_TRY(lc__option_check(numbers[i].name, numbers[i].value));
+    LC_TRY(lc__memory_limit_parse(o->memory_limit, &limit));
+    return lc__accelerator_check(o->accelerator);
+}
+
+static lc_status launch(const lc_fabric_options *o)
+{
+    if (o->comm) return LC_OK; /* the program has brought its ranks */
+    return lc__launch_self(&(lc__launch_options){
+        .accelerator = o->accelerator,
+        .strategy = o->strategy,
+        .devices = o->devices,
+        .nodes_file = o->nodes_file,
+        .root_dir = o->default_root_dir,
+        .num_nodes = o->num_nodes,
+        .node_rank = LC_UNSET,
+        .max_restarts = o->max_restarts,
+        .times = {.start = o->start_timeout,
+                  .silence = o->silence_timeout,
+                  .progress = o->progress_timeout,
+                  .grace = o->grace_period},
+    });
+}
+
+/* Strategy, ranks and precision. */
+static lc_status set_up(lc_fabric *f, const lc_fabric_options *o)
+{
+    const lc_strategy_ops *strategy;
+    lc_strategy_request ask = {.devices = o->devices,
+                               .num_nodes = o->num_nodes,
+                               .comm = o->comm,
+                               .bucket_cap_mb = o->bucket_cap_mb,
+                               .gradient_compression = o->gradient_compression,
+                               .shard_size = o->shard_size,
+                               .start_timeout = o->start_timeout,
+                               .silence_timeout = o->silence_timeout,
+                               .progress_timeout = o->progress_timeout,
+                               .grace_period = o->grace_period,
+                               .say = lc__say_waiting};
+    LC_TRY(lc_precision_find(o->precision, &f->precision));
+    LC_TRY(lc_strategy_find(o->strategy, &strategy));
+    LC_TRY(strategy->setup_environment(&f->strategy_self, &ask));
+    f->strategy = strategy; /* from here on it is to be torn down */
+    LC_TRY(lc__state_dict_type(o->state_dict_type, strategy, &f->sharded));
+    if (strategy->devices)
+        return lc_fail(LC_ERR_UNSUPPORTED,
+                       "%s cuts batches for its devices, which a fabric leaves to the program; use ddp, or a trainer",
+                       strategy->name);
+    f->comm = strategy->comm(f->strategy_self);
+    return lc__request_check(&ask, strategy, f->comm, o->deterministic);
+}
+
 lc_status lc_fabric_new(const lc_fabric_options *options, lc_fabric **out)
 {
     lc_fabric_options o = options ? *options : (lc_fabric_options){0};
-    lc_graph_options g = {.threads = o.threads, .deterministic = o.deterministic, .seed = o.seed};
+    lc_graph_options g = {.threads = o.threads,
+                          .deterministic = o.deterministic,
+                          .seed = o.seed,
+                          .tune = o.tune,
+                          .nan_check = o.detect_anomaly};
     lc_status status = LC_OK;
     *out = NULL;
+    if (!o.num_nodes) o.num_nodes = 1;
     lc_fabric *f = calloc(1, sizeof *f);
     if (f) f->loggers = calloc((size_t)o.n_loggers + 1, sizeof *f->loggers);
     if (!f || !f->loggers) {
@@ -53,36 +131,11 @@ lc_status lc_fabric_new(const lc_fabric_options *options, lc_fabric **out)
     }
     LC_TRY_GOTO(status, done, lc__loggers_take(o.loggers, o.n_loggers, f->loggers, &f->n_loggers));
     LC_TRY_GOTO(status, done, lc__copy_text(o.default_root_dir ? o.default_root_dir : ".", &f->root_dir));
-    LC_TRY_GOTO(status, done, lc__accelerator_check(o.accelerator));
-    lc__launch_options launch = {.accelerator = o.accelerator,
-                                 .strategy = o.strategy,
-                                 .devices = o.devices,
-                                 .root_dir = o.default_root_dir,
-                                 .num_nodes = o.num_nodes ? o.num_nodes : 1,
-                                 .node_rank = LC_UNSET};
-    if (!o.comm) LC_TRY_GOTO(status, done, lc__launch_self(&launch));
+    if (o.memory_limit) LC_TRY_GOTO(status, done, lc__copy_text(o.memory_limit, &f->memory_limit));
+    LC_TRY_GOTO(status, done, check_options(&o));
+    LC_TRY_GOTO(status, done, launch(&o));
     if (status == LC_STOP) goto done;
-    LC_TRY_GOTO(status, done, lc_precision_find(o.precision, &f->precision));
-    LC_TRY_GOTO(status, done, lc_strategy_find(o.strategy, &f->strategy));
-    lc_strategy_request ask = {.devices = o.devices,
-                               .num_nodes = o.num_nodes ? o.num_nodes : 1,
-                               .comm = o.comm,
-                               .gradient_compression = o.gradient_compression,
-                               .shard_size = o.shard_size};
-    status = f->strategy->setup_environment(&f->strategy_self, &ask);
-    if (status < 0) {
-        f->strategy = NULL; /* nothing to tear down */
-        goto done;
-    }
-    LC_TRY_GOTO(status, done, lc__state_dict_type(o.state_dict_type, f->strategy, &f->sharded));
-    if (f->strategy->devices) {
-        status = lc_fail(LC_ERR_UNSUPPORTED,
-                         "%s cuts batches for its devices, which a fabric leaves to the program; use ddp, or a trainer",
-                         f->strategy->name);
-        goto done;
-    }
-    f->comm = f->strategy->comm(f->strategy_self);
-    LC_TRY_GOTO(status, done, lc__request_check(&ask, f->strategy, f->comm, o.deterministic));
+    LC_TRY_GOTO(status, done, set_up(f, &o));
     LC_TRY_GOTO(status, done, lc_graph_new(&g, &f->graph));
     *out = f;
     f = NULL;
@@ -101,6 +154,7 @@ void lc_fabric_free(lc_fabric *f)
     free(f->loggers);
     free(f->root_dir);
     free(f->run_dir);
+    free(f->memory_limit);
     if (f->strategy && f->strategy->teardown) f->strategy->teardown(f->strategy_self);
     lc_graph_free(f->graph);
     if (f->precision && f->precision->teardown) f->precision->teardown(f->precision_self);
@@ -117,6 +171,7 @@ lc_status lc_fabric_setup(lc_fabric *f, lc_module *m, lc_optimizer *const *optim
     for (int i = 0; i < n; i++) LC_TRY(lc_optimizers_add(&f->optimizers, optimizers[i]));
     if (f->precision->convert_module) LC_TRY(f->precision->convert_module(&f->precision_self, m));
     if (f->strategy->setup) LC_TRY(f->strategy->setup(f->strategy_self, f->graph, m, optimizers, n));
+    LC_TRY(lc__memory_limit_apply(f->memory_limit, f->graph, m, &f->optimizers));
     lc_module_train(m, true);
     lc_zero_grad(f->graph);
     f->m = m;
@@ -144,6 +199,7 @@ lc_status lc_fabric_begin(lc_fabric *f)
 {
     if (!f->m) return lc_fail(LC_ERR_STATE, "lc_fabric_begin: call lc_fabric_setup first");
     f->error.status = LC_OK;
+    if (f->strategy->progress) f->strategy->progress(f->strategy_self, f->steps, "its own loop");
     LC_TRY(lc_step_begin(f->graph, (uint64_t)f->steps, 0));
     f->steps++;
     return LC_OK;
@@ -198,6 +254,8 @@ lc_status lc_fabric_end(lc_fabric *f)
     if (lc_current_graph() == f->graph) {
         note(f, lc_step_status(f->graph));
         if (f->error.status >= 0) note(f, lc_step_run(f->graph));
+        /* What no update has waited for. */
+        if (f->error.status >= 0 && f->graph->reducer) note(f, lc__reducer_settle(f->graph->reducer));
         note(f, lc_step_end(f->graph));
     } else {
         note(f, lc_fail(LC_ERR_STATE, "lc_fabric_end: call lc_fabric_begin first"));

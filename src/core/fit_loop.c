@@ -131,13 +131,11 @@ static bool epoch_done(lc_trainer *t)
     return lc__should_stop(t) && lc__can_stop_early(t);
 }
 
-static lc_status interrupted(lc_trainer *t)
+static lc_status save_interrupted(lc_trainer *t, int sig)
 {
-    int sig = lc__signal_of(t);
     const char *name = sig == SIGINT ? "SIGINT" : sig == SIGTERM ? "SIGTERM" : "a signal";
     lc__str dir = {0};
     lc_status s;
-    lc__note_signal(sig);
     if (t->opt.fast_dev_run || t->opt.barebones || t->opt.enable_checkpointing == LC_OFF)
         return lc_fail(LC_ERR_INTERRUPTED, "stopped by %s after step %lld; nothing was saved", name,
                        (long long)t->global_step);
@@ -153,6 +151,15 @@ static lc_status interrupted(lc_trainer *t)
         s = lc_fail(LC_ERR_INTERRUPTED, "stopped by %s after step %lld; continue with --ckpt_path %s", name,
                     (long long)t->global_step, dir.s);
     lc__str_free(&dir);
+    return s;
+}
+
+static lc_status interrupted(lc_trainer *t)
+{
+    int sig = lc__signal_of(t);
+    lc_status s = save_interrupted(t, sig);
+    lc__note_signal(sig);
+    if (!lc__is_rank_zero(t)) lc__note_told(); /* all were, and rank 0 says it */
     return s;
 }
 
@@ -263,21 +270,30 @@ lc_status lc__end_of_epoch(lc_trainer *t)
     return LC_OK;
 }
 
-static lc_status forward_batch(lc_trainer *t, const lc_batch *batch, int64_t i)
+static lc_status forward(lc_trainer *t, const lc_batch *batch, int64_t i)
 {
     lc_hook saved = t->hook;
-    t->batch = batch;
-    t->batch_idx = i;
-    LC_TRY(lc_step_begin(t->graph, (uint64_t)(t->total_batches + i), 0));
-    LC_TRY(lc__transfer(t, &batch, 0));
     t->hook = LC_HOOK_TRAINING_STEP;
     lc_no_grad_begin();
     lc_tensor *loss = t->mo.training_step(t->m, batch, i);
     lc_no_grad_end();
     t->hook = saved;
-    lc_status s = lc_step_status(t->graph);
-    if (s >= 0 && loss) lc_keep(loss);
-    if (s >= 0) s = lc_step_run(t->graph);
+    LC_TRY(lc_step_status(t->graph));
+    if (loss) lc_keep(loss);
+    return lc_step_run(t->graph);
+}
+
+static lc_status forward_batch(lc_trainer *t, const lc_batch *batch, int64_t i)
+{
+    t->batch = batch;
+    t->batch_idx = i;
+    LC_TRY(lc_step_begin(t->graph, (uint64_t)(t->total_batches + i), 0));
+    LC_TRY(lc__begin_batch(t, batch));
+    LC_TRY(lc__transfer(t, &batch, 0));
+    LC_TRY(lc__norms_begin(t, batch));
+    lc_status s = lc__is_empty_share(batch) ? LC_OK : forward(t, batch, i);
+    if (s >= 0) s = lc__norms_end(t, true);
+    if (s >= 0) s = lc__end_batch(t);
     lc_status ended = lc_step_end(t->graph);
     t->batch = NULL;
     return s < 0 ? s : ended;
@@ -325,7 +341,8 @@ lc_status lc__fit_loop(lc_trainer *t)
     }
     /* RESUME: a batch, or the end of an epoch or of the training, that is not finished is finished even if no batch is
      * left. */
-    bool unfinished = t->resume_mid_epoch && t->resume_phase != LC__PHASE_START && t->is_last_batch;
+    bool unfinished =
+        t->resume_mid_epoch && t->resume_phase != LC__PHASE_START && (t->is_last_batch || max_steps_reached(t));
     if (!unfinished && !at_end && fit_done(t)) return LC_OK;
     if (t->enable_validation) LC_TRY(lc__setup_eval_data(t));
     LC_TRY(lc__check_same_data(t));

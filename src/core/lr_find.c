@@ -173,6 +173,7 @@ lc_status lc_tuner_lr_find(lc_trainer *t, lc_module *m, const lc_run_args *run, 
     }
     lc__probe p = {.t = t, .m = m, .run = run, .steps = r.a.num_training, .watch = {&range_test_ops, &r}};
     status = lc__probe_run(&p);
+    if (status >= 0) status = lc__probes_end(t);
     if (status < 0) {
         lc_fail_context(status, "lr_find");
         goto done;

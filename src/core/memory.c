@@ -21,6 +21,7 @@ typedef struct walk {
     lc_device_memory *m;
     const lc_flat *seen[8]; /* one for each data type, as a rule */
     int n_seen;
+    bool in_parts; /* as far as strategies go: parameters too */
 } walk;
 
 static int64_t elements_of(const lc_flat *flat)
@@ -38,6 +39,7 @@ static lc_status add_tensor(void *ctx, const char *path, lc_module *owner, lc_mo
         if (w->seen[i] == flat) return LC_OK;
     if (!flat || w->n_seen == (int)(sizeof w->seen / sizeof *w->seen)) return LC_OK;
     w->seen[w->n_seen++] = flat;
+    w->in_parts |= flat->sharding && flat->sharding->parameter;
     w->m->gradients += elements_of(flat) * (int64_t)lc_dtype_size(mt->tensor->type.dtype);
     return LC_OK;
 }
@@ -53,21 +55,30 @@ static int64_t state_of(const lc_optimizer *opt)
                 (p->flat->sharding ? p->flat->sharding->count : p->flat->count) * (int64_t)lc_dtype_size(p->type.dtype);
     }
     for (int k = 0; opt->ops->state_names && opt->ops->state_names[k]; k++)
-        bytes += opt->state[k] ? bytes_held(opt->state[k]) : count;
+        bytes += opt->state[k] ? bytes_held(opt->state[k]) : opt->ops->scalar_state >> k & 1 ? 0 : count;
     return bytes;
+}
+
+static lc_status count(const lc_graph *g, lc_module *m, const lc_optimizers *optimizers, lc_device_memory *out,
+                       bool *in_parts)
+{
+    walk w = {.m = out};
+    *out = (lc_device_memory){0};
+    LC_TRY(lc_module_visit(m, add_tensor, &w));
+    if (g->tree) out->gradients += lc__tree_bytes(g->tree);
+    for (int i = 0; i < optimizers->n; i++) out->optimizer_state += state_of(optimizers->optimizers[i].optimizer);
+    out->activations = (int64_t)g->arena_committed;
+    out->workspace = (int64_t)g->scratch_bytes;
+    *in_parts = w.in_parts;
+    return LC_OK;
 }
 
 lc_status lc_trainer_memory(const lc_trainer *t, lc_device_memory *out)
 {
-    walk w = {.m = out};
+    bool in_parts;
     *out = (lc_device_memory){0};
     if (!t->m || !t->graph) return lc_fail(LC_ERR_STATE, "lc_trainer_memory: nothing has been run yet");
-    LC_TRY(lc_module_visit(t->m, add_tensor, &w));
-    if (t->graph->tree) out->gradients += lc__tree_bytes(t->graph->tree);
-    for (int i = 0; i < t->optimizers.n; i++) out->optimizer_state += state_of(t->optimizers.optimizers[i].optimizer);
-    out->activations = (int64_t)t->graph->arena_committed;
-    out->workspace = (int64_t)t->graph->scratch_bytes;
-    return LC_OK;
+    return count(t->graph, t->m, &t->optimizers, out, &in_parts);
 }
 
 lc_status lc__memory_limit_parse(const char *text, int64_t *bytes)
@@ -86,20 +97,22 @@ lc_status lc__memory_limit_parse(const char *text, int64_t *bytes)
     return lc_fail(LC_ERR_CONFIG, "memory_limit=\"%.60s\"; it is a size: 512MiB, 1.5GiB, or bytes", text);
 }
 
-lc_status lc__memory_limit_apply(lc_trainer *t)
+lc_status lc__memory_limit_apply(const char *text, lc_graph *g, lc_module *module, const lc_optimizers *optimizers)
 {
     const double mib = 1048576;
     int64_t limit;
     lc_device_memory m;
-    LC_TRY(lc__memory_limit_parse(t->opt.memory_limit, &limit));
+    bool in_parts;
+    LC_TRY(lc__memory_limit_parse(text, &limit));
     if (!limit) return LC_OK;
-    LC_TRY(lc_trainer_memory(t, &m));
+    LC_TRY(count(g, module, optimizers, &m, &in_parts));
     int64_t held = m.parameters + m.buffers + m.gradients + m.optimizer_state;
-    t->graph->options.max_bytes = limit - held;
+    g->options.max_bytes = limit - held;
     if (limit > held) return LC_OK;
     return lc_fail(LC_ERR_MEMORY,
                    "this rank needs %.2f MiB (parameters and buffers %.2f, gradients %.2f, optimizer state %.2f) and "
-                   "memory for its steps; memory_limit is %.2f MiB. --strategy sharded spreads them over all ranks",
+                   "memory for its steps; memory_limit is %.2f MiB. %s",
                    (double)held / mib, (double)(m.parameters + m.buffers) / mib, (double)m.gradients / mib,
-                   (double)m.optimizer_state / mib, (double)limit / mib);
+                   (double)m.optimizer_state / mib, (double)limit / mib,
+                   in_parts ? "More ranks would have smaller parts" : "--strategy sharded spreads them over all ranks");
 }

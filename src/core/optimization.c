@@ -5,9 +5,11 @@
  * backward while gradients are being accumulated. */
 #include "core/deterministic.h"
 #include "core/parts.h"
+#include "core/rank_times.h"
 #include "core/ranks.h"
 #include "optim/optim_internal.h"
 #include "tensor/graph_impl.h"
+#include "tensor/sync.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -156,12 +158,22 @@ lc_status lc_default_optimizer_step(lc_module *self, int64_t epoch, int64_t batc
     return LC_OK;
 }
 
+/* Who optimises manually may update without a backward pass since the checkpoint that the run goes on from. */
+static lc_status sum_restored(lc_trainer *t, const lc_optimizer *optimizer)
+{
+    lc__reducer *r = t->graph->reducer;
+    if (!r || !lc__reducer_has_shares(r, optimizer)) return LC_OK;
+    lc__reducer_before_backward(r);
+    return lc__sync_gradients(t);
+}
+
 lc_status lc_clip_gradients(lc_module *self, lc_optimizer *optimizer, double gradient_clip_val,
                             const char *gradient_clip_algorithm)
 {
     lc_trainer *t = trainer_of(self);
     bool none = t && !t->mo.manual_optimization && t->window_backwards == 0;
     if (!(gradient_clip_val > 0) || !optimizer || none) return LC_OK;
+    if (t && t->mo.manual_optimization) LC_TRY(sum_restored(t, optimizer));
     if (!gradient_clip_algorithm || !strcmp(gradient_clip_algorithm, "norm"))
         lc_clip_grad_norm(optimizer, gradient_clip_val);
     else if (!strcmp(gradient_clip_algorithm, "value"))
@@ -265,6 +277,7 @@ lc_status lc__optimize(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
     lc_status s = lc_step_run(t->graph);
     if (s >= 0) s = lc__end_batch(t);
     LC__PROFILE_ACTION(t, "run_step", start);
+    lc__rank_times_stepped(t);
     t->recording = false;
     if (s < 0) return lc_fail_context(s, "epoch %lld, batch %lld", (long long)t->current_epoch, (long long)batch_idx);
     LC_TRY(lc__results_read(t, &t->train_results));
@@ -364,6 +377,7 @@ lc_status lc_manual_step(lc_module *self, lc_optimizer *optimizer)
         return lc_fail(LC_ERR_STATE,
                        "lc_manual_step: %s evaluates the loss several times a step; use lc_manual_step_closure",
                        optimizer->ops->name);
+    LC_TRY(sum_restored(t, optimizer));
     LC_TRY(before_step(t, optimizer, &skip));
     if (!skip) lc_optimizer_step(optimizer);
     t->global_step++;
@@ -388,6 +402,7 @@ static lc_status evaluate_manual(void *ctx, double *loss)
     if (status < 0) return status;
     LC_TRY(lc_step_status(t->graph));
     if (!c->loss) return LC_SKIP;
+    LC_TRY(sum_restored(t, c->optimizer));
     LC_TRY(before_step(t, c->optimizer, &skip));
     if (skip) return LC_SKIP;
     *loss = NAN;

@@ -33,13 +33,6 @@ lc_status lc__views_add(lc__views *l, lc_tensor *t)
     return LC_OK;
 }
 
-static lc_status state_view(lc__views *l, lc_tensor *state, const lc_tensor *p, lc_tensor **out)
-{
-    if (!p->flat) return lc_fail(LC_ERR_INTERNAL, "a parameter of an optimizer lies in no flat buffer");
-    LC_TRY(lc__flat_state_tensor(state, p, out));
-    return lc__views_add(l, *out);
-}
-
 lc_status lc__save_tensor(lc_ckpt_writer *w, lc_ckpt_part part, const char *name, lc_tensor *t, bool ranges,
                           lc__views *views)
 {
@@ -71,14 +64,17 @@ static lc_status walk_parameter(void *ctx, const char *path, lc_module *owner, l
 {
     state_walk *w = ctx;
     (void)owner;
-    if (!mt->is_parameter || !lc__optimizer_owns(w->opt, mt->tensor)) return LC_OK;
+    int64_t index = mt->is_parameter ? lc__optimizer_index(w->opt, mt->tensor) : -1;
+    if (index < 0) return LC_OK;
+    if (!mt->tensor->flat) return lc_fail(LC_ERR_INTERNAL, "a parameter of an optimizer lies in no flat buffer");
     for (int k = 0; w->opt->ops->state_names && w->opt->ops->state_names[k]; k++) {
         char name[1024];
         lc_tensor *view;
         if (!w->opt->state[k]) continue;
         int n = snprintf(name, sizeof name, "optimizers.%d.%s.%s", w->index, path, w->opt->ops->state_names[k]);
         if (n < 0 || (size_t)n >= sizeof name) return lc_fail(LC_ERR_ARGUMENT, "the path %.60s... is too long", path);
-        LC_TRY(state_view(w->views, w->opt->state[k], mt->tensor, &view));
+        LC_TRY(lc__optimizer_state_tensor(w->opt, k, index, mt->tensor, &view));
+        LC_TRY(lc__views_add(w->views, view));
         LC_TRY(w->fn(w->ctx, name, view));
     }
     return LC_OK;

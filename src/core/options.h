@@ -13,6 +13,9 @@ const lc_option *lc__option_find(const lc_option_set *sets, int n_sets, const ch
 bool lc__option_same_name(const char *option, const char *name, size_t length);
 /* Whether it stands in the trainer's table. */
 bool lc__option_is_trainers(const lc_option *o);
+/* LC_OK if the option of that name of the trainer can have this value, or 0, which is its default where a struct has
+ * it; else the error that parsing it would be. */
+lc_status lc__option_check(const char *name, double value) LC_MUST_USE;
 /* The title of the group that begins with this option of the trainer; NULL: none does. */
 const char *lc__option_group(const lc_option *o);
 /* ---- options_old.c: names of older Lightning ---- */

@@ -5,6 +5,7 @@
 #include "core/io.h"
 #include "launch/launch.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -266,7 +267,7 @@ lc_status lc_options_parse(const lc_option_set *sets, int n_sets, const char *en
         out = show;
     }
     status = out.failed ? lc_fail(LC_ERR_MEMORY, "out of memory while listing the options") : LC_STOP;
-    if (!out.failed) lc__show(1, out.s, out.n);
+    if (!out.failed && !lc__show(1, out.s, out.n)) status = lc__io_fail(errno, "write", "standard output");
     lc__str_free(&out);
     return status;
 }

@@ -109,6 +109,21 @@ static const char *containing(const lc_option_set *sets, int n_sets, const char 
     return found;
 }
 
+/* The longest option that the name goes on from: "data" of "data_dir". */
+static const char *begun(const lc_option_set *sets, int n_sets, const char *name, size_t length)
+{
+    const char *found = NULL;
+    for (int s = 0; s < n_sets; s++)
+        for (int i = 0; i < sets[s].n; i++) {
+            const char *other = sets[s].options[i].name;
+            size_t n = strlen(other);
+            bool goes_on = n < length && (name[n] == '_' || name[n] == '-');
+            if (!goes_on || (found && strlen(found) >= n)) continue;
+            if (lc__option_same_name(other, name, n)) found = other;
+        }
+    return found;
+}
+
 const char *lc__option_nearest(const lc_option_set *sets, int n_sets, const char *name, size_t length)
 {
     const char *nearest = NULL, *other;
@@ -121,7 +136,7 @@ const char *lc__option_nearest(const lc_option_set *sets, int n_sets, const char
         }
     if (nearest && best <= 2) return nearest;
     if ((other = synonym(sets, n_sets, name, length)) || (other = containing(sets, n_sets, name, length))) return other;
-    return nearest;
+    return nearest ? nearest : begun(sets, n_sets, name, length);
 }
 
 static const char *placeholder(const lc_option *o)

@@ -137,6 +137,18 @@ static lc_status out_of_range(const lc_option *o, const char *text)
                    o->maximum, o->help ? o->help : "");
 }
 
+lc_status lc__option_check(const char *name, double value)
+{
+    char text[32];
+    lc_option_set all = {0};
+    all.options = lc_trainer_option_table(&all.n);
+    const lc_option *o = lc__option_find(&all, 1, name, strlen(name), &(void *){NULL});
+    if (!o) return lc_fail(LC_ERR_INTERNAL, "the trainer has no option %s", name);
+    if (value == 0 || (value >= o->minimum && value <= o->maximum)) return LC_OK;
+    snprintf(text, sizeof text, "%.10g", value);
+    return out_of_range(o, text);
+}
+
 lc_status lc_option_set_text(const lc_option *o, void *target, const char *text)
 {
     char *field = (char *)target + o->offset;

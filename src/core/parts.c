@@ -372,13 +372,15 @@ lc_status lc_trainer_device_memory(const lc_trainer *t, int device, lc_device_me
 
 static void say(lc_trainer *t, const char *who, const lc_device_memory *m)
 {
-    const double mib = 1048576;
     int64_t all = m->parameters + m->buffers + m->gradients + m->optimizer_state + m->activations + m->workspace;
+    bool small = all < 1 << 20;
+    double unit = small ? 1 << 10 : 1 << 20;
     lc_trainer_message(t, "info",
-                       "%s holds %.2f MiB: parameters and buffers %.2f, gradients %.2f, optimizer state %.2f, "
+                       "%s holds %.2f %s: parameters and buffers %.2f, gradients %.2f, optimizer state %.2f, "
                        "intermediate results %.2f, workspace %.2f",
-                       who, (double)all / mib, (double)(m->parameters + m->buffers) / mib, (double)m->gradients / mib,
-                       (double)m->optimizer_state / mib, (double)m->activations / mib, (double)m->workspace / mib);
+                       who, (double)all / unit, small ? "KiB" : "MiB", (double)(m->parameters + m->buffers) / unit,
+                       (double)m->gradients / unit, (double)m->optimizer_state / unit, (double)m->activations / unit,
+                       (double)m->workspace / unit);
 }
 
 void lc__parts_report(lc_trainer *t)

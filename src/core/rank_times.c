@@ -16,6 +16,7 @@ struct lc__rank_times {
     lc__rank_record record;
     int64_t started; /* the step that runs; 0: none */
     int64_t loading, waited;
+    bool synced;               /* in this batch */
     int64_t sent, sent_across; /* before the first step that counts */
 };
 
@@ -54,8 +55,9 @@ void lc__rank_times_sync(lc_trainer *t)
 {
     lc_comm_stats stats;
     struct lc__rank_times *r = t->rank_times;
-    if (!r || !t->comm) return;
+    if (!r || !t->comm || r->synced) return;
     lc__comm_total(t->comm, &stats);
+    r->synced = true;
     r->waited = stats.waited_ns;
     if (r->record.steps == LC__RANK_TIMES_SKIPPED) r->sent = stats.sent, r->sent_across = stats.sent_across;
 }
@@ -65,11 +67,12 @@ static int32_t microseconds(int64_t ns)
     return ns / 1000 < INT32_MAX ? (int32_t)(ns / 1000) : INT32_MAX;
 }
 
-void lc__rank_times_synced(lc_trainer *t)
+void lc__rank_times_stepped(lc_trainer *t)
 {
     lc_comm_stats stats;
     struct lc__rank_times *r = t->rank_times;
-    if (!r || !t->comm) return;
+    if (!r || !t->comm || !r->synced) return;
+    r->synced = false;
     lc__comm_total(t->comm, &stats);
     r->record.of[r->record.steps++ % LC__RANK_TIMES_KEPT] =
         (lc__rank_step){.all_us = r->started ? microseconds(lc__now_ns() - r->started) : 0,

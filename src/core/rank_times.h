@@ -30,9 +30,9 @@ void lc__rank_times_free(lc_trainer *t);
 int64_t lc__rank_times_start(lc_trainer *t);
 /* The loader was asked then, and has answered. */
 void lc__rank_times_loaded(lc_trainer *t, int64_t asked);
-/* Around the sync of gradients. */
+/* Gradients are about to be synced; and the step has run, with the update, which waits for the last of them. */
 void lc__rank_times_sync(lc_trainer *t);
-void lc__rank_times_synced(lc_trainer *t);
+void lc__rank_times_stepped(lc_trainer *t);
 
 /* Rank 0 says it, where at least a twentieth of the time was lost, or a profiler runs. Collective. */
 lc_status lc__rank_times_report(lc_trainer *t) LC_MUST_USE;

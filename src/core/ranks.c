@@ -14,6 +14,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+lc_status lc__ranks_are_there(const lc_trainer *t)
+{
+    if (t->n_ranks == 1 || t->comm) return LC_OK;
+    return lc_fail(LC_ERR_PEER, "an earlier run of this trainer has lost its ranks; start the program again");
+}
+
 lc_status lc__ranks_reduce(lc_comm *comm, double *values, int n, lc_log_reduce how)
 {
     static const lc_reduce_op ops[] = {[LC_LOG_MEAN] = LC_COMM_SUM,
@@ -49,6 +55,15 @@ lc_status lc__request_check(const lc_strategy_request *ask, const lc_strategy_op
     return LC_OK;
 }
 
+void lc__say_waiting(void *ctx, const char *text)
+{
+    lc__str line = {0};
+    (void)ctx;
+    lc__str_add(&line, "%s\n", text);
+    if (!line.failed) lc__show(2, line.s, line.n);
+    lc__str_free(&line);
+}
+
 lc_status lc__from_rank_zero(lc_trainer *t, void *data, size_t bytes)
 {
     return t->comm ? lc_comm_broadcast(t->comm, data, (int64_t)bytes, LC_U8, 0, NULL) : LC_OK;
@@ -65,7 +80,9 @@ lc_status lc__ranks_text(lc_comm *comm, char **text)
         *text = n ? malloc((size_t)n) : NULL;
         if (n && !*text) return lc_fail(LC_ERR_MEMORY, "out of memory: a text of rank 0");
     }
-    return n ? lc_comm_broadcast(comm, *text, n, LC_U8, 0, NULL) : LC_OK;
+    lc_status s = n ? lc_comm_broadcast(comm, *text, n, LC_U8, 0, NULL) : LC_OK;
+    if (s < 0 && !root) free(*text), *text = NULL; /* it has no end, maybe */
+    return s;
 }
 
 lc_status lc__ranks_agree(lc_comm *comm, lc_status mine)
@@ -166,7 +183,6 @@ lc_status lc__sync_gradients(lc_trainer *t)
     wishes(t, flags);
     lc__rank_times_sync(t);
     LC_TRY(t->strategy->after_backward(t->strategy_self, flags));
-    lc__rank_times_synced(t);
     agree(t, flags);
     /* A rank without samples, or without a loss, in a micro-batch divides by as many as the others. */
     int64_t most = flags[BACKWARDS];
@@ -207,14 +223,17 @@ static bool is_global(const lc__logged *e)
     return e->active && e->on_epoch && !e->args.rank_zero_only && !e->of_metric;
 }
 
+bool lc__is_of_all_ranks(const lc__logged *e)
+{
+    return is_global(e) || (e->active && (e->metric || (e->on_step && e->args.sync_dist)));
+}
+
 lc_status lc__check_names(const lc_trainer *t, const lc_batch *batch)
 {
     const lc__results *r = &t->train_results;
     bool logged = false;
     if (!t->comm || !lc__source_is_shared(&t->train) || !lc__leaves_ranks_empty(t, &t->train, batch)) return LC_OK;
-    for (int i = 0; i < r->n; i++)
-        logged |= is_global(&r->e[i]) || (r->e[i].active && r->e[i].metric) ||
-                  (r->e[i].active && r->e[i].on_step && r->e[i].args.sync_dist);
+    for (int i = 0; i < r->n; i++) logged |= lc__is_of_all_ranks(&r->e[i]);
     if (!logged) return LC_OK;
     return lc_fail(LC_ERR_CONFIG,
                    "the first batch of the epoch has %lld samples, which leaves some of %d ranks without any; what is "
@@ -274,6 +293,7 @@ static lc_status reduce_exact(lc_trainer *t, lc__exact_sum *s)
 lc_status lc__results_reduce(lc_trainer *t, lc__results *r)
 {
     if (!t->comm) return LC_OK;
+    LC_TRY(lc__check_same_names(t, r));
     LC_TRY(reduce_metrics(t, r));
     double *v = malloc(((size_t)r->n + 1) * 2 * sizeof *v);
     int n = 0;

@@ -8,6 +8,9 @@
 /* comm NULL: one rank. */
 lc_status lc__ranks_reduce(lc_comm *comm, double *values, int n, lc_log_reduce how) LC_MUST_USE;
 
+/* An error where a run of this trainer has failed, and with it what joined the ranks. Not collective. */
+lc_status lc__ranks_are_there(const lc_trainer *t) LC_MUST_USE;
+
 /* If any rank's status is an error, all return one: their own, or that of the first such rank. Collective. */
 lc_status lc__ranks_agree(lc_comm *comm, lc_status mine) LC_MUST_USE;
 /* Rank 0's text (or NULL), on all; *text is owned. Collective. */
@@ -22,6 +25,8 @@ static inline bool lc__is_rank_zero(const lc_trainer *t)
  * ranks. */
 lc_status lc__request_check(const lc_strategy_request *ask, const lc_strategy_ops *strategy, const lc_comm *comm,
                             bool deterministic) LC_MUST_USE;
+/* On standard error, while ranks are waited for: before there are callbacks that show messages. */
+void lc__say_waiting(void *ctx, const char *text);
 /* Rank 0's bytes, on all. */
 lc_status lc__from_rank_zero(lc_trainer *t, void *data, size_t bytes) LC_MUST_USE;
 /* Rank 0's text (or NULL), on all; *text is owned. */
@@ -41,6 +46,10 @@ bool lc__leaves_ranks_empty(const lc_trainer *t, const lc__source *source, const
  * validation), and in data (once the loaders are open). */
 lc_status lc__check_same_options(lc_trainer *t) LC_MUST_USE;
 lc_status lc__check_same_data(lc_trainer *t) LC_MUST_USE;
+/* The same of what has been logged since the values were reset. */
+lc_status lc__check_same_names(lc_trainer *t, const lc__results *r) LC_MUST_USE;
+/* Whether a logged value is put together over the ranks. Not collective. */
+bool lc__is_of_all_ranks(const lc__logged *e);
 
 /* Shown if this rank is lost. */
 void lc__tell_progress(lc_trainer *t);

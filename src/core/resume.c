@@ -7,6 +7,7 @@
 #include "core/slurm.h"
 #include "tensor/graph_impl.h"
 #include "tensor/shard.h"
+#include "tensor/sync.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -183,7 +184,7 @@ lc_status lc__restore_module(lc_trainer *t)
 int64_t lc__global_batch(const lc_trainer *t)
 {
     const lc_shard *shard = t->train.loader ? lc_dataloader_get_shard(t->train.loader) : NULL;
-    return shard ? lc_dataloader_batch_size(t->train.loader) * (shard->size > 1 ? shard->batches : 1) : 0;
+    return shard ? lc_dataloader_batch_size(t->train.loader) * shard->batches : 0;
 }
 
 void lc__check_global_batch(lc_trainer *t)
@@ -371,6 +372,7 @@ static lc_status restore_gradients(lc_trainer *t, const lc_state *root)
     if (t->window_backwards == 0) return LC_OK;
     LC_TRY(lc_module_visit(t->m, restore_gradient, t));
     t->graph->backwards = t->window_backwards;
+    if (t->mo.manual_optimization && t->graph->reducer) lc__reducer_restored(t->graph->reducer);
     return LC_OK;
 }
 

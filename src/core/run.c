@@ -138,8 +138,7 @@ static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_
         if (!asked) asked = "best";
         if (!m) return lc_fail(LC_ERR_ARGUMENT, "%s needs a module", lc_stage_name(stage));
     }
-    if (t->n_ranks > 1 && !t->comm)
-        return lc_fail(LC_ERR_PEER, "an earlier run of this trainer has lost its ranks; start the program again");
+    LC_TRY(lc__ranks_are_there(t));
     t->stage = stage;
     t->args = args;
     LC_TRY(check_module(t, m, stage));
@@ -177,13 +176,11 @@ static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_
         if (t->callbacks[i]->ops.ckpt_path) asked = t->callbacks[i]->ops.ckpt_path(t->callbacks[i]->self, t);
     /* Which one it is, rank 0 finds: elsewhere a new one may not be seen yet. */
     s = lc__is_rank_zero(t) ? lc__resolve_ckpt_path(t, asked, &path) : LC_OK;
-    LC_TRY(lc__ranks_agree(t->comm, s));
-    LC_TRY(lc__text_from_rank_zero(t, &path));
-    if (path) {
-        s = lc__open_checkpoint(t, path);
-        free(path);
-        LC_TRY(s);
-    }
+    s = lc__ranks_agree(t->comm, s);
+    if (s >= 0) s = lc__text_from_rank_zero(t, &path);
+    if (s >= 0 && path) s = lc__open_checkpoint(t, path);
+    free(path);
+    LC_TRY(s);
     LC_TRY(lc__signals_begin(t));
     LC_TRY(LC__IN_HOOK(t, PREPARE_DATA, prepare_data(t)));
     if (stage != LC_STAGE_PREDICT) LC_TRY(lc__loggers_start(t));
@@ -247,7 +244,7 @@ static lc_status set_up_optimizers(lc_trainer *t)
 static lc_status fit_begin(lc_trainer *t)
 {
     LC_TRY(set_up_optimizers(t));
-    LC_TRY(lc__memory_limit_apply(t));
+    LC_TRY(lc__memory_limit_apply(t->opt.memory_limit, t->graph, t->m, &t->optimizers));
     lc_module_train(t->m, true);
     LC_TRY(LC__HOOK(t, ON_FIT_START, on_fit_start));
     if (t->restoring_from) {
@@ -345,6 +342,8 @@ static lc_status finish(lc_trainer *t, lc_status s)
         if (written < 0) lc_trainer_message(t, "error", "%s", lc_error_message());
         /* A rank that was interrupted and left would be missed while rank 0 still writes. */
         if (together && lc__ranks_barrier(t) < 0) lc_trainer_message(t, "error", "%s", lc_error_message());
+        if (together && t->strategy->finish && t->strategy->finish(t->strategy_self) < 0)
+            lc_trainer_message(t, "error", "%s", lc_error_message());
     }
     lc__norms_release(t);
     lc__rank_times_free(t);
@@ -442,7 +441,9 @@ lc_status lc_trainer_begin(lc_trainer *t, lc_module *m)
     t->resume_phase = LC__PHASE_START;
     if (!t->resume_mid_epoch) t->epoch_open = false;
     if (s >= 0) s = LC__HOOK(t, ON_TRAIN_START, on_train_start);
-    return s < 0 ? finish(t, s) : LC_OK;
+    if (s >= 0) return LC_OK;
+    t->own_loop = false;
+    return finish(t, s);
 }
 
 static lc_status own_loop(lc_trainer *t, const char *what)
@@ -495,8 +496,8 @@ lc_status lc_trainer_end(lc_trainer *t)
     LC_TRY(own_loop(t, "lc_trainer_end"));
     LC_TRY(lc_trainer_end_epoch(t));
     t->own_loop = false;
-    LC_TRY(lc__unused_end(t));
-    lc_status s = LC__HOOK(t, ON_TRAIN_END, on_train_end);
+    lc_status s = lc__unused_end(t);
+    if (s >= 0) s = LC__HOOK(t, ON_TRAIN_END, on_train_end);
     if (s >= 0) s = LC__HOOK(t, ON_FIT_END, on_fit_end);
     return finish(t, s);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks must be the same program, started with the same options, on the same data. What must agree is written as lines
- * of text and compared with rank 0's before anything is computed; the first line that differs is the error. (That
- * models agree, the strategies check.)
+/* Ranks must be the same program, started with the same options, on the same data, and log the same values. What must
+ * agree is written as lines of text and compared with rank 0's before anything is computed with it; the first line that
+ * differs is the error. (That models agree, the strategies check.)
  *
  * To leave an option out, because ranks may differ in it: a name in `own`. */
 #include "core/hyperparameters.h"
@@ -124,6 +124,24 @@ lc_status lc__check_same_data(lc_trainer *t)
         describe(t, &t->eval.s[i], t->stage == LC_STAGE_FIT ? "val" : lc_stage_name(t->stage), i, &text);
     lc__str_add(&text, "no more\n");
     lc_status s = compare(t, "data", &text);
+    lc__str_free(&text);
+    return s;
+}
+
+/* ---- what is logged ---- */
+
+/* Ranks put values together in the order in which they were logged first, so that it has to be the same order. */
+lc_status lc__check_same_names(lc_trainer *t, const lc__results *r)
+{
+    static const char *const how[] = {
+        [LC_LOG_MEAN] = "mean", [LC_LOG_SUM] = "sum", [LC_LOG_MIN] = "min", [LC_LOG_MAX] = "max"};
+    lc__str text = {0};
+    if (!t->comm) return LC_OK;
+    for (int i = 0; i < r->n; i++)
+        if (lc__is_of_all_ranks(&r->e[i]))
+            lc__str_add(&text, "%s (%s)\n", r->e[i].name, r->e[i].metric ? "metric" : how[r->e[i].args.reduce_fx]);
+    lc__str_add(&text, "no more\n");
+    lc_status s = compare(t, "logged values", &text);
     lc__str_free(&text);
     return s;
 }

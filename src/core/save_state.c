@@ -3,8 +3,8 @@
  *
  *   model.safetensors      parameters and persistent buffers, by their path
  *   optimizer.safetensors  optimizers.I.PATH.STATE for every parameter and state of optimizer I
- *   tensors.safetensors    optimizers.I.step (updates done), gradients.PATH of an unfinished accumulation window (the
- *                          sum over ranks; or rank_gradients.R.PATH, what rank R has of it, where each writes a part;
+ *   tensors.safetensors    optimizers.I.step (updates done), gradients.PATH of an unfinished accumulation window (of
+ *                          one process, or of what ranks hold in parts; else rank_gradients.R.PATH, what rank R has;
  *                          of a deterministic run window.LEVEL.PATH: partial sums on the tree of tensor/tree.h),
  *                          callbacks.KEY.NAME of callbacks that have tensors
  *   state.json             loop (counters, and the place in the loop), optimizers (hyperparameters), schedulers,
@@ -78,27 +78,52 @@ static lc_status save_model_tensor(void *ctx, const char *path, lc_module *owner
     return lc__save_tensor(t->writer, LC_CKPT_MODEL, path, saved ? saved : mt->tensor, w->ranges, w->views);
 }
 
-/* The sum of what the ranks have: what they are about to take the mean of. */
-static lc_status sum_of_gradients(save_walk *g, lc_tensor *p, lc_tensor **out)
+/* To rank 0, which alone writes: into a tensor of its own, if it is another rank's. */
+static lc_status bring(save_walk *g, int from, lc_tensor *gradient, lc_tensor **out)
 {
-    const lc_type *type = &p->type;
-    int64_t n = lc_tensor_numel(p);
-    double has = p->flat->has_gradient[p->flat_index];
-    lc_tensor *mine = p->flat->gradients[p->flat_index];
+    const lc_type *type = &gradient->type;
+    int64_t n = lc_tensor_numel(gradient);
+    lc_comm *comm = g->t->comm;
+    *out = from == 0 ? gradient : NULL;
+    if (from == 0) return LC_OK;
+    if (lc__is_rank_zero(g->t)) {
+        LC_TRY(lc_tensor_new(type->dtype, type->ndim, type->shape, out));
+        LC_TRY(lc__views_add(g->views, *out));
+        return lc_comm_recv(comm, (*out)->data, n, type->dtype, from, NULL);
+    }
+    if (from != g->t->rank) return LC_OK;
     size_t bytes = (size_t)n * lc_dtype_size(type->dtype);
-    lc_status status;
-    void *data = NULL;
-    *out = NULL;
-    LC_TRY(lc__ranks_reduce(g->t->comm, &has, 1, LC_LOG_MAX));
-    if (!has) return LC_OK;
-    if (!(data = calloc(1, bytes + 1))) return lc_fail(LC_ERR_MEMORY, "out of memory: a gradient of %zu bytes", bytes);
-    if (p->flat->has_gradient[p->flat_index]) LC_TRY_GOTO(status, done, lc_tensor_read(mine, data, bytes));
-    LC_TRY_GOTO(status, done, lc_comm_all_reduce(g->t->comm, data, data, n, type->dtype, LC_COMM_SUM, NULL));
-    LC_TRY_GOTO(status, done, lc_tensor_new(type->dtype, type->ndim, type->shape, out));
-    LC_TRY_GOTO(status, done, lc__views_add(g->views, *out));
-    LC_TRY_GOTO(status, done, lc_tensor_write(*out, data, bytes));
-done:
+    void *data = malloc(bytes + 1);
+    if (!data) return lc_fail(LC_ERR_MEMORY, "out of memory: a gradient of %zu bytes", bytes);
+    lc_status s = lc_tensor_read(gradient, data, bytes);
+    if (s >= 0) s = lc_comm_send(comm, data, n, type->dtype, 0, NULL);
     free(data);
+    return s;
+}
+
+/* What each rank has, so that as many ranks go on with the same bits: a part of each, or all by rank 0. */
+static lc_status save_of_ranks(save_walk *g, const char *path, lc_tensor *p)
+{
+    const lc_trainer *t = g->t;
+    char name[1024];
+    lc_tensor *mine = p->flat->gradients[p->flat_index], *its;
+    uint8_t has = p->flat->has_gradient[p->flat_index] != 0;
+    lc_status status = LC_OK;
+    if (g->ranges) {
+        snprintf(name, sizeof name, "rank_gradients.%d.%s", t->rank, path);
+        return has ? lc__ckpt_add_own(t->writer, LC_CKPT_TENSORS, name, mine) : LC_OK;
+    }
+    uint8_t *all = calloc((size_t)t->n_ranks, sizeof *all);
+    if (!all) return lc_fail(LC_ERR_MEMORY, "out of memory: gradients of %d ranks", t->n_ranks);
+    LC_TRY_GOTO(status, done, lc_comm_all_gather(t->comm, &has, all, 1, LC_U8, NULL));
+    for (int r = 0; r < t->n_ranks; r++) {
+        if (!all[r]) continue;
+        LC_TRY_GOTO(status, done, bring(g, r, mine, &its));
+        snprintf(name, sizeof name, "rank_gradients.%d.%s", r, path);
+        if (lc__is_rank_zero(t)) LC_TRY_GOTO(status, done, lc_ckpt_add_tensor(t->writer, LC_CKPT_TENSORS, name, its));
+    }
+done:
+    free(all);
     return status;
 }
 
@@ -128,14 +153,9 @@ static lc_status save_gradient(void *ctx, const char *path, lc_module *owner, lc
     (void)owner;
     if (!mt->is_parameter || !p->flat) return LC_OK;
     if (lc__tree_of(g->t)) return save_held(g, path, p);
-    lc_tensor *gradient = p->flat->has_gradient[p->flat_index] ? p->flat->gradients[p->flat_index] : NULL;
-    bool in_parts = gradient && gradient->in_parts;         /* of the sum, on every rank or none */
-    if (g->t->comm && g->ranges && gradient && !in_parts) { /* as many ranks go on with the same bits */
-        snprintf(name, sizeof name, "rank_gradients.%d.%s", g->t->rank, path);
-        return lc__ckpt_add_own(g->t->writer, LC_CKPT_TENSORS, name, gradient);
-    }
-    if (g->t->comm && !g->ranges && !in_parts) LC_TRY(sum_of_gradients(g, p, &gradient));
-    if (!gradient) return LC_OK;
+    lc_tensor *gradient = p->flat->gradients[p->flat_index];
+    if (g->t->comm && !gradient->in_parts) return save_of_ranks(g, path, p);
+    if (!p->flat->has_gradient[p->flat_index]) return LC_OK;
     snprintf(name, sizeof name, "gradients.%s", path);
     return lc__save_tensor(g->t->writer, LC_CKPT_TENSORS, name, gradient, g->ranges, g->views);
 }
@@ -181,16 +201,19 @@ static lc_status save_loop(lc_trainer *t, lc_state *root)
 
 static lc_status save_callback_tensor(void *ctx, const char *name, lc_tensor *tensor)
 {
-    return lc_ckpt_add_tensor(ctx, LC_CKPT_TENSORS, name, tensor);
+    const save_walk *w = ctx;
+    return lc__save_tensor(w->t->writer, LC_CKPT_TENSORS, name, tensor, w->ranges, w->views);
 }
 
 static lc_status save_own_tensor(void *ctx, const char *name, lc_tensor *tensor)
 {
-    return lc__ckpt_add_own(ctx, LC_CKPT_TENSORS, name, tensor);
+    const save_walk *w = ctx;
+    return lc__ckpt_add_own(w->t->writer, LC_CKPT_TENSORS, name, tensor);
 }
 
-static lc_status save_run_state(lc_trainer *t, lc_state *root)
+static lc_status save_run_state(save_walk *walk, lc_state *root)
 {
+    lc_trainer *t = walk->t;
     lc_state *o, *c;
     LC_TRY(save_loop(t, root));
     LC_TRY(lc_state_set_object(root, "metrics", &o));
@@ -208,7 +231,7 @@ static lc_status save_run_state(lc_trainer *t, lc_state *root)
         if (s < 0) return lc_fail_context(s, "save_state of %s", cb->ops.name);
         bool alone = cb->ops.ranks == LC_RANK_ZERO; /* elsewhere it has seen nothing */
         if (!alone || lc__is_rank_zero(t))
-            LC_TRY(lc__walk_callback(t, cb, alone ? save_own_tensor : save_callback_tensor, t->writer));
+            LC_TRY(lc__walk_callback(t, cb, alone ? save_own_tensor : save_callback_tensor, walk));
     }
     LC_TRY(lc_state_set_object(root, "precision", &o));
     if (t->precision->save_state) LC_TRY(t->precision->save_state(t->precision_self, o));
@@ -248,9 +271,9 @@ static lc_status fill_checkpoint(lc_trainer *t, bool weights_only, lc__views *vi
     LC_TRY(lc__hyperparameters_write(t->m, lc_trainer_datamodule(t), root));
     LC_TRY(lc_module_visit(t->m, save_model_tensor, &walk));
     if (!weights_only) {
-        LC_TRY(save_run_state(t, root));
+        LC_TRY(save_run_state(&walk, root));
         LC_TRY(lc__save_optimizers(t->m, &t->optimizers, w, walk.ranges, views));
-        if (in_window(t) && t->graph->reducer) lc__reducer_share(t->graph->reducer);
+        if (in_window(t) && t->graph->reducer) LC_TRY(lc__reducer_share(t->graph->reducer));
         if (in_window(t)) LC_TRY(lc_module_visit(t->m, save_gradient, &walk));
     }
     LC_TRY(lc__datamodule_save(t, root));
@@ -287,6 +310,7 @@ lc_status lc__save_checkpoint(lc_trainer *t, const char *path, bool weights_only
         status = lc_ckpt_commit(t->writer, wait);
 done:
     if (begun) lc_ckpt_abort(t->writer);
+    if (t->graph && t->graph->reducer) lc__reducer_unshare(t->graph->reducer);
     lc__views_free(&views);
     LC__PROFILE_ACTION(t, "save_checkpoint", start);
     return status < 0 ? lc_fail_context(status, "checkpoint %s", path) : LC_OK;
@@ -297,6 +321,7 @@ lc_status lc_trainer_save_checkpoint(lc_trainer *t, const char *path, bool weigh
     bool attach = t->m && !t->m->trainer; /* between runs: its hooks may ask for the trainer */
     if (attach) t->m->trainer = t;
     lc_status s = lc__save_checkpoint(t, path, weights_only, true);
+    if (!saves_sharded(t)) s = lc__ranks_agree(t->comm, s); /* else they have agreed; rank 0 alone has written */
     if (attach) t->m->trainer = NULL;
     return s;
 }

@@ -129,7 +129,7 @@ static lc_status scale(search *s)
     int64_t size = s->a.init_val < s->a.max_val ? s->a.init_val : s->a.max_val, low = 0, high = 0;
     bool bisect = !strcmp(s->a.mode, "binsearch");
     while (s->out->trials < s->a.max_trials) {
-        verdict v;
+        verdict v = TOO_LARGE;
         LC_TRY(try(s, size, &v));
         if (v == TOO_LARGE)
             high = size;
@@ -201,6 +201,7 @@ lc_status lc_tuner_scale_batch_size(lc_trainer *t, lc_module *m, const lc_run_ar
     if (t->opt.fast_dev_run) return LC_OK;
     lc_option_get_text(s.field, s.values, before, sizeof before);
     lc_status status = scale(&s);
+    if (status >= 0) status = lc__probes_end(t);
     if (status < 0) {
         lc__copy_message(message, sizeof message);
         lc_status back = lc_option_set_text(s.field, s.values, before);

@@ -212,7 +212,7 @@ void lc__source_end(lc__source *s)
 
 bool lc__source_is_shared(const lc__source *s)
 {
-    return lc_dataloader_get_shard(s->loader)->size > 1;
+    return s->loader && lc_dataloader_get_shard(s->loader)->size > 1; /* NULL: a loop of the program's own */
 }
 
 void lc__source_close(lc__source *s)
@@ -425,7 +425,9 @@ lc_status lc__setup_train_data(lc_trainer *t)
             t->train.length = now.length;
             t->train.limit = now.limit;
         }
-        return agree_on_length(t);
+        LC_TRY(agree_on_length(t));
+        lc_unit unit = t->opt.val_check_interval.unit; /* a part of this epoch, or its end */
+        return unit == LC_UNIT_NONE || unit == LC_UNIT_FRACTION ? setup_val_check(t) : LC_OK;
     }
     LC_TRY(open_train_data(t));
     LC_TRY(agree_on_length(t));

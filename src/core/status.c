@@ -75,10 +75,9 @@ void lc__note_signal(int signal)
     error.signal = signal;
 }
 
-int lc_exit_status(lc_status status)
+int lc__noted_signal(void)
 {
-    if (status >= 0) return 0;
-    return status == LC_ERR_INTERRUPTED && error.signal ? 128 + error.signal : 1;
+    return error.signal;
 }
 
 unsigned lc__error_count(lc_status *last)

@@ -14,6 +14,7 @@ void lc__copy_message(char *text, size_t size);
 
 /* The signal that LC_ERR_INTERRUPTED is about, on this thread. */
 void lc__note_signal(int signal);
+int lc__noted_signal(void); /* 0: none */
 
 /* The supervisor of this run, or its rank 0, tells people of this thread's newest error, wherever it is passed on to.
  */

@@ -65,15 +65,16 @@ void lc__str_free(lc__str *t)
     memset(t, 0, sizeof *t);
 }
 
-void lc__show(int fd, const char *s, size_t n)
+bool lc__show(int fd, const char *s, size_t n)
 {
     while (n) {
         ssize_t done = write(fd, s, n);
         if (done < 0 && errno == EINTR) continue;
-        if (done <= 0) return;
+        if (done <= 0) return false;
         s += done;
         n -= (size_t)done;
     }
+    return true;
 }
 
 lc_status lc__copy_text(const char *s, char **out)

@@ -15,8 +15,9 @@ void lc__str_add(lc__str *t, const char *format, ...) LC_PRINTF(2, 3);
 void lc__str_add_bytes(lc__str *t, const char *bytes, size_t n);
 void lc__str_clear(lc__str *t); /* keeps the memory */
 void lc__str_free(lc__str *t);
-/* Writes all of it, whatever signals arrive. Errors are ignored: this is for people's eyes. */
-void lc__show(int fd, const char *s, size_t n);
+/* Writes all of it, whatever signals arrive. False, and errno, if it cannot; what is for people's eyes alone need not
+ * look. */
+bool lc__show(int fd, const char *s, size_t n);
 
 /* strdup with the library's message. */
 lc_status lc__copy_text(const char *s, char **out) LC_MUST_USE;

@@ -2,6 +2,7 @@
 /* Making and freeing a trainer, its callbacks, and what it tells about itself. */
 #include "core/checkpoint_share.h"
 #include "core/deterministic.h"
+#include "core/options.h"
 #include "core/parts.h"
 #include "core/profiling.h"
 #include "core/rank_times.h"
@@ -46,6 +47,7 @@ static lc_status resolve(lc_trainer *t)
     int64_t limit;
     LC_TRY(lc__accelerator_check(o->accelerator));
     LC_TRY(lc__memory_limit_parse(o->memory_limit, &limit));
+    LC_TRY(lc__option_check("bucket_cap_mb", o->bucket_cap_mb));
     LC_TRY(one_of("gradient_clip_algorithm", o->gradient_clip_algorithm, "norm", "value"));
     LC_TRY(one_of("mode", o->mode, "min", "max"));
     if (o->gradient_clip_val != (double)LC_UNSET && !(o->gradient_clip_val >= 0))
@@ -125,16 +127,6 @@ static lc_status take_over(lc_trainer *t)
     return lc__first_error_status(&e);
 }
 
-/* Before there are callbacks that show messages. */
-static void say_waiting(void *ctx, const char *text)
-{
-    lc__str line = {0};
-    (void)ctx;
-    lc__str_add(&line, "%s\n", text);
-    if (!line.failed) lc__show(2, line.s, line.n);
-    lc__str_free(&line);
-}
-
 lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out)
 {
     static const lc_trainer_options defaults = LC_TRAINER_OPTIONS_INIT;
@@ -166,12 +158,13 @@ lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out)
                                .bucket_cap_mb = t->opt.bucket_cap_mb,
                                .gradient_compression = t->opt.gradient_compression,
                                .shard_size = t->opt.shard_size,
+                               .own_data = !t->opt.use_distributed_sampler,
+                               .deterministic = t->opt.deterministic,
                                .start_timeout = t->opt.start_timeout,
                                .silence_timeout = t->opt.silence_timeout,
                                .progress_timeout = t->opt.progress_timeout,
                                .grace_period = t->opt.grace_period,
-                               .say = say_waiting,
-                               .ctx = t};
+                               .say = lc__say_waiting};
     status = t->strategy->setup_environment(&t->strategy_self, &ask);
     if (status < 0) {
         t->strategy = NULL; /* nothing to tear down */

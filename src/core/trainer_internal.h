@@ -528,8 +528,10 @@ bool lc__should_stop(const lc_trainer *t);
 void lc__soft_stop(lc_trainer *t, bool *vote, bool stop);
 bool lc__has_val(const lc_trainer *t);
 
-/* memory.c: the option memory_limit, checked and applied to the steps of a fit. */
+/* memory.c: the option memory_limit, checked, and applied to the steps of a module once its optimizers have been
+ * shared out. */
 lc_status lc__memory_limit_parse(const char *text, int64_t *bytes) LC_MUST_USE;
-lc_status lc__memory_limit_apply(lc_trainer *t) LC_MUST_USE;
+lc_status lc__memory_limit_apply(const char *text, lc_graph *g, lc_module *m,
+                                 const lc_optimizers *optimizers) LC_MUST_USE;
 
 #endif

@@ -3,7 +3,9 @@
 #include "core/tuner.h"
 
 #include "core/hyperparameters.h"
+#include "core/ranks.h"
 #include "core/status.h"
+#include "tensor/tensor_impl.h"
 
 #include <lightc/nn.h>
 #include <stdlib.h>
@@ -28,7 +30,7 @@ static lc_status take(void *ctx, const char *path, lc_module *owner, lc_module_t
         s->bytes = bytes;
         s->cap = cap;
     }
-    LC_TRY(lc_tensor_read(mt->tensor, s->bytes + s->n, n));
+    LC_TRY(lc_tensor_gather(mt->tensor, s->bytes + s->n, n));
     s->n += n;
     return LC_OK;
 }
@@ -44,10 +46,12 @@ static lc_status put_back(void *ctx, const char *path, lc_module *owner, lc_modu
     return LC_OK;
 }
 
-/* Behind configure_model, which may have made them. */
+/* Behind configure_model, which may have made them. A rank whose probe fails now must not end the gathering of others.
+ */
 static lc_status snapshot_start(void *self, lc_trainer *t)
 {
-    return lc_module_visit(t->m, take, self);
+    LC_TRY(lc_module_visit(t->m, take, self));
+    return lc__ranks_barrier(t);
 }
 
 static const lc_callback_ops snapshot_ops = {
@@ -126,6 +130,23 @@ static lc_status (*const runs[])(lc_trainer *t, lc_module *m, const lc_run_args 
     [LC_STAGE_PREDICT] = lc_trainer_predict,
 };
 
+/* A strategy that shards has cut the module for the run around the probe, as it will for the probe. */
+static lc_status make_whole(lc_trainer *t)
+{
+    return t->in_run && t->strategy->finish ? t->strategy->finish(t->strategy_self) : LC_OK;
+}
+
+lc_status lc__probes_end(lc_trainer *t)
+{
+    lc_optimizer *list[LC_MAX_OPTIMIZERS];
+    if (!t->in_run || t->stage != LC_STAGE_FIT || !t->strategy->shards_state) return LC_OK;
+    for (int i = 0; i < t->optimizers.n; i++) {
+        list[i] = t->optimizers.optimizers[i].optimizer;
+        lc__optimizer_forget_state(list[i]);
+    }
+    return t->strategy->setup(t->strategy_self, t->graph, t->m, list, t->optimizers.n);
+}
+
 lc_status lc__probe_run(lc__probe *p)
 {
     lc_trainer_options o = quiet(p->t, p->stage, p->steps);
@@ -137,6 +158,7 @@ lc_status lc__probe_run(lc__probe *p)
     snapshot state = {0};
     char message[1024];
     if (!given || !given->size) return lc_fail(LC_ERR_CONFIG, "the module has no operations");
+    LC_TRY(lc__ranks_are_there(p->t));
     lc_module_ops ops = probe_ops(given, p->stage, p->t->in_run);
     lc_run_args run = {.train_dataloader = p->run ? p->run->train_dataloader : NULL, .discard_predictions = true};
     lc_datamodule_ops data_ops;
@@ -152,6 +174,7 @@ lc_status lc__probe_run(lc__probe *p)
                           .max_bytes = p->max_bytes};
     m->ops = &ops;
     /* What ends a probe ends nothing else. */
+    LC_TRY_GOTO(status, done, make_whole(p->t));
     if (p->t->comm) LC_TRY_GOTO(status, done, lc_comm_split(p->t->comm, 0, p->t->rank, &group));
     o.comm = group;
     LC_TRY_GOTO(status, done, lc_trainer_new(&o, &probe));
@@ -161,6 +184,8 @@ lc_status lc__probe_run(lc__probe *p)
     status = runs[p->stage](probe, m, &run);
     lc__copy_message(message, sizeof message);
     lc_graph_get_stats(probe->graph, &p->stats);
+    lc_trainer_free(probe); /* what it has left in parts can be written now */
+    probe = NULL;
     lc_status restored = state.n ? lc_module_visit(m, put_back, &state) : LC_OK;
     if (status < 0)
         lc_fail(status, "%s", message);

@@ -18,6 +18,9 @@ typedef struct lc__probe {
 } lc__probe;
 
 lc_status lc__probe_run(lc__probe *p) LC_MUST_USE;
+/* Behind the last probe of several that went well: the fit around them, if there is one, has its slices of the module
+ * again, and optimizers without state. Collective. */
+lc_status lc__probes_end(lc_trainer *t) LC_MUST_USE;
 
 /* The hyperparameter to tune: the one of that name, or (asked NULL) the first of `names` that there is, also inside of
  * a struct; of the module, or else of the datamodule. *field NULL if there is none. */

@@ -235,10 +235,7 @@ static int64_t loader_length(void *self, int64_t epoch)
 
 static int64_t loader_batch_size(void *self)
 {
-    const loader *l = self;
-    int64_t begin, n;
-    lc_shard_slice(&l->shard, l->global_batch, l->global_batch, &begin, &n);
-    return n;
+    return ((const loader *)self)->batch_size;
 }
 
 static bool loader_sequential(void *self, bool on)

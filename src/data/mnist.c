@@ -67,6 +67,10 @@ typedef struct one_file {
 
 static const char *const mnist_stems[4] = {"train-images", "train-labels", "t10k-images", "t10k-labels"};
 
+#define GIVE                                                                                                           \
+    "give the folder with the four files of MNIST or Fashion-MNIST (Debian and Ubuntu: package "                       \
+    "dataset-fashion-mnist, in /usr/share/datasets/fashion-mnist)"
+
 static lc_status find_file(const char *dir, int which, one_file *f)
 {
     static const char *const forms[4] = {"%s/%s-idx%c-ubyte", "%s/%s-idx%c-ubyte.gz", "%s/%s.idx%c-ubyte",
@@ -77,11 +81,9 @@ static lc_status find_file(const char *dir, int which, one_file *f)
         if (n < 0 || (size_t)n >= sizeof f->path) return lc_fail(LC_ERR_ARGUMENT, "the path of the data is too long");
         if (access(f->path, R_OK) == 0) return LC_OK;
     }
-    return lc_fail(
-        LC_ERR_NOT_FOUND,
-        "%s holds no file %s-idx%c-ubyte or %s-idx%c-ubyte.gz; give the folder with the four files of MNIST or "
-        "Fashion-MNIST (Debian and Ubuntu: package dataset-fashion-mnist, in /usr/share/datasets/fashion-mnist)",
-        dir, mnist_stems[which], kind, mnist_stems[which], kind);
+    if (access(dir, F_OK) != 0) return lc_fail(LC_ERR_NOT_FOUND, "there is no folder \"%.200s\"; " GIVE, dir);
+    return lc_fail(LC_ERR_NOT_FOUND, "\"%.200s\" holds no file %s-idx%c-ubyte or %s-idx%c-ubyte.gz; " GIVE, dir,
+                   mnist_stems[which], kind, mnist_stems[which], kind);
 }
 
 static void *read_one(void *arg)

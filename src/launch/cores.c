@@ -4,6 +4,7 @@
  * Ranks that move between cores lose their caches, and two ranks on the two hyperthreads of one core halve each other
  * while another core idles. So every rank gets whole, neighbouring cores. Where the kernel does not say which
  * processors share a core, each counts as one. */
+#include "core/processors.h"
 #include "launch/launch.h"
 
 #include <errno.h>
@@ -39,6 +40,7 @@ lc_status lc__cores_find(lc__cores *out)
     /* More processors than a cpu_set_t holds: nobody is pinned. */
     if (sched_getaffinity(0, sizeof set, &set) != 0) return LC_OK;
     int n = CPU_COUNT(&set);
+    out->granted = lc__processors_granted(n);
     out->cpus = calloc((size_t)n, sizeof *out->cpus);
     if (!out->cpus) return lc_fail(LC_ERR_MEMORY, "out of memory: a list of %d processors", n);
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
@@ -58,17 +60,24 @@ void lc__cores_release(lc__cores *c)
     *c = (lc__cores){0};
 }
 
+/* Where part i of n begins. */
+static int part(int i, int n, int total)
+{
+    return (int)((int64_t)i * total / n);
+}
+
 int lc__cores_share(const lc__cores *c, int i, int n, cpu_set_t *out)
 {
     bool whole = c->n_cores >= n;
-    int total = whole ? c->n_cores : c->n, first = (int)((int64_t)i * total / n),
-        end = (int)((int64_t)(i + 1) * total / n);
+    int total = whole ? c->n_cores : c->n, granted = c->granted < total ? c->granted : total;
+    int first = part(i, n, total), end = part(i + 1, n, total);
     CPU_ZERO(out);
-    if (total < n) return 0;
+    if (granted < n) return 0;
     for (int k = 0, unit = -1; k < c->n; k++) {
         unit +=
             !whole || k == 0 || c->cpus[k].package != c->cpus[k - 1].package || c->cpus[k].core != c->cpus[k - 1].core;
         if (unit >= first && unit < end) CPU_SET(c->cpus[k].cpu, out);
     }
-    return end - first;
+    int threads = part(i + 1, n, granted) - part(i, n, granted);
+    return threads < end - first ? threads : end - first;
 }

@@ -2,8 +2,10 @@
 /* Starting ranks, inside the library.
  *
  * self.c        whether this program is to start its own ranks, and with what (options of the trainer)
- * launch.c      lc_launch, behind `lightc launch`: hosts and mpirun
- * supervisor.c  starts processes, waits for them, ends them together
+ * launch.c      lc_launch, behind `lightc launch`
+ * mpirun.c      ranks on several hosts, which mpirun starts
+ * supervisor.c  starts processes, waits for them, ends them together; supervisor_failure.c: says why;
+ *               supervisor_next.c: who goes on
  * rank.c        one process: its environment, and fork and exec
  * cores.c       which cores belong to which rank
  * output.c      what ranks print that nobody sees
@@ -29,6 +31,7 @@
 /* The cores that this process may use, neighbours side by side. */
 typedef struct lc__cores {
     int n, n_cores; /* logical processors, and cores: hyperthreads share one */
+    int granted;    /* as many processors as control groups let all processes keep busy together; at most n */
     struct lc__core {
         int package, core, cpu;
     } * cpus;
@@ -37,7 +40,8 @@ typedef struct lc__cores {
 lc_status lc__cores_find(lc__cores *out) LC_MUST_USE;
 void lc__cores_release(lc__cores *c);
 /* The part of process `i` of `n`: whole cores, if there are as many; else whole processors. Returns the threads that it
- * can run without disturbing others (one a core), or 0 if there are fewer processors than processes. */
+ * can run without disturbing others (one a core, and no more than are granted), or 0 if there are fewer processors than
+ * processes, or fewer granted. */
 int lc__cores_share(const lc__cores *c, int i, int n, cpu_set_t *out);
 
 /* ---- output.c ---- */
@@ -82,6 +86,11 @@ void lc__process_status(int status, char *text, size_t size);
 
 /* ---- supervisor.c ---- */
 
+typedef struct lc__hosts {
+    char **names;
+    int n;
+} lc__hosts;
+
 typedef struct lc__run_plan {
     const char *file;
     char *const *argv;
@@ -92,11 +101,10 @@ typedef struct lc__run_plan {
     int port;            /* 0: any */
     const char *secret;  /* NULL: a new one */
     int max_restarts;
-    bool own_data;     /* each rank has data of its own: without one of them it would be another training */
-    bool power_of_two; /* only as many can share a batch (deterministic) */
+    unsigned terms; /* of going on without ranks (control.h), as far as known before ranks tell */
     const char *root_dir;
     lc__control_times times; /* 0: the default */
-    bool starter;            /* `file` is one process that starts the ranks itself, with its variables: mpirun */
+    const lc__hosts *hosts;  /* of the nodes, where mpirun is to start their ranks; NULL: this machine */
 } lc__run_plan;
 
 /* The variables that say the times of a plan to ranks, those that are more than 0. */
@@ -110,9 +118,26 @@ lc_status lc__supervise(const lc__run_plan *plan, int *exit_status) LC_MUST_USE;
 #define LC__SECRET_SIZE 33
 /* 32 random digits. */
 lc_status lc__secret_make(char secret[LC__SECRET_SIZE]) LC_MUST_USE;
-/* Through mpirun: `ranks` in all. `hosts` as for mpirun -H, or `hostfile` with `per_node` ranks of each host in it. */
-lc_status lc__launch_mpirun(const lc__run_plan *plan, int ranks, const char *hosts, const char *hostfile, int per_node,
-                            int *exit_status) LC_MUST_USE;
+
+/* ---- mpirun.c ---- */
+
+lc_status lc__hosts_add(lc__hosts *h, const char *name, size_t n) LC_MUST_USE;
+/* The first n different ones of a file as mpirun takes it: a line each, whose first word counts. */
+lc_status lc__hosts_of_file(const char *path, int n, lc__hosts *out) LC_MUST_USE;
+void lc__hosts_release(lc__hosts *h);
+
+/* Supervises mpirun, which starts plan->nodes[i] ranks on host i. */
+lc_status lc__launch_mpirun(const lc__run_plan *plan, const lc__hosts *hosts, int *exit_status) LC_MUST_USE;
+
+/* The arguments of mpirun for the ranks that are left: nodes[i] on host i. */
+typedef struct lc__mpirun {
+    const char **argv;
+    lc__str list;
+    char number[16];
+} lc__mpirun;
+
+lc_status lc__mpirun_make(const lc__run_plan *plan, const int *nodes, lc__mpirun *out) LC_MUST_USE;
+void lc__mpirun_release(lc__mpirun *m);
 
 /* ---- self.c ---- */
 

@@ -58,9 +58,10 @@ void lc__environment_release(lc__environment *e)
 /* In the child, where only what is safe in a signal handler may be called: other threads of the parent are not here. */
 _Noreturn static void child(const lc__process *p, pid_t parent, int report)
 {
-    struct sigaction standard = {.sa_handler = SIG_DFL};
+    struct sigaction standard = {.sa_handler = SIG_DFL}, ignore = {.sa_handler = SIG_IGN};
     int nowhere = p->no_input || isatty(0) ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1;
     setpgid(0, 0);
+    sigaction(SIGTTOU, &ignore, NULL); /* in a group of its own it is in the background, and may print all the same */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(127); /* it has ended before this was asked for */
     bool ok = (nowhere < 0 || dup2(nowhere, 0) >= 0) &&

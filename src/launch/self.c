@@ -134,6 +134,7 @@ static lc_status launch(const lc__launch_options *o, int local)
 {
     lc_status status = LC_OK;
     command c = {0};
+    lc__hosts hosts = {0};
     char secret[LC__SECRET_SIZE];
     int exit_status, *nodes = calloc((size_t)o->num_nodes, sizeof *nodes);
     if (!nodes) return lc_fail(LC_ERR_MEMORY, "out of memory: %lld nodes", (long long)o->num_nodes);
@@ -145,19 +146,20 @@ static lc_status launch(const lc__launch_options *o, int local)
                          .num_nodes = (int)o->num_nodes,
                          .node = -1,
                          .max_restarts = (int)o->max_restarts,
-                         .own_data = o->own_data,
-                         .power_of_two = o->deterministic,
+                         .terms = (o->own_data ? LC__OWN_DATA : 0) | (o->deterministic ? LC__POWER_OF_TWO : 0),
                          .root_dir = o->root_dir ? o->root_dir : ".",
                          .times = o->times};
     if (o->nodes_file) {
         plan.file = c.exe;
-        status = lc__launch_mpirun(&plan, local * (int)o->num_nodes, NULL, o->nodes_file, local, &exit_status);
+        LC_TRY_GOTO(status, done, lc__hosts_of_file(o->nodes_file, plan.num_nodes, &hosts));
+        status = lc__launch_mpirun(&plan, &hosts, &exit_status);
         goto done;
     }
     if (o->num_nodes > 1) LC_TRY_GOTO(status, done, by_hand(o, &plan, secret));
     status = lc__supervise(&plan, &exit_status);
 done:
     command_release(&c);
+    lc__hosts_release(&hosts);
     free(nodes);
     return status == LC_OK ? LC_STOP : status;
 }

@@ -4,14 +4,13 @@
  * What it must survive is a rank that dies, hangs, or floods its output; so it shares nothing with ranks but their exit
  * status, their kept output and the coordinator, which it hosts. It looks at its children fifty times a second: pidfds
  * would wake it sooner, but not on the kernels that many clusters still run. */
-#include "launch/launch.h"
+#include "launch/supervisor_internal.h"
 
-#include "core/signal_fd.h"
+#include "comm/socket.h"
 #include "core/status.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,59 +20,21 @@
 #include <time.h>
 #include <unistd.h>
 
-#define VERDICT 0.6 /* seconds */
-enum { LOOK_MS = 20, SHOWN_LINES = 20 };
-
-typedef struct child {
-    pid_t pid; /* 0: has ended, or never was */
-    int output, status;
-    bool ended_here; /* by this process, as it did not end by itself */
-    bool lost;
-    lc__place place;
-} child;
-
-typedef struct supervisor {
-    const lc__run_plan *plan;
-    lc__control_times times;
-    int n, size; /* ranks here, and in all */
-    int began;   /* in all, before any was lost */
-    child *children;
-    lc__cores cores;
-    lc__signal_fd signals;
-    char host[256], secret[LC__SECRET_SIZE];
-    const char *key;    /* the secret of the run */
-    char restarted[64]; /* since when a checkpoint is one of this run; "": for the first time */
-    lc__coordinator *coordinator;
-    lc__str
-        calls; /* the last ones of each rank, in words; the coordinator's thread writes them before it says the end */
-    int port;
-    int signal;      /* SIGINT or SIGTERM, passed on */
-    int culprit;     /* index of the child that is to blame; -1: none */
-    bool run_ended;  /* by the coordinator */
-    bool asked;      /* the starter, to end */
-    bool killed;     /* who was left */
-    double deadline; /* when those that are left are killed; 0: never */
-} supervisor;
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static void say(const char *format, ...) LC_PRINTF(1, 2);
-static void say(const char *format, ...)
-{
-    char text[1200];
-    va_list args;
-    va_start(args, format);
-    int n = vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    if (n > 0) lc__show(2, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
-}
-
 /* ---- who is to be started ---- */
+
+/* mpirun is the only child. */
+static lc_status places_of_mpirun(supervisor *s)
+{
+    const lc__run_plan *p = s->plan;
+    s->n = 1;
+    s->children = calloc(1, sizeof *s->children);
+    s->nodes = calloc((size_t)p->num_nodes, sizeof *s->nodes);
+    s->lost = calloc((size_t)s->size, sizeof *s->lost);
+    if (!s->children || !s->nodes || !s->lost) return lc_fail(LC_ERR_MEMORY, "out of memory: %d ranks", s->size);
+    memcpy(s->nodes, p->nodes, (size_t)p->num_nodes * sizeof *s->nodes);
+    s->children[0].output = -1;
+    return LC_OK;
+}
 
 static lc_status places(supervisor *s)
 {
@@ -82,8 +43,8 @@ static lc_status places(supervisor *s)
         s->size += p->nodes[node];
         if (p->node < 0 || p->node == node) s->n += p->nodes[node];
     }
-    if (p->starter) s->n = 1;
     s->began = s->size;
+    if (p->hosts) return places_of_mpirun(s);
     if (s->n < 1 || s->n > LC_MAX_LOCAL_RANKS)
         return lc_fail(LC_ERR_CONFIG, "%d ranks on this machine; it must be 1 to %d", s->n, LC_MAX_LOCAL_RANKS);
     s->children = calloc((size_t)s->n, sizeof *s->children);
@@ -127,11 +88,13 @@ static void add_meeting(const supervisor *s, lc__str *out)
                 s->plan->address ? s->plan->address : "127.0.0.1", s->port, s->key);
 }
 
-/* The variables of a starter, which passes on those that it is told to, empty or not. */
-static void starter_variables(const supervisor *s, lc__str *out)
+/* mpirun passes on those that it is told to, empty or not; and, if it is told to, what Ctrl-Z does. */
+static void mpirun_variables(const supervisor *s, lc__str *out)
 {
     add_meeting(s, out);
-    lc__str_add(out, "LIGHTC_RESTARTED=%s\n", s->restarted);
+    lc__str_add(out, "OMPI_MCA_orte_forward_job_control=1\nLIGHTC_RESTARTED=%s\nLIGHTC_BATCHES=", s->restarted);
+    if (s->size < s->began) lc__str_add(out, "%d", s->began);
+    lc__str_add(out, "\n");
 }
 
 /* The variables of a rank. `threads`: what its cores can run; 0: there are fewer processors than ranks. */
@@ -167,18 +130,21 @@ static lc_status start(supervisor *s, int i)
     lc_status status = LC_OK;
     c->ended_here = false;
     lc__environment environment = {0};
+    lc__mpirun mpirun = {0};
     lc__str add = {0};
     cpu_set_t cores;
     int threads = lc__cores_share(&s->cores, i, s->n, &cores);
     bool alone = s->n == 1 || threads == 0 || (given && atoi(given) > threads); /* else kept from the others' cores */
-    if (s->plan->starter)
-        starter_variables(s, &add);
+    if (s->plan->hosts)
+        mpirun_variables(s, &add);
     else
         variables(s, &c->place, threads, &add);
+    if (s->plan->hosts) LC_TRY_GOTO(status, done, lc__mpirun_make(s->plan, s->nodes, &mpirun));
     if (c->place.rank > 0 && c->output < 0) LC_TRY_GOTO(status, done, lc__output_open(s->plan->root_dir, &c->output));
     LC_TRY_GOTO(status, done, lc__environment_make(&add, &environment));
-    status = lc__process_start(&(lc__process){.file = s->plan->file,
-                                              .argv = s->plan->argv,
+    char *const *argv = s->plan->hosts ? (char *const *)(uintptr_t)mpirun.argv : s->plan->argv;
+    status = lc__process_start(&(lc__process){.file = s->plan->hosts ? argv[0] : s->plan->file,
+                                              .argv = argv,
                                               .environment = environment.list,
                                               .output = c->output,
                                               .no_input = c->place.rank > 0,
@@ -186,6 +152,7 @@ static lc_status start(supervisor *s, int i)
                                               .unblock = &s->signals.set},
                                &c->pid);
 done:
+    lc__mpirun_release(&mpirun);
     lc__environment_release(&environment);
     lc__str_free(&add);
     return status;
@@ -207,10 +174,10 @@ static void take_signals(supervisor *s)
 {
     struct signalfd_siginfo info;
     struct pollfd p = {.fd = s->signals.fd, .events = POLLIN}; /* a negative one is left out */
-    if (poll(&p, 1, LOOK_MS) <= 0) return;
+    if (poll(&p, 1, LC__LOOK_MS) <= 0) return;
     while (read(s->signals.fd, &info, sizeof info) == (ssize_t)sizeof info) {
         if (info.ssi_signo == SIGTSTP) { /* Ctrl-Z: ranks are in process groups of their own */
-            signal_all(s, SIGSTOP);
+            signal_all(s, s->plan->hosts ? SIGTSTP : SIGSTOP);
             raise(SIGSTOP);
             signal_all(s, SIGCONT);
             continue;
@@ -225,6 +192,19 @@ static bool is_failure(const supervisor *s, int status)
 {
     if (!status) return false;
     return !s->signal || (WIFSIGNALED(status) && WTERMSIG(status) != s->signal);
+}
+
+/* Node 0 has the coordinator: elsewhere, it is told what it cannot see. */
+static void tell_node_0(const supervisor *s, const child *c)
+{
+    char how[128];
+    lc__process_status(c->status, how, sizeof how);
+    lc__control_rank_ended(&(lc__control_options){.rank = c->place.rank,
+                                                  .size = c->place.size,
+                                                  .address = s->plan->address,
+                                                  .port = s->port,
+                                                  .secret = s->key},
+                           how);
 }
 
 static void reap(supervisor *s)
@@ -243,12 +223,13 @@ static void reap(supervisor *s)
         c->status = status;
         lc__process_status(status, how, sizeof how);
         /* Also of one that has ended well: those that wait for it would wait for ever, if it has not said goodbye. */
-        if (s->coordinator && !s->plan->starter && (!s->signal || is_failure(s, status)))
-            lc__coordinator_rank_ended(s->coordinator, c->place.rank, how);
+        if (s->coordinator && !s->plan->hosts && (!s->signal || is_failure(s, status)))
+            lc__coordinator_rank_ended(s->coordinator, c->place.rank, status ? how : NULL);
     }
     if (failed < 0 || s->culprit >= 0) return;
     s->culprit = failed;
-    s->deadline = now() + s->times.grace + 0.5;
+    s->deadline = lc__seconds() + s->times.grace + 0.5;
+    if (!s->coordinator) tell_node_0(s, &s->children[failed]);
 }
 
 static bool any_left(const supervisor *s)
@@ -258,32 +239,25 @@ static bool any_left(const supervisor *s)
     return false;
 }
 
-static child *child_of_rank(supervisor *s, int rank)
-{
-    for (int i = 0; i < s->n; i++)
-        if (s->children[i].place.rank == rank) return &s->children[i];
-    return NULL;
-}
-
 /* The run may have ended with all ranks of this machine alive: stopped, say. One that is silent will not end by itself,
  * however long it is given. */
 static void heed_end(supervisor *s)
 {
     int silent;
     if (!s->coordinator || s->run_ended || !lc__coordinator_ended(s->coordinator, &silent)) return;
-    child *c = s->plan->starter ? NULL : child_of_rank(s, silent);
+    child *c = s->plan->hosts ? NULL : lc__child_of_rank(s, silent);
     s->run_ended = true;
     if (c && c->pid) kill(-c->pid, SIGKILL);
-    if (s->deadline <= 0) s->deadline = now() + s->times.grace + 0.5;
+    if (s->deadline <= 0) s->deadline = lc__seconds() + s->times.grace + 0.5;
 }
 
-/* Time is up. A starter may hang behind ranks that are gone; asked to end, it first ends what is left of them on other
+/* Time is up. mpirun may hang behind ranks that are gone; asked to end, it first ends what is left of them on other
  * machines. */
 static void end_those_left(supervisor *s)
 {
-    if (s->plan->starter && !s->asked) {
+    if (s->plan->hosts && !s->asked) {
         s->asked = true;
-        s->deadline = now() + s->times.grace;
+        s->deadline = lc__seconds() + s->times.grace;
         signal_all(s, SIGTERM);
     } else {
         s->killed = true;
@@ -307,14 +281,14 @@ static bool is_of_run(const supervisor *s, int pid)
     return is;
 }
 
-/* What a starter that was killed has left on this machine: it is this process's now, and of no more use. */
+/* What an mpirun that was killed has left on this machine: it is this process's now, and of no more use. */
 static void end_orphans(const supervisor *s)
 {
     char path[64];
     int pid, left = 1;
-    if (!s->plan->starter || !s->killed) return;
+    if (!s->plan->hosts || !s->killed) return;
     snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
-    for (double until = now() + 1; left && now() < until;) {
+    for (double until = lc__seconds() + 1; left && lc__seconds() < until;) {
         FILE *f = fopen(path, "re");
         left = 0;
         while (f && fscanf(f, "%d", &pid) == 1) {
@@ -323,7 +297,7 @@ static void end_orphans(const supervisor *s)
             kill(pid, SIGKILL);
         }
         if (f) fclose(f);
-        if (left) nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000}, NULL);
+        if (left) nanosleep(&(struct timespec){.tv_nsec = LC__LOOK_MS * 1000000}, NULL);
     }
 }
 
@@ -333,31 +307,12 @@ static void wait_for_all(supervisor *s)
         take_signals(s);
         reap(s);
         heed_end(s);
-        if (s->deadline > 0 && now() > s->deadline) end_those_left(s);
+        if (s->deadline > 0 && lc__seconds() > s->deadline) end_those_left(s);
     }
     end_orphans(s);
 }
 
 /* ---- the end ---- */
-
-static void show_output(const supervisor *s, const child *c)
-{
-    lc__str text = {0};
-    bool more;
-    char path[4200];
-    if (c->output < 0) return;
-    lc__output_tail(c->output, SHOWN_LINES, &text, &more);
-    if (!text.n) goto done;
-    snprintf(path, sizeof path, "%s/rank-%d.log", s->plan->root_dir, c->place.rank);
-    if (more && lc__output_save(c->output, path) == LC_OK)
-        say("---- the last %d lines of rank %d (all of it is in %s)\n", SHOWN_LINES, c->place.rank, path);
-    else
-        say("---- the output of rank %d\n", c->place.rank);
-    lc__show(2, text.s, text.n);
-    say("----\n");
-done:
-    lc__str_free(&text);
-}
 
 static int as_exit_status(int status)
 {
@@ -370,84 +325,25 @@ static void keep_calls(void *s, const char *message, const char *calls)
     lc__str_add(&((supervisor *)s)->calls, "%s", calls);
 }
 
-/* It takes a moment to decide about the rank that was last to end; of one that had said goodbye it has nothing to say.
- */
-static void await_verdict(const supervisor *s)
+static lc_status stopped(supervisor *s)
 {
-    int silent;
-    for (double until = now() + VERDICT; now() < until && !lc__coordinator_ended(s->coordinator, &silent);)
-        nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000}, NULL);
+    const child *first = lc__child_of_rank(s, 0);
+    lc_status status = lc_fail(LC_ERR_INTERRUPTED, "stopped by signal %d (%s)", s->signal, strsignal(s->signal));
+    lc__note_signal(s->signal);
+    /* Rank 0 has said so, if it ended by itself as lc_exit_status has it. */
+    bool by_itself = first && !s->plan->hosts && WIFEXITED(first->status);
+    if (by_itself && WEXITSTATUS(first->status) == 128 + s->signal) lc__note_told();
+    return status;
 }
 
-/* The coordinator knows more than an exit status says, if the rank had come to it: who was silent, or complained first,
- * and at which step. */
-static lc_status tell_failure(supervisor *s)
+/* The signal that has ended all ranks in good order, as lc_exit_status says, and that this process did not get: who
+ * sent it to one of them has stopped the run. 0: none has. */
+static int signal_of_a_rank(const supervisor *s)
 {
-    child *c = &s->children[s->culprit];
-    char why[1024] = "", how[128];
-    int rank, colon = 0;
-    if (s->coordinator) await_verdict(s);
-    if (s->coordinator) lc__coordinator_message(s->coordinator, why, sizeof why);
-    bool met = strstr(why, " (host ") && sscanf(why, "rank %d", &rank) == 1;
-    bool unmet = !*why || (!met && sscanf(why, "rank %d:%n", &rank, &colon) == 1 && colon); /* known here alone */
-    if (met && child_of_rank(s, rank)) c = child_of_rank(s, rank);
-    s->culprit = (int)(c - s->children);
-    /* Several that end alike before they have met have mostly said the same: rank 0 has shown it. */
-    const child *first = child_of_rank(s, 0);
-    if (unmet && first && first->output < 0 && WIFEXITED(first->status) && first->status == c->status)
-        c = child_of_rank(s, 0);
-    show_output(s, c);
-    if (!unmet && s->calls.n && !s->calls.failed) lc__show(2, s->calls.s, s->calls.n);
-    lc__process_status(c->status, how, sizeof how);
-    if (!unmet) return lc_fail(LC_ERR_PEER, "%s", why);
-    if (s->plan->starter) return lc_fail(LC_ERR_PEER, "%s %s", s->plan->file, how);
-    return lc_fail(LC_ERR_PEER, "rank %d of %d (host %s): %s", c->place.rank, c->place.size, s->host, how);
-}
-
-/* ---- the next life ---- */
-
-/* Their places, in the order in which they stand; nodes without any are gone. */
-static void number_anew(supervisor *s)
-{
-    int rank = 0, nodes = 0;
-    for (int first = 0, end; first < s->n; first = end, nodes++) {
-        int node = s->children[first].place.node_rank;
-        for (end = first; end < s->n && s->children[end].place.node_rank == node; end++) continue;
-        for (int i = first; i < end; i++)
-            s->children[i].place = (lc__place){rank++, s->n, i - first, end - first, nodes, 0};
-    }
-    for (int i = 0; i < s->n; i++) s->children[i].place.num_nodes = nodes;
-    s->size = s->n;
-}
-
-static void drop(supervisor *s, int i)
-{
-    if (s->children[i].output >= 0) close(s->children[i].output);
-    memmove(&s->children[i], &s->children[i + 1], (size_t)(s->n - i - 1) * sizeof *s->children);
-    s->n--;
-}
-
-/* Lost are the rank that is to blame, and those that something else has killed, as on a host that is gone. The others
- * go on without them, unless there is nobody else. */
-static void go_on_with_those_left(supervisor *s)
-{
-    int left = 0, keep = 1;
-    for (int i = 0; i < s->n; i++) {
-        child *c = &s->children[i];
-        c->lost = i == s->culprit || (WIFSIGNALED(c->status) && !c->ended_here);
-        left += !c->lost;
-    }
-    if (!left || s->plan->starter || s->plan->own_data) return;
-    while (2 * keep <= left) keep *= 2;
-    if (!s->plan->power_of_two) keep = left;
-    for (int i = s->n - 1; i >= 0; i--)
-        if (s->children[i].lost || left > keep) {
-            left -= !s->children[i].lost;
-            drop(s, i);
-        }
-    number_anew(s);
-    if (s->children[0].output >= 0) close(s->children[0].output); /* it is rank 0 now, and prints */
-    s->children[0].output = -1;
+    int status = s->children[0].status, signal_number = WIFEXITED(status) ? WEXITSTATUS(status) - 128 : 0;
+    bool alike = !s->plan->hosts && (signal_number == SIGINT || signal_number == SIGTERM);
+    for (int i = 1; i < s->n; i++) alike = alike && s->children[i].status == status;
+    return alike ? signal_number : 0;
 }
 
 /* One life of all the ranks. */
@@ -461,7 +357,8 @@ static lc_status run_once(supervisor *s, int *exit_status)
     s->port = p->port;
     lc__str_clear(&s->calls);
     if (p->node <= 0) {
-        status = lc__coordinator_start(p->address, &s->port, s->size, s->key, &p->times, &s->coordinator);
+        const char *address = p->address ? lc__socket_listen_as(p->address) : NULL;
+        status = lc__coordinator_start(address, &s->port, s->size, s->key, &p->times, &s->coordinator);
         if (status < 0 && p->port)
             return lc_fail_context(status,
                                    "node 0 cannot coordinate the run (another run may use the port; MASTER_PORT "
@@ -478,19 +375,40 @@ static lc_status run_once(supervisor *s, int *exit_status)
         return lc__first_error_status(&first);
     }
     wait_for_all(s);
+    if (!s->signal && (s->signal = signal_of_a_rank(s)) != 0) s->culprit = -1;
     int bad = s->culprit >= 0 ? s->children[s->culprit].status : 0;
     for (int i = 0; i < s->n && !bad; i++) bad = s->children[i].status;
-    *exit_status = p->starter && s->killed ? 1 : as_exit_status(bad);
-    if (s->culprit >= 0) return tell_failure(s);
-    if (bad) lc__note_signal(s->signal);
-    if (bad) return lc_fail(LC_ERR_INTERRUPTED, "stopped by signal %d (%s)", s->signal, strsignal(s->signal));
-    return LC_OK;
+    *exit_status = p->hosts && s->killed ? 1 : as_exit_status(bad);
+    if (s->culprit >= 0) status = lc__supervisor_failure(s);
+    for (int i = 0; i < s->size && p->hosts; i++) s->lost[i] = lc__coordinator_lost(s->coordinator, i);
+    if (s->coordinator) s->terms |= lc__coordinator_terms(s->coordinator);
+    if (s->culprit >= 0) return status;
+    if (bad && p->hosts) *exit_status = 128 + s->signal; /* mpirun has one of its own */
+    return bad ? stopped(s) : LC_OK;
+}
+
+static void say(void *ctx, const char *text)
+{
+    (void)ctx;
+    lc__supervisor_say("%s\n", text);
+}
+
+/* Of a node whose ranks come to another one, nobody would see whom they wait for: what they print is kept. Ctrl-C ends
+ * it as any program. */
+static lc_status await_node_0(const supervisor *s)
+{
+    char who[32];
+    if (s->plan->node <= 0) return LC_OK;
+    snprintf(who, sizeof who, "node %d", s->plan->node);
+    return lc__control_knock(
+        &(lc__control_options){.address = s->plan->address, .port = s->plan->port, .times = s->plan->times, .say = say},
+        who);
 }
 
 lc_status lc__supervise(const lc__run_plan *plan, int *exit_status)
 {
     static const int passed_on[] = {SIGINT, SIGTERM, SIGUSR1, SIGTSTP};
-    supervisor s = {.plan = plan, .times = plan->times, .signals.fd = -1, .key = plan->secret};
+    supervisor s = {.plan = plan, .times = plan->times, .signals.fd = -1, .key = plan->secret, .terms = plan->terms};
     lc_status status = LC_OK;
     struct timespec begun;
     int was_reaper = 0;
@@ -501,8 +419,9 @@ lc_status lc__supervise(const lc__run_plan *plan, int *exit_status)
     snprintf(s.host, sizeof s.host, "unknown");
     if (gethostname(s.host, sizeof s.host - 1) != 0) s.host[0] = '?';
     LC_TRY_GOTO(status, done, places(&s));
-    if (plan->starter) prctl(PR_SET_CHILD_SUBREAPER, 1); /* for end_orphans */
+    if (plan->hosts) prctl(PR_SET_CHILD_SUBREAPER, 1); /* for end_orphans */
     LC_TRY_GOTO(status, done, lc__cores_find(&s.cores));
+    LC_TRY_GOTO(status, done, await_node_0(&s));
     LC_TRY_GOTO(status, done, lc__signal_fd_open(&s.signals, passed_on, sizeof passed_on / sizeof *passed_on));
     for (int life = 0;; life++) {
         if (!plan->secret) {
@@ -513,20 +432,20 @@ lc_status lc__supervise(const lc__run_plan *plan, int *exit_status)
         lc__coordinator_stop(s.coordinator);
         s.coordinator = NULL;
         if (status != LC_ERR_PEER || life >= plan->max_restarts || s.signal) break;
-        int before = s.n;
-        go_on_with_those_left(&s);
+        int before = s.size;
+        lc__supervisor_go_on(&s);
         char number[64] = "";
-        if (s.n < before) snprintf(number, sizeof number, " with %d of %d ranks", s.n, before);
-        say("%s; starting again from the last checkpoint%s (%d of %d)\n", lc_error_message(), number, life + 1,
-            plan->max_restarts);
+        if (s.size < before) snprintf(number, sizeof number, " with %d of %d ranks", s.size, before);
+        lc__supervisor_say("%s; starting again from the last checkpoint%s (%d of %d)\n", lc_error_message(), number,
+                           life + 1, plan->max_restarts);
         snprintf(s.restarted, sizeof s.restarted, "%lld.%09ld", (long long)begun.tv_sec, begun.tv_nsec);
     }
 done:
-    if (plan->starter) prctl(PR_SET_CHILD_SUBREAPER, was_reaper);
+    if (plan->hosts) prctl(PR_SET_CHILD_SUBREAPER, was_reaper);
     lc__signal_fd_close(&s.signals);
     for (int i = 0; s.children && i < s.n; i++)
         if (s.children[i].output >= 0) close(s.children[i].output);
-    free(s.children);
+    free(s.children), free(s.nodes), free(s.lost);
     lc__str_free(&s.calls);
     lc__cores_release(&s.cores);
     return status;

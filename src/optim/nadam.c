@@ -41,6 +41,7 @@ static const lc_optimizer_ops nadam_ops = {
     .hyper_defaults = hyper_defaults,
     .state_names = nadam_state,
     .update = record_nadam,
+    .elementwise = true,
     .check = check,
     .initial_state = initial_state,
     .scalar_state = 4,

@@ -50,7 +50,9 @@ lc_optimizer *lc__optimizer_construct(const lc__optimizer_class *c, const lc__op
 
 /* Whether a step of opt evaluates the loss several times. */
 bool lc__evaluates(const lc_optimizer *opt);
-/* Whether parameter p is in one of its groups. */
+/* Parameter p's number in opt->steps, or -1 if it is in none of its groups. */
+int64_t lc__optimizer_index(const lc_optimizer *opt, const lc_tensor *p);
+/* Whether it is in one of them. */
 bool lc__optimizer_owns(const lc_optimizer *opt, const lc_tensor *p);
 /* Whether it has tensors of its own for checkpoints. */
 bool lc__has_own(const lc_optimizer *opt);
@@ -69,17 +71,23 @@ typedef struct lc__range {
     int64_t n;
     const double *h; /* hyperparameters */
     unsigned flags;
-    double scale; /* multiplies gradients, before clipping */
-    double clip;  /* bound of their absolute value; INFINITY: none */
-    double sign;  /* multiplies them afterwards; -1 to maximize */
-    double step;  /* updates done before this one */
-    double first; /* value of the state's first element of the parameter: of scalar state (NAdam) */
+    double scale;  /* multiplies gradients, before clipping */
+    double clip;   /* bound of their absolute value; INFINITY: none */
+    double sign;   /* multiplies them afterwards; -1 to maximize */
+    double step;   /* updates done before this one */
+    double number; /* scalar state: its value before this update (NAdam) */
 } lc__range;
 
 typedef void lc__range_fn(const lc__range *r);
 
 /* The operator's inputs: parameters, gradients, state..., steps, grad_scale. Its ints: */
-enum { LC_U_SEGMENTS = 0, LC_U_CLIP = 1, LC_U_FLAGS = 2, LC_U_FIRST = 3 /* (offset, count, index) per segment */ };
+enum {
+    LC_U_SEGMENTS = 0,
+    LC_U_CLIP = 1,
+    LC_U_FLAGS = 2,
+    LC_U_SCALAR = 3, /* ops->scalar_state */
+    LC_U_FIRST = 4   /* (offset, count, index) per segment */
+};
 
 /* ops->update of elementwise optimizers: records `op` over the group. */
 lc_status lc__record_update(const lc_op *op, lc_optimizer *opt, const lc_update *u, int n_state);

@@ -54,38 +54,38 @@ void lc_optimizer_free(lc_optimizer *opt)
     free(opt);
 }
 
+/* *t, with numbers of more parameters behind those it has. */
+static lc_status grow(lc_tensor **t, int64_t n)
+{
+    lc_tensor *old = *t, *more;
+    LC_TRY(lc_tensor_new(old->type.dtype, 1, &n, &more));
+    memcpy(more->data, old->data, (size_t)lc_tensor_numel(old) * lc_dtype_size(old->type.dtype));
+    lc_tensor_unref(old);
+    *t = more;
+    return LC_OK;
+}
+
 /* A group that comes after the first step: counts of updates and state for its parameters, which start as for the first
  * ones. Plans made before do not fit any more, since `steps` is another tensor. */
 static lc_status extend_state(lc_optimizer *opt, lc_param_group *group)
 {
     int64_t before = lc_tensor_numel(opt->steps), n = before + group->n_parameters;
-    lc_tensor *steps = NULL;
-    double *counts = calloc((size_t)n + 1, sizeof *counts);
-    lc_status status = counts ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory for a group of parameters");
     const lc_flat *first = NULL;
     for (int g = 0; g < opt->n_groups && !first; g++)
         if (opt->groups[g].n_parameters) first = opt->groups[g].parameters[0]->flat;
-    for (int i = 0; i < group->n_parameters && status >= 0; i++) {
+    for (int i = 0; i < group->n_parameters; i++) {
         lc_flat *flat;
-        status = lc__flat_of(group->parameters[i], &flat);
-        if (status >= 0 && flat != first)
-            status = lc_fail(LC_ERR_CONFIG,
-                             "%s: entry %d of the group has another data type than the first parameters, or belongs to "
-                             "another module",
-                             opt->ops->name, i);
+        LC_TRY(lc__flat_of(group->parameters[i], &flat));
+        if (flat != first)
+            return lc_fail(LC_ERR_CONFIG,
+                           "%s: entry %d of the group has another data type than the first parameters, or belongs to "
+                           "another module",
+                           opt->ops->name, i);
     }
-    if (status >= 0) status = lc_tensor_new(LC_F64, 1, &n, &steps);
-    if (status >= 0) status = lc_tensor_read(opt->steps, counts, (size_t)before * sizeof *counts);
-    if (status >= 0) status = lc_tensor_write(steps, counts, (size_t)n * sizeof *counts);
-    free(counts);
-    if (status >= 0) status = lc__optimizer_start_state(opt, group);
-    if (status < 0) {
-        lc_tensor_unref(steps);
-        return status;
-    }
-    lc_tensor_unref(opt->steps);
-    opt->steps = steps;
-    return LC_OK;
+    for (int k = 0; k < LC_MAX_OPTIM_STATE; k++)
+        if (opt->state[k] && opt->ops->scalar_state >> k & 1) LC_TRY(grow(&opt->state[k], n));
+    LC_TRY(lc__optimizer_start_state(opt, group, before));
+    return grow(&opt->steps, n);
 }
 
 int lc_optimizer_add_group(lc_optimizer *opt, const char *name, lc_tensor *const *parameters, int n)
@@ -142,12 +142,30 @@ bool lc__evaluates(const lc_optimizer *opt)
     return opt->ops->size > offsetof(lc_optimizer_ops, step_closure) && opt->ops->step_closure;
 }
 
+void lc__optimizer_forget_state(lc_optimizer *opt)
+{
+    for (int k = 0; k < LC_MAX_OPTIM_STATE; k++) {
+        lc_tensor_unref(opt->state[k]);
+        opt->state[k] = NULL;
+    }
+    lc_tensor_unref(opt->steps);
+    opt->steps = NULL;
+}
+
+int64_t lc__optimizer_index(const lc_optimizer *opt, const lc_tensor *p)
+{
+    int64_t index = 0;
+    for (int g = 0; g < opt->n_groups; g++) {
+        for (int i = 0; i < opt->groups[g].n_parameters; i++, index++) {
+            if (opt->groups[g].parameters[i] == p) return index;
+        }
+    }
+    return -1;
+}
+
 bool lc__optimizer_owns(const lc_optimizer *opt, const lc_tensor *p)
 {
-    for (int g = 0; g < opt->n_groups; g++)
-        for (int i = 0; i < opt->groups[g].n_parameters; i++)
-            if (opt->groups[g].parameters[i] == p) return true;
-    return false;
+    return lc__optimizer_index(opt, p) >= 0;
 }
 
 bool lc__has_own(const lc_optimizer *opt)
@@ -401,30 +419,19 @@ typedef struct state_visit {
     void *ctx;
 } state_visit;
 
-/* The parameter's number in opt->steps, or -1 if it is not the optimizer's. */
-static int64_t index_of(const lc_optimizer *opt, const lc_tensor *parameter)
-{
-    int64_t index = 0;
-    for (int g = 0; g < opt->n_groups; g++) {
-        for (int i = 0; i < opt->groups[g].n_parameters; i++, index++) {
-            if (opt->groups[g].parameters[i] == parameter) return index;
-        }
-    }
-    return -1;
-}
-
 static lc_status visit_parameter(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
 {
     (void)owner;
     const state_visit *v = ctx;
     lc_optimizer *opt = v->opt;
-    int64_t index = t->is_parameter ? index_of(opt, t->tensor) : -1;
+    int64_t index = t->is_parameter ? lc__optimizer_index(opt, t->tensor) : -1;
     if (index < 0) return LC_OK;
     int64_t offset = t->tensor->flat->offset[t->tensor->flat_index], count = lc_tensor_numel(t->tensor);
     LC_TRY(v->fn(v->ctx, "step", path, t->tensor, opt->steps, index, 1));
     for (int k = 0; opt->ops->state_names && opt->ops->state_names[k]; k++) {
         bool scalar = opt->ops->scalar_state >> k & 1;
-        LC_TRY(v->fn(v->ctx, opt->ops->state_names[k], path, t->tensor, opt->state[k], offset, scalar ? 1 : count));
+        LC_TRY(v->fn(v->ctx, opt->ops->state_names[k], path, t->tensor, opt->state[k], scalar ? index : offset,
+                     scalar ? 1 : count));
     }
     return LC_OK;
 }

@@ -20,6 +20,7 @@ lc_status lc__record_update(const lc_op *op, lc_optimizer *opt, const lc_update 
     ints[LC_U_SEGMENTS] = u->n_segments;
     ints[LC_U_CLIP] = u->clip_value != NULL;
     ints[LC_U_FLAGS] = opt->flags;
+    ints[LC_U_SCALAR] = opt->ops->scalar_state;
     for (int i = 0; i < u->n_segments; i++) {
         int64_t *entry = ints + LC_U_FIRST + 3 * i;
         entry[0] = u->segments[i].offset;
@@ -57,15 +58,15 @@ void lc__update_range(const lc_call *call, int64_t i, int64_t begin, int64_t n, 
 {
     const int64_t *entry = call->ints + LC_U_FIRST + 3 * i;
     bool f64 = call->in[0].dtype == LC_F64;
-    size_t size = f64 ? 8 : 4, at = (size_t)(entry[0] + begin) * size;
+    size_t size = f64 ? 8 : 4, at = (size_t)(entry[0] + begin) * size, number_at = (size_t)entry[2] * size;
     const lc_view *scale = &call->in[call->n_in - 1];
     r->p = (char *)call->in[0].data + at;
     r->g = (const char *)call->in[1].data + at;
-    r->first = 0;
+    r->number = 0;
     for (int k = 0; k < call->n_in - 4; k++) {
-        r->s[k] = (char *)call->in[2 + k].data + at;
-        const char *first = (const char *)call->in[2 + k].data + (size_t)entry[0] * size;
-        r->first = f64 ? *(const double *)first : (double)*(const float *)first; /* of the last state buffer */
+        bool scalar = call->ints[LC_U_SCALAR] >> k & 1;
+        r->s[k] = (char *)call->in[2 + k].data + (scalar ? number_at : at);
+        if (scalar) r->number = f64 ? *(const double *)r->s[k] : (double)*(const float *)r->s[k];
     }
     r->n = n;
     r->h = call->floats;
@@ -76,12 +77,12 @@ void lc__update_range(const lc_call *call, int64_t i, int64_t begin, int64_t n, 
     r->step = *step_count(call, i);
 }
 
-/* NAdam's product of momenta is one number a parameter, kept in the first element of its part of the last state. */
+/* NAdam's product of momenta, which every rank has whole: also for parameters of which it updates nothing. */
 static void update_mu_product(const lc_call *call, int64_t i)
 {
     lc__range r;
     lc__update_range(call, i, 0, 1, &r);
-    double product = r.first * lc__nadam_mu(r.h, r.step + 1);
+    double product = r.number * lc__nadam_mu(r.h, r.step + 1);
     if (call->in[0].dtype == LC_F64)
         *(double *)r.s[2] = product;
     else

@@ -10,12 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Ranks of another number than asked for would train on another batch. Where lightc starts them it has the number from
- * the options, or from a user who gave it to `lightc launch`. */
+/* Ranks of another number than asked for would train on another batch. Where lightc starts them, by itself or
+ * through mpirun, it has the number from the options, or from a user who gave it to `lightc launch`. */
 static lc_status check_number(const lc__world *w, const lc_strategy_request *r)
 {
     int devices = r->devices && strcmp(r->devices, "auto") != 0 ? atoi(r->devices) : 0;
-    if (!strcmp(w->launcher, "lightc") || w->size == 1) return LC_OK;
+    if (w->hosted || w->size == 1) return LC_OK;
     if (devices && devices != w->local_size)
         return lc_fail(LC_ERR_CONFIG,
                        "devices=%d, but %s has started %d on node %d (%d ranks on %d nodes in all); leave --devices "
@@ -55,6 +55,9 @@ lc_status lc__processes_join(void **self, const lc_strategy_request *r)
             lc__world_leave(d->world);
             s = lc_fail(s, "%s", why);
         }
+        if (s >= 0 && d->world->control)
+            lc__control_terms(d->world->control,
+                              (r->own_data ? LC__OWN_DATA : 0) | (r->deterministic ? LC__POWER_OF_TWO : 0));
         if (s < 0) {
             free(d);
             return s;
@@ -119,7 +122,11 @@ done:
 
 static lc_status send_tensor(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
 {
-    (void)path, (void)owner;
+    (void)owner;
+    if (t->tensor->in_parts)
+        return lc_fail(LC_ERR_STATE,
+                       "%s: this rank has a part only, and the others were of a run that failed; load a checkpoint",
+                       path);
     return lc_comm_broadcast(ctx, t->tensor->data, lc_tensor_numel(t->tensor), lc_tensor_dtype(t->tensor), 0, NULL);
 }
 
@@ -128,6 +135,7 @@ lc_status lc__processes_share(void *self, lc_graph *graph, lc_module *m, lc_opti
 {
     lc__processes *d = self;
     if (!d->comm) return LC_OK;
+    if (d->reducer) LC_TRY(lc__reducer_gather(d->reducer)); /* of a run that was interrupted */
     LC_TRY(check_model(d->comm, m));
     LC_TRY(lc_module_visit(m, send_tensor, d->comm));
     lc__reducer_free(d->reducer);
@@ -166,15 +174,19 @@ void lc__processes_fail(void *self, const char *why)
     lc__processes *d = self;
     char text[1200];
     snprintf(text, sizeof text, "rank %d failed: %s", lc_comm_rank(d->comm), why);
-    lc_comm_abort(d->comm, text);
+    lc__comm_give_up(d->comm, text);
     if (d->world && d->world->control) lc__control_fail_and_wait(d->world->control, why);
 }
 
-/* What ended the run is known where ranks are watched, a moment later than connections break. */
+/* What ended the run is known where ranks are watched, a moment later than connections break. Who heard of it in a
+ * group of its own passes it on. */
 void lc__processes_explain(void *self)
 {
     lc__processes *d = self;
+    char why[1024];
     if (d->world) (void)!lc__world_explain(d->world, LC_ERR_PEER);
+    lc__copy_message(why, sizeof why);
+    lc__comm_give_up(d->comm, why);
 }
 
 void lc__processes_teardown(void *self)

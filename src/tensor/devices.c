@@ -188,6 +188,7 @@ static lc_status make_handle(lc__devices *d, const entry *e, const shared_flat *
     t->flat = flat->of[i];
     t->flat_index = of->flat_index;
     t->flat->parameters[of->flat_index] = t;
+    t->flat->trained[of->flat_index] = t->requires_grad;
     __atomic_fetch_add(&t->flat->refs, 1, __ATOMIC_RELAXED);
     return LC_OK;
 }

@@ -70,6 +70,7 @@ static void tell(const lc_graph *g, const lc_plan_call *pc, int64_t start, int64
 static inline lc_status communicate(lc_graph *g)
 {
     if (g->reducer && lc__reducer_busy(g->reducer)) lc__reducer_poll(g->reducer);
+    if (g->reducer) LC_TRY(lc__reducer_status(g->reducer));
     return g->collectives ? lc__collectives_poll(g->collectives) : LC_OK;
 }
 
@@ -113,7 +114,8 @@ lc_status lc__execute(lc_graph *g, lc_plan *p)
     }
     for (int i = 0; i < p->n_linked; i++) *p->linked[i].to = g->tape.floats[p->linked[i].from];
     for (int i = 0; i < p->n_live; i++) *p->live[i].to = *p->live[i].from;
-    lc_status status = execute(g, p);
+    lc_status status = g->reducer && !p->by_bucket ? lc__reducer_settle(g->reducer) : LC_OK;
+    if (status >= 0) status = execute(g, p);
     if (status >= 0 && g->reducer) status = lc__reducer_status(g->reducer);
     if (!g->collectives) return status;
     char why[1024];

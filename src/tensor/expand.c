@@ -49,9 +49,11 @@ lc_status lc__expand_flat_state(lc_build *b, lc_flat *flat, lc_flat_state **out)
     plan->flats = states;
     lc_flat_state *s = &states[plan->n_flats];
     s->flat = flat;
-    s->before = calloc(2, (size_t)flat->n);
+    s->before = calloc(3, (size_t)flat->n);
     if (!s->before) return lc_fail(LC_ERR_MEMORY, "out of memory while planning");
     s->after = s->before + flat->n;
+    s->trained = s->after + flat->n;
+    memcpy(s->trained, flat->trained, (size_t)flat->n);
     memcpy(s->before, flat->has_gradient, (size_t)flat->n);
     if (plan->zero_grad)
         memset(s->before, LC_FLAT_ANY, (size_t)flat->n);
@@ -139,7 +141,7 @@ static lc_status recompute(backward *b, uint32_t region, uint32_t end)
         lc_tensor *in[64], *out[LC_MAX_OUTPUTS];
         if (n->n_in > 64)
             return lc_fail(LC_ERR_UNSUPPORTED, "%s in a checkpointed region has too many inputs", n->op->name);
-        for (int i = 0; i < n->n_in; i++) in[i] = tensor_of(b, g->tape.in[n->in_at + (uint32_t)i]);
+        for (uint32_t i = 0; i < n->n_in; i++) in[i] = tensor_of(b, g->tape.in[n->in_at + i]);
         lc_op_call_n(n->op, n->n_in, in, n->n_int, g->tape.ints + n->int_at, n->n_float, g->tape.floats + n->float_at,
                      out, g->tape.sites[k]);
         LC_TRY(g->status);
@@ -342,8 +344,8 @@ static lc_status expand_backward(expansion *x, uint32_t k)
 
 /* ---- clipping and updates ---- */
 
-/* The parameters of a group that have a gradient, as ranges of the flat buffers; or, of one unit, as ranges of this
- * rank's slice: empty ones too, since updates are counted on every rank. */
+/* The parameters of a group, or of one unit of it, that have a gradient, as ranges of the flat buffers; where they are
+ * sharded, as ranges of this rank's slice: empty ones too, since updates are counted on every rank. */
 static int segments_of(const lc_param_group *group, const lc_flat_state *state, const lc__unit *u, int64_t first_index,
                        lc_segment *out)
 {
@@ -355,7 +357,8 @@ static int segments_of(const lc_param_group *group, const lc_flat_state *state, 
         lc_segment *s = &out[n++];
         *s = (lc_segment){
             .parameter = p, .offset = state->flat->offset[k], .count = lc__numel(&p->type), .index = first_index + i};
-        if (u) s->count = lc__slice_of(state->flat->sharding, u, s->offset, s->count, &s->offset);
+        if (u && state->flat->sharding)
+            s->count = lc__slice_of(state->flat->sharding, u, s->offset, s->count, &s->offset);
     }
     return n;
 }
@@ -414,7 +417,8 @@ lc_tensor *lc__expand_range(lc_tensor *buffer, int64_t offset, int64_t count)
     return lc_op_call(&lc__op_range, 1, &buffer, 3, (int64_t[]){offset, LC_ROW_MAJOR, count}, 0, NULL, LC_HERE);
 }
 
-/* The update of all groups: of the flat buffers, or of this rank's slice of a unit. *any: of something. */
+/* The update of all groups, or of one unit of them: of the flat buffers, or of this rank's slice. *any: of something.
+ */
 static lc_status update(expansion *x, const lc_node *n, lc_flat_state *state, lc_segment *segments, lc_tensor *scale,
                         const lc__unit *u, bool *any)
 {
@@ -431,14 +435,15 @@ static lc_status update(expansion *x, const lc_node *n, lc_flat_state *state, lc
         int count = segments_of(group, state, u, index, segments);
         index += group->n_parameters;
         if (!count) continue;
-        if (u && !*any) {
+        if (sharding && !*any) {
             int64_t slice = u->offset + sharding->rank * u->slice;
             parameters = sharding->parameter ? lc__expand_range(sharding->parameter, u->at, u->slice)
                                              : lc__expand_range(flat->parameter, slice, u->slice);
             gradients = sharding->gradient ? lc__expand_range(sharding->gradient, u->at, u->slice)
                                            : lc__expand_range(flat->gradient, slice, u->slice);
             for (int k = 0; k < LC_MAX_OPTIM_STATE; k++)
-                if (opt->state[k]) states[k] = lc__expand_range(opt->state[k], u->at, u->slice);
+                if (opt->state[k] && !(opt->ops->scalar_state >> k & 1))
+                    states[k] = lc__expand_range(opt->state[k], u->at, u->slice);
         }
         *any = true;
         lc_update update = {.group = group,
@@ -457,6 +462,19 @@ static lc_status update(expansion *x, const lc_node *n, lc_flat_state *state, lc
     return LC_OK;
 }
 
+/* While the last buckets are under way, those that are there are updated. */
+static lc_status update_by_bucket(expansion *x, const lc_node *n, lc_flat_state *state, lc_segment *segments,
+                                  lc_tensor *scale)
+{
+    bool any;
+    x->b->plan->by_bucket = true;
+    for (lc__unit u = {0}; lc__next_bucket(x->g->reducer, state->flat, &u);) {
+        LC_TRY(lc__expand_bucket_wait(x->b, state->flat, u.offset + u.count));
+        LC_TRY(update(x, n, state, segments, scale, &u, &any));
+    }
+    return lc__expand_wait(x->b, state->flat); /* for those of other buffers */
+}
+
 static lc_status expand_step(expansion *x, const lc_node *n)
 {
     lc_graph *g = x->g;
@@ -471,6 +489,7 @@ static lc_status expand_step(expansion *x, const lc_node *n)
     if (!scale)
         scale = lc_op_call(&lc__op_scalar, 0, NULL, 1, (int64_t[]){state->flat->parameter->type.dtype}, 1,
                            g->tape.floats + n->float_at, LC_HERE);
+    if (!sharding && g->tape.ints[n->int_at + 3]) return update_by_bucket(x, n, state, segments, scale);
     if (!sharding) return update(x, n, state, segments, scale, NULL, &any);
     bool gathers = false;
     for (int k = 0; k < sharding->n_units; k++) {
@@ -479,7 +498,7 @@ static lc_status expand_step(expansion *x, const lc_node *n)
         if (any && !sharding->parameter) LC_TRY(lc__expand_unit_gather(x->b, state->flat, u));
         gathers |= any;
     }
-    return gathers && !sharding->parameter ? lc__expand_gather_wait(x->b, state->flat) : LC_OK;
+    return gathers && !sharding->parameter ? lc__expand_wait(x->b, state->flat) : LC_OK;
 }
 
 static lc_status expand_zero_grad(expansion *x, const lc_node *n)
@@ -504,15 +523,11 @@ static lc_status expand_gradient(expansion *x, const lc_node *n)
     if (p->kind != LC_TENSOR_PERSISTENT || !p->requires_grad)
         return lc_fail(LC_ERR_ARGUMENT, "lc_gradient: only persistent tensors that require a gradient have one");
     LC_TRY(lc__flat_of(p, &flat));
-    if (flat->sharding)
-        return lc_fail(LC_ERR_UNSUPPORTED, "lc_gradient: with the strategy sharded no rank has the whole gradient; use "
-                                           "--strategy ddp");
     LC_TRY(lc__expand_flat_state(x->b, flat, &state));
-    if (state->after[p->flat_index])
-        lc_op_call(&lc__op_mul_scalar, 1, &flat->gradients[p->flat_index], 0, NULL, 1, g->tape.floats + n->float_at,
-                   LC_HERE);
-    else
-        lc_op_call(&lc__op_mul_scalar, 1, (lc_tensor *[]){lc__zeros_of(p)}, 0, NULL, 1, (double[]){1}, LC_HERE);
+    bool any = state->after[p->flat_index];
+    lc_tensor *sum = any ? flat->gradients[p->flat_index] : lc__zeros_of(p);
+    if (any && flat->sharding) LC_TRY(lc__expand_whole_gradient(g, flat, p->flat_index, &sum));
+    lc_op_call(&lc__op_mul_scalar, 1, &sum, 0, NULL, 1, any ? g->tape.floats + n->float_at : (double[]){1}, LC_HERE);
     produce(g, n->first_out);
     return g->status;
 }

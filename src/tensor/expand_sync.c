@@ -21,7 +21,7 @@ static void move_last_to(lc_tape *ir, uint32_t at)
     ir->sites[at] = site;
 }
 
-/* The last node that writes parameter i's gradient, or -1. */
+/* The last node that writes parameter i's gradient, or -1: also one that shares out earlier sums. */
 static int64_t last_deposit(const lc_graph *g, const lc_flat *flat, int i)
 {
     for (int64_t k = (int64_t)g->ir.n_nodes - 1; k >= 0; k--) {
@@ -29,6 +29,7 @@ static int64_t last_deposit(const lc_graph *g, const lc_flat *flat, int i)
         if ((n->op == &lc__op_accumulate || n->op == &lc__op_combine) &&
             g->values[g->ir.in[n->in_at]] == flat->gradients[i])
             return k;
+        if (n->op == &lc__op_share_sum && g->values[g->ir.in[n->in_at]] == flat->gradient) return k;
     }
     return -1;
 }
@@ -77,7 +78,7 @@ static lc_status expand_flat(lc_build *b, lc__reducer *r, lc_flat *flat, int *n,
         if (!last && (!flat->parameters[i] || !flat->parameters[i]->requires_grad)) continue;
         int64_t from = last ? 0 : flat->offset[i], to = last ? 0 : from + lc__numel(&flat->parameters[i]->type);
         /* A gap of frozen parameters, a full bucket, or the end: what there is goes. */
-        bool gap = !last && begin >= 0 && from - end > (int64_t)(256 / width);
+        bool gap = !last && begin >= 0 && from - end >= (int64_t)(256 / width);
         if (begin >= 0 && (last || gap || (size_t)(end - begin) * width >= r->bucket_bytes)) {
             if (ready > *behind) *behind = ready;
             LC_TRY(launch(g, r, flat, begin, end, (*n)++, behind));
@@ -95,18 +96,6 @@ static lc_status expand_flat(lc_build *b, lc__reducer *r, lc_flat *flat, int *n,
 /* ---- units ---- */
 
 enum { UNITS_UNDER_WAY = 2 };
-
-static bool trained(const lc_flat *flat, int i)
-{
-    return flat->parameters[i] && flat->parameters[i]->requires_grad;
-}
-
-static bool trains_any(const lc_flat *flat, const lc__unit *u)
-{
-    bool any = false;
-    for (int i = u->first; i < u->first + u->n; i++) any |= trained(flat, i);
-    return any;
-}
 
 /* Where the gradients of unit u lie when it is sent: in the flat buffer, or from its begin on in memory of its own. */
 static int64_t begin_of(const lc__sharding *s, const lc__unit *u)
@@ -129,7 +118,7 @@ static lc_status reduce_unit(lc_build *b, lc__reducer *r, lc_flat *flat, int uni
     ints[LC__SYNC_UNIT] = unit;
     for (int i = u->first; s->gradient && i <= u->first + u->n; i++) {
         bool last = i == u->first + u->n;
-        if (!last && !trained(flat, i)) continue;
+        if (!last && !lc__trained(flat, i)) continue;
         int64_t from = last ? u->slice * s->size : flat->offset[i] - u->offset;
         if (from > end) ints[n++] = end, ints[n++] = from - end;
         if (!last) end = from + lc__numel(&flat->parameters[i]->type);
@@ -160,7 +149,7 @@ static lc_status take_slice(lc_build *b, lc__reducer *r, lc_flat *flat, const ui
     ints[LC__SYNC_UNIT] = unit;
     for (int i = u->first; i < u->first + u->n; i++) {
         int64_t at, count;
-        if (!trained(flat, i)) continue;
+        if (!lc__trained(flat, i)) continue;
         count = lc__slice_of(s, u, flat->offset[i], lc__numel(&flat->parameters[i]->type), &at);
         if (!count) continue;
         ints[n++] = at;
@@ -182,13 +171,13 @@ static lc_status expand_units(lc_build *b, lc__reducer *r, lc_flat *flat, int *n
     if (!units) return LC_ERR_MEMORY;
     LC_TRY(lc__expand_flat_state(b, flat, &state));
     for (int i = 0; i < flat->n && !g->tree; i++)
-        if (trained(flat, i) && !(sliced ? state->after[i] & LC_FLAT_PENDING : state->after[i]))
+        if (lc__trained(flat, i) && !(sliced ? state->after[i] & LC_FLAT_PENDING : state->after[i]))
             LC_TRY(zero_fill(g, flat, i));
     for (int k = 0; k < s->n_units; k++) {
         const lc__unit *u = &s->units[k];
-        if (!trains_any(flat, u)) continue;
+        if (!lc__any_trained(flat, u)) continue;
         for (int i = u->first; i < u->first + u->n; i++) {
-            int64_t at = trained(flat, i) ? last_deposit(g, flat, i) : -1;
+            int64_t at = lc__trained(flat, i) ? last_deposit(g, flat, i) : -1;
             if (at > *behind) *behind = at;
         }
         /* Memory of units is given back in the order in which they were sent. */
@@ -215,7 +204,27 @@ lc_status lc__expand_unit_gather(lc_build *b, lc_flat *flat, const lc__unit *u)
     return add_node(b->g, &lc__op_gather_whole, 1, &flat->parameter, LC__SYNC_FIRST, ints, NULL);
 }
 
-lc_status lc__expand_gather_wait(lc_build *b, lc_flat *flat)
+bool lc__next_bucket(const lc__reducer *r, const lc_flat *flat, lc__unit *u)
+{
+    size_t width = lc_dtype_size(flat->gradient->type.dtype);
+    int end = u->first += u->n;
+    u->offset += u->count;
+    u->count = 0;
+    while (end < flat->n && (size_t)u->count * width < r->bucket_bytes) {
+        end++;
+        u->count = (end < flat->n ? flat->offset[end] : flat->count) - u->offset;
+    }
+    u->n = end - u->first;
+    return u->n > 0;
+}
+
+lc_status lc__expand_bucket_wait(lc_build *b, lc_flat *flat, int64_t end)
+{
+    int64_t ints[LC__SYNC_FIRST] = {(int64_t)(uintptr_t)b->g->reducer, -1, end};
+    return add_node(b->g, &lc__op_wait_until, 1, &flat->gradient, LC__SYNC_FIRST, ints, NULL);
+}
+
+lc_status lc__expand_wait(lc_build *b, lc_flat *flat)
 {
     int64_t ints[LC__SYNC_FIRST] = {(int64_t)(uintptr_t)b->g->reducer, -1};
     return add_node(b->g, &lc__op_wait, 1, &flat->parameter, LC__SYNC_FIRST, ints, NULL);
@@ -247,6 +256,28 @@ lc_status lc__expand_share_sum(lc_build *b, const lc_node *node)
         lc_op_call_n(&lc__op_share_sum, 1, &r->flats[f]->gradient, 2, ints, 0, NULL, none, LC_HERE);
         LC_TRY(g->status);
     }
+    return LC_OK;
+}
+
+lc_status lc__expand_whole_gradient(const lc_graph *g, const lc_flat *flat, int i, lc_tensor **out)
+{
+    if (last_deposit(g, flat, i) >= 0) return lc__not_summed(); /* a sync would have run it */
+    const lc__sharding *s = flat->sharding;
+    const lc_tensor *p = flat->parameters[i];
+    const lc__unit *u = s->units;
+    int64_t at, n = lc__numel(&p->type), shape[2 + LC_MAX_DIMS] = {0, p->layout};
+    while (i >= u->first + u->n) u++;
+    int64_t count = lc__slice_of(s, u, flat->offset[i], n, &at);
+    int64_t mine = u->offset + s->rank * u->slice + at; /* in the flat buffer, where the slice's part begins */
+    int64_t before = count ? mine - flat->offset[i] : 0;
+    lc_tensor *part =
+        count ? lc__expand_range(s->gradient ? s->gradient : flat->gradient, s->gradient ? u->at + at : mine, count)
+              : NULL;
+    lc_tensor *alone =
+        part ? lc_pad(part, before, n - before - count) : lc_full_at(0, p->type.dtype, 1, (int64_t[]){n}, LC_HERE);
+    memcpy(shape + 2, p->type.shape, (size_t)p->type.ndim * sizeof *shape);
+    *out = lc_op_call(&lc__op_range, 1, (lc_tensor *[]){lc_all_reduce(alone, s->comm, LC_COMM_SUM)}, 2 + p->type.ndim,
+                      shape, 0, NULL, LC_HERE);
     return LC_OK;
 }
 

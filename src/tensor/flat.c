@@ -24,6 +24,7 @@ void lc__flat_unref(lc_flat *flat)
     free(flat->gradients);
     free(flat->offset);
     free(flat->has_gradient);
+    free(flat->trained);
     free(flat);
 }
 
@@ -41,7 +42,8 @@ static lc_status flat_new(lc_tensor **parameters, int n, bool move, lc_flat **ou
     flat->gradients = calloc((size_t)n, sizeof *flat->gradients);
     flat->offset = calloc((size_t)n, sizeof *flat->offset);
     flat->has_gradient = calloc((size_t)n, 1);
-    if (!flat->parameters || !flat->gradients || !flat->offset || !flat->has_gradient) {
+    flat->trained = calloc((size_t)n, 1);
+    if (!flat->parameters || !flat->gradients || !flat->offset || !flat->has_gradient || !flat->trained) {
         status = lc_fail(LC_ERR_MEMORY, "out of memory for flat buffers");
         goto done;
     }
@@ -79,6 +81,7 @@ static lc_status flat_new(lc_tensor **parameters, int n, bool move, lc_flat **ou
         }
         p->flat = flat;
         p->flat_index = i;
+        flat->trained[i] = p->requires_grad;
         flat->refs++;
     }
     *out = flat;
@@ -102,7 +105,8 @@ lc_status lc__flat_replica(const lc_flat *of, lc_flat **out)
     flat->gradients = calloc(n, sizeof *flat->gradients);
     flat->offset = calloc(n, sizeof *flat->offset);
     flat->has_gradient = calloc(n, 1);
-    if (!flat->parameters || !flat->gradients || !flat->offset || !flat->has_gradient) {
+    flat->trained = calloc(n, 1);
+    if (!flat->parameters || !flat->gradients || !flat->offset || !flat->has_gradient || !flat->trained) {
         status = lc_fail(LC_ERR_MEMORY, "out of memory for flat buffers");
         goto done;
     }
@@ -180,7 +184,14 @@ static void fill(lc_tensor *t, int64_t count, double value)
     }
 }
 
-lc_status lc__optimizer_start_state(lc_optimizer *opt, const lc_param_group *group)
+lc_status lc__optimizer_state_tensor(const lc_optimizer *opt, int k, int64_t index, const lc_tensor *p, lc_tensor **out)
+{
+    lc_type number = {.dtype = p->type.dtype};
+    if (!(opt->ops->scalar_state >> k & 1)) return lc__flat_state_tensor(opt->state[k], p, out);
+    return lc__tensor_range(opt->state[k], (size_t)index * lc_dtype_size(number.dtype), &number, LC_ROW_MAJOR, out);
+}
+
+lc_status lc__optimizer_start_state(lc_optimizer *opt, const lc_param_group *group, int64_t first)
 {
     for (int k = 0; opt->ops->initial_state && opt->ops->state_names && opt->ops->state_names[k]; k++) {
         double start = opt->ops->initial_state(opt, group, k);
@@ -188,7 +199,7 @@ lc_status lc__optimizer_start_state(lc_optimizer *opt, const lc_param_group *gro
         for (int i = 0; i < group->n_parameters; i++) {
             lc_tensor *part;
             int64_t begin, count;
-            LC_TRY(lc__flat_state_tensor(opt->state[k], group->parameters[i], &part));
+            LC_TRY(lc__optimizer_state_tensor(opt, k, first + i, group->parameters[i], &part));
             lc__tensor_part(part, &begin, &count);
             fill(part, count, start);
             lc_tensor_unref(part);
@@ -217,10 +228,13 @@ lc_status lc__optimizer_prepare(lc_optimizer *opt)
     }
     if (!flat) return lc_fail(LC_ERR_CONFIG, "%s: it has no parameters", opt->ops->name);
     for (int k = 0; opt->ops->state_names && opt->ops->state_names[k]; k++) {
-        int64_t shape[] = {flat->sharding ? flat->sharding->count : flat->count};
+        bool scalar = opt->ops->scalar_state >> k & 1;
+        int64_t shape[] = {scalar ? n : flat->sharding ? flat->sharding->count : flat->count};
         if (k >= LC_MAX_OPTIM_STATE) return lc_fail(LC_ERR_INTERNAL, "%s has too many state buffers", opt->ops->name);
         if (!opt->state[k]) LC_TRY(lc_tensor_new(flat->parameter->type.dtype, 1, shape, &opt->state[k]));
     }
-    for (int g = 0; g < opt->n_groups; g++) LC_TRY(lc__optimizer_start_state(opt, &opt->groups[g]));
+    int64_t first = 0;
+    for (int g = 0; g < opt->n_groups; first += opt->groups[g++].n_parameters)
+        LC_TRY(lc__optimizer_start_state(opt, &opt->groups[g], first));
     return lc_tensor_new(LC_F64, 1, &n, &opt->steps);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The life of a graph and of a step, and reading values back. */
 #include "tensor/collective.h"
+#include "tensor/sync.h"
 
 #include <lightc/random.h>
 
@@ -186,10 +187,9 @@ lc_status lc_step_run(lc_graph *g)
     lc_plan *plan;
     if (!g->recording) return lc_fail(LC_ERR_STATE, "lc_step_run: no step is being recorded");
     LC_TRY(lc__graph_plan(g, true, &plan));
-    if (!plan) return LC_OK;
-    LC_TRY(lc__graph_execute(g, plan));
-    start_segment(g);
-    return LC_OK;
+    if (plan) LC_TRY(lc__graph_execute(g, plan));
+    if (plan) start_segment(g);
+    return g->reducer ? lc__reducer_settle(g->reducer) : LC_OK;
 }
 
 void lc__graph_enter(lc_graph *g)

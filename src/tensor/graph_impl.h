@@ -35,12 +35,14 @@ enum { LC_NODE_NO_GRAD = 1 };
 /* One recorded call. Compared with memcmp: no padding. */
 typedef struct lc_node {
     const lc_op *op;
-    uint16_t n_in, n_out, n_int, n_float;
-    uint32_t flags;
+    uint32_t n_in, n_int; /* an update has three ints for each parameter */
+    uint8_t n_out, n_float;
+    uint16_t flags;
     uint32_t region;    /* checkpointed region, from 1; 0: none */
     uint32_t first_out; /* value number of the first result */
     uint32_t in_at, int_at, float_at;
 } lc_node;
+_Static_assert(sizeof(lc_node) == 32 + sizeof(void *), "records are compared byte by byte: there are no gaps");
 
 /* Where a float of an expanded node comes from. */
 typedef struct lc_float_source {
@@ -77,6 +79,7 @@ typedef struct lc_external {
 typedef struct lc_flat_state {
     lc_flat *flat;
     uint8_t *before, *after; /* [flat->n] */
+    uint8_t *trained;        /* [flat->n]: what a plan updates, and sends to other ranks, need not be in its records */
 } lc_flat_state;
 
 /* Where a value lies once its plan has run. */
@@ -122,6 +125,7 @@ typedef struct lc_plan {
     bool *requires_grad;
     lc_location *locations;
     /* ---- program ---- */
+    bool by_bucket; /* begins with an update that waits for gradients of other ranks itself */
     lc_plan_call *calls;
     int n_calls;
     lc_view *views;

@@ -142,9 +142,23 @@ lc_tensor *lc_keep(lc_tensor *t)
     return t;
 }
 
+/* Where every rank has a part of the gradient, that is one of the sum over ranks only behind the sync. (A backward pass
+ * that has not run yet: lc__expand_whole_gradient.) */
+static lc_status check_summed(const lc_graph *g, const lc_tensor *parameter)
+{
+    if (!g || !g->reducer || !parameter || !parameter->flat || !parameter->flat->sharding) return LC_OK;
+    bool has = parameter->flat->has_gradient[parameter->flat_index];
+    return has && !lc__reducer_has_summed(g->reducer, parameter) ? lc__not_summed() : LC_OK;
+}
+
 lc_tensor *lc_gradient(lc_tensor *parameter)
 {
     lc_graph *g = lc_current_graph();
+    lc_status status = check_summed(g, parameter);
+    if (status < 0) {
+        lc__record_error(g, status, "gradient", LC_HERE, NULL, NULL, 0);
+        return lc__error_tensor();
+    }
     double window = g ? window_of(g) : 1.0;
     return lc_op_call(&lc__macro_gradient, 1, &parameter, 0, NULL, 1, &window, LC_HERE);
 }
@@ -172,6 +186,7 @@ lc_status lc_gradient_write(lc_tensor *parameter, const void *data, size_t bytes
         return lc_fail(LC_ERR_UNSUPPORTED, "lc_gradient_write: with the strategy sharded no rank has the whole "
                                            "gradient; use --strategy ddp");
     lc_tensor *gradient = flat->gradients[parameter->flat_index];
+    if (g && g->reducer) LC_TRY(lc__reducer_settle(g->reducer));
     LC_TRY(lc_tensor_write(gradient, data, bytes));
     double window = g ? window_of(g) : 1.0;
     if (window != 1.0) scale(gradient, 1 / window);
@@ -209,9 +224,11 @@ void lc_optimizer_step(lc_optimizer *opt)
         lc__record_error(g, status, "optimizer_step", LC_HERE, NULL, NULL, 0);
         return;
     }
-    int64_t ints[] = {(int64_t)(uintptr_t)opt, (int64_t)opt->steps->id, opt->clip_by_value};
+    /* Where it comes first behind a backward pass, it need not wait for the last bucket before it begins. */
+    bool by_bucket = g->reducer && lc__reducer_owes(g->reducer) && g->tape.n_nodes == g->node_0 && !opt->clip_factor;
+    int64_t ints[] = {(int64_t)(uintptr_t)opt, (int64_t)opt->steps->id, opt->clip_by_value, by_bucket};
     double window = window_of(g);
-    lc_op_call(&lc__macro_step, 1, &opt->clip_factor, 3, ints, 1, &window, LC_HERE);
+    lc_op_call(&lc__macro_step, 1, &opt->clip_factor, 4, ints, 1, &window, LC_HERE);
     opt->clip_factor = NULL;
     opt->clip_by_value = false;
 }

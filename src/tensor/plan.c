@@ -105,11 +105,12 @@ static uint64_t segment_hash(const lc_graph *g, bool final)
     return hash_words(h, g->externals + g->ext_0, (g->n_externals - g->ext_0) * sizeof *g->externals);
 }
 
-/* The accumulation state a plan was made for must be the present one. */
+/* The accumulation state a plan was made for must be the present one, and what is trained the same. */
 static bool flats_match(const lc_plan *p)
 {
     for (int i = 0; i < p->n_flats; i++) {
         const lc_flat_state *s = &p->flats[i];
+        if (memcmp(s->trained, s->flat->trained, (size_t)s->flat->n) != 0) return false;
         if (s->before[0] != LC_FLAT_ANY && memcmp(s->before, s->flat->has_gradient, (size_t)s->flat->n) != 0)
             return false;
     }

@@ -74,8 +74,15 @@ lc_status lc__expand_share_sum(lc_build *b, const lc_node *node);
 /* Behind the update of a rank's slice of a unit whose parameters are whole: those of all ranks; and the wait for all.
  */
 struct lc__unit;
+struct lc__reducer;
 lc_status lc__expand_unit_gather(lc_build *b, lc_flat *flat, const struct lc__unit *u);
-lc_status lc__expand_gather_wait(lc_build *b, lc_flat *flat);
+lc_status lc__expand_wait(lc_build *b, lc_flat *flat);
+/* Waits for the gradients of elements before `end`, which an update by buckets is about to read. */
+lc_status lc__expand_bucket_wait(lc_build *b, lc_flat *flat, int64_t end);
+/* The parameters behind those of *u, as many as a bucket has; false: there are none. u: zeros at first. */
+bool lc__next_bucket(const struct lc__reducer *r, const lc_flat *flat, struct lc__unit *u);
+/* The gradient of parameter i, of which every rank has a part: all ranks put it together. */
+lc_status lc__expand_whole_gradient(const lc_graph *g, const lc_flat *flat, int i, lc_tensor **out);
 /* A range of a 1-D buffer. */
 lc_tensor *lc__expand_range(lc_tensor *buffer, int64_t offset, int64_t count);
 /* Before anything is expanded: the planner will want the buffers that slices lie in. */

@@ -256,9 +256,9 @@ static lc_status record(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const
     any_grad = any_grad && !g->no_grad && !g->expanding && op->grad && !(op->flags & LC_OP_NO_GRAD);
 
     lc_node node = {.op = op,
-                    .n_in = (uint16_t)n_in,
-                    .n_int = (uint16_t)n_int,
-                    .n_float = (uint16_t)n_float,
+                    .n_in = (uint32_t)n_in,
+                    .n_int = (uint32_t)n_int,
+                    .n_float = (uint8_t)n_float,
                     .flags = g->no_grad && !g->expanding ? LC_NODE_NO_GRAD : 0,
                     .region = g->expanding ? 0 : g->region,
                     .in_at = tape->n_in,
@@ -284,7 +284,7 @@ static lc_status record(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const
     lc_status status = op->infer(&infer);
     if (in_type != few_types) free(in_type);
     if (status < 0) return status;
-    node.n_out = (uint16_t)infer.n_out;
+    node.n_out = (uint8_t)infer.n_out;
     node.first_out = g->n_values;
     LC_TRY(add_results(g, infer.n_out, types, any_grad, out));
 
@@ -325,7 +325,7 @@ static bool follow(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const *in,
     uint32_t k = tape->n_nodes - plan->node_0;
     if (k >= plan->n_nodes) return false;
     const lc_node *want = &plan->nodes[k];
-    if (want->op != op || want->n_in != n_in || want->n_int != n_int || want->n_float != n_float ||
+    if (want->op != op || (int)want->n_in != n_in || (int)want->n_int != n_int || want->n_float != n_float ||
         want->region != g->region || (want->flags & LC_NODE_NO_GRAD) != (g->no_grad ? LC_NODE_NO_GRAD : 0u))
         return false;
     const uint32_t *want_in = plan->in + (want->in_at - plan->in_0);

@@ -126,8 +126,29 @@ lc_status lc__tensor_gather(lc_tensor *t, int root, void *data)
     return status;
 }
 
+static void set_whole(lc_flat *flat, lc_tensor *whole);
+static lc_status make_gradients(lc_flat *flat);
+
+/* A parameter whose other parts were on ranks that are gone has memory for its whole value again. */
+static lc_status revive(lc_tensor *p)
+{
+    lc_flat *flat = p->flat;
+    if (flat->parameter->in_parts) {
+        lc_tensor *whole;
+        LC_TRY(lc_tensor_new(p->type.dtype, 1, &flat->count, &whole));
+        set_whole(flat, whole);
+        LC_TRY(make_gradients(flat));
+    }
+    place(p, flat->parameter, flat->offset[p->flat_index]);
+    return LC_OK;
+}
+
 lc_status lc__tensor_write_part(lc_tensor *t, const void *data)
 {
+    if (!t->parts && t->flat) {
+        LC_TRY(revive(t));
+        return lc_tensor_write(t, data, (size_t)lc__numel(&t->type) * lc_dtype_size(t->type.dtype));
+    }
     size_t width = lc_dtype_size(t->type.dtype), bytes = (size_t)lc__numel(&t->type) * width;
     char *whole = NULL;
     const char *from = data;
@@ -164,6 +185,31 @@ lc_status lc__flat_state_tensor(lc_tensor *state, const lc_tensor *p, lc_tensor 
     size_t offset = (size_t)p->flat->offset[p->flat_index] * lc_dtype_size(p->type.dtype);
     if (p->flat->sharding) return part_of(p->flat, p->flat_index, state, out);
     return lc__tensor_range(state, offset, &p->type, p->layout, out);
+}
+
+lc_status lc__tensor_like(const lc_tensor *of, lc_tensor **out)
+{
+    lc_tensor *memory;
+    int64_t begin, count, room;
+    if (!of->in_parts) return lc_tensor_new_layout(of->type.dtype, of->type.ndim, of->type.shape, of->layout, out);
+    lc__tensor_part(of, &begin, &count);
+    room = count ? count : 1;
+    LC_TRY(lc_tensor_new(of->type.dtype, 1, &room, &memory));
+    lc_status status = lc__tensor_range(memory, 0, &of->type, of->layout, out);
+    lc_tensor_unref(memory); /* the range holds it */
+    LC_TRY(status);
+    set_part(*out, of->parts, begin, count);
+    return LC_OK;
+}
+
+lc_status lc__tensor_part_view(const lc_tensor *t, lc_tensor **view)
+{
+    lc_type type = {.dtype = t->type.dtype, .ndim = 1, .shape = {t->part_count}};
+    if (*view && (*view)->base == t->base && (*view)->data == t->data && (*view)->type.shape[0] == t->part_count)
+        return LC_OK;
+    lc_tensor_unref(*view);
+    *view = NULL;
+    return lc__tensor_range(t->base, (size_t)((char *)t->data - (char *)t->base->data), &type, LC_ROW_MAJOR, view);
 }
 
 /* ---- sharding a flat buffer ---- */

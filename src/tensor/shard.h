@@ -61,7 +61,7 @@ lc_status lc__flat_shard(lc_flat *flat, lc_comm *comm, const lc_comm *replicas, 
 /* Stage 3: parameters are whole again on every rank; the rest stays as it is. Collective. */
 lc_status lc__flat_gather(lc_flat *flat) LC_MUST_USE;
 /* The flat buffer is as if it had never been sharded, but for parameters that were not gathered: those stay in parts
- * that nobody can put together any more. Not collective. */
+ * that nobody can put together any more, until they are written. Not collective. */
 lc_status lc__flat_forget_sharding(lc_flat *flat);
 
 /* ---- tensors in parts ---- */
@@ -73,8 +73,14 @@ void lc__tensor_share(const lc_tensor *t, int64_t *begin, int64_t *count);
 /* The whole value, row-major, into `data` of as many bytes as the whole tensor has; on rank `root` of the ranks that
  * have the parts (-1: on all; elsewhere data may be NULL). Reads it where t is not in parts. Else collective. */
 lc_status lc__tensor_gather(lc_tensor *t, int root, void *data) LC_MUST_USE;
-/* Keeps this rank's part of the whole value, row-major. */
+/* Keeps this rank's part of the whole value, row-major. A parameter whose other parts were on ranks that are gone is
+ * whole from then on. */
 lc_status lc__tensor_write_part(lc_tensor *t, const void *data) LC_MUST_USE;
+/* Another tensor of the type and layout of `of`; where that is in parts, with the same part of it. */
+lc_status lc__tensor_like(const lc_tensor *of, lc_tensor **out) LC_MUST_USE;
+/* The part of t that this rank holds, which is not empty, as a 1-D tensor for operators, in the order in which it lies.
+ * *view: NULL, or the one that was made before, which stays as long as the part lies where it did. */
+lc_status lc__tensor_part_view(const lc_tensor *t, lc_tensor **view) LC_MUST_USE;
 /* One parameter's part of a buffer of optimizer state, with the parameter's type and layout. */
 lc_status lc__flat_state_tensor(lc_tensor *state, const lc_tensor *parameter, lc_tensor **out) LC_MUST_USE;
 

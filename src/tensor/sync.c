@@ -3,6 +3,7 @@
 #include "tensor/sync.h"
 
 #include "comm/comm_internal.h"
+#include "comm/exposed.h"
 #include "core/clock.h"
 #include "core/status.h"
 #include "tensor/sync_impl.h"
@@ -16,6 +17,11 @@ lc_status lc__reducer_new(lc_graph *g, lc_comm *comm, size_t bucket_bytes, lc__r
     lc__reducer *r = calloc(1, sizeof *r);
     *out = NULL;
     if (!r) return lc_fail(LC_ERR_MEMORY, "out of memory: the reduction of gradients");
+    r->mask = calloc(LC__SYNC_FLAGS, 1);
+    if (!r->mask) {
+        free(r);
+        return lc_fail(LC_ERR_MEMORY, "out of memory: the reduction of gradients");
+    }
     r->g = g;
     r->comm = r->slices = comm;
     r->weight = 1;
@@ -25,18 +31,66 @@ lc_status lc__reducer_new(lc_graph *g, lc_comm *comm, size_t bucket_bytes, lc__r
     return LC_OK;
 }
 
+/* Kernels cannot fail: the first error waits for lc__reducer_sync. Who heard of it in one group is missed in the other,
+ * where it has to be told: the rank that failed need not know that group. */
+static void keep_error(lc__reducer *r, lc_status s)
+{
+    if (s >= 0 || r->status < 0) return;
+    r->status = s;
+    lc__copy_message(r->message, sizeof r->message);
+    if (r->slices == r->comm) return;
+    lc_comm_abort(r->slices, r->message);
+    lc_comm_abort(r->replicas, r->message);
+}
+
+/* What still runs loses its memory here. Behind a run that went well nothing does, but what nobody has waited for. */
+static void let_go(lc__reducer *r)
+{
+    bool done = !r->agreement;
+    for (int i = 0; i < r->cap_requests && r->status >= 0 && done; i++)
+        if (r->requests[i]) keep_error(r, lc_comm_poll(r->requests[i], &done));
+    if (r->status >= 0 && done) return;
+    const char *why = r->status < 0 ? r->message : "a rank has given up a reduction of gradients that others wait for";
+    lc__comm_give_up(r->comm, why);
+    if (r->slices != r->comm) lc__comm_give_up(r->slices, why);
+    lc__comm_give_up(r->replicas, why);
+}
+
+/* Ranks of a host then add up gradients where they are. What cannot be exposed goes its usual way. The first flat
+ * buffers only: each takes a file descriptor, and one of the few places of the communicator, which reducers share. */
+static lc_status expose(lc__reducer *r, int f)
+{
+    enum { MOST = LC__EXPOSED / 2 };
+    lc_tensor *g = r->flats[f]->gradient;
+    if (f >= MOST || r->wire || !lc__comm_can_expose(r->comm)) return LC_OK;
+    r->exposed[f] = lc_tensor_ref(g);
+    return lc__comm_expose(r->comm, g->data, g->bytes, lc__tensor_file(g));
+}
+
+static void conceal(lc__reducer *r, int f)
+{
+    if (r->exposed[f]) lc__comm_conceal(r->comm, r->exposed[f]->data);
+    lc_tensor_unref(r->exposed[f]);
+}
+
 void lc__reducer_free(lc__reducer *r)
 {
     if (!r) return;
+    let_go(r);
     if (r->g->reducer == r) r->g->reducer = NULL;
     for (int i = 0; i < r->n_flats; i++) {
+        conceal(r, i);
         if (r->flats[i]->sharding && r->flats[i]->sharding->comm == r->slices)
             (void)!lc__flat_forget_sharding(r->flats[i]);
         lc__flat_unref(r->flats[i]);
     }
     free(r->flats);
+    free(r->exposed);
     free(r->requests);
+    free(r->sent);
     free(r->mask);
+    free(r->summed);
+    free(r->sums);
     lc__wire_free(r->wire);
     free(r->scratch);
     free(r);
@@ -50,11 +104,10 @@ lc_status lc__reducer_compress(lc__reducer *r, lc_dtype wire)
 static lc_status check_shardable(const lc_optimizer *opt)
 {
     const lc_optimizer_ops *ops = opt->ops;
-    bool elementwise = ops->size > offsetof(lc_optimizer_ops, elementwise) && ops->elementwise;
-    if (elementwise && !ops->scalar_state) return LC_OK;
+    if (ops->size > offsetof(lc_optimizer_ops, elementwise) && ops->elementwise) return LC_OK;
     return lc_fail(LC_ERR_UNSUPPORTED,
                    "%s needs whole parameters, of which the strategy sharded gives every rank a part; use --strategy "
-                   "ddp, or SGD, Adam, AdamW, RMSprop, Adagrad, Adadelta, Adamax, RAdam or Rprop",
+                   "ddp, or SGD, Adam, AdamW, RMSprop, Adagrad, Adadelta, Adamax, NAdam, RAdam or Rprop",
                    ops->name);
 }
 
@@ -65,14 +118,24 @@ static lc_status add_flat(lc__reducer *r, lc_flat *flat)
     lc_flat **list = realloc(r->flats, (size_t)(r->n_flats + 1) * sizeof(lc_flat *));
     if (!list) return lc_fail(LC_ERR_MEMORY, "out of memory: the reduction of gradients");
     r->flats = list;
+    lc_tensor **exposed = realloc(r->exposed, (size_t)(r->n_flats + 1) * sizeof(lc_tensor *));
+    if (!exposed) return lc_fail(LC_ERR_MEMORY, "out of memory: the reduction of gradients");
+    r->exposed = exposed;
     uint8_t *mask = realloc(r->mask, (size_t)(r->n_mask + flat->n + LC__SYNC_FLAGS));
     if (!mask) return lc_fail(LC_ERR_MEMORY, "out of memory: the reduction of gradients");
     r->mask = mask;
+    uint8_t *summed = realloc(r->summed, (size_t)(r->n_mask + flat->n));
+    if (!summed) return lc_fail(LC_ERR_MEMORY, "out of memory: the reduction of gradients");
+    memset(summed + r->n_mask, 0, (size_t)flat->n);
+    r->summed = summed;
     r->n_mask += flat->n;
     __atomic_fetch_add(&flat->refs, 1, __ATOMIC_RELAXED);
-    r->flats[r->n_flats++] = flat;
-    return r->stage ? lc__flat_shard(flat, r->slices, r->replicas, r->stage, r->bucket_bytes)
-                    : lc__flat_forget_sharding(flat);
+    int f = r->n_flats++;
+    r->flats[f] = flat;
+    r->exposed[f] = NULL;
+    if (r->stage) return lc__flat_shard(flat, r->slices, r->replicas, r->stage, r->bucket_bytes);
+    LC_TRY(lc__flat_forget_sharding(flat));
+    return expose(r, f);
 }
 
 lc_status lc__reducer_add(lc__reducer *r, lc_optimizer *opt)
@@ -124,6 +187,9 @@ lc_status lc__reducer_reserve(lc__reducer *r, int n)
     if (!list) return lc_fail(LC_ERR_MEMORY, "out of memory while planning: %d requests", n);
     memset(list + r->cap_requests, 0, (size_t)(n - r->cap_requests) * sizeof(lc_request *));
     r->requests = list;
+    const char **sent = realloc(r->sent, (size_t)n * sizeof *sent);
+    if (!sent) return lc_fail(LC_ERR_MEMORY, "out of memory while planning: %d requests", n);
+    r->sent = sent;
     r->cap_requests = n;
     return LC_OK;
 }
@@ -146,18 +212,6 @@ const double *lc__reducer_weight(const lc__reducer *r)
 void lc__reducer_get_stats(const lc__reducer *r, lc__reducer_stats *out)
 {
     *out = r->stats;
-}
-
-/* Kernels cannot fail: the first error waits for lc__reducer_sync. Who heard of it in one group is missed in the other,
- * where it has to be told: the rank that failed need not know that group. */
-static void keep_error(lc__reducer *r, lc_status s)
-{
-    if (s >= 0 || r->status < 0) return;
-    r->status = s;
-    lc__copy_message(r->message, sizeof r->message);
-    if (r->slices == r->comm) return;
-    lc_comm_abort(r->slices, r->message);
-    lc_comm_abort(r->replicas, r->message);
 }
 
 bool lc__reducer_busy(const lc__reducer *r)
@@ -192,16 +246,11 @@ lc_status lc__reducer_status(const lc__reducer *r)
     return r->status < 0 ? lc_fail(r->status, "%s", r->message) : LC_OK;
 }
 
-void lc__reducer_add_up(lc__reducer *r, int64_t *words, int n)
-{
-    run_now(r, r->slices,
-            &(lc_comm_call){.op = LC_COMM_ALL_REDUCE, .dtype = LC_I64, .in = words, .out = words, .count = n});
-}
-
 /* ---- batches of which some ranks compute less ---- */
 
-/* What a rank does next. */
+/* What a rank does next. ADDS_UP comes behind all units. */
 enum { ENDS, REDUCES, GATHERS };
+#define ADDS_UP   (KIND_STEP - 1)
 #define KIND_STEP ((int64_t)1 << 40)
 
 static const lc__unit *unit_at(const lc__reducer *r, int64_t index, const lc_flat **flat)
@@ -251,6 +300,13 @@ static void agree(lc__reducer *r, int kind, int64_t which)
     }
 }
 
+void lc__reducer_add_up(lc__reducer *r, int64_t *words, int n)
+{
+    agree(r, REDUCES, ADDS_UP); /* others may gather for what follows first */
+    run_now(r, r->slices,
+            &(lc_comm_call){.op = LC_COMM_ALL_REDUCE, .dtype = LC_I64, .in = words, .out = words, .count = n});
+}
+
 static size_t largest_unit(const lc__reducer *r)
 {
     size_t most = 0;
@@ -287,15 +343,10 @@ lc_status lc__reducer_end_batch(lc__reducer *r)
 
 /* ---- the nodes ---- */
 
-static lc__reducer *reducer_of(const lc_call *c)
-{
-    return (lc__reducer *)(uintptr_t)c->ints[LC__SYNC_REDUCER];
-}
-
 /* Begins what `call` says, in the slot of `c`. */
 static void launch(const lc_call *c, lc_comm *comm, lc_comm_call call)
 {
-    lc__reducer *r = reducer_of(c);
+    lc__reducer *r = lc__reducer_of(c);
     if (r->status < 0) return;
     call.peer = -1;
     keep_error(r, lc_comm_start(comm, &call, &r->requests[c->ints[LC__SYNC_SLOT]]));
@@ -316,6 +367,57 @@ static void wait_for(lc__reducer *r, int slot)
 static void wait_for_all(lc__reducer *r)
 {
     for (int i = 0; i < r->cap_requests; i++) wait_for(r, i);
+    r->owed = false;
+}
+
+bool lc__reducer_owes(const lc__reducer *r)
+{
+    return r->owed;
+}
+
+lc_status lc__reducer_settle(lc__reducer *r)
+{
+    if (r->owed) {
+        int64_t start = lc__now_ns();
+        wait_for_all(r);
+        r->stats.exposed_ns += lc__now_ns() - start;
+    }
+    return lc__reducer_status(r);
+}
+
+/* ---- what all ranks agree on ---- */
+
+/* Which parameters have a gradient on any rank, and the trainer's flags. The graph knows this rank's before the plan is
+ * run (lc__graph_prepare). */
+static void begin_agreement(lc__reducer *r)
+{
+    uint8_t *at = r->mask;
+    if (r->agreement || r->status < 0) return;
+    for (int f = 0; f < r->n_flats; at += r->flats[f++]->n)
+        memcpy(at, r->flats[f]->has_gradient, (size_t)r->flats[f]->n);
+    memcpy(at, r->flags, LC__SYNC_FLAGS);
+    keep_error(r, lc_comm_start(r->comm,
+                                &(lc_comm_call){.op = LC_COMM_ALL_REDUCE,
+                                                .reduce = LC_COMM_MAX,
+                                                .dtype = LC_U8,
+                                                .peer = -1,
+                                                .in = r->mask,
+                                                .out = r->mask,
+                                                .count = r->n_mask + LC__SYNC_FLAGS},
+                                &r->agreement));
+}
+
+static lc_status end_agreement(lc__reducer *r, uint8_t flags[LC__SYNC_FLAGS])
+{
+    lc_request *request = r->agreement;
+    const uint8_t *at = r->mask;
+    r->agreement = NULL;
+    if (request) wait_for_request(r, request);
+    LC_TRY(lc__reducer_status(r));
+    for (int f = 0; f < r->n_flats; at += r->flats[f++]->n)
+        memcpy(r->flats[f]->has_gradient, at, (size_t)r->flats[f]->n);
+    memcpy(flags, at, LC__SYNC_FLAGS);
+    return LC_OK;
 }
 
 static char *elements(const lc_view *v, int64_t offset)
@@ -325,32 +427,34 @@ static char *elements(const lc_view *v, int64_t offset)
 
 static void count_bucket(const lc_call *c, int64_t elements_sent, lc_dtype dtype)
 {
-    lc__reducer_stats *stats = &reducer_of(c)->stats;
+    lc__reducer_stats *stats = &lc__reducer_of(c)->stats;
     stats->buckets++;
     stats->bytes += elements_sent * (int64_t)lc_dtype_size(dtype);
 }
 
 static void run_reduce_bucket(const lc_call *c)
 {
-    lc__wire *wire = reducer_of(c)->wire;
+    lc__wire *wire = lc__reducer_of(c)->wire;
     lc_dtype dtype = c->in[0].dtype;
     void *data = elements(&c->in[0], c->ints[LC__SYNC_OFFSET]);
     int64_t count = c->ints[LC__SYNC_COUNT];
+    begin_agreement(lc__reducer_of(c)); /* ahead of the first bucket: it is known before the last one is there */
+    lc__reducer_of(c)->sent[c->ints[LC__SYNC_SLOT]] = data;
     if (wire) {
         data = lc__wire_pack(wire, data, dtype, count);
         dtype = lc__wire_dtype(wire);
     }
-    launch(c, reducer_of(c)->comm,
+    launch(c, lc__reducer_of(c)->comm,
            (lc_comm_call){.op = LC_COMM_ALL_REDUCE, .dtype = dtype, .in = data, .out = data, .count = count});
     count_bucket(c, count, dtype);
 }
 
 static void run_reduce_unit(const lc_call *c)
 {
-    const lc__reducer *r = reducer_of(c);
+    const lc__reducer *r = lc__reducer_of(c);
     int64_t count = c->ints[LC__SYNC_COUNT], rank = lc_comm_rank(r->slices);
     char *data = elements(&c->in[0], c->ints[LC__SYNC_OFFSET]);
-    agree(reducer_of(c), REDUCES, c->ints[LC__SYNC_SLOT]);
+    agree(lc__reducer_of(c), REDUCES, c->ints[LC__SYNC_SLOT]);
     for (int i = LC__SYNC_FIRST; i + 1 < c->n_int; i += 2)
         memset(elements(&c->in[0], c->ints[i]), 0, (size_t)c->ints[i + 1] * lc_dtype_size(c->in[0].dtype));
     launch(c, r->slices,
@@ -365,8 +469,8 @@ static void run_reduce_unit(const lc_call *c)
 static void run_reduce_slice(const lc_call *c)
 {
     void *data = elements(&c->in[0], c->ints[LC__SYNC_OFFSET]);
-    wait_for(reducer_of(c), (int)c->ints[LC__SYNC_SLOT]);
-    launch(c, reducer_of(c)->replicas,
+    wait_for(lc__reducer_of(c), (int)c->ints[LC__SYNC_SLOT]);
+    launch(c, lc__reducer_of(c)->replicas,
            (lc_comm_call){.op = LC_COMM_ALL_REDUCE,
                           .dtype = c->in[0].dtype,
                           .in = data,
@@ -376,7 +480,7 @@ static void run_reduce_slice(const lc_call *c)
 
 static void run_take_slice(const lc_call *c)
 {
-    wait_for(reducer_of(c), (int)c->ints[LC__SYNC_SLOT]);
+    wait_for(lc__reducer_of(c), (int)c->ints[LC__SYNC_SLOT]);
     for (int i = LC__SYNC_FIRST; i + 3 < c->n_int; i += 4) {
         const char *from = elements(&c->in[0], c->ints[LC__SYNC_OFFSET] + c->ints[i]);
         char *to = elements(&c->in[1], c->ints[i + 1]);
@@ -393,7 +497,7 @@ static void run_take_slice(const lc_call *c)
 static void run_gather_whole(const lc_call *c)
 {
     int64_t count = c->ints[LC__SYNC_COUNT], offset = c->ints[LC__SYNC_OFFSET];
-    lc_comm *slices = reducer_of(c)->slices;
+    lc_comm *slices = lc__reducer_of(c)->slices;
     launch(c, slices,
            (lc_comm_call){.op = LC_COMM_ALL_GATHER,
                           .dtype = c->in[0].dtype,
@@ -404,8 +508,8 @@ static void run_gather_whole(const lc_call *c)
 
 static void run_gather_unit(const lc_call *c)
 {
-    agree(reducer_of(c), GATHERS, c->ints[LC__SYNC_UNIT]);
-    launch(c, reducer_of(c)->slices,
+    agree(lc__reducer_of(c), GATHERS, c->ints[LC__SYNC_UNIT]);
+    launch(c, lc__reducer_of(c)->slices,
            (lc_comm_call){.op = LC_COMM_ALL_GATHER,
                           .dtype = c->in[0].dtype,
                           .in = elements(&c->in[0], c->ints[LC__SYNC_OFFSET]),
@@ -417,9 +521,19 @@ static void run_wait(const lc_call *c)
 {
     int slot = (int)c->ints[LC__SYNC_SLOT];
     if (slot < 0)
-        wait_for_all(reducer_of(c));
+        wait_for_all(lc__reducer_of(c));
     else
-        wait_for(reducer_of(c), slot);
+        wait_for(lc__reducer_of(c), slot);
+}
+
+static void run_wait_until(const lc_call *c)
+{
+    lc__reducer *r = lc__reducer_of(c);
+    const char *begin = elements(&c->in[0], 0), *end = elements(&c->in[0], c->ints[LC__SYNC_OFFSET]);
+    int64_t start = lc__now_ns();
+    for (int i = 0; i < r->cap_requests; i++)
+        if (r->requests[i] && r->sent[i] >= begin && r->sent[i] < end) wait_for(r, i);
+    r->stats.exposed_ns += lc__now_ns() - start;
 }
 
 static void run_new_unit(const lc_call *c)
@@ -454,59 +568,9 @@ SYNC_OP(reduce_slice, "all_reduce_slice", 0, 1, infer_nothing);
 SYNC_OP(take_slice, "take_slice", 0, 2, infer_nothing);
 SYNC_OP(gather_whole, "all_gather_unit", 0, 1, infer_nothing);
 SYNC_OP(wait, "wait", 0, 1, infer_nothing);
+SYNC_OP(wait_until, "wait_until", 0, 1, infer_nothing);
 SYNC_OP(gather_unit, "gather_unit", 1, 0, infer_planned);
 SYNC_OP(new_unit, "new_unit", 1, 0, infer_planned);
-
-/* ---- several backward passes, each with a sync ---- */
-
-static void divide(const lc_tensor *t, int64_t n, int by)
-{
-    if (t->type.dtype == LC_F64)
-        for (int64_t i = 0; i < n; i++) ((double *)t->data)[i] /= by;
-    else
-        for (int64_t i = 0; i < n; i++) ((float *)t->data)[i] /= (float)by;
-}
-
-/* A part of every sum; in stage 1, where a rank knows the sums of its slices alone, these, and nothing of others'. */
-static void share_sum(const lc_flat *flat, int ranks)
-{
-    const lc__sharding *s = flat->sharding;
-    size_t width = lc_dtype_size(flat->gradient->type.dtype);
-    if (!s) divide(flat->gradient, flat->count, ranks);
-    if (!s || s->gradient) return; /* slices are never summed again */
-    for (int k = 0; k < s->n_units; k++) {
-        const lc__unit *u = &s->units[k];
-        char *unit = (char *)flat->gradient->data + (size_t)u->offset * width;
-        size_t slice = (size_t)u->slice * width;
-        memset(unit, 0, (size_t)s->rank * slice);
-        memset(unit + (size_t)(s->rank + 1) * slice, 0, (size_t)(s->size - s->rank - 1) * slice);
-    }
-}
-
-static void run_share_sum(const lc_call *c)
-{
-    const lc__reducer *r = reducer_of(c);
-    share_sum(r->flats[c->ints[LC__SYNC_REDUCER + 1]], lc_comm_size(r->comm));
-}
-SYNC_OP(share_sum, "share_sum", 0, 1, infer_nothing);
-
-void lc__reducer_before_backward(lc__reducer *r)
-{
-    int64_t ints[] = {(int64_t)(uintptr_t)r};
-    if (r->summed) lc_op_call(&lc__macro_share_sum, 0, NULL, 1, ints, 0, NULL, LC_HERE);
-    r->summed = false;
-}
-
-void lc__reducer_share(lc__reducer *r)
-{
-    for (int f = 0; f < r->n_flats && r->summed; f++) share_sum(r->flats[f], lc_comm_size(r->comm));
-    r->summed = false;
-}
-
-void lc__reducer_zeroed(lc__reducer *r)
-{
-    r->summed = false;
-}
 
 /* ---- a sync ---- */
 
@@ -515,24 +579,19 @@ lc_status lc__reducer_sync(lc__reducer *r, uint8_t flags[LC__SYNC_FLAGS])
     /* The reducer is part of what the plan is keyed by, as optimizers are. */
     int64_t ints[] = {(int64_t)(uintptr_t)r};
     lc_op_call(&lc__macro_sync, 0, NULL, 1, ints, 0, NULL, LC_HERE);
+    memcpy(r->flags, flags, LC__SYNC_FLAGS);
     LC_TRY(lc_step_status(r->g));
     LC_TRY(lc_step_run(r->g));
-    uint8_t *at = r->mask;
-    for (int f = 0; f < r->n_flats; at += r->flats[f++]->n)
-        memcpy(at, r->flats[f]->has_gradient, (size_t)r->flats[f]->n);
-    memcpy(at, flags, LC__SYNC_FLAGS);
     int64_t start = lc__now_ns();
-    wait_for_all(r);
+    bool at_once = r->stage || r->wire;
+    if (at_once) wait_for_all(r);
     agree(r, ENDS, 0);
-    LC_TRY(lc__reducer_status(r));
+    begin_agreement(r);
+    LC_TRY(end_agreement(r, flags));
     if (r->wire) lc__wire_unpack(r->wire);
-    LC_TRY(lc_comm_all_reduce(r->comm, r->mask, r->mask, r->n_mask + LC__SYNC_FLAGS, LC_U8, LC_COMM_MAX, NULL));
+    r->owed = !at_once && r->n_under_way > 0;
     r->stats.exposed_ns += lc__now_ns() - start;
     r->stats.syncs++;
-    at = r->mask;
-    for (int f = 0; f < r->n_flats; at += r->flats[f++]->n)
-        memcpy(r->flats[f]->has_gradient, at, (size_t)r->flats[f]->n);
-    memcpy(flags, at, LC__SYNC_FLAGS);
-    r->summed = true;
+    lc__reducer_note_sums(r);
     return LC_OK;
 }

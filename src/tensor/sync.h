@@ -54,26 +54,42 @@ lc_status lc__reducer_add(lc__reducer *r, lc_optimizer *opt) LC_MUST_USE;
 /* A backward pass is about to be recorded. What a sync has summed since the last lc_zero_grad will be summed again, so
  * each rank goes on with its share. */
 void lc__reducer_before_backward(lc__reducer *r);
-void lc__reducer_share(lc__reducer *r); /* the same between steps, at once */
+/* The same between steps, at once, for who saves gradients; and back to the sums, which an update may want next. */
+lc_status lc__reducer_share(lc__reducer *r) LC_MUST_USE;
+void lc__reducer_unshare(lc__reducer *r);
 void lc__reducer_zeroed(lc__reducer *r);
+/* Gradients have come from a checkpoint that was saved behind a sync: each rank has its share of the sums. Whether an
+ * update would meet such shares, because no sync was behind the restart; before one, lc__reducer_before_backward and
+ * lc__reducer_sync. The same on all ranks. */
+void lc__reducer_restored(lc__reducer *r);
+bool lc__reducer_has_shares(const lc__reducer *r, const lc_optimizer *opt);
+/* Whether the gradient of a parameter is a sum over ranks; the error where that is wanted. */
+bool lc__reducer_has_summed(const lc__reducer *r, const lc_tensor *parameter);
+lc_status lc__not_summed(void);
 
 /* This rank's share of the samples of the running step, as n_r * N / m of m samples on N ranks: 1 where all have as
  * many. Before the backward pass is recorded. */
 void lc__reducer_set_weight(lc__reducer *r, double weight);
 
-/* Behind the backward pass that ends a window: runs what was recorded, with the reductions, and waits for them.
- * Collective. flags: in, this rank's; out, the largest of each. */
+/* Behind the backward pass that ends a window: runs what was recorded, with the reductions. Collective. flags: in, this
+ * rank's; out, the largest of each.
+ *
+ * The last buckets may still be under way: whatever is executed next waits for them, an update that comes first bucket
+ * by bucket, so that the wire and the update take the same time. Nothing is under way behind lc_step_run. */
 lc_status lc__reducer_sync(lc__reducer *r, uint8_t flags[LC__SYNC_FLAGS]) LC_MUST_USE;
 
 typedef struct lc__reducer_stats {
     int64_t syncs, buckets, bytes; /* bytes: of gradients as they are sent, all syncs */
-    int64_t exposed_ns;            /* waited when the backward pass was over */
+    int64_t exposed_ns;            /* waited for buckets when the backward pass was over */
 } lc__reducer_stats;
 void lc__reducer_get_stats(const lc__reducer *r, lc__reducer_stats *out);
 
 /* ---- for the engine ---- */
 double lc__reducer_ranks(const lc__reducer *r);
 const double *lc__reducer_weight(const lc__reducer *r);
+/* Whether buckets are under way behind a backward pass; waits for them, if there are any. */
+bool lc__reducer_owes(const lc__reducer *r);
+lc_status lc__reducer_settle(lc__reducer *r) LC_MUST_USE;
 /* What the executor calls between two nodes. */
 void lc__reducer_poll(lc__reducer *r);
 bool lc__reducer_busy(const lc__reducer *r);

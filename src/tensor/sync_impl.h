@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reducer, as sync.c (at run time), expand_sync.c and place_shards.c (when a plan is made) share it. */
+/* The reducer, as sync.c and sync_sums.c (at run time), expand_sync.c and place_shards.c (when a plan is made) share
+ * it. */
 #ifndef LC_TENSOR_SYNC_IMPL_H
 #define LC_TENSOR_SYNC_IMPL_H
 
 #include "tensor/shard.h"
 #include "tensor/sync.h"
 #include "tensor/wire.h"
+
+/* Of `summed`. A share stays one until there is a sync in which the parameter is trained. */
+enum { LC__NOT_SUMMED, LC__SUM, LC__RESTORED_SHARE };
 
 struct lc__reducer {
     lc_graph *g;
@@ -15,26 +19,54 @@ struct lc__reducer {
     int stage;         /* of sharding; 0: nothing is sharded */
     size_t bucket_bytes;
     double weight;
-    bool summed;     /* gradients are sums over ranks, since the last lc_zero_grad */
     lc__wire *wire;  /* NULL: gradients are sent as they are */
     lc_flat **flats; /* referenced */
     int n_flats;
-    uint8_t *mask; /* has_gradient of all flats, then the trainer's flags */
+    lc_tensor **exposed; /* [n_flats]: their gradients, referenced, where other ranks see them; or NULL */
+    uint8_t *mask;       /* has_gradient of all flats, then the trainer's flags */
+    uint8_t *summed;     /* by parameter, as `mask`: what its gradient is since the last lc_zero_grad */
+    bool any_summed;     /* may be a sum */
+    bool any_restored;   /* may be a share from a checkpoint */
+    char *sums; /* kept while they are shared out for a checkpoint: `summed`, then gradients; NULL: not shared */
     int64_t n_mask;
     lc_request **requests; /* by slot, room for the largest plan's; NULL: done */
+    const char **sent;     /* by slot: where the bucket begins */
     int cap_requests, n_under_way;
-    bool uneven;      /* some ranks compute less of this batch than others (lc__reducer_begin_batch) */
-    void *scratch;    /* for units that are gathered for others alone */
-    lc_status status; /* of the kernels */
+    lc_request *agreement;         /* about `mask` */
+    uint8_t flags[LC__SYNC_FLAGS]; /* this rank's, of the sync that runs */
+    bool owed;                     /* the backward pass is over, and not all of its buckets are waited for */
+    bool uneven;                   /* some ranks compute less of this batch than others (lc__reducer_begin_batch) */
+    void *scratch;                 /* for units that are gathered for others alone */
+    lc_status status;              /* of the kernels */
     char message[1024];
     lc__reducer_stats stats;
 };
+
+static inline bool lc__trained(const lc_flat *flat, int i)
+{
+    return flat->parameters[i] && flat->parameters[i]->requires_grad;
+}
+
+static inline bool lc__any_trained(const lc_flat *flat, const lc__unit *u)
+{
+    bool any = false;
+    for (int i = u->first; i < u->first + u->n; i++) any |= lc__trained(flat, i);
+    return any;
+}
+
+/* sync_sums.c: what the sync that has been made has summed. */
+void lc__reducer_note_sums(lc__reducer *r);
 
 /* A plan with so many requests in one segment will be run. */
 lc_status lc__reducer_reserve(lc__reducer *r, int n) LC_MUST_USE;
 
 /* The first ints of the operators below. */
 enum { LC__SYNC_REDUCER, LC__SYNC_SLOT, LC__SYNC_OFFSET, LC__SYNC_COUNT, LC__SYNC_UNIT, LC__SYNC_FIRST };
+
+static inline lc__reducer *lc__reducer_of(const lc_call *c)
+{
+    return (lc__reducer *)(uintptr_t)c->ints[LC__SYNC_REDUCER];
+}
 
 /* in: gradients; ints: reducer, number of the flat buffer. Sums over ranks become this rank's share of them. */
 extern const lc_op lc__op_share_sum;
@@ -55,6 +87,8 @@ extern const lc_op lc__op_gather_whole;
 extern const lc_op lc__op_gather_unit;
 /* in: what it is about, if anything; waits for the slot, or for all of them (-1) */
 extern const lc_op lc__op_wait;
+/* in: gradients; waits for the buckets that begin before OFFSET */
+extern const lc_op lc__op_wait_until;
 /* out: COUNT elements of memory, whatever is in it */
 extern const lc_op lc__op_new_unit;
 

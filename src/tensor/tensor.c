@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* ---- data types ---- */
 
@@ -217,6 +218,7 @@ void lc_tensor_set_requires_grad(lc_tensor *t, bool requires_grad)
     if (t->kind != LC_TENSOR_PERSISTENT || t->requires_grad == requires_grad) return;
     uint64_t other = t->twin_id ? t->twin_id : lc__new_id(t);
     t->requires_grad = requires_grad;
+    if (t->flat) t->flat->trained[t->flat_index] = requires_grad;
     t->twin_id = t->id; /* plans made for one answer do not fit the other; they fit again when it comes back */
     t->id = other;
     t->graph = NULL;
@@ -269,14 +271,30 @@ lc_status lc__tensor_range(lc_tensor *base, size_t offset, const lc_type *type, 
     return LC_OK;
 }
 
+int lc__tensor_file(lc_tensor *t)
+{
+    int fd = -1;
+    if (t->base || t->kind != LC_TENSOR_PERSISTENT || !t->backend->share) return -1;
+    if (!t->file) t->backend->share(t->data, t->bytes, &fd), t->file = 1 + fd;
+    return t->file - 1;
+}
+
+static void release_storage(lc_tensor *t)
+{
+    if (t->base) {
+        lc_tensor_unref(t->base);
+        return;
+    }
+    t->backend->free(t->data, t->bytes ? t->bytes : 1);
+    if (t->file) close(t->file - 1);
+    t->file = 0;
+}
+
 void lc__tensor_move(lc_tensor *t, lc_tensor *base, size_t offset)
 {
     void *to = (char *)base->data + offset;
     memcpy(to, t->data, t->bytes);
-    if (t->base)
-        lc_tensor_unref(t->base);
-    else
-        t->backend->free(t->data, t->bytes ? t->bytes : 1);
+    release_storage(t);
     t->base = lc_tensor_ref(base);
     t->data = to;
     t->id = lc__new_id(t);
@@ -315,12 +333,10 @@ void lc_tensor_unref(lc_tensor *t)
     if (__atomic_sub_fetch(&t->refs, 1, __ATOMIC_ACQ_REL) > 0) return;
     if (t->flat) {
         t->flat->parameters[t->flat_index] = NULL;
+        t->flat->trained[t->flat_index] = false;
         lc__flat_unref(t->flat);
     }
-    if (t->base)
-        lc_tensor_unref(t->base);
-    else if (t->kind == LC_TENSOR_PERSISTENT)
-        t->backend->free(t->data, t->bytes ? t->bytes : 1);
+    if (t->base || t->kind == LC_TENSOR_PERSISTENT) release_storage(t);
     free(t);
 }
 

@@ -38,6 +38,7 @@ struct lc_tensor {
     size_t bytes;
     lc_tensor *base; /* owner of the storage this one is a range of, or NULL: owns `data` */
     const lc_backend_ops *backend;
+    int file;      /* 1 + the file that `data` is (lc__tensor_file), or 0 */
     lc_flat *flat; /* the flat buffers a parameter lies in, or NULL */
     int flat_index;
     lc_tensor **replicas; /* by device: its own handle, or NULL: this one (devices.h). NULL: not of a module there */
@@ -53,6 +54,9 @@ uint64_t lc__new_id(const lc_tensor *t);
 
 /* A persistent tensor that is a dense range of `base`, from byte `offset`. Holds a reference to base. */
 lc_status lc__tensor_range(lc_tensor *base, size_t offset, const lc_type *type, lc_layout layout, lc_tensor **out);
+/* The file that the storage of a persistent tensor is from now on, for other processes to map: the tensor's own, which
+ * stays open as long as it lives. -1: there cannot be one. */
+int lc__tensor_file(lc_tensor *t);
 /* Gives a persistent tensor new storage (a range of base), copying its value. Changes its id. */
 void lc__tensor_move(lc_tensor *t, lc_tensor *base, size_t offset);
 
@@ -82,6 +86,7 @@ struct lc_flat {
     lc_tensor *parameter;          /* 1-D */
     lc_tensor *gradient;           /* 1-D */
     uint8_t *has_gradient;         /* per parameter: accumulated since the last lc_zero_grad */
+    uint8_t *trained;              /* per parameter: requires_grad */
     struct lc__sharding *sharding; /* shard.h; NULL: all of it is whole */
     int refs;
 };
@@ -97,8 +102,14 @@ struct lc_module;
 lc_status lc__module_flatten(struct lc_module *root);
 /* Allocates an optimizer's step counts and state buffers if it has none yet. */
 lc_status lc__optimizer_prepare(lc_optimizer *opt);
+/* It has none then, as if it had never made a step. */
+void lc__optimizer_forget_state(lc_optimizer *opt);
 struct lc_param_group;
-/* The values that the state of a group's parameters starts with. */
-lc_status lc__optimizer_start_state(lc_optimizer *opt, const struct lc_param_group *group) LC_MUST_USE;
+/* The values that the state of a group's parameters starts with; `first`: index of the group's first one. */
+lc_status lc__optimizer_start_state(lc_optimizer *opt, const struct lc_param_group *group, int64_t first) LC_MUST_USE;
+/* A handle for one parameter's part of state k: a number (scalar_state), or what lc__flat_state_tensor gives. `index`:
+ * of the parameter in `steps`. */
+lc_status lc__optimizer_state_tensor(const lc_optimizer *opt, int k, int64_t index, const lc_tensor *parameter,
+                                     lc_tensor **out) LC_MUST_USE;
 
 #endif

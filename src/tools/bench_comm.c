@@ -9,6 +9,7 @@
  * hosts); those of "mpi" are this program under mpirun, which tells by lines ("row ...") what it measured. As a rank of
  * `lightc launch` it measures what these ranks communicate over.
  *
+ * Where all ranks are processes of a host, all_reduce is measured a second time, in memory that they show each other.
  * Send and receive are measured for each class of link (place.h): of two ranks, while the others wait. */
 #define _GNU_SOURCE
 #include "bench.h"
@@ -101,8 +102,13 @@ static void pin(int rank, int size)
 
 /* ---- a rank ---- */
 
+/* Beside the collectives: all_reduce in memory that ranks show each other, which is where ddp has its gradients. */
+enum { IN_OWN_MEMORY = LC_COLLECTIVES };
+#define OWN_MEMORY "all_reduce, own memory"
+
 typedef struct buffers {
     float *in, *out;       /* [ranks * max_bytes] */
+    void *own;             /* [max_bytes], NULL: there is no such memory */
     const rank_link *link; /* of send */
 } buffers;
 
@@ -117,19 +123,39 @@ static lc_status ping_pong(lc_comm *c, const buffers *b, int64_t n)
     return LC_OK;
 }
 
-static lc_status call(lc_comm *c, const buffers *b, lc_collective op, int64_t n)
+static lc_status call(lc_comm *c, const buffers *b, int op, int64_t n)
 {
     if (op == LC_COMM_SEND) return ping_pong(c, b, n);
-    const lc_comm_call one = {op, LC_COMM_SUM, LC_F32, 0, b->in, b->out, n};
+    const lc_comm_call one = {(lc_collective)op, LC_COMM_SUM, LC_F32, 0, b->in, b->out, n};
     return lc_comm_start(c, &one, NULL);
 }
 
-static lc_status batch(lc_comm *c, const buffers *b, lc_collective op, int64_t n, int calls, double *seconds)
+/* Sums over and over in place would stay in the cache of who has made them: each rank writes its values anew. */
+static lc_status reduce_fresh(lc_comm *c, const buffers *b, int64_t n, int calls, double *seconds)
 {
+    float *x = b->own;
+    for (int i = 0; i < calls; i++) {
+        for (int64_t k = 0; k < n; k++) x[k] = 1;
+        LC_TRY(lc_comm_barrier(c, NULL));
+        double start = now();
+        LC_TRY(lc_comm_all_reduce(c, x, x, n, LC_F32, LC_COMM_SUM, NULL));
+        *seconds += now() - start;
+    }
+    return LC_OK;
+}
+
+static lc_status batch(lc_comm *c, const buffers *b, int op, int64_t n, int calls, double *seconds)
+{
+    double mine = 0;
     LC_TRY(lc_comm_barrier(c, NULL));
-    double start = now();
-    for (int i = 0; i < calls; i++) LC_TRY(call(c, b, op, n));
-    double mine = (now() - start) / calls / (op == LC_COMM_SEND ? 2 : 1);
+    if (op == IN_OWN_MEMORY) {
+        LC_TRY(reduce_fresh(c, b, n, calls, &mine));
+    } else {
+        double start = now();
+        for (int i = 0; i < calls; i++) LC_TRY(call(c, b, op, n));
+        mine = now() - start;
+    }
+    mine /= calls * (op == LC_COMM_SEND ? 2 : 1);
     return lc_comm_all_reduce(c, &mine, seconds, 1, LC_F64, LC_COMM_MAX, NULL);
 }
 
@@ -139,7 +165,13 @@ static int ascending(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static lc_status point(lc_comm *c, const buffers *b, const bench *o, lc_collective op, int64_t bytes, row *out)
+static const char *name_of(const buffers *b, int op)
+{
+    if (op == IN_OWN_MEMORY) return OWN_MEMORY;
+    return op == LC_COMM_SEND ? b->link->what : lc_collective_name((lc_collective)op);
+}
+
+static lc_status point(lc_comm *c, const buffers *b, const bench *o, int op, int64_t bytes, row *out)
 {
     int64_t n = bytes / (int64_t)sizeof(float);
     double t[BATCHES], once = 0;
@@ -152,8 +184,7 @@ static lc_status point(lc_comm *c, const buffers *b, const bench *o, lc_collecti
     *out = (row){
         .ranks = lc_comm_size(c), .bytes = bytes, .median = t[BATCHES / 2], .least = t[0], .most = t[BATCHES - 1]};
     snprintf(out->backend, sizeof out->backend, "%s", lc_comm_name(c));
-    snprintf(out->collective, sizeof out->collective, "%s",
-             op == LC_COMM_SEND ? b->link->what : lc_collective_name(op));
+    snprintf(out->collective, sizeof out->collective, "%s", name_of(b, op));
     return LC_OK;
 }
 
@@ -175,7 +206,7 @@ static void keep(bench *o, const row *r)
     if (!o->quiet) show(r, o->rows);
 }
 
-static lc_status sizes(lc_comm *c, const buffers *b, bench *o, lc_collective op)
+static lc_status sizes(lc_comm *c, const buffers *b, bench *o, int op)
 {
     for (int64_t bytes = 4; bytes <= o->max_bytes; bytes *= bytes < 1 << 20 ? 8 : 4) {
         row r;
@@ -201,9 +232,12 @@ static lc_status all_points(lc_comm *c, bench *o, int node)
     place *places = calloc((size_t)lc_comm_size(c), sizeof *places);
     LC_TRY_GOTO(status, done, buffers_new((size_t)o->max_bytes * (size_t)lc_comm_size(c), &b));
     if (!places) LC_TRY_GOTO(status, done, lc_fail(LC_ERR_MEMORY, "out of memory: places of ranks"));
+    if (!strcmp(lc_comm_name(c), "shm") && listed(o->collectives, lc_collective_name(LC_COMM_ALL_REDUCE)))
+        LC_TRY_GOTO(status, done, lc_comm_alloc_mem(c, (size_t)o->max_bytes, &b.own));
     for (int op = LC_COMM_BARRIER; op < LC_COMM_SEND; op++)
         if (listed(o->collectives, lc_collective_name((lc_collective)op)))
-            LC_TRY_GOTO(status, done, sizes(c, &b, o, (lc_collective)op));
+            LC_TRY_GOTO(status, done, sizes(c, &b, o, op));
+    if (b.own) LC_TRY_GOTO(status, done, sizes(c, &b, o, IN_OWN_MEMORY));
     if (!listed(o->collectives, lc_collective_name(LC_COMM_SEND))) goto done;
     LC_TRY_GOTO(status, done, place_gather(c, node, places));
     int n = place_links(places, lc_comm_size(c), links);
@@ -216,6 +250,7 @@ static lc_status all_points(lc_comm *c, bench *o, int node)
 done:
     free(places);
     free(b.in), free(b.out);
+    lc_comm_free_mem(c, b.own);
     return status;
 }
 
@@ -449,6 +484,20 @@ static void show_fits(const bench *o, FILE *json)
     }
 }
 
+/* Whether line `r` is of how ddp reduces gradients there. */
+static bool is_of_ddp(const bench *o, const row *r)
+{
+    if (r->ranks == 1) return false;
+    if (!strcmp(r->collective, OWN_MEMORY)) return true;
+    bool own = false;
+    for (int i = 0; i < o->n; i++) {
+        const row *other = &o->found[i];
+        own |=
+            other->ranks == r->ranks && !strcmp(other->backend, r->backend) && !strcmp(other->collective, OWN_MEMORY);
+    }
+    return !own && !strcmp(r->collective, lc_collective_name(LC_COMM_ALL_REDUCE));
+}
+
 /* As small as it may be, so that little is left when the backward pass ends, but with at most a tenth of latency. */
 static void suggest(const bench *o)
 {
@@ -456,7 +505,7 @@ static void suggest(const bench *o)
     for (int i = 0, k; i < o->n; i = k) {
         const row *r = &o->found[i];
         for (k = i; k < o->n && same_line(r, &o->found[k]); k++) continue;
-        if (strcmp(r->collective, lc_collective_name(LC_COMM_ALL_REDUCE)) != 0 || r->ranks == 1) continue;
+        if (!is_of_ddp(o, r)) continue;
         bench_line f = fit_line(o->found, i, k);
         double mb = 0.25;
         while (mb < 32 && f.alpha > 0.1 * (f.alpha + f.beta * mb * (1 << 20))) mb *= 2;
@@ -569,7 +618,7 @@ static int bench_comm(int argc, char **argv)
     char ranks[64] = "2";
     double load[3];
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    for (int n = 4; n <= cores && n <= 16; n *= 2)
+    for (int n = 4; n <= lc_processors() && n <= 16; n *= 2)
         snprintf(ranks + strlen(ranks), sizeof ranks - strlen(ranks), ",%d", n);
     o.ranks = ranks;
     const lc_option_set sets[] = {{"the measurement", table, sizeof table / sizeof *table, &o}};

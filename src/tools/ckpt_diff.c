@@ -128,7 +128,7 @@ static lc_status tell_only(diff *d, int part, const char *name, int where)
 
 static lc_status tell_types(diff *d, int part, const lc_safetensor_info *const info[2])
 {
-    char shape[2][256], text[2][300];
+    char shape[2][256], text[2][600];
     lc_state *o;
     d->differences++;
     for (int k = 0; k < 2; k++) {
@@ -289,6 +289,7 @@ int ckpt_diff(const char *a, const char *b, bool only_tensors, bool json)
     } else {
         printf("%lld differences; %lld tensors were compared\n", (long long)d.differences, (long long)d.compared);
     }
+    if (status >= 0) status = lc_stdout_flush(); /* here, since 1 says that they differ */
 done:
     if (status < 0) fprintf(stderr, "error: %s\n", lc_error_message());
     lc_state_free(root);

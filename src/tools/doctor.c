@@ -5,6 +5,7 @@
 #include "place.h"
 #include "tools.h"
 
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -134,28 +135,27 @@ static void check_processors(patient *p)
 {
     for (int h = 0; h < p->n; h++) {
         uint64_t together[PLACE_CPUS / 64] = {0};
-        int threads = 0, n = 0, ranks = ranks_of_host(p, h);
+        int threads = 0, n = 0, ranks = ranks_of_host(p, h), quota = INT_MAX;
         if (!leads(p, h)) continue;
         for (int i = 0; i < p->n; i++) {
+            const place *r = &p->all[i];
             if (place_host(p->all, i) != h) continue;
-            threads += p->all[i].threads;
-            for (int k = 0; k < PLACE_CPUS / 64; k++) together[k] |= p->all[i].cpus[k];
+            threads += r->threads;
+            if (r->granted < r->n_cpus && r->granted < quota) quota = r->granted; /* of all together */
+            for (int k = 0; k < PLACE_CPUS / 64; k++) together[k] |= r->cpus[k];
         }
         for (int k = 0; k < PLACE_CPUS / 64; k++) n += __builtin_popcountll(together[k]);
-        if (ranks > n)
+        int may = quota < n ? quota : n;
+        const char *why = quota < n ? " (the container's quota)" : "";
+        if (ranks > may)
             complain(p,
-                     "%s: %d ranks share %d processors: they take turns, and each call waits for a turn; start fewer",
-                     p->all[h].host, ranks, n);
-        else if (threads > n)
+                     "%s: %d ranks share %d processors%s: they take turns, and each call waits for a turn; start fewer",
+                     p->all[h].host, ranks, may, why);
+        else if (threads > may)
             complain(p,
-                     "%s: %d ranks want %d threads and have %d processors: let lightc start them (--devices, lightc "
+                     "%s: %d ranks want %d threads and have %d processors%s: let lightc start them (--devices, lightc "
                      "launch), which shares the processors out, or set OMP_NUM_THREADS=%d",
-                     p->all[h].host, ranks, threads, n, n / ranks);
-        if (p->all[h].quota > 0 && p->all[h].quota < n)
-            complain(p,
-                     "%s: the container may use %.3g of %d processors (cpu.max): set OMP_NUM_THREADS, and start no "
-                     "more ranks",
-                     p->all[h].host, p->all[h].quota, n);
+                     p->all[h].host, ranks, threads, may, why, may / ranks);
         if (p->all[h].load > n)
             complain(p, "%s: the load is %.2f on %d processors: other programs slow the ranks", p->all[h].host,
                      p->all[h].load, n);

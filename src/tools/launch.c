@@ -59,6 +59,6 @@ int tool_launch(int argc, char **argv)
     }
     if (i >= argc) return usage();
     args.argv = argv + i;
-    if (lc_launch(&args, &exit_status) < 0) fprintf(stderr, "error: %s\n", lc_error_message());
+    if (lc_launch(&args, &exit_status) < 0 && !lc_error_is_told()) fprintf(stderr, "error: %s\n", lc_error_message());
     return exit_status;
 }

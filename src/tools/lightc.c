@@ -28,7 +28,7 @@ static void usage(FILE *f)
     fprintf(f, "  --version, --help\n");
 }
 
-int main(int argc, char **argv)
+static int command(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "";
     if (!strcmp(name, "--version") || !strcmp(name, "version")) {
@@ -44,4 +44,11 @@ int main(int argc, char **argv)
     if (*name) fprintf(stderr, "error: there is no command \"%s\"\n", name);
     usage(stderr);
     return 2;
+}
+
+int main(int argc, char **argv)
+{
+    int status = command(argc, argv);
+    if (status == 0) LC_MAIN_TRY(lc_stdout_flush());
+    return status;
 }

@@ -88,11 +88,9 @@ static void find_processors(place *p)
         if (!has_bit(packages, package)) p->sockets++;
         packages[package / 64] |= UINT64_C(1) << package % 64;
     }
-    double quota = 0, period = 0;
-    if (sscanf(line_of(text, sizeof text, "/sys/fs/cgroup/cpu.max"), "%lf %lf", &quota, &period) == 2 && period > 0)
-        p->quota = quota / period;
+    p->granted = lc_processors();
     const char *threads = getenv("OMP_NUM_THREADS");
-    p->threads = threads && atoi(threads) > 0 ? atoi(threads) : p->n_cpus;
+    p->threads = threads && atoi(threads) > 0 ? atoi(threads) : p->granted;
     if (getloadavg(&p->load, 1) != 1) p->load = -1;
 }
 

@@ -16,7 +16,7 @@ typedef struct place {
     uint64_t nodes;                                /* of NUMA that have these, a bit each; 0: not known */
     int32_t n_cpus, all_cpus, all_nodes, sockets;  /* all: of the host */
     int32_t threads;                               /* that a trainer would use */
-    double quota;                                  /* processors that the container may use; 0: all */
+    int32_t granted;                               /* as many of n_cpus as the container may keep busy */
     double load;                                   /* of the last minute; -1: not known */
     int64_t memlock;                               /* bytes; -1: as much as it likes */
     int32_t ports[2];                              /* that connections listen on */

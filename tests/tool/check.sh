@@ -33,6 +33,19 @@ below() { awk -v want="$2" -v name="$1" '$1 == name {found = $2 < want} END {exi
 check "--version" run --version
 check "names the version" says '^lightc [0-9]+\.[0-9]+'
 check "no command is wrong usage" ends_with 2
+loses() { # status, arguments; it says that what it printed is lost
+  local want=$1
+  shift
+  [ -c /dev/full ] || return 0
+  "$bin/lightc" "$@" >/dev/full 2>err
+  [ $? -eq "$want" ] && [ "$(grep -c 'cannot write "standard output": ' err)" = 1 ]
+}
+check "--version into a full disk is an error" loses 1 --version
+check "as is --help" loses 1 --help
+check "and that of a command" loses 1 bench comm --help
+check "doctor comm into one" loses 1 doctor comm --seconds 0.001
+check "also on two ranks" loses 1 launch -np 2 "$bin/lightc" doctor comm --seconds 0.001
+check "bench comm into one" loses 1 bench comm --ranks 2 --max_bytes 1024 --seconds 0.001
 check "an unknown command is wrong usage" ends_with 2 fly
 check "that is named" complains '"fly"'
 for command in $("$bin/lightc" --help | awk '/^  [a-z]/ {print $1}'); do
@@ -74,6 +87,9 @@ cp out ckpt.json
 check "is JSON" awk '/"name": "l1.weight"/ {found = 1} END {exit !found}' ckpt.json
 check "ckpt diff of one with itself" run ckpt diff "$ckpt" "$ckpt"
 check "finds no difference" says 'and all of state.json are equal, bit for bit'
+check "inspect into a full disk is an error" loses 1 ckpt inspect "$ckpt"
+check "of JSON too" loses 1 ckpt inspect --json "$ckpt"
+check "diff into one ends with 2, since 1 says that two differ" loses 2 ckpt diff "$ckpt" "$ckpt"
 check "trains with another seed" run run spiral.json --seed 4 --max_epochs 2 --dirpath other
 other=$(echo other/*.ckpt)
 check "ckpt diff of two that differ ends with 1" ends_with 1 ckpt diff "$ckpt" "$other"

@@ -43,6 +43,7 @@ const lc_backend_ops lc__cpu_backend = {
     .arena_release = lc__cpu_arena_release,
     .alloc = lc__cpu_alloc,
     .free = lc__cpu_free,
+    .share = lc__cpu_share,
     .available = lc__cpu_available,
     .kernel_set = kernel_set,
     .find_kernels = find_kernels,

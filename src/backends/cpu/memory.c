@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Host memory. An arena is a large range of addresses without memory behind it, of which a growing prefix is made
  * usable: it grows without moving, so that plans may hold plain pointers. */
+#define _GNU_SOURCE /* memfd_create, mremap */
 #include "backends/cpu/memory.h"
 
 #include <errno.h>
@@ -102,6 +103,31 @@ void lc__cpu_free(void *data, size_t bytes)
         munmap(data, whole_pages(bytes));
     else
         free(data);
+}
+
+/* Of pages that nobody has written to there is nothing to copy, so that they need no memory yet. */
+static void copy_written(char *to, const char *from, size_t bytes)
+{
+    enum { PAGE = 4096 };
+    for (size_t at = 0; at < bytes; at += PAGE) {
+        size_t n = bytes - at < PAGE ? bytes - at : PAGE;
+        if (from[at] || memcmp(from + at, from + at + 1, n - 1)) memcpy(to + at, from + at, n);
+    }
+}
+
+void lc__cpu_share(void *data, size_t bytes, int *fd)
+{
+    size_t n = whole_pages(bytes);
+    *fd = bytes < MAP_FROM ? -1 : memfd_create("lightc-storage", MFD_CLOEXEC);
+    if (*fd < 0) return;
+    void *p = ftruncate(*fd, (off_t)n) < 0 ? MAP_FAILED : mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+    if (p != MAP_FAILED) {
+        copy_written(p, data, bytes);
+        if (mremap(p, n, n, MREMAP_MAYMOVE | MREMAP_FIXED, data) == data) return;
+        munmap(p, n);
+    }
+    close(*fd);
+    *fd = -1;
 }
 
 /* ---- how much there is ---- */

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Loops over threads: OpenMP where the compiler has it, a plain loop otherwise. The only file of the CPU backend's own
  * kernels that knows OpenMP. */
-#define _GNU_SOURCE /* CPU_COUNT */
 #include "backends/cpu/parallel.h"
 
-#include <sched.h>
-#include <stdio.h>
+#include <lightc/graph.h>
 #include <stdlib.h>
 
 static void run_blocks(int64_t first, int64_t last, int64_t n, int64_t block, lc__block_fn *fn, const void *context,
@@ -58,27 +56,11 @@ void lc__parallel_for(int threads, int64_t n, int64_t block, lc__block_fn *fn, c
         run_threads(threads, blocks, n, block, fn, context);
 }
 
-/* CPU time this control group may use, in whole processors; 0 if unlimited or unknown. */
-static int quota_cpus(void)
-{
-    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "r");
-    long quota = 0, period = 0;
-    int fields = f ? fscanf(f, "%ld %ld", &quota, &period) : 0;
-    if (f) fclose(f);
-    return fields == 2 && quota > 0 && period > 0 ? (int)((quota + period - 1) / period) : 0;
-}
-
 int lc__parallel_max(void)
 {
     int n = 0;
     const char *text = getenv("OMP_NUM_THREADS");
     if (text) n = atoi(text); /* of a list of nesting levels, the first */
-    if (n <= 0) {
-        cpu_set_t set;
-        n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-        int quota = quota_cpus();
-        if (quota > 0 && quota < n) n = quota;
-    }
-    if (n > thread_limit()) n = thread_limit();
-    return n < 1 ? 1 : n;
+    if (n <= 0) n = lc_processors();
+    return n > thread_limit() ? thread_limit() : n;
 }

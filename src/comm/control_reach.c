@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Coming to the coordinator: until it is there, and has said the first word. Whoever listens at its port without
+ * speaking is mostly another program, and people are told of it while this one waits. */
+#include "comm/control_internal.h"
+#include "comm/socket.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#define FIRST_WORD 2.0 /* seconds until `say` is told that nobody answers */
+#define NEXT_WORD  10.0
+
+void lc__control_nap(double seconds)
+{
+    struct timespec t = {0, (long)(seconds * 1e9)};
+    nanosleep(&t, NULL);
+}
+
+/* People are told after two seconds, and every ten; by then this thread's error says what is wrong. */
+static void tell(const lc__control_options *o, const char *who, double *word)
+{
+    char text[512];
+    double now = lc__seconds();
+    if (now < *word) return;
+    *word = now + NEXT_WORD;
+    snprintf(text, sizeof text, "%s waits for the process that coordinates the run: %s", who, lc_error_message());
+    if (o->say) o->say(o->ctx, text);
+}
+
+/* It has come, or the end. */
+static lc_status await_word(const lc__control_options *o, const char *who, int fd, double until, double *word)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    for (double now; (now = lc__seconds()) < until;) {
+        double next = *word > now && *word < until ? *word : until;
+        if (poll(&p, 1, (int)((next - now) * 1000) + 1) > 0) return LC_OK;
+        (void)!lc_fail(LC_ERR_IO, "whoever listens at %s, port %d, does not say a word", o->address, o->port);
+        tell(o, who, word);
+    }
+    return lc_fail(LC_ERR_IO, "whoever listens at %s, port %d, has not said a word", o->address, o->port);
+}
+
+lc_status lc__control_reach(const lc__control_options *o, const char *who, double until, int *out)
+{
+    double start = lc__control_default_times(&o->times).start, word = lc__seconds() + FIRST_WORD;
+    double pause = LC__RETRY / 50;
+    int fd = -1;
+    lc_status s;
+    while ((s = lc__socket_connect(o->address, o->port, until, &fd)) < 0 && lc__seconds() + LC__RETRY < until) {
+        tell(o, who, &word);
+        lc__control_nap(pause); /* short at first: it is mostly there within milliseconds */
+        pause = pause * 2 < LC__RETRY ? pause * 2 : LC__RETRY;
+    }
+    if (s >= 0) s = await_word(o, who, fd, until, &word);
+    *out = fd;
+    if (s >= 0) return LC_OK;
+    if (fd >= 0) close(fd);
+    return lc_fail_context(s, "%s did not reach the process that coordinates the run within %.3g s", who, start);
+}
+
+int lc__control_first_word(lc__wire *w, double until, lc__frame *f)
+{
+    struct pollfd p = {.fd = w->fd, .events = POLLIN};
+    int got = 0;
+    for (double now; got == 0 && (now = lc__seconds()) < until;) {
+        (void)poll(&p, 1, (int)((until - now) * 1000) + 1);
+        bool open = lc__wire_fill(w);
+        got = lc__wire_next(w, f);
+        if (!open && !got) return 0;
+    }
+    return got > 0 && f->kind != LC__FRAME_CHALLENGE ? -1 : got;
+}
+
+lc_status lc__control_knock(const lc__control_options *o, const char *who)
+{
+    double until = lc__seconds() + lc__control_default_times(&o->times).start;
+    int fd, got = 0;
+    while (!got) {
+        lc__wire w;
+        lc__frame f;
+        LC_TRY(lc__control_reach(o, who, until, &fd));
+        lc__wire_init(&w, fd, LC__UNPROVEN_BYTES);
+        got = lc__control_first_word(&w, until, &f);
+        lc__wire_release(&w);
+        if (!got) lc__control_nap(LC__RETRY); /* that of an earlier run was leaving */
+    }
+    if (got > 0) return LC_OK;
+    return lc_fail(LC_ERR_CONFIG, "whoever listens at %s, port %d, coordinates no run: what it sends is not understood",
+                   o->address, o->port);
+}

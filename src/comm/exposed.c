@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "comm/exposed.h"
+#include "comm/schedule_impl.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A token is a piece's number and an offset in it. */
+#define OFFSET_BITS 40
+#define NUMBERS     ((int64_t)1 << 22)
+#define LARGEST     ((size_t)1 << OFFSET_BITS)
+
+/* What ranks tell each other: where a rank's file is, and which. fd -1: there is none. */
+typedef struct place {
+    int64_t pid, fd, device, file;
+} place;
+
+static place place_of(int fd)
+{
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) < 0) return (place){.fd = -1};
+    return (place){.pid = getpid(), .fd = fd, .device = (int64_t)st.st_dev, .file = (int64_t)st.st_ino};
+}
+
+/* NULL: it cannot be had, or is something else (the number of a process of another container). */
+static char *map(const place *p, size_t bytes)
+{
+    char path[64];
+    void *at = MAP_FAILED;
+    snprintf(path, sizeof path, "/proc/%lld/fd/%lld", (long long)p->pid, (long long)p->fd);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    const place found = place_of(fd);
+    if (fd >= 0 && found.device == p->device && found.file == p->file)
+        at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (fd >= 0) close(fd);
+    return at == MAP_FAILED ? NULL : at;
+}
+
+static void unmap(const lc__exposed *x, char **at, size_t bytes)
+{
+    for (int i = 0; i < x->size && at; i++)
+        if (i != x->rank && at[i]) munmap(at[i], bytes);
+    free(at);
+}
+
+static bool all_have(const lc__exposed *x, const place *all)
+{
+    bool have = true;
+    for (int i = 0; i < x->size; i++) have = have && all[i].fd >= 0;
+    return have;
+}
+
+lc_status lc__exposed_add(lc__exposed *x, void *data, size_t bytes, int fd, const lc__meeting *meeting)
+{
+    lc_status status = LC_OK;
+    int k = 0;
+    int64_t number = x->numbers++;
+    while (k < LC__EXPOSED && x->pieces[k].bytes) k++;
+    if (number >= NUMBERS || bytes >= LARGEST) fd = -1;
+    char **at = calloc((size_t)x->size, sizeof *at);
+    place *all = calloc((size_t)x->size, sizeof *all), here = place_of(at && k < LC__EXPOSED ? fd : -1);
+    if (!all) LC_TRY_GOTO(status, done, lc_fail(LC_ERR_MEMORY, "out of memory: a group of %d ranks", x->size));
+    LC_TRY_GOTO(status, done, meeting->all_gather(meeting->ctx, &here, all, sizeof here));
+    if (!all_have(x, all)) goto done;
+    for (int i = 0; i < x->size; i++) {
+        at[i] = i == x->rank ? data : map(&all[i], bytes);
+        if (!at[i]) here.fd = -1;
+    }
+    LC_TRY_GOTO(status, done, meeting->all_gather(meeting->ctx, &here, all, sizeof here));
+    if (!all_have(x, all)) goto done;
+    x->pieces[k].bytes = bytes;
+    x->pieces[k].at = at;
+    x->pieces[k].number = number;
+    x->any = true;
+    at = NULL;
+done:
+    unmap(x, at, bytes);
+    free(all);
+    return status;
+}
+
+static void forget(lc__exposed *x, int k)
+{
+    if (!x->pieces[k].bytes) return;
+    unmap(x, x->pieces[k].at, x->pieces[k].bytes);
+    x->pieces[k].bytes = 0;
+}
+
+void lc__exposed_remove(lc__exposed *x, const void *data)
+{
+    int k = 0;
+    while (k < LC__EXPOSED && (!x->pieces[k].bytes || x->pieces[k].at[x->rank] != data)) k++;
+    if (k < LC__EXPOSED) forget(x, k);
+}
+
+void lc__exposed_release(lc__exposed *x)
+{
+    for (int k = 0; k < LC__EXPOSED; k++) forget(x, k);
+}
+
+int64_t lc__exposed_token(const lc__exposed *x, const void *data, int64_t bytes)
+{
+    for (int k = 0; k < LC__EXPOSED; k++) {
+        if (!x->pieces[k].bytes) continue;
+        int64_t offset = (const char *)data - x->pieces[k].at[x->rank];
+        if (offset >= 0 && offset + bytes <= (int64_t)x->pieces[k].bytes)
+            return x->pieces[k].number << OFFSET_BITS | offset;
+    }
+    return -1;
+}
+
+/* Where the data of a rank's token lies; NULL: nowhere. */
+static char *find(const lc__exposed *x, int rank, int64_t token, int64_t bytes)
+{
+    int64_t number = token >> OFFSET_BITS, offset = token & (int64_t)(LARGEST - 1);
+    for (int k = 0; k < LC__EXPOSED; k++)
+        if (x->pieces[k].bytes && x->pieces[k].number == number && offset + bytes <= (int64_t)x->pieces[k].bytes)
+            return x->pieces[k].at[rank] + offset;
+    return NULL;
+}
+
+lc_status lc__exposed_combine(const lc__exposed *x, const lc_comm_call *call, const int64_t *tokens, const void **parts,
+                              int64_t *combined, bool *done)
+{
+    enum { BLOCK = 16 << 10, AT_ONCE = 512 << 10 }; /* bytes: that stay in a cache; until others are looked at again */
+    int64_t width = (int64_t)lc_dtype_size(call->dtype), all = call->count * width, bytes;
+    int64_t part = lc__part(all, x->size, x->rank, &bytes);
+    for (int64_t until = *combined + AT_ONCE; *combined < bytes && *combined < until;) {
+        int64_t n = bytes - *combined < BLOCK ? bytes - *combined : BLOCK;
+        for (int i = 0; i < x->size; i++) {
+            const char *data = find(x, i, tokens[i], all);
+            if (!data) return lc_fail(LC_ERR_INTERNAL, "the data of rank %d is not where it says", i);
+            parts[i] = data + part + *combined;
+        }
+        char *own = (char *)(uintptr_t)parts[x->rank];
+        lc_comm_combine(call->dtype, call->reduce, x->size, parts, own, n / width);
+        for (int i = 0; i < x->size; i++)
+            if (i != x->rank) memcpy((char *)(uintptr_t)parts[i], own, (size_t)n);
+        *combined += n;
+    }
+    *done = *combined >= bytes;
+    return LC_OK;
+}

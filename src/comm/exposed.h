@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory that the ranks of a host have exposed to each other, and an all_reduce in it: every rank combines its part of
+ * the data where all contributions lie, and writes the result to all of them. Instead of four copies through a ring
+ * that is one pass over memory.
+ *
+ * A call says where its data lies by a token, from which the other ranks find it in their mapping of the memory. */
+#ifndef LC_COMM_EXPOSED_H
+#define LC_COMM_EXPOSED_H
+
+#include "comm/comm_internal.h"
+
+enum {
+    LC__EXPOSED = 16,             /* pieces of memory, at most */
+    LC__EXPOSED_LEAST = 16 << 10, /* bytes of a call that is worth asking for */
+};
+
+typedef struct lc__exposed {
+    int rank, size;
+    int64_t numbers; /* of pieces so far, exposed or not: as many on all ranks */
+    bool any;        /* whether there has been one that is exposed: the same on all ranks, who may let go of it at
+                      * different times */
+    struct {
+        int64_t number;
+        size_t bytes; /* 0: this place is free */
+        char **at;    /* [size]: of each rank, as this process sees it */
+    } pieces[LC__EXPOSED];
+} lc__exposed;
+
+/* fd -1: this rank cannot. *done: whether all ranks can. Collective. */
+lc_status lc__exposed_add(lc__exposed *x, void *data, size_t bytes, int fd, const lc__meeting *meeting) LC_MUST_USE;
+/* As often as it was added. */
+void lc__exposed_remove(lc__exposed *x, const void *data);
+void lc__exposed_release(lc__exposed *x);
+
+/* -1: not all of it is exposed. */
+int64_t lc__exposed_token(const lc__exposed *x, const void *data, int64_t bytes);
+/* Combines some more of this rank's part of an all_reduce whose data lies at the ranks' tokens, behind *combined bytes
+ * of it that it has combined. parts [size]: for its own use. */
+lc_status lc__exposed_combine(const lc__exposed *x, const lc_comm_call *call, const int64_t *tokens, const void **parts,
+                              int64_t *combined, bool *done) LC_MUST_USE;
+
+#endif

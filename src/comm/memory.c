@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory of a communicator: where its ranks are processes of a host, files without a name that all of them map, so that
+ * an all_reduce in it needs no copies (exposed.h); elsewhere memory like any other. */
+#define _GNU_SOURCE /* memfd_create */
+#include "comm/comm_internal.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static void release(lc__comm_memory *m)
+{
+    if (m && m->data) munmap(m->data, m->bytes);
+    free(m);
+}
+
+/* NULL: out of memory. Plain at first, which the kernel refuses where there is not so much. */
+static lc__comm_memory *map(size_t bytes)
+{
+    lc__comm_memory *m = calloc(1, sizeof *m);
+    void *data = m ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : MAP_FAILED;
+    if (data == MAP_FAILED) {
+        free(m);
+        return NULL;
+    }
+    m->data = data;
+    m->bytes = bytes;
+    return m;
+}
+
+/* The file that it is from now on; -1: there is none to be had, and it stays what it is. */
+static int make_file(lc__comm_memory *m)
+{
+    int fd = memfd_create("lightc-memory", MFD_CLOEXEC);
+    void *data = fd >= 0 && ftruncate(fd, (off_t)m->bytes) == 0
+                     ? mmap(NULL, m->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
+                     : MAP_FAILED;
+    if (data != MAP_FAILED) {
+        munmap(m->data, m->bytes);
+        m->data = data;
+        return fd;
+    }
+    if (fd >= 0) close(fd);
+    return -1;
+}
+
+lc_status lc_comm_alloc_mem(lc_comm *comm, size_t bytes, void **out)
+{
+    lc_status status = LC_OK;
+    int fd = -1;
+    *out = NULL;
+    if (!bytes || bytes > PTRDIFF_MAX - 4096) return lc_fail(LC_ERR_ARGUMENT, "memory of %zu bytes", bytes);
+    lc__comm_memory *m = map(bytes);
+    uint8_t all = m != NULL;
+    LC_TRY_GOTO(status, done, lc_comm_all_reduce(comm, &all, &all, 1, LC_U8, LC_COMM_MIN, NULL));
+    if (!all)
+        LC_TRY_GOTO(status, done,
+                    lc_fail(LC_ERR_MEMORY, "out of memory on a rank of %d: %zu bytes", lc_comm_size(comm), bytes));
+    if (lc__comm_can_expose(comm)) {
+        fd = make_file(m);
+        LC_TRY_GOTO(status, done, lc__comm_expose(comm, m->data, bytes, fd));
+    }
+    lc__comm_memory **list = lc__comm_memories(comm);
+    m->next = *list;
+    *list = m;
+    *out = m->data;
+    m = NULL;
+done:
+    if (fd >= 0) close(fd);
+    release(m);
+    return status;
+}
+
+void lc_comm_free_mem(lc_comm *comm, void *data)
+{
+    lc__comm_memory **at = lc__comm_memories(comm), *m;
+    while (*at && (*at)->data != data) at = &(*at)->next;
+    if (!(m = *at)) return;
+    *at = m->next;
+    if (lc__comm_can_expose(comm)) lc__comm_conceal(comm, m->data);
+    release(m);
+}

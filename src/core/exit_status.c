@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a program ends. What ends one rank ends the run, and is said once: by who tells people of all ranks' errors. */
+#include "comm/world.h"
+#include "core/io.h"
+#include "core/status.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+int lc_exit_status(lc_status status)
+{
+    if (status >= 0) return 0;
+    /* Of a lost rank and of a signal all know. */
+    if (status != LC_ERR_PEER && status != LC_ERR_INTERRUPTED && !lc_error_is_told()) lc__world_last_words(status);
+    return status == LC_ERR_INTERRUPTED && lc__noted_signal() ? 128 + lc__noted_signal() : 1;
+}
+
+lc_status lc_stdout_flush(void)
+{
+    bool lost = ferror(stdout) != 0;
+    errno = 0;
+    if (fflush(stdout) == 0 && !lost) return LC_OK;
+    return lc__io_fail(errno ? errno : EIO, "write", "standard output");
+}

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks on several hosts: mpirun starts them, and the supervisor of this machine supervises mpirun. */
+#include "launch/launch.h"
+
+#include "comm/socket.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- hosts ---- */
+
+lc_status lc__hosts_add(lc__hosts *h, const char *name, size_t n)
+{
+    char **names = realloc(h->names, ((size_t)h->n + 1) * sizeof *names);
+    if (names) h->names = names;
+    if (!names || !(names[h->n] = strndup(name, n))) return lc_fail(LC_ERR_MEMORY, "out of memory: names of hosts");
+    h->n++;
+    return LC_OK;
+}
+
+void lc__hosts_release(lc__hosts *h)
+{
+    for (int i = 0; i < h->n; i++) free(h->names[i]);
+    free(h->names);
+    *h = (lc__hosts){0};
+}
+
+static bool is_there(const lc__hosts *h, const char *name)
+{
+    for (int i = 0; i < h->n; i++)
+        if (!strcmp(h->names[i], name)) return true;
+    return false;
+}
+
+lc_status lc__hosts_of_file(const char *path, int n, lc__hosts *out)
+{
+    char line[512];
+    lc_status s = LC_OK;
+    FILE *f = fopen(path, "re");
+    if (!f) return lc_fail(LC_ERR_NOT_FOUND, "nodes_file: cannot open %s: %s", path, strerror(errno));
+    while (s >= 0 && out->n < n && fgets(line, sizeof line, f)) {
+        line[strcspn(line, " \t\r\n:#")] = 0;
+        if (*line && !is_there(out, line)) s = lc__hosts_add(out, line, strlen(line));
+    }
+    fclose(f);
+    if (s < 0 || out->n == n) return s;
+    return lc_fail(LC_ERR_CONFIG, "%s names %d %s, and num_nodes is %d", path, out->n, out->n == 1 ? "host" : "hosts",
+                   n);
+}
+
+/* ---- mpirun ---- */
+
+static bool in_path(const char *program)
+{
+    const char *path = getenv("PATH");
+    char file[4200];
+    for (const char *dir = path, *end; dir; dir = *end ? end + 1 : NULL) {
+        end = strchrnul(dir, ':');
+        int n = snprintf(file, sizeof file, "%.*s/%s", (int)(end - dir), dir, program);
+        if (n > 0 && (size_t)n < sizeof file && access(file, X_OK) == 0) return true;
+    }
+    return false;
+}
+
+/* The address of this machine from which it reaches the hosts, for them to reach it; one that leads elsewhere goes
+ * before loopback. mpirun's own connections come back in the same way. */
+static lc_status find_address(const lc__hosts *hosts, char *address, size_t size)
+{
+    char route[64];
+    *address = 0;
+    for (int i = 0; i < hosts->n; i++) {
+        lc__socket_route(hosts->names[i], route, sizeof route);
+        if (*route && (!*address || lc__socket_is_loopback(address))) snprintf(address, size, "%s", route);
+    }
+    if (*address) return LC_OK;
+    return lc_fail(LC_ERR_CONFIG, "no host of %s%s can be reached from here: %s", hosts->names[0],
+                   hosts->n > 1 ? ", ..." : "", lc_error_message());
+}
+
+/* "a:4,b:3": hosts without ranks are left out. */
+static int add_hosts(const lc__run_plan *plan, const int *nodes, lc__str *out)
+{
+    int ranks = 0;
+    for (int i = 0; i < plan->num_nodes; i++) {
+        if (nodes[i]) lc__str_add(out, "%s%s:%d", ranks ? "," : "", plan->hosts->names[i], nodes[i]);
+        ranks += nodes[i];
+    }
+    return ranks;
+}
+
+lc_status lc__mpirun_make(const lc__run_plan *plan, const int *nodes, lc__mpirun *out)
+{
+    static const char *const names[] = {"LIGHTC_SECRET",  "LIGHTC_COORDINATED", "LIGHTC_RESTARTED",
+                                        "LIGHTC_BATCHES", "MASTER_ADDR",        "MASTER_PORT"};
+    const char *name;
+    int n = 0, args = 0;
+    while (plan->argv[args]) args++;
+    out->argv = calloc((size_t)args + 32, sizeof *out->argv);
+    snprintf(out->number, sizeof out->number, "%d", add_hosts(plan, nodes, &out->list));
+    if (!out->argv || out->list.failed) return lc_fail(LC_ERR_MEMORY, "out of memory: the arguments of mpirun");
+    out->argv[n++] = "mpirun", out->argv[n++] = "-np", out->argv[n++] = out->number;
+    out->argv[n++] = "-H", out->argv[n++] = out->list.s;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) out->argv[n++] = "-x", out->argv[n++] = names[i];
+    for (int i = 0; i < LC__TIMES; i++)
+        if (lc__time_variable(plan, i, &name) > 0) out->argv[n++] = "-x", out->argv[n++] = name;
+    out->argv[n++] = plan->file;
+    for (int i = 1; i < args; i++) out->argv[n++] = plan->argv[i];
+    return LC_OK;
+}
+
+void lc__mpirun_release(lc__mpirun *m)
+{
+    lc__str_free(&m->list);
+    free(m->argv);
+    m->argv = NULL;
+}
+
+lc_status lc__launch_mpirun(const lc__run_plan *plan, const lc__hosts *hosts, int *exit_status)
+{
+    char address[256];
+    lc__run_plan with_hosts = *plan;
+    if (!in_path("mpirun"))
+        return lc_fail(
+            LC_ERR_UNSUPPORTED,
+            "ranks on other hosts are started by mpirun, which is not in PATH; install Open MPI, or start the "
+            "program by hand on each host with --num_nodes N --node_rank I and MASTER_ADDR and MASTER_PORT");
+    LC_TRY(find_address(hosts, address, sizeof address));
+    with_hosts.hosts = hosts;
+    with_hosts.address = address;
+    return lc__supervise(&with_hosts, exit_status);
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a supervisor says when its run has failed: which rank is to blame, what that rank has printed, and the calls
+ * that ranks were in. */
+#include "launch/supervisor_internal.h"
+
+#include "comm/socket.h"
+#include "core/status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#define VERDICT 0.6 /* seconds */
+enum { SHOWN_LINES = 20 };
+
+void lc__supervisor_say(const char *format, ...)
+{
+    char text[1200];
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (n > 0) lc__show(2, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
+}
+
+child *lc__child_of_rank(const supervisor *s, int rank)
+{
+    for (int i = 0; i < s->n; i++)
+        if (s->children[i].place.rank == rank) return &s->children[i];
+    return NULL;
+}
+
+static void show_output(const supervisor *s, const child *c)
+{
+    lc__str text = {0};
+    bool more;
+    char path[4200];
+    if (c->output < 0) return;
+    lc__output_tail(c->output, SHOWN_LINES, &text, &more);
+    if (!text.n) goto done;
+    snprintf(path, sizeof path, "%s/rank-%d.log", s->plan->root_dir, c->place.rank);
+    if (more && lc__output_save(c->output, path) == LC_OK)
+        lc__supervisor_say("---- the last %d lines of rank %d (all of it is in %s)\n", SHOWN_LINES, c->place.rank,
+                           path);
+    else
+        lc__supervisor_say("---- the output of rank %d\n", c->place.rank);
+    lc__show(2, text.s, text.n);
+    lc__supervisor_say("----\n");
+done:
+    lc__str_free(&text);
+}
+
+/* Shows the last calls, and leaves them in a file for whoever has no terminal to look at any more. */
+static void show_calls(const supervisor *s, const char *why)
+{
+    char path[4200];
+    if (!s->calls.n || s->calls.failed) return;
+    lc__show(2, s->calls.s, s->calls.n);
+    snprintf(path, sizeof path, "%s/failure.log", s->plan->root_dir);
+    FILE *f = fopen(path, *s->restarted ? "ae" : "we"); /* one life below the other */
+    if (!f) return;
+    fprintf(f, "%serror: %s\n", s->calls.s, why);
+    fclose(f);
+}
+
+/* To the coordinator. */
+static bool has_come(const supervisor *s, const child *c)
+{
+    return s->coordinator && lc__coordinator_has_met(s->coordinator, c->place.rank);
+}
+
+/* It takes a moment to decide about the rank that was last to end; of one that had said goodbye it has nothing to say.
+ */
+static void await_verdict(const supervisor *s)
+{
+    int silent;
+    for (double until = lc__seconds() + VERDICT;
+         lc__seconds() < until && !lc__coordinator_ended(s->coordinator, &silent);)
+        nanosleep(&(struct timespec){.tv_nsec = LC__LOOK_MS * 1000000}, NULL);
+}
+
+/* The coordinator knows more than an exit status says, if the rank had come to it: who was silent, or complained first,
+ * and at which step. */
+lc_status lc__supervisor_failure(supervisor *s)
+{
+    child *c = &s->children[s->culprit];
+    char why[1024] = "", how[128];
+    int rank, colon = 0;
+    if (s->coordinator) await_verdict(s);
+    if (s->coordinator) lc__coordinator_message(s->coordinator, why, sizeof why);
+    child *named = sscanf(why, "rank %d:%n", &rank, &colon) == 1 ? lc__child_of_rank(s, rank) : NULL;
+    bool unmet = !*why || (named && colon); /* nobody knows more than its exit status */
+    if (named) c = named;
+    s->culprit = (int)(c - s->children);
+    child *first = lc__child_of_rank(s, 0);
+    bool alike = unmet && first && first->output < 0 && WIFEXITED(first->status) && first->status == c->status &&
+                 !has_come(s, first);
+    if (alike) c = first;
+    if (named || unmet) show_output(s, c); /* else it is no rank's own matter, and rank 0's output is on the screen */
+    if (!unmet) show_calls(s, why);
+    lc__process_status(c->status, how, sizeof how);
+    if (!unmet) return lc_fail(LC_ERR_PEER, "%s", why);
+    if (s->plan->hosts) return lc_fail(LC_ERR_PEER, "mpirun %s", how);
+    if (named && c == named) snprintf(how, sizeof how, "%s", why + colon + 1); /* behind a blank */
+    return lc_fail(LC_ERR_PEER, "rank %d of %d (host %s): %s", c->place.rank, c->place.size, s->host, how);
+}

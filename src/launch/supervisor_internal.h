@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The supervisor, as supervisor.c (a life), supervisor_failure.c (what is said of a death) and
+ * supervisor_next.c (who lives on) share it. */
+#ifndef LC_LAUNCH_SUPERVISOR_INTERNAL_H
+#define LC_LAUNCH_SUPERVISOR_INTERNAL_H
+
+#include "launch/launch.h"
+
+#include "core/signal_fd.h"
+
+enum { LC__LOOK_MS = 20 }; /* how often a supervisor looks at its children */
+
+typedef struct child {
+    pid_t pid; /* 0: has ended, or never was */
+    int output, status;
+    bool ended_here; /* by this process, as it did not end by itself */
+    bool lost;
+    lc__place place;
+} child;
+
+typedef struct supervisor {
+    const lc__run_plan *plan;
+    lc__control_times times;
+    int n, size;     /* ranks here, and in all */
+    int began;       /* in all, before any was lost */
+    child *children; /* ranks, or mpirun */
+    int *nodes;      /* with mpirun: ranks of each host */
+    bool *lost;      /* with mpirun, once a life is over: by rank */
+    lc__cores cores;
+    lc__signal_fd signals;
+    char host[256], secret[LC__SECRET_SIZE];
+    const char *key;    /* the secret of the run */
+    unsigned terms;     /* of going on */
+    char restarted[64]; /* since when a checkpoint is one of this run; "": for the first time */
+    lc__coordinator *coordinator;
+    lc__str calls; /* the last ones of each rank; the coordinator's thread writes them before it says the end */
+    int port;
+    int signal;      /* SIGINT or SIGTERM, passed on */
+    int culprit;     /* index of the child that is to blame; -1: none */
+    bool run_ended;  /* by the coordinator */
+    bool asked;      /* mpirun, to end */
+    bool killed;     /* who was left */
+    double deadline; /* when those that are left are killed; 0: never */
+} supervisor;
+
+child *lc__child_of_rank(const supervisor *s, int rank);          /* NULL: it is not one of this machine */
+void lc__supervisor_say(const char *format, ...) LC_PRINTF(1, 2); /* on stderr */
+/* What ended the run, as an error; with what the rank that is to blame has printed. Behind the end of all children. */
+lc_status lc__supervisor_failure(supervisor *s) LC_MUST_USE;
+/* Behind that: those that are left are who starts next, unless there is nobody else. */
+void lc__supervisor_go_on(supervisor *s);
+
+#endif

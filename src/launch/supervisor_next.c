@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The next life of a run that has failed: who goes on, and as which rank. */
+#include "launch/supervisor_internal.h"
+
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Of `left` ranks: how many can share the batches of all. */
+static int that_can_go_on(const supervisor *s, int left)
+{
+    int keep = 1;
+    while (2 * keep <= left) keep *= 2;
+    return s->terms & LC__POWER_OF_TWO ? keep : left;
+}
+
+/* ---- of this machine ---- */
+
+/* Their places, in the order in which they stand; nodes without any are gone. */
+static void number_anew(supervisor *s)
+{
+    int rank = 0, nodes = 0;
+    for (int first = 0, end; first < s->n; first = end, nodes++) {
+        int node = s->children[first].place.node_rank;
+        for (end = first; end < s->n && s->children[end].place.node_rank == node; end++) continue;
+        for (int i = first; i < end; i++)
+            s->children[i].place = (lc__place){rank++, s->n, i - first, end - first, nodes, 0};
+    }
+    for (int i = 0; i < s->n; i++) s->children[i].place.num_nodes = nodes;
+    s->size = s->n;
+}
+
+static void drop(supervisor *s, int i)
+{
+    if (s->children[i].output >= 0) close(s->children[i].output);
+    memmove(&s->children[i], &s->children[i + 1], (size_t)(s->n - i - 1) * sizeof *s->children);
+    s->n--;
+}
+
+/* Lost are the rank that is to blame, and those that something else has killed, as on a host that is gone. */
+static void go_on_here(supervisor *s)
+{
+    int left = 0;
+    for (int i = 0; i < s->n; i++) {
+        child *c = &s->children[i];
+        c->lost = i == s->culprit || (WIFSIGNALED(c->status) && !c->ended_here);
+        left += !c->lost;
+    }
+    if (!left) return;
+    int keep = that_can_go_on(s, left);
+    for (int i = s->n - 1; i >= 0; i--)
+        if (s->children[i].lost || left > keep) {
+            left -= !s->children[i].lost;
+            drop(s, i);
+        }
+    number_anew(s);
+    if (s->children[0].output >= 0) close(s->children[0].output); /* it is rank 0 now, and prints */
+    s->children[0].output = -1;
+}
+
+/* ---- of other hosts ---- */
+
+/* mpirun ends all ranks when one is gone, so their ends say nothing: lost is who the coordinator says. It numbers ranks
+ * host by host. If mpirun itself was killed, and ranks with it, they are not to blame. */
+static void go_on_elsewhere(supervisor *s)
+{
+    int left = 0, rank = s->size;
+    const child *mpirun = &s->children[0];
+    if (WIFSIGNALED(mpirun->status) && !mpirun->ended_here && !s->run_ended) return;
+    for (int i = 0; i < s->size; i++) left += !s->lost[i];
+    if (!left) return;
+    int keep = that_can_go_on(s, left);
+    for (int node = s->plan->num_nodes - 1; node >= 0; node--)
+        for (int k = s->nodes[node]; k > 0; k--)
+            if (s->lost[--rank] || left > keep) {
+                left -= !s->lost[rank];
+                s->nodes[node]--;
+            }
+    s->size = keep;
+}
+
+void lc__supervisor_go_on(supervisor *s)
+{
+    if (s->terms & LC__OWN_DATA) return;
+    if (s->plan->hosts)
+        go_on_elsewhere(s);
+    else
+        go_on_here(s);
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Several backward passes, each with a sync, before an update: sums over ranks are not to be summed again. Each rank
+ * goes on with its share of them; what is a sum is known by parameter, since the passes may train different ones. */
+#include "tensor/graph_impl.h"
+#include "tensor/sync_impl.h"
+
+#include <lightc/optim.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void divide(const lc_tensor *t, int by)
+{
+    int64_t n = lc__numel(&t->type);
+    if (t->type.dtype == LC_F64)
+        for (int64_t i = 0; i < n; i++) ((double *)t->data)[i] /= by;
+    else
+        for (int64_t i = 0; i < n; i++) ((float *)t->data)[i] /= (float)by;
+}
+
+/* In stage 1, where a rank knows the sums of its slices alone, its share are these, and nothing of others'. */
+static void share_unit(const lc_flat *flat, const lc__unit *u)
+{
+    const lc__sharding *s = flat->sharding;
+    size_t width = lc_dtype_size(flat->gradient->type.dtype), slice = (size_t)u->slice * width;
+    char *unit = (char *)flat->gradient->data + (size_t)u->offset * width;
+    memset(unit, 0, (size_t)s->rank * slice);
+    memset(unit + (size_t)(s->rank + 1) * slice, 0, (size_t)(s->size - s->rank - 1) * slice);
+}
+
+/* Every sum becomes this rank's part of it; all: also what is frozen, which the next sync does not sum again. */
+static void share_sums(lc__reducer *r, int f, bool all)
+{
+    const lc_flat *flat = r->flats[f];
+    const lc__sharding *s = flat->sharding;
+    uint8_t *summed = r->summed;
+    for (int i = 0; i < f; i++) summed += r->flats[i]->n;
+    if (s && s->gradient) return; /* slices are never summed again */
+    for (int i = 0; i < flat->n && !s; i++) {
+        if (summed[i] != LC__SUM || !flat->parameters[i] || !(all || lc__trained(flat, i))) continue;
+        divide(flat->gradients[i], lc_comm_size(r->comm));
+        summed[i] = LC__NOT_SUMMED;
+    }
+    for (int k = 0; s && k < s->n_units; k++) {
+        const lc__unit *u = &s->units[k];
+        if (summed[u->first] != LC__SUM || !(all || lc__any_trained(flat, u))) continue;
+        share_unit(flat, u);
+        memset(summed + u->first, LC__NOT_SUMMED, (size_t)u->n);
+    }
+}
+
+static void run_share_sum(const lc_call *c)
+{
+    share_sums(lc__reducer_of(c), (int)c->ints[LC__SYNC_REDUCER + 1], false);
+}
+
+static lc_status infer_share_sum(lc_infer *call)
+{
+    call->n_out = 0;
+    return LC_OK;
+}
+
+static const lc_kernel share_sum_kernel = {
+    .name = "share_sum", .layout = LC_WANT_STRIDED, .flags = LC_KERNEL_SERIAL, .run = run_share_sum};
+const lc_op lc__op_share_sum = {.name = "share_sum",
+                                .flags = LC_OP_MUTATES | LC_OP_SIDE_EFFECT | LC_OP_NO_GRAD,
+                                .infer = infer_share_sum,
+                                .mutated_inputs = 1,
+                                .kernel = &share_sum_kernel};
+
+void lc__reducer_before_backward(lc__reducer *r)
+{
+    int64_t ints[] = {(int64_t)(uintptr_t)r};
+    if (r->any_summed) lc_op_call(&lc__macro_share_sum, 0, NULL, 1, ints, 0, NULL, LC_HERE);
+}
+
+static size_t sum_bytes(const lc_flat *flat)
+{
+    bool sliced = flat->sharding && flat->sharding->gradient;
+    return sliced ? 0 : (size_t)flat->count * lc_dtype_size(flat->gradient->type.dtype);
+}
+
+lc_status lc__reducer_share(lc__reducer *r)
+{
+    size_t bytes = (size_t)r->n_mask;
+    LC_TRY(lc__reducer_settle(r));
+    if (!r->any_summed || r->sums) return LC_OK;
+    for (int f = 0; f < r->n_flats; f++) bytes += sum_bytes(r->flats[f]);
+    char *at = r->sums = malloc(bytes);
+    if (!at) return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for gradients that are saved", bytes);
+    at = (char *)memcpy(at, r->summed, (size_t)r->n_mask) + r->n_mask;
+    for (int f = 0; f < r->n_flats; at += sum_bytes(r->flats[f++])) {
+        if (sum_bytes(r->flats[f])) memcpy(at, r->flats[f]->gradient->data, sum_bytes(r->flats[f]));
+        share_sums(r, f, true);
+    }
+    return LC_OK;
+}
+
+void lc__reducer_unshare(lc__reducer *r)
+{
+    const char *at = r->sums;
+    if (!at) return;
+    memcpy(r->summed, at, (size_t)r->n_mask);
+    at += r->n_mask;
+    for (int f = 0; f < r->n_flats; at += sum_bytes(r->flats[f++]))
+        if (sum_bytes(r->flats[f])) memcpy(r->flats[f]->gradient->data, at, sum_bytes(r->flats[f]));
+    free(r->sums);
+    r->sums = NULL;
+}
+
+void lc__reducer_zeroed(lc__reducer *r)
+{
+    if (r->any_summed || r->any_restored) memset(r->summed, LC__NOT_SUMMED, (size_t)r->n_mask);
+    r->any_summed = r->any_restored = false;
+}
+
+void lc__reducer_restored(lc__reducer *r)
+{
+    uint8_t *summed = r->summed;
+    for (int f = 0; f < r->n_flats; summed += r->flats[f++]->n)
+        memset(summed, sum_bytes(r->flats[f]) ? LC__RESTORED_SHARE : LC__SUM, (size_t)r->flats[f]->n);
+    r->any_restored = true;
+}
+
+static const uint8_t *summed_of(const lc__reducer *r, const lc_tensor *parameter)
+{
+    const uint8_t *summed = r->summed;
+    int f = 0;
+    while (f < r->n_flats && r->flats[f] != parameter->flat) summed += r->flats[f++]->n;
+    return f < r->n_flats ? &summed[parameter->flat_index] : NULL;
+}
+
+bool lc__reducer_has_shares(const lc__reducer *r, const lc_optimizer *opt)
+{
+    for (int g = 0; g < opt->n_groups && r->any_restored; g++)
+        for (int i = 0; i < opt->groups[g].n_parameters; i++) {
+            const lc_tensor *p = opt->groups[g].parameters[i];
+            const uint8_t *summed = p->requires_grad ? summed_of(r, p) : NULL;
+            if (summed && *summed == LC__RESTORED_SHARE) return true;
+        }
+    return false;
+}
+
+bool lc__reducer_has_summed(const lc__reducer *r, const lc_tensor *parameter)
+{
+    const uint8_t *summed = summed_of(r, parameter);
+    return summed && *summed == LC__SUM;
+}
+
+lc_status lc__not_summed(void)
+{
+    return lc_fail(LC_ERR_STATE,
+                   "lc_gradient: with the strategy sharded gradients are summed over the ranks behind the "
+                   "last batch of a window: read them in on_before_optimizer_step, or use --strategy ddp");
+}
+
+/* Units as a whole. */
+void lc__reducer_note_sums(lc__reducer *r)
+{
+    uint8_t *summed = r->summed;
+    for (int f = 0; f < r->n_flats; summed += r->flats[f++]->n) {
+        const lc_flat *flat = r->flats[f];
+        const lc__sharding *s = flat->sharding;
+        for (int i = 0; i < flat->n && !s; i++)
+            if (lc__trained(flat, i)) summed[i] = LC__SUM;
+        for (int k = 0; s && k < s->n_units; k++)
+            if (lc__any_trained(flat, &s->units[k])) memset(summed + s->units[k].first, LC__SUM, (size_t)s->units[k].n);
+    }
+    r->any_summed = true;
+}

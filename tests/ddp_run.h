@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A training of small_net.h that ranks share, and what came of it: for the tests of law 2 in the trainer (N ranks with
+ * batch B train as one rank with batch N * B). job_of, then CHECK_RANKS(..., run_rank, &ranks_job), then compare or
+ * same. */
+#ifndef LC_TESTS_DDP_RUN_H
+#define LC_TESTS_DDP_RUN_H
+
+#include "comm_world.h"
+#include "quiet_options.h"
+#include "scratch.h"
+#include "small_net.h"
+
+#include <pthread.h>
+
+enum { GLOBAL_BATCH = 12 };
+
+/* Several buckets, and units of what is sharded: the weights of one layer have 192 bytes. */
+static const double small_buckets = 200.0 / (1 << 20);
+
+typedef struct job {
+    char root[320];
+    int64_t max_epochs, accumulate;
+    double clip, bucket_cap_mb; /* 0: the default */
+    bool shuffle, early, manual, late;
+    bool thaws;                                /* the first layer is trained in every other epoch alone */
+    int64_t samples, val, accumulate_manually; /* samples, val 0: all */
+    const char *ckpt_path;
+    const char *strategy;  /* NULL: ddp, or with one process none */
+    const char *optimizer; /* NULL: SGD with momentum */
+    lc_status (*callback)(lc_callback *out);
+    int64_t shard_size, deterministic_chunk; /* 0: sums are not on a tree */
+    int stop_rank, fail_rank;                /* -1: none */
+    bool leaves;                             /* fail_rank ends its epoch instead */
+    int64_t at_batch;
+    int64_t save_after; /* this batch of epoch 1; -1: never */
+    char saved[400];
+    const char *state_dict_type;
+    bool seen[SAMPLES]; /* of the last epoch */
+    pthread_mutex_t lock;
+} job;
+
+typedef struct outcome {
+    float weight[8 * FEATURES], head[8 * CLASSES];
+    double val_loss, val_acc, train_loss, smallest, samples;
+    int64_t steps, epochs, all_reduces;
+    lc_status status;
+} outcome;
+
+typedef struct net {
+    small_net base;
+    job *j;
+    int rank;
+} net;
+
+static inline lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    net *m = (net *)self;
+    job *j = m->j;
+    if (m->rank == j->fail_rank && i == j->at_batch && !j->leaves) {
+        lc_fail(LC_ERR_USER, "the sensor of this rank is unplugged");
+        return NULL;
+    }
+    if (m->rank == j->stop_rank && i == j->at_batch) lc_trainer_stop(self->trainer);
+    pthread_mutex_lock(&j->lock);
+    for (int64_t k = 0; k < b->size; k++) j->seen[b->indices[k]] = true;
+    pthread_mutex_unlock(&j->lock);
+    lc_tensor *loss = lc_cross_entropy(logits_of(&m->base, b->x), b->y);
+    lc_log(self, "train_loss", loss, .on_epoch = LC_ON, .on_step = LC_ON);
+    lc_log_value(self, "samples", (double)b->size, .on_epoch = LC_ON, .on_step = LC_OFF, .reduce_fx = LC_LOG_SUM);
+    lc_log(self, "smallest", loss, .on_epoch = LC_ON, .on_step = LC_OFF, .reduce_fx = LC_LOG_MIN);
+    return loss;
+}
+
+/* Two backward passes for a step, and a step for several batches; only one of the losses needs the first layer. */
+static inline lc_tensor *manual_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    net *m = (net *)self;
+    int64_t window = m->j->accumulate_manually;
+    lc_tensor *loss = training_step(self, b, i);
+    lc_status s =
+        i % window ? LC_OK : lc_manual_zero_grad(self, i % (2 * window) ? lc_manual_optimizer(self, 0) : NULL);
+    if (s >= 0) s = lc_manual_backward(self, loss);
+    lc_tensor *rest =
+        lc_mean(lc_square(lc_linear_forward(&m->base.l2, lc_detach(lc_relu(lc_linear_forward(&m->base.l1, b->x))))));
+    if (s >= 0) s = lc_manual_backward(self, rest);
+    if (s >= 0 && (i + 1) % window == 0) s = lc_manual_step(self, lc_manual_optimizer(self, 0));
+    return s < 0 ? NULL : loss;
+}
+
+/* A backward pass in one batch, the step for it in the next one. */
+static inline lc_tensor *late_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    lc_optimizer *opt = lc_manual_optimizer(self, 0);
+    lc_tensor *loss = training_step(self, b, i);
+    lc_status s = i % 2 ? LC_OK : lc_manual_zero_grad(self, NULL);
+    if (s >= 0 && i % 2 == 0) s = lc_manual_backward(self, loss);
+    if (s >= 0 && i % 2) s = lc_clip_gradients(self, opt, 0.5, "norm");
+    if (s >= 0 && i % 2) s = lc_manual_step(self, opt);
+    return s < 0 ? NULL : loss;
+}
+
+static inline lc_status on_train_batch_start(lc_module *self, const lc_batch *b, int64_t i)
+{
+    net *m = (net *)self;
+    (void)b;
+    if (m->j->thaws) lc_module_requires_grad(&m->base.l1.base, lc_trainer_current_epoch(self->trainer) % 2);
+    return m->j->leaves && m->rank == m->j->fail_rank && i == m->j->at_batch ? LC_SKIP : LC_OK;
+}
+
+static inline lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
+{
+    const char *name = ((net *)self)->j->optimizer;
+    lc_optimizer *opt;
+    if (!name) return small_net_sgd(self, out);
+    LC_TRY(lc_optimizer_by_name(name, self, NULL, 0, &opt));
+    return lc_optimizers_add(out, opt);
+}
+
+/* Between two steps of the optimizer, where gradients and sums of ranks are their own. */
+static inline lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
+{
+    job *j = ((net *)self)->j;
+    (void)o, (void)b;
+    if (i != j->save_after || lc_trainer_current_epoch(self->trainer) != 1) return LC_OK;
+    return lc_trainer_save_checkpoint(self->trainer, j->saved, false);
+}
+
+static const lc_module_ops net_ops = {
+    LC_MODULE_OPS_INIT("net"),
+    .on_train_batch_start = on_train_batch_start,
+    .training_step = training_step,
+    .on_train_batch_end = on_train_batch_end,
+    .validation_step = small_net_validation_step,
+    .configure_optimizers = configure_optimizers,
+};
+
+static const lc_module_ops manual_ops = {
+    LC_MODULE_OPS_INIT("manual_net"),
+    .training_step = manual_step,
+    .on_train_batch_end = on_train_batch_end,
+    .validation_step = small_net_validation_step,
+    .configure_optimizers = configure_optimizers,
+    .manual_optimization = true,
+};
+
+static const lc_module_ops late_ops = {
+    LC_MODULE_OPS_INIT("late_net"),
+    .training_step = late_step,
+    .on_train_batch_end = on_train_batch_end,
+    .validation_step = small_net_validation_step,
+    .configure_optimizers = configure_optimizers,
+    .manual_optimization = true,
+};
+
+static inline lc_status run(job *j, lc_comm *comm, outcome *o)
+{
+    int n = comm ? lc_comm_size(comm) : 1;
+    net m = {.j = j, .rank = comm ? lc_comm_rank(comm) : 0};
+    lc_dataloader *train, *val;
+    lc_trainer *t = NULL;
+    lc_callback callbacks[3];
+    lc_trainer_options opt = quiet_options(comm);
+    opt.max_epochs = j->max_epochs;
+    opt.accumulate_grad_batches = j->accumulate;
+    if (j->clip > 0) opt.gradient_clip_val = j->clip;
+    if (j->bucket_cap_mb > 0) opt.bucket_cap_mb = j->bucket_cap_mb;
+    opt.default_root_dir = j->root;
+    opt.ckpt_path = j->ckpt_path;
+    opt.state_dict_type = j->state_dict_type;
+    opt.strategy = !comm ? NULL : j->strategy ? j->strategy : "ddp";
+    opt.shard_size = comm ? j->shard_size : 0;
+    opt.deterministic = j->deterministic_chunk > 0;
+    opt.deterministic_chunk = j->deterministic_chunk;
+    opt.log_every_n_steps = 1;
+    opt.logger = "csv";
+    opt.enable_checkpointing = LC_ON;
+    LC_TRY(lc_model_checkpoint_new(
+        &(lc_model_checkpoint_args){.monitor = "val_loss", .save_top_k = 2, .save_last = LC_ON}, &callbacks[0]));
+    if (j->early)
+        LC_TRY(lc_early_stopping_new(&(lc_early_stopping_args){.monitor = "val_loss", .patience = 1, .min_delta = 0.1},
+                                     &callbacks[1]));
+    opt.callbacks = callbacks;
+    opt.n_callbacks = j->early ? 2 : 1;
+    if (j->callback) LC_TRY(j->callback(&callbacks[opt.n_callbacks++]));
+    LC_TRY(loader_of(0, j->samples ? j->samples : SAMPLES, GLOBAL_BATCH / n, j->shuffle, &train));
+    LC_TRY(loader_of(SAMPLES - VAL, j->val ? j->val : VAL, GLOBAL_BATCH / n, false, &val));
+    /* Other seeds: parameters come from rank 0 all the same. */
+    LC_TRY(small_net_init(&m.base, j->late ? &late_ops : j->manual ? &manual_ops : &net_ops, (uint64_t)(1 + m.rank)));
+    LC_TRY(lc_trainer_new(&opt, &t));
+    o->status = lc_trainer_fit(t, &m.base.base, &(lc_run_args){.train_dataloader = train, .val_dataloader = val});
+    lc_status s = o->status;
+    if (s >= 0) s = lc_trainer_metric(t, "val_loss", &o->val_loss);
+    if (s >= 0) s = lc_trainer_metric(t, "val_acc", &o->val_acc);
+    if (s >= 0) s = lc_trainer_metric(t, "train_loss_epoch", &o->train_loss);
+    if (s >= 0) s = lc_trainer_metric(t, "smallest", &o->smallest);
+    if (s >= 0) s = lc_trainer_metric(t, "samples", &o->samples);
+    if (s >= 0) s = lc_tensor_read(m.base.l1.weight, o->weight, sizeof o->weight);
+    if (s >= 0) s = lc_tensor_read(m.base.l2.weight, o->head, sizeof o->head);
+    o->steps = lc_trainer_global_step(t);
+    o->epochs = lc_trainer_current_epoch(t);
+    if (comm) {
+        lc_comm_stats stats;
+        lc_comm_get_stats(comm, &stats);
+        o->all_reduces = stats.calls[LC_COMM_ALL_REDUCE];
+    }
+    lc_trainer_free(t);
+    lc_dataloader_free(train), lc_dataloader_free(val);
+    small_net_release(&m.base);
+    return s;
+}
+
+/* ---- the job on N ranks ---- */
+
+typedef struct ranks_job {
+    job *j;
+    outcome o[WORLD_RANKS];
+} ranks_job;
+
+static inline lc_status run_rank(lc_comm *comm, void *ctx)
+{
+    ranks_job *r = ctx;
+    return run(r->j, comm, &r->o[lc_comm_rank(comm)]);
+}
+
+static inline job job_of(const char *name)
+{
+    job j = {.max_epochs = 3, .accumulate = 1, .stop_rank = -1, .fail_rank = -1, .save_after = -1, .shuffle = true};
+    snprintf(j.root, sizeof j.root, "%s", fresh_dir(name));
+    pthread_mutex_init(&j.lock, NULL);
+    return j;
+}
+
+static inline void compare(const outcome *a, const outcome *b)
+{
+    CHECK_EQ(a->steps, b->steps);
+    CHECK_EQ(a->epochs, b->epochs);
+    for (size_t i = 0; i < sizeof a->weight / 4; i++) CHECK_NEAR(a->weight[i], b->weight[i], 3e-6);
+    for (size_t i = 0; i < sizeof a->head / 4; i++) CHECK_NEAR(a->head[i], b->head[i], 3e-6);
+    CHECK_NEAR(a->val_loss, b->val_loss, 1e-5);
+    CHECK_NEAR(a->val_acc, b->val_acc, 1e-12);
+    CHECK_NEAR(a->train_loss, b->train_loss, 1e-5);
+    CHECK(a->samples == b->samples);
+}
+
+/* Bit for bit. */
+static inline void same(const outcome *a, const outcome *b)
+{
+    CHECK_EQ(a->steps, b->steps);
+    CHECK(!memcmp(a->weight, b->weight, sizeof a->weight));
+    CHECK(!memcmp(a->head, b->head, sizeof a->head));
+    CHECK(a->val_loss == b->val_loss && a->val_acc == b->val_acc && a->train_loss == b->train_loss);
+}
+
+/* ---- what a job may be ---- */
+
+static inline void accumulating(job *j)
+{
+    j->accumulate = 4;
+    j->clip = 0.5;
+}
+
+static inline void stopping_early(job *j)
+{
+    j->early = true;
+    j->max_epochs = 20;
+}
+
+static inline void manually(job *j)
+{
+    j->manual = true;
+    j->accumulate_manually = 1;
+}
+
+static inline void manually_accumulating(job *j)
+{
+    j->manual = true;
+    j->accumulate_manually = 3;
+}
+
+/* The last batch of an epoch has one sample: most ranks have none, and whole nodes. */
+static inline void lonely(job *j)
+{
+    j->samples = 2 * GLOBAL_BATCH + 1;
+    j->clip = 0.5;
+}
+
+static inline void thawing(job *j)
+{
+    lonely(j);
+    j->thaws = true;
+    j->max_epochs = 4;
+    j->bucket_cap_mb = small_buckets;
+}
+
+static inline void clipping(job *j)
+{
+    j->clip = 0.5;
+}
+
+#endif

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Callbacks that change weights, under strategies that shard: what they make of ddp's, bit for bit, and they go on from
+ * a checkpoint of any other. */
+#include "ddp_run.h"
+
+static lc_status make_mean(lc_callback *out)
+{
+    return lc_weight_averaging_new(NULL, out);
+}
+static lc_status make_ema(lc_callback *out)
+{
+    return lc_ema_weight_averaging_new(&(lc_ema_weight_averaging_args){.decay = 0.7}, out);
+}
+static lc_status make_swa(lc_callback *out)
+{
+    static const double lr = 0.05;
+    return lc_stochastic_weight_averaging_new(
+        &(lc_stochastic_weight_averaging_args){.swa_lrs = &lr, .n_swa_lrs = 1, .swa_epoch_start = LC_EPOCHS(1)}, out);
+}
+
+static lc_status make_pruning(lc_callback *out)
+{
+    return lc_model_pruning_new(&(lc_model_pruning_args){.pruning_fn = "l1_unstructured", .amount = 0.2}, out);
+}
+static lc_status make_structured_pruning(lc_callback *out)
+{
+    static const char *const path = "l1.weight";
+    return lc_model_pruning_new(&(lc_model_pruning_args){.pruning_fn = "ln_structured",
+                                                         .pruning_norm = 2,
+                                                         .amount = 0.2,
+                                                         .parameters_to_prune = &path,
+                                                         .n_parameters_to_prune = 1,
+                                                         .use_lottery_ticket_hypothesis = LC_OFF},
+                                out);
+}
+
+static lc_status (*const makers[])(lc_callback *out) = {make_mean, make_ema, make_swa, make_pruning,
+                                                        make_structured_pruning};
+enum { MAKERS = sizeof makers / sizeof *makers };
+
+static const char *const strategies[] = {"ddp", "sharded_1", "sharded_2", "sharded_3", "sharded_hybrid"};
+enum { STRATEGIES = sizeof strategies / sizeof *strategies, RANKS = 4 };
+
+static job job_with(const char *dir, int k, const char *strategy)
+{
+    job j = job_of(dir);
+    clipping(&j);
+    j.bucket_cap_mb = small_buckets;
+    j.max_epochs = 4;
+    j.callback = makers[k];
+    j.strategy = strategy;
+    j.shard_size = strcmp(strategy, "sharded_hybrid") ? 0 : 2;
+    return j;
+}
+
+TEST(sharded_callbacks_make_what_those_of_ddp_make)
+{
+    for (int k = 0; k < MAKERS; k++) {
+        static ranks_job want, got, plain;
+        job j = job_with("averaged", k, "ddp");
+        want.j = got.j = plain.j = &j;
+        CHECK_RANKS("threads", RANKS, run_rank, &want);
+        j.callback = NULL;
+        CHECK_RANKS("threads", RANKS, run_rank, &plain);
+        CHECK(memcmp(plain.o[0].weight, want.o[0].weight, sizeof want.o[0].weight) != 0);
+        for (int s = 1; s < STRATEGIES; s++) {
+            j = job_with("averaged", k, strategies[s]);
+            CHECK_RANKS("threads", RANKS, run_rank, &got);
+            for (int i = 0; i < RANKS; i++) same(&want.o[i], &got.o[i]);
+        }
+    }
+}
+
+TEST(sharded_callbacks_go_on_under_other_strategies)
+{
+    static const int ranks[] = {4, 2, 3};
+    for (int k = 0; k < MAKERS; k++) {
+        static ranks_job want, before, got;
+        job j = job_with("averaged", k, "ddp");
+        want.j = before.j = got.j = &j;
+        CHECK_RANKS("threads", RANKS, run_rank, &want);
+        for (int s = 0; s < STRATEGIES; s++) {
+            int n = ranks[(s + k) % 3];
+            j = job_with("averaged", k, strategies[s]);
+            j.save_after = 3;
+            j.state_dict_type = s % 2 ? "full" : "sharded";
+            snprintf(j.saved, sizeof j.saved, "%s/inside.ckpt", j.root);
+            CHECK_RANKS("threads", RANKS, run_rank, &before);
+            job next = job_with("next", k, strategies[(s + 2) % STRATEGIES]);
+            next.ckpt_path = j.saved;
+            if (next.shard_size) n = RANKS;
+            got.j = &next;
+            CHECK_RANKS("threads", n, run_rank, &got);
+            for (int i = 0; i < n; i++) compare(&want.o[0], &got.o[i]);
+        }
+    }
+}
+
+static lc_status make_histograms(lc_callback *out)
+{
+    return lc_weight_histogram_new(&(lc_weight_histogram_args){.every_n_train_steps = 2}, out);
+}
+
+TEST(histograms_look_at_whole_weights)
+{
+    static ranks_job want, got;
+    job j = job_with("histograms", 0, "ddp");
+    j.callback = make_histograms;
+    want.j = got.j = &j;
+    CHECK_RANKS("threads", RANKS, run_rank, &want);
+    j.strategy = "sharded_3";
+    CHECK_RANKS("threads", RANKS, run_rank, &got);
+    for (int i = 0; i < RANKS; i++) same(&want.o[i], &got.o[i]);
+}
+
+/* ---- the pass for batch norms behind the last epoch ---- */
+
+typedef struct normed_net {
+    small_net base;
+    lc_batch_norm1d norm;
+} normed_net;
+
+static lc_tensor *normed_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    normed_net *m = (normed_net *)self;
+    lc_tensor *h = lc_batch_norm1d_forward(&m->norm, lc_linear_forward(&m->base.l1, b->x)); /* [B,WIDTH] */
+    (void)i;
+    if (b->size == 0) lc_fail(LC_ERR_INTERNAL, "training_step without a sample");
+    return b->size ? lc_cross_entropy(lc_linear_forward(&m->base.l2, lc_relu(h)), b->y) : NULL;
+}
+
+static const lc_module_ops normed_ops = {LC_MODULE_OPS_INIT("normed"), .training_step = normed_step,
+                                         .configure_optimizers = small_net_sgd};
+
+static lc_status average_normed(lc_comm *comm, void *ctx)
+{
+    normed_net m = {0};
+    float mean[WIDTH];
+    lc_dataloader *train;
+    lc_trainer *t;
+    lc_callback swa;
+    lc_trainer_options opt = quiet_options(comm);
+    opt.strategy = ctx;
+    opt.max_epochs = 3;
+    opt.sync_batchnorm = true;
+    LC_TRY(loader_of(0, 26, 4, false, &train)); /* the last batch has two */
+    LC_TRY(small_net_init(&m.base, &normed_ops, 1));
+    lc_batch_norm1d_init(&m.norm, &m, "norm", WIDTH);
+    LC_TRY(lc_trainer_new(&opt, &t));
+    LC_TRY(make_swa(&swa));
+    LC_TRY(lc_trainer_add_callback(t, swa));
+    LC_TRY(lc_trainer_fit(t, &m.base.base, &(lc_run_args){.train_dataloader = train}));
+    LC_TRY(lc_tensor_read(lc_module_find(&m.base.base, "norm.running_mean"), mean, sizeof mean));
+    for (int i = 0; i < WIDTH; i++) RANK_CHECK(isfinite(mean[i]) && mean[i] != 0);
+    lc_trainer_free(t);
+    lc_dataloader_free(train);
+    small_net_release(&m.base);
+    return LC_OK;
+}
+
+TEST(batch_norms_are_computed_where_ranks_have_no_sample)
+{
+    CHECK_RANKS("threads", 3, average_normed, "ddp");
+    CHECK_RANKS("threads", 3, average_normed, "sharded_1");
+}
+
+TEST_MAIN

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A rank that was started with another model, other options or other data is found, and what differs is named. */
+#include "comm_world.h"
+#include "quiet_options.h"
+#include "small_net.h"
+
+typedef enum difference { SHAPE, NAME, MORE, FEWER, FROZEN, DTYPE, DIFFERENCES } difference;
+
+typedef struct odd_model {
+    difference how;
+    const char *strategy;
+} odd_model;
+
+static lc_status another_model(lc_comm *comm, void *ctx)
+{
+    const odd_model *odd = ctx;
+    small_net m = {0};
+    lc_linear more;
+    lc_dataloader *train;
+    lc_trainer *t;
+    lc_trainer_options opt = quiet_options(comm);
+    difference how = lc_comm_rank(comm) ? odd->how : DIFFERENCES;
+    int64_t width = 8 + (how == SHAPE);
+    opt.strategy = odd->strategy;
+    lc_module_init(&m.base, &small_net_ops, 1);
+    lc_linear_init(&m.l1, &m, how == NAME ? "first" : "l1", FEATURES, width, .no_bias = how == FEWER);
+    lc_linear_init(&m.l2, &m, "l2", width, CLASSES, .dtype = how == DTYPE ? LC_F64 : LC_F32);
+    if (how == MORE) lc_linear_init(&more, &m, "l3", 2, 2);
+    if (how == FROZEN) lc_module_requires_grad(&m.l2.base, false);
+    LC_TRY(loader_of(0, SAMPLES, 4, false, &train));
+    LC_TRY(lc_trainer_new(&opt, &t));
+    lc_status s = lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = train});
+    char message[1024];
+    snprintf(message, sizeof message, "%s", lc_error_message());
+    lc_trainer_free(t);
+    lc_dataloader_free(train);
+    small_net_release(&m);
+    return lc_fail(s, "%s", message);
+}
+
+TEST(different_models_are_named)
+{
+    static const char *const differ[DIFFERENCES] = {
+        [SHAPE] = "rank 1 has l1.weight f32 [9,6] where rank 0 has l1.weight f32 [8,6]",
+        [NAME] = "rank 1 has first.weight f32 [8,6] where rank 0 has l1.weight f32 [8,6]",
+        [MORE] = "rank 1 has l3.weight f32 [2,2] where rank 0 has end",
+        [FEWER] = "rank 1 has l2.weight f32 [3,8] where rank 0 has l1.bias f32 [8]",
+        [FROZEN] = "rank 1 has l2.weight f32 [3,8] frozen where rank 0 has l2.weight f32 [3,8]",
+        [DTYPE] = "rank 1 has l2.weight f64 [3,8] where rank 0 has l2.weight f32 [3,8]",
+    };
+    for (int how = 0; how < DIFFERENCES; how++)
+        for (int sharded = 0; sharded < 2; sharded++) {
+            odd_model odd = {(difference)how, sharded ? "sharded" : "ddp"};
+            world *w = world_run("threads", 2, another_model, &odd);
+            for (int i = 0; i < 2; i++)
+                if (w->ranks[i].status >= 0 || !strstr(w->ranks[i].message, differ[how]))
+                    TEST_FAIL("%s, rank %d: %s", odd.strategy, i, w->ranks[i].message);
+            world_free(w);
+        }
+}
+
+/* One rank is started with something else. */
+typedef struct odd {
+    int64_t max_epochs, samples, batch;
+    uint64_t seed;
+    const char *root;
+    bool validates;
+    const char *option; /* in the command line */
+} odd;
+
+static lc_status another_run(lc_comm *comm, void *ctx)
+{
+    bool is_odd = lc_comm_rank(comm) == 2;
+    odd usual = {.max_epochs = 1, .samples = 60, .batch = 4, .seed = 4}, mine = is_odd ? *(odd *)ctx : usual;
+    small_net m = {0};
+    lc_dataloader *train, *val;
+    lc_dataset *d;
+    lc_trainer *t;
+    lc_trainer_options opt = quiet_options(comm);
+    lc_array arrays[] = {{.field = {.name = "x", .dtype = LC_F32, .ndim = 1, .shape = {FEATURES}}, .data = inputs},
+                         {.field = {.name = "y", .dtype = LC_I64}, .data = labels}};
+    opt.strategy = "ddp";
+    opt.max_epochs = mine.max_epochs;
+    opt.default_root_dir = mine.root;
+    opt.threads = is_odd ? 1 : 2;
+    char option[64], *argv[] = {(char *)"test", option};
+    snprintf(option, sizeof option, "%s", mine.option ? mine.option : "");
+    if (mine.option) LC_TRY(lc_trainer_options_parse(&opt, 2, argv));
+    LC_TRY(small_net_init(&m, &small_net_ops, 1));
+    LC_TRY(lc_array_dataset_new(mine.samples, 2, arrays, &d));
+    LC_TRY(lc_dataloader_new(
+        &(lc_dataloader_options){.dataset = d, .batch_size = mine.batch, .shuffle = true, .seed = mine.seed}, &train));
+    lc_dataset_unref(d);
+    LC_TRY(loader_of(SAMPLES - VAL, VAL, 4, false, &val));
+    LC_TRY(lc_trainer_new(&opt, &t));
+    lc_run_args args = {.train_dataloader = train, .val_dataloader = mine.validates ? val : NULL};
+    lc_status s = lc_trainer_fit(t, &m.base, &args);
+    char message[1024];
+    snprintf(message, sizeof message, "%s", lc_error_message());
+    lc_trainer_free(t);
+    lc_dataloader_free(train), lc_dataloader_free(val);
+    small_net_release(&m);
+    return s < 0 ? lc_fail(s, "%s", message) : LC_OK;
+}
+
+#define OPTION(text)                                                                                                   \
+    {                                                                                                                  \
+        .max_epochs = 1, .samples = 60, .batch = 4, .seed = 4, .option = (text)                                        \
+    }
+
+TEST(different_options_and_data_are_named)
+{
+    static const struct {
+        odd odd;
+        const char *message; /* "": that may differ */
+    } cases[] = {
+        {{1, 60, 4, 4, "/elsewhere", false}, ""},
+        {{2, 60, 4, 4, NULL, false}, "rank 2 has --max_epochs 2 where rank 0 has --max_epochs 1"},
+        {{1, 60, 4, 4, NULL, true}, "rank 2 has a validation where rank 0 has no validation"},
+        {{1, 59, 4, 4, NULL, false}, "rank 2 has train loader 0: 5 batches: 59 samples of "},
+        {{1, 60, 5, 4, NULL, false}, "rank 2 has train loader 0: 4 batches: "},
+        {{1, 60, 4, 5, NULL, false}, "random (seed 5) where rank 0 has train loader 0: "},
+        {.odd = OPTION("--bucket_cap_mb=3"), "rank 2 has --bucket_cap_mb 3 where rank 0 has --bucket_cap_mb 1"},
+        {.odd = OPTION("--max_steps=3"), "rank 2 has --max_steps 3 where rank 0 has --max_steps "},
+        {.odd = OPTION("--limit_train_batches=2"), "rank 2 has --limit_train_batches 2 where rank 0 has "},
+        {.odd = OPTION("--accumulate_grad_batches=2"), "rank 2 has --accumulate_grad_batches 2 where rank 0 has "},
+        {.odd = OPTION("--gradient_clip_val=0.5"), "rank 2 has --gradient_clip_val 0.5 where rank 0 has "},
+        {.odd = OPTION("--seed=7"), "rank 2 has --seed 7 where rank 0 has --seed "},
+        {.odd = OPTION("--strategy=sharded"), "rank 2 has --strategy sharded where rank 0 has --strategy ddp"},
+        {.odd = OPTION("--deterministic=true"), "rank 2 has --deterministic true where rank 0 has "},
+        {.odd = OPTION("--sync_batchnorm=true"), "rank 2 has --sync_batchnorm true where rank 0 has "},
+        {.odd = OPTION("--state_dict_type=sharded"), "rank 2 has --state_dict_type sharded where rank 0 has "},
+        {.odd = OPTION("--threads=3"), ""},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        odd o = cases[k].odd;
+        world *w = world_run("threads", 3, another_run, &o);
+        for (int i = 0; i < 3; i++) {
+            if (*cases[k].message ? w->ranks[i].status >= 0 : w->ranks[i].status < 0)
+                TEST_FAIL("case %zu, rank %d: %s", k, i, w->ranks[i].message);
+            if (!strstr(w->ranks[i].message, cases[k].message))
+                TEST_FAIL("case %zu, rank %d: %s", k, i, w->ranks[i].message);
+        }
+        world_free(w);
+    }
+}
+
+/* ---- what is logged ---- */
+
+/* Rank 1 logs something else, or in another order: in training or in validation. */
+typedef struct odd_log {
+    const char *names[2]; /* of rank 1; the others log "a", then "b" */
+    bool validates;
+} odd_log;
+
+typedef struct logging_net {
+    small_net base;
+    const odd_log *odd;
+    bool is_odd;
+} logging_net;
+
+static void log_both(logging_net *m)
+{
+    for (int i = 0; i < 2; i++) {
+        const char *name = m->is_odd ? m->odd->names[i] : i ? "b" : "a";
+        if (name) lc_log_value(&m->base.base, name, i, .on_epoch = LC_ON, .on_step = LC_OFF);
+    }
+}
+
+static lc_tensor *logging_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    logging_net *m = (logging_net *)self;
+    if (!m->odd->validates) log_both(m);
+    return small_net_training_step(self, b, i);
+}
+
+static lc_status logging_validation_step(lc_module *self, const lc_batch *b, int64_t i, int loader)
+{
+    logging_net *m = (logging_net *)self;
+    (void)b, (void)i, (void)loader;
+    if (m->odd->validates) log_both(m);
+    return LC_OK;
+}
+
+static const lc_module_ops logging_ops = {
+    LC_MODULE_OPS_INIT("logging_net"),
+    .training_step = logging_step,
+    .validation_step = logging_validation_step,
+    .configure_optimizers = small_net_sgd,
+};
+
+static lc_status logs_something_else(lc_comm *comm, void *ctx)
+{
+    logging_net m = {.odd = ctx, .is_odd = lc_comm_rank(comm) == 1};
+    lc_dataloader *train, *val;
+    lc_trainer *t;
+    lc_trainer_options opt = quiet_options(comm);
+    opt.strategy = "ddp";
+    opt.max_epochs = 1;
+    LC_TRY(small_net_init(&m.base, &logging_ops, 1));
+    LC_TRY(loader_of(0, SAMPLES, 4, false, &train));
+    LC_TRY(loader_of(0, SAMPLES, 4, false, &val));
+    LC_TRY(lc_trainer_new(&opt, &t));
+    lc_status s = lc_trainer_fit(t, &m.base.base, &(lc_run_args){.train_dataloader = train, .val_dataloader = val});
+    char message[1024];
+    snprintf(message, sizeof message, "%s", lc_error_message());
+    lc_trainer_free(t);
+    lc_dataloader_free(train), lc_dataloader_free(val);
+    small_net_release(&m.base);
+    return s < 0 ? lc_fail(s, "%s", message) : LC_OK;
+}
+
+TEST(different_logged_names_are_named)
+{
+    static const struct {
+        odd_log logs;
+        const char *message;
+    } cases[] = {
+        {{{"a", "b"}, false}, ""},
+        {{{"a", "c"}, false}, "rank 1 has c (mean) where rank 0 has b (mean)"},
+        {{{"b", "a"}, false}, "rank 1 has b (mean) where rank 0 has a (mean)"},
+        {{{"a", NULL}, false}, "rank 1 has no more where rank 0 has b (mean)"},
+        {{{"b", "a"}, true}, "rank 1 has b (mean) where rank 0 has a (mean)"},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        odd_log rank_1 = cases[k].logs;
+        world *w = world_run("threads", 3, logs_something_else, &rank_1);
+        for (int i = 0; i < 3; i++)
+            if ((w->ranks[i].status < 0) != (*cases[k].message != 0) || !strstr(w->ranks[i].message, cases[k].message))
+                TEST_FAIL("case %zu, rank %d: %s", k, i, w->ranks[i].message);
+        world_free(w);
+    }
+}
+
+TEST_MAIN

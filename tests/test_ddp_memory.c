@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a rank holds, as the strategies' formula says, and a limit to it. */
+#include "comm_world.h"
+#include "quiet_options.h"
+
+enum { SAMPLES = 100 };
+
+#include "small_data.h"
+
+enum { WIDE = 512 };
+
+typedef struct wide {
+    lc_module base;
+    lc_linear a, b;
+    lc_device_memory memory;
+} wide;
+
+static lc_tensor *wide_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    wide *m = (wide *)self;
+    (void)i;
+    lc_tensor *x = lc_pad(b->x, 0, WIDE - FEATURES);
+    return lc_mean(lc_square(lc_linear_forward(&m->b, lc_relu(lc_linear_forward(&m->a, x)))));
+}
+
+static lc_status wide_batch_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
+{
+    (void)o, (void)b, (void)i;
+    return lc_trainer_memory(self->trainer, &((wide *)self)->memory);
+}
+
+static lc_status wide_optimizers(lc_module *self, lc_optimizers *out)
+{
+    return lc_optimizers_add(out, lc_adam(self, .lr = 1e-3));
+}
+
+static const lc_module_ops wide_ops = {LC_MODULE_OPS_INIT("wide"), .training_step = wide_step,
+                                       .on_train_batch_end = wide_batch_end, .configure_optimizers = wide_optimizers};
+
+typedef struct memory_job {
+    const char *strategy, *limit;
+    int stage;
+    bool refused;
+    int64_t shard_size;
+} memory_job;
+
+static bool close_to(int64_t got, double want)
+{
+    return fabs((double)got - want) <= 0.01 * want;
+}
+
+static lc_status hold(lc_comm *comm, void *ctx)
+{
+    const memory_job *j = ctx;
+    int n = j->shard_size ? (int)j->shard_size : lc_comm_size(comm);
+    wide m = {0};
+    lc_dataloader *l;
+    lc_trainer *t;
+    lc_trainer_options opt = quiet_options(comm);
+    opt.max_steps = 2;
+    opt.strategy = j->strategy;
+    opt.shard_size = j->shard_size;
+    opt.memory_limit = j->limit;
+    opt.bucket_cap_mb = 0.5;
+    LC_TRY(loader_of(0, SAMPLES, 4, false, &l));
+    lc_module_init(&m.base, &wide_ops, 1);
+    lc_linear_init(&m.a, &m, "a", WIDE, WIDE);
+    lc_linear_init(&m.b, &m, "b", WIDE, WIDE);
+    LC_TRY(lc_trainer_new(&opt, &t));
+    lc_status s = lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = l});
+    char why[1024];
+    snprintf(why, sizeof why, "%s", lc_error_message());
+    lc_trainer_free(t);
+    lc_dataloader_free(l);
+    lc_module_release(&m.base);
+    if (j->refused) {
+        if ((s == LC_ERR_MEMORY || s == LC_ERR_PEER) && strstr(why, "memory_limit is 7.00 MiB") &&
+            strstr(why, "this rank needs 8.0"))
+            return LC_OK;
+        return lc_fail(LC_ERR_INTERNAL, "%d: %s", (int)s, why);
+    }
+    LC_TRY(s);
+    double p = 4.0 * 2 * (WIDE * WIDE + WIDE);
+    RANK_CHECK(close_to(m.memory.parameters, j->stage >= 3 ? p / n : p));
+    RANK_CHECK(close_to(m.memory.gradients, j->stage >= 2 ? p / n : p));
+    RANK_CHECK(close_to(m.memory.optimizer_state, j->stage >= 1 ? 2 * p / n : 2 * p));
+    /* Gathered units are intermediate results, as are units of gradients. */
+    RANK_CHECK(m.memory.activations < (j->stage >= 2 ? 3 * p : p));
+    return LC_OK;
+}
+
+TEST(ranks_hold_what_the_formula_says)
+{
+    static const char *const strategies[] = {"ddp", "sharded_1", "sharded_2", "sharded_3"};
+    for (int stage = 0; stage < 4; stage++)
+        for (int n = 1; n <= 4; n *= 2) {
+            memory_job j = {.strategy = strategies[stage], .stage = stage};
+            CHECK_RANKS("threads", n, hold, &j);
+        }
+}
+
+TEST(ranks_of_a_copy_hold_what_the_formula_says)
+{
+    static const int nodes[][2] = {{2, 1}, {2, 2}, {4, 2}, {4, 1}, {8, 4}, {8, 2}}; /* ranks in all, and of a copy */
+    for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) {
+        memory_job j = {.strategy = "sharded_hybrid", .stage = 3, .shard_size = nodes[i][1]};
+        CHECK_RANKS("threads", nodes[i][0], hold, &j);
+    }
+}
+
+/* 16 bytes a parameter are 8 MiB. */
+TEST(a_limit_refuses_ddp_what_sharded_can_train)
+{
+    memory_job alone = {.strategy = "sharded_hybrid", .limit = "7MiB", .refused = true, .shard_size = 1};
+    memory_job copies = {.strategy = "sharded_hybrid", .limit = "7MiB", .stage = 3, .shard_size = 2};
+    CHECK_RANKS("threads", 2, hold, &alone);
+    CHECK_RANKS("threads", 4, hold, &copies);
+    memory_job ddp = {.strategy = "ddp", .limit = "7MiB", .refused = true};
+    memory_job sharded = {.strategy = "sharded", .limit = "7MiB", .stage = 3};
+    CHECK_RANKS("threads", 2, hold, &ddp);
+    CHECK_RANKS("threads", 2, hold, &sharded);
+}
+
+TEST_MAIN

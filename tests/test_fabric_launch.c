@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks that a fabric starts (tests/fabric_program.c), and what its options say about their run. */
+#define LAUNCHED "fabric_program"
+#include "launched.h"
+
+TEST(a_lost_rank_is_named_with_its_step_and_the_rest_go_on)
+{
+    run r;
+    CHECK_EQ(launch(&r, "%s kill ddp", program), 0);
+    CHECK_CONTAINS(r.err, "rank 1 (host ");
+    CHECK_CONTAINS(r.err, "), step 4, its own loop: killed by signal 9 (");
+    CHECK_STR(r.out, "steps 2 to 6, ranks 1\n");
+}
+
+TEST(progress_is_a_step_of_the_loop)
+{
+    run r;
+    CHECK_EQ(launch(&r, "%s hang sharded", program), 1);
+    const char *at = strstr(r.err, ", its own loop: no progress for ");
+    CHECK(at &&
+          atof(at + strlen(", its own loop: no progress for ")) > 1); /* half of the time: coordinator_verdict.c */
+    CHECK(r.took < patience(10));                                     /* progress_timeout is 2 s */
+}
+
+/* Four times the parameters do not fit; with gradients and optimizer state in halves they do. */
+TEST(memory_limit_is_known_at_setup)
+{
+    run r;
+    CHECK_EQ(launch(&r, "%s memory ddp", program), 1);
+    CHECK_CONTAINS(r.err, "this rank needs 1.00 MiB (");
+    CHECK_CONTAINS(r.err, "memory_limit is 0.88 MiB. --strategy sharded");
+    CHECK_EQ(launch(&r, "%s memory sharded_3", program), 0);
+    CHECK_STR(r.out, "steps 0 to 6, ranks 2\n");
+}
+
+TEST_MAIN

@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How the ranks of a run end: lost, stopped, failed, signalled; and what is said of it. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#define LAUNCHED "rank_program"
+#include "free_port.h"
+#include "launched.h"
+
+#include "launch/launch.h"
+
+#include <termios.h>
+
+TEST(a_status_is_the_run_s)
+{
+    run r;
+    CHECK_EQ(launch(&r, "%s launch -np 2 %s --act exit --on 0", lightc, program), 3);
+    CHECK_CONTAINS(r.err, "rank 0 of 2 (host ");
+    CHECK_CONTAINS(r.err, "ended with status 3");
+    check_clean(&r, 2);
+    CHECK_EQ(launch(&r, "%s launch -np 2 %s --act exit --on 1", lightc, program), 3);
+    CHECK_CONTAINS(r.err, "rank 1 of 2 (host ");
+    check_clean(&r, 2);
+}
+
+TEST(a_rank_that_is_killed_ends_all)
+{
+    run r;
+    for (int victim = 0; victim < 3; victim++) {
+        char want[64];
+        start(&r, "%s launch -np 3 %s --act hang", lightc, program);
+        for (int i = 0; i < 3; i++) pid_of(&r, i); /* and ignores SIGTERM */
+        double killed = seconds();
+        CHECK(!kill(pid_of(&r, victim), SIGKILL));
+        CHECK_EQ(finish(&r), 137);
+        CHECK(seconds() - killed < patience(3));
+        snprintf(want, sizeof want, "rank %d of 3 (host ", victim);
+        CHECK_CONTAINS(r.err, want);
+        CHECK_CONTAINS(r.err, "killed by signal 9 (");
+        check_clean(&r, 3);
+    }
+}
+
+/* Programs whose ranks have nothing to do with each other: only the one that fails has failed. */
+TEST(a_rank_that_ends_well_is_not_to_blame)
+{
+    run r;
+    CHECK_EQ(launch(&r, "%s launch -np 3 %s --act tardy --on 1", lightc, program), 3);
+    CHECK_CONTAINS(r.err, "error: rank 1 of 3 (host ");
+    CHECK_CONTAINS(r.err, "): ended with status 3\n");
+    check_clean(&r, 3);
+    /* Until one waits for it. */
+    CHECK_EQ(launch(&r, "%s launch -np 2 %s --act absent --on 1", lightc, program), 1);
+    CHECK_CONTAINS(r.err, "error: rank 1 of 2 (host ");
+    CHECK_CONTAINS(r.err, "): ended with status 0, and others wait for it\n");
+    check_clean(&r, 2);
+}
+
+/* Ranks that have met know why they end, at once. */
+TEST(ranks_hear_of_a_loss)
+{
+    run r;
+    double killed;
+    char want[64];
+    for (int victim = 0; victim < 2; victim++) {
+        start(&r, "%s launch -np 3 %s --act meet", lightc, program);
+        wait_for(&r, "out", "rank 0 has met 3\n");
+        killed = seconds();
+        CHECK(!kill(pid_of(&r, victim), SIGKILL));
+        CHECK_EQ(finish(&r), 137);
+        CHECK(seconds() - killed < patience(1.5));
+        snprintf(want, sizeof want, "rank %d (host ", victim);
+        CHECK_CONTAINS(r.err, want);
+        CHECK_CONTAINS(r.err, ", step 7, the middle: killed by signal 9 (");
+        if (victim) CHECK_CONTAINS(r.err, "rank 0 hears: rank 1 (host ");
+        check_clean(&r, 3);
+    }
+    start(&r, "%s launch -np 3 --silence_timeout %g %s --act meet", lightc, patience(1), program);
+    wait_for(&r, "out", "rank 0 has met 3\n");
+    killed = seconds();
+    CHECK(!kill(pid_of(&r, 2), SIGSTOP));
+    CHECK(finish(&r) != 0);
+    CHECK(seconds() - killed < patience(1 + 3));
+    CHECK_CONTAINS(r.err, "error: rank 2 (host ");
+    CHECK_CONTAINS(r.err, "nothing was heard");
+    check_clean(&r, 3);
+}
+
+/* A rank that is stopped has no use for a grace period, and none that could heed the end need be left. */
+TEST(stopped_ranks_are_not_waited_for)
+{
+    for (int all = 0; all < 2; all++) {
+        run r;
+        start(&r, "%s launch -np 2 --silence_timeout %g --grace_period %g %s --act meet", lightc, patience(1),
+              all ? 1 : 10 * patience(1), program);
+        wait_for(&r, "out", "rank 0 has met 2\n");
+        double stopped = seconds();
+        for (int i = !all; i < 2; i++) CHECK(!kill(pid_of(&r, i), SIGSTOP));
+        CHECK(finish(&r) != 0);
+        CHECK(seconds() - stopped < patience(1 + 3));
+        CHECK_CONTAINS(r.err, all ? "error: rank " : "error: rank 1 (host ");
+        CHECK_CONTAINS(r.err, "nothing was heard");
+        check_clean(&r, 2);
+    }
+}
+
+static char state_of(pid_t pid)
+{
+    char path[64], state = '?';
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "r");
+    if (f && fscanf(f, "%*d (%*[^)]) %c", &state) != 1) state = '?';
+    if (f) fclose(f);
+    return state;
+}
+
+/* Longer than silence is suffered. */
+TEST(ranks_stop_and_go_on_with_their_supervisor)
+{
+    run r;
+    double silence = patience(1);
+    start(&r, "%s launch -np 2 --silence_timeout %g %s --act meet", lightc, silence, program);
+    wait_for(&r, "out", "rank 0 has met 2\n");
+    CHECK(!kill(r.pid, SIGTSTP));
+    bool all = false;
+    for (int ms = 0; ms < patience(2000) && !all; ms += 10) {
+        all = state_of(r.pid) == 'T' && state_of(pid_of(&r, 0)) == 'T' && state_of(pid_of(&r, 1)) == 'T';
+        pause_ms(10);
+    }
+    CHECK(all);
+    pause_ms((int)(1500 * silence));
+    CHECK(!kill(r.pid, SIGCONT));
+    pause_ms((int)(1500 * silence));
+    CHECK(!is_gone(pid_of(&r, 0)) && !is_gone(pid_of(&r, 1)) && state_of(pid_of(&r, 1)) != 'T');
+    CHECK(!kill(pid_of(&r, 1), SIGKILL));
+    CHECK_EQ(finish(&r), 137);
+    CHECK_CONTAINS(r.err, "killed by signal 9");
+    check_clean(&r, 2);
+}
+
+/* stty tostop: who is in the background, as ranks are, is stopped when it prints. */
+TEST(a_terminal_stops_no_rank_that_prints)
+{
+    const char *dir = fresh_dir("run");
+    char text[4096] = "", name[256];
+    size_t n = 0;
+    int terminal = posix_openpt(O_RDWR | O_NOCTTY), status;
+    if (terminal < 0 || grantpt(terminal) != 0 || unlockpt(terminal) != 0) SKIP("there are no pseudo-terminals");
+    snprintf(name, sizeof name, "%s", ptsname(terminal));
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct termios t;
+        setsid();
+        int here = open(name, O_RDWR); /* which is the terminal of this session now */
+        tcgetattr(here, &t);
+        t.c_lflag |= TOSTOP;
+        tcsetattr(here, TCSANOW, &t);
+        for (int fd = 0; fd < 3; fd++) dup2(here, fd);
+        execl(lightc, "lightc", "launch", "-np", "2", "--start_timeout", "20", program, "--dir", dir, NULL);
+        _exit(126);
+    }
+    for (ssize_t k; n + 1 < sizeof text && (k = read(terminal, text + n, sizeof text - 1 - n)) > 0;) n += (size_t)k;
+    CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
+    close(terminal);
+    if (WEXITSTATUS(status) != 0) TEST_FAIL("%s", text);
+    CHECK_CONTAINS(text, "rank 0 speaks");
+}
+
+/* Ranks give it up, and when it goes on it does not take them for the cause. */
+TEST(a_supervisor_that_was_stopped_says_so)
+{
+    run r;
+    start(&r, "%s launch -np 2 --silence_timeout %g %s --act meet", lightc, patience(1), program);
+    wait_for(&r, "out", "rank 0 has met 2\n");
+    CHECK(!kill(r.pid, SIGSTOP));
+    for (int i = 0; i < 2; i++)
+        for (int ms = 0; ms < patience(8000) && !is_gone(pid_of(&r, i)); ms += 10) pause_ms(10);
+    CHECK(!kill(r.pid, SIGCONT));
+    CHECK_EQ(finish(&r), 1);
+    CHECK_CONTAINS(r.err, ": ended with status 1; the process that coordinates the run was stopped for ");
+    check_clean(&r, 2);
+}
+
+TEST(a_rank_that_never_comes_is_named)
+{
+    run r;
+    char want[80];
+    CHECK(launch(&r, "%s launch -np 3 --start_timeout %g %s --act late --on 2", lightc, patience(1), program) != 0);
+    snprintf(want, sizeof want, "error: rank 2 of 3 did not come within %g s", patience(1));
+    CHECK_CONTAINS(r.err, want);
+    check_clean(&r, 3);
+}
+
+TEST(output_is_kept_and_shown)
+{
+    run r;
+    char all[8192];
+    CHECK_EQ(launch(&r, "%s launch -np 2 %s --act print --on 1", lightc, program), 1);
+    CHECK_CONTAINS(r.err, "line 60 of the output\n");
+    CHECK_CONTAINS(r.err, "line 41 of the output\n");
+    CHECK(!strstr(r.err, "line 40 of the output"));
+    CHECK_CONTAINS(r.err, "rank-1.log");
+    read_file(&r, "rank-1.log", all, sizeof all);
+    CHECK_CONTAINS(all, "rank 1 speaks\nline 1 of the output\n");
+    CHECK_CONTAINS(all, "line 60 of the output\n");
+    check_clean(&r, 2);
+}
+
+static int count(const char *text, const char *part)
+{
+    int n = 0;
+    for (; (text = strstr(text, part)); text += strlen(part)) n++;
+    return n;
+}
+
+TEST(the_last_calls_are_kept)
+{
+    run r;
+    char kept[4096];
+    CHECK_EQ(launch(&r, "%s launch -np 2 %s --act kill --on 1", lightc, beside("last_calls_program")), 137);
+    const char *shown = strstr(r.err, "the last calls of each rank");
+    CHECK(shown);
+    read_file(&r, "failure.log", kept, sizeof kept);
+    CHECK_STR(kept, shown);
+}
+
+/* Whatever happens to however many ranks: one message, which says it. */
+TEST(a_failure_is_told_once)
+{
+    static const struct {
+        const char *options, *said;
+    } cases[] = {{"--fault error --phase forward --on 0 --at 3", "the sensor of rank 0 is unplugged"},
+                 {"--fault error --phase forward --on 1 --at 3", "the sensor of rank 1 is unplugged"},
+                 {"--fault kill --phase forward --on 0 --at 12", "killed by signal 9"},
+                 {"--fault kill --phase forward --on 1 --at 12", "killed by signal 9"},
+                 {"--memory_limit 1000", "memory_limit"},
+                 {"--ckpt_path /nowhere/at.ckpt", "/nowhere/at.ckpt"},
+                 {"--max_epocs 3", "max_epochs"}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        run r;
+        CHECK_EQ(launch(&r, "%s --devices 2 --strategy ddp %s", beside("fault_program"), cases[k].options), 1);
+        if (count(r.err, "error: ") != 1 || count(r.err, cases[k].said) != 1)
+            TEST_FAIL("%s: %s", cases[k].options, r.err);
+    }
+    /* Ranks that end alike before they meet: what rank 0 said is on the screen, and nobody else's is shown. */
+    run r;
+    CHECK_EQ(launch(&r, "%s launch -np 3 %s --act print", lightc, program), 1);
+    CHECK_EQ(count(r.err, "line 60 of the output\n"), 1);
+    CHECK_EQ(count(r.err, "error: "), 1);
+    CHECK_CONTAINS(r.err, "error: rank 0 of 3 (host ");
+    /* All say the same error; it is said of all, unless one was so much faster that it was taken for the cause. */
+    bool of_all = false;
+    for (int i = 0; i < 10 && !of_all; i++) {
+        CHECK_EQ(launch(&r, "%s launch -np 3 %s --act fail", lightc, program), 1);
+        CHECK_CONTAINS(r.err, ": the disk of a rank is gone\n");
+        CHECK_EQ(count(r.err, "error: "), 1);
+        of_all = !strcmp(r.err, "error: all 3 ranks: the disk of a rank is gone\n");
+    }
+    CHECK(of_all);
+    /* It may be that of one rank only, whichever it is. */
+    for (int rank = 0; rank < 2; rank++) {
+        CHECK_EQ(launch(&r, "%s launch -np 3 %s --act fail --on %d", lightc, program, rank), 1);
+        CHECK_CONTAINS(r.err, rank ? "error: rank 1 (host " : "error: rank 0 (host ");
+        CHECK_CONTAINS(r.err, "): the disk of a rank is gone\n");
+        CHECK_EQ(count(r.err, "error: "), 1);
+    }
+    /* Also where all have met, in a program without a trainer. */
+    CHECK_EQ(launch(&r, "%s launch -np 3 %s --act fail --on -1", lightc, beside("last_calls_program")), 1);
+    CHECK_CONTAINS(r.err, ": the disk of a rank is gone\n");
+    CHECK_EQ(count(r.err, "error: "), 1);
+    CHECK_EQ(launch(&r, "%s launch -np 3 %s --act fail --on 1", lightc, beside("last_calls_program")), 1);
+    CHECK_CONTAINS(r.err, "): the disk of a rank is gone\n");
+    CHECK_EQ(count(r.err, "error: "), 1);
+}
+
+/* Where rank 0 coordinates, it says for all what has ended the run, and lives until they know. */
+TEST(a_failure_is_told_once_by_rank_0)
+{
+    for (int on = -1; on < 2; on++) {
+        run r[2];
+        int port = free_port();
+        for (int i = 0; i < 2; i++) {
+            snprintf(r[i].dir, sizeof r[i].dir, "%s", fresh_dir(i ? "run-1" : "run-0"));
+            again(&r[i],
+                  "/usr/bin/env RANK=%d WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=%d "
+                  "LIGHTC_SECRET=0123456789abcdef %s --act fail --on %d",
+                  i, port, beside("last_calls_program"), on);
+        }
+        for (int i = 0; i < 2; i++) CHECK_EQ(finish(&r[i]), 1);
+        CHECK_CONTAINS(r[0].err, ": the disk of a rank is gone\n");
+        CHECK_EQ(count(r[0].err, "error: "), 1);
+        CHECK_STR(r[1].err, "");
+    }
+}
+
+TEST(the_end_of_an_output)
+{
+    int fd;
+    bool more;
+    lc__str text = {0};
+    CHECK_OK(lc__output_open(scratch_root, &fd));
+    lc__output_tail(fd, 3, &text, &more);
+    CHECK(text.n == 0 && !more);
+    dprintf(fd, "a\nb\nc\n");
+    lc__output_tail(fd, 3, &text, &more);
+    CHECK_STR(text.s, "a\nb\nc\n");
+    CHECK(!more);
+    lc__str_clear(&text);
+    dprintf(fd, "\nd");
+    lc__output_tail(fd, 3, &text, &more);
+    CHECK_STR(text.s, "c\n\nd\n");
+    CHECK(more);
+    lc__str_clear(&text);
+    for (int i = 0; i < 100000; i++) CHECK(write(fd, "x", 1) == 1); /* one line, longer than what is searched */
+    lc__output_tail(fd, 3, &text, &more);
+    CHECK(text.n > 60000 && text.n < 100000 && more);
+    lc__str_free(&text);
+    close(fd);
+}
+
+TEST(signals_are_passed_on)
+{
+    run r;
+    start(&r, "%s launch -np 2 %s --act term", lightc, program);
+    for (int i = 0; i < 2; i++) pid_of(&r, i);
+    CHECK(!kill(r.pid, SIGTERM));
+    CHECK_EQ(finish(&r), 0); /* they had their time, and ended well */
+    CHECK_STR(r.err, "rank 0 was told to end\n");
+    check_clean(&r, 2);
+
+    start(&r, "%s launch -np 2 %s --act exit --on 7", lightc, program);
+    for (int i = 0; i < 2; i++) pid_of(&r, i);
+    CHECK(!kill(r.pid, SIGTERM));
+    CHECK_EQ(finish(&r), 128 + SIGTERM);
+    CHECK_CONTAINS(r.err, "stopped by signal 15");
+    check_clean(&r, 2);
+}
+
+/* As Ctrl-C does, and as a batch system does: ranks save, and the status says why the run ended. */
+TEST(an_interrupted_training_says_so)
+{
+    static const struct {
+        int signal;
+        const char *said;
+    } cases[] = {{SIGINT, "stopped by SIGINT after step "}, {SIGTERM, "stopped by SIGTERM after step "}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        run r;
+        start(&r, "%s --act slow --devices 2 --use_distributed_sampler false", program);
+        wait_for(&r, "out", "a step\n");
+        CHECK(!kill(r.pid, cases[k].signal));
+        CHECK_EQ(finish(&r), 128 + cases[k].signal);
+        CHECK_CONTAINS(r.err, cases[k].said);
+        CHECK_CONTAINS(r.err, "continue with --ckpt_path ");
+        CHECK_EQ(count(r.err, "stopped by "), 1);
+        check_clean(&r, 2);
+    }
+}
+
+/* Where nobody keeps what the other ranks print, as under srun. */
+TEST(an_interrupted_training_says_so_once)
+{
+    run r[2];
+    int port = free_port();
+    for (int i = 0; i < 2; i++) {
+        snprintf(r[i].dir, sizeof r[i].dir, "%s", fresh_dir(i ? "run-1" : "run-0"));
+        again(&r[i],
+              "/usr/bin/env RANK=%d WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=%d LIGHTC_SECRET=0123456789abcdef "
+              "%s --act slow --use_distributed_sampler false",
+              i, port, program);
+    }
+    for (int i = 0; i < 2; i++) wait_for(&r[i], "out", "a step\n");
+    for (int i = 0; i < 2; i++) CHECK(!kill(r[i].pid, SIGTERM));
+    for (int i = 0; i < 2; i++) CHECK_EQ(finish(&r[i]), 128 + SIGTERM);
+    CHECK_CONTAINS(r[0].err, "error: stopped by SIGTERM after step ");
+    CHECK(!strstr(r[1].err, "stopped by "));
+}
+
+/* All stop with the one that is told to, in good order: that is no failure of any. */
+TEST(a_signal_to_one_rank_stops_the_run)
+{
+    for (int rank = 0; rank < 2; rank++) {
+        run r;
+        start(&r, "%s --act slow --devices 2 --use_distributed_sampler false", program);
+        wait_for(&r, "out", "a step\n");
+        CHECK(!kill(pid_of(&r, rank), SIGTERM));
+        CHECK_EQ(finish(&r), 143);
+        CHECK_EQ(count(r.err, "error: "), 1);
+        CHECK_CONTAINS(r.err, "error: stopped by SIGTERM after step ");
+        CHECK(!strstr(r.err, "the last calls"));
+        check_clean(&r, 2);
+    }
+}
+
+TEST(ranks_do_not_outlive_their_supervisor)
+{
+    run r;
+    start(&r, "%s launch -np 3 %s --act hang", lightc, program);
+    for (int i = 0; i < 3; i++) pid_of(&r, i);
+    CHECK(!kill(r.pid, SIGKILL));
+    CHECK_EQ(finish(&r), 137);
+    CHECK(all_gone(&r, 3, (int)patience(2000)));
+    check_clean(&r, 3);
+}
+
+TEST_MAIN

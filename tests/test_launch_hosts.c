@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks of several hosts: supervisors that are started by hand on each, as here on one, and mpirun. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#define LAUNCHED "rank_program"
+#include "free_port.h"
+#include "launched.h"
+
+#include "comm/socket.h"
+#include "launch/launch.h"
+
+#include <sys/stat.h>
+
+/* Node 0 with two ranks, or node 1 with one, in a process of its own; they print into out-NODE and err-NODE. */
+static pid_t start_node(const run *r, int node, const char *address, int port, const char *act)
+{
+    char *argv[] = {program,
+                    (char *)"--dir",
+                    (char *)(uintptr_t)r->dir,
+                    (char *)"--act",
+                    (char *)(uintptr_t)act,
+                    (char *)"--on",
+                    (char *)"2",
+                    NULL};
+    char name[400];
+    int status;
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid) return pid;
+    snprintf(name, sizeof name, "%s/err-%d", r->dir, node);
+    dup2(open(name, O_WRONLY | O_CREAT, 0666), 2);
+    snprintf(name, sizeof name, "%s/out-%d", r->dir, node);
+    dup2(open(name, O_WRONLY | O_CREAT, 0666), 1);
+    lc__run_plan plan = {.file = program,
+                         .argv = argv,
+                         .nodes = (int[]){2, 1},
+                         .num_nodes = 2,
+                         .node = node,
+                         .address = address,
+                         .port = port,
+                         .secret = "0123456789abcdef",
+                         .root_dir = r->dir};
+    if (lc__supervise(&plan, &status) < 0) dprintf(2, "error: %s\n", lc_error_message());
+    _exit(status);
+}
+
+TEST(nodes_that_are_started_by_hand)
+{
+    enum { END, KILLED, FAILS, CASES };
+    static const char *const acts[CASES] = {"await", "meet", "fail"};
+    static const int status_of[CASES][2] = {{0, 0}, {1, 137}, {1, 1}};
+    for (int k = 0; k < CASES; k++) {
+        run r = {0};
+        snprintf(r.dir, sizeof r.dir, "%s", fresh_dir("run"));
+        int port = free_port();
+        pid_t nodes[2];
+        double begun = seconds();
+        for (int node = 0; node < 2; node++) {
+            if (node == 1) (void)report(&r, 0); /* so the coordinator is there */
+            nodes[node] = start_node(&r, node, "127.0.0.1", port, acts[k]);
+        }
+        CHECK_CONTAINS(report(&r, 0), "LIGHTC_WORLD_SIZE=3 LIGHTC_LOCAL_RANK=0 LIGHTC_LOCAL_SIZE=2 LIGHTC_NODE_RANK=0");
+        CHECK_CONTAINS(report(&r, 2), "LIGHTC_WORLD_SIZE=3 LIGHTC_LOCAL_RANK=0 LIGHTC_LOCAL_SIZE=1 LIGHTC_NODE_RANK=1");
+        if (k == KILLED) {
+            wait_for(&r, "out-0", "rank 0 has met 3\n");
+            begun = seconds();
+            CHECK(!kill(pid_of(&r, 2), SIGKILL)); /* on the machine that has no coordinator, and tells it */
+        }
+        int status;
+        for (int node = 0; node < 2; node++) {
+            CHECK(waitpid(nodes[node], &status, 0) == nodes[node] && WIFEXITED(status));
+            CHECK_EQ(WEXITSTATUS(status), status_of[k][node]);
+        }
+        CHECK(seconds() - begun < patience(3));
+        CHECK(all_gone(&r, 3, 0));
+        read_file(&r, "err-0", r.err, sizeof r.err);
+        if (k == FAILS) CHECK_CONTAINS(r.err, "): the disk of a rank is gone\n"); /* it came to say so */
+        if (k == KILLED) CHECK_CONTAINS(r.err, "error: rank 2 (host ");
+        if (k == KILLED) CHECK_CONTAINS(r.err, "), step 7, the middle: killed by signal 9 (Killed)\n");
+    }
+}
+
+/* What its ranks print is kept, so the supervisor says it; and Ctrl-C is heeded. */
+TEST(a_node_says_that_it_waits_for_node_0)
+{
+    run r = {0};
+    int status;
+    snprintf(r.dir, sizeof r.dir, "%s", fresh_dir("run"));
+    pid_t node = start_node(&r, 1, "127.0.0.1", free_port(), "end");
+    wait_for(&r, "err-1", "node 1 waits for the process that coordinates the run: connecting to 127.0.0.1, port ");
+    CHECK(!kill(node, SIGINT));
+    CHECK(waitpid(node, &status, 0) == node && WIFSIGNALED(status) && WTERMSIG(status) == SIGINT);
+}
+
+/* As most distributions have it: a host's own name is loopback there, and elsewhere its address. */
+TEST(a_name_of_its_own_that_is_loopback_leads_others_to_node_0)
+{
+    char name[256] = "", here[64], address[64];
+    run r = {0};
+    gethostname(name, sizeof name - 1);
+    CHECK_STR(lc__socket_listen_as("127.0.0.1"), "127.0.0.1");
+    CHECK_STR(lc__socket_listen_as("localhost"), "localhost");
+    lc__socket_route(name, here, sizeof here);
+    lc__socket_route("192.0.2.99", address, sizeof address);
+    if (!lc__socket_is_loopback(here) || !*address) SKIP("this host's name is not loopback here, or all it has");
+    snprintf(r.dir, sizeof r.dir, "%s", fresh_dir("run"));
+    int port = free_port(), status;
+    pid_t nodes[2];
+    nodes[0] = start_node(&r, 0, name, port, "meet");
+    (void)report(&r, 0);
+    nodes[1] = start_node(&r, 1, address, port, "meet");
+    wait_for(&r, "out-0", "rank 0 has met 3\n");
+    for (int node = 0; node < 2; node++) {
+        kill(nodes[node], SIGTERM);
+        CHECK(waitpid(nodes[node], &status, 0) == nodes[node]);
+    }
+    CHECK(all_gone(&r, 3, 0));
+}
+
+static bool has_mpirun(void)
+{
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
+    return system("command -v mpirun >/dev/null && mpirun --version | grep -q 'Open MPI'") == 0;
+}
+
+/* This host under its own name, through mpirun. */
+TEST(other_hosts_go_through_mpirun)
+{
+    run r;
+    char host[256] = "";
+    gethostname(host, sizeof host - 1);
+    if (!has_mpirun()) SKIP("no Open MPI");
+    CHECK_EQ(launch(&r, "%s launch -H %s:2 %s", lightc, host, program), 0);
+    CHECK_STR(r.out, "rank - speaks\nrank - speaks\n");
+    CHECK_CONTAINS(report(&r, -1), " secret=32 port=1");
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s", getenv("PATH"));
+    setenv("PATH", "/nowhere", 1);
+    int status = launch(&r, "%s launch -H %s:2 %s", lightc, host, program);
+    setenv("PATH", path, 1);
+    CHECK_EQ(status, 1);
+    CHECK_CONTAINS(r.err, "mpirun");
+    CHECK_CONTAINS(r.err, "--node_rank");
+}
+
+static long printed(const run *r)
+{
+    char path[400];
+    struct stat s;
+    snprintf(path, sizeof path, "%s/out", r->dir);
+    return stat(path, &s) == 0 ? (long)s.st_size : -1;
+}
+
+/* Its ranks too stop and go on with the supervisor. */
+TEST(ctrl_z_goes_through_mpirun)
+{
+    run r;
+    char host[256] = "";
+    gethostname(host, sizeof host - 1);
+    if (!has_mpirun()) SKIP("no Open MPI");
+    double silence = patience(1);
+    start(&r, "%s launch -H %s:2 --silence_timeout %g %s --act slow --use_distributed_sampler false", lightc, host,
+          silence, program);
+    wait_for(&r, "out", "a step\n");
+    CHECK(!kill(r.pid, SIGTSTP));
+    long before = -1;
+    for (int still = 0, ms = 0; ms < patience(3000) && still < 3; ms += 300) {
+        still = printed(&r) == before ? still + 1 : 0;
+        before = printed(&r);
+        pause_ms(300);
+    }
+    CHECK_EQ(printed(&r), before);
+    pause_ms((int)(1500 * silence));
+    CHECK_EQ(printed(&r), before);
+    CHECK(!kill(r.pid, SIGCONT));
+    for (int ms = 0; ms < patience(3000) && before == printed(&r); ms += 10) pause_ms(10);
+    CHECK(printed(&r) > before);
+    pause_ms((int)(1500 * silence));
+    CHECK(!is_gone(r.pid));
+    CHECK(!kill(r.pid, SIGTERM));
+    CHECK_EQ(finish(&r), 143);
+}
+
+static pid_t mpirun_of(pid_t parent)
+{
+    char path[64], name[32];
+    int pid = 0, found = 0;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)parent, (int)parent);
+    FILE *f = fopen(path, "r");
+    while (f && !found && fscanf(f, "%d", &pid) == 1) {
+        snprintf(path, sizeof path, "/proc/%d/comm", pid);
+        FILE *of = fopen(path, "r");
+        if (of && fscanf(of, "%31s", name) == 1 && !strcmp(name, "mpirun")) found = pid;
+        if (of) fclose(of);
+    }
+    if (f) fclose(f);
+    return found;
+}
+
+/* It does, now and then, when ranks have ended behind its back: here it is stopped. The rank that is stopped with it is
+ * nobody else's to end. */
+TEST(mpirun_is_not_waited_for)
+{
+    char host[256] = "";
+    gethostname(host, sizeof host - 1);
+    if (!has_mpirun()) SKIP("no Open MPI");
+    for (int stopped = 0; stopped < 2; stopped++) {
+        run r;
+        start(&r, "%s launch -H %s:2 --grace_period 1 --silence_timeout %g %s --act %s --on 1", lightc, host,
+              patience(1), beside("last_calls_program"), stopped ? "stop" : "kill");
+        for (int i = 0; i < 2; i++) pid_of(&r, i);
+        pid_t mpirun = mpirun_of(r.pid);
+        CHECK(mpirun > 1 && !kill(mpirun, SIGSTOP));
+        CHECK_EQ(finish(&r), 1);
+        CHECK(r.took < patience(10));
+        CHECK_CONTAINS(r.err, "error: rank 1 (host ");
+        CHECK(is_gone(mpirun) && all_gone(&r, 2, 0)); /* Open MPI leaves a directory when it is killed */
+    }
+}
+
+TEST_MAIN

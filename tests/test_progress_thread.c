@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The thread that carries calls on, over a backend that counts its naps. (That calls go on over TCP is in test_tcp.c.)
+ */
+#define _GNU_SOURCE
+#include "test.h"
+
+#include "comm/comm_internal.h"
+
+#include <stdatomic.h>
+#include <unistd.h>
+
+enum { NAPS = 3 };
+
+/* Its calls are done when the thread has slept NAPS times in a hurry. */
+typedef struct dozer {
+    atomic_int naps[2]; /* [hurry] */
+    int rest;           /* microseconds that the thread is told to */
+} dozer;
+
+static lc_status start(void *self, const lc_comm_call *call, void *state)
+{
+    (void)self, (void)call, (void)state;
+    return LC_OK;
+}
+
+static lc_status poll_call(void *self, void *state, bool *done)
+{
+    dozer *d = self;
+    if (state) *done = atomic_load(&d->naps[true]) >= NAPS;
+    return LC_OK;
+}
+
+static int doze(void *self, int microseconds, bool hurry)
+{
+    dozer *d = self;
+    CHECK(microseconds > 0);
+    usleep(100);
+    atomic_fetch_add(&d->naps[hurry], 1);
+    return hurry ? 0 : d->rest;
+}
+
+static void leave(void *self)
+{
+    (void)self;
+}
+
+TEST(the_thread_hurries_only_while_the_rank_waits)
+{
+    const lc_comm_ops ops = {LC_COMM_OPS_INIT("dozer"), .start = start, .poll = poll_call, .free = leave,
+                             .sleep = doze};
+    dozer d = {0};
+    float x = 1;
+    lc_comm *c;
+    lc_request *r;
+    CHECK_OK(lc_comm_new(&ops, &d, 0, 2, &c));
+    CHECK_OK(lc_comm_all_reduce(c, &x, &x, 1, LC_F32, LC_COMM_SUM, &r));
+    CHECK_OK(lc_comm_progress(c));
+    while (atomic_load(&d.naps[false]) < NAPS) usleep(100);
+    CHECK_EQ(atomic_load(&d.naps[true]), 0);
+    CHECK_OK(lc_comm_wait(r));
+    CHECK(atomic_load(&d.naps[true]) >= NAPS);
+    lc_comm_free(c);
+}
+
+/* A long rest is over when the rank waits, or is done with the communicator. */
+TEST(the_thread_rests_only_while_the_rank_computes)
+{
+    const lc_comm_ops ops = {LC_COMM_OPS_INIT("dozer"), .start = start, .poll = poll_call, .free = leave,
+                             .sleep = doze};
+    for (int waits = 0; waits < 2; waits++) {
+        dozer d = {.rest = 2000000000};
+        float x = 1;
+        lc_comm *c;
+        lc_request *r;
+        CHECK_OK(lc_comm_new(&ops, &d, 0, 2, &c));
+        CHECK_OK(lc_comm_all_reduce(c, &x, &x, 1, LC_F32, LC_COMM_SUM, &r));
+        CHECK_OK(lc_comm_progress(c));
+        while (atomic_load(&d.naps[false]) < 1) usleep(100);
+        usleep(20000);
+        CHECK_EQ(atomic_load(&d.naps[false]), 1);
+        if (waits) CHECK_OK(lc_comm_wait(r));
+        lc_comm_free(c);
+    }
+}
+
+/* A call that ends when its memory says so, which the thread looks at again and again. */
+typedef struct reader {
+    const float *memory;
+    atomic_int looks;
+} reader;
+
+static lc_status start_reading(void *self, const lc_comm_call *call, void *state)
+{
+    (void)state;
+    ((reader *)self)->memory = call->in;
+    return LC_OK;
+}
+
+static lc_status read_again(void *self, void *state, bool *done)
+{
+    reader *r = self;
+    for (int i = 0; i < 1000 && state; i++) *done = ((const volatile float *)r->memory)[0] != 0;
+    atomic_fetch_add(&r->looks, 1);
+    return LC_OK;
+}
+
+static int doze_on(void *self, int microseconds, bool hurry)
+{
+    (void)self, (void)microseconds, (void)hurry;
+    usleep(10);
+    return 0;
+}
+
+TEST(memory_of_calls_that_are_given_up_is_left_alone)
+{
+    const lc_comm_ops ops = {LC_COMM_OPS_INIT("reader"), .start = start_reading, .poll = read_again, .free = leave,
+                             .sleep = doze_on};
+    for (int i = 0; i < 20; i++) {
+        reader r = {0};
+        float *x = calloc(1, sizeof *x);
+        lc_comm *c;
+        lc_request *request;
+        CHECK_OK(lc_comm_new(&ops, &r, 0, 2, &c));
+        CHECK_OK(lc_comm_all_reduce(c, x, x, 1, LC_F32, LC_COMM_SUM, &request));
+        CHECK_OK(lc_comm_progress(c));
+        while (atomic_load(&r.looks) < i) usleep(10);
+        lc__comm_give_up(c, "the rank has lost interest");
+        free(x);
+        int looks = atomic_load(&r.looks);
+        usleep(1000);
+        CHECK_EQ(atomic_load(&r.looks), looks);
+        CHECK_STATUS(lc_comm_wait(request), LC_ERR_PEER);
+        CHECK_STR(lc_error_message(), "the rank has lost interest");
+        CHECK_STATUS(lc_comm_barrier(c, NULL), LC_ERR_PEER);
+        lc_comm_free(c);
+    }
+}
+
+TEST_MAIN
