@@ -100,7 +100,7 @@ mutate 'late steps with shares of sums' src/core/optimization.c 's/if (!r || !lc
 mutate 'gradients looked at while under way' src/tensor/execute.c 's/g->reducer \&\& !p->by_bucket ? lc__reducer_settle(g->reducer) : LC_OK/LC_OK/' test_sync:gpt
 mutate 'gradient of one rank alone left out' src/tensor/sync.c 's/memcpy(r->flats\[f\]->has_gradient, at, (size_t)r->flats\[f\]->n);/;/' test_sync:some_ranks
 # ---- sharded ----
-mutate 'parameters not gathered after an update' src/tensor/expand.c 's/if (any && !sharding->parameter) LC_TRY(lc__expand_unit_gather(x->b, state->flat, u));//' test_sync:sharded
+mutate 'parameters not gathered after an update' src/tensor/expand_update.c 's/if (any && !sharding->parameter) LC_TRY(lc__expand_unit_gather(b, state->flat, u));//' test_sync:sharded
 mutate 'parameters gathered before an update' src/tensor/place_shards.c 's/return at > c->barrier ? at : c->barrier + 1;/return at;/' test_sync:behind_the_update
 mutate 'slices of another unit gathered' src/tensor/place_shards.c 's/launch->ints\[LC__SYNC_OFFSET\] = u->u->at;/launch->ints[LC__SYNC_OFFSET] = 0;/' test_sync:sharded
 mutate 'gradients of the slice of another rank' src/tensor/expand_sync.c 's/ints\[LC__SYNC_OFFSET\] = s->rank \* u->slice;/ints[LC__SYNC_OFFSET] = (s->size - 1 - s->rank) * u->slice;/' test_sync:sharded

@@ -48,54 +48,6 @@ const char *lc__log_rule(lc_hook hook)
     return texts[rules[hook]];
 }
 
-/* ---- maps of named values ---- */
-
-int lc__map_find(const lc__metric_map *m, const char *name)
-{
-    for (int i = 0; i < m->n; i++)
-        if (!strcmp(m->v[i].name, name)) return i;
-    return -1;
-}
-
-const char *lc__map_names(const lc__metric_map *m, char *text, size_t size)
-{
-    size_t n = 0;
-    text[0] = 0;
-    for (int i = 0; i < m->n && n < size; i++)
-        n += (size_t)snprintf(text + n, size - n, "%s`%s`", i ? ", " : "", m->v[i].name);
-    return text;
-}
-
-int lc__map_slot(lc__metric_map *m, const char *name)
-{
-    int at = lc__map_find(m, name);
-    if (at >= 0) return at;
-    if (m->n == m->cap) {
-        int cap = m->cap ? 2 * m->cap : 16;
-        lc_metric_value *v = realloc(m->v, (size_t)cap * sizeof *v);
-        if (!v) return -1;
-        m->v = v;
-        m->cap = cap;
-    }
-    char *copy = strdup(name);
-    if (!copy) return -1;
-    m->v[m->n] = (lc_metric_value){copy, NAN};
-    return m->n++;
-}
-
-void lc__map_clear(lc__metric_map *m)
-{
-    for (int i = 0; i < m->n; i++) free((char *)m->v[i].name);
-    m->n = 0;
-}
-
-void lc__map_free(lc__metric_map *m)
-{
-    lc__map_clear(m);
-    free(m->v);
-    *m = (lc__metric_map){0};
-}
-
 /* ---- entries ---- */
 
 static void entry_free(lc__logged *e)
@@ -189,7 +141,7 @@ lc__logged *lc__results_add(lc_trainer *t, lc__results *r, const char *base, lc_
     return e;
 }
 
-static lc__logged *find(lc__results *r, const char *name, lc_hook hook, int loader)
+lc__logged *lc__results_find(lc__results *r, const char *name, lc_hook hook, int loader)
 {
     int n = r->n;
     for (int k = 0; k < n; k++) {
@@ -399,7 +351,7 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
     int rule = rules[hook];
     bool on_step = args->on_step ? args->on_step == LC_ON : rule == RULE_STEP && !what.metric;
     bool on_epoch = args->on_epoch ? args->on_epoch == LC_ON : rule != RULE_STEP || what.metric;
-    lc__logged *e = find(r, name, hook, loader);
+    lc__logged *e = lc__results_find(r, name, hook, loader);
     if (!e) {
         if (rule == RULE_NO) return refuse(t, name, args->site, "values cannot be logged there");
         const char *no = what.metric ? no_metric_so(what.metric, args) : NULL;
@@ -512,153 +464,4 @@ void lc_log_value_at(lc_module *self, const char *name, double value, lc_log_arg
 void lc_trainer_log_at(lc_trainer *t, const char *name, double value, lc_log_args args)
 {
     log_to(t, name, (loggable){.value = value}, &args);
-}
-
-/* ---- in checkpoints ---- */
-
-/* The digits that are not 0: place, digit, place, ... */
-static lc_status save_exact(lc__logged *e, lc_state *out)
-{
-    lc_state *digits;
-    if (!e->exact) return LC_OK;
-    lc__exact_sum *s = &e->exact->epoch;
-    lc__exact_tidy(s);
-    LC_TRY(lc_state_set_array(out, "exact", &digits));
-    for (int i = 0; i < LC__EXACT_DIGITS; i++) {
-        if (!s->digit[i]) continue;
-        LC_TRY(lc_state_set_int(digits, NULL, i));
-        LC_TRY(lc_state_set_int(digits, NULL, s->digit[i]));
-    }
-    return lc_state_set_double(out, "special", s->special);
-}
-
-static lc_status load_exact(lc__logged *e, const lc_state *in)
-{
-    const lc_state *digits = lc_state_find(in, "exact");
-    if (!e->exact) return LC_OK;
-    *e->exact = (lc__exact_sums){.step_number = -1};
-    if (!digits) { /* saved by a run that rounds */
-        lc__exact_add(&e->exact->epoch, e->sum);
-        return LC_OK;
-    }
-    for (int64_t i = 0; i + 1 < lc_state_length(digits); i += 2) {
-        int64_t place, digit;
-        LC_TRY(lc_state_get_int(lc_state_at(digits, i), NULL, &place));
-        LC_TRY(lc_state_get_int(lc_state_at(digits, i + 1), NULL, &digit));
-        if (place < 0 || place >= LC__EXACT_DIGITS)
-            return lc_fail(LC_ERR_FORMAT, "the checkpoint holds a sum of \"%.60s\" that makes no sense", e->name);
-        e->exact->epoch.digit[place] = digit;
-    }
-    return lc_state_get_double(in, "special", &e->exact->epoch.special);
-}
-
-lc_status lc__results_save(lc__results *r, lc_state *out)
-{
-    for (int i = 0; i < r->n; i++) {
-        lc__logged *e = &r->e[i];
-        lc_state *o;
-        if (!e->active) continue;
-        LC_TRY(lc_state_set_object(out, NULL, &o));
-        LC_TRY(lc__logged_metric_save(e, o));
-        LC_TRY(lc_state_set_text(o, "name", e->base));
-        LC_TRY(lc_state_set_text(o, "hook", lc_hook_name(e->hook)));
-        LC_TRY(lc_state_set_int(o, "loader", e->loader));
-        LC_TRY(lc_state_set_bool(o, "prog_bar", e->args.prog_bar));
-        LC_TRY(lc_state_set_int(o, "logger", e->args.logger));
-        LC_TRY(lc_state_set_int(o, "arg_on_step", e->args.on_step));
-        LC_TRY(lc_state_set_int(o, "arg_on_epoch", e->args.on_epoch));
-        LC_TRY(lc_state_set_int(o, "reduce_fx", e->args.reduce_fx));
-        LC_TRY(lc_state_set_bool(o, "sync_dist", e->args.sync_dist));
-        LC_TRY(lc_state_set_bool(o, "rank_zero_only", e->args.rank_zero_only));
-        LC_TRY(lc_state_set_int(o, "add_dataloader_idx", e->args.add_dataloader_idx));
-        LC_TRY(lc_state_set_bool(o, "on_step", e->on_step));
-        LC_TRY(lc_state_set_bool(o, "on_epoch", e->on_epoch));
-        LC_TRY(lc_state_set_bool(o, "has_step", e->has_step));
-        LC_TRY(lc_state_set_double(o, "step", e->step));
-        LC_TRY(lc_state_set_double(o, "sum", e->exact && !e->of_metric ? lc__exact_value(&e->exact->epoch) : e->sum));
-        LC_TRY(save_exact(e, o));
-        LC_TRY(lc_state_set_double(o, "weight", e->weight));
-    }
-    return LC_OK;
-}
-
-lc_status lc__results_load(lc_trainer *t, lc__results *r, const lc_state *in)
-{
-    lc__results_reset(r);
-    for (int64_t i = 0; i < lc_state_length(in); i++) {
-        const lc_state *o = lc_state_at(in, i);
-        const char *name, *hook_name;
-        int64_t loader, logger, arg_step, arg_epoch, reduce, add;
-        bool prog_bar, on_step, on_epoch, has_step, sync_dist = false, rank_zero_only = false;
-        double step, sum, weight;
-        LC_TRY(lc_state_get_text(o, "name", &name));
-        LC_TRY(lc_state_get_text(o, "hook", &hook_name));
-        LC_TRY(lc_state_get_int(o, "loader", &loader));
-        LC_TRY(lc_state_get_bool(o, "prog_bar", &prog_bar));
-        LC_TRY(lc_state_get_int(o, "logger", &logger));
-        LC_TRY(lc_state_get_int(o, "arg_on_step", &arg_step));
-        LC_TRY(lc_state_get_int(o, "arg_on_epoch", &arg_epoch));
-        LC_TRY(lc_state_get_int(o, "reduce_fx", &reduce));
-        LC_TRY(lc_state_get_int(o, "add_dataloader_idx", &add));
-        if (lc_state_find(o, "sync_dist"))
-            LC_TRY(lc_state_get_bool(o, "sync_dist", &sync_dist)); /* older ones lack it */
-        if (lc_state_find(o, "rank_zero_only")) LC_TRY(lc_state_get_bool(o, "rank_zero_only", &rank_zero_only));
-        LC_TRY(lc_state_get_bool(o, "on_step", &on_step));
-        LC_TRY(lc_state_get_bool(o, "on_epoch", &on_epoch));
-        LC_TRY(lc_state_get_bool(o, "has_step", &has_step));
-        LC_TRY(lc_state_get_double(o, "step", &step));
-        LC_TRY(lc_state_get_double(o, "sum", &sum));
-        LC_TRY(lc_state_get_double(o, "weight", &weight));
-        int hook = 0;
-        while (hook < LC_HOOKS && strcmp(lc_hook_name((lc_hook)hook), hook_name) != 0) hook++;
-        if (hook == LC_HOOKS || loader < -1 || loader >= LC_MAX_LOADERS || reduce < 0 || reduce > LC_LOG_MAX)
-            return lc_fail(LC_ERR_FORMAT, "the checkpoint holds a logged value \"%.60s\" that makes no sense", name);
-        lc__logged *e = find(r, name, (lc_hook)hook, (int)loader);
-        if (!e) {
-            lc_log_args args = {.prog_bar = prog_bar,
-                                .logger = (unsigned char)logger,
-                                .on_step = (unsigned char)arg_step,
-                                .on_epoch = (unsigned char)arg_epoch,
-                                .sync_dist = sync_dist,
-                                .rank_zero_only = rank_zero_only,
-                                .reduce_fx = (unsigned char)reduce,
-                                .add_dataloader_idx = (unsigned char)add};
-            e = lc__results_add(t, r, name, (lc_hook)hook, (int)loader, &args, on_step, on_epoch);
-            if (!e) return LC_ERR_MEMORY;
-        }
-        e->given = e->base;
-        e->active = true;
-        e->has_step = has_step;
-        e->step = step;
-        e->sum = sum;
-        e->weight = weight;
-        LC_TRY(load_exact(e, o));
-        LC_TRY(lc__logged_metric_load(e, o));
-        if (t->rank != 0) lc__logged_drop(e); /* they are the sums of all ranks, and count once */
-    }
-    return LC_OK;
-}
-
-/* ---- reading metrics ---- */
-
-int lc_trainer_metric_count(lc_trainer *t, lc_metric_set set)
-{
-    return t->metrics[set].n;
-}
-
-lc_metric_value lc_trainer_metric_at(lc_trainer *t, lc_metric_set set, int i)
-{
-    return t->metrics[set].v[i];
-}
-
-lc_status lc_trainer_metric(lc_trainer *t, const char *name, double *out)
-{
-    const lc__metric_map *m = &t->metrics[LC_CALLBACK_METRICS];
-    char known[512];
-    int at = lc__map_find(m, name);
-    if (at < 0)
-        return lc_fail(LC_ERR_NOT_FOUND, "there is no metric `%s`; there is: %s", name,
-                       m->n ? lc__map_names(m, known, sizeof known) : "none yet");
-    *out = m->v[at].value;
-    return LC_OK;
 }

@@ -374,14 +374,17 @@ void lc__results_publish_step(lc_trainer *t, lc__results *r);
 lc_status lc__results_publish_epoch(lc_trainer *t, lc__results *r) LC_MUST_USE; /* computes metrics */
 void lc__results_reset(lc__results *r);
 void lc__results_free(lc__results *r);
-lc_status lc__results_save(lc__results *r, lc_state *out) LC_MUST_USE;
-void lc__logged_drop(lc__logged *e); /* log_metric.c: what came from a checkpoint */
-lc_status lc__results_load(lc_trainer *t, lc__results *r, const lc_state *in) LC_MUST_USE;
 double lc__logged_epoch_value(const lc__logged *e);
 const char *lc__log_rule(lc_hook hook); /* what lc_log does there by default, for people */
 lc__logged *lc__results_add(lc_trainer *t, lc__results *r, const char *base, lc_hook hook, int loader,
                             const lc_log_args *args, bool on_step, bool on_epoch);
+lc__logged *lc__results_find(lc__results *r, const char *name, lc_hook hook, int loader); /* NULL: it is not there */
 
+/* ---- results_state.c ---- */
+lc_status lc__results_save(lc__results *r, lc_state *out) LC_MUST_USE;
+lc_status lc__results_load(lc_trainer *t, lc__results *r, const lc_state *in) LC_MUST_USE;
+
+/* ---- metric_map.c ---- */
 int lc__map_find(const lc__metric_map *m, const char *name); /* -1: it is not there */
 int lc__map_slot(lc__metric_map *m, const char *name);       /* made if it is new; -1: out of memory */
 /* "`a`, `b`", as far as there is room; returns text. */
@@ -395,6 +398,7 @@ lc_status lc__logged_metric(lc__results *r, lc__logged *e, lc_metric *metric) LC
 /* Makes e->sum the value of e's metric; nothing for other entries. */
 lc_status lc__logged_compute(lc__logged *e) LC_MUST_USE;
 void lc__logged_forget(lc__logged *e); /* resets the metric */
+void lc__logged_drop(lc__logged *e);   /* what came from a checkpoint */
 /* The epoch's rows are sent, or the run ends: metrics are reset and forgotten. */
 void lc__results_release(lc__results *r);
 /* Before that, if the epoch is not finished: keeps their states, for a checkpoint that is saved later. */

@@ -68,6 +68,15 @@ uint32_t lc__build_value(lc_build *b, const lc_type *type); /* LC_ABSENT when ou
 lc_status lc__expand(lc_build *b);
 /* The state of a flat buffer in this segment; starts as it is now, or as lc_zero_grad left it. */
 lc_status lc__expand_flat_state(lc_build *b, lc_flat *flat, lc_flat_state **out);
+/* Lets the node expanded last produce values that the user already holds. */
+void lc__expand_produce(lc_graph *g, uint32_t first_out);
+/* expand_update.c */
+lc_status lc__expand_clip_norm(lc_build *b, const lc_node *n);
+lc_status lc__expand_step(lc_build *b, const lc_node *n);
+lc_status lc__expand_zero_grad(lc_build *b, const lc_node *n);
+lc_status lc__expand_gradient(lc_build *b, const lc_node *n);
+/* A range of a 1-D buffer. */
+lc_tensor *lc__expand_range(lc_tensor *buffer, int64_t offset, int64_t count);
 /* expand_sync.c */
 lc_status lc__expand_sync(lc_build *b, const lc_node *node);
 lc_status lc__expand_share_sum(lc_build *b, const lc_node *node);
@@ -83,8 +92,6 @@ lc_status lc__expand_bucket_wait(lc_build *b, lc_flat *flat, int64_t end);
 bool lc__next_bucket(const struct lc__reducer *r, const lc_flat *flat, struct lc__unit *u);
 /* The gradient of parameter i, of which every rank has a part: all ranks put it together. */
 lc_status lc__expand_whole_gradient(const lc_graph *g, const lc_flat *flat, int i, lc_tensor **out);
-/* A range of a 1-D buffer. */
-lc_tensor *lc__expand_range(lc_tensor *buffer, int64_t offset, int64_t count);
 /* Before anything is expanded: the planner will want the buffers that slices lie in. */
 lc_status lc__expand_shards(lc_build *b);
 /* place_shards.c, behind fusion: gradients and parameters of which a rank keeps a slice become intermediate results. */

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What both ends of the control channel say and keep to: the secret, how it is proven, times, threads. */
+#include "comm/control_internal.h"
+#include "core/status.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+lc_status lc__control_check_secret(const char *secret)
+{
+    size_t n = secret ? strlen(secret) : 0;
+    if (n >= 16 && n <= 64) return LC_OK;
+    return lc_fail(LC_ERR_CONFIG, "the run's secret has %zu characters; it needs 16 to 64 (LIGHTC_SECRET)", n);
+}
+
+lc__proof_ask lc__control_ask(lc__proof_role role, const uint8_t asked[LC__NONCE], const uint8_t hello[LC__HELLO_BYTES])
+{
+    lc__proof_ask ask = {.role = role};
+    _Static_assert(LC__HELLO_HEAD <= sizeof ask.about, "a rank proves all that it says");
+    memcpy(ask.asked, asked, sizeof ask.asked);
+    memcpy(ask.about, hello, LC__HELLO_HEAD);
+    memcpy(ask.answered, hello + LC__HELLO_HEAD, sizeof ask.answered);
+    return ask;
+}
+
+bool lc__control_answer(const lc__control_options *o, lc__proof_role role, const char *text, const lc__frame *challenge,
+                        uint8_t hello[LC__HELLO_BYTES], char doubt[LC__DOUBT_TEXT])
+{
+    uint8_t *nonce = hello + LC__HELLO_HEAD;
+    if (challenge->n != LC__CHALLENGE_BYTES || lc__get_u32(challenge->data) != LC__CONTROL_VERSION) {
+        snprintf(doubt, LC__DOUBT_TEXT, "it is another version of lightc");
+        return false;
+    }
+    if (lc__get_u32(challenge->data + 4) != lc__proof_reveals()) {
+        snprintf(doubt, LC__DOUBT_TEXT, "only one of the two has OpenSSL's libcrypto: %s",
+                 lc__proof_reveals() ? lc__proof_why_not() : "this rank has it");
+        return false;
+    }
+    memset(hello, 0, LC__HELLO_BYTES);
+    lc__put_u32(hello, LC__CONTROL_VERSION);
+    lc__put_u32(hello + 4, (uint32_t)o->rank);
+    lc__put_u32(hello + 8, (uint32_t)o->size);
+    lc__put_u64(hello + 12, (uint64_t)getpid());
+    memcpy(hello + 20, text, strnlen(text, LC__HOST_TEXT - 1));
+    if (lc__proof_nonce(nonce) >= 0) {
+        const lc__proof_ask ask = lc__control_ask(role, challenge->data + 8, hello);
+        if (lc__proof_make(o->secret, strlen(o->secret), &ask, nonce + LC__NONCE) >= 0) return true;
+    }
+    snprintf(doubt, LC__DOUBT_TEXT, "this rank cannot answer it: out of memory, or of random numbers");
+    return false;
+}
+
+/* What the options of the program say, what its launcher has passed on, or the default. */
+static double seconds_of(double given, const char *variable, double otherwise)
+{
+    const char *text = given > 0 ? NULL : getenv(variable);
+    double value = text ? strtod(text, NULL) : given;
+    return value > 0 ? value : otherwise;
+}
+
+lc__control_times lc__control_default_times(const lc__control_times *times)
+{
+    lc__control_times t = times ? *times : (lc__control_times){0};
+    if (!(t.heartbeat > 0)) t.heartbeat = 0.5;
+    t.start = seconds_of(t.start, "LIGHTC_START_TIMEOUT", 300);
+    t.silence = seconds_of(t.silence, "LIGHTC_SILENCE_TIMEOUT", 10);
+    t.progress = seconds_of(t.progress, "LIGHTC_PROGRESS_TIMEOUT", 0);
+    t.grace = seconds_of(t.grace, "LIGHTC_GRACE_PERIOD", 2);
+    return t;
+}
+
+int lc__control_thread(pthread_t *thread, void *(*run)(void *arg), void *arg)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int code = pthread_create(thread, NULL, run, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return code;
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Maps of named values: what callbacks, the progress bar and users see of what was logged. */
+#include "core/trainer_internal.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int lc__map_find(const lc__metric_map *m, const char *name)
+{
+    for (int i = 0; i < m->n; i++)
+        if (!strcmp(m->v[i].name, name)) return i;
+    return -1;
+}
+
+const char *lc__map_names(const lc__metric_map *m, char *text, size_t size)
+{
+    size_t n = 0;
+    text[0] = 0;
+    for (int i = 0; i < m->n && n < size; i++)
+        n += (size_t)snprintf(text + n, size - n, "%s`%s`", i ? ", " : "", m->v[i].name);
+    return text;
+}
+
+int lc__map_slot(lc__metric_map *m, const char *name)
+{
+    int at = lc__map_find(m, name);
+    if (at >= 0) return at;
+    if (m->n == m->cap) {
+        int cap = m->cap ? 2 * m->cap : 16;
+        lc_metric_value *v = realloc(m->v, (size_t)cap * sizeof *v);
+        if (!v) return -1;
+        m->v = v;
+        m->cap = cap;
+    }
+    char *copy = strdup(name);
+    if (!copy) return -1;
+    m->v[m->n] = (lc_metric_value){copy, NAN};
+    return m->n++;
+}
+
+void lc__map_clear(lc__metric_map *m)
+{
+    for (int i = 0; i < m->n; i++) free((char *)m->v[i].name);
+    m->n = 0;
+}
+
+void lc__map_free(lc__metric_map *m)
+{
+    lc__map_clear(m);
+    free(m->v);
+    *m = (lc__metric_map){0};
+}
+
+/* ---- what users read ---- */
+
+int lc_trainer_metric_count(lc_trainer *t, lc_metric_set set)
+{
+    return t->metrics[set].n;
+}
+
+lc_metric_value lc_trainer_metric_at(lc_trainer *t, lc_metric_set set, int i)
+{
+    return t->metrics[set].v[i];
+}
+
+lc_status lc_trainer_metric(lc_trainer *t, const char *name, double *out)
+{
+    const lc__metric_map *m = &t->metrics[LC_CALLBACK_METRICS];
+    char known[512];
+    int at = lc__map_find(m, name);
+    if (at < 0)
+        return lc_fail(LC_ERR_NOT_FOUND, "there is no metric `%s`; there is: %s", name,
+                       m->n ? lc__map_names(m, known, sizeof known) : "none yet");
+    *out = m->v[at].value;
+    return LC_OK;
+}

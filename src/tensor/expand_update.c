@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Clipping, updates and gradients, from macro nodes to operators (expand.c). */
+#include "tensor/ops/ops.h"
+#include "tensor/plan_impl.h"
+#include "tensor/shard.h"
+#include "tensor/sync.h"
+
+#include <lightc/optim.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The parameters of a group, or of one unit of it, that have a gradient, as ranges of the flat buffers; where they are
+ * sharded, as ranges of this rank's slice: empty ones too, since updates are counted on every rank. */
+static int segments_of(const lc_param_group *group, const lc_flat_state *state, const lc__unit *u, int64_t first_index,
+                       lc_segment *out)
+{
+    int n = 0;
+    for (int i = 0; i < group->n_parameters; i++) {
+        lc_tensor *p = group->parameters[i];
+        int k = p->flat_index;
+        if (!state->after[k] || !p->requires_grad || (u && (k < u->first || k >= u->first + u->n))) continue;
+        lc_segment *s = &out[n++];
+        *s = (lc_segment){
+            .parameter = p, .offset = state->flat->offset[k], .count = lc__numel(&p->type), .index = first_index + i};
+        if (u && state->flat->sharding)
+            s->count = lc__slice_of(state->flat->sharding, u, s->offset, s->count, &s->offset);
+    }
+    return n;
+}
+
+static lc_status optimizer_state(lc_build *b, lc_optimizer *opt, lc_flat_state **state, lc_segment **segments)
+{
+    int n = 0;
+    LC_TRY(lc__optimizer_prepare(opt));
+    lc_flat *flat = NULL;
+    for (int i = 0; i < opt->n_groups; i++) {
+        n += opt->groups[i].n_parameters;
+        if (opt->groups[i].n_parameters) flat = opt->groups[i].parameters[0]->flat;
+    }
+    LC_TRY(lc__expand_flat_state(b, flat, state));
+    *segments = lc__build_alloc(b, (size_t)n * sizeof **segments);
+    return *segments ? LC_OK : LC_ERR_MEMORY;
+}
+
+lc_status lc__expand_clip_norm(lc_build *b, const lc_node *n)
+{
+    lc_graph *g = b->g;
+    lc_optimizer *opt = (lc_optimizer *)(uintptr_t)g->tape.ints[n->int_at];
+    lc_flat_state *state;
+    lc_segment *segments;
+    LC_TRY(optimizer_state(b, opt, &state, &segments));
+    const lc__sharding *sharding = state->flat->sharding;
+    bool sliced = sharding && sharding->gradient;
+    int64_t *ints = NULL;
+    int n_int = LC__CLIP_FIRST;
+    for (int i = 0; i < opt->n_groups; i++) n_int += 2 * opt->groups[i].n_parameters;
+    if (!(ints = lc__build_alloc(b, (size_t)n_int * sizeof *ints))) return LC_ERR_MEMORY;
+    ints[LC__CLIP_DTYPE] = g->tape.ints[n->int_at + 1];
+    ints[LC__CLIP_REDUCER] = sharding ? (int64_t)(uintptr_t)g->reducer : 0;
+    n_int = LC__CLIP_FIRST;
+    for (int k = 0; k < (sharding ? sharding->n_units : 1); k++) {
+        const lc__unit *u = sharding ? &sharding->units[k] : NULL;
+        int64_t slice = !u ? 0 : sliced ? u->at : u->offset + sharding->rank * u->slice;
+        for (int i = 0; i < opt->n_groups; i++) {
+            int count = segments_of(&opt->groups[i], state, u, 0, segments);
+            for (int s = 0; s < count; s++) {
+                if (!segments[s].count) continue;
+                ints[n_int++] = slice + segments[s].offset;
+                ints[n_int++] = segments[s].count;
+            }
+        }
+    }
+    lc_tensor *out[LC_MAX_OUTPUTS];
+    lc_tensor *gradient = sliced ? sharding->gradient : state->flat->gradient;
+    lc_op_call_n(&lc__op_clip_coefficient, 1, &gradient, n_int, ints, 2, g->tape.floats + n->float_at, out, LC_HERE);
+    lc__expand_produce(g, n->first_out);
+    return g->status;
+}
+
+lc_tensor *lc__expand_range(lc_tensor *buffer, int64_t offset, int64_t count)
+{
+    return lc_op_call(&lc__op_range, 1, &buffer, 3, (int64_t[]){offset, LC_ROW_MAJOR, count}, 0, NULL, LC_HERE);
+}
+
+/* The update of all groups, or of one unit of them: of the flat buffers, or of this rank's slice. *any: of something.
+ */
+static lc_status update(lc_build *b, const lc_node *n, lc_flat_state *state, lc_segment *segments, lc_tensor *scale,
+                        const lc__unit *u, bool *any)
+{
+    lc_graph *g = b->g;
+    lc_optimizer *opt = (lc_optimizer *)(uintptr_t)g->tape.ints[n->int_at];
+    const lc_flat *flat = state->flat;
+    const lc__sharding *sharding = flat->sharding;
+    lc_tensor *parameters = flat->parameter, *gradients = flat->gradient, *states[LC_MAX_OPTIM_STATE];
+    int64_t index = 0;
+    *any = false;
+    memcpy(states, opt->state, sizeof states);
+    for (int i = 0; i < opt->n_groups; i++) {
+        lc_param_group *group = &opt->groups[i];
+        int count = segments_of(group, state, u, index, segments);
+        index += group->n_parameters;
+        if (!count) continue;
+        if (sharding && !*any) {
+            int64_t slice = u->offset + sharding->rank * u->slice;
+            parameters = sharding->parameter ? lc__expand_range(sharding->parameter, u->at, u->slice)
+                                             : lc__expand_range(flat->parameter, slice, u->slice);
+            gradients = sharding->gradient ? lc__expand_range(sharding->gradient, u->at, u->slice)
+                                           : lc__expand_range(flat->gradient, slice, u->slice);
+            for (int k = 0; k < LC_MAX_OPTIM_STATE; k++)
+                if (opt->state[k] && !(opt->ops->scalar_state >> k & 1))
+                    states[k] = lc__expand_range(opt->state[k], u->at, u->slice);
+        }
+        *any = true;
+        lc_update update = {.group = group,
+                            .parameters = parameters,
+                            .gradients = gradients,
+                            .grad_scale = scale,
+                            .steps = opt->steps,
+                            .state = states,
+                            .n_segments = count,
+                            .segments = segments,
+                            .clip_value = g->tape.ints[n->int_at + 2] ? &group->hyper[LC_HYPER_CLIP_VALUE] : NULL};
+        lc_status status = opt->ops->update(opt, &update);
+        if (status < 0) return lc_fail_context(status, "%s", opt->ops->name);
+        LC_TRY(g->status);
+    }
+    return LC_OK;
+}
+
+/* While the last buckets are under way, those that are there are updated. */
+static lc_status update_by_bucket(lc_build *b, const lc_node *n, lc_flat_state *state, lc_segment *segments,
+                                  lc_tensor *scale)
+{
+    bool any;
+    b->plan->by_bucket = true;
+    for (lc__unit u = {0}; lc__next_bucket(b->g->reducer, state->flat, &u);) {
+        LC_TRY(lc__expand_bucket_wait(b, state->flat, u.offset + u.count));
+        LC_TRY(update(b, n, state, segments, scale, &u, &any));
+    }
+    return lc__expand_wait(b, state->flat); /* for those of other buffers */
+}
+
+lc_status lc__expand_step(lc_build *b, const lc_node *n)
+{
+    lc_graph *g = b->g;
+    lc_optimizer *opt = (lc_optimizer *)(uintptr_t)g->tape.ints[n->int_at];
+    lc_flat_state *state;
+    lc_segment *segments;
+    bool any;
+    LC_TRY(optimizer_state(b, opt, &state, &segments));
+    const lc__sharding *sharding = state->flat->sharding;
+    uint32_t factor = g->tape.in[n->in_at];
+    lc_tensor *scale = factor == LC_ABSENT ? NULL : g->values[factor];
+    if (!scale)
+        scale = lc_op_call(&lc__op_scalar, 0, NULL, 1, (int64_t[]){state->flat->parameter->type.dtype}, 1,
+                           g->tape.floats + n->float_at, LC_HERE);
+    if (!sharding && g->tape.ints[n->int_at + 3]) return update_by_bucket(b, n, state, segments, scale);
+    if (!sharding) return update(b, n, state, segments, scale, NULL, &any);
+    bool gathers = false;
+    for (int k = 0; k < sharding->n_units; k++) {
+        const lc__unit *u = &sharding->units[k];
+        LC_TRY(update(b, n, state, segments, scale, u, &any));
+        if (any && !sharding->parameter) LC_TRY(lc__expand_unit_gather(b, state->flat, u));
+        gathers |= any;
+    }
+    return gathers && !sharding->parameter ? lc__expand_wait(b, state->flat) : LC_OK;
+}
+
+lc_status lc__expand_zero_grad(lc_build *b, const lc_node *n)
+{
+    const lc_optimizer *opt = (const lc_optimizer *)(uintptr_t)b->g->tape.ints[n->int_at];
+    for (int i = 0; i < opt->n_groups; i++)
+        for (int k = 0; k < opt->groups[i].n_parameters; k++) {
+            const lc_tensor *p = opt->groups[i].parameters[k];
+            lc_flat_state *state;
+            LC_TRY(lc__expand_flat_state(b, p->flat, &state));
+            state->after[p->flat_index] = 0;
+        }
+    return LC_OK;
+}
+
+lc_status lc__expand_gradient(lc_build *b, const lc_node *n)
+{
+    lc_graph *g = b->g;
+    lc_tensor *p = g->values[g->tape.in[n->in_at]];
+    lc_flat *flat;
+    lc_flat_state *state;
+    if (p->kind != LC_TENSOR_PERSISTENT || !p->requires_grad)
+        return lc_fail(LC_ERR_ARGUMENT, "lc_gradient: only persistent tensors that require a gradient have one");
+    LC_TRY(lc__flat_of(p, &flat));
+    LC_TRY(lc__expand_flat_state(b, flat, &state));
+    bool any = state->after[p->flat_index];
+    lc_tensor *sum = any ? flat->gradients[p->flat_index] : lc__zeros_of(p);
+    if (any && flat->sharding) LC_TRY(lc__expand_whole_gradient(g, flat, p->flat_index, &sum));
+    lc_op_call(&lc__op_mul_scalar, 1, &sum, 0, NULL, 1, any ? g->tape.floats + n->float_at : (double[]){1}, LC_HERE);
+    lc__expand_produce(g, n->first_out);
+    return g->status;
+}
