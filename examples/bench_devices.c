@@ -80,7 +80,7 @@ static void begin_measurement(network *m)
 
 static void end_measurement(network *m)
 {
-    if (m->warm) { /* the first one made plans, and is dropped */
+    if (m->warm && m->n < m->a->repeats) { /* the first one made plans, and is dropped */
         m->speed[m->n++] = (double)m->samples / (m->mark - m->begun);
         for (int i = 0; i < PLACES; i++) m->total[i] += m->spent[i];
         m->batches += m->running;
@@ -134,7 +134,8 @@ static lc_status on_train_batch_end(lc_module *self, const lc_outputs *outputs, 
     spend(m, UPDATE);
     count(m, batch);
     if (m->mark - m->begun >= m->a->seconds) end_measurement(m);
-    if (m->n == m->a->repeats) lc_trainer_stop(self->trainer);
+    /* Rank 0's numbers are those that are shown. */
+    if (m->n == m->a->repeats && lc_trainer_is_global_zero(self->trainer)) lc_trainer_stop(self->trainer);
     return LC_OK;
 }
 

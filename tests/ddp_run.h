@@ -21,9 +21,10 @@ typedef struct job {
     char root[320];
     int64_t max_epochs, accumulate;
     double clip, bucket_cap_mb; /* 0: the default */
-    bool shuffle, early, manual, late;
-    bool thaws;                                /* the first layer is trained in every other epoch alone */
-    int64_t samples, val, accumulate_manually; /* samples, val 0: all */
+    bool shuffle, early, manual;
+    enum { IN_TIME, LATE, LATE_BY_NORM, LATE_BY_LOOK } late; /* and how gradients are clipped */
+    bool thaws;                                              /* the first layer is trained in every other epoch alone */
+    int64_t samples, val, accumulate_manually;               /* samples, val 0: all */
     const char *ckpt_path;
     const char *strategy;  /* NULL: ddp, or with one process none */
     const char *optimizer; /* NULL: SGD with momentum */
@@ -87,6 +88,24 @@ static inline lc_tensor *manual_step(lc_module *self, const lc_batch *b, int64_t
     return s < 0 ? NULL : loss;
 }
 
+/* To half of the largest element of the first layer's. */
+static inline lc_status clip_by_look(net *m, lc_optimizer *opt)
+{
+    float g[8 * FEATURES], most = 0;
+    LC_TRY(lc_tensor_read(lc_gradient(m->base.l1.weight), g, sizeof g));
+    for (int i = 0; i < 8 * FEATURES; i++) most = fmaxf(most, fabsf(g[i]));
+    lc_clip_grad_value(opt, most / 2);
+    return LC_OK;
+}
+
+static inline lc_status clip_late(net *m, lc_optimizer *opt)
+{
+    if (m->j->late == LATE) return lc_clip_gradients(&m->base.base, opt, 0.5, "norm");
+    if (m->j->late == LATE_BY_LOOK) return clip_by_look(m, opt);
+    lc_clip_grad_norm(opt, 0.5);
+    return LC_OK;
+}
+
 /* A backward pass in one batch, the step for it in the next one. */
 static inline lc_tensor *late_step(lc_module *self, const lc_batch *b, int64_t i)
 {
@@ -94,7 +113,7 @@ static inline lc_tensor *late_step(lc_module *self, const lc_batch *b, int64_t i
     lc_tensor *loss = training_step(self, b, i);
     lc_status s = i % 2 ? LC_OK : lc_manual_zero_grad(self, NULL);
     if (s >= 0 && i % 2 == 0) s = lc_manual_backward(self, loss);
-    if (s >= 0 && i % 2) s = lc_clip_gradients(self, opt, 0.5, "norm");
+    if (s >= 0 && i % 2) s = clip_late((net *)self, opt);
     if (s >= 0 && i % 2) s = lc_manual_step(self, opt);
     return s < 0 ? NULL : loss;
 }

@@ -136,7 +136,7 @@ static inline double patience(double seconds)
             }                                                                                                          \
         }                                                                                                              \
         printf("%d passed, %d failed, %d skipped\n", passed, failed, skipped);                                         \
-        if (argc > 1 && passed + failed + skipped == 0) fprintf(stderr, "no case has such a name\n"), failed = 1;      \
+        if (argc > 1 && passed + failed + skipped == 0) return fprintf(stderr, "no case has such a name\n"), 2;        \
         return failed ? 1 : passed ? 0 : 77;                                                                           \
     }
 

@@ -92,7 +92,7 @@ TEST(a_late_step_goes_on_from_a_checkpoint)
                 static ranks_job r;
                 outcome whole;
                 job all = job_of("late_whole"), j = job_of("late_part");
-                all.late = j.late = true;
+                all.late = j.late = LATE + (s + from + to) % 3;
                 j.save_after = 4;
                 j.strategy = strategies[s];
                 snprintf(j.saved, sizeof j.saved, "%s/inside.ckpt", j.root);

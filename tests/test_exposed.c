@@ -8,6 +8,7 @@
 #include "comm/exposed.h"
 
 #include <lightc/random.h>
+#include <sys/resource.h>
 
 enum { BYTES = 1 << 20, SAMPLES = 24, WIDE = 256 };
 
@@ -469,6 +470,89 @@ TEST(memory_of_a_communicator)
         CHECK_RANKS("shm", n, use_memory, &(asked){.shown = n > 1});
         CHECK_RANKS("threads", n, use_memory, &(asked){0});
         CHECK_RANKS("tcp", n, use_memory, &(asked){0});
+    }
+}
+
+/* A piece is one rank's to let go of; the others may use it, and this one another. */
+static lc_status use_different_pieces(lc_comm *c, void *ctx)
+{
+    enum { N = 60000 };
+    float *x, *y;
+    int rank = lc_comm_rank(c), n = lc_comm_size(c);
+    (void)ctx;
+    LC_TRY(lc_comm_alloc_mem(c, N * sizeof *x, (void **)&x));
+    LC_TRY(lc_comm_alloc_mem(c, N * sizeof *y, (void **)&y));
+    float *mine = rank == 0 ? x : y;
+    if (rank > 0) lc_comm_free_mem(c, x);
+    for (int i = 0; i < N; i++) mine[i] = (float)(rank + 1);
+    LC_TRY(lc_comm_all_reduce(c, mine, mine, N, LC_F32, LC_COMM_SUM, NULL));
+    for (int i = 0; i < N; i++) RANK_CHECK(mine[i] == (float)(n * (n + 1) / 2));
+    return LC_OK;
+}
+
+TEST(ranks_may_use_different_pieces)
+{
+    CHECK_RANKS("shm", 2, use_different_pieces, NULL);
+    CHECK_RANKS("shm", 3, use_different_pieces, NULL);
+}
+
+static lc_status ask_for_different_sizes(lc_comm *c, void *ctx)
+{
+    void *x;
+    (void)ctx;
+    RANK_CHECK(lc_comm_alloc_mem(c, lc_comm_rank(c) ? 1 << 20 : 1 << 16, &x) == LC_ERR_ARGUMENT && !x);
+    RANK_CHECK(strstr(lc_error_message(), "65536 to 1048576 bytes"));
+    LC_TRY(lc_comm_alloc_mem(c, 1 << 16, &x)); /* nothing is lost */
+    return LC_OK;
+}
+
+TEST(different_sizes_are_an_error)
+{
+    CHECK_RANKS("shm", 2, ask_for_different_sizes, NULL);
+    CHECK_RANKS("threads", 3, ask_for_different_sizes, NULL);
+}
+
+/* ulimit -f: the kernel ends who makes a larger file. */
+static lc_status use_memory_with_small_files(lc_comm *c, void *ctx)
+{
+    void *data;
+    int fd;
+    asked plain = {0};
+    const struct rlimit small = {64 << 10, 64 << 10};
+    (void)ctx;
+    RANK_CHECK(setrlimit(RLIMIT_FSIZE, &small) == 0);
+    LC_TRY(lc__cpu_backend.alloc(8 << 20, &data));
+    lc__cpu_backend.share(data, 8 << 20, &fd);
+    RANK_CHECK(fd == -1);
+    lc__cpu_backend.free(data, 8 << 20);
+    return use_memory(c, &plain);
+}
+
+TEST(files_may_be_too_small_for_memory)
+{
+    CHECK_RANKS("shm", 2, use_memory_with_small_files, NULL);
+}
+
+/* What runs is forgotten; until then it uses memory that is the communicator's. */
+static lc_status leave_calls_behind(lc_comm *c, void *ctx)
+{
+    enum { N = 8 << 20 };
+    lc_request *r;
+    float *x;
+    LC_TRY(lc_comm_alloc_mem(c, N * sizeof *x, (void **)&x));
+    memset(x, 0, N * sizeof *x);
+    LC_TRY(lc_comm_barrier(c, NULL));
+    LC_TRY(lc_comm_all_reduce(c, x, x, N, LC_F32, LC_COMM_SUM, &r));
+    LC_TRY(lc_comm_progress(c));
+    usleep((useconds_t)(2000 + *(int *)ctx * 1500));
+    return LC_OK; /* the communicator is freed behind this */
+}
+
+TEST(memory_is_there_until_nothing_uses_it)
+{
+    for (int i = 0; i < 8; i++) {
+        CHECK_RANKS("tcp", 2, leave_calls_behind, &i);
+        CHECK_RANKS("shm", 2, leave_calls_behind, &i);
     }
 }
 

@@ -2,11 +2,11 @@
 /* The thread that carries calls on, over a backend that counts its naps. (That calls go on over TCP is in test_tcp.c.)
  */
 #define _GNU_SOURCE
-#include "test.h"
+#include "comm_world.h"
 
-#include "comm/comm_internal.h"
-
+#include <dirent.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { NAPS = 3 };
@@ -134,6 +134,59 @@ TEST(memory_of_calls_that_are_given_up_is_left_alone)
         CHECK_STATUS(lc_comm_barrier(c, NULL), LC_ERR_PEER);
         lc_comm_free(c);
     }
+}
+
+static lc_status give_up_a_group(lc_comm *c, void *ctx)
+{
+    enum { N = 8 << 20 };
+    lc_comm *group;
+    lc_request *r;
+    LC_TRY(lc_comm_split(c, 0, lc_comm_rank(c), &group));
+    float *x = mmap(NULL, N * sizeof *x, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    RANK_CHECK(x != MAP_FAILED);
+    LC_TRY(lc_comm_barrier(c, NULL));
+    LC_TRY(lc_comm_all_reduce(group, x, x, N, LC_F32, LC_COMM_SUM, &r));
+    LC_TRY(lc_comm_progress(group));
+    usleep((useconds_t)(2000 + *(int *)ctx * 700));
+    lc__comm_give_up(c, "enough");
+    munmap(x, N * sizeof *x);
+    usleep(10000);
+    lc_comm_free(group);
+    return LC_OK;
+}
+
+TEST(memory_of_calls_of_a_group_is_left_alone_too)
+{
+    for (int i = 0; i < 20; i++) CHECK_RANKS("tcp", 2, give_up_a_group, &i);
+}
+
+/* The thread is no more urgent than the program wants to be. */
+static lc_status look_at_nice(lc_comm *c, void *ctx)
+{
+    static float x[1 << 20];
+    lc_request *r;
+    struct dirent *e;
+    int n = 0;
+    (void)ctx;
+    RANK_CHECK(setpriority(PRIO_PROCESS, 0, 19) == 0);
+    LC_TRY(lc_comm_all_reduce(c, x, x, 1 << 20, LC_F32, LC_COMM_SUM, &r));
+    LC_TRY(lc_comm_progress(c));
+    usleep(20000);
+    DIR *d = opendir("/proc/self/task");
+    RANK_CHECK(d);
+    while ((e = readdir(d))) {
+        if (e->d_name[0] == '.') continue;
+        RANK_CHECK(getpriority(PRIO_PROCESS, (id_t)atoi(e->d_name)) == 19);
+        n++;
+    }
+    closedir(d);
+    RANK_CHECK(n >= 2);
+    return lc_comm_wait(r);
+}
+
+TEST(the_thread_is_as_nice_as_the_program)
+{
+    CHECK_RANKS("tcp", 2, look_at_nice, NULL);
 }
 
 TEST_MAIN

@@ -12,7 +12,8 @@
  *
  * Bytes move inside of lc_comm_progress, lc_comm_poll and lc_comm_wait, on the thread that calls them. Over TCP, where
  * rare calls would leave the link idle, lc_comm_progress hands what runs over to a thread of the communicator, which
- * sleeps but when something moves. A communicator belongs to one thread of the program at a time. Memory that a call
+ * sleeps but when something moves. A communicator, with the groups split from it, belongs to one thread of the program
+ * at a time, and stays with it while calls run; who waits in one moves on what runs on all of these. Memory that a call
  * was given is the call's until it is done.
  *
  * Sums have defined bits: contributions are combined on one balanced tree over the ranks in their order,
@@ -178,7 +179,8 @@ LC_API void lc_comm_free(lc_comm *comm);
 
 /* Zeros, on a page's boundary. Where the ranks are processes of one host and nothing keeps them from each other's
  * memory, an all_reduce in place (in == out) of 16 KiB and more that lies in it on all of them needs no copies, and is
- * several times as fast; elsewhere it is memory like any other. Collective, with as many bytes on all ranks; nothing
+ * several times as fast; elsewhere, and beyond the first few pieces of it, it is memory like any other. Behind an error
+ * of `comm` other ranks may still write to it until it is freed. Collective, with as many bytes on all ranks; nothing
  * else may run on `comm`. An error if a rank has not so much. */
 LC_API lc_status lc_comm_alloc_mem(lc_comm *comm, size_t bytes, void **out) LC_MUST_USE;
 /* When no call uses it, and before lc_comm_free, which else frees it. Not collective. NULL is fine. */

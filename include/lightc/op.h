@@ -144,6 +144,7 @@ enum {
     LC_OP_RANDOM = 8,       /* uses call->rng; its first two ints are set by the recorder: site hash, occurrence */
     LC_OP_MUTATES = 16,     /* writes persistent inputs given by mutated_inputs; never dropped as dead */
     LC_OP_SIDE_EFFECT = 32, /* never dropped as dead */
+    LC_OP_LATER = 64,       /* results, and inputs that are written, are complete behind a later operator only */
 };
 
 struct lc_op {

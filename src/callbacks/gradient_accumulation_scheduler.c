@@ -12,7 +12,7 @@ typedef struct accumulation {
 
 static lc_status ac_train_start(void *self, lc_trainer *t)
 {
-    (void)self;
+    const accumulation *a = self;
     if (t->mo.manual_optimization)
         return lc_fail(LC_ERR_STATE,
                        "GradientAccumulationScheduler is for automatic optimisation; %s optimises manually",
@@ -22,6 +22,7 @@ static lc_status ac_train_start(void *self, lc_trainer *t)
                        "accumulate_grad_batches is %lld, but the callbacks hold a GradientAccumulationScheduler; leave "
                        "one of the two out",
                        (long long)t->opt.accumulate_grad_batches);
+    for (int i = 0; i < a->n; i++) LC_TRY(lc__check_accumulation(t, a->at[i].factor));
     return LC_OK;
 }
 

@@ -104,8 +104,8 @@ void lc_comm_free(lc_comm *c)
     }
     leave_parent(c);
     for (lc_comm *g = c->groups; g; g = g->next) g->parent = NULL;
-    while (c->memories) lc_comm_free_mem(c, c->memories->data);
-    c->ops.free(c->self);
+    c->ops.free(c->self); /* until then a thread of it may use that memory */
+    lc__comm_memory_release(c->memories);
     pthread_mutex_destroy(&c->lock);
     for (lc_request *r = c->made, *next; r; r = next) {
         next = r->made;
@@ -445,20 +445,29 @@ lc_status lc_comm_progress(lc_comm *c)
     return s < 0 ? fail(c, s) : LC_OK;
 }
 
-lc_status lc__comm_wait_beside(lc_request *r, lc_comm *const *others, int n)
+/* What runs on `at` and the groups split from it, but for `c`: who waits in one must not hold up those that wait for it
+ * in another. Whether there was anything. Who waits for what fails here will hear of it. */
+static bool move_others(lc_comm *at, const lc_comm *c)
+{
+    bool any = at != c && at->running && at->failed >= 0;
+    if (any) (void)!lc_comm_progress(at);
+    for (lc_comm *g = at->groups; g; g = g->next) any |= move_others(g, c);
+    return any;
+}
+
+lc_status lc__comm_wait_with(lc_request *r, lc_comm *const *others, int n)
 {
     enum { NAP_US = 200, NAP_BESIDE_US = 20 }; /* nothing of the others wakes who sleeps here */
-    lc_comm *c = r->comm;
+    lc_comm *c = r->comm, *whole = c;
     int64_t start = lc__now_ns();
+    while (whole->parent) whole = whole->parent;
     for (bool done = false;;) {
         int nap = NAP_US;
         LC_TRY(lc_comm_poll(r, &done));
         if (done) break;
-        for (int i = 0; i < n; i++) {
-            if (!others[i] || others[i] == c || !others[i]->running) continue;
-            LC_TRY(lc_comm_progress(others[i]));
-            nap = NAP_BESIDE_US;
-        }
+        if (move_others(whole, c)) nap = NAP_BESIDE_US;
+        for (int i = 0; i < n; i++)
+            if (others[i] && others[i]->failed < 0) return fail(others[i], others[i]->failed);
         if (c->ops.idle)
             c->ops.idle(c->self, nap);
         else
@@ -492,7 +501,7 @@ lc__comm_memory **lc__comm_memories(lc_comm *c)
 
 lc_status lc_comm_wait(lc_request *r)
 {
-    return lc__comm_wait_beside(r, NULL, 0);
+    return lc__comm_wait_with(r, NULL, 0);
 }
 
 lc_status lc_comm_split(lc_comm *c, int color, int key, lc_comm **out)
@@ -507,6 +516,7 @@ lc_status lc_comm_split(lc_comm *c, int color, int key, lc_comm **out)
     c->splits++;
     if (!self) return LC_OK;
     LC_TRY(lc_comm_new(&c->ops, self, rank, size, out));
+    (*out)->carried = c->carried;
     lc__comm_explained_by(*out, c->explain, c->explain_ctx);
     snprintf((*out)->name, sizeof(*out)->name, "%.20s%s%d.%d", c->name, *c->name ? "/" : "", c->splits, color);
     pthread_mutex_lock(&c->lock);

@@ -29,6 +29,8 @@
 enum { LC__LANE_COLLECTIVE = 0, LC__LANE_DIRECT, LC__LANES, LC__GRAIN = 64 };
 
 #define LC__NO_PUT SIZE_MAX
+/* Which rank, and who waits for it. */
+#define LC__MISSED_TEXT "rank %d has left the group, and rank %d still waits for it"
 
 typedef lc_meeting lc__meeting;
 
@@ -99,9 +101,9 @@ void lc__comm_announce(lc_comm *comm, int leader);
 lc_status lc__comm_announce_end(lc_comm *comm) LC_MUST_USE;
 lc_status lc__comm_follow(lc_comm *comm, int leader) LC_MUST_USE;
 
-/* lc_comm_wait while what runs on `others` [n] moves on too (NULL, and the request's own, are fine): where ranks use
- * several groups at once, a rank that waits in one must not hold up those that wait for it in another. */
-lc_status lc__comm_wait_beside(lc_request *request, lc_comm *const *others, int n) LC_MUST_USE;
+/* lc_comm_wait, given up with the error of one of `others` [n] that has failed (NULL, and the request's own, are fine):
+ * where ranks use several groups at once, the failure may be known in another one alone. */
+lc_status lc__comm_wait_with(lc_request *request, lc_comm *const *others, int n) LC_MUST_USE;
 
 /* Whether there is anything to be had from exposing memory (lc_comm_ops); then `expose`, where nothing else runs on the
  * communicator, and `conceal`. */
@@ -116,6 +118,7 @@ typedef struct lc__comm_memory {
     size_t bytes;
 } lc__comm_memory;
 lc__comm_memory **lc__comm_memories(lc_comm *comm);
+void lc__comm_memory_release(lc__comm_memory *list); /* once nobody uses it */
 
 /* lc_comm_get_stats, of the groups that were split from it as well. */
 void lc__comm_total(lc_comm *comm, lc_comm_stats *out);

@@ -28,6 +28,9 @@ typedef struct lc__control_times {
  * two of them, where only as many can share a batch. */
 enum { LC__OWN_DATA = 1, LC__POWER_OF_TWO = 2 };
 
+/* Whether it is long enough for a run's secret, and not too long. */
+lc_status lc__control_check_secret(const char *secret) LC_MUST_USE;
+
 /* ---- the coordinator ---- */
 
 /* Binds to `address` (an address of this host, NULL: loopback only, "*": every interface) and *port (0: any, which is
@@ -51,6 +54,9 @@ bool lc__coordinator_has_met(lc__coordinator *c, int rank);
  * are the last calls of each rank, a text of some lines; "" if none is known. Not to call back. */
 void lc__coordinator_on_end(lc__coordinator *c, void (*on_end)(void *ctx, const char *message, const char *calls),
                             void *ctx);
+/* When all processes have ended: whether a rank had failed, or was lost to others that waited for it, whatever the
+ * statuses of processes say. Waits until that is known, if any rank is gone without a goodbye. */
+bool lc__coordinator_failed(lc__coordinator *c);
 /* The message that ended the run, or "". "rank 3 (host a), step 120, epoch 2, validation: why". */
 void lc__coordinator_message(lc__coordinator *c, char *text, size_t size);
 /* Ranks that have not said goodbye go on without a control channel. NULL is fine. */

@@ -36,7 +36,6 @@ void lc__control_nap(double seconds);
 /* Takes the coordinator's first word. Whether it was one: 1; 0: nothing has come until then, or the end; -1: no. */
 int lc__control_first_word(lc__wire *w, double until, lc__frame *f);
 
-lc_status lc__control_check_secret(const char *secret) LC_MUST_USE;
 /* Defaults in place of zeros; NULL: all of them. */
 lc__control_times lc__control_default_times(const lc__control_times *times);
 /* A thread that gets no signals: they are for the program's own threads. Returns as pthread_create. */

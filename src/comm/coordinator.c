@@ -19,6 +19,7 @@
 
 #define NEXT_WORD  10.0 /* seconds until those who wait are told for whom again */
 #define LEAVE_TIME 1.0  /* seconds for the last messages */
+#define DECIDED    1.0  /* seconds in which the end of the last rank is judged */
 
 /* ---- the thread ---- */
 
@@ -59,13 +60,14 @@ static void round_of(lc__coordinator *c, double seconds)
     struct pollfd *p = c->polled;
     int n = 2, strangers = c->n_strangers, size = c->size;
     p[0] = (struct pollfd){.fd = c->wake, .events = POLLIN};
-    p[1] = (struct pollfd){.fd = strangers < LC__STRANGERS ? c->listener : -1, .events = POLLIN};
+    p[1] = (struct pollfd){.fd = strangers < LC__STRANGERS && !c->full ? c->listener : -1, .events = POLLIN};
     for (int i = 0; i < size; i++)
         p[n++] = (struct pollfd){.fd = c->members[i].wire.fd, .events = interest(&c->members[i].wire)};
     for (int i = 0; i < strangers; i++) p[n++] = (struct pollfd){.fd = c->strangers[i].wire.fd, .events = POLLIN};
     pthread_mutex_unlock(&c->lock);
     int some = poll(p, (nfds_t)n, (int)(seconds * 1000) + 1);
     pthread_mutex_lock(&c->lock);
+    c->full = false;
     double now = lc__seconds();
     uint64_t rung;
     if (some > 0 && p[0].revents) (void)!read(c->wake, &rung, sizeof rung);
@@ -249,6 +251,24 @@ bool lc__coordinator_ended(lc__coordinator *c, int *silent)
     *silent = c->silent;
     pthread_mutex_unlock(&c->lock);
     return ended;
+}
+
+bool lc__coordinator_failed(lc__coordinator *c)
+{
+    bool open = true, failed = false;
+    for (double until = lc__seconds() + DECIDED; open && lc__seconds() < until;) {
+        pthread_mutex_lock(&c->lock);
+        failed = c->ended && !c->harmless;
+        open = c->ending;
+        for (int i = 0; i < c->size; i++) {
+            const lc__member *m = &c->members[i];
+            open |= m->state == LC__LOST || m->state == LC__FAILED || (m->state == LC__HERE && m->ended[0]);
+        }
+        open &= !c->ended;
+        pthread_mutex_unlock(&c->lock);
+        if (open) lc__control_nap(0.01);
+    }
+    return failed;
 }
 
 bool lc__coordinator_lost(lc__coordinator *c, int rank)

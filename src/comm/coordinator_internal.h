@@ -63,12 +63,14 @@ struct lc__coordinator {
     bool gathering;     /* ranks wait for others that have not come, or not come back */
     bool ending, ended; /* `message` says why; ending: ranks are asked what they did last, and nobody is told yet */
     bool stopping;
+    bool harmless;                     /* the end: somebody has left without a goodbye, whose process has ended well */
     unsigned terms;                    /* of all ranks together */
     int silent;                        /* the rank whose silence ended the run, or -1 */
     double slept, woken;               /* for how long this process was stopped, and until when */
     double started, beat, word, asked; /* word: when those who wait are told next */
     char message[LC__END_TEXT];
     char refused[256]; /* the last that was turned away while others are waited for; "" */
+    bool full;         /* this process has no descriptor for who knocks; until the next round */
     void (*on_end)(void *ctx, const char *message, const char *calls);
     void *ctx;
     struct pollfd *polled; /* [2 + size + LC__STRANGERS] */

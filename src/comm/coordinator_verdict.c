@@ -119,6 +119,7 @@ static void pronounce(lc__coordinator *c)
 {
     lc__str calls = {0};
     c->ended = true;
+    for (int i = 0; i < c->size; i++) c->harmless = c->harmless && !strchr(c->members[i].calls, '>');
     if (c->on_end) {
         last_calls(c, &calls);
         c->on_end(c->ctx, c->message, calls.n && !calls.failed ? calls.s : "");
@@ -159,6 +160,7 @@ static void end_by_loss(lc__coordinator *c, int rank)
     const lc__member *m = &c->members[rank];
     const char *how = m->ended[0] ? m->ended : GONE;
     char cause[512];
+    c->harmless = m->well; /* unless somebody waits for it */
     bool gave_up = c->slept > 0 && m->since - c->woken < GAVE_UP;
     if (gave_up)
         snprintf(cause, sizeof cause, "%s; the process that coordinates the run was stopped for %.3g s", how, c->slept);

@@ -282,13 +282,6 @@ static bool may_be_in_place(const exchange *x, const lc_comm_call *call)
            !x->schedule.per_host;
 }
 
-static bool is_in_place(const exchange *x)
-{
-    bool is = true;
-    for (int i = 0; i < x->size; i++) is = is && x->tokens[i] >= 0;
-    return is;
-}
-
 static lc_status combine_in_place(exchange *x, const lc_comm_call *call, bool *done)
 {
     int64_t before = x->combined, own_bytes;
@@ -339,7 +332,10 @@ static lc_status advance_stages(exchange *x, const lc_comm_call *call, bool *don
         else
             LC_TRY(advance(x, call, done));
         if (!*done || x->stage == SAY || x->stage == WHOLE) return LC_OK;
-        LC_TRY(enter(x, call, x->stage == IN_PLACE ? SAY : is_in_place(x) ? IN_PLACE : WHOLE));
+        LC_TRY(enter(x, call,
+                     x->stage == IN_PLACE                            ? SAY
+                     : lc__exposed_is_common(&x->exposed, x->tokens) ? IN_PLACE
+                                                                     : WHOLE));
     }
 }
 

@@ -114,6 +114,13 @@ int64_t lc__exposed_token(const lc__exposed *x, const void *data, int64_t bytes)
     return -1;
 }
 
+bool lc__exposed_is_common(const lc__exposed *x, const int64_t *tokens)
+{
+    bool is = true;
+    for (int i = 0; i < x->size; i++) is = is && tokens[i] >= 0 && tokens[i] >> OFFSET_BITS == tokens[0] >> OFFSET_BITS;
+    return is;
+}
+
 /* Where the data of a rank's token lies; NULL: nowhere. */
 static char *find(const lc__exposed *x, int rank, int64_t token, int64_t bytes)
 {

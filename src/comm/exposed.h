@@ -34,6 +34,9 @@ void lc__exposed_release(lc__exposed *x);
 
 /* -1: not all of it is exposed. */
 int64_t lc__exposed_token(const lc__exposed *x, const void *data, int64_t bytes);
+/* Whether data of all ranks lies at these tokens [size] where all of them see it: in one piece, for a rank that no
+ * longer uses another piece may have let go of it. */
+bool lc__exposed_is_common(const lc__exposed *x, const int64_t *tokens);
 /* Combines some more of this rank's part of an all_reduce whose data lies at the ranks' tokens, behind *combined bytes
  * of it that it has combined. parts [size]: for its own use. */
 lc_status lc__exposed_combine(const lc__exposed *x, const lc_comm_call *call, const int64_t *tokens, const void **parts,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of a communicator: where its ranks are processes of a host, files without a name that all of them map, so that
  * an all_reduce in it needs no copies (exposed.h); elsewhere memory like any other. */
-#define _GNU_SOURCE /* memfd_create */
 #include "comm/comm_internal.h"
+#include "core/memory_file.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -31,10 +31,8 @@ static lc__comm_memory *map(size_t bytes)
 /* The file that it is from now on; -1: there is none to be had, and it stays what it is. */
 static int make_file(lc__comm_memory *m)
 {
-    int fd = memfd_create("lightc-memory", MFD_CLOEXEC);
-    void *data = fd >= 0 && ftruncate(fd, (off_t)m->bytes) == 0
-                     ? mmap(NULL, m->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
-                     : MAP_FAILED;
+    int fd = lc__memory_file("lightc-memory", m->bytes);
+    void *data = fd < 0 ? MAP_FAILED : mmap(NULL, m->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (data != MAP_FAILED) {
         munmap(m->data, m->bytes);
         m->data = data;
@@ -51,9 +49,14 @@ lc_status lc_comm_alloc_mem(lc_comm *comm, size_t bytes, void **out)
     *out = NULL;
     if (!bytes || bytes > PTRDIFF_MAX - 4096) return lc_fail(LC_ERR_ARGUMENT, "memory of %zu bytes", bytes);
     lc__comm_memory *m = map(bytes);
-    uint8_t all = m != NULL;
-    LC_TRY_GOTO(status, done, lc_comm_all_reduce(comm, &all, &all, 1, LC_U8, LC_COMM_MIN, NULL));
-    if (!all)
+    int64_t least[] = {m ? 1 : 0, (int64_t)bytes, -(int64_t)bytes};
+    LC_TRY_GOTO(status, done, lc_comm_all_reduce(comm, least, least, 3, LC_I64, LC_COMM_MIN, NULL));
+    if (least[1] != -least[2])
+        LC_TRY_GOTO(status, done,
+                    lc_fail(LC_ERR_ARGUMENT,
+                            "lc_comm_alloc_mem: the ranks ask for %lld to %lld bytes; all must ask for as many",
+                            (long long)least[1], (long long)-least[2]));
+    if (!least[0])
         LC_TRY_GOTO(status, done,
                     lc_fail(LC_ERR_MEMORY, "out of memory on a rank of %d: %zu bytes", lc_comm_size(comm), bytes));
     if (lc__comm_can_expose(comm)) {
@@ -79,4 +82,12 @@ void lc_comm_free_mem(lc_comm *comm, void *data)
     *at = m->next;
     if (lc__comm_can_expose(comm)) lc__comm_conceal(comm, m->data);
     release(m);
+}
+
+void lc__comm_memory_release(lc__comm_memory *m)
+{
+    for (lc__comm_memory *next; m; m = next) {
+        next = m->next;
+        release(m);
+    }
 }

@@ -99,7 +99,11 @@ static void consume(void *self, int peer, int lane, size_t n)
 static void miss(void *self, int peer, int lane)
 {
     mixed *m = self;
-    if (m->near_one[peer] < 0) m->far_ops->miss(m->far, peer, lane);
+    int near = m->near_one[peer];
+    if (near >= 0)
+        lc__window_miss(m->near, near, lane);
+    else
+        m->far_ops->miss(m->far, peer, lane);
 }
 
 static int host(void *self, int rank)
@@ -114,7 +118,10 @@ static lc_status progress(void *self)
 {
     mixed *m = self;
     char why[512];
+    int missed = lc__window_missed(m->near), rank = 0;
     lc_status s = m->far_ops->progress(m->far);
+    while (missed >= 0 && m->near_one[rank] != missed) rank++;
+    if (s >= 0 && missed >= 0) s = lc_fail(LC_ERR_PEER, LC__MISSED_TEXT, rank, m->rank);
     if (s >= 0 && (s = lc__window_progress(m->near)) >= 0) return LC_OK;
     lc__copy_message(why, sizeof why);
     lc__window_abort(m->near, why);

@@ -110,7 +110,7 @@ static void tell_done(carried *c)
     }
     if (any) {
         atomic_fetch_add(&c->ended, 1);
-        pthread_cond_signal(&c->less);
+        pthread_cond_broadcast(&c->less);
     }
     if (!c->running.first && !c->handed.first) atomic_store(&c->away, false);
 }
@@ -119,7 +119,7 @@ static void drop_all(carried *c)
 {
     c->running = c->handed = (jobs){NULL, NULL};
     atomic_store(&c->away, false);
-    pthread_cond_signal(&c->less);
+    pthread_cond_broadcast(&c->less);
 }
 
 static void tell_failure(carried *c, lc_status s)
@@ -141,8 +141,10 @@ static void ask_for_short_slices(void)
         int32_t nice;
         uint32_t priority;
         uint64_t runtime, deadline, period; /* ns */
-    } attributes = {.size = sizeof attributes, .policy = SCHED_OTHER, .runtime = 100000};
-    (void)syscall(SYS_sched_setattr, 0, &attributes, 0U);
+    } attributes = {.size = sizeof attributes};
+    if (syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0U) != 0) return;
+    attributes.runtime = 100000;
+    if (attributes.policy == SCHED_OTHER) (void)syscall(SYS_sched_setattr, 0, &attributes, 0U);
 }
 
 static struct timespec from_now(int microseconds)

@@ -4,8 +4,8 @@
  * Rank 0 makes a memory file without a name and tells the others its own process and the descriptor's number; they open
  * it through /proc. When the last process has gone, however it ended, the memory is gone: nothing is left in /dev/shm.
  */
-#define _GNU_SOURCE /* memfd_create */
 #include "comm/window.h"
+#include "core/memory_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -31,9 +31,8 @@ static lc_status map(int fd, size_t bytes, lc__window **out)
 static lc_status make(int size, int *fd, lc__window **out)
 {
     size_t bytes = lc__window_bytes(size);
-    *fd = memfd_create("lightc", MFD_CLOEXEC);
-    if (*fd < 0 || ftruncate(*fd, (off_t)bytes) < 0)
-        return lc_fail(LC_ERR_MEMORY, "%zu bytes of shared memory: %s", bytes, strerror(errno));
+    *fd = lc__memory_file("lightc", bytes);
+    if (*fd < 0) return lc_fail(LC_ERR_MEMORY, "%zu bytes of shared memory: %s", bytes, strerror(errno));
     LC_TRY(map(*fd, bytes, out));
     lc__window_init(*out, size);
     return LC_OK;

@@ -241,7 +241,7 @@ static void find_failure(const group *g, char *why, size_t size)
     if (g->lost >= 0)
         snprintf(why, size, "rank %d is lost: its connection to rank %d is gone", g->lost, g->rank);
     else if (g->missed >= 0)
-        snprintf(why, size, "rank %d has left the group, and rank %d still waits for it", g->missed, g->rank);
+        snprintf(why, size, LC__MISSED_TEXT, g->missed, g->rank);
 }
 
 static lc_status progress(void *self)

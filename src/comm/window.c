@@ -26,6 +26,7 @@ typedef struct ring {
 typedef struct bell {
     _Alignas(64) atomic_uint rung;
     atomic_int asleep;
+    atomic_bool left; /* the rank has closed its end */
 } bell;
 
 struct lc__window {
@@ -43,6 +44,7 @@ typedef struct end {
     ring *rings;
     char *data;
     size_t all; /* of one pair */
+    int missed; /* a rank that has left and is still needed; -1 */
     void (*release)(lc__window *w, size_t bytes);
 } end;
 
@@ -76,6 +78,7 @@ lc_status lc__window_join(lc__window *w, int rank, void (*release)(lc__window *w
     e->all = pair_bytes();
     e->data = (char *)w + lc__window_bytes(w->size) - (size_t)w->size * (size_t)w->size * e->all;
     e->release = release;
+    e->missed = -1;
     *out = e;
     return LC_OK;
 }
@@ -86,9 +89,18 @@ bool lc__window_leave(lc__window *w)
     return atomic_fetch_add(&w->left, 1) + 1 == size;
 }
 
+static void wake(bell *b)
+{
+    if (!atomic_load(&b->asleep)) return; /* in one order with the count that was moved, and with moved() */
+    atomic_fetch_add(&b->rung, 1);
+    syscall(SYS_futex, &b->rung, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
 void lc__window_close(void *self)
 {
     end *e = self;
+    atomic_store(&e->bells[e->rank].left, true);
+    for (int i = 0; i < e->size; i++) wake(&e->bells[i]);
     e->release(e->w, lc__window_bytes(e->size));
     free(e);
 }
@@ -110,14 +122,8 @@ size_t lc__window_room(void *self, int peer, int lane, void **at)
     uint64_t read = atomic_load_explicit(&r->read, memory_order_acquire);
     size_t size = ring_bytes[lane], place = (size_t)(written % size), room = size - (size_t)(written - read);
     *at = data + place;
+    if (!room && atomic_load_explicit(&e->bells[peer].left, memory_order_acquire)) e->missed = peer;
     return room < size - place ? room : size - place;
-}
-
-static void wake(bell *b)
-{
-    if (!atomic_load(&b->asleep)) return; /* in one order with the count that was moved, and with moved() */
-    atomic_fetch_add(&b->rung, 1);
-    syscall(SYS_futex, &b->rung, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
 void lc__window_commit(void *self, int peer, int lane, size_t n)
@@ -150,11 +156,26 @@ void lc__window_consume(void *self, int peer, int lane, size_t n)
     wake(&e->bells[peer]);
 }
 
-lc_status lc__window_progress(void *self)
+void lc__window_miss(void *self, int peer, int lane)
 {
     end *e = self;
-    if (__builtin_expect(atomic_load_explicit(&e->w->aborted, memory_order_acquire) != 2, 1)) return LC_OK;
-    return lc_fail(LC_ERR_PEER, "%s", e->w->why);
+    const void *at;
+    bool left = atomic_load_explicit(&e->bells[peer].left, memory_order_acquire);
+    if (__builtin_expect(left, 0) && !lc__window_peek(self, peer, lane, &at)) e->missed = peer;
+}
+
+int lc__window_missed(const void *self)
+{
+    return ((const end *)self)->missed;
+}
+
+lc_status lc__window_progress(void *self)
+{
+    const end *e = self;
+    if (__builtin_expect(atomic_load_explicit(&e->w->aborted, memory_order_acquire) == 2, 0))
+        return lc_fail(LC_ERR_PEER, "%s", e->w->why);
+    if (__builtin_expect(e->missed < 0, 1)) return LC_OK;
+    return lc_fail(LC_ERR_PEER, LC__MISSED_TEXT, e->missed, e->rank);
 }
 
 /* Whether anything has moved since the counts were taken: everything that concerns this rank, added up. */

@@ -21,14 +21,17 @@ bool lc__window_leave(lc__window *w);
 /* Everything of lc__transport_ops but name and open. */
 #define LC__WINDOW_OPS                                                                                                 \
     .close = lc__window_close, .room = lc__window_room, .commit = lc__window_commit, .peek = lc__window_peek,          \
-    .consume = lc__window_consume, .progress = lc__window_progress, .idle = lc__window_idle, .abort = lc__window_abort
+    .consume = lc__window_consume, .miss = lc__window_miss, .progress = lc__window_progress, .idle = lc__window_idle,  \
+    .abort = lc__window_abort
 
 void lc__window_close(void *self);
 size_t lc__window_room(void *self, int peer, int lane, void **at);
 void lc__window_commit(void *self, int peer, int lane, size_t n);
 size_t lc__window_peek(void *self, int peer, int lane, const void **at);
 void lc__window_consume(void *self, int peer, int lane, size_t n);
+void lc__window_miss(void *self, int peer, int lane);
 lc_status lc__window_progress(void *self);
+int lc__window_missed(const void *self); /* a rank that has left and is still needed; -1 */
 void lc__window_idle(void *self, int microseconds);
 void lc__window_abort(void *self, const char *why);
 

@@ -91,8 +91,9 @@ static lc_status closure_run(lc_closure *c)
     if (c->batch_idx % t->accumulate == 0) LC_TRY(lc__closure_zero_grad(c));
     if (c->loss) return backward(t, c->loss);
     LC_TRY(lc__norms_end(t, false));
-    bool sync = !t->accumulating || t->strategy->syncs_every_backward;
-    return sync ? lc__sync_gradients(t) : LC_OK; /* other ranks may have a loss */
+    if (t->accumulating && !t->strategy->syncs_every_backward) return LC_OK;
+    if (t->graph->reducer) lc__reducer_before_backward(t->graph->reducer);
+    return lc__sync_gradients(t); /* other ranks may have a loss */
 }
 
 lc_tensor *lc_closure_run(lc_closure *closure, lc_status *status)
@@ -158,22 +159,12 @@ lc_status lc_default_optimizer_step(lc_module *self, int64_t epoch, int64_t batc
     return LC_OK;
 }
 
-/* Who optimises manually may update without a backward pass since the checkpoint that the run goes on from. */
-static lc_status sum_restored(lc_trainer *t, const lc_optimizer *optimizer)
-{
-    lc__reducer *r = t->graph->reducer;
-    if (!r || !lc__reducer_has_shares(r, optimizer)) return LC_OK;
-    lc__reducer_before_backward(r);
-    return lc__sync_gradients(t);
-}
-
 lc_status lc_clip_gradients(lc_module *self, lc_optimizer *optimizer, double gradient_clip_val,
                             const char *gradient_clip_algorithm)
 {
     lc_trainer *t = trainer_of(self);
     bool none = t && !t->mo.manual_optimization && t->window_backwards == 0;
     if (!(gradient_clip_val > 0) || !optimizer || none) return LC_OK;
-    if (t && t->mo.manual_optimization) LC_TRY(sum_restored(t, optimizer));
     if (!gradient_clip_algorithm || !strcmp(gradient_clip_algorithm, "norm"))
         lc_clip_grad_norm(optimizer, gradient_clip_val);
     else if (!strcmp(gradient_clip_algorithm, "value"))
@@ -235,15 +226,38 @@ static lc_status automatic(lc_trainer *t, const lc_batch *batch, int64_t batch_i
     return LC_OK;
 }
 
+/* Who optimises manually may look at gradients, and update, before any backward pass since the checkpoint that the run
+ * goes on from: they are sums over ranks again from the first step on. */
+static lc_status sum_restored(lc_trainer *t)
+{
+    lc__reducer *r = t->graph->reducer;
+    return r && lc__reducer_has_shares(r) ? lc__sync_gradients(t) : LC_OK;
+}
+
 static lc_status manual(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
 {
     lc_closure c = {.t = t, .optimizer = -1, .batch = batch, .batch_idx = batch_idx};
     lc_graph_set_window(t->graph, 1); /* gradients of several backward passes add up */
+    LC_TRY(sum_restored(t));
     lc_status s = lc__run_training_step(&c);
     if (s >= 0 && t->n_toggled) s = lc__graph_flush(t->graph);
     lc__untoggle(t);
     t->outputs.loss = c.loss;
     return s;
+}
+
+lc_status lc__check_accumulation(const lc_trainer *t, int64_t n)
+{
+    for (int i = 0; i < t->optimizers.n && n > 1; i++)
+        if (lc__evaluates(t->optimizers.optimizers[i].optimizer))
+            return lc_fail(
+                LC_ERR_CONFIG,
+                "accumulate_grad_batches=%lld: %s evaluates the loss of one batch several times; accumulate 1",
+                (long long)n, t->optimizers.optimizers[i].optimizer->ops->name);
+    if (t->optimizers.n > 1 && n > 1 && !t->mo.manual_optimization)
+        return lc_fail(LC_ERR_CONFIG, "accumulate_grad_batches=%lld needs one optimizer, or manual optimisation",
+                       (long long)n);
+    return LC_OK;
 }
 
 /* Manual optimisation and optimizers that evaluate the loss several times decide by themselves how often ranks meet: a
@@ -377,7 +391,6 @@ lc_status lc_manual_step(lc_module *self, lc_optimizer *optimizer)
         return lc_fail(LC_ERR_STATE,
                        "lc_manual_step: %s evaluates the loss several times a step; use lc_manual_step_closure",
                        optimizer->ops->name);
-    LC_TRY(sum_restored(t, optimizer));
     LC_TRY(before_step(t, optimizer, &skip));
     if (!skip) lc_optimizer_step(optimizer);
     t->global_step++;
@@ -402,7 +415,6 @@ static lc_status evaluate_manual(void *ctx, double *loss)
     if (status < 0) return status;
     LC_TRY(lc_step_status(t->graph));
     if (!c->loss) return LC_SKIP;
-    LC_TRY(sum_restored(t, c->optimizer));
     LC_TRY(before_step(t, c->optimizer, &skip));
     if (skip) return LC_SKIP;
     *loss = NAN;

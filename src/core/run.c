@@ -200,12 +200,6 @@ static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_
 /* Which of several optimizers a loss is for, nobody can guess. */
 static lc_status check_optimizers(const lc_trainer *t)
 {
-    for (int i = 0; i < t->optimizers.n && t->accumulate > 1; i++)
-        if (lc__evaluates(t->optimizers.optimizers[i].optimizer))
-            return lc_fail(
-                LC_ERR_CONFIG,
-                "accumulate_grad_batches=%lld: %s evaluates the loss of one batch several times; accumulate 1",
-                (long long)t->accumulate, t->optimizers.optimizers[i].optimizer->ops->name);
     if (t->optimizers.n < 2 || t->mo.manual_optimization) return LC_OK;
     for (int i = 0; i < t->optimizers.n; i++)
         if (!t->optimizers.optimizers[i].training_step)
@@ -214,9 +208,6 @@ static lc_status check_optimizers(const lc_trainer *t)
                 "%s has %d optimizers: give each a training step of its own (lc_optimizers_add_step), or set "
                 ".manual_optimization and step them yourself",
                 t->mo.name, t->optimizers.n);
-    if (t->accumulate > 1)
-        return lc_fail(LC_ERR_CONFIG, "accumulate_grad_batches=%lld needs one optimizer, or manual optimisation",
-                       (long long)t->accumulate);
     return LC_OK;
 }
 
@@ -232,6 +223,7 @@ static lc_status set_up_optimizers(lc_trainer *t)
         lc_trainer_message(t, "warning", "configure_optimizers of %s added no optimizer: nothing will be trained",
                            t->mo.name);
     LC_TRY(check_optimizers(t));
+    LC_TRY(lc__check_accumulation(t, t->accumulate));
     for (int i = 0; i < t->optimizers.n; i++) list[i] = t->optimizers.optimizers[i].optimizer;
     if (t->strategy->setup) LC_TRY(t->strategy->setup(t->strategy_self, t->graph, t->m, list, t->optimizers.n));
     LC_TRY(lc__unused_begin(t));

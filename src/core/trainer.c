@@ -339,6 +339,7 @@ void lc_trainer_message(lc_trainer *t, const char *level, const char *format, ..
 lc_status lc_trainer_set_accumulate_grad_batches(lc_trainer *t, int64_t n)
 {
     if (n < 1) return lc_fail(LC_ERR_ARGUMENT, "accumulate_grad_batches must be at least 1, not %lld", (long long)n);
+    LC_TRY(lc__check_accumulation(t, n));
     t->accumulate = n;
     return LC_OK;
 }

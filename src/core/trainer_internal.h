@@ -472,6 +472,8 @@ lc_status lc__run_training_step(lc_closure *c) LC_MUST_USE; /* of c->batch; sets
 lc_status lc__closure_zero_grad(lc_closure *c) LC_MUST_USE;
 lc_status lc__backward_hooks(lc_trainer *t, lc_tensor *loss) LC_MUST_USE;
 lc_status lc__optimize(lc_trainer *t, const lc_batch *batch, int64_t batch_idx) LC_MUST_USE;
+/* Whether the optimizers allow for that accumulate_grad_batches. */
+lc_status lc__check_accumulation(const lc_trainer *t, int64_t n) LC_MUST_USE;
 typedef enum lc__schedule_when { LC__SCHED_STEP, LC__SCHED_EPOCH } lc__schedule_when;
 lc_status lc__update_schedulers(lc_trainer *t, lc_interval interval, bool plateau) LC_MUST_USE;
 void lc__optimizers_free(lc_trainer *t);

@@ -30,8 +30,9 @@ lc_status lc__output_open(const char *root, int *fd)
     const char *tmp = getenv("TMPDIR");
     if (!tmp || !*tmp) tmp = "/tmp";
     *fd = open_in(tmp);
+    int error = errno;
     if (*fd < 0) *fd = open_in(root);
-    return *fd >= 0 ? LC_OK : lc__io_fail(errno, "make a file for the output of a rank in", tmp);
+    return *fd >= 0 ? LC_OK : lc__io_fail(error, "make a file for the output of a rank in", tmp);
 }
 
 void lc__output_tail(int fd, int lines, lc__str *out, bool *more)

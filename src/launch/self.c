@@ -112,8 +112,7 @@ static lc_status by_hand(const lc__launch_options *o, lc__run_plan *plan, char s
     long number = strtol(port, &end, 10);
     if (*end || number < 1 || number > 65535)
         return lc_fail(LC_ERR_CONFIG, "MASTER_PORT is \"%.60s\"; it must be 1 to 65535", port);
-    if (given && strlen(given) < 16)
-        return lc_fail(LC_ERR_CONFIG, "LIGHTC_SECRET has %zu characters; it must have at least 16", strlen(given));
+    if (given) LC_TRY(lc__control_check_secret(given));
     if (o->max_restarts > 0)
         return lc_fail(LC_ERR_UNSUPPORTED,
                        "max_restarts=%lld: ranks that are started by hand on several machines cannot start again "

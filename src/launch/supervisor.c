@@ -151,6 +151,7 @@ static lc_status start(supervisor *s, int i)
                                               .cores = alone ? NULL : &cores,
                                               .unblock = &s->signals.set},
                                &c->pid);
+    c->group = c->pid;
 done:
     lc__mpirun_release(&mpirun);
     lc__environment_release(&environment);
@@ -160,13 +161,15 @@ done:
 
 /* ---- waiting ---- */
 
+/* What ends a rank goes to its group, as from a terminal: a script that has started the program itself would end alone,
+ * or not at all. mpirun tells its own. */
 static void signal_all(supervisor *s, int sig)
 {
-    /* The group too: what a rank that is killed has started itself would stay. */
+    bool ends = sig == SIGINT || sig == SIGTERM;
     for (int i = 0; i < s->n; i++)
         if (s->children[i].pid) {
             s->children[i].ended_here |= sig == SIGKILL;
-            kill(sig == SIGKILL ? -s->children[i].pid : s->children[i].pid, sig);
+            kill(sig == SIGKILL || (ends && !s->plan->hosts) ? -s->children[i].pid : s->children[i].pid, sig);
         }
 }
 
@@ -213,7 +216,8 @@ static void reap(supervisor *s)
     char how[128];
     for (int i = 0; i < s->n; i++) {
         child *c = &s->children[i];
-        if (!c->pid || waitpid(c->pid, &status, WNOHANG) != c->pid) continue;
+        pid_t ended = c->pid ? waitpid(c->pid, &status, WNOHANG) : 0;
+        if (ended <= 0) continue;
         if (is_failure(s, status)) {
             kill(-c->pid, SIGKILL); /* what it has left */
             /* Of several at once: one that was killed, rather than those that missed it. */
@@ -301,6 +305,20 @@ static void end_orphans(const supervisor *s)
     }
 }
 
+/* What ranks have started was told to end too, and may take a moment longer. */
+static void end_groups(const supervisor *s)
+{
+    double until = lc__seconds() + s->times.grace;
+    bool some = s->signal && !s->plan->hosts, late = false;
+    while (some && !late) {
+        late = lc__seconds() > until;
+        some = false;
+        for (int i = 0; i < s->n; i++)
+            some |= s->children[i].group > 0 && kill(-s->children[i].group, late ? SIGKILL : 0) == 0;
+        if (some) nanosleep(&(struct timespec){.tv_nsec = LC__LOOK_MS * 1000000}, NULL);
+    }
+}
+
 static void wait_for_all(supervisor *s)
 {
     while (any_left(s)) {
@@ -309,6 +327,7 @@ static void wait_for_all(supervisor *s)
         heed_end(s);
         if (s->deadline > 0 && lc__seconds() > s->deadline) end_those_left(s);
     }
+    end_groups(s);
     end_orphans(s);
 }
 
@@ -352,14 +371,14 @@ static lc_status run_once(supervisor *s, int *exit_status)
     const lc__run_plan *p = s->plan;
     lc_status status = LC_OK;
     s->culprit = -1;
-    s->run_ended = s->asked = s->killed = false;
+    s->run_ended = s->asked = s->killed = s->common = false;
     s->deadline = 0;
     s->port = p->port;
     lc__str_clear(&s->calls);
     if (p->node <= 0) {
         const char *address = p->address ? lc__socket_listen_as(p->address) : NULL;
         status = lc__coordinator_start(address, &s->port, s->size, s->key, &p->times, &s->coordinator);
-        if (status < 0 && p->port)
+        if (status < 0 && p->port && strstr(lc_error_message(), strerror(EADDRINUSE)))
             return lc_fail_context(status,
                                    "node 0 cannot coordinate the run (another run may use the port; MASTER_PORT "
                                    "chooses another)");
@@ -376,9 +395,12 @@ static lc_status run_once(supervisor *s, int *exit_status)
     }
     wait_for_all(s);
     if (!s->signal && (s->signal = signal_of_a_rank(s)) != 0) s->culprit = -1;
+    /* The status of a script that runs a rank, and goes on behind it, says nothing. */
+    bool hidden = s->culprit < 0 && !s->signal && s->coordinator && lc__coordinator_failed(s->coordinator);
+    if (hidden) s->culprit = 0;
     int bad = s->culprit >= 0 ? s->children[s->culprit].status : 0;
     for (int i = 0; i < s->n && !bad; i++) bad = s->children[i].status;
-    *exit_status = p->hosts && s->killed ? 1 : as_exit_status(bad);
+    *exit_status = hidden || (p->hosts && s->killed) ? 1 : as_exit_status(bad);
     if (s->culprit >= 0) status = lc__supervisor_failure(s);
     for (int i = 0; i < s->size && p->hosts; i++) s->lost[i] = lc__coordinator_lost(s->coordinator, i);
     if (s->coordinator) s->terms |= lc__coordinator_terms(s->coordinator);
@@ -412,7 +434,9 @@ lc_status lc__supervise(const lc__run_plan *plan, int *exit_status)
     lc_status status = LC_OK;
     struct timespec begun;
     int was_reaper = 0;
+    struct sigaction heard = {.sa_handler = SIG_DFL}, inherited;
     *exit_status = 1;
+    sigaction(SIGCHLD, &heard, &inherited); /* who started this may have it ignored: there would be no statuses */
     prctl(PR_GET_CHILD_SUBREAPER, &was_reaper);
     if (!(s.times.grace > 0)) s.times.grace = 2;
     clock_gettime(CLOCK_REALTIME, &begun);
@@ -441,6 +465,7 @@ lc_status lc__supervise(const lc__run_plan *plan, int *exit_status)
         snprintf(s.restarted, sizeof s.restarted, "%lld.%09ld", (long long)begun.tv_sec, begun.tv_nsec);
     }
 done:
+    sigaction(SIGCHLD, &inherited, NULL);
     if (plan->hosts) prctl(PR_SET_CHILD_SUBREAPER, was_reaper);
     lc__signal_fd_close(&s.signals);
     for (int i = 0; s.children && i < s.n; i++)

@@ -4,6 +4,7 @@
 #include "launch/supervisor_internal.h"
 
 #include "comm/socket.h"
+#include "core/io.h"
 #include "core/status.h"
 
 #include <stdarg.h>
@@ -41,11 +42,14 @@ static void show_output(const supervisor *s, const child *c)
     lc__output_tail(c->output, SHOWN_LINES, &text, &more);
     if (!text.n) goto done;
     snprintf(path, sizeof path, "%s/rank-%d.log", s->plan->root_dir, c->place.rank);
-    if (more && lc__output_save(c->output, path) == LC_OK)
+    if (!more)
+        lc__supervisor_say("---- the output of rank %d\n", c->place.rank);
+    else if (lc__make_dirs(&lc__io_system, s->plan->root_dir) == LC_OK && lc__output_save(c->output, path) == LC_OK)
         lc__supervisor_say("---- the last %d lines of rank %d (all of it is in %s)\n", SHOWN_LINES, c->place.rank,
                            path);
     else
-        lc__supervisor_say("---- the output of rank %d\n", c->place.rank);
+        lc__supervisor_say("---- the last %d lines of rank %d (the rest is lost: %s)\n", SHOWN_LINES, c->place.rank,
+                           lc_error_message());
     lc__show(2, text.s, text.n);
     lc__supervisor_say("----\n");
 done:
@@ -59,7 +63,8 @@ static void show_calls(const supervisor *s, const char *why)
     if (!s->calls.n || s->calls.failed) return;
     lc__show(2, s->calls.s, s->calls.n);
     snprintf(path, sizeof path, "%s/failure.log", s->plan->root_dir);
-    FILE *f = fopen(path, *s->restarted ? "ae" : "we"); /* one life below the other */
+    if (lc__make_dirs(&lc__io_system, s->plan->root_dir) < 0) return; /* it is on the screen */
+    FILE *f = fopen(path, *s->restarted ? "ae" : "we");               /* one life below the other */
     if (!f) return;
     fprintf(f, "%serror: %s\n", s->calls.s, why);
     fclose(f);
@@ -94,6 +99,7 @@ lc_status lc__supervisor_failure(supervisor *s)
     bool unmet = !*why || (named && colon); /* nobody knows more than its exit status */
     if (named) c = named;
     s->culprit = (int)(c - s->children);
+    s->common = !unmet && !named;
     child *first = lc__child_of_rank(s, 0);
     bool alike = unmet && first && first->output < 0 && WIFEXITED(first->status) && first->status == c->status &&
                  !has_come(s, first);

@@ -11,7 +11,8 @@
 enum { LC__LOOK_MS = 20 }; /* how often a supervisor looks at its children */
 
 typedef struct child {
-    pid_t pid; /* 0: has ended, or never was */
+    pid_t pid;   /* 0: has ended, or never was */
+    pid_t group; /* what it was, also then */
     int output, status;
     bool ended_here; /* by this process, as it did not end by itself */
     bool lost;
@@ -40,6 +41,7 @@ typedef struct supervisor {
     bool run_ended;  /* by the coordinator */
     bool asked;      /* mpirun, to end */
     bool killed;     /* who was left */
+    bool common;     /* the failure is no rank's own */
     double deadline; /* when those that are left are killed; 0: never */
 } supervisor;
 

@@ -37,13 +37,14 @@ static void drop(supervisor *s, int i)
     s->n--;
 }
 
-/* Lost are the rank that is to blame, and those that something else has killed, as on a host that is gone. */
+/* Lost are the rank that is to blame, if any is, and those that something else has killed, as on a host that is gone.
+ */
 static void go_on_here(supervisor *s)
 {
     int left = 0;
     for (int i = 0; i < s->n; i++) {
         child *c = &s->children[i];
-        c->lost = i == s->culprit || (WIFSIGNALED(c->status) && !c->ended_here);
+        c->lost = (i == s->culprit && !s->common) || (WIFSIGNALED(c->status) && !c->ended_here);
         left += !c->lost;
     }
     if (!left) return;

@@ -6,7 +6,7 @@
  * It evaluates the loss several times a step, so it has no update operator: it runs on the host, on vectors of doubles
  * over all of the optimizer's parameters, between evaluations that the graph runs. Tests are those of PyTorch, in its
  * order, so that both take the same path. */
-#include "tensor/tensor_impl.h"
+#include "tensor/graph_impl.h"
 #include "optim/optim_internal.h"
 
 #include <math.h>
@@ -120,6 +120,7 @@ static lc_status evaluate(lbfgs *l, double *loss)
     double scale = 1;
     lc_status status = l->evaluate(l->ctx, loss);
     if (status != LC_OK) return status;
+    if (lc_current_graph()) LC_TRY(lc__graph_settle(lc_current_graph()));
     if (opt->clip_factor) LC_TRY(lc_item(opt->clip_factor, &scale));
     opt->clip_factor = NULL;
     each(l, read_gradients, l->gradient, scale);

@@ -50,6 +50,8 @@ lc_optimizer *lc__optimizer_construct(const lc__optimizer_class *c, const lc__op
 
 /* Whether a step of opt evaluates the loss several times. */
 bool lc__evaluates(const lc_optimizer *opt);
+/* Whether parts of parameters may be updated one by one. */
+bool lc__is_elementwise(const lc_optimizer_ops *ops);
 /* Parameter p's number in opt->steps, or -1 if it is in none of its groups. */
 int64_t lc__optimizer_index(const lc_optimizer *opt, const lc_tensor *p);
 /* Whether it is in one of them. */

@@ -142,6 +142,11 @@ bool lc__evaluates(const lc_optimizer *opt)
     return opt->ops->size > offsetof(lc_optimizer_ops, step_closure) && opt->ops->step_closure;
 }
 
+bool lc__is_elementwise(const lc_optimizer_ops *ops)
+{
+    return ops->size > offsetof(lc_optimizer_ops, elementwise) && ops->elementwise;
+}
+
 void lc__optimizer_forget_state(lc_optimizer *opt)
 {
     for (int k = 0; k < LC_MAX_OPTIM_STATE; k++) {

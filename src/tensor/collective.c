@@ -114,7 +114,7 @@ static const lc_kernel launch_kernel = {
 static const lc_kernel wait_kernel = {
     .name = "wait", .layout = LC_WANT_ROW_MAJOR, .flags = LC_KERNEL_SERIAL | LC_KERNEL_INPLACE_0, .run = run_wait};
 static const lc_op launch = {
-    .name = "launch_collective", .flags = LC_OP_SIDE_EFFECT | LC_OP_NO_GRAD, .kernel = &launch_kernel};
+    .name = "launch_collective", .flags = LC_OP_SIDE_EFFECT | LC_OP_NO_GRAD | LC_OP_LATER, .kernel = &launch_kernel};
 static const lc_op wait_op = {
     .name = "wait_collective", .flags = LC_OP_SIDE_EFFECT | LC_OP_NO_GRAD, .kernel = &wait_kernel};
 
@@ -134,11 +134,6 @@ void lc__collectives_end(lc__collectives *c, const lc_plan *p, const char *why)
     }
     c->launched = 0;
     c->status = LC_OK;
-}
-
-bool lc__is_launch(const lc_op *op)
-{
-    return op == &launch;
 }
 
 /* ---- the pass ---- */

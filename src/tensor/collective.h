@@ -18,7 +18,6 @@ lc_status lc__collectives_poll(lc__collectives *c) LC_MUST_USE;
 /* Behind a run. why: what it failed of on this rank, or NULL; then what the plan has in flight, or would have called,
  * is ended on the other ranks too, with that message. Nothing is in flight afterwards. */
 void lc__collectives_end(lc__collectives *c, const lc_plan *p, const char *why);
-bool lc__is_launch(const lc_op *op); /* its results are not there yet */
 void lc__collectives_free(lc__collectives *c);
 
 #endif

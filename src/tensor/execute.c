@@ -87,7 +87,7 @@ static lc_status execute_watched(lc_graph *g, lc_plan *p)
         if (pc->runs == 1 || seconds < pc->seconds || pc->seconds == 0) pc->seconds = seconds;
         pc->runs++;
         if (g->observe) tell(g, pc, start, end);
-        if (g->nan_check && !lc__is_launch(pc->call.op)) LC_TRY(check_finite(pc));
+        if (g->nan_check && !(pc->call.op->flags & LC_OP_LATER)) LC_TRY(check_finite(pc));
         LC_TRY(communicate(g));
     }
     return LC_OK;

@@ -21,17 +21,36 @@ static void move_last_to(lc_tape *ir, uint32_t at)
     ir->sites[at] = site;
 }
 
+static bool writes(const lc_graph *g, const lc_node *n, const lc_flat *flat, int i)
+{
+    if (n->op == &lc__op_share_sum) return g->values[g->ir.in[n->in_at]] == flat->gradient;
+    bool deposits = n->op == &lc__op_accumulate || n->op == &lc__op_combine;
+    return deposits && g->values[g->ir.in[n->in_at]] == flat->gradients[i];
+}
+
+static bool reads(const lc_graph *g, const lc_node *n, const lc_flat *flat, int i)
+{
+    for (uint32_t k = 0; k < n->n_in; k++) {
+        uint32_t v = g->ir.in[n->in_at + k];
+        if (v != LC_ABSENT && (g->values[v] == flat->gradients[i] || g->values[v] == flat->gradient)) return true;
+    }
+    return false;
+}
+
 /* The last node that writes parameter i's gradient, or -1: also one that shares out earlier sums. */
 static int64_t last_deposit(const lc_graph *g, const lc_flat *flat, int i)
 {
-    for (int64_t k = (int64_t)g->ir.n_nodes - 1; k >= 0; k--) {
-        const lc_node *n = &g->ir.nodes[k];
-        if ((n->op == &lc__op_accumulate || n->op == &lc__op_combine) &&
-            g->values[g->ir.in[n->in_at]] == flat->gradients[i])
-            return k;
-        if (n->op == &lc__op_share_sum && g->values[g->ir.in[n->in_at]] == flat->gradient) return k;
-    }
-    return -1;
+    int64_t k = (int64_t)g->ir.n_nodes - 1;
+    while (k >= 0 && !writes(g, &g->ir.nodes[k], flat, i)) k--;
+    return k;
+}
+
+/* The last node that writes or reads it: ranks may add it up behind that. */
+static int64_t last_use(const lc_graph *g, const lc_flat *flat, int i)
+{
+    int64_t k = (int64_t)g->ir.n_nodes - 1;
+    while (k >= 0 && !writes(g, &g->ir.nodes[k], flat, i) && !reads(g, &g->ir.nodes[k], flat, i)) k--;
+    return k;
 }
 
 static lc_status zero_fill(lc_graph *g, const lc_flat *flat, int i)
@@ -87,7 +106,7 @@ static lc_status expand_flat(lc_build *b, lc__reducer *r, lc_flat *flat, int *n,
         if (last) break;
         if (begin < 0) begin = from, ready = -1;
         end = to;
-        int64_t k = last_deposit(g, flat, i);
+        int64_t k = last_use(g, flat, i);
         if (k > ready) ready = k;
     }
     return LC_OK;
@@ -177,7 +196,7 @@ static lc_status expand_units(lc_build *b, lc__reducer *r, lc_flat *flat, int *n
         const lc__unit *u = &s->units[k];
         if (!lc__any_trained(flat, u)) continue;
         for (int i = u->first; i < u->first + u->n; i++) {
-            int64_t at = lc__trained(flat, i) ? last_deposit(g, flat, i) : -1;
+            int64_t at = lc__trained(flat, i) ? last_use(g, flat, i) : -1;
             if (at > *behind) *behind = at;
         }
         /* Memory of units is given back in the order in which they were sent. */

@@ -189,6 +189,11 @@ lc_status lc_step_run(lc_graph *g)
     LC_TRY(lc__graph_plan(g, true, &plan));
     if (plan) LC_TRY(lc__graph_execute(g, plan));
     if (plan) start_segment(g);
+    return lc__graph_settle(g);
+}
+
+lc_status lc__graph_settle(lc_graph *g)
+{
     return g->reducer ? lc__reducer_settle(g->reducer) : LC_OK;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Macro nodes: what a step asks for beyond operators. Recorded like operators (so that they are part of what a plan is
  * keyed by), expanded into operators when a plan is made. Also the few operators of the engine itself. */
+#include "optim/optim_internal.h"
 #include "tensor/graph_impl.h"
 #include "tensor/shard.h"
 #include "tensor/sync.h"
@@ -186,7 +187,7 @@ lc_status lc_gradient_write(lc_tensor *parameter, const void *data, size_t bytes
         return lc_fail(LC_ERR_UNSUPPORTED, "lc_gradient_write: with the strategy sharded no rank has the whole "
                                            "gradient; use --strategy ddp");
     lc_tensor *gradient = flat->gradients[parameter->flat_index];
-    if (g && g->reducer) LC_TRY(lc__reducer_settle(g->reducer));
+    if (g) LC_TRY(lc__graph_settle(g));
     LC_TRY(lc_tensor_write(gradient, data, bytes));
     double window = g ? window_of(g) : 1.0;
     if (window != 1.0) scale(gradient, 1 / window);
@@ -225,7 +226,8 @@ void lc_optimizer_step(lc_optimizer *opt)
         return;
     }
     /* Where it comes first behind a backward pass, it need not wait for the last bucket before it begins. */
-    bool by_bucket = g->reducer && lc__reducer_owes(g->reducer) && g->tape.n_nodes == g->node_0 && !opt->clip_factor;
+    bool by_bucket = g->reducer && lc__reducer_owes(g->reducer) && g->tape.n_nodes == g->node_0 && !opt->clip_factor &&
+                     lc__is_elementwise(opt->ops);
     int64_t ints[] = {(int64_t)(uintptr_t)opt, (int64_t)opt->steps->id, opt->clip_by_value, by_bucket};
     double window = window_of(g);
     lc_op_call(&lc__macro_step, 1, &opt->clip_factor, 4, ints, 1, &window, LC_HERE);

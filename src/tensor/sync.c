@@ -6,6 +6,7 @@
 #include "comm/exposed.h"
 #include "core/clock.h"
 #include "core/status.h"
+#include "optim/optim_internal.h"
 #include "tensor/sync_impl.h"
 
 #include <lightc/optim.h>
@@ -104,7 +105,7 @@ lc_status lc__reducer_compress(lc__reducer *r, lc_dtype wire)
 static lc_status check_shardable(const lc_optimizer *opt)
 {
     const lc_optimizer_ops *ops = opt->ops;
-    if (ops->size > offsetof(lc_optimizer_ops, elementwise) && ops->elementwise) return LC_OK;
+    if (lc__is_elementwise(ops)) return LC_OK;
     return lc_fail(LC_ERR_UNSUPPORTED,
                    "%s needs whole parameters, of which the strategy sharded gives every rank a part; use --strategy "
                    "ddp, or SGD, Adam, AdamW, RMSprop, Adagrad, Adadelta, Adamax, NAdam, RAdam or Rprop",
@@ -229,7 +230,7 @@ void lc__reducer_poll(lc__reducer *r)
 static void wait_for_request(lc__reducer *r, lc_request *request)
 {
     lc_comm *const all[] = {r->comm, r->slices, r->replicas};
-    if (r->status >= 0) keep_error(r, lc__comm_wait_beside(request, all, 3));
+    if (r->status >= 0) keep_error(r, lc__comm_wait_with(request, all, 3));
 }
 
 /* A call that is waited for at once, while others run. */
@@ -553,24 +554,24 @@ static lc_status infer_planned(lc_infer *call)
     return lc_fail(LC_ERR_INTERNAL, "%s cannot be recorded", call->op->name);
 }
 
-#define SYNC_OP(id, text, n_results, mutated, infer_types)                                                             \
+#define SYNC_OP(id, text, later, n_results, mutated, infer_types)                                                      \
     static const lc_kernel id##_kernel = {                                                                             \
         .name = text, .layout = LC_WANT_STRIDED, .flags = LC_KERNEL_SERIAL, .run = run_##id};                          \
     const lc_op lc__op_##id = {.name = text,                                                                           \
-                               .flags = LC_OP_MUTATES | LC_OP_SIDE_EFFECT | LC_OP_NO_GRAD,                             \
+                               .flags = LC_OP_MUTATES | LC_OP_SIDE_EFFECT | LC_OP_NO_GRAD | (later),                   \
                                .n_out = n_results,                                                                     \
                                .infer = infer_types,                                                                   \
                                .mutated_inputs = mutated,                                                              \
                                .kernel = &id##_kernel}
-SYNC_OP(reduce_bucket, "all_reduce_bucket", 0, 1, infer_nothing);
-SYNC_OP(reduce_unit, "reduce_scatter_unit", 0, 1, infer_nothing);
-SYNC_OP(reduce_slice, "all_reduce_slice", 0, 1, infer_nothing);
-SYNC_OP(take_slice, "take_slice", 0, 2, infer_nothing);
-SYNC_OP(gather_whole, "all_gather_unit", 0, 1, infer_nothing);
-SYNC_OP(wait, "wait", 0, 1, infer_nothing);
-SYNC_OP(wait_until, "wait_until", 0, 1, infer_nothing);
-SYNC_OP(gather_unit, "gather_unit", 1, 0, infer_planned);
-SYNC_OP(new_unit, "new_unit", 1, 0, infer_planned);
+SYNC_OP(reduce_bucket, "all_reduce_bucket", LC_OP_LATER, 0, 1, infer_nothing);
+SYNC_OP(reduce_unit, "reduce_scatter_unit", LC_OP_LATER, 0, 1, infer_nothing);
+SYNC_OP(reduce_slice, "all_reduce_slice", LC_OP_LATER, 0, 1, infer_nothing);
+SYNC_OP(take_slice, "take_slice", 0, 0, 2, infer_nothing);
+SYNC_OP(gather_whole, "all_gather_unit", LC_OP_LATER, 0, 1, infer_nothing);
+SYNC_OP(wait, "wait", 0, 0, 1, infer_nothing);
+SYNC_OP(wait_until, "wait_until", 0, 0, 1, infer_nothing);
+SYNC_OP(gather_unit, "gather_unit", LC_OP_LATER, 1, 0, infer_planned);
+SYNC_OP(new_unit, "new_unit", LC_OP_LATER, 1, 0, infer_planned);
 
 /* ---- a sync ---- */
 

@@ -58,11 +58,10 @@ void lc__reducer_before_backward(lc__reducer *r);
 lc_status lc__reducer_share(lc__reducer *r) LC_MUST_USE;
 void lc__reducer_unshare(lc__reducer *r);
 void lc__reducer_zeroed(lc__reducer *r);
-/* Gradients have come from a checkpoint that was saved behind a sync: each rank has its share of the sums. Whether an
- * update would meet such shares, because no sync was behind the restart; before one, lc__reducer_before_backward and
- * lc__reducer_sync. The same on all ranks. */
+/* Gradients have come from a checkpoint that was saved behind a sync: each rank has its share of the sums. Whether it
+ * still has, of parameters that are trained, because there was no sync since. The same on all ranks. */
 void lc__reducer_restored(lc__reducer *r);
-bool lc__reducer_has_shares(const lc__reducer *r, const lc_optimizer *opt);
+bool lc__reducer_has_shares(const lc__reducer *r);
 /* Whether the gradient of a parameter is a sum over ranks; the error where that is wanted. */
 bool lc__reducer_has_summed(const lc__reducer *r, const lc_tensor *parameter);
 lc_status lc__not_summed(void);

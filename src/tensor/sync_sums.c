@@ -129,14 +129,12 @@ static const uint8_t *summed_of(const lc__reducer *r, const lc_tensor *parameter
     return f < r->n_flats ? &summed[parameter->flat_index] : NULL;
 }
 
-bool lc__reducer_has_shares(const lc__reducer *r, const lc_optimizer *opt)
+bool lc__reducer_has_shares(const lc__reducer *r)
 {
-    for (int g = 0; g < opt->n_groups && r->any_restored; g++)
-        for (int i = 0; i < opt->groups[g].n_parameters; i++) {
-            const lc_tensor *p = opt->groups[g].parameters[i];
-            const uint8_t *summed = p->requires_grad ? summed_of(r, p) : NULL;
-            if (summed && *summed == LC__RESTORED_SHARE) return true;
-        }
+    const uint8_t *summed = r->summed;
+    for (int f = 0; f < r->n_flats && r->any_restored; summed += r->flats[f++]->n)
+        for (int i = 0; i < r->flats[f]->n; i++)
+            if (summed[i] == LC__RESTORED_SHARE && lc__trained(r->flats[f], i)) return true;
     return false;
 }
 

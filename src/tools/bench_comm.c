@@ -17,20 +17,24 @@
 #include "tools.h"
 
 #include <lightc/lightc.h>
+#include <errno.h>
 #include <limits.h>
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { MOST_RANKS = 64, BATCHES = 7, MOST_ROWS = 4096, BLOB = 4096 };
+#define LARGEST (1LL << 40) /* bytes */
 
 typedef struct row {
     char backend[16], collective[64];
@@ -353,24 +357,44 @@ static lc_status rank_of(bench *o, const char *backend, desk *d)
     return status;
 }
 
+/* A rank that is killed is missed by nobody here: what waits for it would wait for ever. */
+static void *watch(void *number)
+{
+    int status;
+    for (int left = *(int *)number; left > 0; left--) {
+        if (waitpid(-1, &status, 0) < 0) break;
+        if (!WIFSIGNALED(status)) continue;
+        fprintf(stderr, "error: a rank was killed by signal %d (%s)\n", WTERMSIG(status), strsignal(WTERMSIG(status)));
+        _exit(1);
+    }
+    return NULL;
+}
+
 static lc_status run_processes(bench *o, int size, const char *backend)
 {
-    pid_t children[MOST_RANKS];
+    pthread_t watcher;
+    pid_t parent = getpid();
+    int children = 0;
     page *p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) return lc_fail(LC_ERR_MEMORY, "out of memory: what ranks tell each other");
     fflush(NULL);
     for (int i = 1; i < size; i++) {
         desk d = {p, i, size};
-        children[i] = fork();
-        if (children[i] == 0) _exit(rank_of(o, backend, &d) < 0);
+        pid_t child = fork();
+        if (child < 0) return lc_fail(LC_ERR_STATE, "a rank cannot be started: %s", strerror(errno));
+        children++;
+        if (child > 0) continue;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        _exit(getppid() != parent || rank_of(o, backend, &d) < 0);
     }
+    if (pthread_create(&watcher, NULL, watch, &children)) return lc_fail(LC_ERR_STATE, "a thread cannot be started");
     desk d = {p, 0, size};
     cpu_set_t before;
     bool known = sched_getaffinity(0, sizeof before, &before) == 0;
     lc_status status = rank_of(o, backend, &d);
     if (known && sched_setaffinity(0, sizeof before, &before))
         status = lc_fail(LC_ERR_STATE, "sched_setaffinity failed");
-    for (int i = 1; i < size; i++) waitpid(children[i], NULL, 0);
+    pthread_join(watcher, NULL);
     munmap(p, sizeof *p);
     return status;
 }
@@ -582,8 +606,8 @@ static lc_status check(const bench *o)
         collectives[op - 1] = lc_collective_name((lc_collective)op);
     LC_TRY(check_list("backends", o->backends, names, sizeof names / sizeof *names));
     LC_TRY(check_list("collectives", o->collectives, collectives, LC_COMM_SEND));
-    if (o->max_bytes < 4 || o->seconds <= 0)
-        return lc_fail(LC_ERR_ARGUMENT, "max_bytes must be 4 or more, and seconds positive");
+    if (o->max_bytes < 4 || o->max_bytes > LARGEST || o->seconds <= 0)
+        return lc_fail(LC_ERR_ARGUMENT, "max_bytes must be 4 to %lld, and seconds positive", LARGEST);
     for (const char *at = o->ranks; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
         if (atoi(at) < 2 || atoi(at) > MOST_RANKS)
             return lc_fail(LC_ERR_ARGUMENT, "ranks: %.20s; there may be 2 to %d", at, MOST_RANKS);

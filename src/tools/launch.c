@@ -7,8 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int usage(void)
+static int usage(const char *wrong)
 {
+    fprintf(stderr, "error: %s\n", wrong);
     fprintf(stderr, "usage: lightc launch [-np N] [-H HOST:N,HOST:N,...] [--max_restarts N] [--start_timeout S]\n"
                     "       [--silence_timeout S] [--progress_timeout S] [--grace_period S] PROGRAM [ARGUMENT]...\n"
                     "       -H local:2,local:2 simulates two hosts on this one\n");
@@ -35,10 +36,11 @@ static bool amount(const char *text, double *out)
 int tool_launch(int argc, char **argv)
 {
     lc_launch_args args = {0};
+    char wrong[256];
     int i = 1, exit_status;
     for (; i < argc && argv[i][0] == '-'; i += 2) {
         const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
-        bool ok = value != NULL;
+        bool ok = value != NULL, known = true;
         if (!strcmp(name, "-np") || !strcmp(name, "-n"))
             ok = ok && number(value, 1, &args.ranks);
         else if (!strcmp(name, "-H") || !strcmp(name, "--hosts"))
@@ -54,10 +56,15 @@ int tool_launch(int argc, char **argv)
         else if (!strcmp(name, "--grace_period"))
             ok = ok && amount(value, &args.grace_period);
         else
-            ok = false;
-        if (!ok) return usage();
+            known = false;
+        if (known && ok) continue;
+        if (!known)
+            snprintf(wrong, sizeof wrong, "there is no option %.100s (values stand behind a blank)", name);
+        else
+            snprintf(wrong, sizeof wrong, "%.40s: \"%.100s\" is no value for it", name, value ? value : "");
+        return usage(wrong);
     }
-    if (i >= argc) return usage();
+    if (i >= argc) return usage("there is no program to start");
     args.argv = argv + i;
     if (lc_launch(&args, &exit_status) < 0 && !lc_error_is_told()) fprintf(stderr, "error: %s\n", lc_error_message());
     return exit_status;

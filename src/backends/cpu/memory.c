@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Host memory. An arena is a large range of addresses without memory behind it, of which a growing prefix is made
  * usable: it grows without moving, so that plans may hold plain pointers. */
-#define _GNU_SOURCE /* memfd_create, mremap */
+#define _GNU_SOURCE /* mremap */
 #include "backends/cpu/memory.h"
+#include "core/memory_file.h"
 
 #include <errno.h>
 #include <stdint.h>
@@ -118,9 +119,9 @@ static void copy_written(char *to, const char *from, size_t bytes)
 void lc__cpu_share(void *data, size_t bytes, int *fd)
 {
     size_t n = whole_pages(bytes);
-    *fd = bytes < MAP_FROM ? -1 : memfd_create("lightc-storage", MFD_CLOEXEC);
+    *fd = bytes < MAP_FROM ? -1 : lc__memory_file("lightc-storage", n);
     if (*fd < 0) return;
-    void *p = ftruncate(*fd, (off_t)n) < 0 ? MAP_FAILED : mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+    void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
     if (p != MAP_FAILED) {
         copy_written(p, data, bytes);
         if (mremap(p, n, n, MREMAP_MAYMOVE | MREMAP_FIXED, data) == data) return;

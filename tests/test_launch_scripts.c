@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks that are scripts, which run the program themselves; and supervisors that were started with less than they are
+ * used to. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#define LAUNCHED "rank_program"
+#include "launched.h"
+
+#include <sys/stat.h>
+
+/* The path of an executable script of these lines. */
+static const char *script(const char *format, ...) LC_PRINTF(1, 2);
+static const char *script(const char *format, ...)
+{
+    static char path[500];
+    va_list args;
+    snprintf(path, sizeof path, "%s/script", fresh_dir("script"));
+    FILE *f = fopen(path, "w");
+    CHECK(f);
+    fputs("#!/bin/sh\n", f);
+    va_start(args, format);
+    vfprintf(f, format, args);
+    va_end(args);
+    CHECK(fclose(f) == 0 && chmod(path, 0755) == 0);
+    return path;
+}
+
+TEST(scripts_end_with_what_they_run)
+{
+    static const int signals[] = {SIGTERM, SIGINT};
+    for (int k = 0; k < 2; k++) {
+        run r;
+        start(&r, "%s launch -np 2 %s --act slow --use_distributed_sampler false", lightc,
+              script("%s \"$@\"\necho goes on\n", program));
+        for (int i = 0; i < 2; i++) pid_of(&r, i);
+        wait_for(&r, "out", "a step");
+        CHECK(!kill(r.pid, signals[k]));
+        CHECK_EQ(finish(&r), 128 + signals[k]);
+        CHECK_CONTAINS(r.err, "interrupted.ckpt"); /* they were not killed */
+        check_clean(&r, 2);
+    }
+}
+
+/* The script goes on, and ends well. */
+TEST(a_script_hides_no_failure)
+{
+    run r;
+    const char *path = script("%s \"$@\"\nexit 0\n", program);
+    CHECK_EQ(launch(&r, "%s launch -np 3 %s --act fail --on 1", lightc, path), 1);
+    CHECK_CONTAINS(r.err, "rank 1 (host ");
+    CHECK_CONTAINS(r.err, "the disk of a rank is gone");
+    check_clean(&r, 3);
+    CHECK_EQ(launch(&r, "%s launch -np 2 %s --act end", lightc, path), 0);
+    CHECK_EQ(launch(&r, "%s launch -np 2 %s --act train --use_distributed_sampler false", lightc, path), 0);
+}
+
+/* What all complain of is no rank's own: none is left out of the next start. */
+TEST(a_common_failure_costs_no_rank)
+{
+    run r;
+    CHECK(launch(&r, "%s launch -np 2 --max_restarts 1 %s --act fail", lightc, program) != 0);
+    CHECK_CONTAINS(r.err, "the disk of a rank is gone");
+    CHECK_CONTAINS(r.err, "starting again from the last checkpoint (1 of 1)");
+    check_clean(&r, 2);
+}
+
+TEST(who_started_it_may_not_care_for_children)
+{
+    run r;
+    CHECK_EQ(launch(&r, "/usr/bin/env --ignore-signal=CHLD %s launch -np 2 %s --act end", lightc, program), 0);
+    CHECK_EQ(launch(&r, "/usr/bin/env --ignore-signal=CHLD %s launch -np 2 %s --act exit --on 1", lightc, program), 3);
+}
+
+/* With still fewer no rank can be started, and with more all come: how many these are is the system's matter. */
+TEST(too_few_descriptors_are_named)
+{
+    bool named = false;
+    for (int n = 8; n < 40 && !named; n++) {
+        run r;
+        const char *path =
+            script("ulimit -n %d\nexec timeout 20 %s launch --start_timeout 2 -np 6 %s \"$@\"\n", n, lightc, program);
+        int status = launch(&r, "%s --act meet", path);
+        CHECK(status != 0 && status != 124);
+        named = strstr(r.err, "did not come within 2 s; the process that coordinates the run has no file descriptors");
+    }
+    CHECK(named);
+}
+
+TEST(a_mistake_is_named)
+{
+    run r;
+    CHECK_EQ(launch(&r, "%s launch -np2 %s", lightc, program), 2);
+    CHECK_CONTAINS(r.err, "error: there is no option -np2 ");
+    CHECK_EQ(launch(&r, "%s launch -np 0 %s", lightc, program), 2);
+    CHECK_CONTAINS(r.err, "error: -np: \"0\" is no value for it");
+    CHECK_EQ(launch(&r, "%s launch -np 2", lightc), 2); /* but for the options that the test adds */
+    CHECK_CONTAINS(r.err, "error: there is no option --dir");
+}
+
+TEST_MAIN
