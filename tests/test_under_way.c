@@ -47,7 +47,7 @@ static lc_status trained_init(trained *t, lc_comm *comm, const char *strategy, b
     *t = (trained){0};
     lc_module_init(&t->net.base, &wide_ops, 1);
     for (int i = 0; i < MATRICES; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "w%d", i);
         t->net.w[i] = lc_module_add_parameter(&t->net.base, name, LC_F32, LC_ROW_MAJOR, 2, (int64_t[]){WIDE, WIDE},
                                               (lc_init){LC_INIT_NORMAL, 0, 0.06});
@@ -226,6 +226,43 @@ TEST(what_is_not_there_yet_is_no_anomaly)
         strategy_here = strategies[s];
         CHECK_RANKS("threads", 2, train_watched, NULL);
     }
+}
+
+/* ---- a run that breaks off between two buckets ---- */
+
+/* The square root's gradient comes last, and is infinite. */
+static lc_status step_with_root(trained *t, double factor)
+{
+    LC_TRY(lc_fabric_begin(t->fabric));
+    lc_tensor *h = lc_matmul(t->in, t->net.w[0]), *root = lc_sqrt(lc_mul_scalar(lc_mean(lc_square(h)), factor));
+    for (int i = 1; i < MATRICES; i++) h = lc_matmul(h, t->net.w[i]);
+    lc_fabric_zero_grad(t->fabric);
+    lc_fabric_backward(t->fabric, lc_add(lc_mean(lc_square(h)), root));
+    lc_fabric_step(t->fabric, t->optimizer);
+    return lc_fabric_end(t->fabric);
+}
+
+/* The others have made calls that this rank has not. Who comes later finds it gone, perhaps before the first step. */
+static lc_status break_off(lc_comm *comm, void *ctx)
+{
+    trained t;
+    (void)ctx;
+    lc_status ready = trained_init(&t, comm, "ddp", true);
+    if (ready >= 0) {
+        lc_status first = step_with_root(&t, 0);
+        RANK_CHECK(first == LC_ERR_NUMERIC || first == LC_ERR_PEER);
+        lc_status second = step_with_root(&t, 1);
+        RANK_CHECK(second == first || second == LC_ERR_PEER);
+    }
+    RANK_CHECK(ready == LC_OK || ready == LC_ERR_PEER);
+    trained_release(&t);
+    return LC_OK;
+}
+
+TEST(nothing_goes_on_behind_a_run_that_broke_off)
+{
+    fill_rows();
+    CHECK_RANKS("threads", 2, break_off, NULL);
 }
 
 /* ---- LBFGS ---- */

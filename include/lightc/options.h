@@ -163,10 +163,10 @@ typedef struct lc_option {
     X(INT, int64_t, shard_size, 0, 0, 1e6, "ranks that share a copy of the model with sharded_hybrid; it divides their number; 0: those of a node") \
     X(TEXT, const char *, gradient_compression, NULL, 0, 0, "what ddp sends gradients as: none, bf16 or fp16, with half as many bytes") \
     X(INT, int64_t, max_restarts, 0, 0, 1e6, "when ranks are lost, go on from the last checkpoint with those left, so often") \
-    X(FLOAT, double, start_timeout, 300, 0, 1e9, "seconds until all ranks must have come")                           \
-    X(FLOAT, double, silence_timeout, 10, 0, 1e9, "seconds without a sign of life after which a rank counts as lost") \
+    X(FLOAT, double, start_timeout, 300, 0.01, 1e9, "seconds until all ranks must have come")                           \
+    X(FLOAT, double, silence_timeout, 10, 0.01, 1e9, "seconds without a sign of life after which a rank counts as lost") \
     X(FLOAT, double, progress_timeout, 0, 0, 1e9, "seconds without a step after which a rank counts as stuck; 0: never") \
-    X(FLOAT, double, grace_period, 2, 0, 1e9, "seconds that ranks have to end when one is lost, before they are killed") \
+    X(FLOAT, double, grace_period, 2, 0.01, 1e9, "seconds that ranks have to end when one is lost, before they are killed") \
     X(TEXT, const char *, precision, NULL, 0, 0, "32-true")                                                          \
     X(INT, int64_t, threads, 0, 0, 4096, "threads of a kernel; 0: as many as cores")                                 \
     X(INT, int64_t, seed, 0, 0, 9e15, "of everything random")                                                        \

@@ -75,7 +75,7 @@ static bool nobody_waits(const lc__coordinator *c)
 /* Ranks that did the same stand together, so that where they differ is seen at once. */
 static void last_calls(const lc__coordinator *c, lc__str *out)
 {
-    bool *shown = calloc((size_t)c->size, sizeof *shown), *same = calloc((size_t)c->size, sizeof *same);
+    bool *shown = calloc((unsigned)c->size, sizeof *shown), *same = calloc((unsigned)c->size, sizeof *same);
     bool some = false;
     for (int i = 0; i < c->size; i++) some |= c->members[i].calls[0] != 0;
     some = some && !nobody_waits(c);

@@ -109,6 +109,8 @@ static lc_status before_step(lc_trainer *t, lc_optimizer *optimizer, bool *skip)
     LC_TRY(LC__HOOK(t, ON_BEFORE_OPTIMIZER_STEP, on_before_optimizer_step, optimizer));
     *skip = t->skip;
     t->skip = false;
+    if (*skip && optimizer)
+        optimizer->clip_factor = NULL, optimizer->clip_by_value = false; /* they were for this update */
     return LC_OK;
 }
 

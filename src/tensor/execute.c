@@ -117,6 +117,7 @@ lc_status lc__execute(lc_graph *g, lc_plan *p)
     lc_status status = g->reducer && !p->by_bucket ? lc__reducer_settle(g->reducer) : LC_OK;
     if (status >= 0) status = execute(g, p);
     if (status >= 0 && g->reducer) status = lc__reducer_status(g->reducer);
+    if (status < 0 && g->reducer) lc__reducer_broke_off(g->reducer, status);
     if (!g->collectives) return status;
     char why[1024];
     if (status < 0) lc__copy_message(why, sizeof why);

@@ -242,6 +242,11 @@ static void run_now(lc__reducer *r, lc_comm *comm, const lc_comm_call *call)
     wait_for_request(r, request);
 }
 
+void lc__reducer_broke_off(lc__reducer *r, lc_status why)
+{
+    if (r->n_under_way > 0 || r->agreement) keep_error(r, why);
+}
+
 lc_status lc__reducer_status(const lc__reducer *r)
 {
     return r->status < 0 ? lc_fail(r->status, "%s", r->message) : LC_OK;

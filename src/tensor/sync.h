@@ -92,6 +92,9 @@ lc_status lc__reducer_settle(lc__reducer *r) LC_MUST_USE;
 /* What the executor calls between two nodes. */
 void lc__reducer_poll(lc__reducer *r);
 bool lc__reducer_busy(const lc__reducer *r);
+/* A run has failed, with the error that is set. If gradients were under way, so has the reducer: the other ranks have
+ * made calls that this one has not. */
+void lc__reducer_broke_off(lc__reducer *r, lc_status why);
 /* Kernels cannot fail: what went wrong in them. */
 lc_status lc__reducer_status(const lc__reducer *r) LC_MUST_USE;
 /* words [n] of all ranks that have a slice each, or of all, added, in a kernel. */
