@@ -166,7 +166,8 @@ void lc__window_miss(void *self, int peer, int lane)
 
 int lc__window_missed(const void *self)
 {
-    return ((const end *)self)->missed;
+    const end *e = self; /* who ends the group says why before it leaves */
+    return atomic_load_explicit(&e->w->aborted, memory_order_acquire) ? -1 : e->missed;
 }
 
 lc_status lc__window_progress(void *self)
@@ -174,7 +175,7 @@ lc_status lc__window_progress(void *self)
     const end *e = self;
     if (__builtin_expect(atomic_load_explicit(&e->w->aborted, memory_order_acquire) == 2, 0))
         return lc_fail(LC_ERR_PEER, "%s", e->w->why);
-    if (__builtin_expect(e->missed < 0, 1)) return LC_OK;
+    if (__builtin_expect(e->missed < 0, 1) || lc__window_missed(self) < 0) return LC_OK;
     return lc_fail(LC_ERR_PEER, LC__MISSED_TEXT, e->missed, e->rank);
 }
 
