@@ -60,7 +60,13 @@ static lc_status launch(const lc_launch_args *args, lc__hosts *hosts, int *exit_
 {
     int nodes[MAX_NODES] = {0}, num_nodes = 1, slots = 0;
     bool elsewhere = false;
+    const char *rank = getenv("LIGHTC_RANK");
     if (!args || !args->argv || !args->argv[0]) return lc_fail(LC_ERR_ARGUMENT, "there is no program to launch");
+    if (rank || getenv("LIGHTC_COORDINATED")) /* a program that launches itself would go on until nothing is left */
+        return lc_fail(LC_ERR_CONFIG,
+                       "this is rank %s of a run that was launched, and ranks launch none; a run of its own, which a "
+                       "rank may start, has neither LIGHTC_RANK nor LIGHTC_COORDINATED in its environment",
+                       rank ? rank : "(of mpirun)");
     if (args->ranks < 0 || args->max_restarts < 0)
         return lc_fail(LC_ERR_ARGUMENT, "ranks is %d and max_restarts %d; neither may be negative", args->ranks,
                        args->max_restarts);
