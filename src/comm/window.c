@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A ring has one writer and one reader. `written` and `read` count bytes since the beginning, each on a cache line of
- * its own; the difference is what lies in the ring. The rings of collectives are as large as what two ranks can keep in
- * their second-level caches: bytes go from core to core without touching memory.
+ * its own; the difference is what lies in the ring. The rings of collectives are large: bytes written to where others
+ * were read from a moment ago wait until the reader's cache has given these up, which took twice as long with 256 KiB.
  *
  * A rank with nothing to do sleeps on its bell, a futex that others ring after they wrote or read. Sleeps are short:
  * what moved just before one is seen after it. */
@@ -15,8 +15,6 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-
-static const size_t ring_bytes[LC__LANES] = {[LC__LANE_COLLECTIVE] = 256 << 10, [LC__LANE_DIRECT] = 64 << 10};
 
 typedef struct ring {
     _Alignas(64) atomic_uint_fast64_t written;
@@ -43,22 +41,26 @@ typedef struct end {
     bell *bells;
     ring *rings;
     char *data;
-    size_t all; /* of one pair */
+    size_t ring_bytes[LC__LANES], pair_bytes;
     int missed; /* a rank that has left and is still needed; -1 */
     void (*release)(lc__window *w, size_t bytes);
 } end;
 
-static size_t pair_bytes(void)
+/* Rings of collectives take 8 MiB a rank, but not more than 1 MiB each and not less than 256 KiB. */
+static size_t pair_bytes(int size, size_t ring_bytes[LC__LANES])
 {
-    size_t n = 0;
-    for (int l = 0; l < LC__LANES; l++) n += ring_bytes[l];
-    return n;
+    enum { DIRECT = 64 << 10, LEAST = 256 << 10, MOST = 1 << 20, ALL = 8 << 20 };
+    size_t n = (size_t)ALL / (size_t)size / LEAST * LEAST;
+    ring_bytes[LC__LANE_COLLECTIVE] = n < LEAST ? LEAST : n > MOST ? MOST : n;
+    ring_bytes[LC__LANE_DIRECT] = DIRECT;
+    return ring_bytes[LC__LANE_COLLECTIVE] + ring_bytes[LC__LANE_DIRECT];
 }
 
 size_t lc__window_bytes(int size)
 {
-    size_t n = (size_t)size, head = sizeof(lc__window) + n * sizeof(bell) + n * n * LC__LANES * sizeof(ring);
-    return (head + 4095) / 4096 * 4096 + n * n * pair_bytes();
+    size_t rings[LC__LANES], n = (size_t)size,
+                             head = sizeof(lc__window) + n * sizeof(bell) + n * n * LC__LANES * sizeof(ring);
+    return (head + 4095) / 4096 * 4096 + n * n * pair_bytes(size, rings);
 }
 
 void lc__window_init(lc__window *w, int size)
@@ -75,8 +77,8 @@ lc_status lc__window_join(lc__window *w, int rank, void (*release)(lc__window *w
     e->size = w->size;
     e->bells = (bell *)w->rest;
     e->rings = (ring *)(w->rest + (size_t)w->size * sizeof(bell));
-    e->all = pair_bytes();
-    e->data = (char *)w + lc__window_bytes(w->size) - (size_t)w->size * (size_t)w->size * e->all;
+    e->pair_bytes = pair_bytes(w->size, e->ring_bytes);
+    e->data = (char *)w + lc__window_bytes(w->size) - (size_t)w->size * (size_t)w->size * e->pair_bytes;
     e->release = release;
     e->missed = -1;
     *out = e;
@@ -108,8 +110,8 @@ void lc__window_close(void *self)
 static ring *ring_of(const end *e, int from, int to, int lane, char **data)
 {
     size_t pair = (size_t)from * (size_t)e->size + (size_t)to;
-    *data = e->data + pair * e->all;
-    for (int l = 0; l < lane; l++) *data += ring_bytes[l];
+    *data = e->data + pair * e->pair_bytes;
+    for (int l = 0; l < lane; l++) *data += e->ring_bytes[l];
     return &e->rings[pair * LC__LANES + (size_t)lane];
 }
 
@@ -120,7 +122,7 @@ size_t lc__window_room(void *self, int peer, int lane, void **at)
     ring *r = ring_of(e, e->rank, peer, lane, &data);
     uint64_t written = atomic_load_explicit(&r->written, memory_order_relaxed);
     uint64_t read = atomic_load_explicit(&r->read, memory_order_acquire);
-    size_t size = ring_bytes[lane], place = (size_t)(written % size), room = size - (size_t)(written - read);
+    size_t size = e->ring_bytes[lane], place = (size_t)(written % size), room = size - (size_t)(written - read);
     *at = data + place;
     if (!room && atomic_load_explicit(&e->bells[peer].left, memory_order_acquire)) e->missed = peer;
     return room < size - place ? room : size - place;
@@ -142,7 +144,7 @@ size_t lc__window_peek(void *self, int peer, int lane, const void **at)
     ring *r = ring_of(e, peer, e->rank, lane, &data);
     uint64_t read = atomic_load_explicit(&r->read, memory_order_relaxed);
     uint64_t written = atomic_load_explicit(&r->written, memory_order_acquire);
-    size_t size = ring_bytes[lane], place = (size_t)(read % size), here = (size_t)(written - read);
+    size_t size = e->ring_bytes[lane], place = (size_t)(read % size), here = (size_t)(written - read);
     *at = data + place;
     return here < size - place ? here : size - place;
 }
