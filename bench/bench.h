@@ -40,6 +40,7 @@ lc_status bench_machine(const bench *b);
 lc_status bench_startup(const bench *b);
 lc_status bench_exposed(const bench *b);
 lc_status bench_share(const bench *b);
+lc_status bench_link(const bench *b);
 lc_status bench_first_step(const bench *b);     /* child of startup: data in memory */
 lc_status bench_first_step_idx(const bench *b); /* child of startup: trainer and IDX files */
 

@@ -25,6 +25,7 @@ static const struct {
     {"share", bench_share, "fashion on such ranks, as a share of what the same processes reach without each other"},
     {"exposed", bench_exposed,
      "what communication adds to a step of ddp (gpt), between ranks that were started for it"},
+    {"link", bench_link, "what a link costs the core that computes, with send and recv alone"},
     {"record", bench_record, "recording an operation; replaying a node beside its kernel"},
     {"first_step", bench_first_step, NULL},
     {"first_step_idx", bench_first_step_idx, NULL},

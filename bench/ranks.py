@@ -173,13 +173,14 @@ def exposed(a, log):
     if os.geteuid() != 0:
         note("ranks: exposed needs root, for network namespaces: left out")
         return []
-    rows = []
+    rows, bare = [], []
     command = [a.bench, "exposed", "--threads", "1", "--batch", str(a.exposed_batch), "--steps", "10"]
     with Hosts("1gbit") as hosts:
         for r in range(a.rounds):
             note(f"exposed: round {r + 1} of {a.rounds}")
             rows.append(hosts.ranks(command, 29600 + 10 * r)["exposed"])
-    log["exposed"] = rows
+            bare.append(hosts.ranks([a.bench, "link"], 29605 + 10 * r)["link"])
+    log["exposed"], log["link"] = rows, bare
     share = [row["value"] for row in rows]
     waited = [row["waited_ms"] / (row["behind_ms"] - row["alone_ms"]) for row in rows]
 
@@ -190,7 +191,8 @@ def exposed(a, log):
     return [["ddp gpt over 1 Gbit/s, exposed part of communication", spread(share), steps,
              f"{statistics.median(share):.3f}", "<= 0.08"],
             ["communication, as a share of backward", spread(backward), "", "", "0.5-1"],
-            ["of it, waiting", spread(waited), f"{ms('waited')} ms a step", f"{statistics.median(waited):.3f}", ""]]
+            ["of it, waiting", spread(waited), f"{ms('waited')} ms a step", f"{statistics.median(waited):.3f}", ""],
+            ["what send and recv alone take of a core on that link", spread([row["value"] for row in bare]), "", "", ""]]
 
 
 MEASUREMENTS = {"lightning": against_lightning, "scaling": scaling, "startup": startup, "sharded": sharded, "exposed": exposed}

@@ -191,7 +191,7 @@ static int train(lc_trainer_options *opt, const settings *s)
 
 /* ---- hold ---- */
 
-enum { HOLD_LAYERS = 60, HOLD_WIDTH = 384, HOLD_SAMPLES = 64 };
+enum { HOLD_LAYERS = 40, HOLD_WIDTH = 512, HOLD_SAMPLES = 64 };
 
 typedef struct stack {
     lc_module base;
@@ -280,6 +280,13 @@ static int hold_layers(const lc_trainer_options *of, int n, stack *m, int *rank,
     return 0;
 }
 
+/* What the steps take of the process: an arena of whole large pages, and the kernels' memory. */
+static int64_t step_memory(const lc_device_memory *m)
+{
+    const int64_t page = 2 << 20;
+    return (m->activations + page - 1) / page * page + m->workspace;
+}
+
 /* What few layers need every program needs: kernels, windows between ranks, threads. */
 static int hold(lc_trainer_options *opt, const settings *s)
 {
@@ -295,7 +302,7 @@ static int hold(lc_trainer_options *opt, const settings *s)
     if (!f) return 1;
     fprintf(f, "ranks=%d states=%.0f own=%lld steps=%lld\n", ranks, states,
             (long long)(few.own < 0 ? -1 : all.own - few.own),
-            (long long)(all.memory.activations + all.memory.workspace - few.memory.activations - few.memory.workspace));
+            (long long)(step_memory(&all.memory) - step_memory(&few.memory)));
     return fclose(f) ? 1 : 0;
 }
 

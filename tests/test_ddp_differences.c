@@ -120,7 +120,7 @@ TEST(different_options_and_data_are_named)
         {{1, 59, 4, 4, NULL, false}, "rank 2 has train loader 0: 5 batches: 59 samples of "},
         {{1, 60, 5, 4, NULL, false}, "rank 2 has train loader 0: 4 batches: "},
         {{1, 60, 4, 5, NULL, false}, "random (seed 5) where rank 0 has train loader 0: "},
-        {.odd = OPTION("--bucket_cap_mb=3"), "rank 2 has --bucket_cap_mb 3 where rank 0 has --bucket_cap_mb 1"},
+        {.odd = OPTION("--bucket_cap_mb=3"), "rank 2 has --bucket_cap_mb 3 where rank 0 has --bucket_cap_mb 0.5"},
         {.odd = OPTION("--max_steps=3"), "rank 2 has --max_steps 3 where rank 0 has --max_steps "},
         {.odd = OPTION("--limit_train_batches=2"), "rank 2 has --limit_train_batches 2 where rank 0 has "},
         {.odd = OPTION("--accumulate_grad_batches=2"), "rank 2 has --accumulate_grad_batches 2 where rank 0 has "},

@@ -203,7 +203,7 @@ TEST(training_goes_on_from_sharded_checkpoints)
 
 /* ---- memory ---- */
 
-/* What a rank's process takes for a model of 133 MB with gradients and Adam's state, of which a share lies on this
+/* What a rank's process takes for a model of 151 MB with gradients and Adam's state, of which a share lies on this
  * rank; beside what its steps need, which the planner knows. */
 TEST(ranks_take_what_the_formula_says)
 {

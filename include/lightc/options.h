@@ -159,7 +159,7 @@ typedef struct lc_option {
     X(INT, int64_t, node_rank, LC_UNSET, 0, 1e6, "which machine this is, where the program is started by hand on each; MASTER_ADDR and MASTER_PORT say where they meet") \
     X(TEXT, const char *, nodes_file, NULL, 0, 0, "machines, one a line: their ranks are started through mpirun")    \
     X(TEXT, const char *, memory_limit, NULL, 0, 0, "what a rank may hold, as 512MiB or 1.5GiB: compared with what training needs before it begins, and with every step when it is planned") \
-    X(FLOAT, double, bucket_cap_mb, 1, 1e-6, 1e6, "MiB of gradients that ddp and sharded reduce with one call while the backward pass goes on; lightc bench comm suggests a number") \
+    X(FLOAT, double, bucket_cap_mb, 0.5, 1e-6, 1e6, "MiB of gradients that ddp and sharded reduce with one call while the backward pass goes on; lightc bench comm suggests a number") \
     X(INT, int64_t, shard_size, 0, 0, 1e6, "ranks that share a copy of the model with sharded_hybrid; it divides their number; 0: those of a node") \
     X(TEXT, const char *, gradient_compression, NULL, 0, 0, "what ddp sends gradients as: none, bf16 or fp16, with half as many bytes") \
     X(INT, int64_t, max_restarts, 0, 0, 1e6, "when ranks are lost, go on from the last checkpoint with those left, so often") \

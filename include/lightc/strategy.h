@@ -23,7 +23,7 @@ typedef struct lc_strategy_request {
     /* Told what people should know while ranks are waited for; NULL: nobody. */
     void (*say)(void *ctx, const char *text);
     void *ctx;
-    double bucket_cap_mb;             /* MiB of gradients that are reduced with one call; 0: 1 */
+    double bucket_cap_mb;             /* MiB of gradients that are reduced with one call; 0: 0.5 */
     const char *gradient_compression; /* what gradients are sent as: NULL or "none", "bf16", "fp16" */
     int64_t shard_size;               /* ranks that share a copy of the state; 0: those of a node */
     /* What a run that loses ranks must know: each has data of its own, so that without one it would be another

@@ -26,7 +26,7 @@ lc_status lc__reducer_new(lc_graph *g, lc_comm *comm, size_t bucket_bytes, lc__r
     r->g = g;
     r->comm = r->slices = comm;
     r->weight = 1;
-    r->bucket_bytes = bucket_bytes ? bucket_bytes : (size_t)1 << 20;
+    r->bucket_bytes = bucket_bytes ? bucket_bytes : (size_t)512 << 10;
     g->reducer = r;
     *out = r;
     return LC_OK;

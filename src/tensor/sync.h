@@ -19,7 +19,7 @@ typedef struct lc__reducer lc__reducer;
 /* Bytes the trainer may agree on with every sync: each becomes the largest of all ranks'. */
 #define LC__SYNC_FLAGS 8
 
-/* `comm` is borrowed. bucket_bytes 0: 1 MiB. The graph reduces from now on where lc__reducer_sync is called, and
+/* `comm` is borrowed. bucket_bytes 0: 512 KiB. The graph reduces from now on where lc__reducer_sync is called, and
  * averages over the ranks. */
 lc_status lc__reducer_new(lc_graph *g, lc_comm *comm, size_t bucket_bytes, lc__reducer **out) LC_MUST_USE;
 void lc__reducer_free(lc__reducer *r); /* NULL is fine; before the graph */
