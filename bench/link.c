@@ -86,6 +86,7 @@ static double compute(link_end *e, double seconds)
         now = bench_now();
     } while (seconds > 0 ? now - start < seconds : e->moving > 0);
     kept = x[0];
+    (void)kept;
     return (double)rounds / (now - start);
 }
 
