@@ -159,6 +159,7 @@ mutate 'nobody told of the end' src/comm/coordinator_verdict.c 's/lc__members_te
 mutate 'last calls not asked for' src/comm/coordinator_verdict.c 's/lc__members_tell(c, LC__FRAME_ASK, "");//' test_last_calls:wait_for
 mutate 'a call that hangs shown as done' src/comm/history.c 's/done, false, memory/done, true, memory/' test_last_calls
 mutate 'groups left out of last calls' src/comm/comm.c 's/add_last_calls(g, l);//' test_last_calls
+mutate 'ranks launch ranks' src/launch/launch.c 's/if (rank || getenv("LIGHTC_COORDINATED"))/if (false)/' test_launch_scripts:ranks_launch_none
 mutate 'what scripts run not told to end' src/launch/supervisor.c 's/sig == SIGKILL || (ends && !s->plan->hosts)/sig == SIGKILL/' test_launch_scripts:scripts_end
 mutate 'failures hidden by scripts' src/launch/supervisor.c 's/bool hidden = s->culprit < 0/bool hidden = false/' test_launch_scripts:hides
 mutate 'statuses of nobody waited for' src/launch/supervisor.c 's/sigaction(SIGCHLD, &heard, &inherited);/sigaction(SIGCHLD, NULL, \&inherited);/' test_launch_scripts:care

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A ring has one writer and one reader. `written` and `read` count bytes since the beginning, each on a cache line of
- * its own; the difference is what lies in the ring. The rings of collectives are large: bytes written to where others
- * were read from a moment ago wait until the reader's cache has given these up, which took twice as long with 256 KiB.
+ * its own; the difference is what lies in the ring. The rings of collectives are so large that what is written to does
+ * not still lie in the reader's cache: with 256 KiB, an all_reduce took up to twice as long (docs/benchmarks.md).
  *
  * A rank with nothing to do sleeps on its bell, a futex that others ring after they wrote or read. Sleeps are short:
  * what moved just before one is seen after it. */
