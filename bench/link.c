@@ -5,6 +5,7 @@
 #include "bench.h"
 
 #include <netdb.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { BYTES = 160 << 20, PIECE = 512 << 10, REST_US = 2000, FLOATS = 2048 };
+enum { BYTES = 160 << 20, PIECE = 512 << 10, REST_US = 2000, FLOATS = 2048, WAIT_S = 10 };
 
 typedef struct link_end {
     int rank, fd;
@@ -33,13 +34,15 @@ static lc_status meet(link_end *e)
     e->rank = atoi(rank);
     if (getaddrinfo(address, port, &hints, &found) != 0)
         return lc_fail(LC_ERR_ARGUMENT, "no address: %s port %s", address, port);
-    for (int i = 0; i < 1000 && e->fd < 0; i++) {
+    for (double until = bench_now() + WAIT_S; bench_now() < until && e->fd < 0;) {
         int fd = socket(AF_INET, SOCK_STREAM, 0);
+        struct pollfd comes = {.fd = fd, .events = POLLIN};
         (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-        if (e->rank == 0 && bind(fd, found->ai_addr, found->ai_addrlen) == 0 && listen(fd, 1) == 0)
-            e->fd = accept(fd, NULL, NULL);
-        else if (e->rank != 0 && connect(fd, found->ai_addr, found->ai_addrlen) == 0)
+        if (e->rank != 0 && connect(fd, found->ai_addr, found->ai_addrlen) == 0)
             e->fd = fd;
+        else if (e->rank == 0 && bind(fd, found->ai_addr, found->ai_addrlen) == 0 && listen(fd, 1) == 0 &&
+                 poll(&comes, 1, WAIT_S * 1000) == 1)
+            e->fd = accept(fd, NULL, NULL);
         if (fd != e->fd) close(fd);
         if (e->fd < 0) usleep(10000);
     }

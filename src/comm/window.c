@@ -47,20 +47,25 @@ typedef struct end {
 } end;
 
 /* Rings of collectives take 8 MiB a rank, but not more than 1 MiB each and not less than 256 KiB. */
-static size_t pair_bytes(int size, size_t ring_bytes[LC__LANES])
+static size_t ring_bytes(int size, int lane)
 {
     enum { DIRECT = 64 << 10, LEAST = 256 << 10, MOST = 1 << 20, ALL = 8 << 20 };
     size_t n = (size_t)ALL / (size_t)size / LEAST * LEAST;
-    ring_bytes[LC__LANE_COLLECTIVE] = n < LEAST ? LEAST : n > MOST ? MOST : n;
-    ring_bytes[LC__LANE_DIRECT] = DIRECT;
-    return ring_bytes[LC__LANE_COLLECTIVE] + ring_bytes[LC__LANE_DIRECT];
+    if (lane == LC__LANE_DIRECT) return DIRECT;
+    return n < LEAST ? LEAST : n > MOST ? MOST : n;
+}
+
+static size_t pair_bytes(int size)
+{
+    size_t n = 0;
+    for (int l = 0; l < LC__LANES; l++) n += ring_bytes(size, l);
+    return n;
 }
 
 size_t lc__window_bytes(int size)
 {
-    size_t rings[LC__LANES], n = (size_t)size,
-                             head = sizeof(lc__window) + n * sizeof(bell) + n * n * LC__LANES * sizeof(ring);
-    return (head + 4095) / 4096 * 4096 + n * n * pair_bytes(size, rings);
+    size_t n = (size_t)size, head = sizeof(lc__window) + n * sizeof(bell) + n * n * LC__LANES * sizeof(ring);
+    return (head + 4095) / 4096 * 4096 + n * n * pair_bytes(size);
 }
 
 void lc__window_init(lc__window *w, int size)
@@ -77,7 +82,8 @@ lc_status lc__window_join(lc__window *w, int rank, void (*release)(lc__window *w
     e->size = w->size;
     e->bells = (bell *)w->rest;
     e->rings = (ring *)(w->rest + (size_t)w->size * sizeof(bell));
-    e->pair_bytes = pair_bytes(w->size, e->ring_bytes);
+    e->pair_bytes = pair_bytes(w->size);
+    for (int l = 0; l < LC__LANES; l++) e->ring_bytes[l] = ring_bytes(w->size, l);
     e->data = (char *)w + lc__window_bytes(w->size) - (size_t)w->size * (size_t)w->size * e->pair_bytes;
     e->release = release;
     e->missed = -1;

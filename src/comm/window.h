@@ -31,8 +31,8 @@ size_t lc__window_peek(void *self, int peer, int lane, const void **at);
 void lc__window_consume(void *self, int peer, int lane, size_t n);
 void lc__window_miss(void *self, int peer, int lane);
 lc_status lc__window_progress(void *self);
-int lc__window_missed(
-    const void *self); /* a rank that has left and is still needed; -1: none, or the group has ended */
+/* A rank that has left and is still needed; -1: none, or the group has ended. */
+int lc__window_missed(const void *self);
 void lc__window_idle(void *self, int microseconds);
 void lc__window_abort(void *self, const char *why);
 
