@@ -5,6 +5,7 @@
  *   DIR/trains-PID of a rank that has come to its first step
  *   DIR/struck     when the fault happened, and at which step
  *   DIR/result     of a training that came to its end: its steps, a hash of all parameters, and their sum
+ *   DIR/result-K   the same of fit number K of several (--fits), from 1
  *   DIR/place-N    of rank N then: how many ranks, which on which node of how many
  *
  * fault_program --dir DIR [--fault kill|stop|exit|error --phase WHERE --on RANK --at N --call N --delay_us N] [options
@@ -40,7 +41,7 @@ enum { FEATURES = 32, WIDTH = 256, CLASSES = 8, SAMPLES = 96, VAL = 20, BATCH = 
 
 typedef struct settings {
     const char *dir, *fault, *phase;
-    int64_t on, at, call, delay_us, batch;
+    int64_t on, at, call, delay_us, batch, fits;
 } settings;
 
 static const lc_option table[] = {
@@ -52,9 +53,10 @@ static const lc_option table[] = {
     LC_FIELD(settings, call, "which call of that"),
     LC_FIELD(settings, delay_us, "how much later"),
     LC_FIELD(settings, batch, "samples in a rank's batch"),
+    LC_FIELD(settings, fits, "how many networks it trains, one after the other"),
 };
 
-static settings s = {.dir = ".", .fault = "", .phase = "", .on = -1, .batch = BATCH};
+static settings s = {.dir = ".", .fault = "", .phase = "", .on = -1, .batch = BATCH, .fits = 1};
 static int rank;
 static atomic_llong step;
 
@@ -342,7 +344,7 @@ static lc_status hash_of(net *m, uint64_t *h, double *sum)
     return LC_OK;
 }
 
-static lc_status report(net *m, lc_trainer *t)
+static lc_status report(net *m, lc_trainer *t, int fit)
 {
     char name[64], text[128];
     uint64_t h;
@@ -354,17 +356,18 @@ static lc_status report(net *m, lc_trainer *t)
     LC_TRY(write_file(name, text));
     snprintf(text, sizeof text, "steps=%lld hash=%016llx sum=%.9g\n", (long long)lc_trainer_global_step(t),
              (unsigned long long)h, sum);
-    return lc_trainer_global_rank(t) == 0 ? write_file("result", text) : LC_OK;
+    snprintf(name, sizeof name, fit ? "result-%d" : "result", fit);
+    return lc_trainer_global_rank(t) == 0 ? write_file(name, text) : LC_OK;
 }
 
-static lc_status train(lc_trainer_options *opt)
+static lc_status train(lc_trainer_options *opt, int fit)
 {
     lc_status status = LC_OK;
     lc_trainer *t = NULL;
     lc_dataloader *train = NULL, *val = NULL;
     net m = {0};
     LC_TRY(strike_at("init", 0));
-    lc_module_init(&m.base, &net_ops, 1);
+    lc_module_init(&m.base, &net_ops, 1 + (uint64_t)fit);
     lc_linear_init(&m.l1, &m, "l1", FEATURES, WIDTH);
     lc_linear_init(&m.l2, &m, "l2", WIDTH, WIDTH);
     lc_linear_init(&m.l3, &m, "l3", WIDTH, CLASSES);
@@ -375,7 +378,7 @@ static lc_status train(lc_trainer_options *opt)
     LC_TRY_GOTO(status, done,
                 lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = train, .val_dataloader = val}));
     LC_TRY_GOTO(status, done, strike_at("end", 1));
-    LC_TRY_GOTO(status, done, report(&m, t));
+    LC_TRY_GOTO(status, done, report(&m, t, fit));
 done:
     lc_trainer_free(t);
     lc_dataloader_free(train);
@@ -399,7 +402,7 @@ int main(int argc, char **argv)
     snprintf(name, sizeof name, "life-%d", (int)getpid());
     snprintf(text, sizeof text, "%.6f %d %s\n", begun, rank, port ? port : "0");
     LC_MAIN_TRY(write_file(name, text));
-    LC_MAIN_TRY(train(&opt));
+    for (int fit = 0; fit < s.fits; fit++) LC_MAIN_TRY(train(&opt, fit));
     LC_MAIN_TRY(strike_at("end", 2));
     return 0;
 }

@@ -2,6 +2,7 @@
 /* Checkpoints: what is saved is what is loaded, and what was damaged is refused. What happens when saving itself is
  * disturbed is shown by test_checkpoint_faults.c. */
 #include "checkpoint_world.h"
+#include "core/checkpoint_find.h"
 #include "fake_io.h"
 
 TEST(saved_and_loaded)
@@ -322,6 +323,49 @@ TEST(cleaning_spares_the_living)
     CHECK(!mkdir(temp, 0777));
     CHECK_OK(lc_checkpoint_clean(dir));
     CHECK_EQ(count_entries(dir), 1);
+}
+
+static void save_from(const char *dir, const char *name, lc__ckpt_origin origin, bool weights_only)
+{
+    char path[512];
+    lc_ckpt_writer *w;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    CHECK_OK(lc_ckpt_writer_new(&w));
+    CHECK_OK(lc_ckpt_begin(w, path));
+    lc__ckpt_set_origin(w, &origin);
+    CHECK_OK(lc_ckpt_add_data(w, LC_CKPT_MODEL, "w", &(lc_type){LC_F32, 1, {4}}, weights));
+    CHECK_OK(lc_state_set_bool(lc_ckpt_state(w), "weights_only", weights_only));
+    CHECK_OK(lc_ckpt_commit(w, true));
+    lc_ckpt_writer_free(w);
+}
+
+static void check_newest(const char *dir, const lc__ckpt_origin *origin, bool to_continue, const char *want)
+{
+    lc__ckpt_list list = {0};
+    CHECK_OK(lc__ckpt_list_add(&list, dir, origin));
+    const char *path = lc__ckpt_list_newest(&list, to_continue);
+    CHECK_STR(path ? strrchr(path, '/') + 1 : "none", want);
+    lc__ckpt_list_free(&list);
+}
+
+/* The newest of a run, of one of its fits, and of those with which a training can go on. */
+TEST(the_newest_of_whom)
+{
+    const char *dir = fresh_dir("whom");
+    save_from(dir, "a1", (lc__ckpt_origin){"a", 1}, false);
+    save_from(dir, "a2", (lc__ckpt_origin){"a", 2}, false);
+    save_from(dir, "b1", (lc__ckpt_origin){"b", 1}, false);
+    save_from(dir, "b1-weights", (lc__ckpt_origin){"b", 1}, true);
+    save_from(dir, "nobody's", (lc__ckpt_origin){"", 0}, false);
+    save_from(dir, "nobody's-weights", (lc__ckpt_origin){"", 0}, true);
+    check_newest(dir, NULL, false, "nobody's-weights");
+    check_newest(dir, NULL, true, "nobody's");
+    check_newest(dir, &(lc__ckpt_origin){"a", 1}, true, "a1");
+    check_newest(dir, &(lc__ckpt_origin){"a", 2}, true, "a2");
+    check_newest(dir, &(lc__ckpt_origin){"b", 1}, true, "b1");
+    check_newest(dir, &(lc__ckpt_origin){"b", 1}, false, "b1-weights");
+    check_newest(dir, &(lc__ckpt_origin){"b", 2}, false, "none");
+    check_newest(dir, &(lc__ckpt_origin){"", 2}, false, "a2"); /* of any run */
 }
 
 TEST(names_that_leave_the_directory)

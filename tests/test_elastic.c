@@ -203,6 +203,30 @@ TEST(ranks_with_data_of_their_own_start_again)
     check_end(&r, "starting again from the last checkpoint (1 of 1)", "size=2 ");
 }
 
+/* A rank is lost in the second: the first is not trained again, nor gone on with from what the second has saved. */
+TEST(each_fit_goes_on_from_its_own)
+{
+    run want, r;
+    char first[128], second[128], text[128], path[700];
+    start(&want, "%s --fits 2 --batch %d " DETERMINISTIC, program, ALL);
+    CHECK_EQ(finish(&want), 0);
+    read_file(&want, "result", first, sizeof first);
+    read_file(&want, "result-1", second, sizeof second);
+    CHECK(*first && *second && strcmp(first, second) != 0);
+    start(&r, "%s --fits 2 --devices 2 --batch 6 " DETERMINISTIC " --max_restarts 1", program);
+    snprintf(path, sizeof path, "%s/ckpt/epoch=0-step=4-v1.ckpt", r.dir);
+    for (double until = seconds() + patience(20); access(path, F_OK) != 0; pause_ms(10))
+        if (seconds() > until) TEST_FAIL("there is no checkpoint of the second fit");
+    snprintf(path, sizeof path, "%s/result", r.dir);
+    CHECK(unlink(path) == 0);
+    lose(&r, 1, 2);
+    check_end(&r, "with 1 of 2 ranks (1 of 1)", "size=1 ");
+    read_file(&r, "result", text, sizeof text);
+    CHECK_STR(text, first);
+    read_file(&r, "result-1", text, sizeof text);
+    CHECK_STR(text, second);
+}
+
 /* `lightc launch` does not read the program's options: ranks tell. */
 TEST(ranks_tell_on_what_terms_they_go_on)
 {

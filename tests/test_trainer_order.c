@@ -273,6 +273,36 @@ TEST(sigterm_stops_after_the_step_with_a_checkpoint)
     end(&s);
 }
 
+/* ckpt_path=last: not the newest of all where that holds weights alone; also where a callback of the program's saves.
+ */
+TEST(last_is_one_to_go_on_with)
+{
+    static setting s;
+    char own[600], weights[600];
+    begin(&s, 4, 1);
+    snprintf(own, sizeof own, "%s/own", s.dir);
+    snprintf(weights, sizeof weights, "%s/weights", s.dir);
+    s.m.lr = 0.01;
+    s.o.max_epochs = 1;
+    for (int life = 0; life < 2; life++) {
+        lc_model_checkpoint_args all = {.dirpath = own, .every_n_train_steps = 2},
+                                 some = {.dirpath = weights, .save_weights_only = true};
+        s.o.n_callbacks = 0;
+        CHECK_OK(lc_model_checkpoint_new(&all, &s.cb[s.o.n_callbacks++]));
+        CHECK_OK(lc_model_checkpoint_new(&some, &s.cb[s.o.n_callbacks++]));
+        lc_trainer_options o = s.o;
+        o.n_loggers = 0;
+        CHECK_OK(lc_trainer_new(&o, &s.t));
+        CHECK_OK(lc_trainer_fit(s.t, &s.m.base, NULL));
+        CHECK_EQ(lc_trainer_global_step(s.t), life ? 8 : 4);
+        if (life) CHECK_CONTAINS(lc_trainer_ckpt_path(s.t), "/own/epoch=0-step=4.ckpt");
+        if (!life) lc_trainer_free(s.t);
+        s.o.max_epochs = 2;
+        s.o.ckpt_path = "last";
+    }
+    end(&s);
+}
+
 /* ckpt_path=best in another process: the one that the newest checkpoint of the newest run knows. */
 TEST(best_of_an_earlier_run)
 {

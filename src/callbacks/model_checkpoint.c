@@ -587,7 +587,7 @@ lc_status lc_model_checkpoint_get(const lc_callback *cb, lc_model_checkpoint_inf
     if (!cb || !cb->ops || strcmp(cb->ops->name, lc__model_checkpoint_ops.name) != 0 || cb->ops->free != mc_free)
         return lc_fail(LC_ERR_ARGUMENT, "this callback is no ModelCheckpoint");
     const model_checkpoint *c = cb->self;
-    *out = (lc_model_checkpoint_info){text_or_empty(c->best_path), text_or_empty(c->last_path), text_or_empty(c->dir),
-                                      c->has_best_score, c->best_score};
+    *out = (lc_model_checkpoint_info){text_or_empty(c->best_path), text_or_empty(c->last_path),
+                                      text_or_empty(c->dir ? c->dir : c->dirpath), c->has_best_score, c->best_score};
     return LC_OK;
 }

@@ -15,8 +15,15 @@ typedef struct lc__manifest_file {
     uint32_t crc;
 } lc__manifest_file;
 
+/* By whom a checkpoint was saved. */
+typedef struct lc__ckpt_origin {
+    char run[24]; /* whose ranks may be started again (LIGHTC_RUN); "": of none */
+    int64_t fit;  /* which of the program's fits, counted from 1; 0: it was none */
+} lc__ckpt_origin;
+
 typedef struct lc__manifest {
     int64_t saved_ns;
+    lc__ckpt_origin origin;
     int ranks;   /* that wrote it together; 0: one wrote it alone */
     char id[24]; /* then: of this save, in every file of tensors too */
     int n, capacity;
@@ -45,6 +52,9 @@ lc_status lc__manifest_open_part(const lc__io *io, const char *dir, const lc__ma
 lc_status lc__manifest_check(const lc__io *io, const char *dir, const lc__manifest *m);
 lc_status lc__manifest_check_file(const lc__io *io, const char *dir, const lc__manifest *m, int i);
 
+/* state.json, unverified, in new memory. */
+lc_status lc__ckpt_read_state(const char *path, lc_state **out);
+
 /* lc_checkpoint_open by n readers, who each verify a share of the files and then compare notes. */
 lc_status lc__checkpoint_open_share(const char *path, int reader, int n, lc_checkpoint **out);
 
@@ -56,6 +66,8 @@ lc_status lc__ckpt_temp_name(const char *parent, const char *kind, const char *b
 void lc__ckpt_rest(lc_ckpt_writer *w);
 /* Why a link could not be made that was asked for after lc_ckpt_commit; false if there is nothing to say. */
 bool lc__ckpt_complaint(lc_ckpt_writer *w, char *text, size_t size);
+/* Of the checkpoint that was begun. */
+void lc__ckpt_set_origin(lc_ckpt_writer *w, const lc__ckpt_origin *origin);
 /* Another lc__io for a writer's files. */
 void lc__ckpt_writer_set_io(lc_ckpt_writer *w, const lc__io *io);
 

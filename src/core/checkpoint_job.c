@@ -158,6 +158,7 @@ static lc_status write_rest(lc_ckpt_writer *w, const char *dir, lc__manifest *m)
     free(path);
     path = NULL;
     m->saved_ns = lc__realtime_ns();
+    m->origin = w->origin;
     LC_TRY_GOTO(status, done, lc__manifest_print(m, &text, &length));
     LC_TRY_GOTO(status, done, lc__path_join(dir, LC__MANIFEST, &path));
     LC_TRY_GOTO(status, done, lc__create_file(w->io, path, text, length));

@@ -56,6 +56,7 @@ typedef struct lc__ckpt_chore {
 struct lc_ckpt_writer {
     const lc__io *io;
     lc__ckpt_file parts[LC_CKPT_PARTS];
+    lc__ckpt_origin origin;
     lc_state *state; /* not NULL: a checkpoint was begun */
     char *path;
     /* The checkpoint in flight, or the last one. */

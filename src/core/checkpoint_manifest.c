@@ -82,6 +82,10 @@ lc_status lc__manifest_print(const lc__manifest *m, char **text, size_t *length)
     LC_TRY_GOTO(status, fail, lc__text_puts(&t, line));
     snprintf(line, sizeof line, "  \"ranks\": %d,\n  \"id\": \"%s\",\n", m->ranks, m->id);
     if (m->ranks) LC_TRY_GOTO(status, fail, lc__text_puts(&t, line));
+    snprintf(line, sizeof line, "  \"run\": \"%s\",\n", m->origin.run);
+    if (*m->origin.run) LC_TRY_GOTO(status, fail, lc__text_puts(&t, line));
+    snprintf(line, sizeof line, "  \"fit\": %" PRId64 ",\n", m->origin.fit);
+    if (m->origin.fit) LC_TRY_GOTO(status, fail, lc__text_puts(&t, line));
     LC_TRY_GOTO(status, fail, lc__text_puts(&t, "  \"files\": [\n"));
     for (int i = 0; i < m->n; i++) {
         snprintf(line, sizeof line, "    {\"name\": \"%s\", \"size\": %" PRIu64 ", \"crc32c\": \"%08" PRIx32 "\"}%s\n",
@@ -116,6 +120,16 @@ static lc_status parse_crc(const char *text, uint32_t *crc)
     return LC_OK;
 }
 
+static lc_status parse_name(const lc_state *root, const char *key, char *out, size_t size)
+{
+    const char *text;
+    LC_TRY(lc_state_get_text(root, key, &text));
+    if (strlen(text) >= size || !valid_name(text))
+        return lc_fail(LC_ERR_FORMAT, "\"%.80s\" is not a valid %s", text, key);
+    memcpy(out, text, strlen(text) + 1);
+    return LC_OK;
+}
+
 static lc_status parse(const lc_state *root, lc__manifest *out)
 {
     const char *text;
@@ -135,11 +149,10 @@ static lc_status parse(const lc_state *root, lc__manifest *out)
         LC_TRY(lc_state_get_int(root, "ranks", &ranks));
         if (ranks < 1 || ranks > MAX_RANKS) return lc_fail(LC_ERR_FORMAT, "%" PRId64 " ranks wrote it", ranks);
         out->ranks = (int)ranks;
-        LC_TRY(lc_state_get_text(root, "id", &text));
-        if (strlen(text) >= sizeof out->id || !valid_name(text))
-            return lc_fail(LC_ERR_FORMAT, "\"%.80s\" is not a valid id", text);
-        snprintf(out->id, sizeof out->id, "%s", text);
+        LC_TRY(parse_name(root, "id", out->id, sizeof out->id));
     }
+    if (lc_state_find(root, "run")) LC_TRY(parse_name(root, "run", out->origin.run, sizeof out->origin.run));
+    if (lc_state_find(root, "fit")) LC_TRY(lc_state_get_int(root, "fit", &out->origin.fit));
     LC_TRY(lc_state_get_array(root, "files", &files));
     for (int64_t i = 0; i < lc_state_length(files); i++) {
         const lc_state *file = lc_state_at(files, i);

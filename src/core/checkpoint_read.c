@@ -6,9 +6,7 @@
 #include "core/safetensors.h"
 #include "core/status.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,18 +21,13 @@ struct lc_checkpoint {
     lc_safetensors *parts[LC_CKPT_PARTS];
 };
 
-static lc_status verify(const char *path)
+lc_status lc_checkpoint_verify(const char *path)
 {
     lc__manifest m;
     lc_status status = lc__manifest_read(&lc__io_system, path, &m);
     if (status >= 0) status = lc__manifest_check(&lc__io_system, path, &m);
     lc__manifest_release(&m);
     return status;
-}
-
-lc_status lc_checkpoint_verify(const char *path)
-{
-    return verify(path);
 }
 
 lc_status lc_checkpoint_visit_files(const char *path, lc_checkpoint_file_fn *fn, void *ctx)
@@ -57,13 +50,27 @@ lc_status lc_checkpoint_visit_files(const char *path, lc_checkpoint_file_fn *fn,
     return status < 0 ? status : lc__first_error_status(&damage);
 }
 
+lc_status lc__ckpt_read_state(const char *path, lc_state **out)
+{
+    char *file = NULL, *text = NULL;
+    size_t length;
+    lc_status status;
+    *out = NULL;
+    LC_TRY_GOTO(status, done, lc__path_join(path, LC__STATE, &file));
+    LC_TRY_GOTO(status, done, lc__io_read_file(&lc__io_system, file, MAX_STATE, &text, &length));
+    status = lc_state_parse(text, length, out);
+    if (status < 0) lc_fail_context(status, "\"%s\" cannot be read", file);
+done:
+    free(text);
+    free(file);
+    return status;
+}
+
 /* Of n readers this is number `reader`: each verifies its share of the files. */
 static lc_status open_verified(const char *path, int reader, int n, lc_checkpoint *c)
 {
     const lc__io *io = &lc__io_system;
     char resolved[PATH_MAX];
-    char *file = NULL, *text = NULL;
-    size_t length;
     lc__manifest m = {0};
     lc_status status;
     if (!realpath(path, resolved)) return lc__io_fail(errno, "open checkpoint", path);
@@ -82,14 +89,9 @@ static lc_status open_verified(const char *path, int reader, int n, lc_checkpoin
                          has_state ? lc__part_name(LC_CKPT_MODEL) : LC__STATE);
         goto done;
     }
-    LC_TRY_GOTO(status, done, lc__path_join(c->path, LC__STATE, &file));
-    LC_TRY_GOTO(status, done, lc__io_read_file(io, file, MAX_STATE, &text, &length));
-    status = lc_state_parse(text, length, &c->state);
-    if (status < 0) lc_fail_context(status, "\"%s\" cannot be read", file);
+    status = lc__ckpt_read_state(c->path, &c->state);
 done:
     lc__manifest_release(&m);
-    free(text);
-    free(file);
     return status;
 }
 
@@ -148,66 +150,4 @@ const lc_state *lc_checkpoint_state(const lc_checkpoint *c)
 lc_safetensors *lc_checkpoint_part(lc_checkpoint *c, lc_ckpt_part part)
 {
     return (unsigned)part < LC_CKPT_PARTS ? c->parts[part] : NULL;
-}
-
-/* ---- the last good one ---- */
-
-typedef struct candidate {
-    int64_t saved_ns;
-    char name[256];
-} candidate;
-
-static int newest_first(const void *pa, const void *pb)
-{
-    const candidate *a = pa, *b = pb;
-    if (a->saved_ns != b->saved_ns) return a->saved_ns > b->saved_ns ? -1 : 1;
-    return strcmp(b->name, a->name);
-}
-
-lc_status lc_checkpoint_find_last_good(const char *dir, char *path, size_t size)
-{
-    candidate *all = NULL;
-    size_t n = 0, capacity = 0;
-    lc_status status = LC_OK;
-    DIR *d = opendir(dir);
-    if (!d) return lc__io_fail(errno, "open directory", dir);
-    for (struct dirent *e; (e = readdir(d));) {
-        if (e->d_name[0] == '.' || e->d_type == DT_LNK || e->d_type == DT_REG) continue;
-        if (n == capacity) {
-            capacity = capacity ? 2 * capacity : 16;
-            candidate *grown = realloc(all, capacity * sizeof *all);
-            if (!grown) {
-                status = lc_fail(LC_ERR_MEMORY, "no memory for the names in \"%s\"", dir);
-                goto done;
-            }
-            all = grown;
-        }
-        char *inner = NULL;
-        lc__manifest m;
-        LC_TRY_GOTO(status, done, lc__path_join(dir, e->d_name, &inner));
-        if (lc__manifest_read(&lc__io_system, inner, &m) >= 0) {
-            all[n].saved_ns = m.saved_ns;
-            snprintf(all[n++].name, sizeof all->name, "%s", e->d_name);
-        }
-        lc__manifest_release(&m);
-        free(inner);
-    }
-    if (n) qsort(all, n, sizeof *all, newest_first);
-    for (size_t i = 0; i < n; i++) {
-        char *inner = NULL;
-        LC_TRY_GOTO(status, done, lc__path_join(dir, all[i].name, &inner));
-        bool good = verify(inner) >= 0;
-        bool fits = good && snprintf(path, size, "%s", inner) < (int)size;
-        free(inner);
-        if (!good) continue;
-        if (!fits)
-            status = lc_fail(LC_ERR_ARGUMENT, "the path of \"%s\" in \"%s\" has more than %zu bytes", all[i].name, dir,
-                             size);
-        goto done;
-    }
-    status = lc_fail(LC_ERR_NOT_FOUND, "there is no good checkpoint in \"%s\"", dir);
-done:
-    closedir(d);
-    free(all);
-    return status;
 }

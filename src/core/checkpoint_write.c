@@ -29,6 +29,11 @@ void lc__ckpt_writer_set_io(lc_ckpt_writer *w, const lc__io *io)
     w->io = io;
 }
 
+void lc__ckpt_set_origin(lc_ckpt_writer *w, const lc__ckpt_origin *origin)
+{
+    w->origin = *origin;
+}
+
 static void clear_entries(lc_ckpt_writer *w)
 {
     for (int k = 0; k < LC_CKPT_PARTS; k++) {

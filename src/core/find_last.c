@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ckpt_path=last: the newest good checkpoint of any run below the root directory. ckpt_path=best in a program that has
- * saved nothing itself: the best one of that run, which its newest checkpoint knows. Ranks that were started again
- * (LIGHTC_RESTARTED holds when the run began) go on from the newest that the run itself has written. */
+/* ckpt_path=last: the newest checkpoint of any run below the root directory with which a training can go on.
+ * ckpt_path=best in a program that has saved nothing itself: the best one of that run, which its newest checkpoint
+ * knows. Ranks that were started again (LIGHTC_RESTARTED) go on from the newest that this fit of this run has written:
+ * other runs, and other fits of the program, may write below the same directory. */
+#include "core/checkpoint_find.h"
 #include "core/trainer_internal.h"
 
+#include <lightc/callbacks.h>
+#include <ctype.h>
 #include <dirent.h>
 #include <limits.h>
 #include <stdio.h>
@@ -11,75 +15,76 @@
 #include <string.h>
 #include <sys/stat.h>
 
-typedef struct newest {
-    char path[PATH_MAX];
-    struct timespec when;
-    bool found;
-} newest;
-
-static void look(newest *best, const char *dir)
+lc__ckpt_origin lc__origin(const lc_trainer *t)
 {
-    char path[PATH_MAX], manifest[PATH_MAX + 32];
+    lc__ckpt_origin origin = {.fit = t->fit_number};
+    const char *run = getenv("LIGHTC_RUN");
+    size_t n = 0;
+    while (run && isalnum((unsigned char)run[n])) n++;
+    if (run && !run[n] && n < sizeof origin.run) memcpy(origin.run, run, n);
+    return origin;
+}
+
+/* A directory that is not there has none. */
+static lc_status look(lc__ckpt_list *list, const char *dir, const lc__ckpt_origin *origin)
+{
     struct stat st;
-    if (lc_checkpoint_find_last_good(dir, path, sizeof path) != LC_OK) return;
-    snprintf(manifest, sizeof manifest, "%s/manifest.json", path);
-    if (stat(manifest, &st) != 0) return;
-    if (best->found && (st.st_mtim.tv_sec < best->when.tv_sec ||
-                        (st.st_mtim.tv_sec == best->when.tv_sec && st.st_mtim.tv_nsec <= best->when.tv_nsec)))
-        return;
-    memcpy(best->path, path, sizeof path);
-    best->when = st.st_mtim;
-    best->found = true;
+    return *dir && stat(dir, &st) == 0 && S_ISDIR(st.st_mode) ? lc__ckpt_list_add(list, dir, origin) : LC_OK;
 }
 
-static void look_everywhere(const lc_trainer *t, newest *best)
+static lc_status look_below(const lc_trainer *t, lc__ckpt_list *list, const lc__ckpt_origin *origin)
 {
+    const char *name = t->opt.run_name ? t->opt.run_name : LC__RUN_NAME;
     char dir[PATH_MAX];
-    if (t->opt.dirpath) {
-        look(best, t->opt.dirpath);
-    } else {
-        const char *name = t->opt.run_name ? t->opt.run_name : LC__RUN_NAME;
-        snprintf(dir, sizeof dir, "%s/checkpoints", t->root_dir);
-        look(best, dir);
-        snprintf(dir, sizeof dir, "%s/%s", t->root_dir, name);
-        DIR *d = opendir(dir);
-        for (struct dirent *e; d && (e = readdir(d));) {
-            int n;
-            if (strncmp(e->d_name, "version_", 8) != 0) continue;
-            n = snprintf(dir, sizeof dir, "%s/%s/%s/checkpoints", t->root_dir, name, e->d_name);
-            if (n > 0 && (size_t)n < sizeof dir) look(best, dir);
-        }
-        if (d) closedir(d);
+    lc_status status;
+    snprintf(dir, sizeof dir, "%s/checkpoints", t->root_dir);
+    LC_TRY(look(list, dir, origin));
+    snprintf(dir, sizeof dir, "%s/%s", t->root_dir, name);
+    DIR *d = opendir(dir);
+    status = LC_OK;
+    for (struct dirent *e; status >= 0 && d && (e = readdir(d));) {
+        if (strncmp(e->d_name, "version_", 8) != 0) continue;
+        int n = snprintf(dir, sizeof dir, "%s/%s/%s/checkpoints", t->root_dir, name, e->d_name);
+        if (n > 0 && (size_t)n < sizeof dir) status = look(list, dir, origin);
     }
+    if (d) closedir(d);
+    return status;
 }
 
-static lc_status give(const newest *best, char *path, size_t size)
+/* Where runs of this program leave checkpoints. */
+static lc_status look_everywhere(const lc_trainer *t, lc__ckpt_list *list, const lc__ckpt_origin *origin)
 {
-    if (strlen(best->path) >= size) return lc_fail(LC_ERR_IO, "the path %.100s... is too long", best->path);
-    memcpy(path, best->path, strlen(best->path) + 1);
-    return LC_OK;
+    lc_callback callback;
+    lc_model_checkpoint_info info;
+    for (int i = 0; (callback = lc_trainer_checkpoint_callback(t, i)).ops; i++)
+        if (lc_model_checkpoint_get(&callback, &info) == LC_OK) LC_TRY(look(list, info.dirpath, origin));
+    return t->opt.dirpath ? look(list, t->opt.dirpath, origin) : look_below(t, list, origin);
 }
 
-lc_status lc__find_last(lc_trainer *t, char *path, size_t size)
+static lc_status find(const lc_trainer *t, const lc__ckpt_origin *origin, char *path, size_t size)
 {
-    newest best = {.found = false};
-    look_everywhere(t, &best);
-    if (!best.found) return lc_fail(LC_ERR_NOT_FOUND, "there is no checkpoint below %s", t->root_dir);
-    return give(&best, path, size);
+    lc__ckpt_list list = {0};
+    lc_status status = look_everywhere(t, &list, origin);
+    const char *found = status >= 0 ? lc__ckpt_list_newest(&list, t->stage == LC_STAGE_FIT) : NULL;
+    if (status >= 0 && !found)
+        status = lc_fail(LC_ERR_NOT_FOUND, "there is no checkpoint below %s", t->root_dir);
+    else if (found && strlen(found) >= size)
+        status = lc_fail(LC_ERR_IO, "the path %.100s... is too long", found);
+    else if (found)
+        memcpy(path, found, strlen(found) + 1);
+    lc__ckpt_list_free(&list);
+    return status;
 }
 
-bool lc__find_restart(lc_trainer *t, char *path, size_t size)
+lc_status lc__find_last(const lc_trainer *t, char *path, size_t size)
 {
-    const char *since = getenv("LIGHTC_RESTARTED");
-    newest best = {.found = false};
-    char *fraction;
-    if (!since || !*since) return false;
-    long long seconds = strtoll(since, &fraction, 10);
-    long nanoseconds = *fraction == '.' ? strtol(fraction + 1, NULL, 10) : 0;
-    look_everywhere(t, &best);
-    bool ours =
-        best.found && (best.when.tv_sec > seconds || (best.when.tv_sec == seconds && best.when.tv_nsec >= nanoseconds));
-    return ours && give(&best, path, size) >= 0;
+    return find(t, NULL, path, size);
+}
+
+bool lc__find_restart(const lc_trainer *t, char *path, size_t size)
+{
+    const lc__ckpt_origin origin = lc__origin(t);
+    return getenv("LIGHTC_RESTARTED") && *origin.run && find(t, &origin, path, size) >= 0;
 }
 
 /* The best path that some ModelCheckpoint left in the state of a checkpoint, or "". */
@@ -93,7 +98,7 @@ static const char *best_in(const lc_state *root)
     return "";
 }
 
-lc_status lc__find_best(lc_trainer *t, char *path, size_t size)
+lc_status lc__find_best(const lc_trainer *t, char *path, size_t size)
 {
     lc_status status = LC_OK;
     lc_checkpoint *c = NULL;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SIGUSR1, which SLURM sends before a job's time is over (#SBATCH --signal=USR1@90): the state goes to
  * <default_root_dir>/hpc_ckpt_N.ckpt after the step, the job is queued again, and the training goes on until it is
- * ended. A job that SLURM started anew continues from the newest of these files. Without SLURM it is a checkpoint on
+ * ended. A job that SLURM started anew continues from the newest of these files; of a program with several fits, each
+ * from its own. Without SLURM it is a checkpoint on
  * demand. */
+#include "core/checkpoint.h"
 #include "core/ranks.h"
 #include "core/slurm.h"
 
@@ -13,8 +15,19 @@
 
 #define PREFIX "hpc_ckpt_"
 
-/* The largest N of hpc_ckpt_N.ckpt, or 0. */
-static long newest(const lc_trainer *t)
+static bool is_of_fit(const lc_trainer *t, const char *name, int64_t fit)
+{
+    char path[4200];
+    lc__manifest m = {0};
+    int n = snprintf(path, sizeof path, "%s/%s", t->root_dir, name);
+    bool is =
+        n > 0 && (size_t)n < sizeof path && lc__manifest_read(&lc__io_system, path, &m) >= 0 && m.origin.fit == fit;
+    lc__manifest_release(&m);
+    return is;
+}
+
+/* The largest N of hpc_ckpt_N.ckpt, or 0. `fit`: of those that this fit of the program has written; 0: of all. */
+static long newest(const lc_trainer *t, int64_t fit)
 {
     long most = 0;
     DIR *d = opendir(t->root_dir);
@@ -23,15 +36,15 @@ static long newest(const lc_trainer *t)
         char *end;
         if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) != 0) continue;
         long n = strtol(e->d_name + strlen(PREFIX), &end, 10);
-        if (!strcmp(end, ".ckpt") && n > most) most = n;
+        if (!strcmp(end, ".ckpt") && n > most && (!fit || is_of_fit(t, e->d_name, fit))) most = n;
     }
     closedir(d);
     return most;
 }
 
-lc_status lc__find_hpc(const lc_trainer *t, char *path, size_t size)
+lc_status lc__find_hpc(const lc_trainer *t, int64_t fit, char *path, size_t size)
 {
-    long n = newest(t);
+    long n = newest(t, fit);
     if (n == 0) return lc_fail(LC_ERR_NOT_FOUND, "there is no " PREFIX "N.ckpt in %s", t->root_dir);
     snprintf(path, size, "%s/" PREFIX "%ld.ckpt", t->root_dir, n);
     return LC_OK;
@@ -40,7 +53,7 @@ lc_status lc__find_hpc(const lc_trainer *t, char *path, size_t size)
 lc_status lc__save_on_request(lc_trainer *t)
 {
     char path[4200];
-    int n = snprintf(path, sizeof path, "%s/" PREFIX "%ld.ckpt", t->root_dir, newest(t) + 1);
+    int n = snprintf(path, sizeof path, "%s/" PREFIX "%ld.ckpt", t->root_dir, newest(t, 0) + 1);
     atomic_store(&t->save_requested, 0);
     t->agreed_save = false; /* until the next sync */
     lc_status s = n > 0 && (size_t)n < sizeof path ? lc__save_checkpoint(t, path, false, true)

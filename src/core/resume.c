@@ -84,13 +84,14 @@ lc_status lc__resolve_ckpt_path(lc_trainer *t, const char *asked, char **out)
 {
     char path[PATH_MAX];
     *out = NULL;
-    if (t->stage == LC_STAGE_FIT && lc__find_restart(t, path, sizeof path)) return lc__copy_text(path, out);
+    bool goes_on = t->stage == LC_STAGE_FIT && !t->is_probe;
+    if (goes_on && lc__find_restart(t, path, sizeof path)) return lc__copy_text(path, out);
     /* A job that SLURM started anew goes on by itself. */
-    if ((!asked || !*asked) && t->stage == LC_STAGE_FIT && lc__on_slurm() && lc__find_hpc(t, path, sizeof path) >= 0)
+    if ((!asked || !*asked) && goes_on && lc__on_slurm() && lc__find_hpc(t, t->fit_number, path, sizeof path) >= 0)
         return lc__copy_text(path, out);
     if (!asked || !*asked) return LC_OK;
     if (!strcmp(asked, "hpc")) {
-        if (lc__find_hpc(t, path, sizeof path) < 0) return lc_fail_context(LC_ERR_CONFIG, "ckpt_path=hpc");
+        if (lc__find_hpc(t, 0, path, sizeof path) < 0) return lc_fail_context(LC_ERR_CONFIG, "ckpt_path=hpc");
         return lc__copy_text(path, out);
     }
     if (!strcmp(asked, "best")) {

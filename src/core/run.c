@@ -17,6 +17,9 @@
 
 #include <lightc/callbacks.h>
 
+/* Of all trainers: a program that is started again is recognised in its fits by their order alone. */
+static atomic_int_least64_t fits_begun;
+
 static lc_status check_module(lc_trainer *t, const lc_module *m, lc_stage stage)
 {
     const lc_module_ops *ops = m->ops;
@@ -147,6 +150,7 @@ static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_
     m->trainer = t;
     t->in_run = true;
     t->run_state = LC_RUN_RUNNING;
+    if (stage == LC_STAGE_FIT && !t->is_probe) t->fit_number = atomic_fetch_add(&fits_begun, 1) + 1;
     t->torn = false;
     t->user_stop = t->stop_wish = t->agreed_save = t->agreed_validate = false;
     t->agreed_signal = 0;

@@ -301,6 +301,8 @@ lc_status lc__save_checkpoint(lc_trainer *t, const char *path, bool weights_only
     LC_TRY(lc__ckpt_wait_together(t->writer, t->comm));
     LC_TRY_GOTO(status, done, lc_ckpt_begin(t->writer, path));
     begun = true;
+    const lc__ckpt_origin origin = lc__origin(t);
+    lc__ckpt_set_origin(t->writer, &origin);
     LC_TRY_GOTO(status, done, fill_checkpoint(t, weights_only, &views));
     if (!saves_sharded(t) && !lc__is_rank_zero(t)) goto done; /* every rank runs the hooks, one writes */
     begun = false;

@@ -21,6 +21,7 @@
 #include <lightc/data.h>
 #include <lightc/sched.h>
 #include <lightc/trainer.h>
+#include "core/checkpoint.h"
 #include "core/clock.h"
 #include "core/exact_sum.h"
 #include "core/options.h"
@@ -161,6 +162,8 @@ struct lc_trainer {
     lc_trainer_options opt;
     void *storage;
     char *root_dir;
+    bool is_probe;      /* of the tuner: goes on from no checkpoint */
+    int64_t fit_number; /* which of the program's fits runs, or ran last: from 1; 0: none yet */
 
     /* callbacks */
     lc__callback **callbacks;
@@ -485,11 +488,13 @@ lc_status lc__save_checkpoint(lc_trainer *t, const char *path, bool weights_only
 lc_status lc__open_checkpoint(lc_trainer *t, const char *path) LC_MUST_USE;
 lc_status lc__restore_module(lc_trainer *t) LC_MUST_USE;   /* weights, callbacks: before configure_optimizers */
 lc_status lc__restore_progress(lc_trainer *t) LC_MUST_USE; /* the rest: after on_fit_start */
+/* Of what it saves now. */
+lc__ckpt_origin lc__origin(const lc_trainer *t);
 /* The newest good checkpoint below the root; LC_ERR_NOT_FOUND if there is none. */
-lc_status lc__find_last(lc_trainer *t, char *path, size_t size) LC_MUST_USE;
-/* Whether these ranks were started again, and a checkpoint of this run is there to go on from. */
-bool lc__find_restart(lc_trainer *t, char *path, size_t size);
-lc_status lc__find_best(lc_trainer *t, char *path, size_t size) LC_MUST_USE;
+lc_status lc__find_last(const lc_trainer *t, char *path, size_t size) LC_MUST_USE;
+/* Whether these ranks were started again, and a checkpoint of this run and fit is there to go on from. */
+bool lc__find_restart(const lc_trainer *t, char *path, size_t size);
+lc_status lc__find_best(const lc_trainer *t, char *path, size_t size) LC_MUST_USE;
 lc_status lc__resolve_ckpt_path(lc_trainer *t, const char *asked, char **out) LC_MUST_USE;
 /* The result of the checkpoint in flight: waits for it and for what is done afterwards (if `wait`), or looks whether
  * there is one. */
@@ -521,7 +526,8 @@ void lc__signals_end(lc_trainer *t);
 
 /* ---- requeue.c ---- */
 lc_status lc__save_on_request(lc_trainer *t) LC_MUST_USE; /* after SIGUSR1, between steps */
-lc_status lc__find_hpc(const lc_trainer *t, char *path, size_t size) LC_MUST_USE;
+/* Which one to go on from; `fit`: of this one of the program's fits, 0: of any. */
+lc_status lc__find_hpc(const lc_trainer *t, int64_t fit, char *path, size_t size) LC_MUST_USE;
 
 /* ---- callbacks/registry.c ---- */
 /* Adds what the options ask for and the program did not give. */

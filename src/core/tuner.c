@@ -178,6 +178,7 @@ lc_status lc__probe_run(lc__probe *p)
     if (p->t->comm) LC_TRY_GOTO(status, done, lc_comm_split(p->t->comm, 0, p->t->rank, &group));
     o.comm = group;
     LC_TRY_GOTO(status, done, lc_trainer_new(&o, &probe));
+    probe->is_probe = true;
     LC_TRY_GOTO(status, done, lc_trainer_add_callback(probe, (lc_callback){&snapshot_ops, &state}));
     LC_TRY_GOTO(status, done, lc_trainer_add_callback(probe, p->watch));
     LC_TRY_GOTO(status, done, lc_graph_new(&g, &probe->graph));

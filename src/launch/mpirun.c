@@ -93,7 +93,7 @@ static int add_hosts(const lc__run_plan *plan, const int *nodes, lc__str *out)
 
 lc_status lc__mpirun_make(const lc__run_plan *plan, const int *nodes, lc__mpirun *out)
 {
-    static const char *const names[] = {"LIGHTC_SECRET",  "LIGHTC_COORDINATED", "LIGHTC_RESTARTED",
+    static const char *const names[] = {"LIGHTC_SECRET",  "LIGHTC_COORDINATED", "LIGHTC_RUN", "LIGHTC_RESTARTED",
                                         "LIGHTC_BATCHES", "MASTER_ADDR",        "MASTER_PORT"};
     const char *name;
     int n = 0, args = 0;

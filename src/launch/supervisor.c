@@ -92,7 +92,8 @@ static void add_meeting(const supervisor *s, lc__str *out)
 static void mpirun_variables(const supervisor *s, lc__str *out)
 {
     add_meeting(s, out);
-    lc__str_add(out, "OMPI_MCA_orte_forward_job_control=1\nLIGHTC_RESTARTED=%s\nLIGHTC_BATCHES=", s->restarted);
+    lc__str_add(out, "OMPI_MCA_orte_forward_job_control=1\nLIGHTC_RUN=%s\nLIGHTC_RESTARTED=%s\nLIGHTC_BATCHES=", s->run,
+                s->restarted);
     if (s->size < s->began) lc__str_add(out, "%d", s->began);
     lc__str_add(out, "\n");
 }
@@ -115,6 +116,7 @@ static void variables(const supervisor *s, const lc__place *r, int threads, lc__
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         lc__str_add(out, "%s=%d\n", numbers[i].name, numbers[i].value);
     add_meeting(s, out);
+    lc__str_add(out, "LIGHTC_RUN=%s\n", s->run);
     if (*s->restarted) lc__str_add(out, "LIGHTC_RESTARTED=%s\n", s->restarted);
     if (s->size < s->began) lc__str_add(out, "LIGHTC_BATCHES=%d\n", s->began);
     if (!given || !*given) lc__str_add(out, "OMP_NUM_THREADS=%d\n", threads > 0 ? threads : 1);
@@ -440,6 +442,8 @@ lc_status lc__supervise(const lc__run_plan *plan, int *exit_status)
     prctl(PR_GET_CHILD_SUBREAPER, &was_reaper);
     if (!(s.times.grace > 0)) s.times.grace = 2;
     clock_gettime(CLOCK_REALTIME, &begun);
+    LC_TRY_GOTO(status, done, lc__secret_make(s.secret));
+    snprintf(s.run, sizeof s.run, "%.16s", s.secret);
     snprintf(s.host, sizeof s.host, "unknown");
     if (gethostname(s.host, sizeof s.host - 1) != 0) s.host[0] = '?';
     LC_TRY_GOTO(status, done, places(&s));

@@ -32,7 +32,8 @@ typedef struct supervisor {
     char host[256], secret[LC__SECRET_SIZE];
     const char *key;    /* the secret of the run */
     unsigned terms;     /* of going on */
-    char restarted[64]; /* since when a checkpoint is one of this run; "": for the first time */
+    char run[17];       /* its name in checkpoints */
+    char restarted[64]; /* when the run began; "": this is its first life */
     lc__coordinator *coordinator;
     lc__str calls; /* the last ones of each rank; the coordinator's thread writes them before it says the end */
     int port;

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Finding the newest checkpoint that can be used among those of some directories. */
+#define _GNU_SOURCE
+#include "core/checkpoint_find.h"
+
+#include "core/status.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static lc_status add(lc__ckpt_list *l, char *path, int64_t saved_ns)
+{
+    if (l->n == l->capacity) {
+        int more = l->capacity ? 2 * l->capacity : 16;
+        lc__ckpt_found *grown = realloc(l->found, (size_t)more * sizeof *grown);
+        if (!grown) {
+            free(path);
+            return lc_fail(LC_ERR_MEMORY, "no memory for the names of %d checkpoints", more);
+        }
+        l->found = grown, l->capacity = more;
+    }
+    l->found[l->n++] = (lc__ckpt_found){path, saved_ns};
+    return LC_OK;
+}
+
+static bool is_from(const lc__manifest *m, const lc__ckpt_origin *origin)
+{
+    return !origin || (m->origin.fit == origin->fit && (!*origin->run || !strcmp(m->origin.run, origin->run)));
+}
+
+lc_status lc__ckpt_list_add(lc__ckpt_list *l, const char *dir, const lc__ckpt_origin *origin)
+{
+    lc_status status = LC_OK;
+    (void)!lc_checkpoint_clean(dir); /* one that lost its name to a new one whose writer died gets it back */
+    DIR *d = opendir(dir);
+    if (!d) return lc__io_fail(errno, "open directory", dir);
+    for (struct dirent *e; status >= 0 && (e = readdir(d));) {
+        char *path = NULL;
+        lc__manifest m;
+        if (e->d_name[0] == '.' || e->d_type == DT_LNK || e->d_type == DT_REG) continue;
+        LC_TRY_GOTO(status, done, lc__path_join(dir, e->d_name, &path));
+        if (lc__manifest_read(&lc__io_system, path, &m) >= 0 && is_from(&m, origin))
+            status = add(l, path, m.saved_ns);
+        else
+            free(path);
+        lc__manifest_release(&m);
+    }
+done:
+    closedir(d);
+    return status;
+}
+
+static int newest_first(const void *pa, const void *pb)
+{
+    const lc__ckpt_found *a = pa, *b = pb;
+    if (a->saved_ns != b->saved_ns) return a->saved_ns > b->saved_ns ? -1 : 1;
+    return strcmp(b->path, a->path);
+}
+
+/* A training can go on from it. */
+static bool is_whole_run(const char *path)
+{
+    lc_state *state;
+    bool weights_only = true;
+    if (lc__ckpt_read_state(path, &state) < 0) return false;
+    if (lc_state_get_bool(state, "weights_only", &weights_only) < 0) weights_only = false;
+    lc_state_free(state);
+    return !weights_only;
+}
+
+const char *lc__ckpt_list_newest(lc__ckpt_list *l, bool to_continue)
+{
+    if (l->n) qsort(l->found, (size_t)l->n, sizeof *l->found, newest_first);
+    for (int i = 0; i < l->n; i++) {
+        const char *path = l->found[i].path;
+        if (lc_checkpoint_verify(path) >= 0 && (!to_continue || is_whole_run(path))) return path;
+    }
+    return NULL;
+}
+
+void lc__ckpt_list_free(lc__ckpt_list *l)
+{
+    for (int i = 0; i < l->n; i++) free(l->found[i].path);
+    free(l->found);
+    *l = (lc__ckpt_list){0};
+}
+
+lc_status lc_checkpoint_find_last_good(const char *dir, char *path, size_t size)
+{
+    lc__ckpt_list list = {0};
+    lc_status status = lc__ckpt_list_add(&list, dir, NULL);
+    const char *found = status >= 0 ? lc__ckpt_list_newest(&list, false) : NULL;
+    if (status >= 0 && !found)
+        status = lc_fail(LC_ERR_NOT_FOUND, "there is no good checkpoint in \"%s\"", dir);
+    else if (found && strlen(found) >= size)
+        status = lc_fail(LC_ERR_ARGUMENT, "the path \"%s\" has more than %zu bytes", found, size);
+    else if (found)
+        memcpy(path, found, strlen(found) + 1);
+    lc__ckpt_list_free(&list);
+    return status;
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which of the checkpoints that lie about is to be taken. */
+#ifndef LC_CORE_CHECKPOINT_FIND_H
+#define LC_CORE_CHECKPOINT_FIND_H
+
+#include "core/checkpoint.h"
+
+typedef struct lc__ckpt_found {
+    char *path;
+    int64_t saved_ns;
+} lc__ckpt_found;
+
+typedef struct lc__ckpt_list {
+    lc__ckpt_found *found;
+    int n, capacity;
+} lc__ckpt_list;
+
+/* Those in `dir` whose manifest is whole (symbolic links are not followed). `origin`: those of this fit alone, of this
+ * run if it names one; NULL: all. */
+lc_status lc__ckpt_list_add(lc__ckpt_list *l, const char *dir, const lc__ckpt_origin *origin) LC_MUST_USE;
+/* The newest, by the time when it was saved, that verifies; with to_continue none of weights alone. NULL: there is
+ * none. Borrowed. */
+const char *lc__ckpt_list_newest(lc__ckpt_list *l, bool to_continue);
+void lc__ckpt_list_free(lc__ckpt_list *l);
+
+#endif
