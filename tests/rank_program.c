@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "comm/control.h"
+#include "comm/world.h"
 #include "core/trainer_internal.h"
 #include "trainer_world.h"
 
@@ -96,6 +97,25 @@ static int meet(void)
     fprintf(stderr, "rank %s hears: %s\n", variable("LIGHTC_RANK"), why);
     lc__control_close(c);
     return 1;
+}
+
+/* What it may use once it has met the others. */
+static int share(const settings *s)
+{
+    char path[4200];
+    lc_comm *all;
+    cpu_set_t cores;
+    LC_MAIN_TRY(lc_comm_world(&all));
+    sched_getaffinity(0, sizeof cores, &cores);
+    snprintf(path, sizeof path, "%s/share-%d", s->dir, lc_comm_rank(all));
+    FILE *f = fopen(path, "w");
+    if (!f) return 1;
+    fprintf(f, "threads=%d cores=", lc__world_threads());
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &cores)) fprintf(f, "%d,", i);
+    fclose(f);
+    lc_comm_free(all);
+    return 0;
 }
 
 static int await_report(const settings *s, int64_t rank)
@@ -348,6 +368,7 @@ int main(int argc, char **argv)
         return 0;
     }
     sigprocmask(SIG_UNBLOCK, &term, NULL);
+    if (!strcmp(s.act, "share")) return share(&s);
     if (!strcmp(s.act, "await")) return await_report(&s, s.on);
     if (!strcmp(s.act, "absent") && act) return 0;
     if (!strcmp(s.act, "tardy") && !act) return 0;

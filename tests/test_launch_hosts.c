@@ -118,6 +118,95 @@ TEST(a_name_of_its_own_that_is_loopback_leads_others_to_node_0)
     CHECK(all_gone(&r, 3, 0));
 }
 
+/* ---- cores ---- */
+
+static void set_number(const char *name, int value)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", value);
+    setenv(name, text, 1);
+}
+
+/* Two ranks of this host that nobody has bound, with OMP_NUM_THREADS if there is one for them. */
+static void share_by_hand(char shares[2][128], const char *const threads[2])
+{
+    run r[2];
+    int port = free_port();
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    set_number("MASTER_PORT", port);
+    setenv("WORLD_SIZE", "2", 1);
+    for (int i = 0; i < 2; i++) {
+        set_number("RANK", i);
+        if (threads[i]) setenv("OMP_NUM_THREADS", threads[i], 1);
+        if (i == 0)
+            start(&r[0], "%s --act share", program);
+        else
+            r[1] = r[0], again(&r[1], "%s --act share", program);
+        unsetenv("OMP_NUM_THREADS");
+    }
+    for (int i = 0; i < 2; i++) {
+        char name[16];
+        CHECK_EQ(finish(&r[i]), 0);
+        snprintf(name, sizeof name, "share-%d", i);
+        read_file(&r[0], name, shares[i], 128);
+    }
+    static const char *const names[] = {"MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) unsetenv(names[i]);
+}
+
+TEST(ranks_that_others_start_share_the_cores)
+{
+    char shares[2][128];
+    cpu_set_t before, two, all;
+    unsetenv("OMP_NUM_THREADS");
+    CHECK(sched_getaffinity(0, sizeof before, &before) == 0);
+    if (CPU_COUNT(&before) < 2) SKIP("one processor");
+    CPU_ZERO(&two);
+    for (int i = 0; CPU_COUNT(&two) < 2; i++)
+        if (CPU_ISSET(i, &before)) CPU_SET(i, &two);
+    CHECK(sched_setaffinity(0, sizeof two, &two) == 0);
+    share_by_hand(shares, (const char *const[2]){NULL, NULL});
+    CPU_ZERO(&all);
+    for (int i = 0; i < 2; i++) {
+        int core;
+        char end[2] = "";
+        CHECK_EQ(sscanf(shares[i], "threads=1 cores=%d%1s", &core, end), 2); /* one */
+        CPU_SET(core, &all);
+    }
+    CHECK(CPU_EQUAL(&all, &two));
+    share_by_hand(shares, (const char *const[2]){NULL, "2"}); /* somebody has shared them out */
+    for (int i = 0; i < 2; i++) CHECK_CONTAINS(shares[i], "threads=0 ");
+    for (int i = 0; i < 2; i++) CHECK(strchr(shares[i], ',') != strrchr(shares[i], ','));
+    CHECK(sched_setaffinity(0, sizeof before, &before) == 0);
+}
+
+/* ---- mpirun ---- */
+
+/* On other hosts there is nothing of this environment but what mpirun is told to take along; it is to bind nothing. */
+TEST(what_is_set_goes_along)
+{
+    char *names[] = {(char *)"here"};
+    char *argv[] = {(char *)"program", (char *)"--lr", NULL};
+    char *environment[] = {(char *)"HOME=/x",
+                           (char *)"LIGHTC_MAX_EPOCHS=3",
+                           (char *)"MASTER_PORT=7",
+                           (char *)"LIGHTC_BATCHES=",
+                           (char *)"OMP_PROC_BIND=true",
+                           (char *)"CUDA_VISIBLE_DEVICES=1",
+                           (char *)"LIGHT=1",
+                           NULL};
+    static const char want[] = "mpirun -np 2 -H here:2 --bind-to none -x LIGHTC_MAX_EPOCHS -x MASTER_PORT "
+                               "-x LIGHTC_BATCHES -x OMP_PROC_BIND -x CUDA_VISIBLE_DEVICES /bin/program --lr ";
+    char line[1024] = "";
+    lc__hosts hosts = {.n = 1, .names = names};
+    lc__run_plan plan = {.file = "/bin/program", .argv = argv, .num_nodes = 1, .hosts = &hosts};
+    lc__mpirun m = {0};
+    CHECK_OK(lc__mpirun_make(&plan, (int[]){2}, environment, &m));
+    for (int i = 0; m.argv[i]; i++) snprintf(line + strlen(line), sizeof line - strlen(line), "%s ", m.argv[i]);
+    CHECK_STR(line, want);
+    lc__mpirun_release(&m);
+}
+
 static bool has_mpirun(void)
 {
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);

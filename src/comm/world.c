@@ -3,9 +3,11 @@
  *
  * A process is one rank, whatever trainers it makes, so there is one world: the only state here, behind a mutex, that
  * belongs to the process and to no object. */
+#define _GNU_SOURCE /* cpu_set_t */
 #include "comm/world.h"
 #include "comm/comm_internal.h"
 #include "comm/socket.h"
+#include "core/cores.h"
 #include "core/status.h"
 #include "core/str.h"
 
@@ -31,6 +33,8 @@ typedef struct identity {
     char host[256];
     char address[64];
     char backend[16];
+    int32_t has_threads; /* somebody has said how many (OMP_NUM_THREADS) */
+    cpu_set_t cores;     /* that it may use */
     int32_t prefers_mpi; /* started by mpirun, with the plug-in, and a network that MPI uses better than TCP does */
 } identity;
 
@@ -69,6 +73,8 @@ static void find_identity(const lc__world *w, const char *backend, identity *out
     *out = (identity){0};
     find_host(w, out->host);
     out->prefers_mpi = !strcmp(w->launcher, "mpirun") && has_fabric() && lc__mpi_is_there();
+    out->has_threads = getenv("OMP_NUM_THREADS") != NULL;
+    if (sched_getaffinity(0, sizeof out->cores, &out->cores) != 0) out->has_threads = true;
     snprintf(out->address, sizeof out->address, "%s", w->local_address);
     snprintf(out->backend, sizeof out->backend, "%s", backend);
 }
@@ -124,6 +130,23 @@ static void place(lc__world *w, const identity *all)
     if (!w->local_size) w->local_size = here;
     if (w->node_rank < 0) w->node_rank = node;
     if (!w->num_nodes) w->num_nodes = nodes;
+}
+
+/* Ranks of a host that nobody has bound, or that are bound to the same cores, would each use all of them. Those that
+ * lightc starts itself have their share already. */
+static void share_cores(lc__world *w, const identity *all)
+{
+    int n = 0, before = 0;
+    for (int i = 0; i < w->size; i++) {
+        if (!together(all, i, w->rank)) continue;
+        if (all[i].has_threads) return;
+        if (!CPU_EQUAL(&all[i].cores, &all[w->rank].cores)) continue;
+        n++;
+        before += i < w->rank;
+    }
+    if (n < 2) return;
+    w->threads = lc__cores_take(before, n);
+    if (!w->threads) w->threads = 1;
 }
 
 /* Who reaches the coordinator by loopback, being on its host, has another address for the other hosts. */
@@ -263,6 +286,7 @@ static lc_status connect_all(lc__world *w, const lc__world_options *o, const cha
             goto done;
         }
     place(w, all);
+    share_cores(w, all);
     find_address(w, all);
     LC_TRY_GOTO(status, done, make_comm(w, backend, all));
     lc__control_watch(w->control, w->comm);
@@ -314,7 +338,9 @@ static void disconnect(lc__world *w)
 
 static lc_status join_first(lc__world *w, const lc__world_options *o, const char *backend)
 {
+    int threads = w->threads; /* of an earlier time: this process is bound already */
     LC_TRY(lc__world_find(w));
+    w->threads = threads;
     if (w->size == 1) return lc_comm_self(&w->comm);
     lc_status s = connect_all(w, o, backend);
     if (s >= 0) return LC_OK;
@@ -369,6 +395,14 @@ void lc__world_leave(lc__world *w)
     pthread_mutex_lock(&this_process.lock);
     if (--this_process.references == 0) disconnect(w);
     pthread_mutex_unlock(&this_process.lock);
+}
+
+int lc__world_threads(void)
+{
+    pthread_mutex_lock(&this_process.lock);
+    int threads = this_process.world.threads;
+    pthread_mutex_unlock(&this_process.lock);
+    return threads;
 }
 
 lc_status lc__world_explain(const lc__world *w, lc_status status)

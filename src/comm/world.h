@@ -28,9 +28,10 @@ typedef struct lc__world {
     char address[256];          /* of the coordinator */
     int port;
     char secret[65];
-    char local_address[64];       /* of this host, for the other ranks */
-    lc_comm *comm;                /* over all ranks; "self" if size is 1 */
-    lc__control *control;         /* NULL if size is 1 */
+    int threads;            /* of its share of the cores; 0: what it may use is its own, or others have shared it out */
+    char local_address[64]; /* of this host, for the other ranks */
+    lc_comm *comm;          /* over all ranks; "self" if size is 1 */
+    lc__control *control;   /* NULL if size is 1 */
     lc__coordinator *coordinator; /* in rank 0 where nobody else hosts it */
 } lc__world;
 
@@ -59,6 +60,9 @@ typedef struct lc__world_options {
  * one is an error. */
 lc_status lc__world_join(const lc__world_options *options, lc__world **out) LC_MUST_USE;
 void lc__world_leave(lc__world *w); /* NULL is fine */
+
+/* The threads of this rank where ranks have shared out the cores among them when they met; 0: nobody needed to. */
+int lc__world_threads(void);
 
 /* This process ends with `status` and this thread's message: if it is a rank, connected or not yet, that ends the run.
  * Afterwards the message is that which all are told (lc_error_is_told), if it is of this rank. */

@@ -136,6 +136,7 @@ lc_status lc_fabric_new(const lc_fabric_options *options, lc_fabric **out)
     LC_TRY_GOTO(status, done, launch(&o));
     if (status == LC_STOP) goto done;
     LC_TRY_GOTO(status, done, set_up(f, &o));
+    if (!g.threads) g.threads = lc__world_threads();
     LC_TRY_GOTO(status, done, lc_graph_new(&g, &f->graph));
     *out = f;
     f = NULL;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fit, validate, test, predict: what surrounds the loops, in Lightning's order. Whatever happens, on_exception (after
  * an error) and teardown run, and what was taken is given back. */
+#include "comm/world.h"
 #include "core/hyperparameters.h"
 #include "core/deterministic.h"
 #include "core/rank_times.h"
@@ -77,7 +78,7 @@ static void decide_validation(lc_trainer *t)
 
 static lc_status make_graph(lc_trainer *t)
 {
-    lc_graph_options o = {.threads = (int)t->opt.threads,
+    lc_graph_options o = {.threads = t->opt.threads ? (int)t->opt.threads : lc__world_threads(),
                           .deterministic = t->opt.deterministic,
                           .seed = (uint64_t)t->opt.seed,
                           .tune = t->opt.tune,

@@ -7,7 +7,6 @@
  * supervisor.c  starts processes, waits for them, ends them together; supervisor_failure.c: says why;
  *               supervisor_next.c: who goes on
  * rank.c        one process: its environment, and fork and exec
- * cores.c       which cores belong to which rank
  * output.c      what ranks print that nobody sees
  *
  * A supervisor is never a rank: it survives whatever happens to one. */
@@ -19,30 +18,12 @@
 #endif
 #include <lightc/launch.h>
 #include <lightc/options.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/types.h>
 
 #include "comm/control.h"
+#include "core/cores.h"
 #include "core/str.h"
-
-/* ---- cores.c ---- */
-
-/* The cores that this process may use, neighbours side by side. */
-typedef struct lc__cores {
-    int n, n_cores; /* logical processors, and cores: hyperthreads share one */
-    int granted;    /* as many processors as control groups let all processes keep busy together; at most n */
-    struct lc__core {
-        int package, core, cpu;
-    } * cpus;
-} lc__cores;
-
-lc_status lc__cores_find(lc__cores *out) LC_MUST_USE;
-void lc__cores_release(lc__cores *c);
-/* The part of process `i` of `n`: whole cores, if there are as many; else whole processors. Returns the threads that it
- * can run without disturbing others (one a core, and no more than are granted), or 0 if there are fewer processors than
- * processes, or fewer granted. */
-int lc__cores_share(const lc__cores *c, int i, int n, cpu_set_t *out);
 
 /* ---- output.c ---- */
 
@@ -129,14 +110,15 @@ void lc__hosts_release(lc__hosts *h);
 /* Supervises mpirun, which starts plan->nodes[i] ranks on host i. */
 lc_status lc__launch_mpirun(const lc__run_plan *plan, const lc__hosts *hosts, int *exit_status) LC_MUST_USE;
 
-/* The arguments of mpirun for the ranks that are left: nodes[i] on host i. */
+/* The arguments of mpirun for the ranks that are left: nodes[i] on host i. `environment`: what it will have. */
 typedef struct lc__mpirun {
     const char **argv;
-    lc__str list;
+    lc__str list, names;
     char number[16];
 } lc__mpirun;
 
-lc_status lc__mpirun_make(const lc__run_plan *plan, const int *nodes, lc__mpirun *out) LC_MUST_USE;
+lc_status lc__mpirun_make(const lc__run_plan *plan, const int *nodes, char *const *environment,
+                          lc__mpirun *out) LC_MUST_USE;
 void lc__mpirun_release(lc__mpirun *m);
 
 /* ---- self.c ---- */

@@ -91,21 +91,42 @@ static int add_hosts(const lc__run_plan *plan, const int *nodes, lc__str *out)
     return ranks;
 }
 
-lc_status lc__mpirun_make(const lc__run_plan *plan, const int *nodes, lc__mpirun *out)
+/* What is set for the ranks, by lightc or by the user: on other hosts there is nothing of this environment. */
+static bool goes_along(const char *variable)
 {
-    static const char *const names[] = {"LIGHTC_SECRET",  "LIGHTC_COORDINATED", "LIGHTC_RUN", "LIGHTC_RESTARTED",
-                                        "LIGHTC_BATCHES", "MASTER_ADDR",        "MASTER_PORT"};
-    const char *name;
-    int n = 0, args = 0;
+    static const char *const kinds[] = {"LIGHTC_", "MASTER_", "OMP_", "GOMP_", "KMP_", "CUDA_", "NCCL_"};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (!strncmp(variable, kinds[i], strlen(kinds[i]))) return true;
+    return false;
+}
+
+/* "-x NAME" for each. Returns how many arguments these are. */
+static int add_variables(char *const *environment, lc__mpirun *out, const char **argv)
+{
+    int n = 0;
+    for (; *environment; environment++)
+        if (goes_along(*environment)) lc__str_add(&out->names, "%.*s\n", (int)strcspn(*environment, "="), *environment);
+    for (char *name = out->names.s, *end; name && (end = strchr(name, '\n')); name = end + 1) {
+        *end = 0;
+        argv[n++] = "-x";
+        argv[n++] = name;
+    }
+    return n;
+}
+
+lc_status lc__mpirun_make(const lc__run_plan *plan, const int *nodes, char *const *environment, lc__mpirun *out)
+{
+    int n = 0, args = 0, variables = 0;
     while (plan->argv[args]) args++;
-    out->argv = calloc((size_t)args + 32, sizeof *out->argv);
+    while (environment[variables]) variables++;
+    out->argv = calloc((size_t)args + 2 * (size_t)variables + 16, sizeof *out->argv);
     snprintf(out->number, sizeof out->number, "%d", add_hosts(plan, nodes, &out->list));
-    if (!out->argv || out->list.failed) return lc_fail(LC_ERR_MEMORY, "out of memory: the arguments of mpirun");
+    if (!out->argv) return lc_fail(LC_ERR_MEMORY, "out of memory: the arguments of mpirun");
     out->argv[n++] = "mpirun", out->argv[n++] = "-np", out->argv[n++] = out->number;
     out->argv[n++] = "-H", out->argv[n++] = out->list.s;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) out->argv[n++] = "-x", out->argv[n++] = names[i];
-    for (int i = 0; i < LC__TIMES; i++)
-        if (lc__time_variable(plan, i, &name) > 0) out->argv[n++] = "-x", out->argv[n++] = name;
+    out->argv[n++] = "--bind-to", out->argv[n++] = "none"; /* ranks share the cores of a host out when they meet */
+    n += add_variables(environment, out, out->argv + n);
+    if (out->list.failed || out->names.failed) return lc_fail(LC_ERR_MEMORY, "out of memory: the arguments of mpirun");
     out->argv[n++] = plan->file;
     for (int i = 1; i < args; i++) out->argv[n++] = plan->argv[i];
     return LC_OK;
@@ -114,6 +135,7 @@ lc_status lc__mpirun_make(const lc__run_plan *plan, const int *nodes, lc__mpirun
 void lc__mpirun_release(lc__mpirun *m)
 {
     lc__str_free(&m->list);
+    lc__str_free(&m->names);
     free(m->argv);
     m->argv = NULL;
 }

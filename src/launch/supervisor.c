@@ -88,7 +88,7 @@ static void add_meeting(const supervisor *s, lc__str *out)
                 s->plan->address ? s->plan->address : "127.0.0.1", s->port, s->key);
 }
 
-/* mpirun passes on those that it is told to, empty or not; and, if it is told to, what Ctrl-Z does. */
+/* Also those that are empty now, so that none of an outer run goes along. And mpirun is to pass on what Ctrl-Z does. */
 static void mpirun_variables(const supervisor *s, lc__str *out)
 {
     add_meeting(s, out);
@@ -141,9 +141,9 @@ static lc_status start(supervisor *s, int i)
         mpirun_variables(s, &add);
     else
         variables(s, &c->place, threads, &add);
-    if (s->plan->hosts) LC_TRY_GOTO(status, done, lc__mpirun_make(s->plan, s->nodes, &mpirun));
-    if (c->place.rank > 0 && c->output < 0) LC_TRY_GOTO(status, done, lc__output_open(s->plan->root_dir, &c->output));
     LC_TRY_GOTO(status, done, lc__environment_make(&add, &environment));
+    if (s->plan->hosts) LC_TRY_GOTO(status, done, lc__mpirun_make(s->plan, s->nodes, environment.list, &mpirun));
+    if (c->place.rank > 0 && c->output < 0) LC_TRY_GOTO(status, done, lc__output_open(s->plan->root_dir, &c->output));
     char *const *argv = s->plan->hosts ? (char *const *)(uintptr_t)mpirun.argv : s->plan->argv;
     status = lc__process_start(&(lc__process){.file = s->plan->hosts ? argv[0] : s->plan->file,
                                               .argv = argv,

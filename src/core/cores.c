@@ -4,8 +4,11 @@
  * Ranks that move between cores lose their caches, and two ranks on the two hyperthreads of one core halve each other
  * while another core idles. So every rank gets whole, neighbouring cores. Where the kernel does not say which
  * processors share a core, each counts as one. */
+#define _GNU_SOURCE /* cpu_set_t */
+#include "core/cores.h"
+
 #include "core/processors.h"
-#include "launch/launch.h"
+#include "core/status.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -80,4 +83,14 @@ int lc__cores_share(const lc__cores *c, int i, int n, cpu_set_t *out)
     }
     int threads = part(i + 1, n, granted) - part(i, n, granted);
     return threads < end - first ? threads : end - first;
+}
+
+int lc__cores_take(int i, int n)
+{
+    lc__cores cores;
+    cpu_set_t mine;
+    int threads = lc__cores_find(&cores) >= 0 && cores.n ? lc__cores_share(&cores, i, n, &mine) : 0;
+    if (threads && sched_setaffinity(0, sizeof mine, &mine) != 0) threads = 0;
+    lc__cores_release(&cores);
+    return threads;
 }
