@@ -376,6 +376,55 @@ TEST(an_interrupted_training_says_so_once)
     CHECK(!strstr(r[1].err, "stopped by "));
 }
 
+/* As scancel, systemctl stop and pkill do: all processes of a run are told, and ranks twice, as their supervisor passes
+ * it on, before or behind the signal that they get themselves. */
+TEST(a_signal_to_all_processes_counts_once)
+{
+    static const struct {
+        int order[3]; /* 0: the supervisor; else a rank */
+        int between_ms;
+    } cases[] = {{{0, 1, 2}, 0}, {{1, 2, 0}, 0}, {{2, 0, 1}, 0}, {{0, 1, 2}, 20}, {{1, 0, 2}, 5}};
+    for (size_t k = 0; k < 2 * sizeof cases / sizeof *cases; k++) {
+        int sig = k % 2 ? SIGINT : SIGTERM;
+        run r;
+        start(&r, "%s --act slow --devices 2 --use_distributed_sampler false", program);
+        wait_for(&r, "out", "a step\n");
+        pid_t pids[] = {r.pid, pid_of(&r, 0), pid_of(&r, 1)};
+        for (int i = 0; i < 3; i++) {
+            if (i) pause_ms(cases[k / 2].between_ms);
+            CHECK(!kill(pids[cases[k / 2].order[i]], sig) || errno == ESRCH); /* it has ended by then */
+        }
+        CHECK_EQ(finish(&r), 128 + sig);
+        CHECK_CONTAINS(r.err, "interrupted.ckpt");
+        CHECK_EQ(count(r.err, "stopped by "), 1);
+        check_clean(&r, 2);
+    }
+}
+
+/* Ctrl-C, and 0.3 s later again; and pkill, twice. */
+TEST(a_second_signal_ends_a_launched_run_at_once)
+{
+    static const struct {
+        int signal, told; /* the supervisor alone, or the ranks too */
+    } cases[] = {{SIGINT, 1}, {SIGTERM, 1}, {SIGTERM, 3}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        run r;
+        start(&r, "%s --act stuck --devices 2 --use_distributed_sampler false", program);
+        wait_for(&r, "out", "a step\n");
+        pid_t pids[] = {r.pid, pid_of(&r, 0), pid_of(&r, 1)};
+        double told = seconds();
+        for (int i = 0; i < cases[k].told; i++) CHECK(!kill(pids[i], cases[k].signal));
+        pause_ms(300);
+        CHECK(!is_gone(pids[1]) && !is_gone(pids[2]));
+        for (int i = 0; i < cases[k].told; i++) CHECK(!kill(pids[i], cases[k].signal) || errno == ESRCH);
+        CHECK_EQ(finish(&r), 128 + cases[k].signal);
+        CHECK(seconds() - told < patience(5));
+        CHECK(!strstr(r.err, "interrupted.ckpt"));
+        CHECK_EQ(count(r.err, "stopped by "), 1);
+        check_clean(&r, 2);
+    }
+}
+
 /* All stop with the one that is told to, in good order: that is no failure of any. */
 TEST(a_signal_to_one_rank_stops_the_run)
 {

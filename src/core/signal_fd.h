@@ -4,8 +4,8 @@
  * A library has no business with a global flag, and a signal handler has no other argument; so no handler does the
  * work. The signals are blocked in the calling thread and read from a signalfd. Threads that existed before do not
  * block them: there a handler runs which blocks the signal in that thread from then on and sends it to the process
- * again, until only the descriptor is left to take it. Signals that the program itself handles, ignores or blocks are
- * left alone. */
+ * again, under the name of its sender, until only the descriptor is left to take it. Signals that the program itself
+ * handles, ignores or blocks are left alone. */
 #ifndef LC_CORE_SIGNAL_FD_H
 #define LC_CORE_SIGNAL_FD_H
 
