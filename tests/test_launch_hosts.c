@@ -184,6 +184,24 @@ TEST(ctrl_z_goes_through_mpirun)
     CHECK_EQ(finish(&r), 143);
 }
 
+/* It comes more than once, which mpirun would take for impatience. */
+TEST(a_hangup_through_mpirun_saves)
+{
+    run r;
+    char host[256] = "", path[600];
+    gethostname(host, sizeof host - 1);
+    if (!has_mpirun()) SKIP("no Open MPI");
+    start(&r, "%s launch -H %s:2 %s --act slow --use_distributed_sampler false", lightc, host, program);
+    wait_for(&r, "out", "a step\n");
+    for (int i = 0; i < 2; i++) {
+        CHECK(!kill(r.pid, SIGHUP));
+        pause_ms(5);
+    }
+    CHECK_EQ(finish(&r), 128 + SIGHUP);
+    snprintf(path, sizeof path, "%s/lightning_logs/version_0/checkpoints/interrupted.ckpt", r.dir);
+    CHECK(access(path, F_OK) == 0);
+}
+
 static pid_t mpirun_of(pid_t parent)
 {
     char path[64], name[32];

@@ -27,6 +27,7 @@ static int64_t now_ms(void)
 static int beat = -1;
 static int64_t slow_us;
 static bool a_thread;       /* is there before the trainer, and may be told in its place */
+static bool no_hangup;      /* is ignored, as by nohup */
 static bool end_late;       /* behind a run that was interrupted it takes a moment */
 static bool save_in_second; /* the second batch lasts until a checkpoint is asked for */
 
@@ -86,6 +87,7 @@ static void start(child *c, int64_t epochs, int64_t us, bool signals)
     c->pid = fork();
     CHECK(c->pid >= 0);
     if (c->pid == 0) {
+        if (no_hangup) signal(SIGHUP, SIG_IGN);
         setpgid(0, 0); /* as launchers do: this process is its launcher */
         close(fds[0]);
         beat = fds[1];
@@ -215,6 +217,45 @@ TEST(what_the_launcher_passes_on_may_be_late)
         CHECK_EQ(WEXITSTATUS(status), 40);
         world_remove(c.dir);
     }
+}
+
+/* However many of them, and before or behind SIGTERM. */
+TEST(a_hangup_is_no_impatience)
+{
+    static const int series[][3] = {{SIGHUP, SIGHUP, SIGHUP}, {SIGHUP, SIGTERM, SIGHUP}, {SIGTERM, SIGHUP, SIGHUP}};
+    for (size_t k = 0; k < sizeof series / sizeof *series; k++) {
+        child c;
+        char names[512];
+        start(&c, 1000, 300000, true);
+        wait_for(&c, 1);
+        CHECK(kill(c.pid, series[k][0]) == 0);
+        wait_for(&c, 1);
+        for (int i = 1; i < 3; i++) {
+            CHECK(kill(c.pid, series[k][i]) == 0);
+            usleep(20000);
+        }
+        int status = end(&c);
+        CHECK(WIFEXITED(status));
+        CHECK_EQ(WEXITSTATUS(status), 40);
+        files(&c, "/checkpoints", names, sizeof names);
+        CHECK_CONTAINS(names, "interrupted.ckpt ");
+        world_remove(c.dir);
+    }
+}
+
+TEST(nohup_goes_on)
+{
+    child c;
+    no_hangup = true;
+    start(&c, 2, 20000, true);
+    no_hangup = false;
+    wait_for(&c, 2);
+    CHECK(kill(c.pid, SIGHUP) == 0);
+    wait_for(&c, 6); /* all of it */
+    int status = end(&c);
+    CHECK(WIFEXITED(status));
+    CHECK_EQ(WEXITSTATUS(status), 0);
+    world_remove(c.dir);
 }
 
 TEST(left_to_the_program)

@@ -12,7 +12,7 @@
 #include <lightc/status.h>
 #include <signal.h>
 
-#define LC__MAX_SIGNALS 4
+#define LC__MAX_SIGNALS 5
 
 typedef struct lc__signal_fd {
     int fd;       /* of struct signalfd_siginfo; -1: none of the signals was left to its default */

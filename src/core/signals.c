@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SIGINT and SIGTERM during a run: a flag that the loop reads between steps; the second one ends the process at once.
- * SIGUSR1 asks for a checkpoint, as often as it comes (requeue.c). A thread of its own reads them (signal_fd.h).
+/* SIGINT, SIGTERM and SIGHUP during a run: a flag that the loop reads between steps; a second one ends the process at
+ * once. SIGUSR1 asks for a checkpoint, as often as it comes (requeue.c). A thread of its own reads them (signal_fd.h).
  *
  * scancel, systemctl stop and pkill tell every process of a run, and the launcher of the ranks (lightc's supervisor,
  * mpirun, torchrun) passes on what it was told. So what comes from the launcher and what comes from others are counted
  * apart, and one of each is one request, in any order and however long the launcher takes. Ctrl-C in a terminal comes
- * through the launcher alone, as ranks have process groups of their own: two are two. */
+ * through the launcher alone, as ranks have process groups of their own: two are two. SIGHUP, which the kernel and the
+ * shell send of one terminal, and systemd beside SIGTERM, is nobody's impatience. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* pipe2 */
 #endif
@@ -23,7 +24,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-static const int handled[] = {SIGINT, SIGTERM, SIGUSR1};
+static const int handled[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 
 struct lc__signals {
     atomic_int *flag, *save;
@@ -50,11 +51,11 @@ static pid_t find_launcher(void)
     return parent;
 }
 
-/* Whether this is one more request to end, and not one that came the other way before. */
-static bool is_new(struct lc__signals *s, pid_t sender)
+/* Whether this is a second request to end, and not the first one that has come the other way too. */
+static bool is_second(struct lc__signals *s, pid_t sender)
 {
     bool passed_on = sender == s->launcher;
-    return ++s->told[passed_on] > s->told[!passed_on];
+    return ++s->told[passed_on] > 1 && s->told[passed_on] > s->told[!passed_on];
 }
 
 static void *watch(void *arg)
@@ -71,8 +72,9 @@ static void *watch(void *arg)
             atomic_store(s->save, 1);
             continue;
         }
-        if (!is_new(s, (pid_t)info.ssi_pid) || atomic_compare_exchange_strong(s->flag, &none, sig)) continue;
-        /* The second one: nobody wants to wait. */
+        atomic_compare_exchange_strong(s->flag, &none, sig);
+        if (sig == SIGHUP || !is_second(s, (pid_t)info.ssi_pid)) continue;
+        /* Nobody wants to wait. */
         sigset_t one;
         struct sigaction action = {.sa_handler = SIG_DFL};
         sigemptyset(&action.sa_mask);
