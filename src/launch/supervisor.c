@@ -286,12 +286,13 @@ static bool is_of_run(const supervisor *s, int pid)
     return is;
 }
 
-/* What an mpirun that was killed has left on this machine: it is this process's now, and of no more use. */
+/* What an mpirun that was killed, or was told twice to end, has left on this machine: it is this process's now, and of
+ * no more use. */
 static void end_orphans(const supervisor *s)
 {
     char path[64];
     int pid, left = 1;
-    if (!s->plan->hosts || !s->killed) return;
+    if (!s->plan->hosts || !(s->killed || s->signal)) return;
     snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
     for (double until = lc__seconds() + 1; left && lc__seconds() < until;) {
         FILE *f = fopen(path, "re");
