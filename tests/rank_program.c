@@ -6,9 +6,9 @@
  * ends with 0); once (dies in its first life); meet (waits for the others, then until the run ends); late (never
  * meets); absent (ends, and the others meet); await (ends when rank --on has left its file); tardy (fails when the
  * others have ended, and the supervisor knows); train (four epochs; a rank with --on dies in its first life in the
- * third); slow (the same, for ever); usr1 (the same as train, but it sends itself SIGUSR1); hold (trains a large model,
- * and leaves in DIR/memory-N what that took). rank_program silent ...: it does not parse, but asks for one restart in
- * the struct, and dies in its first life. */
+ * third); slow (the same, for ever); stuck (the same, but a step lasts a minute); usr1 (the same as train, but it sends
+ * itself SIGUSR1); hold (trains a large model, and leaves in DIR/memory-N what that took). rank_program silent ...: it
+ * does not parse, but asks for one restart in the struct, and dies in its first life. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -168,12 +168,12 @@ static lc_status maybe_die(void *deadly, lc_trainer *t, const lc_outputs *o, con
     return LC_OK;
 }
 
-static lc_status tell_step(void *slow, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
+static lc_status tell_step(void *ms, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
 {
-    (void)slow, (void)t, (void)o, (void)b, (void)i;
-    usleep(20000);
+    (void)t, (void)o, (void)b, (void)i;
     printf("a step\n");
     fflush(stdout);
+    usleep(*(unsigned *)ms * 1000);
     return LC_OK;
 }
 
@@ -181,7 +181,8 @@ static lc_status tell_step(void *slow, lc_trainer *t, const lc_outputs *o, const
 static int train(lc_trainer_options *opt, const settings *s)
 {
     bool first_life = s->on >= 0 && s->on == atoi(variable("LIGHTC_RANK")) && !getenv("LIGHTC_RESTARTED");
-    bool slow = !strcmp(s->act, "slow");
+    bool stuck = !strcmp(s->act, "stuck"), slow = stuck || !strcmp(s->act, "slow");
+    unsigned ms = stuck ? 60000 : 20;
     int deadly = !first_life ? 0 : !strcmp(s->act, "usr1") ? SIGUSR1 : SIGKILL;
     char path[4200];
     world m;
@@ -190,7 +191,8 @@ static int train(lc_trainer_options *opt, const settings *s)
     world_init(&m, &world_ops_without_val, 4, 0);
     m.lr = 0.01;
     LC_MAIN_TRY(lc_lambda_callback_new(
-        &(lc_lambda_args){.context = &deadly, .on_train_batch_end = slow ? tell_step : maybe_die}, &cb));
+        &(lc_lambda_args){.context = slow ? (void *)&ms : &deadly, .on_train_batch_end = slow ? tell_step : maybe_die},
+        &cb));
     opt->callbacks = &cb;
     opt->n_callbacks = 1;
     opt->max_epochs = slow ? 100000 : 4;
@@ -356,8 +358,9 @@ int main(int argc, char **argv)
     if (report(&s) != 0) return 4;
     printf("rank %s speaks\n", variable("LIGHTC_RANK"));
     fflush(stdout);
-    if (!strcmp(s.act, "slow")) sigprocmask(SIG_UNBLOCK, &term, NULL);
-    if (!strcmp(s.act, "train") || !strcmp(s.act, "usr1") || !strcmp(s.act, "slow")) return train(&opt, &s);
+    bool slow = !strcmp(s.act, "slow") || !strcmp(s.act, "stuck");
+    if (slow) sigprocmask(SIG_UNBLOCK, &term, NULL);
+    if (slow || !strcmp(s.act, "train") || !strcmp(s.act, "usr1")) return train(&opt, &s);
     if (!strcmp(s.act, "hold")) return hold(&opt, &s);
     lc_trainer_options_release(&opt);
     bool act = s.on < 0 || (rank && atoi(rank) == s.on);

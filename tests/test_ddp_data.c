@@ -96,6 +96,71 @@ TEST(ranks_evaluate_every_sample_once_and_in_order)
     for (int n = 1; n <= 4; n++) CHECK_RANKS("threads", n, evaluate_rank, &one);
 }
 
+/* ---- predictions in a file ---- */
+
+enum { WRITTEN = GLOBAL_BATCH }; /* the rows of the first batch of four */
+
+static lc_tensor *predict_first_batch(lc_module *self, const lc_batch *b, int64_t i, int loader)
+{
+    return i ? NULL : small_net_predict_step(self, b, i, loader);
+}
+
+static const lc_module_ops first_batch_ops = {LC_MODULE_OPS_INIT("net"), .predict_step = predict_first_batch};
+
+/* Twice: a file begins anew. */
+static lc_status write_first_batch(lc_comm *comm, void *path)
+{
+    small_net m = {0};
+    lc_callback writer;
+    lc_dataloader *l;
+    lc_trainer *t;
+    lc_trainer_options opt = quiet_options(comm);
+    LC_TRY(lc_prediction_writer_new(&(lc_prediction_writer_args){.path = path}, &writer));
+    opt.callbacks = &writer;
+    opt.n_callbacks = 1;
+    opt.strategy = comm ? "ddp" : NULL;
+    LC_TRY(small_net_init(&m, &first_batch_ops, 1));
+    LC_TRY(loader_of(SAMPLES - VAL, VAL, GLOBAL_BATCH / (comm ? lc_comm_size(comm) : 1), false, &l));
+    LC_TRY(lc_trainer_new(&opt, &t));
+    for (int i = 0; i < 2; i++) {
+        if (lc_trainer_global_rank(t) == 0) unlink(path);
+        LC_TRY(lc_trainer_predict(t, &m.base, &(lc_run_args){.dataloaders = &l, .n_dataloaders = 1}));
+    }
+    lc_trainer_free(t);
+    lc_dataloader_free(l);
+    small_net_release(&m);
+    return LC_OK;
+}
+
+/* The rows of a .npy file of this library; *n: how many. */
+static void read_rows(const char *path, float (*rows)[CLASSES], size_t *n)
+{
+    unsigned char header[10];
+    FILE *f = fopen(path, "rb");
+    CHECK(f && fread(header, 1, sizeof header, f) == sizeof header);
+    CHECK(fseek(f, header[8] + 256L * header[9], SEEK_CUR) == 0);
+    *n = fread(rows, sizeof *rows, VAL, f);
+    fclose(f);
+}
+
+TEST(ranks_write_a_prediction_once)
+{
+    static float want[VAL][CLASSES], got[VAL][CLASSES];
+    char path[400];
+    size_t n;
+    snprintf(path, sizeof path, "%s/out.npy", fresh_dir("predictions"));
+    CHECK_OK(write_first_batch(NULL, path));
+    read_rows(path, want, &n);
+    CHECK_EQ(n, WRITTEN);
+    for (int ranks = 1; ranks <= 3; ranks++) {
+        CHECK_RANKS("threads", ranks, write_first_batch, path);
+        read_rows(path, got, &n);
+        CHECK_EQ(n, WRITTEN);
+        for (int i = 0; i < WRITTEN; i++)
+            for (int k = 0; k < CLASSES; k++) CHECK(fabsf(got[i][k] - want[i][k]) < 1e-5f);
+    }
+}
+
 /* ---- several loaders ---- */
 
 enum { LOADERS = 2 };

@@ -138,25 +138,69 @@ TEST(ranks_stop_and_go_on_with_their_supervisor)
     check_clean(&r, 2);
 }
 
+/* The master of a pseudo-terminal with this name; -1: there is none. */
+static int open_terminal(char *name, size_t size)
+{
+    int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (terminal < 0 || grantpt(terminal) != 0 || unlockpt(terminal) != 0) return -1;
+    snprintf(name, size, "%s", ptsname(terminal));
+    return terminal;
+}
+
+/* In a child that will be a program of this terminal. */
+static int take_terminal(const char *name)
+{
+    setsid();
+    int here = open(name, O_RDWR); /* which is the terminal of this session now */
+    for (int fd = 0; fd < 3; fd++) dup2(here, fd);
+    return here;
+}
+
+/* As a window that is closed, or a connection that is lost: the kernel says so more than once, and ranks find nothing
+ * to write to. */
+TEST(a_terminal_that_is_closed_ends_the_run_with_a_checkpoint)
+{
+    const char *dir = fresh_dir("run");
+    char name[256], path[600];
+    int terminal = open_terminal(name, sizeof name), status;
+    if (terminal < 0) SKIP("there are no pseudo-terminals");
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) {
+        take_terminal(name);
+        execl(program, program, "--act", "slow", "--devices", "2", "--use_distributed_sampler", "false", "--dir", dir,
+              "--default_root_dir", dir, NULL);
+        _exit(126);
+    }
+    char text[4096] = "";
+    for (size_t n = 0; n + 1 < sizeof text && !strstr(text, "a step");) {
+        ssize_t k = read(terminal, text + n, sizeof text - 1 - n);
+        CHECK(k > 0);
+        n += (size_t)k;
+    }
+    close(terminal);
+    CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
+    CHECK_EQ(WEXITSTATUS(status), 128 + SIGHUP);
+    snprintf(path, sizeof path, "%s/lightning_logs/version_0/checkpoints/interrupted.ckpt", dir);
+    CHECK(access(path, F_OK) == 0);
+}
+
 /* stty tostop: who is in the background, as ranks are, is stopped when it prints. */
 TEST(a_terminal_stops_no_rank_that_prints)
 {
     const char *dir = fresh_dir("run");
     char text[4096] = "", name[256];
     size_t n = 0;
-    int terminal = posix_openpt(O_RDWR | O_NOCTTY), status;
-    if (terminal < 0 || grantpt(terminal) != 0 || unlockpt(terminal) != 0) SKIP("there are no pseudo-terminals");
-    snprintf(name, sizeof name, "%s", ptsname(terminal));
+    int terminal = open_terminal(name, sizeof name), status;
+    if (terminal < 0) SKIP("there are no pseudo-terminals");
     fflush(stdout);
     pid_t pid = fork();
     if (pid == 0) {
         struct termios t;
-        setsid();
-        int here = open(name, O_RDWR); /* which is the terminal of this session now */
+        int here = take_terminal(name);
         tcgetattr(here, &t);
         t.c_lflag |= TOSTOP;
         tcsetattr(here, TCSANOW, &t);
-        for (int fd = 0; fd < 3; fd++) dup2(here, fd);
         execl(lightc, "lightc", "launch", "-np", "2", "--start_timeout", "20", program, "--dir", dir, NULL);
         _exit(126);
     }
@@ -343,7 +387,9 @@ TEST(an_interrupted_training_says_so)
     static const struct {
         int signal;
         const char *said;
-    } cases[] = {{SIGINT, "stopped by SIGINT after step "}, {SIGTERM, "stopped by SIGTERM after step "}};
+    } cases[] = {{SIGINT, "stopped by SIGINT after step "},
+                 {SIGTERM, "stopped by SIGTERM after step "},
+                 {SIGHUP, "stopped by SIGHUP after step "}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         run r;
         start(&r, "%s --act slow --devices 2 --use_distributed_sampler false", program);
@@ -376,6 +422,55 @@ TEST(an_interrupted_training_says_so_once)
     CHECK(!strstr(r[1].err, "stopped by "));
 }
 
+/* As scancel, systemctl stop and pkill do: all processes of a run are told, and ranks twice, as their supervisor passes
+ * it on, before or behind the signal that they get themselves. */
+TEST(a_signal_to_all_processes_counts_once)
+{
+    static const struct {
+        int order[3]; /* 0: the supervisor; else a rank */
+        int between_ms;
+    } cases[] = {{{0, 1, 2}, 0}, {{1, 2, 0}, 0}, {{2, 0, 1}, 0}, {{0, 1, 2}, 20}, {{1, 0, 2}, 5}};
+    for (size_t k = 0; k < 2 * sizeof cases / sizeof *cases; k++) {
+        int sig = k % 2 ? SIGINT : SIGTERM;
+        run r;
+        start(&r, "%s --act slow --devices 2 --use_distributed_sampler false", program);
+        wait_for(&r, "out", "a step\n");
+        pid_t pids[] = {r.pid, pid_of(&r, 0), pid_of(&r, 1)};
+        for (int i = 0; i < 3; i++) {
+            if (i) pause_ms(cases[k / 2].between_ms);
+            CHECK(!kill(pids[cases[k / 2].order[i]], sig) || errno == ESRCH); /* it has ended by then */
+        }
+        CHECK_EQ(finish(&r), 128 + sig);
+        CHECK_CONTAINS(r.err, "interrupted.ckpt");
+        CHECK_EQ(count(r.err, "stopped by "), 1);
+        check_clean(&r, 2);
+    }
+}
+
+/* Ctrl-C, and 0.3 s later again; and pkill, twice. */
+TEST(a_second_signal_ends_a_launched_run_at_once)
+{
+    static const struct {
+        int signal, told; /* the supervisor alone, or the ranks too */
+    } cases[] = {{SIGINT, 1}, {SIGTERM, 1}, {SIGTERM, 3}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        run r;
+        start(&r, "%s --act stuck --devices 2 --use_distributed_sampler false", program);
+        wait_for(&r, "out", "a step\n");
+        pid_t pids[] = {r.pid, pid_of(&r, 0), pid_of(&r, 1)};
+        double told = seconds();
+        for (int i = 0; i < cases[k].told; i++) CHECK(!kill(pids[i], cases[k].signal));
+        pause_ms(300);
+        CHECK(!is_gone(pids[1]) && !is_gone(pids[2]));
+        for (int i = 0; i < cases[k].told; i++) CHECK(!kill(pids[i], cases[k].signal) || errno == ESRCH);
+        CHECK_EQ(finish(&r), 128 + cases[k].signal);
+        CHECK(seconds() - told < patience(5));
+        CHECK(!strstr(r.err, "interrupted.ckpt"));
+        CHECK_EQ(count(r.err, "stopped by "), 1);
+        check_clean(&r, 2);
+    }
+}
+
 /* All stop with the one that is told to, in good order: that is no failure of any. */
 TEST(a_signal_to_one_rank_stops_the_run)
 {
@@ -383,10 +478,11 @@ TEST(a_signal_to_one_rank_stops_the_run)
         run r;
         start(&r, "%s --act slow --devices 2 --use_distributed_sampler false", program);
         wait_for(&r, "out", "a step\n");
-        CHECK(!kill(pid_of(&r, rank), SIGTERM));
-        CHECK_EQ(finish(&r), 143);
+        int sig = rank ? SIGHUP : SIGTERM;
+        CHECK(!kill(pid_of(&r, rank), sig));
+        CHECK_EQ(finish(&r), 128 + sig);
         CHECK_EQ(count(r.err, "error: "), 1);
-        CHECK_CONTAINS(r.err, "error: stopped by SIGTERM after step ");
+        CHECK_CONTAINS(r.err, rank ? "error: stopped by SIGHUP after step " : "error: stopped by SIGTERM after step ");
         CHECK(!strstr(r.err, "the last calls"));
         check_clean(&r, 2);
     }

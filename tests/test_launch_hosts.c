@@ -273,6 +273,41 @@ TEST(ctrl_z_goes_through_mpirun)
     CHECK_EQ(finish(&r), 143);
 }
 
+/* It comes more than once, which mpirun would take for impatience. */
+TEST(a_hangup_through_mpirun_saves)
+{
+    run r;
+    char host[256] = "", path[600];
+    gethostname(host, sizeof host - 1);
+    if (!has_mpirun()) SKIP("no Open MPI");
+    start(&r, "%s launch -H %s:2 %s --act slow --use_distributed_sampler false", lightc, host, program);
+    wait_for(&r, "out", "a step\n");
+    for (int i = 0; i < 2; i++) {
+        CHECK(!kill(r.pid, SIGHUP));
+        pause_ms(5);
+    }
+    CHECK_EQ(finish(&r), 128 + SIGHUP);
+    snprintf(path, sizeof path, "%s/lightning_logs/version_0/checkpoints/interrupted.ckpt", r.dir);
+    CHECK(access(path, F_OK) == 0);
+}
+
+/* At once, and without its ranks. */
+TEST(a_second_signal_ends_mpirun_and_its_ranks)
+{
+    run r;
+    char host[256] = "";
+    gethostname(host, sizeof host - 1);
+    if (!has_mpirun()) SKIP("no Open MPI");
+    start(&r, "%s launch -H %s:2 %s --act stuck --use_distributed_sampler false", lightc, host, program);
+    wait_for(&r, "out", "a step\n");
+    pid_t rank = pid_of(&r, -1);
+    CHECK(!kill(r.pid, SIGTERM));
+    pause_ms(300);
+    CHECK(!kill(r.pid, SIGTERM));
+    CHECK_EQ(finish(&r), 128 + SIGTERM);
+    CHECK(r.took < 60 && is_gone(rank));
+}
+
 static pid_t mpirun_of(pid_t parent)
 {
     char path[64], name[32];

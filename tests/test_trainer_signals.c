@@ -6,6 +6,7 @@
 #include "core/trainer_internal.h"
 #include "trainer_world.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -25,6 +26,9 @@ static int64_t now_ms(void)
 
 static int beat = -1;
 static int64_t slow_us;
+static bool a_thread;       /* is there before the trainer, and may be told in its place */
+static bool no_hangup;      /* is ignored, as by nohup */
+static bool end_late;       /* behind a run that was interrupted it takes a moment */
 static bool save_in_second; /* the second batch lasts until a checkpoint is asked for */
 
 static lc_status slow_batch(void *context, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
@@ -41,12 +45,20 @@ static lc_status slow_batch(void *context, lc_trainer *t, const lc_outputs *o, c
     return LC_OK;
 }
 
+static void *idle(void *arg)
+{
+    for (;;) pause();
+    return arg;
+}
+
 /* Exit codes of the process that trains: 40 interrupted, 0 finished, 41 anything else. */
 static int train(const char *dir, int64_t epochs, bool signals)
 {
     world m;
     lc_trainer *t;
     lc_callback cb;
+    pthread_t thread;
+    if (a_thread && pthread_create(&thread, NULL, idle, NULL)) return 41;
     world_init(&m, &world_ops_without_val, 4, 0);
     m.lr = 0.01;
     lc_lambda_args args = {.on_train_batch_end = slow_batch};
@@ -60,6 +72,7 @@ static int train(const char *dir, int64_t epochs, bool signals)
     lc_status s = lc_trainer_fit(t, &m.base, NULL);
     int code = s == LC_OK ? 0 : s == LC_ERR_INTERRUPTED ? 40 : 41;
     if (code == 41) printf("  %s\n", lc_error_message());
+    if (end_late && write(beat, "e", 1) == 1) usleep(300000);
     lc_trainer_free(t);
     world_release(&m);
     return code;
@@ -74,6 +87,8 @@ static void start(child *c, int64_t epochs, int64_t us, bool signals)
     c->pid = fork();
     CHECK(c->pid >= 0);
     if (c->pid == 0) {
+        if (no_hangup) signal(SIGHUP, SIG_IGN);
+        setpgid(0, 0); /* as launchers do: this process is its launcher */
         close(fds[0]);
         beat = fds[1];
         slow_us = us;
@@ -143,6 +158,104 @@ TEST(two_interrupts_end_at_once)
         CHECK_STR(names, "");
         world_remove(c.dir);
     }
+}
+
+/* From a process that has launched nothing. */
+static void told_by_another(pid_t pid, int sig)
+{
+    int status;
+    pid_t other = fork();
+    if (other == 0) _exit(kill(pid, sig) != 0);
+    CHECK(waitpid(other, &status, 0) == other && status == 0);
+}
+
+static void told_by(int launcher, pid_t pid)
+{
+    if (launcher)
+        CHECK(kill(pid, SIGTERM) == 0);
+    else
+        told_by_another(pid, SIGTERM);
+}
+
+/* Which ranks do not take for impatience, though it comes twice; what then comes is. */
+TEST(what_the_launcher_passes_on_counts_once)
+{
+    for (int k = 0; k < 4; k++) {
+        child c;
+        int launcher_first = k % 2;
+        a_thread = k / 2;
+        start(&c, 1000, 20000000, true);
+        wait_for(&c, 1);
+        told_by(launcher_first, c.pid);
+        wait_for(&c, 1);
+        told_by(!launcher_first, c.pid);
+        usleep(200000);
+        CHECK(waitpid(c.pid, NULL, WNOHANG) == 0);
+        told_by(launcher_first, c.pid);
+        int status = end(&c);
+        CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
+        world_remove(c.dir);
+    }
+    a_thread = false;
+}
+
+/* It comes when the run is over: the program still ends as it wants to. */
+TEST(what_the_launcher_passes_on_may_be_late)
+{
+    for (int launcher_first = 0; launcher_first < 2; launcher_first++) {
+        child c;
+        char b = 'b';
+        end_late = true;
+        start(&c, 1000, 20000, true);
+        end_late = false;
+        wait_for(&c, 1);
+        told_by(launcher_first, c.pid);
+        while (b != 'e') CHECK(read(c.out, &b, 1) == 1);
+        told_by(!launcher_first, c.pid);
+        int status = end(&c);
+        CHECK(WIFEXITED(status));
+        CHECK_EQ(WEXITSTATUS(status), 40);
+        world_remove(c.dir);
+    }
+}
+
+/* However many of them, and before or behind SIGTERM. */
+TEST(a_hangup_is_no_impatience)
+{
+    static const int series[][3] = {{SIGHUP, SIGHUP, SIGHUP}, {SIGHUP, SIGTERM, SIGHUP}, {SIGTERM, SIGHUP, SIGHUP}};
+    for (size_t k = 0; k < sizeof series / sizeof *series; k++) {
+        child c;
+        char names[512];
+        start(&c, 1000, 300000, true);
+        wait_for(&c, 1);
+        CHECK(kill(c.pid, series[k][0]) == 0);
+        wait_for(&c, 1);
+        for (int i = 1; i < 3; i++) {
+            CHECK(kill(c.pid, series[k][i]) == 0);
+            usleep(20000);
+        }
+        int status = end(&c);
+        CHECK(WIFEXITED(status));
+        CHECK_EQ(WEXITSTATUS(status), 40);
+        files(&c, "/checkpoints", names, sizeof names);
+        CHECK_CONTAINS(names, "interrupted.ckpt ");
+        world_remove(c.dir);
+    }
+}
+
+TEST(nohup_goes_on)
+{
+    child c;
+    no_hangup = true;
+    start(&c, 2, 20000, true);
+    no_hangup = false;
+    wait_for(&c, 2);
+    CHECK(kill(c.pid, SIGHUP) == 0);
+    wait_for(&c, 6); /* all of it */
+    int status = end(&c);
+    CHECK(WIFEXITED(status));
+    CHECK_EQ(WEXITSTATUS(status), 0);
+    world_remove(c.dir);
 }
 
 TEST(left_to_the_program)

@@ -27,11 +27,11 @@ typedef struct lc_launch_args {
 LC_BEGIN_DECLS
 
 /* Starts the ranks and returns when all have ended. Meanwhile this process is their supervisor: it passes SIGINT,
- * SIGTERM and SIGUSR1 on, and when one is lost it ends the others. Ranks do not outlive it. Rank 0 has this process's
- * standard output; what the others print is kept, and shown of one that failed. LC_OK if all ended with status 0; else
- * the error names the rank that failed first, and *exit_status (may be NULL) is its status: 128 + N for a signal N; 1
- * where none was started. LC_ERR_INTERRUPTED if they ended because of a signal to this process. LC_ERR_CONFIG in a
- * rank: a program that launches itself would never end. */
+ * SIGTERM, SIGHUP and SIGUSR1 on, and when one is lost it ends the others. Ranks do not outlive it. Rank 0 has this
+ * process's standard output; what the others print is kept, and shown of one that failed. LC_OK if all ended with
+ * status 0; else the error names the rank that failed first, and *exit_status (may be NULL) is its status: 128 + N for
+ * a signal N; 1 where none was started. LC_ERR_INTERRUPTED if they ended because of a signal to this process.
+ * LC_ERR_CONFIG in a rank: a program that launches itself would never end. */
 LC_API lc_status lc_launch(const lc_launch_args *args, int *exit_status) LC_MUST_USE;
 
 LC_END_DECLS

@@ -175,7 +175,7 @@ typedef struct lc_option {
     X(BOOL, bool, sync_batchnorm, false, 0, 0, "with several ranks: statistics of batch norm over all of them")      \
     X(BOOL, bool, tune, false, 0, 0, "choose kernels and their threads by timing them; choices are kept")            \
     X(BOOL, bool, detect_anomaly, false, 0, 0, "stop at the first operator that makes a NaN or infinity, and name its line") \
-    X(BOOL, bool, handle_signals, true, 0, 0, "SIGINT and SIGTERM end the run after the step, with a checkpoint; SIGUSR1 saves one")
+    X(BOOL, bool, handle_signals, true, 0, 0, "SIGINT, SIGTERM and SIGHUP end the run after the step, with a checkpoint; SIGUSR1 saves one")
 /* clang-format on */
 
 typedef struct lc_trainer_options {

@@ -52,8 +52,9 @@ LC_API lc_status lc_fail(lc_status status, const char *format, ...) LC_PRINTF(2,
 /* Puts "text: " in front of the current message; returns `status`. Used to add what was being done. */
 LC_API lc_status lc_fail_context(lc_status status, const char *format, ...) LC_PRINTF(2, 3);
 
-/* What a program ends with: 0 for what is no error, 128 and the signal's number after SIGINT or SIGTERM (130 after
- * Ctrl-C), else 1. To be called when it does end: a rank of a run of several ends the run with the current message. */
+/* What a program ends with: 0 for what is no error, 128 and the signal's number after SIGINT, SIGTERM or SIGHUP
+ * (130 after Ctrl-C), else 1. To be called when it does end: a rank of a run of several ends the run with the current
+ * message. */
 LC_API int lc_exit_status(lc_status status);
 
 /* Whether the current message needs no telling here: it ended a run of several ranks, and the process that started

@@ -52,7 +52,7 @@ LC_API void lc_trainer_free(lc_trainer *t);
 /* Adds a callback, before a run or in configure_callbacks. The trainer frees it, also on failure. */
 LC_API lc_status lc_trainer_add_callback(lc_trainer *t, lc_callback callback) LC_MUST_USE;
 
-/* ---- runs. LC_ERR_INTERRUPTED after SIGINT or SIGTERM: the message says where the state was saved. ---- */
+/* ---- runs. LC_ERR_INTERRUPTED after SIGINT, SIGTERM or SIGHUP: the message says where the state was saved. ---- */
 LC_API lc_status lc_trainer_fit(lc_trainer *t, lc_module *m, const lc_run_args *args) LC_MUST_USE;
 /* m may be NULL after a fit: the best checkpoint is then loaded into the module that was fitted. */
 LC_API lc_status lc_trainer_validate(lc_trainer *t, lc_module *m, const lc_run_args *args) LC_MUST_USE;

@@ -23,8 +23,8 @@ enum { NPY_HEADER = 192 }; /* room for any shape; a multiple of 64, as the forma
 
 typedef struct stream {
     FILE *f;
-    lc_type type; /* of one row: shape[0] is not looked at */
-    int64_t rows;
+    lc_type type;        /* of one row: shape[0] is not looked at */
+    int64_t rows, taken; /* taken: predictions of those that the trainer keeps */
 } stream;
 
 typedef struct writer {
@@ -140,6 +140,7 @@ static lc_status close_stream(writer *w, int loader, bool keep)
 {
     stream *s = &w->streams[loader];
     lc__str part = {0}, path = {0};
+    s->taken = 0;
     if (!s->f) return LC_OK;
     lc_status status = path_of(w, loader, ".part", &part);
     if (status >= 0) status = path_of(w, loader, "", &path);
@@ -209,15 +210,18 @@ static lc_status save_all(writer *w, lc_trainer *t)
 
 /* ---- hooks ---- */
 
-/* What all ranks predicted for this batch. */
+/* What all ranks predicted for this batch, which may be nothing. */
 static lc_status append_kept(writer *w, lc_trainer *t, int loader)
 {
+    stream *s = &w->streams[loader];
     int64_t n = lc_trainer_prediction_count(t, loader);
     if (t->args && t->args->discard_predictions)
         return lc_fail(LC_ERR_CONFIG,
                        "PredictionWriter: with several ranks a .npy file is written from the predictions "
                        "that the trainer keeps; leave discard_predictions out");
-    return n > 0 && lc__is_rank_zero(t) ? append(w, loader, lc_trainer_prediction(t, loader, n - 1)) : LC_OK;
+    if (n == s->taken || !lc__is_rank_zero(t)) return LC_OK;
+    s->taken = n;
+    return append(w, loader, lc_trainer_prediction(t, loader, n - 1));
 }
 
 static lc_status pw_batch_end(void *self, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i, int loader)

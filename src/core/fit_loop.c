@@ -133,7 +133,7 @@ static bool epoch_done(lc_trainer *t)
 
 static lc_status save_interrupted(lc_trainer *t, int sig)
 {
-    const char *name = sig == SIGINT ? "SIGINT" : sig == SIGTERM ? "SIGTERM" : "a signal";
+    const char *name = sig == SIGINT ? "SIGINT" : sig == SIGTERM ? "SIGTERM" : "SIGHUP";
     lc__str dir = {0};
     lc_status s;
     if (t->opt.fast_dev_run || t->opt.barebones || t->opt.enable_checkpointing == LC_OFF)

@@ -9,16 +9,19 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
 
+/* The kernel lets a thread other than the first name another sender only as one that has queued the signal. */
 static void pass_on(int sig, siginfo_t *info, void *context)
 {
     int saved = errno;
     ucontext_t *u = context;
-    (void)info;
+    siginfo_t queued = *info;
+    queued.si_code = SI_QUEUE;
     sigaddset(&u->uc_sigmask, sig); /* takes effect when this returns */
-    kill(getpid(), sig);
+    if (syscall(SYS_rt_sigqueueinfo, getpid(), sig, &queued) != 0) kill(getpid(), sig);
     errno = saved;
 }
 

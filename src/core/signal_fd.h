@@ -4,15 +4,15 @@
  * A library has no business with a global flag, and a signal handler has no other argument; so no handler does the
  * work. The signals are blocked in the calling thread and read from a signalfd. Threads that existed before do not
  * block them: there a handler runs which blocks the signal in that thread from then on and sends it to the process
- * again, until only the descriptor is left to take it. Signals that the program itself handles, ignores or blocks are
- * left alone. */
+ * again, under the name of its sender, until only the descriptor is left to take it. Signals that the program itself
+ * handles, ignores or blocks are left alone. */
 #ifndef LC_CORE_SIGNAL_FD_H
 #define LC_CORE_SIGNAL_FD_H
 
 #include <lightc/status.h>
 #include <signal.h>
 
-#define LC__MAX_SIGNALS 4
+#define LC__MAX_SIGNALS 5
 
 typedef struct lc__signal_fd {
     int fd;       /* of struct signalfd_siginfo; -1: none of the signals was left to its default */

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SIGINT and SIGTERM during a run: a flag that the loop reads between steps; the second one ends the process at once.
- * SIGUSR1 asks for a checkpoint, as often as it comes (requeue.c). A thread of its own reads them (signal_fd.h). */
+/* SIGINT, SIGTERM and SIGHUP during a run: a flag that the loop reads between steps; a second one ends the process at
+ * once. SIGUSR1 asks for a checkpoint, as often as it comes (requeue.c). A thread of its own reads them (signal_fd.h).
+ *
+ * scancel, systemctl stop and pkill tell every process of a run, and the launcher of the ranks (lightc's supervisor,
+ * mpirun, torchrun) passes on what it was told. So what comes from the launcher and what comes from others are counted
+ * apart, and one of each is one request, in any order and however long the launcher takes. Ctrl-C in a terminal comes
+ * through the launcher alone, as ranks have process groups of their own: two are two. SIGHUP, which the kernel and the
+ * shell send of one terminal, and systemd beside SIGTERM, is nobody's impatience. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* pipe2 */
 #endif
@@ -12,12 +18,13 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-static const int handled[] = {SIGINT, SIGTERM, SIGUSR1};
+static const int handled[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 
 struct lc__signals {
     atomic_int *flag, *save;
@@ -25,7 +32,31 @@ struct lc__signals {
     bool started;
     lc__signal_fd signals;
     int pipe[2];
+    pid_t launcher;
+    int told[2]; /* how often to end: by others, by the launcher */
 };
+
+/* The parent of the leader of this process group, which is this process or a script that runs it: launchers give each
+ * rank a group. -1: the leader is gone. */
+static pid_t find_launcher(void)
+{
+    char path[64], line[256];
+    int parent = -1;
+    if (getpgrp() == getpid()) return getppid();
+    snprintf(path, sizeof path, "/proc/%d/status", (int)getpgrp());
+    FILE *f = fopen(path, "re");
+    while (f && parent < 0 && fgets(line, sizeof line, f))
+        if (sscanf(line, "PPid: %d", &parent) != 1) parent = -1;
+    if (f) fclose(f);
+    return parent;
+}
+
+/* Whether this is a second request to end, and not the first one that has come the other way too. */
+static bool is_second(struct lc__signals *s, pid_t sender)
+{
+    bool passed_on = sender == s->launcher;
+    return ++s->told[passed_on] > 1 && s->told[passed_on] > s->told[!passed_on];
+}
 
 static void *watch(void *arg)
 {
@@ -41,8 +72,9 @@ static void *watch(void *arg)
             atomic_store(s->save, 1);
             continue;
         }
-        if (atomic_compare_exchange_strong(s->flag, &none, sig)) continue;
-        /* The second one: nobody wants to wait. */
+        atomic_compare_exchange_strong(s->flag, &none, sig);
+        if (sig == SIGHUP || !is_second(s, (pid_t)info.ssi_pid)) continue;
+        /* Nobody wants to wait. */
         sigset_t one;
         struct sigaction action = {.sa_handler = SIG_DFL};
         sigemptyset(&action.sa_mask);
@@ -56,11 +88,13 @@ static void *watch(void *arg)
 
 lc_status lc__signals_begin(lc_trainer *t)
 {
-    if (!t->opt.handle_signals || t->signals) return LC_OK;
+    lc__signals_end(t); /* of a run before that was told to end */
+    if (!t->opt.handle_signals) return LC_OK;
     struct lc__signals *s = calloc(1, sizeof *s);
     if (!s) return lc_fail(LC_ERR_MEMORY, "out of memory: signals");
     s->flag = &t->signal;
     s->save = &t->save_requested;
+    s->launcher = find_launcher();
     s->signals.fd = s->pipe[0] = s->pipe[1] = -1;
     t->signals = s;
     lc_status status = LC_OK;

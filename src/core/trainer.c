@@ -189,7 +189,6 @@ done:
 void lc_trainer_free(lc_trainer *t)
 {
     if (!t) return;
-    lc__signals_end(t);
     if (lc__settle(t, true) < 0) lc_trainer_message(t, "error", "%s", lc_error_message());
     lc_ckpt_writer_free(t->writer);
     lc__loggers_finish(t, t->run_state == LC_RUN_INTERRUPTED ? (atomic_load(&t->signal) ? "interrupted" : "failed")
@@ -232,6 +231,7 @@ void lc_trainer_free(lc_trainer *t)
     free(t->loader_state);
     free(t->toggled);
     lc__unused_free(t);
+    lc__signals_end(t);
     free(t);
 }
 

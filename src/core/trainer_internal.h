@@ -8,7 +8,7 @@
  *   results.c       lc_log                                 rows.c          what goes to loggers
  *   source.c        loaders, limits                        save_state.c    checkpoints; resume.c continues from one
  *   ranks.c         what several ranks do together         predictions.c   what predict returns
- *   signals.c       SIGINT, SIGTERM                        run_dir.c       version_N, loggers
+ *   signals.c       SIGINT, SIGTERM, SIGHUP                run_dir.c       version_N, loggers
  *   log_media.c     histograms, images, texts              optimizer_state.c  optimizers in checkpoints
  *   log_metric.c    metrics that are logged as such        deterministic.c  batches in chunks, the same for any ranks
  *   parts.c         batches that several devices compute */

@@ -167,7 +167,7 @@ done:
  * or not at all. mpirun tells its own. */
 static void signal_all(supervisor *s, int sig)
 {
-    bool ends = sig == SIGINT || sig == SIGTERM;
+    bool ends = sig == SIGINT || sig == SIGTERM || sig == SIGHUP;
     for (int i = 0; i < s->n; i++)
         if (s->children[i].pid) {
             s->children[i].ended_here |= sig == SIGKILL;
@@ -187,6 +187,7 @@ static void take_signals(supervisor *s)
             signal_all(s, SIGCONT);
             continue;
         }
+        if (info.ssi_signo == SIGHUP && s->signal) continue; /* from the kernel and the shell; mpirun would not wait */
         if (info.ssi_signo != SIGUSR1) s->signal = (int)info.ssi_signo;
         signal_all(s, (int)info.ssi_signo);
     }
@@ -287,12 +288,13 @@ static bool is_of_run(const supervisor *s, int pid)
     return is;
 }
 
-/* What an mpirun that was killed has left on this machine: it is this process's now, and of no more use. */
+/* What an mpirun that was killed, or was told twice to end, has left on this machine: it is this process's now, and of
+ * no more use. */
 static void end_orphans(const supervisor *s)
 {
     char path[64];
     int pid, left = 1;
-    if (!s->plan->hosts || !s->killed) return;
+    if (!s->plan->hosts || !(s->killed || s->signal)) return;
     snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
     for (double until = lc__seconds() + 1; left && lc__seconds() < until;) {
         FILE *f = fopen(path, "re");
@@ -362,7 +364,7 @@ static lc_status stopped(supervisor *s)
 static int signal_of_a_rank(const supervisor *s)
 {
     int status = s->children[0].status, signal_number = WIFEXITED(status) ? WEXITSTATUS(status) - 128 : 0;
-    bool alike = !s->plan->hosts && (signal_number == SIGINT || signal_number == SIGTERM);
+    bool alike = !s->plan->hosts && (signal_number == SIGINT || signal_number == SIGTERM || signal_number == SIGHUP);
     for (int i = 1; i < s->n; i++) alike = alike && s->children[i].status == status;
     return alike ? signal_number : 0;
 }
@@ -431,7 +433,7 @@ static lc_status await_node_0(const supervisor *s)
 
 lc_status lc__supervise(const lc__run_plan *plan, int *exit_status)
 {
-    static const int passed_on[] = {SIGINT, SIGTERM, SIGUSR1, SIGTSTP};
+    static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGTSTP};
     supervisor s = {.plan = plan, .times = plan->times, .signals.fd = -1, .key = plan->secret, .terms = plan->terms};
     lc_status status = LC_OK;
     struct timespec begun;

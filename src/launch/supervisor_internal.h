@@ -37,7 +37,7 @@ typedef struct supervisor {
     lc__coordinator *coordinator;
     lc__str calls; /* the last ones of each rank; the coordinator's thread writes them before it says the end */
     int port;
-    int signal;      /* SIGINT or SIGTERM, passed on */
+    int signal;      /* SIGINT, SIGTERM or SIGHUP, passed on */
     int culprit;     /* index of the child that is to blame; -1: none */
     bool run_ended;  /* by the coordinator */
     bool asked;      /* mpirun, to end */
