@@ -258,4 +258,91 @@ TEST(ranks_with_data_of_their_own_train_on_as_many_batches)
     CHECK_RANKS("threads", 3, own_data, NULL);
 }
 
+/* ---- buffers ---- */
+
+enum { CENTER_STEPS = 6 };
+
+/* Its training step reads a buffer, and moves it towards the rank's samples. */
+typedef struct centered {
+    lc_module base;
+    lc_linear l;
+    lc_tensor *center;
+    float *seen; /* by step: before it */
+} centered;
+
+static lc_tensor *centered_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    centered *m = (centered *)self;
+    (void)i;
+    lc_tensor *y = lc_linear_forward(&m->l, b->x);
+    lc_assign(m->center, lc_add(lc_mul_scalar(m->center, 0.5), lc_mul_scalar(lc_mean(b->x), 0.5)));
+    return lc_mean(lc_square(lc_sub(y, lc_detach(m->center))));
+}
+
+static lc_status centered_start(lc_module *self, const lc_batch *b, int64_t i)
+{
+    centered *m = (centered *)self;
+    (void)b;
+    return i < CENTER_STEPS ? lc_tensor_read(m->center, m->seen + i, sizeof *m->seen) : LC_OK;
+}
+
+static lc_status centered_optimizers(lc_module *self, lc_optimizers *out)
+{
+    return lc_optimizers_add(out, lc_sgd(self, .lr = 0.1));
+}
+
+static const lc_module_ops centered_ops = {LC_MODULE_OPS_INIT("centered"), .training_step = centered_step,
+                                           .on_train_batch_start = centered_start,
+                                           .configure_optimizers = centered_optimizers};
+
+typedef struct centers {
+    float of[2][CENTER_STEPS];
+    int64_t accumulate;
+} centers;
+
+static lc_status train_centered(lc_comm *comm, void *ctx)
+{
+    static const int64_t one = 1;
+    centers *all = ctx;
+    int rank = lc_comm_rank(comm);
+    centered m = {.seen = all->of[rank]};
+    float x[4 * CENTER_STEPS];
+    lc_array a = {.field = {.name = "x", .dtype = LC_F32, .ndim = 1, .shape = {1}}, .data = x};
+    lc_trainer_options o = quiet_options(comm);
+    lc_trainer *t = NULL;
+    lc_dataset *d = NULL;
+    lc_dataloader *l = NULL;
+    lc_status status;
+    for (int k = 0; k < 4 * CENTER_STEPS; k++) x[k] = (float)(k % 7);
+    lc_module_init(&m.base, &centered_ops, 1);
+    m.center = lc_module_add_buffer(&m.base, "center", LC_F32, 0, &one, (lc_init){0}, true);
+    lc_linear_init(&m.l, &m, "l", 1, 1);
+    o.strategy = "ddp";
+    o.max_epochs = 1;
+    o.accumulate_grad_batches = all->accumulate;
+    LC_TRY_GOTO(status, done, lc_array_dataset_new(4 * CENTER_STEPS, 1, &a, &d));
+    LC_TRY_GOTO(status, done, lc_dataloader_new(&(lc_dataloader_options){.dataset = d, .batch_size = 2}, &l));
+    LC_TRY_GOTO(status, done, lc_trainer_new(&o, &t));
+    status = lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = l});
+done:
+    lc_trainer_free(t);
+    lc_dataloader_free(l);
+    lc_dataset_unref(d);
+    lc_module_release(&m.base);
+    return status;
+}
+
+/* Each window of batches begins with rank 0's; within it they are each rank's own. */
+TEST(buffers_that_a_step_reads_are_those_of_rank_0)
+{
+    static centers all;
+    for (int64_t window = 1; window <= 2; window++) {
+        memset(&all, 0, sizeof all);
+        all.accumulate = window;
+        CHECK_RANKS("threads", 2, train_centered, &all);
+        CHECK(all.of[0][CENTER_STEPS - 1] > 0);
+        for (int i = 0; i < CENTER_STEPS; i++) CHECK_EQ(all.of[0][i] == all.of[1][i], i % window == 0);
+    }
+}
+
 TEST_MAIN

@@ -62,6 +62,7 @@ static lc_status after_batch(lc_trainer *t, lc__phase done)
 static lc_status train_batch(lc_trainer *t, const lc_batch *batch, bool is_last)
 {
     int64_t i = t->batches_done;
+    if (!t->accumulating) LC_TRY(lc__read_buffers_from_rank_zero(t));
     t->batch_idx = i;
     t->batch = batch;
     t->is_last_batch = is_last;

@@ -7,6 +7,7 @@
 #include "core/deterministic.h"
 #include "core/rank_times.h"
 #include "core/status.h"
+#include "nn/nn_internal.h"
 #include "tensor/graph_impl.h"
 #include "tensor/wire.h"
 
@@ -420,4 +421,34 @@ static lc_status send_buffer(void *ctx, const char *path, lc_module *owner, lc_m
 lc_status lc__buffers_from_rank_zero(lc_trainer *t)
 {
     return t->comm && t->m ? lc_module_visit(t->m, send_buffer, t->comm) : LC_OK;
+}
+
+/* What batch norm keeps, no training step reads. */
+static bool may_be_read(lc_module *owner, const lc_module_tensor *mt)
+{
+    return !mt->is_parameter && !lc__as_batch_norm(owner);
+}
+
+static lc_status find_read_buffer(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
+{
+    lc_trainer *t = ctx;
+    (void)path;
+    t->reads_buffers |= may_be_read(owner, mt);
+    return LC_OK;
+}
+
+lc_status lc__read_buffers_setup(lc_trainer *t)
+{
+    t->reads_buffers = false;
+    return t->comm ? lc_module_visit(t->m, find_read_buffer, t) : LC_OK;
+}
+
+static lc_status send_read_buffer(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
+{
+    return may_be_read(owner, mt) ? send_buffer(ctx, path, owner, mt) : LC_OK;
+}
+
+lc_status lc__read_buffers_from_rank_zero(lc_trainer *t)
+{
+    return t->reads_buffers ? lc_module_visit(t->m, send_read_buffer, t->comm) : LC_OK;
 }

@@ -87,5 +87,8 @@ lc_status lc__norms_end(lc_trainer *t, bool has_loss) LC_MUST_USE;
 
 /* Buffers (statistics of batch norm) as rank 0 has them. */
 lc_status lc__buffers_from_rank_zero(lc_trainer *t) LC_MUST_USE;
+/* Of those that a training step may read: before the first step of a window. The setup is of a fit. */
+lc_status lc__read_buffers_setup(lc_trainer *t) LC_MUST_USE;
+lc_status lc__read_buffers_from_rank_zero(lc_trainer *t) LC_MUST_USE;
 
 #endif

@@ -234,6 +234,7 @@ static lc_status set_up_optimizers(lc_trainer *t)
     LC_TRY(lc__unused_begin(t));
     LC_TRY(lc__rank_times_begin(t));
     LC_TRY(lc__norms_setup(t));
+    LC_TRY(lc__read_buffers_setup(t));
     LC_TRY(lc__chunks_train(t));
     return lc__parts_set_optimizers(t);
 }
