@@ -398,7 +398,11 @@ lc_status lc__logged_metric(lc__results *r, lc__logged *e, lc_metric *metric) LC
 /* Makes e->sum the value of e's metric; nothing for other entries. */
 lc_status lc__logged_compute(lc__logged *e) LC_MUST_USE;
 void lc__logged_forget(lc__logged *e); /* resets the metric */
-void lc__logged_drop(lc__logged *e);   /* what came from a checkpoint */
+/* What came from a checkpoint and adds up over ranks; a metric's value is that of all, and stays. */
+void lc__logged_drop(lc__logged *e);
+/* Copies the metric's state into the entry, and its value as it is now (weight 0: it has none yet). */
+lc_status lc__logged_keep(lc__logged *e) LC_MUST_USE;
+void lc__logged_give(lc__logged *e, double *state, int64_t n); /* a state in place of its own; taken over */
 /* The epoch's rows are sent, or the run ends: metrics are reset and forgotten. */
 void lc__results_release(lc__results *r);
 /* Before that, if the epoch is not finished: keeps their states, for a checkpoint that is saved later. */
