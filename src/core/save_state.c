@@ -192,7 +192,7 @@ static lc_status save_loop(lc_trainer *t, lc_state *root)
     LC_TRY(lc_state_set_int(o, "accumulate_grad_batches", t->accumulate));
     if (lc__chunks_window(t)) LC_TRY(lc_state_set_double(o, "window_chunks", t->chunks->window));
     LC_TRY(lc_state_set_int(o, "global_batch", lc__global_batch(t)));
-    LC_TRY(lc__source_save(&t->train, o));
+    LC_TRY(lc__source_save(t->comm, &t->train, o));
     LC_TRY(lc_state_set_array(o, "val_batches", &counts));
     for (int i = 0; i < t->eval.n && t->stage == LC_STAGE_FIT; i++)
         LC_TRY(lc_state_set_int(counts, NULL, t->val_batch_count[i]));
