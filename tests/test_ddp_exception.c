@@ -70,6 +70,12 @@ static void hear(void *context, lc_trainer *t, const char *level, const char *te
         snprintf(j->warning, sizeof j->warning, "%s", text);
 }
 
+/* Where it is saved. */
+static void file_of(const job *j, char out[400])
+{
+    snprintf(out, 400, "%s/%s.ckpt", j->root, j->callback == LEAVES ? "on_exception" : "saved");
+}
+
 static lc_status add_callbacks(job *j, lc_trainer *t)
 {
     char dir[400];
@@ -142,6 +148,33 @@ static void fail(job *j)
     world *w = world_run("threads", RANKS, run_rank, j);
     for (int r = 0; r < RANKS; r++) CHECK_CONTAINS(w->ranks[r].message, "unplugged");
     world_free(w);
+}
+
+static void check_left(job like)
+{
+    char path[400];
+    job whole = begin(&like);
+    whole.fail_rank = NOBODY;
+    CHECK_RANKS("threads", RANKS, run_rank, &whole);
+    job j = begin(&like);
+    file_of(&j, path);
+    fail(&j);
+    if (!exists(path)) TEST_FAIL("%s is not there: %s", path, j.warning);
+    j.fail_rank = NOBODY;
+    if (j.callback != LEAVES) j.ckpt_path = path;
+    CHECK_RANKS("threads", RANKS, run_rank, &j);
+    CHECK(!memcmp(j.weight, whole.weight, sizeof j.weight));
+    CHECK_EQ(exists(path), j.callback != LEAVES);
+}
+
+TEST(where_rank_0_has_it_all_the_next_fit_goes_on)
+{
+    check_left((job){.epoch = 1, .batch = 1});
+    check_left((job){.epoch = 1, .batch = 1, .callback = SAVES});
+    check_left((job){.epoch = 1, .logs = true, .counts = true}); /* nothing of that epoch yet */
+    check_left((job){.epoch = 1, .batch = 2, .accumulate = 2});  /* between two windows */
+    /* Rank 0 hears of it when the ranks meet at the end of the epoch, which has not ended yet. */
+    check_left((job){.fail_rank = 1, .batch = 3, .behind = true});
 }
 
 /* Files are rank 0's. */
