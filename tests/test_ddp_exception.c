@@ -177,6 +177,38 @@ TEST(where_rank_0_has_it_all_the_next_fit_goes_on)
     check_left((job){.fail_rank = 1, .batch = 3, .behind = true});
 }
 
+static void check_nothing_left(job like, const char *why)
+{
+    char path[400];
+    job j = begin(&like);
+    file_of(&j, path);
+    fail(&j);
+    if (exists(path)) TEST_FAIL("what lacks the %s is there", why);
+    CHECK_CONTAINS(j.warning, why);
+    CHECK_CONTAINS(j.warning, "go on from an earlier checkpoint");
+}
+
+TEST(what_the_other_ranks_had_a_part_of_is_not_saved)
+{
+    for (int callback = LEAVES; callback <= SAVES; callback++) {
+        check_nothing_left((job){.callback = callback, .epoch = 1, .batch = 1, .logs = true}, "logged values");
+        check_nothing_left((job){.callback = callback, .epoch = 1, .batch = 1, .counts = true}, "logged values");
+        check_nothing_left((job){.callback = callback, .epoch = 1, .batch = 1, .accumulate = 3}, "gradients");
+        check_nothing_left((job){.callback = callback, .epoch = 1, .batch = 1, .has_state = true}, "train loader");
+        check_nothing_left((job){.callback = callback, .epoch = 1, .batch = 1, .fail_rank = 1}, "had run in part");
+    }
+}
+
+/* They are the same on all ranks. */
+TEST(weights_alone_are_saved)
+{
+    char path[400];
+    job j = begin(&(job){.callback = SAVES_WEIGHTS, .epoch = 1, .batch = 1, .logs = true, .accumulate = 3});
+    file_of(&j, path);
+    fail(&j);
+    CHECK(exists(path));
+}
+
 /* Files are rank 0's. */
 TEST(rank_0_alone_removes_what_was_left)
 {

@@ -228,6 +228,13 @@ bool lc__is_of_all_ranks(const lc__logged *e)
     return is_global(e) || (e->active && (e->of_metric || (e->on_step && e->args.sync_dist)));
 }
 
+bool lc__results_are_shared(const lc__results *r)
+{
+    bool any = false;
+    for (int i = 0; i < r->n; i++) any |= is_global(&r->e[i]) || (r->e[i].active && r->e[i].of_metric);
+    return any && !r->reduced;
+}
+
 lc_status lc__check_names(const lc_trainer *t, const lc_batch *batch)
 {
     const lc__results *r = &t->train_results;

@@ -21,6 +21,12 @@ lc_status lc__source_remember(lc__source *s)
     return n ? lc_dataloader_save(s->loader, s->state, &s->n_state) : LC_OK;
 }
 
+bool lc__source_has_state(const lc__source *s)
+{
+    size_t n = 0;
+    return s->loader && (lc_dataloader_save(s->loader, NULL, &n) < 0 || n > 0);
+}
+
 /* key NULL: to an array. */
 static lc_status set_hex(lc_state *out, const char *key, const unsigned char *state, size_t n)
 {

@@ -436,6 +436,8 @@ lc_status lc__setup_eval_data(lc_trainer *t) LC_MUST_USE;
 /* ---- source_state.c ---- */
 /* Takes down the loader's state, before the next batch is read ahead: behind the one that is handed out. */
 lc_status lc__source_remember(lc__source *s) LC_MUST_USE;
+/* Whether it has more than the place where it stands. */
+bool lc__source_has_state(const lc__source *s);
 lc_status lc__source_save(lc_comm *comm, lc__source *s, lc_state *out) LC_MUST_USE; /* collective; NULL: one rank */
 /* This rank's state in a checkpoint's `loop`, for lc__source_load, in place of *hex; NULL: there is none. */
 lc_status lc__source_saved(const lc_trainer *t, const lc_state *in, char **hex) LC_MUST_USE;
