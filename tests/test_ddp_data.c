@@ -345,4 +345,196 @@ TEST(buffers_that_a_step_reads_are_those_of_rank_0)
     }
 }
 
+/* ---- loaders of the ranks' own that have a state ---- */
+
+enum { STREAM_BATCHES = 3, STREAM_EPOCHS = 3, AT_MOST = STREAM_BATCHES * STREAM_EPOCHS };
+
+/* Reads on where it has stopped, whatever the epoch. */
+typedef struct stream {
+    int64_t at, step, length, done;
+    lc_batch batch;
+} stream;
+
+static lc_status stream_begin(void *self, int64_t epoch, int64_t start)
+{
+    (void)epoch;
+    ((stream *)self)->done = start;
+    return LC_OK;
+}
+static lc_status stream_next(void *self, lc_batch **out)
+{
+    stream *s = self;
+    *out = NULL;
+    if (s->done++ >= STREAM_BATCHES) return LC_OK;
+    lc_input_set(s->batch.x, inputs[s->at % SAMPLES], 1);
+    lc_input_set(s->batch.y, &labels[s->at % SAMPLES], 1);
+    s->batch.first = s->at;
+    s->at += s->step;
+    *out = &s->batch;
+    return LC_OK;
+}
+static int64_t stream_length(void *self, int64_t epoch)
+{
+    (void)epoch;
+    return ((stream *)self)->length;
+}
+static lc_status stream_save(void *self, void *data, size_t *size)
+{
+    const stream *s = self;
+    if (s->at == 0) *size = 0; /* another size than other states */
+    if (data && s->at) memcpy(data, &s->at, sizeof s->at);
+    if (s->at) *size = sizeof s->at;
+    return LC_OK;
+}
+static lc_status stream_load(void *self, const void *data, size_t size)
+{
+    if (size != sizeof(int64_t)) return lc_fail(LC_ERR_FORMAT, "not a stream's state");
+    memcpy(&((stream *)self)->at, data, size);
+    return LC_OK;
+}
+/* A rank's part begins elsewhere, or where it was. */
+static lc_status stream_shard(void *self, const lc_shard *shard)
+{
+    ((stream *)self)->at += 7 * shard->rank;
+    ((stream *)self)->batch.global_size = shard->size;
+    return LC_OK;
+}
+static void stream_free(void *self)
+{
+    lc_tensor_unref(((stream *)self)->batch.x);
+    lc_tensor_unref(((stream *)self)->batch.y);
+    free(self);
+}
+static const lc_dataloader_ops stream_ops = {
+    LC_DATALOADER_OPS_INIT, .name = "stream",    .begin = stream_begin, .next = stream_next,   .length = stream_length,
+    .save = stream_save,    .load = stream_load, .free = stream_free,   .shard = stream_shard,
+};
+
+static lc_status stream_new(int64_t step, int64_t length, lc_dataloader **out)
+{
+    stream *s = calloc(1, sizeof *s);
+    if (!s) return lc_fail(LC_ERR_MEMORY, "out of memory");
+    *s = (stream){.step = step, .length = length, .batch = {.n = 2, .names = {"x", "y"}, .size = 1}};
+    lc_batch *b = &s->batch;
+    LC_TRY(lc_input_new(LC_F32, 2, (int64_t[]){1, FEATURES}, LC_ROW_MAJOR, inputs[0], &b->x));
+    LC_TRY(lc_input_new(LC_I64, 1, (int64_t[]){1}, LC_ROW_MAJOR, labels, &b->y));
+    b->tensors[0] = b->x;
+    b->tensors[1] = b->y;
+    return lc_dataloader_from_ops(&stream_ops, s, out);
+}
+
+typedef struct streams {
+    char root[320], saved[400];
+    const char *ckpt_path;
+    bool shared, uneven, sized; /* cut by the trainer; ranks are at different places; the length is known */
+    int64_t save_after;         /* that many batches; 0: never */
+    int64_t n[WORLD_RANKS], seen[WORLD_RANKS][AT_MOST];
+} streams;
+
+typedef struct stream_net {
+    small_net base;
+    streams *j;
+} stream_net;
+
+static lc_tensor *read_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    streams *j = ((stream_net *)self)->j;
+    int rank = lc_trainer_global_rank(self->trainer);
+    if (j->n[rank] < AT_MOST) j->seen[rank][j->n[rank]++] = b->first;
+    return small_net_training_step(self, b, i);
+}
+
+static lc_status save_stream(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
+{
+    streams *j = ((stream_net *)self)->j;
+    (void)o, (void)b, (void)i;
+    if (j->n[lc_trainer_global_rank(self->trainer)] != j->save_after) return LC_OK;
+    return lc_trainer_save_checkpoint(self->trainer, j->saved, false);
+}
+
+static const lc_module_ops stream_net_ops = {LC_MODULE_OPS_INIT("net"), .training_step = read_step,
+                                             .on_train_batch_end = save_stream, .configure_optimizers = small_net_sgd};
+
+static lc_status read_streams(lc_comm *comm, void *ctx)
+{
+    streams *j = ctx;
+    stream_net m = {.j = j};
+    lc_dataloader *l;
+    lc_trainer *t;
+    lc_trainer_options opt = quiet_options(comm);
+    opt.strategy = "ddp";
+    opt.max_epochs = STREAM_EPOCHS;
+    opt.default_root_dir = j->root;
+    opt.ckpt_path = j->ckpt_path;
+    opt.use_distributed_sampler = j->shared;
+    LC_TRY(small_net_init(&m.base, &stream_net_ops, 1));
+    LC_TRY(stream_new(j->uneven ? lc_comm_rank(comm) : 1, j->sized ? STREAM_BATCHES : -1, &l));
+    LC_TRY(lc_trainer_new(&opt, &t));
+    lc_status s = lc_trainer_fit(t, &m.base.base, &(lc_run_args){.train_dataloader = l});
+    lc_trainer_free(t);
+    lc_dataloader_free(l);
+    small_net_release(&m.base);
+    return s;
+}
+
+static streams streams_of(const streams *like, const char *name)
+{
+    streams j = *like;
+    snprintf(j.root, sizeof j.root, "%s", fresh_dir(name));
+    snprintf(j.saved, sizeof j.saved, "%s/inside.ckpt", j.root);
+    memset(j.n, 0, sizeof j.n);
+    return j;
+}
+
+/* Behind each batch: every rank reads on where it was. */
+static void check_streams(streams kind)
+{
+    enum { RANKS = 3 };
+    for (kind.save_after = 1; kind.save_after < AT_MOST; kind.save_after++) {
+        streams whole = streams_of(&kind, "whole");
+        CHECK_RANKS("threads", RANKS, read_streams, &whole);
+        streams rest = streams_of(&kind, "rest");
+        rest.save_after = 0;
+        rest.ckpt_path = whole.saved;
+        CHECK_RANKS("threads", RANKS, read_streams, &rest);
+        for (int r = 0; r < RANKS; r++) {
+            CHECK_EQ(rest.n[r], AT_MOST - kind.save_after);
+            for (int64_t i = 0; i < rest.n[r]; i++) CHECK_EQ(rest.seen[r][i], whole.seen[r][kind.save_after + i]);
+        }
+    }
+}
+
+TEST(every_rank_goes_on_with_its_own_state_of_its_loader)
+{
+    for (int sized = 0; sized < 2; sized++) {
+        check_streams((streams){.sized = sized});
+        check_streams((streams){.sized = sized, .uneven = true});
+    }
+    check_streams((streams){.sized = true, .shared = true});
+}
+
+/* why NULL: that is fine. */
+static void go_on_with(streams *j, int ranks, const char *why)
+{
+    streams rest = streams_of(j, "rest");
+    rest.save_after = 0;
+    rest.ckpt_path = j->saved;
+    world *w = world_run("threads", ranks, read_streams, &rest);
+    for (int r = 0; r < ranks; r++) {
+        CHECK_EQ(w->ranks[r].status < 0, why != NULL);
+        if (why) CHECK_CONTAINS(w->ranks[r].message, why);
+    }
+    world_free(w);
+}
+
+/* What all have in common suits any number of them. */
+TEST(states_that_differ_need_as_many_ranks)
+{
+    for (int uneven = 0; uneven < 2; uneven++) {
+        streams j = streams_of(&(streams){.uneven = uneven, .sized = true, .save_after = 4}, "whole");
+        CHECK_RANKS("threads", 2, read_streams, &j);
+        for (int ranks = 1; ranks <= 3; ranks += 2) go_on_with(&j, ranks, uneven ? "go on with 2 ranks" : NULL);
+    }
+}
+
 TEST_MAIN

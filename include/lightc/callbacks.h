@@ -186,7 +186,11 @@ typedef struct lc_sparsity {
 
 /* OnExceptionCheckpoint: a run that fails saves its state as dirpath/filename.ckpt, and the next fit that is given no
  * ckpt_path goes on from it; a fit that ends well removes it. Where the failing batch had begun to change the state
- * nothing is saved: what cannot be continued exactly is no checkpoint. */
+ * nothing is saved: what cannot be continued exactly is no checkpoint. Of several ranks rank 0 saves, without the
+ * others; nothing is saved of which it has only a part: where weights or optimizers are sharded, inside an accumulation
+ * window or under manual optimisation (but in deterministic runs), in an epoch over which values have been logged
+ * already, and where the train loader has a state. A warning says which it was. The same holds for ModelCheckpoint's
+ * save_on_exception. */
 typedef struct lc_on_exception_checkpoint_args {
     const char *dirpath;  /* REQUIRED */
     const char *filename; /* default "on_exception" */

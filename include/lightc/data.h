@@ -289,7 +289,8 @@ typedef struct lc_dataloader_ops {
     /* The epoch is over, perhaps early. */
     void (*end)(void *self);
     /* State beyond (epoch, batch): stored in checkpoints. *size is in: the room in `data` (0 with data NULL asks for
-     * the size), out: the bytes. */
+     * the size), out: the bytes. Each rank gets its own back; where they differ, the run goes on with as many ranks
+     * alone. */
     lc_status (*save)(void *self, void *data, size_t *size);
     lc_status (*load)(void *self, const void *data, size_t size);
     /* Samples in a full batch, as the loader was made, whatever it gives of them since shard; 0: unknown (the

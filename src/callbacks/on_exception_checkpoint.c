@@ -2,6 +2,7 @@
 /* OnExceptionCheckpoint: a run that fails leaves its state behind, and the next fit goes on from there. The checkpoint
  * is removed when a fit ends well. */
 #include "callbacks/callbacks.h"
+#include "core/ranks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -31,11 +32,13 @@ static lc_status oe_exception(void *self, lc_trainer *t, lc_status status, const
     return begun ? lc__save_checkpoint(t, ((on_exception *)self)->path, false, true) : LC_OK;
 }
 
+/* Files are rank 0's. */
 static lc_status oe_teardown(void *self, lc_trainer *t, lc_stage stage)
 {
     on_exception *o = self;
-    bool done = stage == LC_STAGE_FIT && t->run_state != LC_RUN_INTERRUPTED;
-    return done && exists(o) ? lc_checkpoint_remove(o->path) : LC_OK;
+    bool done = stage == LC_STAGE_FIT && t->run_state != LC_RUN_INTERRUPTED && lc__is_rank_zero(t);
+    lc_status s = done && exists(o) ? lc_checkpoint_remove(o->path) : LC_OK;
+    return s == LC_ERR_NOT_FOUND ? LC_OK : s; /* whoever took it away has done the same */
 }
 
 static void oe_free(void *self)

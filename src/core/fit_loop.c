@@ -255,10 +255,10 @@ lc_status lc__end_of_epoch(lc_trainer *t)
     t->epoch_end_reached = true;
     t->epochs_processed++;
     t->epoch_complete = t->is_last_batch || t->epoch_ended_early;
-    if (t->epoch_complete) t->epoch_open = false;
     LC_TRY(lc__sync_wishes(t));
     LC_TRY(lc__results_reduce(t, r));
     LC_TRY(lc__results_publish_epoch(t, r));
+    if (t->epoch_complete) t->epoch_open = false; /* what fails before that is done again, and not the epoch */
     t->phase = LC__PHASE_EPOCH_END;
     LC_TRY(LC__HOOK(t, ON_TRAIN_EPOCH_END, on_train_epoch_end));
     LC_TRY(lc__results_publish_epoch(t, r));

@@ -3,15 +3,14 @@
  *
  * The entry borrows the metric from its first log in an epoch until the epoch's rows are sent; then the metric is reset
  * and forgotten. Where a checkpoint stands inside an epoch the metric's state is in it. A run that continues knows the
- * metric only when it is logged again, so the entry keeps the state until then. If no batch is left to log it, the
+ * metric only when it is logged again, so rank 0's entry keeps the state until then. If no batch is left to log it, the
  * value that was saved beside the state is the epoch's. */
 #include "core/trainer_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Copies the metric's state into the entry, and its value as it is now (weight 0: it has none yet). */
-static lc_status keep_state(lc__logged *e)
+lc_status lc__logged_keep(lc__logged *e)
 {
     int64_t n = 0;
     LC_TRY(lc_metric_save(e->metric, NULL, &n));
@@ -24,16 +23,21 @@ static lc_status keep_state(lc__logged *e)
     return LC_OK;
 }
 
-static void forget_state(lc__logged *e)
+void lc__logged_give(lc__logged *e, double *state, int64_t n)
 {
     free(e->state);
-    e->state = NULL;
-    e->n_state = 0;
+    e->state = state;
+    e->n_state = n;
+}
+
+static void forget_state(lc__logged *e)
+{
+    lc__logged_give(e, NULL, 0);
 }
 
 void lc__logged_drop(lc__logged *e)
 {
-    e->sum = e->weight = 0;
+    if (!e->of_metric) e->sum = e->weight = 0;
     if (e->exact) *e->exact = (lc__exact_sums){.step_number = -1};
     forget_state(e);
 }
@@ -92,7 +96,7 @@ lc_status lc__results_keep(lc__results *r)
     for (int i = 0; i < r->n && status >= 0; i++) {
         lc__logged *e = &r->e[i];
         if (!e->metric) continue;
-        status = keep_state(e);
+        status = lc__logged_keep(e);
         e->computed = e->weight > 0;
     }
     return status;
@@ -112,7 +116,7 @@ lc_status lc__logged_metric_save(lc__logged *e, lc_state *out)
 {
     lc_state *state;
     if (!e->of_metric) return LC_OK;
-    if (e->metric) LC_TRY(keep_state(e));
+    if (e->metric) LC_TRY(lc__logged_keep(e));
     LC_TRY(lc_state_set_array(out, "metric", &state));
     for (int64_t i = 0; i < e->n_state; i++) LC_TRY(lc_state_set_double(state, NULL, e->state[i]));
     return LC_OK;

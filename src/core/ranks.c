@@ -226,7 +226,14 @@ static bool is_global(const lc__logged *e)
 
 bool lc__is_of_all_ranks(const lc__logged *e)
 {
-    return is_global(e) || (e->active && (e->metric || (e->on_step && e->args.sync_dist)));
+    return is_global(e) || (e->active && (e->of_metric || (e->on_step && e->args.sync_dist)));
+}
+
+bool lc__results_are_shared(const lc__results *r)
+{
+    bool any = false;
+    for (int i = 0; i < r->n; i++) any |= is_global(&r->e[i]) || (r->e[i].active && r->e[i].of_metric);
+    return any && !r->reduced;
 }
 
 lc_status lc__check_names(const lc_trainer *t, const lc_batch *batch)
@@ -243,39 +250,84 @@ lc_status lc__check_names(const lc_trainer *t, const lc_batch *batch)
                    batch->piece > 0 ? "a smaller deterministic_chunk, " : "");
 }
 
-/* All states, merged in the order of ranks: the same numbers everywhere. */
-static lc_status reduce_metric(lc_trainer *t, const lc__logged *e)
+/* All states, merged in the order of ranks: the same numbers everywhere. A rank that does not know the metric has the
+ * checkpoint's state, or none. */
+static lc_status merge_states(lc_trainer *t, const lc__logged *e, int64_t most)
 {
-    int64_t n = 0, most = 0, size = t->n_ranks;
-    double *all = NULL, *mine = NULL;
+    int64_t n = e->metric ? most : e->n_state, size = t->n_ranks;
+    double *mine = calloc((size_t)most + 1, sizeof *mine);
+    double *all = calloc((size_t)(most + 1) * (size_t)size, sizeof *all);
+    bool first = true;
     lc_status status = LC_OK;
-    LC_TRY(lc_metric_save(e->metric, NULL, &n));
-    LC_TRY(lc_comm_all_reduce(t->comm, &n, &most, 1, LC_I64, LC_COMM_MAX, NULL));
-    mine = calloc((size_t)most + 1, sizeof *mine);
-    all = calloc((size_t)(most + 1) * (size_t)size, sizeof *all);
     if (!mine || !all)
         LC_TRY_GOTO(status, done, lc_fail(LC_ERR_MEMORY, "out of memory: metric %s of all ranks", e->name));
-    LC_TRY_GOTO(status, done, lc_metric_save(e->metric, mine + 1, &n));
-    mine[0] = (double)n;
+    if (e->metric)
+        LC_TRY_GOTO(status, done, lc_metric_save(e->metric, mine + 1, &n));
+    else if (e->state)
+        memcpy(mine + 1, e->state, (size_t)n * sizeof *mine);
+    mine[0] = e->metric || e->state ? (double)n : -1;
     LC_TRY_GOTO(status, done, lc_comm_all_gather(t->comm, mine, all, most + 1, LC_F64, NULL));
-    for (int64_t r = 0; r < size && status >= 0; r++) {
+    for (int64_t r = 0; r < size && e->metric && status >= 0; r++) {
         const double *state = all + r * (most + 1);
-        status = r ? lc_metric_merge_state(e->metric, state + 1, (int64_t)state[0])
-                   : lc_metric_load(e->metric, state + 1, (int64_t)state[0]);
+        if (state[0] < 0) continue;
+        status = first ? lc_metric_load(e->metric, state + 1, (int64_t)state[0])
+                       : lc_metric_merge_state(e->metric, state + 1, (int64_t)state[0]);
+        first = false;
     }
 done:
     free(mine);
     free(all);
-    return status < 0 ? lc_fail_context(status, "metric %s, over all ranks", e->name) : LC_OK;
+    return status;
+}
+
+/* The state and the value that rank `from` has, on all. */
+static lc_status tell_metric(lc_trainer *t, lc__logged *e, int from)
+{
+    if (t->rank == from) LC_TRY(lc__logged_keep(e));
+    double head[] = {(double)e->n_state, e->sum, e->weight};
+    LC_TRY(lc_comm_broadcast(t->comm, head, 3, LC_F64, from, NULL));
+    int64_t n = (int64_t)head[0];
+    double *state = calloc((size_t)n + 1, sizeof *state);
+    if (!state) return lc_fail(LC_ERR_MEMORY, "out of memory: metric %s of rank %d", e->name, from);
+    if (t->rank == from) memcpy(state, e->state, (size_t)n * sizeof *state);
+    lc_status status = lc_comm_broadcast(t->comm, state, n, LC_F64, from, NULL);
+    if (status >= 0 && e->metric) status = lc_metric_load(e->metric, state, n);
+    if (status < 0 || e->metric) {
+        free(state);
+        return status;
+    }
+    lc__logged_give(e, state, n);
+    e->sum = head[1];
+    e->weight = head[2];
+    e->computed = e->weight > 0;
+    return LC_OK;
+}
+
+/* In an epoch that a run goes on with, a rank may have had no samples, and so not know a metric, or not under all of
+ * its names. What the others have counted is told to it. */
+static lc_status reduce_metric(lc_trainer *t, const lc__results *r, int i)
+{
+    enum { MOST, KNOWN, AGAIN, NOT_KNOWN, NOT_AGAIN, HEAD }; /* the first rank has the largest number */
+    lc__logged *e = &r->e[i];
+    bool again = false;
+    for (int k = 0; k < i && e->metric && !again; k++) again = r->e[k].active && r->e[k].metric == e->metric;
+    int64_t n = e->n_state, mark = t->n_ranks - t->rank;
+    if (e->metric) LC_TRY(lc_metric_save(e->metric, NULL, &n));
+    int64_t head[HEAD] = {n, e->metric ? mark : 0, again ? mark : 0, !e->metric, !again};
+    LC_TRY(lc_comm_all_reduce(t->comm, head, head, HEAD, LC_I64, LC_COMM_MAX, NULL));
+    if (head[AGAIN]) return head[NOT_AGAIN] ? tell_metric(t, e, t->n_ranks - (int)head[AGAIN]) : LC_OK;
+    if (!head[KNOWN]) return LC_OK; /* nobody has counted since */
+    LC_TRY(merge_states(t, e, head[MOST]));
+    return head[NOT_KNOWN] ? tell_metric(t, e, t->n_ranks - (int)head[KNOWN]) : LC_OK;
 }
 
 static lc_status reduce_metrics(lc_trainer *t, lc__results *r)
 {
     for (int i = 0; i < r->n; i++) {
         const lc__logged *e = &r->e[i];
-        bool again = !e->active || !e->metric || e->computed;
-        for (int k = 0; k < i && !again; k++) again = r->e[k].active && r->e[k].metric == e->metric;
-        if (!again) LC_TRY(reduce_metric(t, e));
+        if (!e->active || !e->of_metric || (e->metric && e->computed)) continue;
+        lc_status s = reduce_metric(t, r, i);
+        if (s < 0) return lc_fail_context(s, "metric %s, over all ranks", e->name);
     }
     return LC_OK;
 }
@@ -331,18 +383,39 @@ typedef struct kept_sums {
     lc__exact_sum exact;
     double sum, weight, *state;
     int64_t n_state;
+    bool computed;
 } kept_sums;
 
 static lc_status keep(const lc__logged *e, kept_sums *k)
 {
     k->sum = e->sum;
     k->weight = e->weight;
+    k->computed = e->computed;
     if (e->exact) k->exact = e->exact->epoch;
-    if (!e->active || !e->metric || e->computed) return LC_OK;
-    LC_TRY(lc_metric_save(e->metric, NULL, &k->n_state));
+    if (!e->active || (e->metric ? e->computed : !e->state)) return LC_OK;
+    k->n_state = e->n_state;
+    if (e->metric) LC_TRY(lc_metric_save(e->metric, NULL, &k->n_state));
     k->state = malloc(((size_t)k->n_state + 1) * sizeof *k->state);
     if (!k->state) return lc_fail(LC_ERR_MEMORY, "out of memory: the state of metric %s", e->name);
-    return lc_metric_save(e->metric, k->state, &k->n_state);
+    if (e->metric) return lc_metric_save(e->metric, k->state, &k->n_state);
+    memcpy(k->state, e->state, (size_t)k->n_state * sizeof *k->state);
+    return LC_OK;
+}
+
+/* Takes over what `k` owns. */
+static lc_status give_back(lc__logged *e, kept_sums *k)
+{
+    e->sum = k->sum;
+    e->weight = k->weight;
+    e->computed = k->computed;
+    if (e->exact) e->exact->epoch = k->exact;
+    if (!e->metric) {
+        lc__logged_give(e, k->state, k->n_state);
+        return LC_OK;
+    }
+    lc_status s = k->state ? lc_metric_load(e->metric, k->state, k->n_state) : LC_OK;
+    free(k->state);
+    return s;
 }
 
 lc_status lc__results_save_all(lc_trainer *t, lc__results *r, lc_state *out)
@@ -354,14 +427,7 @@ lc_status lc__results_save_all(lc_trainer *t, lc__results *r, lc_state *out)
     for (int i = 0; i < r->n; i++) lc__first_error_note(&e, keep(&r->e[i], &kept[i]));
     if (e.status >= 0) lc__first_error_note(&e, lc__results_reduce(t, r));
     if (e.status >= 0) lc__first_error_note(&e, lc__results_save(r, out));
-    for (int i = 0; i < r->n; i++) {
-        r->e[i].sum = kept[i].sum;
-        r->e[i].weight = kept[i].weight;
-        if (r->e[i].exact) r->e[i].exact->epoch = kept[i].exact;
-        if (kept[i].state && r->e[i].metric)
-            lc__first_error_note(&e, lc_metric_load(r->e[i].metric, kept[i].state, kept[i].n_state));
-        free(kept[i].state);
-    }
+    for (int i = 0; i < r->n; i++) lc__first_error_note(&e, give_back(&r->e[i], &kept[i]));
     free(kept);
     r->reduced = false;
     return lc__first_error_status(&e);

@@ -50,6 +50,8 @@ lc_status lc__check_same_data(lc_trainer *t) LC_MUST_USE;
 lc_status lc__check_same_names(lc_trainer *t, const lc__results *r) LC_MUST_USE;
 /* Whether a logged value is put together over the ranks. Not collective. */
 bool lc__is_of_all_ranks(const lc__logged *e);
+/* Whether ranks have parts of an epoch's values, which have not been put together yet. Not collective. */
+bool lc__results_are_shared(const lc__results *r);
 
 /* Shown if this rank is lost. */
 void lc__tell_progress(lc_trainer *t);

@@ -203,7 +203,7 @@ void lc__check_global_batch(lc_trainer *t)
 static lc_status restore_loop(lc_trainer *t, const lc_state *root)
 {
     const lc_state *o, *counts;
-    const char *phase, *loader;
+    const char *phase;
     int64_t backwards, accumulate;
     LC_TRY(lc_state_get_object(root, "loop", &o));
     LC_TRY(lc_state_get_int(o, "epoch", &t->current_epoch));
@@ -219,10 +219,7 @@ static lc_status restore_loop(lc_trainer *t, const lc_state *root)
     LC_TRY(lc_state_get_int(o, "window_backwards", &backwards));
     LC_TRY(lc_state_get_int(o, "accumulate_grad_batches", &accumulate));
     if (lc_state_get_int(o, "global_batch", &t->resumed_batch) < 0) t->resumed_batch = 0; /* an older one */
-    if (lc_state_get_text(o, "loader", &loader) == LC_OK) {
-        free(t->loader_state);
-        LC_TRY(lc__copy_text(loader, &t->loader_state));
-    }
+    LC_TRY(lc__source_saved(t, o, &t->loader_state));
     LC_TRY(lc_state_get_array(o, "val_batches", &counts));
     for (int i = 0; i < lc_state_length(counts) && i < LC_MAX_LOADERS; i++)
         LC_TRY(lc_state_get_int(lc_state_at(counts, i), NULL, &t->val_batch_count[i]));

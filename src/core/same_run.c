@@ -139,7 +139,7 @@ lc_status lc__check_same_names(lc_trainer *t, const lc__results *r)
     if (!t->comm) return LC_OK;
     for (int i = 0; i < r->n; i++)
         if (lc__is_of_all_ranks(&r->e[i]))
-            lc__str_add(&text, "%s (%s)\n", r->e[i].name, r->e[i].metric ? "metric" : how[r->e[i].args.reduce_fx]);
+            lc__str_add(&text, "%s (%s)\n", r->e[i].name, r->e[i].of_metric ? "metric" : how[r->e[i].args.reduce_fx]);
     lc__str_add(&text, "no more\n");
     lc_status s = compare(t, "logged values", &text);
     lc__str_free(&text);

@@ -192,7 +192,7 @@ static lc_status save_loop(lc_trainer *t, lc_state *root)
     LC_TRY(lc_state_set_int(o, "accumulate_grad_batches", t->accumulate));
     if (lc__chunks_window(t)) LC_TRY(lc_state_set_double(o, "window_chunks", t->chunks->window));
     LC_TRY(lc_state_set_int(o, "global_batch", lc__global_batch(t)));
-    LC_TRY(lc__source_save(&t->train, o));
+    LC_TRY(lc__source_save(t->comm, &t->train, o));
     LC_TRY(lc_state_set_array(o, "val_batches", &counts));
     for (int i = 0; i < t->eval.n && t->stage == LC_STAGE_FIT; i++)
         LC_TRY(lc_state_set_int(counts, NULL, t->val_batch_count[i]));
@@ -282,15 +282,37 @@ static lc_status fill_checkpoint(lc_trainer *t, bool weights_only, lc__views *vi
     return LC__MODULE_HOOK(t, ON_SAVE_CHECKPOINT, on_save_checkpoint, own);
 }
 
+/* What this rank, that acts alone since others are lost, has only a part of; NULL: nothing. Weights and the state of
+ * optimizers are the same on all ranks, or in parts that are missed when they are brought together. */
+static const char *shared_state(const lc_trainer *t)
+{
+    if (t->n_ranks == 1 || t->comm) return NULL;
+    if (in_window(t) && !lc__tree_of(t)) return "gradients of the accumulation window";
+    if (lc__results_are_shared(&t->train_results)) return "logged values of the epoch";
+    return lc__source_has_state(&t->train) ? "state of the train loader" : NULL;
+}
+
+/* What cannot be continued exactly is no checkpoint. */
+static lc_status check_whole(const lc_trainer *t, bool weights_only)
+{
+    if (t->torn)
+        return lc_fail(LC_ERR_STATE, "the batch that failed had run in part: its state could not be continued exactly "
+                                     "and is not saved; go on from an earlier checkpoint");
+    const char *lacks = weights_only ? NULL : shared_state(t);
+    if (!lacks) return LC_OK;
+    return lc_fail(LC_ERR_STATE,
+                   "ranks that are lost had a part of the %s: the state could not be continued exactly and is not "
+                   "saved; go on from an earlier checkpoint",
+                   lacks);
+}
+
 lc_status lc__save_checkpoint(lc_trainer *t, const char *path, bool weights_only, bool wait)
 {
     lc__views views = {0};
     bool begun = false;
     lc_status status;
     if (!t->m) return lc_fail(LC_ERR_STATE, "there is no module to save yet");
-    if (t->torn)
-        return lc_fail(LC_ERR_STATE, "the batch that failed had run in part: its state could not be continued exactly "
-                                     "and is not saved; go on from an earlier checkpoint");
+    LC_TRY(check_whole(t, weights_only));
     if (t->recording)
         return lc_fail(LC_ERR_STATE,
                        "a checkpoint can only be saved between steps (in on_train_batch_end or later), not "

@@ -7,7 +7,6 @@
 #include "core/trainer_internal.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -114,53 +113,6 @@ static lc_status read_ahead(lc__source *s, int which)
     return b ? copy_batch(c, b) : LC_OK;
 }
 
-/* ---- the state of loaders that have one ---- */
-
-/* As it is before the next batch is read ahead: behind the one that is handed out. */
-static lc_status remember(lc__source *s)
-{
-    size_t n = 0;
-    LC_TRY(lc_dataloader_save(s->loader, NULL, &n));
-    if (n > s->cap_state) {
-        unsigned char *state = realloc(s->state, n);
-        if (!state) return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes of a loader's state", n);
-        s->state = state;
-        s->cap_state = n;
-    }
-    s->n_state = n;
-    return n ? lc_dataloader_save(s->loader, s->state, &s->n_state) : LC_OK;
-}
-
-lc_status lc__source_save(lc__source *s, lc_state *out)
-{
-    lc__str hex = {0};
-    if (!s->loader) return LC_OK;
-    if (s->length >= 0 || s->which < 0) LC_TRY(remember(s));
-    if (!s->n_state) return LC_OK;
-    for (size_t i = 0; i < s->n_state; i++) lc__str_add(&hex, "%02x", s->state[i]);
-    lc_status status = hex.failed ? lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes of a loader's state", s->n_state)
-                                  : lc_state_set_text(out, "loader", hex.s);
-    lc__str_free(&hex);
-    return status;
-}
-
-lc_status lc__source_load(lc__source *s, const char *hex)
-{
-    size_t n = strlen(hex) / 2;
-    unsigned char *bytes = malloc(n + !n);
-    lc_status status = LC_OK;
-    if (!bytes) return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes of a loader's state", n);
-    for (size_t i = 0; i < n && status >= 0; i++) {
-        unsigned v;
-        if (sscanf(hex + 2 * i, "%2x", &v) != 1)
-            status = lc_fail(LC_ERR_FORMAT, "the checkpoint's state of the train loader is not one");
-        bytes[i] = (unsigned char)v;
-    }
-    if (status >= 0) status = lc_dataloader_load(s->loader, bytes, n);
-    free(bytes);
-    return status < 0 ? lc_fail_context(status, "the state of the train loader") : LC_OK;
-}
-
 /* ---- an epoch ---- */
 
 lc_status lc__source_begin(lc__source *s, int64_t epoch, int64_t start)
@@ -194,7 +146,7 @@ lc_status lc__source_next(lc__source *s, const lc_batch **out, bool *is_last)
     }
     batch_copy *now = s->ahead[s->which];
     if (!now->full || (s->limit >= 0 && s->fetched >= s->limit)) return LC_OK;
-    LC_TRY(remember(s));
+    LC_TRY(lc__source_remember(s));
     s->which = !s->which;
     LC_TRY(read_ahead(s, s->which));
     s->fetched++;

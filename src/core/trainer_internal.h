@@ -11,7 +11,7 @@
  *   signals.c       SIGINT, SIGTERM, SIGHUP                run_dir.c       version_N, loggers
  *   log_media.c     histograms, images, texts              optimizer_state.c  optimizers in checkpoints
  *   log_metric.c    metrics that are logged as such        deterministic.c  batches in chunks, the same for any ranks
- *   parts.c         batches that several devices compute */
+ *   parts.c         batches that several devices compute   source_state.c  loaders in checkpoints */
 #ifndef LC_CORE_TRAINER_INTERNAL_H
 #define LC_CORE_TRAINER_INTERNAL_H
 
@@ -402,7 +402,11 @@ lc_status lc__logged_metric(lc__results *r, lc__logged *e, lc_metric *metric) LC
 /* Makes e->sum the value of e's metric; nothing for other entries. */
 lc_status lc__logged_compute(lc__logged *e) LC_MUST_USE;
 void lc__logged_forget(lc__logged *e); /* resets the metric */
-void lc__logged_drop(lc__logged *e);   /* what came from a checkpoint */
+/* What came from a checkpoint and adds up over ranks; a metric's value is that of all, and stays. */
+void lc__logged_drop(lc__logged *e);
+/* Copies the metric's state into the entry, and its value as it is now (weight 0: it has none yet). */
+lc_status lc__logged_keep(lc__logged *e) LC_MUST_USE;
+void lc__logged_give(lc__logged *e, double *state, int64_t n); /* a state in place of its own; taken over */
 /* The epoch's rows are sent, or the run ends: metrics are reset and forgotten. */
 void lc__results_release(lc__results *r);
 /* Before that, if the epoch is not finished: keeps their states, for a checkpoint that is saved later. */
@@ -426,14 +430,22 @@ lc_status lc__source_next(lc__source *s, const lc_batch **out, bool *is_last) LC
 void lc__source_end(lc__source *s);
 /* Ranks have slices of its batches; else it is this rank's own. */
 bool lc__source_is_shared(const lc__source *s);
-lc_status lc__source_save(lc__source *s, lc_state *out) LC_MUST_USE;
-lc_status lc__source_load(lc__source *s, const char *hex) LC_MUST_USE; /* before lc__source_begin */
 void lc__source_close(lc__source *s);
 void lc__sources_close(lc__sources *s);
 /* Batches of a loader after a limit. `what` is "train", "val", ... */
 lc_status lc__limit(lc_duration limit, int64_t length, const char *what, lc__source *out) LC_MUST_USE;
 lc_status lc__setup_train_data(lc_trainer *t) LC_MUST_USE;
 lc_status lc__setup_eval_data(lc_trainer *t) LC_MUST_USE;
+
+/* ---- source_state.c ---- */
+/* Takes down the loader's state, before the next batch is read ahead: behind the one that is handed out. */
+lc_status lc__source_remember(lc__source *s) LC_MUST_USE;
+/* Whether it has more than the place where it stands. */
+bool lc__source_has_state(const lc__source *s);
+lc_status lc__source_save(lc_comm *comm, lc__source *s, lc_state *out) LC_MUST_USE; /* collective; NULL: one rank */
+/* This rank's state in a checkpoint's `loop`, for lc__source_load, in place of *hex; NULL: there is none. */
+lc_status lc__source_saved(const lc_trainer *t, const lc_state *in, char **hex) LC_MUST_USE;
+lc_status lc__source_load(lc__source *s, const char *hex) LC_MUST_USE; /* before lc__source_begin */
 
 /* ---- datamodule.c ---- */
 lc_status lc__datamodule_attach(lc_trainer *t, const lc_datamodule *d) LC_MUST_USE;
