@@ -56,6 +56,18 @@ TEST(a_rank_that_ends_well_is_not_to_blame)
     check_clean(&r, 2);
 }
 
+/* What ranks alone have noticed, and nobody who watches them. */
+TEST(who_misses_a_rank_says_which)
+{
+    run r;
+    CHECK_EQ(launch(&r, "%s launch -np 2 %s --act leave --on 1", lightc, beside("last_calls_program")), 1);
+    CHECK_CONTAINS(r.err, "error: rank 0 (host ");
+    CHECK_CONTAINS(r.err, "): rank 1 has left the group, and rank 0 still waits for it\n");
+    CHECK(!strstr(r.err, "ended with status"));
+    CHECK(r.took < patience(4));
+    check_clean(&r, 2);
+}
+
 /* Ranks that have met know why they end, at once. */
 TEST(ranks_hear_of_a_loss)
 {
@@ -234,6 +246,7 @@ TEST(a_failure_is_told_once)
                  {"--fault error --phase forward --on 1 --at 3", "the sensor of rank 1 is unplugged"},
                  {"--fault kill --phase forward --on 0 --at 12", "killed by signal 9"},
                  {"--fault kill --phase forward --on 1 --at 12", "killed by signal 9"},
+                 {"--fault abort --phase forward --on 1 --at 3", "the training was called off"},
                  {"--memory_limit 1000", "memory_limit"},
                  {"--ckpt_path /nowhere/at.ckpt", "/nowhere/at.ckpt"},
                  {"--max_epocs 3", "max_epochs"}};

@@ -583,6 +583,15 @@ lc_status lc__control_explain(lc__control *c, double seconds, lc_status status)
     return status;
 }
 
+lc_status lc__control_pass_on(lc__control *c, double seconds, lc_status status)
+{
+    char why[LC__END_TEXT];
+    lc__copy_message(why, sizeof why);
+    (void)!lc__control_explain(c, seconds, status);
+    if (!lc__control_ended(c, NULL, 0)) lc__control_fail(c, why);
+    return lc__control_explain(c, LAST_TIME, status);
+}
+
 void lc__control_last_resort(lc__control *c, bool process_exit)
 {
     pthread_mutex_lock(&c->lock);

@@ -91,7 +91,7 @@ void lc__control_progress(lc__control *c, int64_t step, const char *where);
 /* For whoever may start the run again. */
 void lc__control_terms(lc__control *c, unsigned terms);
 /* This rank fails: ends the run everywhere with "rank 3 (host a), step 120: why". From any thread; returns at once.
- * Not for LC_ERR_PEER, whose cause is another rank that the coordinator knows of, or will. */
+ * For LC_ERR_PEER there is lc__control_pass_on. */
 void lc__control_fail(lc__control *c, const char *why);
 /* The same for this thread's newest error, waiting until the run has ended, at most a second: then the error's message
  * is that which all ranks are told, if it is of this one. */
@@ -101,6 +101,9 @@ void lc__control_fail_and_wait(lc__control *c, const char *why);
 void lc__control_last_words(const lc__control_options *options, const char *why);
 /* LC_ERR_PEER with the message that ended the run, waiting for it at most so long; or `status`, and nothing changed. */
 lc_status lc__control_explain(lc__control *c, double seconds, lc_status status);
+/* The same for a rank that cannot go on: what the coordinator does not know by then (a rank has left too early, a
+ * connection between two ranks broke) it hears from this one, and ends the run with it. */
+lc_status lc__control_pass_on(lc__control *c, double seconds, lc_status status);
 /* Whether the run has ended, and why. */
 bool lc__control_ended(lc__control *c, char *text, size_t size);
 /* `process_exit`: lightc launched this process, so that a rank that does not heed the end (does not close the channel)

@@ -17,6 +17,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define EXPLAINED 1.0 /* seconds in which the coordinator learns of a rank that is gone, and says so */
+
 static struct {
     pthread_mutex_t lock;
     int references;
@@ -312,6 +314,15 @@ static void disconnect(lc__world *w)
 
 /* ---- joining ---- */
 
+/* The others learn that this rank fails with the current message, `why`. */
+static void give_up(const lc__world *w, lc_status status, const char *why)
+{
+    if (status == LC_ERR_PEER)
+        (void)!lc__world_pass_on(w, status);
+    else if (w->control)
+        lc__control_fail_and_wait(w->control, why);
+}
+
 static lc_status join_first(lc__world *w, const lc__world_options *o, const char *backend)
 {
     LC_TRY(lc__world_find(w));
@@ -320,11 +331,8 @@ static lc_status join_first(lc__world *w, const lc__world_options *o, const char
     if (s >= 0) return LC_OK;
     char why[1024];
     lc__copy_message(why, sizeof why);
-    /* The others learn it, and why; of what another rank has caused they know already. */
-    if (w->control && s != LC_ERR_PEER) {
-        lc__control_fail_and_wait(w->control, why);
-        lc__copy_message(why, sizeof why);
-    }
+    give_up(w, s, why);
+    lc__copy_message(why, sizeof why);
     disconnect(w);
     return lc_fail(s, "%s", why);
 }
@@ -373,7 +381,12 @@ void lc__world_leave(lc__world *w)
 
 lc_status lc__world_explain(const lc__world *w, lc_status status)
 {
-    return status == LC_ERR_PEER && w->control ? lc__control_explain(w->control, 1, status) : status;
+    return status == LC_ERR_PEER && w->control ? lc__control_explain(w->control, EXPLAINED, status) : status;
+}
+
+lc_status lc__world_pass_on(const lc__world *w, lc_status status)
+{
+    return status == LC_ERR_PEER && w->control ? lc__control_pass_on(w->control, EXPLAINED, status) : status;
 }
 
 /* ---- the end of this process ---- */
@@ -395,16 +408,16 @@ void lc__world_last_words(lc_status status)
     char why[1024];
     lc__copy_message(why, sizeof why);
     pthread_mutex_lock(&this_process.lock);
-    if (!this_process.references)
+    if (this_process.references)
+        give_up(w, status, why);
+    else if (status != LC_ERR_PEER) /* who has met others before, to lose them, has left them too */
         tell_unmet(why);
-    else if (w->control)
-        lc__control_fail_and_wait(w->control, why);
     if (this_process.references && w->coordinator) { /* with this process it would be gone before all are told */
         lc__coordinator_stop(w->coordinator);
         w->coordinator = NULL;
     }
     pthread_mutex_unlock(&this_process.lock);
-    if (!lc_error_is_told()) (void)!lc_fail(status, "%s", why);
+    if (status != LC_ERR_PEER && !lc_error_is_told()) (void)!lc_fail(status, "%s", why);
 }
 
 /* ---- for any communicator ---- */
