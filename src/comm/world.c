@@ -391,7 +391,7 @@ lc_status lc__world_pass_on(const lc__world *w, lc_status status)
 
 /* ---- the end of this process ---- */
 
-/* Before ranks have met only a launcher's coordinator is there to listen. */
+/* Before ranks have met, and when this one has left, only a launcher's coordinator is there to listen. */
 static void tell_unmet(const char *why)
 {
     lc__world w;
@@ -410,14 +410,14 @@ void lc__world_last_words(lc_status status)
     pthread_mutex_lock(&this_process.lock);
     if (this_process.references)
         give_up(w, status, why);
-    else if (status != LC_ERR_PEER) /* who has met others before, to lose them, has left them too */
+    else
         tell_unmet(why);
     if (this_process.references && w->coordinator) { /* with this process it would be gone before all are told */
         lc__coordinator_stop(w->coordinator);
         w->coordinator = NULL;
     }
     pthread_mutex_unlock(&this_process.lock);
-    if (status != LC_ERR_PEER && !lc_error_is_told()) (void)!lc_fail(status, "%s", why);
+    if (!lc_error_is_told()) (void)!lc_fail(status, "%s", why);
 }
 
 /* ---- for any communicator ---- */
