@@ -155,7 +155,7 @@ mutate 'who waits taken for who hangs' src/comm/coordinator_verdict.c 's/ || str
 mutate 'first cause taken last' src/comm/coordinator_verdict.c 's/\.since < c->members\[found\]/.since > c->members[found]/' test_control
 mutate 'complaints believed at once' src/comm/coordinator_verdict.c 's/#define COMPLAIN 0.05/#define COMPLAIN 0.0/' test_control:complaint
 mutate 'last words not awaited' src/comm/coordinator_verdict.c 's/if (m->wire.fd >= 0 && now - m->ended_at < LC__EXPLAIN) return true;//' test_control:last_words
-mutate 'nobody told of the end' src/comm/coordinator_verdict.c 's/lc__members_tell(c, LC__FRAME_END, c->message);//' test_control:killed
+mutate 'nobody told of the end' src/comm/coordinator_verdict.c 's/lc__member_tell_text(&c->members\[i\], LC__FRAME_END, c->message);/(void)i;/' test_control:killed
 mutate 'last calls not asked for' src/comm/coordinator_verdict.c 's/lc__members_tell(c, LC__FRAME_ASK, "");//' test_last_calls:wait_for
 mutate 'a call that hangs shown as done' src/comm/history.c 's/done, false, memory/done, true, memory/' test_last_calls
 mutate 'groups left out of last calls' src/comm/comm.c 's/add_last_calls(g, l);//' test_last_calls

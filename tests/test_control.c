@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "control_run.h"
 #include "free_port.h"
+#include "full_pipe.h"
 
 #include "comm/control_internal.h"
 
@@ -279,6 +280,40 @@ TEST(the_step_of_a_killed_rank_is_known)
     run_reap(r, 1), run_reap(r, 0);
     snprintf(want, sizeof want, "rank 1 %s, step 3, fit: its process ended", host());
     CHECK_ENDED(r, 0, want);
+    lc__coordinator_stop(c);
+    run_free(r);
+}
+
+static void show(void *pipe, const char *message, const char *calls)
+{
+    int *end = pipe;
+    (void)calls;
+    (void)!lc__show(*end, message, strlen(message));
+    close(*end);
+}
+
+/* It hosts rank 0, which hears of it last; nobody else waits for a person. */
+TEST(an_end_that_cannot_be_shown_yet_is_told)
+{
+    run *r = run_new(3, hang, (lc__control_times){.heartbeat = 0.1});
+    int ends[2], shown, silent;
+    char want[200], text[2048], none[8];
+    CHECK(full_pipe(ends) && (shown = dup(ends[1])) >= 0);
+    lc__coordinator *c = run_start(r);
+    lc__coordinator_on_end(c, show, &shown);
+    CHECK(run_hears(c, 2, 7, 20));
+    double start = lc__seconds();
+    run_signal(r, 2, SIGKILL);
+    run_reap(r, 2), run_reap(r, 1);
+    CHECK(lc__seconds() - start < patience(3));
+    CHECK(lc__coordinator_ended(c, &silent));
+    lc__coordinator_message(c, none, sizeof none);
+    CHECK_EQ(waitpid(r->ranks[0].pid, NULL, WNOHANG), 0);
+    full_pipe_drain(ends, text, sizeof text);
+    run_reap(r, 0);
+    snprintf(want, sizeof want, "rank 2 %s, step 7, epoch 1, training: its process ended", host());
+    for (int i = 0; i < 2; i++) CHECK_ENDED(r, i, want);
+    CHECK_CONTAINS(text, want);
     lc__coordinator_stop(c);
     run_free(r);
 }

@@ -5,6 +5,7 @@
 #endif
 #define LAUNCHED "rank_program"
 #include "free_port.h"
+#include "full_pipe.h"
 #include "launched.h"
 
 #include "launch/launch.h"
@@ -305,6 +306,45 @@ TEST(a_failure_is_told_once_by_rank_0)
         CHECK_EQ(count(r[0].err, "error: "), 1);
         CHECK_STR(r[1].err, "");
     }
+}
+
+/* A script that runs what it is told to with the error output in fd. */
+static const char *into(int fd)
+{
+    static char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/into.sh", fresh_dir("script"));
+    FILE *f = fopen(path, "w");
+    CHECK(f);
+    fprintf(f, "exec \"$@\" 2>/proc/%d/fd/%d\n", (int)getpid(), fd);
+    fclose(f);
+    return path;
+}
+
+/* Rank 0 waits until somebody reads, and nobody waits for rank 0. */
+TEST(a_failure_that_rank_0_cannot_show_yet_is_heard)
+{
+    run r[3];
+    char text[4096];
+    int port = free_port(), ends[2];
+    CHECK(full_pipe(ends));
+    const char *script = into(ends[1]);
+    for (int i = 0; i < 3; i++) {
+        snprintf(r[i].dir, sizeof r[i].dir, "%s", fresh_dir(i == 2 ? "run-2" : i ? "run-1" : "run-0"));
+        again(&r[i],
+              "%s%s /usr/bin/env RANK=%d WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=%d "
+              "LIGHTC_SECRET=0123456789abcdef %s --act kill --on 2",
+              i ? "/usr/bin/env" : "/bin/sh ", i ? "" : script, i, port, beside("last_calls_program"));
+    }
+    CHECK_EQ(finish(&r[2]), 137);
+    double killed = seconds();
+    CHECK_EQ(finish(&r[1]), 1);
+    CHECK(seconds() - killed < patience(3));
+    CHECK_STR(r[1].err, "");
+    CHECK_EQ(waitpid(r[0].pid, NULL, WNOHANG), 0);
+    full_pipe_drain(ends, text, sizeof text);
+    CHECK_EQ(finish(&r[0]), 1);
+    CHECK_CONTAINS(text, "error: rank 2 (host ");
+    CHECK_EQ(count(text, "error: "), 1);
 }
 
 TEST(the_end_of_an_output)

@@ -11,6 +11,7 @@
 #define LC_COMM_CONTROL_H
 
 #include "comm/comm_internal.h"
+#include "core/str.h"
 
 typedef struct lc__coordinator lc__coordinator;
 typedef struct lc__control lc__control;
@@ -50,8 +51,9 @@ bool lc__coordinator_lost(lc__coordinator *c, int rank);
 unsigned lc__coordinator_terms(lc__coordinator *c);
 /* Whether the rank has come. */
 bool lc__coordinator_has_met(lc__coordinator *c, int rank);
-/* To be told of the end before ranks are, from the coordinator's thread: `message` is why, `calls`
- * are the last calls of each rank, a text of some lines; "" if none is known. Not to call back. */
+/* For rank 0, where it hosts the coordinator, to show the end to people: from the coordinator's thread, when the others
+ * are told, and before rank 0 is, whose process may end then. `message` is why, `calls` are the last calls of each
+ * rank, a text of some lines; "" if none is known. It may take its time. */
 void lc__coordinator_on_end(lc__coordinator *c, void (*on_end)(void *ctx, const char *message, const char *calls),
                             void *ctx);
 /* When all processes have ended: whether a rank had failed, or was lost to others that waited for it, whatever the
@@ -59,6 +61,8 @@ void lc__coordinator_on_end(lc__coordinator *c, void (*on_end)(void *ctx, const 
 bool lc__coordinator_failed(lc__coordinator *c);
 /* The message that ended the run, or "". "rank 3 (host a), step 120, epoch 2, validation: why". */
 void lc__coordinator_message(lc__coordinator *c, char *text, size_t size);
+/* The last calls of each rank, once the run has ended. */
+void lc__coordinator_last_calls(lc__coordinator *c, lc__str *out);
 /* Ranks that have not said goodbye go on without a control channel. NULL is fine. */
 void lc__coordinator_stop(lc__coordinator *c);
 

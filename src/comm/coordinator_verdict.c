@@ -7,7 +7,6 @@
  */
 #include "comm/coordinator_internal.h"
 #include "comm/socket.h"
-#include "core/str.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,17 +114,14 @@ static bool awaits_answers(const lc__coordinator *c, double now)
     return some && now - c->asked < ANSWER;
 }
 
+/* Who shows it to people is rank 0's process, which lives until rank 0 is told: that comes last. */
 static void pronounce(lc__coordinator *c)
 {
-    lc__str calls = {0};
     c->ended = true;
     for (int i = 0; i < c->size; i++) c->harmless = c->harmless && !strchr(c->members[i].calls, '>');
-    if (c->on_end) {
-        last_calls(c, &calls);
-        c->on_end(c->ctx, c->message, calls.n && !calls.failed ? calls.s : "");
-        lc__str_free(&calls);
-    }
-    lc__members_tell(c, LC__FRAME_END, c->message);
+    last_calls(c, &c->calls);
+    for (int i = c->on_end ? 1 : 0; i < c->size; i++) lc__member_tell_text(&c->members[i], LC__FRAME_END, c->message);
+    c->unshown = c->on_end;
 }
 
 /* A host that is gone is noticed by the first of its ranks: the others are as silent. */

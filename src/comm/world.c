@@ -17,6 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#define FOREVER   1e9
 #define EXPLAINED 1.0 /* seconds in which the coordinator learns of a rank that is gone, and says so */
 
 static struct {
@@ -181,7 +182,10 @@ static lc_status meet(lc__world *w, const lc__world_options *o)
                              .told = w->told || !w->hosted,
                              .say = o->say,
                              .ctx = o->ctx};
-    if (w->coordinator) lc__coordinator_on_end(w->coordinator, show_end, NULL);
+    if (w->coordinator) {
+        lc__coordinator_on_end(w->coordinator, show_end, NULL);
+        c.times.silence = FOREVER; /* it goes with this process, and may take long to show the end */
+    }
     LC_TRY(lc__control_open(&c, &w->control));
     lc__control_last_resort(w->control, w->launched);
     lc__control_local_address(w->control, w->local_address, sizeof w->local_address);

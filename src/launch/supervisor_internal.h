@@ -34,7 +34,7 @@ typedef struct supervisor {
     unsigned terms;     /* of going on */
     char restarted[64]; /* since when a checkpoint is one of this run; "": for the first time */
     lc__coordinator *coordinator;
-    lc__str calls; /* the last ones of each rank; the coordinator's thread writes them before it says the end */
+    lc__str calls; /* the last ones of each rank, of a run that has failed */
     int port;
     int signal;      /* SIGINT or SIGTERM, passed on */
     int culprit;     /* index of the child that is to blame; -1: none */
