@@ -106,7 +106,8 @@ void lc__control_last_words(const lc__control_options *options, const char *why)
 /* LC_ERR_PEER with the message that ended the run, waiting for it at most so long; or `status`, and nothing changed. */
 lc_status lc__control_explain(lc__control *c, double seconds, lc_status status);
 /* The same for a rank that cannot go on: what the coordinator does not know by then (a rank has left too early, a
- * connection between two ranks broke) it hears from this one, and ends the run with it. */
+ * connection between two ranks broke) it hears from this one, and ends the run with it. Behind an lc__control_explain
+ * that was of no use it does not wait again. */
 lc_status lc__control_pass_on(lc__control *c, double seconds, lc_status status);
 /* Whether the run has ended, and why. */
 bool lc__control_ended(lc__control *c, char *text, size_t size);
