@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A loop of the program's own that starts its two ranks through lc_fabric_new: fabric_program WHAT --dir DIR. It saves
  * DIR/half.ckpt behind step 2, and in its first life rank 1 does WHAT in step 4: kill (itself; the program asks for one
- * restart), or hang. Told `memory`, it asks for less than its model needs, with WHAT's second word as strategy. */
+ * restart), hang, or abort (the communication of all). Told `memory`, it asks for less than its model needs, with
+ * WHAT's second word as strategy. */
 #include <lightc/lightc.h>
 
 #include <signal.h>
@@ -29,6 +30,10 @@ static void come_to_grief(const char *what)
     if (!strcmp(what, "kill")) raise(SIGKILL);
     if (!strcmp(what, "hang"))
         for (;;) pause();
+    lc_comm *world;
+    if (strcmp(what, "abort") != 0 || lc_comm_world(&world) < 0) return;
+    lc_comm_abort(world, "the loop was called off");
+    lc_comm_free(world);
 }
 
 static lc_status loop(lc_fabric *f, lc_linear *l, lc_optimizer *opt, const char *what, const char *dir)

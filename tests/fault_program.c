@@ -8,8 +8,8 @@
  *   DIR/result-K   the same of fit number K of several (--fits), from 1
  *   DIR/place-N    of rank N then: how many ranks, which on which node of how many
  *
- * fault_program --dir DIR [--fault kill|stop|exit|error --phase WHERE --on RANK --at N --call N --delay_us N] [options
- * of the trainer]. A fault happens once: not again where DIR/struck is there. WHERE:
+ * fault_program --dir DIR [--fault kill|stop|exit|error|abort --phase WHERE --on RANK --at N --call N --delay_us N]
+ * [options of the trainer]. A fault happens once: not again where DIR/struck is there. WHERE:
  *
  *   init         before the trainer (at 0), behind it (1), in setup (2), in configure_optimizers (3)
  *   forward      in the training step `at`
@@ -87,11 +87,22 @@ static bool first_time(void)
     return true;
 }
 
+/* Nobody is lost, and no rank gets further than its next call. */
+static lc_status call_off(void)
+{
+    lc_comm *world;
+    LC_TRY(lc_comm_world(&world));
+    lc_comm_abort(world, "the training was called off");
+    lc_comm_free(world);
+    return LC_OK;
+}
+
 static lc_status strike(void)
 {
     if (!first_time()) return LC_OK;
     if (!strcmp(s.fault, "error")) return lc_fail(LC_ERR_USER, "the sensor of rank %d is unplugged", rank);
     if (!strcmp(s.fault, "exit")) _exit(7);
+    if (!strcmp(s.fault, "abort")) return call_off();
     raise(!strcmp(s.fault, "stop") ? SIGSTOP : SIGKILL);
     return LC_OK;
 }

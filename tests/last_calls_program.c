@@ -2,7 +2,8 @@
 /* What test_last_calls.c starts as ranks: some calls on the world, some on a group of it, then rank --on ends in a way,
  * or makes another call than the others, who wait for it:
  *
- * last_calls_program [options of the trainer] --act kill|stop|hang|differ|fail --on RANK --dir DIR (fail: -1 is all)
+ * last_calls_program [options of the trainer] --act kill|stop|hang|idle|differ|fail|leave --on RANK --dir DIR (fail:
+ * -1 is all; idle: it makes no call at all; leave: it ends well)
  *
  * Leaves DIR/rank-N when rank N has come to that place. */
 #include <lightc/comm.h>
@@ -41,6 +42,7 @@ static lc_status talk(const settings *s, lc_comm *world)
     float x[100] = {0};
     int rank = lc_comm_rank(world);
     lc_comm *group;
+    while (!strcmp(s->act, "idle") && rank == s->on) pause();
     for (int i = 0; i < 40; i++) LC_TRY(lc_comm_all_reduce(world, x, x, 3 + i, LC_F32, LC_COMM_SUM, NULL));
     LC_TRY(lc_comm_split(world, 0, -rank, &group)); /* rank 0 is the last there */
     LC_TRY(lc_comm_broadcast(group, x, 7, LC_F32, 0, NULL));
@@ -48,6 +50,10 @@ static lc_status talk(const settings *s, lc_comm *world)
     LC_TRY(come_to(s, rank));
     if (!strcmp(s->act, "fail") && (s->on < 0 || rank == s->on))
         return lc_fail(LC_ERR_IO, "the disk of a rank is gone");
+    if (!strcmp(s->act, "leave")) {
+        lc_comm_free(group);
+        return rank == s->on ? LC_OK : lc_comm_barrier(world, NULL);
+    }
     if (rank == s->on) {
         if (strcmp(s->act, "differ") != 0) usleep(1200000); /* a heartbeat tells the calls */
         if (!strcmp(s->act, "kill")) raise(SIGKILL);

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "control_run.h"
 #include "free_port.h"
+#include "full_pipe.h"
 
 #include "comm/control_internal.h"
 
@@ -283,6 +284,40 @@ TEST(the_step_of_a_killed_rank_is_known)
     run_free(r);
 }
 
+static void show(void *pipe, const char *message, const char *calls)
+{
+    int *end = pipe;
+    (void)calls;
+    (void)!lc__show(*end, message, strlen(message));
+    close(*end);
+}
+
+/* It hosts rank 0, which hears of it last; nobody else waits for a person. */
+TEST(an_end_that_cannot_be_shown_yet_is_told)
+{
+    run *r = run_new(3, hang, (lc__control_times){.heartbeat = 0.1});
+    int ends[2], shown, silent;
+    char want[200], text[2048], none[8];
+    CHECK(full_pipe(ends) && (shown = dup(ends[1])) >= 0);
+    lc__coordinator *c = run_start(r);
+    lc__coordinator_on_end(c, show, &shown);
+    CHECK(run_hears(c, 2, 7, 20));
+    double start = lc__seconds();
+    run_signal(r, 2, SIGKILL);
+    run_reap(r, 2), run_reap(r, 1);
+    CHECK(lc__seconds() - start < patience(3));
+    CHECK(lc__coordinator_ended(c, &silent));
+    lc__coordinator_message(c, none, sizeof none);
+    CHECK_EQ(waitpid(r->ranks[0].pid, NULL, WNOHANG), 0);
+    full_pipe_drain(ends, text, sizeof text);
+    run_reap(r, 0);
+    snprintf(want, sizeof want, "rank 2 %s, step 7, epoch 1, training: its process ended", host());
+    for (int i = 0; i < 2; i++) CHECK_ENDED(r, i, want);
+    CHECK_CONTAINS(text, want);
+    lc__coordinator_stop(c);
+    run_free(r);
+}
+
 TEST(a_rank_that_ends_before_it_comes_ends_the_start)
 {
     for (int elsewhere = 0; elsewhere < 2; elsewhere++) {
@@ -323,11 +358,39 @@ TEST(a_rank_without_progress_is_noticed)
 {
     run *r = run_new(3, hang, (lc__control_times){.heartbeat = 0.1, .progress = 0.7});
     lc__coordinator *c = run_start(r);
+    char want[200];
     run_reap(r, 0), run_reap(r, 1);
-    CHECK_CONTAINS(r->ranks[0].message, "no progress for");
-    CHECK_CONTAINS(r->ranks[0].message, "step 7, epoch 1, training");
+    snprintf(want, sizeof want, "rank 2 %s, step 7, epoch 1, training: no progress for", host());
+    CHECK_ENDED(r, 0, want); /* who waits to meet it makes none either */
+    CHECK_ENDED(r, 1, want);
     run_signal(r, 2, SIGKILL);
     run_reap(r, 2);
+    lc__coordinator_stop(c);
+    run_free(r);
+}
+
+/* Rank 1 goes on for a while when rank 2 does not any more. */
+static lc_status hang_in_turn(run *r, lc__control *c, int rank)
+{
+    char mine[8] = "", all[8 * RANKS];
+    if (rank == 0) return lc__control_all_gather(c, mine, all, sizeof mine);
+    if (rank == 1) await(&r->go, 1);
+    lc__control_progress(c, rank, NULL);
+    for (;;) pause();
+}
+
+TEST(who_hangs_for_longest_is_named)
+{
+    run *r = run_new(3, hang_in_turn, (lc__control_times){.heartbeat = 0.05, .progress = 1.5});
+    lc__coordinator *c = run_start(r);
+    char want[200];
+    CHECK(run_hears(c, 2, 2, 20));
+    nap(0.3);
+    atomic_store(&r->go, 1);
+    run_reap(r, 0);
+    snprintf(want, sizeof want, "rank 2 %s, step 2: no progress for", host());
+    CHECK_ENDED(r, 0, want);
+    for (int i = 1; i < 3; i++) run_signal(r, i, SIGKILL), run_reap(r, i);
     lc__coordinator_stop(c);
     run_free(r);
 }

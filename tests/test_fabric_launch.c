@@ -22,6 +22,17 @@ TEST(progress_is_a_step_of_the_loop)
     CHECK(r.took < patience(10));                                     /* progress_timeout is 2 s */
 }
 
+/* The program has given the fabric back when it says so. */
+TEST(a_run_that_is_called_off_says_so)
+{
+    run r;
+    CHECK_EQ(launch(&r, "%s abort ddp", program), 1);
+    const char *at = strstr(r.err, "error: ");
+    CHECK(at && !strstr(at + 1, "error: "));
+    CHECK_CONTAINS(at, "the loop was called off\n");
+    CHECK(!strstr(r.err, "ended with status"));
+}
+
 /* Four times the parameters do not fit; with gradients and optimizer state in halves they do. */
 TEST(memory_limit_is_known_at_setup)
 {

@@ -5,6 +5,7 @@
 #endif
 #define LAUNCHED "rank_program"
 #include "free_port.h"
+#include "full_pipe.h"
 #include "launched.h"
 
 #include "launch/launch.h"
@@ -53,6 +54,18 @@ TEST(a_rank_that_ends_well_is_not_to_blame)
     CHECK_EQ(launch(&r, "%s launch -np 2 %s --act absent --on 1", lightc, program), 1);
     CHECK_CONTAINS(r.err, "error: rank 1 of 2 (host ");
     CHECK_CONTAINS(r.err, "): ended with status 0, and others wait for it\n");
+    check_clean(&r, 2);
+}
+
+/* What ranks alone have noticed, and nobody who watches them. */
+TEST(who_misses_a_rank_says_which)
+{
+    run r;
+    CHECK_EQ(launch(&r, "%s launch -np 2 %s --act leave --on 1", lightc, beside("last_calls_program")), 1);
+    CHECK_CONTAINS(r.err, "error: rank 0 (host ");
+    CHECK_CONTAINS(r.err, "): rank 1 has left the group, and rank 0 still waits for it\n");
+    CHECK(!strstr(r.err, "ended with status"));
+    CHECK(r.took < patience(4));
     check_clean(&r, 2);
 }
 
@@ -278,6 +291,7 @@ TEST(a_failure_is_told_once)
                  {"--fault error --phase forward --on 1 --at 3", "the sensor of rank 1 is unplugged"},
                  {"--fault kill --phase forward --on 0 --at 12", "killed by signal 9"},
                  {"--fault kill --phase forward --on 1 --at 12", "killed by signal 9"},
+                 {"--fault abort --phase forward --on 1 --at 3", "the training was called off"},
                  {"--memory_limit 1000", "memory_limit"},
                  {"--ckpt_path /nowhere/at.ckpt", "/nowhere/at.ckpt"},
                  {"--max_epocs 3", "max_epochs"}};
@@ -336,6 +350,45 @@ TEST(a_failure_is_told_once_by_rank_0)
         CHECK_EQ(count(r[0].err, "error: "), 1);
         CHECK_STR(r[1].err, "");
     }
+}
+
+/* A script that runs what it is told to with the error output in fd. */
+static const char *into(int fd)
+{
+    static char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/into.sh", fresh_dir("script"));
+    FILE *f = fopen(path, "w");
+    CHECK(f);
+    fprintf(f, "exec \"$@\" 2>/proc/%d/fd/%d\n", (int)getpid(), fd);
+    fclose(f);
+    return path;
+}
+
+/* Rank 0 waits until somebody reads, and nobody waits for rank 0. */
+TEST(a_failure_that_rank_0_cannot_show_yet_is_heard)
+{
+    run r[3];
+    char text[4096];
+    int port = free_port(), ends[2];
+    CHECK(full_pipe(ends));
+    const char *script = into(ends[1]);
+    for (int i = 0; i < 3; i++) {
+        snprintf(r[i].dir, sizeof r[i].dir, "%s", fresh_dir(i == 2 ? "run-2" : i ? "run-1" : "run-0"));
+        again(&r[i],
+              "%s%s /usr/bin/env RANK=%d WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=%d "
+              "LIGHTC_SECRET=0123456789abcdef %s --act kill --on 2",
+              i ? "/usr/bin/env" : "/bin/sh ", i ? "" : script, i, port, beside("last_calls_program"));
+    }
+    CHECK_EQ(finish(&r[2]), 137);
+    double killed = seconds();
+    CHECK_EQ(finish(&r[1]), 1);
+    CHECK(seconds() - killed < patience(3));
+    CHECK_STR(r[1].err, "");
+    CHECK_EQ(waitpid(r[0].pid, NULL, WNOHANG), 0);
+    full_pipe_drain(ends, text, sizeof text);
+    CHECK_EQ(finish(&r[0]), 1);
+    CHECK_CONTAINS(text, "error: rank 2 (host ");
+    CHECK_EQ(count(text, "error: "), 1);
 }
 
 TEST(the_end_of_an_output)

@@ -33,7 +33,8 @@ struct lc__control {
     pthread_cond_t changed;
     lc__wire wire; /* closed once the run has ended */
     bool started, welcome, ready, ended, over, closing;
-    bool by_word; /* it was the coordinator that ended the run */
+    bool by_word;     /* it was the coordinator that ended the run */
+    bool unexplained; /* it has been waited for the end in vain: the coordinator does not know of what is wrong */
     char message[LC__END_TEXT], refused[256], waiting[512];
     char doubt[LC__DOUBT_TEXT];                       /* why it is not the coordinator of this run that was reached */
     uint8_t asked[LC__NONCE], hello[LC__HELLO_BYTES]; /* the coordinator's number, and what this rank answered */
@@ -579,8 +580,21 @@ lc_status lc__control_explain(lc__control *c, double seconds, lc_status status)
     pthread_mutex_lock(&c->lock);
     await_end(c, seconds);
     if (c->ended) status = fail_ended(c);
+    c->unexplained = !c->ended;
     pthread_mutex_unlock(&c->lock);
     return status;
+}
+
+lc_status lc__control_pass_on(lc__control *c, double seconds, lc_status status)
+{
+    char why[LC__END_TEXT];
+    lc__copy_message(why, sizeof why);
+    pthread_mutex_lock(&c->lock);
+    bool unexplained = c->unexplained;
+    pthread_mutex_unlock(&c->lock);
+    if (!unexplained) (void)!lc__control_explain(c, seconds, status);
+    if (!lc__control_ended(c, NULL, 0)) lc__control_fail(c, why);
+    return lc__control_explain(c, LAST_TIME, status);
 }
 
 void lc__control_last_resort(lc__control *c, bool process_exit)

@@ -11,6 +11,7 @@
 #define LC_COMM_CONTROL_H
 
 #include "comm/comm_internal.h"
+#include "core/str.h"
 
 typedef struct lc__coordinator lc__coordinator;
 typedef struct lc__control lc__control;
@@ -50,8 +51,9 @@ bool lc__coordinator_lost(lc__coordinator *c, int rank);
 unsigned lc__coordinator_terms(lc__coordinator *c);
 /* Whether the rank has come. */
 bool lc__coordinator_has_met(lc__coordinator *c, int rank);
-/* To be told of the end before ranks are, from the coordinator's thread: `message` is why, `calls`
- * are the last calls of each rank, a text of some lines; "" if none is known. Not to call back. */
+/* For rank 0, where it hosts the coordinator, to show the end to people: from the coordinator's thread, when the others
+ * are told, and before rank 0 is, whose process may end then. `message` is why, `calls` are the last calls of each
+ * rank, a text of some lines; "" if none is known. It may take its time. */
 void lc__coordinator_on_end(lc__coordinator *c, void (*on_end)(void *ctx, const char *message, const char *calls),
                             void *ctx);
 /* When all processes have ended: whether a rank had failed, or was lost to others that waited for it, whatever the
@@ -59,6 +61,8 @@ void lc__coordinator_on_end(lc__coordinator *c, void (*on_end)(void *ctx, const 
 bool lc__coordinator_failed(lc__coordinator *c);
 /* The message that ended the run, or "". "rank 3 (host a), step 120, epoch 2, validation: why". */
 void lc__coordinator_message(lc__coordinator *c, char *text, size_t size);
+/* The last calls of each rank, once the run has ended. */
+void lc__coordinator_last_calls(lc__coordinator *c, lc__str *out);
 /* Ranks that have not said goodbye go on without a control channel. NULL is fine. */
 void lc__coordinator_stop(lc__coordinator *c);
 
@@ -91,7 +95,7 @@ void lc__control_progress(lc__control *c, int64_t step, const char *where);
 /* For whoever may start the run again. */
 void lc__control_terms(lc__control *c, unsigned terms);
 /* This rank fails: ends the run everywhere with "rank 3 (host a), step 120: why". From any thread; returns at once.
- * Not for LC_ERR_PEER, whose cause is another rank that the coordinator knows of, or will. */
+ * For LC_ERR_PEER there is lc__control_pass_on. */
 void lc__control_fail(lc__control *c, const char *why);
 /* The same for this thread's newest error, waiting until the run has ended, at most a second: then the error's message
  * is that which all ranks are told, if it is of this one. */
@@ -101,6 +105,10 @@ void lc__control_fail_and_wait(lc__control *c, const char *why);
 void lc__control_last_words(const lc__control_options *options, const char *why);
 /* LC_ERR_PEER with the message that ended the run, waiting for it at most so long; or `status`, and nothing changed. */
 lc_status lc__control_explain(lc__control *c, double seconds, lc_status status);
+/* The same for a rank that cannot go on: what the coordinator does not know by then (a rank has left too early, a
+ * connection between two ranks broke) it hears from this one, and ends the run with it. Behind an lc__control_explain
+ * that was of no use it does not wait again. */
+lc_status lc__control_pass_on(lc__control *c, double seconds, lc_status status);
 /* Whether the run has ended, and why. */
 bool lc__control_ended(lc__control *c, char *text, size_t size);
 /* `process_exit`: lightc launched this process, so that a rank that does not heed the end (does not close the channel)

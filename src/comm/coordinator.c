@@ -40,13 +40,30 @@ static void beat(lc__coordinator *c, double now)
     }
 }
 
-/* Rank 0 last: where it hosts this thread it may end the process as soon as it has heard of the end. */
 static void flush(lc__coordinator *c, double now)
 {
-    for (int i = c->size - 1; i >= 0; i--) {
+    for (int i = 0; i < c->size; i++) {
         lc__member *m = &c->members[i];
         if (m->wire.fd >= 0 && !lc__wire_flush(&m->wire)) lc__member_lost(m, now);
     }
+}
+
+static const char *last_calls(const lc__coordinator *c)
+{
+    return c->calls.n && !c->calls.failed ? c->calls.s : "";
+}
+
+/* People are told when all other ranks know, and without the lock: it may take for ever (a terminal that is stopped, a
+ * pipe that nobody reads). Neither text changes any more. */
+static void show_end(lc__coordinator *c)
+{
+    if (!c->unshown) return;
+    c->unshown = false;
+    pthread_mutex_unlock(&c->lock);
+    c->on_end(c->ctx, c->message, last_calls(c));
+    pthread_mutex_lock(&c->lock);
+    lc__member_tell_text(&c->members[0], LC__FRAME_END, c->message);
+    flush(c, lc__seconds());
 }
 
 static short interest(const lc__wire *w)
@@ -141,8 +158,11 @@ static void *run(void *arg)
         soon = lc__verdict_decide(c, now);
         beat(c, now);
         flush(c, now);
+        show_end(c);
     }
     lc__verdict_settle(c);
+    flush(c, lc__seconds());
+    show_end(c);
     leave(c);
     pthread_mutex_unlock(&c->lock);
     return NULL;
@@ -160,6 +180,7 @@ static void coordinator_free(lc__coordinator *c)
     if (c->listener >= 0) close(c->listener);
     if (c->wake >= 0) close(c->wake);
     pthread_mutex_destroy(&c->lock);
+    lc__str_free(&c->calls);
     free(c->members);
     free(c->polled);
     free(c);
@@ -241,6 +262,13 @@ void lc__coordinator_message(lc__coordinator *c, char *text, size_t size)
 {
     pthread_mutex_lock(&c->lock);
     snprintf(text, size, "%s", c->ended ? c->message : "");
+    pthread_mutex_unlock(&c->lock);
+}
+
+void lc__coordinator_last_calls(lc__coordinator *c, lc__str *out)
+{
+    pthread_mutex_lock(&c->lock);
+    if (c->ended) lc__str_add(out, "%s", last_calls(c));
     pthread_mutex_unlock(&c->lock);
 }
 

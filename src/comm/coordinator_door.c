@@ -107,7 +107,7 @@ static bool admit(lc__coordinator *c, lc__stranger *s, const lc__frame *f, doubl
     if (!c->gathering) lc__door_gather(c, now);
     lc__member_tell(m, LC__FRAME_WELCOME, NULL, 0, mine, sizeof mine);
     if (c->ended)
-        lc__member_tell(m, LC__FRAME_END, NULL, 0, c->message, strlen(c->message));
+        lc__member_tell_text(m, LC__FRAME_END, c->message);
     else if (!c->ending)
         all_are_here(c, now);
     return true;

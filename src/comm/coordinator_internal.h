@@ -11,6 +11,7 @@
 #define LC_COMM_COORDINATOR_INTERNAL_H
 
 #include "comm/control_internal.h"
+#include "core/str.h"
 
 #include <poll.h>
 
@@ -71,8 +72,10 @@ struct lc__coordinator {
     char message[LC__END_TEXT];
     char refused[256]; /* the last that was turned away while others are waited for; "" */
     bool full;         /* this process has no descriptor for who knocks; until the next round */
+    lc__str calls;     /* the last ones of each rank, once the run has ended */
     void (*on_end)(void *ctx, const char *message, const char *calls);
     void *ctx;
+    bool unshown;          /* on_end is still to be called, and rank 0 to be told */
     struct pollfd *polled; /* [2 + size + LC__STRANGERS] */
 };
 
@@ -81,6 +84,7 @@ struct lc__coordinator {
 /* A connection that has no memory left for its messages is as good as gone. */
 void lc__member_tell(lc__member *m, lc__frame_kind kind, const void *head, size_t head_bytes, const void *data,
                      size_t n);
+void lc__member_tell_text(lc__member *m, lc__frame_kind kind, const char *text);
 void lc__members_tell(lc__coordinator *c, lc__frame_kind kind, const char *text);
 /* Takes what has come. */
 void lc__member_serve(lc__coordinator *c, lc__member *m, double now);

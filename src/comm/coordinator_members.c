@@ -15,9 +15,14 @@ void lc__member_tell(lc__member *m, lc__frame_kind kind, const void *head, size_
         (void)shutdown(m->wire.fd, SHUT_RDWR);
 }
 
+void lc__member_tell_text(lc__member *m, lc__frame_kind kind, const char *text)
+{
+    lc__member_tell(m, kind, NULL, 0, text, strlen(text));
+}
+
 void lc__members_tell(lc__coordinator *c, lc__frame_kind kind, const char *text)
 {
-    for (int i = 0; i < c->size; i++) lc__member_tell(&c->members[i], kind, NULL, 0, text, strlen(text));
+    for (int i = 0; i < c->size; i++) lc__member_tell_text(&c->members[i], kind, text);
 }
 
 void lc__member_lost(lc__member *m, double now)

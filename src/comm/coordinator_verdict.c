@@ -7,7 +7,6 @@
  */
 #include "comm/coordinator_internal.h"
 #include "comm/socket.h"
-#include "core/str.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +16,7 @@
 #define ANSWER   0.2  /* seconds for ranks to tell their last calls */
 #define GAVE_UP  1.0  /* seconds from when this process goes on, in which it sees who is gone since */
 #define GONE     "its process ended, or its network did: the connection is gone"
-enum { LISTED = 16, KINDS_OF_CALLS = 8 };
+enum { LISTED = 16, KINDS_OF_CALLS = 8, PLACE_TEXT = 256 };
 
 /* ---- names ---- */
 
@@ -115,17 +114,14 @@ static bool awaits_answers(const lc__coordinator *c, double now)
     return some && now - c->asked < ANSWER;
 }
 
+/* Who shows it to people is rank 0's process, which lives until rank 0 is told: that comes last. */
 static void pronounce(lc__coordinator *c)
 {
-    lc__str calls = {0};
     c->ended = true;
     for (int i = 0; i < c->size; i++) c->harmless = c->harmless && !strchr(c->members[i].calls, '>');
-    if (c->on_end) {
-        last_calls(c, &calls);
-        c->on_end(c->ctx, c->message, calls.n && !calls.failed ? calls.s : "");
-        lc__str_free(&calls);
-    }
-    lc__members_tell(c, LC__FRAME_END, c->message);
+    last_calls(c, &c->calls);
+    for (int i = c->on_end ? 1 : 0; i < c->size; i++) lc__member_tell_text(&c->members[i], LC__FRAME_END, c->message);
+    c->unshown = c->on_end;
 }
 
 /* A host that is gone is noticed by the first of its ranks: the others are as silent. */
@@ -138,18 +134,25 @@ static void blame(lc__coordinator *c, int rank)
     }
 }
 
-/* "rank 3 (host a), step 120, epoch 2, validation: cause" */
-static void end_by_rank(lc__coordinator *c, int rank, const char *cause)
+/* "rank 3 (host a), step 120, epoch 2, validation" */
+static void place_of(const lc__coordinator *c, int rank, char *text, size_t size)
 {
     const lc__member *m = &c->members[rank];
     char step[32] = "";
-    blame(c, rank);
     if (m->step >= 0) snprintf(step, sizeof step, ", step %lld", (long long)m->step);
     if (m->host[0])
-        snprintf(c->message, sizeof c->message, "rank %d (host %s)%s%s%s: %s", rank, m->host, step,
-                 m->where[0] ? ", " : "", m->where, cause);
+        snprintf(text, size, "rank %d (host %s)%s%s%s", rank, m->host, step, m->where[0] ? ", " : "", m->where);
     else
-        snprintf(c->message, sizeof c->message, "rank %d: %s", rank, cause);
+        snprintf(text, size, "rank %d", rank);
+}
+
+/* "rank 3 (host a), step 120, epoch 2, validation: cause" */
+static void end_by_rank(lc__coordinator *c, int rank, const char *cause)
+{
+    char place[PLACE_TEXT];
+    place_of(c, rank, place, sizeof place);
+    blame(c, rank);
+    snprintf(c->message, sizeof c->message, "%s: %s", place, cause);
     lc__verdict_end(c);
 }
 
@@ -200,16 +203,36 @@ static bool meeting_is_on(const lc__coordinator *c)
     return false;
 }
 
-/* Whom it is about that `rank` makes no progress: ranks that wait for another one in a call make none either, so it is
- * one that waits for nobody, if there is any. */
-static int who_hangs(const lc__coordinator *c, int rank, double now)
+/* Whom it is about that there is no progress: ranks that wait for another one, in a call or to meet, make none either,
+ * so it is one that waits for nobody, and has been at it for longest. -1: there is none. */
+static int who_hangs(const lc__coordinator *c, double now)
 {
+    int who = -1;
     for (int i = 0; i < c->size; i++) {
         const lc__member *m = &c->members[i];
         bool hangs = m->state == LC__HERE && !m->waiting && now - m->reported > c->times.progress / 2;
-        if (hangs && m->calls[0] && !strchr(m->calls, '>')) return i;
+        bool waits = !m->called || strchr(m->calls, '>') || m->gift_number;
+        if (hangs && !waits && (who < 0 || m->reported < c->members[who].reported)) who = i;
     }
-    return rank;
+    return who;
+}
+
+/* No rank is to blame where each waits for others: they make different calls, or one hangs while a call is under way.
+ */
+static void end_by_standstill(lc__coordinator *c, int rank, double now)
+{
+    int who = who_hangs(c, now);
+    char cause[64], place[PLACE_TEXT];
+    snprintf(cause, sizeof cause, "no progress for %.3g s", now - c->members[who < 0 ? rank : who].reported);
+    if (who >= 0) {
+        end_by_rank(c, who, cause);
+        return;
+    }
+    place_of(c, rank, place, sizeof place);
+    snprintf(c->message, sizeof c->message,
+             "%s in %s: it waits for others, as all do that make none; compare the last calls of each rank", cause,
+             place);
+    lc__verdict_end(c);
 }
 
 static void decide_about(lc__coordinator *c, int rank, double now)
@@ -228,9 +251,7 @@ static void decide_about(lc__coordinator *c, int rank, double now)
         c->silent = rank;
         end_by_rank(c, rank, cause);
     } else if (!m->waiting && c->times.progress > 0 && now - m->reported > c->times.progress) {
-        int who = who_hangs(c, rank, now);
-        snprintf(cause, sizeof cause, "no progress for %.3g s", now - c->members[who].reported);
-        end_by_rank(c, who, cause);
+        end_by_standstill(c, rank, now);
     }
 }
 

@@ -19,6 +19,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#define FOREVER   1e9
+#define EXPLAINED 1.0 /* seconds in which the coordinator learns of a rank that is gone, and says so */
+
 static struct {
     pthread_mutex_t lock;
     int references;
@@ -202,7 +205,10 @@ static lc_status meet(lc__world *w, const lc__world_options *o)
                              .told = w->told || !w->hosted,
                              .say = o->say,
                              .ctx = o->ctx};
-    if (w->coordinator) lc__coordinator_on_end(w->coordinator, show_end, NULL);
+    if (w->coordinator) {
+        lc__coordinator_on_end(w->coordinator, show_end, NULL);
+        c.times.silence = FOREVER; /* it goes with this process, and may take long to show the end */
+    }
     LC_TRY(lc__control_open(&c, &w->control));
     lc__control_last_resort(w->control, w->launched);
     lc__control_local_address(w->control, w->local_address, sizeof w->local_address);
@@ -336,6 +342,15 @@ static void disconnect(lc__world *w)
 
 /* ---- joining ---- */
 
+/* The others learn that this rank fails with the current message, `why`. */
+static void give_up(const lc__world *w, lc_status status, const char *why)
+{
+    if (status == LC_ERR_PEER)
+        (void)!lc__world_pass_on(w, status);
+    else if (w->control)
+        lc__control_fail_and_wait(w->control, why);
+}
+
 static lc_status join_first(lc__world *w, const lc__world_options *o, const char *backend)
 {
     int threads = w->threads; /* of an earlier time: this process is bound already */
@@ -346,11 +361,8 @@ static lc_status join_first(lc__world *w, const lc__world_options *o, const char
     if (s >= 0) return LC_OK;
     char why[1024];
     lc__copy_message(why, sizeof why);
-    /* The others learn it, and why; of what another rank has caused they know already. */
-    if (w->control && s != LC_ERR_PEER) {
-        lc__control_fail_and_wait(w->control, why);
-        lc__copy_message(why, sizeof why);
-    }
+    give_up(w, s, why);
+    lc__copy_message(why, sizeof why);
     disconnect(w);
     return lc_fail(s, "%s", why);
 }
@@ -407,12 +419,17 @@ int lc__world_threads(void)
 
 lc_status lc__world_explain(const lc__world *w, lc_status status)
 {
-    return status == LC_ERR_PEER && w->control ? lc__control_explain(w->control, 1, status) : status;
+    return status == LC_ERR_PEER && w->control ? lc__control_explain(w->control, EXPLAINED, status) : status;
+}
+
+lc_status lc__world_pass_on(const lc__world *w, lc_status status)
+{
+    return status == LC_ERR_PEER && w->control ? lc__control_pass_on(w->control, EXPLAINED, status) : status;
 }
 
 /* ---- the end of this process ---- */
 
-/* Before ranks have met only a launcher's coordinator is there to listen. */
+/* Before ranks have met, and when this one has left, only a launcher's coordinator is there to listen. */
 static void tell_unmet(const char *why)
 {
     lc__world w;
@@ -429,10 +446,10 @@ void lc__world_last_words(lc_status status)
     char why[1024];
     lc__copy_message(why, sizeof why);
     pthread_mutex_lock(&this_process.lock);
-    if (!this_process.references)
+    if (this_process.references)
+        give_up(w, status, why);
+    else
         tell_unmet(why);
-    else if (w->control)
-        lc__control_fail_and_wait(w->control, why);
     if (this_process.references && w->coordinator) { /* with this process it would be gone before all are told */
         lc__coordinator_stop(w->coordinator);
         w->coordinator = NULL;

@@ -71,5 +71,8 @@ void lc__world_last_words(lc_status status);
 /* After LC_ERR_PEER: a communicator knows that a rank is gone, the coordinator why. Waits for its word, up to a second,
  * and makes that this thread's message. Returns `status`. */
 lc_status lc__world_explain(const lc__world *w, lc_status status);
+/* The same where this rank cannot go on: what the coordinator does not know by then, it is told with this thread's
+ * message, which ends the run. */
+lc_status lc__world_pass_on(const lc__world *w, lc_status status);
 
 #endif

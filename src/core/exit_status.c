@@ -10,8 +10,8 @@
 int lc_exit_status(lc_status status)
 {
     if (status >= 0) return 0;
-    /* Of a lost rank and of a signal all know. */
-    if (status != LC_ERR_PEER && status != LC_ERR_INTERRUPTED && !lc_error_is_told()) lc__world_last_words(status);
+    /* Of a signal all know. */
+    if (status != LC_ERR_INTERRUPTED && !lc_error_is_told()) lc__world_last_words(status);
     return status == LC_ERR_INTERRUPTED && lc__noted_signal() ? 128 + lc__noted_signal() : 1;
 }
 

@@ -342,12 +342,6 @@ static int as_exit_status(int status)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-static void keep_calls(void *s, const char *message, const char *calls)
-{
-    (void)message; /* it is said when all processes have ended */
-    lc__str_add(&((supervisor *)s)->calls, "%s", calls);
-}
-
 static lc_status stopped(supervisor *s)
 {
     const child *first = lc__child_of_rank(s, 0);
@@ -387,7 +381,6 @@ static lc_status run_once(supervisor *s, int *exit_status)
                                    "node 0 cannot coordinate the run (another run may use the port; MASTER_PORT "
                                    "chooses another)");
         LC_TRY(status);
-        lc__coordinator_on_end(s->coordinator, keep_calls, s);
     }
     for (int i = 0; i < s->n && status >= 0; i++) status = start(s, i);
     if (status < 0) {

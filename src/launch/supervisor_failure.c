@@ -95,6 +95,7 @@ lc_status lc__supervisor_failure(supervisor *s)
     int rank, colon = 0;
     if (s->coordinator) await_verdict(s);
     if (s->coordinator) lc__coordinator_message(s->coordinator, why, sizeof why);
+    if (s->coordinator) lc__coordinator_last_calls(s->coordinator, &s->calls);
     child *named = sscanf(why, "rank %d:%n", &rank, &colon) == 1 ? lc__child_of_rank(s, rank) : NULL;
     bool unmet = !*why || (named && colon); /* nobody knows more than its exit status */
     if (named) c = named;

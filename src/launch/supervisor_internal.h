@@ -35,7 +35,7 @@ typedef struct supervisor {
     char run[17];       /* its name in checkpoints */
     char restarted[64]; /* when the run began; "": this is its first life */
     lc__coordinator *coordinator;
-    lc__str calls; /* the last ones of each rank; the coordinator's thread writes them before it says the end */
+    lc__str calls; /* the last ones of each rank, of a run that has failed */
     int port;
     int signal;      /* SIGINT, SIGTERM or SIGHUP, passed on */
     int culprit;     /* index of the child that is to blame; -1: none */

@@ -178,13 +178,13 @@ void lc__processes_fail(void *self, const char *why)
     if (d->world && d->world->control) lc__control_fail_and_wait(d->world->control, why);
 }
 
-/* What ended the run is known where ranks are watched, a moment later than connections break. Who heard of it in a
- * group of its own passes it on. */
+/* What ended the run is known where ranks are watched, a moment later than connections break; if it is not, who noticed
+ * it says so. Who heard of it in a group of its own passes it on. */
 void lc__processes_explain(void *self)
 {
     lc__processes *d = self;
     char why[1024];
-    if (d->world) (void)!lc__world_explain(d->world, LC_ERR_PEER);
+    if (d->world) (void)!lc__world_pass_on(d->world, LC_ERR_PEER);
     lc__copy_message(why, sizeof why);
     lc__comm_give_up(d->comm, why);
 }
