@@ -268,6 +268,22 @@ TEST(an_abort_that_comes_while_a_group_is_made_is_the_groups_too)
     lc_comm_free(group), lc_comm_free(c);
 }
 
+/* Otherwise the call would go on in memory of who has the error, and is done with it. */
+TEST(who_gives_a_call_up_for_the_error_of_another_group_ends_it)
+{
+    recorder waits = {.why = ""}, fails = {.why = "the other one has failed"};
+    lc_comm *c = recorder_comm(&waits), *other = recorder_comm(&fails);
+    lc_request *r, *call;
+    float x = 1;
+    CHECK_OK(lc_comm_all_reduce(other, &x, &x, 1, LC_F32, LC_COMM_SUM, &r));
+    CHECK_EQ(lc_comm_wait(r), LC_ERR_STATE);
+    CHECK_OK(lc_comm_all_reduce(c, &x, &x, 1, LC_F32, LC_COMM_SUM, &call));
+    CHECK_EQ(lc__comm_wait_with(call, &other, 1), LC_ERR_STATE);
+    CHECK_STR(waits.why, "the other one has failed");
+    CHECK_EQ(lc_comm_barrier(c, NULL), LC_ERR_PEER);
+    lc_comm_free(c), lc_comm_free(other);
+}
+
 /* Rank 0 waits for rank 1 in one group, and that one for rank 0 in another, where more is under way than rings hold. */
 static lc_status wait_in_two_groups(lc_comm *c, void *ctx)
 {

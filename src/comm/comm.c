@@ -465,8 +465,12 @@ lc_status lc__comm_wait_with(lc_request *r, lc_comm *const *others, int n)
         LC_TRY(lc_comm_poll(r, &done));
         if (done) break;
         if (move_others(whole, c)) nap = NAP_BESIDE_US;
-        for (int i = 0; i < n; i++)
-            if (others[i] && others[i]->failed < 0) return fail(others[i], others[i]->failed);
+        for (int i = 0; i < n; i++) {
+            if (!others[i] || others[i]->failed >= 0) continue;
+            lc__comm_give_up(c, others[i]->message); /* the caller's memory ends with this call */
+            give_back(r);
+            return fail(others[i], others[i]->failed);
+        }
         if (c->ops.idle)
             c->ops.idle(c->self, nap);
         else
