@@ -93,6 +93,82 @@ TEST(who_leaves_is_missed_only_by_who_needs_it)
     CHECK_RANKS("tcp", 3, leave_in_order, NULL);
 }
 
+/* ---- one connection of several ---- */
+
+/* This rank's connections to another address than a listener's, in the order in which they were made. */
+static int connected(int fds[8])
+{
+    int n = 0;
+    for (int fd = 3; fd < 256 && n < 8; fd++) {
+        char remote[64];
+        lc__socket_remote(fd, remote, sizeof remote);
+        if (*remote) fds[n++] = fd;
+    }
+    return n;
+}
+
+/* Whatever may be between two ranks ends one of their connections, and tells both ends. */
+static lc_status lose_a_lane(lc_comm *c, void *ctx)
+{
+    int fds[8], lane = *(int *)ctx;
+    bool done = false;
+    lc_request *r;
+    LC_TRY(lc_comm_barrier(c, NULL));
+    RANK_CHECK(connected(fds) == LC__LANES + 1);
+    if (lc_comm_rank(c) == 1) RANK_CHECK(shutdown(fds[lane], SHUT_RDWR) == 0);
+    double start = lc__seconds();
+    lc_status s = lc_comm_barrier(c, &r);
+    if (lane == LC__LANE_DIRECT && s >= 0) s = lc_comm_wait(r); /* has another way */
+    if (lane == LC__LANE_DIRECT && s >= 0)
+        s = lc_comm_rank(c) ? lc_comm_send(c, &done, 1, LC_BOOL, 0, &r) : lc_comm_recv(c, &done, 1, LC_BOOL, 1, &r);
+    while (s >= 0 && lc__seconds() - start < patience(5)) s = lc_comm_poll(r, &done);
+    RANK_CHECK(s == LC_ERR_PEER);
+    RANK_CHECK(strstr(lc_error_message(), " is lost: one of its connections to rank "));
+    RANK_CHECK(strstr(lc_error_message(), " carries nothing any more (127.0.0.1 to 127.0.0.1)"));
+    return LC_OK;
+}
+
+TEST(a_lane_that_ends_alone_is_a_loss)
+{
+    for (int lane = 0; lane < LC__LANES; lane++) CHECK_RANKS("tcp", 2, lose_a_lane, &lane);
+}
+
+/* ---- a rank that is busy for long ---- */
+
+static lc_status open_impatient(int rank, int size, const lc__meeting *meeting, lc_comm **out)
+{
+    lc__tcp_place here;
+    LC_TRY(lc__tcp_place_set(&here, "127.0.0.1", "", 0.5));
+    return lc__comm_tcp(&here, rank, size, meeting, out);
+}
+
+/* What it is sent, much at once and much in little pieces, fills all buffers on the way; its kernel answers still. */
+static lc_status be_busy_for_long(lc_comm *c, void *ctx)
+{
+    enum { N = 8 << 20, PIECES = 20000, PIECE = 64 };
+    static char x[N];
+    static lc_request *r[PIECES];
+    lc_request *all;
+    (void)ctx;
+    LC_TRY(lc_comm_barrier(c, NULL));
+    if (lc_comm_rank(c) == 1) usleep(4000000);
+    LC_TRY(lc_comm_broadcast(c, x, N, LC_U8, 0, &all));
+    for (int i = 0; i < PIECES; i++)
+        LC_TRY(lc_comm_rank(c) ? lc_comm_recv(c, x, PIECE, LC_U8, 0, &r[i])
+                               : lc_comm_send(c, x, PIECE, LC_U8, 1, &r[i]));
+    for (int i = 0; i < PIECES; i++) LC_TRY(lc_comm_wait(r[i]));
+    return lc_comm_wait(all);
+}
+
+TEST(a_rank_that_is_busy_for_long_is_not_lost)
+{
+    world *w = world_new(2);
+    world_run_processes(w, open_impatient, be_busy_for_long, NULL);
+    for (int i = 0; i < 2; i++)
+        if (w->ranks[i].status < 0) TEST_FAIL("rank %d: %s", i, w->ranks[i].message);
+    world_free(w);
+}
+
 /* ---- a rank that computes has sent what it gave ---- */
 
 static lc_status give_and_compute(lc_comm *c, void *ctx)
@@ -333,7 +409,7 @@ static lc_status open_among_strangers(int rank, int size, const lc__meeting *mee
     meddling m = {.m = *(world_meeting *)meeting->ctx, .rank = rank};
     lc__meeting mine = {meddle, &m};
     lc__tcp_place here;
-    LC_TRY(lc__tcp_place_set(&here, "127.0.0.1", SECRET));
+    LC_TRY(lc__tcp_place_set(&here, "127.0.0.1", SECRET, 0));
     lc_status s = lc__comm_tcp(&here, rank, size, &mine, out);
     if (m.started) pthread_join(m.thread, NULL);
     return s >= 0 && m.answers ? lc_fail(LC_ERR_INTERNAL, "%d strangers were answered", m.answers) : s;

@@ -73,9 +73,11 @@ typedef struct lc__transport_ops {
 /* Where others find this rank over TCP, and the run's secret; "" if it has none. */
 typedef struct lc__tcp_place {
     char address[64], secret[65];
+    double silence; /* seconds without an answer after which a rank counts as lost; one that computes answers */
 } lc__tcp_place;
 
-lc_status lc__tcp_place_set(lc__tcp_place *p, const char *address, const char *secret) LC_MUST_USE;
+/* silence 0: as of the control channel. */
+lc_status lc__tcp_place_set(lc__tcp_place *p, const char *address, const char *secret, double silence) LC_MUST_USE;
 /* lc_comm_tcp and lc_comm_shm_tcp, for ranks that have a secret. */
 lc_status lc__comm_tcp(const lc__tcp_place *here, int rank, int size, const lc__meeting *meeting,
                        lc_comm **out) LC_MUST_USE;

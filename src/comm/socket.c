@@ -142,16 +142,49 @@ lc_status lc__socket_connect(const char *address, int port, double deadline, int
     return *out < 0 ? lc_fail(LC_ERR_IO, "connecting to %s, port %d: %s", address, port, strerror(code)) : LC_OK;
 }
 
+/* ---- silence ---- */
+
+void lc__socket_watch(int fd, double silence)
+{
+    enum { PROBES = 100 }; /* the kernel takes 127 */
+    int on = 1, every = 1 + (int)(silence / PROBES), probes = 1 + (int)(silence / every);
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &every, sizeof every);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof every);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
+/* Not TCP_USER_TIMEOUT: that also ends connections whose other end answers, and has no room because it computes. */
+bool lc__socket_is_unanswered(int fd, double silence)
+{
+    struct tcp_info t;
+    socklen_t n = sizeof t;
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &t, &n) == 0 && t.tcpi_unacked &&
+           t.tcpi_last_ack_recv > t.tcpi_last_data_sent + silence * 1000;
+}
+
 /* ---- addresses ---- */
 
-void lc__socket_local(int fd, char *text, size_t size)
+typedef int end_of(int fd, struct sockaddr *address, socklen_t *n);
+
+static void number_of(end_of *end, int fd, char *text, size_t size)
 {
     struct sockaddr_storage sa;
     socklen_t n = sizeof sa;
     *text = 0;
-    if (getsockname(fd, (struct sockaddr *)&sa, &n) < 0 ||
+    if (end(fd, (struct sockaddr *)&sa, &n) < 0 ||
         getnameinfo((struct sockaddr *)&sa, n, text, (socklen_t)size, NULL, 0, NI_NUMERICHOST))
         *text = 0;
+}
+
+void lc__socket_local(int fd, char *text, size_t size)
+{
+    number_of(getsockname, fd, text, size);
+}
+
+void lc__socket_remote(int fd, char *text, size_t size)
+{
+    number_of(getpeername, fd, text, size);
 }
 
 void lc__socket_route(const char *address, char *text, size_t size)

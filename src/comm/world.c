@@ -207,7 +207,7 @@ static bool is_one_of(const char *name, const char *const *list)
 }
 
 /* What fails because memory cannot be shared fails so on all ranks. */
-static lc_status make_comm(lc__world *w, const char *backend, const identity *all)
+static lc_status make_comm(lc__world *w, const char *backend, const identity *all, double silence)
 {
     static const char *const over_mpi[] = {"mpi", "shm+mpi", NULL}, *const over_memory[] = {"shm", "shm+tcp", "shm+mpi",
                                                                                             "auto", NULL};
@@ -217,7 +217,7 @@ static lc_status make_comm(lc__world *w, const char *backend, const identity *al
     bool mpi = is_one_of(backend, over_mpi) || (automatic && other >= 0 && all_prefer_mpi(w, all));
     lc__tcp_place here;
     lc_status s;
-    LC_TRY(lc__tcp_place_set(&here, w->local_address, w->secret));
+    LC_TRY(lc__tcp_place_set(&here, w->local_address, w->secret, silence));
     if (!strcmp(backend, "shm") && other >= 0)
         return lc_fail(LC_ERR_CONFIG,
                        "ranks %d and %d are on different hosts, or in different containers, and cannot "
@@ -264,7 +264,7 @@ static lc_status connect_all(lc__world *w, const lc__world_options *o, const cha
         }
     place(w, all);
     find_address(w, all);
-    LC_TRY_GOTO(status, done, make_comm(w, backend, all));
+    LC_TRY_GOTO(status, done, make_comm(w, backend, all, o->times.silence));
     lc__control_watch(w->control, w->comm);
     lc__comm_explained_by(w->comm, explain, w);
 done:
