@@ -17,6 +17,9 @@ lc_status lc__socket_listen(const char *address, int *port, int *out) LC_MUST_US
 int lc__socket_accept(int listener);
 /* Waits until connected, at most until `deadline` (lc__seconds). */
 lc_status lc__socket_connect(const char *address, int port, double deadline, int *out) LC_MUST_USE;
+/* The same, as long as `check` has no error: it is asked several times a second, and its error is returned. */
+lc_status lc__socket_connect_while(lc_status (*check)(void *ctx), void *ctx, const char *address, int port,
+                                   double deadline, int *out) LC_MUST_USE;
 
 /* From now on the connection is gone when its other end has not answered for about `silence` seconds, where nothing is
  * under way to it. The other end's kernel answers, whatever its process does. */

@@ -206,12 +206,18 @@ static bool is_one_of(const char *name, const char *const *list)
     return *list;
 }
 
+/* The end of the run, which ends waiting for ranks that will not come. */
+static lc_status check_run(void *control)
+{
+    return lc__control_explain(control, 0, LC_OK);
+}
+
 /* What fails because memory cannot be shared fails so on all ranks. */
 static lc_status make_comm(lc__world *w, const char *backend, const identity *all, double silence)
 {
     static const char *const over_mpi[] = {"mpi", "shm+mpi", NULL}, *const over_memory[] = {"shm", "shm+tcp", "shm+mpi",
                                                                                             "auto", NULL};
-    const lc_meeting meeting = {lc__control_all_gather, w->control};
+    const lc_meeting meeting = {lc__control_all_gather, w->control, check_run};
     int other = elsewhere(w, all), host = first_of_host(all, w->rank);
     bool automatic = !strcmp(backend, "auto"), share = is_one_of(backend, over_memory) && any_together(w, all);
     bool mpi = is_one_of(backend, over_mpi) || (automatic && other >= 0 && all_prefer_mpi(w, all));
