@@ -104,7 +104,8 @@ lc_status lc__comm_announce_end(lc_comm *comm) LC_MUST_USE;
 lc_status lc__comm_follow(lc_comm *comm, int leader) LC_MUST_USE;
 
 /* lc_comm_wait, given up with the error of one of `others` [n] that has failed (NULL, and the request's own, are fine):
- * where ranks use several groups at once, the failure may be known in another one alone. */
+ * where ranks use several groups at once, the failure may be known in another one alone. The request's communicator is
+ * given up then. */
 lc_status lc__comm_wait_with(lc_request *request, lc_comm *const *others, int n) LC_MUST_USE;
 
 /* Whether there is anything to be had from exposing memory (lc_comm_ops); then `expose`, where nothing else runs on the
