@@ -150,6 +150,9 @@ mutate 'a batch script taken for a rank' src/comm/world_find.c 's/variable("SLUR
 # ---- the end of a run ----
 mutate 'heartbeats never judged' src/comm/coordinator_verdict.c 's/now - m->heard > c->times.silence) {/now - m->heard > 1e9) {/' test_control:stopped test_machines:cut
 mutate 'the coordinator never judged' src/comm/control.c 's/now - c->heard > t->silence/now - c->heard > 1e9/' test_machines:cut
+mutate 'lanes never looked at' src/comm/tcp.c 's/^    look_at_lanes(g);$//' test_tcp:a_lane test_machines:one_connection
+mutate 'connections never asked for a sign of life' src/comm/socket.c 's/TCP_KEEPINTVL, &every/TCP_KEEPIDLE, \&every/' test_machines:by_themselves
+mutate 'ends not heard while connections are made' src/comm/tcp_mesh.c 's/some == 0 && m->meeting/some < -1 \&\& m->meeting/' test_tcp:is_heard
 mutate 'progress never judged' src/comm/coordinator_verdict.c 's/c->times.progress > 0 && now/c->times.progress > 1e9 \&\& now/' test_control:progress
 mutate 'who waits taken for who hangs' src/comm/coordinator_verdict.c 's/ || strchr(m->calls, .>.) || m->gift_number;/;/' test_last_calls:hangs test_control:progress
 mutate 'first cause taken last' src/comm/coordinator_verdict.c 's/\.since < c->members\[found\]/.since > c->members[found]/' test_control

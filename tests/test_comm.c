@@ -4,6 +4,9 @@
  * groups, several at once; and what is said when ranks disagree or one gives up. */
 #include "comm_ranks.h"
 
+#include "comm/window.h"
+#include "core/clock.h"
+
 static const char *const backends[] = {"threads", "shm", "tcp", "shm+tcp/2", "shm+tcp/4"};
 #define EACH_BACKEND(b) for (size_t b = 0; b < sizeof backends / sizeof *backends; b++)
 
@@ -169,6 +172,119 @@ TEST(an_abort_ends_the_groups_too)
     EACH_WORLD(b, n, 2, 4) CHECK_RANKS(backends[b], n, abort_of_the_whole, NULL);
 }
 
+/* Whether a call that nobody joins ends in time, with `why`. */
+static bool ends_with(lc_comm *c, const char *why)
+{
+    static _Thread_local float x;
+    lc_request *r;
+    bool done = false;
+    lc_status s = lc_comm_all_reduce(c, &x, &x, 1, LC_F32, LC_COMM_SUM, &r);
+    for (int64_t until = lc__now_ns() + (int64_t)(patience(5) * 1e9); s >= 0 && !done && lc__now_ns() < until;) {
+        s = lc_comm_poll(r, &done);
+        usleep(100);
+    }
+    return s < 0 && strstr(lc_error_message(), why);
+}
+
+/* The groups between the one that is aborted and the one that is used are gone. */
+static lc_status abort_past_freed_groups(lc_comm *c, void *ctx)
+{
+    lc_comm *all, *part, *half, *used[2];
+    int last = lc_comm_size(c) - 1, me = lc_comm_rank(c);
+    (void)ctx;
+    LC_TRY(lc_comm_split(c, 0, me, &all));
+    LC_TRY(lc_comm_split(all, 0, me, &part));
+    LC_TRY(lc_comm_split(part, 0, me, &half));
+    for (int i = 0; i < 2; i++) LC_TRY(lc_comm_split(half, 0, me, &used[i]));
+    LC_TRY(lc_comm_barrier(c, NULL));
+    lc_comm_free(me & 1 ? half : part), lc_comm_free(me & 1 ? part : half);
+    if (me == last)
+        lc_comm_abort(all, "the last rank has had enough");
+    else
+        RANK_CHECK(ends_with(used[0], "had enough") && ends_with(used[1], "had enough"));
+    lc_comm_free(used[0]), lc_comm_free(used[1]), lc_comm_free(all);
+    return LC_OK;
+}
+
+TEST(an_abort_reaches_groups_of_groups_that_were_freed)
+{
+    EACH_WORLD(b, n, 2, 4) CHECK_RANKS(backends[b], n, abort_past_freed_groups, NULL);
+}
+
+/* A backend without ranks: its calls never end, and it keeps what it is aborted with. */
+typedef struct recorder {
+    char why[64];
+    lc_comm *split_from;    /* is aborted while the group is made */
+    struct recorder *group; /* what it is split into */
+} recorder;
+
+static lc_status record_start(void *self, const lc_comm_call *call, void *state)
+{
+    (void)self, (void)call, (void)state;
+    return LC_OK;
+}
+
+static lc_status record_poll(void *self, void *state, bool *done)
+{
+    (void)state, (void)done;
+    return *((recorder *)self)->why ? lc_fail(LC_ERR_STATE, "%s", ((recorder *)self)->why) : LC_OK;
+}
+
+static lc_status record_split(void *self, int color, int key, int *rank, int *size, void **out)
+{
+    recorder *r = self;
+    (void)color, (void)key;
+    lc_comm_abort(r->split_from, "it came in between");
+    *rank = 0, *size = 2, *out = r->group;
+    return LC_OK;
+}
+
+static void record_free(void *self)
+{
+    (void)self;
+}
+
+static void record_abort(void *self, const char *why)
+{
+    recorder *r = self;
+    if (!*r->why) snprintf(r->why, sizeof r->why, "%s", why);
+}
+
+static lc_comm *recorder_comm(recorder *r)
+{
+    const lc_comm_ops ops = {LC_COMM_OPS_INIT("recorder"), .start = record_start, .poll = record_poll,
+                             .split = record_split,        .free = record_free,   .abort = record_abort};
+    lc_comm *c;
+    CHECK_OK(lc_comm_new(&ops, r, 0, 2, &c));
+    return c;
+}
+
+TEST(an_abort_that_comes_while_a_group_is_made_is_the_groups_too)
+{
+    recorder later = {.why = ""}, whole = {.group = &later};
+    lc_comm *c = recorder_comm(&whole), *group;
+    whole.split_from = c;
+    CHECK_OK(lc_comm_split(c, 0, 0, &group));
+    CHECK_STR(later.why, "it came in between");
+    lc_comm_free(group), lc_comm_free(c);
+}
+
+/* Otherwise the call would go on in memory of who has the error, and is done with it. */
+TEST(who_gives_a_call_up_for_the_error_of_another_group_ends_it)
+{
+    recorder waits = {.why = ""}, fails = {.why = "the other one has failed"};
+    lc_comm *c = recorder_comm(&waits), *other = recorder_comm(&fails);
+    lc_request *r, *call;
+    float x = 1;
+    CHECK_OK(lc_comm_all_reduce(other, &x, &x, 1, LC_F32, LC_COMM_SUM, &r));
+    CHECK_EQ(lc_comm_wait(r), LC_ERR_STATE);
+    CHECK_OK(lc_comm_all_reduce(c, &x, &x, 1, LC_F32, LC_COMM_SUM, &call));
+    CHECK_EQ(lc__comm_wait_with(call, &other, 1), LC_ERR_STATE);
+    CHECK_STR(waits.why, "the other one has failed");
+    CHECK_EQ(lc_comm_barrier(c, NULL), LC_ERR_PEER);
+    lc_comm_free(c), lc_comm_free(other);
+}
+
 /* Rank 0 waits for rank 1 in one group, and that one for rank 0 in another, where more is under way than rings hold. */
 static lc_status wait_in_two_groups(lc_comm *c, void *ctx)
 {
@@ -264,6 +380,41 @@ TEST(an_abort_ends_all_ranks_with_its_reason)
         CHECK_EQ(w->ranks[2].status, LC_ERR_USER);
         world_free(w);
     }
+}
+
+static void keep_window(lc__window *w, size_t bytes)
+{
+    (void)w, (void)bytes;
+}
+
+/* Reading the reason kills the process: the abort is begun then, and not done. */
+static void die_in_an_abort(lc__window *w)
+{
+    void *end, *nothing = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    signal(SIGSEGV, SIG_DFL);
+    if (lc__window_join(w, 0, keep_window, &end) >= 0) lc__window_abort(end, nothing);
+    _exit(0);
+}
+
+TEST(who_is_killed_in_an_abort_does_not_keep_others_from_theirs)
+{
+    size_t bytes = lc__window_bytes(2);
+    lc__window *w = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *end;
+    int how = 0;
+    CHECK(w != MAP_FAILED);
+    lc__window_init(w, 2);
+    pid_t pid = fork();
+    if (pid == 0) die_in_an_abort(w);
+    CHECK_EQ(waitpid(pid, &how, 0), pid);
+    CHECK(WIFSIGNALED(how) && WTERMSIG(how) == SIGSEGV);
+    CHECK_OK(lc__window_join(w, 1, keep_window, &end));
+    CHECK_OK(lc__window_progress(end));
+    lc__window_abort(end, "rank 0 was killed");
+    CHECK_EQ(lc__window_progress(end), LC_ERR_PEER);
+    CHECK_STR(lc_error_message(), "rank 0 was killed");
+    lc__window_close(end);
+    munmap(w, bytes);
 }
 
 TEST(bad_arguments_are_refused_and_do_no_harm)

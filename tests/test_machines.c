@@ -2,8 +2,11 @@
 /* Two machines (machines.h), on each of which a person starts the same program by hand: the training of
  * fault_program.c. */
 #include "machines.h"
+
+#include "comm_world.h"
 #include "scratch.h"
 
+#include <arpa/inet.h>
 #include <limits.h>
 #include <sys/stat.h>
 
@@ -232,6 +235,89 @@ TEST(a_cut_link_ends_both_sides)
         CHECK_CONTAINS(r.err[0], "its process is stopped, or its host or network is gone");
         CHECK_CONTAINS(r.err[1], "the process that coordinates the run (host machine0) is gone: nothing was");
     }
+}
+
+/* A communicator alone, whose ranks have met otherwise: nobody watches over them. */
+static lc_status open_on_machines(int rank, int size, const lc__meeting *meeting, lc_comm **out)
+{
+    lc__tcp_place here;
+    if (!machines_enter(&two, rank)) return lc_fail(LC_ERR_IO, "there is no way into machine %d", rank);
+    LC_TRY(lc__tcp_place_set(&here, machines_address[rank], "", 1));
+    return lc__comm_tcp(&here, rank, size, meeting, out);
+}
+
+/* Of the first of rank 1's connections, which is the lane of collectives, nothing comes into machine 0 any more. */
+static lc_status cut_lane(void)
+{
+    char command[256];
+    struct sockaddr_in local = {.sin_family = AF_UNSPEC};
+    for (int fd = 3; fd < 256 && local.sin_family != AF_INET; fd++) {
+        socklen_t n = sizeof local;
+        (void)getsockname(fd, (struct sockaddr *)&local, &n);
+    }
+    snprintf(command, sizeof command,
+             "ip rule add prio 2 lookup local && ip rule add prio 1 iif eth0 ipproto tcp sport %d blackhole && "
+             "ip rule del prio 0",
+             ntohs(local.sin_port));
+    return machines_do(&two, 0, command) ? lc_fail(LC_ERR_UNSUPPORTED, "%s", command) : LC_OK;
+}
+
+static lc_status cut_link(void)
+{
+    return machines_do(&two, 1, "ip link set eth0 down") ? lc_fail(LC_ERR_UNSUPPORTED, "the link stays") : LC_OK;
+}
+
+typedef struct cut {
+    lc_status (*make)(void);
+    bool idle; /* nothing is under way behind it */
+    int machine;
+    const char *mend; /* there */
+} cut;
+
+static lc_status wait_behind_a_cut(lc_comm *c, void *ctx)
+{
+    const cut *k = ctx;
+    lc_status s = lc_comm_barrier(c, NULL);
+    int me = lc_comm_rank(c);
+    char x;
+    LC_TRY(s);
+    pause_ms(50); /* the other one is through it as well */
+    if (me == 1) LC_TRY(k->make());
+    pause_ms(500); /* what now begins is behind the cut */
+    for (double until = seconds() + patience(8); s >= 0 && seconds() < until;) {
+        lc_request *r;
+        bool done = false;
+        s = k->idle ? lc_comm_recv(c, &x, 1, LC_U8, 1 - me, &r) : lc_comm_barrier(c, &r);
+        while (s >= 0 && !done && seconds() < until) s = lc_comm_poll(r, &done);
+    }
+    const char *why = s < 0 ? lc_error_message() : "";
+    if (s == LC_ERR_PEER && strstr(why, " is lost: ") && strstr(why, machines_address[0]) &&
+        strstr(why, machines_address[1]))
+        return LC_OK;
+    return lc_fail(LC_ERR_INTERNAL, "the cut ends it with \"%s\"", why);
+}
+
+static void check_cut(cut k)
+{
+    if (why_not) SKIP(why_not);
+    world *w = world_new(2);
+    world_run_processes(w, open_on_machines, wait_behind_a_cut, &k);
+    lc_status s = w->ranks[1].status;
+    CHECK(machines_do(&two, k.machine, k.mend) == 0 || s == LC_ERR_UNSUPPORTED);
+    if (s == LC_ERR_UNSUPPORTED) SKIP("links cannot be cut here");
+    for (int i = 0; i < 2; i++)
+        if (w->ranks[i].status < 0) TEST_FAIL("rank %d: %s", i, w->ranks[i].message);
+    world_free(w);
+}
+
+TEST(ranks_notice_a_cut_link_by_themselves)
+{
+    for (int idle = 0; idle < 2; idle++) check_cut((cut){cut_link, idle, 1, "ip link set eth0 up"});
+}
+
+TEST(ranks_notice_that_one_connection_is_cut)
+{
+    check_cut((cut){cut_lane, false, 0, "ip rule add prio 0 lookup local && ip rule del prio 1 && ip rule del prio 2"});
 }
 
 /* ---- ranks that mpirun starts ---- */

@@ -9,9 +9,11 @@
 #include "comm/socket.h"
 #include "comm/tcp_mesh.h"
 
+#include <arpa/inet.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 /* ---- events ---- */
@@ -91,6 +93,82 @@ static lc_status leave_in_order(lc_comm *c, void *ctx)
 TEST(who_leaves_is_missed_only_by_who_needs_it)
 {
     CHECK_RANKS("tcp", 3, leave_in_order, NULL);
+}
+
+/* ---- one connection of several ---- */
+
+/* This rank's connections to another address than a listener's, in the order in which they were made. */
+static int connected(int fds[8])
+{
+    int n = 0;
+    for (int fd = 3; fd < 256 && n < 8; fd++) {
+        char remote[64];
+        lc__socket_remote(fd, remote, sizeof remote);
+        if (*remote) fds[n++] = fd;
+    }
+    return n;
+}
+
+/* Whatever may be between two ranks ends one of their connections, and tells both ends. */
+static lc_status lose_a_lane(lc_comm *c, void *ctx)
+{
+    int fds[8], lane = *(int *)ctx;
+    bool done = false;
+    lc_request *r;
+    LC_TRY(lc_comm_barrier(c, NULL));
+    RANK_CHECK(connected(fds) == LC__LANES + 1);
+    if (lc_comm_rank(c) == 1) RANK_CHECK(shutdown(fds[lane], SHUT_RDWR) == 0);
+    double start = lc__seconds();
+    lc_status s = lc_comm_barrier(c, &r);
+    if (lane == LC__LANE_DIRECT && s >= 0) s = lc_comm_wait(r); /* has another way */
+    if (lane == LC__LANE_DIRECT && s >= 0)
+        s = lc_comm_rank(c) ? lc_comm_send(c, &done, 1, LC_BOOL, 0, &r) : lc_comm_recv(c, &done, 1, LC_BOOL, 1, &r);
+    while (s >= 0 && lc__seconds() - start < patience(5)) s = lc_comm_poll(r, &done);
+    RANK_CHECK(s == LC_ERR_PEER);
+    RANK_CHECK(strstr(lc_error_message(), " is lost: one of its connections to rank "));
+    RANK_CHECK(strstr(lc_error_message(), " carries nothing any more (127.0.0.1 to 127.0.0.1)"));
+    return LC_OK;
+}
+
+TEST(a_lane_that_ends_alone_is_a_loss)
+{
+    for (int lane = 0; lane < LC__LANES; lane++) CHECK_RANKS("tcp", 2, lose_a_lane, &lane);
+}
+
+/* ---- a rank that is busy for long ---- */
+
+static lc_status open_impatient(int rank, int size, const lc__meeting *meeting, lc_comm **out)
+{
+    lc__tcp_place here;
+    LC_TRY(lc__tcp_place_set(&here, "127.0.0.1", "", 0.5));
+    return lc__comm_tcp(&here, rank, size, meeting, out);
+}
+
+/* What it is sent, much at once and much in little pieces, fills all buffers on the way; its kernel answers still. */
+static lc_status be_busy_for_long(lc_comm *c, void *ctx)
+{
+    enum { N = 8 << 20, PIECES = 20000, PIECE = 64 };
+    static char x[N];
+    static lc_request *r[PIECES];
+    lc_request *all;
+    (void)ctx;
+    LC_TRY(lc_comm_barrier(c, NULL));
+    if (lc_comm_rank(c) == 1) usleep(4000000);
+    LC_TRY(lc_comm_broadcast(c, x, N, LC_U8, 0, &all));
+    for (int i = 0; i < PIECES; i++)
+        LC_TRY(lc_comm_rank(c) ? lc_comm_recv(c, x, PIECE, LC_U8, 0, &r[i])
+                               : lc_comm_send(c, x, PIECE, LC_U8, 1, &r[i]));
+    for (int i = 0; i < PIECES; i++) LC_TRY(lc_comm_wait(r[i]));
+    return lc_comm_wait(all);
+}
+
+TEST(a_rank_that_is_busy_for_long_is_not_lost)
+{
+    world *w = world_new(2);
+    world_run_processes(w, open_impatient, be_busy_for_long, NULL);
+    for (int i = 0; i < 2; i++)
+        if (w->ranks[i].status < 0) TEST_FAIL("rank %d: %s", i, w->ranks[i].message);
+    world_free(w);
 }
 
 /* ---- a rank that computes has sent what it gave ---- */
@@ -333,7 +411,7 @@ static lc_status open_among_strangers(int rank, int size, const lc__meeting *mee
     meddling m = {.m = *(world_meeting *)meeting->ctx, .rank = rank};
     lc__meeting mine = {meddle, &m};
     lc__tcp_place here;
-    LC_TRY(lc__tcp_place_set(&here, "127.0.0.1", SECRET));
+    LC_TRY(lc__tcp_place_set(&here, "127.0.0.1", SECRET, 0));
     lc_status s = lc__comm_tcp(&here, rank, size, &mine, out);
     if (m.started) pthread_join(m.thread, NULL);
     return s >= 0 && m.answers ? lc_fail(LC_ERR_INTERNAL, "%d strangers were answered", m.answers) : s;
@@ -360,6 +438,101 @@ TEST(strangers_are_turned_away)
     for (int i = 0; i < 3; i++)
         if (w->ranks[i].status < 0) TEST_FAIL("rank %d: %s", i, w->ranks[i].message);
     world_free(w);
+}
+
+/* ---- ranks that do not come ---- */
+
+/* A run that ends soon after the ranks have told each other where they are. */
+typedef struct ending {
+    world_meeting m;
+    double met;
+    int silent; /* a port that rank 0 is thought to listen on */
+} ending;
+
+static lc_status meet_once(void *ctx, const void *mine, void *all, size_t bytes)
+{
+    ending *e = ctx;
+    if (e->met > 0) return lc_fail(LC_ERR_PEER, "the run has ended");
+    LC_TRY(world_all_gather(&e->m, mine, all, bytes));
+    if (e->silent) ((lc__tcp_card *)all)[0].port = e->silent;
+    e->met = lc__seconds();
+    return LC_OK;
+}
+
+static lc_status check_run(void *ctx)
+{
+    const ending *e = ctx;
+    return lc__seconds() - e->met > 0.3 ? lc_fail(LC_ERR_PEER, "the run has ended") : LC_OK;
+}
+
+/* Whoever calls this port hears nothing: those that are to be accepted there are too many already. */
+static int silent_port(void)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t n = sizeof a;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(fd, (struct sockaddr *)&a, n) != 0 || listen(fd, 0) != 0) abort();
+    (void)getsockname(fd, (struct sockaddr *)&a, &n);
+    for (int i = 0; i < 4; i++) {
+        int caller = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        (void)connect(caller, (struct sockaddr *)&a, n);
+    }
+    return ntohs(a.sin_port);
+}
+
+static lc_status open_in_vain(int rank, int size, const lc__meeting *meeting, lc_comm **out)
+{
+    ending e = {.m = *(world_meeting *)meeting->ctx, .silent = rank == 1 ? silent_port() : 0};
+    const lc__meeting mine = {meet_once, &e, check_run};
+    lc_status s = lc_comm_tcp("127.0.0.1", rank, size, &mine, out);
+    RANK_CHECK(s == LC_ERR_PEER && !strcmp(lc_error_message(), "the run has ended"));
+    RANK_CHECK(lc__seconds() - e.met < patience(2));
+    return lc_fail(s, "as it should be");
+}
+
+TEST(the_end_of_the_run_is_heard_while_connections_are_made)
+{
+    world *w = world_new(2);
+    world_run_processes(w, open_in_vain, work, NULL);
+    for (int i = 0; i < 2; i++) CHECK_STR(w->ranks[i].message, "as it should be");
+    world_free(w);
+}
+
+static void *abort_soon(void *comm)
+{
+    usleep(300000);
+    lc_comm_abort(comm, "rank 2 has seen enough");
+    return NULL;
+}
+
+/* Rank 2 has one descriptor left, to listen, and none to call the others, who wait for that. */
+static lc_status split_in_vain(lc_comm *c, void *ctx)
+{
+    lc_comm *group;
+    pthread_t thread;
+    struct rlimit most;
+    (void)ctx;
+    LC_TRY(lc_comm_barrier(c, NULL));
+    if (lc_comm_rank(c) == 2) {
+        int fds[8], n = connected(fds), last = dup(0);
+        while (last >= 0 && last < fds[n - 1]) last = dup(0);
+        RANK_CHECK(n > 0 && close(last) == 0 && getrlimit(RLIMIT_NOFILE, &most) == 0);
+        most.rlim_cur = (rlim_t)last + 1;
+        RANK_CHECK(setrlimit(RLIMIT_NOFILE, &most) == 0);
+        RANK_CHECK(pthread_create(&thread, NULL, abort_soon, c) == 0);
+    }
+    double start = lc__seconds();
+    lc_status s = lc_comm_split(c, 0, lc_comm_rank(c), &group);
+    if (lc_comm_rank(c) == 2) pthread_join(thread, NULL);
+    RANK_CHECK(s == LC_ERR_PEER && strstr(lc_error_message(), "rank 2 has seen enough"));
+    RANK_CHECK(lc__seconds() - start < patience(3));
+    return LC_OK;
+}
+
+TEST(an_abort_is_heard_while_a_group_is_connected)
+{
+    CHECK_RANKS("tcp", 3, split_in_vain, NULL);
+    CHECK_RANKS("shm+tcp/1", 3, split_in_vain, NULL);
 }
 
 /* ---- what cannot be opened ---- */

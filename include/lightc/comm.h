@@ -128,6 +128,9 @@ typedef struct lc_comm_ops {
 typedef struct lc_meeting {
     lc_status (*all_gather)(void *ctx, const void *mine, void *all, size_t bytes);
     void *ctx;
+    /* OPTIONAL: an error when there is no use in waiting for the others any more. Asked several times a second while
+     * connections are made. */
+    lc_status (*check)(void *ctx);
 } lc_meeting;
 
 LC_BEGIN_DECLS

@@ -34,6 +34,8 @@ struct lc_comm {
     int announcer;        /* comm_internal.h; -1: nobody */
     pthread_mutex_t lock; /* of the groups split from this one, which an abort from another thread walks */
     lc_comm *parent, *groups, *next;
+    bool aborted;          /* with the lock: groups that are split from now on are, too */
+    char reason[1024];     /* of that */
     bool carried;          /* by a thread (progress_thread.h) */
     int splits;            /* how often it was split */
     char name[32];         /* of a group: "1.0" is color 0 of the first split, "1.0/2.1" a group of that */
@@ -82,16 +84,17 @@ void lc__comm_explained_by(lc_comm *c, lc_status (*explain)(void *ctx, lc_status
     c->explain_ctx = ctx;
 }
 
+/* Its groups become its parent's, whose abort is to reach them still. */
 static void leave_parent(lc_comm *c)
 {
-    lc_comm *p = c->parent;
+    lc_comm *p = c->parent, **at = &c->groups;
+    if (p) pthread_mutex_lock(&p->lock);
+    for (; *at; at = &(*at)->next) (*at)->parent = p;
     if (!p) return;
-    pthread_mutex_lock(&p->lock);
-    for (lc_comm **at = &p->groups; *at; at = &(*at)->next)
-        if (*at == c) {
-            *at = c->next;
-            break;
-        }
+    *at = p->groups;
+    p->groups = c->groups;
+    for (at = &p->groups; *at != c;) at = &(*at)->next;
+    *at = c->next;
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -103,7 +106,6 @@ void lc_comm_free(lc_comm *c)
         return;
     }
     leave_parent(c);
-    for (lc_comm *g = c->groups; g; g = g->next) g->parent = NULL;
     c->ops.free(c->self); /* until then a thread of it may use that memory */
     lc__comm_memory_release(c->memories);
     pthread_mutex_destroy(&c->lock);
@@ -164,13 +166,6 @@ const char *lc_collective_name(lc_collective op)
 }
 
 /* ---- errors ---- */
-
-static void abort_groups(lc_comm *c, const char *why)
-{
-    pthread_mutex_lock(&c->lock);
-    for (lc_comm *g = c->groups; g; g = g->next) lc_comm_abort(g, why);
-    pthread_mutex_unlock(&c->lock);
-}
 
 void lc__comm_give_up(lc_comm *c, const char *why)
 {
@@ -265,7 +260,11 @@ void lc_comm_abort(lc_comm *c, const char *why)
 {
     if (!c) return;
     if (c->ops.abort) c->ops.abort(c->self, why);
-    abort_groups(c, why);
+    pthread_mutex_lock(&c->lock);
+    if (!c->aborted) snprintf(c->reason, sizeof c->reason, "%s", why);
+    c->aborted = true;
+    for (lc_comm *g = c->groups; g; g = g->next) lc_comm_abort(g, why);
+    pthread_mutex_unlock(&c->lock);
 }
 
 /* ---- calls ---- */
@@ -466,8 +465,12 @@ lc_status lc__comm_wait_with(lc_request *r, lc_comm *const *others, int n)
         LC_TRY(lc_comm_poll(r, &done));
         if (done) break;
         if (move_others(whole, c)) nap = NAP_BESIDE_US;
-        for (int i = 0; i < n; i++)
-            if (others[i] && others[i]->failed < 0) return fail(others[i], others[i]->failed);
+        for (int i = 0; i < n; i++) {
+            if (!others[i] || others[i]->failed >= 0) continue;
+            lc__comm_give_up(c, others[i]->message); /* the caller's memory ends with this call */
+            give_back(r);
+            return fail(others[i], others[i]->failed);
+        }
         if (c->ops.idle)
             c->ops.idle(c->self, nap);
         else
@@ -523,6 +526,7 @@ lc_status lc_comm_split(lc_comm *c, int color, int key, lc_comm **out)
     (*out)->parent = c;
     (*out)->next = c->groups;
     c->groups = *out;
+    if (c->aborted) lc_comm_abort(*out, c->reason); /* the abort came while the group was made */
     pthread_mutex_unlock(&c->lock);
     return LC_OK;
 }

@@ -73,9 +73,11 @@ typedef struct lc__transport_ops {
 /* Where others find this rank over TCP, and the run's secret; "" if it has none. */
 typedef struct lc__tcp_place {
     char address[64], secret[65];
+    double silence; /* seconds without an answer after which a rank counts as lost; one that computes answers */
 } lc__tcp_place;
 
-lc_status lc__tcp_place_set(lc__tcp_place *p, const char *address, const char *secret) LC_MUST_USE;
+/* silence 0: as of the control channel. */
+lc_status lc__tcp_place_set(lc__tcp_place *p, const char *address, const char *secret, double silence) LC_MUST_USE;
 /* lc_comm_tcp and lc_comm_shm_tcp, for ranks that have a secret. */
 lc_status lc__comm_tcp(const lc__tcp_place *here, int rank, int size, const lc__meeting *meeting,
                        lc_comm **out) LC_MUST_USE;
@@ -102,7 +104,8 @@ lc_status lc__comm_announce_end(lc_comm *comm) LC_MUST_USE;
 lc_status lc__comm_follow(lc_comm *comm, int leader) LC_MUST_USE;
 
 /* lc_comm_wait, given up with the error of one of `others` [n] that has failed (NULL, and the request's own, are fine):
- * where ranks use several groups at once, the failure may be known in another one alone. */
+ * where ranks use several groups at once, the failure may be known in another one alone. The request's communicator is
+ * given up then. */
 lc_status lc__comm_wait_with(lc_request *request, lc_comm *const *others, int n) LC_MUST_USE;
 
 /* Whether there is anything to be had from exposing memory (lc_comm_ops); then `expose`, where nothing else runs on the

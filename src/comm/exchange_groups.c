@@ -30,6 +30,13 @@ done:
     return status;
 }
 
+/* Who does not come may be lost to the parent, or have ended it. */
+static lc_status group_check(void *ctx)
+{
+    const exchange *x = ((group *)ctx)->parent;
+    return x->ops->progress(x->transport);
+}
+
 /* Members of this rank's colour by (key, rank). */
 static void order_members(group *g, const int32_t (*told)[2], int size, int rank)
 {
@@ -61,7 +68,7 @@ lc_status lc__exchange_split(void *self, int color, int key, int *rank, int *siz
     if (x->transport && x->ops->prepare)
         LC_TRY_GOTO(status, done, x->ops->prepare(x->transport, g.n > 1 ? color : -1, key, &opening));
     if (color >= 0) {
-        lc__meeting meeting = {group_all_gather, &g};
+        lc__meeting meeting = {group_all_gather, &g, group_check};
         if (g.n > 1) LC_TRY_GOTO(status, done, x->ops->open(opening, g.rank, g.n, &meeting, &transport));
         LC_TRY_GOTO(status, done, lc__exchange_make(x->ops, transport, opening, g.rank, g.n, &made));
         *rank = g.rank;

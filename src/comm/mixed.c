@@ -291,7 +291,7 @@ lc_status lc_comm_shm_tcp(const char *address, int host_number, int rank, int si
 {
     lc__tcp_place here;
     *out = NULL;
-    LC_TRY(lc__tcp_place_set(&here, address, ""));
+    LC_TRY(lc__tcp_place_set(&here, address, "", 0));
     return lc__comm_shm_tcp(&here, host_number, rank, size, meeting, out);
 }
 

@@ -165,7 +165,7 @@ static void idle(void *self, int microseconds)
 
 static void abort_all(void *self, const char *why)
 {
-    lc_comm_abort(((relay *)self)->lanes[0], why);
+    for (int l = 0; l < LC__LANES; l++) lc_comm_abort(((relay *)self)->lanes[l], why);
 }
 
 /* ---- making ---- */

@@ -102,25 +102,38 @@ static void notice_half_open(int fd)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_seconds, sizeof idle_seconds);
 }
 
+/* How long a connection is waited for. */
+typedef struct patience {
+    double deadline;
+    lc_status (*check)(void *ctx); /* may be NULL */
+    void *ctx;
+    lc_status status; /* of the last check */
+} patience;
+
 /* 0, or what went wrong. */
-static int connect_to(const struct addrinfo *a, double deadline, int *out)
+static int await_connection(int fd, patience *p)
 {
-    int code = 0, fd = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    enum { ASK_MS = 200 };
+    struct pollfd polled = {.fd = fd, .events = POLLOUT};
+    int code = 0;
     socklen_t n = sizeof code;
-    if (fd < 0) return errno;
-    if (connect(fd, a->ai_addr, a->ai_addrlen) < 0 && errno != EINPROGRESS) {
-        code = errno;
-    } else {
-        struct pollfd p = {.fd = fd, .events = POLLOUT};
-        double left;
-        while ((left = deadline - lc__seconds()) > 0 && poll(&p, 1, (int)(left * 1000) + 1) <= 0) continue;
-        if (!p.revents)
-            code = ETIMEDOUT;
-        else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &n) < 0)
-            code = errno;
-        else if (!code && with_itself(fd))
-            code = ECONNREFUSED;
+    for (double left; (left = p->deadline - lc__seconds()) > 0;) {
+        if (poll(&polled, 1, left * 1000 < ASK_MS ? (int)(left * 1000) + 1 : ASK_MS) > 0) break;
+        p->status = p->check ? p->check(p->ctx) : LC_OK;
+        if (p->status < 0) return ECANCELED;
     }
+    if (!polled.revents) return ETIMEDOUT;
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &n) < 0) return errno;
+    return !code && with_itself(fd) ? ECONNREFUSED : code;
+}
+
+/* 0, or what went wrong. */
+static int connect_to(const struct addrinfo *a, patience *p, int *out)
+{
+    int fd = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) return errno;
+    bool begun = connect(fd, a->ai_addr, a->ai_addrlen) == 0 || errno == EINPROGRESS;
+    int code = begun ? await_connection(fd, p) : errno;
     if (code) {
         close(fd);
         return code;
@@ -131,27 +144,68 @@ static int connect_to(const struct addrinfo *a, double deadline, int *out)
     return 0;
 }
 
-lc_status lc__socket_connect(const char *address, int port, double deadline, int *out)
+lc_status lc__socket_connect_while(lc_status (*check)(void *ctx), void *ctx, const char *address, int port,
+                                   double deadline, int *out)
 {
     struct addrinfo *found = NULL;
+    patience p = {.deadline = deadline, .check = check, .ctx = ctx};
     int code = 0;
     *out = -1;
     LC_TRY(resolve(address, port, 0, &found));
-    for (struct addrinfo *a = found; a && *out < 0; a = a->ai_next) code = connect_to(a, deadline, out);
+    for (struct addrinfo *a = found; a && *out < 0 && p.status >= 0; a = a->ai_next) code = connect_to(a, &p, out);
     freeaddrinfo(found);
+    if (p.status < 0) return p.status;
     return *out < 0 ? lc_fail(LC_ERR_IO, "connecting to %s, port %d: %s", address, port, strerror(code)) : LC_OK;
+}
+
+lc_status lc__socket_connect(const char *address, int port, double deadline, int *out)
+{
+    return lc__socket_connect_while(NULL, NULL, address, port, deadline, out);
+}
+
+/* ---- silence ---- */
+
+void lc__socket_watch(int fd, double silence)
+{
+    enum { PROBES = 100 }; /* the kernel takes 127 */
+    int on = 1, every = 1 + (int)(silence / PROBES), probes = 1 + (int)(silence / every);
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &every, sizeof every);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof every);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
+/* Not TCP_USER_TIMEOUT: that also ends connections whose other end answers, and has no room because it computes. */
+bool lc__socket_is_unanswered(int fd, double silence)
+{
+    struct tcp_info t;
+    socklen_t n = sizeof t;
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &t, &n) == 0 && t.tcpi_unacked &&
+           t.tcpi_last_ack_recv > t.tcpi_last_data_sent + silence * 1000;
 }
 
 /* ---- addresses ---- */
 
-void lc__socket_local(int fd, char *text, size_t size)
+typedef int end_of(int fd, struct sockaddr *address, socklen_t *n);
+
+static void number_of(end_of *end, int fd, char *text, size_t size)
 {
     struct sockaddr_storage sa;
     socklen_t n = sizeof sa;
     *text = 0;
-    if (getsockname(fd, (struct sockaddr *)&sa, &n) < 0 ||
+    if (end(fd, (struct sockaddr *)&sa, &n) < 0 ||
         getnameinfo((struct sockaddr *)&sa, n, text, (socklen_t)size, NULL, 0, NI_NUMERICHOST))
         *text = 0;
+}
+
+void lc__socket_local(int fd, char *text, size_t size)
+{
+    number_of(getsockname, fd, text, size);
+}
+
+void lc__socket_remote(int fd, char *text, size_t size)
+{
+    number_of(getpeername, fd, text, size);
 }
 
 void lc__socket_route(const char *address, char *text, size_t size)

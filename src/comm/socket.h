@@ -17,9 +17,20 @@ lc_status lc__socket_listen(const char *address, int *port, int *out) LC_MUST_US
 int lc__socket_accept(int listener);
 /* Waits until connected, at most until `deadline` (lc__seconds). */
 lc_status lc__socket_connect(const char *address, int port, double deadline, int *out) LC_MUST_USE;
+/* The same, as long as `check` has no error: it is asked several times a second, and its error is returned. */
+lc_status lc__socket_connect_while(lc_status (*check)(void *ctx), void *ctx, const char *address, int port,
+                                   double deadline, int *out) LC_MUST_USE;
 
-/* The address of this end, as a number; "" if there is none. */
+/* From now on the connection is gone when its other end has not answered for about `silence` seconds, where nothing is
+ * under way to it. The other end's kernel answers, whatever its process does. */
+void lc__socket_watch(int fd, double silence);
+/* What is under way has been sent again and again, and nothing has come back for so long: which the kernel bears for a
+ * quarter of an hour. An end that has no room for more is not meant. */
+bool lc__socket_is_unanswered(int fd, double silence);
+
+/* The address of this end, and of the other one, as a number; "" if there is none. */
 void lc__socket_local(int fd, char *text, size_t size);
+void lc__socket_remote(int fd, char *text, size_t size);
 /* The address from which this host reaches `address`; "" if it does not. Sends nothing. */
 void lc__socket_route(const char *address, char *text, size_t size);
 bool lc__socket_is_loopback(const char *number);

@@ -7,9 +7,12 @@
  * is done when its bytes are with the kernel (`sent`), so that nothing stays behind in a rank that computes.
  *
  * A rank that is gone without a word is lost, which is an error at once. One that has said goodbye is missed only when
- * something is still expected of it. */
+ * something is still expected of it. What is between two ranks may be cut while both go on, and while others still
+ * reach them: so connections are asked for a sign of life, and a lane that carries nothing while the words go on is a
+ * loss too. */
 #define _GNU_SOURCE /* ppoll */
 #include "comm/comm_internal.h"
+#include "comm/control_internal.h"
 #include "comm/control_wire.h"
 #include "comm/schedule.h"
 #include "comm/socket.h"
@@ -23,7 +26,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { STREAMS = LC__LANES + 1, WORDS = LC__LANES };
+#define LOOK 0.5 /* seconds between two looks at all lanes */
+enum { STREAMS = LC__LANES + 1, WORDS = LC__LANES, LOOKS = 3 };
 /* Many bytes are sent past the ring for them; what comes must have room for as long as a thread rests (exchange.c). */
 static const size_t out_bytes[LC__LANES] = {[LC__LANE_COLLECTIVE] = 64 << 10, [LC__LANE_DIRECT] = 64 << 10};
 static const size_t in_bytes[LC__LANES] = {[LC__LANE_COLLECTIVE] = 512 << 10, [LC__LANE_DIRECT] = 64 << 10};
@@ -44,10 +48,12 @@ typedef struct lane {
 /* Of this rank itself, and of those that are reached otherwise (mixed.c), memory is NULL. */
 typedef struct peer {
     lane lanes[LC__LANES];
-    char *memory;   /* of the rings */
-    lc__wire words; /* its fd stays open until the end: abort may use it from another thread */
-    bool quiet;     /* no words will come */
-    bool left;      /* it has said goodbye */
+    char *memory;               /* of the rings */
+    lc__wire words;             /* its fd stays open until the end: abort may use it from another thread */
+    bool quiet;                 /* no words will come */
+    bool left;                  /* it has said goodbye */
+    int cut;                    /* of the last LOOKS, how many found a lane that carries nothing */
+    char local[64], remote[64]; /* addresses of this rank and of the peer, between the two */
 } peer;
 
 typedef struct group {
@@ -56,7 +62,8 @@ typedef struct group {
     peer *peers;
     struct pollfd *polled; /* [size,STREAMS] */
     int missed;            /* a rank that has left and is still needed; -1 */
-    int lost;              /* a rank that is gone without a word; -1 */
+    int lost;              /* a rank that is gone without a word, or cut off; -1 */
+    double look;           /* when to look at lanes */
     atomic_int aborted;    /* 1: somebody writes `why`; 2: it is written */
     char why[512];
 } group;
@@ -234,12 +241,41 @@ static void move(group *g)
     }
 }
 
+static bool is_cut(const group *g, const peer *p)
+{
+    for (int l = 0; l < LC__LANES; l++)
+        if (p->lanes[l].closed || lc__socket_is_unanswered(p->lanes[l].fd, g->here.silence)) return true;
+    return false;
+}
+
+/* Of a rank that leaves, the lanes end and its goodbye is there. Where none comes, only the lane is gone. */
+static void look_at_lanes(group *g)
+{
+    double now = lc__seconds();
+    if (now < g->look) return;
+    g->look = now + LOOK;
+    for (int i = 0; i < g->size; i++) {
+        peer *p = &g->peers[i];
+        if (!p->memory || p->left) continue;
+        p->cut = is_cut(g, p) ? p->cut + 1 : 0;
+        if (p->cut >= LOOKS && g->lost < 0) g->lost = i;
+    }
+}
+
 /* Why this rank cannot go on, or "". */
 static void find_failure(const group *g, char *why, size_t size)
 {
+    const peer *p = g->lost >= 0 ? &g->peers[g->lost] : NULL;
     *why = 0;
-    if (g->lost >= 0)
-        snprintf(why, size, "rank %d is lost: its connection to rank %d is gone", g->lost, g->rank);
+    if (p && p->cut >= LOOKS)
+        snprintf(
+            why, size,
+            "rank %d is lost: one of its connections to rank %d carries nothing any more (%s to %s); see whether the "
+            "network between the two hosts is cut, or a firewall there ends connections",
+            g->lost, g->rank, p->remote, p->local);
+    else if (p)
+        snprintf(why, size, "rank %d is lost: its connection to rank %d is gone (%s to %s)", g->lost, g->rank,
+                 p->remote, p->local);
     else if (g->missed >= 0)
         snprintf(why, size, LC__MISSED_TEXT, g->missed, g->rank);
 }
@@ -249,6 +285,7 @@ static lc_status progress(void *self)
     group *g = self;
     char why[sizeof g->why];
     if (poll(g->polled, list(g), 0) > 0) move(g);
+    look_at_lanes(g);
     if (atomic_load_explicit(&g->aborted, memory_order_acquire) == 2) return lc_fail(LC_ERR_PEER, "%s", g->why);
     if (g->lost < 0 && g->missed < 0) return LC_OK;
     find_failure(g, why, sizeof why);
@@ -342,6 +379,15 @@ static group *group_new(int rank, int size, const bool *without)
     return NULL;
 }
 
+static void connect_peer(const group *g, peer *p, const int fds[STREAMS])
+{
+    for (int s = 0; s < STREAMS; s++) lc__socket_watch(fds[s], g->here.silence);
+    for (int l = 0; l < LC__LANES; l++) p->lanes[l].fd = fds[l];
+    lc__wire_init(&p->words, fds[WORDS], 2 * sizeof g->why);
+    lc__socket_local(fds[WORDS], p->local, sizeof p->local);
+    lc__socket_remote(fds[WORDS], p->remote, sizeof p->remote);
+}
+
 lc_status lc__tcp_open(const lc__tcp_place *here, int rank, int size, const bool *without, const lc__meeting *meeting,
                        void **out)
 {
@@ -350,12 +396,9 @@ lc_status lc__tcp_open(const lc__tcp_place *here, int rank, int size, const bool
     int *fds = calloc((size_t)size * STREAMS, sizeof *fds);
     if (!g || !fds) prepared = lc_fail(LC_ERR_MEMORY, "out of memory: a group of %d ranks over tcp", size);
     LC_TRY_GOTO(status, done, lc__tcp_mesh(prepared, here, rank, size, without, STREAMS, meeting, fds));
-    for (int i = 0; i < size; i++) {
-        if (!g->peers[i].memory) continue;
-        for (int l = 0; l < LC__LANES; l++) g->peers[i].lanes[l].fd = fds[i * STREAMS + l];
-        lc__wire_init(&g->peers[i].words, fds[i * STREAMS + WORDS], 2 * sizeof g->why);
-    }
     g->here = *here;
+    for (int i = 0; i < size; i++)
+        if (g->peers[i].memory) connect_peer(g, &g->peers[i], &fds[i * STREAMS]);
     *out = g;
     g = NULL;
 done:
@@ -396,13 +439,14 @@ const lc__transport_ops lc__tcp = {
     .abort = abort_all,
 };
 
-lc_status lc__tcp_place_set(lc__tcp_place *p, const char *address, const char *secret)
+lc_status lc__tcp_place_set(lc__tcp_place *p, const char *address, const char *secret, double silence)
 {
     if (!address) address = "127.0.0.1";
     if (strlen(address) >= sizeof p->address)
         return lc_fail(LC_ERR_ARGUMENT, "the address \"%s\" is too long", address);
     snprintf(p->address, sizeof p->address, "%s", address);
     snprintf(p->secret, sizeof p->secret, "%s", secret);
+    p->silence = lc__control_default_times(&(lc__control_times){.silence = silence}).silence;
     return LC_OK;
 }
 
@@ -418,6 +462,6 @@ lc_status lc_comm_tcp(const char *address, int rank, int size, const lc_meeting 
 {
     lc__tcp_place here;
     *out = NULL;
-    LC_TRY(lc__tcp_place_set(&here, address, ""));
+    LC_TRY(lc__tcp_place_set(&here, address, "", 0));
     return lc__comm_tcp(&here, rank, size, meeting, out);
 }

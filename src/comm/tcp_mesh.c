@@ -21,6 +21,7 @@
 
 #define CONNECT_TIME  30.0 /* seconds */
 #define STRANGER_TIME 5.0  /* seconds for a caller to prove what it has to */
+#define CHECK_TIME    0.2  /* seconds without anything, until it is asked whether it is of use to wait */
 enum { CALLERS = 256, WHO = 8, ANSWER = WHO + LC__NONCE + LC__PROOF };
 
 /* A connection that is not proven yet, from either side. */
@@ -36,6 +37,7 @@ typedef struct call {
 
 typedef struct mesh {
     int rank, size, streams, listener;
+    const lc__meeting *meeting;
     const lc__tcp_card *cards;
     const bool *without;
     int *fds;
@@ -154,7 +156,7 @@ static lc_status call_rank(mesh *m, int rank, int stream)
     call *c = &m->calls[m->n_calls++];
     *c = (call){.fd = -1, .ours = true, .rank = rank, .stream = stream, .want = LC__NONCE};
     char local[64];
-    LC_TRY(lc__socket_connect(to->address, to->port, m->until, &c->fd));
+    LC_TRY(lc__socket_connect_while(m->meeting->check, m->meeting->ctx, to->address, to->port, m->until, &c->fd));
     lc__socket_local(c->fd, local, sizeof local);
     if (!lc__proof_reveals() || lc__socket_is_loopback(local)) return LC_OK;
     return lc_fail(LC_ERR_UNSUPPORTED, "rank %d would have to send the group's secret to %s, because %s", m->rank,
@@ -207,9 +209,10 @@ static lc_status connect_all(mesh *m)
         m->polled[0] = (struct pollfd){.fd = m->n_calls < most ? m->listener : -1, .events = POLLIN};
         int n = m->n_calls;
         for (int i = 0; i < n; i++) m->polled[1 + i] = (struct pollfd){.fd = m->calls[i].fd, .events = POLLIN};
-        if (poll(m->polled, 1 + (nfds_t)n, (int)((left < 1 ? left : 1) * 1000) + 1) > 0)
-            for (int i = 0; i < n; i++)
-                if (m->polled[1 + i].revents) LC_TRY(hear(m, &m->calls[i]));
+        int some = poll(m->polled, 1 + (nfds_t)n, (int)((left < CHECK_TIME ? left : CHECK_TIME) * 1000) + 1);
+        for (int i = 0; i < n && some > 0; i++)
+            if (m->polled[1 + i].revents) LC_TRY(hear(m, &m->calls[i]));
+        if (some == 0 && m->meeting->check) LC_TRY(m->meeting->check(m->meeting->ctx));
         tidy(m, now);
         accept_callers(m, most, now);
     }
@@ -260,6 +263,7 @@ lc_status lc__tcp_mesh(lc_status prepared, const lc__tcp_place *here, int rank, 
               .size = size,
               .streams = streams,
               .listener = -1,
+              .meeting = meeting,
               .cards = cards,
               .without = without,
               .fds = fds,

@@ -27,11 +27,16 @@ typedef struct bell {
     atomic_bool left; /* the rank has closed its end */
 } bell;
 
+/* Why the group has ended. */
+typedef struct reason {
+    atomic_int state; /* 1: somebody writes `text`; 2: it is written */
+    char text[512];
+} reason;
+
 struct lc__window {
     int size;
     atomic_int left;
-    atomic_int aborted; /* 1: somebody writes `why`; 2: it is written */
-    char why[512];
+    reason why;
     _Alignas(64) char rest[]; /* bell[size], ring[size][size][LC__LANES], bytes */
 };
 
@@ -43,6 +48,7 @@ typedef struct end {
     char *data;
     size_t ring_bytes[LC__LANES], pair_bytes;
     int missed; /* a rank that has left and is still needed; -1 */
+    reason why; /* this rank's own: whoever began to write the shared one may have been killed before it was done */
     void (*release)(lc__window *w, size_t bytes);
 } end;
 
@@ -175,14 +181,19 @@ void lc__window_miss(void *self, int peer, int lane)
 int lc__window_missed(const void *self)
 {
     const end *e = self; /* who ends the group says why before it leaves */
-    return atomic_load_explicit(&e->w->aborted, memory_order_acquire) ? -1 : e->missed;
+    return atomic_load_explicit(&e->w->why.state, memory_order_acquire) ? -1 : e->missed;
+}
+
+static bool is_written(const reason *r)
+{
+    return __builtin_expect(atomic_load_explicit(&r->state, memory_order_acquire) == 2, 0);
 }
 
 lc_status lc__window_progress(void *self)
 {
     const end *e = self;
-    if (__builtin_expect(atomic_load_explicit(&e->w->aborted, memory_order_acquire) == 2, 0))
-        return lc_fail(LC_ERR_PEER, "%s", e->w->why);
+    if (is_written(&e->w->why)) return lc_fail(LC_ERR_PEER, "%s", e->w->why.text);
+    if (is_written(&e->why)) return lc_fail(LC_ERR_PEER, "%s", e->why.text);
     if (__builtin_expect(e->missed < 0, 1) || lc__window_missed(self) < 0) return LC_OK;
     return lc_fail(LC_ERR_PEER, LC__MISSED_TEXT, e->missed, e->rank);
 }
@@ -212,12 +223,19 @@ void lc__window_idle(void *self, int microseconds)
     atomic_store(&b->asleep, 0);
 }
 
+/* The first one stays. */
+static bool write_reason(reason *r, const char *text)
+{
+    int nobody = 0;
+    if (!atomic_compare_exchange_strong(&r->state, &nobody, 1)) return false;
+    snprintf(r->text, sizeof r->text, "%s", text);
+    atomic_store_explicit(&r->state, 2, memory_order_release);
+    return true;
+}
+
 void lc__window_abort(void *self, const char *why)
 {
     end *e = self;
-    int nobody = 0;
-    if (!atomic_compare_exchange_strong(&e->w->aborted, &nobody, 1)) return;
-    snprintf(e->w->why, sizeof e->w->why, "%s", why);
-    atomic_store_explicit(&e->w->aborted, 2, memory_order_release);
+    if (!write_reason(&e->w->why, why)) (void)write_reason(&e->why, why);
     for (int i = 0; i < e->size; i++) wake(&e->bells[i]);
 }

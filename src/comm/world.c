@@ -235,18 +235,24 @@ static bool is_one_of(const char *name, const char *const *list)
     return *list;
 }
 
+/* The end of the run, which ends waiting for ranks that will not come. */
+static lc_status check_run(void *control)
+{
+    return lc__control_explain(control, 0, LC_OK);
+}
+
 /* What fails because memory cannot be shared fails so on all ranks. */
-static lc_status make_comm(lc__world *w, const char *backend, const identity *all)
+static lc_status make_comm(lc__world *w, const char *backend, const identity *all, double silence)
 {
     static const char *const over_mpi[] = {"mpi", "shm+mpi", NULL}, *const over_memory[] = {"shm", "shm+tcp", "shm+mpi",
                                                                                             "auto", NULL};
-    const lc_meeting meeting = {lc__control_all_gather, w->control};
+    const lc_meeting meeting = {lc__control_all_gather, w->control, check_run};
     int other = elsewhere(w, all), host = first_of_host(all, w->rank);
     bool automatic = !strcmp(backend, "auto"), share = is_one_of(backend, over_memory) && any_together(w, all);
     bool mpi = is_one_of(backend, over_mpi) || (automatic && other >= 0 && all_prefer_mpi(w, all));
     lc__tcp_place here;
     lc_status s;
-    LC_TRY(lc__tcp_place_set(&here, w->local_address, w->secret));
+    LC_TRY(lc__tcp_place_set(&here, w->local_address, w->secret, silence));
     if (!strcmp(backend, "shm") && other >= 0)
         return lc_fail(LC_ERR_CONFIG,
                        "ranks %d and %d are on different hosts, or in different containers, and cannot "
@@ -294,7 +300,7 @@ static lc_status connect_all(lc__world *w, const lc__world_options *o, const cha
     place(w, all);
     share_cores(w, all);
     find_address(w, all);
-    LC_TRY_GOTO(status, done, make_comm(w, backend, all));
+    LC_TRY_GOTO(status, done, make_comm(w, backend, all, o->times.silence));
     lc__control_watch(w->control, w->comm);
     lc__comm_explained_by(w->comm, explain, w);
 done:
