@@ -438,4 +438,48 @@ TEST(overrides)
     CHECK_EQ(p.evaluations, 3);
 }
 
+static lc_status own_zero_grad(lc_module *self, int64_t epoch, int64_t i, lc_optimizer *opt)
+{
+    (void)self, (void)epoch, (void)i;
+    lc_optimizer_zero_grad(opt);
+    return LC_OK;
+}
+
+/* As in PyTorch; gradients are of one window all the same. */
+TEST(a_module_zeroes_gradients_itself)
+{
+    lc_module_ops ops = automatic_ops;
+    ops.optimizer_zero_grad = own_zero_grad;
+    pair p = {.step = line, .optimizers = one_for_both, .n = 3};
+    double a, b;
+    int64_t step;
+    train(&p, &ops, 2, 0, &a, &b, &step);
+    CHECK_NEAR(a, 1 - 0.5 * 2 * (1 + 2 + 3), 1e-5);
+}
+
+/* By hand gradients add up; what the same trainer does by itself later is a mean again. */
+TEST(a_fit_behind_one_by_hand)
+{
+    pair by_hand = {.step = backward_twice, .optimizers = one_for_both, .n = 3};
+    pair p = {.step = line, .optimizers = one_for_both, .n = 4};
+    char dir[256];
+    lc_trainer *t;
+    CHECK(world_dir(dir, sizeof dir));
+    lc_trainer_options o = world_options(dir);
+    o.max_epochs = 1;
+    o.enable_checkpointing = LC_OFF;
+    pair_init(&by_hand, &manual_ops);
+    pair_init(&p, &automatic_ops);
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_OK(lc_trainer_fit(t, &by_hand.base, NULL));
+    CHECK_OK(lc_trainer_set_accumulate_grad_batches(t, 4));
+    t->max_epochs = 2;
+    CHECK_OK(lc_trainer_fit(t, &p.base, NULL));
+    CHECK_NEAR(value_of(p.a), 1 - 0.5 * (1 + 2 + 3 + 4) / 4, 1e-6);
+    lc_trainer_free(t);
+    lc_module_release(&by_hand.base);
+    lc_module_release(&p.base);
+    world_remove(dir);
+}
+
 TEST_MAIN

@@ -131,7 +131,8 @@ LC_API void lc_optimizer_zero_grad(lc_optimizer *opt);
  * at other parameters each; for the others it is called once, before lc_optimizer_step. Gradients are taken as they
  * are, or as lc_clip_grad_norm or lc_clip_grad_value of `evaluate` bound them. */
 LC_API lc_status lc_optimizer_step_closure(lc_optimizer *opt, lc_evaluate_fn *evaluate, void *ctx) LC_MUST_USE;
-/* The divisor of accumulated gradients for the next update (0: the number of backward passes). */
+/* The divisor of accumulated gradients from the next update on (0: the number of backward passes). A fit of the trainer
+ * begins with 0. */
 LC_API void lc_graph_set_window(lc_graph *g, double window);
 
 /* ---- making one ----

@@ -76,8 +76,10 @@ lc_status lc__closure_zero_grad(lc_closure *c)
     lc_trainer *t = c->t;
     lc_optimizer *opt = closure_optimizer(c);
     LC_TRY(LC__HOOK(t, ON_BEFORE_ZERO_GRAD, on_before_zero_grad, opt));
+    LC_TRY(LC__MODULE_HOOK(t, OPTIMIZER_ZERO_GRAD, optimizer_zero_grad, t->current_epoch, c->batch_idx, opt));
     t->window_backwards = 0;
-    return LC__MODULE_HOOK(t, OPTIMIZER_ZERO_GRAD, optimizer_zero_grad, t->current_epoch, c->batch_idx, opt);
+    t->graph->backwards = 0; /* lc_optimizer_zero_grad, which a module may call, leaves it */
+    return LC_OK;
 }
 
 static lc_status closure_run(lc_closure *c)

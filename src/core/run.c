@@ -235,6 +235,7 @@ static lc_status set_up_optimizers(lc_trainer *t)
 
 static lc_status fit_begin(lc_trainer *t)
 {
+    lc_graph_set_window(t->graph, 0); /* an earlier fit by hand has set it */
     LC_TRY(set_up_optimizers(t));
     LC_TRY(lc__memory_limit_apply(t->opt.memory_limit, t->graph, t->m, &t->optimizers));
     lc_module_train(t->m, true);
