@@ -145,7 +145,7 @@ static lc_status validation_step(lc_module *self, const lc_batch *b, int64_t i, 
 static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
 {
     const job *j = ((net *)self)->j;
-    lc_optimizer *opt = j->optimizer == LBFGS   ? lc_lbfgs(self, .lr = 0.1)
+    lc_optimizer *opt = j->optimizer == LBFGS   ? lc_lbfgs(self, .lr = 0.1, .max_iter = 3)
                         : j->optimizer == ADAM  ? lc_adam(self, .lr = 0.01)
                         : j->optimizer == ADAMW ? lc_adamw(self, .lr = 0.01, .weight_decay = 0.1)
                                                 : lc_sgd(self, .lr = 0.1, .momentum = 0.9);
@@ -641,6 +641,27 @@ TEST(what_does_not_go_with_several_ranks)
     j.sync_batchnorm = false;
     j.manual = true;
     expect(&j, 2, "must call the backward pass", "net optimises manually");
+}
+
+/* What is clipped is their mean. */
+TEST(lbfgs_divides_sums_over_chunks)
+{
+    static outcome whole;
+    job j = job_of("lbfgs", MLP, 32, 32);
+    j.optimizer = LBFGS;
+    j.samples = 32;
+    j.clip = 0.05;
+    j.clip_value = j.no_dropout = true;
+    CHECK_OK(run(&j, NULL, &whole));
+    j.chunk = 4;
+    CHECK_OK(run(&j, NULL, &one));
+    CHECK_EQ(one.bytes, whole.bytes);
+    for (size_t i = 0; i < one.bytes; i += sizeof(float)) {
+        float a, b;
+        memcpy(&a, one.parameters + i, sizeof a);
+        memcpy(&b, whole.parameters + i, sizeof b);
+        CHECK_NEAR(a, b, 1e-5);
+    }
 }
 
 /* ---- sums without rounding ---- */
