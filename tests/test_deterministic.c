@@ -41,6 +41,7 @@ typedef struct job {
     int skip_every;         /* chunks without a loss */
     int64_t limit, samples; /* batches of an epoch, samples; 0: all */
     bool reads, counts, sync_batchnorm, manual;
+    bool other_windows;                     /* of 1, 3, 3, 1, 1 and 1 batches */
     bool compares_state;                    /* of optimizers, as the end's checkpoint has it */
     const char *strategy, *state_dict_type; /* of a communicator, or of */
     const char *devices;                    /* of one process */
@@ -131,6 +132,8 @@ static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const 
         if (o->loss) LC_TRY(lc_item(o->loss, &loss));
         RANK_CHECK(j->skip_every || fabs(mean - loss) < 1e-6);
     }
+    if (j->other_windows && i == 0) LC_TRY(lc_trainer_set_accumulate_grad_batches(self->trainer, 3));
+    if (j->other_windows && i == 5) LC_TRY(lc_trainer_set_accumulate_grad_batches(self->trainer, 1));
     if (i != j->save_after || lc_trainer_current_epoch(self->trainer) != 1) return LC_OK;
     return lc_trainer_save_checkpoint(self->trainer, j->saved, false);
 }
@@ -454,6 +457,23 @@ TEST(accumulation)
         j.optimizer = k == CNN ? ADAM : SGD;
         j.compares_state = true;
         check(&j, "accumulate", k == MLP ? 8 : 2);
+    }
+}
+
+TEST(windows_of_other_lengths)
+{
+    job j = job_of("windows", MLP, 16, 0);
+    j.other_windows = true;
+    check(&j, "windows", 2);
+    CHECK_EQ(one.steps, 6 * j.max_epochs);
+    for (j.save_after = 1; j.save_after <= 3; j.save_after++) {
+        j.ckpt_path = NULL;
+        snprintf(j.saved, sizeof j.saved, "%s/inside-%d.ckpt", j.root, (int)j.save_after);
+        run_on(&j, "a run that saves", 2);
+        job rest = j;
+        rest.save_after = -1;
+        rest.ckpt_path = j.saved;
+        run_on(&rest, "a run that goes on", 1);
     }
 }
 

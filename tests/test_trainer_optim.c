@@ -14,6 +14,8 @@ typedef struct pair {
     int64_t n, stop_after, batches; /* stop_after: training batches, or 0 */
     bool b_had_gradient;
     int evaluations;
+    int64_t accumulate;  /* 0: 1 */
+    const int64_t *sets; /* [n] what is set behind each batch; 0: nothing */
 } pair;
 
 static lc_tensor *pair_step(lc_module *self, const lc_batch *batch, int64_t i)
@@ -31,7 +33,8 @@ static lc_status pair_loader(lc_module *self, lc_loaders *out)
 static lc_status pair_batch_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
 {
     pair *p = (pair *)self;
-    (void)o, (void)b, (void)i;
+    (void)o, (void)b;
+    if (p->sets && p->sets[i]) LC_TRY(lc_trainer_set_accumulate_grad_batches(self->trainer, p->sets[i]));
     if (!p->stop_after || ++p->batches != p->stop_after) return LC_OK;
     char path[4200];
     snprintf(path, sizeof path, "%s/stop.ckpt", lc_trainer_default_root_dir(self->trainer));
@@ -89,6 +92,7 @@ static void train(pair *p, const lc_module_ops *ops, int64_t epochs, int64_t sto
         lc_trainer_options o = world_options(dir);
         o.max_epochs = epochs;
         o.enable_checkpointing = LC_OFF;
+        if (p->accumulate) o.accumulate_grad_batches = p->accumulate;
         *p = start;
         p->stop_after = part ? 0 : stop_after;
         pair_init(p, ops);
@@ -455,6 +459,35 @@ TEST(a_module_zeroes_gradients_itself)
     int64_t step;
     train(&p, &ops, 2, 0, &a, &b, &step);
     CHECK_NEAR(a, 1 - 0.5 * 2 * (1 + 2 + 3), 1e-5);
+}
+
+/* A window ends as it began; the next one has the length that was set last. */
+TEST(windows_of_other_lengths)
+{
+    static const int64_t longer[10] = {[2] = 4}, shorter[8] = {[1] = 1}, back[10] = {[0] = 2, [1] = 3, [4] = 2};
+    const struct {
+        int64_t accumulate, n, steps;
+        const int64_t *sets;
+        double gradients;
+    } cases[] = {
+        {1, 10, 5, longer, 1 + 2 + 3 + (4 + 5 + 6 + 7) / 4. + (8 + 9 + 10) / 3.},
+        {4, 8, 5, shorter, (1 + 2 + 3 + 4) / 4. + 5 + 6 + 7 + 8},
+        {3, 10, 4, back, (1 + 2 + 3) / 3. + (4 + 5 + 6) / 3. + (7 + 8) / 2. + (9 + 10) / 2.},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pair p = {.step = line,
+                  .optimizers = one_for_both,
+                  .n = cases[i].n,
+                  .accumulate = cases[i].accumulate,
+                  .sets = cases[i].sets};
+        pair now = p;
+        double a, b;
+        int64_t step;
+        train(&now, &automatic_ops, 1, 0, &a, &b, &step);
+        CHECK_EQ(step, cases[i].steps);
+        CHECK_NEAR(a, 1 - 0.5 * cases[i].gradients, 1e-5);
+        check_resume(&p, &automatic_ops, 2);
+    }
 }
 
 /* By hand gradients add up; what the same trainer does by itself later is a mean again. */

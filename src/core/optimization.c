@@ -90,7 +90,7 @@ static lc_status closure_run(lc_closure *c)
     if (t->parts) return lc__parts_closure(c);
     LC_TRY(lc__norms_begin(t, c->batch));
     LC_TRY(lc__run_training_step(c));
-    if (c->batch_idx % t->accumulate == 0) LC_TRY(lc__closure_zero_grad(c));
+    if (lc__window_place(t, c->batch_idx) == 0) LC_TRY(lc__closure_zero_grad(c));
     if (c->loss) return backward(t, c->loss);
     LC_TRY(lc__norms_end(t, false));
     if (t->accumulating && !t->strategy->syncs_every_backward) return LC_OK;
