@@ -88,6 +88,23 @@ TEST(several_backward_passes_for_a_step)
     check("manual_accumulate", manually_accumulating);
 }
 
+/* A run by hand costs as many calls later as at its beginning, however many backward passes there were. */
+TEST(many_backward_passes_by_hand)
+{
+    static ranks_job r;
+    int64_t calls[3];
+    for (int i = 0; i < 3; i++) {
+        job j = job_of("many");
+        manually(&j);
+        j.max_epochs = 7 * (i + 1); /* of 18 backward passes */
+        memset(&r, 0, sizeof r);
+        r.j = &j;
+        CHECK_RANKS("threads", 2, run_rank, &r);
+        calls[i] = r.o[0].all_reduces;
+    }
+    CHECK_EQ(calls[2] - calls[1], calls[1] - calls[0]);
+}
+
 static void lbfgs(job *j)
 {
     unevenly(j);
