@@ -461,6 +461,46 @@ TEST(a_module_zeroes_gradients_itself)
     CHECK_NEAR(a, 1 - 0.5 * 2 * (1 + 2 + 3), 1e-5);
 }
 
+static lc_status look_at_gradient(lc_module *self, const lc_batch *batch, int64_t i, int loader)
+{
+    pair *p = (pair *)self;
+    float gradient;
+    (void)i, (void)loader;
+    lc_zero_grad(lc_current_graph());
+    lc_backward(lc_mul(p->a, lc_add_scalar(lc_mean(batch->x), 3)));
+    LC_TRY(lc_tensor_read(lc_gradient(p->a), &gradient, sizeof gradient));
+    CHECK_NEAR(gradient, 3, 0);
+    p->evaluations++;
+    return LC_OK;
+}
+
+/* inference_mode=false lets validate have gradients; in a fit they are the training's. */
+TEST(gradients_of_an_evaluation)
+{
+    lc_module_ops ops = automatic_ops;
+    ops.validation_step = look_at_gradient;
+    ops.val_dataloader = pair_loader;
+    for (int i = 0; i < 3; i++) {
+        pair p = {.step = loss_of_a, .optimizers = one_for_both, .n = 1};
+        char dir[256];
+        lc_trainer *t;
+        CHECK(world_dir(dir, sizeof dir));
+        lc_trainer_options o = world_options(dir);
+        o.max_epochs = 1;
+        o.enable_checkpointing = LC_OFF;
+        o.inference_mode = i == 0;
+        pair_init(&p, &ops);
+        CHECK_OK(lc_trainer_new(&o, &t));
+        lc_status s = i < 2 ? lc_trainer_validate(t, &p.base, NULL) : lc_trainer_fit(t, &p.base, NULL);
+        CHECK_STATUS(s, i == 1 ? LC_OK : LC_ERR_STATE);
+        if (i != 1) CHECK_CONTAINS(lc_error_message(), "inference_mode");
+        CHECK_EQ(p.evaluations, i == 1);
+        lc_trainer_free(t);
+        lc_module_release(&p.base);
+        world_remove(dir);
+    }
+}
+
 /* A window ends as it began; the next one has the length that was set last. */
 TEST(windows_of_other_lengths)
 {
