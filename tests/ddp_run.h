@@ -28,6 +28,7 @@ typedef struct job {
     const char *ckpt_path;
     const char *strategy;  /* NULL: ddp, or with one process none */
     const char *optimizer; /* NULL: SGD with momentum */
+    enum { NO_LBFGS, LBFGS, LBFGS_STRONG_WOLFE } lbfgs;
     lc_status (*callback)(lc_callback *out);
     int64_t shard_size, deterministic_chunk; /* 0: sums are not on a tree */
     int stop_rank, fail_rank;                /* -1: none */
@@ -88,6 +89,23 @@ static inline lc_tensor *manual_step(lc_module *self, const lc_batch *b, int64_t
     return s < 0 ? NULL : loss;
 }
 
+static inline lc_tensor *closure_of_step(void *ctx, lc_status *s)
+{
+    void **step = ctx;
+    lc_tensor *loss = training_step(step[0], step[1], *(const int64_t *)step[2]);
+    *s = lc_manual_zero_grad(step[0], NULL);
+    if (*s >= 0) *s = lc_manual_backward(step[0], loss);
+    return loss;
+}
+
+static inline lc_tensor *closure_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    void *step[] = {self, (void *)(uintptr_t)b, &i};
+    lc_tensor *loss = NULL;
+    lc_status s = lc_manual_step_closure(self, lc_manual_optimizer(self, 0), closure_of_step, step, &loss);
+    return s < 0 ? NULL : loss;
+}
+
 /* To half of the largest element of the first layer's. */
 static inline lc_status clip_by_look(net *m, lc_optimizer *opt)
 {
@@ -128,8 +146,12 @@ static inline lc_status on_train_batch_start(lc_module *self, const lc_batch *b,
 
 static inline lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
 {
-    const char *name = ((net *)self)->j->optimizer;
+    const job *j = ((net *)self)->j;
+    const char *name = j->optimizer;
     lc_optimizer *opt;
+    if (j->lbfgs == LBFGS_STRONG_WOLFE)
+        return lc_optimizers_add(out, lc_lbfgs(self, .lr = 3, .max_iter = 3, .strong_wolfe = true));
+    if (j->lbfgs) return lc_optimizers_add(out, lc_lbfgs(self, .lr = 0.1, .max_iter = 10, .tolerance_change = 0.02));
     if (!name) return small_net_sgd(self, out);
     LC_TRY(lc_optimizer_by_name(name, self, NULL, 0, &opt));
     return lc_optimizers_add(out, opt);
@@ -171,6 +193,21 @@ static const lc_module_ops late_ops = {
     .manual_optimization = true,
 };
 
+static const lc_module_ops closure_ops = {
+    LC_MODULE_OPS_INIT("closure_net"),
+    .training_step = closure_step,
+    .validation_step = small_net_validation_step,
+    .configure_optimizers = configure_optimizers,
+    .manual_optimization = true,
+};
+
+static inline const lc_module_ops *ops_of(const job *j)
+{
+    if (j->late) return &late_ops;
+    if (!j->manual) return &net_ops;
+    return j->lbfgs ? &closure_ops : &manual_ops;
+}
+
 static inline lc_status run(job *j, lc_comm *comm, outcome *o)
 {
     int n = comm ? lc_comm_size(comm) : 1;
@@ -204,7 +241,7 @@ static inline lc_status run(job *j, lc_comm *comm, outcome *o)
     LC_TRY(loader_of(0, j->samples ? j->samples : SAMPLES, GLOBAL_BATCH / n, j->shuffle, &train));
     LC_TRY(loader_of(SAMPLES - VAL, j->val ? j->val : VAL, GLOBAL_BATCH / n, false, &val));
     /* Other seeds: parameters come from rank 0 all the same. */
-    LC_TRY(small_net_init(&m.base, j->late ? &late_ops : j->manual ? &manual_ops : &net_ops, (uint64_t)(1 + m.rank)));
+    LC_TRY(small_net_init(&m.base, ops_of(j), (uint64_t)(1 + m.rank)));
     LC_TRY(lc_trainer_new(&opt, &t));
     o->status = lc_trainer_fit(t, &m.base.base, &(lc_run_args){.train_dataloader = train, .val_dataloader = val});
     lc_status s = o->status;
@@ -309,6 +346,12 @@ static inline void thawing(job *j)
     j->thaws = true;
     j->max_epochs = 4;
     j->bucket_cap_mb = small_buckets;
+}
+
+/* One batch an epoch, of which ranks have 7, or 4 and 3, 3, 2 and 2, or 2, 2, 2 and 1 samples. */
+static inline void unevenly(job *j)
+{
+    j->samples = 7;
 }
 
 static inline void clipping(job *j)

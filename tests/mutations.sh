@@ -101,7 +101,7 @@ mutate 'late steps with shares of sums' src/core/optimization.c 's/return r && l
 mutate 'gradients looked at while under way' src/tensor/execute.c 's/g->reducer \&\& !p->by_bucket ? lc__reducer_settle(g->reducer) : LC_OK/LC_OK/' test_sync:gpt
 mutate 'gradients that are read on, added up' src/tensor/lower.c 's/if (b->g->reducer && s->last > position) return;//' test_under_way:read_on
 mutate 'gradients looked at before, added up' src/tensor/expand_sync.c 's/ && !reads(g, &g->ir.nodes\[k\], flat, i)//' test_under_way:looked_at
-mutate 'LBFGS with half of the sums' src/optim/lbfgs.c 's/if (lc_current_graph()) LC_TRY(lc__graph_settle(lc_current_graph()));//' test_under_way:lbfgs
+mutate 'LBFGS with half of the sums' src/optim/lbfgs.c 's/if (g) LC_TRY(lc__graph_settle(g));//' test_under_way:lbfgs
 mutate 'any optimizer by bucket' src/tensor/macro.c 's/lc__is_elementwise(opt->ops);/true;/' test_under_way:an_optimizer
 mutate 'sums added up again without samples' src/core/optimization.c 's/if (t->graph->reducer) lc__reducer_before_backward(t->graph->reducer);//' test_under_way:without_samples
 mutate 'gradient of one rank alone left out' src/tensor/sync.c 's/memcpy(r->flats\[f\]->has_gradient, at, (size_t)r->flats\[f\]->n);/;/' test_sync:some_ranks

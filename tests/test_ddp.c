@@ -36,7 +36,7 @@ static void check(const char *name, void (*change)(job *j))
             CHECK(!memcmp(r.o[0].weight, r.o[i].weight, sizeof r.o[0].weight));
             CHECK(r.o[0].val_loss == r.o[i].val_loss && r.o[0].smallest == r.o[i].smallest);
         }
-        for (int i = 0; i < SAMPLES; i++) CHECK(j.seen[i]);
+        for (int i = 0; i < (j.samples ? j.samples : SAMPLES); i++) CHECK(j.seen[i]);
         /* One run, one set of checkpoints, the same names. */
         char a[512], b[512];
         snprintf(a, sizeof a, "%s/lightning_logs", j.root);
@@ -86,6 +86,57 @@ TEST(several_backward_passes_for_a_step)
 {
     check("manual", manually);
     check("manual_accumulate", manually_accumulating);
+}
+
+/* A run by hand costs as many calls later as at its beginning, however many backward passes there were. */
+TEST(many_backward_passes_by_hand)
+{
+    static ranks_job r;
+    int64_t calls[3];
+    for (int i = 0; i < 3; i++) {
+        job j = job_of("many");
+        manually(&j);
+        j.max_epochs = 7 * (i + 1); /* of 18 backward passes */
+        memset(&r, 0, sizeof r);
+        r.j = &j;
+        CHECK_RANKS("threads", 2, run_rank, &r);
+        calls[i] = r.o[0].all_reduces;
+    }
+    CHECK_EQ(calls[2] - calls[1], calls[1] - calls[0]);
+}
+
+static void lbfgs(job *j)
+{
+    unevenly(j);
+    j->lbfgs = LBFGS;
+    j->max_epochs = 2; /* each step multiplies what is rounded */
+}
+static void lbfgs_searching(job *j)
+{
+    lbfgs(j);
+    j->lbfgs = LBFGS_STRONG_WOLFE;
+}
+static void lbfgs_by_hand(job *j)
+{
+    lbfgs(j);
+    j->manual = true;
+}
+static void lbfgs_searching_by_hand(job *j)
+{
+    lbfgs_searching(j);
+    j->manual = true;
+}
+
+/* Steps and where a line search ends depend on the loss and the gradient, so ranks must look at the same ones. */
+TEST(lbfgs_takes_one_path)
+{
+    check("lbfgs", lbfgs);
+    check("lbfgs_manual", lbfgs_by_hand);
+}
+TEST(lbfgs_searches_along_one_line)
+{
+    check("lbfgs_wolfe", lbfgs_searching);
+    check("lbfgs_wolfe_manual", lbfgs_searching_by_hand);
 }
 
 /* Smaller buckets are more calls, and the same numbers. */

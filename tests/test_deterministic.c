@@ -41,6 +41,7 @@ typedef struct job {
     int skip_every;         /* chunks without a loss */
     int64_t limit, samples; /* batches of an epoch, samples; 0: all */
     bool reads, counts, sync_batchnorm, manual;
+    bool other_windows;                     /* of 1, 3, 3, 1, 1 and 1 batches */
     bool compares_state;                    /* of optimizers, as the end's checkpoint has it */
     const char *strategy, *state_dict_type; /* of a communicator, or of */
     const char *devices;                    /* of one process */
@@ -131,6 +132,8 @@ static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const 
         if (o->loss) LC_TRY(lc_item(o->loss, &loss));
         RANK_CHECK(j->skip_every || fabs(mean - loss) < 1e-6);
     }
+    if (j->other_windows && i == 0) LC_TRY(lc_trainer_set_accumulate_grad_batches(self->trainer, 3));
+    if (j->other_windows && i == 5) LC_TRY(lc_trainer_set_accumulate_grad_batches(self->trainer, 1));
     if (i != j->save_after || lc_trainer_current_epoch(self->trainer) != 1) return LC_OK;
     return lc_trainer_save_checkpoint(self->trainer, j->saved, false);
 }
@@ -145,7 +148,7 @@ static lc_status validation_step(lc_module *self, const lc_batch *b, int64_t i, 
 static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
 {
     const job *j = ((net *)self)->j;
-    lc_optimizer *opt = j->optimizer == LBFGS   ? lc_lbfgs(self, .lr = 0.1)
+    lc_optimizer *opt = j->optimizer == LBFGS   ? lc_lbfgs(self, .lr = 0.1, .max_iter = 3)
                         : j->optimizer == ADAM  ? lc_adam(self, .lr = 0.01)
                         : j->optimizer == ADAMW ? lc_adamw(self, .lr = 0.01, .weight_decay = 0.1)
                                                 : lc_sgd(self, .lr = 0.1, .momentum = 0.9);
@@ -457,6 +460,23 @@ TEST(accumulation)
     }
 }
 
+TEST(windows_of_other_lengths)
+{
+    job j = job_of("windows", MLP, 16, 0);
+    j.other_windows = true;
+    check(&j, "windows", 2);
+    CHECK_EQ(one.steps, 6 * j.max_epochs);
+    for (j.save_after = 1; j.save_after <= 3; j.save_after++) {
+        j.ckpt_path = NULL;
+        snprintf(j.saved, sizeof j.saved, "%s/inside-%d.ckpt", j.root, (int)j.save_after);
+        run_on(&j, "a run that saves", 2);
+        job rest = j;
+        rest.save_after = -1;
+        rest.ckpt_path = j.saved;
+        run_on(&rest, "a run that goes on", 1);
+    }
+}
+
 /* Of the last batch of an epoch some ranks have fewer chunks, or none, and in stage 3 each chunk gathers parameters. */
 TEST(ranks_with_fewer_chunks)
 {
@@ -641,6 +661,27 @@ TEST(what_does_not_go_with_several_ranks)
     j.sync_batchnorm = false;
     j.manual = true;
     expect(&j, 2, "must call the backward pass", "net optimises manually");
+}
+
+/* What is clipped is their mean. */
+TEST(lbfgs_divides_sums_over_chunks)
+{
+    static outcome whole;
+    job j = job_of("lbfgs", MLP, 32, 32);
+    j.optimizer = LBFGS;
+    j.samples = 32;
+    j.clip = 0.05;
+    j.clip_value = j.no_dropout = true;
+    CHECK_OK(run(&j, NULL, &whole));
+    j.chunk = 4;
+    CHECK_OK(run(&j, NULL, &one));
+    CHECK_EQ(one.bytes, whole.bytes);
+    for (size_t i = 0; i < one.bytes; i += sizeof(float)) {
+        float a, b;
+        memcpy(&a, one.parameters + i, sizeof a);
+        memcpy(&b, whole.parameters + i, sizeof b);
+        CHECK_NEAR(a, b, 1e-5);
+    }
 }
 
 /* ---- sums without rounding ---- */

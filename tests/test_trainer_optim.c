@@ -14,6 +14,8 @@ typedef struct pair {
     int64_t n, stop_after, batches; /* stop_after: training batches, or 0 */
     bool b_had_gradient;
     int evaluations;
+    int64_t accumulate;  /* 0: 1 */
+    const int64_t *sets; /* [n] what is set behind each batch; 0: nothing */
 } pair;
 
 static lc_tensor *pair_step(lc_module *self, const lc_batch *batch, int64_t i)
@@ -31,7 +33,8 @@ static lc_status pair_loader(lc_module *self, lc_loaders *out)
 static lc_status pair_batch_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
 {
     pair *p = (pair *)self;
-    (void)o, (void)b, (void)i;
+    (void)o, (void)b;
+    if (p->sets && p->sets[i]) LC_TRY(lc_trainer_set_accumulate_grad_batches(self->trainer, p->sets[i]));
     if (!p->stop_after || ++p->batches != p->stop_after) return LC_OK;
     char path[4200];
     snprintf(path, sizeof path, "%s/stop.ckpt", lc_trainer_default_root_dir(self->trainer));
@@ -89,6 +92,7 @@ static void train(pair *p, const lc_module_ops *ops, int64_t epochs, int64_t sto
         lc_trainer_options o = world_options(dir);
         o.max_epochs = epochs;
         o.enable_checkpointing = LC_OFF;
+        if (p->accumulate) o.accumulate_grad_batches = p->accumulate;
         *p = start;
         p->stop_after = part ? 0 : stop_after;
         pair_init(p, ops);
@@ -436,6 +440,119 @@ TEST(overrides)
     CHECK_NEAR(a, 1 - 2 * 0.5 * 0.125, 1e-6); /* steps 0 and 2, clipped */
     CHECK_EQ(step, 3);
     CHECK_EQ(p.evaluations, 3);
+}
+
+static lc_status own_zero_grad(lc_module *self, int64_t epoch, int64_t i, lc_optimizer *opt)
+{
+    (void)self, (void)epoch, (void)i;
+    lc_optimizer_zero_grad(opt);
+    return LC_OK;
+}
+
+/* As in PyTorch; gradients are of one window all the same. */
+TEST(a_module_zeroes_gradients_itself)
+{
+    lc_module_ops ops = automatic_ops;
+    ops.optimizer_zero_grad = own_zero_grad;
+    pair p = {.step = line, .optimizers = one_for_both, .n = 3};
+    double a, b;
+    int64_t step;
+    train(&p, &ops, 2, 0, &a, &b, &step);
+    CHECK_NEAR(a, 1 - 0.5 * 2 * (1 + 2 + 3), 1e-5);
+}
+
+static lc_status look_at_gradient(lc_module *self, const lc_batch *batch, int64_t i, int loader)
+{
+    pair *p = (pair *)self;
+    float gradient;
+    (void)i, (void)loader;
+    lc_zero_grad(lc_current_graph());
+    lc_backward(lc_mul(p->a, lc_add_scalar(lc_mean(batch->x), 3)));
+    LC_TRY(lc_tensor_read(lc_gradient(p->a), &gradient, sizeof gradient));
+    CHECK_NEAR(gradient, 3, 0);
+    p->evaluations++;
+    return LC_OK;
+}
+
+/* inference_mode=false lets validate have gradients; in a fit they are the training's. */
+TEST(gradients_of_an_evaluation)
+{
+    lc_module_ops ops = automatic_ops;
+    ops.validation_step = look_at_gradient;
+    ops.val_dataloader = pair_loader;
+    for (int i = 0; i < 3; i++) {
+        pair p = {.step = loss_of_a, .optimizers = one_for_both, .n = 1};
+        char dir[256];
+        lc_trainer *t;
+        CHECK(world_dir(dir, sizeof dir));
+        lc_trainer_options o = world_options(dir);
+        o.max_epochs = 1;
+        o.enable_checkpointing = LC_OFF;
+        o.inference_mode = i == 0;
+        pair_init(&p, &ops);
+        CHECK_OK(lc_trainer_new(&o, &t));
+        lc_status s = i < 2 ? lc_trainer_validate(t, &p.base, NULL) : lc_trainer_fit(t, &p.base, NULL);
+        CHECK_STATUS(s, i == 1 ? LC_OK : LC_ERR_STATE);
+        if (i != 1) CHECK_CONTAINS(lc_error_message(), "inference_mode");
+        CHECK_EQ(p.evaluations, i == 1);
+        lc_trainer_free(t);
+        lc_module_release(&p.base);
+        world_remove(dir);
+    }
+}
+
+/* A window ends as it began; the next one has the length that was set last. */
+TEST(windows_of_other_lengths)
+{
+    static const int64_t longer[10] = {[2] = 4}, shorter[8] = {[1] = 1}, back[10] = {[0] = 2, [1] = 3, [4] = 2};
+    const struct {
+        int64_t accumulate, n, steps;
+        const int64_t *sets;
+        double gradients;
+    } cases[] = {
+        {1, 10, 5, longer, 1 + 2 + 3 + (4 + 5 + 6 + 7) / 4. + (8 + 9 + 10) / 3.},
+        {4, 8, 5, shorter, (1 + 2 + 3 + 4) / 4. + 5 + 6 + 7 + 8},
+        {3, 10, 4, back, (1 + 2 + 3) / 3. + (4 + 5 + 6) / 3. + (7 + 8) / 2. + (9 + 10) / 2.},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pair p = {.step = line,
+                  .optimizers = one_for_both,
+                  .n = cases[i].n,
+                  .accumulate = cases[i].accumulate,
+                  .sets = cases[i].sets};
+        pair now = p;
+        double a, b;
+        int64_t step;
+        train(&now, &automatic_ops, 1, 0, &a, &b, &step);
+        CHECK_EQ(step, cases[i].steps);
+        CHECK_NEAR(a, 1 - 0.5 * cases[i].gradients, 1e-5);
+        check_resume(&p, &automatic_ops, 2);
+    }
+}
+
+/* By hand gradients add up; what the same trainer does by itself later is a mean again. */
+TEST(a_fit_behind_one_by_hand)
+{
+    pair by_hand = {.step = backward_twice, .optimizers = one_for_both, .n = 3};
+    pair p = {.step = line, .optimizers = one_for_both, .n = 4};
+    char dir[256];
+    lc_trainer *t;
+    CHECK(world_dir(dir, sizeof dir));
+    lc_trainer_options o = world_options(dir);
+    o.max_epochs = 1;
+    o.enable_checkpointing = LC_OFF;
+    pair_init(&by_hand, &manual_ops);
+    pair_init(&p, &automatic_ops);
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_OK(lc_trainer_fit(t, &by_hand.base, NULL));
+    CHECK_OK(lc_trainer_set_accumulate_grad_batches(t, 4));
+    t->max_epochs = 2;
+    CHECK_OK(lc_trainer_fit(t, &p.base, NULL));
+    CHECK_NEAR(value_of(p.a), 1 - 0.5 * (1 + 2 + 3 + 4) / 4, 1e-6);
+    lc_trainer_free(t);
+    lc_module_release(&by_hand.base);
+    lc_module_release(&p.base);
+    world_remove(dir);
 }
 
 TEST_MAIN

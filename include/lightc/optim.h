@@ -128,10 +128,11 @@ LC_API void lc_optimizer_step(lc_optimizer *opt);
 LC_API void lc_optimizer_zero_grad(lc_optimizer *opt);
 /* One step of any optimizer from a closure. `evaluate` records forward and backward, runs them (lc_step_run, or by
  * reading the loss) and gives the loss; LC_SKIP: there is none, and nothing is updated. LBFGS calls it several times,
- * at other parameters each; for the others it is called once, before lc_optimizer_step. Gradients are taken as they
- * are, or as lc_clip_grad_norm or lc_clip_grad_value of `evaluate` bound them. */
+ * at other parameters each; for the others it is called once, before lc_optimizer_step. Gradients are divided as
+ * those of lc_optimizer_step are, and bounded as lc_clip_grad_norm or lc_clip_grad_value of `evaluate` asked. */
 LC_API lc_status lc_optimizer_step_closure(lc_optimizer *opt, lc_evaluate_fn *evaluate, void *ctx) LC_MUST_USE;
-/* The divisor of accumulated gradients for the next update (0: the number of backward passes). */
+/* The divisor of accumulated gradients from the next update on (0: the number of backward passes). A fit of the trainer
+ * begins with 0. */
 LC_API void lc_graph_set_window(lc_graph *g, double window);
 
 /* ---- making one ----

@@ -106,7 +106,7 @@ LC_API lc_status lc_trainer_log_text(lc_trainer *t, const char *name, const char
 /* Tells people something: "info", "warning", "error". It goes to the loggers and to callbacks with on_message, of which
  * the progress bar is one; where there is none, warnings and errors go to standard error (but for barebones). */
 LC_API void lc_trainer_message(lc_trainer *t, const char *level, const char *format, ...) LC_PRINTF(3, 4);
-/* Changes accumulate_grad_batches from the next window on. */
+/* Changes accumulate_grad_batches from the next window on; a window that has begun ends as it began. */
 LC_API lc_status lc_trainer_set_accumulate_grad_batches(lc_trainer *t, int64_t n) LC_MUST_USE;
 
 /* ---- state ---- */
@@ -142,7 +142,7 @@ LC_API int64_t lc_trainer_max_epochs(const lc_trainer *t); /* resolved: -1 is no
 LC_API int64_t lc_trainer_min_epochs(const lc_trainer *t);
 LC_API int64_t lc_trainer_max_steps(const lc_trainer *t);
 LC_API int64_t lc_trainer_min_steps(const lc_trainer *t);
-LC_API int64_t lc_trainer_accumulate_grad_batches(const lc_trainer *t);
+LC_API int64_t lc_trainer_accumulate_grad_batches(const lc_trainer *t); /* as set last */
 /* Validation is due every so many batches; -1: at the end of an epoch of unknown length, -2: by time,
  * -3: by optimizer steps. */
 LC_API int64_t lc_trainer_val_check_batch(const lc_trainer *t);

@@ -41,7 +41,7 @@ static lc_status ac_epoch_start(void *self, lc_trainer *t)
 static lc_status ac_save(void *self, lc_trainer *t, lc_state *out)
 {
     (void)self;
-    return lc_state_set_int(out, "factor", t->accumulate);
+    return lc_state_set_int(out, "factor", t->accumulate_next);
 }
 
 /* An epoch that was begun ends with the factor it began with. */

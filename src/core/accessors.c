@@ -104,7 +104,7 @@ int64_t lc_trainer_min_steps(const lc_trainer *t)
 }
 int64_t lc_trainer_accumulate_grad_batches(const lc_trainer *t)
 {
-    return t->accumulate;
+    return t->accumulate_next;
 }
 int64_t lc_trainer_val_check_batch(const lc_trainer *t)
 {
@@ -273,7 +273,8 @@ lc_status lc_trainer_estimated_stepping_batches(lc_trainer *t, double *out)
     LC_TRY(lc__setup_train_data(t));
     int64_t n = lc_trainer_num_training_batches(t);
     if (n < 0) return LC_OK;
-    double steps = (double)((n + t->accumulate - 1) / t->accumulate) * (double)(t->max_epochs > 0 ? t->max_epochs : 1);
+    double windows = (double)((n + t->accumulate_next - 1) / t->accumulate_next);
+    double steps = windows * (double)(t->max_epochs > 0 ? t->max_epochs : 1);
     if (steps < *out) *out = steps;
     return LC_OK;
 }

@@ -346,7 +346,7 @@ lc_status lc__chunks_closure(lc_closure *c)
     lc_trainer *t = c->t;
     lc__chunks *k = t->chunks;
     const lc_batch *batch = c->batch;
-    int64_t place = c->batch_idx % t->accumulate;
+    int64_t place = lc__window_place(t, c->batch_idx);
     int64_t all = batch->global_size > 0 ? batch->global_size : batch->size, size = lc__chunks_size(t, batch);
     double chunks = all > 0 && size > 0 ? (double)all / (double)size : 1;
     bool any = false;

@@ -37,7 +37,7 @@ static inline bool lc__cuts_chunks(const lc_trainer *t)
 /* How many batches of the running window are held on the tree, between two batches. */
 static inline int64_t lc__chunks_window(const lc_trainer *t)
 {
-    return lc__tree_of(t) && t->epoch_open && t->accumulating ? t->batches_done % t->accumulate : 0;
+    return lc__tree_of(t) && t->epoch_open && t->accumulating ? lc__window_place(t, t->batches_done) : 0;
 }
 
 /* Makes t->chunks if the options ask for it. */

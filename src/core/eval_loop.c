@@ -151,6 +151,7 @@ static lc_status run_batch(lc_trainer *t, const lc_batch *batch, int64_t i, int 
     t->outputs = (lc_outputs){.loss_divisor = 1};
     lc__tell_progress(t);
     LC_TRY(lc_step_begin(t->graph, EVAL_STEP_BASE + (uint64_t)i, (uint64_t)loader));
+    if (t->stage == LC_STAGE_FIT || t->opt.inference_mode) lc_no_grad_begin(); /* of this step */
     t->recording = true;
     t->skip = false;
     t->eval_results.step++;
@@ -263,7 +264,6 @@ static lc_status run_hooks_and_loaders(lc_trainer *t)
 
 lc_status lc__eval_loop(lc_trainer *t)
 {
-    bool no_grad = t->stage == LC_STAGE_FIT || t->opt.inference_mode;
     const lc_batch *saved_batch = t->batch;
     bool saved_end = t->epoch_end_reached;
     t->batch = NULL;
@@ -273,9 +273,7 @@ lc_status lc__eval_loop(lc_trainer *t)
     if (t->stage != LC_STAGE_FIT) memset(t->val_batch_count, 0, sizeof t->val_batch_count);
     t->n_modes = 0;
     LC_TRY(remember_modes(t, t->m));
-    if (no_grad) lc_no_grad_begin();
     lc_status s = run_hooks_and_loaders(t);
-    if (no_grad) lc_no_grad_end();
     if (s < 0) {
         t->validating = false;
         return s;

@@ -59,6 +59,17 @@ static lc_status after_batch(lc_trainer *t, lc__phase done)
     return t->writer ? lc__settle(t, false) : LC_OK;
 }
 
+/* What was set anew holds from here on, unless a window is under way: it ends as it began. */
+static void place_in_window(lc_trainer *t, int64_t i, bool is_last)
+{
+    if (t->accumulate != t->accumulate_next && (i == 0 || !t->accumulating)) {
+        t->accumulate = t->accumulate_next;
+        t->window_begin = i;
+    }
+    bool ends = lc__window_place(t, i) == t->accumulate - 1 || is_last;
+    t->accumulating = !t->mo.manual_optimization && !ends;
+}
+
 static lc_status train_batch(lc_trainer *t, const lc_batch *batch, bool is_last)
 {
     int64_t i = t->batches_done;
@@ -66,7 +77,7 @@ static lc_status train_batch(lc_trainer *t, const lc_batch *batch, bool is_last)
     t->batch_idx = i;
     t->batch = batch;
     t->is_last_batch = is_last;
-    t->accumulating = !t->mo.manual_optimization && (i + 1) % t->accumulate != 0 && !is_last;
+    place_in_window(t, i, is_last);
     t->skip = false;
     t->train_results.step++;
     /* What is random is another on every rank, which has other samples; but chunks see to that themselves. */
@@ -186,7 +197,7 @@ static lc_status run_epoch(lc_trainer *t)
         if (t->epoch_open) lc__results_reset(&t->train_results); /* of one that was broken off */
         t->cursor_epoch = epoch;
         t->epoch_open = true;
-        t->batches_done = 0;
+        t->batches_done = t->window_begin = 0;
         t->batch_idx = 0;
         t->is_last_batch = t->epoch_complete = false;
         LC_TRY(LC__HOOK(t, ON_TRAIN_EPOCH_START, on_train_epoch_start));

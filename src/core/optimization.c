@@ -76,8 +76,10 @@ lc_status lc__closure_zero_grad(lc_closure *c)
     lc_trainer *t = c->t;
     lc_optimizer *opt = closure_optimizer(c);
     LC_TRY(LC__HOOK(t, ON_BEFORE_ZERO_GRAD, on_before_zero_grad, opt));
+    LC_TRY(LC__MODULE_HOOK(t, OPTIMIZER_ZERO_GRAD, optimizer_zero_grad, t->current_epoch, c->batch_idx, opt));
     t->window_backwards = 0;
-    return LC__MODULE_HOOK(t, OPTIMIZER_ZERO_GRAD, optimizer_zero_grad, t->current_epoch, c->batch_idx, opt);
+    t->graph->backwards = 0; /* lc_optimizer_zero_grad, which a module may call, leaves it */
+    return LC_OK;
 }
 
 static lc_status closure_run(lc_closure *c)
@@ -88,7 +90,7 @@ static lc_status closure_run(lc_closure *c)
     if (t->parts) return lc__parts_closure(c);
     LC_TRY(lc__norms_begin(t, c->batch));
     LC_TRY(lc__run_training_step(c));
-    if (c->batch_idx % t->accumulate == 0) LC_TRY(lc__closure_zero_grad(c));
+    if (lc__window_place(t, c->batch_idx) == 0) LC_TRY(lc__closure_zero_grad(c));
     if (c->loss) return backward(t, c->loss);
     LC_TRY(lc__norms_end(t, false));
     if (t->accumulating && !t->strategy->syncs_every_backward) return LC_OK;
@@ -124,6 +126,15 @@ static lc_status before_update(lc_trainer *t, lc_optimizer *optimizer, bool *ski
     return LC__MODULE_HOOK(t, CONFIGURE_GRADIENT_CLIPPING, configure_gradient_clipping, optimizer, clip, algorithm);
 }
 
+/* The loss that an optimizer looks at is that of all ranks, each of which counts as its gradient does; so all take the
+ * same path. Reading it runs what was recorded. */
+static lc_status read_loss(const lc_trainer *t, lc_tensor *tensor, double *loss)
+{
+    LC_TRY(lc_item(tensor, loss));
+    if (t->graph->reducer) *loss *= *lc__reducer_weight(t->graph->reducer);
+    return lc__ranks_reduce(t->comm, loss, 1, LC_LOG_MEAN);
+}
+
 /* For optimizers that evaluate the loss several times: each evaluation is run at once. */
 static lc_status evaluate(void *ctx, double *loss)
 {
@@ -138,8 +149,7 @@ static lc_status evaluate(void *ctx, double *loss)
     if (skip) return LC_SKIP;
     lc_keep(opt->clip_factor);
     LC_TRY(lc_step_run(t->graph));
-    LC_TRY(lc_item(c->loss, loss));
-    return lc__ranks_reduce(t->comm, loss, 1, LC_LOG_MEAN);
+    return read_loss(t, c->loss, loss);
 }
 
 lc_status lc_default_optimizer_step(lc_module *self, int64_t epoch, int64_t batch_idx, lc_optimizer *optimizer,
@@ -420,7 +430,7 @@ static lc_status evaluate_manual(void *ctx, double *loss)
     LC_TRY(before_step(t, c->optimizer, &skip));
     if (skip) return LC_SKIP;
     *loss = NAN;
-    return lc__evaluates(c->optimizer) ? lc_item(c->loss, loss) : LC_OK; /* reading it runs it */
+    return lc__evaluates(c->optimizer) ? read_loss(t, c->loss, loss) : LC_OK;
 }
 
 lc_status lc_manual_step_closure(lc_module *self, lc_optimizer *optimizer, lc_manual_closure_fn *closure, void *ctx,

@@ -339,7 +339,7 @@ lc_status lc__parts_closure(lc_closure *c)
     int n;
     LC_TRY(lc__parts_begin(t, c->batch, &n));
     LC_TRY(run_training_steps(c, n));
-    if (c->batch_idx % t->accumulate == 0) LC_TRY(lc__closure_zero_grad(c));
+    if (lc__window_place(t, c->batch_idx) == 0) LC_TRY(lc__closure_zero_grad(c));
     LC_TRY(before_backward(t));
     for (int i = 0; i < n; i++) {
         if (!p->part[i].value) continue;

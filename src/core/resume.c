@@ -204,7 +204,7 @@ static lc_status restore_loop(lc_trainer *t, const lc_state *root)
 {
     const lc_state *o, *counts;
     const char *phase;
-    int64_t backwards, accumulate;
+    int64_t backwards, accumulate, next, begin;
     LC_TRY(lc_state_get_object(root, "loop", &o));
     LC_TRY(lc_state_get_int(o, "epoch", &t->current_epoch));
     LC_TRY(lc_state_get_int(o, "global_step", &t->global_step));
@@ -218,12 +218,15 @@ static lc_status restore_loop(lc_trainer *t, const lc_state *root)
     LC_TRY(lc_state_get_bool(o, "accumulating", &t->accumulating));
     LC_TRY(lc_state_get_int(o, "window_backwards", &backwards));
     LC_TRY(lc_state_get_int(o, "accumulate_grad_batches", &accumulate));
+    if (lc_state_get_int(o, "next_accumulate_grad_batches", &next) < 0) next = accumulate; /* an older one */
+    if (lc_state_get_int(o, "window_begin", &begin) < 0) begin = 0;
     if (lc_state_get_int(o, "global_batch", &t->resumed_batch) < 0) t->resumed_batch = 0; /* an older one */
     LC_TRY(lc__source_saved(t, o, &t->loader_state));
     LC_TRY(lc_state_get_array(o, "val_batches", &counts));
     for (int i = 0; i < lc_state_length(counts) && i < LC_MAX_LOADERS; i++)
         LC_TRY(lc_state_get_int(lc_state_at(counts, i), NULL, &t->val_batch_count[i]));
-    if (t->current_epoch < 0 || t->global_step < 0 || t->batches_done < 0 || accumulate < 1 || backwards < 0)
+    if (t->current_epoch < 0 || t->global_step < 0 || t->batches_done < 0 || accumulate < 1 || backwards < 0 ||
+        next < 1 || begin < 0 || begin > t->batches_done)
         return lc_fail(LC_ERR_FORMAT, "the checkpoint %s holds counters that make no sense", t->ckpt_path);
     t->resume_phase = !strcmp(phase, "batch")        ? LC__PHASE_BATCH
                       : !strcmp(phase, "validation") ? LC__PHASE_VALIDATION
@@ -231,12 +234,14 @@ static lc_status restore_loop(lc_trainer *t, const lc_state *root)
                                                      : LC__PHASE_START;
     t->resume_mid_epoch = t->epoch_open && t->batches_done > 0;
     if (t->resume_mid_epoch) { /* a window must end as it began */
-        if (accumulate != t->accumulate)
+        if (next != t->accumulate_next)
             lc_trainer_message(t, "warning",
                                "accumulate_grad_batches stays %lld, as in the checkpoint, until something "
                                "sets it anew",
-                               (long long)accumulate);
+                               (long long)next);
         t->accumulate = accumulate;
+        t->accumulate_next = next;
+        t->window_begin = begin;
     }
     t->epochs_processed = t->cursor_epoch = t->current_epoch;
     t->window_backwards = backwards;

@@ -48,7 +48,7 @@ static lc_status check_module(lc_trainer *t, const lc_module *m, lc_stage stage)
         return lc_fail(LC_ERR_CONFIG, "%s has no %s, which %s needs", ops->name ? ops->name : "the module", missing,
                        lc_stage_name(stage));
     if (t->mo.manual_optimization && stage == LC_STAGE_FIT) {
-        if (t->accumulate != 1)
+        if (t->accumulate_next != 1)
             return lc_fail(LC_ERR_CONFIG,
                            "accumulate_grad_batches is for automatic optimisation; %s optimises manually", t->mo.name);
         if (t->opt.gradient_clip_val != (double)LC_UNSET && t->opt.gradient_clip_val > 0)
@@ -228,7 +228,7 @@ static lc_status set_up_optimizers(lc_trainer *t)
         lc_trainer_message(t, "warning", "configure_optimizers of %s added no optimizer: nothing will be trained",
                            t->mo.name);
     LC_TRY(check_optimizers(t));
-    LC_TRY(lc__check_accumulation(t, t->accumulate));
+    LC_TRY(lc__check_accumulation(t, t->accumulate_next));
     for (int i = 0; i < t->optimizers.n; i++) list[i] = t->optimizers.optimizers[i].optimizer;
     if (t->strategy->setup) LC_TRY(t->strategy->setup(t->strategy_self, t->graph, t->m, list, t->optimizers.n));
     LC_TRY(lc__unused_begin(t));
@@ -241,6 +241,7 @@ static lc_status set_up_optimizers(lc_trainer *t)
 
 static lc_status fit_begin(lc_trainer *t)
 {
+    lc_graph_set_window(t->graph, 0); /* an earlier fit by hand has set it */
     LC_TRY(set_up_optimizers(t));
     LC_TRY(lc__memory_limit_apply(t->opt.memory_limit, t->graph, t->m, &t->optimizers));
     lc_module_train(t->m, true);
@@ -459,7 +460,7 @@ lc_status lc_trainer_step(lc_trainer *t, const lc_batch *batch, double *loss)
         t->epoch_open = true;
         t->epoch_ended_early = false;
         t->cursor_epoch = t->current_epoch;
-        t->batches_done = 0;
+        t->batches_done = t->window_begin = 0;
         s = LC__HOOK(t, ON_TRAIN_EPOCH_START, on_train_epoch_start);
     }
     if (s >= 0) s = lc__train_batch(t, batch, false);

@@ -190,6 +190,8 @@ static lc_status save_loop(lc_trainer *t, lc_state *root)
     LC_TRY(lc_state_set_bool(o, "accumulating", t->epoch_open && t->accumulating));
     LC_TRY(lc_state_set_int(o, "window_backwards", in_window(t) ? t->window_backwards : 0));
     LC_TRY(lc_state_set_int(o, "accumulate_grad_batches", t->accumulate));
+    LC_TRY(lc_state_set_int(o, "next_accumulate_grad_batches", t->accumulate_next));
+    LC_TRY(lc_state_set_int(o, "window_begin", t->epoch_open ? t->window_begin : 0));
     if (lc__chunks_window(t)) LC_TRY(lc_state_set_double(o, "window_chunks", t->chunks->window));
     LC_TRY(lc_state_set_int(o, "global_batch", lc__global_batch(t)));
     LC_TRY(lc__source_save(t->comm, &t->train, o));

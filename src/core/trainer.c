@@ -112,7 +112,7 @@ static lc_status resolve(lc_trainer *t)
     t->max_epochs = o->max_epochs;
     if (t->max_epochs == LC_UNSET)
         t->max_epochs = t->max_steps == -1 && o->max_time.unit != LC_UNIT_SECONDS ? 1000 : -1;
-    t->accumulate = o->accumulate_grad_batches;
+    t->accumulate = t->accumulate_next = o->accumulate_grad_batches;
     return LC_OK;
 }
 
@@ -340,6 +340,6 @@ lc_status lc_trainer_set_accumulate_grad_batches(lc_trainer *t, int64_t n)
 {
     if (n < 1) return lc_fail(LC_ERR_ARGUMENT, "accumulate_grad_batches must be at least 1, not %lld", (long long)n);
     LC_TRY(lc__check_accumulation(t, n));
-    t->accumulate = n;
+    t->accumulate_next = n;
     return LC_OK;
 }

@@ -221,7 +221,8 @@ struct lc_trainer {
     int64_t batches_done; /* of the running epoch */
     int64_t window_backwards;
     bool is_last_batch, accumulating, epoch_complete, epoch_ended_early;
-    int64_t accumulate;
+    int64_t accumulate, accumulate_next; /* batches of the running window, and of those behind it */
+    int64_t window_begin;                /* the batch of the epoch from which on windows have that length */
     int64_t max_epochs, min_epochs, max_steps, min_steps;
     bool user_stop;
     int soft_stops; /* early stopping callbacks that want to stop */
@@ -464,6 +465,11 @@ lc_status lc__fit_loop(lc_trainer *t) LC_MUST_USE;
 lc_status lc__sanity_check(lc_trainer *t) LC_MUST_USE;
 lc_status lc__eval_loop(lc_trainer *t) LC_MUST_USE;
 lc_status lc__train_batch(lc_trainer *t, const lc_batch *batch, bool is_last) LC_MUST_USE;
+/* Of a batch of the epoch in its window; 0: gradients are zeroed. */
+static inline int64_t lc__window_place(const lc_trainer *t, int64_t batch_idx)
+{
+    return (batch_idx - t->window_begin) % t->accumulate;
+}
 lc_status lc__end_of_epoch(lc_trainer *t) LC_MUST_USE;
 /* One pass over the training data through training_step, without gradients, updates, logged values and hooks (but those
  * of transfer, which make the batch what it is); before(ctx, batch_idx) runs before each batch. */

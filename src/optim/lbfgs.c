@@ -117,11 +117,12 @@ static void each(const lbfgs *l, each_fn *fn, double *v, double scale)
 static lc_status evaluate(lbfgs *l, double *loss)
 {
     lc_optimizer *opt = l->opt;
-    double scale = 1;
     lc_status status = l->evaluate(l->ctx, loss);
     if (status != LC_OK) return status;
-    if (lc_current_graph()) LC_TRY(lc__graph_settle(lc_current_graph()));
-    if (opt->clip_factor) LC_TRY(lc_item(opt->clip_factor, &scale));
+    lc_graph *g = lc_current_graph();
+    if (g) LC_TRY(lc__graph_settle(g));
+    double scale = g ? lc__gradient_factor(g) : 1;
+    if (opt->clip_factor) LC_TRY(lc_item(opt->clip_factor, &scale)); /* the factor is in it */
     opt->clip_factor = NULL;
     each(l, read_gradients, l->gradient, scale);
     if (opt->clip_by_value) {

@@ -303,7 +303,9 @@ static lc_status expand_backward(expansion *x, uint32_t k)
     lc_graph *g = x->g;
     uint32_t loss = g->tape.in[g->tape.nodes[k].in_at];
     if (!g->values[loss]->requires_grad)
-        return lc_fail(LC_ERR_STATE, "the loss depends on no parameter that requires a gradient");
+        return lc_fail(LC_ERR_STATE, "the loss depends on no parameter that requires a gradient, or was computed where "
+                                     "none is recorded: behind lc_no_grad_begin, or in an evaluation (see the option "
+                                     "inference_mode)");
     backward b = {.x = x, .g = g, .n_values = g->n_values};
     b.gradient = lc__build_alloc(x->b, g->n_values * sizeof *b.gradient);
     b.again = lc__build_alloc(x->b, g->n_values * sizeof *b.again);

@@ -242,6 +242,8 @@ lc_status lc__value_of(lc_graph *g, lc_tensor *t, uint32_t *value);
 /* Where a tensor's value lies on the host now; runs the step up to it if need be. */
 lc_status lc__graph_host_view(lc_tensor *t, lc_view *out);
 
+/* What gradients, which lie as sums over backward passes and ranks, are multiplied by when they are used. */
+double lc__gradient_factor(const lc_graph *g);
 /* The buffers that lc_zero_grad zeroes: all that a plan has used, and those added here. */
 lc_status lc__graph_add_flat(lc_graph *g, lc_flat *flat) LC_MUST_USE;
 /* Runs what was recorded so far and keeps all of it, as a host read does. */

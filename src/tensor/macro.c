@@ -70,7 +70,7 @@ bool lc__is_macro(const lc_op *op)
 
 /* ---- recording ---- */
 
-static double window_of(const lc_graph *g)
+double lc__gradient_factor(const lc_graph *g)
 {
     double window = g->window > 0 ? g->window : (double)g->backwards;
     if (g->reducer && !g->tree) window *= lc__reducer_ranks(g->reducer);
@@ -160,7 +160,7 @@ lc_tensor *lc_gradient(lc_tensor *parameter)
         lc__record_error(g, status, "gradient", LC_HERE, NULL, NULL, 0);
         return lc__error_tensor();
     }
-    double window = g ? window_of(g) : 1.0;
+    double window = g ? lc__gradient_factor(g) : 1.0;
     return lc_op_call(&lc__macro_gradient, 1, &parameter, 0, NULL, 1, &window, LC_HERE);
 }
 
@@ -189,7 +189,7 @@ lc_status lc_gradient_write(lc_tensor *parameter, const void *data, size_t bytes
     lc_tensor *gradient = flat->gradients[parameter->flat_index];
     if (g) LC_TRY(lc__graph_settle(g));
     LC_TRY(lc_tensor_write(gradient, data, bytes));
-    double window = g ? window_of(g) : 1.0;
+    double window = g ? lc__gradient_factor(g) : 1.0;
     if (window != 1.0) scale(gradient, 1 / window);
     flat->has_gradient[parameter->flat_index] = 1;
     return LC_OK;
@@ -201,7 +201,7 @@ lc_tensor *lc_clip_grad_norm(lc_optimizer *opt, double max_norm)
     lc_tensor *out[2] = {NULL};
     lc_dtype dtype = opt->n_groups && opt->groups[0].n_parameters ? opt->groups[0].parameters[0]->type.dtype : LC_F32;
     int64_t ints[] = {(int64_t)(uintptr_t)opt, dtype};
-    double floats[] = {max_norm, g ? window_of(g) : 1.0};
+    double floats[] = {max_norm, g ? lc__gradient_factor(g) : 1.0};
     lc_op_call_n(&lc__macro_clip_norm, 0, NULL, 2, ints, 2, floats, out, LC_HERE);
     opt->clip_factor = out[1];
     return out[0];
@@ -229,7 +229,7 @@ void lc_optimizer_step(lc_optimizer *opt)
     bool by_bucket = g->reducer && lc__reducer_owes(g->reducer) && g->tape.n_nodes == g->node_0 && !opt->clip_factor &&
                      lc__is_elementwise(opt->ops);
     int64_t ints[] = {(int64_t)(uintptr_t)opt, (int64_t)opt->steps->id, opt->clip_by_value, by_bucket};
-    double window = window_of(g);
+    double window = lc__gradient_factor(g);
     lc_op_call(&lc__macro_step, 1, &opt->clip_factor, 4, ints, 1, &window, LC_HERE);
     opt->clip_factor = NULL;
     opt->clip_by_value = false;
