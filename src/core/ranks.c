@@ -6,6 +6,7 @@
 
 #include "core/deterministic.h"
 #include "core/rank_times.h"
+#include "core/run_state.h"
 #include "core/status.h"
 #include "tensor/graph_impl.h"
 #include "tensor/wire.h"
@@ -409,15 +410,22 @@ lc_status lc__results_reduce_step(lc_trainer *t, lc__results *r)
 
 /* ---- buffers ---- */
 
+static lc_status send_values(lc_comm *comm, const lc_tensor *b)
+{
+    return lc_comm_broadcast(comm, b->data, lc_tensor_numel(b), lc_tensor_dtype(b), 0, NULL);
+}
+
 static lc_status send_buffer(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
 {
+    lc_trainer *t = ctx;
     (void)path, (void)owner;
     if (mt->is_parameter) return LC_OK;
-    lc_tensor *b = mt->tensor;
-    return lc_comm_broadcast(ctx, b->data, lc_tensor_numel(b), lc_tensor_dtype(b), 0, NULL);
+    const lc_tensor *saved = lc__saved_tensor(t, mt->tensor);
+    LC_TRY(send_values(t->comm, mt->tensor));
+    return saved ? send_values(t->comm, saved) : LC_OK;
 }
 
 lc_status lc__buffers_from_rank_zero(lc_trainer *t)
 {
-    return t->comm && t->m ? lc_module_visit(t->m, send_buffer, t->comm) : LC_OK;
+    return t->comm && t->m ? lc_module_visit(t->m, send_buffer, t) : LC_OK;
 }

@@ -85,7 +85,7 @@ void lc__norms_release(lc_trainer *t);
 lc_status lc__norms_begin(lc_trainer *t, const lc_batch *batch) LC_MUST_USE;
 lc_status lc__norms_end(lc_trainer *t, bool has_loss) LC_MUST_USE;
 
-/* Buffers (statistics of batch norm) as rank 0 has them. */
+/* Buffers (statistics of batch norm) as rank 0 has them, and what callbacks would save in their place. */
 lc_status lc__buffers_from_rank_zero(lc_trainer *t) LC_MUST_USE;
 
 #endif
