@@ -39,6 +39,7 @@ typedef struct job {
     int64_t save_after; /* this batch of epoch 1; -1: never */
     char saved[400];
     int skip_every;         /* chunks without a loss */
+    bool spikes;            /* batches whose loss has risen are left out */
     int64_t limit, samples; /* batches of an epoch, samples; 0: all */
     bool reads, counts, sync_batchnorm, manual;
     bool compares_state;                    /* of optimizers, as the end's checkpoint has it */
@@ -54,6 +55,7 @@ typedef struct outcome {
     unsigned char state[2 * MOST_BYTES];
     double val_loss, val_acc, train_loss, step_loss, smallest, samples;
     int64_t steps, gradients; /* gradients: bytes */
+    char spikes[1024];        /* the list of SpikeDetection */
 } outcome;
 
 typedef struct net {
@@ -235,6 +237,17 @@ static lc_status read_state(lc_trainer *t, const char *root, outcome *o)
     return LC_OK;
 }
 
+static lc_status read_spikes(const char *root, outcome *o)
+{
+    char path[400];
+    snprintf(path, sizeof path, "%s/skip_batches.json", root);
+    FILE *f = fopen(path, "rb");
+    RANK_CHECK(f);
+    o->spikes[fread(o->spikes, 1, sizeof o->spikes - 1, f)] = 0;
+    fclose(f);
+    return LC_OK;
+}
+
 static lc_status fit(net *m, lc_trainer *t, lc_dataloader *train, lc_dataloader *val, outcome *o)
 {
     LC_TRY(lc_trainer_fit(t, &m->base, &(lc_run_args){.train_dataloader = train, .val_dataloader = val}));
@@ -247,7 +260,9 @@ static lc_status fit(net *m, lc_trainer *t, lc_dataloader *train, lc_dataloader 
     o->steps = lc_trainer_global_step(t);
     o->gradients = m->gradients;
     o->bytes = o->state_bytes = 0;
+    o->spikes[0] = 0;
     if (m->j->compares_state) LC_TRY(read_state(t, m->j->root, o));
+    if (m->j->spikes) LC_TRY(read_spikes(m->j->root, o));
     return lc_module_visit(&m->base, collect, o);
 }
 
@@ -278,10 +293,13 @@ static lc_status run(job *j, lc_comm *comm, outcome *o)
     opt.deterministic = true;
     opt.deterministic_chunk = j->chunk;
     opt.sync_batchnorm = j->sync_batchnorm;
-    lc_callback quiet;
-    LC_TRY(lc_lambda_callback_new(&(lc_lambda_args){.on_message = hush}, &quiet));
-    opt.callbacks = &quiet;
-    opt.n_callbacks = 1;
+    lc_callback callbacks[2];
+    LC_TRY(lc_lambda_callback_new(&(lc_lambda_args){.on_message = hush}, &callbacks[0]));
+    if (j->spikes)
+        LC_TRY(
+            lc_spike_detection_new(&(lc_spike_detection_args){.skip = true, .window = 3, .rtol = 0.02}, &callbacks[1]));
+    opt.callbacks = callbacks;
+    opt.n_callbacks = j->spikes ? 2 : 1;
     LC_TRY(loader_of(j, 0, j->samples ? j->samples : SAMPLES, j->batch / n, true, &train));
     LC_TRY(loader_of(j, SAMPLES - VAL, VAL, j->batch / n, false, &val));
     build(&m, (uint64_t)(1 + rank)); /* parameters come from rank 0 all the same */
@@ -335,6 +353,7 @@ static void compare(const outcome *a, const outcome *b, const char *what)
     if (differ) TEST_FAIL("%s: %zu of %zu numbers of the model differ", what, differ, a->bytes / 4);
     if (b->state_bytes && (a->state_bytes != b->state_bytes || memcmp(a->state, b->state, a->state_bytes) != 0))
         TEST_FAIL("%s: the state of the optimizer differs", what);
+    if (strcmp(a->spikes, b->spikes) != 0) TEST_FAIL("%s: spikes %s where there are %s", what, b->spikes, a->spikes);
     if (!same_bits(a->train_loss, b->train_loss) || !same_bits(a->step_loss, b->step_loss) ||
         !same_bits(a->val_loss, b->val_loss) || !same_bits(a->val_acc, b->val_acc) ||
         !same_bits(a->smallest, b->smallest) || !same_bits(a->samples, b->samples))
@@ -454,6 +473,18 @@ TEST(accumulation)
         j.optimizer = k == CNN ? ADAM : SGD;
         j.compares_state = true;
         check(&j, "accumulate", k == MLP ? 8 : 2);
+    }
+}
+
+/* The loss that is judged is the batch's, whoever has which chunk of it. */
+TEST(updates_that_spikes_leave_out)
+{
+    for (int64_t accumulate = 1; accumulate <= 2; accumulate++) {
+        job j = job_of("spikes", MLP, 16, 2);
+        j.spikes = true;
+        j.accumulate = accumulate;
+        check(&j, "spikes", 4);
+        CHECK_CONTAINS(one.spikes, ",");
     }
 }
 

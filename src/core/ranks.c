@@ -33,6 +33,16 @@ lc_status lc__ranks_reduce(lc_comm *comm, double *values, int n, lc_log_reduce h
     return LC_OK;
 }
 
+lc_status lc__ranks_reduce_exact(lc_comm *comm, lc__exact_sum *s)
+{
+    if (!comm) return LC_OK;
+    lc__exact_tidy(s);
+    LC_TRY(lc_comm_all_reduce(comm, s->digit, s->digit, LC__EXACT_DIGITS, LC_I64, LC_COMM_SUM, NULL));
+    LC_TRY(lc_comm_all_reduce(comm, &s->special, &s->special, 1, LC_F64, LC_COMM_SUM, NULL));
+    lc__exact_tidy(s);
+    return LC_OK;
+}
+
 lc_status lc__request_check(const lc_strategy_request *ask, const lc_strategy_ops *strategy, const lc_comm *comm,
                             bool deterministic)
 {
@@ -280,16 +290,6 @@ static lc_status reduce_metrics(lc_trainer *t, lc__results *r)
     return LC_OK;
 }
 
-/* Digits of all ranks, added up. */
-static lc_status reduce_exact(lc_trainer *t, lc__exact_sum *s)
-{
-    lc__exact_tidy(s);
-    LC_TRY(lc_comm_all_reduce(t->comm, s->digit, s->digit, LC__EXACT_DIGITS, LC_I64, LC_COMM_SUM, NULL));
-    LC_TRY(lc_comm_all_reduce(t->comm, &s->special, &s->special, 1, LC_F64, LC_COMM_SUM, NULL));
-    lc__exact_tidy(s);
-    return LC_OK;
-}
-
 /* Sums and weights add up; of the smallest and the largest a rank that has none must not count. */
 lc_status lc__results_reduce(lc_trainer *t, lc__results *r)
 {
@@ -317,7 +317,7 @@ lc_status lc__results_reduce(lc_trainer *t, lc__results *r)
             s = lc__ranks_reduce(t->comm, &one, 1, (lc_log_reduce)e->args.reduce_fx);
             v[2 * k] = one;
         }
-        if (e->exact && s >= 0) s = reduce_exact(t, &e->exact->epoch);
+        if (e->exact && s >= 0) s = lc__ranks_reduce_exact(t->comm, &e->exact->epoch);
         e->sum = v[2 * k];
         e->weight = v[2 * k + 1];
         k++;
@@ -373,7 +373,7 @@ static lc_status reduce_exact_step(lc_trainer *t, const lc__results *r, lc__logg
     bool here = e->exact->step_number == r->step; /* a rank without samples has logged nothing */
     lc__exact_sum sum = here ? e->exact->step : (lc__exact_sum){0};
     double weight = here ? e->exact->step_weight : 0;
-    LC_TRY(reduce_exact(t, &sum));
+    LC_TRY(lc__ranks_reduce_exact(t->comm, &sum));
     LC_TRY(lc_comm_all_reduce(t->comm, &weight, &weight, 1, LC_F64, LC_COMM_SUM, NULL));
     e->step = lc__exact_value(&sum) / (e->args.reduce_fx == LC_LOG_MEAN ? weight : 1);
     return LC_OK;

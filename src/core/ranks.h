@@ -7,6 +7,8 @@
 
 /* comm NULL: one rank. */
 lc_status lc__ranks_reduce(lc_comm *comm, double *values, int n, lc_log_reduce how) LC_MUST_USE;
+/* Sums of all ranks, added up without rounding. */
+lc_status lc__ranks_reduce_exact(lc_comm *comm, lc__exact_sum *s) LC_MUST_USE;
 
 /* An error where a run of this trainer has failed, and with it what joined the ranks. Not collective. */
 lc_status lc__ranks_are_there(const lc_trainer *t) LC_MUST_USE;
