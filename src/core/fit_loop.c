@@ -274,6 +274,7 @@ static lc_status forward(lc_trainer *t, const lc_batch *batch, int64_t i)
 {
     lc_hook saved = t->hook;
     t->hook = LC_HOOK_TRAINING_STEP;
+    t->outputs.n = 0; /* nobody sees them, but there is room for one batch's */
     lc_no_grad_begin();
     lc_tensor *loss = t->mo.training_step(t->m, batch, i);
     lc_no_grad_end();
