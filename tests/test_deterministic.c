@@ -40,6 +40,7 @@ typedef struct job {
     char saved[400];
     int skip_every;         /* chunks without a loss */
     bool spikes;            /* batches whose loss has risen are left out */
+    bool averages;          /* weights of the last epochs, and statistics for them in a pass behind the last one */
     int64_t limit, samples; /* batches of an epoch, samples; 0: all */
     bool reads, counts, sync_batchnorm, manual;
     bool compares_state;                    /* of optimizers, as the end's checkpoint has it */
@@ -298,8 +299,13 @@ static lc_status run(job *j, lc_comm *comm, outcome *o)
     if (j->spikes)
         LC_TRY(
             lc_spike_detection_new(&(lc_spike_detection_args){.skip = true, .window = 3, .rtol = 0.02}, &callbacks[1]));
+    if (j->averages)
+        LC_TRY(lc_stochastic_weight_averaging_new(
+            &(lc_stochastic_weight_averaging_args){
+                .swa_lrs = (double[]){0.05}, .n_swa_lrs = 1, .swa_epoch_start = LC_EPOCHS(1)},
+            &callbacks[1]));
     opt.callbacks = callbacks;
-    opt.n_callbacks = j->spikes ? 2 : 1;
+    opt.n_callbacks = j->spikes || j->averages ? 2 : 1;
     LC_TRY(loader_of(j, 0, j->samples ? j->samples : SAMPLES, j->batch / n, true, &train));
     LC_TRY(loader_of(j, SAMPLES - VAL, VAL, j->batch / n, false, &val));
     build(&m, (uint64_t)(1 + rank)); /* parameters come from rank 0 all the same */
@@ -486,6 +492,14 @@ TEST(updates_that_spikes_leave_out)
         check(&j, "spikes", 4);
         CHECK_CONTAINS(one.spikes, ",");
     }
+}
+
+/* Statistics of batch norm for averaged weights come from a pass without gradients. */
+TEST(statistics_of_averaged_weights)
+{
+    job j = job_of("averages", NORM, 32, 4);
+    j.averages = true;
+    check(&j, "averages", 4);
 }
 
 /* Of the last batch of an epoch some ranks have fewer chunks, or none, and in stage 3 each chunk gathers parameters. */
