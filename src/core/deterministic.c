@@ -46,6 +46,7 @@ lc_status lc__chunks_train(lc_trainer *t)
 {
     if (!t->chunks) return LC_OK;
     lc__statistics_free(t->chunks);
+    LC_TRY(lc__parts_forget_tree(t));
     lc__tree_free(t->chunks->tree);
     t->chunks->tree = NULL;
     if (t->opt.sync_batchnorm)
