@@ -2,6 +2,7 @@
 /* Several devices of one process (data_parallel, central_storage): they train, evaluate and predict as one device does,
  * but for the statistics of batch norm, which are device 0's and are checked against a loop written out. */
 #include "comm_world.h"
+#include "quiet_options.h"
 #include "scratch.h"
 #include "small_net.h"
 
@@ -547,6 +548,49 @@ TEST(buffers_are_those_of_device_0)
             CHECK_EQ(got.tracked, 3);
         }
     }
+}
+
+/* ---- a trainer that trains one module after the other ---- */
+
+static const lc_module_ops bare_ops = {
+    LC_MODULE_OPS_INIT("net"),
+    .training_step = small_net_training_step,
+    .configure_optimizers = small_net_sgd,
+};
+
+static lc_status train_new(lc_trainer *t, lc_dataloader *l, float head[8 * CLASSES])
+{
+    small_net m;
+    lc_batch *b;
+    LC_TRY(small_net_init(&m, &bare_ops, 7));
+    LC_TRY(lc_trainer_begin(t, &m.base));
+    LC_TRY(lc_dataloader_begin(l, 0, 0));
+    for (int i = 0; i < 3; i++) {
+        LC_TRY(lc_dataloader_next(l, &b));
+        LC_TRY(lc_trainer_step(t, b, NULL));
+    }
+    lc_dataloader_end(l);
+    LC_TRY(lc_trainer_end(t));
+    LC_TRY(lc_tensor_read(m.l2.weight, head, 8 * CLASSES * sizeof *head));
+    small_net_release(&m);
+    return LC_OK;
+}
+
+TEST(modules_one_after_another_on_a_tree)
+{
+    float head[2][8 * CLASSES];
+    lc_dataloader *l;
+    lc_trainer *t;
+    lc_trainer_options opt = quiet_options(NULL);
+    opt.strategy = "data_parallel";
+    opt.devices = "2";
+    opt.deterministic = true;
+    CHECK_OK(loader_of(0, SAMPLES, BATCH, false, &l));
+    CHECK_OK(lc_trainer_new(&opt, &t));
+    for (int k = 0; k < 2; k++) CHECK_OK(train_new(t, l, head[k]));
+    CHECK(!memcmp(head[0], head[1], sizeof head[0]));
+    lc_trainer_free(t);
+    lc_dataloader_free(l);
 }
 
 /* ---- memory ---- */

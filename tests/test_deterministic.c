@@ -39,6 +39,8 @@ typedef struct job {
     int64_t save_after; /* this batch of epoch 1; -1: never */
     char saved[400];
     int skip_every;         /* chunks without a loss */
+    bool spikes;            /* batches whose loss has risen are left out */
+    bool averages;          /* weights of the last epochs, and statistics for them in a pass behind the last one */
     int64_t limit, samples; /* batches of an epoch, samples; 0: all */
     bool reads, counts, sync_batchnorm, manual;
     bool other_windows;                     /* of 1, 3, 3, 1, 1 and 1 batches */
@@ -55,6 +57,7 @@ typedef struct outcome {
     unsigned char state[2 * MOST_BYTES];
     double val_loss, val_acc, train_loss, step_loss, smallest, samples;
     int64_t steps, gradients; /* gradients: bytes */
+    char spikes[1024];        /* the list of SpikeDetection */
 } outcome;
 
 typedef struct net {
@@ -238,6 +241,17 @@ static lc_status read_state(lc_trainer *t, const char *root, outcome *o)
     return LC_OK;
 }
 
+static lc_status read_spikes(const char *root, outcome *o)
+{
+    char path[400];
+    snprintf(path, sizeof path, "%s/skip_batches.json", root);
+    FILE *f = fopen(path, "rb");
+    RANK_CHECK(f);
+    o->spikes[fread(o->spikes, 1, sizeof o->spikes - 1, f)] = 0;
+    fclose(f);
+    return LC_OK;
+}
+
 static lc_status fit(net *m, lc_trainer *t, lc_dataloader *train, lc_dataloader *val, outcome *o)
 {
     LC_TRY(lc_trainer_fit(t, &m->base, &(lc_run_args){.train_dataloader = train, .val_dataloader = val}));
@@ -250,7 +264,9 @@ static lc_status fit(net *m, lc_trainer *t, lc_dataloader *train, lc_dataloader 
     o->steps = lc_trainer_global_step(t);
     o->gradients = m->gradients;
     o->bytes = o->state_bytes = 0;
+    o->spikes[0] = 0;
     if (m->j->compares_state) LC_TRY(read_state(t, m->j->root, o));
+    if (m->j->spikes) LC_TRY(read_spikes(m->j->root, o));
     return lc_module_visit(&m->base, collect, o);
 }
 
@@ -281,10 +297,18 @@ static lc_status run(job *j, lc_comm *comm, outcome *o)
     opt.deterministic = true;
     opt.deterministic_chunk = j->chunk;
     opt.sync_batchnorm = j->sync_batchnorm;
-    lc_callback quiet;
-    LC_TRY(lc_lambda_callback_new(&(lc_lambda_args){.on_message = hush}, &quiet));
-    opt.callbacks = &quiet;
-    opt.n_callbacks = 1;
+    lc_callback callbacks[2];
+    LC_TRY(lc_lambda_callback_new(&(lc_lambda_args){.on_message = hush}, &callbacks[0]));
+    if (j->spikes)
+        LC_TRY(
+            lc_spike_detection_new(&(lc_spike_detection_args){.skip = true, .window = 3, .rtol = 0.02}, &callbacks[1]));
+    if (j->averages)
+        LC_TRY(lc_stochastic_weight_averaging_new(
+            &(lc_stochastic_weight_averaging_args){
+                .swa_lrs = (double[]){0.05}, .n_swa_lrs = 1, .swa_epoch_start = LC_EPOCHS(1)},
+            &callbacks[1]));
+    opt.callbacks = callbacks;
+    opt.n_callbacks = j->spikes || j->averages ? 2 : 1;
     LC_TRY(loader_of(j, 0, j->samples ? j->samples : SAMPLES, j->batch / n, true, &train));
     LC_TRY(loader_of(j, SAMPLES - VAL, VAL, j->batch / n, false, &val));
     build(&m, (uint64_t)(1 + rank)); /* parameters come from rank 0 all the same */
@@ -338,6 +362,7 @@ static void compare(const outcome *a, const outcome *b, const char *what)
     if (differ) TEST_FAIL("%s: %zu of %zu numbers of the model differ", what, differ, a->bytes / 4);
     if (b->state_bytes && (a->state_bytes != b->state_bytes || memcmp(a->state, b->state, a->state_bytes) != 0))
         TEST_FAIL("%s: the state of the optimizer differs", what);
+    if (strcmp(a->spikes, b->spikes) != 0) TEST_FAIL("%s: spikes %s where there are %s", what, b->spikes, a->spikes);
     if (!same_bits(a->train_loss, b->train_loss) || !same_bits(a->step_loss, b->step_loss) ||
         !same_bits(a->val_loss, b->val_loss) || !same_bits(a->val_acc, b->val_acc) ||
         !same_bits(a->smallest, b->smallest) || !same_bits(a->samples, b->samples))
@@ -475,6 +500,26 @@ TEST(windows_of_other_lengths)
         rest.ckpt_path = j.saved;
         run_on(&rest, "a run that goes on", 1);
     }
+}
+
+/* The loss that is judged is the batch's, whoever has which chunk of it. */
+TEST(updates_that_spikes_leave_out)
+{
+    for (int64_t accumulate = 1; accumulate <= 2; accumulate++) {
+        job j = job_of("spikes", MLP, 16, 2);
+        j.spikes = true;
+        j.accumulate = accumulate;
+        check(&j, "spikes", 4);
+        CHECK_CONTAINS(one.spikes, ",");
+    }
+}
+
+/* Statistics of batch norm for averaged weights come from a pass without gradients. */
+TEST(statistics_of_averaged_weights)
+{
+    job j = job_of("averages", NORM, 32, 4);
+    j.averages = true;
+    check(&j, "averages", 4);
 }
 
 /* Of the last batch of an epoch some ranks have fewer chunks, or none, and in stage 3 each chunk gathers parameters. */

@@ -356,6 +356,34 @@ TEST(groups_have_their_own_numbers)
     world_free(&w, opt);
 }
 
+/* A new optimizer may come to lie where one lay that has been freed. */
+TEST(a_norm_is_of_the_optimizer_not_of_its_address)
+{
+    world w;
+    world_init(&w, LC_F64);
+    lc_optimizer *opt = lc_sgd(&w.root, .no_parameters = true), *other = lc_sgd(&w.root, .no_parameters = true);
+    CHECK_EQ(lc_optimizer_add_group(opt, "first", &w.p[0], 1), 0);
+    CHECK_EQ(lc_optimizer_add_group(other, "second", &w.p[1], 1), 0);
+    for (int j = 0; j < 2; j++) {
+        double norm, sum = 0, g[N];
+        for (int n = 0; n < N1; n++) g[n] = gradient(j, n, 0);
+        for (int n = 0; n < (j ? N1 : N0); n++) sum += g[n] * g[n];
+        for (int k = 0; k < 2; k++) put(&w, w.g[k], (double[N]){0});
+        put(&w, w.g[j], g);
+        CHECK_OK(lc_step_begin(w.graph, 0, 0));
+        lc_zero_grad(w.graph);
+        lc_backward(lc_add(lc_sum(lc_mul(w.p[0], w.g[0])), lc_sum(lc_mul(w.p[1], w.g[1]))));
+        CHECK_OK(lc_item(lc_clip_grad_norm(opt, 1), &norm)); /* read at once, before an update is recorded */
+        CHECK_OK(lc_step_end(w.graph));
+        CHECK_NEAR(norm, sqrt(sum), 1e-12);
+        lc_optimizer moved = *opt;
+        *opt = *other;
+        *other = moved;
+    }
+    lc_optimizer_free(other);
+    world_free(&w, opt);
+}
+
 TEST(zero_and_default)
 {
     lc_module m;

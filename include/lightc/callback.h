@@ -92,7 +92,8 @@ typedef struct lc_callback_ops {
     lc_status (*visit_tensors)(void *self, lc_trainer *t, lc_callback_tensor_fn *fn, void *ctx);
     /* What the model of a checkpoint shall hold in place of this parameter or buffer (its average); NULL: itself. At
      * most one callback of a run should have it; the first answer counts. When such a checkpoint is read the model
-     * holds what was saved; load_state and visit_tensors put the rest in order. */
+     * holds what was saved; load_state and visit_tensors put the rest in order. Before an evaluation and a save the
+     * trainer makes that of a buffer rank 0's, as it does with the buffer. */
     lc_tensor *(*saved_tensor)(void *self, lc_trainer *t, lc_tensor *of);
     /* Where a fit goes on that was given no checkpoint; NULL: nowhere, it starts anew. */
     const char *(*ckpt_path)(void *self, lc_trainer *t);

@@ -4,11 +4,17 @@
  * To leave an update out the loss must be known before it, which splits the step's plan there; to stop it is enough to
  * look at it afterwards. */
 #include "callbacks/callbacks.h"
-#include "core/ranks.h"
+#include "core/deterministic.h"
 #include "core/io.h"
+#include "core/ranks.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+typedef struct batch_loss {
+    lc_tensor *value;
+    double samples;
+} batch_loss;
 
 typedef struct spikes {
     lc_spike_detection_args a;
@@ -19,7 +25,9 @@ typedef struct spikes {
     double last;
     int64_t *bad; /* batches */
     int n_bad, cap_bad;
-    lc_tensor *loss; /* of the running batch */
+    batch_loss *losses; /* of the running batch, or of its chunks */
+    int n_losses, cap_losses;
+    int64_t offset;  /* of the samples of the last of them */
     bool judged;     /* the running batch */
     bool bad_window; /* a batch of the running accumulation window was a spike */
 } spikes;
@@ -32,6 +40,7 @@ static lc_status sp_setup(void *self, lc_trainer *t, lc_stage stage)
     s->n_values = 0;
     s->n_bad = 0;
     s->last = 0;
+    s->n_losses = 0;
     s->bad_window = s->judged = false;
     return LC_OK;
 }
@@ -105,19 +114,45 @@ static lc_status judge(spikes *s, lc_trainer *t, double loss, int64_t batch_idx)
     return LC_OK;
 }
 
-/* The loss of this batch, the mean over the samples of all ranks that have one. */
-static lc_status loss_of(lc_trainer *t, lc_tensor *tensor, bool *has, double *loss)
+/* ---- the loss of a batch ---- */
+
+static lc_status add_loss(spikes *s, const lc_trainer *t, lc_tensor *value)
 {
-    double sum[2] = {0}, samples = t->batch && t->batch->size > 0 ? (double)t->batch->size : 1;
-    if (tensor) {
-        LC_TRY(lc_item(tensor, &sum[0]));
-        sum[0] *= samples;
-        sum[1] = samples;
+    const lc_batch *b = t->batch;
+    int64_t offset = b ? b->global_offset : 0;
+    if (s->judged || offset <= s->offset) s->n_losses = 0; /* no further chunk of the same samples */
+    if (s->n_losses == s->cap_losses) {
+        int cap = s->cap_losses ? 2 * s->cap_losses : 16;
+        batch_loss *losses = realloc(s->losses, (size_t)cap * sizeof *losses);
+        if (!losses) return lc_fail(LC_ERR_MEMORY, "out of memory: SpikeDetection");
+        s->losses = losses;
+        s->cap_losses = cap;
     }
-    LC_TRY(lc__ranks_reduce(t->comm, sum, 2, LC_LOG_SUM));
-    *has = sum[1] > 0;
-    *loss = sum[0] / sum[1];
+    s->losses[s->n_losses++] = (batch_loss){value, b && b->size > 0 ? (double)b->size : 1};
+    s->offset = offset;
+    s->judged = false;
     return LC_OK;
+}
+
+/* The mean over the samples of all ranks that have a loss; in deterministic training the same whoever had which chunk.
+ */
+static lc_status judge_batch(spikes *s, lc_trainer *t, int64_t batch_idx)
+{
+    lc__exact_sum sum = {0};
+    double all[2] = {0};
+    for (int i = 0; i < s->n_losses; i++) {
+        double loss;
+        LC_TRY(lc_item(s->losses[i].value, &loss));
+        lc__exact_add(&sum, loss * s->losses[i].samples);
+        all[1] += s->losses[i].samples;
+    }
+    all[0] = lc__exact_value(&sum);
+    LC_TRY(lc__ranks_reduce(t->comm, all, 2, LC_LOG_SUM));
+    if (t->opt.deterministic) {
+        LC_TRY(lc__ranks_reduce_exact(t->comm, &sum));
+        all[0] = lc__exact_value(&sum);
+    }
+    return all[1] > 0 ? judge(s, t, all[0] / all[1], batch_idx) : LC_OK;
 }
 
 /* ---- hooks ---- */
@@ -125,38 +160,29 @@ static lc_status loss_of(lc_trainer *t, lc_tensor *tensor, bool *has, double *lo
 static lc_status sp_before_backward(void *self, lc_trainer *t, lc_tensor *loss)
 {
     spikes *s = self;
-    (void)t;
-    s->loss = s->a.skip ? lc_keep(loss) : loss;
-    s->judged = false;
-    return LC_OK;
+    return add_loss(s, t, s->a.skip ? lc_keep(loss) : loss);
 }
 
 static lc_status sp_before_step(void *self, lc_trainer *t, lc_optimizer *opt)
 {
     spikes *s = self;
-    double loss;
-    bool has;
     (void)opt;
     if (!s->a.skip) return LC_OK;
-    if (!s->judged) {
-        LC_TRY(loss_of(t, s->loss, &has, &loss));
-        if (has) LC_TRY(judge(s, t, loss, t->batch_idx));
-    }
+    if (!s->judged) LC_TRY(judge_batch(s, t, t->batch_idx));
     return s->bad_window ? LC_SKIP : LC_OK;
 }
 
 static lc_status sp_batch_end(void *self, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
 {
     spikes *s = self;
-    double loss;
-    bool has;
     (void)b;
     if (!s->judged) {
-        LC_TRY(loss_of(t, o->loss, &has, &loss));
-        if (has) LC_TRY(judge(s, t, loss, i));
+        if (!lc__tree_of(t)) s->n_losses = 0; /* what training_step returned, whatever passed through backward */
+        if (!lc__tree_of(t) && o->loss) LC_TRY(add_loss(s, t, o->loss));
+        LC_TRY(judge_batch(s, t, i));
     }
     s->judged = false;
-    s->loss = NULL;
+    s->n_losses = 0;
     if (!t->accumulating) s->bad_window = false;
     return LC_OK;
 }
@@ -208,6 +234,7 @@ static void sp_free(void *self)
     spikes *s = self;
     free(s->path);
     free(s->values);
+    free(s->losses);
     free(s->bad);
     free(s);
 }

@@ -5,6 +5,7 @@
  * training goes on with (`swapped`); otherwise it is the other way round. A checkpoint's model is always the average,
  * so that whoever loads it gets what was validated; the others are saved beside it as "current". */
 #include "callbacks/shadow.h"
+#include "core/ranks.h"
 
 #include <stdlib.h>
 
@@ -115,7 +116,7 @@ static lc_status wa_validation_end(void *self, lc_trainer *t)
 static lc_status wa_train_end(void *self, lc_trainer *t)
 {
     averaging *a = self;
-    (void)t;
+    LC_TRY(lc__buffers_from_rank_zero(t)); /* from then on only the model's would be */
     LC_TRY(swap(a, true));
     a->ended = true;
     return LC_OK;

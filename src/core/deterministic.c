@@ -46,6 +46,7 @@ lc_status lc__chunks_train(lc_trainer *t)
 {
     if (!t->chunks) return LC_OK;
     lc__statistics_free(t->chunks);
+    LC_TRY(lc__parts_forget_tree(t));
     lc__tree_free(t->chunks->tree);
     t->chunks->tree = NULL;
     if (t->opt.sync_batchnorm)
@@ -174,6 +175,12 @@ int64_t lc__chunks_size(const lc_trainer *t, const lc_batch *batch)
     return ceil_div(batch->size, chunks_of(t, batch->size));
 }
 
+double lc__chunks_of_all(const lc_trainer *t, const lc_batch *batch)
+{
+    int64_t all = batch->global_size > 0 ? batch->global_size : batch->size, size = lc__chunks_size(t, batch);
+    return all > 0 && size > 0 ? (double)all / (double)size : 1;
+}
+
 int64_t lc__chunks_each(int64_t samples, int64_t size, int devices)
 {
     int64_t each = 1;
@@ -215,6 +222,12 @@ lc_status lc__chunks_take(lc_trainer *t, int64_t i, const lc_batch **out)
     if (k->n > 1) LC_TRY(lc__batch_cut(&k->slices[k->slot + i], k->batch, begin, left < k->size ? left : k->size, out));
     t->batch = *out;
     return lc_step_status(t->graph);
+}
+
+double lc__chunks_part(const lc__chunks *k, int64_t i)
+{
+    int64_t left = k->batch->size - i * k->size;
+    return k->batch->size > 0 && left < k->size ? (double)left / (double)k->size : 1;
 }
 
 /* ---- what chunks give ---- */
@@ -314,8 +327,7 @@ static lc_status run_chunks(lc_closure *c, const lc_batch *batch, double chunks,
     LC_TRY(lc__chunks_cut(t, batch));
     lc__statistics_begin(k);
     for (int64_t i = 0; i < k->n; i++) {
-        int64_t left = batch->size - i * k->size;
-        double samples = batch->size > 0 && left < k->size ? (double)left / (double)k->size : 1;
+        double samples = lc__chunks_part(k, i);
         LC_TRY(run_chunk(c, i, samples, samples * (k->window / chunks), first_of_window, any));
         loss = mean_of(k, loss, i, c->loss);
     }
@@ -347,8 +359,7 @@ lc_status lc__chunks_closure(lc_closure *c)
     lc__chunks *k = t->chunks;
     const lc_batch *batch = c->batch;
     int64_t place = lc__window_place(t, c->batch_idx);
-    int64_t all = batch->global_size > 0 ? batch->global_size : batch->size, size = lc__chunks_size(t, batch);
-    double chunks = all > 0 && size > 0 ? (double)all / (double)size : 1;
+    double chunks = lc__chunks_of_all(t, batch);
     bool any = false;
     int parts = 1;
     if (place == 0) k->window = chunks;

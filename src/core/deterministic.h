@@ -53,12 +53,16 @@ lc_status lc__chunks_shard(const lc_trainer *t, const lc_dataloader *l, bool tra
 int64_t lc__chunks_in(const lc_trainer *t, const lc_batch *batch);
 /* Samples of a chunk of the batch; 0: several ranks, and the batch does not say. */
 int64_t lc__chunks_size(const lc_trainer *t, const lc_batch *batch);
+/* A batch of all ranks in chunks, of which the last may be a part of one. */
+double lc__chunks_of_all(const lc_trainer *t, const lc_batch *batch);
 /* How many chunks each of `devices` has, but the last: a power of two. */
 int64_t lc__chunks_each(int64_t samples, int64_t size, int devices);
 
 /* Cuts `batch` into t->chunks->n chunks, of which this makes one, which is t->batch then. */
 lc_status lc__chunks_cut(lc_trainer *t, const lc_batch *batch) LC_MUST_USE;
 lc_status lc__chunks_take(lc_trainer *t, int64_t i, const lc_batch **out) LC_MUST_USE;
+/* How much of a whole chunk chunk i is, by its samples. */
+double lc__chunks_part(const lc__chunks *k, int64_t i);
 
 /* chunk_statistics.c: running statistics of batch norm, on that many devices. Before the batch; behind chunk i, which
  * counts `weight`, or if this rank has none; each on every device that has chunks; and at the end, on several ranks or

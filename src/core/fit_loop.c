@@ -286,12 +286,46 @@ static lc_status forward(lc_trainer *t, const lc_batch *batch, int64_t i)
 {
     lc_hook saved = t->hook;
     t->hook = LC_HOOK_TRAINING_STEP;
+    t->outputs.n = 0; /* nobody sees them, but there is room for one batch's */
     lc_no_grad_begin();
     lc_tensor *loss = t->mo.training_step(t->m, batch, i);
     lc_no_grad_end();
     t->hook = saved;
     LC_TRY(lc_step_status(t->graph));
     if (loss) lc_keep(loss);
+    return LC_OK;
+}
+
+static lc_status forward_share(lc_trainer *t, const lc_batch *batch, int64_t i)
+{
+    if (lc__is_empty_share(batch)) return LC_OK;
+    LC_TRY(forward(t, batch, i));
+    return lc_step_run(t->graph);
+}
+
+/* As in training, for the same statistics on any number of ranks. */
+static lc_status forward_chunks(lc_trainer *t, const lc_batch *batch, int64_t i)
+{
+    lc__chunks *k = t->chunks;
+    LC_TRY(lc__chunks_cut(t, batch));
+    lc__statistics_begin(k);
+    for (int64_t c = 0; c < k->n; c++) {
+        const lc_batch *chunk;
+        LC_TRY(lc__chunks_take(t, c, &chunk));
+        lc__graph_chunk(t->graph, k->first + c);
+        LC_TRY(forward(t, chunk, i));
+        lc__graph_chunk(t->graph, -1);
+        LC_TRY(lc__statistics_chunk(k, c, lc__chunks_part(k, c)));
+    }
+    t->batch = batch;
+    if (!k->n) LC_TRY(lc__statistics_no_chunk(k));
+    return lc_step_run(t->graph);
+}
+
+/* Behind lc__end_batch: until then ranks gather parameters for those that have more chunks. */
+static lc_status end_chunks(lc_trainer *t, const lc_batch *batch)
+{
+    LC_TRY(lc__statistics_end(t->chunks, t->comm, 1, lc__chunks_of_all(t, batch)));
     return lc_step_run(t->graph);
 }
 
@@ -303,9 +337,10 @@ static lc_status forward_batch(lc_trainer *t, const lc_batch *batch, int64_t i)
     LC_TRY(lc__begin_batch(t, batch));
     LC_TRY(lc__transfer(t, &batch, 0));
     LC_TRY(lc__norms_begin(t, batch));
-    lc_status s = lc__is_empty_share(batch) ? LC_OK : forward(t, batch, i);
+    lc_status s = lc__tree_of(t) ? forward_chunks(t, batch, i) : forward_share(t, batch, i);
     if (s >= 0) s = lc__norms_end(t, true);
     if (s >= 0) s = lc__end_batch(t);
+    if (s >= 0 && lc__tree_of(t)) s = end_chunks(t, batch);
     lc_status ended = lc_step_end(t->graph);
     t->batch = NULL;
     return s < 0 ? s : ended;

@@ -56,6 +56,11 @@ lc_status lc__parts_setup(lc_trainer *t)
     return lc__devices_set_module(t->parts->devices, t->m);
 }
 
+lc_status lc__parts_forget_tree(lc_trainer *t)
+{
+    return t->parts ? lc__devices_set_tree(t->parts->devices, NULL) : LC_OK;
+}
+
 lc_status lc__parts_set_optimizers(lc_trainer *t)
 {
     lc_optimizer *list[LC_MAX_OPTIMIZERS];

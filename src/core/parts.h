@@ -9,6 +9,8 @@
 
 /* Makes the devices of the trainer's strategy, if it drives several: of the module's tensors as they are now. */
 lc_status lc__parts_setup(lc_trainer *t) LC_MUST_USE;
+/* The tree of the run before is about to be freed. */
+lc_status lc__parts_forget_tree(lc_trainer *t) LC_MUST_USE;
 /* The optimizers exist. */
 lc_status lc__parts_set_optimizers(lc_trainer *t) LC_MUST_USE;
 void lc__parts_free(lc_trainer *t);

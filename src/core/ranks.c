@@ -6,6 +6,7 @@
 
 #include "core/deterministic.h"
 #include "core/rank_times.h"
+#include "core/run_state.h"
 #include "core/status.h"
 #include "nn/nn_internal.h"
 #include "tensor/graph_impl.h"
@@ -30,6 +31,16 @@ lc_status lc__ranks_reduce(lc_comm *comm, double *values, int n, lc_log_reduce h
     if (!comm || n == 0) return LC_OK;
     LC_TRY(lc_comm_all_reduce(comm, values, values, n, LC_F64, ops[how], NULL));
     for (int i = 0; i < n && how == LC_LOG_MEAN; i++) values[i] /= lc_comm_size(comm);
+    return LC_OK;
+}
+
+lc_status lc__ranks_reduce_exact(lc_comm *comm, lc__exact_sum *s)
+{
+    if (!comm) return LC_OK;
+    lc__exact_tidy(s);
+    LC_TRY(lc_comm_all_reduce(comm, s->digit, s->digit, LC__EXACT_DIGITS, LC_I64, LC_COMM_SUM, NULL));
+    LC_TRY(lc_comm_all_reduce(comm, &s->special, &s->special, 1, LC_F64, LC_COMM_SUM, NULL));
+    lc__exact_tidy(s);
     return LC_OK;
 }
 
@@ -334,16 +345,6 @@ static lc_status reduce_metrics(lc_trainer *t, lc__results *r)
     return LC_OK;
 }
 
-/* Digits of all ranks, added up. */
-static lc_status reduce_exact(lc_trainer *t, lc__exact_sum *s)
-{
-    lc__exact_tidy(s);
-    LC_TRY(lc_comm_all_reduce(t->comm, s->digit, s->digit, LC__EXACT_DIGITS, LC_I64, LC_COMM_SUM, NULL));
-    LC_TRY(lc_comm_all_reduce(t->comm, &s->special, &s->special, 1, LC_F64, LC_COMM_SUM, NULL));
-    lc__exact_tidy(s);
-    return LC_OK;
-}
-
 /* Sums and weights add up; of the smallest and the largest a rank that has none must not count. */
 lc_status lc__results_reduce(lc_trainer *t, lc__results *r)
 {
@@ -371,7 +372,7 @@ lc_status lc__results_reduce(lc_trainer *t, lc__results *r)
             s = lc__ranks_reduce(t->comm, &one, 1, (lc_log_reduce)e->args.reduce_fx);
             v[2 * k] = one;
         }
-        if (e->exact && s >= 0) s = reduce_exact(t, &e->exact->epoch);
+        if (e->exact && s >= 0) s = lc__ranks_reduce_exact(t->comm, &e->exact->epoch);
         e->sum = v[2 * k];
         e->weight = v[2 * k + 1];
         k++;
@@ -441,7 +442,7 @@ static lc_status reduce_exact_step(lc_trainer *t, const lc__results *r, lc__logg
     bool here = e->exact->step_number == r->step; /* a rank without samples has logged nothing */
     lc__exact_sum sum = here ? e->exact->step : (lc__exact_sum){0};
     double weight = here ? e->exact->step_weight : 0;
-    LC_TRY(reduce_exact(t, &sum));
+    LC_TRY(lc__ranks_reduce_exact(t->comm, &sum));
     LC_TRY(lc_comm_all_reduce(t->comm, &weight, &weight, 1, LC_F64, LC_COMM_SUM, NULL));
     e->step = lc__exact_value(&sum) / (e->args.reduce_fx == LC_LOG_MEAN ? weight : 1);
     return LC_OK;
@@ -478,17 +479,24 @@ lc_status lc__results_reduce_step(lc_trainer *t, lc__results *r)
 
 /* ---- buffers ---- */
 
+static lc_status send_values(lc_comm *comm, const lc_tensor *b)
+{
+    return lc_comm_broadcast(comm, b->data, lc_tensor_numel(b), lc_tensor_dtype(b), 0, NULL);
+}
+
 static lc_status send_buffer(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
 {
+    lc_trainer *t = ctx;
     (void)path, (void)owner;
     if (mt->is_parameter) return LC_OK;
-    lc_tensor *b = mt->tensor;
-    return lc_comm_broadcast(ctx, b->data, lc_tensor_numel(b), lc_tensor_dtype(b), 0, NULL);
+    const lc_tensor *saved = lc__saved_tensor(t, mt->tensor);
+    LC_TRY(send_values(t->comm, mt->tensor));
+    return saved ? send_values(t->comm, saved) : LC_OK;
 }
 
 lc_status lc__buffers_from_rank_zero(lc_trainer *t)
 {
-    return t->comm && t->m ? lc_module_visit(t->m, send_buffer, t->comm) : LC_OK;
+    return t->comm && t->m ? lc_module_visit(t->m, send_buffer, t) : LC_OK;
 }
 
 /* What batch norm keeps, no training step reads. */

@@ -7,6 +7,8 @@
 
 /* comm NULL: one rank. */
 lc_status lc__ranks_reduce(lc_comm *comm, double *values, int n, lc_log_reduce how) LC_MUST_USE;
+/* Sums of all ranks, added up without rounding. */
+lc_status lc__ranks_reduce_exact(lc_comm *comm, lc__exact_sum *s) LC_MUST_USE;
 
 /* An error where a run of this trainer has failed, and with it what joined the ranks. Not collective. */
 lc_status lc__ranks_are_there(const lc_trainer *t) LC_MUST_USE;
@@ -87,7 +89,7 @@ void lc__norms_release(lc_trainer *t);
 lc_status lc__norms_begin(lc_trainer *t, const lc_batch *batch) LC_MUST_USE;
 lc_status lc__norms_end(lc_trainer *t, bool has_loss) LC_MUST_USE;
 
-/* Buffers (statistics of batch norm) as rank 0 has them. */
+/* Buffers (statistics of batch norm) as rank 0 has them, and what callbacks would save in their place. */
 lc_status lc__buffers_from_rank_zero(lc_trainer *t) LC_MUST_USE;
 /* Of those that a training step may read: before the first step of a window. The setup is of a fit. */
 lc_status lc__read_buffers_setup(lc_trainer *t) LC_MUST_USE;

@@ -58,6 +58,14 @@ lc_status lc__walk_callback(lc_trainer *t, const lc__callback *cb, lc__state_fn 
 
 /* ---- saving ---- */
 
+lc_tensor *lc__saved_tensor(lc_trainer *t, lc_tensor *of)
+{
+    lc_tensor *saved = NULL;
+    for (int i = 0; i < t->n_callbacks && !saved; i++)
+        if (t->callbacks[i]->ops.saved_tensor) saved = t->callbacks[i]->ops.saved_tensor(t->callbacks[i]->self, t, of);
+    return saved;
+}
+
 /* What is saved of tensors that exist only for that lives as long as `views`. */
 typedef struct save_walk {
     lc_trainer *t;
@@ -69,12 +77,9 @@ static lc_status save_model_tensor(void *ctx, const char *path, lc_module *owner
 {
     const save_walk *w = ctx;
     lc_trainer *t = w->t;
-    lc_tensor *saved = NULL;
     (void)owner;
     if (!mt->persistent && !mt->is_parameter) return LC_OK;
-    for (int i = 0; i < t->n_callbacks && !saved; i++)
-        if (t->callbacks[i]->ops.saved_tensor)
-            saved = t->callbacks[i]->ops.saved_tensor(t->callbacks[i]->self, t, mt->tensor);
+    lc_tensor *saved = lc__saved_tensor(t, mt->tensor);
     return lc__save_tensor(t->writer, LC_CKPT_MODEL, path, saved ? saved : mt->tensor, w->ranges, w->views);
 }
 

@@ -99,6 +99,14 @@ done:
 
 /* ---- handles ---- */
 
+static void drop_trees(lc__devices *d)
+{
+    for (int i = 0; d->trees && i < d->n; i++) {
+        lc__tree_free(d->trees[i]);
+        d->trees[i] = NULL;
+    }
+}
+
 static void drop_handles(lc__devices *d)
 {
     for (int k = 0; k < d->n_entries; k++) {
@@ -115,10 +123,7 @@ static void drop_handles(lc__devices *d)
     }
     d->n_entries = d->n_flats = 0;
     d->copied_bytes = 0;
-    for (int i = 0; d->trees && i < d->n; i++) {
-        lc__tree_free(d->trees[i]);
-        d->trees[i] = NULL;
-    }
+    drop_trees(d);
 }
 
 void lc__devices_free(lc__devices *d)
@@ -201,8 +206,8 @@ static lc_flat *flat_on(const shared_flat *f, int i)
 
 static lc_status make_trees(lc__devices *d)
 {
+    drop_trees(d);
     for (int i = 0; d->tree && i < d->n; i++) {
-        lc__tree_free(d->trees[i]);
         LC_TRY(lc__tree_of_device(d->graphs[i], d->tree, &d->trees[i]));
         for (int k = 0; k < d->n_flats; k++) LC_TRY(lc__tree_add_flat(d->trees[i], flat_on(&d->flats[k], i)));
     }

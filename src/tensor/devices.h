@@ -38,7 +38,8 @@ lc_status lc__devices_set_module(lc__devices *d, lc_module *m) LC_MUST_USE;
 lc_status lc__devices_set_optimizers(lc__devices *d, lc_optimizer *const *optimizers, int n) LC_MUST_USE;
 
 /* Every device has chunks of a batch from now on (tree.h), which add up on `tree`: its part of a step is 2^k chunks
- * that lie behind those of the devices before. Again when that tree is another; behind lc__devices_set_optimizers. */
+ * that lie behind those of the devices before. Behind lc__devices_set_optimizers; again when that tree is another, and
+ * with NULL before it is freed. */
 lc_status lc__devices_set_tree(lc__devices *d, const lc__tree *tree) LC_MUST_USE;
 
 /* A step of `parts` parts (at most a device each) begins: handles are brought up to date. Inside of a step of the

@@ -353,8 +353,8 @@ static lc_status expand_node(expansion *x, uint32_t k)
     if (n->op == &lc__macro_clip_norm) return lc__expand_clip_norm(x->b, n);
     if (n->op == &lc__macro_step) return lc__expand_step(x->b, n);
     if (n->op == &lc__macro_gradient) return lc__expand_gradient(x->b, n);
-    if (n->op == &lc__macro_sync) return lc__expand_sync(x->b, n);
-    if (n->op == &lc__macro_share_sum) return lc__expand_share_sum(x->b, n);
+    if (n->op == &lc__macro_sync) return lc__expand_sync(x->b);
+    if (n->op == &lc__macro_share_sum) return lc__expand_share_sum(x->b);
     if (n->op == &lc__macro_absent)
         return lc__expand_tree_absent(x->b, lc__tree_place_of(g->tape.ints + n->int_at), NULL);
     if (n->op == &lc__macro_window) return lc__expand_tree_window(x->b, lc__tree_place_of(g->tape.ints + n->int_at));

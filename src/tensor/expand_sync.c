@@ -260,11 +260,11 @@ lc_status lc__expand_shards(lc_build *b)
     return LC_OK;
 }
 
-lc_status lc__expand_share_sum(lc_build *b, const lc_node *node)
+lc_status lc__expand_share_sum(lc_build *b)
 {
     lc_graph *g = b->g;
-    int64_t ints[] = {g->tape.ints[node->int_at], 0};
-    const lc__reducer *r = (const lc__reducer *)(uintptr_t)ints[LC__SYNC_REDUCER];
+    const lc__reducer *r = g->reducer;
+    int64_t ints[] = {(int64_t)(uintptr_t)r, 0};
     for (int f = 0; f < r->n_flats; f++) {
         lc_tensor *none[LC_MAX_OUTPUTS];
         lc_flat_state *state;
@@ -300,9 +300,9 @@ lc_status lc__expand_whole_gradient(const lc_graph *g, const lc_flat *flat, int 
     return LC_OK;
 }
 
-lc_status lc__expand_sync(lc_build *b, const lc_node *node)
+lc_status lc__expand_sync(lc_build *b)
 {
-    lc__reducer *r = (lc__reducer *)(uintptr_t)b->g->tape.ints[node->int_at];
+    lc__reducer *r = b->g->reducer;
     int n = 0;
     int64_t behind = -1;
     for (int f = 0; f < r->n_flats; f++) {

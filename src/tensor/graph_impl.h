@@ -110,7 +110,8 @@ typedef struct lc_plan {
     /* ---- key ---- */
     uint64_t uid, previous; /* previous: uid of the plan of the segment before, 0 at the start of a step */
     uint64_t hash;
-    bool final; /* false: ended by a host read, everything is kept */
+    bool final;       /* false: ended by a host read, everything is kept */
+    uint64_t reducer; /* whose memory it uses, by its id; 0: nobody's */
     uint32_t node_0, n_nodes, in_0, n_in, int_0, n_ints, float_0, n_floats, ext_0, n_externals;
     lc_node *nodes;
     uint32_t *in;
@@ -177,7 +178,7 @@ struct lc_graph {
     struct lc__reducer *reducer;         /* sync.h; NULL: one rank */
     struct lc__collectives *collectives; /* collective.h; NULL: none so far */
     struct lc__tree *tree;               /* tree.h; NULL: gradients are added as they come */
-    uint64_t next_tree;
+    uint64_t next_tree, next_reducer;
     struct {
         int64_t number;      /* of the chunk being recorded; -1: none */
         uint32_t first_site; /* of random_sites that are the chunk's */

@@ -47,14 +47,14 @@ const lc_op lc__macro_backward = {.name = "backward", .infer = infer_backward};
 /* ints: none, or an optimizer and its id */
 const lc_op lc__macro_zero_grad = {.name = "zero_grad", .infer = infer_nothing};
 const lc_op lc__macro_keep = {.name = "keep", .infer = infer_nothing};
-/* ints: optimizer, dtype; floats: max_norm, window. Results: norm, factor for gradients. */
+/* ints: optimizer, dtype, the optimizer's id; floats: max_norm, window. Results: norm, factor for gradients. */
 const lc_op lc__macro_clip_norm = {.name = "clip_grad_norm", .n_out = 2, .infer = infer_scalars};
 /* in: factor for gradients or absent; ints: optimizer, its id, whether to clip by value; floats: window */
 const lc_op lc__macro_step = {.name = "optimizer_step", .infer = infer_nothing};
 /* in: parameter; floats: window */
 const lc_op lc__macro_gradient = {.name = "gradient", .n_out = 1, .infer = infer_like_first};
 
-/* ints: reducer */
+/* Of the graph's reducer. */
 const lc_op lc__macro_sync = {.name = "sync", .infer = infer_nothing};
 const lc_op lc__macro_share_sum = {.name = "share_sum", .infer = infer_nothing};
 /* ints: place on the tree. A chunk without gradients; and the sum over a window */
@@ -200,9 +200,14 @@ lc_tensor *lc_clip_grad_norm(lc_optimizer *opt, double max_norm)
     lc_graph *g = lc_current_graph();
     lc_tensor *out[2] = {NULL};
     lc_dtype dtype = opt->n_groups && opt->groups[0].n_parameters ? opt->groups[0].parameters[0]->type.dtype : LC_F32;
-    int64_t ints[] = {(int64_t)(uintptr_t)opt, dtype};
+    lc_status status = lc__optimizer_prepare(opt);
+    if (status < 0) {
+        lc__record_error(g, status, "clip_grad_norm", LC_HERE, NULL, NULL, 0);
+        return lc__error_tensor();
+    }
+    int64_t ints[] = {(int64_t)(uintptr_t)opt, dtype, (int64_t)opt->steps->id};
     double floats[] = {max_norm, g ? lc__gradient_factor(g) : 1.0};
-    lc_op_call_n(&lc__macro_clip_norm, 0, NULL, 2, ints, 2, floats, out, LC_HERE);
+    lc_op_call_n(&lc__macro_clip_norm, 0, NULL, 3, ints, 2, floats, out, LC_HERE);
     opt->clip_factor = out[1];
     return out[0];
 }

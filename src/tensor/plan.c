@@ -4,6 +4,7 @@
  * A segment is looked up by comparing its records in full; a hash only orders the candidates. On a miss the passes of
  * plan_impl.h run one after the other. Everything a replay needs is allocated here, once. */
 #include "tensor/collective.h"
+#include "tensor/sync.h"
 #include "tensor/tree.h"
 
 #include <lightc/random.h>
@@ -132,18 +133,26 @@ static bool records_match(const lc_graph *g, const lc_plan *p)
            same(p->externals, g->externals + g->ext_0, p->n_externals * sizeof *p->externals);
 }
 
+/* An address does not say which reducer: another may come to lie there. */
+static uint64_t reducer_of(const lc_graph *g)
+{
+    return g->reducer ? lc__reducer_id(g->reducer) : 0;
+}
+
 static lc_plan *find(lc_graph *g, bool final)
 {
     uint32_t n_nodes = g->tape.n_nodes - g->node_0;
+    uint64_t reducer = reducer_of(g);
     lc_plan *p = g->expect;
     /* The segment followed this plan to its end: nothing is left to compare. */
-    if (p && p->final == final && p->n_nodes == n_nodes && p->n_externals == g->n_externals - g->ext_0 &&
-        flats_match(p))
+    if (p && p->final == final && p->reducer == reducer && p->n_nodes == n_nodes &&
+        p->n_externals == g->n_externals - g->ext_0 && flats_match(p))
         return p;
     uint64_t hash = segment_hash(g, final), previous = g->last ? g->last->uid : 0;
     for (int i = 0; i < g->n_plans; i++) {
         p = g->plans[i];
-        if (p->hash == hash && p->previous == previous && p->final == final && records_match(g, p) && flats_match(p))
+        if (p->hash == hash && p->previous == previous && p->final == final && p->reducer == reducer &&
+            records_match(g, p) && flats_match(p))
             return p;
     }
     return NULL;
@@ -164,6 +173,7 @@ static lc_status copy_key(lc_graph *g, lc_plan *p, bool final)
     p->previous = g->last ? g->last->uid : 0;
     p->hash = segment_hash(g, final);
     p->final = final;
+    p->reducer = reducer_of(g);
     p->node_0 = g->node_0;
     p->n_nodes = g->tape.n_nodes - g->node_0;
     p->in_0 = g->in_0;

@@ -78,8 +78,8 @@ lc_status lc__expand_gradient(lc_build *b, const lc_node *n);
 /* A range of a 1-D buffer. */
 lc_tensor *lc__expand_range(lc_tensor *buffer, int64_t offset, int64_t count);
 /* expand_sync.c */
-lc_status lc__expand_sync(lc_build *b, const lc_node *node);
-lc_status lc__expand_share_sum(lc_build *b, const lc_node *node);
+lc_status lc__expand_sync(lc_build *b);
+lc_status lc__expand_share_sum(lc_build *b);
 /* Behind the update of a rank's slice of a unit whose parameters are whole: those of all ranks; and the wait for all.
  */
 struct lc__unit;

@@ -24,6 +24,7 @@ lc_status lc__reducer_new(lc_graph *g, lc_comm *comm, size_t bucket_bytes, lc__r
         return lc_fail(LC_ERR_MEMORY, "out of memory: the reduction of gradients");
     }
     r->g = g;
+    r->id = ++g->next_reducer;
     r->comm = r->slices = comm;
     r->weight = 1;
     r->bucket_bytes = bucket_bytes ? bucket_bytes : (size_t)512 << 10;
@@ -198,6 +199,11 @@ lc_status lc__reducer_reserve(lc__reducer *r, int n)
 void lc__reducer_set_weight(lc__reducer *r, double weight)
 {
     r->weight = weight;
+}
+
+uint64_t lc__reducer_id(const lc__reducer *r)
+{
+    return r->id;
 }
 
 double lc__reducer_ranks(const lc__reducer *r)
@@ -582,9 +588,7 @@ SYNC_OP(new_unit, "new_unit", LC_OP_LATER, 1, 0, infer_planned);
 
 lc_status lc__reducer_sync(lc__reducer *r, uint8_t flags[LC__SYNC_FLAGS])
 {
-    /* The reducer is part of what the plan is keyed by, as optimizers are. */
-    int64_t ints[] = {(int64_t)(uintptr_t)r};
-    lc_op_call(&lc__macro_sync, 0, NULL, 1, ints, 0, NULL, LC_HERE);
+    lc_op_call(&lc__macro_sync, 0, NULL, 0, NULL, 0, NULL, LC_HERE);
     memcpy(r->flags, flags, LC__SYNC_FLAGS);
     LC_TRY(lc_step_status(r->g));
     LC_TRY(lc_step_run(r->g));

@@ -84,6 +84,8 @@ typedef struct lc__reducer_stats {
 void lc__reducer_get_stats(const lc__reducer *r, lc__reducer_stats *out);
 
 /* ---- for the engine ---- */
+/* Unlike that of all reducers of its graph before: what plans are keyed by. */
+uint64_t lc__reducer_id(const lc__reducer *r);
 double lc__reducer_ranks(const lc__reducer *r);
 const double *lc__reducer_weight(const lc__reducer *r);
 /* Whether buckets are under way behind a backward pass; waits for them, if there are any. */

@@ -13,6 +13,7 @@ enum { LC__NOT_SUMMED, LC__SUM, LC__RESTORED_SHARE };
 
 struct lc__reducer {
     lc_graph *g;
+    uint64_t id;
     lc_comm *comm;
     lc_comm *slices;   /* the ranks that have a slice each: these, or a group of them */
     lc_comm *replicas; /* those that have the same; NULL: nobody */

@@ -69,8 +69,7 @@ const lc_op lc__op_share_sum = {.name = "share_sum",
 
 void lc__reducer_before_backward(lc__reducer *r)
 {
-    int64_t ints[] = {(int64_t)(uintptr_t)r};
-    if (r->any_summed) lc_op_call(&lc__macro_share_sum, 0, NULL, 1, ints, 0, NULL, LC_HERE);
+    if (r->any_summed) lc_op_call(&lc__macro_share_sum, 0, NULL, 0, NULL, 0, NULL, LC_HERE);
 }
 
 static size_t sum_bytes(const lc_flat *flat)
