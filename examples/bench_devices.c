@@ -3,7 +3,7 @@
  * more, with data_parallel (one process) and ddp (a process a device), and says where the time went.
  *
  *   bench_devices                                  1 and 2 devices; writes bench_devices.svg
- *   bench_devices --most 4 --threads_each 2        1, 2 and 4 devices of 2 threads each
+ *   bench_devices --most 6 --threads_each 2        1, 2, 4 and 6 devices of 2 threads each
  *
  * A device is `threads_each` threads of the CPU, so that N devices have N times as many as one. The batch is always
  * that of all devices together: the results are those of one device, and what is measured is the time. Every
@@ -26,7 +26,7 @@ typedef struct arguments {
 
 static const lc_option options[] = {
     LC_OPTION(arguments, batch_sizes, LC_OPTION_TEXT, 0, 0, "of all devices together, with commas"),
-    LC_OPTION(arguments, most, LC_OPTION_INT, 1, 64, "devices; 1, 2, 4, ... up to this are measured"),
+    LC_OPTION(arguments, most, LC_OPTION_INT, 1, 64, "devices; 1, 2, 4, ... up to this, and this, are measured"),
     LC_OPTION(arguments, threads_each, LC_OPTION_INT, 1, 256, "threads of a device"),
     LC_OPTION(arguments, repeats, LC_OPTION_INT, 2, MOST_REPEATS, "measurements of each number"),
     LC_OPTION(arguments, seconds, LC_OPTION_FLOAT, 0.001, 1000,
@@ -46,8 +46,8 @@ static double now(void)
 
 /* ---- the model, and a clock in its hooks ---- */
 
-enum { DATA, RECORD, COMPUTE, UPDATE, PLACES };
-static const char *const places[PLACES] = {"data", "recording", "computing", "update"};
+enum { DATA, RECORD, COMPUTE, WAIT, UPDATE, PLACES };
+static const char *const places[PLACES] = {"data", "recording", "computing", "waiting", "update"};
 
 typedef struct network {
     lc_module base;
@@ -55,6 +55,8 @@ typedef struct network {
     lc_max_pool2d pool;
     lc_linear fc;
     const arguments *a;
+    lc_comm *ranks;
+    double waited;                     /* seconds, for them, up to the last mark */
     double begun, mark, spent[PLACES]; /* of the measurement that runs */
     double speed[MOST_REPEATS];        /* samples of all devices a second */
     double total[PLACES];              /* seconds, over all measurements */
@@ -63,11 +65,21 @@ typedef struct network {
     bool warm;
 } network;
 
-/* The time since the last mark went there. */
+/* Seconds, so far. */
+static double waited_for_ranks(const network *m)
+{
+    lc_comm_stats stats;
+    lc_comm_get_stats(m->ranks, &stats);
+    return 1e-9 * (double)stats.waited_ns;
+}
+
+/* The time since the last mark went there, but for what was spent on waiting for other ranks. */
 static void spend(network *m, int place)
 {
-    double t = now();
-    m->spent[place] += t - m->mark;
+    double t = now(), all = waited_for_ranks(m), waited = all - m->waited;
+    m->spent[place] += t - m->mark - waited;
+    m->spent[WAIT] += waited;
+    m->waited = all;
     m->mark = t;
 }
 
@@ -75,6 +87,7 @@ static void begin_measurement(network *m)
 {
     memset(m->spent, 0, sizeof m->spent);
     m->samples = m->running = 0;
+    m->waited = waited_for_ranks(m);
     m->begun = m->mark = now();
 }
 
@@ -217,6 +230,7 @@ static lc_status measure(lc_trainer_options *opt, const arguments *a)
     lc_max_pool2d_init(&m.pool, &m, "pool", 2);
     lc_linear_init(&m.fc, &m, "fc", 32 * 7 * 7, CLASSES);
     LC_TRY(lc_trainer_new(opt, &trainer));
+    LC_TRY(lc_comm_world(&m.ranks)); /* that of ddp; else this process alone */
     begin_measurement(&m);
     if (train) LC_TRY(lc_trainer_fit(trainer, &m.base, &(lc_run_args){.train_dataloader = loader}));
     /* A pass over the data is a measurement. */
@@ -229,6 +243,7 @@ static lc_status measure(lc_trainer_options *opt, const arguments *a)
         for (int64_t i = 0; i < a->repeats; i++) printf("speed %.6g\n", m.speed[i]);
         for (int i = 0; i < PLACES; i++) printf("place %d %.9g\n", i, m.batches ? m.total[i] / (double)m.batches : 0);
     }
+    lc_comm_free(m.ranks);
     lc_trainer_free(trainer);
     lc_dataloader_free(loader);
     lc_module_release(&m.base);
@@ -286,6 +301,12 @@ static lc_status run_one(const arguments *a, const setup *s, int kind, int64_t s
     return LC_OK;
 }
 
+/* 2, 4, 8, ..., and the last. */
+static int next_number(int n, int most)
+{
+    return n < most && 2 * n > most ? most : 2 * n;
+}
+
 static lc_status plan(const arguments *a, results *all)
 {
     for (const char *at = a->batch_sizes; *at;) {
@@ -298,7 +319,7 @@ static lc_status plan(const arguments *a, results *all)
         at = *end == ',' ? end + 1 : end;
     }
     all->setups[all->n_setups++] = (setup){"single_device", 1};
-    for (int n = 2; n <= a->most && all->n_setups + 2 <= MOST_SETUPS; n *= 2) {
+    for (int n = 2; n <= a->most && all->n_setups + 2 <= MOST_SETUPS; n = next_number(n, (int)a->most)) {
         all->setups[all->n_setups++] = (setup){"data_parallel", n};
         all->setups[all->n_setups++] = (setup){"ddp", n};
     }
@@ -341,15 +362,16 @@ static void print_table(const results *all, int k)
     printf("\n");
 }
 
-/* Ideally N devices need an N-th of what one does. What they need longer is lost in two ways: batches are gathered and
- * steps recorded once for all devices of a process, one after the other; and computing a part takes longer than an
- * N-th, since kernels do less well on fewer samples, devices share caches and memory, gradients are summed, and all
- * wait for the slowest. */
+/* Ideally N devices need an N-th of what one does. What they need longer is lost in three ways: batches are gathered
+ * and steps recorded once for all devices of a process, one after the other; ranks wait for gradients that are under
+ * way, and for the slowest rank (devices of one process do so within the next); and computing a part takes longer than
+ * an N-th, since kernels do less well on fewer samples, devices share caches and memory, and gradients are summed. */
 static void print_losses(const results *all, int k)
 {
     printf("\n%s: where the time of a batch goes, in ms\n\n| batch | devices |", titles[k]);
     for (int p = 0; p < PLACES; p++) printf(" %s |", places[p]);
-    printf(" ideal | lost: data, recording | lost: computing |\n|---|---|---|---|---|---|---|---|---|\n");
+    printf(" ideal | lost: data, recording | lost: waiting | lost: computing |\n"
+           "|---|---|---|---|---|---|---|---|---|---|---|\n");
     for (int j = 0; j < all->n_sizes; j++)
         for (int i = 0; i < all->n_setups; i++) {
             const result *r = &all->of[k][i][j], *one = &all->of[k][0][j];
@@ -360,8 +382,8 @@ static void print_losses(const results *all, int k)
             double apart_ideal = (one->place[DATA] + one->place[RECORD]) / all->setups[i].devices;
             printf("| %lld | %s, %d |", (long long)all->sizes[j], all->setups[i].strategy, all->setups[i].devices);
             for (int p = 0; p < PLACES; p++) printf(" %.3f |", 1e3 * r->place[p]);
-            printf(" %.3f | %.3f | %.3f |\n", 1e3 * ideal, 1e3 * (apart - apart_ideal),
-                   1e3 * (total - ideal - (apart - apart_ideal)));
+            printf(" %.3f | %.3f | %.3f | %.3f |\n", 1e3 * ideal, 1e3 * (apart - apart_ideal), 1e3 * r->place[WAIT],
+                   1e3 * (total - ideal - (apart - apart_ideal) - r->place[WAIT]));
         }
 }
 

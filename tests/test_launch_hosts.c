@@ -127,16 +127,21 @@ static void set_number(const char *name, int value)
     setenv(name, text, 1);
 }
 
-/* Two ranks of this host that nobody has bound, with OMP_NUM_THREADS if there is one for them. */
-static void share_by_hand(char shares[2][128], const char *const threads[2])
+/* Two ranks, on a host or on two, as other launchers than lightc start them; threads[i]: OMP_NUM_THREADS of rank i. */
+static void run_by_hand(run r[2], int hosts, const char *const threads[2])
 {
-    run r[2];
-    int port = free_port();
+    static const char *const names[] = {"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT",      "WORLD_SIZE", "RANK",
+                                        "LOCAL_WORLD_SIZE",    "LOCAL_RANK",  "GROUP_WORLD_SIZE", "GROUP_RANK"};
+    setenv("TORCHELASTIC_RUN_ID", "none", 1);
     setenv("MASTER_ADDR", "127.0.0.1", 1);
-    set_number("MASTER_PORT", port);
-    setenv("WORLD_SIZE", "2", 1);
+    set_number("MASTER_PORT", free_port());
+    set_number("WORLD_SIZE", 2);
+    set_number("LOCAL_WORLD_SIZE", 2 / hosts);
+    set_number("GROUP_WORLD_SIZE", hosts);
     for (int i = 0; i < 2; i++) {
         set_number("RANK", i);
+        set_number("LOCAL_RANK", i % (2 / hosts));
+        set_number("GROUP_RANK", i / (2 / hosts));
         if (threads[i]) setenv("OMP_NUM_THREADS", threads[i], 1);
         if (i == 0)
             start(&r[0], "%s --act share", program);
@@ -144,14 +149,29 @@ static void share_by_hand(char shares[2][128], const char *const threads[2])
             r[1] = r[0], again(&r[1], "%s --act share", program);
         unsetenv("OMP_NUM_THREADS");
     }
-    for (int i = 0; i < 2; i++) {
-        char name[16];
-        CHECK_EQ(finish(&r[i]), 0);
-        snprintf(name, sizeof name, "share-%d", i);
-        read_file(&r[0], name, shares[i], 128);
-    }
-    static const char *const names[] = {"MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK"};
+    for (int i = 0; i < 2; i++) CHECK_EQ(finish(&r[i]), 0);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) unsetenv(names[i]);
+}
+
+static void share_by_hand(char shares[2][128], const char *const threads[2])
+{
+    run r[2];
+    run_by_hand(r, 1, threads);
+    read_file(&r[0], "share-0", shares[0], 128);
+    read_file(&r[0], "share-1", shares[1], 128);
+    CHECK_STR(r[1].err, ""); /* both print there */
+}
+
+TEST(a_secret_that_others_may_know_is_warned_of)
+{
+    run r[2];
+    static const char *const none[2] = {NULL};
+    run_by_hand(r, 2, none);
+    CHECK_CONTAINS(r[1].err, "warning: LIGHTC_SECRET is not set");
+    setenv("LIGHTC_SECRET", "0123456789abcdef", 1);
+    run_by_hand(r, 2, none);
+    unsetenv("LIGHTC_SECRET");
+    CHECK_STR(r[1].err, "");
 }
 
 TEST(ranks_that_others_start_share_the_cores)

@@ -165,6 +165,15 @@ static void find_address(lc__world *w, const identity *all)
         }
 }
 
+/* On one host ranks meet over loopback, and on others only who has the address and the job's number could come in. */
+static void warn_of_guests(const lc__world *w, const lc__world_options *o)
+{
+    if (!w->guessable || w->rank != 0 || w->num_nodes < 2 || !o->say) return;
+    o->say(o->ctx,
+           "warning: LIGHTC_SECRET is not set: whoever can reach these hosts and knows the job's number can disturb "
+           "this run; set it to the same 16 to 64 characters for all ranks");
+}
+
 /* ---- connecting ---- */
 
 /* No supervisor is there to show it; and this rank itself may be killed soon, by a launcher that has lost another. */
@@ -298,6 +307,7 @@ static lc_status connect_all(lc__world *w, const lc__world_options *o, const cha
             goto done;
         }
     place(w, all);
+    warn_of_guests(w, o);
     share_cores(w, all);
     find_address(w, all);
     LC_TRY_GOTO(status, done, make_comm(w, backend, all, o->times.silence));

@@ -263,6 +263,7 @@ static lc_status find_secret(lc__world *w, const char *job)
         snprintf(w->secret, sizeof w->secret, "%s", given);
         return LC_OK;
     }
+    w->guessable = true;
     snprintf(text, sizeof text, "%s %s %d", job, w->address, w->port);
     snprintf(w->secret, sizeof w->secret, "%016llx%016llx",
              (unsigned long long)hash(text, UINT64_C(0xcbf29ce484222325)),

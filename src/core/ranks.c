@@ -521,10 +521,12 @@ lc_status lc__read_buffers_setup(lc_trainer *t)
 
 static lc_status send_read_buffer(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
 {
-    return may_be_read(owner, mt) ? send_buffer(ctx, path, owner, mt) : LC_OK;
+    lc_trainer *t = ctx;
+    (void)path;
+    return may_be_read(owner, mt) ? send_values(t->comm, mt->tensor) : LC_OK;
 }
 
 lc_status lc__read_buffers_from_rank_zero(lc_trainer *t)
 {
-    return t->reads_buffers ? lc_module_visit(t->m, send_read_buffer, t->comm) : LC_OK;
+    return t->reads_buffers ? lc_module_visit(t->m, send_read_buffer, t) : LC_OK;
 }
