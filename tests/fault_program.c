@@ -58,6 +58,7 @@ static const lc_option table[] = {
 
 static settings s = {.dir = ".", .fault = "", .phase = "", .on = -1, .batch = BATCH, .fits = 1};
 static int rank;
+static bool writes_parts; /* every rank, of a checkpoint */
 static atomic_llong step;
 
 static double seconds(void)
@@ -295,7 +296,7 @@ static lc_status on_save_checkpoint(lc_module *self, lc_state *state)
     (void)state;
     LC_TRY(hook(self, 3));
     if (!planned("checkpoint") || lc_trainer_global_step(self->trainer) < s.at) return LC_OK;
-    if (rank == 0)
+    if (rank == 0 || writes_parts)
         atomic_store(&calls, 0);
     else
         strike_soon();
@@ -409,6 +410,7 @@ int main(int argc, char **argv)
     opt.enable_progress_bar = opt.enable_model_summary = LC_OFF;
     opt.logger = "csv";
     LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, table, sizeof table / sizeof *table, &s, argc, argv));
+    writes_parts = opt.strategy && !strncmp(opt.strategy, "sharded", 7);
     rank = own ? atoi(own) : mpi ? atoi(mpi) : slurm ? atoi(slurm) : 0;
     snprintf(name, sizeof name, "life-%d", (int)getpid());
     snprintf(text, sizeof text, "%.6f %d %s\n", begun, rank, port ? port : "0");

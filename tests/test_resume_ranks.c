@@ -24,7 +24,8 @@ static const place places[] = {
     {"sharded_1", 1, 1}, {"sharded_1", 2, 1}, {"sharded_1", 3, 1, "full"}, {"sharded_1", 4, 1},
     {"sharded_2", 1, 1}, {"sharded_2", 2, 1, "full"}, {"sharded_2", 3, 1}, {"sharded_2", 4, 1},
     {"sharded_3", 1, 1}, {"sharded_3", 2, 1}, {"sharded_3", 3, 1}, {"sharded_3", 4, 1},
-    {"data_parallel", 1, 2}, {"dp", 1, 3}, {"central_storage", 1, 2},
+    {"data_parallel", 1, 2}, {"dp", 1, 3}, {"dp", 1, 4},
+    {"central_storage", 1, 2}, {"central_storage", 1, 3}, {"central_storage", 1, 4},
     {"sharded_hybrid", 2, 1}, {"sharded_hybrid", 4, 1}, /* two copies */
 };
 /* clang-format on */
