@@ -440,7 +440,7 @@ static lc_status reduce_exact_step(lc_trainer *t, const lc__results *r, lc__logg
     double weight = here ? e->exact->step_weight : 0;
     LC_TRY(reduce_exact(t, &sum));
     LC_TRY(lc_comm_all_reduce(t->comm, &weight, &weight, 1, LC_F64, LC_COMM_SUM, NULL));
-    e->step = lc__exact_value(&sum) / (e->args.reduce_fx == LC_LOG_MEAN ? weight : 1);
+    if (weight > 0) e->step = lc__exact_value(&sum) / (e->args.reduce_fx == LC_LOG_MEAN ? weight : 1);
     return LC_OK;
 }
 
