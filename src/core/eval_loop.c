@@ -157,10 +157,12 @@ static lc_status run_batch(lc_trainer *t, const lc_batch *batch, int64_t i, int 
     LC_TRY(lc__transfer(t, &batch, loader));
     LC_TRY(LC__EVAL_HOOK(t, BATCH_START, batch_start, batch, i, loader));
     LC_TRY(lc__begin_batch(t, batch));
-    if (lc__is_empty_share(batch))
+    if (lc__is_empty_share(batch)) {
         t->recording = false;
-    else
+        t->eval_results.n_pending = 0; /* what the hook has recorded is not run */
+    } else {
         LC_TRY(run_step(t, batch, i, loader));
+    }
     LC_TRY(lc__end_batch(t));
     if (t->stage == LC_STAGE_PREDICT && !(t->args && t->args->discard_predictions))
         LC_TRY(lc__keep_prediction(t, loader, t->outputs.n ? t->outputs.values[0] : NULL));

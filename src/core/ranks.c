@@ -447,7 +447,7 @@ static lc_status reduce_exact_step(lc_trainer *t, const lc__results *r, lc__logg
 /* A rank without samples has logged nothing, and one with more counts more. */
 static lc_status reduce_step(lc_trainer *t, const lc__results *r, lc__logged *e)
 {
-    bool here = e->has_step && e->step_number == r->step;
+    bool here = e->has_step && e->step_number == r->step && e->step_weight > 0;
     bool mean = e->args.reduce_fx == LC_LOG_MEAN, least = e->args.reduce_fx == LC_LOG_MIN;
     double v[2] = {0, here ? e->step_weight : 0};
     if (mean || e->args.reduce_fx == LC_LOG_SUM) {

@@ -4,7 +4,7 @@
  * A value that is a tensor is only marked (lc_keep) while the step is recorded, and read when the step has run; so
  * logging neither splits a plan nor waits. Each (name, hook, loader) has one entry that lives as long as the trainer;
  * in the steady state nothing is allocated and an entry is found by the pointer of its name. */
-#include "core/trainer_internal.h"
+#include "core/ranks.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -231,6 +231,7 @@ static void accumulate(const lc_trainer *t, const lc__results *r, lc__logged *e,
     e->step_weight = t->parts ? e->parts_weight + weight : weight;
     e->has_step = true;
     e->step_number = r->step;
+    if (weight == 0) return; /* the other ranks have samples; even what is no number adds nothing */
     if (e->exact) add_exact(e, v, weight, r->step);
     if (!e->on_epoch || e->exact) return;
     switch ((lc_log_reduce)e->args.reduce_fx) {
@@ -383,7 +384,9 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
     double weight = 1;
     bool weighed = e->on_epoch || e->exact || t->parts || e->args.sync_dist;
     if (!what.metric && weighed && e->args.reduce_fx == LC_LOG_MEAN) {
-        if (args->batch_size > 0)
+        if (lc__is_empty_share(t->batch))
+            weight = 0;
+        else if (args->batch_size > 0)
             weight = (double)args->batch_size;
         else if (batch_hook) {
             int64_t size = t->batch->size;
