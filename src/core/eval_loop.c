@@ -225,6 +225,7 @@ static lc_status end_epoch(lc_trainer *t)
     if (publish) LC_TRY(lc__results_publish_epoch(t, r));
     LC_TRY(LC__EVAL_HOOK(t, EPOCH_END, epoch_end));
     if (!publish) return LC_OK;
+    LC_TRY(lc__results_reduce(t, r));
     LC_TRY(lc__results_publish_epoch(t, r));
     if (t->stage != LC_STAGE_FIT)
         for (int i = 0; i < t->eval.n; i++) LC_TRY(lc__rows_keep_results(t, r, i));

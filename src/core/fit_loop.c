@@ -260,6 +260,7 @@ lc_status lc__end_of_epoch(lc_trainer *t)
     if (t->epoch_complete) t->epoch_open = false; /* what fails before that is done again, and not the epoch */
     t->phase = LC__PHASE_EPOCH_END;
     LC_TRY(LC__HOOK(t, ON_TRAIN_EPOCH_END, on_train_epoch_end));
+    LC_TRY(lc__results_reduce(t, r));
     LC_TRY(lc__results_publish_epoch(t, r));
     if (t->monitor_epoch_end.n)
         LC_TRY(LC__IN_HOOK(t, ON_TRAIN_EPOCH_END, LC__CALLBACKS(t, &t->monitor_epoch_end, on_train_epoch_end)));

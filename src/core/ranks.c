@@ -218,21 +218,26 @@ bool lc__save_requested(const lc_trainer *t)
 
 /* ---- logged values ---- */
 
+static bool waits(const lc__logged *e)
+{
+    return e->active && !e->reduced;
+}
+
 static bool is_global(const lc__logged *e)
 {
-    return e->active && e->on_epoch && !e->args.rank_zero_only && !e->of_metric;
+    return waits(e) && e->on_epoch && !e->args.rank_zero_only && !e->of_metric;
 }
 
 bool lc__is_of_all_ranks(const lc__logged *e)
 {
-    return is_global(e) || (e->active && (e->of_metric || (e->on_step && e->args.sync_dist)));
+    return is_global(e) || (waits(e) && (e->of_metric || (e->on_step && e->args.sync_dist)));
 }
 
 bool lc__results_are_shared(const lc__results *r)
 {
     bool any = false;
-    for (int i = 0; i < r->n; i++) any |= is_global(&r->e[i]) || (r->e[i].active && r->e[i].of_metric);
-    return any && !r->reduced;
+    for (int i = 0; i < r->n; i++) any |= is_global(&r->e[i]) || (waits(&r->e[i]) && r->e[i].of_metric);
+    return any;
 }
 
 lc_status lc__check_names(const lc_trainer *t, const lc_batch *batch)
@@ -309,7 +314,8 @@ static lc_status reduce_metric(lc_trainer *t, const lc__results *r, int i)
     enum { MOST, KNOWN, AGAIN, NOT_KNOWN, NOT_AGAIN, HEAD }; /* the first rank has the largest number */
     lc__logged *e = &r->e[i];
     bool again = false;
-    for (int k = 0; k < i && e->metric && !again; k++) again = r->e[k].active && r->e[k].metric == e->metric;
+    for (int k = 0; k < r->n && e->metric && !again; k++)
+        again = (k < i || r->e[k].reduced) && r->e[k].active && r->e[k].metric == e->metric;
     int64_t n = e->n_state, mark = t->n_ranks - t->rank;
     if (e->metric) LC_TRY(lc_metric_save(e->metric, NULL, &n));
     int64_t head[HEAD] = {n, e->metric ? mark : 0, again ? mark : 0, !e->metric, !again};
@@ -324,7 +330,7 @@ static lc_status reduce_metrics(lc_trainer *t, lc__results *r)
 {
     for (int i = 0; i < r->n; i++) {
         const lc__logged *e = &r->e[i];
-        if (!e->active || !e->of_metric || (e->metric && e->computed)) continue;
+        if (!waits(e) || !e->of_metric) continue;
         lc_status s = reduce_metric(t, r, i);
         if (s < 0) return lc_fail_context(s, "metric %s, over all ranks", e->name);
     }
@@ -341,7 +347,8 @@ static lc_status reduce_exact(lc_trainer *t, lc__exact_sum *s)
     return LC_OK;
 }
 
-/* Sums and weights add up; of the smallest and the largest a rank that has none must not count. */
+/* Of what was logged since the last call sums and weights add up; of the smallest and the largest a rank that has none
+ * must not count. */
 lc_status lc__results_reduce(lc_trainer *t, lc__results *r)
 {
     if (!t->comm) return LC_OK;
@@ -374,7 +381,7 @@ lc_status lc__results_reduce(lc_trainer *t, lc__results *r)
         k++;
     }
     free(v);
-    r->reduced = s >= 0;
+    for (int i = 0; i < r->n && s >= 0; i++) r->e[i].reduced = r->e[i].active;
     return s;
 }
 
@@ -382,7 +389,7 @@ typedef struct kept_sums {
     lc__exact_sum exact;
     double sum, weight, *state;
     int64_t n_state;
-    bool computed;
+    bool computed, reduced;
 } kept_sums;
 
 static lc_status keep(const lc__logged *e, kept_sums *k)
@@ -390,8 +397,9 @@ static lc_status keep(const lc__logged *e, kept_sums *k)
     k->sum = e->sum;
     k->weight = e->weight;
     k->computed = e->computed;
+    k->reduced = e->reduced;
     if (e->exact) k->exact = e->exact->epoch;
-    if (!e->active || (e->metric ? e->computed : !e->state)) return LC_OK;
+    if (!e->active || (e->metric ? e->reduced : !e->state)) return LC_OK;
     k->n_state = e->n_state;
     if (e->metric) LC_TRY(lc_metric_save(e->metric, NULL, &k->n_state));
     k->state = malloc(((size_t)k->n_state + 1) * sizeof *k->state);
@@ -407,6 +415,7 @@ static lc_status give_back(lc__logged *e, kept_sums *k)
     e->sum = k->sum;
     e->weight = k->weight;
     e->computed = k->computed;
+    e->reduced = k->reduced;
     if (e->exact) e->exact->epoch = k->exact;
     if (!e->metric) {
         lc__logged_give(e, k->state, k->n_state);
@@ -420,7 +429,7 @@ static lc_status give_back(lc__logged *e, kept_sums *k)
 lc_status lc__results_save_all(lc_trainer *t, lc__results *r, lc_state *out)
 {
     lc__first_error e = {0};
-    if (!t->comm || r->reduced) return lc__results_save(r, out);
+    if (!t->comm) return lc__results_save(r, out);
     kept_sums *kept = calloc((size_t)r->n + 1, sizeof *kept);
     if (!kept) return lc_fail(LC_ERR_MEMORY, "out of memory: values of %d names over all ranks", r->n);
     for (int i = 0; i < r->n; i++) lc__first_error_note(&e, keep(&r->e[i], &kept[i]));
@@ -428,7 +437,6 @@ lc_status lc__results_save_all(lc_trainer *t, lc__results *r, lc_state *out)
     if (e.status >= 0) lc__first_error_note(&e, lc__results_save(r, out));
     for (int i = 0; i < r->n; i++) lc__first_error_note(&e, give_back(&r->e[i], &kept[i]));
     free(kept);
-    r->reduced = false;
     return lc__first_error_status(&e);
 }
 

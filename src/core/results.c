@@ -72,13 +72,12 @@ void lc__results_reset(lc__results *r)
 {
     for (int i = 0; i < r->n; i++) {
         lc__logged *e = &r->e[i];
-        e->active = e->has_step = false;
+        e->active = e->reduced = e->has_step = false;
         e->step = e->sum = e->weight = 0;
         if (e->exact) *e->exact = (lc__exact_sums){.step_number = -1};
         lc__logged_forget(e);
     }
     r->n_pending = 0;
-    r->reduced = false;
 }
 
 static bool join(char **out, const char *base, const char *fork, int loader)
@@ -298,6 +297,7 @@ lc_status lc__results_publish_epoch(lc_trainer *t, lc__results *r)
     lc__metric_map *cb = &t->metrics[LC_CALLBACK_METRICS], *bar = &t->metrics[LC_PROGRESS_BAR_METRICS];
     for (int i = 0; i < r->n; i++) {
         lc__logged *e = &r->e[i];
+        if (t->comm && lc__is_of_all_ranks(e)) continue; /* a hook has just logged it: it is put together first */
         LC_TRY(lc__logged_compute(e));
         if (!e->active || !e->on_epoch || e->weight == 0) continue;
         double v = lc__logged_epoch_value(e);
