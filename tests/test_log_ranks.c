@@ -35,13 +35,28 @@ static lc_status compare(const job *j, const char *name, double v)
     return LC_OK;
 }
 
+/* What callbacks see, or where it is for loggers alone, as steps of an evaluation are, what rank 0 has sent them last;
+ * other ranks: nothing. */
+static bool find(lc_trainer *t, const char *name, double *v)
+{
+    if (lc_trainer_metric(t, name, v) >= 0) return true;
+    for (int i = 0; i < lc_trainer_metric_count(t, LC_LOGGED_METRICS); i++) {
+        lc_metric_value row = lc_trainer_metric_at(t, LC_LOGGED_METRICS, i);
+        *v = row.value;
+        if (!strcmp(row.name, name)) return true;
+    }
+    return false;
+}
+
 /* Callbacks, loggers, monitors and programs. */
 static lc_status compare_all(const job *j, lc_trainer *t)
 {
     double v;
     for (int i = 0; j->names[i]; i++) {
-        LC_TRY(lc_trainer_metric(t, j->names[i], &v));
-        LC_TRY(compare(j, j->names[i], v));
+        if (find(t, j->names[i], &v))
+            LC_TRY(compare(j, j->names[i], v));
+        else
+            RANK_CHECK(lc_trainer_global_rank(t) > 0 && strstr(j->names[i], "_step/"));
     }
     for (int i = 0; i < lc_trainer_metric_count(t, LC_LOGGED_METRICS); i++) {
         lc_metric_value row = lc_trainer_metric_at(t, LC_LOGGED_METRICS, i);
@@ -67,7 +82,7 @@ static lc_status compare_results(const job *j, lc_trainer *t)
 static lc_status fit_and_test(job *j, lc_comm *comm, lc_trainer *t, net *m, const lc_run_args *args)
 {
     LC_TRY(lc_trainer_fit(t, &m->base.base, args));
-    for (int i = 0; j->names[i] && !comm && !j->ckpt_path; i++) LC_TRY(lc_trainer_metric(t, j->names[i], &j->v[i]));
+    for (int i = 0; j->names[i] && !comm && !j->ckpt_path; i++) RANK_CHECK(find(t, j->names[i], &j->v[i]));
     LC_TRY(compare_all(j, t));
     if (!j->ops->test_step) return LC_OK;
     LC_TRY(
@@ -157,7 +172,8 @@ static lc_status log_train_start(lc_module *self, const lc_batch *b, int64_t i)
 static lc_status log_train_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
 {
     (void)o, (void)i;
-    lc_log_value(self, "train_end", mean_index(b), .on_epoch = LC_ON, .on_step = LC_OFF);
+    lc_log_value(self, "train_end", mean_index(b), .on_epoch = LC_ON, .on_step = LC_ON, .sync_dist = true);
+    lc_log_value(self, "train_end_size", (double)b->size, .sync_dist = true, .reduce_fx = LC_LOG_SUM);
     return LC_OK;
 }
 
@@ -173,7 +189,7 @@ static lc_status log_val_start(lc_module *self, const lc_batch *b, int64_t i, in
 static lc_status log_val_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i, int loader)
 {
     (void)o, (void)i, (void)loader;
-    lc_log_value(self, "end", mean_index(b));
+    lc_log_value(self, "end", mean_index(b), .on_step = LC_ON, .on_epoch = LC_ON, .sync_dist = true);
     return LC_OK;
 }
 
@@ -193,13 +209,16 @@ TEST(a_rank_without_samples_adds_nothing)
                                         "train_start_step",
                                         "train_tensor",
                                         "train_size_epoch",
-                                        "train_end",
+                                        "train_end_epoch",
+                                        "train_end_step",
+                                        "train_end_size",
                                         "start/dataloader_idx_0",
                                         "start/dataloader_idx_1",
                                         "tensor/dataloader_idx_0",
                                         "tensor/dataloader_idx_1",
                                         "size/dataloader_idx_0",
-                                        "end/dataloader_idx_1",
+                                        "end_epoch/dataloader_idx_1",
+                                        "end_step/dataloader_idx_1",
                                         NULL};
     check((job){.ops = &ops, .names = names});
 }

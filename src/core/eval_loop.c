@@ -166,8 +166,9 @@ static lc_status run_batch(lc_trainer *t, const lc_batch *batch, int64_t i, int 
     LC_TRY(lc__end_batch(t));
     if (t->stage == LC_STAGE_PREDICT && !(t->args && t->args->discard_predictions))
         LC_TRY(lc__keep_prediction(t, loader, t->outputs.n ? t->outputs.values[0] : NULL));
-    LC_TRY(lc__results_reduce_step(t, &t->eval_results));
+    LC_TRY(lc__results_reduce_step(t, &t->eval_results, false));
     LC_TRY(LC__EVAL_HOOK(t, BATCH_END, batch_end, &t->outputs, batch, i, loader));
+    LC_TRY(lc__results_reduce_step(t, &t->eval_results, true));
     LC_TRY(lc_step_end(t->graph));
     t->batch = NULL;
     if (t->sanity || t->stage == LC_STAGE_PREDICT || !t->eval_results.n) return LC_OK;

@@ -470,12 +470,18 @@ static lc_status reduce_step(lc_trainer *t, const lc__results *r, lc__logged *e)
     return LC_OK;
 }
 
-lc_status lc__results_reduce_step(lc_trainer *t, lc__results *r)
+static bool is_of_batch_end(const lc__logged *e)
+{
+    return e->hook == LC_HOOK_ON_TRAIN_BATCH_END || e->hook == LC_HOOK_ON_VALIDATION_BATCH_END ||
+           e->hook == LC_HOOK_ON_TEST_BATCH_END;
+}
+
+lc_status lc__results_reduce_step(lc_trainer *t, lc__results *r, bool batch_end)
 {
     if (!t->comm) return LC_OK;
     for (int i = 0; i < r->n; i++) {
         lc__logged *e = &r->e[i];
-        if (!e->active || !e->on_step || !e->args.sync_dist) continue;
+        if (!e->active || !e->on_step || !e->args.sync_dist || is_of_batch_end(e) != batch_end) continue;
         LC_TRY(e->exact ? reduce_exact_step(t, r, e) : reduce_step(t, r, e));
     }
     return LC_OK;

@@ -78,8 +78,9 @@ lc_status lc__check_names(const lc_trainer *t, const lc_batch *batch) LC_MUST_US
 lc_status lc__results_reduce(lc_trainer *t, lc__results *r) LC_MUST_USE;
 /* lc__results_save of all ranks' sums; this rank's stay what they are. */
 lc_status lc__results_save_all(lc_trainer *t, lc__results *r, lc_state *out) LC_MUST_USE;
-/* Values of this step that asked for it (.sync_dist). */
-lc_status lc__results_reduce_step(lc_trainer *t, lc__results *r) LC_MUST_USE;
+/* Values of this step that asked for it (.sync_dist): those that hooks at the batch's end log, or all others. Each
+ * is reduced in one of two calls, so that a step has no more collectives than values. */
+lc_status lc__results_reduce_step(lc_trainer *t, lc__results *r, bool batch_end) LC_MUST_USE;
 
 /* sync_batchnorm.c. In a fit: the layers' group; around each training_step with its backward pass: what ranks without
  * samples do meanwhile. */
