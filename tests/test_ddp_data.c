@@ -258,6 +258,79 @@ TEST(ranks_with_data_of_their_own_train_on_as_many_batches)
     CHECK_RANKS("threads", 3, own_data, NULL);
 }
 
+/* What one process has in a batch, in parts that the trainer does not make. */
+typedef struct parts {
+    bool by_hand; /* the program has sharded the loader; else each rank has a dataset of its own */
+    bool shared;  /* use_distributed_sampler */
+    float weight[WIDTH * FEATURES];
+} parts;
+
+/* Of each global batch the rank's samples alone. */
+static lc_status own_dataset(int rank, int ranks, lc_dataset *all, lc_dataset **out)
+{
+    int64_t mine[SAMPLES], n = 0, each = GLOBAL_BATCH / ranks;
+    for (int64_t i = 0; i < SAMPLES / GLOBAL_BATCH * GLOBAL_BATCH; i++)
+        if (i % GLOBAL_BATCH / each == rank) mine[n++] = i;
+    return lc_dataset_subset(all, mine, n, out);
+}
+
+static lc_status loader_of_part(lc_comm *comm, const parts *p, lc_dataloader **out)
+{
+    int rank = comm ? lc_comm_rank(comm) : 0, ranks = comm ? lc_comm_size(comm) : 1;
+    lc_array arrays[] = {{.field = {.name = "x", .dtype = LC_F32, .ndim = 1, .shape = {FEATURES}}, .data = inputs},
+                         {.field = {.name = "y", .dtype = LC_I64}, .data = labels}};
+    lc_dataset *all, *mine = NULL;
+    LC_TRY(lc_array_dataset_new(SAMPLES, 2, arrays, &all));
+    if (!p->by_hand) LC_TRY(own_dataset(rank, ranks, all, &mine));
+    lc_status s = lc_dataloader_new(
+        &(lc_dataloader_options){.dataset = mine ? mine : all, .batch_size = GLOBAL_BATCH / ranks}, out);
+    lc_dataset_unref(mine);
+    lc_dataset_unref(all);
+    if (s < 0 || !p->by_hand || !comm) return s;
+    return lc_dataloader_shard(*out, &(lc_shard){.rank = rank, .size = ranks});
+}
+
+static lc_status train_on_part(lc_comm *comm, const parts *p, const char *strategy, float *weight)
+{
+    small_net m = {0};
+    lc_dataloader *train;
+    lc_trainer *t;
+    lc_trainer_options opt = quiet_options(comm);
+    opt.strategy = comm ? strategy : NULL;
+    opt.max_epochs = 2;
+    opt.use_distributed_sampler = p->shared;
+    LC_TRY(small_net_init(&m, &small_net_ops, 1));
+    LC_TRY(loader_of_part(comm, p, &train));
+    LC_TRY(lc_trainer_new(&opt, &t));
+    LC_TRY(lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = train}));
+    LC_TRY(lc_tensor_read(m.l1.weight, weight, sizeof p->weight));
+    lc_trainer_free(t);
+    lc_dataloader_free(train);
+    small_net_release(&m);
+    return LC_OK;
+}
+
+static lc_status train_rank_on_part(lc_comm *comm, void *ctx)
+{
+    const parts *p = ctx;
+    static const char *const strategies[] = {"ddp", "sharded_1", "sharded_3"};
+    float weight[WIDTH * FEATURES];
+    for (int s = 0; s < 3; s++) {
+        LC_TRY(train_on_part(comm, p, strategies[s], weight));
+        for (int i = 0; i < WIDTH * FEATURES; i++) RANK_CHECK(fabsf(weight[i] - p->weight[i]) < 3e-6f);
+    }
+    return LC_OK;
+}
+
+TEST(gradients_of_loaders_of_the_ranks_own_are_averaged)
+{
+    for (int kind = 0; kind < 3; kind++) {
+        parts p = {.by_hand = kind > 0, .shared = kind == 2};
+        CHECK_OK(train_on_part(NULL, &p, NULL, p.weight));
+        for (int n = 2; n <= 3; n++) CHECK_RANKS("threads", n, train_rank_on_part, &p);
+    }
+}
+
 /* ---- buffers ---- */
 
 enum { CENTER_STEPS = 6 };

@@ -55,7 +55,7 @@ typedef struct outcome {
     unsigned char parameters[MOST_BYTES];
     size_t state_bytes; /* on rank 0 */
     unsigned char state[2 * MOST_BYTES];
-    double val_loss, val_acc, train_loss, step_loss, smallest, samples;
+    double val_loss, val_acc, train_loss, step_loss, smallest, samples, seldom, seldom_sum;
     int64_t steps, gradients; /* gradients: bytes */
     char spikes[1024];        /* the list of SpikeDetection */
 } outcome;
@@ -105,7 +105,6 @@ static lc_tensor *logits_of(net *m, lc_tensor *x)
 static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
 {
     net *m = (net *)self;
-    (void)i;
     lc_tensor *logits = logits_of(m, b->x), *loss = lc_cross_entropy(logits, b->y);
     if (m->j->reads) { /* in the middle of the step */
         if (lc_metric_update_tensor(m->train_accuracy, logits, b->y) < 0) return NULL;
@@ -116,6 +115,8 @@ static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
     lc_log(self, "train_loss", loss, .on_epoch = LC_ON, .on_step = LC_ON, .sync_dist = true);
     lc_log_value(self, "samples", (double)b->size, .on_epoch = LC_ON, .on_step = LC_OFF, .reduce_fx = LC_LOG_SUM);
     lc_log(self, "smallest", loss, .on_epoch = LC_ON, .on_step = LC_OFF, .reduce_fx = LC_LOG_MIN);
+    if (i % 2 == 0) lc_log(self, "seldom", loss, .sync_dist = true);
+    if (i % 2 == 0) lc_log(self, "seldom_sum", loss, .sync_dist = true, .reduce_fx = LC_LOG_SUM);
     if (m->counter) lc_assign(m->counter, lc_add_scalar(m->counter, 1));
     return m->j->skip_every && b->indices[0] % m->j->skip_every == 0 ? NULL : loss;
 }
@@ -261,6 +262,8 @@ static lc_status fit(net *m, lc_trainer *t, lc_dataloader *train, lc_dataloader 
     LC_TRY(lc_trainer_metric(t, "train_loss_step", &o->step_loss));
     LC_TRY(lc_trainer_metric(t, "smallest", &o->smallest));
     LC_TRY(lc_trainer_metric(t, "samples", &o->samples));
+    LC_TRY(lc_trainer_metric(t, "seldom", &o->seldom));
+    LC_TRY(lc_trainer_metric(t, "seldom_sum", &o->seldom_sum));
     o->steps = lc_trainer_global_step(t);
     o->gradients = m->gradients;
     o->bytes = o->state_bytes = 0;
@@ -365,10 +368,11 @@ static void compare(const outcome *a, const outcome *b, const char *what)
     if (strcmp(a->spikes, b->spikes) != 0) TEST_FAIL("%s: spikes %s where there are %s", what, b->spikes, a->spikes);
     if (!same_bits(a->train_loss, b->train_loss) || !same_bits(a->step_loss, b->step_loss) ||
         !same_bits(a->val_loss, b->val_loss) || !same_bits(a->val_acc, b->val_acc) ||
-        !same_bits(a->smallest, b->smallest) || !same_bits(a->samples, b->samples))
-        TEST_FAIL("%s: logged values differ: train %a %a, step %a %a, val %a %a, acc %a %a, min %a %a", what,
-                  a->train_loss, b->train_loss, a->step_loss, b->step_loss, a->val_loss, b->val_loss, a->val_acc,
-                  b->val_acc, a->smallest, b->smallest);
+        !same_bits(a->smallest, b->smallest) || !same_bits(a->samples, b->samples) ||
+        !same_bits(a->seldom, b->seldom) || !same_bits(a->seldom_sum, b->seldom_sum))
+        TEST_FAIL("%s: logged values differ: train %a %a, step %a %a, val %a %a, acc %a %a, min %a %a, seldom %a %a",
+                  what, a->train_loss, b->train_loss, a->step_loss, b->step_loss, a->val_loss, b->val_loss, a->val_acc,
+                  b->val_acc, a->smallest, b->smallest, a->seldom, b->seldom);
 }
 
 static outcome one;

@@ -701,7 +701,7 @@ TEST(ranks_have_their_part_of_the_loaders)
     static setting s;
     static float ten[10] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
     static const char *const want[] = {"2 3 of 4, 6 7 of 4, 9 of 2, 2 3 of 4, ", /* and validation, with its limit */
-                                       "0 1 of 2, 2 3 of 2, 4 5 of 2, 6 7 of 2, 8 9 of 2, 0 1 of 2, "};
+                                       "0 1 of 0, 2 3 of 0, 4 5 of 0, 6 7 of 0, 8 9 of 0, 0 1 of 0, "};
     lc_module_ops ops = world_ops;
     lc_dataset *d;
     lc_dataloader *l;

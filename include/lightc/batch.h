@@ -23,7 +23,8 @@ typedef struct lc_batch {
     const struct lc_batch *const *parts;
     /* Where a loader is one rank's of several (lc_shard) this is the rank's slice of a global batch, and may be empty:
      * `size` is 0 then, and global_size is not. */
-    int64_t global_size;   /* samples in the slices of all ranks together; 0: there is one rank, `size` is all */
+    int64_t global_size;   /* samples in the slices of all ranks together; 0: it is no slice, `size` is all. Where
+                            * ranks have such batches, all ranks count alike */
     int64_t global_offset; /* of the first sample here among those */
     int64_t first;         /* of the first sample here in the order of its loader's epoch; global_offset further back
                             * the global batch begins. Loaders of a program's own may leave it 0. */

@@ -158,15 +158,18 @@ static lc_status run_batch(lc_trainer *t, const lc_batch *batch, int64_t i, int 
     LC_TRY(lc__transfer(t, &batch, loader));
     LC_TRY(LC__EVAL_HOOK(t, BATCH_START, batch_start, batch, i, loader));
     LC_TRY(lc__begin_batch(t, batch));
-    if (lc__is_empty_share(batch))
+    if (lc__is_empty_share(batch)) {
         t->recording = false;
-    else
+        t->eval_results.n_pending = 0; /* what the hook has recorded is not run */
+    } else {
         LC_TRY(run_step(t, batch, i, loader));
+    }
     LC_TRY(lc__end_batch(t));
     if (t->stage == LC_STAGE_PREDICT && !(t->args && t->args->discard_predictions))
         LC_TRY(lc__keep_prediction(t, loader, t->outputs.n ? t->outputs.values[0] : NULL));
-    LC_TRY(lc__results_reduce_step(t, &t->eval_results));
+    LC_TRY(lc__results_reduce_step(t, &t->eval_results, false));
     LC_TRY(LC__EVAL_HOOK(t, BATCH_END, batch_end, &t->outputs, batch, i, loader));
+    LC_TRY(lc__results_reduce_step(t, &t->eval_results, true));
     LC_TRY(lc_step_end(t->graph));
     t->batch = NULL;
     if (t->sanity || t->stage == LC_STAGE_PREDICT || !t->eval_results.n) return LC_OK;
@@ -224,6 +227,7 @@ static lc_status end_epoch(lc_trainer *t)
     if (publish) LC_TRY(lc__results_publish_epoch(t, r));
     LC_TRY(LC__EVAL_HOOK(t, EPOCH_END, epoch_end));
     if (!publish) return LC_OK;
+    LC_TRY(lc__results_reduce(t, r));
     LC_TRY(lc__results_publish_epoch(t, r));
     if (t->stage != LC_STAGE_FIT)
         for (int i = 0; i < t->eval.n; i++) LC_TRY(lc__rows_keep_results(t, r, i));

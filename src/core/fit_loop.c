@@ -106,6 +106,8 @@ static lc_status train_batch(lc_trainer *t, const lc_batch *batch, bool is_last)
     t->total_batches++;
     t->phase = LC__PHASE_BATCH;
     LC_TRY(LC__HOOK(t, ON_TRAIN_BATCH_END, on_train_batch_end, &t->outputs, batch, i));
+    LC_TRY(lc__results_reduce_step(t, &t->train_results, true));
+    if (t->comm) lc__results_publish_step(t, &t->train_results);
     LC_TRY(lc_step_end(t->graph));
     t->batch = NULL;
     return after_batch(t, LC__PHASE_START);
@@ -272,6 +274,7 @@ lc_status lc__end_of_epoch(lc_trainer *t)
     if (t->epoch_complete) t->epoch_open = false; /* what fails before that is done again, and not the epoch */
     t->phase = LC__PHASE_EPOCH_END;
     LC_TRY(LC__HOOK(t, ON_TRAIN_EPOCH_END, on_train_epoch_end));
+    LC_TRY(lc__results_reduce(t, r));
     LC_TRY(lc__results_publish_epoch(t, r));
     if (t->monitor_epoch_end.n)
         LC_TRY(LC__IN_HOOK(t, ON_TRAIN_EPOCH_END, LC__CALLBACKS(t, &t->monitor_epoch_end, on_train_epoch_end)));

@@ -232,21 +232,26 @@ bool lc__save_requested(const lc_trainer *t)
 
 /* ---- logged values ---- */
 
+static bool waits(const lc__logged *e)
+{
+    return e->active && !e->reduced;
+}
+
 static bool is_global(const lc__logged *e)
 {
-    return e->active && e->on_epoch && !e->args.rank_zero_only && !e->of_metric;
+    return waits(e) && e->on_epoch && !e->args.rank_zero_only && !e->of_metric;
 }
 
 bool lc__is_of_all_ranks(const lc__logged *e)
 {
-    return is_global(e) || (e->active && (e->of_metric || (e->on_step && e->args.sync_dist)));
+    return is_global(e) || (waits(e) && (e->of_metric || (e->on_step && e->args.sync_dist)));
 }
 
 bool lc__results_are_shared(const lc__results *r)
 {
     bool any = false;
-    for (int i = 0; i < r->n; i++) any |= is_global(&r->e[i]) || (r->e[i].active && r->e[i].of_metric);
-    return any && !r->reduced;
+    for (int i = 0; i < r->n; i++) any |= is_global(&r->e[i]) || (waits(&r->e[i]) && r->e[i].of_metric);
+    return any;
 }
 
 lc_status lc__check_names(const lc_trainer *t, const lc_batch *batch)
@@ -323,7 +328,8 @@ static lc_status reduce_metric(lc_trainer *t, const lc__results *r, int i)
     enum { MOST, KNOWN, AGAIN, NOT_KNOWN, NOT_AGAIN, HEAD }; /* the first rank has the largest number */
     lc__logged *e = &r->e[i];
     bool again = false;
-    for (int k = 0; k < i && e->metric && !again; k++) again = r->e[k].active && r->e[k].metric == e->metric;
+    for (int k = 0; k < r->n && e->metric && !again; k++)
+        again = (k < i || r->e[k].reduced) && r->e[k].active && r->e[k].metric == e->metric;
     int64_t n = e->n_state, mark = t->n_ranks - t->rank;
     if (e->metric) LC_TRY(lc_metric_save(e->metric, NULL, &n));
     int64_t head[HEAD] = {n, e->metric ? mark : 0, again ? mark : 0, !e->metric, !again};
@@ -338,14 +344,15 @@ static lc_status reduce_metrics(lc_trainer *t, lc__results *r)
 {
     for (int i = 0; i < r->n; i++) {
         const lc__logged *e = &r->e[i];
-        if (!e->active || !e->of_metric || (e->metric && e->computed)) continue;
+        if (!waits(e) || !e->of_metric) continue;
         lc_status s = reduce_metric(t, r, i);
         if (s < 0) return lc_fail_context(s, "metric %s, over all ranks", e->name);
     }
     return LC_OK;
 }
 
-/* Sums and weights add up; of the smallest and the largest a rank that has none must not count. */
+/* Of what was logged since the last call sums and weights add up; of the smallest and the largest a rank that has none
+ * must not count. */
 lc_status lc__results_reduce(lc_trainer *t, lc__results *r)
 {
     if (!t->comm) return LC_OK;
@@ -378,7 +385,7 @@ lc_status lc__results_reduce(lc_trainer *t, lc__results *r)
         k++;
     }
     free(v);
-    r->reduced = s >= 0;
+    for (int i = 0; i < r->n && s >= 0; i++) r->e[i].reduced = r->e[i].active;
     return s;
 }
 
@@ -386,7 +393,7 @@ typedef struct kept_sums {
     lc__exact_sum exact;
     double sum, weight, *state;
     int64_t n_state;
-    bool computed;
+    bool computed, reduced;
 } kept_sums;
 
 static lc_status keep(const lc__logged *e, kept_sums *k)
@@ -394,8 +401,9 @@ static lc_status keep(const lc__logged *e, kept_sums *k)
     k->sum = e->sum;
     k->weight = e->weight;
     k->computed = e->computed;
+    k->reduced = e->reduced;
     if (e->exact) k->exact = e->exact->epoch;
-    if (!e->active || (e->metric ? e->computed : !e->state)) return LC_OK;
+    if (!e->active || (e->metric ? e->reduced : !e->state)) return LC_OK;
     k->n_state = e->n_state;
     if (e->metric) LC_TRY(lc_metric_save(e->metric, NULL, &k->n_state));
     k->state = malloc(((size_t)k->n_state + 1) * sizeof *k->state);
@@ -411,6 +419,7 @@ static lc_status give_back(lc__logged *e, kept_sums *k)
     e->sum = k->sum;
     e->weight = k->weight;
     e->computed = k->computed;
+    e->reduced = k->reduced;
     if (e->exact) e->exact->epoch = k->exact;
     if (!e->metric) {
         lc__logged_give(e, k->state, k->n_state);
@@ -424,7 +433,7 @@ static lc_status give_back(lc__logged *e, kept_sums *k)
 lc_status lc__results_save_all(lc_trainer *t, lc__results *r, lc_state *out)
 {
     lc__first_error e = {0};
-    if (!t->comm || r->reduced) return lc__results_save(r, out);
+    if (!t->comm) return lc__results_save(r, out);
     kept_sums *kept = calloc((size_t)r->n + 1, sizeof *kept);
     if (!kept) return lc_fail(LC_ERR_MEMORY, "out of memory: values of %d names over all ranks", r->n);
     for (int i = 0; i < r->n; i++) lc__first_error_note(&e, keep(&r->e[i], &kept[i]));
@@ -432,7 +441,6 @@ lc_status lc__results_save_all(lc_trainer *t, lc__results *r, lc_state *out)
     if (e.status >= 0) lc__first_error_note(&e, lc__results_save(r, out));
     for (int i = 0; i < r->n; i++) lc__first_error_note(&e, give_back(&r->e[i], &kept[i]));
     free(kept);
-    r->reduced = false;
     return lc__first_error_status(&e);
 }
 
@@ -444,14 +452,14 @@ static lc_status reduce_exact_step(lc_trainer *t, const lc__results *r, lc__logg
     double weight = here ? e->exact->step_weight : 0;
     LC_TRY(lc__ranks_reduce_exact(t->comm, &sum));
     LC_TRY(lc_comm_all_reduce(t->comm, &weight, &weight, 1, LC_F64, LC_COMM_SUM, NULL));
-    e->step = lc__exact_value(&sum) / (e->args.reduce_fx == LC_LOG_MEAN ? weight : 1);
+    if (weight > 0) e->step = lc__exact_value(&sum) / (e->args.reduce_fx == LC_LOG_MEAN ? weight : 1);
     return LC_OK;
 }
 
 /* A rank without samples has logged nothing, and one with more counts more. */
 static lc_status reduce_step(lc_trainer *t, const lc__results *r, lc__logged *e)
 {
-    bool here = e->has_step && e->step_number == r->step;
+    bool here = e->has_step && e->step_number == r->step && e->step_weight > 0;
     bool mean = e->args.reduce_fx == LC_LOG_MEAN, least = e->args.reduce_fx == LC_LOG_MIN;
     double v[2] = {0, here ? e->step_weight : 0};
     if (mean || e->args.reduce_fx == LC_LOG_SUM) {
@@ -466,12 +474,18 @@ static lc_status reduce_step(lc_trainer *t, const lc__results *r, lc__logged *e)
     return LC_OK;
 }
 
-lc_status lc__results_reduce_step(lc_trainer *t, lc__results *r)
+static bool is_of_batch_end(const lc__logged *e)
+{
+    return e->hook == LC_HOOK_ON_TRAIN_BATCH_END || e->hook == LC_HOOK_ON_VALIDATION_BATCH_END ||
+           e->hook == LC_HOOK_ON_TEST_BATCH_END;
+}
+
+lc_status lc__results_reduce_step(lc_trainer *t, lc__results *r, bool batch_end)
 {
     if (!t->comm) return LC_OK;
     for (int i = 0; i < r->n; i++) {
         lc__logged *e = &r->e[i];
-        if (!e->active || !e->on_step || !e->args.sync_dist) continue;
+        if (!e->active || !e->on_step || !e->args.sync_dist || is_of_batch_end(e) != batch_end) continue;
         LC_TRY(e->exact ? reduce_exact_step(t, r, e) : reduce_step(t, r, e));
     }
     return LC_OK;

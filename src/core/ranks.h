@@ -50,7 +50,7 @@ lc_status lc__check_same_options(lc_trainer *t) LC_MUST_USE;
 lc_status lc__check_same_data(lc_trainer *t) LC_MUST_USE;
 /* The same of what has been logged since the values were reset. */
 lc_status lc__check_same_names(lc_trainer *t, const lc__results *r) LC_MUST_USE;
-/* Whether a logged value is put together over the ranks. Not collective. */
+/* Whether a logged value is still to be put together over the ranks. Not collective. */
 bool lc__is_of_all_ranks(const lc__logged *e);
 /* Whether ranks have parts of an epoch's values, which have not been put together yet. Not collective. */
 bool lc__results_are_shared(const lc__results *r);
@@ -75,12 +75,14 @@ bool lc__save_requested(const lc_trainer *t);
 
 /* Behind the first batch of an epoch: whether all ranks know what is logged in it. Not collective. */
 lc_status lc__check_names(const lc_trainer *t, const lc_batch *batch) LC_MUST_USE;
-/* Sums of an epoch over all ranks, once, before they are shown. */
+/* Sums of an epoch over all ranks, once, before they are shown; and again behind the hooks of its end, for what these
+ * have logged. */
 lc_status lc__results_reduce(lc_trainer *t, lc__results *r) LC_MUST_USE;
 /* lc__results_save of all ranks' sums; this rank's stay what they are. */
 lc_status lc__results_save_all(lc_trainer *t, lc__results *r, lc_state *out) LC_MUST_USE;
-/* Values of this step that asked for it (.sync_dist). */
-lc_status lc__results_reduce_step(lc_trainer *t, lc__results *r) LC_MUST_USE;
+/* Values of this step that asked for it (.sync_dist): those that hooks at the batch's end log, or all others. Each
+ * is reduced in one of two calls, so that a step has no more collectives than values. */
+lc_status lc__results_reduce_step(lc_trainer *t, lc__results *r, bool batch_end) LC_MUST_USE;
 
 /* sync_batchnorm.c. In a fit: the layers' group; around each training_step with its backward pass: what ranks without
  * samples do meanwhile. */

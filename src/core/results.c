@@ -4,7 +4,7 @@
  * A value that is a tensor is only marked (lc_keep) while the step is recorded, and read when the step has run; so
  * logging neither splits a plan nor waits. Each (name, hook, loader) has one entry that lives as long as the trainer;
  * in the steady state nothing is allocated and an entry is found by the pointer of its name. */
-#include "core/trainer_internal.h"
+#include "core/ranks.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -72,13 +72,12 @@ void lc__results_reset(lc__results *r)
 {
     for (int i = 0; i < r->n; i++) {
         lc__logged *e = &r->e[i];
-        e->active = e->has_step = false;
+        e->active = e->reduced = e->has_step = false;
         e->step = e->sum = e->weight = 0;
         if (e->exact) *e->exact = (lc__exact_sums){.step_number = -1};
         lc__logged_forget(e);
     }
     r->n_pending = 0;
-    r->reduced = false;
 }
 
 static bool join(char **out, const char *base, const char *fork, int loader)
@@ -231,6 +230,7 @@ static void accumulate(const lc_trainer *t, const lc__results *r, lc__logged *e,
     e->step_weight = t->parts ? e->parts_weight + weight : weight;
     e->has_step = true;
     e->step_number = r->step;
+    if (weight == 0) return; /* the other ranks have samples; even what is no number adds nothing */
     if (e->exact) add_exact(e, v, weight, r->step);
     if (!e->on_epoch || e->exact) return;
     switch ((lc_log_reduce)e->args.reduce_fx) {
@@ -297,6 +297,7 @@ lc_status lc__results_publish_epoch(lc_trainer *t, lc__results *r)
     lc__metric_map *cb = &t->metrics[LC_CALLBACK_METRICS], *bar = &t->metrics[LC_PROGRESS_BAR_METRICS];
     for (int i = 0; i < r->n; i++) {
         lc__logged *e = &r->e[i];
+        if (t->comm && lc__is_of_all_ranks(e)) continue; /* a hook has just logged it: it is put together first */
         LC_TRY(lc__logged_compute(e));
         if (!e->active || !e->on_epoch || e->weight == 0) continue;
         double v = lc__logged_epoch_value(e);
@@ -383,7 +384,9 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
     double weight = 1;
     bool weighed = e->on_epoch || e->exact || t->parts || e->args.sync_dist;
     if (!what.metric && weighed && e->args.reduce_fx == LC_LOG_MEAN) {
-        if (args->batch_size > 0)
+        if (lc__is_empty_share(t->batch))
+            weight = 0;
+        else if (args->batch_size > 0)
             weight = (double)args->batch_size;
         else if (batch_hook) {
             int64_t size = t->batch->size;

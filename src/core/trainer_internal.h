@@ -66,6 +66,7 @@ typedef struct lc__logged {
     lc_log_args args;
     bool on_step, on_epoch, logger;
     bool active;         /* logged since the last reset */
+    bool reduced;        /* what was logged is that of all ranks, if it is to be */
     bool has_step;       /* `step` holds a value */
     int64_t step_number; /* of lc__results.step: the batch that `step` is of */
     double step, sum, weight;
@@ -98,7 +99,6 @@ typedef struct lc__results {
     bool training; /* step values can be monitored */
     bool exact;    /* sums are exact_sum.h's */
     int64_t step;  /* of the trainer's batches, counted up */
-    bool reduced;  /* sums are those of all ranks */
 } lc__results;
 
 /* Named values in the order they came. */

@@ -99,6 +99,12 @@ static slice slice_of(const loader *l, int64_t b)
     return s;
 }
 
+/* Else other ranks may have a loader of their own, of which this one knows nothing. */
+static bool is_slice(const loader *l)
+{
+    return l->shard.size > 1 || l->shard.pieces > 0;
+}
+
 /* Gathers batch b into a slot; called on any thread, without the lock. */
 static void gather(loader *l, int64_t b, slot *s, worker *w)
 {
@@ -217,7 +223,7 @@ static lc_status loader_next(void *self, lc_batch **out)
     for (int f = 0; f < l->batch.n; f++) lc_input_set(l->batch.tensors[f], s->data[f], part.n);
     l->batch.size = part.n;
     l->batch.indices = l->order + part.begin;
-    l->batch.global_size = part.global_size;
+    l->batch.global_size = is_slice(l) ? part.global_size : 0;
     l->batch.global_offset = part.offset;
     l->batch.first = part.begin;
     l->batch.piece = lc_shard_piece(&l->shard, l->global_batch);

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What ranks log, in whichever hook, is that of all ranks: every rank ends with the numbers of one process. */
+#include "comm_world.h"
+#include "quiet_options.h"
+#include "scratch.h"
+#include "small_net.h"
+
+/* The last batch has one sample, which leaves other ranks with none. */
+enum { GLOBAL_BATCH = 12, TRAIN = 3 * GLOBAL_BATCH + 1, LOADERS = 2, MOST_NAMES = 32 };
+
+enum { TRAINING, EVALUATION, KINDS };
+
+typedef struct job {
+    const lc_module_ops *ops;
+    const char *const *names; /* of what is logged; the last is NULL */
+    const char *monitor[KINDS];
+    char root[320], saved[400];
+    const char *ckpt_path;
+    bool saves, deterministic; /* saves: where the last epoch ends, in `saved` */
+    double v[MOST_NAMES];      /* of one process */
+} job;
+
+typedef struct net {
+    small_net base;
+    const job *j;
+    lc_metric *total[KINDS];
+    double seen[KINDS], sum[KINDS], most[KINDS]; /* of the running epoch */
+} net;
+
+static lc_status compare(const job *j, const char *name, double v)
+{
+    for (int i = 0; j->names[i]; i++)
+        if (!strcmp(name, j->names[i]) && !(fabs(v - j->v[i]) <= 1e-6 * fmax(1, fabs(j->v[i]))))
+            return lc_fail(LC_ERR_INTERNAL, "%s is %.12g, wanted %.12g", name, v, j->v[i]);
+    return LC_OK;
+}
+
+/* What callbacks see, or where it is for loggers alone, as steps of an evaluation are, what rank 0 has sent them last;
+ * other ranks: nothing. */
+static bool find(lc_trainer *t, const char *name, double *v)
+{
+    if (lc_trainer_metric(t, name, v) >= 0) return true;
+    for (int i = 0; i < lc_trainer_metric_count(t, LC_LOGGED_METRICS); i++) {
+        lc_metric_value row = lc_trainer_metric_at(t, LC_LOGGED_METRICS, i);
+        *v = row.value;
+        if (!strcmp(row.name, name)) return true;
+    }
+    return false;
+}
+
+/* Callbacks, loggers, monitors and programs. */
+static lc_status compare_all(const job *j, lc_trainer *t)
+{
+    double v;
+    for (int i = 0; j->names[i]; i++) {
+        if (find(t, j->names[i], &v))
+            LC_TRY(compare(j, j->names[i], v));
+        else
+            RANK_CHECK(lc_trainer_global_rank(t) > 0 && strstr(j->names[i], "_step/"));
+    }
+    for (int i = 0; i < lc_trainer_metric_count(t, LC_LOGGED_METRICS); i++) {
+        lc_metric_value row = lc_trainer_metric_at(t, LC_LOGGED_METRICS, i);
+        LC_TRY(compare(j, row.name, row.value));
+    }
+    for (int k = 0; k < KINDS && j->monitor[k]; k++) {
+        lc_model_checkpoint_info info;
+        lc_callback saves = lc_trainer_callback_named(t, "ModelCheckpoint", k);
+        LC_TRY(lc_model_checkpoint_get(&saves, &info));
+        LC_TRY(compare(j, j->monitor[k], info.best_model_score));
+    }
+    return LC_OK;
+}
+
+static lc_status compare_results(const job *j, lc_trainer *t)
+{
+    lc_metrics results = lc_trainer_results(t, 0);
+    RANK_CHECK(results.n > 0);
+    for (int i = 0; i < results.n; i++) LC_TRY(compare(j, results.values[i].name, results.values[i].value));
+    return LC_OK;
+}
+
+static lc_status fit_and_test(job *j, lc_comm *comm, lc_trainer *t, net *m, const lc_run_args *args)
+{
+    LC_TRY(lc_trainer_fit(t, &m->base.base, args));
+    for (int i = 0; j->names[i] && !comm && !j->ckpt_path; i++) RANK_CHECK(find(t, j->names[i], &j->v[i]));
+    LC_TRY(compare_all(j, t));
+    if (!j->ops->test_step) return LC_OK;
+    LC_TRY(
+        lc_trainer_test(t, &m->base.base, &(lc_run_args){.dataloaders = args->dataloaders, .n_dataloaders = LOADERS}));
+    return compare_results(j, t);
+}
+
+/* comm NULL: in one process, which says what is right. */
+static lc_status run(job *j, lc_comm *comm)
+{
+    int n = comm ? lc_comm_size(comm) : 1;
+    net m = {.j = j};
+    lc_dataloader *train, *val[LOADERS];
+    lc_callback saves[KINDS];
+    lc_trainer *t;
+    lc_trainer_options opt = quiet_options(comm);
+    opt.strategy = comm ? "ddp" : NULL;
+    opt.max_epochs = 2;
+    opt.default_root_dir = j->root;
+    opt.ckpt_path = j->ckpt_path;
+    opt.logger = "csv";
+    opt.log_every_n_steps = 1;
+    opt.deterministic = j->deterministic;
+    opt.deterministic_chunk = j->deterministic ? GLOBAL_BATCH / 4 : 0;
+    opt.enable_checkpointing = j->monitor[0] ? LC_ON : LC_OFF;
+    opt.callbacks = saves;
+    for (int k = 0; k < KINDS && j->monitor[k]; k++)
+        LC_TRY(
+            lc_model_checkpoint_new(&(lc_model_checkpoint_args){.monitor = j->monitor[k]}, &saves[opt.n_callbacks++]));
+    LC_TRY(small_net_init(&m.base, j->ops, 1));
+    for (int k = 0; k < KINDS; k++) LC_TRY(lc_metric_new("SumMetric", NULL, &m.total[k]));
+    LC_TRY(loader_of(0, TRAIN, GLOBAL_BATCH / n, false, &train));
+    for (int i = 0; i < LOADERS; i++) LC_TRY(loader_of(40 + i, TRAIN, GLOBAL_BATCH / n, false, &val[i]));
+    LC_TRY(lc_trainer_new(&opt, &t));
+    lc_run_args args = {.train_dataloader = train, .dataloaders = val, .n_dataloaders = LOADERS};
+    LC_TRY(fit_and_test(j, comm, t, &m, &args));
+    lc_trainer_free(t);
+    lc_dataloader_free(train);
+    for (int i = 0; i < LOADERS; i++) lc_dataloader_free(val[i]);
+    small_net_release(&m.base);
+    for (int k = 0; k < KINDS; k++) lc_metric_free(m.total[k]);
+    return LC_OK;
+}
+
+static lc_status run_rank(lc_comm *comm, void *ctx)
+{
+    return run(ctx, comm);
+}
+
+static void check(job j)
+{
+    for (int deterministic = 0; deterministic < 2; deterministic++) {
+        j.deterministic = deterministic;
+        snprintf(j.root, sizeof j.root, "%s", fresh_dir("log"));
+        snprintf(j.saved, sizeof j.saved, "%s/end.ckpt", j.root);
+        CHECK_OK(run(&j, NULL));
+        for (int n = 2; n <= 4; n++) {
+            if (n == 3 && deterministic) continue;
+            CHECK_RANKS("threads", n, run_rank, &j);
+            if (!j.saves) continue;
+            job rest = j; /* the row of the epoch is left */
+            rest.saves = false;
+            rest.ckpt_path = j.saved;
+            CHECK_OK(run(&rest, NULL));
+        }
+    }
+}
+
+/* ---- hooks of a batch that a rank has no sample of ---- */
+
+static double mean_index(const lc_batch *b)
+{
+    double sum = 0;
+    for (int64_t k = 0; k < b->size; k++) sum += (double)b->indices[k];
+    return sum / (double)b->size; /* not a number where there are none */
+}
+
+static lc_status log_train_start(lc_module *self, const lc_batch *b, int64_t i)
+{
+    (void)i;
+    lc_log_value(self, "train_start", mean_index(b), .on_epoch = LC_ON, .sync_dist = true);
+    lc_log(self, "train_tensor", lc_mean(b->x), .on_epoch = LC_ON, .on_step = LC_OFF);
+    lc_log_value(self, "train_size", (double)b->size, .on_epoch = LC_ON, .reduce_fx = LC_LOG_SUM);
+    return LC_OK;
+}
+
+static lc_status log_train_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
+{
+    (void)o, (void)i;
+    lc_log_value(self, "train_end", mean_index(b), .on_epoch = LC_ON, .on_step = LC_ON, .sync_dist = true);
+    lc_log_value(self, "train_end_size", (double)b->size, .sync_dist = true, .reduce_fx = LC_LOG_SUM);
+    return LC_OK;
+}
+
+static lc_status log_val_start(lc_module *self, const lc_batch *b, int64_t i, int loader)
+{
+    (void)i, (void)loader;
+    lc_log_value(self, "start", mean_index(b));
+    lc_log(self, "tensor", lc_mean(b->x));
+    lc_log_value(self, "size", (double)b->size, .reduce_fx = LC_LOG_SUM);
+    return LC_OK;
+}
+
+static lc_status log_val_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i, int loader)
+{
+    (void)o, (void)i, (void)loader;
+    lc_log_value(self, "end", mean_index(b), .on_step = LC_ON, .on_epoch = LC_ON, .sync_dist = true);
+    return LC_OK;
+}
+
+TEST(a_rank_without_samples_adds_nothing)
+{
+    static const lc_module_ops ops = {
+        LC_MODULE_OPS_INIT("net"),
+        .training_step = small_net_training_step,
+        .on_train_batch_start = log_train_start,
+        .on_train_batch_end = log_train_end,
+        .validation_step = small_net_validation_step,
+        .on_validation_batch_start = log_val_start,
+        .on_validation_batch_end = log_val_end,
+        .configure_optimizers = small_net_sgd,
+    };
+    static const char *const names[] = {"train_start_epoch",
+                                        "train_start_step",
+                                        "train_tensor",
+                                        "train_size_epoch",
+                                        "train_end_epoch",
+                                        "train_end_step",
+                                        "train_end_size",
+                                        "start/dataloader_idx_0",
+                                        "start/dataloader_idx_1",
+                                        "tensor/dataloader_idx_0",
+                                        "tensor/dataloader_idx_1",
+                                        "size/dataloader_idx_0",
+                                        "end_epoch/dataloader_idx_1",
+                                        "end_step/dataloader_idx_1",
+                                        NULL};
+    check((job){.ops = &ops, .names = names});
+}
+
+/* ---- hooks at the end of an epoch ---- */
+
+static lc_status see(net *m, int kind, const lc_batch *b)
+{
+    for (int64_t k = 0; k < b->size; k++) {
+        float v = (float)b->indices[k];
+        m->seen[kind]++;
+        m->sum[kind] += v;
+        m->most[kind] = fmax(m->most[kind], v);
+        LC_TRY(lc_metric_update_values(m->total[kind], 1, &v, NULL));
+    }
+    return LC_OK;
+}
+
+static lc_tensor *see_training_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    net *m = (net *)self;
+    if (see(m, TRAINING, b) < 0) return NULL;
+    /* Known to the trainer only once the end of an epoch has logged it under another name. */
+    if (lc_trainer_current_epoch(self->trainer)) lc_log_metric(self, "again", m->total[TRAINING]);
+    return small_net_training_step(self, b, i);
+}
+
+static lc_status see_evaluation_step(lc_module *self, const lc_batch *b, int64_t i, int loader)
+{
+    (void)i, (void)loader;
+    return see((net *)self, EVALUATION, b);
+}
+
+static const char *const at_end[KINDS][5] = {
+    {"train_mean", "train_sum", "train_most", "train_total", "train_own"},
+    {"val_mean", "val_sum", "val_most", "val_total", "val_own"},
+};
+
+static lc_status log_at_end(net *m, int kind)
+{
+    lc_module *self = &m->base.base;
+    const char *const *name = at_end[kind];
+    lc_log_value(self, name[0], m->sum[kind] / m->seen[kind], .sync_dist = true, .batch_size = (int64_t)m->seen[kind]);
+    lc_log_value(self, name[1], m->sum[kind], .sync_dist = true, .reduce_fx = LC_LOG_SUM);
+    lc_log_value(self, name[2], m->most[kind], .reduce_fx = LC_LOG_MAX);
+    lc_log_metric(self, name[3], m->total[kind]);
+    lc_log_value(self, name[4], lc_trainer_global_rank(self->trainer), .rank_zero_only = true);
+    m->seen[kind] = m->sum[kind] = m->most[kind] = 0;
+    return LC_OK;
+}
+
+static lc_status log_train_epoch_end(lc_module *self)
+{
+    net *m = (net *)self;
+    LC_TRY(log_at_end(m, TRAINING));
+    if (!m->j->saves || lc_trainer_current_epoch(self->trainer) == 0) return LC_OK;
+    return lc_trainer_save_checkpoint(self->trainer, m->j->saved, false);
+}
+
+static lc_status log_val_epoch_end(lc_module *self)
+{
+    return log_at_end((net *)self, EVALUATION);
+}
+
+TEST(what_the_end_of_an_epoch_logs_is_of_all_ranks)
+{
+    static const lc_module_ops ops = {
+        LC_MODULE_OPS_INIT("net"),
+        .training_step = see_training_step,
+        .on_train_epoch_end = log_train_epoch_end,
+        .validation_step = see_evaluation_step,
+        .on_validation_epoch_end = log_val_epoch_end,
+        .test_step = see_evaluation_step,
+        .on_test_epoch_end = log_val_epoch_end,
+        .configure_optimizers = small_net_sgd,
+    };
+    static const char *const names[] = {"train_mean", "train_sum", "train_most", "train_total", "again",
+                                        "val_mean",   "val_sum",   "val_most",   "val_total",   NULL};
+    job j = {.ops = &ops, .names = names, .monitor = {"train_sum", "val_sum"}};
+    check(j);
+    j.saves = true;
+    check(j);
+}
+
+TEST_MAIN
