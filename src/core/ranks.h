@@ -61,7 +61,7 @@ lc_status lc__end_batch(lc_trainer *t) LC_MUST_USE;
 void lc__weigh_batch(lc_trainer *t, const lc_batch *batch);
 /* Gradients of all ranks, and what each wants of the run (stop, save, ...): from then on all want the same. */
 lc_status lc__sync_gradients(lc_trainer *t) LC_MUST_USE;
-/* The wishes alone, where no gradients are exchanged: at the end of an epoch. */
+/* The wishes alone, where no gradients are exchanged: before the first batch, and where an epoch begins and ends. */
 lc_status lc__sync_wishes(lc_trainer *t) LC_MUST_USE;
 
 /* The signal that ends the run, or 0, and whether SIGUSR1 asked for a checkpoint: with several ranks, what all agreed
