@@ -2,7 +2,8 @@
 /* What a rank holds in memory, and the bound of it (memory_limit). What a module and its optimizers need is known
  * before a step has run: gradients and optimizer state have addresses then, but no pages. Intermediate results are
  * known when a step is planned, before it is run. */
-#include "core/trainer_internal.h"
+#include "core/parts.h"
+#include "tensor/devices.h"
 #include "tensor/graph_impl.h"
 #include "tensor/shard.h"
 #include "tensor/tree.h"
@@ -59,8 +60,8 @@ static int64_t state_of(const lc_optimizer *opt)
     return bytes;
 }
 
-static lc_status count(const lc_graph *g, lc_module *m, const lc_optimizers *optimizers, lc_device_memory *out,
-                       bool *in_parts)
+static lc_status count(const lc_graph *g, lc_module *m, const lc_optimizers *optimizers, const lc__devices *devices,
+                       lc_device_memory *out, bool *in_parts)
 {
     walk w = {.m = out};
     *out = (lc_device_memory){0};
@@ -69,6 +70,7 @@ static lc_status count(const lc_graph *g, lc_module *m, const lc_optimizers *opt
     for (int i = 0; i < optimizers->n; i++) out->optimizer_state += state_of(optimizers->optimizers[i].optimizer);
     out->activations = (int64_t)g->arena_committed;
     out->workspace = (int64_t)g->scratch_bytes;
+    if (devices) lc__devices_add_memory(devices, out);
     *in_parts = w.in_parts;
     return LC_OK;
 }
@@ -78,7 +80,7 @@ lc_status lc_trainer_memory(const lc_trainer *t, lc_device_memory *out)
     bool in_parts;
     *out = (lc_device_memory){0};
     if (!t->m || !t->graph) return lc_fail(LC_ERR_STATE, "lc_trainer_memory: nothing has been run yet");
-    return count(t->graph, t->m, &t->optimizers, out, &in_parts);
+    return count(t->graph, t->m, &t->optimizers, lc__parts_devices(t), out, &in_parts);
 }
 
 lc_status lc__memory_limit_parse(const char *text, int64_t *bytes)
@@ -97,7 +99,14 @@ lc_status lc__memory_limit_parse(const char *text, int64_t *bytes)
     return lc_fail(LC_ERR_CONFIG, "memory_limit=\"%.60s\"; it is a size: 512MiB, 1.5GiB, or bytes", text);
 }
 
-lc_status lc__memory_limit_apply(const char *text, lc_graph *g, lc_module *module, const lc_optimizers *optimizers)
+static const char *advice(bool in_parts, const lc__devices *devices)
+{
+    if (devices) return "Fewer devices would hold fewer gradients; --strategy sharded spreads them over all ranks";
+    return in_parts ? "More ranks would have smaller parts" : "--strategy sharded spreads them over all ranks";
+}
+
+lc_status lc__memory_limit_apply(const char *text, lc_graph *g, lc_module *module, const lc_optimizers *optimizers,
+                                 struct lc__devices *devices)
 {
     const double mib = 1048576;
     int64_t limit;
@@ -105,14 +114,14 @@ lc_status lc__memory_limit_apply(const char *text, lc_graph *g, lc_module *modul
     bool in_parts;
     LC_TRY(lc__memory_limit_parse(text, &limit));
     if (!limit) return LC_OK;
-    LC_TRY(count(g, module, optimizers, &m, &in_parts));
+    LC_TRY(count(g, module, optimizers, devices, &m, &in_parts));
     int64_t held = m.parameters + m.buffers + m.gradients + m.optimizer_state;
     g->options.max_bytes = limit - held;
+    if (devices) lc__devices_limit(devices, limit - held);
     if (limit > held) return LC_OK;
     return lc_fail(LC_ERR_MEMORY,
                    "this rank needs %.2f MiB (parameters and buffers %.2f, gradients %.2f, optimizer state %.2f) and "
                    "memory for its steps; memory_limit is %.2f MiB. %s",
                    (double)held / mib, (double)(m.parameters + m.buffers) / mib, (double)m.gradients / mib,
-                   (double)m.optimizer_state / mib, (double)limit / mib,
-                   in_parts ? "More ranks would have smaller parts" : "--strategy sharded spreads them over all ranks");
+                   (double)m.optimizer_state / mib, (double)limit / mib, advice(in_parts, devices));
 }

@@ -240,7 +240,7 @@ static lc_status set_up_optimizers(lc_trainer *t)
 static lc_status fit_begin(lc_trainer *t)
 {
     LC_TRY(set_up_optimizers(t));
-    LC_TRY(lc__memory_limit_apply(t->opt.memory_limit, t->graph, t->m, &t->optimizers));
+    LC_TRY(lc__memory_limit_apply(t->opt.memory_limit, t->graph, t->m, &t->optimizers, lc__parts_devices(t)));
     lc_module_train(t->m, true);
     LC_TRY(LC__HOOK(t, ON_FIT_START, on_fit_start));
     if (t->restoring_from) {
