@@ -7,9 +7,12 @@
 
 typedef enum difference { SHAPE, NAME, MORE, FEWER, FROZEN, DTYPE, DIFFERENCES } difference;
 
+typedef lc_status run_fn(lc_trainer *t, lc_module *m, const lc_run_args *args);
+
 typedef struct odd_model {
     difference how;
     const char *strategy;
+    run_fn *run;
 } odd_model;
 
 static lc_status another_model(lc_comm *comm, void *ctx)
@@ -28,9 +31,12 @@ static lc_status another_model(lc_comm *comm, void *ctx)
     lc_linear_init(&m.l2, &m, "l2", width, CLASSES, .dtype = how == DTYPE ? LC_F64 : LC_F32);
     if (how == MORE) lc_linear_init(&more, &m, "l3", 2, 2);
     if (how == FROZEN) lc_module_requires_grad(&m.l2.base, false);
+    LC_TRY(lc_metric_new("Accuracy", &(lc_metric_options){.num_classes = CLASSES}, &m.accuracy));
     LC_TRY(loader_of(0, SAMPLES, 4, false, &train));
     LC_TRY(lc_trainer_new(&opt, &t));
-    lc_status s = lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = train});
+    lc_run_args args = {.train_dataloader = train};
+    if (odd->run != lc_trainer_fit) args = (lc_run_args){.dataloaders = &train, .n_dataloaders = 1};
+    lc_status s = odd->run(t, &m.base, &args);
     char message[1024];
     snprintf(message, sizeof message, "%s", lc_error_message());
     lc_trainer_free(t);
@@ -39,7 +45,7 @@ static lc_status another_model(lc_comm *comm, void *ctx)
     return lc_fail(s, "%s", message);
 }
 
-TEST(different_models_are_named)
+static void check_models(run_fn *run)
 {
     static const char *const differ[DIFFERENCES] = {
         [SHAPE] = "rank 1 has l1.weight f32 [9,6] where rank 0 has l1.weight f32 [8,6]",
@@ -51,13 +57,24 @@ TEST(different_models_are_named)
     };
     for (int how = 0; how < DIFFERENCES; how++)
         for (int sharded = 0; sharded < 2; sharded++) {
-            odd_model odd = {(difference)how, sharded ? "sharded" : "ddp"};
+            odd_model odd = {(difference)how, sharded ? "sharded" : "ddp", run};
             world *w = world_run("threads", 2, another_model, &odd);
             for (int i = 0; i < 2; i++)
                 if (w->ranks[i].status >= 0 || !strstr(w->ranks[i].message, differ[how]))
                     TEST_FAIL("%s, rank %d: %s", odd.strategy, i, w->ranks[i].message);
             world_free(w);
         }
+}
+
+TEST(different_models_are_named)
+{
+    check_models(lc_trainer_fit);
+}
+
+TEST(different_models_are_named_where_nothing_is_trained)
+{
+    check_models(lc_trainer_validate);
+    check_models(lc_trainer_predict);
 }
 
 /* One rank is started with something else. */

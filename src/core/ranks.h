@@ -15,6 +15,9 @@ lc_status lc__ranks_are_there(const lc_trainer *t) LC_MUST_USE;
 lc_status lc__ranks_agree(lc_comm *comm, lc_status mine) LC_MUST_USE;
 /* Rank 0's text (or NULL), on all; *text is owned. Collective. */
 lc_status lc__ranks_text(lc_comm *comm, char **text) LC_MUST_USE;
+/* same_run.c: parameters and buffers become rank 0's; an error names the first tensor that another rank does not have
+ * under the same name, with the same type and shape. Collective. */
+lc_status lc__ranks_model(lc_comm *comm, lc_module *m) LC_MUST_USE;
 
 static inline bool lc__is_rank_zero(const lc_trainer *t)
 {

@@ -396,6 +396,7 @@ static lc_status eval_body(lc_trainer *t)
 {
     lc_checkpoint_close(t->restoring_from);
     t->restoring_from = NULL;
+    LC_TRY(lc__ranks_model(t->comm, t->m));
     LC_TRY(lc__setup_eval_data(t));
     LC_TRY(lc__check_same_data(t));
     bool none = true; /* limits of 0: nothing is run, not even hooks */
