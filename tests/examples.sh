@@ -96,8 +96,10 @@ sharded_gpt)
   check "ddp does not fit" fails "${args[@]}" --devices 2 --strategy ddp --memory_limit 24MiB
   check "which is told with the figures" complains 'this rank needs 28\.73 MiB .*memory_limit is 24\.00 MiB'
   check "and with what would help" complains '24\.00 MiB\. --strategy sharded'
-  check "a limit that sharded does not meet" fails "${args[@]}" --devices 2 --strategy sharded --memory_limit 5MiB
-  check "would need more ranks" complains '5\.00 MiB\. More ranks'
+  check "a limit that sharded does not meet" fails "${args[@]}" --devices 2 --strategy sharded --memory_limit 15MiB
+  check "would need more ranks" complains '15\.00 MiB\. More ranks would have smaller parts'
+  check "a limit below the model" fails "${args[@]}" --devices 2 --strategy sharded --memory_limit 5MiB
+  check "is met by no number of ranks" complains '5\.00 MiB\. More ranks would not help'
   check "sharded does" run "${args[@]}" --devices 2 --strategy sharded --memory_limit 24MiB --default_root_dir root
   check "writing its checkpoint in parts" exists 'root/lightning_logs/version_0/checkpoints/*.ckpt/model-00002-of-00002.safetensors'
   check "with half of everything" says 'parameters 3\.59, gradients 3\.59, optimizer state 7\.19'

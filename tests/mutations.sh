@@ -132,7 +132,7 @@ mutate 'statistics of devices not added' src/core/chunk_statistics.c 's/if (part
 mutate 'an unfinished window of one rank alone' src/core/save_state.c 's/if (g->t->comm \&\& !gradient->in_parts) return/if (false) return/' test_resume_ranks:any_strategy
 mutate 'sums of other numbers of ranks as they are' src/core/resume.c 's/if (sum) rescale(/if (false) rescale(/' test_resume_ranks:any_strategy
 mutate 'small shares count as large ones' src/core/results.c 's/ || t->parts || e->args.sync_dist;/ || t->parts;/' test_strategies:ranks_are
-mutate 'stale parameters' src/strategies/processes.c 's/LC_TRY(lc_module_visit(m, send_tensor, d->comm));//' test_ddp:train_as_one
+mutate 'stale parameters' src/core/same_run.c 's/return s < 0 ? s : lc_module_visit(m, send_tensor, comm);/return s;/' test_ddp:train_as_one
 mutate 'shares overlap' src/data/loader.c 's/s.begin = global_begin + s.offset;/s.begin = global_begin;/' test_ddp:train_as_one
 mutate 'sums of an epoch not reduced' src/core/ranks.c 's/lc_status s = lc__ranks_reduce(t->comm, v, 2 \* n, LC_LOG_SUM);/lc_status s = LC_OK;/' test_ddp:train_as_one
 mutate 'metrics not merged' src/core/ranks.c 's/LC_TRY(reduce_metrics(t, r));//' test_ddp:train_as_one
@@ -140,7 +140,9 @@ mutate 'a wish to stop not heard' src/core/ranks.c 's/if (flags\[WISH_STOP\]) t-
 # ---- what does not fit is found ----
 mutate 'options not compared' src/core/run.c 's/LC_TRY(lc__check_same_options(t));//' test_ddp_differences:different_options
 mutate 'data not compared' src/core/fit_loop.c 's/LC_TRY(lc__check_same_data(t));//' test_ddp_differences:different_options
-mutate 'models not compared' src/strategies/processes.c 's/LC_TRY(check_model(d->comm, m));//' test_ddp_differences:different
+mutate 'models not compared' src/core/same_run.c 's/s = compare(comm, "model", &text);/s = LC_OK;/' test_ddp_differences:different_models
+mutate 'models of evaluations not compared' src/core/run.c 's/LC_TRY(lc__ranks_model(t->comm, t->m));//' test_ddp_differences:nothing_is_trained
+mutate 'wishes of an epoch that ends not shared' src/core/fit_loop.c 's/LC_TRY(lc__sync_wishes(t)); .. of these hooks.*//' test_ddp_ends:where_one_process_stops
 mutate 'sums in place taken before all have written' src/comm/exchange.c 's/x->stage == SAY || x->stage == WHOLE/x->stage != ASK/' test_exposed:ddp,many_calls
 mutate 'sums in place not told to others' src/comm/exposed.c 's/if (i != x->rank) memcpy((char/if (0) memcpy((char/' test_exposed:bits
 mutate 'different pieces taken for one' src/comm/exposed.c 's/ && tokens\[i\] >> OFFSET_BITS == tokens\[0\] >> OFFSET_BITS;/;/' test_exposed:different_pieces

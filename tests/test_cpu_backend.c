@@ -35,6 +35,10 @@ TEST(arena_grows_in_place)
     p[((size_t)5 << 20) - 1] = 1;
     CHECK_OK(b->arena_commit(base, reserved, 1000));
     CHECK_EQ(p[999], 7);
+    b->arena_drop(base, 1000); /* usable as before, and empty */
+    CHECK_EQ(p[999], 0);
+    p[999] = 7;
+    CHECK_EQ(p[((size_t)5 << 20) - 1], 1);
     CHECK_STATUS(b->arena_commit(base, reserved, reserved + 1), LC_ERR_MEMORY);
     b->arena_release(base, reserved);
 }

@@ -18,6 +18,7 @@ typedef struct job {
     bool early, transfers, spikes, freezes, lbfgs;
     bool other_windows; /* of 4 batches from the second on */
     int64_t fail_call;  /* of training_step; 0: never */
+    const char *memory_limit;
 } job;
 
 typedef struct outcome {
@@ -26,6 +27,7 @@ typedef struct outcome {
     int64_t steps, epochs, calls, befores;
     bool of_ranks;
     lc_device_memory memory[9]; /* host, devices */
+    lc_device_memory all;
 } outcome;
 
 typedef struct net {
@@ -134,6 +136,7 @@ static lc_trainer_options options_of(const job *j)
     opt.accumulate_grad_batches = j->accumulate;
     if (j->clip > 0) opt.gradient_clip_val = j->clip;
     opt.default_root_dir = j->root;
+    opt.memory_limit = j->memory_limit;
     opt.threads = 2;
     opt.log_every_n_steps = 1;
     opt.logger = "csv";
@@ -180,6 +183,7 @@ static lc_status run(const job *j, outcome *o)
     if (s >= 0) s = lc_tensor_read(m.base.l2.weight, o->head, sizeof o->head);
     for (int i = -1; s >= 0 && j->devices && i < atoi(j->devices); i++)
         s = lc_trainer_device_memory(t, i, &o->memory[i + 1]);
+    if (s >= 0) s = lc_trainer_memory(t, &o->all);
     o->steps = lc_trainer_global_step(t);
     o->epochs = lc_trainer_current_epoch(t);
     lc_trainer_free(t);
@@ -616,6 +620,47 @@ TEST(memory_of_each_device)
             CHECK(device[i].activations > 0);
         }
         if (!s) CHECK_EQ(host->parameters + host->gradients + host->activations, 0);
+    }
+}
+
+static int64_t held(const lc_device_memory *m)
+{
+    return m->parameters + m->buffers + m->gradients + m->optimizer_state;
+}
+
+/* The fit under that limit. */
+static lc_status limited(job *j, int64_t bytes)
+{
+    outcome o;
+    char limit[32];
+    snprintf(limit, sizeof limit, "%lld", (long long)bytes);
+    j->memory_limit = limit;
+    return run(j, &o);
+}
+
+TEST(a_limit_holds_for_all_devices_together)
+{
+    for (int s = 0; s < 2; s++) {
+        outcome o;
+        char needs[100];
+        job j = job_of("limit");
+        j.strategy = strategies[s];
+        j.devices = "3";
+        CHECK_OK(run(&j, &o));
+        int64_t all = held(&o.all), of_devices = 0, of_steps = 0;
+        for (int i = s ? 0 : 1; i <= 3; i++) {
+            of_devices += held(&o.memory[i]);
+            of_steps += o.memory[i].activations;
+        }
+        CHECK_EQ(all, of_devices);
+        CHECK_EQ(o.all.activations, of_steps);
+        CHECK_OK(limited(&j, all + of_steps));
+        CHECK_STATUS(limited(&j, all + of_steps - 1), LC_ERR_MEMORY);
+        CHECK_CONTAINS(lc_error_message(), "raise max_bytes (memory_limit)");
+        CHECK_STATUS(limited(&j, all), LC_ERR_MEMORY);
+        snprintf(needs, sizeof needs, "this rank needs %.2f MiB", (double)all / 1048576);
+        CHECK_CONTAINS(lc_error_message(), needs);
+        CHECK_CONTAINS(lc_error_message(), "Fewer devices would hold fewer gradients");
     }
 }
 

@@ -80,8 +80,6 @@ TEST(a_manual_window_goes_on_from_a_checkpoint)
     }
 }
 
-/* A checkpoint of copies has each slice once, though every rank has written a part: the one of ddp, whether it is in
- * parts or not. */
 /* Between a backward pass and the step for it. */
 TEST(a_late_step_goes_on_from_a_checkpoint)
 {
@@ -108,6 +106,68 @@ TEST(a_late_step_goes_on_from_a_checkpoint)
             }
 }
 
+/* ---- what rank 0 alone sees ---- */
+
+/* The last rank goes on in another directory: it sees none of the checkpoints, or saves elsewhere. */
+typedef struct apart_job {
+    const char *root; /* the working directory of the others */
+    int64_t max_epochs;
+    bool resumes, elsewhere;
+} apart_job;
+
+static lc_status go_on_apart(lc_comm *comm, void *ctx)
+{
+    const apart_job *j = ctx;
+    bool apart = j->resumes && lc_comm_rank(comm) == 1;
+    char ckpt[400];
+    small_net m = {0};
+    lc_dataloader *train, *val;
+    lc_trainer *t;
+    lc_callback best;
+    lc_trainer_options opt = quiet_options(comm);
+    if (chdir(apart && !j->elsewhere ? "/" : j->root) != 0) return lc_fail(LC_ERR_IO, "%s: not there", j->root);
+    snprintf(ckpt, sizeof ckpt, "%s/kept/last.ckpt", j->root);
+    opt.strategy = "ddp";
+    opt.max_epochs = j->max_epochs;
+    opt.default_root_dir = j->root;
+    opt.enable_checkpointing = LC_ON;
+    opt.ckpt_path = j->resumes ? ckpt : NULL;
+    opt.callbacks = &best;
+    opt.n_callbacks = 1;
+    /* Of a loss that falls the first ones are kept. */
+    LC_TRY(lc_model_checkpoint_new(&(lc_model_checkpoint_args){.dirpath = apart && j->elsewhere ? "other" : "kept",
+                                                               .monitor = "val_loss",
+                                                               .mode = "max",
+                                                               .save_top_k = 2,
+                                                               .save_last = LC_ON},
+                                   &best));
+    LC_TRY(small_net_init(&m, &small_net_ops, 1));
+    LC_TRY(loader_of(0, SAMPLES, 4, false, &train));
+    LC_TRY(loader_of(SAMPLES - VAL, VAL, 4, false, &val));
+    LC_TRY(lc_trainer_new(&opt, &t));
+    lc_status s = lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = train, .val_dataloader = val});
+    char message[1024];
+    snprintf(message, sizeof message, "%s", lc_error_message());
+    lc_trainer_free(t);
+    lc_dataloader_free(train), lc_dataloader_free(val);
+    small_net_release(&m);
+    return s < 0 ? lc_fail(s, "%s", message) : LC_OK;
+}
+
+TEST(rank_0_says_which_checkpoints_are_kept)
+{
+    for (int elsewhere = 0; elsewhere < 2; elsewhere++) {
+        char root[320];
+        snprintf(root, sizeof root, "%s", fresh_dir("apart"));
+        apart_job first = {.root = root, .max_epochs = 2};
+        apart_job then = {.root = root, .max_epochs = 4, .resumes = true, .elsewhere = elsewhere};
+        CHECK_RANKS("shm", 2, go_on_apart, &first);
+        CHECK_RANKS("shm", 2, go_on_apart, &then);
+    }
+}
+
+/* A checkpoint of copies has each slice once, though every rank has written a part: the one of ddp, whether it is in
+ * parts or not. */
 TEST(checkpoints_of_copies_have_each_slice_once)
 {
     static ranks_job r;

@@ -62,7 +62,8 @@ static lc_status evaluate(lc_comm *comm, bool own_loaders, predictions *out)
     lc_trainer_options opt = quiet_options(comm);
     opt.use_distributed_sampler = !own_loaders;
     opt.strategy = comm ? "ddp" : NULL;
-    LC_TRY(small_net_init(&m, &small_net_ops, 1));
+    /* Other seeds: parameters are rank 0's all the same. */
+    LC_TRY(small_net_init(&m, &small_net_ops, comm ? 1 + (uint64_t)lc_comm_rank(comm) : 1));
     LC_TRY(loader_of(SAMPLES - VAL, VAL, GLOBAL_BATCH / n, false, &l));
     LC_TRY(lc_trainer_new(&opt, &t));
     LC_TRY(lc_trainer_validate(t, &m.base, &(lc_run_args){.val_dataloader = l}));

@@ -2,13 +2,17 @@
 /* A rank that was started with another model, other options or other data is found, and what differs is named. */
 #include "comm_world.h"
 #include "quiet_options.h"
+#include "scratch.h"
 #include "small_net.h"
 
 typedef enum difference { SHAPE, NAME, MORE, FEWER, FROZEN, DTYPE, DIFFERENCES } difference;
 
+typedef lc_status run_fn(lc_trainer *t, lc_module *m, const lc_run_args *args);
+
 typedef struct odd_model {
     difference how;
     const char *strategy;
+    run_fn *run;
 } odd_model;
 
 static lc_status another_model(lc_comm *comm, void *ctx)
@@ -27,9 +31,12 @@ static lc_status another_model(lc_comm *comm, void *ctx)
     lc_linear_init(&m.l2, &m, "l2", width, CLASSES, .dtype = how == DTYPE ? LC_F64 : LC_F32);
     if (how == MORE) lc_linear_init(&more, &m, "l3", 2, 2);
     if (how == FROZEN) lc_module_requires_grad(&m.l2.base, false);
+    LC_TRY(lc_metric_new("Accuracy", &(lc_metric_options){.num_classes = CLASSES}, &m.accuracy));
     LC_TRY(loader_of(0, SAMPLES, 4, false, &train));
     LC_TRY(lc_trainer_new(&opt, &t));
-    lc_status s = lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = train});
+    lc_run_args args = {.train_dataloader = train};
+    if (odd->run != lc_trainer_fit) args = (lc_run_args){.dataloaders = &train, .n_dataloaders = 1};
+    lc_status s = odd->run(t, &m.base, &args);
     char message[1024];
     snprintf(message, sizeof message, "%s", lc_error_message());
     lc_trainer_free(t);
@@ -38,7 +45,7 @@ static lc_status another_model(lc_comm *comm, void *ctx)
     return lc_fail(s, "%s", message);
 }
 
-TEST(different_models_are_named)
+static void check_models(run_fn *run)
 {
     static const char *const differ[DIFFERENCES] = {
         [SHAPE] = "rank 1 has l1.weight f32 [9,6] where rank 0 has l1.weight f32 [8,6]",
@@ -50,13 +57,24 @@ TEST(different_models_are_named)
     };
     for (int how = 0; how < DIFFERENCES; how++)
         for (int sharded = 0; sharded < 2; sharded++) {
-            odd_model odd = {(difference)how, sharded ? "sharded" : "ddp"};
+            odd_model odd = {(difference)how, sharded ? "sharded" : "ddp", run};
             world *w = world_run("threads", 2, another_model, &odd);
             for (int i = 0; i < 2; i++)
                 if (w->ranks[i].status >= 0 || !strstr(w->ranks[i].message, differ[how]))
                     TEST_FAIL("%s, rank %d: %s", odd.strategy, i, w->ranks[i].message);
             world_free(w);
         }
+}
+
+TEST(different_models_are_named)
+{
+    check_models(lc_trainer_fit);
+}
+
+TEST(different_models_are_named_where_nothing_is_trained)
+{
+    check_models(lc_trainer_validate);
+    check_models(lc_trainer_predict);
 }
 
 /* One rank is started with something else. */
@@ -142,6 +160,58 @@ TEST(different_options_and_data_are_named)
                 TEST_FAIL("case %zu, rank %d: %s", k, i, w->ranks[i].message);
         }
         world_free(w);
+    }
+}
+
+/* ---- loggers ---- */
+
+/* One rank has loggers, the other none. */
+typedef struct logging_rank {
+    int rank;
+    const char *root;
+    char run_dir[2][400];
+} logging_rank;
+
+static lc_status one_logs(lc_comm *comm, void *ctx)
+{
+    logging_rank *j = ctx;
+    int rank = lc_comm_rank(comm);
+    small_net m = {0};
+    lc_dataloader *train, *val;
+    lc_trainer *t;
+    lc_callback rates;
+    lc_trainer_options opt = quiet_options(comm);
+    opt.strategy = "ddp";
+    opt.max_epochs = 1;
+    opt.default_root_dir = j->root;
+    opt.logger = rank == j->rank ? "csv" : "none";
+    opt.callbacks = &rates;
+    opt.n_callbacks = j->rank == 0; /* needs a logger, where it logs */
+    if (opt.n_callbacks) LC_TRY(lc_learning_rate_monitor_new(NULL, &rates));
+    LC_TRY(small_net_init(&m, &small_net_ops, 1));
+    LC_TRY(loader_of(0, SAMPLES, 4, false, &train));
+    LC_TRY(loader_of(SAMPLES - VAL, VAL, 4, false, &val));
+    LC_TRY(lc_trainer_new(&opt, &t));
+    lc_run_args args = {.train_dataloader = train, .val_dataloader = val};
+    lc_status s = lc_trainer_fit(t, &m.base, &args);
+    if (s >= 0) s = lc_trainer_validate(t, &m.base, &args);
+    char message[1024];
+    snprintf(message, sizeof message, "%s", lc_error_message());
+    snprintf(j->run_dir[rank], sizeof j->run_dir[rank], "%s", lc_trainer_run_dir(t));
+    lc_trainer_free(t);
+    lc_dataloader_free(train), lc_dataloader_free(val);
+    small_net_release(&m);
+    return s < 0 ? lc_fail(s, "%s", message) : LC_OK;
+}
+
+TEST(loggers_are_those_of_rank_0)
+{
+    for (int rank = 0; rank < 2; rank++) {
+        logging_rank j = {.rank = rank, .root = fresh_dir("loggers")};
+        char want[400] = "";
+        if (rank == 0) snprintf(want, sizeof want, "%s/lightning_logs/version_0", j.root);
+        CHECK_RANKS("threads", 2, one_logs, &j);
+        for (int i = 0; i < 2; i++) CHECK_STR(j.run_dir[i], want);
     }
 }
 

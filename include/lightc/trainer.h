@@ -156,8 +156,8 @@ LC_API int lc_trainer_num_devices(const lc_trainer *t); /* of this machine */
 /* What device `device` of a strategy that drives several in one process (data_parallel, central_storage) holds; -1: the
  * host of central_storage. Of the largest batch so far. LC_ERR_STATE where there is none, or before its first run. */
 LC_API lc_status lc_trainer_device_memory(const lc_trainer *t, int device, lc_device_memory *out) LC_MUST_USE;
-/* What this rank holds; gradients and optimizer state also before the first step has filled them. In a fit with the
- * strategy sharded: its slices; units that are gathered are intermediate results. */
+/* What this rank holds, with all of its devices; gradients and optimizer state also before the first step has filled
+ * them. In a fit with the strategy sharded: its slices; units that are gathered are intermediate results. */
 LC_API lc_status lc_trainer_memory(const lc_trainer *t, lc_device_memory *out) LC_MUST_USE;
 LC_API bool lc_trainer_is_global_zero(const lc_trainer *t);
 LC_API const char *lc_trainer_accelerator(const lc_trainer *t); /* "cpu" */

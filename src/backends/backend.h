@@ -14,6 +14,8 @@ typedef struct lc_backend_ops {
     /* A growable arena: reserves address space only; `commit` makes the first `bytes` usable. */
     lc_status (*arena_reserve)(void **base, size_t *reserved);
     lc_status (*arena_commit)(void *base, size_t reserved, size_t bytes);
+    /* What is in the first `bytes` is lost, and their memory is the system's until it is used again. */
+    void (*arena_drop)(void *base, size_t bytes);
     void (*arena_release)(void *base, size_t reserved);
     /* Zero-filled, 256-byte aligned storage. */
     lc_status (*alloc)(size_t bytes, void **out);

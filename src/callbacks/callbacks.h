@@ -25,11 +25,13 @@ static inline double lc__given(double value, double otherwise)
     return value != 0 ? value : signbit(value) ? 0 : otherwise;
 }
 
-/* For callbacks that only log. A smoke test and a bare run open no logger, but were not told to have none. */
+/* For callbacks that only log. A smoke test and a bare run open no logger, but were not told to have none; of several
+ * ranks the first one logs. */
 static inline lc_status lc__needs_logger(const lc_trainer *t, const char *who)
 {
     const char *named = t->opt.logger ? t->opt.logger : "";
-    bool none = !t->n_loggers && (!strcmp(named, "none") || !strcmp(named, "false")) && !t->opt.barebones;
+    bool none =
+        !t->n_loggers && (!strcmp(named, "none") || !strcmp(named, "false")) && !t->opt.barebones && t->rank == 0;
     return none ? lc_fail(LC_ERR_CONFIG, "%s needs a logger; this trainer has none", who) : LC_OK;
 }
 

@@ -457,6 +457,14 @@ static lc_status get_path(const lc_state *in, const char *key, char **out)
     return set_text(out, text);
 }
 
+/* What rank 0 sees: files are its own, and all ranks must remember the same. */
+static lc_status is_there(lc_trainer *t, const char *path, bool *out)
+{
+    struct stat st;
+    *out = path && stat(path, &st) == 0;
+    return lc__from_rank_zero(t, out, sizeof *out);
+}
+
 static lc_status mc_load(void *self, lc_trainer *t, const lc_state *in)
 {
     model_checkpoint *c = self;
@@ -465,6 +473,7 @@ static lc_status mc_load(void *self, lc_trainer *t, const lc_state *in)
     LC_TRY(get_path(in, "dirpath", &dir));
     bool same = dir && c->dir && !strcmp(dir, c->dir);
     free(dir);
+    LC_TRY(lc__from_rank_zero(t, &same, sizeof same));
     LC_TRY(get_path(in, "best_model_path", &c->best_path));
     LC_TRY(lc_state_get_bool(in, "has_best_model_score", &c->has_best_score));
     LC_TRY(lc_state_get_double(in, "best_model_score", &c->best_score));
@@ -485,11 +494,13 @@ static lc_status mc_load(void *self, lc_trainer *t, const lc_state *in)
     LC_TRY(lc_state_get_array(in, "best_k_models", &list));
     for (int64_t i = 0; i < lc_state_length(list); i++) {
         const lc_state *o = lc_state_at(list, i);
-        struct stat st;
+        bool there;
         kept item = {0};
         LC_TRY(get_path(o, "path", &item.path));
-        if (!item.path || stat(item.path, &st) != 0 || lc_state_get_double(o, "score", &item.score) < 0) {
+        lc_status s = is_there(t, item.path, &there);
+        if (s < 0 || !there || lc_state_get_double(o, "score", &item.score) < 0) {
             free(item.path); /* it has gone since */
+            LC_TRY(s);
             continue;
         }
         kept *best = realloc(c->best, (size_t)(c->n_best + 1) * sizeof *best);

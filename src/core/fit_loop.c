@@ -204,6 +204,7 @@ static lc_status run_epoch(lc_trainer *t)
         t->is_last_batch = t->epoch_complete = false;
         LC_TRY(LC__HOOK(t, ON_TRAIN_EPOCH_START, on_train_epoch_start));
     }
+    LC_TRY(lc__sync_wishes(t));
     if (epoch_done(t)) return LC_OK;
     if (t->loader_state) {
         LC_TRY(lc__source_load(&t->train, t->loader_state));
@@ -278,6 +279,7 @@ lc_status lc__end_of_epoch(lc_trainer *t)
     LC_TRY(lc__results_publish_epoch(t, r));
     if (t->monitor_epoch_end.n)
         LC_TRY(LC__IN_HOOK(t, ON_TRAIN_EPOCH_END, LC__CALLBACKS(t, &t->monitor_epoch_end, on_train_epoch_end)));
+    LC_TRY(lc__sync_wishes(t)); /* of these hooks: no gradients are exchanged before it is asked whether to go on */
     LC_TRY(after_epoch(t));
     t->epoch_end_reached = false;
     t->phase = LC__PHASE_START;
@@ -379,6 +381,7 @@ lc_status lc__fit_loop(lc_trainer *t)
     if (t->max_epochs == 0 || t->max_steps == 0) return LC_OK;
     LC_TRY(lc__setup_train_data(t));
     lc__check_global_batch(t);
+    LC_TRY(lc__sync_wishes(t));
     bool at_end = t->resume_phase == LC__PHASE_EPOCH_END;
     if (at_end) {
         /* RESUME: the epoch's hooks have run; what follows them has not. */
@@ -397,6 +400,7 @@ lc_status lc__fit_loop(lc_trainer *t)
     if (t->enable_validation) LC_TRY(lc__setup_eval_data(t));
     LC_TRY(lc__check_same_data(t));
     LC_TRY(LC__HOOK(t, ON_TRAIN_START, on_train_start));
+    LC_TRY(lc__sync_wishes(t));
     while (unfinished || !fit_done(t)) {
         unfinished = false;
         LC_TRY(lc__setup_train_data(t));

@@ -2,11 +2,13 @@
 /* What a rank holds in memory, and the bound of it (memory_limit). What a module and its optimizers need is known
  * before a step has run: gradients and optimizer state have addresses then, but no pages. Intermediate results are
  * known when a step is planned, before it is run. */
-#include "core/trainer_internal.h"
+#include "core/parts.h"
+#include "tensor/devices.h"
 #include "tensor/graph_impl.h"
 #include "tensor/shard.h"
 #include "tensor/tree.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +23,7 @@ typedef struct walk {
     lc_device_memory *m;
     const lc_flat *seen[8]; /* one for each data type, as a rule */
     int n_seen;
-    bool in_parts; /* as far as strategies go: parameters too */
+    int64_t whole; /* of parameters that are in parts: all of them together */
 } walk;
 
 static int64_t elements_of(const lc_flat *flat)
@@ -35,11 +37,11 @@ static lc_status add_tensor(void *ctx, const char *path, lc_module *owner, lc_mo
     const lc_flat *flat = mt->is_parameter ? mt->tensor->flat : NULL;
     (void)path, (void)owner;
     *(mt->is_parameter ? &w->m->parameters : &w->m->buffers) += bytes_held(mt->tensor);
+    if (mt->tensor->in_parts) w->whole += lc__numel(&mt->tensor->type) * (int64_t)lc_dtype_size(mt->tensor->type.dtype);
     for (int i = 0; i < w->n_seen; i++)
         if (w->seen[i] == flat) return LC_OK;
     if (!flat || w->n_seen == (int)(sizeof w->seen / sizeof *w->seen)) return LC_OK;
     w->seen[w->n_seen++] = flat;
-    w->in_parts |= flat->sharding && flat->sharding->parameter;
     w->m->gradients += elements_of(flat) * (int64_t)lc_dtype_size(mt->tensor->type.dtype);
     return LC_OK;
 }
@@ -59,8 +61,8 @@ static int64_t state_of(const lc_optimizer *opt)
     return bytes;
 }
 
-static lc_status count(const lc_graph *g, lc_module *m, const lc_optimizers *optimizers, lc_device_memory *out,
-                       bool *in_parts)
+static lc_status count(const lc_graph *g, lc_module *m, const lc_optimizers *optimizers, const lc__devices *devices,
+                       lc_device_memory *out, int64_t *whole)
 {
     walk w = {.m = out};
     *out = (lc_device_memory){0};
@@ -69,16 +71,17 @@ static lc_status count(const lc_graph *g, lc_module *m, const lc_optimizers *opt
     for (int i = 0; i < optimizers->n; i++) out->optimizer_state += state_of(optimizers->optimizers[i].optimizer);
     out->activations = (int64_t)g->arena_committed;
     out->workspace = (int64_t)g->scratch_bytes;
-    *in_parts = w.in_parts;
+    if (devices) lc__devices_add_memory(devices, out);
+    *whole = w.whole;
     return LC_OK;
 }
 
 lc_status lc_trainer_memory(const lc_trainer *t, lc_device_memory *out)
 {
-    bool in_parts;
+    int64_t whole;
     *out = (lc_device_memory){0};
     if (!t->m || !t->graph) return lc_fail(LC_ERR_STATE, "lc_trainer_memory: nothing has been run yet");
-    return count(t->graph, t->m, &t->optimizers, out, &in_parts);
+    return count(t->graph, t->m, &t->optimizers, lc__parts_devices(t), out, &whole);
 }
 
 lc_status lc__memory_limit_parse(const char *text, int64_t *bytes)
@@ -97,22 +100,34 @@ lc_status lc__memory_limit_parse(const char *text, int64_t *bytes)
     return lc_fail(LC_ERR_CONFIG, "memory_limit=\"%.60s\"; it is a size: 512MiB, 1.5GiB, or bytes", text);
 }
 
-lc_status lc__memory_limit_apply(const char *text, lc_graph *g, lc_module *module, const lc_optimizers *optimizers)
+static const char *advice(int64_t whole, int64_t limit, const lc__devices *devices)
+{
+    if (devices) return "Fewer devices would hold fewer gradients; --strategy sharded spreads them over all ranks";
+    if (whole >= limit) return "More ranks would not help: the model itself is larger";
+    return whole ? "More ranks would have smaller parts" : "--strategy sharded spreads them over all ranks";
+}
+
+/* A rank that has parts of the parameters has them whole, too, when the run begins and when it ends: then, with
+ * gradients and optimizer state, it needs more, but nothing for steps (lc__graph_drop_arena). */
+
+lc_status lc__memory_limit_apply(const char *text, lc_graph *g, lc_module *module, const lc_optimizers *optimizers,
+                                 struct lc__devices *devices)
 {
     const double mib = 1048576;
-    int64_t limit;
+    int64_t limit, whole;
     lc_device_memory m;
-    bool in_parts;
     LC_TRY(lc__memory_limit_parse(text, &limit));
     if (!limit) return LC_OK;
-    LC_TRY(count(g, module, optimizers, &m, &in_parts));
+    LC_TRY(count(g, module, optimizers, devices, &m, &whole));
     int64_t held = m.parameters + m.buffers + m.gradients + m.optimizer_state;
     g->options.max_bytes = limit - held;
-    if (limit > held) return LC_OK;
-    return lc_fail(LC_ERR_MEMORY,
-                   "this rank needs %.2f MiB (parameters and buffers %.2f, gradients %.2f, optimizer state %.2f) and "
-                   "memory for its steps; memory_limit is %.2f MiB. %s",
-                   (double)held / mib, (double)(m.parameters + m.buffers) / mib, (double)m.gradients / mib,
-                   (double)m.optimizer_state / mib, (double)limit / mib,
-                   in_parts ? "More ranks would have smaller parts" : "--strategy sharded spreads them over all ranks");
+    if (devices) lc__devices_limit(devices, limit - held);
+    if (limit > held && limit >= held + whole) return LC_OK;
+    char figures[160], more[80] = "";
+    snprintf(figures, sizeof figures, "parameters and buffers %.2f, gradients %.2f, optimizer state %.2f",
+             (double)(m.parameters + m.buffers) / mib, (double)m.gradients / mib, (double)m.optimizer_state / mib);
+    if (whole) snprintf(more, sizeof more, ", and whole parameters, when the run ends, %.2f", (double)whole / mib);
+    return lc_fail(LC_ERR_MEMORY, "this rank needs %.2f MiB (%s%s)%s; memory_limit is %.2f MiB. %s",
+                   (double)(held + whole) / mib, figures, more, whole ? "" : " and memory for its steps",
+                   (double)limit / mib, advice(whole, limit, devices));
 }

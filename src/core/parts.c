@@ -375,6 +375,11 @@ lc_status lc_trainer_device_memory(const lc_trainer *t, int device, lc_device_me
     return LC_OK;
 }
 
+struct lc__devices *lc__parts_devices(const lc_trainer *t)
+{
+    return t->parts ? t->parts->devices : NULL;
+}
+
 static void say(lc_trainer *t, const char *who, const lc_device_memory *m)
 {
     int64_t all = m->parameters + m->buffers + m->gradients + m->optimizer_state + m->activations + m->workspace;

@@ -35,6 +35,8 @@ lc_tensor *lc__parts_value(const lc_trainer *t);
 /* What closure_run does for a whole batch. */
 lc_status lc__parts_closure(lc_closure *c) LC_MUST_USE;
 
+/* NULL: no parts. */
+struct lc__devices *lc__parts_devices(const lc_trainer *t);
 /* Tells how much memory each device holds. */
 void lc__parts_report(lc_trainer *t);
 

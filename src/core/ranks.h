@@ -17,6 +17,9 @@ lc_status lc__ranks_are_there(const lc_trainer *t) LC_MUST_USE;
 lc_status lc__ranks_agree(lc_comm *comm, lc_status mine) LC_MUST_USE;
 /* Rank 0's text (or NULL), on all; *text is owned. Collective. */
 lc_status lc__ranks_text(lc_comm *comm, char **text) LC_MUST_USE;
+/* same_run.c: parameters and buffers become rank 0's; an error names the first tensor that another rank does not have
+ * under the same name, with the same type and shape. Collective. */
+lc_status lc__ranks_model(lc_comm *comm, lc_module *m) LC_MUST_USE;
 
 static inline bool lc__is_rank_zero(const lc_trainer *t)
 {
@@ -65,7 +68,7 @@ lc_status lc__end_batch(lc_trainer *t) LC_MUST_USE;
 void lc__weigh_batch(lc_trainer *t, const lc_batch *batch);
 /* Gradients of all ranks, and what each wants of the run (stop, save, ...): from then on all want the same. */
 lc_status lc__sync_gradients(lc_trainer *t) LC_MUST_USE;
-/* The wishes alone, where no gradients are exchanged: at the end of an epoch. */
+/* The wishes alone, where no gradients are exchanged: before the first batch, and where an epoch begins and ends. */
 lc_status lc__sync_wishes(lc_trainer *t) LC_MUST_USE;
 
 /* The signal that ends the run, or 0, and whether SIGUSR1 asked for a checkpoint: with several ranks, what all agreed

@@ -243,7 +243,7 @@ static lc_status fit_begin(lc_trainer *t)
 {
     lc_graph_set_window(t->graph, 0); /* an earlier fit by hand has set it */
     LC_TRY(set_up_optimizers(t));
-    LC_TRY(lc__memory_limit_apply(t->opt.memory_limit, t->graph, t->m, &t->optimizers));
+    LC_TRY(lc__memory_limit_apply(t->opt.memory_limit, t->graph, t->m, &t->optimizers, lc__parts_devices(t)));
     lc_module_train(t->m, true);
     LC_TRY(LC__HOOK(t, ON_FIT_START, on_fit_start));
     if (t->restoring_from) {
@@ -400,6 +400,7 @@ static lc_status eval_body(lc_trainer *t)
 {
     lc_checkpoint_close(t->restoring_from);
     t->restoring_from = NULL;
+    LC_TRY(lc__ranks_model(t->comm, t->m));
     LC_TRY(lc__setup_eval_data(t));
     LC_TRY(lc__check_same_data(t));
     bool none = true; /* limits of 0: nothing is run, not even hooks */

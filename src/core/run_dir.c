@@ -161,18 +161,18 @@ done:
 
 lc_status lc__loggers_start(lc_trainer *t)
 {
-    if (t->loggers_started) lc__loggers_status(t, "running");
-    if (t->loggers_started || !t->n_loggers || (t->rank != 0 && t->run_dir)) return LC_OK;
-    if (t->opt.fast_dev_run || t->opt.barebones) return LC_OK; /* loggers of the program are not used either */
-    /* Rank 0 takes the folder and logs; the others know where it is. */
+    /* Loggers of the program are not used in a smoke test or a bare run either. */
+    bool starts = t->n_loggers && !t->loggers_started && !t->opt.fast_dev_run && !t->opt.barebones;
     lc__first_error e = {0};
-    if (lc__is_rank_zero(t)) lc__first_error_note(&e, start_loggers(t));
-    int32_t failed = e.status, version = t->version;
-    LC_TRY(lc__from_rank_zero(t, &failed, sizeof failed));
-    if (failed < 0)
+    if (t->loggers_started) lc__loggers_status(t, "running");
+    /* Rank 0 takes the folder and logs; the others know where it is, whatever loggers they were given. */
+    if (starts && lc__is_rank_zero(t)) lc__first_error_note(&e, start_loggers(t));
+    int32_t said[] = {starts, e.status, t->version};
+    LC_TRY(lc__from_rank_zero(t, said, sizeof said));
+    if (!said[0]) return LC_OK;
+    if (said[1] < 0)
         return e.status < 0 ? lc__first_error_status(&e) : lc_fail(LC_ERR_PEER, "rank 0 could not start its loggers");
-    LC_TRY(lc__from_rank_zero(t, &version, sizeof version));
-    t->version = version;
+    t->version = said[2];
     return lc__text_from_rank_zero(t, &t->run_dir);
 }
 

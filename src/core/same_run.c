@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks must be the same program, started with the same options, on the same data, and log the same values. What must
- * agree is written as lines of text and compared with rank 0's before anything is computed with it; the first line that
- * differs is the error. (That models agree, the strategies check.)
+/* Ranks must be the same program, started with the same options, on the same model and data, and log the same values.
+ * What must agree is written as lines of text and compared with rank 0's before anything is computed with it; the first
+ * line that differs is the error. What parameters and buffers are, rank 0 says.
  *
  * To leave an option out, because ranks may differ in it: a name in `own`. */
 #include "core/hyperparameters.h"
 #include "core/options.h"
 #include "core/ranks.h"
 #include "core/str.h"
+#include "tensor/tensor_impl.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,7 +57,7 @@ static void add_options(lc__str *out, const lc_option *options, int n, const voi
 }
 
 /* The first line in which two texts differ. */
-static lc_status differ(const lc_trainer *t, const char *what, const char *mine, const char *theirs)
+static lc_status differ(const lc_comm *comm, const char *what, const char *mine, const char *theirs)
 {
     int a, b;
     for (;; mine += a + 1, theirs += b + 1) {
@@ -64,21 +65,21 @@ static lc_status differ(const lc_trainer *t, const char *what, const char *mine,
         if (a != b || strncmp(mine, theirs, (size_t)a) != 0 || !mine[a] || !theirs[b]) break;
     }
     return lc_fail(LC_ERR_STATE, "the ranks do not have the same %s: rank %d has %.*s where rank 0 has %.*s", what,
-                   t->rank, a ? a : 7, a ? mine : "nothing", b ? b : 7, b ? theirs : "nothing");
+                   lc_comm_rank(comm), a ? a : 7, a ? mine : "nothing", b ? b : 7, b ? theirs : "nothing");
 }
 
-static lc_status compare(lc_trainer *t, const char *what, const lc__str *text)
+static lc_status compare(lc_comm *comm, const char *what, const lc__str *text)
 {
     int64_t n = (int64_t)text->n;
     lc_status status;
     char *theirs = NULL;
     if (text->failed) return lc_fail(LC_ERR_MEMORY, "out of memory: the %s of this rank", what);
-    LC_TRY(lc__from_rank_zero(t, &n, sizeof n));
+    LC_TRY(lc_comm_broadcast(comm, &n, 1, LC_I64, 0, NULL));
     theirs = calloc(1, (size_t)n + 1);
     if (!theirs) return lc_fail(LC_ERR_MEMORY, "out of memory: the %s of rank 0", what);
     memcpy(theirs, text->s, text->n < (size_t)n ? text->n : (size_t)n); /* stays where rank 0 does not exist */
-    status = lc__from_rank_zero(t, theirs, (size_t)n);
-    if (status >= 0 && strcmp(text->s, theirs) != 0) status = differ(t, what, text->s, theirs);
+    status = lc_comm_broadcast(comm, theirs, n, LC_U8, 0, NULL);
+    if (status >= 0 && strcmp(text->s, theirs) != 0) status = differ(comm, what, text->s, theirs);
     free(theirs);
     return status;
 }
@@ -95,7 +96,7 @@ lc_status lc__check_same_options(lc_trainer *t)
     add_options(&text, model.options, model.n, model.target);
     add_options(&text, data.options, data.n, data.target);
     if (t->stage == LC_STAGE_FIT) lc__str_add(&text, "%s validation\n", t->enable_validation ? "a" : "no");
-    lc_status s = compare(t, "program and options", &text);
+    lc_status s = compare(t->comm, "program and options", &text);
     lc__str_free(&text);
     return s;
 }
@@ -123,9 +124,42 @@ lc_status lc__check_same_data(lc_trainer *t)
     for (int i = 0; i < t->eval.n; i++)
         describe(t, &t->eval.s[i], t->stage == LC_STAGE_FIT ? "val" : lc_stage_name(t->stage), i, &text);
     lc__str_add(&text, "no more\n");
-    lc_status s = compare(t, "data", &text);
+    lc_status s = compare(t->comm, "data", &text);
     lc__str_free(&text);
     return s;
+}
+
+/* ---- the model ---- */
+
+static lc_status describe_tensor(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
+{
+    char shape[128];
+    (void)owner;
+    lc__str_add(ctx, "%s %s %s%s\n", path, lc_dtype_name(lc_tensor_dtype(t->tensor)),
+                lc__shape_text(lc_tensor_type(t->tensor), shape, sizeof shape),
+                t->is_parameter && !lc_tensor_requires_grad(t->tensor) ? " frozen" : "");
+    return LC_OK;
+}
+
+static lc_status send_tensor(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
+{
+    (void)owner;
+    if (t->tensor->in_parts)
+        return lc_fail(LC_ERR_STATE,
+                       "%s: this rank has a part only, and the others were of a run that failed; load a checkpoint",
+                       path);
+    return lc_comm_broadcast(ctx, t->tensor->data, lc_tensor_numel(t->tensor), lc_tensor_dtype(t->tensor), 0, NULL);
+}
+
+lc_status lc__ranks_model(lc_comm *comm, lc_module *m)
+{
+    lc__str text = {0};
+    if (!comm) return LC_OK;
+    lc_status s = lc_module_visit(m, describe_tensor, &text);
+    lc__str_add(&text, "end\n");
+    if (s >= 0) s = compare(comm, "model", &text);
+    lc__str_free(&text);
+    return s < 0 ? s : lc_module_visit(m, send_tensor, comm);
 }
 
 /* ---- what is logged ---- */
@@ -141,7 +175,7 @@ lc_status lc__check_same_names(lc_trainer *t, const lc__results *r)
         if (lc__is_of_all_ranks(&r->e[i]))
             lc__str_add(&text, "%s (%s)\n", r->e[i].name, r->e[i].of_metric ? "metric" : how[r->e[i].args.reduce_fx]);
     lc__str_add(&text, "no more\n");
-    lc_status s = compare(t, "logged values", &text);
+    lc_status s = compare(t->comm, "logged values", &text);
     lc__str_free(&text);
     return s;
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "strategies/processes.h"
 
-#include "core/module_internal.h"
+#include "core/ranks.h"
 #include "core/status.h"
-#include "core/str.h"
 #include "tensor/wire.h"
 
 #include <stdio.h>
@@ -73,62 +72,7 @@ lc_comm *lc__processes_comm(void *self)
     return ((lc__processes *)self)->comm;
 }
 
-/* ---- the same model everywhere ---- */
-
-static lc_status describe(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
-{
-    char shape[128];
-    (void)owner;
-    lc__str_add(ctx, "%s %s %s%s\n", path, lc_dtype_name(lc_tensor_dtype(t->tensor)),
-                lc__shape_text(lc_tensor_type(t->tensor), shape, sizeof shape),
-                t->is_parameter && !lc_tensor_requires_grad(t->tensor) ? " frozen" : "");
-    return LC_OK;
-}
-
-/* The first line in which two texts differ. */
-static lc_status differ(const char *mine, const char *theirs, int rank)
-{
-    int a, b;
-    for (;; mine += a + 1, theirs += b + 1) {
-        a = (int)strcspn(mine, "\n"), b = (int)strcspn(theirs, "\n");
-        if (a != b || strncmp(mine, theirs, (size_t)a) != 0) break;
-        if (!mine[a] || !theirs[b]) break;
-    }
-    return lc_fail(LC_ERR_STATE, "the ranks have different models: rank %d has %.*s where rank 0 has %.*s", rank,
-                   a ? a : 7, a ? mine : "nothing", b ? b : 7, b ? theirs : "nothing");
-}
-
-static lc_status check_model(lc_comm *comm, lc_module *m)
-{
-    lc__str text = {0};
-    char *theirs = NULL;
-    lc_status status;
-    LC_TRY_GOTO(status, done, lc_module_visit(m, describe, &text));
-    lc__str_add(&text, "end\n");
-    if (text.failed) LC_TRY_GOTO(status, done, lc_fail(LC_ERR_MEMORY, "out of memory: a description of the model"));
-    int64_t n = (int64_t)text.n;
-    LC_TRY_GOTO(status, done, lc_comm_broadcast(comm, &n, 1, LC_I64, 0, NULL));
-    theirs = malloc((size_t)n + 1);
-    if (!theirs) LC_TRY_GOTO(status, done, lc_fail(LC_ERR_MEMORY, "out of memory: a description of the model"));
-    memcpy(theirs, text.s, text.n < (size_t)n ? text.n : (size_t)n);
-    LC_TRY_GOTO(status, done, lc_comm_broadcast(comm, theirs, n, LC_U8, 0, NULL));
-    theirs[n] = 0;
-    if (strcmp(text.s, theirs) != 0) status = differ(text.s, theirs, lc_comm_rank(comm));
-done:
-    free(theirs);
-    lc__str_free(&text);
-    return status;
-}
-
-static lc_status send_tensor(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
-{
-    (void)owner;
-    if (t->tensor->in_parts)
-        return lc_fail(LC_ERR_STATE,
-                       "%s: this rank has a part only, and the others were of a run that failed; load a checkpoint",
-                       path);
-    return lc_comm_broadcast(ctx, t->tensor->data, lc_tensor_numel(t->tensor), lc_tensor_dtype(t->tensor), 0, NULL);
-}
+/* ---- the model ---- */
 
 lc_status lc__processes_share(void *self, lc_graph *graph, lc_module *m, lc_optimizer *const *optimizers, int n,
                               int stage)
@@ -136,8 +80,7 @@ lc_status lc__processes_share(void *self, lc_graph *graph, lc_module *m, lc_opti
     lc__processes *d = self;
     if (!d->comm) return LC_OK;
     if (d->reducer) LC_TRY(lc__reducer_gather(d->reducer)); /* of a run that was interrupted */
-    LC_TRY(check_model(d->comm, m));
-    LC_TRY(lc_module_visit(m, send_tensor, d->comm));
+    LC_TRY(lc__ranks_model(d->comm, m));
     lc__reducer_free(d->reducer);
     LC_TRY(lc__reducer_new(graph, d->comm, d->bucket_bytes, &d->reducer));
     LC_TRY(lc__reducer_compress(d->reducer, d->wire));

@@ -42,6 +42,7 @@ struct lc__devices {
     shared_flat *flats;
     int n_flats;
     size_t copied_bytes; /* a device's, before each step */
+    int64_t max_bytes;   /* of the host's steps and all devices'; 0: what the machine has */
     /* ---- the step ---- */
     int parts; /* 0: none is open */
     lc_plan **plans;
@@ -425,6 +426,26 @@ static void add_stats(lc__devices *d, const lc_graph *g, const lc_plan *p, int64
     }
 }
 
+static int64_t step_bytes(const lc_graph *g)
+{
+    return (int64_t)g->arena_committed + (g->tree ? lc__tree_bytes(g->tree) : 0);
+}
+
+/* A graph may have what the others have not taken. */
+static void limit_graph(const lc__devices *d, lc_graph *g)
+{
+    int64_t left = d->max_bytes - step_bytes(d->host) + step_bytes(g);
+    if (!d->max_bytes) return;
+    for (int i = 0; i < d->n; i++) left -= step_bytes(d->graphs[i]);
+    g->options.max_bytes = left > 0 ? left : 1; /* 0 would be no bound */
+}
+
+void lc__devices_limit(lc__devices *d, int64_t bytes)
+{
+    d->max_bytes = bytes;
+    limit_graph(d, d->host);
+}
+
 static lc_status run_recorded(lc__devices *d, bool final, int64_t *backwards)
 {
     lc_status s = LC_OK;
@@ -434,11 +455,13 @@ static lc_status run_recorded(lc__devices *d, bool final, int64_t *backwards)
     for (int i = 0; i < d->parts && s >= 0; i++) {
         lc_graph *g = lc__devices_enter(d, i, d->graphs[i]->loss_weight);
         int64_t hits = g->stats.hits, misses = g->stats.misses;
+        limit_graph(d, g);
         s = lc__graph_plan(g, final, &d->plans[i]);
         add_stats(d, g, d->plans[i], hits, misses);
         if (g->backwards > *backwards) *backwards = g->backwards;
     }
     lc__devices_leave(d);
+    limit_graph(d, d->host);
     if (s >= 0) lc__team_run(d->team, d->parts, execute, d);
     for (int i = 0; i < d->parts && s >= 0; i++) {
         s = lc_step_status(d->graphs[i]);
@@ -488,11 +511,8 @@ static void add_host(const lc__devices *d, lc_device_memory *m)
     m->workspace += (int64_t)d->host->scratch_bytes;
 }
 
-void lc__devices_memory(const lc__devices *d, int i, lc_device_memory *m)
+static void add_device(const lc__devices *d, int i, lc_device_memory *m)
 {
-    *m = (lc_device_memory){0};
-    if (i == (d->copies ? -1 : 0)) add_host(d, m);
-    if (i < 0 || i >= d->n) return;
     for (int k = 0; k < d->n_entries; k++) {
         const lc_tensor *r = d->entries[k].replicas[i];
         if (r && !r->base) *(d->entries[k].is_buffer ? &m->buffers : &m->parameters) += (int64_t)r->bytes;
@@ -502,4 +522,16 @@ void lc__devices_memory(const lc__devices *d, int i, lc_device_memory *m)
     if (d->trees[i]) m->gradients += lc__tree_bytes(d->trees[i]);
     m->activations += (int64_t)d->graphs[i]->arena_committed;
     m->workspace += (int64_t)d->graphs[i]->scratch_bytes;
+}
+
+void lc__devices_memory(const lc__devices *d, int i, lc_device_memory *m)
+{
+    *m = (lc_device_memory){0};
+    if (i == (d->copies ? -1 : 0)) add_host(d, m);
+    if (i >= 0 && i < d->n) add_device(d, i, m);
+}
+
+void lc__devices_add_memory(const lc__devices *d, lc_device_memory *m)
+{
+    for (int i = 0; i < d->n; i++) add_device(d, i, m);
 }

@@ -57,5 +57,9 @@ lc_status lc__devices_run(lc__devices *d) LC_MUST_USE;
 
 /* What device i holds, in bytes; i -1: the host, where it is not a device itself (copies), else zeros. */
 void lc__devices_memory(const lc__devices *d, int i, lc_device_memory *out);
+/* Adds what all of them hold beside the host's. */
+void lc__devices_add_memory(const lc__devices *d, lc_device_memory *m);
+/* A bound of what the steps of the host and of all devices take together. */
+void lc__devices_limit(lc__devices *d, int64_t bytes);
 
 #endif

@@ -197,6 +197,13 @@ lc_status lc__graph_settle(lc_graph *g)
     return g->reducer ? lc__reducer_settle(g->reducer) : LC_OK;
 }
 
+void lc__graph_drop_arena(lc_graph *g)
+{
+    if (g->recording) return;
+    g->generation++;
+    g->backend->arena_drop(g->arena, g->arena_committed);
+}
+
 void lc__graph_enter(lc_graph *g)
 {
     if (lc__current == g) return;

@@ -251,6 +251,9 @@ lc_status lc__graph_add_flat(lc_graph *g, lc_flat *flat) LC_MUST_USE;
 lc_status lc__graph_flush(lc_graph *g) LC_MUST_USE;
 /* Waits for gradients that are under way to other ranks; who reads them on the host. */
 lc_status lc__graph_settle(lc_graph *g) LC_MUST_USE;
+/* Between two steps: gives the memory of intermediate results back, which the next step takes again. Those that were
+ * kept expire. */
+void lc__graph_drop_arena(lc_graph *g);
 /* lc_step_run in two halves, of which the first is for the graph's thread and the second for any: the plan of what was
  * recorded (NULL: nothing was), and running it. lc__graph_ran goes on with recording. */
 lc_status lc__graph_plan(lc_graph *g, bool final, lc_plan **plan) LC_MUST_USE;

@@ -177,6 +177,7 @@ bool lc__reducer_sums_on_tree(const lc__reducer *r)
 
 lc_status lc__reducer_gather(lc__reducer *r)
 {
+    if (r->stage == 3) lc__graph_drop_arena(r->g); /* to make room */
     for (int i = 0; i < r->n_flats; i++) LC_TRY(lc__flat_gather(r->flats[i]));
     return LC_OK;
 }

@@ -31,7 +31,7 @@ void lc__reducer_shard(lc__reducer *r, int stage);
  * (NULL: none) have the same slice, of a copy each, and sums of gradients go on over them. Groups that were split from
  * the reducer's communicator; borrowed. */
 void lc__reducer_replicate(lc__reducer *r, lc_comm *slices, lc_comm *replicas);
-/* Parameters are whole again on every rank. Collective. */
+/* Parameters are whole again on every rank; in stage 3 what steps have computed expires. Collective. */
 lc_status lc__reducer_gather(lc__reducer *r) LC_MUST_USE;
 
 /* Around a batch, in stage 3: parameters are gathered when they are used, so a rank that goes through the module fewer

@@ -40,6 +40,7 @@ const lc_backend_ops lc__cpu_backend = {
     .name = "cpu",
     .arena_reserve = lc__cpu_arena_reserve,
     .arena_commit = lc__cpu_arena_commit,
+    .arena_drop = lc__cpu_arena_drop,
     .arena_release = lc__cpu_arena_release,
     .alloc = lc__cpu_alloc,
     .free = lc__cpu_free,

@@ -22,6 +22,12 @@
  * the system's again, as a module's parameters when they have moved into flat buffers. */
 #define MAP_FROM ((size_t)128 << 10)
 
+static size_t whole_pages(size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return (bytes + page - 1) / page * page;
+}
+
 /* ---- arenas ---- */
 lc_status lc__cpu_arena_reserve(void **base, size_t *reserved)
 {
@@ -60,18 +66,17 @@ lc_status lc__cpu_arena_commit(void *base, size_t reserved, size_t bytes)
     return LC_OK;
 }
 
+void lc__cpu_arena_drop(void *base, size_t bytes)
+{
+    if (bytes) madvise(base, whole_pages(bytes), MADV_DONTNEED);
+}
+
 void lc__cpu_arena_release(void *base, size_t reserved)
 {
     if (base) munmap(base, reserved);
 }
 
 /* ---- single storages ---- */
-static size_t whole_pages(size_t bytes)
-{
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    return (bytes + page - 1) / page * page;
-}
-
 lc_status lc__cpu_alloc(size_t bytes, void **out)
 {
     *out = NULL;

@@ -7,6 +7,7 @@
 
 lc_status lc__cpu_arena_reserve(void **base, size_t *reserved);
 lc_status lc__cpu_arena_commit(void *base, size_t reserved, size_t bytes);
+void lc__cpu_arena_drop(void *base, size_t bytes);
 void lc__cpu_arena_release(void *base, size_t reserved);
 lc_status lc__cpu_alloc(size_t bytes, void **out);
 void lc__cpu_free(void *data, size_t bytes);
