@@ -31,6 +31,7 @@ static const lc_option switches[] = {
     {.name = "local_rank"},
     {.name = "local_size"},
     {.name = "secret"},
+    {.name = "run"},
     {.name = "restarted"},
     {.name = "batches"},
     {.name = "coordinated"},

@@ -109,7 +109,6 @@ static const char *advice(int64_t whole, int64_t limit, const lc__devices *devic
 
 /* A rank that has parts of the parameters has them whole, too, when the run begins and when it ends: then, with
  * gradients and optimizer state, it needs more, but nothing for steps (lc__graph_drop_arena). */
-
 lc_status lc__memory_limit_apply(const char *text, lc_graph *g, lc_module *module, const lc_optimizers *optimizers,
                                  struct lc__devices *devices)
 {
