@@ -372,18 +372,20 @@ static lc_status report(net *m, lc_trainer *t, int fit)
     return lc_trainer_global_rank(t) == 0 ? write_file(name, text) : LC_OK;
 }
 
-static lc_status train(lc_trainer_options *opt, int fit)
+static lc_status train(const lc_trainer_options *of, int fit)
 {
     lc_status status = LC_OK;
+    lc_trainer_options opt = *of;
     lc_trainer *t = NULL;
     lc_dataloader *train = NULL, *val = NULL;
     net m = {0};
+    opt.storage = NULL; /* the caller's: it makes several trainers */
     LC_TRY(strike_at("init", 0));
     lc_module_init(&m.base, &net_ops, 1 + (uint64_t)fit);
     lc_linear_init(&m.l1, &m, "l1", FEATURES, WIDTH);
     lc_linear_init(&m.l2, &m, "l2", WIDTH, WIDTH);
     lc_linear_init(&m.l3, &m, "l3", WIDTH, CLASSES);
-    LC_TRY_GOTO(status, done, lc_trainer_new(opt, &t));
+    LC_TRY_GOTO(status, done, lc_trainer_new(&opt, &t));
     LC_TRY_GOTO(status, done, strike_at("init", 1));
     LC_TRY_GOTO(status, done, loader_of(true, &train));
     LC_TRY_GOTO(status, done, loader_of(false, &val));
@@ -416,6 +418,7 @@ int main(int argc, char **argv)
     snprintf(text, sizeof text, "%.6f %d %s\n", begun, rank, port ? port : "0");
     LC_MAIN_TRY(write_file(name, text));
     for (int fit = 0; fit < s.fits; fit++) LC_MAIN_TRY(train(&opt, fit));
+    lc_trainer_options_release(&opt);
     LC_MAIN_TRY(strike_at("end", 2));
     return 0;
 }

@@ -12,6 +12,7 @@ static const struct {
     {"lc__current", ".tbss"}, /* the graph that this thread records (src/tensor) */
     {"error", ".tbss"},       /* the message of this thread's last failure (src/core/status.c) */
     {"fits_begun", ".bss"},   /* which of its fits a program is in, for ranks that are started again (src/core/run.c) */
+    {"keeper", ".bss"},       /* which trainer watches for signals, which are the process's (src/core/signals.c) */
     {"this_process", ".bss"}, /* which rank a process is, is a fact of the process (src/comm/world.c); behind a mutex */
 };
 

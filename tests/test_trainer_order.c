@@ -273,6 +273,22 @@ TEST(sigterm_stops_after_the_step_with_a_checkpoint)
     end(&s);
 }
 
+/* The trainer that was told before is still there. */
+TEST(each_run_is_told_to_end_for_itself)
+{
+    static setting s[2];
+    int at = 1;
+    for (int k = 0; k < 2; k++) {
+        begin(&s[k], 6, 0);
+        s[k].m.lr = 0.01;
+        lc_lambda_args args = {.context = &at, .on_train_batch_end = send_signal};
+        CHECK_OK(lc_lambda_callback_new(&args, &s[k].cb[s[k].o.n_callbacks++]));
+        CHECK_STATUS(fit(&s[k]), LC_ERR_INTERRUPTED);
+        CHECK_EQ(lc_trainer_global_step(s[k].t), 2);
+    }
+    for (int k = 0; k < 2; k++) end(&s[k]);
+}
+
 /* ckpt_path=last: not the newest of all where that holds weights alone; also where a callback of the program's saves.
  */
 TEST(last_is_one_to_go_on_with)

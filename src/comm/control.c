@@ -580,7 +580,7 @@ lc_status lc__control_explain(lc__control *c, double seconds, lc_status status)
     pthread_mutex_lock(&c->lock);
     await_end(c, seconds);
     if (c->ended) status = fail_ended(c);
-    c->unexplained = !c->ended;
+    if (seconds > 0) c->unexplained = !c->ended; /* else nobody has waited */
     pthread_mutex_unlock(&c->lock);
     return status;
 }

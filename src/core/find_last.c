@@ -25,11 +25,11 @@ lc__ckpt_origin lc__origin(const lc_trainer *t)
     return origin;
 }
 
-/* A directory that is not there has none. */
+/* A directory that is not there, or that cannot be read, has none: others may have. */
 static lc_status look(lc__ckpt_list *list, const char *dir, const lc__ckpt_origin *origin)
 {
-    struct stat st;
-    return *dir && stat(dir, &st) == 0 && S_ISDIR(st.st_mode) ? lc__ckpt_list_add(list, dir, origin) : LC_OK;
+    lc_status s = *dir ? lc__ckpt_list_add(list, dir, origin) : LC_OK;
+    return s == LC_ERR_MEMORY ? s : LC_OK;
 }
 
 static lc_status look_below(const lc_trainer *t, lc__ckpt_list *list, const lc__ckpt_origin *origin)

@@ -369,7 +369,10 @@ static lc_status finish(lc_trainer *t, lc_status s)
     lc_checkpoint_close(t->restoring_from);
     t->restoring_from = NULL;
     /* Who was told to end may be told the same again a moment later. */
-    if (!atomic_load(&t->signal)) lc__signals_end(t);
+    if (atomic_load(&t->signal))
+        lc__signals_keep(t);
+    else
+        lc__signals_end(t);
     if (t->profiling) lc__profiling_end(t);
     if (s < 0) lc__loggers_status(t, s == LC_ERR_INTERRUPTED ? "interrupted" : "failed");
     lc__loggers_flush(t);

@@ -86,10 +86,57 @@ static void *watch(void *arg)
     }
 }
 
+/* The signals are the process's. A trainer whose run was told to end keeps them, for what may come late, until another
+ * run begins. */
+static struct {
+    pthread_mutex_t lock;
+    lc_trainer *told;
+} keeper = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void end_watch(lc_trainer *t)
+{
+    struct lc__signals *s = t->signals;
+    if (!s) return;
+    t->signals = NULL;
+    if (s->started) {
+        while (write(s->pipe[1], "x", 1) < 0 && errno == EINTR) continue;
+        pthread_join(s->thread, NULL);
+    }
+    lc__signal_fd_close(&s->signals);
+    for (int i = 0; i < 2; i++)
+        if (s->pipe[i] >= 0) close(s->pipe[i]);
+    free(s);
+}
+
+/* Of t, if it keeps them; NULL: of whoever does. */
+static void take_from(lc_trainer *t)
+{
+    pthread_mutex_lock(&keeper.lock);
+    if (keeper.told && (!t || keeper.told == t)) {
+        end_watch(keeper.told);
+        keeper.told = NULL;
+    }
+    pthread_mutex_unlock(&keeper.lock);
+}
+
+void lc__signals_end(lc_trainer *t)
+{
+    take_from(t);
+    end_watch(t);
+}
+
+void lc__signals_keep(lc_trainer *t)
+{
+    take_from(NULL);
+    pthread_mutex_lock(&keeper.lock);
+    keeper.told = t;
+    pthread_mutex_unlock(&keeper.lock);
+}
+
 lc_status lc__signals_begin(lc_trainer *t)
 {
-    lc__signals_end(t); /* of a run before that was told to end */
     if (!t->opt.handle_signals) return LC_OK;
+    take_from(NULL);
     struct lc__signals *s = calloc(1, sizeof *s);
     if (!s) return lc_fail(LC_ERR_MEMORY, "out of memory: signals");
     s->flag = &t->signal;
@@ -113,19 +160,4 @@ done:
     lc__copy_message(why, sizeof why);
     lc__signals_end(t);
     return lc_fail(status, "%s (--handle_signals false runs without)", why);
-}
-
-void lc__signals_end(lc_trainer *t)
-{
-    struct lc__signals *s = t->signals;
-    if (!s) return;
-    t->signals = NULL;
-    if (s->started) {
-        while (write(s->pipe[1], "x", 1) < 0 && errno == EINTR) continue;
-        pthread_join(s->thread, NULL);
-    }
-    lc__signal_fd_close(&s->signals);
-    for (int i = 0; i < 2; i++)
-        if (s->pipe[i] >= 0) close(s->pipe[i]);
-    free(s);
 }
