@@ -140,6 +140,9 @@ mutate 'a wish to stop not heard' src/core/ranks.c 's/if (flags\[WISH_STOP\]) t-
 # ---- what does not fit is found ----
 mutate 'options not compared' src/core/run.c 's/LC_TRY(lc__check_same_options(t));//' test_ddp_differences:different_options
 mutate 'data not compared' src/core/fit_loop.c 's/LC_TRY(lc__check_same_data(t));//' test_ddp_differences:different_options
+mutate 'buffers of steps not shared' src/core/fit_loop.c 's/if (!t->accumulating) LC_TRY(lc__read_buffers_from_rank_zero(t));//' test_ddp_data:rank_0
+mutate 'own loaders weighed as shares' src/data/loader.c 's/is_slice(l) ? part.global_size : 0/part.global_size/' test_ddp_data:ranks_own
+mutate 'restarts from any fit' src/core/checkpoint_find.c 's/return !origin || (/return true || (/' test_elastic:each_fit
 mutate 'models not compared' src/core/same_run.c 's/s = compare(comm, "model", &text);/s = LC_OK;/' test_ddp_differences:different_models
 mutate 'models of evaluations not compared' src/core/run.c 's/LC_TRY(lc__ranks_model(t->comm, t->m));//' test_ddp_differences:nothing_is_trained
 mutate 'wishes of an epoch that ends not shared' src/core/fit_loop.c 's/LC_TRY(lc__sync_wishes(t)); .. of these hooks.*//' test_ddp_ends:where_one_process_stops
@@ -152,7 +155,7 @@ mutate 'a batch script taken for a rank' src/comm/world_find.c 's/variable("SLUR
 # ---- the end of a run ----
 mutate 'heartbeats never judged' src/comm/coordinator_verdict.c 's/now - m->heard > c->times.silence) {/now - m->heard > 1e9) {/' test_control:stopped test_machines:cut
 mutate 'the coordinator never judged' src/comm/control.c 's/now - c->heard > t->silence/now - c->heard > 1e9/' test_machines:cut
-mutate 'lanes never looked at' src/comm/tcp.c 's/^    look_at_lanes(g);$//' test_tcp:a_lane test_machines:one_connection
+mutate 'lanes never looked at' src/comm/tcp.c 's/\n    look_at_lanes(g);//' test_tcp:a_lane test_machines:one_connection
 mutate 'connections never asked for a sign of life' src/comm/socket.c 's/TCP_KEEPINTVL, &every/TCP_KEEPIDLE, \&every/' test_machines:by_themselves
 mutate 'ends not heard while connections are made' src/comm/tcp_mesh.c 's/some == 0 && m->meeting/some < -1 \&\& m->meeting/' test_tcp:is_heard
 mutate 'progress never judged' src/comm/coordinator_verdict.c 's/c->times.progress > 0 && now/c->times.progress > 1e9 \&\& now/' test_control:progress
@@ -184,7 +187,7 @@ mutate 'ranks outlive their supervisor' src/launch/rank.c 's/prctl(PR_SET_PDEATH
 mutate 'survivors never killed' src/launch/supervisor.c 's/if (s->deadline > 0 && lc__seconds() > s->deadline) end_those_left(s);//' test_launch_ends:is_killed
 mutate 'a silent rank given its grace' src/launch/supervisor.c 's/if (c && c->pid) kill(-c->pid, SIGKILL);//' test_launch_ends:not_waited_for
 mutate 'an end without survivors not seen' src/launch/supervisor.c 's/        heed_end(s);//' test_launch_ends:not_waited_for
-mutate 'older runs gone on from' src/core/find_last.c 's/best.found && (best.when.tv_sec > seconds/best.found || (best.when.tv_sec > seconds/' test_launch:goes_on
+mutate 'older runs gone on from' src/core/checkpoint_find.c 's/!strcmp(m->origin.run, origin->run)/true/' test_checkpoint:whom
 }
 
 [ $list = 1 ] || prepare
