@@ -119,6 +119,7 @@ static inline double patience(double seconds)
         volatile int passed = 0, failed = 0, skipped = 0;                                                              \
         setvbuf(stdout, NULL, _IOLBF, 0);                                                                              \
         signal(SIGINT, SIG_DFL); /* which is ignored in jobs that a script has put in the background */                \
+        signal(SIGHUP, SIG_DFL); /* and under nohup */                                                                 \
         for (volatile test_case *volatile c = test_first; c; c = c->next) {                                            \
             int wanted = argc < 2;                                                                                     \
             for (int i = 1; i < argc; i++) wanted |= strstr(c->name, argv[i]) != NULL;                                 \
