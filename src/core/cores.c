@@ -10,10 +10,8 @@
 #include "core/processors.h"
 #include "core/status.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* The first number of /sys/devices/system/cpu/cpuN/topology/NAME. */
 static int topology(int cpu, const char *name, int otherwise)

@@ -36,12 +36,11 @@ static lc_status look_below(const lc_trainer *t, lc__ckpt_list *list, const lc__
 {
     const char *name = t->opt.run_name ? t->opt.run_name : LC__RUN_NAME;
     char dir[PATH_MAX];
-    lc_status status;
+    lc_status status = LC_OK;
     snprintf(dir, sizeof dir, "%s/checkpoints", t->root_dir);
     LC_TRY(look(list, dir, origin));
     snprintf(dir, sizeof dir, "%s/%s", t->root_dir, name);
     DIR *d = opendir(dir);
-    status = LC_OK;
     for (struct dirent *e; status >= 0 && d && (e = readdir(d));) {
         if (strncmp(e->d_name, "version_", 8) != 0) continue;
         int n = snprintf(dir, sizeof dir, "%s/%s/%s/checkpoints", t->root_dir, name, e->d_name);
@@ -83,8 +82,9 @@ lc_status lc__find_last(const lc_trainer *t, char *path, size_t size)
 
 bool lc__find_restart(const lc_trainer *t, char *path, size_t size)
 {
+    const char *since = getenv("LIGHTC_RESTARTED"); /* "": through mpirun, for the first time */
     const lc__ckpt_origin origin = lc__origin(t);
-    return getenv("LIGHTC_RESTARTED") && *origin.run && find(t, &origin, path, size) >= 0;
+    return since && *since && *origin.run && find(t, &origin, path, size) >= 0;
 }
 
 /* The best path that some ModelCheckpoint left in the state of a checkpoint, or "". */

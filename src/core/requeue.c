@@ -2,8 +2,7 @@
 /* SIGUSR1, which SLURM sends before a job's time is over (#SBATCH --signal=USR1@90): the state goes to
  * <default_root_dir>/hpc_ckpt_N.ckpt after the step, the job is queued again, and the training goes on until it is
  * ended. A job that SLURM started anew continues from the newest of these files; of a program with several fits, each
- * from its own. Without SLURM it is a checkpoint on
- * demand. */
+ * from its own. Without SLURM it is a checkpoint on demand. */
 #include "core/checkpoint.h"
 #include "core/ranks.h"
 #include "core/slurm.h"

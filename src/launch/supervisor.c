@@ -437,7 +437,7 @@ lc_status lc__supervise(const lc__run_plan *plan, int *exit_status)
     prctl(PR_GET_CHILD_SUBREAPER, &was_reaper);
     if (!(s.times.grace > 0)) s.times.grace = 2;
     clock_gettime(CLOCK_REALTIME, &begun);
-    LC_TRY_GOTO(status, done, lc__secret_make(s.secret));
+    LC_TRY_GOTO(status, done, lc__secret_make(s.secret)); /* each life draws another: this one is only a name */
     snprintf(s.run, sizeof s.run, "%.16s", s.secret);
     snprintf(s.host, sizeof s.host, "unknown");
     if (gethostname(s.host, sizeof s.host - 1) != 0) s.host[0] = '?';
