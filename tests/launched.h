@@ -16,7 +16,7 @@
 
 /* A command that runs with what it prints in DIR/out and DIR/err, and DIR/tmp for its temporary files. */
 typedef struct run {
-    char dir[300], out[4096], err[8192];
+    char dir[300], out[4096], err[32768];
     pid_t pid;
     int status;
     double begun, took;
