@@ -12,9 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COMPLAIN 0.05 /* seconds until a complaint is believed: its cause may be a rank whose end is not seen yet */
-#define ANSWER   0.2  /* seconds for ranks to tell their last calls */
-#define GAVE_UP  1.0  /* seconds from when this process goes on, in which it sees who is gone since */
+/* Seconds until a complaint is believed: its cause may be a rank whose end is not seen yet; and others may complain of
+ * the same, who share the processors. */
+#define COMPLAIN 0.2
+#define ANSWER   0.2 /* seconds for ranks to tell their last calls */
+#define GAVE_UP  1.0 /* seconds from when this process goes on, in which it sees who is gone since */
 #define GONE     "its process ended, or its network did: the connection is gone"
 enum { LISTED = 16, KINDS_OF_CALLS = 8, PLACE_TEXT = 256 };
 
@@ -170,13 +172,19 @@ static void end_by_loss(lc__coordinator *c, int rank)
     end_by_rank(c, rank, gave_up ? cause : how);
 }
 
+static bool all_complain(const lc__coordinator *c)
+{
+    for (int i = 0; i < c->size; i++)
+        if (c->members[i].state != LC__FAILED) return false;
+    return true;
+}
+
 /* Where all complain of the same, as of a file that nobody finds, no rank is to blame. */
 static void end_by_complaint(lc__coordinator *c, int rank)
 {
     const char *cause = c->members[rank].cause;
-    bool alike = c->size > 1;
-    for (int i = 0; i < c->size; i++)
-        alike = alike && c->members[i].state == LC__FAILED && !strcmp(c->members[i].cause, cause);
+    bool alike = c->size > 1 && all_complain(c);
+    for (int i = 0; i < c->size && alike; i++) alike = !strcmp(c->members[i].cause, cause);
     if (!alike) {
         end_by_rank(c, rank, cause);
         return;
@@ -295,7 +303,7 @@ bool lc__verdict_decide(lc__coordinator *c, double now)
     }
     rank = earliest(c, LC__FAILED);
     if (rank >= 0) {
-        if (now - c->members[rank].since < COMPLAIN) return true;
+        if (now - c->members[rank].since < COMPLAIN && !all_complain(c)) return true;
         end_by_complaint(c, rank);
         return true;
     }
