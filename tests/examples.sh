@@ -97,13 +97,15 @@ sharded_gpt)
   check "which is told with the figures" complains 'this rank needs 28\.73 MiB .*memory_limit is 24\.00 MiB'
   check "and with what would help" complains '24\.00 MiB\. --strategy sharded'
   check "a limit that sharded does not meet" fails "${args[@]}" --devices 2 --strategy sharded --memory_limit 15MiB
-  check "would need more ranks" complains '15\.00 MiB\. More ranks would have smaller parts'
+  check "because the model is whole in the end" complains '15\.00 MiB\. --gather_parameters false leaves them in slices'
   check "a limit below the model" fails "${args[@]}" --devices 2 --strategy sharded --memory_limit 5MiB
-  check "is met by no number of ranks" complains '5\.00 MiB\. More ranks would not help'
+  check "needs more ranks" complains '5\.00 MiB\. More ranks would have smaller slices'
   check "sharded does" run "${args[@]}" --devices 2 --strategy sharded --memory_limit 24MiB --default_root_dir root
   check "writing its checkpoint in parts" exists 'root/lightning_logs/version_0/checkpoints/*.ckpt/model-00002-of-00002.safetensors'
   check "with half of everything" says 'parameters 3\.59, gradients 3\.59, optimizer state 7\.19'
   check "with one file where that is asked for" run "${args[@]}" --devices 2 --strategy sharded --default_root_dir root2 --state_dict_type full
+  check "in slices to the end" run "${args[@]}" --devices 2 --strategy sharded --default_root_dir slices --state_dict_type full --gather_parameters false
+  check "with the same bits" cmp {root2,slices}/lightning_logs/version_0/checkpoints/epoch=0-step=20.ckpt/model.safetensors
   check "ddp without a limit" run "${args[@]}" --devices 2 --strategy ddp --default_root_dir ddp
   check "ends with the same bits" cmp {root2,ddp}/lightning_logs/version_0/checkpoints/epoch=0-step=20.ckpt/model.safetensors
   for s in sharded_1 sharded_2 sharded_3; do

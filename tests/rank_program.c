@@ -219,16 +219,17 @@ typedef struct stack {
     lc_module base;
     lc_linear layers[HOLD_LAYERS];
     int n;
-    int64_t own; /* bytes, behind the last step */
+    int64_t own;  /* bytes, behind the last step */
+    int64_t peak; /* of the process, from its set-up to the end of a test behind the fit */
     lc_device_memory memory;
 } stack;
 
-/* A line of /proc/self/smaps_rollup, in bytes; -1: there is none. */
-static int64_t line_of(const char *name)
+/* A line of a file with kB in it, in bytes; -1: there is none. */
+static int64_t line_of(const char *path, const char *name)
 {
     char line[256];
     long long n = -1;
-    FILE *f = fopen("/proc/self/smaps_rollup", "r");
+    FILE *f = fopen(path, "r");
     while (f && n < 0 && fgets(line, sizeof line, f))
         if (!strncmp(line, name, strlen(name)) && line[strlen(name)] == ':') n = atoll(line + strlen(name) + 1) * 1024;
     if (f) fclose(f);
@@ -238,8 +239,17 @@ static int64_t line_of(const char *name)
 /* What this process has to itself, and its share of what it has with others. */
 static int64_t own_memory(void)
 {
-    int64_t alone = line_of("Pss_Anon"), shared = line_of("Pss_Shmem");
+    const char *rollup = "/proc/self/smaps_rollup";
+    int64_t alone = line_of(rollup, "Pss_Anon"), shared = line_of(rollup, "Pss_Shmem");
     return alone < 0 || shared < 0 ? -1 : alone + shared;
+}
+
+/* The most memory this process had, from now on. */
+static bool reset_peak(void)
+{
+    FILE *f = fopen("/proc/self/clear_refs", "w");
+    bool done = f && fputs("5", f) >= 0;
+    return f && fclose(f) == 0 && done;
 }
 
 static lc_tensor *stack_step(lc_module *self, const lc_batch *b, int64_t i)
@@ -249,6 +259,13 @@ static lc_tensor *stack_step(lc_module *self, const lc_batch *b, int64_t i)
     (void)i;
     for (int k = 0; k < m->n; k++) x = lc_relu(lc_linear_forward(&m->layers[k], x));
     return lc_mean(lc_square(x));
+}
+
+static lc_status stack_test(lc_module *self, const lc_batch *b, int64_t i, int loader)
+{
+    (void)loader;
+    lc_log(self, "loss", stack_step(self, b, i), .sync_dist = true);
+    return LC_OK;
 }
 
 static lc_status stack_batch_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
@@ -265,7 +282,7 @@ static lc_status stack_optimizers(lc_module *self, lc_optimizers *out)
 }
 
 static const lc_module_ops stack_ops = {LC_MODULE_OPS_INIT("stack"), .training_step = stack_step,
-                                        .on_train_batch_end = stack_batch_end,
+                                        .test_step = stack_test, .on_train_batch_end = stack_batch_end,
                                         .configure_optimizers = stack_optimizers};
 
 /* Trains `n` layers for some steps. */
@@ -279,6 +296,7 @@ static int hold_layers(const lc_trainer_options *of, int n, stack *m, int *rank,
     lc_trainer *t;
     for (int i = 0; i < HOLD_SAMPLES; i++) x[i][i] = 1;
     *m = (stack){.n = n};
+    bool measured = reset_peak();
     opt.storage = NULL; /* the caller's: it makes several trainers */
     opt.max_steps = 4;
     opt.logger = "none";
@@ -293,6 +311,8 @@ static int hold_layers(const lc_trainer_options *of, int n, stack *m, int *rank,
     }
     LC_MAIN_TRY(lc_trainer_new(&opt, &t));
     LC_MAIN_TRY(lc_trainer_fit(t, &m->base, &(lc_run_args){.train_dataloader = l}));
+    LC_MAIN_TRY(lc_trainer_test(t, &m->base, &(lc_run_args){.dataloaders = &l, .n_dataloaders = 1}));
+    m->peak = measured ? line_of("/proc/self/status", "VmHWM") : -1;
     *rank = lc_trainer_global_rank(t);
     *ranks = lc_trainer_world_size(t);
     lc_trainer_free(t);
@@ -322,9 +342,10 @@ static int hold(lc_trainer_options *opt, const settings *s)
     snprintf(path, sizeof path, "%s/memory-%d", s->dir, rank);
     FILE *f = fopen(path, "w");
     if (!f) return 1;
-    fprintf(f, "ranks=%d states=%.0f own=%lld steps=%lld\n", ranks, states,
+    fprintf(f, "ranks=%d states=%.0f own=%lld steps=%lld peak=%lld\n", ranks, states,
             (long long)(few.own < 0 ? -1 : all.own - few.own),
-            (long long)(step_memory(&all.memory) - step_memory(&few.memory)));
+            (long long)(step_memory(&all.memory) - step_memory(&few.memory)),
+            (long long)(few.peak < 0 ? -1 : all.peak - few.peak));
     return fclose(f) ? 1 : 0;
 }
 

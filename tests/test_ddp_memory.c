@@ -11,7 +11,8 @@ enum { WIDE = 512 };
 
 typedef struct wide {
     lc_module base;
-    lc_linear a, b;
+    lc_linear layers[4];
+    int n;
     lc_device_memory memory;
 } wide;
 
@@ -20,7 +21,8 @@ static lc_tensor *wide_step(lc_module *self, const lc_batch *b, int64_t i)
     wide *m = (wide *)self;
     (void)i;
     lc_tensor *x = lc_pad(b->x, 0, WIDE - FEATURES);
-    return lc_mean(lc_square(lc_linear_forward(&m->b, lc_relu(lc_linear_forward(&m->a, x)))));
+    for (int k = 0; k < m->n; k++) x = lc_linear_forward(&m->layers[k], k ? lc_relu(x) : x);
+    return lc_mean(lc_square(x));
 }
 
 static lc_status wide_batch_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
@@ -42,6 +44,8 @@ typedef struct memory_job {
     int stage;
     const char *refused; /* what it says then */
     int64_t shard_size;
+    bool stays; /* in slices */
+    int layers; /* 0: 2 */
 } memory_job;
 
 static bool close_to(int64_t got, double want)
@@ -53,7 +57,7 @@ static lc_status hold(lc_comm *comm, void *ctx)
 {
     const memory_job *j = ctx;
     int n = j->shard_size ? (int)j->shard_size : lc_comm_size(comm);
-    wide m = {0};
+    wide m = {.n = j->layers ? j->layers : 2};
     lc_dataloader *l;
     lc_trainer *t;
     lc_trainer_options opt = quiet_options(comm);
@@ -61,11 +65,12 @@ static lc_status hold(lc_comm *comm, void *ctx)
     opt.strategy = j->strategy;
     opt.shard_size = j->shard_size;
     opt.memory_limit = j->limit;
+    opt.gather_parameters = !j->stays;
     opt.bucket_cap_mb = 0.5;
     LC_TRY(loader_of(0, SAMPLES, 4, false, &l));
     lc_module_init(&m.base, &wide_ops, 1);
-    lc_linear_init(&m.a, &m, "a", WIDE, WIDE);
-    lc_linear_init(&m.b, &m, "b", WIDE, WIDE);
+    static const char *const names[] = {"a", "b", "c", "d"};
+    for (int k = 0; k < m.n; k++) lc_linear_init(&m.layers[k], &m, names[k], WIDE, WIDE);
     LC_TRY(lc_trainer_new(&opt, &t));
     lc_status s = lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = l});
     char why[1024];
@@ -78,7 +83,7 @@ static lc_status hold(lc_comm *comm, void *ctx)
         return lc_fail(LC_ERR_INTERNAL, "%d: %s", (int)s, why);
     }
     LC_TRY(s);
-    double p = 4.0 * 2 * (WIDE * WIDE + WIDE);
+    double p = 4.0 * m.n * (WIDE * WIDE + WIDE);
     RANK_CHECK(close_to(m.memory.parameters, j->stage >= 3 ? p / n : p));
     RANK_CHECK(close_to(m.memory.gradients, j->stage >= 2 ? p / n : p));
     RANK_CHECK(close_to(m.memory.optimizer_state, j->stage >= 1 ? 2 * p / n : 2 * p));
@@ -123,7 +128,8 @@ TEST(a_limit_refuses_ddp_what_sharded_can_train)
     CHECK_RANKS("threads", 2, hold, &sharded);
 }
 
-/* Of 2 MiB of parameters each of 4 ranks has 2 MiB of parts, with what belongs to them. */
+/* Of 2 MiB of parameters each of 4 ranks has 2 MiB of slices, with what belongs to them; and all of the parameters in
+ * the end, unless they stay where they are. */
 TEST(a_limit_counts_what_is_whole_in_the_end)
 {
     memory_job enough = {.strategy = "sharded", .limit = "5MiB", .stage = 3};
@@ -131,11 +137,21 @@ TEST(a_limit_counts_what_is_whole_in_the_end)
                        .limit = "3.5MiB",
                        .refused = "this rank needs 4.01 MiB (parameters and buffers 0.50, gradients 0.50, optimizer "
                                   "state 1.00, and whole parameters, when the run ends, 2.00); memory_limit is 3.50 "
-                                  "MiB. More ranks would have smaller parts"};
-    memory_job model = {.strategy = "sharded", .limit = "1.5MiB", .refused = "More ranks would not help"};
+                                  "MiB. --gather_parameters false leaves them in slices"};
+    memory_job whole = {.strategy = "sharded", .limit = "7.5MiB", .refused = "this rank needs 8.0", .layers = 4};
+    memory_job slices = {.strategy = "sharded", .limit = "7.5MiB", .stage = 3, .stays = true, .layers = 4};
+    memory_job few = {.strategy = "sharded", .limit = "1.5MiB", .refused = "More ranks would have smaller slices"};
+    memory_job still = {.strategy = "sharded",
+                        .limit = "1.5MiB",
+                        .refused = "this rank needs 2.00 MiB (parameters and buffers 0.50, gradients 0.50, optimizer "
+                                   "state 1.00) and memory for its steps; memory_limit is 1.50 MiB. More ranks",
+                        .stays = true};
     CHECK_RANKS("threads", 4, hold, &enough);
     CHECK_RANKS("threads", 4, hold, &less);
-    CHECK_RANKS("threads", 4, hold, &model);
+    CHECK_RANKS("threads", 4, hold, &whole);
+    CHECK_RANKS("threads", 4, hold, &slices);
+    CHECK_RANKS("threads", 4, hold, &few);
+    CHECK_RANKS("threads", 4, hold, &still);
 }
 
 TEST_MAIN

@@ -10,6 +10,7 @@
 #include "core/run_state.h"
 #include "launch/launch.h"
 #include "tensor/graph_impl.h"
+#include "tensor/initial.h"
 #include "tensor/sync.h"
 
 #include <stdlib.h>
@@ -172,7 +173,8 @@ lc_status lc_fabric_setup(lc_fabric *f, lc_module *m, lc_optimizer *const *optim
     for (int i = 0; i < n; i++) LC_TRY(lc_optimizers_add(&f->optimizers, optimizers[i]));
     if (f->precision->convert_module) LC_TRY(f->precision->convert_module(&f->precision_self, m));
     if (f->strategy->setup) LC_TRY(f->strategy->setup(f->strategy_self, f->graph, m, optimizers, n));
-    LC_TRY(lc__memory_limit_apply(f->memory_limit, f->graph, m, &f->optimizers, NULL));
+    LC_TRY(lc__module_fill(m));
+    LC_TRY(lc__memory_limit_apply(f->memory_limit, f->graph, m, &f->optimizers, NULL, false));
     lc_module_train(m, true);
     lc_zero_grad(f->graph);
     f->m = m;

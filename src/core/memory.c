@@ -100,17 +100,17 @@ lc_status lc__memory_limit_parse(const char *text, int64_t *bytes)
     return lc_fail(LC_ERR_CONFIG, "memory_limit=\"%.60s\"; it is a size: 512MiB, 1.5GiB, or bytes", text);
 }
 
-static const char *advice(int64_t whole, int64_t limit, const lc__devices *devices)
+static const char *advice(bool sliced, bool would_fit, const lc__devices *devices)
 {
     if (devices) return "Fewer devices would hold fewer gradients; --strategy sharded spreads them over all ranks";
-    if (whole >= limit) return "More ranks would not help: the model itself is larger";
-    return whole ? "More ranks would have smaller parts" : "--strategy sharded spreads them over all ranks";
+    if (sliced && would_fit) return "--gather_parameters false leaves them in slices";
+    return sliced ? "More ranks would have smaller slices" : "--strategy sharded spreads them over all ranks";
 }
 
-/* A rank that has parts of the parameters has them whole, too, when the run begins and when it ends: then, with
+/* A rank that has slices of the parameters has them whole, too, when the run has ended, if it gathers them: then, with
  * gradients and optimizer state, it needs more, but nothing for steps (lc__graph_drop_arena). */
 lc_status lc__memory_limit_apply(const char *text, lc_graph *g, lc_module *module, const lc_optimizers *optimizers,
-                                 struct lc__devices *devices)
+                                 struct lc__devices *devices, bool gathers)
 {
     const double mib = 1048576;
     int64_t limit, whole;
@@ -118,6 +118,8 @@ lc_status lc__memory_limit_apply(const char *text, lc_graph *g, lc_module *modul
     LC_TRY(lc__memory_limit_parse(text, &limit));
     if (!limit) return LC_OK;
     LC_TRY(count(g, module, optimizers, devices, &m, &whole));
+    const bool sliced = whole > 0;
+    if (!gathers) whole = 0;
     int64_t held = m.parameters + m.buffers + m.gradients + m.optimizer_state;
     g->options.max_bytes = limit - held;
     if (devices) lc__devices_limit(devices, limit - held);
@@ -128,5 +130,5 @@ lc_status lc__memory_limit_apply(const char *text, lc_graph *g, lc_module *modul
     if (whole) snprintf(more, sizeof more, ", and whole parameters, when the run ends, %.2f", (double)whole / mib);
     return lc_fail(LC_ERR_MEMORY, "this rank needs %.2f MiB (%s%s)%s; memory_limit is %.2f MiB. %s",
                    (double)(held + whole) / mib, figures, more, whole ? "" : " and memory for its steps",
-                   (double)limit / mib, advice(whole, limit, devices));
+                   (double)limit / mib, advice(sliced, limit > held, devices));
 }

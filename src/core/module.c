@@ -6,10 +6,8 @@
 #include <lightc/random.h>
 
 #include "core/module_internal.h"
-#include "core/philox.h"
-#include "tensor/tensor_impl.h"
+#include "tensor/initial.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -188,128 +186,7 @@ void lc_module_release(lc_module *m)
     memset(m, 0, sizeof *m);
 }
 
-/* ---- initial values ---- */
-
-static int64_t fan(int ndim, const int64_t *shape, bool out)
-{
-    if (ndim < 2) return ndim ? shape[0] : 1;
-    int64_t n = shape[out ? 0 : 1];
-    for (int i = 2; i < ndim; i++) n *= shape[i];
-    return n;
-}
-
-/* Turns every kind into uniform [a, b), normal (a, b) or constant a. */
-static lc_init resolve_init(lc_init init, int ndim, const int64_t *shape)
-{
-    int64_t fan_in = init.fan_in ? init.fan_in : fan(ndim, shape, false), fan_out = fan(ndim, shape, true);
-    double in = fan_in > 0 ? (double)fan_in : 1, both = fan_in + fan_out > 0 ? (double)(fan_in + fan_out) : 1;
-    double gain = init.a == 0 ? 1 : init.a, bound;
-    switch (init.kind) {
-    case LC_INIT_ZEROS:
-        return (lc_init){LC_INIT_CONSTANT, 0, 0, 0};
-    case LC_INIT_ONES:
-        return (lc_init){LC_INIT_CONSTANT, 1, 0, 0};
-    case LC_INIT_KAIMING_UNIFORM:
-        bound = sqrt(6 / ((1 + init.a * init.a) * in));
-        return (lc_init){LC_INIT_UNIFORM, -bound, bound, 0};
-    case LC_INIT_KAIMING_NORMAL:
-        return (lc_init){LC_INIT_NORMAL, 0, sqrt(2 / ((1 + init.a * init.a) * in)), 0};
-    case LC_INIT_XAVIER_UNIFORM:
-        bound = gain * sqrt(6 / both);
-        return (lc_init){LC_INIT_UNIFORM, -bound, bound, 0};
-    case LC_INIT_XAVIER_NORMAL:
-        return (lc_init){LC_INIT_NORMAL, 0, gain * sqrt(2 / both), 0};
-    default:
-        return init;
-    }
-}
-
-static double init_value(const lc_init *init, uint64_t key, uint64_t i)
-{
-    switch (init->kind) {
-    case LC_INIT_UNIFORM:
-        return init->a + (init->b - init->a) * lc_random_uniform(key, i);
-    case LC_INIT_NORMAL:
-        return init->a + init->b * lc_random_normal(key, i);
-    default:
-        return init->a;
-    }
-}
-
-static void fill(void *data, lc_dtype dtype, int64_t n, const lc_init *init, uint64_t key)
-{
-    for (int64_t i = 0; i < n; i++) {
-        double v = init_value(init, key, (uint64_t)i);
-        switch (dtype) {
-        case LC_F64:
-            ((double *)data)[i] = v;
-            break;
-        case LC_I64:
-            ((int64_t *)data)[i] = (int64_t)v;
-            break;
-        case LC_I32:
-            ((int32_t *)data)[i] = (int32_t)v;
-            break;
-        case LC_U8:
-            ((uint8_t *)data)[i] = (uint8_t)v;
-            break;
-        case LC_BOOL:
-            ((uint8_t *)data)[i] = v != 0;
-            break;
-        default:
-            ((float *)data)[i] = (float)v;
-            break;
-        }
-    }
-}
-
-/* f32 needs 24 bits a number, so one Philox block makes four: the time a program needs to start is largely this. */
-static void fill_f32(float *data, int64_t n, const lc_init *init, uint64_t key)
-{
-    enum { BLOCKS = 64 };
-    uint32_t w[BLOCKS][4];
-    float value[BLOCKS * 4];
-    const bool normal = init->kind == LC_INIT_NORMAL;
-    const float a = (float)init->a, range = (float)(init->b - init->a), sd = (float)init->b;
-    for (int64_t at = 0; at < n; at += BLOCKS * 4) {
-        for (int k = 0; k < BLOCKS; k++) lc__philox(key, (uint64_t)(at / 4 + k), 0, w[k]);
-        if (normal) { /* Box-Muller: two words make two numbers */
-            for (int k = 0; k < BLOCKS * 2; k++) {
-                const uint32_t *pair = &w[0][0] + 2 * k;
-                float r = sd * sqrtf(-2 * logf(((float)pair[0] + 1) * 0x1p-32f));
-                float angle = (float)(pair[1] >> 8) * (0x1p-24f * 6.28318530717958648f);
-                value[2 * k] = a + r * cosf(angle);
-                value[2 * k + 1] = a + r * sinf(angle);
-            }
-        } else {
-            const uint32_t *words = &w[0][0];
-            for (int k = 0; k < BLOCKS * 4; k++) value[k] = a + range * ((float)(int32_t)(words[k] >> 8) * 0x1p-24f);
-        }
-        int64_t left = n - at < BLOCKS * 4 ? n - at : BLOCKS * 4;
-        memcpy(data + at, value, (size_t)left * sizeof *value);
-    }
-}
-
-lc_status lc__module_init_tensor(lc_tensor *t, lc_init init, uint64_t key)
-{
-    lc_dtype dtype = lc_tensor_dtype(t);
-    lc_init what = resolve_init(init, lc_tensor_ndim(t), lc_tensor_shape(t));
-    if (dtype == LC_F16 || dtype == LC_BF16) {
-        return lc_fail(LC_ERR_UNSUPPORTED, "parameters of type %s cannot be initialised; use f32 or f64",
-                       lc_dtype_name(dtype));
-    }
-    size_t bytes = (size_t)lc_tensor_numel(t) * lc_dtype_size(dtype);
-    void *data = t->layout == LC_ROW_MAJOR && !t->graph ? t->data : malloc(bytes ? bytes : 1);
-    if (!data) return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for initial values", bytes);
-    if (dtype == LC_F32 && what.kind != LC_INIT_CONSTANT)
-        fill_f32(data, lc_tensor_numel(t), &what, key);
-    else
-        fill(data, dtype, lc_tensor_numel(t), &what, key);
-    if (data == t->data) return LC_OK;
-    lc_status status = lc_tensor_write(t, data, bytes);
-    free(data);
-    return status;
-}
+/* ---- registration of tensors ---- */
 
 /* Appends an entry; takes over the reference to `t` (dropped on error). */
 static lc_tensor *add_entry(lc_module *m, const char *name, lc_tensor *t, bool is_parameter, bool persistent)
@@ -335,7 +212,7 @@ static lc_tensor *add_tensor(lc_module *m, const char *name, lc_dtype dtype, lc_
     if (status == LC_OK && ndim < 3) layout = LC_ROW_MAJOR;
     if (status == LC_OK) status = lc_tensor_new_layout(dtype ? dtype : LC_F32, ndim, shape, layout, &t);
     if (status == LC_OK && init.kind != LC_INIT_ZEROS) { /* new tensors are zero */
-        status = lc__module_init_tensor(t, init, lc_random_key_name(lc_module_root(m)->seed, path));
+        status = lc__tensor_start_as(t, init, lc_random_key_name(lc_module_root(m)->seed, path));
     }
     free(path);
     if (status < 0) {
@@ -383,7 +260,7 @@ void lc_module_reset_parameter(lc_module *m, const char *name, lc_init init)
         if (strcmp(m->tensors[i].name, name)) continue;
         char *path = lc__module_path(m, name);
         lc_status status =
-            path ? lc__module_init_tensor(m->tensors[i].tensor, init, lc_random_key_name(lc_module_root(m)->seed, path))
+            path ? lc__tensor_start_as(m->tensors[i].tensor, init, lc_random_key_name(lc_module_root(m)->seed, path))
                  : lc_fail(LC_ERR_MEMORY, "out of memory");
         free(path);
         if (status < 0) lc_module_fail(m, status, "the values of \"%s\" could not be set", name);

@@ -8,7 +8,4 @@
 /* The path of m (or of the tensor `name` in it) from the root, allocated; NULL if out of memory. "" for the root. */
 char *lc__module_path(const lc_module *m, const char *name);
 
-/* Fills a tensor as `init` says with the random stream `key`. */
-lc_status lc__module_init_tensor(lc_tensor *t, lc_init init, uint64_t key);
-
 #endif

@@ -18,8 +18,11 @@ lc_status lc__ranks_agree(lc_comm *comm, lc_status mine) LC_MUST_USE;
 /* Rank 0's text (or NULL), on all; *text is owned. Collective. */
 lc_status lc__ranks_text(lc_comm *comm, char **text) LC_MUST_USE;
 /* same_run.c: parameters and buffers become rank 0's; an error names the first tensor that another rank does not have
- * under the same name, with the same type and shape. Collective. */
-lc_status lc__ranks_model(lc_comm *comm, lc_module *m) LC_MUST_USE;
+ * under the same name, with the same type and shape. `sharding`: parameters will be, or are, in slices: those that
+ * have no values yet become rank 0's by what they begin with, and still have none (tensor/initial.h). Collective. */
+lc_status lc__ranks_model(lc_comm *comm, lc_module *m, bool sharding) LC_MUST_USE;
+/* Behind that and the sharding: initial values of what is not in slices, rank 0's. Collective. */
+lc_status lc__ranks_fill(lc_comm *comm, lc_module *m) LC_MUST_USE;
 
 static inline bool lc__is_rank_zero(const lc_trainer *t)
 {

@@ -10,6 +10,7 @@
 #include "core/profiling.h"
 #include "core/trainer_internal.h"
 #include "optim/optim_internal.h"
+#include "tensor/initial.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -131,6 +132,18 @@ static void on_exception(lc_trainer *t, lc_status s, const char *message)
     lc__hook_leave(t, saved);
 }
 
+/* Then the weights of a checkpoint are read when they are: a model that fits on no rank is never whole. */
+static bool shards_parameters(const lc_trainer *t)
+{
+    return t->comm && t->strategy->shard_parameters;
+}
+
+/* Between runs the module is whole, if it may be. */
+static lc_status make_whole(lc_trainer *t)
+{
+    return t->strategy->finish && t->opt.gather_parameters ? t->strategy->finish(t->strategy_self) : LC_OK;
+}
+
 /* Everything before the loop. The trainer must not be running. */
 static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_stage stage)
 {
@@ -194,7 +207,7 @@ static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_
     LC_TRY(LC__MODULE_HOOK(t, CONFIGURE_MODEL, configure_model));
     s = lc_module_status(m);
     if (s < 0) return lc_fail_context(s, "building %s", t->mo.name);
-    if (t->restoring_from) LC_TRY(lc__restore_module(t));
+    if (t->restoring_from && !shards_parameters(t)) LC_TRY(lc__restore_module(t));
     LC_TRY(lc__parts_setup(t));
     if (stage != LC_STAGE_PREDICT) LC_TRY(lc__hyperparameters_log(t, m));
     lc__results_reset(&t->train_results);
@@ -231,6 +244,8 @@ static lc_status set_up_optimizers(lc_trainer *t)
     LC_TRY(lc__check_accumulation(t, t->accumulate_next));
     for (int i = 0; i < t->optimizers.n; i++) list[i] = t->optimizers.optimizers[i].optimizer;
     if (t->strategy->setup) LC_TRY(t->strategy->setup(t->strategy_self, t->graph, t->m, list, t->optimizers.n));
+    if (t->restoring_from && shards_parameters(t)) LC_TRY(lc__restore_module(t));
+    LC_TRY(lc__module_fill(t->m));
     LC_TRY(lc__unused_begin(t));
     LC_TRY(lc__rank_times_begin(t));
     LC_TRY(lc__norms_setup(t));
@@ -243,7 +258,8 @@ static lc_status fit_begin(lc_trainer *t)
 {
     lc_graph_set_window(t->graph, 0); /* an earlier fit by hand has set it */
     LC_TRY(set_up_optimizers(t));
-    LC_TRY(lc__memory_limit_apply(t->opt.memory_limit, t->graph, t->m, &t->optimizers, lc__parts_devices(t)));
+    LC_TRY(lc__memory_limit_apply(t->opt.memory_limit, t->graph, t->m, &t->optimizers, lc__parts_devices(t),
+                                  t->opt.gather_parameters));
     lc_module_train(t->m, true);
     LC_TRY(LC__HOOK(t, ON_FIT_START, on_fit_start));
     if (t->restoring_from) {
@@ -317,7 +333,7 @@ static lc_status finish(lc_trainer *t, lc_status s)
         /* From here on all ranks may read what rank 0 has written. */
         if (written >= 0) written = lc__ranks_barrier(t);
         if (written >= 0 && t->stage == LC_STAGE_FIT) written = lc__rank_times_report(t);
-        if (written >= 0 && t->strategy->finish) written = t->strategy->finish(t->strategy_self);
+        if (written >= 0) written = make_whole(t);
         if (written < 0)
             s = written;
         else if (t->stage == LC_STAGE_FIT)
@@ -341,8 +357,7 @@ static lc_status finish(lc_trainer *t, lc_status s)
         if (written < 0) lc_trainer_message(t, "error", "%s", lc_error_message());
         /* A rank that was interrupted and left would be missed while rank 0 still writes. */
         if (together && lc__ranks_barrier(t) < 0) lc_trainer_message(t, "error", "%s", lc_error_message());
-        if (together && t->strategy->finish && t->strategy->finish(t->strategy_self) < 0)
-            lc_trainer_message(t, "error", "%s", lc_error_message());
+        if (together && make_whole(t) < 0) lc_trainer_message(t, "error", "%s", lc_error_message());
     }
     lc__norms_release(t);
     lc__rank_times_free(t);
@@ -401,9 +416,15 @@ lc_status lc_trainer_fit(lc_trainer *t, lc_module *m, const lc_run_args *args)
 
 static lc_status eval_body(lc_trainer *t)
 {
+    if (shards_parameters(t)) {
+        LC_TRY(t->strategy->shard_parameters(t->strategy_self, t->graph, t->m));
+        if (t->restoring_from) LC_TRY(lc__restore_module(t));
+    } else {
+        LC_TRY(lc__ranks_model(t->comm, t->m, false));
+    }
+    LC_TRY(lc__module_fill(t->m));
     lc_checkpoint_close(t->restoring_from);
     t->restoring_from = NULL;
-    LC_TRY(lc__ranks_model(t->comm, t->m));
     LC_TRY(lc__setup_eval_data(t));
     LC_TRY(lc__check_same_data(t));
     bool none = true; /* limits of 0: nothing is run, not even hooks */

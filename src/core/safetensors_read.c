@@ -7,6 +7,7 @@
 
 #include "core/chunks.h"
 #include "core/json.h"
+#include "tensor/initial.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -432,6 +433,7 @@ static lc_status read_chunk(void *ctx, uint64_t i)
 static lc_status load(lc_safetensors *f, int64_t i, lc_tensor *t, void **scratch, uint64_t *scratch_bytes)
 {
     const lc_safetensor_info *info = &f->infos[i];
+    lc__tensor_forget_initial(t);
     direct_read direct = {f, i, info->bytes, lc__st_dense(t)};
     if (direct.to) return lc__for_chunks((info->bytes + LC__CHUNK - 1) / LC__CHUNK, read_chunk, &direct);
     if (info->bytes > *scratch_bytes) {

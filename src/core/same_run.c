@@ -8,7 +8,7 @@
 #include "core/options.h"
 #include "core/ranks.h"
 #include "core/str.h"
-#include "tensor/tensor_impl.h"
+#include "tensor/initial.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,7 +138,14 @@ static lc_status describe_tensor(void *ctx, const char *path, lc_module *owner, 
     lc__str_add(ctx, "%s %s %s%s\n", path, lc_dtype_name(lc_tensor_dtype(t->tensor)),
                 lc__shape_text(lc_tensor_type(t->tensor), shape, sizeof shape),
                 t->is_parameter && !lc_tensor_requires_grad(t->tensor) ? " frozen" : "");
+    if (t->tensor->in_parts) lc__str_add(ctx, "%s in slices\n", path);
     return LC_OK;
+}
+
+static lc_status send_value(lc_comm *comm, lc_tensor *t)
+{
+    LC_TRY(lc__tensor_fill(t));
+    return lc_comm_broadcast(comm, t->data, lc_tensor_numel(t), lc_tensor_dtype(t), 0, NULL);
 }
 
 static lc_status send_tensor(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
@@ -146,12 +153,35 @@ static lc_status send_tensor(void *ctx, const char *path, lc_module *owner, lc_m
     (void)owner;
     if (t->tensor->in_parts)
         return lc_fail(LC_ERR_STATE,
-                       "%s: this rank has a part only, and the others were of a run that failed; load a checkpoint",
+                       "%s: this rank has a part only, and the others were of a run that has failed, or of a trainer "
+                       "that is gone; load a checkpoint",
                        path);
-    return lc_comm_broadcast(ctx, t->tensor->data, lc_tensor_numel(t->tensor), lc_tensor_dtype(t->tensor), 0, NULL);
+    return send_value(ctx, t->tensor);
 }
 
-lc_status lc__ranks_model(lc_comm *comm, lc_module *m)
+/* What it begins with, which ranks may have seeded differently, in place of its value. */
+static lc_status send_initial(lc_comm *comm, lc_tensor *t, bool *sent)
+{
+    struct {
+        int64_t is_initial;
+        lc__initial initial;
+    } begin;
+    memset(&begin, 0, sizeof begin);
+    if (t->initial) begin.is_initial = 1, begin.initial = *t->initial;
+    LC_TRY(lc_comm_broadcast(comm, &begin, sizeof begin, LC_U8, 0, NULL));
+    *sent = begin.is_initial;
+    return *sent ? lc__tensor_set_initial(t, &begin.initial) : LC_OK;
+}
+
+static lc_status send_to_shard(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
+{
+    bool sent = false;
+    if (t->tensor->in_parts && t->tensor->parts) return LC_OK;
+    if (t->is_parameter && !t->tensor->in_parts) LC_TRY(send_initial(ctx, t->tensor, &sent));
+    return sent ? LC_OK : send_tensor(ctx, path, owner, t);
+}
+
+lc_status lc__ranks_model(lc_comm *comm, lc_module *m, bool sharding)
 {
     lc__str text = {0};
     if (!comm) return LC_OK;
@@ -159,7 +189,18 @@ lc_status lc__ranks_model(lc_comm *comm, lc_module *m)
     lc__str_add(&text, "end\n");
     if (s >= 0) s = compare(comm, "model", &text);
     lc__str_free(&text);
-    return s < 0 ? s : lc_module_visit(m, send_tensor, comm);
+    return s < 0 ? s : lc_module_visit(m, sharding ? send_to_shard : send_tensor, comm);
+}
+
+static lc_status fill_tensor(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
+{
+    (void)path, (void)owner;
+    return t->tensor->initial ? send_value(ctx, t->tensor) : LC_OK;
+}
+
+lc_status lc__ranks_fill(lc_comm *comm, lc_module *m)
+{
+    return lc_module_visit(m, fill_tensor, comm);
 }
 
 /* ---- what is logged ---- */

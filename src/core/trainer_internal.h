@@ -561,10 +561,11 @@ void lc__soft_stop(lc_trainer *t, bool *vote, bool stop);
 bool lc__has_val(const lc_trainer *t);
 
 /* memory.c: the option memory_limit, checked, and applied to the steps of a module once its optimizers have been
- * shared out; devices: those that compute them, or NULL. */
+ * shared out; devices: those that compute them, or NULL; gathers: what is in slices will be whole when the run has
+ * ended. */
 lc_status lc__memory_limit_parse(const char *text, int64_t *bytes) LC_MUST_USE;
 struct lc__devices;
 lc_status lc__memory_limit_apply(const char *text, lc_graph *g, lc_module *m, const lc_optimizers *optimizers,
-                                 struct lc__devices *devices) LC_MUST_USE;
+                                 struct lc__devices *devices, bool gathers) LC_MUST_USE;
 
 #endif

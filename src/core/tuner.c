@@ -82,6 +82,7 @@ static lc_trainer_options quiet(const lc_trainer *t, lc_stage stage, int64_t ste
     o.n_callbacks = o.n_loggers = 0;
     o.trace_hooks = false;
     o.profiler = NULL;
+    o.gather_parameters = true; /* its ranks are another strategy's */
     o.profilers = NULL;
     o.n_profilers = 0;
     o.handle_signals = o.handle_signals && !t->in_run; /* the run around it handles them */

@@ -79,15 +79,22 @@ lc_status lc__processes_share(void *self, lc_graph *graph, lc_module *m, lc_opti
 {
     lc__processes *d = self;
     if (!d->comm) return LC_OK;
-    if (d->reducer) LC_TRY(lc__reducer_gather(d->reducer)); /* of a run that was interrupted */
-    LC_TRY(lc__ranks_model(d->comm, m));
-    lc__reducer_free(d->reducer);
-    LC_TRY(lc__reducer_new(graph, d->comm, d->bucket_bytes, &d->reducer));
-    LC_TRY(lc__reducer_compress(d->reducer, d->wire));
-    lc__reducer_shard(d->reducer, stage);
-    if (d->slices) lc__reducer_replicate(d->reducer, d->slices, d->replicas);
-    for (int i = 0; i < n; i++) LC_TRY(lc__reducer_add(d->reducer, optimizers[i]));
-    return LC_OK;
+    LC_TRY(lc__ranks_model(d->comm, m, stage == 3));
+    /* Slices of the run before go over to this one; gradients, which were exposed, do not. */
+    lc__reducer *before = stage == 3 ? d->reducer : NULL;
+    if (!before) lc__reducer_free(d->reducer);
+    d->reducer = NULL;
+    lc_status status = lc__reducer_new(graph, d->comm, d->bucket_bytes, &d->reducer);
+    if (status >= 0) status = lc__reducer_compress(d->reducer, d->wire);
+    if (status >= 0) {
+        lc__reducer_shard(d->reducer, stage);
+        if (d->slices) lc__reducer_replicate(d->reducer, d->slices, d->replicas);
+    }
+    for (int i = 0; i < n && status >= 0; i++) status = lc__reducer_add(d->reducer, optimizers[i]);
+    if (status >= 0 && !n && stage == 3) status = lc__reducer_add_module(d->reducer, m);
+    lc__reducer_free(before);
+    LC_TRY(status);
+    return stage == 3 ? lc__ranks_fill(d->comm, m) : LC_OK;
 }
 
 /* ---- a step ---- */

@@ -6,7 +6,7 @@
  *   sharded_3, "sharded"   these and the parameters, which are gathered ahead of use: what users of FSDP expect
  *   sharded_hybrid         as sharded_3, but among the ranks of a node, each of which has a copy of the whole
  *
- * Numbers are those of ddp. The module is whole outside of runs. */
+ * Numbers are those of ddp. Between runs the module is whole, or with gather_parameters=false in slices. */
 #include "strategies/processes.h"
 
 #include "comm/comm_internal.h"
@@ -27,6 +27,11 @@ static lc_status setup_2(void *self, lc_graph *graph, lc_module *m, lc_optimizer
 static lc_status setup_3(void *self, lc_graph *graph, lc_module *m, lc_optimizer *const *optimizers, int n)
 {
     return lc__processes_share(self, graph, m, optimizers, n, 3);
+}
+
+static lc_status shard_parameters(void *self, lc_graph *graph, lc_module *m)
+{
+    return lc__processes_share(self, graph, m, NULL, 0, 3);
 }
 
 static lc_status finish(void *self)
@@ -101,8 +106,9 @@ static lc_status join_hybrid(void **self, const lc_strategy_request *request)
 }
 
 #define STAGE_3(join)                                                                                                  \
-    LC__PROCESSES_OPS(join), .shards_state = true, .setup = setup_3, .syncs_every_backward = true,                     \
-                             .begin_batch = begin_batch, .end_batch = end_batch, .finish = finish
+    LC__PROCESSES_OPS(join), .shards_state = true, .setup = setup_3, .shard_parameters = shard_parameters,             \
+                             .syncs_every_backward = true, .begin_batch = begin_batch, .end_batch = end_batch,         \
+                             .finish = finish
 
 const lc_strategy_ops lc__strategy_sharded_1 = {
     LC_STRATEGY_OPS_INIT("sharded_1"), LC__PROCESSES_OPS(lc__processes_join), .shards_state = true, .setup = setup_1};

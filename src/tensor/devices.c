@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Handles, steps and reductions of several devices; devices.h says what they are. */
 #include "tensor/devices.h"
+#include "tensor/initial.h"
 
 #include "tensor/team.h"
 
@@ -266,6 +267,7 @@ static lc_status compare(void *ctx, const char *path, lc_module *owner, lc_modul
 lc_status lc__devices_set_module(lc__devices *d, lc_module *m)
 {
     comparison c = {.d = d};
+    LC_TRY(lc__module_fill(m));
     lc__devices_leave(d);
     d->parts = 0;
     if (d->module != m) d->n_optimizers = 0;

@@ -3,6 +3,7 @@
  *
  * Parameters lie in reverse order of registration, which is about the order in which backward finishes their
  * gradients, so that buckets for communication are contiguous ranges that fill from the front. */
+#include "tensor/initial.h"
 #include "tensor/shard.h"
 
 #include <lightc/module.h>
@@ -224,6 +225,7 @@ lc_status lc__optimizer_prepare(lc_optimizer *opt)
                                "modules; use one optimizer for each",
                                opt->ops->name);
             flat = f;
+            LC_TRY(lc__tensor_fill(opt->groups[g].parameters[i]));
         }
     }
     if (!flat) return lc_fail(LC_ERR_CONFIG, "%s: it has no parameters", opt->ops->name);

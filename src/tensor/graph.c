@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The life of a graph and of a step, and reading values back. */
 #include "tensor/collective.h"
+#include "tensor/initial.h"
 #include "tensor/sync.h"
 
 #include <lightc/random.h>
@@ -284,6 +285,7 @@ lc_status lc__graph_host_view(lc_tensor *t, lc_view *out)
             LC_TRY(lc__graph_run(g, false));
             start_segment(g);
         }
+        LC_TRY(lc__tensor_fill(t));
         lc__view_of(&t->type, t->layout, t->data, out);
         return LC_OK;
     }

@@ -3,6 +3,7 @@
 #include "tensor/shard.h"
 
 #include "tensor/graph_impl.h"
+#include "tensor/initial.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -298,17 +299,41 @@ static void cut_parameter(lc_flat *flat, int i, const lc__unit *u)
     lc_tensor *p = flat->parameters[i];
     int64_t at, count = lc__slice_of(s, u, flat->offset[i], lc__numel(&p->type), &at);
     int64_t begin = count ? u->offset + s->rank * u->slice + at - flat->offset[i] : 0;
-    memcpy(element(s->parameter, u->at + at), element(p, begin), (size_t)count * lc_dtype_size(p->type.dtype));
+    if (!p->initial)
+        memcpy(element(s->parameter, u->at + at), element(p, begin), (size_t)count * lc_dtype_size(p->type.dtype));
     place(p, s->parameter, u->at + at);
     set_part(p, s, begin, count);
 }
 
-lc_status lc__flat_shard(lc_flat *flat, lc_comm *comm, const lc_comm *replicas, int stage, size_t unit_bytes)
+/* Parameters stay where they are. */
+static lc_status take_over(lc_flat *flat, const void *owner)
+{
+    lc__sharding *s = flat->sharding;
+    lc_tensor *gradient;
+    LC_TRY(lc_tensor_new(s->gradient->type.dtype, 1, &s->count, &gradient));
+    lc_tensor_unref(s->gradient);
+    s->gradient = gradient;
+    s->owner = owner;
+    return make_gradients(flat);
+}
+
+/* Those that have the same slice have made it each for itself, or have it from a rank of their copy. */
+static lc_status share_slices(const lc__sharding *s, lc_comm *replicas)
+{
+    if (!replicas || !s->parameter) return LC_OK;
+    return lc_comm_broadcast(replicas, s->parameter->data, s->count, s->parameter->type.dtype, 0, NULL);
+}
+
+lc_status lc__flat_shard(lc_flat *flat, lc_comm *comm, lc_comm *replicas, int stage, size_t unit_bytes,
+                         const void *owner)
 {
     lc_dtype dtype = flat->gradient->type.dtype;
     lc_status status = LC_OK;
     lc_tensor *whole = NULL;
     int64_t count = 0;
+    const lc__sharding *before = flat->sharding;
+    if (before && before->parameter && stage == 3 && before->comm == comm && before->unit_bytes == unit_bytes)
+        return take_over(flat, owner);
     if (flat->sharding) {
         LC_TRY(lc__flat_gather(flat));
         LC_TRY(lc__flat_forget_sharding(flat));
@@ -318,6 +343,8 @@ lc_status lc__flat_shard(lc_flat *flat, lc_comm *comm, const lc_comm *replicas, 
     if (!s || !offset) LC_TRY_GOTO(status, done, lc_fail(LC_ERR_MEMORY, "out of memory: shards"));
     *s = (lc__sharding){.stage = stage,
                         .comm = comm,
+                        .unit_bytes = unit_bytes,
+                        .owner = owner,
                         .rank = lc_comm_rank(comm),
                         .size = lc_comm_size(comm),
                         .replica = replicas ? lc_comm_rank(replicas) : 0,
@@ -346,6 +373,9 @@ lc_status lc__flat_shard(lc_flat *flat, lc_comm *comm, const lc_comm *replicas, 
     s = NULL;
     whole = NULL;
     status = make_gradients(flat);
+    for (int i = 0; i < flat->n && status >= 0 && stage >= 3; i++)
+        if (flat->parameters[i]) status = lc__tensor_fill(flat->parameters[i]);
+    if (status >= 0) status = share_slices(flat->sharding, replicas);
 done:
     lc_tensor_unref(whole);
     sharding_free(s);

@@ -40,6 +40,8 @@ typedef struct lc__unit {
 typedef struct lc__sharding {
     int stage;
     lc_comm *comm; /* the ranks that have a slice each; borrowed */
+    size_t unit_bytes;
+    const void *owner; /* the last one to shard it, who may forget it */
     int rank, size;
     int replica, replicas; /* of so many copies, which one these ranks have */
     lc__unit *units;
@@ -53,11 +55,12 @@ typedef struct lc__sharding {
  * counted from the slice's begin, and how many; 0, 0 if none. */
 int64_t lc__slice_of(const lc__sharding *s, const lc__unit *u, int64_t begin, int64_t count, int64_t *at);
 
-/* Shards a flat buffer among the ranks of `comm`, which must have the same values in it. Its parameters move, gradients
- * are lost. One that is sharded already is made whole first. replicas: the ranks of all copies that will have this
- * rank's slice; NULL: there is one copy. unit_bytes: of parameters, see above. Collective. */
-lc_status lc__flat_shard(lc_flat *flat, lc_comm *comm, const lc_comm *replicas, int stage,
-                         size_t unit_bytes) LC_MUST_USE;
+/* Shards a flat buffer among the ranks of `comm`, which must have the same values in it; of initial ones each makes its
+ * slices. Its parameters move, gradients are lost. One that is sharded in this way already stays so, in another way is
+ * made whole first. replicas: the ranks of all copies that will have this rank's slice; NULL: there is one copy.
+ * unit_bytes: of parameters, see above. Collective. */
+lc_status lc__flat_shard(lc_flat *flat, lc_comm *comm, lc_comm *replicas, int stage, size_t unit_bytes,
+                         const void *owner) LC_MUST_USE;
 /* Stage 3: parameters are whole again on every rank; the rest stays as it is. Collective. */
 lc_status lc__flat_gather(lc_flat *flat) LC_MUST_USE;
 /* The flat buffer is as if it had never been sharded, but for parameters that were not gathered: those stay in parts

@@ -82,8 +82,7 @@ void lc__reducer_free(lc__reducer *r)
     if (r->g->reducer == r) r->g->reducer = NULL;
     for (int i = 0; i < r->n_flats; i++) {
         conceal(r, i);
-        if (r->flats[i]->sharding && r->flats[i]->sharding->comm == r->slices)
-            (void)!lc__flat_forget_sharding(r->flats[i]);
+        if (r->flats[i]->sharding && r->flats[i]->sharding->owner == r) (void)!lc__flat_forget_sharding(r->flats[i]);
         lc__flat_unref(r->flats[i]);
     }
     free(r->flats);
@@ -135,7 +134,7 @@ static lc_status add_flat(lc__reducer *r, lc_flat *flat)
     int f = r->n_flats++;
     r->flats[f] = flat;
     r->exposed[f] = NULL;
-    if (r->stage) return lc__flat_shard(flat, r->slices, r->replicas, r->stage, r->bucket_bytes);
+    if (r->stage) return lc__flat_shard(flat, r->slices, r->replicas, r->stage, r->bucket_bytes, r);
     LC_TRY(lc__flat_forget_sharding(flat));
     return expose(r, f);
 }
@@ -155,6 +154,21 @@ lc_status lc__reducer_add(lc__reducer *r, lc_optimizer *opt)
     for (int f = 0; f < r->n_flats; f++) elements += r->flats[f]->count;
     if (r->wire) LC_TRY(lc__wire_reserve(r->wire, elements, 0));
     return lc__optimizer_prepare(opt);
+}
+
+static lc_status add_parameter(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
+{
+    lc_flat *flat;
+    (void)path, (void)owner;
+    if (!t->is_parameter) return LC_OK;
+    LC_TRY(lc__flat_of(t->tensor, &flat));
+    return add_flat(ctx, flat);
+}
+
+lc_status lc__reducer_add_module(lc__reducer *r, lc_module *m)
+{
+    LC_TRY(lc__module_flatten(lc_module_root(m)));
+    return lc_module_visit(m, add_parameter, r);
 }
 
 void lc__reducer_shard(lc__reducer *r, int stage)

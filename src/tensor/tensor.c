@@ -2,6 +2,7 @@
 /* Data types, shapes, persistent tensors. */
 #include "tensor/tensor_impl.h"
 #include "tensor/graph_impl.h"
+#include "tensor/initial.h"
 #include "tensor/shard.h"
 
 #include <lightc/random.h>
@@ -293,7 +294,7 @@ static void release_storage(lc_tensor *t)
 void lc__tensor_move(lc_tensor *t, lc_tensor *base, size_t offset)
 {
     void *to = (char *)base->data + offset;
-    memcpy(to, t->data, t->bytes);
+    if (!t->initial) memcpy(to, t->data, t->bytes);
     release_storage(t);
     t->base = lc_tensor_ref(base);
     t->data = to;
@@ -337,6 +338,7 @@ void lc_tensor_unref(lc_tensor *t)
         lc__flat_unref(t->flat);
     }
     if (t->base || t->kind == LC_TENSOR_PERSISTENT) release_storage(t);
+    lc__tensor_forget_initial(t);
     free(t);
 }
 
@@ -373,6 +375,7 @@ lc_status lc_tensor_write(lc_tensor *t, const void *data, size_t bytes)
         if (lc_current_graph()) LC_TRY(lc__graph_flush(lc_current_graph()));
         return lc__tensor_write_part(t, data);
     }
+    lc__tensor_forget_initial(t);
     LC_TRY(lc__graph_host_view(t, &to));
     lc__view_of(&t->type, LC_ROW_MAJOR, (void *)(uintptr_t)data, &from);
     lc__copy_strided(&from, &to);

@@ -38,8 +38,9 @@ struct lc_tensor {
     size_t bytes;
     lc_tensor *base; /* owner of the storage this one is a range of, or NULL: owns `data` */
     const lc_backend_ops *backend;
-    int file;      /* 1 + the file that `data` is (lc__tensor_file), or 0 */
-    lc_flat *flat; /* the flat buffers a parameter lies in, or NULL */
+    int file;                    /* 1 + the file that `data` is (lc__tensor_file), or 0 */
+    struct lc__initial *initial; /* what it begins with, not made yet (initial.h); NULL: `data` has its value */
+    lc_flat *flat;               /* the flat buffers a parameter lies in, or NULL */
     int flat_index;
     lc_tensor **replicas; /* by device: its own handle, or NULL: this one (devices.h). NULL: not of a module there */
     /* Of its elements this rank holds a range only (shard.h): `data` is where it begins. */
@@ -57,7 +58,7 @@ lc_status lc__tensor_range(lc_tensor *base, size_t offset, const lc_type *type, 
 /* The file that the storage of a persistent tensor is from now on, for other processes to map: the tensor's own, which
  * stays open as long as it lives. -1: there cannot be one. */
 int lc__tensor_file(lc_tensor *t);
-/* Gives a persistent tensor new storage (a range of base), copying its value. Changes its id. */
+/* Gives a persistent tensor new storage (a range of base), copying its value, if it has one yet. Changes its id. */
 void lc__tensor_move(lc_tensor *t, lc_tensor *base, size_t offset);
 
 /* ---- shapes and strides ---- */

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tensor/initial.h"
+
+#include "core/philox.h"
+#include "tensor/graph_impl.h"
+#include "tensor/shard.h"
+
+#include <lightc/random.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- values ---- */
+
+static int64_t fan(int ndim, const int64_t *shape, bool out)
+{
+    if (ndim < 2) return ndim ? shape[0] : 1;
+    int64_t n = shape[out ? 0 : 1];
+    for (int i = 2; i < ndim; i++) n *= shape[i];
+    return n;
+}
+
+/* Turns every kind into uniform [a, b), normal (a, b) or constant a. */
+static lc_init resolve_init(lc_init init, int ndim, const int64_t *shape)
+{
+    int64_t fan_in = init.fan_in ? init.fan_in : fan(ndim, shape, false), fan_out = fan(ndim, shape, true);
+    double in = fan_in > 0 ? (double)fan_in : 1, both = fan_in + fan_out > 0 ? (double)(fan_in + fan_out) : 1;
+    double gain = init.a == 0 ? 1 : init.a, bound;
+    switch (init.kind) {
+    case LC_INIT_ZEROS:
+        return (lc_init){LC_INIT_CONSTANT, 0, 0, 0};
+    case LC_INIT_ONES:
+        return (lc_init){LC_INIT_CONSTANT, 1, 0, 0};
+    case LC_INIT_KAIMING_UNIFORM:
+        bound = sqrt(6 / ((1 + init.a * init.a) * in));
+        return (lc_init){LC_INIT_UNIFORM, -bound, bound, 0};
+    case LC_INIT_KAIMING_NORMAL:
+        return (lc_init){LC_INIT_NORMAL, 0, sqrt(2 / ((1 + init.a * init.a) * in)), 0};
+    case LC_INIT_XAVIER_UNIFORM:
+        bound = gain * sqrt(6 / both);
+        return (lc_init){LC_INIT_UNIFORM, -bound, bound, 0};
+    case LC_INIT_XAVIER_NORMAL:
+        return (lc_init){LC_INIT_NORMAL, 0, gain * sqrt(2 / both), 0};
+    default:
+        return init;
+    }
+}
+
+static double init_value(const lc_init *init, uint64_t key, uint64_t i)
+{
+    switch (init->kind) {
+    case LC_INIT_UNIFORM:
+        return init->a + (init->b - init->a) * lc_random_uniform(key, i);
+    case LC_INIT_NORMAL:
+        return init->a + init->b * lc_random_normal(key, i);
+    default:
+        return init->a;
+    }
+}
+
+static void fill(void *data, lc_dtype dtype, int64_t begin, int64_t n, const lc__initial *from)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double v = init_value(&from->init, from->key, (uint64_t)(begin + i));
+        switch (dtype) {
+        case LC_F64:
+            ((double *)data)[i] = v;
+            break;
+        case LC_I64:
+            ((int64_t *)data)[i] = (int64_t)v;
+            break;
+        case LC_I32:
+            ((int32_t *)data)[i] = (int32_t)v;
+            break;
+        case LC_U8:
+            ((uint8_t *)data)[i] = (uint8_t)v;
+            break;
+        case LC_BOOL:
+            ((uint8_t *)data)[i] = v != 0;
+            break;
+        default:
+            ((float *)data)[i] = (float)v;
+            break;
+        }
+    }
+}
+
+/* f32 needs 24 bits a number, so one Philox block makes four: the time a program needs to start is largely this. */
+static void fill_f32(float *data, int64_t begin, int64_t n, const lc__initial *from)
+{
+    enum { BLOCKS = 64, VALUES = BLOCKS * 4 };
+    uint32_t w[BLOCKS][4];
+    float value[VALUES];
+    const lc_init *init = &from->init;
+    const bool normal = init->kind == LC_INIT_NORMAL;
+    const float a = (float)init->a, range = (float)(init->b - init->a), sd = (float)init->b;
+    for (int64_t at = begin / 4 * 4; at < begin + n; at += VALUES) {
+        for (int k = 0; k < BLOCKS; k++) lc__philox(from->key, (uint64_t)(at / 4 + k), 0, w[k]);
+        if (normal) { /* Box-Muller: two words make two numbers */
+            for (int k = 0; k < BLOCKS * 2; k++) {
+                const uint32_t *pair = &w[0][0] + 2 * k;
+                float r = sd * sqrtf(-2 * logf(((float)pair[0] + 1) * 0x1p-32f));
+                float angle = (float)(pair[1] >> 8) * (0x1p-24f * 6.28318530717958648f);
+                value[2 * k] = a + r * cosf(angle);
+                value[2 * k + 1] = a + r * sinf(angle);
+            }
+        } else {
+            const uint32_t *words = &w[0][0];
+            for (int k = 0; k < VALUES; k++) value[k] = a + range * ((float)(int32_t)(words[k] >> 8) * 0x1p-24f);
+        }
+        int64_t first = at < begin ? begin - at : 0, left = begin + n - at;
+        memcpy(data + (at + first - begin), value + first,
+               (size_t)((left < VALUES ? left : VALUES) - first) * sizeof *value);
+    }
+}
+
+void lc__initial_range(const lc_tensor *t, int64_t begin, int64_t count, void *data)
+{
+    if (t->type.dtype == LC_F32 && t->initial->init.kind != LC_INIT_CONSTANT)
+        fill_f32(data, begin, count, t->initial);
+    else
+        fill(data, t->type.dtype, begin, count, t->initial);
+}
+
+/* ---- tensors ---- */
+
+lc_status lc__tensor_set_initial(lc_tensor *t, const lc__initial *initial)
+{
+    if (!t->initial && !(t->initial = malloc(sizeof *t->initial)))
+        return lc_fail(LC_ERR_MEMORY, "out of memory: the initial values of a tensor");
+    *t->initial = *initial;
+    return LC_OK;
+}
+
+lc_status lc__tensor_start_as(lc_tensor *t, lc_init init, uint64_t key)
+{
+    lc__initial initial = {resolve_init(init, t->type.ndim, t->type.shape), key};
+    if (t->type.dtype == LC_F16 || t->type.dtype == LC_BF16)
+        return lc_fail(LC_ERR_UNSUPPORTED, "parameters of type %s cannot be initialised; use f32 or f64",
+                       lc_dtype_name(t->type.dtype));
+    /* What is recorded may still read the value before. */
+    if (lc_current_graph()) LC_TRY(lc__graph_flush(lc_current_graph()));
+    LC_TRY(lc__tensor_set_initial(t, &initial));
+    return lc_current_graph() || t->in_parts ? lc__tensor_fill(t) : LC_OK;
+}
+
+void lc__tensor_forget_initial(lc_tensor *t)
+{
+    free(t->initial);
+    t->initial = NULL;
+}
+
+lc_status lc__tensor_fill(lc_tensor *t)
+{
+    int64_t begin, count;
+    lc_view from, to;
+    if (!t->initial) return LC_OK;
+    lc__tensor_part(t, &begin, &count);
+    if (t->layout == LC_ROW_MAJOR || t->type.ndim < 3) {
+        lc__initial_range(t, begin, count, t->data);
+    } else {
+        size_t bytes = (size_t)lc__numel(&t->type) * lc_dtype_size(t->type.dtype);
+        void *whole = malloc(bytes + 1);
+        if (!whole) return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for initial values", bytes);
+        lc__initial_range(t, 0, lc__numel(&t->type), whole);
+        lc_status status = LC_OK;
+        if (t->in_parts) {
+            status = lc__tensor_write_part(t, whole);
+        } else {
+            lc__view_of(&t->type, LC_ROW_MAJOR, whole, &from);
+            lc__view_of(&t->type, t->layout, t->data, &to);
+            lc__copy_strided(&from, &to);
+        }
+        free(whole);
+        LC_TRY(status);
+    }
+    lc__tensor_forget_initial(t);
+    return LC_OK;
+}
+
+static lc_status fill_one(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
+{
+    (void)ctx, (void)owner;
+    lc_status s = lc__tensor_fill(t->tensor);
+    return s < 0 ? lc_fail_context(s, "%s", path) : LC_OK;
+}
+
+lc_status lc__module_fill(lc_module *m)
+{
+    return lc_module_visit(m, fill_one, NULL);
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Initial values that nobody has asked for yet. What a parameter starts with depends on its seed, its path and the
+ * index of each element alone. So it is made when it is first wanted: where the parameter lies by then, and of one in
+ * slices (shard.h) this rank's slice only; of one that a checkpoint is read into, never. Until then its memory is
+ * addresses without pages.
+ *
+ * Whoever reads or writes `data` of a module's tensor must have filled it: lc_tensor_read and lc_tensor_write do, so do
+ * operators, and behind the set-up of a run a module has nothing to fill (lc__module_fill). */
+#ifndef LC_TENSOR_INITIAL_H
+#define LC_TENSOR_INITIAL_H
+
+#include <lightc/module.h>
+#include "tensor/tensor_impl.h"
+
+/* How it begins; for who compares or sends it. */
+typedef struct lc__initial {
+    lc_init init; /* uniform, normal or constant */
+    uint64_t key;
+} lc__initial;
+
+/* The value of t is as `init` says, with the random stream `key`. The errors of what cannot be made are told here. */
+lc_status lc__tensor_start_as(lc_tensor *t, lc_init init, uint64_t key) LC_MUST_USE;
+/* As it is told by another rank. */
+lc_status lc__tensor_set_initial(lc_tensor *t, const lc__initial *initial) LC_MUST_USE;
+/* Somebody writes all of it now. */
+void lc__tensor_forget_initial(lc_tensor *t);
+/* The initial value, if there is none yet: whole, or this rank's part. */
+lc_status lc__tensor_fill(lc_tensor *t) LC_MUST_USE;
+/* [begin, begin + count) of t's elements, row-major, of an initial value. */
+void lc__initial_range(const lc_tensor *t, int64_t begin, int64_t count, void *data);
+lc_status lc__module_fill(lc_module *m) LC_MUST_USE;
+
+#endif

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs of models that are whole on no rank (gather_parameters=false): evaluated, trained, evaluated, trained again, and
+ * read from a checkpoint, with the numbers of ddp. */
+#include "comm_world.h"
+#include "quiet_options.h"
+#include "scratch.h"
+#include "small_net.h"
+
+#include "tensor/tensor_impl.h"
+
+enum { RANKS = 4 };
+
+/* Parameters of some bytes are units of their own. */
+static const double small_units = 100.0 / (1 << 20);
+
+typedef struct run_of {
+    const char *strategy;
+    int64_t shard_size;
+    char root[320];
+} run_of;
+
+typedef struct numbers {
+    float logits[3][VAL][CLASSES];
+    double loss[3];
+    float weight[WIDTH * FEATURES];
+} numbers;
+
+static const lc_module_ops net_ops = {
+    LC_MODULE_OPS_INIT("net"),
+    .training_step = small_net_training_step,
+    .validation_step = small_net_validation_step,
+    .test_step = small_net_validation_step,
+    .predict_step = small_net_predict_step,
+    .configure_optimizers = small_net_sgd,
+};
+
+/* Between runs too. */
+static lc_status check_slices(const lc_comm *comm, const run_of *r, lc_tensor *t)
+{
+    float whole[WIDTH * FEATURES];
+    if (lc_comm_size(comm) == 1) return LC_OK;
+    RANK_CHECK(t->in_parts == (strcmp(r->strategy, "ddp") != 0));
+    if (!t->in_parts) return LC_OK;
+    RANK_CHECK(lc_tensor_read(t, whole, sizeof whole) == LC_ERR_STATE);
+    RANK_CHECK(strstr(lc_error_message(), "lc_tensor_gather"));
+    return LC_OK;
+}
+
+static lc_status evaluate(lc_trainer *t, small_net *m, const lc_run_args *a, int k, numbers *n)
+{
+    lc_metrics found;
+    LC_TRY(lc_trainer_test(t, &m->base, a));
+    found = lc_trainer_results(t, 0);
+    for (int i = 0; i < found.n; i++)
+        if (!strcmp(found.values[i].name, "val_loss")) n->loss[k] = found.values[i].value;
+    LC_TRY(lc_trainer_validate(t, &m->base, a));
+    LC_TRY(lc_trainer_predict(t, &m->base, a));
+    return read_predictions(t, VAL, n->logits[k]);
+}
+
+/* Ranks begin with other values each: those of rank 0 count. */
+static lc_status evaluate_and_train(lc_comm *comm, const run_of *r, numbers *n)
+{
+    small_net m = {0}, other = {0};
+    lc_dataloader *train, *val;
+    lc_trainer *t;
+    lc_trainer_options opt = quiet_options(comm);
+    uint64_t seed = 1 + (uint64_t)lc_comm_rank(comm);
+    opt.strategy = r->strategy;
+    opt.shard_size = r->shard_size;
+    opt.gather_parameters = false;
+    opt.bucket_cap_mb = small_units;
+    opt.max_epochs = 2;
+    opt.default_root_dir = r->root;
+    opt.enable_checkpointing = LC_ON;
+    LC_TRY(loader_of(0, SAMPLES, 4, false, &train));
+    LC_TRY(loader_of(0, VAL, 4, false, &val));
+    lc_run_args fit = {.train_dataloader = train, .val_dataloader = val};
+    lc_run_args rest = {.dataloaders = &val, .n_dataloaders = 1};
+    LC_TRY(small_net_init(&m, &net_ops, seed));
+    LC_TRY(lc_trainer_new(&opt, &t));
+    LC_TRY(evaluate(t, &m, &rest, 0, n));
+    LC_TRY(check_slices(comm, r, m.l1.weight));
+    LC_TRY(lc_trainer_fit(t, &m.base, &fit));
+    LC_TRY(check_slices(comm, r, m.l1.weight));
+    LC_TRY(evaluate(t, &m, &rest, 1, n));
+    LC_TRY(check_slices(comm, r, m.l1.weight));
+    rest.ckpt_path = "best";
+    LC_TRY(small_net_init(&other, &net_ops, seed + 7));
+    LC_TRY(evaluate(t, &other, &rest, 2, n));
+    LC_TRY(check_slices(comm, r, other.l1.weight));
+    LC_TRY(lc_tensor_gather(other.l1.weight, n->weight, sizeof n->weight));
+    /* The first model had its slices from this trainer, which has gone on to another one. */
+    if (lc_comm_size(comm) > 1 && strcmp(r->strategy, "ddp") != 0) {
+        rest.ckpt_path = NULL;
+        lc_status s = lc_trainer_test(t, &m.base, &rest);
+        RANK_CHECK(s == LC_ERR_PEER || (s == LC_ERR_STATE && strstr(lc_error_message(), "load a checkpoint")));
+    }
+    lc_trainer_free(t);
+    lc_dataloader_free(train);
+    lc_dataloader_free(val);
+    small_net_release(&m);
+    small_net_release(&other);
+    return LC_OK;
+}
+
+static numbers want[RANKS];
+
+static lc_status by_ddp(lc_comm *comm, void *ctx)
+{
+    return evaluate_and_train(comm, ctx, &want[lc_comm_rank(comm)]);
+}
+
+static lc_status in_slices(lc_comm *comm, void *ctx)
+{
+    numbers n = {0};
+    const numbers *w = &want[lc_comm_rank(comm)];
+    LC_TRY(evaluate_and_train(comm, ctx, &n));
+    for (int k = 0; k < 3; k++) {
+        RANK_CHECK(n.loss[k] == w->loss[k]);
+        RANK_CHECK(!memcmp(n.logits[k], w->logits[k], sizeof n.logits[k]));
+    }
+    RANK_CHECK(n.loss[1] < n.loss[0] && n.loss[2] == n.loss[1]);
+    RANK_CHECK(!memcmp(n.weight, w->weight, sizeof n.weight));
+    return LC_OK;
+}
+
+TEST(numbers_are_those_of_ddp)
+{
+    for (int n = 1; n <= RANKS; n++) {
+        run_of r = {.strategy = "ddp"};
+        snprintf(r.root, sizeof r.root, "%s", fresh_dir("ddp"));
+        memset(want, 0, sizeof want);
+        CHECK_RANKS("threads", n, by_ddp, &r);
+        r.strategy = "sharded";
+        snprintf(r.root, sizeof r.root, "%s", fresh_dir("sharded"));
+        CHECK_RANKS("threads", n, in_slices, &r);
+        for (r.shard_size = 1, r.strategy = "sharded_hybrid"; n == 4 && r.shard_size <= n; r.shard_size *= 2) {
+            snprintf(r.root, sizeof r.root, "%s", fresh_dir("hybrid"));
+            CHECK_RANKS("threads", n, in_slices, &r);
+        }
+    }
+}
+
+/* ---- a model whose trainer is gone ---- */
+
+static lc_status outlive(lc_comm *comm, void *ctx)
+{
+    const char *how = ctx;
+    small_net m = {0};
+    lc_dataloader *val;
+    float whole[WIDTH * FEATURES];
+    lc_trainer_options opt = quiet_options(comm);
+    lc_trainer *t;
+    opt.strategy = "sharded_3";
+    opt.gather_parameters = !strcmp(how, "gathered");
+    LC_TRY(loader_of(0, VAL, 4, false, &val));
+    LC_TRY(small_net_init(&m, &net_ops, 1));
+    lc_run_args rest = {.dataloaders = &val, .n_dataloaders = 1};
+    LC_TRY(lc_trainer_new(&opt, &t));
+    LC_TRY(lc_trainer_test(t, &m.base, &rest));
+    lc_trainer_free(t);
+    lc_status s = lc_tensor_read(m.l1.weight, whole, sizeof whole);
+    RANK_CHECK(opt.gather_parameters ? s == LC_OK : s == LC_ERR_STATE);
+    LC_TRY(lc_trainer_new(&opt, &t));
+    s = lc_trainer_test(t, &m.base, &rest);
+    RANK_CHECK(opt.gather_parameters ? s == LC_OK : s == LC_ERR_STATE || s == LC_ERR_PEER);
+    if (s == LC_ERR_STATE) RANK_CHECK(strstr(lc_error_message(), "of a trainer that is gone; load a checkpoint"));
+    lc_trainer_free(t);
+    lc_dataloader_free(val);
+    small_net_release(&m);
+    return LC_OK;
+}
+
+TEST(slices_go_with_their_trainer)
+{
+    CHECK_RANKS("threads", 2, outlive, (void *)(uintptr_t) "in slices");
+    CHECK_RANKS("threads", 2, outlive, (void *)(uintptr_t) "gathered");
+}
+
+TEST_MAIN
