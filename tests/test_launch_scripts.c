@@ -56,7 +56,7 @@ TEST(a_script_hides_no_failure)
 }
 
 /* What all complain of is no rank's own: none is left out of the next start. A rank that complains a fifth of a second
- * later than the first one, as on a machine that does much else, is not waited for: once of some times it is in time. */
+ * later than the first one, as on a busy machine, is not waited for: once of some times it is in time. */
 TEST(a_common_failure_costs_no_rank)
 {
     run r;
