@@ -1,188 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Collectives as operators: what they give is what lc_comm gives, their gradients are those of the sum of all ranks'
  * losses, they run on every rank in the order of recording, and they fail as a step fails. */
-#include "comm_world.h"
+#include "collective_rows.h"
 
-#include <lightc/lightc.h>
-#include <math.h>
 #include <stdlib.h>
-
-enum { ROWS = 2, COLS = 3, MOST = 4 * ROWS * COLS }; /* of one rank's part, of at most 4 ranks */
-
-typedef lc_tensor *op_fn(lc_tensor *x, lc_comm *comm);
-
-static lc_tensor *sum_of_all(lc_tensor *x, lc_comm *c)
-{
-    return lc_all_reduce(x, c, LC_COMM_SUM);
-}
-static lc_tensor *largest_of_all(lc_tensor *x, lc_comm *c)
-{
-    return lc_all_reduce(x, c, LC_COMM_MAX);
-}
-static lc_tensor *sum_to_last(lc_tensor *x, lc_comm *c)
-{
-    return lc_reduce(x, c, lc_comm_size(c) - 1);
-}
-static lc_tensor *from_last(lc_tensor *x, lc_comm *c)
-{
-    return lc_broadcast(x, c, lc_comm_size(c) - 1);
-}
-static lc_tensor *gathered(lc_tensor *x, lc_comm *c)
-{
-    return lc_all_gather(x, c);
-}
-static lc_tensor *scattered(lc_tensor *x, lc_comm *c)
-{
-    return lc_reduce_scatter(x, c);
-}
-static lc_tensor *exchanged(lc_tensor *x, lc_comm *c)
-{
-    return lc_all_to_all(x, c);
-}
-
-/* One row for each operator: what y has at i, from all ranks' x (each of n numbers, one after the other). */
-typedef double want_fn(const double *x, int64_t n, int rank, int size, int64_t i);
-
-static double want_sum(const double *x, int64_t n, int rank, int size, int64_t i)
-{
-    double s = 0;
-    (void)rank;
-    for (int r = 0; r < size; r++) s += x[r * n + i];
-    return s;
-}
-static double want_max(const double *x, int64_t n, int rank, int size, int64_t i)
-{
-    double s = x[i];
-    (void)rank;
-    for (int r = 1; r < size; r++) s = fmax(s, x[r * n + i]);
-    return s;
-}
-static double want_sum_on_last(const double *x, int64_t n, int rank, int size, int64_t i)
-{
-    return rank == size - 1 ? want_sum(x, n, rank, size, i) : 0;
-}
-static double want_last(const double *x, int64_t n, int rank, int size, int64_t i)
-{
-    (void)rank;
-    return x[(size - 1) * n + i];
-}
-static double want_gathered(const double *x, int64_t n, int rank, int size, int64_t i)
-{
-    (void)n, (void)rank, (void)size;
-    return x[i];
-}
-static double want_part(const double *x, int64_t n, int rank, int size, int64_t i)
-{
-    return want_sum(x, n, rank, size, rank * (n / size) + i);
-}
-static double want_exchanged(const double *x, int64_t n, int rank, int size, int64_t i)
-{
-    int64_t part = n / size;
-    return x[i / part * n + rank * part + i % part];
-}
-
-typedef struct row {
-    const char *name;
-    op_fn *op;
-    want_fn *want;
-    bool of_parts, smooth; /* x has a part for each rank; has a gradient */
-} row;
-
-static const row rows[] = {
-    {"all_reduce", sum_of_all, want_sum, false, true},      {"all_reduce max", largest_of_all, want_max, false, false},
-    {"reduce", sum_to_last, want_sum_on_last, false, true}, {"broadcast", from_last, want_last, false, true},
-    {"all_gather", gathered, want_gathered, false, true},   {"reduce_scatter", scattered, want_part, true, true},
-    {"all_to_all", exchanged, want_exchanged, true, true},
-};
-
-static double value(int rank, int64_t i)
-{
-    return lc_random_normal(31 + (uint64_t)rank, (uint64_t)i);
-}
-
-/* This rank's part of the loss: the sum of w y^2 with weights of its own. */
-static lc_tensor *loss_of(const row *r, lc_tensor *x, lc_comm *comm)
-{
-    lc_tensor *y = r->op(x, comm);
-    double step = 0.25 + 0.5 * lc_comm_rank(comm);
-    lc_tensor *w = lc_reshape(lc_arange(0.5, step, lc_tensor_numel(y), LC_F64), -1, COLS);
-    return lc_sum(lc_mul(w, lc_square(y)));
-}
-
-/* The sum of all ranks' losses where this rank has x. */
-static lc_status total(const row *r, lc_graph *g, lc_tensor *x, lc_comm *comm, double *out)
-{
-    LC_TRY(lc_step_begin(g, 0, 0));
-    lc_tensor *l = lc_keep(loss_of(r, x, comm));
-    LC_TRY(lc_step_run(g));
-    LC_TRY(lc_item(l, out));
-    LC_TRY(lc_step_end(g));
-    return lc_comm_all_reduce(comm, out, out, 1, LC_F64, LC_COMM_SUM, NULL);
-}
-
-static lc_status check_row(const row *r, lc_comm *comm)
-{
-    int n = lc_comm_size(comm), me = lc_comm_rank(comm);
-    int64_t part = ROWS * COLS, nx = r->of_parts ? n * part : part, ny;
-    double all[4 * MOST], y[MOST], dx[MOST], mine[MOST];
-    lc_graph *g;
-    lc_tensor *x;
-    LC_TRY(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
-    LC_TRY(lc_tensor_new(LC_F64, 2, (int64_t[]){nx / COLS, COLS}, &x));
-    for (int k = 0; k < n; k++)
-        for (int64_t i = 0; i < nx; i++) all[k * nx + i] = value(k, i);
-    memcpy(mine, all + me * nx, (size_t)nx * sizeof *mine);
-    LC_TRY(lc_tensor_write(x, mine, (size_t)nx * sizeof *mine));
-    lc_tensor_set_requires_grad(x, r->smooth);
-    for (int pass = 0; pass < 3; pass++) { /* planned, and from the cache */
-        LC_TRY(lc_step_begin(g, 0, 0));
-        lc_tensor *t = lc_keep(r->op(x, comm));
-        LC_TRY(lc_step_status(g));
-        ny = lc_tensor_numel(t);
-        RANK_CHECK(ny == (!strcmp(r->name, "all_gather") ? n * nx : !strcmp(r->name, "reduce_scatter") ? nx / n : nx));
-        LC_TRY(lc_step_run(g));
-        LC_TRY(lc_tensor_read(t, y, (size_t)ny * sizeof *y));
-        LC_TRY(lc_step_end(g));
-        for (int64_t i = 0; i < ny; i++)
-            if (!(fabs(y[i] - r->want(all, nx, me, n, i)) < 1e-12))
-                return lc_fail(LC_ERR_INTERNAL, "%s, pass %d: element %d is %g, not %g", r->name, pass, (int)i, y[i],
-                               r->want(all, nx, me, n, i));
-    }
-    if (r->smooth) {
-        LC_TRY(lc_step_begin(g, 0, 0));
-        lc_zero_grad(g);
-        lc_backward(loss_of(r, x, comm));
-        lc_tensor *d = lc_keep(lc_gradient(x));
-        LC_TRY(lc_step_run(g));
-        LC_TRY(lc_tensor_read(d, dx, (size_t)nx * sizeof *dx));
-        LC_TRY(lc_step_end(g));
-        for (int who = 0; who < n; who++)
-            for (int64_t i = 0; i < nx; i++) {
-                double h = 1e-4, up, down;
-                for (int side = 0; side < 2; side++) {
-                    double moved = mine[i];
-                    if (me == who) mine[i] = moved + (side ? -h : h);
-                    LC_TRY(lc_tensor_write(x, mine, (size_t)nx * sizeof *mine));
-                    LC_TRY(total(r, g, x, comm, side ? &down : &up));
-                    mine[i] = moved;
-                }
-                double slope = (up - down) / (2 * h);
-                if (me == who && !(fabs(dx[i] - slope) < 1e-6 * (1 + fabs(slope))))
-                    return lc_fail(LC_ERR_INTERNAL, "%s: the gradient of element %d is %g, not %g", r->name, (int)i,
-                                   dx[i], slope);
-            }
-    }
-    lc_tensor_unref(x);
-    lc_graph_free(g);
-    return LC_OK;
-}
-
-static lc_status check_rows(lc_comm *comm, void *ctx)
-{
-    (void)ctx;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) LC_TRY(check_row(&rows[i], comm));
-    return LC_OK;
-}
 
 static void over_all_backends(rank_fn *fn, void *ctx)
 {
@@ -209,30 +30,55 @@ TEST(what_is_in_flight_is_no_invalid_number)
     unsetenv("LIGHTC_NAN_CHECK");
 }
 
+/* Ranks of a group are counted within it. */
+static lc_status in_groups(lc_comm *comm, void *ctx)
+{
+    int me = lc_comm_rank(comm);
+    lc_comm *group;
+    LC_TRY(lc_comm_split(comm, me % 2, -me, &group));
+    LC_TRY(check_rows(group, ctx));
+    lc_comm_free(group);
+    return LC_OK;
+}
+
+TEST(values_and_gradients_in_groups)
+{
+    CHECK_RANKS("threads", 4, in_groups, NULL);
+    CHECK_RANKS("shm", 3, in_groups, NULL);
+}
+
 /* ---- data types ---- */
 
 static lc_status whole_numbers(lc_comm *comm, void *ctx)
 {
     int n = lc_comm_size(comm), me = lc_comm_rank(comm);
     lc_graph *g;
-    lc_tensor *x, *b;
-    int64_t got[8];
+    lc_tensor *x, *b, *many;
+    int64_t got[8], at_root[8], part[2];
     uint8_t truth[2];
     (void)ctx;
     LC_TRY(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
     LC_TRY(lc_tensor_new(LC_I64, 1, (int64_t[]){2}, &x));
     LC_TRY(lc_tensor_new(LC_BOOL, 1, (int64_t[]){2}, &b));
+    LC_TRY(lc_tensor_new(LC_I64, 1, (int64_t[]){2 * n}, &many));
     LC_TRY(lc_tensor_write(x, (int64_t[]){me, 1L << 40}, 16));
+    for (int i = 0; i < 2 * n; i++) got[i] = me ? -1 : i + (1L << 40);
+    LC_TRY(lc_tensor_write(many, got, (size_t)n * 16));
     LC_TRY(lc_tensor_write(b, (uint8_t[]){me == 0, 1}, 2));
     LC_TRY(lc_step_begin(g, 0, 0));
     lc_tensor *all = lc_keep(lc_all_gather(x, comm)), *and = lc_keep(lc_all_reduce(b, comm, LC_COMM_MIN));
+    lc_tensor *root = lc_keep(lc_gather_to(x, comm, 0)), *own = lc_keep(lc_scatter_from(many, comm, 0));
     LC_TRY(lc_step_run(g));
     LC_TRY(lc_tensor_read(all, got, (size_t)n * 16));
     LC_TRY(lc_tensor_read(and, truth, 2));
+    LC_TRY(lc_tensor_read(root, at_root, (size_t)n * 16));
+    LC_TRY(lc_tensor_read(own, part, 16));
     for (int r = 0; r < n; r++) RANK_CHECK(got[2 * r] == r && got[2 * r + 1] == 1L << 40);
     RANK_CHECK(truth[0] == (n == 1) && truth[1] == 1);
+    for (int i = 0; i < 2 * n; i++) RANK_CHECK(at_root[i] == (me ? 0 : got[i]));
+    for (int i = 0; i < 2; i++) RANK_CHECK(part[i] == 2 * me + i + (1L << 40));
     LC_TRY(lc_step_end(g));
-    lc_tensor_unref(x), lc_tensor_unref(b);
+    lc_tensor_unref(x), lc_tensor_unref(b), lc_tensor_unref(many);
     lc_graph_free(g);
     return LC_OK;
 }
@@ -365,22 +211,33 @@ static lc_status bad_calls(lc_comm *comm, void *ctx)
     LC_TRY(lc_tensor_new(LC_F32, 1, (int64_t[]){5}, &x));
     LC_TRY(lc_tensor_new(LC_BOOL, 0, NULL, &s));
     lc_tensor_set_requires_grad(x, true);
-    for (int what = 0; what < 7; what++) {
+    for (int what = 0; what < 12; what++) {
         static const char *const said[] = {"there is no communicator",
                                            "there is no rank 2; there are 0 to 1",
                                            "the first dimension of x, 5, is no multiple of the 2 ranks",
                                            "x has no dimension to put ranks into",
                                            "there is no sum of bool",
                                            "is no multiple",
-                                           "no gradient flows through the max over ranks, only through the sum"};
+                                           "no gradient flows through the max over ranks, only through the sum",
+                                           "gather_to: there is no rank -1; there are 0 to 1",
+                                           "x has no dimension to put ranks into; reshape it to [1]",
+                                           "scatter_from: there is no rank 2; there are 0 to 1",
+                                           "x has no dimension to put ranks into; reshape it to [1]",
+                                           "scatter_from: the first dimension of x, 5, is no multiple of the 2 ranks; "
+                                           "pad it (lc_pad) or cut it"};
         LC_TRY(lc_step_begin(g, 0, 0));
-        what == 0   ? lc_all_reduce(x, NULL, LC_COMM_SUM)
-        : what == 1 ? lc_broadcast(x, comm, 2)
-        : what == 2 ? lc_reduce_scatter(x, comm)
-        : what == 3 ? lc_all_gather(s, comm)
-        : what == 4 ? lc_all_reduce(s, comm, LC_COMM_SUM)
-        : what == 5 ? lc_all_to_all(x, comm)
-                    : (lc_backward(lc_sum(lc_all_reduce(x, comm, LC_COMM_MAX))), x);
+        what == 0    ? lc_all_reduce(x, NULL, LC_COMM_SUM)
+        : what == 1  ? lc_broadcast(x, comm, 2)
+        : what == 2  ? lc_reduce_scatter(x, comm)
+        : what == 3  ? lc_all_gather(s, comm)
+        : what == 4  ? lc_all_reduce(s, comm, LC_COMM_SUM)
+        : what == 5  ? lc_all_to_all(x, comm)
+        : what == 7  ? lc_gather_to(x, comm, -1)
+        : what == 8  ? lc_gather_to(s, comm, 0)
+        : what == 9  ? lc_scatter_from(x, comm, 2)
+        : what == 10 ? lc_scatter_from(s, comm, 0)
+        : what == 11 ? lc_scatter_from(x, comm, 0)
+                     : (lc_backward(lc_sum(lc_all_reduce(x, comm, LC_COMM_MAX))), x);
         RANK_CHECK(lc_step_run(g) < 0);
         if (!strstr(lc_error_message(), said[what]))
             return lc_fail(LC_ERR_INTERNAL, "call %d says: %s", what, lc_error_message());
@@ -449,6 +306,41 @@ TEST(an_error_of_the_communicator_ends_the_step)
         CHECK_RANKS("threads", 3, fails, &how);
         CHECK_RANKS("shm", 2, fails, &how);
         CHECK_RANKS("tcp", 2, fails, &how);
+    }
+}
+
+/* Each rank could do its call alone; they do not fit. */
+static lc_status does_not_fit(lc_comm *comm, void *ctx)
+{
+    static const char *const said[][2] = {{"gather of 4 f32 to rank 0", "gather of 8 f32 to rank 0"},
+                                          {"gather of 4 f32 to rank 0", "gather of 4 i32 to rank 0"},
+                                          {"scatter of 4 f32 from rank 0", "scatter of 8 f32 from rank 0"},
+                                          {"gather of 4 f32 to rank 0", "scatter of 4 f32 from rank 1"}};
+    int what = *(int *)ctx, me = lc_comm_rank(comm);
+    bool scatters = what == 2 || (what == 3 && me);
+    int64_t n = (me && (what == 0 || what == 2) ? 8 : 4) * (scatters ? 2 : 1);
+    lc_graph *g;
+    lc_tensor *x;
+    LC_TRY(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+    LC_TRY(lc_tensor_new(me && what == 1 ? LC_I32 : LC_F32, 1, &n, &x));
+    LC_TRY(lc_step_begin(g, 0, 0));
+    lc_keep(scatters ? lc_scatter_from(x, comm, what == 3) : lc_gather_to(x, comm, 0));
+    lc_keep(lc_all_reduce(x, comm, LC_COMM_MAX)); /* also a rank that has only sent waits for the others */
+    RANK_CHECK(lc_step_run(g) < 0);
+    if (!strstr(lc_error_message(), said[what][0]) || !strstr(lc_error_message(), said[what][1]))
+        return lc_fail(LC_ERR_INTERNAL, "call %d says: %s", what, lc_error_message());
+    RANK_CHECK(lc_step_end(g) < 0);
+    lc_tensor_unref(x);
+    lc_graph_free(g);
+    return LC_OK;
+}
+
+TEST(ranks_whose_x_differs_are_told)
+{
+    for (int what = 0; what < 4; what++) {
+        CHECK_RANKS("threads", 2, does_not_fit, &what);
+        CHECK_RANKS("shm", 2, does_not_fit, &what);
+        CHECK_RANKS("tcp", 2, does_not_fit, &what);
     }
 }
 

@@ -2,6 +2,7 @@
 /* The collectives over MPI: this program starts itself under mpirun, and there does what test_comm.c does over other
  * backends. `test_comm_mpi --rank NAME` is one of those ranks. */
 #define _GNU_SOURCE
+#include "collective_rows.h"
 #include "comm_ranks.h"
 #include "wire_bytes.h"
 
@@ -178,6 +179,7 @@ static const struct {
     rank_fn *fn;
 } parts[] = {
     {"everything", everything},
+    {"operators", check_rows},
     {"on_hosts", on_hosts},
     {"wire_bytes", wire_bytes},
     {"wire_bytes_on_hosts", wire_bytes_on_hosts},
@@ -241,6 +243,12 @@ TEST(collectives_give_over_mpi_what_they_give_elsewhere)
 {
     char output[OUTPUT];
     for (int n = 1; n <= 4; n++) CHECK_RUN(n, "everything", output);
+}
+
+TEST(operators_give_over_mpi_what_they_give_elsewhere)
+{
+    char output[OUTPUT];
+    for (int n = 1; n <= 4; n++) CHECK_RUN(n, "operators", output);
 }
 
 TEST(ranks_of_a_host_share_memory_beside_mpi)

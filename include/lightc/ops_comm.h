@@ -12,6 +12,13 @@
  * Gradients are those of the sum of all ranks' losses, so the backward pass communicates too. It does so on a rank
  * whose loss depends on the result and whose x requires a gradient: let that be all of them, or none.
  *
+ * Where root alone gives (broadcast, scatter_from), x of the others has the same shape, is not looked at, and has zeros
+ * for its gradient. Where root alone gets (reduce, gather_to), y of the others has the same shape and is zeros, and its
+ * dy is not looked at. So all ranks can compute the same loss, and need not ask who they are.
+ *
+ * There is no send and no receive: one has no result, the other no x, so nothing would lead a gradient back.
+ * lc_gather_to in a group of the two ranks (lc_comm_split) takes what one has to the other, and the gradient back.
+ *
  * `comm` outlives the steps that use it. Where a trainer reduces gradients over the same ranks, give these a group of
  * their own (lc_comm_split): buckets of gradients leave when they are ready, which ranks with different batches may
  * find at different places of the step. */
@@ -38,6 +45,12 @@ LC_API lc_tensor *lc_all_gather_at(lc_tensor *x, lc_comm *comm, lc_site site);
 /* x[N*n,*] -> [n,*]: the sum of all ranks' x; rank i has part i. Gradient: all_gather. */
 LC_API lc_tensor *lc_reduce_scatter_at(lc_tensor *x, lc_comm *comm, lc_site site);
 #define lc_reduce_scatter(x, comm) lc_reduce_scatter_at(x, comm, LC_HERE)
+/* x[n,*] -> [N*n,*]: as all_gather on rank root, zeros elsewhere. lc_gather picks by index. Gradient: scatter_from. */
+LC_API lc_tensor *lc_gather_to_at(lc_tensor *x, lc_comm *comm, int root, lc_site site);
+#define lc_gather_to(x, comm, root) lc_gather_to_at(x, comm, root, LC_HERE)
+/* x[N*n,*] -> [n,*]: rank i has part i of root's x. Gradient: gather_to. */
+LC_API lc_tensor *lc_scatter_from_at(lc_tensor *x, lc_comm *comm, int root, lc_site site);
+#define lc_scatter_from(x, comm, root) lc_scatter_from_at(x, comm, root, LC_HERE)
 /* x[N*n,*] -> [N*n,*]: part i is what rank i has as its part for this rank. Gradient: all_to_all. */
 LC_API lc_tensor *lc_all_to_all_at(lc_tensor *x, lc_comm *comm, lc_site site);
 #define lc_all_to_all(x, comm) lc_all_to_all_at(x, comm, LC_HERE)

@@ -62,6 +62,20 @@ static size_t bytes_of(const lc_view *v)
     return (size_t)lc__view_numel(v) * lc_dtype_size(v->dtype);
 }
 
+/* Whether this rank's x is sent: else nobody looks at it. */
+static bool gives(const int64_t *ints)
+{
+    lc_collective which = (lc_collective)ints[LC__COMM_WHICH];
+    return (which != LC_COMM_BROADCAST && which != LC_COMM_SCATTER) || ints[LC__COMM_RANK] == ints[LC__COMM_ROOT];
+}
+
+/* Whether this rank's y comes from the call: else it is zeros. */
+static bool gets(const int64_t *ints)
+{
+    lc_collective which = (lc_collective)ints[LC__COMM_WHICH];
+    return (which != LC_COMM_REDUCE && which != LC_COMM_GATHER) || ints[LC__COMM_RANK] == ints[LC__COMM_ROOT];
+}
+
 /* in: x. out: y, and a copy of x where the call cannot work in y. */
 static void run_launch(const lc_call *c)
 {
@@ -69,21 +83,21 @@ static void run_launch(const lc_call *c)
     const int64_t *ints = c->ints + AT_COMM;
     lc_comm *comm = (lc_comm *)(uintptr_t)ints[LC__COMM_POINTER];
     lc_collective which = (lc_collective)ints[LC__COMM_WHICH];
-    int64_t rank = ints[LC__COMM_RANK], size = ints[LC__COMM_SIZE], root = ints[LC__COMM_ROOT];
     size_t bytes = bytes_of(&c->in[0]);
+    double nx = lc__view_numel(&c->in[0]), ny = lc__view_numel(&c->out[0]);
     char *y = c->out[0].data, *x = c->n_out > 1 ? c->out[1].data : y;
     lc_request **f = &all->flights[c->ints[AT_SLOT]];
     if (all->status < 0) return;
-    if (which == LC_COMM_ALL_GATHER) x += (size_t)rank * bytes;
-    if (bytes) memcpy(x, c->in[0].data, bytes);
+    if (which == LC_COMM_ALL_GATHER) x += (size_t)ints[LC__COMM_RANK] * bytes;
+    if (bytes && gives(ints)) memcpy(x, c->in[0].data, bytes);
     lc_comm_call call = {.op = which,
                          .reduce = (lc_reduce_op)ints[LC__COMM_REDUCE],
                          .dtype = c->in[0].dtype,
-                         .peer = (int)root,
-                         .in = x,
-                         .out = which == LC_COMM_REDUCE && rank != root ? NULL : y,
-                         .count = (int64_t)lc__view_numel(c->n_out > 1 ? &c->out[0] : &c->in[0])};
-    if (which == LC_COMM_ALL_TO_ALL) call.count /= size;
+                         .peer = (int)ints[LC__COMM_ROOT],
+                         .in = gives(ints) ? x : NULL,
+                         .out = gets(ints) ? y : NULL,
+                         .count = (int64_t)(nx < ny ? nx : ny)};
+    if (which == LC_COMM_ALL_TO_ALL) call.count /= ints[LC__COMM_SIZE];
     lc_status s = lc_comm_start(comm, &call, f);
     if (s >= 0) all->running++, all->launched++;
     keep_error(all, s);
@@ -102,7 +116,7 @@ static void run_wait(const lc_call *c)
         land(all, f);
         keep_error(all, s);
     }
-    if (ints[LC__COMM_WHICH] == LC_COMM_REDUCE && ints[LC__COMM_RANK] != ints[LC__COMM_ROOT])
+    if (!gets(ints))
         memset(c->out[0].data, 0, bytes);
     else if (c->out[0].data != c->in[0].data && bytes)
         memcpy(c->out[0].data, c->in[0].data, bytes);
@@ -165,7 +179,9 @@ static lc_status make_room(lc_graph *g, int n)
 static lc_status split(lc_build *b, const lc_ir_node *n, int slot, lc_ir_node pair[2])
 {
     lc_collective which = (lc_collective)n->ints[LC__COMM_WHICH];
-    int between = which == LC_COMM_REDUCE_SCATTER || which == LC_COMM_ALL_TO_ALL ? 2 : 1;
+    bool copies = which == LC_COMM_REDUCE_SCATTER || which == LC_COMM_ALL_TO_ALL || which == LC_COMM_GATHER ||
+                  (which == LC_COMM_SCATTER && gives(n->ints));
+    int between = copies ? 2 : 1;
     uint32_t *values = lc__build_alloc(b, 2 * sizeof *values);
     int64_t *ints = lc__build_alloc(b, (AT_COMM + LC__COMM_INTS) * sizeof *ints);
     if (!values || !ints) return LC_ERR_MEMORY;

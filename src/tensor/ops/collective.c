@@ -6,6 +6,11 @@
 
 #include <string.h>
 
+static bool has_root(lc_collective which)
+{
+    return which == LC_COMM_BROADCAST || which == LC_COMM_REDUCE || which == LC_COMM_GATHER || which == LC_COMM_SCATTER;
+}
+
 static lc_status collective_infer(lc_infer *call)
 {
     const int64_t *ints = call->ints;
@@ -15,31 +20,26 @@ static lc_status collective_infer(lc_infer *call)
     if (!x) return lc_fail(LC_ERR_ARGUMENT, "there is no x");
     if (!ints[LC__COMM_POINTER]) return lc_fail(LC_ERR_ARGUMENT, "there is no communicator");
     call->out[0] = *x;
-    switch (which) {
-    case LC_COMM_BROADCAST:
-    case LC_COMM_REDUCE:
-        if (root < 0 || root >= n)
-            return lc_fail(LC_ERR_ARGUMENT, "there is no rank %lld; there are 0 to %lld", (long long)root,
-                           (long long)n - 1);
-        return which == LC_COMM_REDUCE ? lc__combine_check(x->dtype, LC_COMM_SUM) : LC_OK;
-    case LC_COMM_ALL_REDUCE:
+    if (has_root(which) && (root < 0 || root >= n))
+        return lc_fail(LC_ERR_ARGUMENT, "there is no rank %lld; there are 0 to %lld", (long long)root,
+                       (long long)n - 1);
+    if (which == LC_COMM_BROADCAST) return LC_OK;
+    if (which == LC_COMM_ALL_REDUCE || which == LC_COMM_REDUCE)
         return lc__combine_check(x->dtype, (lc_reduce_op)ints[LC__COMM_REDUCE]);
-    default:
-        break;
-    }
     if (!x->ndim) return lc_fail(LC_ERR_SHAPE, "x has no dimension to put ranks into; reshape it to [1]");
-    if (which == LC_COMM_ALL_GATHER) {
+    if (which == LC_COMM_ALL_GATHER || which == LC_COMM_GATHER) {
         lc_type all = *x;
         size_t bytes;
         all.shape[0] *= n;
         return lc__type_check(x->dtype, x->ndim, all.shape, &call->out[0], &bytes);
     }
     if (x->shape[0] % n)
-        return lc_fail(LC_ERR_SHAPE, "the first dimension of x, %lld, is no multiple of the %lld ranks",
+        return lc_fail(LC_ERR_SHAPE,
+                       "the first dimension of x, %lld, is no multiple of the %lld ranks; pad it (lc_pad) or cut it",
                        (long long)x->shape[0], (long long)n);
     if (which == LC_COMM_ALL_TO_ALL) return LC_OK;
     call->out[0].shape[0] /= n;
-    return lc__combine_check(x->dtype, LC_COMM_SUM);
+    return which == LC_COMM_SCATTER ? LC_OK : lc__combine_check(x->dtype, LC_COMM_SUM);
 }
 
 static lc_tensor *collective(lc_tensor *x, const int64_t ints[LC__COMM_INTS], lc_site site)
@@ -47,6 +47,7 @@ static lc_tensor *collective(lc_tensor *x, const int64_t ints[LC__COMM_INTS], lc
     static const lc_op *const ops[LC_COLLECTIVES] = {
         [LC_COMM_ALL_REDUCE] = &lc__op_all_reduce, [LC_COMM_REDUCE] = &lc__op_reduce,
         [LC_COMM_BROADCAST] = &lc__op_broadcast,   [LC_COMM_ALL_GATHER] = &lc__op_all_gather,
+        [LC_COMM_GATHER] = &lc__op_gather_to,      [LC_COMM_SCATTER] = &lc__op_scatter_from,
         [LC_COMM_ALL_TO_ALL] = &lc__op_all_to_all, [LC_COMM_REDUCE_SCATTER] = &lc__op_reduce_scatter,
     };
     return lc_op_call(ops[ints[LC__COMM_WHICH]], 1, &x, LC__COMM_INTS, ints, 0, NULL, site);
@@ -58,6 +59,7 @@ static lc_status collective_grad(lc_grad *g)
     static const lc_collective transposed[LC_COLLECTIVES] = {
         [LC_COMM_ALL_REDUCE] = LC_COMM_ALL_REDUCE, [LC_COMM_REDUCE] = LC_COMM_BROADCAST,
         [LC_COMM_BROADCAST] = LC_COMM_REDUCE,      [LC_COMM_ALL_GATHER] = LC_COMM_REDUCE_SCATTER,
+        [LC_COMM_GATHER] = LC_COMM_SCATTER,        [LC_COMM_SCATTER] = LC_COMM_GATHER,
         [LC_COMM_ALL_TO_ALL] = LC_COMM_ALL_TO_ALL, [LC_COMM_REDUCE_SCATTER] = LC_COMM_ALL_GATHER,
     };
     int64_t ints[LC__COMM_INTS];
@@ -112,6 +114,16 @@ lc_tensor *lc_all_gather_at(lc_tensor *x, lc_comm *comm, lc_site site)
 lc_tensor *lc_reduce_scatter_at(lc_tensor *x, lc_comm *comm, lc_site site)
 {
     return call(x, comm, LC_COMM_REDUCE_SCATTER, -1, LC_COMM_SUM, site);
+}
+
+lc_tensor *lc_gather_to_at(lc_tensor *x, lc_comm *comm, int root, lc_site site)
+{
+    return call(x, comm, LC_COMM_GATHER, root, LC_COMM_SUM, site);
+}
+
+lc_tensor *lc_scatter_from_at(lc_tensor *x, lc_comm *comm, int root, lc_site site)
+{
+    return call(x, comm, LC_COMM_SCATTER, root, LC_COMM_SUM, site);
 }
 
 lc_tensor *lc_all_to_all_at(lc_tensor *x, lc_comm *comm, lc_site site)

@@ -3,7 +3,7 @@
  * planner makes two nodes of each (tensor/collective.h).
  *
  * To add one: its name in the list, its type and its gradient in collective.c, its public function in
- * include/lightc/ops_comm.h, what it starts in tensor/collective.c, and a row in tests/test_collectives.c. */
+ * include/lightc/ops_comm.h, what it starts in tensor/collective.c, and a row in tests/collective_rows.h. */
 #ifndef LC_TENSOR_OPS_OPS_COMM_H
 #define LC_TENSOR_OPS_OPS_COMM_H
 
@@ -21,6 +21,7 @@ enum {
     LC__COMM_INTS
 };
 
-#define LC_OPS_COMM_LIST(X) X(all_reduce) X(reduce) X(broadcast) X(all_gather) X(reduce_scatter) X(all_to_all)
+#define LC_OPS_COMM_LIST(X)                                                                                            \
+    X(all_reduce) X(reduce) X(broadcast) X(all_gather) X(reduce_scatter) X(gather_to) X(scatter_from) X(all_to_all)
 
 #endif
