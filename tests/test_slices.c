@@ -8,9 +8,10 @@
 
 #include "tensor/tensor_impl.h"
 
-enum { RANKS = 4 };
+/* With layers of which every rank has a slice: slices begin on multiples of 64 numbers. */
+enum { RANKS = 4, BROAD = 96 };
 
-/* Parameters of some bytes are units of their own. */
+/* Each layer is a unit of its own, or several. */
 static const double small_units = 100.0 / (1 << 20);
 
 typedef struct run_of {
@@ -22,22 +23,56 @@ typedef struct run_of {
 typedef struct numbers {
     float logits[3][VAL][CLASSES];
     double loss[3];
-    float weight[WIDTH * FEATURES];
+    float weight[BROAD * FEATURES];
 } numbers;
 
+typedef struct net {
+    small_net base;
+    lc_linear in, out;
+} net;
+
+static lc_tensor *logits(lc_module *self, lc_tensor *x)
+{
+    net *m = (net *)self;
+    lc_tensor *h = lc_linear_forward(&m->out, lc_relu(lc_linear_forward(&m->in, x)));
+    return lc_add(logits_of(&m->base, x), h);
+}
+
+static lc_tensor *train(lc_module *self, const lc_batch *b, int64_t i)
+{
+    (void)i;
+    return lc_cross_entropy(logits(self, b->x), b->y);
+}
+
+static lc_status score(lc_module *self, const lc_batch *b, int64_t i, int loader)
+{
+    (void)i, (void)loader;
+    return log_scores(self, "val", logits(self, b->x), b->y, ((net *)self)->base.accuracy);
+}
+
+static lc_tensor *predict(lc_module *self, const lc_batch *b, int64_t i, int loader)
+{
+    (void)i, (void)loader;
+    return logits(self, b->x);
+}
+
 static const lc_module_ops net_ops = {
-    LC_MODULE_OPS_INIT("net"),
-    .training_step = small_net_training_step,
-    .validation_step = small_net_validation_step,
-    .test_step = small_net_validation_step,
-    .predict_step = small_net_predict_step,
-    .configure_optimizers = small_net_sgd,
+    LC_MODULE_OPS_INIT("net"), .training_step = train,  .validation_step = score,
+    .test_step = score,        .predict_step = predict, .configure_optimizers = small_net_sgd,
 };
+
+static lc_status net_init(net *m, uint64_t seed)
+{
+    LC_TRY(small_net_init(&m->base, &net_ops, seed));
+    lc_linear_init(&m->in, m, "in", FEATURES, BROAD);
+    lc_linear_init(&m->out, m, "out", BROAD, CLASSES);
+    return lc_module_status(&m->base.base);
+}
 
 /* Between runs too. */
 static lc_status check_slices(const lc_comm *comm, const run_of *r, lc_tensor *t)
 {
-    float whole[WIDTH * FEATURES];
+    float whole[BROAD * FEATURES];
     if (lc_comm_size(comm) == 1) return LC_OK;
     RANK_CHECK(t->in_parts == (strcmp(r->strategy, "ddp") != 0));
     if (!t->in_parts) return LC_OK;
@@ -46,22 +81,22 @@ static lc_status check_slices(const lc_comm *comm, const run_of *r, lc_tensor *t
     return LC_OK;
 }
 
-static lc_status evaluate(lc_trainer *t, small_net *m, const lc_run_args *a, int k, numbers *n)
+static lc_status evaluate(lc_trainer *t, lc_module *m, const lc_run_args *a, int k, numbers *n)
 {
     lc_metrics found;
-    LC_TRY(lc_trainer_test(t, &m->base, a));
+    LC_TRY(lc_trainer_test(t, m, a));
     found = lc_trainer_results(t, 0);
     for (int i = 0; i < found.n; i++)
         if (!strcmp(found.values[i].name, "val_loss")) n->loss[k] = found.values[i].value;
-    LC_TRY(lc_trainer_validate(t, &m->base, a));
-    LC_TRY(lc_trainer_predict(t, &m->base, a));
+    LC_TRY(lc_trainer_validate(t, m, a));
+    LC_TRY(lc_trainer_predict(t, m, a));
     return read_predictions(t, VAL, n->logits[k]);
 }
 
 /* Ranks begin with other values each: those of rank 0 count. */
 static lc_status evaluate_and_train(lc_comm *comm, const run_of *r, numbers *n)
 {
-    small_net m = {0}, other = {0};
+    net m = {0}, other = {0};
     lc_dataloader *train, *val;
     lc_trainer *t;
     lc_trainer_options opt = quiet_options(comm);
@@ -77,30 +112,30 @@ static lc_status evaluate_and_train(lc_comm *comm, const run_of *r, numbers *n)
     LC_TRY(loader_of(0, VAL, 4, false, &val));
     lc_run_args fit = {.train_dataloader = train, .val_dataloader = val};
     lc_run_args rest = {.dataloaders = &val, .n_dataloaders = 1};
-    LC_TRY(small_net_init(&m, &net_ops, seed));
+    LC_TRY(net_init(&m, seed));
     LC_TRY(lc_trainer_new(&opt, &t));
-    LC_TRY(evaluate(t, &m, &rest, 0, n));
-    LC_TRY(check_slices(comm, r, m.l1.weight));
-    LC_TRY(lc_trainer_fit(t, &m.base, &fit));
-    LC_TRY(check_slices(comm, r, m.l1.weight));
-    LC_TRY(evaluate(t, &m, &rest, 1, n));
-    LC_TRY(check_slices(comm, r, m.l1.weight));
+    LC_TRY(evaluate(t, &m.base.base, &rest, 0, n));
+    LC_TRY(check_slices(comm, r, m.in.weight));
+    LC_TRY(lc_trainer_fit(t, &m.base.base, &fit));
+    LC_TRY(check_slices(comm, r, m.in.weight));
+    LC_TRY(evaluate(t, &m.base.base, &rest, 1, n));
+    LC_TRY(check_slices(comm, r, m.in.weight));
     rest.ckpt_path = "best";
-    LC_TRY(small_net_init(&other, &net_ops, seed + 7));
-    LC_TRY(evaluate(t, &other, &rest, 2, n));
-    LC_TRY(check_slices(comm, r, other.l1.weight));
-    LC_TRY(lc_tensor_gather(other.l1.weight, n->weight, sizeof n->weight));
+    LC_TRY(net_init(&other, seed + 7));
+    LC_TRY(evaluate(t, &other.base.base, &rest, 2, n));
+    LC_TRY(check_slices(comm, r, other.in.weight));
+    LC_TRY(lc_tensor_gather(other.in.weight, n->weight, sizeof n->weight));
     /* The first model had its slices from this trainer, which has gone on to another one. */
     if (lc_comm_size(comm) > 1 && strcmp(r->strategy, "ddp") != 0) {
         rest.ckpt_path = NULL;
-        lc_status s = lc_trainer_test(t, &m.base, &rest);
+        lc_status s = lc_trainer_test(t, &m.base.base, &rest);
         RANK_CHECK(s == LC_ERR_PEER || (s == LC_ERR_STATE && strstr(lc_error_message(), "load a checkpoint")));
     }
     lc_trainer_free(t);
     lc_dataloader_free(train);
     lc_dataloader_free(val);
-    small_net_release(&m);
-    small_net_release(&other);
+    small_net_release(&m.base);
+    small_net_release(&other.base);
     return LC_OK;
 }
 
@@ -147,28 +182,28 @@ TEST(numbers_are_those_of_ddp)
 static lc_status outlive(lc_comm *comm, void *ctx)
 {
     const char *how = ctx;
-    small_net m = {0};
+    net m = {0};
     lc_dataloader *val;
-    float whole[WIDTH * FEATURES];
+    float whole[BROAD * FEATURES];
     lc_trainer_options opt = quiet_options(comm);
     lc_trainer *t;
     opt.strategy = "sharded_3";
     opt.gather_parameters = !strcmp(how, "gathered");
     LC_TRY(loader_of(0, VAL, 4, false, &val));
-    LC_TRY(small_net_init(&m, &net_ops, 1));
+    LC_TRY(net_init(&m, 1));
     lc_run_args rest = {.dataloaders = &val, .n_dataloaders = 1};
     LC_TRY(lc_trainer_new(&opt, &t));
-    LC_TRY(lc_trainer_test(t, &m.base, &rest));
+    LC_TRY(lc_trainer_test(t, &m.base.base, &rest));
     lc_trainer_free(t);
-    lc_status s = lc_tensor_read(m.l1.weight, whole, sizeof whole);
+    lc_status s = lc_tensor_read(m.in.weight, whole, sizeof whole);
     RANK_CHECK(opt.gather_parameters ? s == LC_OK : s == LC_ERR_STATE);
     LC_TRY(lc_trainer_new(&opt, &t));
-    s = lc_trainer_test(t, &m.base, &rest);
+    s = lc_trainer_test(t, &m.base.base, &rest);
     RANK_CHECK(opt.gather_parameters ? s == LC_OK : s == LC_ERR_STATE || s == LC_ERR_PEER);
     if (s == LC_ERR_STATE) RANK_CHECK(strstr(lc_error_message(), "of a trainer that is gone; load a checkpoint"));
     lc_trainer_free(t);
     lc_dataloader_free(val);
-    small_net_release(&m);
+    small_net_release(&m.base);
     return LC_OK;
 }
 
