@@ -7,6 +7,9 @@
 #include "tensor/initial.h"
 #include "tensor/shard.h"
 
+#include <math.h>
+#include <unistd.h>
+
 static const lc_module_ops ops = {LC_MODULE_OPS_INIT("values")};
 
 static lc_tensor *parameter(lc_module *m, const char *name, lc_dtype dtype, lc_layout layout, lc_init init)
@@ -90,6 +93,32 @@ TEST(what_nobody_has_wanted_takes_no_memory)
     CHECK(resident() - before < bytes / 4);
     CHECK_OK(lc__module_fill(&m));
     CHECK(!l.weight->initial && resident() - before >= bytes);
+    lc_optimizer_free(opt);
+    lc_module_release(&m);
+}
+
+/* A model that no machine holds can be built, and cut; to ask for a value of it is an error. */
+TEST(more_than_the_machine_has)
+{
+    lc_module m;
+    float bias;
+    int64_t side = (int64_t)sqrt((double)sysconf(_SC_PHYS_PAGES) * 4096 / 2);
+#ifdef SANITIZED
+    SKIP("a sanitizer counts addresses");
+#endif
+    lc_module_init(&m, &ops, 5);
+    lc_tensor *large = lc_module_add_parameter(&m, "large", LC_F32, LC_ROW_MAJOR, 2, (int64_t[]){side, side},
+                                               (lc_init){LC_INIT_NORMAL, 0, 1, 0});
+    lc_tensor *small =
+        lc_module_add_parameter(&m, "small", LC_F32, LC_ROW_MAJOR, 1, (int64_t[]){1}, (lc_init){LC_INIT_ONES, 0, 0, 0});
+    CHECK_OK(lc_module_status(&m));
+    lc_optimizer *opt = lc_adam(&m, .lr = 1e-3);
+    CHECK(opt && large->flat == small->flat);
+    CHECK_OK(lc_tensor_read(small, &bias, sizeof bias));
+    CHECK(bias == 1);
+    CHECK_STATUS(lc__module_fill(&m), LC_ERR_MEMORY);
+    CHECK_CONTAINS(lc_error_message(), "large: a tensor of f32 [");
+    CHECK_CONTAINS(lc_error_message(), " are available");
     lc_optimizer_free(opt);
     lc_module_release(&m);
 }

@@ -19,6 +19,8 @@ typedef struct lc_backend_ops {
     void (*arena_release)(void *base, size_t reserved);
     /* Zero-filled, 256-byte aligned storage. */
     lc_status (*alloc)(size_t bytes, void **out);
+    /* The same for what may never be used whole: it may be more than the machine has. */
+    lc_status (*reserve)(size_t bytes, void **out);
     void (*free)(void *data, size_t bytes);
     /* OPTIONAL: storage of `alloc` goes on as that of a file without a name, at the same address and with what is in
      * it, so that other processes can map it; it is freed as before. *fd: the file, the caller's to close; -1 where

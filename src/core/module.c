@@ -210,7 +210,7 @@ static lc_tensor *add_tensor(lc_module *m, const char *name, lc_dtype dtype, lc_
     char *path = lc__module_path(m, name);
     lc_status status = path ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory");
     if (status == LC_OK && ndim < 3) layout = LC_ROW_MAJOR;
-    if (status == LC_OK) status = lc_tensor_new_layout(dtype ? dtype : LC_F32, ndim, shape, layout, &t);
+    if (status == LC_OK) status = lc__tensor_reserve(dtype ? dtype : LC_F32, ndim, shape, layout, &t);
     if (status == LC_OK && init.kind != LC_INIT_ZEROS) { /* new tensors are zero */
         status = lc__tensor_start_as(t, init, lc_random_key_name(lc_module_root(m)->seed, path));
     }

@@ -57,9 +57,9 @@ static lc_status flat_new(lc_tensor **parameters, int n, bool move, lc_flat **ou
         flat->count += move ? (count + align - 1) / align * align : count;
     }
     int64_t shape[] = {flat->count};
-    LC_TRY_GOTO(status, done, lc_tensor_new(dtype, 1, shape, &flat->gradient));
+    LC_TRY_GOTO(status, done, lc__tensor_reserve(dtype, 1, shape, LC_ROW_MAJOR, &flat->gradient));
     if (move) {
-        LC_TRY_GOTO(status, done, lc_tensor_new(dtype, 1, shape, &flat->parameter));
+        LC_TRY_GOTO(status, done, lc__tensor_reserve(dtype, 1, shape, LC_ROW_MAJOR, &flat->parameter));
     } else {
         lc_type type = {.dtype = dtype, .ndim = 1, .shape = {flat->count}};
         lc_tensor *p = parameters[0];

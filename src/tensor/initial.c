@@ -150,12 +150,26 @@ void lc__tensor_forget_initial(lc_tensor *t)
     t->initial = NULL;
 }
 
+/* Addresses were promised without asking for memory. */
+static lc_status check_memory(const lc_tensor *t, size_t bytes)
+{
+    enum { LARGE = 64 << 20 };
+    char shape[128];
+    if (bytes < LARGE) return LC_OK;
+    size_t available = t->backend->available();
+    if (bytes <= available) return LC_OK;
+    return lc_fail(LC_ERR_MEMORY, "a tensor of %s %s needs %zu MiB of memory; %zu MiB are available",
+                   lc_dtype_name(t->type.dtype), lc__shape_text(&t->type, shape, sizeof shape), bytes >> 20,
+                   available >> 20);
+}
+
 lc_status lc__tensor_fill(lc_tensor *t)
 {
     int64_t begin, count;
     lc_view from, to;
     if (!t->initial) return LC_OK;
     lc__tensor_part(t, &begin, &count);
+    LC_TRY(check_memory(t, (size_t)count * lc_dtype_size(t->type.dtype)));
     if (t->layout == LC_ROW_MAJOR || t->type.ndim < 3) {
         lc__initial_range(t, begin, count, t->data);
     } else {

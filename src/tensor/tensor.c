@@ -249,11 +249,13 @@ lc_status lc_tensor_new(lc_dtype dtype, int ndim, const int64_t *shape, lc_tenso
     return lc_tensor_new_layout(dtype, ndim, shape, LC_ROW_MAJOR, out);
 }
 
-lc_status lc_tensor_new_layout(lc_dtype dtype, int ndim, const int64_t *shape, lc_layout layout, lc_tensor **out)
+static lc_status new_storage(lc_dtype dtype, int ndim, const int64_t *shape, lc_layout layout, bool reserve,
+                             lc_tensor **out)
 {
     LC_TRY(new_handle(dtype, ndim, shape, layout, out));
     lc_tensor *t = *out;
-    lc_status status = t->backend->alloc(t->bytes ? t->bytes : 1, &t->data);
+    size_t bytes = t->bytes ? t->bytes : 1;
+    lc_status status = reserve ? t->backend->reserve(bytes, &t->data) : t->backend->alloc(bytes, &t->data);
     if (status != LC_OK) {
         char text[128];
         lc__shape_text(&t->type, text, sizeof text);
@@ -262,6 +264,16 @@ lc_status lc_tensor_new_layout(lc_dtype dtype, int ndim, const int64_t *shape, l
         return lc_fail_context(status, "a tensor of %s %s", lc_dtype_name(dtype ? dtype : LC_F32), text);
     }
     return LC_OK;
+}
+
+lc_status lc_tensor_new_layout(lc_dtype dtype, int ndim, const int64_t *shape, lc_layout layout, lc_tensor **out)
+{
+    return new_storage(dtype, ndim, shape, layout, false, out);
+}
+
+lc_status lc__tensor_reserve(lc_dtype dtype, int ndim, const int64_t *shape, lc_layout layout, lc_tensor **out)
+{
+    return new_storage(dtype, ndim, shape, layout, true, out);
 }
 
 lc_status lc__tensor_range(lc_tensor *base, size_t offset, const lc_type *type, lc_layout layout, lc_tensor **out)

@@ -53,6 +53,8 @@ struct lc_tensor {
 lc_tensor *lc__error_tensor(void);
 uint64_t lc__new_id(const lc_tensor *t);
 
+/* As lc_tensor_new_layout, for what may be cut into slices before it is used: more than there is memory for. */
+lc_status lc__tensor_reserve(lc_dtype dtype, int ndim, const int64_t *shape, lc_layout layout, lc_tensor **out);
 /* A persistent tensor that is a dense range of `base`, from byte `offset`. Holds a reference to base. */
 lc_status lc__tensor_range(lc_tensor *base, size_t offset, const lc_type *type, lc_layout layout, lc_tensor **out);
 /* The file that the storage of a persistent tensor is from now on, for other processes to map: the tensor's own, which

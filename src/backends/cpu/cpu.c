@@ -43,6 +43,7 @@ const lc_backend_ops lc__cpu_backend = {
     .arena_drop = lc__cpu_arena_drop,
     .arena_release = lc__cpu_arena_release,
     .alloc = lc__cpu_alloc,
+    .reserve = lc__cpu_reserve,
     .free = lc__cpu_free,
     .share = lc__cpu_share,
     .available = lc__cpu_available,

@@ -77,12 +77,12 @@ void lc__cpu_arena_release(void *base, size_t reserved)
 }
 
 /* ---- single storages ---- */
-lc_status lc__cpu_alloc(size_t bytes, void **out)
+static lc_status alloc(size_t bytes, int flags, void **out)
 {
     *out = NULL;
     if (bytes > SIZE_MAX / 2) return lc_fail(LC_ERR_MEMORY, "%zu bytes are more than addresses can count", bytes);
     if (bytes >= MAP_FROM) {
-        void *p = mmap(NULL, whole_pages(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        void *p = mmap(NULL, whole_pages(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
         if (p != MAP_FAILED) {
             if (bytes >= 2 * HUGE_PAGE) madvise(p, whole_pages(bytes), MADV_HUGEPAGE);
             *out = p;
@@ -100,6 +100,16 @@ lc_status lc__cpu_alloc(size_t bytes, void **out)
     }
     return lc_fail(LC_ERR_MEMORY, "cannot get %zu bytes of memory; %zu MiB are available", bytes,
                    lc__cpu_available() >> 20);
+}
+
+lc_status lc__cpu_alloc(size_t bytes, void **out)
+{
+    return alloc(bytes, 0, out);
+}
+
+lc_status lc__cpu_reserve(size_t bytes, void **out)
+{
+    return alloc(bytes, MAP_NORESERVE, out);
 }
 
 void lc__cpu_free(void *data, size_t bytes)
