@@ -111,7 +111,7 @@ TEST(more_than_the_machine_has)
                                                (lc_init){LC_INIT_NORMAL, 0, 1, 0});
     lc_tensor *small =
         lc_module_add_parameter(&m, "small", LC_F32, LC_ROW_MAJOR, 1, (int64_t[]){1}, (lc_init){LC_INIT_ONES, 0, 0, 0});
-    CHECK_OK(lc_module_status(&m));
+    if (lc_module_status(&m) == LC_ERR_MEMORY) SKIP("this system counts addresses (vm.overcommit_memory, ulimit -v)");
     lc_optimizer *opt = lc_adam(&m, .lr = 1e-3);
     CHECK(opt && large->flat == small->flat);
     CHECK_OK(lc_tensor_read(small, &bias, sizeof bias));
