@@ -161,7 +161,7 @@ typedef struct lc_option {
     X(TEXT, const char *, memory_limit, NULL, 0, 0, "what a rank may hold, as 512MiB or 1.5GiB: compared with what training needs before it begins, and with every step when it is planned") \
     X(FLOAT, double, bucket_cap_mb, 0.5, 1e-6, 1e6, "MiB of gradients that ddp and sharded reduce with one call while the backward pass goes on; lightc bench comm suggests a number") \
     X(INT, int64_t, shard_size, 0, 0, 1e6, "ranks that share a copy of the model with sharded_hybrid; it divides their number; 0: those of a node") \
-    X(BOOL, bool, gather_parameters, true, 0, 0, "with sharded_3 and sharded_hybrid: when a run has ended every rank has the whole module; false: it stays in slices, for what fits on no rank") \
+    X(BOOL, bool, gather_parameters, true, 0, 0, "with sharded_3 and sharded_hybrid: every rank has the whole module between fits; false: it is in slices all the time, for what fits on no rank") \
     X(TEXT, const char *, gradient_compression, NULL, 0, 0, "what ddp sends gradients as: none, bf16 or fp16, with half as many bytes") \
     X(INT, int64_t, max_restarts, 0, 0, 1e6, "when ranks are lost, go on from the last checkpoint with those left, so often") \
     X(FLOAT, double, start_timeout, 300, 0.01, 1e9, "seconds until all ranks must have come")                           \

@@ -79,12 +79,12 @@ typedef struct lc_strategy_ops {
      * has chunks with `deterministic`, else once; 0: it has no sample. Both collective. */
     lc_status (*begin_batch)(void *self, int64_t passes);
     lc_status (*end_batch)(void *self);
-    /* In place of setup in a run without optimizers, where parameters are in slices while a run lasts. Of such a
-     * strategy the weights of a checkpoint are read behind this, or behind setup, in slices too. NULL: they are whole.
-     * Collective. */
+    /* In place of setup in a run without optimizers, where parameters are to be in slices all the time
+     * (gather_parameters=false). Then the weights of a checkpoint are read behind this, or behind setup. NULL: they are
+     * whole in such runs. Collective. */
     lc_status (*shard_parameters)(void *self, lc_graph *graph, lc_module *m);
-    /* The run has ended well, or was interrupted on all ranks: the module is whole again on every rank. Not called with
-     * gather_parameters=false: then it stays in slices, with which the next run goes on. Collective. */
+    /* The run has ended well, or was interrupted on all ranks: the module is whole again on every rank. Not called where
+     * it is to stay in slices, with which the next run goes on. Collective. */
     lc_status (*finish)(void *self);
     /* request->gradient_compression is heeded; where it is not, asking for it is an error. */
     bool compresses;

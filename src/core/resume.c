@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How a run continues from a checkpoint (save_state.c says what one holds). Weights and callbacks come back before
- * configure_optimizers, the rest behind on_fit_start, as in Lightning. */
+ * configure_optimizers, the rest behind on_fit_start, as in Lightning; with gather_parameters=false weights come behind
+ * configure_optimizers, when the module has been cut, as with Lightning's FSDP. */
 #include "core/checkpoint_share.h"
 #include "core/deterministic.h"
 #include "core/run_state.h"
 #include "core/slurm.h"
 #include "tensor/graph_impl.h"
+#include "tensor/initial.h"
 #include "tensor/shard.h"
 #include "tensor/sync.h"
 
@@ -154,23 +156,20 @@ static lc_status load_callback_tensor(void *ctx, const char *name, lc_tensor *te
              : lc_fail(LC_ERR_FORMAT, "the checkpoint %s holds no tensor %s", t->ckpt_path, name);
 }
 
-lc_status lc__restore_module(lc_trainer *t)
+/* The state of a callback, if it is to be loaded now. */
+static lc_status load_callback(lc_trainer *t, lc__callback *cb, const lc_state *callbacks, lc__restoring when)
 {
-    const lc_state *root = lc_checkpoint_state(t->restoring_from), *own, *callbacks, *one;
-    if (lc_state_get_object(root, "module", &own) == LC_OK)
-        LC_TRY(LC__MODULE_HOOK(t, ON_LOAD_CHECKPOINT, on_load_checkpoint, own));
-    LC_TRY(lc__load_model(t->m, t->restoring_from, true));
-    LC_TRY(lc__datamodule_load(t, root));
-    if (t->stage != LC_STAGE_FIT) return LC_OK;
-    LC_TRY(LC__CALLBACK_HOOK(t, ON_LOAD_CHECKPOINT, on_load_checkpoint, root));
-    if (lc_state_get_object(root, "callbacks", &callbacks) < 0) return LC_OK;
-    for (int i = 0; i < t->n_callbacks; i++) {
-        lc__callback *cb = t->callbacks[i];
-        if (!cb->ops.load_state || lc_state_get_object(callbacks, lc__state_key(cb), &one) < 0) continue;
-        lc_status s = cb->ops.load_state(cb->self, t, one);
-        if (s < 0) return lc_fail_context(s, "load_state of %s", cb->ops.name);
-        LC_TRY(lc__walk_callback(t, cb, load_callback_tensor, t));
-    }
+    const lc_state *one;
+    bool early = !cb->ops.visit_tensors;
+    if (!cb->ops.load_state || lc_state_get_object(callbacks, lc__state_key(cb), &one) < 0) return LC_OK;
+    if (when != LC__AT_ONCE && early != (when == LC__AHEAD_OF_SLICES)) return LC_OK;
+    lc_status s = cb->ops.load_state(cb->self, t, one);
+    if (s < 0) return lc_fail_context(s, "load_state of %s", cb->ops.name);
+    return lc__walk_callback(t, cb, load_callback_tensor, t);
+}
+
+static void warn_of_others(lc_trainer *t, const lc_state *callbacks)
+{
     for (int64_t k = 0; k < lc_state_length(callbacks); k++) {
         const char *key = lc_state_key_at(callbacks, k);
         bool found = false;
@@ -179,6 +178,24 @@ lc_status lc__restore_module(lc_trainer *t)
         if (!found)
             lc_trainer_message(t, "warning", "the checkpoint holds state of %.200s, which this run does not have", key);
     }
+}
+
+lc_status lc__restore_module(lc_trainer *t, lc__restoring when)
+{
+    const lc_state *root = lc_checkpoint_state(t->restoring_from), *own, *callbacks;
+    if (when != LC__AHEAD_OF_SLICES) {
+        if (lc_state_get_object(root, "module", &own) == LC_OK)
+            LC_TRY(LC__MODULE_HOOK(t, ON_LOAD_CHECKPOINT, on_load_checkpoint, own));
+        LC_TRY(lc__load_model(t->m, t->restoring_from, true));
+    } else {
+        LC_TRY(lc__module_revive(t->m));
+    }
+    if (when != LC__IN_SLICES) LC_TRY(lc__datamodule_load(t, root));
+    if (t->stage != LC_STAGE_FIT) return LC_OK;
+    if (when != LC__AHEAD_OF_SLICES) LC_TRY(LC__CALLBACK_HOOK(t, ON_LOAD_CHECKPOINT, on_load_checkpoint, root));
+    if (lc_state_get_object(root, "callbacks", &callbacks) < 0) return LC_OK;
+    for (int i = 0; i < t->n_callbacks; i++) LC_TRY(load_callback(t, t->callbacks[i], callbacks, when));
+    if (when != LC__AHEAD_OF_SLICES) warn_of_others(t, callbacks);
     return LC_OK;
 }
 

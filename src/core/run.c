@@ -132,16 +132,16 @@ static void on_exception(lc_trainer *t, lc_status s, const char *message)
     lc__hook_leave(t, saved);
 }
 
-/* Then the weights of a checkpoint are read when they are: a model that fits on no rank is never whole. */
-static bool shards_parameters(const lc_trainer *t)
+/* The module may be whole at no time: weights of a checkpoint are read into slices, and evaluation works in them. */
+static bool stays_in_slices(const lc_trainer *t)
 {
-    return t->comm && t->strategy->shard_parameters;
+    return t->comm && t->strategy->shard_parameters && !t->opt.gather_parameters;
 }
 
-/* Between runs the module is whole, if it may be. */
+/* Between runs, unless it may not be. */
 static lc_status make_whole(lc_trainer *t)
 {
-    return t->strategy->finish && t->opt.gather_parameters ? t->strategy->finish(t->strategy_self) : LC_OK;
+    return t->strategy->finish && !stays_in_slices(t) ? t->strategy->finish(t->strategy_self) : LC_OK;
 }
 
 /* Everything before the loop. The trainer must not be running. */
@@ -207,7 +207,7 @@ static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_
     LC_TRY(LC__MODULE_HOOK(t, CONFIGURE_MODEL, configure_model));
     s = lc_module_status(m);
     if (s < 0) return lc_fail_context(s, "building %s", t->mo.name);
-    if (t->restoring_from && !shards_parameters(t)) LC_TRY(lc__restore_module(t));
+    if (t->restoring_from) LC_TRY(lc__restore_module(t, stays_in_slices(t) ? LC__AHEAD_OF_SLICES : LC__AT_ONCE));
     LC_TRY(lc__parts_setup(t));
     if (stage != LC_STAGE_PREDICT) LC_TRY(lc__hyperparameters_log(t, m));
     lc__results_reset(&t->train_results);
@@ -244,7 +244,7 @@ static lc_status set_up_optimizers(lc_trainer *t)
     LC_TRY(lc__check_accumulation(t, t->accumulate_next));
     for (int i = 0; i < t->optimizers.n; i++) list[i] = t->optimizers.optimizers[i].optimizer;
     if (t->strategy->setup) LC_TRY(t->strategy->setup(t->strategy_self, t->graph, t->m, list, t->optimizers.n));
-    if (t->restoring_from && shards_parameters(t)) LC_TRY(lc__restore_module(t));
+    if (t->restoring_from && stays_in_slices(t)) LC_TRY(lc__restore_module(t, LC__IN_SLICES));
     LC_TRY(lc__module_fill(t->m));
     LC_TRY(lc__unused_begin(t));
     LC_TRY(lc__rank_times_begin(t));
@@ -414,17 +414,22 @@ lc_status lc_trainer_fit(lc_trainer *t, lc_module *m, const lc_run_args *args)
     return run(t, m, args, LC_STAGE_FIT, fit_body);
 }
 
-static lc_status eval_body(lc_trainer *t)
+static lc_status set_up_model(lc_trainer *t)
 {
-    if (shards_parameters(t)) {
+    if (stays_in_slices(t)) {
         LC_TRY(t->strategy->shard_parameters(t->strategy_self, t->graph, t->m));
-        if (t->restoring_from) LC_TRY(lc__restore_module(t));
+        if (t->restoring_from) LC_TRY(lc__restore_module(t, LC__IN_SLICES));
     } else {
         LC_TRY(lc__ranks_model(t->comm, t->m, false));
     }
-    LC_TRY(lc__module_fill(t->m));
     lc_checkpoint_close(t->restoring_from);
     t->restoring_from = NULL;
+    return lc__module_fill(t->m);
+}
+
+static lc_status eval_body(lc_trainer *t)
+{
+    LC_TRY(set_up_model(t));
     LC_TRY(lc__setup_eval_data(t));
     LC_TRY(lc__check_same_data(t));
     bool none = true; /* limits of 0: nothing is run, not even hooks */

@@ -116,6 +116,25 @@ static void describe(lc_trainer *t, const lc__source *s, const char *what, int i
     lc__str_add(out, ": %lld batches%s%s\n", (long long)s->length, *text ? ": " : "", text);
 }
 
+/* Parameters in slices are gathered for a batch by all ranks, or by none. */
+static lc_status check_lengths(lc_trainer *t)
+{
+    bool sliced = t->strategy->begin_batch && (t->stage == LC_STAGE_FIT || !t->opt.gather_parameters);
+    for (int i = 0; i < t->eval.n && sliced; i++) {
+        const lc__source *s = &t->eval.s[i];
+        int64_t range[] = {s->length, -s->length};
+        if (!s->loader || s->sharded) continue;
+        LC_TRY(lc_comm_all_reduce(t->comm, range, range, 2, LC_I64, LC_COMM_MAX, NULL));
+        if (range[0] != -range[1])
+            return lc_fail(LC_ERR_CONFIG,
+                           "dataloader %d of this evaluation is each rank's own, and they have %lld to %lld batches: "
+                           "with parameters in slices (--strategy %s) every rank needs as many; limit them, or let "
+                           "the trainer share one loader out (use_distributed_sampler)",
+                           i, (long long)-range[1], (long long)range[0], t->strategy->name);
+    }
+    return LC_OK;
+}
+
 lc_status lc__check_same_data(lc_trainer *t)
 {
     lc__str text = {0};
@@ -126,7 +145,7 @@ lc_status lc__check_same_data(lc_trainer *t)
     lc__str_add(&text, "no more\n");
     lc_status s = compare(t->comm, "data", &text);
     lc__str_free(&text);
-    return s;
+    return s < 0 ? s : check_lengths(t);
 }
 
 /* ---- the model ---- */

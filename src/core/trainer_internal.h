@@ -505,7 +505,10 @@ void lc__optimization_fill(lc_module_ops *mo); /* the default hooks */
 /* ---- resume.c ---- */
 lc_status lc__save_checkpoint(lc_trainer *t, const char *path, bool weights_only, bool wait) LC_MUST_USE;
 lc_status lc__open_checkpoint(lc_trainer *t, const char *path) LC_MUST_USE;
-lc_status lc__restore_module(lc_trainer *t) LC_MUST_USE;   /* weights, callbacks: before configure_optimizers */
+/* Weights, datamodule, callbacks: before configure_optimizers; of a module that stays in slices what has no tensors
+ * there, and the rest when it has been cut. */
+typedef enum lc__restoring { LC__AT_ONCE, LC__AHEAD_OF_SLICES, LC__IN_SLICES } lc__restoring;
+lc_status lc__restore_module(lc_trainer *t, lc__restoring when) LC_MUST_USE;
 lc_status lc__restore_progress(lc_trainer *t) LC_MUST_USE; /* the rest: after on_fit_start */
 /* Of what it saves now. */
 lc__ckpt_origin lc__origin(const lc_trainer *t);

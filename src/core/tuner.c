@@ -131,10 +131,11 @@ static lc_status (*const runs[])(lc_trainer *t, lc_module *m, const lc_run_args 
     [LC_STAGE_PREDICT] = lc_trainer_predict,
 };
 
-/* A strategy that shards has cut the module for the run around the probe, as it will for the probe. */
+/* A strategy that shards has cut the module for the run around the probe, or left it in slices, as it will for the
+ * probe. */
 static lc_status make_whole(lc_trainer *t)
 {
-    return t->in_run && t->strategy->finish ? t->strategy->finish(t->strategy_self) : LC_OK;
+    return t->comm && t->strategy->finish ? t->strategy->finish(t->strategy_self) : LC_OK;
 }
 
 lc_status lc__probes_end(lc_trainer *t)

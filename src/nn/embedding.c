@@ -2,27 +2,11 @@
 /* torch.nn.Embedding */
 #include "nn/nn_internal.h"
 
-#include <stdlib.h>
+#include "tensor/initial.h"
 
 static lc_tensor *forward(lc_module *self, lc_tensor *ids, lc_site site)
 {
     return lc_embedding_forward_at((lc_embedding *)self, ids, site);
-}
-
-/* PyTorch starts the padding row at zero. */
-static lc_status zero_row(lc_tensor *w, int64_t row)
-{
-    size_t width = (size_t)lc_tensor_dim(w, 1) * lc_dtype_size(lc_tensor_dtype(w));
-    size_t bytes = width * (size_t)lc_tensor_dim(w, 0);
-    char *data = malloc(bytes);
-    if (!data) return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for initial values", bytes);
-    lc_status status = lc_tensor_read(w, data, bytes);
-    if (status == LC_OK) {
-        memset(data + width * (size_t)row, 0, width);
-        status = lc_tensor_write(w, data, bytes);
-    }
-    free(data);
-    return status;
 }
 
 void lc_embedding_init_with(lc_embedding *l, void *parent, const char *name, int64_t num_embeddings,
@@ -49,7 +33,8 @@ void lc_embedding_init_with(lc_embedding *l, void *parent, const char *name, int
                                         (int64_t[]){num_embeddings, o.embedding_dim},
                                         (lc_init){.kind = LC_INIT_NORMAL, .a = 0, .b = 1});
     if (lc_tensor_is_error(l->weight) || l->padding_idx < 0) return;
-    lc_status status = zero_row(l->weight, l->padding_idx);
+    /* PyTorch starts the padding row at zero. */
+    lc_status status = lc__tensor_start_with_zeros(l->weight, l->padding_idx * o.embedding_dim, o.embedding_dim);
     if (status < 0) lc_module_fail(&l->base, status, "the padding row could not be set");
 }
 

@@ -3,6 +3,7 @@
 
 #include "core/ranks.h"
 #include "core/status.h"
+#include "tensor/shard.h"
 #include "tensor/wire.h"
 
 #include <stdio.h>
@@ -74,13 +75,21 @@ lc_comm *lc__processes_comm(void *self)
 
 /* ---- the model ---- */
 
+/* What this run does not have in slices, as no optimizer has it, is whole before the run before forgets it. */
+static lc_status gather_rest(void *before, const char *path, lc_module *owner, lc_module_tensor *t)
+{
+    (void)path, (void)owner;
+    const lc_tensor *p = t->tensor;
+    return p->in_parts && p->parts && p->parts->owner == before ? lc__flat_gather(p->flat) : LC_OK;
+}
+
 lc_status lc__processes_share(void *self, lc_graph *graph, lc_module *m, lc_optimizer *const *optimizers, int n,
                               int stage)
 {
     lc__processes *d = self;
     if (!d->comm) return LC_OK;
     LC_TRY(lc__ranks_model(d->comm, m, stage == 3));
-    /* Slices of the run before go over to this one; gradients, which were exposed, do not. */
+    /* Slices of the run before go over to this one. Without slices, gradients can be exposed once at a time. */
     lc__reducer *before = stage == 3 ? d->reducer : NULL;
     if (!before) lc__reducer_free(d->reducer);
     d->reducer = NULL;
@@ -92,6 +101,7 @@ lc_status lc__processes_share(void *self, lc_graph *graph, lc_module *m, lc_opti
     }
     for (int i = 0; i < n && status >= 0; i++) status = lc__reducer_add(d->reducer, optimizers[i]);
     if (status >= 0 && !n && stage == 3) status = lc__reducer_add_module(d->reducer, m);
+    if (status >= 0 && before) status = lc_module_visit(m, gather_rest, before);
     lc__reducer_free(before);
     LC_TRY(status);
     return stage == 3 ? lc__ranks_fill(d->comm, m) : LC_OK;

@@ -120,6 +120,11 @@ void lc__initial_range(const lc_tensor *t, int64_t begin, int64_t count, void *d
         fill_f32(data, begin, count, t->initial);
     else
         fill(data, t->type.dtype, begin, count, t->initial);
+    int64_t from = t->initial->zeros_from, end = from + t->initial->zeros;
+    from = from > begin ? from : begin;
+    end = end < begin + count ? end : begin + count;
+    size_t width = lc_dtype_size(t->type.dtype);
+    if (from < end) memset((char *)data + (size_t)(from - begin) * width, 0, (size_t)(end - from) * width);
 }
 
 /* ---- tensors ---- */
@@ -134,14 +139,25 @@ lc_status lc__tensor_set_initial(lc_tensor *t, const lc__initial *initial)
 
 lc_status lc__tensor_start_as(lc_tensor *t, lc_init init, uint64_t key)
 {
-    lc__initial initial = {resolve_init(init, t->type.ndim, t->type.shape), key};
+    lc__initial initial = {.init = resolve_init(init, t->type.ndim, t->type.shape), .key = key};
     if (t->type.dtype == LC_F16 || t->type.dtype == LC_BF16)
         return lc_fail(LC_ERR_UNSUPPORTED, "parameters of type %s cannot be initialised; use f32 or f64",
                        lc_dtype_name(t->type.dtype));
     /* What is recorded may still read the value before. */
     if (lc_current_graph()) LC_TRY(lc__graph_flush(lc_current_graph()));
+    LC_TRY(lc__tensor_revive(t));
     LC_TRY(lc__tensor_set_initial(t, &initial));
-    return lc_current_graph() || t->in_parts ? lc__tensor_fill(t) : LC_OK;
+    /* What is in use already has been filled, and nobody looks again. */
+    bool in_use = lc_current_graph() || t->in_parts || t->flat || t->graph || t->replicas;
+    return in_use ? lc__tensor_fill(t) : LC_OK;
+}
+
+lc_status lc__tensor_start_with_zeros(lc_tensor *t, int64_t from, int64_t count)
+{
+    if (!t->initial) return lc_fail(LC_ERR_INTERNAL, "these initial values have been made already");
+    t->initial->zeros_from = from;
+    t->initial->zeros = count;
+    return LC_OK;
 }
 
 void lc__tensor_forget_initial(lc_tensor *t)
@@ -197,6 +213,20 @@ static lc_status fill_one(void *ctx, const char *path, lc_module *owner, lc_modu
     (void)ctx, (void)owner;
     lc_status s = lc__tensor_fill(t->tensor);
     return s < 0 ? lc_fail_context(s, "%s", path) : LC_OK;
+}
+
+static lc_status revive_one(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
+{
+    const lc__initial zeros = {.init = {.kind = LC_INIT_CONSTANT}};
+    (void)ctx, (void)path, (void)owner;
+    if (!t->tensor->in_parts || t->tensor->parts) return LC_OK;
+    LC_TRY(lc__tensor_revive(t->tensor));
+    return lc__tensor_set_initial(t->tensor, &zeros);
+}
+
+lc_status lc__module_revive(lc_module *m)
+{
+    return lc_module_visit(m, revive_one, NULL);
 }
 
 lc_status lc__module_fill(lc_module *m)

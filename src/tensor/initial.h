@@ -16,10 +16,13 @@
 typedef struct lc__initial {
     lc_init init; /* uniform, normal or constant */
     uint64_t key;
+    int64_t zeros_from, zeros; /* so many elements from there are zero */
 } lc__initial;
 
 /* The value of t is as `init` says, with the random stream `key`. The errors of what cannot be made are told here. */
 lc_status lc__tensor_start_as(lc_tensor *t, lc_init init, uint64_t key) LC_MUST_USE;
+/* But elements [from, from + count) are zero. */
+lc_status lc__tensor_start_with_zeros(lc_tensor *t, int64_t from, int64_t count) LC_MUST_USE;
 /* As it is told by another rank. */
 lc_status lc__tensor_set_initial(lc_tensor *t, const lc__initial *initial) LC_MUST_USE;
 /* Somebody writes all of it now. */
@@ -29,5 +32,7 @@ lc_status lc__tensor_fill(lc_tensor *t) LC_MUST_USE;
 /* [begin, begin + count) of t's elements, row-major, of an initial value. */
 void lc__initial_range(const lc_tensor *t, int64_t begin, int64_t count, void *data);
 lc_status lc__module_fill(lc_module *m) LC_MUST_USE;
+/* Parameters whose slices were on ranks that are gone begin as zeros: a checkpoint is about to be read. */
+lc_status lc__module_revive(lc_module *m) LC_MUST_USE;
 
 #endif

@@ -130,13 +130,13 @@ lc_status lc__tensor_gather(lc_tensor *t, int root, void *data)
 static void set_whole(lc_flat *flat, lc_tensor *whole);
 static lc_status make_gradients(lc_flat *flat);
 
-/* A parameter whose other parts were on ranks that are gone has memory for its whole value again. */
-static lc_status revive(lc_tensor *p)
+lc_status lc__tensor_revive(lc_tensor *p)
 {
     lc_flat *flat = p->flat;
+    if (!p->in_parts || p->parts || !flat) return LC_OK;
     if (flat->parameter->in_parts) {
         lc_tensor *whole;
-        LC_TRY(lc_tensor_new(p->type.dtype, 1, &flat->count, &whole));
+        LC_TRY(lc__tensor_reserve(p->type.dtype, 1, &flat->count, LC_ROW_MAJOR, &whole));
         set_whole(flat, whole);
         LC_TRY(make_gradients(flat));
     }
@@ -147,7 +147,7 @@ static lc_status revive(lc_tensor *p)
 lc_status lc__tensor_write_part(lc_tensor *t, const void *data)
 {
     if (!t->parts && t->flat) {
-        LC_TRY(revive(t));
+        LC_TRY(lc__tensor_revive(t));
         return lc_tensor_write(t, data, (size_t)lc__numel(&t->type) * lc_dtype_size(t->type.dtype));
     }
     size_t width = lc_dtype_size(t->type.dtype), bytes = (size_t)lc__numel(&t->type) * width;
@@ -183,7 +183,11 @@ static lc_status part_of(const lc_flat *flat, int i, lc_tensor *buffer, lc_tenso
 
 lc_status lc__flat_state_tensor(lc_tensor *state, const lc_tensor *p, lc_tensor **out)
 {
-    size_t offset = (size_t)p->flat->offset[p->flat_index] * lc_dtype_size(p->type.dtype);
+    const lc_flat *flat = p->flat;
+    size_t offset = (size_t)flat->offset[p->flat_index] * lc_dtype_size(p->type.dtype);
+    if (lc__numel(&state->type) != (flat->sharding ? flat->sharding->count : flat->count))
+        return lc_fail(LC_ERR_STATE, "this state of an optimizer is of slices that are gone: the module has been "
+                                     "trained, or evaluated, by another trainer since; let that one save it");
     if (p->flat->sharding) return part_of(p->flat, p->flat_index, state, out);
     return lc__tensor_range(state, offset, &p->type, p->layout, out);
 }
@@ -305,18 +309,6 @@ static void cut_parameter(lc_flat *flat, int i, const lc__unit *u)
     set_part(p, s, begin, count);
 }
 
-/* Parameters stay where they are. */
-static lc_status take_over(lc_flat *flat, const void *owner)
-{
-    lc__sharding *s = flat->sharding;
-    lc_tensor *gradient;
-    LC_TRY(lc_tensor_new(s->gradient->type.dtype, 1, &s->count, &gradient));
-    lc_tensor_unref(s->gradient);
-    s->gradient = gradient;
-    s->owner = owner;
-    return make_gradients(flat);
-}
-
 /* Those that have the same slice have made it each for itself, or have it from a rank of their copy. */
 static lc_status share_slices(const lc__sharding *s, lc_comm *replicas)
 {
@@ -332,8 +324,10 @@ lc_status lc__flat_shard(lc_flat *flat, lc_comm *comm, lc_comm *replicas, int st
     lc_tensor *whole = NULL;
     int64_t count = 0;
     const lc__sharding *before = flat->sharding;
-    if (before && before->parameter && stage == 3 && before->comm == comm && before->unit_bytes == unit_bytes)
-        return take_over(flat, owner);
+    if (before && before->parameter && stage == 3 && before->comm == comm && before->unit_bytes == unit_bytes) {
+        flat->sharding->owner = owner;
+        return LC_OK;
+    }
     if (flat->sharding) {
         LC_TRY(lc__flat_gather(flat));
         LC_TRY(lc__flat_forget_sharding(flat));

@@ -79,6 +79,8 @@ lc_status lc__tensor_gather(lc_tensor *t, int root, void *data) LC_MUST_USE;
 /* Keeps this rank's part of the whole value, row-major. A parameter whose other parts were on ranks that are gone is
  * whole from then on. */
 lc_status lc__tensor_write_part(lc_tensor *t, const void *data) LC_MUST_USE;
+/* Such a parameter has memory for its whole value, which comes later. */
+lc_status lc__tensor_revive(lc_tensor *t) LC_MUST_USE;
 /* Another tensor of the type and layout of `of`; where that is in parts, with the same part of it. */
 lc_status lc__tensor_like(const lc_tensor *of, lc_tensor **out) LC_MUST_USE;
 /* The part of t that this rank holds, which is not empty, as a 1-D tensor for operators, in the order in which it lies.
