@@ -294,7 +294,7 @@ static void end_orphans(const supervisor *s)
 {
     char path[64];
     int pid, left = 1;
-    if (!s->plan->hosts || !(s->killed || s->signal)) return;
+    if (!(s->killed || s->signal || WIFSIGNALED(s->children[0].status))) return;
     snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
     for (double until = lc__seconds() + 1; left && lc__seconds() < until;) {
         FILE *f = fopen(path, "re");
@@ -332,7 +332,7 @@ static void wait_for_all(supervisor *s)
         if (s->deadline > 0 && lc__seconds() > s->deadline) end_those_left(s);
     }
     end_groups(s);
-    end_orphans(s);
+    if (s->plan->hosts) end_orphans(s);
 }
 
 /* ---- the end ---- */
