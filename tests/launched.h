@@ -145,6 +145,23 @@ __attribute__((unused)) static void check_clean(const run *r, int ranks)
     CHECK_STR(names, "");
 }
 
+/* A process that it has started; 0: there is none. */
+__attribute__((unused)) static pid_t child_named(pid_t parent, const char *wanted)
+{
+    char path[64], name[32];
+    int pid = 0, found = 0;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)parent, (int)parent);
+    FILE *f = fopen(path, "r");
+    while (f && !found && fscanf(f, "%d", &pid) == 1) {
+        snprintf(path, sizeof path, "/proc/%d/comm", pid);
+        FILE *of = fopen(path, "r");
+        if (of && fscanf(of, "%31s", name) == 1 && !strcmp(name, wanted)) found = pid;
+        if (of) fclose(of);
+    }
+    if (f) fclose(f);
+    return found;
+}
+
 static char lightc[PATH_MAX + 32], program[PATH_MAX + 32]; /* program: LAUNCHED, which the test defines */
 
 __attribute__((constructor)) static void find_programs(void)

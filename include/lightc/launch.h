@@ -31,7 +31,8 @@ LC_BEGIN_DECLS
  * process's standard output; what the others print is kept, and shown of one that failed. LC_OK if all ended with
  * status 0; else the error names the rank that failed first, and *exit_status (may be NULL) is its status: 128 + N for
  * a signal N; 1 where none was started. LC_ERR_INTERRUPTED if they ended because of a signal to this process.
- * LC_ERR_CONFIG in a rank: a program that launches itself would never end. */
+ * LC_ERR_CONFIG in a rank: a program that launches itself would never end. `lightc launch` may be what mpirun starts as
+ * a rank: there this call becomes the program, and returns only if it cannot. */
 LC_API lc_status lc_launch(const lc_launch_args *args, int *exit_status) LC_MUST_USE;
 
 LC_END_DECLS

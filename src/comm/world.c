@@ -6,6 +6,7 @@
 #define _GNU_SOURCE /* cpu_set_t */
 #include "comm/world.h"
 #include "comm/comm_internal.h"
+#include "comm/prints.h"
 #include "comm/socket.h"
 #include "core/cores.h"
 #include "core/status.h"
@@ -401,6 +402,7 @@ lc_status lc__world_join(const lc__world_options *options, lc__world **out)
         return lc_fail(LC_ERR_CONFIG,
                        "\"%s\" is no way to communicate; there are auto, shm, tcp, mpi, shm+tcp and shm+mpi", backend);
     pthread_mutex_lock(&this_process.lock);
+    lc__prints_forward();
     if (!this_process.references) {
         s = join_first(&this_process.world, o, backend);
         if (s >= 0) snprintf(this_process.backend, sizeof this_process.backend, "%s", backend);

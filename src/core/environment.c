@@ -35,6 +35,7 @@ static const lc_option switches[] = {
     {.name = "restarted"},
     {.name = "batches"},
     {.name = "coordinated"},
+    {.name = "keep"},
 };
 
 /* LIGHTC_OPTIMIZER_LR for "optimizer.lr". False if it is longer than any variable of ours. */

@@ -2,6 +2,7 @@
 /* Where options come from: file, environment, command line, in that order, so that the later one wins. */
 #include "core/options.h"
 
+#include "comm/prints.h"
 #include "core/io.h"
 #include "launch/launch.h"
 
@@ -284,6 +285,7 @@ lc_status lc_trainer_options_parse_sets(lc_trainer_options *opt, const lc_option
         return lc_fail(LC_ERR_ARGUMENT, "start the options with lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT");
     if (n_own < 0 || n_own >= MAX_SETS)
         return lc_fail(LC_ERR_ARGUMENT, "%d structs of options; at most %d can be parsed", n_own, MAX_SETS - 1);
+    lc__prints_forward();
     for (int i = 0; i < n_own; i++) sets[i] = own[i];
     sets[n_own] = (lc_option_set){"options of the trainer", trainer, trainer_n, opt};
     lc_status status = lc_options_parse(sets, n_own + 1, "LIGHTC_", argc, argv, &opt->storage);

@@ -2,6 +2,9 @@
 /* lc_launch, behind `lightc launch`. */
 #include "launch/launch.h"
 
+#include "comm/prints.h"
+#include "core/io.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,12 +59,36 @@ static lc_status read_hosts(const char *text, lc__hosts *hosts, int *nodes, int 
     return LC_OK;
 }
 
+/* Of ranks that mpirun starts, `lightc launch` is the beginning: so all is kept that other ranks than 0 print, whatever
+ * the program is. False: this process is another program. */
+static bool is_tool(char *path, size_t size)
+{
+    ssize_t n = readlink("/proc/self/exe", path, size - 1);
+    path[n > 0 ? n : 0] = 0;
+    const char *name = strrchr(path, '/');
+    return name && !strcmp(name, "/lightc");
+}
+
+/* mpirun would look into the current directory too. */
+static lc_status become(char *const *argv, int *exit_status)
+{
+    char here[4200];
+    lc__prints_forward();
+    execvp(argv[0], argv);
+    int error = errno, n = snprintf(here, sizeof here, "./%s", argv[0]);
+    if (error == ENOENT && !strchr(argv[0], '/') && n > 0 && (size_t)n < sizeof here) execv(here, argv);
+    *exit_status = 127;
+    return lc__io_fail(error, "start", argv[0]);
+}
+
 static lc_status launch(const lc_launch_args *args, lc__hosts *hosts, int *exit_status)
 {
     int nodes[MAX_NODES] = {0}, num_nodes = 1, slots = 0;
     bool elsewhere = false;
+    char path[4200];
     const char *rank = getenv("LIGHTC_RANK");
     if (!args || !args->argv || !args->argv[0]) return lc_fail(LC_ERR_ARGUMENT, "there is no program to launch");
+    if (!rank && getenv("LIGHTC_KEEP") && getenv("LIGHTC_COORDINATED")) return become(args->argv, exit_status);
     if (rank || getenv("LIGHTC_COORDINATED")) /* a program that launches itself would go on until nothing is left */
         return lc_fail(LC_ERR_CONFIG,
                        "this is rank %s of a run that was launched, and ranks launch none; a run of its own, which a "
@@ -89,6 +116,7 @@ static lc_status launch(const lc_launch_args *args, lc__hosts *hosts, int *exit_
         .node = -1,
         .max_restarts = args->max_restarts,
         .root_dir = args->root_dir ? args->root_dir : ".",
+        .starter = is_tool(path, sizeof path) ? path : NULL,
         .times = {.start = args->start_timeout,
                   .silence = args->silence_timeout,
                   .progress = args->progress_timeout,

@@ -8,6 +8,7 @@
  *               supervisor_next.c: who goes on
  * rank.c        one process: its environment, and fork and exec
  * output.c      what ranks print that nobody sees
+ * gather.c      the same of ranks that mpirun has started
  *
  * A supervisor is never a rank: it survives whatever happens to one. */
 #ifndef LC_LAUNCH_LAUNCH_H
@@ -34,6 +35,20 @@ void lc__output_tail(int fd, int lines, lc__str *out, bool *more);
 /* Leaves a copy in the file `path`. */
 lc_status lc__output_save(int fd, const char *path) LC_MUST_USE;
 
+/* ---- gather.c ---- */
+
+typedef struct lc__gather lc__gather;
+
+/* *fd is to be mpirun's standard error, and the caller's to close. What the n ranks print under `mark` goes into
+ * files[rank], which are opened when there is something (-1: not yet) and stay the caller's. */
+lc_status lc__gather_start(const char *root, const char *mark, int *files, int n, int *fd,
+                           lc__gather **out) LC_MUST_USE;
+/* Behind the end of mpirun: when all is read that it has written. Returns the rank that it names as the first that
+ * failed; -1: none. NULL is fine. */
+int lc__gather_end(lc__gather *g);
+/* The rank that a line of mpirun blames; -1: none. */
+int lc__mpirun_blames(const char *line);
+
 /* ---- rank.c ---- */
 
 typedef struct lc__place {
@@ -55,6 +70,7 @@ typedef struct lc__process {
     char *const *argv;
     char *const *environment;
     int output;             /* descriptor for what it prints; -1: this process's */
+    int error_output;       /* the same for its standard error alone, before `output` */
     bool no_input;          /* /dev/null; else this process's, if that is no terminal */
     const cpu_set_t *cores; /* NULL: all */
     const sigset_t *unblock;
@@ -86,6 +102,7 @@ typedef struct lc__run_plan {
     const char *root_dir;
     lc__control_times times; /* 0: the default */
     const lc__hosts *hosts;  /* of the nodes, where mpirun is to start their ranks; NULL: this machine */
+    const char *starter;     /* `lightc`, which starts these where it is there; NULL: nobody */
 } lc__run_plan;
 
 /* The variables that say the times of a plan to ranks, those that are more than 0. */

@@ -127,6 +127,11 @@ lc_status lc__mpirun_make(const lc__run_plan *plan, const int *nodes, char *cons
     out->argv[n++] = "--bind-to", out->argv[n++] = "none"; /* ranks share the cores of a host out when they meet */
     n += add_variables(environment, out, out->argv + n);
     if (out->list.failed || out->names.failed) return lc_fail(LC_ERR_MEMORY, "out of memory: the arguments of mpirun");
+    if (plan->starter) {
+        out->argv[n++] = "sh", out->argv[n++] = "-c";
+        out->argv[n++] = "[ -x \"$0\" ] && exec \"$0\" launch \"$@\"; exec \"$@\"";
+        out->argv[n++] = plan->starter;
+    }
     out->argv[n++] = plan->file;
     for (int i = 1; i < args; i++) out->argv[n++] = plan->argv[i];
     return LC_OK;

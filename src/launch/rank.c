@@ -64,8 +64,9 @@ _Noreturn static void child(const lc__process *p, pid_t parent, int report)
     sigaction(SIGTTOU, &ignore, NULL); /* in a group of its own it is in the background, and may print all the same */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(127); /* it has ended before this was asked for */
-    bool ok = (nowhere < 0 || dup2(nowhere, 0) >= 0) &&
-              (p->output < 0 || (dup2(p->output, 1) >= 0 && dup2(p->output, 2) >= 0));
+    int errors = p->error_output >= 0 ? p->error_output : p->output;
+    bool ok = (nowhere < 0 || dup2(nowhere, 0) >= 0) && (p->output < 0 || dup2(p->output, 1) >= 0) &&
+              (errors < 0 || dup2(errors, 2) >= 0);
     if (p->cores) sched_setaffinity(0, sizeof *p->cores, p->cores); /* a help, no need */
     for (int s = 1; p->unblock && s < 32; s++)
         if (sigismember(p->unblock, s) == 1) sigaction(s, &standard, NULL);

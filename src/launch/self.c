@@ -7,6 +7,7 @@
 
 #include <lightc/strategy.h>
 
+#include "comm/prints.h"
 #include "comm/world.h"
 #include "core/io.h"
 #include "core/options.h"
@@ -179,6 +180,7 @@ lc_status lc__launch_self(const lc__launch_options *o)
     const lc_strategy_ops *strategy;
     lc__world here;
     int local = 1;
+    lc__prints_forward();
     LC_TRY(lc__world_find(&here));
     if (here.size > 1 || !strcmp(here.launcher, "lightc")) { /* this is a rank */
         take_name();

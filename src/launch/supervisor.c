@@ -30,7 +30,10 @@ static lc_status places_of_mpirun(supervisor *s)
     s->children = calloc(1, sizeof *s->children);
     s->nodes = calloc((size_t)p->num_nodes, sizeof *s->nodes);
     s->lost = calloc((size_t)s->size, sizeof *s->lost);
-    if (!s->children || !s->nodes || !s->lost) return lc_fail(LC_ERR_MEMORY, "out of memory: %d ranks", s->size);
+    s->kept = malloc((size_t)s->size * sizeof *s->kept);
+    for (int i = 0; s->kept && i < s->size; i++) s->kept[i] = -1;
+    if (!s->children || !s->nodes || !s->lost || !s->kept)
+        return lc_fail(LC_ERR_MEMORY, "out of memory: %d ranks", s->size);
     memcpy(s->nodes, p->nodes, (size_t)p->num_nodes * sizeof *s->nodes);
     s->children[0].output = -1;
     return LC_OK;
@@ -88,12 +91,16 @@ static void add_meeting(const supervisor *s, lc__str *out)
                 s->plan->address ? s->plan->address : "127.0.0.1", s->port, s->key);
 }
 
-/* Also those that are empty now, so that none of an outer run goes along. And mpirun is to pass on what Ctrl-Z does. */
+/* Also those that are empty now, so that none of an outer run goes along. And mpirun is to pass on what Ctrl-Z does,
+ * and to leave what ranks print as it is. */
 static void mpirun_variables(const supervisor *s, lc__str *out)
 {
+    static const char unchanged[] = "OMPI_MCA_orte_tag_output=0\nOMPI_MCA_orte_timestamp_output=0\n"
+                                    "OMPI_MCA_orte_xml_output=0\nOMPI_MCA_iof_base_redirect_app_stderr_to_stdout=0\n";
     add_meeting(s, out);
-    lc__str_add(out, "OMPI_MCA_orte_forward_job_control=1\nLIGHTC_RUN=%s\nLIGHTC_RESTARTED=%s\nLIGHTC_BATCHES=", s->run,
-                s->restarted);
+    lc__str_add(out, "OMPI_MCA_orte_forward_job_control=1\n%sLIGHTC_KEEP=%s\nLIGHTC_RUN=%s\nLIGHTC_RESTARTED=%s\n",
+                unchanged, s->run, s->run, s->restarted);
+    lc__str_add(out, "LIGHTC_BATCHES=");
     if (s->size < s->began) lc__str_add(out, "%d", s->began);
     lc__str_add(out, "\n");
 }
@@ -129,6 +136,7 @@ static lc_status start(supervisor *s, int i)
 {
     child *c = &s->children[i];
     const char *given = getenv("OMP_NUM_THREADS");
+    int errors = -1;
     lc_status status = LC_OK;
     c->ended_here = false;
     lc__environment environment = {0};
@@ -142,19 +150,24 @@ static lc_status start(supervisor *s, int i)
     else
         variables(s, &c->place, threads, &add);
     LC_TRY_GOTO(status, done, lc__environment_make(&add, &environment));
-    if (s->plan->hosts) LC_TRY_GOTO(status, done, lc__mpirun_make(s->plan, s->nodes, environment.list, &mpirun));
+    if (s->plan->hosts) {
+        LC_TRY_GOTO(status, done, lc__mpirun_make(s->plan, s->nodes, environment.list, &mpirun));
+        LC_TRY_GOTO(status, done, lc__gather_start(s->plan->root_dir, s->run, s->kept, s->size, &errors, &s->gather));
+    }
     if (c->place.rank > 0 && c->output < 0) LC_TRY_GOTO(status, done, lc__output_open(s->plan->root_dir, &c->output));
     char *const *argv = s->plan->hosts ? (char *const *)(uintptr_t)mpirun.argv : s->plan->argv;
     status = lc__process_start(&(lc__process){.file = s->plan->hosts ? argv[0] : s->plan->file,
                                               .argv = argv,
                                               .environment = environment.list,
                                               .output = c->output,
+                                              .error_output = errors,
                                               .no_input = c->place.rank > 0,
                                               .cores = alone ? NULL : &cores,
                                               .unblock = &s->signals.set},
                                &c->pid);
     c->group = c->pid;
 done:
+    if (errors >= 0) close(errors);
     lc__mpirun_release(&mpirun);
     lc__environment_release(&environment);
     lc__str_free(&add);
@@ -294,7 +307,7 @@ static void end_orphans(const supervisor *s)
 {
     char path[64];
     int pid, left = 1;
-    if (!s->plan->hosts || !(s->killed || s->signal)) return;
+    if (!(s->killed || s->signal || WIFSIGNALED(s->children[0].status))) return;
     snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
     for (double until = lc__seconds() + 1; left && lc__seconds() < until;) {
         FILE *f = fopen(path, "re");
@@ -332,7 +345,9 @@ static void wait_for_all(supervisor *s)
         if (s->deadline > 0 && lc__seconds() > s->deadline) end_those_left(s);
     }
     end_groups(s);
-    end_orphans(s);
+    if (s->plan->hosts) end_orphans(s);
+    s->blamed = lc__gather_end(s->gather);
+    s->gather = NULL;
 }
 
 /* ---- the end ---- */
@@ -469,7 +484,9 @@ done:
     lc__signal_fd_close(&s.signals);
     for (int i = 0; s.children && i < s.n; i++)
         if (s.children[i].output >= 0) close(s.children[i].output);
-    free(s.children), free(s.nodes), free(s.lost);
+    for (int i = 0; s.kept && i < s.began; i++)
+        if (s.kept[i] >= 0) close(s.kept[i]);
+    free(s.children), free(s.nodes), free(s.lost), free(s.kept);
     lc__str_free(&s.calls);
     lc__cores_release(&s.cores);
     return status;

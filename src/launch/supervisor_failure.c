@@ -33,27 +33,32 @@ child *lc__child_of_rank(const supervisor *s, int rank)
     return NULL;
 }
 
-static void show_output(const supervisor *s, const child *c)
+static void show_output(const supervisor *s, int file, int rank)
 {
     lc__str text = {0};
     bool more;
     char path[4200];
-    if (c->output < 0) return;
-    lc__output_tail(c->output, SHOWN_LINES, &text, &more);
+    if (file < 0) return;
+    lc__output_tail(file, SHOWN_LINES, &text, &more);
     if (!text.n) goto done;
-    snprintf(path, sizeof path, "%s/rank-%d.log", s->plan->root_dir, c->place.rank);
+    snprintf(path, sizeof path, "%s/rank-%d.log", s->plan->root_dir, rank);
     if (!more)
-        lc__supervisor_say("---- the output of rank %d\n", c->place.rank);
-    else if (lc__make_dirs(&lc__io_system, s->plan->root_dir) == LC_OK && lc__output_save(c->output, path) == LC_OK)
-        lc__supervisor_say("---- the last %d lines of rank %d (all of it is in %s)\n", SHOWN_LINES, c->place.rank,
-                           path);
+        lc__supervisor_say("---- the output of rank %d\n", rank);
+    else if (lc__make_dirs(&lc__io_system, s->plan->root_dir) == LC_OK && lc__output_save(file, path) == LC_OK)
+        lc__supervisor_say("---- the last %d lines of rank %d (all of it is in %s)\n", SHOWN_LINES, rank, path);
     else
-        lc__supervisor_say("---- the last %d lines of rank %d (the rest is lost: %s)\n", SHOWN_LINES, c->place.rank,
+        lc__supervisor_say("---- the last %d lines of rank %d (the rest is lost: %s)\n", SHOWN_LINES, rank,
                            lc_error_message());
     lc__show(2, text.s, text.n);
     lc__supervisor_say("----\n");
 done:
     lc__str_free(&text);
+}
+
+/* Of a rank that mpirun has started. */
+static void show_kept(const supervisor *s, int rank)
+{
+    if (rank >= 0 && rank < s->size) show_output(s, s->kept[rank], rank);
 }
 
 /* Shows the last calls, and leaves them in a file for whoever has no terminal to look at any more. */
@@ -92,7 +97,7 @@ lc_status lc__supervisor_failure(supervisor *s)
 {
     child *c = &s->children[s->culprit];
     char why[1024] = "", how[128];
-    int rank, colon = 0;
+    int rank = -1, colon = 0;
     if (s->coordinator) await_verdict(s);
     if (s->coordinator) lc__coordinator_message(s->coordinator, why, sizeof why);
     if (s->coordinator) lc__coordinator_last_calls(s->coordinator, &s->calls);
@@ -105,7 +110,10 @@ lc_status lc__supervisor_failure(supervisor *s)
     bool alike = unmet && first && first->output < 0 && WIFEXITED(first->status) && first->status == c->status &&
                  !has_come(s, first);
     if (alike) c = first;
-    if (named || unmet) show_output(s, c); /* else it is no rank's own matter, and rank 0's output is on the screen */
+    if (s->plan->hosts)
+        show_kept(s, *why ? rank : s->blamed);
+    else if (named || unmet) /* else it is no rank's own matter, and rank 0's output is on the screen */
+        show_output(s, c->output, c->place.rank);
     if (!unmet) show_calls(s, why);
     lc__process_status(c->status, how, sizeof how);
     if (!unmet) return lc_fail(LC_ERR_PEER, "%s", why);

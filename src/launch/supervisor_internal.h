@@ -27,6 +27,9 @@ typedef struct supervisor {
     child *children; /* ranks, or mpirun */
     int *nodes;      /* with mpirun: ranks of each host */
     bool *lost;      /* with mpirun, once a life is over: by rank */
+    int *kept;       /* with mpirun: files of what ranks print, -1: nothing yet */
+    int blamed;      /* with mpirun, once it has ended: the rank that it names as the first that failed; -1: none */
+    lc__gather *gather;
     lc__cores cores;
     lc__signal_fd signals;
     char host[256], secret[LC__SECRET_SIZE];

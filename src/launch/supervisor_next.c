@@ -61,6 +61,12 @@ static void go_on_here(supervisor *s)
 
 /* ---- of other hosts ---- */
 
+static void forget(supervisor *s, int rank)
+{
+    if (s->kept[rank] >= 0) close(s->kept[rank]);
+    s->kept[rank] = -1;
+}
+
 /* mpirun ends all ranks when one is gone, so their ends say nothing: lost is who the coordinator says. It numbers ranks
  * host by host. If mpirun itself was killed, and ranks with it, they are not to blame. */
 static void go_on_elsewhere(supervisor *s)
@@ -76,8 +82,12 @@ static void go_on_elsewhere(supervisor *s)
             if (s->lost[--rank] || left > keep) {
                 left -= !s->lost[rank];
                 s->nodes[node]--;
+                forget(s, rank);
+                memmove(&s->kept[rank], &s->kept[rank + 1], (size_t)(s->began - rank - 1) * sizeof *s->kept);
+                s->kept[s->began - 1] = -1;
             }
     s->size = keep;
+    forget(s, 0); /* it prints */
 }
 
 void lc__supervisor_go_on(supervisor *s)

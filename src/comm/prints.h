@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How the prints of a rank that mpirun started come to lightc's supervisor.
+ *
+ * mpirun mixes what ranks print into one stream, and what it offers to tell them apart (--tag-output) loses bytes where
+ * lines are short and many. So ranks other than 0 print into a pipe, and a process beside each sends what comes out of
+ * it in frames: over the rank's standard error, as that is a pipe wherever the rank runs. That process outlives the
+ * rank, whatever kills it, until the pipe is empty. Rank 0 prints as it would without lightc.
+ *
+ * A frame has a fixed size, and mpirun's blocks (4 KiB) hold whole ones: no other rank's bytes come in between. It
+ * begins with a byte that text does not have, and the name of the run. */
+#ifndef LC_COMM_PRINTS_H
+#define LC_COMM_PRINTS_H
+
+#include <stddef.h>
+
+enum {
+    LC__MARK_SIZE = 16, /* characters of a mark: what LIGHTC_KEEP says */
+    LC__FRAME_SIZE = 512,
+    LC__FRAME_HEAD = 1 + LC__MARK_SIZE + 4 + 2, /* the byte, the mark, the rank, how many bytes of it follow */
+    LC__FRAME_BYTES = LC__FRAME_SIZE - LC__FRAME_HEAD
+};
+
+/* A frame with n <= LC__FRAME_BYTES bytes of a rank. */
+void lc__frame_make(char frame[LC__FRAME_SIZE], const char *mark, int rank, const char *bytes, size_t n);
+
+/* Takes a stream apart, in whatever pieces it comes. Start with the mark and the functions, all else 0. What is in no
+ * frame is passed on as it comes: only bytes that may begin a frame wait for those that decide it. */
+typedef struct lc__frames {
+    char mark[LC__MARK_SIZE + 1];
+    void (*other)(void *ctx, const char *bytes, size_t n);
+    void (*of_rank)(void *ctx, int rank, const char *bytes, size_t n);
+    void *ctx;
+    size_t n; /* held */
+    char held[LC__FRAME_SIZE];
+} lc__frames;
+
+void lc__frames_take(lc__frames *f, const char *bytes, size_t n);
+/* The stream has ended, perhaps in a frame: what is there of it counts. */
+void lc__frames_end(lc__frames *f);
+
+/* In a rank: from here on its prints are sent in frames, if LIGHTC_KEEP asks for it and this is not rank 0. Then the
+ * variable is gone, for what this process starts. Where it cannot be done they go to the terminal. */
+void lc__prints_forward(void);
+
+#endif

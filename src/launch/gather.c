@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What ranks print that mpirun has started: those other than 0 send it in frames (comm/prints.h) over mpirun's standard
+ * error, which is a pipe to here. It goes into their files, all else to this process's standard error.
+ *
+ * A thread does it, since the terminal may be stopped, and a pager may take its time: the supervisor cannot wait for
+ * them, and reading goes on with them. */
+#include "launch/launch.h"
+
+#include "comm/prints.h"
+#include "core/chunks.h"
+#include "core/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PIPE_BYTES = 1 << 20, LOOK_MS = 20 };
+
+struct lc__gather {
+    const char *root;
+    int *files, n; /* of the caller, by rank; -1: none yet */
+    int from;
+    int blamed; /* the rank that mpirun names as the first to fail; -1: none */
+    size_t line_n;
+    char line[256]; /* of what is in no frame, as far as it has come */
+    atomic_bool ended;
+    pthread_t thread;
+    lc__frames frames;
+    char block[64 << 10];
+};
+
+/* "mpirun noticed that process rank 1 with PID 7 on node a exited on signal 6 (Aborted)", or "Process name: [[7,1],1]".
+ */
+int lc__mpirun_blames(const char *line)
+{
+    const char *at = strstr(line, "noticed that process rank "), *name = strstr(line, "Process name: [");
+    const char *comma = name ? strrchr(name, ',') : NULL;
+    int rank = -1;
+    if (at && sscanf(at, "noticed that process rank %d", &rank) == 1) return rank;
+    return comma && sscanf(comma, ",%d]", &rank) == 1 ? rank : -1;
+}
+
+static void read_lines(lc__gather *g, const char *bytes, size_t n)
+{
+    for (size_t i = 0; i < n && g->blamed < 0; i++) {
+        if (g->line_n < sizeof g->line - 1) g->line[g->line_n++] = bytes[i];
+        if (bytes[i] != '\n') continue;
+        g->line[g->line_n] = 0;
+        g->line_n = 0;
+        g->blamed = lc__mpirun_blames(g->line);
+    }
+}
+
+/* Who does not read any more misses it; training goes on. Somebody else may have made it a descriptor that does not
+ * wait. */
+static void show(void *ctx, const char *bytes, size_t n)
+{
+    read_lines(ctx, bytes, n);
+    while (n) {
+        ssize_t done = write(2, bytes, n);
+        if (done > 0) bytes += done, n -= (size_t)done;
+        if (done < 0 && errno == EAGAIN) poll(&(struct pollfd){.fd = 2, .events = POLLOUT}, 1, -1);
+        if (done < 0 && errno != EAGAIN && errno != EINTR) return;
+    }
+}
+
+/* Where the disk is full, the rest is lost. */
+static void keep(void *ctx, int rank, const char *bytes, size_t n)
+{
+    lc__gather *g = ctx;
+    if (rank >= g->n) return;
+    if (g->files[rank] < 0 && lc__output_open(g->root, &g->files[rank]) < 0) return;
+    (void)!lc__show(g->files[rank], bytes, n);
+}
+
+/* What mpirun started may have its end of the pipe for longer than mpirun lives: then it ends where there is nothing
+ * in it. */
+static void *gather(void *arg)
+{
+    lc__gather *g = arg;
+    struct pollfd p = {.fd = g->from, .events = POLLIN};
+    for (;;) {
+        bool ended = atomic_load(&g->ended);
+        ssize_t n = read(g->from, g->block, sizeof g->block);
+        if (n > 0) lc__frames_take(&g->frames, g->block, (size_t)n);
+        if (n > 0 || (n < 0 && errno == EINTR)) continue;
+        if (n == 0 || errno != EAGAIN || ended) break;
+        poll(&p, 1, LOOK_MS);
+    }
+    lc__frames_end(&g->frames);
+    return NULL;
+}
+
+lc_status lc__gather_start(const char *root, const char *mark, int *files, int n, int *fd, lc__gather **out)
+{
+    lc_status status = LC_OK;
+    int ends[2] = {-1, -1}, failed;
+    lc__gather *g = calloc(1, sizeof *g);
+    *fd = -1;
+    *out = NULL;
+    if (!g) return lc_fail(LC_ERR_MEMORY, "out of memory: the output of %d ranks", n);
+    g->root = root;
+    g->files = files;
+    g->n = n;
+    g->blamed = -1;
+    g->frames = (lc__frames){.other = show, .of_rank = keep, .ctx = g};
+    snprintf(g->frames.mark, sizeof g->frames.mark, "%s", mark);
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        status = lc__io_fail(errno, "make a pipe for", "the output of ranks");
+        goto failed;
+    }
+    g->from = ends[0];
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    fcntl(ends[0], F_SETPIPE_SZ, PIPE_BYTES); /* a help, no need */
+    if ((failed = lc__thread_create(&g->thread, gather, g)) != 0) {
+        status = lc_fail(LC_ERR_STATE, "a thread for the output of ranks cannot be started: %s", strerror(failed));
+        goto failed;
+    }
+    *fd = ends[1];
+    *out = g;
+    return LC_OK;
+failed:
+    if (ends[0] >= 0) close(ends[0]), close(ends[1]);
+    free(g);
+    return status;
+}
+
+int lc__gather_end(lc__gather *g)
+{
+    if (!g) return -1;
+    atomic_store(&g->ended, true);
+    pthread_join(g->thread, NULL);
+    int blamed = g->blamed;
+    close(g->from);
+    free(g);
+    return blamed;
+}

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The frames in which a rank's prints come through mpirun, in whatever pieces, among whatever else. */
+#include "test.h"
+
+#include "comm/prints.h"
+#include "launch/launch.h"
+
+#include <stdlib.h>
+
+#define MARK "0123456789abcdef"
+
+enum { RANKS = 3, ROOM = 8192 };
+
+/* What came, by rank; that of nobody is rank 0's. */
+typedef struct heard {
+    char bytes[RANKS][ROOM];
+    size_t n[RANKS];
+} heard;
+
+static void hear(void *ctx, int rank, const char *bytes, size_t n)
+{
+    heard *h = ctx;
+    CHECK(n > 0 && rank >= 0 && rank < RANKS && h->n[rank] + n <= ROOM);
+    memcpy(h->bytes[rank] + h->n[rank], bytes, n);
+    h->n[rank] += n;
+}
+
+static void hear_other(void *ctx, const char *bytes, size_t n)
+{
+    hear(ctx, 0, bytes, n);
+}
+
+static void begin(lc__frames *f, heard *h)
+{
+    *h = (heard){0};
+    *f = (lc__frames){.mark = MARK, .other = hear_other, .of_rank = hear, .ctx = h};
+}
+
+typedef struct stream {
+    char bytes[ROOM];
+    size_t n;
+} stream;
+
+static void add(stream *s, const char *bytes, size_t n)
+{
+    CHECK(s->n + n <= sizeof s->bytes);
+    memcpy(s->bytes + s->n, bytes, n);
+    s->n += n;
+}
+
+static void add_frame(stream *s, int rank, const char *bytes, size_t n)
+{
+    char frame[LC__FRAME_SIZE];
+    lc__frame_make(frame, MARK, rank, bytes, n);
+    add(s, frame, sizeof frame);
+}
+
+#define ADD(s, text)             add(s, text, sizeof(text) - 1)
+#define ADD_FRAME(s, rank, text) add_frame(s, rank, text, sizeof(text) - 1)
+#define CHECK_HEARD(h, rank, text)                                                                                     \
+    CHECK((h)->n[rank] == sizeof(text) - 1 && !memcmp((h)->bytes[rank], text, sizeof(text) - 1))
+
+/* Among other bytes, some of which look like the beginning of a frame, in the whole length of a mark too. */
+static void make_stream(stream *s)
+{
+    *s = (stream){0};
+    ADD(s, "\r10 %");
+    ADD_FRAME(s, 1, "a line of 1\nand ha");
+    ADD_FRAME(s, 2, "of 2: \0\x1e" MARK "\n");
+    ADD(s, "\r20 %\x1e"
+           "0123\x1e\x1e");
+    ADD_FRAME(s, 1, "lf of one\n");
+    ADD(s, "\x1e"
+           "0123456789abcdeF");
+    ADD_FRAME(s, 1, "");
+    ADD(s, "[1,1]<stderr>:\n\x1e");
+}
+
+static void check_stream(const heard *h)
+{
+    CHECK_HEARD(h, 0,
+                "\r10 %\r20 %\x1e"
+                "0123\x1e\x1e\x1e"
+                "0123456789abcdeF[1,1]<stderr>:\n\x1e");
+    CHECK_HEARD(h, 1, "a line of 1\nand half of one\n");
+    CHECK_HEARD(h, 2, "of 2: \0\x1e" MARK "\n");
+}
+
+TEST(a_stream_in_two_pieces)
+{
+    static stream s;
+    static heard h;
+    lc__frames f;
+    make_stream(&s);
+    for (size_t at = 0; at <= s.n; at++) {
+        begin(&f, &h);
+        lc__frames_take(&f, s.bytes, at);
+        lc__frames_take(&f, s.bytes + at, s.n - at);
+        lc__frames_end(&f);
+        check_stream(&h);
+    }
+}
+
+TEST(a_stream_in_small_pieces)
+{
+    static stream s;
+    static heard h;
+    lc__frames f;
+    make_stream(&s);
+    for (size_t size = 1; size < 600; size++) {
+        begin(&f, &h);
+        for (size_t at = 0; at < s.n; at += size) lc__frames_take(&f, s.bytes + at, s.n - at < size ? s.n - at : size);
+        lc__frames_end(&f);
+        check_stream(&h);
+    }
+}
+
+/* A progress bar does not wait for the end of its line. */
+TEST(what_is_in_no_frame_comes_at_once)
+{
+    static heard h;
+    lc__frames f;
+    begin(&f, &h);
+    lc__frames_take(&f, "\r10 %", 5);
+    CHECK_HEARD(&h, 0, "\r10 %");
+    lc__frames_take(&f,
+                    "\x1e"
+                    "01",
+                    3);
+    CHECK_HEARD(&h, 0, "\r10 %"); /* it may be a frame */
+    lc__frames_take(&f, "3", 1);
+    CHECK_HEARD(&h, 0,
+                "\r10 %\x1e"
+                "013");
+}
+
+/* mpirun was killed. */
+TEST(a_stream_that_ends_within_a_frame)
+{
+    static const char text[] = "the last words";
+    static heard h;
+    char frame[LC__FRAME_SIZE];
+    lc__frames f;
+    lc__frame_make(frame, MARK, 1, text, sizeof text - 1);
+    for (size_t n = 0; n <= sizeof frame; n++) {
+        size_t want = n < LC__FRAME_HEAD ? 0 : n - LC__FRAME_HEAD;
+        if (want > sizeof text - 1) want = sizeof text - 1;
+        begin(&f, &h);
+        lc__frames_take(&f, frame, n);
+        lc__frames_end(&f);
+        CHECK_EQ(h.n[1], want);
+        CHECK(!memcmp(h.bytes[1], text, want));
+        CHECK_EQ(h.n[0], n < LC__FRAME_HEAD ? n : 0);
+    }
+}
+
+TEST(a_full_frame_and_one_that_is_none)
+{
+    static heard h;
+    char bytes[LC__FRAME_BYTES], frame[LC__FRAME_SIZE];
+    lc__frames f;
+    memset(bytes, '\x1e', sizeof bytes);
+    lc__frame_make(frame, MARK, 2, bytes, sizeof bytes);
+    begin(&f, &h);
+    lc__frames_take(&f, frame, sizeof frame);
+    CHECK(h.n[2] == sizeof bytes && !memcmp(h.bytes[2], bytes, sizeof bytes) && !h.n[0]);
+    frame[LC__FRAME_HEAD - 1] = '\x7f'; /* more bytes than fit */
+    begin(&f, &h);
+    lc__frames_take(&f, frame, sizeof frame);
+    CHECK(h.n[0] == sizeof frame && !memcmp(h.bytes[0], frame, sizeof frame) && !h.n[2]);
+    frame[LC__FRAME_HEAD - 1] = 0;
+    frame[LC__FRAME_HEAD - 3] = '\xff'; /* a negative rank */
+    begin(&f, &h);
+    lc__frames_take(&f, frame, sizeof frame);
+    CHECK(h.n[0] == sizeof frame);
+}
+
+/* As Open MPI 4.1 and 5 write it. */
+TEST(whom_mpirun_blames)
+{
+    static const struct {
+        const char *line;
+        int rank;
+    } lines[] = {
+        {"mpirun noticed that process rank 1 with PID 0 on node vm exited on signal 6 (Aborted).\n", 1},
+        {"prterun noticed that process rank 12 with PID 7 on node a exited on\n", 12},
+        {"  Process name: [[19638,1],3]\n", 3},
+        {"   Process name: [prterun-vm-123@1,4]\n", 4},
+        {"  Process name: [[19638,1],]\n", -1},
+        {"  Process name: x\n", -1},
+        {"noticed that process rank\n", -1},
+        {"\n", -1},
+        {"", -1},
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) CHECK_EQ(lc__mpirun_blames(lines[i].line), lines[i].rank);
+}
+
+TEST_MAIN
