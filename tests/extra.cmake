@@ -101,9 +101,10 @@ if(LIGHTC_HAVE_MPI)
 endif()
 
 # The longest begin first: one that is left to the end runs alone. The first few mostly wait.
-foreach(name IN ITEMS launch slurm last_calls faults machines strategies resume_everything deterministic comm sync
-                      ddp_sharded elastic control no_memory resume_ranks trainer_alloc comm_mpi comm_mpi_large same_bits
-                      ddp_memory winograd example_sharded_gpt)
+foreach(name IN ITEMS launch launch_ends slurm last_calls faults machines strategies endings resume_everything
+                      deterministic comm sync launch_hosts ddp_sharded elastic control no_memory resume_ranks
+                      trainer_alloc comm_mpi comm_mpi_large same_bits ddp_memory winograd exposed optim ddp_checkpoints
+                      example_sharded_gpt)
   if(TEST ${name})
     set_tests_properties(${name} PROPERTIES COST 60)
   endif()

@@ -67,24 +67,6 @@ count() { # log name
   echo "$2: $p passed, $f failed, $s skipped"
 }
 
-build() { # name options of cmake... [-- targets]
-  local name=$1 options=() log="$log_dir/build-$1"
-  shift
-  while [ $# -gt 0 ] && [ "$1" != -- ]; do options+=("$1"); shift; done
-  [ $# -gt 0 ] && shift
-  if ! { cmake -S . "${options[@]}" && cmake --build "$folder" -j "$jobs" ${1:+--target "$@"}; } >"$log" 2>&1; then
-    fail "build $name"
-    grep -E 'error|undefined|CMake Error' "$log" | head -20
-    return 1
-  fi
-  if grep -q 'warning:' "$log"; then
-    fail "build $name: warnings"
-    grep -A3 'warning:' "$log" | head -30
-  else
-    pass "build $name: no warning"
-  fi
-}
-
 programs() { # pattern of names
   local file name
   for file in tests/test_*.c; do
@@ -93,10 +75,74 @@ programs() { # pattern of names
   done
 }
 
+# What the build of a stage is: folder, what cmake is told, and targets, all if none is named.
+describe() { # stage; false: it has no build of its own
+  folder=$root/build-$1 options=() targets=()
+  case $1 in
+  release) folder=$root/build options=(--preset release) ;;
+  asan) options=(--preset asan) ;;
+  tsan)
+    # The preset leaves OpenMP out: ThreadSanitizer does not know libgomp's barriers and would report them as races.
+    options=(--preset tsan)
+    mapfile -t targets < <(programs "$threads")
+    ;;
+  plain)
+    options=(-G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DLIGHTC_WITH_ONEDNN=OFF -DLIGHTC_WITH_OPENMP=OFF
+      -DLIGHTC_WITH_OPENSSL=OFF)
+    mapfile -t targets < <(programs "$operators")
+    ;;
+  clang)
+    options=(-G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG=-O0 -DCMAKE_C_COMPILER=clang
+      -DLIGHTC_WITH_OPENMP=OFF)
+    ;;
+  fuzz) options=(--preset fuzz) targets=(fuzzers) ;;
+  *) return 1 ;;
+  esac
+  # A linker that takes half the time, where it is installed. What users run is linked as they link it.
+  if [ "$1" != release ] && command -v ld.lld >/dev/null; then options+=(-DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=lld); fi
+  if [[ $1 =~ ^(clang|fuzz)$ ]]; then command -v clang >/dev/null; fi
+}
+
+# Most tests wait for most of their time, for each other's processes or for time to pass. The builds of later stages take
+# what that leaves of the processors, in the order of the stages: with the lowest priority, so that tests hardly notice.
+build_all() {
+  local stage
+  for stage in $stages; do
+    describe "$stage" || continue
+    cmake -S . -B "$folder" "${options[@]}" >"$log_dir/build-$stage" 2>&1 &&
+      cmake --build "$folder" -j "$jobs" ${targets[@]+--target "${targets[@]}"} >>"$log_dir/build-$stage" 2>&1
+    echo $? >"$log_dir/built-$stage"
+  done
+}
+
+priority() { renice -n "$1" -g "$builder" >/dev/null 2>&1; } # of the builds; only root may raise it again
+
+build() { # stage: waits until it is built
+  local log="$log_dir/build-$1" how
+  priority 0
+  until how=$(cat "$log_dir/built-$1" 2>/dev/null) && [ "$how" ]; do
+    kill -0 "$builder" 2>/dev/null || break
+    sleep 0.2
+  done
+  say "$1 is built"
+  if [ "${how:-1}" != 0 ]; then
+    fail "build $1"
+    grep -E 'error|undefined|CMake Error' "$log" | head -20
+    return 1
+  fi
+  if grep -q 'warning:' "$log"; then
+    fail "build $1: warnings"
+    grep -A3 'warning:' "$log" | head -30
+  else
+    pass "build $1: no warning"
+  fi
+}
+
 # More tests at once than there are processors: many wait for each other's processes, or for time to pass.
 suite() { # name folder [ctest options]; the environment is the caller's
   local name=$1 folder=$2 log="$log_dir/$1"
   shift 2
+  priority 19
   ctest --test-dir "$folder" -j $((2 * jobs)) -V "$@" >"$log" 2>&1
   count "$log" "$name"
   sed -nE "s/^[0-9]+: (SKIP[ :].*)/$name: \1/p" "$log" >>"$log_dir/skips"
@@ -117,58 +163,36 @@ fuzz_one() { # program
 }
 
 run_stages() { # a function, so that bash has read all of it before it starts
+  set -m # the builds are a process group, which ends with this script
+  build_all &
+  builder=$!
+  set +m
+  trap 'kill -- "-$builder" 2>/dev/null; rm -rf "$log_dir"' EXIT
   for stage in $stages; do
     say "$stage"
+    describe "$stage"
     case $stage in
-    release)
-      folder=$root/build
-      build release --preset release -B "$folder" && suite release "$folder"
-      ;;
+    release) build release && suite release "$folder" ;;
     reference) LIGHTC_KERNELS=reference suite reference "$root/build" -R "$operators" ;;
     unplanned) LIGHTC_PLAN=off suite unplanned "$root/build" -R "$operators" ;;
-    asan)
-      folder=$root/build-asan
-      build asan --preset asan -B "$folder" &&
-        ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 suite asan "$folder"
-      ;;
-    tsan)
-      # The preset leaves OpenMP out: ThreadSanitizer does not know libgomp's barriers and would report them as races.
-      folder=$root/build-tsan
-      # shellcheck disable=SC2046
-      build tsan --preset tsan -B "$folder" -- $(programs "$threads") && suite tsan "$folder" -R "$threads"
-      ;;
-    plain)
-      folder=$root/build-plain
-      # shellcheck disable=SC2046
-      build plain -G Ninja -B "$folder" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DLIGHTC_WITH_ONEDNN=OFF \
-        -DLIGHTC_WITH_OPENMP=OFF -DLIGHTC_WITH_OPENSSL=OFF -- $(programs "$operators") &&
-        suite plain "$folder" -R "$operators"
-      ;;
-    clang)
+    asan) build asan && ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 suite asan "$folder" ;;
+    tsan) build tsan && suite tsan "$folder" -R "$threads" ;;
+    plain) build plain && suite plain "$folder" -R "$operators" ;;
+    clang | fuzz)
       if ! command -v clang >/dev/null; then
         skipped=$((skipped + 1))
-        echo "clang: SKIP there is no clang" >>"$log_dir/skips"
+        echo "$stage: SKIP there is no clang" >>"$log_dir/skips"
         continue
       fi
-      folder=$root/build-clang
-      build clang -G Ninja -B "$folder" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG=-O0 \
-        -DCMAKE_C_COMPILER=clang -DLIGHTC_WITH_OPENMP=OFF
-      ;;
-    fuzz)
-      if ! command -v clang >/dev/null; then
-        skipped=$((skipped + 1))
-        echo "fuzz: SKIP there is no clang" >>"$log_dir/skips"
-        continue
-      fi
-      folder=$root/build-fuzz
-      build fuzz --preset fuzz -B "$folder" -- fuzzers || continue
-      running=0
+      build "$stage" || continue
+      [ "$stage" = fuzz ] || continue
+      running=()
       for fuzzer in "$folder"/bin/fuzz_*; do
         fuzz_one "$fuzzer" &
-        running=$((running + 1))
-        [ $((running % jobs)) -eq 0 ] && wait
+        running+=($!)
+        [ $((${#running[@]} % jobs)) -eq 0 ] && wait "${running[@]}"
       done
-      wait
+      wait "${running[@]}"
       for fuzzer in "$folder"/bin/fuzz_*; do
         name=$(basename "$fuzzer")
         if [ "$(cat "$log_dir/$name.status")" = 0 ]; then

@@ -36,6 +36,14 @@
 #define RACES_ALONE 0
 #endif
 
+/* Rounds of a loop, or its step, where later rounds show other numbers on the same paths: what a sanitizer sees, memory
+ * and races, it sees in few of them, and numbers are the same without it. */
+#ifdef SANITIZED
+#define ROUNDS(all, few) (few)
+#else
+#define ROUNDS(all, few) (all)
+#endif
+
 typedef struct test_case {
     const char *name;
     void (*run)(void);

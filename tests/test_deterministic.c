@@ -342,7 +342,7 @@ static job job_of(const char *name, net_kind kind, int64_t batch, int64_t chunk)
     job j = {.kind = kind,
              .batch = batch,
              .chunk = chunk,
-             .max_epochs = 3,
+             .max_epochs = ROUNDS(3, 2),
              .accumulate = 1,
              .save_after = -1,
              .strategy = "ddp",

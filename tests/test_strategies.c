@@ -254,10 +254,11 @@ static void check_way(way how, const char *comm, int s, int n)
     compare_ranks(&as_threads[s][n], &r, n);
 }
 
+/* Under a sanitizer strategies have even and odd numbers of ranks by turns. */
 TEST(a_program_that_starts_itself)
 {
     for (int s = 0; s < STRATEGIES; s++)
-        for (int n = 1; n <= 4; n++) {
+        for (int n = 1 + ROUNDS(0, s % 2); n <= 4; n += ROUNDS(1, 2)) {
             check_way(SELF, "shm", s, n);
             check_way(SELF, "tcp", s, n);
         }
@@ -267,7 +268,7 @@ TEST(a_program_under_mpirun)
 {
     if (!have_mpi) SKIP("there is no Open MPI, or lightc was built without it");
     for (int s = 0; s < STRATEGIES; s++)
-        for (int n = 1; n <= 4; n++) check_way(MPIRUN, "mpi", s, n);
+        for (int n = 1 + ROUNDS(0, 1 - s % 2); n <= 4; n += ROUNDS(1, 2)) check_way(MPIRUN, "mpi", s, n);
     check_way(MPIRUN, "shm", 0, 4);
     check_way(MPIRUN, "tcp", 1, 3);
     check_way(MPIRUN, "shm", 2, 2);
