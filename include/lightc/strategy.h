@@ -83,8 +83,8 @@ typedef struct lc_strategy_ops {
      * (gather_parameters=false). Then the weights of a checkpoint are read behind this, or behind setup. NULL: they are
      * whole in such runs. Collective. */
     lc_status (*shard_parameters)(void *self, lc_graph *graph, lc_module *m);
-    /* The run has ended well, or was interrupted on all ranks: the module is whole again on every rank. Not called where
-     * it is to stay in slices, with which the next run goes on. Collective. */
+    /* The run has ended well, or was interrupted on all ranks: the module is whole again on every rank. Not called
+     * where it is to stay in slices, with which the next run goes on. Collective. */
     lc_status (*finish)(void *self);
     /* request->gradient_compression is heeded; where it is not, asking for it is an error. */
     bool compresses;
