@@ -101,8 +101,8 @@ static void name_ranks(const lc__shadow *s, int i)
     if (s->copy[i]->in_parts) s->copy[i]->parts = s->of[i]->flat ? s->of[i]->flat->sharding : NULL;
 }
 
-/* A strategy that shards cuts parameters when a fit begins, behind what is restored, and puts them together at its end;
- * the copy follows. */
+/* A strategy that shards cuts parameters when a fit begins, behind what is restored, and puts them together at its end
+ * (or has them in slices all the time); the copy follows. */
 static lc_status follow(lc__shadow *s, int i)
 {
     lc_tensor *of = s->of[i], *copy = s->copy[i], *next;
