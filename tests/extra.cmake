@@ -78,7 +78,7 @@ set_tests_properties(slurm PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 1800
                      ENVIRONMENT "LIGHTC_TEST_SLACK=4;LIGHTC_TEST_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
 
 # These have mounts of their own over /dev/shm, or users who may not look into a folder of this one's.
-set_property(TEST machines faults slurm APPEND PROPERTY ENVIRONMENT TMPDIR=/tmp)
+set_property(TEST machines faults slurm launch_prints APPEND PROPERTY ENVIRONMENT TMPDIR=/tmp)
 
 # Allocations of lightc go through functions of this test, which fail them.
 foreach(function malloc calloc realloc aligned_alloc strdup strndup)

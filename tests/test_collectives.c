@@ -212,19 +212,19 @@ static lc_status bad_calls(lc_comm *comm, void *ctx)
     LC_TRY(lc_tensor_new(LC_BOOL, 0, NULL, &s));
     lc_tensor_set_requires_grad(x, true);
     for (int what = 0; what < 12; what++) {
-        static const char *const said[] = {"there is no communicator",
-                                           "there is no rank 2; there are 0 to 1",
-                                           "the first dimension of x, 5, is no multiple of the 2 ranks",
-                                           "x has no dimension to put ranks into",
-                                           "there is no sum of bool",
-                                           "is no multiple",
-                                           "no gradient flows through the max over ranks, only through the sum",
-                                           "gather_to: there is no rank -1; there are 0 to 1",
-                                           "x has no dimension to put ranks into; reshape it to [1]",
-                                           "scatter_from: there is no rank 2; there are 0 to 1",
-                                           "x has no dimension to put ranks into; reshape it to [1]",
-                                           "scatter_from: the first dimension of x, 5, is no multiple of the 2 ranks; "
-                                           "pad it (lc_pad) or cut it"};
+        static const char *const said[] = {
+            "there is no communicator",
+            "there is no rank 2; there are 0 to 1",
+            "the first dimension of x, 5, is no multiple of the 2 ranks",
+            "x has no dimension to put ranks into",
+            "there is no sum of bool",
+            "is no multiple",
+            "no gradient flows through the max over ranks, only through the sum",
+            "gather_to: there is no rank -1; there are 0 to 1",
+            "x has no dimension to put ranks into; reshape it to [1]",
+            "scatter_from: there is no rank 2; there are 0 to 1",
+            "x has no dimension to put ranks into; reshape it to [1]",
+            "scatter_from: the first dimension of x, 5, is no multiple of the 2 ranks; pad it"};
         LC_TRY(lc_step_begin(g, 0, 0));
         what == 0    ? lc_all_reduce(x, NULL, LC_COMM_SUM)
         : what == 1  ? lc_broadcast(x, comm, 2)

@@ -245,6 +245,45 @@ TEST(slices_go_with_their_trainer)
     CHECK_RANKS("threads", 2, outlive, (void *)(uintptr_t) "gathered");
 }
 
+/* Another trainer, which has modules whole, makes this one whole for itself; the first one cuts it again. */
+static lc_status two_trainers(lc_comm *comm, void *ctx)
+{
+    const char *strategy = ctx;
+    net m = {0};
+    lc_dataloader *val;
+    float whole[BROAD * FEATURES];
+    lc_trainer_options opt = quiet_options(comm);
+    lc_trainer *cuts, *other;
+    opt.strategy = "sharded_3";
+    opt.gather_parameters = false;
+    LC_TRY(loader_of(0, VAL, 4, false, &val));
+    LC_TRY(net_init(&m, 1));
+    lc_run_args rest = {.dataloaders = &val, .n_dataloaders = 1};
+    LC_TRY(lc_trainer_new(&opt, &cuts));
+    opt.gather_parameters = true;
+    opt.strategy = strategy;
+    LC_TRY(lc_trainer_new(&opt, &other));
+    for (int i = 0; i < 2; i++) {
+        LC_TRY(lc_trainer_test(cuts, &m.base.base, &rest));
+        double loss = lc_trainer_results(cuts, 0).values[0].value;
+        RANK_CHECK(lc_tensor_read(m.in.weight, whole, sizeof whole) == LC_ERR_STATE);
+        LC_TRY(lc_trainer_test(other, &m.base.base, &rest));
+        RANK_CHECK(lc_trainer_results(other, 0).values[0].value == loss);
+        LC_TRY(lc_tensor_read(m.in.weight, whole, sizeof whole));
+    }
+    lc_trainer_free(cuts);
+    lc_trainer_free(other);
+    lc_dataloader_free(val);
+    small_net_release(&m.base);
+    return LC_OK;
+}
+
+TEST(two_trainers_of_a_module)
+{
+    CHECK_RANKS("threads", 2, two_trainers, (void *)(uintptr_t) "sharded_3");
+    CHECK_RANKS("threads", 3, two_trainers, (void *)(uintptr_t) "ddp");
+}
+
 /* ---- loaders of the ranks' own ---- */
 
 static lc_status differ_in_length(lc_comm *comm, void *ctx)

@@ -38,6 +38,8 @@ void lc__frames_take(lc__frames *f, const char *bytes, size_t n);
 /* The stream has ended, perhaps in a frame: what is there of it counts. */
 void lc__frames_end(lc__frames *f);
 
+#define LC__FORWARDER "lightc-prints" /* the name of the process beside a rank */
+
 /* In a rank: from here on its prints are sent in frames, if LIGHTC_KEEP asks for it and this is not rank 0. Then the
  * variable is gone, for what this process starts. Where it cannot be done they go to the terminal. */
 void lc__prints_forward(void);

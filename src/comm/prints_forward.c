@@ -60,7 +60,7 @@ _Noreturn static void forward(int from, const char *mark, int rank)
     ssize_t n;
     bool sent = true;
     setsid();
-    prctl(PR_SET_NAME, "lightc-prints");
+    prctl(PR_SET_NAME, LC__FORWARDER);
     if (dup2(from, 0) < 0 || chdir("/") != 0) _exit(1);
     close(1);
     close_from(3);
@@ -93,7 +93,7 @@ void lc__prints_forward(void)
 {
     const char *keep = getenv("LIGHTC_KEEP");
     char mark[LC__MARK_SIZE];
-    struct stat s;
+    struct stat s, out;
     lc__world here;
     int ends[2];
     if (!keep) return;
@@ -107,7 +107,7 @@ void lc__prints_forward(void)
     close(ends[0]);
     struct pollfd reader = {.fd = ends[1], .events = POLLOUT};
     if (ok && poll(&reader, 1, 0) == 1 && !(reader.revents & POLLERR)) {
-        dup2(ends[1], 1);
+        if (fstat(1, &out) != 0 || !S_ISREG(out.st_mode)) dup2(ends[1], 1); /* else a script has put it into a file */
         dup2(ends[1], 2);
     }
     close(ends[1]);

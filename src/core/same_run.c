@@ -9,6 +9,7 @@
 #include "core/ranks.h"
 #include "core/str.h"
 #include "tensor/initial.h"
+#include "tensor/shard.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -170,6 +171,8 @@ static lc_status send_value(lc_comm *comm, lc_tensor *t)
 static lc_status send_tensor(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
 {
     (void)owner;
+    /* Another trainer has left it in slices. */
+    if (t->tensor->in_parts && t->tensor->parts) LC_TRY(lc__flat_gather(t->tensor->flat));
     if (t->tensor->in_parts)
         return lc_fail(LC_ERR_STATE,
                        "%s: this rank has a part only, and the others were of a run that has failed, or of a trainer "

@@ -4,6 +4,7 @@
  *
  * A thread does it, since the terminal may be stopped, and a pager may take its time: the supervisor cannot wait for
  * them, and reading goes on with them. */
+#define _GNU_SOURCE /* pthread_timedjoin_np */
 #include "launch/launch.h"
 
 #include "comm/prints.h"
@@ -18,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { PIPE_BYTES = 1 << 20, LOOK_MS = 20 };
@@ -30,6 +32,7 @@ struct lc__gather {
     size_t line_n;
     char line[256]; /* of what is in no frame, as far as it has come */
     atomic_bool ended;
+    atomic_long shown;
     pthread_t thread;
     lc__frames frames;
     char block[64 << 10];
@@ -64,7 +67,7 @@ static void show(void *ctx, const char *bytes, size_t n)
     read_lines(ctx, bytes, n);
     while (n) {
         ssize_t done = write(2, bytes, n);
-        if (done > 0) bytes += done, n -= (size_t)done;
+        if (done > 0) bytes += done, n -= (size_t)done, atomic_fetch_add(&((lc__gather *)ctx)->shown, 1);
         if (done < 0 && errno == EAGAIN) poll(&(struct pollfd){.fd = 2, .events = POLLOUT}, 1, -1);
         if (done < 0 && errno != EAGAIN && errno != EINTR) return;
     }
@@ -97,6 +100,16 @@ static void *gather(void *arg)
     return NULL;
 }
 
+/* The coordinator of as many ranks needs one for each, too. */
+static void allow_descriptors(int n)
+{
+    struct rlimit limit;
+    rlim_t want = 2 * (rlim_t)n + 64;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= want) return;
+    limit.rlim_cur = want < limit.rlim_max ? want : limit.rlim_max;
+    (void)!setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 lc_status lc__gather_start(const char *root, const char *mark, int *files, int n, int *fd, lc__gather **out)
 {
     lc_status status = LC_OK;
@@ -105,6 +118,7 @@ lc_status lc__gather_start(const char *root, const char *mark, int *files, int n
     *fd = -1;
     *out = NULL;
     if (!g) return lc_fail(LC_ERR_MEMORY, "out of memory: the output of %d ranks", n);
+    allow_descriptors(n);
     g->root = root;
     g->files = files;
     g->n = n;
@@ -131,11 +145,20 @@ failed:
     return status;
 }
 
-int lc__gather_end(lc__gather *g)
+int lc__gather_end(lc__gather *g, double patience)
 {
+    struct timespec until;
     if (!g) return -1;
     atomic_store(&g->ended, true);
+    for (long before = -1; before != atomic_load(&g->shown);) {
+        before = atomic_load(&g->shown);
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += 1 + (time_t)patience;
+        if (pthread_timedjoin_np(g->thread, NULL, &until) == 0) goto joined;
+    }
+    pthread_cancel(g->thread); /* in write: nobody reads any more, as of a pager that is left alone */
     pthread_join(g->thread, NULL);
+joined:;
     int blamed = g->blamed;
     close(g->from);
     free(g);

@@ -129,7 +129,9 @@ lc_status lc__mpirun_make(const lc__run_plan *plan, const int *nodes, char *cons
     if (out->list.failed || out->names.failed) return lc_fail(LC_ERR_MEMORY, "out of memory: the arguments of mpirun");
     if (plan->starter) {
         out->argv[n++] = "sh", out->argv[n++] = "-c";
-        out->argv[n++] = "[ -x \"$0\" ] && exec \"$0\" launch \"$@\"; exec \"$@\"";
+        /* As mpirun does, a shell is to look into the current directory too. */
+        out->argv[n++] = "[ -x \"$0\" ] && exec \"$0\" launch \"$@\"; "
+                         "command -v \"$1\" >/dev/null || [ ! -x \"./$1\" ] || exec \"./$@\"; exec \"$@\"";
         out->argv[n++] = plan->starter;
     }
     out->argv[n++] = plan->file;

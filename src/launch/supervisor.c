@@ -6,6 +6,7 @@
  * would wake it sooner, but not on the kernels that many clusters still run. */
 #include "launch/supervisor_internal.h"
 
+#include "comm/prints.h"
 #include "comm/socket.h"
 #include "core/status.h"
 
@@ -322,6 +323,32 @@ static void end_orphans(const supervisor *s)
     }
 }
 
+/* Those beside ranks of this machine, which have become this process's: each ends when all that its rank has printed is
+ * sent. One that still waits, as for a daemon that a rank has left, is ended. */
+static void end_forwarders(const supervisor *s)
+{
+    char path[64], name[32];
+    int pid, left = 1;
+    double until = lc__seconds() + s->times.grace;
+    while (left) {
+        bool late = lc__seconds() > until;
+        snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+        FILE *f = fopen(path, "re");
+        left = 0;
+        while (f && fscanf(f, "%d", &pid) == 1) {
+            snprintf(path, sizeof path, "/proc/%d/comm", pid);
+            FILE *of = fopen(path, "re");
+            bool is = of && fscanf(of, "%31s", name) == 1 && !strcmp(name, LC__FORWARDER);
+            if (of) fclose(of);
+            if (!is || waitpid(pid, NULL, WNOHANG) == pid) continue;
+            left++;
+            if (late) kill(pid, SIGKILL);
+        }
+        if (f) fclose(f);
+        if (left) nanosleep(&(struct timespec){.tv_nsec = LC__LOOK_MS * 1000000}, NULL);
+    }
+}
+
 /* What ranks have started was told to end too, and may take a moment longer. */
 static void end_groups(const supervisor *s)
 {
@@ -346,7 +373,8 @@ static void wait_for_all(supervisor *s)
     }
     end_groups(s);
     if (s->plan->hosts) end_orphans(s);
-    s->blamed = lc__gather_end(s->gather);
+    if (s->gather) end_forwarders(s);
+    s->blamed = lc__gather_end(s->gather, s->times.grace);
     s->gather = NULL;
 }
 

@@ -154,7 +154,11 @@ lc_status lc__tensor_start_as(lc_tensor *t, lc_init init, uint64_t key)
 
 lc_status lc__tensor_start_with_zeros(lc_tensor *t, int64_t from, int64_t count)
 {
-    if (!t->initial) return lc_fail(LC_ERR_INTERNAL, "these initial values have been made already");
+    if (!t->initial) { /* a module that is built while a step is recorded */
+        size_t width = lc_dtype_size(t->type.dtype);
+        memset((char *)t->data + (size_t)from * width, 0, (size_t)count * width);
+        return LC_OK;
+    }
     t->initial->zeros_from = from;
     t->initial->zeros = count;
     return LC_OK;

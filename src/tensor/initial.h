@@ -21,7 +21,7 @@ typedef struct lc__initial {
 
 /* The value of t is as `init` says, with the random stream `key`. The errors of what cannot be made are told here. */
 lc_status lc__tensor_start_as(lc_tensor *t, lc_init init, uint64_t key) LC_MUST_USE;
-/* But elements [from, from + count) are zero. */
+/* But elements [from, from + count) are zero. Right behind that. */
 lc_status lc__tensor_start_with_zeros(lc_tensor *t, int64_t from, int64_t count) LC_MUST_USE;
 /* As it is told by another rank. */
 lc_status lc__tensor_set_initial(lc_tensor *t, const lc__initial *initial) LC_MUST_USE;

@@ -271,7 +271,7 @@ static lc_status make_gradients(lc_flat *flat)
     if (sliced)
         LC_TRY(nowhere(s->gradient, flat->count, s, &gradient));
     else
-        LC_TRY(lc_tensor_new(flat->gradient->type.dtype, 1, &flat->count, &gradient));
+        LC_TRY(lc__tensor_reserve(flat->gradient->type.dtype, 1, &flat->count, LC_ROW_MAJOR, &gradient));
     lc_tensor_unref(flat->gradient);
     flat->gradient = gradient;
     for (int i = 0; i < flat->n; i++) {
