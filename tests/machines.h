@@ -8,6 +8,8 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include "open_mpi.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -19,6 +21,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -154,6 +157,27 @@ static inline const char *machines_make(machines *m)
     }
     if (why) machines_end(m);
     return why;
+}
+
+/* ---- mpirun between them ---- */
+
+static inline bool machines_have_mpirun(void)
+{
+    return has_mpirun() && system("command -v nsenter >/dev/null") == 0;
+}
+
+/* A program at `path` that mpirun is to call instead of ssh. */
+static inline bool machines_write_agent(const machines *m, const char *path)
+{
+    FILE *f = fopen(path, "w");
+    if (!f) return false;
+    fprintf(f,
+            "#!/bin/sh\n"
+            "case $1 in %s) pid=%d;; *) pid=%d;; esac\n"
+            "shift\n"
+            "exec nsenter --net=/proc/$pid/ns/net --uts=/proc/$pid/ns/uts sh -c \"$*\"\n",
+            machines_address[0], (int)m->holder[0], (int)m->holder[1]);
+    return fclose(f) == 0 && chmod(path, 0755) == 0;
 }
 
 #endif

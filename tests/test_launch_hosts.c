@@ -6,6 +6,7 @@
 #define LAUNCHED "rank_program"
 #include "free_port.h"
 #include "launched.h"
+#include "open_mpi.h"
 
 #include "comm/socket.h"
 #include "launch/launch.h"
@@ -225,14 +226,6 @@ TEST(what_is_set_goes_along)
     for (int i = 0; m.argv[i]; i++) snprintf(line + strlen(line), sizeof line - strlen(line), "%s ", m.argv[i]);
     CHECK_STR(line, want);
     lc__mpirun_release(&m);
-}
-
-static bool has_mpirun(void)
-{
-    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
-    return system("command -v mpirun >/dev/null && mpirun --version | grep -q 'Open MPI'") == 0;
 }
 
 /* This host under its own name, through mpirun. */

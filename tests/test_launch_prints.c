@@ -6,6 +6,7 @@
 #define LAUNCHED "prints_program"
 #include "launched.h"
 #include "machines.h"
+#include "open_mpi.h"
 
 #include <sys/stat.h>
 
@@ -24,14 +25,6 @@ __attribute__((constructor)) static void make(void)
 __attribute__((destructor)) static void end(void)
 {
     machines_end(&two);
-}
-
-static bool has_mpirun(void)
-{
-    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
-    return system("command -v mpirun >/dev/null && mpirun --version | grep -q 'Open MPI'") == 0;
 }
 
 /* The beginning of the command: this host under its own name, by `lightc launch` or by the program itself with a file
@@ -198,30 +191,16 @@ TEST(mpirun_is_killed)
     CHECK(is_gone(left) && all_gone(&r, 3, 0));
 }
 
-/* What mpirun is to call instead of ssh. */
-static void write_agent(void)
-{
-    char path[400];
-    snprintf(path, sizeof path, "%s/agent", scratch_root);
-    FILE *f = fopen(path, "w");
-    CHECK(f);
-    fprintf(f,
-            "#!/bin/sh\n"
-            "case $1 in %s) pid=%d;; *) pid=%d;; esac\n"
-            "shift\n"
-            "exec nsenter --net=/proc/$pid/ns/net --uts=/proc/$pid/ns/uts sh -c \"$*\"\n",
-            machines_address[0], (int)two.holder[0], (int)two.holder[1]);
-    CHECK(fclose(f) == 0 && chmod(path, 0755) == 0);
-    setenv("OMPI_MCA_plm_rsh_agent", path, 1);
-}
-
 /* Ranks 1 and 2 are on the second one. */
 TEST(ranks_of_another_machine)
 {
     run r;
     if (why_not) SKIP(why_not);
-    if (!has_mpirun() || system("command -v nsenter >/dev/null") != 0) SKIP("no Open MPI, or no nsenter");
-    write_agent();
+    char agent[400];
+    if (!machines_have_mpirun()) SKIP("no Open MPI, or no nsenter");
+    snprintf(agent, sizeof agent, "%s/agent", scratch_root);
+    CHECK(machines_write_agent(&two, agent));
+    setenv("OMPI_MCA_plm_rsh_agent", agent, 1);
     int holder = (int)two.holder[0], status;
     status = launch(&r,
                     "/usr/bin/env nsenter --net=/proc/%d/ns/net --uts=/proc/%d/ns/uts %s launch -H %s:1,%s:2 %s "

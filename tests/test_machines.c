@@ -322,35 +322,13 @@ TEST(ranks_notice_that_one_connection_is_cut)
 
 /* ---- ranks that mpirun starts ---- */
 
-static bool has_mpirun(void)
-{
-    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    return system("command -v nsenter >/dev/null && command -v mpirun >/dev/null && mpirun --version | grep -q 'Open "
-                  "MPI'") == 0;
-}
-
-/* What mpirun is to call instead of ssh. */
-static void write_agent(char path[400])
-{
-    snprintf(path, 400, "%s/agent", scratch_root);
-    FILE *f = fopen(path, "w");
-    CHECK(f);
-    fprintf(f,
-            "#!/bin/sh\n"
-            "case $1 in %s) pid=%d;; *) pid=%d;; esac\n"
-            "shift\n"
-            "exec nsenter --net=/proc/$pid/ns/net --uts=/proc/$pid/ns/uts sh -c \"$*\"\n",
-            machines_address[0], (int)two.holder[0], (int)two.holder[1]);
-    CHECK(fclose(f) == 0 && chmod(path, 0755) == 0);
-}
-
 /* Two ranks on each machine, from machine 0: by `lightc launch`, or by the program itself with a file of hosts. */
 static void start_by_mpirun(run *r, bool by_file, const char *options)
 {
     char command[2 * PATH_MAX + 4096], agent[400], launch[PATH_MAX + 100];
     snprintf(r->dir, sizeof r->dir, "%s", fresh_dir("mpirun"));
-    write_agent(agent);
+    snprintf(agent, sizeof agent, "%s/agent", scratch_root);
+    CHECK(machines_write_agent(&two, agent));
     setenv("OMPI_MCA_plm_rsh_agent", agent, 1);
     snprintf(launch, sizeof launch, "%.*s/lightc launch -H %s:2,%s:2", (int)(strrchr(program, '/') - program), program,
              machines_address[0], machines_address[1]);
@@ -395,7 +373,7 @@ TEST(three_of_four_go_on_through_mpirun)
     for (int by_file = 0; by_file < 2; by_file++) {
         run r = {0};
         if (why_not) SKIP(why_not);
-        if (!has_mpirun()) SKIP("no Open MPI");
+        if (!machines_have_mpirun()) SKIP("no Open MPI");
         start_by_mpirun(&r, by_file, "--fault kill --phase forward --on 2 --at 11");
         finish(&r);
         CHECK_CONTAINS(r.err[0], "rank 2 (host machine1), step ");
@@ -408,7 +386,7 @@ TEST(a_machine_is_lost_that_mpirun_has_started_ranks_on)
     run r = {0};
     char path[400];
     if (why_not) SKIP(why_not);
-    if (!has_mpirun()) SKIP("no Open MPI");
+    if (!machines_have_mpirun()) SKIP("no Open MPI");
     start_by_mpirun(&r, false, "");
     snprintf(path, sizeof path, "%s/run/lightning_logs/version_0/checkpoints/epoch=0-step=4.ckpt", r.dir);
     await_file(path);

@@ -302,49 +302,60 @@ static bool is_of_run(const supervisor *s, int pid)
     return is;
 }
 
+/* Processes that have become this one's children, at most `most`; and those that it has started. */
+static int list_children(int *pids, int most)
+{
+    char path[64];
+    int n = 0;
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+    FILE *f = fopen(path, "re");
+    while (f && n < most && fscanf(f, "%d", &pids[n]) == 1) n++;
+    if (f) fclose(f);
+    return n;
+}
+
+enum { CHILDREN = 1024 };
+
 /* What an mpirun that was killed, or was told twice to end, has left on this machine: it is this process's now, and of
  * no more use. */
 static void end_orphans(const supervisor *s)
 {
-    char path[64];
-    int pid, left = 1;
+    int pids[CHILDREN], left = 1;
     if (!(s->killed || s->signal || WIFSIGNALED(s->children[0].status))) return;
-    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
     for (double until = lc__seconds() + 1; left && lc__seconds() < until;) {
-        FILE *f = fopen(path, "re");
         left = 0;
-        while (f && fscanf(f, "%d", &pid) == 1) {
-            if (waitpid(pid, NULL, WNOHANG) == pid || !is_of_run(s, pid)) continue;
+        for (int i = list_children(pids, CHILDREN) - 1; i >= 0; i--) {
+            if (waitpid(pids[i], NULL, WNOHANG) == pids[i] || !is_of_run(s, pids[i])) continue;
             left++;
-            kill(pid, SIGKILL);
+            kill(pids[i], SIGKILL);
         }
-        if (f) fclose(f);
         if (left) nanosleep(&(struct timespec){.tv_nsec = LC__LOOK_MS * 1000000}, NULL);
     }
+}
+
+static bool is_forwarder(int pid)
+{
+    char path[64], name[32];
+    snprintf(path, sizeof path, "/proc/%d/comm", pid);
+    FILE *f = fopen(path, "re");
+    bool is = f && fscanf(f, "%31s", name) == 1 && !strcmp(name, LC__FORWARDER);
+    if (f) fclose(f);
+    return is;
 }
 
 /* Those beside ranks of this machine, which have become this process's: each ends when all that its rank has printed is
  * sent. One that still waits, as for a daemon that a rank has left, is ended. */
 static void end_forwarders(const supervisor *s)
 {
-    char path[64], name[32];
-    int pid, left = 1;
-    double until = lc__seconds() + s->times.grace;
-    while (left) {
+    int pids[CHILDREN], left = 1;
+    for (double until = lc__seconds() + s->times.grace; left;) {
         bool late = lc__seconds() > until;
-        snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
-        FILE *f = fopen(path, "re");
         left = 0;
-        while (f && fscanf(f, "%d", &pid) == 1) {
-            snprintf(path, sizeof path, "/proc/%d/comm", pid);
-            FILE *of = fopen(path, "re");
-            bool is = of && fscanf(of, "%31s", name) == 1 && !strcmp(name, LC__FORWARDER);
-            if (of) fclose(of);
-            if (!is || waitpid(pid, NULL, WNOHANG) == pid) continue;
+        for (int i = list_children(pids, CHILDREN) - 1; i >= 0; i--) {
+            if (!is_forwarder(pids[i]) || waitpid(pids[i], NULL, WNOHANG) == pids[i]) continue;
             left++;
-            if (late) kill(pid, SIGKILL);
+            if (late) kill(pids[i], SIGKILL);
         }
-        if (f) fclose(f);
         if (left) nanosleep(&(struct timespec){.tv_nsec = LC__LOOK_MS * 1000000}, NULL);
     }
 }

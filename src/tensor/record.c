@@ -115,7 +115,7 @@ static lc_status add_value(lc_graph *g, lc_tensor *t)
 static lc_status add_external(lc_graph *g, lc_tensor *t)
 {
     lc_external e; /* compared with memcmp: padding must be zero */
-    LC_TRY(lc__tensor_fill(t));
+    if (t->initial) LC_TRY(lc__tensor_fill(t));
     memset(&e, 0, sizeof e);
     e.id = t->kind == LC_TENSOR_INPUT ? 0 : t->id;
     e.value = g->n_values;

@@ -188,7 +188,7 @@ lc_status lc__flat_state_tensor(lc_tensor *state, const lc_tensor *p, lc_tensor 
     if (lc__numel(&state->type) != (flat->sharding ? flat->sharding->count : flat->count))
         return lc_fail(LC_ERR_STATE, "this state of an optimizer is of slices that are gone: the module has been "
                                      "trained, or evaluated, by another trainer since; let that one save it");
-    if (p->flat->sharding) return part_of(p->flat, p->flat_index, state, out);
+    if (flat->sharding) return part_of(flat, p->flat_index, state, out);
     return lc__tensor_range(state, offset, &p->type, p->layout, out);
 }
 
