@@ -128,7 +128,7 @@ train() {
     exit 1
   fi
   for example in examples/*.c; do examples+=("$(basename "$example" .c)"); done
-  build release "${examples[@]}"
+  build release installed_parts "${examples[@]}" # so that cmake --install build works as well
   say "Training a convolutional network on Fashion-MNIST"
   build/bin/fashion_cnn --data "$data" ${args[@]+"${args[@]}"} || exit 1
   [ "$data" = "$DATA_DIR" ] && data= || data=" --data $data"
