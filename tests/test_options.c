@@ -120,6 +120,13 @@ TEST(old_names)
     CHECK_EQ(o.node_rank, 0);
     CHECK(parse(&o, &m, "--gpus 2") < 0);
     CHECK_CONTAINS(lc_error_message(), "--accelerator cpu");
+    static const char *const all[] = {"--gpus -1", "--gpus=-1"};
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(parse(&o, &m, all[i]));
+        CHECK_STR(o.accelerator, "gpu");
+        CHECK_STR(o.devices, "auto");
+    }
+    CHECK_OK(parse(&o, &m, "--track_grad_norm -1"));
     CHECK_OK(parse(&o, &m, "--accelerator ddp_cpu --precision bf16"));
     CHECK_STR(o.strategy, "ddp");
     CHECK_STR(o.accelerator, "cpu");
@@ -130,6 +137,7 @@ TEST(old_names)
         {"--auto_lr_find", "LearningRateFinder"},
         {"--auto_scale_batch_size power", "BatchSizeFinder"},
         {"--tpu_cores 8", "no TPU backend"},
+        {"--tpu_cores -1", "no TPU backend"},
         {"--track_grad_norm 2", "GradientNormMonitor"},
         {"--flush_logs_every_n_steps 3", "leave it out"},
         {"--truncated_bptt_steps 3", "lc_detach"},
