@@ -177,15 +177,16 @@ done:
 
 /* ---- waiting ---- */
 
-/* What ends a rank goes to its group, as from a terminal: a script that has started the program itself would end alone,
- * or not at all. mpirun tells its own. */
+/* What ends, stops or continues a rank goes to its group, as from a terminal: a script that has started the program
+ * itself would end or stop alone. SIGUSR1, of which a script dies, goes to the rank alone. mpirun tells its own. */
 static void signal_all(supervisor *s, int sig)
 {
-    bool ends = sig == SIGINT || sig == SIGTERM || sig == SIGHUP;
+    bool ends = sig == SIGINT || sig == SIGTERM || sig == SIGHUP, stops = sig == SIGSTOP || sig == SIGCONT;
     for (int i = 0; i < s->n; i++)
         if (s->children[i].pid) {
+            bool group = sig == SIGKILL || ((ends || stops) && !s->plan->hosts);
             s->children[i].ended_here |= sig == SIGKILL;
-            kill(sig == SIGKILL || (ends && !s->plan->hosts) ? -s->children[i].pid : s->children[i].pid, sig);
+            kill(group ? -s->children[i].pid : s->children[i].pid, sig);
         }
 }
 
