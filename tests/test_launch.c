@@ -364,4 +364,29 @@ TEST(a_program_starts_its_own_ranks)
     CHECK_CONTAINS(r.err, "MASTER_PORT");
 }
 
+TEST(devices_are_those_that_were_started)
+{
+    static const struct {
+        const char *start, *options, *said;
+    } cases[] = {
+        {"-np 2", "--devices 2", NULL},
+        {"-np 2", "--devices 3", "devices=3, but lightc has started 2 on node 0"},
+        {"-np 2", "--devices 1", "devices=1, but lightc has started 2 on node 0"},
+        {"-np 2", "--devices two", "devices is \"two\"; on CPUs it must be auto or a number"},
+        {"-np 2", "--devices 2x", "devices is \"2x\"; on CPUs it must be auto or a number"},
+        {"-np 2", "--num_nodes 2", NULL}, /* of which each has one */
+        {"-np 2", "--devices 2 --num_nodes 2", "num_nodes=2, but"},
+        {"-np 1", "--devices 2 --strategy ddp", "devices=2, but lightc has started 1 on node 0"},
+        {"-H local:2,local:2", "--devices 2", NULL},
+        {"-H local:2,local:2", "--devices 2 --num_nodes 2", NULL},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        run r;
+        int status = launch(&r, "%s launch %s %s --act train --use_distributed_sampler false %s", lightc,
+                            cases[k].start, program, cases[k].options);
+        CHECK_EQ(status, cases[k].said != NULL);
+        if (cases[k].said) CHECK_CONTAINS(r.err, cases[k].said);
+    }
+}
+
 TEST_MAIN

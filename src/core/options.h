@@ -21,7 +21,7 @@ const char *lc__option_group(const lc_option *o);
 /* ---- options_old.c: names of older Lightning ---- */
 typedef struct lc__old_name {
     const char *name;
-    /* The row is for this value only; NULL: for every value. "off": false, none, 0, -1; "on": all others. */
+    /* The row is for this value only; NULL: for every value. "off": false, none, 0; "on": all others. */
     const char *when;
     /* Sets these, to the value given where there is none here. */
     struct {
@@ -38,6 +38,8 @@ lc_status lc__option_set_old(const lc_option_set *sets, int n_sets, const char *
                              bool *done) LC_MUST_USE;
 /* LC_OK for accelerators there are; else what is missing. */
 lc_status lc__accelerator_check(const char *name) LC_MUST_USE;
+/* The option `devices` of the trainer as a number, 1 to `most`; 0: auto (or NULL). `what` they are is for the error. */
+lc_status lc__devices_parse(const char *text, int most, const char *what, int *n) LC_MUST_USE;
 /* ---- options_table.c, options_parse.c ---- */
 /* The name that is most like `name`, or NULL if none is near. */
 const char *lc__option_nearest(const lc_option_set *sets, int n_sets, const char *name, size_t length);
