@@ -256,14 +256,34 @@ TEST(mistakes_are_answered)
     run r;
     CHECK_EQ(launch(&r, "%s launch -np 0 %s", lightc, program), 2);
     CHECK_EQ(launch(&r, "%s launch", lightc), 2);
-    CHECK_EQ(launch(&r, "%s launch -np 2 /nowhere/program", lightc), 1);
+    CHECK_EQ(launch(&r, "%s launch -np 2 /nowhere/program", lightc), 127);
     CHECK_CONTAINS(r.err, "/nowhere/program");
+    CHECK_EQ(launch(&r, "%s launch -np 2 no-program-of-this-name", lightc), 127);
+    CHECK_CONTAINS(r.err, "cannot start \"no-program-of-this-name\": it is neither in PATH nor in this directory");
+    CHECK_EQ(launch(&r, "%s launch -np 2 /dev", lightc), 126);
+    CHECK_CONTAINS(r.err, "cannot start \"/dev\": it is a directory");
+    CHECK_EQ(launch(&r, "%s launch -np 2 /dev/null", lightc), 126);
+    CHECK_CONTAINS(r.err, "cannot start \"/dev/null\": it is not executable");
     CHECK_EQ(launch(&r, "%s launch -np 5 -H local:2,local:2 %s", lightc, program), 1);
     CHECK_CONTAINS(r.err, "has room for 4");
     CHECK_EQ(launch(&r, "%s launch -H local:x %s", lightc, program), 1);
     CHECK_CONTAINS(r.err, "a:4,b:4");
     CHECK_EQ(launch(&r, "%s launch -H local:2,b:2 %s", lightc, program), 1);
     CHECK_CONTAINS(r.err, "by its name");
+}
+
+/* As mpirun does. */
+TEST(a_program_is_found_in_the_current_directory)
+{
+    run r;
+    char path[400];
+    start(&r, "/bin/true");
+    CHECK_EQ(finish(&r), 0);
+    snprintf(path, sizeof path, "%s/a-program-of-here", r.dir);
+    CHECK(!symlink(program, path));
+    again(&r, "%s launch -np 2 a-program-of-here", lightc);
+    CHECK_EQ(finish(&r), 0);
+    CHECK_STR(r.out, "rank 0 speaks\n");
 }
 
 /* ---- a program that starts itself ---- */

@@ -165,7 +165,7 @@ static lc_status start(supervisor *s, int i)
                                               .no_input = c->place.rank > 0,
                                               .cores = alone ? NULL : &cores,
                                               .unblock = &s->signals.set},
-                               &c->pid);
+                               &c->pid, &s->exec_error);
     c->group = c->pid;
 done:
     if (errors >= 0) close(errors);
@@ -441,6 +441,7 @@ static lc_status run_once(supervisor *s, int *exit_status)
     if (status < 0) {
         lc__first_error first = {0};
         lc__first_error_note(&first, status);
+        if (s->exec_error) *exit_status = lc__exec_status(s->exec_error);
         signal_all(s, SIGKILL);
         wait_for_all(s);
         return lc__first_error_status(&first);
