@@ -255,7 +255,16 @@ TEST(mistakes_are_answered)
 {
     run r;
     CHECK_EQ(launch(&r, "%s launch -np 0 %s", lightc, program), 2);
+    CHECK_CONTAINS(r.err, "-np is \"0\"; it must be a number of ranks, 1 or more");
+    CHECK_EQ(launch(&r, "%s launch --grace_period=0s %s", lightc, program), 2);
+    CHECK_CONTAINS(r.err, "--grace_period is \"0s\"; it must be seconds");
+    CHECK_CONTAINS(r.err, "usage: lightc launch ");
     CHECK_EQ(launch(&r, "%s launch", lightc), 2);
+    CHECK_EQ(launch(&r, "%s launch --help", lightc), 0);
+    CHECK_STR(r.err, "");
+    CHECK_CONTAINS(r.out, "usage: lightc launch ");
+    CHECK_EQ(launch(&r, "%s launch -np=2 --hosts=local:1,local:1 %s", lightc, program), 0);
+    CHECK_CONTAINS(report(&r, 1), "LIGHTC_WORLD_SIZE=2 ");
     CHECK_EQ(launch(&r, "%s launch -np 2 /nowhere/program", lightc), 127);
     CHECK_CONTAINS(r.err, "/nowhere/program");
     CHECK_EQ(launch(&r, "%s launch -np 2 no-program-of-this-name", lightc), 127);

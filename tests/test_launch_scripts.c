@@ -132,9 +132,9 @@ TEST(a_mistake_is_named)
 {
     run r;
     CHECK_EQ(launch(&r, "%s launch -np2 %s", lightc, program), 2);
-    CHECK_CONTAINS(r.err, "error: there is no option -np2 ");
+    CHECK_CONTAINS(r.err, "error: there is no option -np2\n");
     CHECK_EQ(launch(&r, "%s launch -np 0 %s", lightc, program), 2);
-    CHECK_CONTAINS(r.err, "error: -np: \"0\" is no value for it");
+    CHECK_CONTAINS(r.err, "error: -np is \"0\"; it must be ");
     CHECK_EQ(launch(&r, "%s launch -np 2", lightc), 2); /* but for the options that the test adds */
     CHECK_CONTAINS(r.err, "error: there is no option --dir");
 }

@@ -8,6 +8,7 @@
 #include <lightc/strategy.h>
 
 #include "comm/prints.h"
+#include "comm/socket.h"
 #include "comm/world.h"
 #include "core/io.h"
 #include "core/options.h"
@@ -104,8 +105,9 @@ static lc_status by_hand(const lc__launch_options *o, lc__run_plan *plan, char s
                        "together; leave it out, and start them again with --ckpt_path last",
                        (long long)o->max_restarts);
     if (!given) {
+        bool alone = lc__socket_is_loopback(address) || !strcmp(address, "localhost"); /* all are on this machine */
         secret_of(address, (int)number, secret);
-        lc__show(2, warning, sizeof warning - 1);
+        if (!alone) lc__show(2, warning, sizeof warning - 1);
     }
     plan->secret = given ? given : secret;
     plan->node = (int)o->node_rank;
