@@ -142,6 +142,17 @@ bool lc__mpi_is_there(void);
  * thread. */
 void lc__comm_last_calls(lc_comm *comm, char *text, size_t size);
 
+/* How far this rank is in the calls of `comm`, its groups not counted: how many that take all ranks it has begun, and
+ * how many of these are done; and the other side of the oldest send or receive under way, or -1. From any thread. */
+typedef struct lc__comm_reach {
+    uint64_t begun, done;
+    int peer;
+} lc__comm_reach;
+lc__comm_reach lc__comm_reached(const lc_comm *comm);
+
+/* As lc_comm_progress, also where nothing runs: others may need this rank's messages to move on. */
+void lc__comm_look(lc_comm *comm);
+
 /* A rank that others miss is known to the communicator at once, and why it is missing to somebody else a moment later:
  * the first LC_ERR_PEER, of groups split from now on too, is what `explain` makes of it. It may wait. */
 void lc__comm_explained_by(lc_comm *comm, lc_status (*explain)(void *ctx, lc_status loss), void *ctx);

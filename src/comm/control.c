@@ -17,10 +17,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define PROMPT     0.1 /* seconds between two messages about progress, at least */
-#define SLACK      5.0 /* seconds that the coordinator may be late with the end of a start that took too long */
-#define LEAVE_TIME 1.0 /* seconds for the goodbye */
-#define LAST_TIME  1.0 /* seconds to wait for the end of a run that has failed */
+#define PROMPT     0.1  /* seconds between two messages about progress, at least */
+#define SLACK      5.0  /* seconds that the coordinator may be late with the end of a start that took too long */
+#define LEAVE_TIME 1.0  /* seconds for the goodbye */
+#define LOOK       0.01 /* seconds between two looks at something else while it waits */
+#define LAST_TIME  1.0  /* seconds to wait for the end of a run that has failed */
 enum { WATCHED = 8, TRIES = 4 };
 
 struct lc__control {
@@ -87,6 +88,18 @@ static void disconnect(lc__control *c, const char *how)
     pthread_cond_broadcast(&c->changed);
 }
 
+/* How far it is in the calls of all ranks: what is watched first. */
+static void tell_reach(lc__control *c)
+{
+    uint8_t head[20];
+    if (!c->watched[0] || c->wire.fd < 0) return;
+    const lc__comm_reach r = lc__comm_reached(c->watched[0]);
+    lc__put_u64(head, r.begun);
+    lc__put_u64(head + 8, r.done);
+    lc__put_u32(head + 16, (uint32_t)r.peer);
+    (void)lc__wire_put(&c->wire, LC__FRAME_REACHED, head, sizeof head, NULL, 0);
+}
+
 /* The last calls on all that is watched. `answer`: they were asked for. */
 static void tell_calls(lc__control *c, bool answer, double now)
 {
@@ -97,6 +110,7 @@ static void tell_calls(lc__control *c, bool answer, double now)
     c->called = now;
     lc__put_u32(head, answer);
     if (c->wire.fd >= 0) (void)lc__wire_put(&c->wire, LC__FRAME_CALLS, head, sizeof head, text, strlen(text));
+    tell_reach(c);
 }
 
 /* ---- what the coordinator says; with the lock ---- */
@@ -457,9 +471,9 @@ lc_status lc__control_open(const lc__control_options *o, lc__control **out)
 
 /* ---- while it runs ---- */
 
-lc_status lc__control_all_gather(void *control, const void *mine, void *all, size_t bytes)
+/* `look`, if there is one, is called with `ctx` again and again while it waits. */
+static lc_status gather(lc__control *c, const void *mine, void *all, size_t bytes, void (*look)(void *ctx), void *ctx)
 {
-    lc__control *c = control;
     uint8_t number[8];
     lc_status s = LC_OK;
     if (bytes > LC__MEETING_BYTES)
@@ -472,11 +486,39 @@ lc_status lc__control_all_gather(void *control, const void *mine, void *all, siz
     lc__put_u64(number, ++c->meeting);
     if (!tell(c, LC__FRAME_GATHER, number, sizeof number, mine, bytes))
         s = lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for the control channel", bytes);
-    while (s >= 0 && !c->met && !c->ended && !c->over) pthread_cond_wait(&c->changed, &c->lock);
+    while (s >= 0 && !c->met && !c->ended && !c->over) {
+        if (!look) {
+            pthread_cond_wait(&c->changed, &c->lock);
+            continue;
+        }
+        await(c, lc__seconds() + LOOK);
+        pthread_mutex_unlock(&c->lock);
+        look(ctx);
+        pthread_mutex_lock(&c->lock);
+    }
     if (s >= 0 && !c->met)
         s = c->ended ? fail_ended(c) : lc_fail(LC_ERR_PEER, "the process that coordinates the run has left it");
     c->gifts = NULL;
     pthread_mutex_unlock(&c->lock);
+    return s;
+}
+
+lc_status lc__control_all_gather(void *control, const void *mine, void *all, size_t bytes)
+{
+    return gather(control, mine, all, bytes, NULL, NULL);
+}
+
+lc_status lc__control_leave(lc__control *c, void (*look)(void *ctx), void *ctx)
+{
+    char mine = 0, *all = malloc((size_t)c->options.size);
+    if (!all) return lc_fail(LC_ERR_MEMORY, "out of memory: leaving a run of %d ranks", c->options.size);
+    pthread_mutex_lock(&c->lock);
+    tell_calls(c, false, lc__seconds());
+    bool told = tell(c, LC__FRAME_LEAVE, NULL, 0, NULL, 0);
+    pthread_mutex_unlock(&c->lock);
+    lc_status s = told ? gather(c, &mine, all, 1, look, ctx)
+                       : lc_fail(LC_ERR_MEMORY, "out of memory: leaving a run of %d ranks", c->options.size);
+    free(all);
     return s;
 }
 

@@ -85,6 +85,10 @@ lc_status lc__control_open(const lc__control_options *options, lc__control **out
 /* An lc__meeting of all ranks: {lc__control_all_gather, control}. At most 64 KiB of each rank; from one thread at a
  * time. Fails with LC_ERR_PEER when the run has ended. */
 lc_status lc__control_all_gather(void *control, const void *mine, void *all, size_t bytes) LC_MUST_USE;
+/* This rank has made its last call on what is watched first, the communicator of all ranks. Returns when all ranks have
+ * said so; with LC_ERR_PEER when the run ends instead, as it does if another one waits for this one in a call. `look`
+ * (NULL: nothing) is called meanwhile, a hundred times a second, with `ctx`. */
+lc_status lc__control_leave(lc__control *c, void (*look)(void *ctx), void *ctx) LC_MUST_USE;
 /* When the run ends, `comm` is aborted with its message; until then its last calls, and those of its groups, are told
  * with heartbeats. Up to 8; to be unwatched before it is freed. */
 void lc__control_watch(lc__control *c, lc_comm *comm);

@@ -41,6 +41,10 @@ typedef struct lc__member {
     char calls[LC__LAST_TEXT]; /* the last ones that it told */
     double called;             /* when; 0: never */
     bool answered;             /* that was when it was asked, at the end */
+    uint64_t begun, done;      /* calls of all ranks, as it told */
+    int peer;                  /* the other side of a send or receive that was under way; -1: none */
+    double reached;            /* when it told these three */
+    double leaving;            /* since when it makes no more calls; 0: it may */
     uint8_t *gift;             /* what it gives to the meeting that is on */
     size_t gift_bytes;
     uint64_t gift_number; /* 0: nothing */

@@ -109,6 +109,16 @@ static bool take(lc__coordinator *c, lc__member *m, const lc__frame *f, double n
         m->called = now;
         lc__frame_text(f->data + 4, f->n - 4, m->calls, sizeof m->calls);
         return true;
+    case LC__FRAME_REACHED:
+        if (f->n < 20) return false;
+        m->begun = lc__get_u64(f->data);
+        m->done = lc__get_u64(f->data + 8);
+        m->peer = (int32_t)lc__get_u32(f->data + 16);
+        m->reached = now;
+        return true;
+    case LC__FRAME_LEAVE:
+        m->leaving = now;
+        return true;
     case LC__FRAME_TERMS:
         if (f->n < 4) return false;
         c->terms |= lc__get_u32(f->data);
