@@ -651,14 +651,31 @@ void lc__control_local_address(const lc__control *c, char *text, size_t size)
     snprintf(text, size, "%s", c->local);
 }
 
+/* With the lock. */
+static void say_goodbye(lc__control *c, const void *head, size_t n)
+{
+    if (c->closing) return;
+    (void)tell(c, LC__FRAME_BYE, head, n, NULL, 0);
+    c->closing = true;
+    c->closing_at = lc__seconds();
+}
+
+void lc__control_stopped(lc__control *c, int signal)
+{
+    uint8_t head[4];
+    lc__put_u32(head, (uint32_t)signal);
+    pthread_mutex_lock(&c->lock);
+    say_goodbye(c, head, sizeof head);
+    await_end(c, LEAVE_TIME);
+    pthread_mutex_unlock(&c->lock);
+}
+
 void lc__control_close(lc__control *c)
 {
     if (!c) return;
     uint64_t one = 1;
     pthread_mutex_lock(&c->lock);
-    (void)tell(c, LC__FRAME_BYE, NULL, 0, NULL, 0);
-    c->closing = true;
-    c->closing_at = lc__seconds();
+    say_goodbye(c, NULL, 0);
     pthread_mutex_unlock(&c->lock);
     (void)!write(c->wake, &one, sizeof one);
     pthread_join(c->thread, NULL);

@@ -59,6 +59,8 @@ void lc__coordinator_on_end(lc__coordinator *c, void (*on_end)(void *ctx, const 
 /* When all processes have ended: whether a rank had failed, or was lost to others that waited for it, whatever the
  * statuses of processes say. Waits until that is known, if any rank is gone without a goodbye. */
 bool lc__coordinator_failed(lc__coordinator *c);
+/* The signal that ranks have stopped for, all of them together; 0: none has, or the run has failed. */
+int lc__coordinator_stopped(lc__coordinator *c);
 /* The message that ended the run, or "". "rank 3 (host a), step 120, epoch 2, validation: why". */
 void lc__coordinator_message(lc__coordinator *c, char *text, size_t size);
 /* The last calls of each rank, once the run has ended. */
@@ -126,6 +128,9 @@ void lc__control_local_address(const lc__control *c, char *text, size_t size);
 void lc__control_rank_ended(const lc__control_options *options, const char *how);
 /* Waits until the coordinator of `options` is there, as who starts the ranks of a node ("node 1") does before it. */
 lc_status lc__control_knock(const lc__control_options *options, const char *who) LC_MUST_USE;
+/* Says goodbye of a rank whose process ends because all have stopped together, as `signal` asked for. Nothing but
+ * lc__control_close is left to do then. */
+void lc__control_stopped(lc__control *c, int signal);
 /* Says goodbye: a rank that has, is not missed. NULL is fine. */
 void lc__control_close(lc__control *c);
 

@@ -28,7 +28,7 @@ typedef enum lc__frame_kind {
     LC__FRAME_GATHERED,  /* coordinator: u64 number, what all gave */
     LC__FRAME_FAIL,      /* rank: why */
     LC__FRAME_END,       /* coordinator: why the run ends */
-    LC__FRAME_BYE,       /* both */
+    LC__FRAME_BYE,       /* both; rank: u32 signal, if all have stopped together because of one */
     LC__FRAME_ASK,       /* coordinator: the run is ending; what has this rank done? */
     LC__FRAME_CALLS,     /* rank: u32 whether that is the answer, its last calls, a line each */
     LC__FRAME_CHALLENGE, /* coordinator, first of all: u32 version, u32 whether proofs are the secret, its number */

@@ -52,6 +52,7 @@ static void refuse(lc__coordinator *c, lc__wire *w, const lc__frame *hello, doub
 void lc__door_gather(lc__coordinator *c, double now)
 {
     c->gathering = true;
+    c->stopped = 0;
     c->refused[0] = 0;
     c->started = now;
     c->word = now + FIRST_WORD;

@@ -70,6 +70,7 @@ struct lc__coordinator {
     bool stopping;
     bool harmless;                     /* the end: somebody has left without a goodbye, whose process has ended well */
     unsigned terms;                    /* of all ranks together */
+    int stopped;                       /* the signal that all have stopped for, as those say that have left since */
     int silent;                        /* the rank whose silence ended the run, or -1 */
     double slept, woken;               /* for how long this process was stopped, and until when */
     double started, beat, word, asked; /* word: when those who wait are told next */

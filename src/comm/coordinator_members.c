@@ -132,6 +132,7 @@ static bool take(lc__coordinator *c, lc__member *m, const lc__frame *f, double n
         m->since = now;
         return true;
     case LC__FRAME_BYE:
+        if (m->state == LC__HERE && f->n >= 4) c->stopped = (int)lc__get_u32(f->data);
         if (m->state == LC__HERE) m->state = LC__LEFT;
         m->waiting = false;
         lc__wire_release(&m->wire);

@@ -321,6 +321,13 @@ static bool bury(lc__coordinator *c, double now)
     return false;
 }
 
+/* All have done what they had to do together before the first one left: a launcher may end the others then. */
+static void forget_stopped(lc__coordinator *c)
+{
+    for (int i = 0; i < c->size && c->stopped; i++)
+        if (c->members[i].state == LC__LOST) c->members[i].state = LC__LEFT;
+}
+
 bool lc__verdict_decide(lc__coordinator *c, double now)
 {
     if (c->ended) return false;
@@ -330,6 +337,7 @@ bool lc__verdict_decide(lc__coordinator *c, double now)
         return soon;
     }
     if (bury(c, now)) return true;
+    forget_stopped(c);
     int rank = earliest(c, LC__LOST);
     if (rank >= 0) {
         const lc__member *m = &c->members[rank];
@@ -357,6 +365,7 @@ bool lc__verdict_decide(lc__coordinator *c, double now)
 
 void lc__verdict_settle(lc__coordinator *c)
 {
+    forget_stopped(c);
     int lost = earliest(c, LC__LOST), failed = earliest(c, LC__FAILED);
     if (c->ended) return;
     if (!c->ending && lost >= 0)

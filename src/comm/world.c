@@ -353,6 +353,7 @@ static void disconnect(lc__world *w)
     if (w->comm) lc__comm_on_free(w->comm, NULL);
     if (w->control && w->comm) lc__control_unwatch(w->control, w->comm);
     lc_comm_free(w->comm);
+    if (w->control && lc__noted_signal()) lc__control_stopped(w->control, lc__noted_signal());
     lc__control_close(w->control);
     lc__coordinator_stop(w->coordinator);
     w->comm = NULL;
@@ -493,6 +494,14 @@ static void tell_unmet(const char *why)
         why);
 }
 
+/* With this process it would be gone before all are told. */
+static void stop_coordinator(lc__world *w)
+{
+    if (!this_process.references) return;
+    lc__coordinator_stop(w->coordinator);
+    w->coordinator = NULL;
+}
+
 void lc__world_last_words(lc_status status)
 {
     lc__world *w = &this_process.world;
@@ -503,12 +512,18 @@ void lc__world_last_words(lc_status status)
         give_up(w, status, why);
     else
         tell_unmet(why);
-    if (this_process.references && w->coordinator) { /* with this process it would be gone before all are told */
-        lc__coordinator_stop(w->coordinator);
-        w->coordinator = NULL;
-    }
+    stop_coordinator(w);
     pthread_mutex_unlock(&this_process.lock);
     if (!lc_error_is_told()) (void)!lc_fail(status, "%s", why);
+}
+
+void lc__world_stopped(int signal)
+{
+    lc__world *w = &this_process.world;
+    pthread_mutex_lock(&this_process.lock);
+    if (this_process.references && w->control) lc__control_stopped(w->control, signal);
+    stop_coordinator(w);
+    pthread_mutex_unlock(&this_process.lock);
 }
 
 /* ---- for any communicator ---- */

@@ -409,11 +409,12 @@ static lc_status stopped(supervisor *s)
 }
 
 /* The signal that has ended all ranks in good order, as lc_exit_status says, and that this process did not get: who
- * sent it to one of them has stopped the run. 0: none has. */
+ * sent it to one of them, or to mpirun, has stopped the run. 0: none has. */
 static int signal_of_a_rank(const supervisor *s)
 {
     int status = s->children[0].status, signal_number = WIFEXITED(status) ? WEXITSTATUS(status) - 128 : 0;
-    bool alike = !s->plan->hosts && (signal_number == SIGINT || signal_number == SIGTERM || signal_number == SIGHUP);
+    if (s->plan->hosts) return lc__coordinator_stopped(s->coordinator);
+    bool alike = (signal_number == SIGINT || signal_number == SIGTERM || signal_number == SIGHUP);
     for (int i = 1; i < s->n; i++) alike = alike && s->children[i].status == status;
     return alike ? signal_number : 0;
 }
