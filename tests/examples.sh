@@ -141,6 +141,10 @@ gan)
   check "a part of it" run "${args[@]}" --max_steps 110 --max_epochs 5 --default_root_dir parts
   check "goes on inside the epoch" run "${args[@]}" --max_epochs 5 --default_root_dir parts --ckpt_path last
   check "to the same end as without the stop" same_value mean_distance "$distance"
+  for s in ddp sharded_3; do
+    check "trains on two ranks, $s" run --data data --batch_size 15 --width 64 --lr 1e-3 --seed 3 --threads 1 --max_epochs 1 --devices 2 --strategy $s --default_root_dir $s
+    check "in as many steps" same_value steps 40
+  done
   check "a full disk is an error" loses "${args[@]}" --max_steps 1
   ;;
 custom_callback)

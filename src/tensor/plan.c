@@ -97,9 +97,9 @@ static uint64_t hash_words(uint64_t h, const void *data, size_t bytes)
     return h ^ (h >> 32);
 }
 
-static uint64_t segment_hash(const lc_graph *g, bool final)
+static uint64_t segment_hash(const lc_graph *g, lc__keeps keeps)
 {
-    uint64_t h = (g->last ? g->last->uid : 0) * 2 + final;
+    uint64_t h = (g->last ? g->last->uid : 0) * 4 + (uint64_t)keeps;
     h = hash_words(h, g->tape.nodes + g->node_0, (g->tape.n_nodes - g->node_0) * sizeof *g->tape.nodes);
     h = hash_words(h, g->tape.in + g->in_0, (g->tape.n_in - g->in_0) * sizeof *g->tape.in);
     h = hash_words(h, g->tape.ints + g->int_0, (g->tape.n_ints - g->int_0) * sizeof *g->tape.ints);
@@ -139,19 +139,19 @@ static uint64_t reducer_of(const lc_graph *g)
     return g->reducer ? lc__reducer_id(g->reducer) : 0;
 }
 
-static lc_plan *find(lc_graph *g, bool final)
+static lc_plan *find(lc_graph *g, lc__keeps keeps)
 {
     uint32_t n_nodes = g->tape.n_nodes - g->node_0;
     uint64_t reducer = reducer_of(g);
     lc_plan *p = g->expect;
     /* The segment followed this plan to its end: nothing is left to compare. */
-    if (p && p->final == final && p->reducer == reducer && p->n_nodes == n_nodes &&
+    if (p && p->keeps == keeps && p->reducer == reducer && p->n_nodes == n_nodes &&
         p->n_externals == g->n_externals - g->ext_0 && flats_match(p))
         return p;
-    uint64_t hash = segment_hash(g, final), previous = g->last ? g->last->uid : 0;
+    uint64_t hash = segment_hash(g, keeps), previous = g->last ? g->last->uid : 0;
     for (int i = 0; i < g->n_plans; i++) {
         p = g->plans[i];
-        if (p->hash == hash && p->previous == previous && p->final == final && p->reducer == reducer &&
+        if (p->hash == hash && p->previous == previous && p->keeps == keeps && p->reducer == reducer &&
             records_match(g, p) && flats_match(p))
             return p;
     }
@@ -167,12 +167,12 @@ static void *copy_of(const void *data, size_t bytes)
     return p;
 }
 
-static lc_status copy_key(lc_graph *g, lc_plan *p, bool final)
+static lc_status copy_key(lc_graph *g, lc_plan *p, lc__keeps keeps)
 {
     p->uid = g->next_uid++;
     p->previous = g->last ? g->last->uid : 0;
-    p->hash = segment_hash(g, final);
-    p->final = final;
+    p->hash = segment_hash(g, keeps);
+    p->keeps = keeps;
     p->reducer = reducer_of(g);
     p->node_0 = g->node_0;
     p->n_nodes = g->tape.n_nodes - g->node_0;
@@ -217,14 +217,14 @@ static lc_status check_memory(const lc_graph *g, const lc_plan *p)
                    (double)want / 1048576, (double)p->lower_bound / 1048576, (double)have / 1048576);
 }
 
-static lc_status make(lc_graph *g, bool final, lc_plan **out)
+static lc_status make(lc_graph *g, lc__keeps keeps, lc_plan **out)
 {
     lc_status status = LC_OK;
     uint32_t n_values = g->n_values, used = g->arenas[g->generation % LC_ARENAS].used;
     lc_build b = {.g = g, .optimise = !g->plan_off};
     lc_plan *p = b.plan = calloc(1, sizeof *p);
     if (!p) return lc_fail(LC_ERR_MEMORY, "out of memory while planning the step");
-    LC_TRY_GOTO(status, done, copy_key(g, p, final));
+    LC_TRY_GOTO(status, done, copy_key(g, p, keeps));
     p->arena_0 = g->last ? g->last->arena_0 + g->last->arena_bytes : 0;
     LC_TRY_GOTO(status, done, lc__expand(&b));
     if (b.optimise) {
@@ -295,13 +295,13 @@ static lc_status insert(lc_graph *g, lc_plan *p)
 }
 
 /* The plan of the segment: from the cache, or made now. */
-static lc_status get(lc_graph *g, bool final, lc_plan **out)
+static lc_status get(lc_graph *g, lc__keeps keeps, lc_plan **out)
 {
-    lc_plan *p = *out = find(g, final);
+    lc_plan *p = *out = find(g, keeps);
     if (p) {
         g->stats.hits++;
     } else {
-        LC_TRY(make(g, final, &p));
+        LC_TRY(make(g, keeps, &p));
         lc_status status = insert(g, p);
         if (status < 0) lc__plan_free(p);
         if (status < 0) return status;
@@ -330,11 +330,11 @@ static lc_status keep_error(lc_graph *g, lc_status status)
     return status;
 }
 
-lc_status lc__graph_prepare(lc_graph *g, bool final, lc_plan **plan)
+lc_status lc__graph_prepare(lc_graph *g, lc__keeps keeps, lc_plan **plan)
 {
     lc_plan *p;
     *plan = NULL;
-    if (keep_error(g, get(g, final, &p)) < 0) return lc_step_status(g);
+    if (keep_error(g, get(g, keeps, &p)) < 0) return lc_step_status(g);
     g->chain[g->n_chain++] = p;
     g->last = p;
     g->stats.nodes = p->n_calls;
@@ -352,10 +352,10 @@ lc_status lc__graph_execute(lc_graph *g, lc_plan *plan)
     return keep_error(g, lc__execute(g, plan));
 }
 
-lc_status lc__graph_run(lc_graph *g, bool final)
+lc_status lc__graph_run(lc_graph *g, lc__keeps keeps)
 {
     lc_plan *p;
-    LC_TRY(lc__graph_prepare(g, final, &p));
+    LC_TRY(lc__graph_prepare(g, keeps, &p));
     return lc__graph_execute(g, p);
 }
 
