@@ -7,6 +7,7 @@
 #include "core/parts.h"
 #include "core/rank_times.h"
 #include "core/ranks.h"
+#include "data/batch_slice.h"
 #include "optim/optim_internal.h"
 #include "tensor/graph_impl.h"
 #include "tensor/sync.h"
@@ -289,7 +290,7 @@ static lc_status check_shares(const lc_trainer *t, const lc_batch *batch)
 {
     const char *what = t->mo.manual_optimization ? "manual optimisation" : NULL;
     if (!t->comm || !lc__source_is_shared(&t->train)) return LC_OK;
-    if (batch->global_size <= 0 || batch->global_size >= t->n_ranks) return LC_OK;
+    if (!lc__leaves_ranks_empty(t, &t->train, batch)) return LC_OK;
     for (int i = 0; i < t->optimizers.n && !what; i++)
         if (lc__evaluates(t->optimizers.optimizers[i].optimizer))
             what = t->optimizers.optimizers[i].optimizer->ops->name;
@@ -298,7 +299,7 @@ static lc_status check_shares(const lc_trainer *t, const lc_batch *batch)
         LC_ERR_CONFIG,
         "with %s every rank needs samples in every batch, and this one has %lld for %d ranks; use drop_last, "
         "or another batch_size",
-        what, (long long)batch->global_size, t->n_ranks);
+        what, (long long)lc__batch_least(batch), t->n_ranks);
 }
 
 lc_status lc__optimize(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)

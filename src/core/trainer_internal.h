@@ -199,6 +199,7 @@ struct lc_trainer {
     void *precision_self;
     lc_optimizers optimizers;
     bool uneven_told;    /* that ranks have different numbers of batches */
+    bool parts_told;     /* that a combined loader's batch is shared out unevenly */
     lc__unused *unused;  /* NULL: what was unused is told */
     lc_tensor **toggled; /* parameters that lc_toggle_optimizer has frozen */
     int n_toggled, cap_toggled;
