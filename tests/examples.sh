@@ -52,6 +52,17 @@ common() { # options every program with a trainer has
   check "with the right name in it" complains 'did you mean "max_epochs"'
 }
 
+without_trainer() { # what stands in for it in programs that use few of its options
+  check "--help ends well" run --help
+  check "--help names what starts ranks" says '^ +--devices'
+  check "and nothing else of the trainer" test "$(grep -cE -- '--(logger|limit_train_batches|deterministic) ' out)" = 0
+  check "--help into a full disk is an error" loses --help
+  check "a misspelt option is an error" fails --device 2
+  check "with the right name in it" complains 'did you mean "devices"'
+  check "an option that would have no effect is one, too" fails --limit_train_batches 3
+  check "which says so" complains 'no option "limit_train_batches" in this program'
+}
+
 started_by() { # launcher and its arguments, --, arguments of the example
   local launcher=()
   while [ "$1" != -- ]; do launcher+=("$1") && shift; done
@@ -194,7 +205,7 @@ bench_devices)
 ddp_mnist | ddp_by_hand)
   mkdir data && "$bin/make_idx" data || exit 1
   args=(--data data --batch_size 20 --seed 3 --max_epochs 2 --threads 1)
-  common
+  if [ "$name" = ddp_mnist ]; then common; else without_trainer; fi
   by_strategy() { "$bin/ddp_mnist" "${args[@]}" "$@" >/dev/null 2>err; }
   for n in 1 2 3; do
     check "trains on $n" run "${args[@]}" --devices $n --default_root_dir "root$n"
@@ -228,12 +239,19 @@ ddp_mnist | ddp_by_hand)
   ddp_by_hand)
     for n in 1 2 3; do
       check "$n ranks by hand" run "${args[@]}" --devices $n
+      check "which says where the model is" says '^model: by_hand.ckpt$'
       check "the same model by the strategy" by_strategy --devices $n --default_root_dir "by_strategy$n"
       check "bit for bit" cmp by_hand.ckpt/model.safetensors \
         "by_strategy$n"/lightning_logs/version_0/checkpoints/*.ckpt/model.safetensors
     done
     check "another strategy is an error" fails "${args[@]}" --strategy dp --devices 2
     check "epochs without an end are, too" fails "${args[@]}" --max_epochs -1
+    check "and none at all" fails "${args[@]}" --max_epochs 0
+    check "the same sums on any number of ranks are not promised" fails "${args[@]}" --deterministic
+    mkdir -p mine && echo precious >mine/by_hand.ckpt
+    check "a file in the way is an error" fails "${args[@]}" --default_root_dir mine
+    check "that says what to do" complains 'is no checkpoint, so it is not replaced; remove it'
+    check "and leaves it alone" grep -qx precious mine/by_hand.ckpt
     check "and batches larger than the data" fails "${args[@]}" --batch_size 5000 --devices 2
     check "which is told" complains 'there is no batch'
     check "is started by lightc launch" started_by "$bin/lightc" launch -np 2 -- "${args[@]}"
@@ -244,7 +262,7 @@ ddp_mnist | ddp_by_hand)
   under_mpirun "${args[@]}" --default_root_dir mpi
   ;;
 collectives)
-  common
+  without_trainer
   for n in 1 2 3 4; do
     check "$n ranks" run --devices $n
     check "8 pictures" test "$(grep -c -- '->' out)" = $((8 * n))
@@ -257,19 +275,29 @@ collectives)
   check "too many ranks are an error" fails --devices 10
   check "that says how many are right" complains 'room for 9'
   check "a strategy is an error" fails --strategy data_parallel --devices 2
+  check "one rank alone" run
+  check "is told to have company" says 'try --devices 4'
   check "a full disk is an error" loses
   check "on two ranks, too" loses --devices 2
   under_mpirun
   ;;
 own_loop)
   common
-  check "trains" run --epochs 4 --default_root_dir root
+  check "trains" run --max_epochs 4 --default_root_dir root
   check "learns" says '^epoch 3  loss 0\.0'
-  check "a full disk is an error" loses --epochs 4 --default_root_dir full
+  one=$(grep '^epoch 0' out)
+  check "on two ranks" run --max_epochs 1 --devices 2 --threads 1 --default_root_dir root
+  check "with pendulums of their own" test "$(grep '^epoch 0' out)" != "$one"
+  check "a full disk is an error" loses --max_epochs 4 --default_root_dir full
   ;;
 fabric)
+  without_trainer
   check "learns, and goes on from its checkpoint to the same end" run
   check "says so" says '^loss 0\.0[0-9]+ half-way, 0\.00'
+  for s in ddp sharded; do
+    check "does on two ranks, $s" run --devices 2 --strategy $s --threads 1 --default_root_dir $s
+    check "and keeps its checkpoint where it was told" exists "$s/half.ckpt/model*.safetensors"
+  done
   check "a full disk is an error" loses
   ;;
 custom_op)

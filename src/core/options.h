@@ -13,6 +13,12 @@ const lc_option *lc__option_find(const lc_option_set *sets, int n_sets, const ch
 bool lc__option_same_name(const char *option, const char *name, size_t length);
 /* Whether it stands in the trainer's table. */
 bool lc__option_is_trainers(const lc_option *o);
+/* How many it has. */
+#define LC__ONE_OPTION(kind, type, name, def, min, max, help) +1
+enum { LC__TRAINER_OPTIONS = 0 LC_TRAINER_OPTION_LIST(LC__ONE_OPTION) };
+/* Those that start ranks, and those whose names are in `used`, in the table's order: for
+ * lc_trainer_options_parse_used. */
+lc_status lc__trainer_options_used(const char *used, lc_option *out, int *n) LC_MUST_USE;
 /* LC_OK if the option of that name of the trainer can have this value, or 0, which is its default where a struct has
  * it; else the error that parsing it would be. */
 lc_status lc__option_check(const char *name, double value) LC_MUST_USE;
