@@ -186,13 +186,28 @@ dp_linear)
   check "a full disk is an error" loses "${args[@]}"
   ;;
 bench_devices)
-  check "--help ends well" run --help
+  without_trainer
   check "measures" run --batch_sizes 8,64 --repeats 2 --seconds 0.01
   for kind in training inference; do
-    check "tells of $kind on each" says "^(data_parallel|ddp) on 2 devices, $kind: (pays|does not pay)"
+    check "tells of $kind on each" says "^(data_parallel|ddp) on 2 devices, $kind: (pays|does not pay).* in place of 2x"
   done
   check "in tables" test "$(grep -cE '^\| 64 \|' out)" = 8
   check "and draws" grep -q '<polyline' bench_devices.svg
+  check "the ranks of inference are waited for" awk -F'|' \
+    '/^inference: where/ {on = 1} on && $3 ~ /ddp/ && $7 > 0 {seen = 1} END {exit !seen}' out
+  check "sizes in any order, and twice" run --batch_sizes 64,8,8 --repeats 2 --seconds 0.001 --most 1 --svg sorted.svg
+  check "are drawn once, in theirs" test "$(grep -oE 'middle">(8|64)<' sorted.svg | tr -d '\n')" = 'middle">8<middle">64<middle">8<middle">64<'
+  check "no sizes are an error" fails --batch_sizes ""
+  check "a plot that cannot be written is one before anything is measured" fails --svg nowhere/x.svg
+  check "that names the cause" complains 'nowhere/x.svg cannot be written: No such file'
+  check "options of one measurement are errors, too" fails --batch_size 8
+  interrupted() {
+    "$bin/$name" --seconds 2 --batch_sizes 8,64 --svg part.svg >out 2>err &
+    sleep 3 && kill -TERM $! && wait $!
+    [ $? = 143 ]
+  }
+  check "interrupted, it says so with its status" interrupted
+  check "and tells what it has" says '^training: samples a second'
   check "does not start with ranks" fails --devices 2
   check "which is said once" test "$(grep -c 'run it alone' err)" = 1
   check "nor with a strategy" fails --strategy ddp
