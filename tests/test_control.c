@@ -415,6 +415,12 @@ static lc_status never(void *self, const lc_comm_call *call, void *state)
     return LC_OK;
 }
 
+static lc_status not_yet(void *self, void *state, bool *done)
+{
+    (void)self, (void)state, (void)done;
+    return LC_OK;
+}
+
 static void leave(void *self)
 {
     (void)self;
@@ -427,7 +433,8 @@ static void remember(void *self, const char *why)
 
 static lc_status give_up(run *r, lc__control *c, int rank)
 {
-    static const lc_comm_ops ops = {LC_COMM_OPS_INIT("test"), .start = never, .free = leave, .abort = remember};
+    static const lc_comm_ops ops = {LC_COMM_OPS_INIT("test"), .start = never, .poll = not_yet, .free = leave,
+                                    .abort = remember};
     char why[LC__END_TEXT] = "", late[LC__END_TEXT] = "", all[RANKS], text[LC__END_TEXT];
     lc_comm *comm = NULL, *second = NULL, *forgotten = NULL;
     char unwatched[LC__END_TEXT] = "";

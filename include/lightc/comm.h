@@ -84,19 +84,23 @@ typedef struct lc_comm_stats {
     int64_t sent_across;           /* of `sent`: to ranks of other hosts, where hosts are known (lc_comm_shm_tcp) */
 } lc_comm_stats;
 
-/* ---- what a backend does ---- */
+/* ---- what a backend does ----
+ * All slots are called by the thread that the communicator belongs to, but for `abort` (any thread). Where there is
+ * `sleep`, a thread of the communicator calls that, and `start`, `poll` and `stats` as well; never two at the same
+ * time. */
 typedef struct lc_comm_ops {
     size_t size; /* LC_COMM_OPS_INIT(name) */
     const char *name;
     size_t state_bytes; /* of memory that a call has while it runs */
     /* ---- REQUIRED ---- */
-    /* Begins a call; `state` is state_bytes of zeros at an address that stays until the call is done. Returns soon. */
+    /* Begins a call; `state` is state_bytes of zeros at an address that stays until the call is done. Returns soon.
+     * After an error it must not use `state` again. */
     lc_status (*start)(void *self, const lc_comm_call *call, void *state);
     /* Moves what can be moved, of all calls that run, without waiting for other ranks. With a `state`: *done becomes
      * whether that call is complete. */
     lc_status (*poll)(void *self, void *state, bool *done);
     /* The ranks of each `color` become a group, in the order of (key, rank). Collective. *out: the backend of the new
-     * group, NULL where color is negative. */
+     * group, NULL where color is negative. May be NULL: there are no groups. */
     lc_status (*split)(void *self, int color, int key, int *rank, int *size, void **out);
     void (*free)(void *self);
     /* ---- OPTIONAL ---- */
@@ -161,7 +165,8 @@ LC_API lc_status lc_comm_mpi(lc_comm **out) LC_MUST_USE;
 /* As lc_comm_shm_tcp, but with send and receive of `far` between hosts, which is over MPI; it is taken over, also when
  * that fails, and its ranks are these. Collective. */
 LC_API lc_status lc_comm_shm_over(lc_comm *far, int host, const lc_meeting *meeting, lc_comm **out) LC_MUST_USE;
-/* Rank `rank` of `size` which do not exist: calls complete at once and change nothing but the stats. For planning. */
+/* Rank `rank` of `size` which do not exist: calls complete at once and change nothing but the stats. For planning. It
+ * cannot be split, since nobody knows what the other ranks would say: LC_ERR_UNSUPPORTED, and it stays as it is. */
 LC_API lc_status lc_comm_fake(int rank, int size, lc_comm **out) LC_MUST_USE;
 /* All ranks of this run, over what reaches them fastest, for programs without a trainer. Who this process is, and where
  * the ranks meet, is found in the environment that `lightc launch`, mpirun, srun or torchrun made, or a first process
@@ -174,7 +179,8 @@ LC_API lc_status lc_comm_world(lc_comm **out) LC_MUST_USE;
 /* A backend of the program's own. Takes `self` over, also when it fails. */
 LC_API lc_status lc_comm_new(const lc_comm_ops *ops, void *self, int rank, int size, lc_comm **out) LC_MUST_USE;
 /* The ranks of each `color` (0 or more) become a communicator, ordered by `key`, then by rank; *out is NULL where color
- * is negative. Collective; nothing else may run on `comm`. An abort of `comm` is one of its groups too; neither has to
+ * is negative. Collective; nothing else may run on `comm`. An error on any rank while the group is made ends `comm` on
+ * all, as that of a call does. An abort of `comm` is one of its groups too; neither has to
  * be freed before the other. */
 LC_API lc_status lc_comm_split(lc_comm *comm, int color, int key, lc_comm **out) LC_MUST_USE;
 /* Every communicator is its maker's to free; that of lc_comm_world once for each call. NULL is fine. Calls that still
@@ -194,6 +200,8 @@ LC_API void lc_comm_free_mem(lc_comm *comm, void *data);
 LC_API int lc_comm_rank(const lc_comm *comm);
 LC_API int lc_comm_size(const lc_comm *comm);
 LC_API const char *lc_comm_name(const lc_comm *comm); /* of the backend: "shm"; static */
+/* Of this rank's calls alone, and without those of groups that were split from it. Not collective; from the thread that
+ * the communicator belongs to. */
 LC_API void lc_comm_get_stats(const lc_comm *comm, lc_comm_stats *out);
 LC_API const char *lc_collective_name(lc_collective op); /* "all_reduce"; static */
 
@@ -206,8 +214,8 @@ LC_API void lc_comm_combine(lc_dtype dtype, lc_reduce_op op, int n, const void *
 LC_API void lc_comm_call_text(const lc_comm_call *call, char *text, size_t size);
 
 /* ---- the calls ----
- * N is the size. `in` and `out` are either one and the same as said below, or do not overlap. Without `request` (NULL)
- * they return when the call is done on this rank. */
+ * N is the size. `in` and `out` are either one and the same as said below, or do not overlap, else it is an error.
+ * Without `request` (NULL) they return when the call is done on this rank. */
 
 /* No rank returns before every rank has called. */
 LC_API lc_status lc_comm_barrier(lc_comm *comm, lc_request **request) LC_MUST_USE;
@@ -235,7 +243,8 @@ LC_API lc_status lc_comm_reduce_scatter(lc_comm *comm, const void *in, void *out
 /* Part j of in [N,count] of rank i, to part i of out [N,count] of rank j. */
 LC_API lc_status lc_comm_all_to_all(lc_comm *comm, const void *in, void *out, int64_t count, lc_dtype dtype,
                                     lc_request **request) LC_MUST_USE;
-/* data [count] to, and from, `peer`. What one rank sends another arrives in the order it was sent in. */
+/* data [count] to, and from, `peer`. What one rank sends another arrives in the order it was sent in. To the own rank
+ * one of the two begins with a request; the other may be without: LC_ERR_STATE where it would wait for ever. */
 LC_API lc_status lc_comm_send(lc_comm *comm, const void *data, int64_t count, lc_dtype dtype, int peer,
                               lc_request **request) LC_MUST_USE;
 LC_API lc_status lc_comm_recv(lc_comm *comm, void *data, int64_t count, lc_dtype dtype, int peer,
@@ -253,8 +262,8 @@ LC_API lc_status lc_comm_progress(lc_comm *comm) LC_MUST_USE;
 
 /* ---- when something is wrong ---- */
 
-/* Ends what runs on this communicator, and on those split from it, on every rank, with `why` as the message. From any
- * thread. */
+/* Ends what runs on this communicator, and on those split from it, on every rank, with `why` (or NULL) as the message.
+ * From any thread. */
 LC_API void lc_comm_abort(lc_comm *comm, const char *why);
 /* The last calls of this rank, newest last, a line each: "12 all_reduce of 4096 f32, sum: running". Returns the length
  * it needs, as snprintf. */

@@ -5,6 +5,7 @@
 #include "comm/comm_internal.h"
 #include "comm/history.h"
 #include "comm/progress_thread.h"
+#include "comm/schedule_impl.h"
 #include "core/clock.h"
 #include "core/status.h"
 
@@ -28,8 +29,9 @@ struct lc_comm {
     lc_comm_ops ops;
     void *self;
     int rank, size;
-    uint64_t number;           /* of calls */
-    atomic_ullong begun, done; /* of those that take all ranks */
+    uint64_t number;                 /* of calls */
+    atomic_ullong begun, done;       /* of those that take all ranks */
+    int64_t own_sends, own_receives; /* of those, to this rank and from it */
     int running;
     lc_request *unused, *made;
     lc__history history;
@@ -52,17 +54,47 @@ struct lc_comm {
 
 /* ---- making one ---- */
 
-lc_status lc_comm_new(const lc_comm_ops *ops, void *self, int rank, int size, lc_comm **out)
+lc_status lc__comm_check_ranks(int rank, int size)
 {
+    if (size < 1) return lc_fail(LC_ERR_ARGUMENT, "%d ranks; there must be at least 1", size);
+    if (rank >= 0 && rank < size) return LC_OK;
+    return lc_fail(LC_ERR_ARGUMENT, "there is no rank %d of %d; there are 0 to %d", rank, size, size - 1);
+}
+
+lc_status lc__comm_check_meeting(int rank, int size, const lc_meeting *meeting)
+{
+    LC_TRY(lc__comm_check_ranks(rank, size));
+    if (size == 1 || (meeting && meeting->all_gather)) return LC_OK;
+    return lc_fail(LC_ERR_ARGUMENT, "%d ranks need an lc_meeting with all_gather to find each other, and got none",
+                   size);
+}
+
+static lc_status check_new(const lc_comm_ops *ops, int rank, int size)
+{
+    if (!ops->name || !ops->start || !ops->poll || !ops->free)
+        return lc_fail(LC_ERR_ARGUMENT,
+                       "a backend of a communicator needs a name, start, poll and free; this one (%s) "
+                       "lacks some",
+                       ops->name ? ops->name : "without a name");
+    return lc__comm_check_ranks(rank, size);
+}
+
+lc_status lc_comm_new(const lc_comm_ops *given, void *self, int rank, int size, lc_comm **out)
+{
+    lc_comm_ops ops = {0};
     *out = NULL;
-    lc_comm *c = calloc(1, sizeof *c);
+    if (!given) return lc_fail(LC_ERR_ARGUMENT, "a communicator without a backend");
+    memcpy(&ops, given, given->size < sizeof ops ? given->size : sizeof ops);
+    lc_status s = check_new(&ops, rank, size);
+    lc_comm *c = s >= 0 ? calloc(1, sizeof *c) : NULL;
     if (!c) {
-        if (ops->free) ops->free(self);
-        return lc_fail(LC_ERR_MEMORY, "out of memory: a communicator");
+        if (s >= 0) s = lc_fail(LC_ERR_MEMORY, "out of memory: a communicator");
+        if (ops.free) ops.free(self);
+        return s;
     }
-    memcpy(&c->ops, ops, ops->size < sizeof c->ops ? ops->size : sizeof c->ops);
+    c->ops = ops;
     c->carried = c->ops.sleep != NULL;
-    lc_status s = c->ops.sleep ? lc__progress_thread_new(&c->ops, &self) : LC_OK;
+    if (c->ops.sleep) s = lc__progress_thread_new(&c->ops, &self);
     if (s < 0) {
         free(c);
         return s;
@@ -285,6 +317,7 @@ void lc__comm_last_calls(lc_comm *c, char *text, size_t size)
 void lc_comm_abort(lc_comm *c, const char *why)
 {
     if (!c) return;
+    if (!why) why = "it was aborted, and no reason was given";
     if (c->ops.abort) c->ops.abort(c->self, why);
     pthread_mutex_lock(&c->lock);
     if (!c->aborted) snprintf(c->reason, sizeof c->reason, "%s", why);
@@ -323,15 +356,55 @@ static bool needs_out(const lc_comm_call *call, int rank)
     }
 }
 
-static bool reduces(lc_collective op)
-{
-    return op == LC_COMM_REDUCE || op == LC_COMM_ALL_REDUCE || op == LC_COMM_REDUCE_SCATTER;
-}
-
 static bool has_peer(lc_collective op)
 {
     return op == LC_COMM_BROADCAST || op == LC_COMM_REDUCE || op == LC_COMM_SCATTER || op == LC_COMM_GATHER ||
            is_direct(op);
+}
+
+/* What calls may have in place: in == out, or the one is this rank's part of the other. */
+static bool is_in_place(const lc_comm *c, const lc_comm_call *call, size_t part)
+{
+    switch (call->op) {
+    case LC_COMM_REDUCE:
+    case LC_COMM_ALL_REDUCE:
+        return call->in == call->out;
+    case LC_COMM_ALL_GATHER:
+        return (uintptr_t)call->in == (uintptr_t)call->out + (size_t)c->rank * part;
+    case LC_COMM_REDUCE_SCATTER:
+        return (uintptr_t)call->out == (uintptr_t)call->in + (size_t)c->rank * part;
+    default:
+        return false;
+    }
+}
+
+static lc_status check_overlap(const lc_comm *c, const lc_comm_call *call, size_t part)
+{
+    static const char *const may_be[LC_COLLECTIVES] = {
+        [LC_COMM_REDUCE] = ", or be the same",
+        [LC_COMM_ALL_REDUCE] = ", or be the same",
+        [LC_COMM_ALL_GATHER] = ", or `in` be this rank's part of `out`",
+        [LC_COMM_REDUCE_SCATTER] = ", or `out` be this rank's part of `in`",
+    };
+    bool gives_parts =
+        call->op == LC_COMM_SCATTER || call->op == LC_COMM_REDUCE_SCATTER || call->op == LC_COMM_ALL_TO_ALL;
+    bool gets_parts = call->op == LC_COMM_GATHER || call->op == LC_COMM_ALL_GATHER || call->op == LC_COMM_ALL_TO_ALL;
+    size_t n_in = gives_parts ? part * (size_t)c->size : part, n_out = gets_parts ? part * (size_t)c->size : part;
+    uintptr_t in = (uintptr_t)call->in, out = (uintptr_t)call->out;
+    if (call->op == LC_COMM_BROADCAST || !needs_in(call, c->rank) || !needs_out(call, c->rank)) return LC_OK;
+    if (in + n_in <= out || out + n_out <= in || is_in_place(c, call, part)) return LC_OK;
+    return lc_fail(LC_ERR_ARGUMENT, "%s: `in` and `out` overlap on rank %d; they must be apart%s",
+                   lc_collective_name(call->op), c->rank, may_be[call->op] ? may_be[call->op] : "");
+}
+
+/* Nobody else will begin what a rank waits for from itself. */
+static lc_status check_own(const lc_comm *c, const lc_comm_call *call)
+{
+    bool sends = call->op == LC_COMM_SEND;
+    if (!is_direct(call->op) || call->peer != c->rank) return LC_OK;
+    if (sends ? c->own_receives > c->own_sends : c->own_sends > c->own_receives) return LC_OK;
+    return lc_fail(LC_ERR_STATE, "%s: rank %d would wait for itself for ever; begin the %s first, with a request",
+                   lc_collective_name(call->op), c->rank, lc_collective_name(sends ? LC_COMM_RECV : LC_COMM_SEND));
 }
 
 static lc_status check(const lc_comm *c, const lc_comm_call *call)
@@ -346,10 +419,10 @@ static lc_status check(const lc_comm *c, const lc_comm_call *call)
         return lc_fail(LC_ERR_ARGUMENT, "%s: count is %lld", name, (long long)call->count);
     if (has_peer(call->op) && (call->peer < 0 || call->peer >= c->size))
         return lc_fail(LC_ERR_ARGUMENT, "%s: there is no rank %d; there are 0 to %d", name, call->peer, c->size - 1);
-    if (reduces(call->op)) LC_TRY(lc__combine_check(call->dtype, call->reduce));
+    if (lc__reduces(call->op)) LC_TRY(lc__combine_check(call->dtype, call->reduce));
     if (call->count && ((needs_in(call, c->rank) && !call->in) || (needs_out(call, c->rank) && !call->out)))
         return lc_fail(LC_ERR_ARGUMENT, "%s: rank %d needs memory and got NULL", name, c->rank);
-    return LC_OK;
+    return call->count ? check_overlap(c, call, (size_t)call->count * width) : LC_OK;
 }
 
 /* Bytes that this rank has to send for a call, whatever the way: N ranks, S bytes. */
@@ -425,6 +498,7 @@ lc_status lc_comm_start(lc_comm *c, const lc_comm_call *call, lc_request **reque
     if (request) *request = NULL;
     if (c->failed < 0) return fail(c, c->failed);
     LC_TRY(check(c, call));
+    if (!request) LC_TRY(check_own(c, call));
     if (c->announcer >= 0)
         LC_TRY(announce(c, &(announcement){call->op, call->reduce, call->dtype, call->peer, call->count}));
     lc_comm_call kept = *call;
@@ -435,6 +509,8 @@ lc_status lc_comm_start(lc_comm *c, const lc_comm_call *call, lc_request **reque
     r->number = ++c->number;
     r->direct = is_direct(kept.op);
     if (!r->direct) atomic_fetch_add(&c->begun, 1);
+    c->own_sends += kept.op == LC_COMM_SEND && kept.peer == c->rank;
+    c->own_receives += kept.op == LC_COMM_RECV && kept.peer == c->rank;
     c->running++;
     lc__history_begin(&c->history, r->number, &kept);
     c->stats.calls[kept.op]++;
@@ -542,6 +618,12 @@ lc_status lc_comm_split(lc_comm *c, int color, int key, lc_comm **out)
     void *self = NULL;
     *out = NULL;
     if (c->failed < 0) return fail(c, c->failed);
+    if (!c->ops.split)
+        return lc_fail(
+            LC_ERR_UNSUPPORTED,
+            "a communicator over \"%s\" cannot be split: who is in a group is not known; make another one of "
+            "the group's size",
+            c->ops.name);
     if (c->running) return lc_fail(LC_ERR_STATE, "a communicator cannot be split while %d calls run on it", c->running);
     atomic_fetch_add(&c->begun, 1);
     lc_status s = c->ops.split(c->self, color, key, &rank, &size, &self);

@@ -94,8 +94,13 @@ extern const lc__transport_ops lc__shm, lc__tcp;
 lc_status lc__tcp_open(const lc__tcp_place *here, int rank, int size, const bool *without, const lc__meeting *meeting,
                        void **out) LC_MUST_USE;
 
+/* That there is such a rank; and that ranks can find each other, where there are several. */
+lc_status lc__comm_check_ranks(int rank, int size) LC_MUST_USE;
+lc_status lc__comm_check_meeting(int rank, int size, const lc_meeting *meeting) LC_MUST_USE;
+
 /* A communicator over a transport; takes `transport` (NULL with one rank) over, also when it fails. `opening` is what
- * `open` is given when the group is split, and lives as long as the program. */
+ * `open` is given when the group is split, if there is no `prepare`; `transport` keeps it, and without one it is not
+ * looked at. */
 lc_status lc__exchange_new(const lc__transport_ops *ops, void *transport, void *opening, int rank, int size,
                            lc_comm **out) LC_MUST_USE;
 

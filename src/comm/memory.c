@@ -47,15 +47,17 @@ lc_status lc_comm_alloc_mem(lc_comm *comm, size_t bytes, void **out)
     lc_status status = LC_OK;
     int fd = -1;
     *out = NULL;
-    if (!bytes || bytes > PTRDIFF_MAX - 4096) return lc_fail(LC_ERR_ARGUMENT, "memory of %zu bytes", bytes);
-    lc__comm_memory *m = map(bytes);
-    int64_t least[] = {m ? 1 : 0, (int64_t)bytes, -(int64_t)bytes};
+    const size_t most = PTRDIFF_MAX - 4096; /* what nobody has, this rank learns with the others */
+    const int64_t wanted = (int64_t)(bytes < most ? bytes : most);
+    lc__comm_memory *m = bytes && bytes < most ? map(bytes) : NULL;
+    int64_t least[] = {m ? 1 : 0, wanted, -wanted};
     LC_TRY_GOTO(status, done, lc_comm_all_reduce(comm, least, least, 3, LC_I64, LC_COMM_MIN, NULL));
     if (least[1] != -least[2])
         LC_TRY_GOTO(status, done,
                     lc_fail(LC_ERR_ARGUMENT,
                             "lc_comm_alloc_mem: the ranks ask for %lld to %lld bytes; all must ask for as many",
                             (long long)least[1], (long long)-least[2]));
+    if (!bytes) LC_TRY_GOTO(status, done, lc_fail(LC_ERR_ARGUMENT, "lc_comm_alloc_mem: memory of 0 bytes"));
     if (!least[0])
         LC_TRY_GOTO(status, done,
                     lc_fail(LC_ERR_MEMORY, "out of memory on a rank of %d: %zu bytes", lc_comm_size(comm), bytes));

@@ -279,6 +279,7 @@ lc_status lc__comm_shm_tcp(const lc__tcp_place *here, int host_number, int rank,
                            lc_comm **out)
 {
     *out = NULL;
+    LC_TRY(lc__comm_check_meeting(rank, size, meeting));
     opening *o = calloc(1, sizeof *o);
     if (!o) return lc_fail(LC_ERR_MEMORY, "out of memory: a group of %d ranks", size);
     o->host = host_number;
@@ -299,10 +300,12 @@ lc_status lc_comm_shm_over(lc_comm *far, int host_number, const lc_meeting *meet
 {
     lc_comm *second = NULL;
     *out = NULL;
+    if (!far) return lc_fail(LC_ERR_ARGUMENT, "there is no communicator between hosts");
     int rank = lc_comm_rank(far), size = lc_comm_size(far);
     opening *o = calloc(1, sizeof *o);
-    lc_status s =
-        o ? lc_comm_split(far, 0, rank, &second) : lc_fail(LC_ERR_MEMORY, "out of memory: a group of %d ranks", size);
+    lc_status s = o ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: a group of %d ranks", size);
+    if (s >= 0) s = lc__comm_check_meeting(rank, size, meeting);
+    if (s >= 0) s = lc_comm_split(far, 0, rank, &second);
     if (s < 0) {
         free(o);
         lc_comm_free(far);

@@ -367,7 +367,7 @@ lc_status lc__progress_thread_new(lc_comm_ops *ops, void **self)
         .state_bytes = sizeof(job) + ops->state_bytes,
         .start = start,
         .poll = poll_call,
-        .split = split,
+        .split = ops->split ? split : NULL,
         .free = carried_free,
         .idle = idle,
         .abort = abort_all,

@@ -95,6 +95,7 @@ lc_status lc_comm_shm(int rank, int size, const lc_meeting *meeting, lc_comm **o
 {
     void *end = NULL;
     *out = NULL;
+    LC_TRY(lc__comm_check_meeting(rank, size, meeting));
     if (size > 1) LC_TRY(open_window(NULL, rank, size, meeting, &end));
     return lc__exchange_new(&lc__shm, end, NULL, rank, size, out);
 }

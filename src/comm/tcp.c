@@ -454,6 +454,7 @@ lc_status lc__comm_tcp(const lc__tcp_place *here, int rank, int size, const lc_m
 {
     void *end = NULL;
     *out = NULL;
+    LC_TRY(lc__comm_check_meeting(rank, size, meeting));
     if (size > 1) LC_TRY(lc__tcp_open(here, rank, size, NULL, meeting, &end));
     return lc__exchange_new(&lc__tcp, end, NULL, rank, size, out);
 }

@@ -48,7 +48,7 @@ lc_status lc_comm_threads(int size, lc_comm **out)
     lc_status status = LC_OK;
     lc__window *w = NULL;
     int made = 0;
-    if (size < 1) return lc_fail(LC_ERR_ARGUMENT, "%d ranks; there must be at least 1", size);
+    LC_TRY(lc__comm_check_ranks(0, size));
     for (int i = 0; i < size; i++) out[i] = NULL;
     if (size == 1) return lc__exchange_new(&threads, NULL, NULL, 0, 1, &out[0]);
     LC_TRY(window_new(size, &w));

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What communicators are not given without an error: ranks that there are not, memory that overlaps, waits that have no
+ * end. */
+#include "comm_world.h"
+
+/* ---- making one ---- */
+
+static lc_status alone(void *ctx, const void *mine, void *all, size_t bytes)
+{
+    (void)ctx;
+    memcpy(all, mine, bytes);
+    return LC_OK;
+}
+
+TEST(there_is_a_rank_of_so_many)
+{
+    static const int wrong[][2] = {{5, 2}, {-1, 2}, {0, 0}, {0, -3}, {3, 1}, {2, 2}};
+    const lc_meeting meeting = {.all_gather = alone};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        int rank = wrong[i][0], size = wrong[i][1];
+        lc_comm *c = (lc_comm *)&meeting;
+        CHECK_EQ(lc_comm_shm(rank, size, &meeting, &c), LC_ERR_ARGUMENT);
+        CHECK(!c);
+        CHECK_EQ(lc_comm_tcp(NULL, rank, size, &meeting, &c), LC_ERR_ARGUMENT);
+        CHECK_EQ(lc_comm_shm_tcp(NULL, 0, rank, size, &meeting, &c), LC_ERR_ARGUMENT);
+        CHECK_EQ(lc_comm_fake(rank, size, &c), LC_ERR_ARGUMENT);
+        CHECK_CONTAINS(lc_error_message(), size < 1 ? "there must be at least 1" : "there is no rank ");
+    }
+}
+
+TEST(several_ranks_need_a_meeting)
+{
+    const lc_meeting empty = {0};
+    lc_comm *c;
+    CHECK_EQ(lc_comm_shm(0, 2, NULL, &c), LC_ERR_ARGUMENT);
+    CHECK_EQ(lc_comm_tcp(NULL, 0, 2, &empty, &c), LC_ERR_ARGUMENT);
+    CHECK_EQ(lc_comm_shm_tcp(NULL, 0, 0, 2, NULL, &c), LC_ERR_ARGUMENT);
+    CHECK_EQ(lc_comm_shm_over(NULL, 0, NULL, &c), LC_ERR_ARGUMENT);
+    CHECK_OK(lc_comm_self(&c));
+    CHECK_OK(lc_comm_shm_over(c, 0, NULL, &c)); /* of one rank */
+    lc_comm_free(c);
+    CHECK_OK(lc_comm_shm(0, 1, NULL, &c));
+    lc_comm_free(c);
+}
+
+static lc_status begin(void *self, const lc_comm_call *call, void *state)
+{
+    (void)self, (void)call, (void)state;
+    return LC_OK;
+}
+
+static lc_status look(void *self, void *state, bool *done)
+{
+    (void)self, (void)state;
+    *done = true;
+    return LC_OK;
+}
+
+static void count_free(void *self)
+{
+    ++*(int *)self;
+}
+
+TEST(a_backend_has_what_every_call_needs)
+{
+    lc_comm_ops ops = {LC_COMM_OPS_INIT("some"), .start = begin, .poll = look, .free = count_free};
+    lc_comm *c;
+    int freed = 0;
+    CHECK_EQ(lc_comm_new(NULL, &freed, 0, 1, &c), LC_ERR_ARGUMENT);
+    CHECK_EQ(lc_comm_new(&ops, &freed, 7, 2, &c), LC_ERR_ARGUMENT);
+    CHECK_EQ(freed, 1);
+    ops.start = NULL;
+    CHECK_EQ(lc_comm_new(&ops, &freed, 0, 2, &c), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "needs a name, start, poll and free");
+    CHECK_EQ(freed, 2);
+    ops.free = NULL;
+    CHECK_EQ(lc_comm_new(&ops, &freed, 0, 2, &c), LC_ERR_ARGUMENT);
+    CHECK_EQ(freed, 2);
+}
+
+/* ---- calls ---- */
+
+enum { N = 8 };
+
+/* For rank 1 of 3. */
+static const struct {
+    lc_collective op;
+    int in, out; /* where they begin in an array */
+    bool fine;
+} places[] = {
+    {LC_COMM_ALL_REDUCE, 0, 0, true},
+    {LC_COMM_ALL_REDUCE, 0, N, true},
+    {LC_COMM_ALL_REDUCE, 0, N - 1, false},
+    {LC_COMM_ALL_REDUCE, 1, 0, false},
+    {LC_COMM_REDUCE, 0, 0, true},
+    {LC_COMM_REDUCE, 0, 1, false},
+    {LC_COMM_ALL_GATHER, N, 0, true},
+    {LC_COMM_ALL_GATHER, 0, 0, false},
+    {LC_COMM_ALL_GATHER, 3 * N, 0, true},
+    {LC_COMM_ALL_GATHER, 3 * N - 1, 0, false},
+    {LC_COMM_REDUCE_SCATTER, 0, N, true},
+    {LC_COMM_REDUCE_SCATTER, 0, 0, false},
+    {LC_COMM_REDUCE_SCATTER, 0, 3 * N, true},
+    {LC_COMM_ALL_TO_ALL, 0, 0, false},
+    {LC_COMM_ALL_TO_ALL, 0, 3 * N, true},
+    {LC_COMM_GATHER, N, 0, false},
+    {LC_COMM_GATHER, 3 * N, 0, true},
+    {LC_COMM_SCATTER, 0, N, false},
+    {LC_COMM_SCATTER, 0, 3 * N, true},
+    {LC_COMM_BROADCAST, 0, 0, true},
+};
+
+TEST(memory_of_a_call_overlaps_only_where_that_is_defined)
+{
+    float x[6 * N];
+    lc_comm *c;
+    CHECK_OK(lc_comm_fake(1, 3, &c));
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        lc_comm_call call = {.op = places[i].op,
+                             .dtype = LC_F32,
+                             .peer = 1,
+                             .in = x + places[i].in,
+                             .out = x + places[i].out,
+                             .count = N};
+        lc_status s = lc_comm_start(c, &call, NULL);
+        if (s != (places[i].fine ? LC_OK : LC_ERR_ARGUMENT))
+            TEST_FAIL("%zu, %s: %d", i, lc_collective_name(call.op), (int)s);
+        if (s < 0) CHECK_CONTAINS(lc_error_message(), "`in` and `out` overlap on rank 1");
+        call.count = 0;
+        CHECK_OK(lc_comm_start(c, &call, NULL));
+    }
+    lc_comm_free(c);
+}
+
+/* Of another root they are not looked at. */
+TEST(memory_that_is_not_used_overlaps_nothing)
+{
+    float x[N];
+    lc_comm *c;
+    CHECK_OK(lc_comm_fake(1, 3, &c));
+    CHECK_OK(lc_comm_gather(c, x, x, N, LC_F32, 0, NULL));
+    CHECK_OK(lc_comm_scatter(c, x, x, N, LC_F32, 0, NULL));
+    lc_comm_free(c);
+}
+
+TEST(a_rank_does_not_wait_for_itself_for_ever)
+{
+    lc_comm *c;
+    lc_request *sent, *got;
+    int x = 7, y = 0;
+    CHECK_OK(lc_comm_self(&c));
+    CHECK_EQ(lc_comm_send(c, &x, 1, LC_I32, 0, NULL), LC_ERR_STATE);
+    CHECK_CONTAINS(lc_error_message(), "begin the recv first, with a request");
+    CHECK_EQ(lc_comm_recv(c, &y, 1, LC_I32, 0, NULL), LC_ERR_STATE);
+    /* And may go on. */
+    CHECK_OK(lc_comm_send(c, &x, 1, LC_I32, 0, &sent));
+    CHECK_EQ(lc_comm_send(c, &x, 1, LC_I32, 0, NULL), LC_ERR_STATE);
+    CHECK_OK(lc_comm_recv(c, &y, 1, LC_I32, 0, NULL));
+    CHECK_OK(lc_comm_wait(sent));
+    CHECK_EQ(y, 7);
+    x = 8;
+    CHECK_OK(lc_comm_recv(c, &y, 1, LC_I32, 0, &got));
+    CHECK_OK(lc_comm_send(c, &x, 1, LC_I32, 0, NULL));
+    CHECK_OK(lc_comm_wait(got));
+    CHECK_EQ(y, 8);
+    lc_comm_free(c);
+}
+
+TEST(what_has_no_groups_goes_on_without)
+{
+    lc_comm *c, *group;
+    int x = 0;
+    CHECK_OK(lc_comm_fake(1, 3, &c));
+    CHECK_EQ(lc_comm_split(c, 0, 0, &group), LC_ERR_UNSUPPORTED);
+    CHECK(!group);
+    CHECK_CONTAINS(lc_error_message(), "make another one of the group's size");
+    CHECK_OK(lc_comm_broadcast(c, &x, 1, LC_I32, 0, NULL));
+    lc_comm_free(c);
+}
+
+static lc_status ask_for_nothing(lc_comm *c, void *ctx)
+{
+    bool none = *(const int *)ctx || lc_comm_rank(c) == 1;
+    void *memory;
+    RANK_CHECK(lc_comm_alloc_mem(c, none ? 0 : 200, &memory) == LC_ERR_ARGUMENT);
+    RANK_CHECK(
+        strstr(lc_error_message(), *(const int *)ctx ? "memory of 0 bytes" : "the ranks ask for 0 to 200 bytes"));
+    RANK_CHECK(lc_comm_alloc_mem(c, lc_comm_rank(c) == 1 ? SIZE_MAX : 200, &memory) == LC_ERR_ARGUMENT);
+    RANK_CHECK(lc_comm_alloc_mem(c, SIZE_MAX, &memory) == LC_ERR_MEMORY);
+    LC_TRY(lc_comm_alloc_mem(c, 200, &memory));
+    return lc_comm_barrier(c, NULL);
+}
+
+TEST(memory_of_no_bytes_is_an_error_of_all)
+{
+    for (int all = 0; all < 2; all++) CHECK_RANKS("shm", 2, ask_for_nothing, &all);
+}
+
+static lc_status abort_without_a_word(lc_comm *c, void *ctx)
+{
+    (void)ctx;
+    if (lc_comm_rank(c) == 0) lc_comm_abort(c, NULL);
+    RANK_CHECK(lc_comm_barrier(c, NULL) == LC_ERR_PEER);
+    RANK_CHECK(strstr(lc_error_message(), "no reason was given"));
+    return LC_OK;
+}
+
+TEST(an_abort_needs_no_reason)
+{
+    CHECK_RANKS("threads", 2, abort_without_a_word, NULL);
+}
+
+TEST_MAIN
