@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/exposed.h"
 #include "comm/schedule_impl.h"
+#include "core/memory_file.h"
 
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* A token is a piece's number and an offset in it. */
@@ -15,28 +13,11 @@
 #define NUMBERS     ((int64_t)1 << 22)
 #define LARGEST     ((size_t)1 << OFFSET_BITS)
 
-/* What ranks tell each other: where a rank's file is, and which. fd -1: there is none. */
-typedef struct place {
-    int64_t pid, fd, device, file;
-} place;
-
-static place place_of(int fd)
+/* NULL: it cannot be had. */
+static char *map(const lc__file_place *p, size_t bytes)
 {
-    struct stat st;
-    if (fd < 0 || fstat(fd, &st) < 0) return (place){.fd = -1};
-    return (place){.pid = getpid(), .fd = fd, .device = (int64_t)st.st_dev, .file = (int64_t)st.st_ino};
-}
-
-/* NULL: it cannot be had, or is something else (the number of a process of another container). */
-static char *map(const place *p, size_t bytes)
-{
-    char path[64];
-    void *at = MAP_FAILED;
-    snprintf(path, sizeof path, "/proc/%lld/fd/%lld", (long long)p->pid, (long long)p->fd);
-    int fd = open(path, O_RDWR | O_CLOEXEC);
-    const place found = place_of(fd);
-    if (fd >= 0 && found.device == p->device && found.file == p->file)
-        at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    int fd = lc__file_open(p, bytes);
+    void *at = fd < 0 ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (fd >= 0) close(fd);
     return at == MAP_FAILED ? NULL : at;
 }
@@ -48,7 +29,7 @@ static void unmap(const lc__exposed *x, char **at, size_t bytes)
     free(at);
 }
 
-static bool all_have(const lc__exposed *x, const place *all)
+static bool all_have(const lc__exposed *x, const lc__file_place *all)
 {
     bool have = true;
     for (int i = 0; i < x->size; i++) have = have && all[i].fd >= 0;
@@ -63,7 +44,8 @@ lc_status lc__exposed_add(lc__exposed *x, void *data, size_t bytes, int fd, cons
     while (k < LC__EXPOSED && x->pieces[k].bytes) k++;
     if (number >= NUMBERS || bytes >= LARGEST) fd = -1;
     char **at = calloc((size_t)x->size, sizeof *at);
-    place *all = calloc((size_t)x->size, sizeof *all), here = place_of(at && k < LC__EXPOSED ? fd : -1);
+    lc__file_place *all = calloc((size_t)x->size, sizeof *all);
+    lc__file_place here = lc__file_place_of(at && k < LC__EXPOSED ? fd : -1); /* what ranks tell each other */
     if (!all) LC_TRY_GOTO(status, done, lc_fail(LC_ERR_MEMORY, "out of memory: a group of %d ranks", x->size));
     LC_TRY_GOTO(status, done, meeting->all_gather(meeting->ctx, &here, all, sizeof here));
     if (!all_have(x, all)) goto done;

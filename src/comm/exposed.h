@@ -26,7 +26,8 @@ typedef struct lc__exposed {
     } pieces[LC__EXPOSED];
 } lc__exposed;
 
-/* fd -1: this rank cannot. *done: whether all ranks can. Collective. */
+/* `data` is the file `fd` mapped; -1: this rank has none. Where not all ranks see the files of all, it is left.
+ * `meeting` is one of these ranks. Collective. */
 lc_status lc__exposed_add(lc__exposed *x, void *data, size_t bytes, int fd, const lc__meeting *meeting) LC_MUST_USE;
 /* As often as it was added. */
 void lc__exposed_remove(lc__exposed *x, const void *data);

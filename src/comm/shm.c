@@ -8,7 +8,6 @@
 #include "core/memory_file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,19 +39,18 @@ static lc_status make(int size, int *fd, lc__window **out)
 
 /* What ranks tell each other: where rank 0's file is, then whether all have it. */
 typedef struct place {
-    int64_t pid, fd; /* fd -1: there is none */
+    lc__file_place file; /* fd -1: there is none */
     char why[240];
 } place;
 
 static lc_status attach(const place *p, int size, lc__window **out)
 {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%lld/fd/%lld", (long long)p->pid, (long long)p->fd);
-    int fd = open(path, O_RDWR | O_CLOEXEC);
+    int fd = lc__file_open(&p->file, lc__window_bytes(size));
     if (fd < 0)
-        return lc_fail(LC_ERR_UNSUPPORTED,
-                       "the memory of rank 0 (%s): %s; ranks in different containers cannot share it: use tcp", path,
-                       strerror(errno));
+        return lc_fail(
+            LC_ERR_UNSUPPORTED,
+            "the memory of rank 0 (process %lld): %s; ranks in different containers cannot share it: use tcp",
+            (long long)p->file.pid, strerror(errno));
     lc_status s = map(fd, lc__window_bytes(size), out);
     close(fd);
     return s;
@@ -64,19 +62,19 @@ static lc_status open_window(void *opening, int rank, int size, const lc__meetin
     lc_status status = LC_OK, mine = LC_OK;
     int fd = -1;
     lc__window *w = NULL;
-    place here = {.pid = getpid(), .fd = -1}, *all = calloc((size_t)size, sizeof *all);
+    place here = {.file.fd = -1}, *all = calloc((size_t)size, sizeof *all);
     if (!all) return lc_fail(LC_ERR_MEMORY, "out of memory: a group of %d ranks", size);
     if (rank == 0) {
         mine = make(size, &fd, &w);
-        if (mine >= 0) here.fd = fd;
+        if (mine >= 0) here.file = lc__file_place_of(fd);
     }
     LC_TRY_GOTO(status, done, meeting->all_gather(meeting->ctx, &here, all, sizeof here));
-    if (rank > 0 && all[0].fd >= 0) mine = attach(&all[0], size, &w);
-    here.fd = mine < 0 ? -1 : 0;
+    if (rank > 0 && all[0].file.fd >= 0) mine = attach(&all[0], size, &w);
+    here.file.fd = mine < 0 ? -1 : 0;
     if (mine < 0) snprintf(here.why, sizeof here.why, "%s", lc_error_message());
     LC_TRY_GOTO(status, done, meeting->all_gather(meeting->ctx, &here, all, sizeof here));
     for (int i = 0; i < size; i++)
-        if (all[i].fd < 0) {
+        if (all[i].file.fd < 0) {
             status = lc_fail(LC_ERR_UNSUPPORTED, "rank %d: %.*s", i, (int)sizeof all[i].why, all[i].why);
             goto done;
         }
