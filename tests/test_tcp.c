@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 
 /* ---- events ---- */
 
@@ -93,6 +94,43 @@ static lc_status leave_in_order(lc_comm *c, void *ctx)
 TEST(who_leaves_is_missed_only_by_who_needs_it)
 {
     CHECK_RANKS("tcp", 3, leave_in_order, NULL);
+}
+
+/* ---- too few descriptors ---- */
+
+/* Rank 0 may have two more than it has, or is allowed to ask for as many as it needs. */
+static lc_status split_with_few(lc_comm *c, void *ctx)
+{
+    bool may_ask = *(const bool *)ctx;
+    struct rlimit limit;
+    lc_comm *group;
+    int next = dup(2);
+    close(next);
+    RANK_CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    limit.rlim_cur = (rlim_t)next + 2;
+    if (!may_ask) limit.rlim_max = limit.rlim_cur;
+    if (lc_comm_rank(c) == 0) RANK_CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    double start = lc__seconds();
+    lc_status s = lc_comm_split(c, 0, 0, &group);
+    RANK_CHECK(lc__seconds() - start < patience(5));
+    if (may_ask) {
+        LC_TRY(s);
+        LC_TRY(lc_comm_barrier(group, NULL));
+        lc_comm_free(group);
+        return LC_OK;
+    }
+    RANK_CHECK(s < 0);
+    RANK_CHECK(
+        strstr(lc_error_message(), "no file descriptors are left for the connections of 2 ranks (ulimit -n is "));
+    return LC_OK;
+}
+
+TEST(who_has_too_few_descriptors_says_so)
+{
+    for (int k = 0; k < 2; k++) {
+        bool may_ask = k;
+        CHECK_RANKS("tcp", 2, split_with_few, &may_ask);
+    }
 }
 
 /* ---- one connection of several ---- */
@@ -505,20 +543,25 @@ static void *abort_soon(void *comm)
     return NULL;
 }
 
-/* Rank 2 has one descriptor left, to listen, and none to call the others, who wait for that. */
+/* In a rank that sets it, a call to another one takes a while. */
+static bool is_slow;
+
+int connect(int fd, __CONST_SOCKADDR_ARG address, socklen_t n)
+{
+    if (is_slow) usleep(600000);
+    is_slow = false;
+    return (int)syscall(SYS_connect, fd, address.__sockaddr__, n);
+}
+
+/* The others wait for rank 2 to call them. */
 static lc_status split_in_vain(lc_comm *c, void *ctx)
 {
     lc_comm *group;
     pthread_t thread;
-    struct rlimit most;
     (void)ctx;
     LC_TRY(lc_comm_barrier(c, NULL));
     if (lc_comm_rank(c) == 2) {
-        int fds[8], n = connected(fds), last = dup(0);
-        while (last >= 0 && last < fds[n - 1]) last = dup(0);
-        RANK_CHECK(n > 0 && close(last) == 0 && getrlimit(RLIMIT_NOFILE, &most) == 0);
-        most.rlim_cur = (rlim_t)last + 1;
-        RANK_CHECK(setrlimit(RLIMIT_NOFILE, &most) == 0);
+        is_slow = true;
         RANK_CHECK(pthread_create(&thread, NULL, abort_soon, c) == 0);
     }
     double start = lc__seconds();

@@ -8,6 +8,7 @@
  * another. */
 #include "comm/coordinator_internal.h"
 #include "comm/socket.h"
+#include "core/descriptors.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -189,6 +190,7 @@ static void coordinator_free(lc__coordinator *c)
 static lc_status start(lc__coordinator *c, const char *address, int *port)
 {
     char here[64];
+    lc__descriptors_allow(c->size);
     c->members = calloc((size_t)c->size, sizeof *c->members);
     c->polled = calloc(2 + (size_t)c->size + LC__STRANGERS, sizeof *c->polled);
     if (!c->members || !c->polled)

@@ -3,12 +3,12 @@
  * small message within a few seconds, and learns nothing but a random number. */
 #include "comm/coordinator_internal.h"
 #include "comm/socket.h"
+#include "core/descriptors.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -140,13 +140,11 @@ static bool challenge(lc__stranger *s)
 /* Who knocks is left standing, and is looked at again in a while. */
 static void note_full(lc__coordinator *c)
 {
-    struct rlimit most = {0};
-    (void)getrlimit(RLIMIT_NOFILE, &most);
     c->full = true;
     snprintf(c->refused, sizeof c->refused,
              "the process that coordinates the run has no file descriptors left for them (ulimit -n is %lld; it needs "
              "one for each rank, and some more)",
-             (long long)most.rlim_cur);
+             lc__descriptors_limit());
 }
 
 void lc__door_accept(lc__coordinator *c, double now)
@@ -154,7 +152,7 @@ void lc__door_accept(lc__coordinator *c, double now)
     for (int fd; c->n_strangers < LC__STRANGERS;) {
         errno = 0;
         fd = lc__socket_accept(c->listener);
-        if (fd < 0 && (errno == EMFILE || errno == ENFILE)) note_full(c);
+        if (fd < 0 && lc__descriptors_lacked(errno)) note_full(c);
         if (fd < 0) return;
         lc__stranger *s = &c->strangers[c->n_strangers++];
         s->since = now;

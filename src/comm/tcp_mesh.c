@@ -10,6 +10,7 @@
 #include "comm/control_wire.h"
 #include "comm/proof.h"
 #include "comm/socket.h"
+#include "core/descriptors.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -17,11 +18,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define CONNECT_TIME  30.0 /* seconds */
 #define STRANGER_TIME 5.0  /* seconds for a caller to prove what it has to */
-#define CHECK_TIME    0.2  /* seconds without anything, until it is asked whether it is of use to wait */
+#define CHECK_TIME    0.2  /* seconds, until it is asked again whether it is of use to wait */
 enum { CALLERS = 256, WHO = 8, ANSWER = WHO + LC__NONCE + LC__PROOF };
 
 /* A connection that is not proven yet, from either side. */
@@ -163,13 +165,22 @@ static lc_status call_rank(mesh *m, int rank, int stream)
                    to->address, lc__proof_why_not());
 }
 
-static void accept_callers(mesh *m, int most, double now)
+static lc_status accept_callers(mesh *m, int most, double now)
 {
-    for (int fd; m->n_calls < most && (fd = lc__socket_accept(m->listener)) >= 0;) {
+    int fd = -1;
+    errno = 0;
+    while (m->n_calls < most && (fd = lc__socket_accept(m->listener)) >= 0) {
         call *c = &m->calls[m->n_calls++];
         *c = (call){.fd = fd, .since = now, .want = ANSWER};
         if (lc__proof_nonce(c->asked) < 0 || !send_all(c, c->asked, sizeof c->asked)) hang_up(c);
+        errno = 0;
     }
+    if (fd >= 0 || !lc__descriptors_lacked(errno)) return LC_OK;
+    return lc_fail(
+        LC_ERR_IO,
+        "no file descriptors are left for the connections of %d ranks (ulimit -n is %lld; each rank needs %d "
+        "for each other one, and some more)",
+        m->size, lc__descriptors_limit(), m->streams);
 }
 
 /* A rank whose connection is not there, or -1. */
@@ -192,10 +203,33 @@ static void tidy(mesh *m, double now)
     m->n_calls = kept;
 }
 
+/* A rank that has given up hangs up on all: nothing is said on a connection before all have theirs. */
+static lc_status check_others(const mesh *m)
+{
+    char byte;
+    for (int i = 0; i < m->size * m->streams; i++)
+        if (m->fds[i] >= 0 && recv(m->fds[i], &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
+            return lc_fail(LC_ERR_PEER, "rank %d has hung up on rank %d", i / m->streams, m->rank);
+    return m->meeting->check ? m->meeting->check(m->meeting->ctx) : LC_OK;
+}
+
+static void hang_up_on_all(mesh *m)
+{
+    if (m->listener >= 0) close(m->listener);
+    m->listener = -1;
+    for (int i = 0; i < m->n_calls; i++) hang_up(&m->calls[i]);
+    for (int i = 0; i < m->size * m->streams; i++) {
+        if (m->fds[i] >= 0) close(m->fds[i]);
+        m->fds[i] = -1;
+    }
+}
+
 static lc_status connect_all(mesh *m)
 {
     int rank, most = m->rank * m->streams + CALLERS;
+    double checked = lc__seconds();
     m->until = lc__seconds() + CONNECT_TIME;
+    lc__descriptors_allow(m->size * m->streams);
     m->calls = calloc((size_t)most, sizeof *m->calls);
     m->polled = calloc((size_t)most + 1, sizeof *m->polled);
     if (!m->calls || !m->polled) return lc_fail(LC_ERR_MEMORY, "out of memory: connections of %d ranks", m->size);
@@ -212,9 +246,12 @@ static lc_status connect_all(mesh *m)
         int some = poll(m->polled, 1 + (nfds_t)n, (int)((left < CHECK_TIME ? left : CHECK_TIME) * 1000) + 1);
         for (int i = 0; i < n && some > 0; i++)
             if (m->polled[1 + i].revents) LC_TRY(hear(m, &m->calls[i]));
-        if (some == 0 && m->meeting->check) LC_TRY(m->meeting->check(m->meeting->ctx));
+        if (now - checked >= CHECK_TIME) {
+            LC_TRY(check_others(m));
+            checked = now;
+        }
         tidy(m, now);
-        accept_callers(m, most, now);
+        LC_TRY(accept_callers(m, most, now));
     }
     return LC_OK;
 }
@@ -233,17 +270,21 @@ static lc_status prepare(lc_status prepared, const lc__tcp_place *here, int rank
     return LC_OK;
 }
 
-/* All ranks tell how it went; the first failure is everybody's. */
+/* All ranks tell how it went; the first failure is everybody's, and before all others one that is not about another
+ * rank. */
 static lc_status agree(const lc__meeting *meeting, int size, lc_status mine, lc__tcp_card *card_of_mine,
                        lc__tcp_card *cards)
 {
     lc_status theirs = mine < 0 ? mine : LC_ERR_PEER;
+    card_of_mine->missing = mine == LC_ERR_PEER;
     if (mine < 0) snprintf(card_of_mine->why, sizeof card_of_mine->why, "%s", lc_error_message());
     LC_TRY(meeting->all_gather(meeting->ctx, card_of_mine, cards, sizeof *cards));
+    int first = -1;
     for (int i = 0; i < size; i++)
-        if (cards[i].why[0])
-            return lc_fail(theirs, "rank %d: %.*s", i, (int)strnlen(cards[i].why, sizeof cards[i].why), cards[i].why);
-    return LC_OK;
+        if (cards[i].why[0] && (first < 0 || (cards[first].missing && !cards[i].missing))) first = i;
+    if (first < 0) return LC_OK;
+    return lc_fail(theirs, "rank %d: %.*s", first, (int)strnlen(cards[first].why, sizeof cards[first].why),
+                   cards[first].why);
 }
 
 lc_status lc__tcp_key(const char *secret, const uint8_t token[LC__TCP_TOKEN], uint8_t key[LC__PROOF])
@@ -273,6 +314,7 @@ lc_status lc__tcp_mesh(lc_status prepared, const lc__tcp_place *here, int rank, 
     LC_TRY_GOTO(status, done, agree(meeting, size, prepare(prepared, here, rank, &mine, &m.listener), &mine, cards));
     status = lc__tcp_key(here->secret, cards[0].token, m.key);
     if (status >= 0) status = connect_all(&m);
+    if (status < 0) hang_up_on_all(&m); /* the others learn it before they tell how it went */
     status = agree(meeting, size, status, &mine, cards);
 done:
     if (m.listener >= 0) close(m.listener);

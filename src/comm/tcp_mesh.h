@@ -12,8 +12,8 @@ enum { LC__TCP_TOKEN = LC__NONCE };
 /* What each rank tells the others in the meeting, twice: where it is, and how it went. Who reads the meeting learns
  * nothing with which to belong to the group, if the run has a secret. */
 typedef struct lc__tcp_card {
-    char address[64], why[256]; /* why: it failed */
-    int32_t port;
+    char address[64], why[256];   /* why: it failed */
+    int32_t port, missing;        /* missing: what failed is about another rank */
     uint8_t token[LC__TCP_TOKEN]; /* rank 0's is the group's */
 } lc__tcp_card;
 

@@ -9,6 +9,7 @@
 
 #include "comm/prints.h"
 #include "core/chunks.h"
+#include "core/descriptors.h"
 #include "core/io.h"
 
 #include <errno.h>
@@ -19,7 +20,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 enum { PIPE_BYTES = 1 << 20, LOOK_MS = 20 };
@@ -95,16 +95,6 @@ static void *gather(void *arg)
     return NULL;
 }
 
-/* The coordinator of as many ranks needs one for each, too. */
-static void allow_descriptors(int n)
-{
-    struct rlimit limit;
-    rlim_t want = 2 * (rlim_t)n + 64;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= want) return;
-    limit.rlim_cur = want < limit.rlim_max ? want : limit.rlim_max;
-    (void)!setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 lc_status lc__gather_start(const char *root, const char *mark, int *files, int n, int *fd, lc__gather **out)
 {
     lc_status status = LC_OK;
@@ -113,7 +103,7 @@ lc_status lc__gather_start(const char *root, const char *mark, int *files, int n
     *fd = -1;
     *out = NULL;
     if (!g) return lc_fail(LC_ERR_MEMORY, "out of memory: the output of %d ranks", n);
-    allow_descriptors(n);
+    lc__descriptors_allow(2 * n); /* the coordinator of as many ranks needs one for each, too */
     g->root = root;
     g->files = files;
     g->n = n;
