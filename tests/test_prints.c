@@ -34,10 +34,10 @@ static void hear_other(void *ctx, const char *bytes, size_t n)
     hear(ctx, 0, bytes, n);
 }
 
-static void begin(lc__frames *f, heard *h)
+static void begin(lc__prints *f, heard *h)
 {
     *h = (heard){0};
-    *f = (lc__frames){.mark = MARK, .other = hear_other, .of_rank = hear, .ctx = h};
+    *f = (lc__prints){.mark = MARK, .other = hear_other, .of_rank = hear, .ctx = h};
 }
 
 typedef struct stream {
@@ -54,8 +54,8 @@ static void add(stream *s, const char *bytes, size_t n)
 
 static void add_frame(stream *s, int rank, const char *bytes, size_t n)
 {
-    char frame[LC__FRAME_SIZE];
-    lc__frame_make(frame, MARK, rank, bytes, n);
+    char frame[LC__PRINT_SIZE];
+    lc__print_make(frame, MARK, rank, bytes, n);
     add(s, frame, sizeof frame);
 }
 
@@ -94,13 +94,13 @@ TEST(a_stream_in_two_pieces)
 {
     static stream s;
     static heard h;
-    lc__frames f;
+    lc__prints f;
     make_stream(&s);
     for (size_t at = 0; at <= s.n; at++) {
         begin(&f, &h);
-        lc__frames_take(&f, s.bytes, at);
-        lc__frames_take(&f, s.bytes + at, s.n - at);
-        lc__frames_end(&f);
+        lc__prints_take(&f, s.bytes, at);
+        lc__prints_take(&f, s.bytes + at, s.n - at);
+        lc__prints_end(&f);
         check_stream(&h);
     }
 }
@@ -109,12 +109,12 @@ TEST(a_stream_in_small_pieces)
 {
     static stream s;
     static heard h;
-    lc__frames f;
+    lc__prints f;
     make_stream(&s);
     for (size_t size = 1; size < 600; size++) {
         begin(&f, &h);
-        for (size_t at = 0; at < s.n; at += size) lc__frames_take(&f, s.bytes + at, s.n - at < size ? s.n - at : size);
-        lc__frames_end(&f);
+        for (size_t at = 0; at < s.n; at += size) lc__prints_take(&f, s.bytes + at, s.n - at < size ? s.n - at : size);
+        lc__prints_end(&f);
         check_stream(&h);
     }
 }
@@ -123,16 +123,16 @@ TEST(a_stream_in_small_pieces)
 TEST(what_is_in_no_frame_comes_at_once)
 {
     static heard h;
-    lc__frames f;
+    lc__prints f;
     begin(&f, &h);
-    lc__frames_take(&f, "\r10 %", 5);
+    lc__prints_take(&f, "\r10 %", 5);
     CHECK_HEARD(&h, 0, "\r10 %");
-    lc__frames_take(&f,
+    lc__prints_take(&f,
                     "\x1e"
                     "01",
                     3);
     CHECK_HEARD(&h, 0, "\r10 %"); /* it may be a frame */
-    lc__frames_take(&f, "3", 1);
+    lc__prints_take(&f, "3", 1);
     CHECK_HEARD(&h, 0,
                 "\r10 %\x1e"
                 "013");
@@ -143,39 +143,39 @@ TEST(a_stream_that_ends_within_a_frame)
 {
     static const char text[] = "the last words";
     static heard h;
-    char frame[LC__FRAME_SIZE];
-    lc__frames f;
-    lc__frame_make(frame, MARK, 1, text, sizeof text - 1);
+    char frame[LC__PRINT_SIZE];
+    lc__prints f;
+    lc__print_make(frame, MARK, 1, text, sizeof text - 1);
     for (size_t n = 0; n <= sizeof frame; n++) {
-        size_t want = n < LC__FRAME_HEAD ? 0 : n - LC__FRAME_HEAD;
+        size_t want = n < LC__PRINT_HEAD ? 0 : n - LC__PRINT_HEAD;
         if (want > sizeof text - 1) want = sizeof text - 1;
         begin(&f, &h);
-        lc__frames_take(&f, frame, n);
-        lc__frames_end(&f);
+        lc__prints_take(&f, frame, n);
+        lc__prints_end(&f);
         CHECK_EQ(h.n[1], want);
         CHECK(!memcmp(h.bytes[1], text, want));
-        CHECK_EQ(h.n[0], n < LC__FRAME_HEAD ? n : 0);
+        CHECK_EQ(h.n[0], n < LC__PRINT_HEAD ? n : 0);
     }
 }
 
 TEST(a_full_frame_and_one_that_is_none)
 {
     static heard h;
-    char bytes[LC__FRAME_BYTES], frame[LC__FRAME_SIZE];
-    lc__frames f;
+    char bytes[LC__PRINT_BYTES], frame[LC__PRINT_SIZE];
+    lc__prints f;
     memset(bytes, '\x1e', sizeof bytes);
-    lc__frame_make(frame, MARK, 2, bytes, sizeof bytes);
+    lc__print_make(frame, MARK, 2, bytes, sizeof bytes);
     begin(&f, &h);
-    lc__frames_take(&f, frame, sizeof frame);
+    lc__prints_take(&f, frame, sizeof frame);
     CHECK(h.n[2] == sizeof bytes && !memcmp(h.bytes[2], bytes, sizeof bytes) && !h.n[0]);
-    frame[LC__FRAME_HEAD - 1] = '\x7f'; /* more bytes than fit */
+    frame[LC__PRINT_HEAD - 1] = '\x7f'; /* more bytes than fit */
     begin(&f, &h);
-    lc__frames_take(&f, frame, sizeof frame);
+    lc__prints_take(&f, frame, sizeof frame);
     CHECK(h.n[0] == sizeof frame && !memcmp(h.bytes[0], frame, sizeof frame) && !h.n[2]);
-    frame[LC__FRAME_HEAD - 1] = 0;
-    frame[LC__FRAME_HEAD - 3] = '\xff'; /* a negative rank */
+    frame[LC__PRINT_HEAD - 1] = 0;
+    frame[LC__PRINT_HEAD - 3] = '\xff'; /* a negative rank */
     begin(&f, &h);
-    lc__frames_take(&f, frame, sizeof frame);
+    lc__prints_take(&f, frame, sizeof frame);
     CHECK(h.n[0] == sizeof frame);
 }
 

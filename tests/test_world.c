@@ -190,7 +190,7 @@ TEST(nonsense_is_refused_with_its_name)
         {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=http", "MASTER_PORT is \"http\""},
         {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=a", "set MASTER_PORT"},
         {"RANK=0 WORLD_SIZE=2 MASTER_PORT=7", "nothing says where the ranks meet. Set MASTER_ADDR"},
-        {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=7 LIGHTC_SECRET=short", "LIGHTC_SECRET has 5 characters"},
+        {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=7 LIGHTC_SECRET=short", "the run's secret has 5 characters"},
         {"OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=2",
          "mpirun -x MASTER_ADDR=..."},
     };

@@ -13,7 +13,8 @@ lc_status lc__control_check_secret(const char *secret)
 {
     size_t n = secret ? strlen(secret) : 0;
     if (n >= 16 && n <= 64) return LC_OK;
-    return lc_fail(LC_ERR_CONFIG, "the run's secret has %zu characters; it needs 16 to 64 (LIGHTC_SECRET)", n);
+    return lc_fail(LC_ERR_CONFIG,
+                   "the run's secret has %zu characters; it needs 16 to 64, the same on all ranks (LIGHTC_SECRET)", n);
 }
 
 lc__proof_ask lc__control_ask(lc__proof_role role, const uint8_t asked[LC__NONCE], const uint8_t hello[LC__HELLO_BYTES])

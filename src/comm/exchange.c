@@ -9,13 +9,13 @@
 #include "comm/combine.h"
 #include "comm/exchange_impl.h"
 #include "comm/schedule_impl.h"
+#include "core/clock.h"
 #include "core/processors.h"
 
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define MAGIC UINT32_C(0x6c63636d) /* "lccm" */
@@ -453,13 +453,6 @@ static lc_status poll_all(void *self, void *state, bool *done)
  * kept for longer than what is waited for usually takes. */
 enum { SPIN_NS = 50000, SPIN_CROWDED_NS = 10000, YIELD_NS = 50000 };
 
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static void idle(void *self, int microseconds)
 {
     exchange *x = self;
@@ -467,7 +460,7 @@ static void idle(void *self, int microseconds)
         sched_yield();
         return;
     }
-    int64_t now = now_ns();
+    int64_t now = lc__now_ns();
     if (x->moved != x->seen) x->quiet_since = now;
     x->seen = x->moved;
     if (now - x->quiet_since < x->spin_ns) return;

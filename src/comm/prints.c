@@ -8,39 +8,39 @@
 
 #define FIRST '\x1e' /* a mark has none, so a frame begins nowhere within the beginning of another */
 
-void lc__frame_make(char frame[LC__FRAME_SIZE], const char *mark, int rank, const char *bytes, size_t n)
+void lc__print_make(char frame[LC__PRINT_SIZE], const char *mark, int rank, const char *bytes, size_t n)
 {
     unsigned char *head = (unsigned char *)frame + 1 + LC__MARK_SIZE;
-    memset(frame, 0, LC__FRAME_SIZE);
+    memset(frame, 0, LC__PRINT_SIZE);
     frame[0] = FIRST;
     memcpy(frame + 1, mark, LC__MARK_SIZE);
     for (int i = 0; i < 4; i++) head[i] = (unsigned char)((unsigned)rank >> 8 * i);
     for (int i = 0; i < 2; i++) head[4 + i] = (unsigned char)(n >> 8 * i);
-    memcpy(frame + LC__FRAME_HEAD, bytes, n);
+    memcpy(frame + LC__PRINT_HEAD, bytes, n);
 }
 
 /* What is held is a frame, or what has come of it; else false. */
-static bool pass_frame(lc__frames *f)
+static bool pass_frame(lc__prints *f)
 {
     const unsigned char *head = (const unsigned char *)f->held + 1 + LC__MARK_SIZE;
     uint32_t rank = 0;
-    size_t n = 0, there = f->n > LC__FRAME_HEAD ? f->n - LC__FRAME_HEAD : 0;
-    if (f->n < LC__FRAME_HEAD) return false;
+    size_t n = 0, there = f->n > LC__PRINT_HEAD ? f->n - LC__PRINT_HEAD : 0;
+    if (f->n < LC__PRINT_HEAD) return false;
     for (int i = 3; i >= 0; i--) rank = rank << 8 | head[i];
     for (int i = 1; i >= 0; i--) n = n << 8 | head[4 + i];
-    if (rank > INT32_MAX || n > LC__FRAME_BYTES) return false;
+    if (rank > INT32_MAX || n > LC__PRINT_BYTES) return false;
     if (n > there) n = there;
-    if (n) f->of_rank(f->ctx, (int)rank, f->held + LC__FRAME_HEAD, n);
+    if (n) f->of_rank(f->ctx, (int)rank, f->held + LC__PRINT_HEAD, n);
     return true;
 }
 
-static void pass_held(lc__frames *f)
+static void pass_held(lc__prints *f)
 {
     if (f->n && !pass_frame(f)) f->other(f->ctx, f->held, f->n);
     f->n = 0;
 }
 
-void lc__frames_take(lc__frames *f, const char *bytes, size_t n)
+void lc__prints_take(lc__prints *f, const char *bytes, size_t n)
 {
     for (const char *end = bytes + n; bytes < end;) {
         size_t left = (size_t)(end - bytes);
@@ -56,16 +56,16 @@ void lc__frames_take(lc__frames *f, const char *bytes, size_t n)
             else
                 pass_held(f); /* and this byte may begin one */
         } else {
-            size_t part = LC__FRAME_SIZE - f->n < left ? LC__FRAME_SIZE - f->n : left;
+            size_t part = LC__PRINT_SIZE - f->n < left ? LC__PRINT_SIZE - f->n : left;
             memcpy(f->held + f->n, bytes, part);
             f->n += part;
             bytes += part;
-            if (f->n == LC__FRAME_SIZE) pass_held(f);
+            if (f->n == LC__PRINT_SIZE) pass_held(f);
         }
     }
 }
 
-void lc__frames_end(lc__frames *f)
+void lc__prints_end(lc__prints *f)
 {
     pass_held(f);
 }

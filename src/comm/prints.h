@@ -15,28 +15,28 @@
 
 enum {
     LC__MARK_SIZE = 16, /* characters of a mark: what LIGHTC_KEEP says */
-    LC__FRAME_SIZE = 512,
-    LC__FRAME_HEAD = 1 + LC__MARK_SIZE + 4 + 2, /* the byte, the mark, the rank, how many bytes of it follow */
-    LC__FRAME_BYTES = LC__FRAME_SIZE - LC__FRAME_HEAD
+    LC__PRINT_SIZE = 512,
+    LC__PRINT_HEAD = 1 + LC__MARK_SIZE + 4 + 2, /* the byte, the mark, the rank, how many bytes of it follow */
+    LC__PRINT_BYTES = LC__PRINT_SIZE - LC__PRINT_HEAD
 };
 
-/* A frame with n <= LC__FRAME_BYTES bytes of a rank. */
-void lc__frame_make(char frame[LC__FRAME_SIZE], const char *mark, int rank, const char *bytes, size_t n);
+/* A frame with n <= LC__PRINT_BYTES bytes of a rank. */
+void lc__print_make(char frame[LC__PRINT_SIZE], const char *mark, int rank, const char *bytes, size_t n);
 
 /* Takes a stream apart, in whatever pieces it comes. Start with the mark and the functions, all else 0. What is in no
  * frame is passed on as it comes: only bytes that may begin a frame wait for those that decide it. */
-typedef struct lc__frames {
+typedef struct lc__prints {
     char mark[LC__MARK_SIZE + 1];
     void (*other)(void *ctx, const char *bytes, size_t n);
     void (*of_rank)(void *ctx, int rank, const char *bytes, size_t n);
     void *ctx;
     size_t n; /* held */
-    char held[LC__FRAME_SIZE];
-} lc__frames;
+    char held[LC__PRINT_SIZE];
+} lc__prints;
 
-void lc__frames_take(lc__frames *f, const char *bytes, size_t n);
+void lc__prints_take(lc__prints *f, const char *bytes, size_t n);
 /* The stream has ended, perhaps in a frame: what is there of it counts. */
-void lc__frames_end(lc__frames *f);
+void lc__prints_end(lc__prints *f);
 
 #define LC__FORWARDER "lightc-prints" /* the name of the process beside a rank */
 

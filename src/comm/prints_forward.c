@@ -45,7 +45,7 @@ static void await_empty(void)
 /* Where mpirun is gone it goes on reading: a rank that prints at its end is not to die of that. Signals are blocked. */
 _Noreturn static void forward(int from, const char *mark, int rank)
 {
-    char bytes[LC__FRAME_BYTES], frame[LC__FRAME_SIZE];
+    char bytes[LC__PRINT_BYTES], frame[LC__PRINT_SIZE];
     ssize_t n;
     bool sent = true;
     setsid();
@@ -56,7 +56,7 @@ _Noreturn static void forward(int from, const char *mark, int rank)
     await_empty();
     while ((n = read(0, bytes, sizeof bytes)) > 0 || (n < 0 && errno == EINTR)) {
         if (n < 0 || !sent) continue;
-        lc__frame_make(frame, mark, rank, bytes, (size_t)n);
+        lc__print_make(frame, mark, rank, bytes, (size_t)n);
         sent = lc__show(2, frame, sizeof frame);
     }
     _exit(0);

@@ -254,9 +254,7 @@ static lc_status find_secret(lc__world *w, const char *job)
 {
     const char *given = variable("LIGHTC_SECRET"), *drawn = variable("OMPI_MCA_orte_precondition_transports");
     char text[600];
-    if (given && (strlen(given) < 16 || strlen(given) >= sizeof w->secret))
-        return lc_fail(LC_ERR_CONFIG, "LIGHTC_SECRET has %zu characters; it must have 16 to 64, the same in all ranks",
-                       strlen(given));
+    if (given) LC_TRY(lc__control_check_secret(given));
     if (!given && drawn && strlen(drawn) >= 16 && strlen(drawn) < sizeof w->secret) given = drawn;
     w->launched = variable("LIGHTC_SECRET");
     if (given) {

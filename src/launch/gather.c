@@ -34,7 +34,7 @@ struct lc__gather {
     atomic_bool ended;
     atomic_long shown;
     pthread_t thread;
-    lc__frames frames;
+    lc__prints frames;
     char block[64 << 10];
 };
 
@@ -86,12 +86,12 @@ static void *gather(void *arg)
     for (;;) {
         bool ended = atomic_load(&g->ended);
         ssize_t n = read(g->from, g->block, sizeof g->block);
-        if (n > 0) lc__frames_take(&g->frames, g->block, (size_t)n);
+        if (n > 0) lc__prints_take(&g->frames, g->block, (size_t)n);
         if (n > 0 || (n < 0 && errno == EINTR)) continue;
         if (n == 0 || errno != EAGAIN || ended) break;
         poll(&p, 1, LOOK_MS);
     }
-    lc__frames_end(&g->frames);
+    lc__prints_end(&g->frames);
     return NULL;
 }
 
@@ -108,7 +108,7 @@ lc_status lc__gather_start(const char *root, const char *mark, int *files, int n
     g->files = files;
     g->n = n;
     g->blamed = -1;
-    g->frames = (lc__frames){.other = show, .of_rank = keep, .ctx = g};
+    g->frames = (lc__prints){.other = show, .of_rank = keep, .ctx = g};
     snprintf(g->frames.mark, sizeof g->frames.mark, "%s", mark);
     if (pipe2(ends, O_CLOEXEC) != 0) {
         status = lc__io_fail(errno, "make a pipe for", "the output of ranks");
