@@ -4,6 +4,8 @@
 #include "logger_run.h"
 #include "fail_malloc.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
 #include <pthread.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -227,6 +229,18 @@ TEST(threads_replace_the_same_file)
     CHECK_OK(lc__io_read_file(&lc__io_system, path, 4000, &data, &n));
     CHECK_EQ(n, 2000);
     free(data);
+}
+
+/* Threads of two containers may have the same number. */
+TEST(who_replaces_a_file_leaves_what_others_write)
+{
+    char path[512], theirs[600];
+    snprintf(path, sizeof path, "%s/hparams.yaml", fresh_dir("replace"));
+    snprintf(theirs, sizeof theirs, "%.*s/.tmp-hparams.yaml-%ld", (int)(strrchr(path, '/') - path), path,
+             (long)syscall(SYS_gettid));
+    CHECK_OK(lc__create_file(&lc__io_system, theirs, "half", 4));
+    CHECK_OK(lc__replace_file(&lc__io_system, path, "whole", 5));
+    CHECK(!access(path, F_OK) && !access(theirs, F_OK));
 }
 
 /* The price of a row on the training thread. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The system's side of lc__io, and complete operations made of it. */
 #define _GNU_SOURCE
+#include "core/checkpoint.h"
 #include "core/io.h"
 
 #include <dirent.h>
@@ -235,12 +236,12 @@ lc_status lc__create_file(const lc__io *io, const char *path, const void *data, 
 
 lc_status lc__replace_file(const lc__io *io, const char *path, const void *data, size_t n)
 {
-    char *dir = NULL, *temp = NULL;
+    char *dir = NULL, *temp = NULL, *name = NULL;
     lc_status status;
     LC_TRY_GOTO(status, done, lc__path_dir(path, &dir));
-    /* The thread's number: two threads may replace the same file, each completely. */
-    LC_TRY_GOTO(status, done, lc__format(&temp, "%s/.tmp-%s-%ld", dir, lc__path_base(path), (long)gettid()));
-    LC_TRY_GOTO(status, done, lc__remove_tree(io, temp)); /* of a dead one that had our number */
+    /* Two hosts, two containers of one, or two threads may replace the same file, each completely. */
+    LC_TRY_GOTO(status, done, lc__ckpt_temp_name(dir, "tmp", lc__path_base(path), &name));
+    LC_TRY_GOTO(status, done, lc__format(&temp, "%s-%ld", name, (long)gettid()));
     LC_TRY_GOTO(status, done, lc__create_file(io, temp, data, n));
     if (io->rename(io, temp, path) < 0) {
         status = lc__io_fail(errno, "rename to", path);
@@ -249,6 +250,7 @@ lc_status lc__replace_file(const lc__io *io, const char *path, const void *data,
     }
     status = lc__sync_dir(io, dir);
 done:
+    free(name);
     free(temp);
     free(dir);
     return status;
