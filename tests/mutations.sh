@@ -182,7 +182,7 @@ mutate 'statuses of nobody waited for' src/launch/supervisor.c 's/sigaction(SIGC
 mutate 'node 0 not told' src/launch/supervisor.c 's/if (!s->coordinator) tell_node_0/if (false) tell_node_0/' test_launch_hosts:by_hand
 mutate 'mpirun waited for' src/launch/supervisor.c 's/if (s->plan->hosts \&\& !s->asked)/if (s->plan->hosts)/' test_launch_hosts:mpirun_is_not
 mutate 'all ranks print' src/comm/prints_forward.c 's/here.told \&\& here.rank > 0/false/' test_launch_prints:rank_0_alone
-mutate 'mpirun blames nobody' src/launch/gather.c 's/g->blamed = lc__mpirun_blames(g->line);//' test_launch_prints:said_before
+mutate 'mpirun blames nobody' src/launch/gather.c 's/lc__mpirun_blames(g->line, &g->blame);//' test_launch_prints:said_before
 mutate 'what looks like a frame is one' src/comm/prints.c 's/if (\*bytes == f->mark\[f->n - 1\])/if (true)/' test_prints
 mutate 'mpirun starts those that are lost' src/launch/supervisor_next.c 's/s->lost\[--rank\] ||/--rank, /' test_machines:three_of_four
 mutate 'a silent host is not lost' src/comm/coordinator_verdict.c 's/(c->silent == rank/(false \&\& c->silent == rank/' test_machines:a_machine_is_lost

@@ -94,8 +94,11 @@ TEST(rank_0_alone_prints)
 TEST(what_a_rank_said_before_it_failed)
 {
     static const struct {
-        const char *act, *last_words;
-    } ways[] = {{"abort", "Assertion `"}, {"kill", ""}, {"exit", ""}, {"fail", ""}};
+        const char *act, *last_words, *how;
+    } ways[] = {{"abort", "Assertion `", ": killed by signal 6 (Aborted)\n"},
+                {"kill", "", ": killed by signal 9 (Killed)\n"},
+                {"exit", "", ": ended with status 3\n"},
+                {"fail", "", ""}};
     run r;
     if (!has_mpirun()) SKIP("no Open MPI");
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
@@ -108,7 +111,8 @@ TEST(what_a_rank_said_before_it_failed)
                                  "rank 1 complains\n");
             CHECK_CONTAINS(rest, ways[i].last_words);
             CHECK_CONTAINS(rest, "\n----\n");
-            CHECK_CONTAINS(rest, meet || !strcmp(ways[i].act, "fail") ? "error: rank 1 (host " : "error: mpirun ");
+            CHECK_CONTAINS(rest, meet || !strcmp(ways[i].act, "fail") ? "error: rank 1 (host " : "error: rank 1 of ");
+            CHECK_CONTAINS(rest, ways[i].how); /* as mpirun says */
             CHECK(!strstr(rest, "rank 2 speaks"));
             check_clean(&r, 3);
         }

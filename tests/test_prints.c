@@ -183,20 +183,26 @@ TEST(a_full_frame_and_one_that_is_none)
 TEST(whom_mpirun_blames)
 {
     static const struct {
-        const char *line;
-        int rank;
-    } lines[] = {
-        {"mpirun noticed that process rank 1 with PID 0 on node vm exited on signal 6 (Aborted).\n", 1},
-        {"prterun noticed that process rank 12 with PID 7 on node a exited on\n", 12},
-        {"  Process name: [[19638,1],3]\n", 3},
-        {"   Process name: [prterun-vm-123@1,4]\n", 4},
-        {"  Process name: [[19638,1],]\n", -1},
-        {"  Process name: x\n", -1},
-        {"noticed that process rank\n", -1},
-        {"\n", -1},
-        {"", -1},
+        const char *lines[2];
+        int rank, status;
+    } cases[] = {
+        {{"mpirun noticed that process rank 1 with PID 0 on node vm exited on signal 6 (Aborted).\n"}, 1, 6},
+        {{"prterun noticed that process rank 12 with PID 7 on node a exited on\n", "signal 9 (Killed).\n"}, 12, -1},
+        {{"  Process name: [[19638,1],3]\n", "  Exit code:    7\n"}, 3, 7 << 8},
+        {{"   Process name: [prterun-vm-123@1,4]\n", "   Exit code:    255\n"}, 4, 255 << 8},
+        {{"  Process name: [[19638,1],3]\n", "  Process name: [[19638,1],2]\n"}, 3, -1},
+        {{"  Exit code:    7\n", "  Process name: [[19638,1],3]\n"}, 3, -1},
+        {{"  Process name: [[19638,1],]\n", "  Exit code:    7\n"}, -1, -1},
+        {{"  Process name: x\n"}, -1, -1},
+        {{"noticed that process rank\n"}, -1, -1},
+        {{"\n", ""}, -1, -1},
     };
-    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) CHECK_EQ(lc__mpirun_blames(lines[i].line), lines[i].rank);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        lc__blame b = LC__BLAMES_NOBODY;
+        for (int k = 0; k < 2 && cases[i].lines[k]; k++) lc__mpirun_blames(cases[i].lines[k], &b);
+        CHECK_EQ(b.rank, cases[i].rank);
+        CHECK_EQ(b.status, cases[i].status);
+    }
 }
 
 static void *read_slowly(void *arg)

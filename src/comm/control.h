@@ -63,6 +63,8 @@ bool lc__coordinator_failed(lc__coordinator *c);
 int lc__coordinator_stopped(lc__coordinator *c);
 /* The message that ended the run, or "". "rank 3 (host a), step 120, epoch 2, validation: why". */
 void lc__coordinator_message(lc__coordinator *c, char *text, size_t size);
+/* In that message, of a rank of which nobody has said how it ended. */
+#define LC__GONE "its process ended, or its network did: the connection is gone"
 /* The last calls of each rank, once the run has ended. */
 void lc__coordinator_last_calls(lc__coordinator *c, lc__str *out);
 /* Ranks that have not said goodbye go on without a control channel. NULL is fine. */

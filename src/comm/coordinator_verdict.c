@@ -18,7 +18,6 @@
 #define ANSWER    0.2 /* seconds for ranks to tell their last calls */
 #define UNDER_WAY 1.0 /* seconds in which what a rank has sent arrives after it has left */
 #define GAVE_UP   1.0 /* seconds from when this process goes on, in which it sees who is gone since */
-#define GONE      "its process ended, or its network did: the connection is gone"
 enum { LISTED = 16, KINDS_OF_CALLS = 8, PLACE_TEXT = 256 };
 
 /* ---- names ---- */
@@ -164,7 +163,7 @@ static void end_by_rank(lc__coordinator *c, int rank, const char *cause)
 static void end_by_loss(lc__coordinator *c, int rank)
 {
     const lc__member *m = &c->members[rank];
-    const char *how = m->ended[0] ? m->ended : GONE;
+    const char *how = m->ended[0] ? m->ended : LC__GONE;
     char cause[512];
     c->harmless = m->well; /* unless somebody waits for it */
     bool gave_up = c->slept > 0 && m->since - c->woken < GAVE_UP;

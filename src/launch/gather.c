@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { PIPE_BYTES = 1 << 20, LOOK_MS = 20 };
@@ -28,7 +29,7 @@ struct lc__gather {
     const char *root;
     int *files, n; /* of the caller, by rank; -1: none yet */
     int from;
-    int blamed; /* the rank that mpirun names as the first to fail; -1: none */
+    lc__blame blame;
     size_t line_n;
     char line[256]; /* of what is in no frame, as far as it has come */
     atomic_bool ended;
@@ -38,25 +39,31 @@ struct lc__gather {
     char block[64 << 10];
 };
 
-/* "mpirun noticed that process rank 1 with PID 7 on node a exited on signal 6 (Aborted)", or "Process name: [[7,1],1]".
- */
-int lc__mpirun_blames(const char *line)
+/* "mpirun noticed that process rank 1 with PID 7 on node a exited on signal 6 (Aborted)", or "Process name: [[7,1],1]"
+ * and below it "Exit code: 3". */
+void lc__mpirun_blames(const char *line, lc__blame *b)
 {
     const char *at = strstr(line, "noticed that process rank "), *name = strstr(line, "Process name: [");
-    const char *comma = name ? strrchr(name, ',') : NULL;
-    int rank = -1;
-    if (at && sscanf(at, "noticed that process rank %d", &rank) == 1) return rank;
-    return comma && sscanf(comma, ",%d]", &rank) == 1 ? rank : -1;
+    const char *comma = name ? strrchr(name, ',') : NULL, *code = strstr(line, "Exit code:");
+    const char *by = at ? strstr(at, "exited on signal ") : NULL;
+    int rank, number;
+    if (b->rank < 0 && at && sscanf(at, "noticed that process rank %d", &rank) == 1) {
+        b->rank = rank;
+        if (by && sscanf(by, "exited on signal %d", &number) == 1 && number > 0 && number < 128) b->status = number;
+    }
+    if (b->rank < 0 && comma && sscanf(comma, ",%d]", &rank) == 1) b->rank = rank;
+    if (b->rank >= 0 && b->status < 0 && code && sscanf(code, "Exit code: %d", &number) == 1)
+        b->status = W_EXITCODE(number & 255, 0);
 }
 
 static void read_lines(lc__gather *g, const char *bytes, size_t n)
 {
-    for (size_t i = 0; i < n && g->blamed < 0; i++) {
+    for (size_t i = 0; i < n && g->blame.status < 0; i++) {
         if (g->line_n < sizeof g->line - 1) g->line[g->line_n++] = bytes[i];
         if (bytes[i] != '\n') continue;
         g->line[g->line_n] = 0;
         g->line_n = 0;
-        g->blamed = lc__mpirun_blames(g->line);
+        lc__mpirun_blames(g->line, &g->blame);
     }
 }
 
@@ -107,7 +114,7 @@ lc_status lc__gather_start(const char *root, const char *mark, int *files, int n
     g->root = root;
     g->files = files;
     g->n = n;
-    g->blamed = -1;
+    g->blame = LC__BLAMES_NOBODY;
     g->frames = (lc__prints){.other = show, .of_rank = keep, .ctx = g};
     snprintf(g->frames.mark, sizeof g->frames.mark, "%s", mark);
     if (pipe2(ends, O_CLOEXEC) != 0) {
@@ -130,10 +137,10 @@ failed:
     return status;
 }
 
-int lc__gather_end(lc__gather *g, double patience)
+lc__blame lc__gather_end(lc__gather *g, double patience)
 {
     struct timespec until;
-    if (!g) return -1;
+    if (!g) return LC__BLAMES_NOBODY;
     atomic_store(&g->ended, true);
     for (long before = -1; before != atomic_load(&g->shown);) {
         before = atomic_load(&g->shown);
@@ -144,8 +151,8 @@ int lc__gather_end(lc__gather *g, double patience)
     pthread_cancel(g->thread); /* in write: nobody reads any more, as of a pager that is left alone */
     pthread_join(g->thread, NULL);
 joined:;
-    int blamed = g->blamed;
+    lc__blame blame = g->blame;
     close(g->from);
     free(g);
-    return blamed;
+    return blame;
 }

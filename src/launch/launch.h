@@ -43,12 +43,17 @@ typedef struct lc__gather lc__gather;
  * files[rank], which are opened when there is something (-1: not yet) and stay the caller's. */
 lc_status lc__gather_start(const char *root, const char *mark, int *files, int n, int *fd,
                            lc__gather **out) LC_MUST_USE;
-/* Behind the end of mpirun: when all is read that it has written, or when nobody has read what is shown for so many
- * seconds (and one): then the rest is lost. Returns the rank that mpirun names as the first that failed; -1: none. NULL
- * is fine. */
-int lc__gather_end(lc__gather *g, double patience);
-/* The rank that a line of mpirun blames; -1: none. */
-int lc__mpirun_blames(const char *line);
+/* The rank that mpirun names as the first that failed, and how that ended, as waitpid has it; -1: it does not say. */
+typedef struct lc__blame {
+    int rank, status;
+} lc__blame;
+#define LC__BLAMES_NOBODY ((lc__blame){-1, -1})
+
+/* After the end of mpirun: when all is read that it has written, or when nobody has read what is shown for so many
+ * seconds (and one): then the rest is lost. NULL is fine. */
+lc__blame lc__gather_end(lc__gather *g, double patience);
+/* Takes a line of mpirun's. */
+void lc__mpirun_blames(const char *line, lc__blame *b);
 
 /* ---- rank.c ---- */
 

@@ -386,7 +386,7 @@ static void wait_for_all(supervisor *s)
     end_groups(s);
     if (s->plan->hosts) end_orphans(s);
     if (s->gather) end_forwarders(s);
-    s->blamed = lc__gather_end(s->gather, s->times.grace);
+    s->blame = lc__gather_end(s->gather, s->times.grace);
     s->gather = NULL;
 }
 

@@ -91,6 +91,17 @@ static void await_verdict(const supervisor *s)
         nanosleep(&(struct timespec){.tv_nsec = LC__LOOK_MS * 1000000}, NULL);
 }
 
+/* mpirun knows how the process of that rank ended, of which the coordinator saw only that it was gone. */
+static void add_status_of_mpirun(const supervisor *s, int rank, char *why, size_t size)
+{
+    char *gone = strstr(why, LC__GONE), rest[512];
+    if (!gone || rank != s->blame.rank || s->blame.status < 0) return;
+    snprintf(rest, sizeof rest, "%s", gone + strlen(LC__GONE));
+    lc__process_status(s->blame.status, gone, size - (size_t)(gone - why));
+    size_t n = strlen(why);
+    snprintf(why + n, size - n, "%s", rest);
+}
+
 /* The coordinator knows more than an exit status says, if the rank had come to it: who was silent, or complained first,
  * and at which step. */
 lc_status lc__supervisor_failure(supervisor *s)
@@ -102,6 +113,7 @@ lc_status lc__supervisor_failure(supervisor *s)
     if (s->coordinator) lc__coordinator_message(s->coordinator, why, sizeof why);
     if (s->coordinator) lc__coordinator_last_calls(s->coordinator, &s->calls);
     child *named = sscanf(why, "rank %d:%n", &rank, &colon) == 1 ? lc__child_of_rank(s, rank) : NULL;
+    if (s->plan->hosts) add_status_of_mpirun(s, rank, why, sizeof why);
     bool unmet = !*why || (named && colon); /* nobody knows more than its exit status */
     if (named) c = named;
     s->culprit = (int)(c - s->children);
@@ -111,12 +123,16 @@ lc_status lc__supervisor_failure(supervisor *s)
                  !has_come(s, first);
     if (alike) c = first;
     if (s->plan->hosts)
-        show_kept(s, *why ? rank : s->blamed);
+        show_kept(s, *why ? rank : s->blame.rank);
     else if (named || unmet) /* else it is no rank's own matter, and rank 0's output is on the screen */
         show_output(s, c->output, c->place.rank);
     if (!unmet) show_calls(s, why);
     lc__process_status(c->status, how, sizeof how);
     if (!unmet) return lc_fail(LC_ERR_PEER, "%s", why);
+    if (s->plan->hosts && s->blame.status >= 0) {
+        lc__process_status(s->blame.status, how, sizeof how);
+        return lc_fail(LC_ERR_PEER, "rank %d of %d: %s", s->blame.rank, s->size, how);
+    }
     if (s->plan->hosts) return lc_fail(LC_ERR_PEER, "mpirun %s", how);
     if (named && c == named) snprintf(how, sizeof how, "%s", why + colon + 1); /* behind a blank */
     return lc_fail(LC_ERR_PEER, "rank %d of %d (host %s): %s", c->place.rank, c->place.size, s->host, how);

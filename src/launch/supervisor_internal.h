@@ -28,7 +28,7 @@ typedef struct supervisor {
     int *nodes;      /* with mpirun: ranks of each host */
     bool *lost;      /* with mpirun, once a life is over: by rank */
     int *kept;       /* with mpirun: files of what ranks print, -1: nothing yet */
-    int blamed;      /* with mpirun, once it has ended: the rank that it names as the first that failed; -1: none */
+    lc__blame blame; /* with mpirun, once it has ended */
     lc__gather *gather;
     lc__cores cores;
     lc__signal_fd signals;
