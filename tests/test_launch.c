@@ -362,7 +362,7 @@ TEST(one_process_stays_one)
     CHECK_STR(r.out, "rank - speaks\n");
     CHECK_EQ(launch(&r, "%s --node_rank 1", program), 1);
     CHECK_CONTAINS(r.err, "--num_nodes");
-    CHECK_EQ(launch(&r, "%s --nodes_file hosts", program), 1);
+    CHECK_EQ(launch(&r, "%s --nodes_file hosts --num_nodes 1", program), 1);
     CHECK_CONTAINS(r.err, "--num_nodes");
 }
 

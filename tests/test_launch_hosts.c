@@ -239,6 +239,8 @@ TEST(other_hosts_go_through_mpirun)
     CHECK_STR(r.out, "rank - speaks\n"); /* rank 0; the other's is kept */
     CHECK_CONTAINS(report(&r, -1), " secret=32 port=1");
     char path[PATH_MAX];
+    CHECK(launch(&r, "%s launch -H %s:1,nohost.invalid:1 %s", lightc, host, program) != 0);
+    CHECK_CONTAINS(r.err, "no address is known here of nohost.invalid");
     snprintf(path, sizeof path, "%s", getenv("PATH"));
     setenv("PATH", "/nowhere", 1);
     int status = launch(&r, "%s launch -H %s:2 %s", lightc, host, program);

@@ -114,6 +114,7 @@ typedef struct lc__run_plan {
     lc__control_times times; /* 0: the default */
     const lc__hosts *hosts;  /* of the nodes, where mpirun is to start their ranks; NULL: this machine */
     const char *starter;     /* `lightc`, which starts these where it is there; NULL: nobody */
+    const char *unknown;     /* hosts to which no way is known here, though mpirun may know one ("b, c"); NULL: none */
 } lc__run_plan;
 
 /* The variables that say the times of a plan to ranks, those that are more than 0. */

@@ -66,13 +66,15 @@ static bool in_path(const char *program)
 }
 
 /* The address of this machine from which it reaches the hosts, for them to reach it; one that leads elsewhere goes
- * before loopback. mpirun's own connections come back in the same way. */
-static lc_status find_address(const lc__hosts *hosts, char *address, size_t size)
+ * before loopback. mpirun's own connections come back in the same way. Hosts that only ssh knows by that name are
+ * fine, as long as another one is known here. */
+static lc_status find_address(const lc__hosts *hosts, char *address, size_t size, lc__str *unknown)
 {
     char route[64];
     *address = 0;
     for (int i = 0; i < hosts->n; i++) {
         lc__socket_route(hosts->names[i], route, sizeof route);
+        if (!*route) lc__str_add(unknown, "%s%s", unknown->n ? ", " : "", hosts->names[i]);
         if (*route && (!*address || lc__socket_is_loopback(address))) snprintf(address, size, "%s", route);
     }
     if (*address) return LC_OK;
@@ -150,14 +152,18 @@ void lc__mpirun_release(lc__mpirun *m)
 lc_status lc__launch_mpirun(const lc__run_plan *plan, const lc__hosts *hosts, int *exit_status)
 {
     char address[256];
+    lc__str unknown = {0};
     lc__run_plan with_hosts = *plan;
     if (!in_path("mpirun"))
         return lc_fail(
             LC_ERR_UNSUPPORTED,
             "ranks on other hosts are started by mpirun, which is not in PATH; install Open MPI, or start the "
             "program by hand on each host with --num_nodes N --node_rank I and MASTER_ADDR and MASTER_PORT");
-    LC_TRY(find_address(hosts, address, sizeof address));
+    lc_status status = find_address(hosts, address, sizeof address, &unknown);
     with_hosts.hosts = hosts;
     with_hosts.address = address;
-    return lc__supervise(&with_hosts, exit_status);
+    with_hosts.unknown = unknown.failed ? NULL : unknown.s;
+    if (status >= 0) status = lc__supervise(&with_hosts, exit_status);
+    lc__str_free(&unknown);
+    return status;
 }

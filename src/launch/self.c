@@ -173,7 +173,9 @@ lc_status lc__launch_self(const lc__launch_options *o)
         return check_restarts(o, &here);
     }
     if (o->num_nodes == 1 && o->nodes_file)
-        return lc_fail(LC_ERR_CONFIG, "nodes_file=%.200s: say with --num_nodes how many of its machines take part",
+        return lc_fail(LC_ERR_CONFIG,
+                       "nodes_file=%.200s lists machines, and num_nodes is 1, which is this one: give --num_nodes 2 or "
+                       "more, the first of the list; or leave nodes_file out",
                        o->nodes_file);
     if (o->num_nodes == 1 && o->node_rank > 0)
         return lc_fail(LC_ERR_CONFIG, "node_rank is %lld, and num_nodes is 1: say with --num_nodes how many there are",

@@ -133,6 +133,9 @@ lc_status lc__supervisor_failure(supervisor *s)
         lc__process_status(s->blame.status, how, sizeof how);
         return lc_fail(LC_ERR_PEER, "rank %d of %d: %s", s->blame.rank, s->size, how);
     }
+    const char *unknown = s->plan->unknown;
+    if (s->plan->hosts && unknown)
+        return lc_fail(LC_ERR_PEER, "mpirun %s; no address is known here of %.400s: is the name right?", how, unknown);
     if (s->plan->hosts) return lc_fail(LC_ERR_PEER, "mpirun %s", how);
     if (named && c == named) snprintf(how, sizeof how, "%s", why + colon + 1); /* behind a blank */
     return lc_fail(LC_ERR_PEER, "rank %d of %d (host %s): %s", c->place.rank, c->place.size, s->host, how);
