@@ -377,8 +377,8 @@ void lc__ckpt_do_chores(lc_ckpt_writer *w)
 static lc_status write_share(lc_ckpt_writer *w)
 {
     lc__manifest m = {0};
-    lc_status status = lc__share_begin(w, w->share.dir, &m);
-    if (status >= 0) status = write_parts(w, w->share.dir, &m);
+    lc__share_begin(w, w->share.dir, &m);
+    lc_status status = write_parts(w, w->share.dir, &m);
     if (status >= 0) status = lc__sync_dir(w->io, w->share.dir);
     if (status >= 0) status = lc__manifest_check(w->io, w->share.dir, &m);
     status = lc__share_tell(w, w->share.dir, &m, status);
@@ -391,7 +391,7 @@ static lc_status write_files(lc_ckpt_writer *w, const char *dir)
 {
     lc__manifest m = {0};
     lc_status status = LC_OK;
-    if (w->share.size) LC_TRY_GOTO(status, done, lc__share_begin(w, dir, &m));
+    if (w->share.size) lc__share_begin(w, dir, &m);
     LC_TRY_GOTO(status, done, write_parts(w, dir, &m));
     int own = m.n;
     if (w->share.size) LC_TRY_GOTO(status, done, lc__share_collect(w, dir, &m));

@@ -28,12 +28,11 @@ static void note_name(char name[32], const char *kind, int rank)
     snprintf(name, 32, ".%s-%05d", kind, rank);
 }
 
-lc_status lc__share_begin(const lc_ckpt_writer *w, const char *dir, lc__manifest *m)
+void lc__share_begin(const lc_ckpt_writer *w, const char *dir, lc__manifest *m)
 {
     const char *number = strrchr(dir, '-'); /* of the temporary name: no other save has it */
     *m = (lc__manifest){.ranks = w->share.size};
     snprintf(m->id, sizeof m->id, "%s", number ? number + 1 : "0");
-    return LC_OK;
 }
 
 /* ---- the others ---- */

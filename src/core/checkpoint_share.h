@@ -11,7 +11,7 @@
 /* ---- background threads; `dir` is the temporary directory ---- */
 
 /* Begins the list of the files that this rank will write. */
-lc_status lc__share_begin(const lc_ckpt_writer *w, const char *dir, lc__manifest *m);
+void lc__share_begin(const lc_ckpt_writer *w, const char *dir, lc__manifest *m);
 /* Another rank than 0 is done: its files are safe, or `status` (and this thread's message) says why not. Returns the
  * status. */
 lc_status lc__share_tell(lc_ckpt_writer *w, const char *dir, const lc__manifest *m, lc_status status);

@@ -95,8 +95,8 @@ static bool join(char **out, const char *base, const char *fork, int loader)
     return *out != NULL;
 }
 
-lc__logged *lc__results_add(lc_trainer *t, lc__results *r, const char *base, lc_hook hook, int loader,
-                            const lc_log_args *args, bool on_step, bool on_epoch)
+lc__logged *lc__results_add(lc__results *r, const char *base, lc_hook hook, int loader, const lc_log_args *args,
+                            bool on_step, bool on_epoch)
 {
     if (r->n == r->cap) {
         int cap = r->cap ? 2 * r->cap : 8;
@@ -135,8 +135,6 @@ lc__logged *lc__results_add(lc_trainer *t, lc__results *r, const char *base, lc_
         return NULL;
     }
     for (int i = 0; i < 5; i++) e->slots[i] = -1;
-    lc__metric_map *cb = &t->metrics[LC_CALLBACK_METRICS], *bar = &t->metrics[LC_PROGRESS_BAR_METRICS];
-    (void)cb, (void)bar; /* places in the maps are made when there is a value to show */
     r->n++;
     return e;
 }
@@ -367,7 +365,7 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
             return refuse(t, name, args->site,
                           "the suffix /dataloader_idx_N is added by the trainer; turn it off with "
                           ".add_dataloader_idx = LC_OFF");
-        e = lc__results_add(t, r, name, hook, loader, args, on_step, on_epoch);
+        e = lc__results_add(r, name, hook, loader, args, on_step, on_epoch);
         if (!e) return LC_ERR_MEMORY;
         e->given = name;
         e->source = t->dataloader_idx;

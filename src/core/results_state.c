@@ -111,7 +111,7 @@ lc_status lc__results_load(lc_trainer *t, lc__results *r, const lc_state *in)
                                 .rank_zero_only = rank_zero_only,
                                 .reduce_fx = (unsigned char)reduce,
                                 .add_dataloader_idx = (unsigned char)add};
-            e = lc__results_add(t, r, name, (lc_hook)hook, (int)loader, &args, on_step, on_epoch);
+            e = lc__results_add(r, name, (lc_hook)hook, (int)loader, &args, on_step, on_epoch);
             if (!e) return LC_ERR_MEMORY;
         }
         e->given = e->base;

@@ -382,8 +382,8 @@ void lc__results_reset(lc__results *r);
 void lc__results_free(lc__results *r);
 double lc__logged_epoch_value(const lc__logged *e);
 const char *lc__log_rule(lc_hook hook); /* what lc_log does there by default, for people */
-lc__logged *lc__results_add(lc_trainer *t, lc__results *r, const char *base, lc_hook hook, int loader,
-                            const lc_log_args *args, bool on_step, bool on_epoch);
+lc__logged *lc__results_add(lc__results *r, const char *base, lc_hook hook, int loader, const lc_log_args *args,
+                            bool on_step, bool on_epoch);
 lc__logged *lc__results_find(lc__results *r, const char *name, lc_hook hook, int loader); /* NULL: it is not there */
 
 /* ---- results_state.c ---- */
@@ -497,7 +497,6 @@ lc_status lc__backward_hooks(lc_trainer *t, lc_tensor *loss) LC_MUST_USE;
 lc_status lc__optimize(lc_trainer *t, const lc_batch *batch, int64_t batch_idx) LC_MUST_USE;
 /* Whether the optimizers allow for that accumulate_grad_batches. */
 lc_status lc__check_accumulation(const lc_trainer *t, int64_t n) LC_MUST_USE;
-typedef enum lc__schedule_when { LC__SCHED_STEP, LC__SCHED_EPOCH } lc__schedule_when;
 lc_status lc__update_schedulers(lc_trainer *t, lc_interval interval, bool plateau) LC_MUST_USE;
 void lc__optimizers_free(lc_trainer *t);
 void lc__untoggle(lc_trainer *t);
