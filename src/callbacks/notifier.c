@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/chunks.h"
+#include "core/thread.h"
 #include "core/http.h"
 #include "core/spawn.h"
 

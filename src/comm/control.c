@@ -407,7 +407,7 @@ static lc_status begin(lc__control *c, const lc__control_options *o, double unti
     if (c->wake < 0) return lc_fail(LC_ERR_IO, "an event descriptor: %s", strerror(errno));
     LC_TRY(connect_to(c, until));
     c->heard = c->beat = lc__seconds();
-    int code = lc__control_thread(&c->thread, serve, c);
+    int code = lc__thread_create(&c->thread, serve, c);
     if (code) return lc_fail(LC_ERR_MEMORY, "a thread for the control channel: %s", strerror(code));
     c->started = true;
     return LC_OK;

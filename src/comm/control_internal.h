@@ -6,8 +6,7 @@
 #include "comm/control.h"
 #include "comm/control_wire.h"
 #include "comm/proof.h"
-
-#include <pthread.h>
+#include "core/thread.h"
 
 #define LC__RETRY    0.1 /* seconds between two tries to reach the coordinator */
 #define LC__OBITUARY 0.3 /* seconds for who watches a rank's process to say how it ended, perhaps from another host */
@@ -38,7 +37,5 @@ int lc__control_first_word(lc__wire *w, double until, lc__frame *f);
 
 /* Defaults in place of zeros; NULL: all of them. */
 lc__control_times lc__control_default_times(const lc__control_times *times);
-/* A thread that gets no signals: they are for the program's own threads. Returns as pthread_create. */
-int lc__control_thread(pthread_t *thread, void *(*run)(void *arg), void *arg);
 
 #endif

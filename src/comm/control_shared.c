@@ -3,7 +3,6 @@
 #include "comm/control_internal.h"
 #include "core/status.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,14 +70,4 @@ lc__control_times lc__control_default_times(const lc__control_times *times)
     t.progress = seconds_of(t.progress, "LIGHTC_PROGRESS_TIMEOUT", 0);
     t.grace = seconds_of(t.grace, "LIGHTC_GRACE_PERIOD", 2);
     return t;
-}
-
-int lc__control_thread(pthread_t *thread, void *(*run)(void *arg), void *arg)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int code = pthread_create(thread, NULL, run, arg);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return code;
 }

@@ -210,7 +210,7 @@ static lc_status start(lc__coordinator *c, const char *address, int *port)
             "secret, because %s; on one host they meet at 127.0.0.1",
             here, *port, lc__proof_why_not());
     lc__door_gather(c, lc__seconds());
-    int code = lc__control_thread(&c->thread, run, c);
+    int code = lc__thread_create(&c->thread, run, c);
     return code ? lc_fail(LC_ERR_MEMORY, "a thread to coordinate the run: %s", strerror(code)) : LC_OK;
 }
 

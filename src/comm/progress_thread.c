@@ -2,10 +2,10 @@
 #define _GNU_SOURCE /* pthread_setname_np, syscall */
 #include "comm/progress_thread.h"
 #include "core/status.h"
+#include "core/thread.h"
 
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -195,15 +195,10 @@ static void *carry_on(void *arg)
     return NULL;
 }
 
-/* Signals are for the program's own threads. */
 static bool has_thread(carried *c)
 {
-    sigset_t all, before;
     if (c->has_thread || c->cannot) return c->has_thread;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    c->has_thread = pthread_create(&c->thread, NULL, carry_on, c) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    c->has_thread = lc__thread_create(&c->thread, carry_on, c) == 0;
     if (c->has_thread) (void)pthread_setname_np(c->thread, "lc_progress");
     c->cannot = !c->has_thread;
     return c->has_thread;

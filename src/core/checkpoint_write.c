@@ -5,6 +5,7 @@
 #include "core/checkpoint_share.h"
 
 #include "core/chunks.h"
+#include "core/thread.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,9 +2,9 @@
 /* A loop over chunks, shared by a few threads. */
 #define _GNU_SOURCE
 #include "core/chunks.h"
+#include "core/thread.h"
 
 #include <lightc/graph.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -39,16 +39,6 @@ static void *run(void *arg)
         atomic_store(&w->failed, true);
     }
     return NULL;
-}
-
-int lc__thread_create(pthread_t *thread, void *(*fn)(void *), void *arg)
-{
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int error = pthread_create(thread, NULL, fn, arg);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return error;
 }
 
 lc_status lc__for_chunks(uint64_t n, lc_status (*fn)(void *ctx, uint64_t i), void *ctx)

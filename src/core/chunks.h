@@ -5,15 +5,12 @@
 #define LC_CORE_CHUNKS_H
 
 #include <lightc/status.h>
-#include <pthread.h>
+#include <stdint.h>
 
 #define LC__CHUNK ((uint64_t)4 << 20)
 
 /* Calls fn(ctx, i) for every i in [0, n), in ascending order of the starts, on several threads; the caller's is one of
  * them. After an error no more are started; the first error and its message are returned. */
 lc_status lc__for_chunks(uint64_t n, lc_status (*fn)(void *ctx, uint64_t i), void *ctx);
-
-/* pthread_create with all signals blocked, so that the program's handlers run on the program's own threads. */
-int lc__thread_create(pthread_t *thread, void *(*run)(void *), void *arg);
 
 #endif

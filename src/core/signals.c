@@ -11,6 +11,7 @@
 #define _GNU_SOURCE /* pipe2 */
 #endif
 #include "core/signal_fd.h"
+#include "core/thread.h"
 #include "core/trainer_internal.h"
 
 #include <errno.h>
@@ -150,7 +151,7 @@ lc_status lc__signals_begin(lc_trainer *t)
     if (s->signals.fd < 0) return LC_OK;
     if (pipe2(s->pipe, O_CLOEXEC) != 0)
         status = lc_fail(LC_ERR_IO, "cannot watch for signals: %s", strerror(errno));
-    else if ((failed = pthread_create(&s->thread, NULL, watch, s)))
+    else if ((failed = lc__thread_create(&s->thread, watch, s)))
         status = lc_fail(LC_ERR_IO, "cannot start the thread that watches for signals: %s", strerror(failed));
     else
         s->started = true;

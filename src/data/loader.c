@@ -14,10 +14,10 @@
  * loader may want another one of a batch that is smaller than usual: it is gathered anew, into a slot of its own. */
 #include "data_internal.h"
 #include "core/clock.h"
+#include "core/thread.h"
 
 #include <limits.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -448,7 +448,6 @@ static lc_status make_batch(loader *l)
 static lc_status make_workers(loader *l)
 {
     int n = l->n_workers ? l->n_workers : 1;
-    sigset_t all, before;
     l->workers = calloc((size_t)n, sizeof *l->workers);
     if (!l->workers) return lc_fail(LC_ERR_MEMORY, "out of memory for %d workers", n);
     for (int i = 0; i < n; i++) {
@@ -460,10 +459,7 @@ static lc_status make_workers(loader *l)
         if (l->dataset->scratch && !(w->scratch = lc__data_alloc(l->dataset->scratch, "a worker of the loader")))
             return LC_ERR_MEMORY;
         if (!l->n_workers) break;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        int failed = pthread_create(&w->thread, NULL, work, w);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        int failed = lc__thread_create(&w->thread, work, w);
         if (failed)
             return lc_fail(LC_ERR_MEMORY, "cannot start worker %d of %d of the loader: %s", i + 1, n, strerror(failed));
         w->started = true;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Image data sets in IDX files: MNIST, Fashion-MNIST and others of the form. */
 #include "data_internal.h"
+#include "core/thread.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -107,13 +107,7 @@ lc_status lc_mnist_load(const char *dir, const lc_idx_options *options, lc_datas
     for (int i = 0; i < 4; i++)
         if (wanted[i]) LC_TRY_GOTO(status, done, find_file(dir, i, &files[i]));
     /* The training images are most of the work: they go to a thread, the rest is read here meanwhile. */
-    if (wanted[0] && wanted[2]) {
-        sigset_t all, before;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        threaded = pthread_create(&thread, NULL, read_one, &files[0]) == 0;
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
-    }
+    if (wanted[0] && wanted[2]) threaded = lc__thread_create(&thread, read_one, &files[0]) == 0;
     for (int i = threaded ? 1 : 0; i < 4; i++)
         if (wanted[i]) read_one(&files[i]);
     if (threaded) pthread_join(thread, NULL);

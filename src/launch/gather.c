@@ -8,8 +8,8 @@
 #include "launch/launch.h"
 
 #include "comm/prints.h"
-#include "core/chunks.h"
 #include "core/descriptors.h"
+#include "core/thread.h"
 #include "core/io.h"
 
 #include <errno.h>

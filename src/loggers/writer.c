@@ -4,7 +4,7 @@
 #define _GNU_SOURCE
 #include "loggers/writer.h"
 
-#include "core/chunks.h"
+#include "core/thread.h"
 #include "core/clock.h"
 #include "core/json.h"
 
