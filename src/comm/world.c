@@ -322,14 +322,6 @@ done:
     return status;
 }
 
-static void say(void *ctx, const char *text)
-{
-    char line[1024];
-    int n = snprintf(line, sizeof line, "%s\n", text);
-    (void)ctx;
-    if (n > 0 && (size_t)n < sizeof line) lc__show(2, line, (size_t)n);
-}
-
 static void look(void *comm)
 {
     lc__comm_look(comm);
@@ -339,11 +331,9 @@ static void look(void *comm)
  * What is wrong now comes too late for any call to return it. */
 static void leave_together(lc__world *w)
 {
-    char text[1100];
     if (lc__control_ended(w->control, NULL, 0)) return;
     if (lc__control_leave(w->control, look, w->comm) >= 0) return;
-    snprintf(text, sizeof text, "error: %s", lc_error_message());
-    say(NULL, text);
+    lc__show_line(2, "error: %s", lc_error_message());
     lc_comm_abort(w->comm, lc_error_message());
 }
 
@@ -552,7 +542,7 @@ lc_status lc_comm_world(lc_comm **out)
 {
     lc__world *w;
     *out = NULL;
-    LC_TRY(lc__world_join(&(lc__world_options){.say = say}, &w));
+    LC_TRY(lc__world_join(&(lc__world_options){.say = lc__say}, &w));
     *out = w->comm;
     return LC_OK;
 }

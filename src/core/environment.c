@@ -75,10 +75,7 @@ static bool known(const lc_option_set *sets, int n_sets, const char *prefix, con
 
 static void no_effect(const char *variable, size_t length, const char *why)
 {
-    char line[3 * MAX_NAME];
-    int n = snprintf(line, sizeof line, "warning: the environment variable %.*s has no effect; %s\n", (int)length,
-                     variable, why);
-    if (n > 0 && (size_t)n < sizeof line) lc__show(2, line, (size_t)n);
+    lc__show_line(2, "warning: the environment variable %.*s has no effect; %s", (int)length, variable, why);
 }
 
 void lc__options_doubt_environment(const lc_option_set *sets, int n_sets, const char *prefix)

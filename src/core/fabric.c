@@ -98,7 +98,7 @@ static lc_status set_up(lc_fabric *f, const lc_fabric_options *o)
                                .silence_timeout = o->silence_timeout,
                                .progress_timeout = o->progress_timeout,
                                .grace_period = o->grace_period,
-                               .say = lc__say_waiting};
+                               .say = lc__say};
     LC_TRY(lc_precision_find(o->precision, &f->precision));
     LC_TRY(lc_strategy_find(o->strategy, &strategy));
     LC_TRY(strategy->setup_environment(&f->strategy_self, &ask));

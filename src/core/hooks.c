@@ -36,18 +36,15 @@ const char *lc_stage_name(lc_stage stage)
 /* ---- trace_hooks: "epoch 0  batch 3  step 3   optimizer_step  (GradientNormMonitor)" ---- */
 void lc__trace_hook(const lc_trainer *t)
 {
-    char line[512];
+    lc__str line = {0};
     const lc__hook_list *list = &t->hooks[t->hook];
-    int n = snprintf(line, sizeof line, "%-8s epoch %-3lld batch %-5lld step %-6lld %*s%s", lc_stage_name(t->stage),
-                     (long long)t->current_epoch, (long long)t->batch_idx, (long long)t->global_step, 2 * t->depth, "",
-                     names[t->hook]);
-    for (int i = 0; i < list->n && n > 0 && (size_t)n < sizeof line; i++)
-        n += snprintf(line + n, sizeof line - (size_t)n, "%s%s%s", i ? ", " : "  (", list->e[i]->ops.name,
-                      i + 1 < list->n ? "" : ")");
-    if (n > 0 && (size_t)n < sizeof line - 1) {
-        line[n++] = '\n';
-        lc__show(2, line, (size_t)n);
-    }
+    lc__str_add(&line, "%-8s epoch %-3lld batch %-5lld step %-6lld %*s%s", lc_stage_name(t->stage),
+                (long long)t->current_epoch, (long long)t->batch_idx, (long long)t->global_step, 2 * t->depth, "",
+                names[t->hook]);
+    for (int i = 0; i < list->n; i++)
+        lc__str_add(&line, "%s%s%s", i ? ", " : "  (", list->e[i]->ops.name, i + 1 < list->n ? "" : ")");
+    if (!line.failed) lc__show_line(2, "%s", line.s);
+    lc__str_free(&line);
 }
 
 /* Where the function pointer of each hook lies in lc_callback_ops; 0: callbacks do not have this hook. */

@@ -69,15 +69,6 @@ lc_status lc__request_check(const lc_strategy_request *ask, const lc_strategy_op
     return LC_OK;
 }
 
-void lc__say_waiting(void *ctx, const char *text)
-{
-    lc__str line = {0};
-    (void)ctx;
-    lc__str_add(&line, "%s\n", text);
-    if (!line.failed) lc__show(2, line.s, line.n);
-    lc__str_free(&line);
-}
-
 lc_status lc__from_rank_zero(lc_trainer *t, void *data, size_t bytes)
 {
     return t->comm ? lc_comm_broadcast(t->comm, data, (int64_t)bytes, LC_U8, 0, NULL) : LC_OK;

@@ -33,8 +33,6 @@ static inline bool lc__is_rank_zero(const lc_trainer *t)
  * ranks. */
 lc_status lc__request_check(const lc_strategy_request *ask, const lc_strategy_ops *strategy, const lc_comm *comm,
                             bool deterministic) LC_MUST_USE;
-/* On standard error, while ranks are waited for: before there are callbacks that show messages. */
-void lc__say_waiting(void *ctx, const char *text);
 /* Rank 0's bytes, on all. */
 lc_status lc__from_rank_zero(lc_trainer *t, void *data, size_t bytes) LC_MUST_USE;
 /* Rank 0's text (or NULL), on all; *text is owned. */

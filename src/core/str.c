@@ -39,18 +39,24 @@ void lc__str_add_bytes(lc__str *t, const char *bytes, size_t n)
     t->s[t->n] = 0;
 }
 
-void lc__str_add(lc__str *t, const char *format, ...)
+static void add_list(lc__str *t, const char *format, va_list args)
 {
-    va_list args, again;
-    va_start(args, format);
+    va_list again;
     va_copy(again, args);
     int n = vsnprintf(NULL, 0, format, args);
-    va_end(args);
     if (n >= 0 && reserve(t, (size_t)n)) {
         vsnprintf(t->s + t->n, (size_t)n + 1, format, again);
         t->n += (size_t)n;
     }
     va_end(again);
+}
+
+void lc__str_add(lc__str *t, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    add_list(t, format, args);
+    va_end(args);
 }
 
 void lc__str_clear(lc__str *t)
@@ -80,6 +86,24 @@ bool lc__show(int fd, const char *s, size_t n)
         n -= (size_t)done;
     }
     return true;
+}
+
+void lc__show_line(int fd, const char *format, ...)
+{
+    lc__str line = {0};
+    va_list args;
+    va_start(args, format);
+    add_list(&line, format, args);
+    va_end(args);
+    lc__str_add_bytes(&line, "\n", 1);
+    if (!line.failed) lc__show(fd, line.s, line.n);
+    lc__str_free(&line);
+}
+
+void lc__say(void *ctx, const char *text)
+{
+    (void)ctx;
+    lc__show_line(2, "%s", text);
 }
 
 lc_status lc__copy_text(const char *s, char **out)

@@ -19,6 +19,10 @@ void lc__str_free(lc__str *t);
  * another program that shares a terminal or a pipe may have set it. False, and errno, if it cannot; what is for
  * people's eyes alone need not look. */
 bool lc__show(int fd, const char *s, size_t n);
+/* Shows a line, however long, in one piece. */
+void lc__show_line(int fd, const char *format, ...) LC_PRINTF(2, 3);
+/* A line on standard error, as what waits for ranks is given to say (control.h); the context is not looked at. */
+void lc__say(void *ctx, const char *text);
 
 /* strdup with the library's message. */
 lc_status lc__copy_text(const char *s, char **out) LC_MUST_USE;

@@ -164,7 +164,7 @@ lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out)
                                .silence_timeout = t->opt.silence_timeout,
                                .progress_timeout = t->opt.progress_timeout,
                                .grace_period = t->opt.grace_period,
-                               .say = lc__say_waiting};
+                               .say = lc__say};
     status = t->strategy->setup_environment(&t->strategy_self, &ask);
     if (status < 0) {
         t->strategy = NULL; /* nothing to tear down */
@@ -322,11 +322,7 @@ void lc_trainer_message(lc_trainer *t, const char *level, const char *format, ..
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     /* Without a progress bar what is wrong is still said; the rest is not. */
-    if (!t->message_hooks.n && strcmp(level, "info") != 0 && !t->opt.barebones) {
-        char line[1100];
-        int n = snprintf(line, sizeof line, "%s: %s\n", level, text);
-        if (n > 0 && (size_t)n < sizeof line) lc__show(2, line, (size_t)n);
-    }
+    if (!t->message_hooks.n && strcmp(level, "info") != 0 && !t->opt.barebones) lc__show_line(2, "%s: %s", level, text);
     for (int i = 0; i < t->message_hooks.n; i++) {
         lc__callback *cb = t->message_hooks.e[i];
         cb->ops.on_message(cb->self, t, level, text);

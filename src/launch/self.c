@@ -82,9 +82,6 @@ static void secret_of(const char *address, int port, char secret[LC__SECRET_SIZE
 
 static lc_status by_hand(const lc__launch_options *o, lc__run_plan *plan, char secret[LC__SECRET_SIZE])
 {
-    static const char warning[] =
-        "warning: LIGHTC_SECRET is not set: whoever reaches MASTER_PORT can disturb this run; set it to the same 16 "
-        "characters or more on all machines\n";
     const char *address = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT"), *given = getenv("LIGHTC_SECRET");
     char *end;
     if (o->node_rank < 0 || o->node_rank >= o->num_nodes)
@@ -107,7 +104,9 @@ static lc_status by_hand(const lc__launch_options *o, lc__run_plan *plan, char s
     if (!given) {
         bool alone = lc__socket_is_loopback(address) || !strcmp(address, "localhost"); /* all are on this machine */
         secret_of(address, (int)number, secret);
-        if (!alone) lc__show(2, warning, sizeof warning - 1);
+        if (!alone)
+            lc__show_line(2, "warning: LIGHTC_SECRET is not set: whoever reaches MASTER_PORT can disturb this run; set "
+                             "it to the same 16 characters or more on all machines");
     }
     plan->secret = given ? given : secret;
     plan->node = (int)o->node_rank;

@@ -463,12 +463,6 @@ static lc_status run_once(supervisor *s, int *exit_status)
     return bad ? stopped(s) : LC_OK;
 }
 
-static void say(void *ctx, const char *text)
-{
-    (void)ctx;
-    lc__supervisor_say("%s\n", text);
-}
-
 /* Of a node whose ranks come to another one, nobody would see whom they wait for: what they print is kept. Ctrl-C ends
  * it as any program. */
 static lc_status await_node_0(const supervisor *s)
@@ -477,7 +471,8 @@ static lc_status await_node_0(const supervisor *s)
     if (s->plan->node <= 0) return LC_OK;
     snprintf(who, sizeof who, "node %d", s->plan->node);
     return lc__control_knock(
-        &(lc__control_options){.address = s->plan->address, .port = s->plan->port, .times = s->plan->times, .say = say},
+        &(lc__control_options){
+            .address = s->plan->address, .port = s->plan->port, .times = s->plan->times, .say = lc__say},
         who);
 }
 
@@ -516,8 +511,8 @@ lc_status lc__supervise(const lc__run_plan *plan, int *exit_status)
         lc__supervisor_go_on(&s);
         char number[64] = "";
         if (s.size < before) snprintf(number, sizeof number, " with %d of %d ranks", s.size, before);
-        lc__supervisor_say("%s; starting again from the last checkpoint%s (%d of %d)\n", lc_error_message(), number,
-                           life + 1, plan->max_restarts);
+        lc__show_line(2, "%s; starting again from the last checkpoint%s (%d of %d)", lc_error_message(), number,
+                      life + 1, plan->max_restarts);
         snprintf(s.restarted, sizeof s.restarted, "%lld.%09ld", (long long)begun.tv_sec, begun.tv_nsec);
     }
 done:

@@ -7,7 +7,6 @@
 #include "core/io.h"
 #include "core/status.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -15,16 +14,6 @@
 
 #define VERDICT 0.6 /* seconds */
 enum { SHOWN_LINES = 20 };
-
-void lc__supervisor_say(const char *format, ...)
-{
-    char text[1200];
-    va_list args;
-    va_start(args, format);
-    int n = vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    if (n > 0) lc__show(2, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
-}
 
 child *lc__child_of_rank(const supervisor *s, int rank)
 {
@@ -43,14 +32,14 @@ static void show_output(const supervisor *s, int file, int rank)
     if (!text.n) goto done;
     snprintf(path, sizeof path, "%s/rank-%d.log", s->plan->root_dir, rank);
     if (!more)
-        lc__supervisor_say("---- the output of rank %d\n", rank);
+        lc__show_line(2, "---- the output of rank %d", rank);
     else if (lc__make_dirs(&lc__io_system, s->plan->root_dir) == LC_OK && lc__output_save(file, path) == LC_OK)
-        lc__supervisor_say("---- the last %d lines of rank %d (all of it is in %s)\n", SHOWN_LINES, rank, path);
+        lc__show_line(2, "---- the last %d lines of rank %d (all of it is in %s)", SHOWN_LINES, rank, path);
     else
-        lc__supervisor_say("---- the last %d lines of rank %d (the rest is lost: %s)\n", SHOWN_LINES, rank,
-                           lc_error_message());
+        lc__show_line(2, "---- the last %d lines of rank %d (the rest is lost: %s)", SHOWN_LINES, rank,
+                      lc_error_message());
     lc__show(2, text.s, text.n);
-    lc__supervisor_say("----\n");
+    lc__show_line(2, "----");
 done:
     lc__str_free(&text);
 }

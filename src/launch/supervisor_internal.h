@@ -50,8 +50,7 @@ typedef struct supervisor {
     double deadline; /* when those that are left are killed; 0: never */
 } supervisor;
 
-child *lc__child_of_rank(const supervisor *s, int rank);          /* NULL: it is not one of this machine */
-void lc__supervisor_say(const char *format, ...) LC_PRINTF(1, 2); /* on stderr */
+child *lc__child_of_rank(const supervisor *s, int rank); /* NULL: it is not one of this machine */
 /* What ended the run, as an error; with what the rank that is to blame has printed. Behind the end of all children. */
 lc_status lc__supervisor_failure(supervisor *s) LC_MUST_USE;
 /* Behind that: those that are left are who starts next, unless there is nobody else. */
