@@ -107,7 +107,6 @@ static const expectation found[] = {
     /* by hand */
     {"RANK=1 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1 LIGHTC_SECRET=" KEY, "environment", 1, 2, -1, 0, -1, 0, "a", 1,
      KEY},
-    {"RANK=0", "none", 0, 1, 0, 1, 0, 1, "", 0, ""},
     {"RANK=0 WORLD_SIZE=1", "environment", 0, 1, 0, 1, 0, 1, "", 0, ""},
     {"OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1", "mpirun", 0, 1, 0, 1, 0, 1, "", 0, ""},
 };
@@ -173,6 +172,7 @@ TEST(nonsense_is_refused_with_its_name)
     static const char *const cases[][2] = {
         {"LIGHTC_RANK=1 LIGHTC_WORLD_SIZE=2", "not all of MASTER_ADDR, MASTER_PORT and LIGHTC_SECRET"},
         {"RANK=1", "RANK is 1, and WORLD_SIZE is not set"},
+        {"RANK=0", "RANK is 0, and WORLD_SIZE is not set"},
         {"WORLD_SIZE=2", "WORLD_SIZE is 2, and RANK is not set"},
         {"LIGHTC_RANK=1", "LIGHTC_RANK is set, and LIGHTC_WORLD_SIZE is not"},
         {"OMPI_COMM_WORLD_RANK=two OMPI_COMM_WORLD_SIZE=3",

@@ -272,16 +272,16 @@ static lc_status find_secret(lc__world *w, const char *job)
 /* Half of what says it by hand: the process would train alone, and its user believe in several. */
 static lc_status check_not_half(void)
 {
-    int rank = 0, size = 1;
+    int rank = -1, size = 1;
     LC_TRY(number("RANK", 0, INT_MAX - 1, &rank));
     LC_TRY(number("WORLD_SIZE", 1, INT_MAX, &size));
     if (size > 1)
         return lc_fail(LC_ERR_CONFIG, "WORLD_SIZE is %d, and RANK is not set: which rank of them is this process?",
                        size);
-    if (rank > 0)
+    if (rank >= 0 && !variable("WORLD_SIZE"))
         return lc_fail(LC_ERR_CONFIG,
-                       "RANK is %d, and WORLD_SIZE is not set: this process is a rank of an unknown "
-                       "number",
+                       "RANK is %d, and WORLD_SIZE is not set: this process is a rank of an unknown number; set "
+                       "WORLD_SIZE to the number of ranks, or unset RANK",
                        rank);
     return LC_OK;
 }
