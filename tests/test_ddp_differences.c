@@ -137,6 +137,7 @@ TEST(different_options_and_data_are_named)
         {{1, 60, 4, 4, NULL, true}, "rank 2 has a validation where rank 0 has no validation"},
         {{1, 59, 4, 4, NULL, false}, "rank 2 has train loader 0: 5 batches: 59 samples of "},
         {{1, 60, 5, 4, NULL, false}, "rank 2 has train loader 0: 4 batches: "},
+        {{1, 60, 2, 4, NULL, false}, "rank 2 has train loader 0: 10 batches: "}, /* not the least of all */
         {{1, 60, 4, 5, NULL, false}, "random (seed 5) where rank 0 has train loader 0: "},
         {.odd = OPTION("--bucket_cap_mb=3"), "rank 2 has --bucket_cap_mb 3 where rank 0 has --bucket_cap_mb 0.5"},
         {.odd = OPTION("--max_steps=3"), "rank 2 has --max_steps 3 where rank 0 has --max_steps "},
@@ -148,6 +149,7 @@ TEST(different_options_and_data_are_named)
         {.odd = OPTION("--deterministic=true"), "rank 2 has --deterministic true where rank 0 has "},
         {.odd = OPTION("--sync_batchnorm=true"), "rank 2 has --sync_batchnorm true where rank 0 has "},
         {.odd = OPTION("--state_dict_type=sharded"), "rank 2 has --state_dict_type sharded where rank 0 has "},
+        {.odd = OPTION("--monitor=val/acc"), "rank 2 has --monitor val/acc where rank 0 has --monitor "},
         {.odd = OPTION("--threads=3"), ""},
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {

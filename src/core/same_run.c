@@ -3,7 +3,7 @@
  * What must agree is written as lines of text and compared with rank 0's before anything is computed with it; the first
  * line that differs is the error. What parameters and buffers are, rank 0 says.
  *
- * To leave an option out, because ranks may differ in it: a name in `own`. */
+ * To leave an option out, because ranks may differ in it: a name in `own`; because it may be a path: in `paths`. */
 #include "core/hyperparameters.h"
 #include "core/options.h"
 #include "core/ranks.h"
@@ -38,11 +38,20 @@ static const char *const own[] = {
     "handle_signals",
 };
 
-static bool is_own(const char *option)
+/* Texts of the trainer that may be paths; those of the program all may. */
+static const char *const paths[] = {"ckpt_path", "dirpath"};
+
+static bool is_among(const char *const *names, size_t n, const char *option)
 {
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-        if (!strcmp(own[i], option)) return true;
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(names[i], option)) return true;
     return false;
+}
+
+static bool may_be_path(const lc_option *o)
+{
+    if (o->kind != LC_OPTION_TEXT) return false;
+    return !lc__option_is_trainers(o) || is_among(paths, sizeof paths / sizeof *paths, o->name);
 }
 
 /* Paths may differ from machine to machine. */
@@ -50,10 +59,9 @@ static void add_options(lc__str *out, const lc_option *options, int n, const voi
 {
     char value[512];
     for (int i = 0; i < n; i++) {
-        if (lc__option_is_trainers(&options[i]) && is_own(options[i].name)) continue;
+        if (lc__option_is_trainers(&options[i]) && is_among(own, sizeof own / sizeof *own, options[i].name)) continue;
         lc_option_get_text(&options[i], target, value, sizeof value);
-        if (options[i].kind != LC_OPTION_TEXT || !strchr(value, '/'))
-            lc__str_add(out, "--%s %s\n", options[i].name, value);
+        if (!may_be_path(&options[i]) || !strchr(value, '/')) lc__str_add(out, "--%s %s\n", options[i].name, value);
     }
 }
 
@@ -114,7 +122,8 @@ static void describe(lc_trainer *t, const lc__source *s, const char *what, int i
         return;
     }
     lc_dataloader_describe(s->loader, t->current_epoch, text, sizeof text);
-    lc__str_add(out, ": %lld batches%s%s\n", (long long)s->length, *text ? ": " : "", text);
+    lc__str_add(out, ": %lld batches%s%s\n", (long long)(s == &t->train ? s->own_length : s->length), *text ? ": " : "",
+                text);
 }
 
 /* Parameters in slices are gathered for a batch by all ranks, or by none. */

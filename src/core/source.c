@@ -327,7 +327,7 @@ static lc_status open_train_data(lc_trainer *t)
  * Where loaders are the ranks' own (use_distributed_sampler=false) the shortest decides. Collective. */
 static lc_status agree_on_length(lc_trainer *t)
 {
-    int64_t mine = t->train.length, *all;
+    int64_t mine = t->train.own_length = t->train.length, *all;
     int least = 0, most = 0;
     if (!t->comm) return LC_OK;
     all = malloc((size_t)t->n_ranks * sizeof *all);

@@ -115,6 +115,7 @@ typedef struct lc__source {
     bool sharded;       /* by the run, which undoes it */
     lc_shard unsharded; /* as it was before */
     int64_t length;     /* batches an epoch, after limits; -1: unknown */
+    int64_t own_length; /* of training: before the ranks agreed on the least of their lengths */
     int64_t limit;      /* of an unknown length; -1: none */
     int64_t fetched;
     struct lc__batch_copy *ahead[2];
