@@ -157,7 +157,7 @@ typedef struct lc_option {
     X(TEXT, const char *, devices, NULL, 0, 0, "processes of this machine (of data_parallel and central_storage: devices of one), each with its share of the cores, or auto: one with all") \
     X(INT, int64_t, num_nodes, 1, 1, 1e6, "machines; see nodes_file and node_rank")                                  \
     X(INT, int64_t, node_rank, LC_UNSET, 0, 1e6, "which machine this is, where the program is started by hand on each; MASTER_ADDR and MASTER_PORT say where they meet") \
-    X(TEXT, const char *, nodes_file, NULL, 0, 0, "machines, one a line: their ranks are started through mpirun")    \
+    X(TEXT, const char *, nodes_file, NULL, 0, 0, "a file with the name of a machine a line: mpirun starts the ranks of the first num_nodes") \
     X(TEXT, const char *, memory_limit, NULL, 0, 0, "what a rank may hold, as 512MiB or 1.5GiB: compared with what training needs before it begins, and with every step when it is planned") \
     X(FLOAT, double, bucket_cap_mb, 0.5, 1e-6, 1e6, "MiB of gradients that ddp and sharded reduce with one call while the backward pass goes on; lightc bench comm suggests a number") \
     X(INT, int64_t, shard_size, 0, 0, 1e6, "ranks that share a copy of the model with sharded_hybrid; it divides their number; 0: those of a node") \
