@@ -169,14 +169,14 @@ mutate 'ends not heard while connections are made' src/comm/tcp_mesh.c 's/some =
 mutate 'progress never judged' src/comm/coordinator_verdict.c 's/c->times.progress > 0 && now/c->times.progress > 1e9 \&\& now/' test_control:progress
 mutate 'who waits taken for who hangs' src/comm/coordinator_verdict.c 's/ || strchr(m->calls, .>.) || m->gift_number;/;/' test_last_calls:hangs test_control:progress
 mutate 'first cause taken last' src/comm/coordinator_verdict.c 's/\.since < c->members\[found\]/.since > c->members[found]/' test_control
-mutate 'complaints believed at once' src/comm/coordinator_verdict.c 's/#define COMPLAIN 0.2/#define COMPLAIN 0.0/' test_control:complaint
+mutate 'complaints believed at once' src/comm/coordinator_verdict.c 's/#define COMPLAIN  *0.2/#define COMPLAIN 0.0/' test_control:complaint
 mutate 'last words not awaited' src/comm/coordinator_verdict.c 's/if (m->wire.fd >= 0 && now - m->ended_at < LC__EXPLAIN) return true;//' test_control:last_words
 mutate 'nobody told of the end' src/comm/coordinator_verdict.c 's/lc__member_tell_text(&c->members\[i\], LC__FRAME_END, c->message);/(void)i;/' test_control:killed
 mutate 'last calls not asked for' src/comm/coordinator_verdict.c 's/lc__members_tell(c, LC__FRAME_ASK, "");//' test_last_calls:wait_for
 mutate 'a call that hangs shown as done' src/comm/history.c 's/done, false, memory/done, true, memory/' test_last_calls
 mutate 'groups left out of last calls' src/comm/comm.c 's/add_last_calls(g, l);//' test_last_calls
 mutate 'ranks launch ranks' src/launch/launch.c 's/if (rank || getenv("LIGHTC_COORDINATED"))/if (false)/' test_launch_scripts:ranks_launch_none
-mutate 'what scripts run not told to end' src/launch/supervisor.c 's/sig == SIGKILL || (ends && !s->plan->hosts)/sig == SIGKILL/' test_launch_scripts:scripts_end
+mutate 'what scripts run not told to end' src/launch/supervisor.c 's/((ends || stops) \&\& !s->plan->hosts)/(stops \&\& !s->plan->hosts)/' test_launch_scripts:scripts_end
 mutate 'failures hidden by scripts' src/launch/supervisor.c 's/bool hidden = s->culprit < 0/bool hidden = false/' test_launch_scripts:hides
 mutate 'statuses of nobody waited for' src/launch/supervisor.c 's/sigaction(SIGCHLD, &heard, &inherited);/sigaction(SIGCHLD, NULL, \&inherited);/' test_launch_scripts:care
 mutate 'node 0 not told' src/launch/supervisor.c 's/if (!s->coordinator) tell_node_0/if (false) tell_node_0/' test_launch_hosts:by_hand

@@ -5,7 +5,7 @@
  * launch.c      lc_launch, behind `lightc launch`
  * mpirun.c      ranks on several hosts, which mpirun starts
  * supervisor.c  starts processes, waits for them, ends them together; supervisor_failure.c: says why;
- *               supervisor_next.c: who goes on
+ *               supervisor_next.c: who goes on; supervisor_adopted.c: what mpirun or a rank has left
  * rank.c        one process: its environment, and fork and exec
  * output.c      what ranks print that nobody sees
  * gather.c      the same of ranks that mpirun has started

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The supervisor, as supervisor.c (a life), supervisor_failure.c (what is said of a death) and
- * supervisor_next.c (who lives on) share it. */
+/* The supervisor, as supervisor.c (a life), supervisor_adopted.c (what others leave it), supervisor_failure.c
+ * (what is said of a death) and supervisor_next.c (who lives on) share it. */
 #ifndef LC_LAUNCH_SUPERVISOR_INTERNAL_H
 #define LC_LAUNCH_SUPERVISOR_INTERNAL_H
 
@@ -51,6 +51,18 @@ typedef struct supervisor {
 } supervisor;
 
 child *lc__child_of_rank(const supervisor *s, int rank); /* NULL: it is not one of this machine */
+
+/* ---- supervisor_adopted.c ---- */
+
+/* What an mpirun that was killed, or was told twice to end, has left on this machine: it is this process's now, and of
+ * no more use. */
+void lc__end_orphans(const supervisor *s);
+/* The processes beside ranks of this machine that send what these print: each ends when all is sent. One that still
+ * waits, as for a daemon that a rank has left, is ended. */
+void lc__end_forwarders(const supervisor *s);
+
+/* ---- supervisor_failure.c, supervisor_next.c ---- */
+
 /* What ended the run, as an error; with what the rank that is to blame has printed. Behind the end of all children. */
 lc_status lc__supervisor_failure(supervisor *s) LC_MUST_USE;
 /* Behind that: those that are left are who starts next, unless there is nobody else. */
