@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A transformer whose training does not fit into a rank's share of memory, unless it is sharded. Both lines train the
- * same model on two ranks, which may hold 24 MiB each; the first is refused with the figure it would need.
+ * same model on two ranks, which may hold 24 MiB each; the first is refused, since parameters, gradients and optimizer
+ * state alone need more.
  *
  *     sharded_gpt --devices 2 --strategy ddp --memory_limit 24MiB
  *     sharded_gpt --devices 2 --strategy sharded --memory_limit 24MiB
@@ -8,7 +9,6 @@
  * The text is made up: each token follows from the one before. */
 #include <lightc/lightc.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 enum { LAYERS = 6, WIDTH = 160, HEADS = 4, CONTEXT = 32, VOCABULARY = 64, SAMPLES = 512 };
 
@@ -118,7 +118,7 @@ int main(int argc, char **argv)
     m->batch_size = 4;
     opt.max_steps = 60;
     opt.max_epochs = -1;
-    opt.bucket_cap_mb = 0.25;
+    opt.bucket_cap_mb = 0.25; /* several units of parameters, of which only those in use are whole */
     LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, my_options, 1, m, argc, argv));
     for (int i = 0; i < SAMPLES; i++)
         for (int k = 0; k < CONTEXT; k++) {
@@ -135,10 +135,12 @@ int main(int argc, char **argv)
     const lc_device_memory *d = &m->memory;
     if (lc_trainer_is_global_zero(trainer)) {
         int ranks = lc_trainer_world_size(trainer);
+        int64_t whole = lc_module_parameter_count(&m->base, false) * (int64_t)sizeof(float);
         printf("train_loss %.4f on %d rank%s\n", m->loss, ranks, ranks == 1 ? "" : "s");
-        printf("a rank holds parameters %.2f, gradients %.2f, optimizer state %.2f, intermediate results %.2f MiB\n",
+        printf("a rank holds parameters %.2f, gradients %.2f, optimizer state %.2f, intermediate results %.2f MiB%s\n",
                (double)d->parameters / mib, (double)d->gradients / mib, (double)d->optimizer_state / mib,
-               (double)d->activations / mib);
+               (double)d->activations / mib,
+               ranks > 1 && d->parameters < whole ? " (gathered parameters among them)" : "");
     }
     lc_trainer_free(trainer);
     lc_module_release(&m->base);

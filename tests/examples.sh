@@ -105,8 +105,13 @@ sharded_gpt)
   args=(--threads 1 --max_steps 20)
   common
   check "ddp does not fit" fails "${args[@]}" --devices 2 --strategy ddp --memory_limit 24MiB
-  check "which is told with the figures" complains 'this rank needs 28\.73 MiB .*memory_limit is 24\.00 MiB'
+  check "which is told with the figures" complains 'a rank needs 28\.73 MiB .*memory_limit is 24\.00 MiB'
   check "and with what would help" complains '24\.00 MiB\. --strategy sharded'
+  check "once" test "$(grep -c 'a rank needs' err)" = 1
+  check "and without calls that it is not about" test "$(grep -c 'the last calls' err)" = 0
+  check "a limit without room for steps" fails "${args[@]}" --memory_limit 29MiB
+  enough=$(sed -nE 's/.*raise memory_limit to ([0-9.]+MiB) or more$/\1/p' err)
+  check "is told with one that is enough" run "${args[@]}" --memory_limit "${enough:-none}" --default_root_dir enough
   check "a limit that sharded does not meet" fails "${args[@]}" --devices 2 --strategy sharded --memory_limit 15MiB
   check "because the model is whole in the end" complains '15\.00 MiB\. --gather_parameters false leaves them in slices'
   check "a limit below the model" fails "${args[@]}" --devices 2 --strategy sharded --memory_limit 5MiB
@@ -183,6 +188,9 @@ dp_linear)
   check "to the same end again" near
   check "with the parameters on the host" run "${args[@]}" --strategy central_storage --devices 4
   check "to the same end, too" near
+  "$bin/$name" "${args[@]}" >mixed 2>&1
+  check "in a log file, things stand in their order" \
+    awk '/^training_step has/ {first = NR} /^Epoch 0/ {exit !first}' mixed
   check "a full disk is an error" loses "${args[@]}"
   ;;
 bench_devices)
@@ -250,6 +258,7 @@ ddp_mnist | ddp_by_hand)
     check "is one rank bit for bit" cmp thirds{1,3}/lightning_logs/version_0/checkpoints/epoch=1-step=12.ckpt/model.safetensors
     check "chunks that cannot be shared" fails "${same[@]}" --batch_size 30 --devices 3
     check "say what can" complains 'deterministic_chunk of 30, 15, 8'
+    check "in one sentence" test "$(grep -c 'the last calls' err)" = 0
     ;;
   ddp_by_hand)
     for n in 1 2 3; do

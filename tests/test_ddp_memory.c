@@ -114,9 +114,9 @@ TEST(ranks_of_a_copy_hold_what_the_formula_says)
 /* 16 bytes a parameter are 8 MiB. */
 TEST(a_limit_refuses_ddp_what_sharded_can_train)
 {
-    const char *needs = "this rank needs 8.02 MiB (parameters and buffers 2.00, gradients 2.00, optimizer state 4.01) "
+    const char *needs = "a rank needs 8.02 MiB (parameters and buffers 2.00, gradients 2.00, optimizer state 4.01) "
                         "and memory for its steps; memory_limit is 7.00 MiB. --strategy sharded";
-    const char *alone_needs = "this rank needs 10.02 MiB (parameters and buffers 2.00, gradients 2.00, optimizer state "
+    const char *alone_needs = "a rank needs 10.02 MiB (parameters and buffers 2.00, gradients 2.00, optimizer state "
                               "4.01, and whole parameters, when the run ends, 2.00); memory_limit is 7.00 MiB. More";
     memory_job alone = {.strategy = "sharded_hybrid", .limit = "7MiB", .refused = alone_needs, .shard_size = 1};
     memory_job copies = {.strategy = "sharded_hybrid", .limit = "7MiB", .stage = 3, .shard_size = 2};
@@ -135,15 +135,15 @@ TEST(a_limit_counts_what_is_whole_in_the_end)
     memory_job enough = {.strategy = "sharded", .limit = "5MiB", .stage = 3};
     memory_job less = {.strategy = "sharded",
                        .limit = "3.5MiB",
-                       .refused = "this rank needs 4.01 MiB (parameters and buffers 0.50, gradients 0.50, optimizer "
+                       .refused = "a rank needs 4.01 MiB (parameters and buffers 0.50, gradients 0.50, optimizer "
                                   "state 1.00, and whole parameters, when the run ends, 2.00); memory_limit is 3.50 "
                                   "MiB. --gather_parameters false leaves them in slices"};
-    memory_job whole = {.strategy = "sharded", .limit = "7.5MiB", .refused = "this rank needs 8.0", .layers = 4};
+    memory_job whole = {.strategy = "sharded", .limit = "7.5MiB", .refused = "a rank needs 8.0", .layers = 4};
     memory_job slices = {.strategy = "sharded", .limit = "7.5MiB", .stage = 3, .stays = true, .layers = 4};
     memory_job few = {.strategy = "sharded", .limit = "1.5MiB", .refused = "More ranks would have smaller slices"};
     memory_job still = {.strategy = "sharded",
                         .limit = "1.5MiB",
-                        .refused = "this rank needs 2.00 MiB (parameters and buffers 0.50, gradients 0.50, optimizer "
+                        .refused = "a rank needs 2.00 MiB (parameters and buffers 0.50, gradients 0.50, optimizer "
                                    "state 1.00) and memory for its steps; memory_limit is 1.50 MiB. More ranks",
                         .stays = true};
     CHECK_RANKS("threads", 4, hold, &enough);

@@ -38,7 +38,7 @@ TEST(memory_limit_is_known_at_setup)
 {
     run r;
     CHECK_EQ(launch(&r, "%s memory ddp", program), 1);
-    CHECK_CONTAINS(r.err, "this rank needs 1.00 MiB (");
+    CHECK_CONTAINS(r.err, "a rank needs 1.00 MiB (");
     CHECK_CONTAINS(r.err, "memory_limit is 0.88 MiB. --strategy sharded");
     CHECK_EQ(launch(&r, "%s memory sharded_3", program), 0);
     CHECK_STR(r.out, "steps 0 to 6, ranks 2\n");

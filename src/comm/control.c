@@ -567,13 +567,24 @@ void lc__control_terms(lc__control *c, unsigned terms)
     pthread_mutex_unlock(&c->lock);
 }
 
+/* Of the newest error of this thread. */
+static bool is_own_matter(void)
+{
+    lc_status last;
+    lc__error_count(&last);
+    return last == LC_ERR_CONFIG || last == LC_ERR_UNSUPPORTED || last == LC_ERR_MEMORY || last == LC_ERR_IO ||
+           last == LC_ERR_FORMAT || last == LC_ERR_NOT_FOUND;
+}
+
 /* Where this rank is goes first: the beat that would tell may be some time away. */
 void lc__control_fail(lc__control *c, const char *why)
 {
+    uint8_t head[4];
+    lc__put_u32(head, is_own_matter());
     pthread_mutex_lock(&c->lock);
     c->beat = c->called = 0;
     beat(c, lc__seconds());
-    if (!c->ended) (void)tell(c, LC__FRAME_FAIL, NULL, 0, why, strnlen(why, LC__END_TEXT));
+    if (!c->ended) (void)tell(c, LC__FRAME_FAIL, head, sizeof head, why, strnlen(why, LC__END_TEXT));
     pthread_mutex_unlock(&c->lock);
 }
 

@@ -26,7 +26,7 @@ typedef enum lc__frame_kind {
     LC__FRAME_BEAT,      /* coordinator: nothing; rank: u64 reports so far, step, then where it is */
     LC__FRAME_GATHER,    /* rank: u64 number, what it gives */
     LC__FRAME_GATHERED,  /* coordinator: u64 number, what all gave */
-    LC__FRAME_FAIL,      /* rank: why */
+    LC__FRAME_FAIL,      /* rank: u32 whether it is a matter of its own (an option, a file, memory), why */
     LC__FRAME_END,       /* coordinator: why the run ends */
     LC__FRAME_BYE,       /* both; rank: u32 signal, if all have stopped together because of one */
     LC__FRAME_ASK,       /* coordinator: the run is ending; what has this rank done? */

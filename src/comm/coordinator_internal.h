@@ -31,6 +31,7 @@ typedef struct lc__member {
     double heard;             /* when anything came */
     double since;             /* LOST, FAILED: when that was seen */
     char cause[LC__END_TEXT]; /* FAILED: in the rank's words */
+    bool own_matter;          /* FAILED: and that is no matter of calls */
     char ended[256];          /* in the words of who watches its process; "" while it is thought to run */
     bool well;                /* it has */
     double ended_at;

@@ -73,13 +73,25 @@ static bool nobody_waits(const lc__coordinator *c)
     return told && !waits;
 }
 
+/* The ranks that are to blame, or all, have failed of something that others have no part in: an option, a file. */
+static bool is_own_matter(const lc__coordinator *c)
+{
+    bool some = false;
+    for (int i = 0; i < c->size; i++) some |= c->members[i].blamed;
+    for (int i = 0; i < c->size; i++) {
+        const lc__member *m = &c->members[i];
+        if ((m->blamed || !some) && !(m->state == LC__FAILED && m->own_matter)) return false;
+    }
+    return true;
+}
+
 /* Ranks that did the same stand together, so that where they differ is seen at once. */
 static void last_calls(const lc__coordinator *c, lc__str *out)
 {
     bool *shown = calloc((unsigned)c->size, sizeof *shown), *same = calloc((unsigned)c->size, sizeof *same);
     bool some = false;
     for (int i = 0; i < c->size; i++) some |= c->members[i].calls[0] != 0;
-    some = some && !nobody_waits(c);
+    some = some && !nobody_waits(c) && !is_own_matter(c);
     if (some) lc__str_add(out, "the last calls of each rank (> has not ended):\n");
     for (int i = 0, kinds = 0; i < c->size && some && shown && same; i++) {
         char who[256], known[64];

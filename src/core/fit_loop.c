@@ -6,6 +6,7 @@
 #include "core/status.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 bool lc__can_stop_early(const lc_trainer *t)
@@ -266,6 +267,7 @@ static lc_status after_epoch(lc_trainer *t)
 lc_status lc__end_of_epoch(lc_trainer *t)
 {
     lc__results *r = &t->train_results;
+    fflush(stdout); /* what the program has printed so far is seen, also in a file, and before what is shown now */
     t->epoch_end_reached = true;
     t->epochs_processed++;
     t->epoch_complete = t->is_last_batch || t->epoch_ended_early;
@@ -284,6 +286,7 @@ lc_status lc__end_of_epoch(lc_trainer *t)
     t->epoch_end_reached = false;
     t->phase = LC__PHASE_START;
     t->current_epoch++;
+    fflush(stdout);
     return LC_OK;
 }
 

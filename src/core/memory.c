@@ -97,14 +97,19 @@ lc_status lc__memory_limit_parse(const char *text, int64_t *bytes)
         *bytes = (int64_t)n;
         return LC_OK;
     }
-    return lc_fail(LC_ERR_CONFIG, "memory_limit=\"%.60s\"; it is a size: 512MiB, 1.5GiB, or bytes", text);
+    return lc_fail(
+        LC_ERR_CONFIG,
+        "memory_limit=\"%.60s\"; it is a size: 512MiB, 1.5GiB (KiB and TiB, too; K, M, G and T are the same), or "
+        "bytes",
+        text);
 }
 
 static const char *advice(bool sliced, bool would_fit, const lc__devices *devices)
 {
-    if (devices) return "Fewer devices would hold fewer gradients; --strategy sharded spreads them over all ranks";
+    if (devices) return "Fewer devices would hold fewer gradients; --strategy sharded spreads them over processes";
     if (sliced && would_fit) return "--gather_parameters false leaves them in slices";
-    return sliced ? "More ranks would have smaller slices" : "--strategy sharded spreads them over all ranks";
+    return sliced ? "More ranks would have smaller slices"
+                  : "--strategy sharded with --devices N spreads them over N ranks";
 }
 
 /* A rank that has slices of the parameters has them whole, too, when the run has ended, if it gathers them: then, with
@@ -121,14 +126,19 @@ lc_status lc__memory_limit_apply(const char *text, lc_graph *g, lc_module *modul
     const bool sliced = whole > 0;
     if (!gathers) whole = 0;
     int64_t held = m.parameters + m.buffers + m.gradients + m.optimizer_state;
+    g->memory_limit = limit;
     g->options.max_bytes = limit - held;
     if (devices) lc__devices_limit(devices, limit - held);
     if (limit > held && limit >= held + whole) return LC_OK;
-    char figures[160], more[80] = "";
+    char figures[160], more[80] = "", given[40];
+    if (limit < 10 << 10)
+        snprintf(given, sizeof given, "%lld bytes", (long long)limit);
+    else
+        snprintf(given, sizeof given, "%.2f MiB", (double)limit / mib);
     snprintf(figures, sizeof figures, "parameters and buffers %.2f, gradients %.2f, optimizer state %.2f",
              (double)(m.parameters + m.buffers) / mib, (double)m.gradients / mib, (double)m.optimizer_state / mib);
     if (whole) snprintf(more, sizeof more, ", and whole parameters, when the run ends, %.2f", (double)whole / mib);
-    return lc_fail(LC_ERR_MEMORY, "this rank needs %.2f MiB (%s%s)%s; memory_limit is %.2f MiB. %s",
-                   (double)(held + whole) / mib, figures, more, whole ? "" : " and memory for its steps",
-                   (double)limit / mib, advice(sliced, limit > held, devices));
+    return lc_fail(LC_ERR_MEMORY, "a rank needs %.2f MiB (%s%s)%s; memory_limit is %s. %s",
+                   (double)(held + whole) / mib, figures, more, whole ? "" : " and memory for its steps", given,
+                   advice(sliced, limit > held, devices));
 }

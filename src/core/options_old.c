@@ -196,7 +196,9 @@ lc_status lc__accelerator_check(const char *name)
     static const struct {
         const char *name, *answer;
     } others[] = {
-        {"gpu", "this version computes on CPUs only: there is no CUDA backend yet; use --accelerator cpu"},
+        {"gpu",
+         "this version computes on CPUs only: there is no CUDA backend yet; use --accelerator cpu, with which --gpus "
+         "2 means 2 processes"},
         {"cuda", "this version computes on CPUs only: there is no CUDA backend yet; use --accelerator cpu"},
         {"mps", "lightc has no Metal backend: it would be a folder in src/backends; use --accelerator cpu"},
         {"tpu", TPU_ANSWER},

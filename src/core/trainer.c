@@ -321,6 +321,7 @@ void lc_trainer_message(lc_trainer *t, const char *level, const char *format, ..
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    fflush(stdout); /* so that it stands before this in a log of both */
     /* Without a progress bar what is wrong is still said; the rest is not. */
     if (!t->message_hooks.n && strcmp(level, "info") != 0 && !t->opt.barebones) lc__show_line(2, "%s: %s", level, text);
     for (int i = 0; i < t->message_hooks.n; i++) {

@@ -440,6 +440,7 @@ static void limit_graph(const lc__devices *d, lc_graph *g)
     if (!d->max_bytes) return;
     for (int i = 0; i < d->n; i++) left -= step_bytes(d->graphs[i]);
     g->options.max_bytes = left > 0 ? left : 1; /* 0 would be no bound */
+    g->memory_limit = d->host->memory_limit;
 }
 
 void lc__devices_limit(lc__devices *d, int64_t bytes)

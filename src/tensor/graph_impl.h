@@ -222,6 +222,7 @@ struct lc_graph {
     int n_chain, cap_chain;
     void *arena;
     size_t arena_reserved, arena_committed;
+    int64_t memory_limit; /* for messages: what options.max_bytes is the rest of; 0: nothing is */
     void *scratch;
     size_t scratch_bytes;
     lc_flat **flats; /* referenced */

@@ -9,6 +9,7 @@
 
 #include <lightc/random.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -210,11 +211,17 @@ static lc_status check_memory(const lc_graph *g, const lc_plan *p)
     if (g->options.max_bytes <= 0 && want <= g->arena_committed) return LC_OK;
     size_t have = g->options.max_bytes <= 0 ? g->backend->available() + g->arena_committed : may > 0 ? (size_t)may : 0;
     if (want <= have && want <= g->arena_reserved) return LC_OK;
+    const double mib = 1048576, needs = (double)want / mib, bound = (double)p->lower_bound / mib;
+    char raise[96] = "";
+    if (g->memory_limit) /* rounded up: with this one the step is taken */
+        snprintf(raise, sizeof raise, ", or raise memory_limit to %.1fMiB or more",
+                 ceil(((double)g->memory_limit / mib - (double)have / mib + needs) * 10) / 10);
+    else if (g->options.max_bytes > 0)
+        snprintf(raise, sizeof raise, ", or raise max_bytes");
     return lc_fail(LC_ERR_MEMORY,
                    "the step needs %.1f MiB for intermediate results (lower bound %.1f MiB), but only "
-                   "%.1f MiB can be had; use a smaller batch or lc_checkpoint_begin, or raise "
-                   "max_bytes (memory_limit)",
-                   (double)want / 1048576, (double)p->lower_bound / 1048576, (double)have / 1048576);
+                   "%.1f MiB can be had; use a smaller batch or lc_checkpoint_begin%s",
+                   needs, bound, (double)have / mib, raise);
 }
 
 static lc_status make(lc_graph *g, lc__keeps keeps, lc_plan **out)
