@@ -127,7 +127,7 @@ train() {
     say "There is no Fashion-MNIST in $data. Install the package $DATA_PACKAGES, or give the folder of the four IDX files (gz or not): ./quickstart.sh --data DIR"
     exit 1
   fi
-  for example in examples/*.c; do examples+=("$(basename "$example" .c)"); done
+  for example in examples/*.c examples/modules/*.c; do examples+=("$(basename "$example" .c)"); done
   build release installed_parts "${examples[@]}" # so that cmake --install build works as well
   say "Training a convolutional network on Fashion-MNIST"
   build/bin/fashion_cnn --data "$data" ${args[@]+"${args[@]}"} || exit 1

@@ -29,13 +29,15 @@ static const lc_callback_ops stop_ops = {LC_CALLBACK_OPS_INIT("StopBelow"), .mon
 
 /* ---- logs the size of the weights ---- */
 
+/* lc_tensor_gather reads a parameter that the ranks hold a part each of (--strategy sharded), too; so this callback
+ * runs on all ranks. */
 static lc_status add_squares(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
 {
     (void)path, (void)owner;
     float x[4096];
     int64_t n = lc_tensor_numel(t->tensor);
     if (!t->is_parameter || n > 4096) return LC_OK;
-    LC_TRY(lc_tensor_read(t->tensor, x, (size_t)n * sizeof *x));
+    LC_TRY(lc_tensor_gather(t->tensor, x, (size_t)n * sizeof *x));
     for (int64_t i = 0; i < n; i++) *(double *)ctx += (double)x[i] * x[i];
     return LC_OK;
 }

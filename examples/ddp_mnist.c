@@ -5,8 +5,11 @@
  *
  *   ddp_mnist                                  one rank
  *   ddp_mnist --devices 2 --strategy ddp       two processes of this machine
- *   ddp_mnist --accelerator cpu --nodes 2 --gpus 2 --nr 0 --epochs 5      on the first of two machines, ...
  *   mpirun -np 4 ddp_mnist                     wherever a launcher puts them (docs/launching.md)
+ *
+ * On the first of two machines, whose address is A; on the second one the same with --nr 1:
+ *
+ *   MASTER_ADDR=A MASTER_PORT=29500 ddp_mnist --accelerator cpu --nodes 2 --gpus 2 --nr 0 --epochs 5
  *
  * with --data DIR where the data set is not where Debian's dataset-fashion-mnist puts it.
  *

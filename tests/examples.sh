@@ -170,6 +170,11 @@ custom_callback)
   check "tells each epoch" says '^epoch 2 starts$'
   check "logs the norm" grep -q weight_norm root/lightning_logs/version_0/metrics.csv
   check "weights (2, -1)" says 'weight norm 2\.[12]'
+  norm=$(sed -nE 's/.*weight norm //p' out)
+  for s in ddp sharded sharded_3; do
+    check "on two ranks, $s" run --batch_size 16 --devices 2 --strategy $s --threads 1 --default_root_dir $s
+    check "with the same norm" says "weight norm $norm\$"
+  done
   check "a full disk is an error" loses --max_epochs 1
   ;;
 dp_linear)

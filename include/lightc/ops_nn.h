@@ -199,6 +199,8 @@ LC_API lc_tensor *lc_gru_at(lc_tensor *x, lc_tensor *w_ih, lc_rnn_args args, lc_
 #define lc_gru(x, w_ih, ...) lc_gru_at(x, w_ih, LC_LITERAL(lc_rnn_args, .w_hh = __VA_ARGS__), LC_HERE)
 
 /* ---- random numbers: they depend on the graph's seed, the step, the place of the call and its count there ---- */
+/* The place is the name of the file (without its folder) and the line: code that is put in front of the call gives it
+ * other numbers, and what other calls draw stays as it is. What parameters begin with does not depend on it. */
 /* Zeroes elements with probability p and scales the others by 1/(1-p). Always drops: layers decide by their mode. */
 LC_API lc_tensor *lc_dropout_at(lc_tensor *x, double p, lc_site site);
 #define lc_dropout(x, p) lc_dropout_at(x, p, LC_HERE)

@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 struct lc_plugin {
     void *library;
@@ -39,7 +40,10 @@ lc_status lc_plugin_open(const char *path, lc_plugin **out)
     if (!p) return lc_fail(LC_ERR_MEMORY, "out of memory: a plugin");
     p->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!p->library) {
-        status = lc_fail(LC_ERR_NOT_FOUND, "cannot open the module: %s", dlerror());
+        status = lc_fail(LC_ERR_NOT_FOUND, "cannot open the module: %s%s", dlerror(),
+                         access(path, F_OK) == 0 ? ""
+                                                 : "; it is compiled so: cc -shared -fPIC NAME.c -o NAME.so "
+                                                   "$(pkg-config --cflags --libs lightc)");
         goto done;
     }
     const lc_plugin_info *info = dlsym(p->library, LC_PLUGIN_SYMBOL);
