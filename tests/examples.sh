@@ -96,6 +96,7 @@ mnist_mlp | fashion_cnn)
   check "to the same end as without the stop" same_value test_loss "$loss"
   check "fast_dev_run" run "${args[@]}" --fast_dev_run 1 --default_root_dir fast
   check "fast_dev_run leaves nothing behind" test ! -e fast/lightc.db
+  check "understands --data-dir" run "${args[@]:2}" --data-dir data --fast_dev_run 1
   check "a folder without data is an error" fails --data nowhere
   check "that names it" complains 'there is no folder "nowhere"'
   check "as is one without files" fails --data root

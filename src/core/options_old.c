@@ -33,6 +33,7 @@ static const lc__old_name old_names[] = {
     {"reload_dataloaders_every_epoch", OFF, {{"reload_dataloaders_every_n_epochs", "0"}}},
     {"reload_dataloaders_every_epoch", ON, {{"reload_dataloaders_every_n_epochs", "1"}}},
     {"multiple_trainloader_mode", .answer = "the mode is an argument of the loader that combines the others"},
+    {"data_dir", .set = {{"data"}}}, /* of programs that have such an option */
     {"prepare_data_per_node", .answer = "prepare_data runs once on every machine"},
     /* optimisation */
     {"gradient_clip", .set = {{"gradient_clip_val"}}},
