@@ -219,8 +219,9 @@ typedef struct stack {
     lc_module base;
     lc_linear layers[HOLD_LAYERS];
     int n;
-    int64_t own;  /* bytes, behind the last step */
-    int64_t peak; /* of the process, from its set-up to the end of a test behind the fit */
+    int64_t own;    /* bytes, behind the last step */
+    int64_t peak;   /* of the process, from its set-up to the end of a test behind the fit */
+    int64_t set_up; /* the same, before the first step */
     lc_device_memory memory;
 } stack;
 
@@ -268,6 +269,13 @@ static lc_status stack_test(lc_module *self, const lc_batch *b, int64_t i, int l
     return LC_OK;
 }
 
+static lc_status stack_batch_start(lc_module *self, const lc_batch *b, int64_t i)
+{
+    (void)b;
+    if (i == 0) ((stack *)self)->set_up = line_of("/proc/self/status", "VmHWM");
+    return LC_OK;
+}
+
 static lc_status stack_batch_end(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
 {
     stack *m = (stack *)self;
@@ -281,8 +289,11 @@ static lc_status stack_optimizers(lc_module *self, lc_optimizers *out)
     return lc_optimizers_add(out, lc_adam(self, .lr = 1e-3));
 }
 
-static const lc_module_ops stack_ops = {LC_MODULE_OPS_INIT("stack"), .training_step = stack_step,
-                                        .test_step = stack_test, .on_train_batch_end = stack_batch_end,
+static const lc_module_ops stack_ops = {LC_MODULE_OPS_INIT("stack"),
+                                        .training_step = stack_step,
+                                        .test_step = stack_test,
+                                        .on_train_batch_start = stack_batch_start,
+                                        .on_train_batch_end = stack_batch_end,
                                         .configure_optimizers = stack_optimizers};
 
 /* Trains `n` layers for some steps. */
@@ -342,10 +353,11 @@ static int hold(lc_trainer_options *opt, const settings *s)
     snprintf(path, sizeof path, "%s/memory-%d", s->dir, rank);
     FILE *f = fopen(path, "w");
     if (!f) return 1;
-    fprintf(f, "ranks=%d states=%.0f own=%lld steps=%lld peak=%lld\n", ranks, states,
+    fprintf(f, "ranks=%d states=%.0f own=%lld steps=%lld peak=%lld set_up=%lld\n", ranks, states,
             (long long)(few.own < 0 ? -1 : all.own - few.own),
             (long long)(step_memory(&all.memory) - step_memory(&few.memory)),
-            (long long)(few.peak < 0 ? -1 : all.peak - few.peak));
+            (long long)(few.peak < 0 ? -1 : all.peak - few.peak),
+            (long long)(few.peak < 0 ? -1 : all.set_up - few.set_up));
     return fclose(f) ? 1 : 0;
 }
 

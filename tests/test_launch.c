@@ -231,11 +231,11 @@ TEST(ranks_take_what_the_formula_says)
                  0);
         for (int rank = 0; rank == 0 || rank < ranks; rank++) {
             char text[256], name[32];
-            double states, own, steps, peak;
+            double states, own, steps, peak, set_up;
             snprintf(name, sizeof name, "memory-%d", rank);
             read_file(&r, name, text, sizeof text);
-            CHECK(sscanf(text, "ranks=%d states=%lf own=%lf steps=%lf peak=%lf", &ranks, &states, &own, &steps,
-                         &peak) == 5);
+            CHECK(sscanf(text, "ranks=%d states=%lf own=%lf steps=%lf peak=%lf set_up=%lf", &ranks, &states, &own,
+                         &steps, &peak, &set_up) == 6);
             if (own < 0) SKIP("this kernel has no /proc/self/smaps_rollup with Pss_Anon");
             if (cases[k].stays && peak < 0) SKIP("this kernel has no /proc/self/clear_refs");
             double want = cases[k].share * states + steps;
@@ -244,6 +244,10 @@ TEST(ranks_take_what_the_formula_says)
             if (cases[k].stays && !(peak <= 1.1 * want))
                 TEST_FAIL("%s, rank %d: %.2f MB of memory at most, not %.2f", cases[k].strategy, rank, 1e-6 * peak,
                           1e-6 * want);
+            /* Of parameters, gradients and two moments; the later ones would hide that values were whole before. */
+            if (cases[k].stays && !(set_up < states / 4))
+                TEST_FAIL("%s, rank %d: %.2f MB of memory before the first step, and the whole model has %.2f",
+                          cases[k].strategy, rank, 1e-6 * set_up, 1e-6 * states / 4);
         }
         CHECK_EQ(ranks, k < 5 ? 2 : 4);
     }
