@@ -32,18 +32,36 @@ TEST(manual_optimisation_needs_samples_on_every_rank)
     check_refused(&j);
 }
 
-TEST(evaluation_needs_samples_on_every_rank)
+/* Ranks that never have a sample know what is logged from those that have. */
+static void check_few(int64_t samples, int64_t val)
 {
+    static const char *const kinds[] = {"ddp", "sharded_1", "sharded_3"};
+    static ranks_job r;
+    outcome one;
     job j = job_of("few");
-    j.val = 2;
-    check_refused(&j);
+    j.samples = samples, j.val = val;
+    CHECK_OK(run(&j, NULL, &one));
+    for (size_t s = 0; s < sizeof kinds / sizeof *kinds; s++)
+        for (int n = 3; n <= 4; n++) {
+            job few = job_of("few");
+            few.samples = samples, few.val = val, few.strategy = kinds[s];
+            memset(&r, 0, sizeof r);
+            r.j = &few;
+            CHECK_RANKS("threads", n, run_rank, &r);
+            for (int i = 0; i < n; i++) compare(&one, &r.o[i]);
+        }
 }
 
-TEST(logging_needs_samples_on_every_rank_at_first)
+TEST(an_evaluation_may_have_fewer_samples_than_ranks)
 {
-    job j = job_of("few_at_first");
-    j.samples = 2;
-    check_refused(&j);
+    check_few(0, 1);
+    check_few(0, 2);
+}
+
+TEST(an_epoch_may_have_fewer_samples_than_ranks)
+{
+    check_few(2, 0);
+    check_few(1, 1);
 }
 
 /* ---- evaluation: every sample once, in the order of the data ---- */
@@ -168,6 +186,7 @@ enum { LOADERS = 2 };
 
 typedef struct scores {
     double loss[LOADERS], accuracy[LOADERS];
+    int64_t few;
 } scores;
 
 typedef struct scored_net {
@@ -184,7 +203,8 @@ static lc_status score(lc_module *self, const lc_batch *b, int64_t i, int loader
 
 static const lc_module_ops two_loaders_ops = {LC_MODULE_OPS_INIT("net"), .validation_step = score};
 
-static lc_status score_two(lc_comm *comm, scores *out)
+/* few: samples of the second one. */
+static lc_status score_two(lc_comm *comm, int64_t few, scores *out)
 {
     int n = comm ? lc_comm_size(comm) : 1;
     scored_net m = {0};
@@ -194,7 +214,7 @@ static lc_status score_two(lc_comm *comm, scores *out)
     opt.strategy = comm ? "ddp" : NULL;
     LC_TRY(small_net_init(&m.base, &two_loaders_ops, 1));
     LC_TRY(lc_metric_new("Accuracy", &(lc_metric_options){.num_classes = CLASSES}, &m.second));
-    for (int i = 0; i < LOADERS; i++) LC_TRY(loader_of(20 * i, 29 - 12 * i, GLOBAL_BATCH / n, false, &l[i]));
+    for (int i = 0; i < LOADERS; i++) LC_TRY(loader_of(20 * i, i ? few : 29, GLOBAL_BATCH / n, false, &l[i]));
     LC_TRY(lc_trainer_new(&opt, &t));
     LC_TRY(lc_trainer_validate(t, &m.base.base, &(lc_run_args){.dataloaders = l, .n_dataloaders = LOADERS}));
     for (int i = 0; i < LOADERS; i++) {
@@ -215,7 +235,7 @@ static lc_status score_two_of_rank(lc_comm *comm, void *ctx)
 {
     const scores *one = ctx;
     scores mine;
-    LC_TRY(score_two(comm, &mine));
+    LC_TRY(score_two(comm, one->few, &mine));
     for (int i = 0; i < LOADERS; i++) {
         RANK_CHECK(fabs(mine.loss[i] - one->loss[i]) < 1e-6);
         RANK_CHECK(fabs(mine.accuracy[i] - one->accuracy[i]) < 1e-9);
@@ -226,8 +246,10 @@ static lc_status score_two_of_rank(lc_comm *comm, void *ctx)
 TEST(metrics_of_each_loader_are_those_of_all_ranks)
 {
     static scores one;
-    CHECK_OK(score_two(NULL, &one));
-    for (int n = 2; n <= 4; n++) CHECK_RANKS("threads", n, score_two_of_rank, &one);
+    for (one.few = 17; one.few > 0; one.few -= 8) {
+        CHECK_OK(score_two(NULL, one.few, &one));
+        for (int n = 2; n <= 4; n++) CHECK_RANKS("threads", n, score_two_of_rank, &one);
+    }
 }
 
 /* ---- loaders of the ranks' own ---- */

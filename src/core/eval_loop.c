@@ -127,24 +127,6 @@ static lc_status run_step(lc_trainer *t, const lc_batch *batch, int64_t i, int l
     return lc__results_read(t, &t->eval_results);
 }
 
-/* What is logged is put together by name, and a rank that has logged nothing knows no names. */
-static lc_status check_shares(const lc_trainer *t, const lc_batch *batch, int loader)
-{
-    bool shared = t->comm && t->stage != LC_STAGE_PREDICT && lc__source_is_shared(&t->eval.s[loader]);
-    if (!shared || !lc__leaves_ranks_empty(t, &t->eval.s[loader], batch)) return LC_OK;
-    if (batch->piece > 0)
-        return lc_fail(LC_ERR_CONFIG,
-                       "dataloader %d of %s: its first batch has %lld samples, which is too few chunks of %lld for %d "
-                       "ranks, and every rank needs one; use a smaller deterministic_chunk, give it more samples, or "
-                       "use fewer ranks",
-                       loader, lc_stage_name(t->stage), (long long)batch->global_size, (long long)batch->piece,
-                       t->n_ranks);
-    return lc_fail(LC_ERR_CONFIG,
-                   "dataloader %d of %s: its first batch has %lld samples for %d ranks, and every rank needs one; give "
-                   "it more samples, or use fewer ranks",
-                   loader, lc_stage_name(t->stage), (long long)batch->global_size, t->n_ranks);
-}
-
 static lc_status run_batch(lc_trainer *t, const lc_batch *batch, int64_t i, int loader)
 {
     t->batch = batch;
@@ -167,6 +149,7 @@ static lc_status run_batch(lc_trainer *t, const lc_batch *batch, int64_t i, int 
     LC_TRY(lc__end_batch(t));
     if (t->stage == LC_STAGE_PREDICT && !(t->args && t->args->discard_predictions))
         LC_TRY(lc__keep_prediction(t, loader, t->outputs.n ? t->outputs.values[0] : NULL));
+    if (i == 0 && t->stage != LC_STAGE_PREDICT) LC_TRY(lc__share_names(t, &t->eval_results, &t->eval.s[loader], batch));
     LC_TRY(lc__results_reduce_step(t, &t->eval_results, false));
     LC_TRY(LC__EVAL_HOOK(t, BATCH_END, batch_end, &t->outputs, batch, i, loader));
     LC_TRY(lc__results_reduce_step(t, &t->eval_results, true));
@@ -196,7 +179,6 @@ static lc_status run_loader(lc_trainer *t, int loader)
         LC__PROFILE_ACTION(t, "val_dataloader_next", start);
         if (status < 0 || !batch) break;
         t->batch_idx = i;
-        if (i == 0 && (status = check_shares(t, batch, loader)) < 0) break;
         start = LC__PROFILE_START(t);
         status = run_batch(t, batch, i, loader);
         LC__PROFILE_ACTION(t, "run_evaluation_batch", start);

@@ -284,20 +284,6 @@ bool lc__results_are_shared(const lc__results *r)
     return any;
 }
 
-lc_status lc__check_names(const lc_trainer *t, const lc_batch *batch)
-{
-    const lc__results *r = &t->train_results;
-    bool logged = false;
-    if (!t->comm || !lc__source_is_shared(&t->train) || !lc__leaves_ranks_empty(t, &t->train, batch)) return LC_OK;
-    for (int i = 0; i < r->n; i++) logged |= lc__is_of_all_ranks(&r->e[i]);
-    if (!logged) return LC_OK;
-    return lc_fail(LC_ERR_CONFIG,
-                   "the first batch of the epoch has %lld samples, which leaves some of %d ranks without any; what is "
-                   "logged is put together by name, and they know no names; use %smore samples, or fewer ranks",
-                   (long long)batch->global_size, t->n_ranks,
-                   batch->piece > 0 ? "a smaller deterministic_chunk, " : "");
-}
-
 /* All states, merged in the order of ranks: the same numbers everywhere. A rank that does not know the metric has the
  * checkpoint's state, or none. */
 static lc_status merge_states(lc_trainer *t, const lc__logged *e, int64_t most)
@@ -482,7 +468,9 @@ static lc_status reduce_exact_step(lc_trainer *t, const lc__results *r, lc__logg
     double weight = here ? e->exact->step_weight : 0;
     LC_TRY(lc__ranks_reduce_exact(t->comm, &sum));
     LC_TRY(lc_comm_all_reduce(t->comm, &weight, &weight, 1, LC_F64, LC_COMM_SUM, NULL));
-    if (weight > 0) e->step = lc__exact_value(&sum) / (e->args.reduce_fx == LC_LOG_MEAN ? weight : 1);
+    if (weight == 0) return LC_OK;
+    e->step = lc__exact_value(&sum) / (e->args.reduce_fx == LC_LOG_MEAN ? weight : 1);
+    e->has_step = true;
     return LC_OK;
 }
 
@@ -500,7 +488,9 @@ static lc_status reduce_step(lc_trainer *t, const lc__results *r, lc__logged *e)
         LC_TRY(lc__ranks_reduce(t->comm, v, 1, (lc_log_reduce)e->args.reduce_fx));
         LC_TRY(lc__ranks_reduce(t->comm, v + 1, 1, LC_LOG_SUM));
     }
-    if (v[1] > 0) e->step = v[0] / (mean ? v[1] : 1); /* else nobody has logged it in this step */
+    if (v[1] == 0) return LC_OK; /* nobody has logged it in this step */
+    e->step = v[0] / (mean ? v[1] : 1);
+    e->has_step = true;
     return LC_OK;
 }
 

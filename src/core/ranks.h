@@ -80,8 +80,9 @@ lc_status lc__sync_wishes(lc_trainer *t) LC_MUST_USE;
 int lc__signal_of(const lc_trainer *t);
 bool lc__save_requested(const lc_trainer *t);
 
-/* Behind the first batch of an epoch: whether all ranks know what is logged in it. Not collective. */
-lc_status lc__check_names(const lc_trainer *t, const lc_batch *batch) LC_MUST_USE;
+/* results_ranks.c. After the step of the first batch of an epoch or an evaluation's loader: ranks without samples of it
+ * learn what the others log. Collective where there are such ranks. */
+lc_status lc__share_names(lc_trainer *t, lc__results *r, const lc__source *source, const lc_batch *batch) LC_MUST_USE;
 /* Sums of an epoch over all ranks, once, before they are shown; and again behind the hooks of its end, for what these
  * have logged. */
 lc_status lc__results_reduce(lc_trainer *t, lc__results *r) LC_MUST_USE;
