@@ -281,6 +281,78 @@ TEST(ranks_with_data_of_their_own_train_on_as_many_batches)
     CHECK_RANKS("threads", 3, own_data, NULL);
 }
 
+/* A loader of the program's own over one of lightc's. */
+static lc_status inner_begin(void *self, int64_t epoch, int64_t start)
+{
+    return lc_dataloader_begin(self, epoch, start);
+}
+
+static lc_status inner_next(void *self, lc_batch **out)
+{
+    return lc_dataloader_next(self, out);
+}
+
+static int64_t inner_length(void *self, int64_t epoch)
+{
+    return lc_dataloader_length(self, epoch);
+}
+
+static void inner_free(void *self)
+{
+    lc_dataloader_free(self);
+}
+
+static const lc_dataloader_ops per_rank_ops = {LC_DATALOADER_OPS_INIT, .name = "sensor",       .begin = inner_begin,
+                                               .next = inner_next,     .length = inner_length, .free = inner_free,
+                                               .per_rank = true};
+
+static lc_tensor *count_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    lc_log_value(self, "trained", (double)b->size, .on_epoch = LC_ON, .on_step = LC_OFF, .reduce_fx = LC_LOG_SUM);
+    return small_net_training_step(self, b, i);
+}
+
+static lc_status count_validation(lc_module *self, const lc_batch *b, int64_t i, int loader)
+{
+    (void)i, (void)loader;
+    lc_log_value(self, "validated", (double)b->size, .reduce_fx = LC_LOG_SUM);
+    return LC_OK;
+}
+
+static const lc_module_ops count_ops = {LC_MODULE_OPS_INIT("net"), .training_step = count_step,
+                                        .validation_step = count_validation, .configure_optimizers = small_net_sgd};
+
+static lc_status one_own_loader(lc_comm *comm, void *ctx)
+{
+    small_net m = {0};
+    lc_dataloader *sensor, *train, *val;
+    lc_trainer *t;
+    double trained, validated;
+    lc_trainer_options opt = quiet_options(comm);
+    opt.max_epochs = 1;
+    opt.strategy = ctx;
+    LC_TRY(small_net_init(&m, &count_ops, 1));
+    LC_TRY(loader_of(20 * lc_comm_rank(comm), 20, 4, false, &sensor));
+    LC_TRY(lc_dataloader_from_ops(&per_rank_ops, sensor, &train));
+    LC_TRY(loader_of(0, VAL, 4, false, &val));
+    LC_TRY(lc_trainer_new(&opt, &t));
+    LC_TRY(lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = train, .val_dataloader = val}));
+    LC_TRY(lc_trainer_metric(t, "trained", &trained));
+    LC_TRY(lc_trainer_metric(t, "validated", &validated));
+    RANK_CHECK(trained == 20 * lc_comm_size(comm) && validated == VAL);
+    RANK_CHECK(lc_trainer_global_step(t) == 5);
+    lc_trainer_free(t);
+    lc_dataloader_free(train), lc_dataloader_free(val);
+    small_net_release(&m);
+    return LC_OK;
+}
+
+TEST(a_loader_of_each_ranks_own_leaves_the_others_shared)
+{
+    CHECK_RANKS("threads", 3, one_own_loader, "ddp");
+    CHECK_RANKS("threads", 2, one_own_loader, "sharded_3");
+}
+
 /* What one process has in a batch, in parts that the trainer does not make. */
 typedef struct parts {
     bool by_hand; /* the program has sharded the loader; else each rank has a dataset of its own */

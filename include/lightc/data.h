@@ -314,6 +314,9 @@ typedef struct lc_dataloader_ops {
      * of, in place of that slice, with its global_size, and global_offset = begin. For a combined loader, whose parts
      * are cut in the same proportions. Default: it cannot. */
     lc_status (*cut)(void *self, int64_t begin, int64_t n, lc_batch **out);
+    /* Every rank's loader gives other samples by itself (a stream of its own, as Lightning's IterableDataset): the
+     * trainer leaves it as it is, and shares the program's other loaders out. In place of `shard`. */
+    bool per_rank;
 } lc_dataloader_ops;
 
 #define LC_DATALOADER_OPS_INIT .size = sizeof(lc_dataloader_ops)

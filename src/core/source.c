@@ -5,6 +5,7 @@
 #include "core/deterministic.h"
 #include "core/profiling.h"
 #include "core/trainer_internal.h"
+#include "data/data_internal.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -225,6 +226,18 @@ lc_status lc__limit(lc_duration limit, int64_t length, const char *what, lc__sou
                    what);
 }
 
+/* A loader that is each rank's own stays as it is. What lost ranks would have read nobody else can. */
+static lc_status check_per_rank(const lc_trainer *t)
+{
+    int ranks = lc_trainer_world_size(t), batches = lc__world_batches(ranks);
+    if (ranks == batches) return LC_OK;
+    return lc_fail(
+        LC_ERR_CONFIG,
+        "of %d ranks %d are left, and this loader is each rank's own (per_rank of lc_dataloader_ops), so that "
+        "the others' samples would be left out; with --use_distributed_sampler false all ranks start again",
+        batches, ranks);
+}
+
 /* This rank's part of the loader, unless the program has seen to that itself. */
 static lc_status shard(lc_trainer *t, lc__source *s, bool train)
 {
@@ -233,6 +246,7 @@ static lc_status shard(lc_trainer *t, lc__source *s, bool train)
     mine.batches = lc__world_batches(mine.size);
     bool shared = mine.batches > 1; /* also by one rank, if it is all that is left */
     if (shared && (!t->opt.use_distributed_sampler || s->unsharded.size > 1)) return LC_OK;
+    if (shared && lc__dataloader_is_per_rank(s->loader)) return check_per_rank(t);
     if (!shared) mine = s->unsharded;
     if (t->chunks) LC_TRY(lc__chunks_shard(t, s->loader, train, &mine));
     if (!shared && mine.size == 1 && !mine.pieces) return LC_OK;

@@ -64,8 +64,8 @@ static lc_status all_or_nothing(void *self, const lc_shard *shard)
     return lc_fail(
         LC_ERR_UNSUPPORTED,
         "it is the program's own and lacks `shard` of lc_dataloader_ops, so it cannot give rank %d of %d its "
-        "part. Add that, or, if every rank's loader gives other samples already, use "
-        "--use_distributed_sampler false",
+        "part. Add that, or, if every rank's loader gives other samples already, say so (`per_rank`), or leave all "
+        "loaders as they are (--use_distributed_sampler false)",
         shard->rank, shard->size);
 }
 
@@ -163,6 +163,11 @@ lc_status lc_dataloader_next(lc_dataloader *l, lc_batch **out)
     else
         l->phase = FINISHED;
     return LC_OK;
+}
+
+bool lc__dataloader_is_per_rank(const lc_dataloader *l)
+{
+    return l->ops.per_rank;
 }
 
 bool lc__dataloader_can_cut(const lc_dataloader *l)
