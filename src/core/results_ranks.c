@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of logged values, for ranks that had no samples to log any with. Ranks put values together in the order of
- * their names, and all have the same batches of an epoch, so that the first one tells them. */
+/* Logged values of several ranks: their reduction, and their names for ranks that had no samples to log any with. Ranks
+ * put values together in the order of their names, and all have the same batches of an epoch, so that the first one
+ * tells them. */
 #include "core/ranks.h"
+#include "core/status.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- names ---- */
 
 /* An entry as it is sent; its name follows. */
 typedef struct sent {
@@ -88,4 +93,255 @@ lc_status lc__share_names(lc_trainer *t, lc__results *r, const lc__source *sourc
     if (t->rank != from) free(all);
     lc__str_free(&text);
     return status;
+}
+
+/* ---- values ---- */
+
+static bool waits(const lc__logged *e)
+{
+    return e->active && !e->reduced;
+}
+
+static bool is_global(const lc__logged *e)
+{
+    return waits(e) && e->on_epoch && !e->args.rank_zero_only && !e->of_metric;
+}
+
+bool lc__is_of_all_ranks(const lc__logged *e)
+{
+    return is_global(e) || (waits(e) && (e->of_metric || (e->on_step && e->args.sync_dist)));
+}
+
+bool lc__results_are_shared(const lc__results *r)
+{
+    bool any = false;
+    for (int i = 0; i < r->n; i++) any |= is_global(&r->e[i]) || (waits(&r->e[i]) && r->e[i].of_metric);
+    return any;
+}
+
+/* All states, merged in the order of ranks: the same numbers everywhere. A rank that does not know the metric has the
+ * checkpoint's state, or none. */
+static lc_status merge_states(lc_trainer *t, const lc__logged *e, int64_t most)
+{
+    int64_t n = e->metric ? most : e->n_state, size = t->n_ranks;
+    double *mine = calloc((size_t)most + 1, sizeof *mine);
+    double *all = calloc((size_t)(most + 1) * (size_t)size, sizeof *all);
+    bool first = true;
+    lc_status status = LC_OK;
+    if (!mine || !all)
+        LC_TRY_GOTO(status, done, lc_fail(LC_ERR_MEMORY, "out of memory: metric %s of all ranks", e->name));
+    if (e->metric)
+        LC_TRY_GOTO(status, done, lc_metric_save(e->metric, mine + 1, &n));
+    else if (e->state)
+        memcpy(mine + 1, e->state, (size_t)n * sizeof *mine);
+    mine[0] = e->metric || e->state ? (double)n : -1;
+    LC_TRY_GOTO(status, done, lc_comm_all_gather(t->comm, mine, all, most + 1, LC_F64, NULL));
+    for (int64_t r = 0; r < size && e->metric && status >= 0; r++) {
+        const double *state = all + r * (most + 1);
+        if (state[0] < 0) continue;
+        status = first ? lc_metric_load(e->metric, state + 1, (int64_t)state[0])
+                       : lc_metric_merge_state(e->metric, state + 1, (int64_t)state[0]);
+        first = false;
+    }
+done:
+    free(mine);
+    free(all);
+    return status;
+}
+
+/* The state and the value that rank `from` has, on all. */
+static lc_status tell_metric(lc_trainer *t, lc__logged *e, int from)
+{
+    if (t->rank == from) LC_TRY(lc__logged_keep(e));
+    double head[] = {(double)e->n_state, e->sum, e->weight};
+    LC_TRY(lc_comm_broadcast(t->comm, head, 3, LC_F64, from, NULL));
+    int64_t n = (int64_t)head[0];
+    double *state = calloc((size_t)n + 1, sizeof *state);
+    if (!state) return lc_fail(LC_ERR_MEMORY, "out of memory: metric %s of rank %d", e->name, from);
+    if (t->rank == from) memcpy(state, e->state, (size_t)n * sizeof *state);
+    lc_status status = lc_comm_broadcast(t->comm, state, n, LC_F64, from, NULL);
+    if (status >= 0 && e->metric) status = lc_metric_load(e->metric, state, n);
+    if (status < 0 || e->metric) {
+        free(state);
+        return status;
+    }
+    lc__logged_give(e, state, n);
+    e->sum = head[1];
+    e->weight = head[2];
+    e->computed = e->weight > 0;
+    return LC_OK;
+}
+
+/* In an epoch that a run goes on with, a rank may have had no samples, and so not know a metric, or not under all of
+ * its names. What the others have counted is told to it. */
+static lc_status reduce_metric(lc_trainer *t, const lc__results *r, int i)
+{
+    enum { MOST, KNOWN, AGAIN, NOT_KNOWN, NOT_AGAIN, HEAD }; /* the first rank has the largest number */
+    lc__logged *e = &r->e[i];
+    bool again = false;
+    for (int k = 0; k < r->n && e->metric && !again; k++)
+        again = (k < i || r->e[k].reduced) && r->e[k].active && r->e[k].metric == e->metric;
+    int64_t n = e->n_state, mark = t->n_ranks - t->rank;
+    if (e->metric) LC_TRY(lc_metric_save(e->metric, NULL, &n));
+    int64_t head[HEAD] = {n, e->metric ? mark : 0, again ? mark : 0, !e->metric, !again};
+    LC_TRY(lc_comm_all_reduce(t->comm, head, head, HEAD, LC_I64, LC_COMM_MAX, NULL));
+    if (head[AGAIN]) return head[NOT_AGAIN] ? tell_metric(t, e, t->n_ranks - (int)head[AGAIN]) : LC_OK;
+    if (!head[KNOWN]) return LC_OK; /* nobody has counted since */
+    LC_TRY(merge_states(t, e, head[MOST]));
+    return head[NOT_KNOWN] ? tell_metric(t, e, t->n_ranks - (int)head[KNOWN]) : LC_OK;
+}
+
+static lc_status reduce_metrics(lc_trainer *t, lc__results *r)
+{
+    for (int i = 0; i < r->n; i++) {
+        const lc__logged *e = &r->e[i];
+        if (!waits(e) || !e->of_metric) continue;
+        lc_status s = reduce_metric(t, r, i);
+        if (s < 0) return lc_fail_context(s, "metric %s, over all ranks", e->name);
+    }
+    return LC_OK;
+}
+
+/* Of what was logged since the last call sums and weights add up; of the smallest and the largest a rank that has none
+ * must not count. */
+lc_status lc__results_reduce(lc_trainer *t, lc__results *r)
+{
+    if (!t->comm) return LC_OK;
+    LC_TRY(lc__check_same_names(t, r));
+    LC_TRY(reduce_metrics(t, r));
+    double *v = malloc(((size_t)r->n + 1) * 2 * sizeof *v);
+    int n = 0;
+    if (!v) return lc_fail(LC_ERR_MEMORY, "out of memory: values of %d names over all ranks", r->n);
+    for (int i = 0; i < r->n; i++) {
+        const lc__logged *e = &r->e[i];
+        if (!is_global(e)) continue;
+        bool least = e->args.reduce_fx == LC_LOG_MIN, most = e->args.reduce_fx == LC_LOG_MAX;
+        v[2 * n] = least || most ? 0 : e->sum;
+        v[2 * n + 1] = e->weight;
+        n++;
+    }
+    lc_status s = lc__ranks_reduce(t->comm, v, 2 * n, LC_LOG_SUM);
+    for (int i = 0, k = 0; i < r->n && s >= 0; i++) {
+        lc__logged *e = &r->e[i];
+        if (!is_global(e)) continue;
+        if (e->args.reduce_fx == LC_LOG_MIN || e->args.reduce_fx == LC_LOG_MAX) {
+            bool least = e->args.reduce_fx == LC_LOG_MIN;
+            double one = e->weight > 0 ? e->sum : least ? INFINITY : -INFINITY;
+            s = lc__ranks_reduce(t->comm, &one, 1, (lc_log_reduce)e->args.reduce_fx);
+            v[2 * k] = one;
+        }
+        if (e->exact && s >= 0) s = lc__ranks_reduce_exact(t->comm, &e->exact->epoch);
+        e->sum = v[2 * k];
+        e->weight = v[2 * k + 1];
+        k++;
+    }
+    free(v);
+    for (int i = 0; i < r->n && s >= 0; i++) r->e[i].reduced = r->e[i].active;
+    return s;
+}
+
+typedef struct kept_sums {
+    lc__exact_sum exact;
+    double sum, weight, *state;
+    int64_t n_state;
+    bool computed, reduced;
+} kept_sums;
+
+static lc_status keep(const lc__logged *e, kept_sums *k)
+{
+    k->sum = e->sum;
+    k->weight = e->weight;
+    k->computed = e->computed;
+    k->reduced = e->reduced;
+    if (e->exact) k->exact = e->exact->epoch;
+    if (!e->active || (e->metric ? e->reduced : !e->state)) return LC_OK;
+    k->n_state = e->n_state;
+    if (e->metric) LC_TRY(lc_metric_save(e->metric, NULL, &k->n_state));
+    k->state = malloc(((size_t)k->n_state + 1) * sizeof *k->state);
+    if (!k->state) return lc_fail(LC_ERR_MEMORY, "out of memory: the state of metric %s", e->name);
+    if (e->metric) return lc_metric_save(e->metric, k->state, &k->n_state);
+    memcpy(k->state, e->state, (size_t)k->n_state * sizeof *k->state);
+    return LC_OK;
+}
+
+/* Takes over what `k` owns. */
+static lc_status give_back(lc__logged *e, kept_sums *k)
+{
+    e->sum = k->sum;
+    e->weight = k->weight;
+    e->computed = k->computed;
+    e->reduced = k->reduced;
+    if (e->exact) e->exact->epoch = k->exact;
+    if (!e->metric) {
+        lc__logged_give(e, k->state, k->n_state);
+        return LC_OK;
+    }
+    lc_status s = k->state ? lc_metric_load(e->metric, k->state, k->n_state) : LC_OK;
+    free(k->state);
+    return s;
+}
+
+lc_status lc__results_save_all(lc_trainer *t, lc__results *r, lc_state *out)
+{
+    lc__first_error e = {0};
+    if (!t->comm) return lc__results_save(r, out);
+    kept_sums *kept = calloc((size_t)r->n + 1, sizeof *kept);
+    if (!kept) return lc_fail(LC_ERR_MEMORY, "out of memory: values of %d names over all ranks", r->n);
+    for (int i = 0; i < r->n; i++) lc__first_error_note(&e, keep(&r->e[i], &kept[i]));
+    if (e.status >= 0) lc__first_error_note(&e, lc__results_reduce(t, r));
+    if (e.status >= 0) lc__first_error_note(&e, lc__results_save(r, out));
+    for (int i = 0; i < r->n; i++) lc__first_error_note(&e, give_back(&r->e[i], &kept[i]));
+    free(kept);
+    return lc__first_error_status(&e);
+}
+
+/* The step of all ranks together: its sum, and for a mean its weight. */
+static lc_status reduce_exact_step(lc_trainer *t, const lc__results *r, lc__logged *e)
+{
+    bool here = e->exact->step_number == r->step; /* a rank without samples has logged nothing */
+    lc__exact_sum sum = here ? e->exact->step : (lc__exact_sum){0};
+    double weight = here ? e->exact->step_weight : 0;
+    LC_TRY(lc__ranks_reduce_exact(t->comm, &sum));
+    LC_TRY(lc_comm_all_reduce(t->comm, &weight, &weight, 1, LC_F64, LC_COMM_SUM, NULL));
+    if (weight == 0) return LC_OK;
+    e->step = lc__exact_value(&sum) / (e->args.reduce_fx == LC_LOG_MEAN ? weight : 1);
+    e->has_step = true;
+    return LC_OK;
+}
+
+/* A rank without samples has logged nothing, and one with more counts more. */
+static lc_status reduce_step(lc_trainer *t, const lc__results *r, lc__logged *e)
+{
+    bool here = e->has_step && e->step_number == r->step && e->step_weight > 0;
+    bool mean = e->args.reduce_fx == LC_LOG_MEAN, least = e->args.reduce_fx == LC_LOG_MIN;
+    double v[2] = {0, here ? e->step_weight : 0};
+    if (mean || e->args.reduce_fx == LC_LOG_SUM) {
+        if (here) v[0] = mean ? e->step * e->step_weight : e->step;
+        LC_TRY(lc__ranks_reduce(t->comm, v, 2, LC_LOG_SUM));
+    } else {
+        v[0] = here ? e->step : least ? INFINITY : -INFINITY;
+        LC_TRY(lc__ranks_reduce(t->comm, v, 1, (lc_log_reduce)e->args.reduce_fx));
+        LC_TRY(lc__ranks_reduce(t->comm, v + 1, 1, LC_LOG_SUM));
+    }
+    if (v[1] == 0) return LC_OK; /* nobody has logged it in this step */
+    e->step = v[0] / (mean ? v[1] : 1);
+    e->has_step = true;
+    return LC_OK;
+}
+
+static bool is_of_batch_end(const lc__logged *e)
+{
+    return e->hook == LC_HOOK_ON_TRAIN_BATCH_END || e->hook == LC_HOOK_ON_VALIDATION_BATCH_END ||
+           e->hook == LC_HOOK_ON_TEST_BATCH_END;
+}
+
+lc_status lc__results_reduce_step(lc_trainer *t, lc__results *r, bool batch_end)
+{
+    if (!t->comm) return LC_OK;
+    for (int i = 0; i < r->n; i++) {
+        lc__logged *e = &r->e[i];
+        if (!e->active || !e->on_step || !e->args.sync_dist || is_of_batch_end(e) != batch_end) continue;
+        LC_TRY(e->exact ? reduce_exact_step(t, r, e) : reduce_step(t, r, e));
+    }
+    return LC_OK;
 }

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Buffers (statistics of batch norm, and a module's own) as rank 0 has them. */
+#include "core/ranks.h"
+#include "core/run_state.h"
+#include "nn/nn_internal.h"
+#include "tensor/tensor_impl.h"
+
+static lc_status send_values(lc_comm *comm, const lc_tensor *b)
+{
+    return lc_comm_broadcast(comm, b->data, lc_tensor_numel(b), lc_tensor_dtype(b), 0, NULL);
+}
+
+static lc_status send_buffer(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
+{
+    lc_trainer *t = ctx;
+    (void)path, (void)owner;
+    if (mt->is_parameter) return LC_OK;
+    const lc_tensor *saved = lc__saved_tensor(t, mt->tensor);
+    LC_TRY(send_values(t->comm, mt->tensor));
+    return saved ? send_values(t->comm, saved) : LC_OK;
+}
+
+lc_status lc__buffers_from_rank_zero(lc_trainer *t)
+{
+    return t->comm && t->m ? lc_module_visit(t->m, send_buffer, t) : LC_OK;
+}
+
+/* What batch norm keeps, no training step reads. */
+static bool may_be_read(lc_module *owner, const lc_module_tensor *mt)
+{
+    return !mt->is_parameter && !lc__as_batch_norm(owner);
+}
+
+static lc_status find_read_buffer(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
+{
+    lc_trainer *t = ctx;
+    (void)path;
+    t->reads_buffers |= may_be_read(owner, mt);
+    return LC_OK;
+}
+
+lc_status lc__read_buffers_setup(lc_trainer *t)
+{
+    t->reads_buffers = false;
+    return t->comm ? lc_module_visit(t->m, find_read_buffer, t) : LC_OK;
+}
+
+static lc_status send_read_buffer(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
+{
+    lc_trainer *t = ctx;
+    (void)path;
+    return may_be_read(owner, mt) ? send_values(t->comm, mt->tensor) : LC_OK;
+}
+
+lc_status lc__read_buffers_from_rank_zero(lc_trainer *t)
+{
+    return t->reads_buffers ? lc_module_visit(t->m, send_read_buffer, t) : LC_OK;
+}
