@@ -25,6 +25,10 @@ typedef struct lc_callback_ops {
     bool saves_checkpoints;
     /* Tuners come first. */
     bool tunes;
+    /* With several ranks, which exchange a byte after the hooks between the backward pass and the end of a batch, so
+     * that what one of them wants (LC_SKIP, LC_STOP, lc_trainer_stop) holds for all in the same step: its hooks there
+     * need no such vote, because they want nothing, or the same on all ranks, or can wait for the next step. */
+    bool no_vote;
 
     /* ---- OPTIONAL, in call order ---- */
     lc_status (*setup)(void *self, lc_trainer *t, lc_stage stage);
@@ -38,7 +42,7 @@ typedef struct lc_callback_ops {
     lc_status (*on_before_zero_grad)(void *self, lc_trainer *t, lc_optimizer *optimizer);
     lc_status (*on_before_backward)(void *self, lc_trainer *t, lc_tensor *loss);
     lc_status (*on_after_backward)(void *self, lc_trainer *t);
-    /* LC_SKIP leaves the update out; the step is counted all the same. */
+    /* LC_SKIP leaves the update out; the step is counted all the same. On one rank it is LC_SKIP on all. */
     lc_status (*on_before_optimizer_step)(void *self, lc_trainer *t, lc_optimizer *optimizer);
     lc_status (*on_train_batch_end)(void *self, lc_trainer *t, const lc_outputs *outputs, const lc_batch *batch,
                                     int64_t batch_idx);

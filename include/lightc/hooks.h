@@ -202,7 +202,7 @@ struct lc_module_ops {
     lc_status (*on_before_backward)(lc_module *self, lc_tensor *loss);
     lc_status (*backward)(lc_module *self, lc_tensor *loss); /* default: lc_backward */
     lc_status (*on_after_backward)(lc_module *self);
-    /* LC_SKIP leaves the update out; the step is counted all the same. */
+    /* LC_SKIP leaves the update out; the step is counted all the same. On one rank it is LC_SKIP on all. */
     lc_status (*on_before_optimizer_step)(lc_module *self, lc_optimizer *optimizer);
     /* Called without a clip value too (gradient_clip_val is 0 then). Default: lc_clip_gradients. */
     lc_status (*configure_gradient_clipping)(lc_module *self, lc_optimizer *optimizer, double gradient_clip_val,

@@ -153,6 +153,7 @@ static void ds_free(void *self)
 
 static const lc_callback_ops device_stats_ops = {
     LC_CALLBACK_OPS_INIT("DeviceStatsMonitor"),
+    .no_vote = true,
     .setup = ds_setup,
     .on_train_batch_start = ds_train_start,
     .on_train_batch_end = ds_train_end,

@@ -82,9 +82,11 @@ static lc_stopping_reason decide(early_stopping *e, double v)
 static lc_status look(early_stopping *e, lc_trainer *t)
 {
     const lc__metric_map *m = &t->metrics[LC_CALLBACK_METRICS];
-    int at = lc__map_find(m, e->monitor);
+    double value;
+    bool found;
     if (t->opt.fast_dev_run) return LC_OK;
-    if (at < 0) {
+    LC_TRY(lc__metric_from_rank_zero(t, e->monitor, &found, &value));
+    if (!found) {
         char known[400];
         lc_status s =
             lc_fail(LC_ERR_STATE,
@@ -95,8 +97,6 @@ static lc_status look(early_stopping *e, lc_trainer *t)
         lc_trainer_message(t, "warning", "%s", lc_error_message());
         return LC_OK;
     }
-    double value = m->v[at].value;
-    LC_TRY(lc__from_rank_zero(t, &value, sizeof value)); /* all ranks decide alike */
     e->reason = decide(e, value);
     bool stop = e->reason != LC_NOT_STOPPED;
     if (stop) e->stopped_epoch = t->current_epoch;

@@ -64,10 +64,8 @@ static void gn_free(void *self)
 }
 
 static const lc_callback_ops gradient_norm_ops = {
-    LC_CALLBACK_OPS_INIT("GradientNormMonitor"),
-    .on_train_start = gn_train_start,
-    .on_before_optimizer_step = gn_before_step,
-    .free = gn_free,
+    LC_CALLBACK_OPS_INIT("GradientNormMonitor"), .no_vote = true, .on_train_start = gn_train_start,
+    .on_before_optimizer_step = gn_before_step,  .free = gn_free,
 };
 
 lc_status lc_gradient_norm_monitor_new(const lc_gradient_norm_monitor_args *args, lc_callback *out)

@@ -263,18 +263,11 @@ static lc_status missing_key(model_checkpoint *c, lc_trainer *t)
 /* Rank 0's value, so that all ranks decide alike. *found: whether there is one. */
 static lc_status find_metric(lc_trainer *t, const char *name, bool *found, double *out)
 {
-    const lc__metric_map *m = &t->metrics[LC_CALLBACK_METRICS];
-    int at = lc__map_find(m, name);
-    *found = true;
-    if (at >= 0)
-        *out = m->v[at].value;
-    else if (!strcmp(name, "epoch"))
-        *out = (double)t->current_epoch;
-    else if (!strcmp(name, "step"))
-        *out = (double)t->global_step;
-    else
-        *found = false;
-    return *found ? lc__from_rank_zero(t, out, sizeof *out) : LC_OK;
+    LC_TRY(lc__metric_from_rank_zero(t, name, found, out));
+    if (*found) return LC_OK;
+    *found = !strcmp(name, "epoch") || !strcmp(name, "step");
+    if (*found) *out = (double)(*name == 'e' ? t->current_epoch : t->global_step);
+    return LC_OK;
 }
 
 static lc_status save_topk(model_checkpoint *c, lc_trainer *t)
@@ -527,6 +520,7 @@ static void mc_free(void *self)
 
 const lc_callback_ops lc__model_checkpoint_ops = {
     LC_CALLBACK_OPS_INIT("ModelCheckpoint"),
+    .no_vote = true,
     .monitors = true,
     .saves_checkpoints = true,
     .setup = mc_setup,

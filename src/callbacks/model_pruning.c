@@ -364,6 +364,7 @@ static void mp_free(void *self)
 
 static const lc_callback_ops pruning_ops = {
     LC_CALLBACK_OPS_INIT("ModelPruning"),
+    .no_vote = true,
     .setup = mp_setup,
     .on_fit_start = mp_fit_start,
     .on_before_optimizer_step = mp_before_step,

@@ -274,6 +274,7 @@ static void pb_free(void *self)
 
 const lc_callback_ops lc__progress_bar_ops = {
     LC_CALLBACK_OPS_INIT("ProgressBar"),
+    .no_vote = true,
     .ranks = LC_RANK_ZERO,
     .on_train_start = pb_train_start,
     .on_train_epoch_start = pb_epoch_start,

@@ -45,7 +45,7 @@ static lc_status st_batch_end(void *self, lc_trainer *t, const lc_outputs *o, co
 }
 
 static const lc_callback_ops slurm_timer_ops = {
-    LC_CALLBACK_OPS_INIT("SlurmTimer"), .ranks = LC_RANK_ZERO, .on_fit_start = st_fit_start,
+    LC_CALLBACK_OPS_INIT("SlurmTimer"), .no_vote = true, .ranks = LC_RANK_ZERO, .on_fit_start = st_fit_start,
     .on_train_batch_end = st_batch_end, .free = free,
 };
 

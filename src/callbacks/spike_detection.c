@@ -241,6 +241,7 @@ static void sp_free(void *self)
 
 static const lc_callback_ops spike_ops = {
     LC_CALLBACK_OPS_INIT("SpikeDetection"),
+    .no_vote = true,
     .setup = sp_setup,
     .on_before_backward = sp_before_backward,
     .on_before_optimizer_step = sp_before_step,

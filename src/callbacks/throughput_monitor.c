@@ -233,6 +233,7 @@ static void tp_free(void *self)
 
 static const lc_callback_ops throughput_ops = {
     LC_CALLBACK_OPS_INIT("ThroughputMonitor"),
+    .no_vote = true,
     .ranks = LC_RANK_ZERO,
     .setup = tp_setup,
     .on_train_start = tp_train_start,

@@ -76,6 +76,7 @@ static lc_status tm_load(void *self, lc_trainer *t, const lc_state *in)
 
 const lc_callback_ops lc__timer_ops = {
     LC_CALLBACK_OPS_INIT("Timer"),
+    .no_vote = true,
     .on_fit_start = tm_fit_start,
     .on_train_start = tm_train_start,
     .on_train_batch_end = tm_batch_end,

@@ -174,7 +174,7 @@ static void wa_free(void *self)
 #define AVERAGING_OPS(text)                                                                                            \
     {                                                                                                                  \
         LC_CALLBACK_OPS_INIT(text),                                                                                    \
-            .setup = wa_setup, .on_fit_start = wa_fit_start, .on_train_start = wa_train_start,                         \
+            .no_vote = true, .setup = wa_setup, .on_fit_start = wa_fit_start, .on_train_start = wa_train_start,        \
             .on_train_batch_end = wa_batch_end, .on_validation_epoch_start = wa_validation_start,                      \
             .on_validation_epoch_end = wa_validation_end, .on_train_epoch_end = wa_epoch_end,                          \
             .on_train_end = wa_train_end, .teardown = wa_teardown, .save_state = wa_save, .load_state = wa_load,       \

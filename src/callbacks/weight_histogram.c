@@ -84,11 +84,9 @@ static void wh_free(void *self)
 }
 
 static const lc_callback_ops histogram_ops = {
-    LC_CALLBACK_OPS_INIT("WeightHistogram"),
-    .on_train_start = wh_train_start,
-    .on_before_optimizer_step = wh_before_step,
-    .on_train_batch_end = wh_batch_end,
-    .free = wh_free,
+    LC_CALLBACK_OPS_INIT("WeightHistogram"), .no_vote = true,
+    .on_train_start = wh_train_start,        .on_before_optimizer_step = wh_before_step,
+    .on_train_batch_end = wh_batch_end,      .free = wh_free,
 };
 
 lc_status lc_weight_histogram_new(const lc_weight_histogram_args *args, lc_callback *out)

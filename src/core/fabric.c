@@ -388,10 +388,9 @@ static lc_status save_model_tensor(void *ctx, const char *path, lc_module *owner
     return lc__ckpt_add_own(f->writer, LC_CKPT_MODEL, path, mt->tensor);
 }
 
-static lc_status fill(lc_fabric *f, lc_state **state, lc__views *views)
+static lc_status fill_state(lc_fabric *f, lc_state **state)
 {
     lc_state *root = lc_ckpt_state(f->writer), *tree = *state, *o;
-    save_walk walk = {f, views};
     *state = NULL; /* taken over by the call that follows, also when it fails */
     if (tree) LC_TRY(lc_state_set_tree(root, "state", tree));
     LC_TRY(lc_state_set_text(root, "lightc_version", lc_version()));
@@ -402,10 +401,15 @@ static lc_status fill(lc_fabric *f, lc_state **state, lc__views *views)
     LC_TRY(lc_state_set_int(root, "world_size", lc_fabric_world_size(f)));
     LC_TRY(lc_state_set_text(root, "state_dict_type", f->sharded ? "sharded" : "full"));
     LC_TRY(lc__hyperparameters_write(f->m, NULL, root));
-    LC_TRY(lc_module_visit(f->m, save_model_tensor, &walk));
-    LC_TRY(lc__save_optimizers(f->m, &f->optimizers, f->writer, f->sharded, views));
     LC_TRY(lc_state_set_object(root, "precision", &o));
     return f->precision->save_state ? f->precision->save_state(f->precision_self, o) : LC_OK;
+}
+
+static lc_status fill_tensors(lc_fabric *f, lc__views *views)
+{
+    save_walk walk = {f, views};
+    LC_TRY(lc_module_visit(f->m, save_model_tensor, &walk));
+    return lc__save_optimizers(f->m, &f->optimizers, f->writer, f->sharded, views);
 }
 
 lc_status lc_fabric_save(lc_fabric *f, const char *path, lc_state *state)
@@ -414,10 +418,12 @@ lc_status lc_fabric_save(lc_fabric *f, const char *path, lc_state *state)
     bool begun = false;
     lc_status status = between_steps(f, "lc_fabric_save");
     if (status < 0) goto done;
-    if (!f->writer) LC_TRY_GOTO(status, done, lc_ckpt_writer_new(&f->writer));
-    LC_TRY_GOTO(status, done, lc_ckpt_begin(f->writer, path));
-    begun = true;
-    LC_TRY_GOTO(status, done, fill(f, &state, &views));
+    status = f->writer ? LC_OK : lc_ckpt_writer_new(&f->writer);
+    if (status >= 0) status = lc_ckpt_begin(f->writer, path);
+    begun = status >= 0;
+    if (begun) status = fill_state(f, &state);
+    LC_TRY_GOTO(status, done, lc__ranks_agree(f->comm, status)); /* tensors are put together by all ranks */
+    LC_TRY_GOTO(status, done, lc__ranks_agree(f->comm, fill_tensors(f, &views)));
     begun = false;
     if (f->sharded) {
         status = lc__ckpt_commit_together(f->writer, f->comm, true);

@@ -107,6 +107,7 @@ static lc_status train_batch(lc_trainer *t, const lc_batch *batch, bool is_last)
     t->total_batches++;
     t->phase = LC__PHASE_BATCH;
     LC_TRY(LC__HOOK(t, ON_TRAIN_BATCH_END, on_train_batch_end, &t->outputs, batch, i));
+    LC_TRY(lc__vote_stop(t));
     LC_TRY(lc__results_reduce_step(t, &t->train_results, true));
     if (t->comm) lc__results_publish_step(t, &t->train_results);
     LC_TRY(lc_step_end(t->graph));

@@ -112,6 +112,7 @@ static lc_status before_step(lc_trainer *t, lc_optimizer *optimizer, bool *skip)
     LC_TRY(LC__HOOK(t, ON_BEFORE_OPTIMIZER_STEP, on_before_optimizer_step, optimizer));
     *skip = t->skip;
     t->skip = false;
+    LC_TRY(lc__vote_skip(t, skip));
     if (*skip && optimizer)
         optimizer->clip_factor = NULL, optimizer->clip_by_value = false; /* they were for this update */
     return LC_OK;
@@ -331,16 +332,22 @@ lc_status lc__optimize(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
 
 /* ---- schedules ---- */
 
+static lc_status no_metric(lc_trainer *t, const lc_scheduler_config *c)
+{
+    double value;
+    if (lc_trainer_metric(t, c->monitor, &value) >= 0) lc_fail(LC_ERR_NOT_FOUND, "rank 0 has not logged it");
+    return lc_fail_context(LC_ERR_CONFIG, "the scheduler %s looks at `%s`", lc_scheduler_name(c->scheduler),
+                           c->monitor);
+}
+
 static lc_status step_scheduler(lc_trainer *t, const lc_scheduler_config *c)
 {
     double value, *metric = NULL;
     if (c->reduce_on_plateau) {
-        lc_status s = lc_trainer_metric(t, c->monitor, &value);
-        if (s >= 0) LC_TRY(lc__from_rank_zero(t, &value, sizeof value));
-        if (s == LC_ERR_NOT_FOUND && c->not_strict) return LC_OK;
-        if (s < 0)
-            return lc_fail_context(LC_ERR_CONFIG, "the scheduler %s looks at `%s`", lc_scheduler_name(c->scheduler),
-                                   c->monitor);
+        bool found;
+        LC_TRY(lc__metric_from_rank_zero(t, c->monitor, &found, &value));
+        if (!found && c->not_strict) return LC_OK;
+        if (!found) return no_metric(t, c);
         metric = &value;
     }
     return LC__MODULE_HOOK(t, LR_SCHEDULER_STEP, lr_scheduler_step, c->scheduler, metric);

@@ -72,6 +72,17 @@ lc_status lc__from_rank_zero(lc_trainer *t, void *data, size_t bytes)
     return t->comm ? lc_comm_broadcast(t->comm, data, (int64_t)bytes, LC_U8, 0, NULL) : LC_OK;
 }
 
+lc_status lc__metric_from_rank_zero(lc_trainer *t, const char *name, bool *found, double *value)
+{
+    const lc__metric_map *m = &t->metrics[LC_CALLBACK_METRICS];
+    int at = lc__map_find(m, name);
+    double v[2] = {at >= 0, at >= 0 ? m->v[at].value : 0};
+    LC_TRY(lc__from_rank_zero(t, v, sizeof v));
+    *found = v[0] != 0;
+    *value = v[1];
+    return LC_OK;
+}
+
 lc_status lc__ranks_text(lc_comm *comm, char **text)
 {
     if (!comm) return LC_OK;
@@ -246,6 +257,36 @@ lc_status lc__sync_wishes(lc_trainer *t)
     LC_TRY(lc_comm_all_reduce(t->comm, flags, flags, LC_SYNC_FLAGS, LC_U8, LC_COMM_MAX, NULL));
     agree(t, flags);
     return LC_OK;
+}
+
+lc_status lc__votes_begin(lc_trainer *t)
+{
+    bool skip = t->has_before_optimizer_step, stop = t->has_late_hooks || t->has_train_batch_end;
+    for (int i = 0; i < t->n_callbacks; i++) {
+        const lc_callback_ops *ops = &t->callbacks[i]->ops;
+        if (ops->no_vote) continue;
+        skip |= ops->on_before_optimizer_step != NULL;
+        stop |= ops->on_before_optimizer_step || ops->on_after_backward || ops->on_train_batch_end;
+    }
+    uint8_t votes[] = {skip, stop};
+    if (t->comm) LC_TRY(lc_comm_all_reduce(t->comm, votes, votes, 2, LC_U8, LC_COMM_MAX, NULL));
+    t->votes_skip = votes[0];
+    t->votes_stop = votes[1];
+    return LC_OK;
+}
+
+lc_status lc__vote_skip(lc_trainer *t, bool *skip)
+{
+    uint8_t any = *skip;
+    if (!t->comm || !t->votes_skip) return LC_OK;
+    LC_TRY(lc_comm_all_reduce(t->comm, &any, &any, 1, LC_U8, LC_COMM_MAX, NULL));
+    *skip = any;
+    return LC_OK;
+}
+
+lc_status lc__vote_stop(lc_trainer *t)
+{
+    return t->votes_stop ? lc__sync_wishes(t) : LC_OK;
 }
 
 int lc__signal_of(const lc_trainer *t)

@@ -35,6 +35,9 @@ lc_status lc__request_check(const lc_strategy_request *ask, const lc_strategy_op
                             bool deterministic) LC_MUST_USE;
 /* Rank 0's bytes, on all. */
 lc_status lc__from_rank_zero(lc_trainer *t, void *data, size_t bytes) LC_MUST_USE;
+/* What monitors look at (LC_CALLBACK_METRICS): rank 0's value on all ranks, so that they decide alike; *found: whether
+ * rank 0 has one, for others may know more or fewer. Collective. */
+lc_status lc__metric_from_rank_zero(lc_trainer *t, const char *name, bool *found, double *value) LC_MUST_USE;
 /* Rank 0's text (or NULL), on all; *text is owned. */
 lc_status lc__text_from_rank_zero(lc_trainer *t, char **text) LC_MUST_USE;
 lc_status lc__ranks_barrier(lc_trainer *t) LC_MUST_USE;
@@ -72,6 +75,13 @@ lc_status lc__end_batch(lc_trainer *t) LC_MUST_USE;
 void lc__weigh_batch(lc_trainer *t, const lc_batch *batch);
 /* Gradients of all ranks, and what each wants of the run (stop, save, ...): from then on all want the same. */
 lc_status lc__sync_gradients(lc_trainer *t) LC_MUST_USE;
+/* Before a fit: whether hooks of any rank can want that an update is left out, or the training ends, when gradients
+ * have been exchanged. Only then do ranks vote on it. Collective. */
+lc_status lc__votes_begin(lc_trainer *t) LC_MUST_USE;
+/* After on_before_optimizer_step: *skip is what any rank wants; at the end of a batch lc__should_stop is. Collective.
+ */
+lc_status lc__vote_skip(lc_trainer *t, bool *skip) LC_MUST_USE;
+lc_status lc__vote_stop(lc_trainer *t) LC_MUST_USE;
 /* The wishes alone, where no gradients are exchanged: before the first batch, and where an epoch begins and ends. */
 lc_status lc__sync_wishes(lc_trainer *t) LC_MUST_USE;
 

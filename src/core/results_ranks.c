@@ -288,6 +288,7 @@ lc_status lc__results_save_all(lc_trainer *t, lc__results *r, lc_state *out)
     kept_sums *kept = calloc((size_t)r->n + 1, sizeof *kept);
     if (!kept) return lc_fail(LC_ERR_MEMORY, "out of memory: values of %d names over all ranks", r->n);
     for (int i = 0; i < r->n; i++) lc__first_error_note(&e, keep(&r->e[i], &kept[i]));
+    lc__first_error_note(&e, lc__ranks_agree(t->comm, lc__first_error_status(&e)));
     if (e.status >= 0) lc__first_error_note(&e, lc__results_reduce(t, r));
     if (e.status >= 0) lc__first_error_note(&e, lc__results_save(r, out));
     for (int i = 0; i < r->n; i++) lc__first_error_note(&e, give_back(&r->e[i], &kept[i]));

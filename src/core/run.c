@@ -258,6 +258,7 @@ static lc_status fit_begin(lc_trainer *t)
 {
     lc_graph_set_window(t->graph, 0); /* an earlier fit by hand has set it */
     LC_TRY(set_up_optimizers(t));
+    LC_TRY(lc__votes_begin(t));
     LC_TRY(lc__memory_limit_apply(t->opt.memory_limit, t->graph, t->m, &t->optimizers, lc__parts_devices(t),
                                   t->opt.gather_parameters));
     lc_module_train(t->m, true);

@@ -172,12 +172,11 @@ static bool in_window(const lc_trainer *t)
     return t->epoch_open && t->accumulating && t->window_backwards > 0;
 }
 
-static lc_status save_loop(lc_trainer *t, lc_state *root)
+static lc_status save_counters(const lc_trainer *t, lc_state *o)
 {
-    lc_state *o, *counts;
+    lc_state *counts;
     bool at_end = t->phase == LC__PHASE_EPOCH_END;
     int64_t epoch = t->epoch_open ? t->cursor_epoch : t->current_epoch + (at_end ? 1 : 0);
-    LC_TRY(lc_state_set_object(root, "loop", &o));
     LC_TRY(lc_state_set_int(o, "epoch", epoch));
     LC_TRY(lc_state_set_int(o, "global_step", t->global_step));
     LC_TRY(lc_state_set_int(o, "batches_that_stepped", t->batches_that_stepped));
@@ -199,11 +198,26 @@ static lc_status save_loop(lc_trainer *t, lc_state *root)
     LC_TRY(lc_state_set_int(o, "window_begin", t->epoch_open ? t->window_begin : 0));
     if (lc__chunks_window(t)) LC_TRY(lc_state_set_double(o, "window_chunks", t->chunks->window));
     LC_TRY(lc_state_set_int(o, "global_batch", lc__global_batch(t)));
-    LC_TRY(lc__source_save(t->comm, &t->train, o));
     LC_TRY(lc_state_set_array(o, "val_batches", &counts));
     for (int i = 0; i < t->eval.n && t->stage == LC_STAGE_FIT; i++)
         LC_TRY(lc_state_set_int(counts, NULL, t->val_batch_count[i]));
     return LC_OK;
+}
+
+/* What follows after an error: with ranks, what they do together. */
+static bool goes_on(const lc_trainer *t, const lc__first_error *e)
+{
+    return e->status >= 0 || t->comm;
+}
+
+static lc_status save_loop(lc_trainer *t, lc_state *root)
+{
+    lc__first_error e = {0};
+    lc_state *o;
+    LC_TRY(lc_state_set_object(root, "loop", &o));
+    lc__first_error_note(&e, save_counters(t, o));
+    if (goes_on(t, &e)) lc__first_error_note(&e, lc__source_save(t->comm, &t->train, o));
+    return lc__first_error_status(&e);
 }
 
 static lc_status save_callback_tensor(void *ctx, const char *name, lc_tensor *tensor)
@@ -218,28 +232,52 @@ static lc_status save_own_tensor(void *ctx, const char *name, lc_tensor *tensor)
     return lc__ckpt_add_own(w->t->writer, LC_CKPT_TENSORS, name, tensor);
 }
 
-static lc_status save_run_state(save_walk *walk, lc_state *root)
+static lc_status save_metrics(lc_trainer *t, lc_state *root)
 {
-    lc_trainer *t = walk->t;
-    lc_state *o, *c;
-    LC_TRY(save_loop(t, root));
+    lc_state *o;
     LC_TRY(lc_state_set_object(root, "metrics", &o));
     for (int i = 0; i < t->metrics[LC_CALLBACK_METRICS].n; i++)
         LC_TRY(lc_state_set_double(o, t->metrics[LC_CALLBACK_METRICS].v[i].name,
                                    t->metrics[LC_CALLBACK_METRICS].v[i].value));
+    return LC_OK;
+}
+
+static lc_status save_results(lc_trainer *t, lc_state *root)
+{
+    lc_state *o;
     LC_TRY(lc_state_set_array(root, "results", &o));
-    if (t->epoch_open || t->phase == LC__PHASE_EPOCH_END) LC_TRY(lc__results_save_all(t, &t->train_results, o));
+    bool open = t->epoch_open || t->phase == LC__PHASE_EPOCH_END;
+    return open ? lc__results_save_all(t, &t->train_results, o) : LC_OK;
+}
+
+static lc_status save_callback(save_walk *walk, const lc__callback *cb, lc_state *list)
+{
+    lc_trainer *t = walk->t;
+    lc__first_error e = {0};
+    lc_state *o;
+    bool alone = cb->ops.ranks == LC_RANK_ZERO; /* elsewhere it has seen nothing */
+    LC_TRY(lc_state_set_object(list, lc__state_key(cb), &o));
+    lc_status s = cb->ops.save_state(cb->self, t, o);
+    if (s < 0) lc__first_error_note(&e, lc_fail_context(s, "save_state of %s", cb->ops.name));
+    if (goes_on(t, &e) && (!alone || lc__is_rank_zero(t)))
+        lc__first_error_note(&e, lc__walk_callback(t, cb, alone ? save_own_tensor : save_callback_tensor, walk));
+    return lc__first_error_status(&e);
+}
+
+static lc_status save_callbacks(save_walk *walk, lc_state *root)
+{
+    const lc_trainer *t = walk->t;
+    lc__first_error e = {0};
+    lc_state *o;
     LC_TRY(lc_state_set_object(root, "callbacks", &o));
-    for (int i = 0; i < t->n_callbacks; i++) {
-        const lc__callback *cb = t->callbacks[i];
-        if (!cb->ops.save_state) continue;
-        LC_TRY(lc_state_set_object(o, lc__state_key(cb), &c));
-        lc_status s = cb->ops.save_state(cb->self, t, c);
-        if (s < 0) return lc_fail_context(s, "save_state of %s", cb->ops.name);
-        bool alone = cb->ops.ranks == LC_RANK_ZERO; /* elsewhere it has seen nothing */
-        if (!alone || lc__is_rank_zero(t))
-            LC_TRY(lc__walk_callback(t, cb, alone ? save_own_tensor : save_callback_tensor, walk));
-    }
+    for (int i = 0; i < t->n_callbacks && goes_on(t, &e); i++)
+        if (t->callbacks[i]->ops.save_state) lc__first_error_note(&e, save_callback(walk, t->callbacks[i], o));
+    return lc__first_error_status(&e);
+}
+
+static lc_status save_settings(lc_trainer *t, lc_state *root)
+{
+    lc_state *o;
     LC_TRY(lc_state_set_object(root, "precision", &o));
     if (t->precision->save_state) LC_TRY(t->precision->save_state(t->precision_self, o));
     LC_TRY(lc_state_set_int(root, "seed", t->opt.seed));
@@ -261,11 +299,8 @@ static bool saves_sharded(const lc_trainer *t)
     return t->sharded_checkpoints && (t->comm || t->n_ranks == 1);
 }
 
-static lc_status fill_checkpoint(lc_trainer *t, bool weights_only, lc__views *views)
+static lc_status save_head(lc_trainer *t, bool weights_only, lc_state *root)
 {
-    lc_ckpt_writer *w = t->writer;
-    lc_state *root = lc_ckpt_state(w), *own;
-    save_walk walk = {t, saves_sharded(t), views};
     LC_TRY(lc_state_set_text(root, "lightc_version", lc_version()));
     LC_TRY(lc_state_set_int(root, "format", LC__STATE_FORMAT));
     LC_TRY(lc_state_set_text(root, "model", t->mo.name ? t->mo.name : ""));
@@ -275,18 +310,50 @@ static lc_status fill_checkpoint(lc_trainer *t, bool weights_only, lc__views *vi
     LC_TRY(lc_state_set_text(root, "strategy", t->strategy->name));
     LC_TRY(lc_state_set_int(root, "world_size", t->n_ranks));
     LC_TRY(lc_state_set_text(root, "state_dict_type", saves_sharded(t) ? "sharded" : "full"));
-    LC_TRY(lc__hyperparameters_write(t->m, lc_trainer_datamodule(t), root));
-    LC_TRY(lc_module_visit(t->m, save_model_tensor, &walk));
-    if (!weights_only) {
-        LC_TRY(save_run_state(&walk, root));
-        LC_TRY(lc__save_optimizers(t->m, &t->optimizers, w, walk.ranges, views));
-        if (in_window(t) && t->graph->reducer) LC_TRY(lc__reducer_share(t->graph->reducer));
-        if (in_window(t)) LC_TRY(lc_module_visit(t->m, save_gradient, &walk));
-    }
+    return lc__hyperparameters_write(t->m, lc_trainer_datamodule(t), root);
+}
+
+static lc_status save_gradients(save_walk *walk)
+{
+    lc_trainer *t = walk->t;
+    if (!in_window(t)) return LC_OK;
+    if (t->graph->reducer) LC_TRY(lc__reducer_share(t->graph->reducer));
+    return lc_module_visit(t->m, save_gradient, walk);
+}
+
+static lc_status save_by_hooks(lc_trainer *t, lc_state *root)
+{
+    lc_state *own;
     LC_TRY(lc__datamodule_save(t, root));
     LC_TRY(lc_state_set_object(root, "module", &own));
     LC_TRY(LC__CALLBACK_HOOK(t, ON_SAVE_CHECKPOINT, on_save_checkpoint, root));
     return LC__MODULE_HOOK(t, ON_SAVE_CHECKPOINT, on_save_checkpoint, own);
+}
+
+/* Ranks put much of it together, so one whose callback, hook or metric has failed goes through the rest with the
+ * others: what is noted here all agree on when they are through. */
+static lc_status fill_checkpoint(lc_trainer *t, bool weights_only, lc__views *views)
+{
+    lc_ckpt_writer *w = t->writer;
+    lc_state *root = lc_ckpt_state(w);
+    save_walk walk = {t, saves_sharded(t), views};
+    lc__first_error e = {0};
+#define STEP(call)                                                                                                     \
+    if (goes_on(t, &e)) lc__first_error_note(&e, call)
+    STEP(save_head(t, weights_only, root));
+    STEP(lc_module_visit(t->m, save_model_tensor, &walk));
+    if (!weights_only) {
+        STEP(save_loop(t, root));
+        STEP(save_metrics(t, root));
+        STEP(save_results(t, root));
+        STEP(save_callbacks(&walk, root));
+        STEP(save_settings(t, root));
+        STEP(lc__save_optimizers(t->m, &t->optimizers, w, walk.ranges, views));
+        STEP(save_gradients(&walk));
+    }
+    STEP(save_by_hooks(t, root));
+#undef STEP
+    return lc__ranks_agree(t->comm, lc__first_error_status(&e));
 }
 
 /* What this rank, that acts alone since others are lost, has only a part of; NULL: nothing. Weights and the state of
@@ -325,11 +392,13 @@ lc_status lc__save_checkpoint(lc_trainer *t, const char *path, bool weights_only
                        "a checkpoint can only be saved between steps (in on_train_batch_end or later), not "
                        "while one is recorded");
     LC_TRY(lc__buffers_from_rank_zero(t));
-    if (!t->writer) LC_TRY(lc_ckpt_writer_new(&t->writer));
+    status = t->writer ? LC_OK : lc_ckpt_writer_new(&t->writer);
+    LC_TRY(lc__ranks_agree(t->comm, status));
     int64_t start = LC__PROFILE_START(t);
-    LC_TRY(lc__ckpt_wait_together(t->writer, t->comm));
-    LC_TRY_GOTO(status, done, lc_ckpt_begin(t->writer, path));
-    begun = true;
+    status = lc__ckpt_wait_together(t->writer, t->comm);
+    if (status >= 0) status = lc_ckpt_begin(t->writer, path);
+    begun = status >= 0;
+    LC_TRY_GOTO(status, done, lc__ranks_agree(t->comm, status));
     const lc__ckpt_origin origin = lc__origin(t);
     lc__ckpt_set_origin(t->writer, &origin);
     LC_TRY_GOTO(status, done, fill_checkpoint(t, weights_only, &views));

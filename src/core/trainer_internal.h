@@ -178,8 +178,9 @@ struct lc_trainer {
     lc_module *m;
     lc_module_ops mo; /* every slot filled */
     bool has_validation_step, has_test_step, has_predict_step, has_validation_model_train, has_test_model_train,
-        has_before_backward, has_late_hooks; /* late: between the backward pass and the update */
-    bool *modes;                             /* train/eval flags of the module tree while an evaluation runs */
+        has_before_backward, has_before_optimizer_step, has_train_batch_end,
+        has_late_hooks; /* late: between the backward pass and the update */
+    bool *modes;        /* train/eval flags of the module tree while an evaluation runs */
     int n_modes, cap_modes;
     lc_graph *graph;
     struct lc__parts *parts; /* parts.h; NULL: one device */
@@ -196,6 +197,7 @@ struct lc_trainer {
     int norms_leader;                  /* in a batch that some ranks have no sample of; -1 */
     bool stop_wish, agreed_save, agreed_validate; /* of this rank alone; of all ranks */
     int agreed_signal;
+    bool votes_skip, votes_stop; /* in a fit, after hooks that may want it on one rank (ranks.h) */
     const lc_precision_ops *precision;
     void *precision_self;
     lc_optimizers optimizers;

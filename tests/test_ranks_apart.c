@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What one rank alone has, wants or cannot do is known to all of them, or ends all of them with its reason: none waits
+ * for the others, and no two train on as if they were alike. */
+#include "comm_world.h"
+#include "quiet_options.h"
+#include "scratch.h"
+#include "small_net.h"
+
+enum { RANKS = 3, BATCH = 4, ODD = 1 };
+
+typedef struct job {
+    const char *strategy;
+    lc_callback (*callback)(void *ctx);
+    bool plateau;
+    bool saves; /* in batch 2, and goes on whatever came of it */
+    enum { NEITHER, STOPS, SKIPS } wants;
+    int who; /* wants that in batch 2; RANKS: all */
+    const char *save_path;
+    int64_t steps; /* what came of it, of all ranks alike */
+    int ranks;
+} job;
+
+typedef struct net {
+    small_net base;
+    job *j;
+    int rank;
+    lc_status saved;
+    char message[1024];
+} net;
+
+static lc_status optimizers(lc_module *self, lc_optimizers *out)
+{
+    net *m = (net *)self;
+    LC_TRY(small_net_sgd(self, out));
+    if (!m->j->plateau) return LC_OK;
+    lc_optimizer *o = out->optimizers[0].optimizer;
+    return lc_optimizers_add_scheduler(
+        out, (lc_scheduler_config){.scheduler = lc_reduce_lr_on_plateau(o, .patience = 0, .factor = 0.5),
+                                   .interval = LC_INTERVAL_STEP,
+                                   .monitor = "of_rank_0",
+                                   .not_strict = true});
+}
+
+static lc_status wants(const net *m, int64_t i, lc_status what)
+{
+    return i == 2 && (m->j->who == RANKS || m->j->who == m->rank) ? what : LC_OK;
+}
+
+static lc_status before_step(lc_module *self, lc_optimizer *o)
+{
+    const net *m = (net *)self;
+    (void)o;
+    return m->j->wants == SKIPS ? wants(m, lc_trainer_batch_idx(self->trainer), LC_SKIP) : LC_OK;
+}
+
+static lc_status end_of_batch(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
+{
+    net *m = (net *)self;
+    (void)o, (void)b;
+    if (m->j->wants == STOPS) return wants(m, i, LC_STOP);
+    if (!m->j->saves || i != 2) return LC_OK;
+    m->saved = lc_trainer_save_checkpoint(self->trainer, m->j->save_path, false);
+    snprintf(m->message, sizeof m->message, "%s", lc_error_message());
+    return LC_OK;
+}
+
+static const lc_module_ops net_ops = {
+    LC_MODULE_OPS_INIT("net"),
+    .training_step = small_net_training_step,
+    .on_before_optimizer_step = before_step,
+    .on_train_batch_end = end_of_batch,
+    .configure_optimizers = optimizers,
+};
+
+static lc_status fit(job *j, lc_comm *comm, net *m, float *weight)
+{
+    lc_dataloader *train;
+    lc_trainer *t;
+    lc_trainer_options opt = quiet_options(comm);
+    lc_callback callbacks[3];
+    char message[1024];
+    *m = (net){.j = j, .rank = comm ? lc_comm_rank(comm) : 0};
+    opt.max_epochs = 2;
+    opt.strategy = comm ? j->strategy : NULL;
+    opt.callbacks = callbacks;
+    if (j->callback) callbacks[opt.n_callbacks++] = j->callback(m);
+    LC_TRY(loader_of(0, 60, BATCH * RANKS / (comm ? lc_comm_size(comm) : 1), false, &train));
+    LC_TRY(small_net_init(&m->base, &net_ops, 1));
+    LC_TRY(lc_trainer_new(&opt, &t));
+    lc_status s = lc_trainer_fit(t, &m->base.base, &(lc_run_args){.train_dataloader = train});
+    if (m->rank == 0) j->steps = lc_trainer_global_step(t);
+    if (s >= 0 && weight) s = lc_tensor_read(m->base.l1.weight, weight, sizeof(float) * WIDTH * FEATURES);
+    snprintf(message, sizeof message, "%s", lc_error_message());
+    lc_trainer_free(t);
+    lc_dataloader_free(train);
+    small_net_release(&m->base);
+    return s < 0 ? lc_fail(s, "%s", message) : LC_OK;
+}
+
+/* ---- a number that rank 0 alone has logged ---- */
+
+static lc_status log_on_rank_0(void *self, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
+{
+    net *m = self;
+    (void)t, (void)o, (void)b;
+    lc_log_value(&m->base.base, "of_rank_0", (double)i, .rank_zero_only = true);
+    return LC_OK;
+}
+
+static const lc_callback_ops log_ops = {LC_CALLBACK_OPS_INIT("OfRank0"), .ranks = LC_RANK_ZERO,
+                                        .on_train_batch_end = log_on_rank_0};
+
+static lc_status monitors(lc_comm *comm, void *ctx)
+{
+    net m = {.j = ctx, .rank = lc_comm_rank(comm)};
+    lc_dataloader *train;
+    lc_trainer *t;
+    lc_callback callbacks[3] = {{&log_ops, &m}};
+    lc_trainer_options opt = quiet_options(comm);
+    opt.max_epochs = 3;
+    opt.strategy = "ddp";
+    opt.enable_checkpointing = LC_ON;
+    opt.default_root_dir = m.j->save_path;
+    opt.callbacks = callbacks;
+    opt.n_callbacks = 3;
+    LC_TRY(lc_early_stopping_new(
+        &(lc_early_stopping_args){
+            .monitor = "of_rank_0", .patience = 5, .check_on_train_epoch_end = LC_ON, .strict = LC_OFF},
+        &callbacks[1]));
+    LC_TRY(lc_model_checkpoint_new(
+        &(lc_model_checkpoint_args){.monitor = "of_rank_0", .every_n_train_steps = 2, .save_top_k = 1}, &callbacks[2]));
+    LC_TRY(loader_of(0, 60, BATCH, false, &train));
+    LC_TRY(small_net_init(&m.base, &net_ops, 1));
+    LC_TRY(lc_trainer_new(&opt, &t));
+    LC_TRY(lc_trainer_fit(t, &m.base.base, &(lc_run_args){.train_dataloader = train}));
+    double lr, mine;
+    LC_TRY(lc_optimizer_get(lc_trainer_optimizer(t, 0), 0, "lr", &lr));
+    mine = lr;
+    LC_TRY(lc_comm_broadcast(comm, &lr, 1, LC_F64, 0, NULL));
+    RANK_CHECK(mine == lr && lr < 0.1);
+    lc_trainer_free(t);
+    lc_dataloader_free(train);
+    small_net_release(&m.base);
+    return LC_OK;
+}
+
+TEST(monitors_look_at_what_rank_0_alone_has)
+{
+    job j = {.plateau = true, .save_path = fresh_dir("apart")};
+    CHECK_RANKS("threads", RANKS, monitors, &j);
+}
+
+/* ---- a checkpoint that one rank cannot fill ---- */
+
+static lc_status save_nothing(void *self, lc_trainer *t, lc_state *out)
+{
+    (void)self, (void)out;
+    return lc_trainer_global_rank(t) == ODD ? lc_fail(LC_ERR_USER, "the state of this rank is gone") : LC_OK;
+}
+
+static const lc_callback_ops full_ops = {LC_CALLBACK_OPS_INIT("Full"), .save_state = save_nothing};
+
+static lc_callback full(void *ctx)
+{
+    return (lc_callback){&full_ops, ctx};
+}
+
+static lc_status save_and_go_on(lc_comm *comm, void *ctx)
+{
+    job *j = ctx;
+    net m;
+    LC_TRY(fit(j, comm, &m, NULL));
+    RANK_CHECK(m.saved == LC_ERR_USER);
+    RANK_CHECK(strstr(m.message, "the state of this rank is gone"));
+    RANK_CHECK(m.rank == ODD || strstr(m.message, "rank 1: "));
+    return LC_OK;
+}
+
+TEST(a_rank_that_cannot_save_keeps_nobody_waiting)
+{
+    static const char *const strategies[] = {"ddp", "sharded_1", "sharded_3"};
+    char path[400];
+    snprintf(path, sizeof path, "%s/a.ckpt", fresh_dir("apart"));
+    for (int i = 0; i < 3; i++) {
+        job j = {.strategy = strategies[i], .callback = full, .saves = true, .save_path = path};
+        CHECK_RANKS("threads", RANKS, save_and_go_on, &j);
+        CHECK_EQ(j.steps, 10);
+    }
+}
+
+/* ---- what one rank wants of the loop ---- */
+
+typedef struct one_process {
+    job j;
+    float weight[WIDTH * FEATURES];
+    int64_t steps;
+} one_process;
+
+static lc_status as_one_process(lc_comm *comm, void *ctx)
+{
+    one_process *one = ctx;
+    net m;
+    float weight[WIDTH * FEATURES];
+    LC_TRY(fit(&one->j, comm, &m, weight));
+    RANK_CHECK(m.rank || one->j.steps == one->steps);
+    for (int i = 0; i < WIDTH * FEATURES; i++) RANK_CHECK(fabsf(weight[i] - one->weight[i]) < 3e-6F);
+    return LC_OK;
+}
+
+static void check_wish(int what, int64_t steps)
+{
+    static const char *const strategies[] = {"ddp", "sharded_3"};
+    one_process one = {.j = {.wants = what, .who = RANKS}};
+    net m;
+    CHECK_OK(fit(&one.j, NULL, &m, one.weight));
+    one.steps = one.j.steps;
+    CHECK_EQ(one.steps, steps);
+    for (int i = 0; i < 2; i++)
+        for (int who = 0; who <= RANKS; who += who ? RANKS - 1 : 1) {
+            one.j.strategy = strategies[i];
+            one.j.who = who;
+            CHECK_RANKS("threads", RANKS, as_one_process, &one);
+        }
+}
+
+TEST(a_stop_at_the_end_of_a_batch_is_one_for_all)
+{
+    check_wish(STOPS, 3);
+}
+
+TEST(an_update_is_left_out_on_all_ranks_or_on_none)
+{
+    check_wish(SKIPS, 10);
+}
+
+TEST_MAIN
