@@ -57,12 +57,12 @@ LC_API lc_status lc_ckpt_add_data(lc_ckpt_writer *w, lc_ckpt_part part, const ch
 LC_API lc_status lc_ckpt_add_stored(lc_ckpt_writer *w, lc_ckpt_part part, lc_safetensors *from, int64_t i) LC_MUST_USE;
 /* The root of state.json; fill it before lc_ckpt_commit. Borrowed. */
 LC_API lc_state *lc_ckpt_state(lc_ckpt_writer *w);
-/* What is to be done as soon as the checkpoint that was begun (if none was: that was committed last) is safe, and not
- * at all if it is not saved, by the background thread: make `link`, in the same directory, a symbolic link to it
- * ("DIR/last.ckpt"; if asked for before lc_ckpt_commit, an error comes with the result; a checkpoint that has that name
- * is removed); */
+/* As soon as the checkpoint that was begun (if none was: that was committed last) is safe, the background thread makes
+ * `link` ("DIR/last.ckpt") a symbolic link to it; if it is not saved, nothing happens. `link` must be in the
+ * checkpoint's directory (LC_ERR_ARGUMENT). If asked for before lc_ckpt_commit, errors of linking come with its result.
+ * A checkpoint that has the link's name is removed. LC_ERR_STATE: there is no checkpoint. */
 LC_API lc_status lc_ckpt_then_link(lc_ckpt_writer *w, const char *link) LC_MUST_USE;
-/* remove an older checkpoint (not part of the result). */
+/* In the same way removes an older checkpoint. What goes wrong with that is not part of the result. */
 LC_API lc_status lc_ckpt_then_remove(lc_ckpt_writer *w, const char *path) LC_MUST_USE;
 /* Takes the snapshot. With `wait` it returns when the checkpoint is durable, read back and under its name; otherwise a
  * thread does that and the result comes from the next lc_ckpt_wait or lc_ckpt_begin. A checkpoint at that path is
@@ -71,9 +71,9 @@ LC_API lc_status lc_ckpt_then_remove(lc_ckpt_writer *w, const char *path) LC_MUS
 LC_API lc_status lc_ckpt_commit(lc_ckpt_writer *w, bool wait) LC_MUST_USE;
 /* Waits for the checkpoint in flight and returns its result (once); LC_OK if there is none. */
 LC_API lc_status lc_ckpt_wait(lc_ckpt_writer *w) LC_MUST_USE;
-/* True if a checkpoint is in flight. */
+/* True if a checkpoint is in flight; false when it is safe, which may be before links are made and others removed. */
 LC_API bool lc_ckpt_busy(lc_ckpt_writer *w);
-/* Gives up the checkpoint that was begun and not committed. */
+/* Gives up the checkpoint that was begun and not committed. One in flight goes on. */
 LC_API void lc_ckpt_abort(lc_ckpt_writer *w);
 
 /* ---- reading ---- */

@@ -59,6 +59,10 @@ typedef struct lc_clip_args {
 
 LC_BEGIN_DECLS
 
+/* Errors: those of lc_fabric_save are the same on all ranks, if one of them fails. Any other may be
+ * one rank's alone, which must then leave (return lc_exit_status(status) from main): the others learn of it with their
+ * next collective call, as LC_ERR_PEER, and do not wait for it. */
+
 /* Makes the processes of the strategy; every rank returns from it. The process that has started them gets LC_STOP, with
  * *out NULL, when they have ended (docs/launching.md). options NULL: the defaults. */
 LC_API lc_status lc_fabric_new(const lc_fabric_options *options, lc_fabric **out) LC_MUST_USE;
@@ -95,6 +99,7 @@ LC_API void lc_fabric_no_backward_sync(lc_fabric *f, bool on);
 /* ---- ranks. Collective: every rank calls them, in the same order. ---- */
 LC_API int lc_fabric_global_rank(const lc_fabric *f);
 LC_API int lc_fabric_world_size(const lc_fabric *f);
+/* values [n] become those of all ranks together, in place. */
 LC_API lc_status lc_fabric_all_reduce(lc_fabric *f, double *values, int n, lc_log_reduce how) LC_MUST_USE;
 /* The values of rank `source` on every rank. */
 LC_API lc_status lc_fabric_broadcast(lc_fabric *f, double *values, int n, int source) LC_MUST_USE;

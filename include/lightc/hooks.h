@@ -280,7 +280,11 @@ typedef struct lc_log_args {
     unsigned char on_epoch;           /* lc_choice: reduced over the epoch; default depends on the hook */
     unsigned char reduce_fx;          /* lc_log_reduce: how it is reduced over the epoch */
     unsigned char add_dataloader_idx; /* lc_choice: append "/dataloader_idx_N" with several loaders; default on */
-    bool sync_dist;                   /* reduce over ranks */
+    /* The value of a step is the mean (sum, ...) over all ranks, in place of rank 0's: all ranks log it in that step.
+     * Values of an epoch are those of all ranks anyway. */
+    bool sync_dist;
+    /* Not reduced, over an epoch neither: each rank keeps its own, and rank 0's is logged and monitored. Other ranks
+     * need not log it. */
     bool rank_zero_only;
     int64_t batch_size; /* weight of the mean; 0: samples in the batch */
     lc_site site;       /* filled in by the macro */

@@ -92,8 +92,10 @@ LC_API void lc_trainer_log_at(lc_trainer *t, const char *name, double value, lc_
 /* Sends a row to the loggers at once, outside of the rules of lc_log. epoch -1: the row has none. */
 LC_API lc_status lc_trainer_log_row(lc_trainer *t, const lc_metric_value *values, int n, int64_t step,
                                     int64_t epoch) LC_MUST_USE;
-/* What is not a row of numbers. It goes at once to the loggers that keep such things (docs/loggers.md); if none does, a
- * warning says so once. Without a run that logs nothing happens. step -1: lc_trainer_logger_step. */
+/* What is not a row of numbers; rank 0 sends it, and all ranks may call (a tensor in slices must be gathered first). An
+ * error says what is wrong with the arguments; what a logger cannot do is a warning, once, as for rows. It goes at once
+ * to the loggers that keep such things (docs/loggers.md); if none does, a warning says so once. Without a run that logs
+ * nothing happens. step -1: lc_trainer_logger_step. */
 LC_API lc_status lc_trainer_log_hyperparameters(lc_trainer *t, const lc_hparam *params, int n) LC_MUST_USE;
 /* How the elements of x are distributed, in TensorBoard's own bins. What is not finite is not counted. */
 LC_API lc_status lc_trainer_log_histogram(lc_trainer *t, const char *name, lc_tensor *x, int64_t step) LC_MUST_USE;
@@ -109,7 +111,11 @@ LC_API void lc_trainer_message(lc_trainer *t, const char *level, const char *for
 /* Changes accumulate_grad_batches from the next window on; a window that has begun ends as it began. */
 LC_API lc_status lc_trainer_set_accumulate_grad_batches(lc_trainer *t, int64_t n) LC_MUST_USE;
 
-/* ---- state ---- */
+/* ---- state ----
+ * Of the run that is under way, or of the last one; before the first they are 0, NULL, "" or -1 where that says
+ * unknown. What has an index gives NULL (or a struct of zeros) where there is no such. Modules and datamodules are the
+ * program's; loaders, optimizers and schedulers are borrowed until the next run begins, loggers and callbacks until
+ * lc_trainer_free. */
 LC_API lc_module *lc_trainer_module(const lc_trainer *t);
 LC_API lc_graph *lc_trainer_graph(const lc_trainer *t);
 LC_API const lc_trainer_options *lc_trainer_get_options(const lc_trainer *t); /* resolved */
@@ -184,7 +190,8 @@ LC_API lc_callback lc_trainer_checkpoint_callback(const lc_trainer *t, int nth);
 /* Seconds of wall clock since the run began (after a run: since the last one began). */
 LC_API double lc_trainer_elapsed(const lc_trainer *t);
 
-/* ---- metrics ---- */
+/* ---- metrics ----
+ * As logged in the run that is under way, or the last one: each run begins with none. Before that there are none. */
 typedef enum lc_metric_set {
     LC_CALLBACK_METRICS = 0, /* everything that can be monitored */
     LC_LOGGED_METRICS,       /* what went to the loggers last */
@@ -193,6 +200,7 @@ typedef enum lc_metric_set {
 /* LC_ERR_NOT_FOUND names what there is. */
 LC_API lc_status lc_trainer_metric(lc_trainer *t, const char *name, double *out) LC_MUST_USE;
 LC_API int lc_trainer_metric_count(lc_trainer *t, lc_metric_set set);
+/* In the order they were logged first; name NULL: there is no such. The name is borrowed until the next run begins. */
 LC_API lc_metric_value lc_trainer_metric_at(lc_trainer *t, lc_metric_set set, int i);
 
 LC_END_DECLS

@@ -55,14 +55,21 @@ void lc__map_free(lc__metric_map *m)
 
 /* ---- what users read ---- */
 
+static const lc__metric_map *map_of(const lc_trainer *t, lc_metric_set set)
+{
+    static const lc__metric_map none;
+    return (unsigned)set < sizeof t->metrics / sizeof *t->metrics ? &t->metrics[set] : &none;
+}
+
 int lc_trainer_metric_count(lc_trainer *t, lc_metric_set set)
 {
-    return t->metrics[set].n;
+    return map_of(t, set)->n;
 }
 
 lc_metric_value lc_trainer_metric_at(lc_trainer *t, lc_metric_set set, int i)
 {
-    return t->metrics[set].v[i];
+    const lc__metric_map *m = map_of(t, set);
+    return i >= 0 && i < m->n ? m->v[i] : (lc_metric_value){NULL, NAN};
 }
 
 lc_status lc_trainer_metric(lc_trainer *t, const char *name, double *out)

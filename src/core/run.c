@@ -174,6 +174,7 @@ static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_
     t->deferred = t->recording = t->skip = false;
     t->epoch_end_reached = t->validating = t->sanity = false;
     t->batch = NULL;
+    for (size_t i = 0; i < sizeof t->metrics / sizeof *t->metrics; i++) lc__map_clear(&t->metrics[i]);
     t->depth = 0;
     atomic_store(&t->signal, 0);
     atomic_store(&t->save_requested, 0);
