@@ -120,6 +120,43 @@ TEST(what_is_done_afterwards)
     CHECK(access(a, F_OK) < 0);
 }
 
+static int no_exchange(const lc__io *io, const char *a, const char *b)
+{
+    (void)io, (void)a, (void)b;
+    errno = EINVAL;
+    return -1;
+}
+
+/* Another trainer cleans the directory whenever something got another name. */
+static int rename_and_clean(const lc__io *io, const char *from, const char *to)
+{
+    char dir[512];
+    int rc = lc__io_system.rename(io, from, to);
+    snprintf(dir, sizeof dir, "%.*s", (int)(strrchr(to, '/') - to), to);
+    return rc == 0 && lc_checkpoint_clean(dir) < 0 ? -1 : rc;
+}
+
+TEST(a_checkpoint_that_gives_way_is_not_put_back_by_others)
+{
+    char path[512];
+    const char *dir = fresh_dir("aside");
+    lc__io io = lc__io_system;
+    lc_ckpt_writer *w;
+    io.exchange = no_exchange;
+    io.rename = rename_and_clean;
+    snprintf(path, sizeof path, "%s/a.ckpt", dir);
+    CHECK_OK(lc_ckpt_writer_new(&w));
+    lc__ckpt_writer_set_io(w, &io);
+    for (int i = 1; i <= 3; i++) {
+        CHECK_OK(save_with(w, path, i, false));
+        CHECK_OK(lc_ckpt_wait(w));
+        CHECK_EQ(step_of(path), i);
+    }
+    lc__ckpt_rest(w);
+    CHECK_EQ(count_entries(dir), 1);
+    lc_ckpt_writer_free(w);
+}
+
 /* The same, asked for when the checkpoint is already on its way, or done. */
 TEST(what_is_done_afterwards_can_be_said_late)
 {

@@ -261,6 +261,42 @@ static lc_status may_replace(const char *path)
         "another name");
 }
 
+/* Held while it has no name: who cleans the directory takes what nobody holds for a dead process's (is_dead), by its
+ * age where there are no locks, and would give it its name back. -1: it cannot be. */
+static int hold(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return -1;
+    (void)!flock(fd, LOCK_EX | LOCK_NB);
+    (void)!futimens(fd, NULL);
+    return fd;
+}
+
+/* Where the file system has no exchange: between two renames the name is missing, but both checkpoints are there. */
+static lc_status rename_twice(const lc__io *io, const char *parent, const char *path, char **temp, char **old)
+{
+    char *aside = NULL;
+    lc_status status = LC_OK;
+    LC_TRY(lc__ckpt_temp_name(parent, "old", lc__path_base(path), &aside));
+    int held = hold(path);
+    if (io->rename(io, path, aside) < 0) {
+        status = lc__io_fail(errno, "rename", path);
+    } else if (io->rename(io, *temp, path) < 0) {
+        status = lc__io_fail(errno, "rename to", path);
+        if (io->rename(io, aside, path) < 0)
+            lc_fail_context(status, "the checkpoint that was at \"%s\" is now at \"%s\"", path, aside);
+    }
+    if (held >= 0) close(held);
+    if (status < 0) {
+        free(aside);
+        return status;
+    }
+    free(*temp);
+    *temp = NULL;
+    *old = aside;
+    return LC_OK;
+}
+
 /* Gives the finished directory its name. What had it before is at `*old` afterwards (NULL: nothing was). */
 static lc_status rename_into_place(lc_ckpt_writer *w, const char *parent, char **temp, char **old)
 {
@@ -278,25 +314,7 @@ static lc_status rename_into_place(lc_ckpt_writer *w, const char *parent, char *
         *temp = NULL;
         return LC_OK;
     }
-    /* No exchange on this file system: between two renames the name is missing, but both checkpoints are there. */
-    char *aside = NULL;
-    LC_TRY(lc__ckpt_temp_name(parent, "old", lc__path_base(path), &aside));
-    if (io->rename(io, path, aside) < 0) {
-        lc_status status = lc__io_fail(errno, "rename", path);
-        free(aside);
-        return status;
-    }
-    if (io->rename(io, *temp, path) < 0) {
-        lc_status status = lc__io_fail(errno, "rename to", path);
-        if (io->rename(io, aside, path) < 0)
-            lc_fail_context(status, "the checkpoint that was at \"%s\" is now at \"%s\"", path, aside);
-        free(aside);
-        return status;
-    }
-    free(*temp);
-    *temp = NULL;
-    *old = aside;
-    return LC_OK;
+    return rename_twice(io, parent, path, temp, old);
 }
 
 /* ---- chores ---- */
