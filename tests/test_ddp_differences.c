@@ -304,4 +304,74 @@ TEST(different_logged_names_are_named)
     }
 }
 
+/* ---- how it is trained ---- */
+
+typedef enum odd_training { LR, KIND, GROUPS, SCHEDULE, EVERY, ODD_TRAININGS } odd_training;
+
+typedef struct odd_net {
+    small_net base;
+    odd_training how; /* ODD_TRAININGS: as usual */
+} odd_net;
+
+static lc_status odd_optimizers(lc_module *self, lc_optimizers *out)
+{
+    const odd_net *m = (odd_net *)self;
+    lc_tensor *weights[] = {m->base.l1.weight, m->base.l2.weight}, *rest[] = {m->base.l1.bias, m->base.l2.bias};
+    lc_tensor *other[] = {m->base.l1.bias, m->base.l2.weight}, *other_rest[] = {m->base.l1.weight, m->base.l2.bias};
+    bool swapped = m->how == GROUPS;
+    lc_optimizer *o = m->how == KIND ? lc_rmsprop(self, .no_parameters = true, .lr = 0.1)
+                                     : lc_sgd(self, .no_parameters = true, .lr = m->how == LR ? 0.2 : 0.1);
+    if (lc_optimizer_add_group(o, "weights", swapped ? other : weights, 2) < 0) return LC_ERR_USER;
+    if (lc_optimizer_add_group(o, "rest", swapped ? other_rest : rest, 2) < 0) return LC_ERR_USER;
+    LC_TRY(lc_optimizers_add(out, o));
+    return lc_optimizers_add_scheduler(
+        out, (lc_scheduler_config){.scheduler = lc_step_lr(o, .step_size = m->how == SCHEDULE ? 3 : 2, .gamma = 0.5),
+                                   .frequency = m->how == EVERY ? 2 : 1});
+}
+
+static const lc_module_ops odd_ops = {
+    LC_MODULE_OPS_INIT("odd_net"),
+    .training_step = small_net_training_step,
+    .configure_optimizers = odd_optimizers,
+};
+
+static lc_status another_training(lc_comm *comm, void *ctx)
+{
+    odd_net m = {.how = lc_comm_rank(comm) == 1 ? *(odd_training *)ctx : ODD_TRAININGS};
+    lc_dataloader *train;
+    lc_trainer *t;
+    lc_trainer_options opt = quiet_options(comm);
+    opt.strategy = "sharded";
+    opt.max_epochs = 1;
+    LC_TRY(small_net_init(&m.base, &odd_ops, 1));
+    LC_TRY(loader_of(0, SAMPLES, 4, false, &train));
+    LC_TRY(lc_trainer_new(&opt, &t));
+    lc_status s = lc_trainer_fit(t, &m.base.base, &(lc_run_args){.train_dataloader = train});
+    char message[1024];
+    snprintf(message, sizeof message, "%s", lc_error_message());
+    lc_trainer_free(t);
+    lc_dataloader_free(train);
+    small_net_release(&m.base);
+    return s < 0 ? lc_fail(s, "%s", message) : LC_OK;
+}
+
+TEST(different_optimizers_are_named)
+{
+    static const char *const differ[ODD_TRAININGS] = {
+        [LR] = "rank 1 has optimizer 0, group 0: SGD lr=0.2 ",
+        [KIND] = "rank 1 has optimizer 0, group 0: RMSprop lr=0.1 ",
+        [GROUPS] =
+            "rank 1 has l1.weight in group 1 of optimizer 0 where rank 0 has l1.weight in group 0 of optimizer 0",
+        [SCHEDULE] = "StepLR step_size=3 gamma=0.5 where rank 0 has",
+        [EVERY] = "rank 1 has scheduler 0 of optimizer 0, each 2 epoch",
+    };
+    for (odd_training how = 0; how <= ODD_TRAININGS; how++) {
+        world *w = world_run("threads", 2, another_training, &how);
+        for (int i = 0; i < 2; i++)
+            if (how == ODD_TRAININGS ? w->ranks[i].status < 0 : !strstr(w->ranks[i].message, differ[how]))
+                TEST_FAIL("case %d, rank %d: %s", (int)how, i, w->ranks[i].message);
+        world_free(w);
+    }
+}
+
 TEST_MAIN

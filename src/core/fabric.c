@@ -173,6 +173,7 @@ lc_status lc_fabric_setup(lc_fabric *f, lc_module *m, lc_optimizer *const *optim
     for (int i = 0; i < n; i++) LC_TRY(lc_optimizers_add(&f->optimizers, optimizers[i]));
     if (f->precision->convert_module) LC_TRY(f->precision->convert_module(&f->precision_self, m));
     if (f->strategy->setup) LC_TRY(f->strategy->setup(f->strategy_self, f->graph, m, optimizers, n));
+    LC_TRY(lc__ranks_optimizers(f->comm, m, &f->optimizers));
     LC_TRY(lc__module_fill(m));
     LC_TRY(lc__memory_limit_apply(f->memory_limit, f->graph, m, &f->optimizers, NULL, false));
     lc_module_train(m, true);

@@ -186,6 +186,7 @@ static lc_status run_epoch(lc_trainer *t)
     t->resume_phase = LC__PHASE_START;
     t->epoch_end_reached = false;
     t->epoch_ended_early = false;
+    lc__tell_progress(t);
     if (t->resume_mid_epoch) {
         /* RESUME: inside of an epoch, whose start hooks have run. */
         t->resume_mid_epoch = false;
@@ -269,6 +270,7 @@ lc_status lc__end_of_epoch(lc_trainer *t)
 {
     lc__results *r = &t->train_results;
     fflush(stdout); /* what the program has printed so far is seen, also in a file, and before what is shown now */
+    lc__tell_progress(t);
     t->epoch_end_reached = true;
     t->epochs_processed++;
     t->epoch_complete = t->is_last_batch || t->epoch_ended_early;

@@ -320,7 +320,10 @@ lc_status lc__optimize(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
     t->recording = false;
     if (s < 0) return lc_fail_context(s, "epoch %lld, batch %lld", (long long)t->current_epoch, (long long)batch_idx);
     LC_TRY(lc__results_read(t, &t->train_results));
-    if (batch_idx == 0) LC_TRY(lc__share_names(t, &t->train_results, &t->train, batch));
+    if (batch_idx == 0) {
+        LC_TRY(lc__share_names(t, &t->train_results, &t->train, batch));
+        LC_TRY(lc__look_at_names(t, batch));
+    }
     LC_TRY(lc__results_reduce_step(t, &t->train_results, false));
     lc__results_publish_step(t, &t->train_results);
     if (t->global_step != before) {

@@ -58,8 +58,14 @@ void lc__tell_uneven(lc_trainer *t, const lc_batch *batch, int64_t shares);
  * validation), and in data (once the loaders are open). */
 lc_status lc__check_same_options(lc_trainer *t) LC_MUST_USE;
 lc_status lc__check_same_data(lc_trainer *t) LC_MUST_USE;
+/* The same of optimizers and schedulers of one model: kinds, numbers, and who trains which parameter. Collective. */
+lc_status lc__ranks_optimizers(lc_comm *comm, lc_module *m, const lc_optimizers *optimizers) LC_MUST_USE;
+/* In optimizers and schedulers, with their hyperparameters and parameters (as configure_optimizers has made them). */
+lc_status lc__check_same_optimizers(lc_trainer *t) LC_MUST_USE;
 /* The same of what has been logged since the values were reset. */
 lc_status lc__check_same_names(lc_trainer *t, const lc__results *r) LC_MUST_USE;
+/* After the first batch of a fit: a warning where that will be an error. Collective. */
+lc_status lc__look_at_names(lc_trainer *t, const lc_batch *batch) LC_MUST_USE;
 /* Whether a logged value is still to be put together over the ranks. Not collective. */
 bool lc__is_of_all_ranks(const lc__logged *e);
 /* Whether ranks have parts of an epoch's values, which have not been put together yet. Not collective. */

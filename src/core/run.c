@@ -184,6 +184,7 @@ static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_
         t->predictions[i].n = 0;
     }
     if (stage != LC_STAGE_FIT) t->n_results = 0;
+    lc__tell_progress(t);
     LC_TRY(make_graph(t));
     LC_TRY(lc__chunks_begin(t));
     if (t->profiling) lc__profiling_begin(t);
@@ -245,6 +246,7 @@ static lc_status set_up_optimizers(lc_trainer *t)
     LC_TRY(lc__check_accumulation(t, t->accumulate_next));
     for (int i = 0; i < t->optimizers.n; i++) list[i] = t->optimizers.optimizers[i].optimizer;
     if (t->strategy->setup) LC_TRY(t->strategy->setup(t->strategy_self, t->graph, t->m, list, t->optimizers.n));
+    LC_TRY(lc__ranks_optimizers(t->comm, t->m, &t->optimizers));
     if (t->restoring_from && stays_in_slices(t)) LC_TRY(lc__restore_module(t, LC__IN_SLICES));
     LC_TRY(lc__module_fill(t->m));
     LC_TRY(lc__unused_begin(t));
@@ -283,14 +285,14 @@ static void stop_message(lc_trainer *t, int64_t first_step)
     if (t->ckpt_path && t->global_step == first_step)
         lc_trainer_message(t, "info", "nothing was left to train: %s is at epoch %lld, step %lld already", t->ckpt_path,
                            (long long)t->current_epoch, (long long)t->global_step);
-    if (lc_trainer_num_training_batches(t) == 0)
-        lc_trainer_message(t, "warning",
-                           "fit stopped: no training batches; the loader has none (with drop_last: fewer "
-                           "samples than a batch of all ranks), or limit_train_batches leaves none");
-    else if (t->max_steps >= 0 && t->global_step >= t->max_steps)
+    if (t->max_steps >= 0 && t->global_step >= t->max_steps)
         lc_trainer_message(t, "info", "fit stopped: max_steps=%lld reached", (long long)t->max_steps);
     else if (t->max_epochs >= 0 && t->epochs_processed >= t->max_epochs)
         lc_trainer_message(t, "info", "fit stopped: max_epochs=%lld reached", (long long)t->max_epochs);
+    else if (lc_trainer_num_training_batches(t) == 0)
+        lc_trainer_message(t, "warning",
+                           "fit stopped: no training batches; the loader has none (with drop_last: fewer "
+                           "samples than a batch of all ranks), or limit_train_batches leaves none");
 }
 
 static lc_status fit_body(lc_trainer *t)

@@ -7,10 +7,12 @@
 #include "core/hyperparameters.h"
 #include "core/options.h"
 #include "core/ranks.h"
+#include "core/status.h"
 #include "core/str.h"
 #include "tensor/initial.h"
 #include "tensor/shard.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -234,6 +236,81 @@ lc_status lc__ranks_fill(lc_comm *comm, lc_module *m)
     return lc_module_visit(m, fill_tensor, comm);
 }
 
+/* ---- how it is trained ---- */
+
+/* Machines may compute a number differently in its last bits. */
+static void add_number(lc__str *out, const char *name, double value)
+{
+    if (isnan(value))
+        lc__str_add(out, " %s=nan", name);
+    else
+        lc__str_add(out, " %s=%.6g", name, value);
+}
+
+static void describe_optimizer(const lc_optimizer *opt, int i, lc__str *out)
+{
+    for (int g = 0; g < opt->n_groups; g++) {
+        lc__str_add(out, "optimizer %d, group %d: %s", i, g, opt->ops->name);
+        for (int h = 0; opt->ops->hyper_names[h]; h++)
+            add_number(out, opt->ops->hyper_names[h], opt->groups[g].hyper[h]);
+        lc__str_add(out, "\n");
+    }
+}
+
+static void describe_scheduler(const lc_scheduler *s, lc__str *out)
+{
+    lc__str_add(out, " %s", lc_scheduler_name(s));
+    for (int i = 0; i < LC_MAX_SCHED_ARGS && s->ops->args && s->ops->args[i]; i++)
+        add_number(out, s->ops->args[i], s->args[i]);
+    for (int i = 0; i < s->n_milestones; i++) lc__str_add(out, " at %lld", (long long)s->milestones[i]);
+    for (int i = 0; i < s->n_children; i++) describe_scheduler(s->children[i], out);
+}
+
+typedef struct owners {
+    const lc_optimizers *all;
+    lc__str *out;
+} owners;
+
+static bool has(const lc_param_group *g, const lc_tensor *p)
+{
+    for (int i = 0; i < g->n_parameters; i++)
+        if (g->parameters[i] == p) return true;
+    return false;
+}
+
+static lc_status describe_owners(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
+{
+    const owners *w = ctx;
+    (void)owner;
+    for (int i = 0; i < w->all->n && t->is_parameter; i++) {
+        const lc_optimizer *opt = w->all->optimizers[i].optimizer;
+        for (int g = 0; g < opt->n_groups; g++)
+            if (has(&opt->groups[g], t->tensor)) lc__str_add(w->out, "%s in group %d of optimizer %d\n", path, g, i);
+    }
+    return LC_OK;
+}
+
+lc_status lc__ranks_optimizers(lc_comm *comm, lc_module *m, const lc_optimizers *optimizers)
+{
+    lc__str text = {0};
+    owners w = {optimizers, &text};
+    if (!comm) return LC_OK;
+    for (int i = 0; i < optimizers->n; i++) describe_optimizer(optimizers->optimizers[i].optimizer, i, &text);
+    for (int i = 0; i < optimizers->n_schedulers; i++) {
+        const lc_scheduler_config *c = &optimizers->schedulers[i];
+        lc__str_add(&text, "scheduler %d of optimizer %d, each %lld %s%s%s:", i, c->optimizer, (long long)c->frequency,
+                    c->interval == LC_INTERVAL_STEP ? "step" : "epoch", c->monitor ? ", monitor " : "",
+                    c->monitor ? c->monitor : "");
+        describe_scheduler(c->scheduler, &text);
+        lc__str_add(&text, "\n");
+    }
+    lc_status s = lc_module_visit(m, describe_owners, &w);
+    lc__str_add(&text, "no more\n");
+    if (s >= 0) s = compare(comm, "optimizers", &text);
+    lc__str_free(&text);
+    return s;
+}
+
 /* ---- what is logged ---- */
 
 /* Ranks put values together in the order in which they were logged first, so that it has to be the same order. */
@@ -249,5 +326,20 @@ lc_status lc__check_same_names(lc_trainer *t, const lc__results *r)
     lc__str_add(&text, "no more\n");
     lc_status s = compare(t->comm, "logged values", &text);
     lc__str_free(&text);
-    return s;
+    if (s != LC_ERR_STATE) return s;
+    char why[1024];
+    lc__copy_message(why, sizeof why);
+    return lc_fail(s, "%s; log a value on every rank, in the same order, or with .rank_zero_only", why);
+}
+
+lc_status lc__look_at_names(lc_trainer *t, const lc_batch *batch)
+{
+    if (!t->comm || t->epochs_processed) return LC_OK;
+    if (lc__source_is_shared(&t->train) && lc__leaves_ranks_empty(t, &t->train, batch)) return LC_OK;
+    lc_status s = lc__ranks_agree(t->comm, lc__check_same_names(t, &t->train_results));
+    if (s != LC_ERR_STATE) return s;
+    lc_trainer_message(t, "warning",
+                       "%s (this was the first batch; where it is still so at the end of the epoch, the run ends)",
+                       lc_error_message());
+    return LC_OK;
 }
