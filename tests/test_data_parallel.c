@@ -658,7 +658,7 @@ TEST(a_limit_holds_for_all_devices_together)
         CHECK_STATUS(limited(&j, all + of_steps - 1), LC_ERR_MEMORY);
         CHECK_CONTAINS(lc_error_message(), "raise memory_limit to ");
         CHECK_STATUS(limited(&j, all), LC_ERR_MEMORY);
-        snprintf(needs, sizeof needs, "a rank needs %.2f MiB", (double)all / 1048576);
+        snprintf(needs, sizeof needs, "a rank needs %.2f KiB", (double)all / 1024);
         CHECK_CONTAINS(lc_error_message(), needs);
         CHECK_CONTAINS(lc_error_message(), "Fewer devices would hold fewer gradients");
     }

@@ -233,4 +233,93 @@ TEST(an_update_is_left_out_on_all_ranks_or_on_none)
     check_wish(SKIPS, 10);
 }
 
+/* ---- what is said where ranks or devices change results, or options cannot hold ---- */
+
+typedef struct heard {
+    char text[2048];
+} heard;
+
+static void hear(void *self, lc_trainer *t, const char *level, const char *text)
+{
+    heard *h = self;
+    size_t n = strlen(h->text);
+    (void)t, (void)level;
+    snprintf(h->text + n, sizeof h->text - n, "%s\n", text);
+}
+
+static const lc_callback_ops heard_ops = {LC_CALLBACK_OPS_INIT("Heard"), .on_message = hear};
+
+typedef struct norm_net {
+    small_net base;
+    lc_batch_norm_layer norm;
+} norm_net;
+
+static lc_tensor *norm_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    norm_net *m = (norm_net *)self;
+    (void)i;
+    lc_tensor *h = lc_batch_norm1d_forward(&m->norm, lc_linear_forward(&m->base.l1, b->x));
+    return lc_cross_entropy(lc_linear_forward(&m->base.l2, lc_relu(h)), b->y);
+}
+
+static const lc_module_ops norm_ops = {
+    LC_MODULE_OPS_INIT("norms"),
+    .training_step = norm_step,
+    .configure_optimizers = small_net_sgd,
+};
+
+static lc_status listen(const char *strategy, const char *devices, int64_t max_epochs, heard *h)
+{
+    norm_net m = {0};
+    lc_dataloader *train;
+    lc_trainer *t;
+    lc_callback callbacks[] = {{&heard_ops, h}};
+    lc_trainer_options opt = quiet_options(NULL);
+    opt.strategy = strategy;
+    opt.devices = devices;
+    opt.max_epochs = max_epochs;
+    opt.callbacks = callbacks;
+    opt.n_callbacks = 1;
+    h->text[0] = 0;
+    LC_TRY(small_net_init(&m.base, &norm_ops, 1));
+    lc_batch_norm1d_init(&m.norm, &m, "norm", WIDTH);
+    LC_TRY(loader_of(0, 60, 12, false, &train));
+    LC_TRY(lc_trainer_new(&opt, &t));
+    lc_status s = lc_trainer_fit(t, &m.base.base, &(lc_run_args){.train_dataloader = train});
+    lc_trainer_free(t);
+    lc_dataloader_free(train);
+    small_net_release(&m.base);
+    return s;
+}
+
+TEST(batch_norm_of_parts_is_told)
+{
+    heard h;
+    CHECK_OK(listen("data_parallel", "2", 1, &h));
+    CHECK_CONTAINS(h.text, "batch norm: each device normalises its own part of a batch");
+    CHECK_OK(listen(NULL, NULL, 1, &h));
+    CHECK(!strstr(h.text, "batch norm"));
+}
+
+TEST(a_fit_of_no_epochs_says_why_it_stopped)
+{
+    heard h;
+    CHECK_OK(listen(NULL, NULL, 0, &h));
+    CHECK_CONTAINS(h.text, "max_epochs=0 reached");
+    CHECK(!strstr(h.text, "no training batches"));
+}
+
+TEST(parameters_that_are_whole_anyway_cannot_stay_in_slices)
+{
+    static const char *const strategies[] = {NULL, "sharded_1", "data_parallel"};
+    for (int i = 0; i < 3; i++) {
+        lc_trainer *t;
+        lc_trainer_options opt = quiet_options(NULL);
+        opt.strategy = strategies[i];
+        opt.gather_parameters = false;
+        CHECK_STATUS(lc_trainer_new(&opt, &t), LC_ERR_CONFIG);
+        CHECK_CONTAINS(lc_error_message(), "use --strategy sharded or sharded_hybrid");
+    }
+}
+
 TEST_MAIN

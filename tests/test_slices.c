@@ -128,7 +128,7 @@ static lc_status evaluate_and_train(lc_comm *comm, const run_of *r, numbers *n)
     char best[600];
     opt.strategy = r->strategy;
     opt.shard_size = r->shard_size;
-    opt.gather_parameters = false;
+    opt.gather_parameters = !strcmp(r->strategy, "ddp");
     opt.bucket_cap_mb = small_units;
     opt.max_epochs = 2;
     opt.default_root_dir = r->root;
@@ -159,7 +159,7 @@ static lc_status evaluate_and_train(lc_comm *comm, const run_of *r, numbers *n)
      * that is given brings them back, wherever the module is whole. */
     rest.ckpt_path = best;
     for (int whole = 0; whole < 2; whole++) {
-        opt.gather_parameters = whole;
+        opt.gather_parameters = whole || !strcmp(r->strategy, "ddp");
         LC_TRY(lc_trainer_new(&opt, &t));
         LC_TRY(evaluate(t, whole ? &m.base.base : &other.base.base, &rest, 3 + whole, n));
         lc_trainer_free(t);

@@ -117,7 +117,6 @@ static const char *advice(bool sliced, bool would_fit, const lc__devices *device
 lc_status lc__memory_limit_apply(const char *text, lc_graph *g, lc_module *module, const lc_optimizers *optimizers,
                                  struct lc__devices *devices, bool gathers)
 {
-    const double mib = 1048576;
     int64_t limit, whole;
     lc_device_memory m;
     LC_TRY(lc__memory_limit_parse(text, &limit));
@@ -130,15 +129,14 @@ lc_status lc__memory_limit_apply(const char *text, lc_graph *g, lc_module *modul
     g->options.max_bytes = limit - held;
     if (devices) lc__devices_limit(devices, limit - held);
     if (limit > held && limit >= held + whole) return LC_OK;
-    char figures[160], more[80] = "", given[40];
-    if (limit < 10 << 10)
-        snprintf(given, sizeof given, "%lld bytes", (long long)limit);
-    else
-        snprintf(given, sizeof given, "%.2f MiB", (double)limit / mib);
+    char figures[160], more[80] = "";
+    bool small = held + whole < 100 << 10 || limit < 100 << 10;
+    const double unit = small ? 1024 : 1 << 20;
+    const char *name = small ? "KiB" : "MiB";
     snprintf(figures, sizeof figures, "parameters and buffers %.2f, gradients %.2f, optimizer state %.2f",
-             (double)(m.parameters + m.buffers) / mib, (double)m.gradients / mib, (double)m.optimizer_state / mib);
-    if (whole) snprintf(more, sizeof more, ", and whole parameters, when the run ends, %.2f", (double)whole / mib);
-    return lc_fail(LC_ERR_MEMORY, "a rank needs %.2f MiB (%s%s)%s; memory_limit is %s. %s",
-                   (double)(held + whole) / mib, figures, more, whole ? "" : " and memory for its steps", given,
-                   advice(sliced, limit > held, devices));
+             (double)(m.parameters + m.buffers) / unit, (double)m.gradients / unit, (double)m.optimizer_state / unit);
+    if (whole) snprintf(more, sizeof more, ", and whole parameters, when the run ends, %.2f", (double)whole / unit);
+    return lc_fail(LC_ERR_MEMORY, "a rank needs %.2f %s (%s%s)%s; memory_limit is %.2f %s. %s",
+                   (double)(held + whole) / unit, name, figures, more, whole ? "" : " and memory for its steps",
+                   (double)limit / unit, name, advice(sliced, limit > held, devices));
 }

@@ -38,7 +38,7 @@ struct lc__parts {
 lc_status lc__parts_setup(lc_trainer *t)
 {
     int n = t->strategy->devices ? t->strategy->devices(t->strategy_self) : 0;
-    if (n < 1 || (n == 1 && t->opt.deterministic)) return LC_OK;
+    if (n < 1 || (n == 1 && (t->opt.deterministic || t->mo.manual_optimization))) return LC_OK;
     if (!t->parts) {
         lc__devices *d;
         LC_TRY(lc__devices_new(t->graph, n, t->strategy->copies_parameters, &d));

@@ -10,14 +10,39 @@
  * no sum: one that has samples says what comes (comm_internal.h). Who has samples follows from how batches are sliced,
  * so all know it. Running statistics that such a rank has not moved it gets afterwards. */
 #include "comm/comm_internal.h"
+#include "core/parts.h"
 #include "core/ranks.h"
 #include "data/batch_slice.h"
 #include "nn/nn_internal.h"
 #include "tensor/tensor_impl.h"
 
+static lc_status find_norm(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
+{
+    bool *found = ctx;
+    (void)path, (void)mt;
+    *found |= lc__as_batch_norm(owner) != NULL;
+    return LC_OK;
+}
+
+/* Results then depend on the number of ranks, which nobody else would say. Chunks are the same for any number. */
+static lc_status tell_unsynced(lc_trainer *t)
+{
+    bool found = false, devices = lc__parts_most(t) > 1;
+    if (t->opt.deterministic || (t->n_ranks == 1 && !devices)) return LC_OK;
+    LC_TRY(lc_module_visit(t->m, find_norm, &found));
+    if (found)
+        lc_trainer_message(
+            t, "info",
+            "batch norm: each %s normalises its own part of a batch, so results depend on how many there "
+            "are; %s--sync_batchnorm true gives those of one process",
+            devices ? "device" : "rank", devices ? "--strategy ddp with " : "");
+    return LC_OK;
+}
+
 lc_status lc__norms_setup(lc_trainer *t)
 {
-    if (!t->opt.sync_batchnorm || !t->comm) return LC_OK;
+    if (!t->opt.sync_batchnorm) return tell_unsynced(t);
+    if (!t->comm) return LC_OK;
     lc__norms_release(t);
     LC_TRY(lc_comm_split(t->comm, 0, t->rank, &t->norms));
     t->norms_leader = -1;

@@ -175,6 +175,12 @@ lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out)
     t->n_ranks = t->comm ? lc_comm_size(t->comm) : 1;
     if (t->n_ranks == 1) t->comm = NULL;
     LC_TRY_GOTO(status, done, lc__request_check(&ask, t->strategy, t->comm, t->opt.deterministic));
+    if (!t->opt.gather_parameters && !t->strategy->shard_parameters)
+        LC_TRY_GOTO(status, done,
+                    lc_fail(LC_ERR_CONFIG,
+                            "gather_parameters=false: with the strategy %s every rank has whole parameters; use "
+                            "--strategy sharded or sharded_hybrid, or leave it out",
+                            t->strategy->name));
     LC_TRY_GOTO(status, done, lc__state_dict_type(t->opt.state_dict_type, t->strategy, &t->sharded_checkpoints));
     LC_TRY_GOTO(status, done, lc__copy_text(t->opt.default_root_dir ? t->opt.default_root_dir : ".", &t->root_dir));
     LC_TRY_GOTO(status, done, lc__default_callbacks(t));
