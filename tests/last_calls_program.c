@@ -3,7 +3,8 @@
  * or makes another call than the others, who wait for it:
  *
  * last_calls_program [options of the trainer] --act kill|stop|hang|idle|differ|fail|leave --on RANK --dir DIR (fail:
- * -1 is all; idle: it makes no call at all; leave: it ends well)
+ * -1 is all; idle: it makes no call at all; leave: it ends well; roots, receives: ranks wait for each other; call,
+ * compute: all goes well, and takes --seconds)
  *
  * Leaves DIR/rank-N when rank N has come to that place. */
 #include <lightc/comm.h>
@@ -18,12 +19,14 @@
 typedef struct settings {
     const char *act, *dir;
     int64_t on;
+    double seconds;
 } settings;
 
 static const lc_option table[] = {
     LC_FIELD(settings, act, "what to do"),
     LC_FIELD(settings, dir, "where to report"),
     LC_FIELD(settings, on, "on this rank"),
+    LC_FIELD(settings, seconds, "for how long"),
 };
 
 static lc_status come_to(const settings *s, int rank)
@@ -37,6 +40,39 @@ static lc_status come_to(const settings *s, int rank)
     return LC_OK;
 }
 
+static void nap(double seconds)
+{
+    usleep((useconds_t)(seconds * 1e6));
+}
+
+static lc_status call_often(const settings *s, lc_comm *world)
+{
+    float x = 0;
+    for (double t = 0; t < s->seconds; t += 0.1, nap(0.1))
+        LC_TRY(lc_comm_all_reduce(world, &x, &x, 1, LC_F32, LC_COMM_SUM, NULL));
+    return LC_OK;
+}
+
+/* While a call runs: all of them, and then one, for which the others wait. */
+static lc_status compute(const settings *s, lc_comm *world)
+{
+    lc_request *r;
+    float x = 0;
+    LC_TRY(lc_comm_all_reduce(world, &x, &x, 1, LC_F32, LC_COMM_SUM, &r));
+    nap(s->seconds);
+    LC_TRY(lc_comm_wait(r));
+    if (lc_comm_rank(world) == s->on) nap(s->seconds);
+    return lc_comm_barrier(world, NULL);
+}
+
+static lc_status wait_for_each_other(const settings *s, lc_comm *world)
+{
+    float x[4] = {0}, y[400];
+    int rank = lc_comm_rank(world), size = lc_comm_size(world);
+    if (!strcmp(s->act, "roots")) return lc_comm_gather(world, x, y, 4, LC_F32, rank, NULL);
+    return lc_comm_recv(world, x, 4, LC_F32, (rank + 1) % size, NULL);
+}
+
 static lc_status talk(const settings *s, lc_comm *world)
 {
     float x[100] = {0};
@@ -48,6 +84,9 @@ static lc_status talk(const settings *s, lc_comm *world)
     LC_TRY(lc_comm_broadcast(group, x, 7, LC_F32, 0, NULL));
     LC_TRY(lc_comm_barrier(world, NULL));
     LC_TRY(come_to(s, rank));
+    if (!strcmp(s->act, "call")) return call_often(s, world);
+    if (!strcmp(s->act, "compute")) return compute(s, world);
+    if (!strcmp(s->act, "roots") || !strcmp(s->act, "receives")) return wait_for_each_other(s, world);
     if (!strcmp(s->act, "fail") && (s->on < 0 || rank == s->on))
         return lc_fail(LC_ERR_IO, "the disk of a rank is gone");
     if (!strcmp(s->act, "leave")) {

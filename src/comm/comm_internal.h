@@ -133,9 +133,9 @@ lc_status lc__comm_node(lc_comm *comm, int *node) LC_MUST_USE;
 /* Whether lc_comm_mpi would find its plug-in. */
 bool lc__mpi_is_there(void);
 
-/* The last calls of this rank on `comm` and on the groups split from it, as lc__last_calls_text writes them. From any
- * thread. */
-void lc__comm_last_calls(lc_comm *comm, char *text, size_t size);
+/* Adds what this rank does on `comm` and on the groups split from it. From any thread. */
+struct lc__standing;
+void lc__comm_standing(lc_comm *comm, struct lc__standing *io);
 
 /* A rank that others miss is known to the communicator at once, and why it is missing to somebody else a moment later:
  * the first LC_ERR_PEER, of groups split from now on too, is what `explain` makes of it. It may wait. */

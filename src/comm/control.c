@@ -5,6 +5,7 @@
  * Whoever calls from another thread only queues a message and sends what the socket takes; answers come through the
  * thread. The run ends once, here as everywhere: by the coordinator's word, or because the coordinator is gone. */
 #include "comm/control_internal.h"
+#include "comm/history.h"
 #include "comm/socket.h"
 #include "core/status.h"
 
@@ -90,13 +91,22 @@ static void disconnect(lc__control *c, const char *how)
 /* The last calls on all that is watched. `answer`: they were asked for. */
 static void tell_calls(lc__control *c, bool answer, double now)
 {
-    char text[LC__LAST_TEXT] = "";
-    uint8_t head[4];
+    lc__standing s = {0};
+    const struct lc__last_call *one = &s.under_way;
+    char call[LC_COMM_CALL_TEXT] = "", last[LC__LAST_TEXT], text[LC__CALLS_TEXT];
+    uint8_t head[LC__CALLS_HEAD];
     for (int i = 0; i < WATCHED; i++)
-        if (c->watched[i]) lc__comm_last_calls(c->watched[i], text + strlen(text), sizeof text - strlen(text));
+        if (c->watched[i]) lc__comm_standing(c->watched[i], &s);
+    if (one->record.number) lc_comm_call_text(&one->record.call, call, sizeof call);
+    lc__last_calls_text(&s.last, last, sizeof last);
+    int n = snprintf(text, sizeof text, "%s\n%s\n%s", one->group, call, last);
     c->called = now;
     lc__put_u32(head, answer);
-    if (c->wire.fd >= 0) (void)lc__wire_put(&c->wire, LC__FRAME_CALLS, head, sizeof head, text, strlen(text));
+    lc__put_u32(head + 4, s.waits);
+    lc__put_u64(head + 8, s.activity);
+    lc__put_u64(head + 16, one->record.number);
+    lc__put_u64(head + 24, one->record.collective);
+    if (c->wire.fd >= 0) (void)lc__wire_put(&c->wire, LC__FRAME_CALLS, head, sizeof head, text, (size_t)n);
 }
 
 /* ---- what the coordinator says; with the lock ---- */

@@ -13,7 +13,7 @@
 #define LC__OBITUARY 0.3 /* seconds for who watches a rank's process to say how it ended, perhaps from another host */
 
 enum {
-    LC__CONTROL_VERSION = 2, /* of the messages */
+    LC__CONTROL_VERSION = 3, /* of the messages */
     LC__CHALLENGE_BYTES = 8 + LC__NONCE,
     LC__HELLO_HEAD = 20 + LC__HOST_TEXT,
     LC__HELLO_BYTES = LC__HELLO_HEAD + LC__NONCE + LC__PROOF,

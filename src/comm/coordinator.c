@@ -138,6 +138,8 @@ static void forgive(lc__coordinator *c, double now, double slept)
         lc__member *m = &c->members[i];
         m->heard = m->heard + slept < now ? m->heard + slept : now;
         m->reported = m->reported + slept < now ? m->reported + slept : now;
+        m->moved += slept;
+        m->given += slept;
     }
     c->started += slept;
     c->slept = slept;

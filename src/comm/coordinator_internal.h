@@ -4,7 +4,8 @@
  *   coordinator.c          its thread, which goes in rounds, and what its process calls
  *   coordinator_door.c     strangers, and how they become members
  *   coordinator_members.c  what members say, and what they are told
- *   coordinator_verdict.c  whether the run has ended, of what, and what everybody did last
+ *   coordinator_verdict.c  whether the run has ended, and of what
+ *   coordinator_calls.c    what everybody did last; calls that do not fit, and ranks that wait for each other
  *
  * All of it is called with the coordinator's lock. */
 #ifndef LC_COMM_COORDINATOR_INTERNAL_H
@@ -41,9 +42,18 @@ typedef struct lc__member {
     char calls[LC__LAST_TEXT]; /* the last ones that it told */
     double called;             /* when; 0: never */
     bool answered;             /* that was when it was asked, at the end */
-    uint8_t *gift;             /* what it gives to the meeting that is on */
+    bool in_call;              /* it waits in one */
+    uint64_t activity;         /* as it told: history.h */
+    double moved;              /* when that changed */
+    struct lc__under_way {     /* its oldest call that has not ended */
+        uint64_t number, collective;
+        char group[32], text[LC_COMM_CALL_TEXT];
+    } under_way;
+    double since_call; /* since when it is that one */
+    uint8_t *gift;     /* what it gives to the meeting that is on */
     size_t gift_bytes;
     uint64_t gift_number; /* 0: nothing */
+    double given;         /* when */
 } lc__member;
 
 typedef struct lc__stranger {
@@ -69,6 +79,7 @@ struct lc__coordinator {
     int silent;                        /* the rank whose silence ended the run, or -1 */
     double slept, woken;               /* for how long this process was stopped, and until when */
     double started, beat, word, asked; /* word: when those who wait are told next */
+    double compared;                   /* when calls were */
     char message[LC__END_TEXT];
     char refused[256]; /* the last that was turned away while others are waited for; "" */
     bool full;         /* this process has no descriptor for who knocks; until the next round */
@@ -112,5 +123,13 @@ void lc__verdict_settle(lc__coordinator *c);
 void lc__verdict_list(const lc__coordinator *c, const bool *is, char *text, size_t size);
 /* "ranks 2, 3 of 4": those that are waited for. */
 void lc__verdict_absent(const lc__coordinator *c, char *text, size_t size);
+
+/* ---- coordinator_calls.c ---- */
+
+void lc__calls_take(lc__member *m, const lc__frame *f, double now);
+/* The last calls of each rank, for people. */
+void lc__calls_list(const lc__coordinator *c, lc__str *out);
+/* Ends the run where ranks make different calls, or all wait for each other. */
+void lc__calls_judge(lc__coordinator *c, double now);
 
 #endif
