@@ -229,6 +229,22 @@ TEST(of_ranks_that_receive_from_each_other)
     }
 }
 
+/* Who loses patience sees where they are. */
+TEST(of_ranks_that_are_interrupted_in_a_call)
+{
+    run r;
+    char log[4096];
+    begin(&r, 0, "receives", "");
+    for (int i = 0; i < 3; i++) (void)report(&r, i);
+    pause_ms((int)patience(2500));
+    CHECK(!kill(r.pid, SIGINT));
+    const char *at = told(&r, 0, "receives");
+    CHECK_CONTAINS(at, "     >  42 recv of 4 f32 from rank 1\n");
+    CHECK_CONTAINS(at, "error: stopped by signal 2 (Interrupt)\n");
+    read_file(&r, "failure.log", log, sizeof log);
+    CHECK_CONTAINS(log, "     >  42 recv of 4 f32 from rank 1\n");
+}
+
 /* Neither ranks that compute while a call runs, nor those that wait for one that computes, wait for each other. */
 TEST(who_computes_does_not_wait)
 {

@@ -63,6 +63,11 @@ bool lc__coordinator_failed(lc__coordinator *c);
 void lc__coordinator_message(lc__coordinator *c, char *text, size_t size);
 /* The last calls of each rank, once the run has ended. */
 void lc__coordinator_last_calls(lc__coordinator *c, lc__str *out);
+/* The same of a run that goes on, if a rank has been in the same call for more than a second; else nothing. */
+void lc__coordinator_stuck_calls(lc__coordinator *c, lc__str *out);
+/* What people should know while ranks wait for others, every few seconds anew: for whom ("ranks 2, 3 of 4"), and who
+ * was turned away ("": nobody); false: nothing. Whoever asks says it: from the first time on, ranks are not told. */
+bool lc__coordinator_waits(lc__coordinator *c, char who[256], char refused[256]);
 /* Ranks that have not said goodbye go on without a control channel. NULL is fine. */
 void lc__coordinator_stop(lc__coordinator *c);
 

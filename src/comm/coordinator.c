@@ -23,6 +23,14 @@
 
 /* ---- the thread ---- */
 
+static void tell_who_waits(lc__coordinator *c)
+{
+    char who[256], text[sizeof who + sizeof c->refused];
+    lc__verdict_absent(c, who, sizeof who);
+    snprintf(text, sizeof text, "%s\n%s", who, c->refused);
+    lc__members_tell(c, LC__FRAME_WAITING, text);
+}
+
 static void beat(lc__coordinator *c, double now)
 {
     if (now - c->beat >= c->times.heartbeat) {
@@ -32,11 +40,9 @@ static void beat(lc__coordinator *c, double now)
                 lc__member_tell(&c->members[i], LC__FRAME_BEAT, NULL, 0, NULL, 0);
     }
     if (c->gathering && !c->ended && now >= c->word) {
-        char who[256], text[sizeof who + sizeof c->refused];
         c->word = now + NEXT_WORD;
-        lc__verdict_absent(c, who, sizeof who);
-        snprintf(text, sizeof text, "%s\n%s", who, c->refused);
-        lc__members_tell(c, LC__FRAME_WAITING, text);
+        c->news = true;
+        if (!c->asked_for_word) tell_who_waits(c);
     }
 }
 
@@ -272,6 +278,31 @@ void lc__coordinator_last_calls(lc__coordinator *c, lc__str *out)
     pthread_mutex_lock(&c->lock);
     if (c->ended) lc__str_add(out, "%s", last_calls(c));
     pthread_mutex_unlock(&c->lock);
+}
+
+void lc__coordinator_stuck_calls(lc__coordinator *c, lc__str *out)
+{
+    pthread_mutex_lock(&c->lock);
+    double now = lc__seconds();
+    if (!c->ending && lc__calls_are_stuck(c, now)) {
+        c->asked = now;
+        lc__calls_list(c, out);
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
+bool lc__coordinator_waits(lc__coordinator *c, char who[256], char refused[256])
+{
+    pthread_mutex_lock(&c->lock);
+    bool news = c->news && c->gathering && !c->ending && !c->ended;
+    c->asked_for_word = true;
+    c->news = false;
+    if (news) {
+        lc__verdict_absent(c, who, 256);
+        memcpy(refused, c->refused, sizeof c->refused);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return news;
 }
 
 bool lc__coordinator_ended(lc__coordinator *c, int *silent)

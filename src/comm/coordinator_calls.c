@@ -16,6 +16,7 @@
 #include <string.h>
 
 #define DIFFER 1.0 /* seconds until a difference is believed: the communicator mostly finds it, and ranks say so */
+#define STUCK  1.0
 enum { KINDS_OF_CALLS = 8, DOING_TEXT = 256 };
 
 void lc__calls_take(lc__member *m, const lc__frame *f, double now)
@@ -97,6 +98,15 @@ void lc__calls_list(const lc__coordinator *c, lc__str *out)
         lc__str_add(out, "  %s%s\n%s", who, known, c->members[i].calls);
     }
     free(shown), free(same);
+}
+
+bool lc__calls_are_stuck(const lc__coordinator *c, double now)
+{
+    for (int i = 0; i < c->size; i++) {
+        const lc__member *m = &c->members[i];
+        if (m->state == LC__HERE && m->under_way.number && now - m->since_call > STUCK) return true;
+    }
+    return false;
 }
 
 /* ---- what is wrong with them ---- */

@@ -80,6 +80,7 @@ struct lc__coordinator {
     double slept, woken;               /* for how long this process was stopped, and until when */
     double started, beat, word, asked; /* word: when those who wait are told next */
     double compared;                   /* when calls were */
+    bool asked_for_word, news;         /* this process tells people who waits for whom; there is something to tell */
     char message[LC__END_TEXT];
     char refused[256]; /* the last that was turned away while others are waited for; "" */
     bool full;         /* this process has no descriptor for who knocks; until the next round */
@@ -129,6 +130,8 @@ void lc__verdict_absent(const lc__coordinator *c, char *text, size_t size);
 void lc__calls_take(lc__member *m, const lc__frame *f, double now);
 /* The last calls of each rank, for people. */
 void lc__calls_list(const lc__coordinator *c, lc__str *out);
+/* Whether a rank has been in the same call for more than a second. */
+bool lc__calls_are_stuck(const lc__coordinator *c, double now);
 /* Ends the run where ranks make different calls, or all wait for each other. */
 void lc__calls_judge(lc__coordinator *c, double now);
 

@@ -51,6 +51,9 @@ typedef struct supervisor {
 
 child *lc__child_of_rank(const supervisor *s, int rank);          /* NULL: it is not one of this machine */
 void lc__supervisor_say(const char *format, ...) LC_PRINTF(1, 2); /* on stderr */
+/* Shows the last calls, if there are any, and leaves them in a file, with why the run has ended, for whoever has no
+ * terminal to look at any more. */
+void lc__supervisor_show_calls(const supervisor *s, const char *why);
 /* What ended the run, as an error; with what the rank that is to blame has printed. Behind the end of all children. */
 lc_status lc__supervisor_failure(supervisor *s) LC_MUST_USE;
 /* Behind that: those that are left are who starts next, unless there is nobody else. */
