@@ -193,6 +193,12 @@ mutate 'a proof is good in both directions' src/comm/proof_openssl.c 's/text\[0\
 mutate 'a rank believes anybody' src/comm/control.c 's/|| !lc__proof_is(secret, strlen(secret), \&ask, f->data)) {/) {/' test_control_door:impostor
 mutate 'a heedless rank left alone' src/comm/control.c 's/        _exit(1);//' test_control:heed
 mutate 'progress told late' src/comm/control.c 's/if (news) (void)!write(c->wake, &one, sizeof one);//' test_control:step
+mutate 'who is turned away waited for' src/comm/coordinator_door.c 's/if (!ends || c->ending) return;/return;/' test_control:another_size
+mutate 'ranks outlive their launcher' src/comm/control.c 's/getppid() == c->parent/true/' test_control:launcher_that
+mutate 'different calls not found' src/comm/coordinator_calls.c 's/    find_difference(c, now);//' test_last_calls:different_roots
+mutate 'standstill not found' src/comm/coordinator_calls.c 's/if (!c->ending) find_standstill(c, now);//' test_last_calls:from_each_other
+mutate 'who computes taken for who waits' src/comm/comm.c 's/waits % 2 \&\& c->ops.moved/c->ops.moved != NULL/' test_last_calls:computes
+mutate 'calls no progress' src/comm/coordinator_calls.c 's/if (!m->reports) m->reported = now;//' test_last_calls:are_progress
 mutate 'ranks outlive their supervisor' src/launch/rank.c 's/prctl(PR_SET_PDEATHSIG, SIGKILL);//' test_launch_ends:outlive
 mutate 'survivors never killed' src/launch/supervisor.c 's/if (s->deadline > 0 && lc__seconds() > s->deadline) end_those_left(s);//' test_launch_ends:is_killed
 mutate 'a silent rank given its grace' src/launch/supervisor.c 's/if (c && c->pid) kill(-c->pid, SIGKILL);//' test_launch_ends:not_waited_for

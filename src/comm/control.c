@@ -4,6 +4,7 @@
  *
  * Whoever calls from another thread only queues a message and sends what the socket takes; answers come through the
  * thread. The run ends once, here as everywhere: by the coordinator's word, or because the coordinator is gone. */
+#define _GNU_SOURCE /* pthread_timedjoin_np */
 #include "comm/control_internal.h"
 #include "comm/history.h"
 #include "comm/socket.h"
@@ -22,7 +23,7 @@
 #define SLACK      5.0 /* seconds that the coordinator may be late with the end of a start that took too long */
 #define LEAVE_TIME 1.0 /* seconds for the goodbye */
 #define LAST_TIME  1.0 /* seconds to wait for the end of a run that has failed */
-enum { WATCHED = 8, TRIES = 4 };
+enum { WATCHED = 8, TRIES = 4, LAST_SAY = 1 }; /* LAST_SAY: seconds */
 
 struct lc__control {
     lc__control_options options;
@@ -34,6 +35,8 @@ struct lc__control {
     pthread_cond_t changed;
     lc__wire wire; /* closed once the run has ended */
     bool started, welcome, ready, ended, over, closing;
+    pid_t parent;     /* the launcher */
+    bool orphaned;    /* it is gone, and the coordinator knows */
     bool by_word;     /* it was the coordinator that ended the run */
     bool unexplained; /* it has been waited for the end in vain: the coordinator does not know of what is wrong */
     char message[LC__END_TEXT], refused[256], waiting[512];
@@ -257,8 +260,54 @@ static void flush(lc__control *c)
         (void)shutdown(c->wire.fd, SHUT_WR); /* the coordinator answers by closing its end */
 }
 
+/* Queues a message and sends what can be sent at once, so that it is under way even if this process ends now. With the
+ * lock. False: no memory. */
+static bool tell(lc__control *c, lc__frame_kind kind, const void *head, size_t head_bytes, const void *data, size_t n)
+{
+    uint64_t one = 1;
+    if (c->wire.fd < 0) return true;
+    if (!lc__wire_put(&c->wire, kind, head, head_bytes, data, n)) return false;
+    (void)lc__wire_flush(&c->wire); /* the thread sees what goes wrong */
+    (void)!write(c->wake, &one, sizeof one);
+    return true;
+}
+
+/* A launcher that was killed can end nobody. */
+static void miss_launcher(lc__control *c)
+{
+    char why[128];
+    bool may = c->options.launcher && c->welcome && !c->closing && !c->ended && !c->orphaned;
+    if (!may || getppid() == c->parent) return;
+    c->orphaned = true;
+    snprintf(why, sizeof why, "the process that started it (%s) is gone", c->options.launcher);
+    (void)tell(c, LC__FRAME_FAIL, NULL, 0, why, strlen(why));
+}
+
+/* It may never come back: whoever is told may be a terminal that is stopped, or a pipe that nobody reads. */
+static void *say_end(void *arg)
+{
+    const lc__control *c = arg;
+    c->options.say(c->options.ctx, c->message); /* which does not change any more */
+    return NULL;
+}
+
+/* The lock is free meanwhile, for who still waits for the end. */
+static void end_process(lc__control *c)
+{
+    pthread_t thread;
+    pthread_mutex_unlock(&c->lock);
+    if (c->options.say && lc__control_thread(&thread, say_end, c) == 0) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += LAST_SAY;
+        (void)pthread_timedjoin_np(thread, NULL, &until);
+    }
+    _exit(1);
+}
+
 static void judge(lc__control *c, double now)
 {
+    miss_launcher(c);
     char how[128];
     const lc__control_times *t = &c->options.times;
     if (c->wire.fd >= 0 && c->welcome && !c->closing && now - c->heard > t->silence) {
@@ -267,10 +316,7 @@ static void judge(lc__control *c, double now)
                  now - c->heard);
         disconnect(c, how);
     }
-    if (c->ended && c->process_exit && !c->closing && now - c->ended_at > t->grace) {
-        if (c->options.say) c->options.say(c->options.ctx, c->message);
-        _exit(1);
-    }
+    if (c->ended && c->process_exit && !c->closing && now - c->ended_at > t->grace) end_process(c);
 }
 
 static void *serve(void *arg)
@@ -302,18 +348,6 @@ static void *serve(void *arg)
     }
     pthread_mutex_unlock(&c->lock);
     return NULL;
-}
-
-/* Queues a message and sends what can be sent at once, so that it is under way even if this process ends now. With the
- * lock. False: no memory. */
-static bool tell(lc__control *c, lc__frame_kind kind, const void *head, size_t head_bytes, const void *data, size_t n)
-{
-    uint64_t one = 1;
-    if (c->wire.fd < 0) return true;
-    if (!lc__wire_put(&c->wire, kind, head, head_bytes, data, n)) return false;
-    (void)lc__wire_flush(&c->wire); /* the thread sees what goes wrong */
-    (void)!write(c->wake, &one, sizeof one);
-    return true;
 }
 
 /* ---- beginning ---- */
@@ -429,6 +463,7 @@ static lc__control *control_new(void)
     pthread_condattr_destroy(&steady);
     c->wake = c->wire.fd = -1;
     c->step = -1;
+    c->parent = getppid();
     return c;
 }
 

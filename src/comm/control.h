@@ -38,6 +38,16 @@ lc_status lc__control_check_secret(const char *secret) LC_MUST_USE;
  * then stored), and serves `size` ranks from a thread. `secret`: 16 to 64 bytes of text. `times` may be NULL. */
 lc_status lc__coordinator_start(const char *address, int *port, int size, const char *secret,
                                 const lc__control_times *times, lc__coordinator **out) LC_MUST_USE;
+/* The same, for whoever knows this host as `address`: where others than its own ranks do, and that is no address of
+ * this host, as if it is a router's, on every interface, and *everywhere is set. Errors of MASTER_ADDR and MASTER_PORT
+ * say what is wrong with them. */
+lc_status lc__coordinator_start_as(const char *address, bool others, int *port, int size, const char *secret,
+                                   const lc__control_times *times, bool *everywhere, lc__coordinator **out) LC_MUST_USE;
+/* What people are told then. */
+#define LC__EVERYWHERE                                                                                                 \
+    "warning: MASTER_ADDR (%s) is no address of this host, which listens on all of its own; if the other ranks do "    \
+    "not "                                                                                                             \
+    "come, set it to an address of the host of rank 0, or start this one as another node"
 /* Ends the run on behalf of a rank that cannot say so itself any more: its process has ended, `how` ("killed by signal
  * 9 (Killed)"; NULL: well). What the rank said itself before, with lc__control_fail or goodbye, goes before it. One
  * that has ended well without coming ends the run only if another has come, and so waits for it. */
@@ -79,6 +89,7 @@ typedef struct lc__control_options {
     int port;
     const char *secret;
     lc__control_times times;
+    const char *launcher; /* static; the end of this process's parent is its end, and ends the run. NULL: it is not */
     bool told; /* the coordinator's process tells people why the run has ended: lc__note_told, of errors that say it */
     /* Called with what people should know while it waits ("waiting for ranks 2, 3 of 4 at ..."); NULL: nobody. */
     void (*say)(void *ctx, const char *text);

@@ -242,6 +242,18 @@ lc_status lc__coordinator_start(const char *address, int *port, int size, const 
     return LC_OK;
 }
 
+lc_status lc__coordinator_start_as(const char *address, bool others, int *port, int size, const char *secret,
+                                   const lc__control_times *times, bool *everywhere, lc__coordinator **out)
+{
+    const char *on = others && address ? lc__socket_listen_as(address) : address;
+    lc_status s = lc__coordinator_start(on, port, size, secret, times, out);
+    *everywhere = s == LC_ERR_CONFIG && others && address && strcmp(on, "*") != 0;
+    if (*everywhere) s = lc__coordinator_start("*", port, size, secret, times, out);
+    if (s == LC_ERR_STATE) return lc_fail_context(s, "another run may use the port; MASTER_PORT chooses another");
+    if (s == LC_ERR_CONFIG) return lc_fail_context(s, "MASTER_ADDR has to be an address of the host of rank 0");
+    return s;
+}
+
 static void ring(lc__coordinator *c)
 {
     uint64_t one = 1;

@@ -258,7 +258,6 @@ static lc_status find_secret(lc__world *w, const char *job)
         return lc_fail(LC_ERR_CONFIG, "LIGHTC_SECRET has %zu characters; it must have 16 to 64, the same in all ranks",
                        strlen(given));
     if (!given && drawn && strlen(drawn) >= 16 && strlen(drawn) < sizeof w->secret) given = drawn;
-    w->launched = variable("LIGHTC_SECRET");
     if (given) {
         snprintf(w->secret, sizeof w->secret, "%s", given);
         return LC_OK;

@@ -89,7 +89,7 @@ static void add_meeting(const supervisor *s, lc__str *out)
         if ((value = lc__time_variable(s->plan, i, &name)) > 0) lc__str_add(out, "%s=%.9g\n", name, value);
     if (s->coordinator) lc__str_add(out, "LIGHTC_COORDINATED=1\n");
     lc__str_add(out, "MASTER_ADDR=%s\nMASTER_PORT=%d\nLIGHTC_SECRET=%s\n",
-                s->plan->address ? s->plan->address : "127.0.0.1", s->port, s->key);
+                s->plan->address && !s->everywhere ? s->plan->address : "127.0.0.1", s->port, s->key);
 }
 
 /* Also those that are empty now, so that none of an outer run goes along. And mpirun is to pass on what Ctrl-Z does,
@@ -457,13 +457,10 @@ static lc_status run_once(supervisor *s, int *exit_status)
     s->port = p->port;
     lc__str_clear(&s->calls);
     if (p->node <= 0) {
-        const char *address = p->address ? lc__socket_listen_as(p->address) : NULL;
-        status = lc__coordinator_start(address, &s->port, s->size, s->key, &p->times, &s->coordinator);
-        if (status < 0 && p->port && strstr(lc_error_message(), strerror(EADDRINUSE)))
-            return lc_fail_context(status,
-                                   "node 0 cannot coordinate the run (another run may use the port; MASTER_PORT "
-                                   "chooses another)");
-        LC_TRY(status);
+        status = lc__coordinator_start_as(p->address, p->address != NULL, &s->port, s->size, s->key, &p->times,
+                                          &s->everywhere, &s->coordinator);
+        if (status < 0) return lc_fail_context(status, "node 0 cannot coordinate the run");
+        if (s->everywhere) lc__supervisor_say(LC__EVERYWHERE "\n", p->address);
     }
     for (int i = 0; i < s->n && status >= 0; i++) status = start(s, i);
     if (status < 0) {
