@@ -61,9 +61,9 @@ bool lc__coordinator_lost(lc__coordinator *c, int rank);
 unsigned lc__coordinator_terms(lc__coordinator *c);
 /* Whether the rank has come. */
 bool lc__coordinator_has_met(lc__coordinator *c, int rank);
-/* For rank 0, where it hosts the coordinator, to show the end to people: from the coordinator's thread, when the others
- * are told, and before rank 0 is, whose process may end then. `message` is why, `calls` are the last calls of each
- * rank, a text of some lines; "" if none is known. It may take its time. */
+/* For rank 0, where it hosts the coordinator, to show the end to people: from a thread of the coordinator, before ranks
+ * are told (though only for a moment where it takes long), rank 0, whose process may end then, last. `message` is why,
+ * `calls` are the last calls of each rank, a text of some lines; "" if none is known. It may take its time. */
 void lc__coordinator_on_end(lc__coordinator *c, void (*on_end)(void *ctx, const char *message, const char *calls),
                             void *ctx);
 /* When all processes have ended: whether a rank had failed, or was lost to others that waited for it, whatever the

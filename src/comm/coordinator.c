@@ -6,6 +6,7 @@
  *
  * Ranks begin together, and may do so again after all have said goodbye: a program that makes one trainer after
  * another. */
+#define _GNU_SOURCE /* pthread_timedjoin_np */
 #include "comm/coordinator_internal.h"
 #include "comm/socket.h"
 
@@ -15,11 +16,13 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
-#define NEXT_WORD  10.0 /* seconds until those who wait are told for whom again */
-#define LEAVE_TIME 1.0  /* seconds for the last messages */
-#define DECIDED    1.0  /* seconds in which the end of the last rank is judged */
+#define NEXT_WORD  10.0  /* seconds until those who wait are told for whom again */
+#define LEAVE_TIME 1.0   /* seconds for the last messages */
+#define DECIDED    1.0   /* seconds in which the end of the last rank is judged */
+enum { SHOWN_MS = 200 }; /* until ranks are told of an end that people cannot be shown */
 
 /* ---- the thread ---- */
 
@@ -59,14 +62,36 @@ static const char *last_calls(const lc__coordinator *c)
     return c->calls.n && !c->calls.failed ? c->calls.s : "";
 }
 
-/* People are told when all other ranks know, and without the lock: it may take for ever (a terminal that is stopped, a
- * pipe that nobody reads). Neither text changes any more. */
+static void *show(void *arg)
+{
+    lc__coordinator *c = arg;
+    c->on_end(c->ctx, c->message, last_calls(c)); /* which do not change any more */
+    return NULL;
+}
+
+/* People are told before other ranks: where one ends, mpirun ends this process at once. But that may take for ever (a
+ * terminal that is stopped, a pipe that nobody reads), so others wait for it only a moment, and nobody does with the
+ * lock. */
 static void show_end(lc__coordinator *c)
 {
+    struct timespec until;
+    pthread_t thread;
     if (!c->unshown) return;
     c->unshown = false;
     pthread_mutex_unlock(&c->lock);
-    c->on_end(c->ctx, c->message, last_calls(c));
+    bool has_thread = lc__control_thread(&thread, show, c) == 0;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += SHOWN_MS * 1000000L;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    bool shown = has_thread && pthread_timedjoin_np(thread, NULL, &until) == 0;
+    pthread_mutex_lock(&c->lock);
+    flush(c, lc__seconds());
+    pthread_mutex_unlock(&c->lock);
+    if (!has_thread)
+        (void)show(c);
+    else if (!shown)
+        pthread_join(thread, NULL);
     pthread_mutex_lock(&c->lock);
     lc__member_tell_text(&c->members[0], LC__FRAME_END, c->message);
     flush(c, lc__seconds());
@@ -165,12 +190,12 @@ static void *run(void *arg)
         if (now - before - wait > c->times.silence / 2) forgive(c, now, now - before - wait);
         soon = lc__verdict_decide(c, now);
         beat(c, now);
-        flush(c, now);
         show_end(c);
+        flush(c, now);
     }
     lc__verdict_settle(c);
-    flush(c, lc__seconds());
     show_end(c);
+    flush(c, lc__seconds());
     leave(c);
     pthread_mutex_unlock(&c->lock);
     return NULL;

@@ -241,7 +241,8 @@ bool lc__verdict_decide(lc__coordinator *c, double now)
     int rank = earliest(c, LC__LOST);
     if (rank >= 0) {
         const lc__member *m = &c->members[rank];
-        if (!m->ended[0] && now - m->since < LC__OBITUARY) return true;
+        bool watched = !c->on_end; /* rank 0 hosts no coordinator where somebody watches processes */
+        if (watched && !m->ended[0] && now - m->since < LC__OBITUARY) return true;
         end_by_loss(c, rank);
         return true;
     }
