@@ -110,20 +110,28 @@ void lc__control_unwatch(lc__control *c, lc_comm *comm);
 void lc__control_progress(lc__control *c, int64_t step, const char *where);
 /* For whoever may start the run again. */
 void lc__control_terms(lc__control *c, unsigned terms);
-/* This rank fails: ends the run everywhere with "rank 3 (host a), step 120: why". From any thread; returns at once.
- * For LC_ERR_PEER there is lc__control_pass_on. */
+
+/* How a rank says that it fails, or asks why others do:
+ *
+ *   function        who calls it                        connected  waits          this thread's message afterwards
+ *   fail            any thread, in passing              yes        no             as it was
+ *   fail_and_wait   the rank that is at fault           yes        1 s            as all are told, if of this rank
+ *   last_words      a rank that fails before it meets   not yet    2 s            as fail_and_wait
+ *   explain         a rank that misses another          yes        `seconds`      why the run has ended, if it has
+ *   pass_on         the same, if it cannot go on        yes        and 1 s more   the same; it ends the run itself
+ *
+ * lc__world_last_words (world.h) is for a process that ends, and takes the one of them that fits. */
+
+/* The run ends everywhere with "rank 3 (host a), step 120: why". Not for LC_ERR_PEER. */
 void lc__control_fail(lc__control *c, const char *why);
-/* The same for this thread's newest error, waiting until the run has ended, at most a second: then the error's message
- * is that which all ranks are told, if it is of this one. */
+/* `why` is this thread's newest error. */
 void lc__control_fail_and_wait(lc__control *c, const char *why);
-/* The same of a rank that fails before it has come: it comes to say so. Takes at most two seconds, and does nothing if
- * the coordinator is not there. */
+/* Comes to the coordinator to say so; does nothing if that is not there. */
 void lc__control_last_words(const lc__control_options *options, const char *why);
-/* LC_ERR_PEER with the message that ended the run, waiting for it at most so long; or `status`, and nothing changed. */
+/* LC_ERR_PEER, if the run has ended; or `status`. */
 lc_status lc__control_explain(lc__control *c, double seconds, lc_status status);
-/* The same for a rank that cannot go on: what the coordinator does not know by then (a rank has left too early, a
- * connection between two ranks broke) it hears from this one, and ends the run with it. Behind an lc__control_explain
- * that was of no use it does not wait again. */
+/* What the coordinator does not know by then (a rank has left too early, a connection between two ranks broke) it hears
+ * from this one. After an lc__control_explain that was of no use it does not wait for that again. */
 lc_status lc__control_pass_on(lc__control *c, double seconds, lc_status status);
 /* Whether the run has ended, and why. */
 bool lc__control_ended(lc__control *c, char *text, size_t size);

@@ -7,6 +7,9 @@
  *   coordinator_verdict.c  whether the run has ended, and of what
  *   coordinator_calls.c    what everybody did last; calls that do not fit, and ranks that wait for each other
  *
+ * Whoever connects stands at the *door*, a stranger until it has proven to know the secret; then it is a *member*. The
+ * *verdict* is why the run ends. Members whose processes have ended are *buried*: lost, once their last words are in.
+ *
  * All of it is called with the coordinator's lock. */
 #ifndef LC_COMM_COORDINATOR_INTERNAL_H
 #define LC_COMM_COORDINATOR_INTERNAL_H
