@@ -8,7 +8,6 @@
  * same calls in the same order; rank 0 gathers what the others hold, and prints. */
 #include <lightc/lightc.h>
 #include <stdio.h>
-#include <string.h>
 
 enum { MAX_RANKS = 9, EMPTY = -1 };
 
@@ -97,15 +96,15 @@ static lc_status run(board *b)
 
 int main(int argc, char **argv)
 {
-    lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT; /* for --devices alone */
+    lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
     board b = {0};
-    LC_MAIN_TRY(lc_trainer_options_parse(&opt, argc, argv));
-    if (opt.strategy && strcmp(opt.strategy, "ddp") != 0)
-        LC_MAIN_TRY(lc_fail(LC_ERR_CONFIG, "strategy=%.60s: pictures have none; leave it out", opt.strategy));
+    LC_MAIN_TRY(lc_trainer_options_parse_used(&opt, NULL, NULL, 0, NULL, argc, argv)); /* --devices */
     LC_MAIN_TRY(lc_comm_world(&b.comm));
     b.rank = lc_comm_rank(b.comm), b.size = lc_comm_size(b.comm);
     if (b.size > MAX_RANKS)
-        LC_MAIN_TRY(lc_fail(LC_ERR_CONFIG, "there are %d ranks; pictures have room for %d", b.size, MAX_RANKS));
+        LC_MAIN_TRY(lc_fail(LC_ERR_CONFIG, "there are %d ranks; pictures have room for %d: --devices 2 to %d", b.size,
+                            MAX_RANKS, MAX_RANKS));
+    if (b.size == 1) printf("There is one rank, so nothing is sent: try --devices 4.\n\n");
     LC_MAIN_TRY(run(&b));
     lc_comm_free(b.comm);
     lc_trainer_options_release(&opt);

@@ -7,7 +7,6 @@
 #include <stdio.h>
 
 typedef struct args {
-    const char *data; /* accepted like everywhere; the data are made here */
     int64_t batch_size;
     double stop_below;
 } args;
@@ -107,7 +106,6 @@ static const lc_module_ops line_ops = {
 static const lc_option my_options[] = {
     LC_OPTION(args, stop_below, LC_OPTION_FLOAT, 0, 1e9, "stop when the training loss is below this"),
     LC_OPTION(args, batch_size, LC_OPTION_INT, 1, 1e6, "samples in a batch"),
-    LC_OPTION(args, data, LC_OPTION_TEXT, 0, 0, "not used: the data are made here"),
 };
 
 int main(int argc, char **argv)
@@ -123,7 +121,7 @@ int main(int argc, char **argv)
     line m = {.args = {.stop_below = 0.02, .batch_size = 32}};
     lc_trainer *trainer = NULL;
     opt.max_epochs = 50;
-    LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, my_options, 3, &m.args, argc, argv));
+    LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, my_options, 2, &m.args, argc, argv));
     lc_array arrays[] = {{.field = {.name = "x", .dtype = LC_F32, .ndim = 1, .shape = {2}}, .data = x},
                          {.field = {.name = "y", .dtype = LC_F32, .ndim = 1, .shape = {1}}, .data = y}};
     LC_MAIN_TRY(lc_array_dataset_new(N, 2, arrays, &m.data));

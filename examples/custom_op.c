@@ -75,7 +75,6 @@ static lc_tensor *swish(lc_tensor *x, double beta)
 /* ---- its use ---- */
 
 typedef struct args {
-    const char *data; /* accepted like everywhere; the data are made here */
     int64_t batch_size;
 } args;
 
@@ -122,7 +121,6 @@ static const lc_module_ops network_ops = {
 
 static const lc_option my_options[] = {
     LC_OPTION(args, batch_size, LC_OPTION_INT, 1, 512, "samples in a batch"),
-    LC_OPTION(args, data, LC_OPTION_TEXT, 0, 0, "not used: the data are made here"),
 };
 
 int main(int argc, char **argv)
@@ -138,7 +136,7 @@ int main(int argc, char **argv)
     lc_trainer *trainer = NULL;
     opt.max_epochs = 200;
     opt.enable_progress_bar = LC_OFF;
-    LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, my_options, 2, &net.args, argc, argv));
+    LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, my_options, 1, &net.args, argc, argv));
     lc_array arrays[] = {{.field = {.name = "x", .dtype = LC_F32, .ndim = 1, .shape = {1}}, .data = x},
                          {.field = {.name = "y", .dtype = LC_F32, .ndim = 1, .shape = {1}}, .data = y}};
     LC_MAIN_TRY(lc_array_dataset_new(N, 2, arrays, &net.data));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What --strategy ddp does, written out: the training of ddp_mnist.c without the trainer, with the communication in the
- * program. It ends with the same parameters, bit for bit.
+ * program. It ends with the same parameters, bit for bit (without --deterministic, which this program does not have:
+ * there the trainer sums gradients over chunks of the batch, in an order that is the same for any number of ranks).
  *
  *   ddp_by_hand --devices 2                starts two ranks
  *   lightc launch -np 2 ddp_by_hand        so does this, and mpirun -np 2
@@ -11,6 +12,10 @@
  *   broadcast    all begin with the parameters of rank 0
  *   all-reduce   gradients of each step are added up over the ranks, and divided by their number
  *   barrier      nobody leaves before rank 0 has saved the model
+ *
+ * Rank 0 leaves the model, without the optimizer, in by_hand.ckpt (in --default_root_dir). To compare it with a
+ * checkpoint of ddp_mnist: cmp by_hand.ckpt/model.safetensors
+ * lightning_logs/version_0/checkpoints/NAME/model.safetensors
  *
  * The strategy does better in one respect: it sends gradients off in buckets while the backward pass still runs. */
 #include <lightc/lightc.h>
@@ -56,7 +61,7 @@ typedef struct training {
     lc_graph *graph;
     network model;
     lc_optimizer *optimizer;
-    lc_tensor **parameters, *gradients[16];
+    lc_tensor **parameters, **gradients; /* [n] */
     int n;
     float *all; /* room for the elements of all parameters, one behind the other */
     int64_t n_all, step;
@@ -133,6 +138,7 @@ static lc_status train(training *t, lc_dataloader *loader, int64_t epochs)
         /* The last loss of each rank, averaged: the other ranks' would otherwise be seen by nobody. */
         LC_TRY(lc_comm_all_reduce(t->comm, &loss, &loss, 1, LC_F64, LC_COMM_SUM, NULL));
         if (lc_comm_rank(t->comm) == 0) printf("epoch %d  loss %.4f\n", (int)epoch, loss / lc_comm_size(t->comm));
+        LC_TRY(lc_stdout_flush()); /* where it goes to a file, too */
     }
     return LC_OK;
 }
@@ -167,27 +173,31 @@ static lc_status add_tensor(void *writer, const char *path, lc_module *owner, lc
     return lc_ckpt_add_tensor(writer, LC_CKPT_MODEL, path, t->tensor);
 }
 
-static lc_status save(training *t, const char *path)
+static lc_status save(training *t, const char *dir)
 {
+    char path[4096];
     lc_ckpt_writer *w;
+    snprintf(path, sizeof path, "%s%sby_hand.ckpt", dir ? dir : "", dir ? "/" : "");
     LC_TRY(lc_ckpt_writer_new(&w));
     lc_status status = lc_ckpt_begin(w, path);
     if (status >= 0) status = lc_module_visit(&t->model.base, add_tensor, w);
     if (status >= 0) status = lc_ckpt_commit(w, true);
     lc_ckpt_writer_free(w);
+    if (status >= 0) printf("model: %s\n", path);
     return status;
 }
 
 int main(int argc, char **argv)
 {
     arguments args = {.data = "/usr/share/datasets/fashion-mnist", .batch_size = 50};
-    lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT; /* of which --devices, --max_epochs, --seed, --threads are used */
+    lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
     opt.max_epochs = 3;
-    LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, options, 2, &args, argc, argv));
+    LC_MAIN_TRY(lc_trainer_options_parse_used(&opt, "strategy max_epochs seed threads", options, 2, &args, argc, argv));
     if (opt.strategy && strcmp(opt.strategy, "ddp") != 0)
         LC_MAIN_TRY(lc_fail(LC_ERR_CONFIG, "strategy=%.60s: this program is ddp, and has no other", opt.strategy));
-    if (opt.max_epochs < 0)
-        LC_MAIN_TRY(lc_fail(LC_ERR_CONFIG, "max_epochs=%lld: this loop needs an end", (long long)opt.max_epochs));
+    if (opt.max_epochs < 1)
+        LC_MAIN_TRY(lc_fail(LC_ERR_CONFIG, "max_epochs=%lld: this loop needs an end, and a beginning: 1 or more",
+                            (long long)opt.max_epochs));
 
     training t = {0};
     LC_MAIN_TRY(lc_comm_world(&t.comm)); /* rendezvous */
@@ -212,14 +222,14 @@ int main(int argc, char **argv)
     LC_MAIN_TRY(lc_module_parameters(&t.model.base, NULL, NULL, &t.parameters, &t.n));
     t.n_all = lc_module_parameter_count(&t.model.base, true);
     t.all = malloc((size_t)t.n_all * sizeof *t.all);
-    if (!t.all) LC_MAIN_TRY(lc_fail(LC_ERR_MEMORY, "out of memory"));
-    LC_MAIN_TRY(
-        lc_graph_new(&(lc_graph_options){.threads = (int)opt.threads, .deterministic = opt.deterministic}, &t.graph));
+    t.gradients = calloc((size_t)t.n, sizeof(lc_tensor *));
+    if (!t.all || !t.gradients) LC_MAIN_TRY(lc_fail(LC_ERR_MEMORY, "out of memory"));
+    LC_MAIN_TRY(lc_graph_new(&(lc_graph_options){.threads = (int)opt.threads}, &t.graph));
 
     LC_MAIN_TRY(broadcast_parameters(&t));
     LC_MAIN_TRY(train(&t, loaders[0], opt.max_epochs));
     LC_MAIN_TRY(test(&t, loaders[1]));
-    if (rank == 0) LC_MAIN_TRY(save(&t, "by_hand.ckpt"));
+    if (rank == 0) LC_MAIN_TRY(save(&t, opt.default_root_dir));
     LC_MAIN_TRY(lc_comm_barrier(t.comm, NULL));
 
     lc_graph_free(t.graph);
@@ -229,7 +239,7 @@ int main(int argc, char **argv)
         lc_dataloader_free(loaders[i]);
         lc_dataset_unref(sets[i]);
     }
-    free(t.parameters), free(t.all);
+    free(t.parameters), free(t.gradients), free(t.all);
     lc_comm_free(t.comm);
     lc_trainer_options_release(&opt);
     LC_MAIN_TRY(lc_stdout_flush());

@@ -4,7 +4,8 @@
  * It learns y = sin(x), stops half-way, and goes on from its checkpoint to the same end. own_loop.c keeps the trainer's
  * hooks, loggers and callbacks around such a loop.
  *
- *     fabric */
+ *     fabric                                     leaves half.ckpt (in --default_root_dir)
+ *     fabric --devices 2 --strategy sharded      each rank makes data of its own */
 #include <lightc/lightc.h>
 #include <math.h>
 #include <stdio.h>
@@ -16,15 +17,16 @@ typedef struct net {
     lc_linear l1, l2;
 } net;
 
-static void make_batch(int64_t step, float *x, float *y)
+/* The batch `n` of all that there are. */
+static void make_batch(int64_t n, float *x, float *y)
 {
     for (int i = 0; i < BATCH; i++) {
-        x[i] = (float)(6 * lc_random_uniform(1, (uint64_t)(step * BATCH + i)) - 3);
+        x[i] = (float)(6 * lc_random_uniform(1, (uint64_t)(n * BATCH + i)) - 3);
         y[i] = sinf(x[i]);
     }
 }
 
-/* Trains from the step the fabric is at to `end`; *loss is that of the last batch. */
+/* Trains from the step the fabric is at to `end`; *loss is the mean of the ranks' last batches. */
 static lc_status train(lc_fabric *f, net *m, lc_optimizer *opt, int64_t end, double *loss)
 {
     static float before[BATCH], after[BATCH];
@@ -34,7 +36,7 @@ static lc_status train(lc_fabric *f, net *m, lc_optimizer *opt, int64_t end, dou
     LC_TRY_GOTO(status, done, lc_input_new(LC_F32, 2, shape, LC_ROW_MAJOR, before, &x));
     LC_TRY_GOTO(status, done, lc_input_new(LC_F32, 2, shape, LC_ROW_MAJOR, after, &y));
     for (int64_t step = lc_fabric_steps(f); step < end; step++) {
-        make_batch(step, before, after);
+        make_batch(step * lc_fabric_world_size(f) + lc_fabric_global_rank(f), before, after);
         LC_TRY_GOTO(status, done, lc_fabric_begin(f));
         lc_tensor *guess = lc_linear_forward(&m->l2, lc_tanh(lc_linear_forward(&m->l1, x))); /* [B,1] */
         lc_tensor *error = lc_mse_loss(guess, y);
@@ -45,24 +47,38 @@ static lc_status train(lc_fabric *f, net *m, lc_optimizer *opt, int64_t end, dou
         LC_TRY_GOTO(status, done, lc_fabric_end(f));
         LC_TRY_GOTO(status, done, lc_item(error, loss));
     }
+    status = lc_fabric_all_reduce(f, loss, 1, LC_LOG_MEAN);
 done:
     lc_tensor_unref(x), lc_tensor_unref(y);
     return status;
 }
 
+typedef struct outcome {
+    double loss;
+    int rank; /* this one */
+} outcome;
+
 /* A run of its own: a model, an optimizer, a fabric; from `from` (NULL: the beginning) to step `end`. */
-static lc_status run(const char *from, const char *to, int64_t end, double *loss)
+static lc_status run(const lc_trainer_options *o, const char *from, const char *to, int64_t end, outcome *out)
 {
     net m = {0};
     lc_fabric *f = NULL;
-    LC_TRY(lc_fabric_new(&(lc_fabric_options){.seed = 1}, &f));
-    lc_module_init(&m.base, NULL, 1);
+    LC_TRY(lc_fabric_new(&(lc_fabric_options){.devices = o->devices,
+                                              .num_nodes = o->num_nodes,
+                                              .nodes_file = o->nodes_file,
+                                              .strategy = o->strategy,
+                                              .precision = o->precision,
+                                              .threads = (int)o->threads,
+                                              .seed = (uint64_t)o->seed},
+                         &f));
+    lc_module_init(&m.base, NULL, (uint64_t)o->seed);
     lc_linear_init(&m.l1, &m, "l1", 1, 32);
     lc_linear_init(&m.l2, &m, "l2", 32, 1);
     lc_optimizer *opt = lc_adam(&m, .lr = 1e-2);
     lc_status status = lc_fabric_setup(f, &m.base, &opt, 1);
     if (status >= 0 && from) status = lc_fabric_load(f, from, NULL);
-    if (status >= 0) status = train(f, &m, opt, end, loss);
+    if (status >= 0) status = train(f, &m, opt, end, &out->loss);
+    out->rank = lc_fabric_global_rank(f);
     if (status >= 0 && to) status = lc_fabric_save(f, to, NULL);
     lc_fabric_free(f);
     lc_optimizer_free(opt);
@@ -70,13 +86,20 @@ static lc_status run(const char *from, const char *to, int64_t end, double *loss
     return status;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    double straight = 0, first = 0, second = 0;
-    LC_MAIN_TRY(run(NULL, NULL, STEPS, &straight));
-    LC_MAIN_TRY(run(NULL, "half.ckpt", STEPS / 2, &first));
-    LC_MAIN_TRY(run("half.ckpt", NULL, STEPS, &second));
-    printf("loss %.6f half-way, %.6f at the end, %.6f without the stop\n", first, second, straight);
+    outcome straight, first, second;
+    char half[4096];
+    lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT; /* those that a fabric has too */
+    opt.seed = 1;
+    LC_MAIN_TRY(lc_trainer_options_parse_used(&opt, "strategy precision threads seed", NULL, 0, NULL, argc, argv));
+    snprintf(half, sizeof half, "%s/half.ckpt", opt.default_root_dir ? opt.default_root_dir : ".");
+    LC_MAIN_TRY(run(&opt, NULL, NULL, STEPS, &straight));
+    LC_MAIN_TRY(run(&opt, NULL, half, STEPS / 2, &first));
+    LC_MAIN_TRY(run(&opt, half, NULL, STEPS, &second));
+    lc_trainer_options_release(&opt);
+    if (straight.rank == 0)
+        printf("loss %.6f half-way, %.6f at the end, %.6f without the stop\n", first.loss, second.loss, straight.loss);
     LC_MAIN_TRY(lc_stdout_flush());
-    return straight == second && second < first ? 0 : 1;
+    return straight.loss == second.loss && second.loss < first.loss ? 0 : 1;
 }

@@ -4,14 +4,14 @@
  * The "simulation" is a damped pendulum; the network learns to predict the next state from the present one while the
  * simulation runs. Hooks, logging, checkpoints and optimizers work as under lc_trainer_fit.
  *
- *     own_loop --epochs 5 --default_root_dir runs */
+ *     own_loop --max_epochs 5 --default_root_dir runs
+ *     own_loop --devices 2        each rank simulates pendulums of its own; gradients are averaged over the ranks */
 #include <lightc/lightc.h>
 #include <math.h>
 #include <stdio.h>
 
 typedef struct args {
-    int64_t epochs, steps, batch_size;
-    const char *data; /* accepted like everywhere; the data are simulated */
+    int64_t steps, batch_size;
 } args;
 
 typedef struct surrogate {
@@ -50,23 +50,22 @@ static void simulate(float *state)
 }
 
 static const lc_option my_options[] = {
-    LC_OPTION(args, epochs, LC_OPTION_INT, 1, 1e9, "how often to report"),
     LC_OPTION(args, steps, LC_OPTION_INT, 1, 1e9, "simulated batches an epoch"),
     LC_OPTION(args, batch_size, LC_OPTION_INT, 1, 4096, "pendulums simulated at once"),
-    LC_OPTION(args, data, LC_OPTION_TEXT, 0, 0, "not used: the data are simulated"),
 };
 
 int main(int argc, char **argv)
 {
     static float before[4096 * 2], after[4096 * 2];
     lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
-    args a = {.epochs = 5, .steps = 400, .batch_size = 64};
+    args a = {.steps = 400, .batch_size = 64};
     surrogate m = {0};
     lc_trainer *trainer = NULL;
     lc_batch batch = {.n = 2, .names = {"x", "y"}};
 
     opt.enable_progress_bar = LC_OFF;
-    LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, my_options, 4, &a, argc, argv));
+    opt.max_epochs = 5;
+    LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, my_options, 2, &a, argc, argv));
     int64_t shape[] = {a.batch_size, 2};
     LC_MAIN_TRY(lc_input_new(LC_F32, 2, shape, LC_ROW_MAJOR, before, &batch.x));
     LC_MAIN_TRY(lc_input_new(LC_F32, 2, shape, LC_ROW_MAJOR, after, &batch.y));
@@ -76,20 +75,22 @@ int main(int argc, char **argv)
     lc_module_init(&m.base, &surrogate_ops, (uint64_t)opt.seed);
     lc_linear_init(&m.l1, &m, "l1", 2, 64);
     lc_linear_init(&m.l2, &m, "l2", 64, 2);
-    for (int64_t i = 0; i < a.batch_size * 2; i++) after[i] = (float)lc_random_normal((uint64_t)opt.seed, (uint64_t)i);
 
     LC_MAIN_TRY(lc_trainer_new(&opt, &trainer));
+    int64_t first = lc_trainer_global_rank(trainer) * a.batch_size; /* of this rank's pendulums, among those of all */
+    for (int64_t i = 0; i < a.batch_size * 2; i++)
+        after[i] = (float)lc_random_normal((uint64_t)opt.seed, (uint64_t)(2 * first + i));
     LC_MAIN_TRY(lc_trainer_begin(trainer, &m.base));
     lc_status status = LC_OK;
     double loss = 0;
-    for (int64_t epoch = 0; epoch < a.epochs && status != LC_STOP; epoch++) {
+    for (int64_t epoch = 0; (opt.max_epochs < 0 || epoch < opt.max_epochs) && status != LC_STOP; epoch++) {
         for (int64_t i = 0; i < a.steps && status != LC_STOP; i++) {
             for (int64_t p = 0; p < a.batch_size; p++) {
                 before[2 * p] = after[2 * p], before[2 * p + 1] = after[2 * p + 1];
                 simulate(&after[2 * p]);
                 /* A pendulum at rest teaches nothing: push it. */
                 if (fabsf(before[2 * p]) + fabsf(before[2 * p + 1]) < 0.1f) {
-                    before[2 * p] = after[2 * p] = (float)lc_random_normal((uint64_t)i, (uint64_t)p);
+                    before[2 * p] = after[2 * p] = (float)lc_random_normal((uint64_t)i, (uint64_t)(first + p));
                     simulate(&after[2 * p]);
                 }
             }
@@ -97,7 +98,7 @@ int main(int argc, char **argv)
             LC_MAIN_TRY(status < 0 ? status : LC_OK);
         }
         LC_MAIN_TRY(lc_trainer_end_epoch(trainer));
-        printf("epoch %d  loss %.6f\n", (int)epoch, loss);
+        if (lc_trainer_is_global_zero(trainer)) printf("epoch %d  loss %.6f\n", (int)epoch, loss); /* of its batch */
     }
     LC_MAIN_TRY(lc_trainer_end(trainer));
 

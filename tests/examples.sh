@@ -52,6 +52,17 @@ common() { # options every program with a trainer has
   check "with the right name in it" complains 'did you mean "max_epochs"'
 }
 
+without_trainer() { # what stands in for it in programs that use few of its options
+  check "--help ends well" run --help
+  check "--help names what starts ranks" says '^ +--devices'
+  check "and nothing else of the trainer" test "$(grep -cE -- '--(logger|limit_train_batches|deterministic) ' out)" = 0
+  check "--help into a full disk is an error" loses --help
+  check "a misspelt option is an error" fails --device 2
+  check "with the right name in it" complains 'did you mean "devices"'
+  check "an option that would have no effect is one, too" fails --limit_train_batches 3
+  check "which says so" complains 'no option "limit_train_batches" in this program'
+}
+
 started_by() { # launcher and its arguments, --, arguments of the example
   local launcher=()
   while [ "$1" != -- ]; do launcher+=("$1") && shift; done
@@ -141,6 +152,10 @@ gan)
   check "a part of it" run "${args[@]}" --max_steps 110 --max_epochs 5 --default_root_dir parts
   check "goes on inside the epoch" run "${args[@]}" --max_epochs 5 --default_root_dir parts --ckpt_path last
   check "to the same end as without the stop" same_value mean_distance "$distance"
+  for s in ddp sharded_3; do
+    check "trains on two ranks, $s" run --data data --batch_size 15 --width 64 --lr 1e-3 --seed 3 --threads 1 --max_epochs 1 --devices 2 --strategy $s --default_root_dir $s
+    check "in as many steps" same_value steps 40
+  done
   check "a full disk is an error" loses "${args[@]}" --max_steps 1
   ;;
 custom_callback)
@@ -171,13 +186,28 @@ dp_linear)
   check "a full disk is an error" loses "${args[@]}"
   ;;
 bench_devices)
-  check "--help ends well" run --help
+  without_trainer
   check "measures" run --batch_sizes 8,64 --repeats 2 --seconds 0.01
   for kind in training inference; do
-    check "tells of $kind on each" says "^(data_parallel|ddp) on 2 devices, $kind: (pays|does not pay)"
+    check "tells of $kind on each" says "^(data_parallel|ddp) on 2 devices, $kind: (pays|does not pay).* in place of 2x"
   done
   check "in tables" test "$(grep -cE '^\| 64 \|' out)" = 8
   check "and draws" grep -q '<polyline' bench_devices.svg
+  check "the ranks of inference are waited for" awk -F'|' \
+    '/^inference: where/ {on = 1} on && $3 ~ /ddp/ && $7 > 0 {seen = 1} END {exit !seen}' out
+  check "sizes in any order, and twice" run --batch_sizes 64,8,8 --repeats 2 --seconds 0.001 --most 1 --svg sorted.svg
+  check "are drawn once, in theirs" test "$(grep -oE 'middle">(8|64)<' sorted.svg | tr -d '\n')" = 'middle">8<middle">64<middle">8<middle">64<'
+  check "no sizes are an error" fails --batch_sizes ""
+  check "a plot that cannot be written is one before anything is measured" fails --svg nowhere/x.svg
+  check "that names the cause" complains 'nowhere/x.svg cannot be written: No such file'
+  check "options of one measurement are errors, too" fails --batch_size 8
+  interrupted() {
+    "$bin/$name" --seconds 2 --batch_sizes 8,64 --svg part.svg >out 2>err &
+    sleep 3 && kill -TERM $! && wait $!
+    [ $? = 143 ]
+  }
+  check "interrupted, it says so with its status" interrupted
+  check "and tells what it has" says '^training: samples a second'
   check "does not start with ranks" fails --devices 2
   check "which is said once" test "$(grep -c 'run it alone' err)" = 1
   check "nor with a strategy" fails --strategy ddp
@@ -190,7 +220,7 @@ bench_devices)
 ddp_mnist | ddp_by_hand)
   mkdir data && "$bin/make_idx" data || exit 1
   args=(--data data --batch_size 20 --seed 3 --max_epochs 2 --threads 1)
-  common
+  if [ "$name" = ddp_mnist ]; then common; else without_trainer; fi
   by_strategy() { "$bin/ddp_mnist" "${args[@]}" "$@" >/dev/null 2>err; }
   for n in 1 2 3; do
     check "trains on $n" run "${args[@]}" --devices $n --default_root_dir "root$n"
@@ -224,12 +254,19 @@ ddp_mnist | ddp_by_hand)
   ddp_by_hand)
     for n in 1 2 3; do
       check "$n ranks by hand" run "${args[@]}" --devices $n
+      check "which says where the model is" says '^model: by_hand.ckpt$'
       check "the same model by the strategy" by_strategy --devices $n --default_root_dir "by_strategy$n"
       check "bit for bit" cmp by_hand.ckpt/model.safetensors \
         "by_strategy$n"/lightning_logs/version_0/checkpoints/*.ckpt/model.safetensors
     done
     check "another strategy is an error" fails "${args[@]}" --strategy dp --devices 2
     check "epochs without an end are, too" fails "${args[@]}" --max_epochs -1
+    check "and none at all" fails "${args[@]}" --max_epochs 0
+    check "the same sums on any number of ranks are not promised" fails "${args[@]}" --deterministic
+    mkdir -p mine && echo precious >mine/by_hand.ckpt
+    check "a file in the way is an error" fails "${args[@]}" --default_root_dir mine
+    check "that says what to do" complains 'is no checkpoint, so it is not replaced; remove it'
+    check "and leaves it alone" grep -qx precious mine/by_hand.ckpt
     check "and batches larger than the data" fails "${args[@]}" --batch_size 5000 --devices 2
     check "which is told" complains 'there is no batch'
     check "is started by lightc launch" started_by "$bin/lightc" launch -np 2 -- "${args[@]}"
@@ -240,7 +277,7 @@ ddp_mnist | ddp_by_hand)
   under_mpirun "${args[@]}" --default_root_dir mpi
   ;;
 collectives)
-  common
+  without_trainer
   for n in 1 2 3 4; do
     check "$n ranks" run --devices $n
     check "8 pictures" test "$(grep -c -- '->' out)" = $((8 * n))
@@ -253,19 +290,29 @@ collectives)
   check "too many ranks are an error" fails --devices 10
   check "that says how many are right" complains 'room for 9'
   check "a strategy is an error" fails --strategy data_parallel --devices 2
+  check "one rank alone" run
+  check "is told to have company" says 'try --devices 4'
   check "a full disk is an error" loses
   check "on two ranks, too" loses --devices 2
   under_mpirun
   ;;
 own_loop)
   common
-  check "trains" run --epochs 4 --default_root_dir root
+  check "trains" run --max_epochs 4 --default_root_dir root
   check "learns" says '^epoch 3  loss 0\.0'
-  check "a full disk is an error" loses --epochs 4 --default_root_dir full
+  one=$(grep '^epoch 0' out)
+  check "on two ranks" run --max_epochs 1 --devices 2 --threads 1 --default_root_dir root
+  check "with pendulums of their own" test "$(grep '^epoch 0' out)" != "$one"
+  check "a full disk is an error" loses --max_epochs 4 --default_root_dir full
   ;;
 fabric)
+  without_trainer
   check "learns, and goes on from its checkpoint to the same end" run
   check "says so" says '^loss 0\.0[0-9]+ half-way, 0\.00'
+  for s in ddp sharded; do
+    check "does on two ranks, $s" run --devices 2 --strategy $s --threads 1 --default_root_dir $s
+    check "and keeps its checkpoint where it was told" exists "$s/half.ckpt/model*.safetensors"
+  done
   check "a full disk is an error" loses
   ;;
 custom_op)

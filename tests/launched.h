@@ -121,6 +121,17 @@ static bool is_gone(pid_t pid)
     return state == 'Z' || state == 'X';
 }
 
+/* As ps shows it: 'T' is stopped. */
+__attribute__((unused)) static char state_of(pid_t pid)
+{
+    char path[64], state = '?';
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "r");
+    if (f && fscanf(f, "%*d (%*[^)]) %c", &state) != 1) state = '?';
+    if (f) fclose(f);
+    return state;
+}
+
 __attribute__((unused)) static bool all_gone(const run *r, int ranks, int within_ms)
 {
     for (int ms = 0; ms <= within_ms; ms += 10) {

@@ -157,6 +157,7 @@ mutate 'sums in place taken before all have written' src/comm/exchange.c 's/x->s
 mutate 'sums in place not told to others' src/comm/exposed.c 's/if (i != x->rank) memcpy((char/if (0) memcpy((char/' test_exposed:bits
 mutate 'different pieces taken for one' src/comm/exposed.c 's/ && tokens\[i\] >> OFFSET_BITS == tokens\[0\] >> OFFSET_BITS;/;/' test_exposed:different_pieces
 mutate 'who has left is not missed' src/comm/window.c 's/!lc__window_peek(self, peer, lane, &at)) e->missed = peer;/false) e->missed = peer;/' test_comm:has_left
+mutate 'answers taken before they are there' src/comm/window.c 's/\&r->read, memory_order_acquire) - e->taken/\&r->written, memory_order_acquire) - e->taken/' test_comm:tree
 mutate 'calls not compared' src/comm/exchange.c 's/return !memcmp(got, want, sizeof \*got);/return true;/' test_comm:different
 mutate 'a batch script taken for a rank' src/comm/world_find.c 's/variable("SLURM_PROCID") && step/variable("SLURM_PROCID")/' test_world
 # ---- the end of a run ----

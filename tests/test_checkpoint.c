@@ -34,6 +34,29 @@ TEST(saved_and_loaded)
     CHECK_STATUS(lc_checkpoint_find_last_good(dir, found, 5), LC_ERR_ARGUMENT);
 }
 
+TEST(what_is_no_checkpoint_is_not_replaced)
+{
+    char path[512], inside[600];
+    const char *dir = fresh_dir("in_the_way");
+    lc_ckpt_writer *w;
+    CHECK_OK(lc_ckpt_writer_new(&w));
+    snprintf(path, sizeof path, "%s/a.ckpt", dir);
+    FILE *f = fopen(path, "w");
+    CHECK(f && fclose(f) == 0);
+    CHECK_STATUS(save_with(w, path, 1, true), LC_ERR_STATE);
+    CHECK_CONTAINS(lc_error_message(), "is no checkpoint, so it is not replaced");
+    CHECK(unlink(path) == 0 && mkdir(path, 0777) == 0); /* an empty folder is nobody's */
+    snprintf(inside, sizeof inside, "%s/notes", path);
+    f = fopen(inside, "w");
+    CHECK(f && fclose(f) == 0);
+    CHECK_STATUS(save_with(w, path, 1, true), LC_ERR_STATE);
+    CHECK_EQ(count_entries(dir), 1);
+    CHECK(unlink(inside) == 0);
+    CHECK_OK(save_with(w, path, 1, true));
+    CHECK_EQ(step_of(path), 1);
+    lc_ckpt_writer_free(w);
+}
+
 TEST(asynchronous)
 {
     char path[512];

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #endif
 #define LAUNCHED "last_calls_program"
+#include "free_port.h"
 #include "launched.h"
 #include "open_mpi.h"
 
@@ -159,6 +160,54 @@ TEST(of_a_rank_that_hangs)
     char option[40];
     snprintf(option, sizeof option, "--progress_timeout %g", patience(2.5));
     every_way("hang", option, check_hung);
+}
+
+static void check_left(run *r, int way, const char *at)
+{
+    (void)way;
+    CHECK_CONTAINS(at, "     >  42 barrier\n");
+    CHECK_CONTAINS(at, "error: rank ");
+    CHECK_CONTAINS(at, "has left the group, and rank ");
+    CHECK(r->took < patience(5));
+}
+
+TEST(of_a_rank_that_leaves)
+{
+    every_way("leave", "", check_left);
+}
+
+TEST(of_a_rank_that_ends_well_without_leaving)
+{
+    every_way("end", "", check_left);
+}
+
+static void check_forgotten(run *r, const char *way)
+{
+    int status = finish(r);
+    if (status || r->err[0]) TEST_FAIL("%s: status %d: %s", way, status, r->err);
+}
+
+/* Ranks that end with 0 when nobody waits for them have left well, whatever started them. */
+TEST(of_nobody_where_all_forget_to_leave)
+{
+    static run runs[WAYS], other, by_hand[2];
+    for (int k = 0; k < WAYS; k++)
+        if (is_there(k)) begin(&runs[k], k, "forget", "");
+    for (int k = 0; k < WAYS; k++)
+        if (is_there(k)) check_forgotten(&runs[k], ways[k].name);
+    unsetenv("LIGHTC_COMM");
+    if (is_there(WAYS - 1)) {
+        start(&other, "/usr/bin/env mpirun -np 2 %s --act forget --on 1", program);
+        check_forgotten(&other, "mpirun");
+    }
+    for (int first = 0; first < 2; first++) { /* rank 0 coordinates the run */
+        int port = free_port();
+        for (int i = 0; i < 2; i++)
+            start(&by_hand[i],
+                  "/usr/bin/env WORLD_SIZE=2 RANK=%d MASTER_ADDR=127.0.0.1 MASTER_PORT=%d %s --act forget --on %d", i,
+                  port, program, first);
+        for (int i = 0; i < 2; i++) check_forgotten(&by_hand[i], "by hand");
+    }
 }
 
 /* As one whose data set is on a disk that does not answer: it has made no call yet. */

@@ -255,15 +255,44 @@ TEST(mistakes_are_answered)
 {
     run r;
     CHECK_EQ(launch(&r, "%s launch -np 0 %s", lightc, program), 2);
+    CHECK_CONTAINS(r.err, "-np is \"0\"; it must be a number of ranks, 1 or more");
+    CHECK_EQ(launch(&r, "%s launch --grace_period=0s %s", lightc, program), 2);
+    CHECK_CONTAINS(r.err, "--grace_period is \"0s\"; it must be seconds");
+    CHECK_CONTAINS(r.err, "usage: lightc launch ");
     CHECK_EQ(launch(&r, "%s launch", lightc), 2);
-    CHECK_EQ(launch(&r, "%s launch -np 2 /nowhere/program", lightc), 1);
+    CHECK_EQ(launch(&r, "%s launch --help", lightc), 0);
+    CHECK_STR(r.err, "");
+    CHECK_CONTAINS(r.out, "usage: lightc launch ");
+    CHECK_EQ(launch(&r, "%s launch -np=2 --hosts=local:1,local:1 %s", lightc, program), 0);
+    CHECK_CONTAINS(report(&r, 1), "LIGHTC_WORLD_SIZE=2 ");
+    CHECK_EQ(launch(&r, "%s launch -np 2 /nowhere/program", lightc), 127);
     CHECK_CONTAINS(r.err, "/nowhere/program");
+    CHECK_EQ(launch(&r, "%s launch -np 2 no-program-of-this-name", lightc), 127);
+    CHECK_CONTAINS(r.err, "cannot start \"no-program-of-this-name\": it is neither in PATH nor in this directory");
+    CHECK_EQ(launch(&r, "%s launch -np 2 /dev", lightc), 126);
+    CHECK_CONTAINS(r.err, "cannot start \"/dev\": it is a directory");
+    CHECK_EQ(launch(&r, "%s launch -np 2 /dev/null", lightc), 126);
+    CHECK_CONTAINS(r.err, "cannot start \"/dev/null\": it is not executable");
     CHECK_EQ(launch(&r, "%s launch -np 5 -H local:2,local:2 %s", lightc, program), 1);
     CHECK_CONTAINS(r.err, "has room for 4");
     CHECK_EQ(launch(&r, "%s launch -H local:x %s", lightc, program), 1);
     CHECK_CONTAINS(r.err, "a:4,b:4");
     CHECK_EQ(launch(&r, "%s launch -H local:2,b:2 %s", lightc, program), 1);
     CHECK_CONTAINS(r.err, "by its name");
+}
+
+/* As mpirun does. */
+TEST(a_program_is_found_in_the_current_directory)
+{
+    run r;
+    char path[400];
+    start(&r, "/bin/true");
+    CHECK_EQ(finish(&r), 0);
+    snprintf(path, sizeof path, "%s/a-program-of-here", r.dir);
+    CHECK(!symlink(program, path));
+    again(&r, "%s launch -np 2 a-program-of-here", lightc);
+    CHECK_EQ(finish(&r), 0);
+    CHECK_STR(r.out, "rank 0 speaks\n");
 }
 
 /* ---- a program that starts itself ---- */
@@ -362,6 +391,31 @@ TEST(a_program_starts_its_own_ranks)
     CHECK_CONTAINS(r.err, "node_rank is 2");
     CHECK_EQ(launch(&r, "%s --nodes 2 --nr 1 --strategy ddp", program), 1);
     CHECK_CONTAINS(r.err, "MASTER_PORT");
+}
+
+TEST(devices_are_those_that_were_started)
+{
+    static const struct {
+        const char *start, *options, *said;
+    } cases[] = {
+        {"-np 2", "--devices 2", NULL},
+        {"-np 2", "--devices 3", "devices=3, but lightc has started 2 on node 0"},
+        {"-np 2", "--devices 1", "devices=1, but lightc has started 2 on node 0"},
+        {"-np 2", "--devices two", "devices is \"two\"; on CPUs it must be auto or a number"},
+        {"-np 2", "--devices 2x", "devices is \"2x\"; on CPUs it must be auto or a number"},
+        {"-np 2", "--num_nodes 2", NULL}, /* of which each has one */
+        {"-np 2", "--devices 2 --num_nodes 2", "num_nodes=2, but"},
+        {"-np 1", "--devices 2 --strategy ddp", "devices=2, but lightc has started 1 on node 0"},
+        {"-H local:2,local:2", "--devices 2", NULL},
+        {"-H local:2,local:2", "--devices 2 --num_nodes 2", NULL},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        run r;
+        int status = launch(&r, "%s launch %s %s --act train --use_distributed_sampler false %s", lightc,
+                            cases[k].start, program, cases[k].options);
+        CHECK_EQ(status, cases[k].said != NULL);
+        if (cases[k].said) CHECK_CONTAINS(r.err, cases[k].said);
+    }
 }
 
 TEST_MAIN

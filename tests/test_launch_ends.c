@@ -117,16 +117,6 @@ TEST(stopped_ranks_are_not_waited_for)
     }
 }
 
-static char state_of(pid_t pid)
-{
-    char path[64], state = '?';
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    FILE *f = fopen(path, "r");
-    if (f && fscanf(f, "%*d (%*[^)]) %c", &state) != 1) state = '?';
-    if (f) fclose(f);
-    return state;
-}
-
 /* Longer than silence is suffered. */
 TEST(ranks_stop_and_go_on_with_their_supervisor)
 {

@@ -304,6 +304,27 @@ TEST(a_hangup_through_mpirun_saves)
     CHECK(access(path, F_OK) == 0);
 }
 
+/* Whoever gets the signal, a rank or mpirun: all stop, nobody is to blame for it, and nothing starts again. */
+TEST(a_run_that_is_stopped_on_another_host_stays_so)
+{
+    char host[256] = "", path[600];
+    gethostname(host, sizeof host - 1);
+    if (!has_mpirun()) SKIP("no Open MPI");
+    for (int whole = 0; whole < 2; whole++) {
+        run r;
+        start(&r, "%s launch -H %s:2 --max_restarts 1 %s --act slow --use_distributed_sampler false", lightc, host,
+              program);
+        wait_for(&r, "out", "a step\n");
+        pid_t told = whole ? child_named(r.pid, "mpirun") : pid_of(&r, -1);
+        CHECK(told > 1 && !kill(told, SIGTERM));
+        CHECK_EQ(finish(&r), 128 + SIGTERM);
+        CHECK_CONTAINS(r.err, "error: stopped by signal 15 (");
+        if (strstr(r.err, "error: rank") || strstr(r.err, "starting again")) TEST_FAIL("%s", r.err);
+        snprintf(path, sizeof path, "%s/lightning_logs/version_0/checkpoints/interrupted.ckpt", r.dir);
+        CHECK(access(path, F_OK) == 0);
+    }
+}
+
 /* At once, and without its ranks. */
 TEST(a_second_signal_ends_mpirun_and_its_ranks)
 {

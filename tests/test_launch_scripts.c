@@ -42,6 +42,27 @@ TEST(scripts_end_with_what_they_run)
     }
 }
 
+/* Ctrl-Z: not the scripts alone, while what they run keeps the cores. */
+TEST(scripts_stop_and_go_on_with_what_they_run)
+{
+    run r;
+    start(&r, "%s launch -np 2 %s --act meet", lightc, script("%s \"$@\"\nexit $?\n", program));
+    wait_for(&r, "out", "rank 0 has met 2\n");
+    CHECK(!kill(r.pid, SIGTSTP));
+    bool all = false;
+    for (int ms = 0; ms < patience(2000) && !all; ms += 10) {
+        all = state_of(r.pid) == 'T' && state_of(pid_of(&r, 0)) == 'T' && state_of(pid_of(&r, 1)) == 'T';
+        pause_ms(10);
+    }
+    CHECK(!kill(r.pid, SIGCONT)); /* first, so that nothing stays stopped */
+    CHECK(all);
+    for (int ms = 0; ms < patience(2000) && state_of(pid_of(&r, 1)) == 'T'; ms += 10) pause_ms(10);
+    CHECK(state_of(pid_of(&r, 0)) != 'T' && state_of(pid_of(&r, 1)) != 'T');
+    CHECK(!kill(r.pid, SIGTERM));
+    CHECK_EQ(finish(&r), 128 + SIGTERM);
+    check_clean(&r, 2);
+}
+
 /* The script goes on, and ends well. */
 TEST(a_script_hides_no_failure)
 {
@@ -111,9 +132,9 @@ TEST(a_mistake_is_named)
 {
     run r;
     CHECK_EQ(launch(&r, "%s launch -np2 %s", lightc, program), 2);
-    CHECK_CONTAINS(r.err, "error: there is no option -np2 ");
+    CHECK_CONTAINS(r.err, "error: there is no option -np2\n");
     CHECK_EQ(launch(&r, "%s launch -np 0 %s", lightc, program), 2);
-    CHECK_CONTAINS(r.err, "error: -np: \"0\" is no value for it");
+    CHECK_CONTAINS(r.err, "error: -np is \"0\"; it must be ");
     CHECK_EQ(launch(&r, "%s launch -np 2", lightc), 2); /* but for the options that the test adds */
     CHECK_CONTAINS(r.err, "error: there is no option --dir");
 }

@@ -120,6 +120,13 @@ TEST(old_names)
     CHECK_EQ(o.node_rank, 0);
     CHECK(parse(&o, &m, "--gpus 2") < 0);
     CHECK_CONTAINS(lc_error_message(), "--accelerator cpu");
+    static const char *const all[] = {"--gpus -1", "--gpus=-1"};
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(parse(&o, &m, all[i]));
+        CHECK_STR(o.accelerator, "gpu");
+        CHECK_STR(o.devices, "auto");
+    }
+    CHECK_OK(parse(&o, &m, "--track_grad_norm -1"));
     CHECK_OK(parse(&o, &m, "--accelerator ddp_cpu --precision bf16"));
     CHECK_STR(o.strategy, "ddp");
     CHECK_STR(o.accelerator, "cpu");
@@ -130,6 +137,7 @@ TEST(old_names)
         {"--auto_lr_find", "LearningRateFinder"},
         {"--auto_scale_batch_size power", "BatchSizeFinder"},
         {"--tpu_cores 8", "no TPU backend"},
+        {"--tpu_cores -1", "no TPU backend"},
         {"--track_grad_norm 2", "GradientNormMonitor"},
         {"--flush_logs_every_n_steps 3", "leave it out"},
         {"--truncated_bptt_steps 3", "lc_detach"},
@@ -267,6 +275,35 @@ TEST(help_is_grouped_and_fits)
     CHECK_EQ(groups, 9);
     CHECK_EQ(options, n + 4 + 3);
     lc__str_free(&out);
+}
+
+static lc_status parse_used(lc_trainer_options *o, const char *used, const char *line)
+{
+    static char copy[256];
+    char *argv[16] = {(char *)"prog"};
+    int argc = 1;
+    mine m = {.data = "d"};
+    *o = (lc_trainer_options)LC_TRAINER_OPTIONS_INIT;
+    snprintf(copy, sizeof copy, "%s", line);
+    for (char *w = strtok(copy, " "); w && argc < 16; w = strtok(NULL, " ")) argv[argc++] = w;
+    return lc_trainer_options_parse_used(o, used, my_options, 4, &m, argc, argv);
+}
+
+TEST(programs_without_a_trainer_have_the_options_that_they_use)
+{
+    lc_trainer_options o;
+    CHECK_OK(parse_used(&o, "max_epochs seed precision", "--max_epochs 5 --batch_size 3 --devices 1 --precision 16"));
+    CHECK_EQ(o.max_epochs, 5);
+    CHECK_STR(o.precision, "16-mixed"); /* old values, as everywhere */
+    CHECK_OK(parse_used(&o, "max_epochs", "--epochs 2"));
+    CHECK_EQ(o.max_epochs, 2);
+    CHECK_STATUS(parse_used(&o, "max_epochs", "--seed 1"), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "there is no option \"seed\" in this program (the trainer has one)");
+    CHECK_STATUS(parse_used(&o, NULL, "--gpus 2"), LC_ERR_CONFIG); /* an old name of what it does not have */
+    CHECK_STATUS(parse_used(&o, "max_epochs", "--max_epoch 1"), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "did you mean \"max_epochs\"");
+    CHECK_STATUS(parse_used(&o, "max_epoch", "--devices 1"), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "\"max_epoch\"");
 }
 
 TEST(durations)

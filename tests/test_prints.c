@@ -5,7 +5,11 @@
 #include "comm/prints.h"
 #include "launch/launch.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define MARK "0123456789abcdef"
 
@@ -193,6 +197,33 @@ TEST(whom_mpirun_blames)
         {"", -1},
     };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) CHECK_EQ(lc__mpirun_blames(lines[i].line), lines[i].rank);
+}
+
+static void *read_slowly(void *arg)
+{
+    static char bytes[1 << 20];
+    int from = *(int *)arg;
+    ssize_t n = 0, all = 0;
+    usleep(50000);
+    while ((n = read(from, bytes, sizeof bytes)) > 0) all += n;
+    return (void *)(intptr_t)all;
+}
+
+/* Somebody else who has the same pipe may have made it one that does not wait. */
+TEST(a_pipe_that_does_not_wait_loses_nothing)
+{
+    static char bytes[300000];
+    int ends[2];
+    pthread_t reader;
+    void *all;
+    CHECK(pipe(ends) == 0 && fcntl(ends[1], F_SETFL, O_NONBLOCK) == 0);
+    CHECK(pthread_create(&reader, NULL, read_slowly, &ends[0]) == 0);
+    CHECK(lc__show(ends[1], bytes, sizeof bytes));
+    close(ends[1]);
+    CHECK(pthread_join(reader, &all) == 0);
+    close(ends[0]);
+    CHECK_EQ((intptr_t)all, sizeof bytes);
+    CHECK(!lc__show(ends[1], bytes, 1) && errno == EBADF);
 }
 
 TEST_MAIN

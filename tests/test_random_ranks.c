@@ -211,7 +211,7 @@ static config draw_config(int k)
                 .schedule = schedules[below(&d, 4)],
                 .n_callbacks = (int)below(&d, MOST_CALLBACKS + 1),
                 .callback_key = (uint64_t)below(&d, 1 << 20)};
-    if (c.combined) c.weighted = false; /* parts end with whole batches: docs/trainer.md, Data */
+    if (c.combined) c.weighted = false; /* parts end with batches that all can share: docs/trainer.md, Data */
     snprintf(c.root, sizeof c.root, "%s", fresh_dir("random_ranks"));
     for (size_t i = 0; i < OPTIONS; i++) {
         int64_t n = 0;
@@ -464,9 +464,8 @@ static lc_status train_loader(const net *m, lc_dataloader **out)
         LC_TRY(one_loader(m, 0, m->c->samples, true, out));
         return m->c->streamed ? lc_dataloader_from_ops(&stream_ops, *out, out) : LC_OK;
     }
-    /* As long as it takes for parts to end with whole batches. */
     LC_TRY(one_loader(m, 0, 36, true, &list[0]));
-    LC_TRY(one_loader(m, 36, 24, true, &list[1]));
+    LC_TRY(one_loader(m, 36, 20, true, &list[1]));
     return lc_combined_loader_new(LC_MAX_SIZE_CYCLE, 2, list, out);
 }
 

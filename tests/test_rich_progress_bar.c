@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rich progress bar, on a small terminal of our own. */
+/* The progress bars: the rich one on a small terminal of our own, the plain one in terminals of many widths. */
 #include "callback_run.h"
 
 enum { ROWS = 200, COLUMNS = 100 };
@@ -108,6 +108,64 @@ TEST(a_log_file_gets_plain_lines)
     CHECK(!strchr(text, '\033') && !strchr(text, '\r'));
     free(text);
     run_release(&r);
+}
+
+static lc_status log_long_names(void *context, lc_trainer *t)
+{
+    (void)context;
+    lc_trainer_log(t, "a_loss_with_a_long_name_step", 0.123, .prog_bar = true);
+    lc_trainer_log(t, "a_loss_with_a_long_name_epoch", 0.456, .prog_bar = true);
+    lc_trainer_log(t, "accuracy", 0.789, .prog_bar = true);
+    return LC_OK;
+}
+
+/* The frames of a bar in a terminal of so many columns: each is whole, ends in its line, and has whole numbers. The
+ * last one is in `last`. */
+static void check_frames(int columns, char *last, size_t size)
+{
+    run r;
+    lc_callback cb[2];
+    char path[300], width[16];
+    size_t n;
+    snprintf(width, sizeof width, "%d", columns);
+    setenv("COLUMNS", width, 1);
+    setenv("TERM", "dumb", 1); /* no colours */
+    setenv("LC_ALL", "C", 1);
+    run_init(&r);
+    snprintf(path, sizeof path, "%s/bars", r.dir);
+    FILE *f = fopen(path, "w");
+    CHECK(f);
+    CHECK_OK(lc_progress_bar_new(
+        &(lc_progress_bar_args){.fd = fileno(f), .refresh_rate = 1e9, .style = LC_PROGRESS_BAR}, &cb[0]));
+    CHECK_OK(lc_lambda_callback_new(&(lc_lambda_args){.on_train_epoch_start = log_long_names}, &cb[1]));
+    r.o.enable_progress_bar = LC_AUTO;
+    CHECK_OK(run_fit(&r, cb, 2));
+    fclose(f);
+    char *text = slurp(path, &n), *save = NULL;
+    for (char *frame = strtok_r(text, "\r\n", &save); frame; frame = strtok_r(NULL, "\r\n", &save)) {
+        char *end = strstr(frame, "\033[K"), *value = strstr(frame, "_epoch=");
+        if (!end || end == frame) continue;
+        *end = 0;
+        CHECK(end[-1] == ']');
+        CHECK(end - frame < columns);
+        CHECK(!value || !strncmp(value, "_epoch=0.456", 12));
+        CHECK(!strstr(frame, "accuracy=") || strstr(frame, "accuracy=0.789"));
+        if (!strncmp(frame, "Epoch", 5)) snprintf(last, size, "%s", frame);
+    }
+    free(text);
+    run_release(&r);
+}
+
+TEST(a_bar_leaves_out_what_it_has_no_room_for)
+{
+    char last[512] = "";
+    for (int columns = 40; columns <= 120; columns += 8) {
+        check_frames(columns, last, sizeof last);
+    }
+    CHECK_CONTAINS(last, "a_loss_with_a_long_name_step=0.123");
+    check_frames(80, last, sizeof last);
+    CHECK_CONTAINS(last, "a_loss_with_a_long_name_epoch=0.456"); /* of the two the one that stays */
+    CHECK(!strstr(last, "_step="));
 }
 
 TEST_MAIN

@@ -3,6 +3,7 @@
 #include "test.h"
 
 #include "core/slurm.h"
+#include "core/spawn.h"
 #include "core/trainer_internal.h"
 #include "trainer_world.h"
 
@@ -289,6 +290,33 @@ TEST(the_time_left_of_a_slurm_job_is_read)
     CHECK_OK(lc__slurm_time_left(&seconds));
     CHECK(seconds > 50 && seconds <= 100);
     unsetenv("SLURM_JOB_END_TIME");
+}
+
+static lc_status ask(const char *script, double seconds, char *text, size_t size)
+{
+    return lc__spawn_ask((char *const[]){(char *)"sh", (char *)"-c", (char *)(uintptr_t)script, NULL}, seconds, text,
+                         size);
+}
+
+/* Slurm's commands are started while signals are blocked, and their controller may not answer. */
+TEST(commands_that_are_asked_hear_signals_and_have_an_end)
+{
+    sigset_t term, before;
+    char text[8];
+    sigemptyset(&term);
+    sigaddset(&term, SIGTERM);
+    CHECK(pthread_sigmask(SIG_BLOCK, &term, &before) == 0);
+    lc_status told = ask("kill -TERM $$; exit 0", 60, text, sizeof text);
+    CHECK(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
+    CHECK_STATUS(told, LC_ERR_IO);
+    CHECK_CONTAINS(lc_error_message(), "sh -c failed: killed by signal 15");
+    CHECK_STATUS(ask("echo begun; exec sleep 600", 0.3, text, sizeof text), LC_ERR_IO);
+    CHECK_CONTAINS(lc_error_message(), "has not ended within 0.3 s");
+    CHECK_STR(text, "begun\n");
+    CHECK_OK(ask("sleep 600 >/dev/null 2>&1 & kill $!; echo 123456789", 60, text, sizeof text));
+    CHECK_STR(text, "1234567");
+    CHECK_STATUS(ask("exit 3", 60, text, sizeof text), LC_ERR_IO);
+    CHECK_CONTAINS(lc_error_message(), "status 3");
 }
 
 /* A fit stops in time, as one does whose max_time is over; where there is no job, nothing does. */

@@ -65,8 +65,9 @@ LC_API lc_status lc_ckpt_then_link(lc_ckpt_writer *w, const char *link) LC_MUST_
 /* remove an older checkpoint (not part of the result). */
 LC_API lc_status lc_ckpt_then_remove(lc_ckpt_writer *w, const char *path) LC_MUST_USE;
 /* Takes the snapshot. With `wait` it returns when the checkpoint is durable, read back and under its name; otherwise a
- * thread does that and the result comes from the next lc_ckpt_wait or lc_ckpt_begin. A path that exists is replaced
- * (the old one is removed, in the background, after the new one has its name). */
+ * thread does that and the result comes from the next lc_ckpt_wait or lc_ckpt_begin. A checkpoint at that path is
+ * replaced (the old one is removed, in the background, after the new one has its name); a file, or a folder of other
+ * things, is left alone, and is an error. */
 LC_API lc_status lc_ckpt_commit(lc_ckpt_writer *w, bool wait) LC_MUST_USE;
 /* Waits for the checkpoint in flight and returns its result (once); LC_OK if there is none. */
 LC_API lc_status lc_ckpt_wait(lc_ckpt_writer *w) LC_MUST_USE;

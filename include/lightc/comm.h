@@ -172,8 +172,9 @@ LC_API lc_status lc_comm_fake(int rank, int size, lc_comm **out) LC_MUST_USE;
  * the ranks meet, is found in the environment that `lightc launch`, mpirun, srun or torchrun made, or a first process
  * that lc_trainer_options_parse told to start ranks (docs/launching.md); with none of them it is the only rank. Every
  * call, and a trainer with the strategy ddp, has the same communicator: do not use it while a trainer runs, and do not
- * communicate from two threads. The others learn it if this process ends before lc_comm_free. An error says what is
- * missing, or which ranks did not come within 300 seconds. Collective. */
+ * communicate from two threads. A process that ends with status 0 on the thread that joined, without lc_comm_free,
+ * leaves as if it had called it; one that ends in any other way has failed, and the others learn it. An error says what
+ * is missing, or which ranks did not come within 300 seconds. Collective. */
 LC_API lc_status lc_comm_world(lc_comm **out) LC_MUST_USE;
 /* A backend of the program's own. Takes `self` over, also when it fails. */
 LC_API lc_status lc_comm_new(const lc_comm_ops *ops, void *self, int rank, int size, lc_comm **out) LC_MUST_USE;
@@ -182,7 +183,8 @@ LC_API lc_status lc_comm_new(const lc_comm_ops *ops, void *self, int rank, int s
  * be freed before the other. */
 LC_API lc_status lc_comm_split(lc_comm *comm, int color, int key, lc_comm **out) LC_MUST_USE;
 /* Every communicator is its maker's to free; that of lc_comm_world once for each call. NULL is fine. Calls that still
- * run are forgotten, which the other ranks may see as a lost rank. */
+ * run are forgotten. A rank that waits in a call for one that has left gets an error. Over MPI the world's is free when
+ * all ranks have come so far, or when the run has ended. */
 LC_API void lc_comm_free(lc_comm *comm);
 
 /* Zeros, on a page's boundary. Where the ranks are processes of one host and nothing keeps them from each other's

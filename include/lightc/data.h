@@ -310,6 +310,10 @@ typedef struct lc_dataloader_ops {
     /* What all ranks must have in common, so that each sees its part of the same data, in a line of text: "96 samples
      * of 'mnist' in batches of 4, random (seed 1)". As snprintf. Default: nothing. */
     int (*describe)(void *self, int64_t epoch, char *text, size_t size);
+    /* Where the loader gives one rank's slices: samples [begin, begin + n) of the global batch that next gave a slice
+     * of, in place of that slice, with its global_size, and global_offset = begin. For a combined loader, whose parts
+     * are cut in the same proportions. Default: it cannot. */
+    lc_status (*cut)(void *self, int64_t begin, int64_t n, lc_batch **out);
 } lc_dataloader_ops;
 
 #define LC_DATALOADER_OPS_INIT .size = sizeof(lc_dataloader_ops)
@@ -335,7 +339,14 @@ typedef enum lc_combine {
     LC_MAX_SIZE,           /* until all have ended; the part of one that has ended is NULL */
     LC_SEQUENTIAL,         /* one after the other: plain batches, without parts */
 } lc_combine;
-/* A loader whose batches have one part of each loader (lc_batch.parts). Takes the loaders over, also when it fails. */
+/* A loader whose batches have one part of each loader (lc_batch.parts). Takes the loaders over, also when it fails.
+ *
+ * With several ranks (lc_dataloader_shard) a rank has the same share of all parts, so that a sum of means over parts is
+ * that of the whole batch: of 12 and 8 samples three ranks get 3 and 2, 3 and 2, 6 and 4. Where one part has fewer
+ * samples than there are ranks, some ranks get nothing of any part. Where all have enough, but no common divisor that
+ * is as large as the number of ranks (16 and 7, two ranks), each part is cut by itself, as evenly as possible: then
+ * samples do not all count the same, and the trainer warns of it. In pieces (lc_shard.pieces) every part is cut as the
+ * first one is, in proportion. */
 LC_API lc_status lc_combined_loader_new(lc_combine mode, int n, lc_dataloader *const *loaders,
                                         lc_dataloader **out) LC_MUST_USE;
 

@@ -74,7 +74,8 @@ LC_API lc_status lc_fabric_setup_dataloader(lc_fabric *f, lc_dataloader *l) LC_M
 /* ---- one step ---- */
 LC_API lc_status lc_fabric_begin(lc_fabric *f) LC_MUST_USE;
 /* Scales the loss as the precision wants, and reduces gradients over the ranks. The loss can be read (lc_item) after
- * lc_fabric_end, until the next lc_fabric_begin. */
+ * lc_fabric_end, until the next lc_fabric_begin. With several ranks the step so far is run here: of what it computed,
+ * values of one element can still be read, and with several optimizers all can be used; others need lc_keep. */
 LC_API void lc_fabric_backward(lc_fabric *f, lc_tensor *loss);
 /* The next backward starts gradients anew; without it they are accumulated, and their mean over the backward passes is
  * what the optimizer gets. */

@@ -67,7 +67,8 @@ LC_API lc_status lc_step_status(lc_graph *g) LC_MUST_USE;
 
 /* Marks a value as wanted after the step has run: it can then be read (lc_item, lc_tensor_read) at any time until the
  * next lc_step_begin without splitting the plan. Returns t. */
-LC_API lc_tensor *lc_keep(lc_tensor *t);
+LC_API lc_tensor *lc_keep_at(lc_tensor *t, lc_site site);
+#define lc_keep(t) lc_keep_at((t), LC_HERE)
 
 /* Gradients of `loss` (one element) are added to the gradient of every parameter that requires one. Recorded; runs
  * with the step. */

@@ -13,7 +13,7 @@
 #define LC_MAX_LOCAL_RANKS 1024
 
 typedef struct lc_launch_args {
-    char *const *argv; /* the program, searched for in PATH, and its arguments; NULL behind the last */
+    char *const *argv; /* the program, searched for in PATH, then here, and its arguments; NULL after the last */
     int ranks;         /* how many; 0: the sum of `hosts`, or 1 */
     /* "a:4,b:4" puts so many ranks on each host, through mpirun; "local:2,local:2" simulates hosts on this one. NULL:
      * all on this one. */
@@ -30,9 +30,10 @@ LC_BEGIN_DECLS
  * SIGTERM, SIGHUP and SIGUSR1 on, and when one is lost it ends the others. Ranks do not outlive it. Rank 0 has this
  * process's standard output; what the others print is kept, and shown of one that failed. LC_OK if all ended with
  * status 0; else the error names the rank that failed first, and *exit_status (may be NULL) is its status: 128 + N for
- * a signal N; 1 where none was started. LC_ERR_INTERRUPTED if they ended because of a signal to this process.
- * LC_ERR_CONFIG in a rank: a program that launches itself would never end. `lightc launch` may be what mpirun starts as
- * a rank: there this call becomes the program, and returns only if it cannot. */
+ * a signal N; where none was started 127 if there is no such program, 126 if it cannot be executed, else 1.
+ * LC_ERR_INTERRUPTED if they ended because of a signal to this process. LC_ERR_CONFIG in a rank: a program that
+ * launches itself would never end. `lightc launch` may be what mpirun starts as a rank: there this call becomes the
+ * program, and returns only if it cannot. */
 LC_API lc_status lc_launch(const lc_launch_args *args, int *exit_status) LC_MUST_USE;
 
 LC_END_DECLS

@@ -230,6 +230,12 @@ LC_API lc_status lc_trainer_options_parse_with(lc_trainer_options *opt, const lc
 /* The same with several structs of the program's own. */
 LC_API lc_status lc_trainer_options_parse_sets(lc_trainer_options *opt, const lc_option_set *sets, int n_sets, int argc,
                                                char **argv) LC_MUST_USE;
+/* For programs without a trainer, which use few of its options: lc_trainer_options_parse_with, where only those exist
+ * that start ranks (devices, num_nodes, node_rank, nodes_file, default_root_dir, max_restarts and the timeouts but
+ * progress_timeout) and those that `used` names, with blanks between them ("max_epochs seed"; NULL: none). Any other is
+ * an error instead of an option without effect, and --help does not list it. */
+LC_API lc_status lc_trainer_options_parse_used(lc_trainer_options *opt, const char *used, const lc_option *options,
+                                               int n, void *target, int argc, char **argv) LC_MUST_USE;
 /* Frees what parsing allocated; only needed if no trainer was made of `opt`. */
 LC_API void lc_trainer_options_release(lc_trainer_options *opt);
 

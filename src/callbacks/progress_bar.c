@@ -22,17 +22,27 @@ typedef struct progress_bar {
 
 /* ---- pieces of text ---- */
 
-static void add_metrics(lc__str *out, lc_trainer *t, bool version, const char *before, const char *between)
+/* A value of the last step is left out where that of the epoch follows. */
+static bool has_epoch_value(const lc__metric_map *m, const char *name)
+{
+    static const char step[] = "_step";
+    size_t n = strlen(name), end = sizeof step - 1;
+    char epoch[256];
+    if (n <= end || n + 2 > sizeof epoch || strcmp(name + n - end, step) != 0) return false;
+    snprintf(epoch, sizeof epoch, "%.*s_epoch", (int)(n - end), name);
+    return lc__map_find(m, epoch) >= 0;
+}
+
+/* Whole ones, as many as fit into `room` bytes of text. */
+static void add_metrics(lc__str *out, lc_trainer *t, bool version, bool steps, const char *between, size_t room)
 {
     const lc__metric_map *m = &t->metrics[LC_PROGRESS_BAR_METRICS];
-    bool first = true;
-    if (version && t->version >= 0) {
-        lc__str_add(out, "%sv_num=%d", before, t->version);
-        first = false;
-    }
+    char item[320];
+    if (version && t->version >= 0) lc__str_add(out, "%sv_num=%d", between, t->version);
     for (int i = 0; i < m->n; i++) {
-        lc__str_add(out, "%s%s=%.3g", first ? before : between, m->v[i].name, m->v[i].value);
-        first = false;
+        if (!steps && has_epoch_value(m, m->v[i].name)) continue;
+        int n = snprintf(item, sizeof item, "%s%s=%.3g", between, m->v[i].name, m->v[i].value);
+        if (n < (int)sizeof item && out->n + (size_t)n <= room) lc__str_add_bytes(out, item, (size_t)n);
     }
 }
 
@@ -59,48 +69,58 @@ static void flush_text(progress_bar *p)
     lc__str_clear(&p->text);
 }
 
+/* What is shown, from all of it to the least, where a line has no room for more: a cut number is a wrong one. */
+typedef enum detail { ALL, NO_VERSION, NO_REMAINING_TIME, NO_RATE, NO_STEP_VALUES, DETAILS } detail;
+
+static void add_right(lc__str *out, lc_trainer *t, int64_t done, int64_t total, double seconds, double rate, detail d,
+                      size_t room)
+{
+    bool metrics = t->stage == LC_STAGE_FIT; /* those of the fit say nothing of a test */
+    lc__str_clear(out);
+    lc__str_add(out, " %lld/", (long long)done);
+    if (total > 0)
+        lc__str_add(out, "%lld [", (long long)total);
+    else
+        lc__str_add(out, "? [");
+    lc__add_time(out, seconds);
+    if (total > 0 && d < NO_REMAINING_TIME) {
+        lc__str_add(out, "<");
+        lc__add_time(out, rate > 0 ? (double)(total - done) / rate : INFINITY);
+    }
+    if (d < NO_RATE) {
+        lc__str_add(out, ", ");
+        lc__add_rate(out, rate);
+    }
+    if (metrics) add_metrics(out, t, d < NO_VERSION, d < NO_STEP_VALUES, ", ", room ? room - 1 : SIZE_MAX);
+    lc__str_add(out, "]");
+}
+
 /* "Epoch 3:  45%|####     | 250/550 [00:12<00:14, 20.10it/s, train_loss=0.31]" */
 static void draw(progress_bar *p, lc_trainer *t, const char *what, int64_t done, int64_t total, int64_t first,
                  int64_t start_ns)
 {
+    enum { SHORT = 10, SHORTEST = 5 }; /* bars */
     double seconds = (double)(lc__now_ns() - start_ns) * 1e-9;
     double rate = seconds > 0 ? (double)(done - first) / seconds : 0;
     lc__str left = {0}, right = {0};
     lc__str_add(&left, "%s: ", what);
     if (total > 0) lc__str_add(&left, "%3d%%", (int)(100 * done / total));
-    int columns = lc__terminal_width(&p->term);
-    for (int version = 1; version >= 0; version--) { /* the number of the run gives way where there is little room */
-        lc__str_clear(&right);
-        lc__str_add(&right, " %lld/", (long long)done);
-        if (total > 0)
-            lc__str_add(&right, "%lld [", (long long)total);
-        else
-            lc__str_add(&right, "? [");
-        lc__add_time(&right, seconds);
-        if (total > 0) {
-            lc__str_add(&right, "<");
-            lc__add_time(&right, rate > 0 ? (double)(total - done) / rate : INFINITY);
-        }
-        lc__str_add(&right, ", ");
-        lc__add_rate(&right, rate);
-        add_metrics(&right, t, version, ", ", ", ");
-        lc__str_add(&right, "]");
-        if (columns - (int)(left.n + right.n) - 3 >= 10) break;
+    int columns = lc__terminal_width(&p->term), cells = 0;
+    int room = columns - (int)left.n - 1; /* a line that wraps could not be drawn over */
+    for (detail d = ALL; d < DETAILS; d++) {
+        bool last = d == DETAILS - 1;
+        add_right(&right, t, done, total, seconds, rate, d, last && room > 0 ? (size_t)room : 0);
+        cells = room - (int)right.n - 2;
+        if (cells >= SHORT || (d >= NO_VERSION && (int)right.n <= room)) break;
     }
     if (!left.failed && !right.failed) {
-        int cells = columns - (int)(left.n + right.n) - 3;
         lc__str_add(&p->text, "\r%s", left.s);
-        if (total > 0 && cells >= 5) {
+        if (total > 0 && cells >= SHORTEST) {
             lc__str_add(&p->text, "|");
             add_bar(p, &p->text, (double)done / (double)total, cells > 40 ? 40 : cells);
             lc__str_add(&p->text, "|");
         }
-        int room = columns - (int)left.n - 1; /* a line that wraps could not be drawn over */
-        if (cells < 5 && (int)right.n > room && room > 0)
-            lc__str_add_bytes(&p->text, right.s, (size_t)room);
-        else
-            lc__str_add(&p->text, "%s", right.s);
-        lc__str_add(&p->text, "\033[K");
+        lc__str_add(&p->text, "%s\033[K", right.s);
         p->open = true;
         flush_text(p);
     }
@@ -126,7 +146,7 @@ static void line(progress_bar *p, lc_trainer *t, int64_t done, int64_t total)
     lc__str_add(out, ", ");
     lc__add_rate(out, rate);
     lc__str_add(out, "]");
-    add_metrics(out, t, false, " ", " ");
+    add_metrics(out, t, false, true, " ", SIZE_MAX);
     lc__str_add(out, "\n");
     flush_text(p);
     p->line_ns = lc__now_ns();

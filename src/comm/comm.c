@@ -20,6 +20,7 @@ struct lc_request {
     lc_request *next; /* of those that are free */
     lc_request *made; /* of all: some may still run when the communicator is freed */
     uint64_t number;
+    bool direct;         /* a send or a receive */
     max_align_t state[]; /* the backend's */
 };
 
@@ -27,7 +28,8 @@ struct lc_comm {
     lc_comm_ops ops;
     void *self;
     int rank, size;
-    uint64_t number; /* of calls */
+    uint64_t number;           /* of calls */
+    atomic_ullong begun, done; /* of those that take all ranks */
     int running;
     lc_request *unused, *made;
     lc__history history;
@@ -230,6 +232,11 @@ void lc_comm_call_text(const lc_comm_call *call, char *text, size_t size)
     }
 }
 
+static bool is_direct(lc_collective op)
+{
+    return op == LC_COMM_SEND || op == LC_COMM_RECV;
+}
+
 int lc_comm_history(const lc_comm *c, char *text, size_t size)
 {
     size_t n = 0;
@@ -244,6 +251,24 @@ int lc_comm_history(const lc_comm *c, char *text, size_t size)
         if (k > 0) n += (size_t)k;
     }
     return (int)n;
+}
+
+lc__comm_reach lc__comm_reached(const lc_comm *c)
+{
+    lc__comm_reach r = {.done = atomic_load(&c->done), .peer = -1};
+    lc__call_record oldest = {0}, one;
+    r.begun = atomic_load(&c->begun); /* after `done`, which is never more */
+    for (int i = 0; i < LC__HISTORY; i++) {
+        if (!lc__history_get(&c->history, i, &one) || one.done || !is_direct(one.call.op)) continue;
+        if (!oldest.number || one.begun < oldest.begun) oldest = one;
+    }
+    if (oldest.number) r.peer = oldest.call.peer;
+    return r;
+}
+
+void lc__comm_look(lc_comm *c)
+{
+    (void)!c->ops.poll(c->self, NULL, NULL);
 }
 
 void lc__comm_standing(lc_comm *c, lc__standing *s)
@@ -314,7 +339,7 @@ static bool reduces(lc_collective op)
 static bool has_peer(lc_collective op)
 {
     return op == LC_COMM_BROADCAST || op == LC_COMM_REDUCE || op == LC_COMM_SCATTER || op == LC_COMM_GATHER ||
-           op == LC_COMM_SEND || op == LC_COMM_RECV;
+           is_direct(op);
 }
 
 static lc_status check(const lc_comm *c, const lc_comm_call *call)
@@ -416,6 +441,8 @@ lc_status lc_comm_start(lc_comm *c, const lc_comm_call *call, lc_request **reque
     lc_request *r = take(c);
     if (!r) return fail(c, lc_fail(LC_ERR_MEMORY, "out of memory: a call of %s", lc_collective_name(call->op)));
     r->number = ++c->number;
+    r->direct = is_direct(kept.op);
+    if (!r->direct) atomic_fetch_add(&c->begun, 1);
     c->running++;
     lc__history_begin(&c->history, r->number, &kept);
     c->stats.calls[kept.op]++;
@@ -442,6 +469,7 @@ lc_status lc_comm_poll(lc_request *r, bool *done)
     }
     if (!*done) return LC_OK;
     lc__history_done(&c->history, r->number);
+    if (!r->direct) atomic_fetch_add(&c->done, 1);
     give_back(r);
     return LC_OK;
 }
@@ -527,8 +555,10 @@ lc_status lc_comm_split(lc_comm *c, int color, int key, lc_comm **out)
     *out = NULL;
     if (c->failed < 0) return fail(c, c->failed);
     if (c->running) return lc_fail(LC_ERR_STATE, "a communicator cannot be split while %d calls run on it", c->running);
+    atomic_fetch_add(&c->begun, 1);
     lc_status s = c->ops.split(c->self, color, key, &rank, &size, &self);
     if (s < 0) return fail(c, s);
+    atomic_fetch_add(&c->done, 1);
     c->splits++;
     if (!self) return LC_OK;
     LC_TRY(lc_comm_new(&c->ops, self, rank, size, out));

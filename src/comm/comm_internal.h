@@ -26,7 +26,7 @@
  * Between each two ranks, in each direction, there are LC__LANES streams of bytes, in order and without loss. Every
  * message starts and ends on a multiple of LC__GRAIN bytes, and so do the buffers: what `room` and `peek` return is
  * contiguous and never ends inside of an element, but at the end of a message that is padded. */
-enum { LC__LANE_COLLECTIVE = 0, LC__LANE_DIRECT, LC__LANES, LC__GRAIN = 64 };
+enum { LC__LANE_COLLECTIVE = 0, LC__LANE_DIRECT, LC__LANES, LC__LANE_ANSWERED = LC__LANES, LC__GRAIN = 64 };
 
 #define LC__NO_PUT SIZE_MAX
 /* Which rank, and who waits for it. */
@@ -60,6 +60,11 @@ typedef struct lc__transport_ops {
     /* Where bytes from `peer` lie. */
     size_t (*peek)(void *self, int peer, int lane, const void **at);
     void (*consume)(void *self, int peer, int lane, size_t n);
+    /* OPTIONAL: one more lane, LC__LANE_ANSWERED. Its reader writes an answer over the bytes that it consumes; their
+     * writer finds it where `peek_answer` says, and has room again for as much as it takes. Both are called by a rank
+     * that waits for answers. */
+    size_t (*peek_answer)(void *self, int peer, const void **at);
+    void (*take_answer)(void *self, int peer, size_t n);
     /* OPTIONAL: there is nothing from `peer`, and this rank waits for it. */
     void (*miss)(void *self, int peer, int lane);
     /* Moves bytes, without waiting; an error when a rank is lost or the group was aborted. */
@@ -136,6 +141,17 @@ bool lc__mpi_is_there(void);
 /* Adds what this rank does on `comm` and on the groups split from it. From any thread. */
 struct lc__standing;
 void lc__comm_standing(lc_comm *comm, struct lc__standing *io);
+
+/* How far this rank is in the calls of `comm`, its groups not counted: how many that take all ranks it has begun, and
+ * how many of these are done; and the other side of the oldest send or receive under way, or -1. From any thread. */
+typedef struct lc__comm_reach {
+    uint64_t begun, done;
+    int peer;
+} lc__comm_reach;
+lc__comm_reach lc__comm_reached(const lc_comm *comm);
+
+/* As lc_comm_progress, also where nothing runs: others may need this rank's messages to move on. */
+void lc__comm_look(lc_comm *comm);
 
 /* A rank that others miss is known to the communicator at once, and why it is missing to somebody else a moment later:
  * the first LC_ERR_PEER, of groups split from now on too, is what `explain` makes of it. It may wait. */

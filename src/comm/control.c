@@ -12,8 +12,10 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define SLACK     5.0 /* seconds that the coordinator may be late with the end of a start that took too long */
-#define LAST_TIME 1.0 /* seconds to wait for the end of a run that has failed */
+#define SLACK      5.0  /* seconds that the coordinator may be late with the end of a start that took too long */
+#define LOOK       0.01 /* seconds between two looks at something else while it waits */
+#define LEAVE_TIME 1.0  /* seconds for the goodbye */
+#define LAST_TIME  1.0  /* seconds to wait for the end of a run that has failed */
 enum { TRIES = 4 };
 
 /* ---- beginning ---- */
@@ -168,9 +170,9 @@ lc_status lc__control_open(const lc__control_options *o, lc__control **out)
 
 /* ---- while it runs ---- */
 
-lc_status lc__control_all_gather(void *control, const void *mine, void *all, size_t bytes)
+/* `look`, if there is one, is called with `ctx` again and again while it waits. */
+static lc_status gather(lc__control *c, const void *mine, void *all, size_t bytes, void (*look)(void *ctx), void *ctx)
 {
-    lc__control *c = control;
     uint8_t number[8];
     lc_status s = LC_OK;
     if (bytes > LC__MEETING_BYTES)
@@ -183,12 +185,40 @@ lc_status lc__control_all_gather(void *control, const void *mine, void *all, siz
     lc__put_u64(number, ++c->meeting);
     if (!lc__control_tell(c, LC__FRAME_GATHER, number, sizeof number, mine, bytes))
         s = lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for the control channel", bytes);
-    while (s >= 0 && !c->met && !c->ended && !c->over) pthread_cond_wait(&c->changed, &c->lock);
+    while (s >= 0 && !c->met && !c->ended && !c->over) {
+        if (!look) {
+            pthread_cond_wait(&c->changed, &c->lock);
+            continue;
+        }
+        await(c, lc__seconds() + LOOK);
+        pthread_mutex_unlock(&c->lock);
+        look(ctx);
+        pthread_mutex_lock(&c->lock);
+    }
     if (s >= 0 && !c->met)
         s = c->ended ? lc__control_fail_ended(c)
                      : lc_fail(LC_ERR_PEER, "the process that coordinates the run has left it");
     c->gifts = NULL;
     pthread_mutex_unlock(&c->lock);
+    return s;
+}
+
+lc_status lc__control_all_gather(void *control, const void *mine, void *all, size_t bytes)
+{
+    return gather(control, mine, all, bytes, NULL, NULL);
+}
+
+lc_status lc__control_leave(lc__control *c, void (*look)(void *ctx), void *ctx)
+{
+    char mine = 0, *all = malloc((size_t)c->options.size);
+    if (!all) return lc_fail(LC_ERR_MEMORY, "out of memory: leaving a run of %d ranks", c->options.size);
+    pthread_mutex_lock(&c->lock);
+    lc__control_tell_calls(c, false, lc__seconds());
+    bool told = lc__control_tell(c, LC__FRAME_LEAVE, NULL, 0, NULL, 0);
+    pthread_mutex_unlock(&c->lock);
+    lc_status s = told ? gather(c, &mine, all, 1, look, ctx)
+                       : lc_fail(LC_ERR_MEMORY, "out of memory: leaving a run of %d ranks", c->options.size);
+    free(all);
     return s;
 }
 
@@ -321,14 +351,31 @@ void lc__control_local_address(const lc__control *c, char *text, size_t size)
     snprintf(text, size, "%s", c->local);
 }
 
+/* With the lock. */
+static void say_goodbye(lc__control *c, const void *head, size_t n)
+{
+    if (c->closing) return;
+    (void)lc__control_tell(c, LC__FRAME_BYE, head, n, NULL, 0);
+    c->closing = true;
+    c->closing_at = lc__seconds();
+}
+
+void lc__control_stopped(lc__control *c, int signal)
+{
+    uint8_t head[4];
+    lc__put_u32(head, (uint32_t)signal);
+    pthread_mutex_lock(&c->lock);
+    say_goodbye(c, head, sizeof head);
+    await_end(c, LEAVE_TIME);
+    pthread_mutex_unlock(&c->lock);
+}
+
 void lc__control_close(lc__control *c)
 {
     if (!c) return;
     uint64_t one = 1;
     pthread_mutex_lock(&c->lock);
-    (void)lc__control_tell(c, LC__FRAME_BYE, NULL, 0, NULL, 0);
-    c->closing = true;
-    c->closing_at = lc__seconds();
+    say_goodbye(c, NULL, 0);
     pthread_mutex_unlock(&c->lock);
     (void)!write(c->wake, &one, sizeof one);
     pthread_join(c->thread, NULL);

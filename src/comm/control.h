@@ -69,6 +69,8 @@ void lc__coordinator_on_end(lc__coordinator *c, void (*on_end)(void *ctx, const 
 /* When all processes have ended: whether a rank had failed, or was lost to others that waited for it, whatever the
  * statuses of processes say. Waits until that is known, if any rank is gone without a goodbye. */
 bool lc__coordinator_failed(lc__coordinator *c);
+/* The signal that ranks have stopped for, all of them together; 0: none has, or the run has failed. */
+int lc__coordinator_stopped(lc__coordinator *c);
 /* The message that ended the run, or "". "rank 3 (host a), step 120, epoch 2, validation: why". */
 void lc__coordinator_message(lc__coordinator *c, char *text, size_t size);
 /* The last calls of each rank, once the run has ended. */
@@ -101,6 +103,10 @@ lc_status lc__control_open(const lc__control_options *options, lc__control **out
 /* An lc__meeting of all ranks: {lc__control_all_gather, control}. At most 64 KiB of each rank; from one thread at a
  * time. Fails with LC_ERR_PEER when the run has ended. */
 lc_status lc__control_all_gather(void *control, const void *mine, void *all, size_t bytes) LC_MUST_USE;
+/* This rank has made its last call on what is watched first, the communicator of all ranks. Returns when all ranks have
+ * said so; with LC_ERR_PEER when the run ends instead, as it does if another one waits for this one in a call. `look`
+ * (NULL: nothing) is called meanwhile, a hundred times a second, with `ctx`. */
+lc_status lc__control_leave(lc__control *c, void (*look)(void *ctx), void *ctx) LC_MUST_USE;
 /* When the run ends, `comm` is aborted with its message; until then its last calls, and those of its groups, are told
  * with heartbeats. Up to 8; to be unwatched before it is freed. */
 void lc__control_watch(lc__control *c, lc_comm *comm);
@@ -146,6 +152,9 @@ void lc__control_local_address(const lc__control *c, char *text, size_t size);
 void lc__control_rank_ended(const lc__control_options *options, const char *how);
 /* Waits until the coordinator of `options` is there, as who starts the ranks of a node ("node 1") does before it. */
 lc_status lc__control_knock(const lc__control_options *options, const char *who) LC_MUST_USE;
+/* Says goodbye of a rank whose process ends because all have stopped together, as `signal` asked for. Nothing but
+ * lc__control_close is left to do then. */
+void lc__control_stopped(lc__control *c, int signal);
 /* Says goodbye: a rank that has, is not missed. NULL is fine. */
 void lc__control_close(lc__control *c);
 

@@ -52,6 +52,8 @@ lc_status lc__control_fail_ended(const lc__control *c) LC_MUST_USE;
  * lock. False: no memory. */
 bool lc__control_tell(lc__control *c, lc__frame_kind kind, const void *head, size_t head_bytes, const void *data,
                       size_t n);
+/* Queues the last calls on all that is watched. `answer`: they were asked for. */
+void lc__control_tell_calls(lc__control *c, bool answer, double now);
 /* Queues where this rank is, if it is time, or there is news. */
 void lc__control_beat(lc__control *c, double now);
 

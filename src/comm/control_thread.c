@@ -52,8 +52,19 @@ static void disconnect(lc__control *c, const char *how)
     pthread_cond_broadcast(&c->changed);
 }
 
-/* The last calls on all that is watched. `answer`: they were asked for. */
-static void tell_calls(lc__control *c, bool answer, double now)
+/* How far it is in the calls of all ranks: what is watched first. */
+static void tell_reach(lc__control *c)
+{
+    uint8_t head[20];
+    if (!c->watched[0] || c->wire.fd < 0) return;
+    const lc__comm_reach r = lc__comm_reached(c->watched[0]);
+    lc__put_u64(head, r.begun);
+    lc__put_u64(head + 8, r.done);
+    lc__put_u32(head + 16, (uint32_t)r.peer);
+    (void)lc__wire_put(&c->wire, LC__FRAME_REACHED, head, sizeof head, NULL, 0);
+}
+
+void lc__control_tell_calls(lc__control *c, bool answer, double now)
 {
     lc__standing s = {0};
     const struct lc__last_call *one = &s.under_way;
@@ -71,6 +82,7 @@ static void tell_calls(lc__control *c, bool answer, double now)
     lc__put_u64(head + 16, one->record.number);
     lc__put_u64(head + 24, one->record.collective);
     if (c->wire.fd >= 0) (void)lc__wire_put(&c->wire, LC__FRAME_CALLS, head, sizeof head, text, (size_t)n);
+    tell_reach(c);
 }
 
 /* ---- what the coordinator says; with the lock ---- */
@@ -155,7 +167,7 @@ static void take(lc__control *c, const lc__frame *f)
         take_gifts(c, f);
         break;
     case LC__FRAME_ASK:
-        tell_calls(c, true, lc__seconds());
+        lc__control_tell_calls(c, true, lc__seconds());
         break;
     case LC__FRAME_END:
         lc__frame_text(f->data, f->n, text, sizeof text);
@@ -209,7 +221,7 @@ void lc__control_beat(lc__control *c, double now)
     lc__put_u64(head, c->reports);
     lc__put_u64(head + 8, (uint64_t)c->step);
     (void)lc__wire_put(&c->wire, LC__FRAME_BEAT, head, sizeof head, c->where, strlen(c->where));
-    if (now - c->called >= c->options.times.heartbeat) tell_calls(c, false, now);
+    if (now - c->called >= c->options.times.heartbeat) lc__control_tell_calls(c, false, now);
 }
 
 static void flush(lc__control *c)

@@ -30,13 +30,16 @@ typedef enum lc__frame_kind {
     LC__FRAME_GATHERED,  /* coordinator: u64 number, what all gave */
     LC__FRAME_FAIL,      /* rank: why */
     LC__FRAME_END,       /* coordinator: why the run ends */
-    LC__FRAME_BYE,       /* both */
+    LC__FRAME_BYE,       /* both; rank: u32 signal, if all have stopped together because of one */
     LC__FRAME_ASK,       /* coordinator: the run is ending; what has this rank done? */
     LC__FRAME_CALLS,     /* rank: u32 whether that is the answer, u32 whether it waits in a call, u64 activity, then
                             of the oldest call that has not ended: u64 number, u64 number among collectives, a line
                             with its group, a line with the call (history.h); its last calls, a line each */
     LC__FRAME_CHALLENGE, /* coordinator, first of all: u32 version, u32 whether proofs are the secret, its number */
     LC__FRAME_ENDED,     /* who watches a rank's process: as HELLO, with how it ended in place of the host */
+    LC__FRAME_REACHED,   /* rank: u64 calls of all ranks begun, u64 done, u32 the other side of a send or receive under
+                          * way, or all ones */
+    LC__FRAME_LEAVE,     /* rank: it makes no more calls than those it has told, and waits for the others to say so */
     LC__FRAME_TERMS,     /* rank: u32 terms (control.h) on which the run may go on without ranks */
     LC__FRAME_KINDS
 } lc__frame_kind;

@@ -369,6 +369,14 @@ bool lc__coordinator_failed(lc__coordinator *c)
     return failed;
 }
 
+int lc__coordinator_stopped(lc__coordinator *c)
+{
+    pthread_mutex_lock(&c->lock);
+    int signal = c->ending || c->ended ? 0 : c->stopped;
+    pthread_mutex_unlock(&c->lock);
+    return signal;
+}
+
 bool lc__coordinator_lost(lc__coordinator *c, int rank)
 {
     pthread_mutex_lock(&c->lock);

@@ -56,6 +56,7 @@ static void refuse(lc__coordinator *c, lc__wire *w, const lc__frame *hello, doub
 void lc__door_gather(lc__coordinator *c, double now)
 {
     c->gathering = true;
+    c->stopped = 0;
     c->refused[0] = 0;
     c->started = now;
     c->word = now + FIRST_WORD;
@@ -106,6 +107,7 @@ static bool admit(lc__coordinator *c, lc__stranger *s, const lc__frame *f, doubl
                       .wire = *w,
                       .process = lc__get_u64(f->data + 12),
                       .heard = now,
+                      .peer = -1,
                       .step = -1};
     m->wire.limit = LC__MEETING_BYTES + 64;
     lc__frame_text(f->data + 20, LC__HOST_TEXT, m->host, sizeof m->host);

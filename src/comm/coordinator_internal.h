@@ -52,8 +52,12 @@ typedef struct lc__member {
         uint64_t number, collective;
         char group[32], text[LC_COMM_CALL_TEXT];
     } under_way;
-    double since_call; /* since when it is that one */
-    uint8_t *gift;     /* what it gives to the meeting that is on */
+    double since_call;    /* since when it is that one */
+    uint64_t begun, done; /* calls of all ranks, as it told */
+    int peer;             /* the other side of a send or receive that was under way; -1: none */
+    double reached;       /* when it told these three */
+    double leaving;       /* since when it makes no more calls; 0: it may */
+    uint8_t *gift;        /* what it gives to the meeting that is on */
     size_t gift_bytes;
     uint64_t gift_number; /* 0: nothing */
     double given;         /* when */
@@ -79,6 +83,7 @@ struct lc__coordinator {
     bool stopping;
     bool harmless;                     /* the end: somebody has left without a goodbye, whose process has ended well */
     unsigned terms;                    /* of all ranks together */
+    int stopped;                       /* the signal that all have stopped for, as those say that have left since */
     int silent;                        /* the rank whose silence ended the run, or -1 */
     double slept, woken;               /* for how long this process was stopped, and until when */
     double started, beat, word, asked; /* word: when those who wait are told next */

@@ -108,6 +108,16 @@ static bool take(lc__coordinator *c, lc__member *m, const lc__frame *f, double n
         if (f->n < LC__CALLS_HEAD) return false;
         lc__calls_take(m, f, now);
         return true;
+    case LC__FRAME_REACHED:
+        if (f->n < 20) return false;
+        m->begun = lc__get_u64(f->data);
+        m->done = lc__get_u64(f->data + 8);
+        m->peer = (int32_t)lc__get_u32(f->data + 16);
+        m->reached = now;
+        return true;
+    case LC__FRAME_LEAVE:
+        m->leaving = now;
+        return true;
     case LC__FRAME_TERMS:
         if (f->n < 4) return false;
         c->terms |= lc__get_u32(f->data);
@@ -121,6 +131,7 @@ static bool take(lc__coordinator *c, lc__member *m, const lc__frame *f, double n
         m->since = now;
         return true;
     case LC__FRAME_BYE:
+        if (m->state == LC__HERE && f->n >= 4) c->stopped = (int)lc__get_u32(f->data);
         if (m->state == LC__HERE) m->state = LC__LEFT;
         m->waiting = false;
         lc__wire_release(&m->wire);

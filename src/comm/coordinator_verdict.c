@@ -14,10 +14,11 @@
 
 /* Seconds until a complaint is believed: its cause may be a rank whose end is not seen yet; and others may complain of
  * the same, who share the processors. */
-#define COMPLAIN 0.2
-#define ANSWER   0.2 /* seconds for ranks to tell their last calls */
-#define GAVE_UP  1.0 /* seconds from when this process goes on, in which it sees who is gone since */
-#define GONE     "its process ended, or its network did: the connection is gone"
+#define COMPLAIN  0.2
+#define ANSWER    0.2 /* seconds for ranks to tell their last calls */
+#define UNDER_WAY 1.0 /* seconds in which what a rank has sent arrives after it has left */
+#define GAVE_UP   1.0 /* seconds from when this process goes on, in which it sees who is gone since */
+#define GONE      "its process ended, or its network did: the connection is gone"
 enum { LISTED = 16, PLACE_TEXT = 256 };
 
 /* ---- names ---- */
@@ -187,6 +188,41 @@ static void end_by_standstill(lc__coordinator *c, int rank, double now)
     lc__verdict_end(c);
 }
 
+/* Of the ranks that have made their last call, the one that has made fewest; -1: there is none. */
+static int first_to_leave(const lc__coordinator *c)
+{
+    int first = -1;
+    for (int i = 0; i < c->size; i++) {
+        const lc__member *m = &c->members[i];
+        if (m->state == LC__HERE && m->leaving > 0 && (first < 0 || m->done < c->members[first].done)) first = i;
+    }
+    return first;
+}
+
+/* Whom a rank waits for in vain, if rank `first` was the first to leave; -1: nobody. What it has from another rank
+ * alone may still be under way. */
+static int misses(const lc__coordinator *c, const lc__member *m, int first)
+{
+    if (m->state != LC__HERE || m->leaving > 0) return -1;
+    if (m->begun > m->done && m->begun > c->members[first].done) return first;
+    if (m->peer < 0 || m->peer >= c->size) return -1;
+    const lc__member *other = &c->members[m->peer];
+    bool gone = other->state == LC__HERE && other->leaving > 0 && m->reached - other->leaving > UNDER_WAY;
+    return gone ? m->peer : -1;
+}
+
+static void decide_about_calls(lc__coordinator *c)
+{
+    int first = first_to_leave(c);
+    for (int i = 0; i < c->size && first >= 0 && !c->ending; i++) {
+        char cause[64];
+        int missed = misses(c, &c->members[i], first);
+        if (missed < 0) continue;
+        snprintf(cause, sizeof cause, "it has left the group, and rank %d still waits for it", i);
+        end_by_rank(c, missed, cause);
+    }
+}
+
 static void decide_about(lc__coordinator *c, int rank, double now)
 {
     lc__member *m = &c->members[rank];
@@ -229,6 +265,13 @@ static bool bury(lc__coordinator *c, double now)
     return false;
 }
 
+/* All have done what they had to do together before the first one left: a launcher may end the others then. */
+static void forget_stopped(lc__coordinator *c)
+{
+    for (int i = 0; i < c->size && c->stopped; i++)
+        if (c->members[i].state == LC__LOST) c->members[i].state = LC__LEFT;
+}
+
 bool lc__verdict_decide(lc__coordinator *c, double now)
 {
     if (c->ended) return false;
@@ -238,6 +281,7 @@ bool lc__verdict_decide(lc__coordinator *c, double now)
         return soon;
     }
     if (bury(c, now)) return true;
+    forget_stopped(c);
     int rank = earliest(c, LC__LOST);
     if (rank >= 0) {
         const lc__member *m = &c->members[rank];
@@ -253,6 +297,7 @@ bool lc__verdict_decide(lc__coordinator *c, double now)
         return true;
     }
     for (int i = 0; i < c->size && !c->ending; i++) decide_about(c, i, now);
+    if (!c->ending) decide_about_calls(c);
     if (!c->ending && !c->gathering) lc__calls_judge(c, now);
     if (!c->ending && c->gathering && now - c->started > c->times.start) {
         char who[256];
@@ -266,6 +311,7 @@ bool lc__verdict_decide(lc__coordinator *c, double now)
 
 void lc__verdict_settle(lc__coordinator *c)
 {
+    forget_stopped(c);
     int lost = earliest(c, LC__LOST), failed = earliest(c, LC__FAILED);
     if (c->ended) return;
     if (!c->ending && lost >= 0)

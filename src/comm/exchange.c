@@ -109,7 +109,7 @@ static void push(exchange *x, int to, int lane, lc__message *m, const header *h)
     }
     for (int64_t n; (n = lc__message_ready(m)) > 0;) {
         const char *data = m->ranges[m->range].at + m->at;
-        int64_t taken = put(x, to, lane, data, n);
+        int64_t taken = put(x, to, m->answers ? LC__LANE_ANSWERED : lane, data, n);
         if (!taken) return;
         if (taken < n) n = taken;
         note_moved(x, n);
@@ -184,11 +184,15 @@ static lc_status pull(exchange *x, int from, int lane, lc__message *m, const hea
     LC_TRY(begin(x, from, lane, m, want));
     while (m->begun && m->range < m->n_ranges) {
         const lc__range *r = &m->ranges[m->range];
-        int64_t n = look(x, from, lane, &at), left = r->bytes - m->at;
+        int64_t n = m->answers ? (int64_t)x->ops->peek_answer(x->transport, from, &at) : look(x, from, lane, &at);
+        int64_t left = r->bytes - m->at;
         if (n > lc__padded(left)) n = lc__padded(left);
         if (n <= 0) break;
         memcpy(r->at + m->at, at, (size_t)(n < left ? n : left));
-        x->ops->consume(x->transport, from, lane, (size_t)n);
+        if (m->answers)
+            x->ops->take_answer(x->transport, from, (size_t)n);
+        else
+            x->ops->consume(x->transport, from, lane, (size_t)n);
         note_moved(x, n);
         lc__message_advance(m, n);
     }
@@ -202,10 +206,28 @@ static bool sent(const exchange *x, int to, int lane)
 
 /* ---- the collective that runs ---- */
 
+/* The parts lie in x->parts. */
+static void combine_blocks(exchange *x, const lc_comm_call *call, const lc__combination *c, int64_t bytes)
+{
+    enum { BLOCK = 16 << 10 }; /* stays in the first-level cache */
+    int64_t width = (int64_t)lc_dtype_size(call->dtype);
+    char *to = c->to + c->done;
+    for (int64_t n; bytes > 0; bytes -= n, to += n) {
+        n = bytes < BLOCK ? bytes : BLOCK;
+        lc_comm_combine(call->dtype, call->reduce, c->n, x->parts, to, n / width);
+        for (int k = 0; k < c->n; k++) {
+            char *part = (char *)(uintptr_t)x->parts[k];
+            if (c->answers && k != c->own) memcpy(part, to, (size_t)n);
+            x->parts[k] = part + n;
+        }
+    }
+}
+
 /* Combines a piece that all contributions have arrived of; *combined becomes its bytes. */
 static lc_status combine_piece(exchange *x, const lc_comm_call *call, lc__combination *c, int64_t *combined)
 {
     int64_t n = lc__message_ready(&c->mine);
+    int lane = c->answers ? LC__LANE_ANSWERED : LC__LANE_COLLECTIVE;
     *combined = 0;
     for (int k = 0; k < c->n; k++) {
         int i = c->first + k * c->step;
@@ -213,19 +235,19 @@ static lc_status combine_piece(exchange *x, const lc_comm_call *call, lc__combin
         lc__message *m = &x->schedule.peers[i].in[0];
         const header want = header_of(call, x->number, 0, m->bytes);
         LC_TRY(begin(x, i, LC__LANE_COLLECTIVE, m, &want));
-        int64_t here = m->begun && m->range < m->n_ranges ? look(x, i, LC__LANE_COLLECTIVE, &x->parts[k]) : 0;
+        int64_t here = m->begun && m->range < m->n_ranges ? look(x, i, lane, &x->parts[k]) : 0;
         if (here < n) n = here;
     }
     if (n <= 0) return LC_OK;
     const lc__range *r = &c->mine.ranges[c->mine.range];
     x->parts[c->own] = r->at + c->mine.at;
-    lc_comm_combine(call->dtype, call->reduce, c->n, x->parts, c->to + c->done,
-                    n / (int64_t)lc_dtype_size(call->dtype));
+    combine_blocks(x, call, c, n);
+    if (c->answers) x->sent += n * (c->n - 1);
     n = lc__padded(n);
     for (int k = 0; k < c->n; k++) {
         int i = c->first + k * c->step;
         if (k == c->own) continue;
-        x->ops->consume(x->transport, i, LC__LANE_COLLECTIVE, (size_t)n);
+        x->ops->consume(x->transport, i, lane, (size_t)n);
         lc__message_advance(&x->schedule.peers[i].in[0], n);
     }
     lc__message_advance(&c->mine, n);
@@ -275,7 +297,7 @@ static lc_status advance(exchange *x, const lc_comm_call *call, bool *done)
             if (lc__message_through(&in[phase])) continue;
             const header h = header_of(call, x->number, phase, in[phase].bytes);
             if (phase > 0 || !is_combined(&x->schedule, i)) LC_TRY(pull(x, i, LC__LANE_COLLECTIVE, &in[phase], &h));
-            if (!lc__message_through(&in[phase])) break;
+            if (!lc__message_through(&in[phase]) && !in[1].answers) break;
         }
         if (!in[0].exists && !in[1].exists) LC_TRY(check_stranger(x, call, i));
         for (int phase = 0; phase < 2; phase++)
@@ -540,7 +562,7 @@ lc_status lc__exchange_make(const lc__transport_ops *ops, void *transport, void 
     x->exposed = (lc__exposed){.rank = rank, .size = size};
     if (!x->peers || !x->parts || !x->tokens)
         LC_TRY_GOTO(status, done, lc_fail(LC_ERR_MEMORY, "out of memory: a communicator of %d ranks", size));
-    LC_TRY_GOTO(status, done, lc__schedule_init(&x->schedule, rank, size, host, transport));
+    LC_TRY_GOTO(status, done, lc__schedule_init(&x->schedule, rank, size, ops->peek_answer != NULL, host, transport));
     for (int i = 0; i < size && host; i++) x->peers[i].across = host(transport, i) != host(transport, rank);
     *out = x;
     x = NULL;

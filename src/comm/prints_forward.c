@@ -8,6 +8,7 @@
 #include "comm/prints.h"
 
 #include "comm/world.h"
+#include "core/str.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -33,18 +34,6 @@ static void close_from(int fd)
     for (long i = fd; i < (open > 0 && open < 65536 ? open : 65536); i++) close((int)i);
 }
 
-/* The program may have made it one that does not wait. */
-static bool send_frame(const char frame[LC__FRAME_SIZE])
-{
-    for (size_t at = 0; at < LC__FRAME_SIZE;) {
-        ssize_t n = write(2, frame + at, LC__FRAME_SIZE - at);
-        if (n > 0) at += (size_t)n;
-        if (n < 0 && errno == EAGAIN) poll(&(struct pollfd){.fd = 2, .events = POLLOUT}, 1, -1);
-        if (n < 0 && errno != EAGAIN && errno != EINTR) return false;
-    }
-    return true;
-}
-
 /* A frame behind what the rank has printed before could be cut by the end of a block. */
 static void await_empty(void)
 {
@@ -68,7 +57,7 @@ _Noreturn static void forward(int from, const char *mark, int rank)
     while ((n = read(0, bytes, sizeof bytes)) > 0 || (n < 0 && errno == EINTR)) {
         if (n < 0 || !sent) continue;
         lc__frame_make(frame, mark, rank, bytes, (size_t)n);
-        sent = send_frame(frame);
+        sent = lc__show(2, frame, sizeof frame);
     }
     _exit(0);
 }

@@ -57,6 +57,7 @@ static void flat_owned(lc__schedule *s, const lc_comm_call *call, int64_t all)
     if (reduce) {
         lc__combination *c = lc__combination_add(s, 0, 1, s->size, lc__at(out, own));
         lc__message_add(s, &c->mine, lc__at(in, own), own_bytes, NULL, 0);
+        c->answers = s->answers;
         ready = &c->done;
     } else if (!root) {
         ready = &s->peers[call->peer].in[0].done;
@@ -68,8 +69,10 @@ static void flat_owned(lc__schedule *s, const lc_comm_call *call, int64_t all)
         if (reduce || root) lc__message_add(s, &p->out[0], lc__at(in, at), bytes, NULL, 0);
         if (reduce || i == call->peer)
             lc__message_add(s, &p->in[0], reduce ? NULL : lc__at(out, own), own_bytes, NULL, 0);
-        if (reduce || i != call->peer) lc__message_add(s, &p->out[1], lc__at(out, own), own_bytes, ready, 0);
+        if (reduce ? !s->answers : i != call->peer)
+            lc__message_add(s, &p->out[1], lc__at(out, own), own_bytes, ready, 0);
         if (reduce || !root) lc__message_add(s, &p->in[1], lc__at(out, at), bytes, NULL, 0);
+        if (reduce && s->answers) p->out[0].answers = p->in[1].answers = p->in[1].begun = true;
     }
 }
 
@@ -170,12 +173,13 @@ static int ranks_per_host(int size, int (*host_of)(void *ctx, int rank), void *c
     return n;
 }
 
-lc_status lc__schedule_init(lc__schedule *s, int rank, int size, int (*host_of)(void *ctx, int rank), void *ctx)
+lc_status lc__schedule_init(lc__schedule *s, int rank, int size, bool answers, int (*host_of)(void *ctx, int rank),
+                            void *ctx)
 {
     /* Flat: four messages for each rank. On two levels: as many to ranks of the same host, of a range for each host;
      * and to those of the column. Besides what this rank contributes itself. */
     enum { MOST_RANGES = 10 };
-    *s = (lc__schedule){.rank = rank, .size = size};
+    *s = (lc__schedule){.rank = rank, .size = size, .answers = answers};
     s->peers = calloc((size_t)size, sizeof *s->peers);
     s->ranges = calloc((size_t)size * MOST_RANGES, sizeof *s->ranges);
     if (!s->peers || !s->ranges) {

@@ -11,6 +11,9 @@
  *     reduce_scatter     all -> owners, who combine     all_to_all         all -> all
  *     barrier            all -> all, empty
  *
+ * Where the transport has a lane for it, the owners answer an all_reduce in place: a second message then has no header,
+ * and nobody sends it.
+ *
  * An all_reduce so moves 2(N-1)/N of its bytes over each link, as a ring does, in two hops instead of 2(N-1); and an
  * owner sees all contributions at once, so that it can combine them on the tree that comm.h promises.
  *
@@ -46,6 +49,7 @@ typedef struct lc__message {
     int n_ranges;
     int64_t bytes; /* of all ranges, without padding */
     bool exists;
+    bool answers; /* on LC__LANE_ANSWERED, behind its header; or the answers to that, without one */
     bool begun;   /* the header is through */
     int range;    /* the one that is under way; n_ranges: all are through */
     int64_t at;   /* how far in it */
@@ -58,6 +62,7 @@ typedef struct lc__combination {
     int first, step, n, own;
     lc__message mine;
     char *to;     /* range behind range, each padded */
+    bool answers; /* what comes out is written over what went in as well */
     int64_t done; /* bytes of `to` that are final, padding included */
 } lc__combination;
 
@@ -68,6 +73,7 @@ typedef struct lc__peer_messages {
 typedef struct lc__schedule {
     int rank, size;
     int per_host; /* L, or 0 if there are no two levels */
+    bool answers; /* the transport has LC__LANE_ANSWERED */
     /* of the call that runs */
     lc__peer_messages *peers;        /* [size] */
     lc__combination combinations[2]; /* the second one may use what the first one makes */
@@ -80,7 +86,7 @@ typedef struct lc__schedule {
 } lc__schedule;
 
 /* host_of NULL: all ranks are on one host. */
-lc_status lc__schedule_init(lc__schedule *s, int rank, int size, int (*host_of)(void *ctx, int rank),
+lc_status lc__schedule_init(lc__schedule *s, int rank, int size, bool answers, int (*host_of)(void *ctx, int rank),
                             void *ctx) LC_MUST_USE;
 void lc__schedule_release(lc__schedule *s);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A ring has one writer and one reader. `written` and `read` count bytes since the beginning, each on a cache line of
  * its own; the difference is what lies in the ring. The rings of collectives are so large that what is written to does
- * not still lie in the reader's cache: with 256 KiB, an all_reduce took up to twice as long (docs/benchmarks.md).
+ * not still lie in the reader's cache: with 256 KiB they took up to twice as long. Those of answers go both ways, and
+ * are the faster the less of a cache they take (docs/benchmarks.md).
  *
  * A rank with nothing to do sleeps on its bell, a futex that others ring after they wrote or read. Sleeps are short:
  * what moved just before one is seen after it. */
@@ -37,40 +38,49 @@ struct lc__window {
     int size;
     atomic_int left;
     reason why;
-    _Alignas(64) char rest[]; /* bell[size], ring[size][size][LC__LANES], bytes */
+    _Alignas(64) char rest[]; /* bell[size], ring[size][size][LANES], bytes */
 };
+
+enum { LANES = LC__LANE_ANSWERED + 1 };
 
 typedef struct end {
     lc__window *w;
     int rank, size;
     bell *bells;
     ring *rings;
+    uint64_t *taken; /* [size]: of answers to what this rank has written */
     char *data;
-    size_t ring_bytes[LC__LANES], pair_bytes;
+    size_t ring_bytes[LANES], pair_bytes;
     int missed; /* a rank that has left and is still needed; -1 */
     reason why; /* this rank's own: whoever began to write the shared one may have been killed before it was done */
     void (*release)(lc__window *w, size_t bytes);
 } end;
 
-/* Rings of collectives take 8 MiB a rank, but not more than 1 MiB each and not less than 256 KiB. */
+/* All rings of a lane together take at most `all` bytes a rank, where each of them then still has `least`. */
 static size_t ring_bytes(int size, int lane)
 {
-    enum { DIRECT = 64 << 10, LEAST = 256 << 10, MOST = 1 << 20, ALL = 8 << 20 };
-    size_t n = (size_t)ALL / (size_t)size / LEAST * LEAST;
-    if (lane == LC__LANE_DIRECT) return DIRECT;
-    return n < LEAST ? LEAST : n > MOST ? MOST : n;
+    enum { KIB = 1 << 10 };
+    static const struct {
+        size_t all, least, most;
+    } limits[LANES] = {
+        [LC__LANE_COLLECTIVE] = {8192 * KIB, 256 * KIB, 1024 * KIB},
+        [LC__LANE_DIRECT] = {0, 64 * KIB, 64 * KIB},
+        [LC__LANE_ANSWERED] = {2048 * KIB, 64 * KIB, 256 * KIB},
+    };
+    size_t least = limits[lane].least, most = limits[lane].most, n = limits[lane].all / (size_t)size / least * least;
+    return n < least ? least : n > most ? most : n;
 }
 
 static size_t pair_bytes(int size)
 {
     size_t n = 0;
-    for (int l = 0; l < LC__LANES; l++) n += ring_bytes(size, l);
+    for (int l = 0; l < LANES; l++) n += ring_bytes(size, l);
     return n;
 }
 
 size_t lc__window_bytes(int size)
 {
-    size_t n = (size_t)size, head = sizeof(lc__window) + n * sizeof(bell) + n * n * LC__LANES * sizeof(ring);
+    size_t n = (size_t)size, head = sizeof(lc__window) + n * sizeof(bell) + n * n * LANES * sizeof(ring);
     return (head + 4095) / 4096 * 4096 + n * n * pair_bytes(size);
 }
 
@@ -82,14 +92,19 @@ void lc__window_init(lc__window *w, int size)
 lc_status lc__window_join(lc__window *w, int rank, void (*release)(lc__window *w, size_t bytes), void **out)
 {
     end *e = calloc(1, sizeof *e);
-    if (!e) return lc_fail(LC_ERR_MEMORY, "out of memory: a rank's end of shared memory");
+    uint64_t *taken = calloc((size_t)w->size, sizeof *taken);
+    if (!e || !taken) {
+        free(e), free(taken);
+        return lc_fail(LC_ERR_MEMORY, "out of memory: a rank's end of shared memory");
+    }
     e->w = w;
+    e->taken = taken;
     e->rank = rank;
     e->size = w->size;
     e->bells = (bell *)w->rest;
     e->rings = (ring *)(w->rest + (size_t)w->size * sizeof(bell));
     e->pair_bytes = pair_bytes(w->size);
-    for (int l = 0; l < LC__LANES; l++) e->ring_bytes[l] = ring_bytes(w->size, l);
+    for (int l = 0; l < LANES; l++) e->ring_bytes[l] = ring_bytes(w->size, l);
     e->data = (char *)w + lc__window_bytes(w->size) - (size_t)w->size * (size_t)w->size * e->pair_bytes;
     e->release = release;
     e->missed = -1;
@@ -116,6 +131,7 @@ void lc__window_close(void *self)
     atomic_store(&e->bells[e->rank].left, true);
     for (int i = 0; i < e->size; i++) wake(&e->bells[i]);
     e->release(e->w, lc__window_bytes(e->size));
+    free(e->taken);
     free(e);
 }
 
@@ -124,7 +140,7 @@ static ring *ring_of(const end *e, int from, int to, int lane, char **data)
     size_t pair = (size_t)from * (size_t)e->size + (size_t)to;
     *data = e->data + pair * e->pair_bytes;
     for (int l = 0; l < lane; l++) *data += e->ring_bytes[l];
-    return &e->rings[pair * LC__LANES + (size_t)lane];
+    return &e->rings[pair * LANES + (size_t)lane];
 }
 
 size_t lc__window_room(void *self, int peer, int lane, void **at)
@@ -133,7 +149,7 @@ size_t lc__window_room(void *self, int peer, int lane, void **at)
     char *data;
     ring *r = ring_of(e, e->rank, peer, lane, &data);
     uint64_t written = atomic_load_explicit(&r->written, memory_order_relaxed);
-    uint64_t read = atomic_load_explicit(&r->read, memory_order_acquire);
+    uint64_t read = lane == LC__LANE_ANSWERED ? e->taken[peer] : atomic_load_explicit(&r->read, memory_order_acquire);
     size_t size = e->ring_bytes[lane], place = (size_t)(written % size), room = size - (size_t)(written - read);
     *at = data + place;
     if (!room && atomic_load_explicit(&e->bells[peer].left, memory_order_acquire)) e->missed = peer;
@@ -170,6 +186,24 @@ void lc__window_consume(void *self, int peer, int lane, size_t n)
     wake(&e->bells[peer]);
 }
 
+size_t lc__window_peek_answer(void *self, int peer, const void **at)
+{
+    end *e = self;
+    char *data;
+    const ring *r = ring_of(e, e->rank, peer, LC__LANE_ANSWERED, &data);
+    bool left = atomic_load_explicit(&e->bells[peer].left, memory_order_acquire); /* before its last answers */
+    size_t here = (size_t)(atomic_load_explicit(&r->read, memory_order_acquire) - e->taken[peer]);
+    size_t size = e->ring_bytes[LC__LANE_ANSWERED], place = (size_t)(e->taken[peer] % size);
+    if (left && !here) e->missed = peer;
+    *at = data + place;
+    return here < size - place ? here : size - place;
+}
+
+void lc__window_take_answer(void *self, int peer, size_t n)
+{
+    ((end *)self)->taken[peer] += n;
+}
+
 void lc__window_miss(void *self, int peer, int lane)
 {
     end *e = self;
@@ -204,7 +238,7 @@ static uint64_t moved(const end *e)
     uint64_t sum = 0;
     char *data;
     for (int i = 0; i < e->size; i++)
-        for (int l = 0; l < LC__LANES && i != e->rank; l++) {
+        for (int l = 0; l < LANES && i != e->rank; l++) {
             sum += atomic_load(&ring_of(e, i, e->rank, l, &data)->written);
             sum += atomic_load(&ring_of(e, e->rank, i, l, &data)->read);
         }

@@ -28,6 +28,9 @@ static struct {
     int references;
     lc__world world;
     char backend[16];
+    bool leaves_at_exit;
+    pid_t process; /* and its thread, that has joined */
+    pthread_t thread;
 } this_process = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- who is where ---- */
@@ -334,21 +337,21 @@ static void say(void *ctx, const char *text)
     if (n > 0 && (size_t)n < sizeof line) lc__show(2, line, (size_t)n);
 }
 
+static void look(void *comm)
+{
+    lc__comm_look(comm);
+}
+
 /* Leaving MPI takes all ranks, and nobody watches them while they do: so each first hears that all have come so far.
  * What is wrong now comes too late for any call to return it. */
 static void leave_together(lc__world *w)
 {
-    char mine = 0, *all = malloc((size_t)w->size), text[1100];
-    lc_status s = all ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: leaving a run of %d ranks", w->size);
-    if (!lc__control_ended(w->control, NULL, 0)) {
-        if (s >= 0) s = lc__control_all_gather(w->control, &mine, all, 1);
-        if (s < 0) {
-            snprintf(text, sizeof text, "error: %s", lc_error_message());
-            say(NULL, text);
-            lc_comm_abort(w->comm, lc_error_message());
-        }
-    }
-    free(all);
+    char text[1100];
+    if (lc__control_ended(w->control, NULL, 0)) return;
+    if (lc__control_leave(w->control, look, w->comm) >= 0) return;
+    snprintf(text, sizeof text, "error: %s", lc_error_message());
+    say(NULL, text);
+    lc_comm_abort(w->comm, lc_error_message());
 }
 
 static void disconnect(lc__world *w)
@@ -357,11 +360,43 @@ static void disconnect(lc__world *w)
     if (w->comm) lc__comm_on_free(w->comm, NULL);
     if (w->control && w->comm) lc__control_unwatch(w->control, w->comm);
     lc_comm_free(w->comm);
+    if (w->control && lc__noted_signal()) lc__control_stopped(w->control, lc__noted_signal());
     lc__control_close(w->control);
     lc__coordinator_stop(w->coordinator);
     w->comm = NULL;
     w->control = NULL;
     w->coordinator = NULL;
+}
+
+/* ---- the end of this process without lc_comm_free ---- */
+
+/* A process that ends with another status has failed, as one that is killed has: whoever started it says so, or its
+ * connection. One that ends well leaves, however it was started: before MPI is finalized, which waits for all ranks.
+ * Another thread cannot know whether the one that has joined is in a call. (A child process has copies of all this.) */
+static void leave_at_exit(int status, void *unused)
+{
+    static const char why[] = "ended with status 0, and without lc_comm_free";
+    lc__world *w = &this_process.world;
+    (void)unused;
+    if (status || this_process.process != getpid() || pthread_mutex_trylock(&this_process.lock) != 0) return;
+    if (this_process.references && pthread_equal(this_process.thread, pthread_self())) {
+        this_process.references = 0;
+        disconnect(w);
+    } else if (this_process.references && w->control) {
+        lc__control_fail(w->control, why);
+        lc_comm_abort(w->comm, why);
+    }
+    pthread_mutex_unlock(&this_process.lock);
+}
+
+static lc_status join_thread(void)
+{
+    this_process.process = getpid();
+    this_process.thread = pthread_self();
+    if (!this_process.leaves_at_exit && on_exit(leave_at_exit, NULL) != 0)
+        return lc_fail(LC_ERR_MEMORY, "out of memory: what is done when the program ends");
+    this_process.leaves_at_exit = true;
+    return LC_OK;
 }
 
 /* ---- joining ---- */
@@ -382,6 +417,7 @@ static lc_status join_first(lc__world *w, const lc__world_options *o, const char
     w->threads = threads;
     if (w->size == 1) return lc_comm_self(&w->comm);
     lc_status s = connect_all(w, o, backend);
+    if (s >= 0) s = join_thread(); /* after MPI's own, which is then called later */
     if (s >= 0) return LC_OK;
     char why[1024];
     lc__copy_message(why, sizeof why);
@@ -465,6 +501,14 @@ static void tell_unmet(const char *why)
         why);
 }
 
+/* With this process it would be gone before all are told. */
+static void stop_coordinator(lc__world *w)
+{
+    if (!this_process.references) return;
+    lc__coordinator_stop(w->coordinator);
+    w->coordinator = NULL;
+}
+
 void lc__world_last_words(lc_status status)
 {
     lc__world *w = &this_process.world;
@@ -475,12 +519,18 @@ void lc__world_last_words(lc_status status)
         give_up(w, status, why);
     else
         tell_unmet(why);
-    if (this_process.references && w->coordinator) { /* with this process it would be gone before all are told */
-        lc__coordinator_stop(w->coordinator);
-        w->coordinator = NULL;
-    }
+    stop_coordinator(w);
     pthread_mutex_unlock(&this_process.lock);
     if (!lc_error_is_told()) (void)!lc_fail(status, "%s", why);
+}
+
+void lc__world_stopped(int signal)
+{
+    lc__world *w = &this_process.world;
+    pthread_mutex_lock(&this_process.lock);
+    if (this_process.references && w->control) lc__control_stopped(w->control, signal);
+    stop_coordinator(w);
+    pthread_mutex_unlock(&this_process.lock);
 }
 
 /* ---- for any communicator ---- */

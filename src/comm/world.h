@@ -69,6 +69,9 @@ int lc__world_threads(void);
  * Afterwards the message is that which all are told (lc_error_is_told), if it is of this rank. */
 void lc__world_last_words(lc_status status);
 
+/* This process ends because all ranks have stopped together, as `signal` asked for: it is not missed. */
+void lc__world_stopped(int signal);
+
 /* After LC_ERR_PEER: a communicator knows that a rank is gone, the coordinator why. Waits for its word, up to a second,
  * and makes that this thread's message. Returns `status`. */
 lc_status lc__world_explain(const lc__world *w, lc_status status);

@@ -22,6 +22,7 @@
 #include "core/crc32c.h"
 #include "core/status.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -227,6 +228,39 @@ done:
     return status;
 }
 
+static bool holds(const char *dir, const char *name)
+{
+    char *path;
+    if (lc__path_join(dir, name, &path) < 0) return false;
+    bool there = access(path, F_OK) == 0;
+    free(path);
+    return there;
+}
+
+static bool is_empty(const char *dir)
+{
+    DIR *d = opendir(dir);
+    struct dirent *e;
+    bool empty = d != NULL;
+    while (empty && (e = readdir(d))) empty = !strcmp(e->d_name, ".") || !strcmp(e->d_name, "..");
+    if (d) closedir(d);
+    return empty;
+}
+
+/* What has the name already is replaced and removed: only a checkpoint (a damaged one too), a link, or an empty
+ * directory. */
+static lc_status may_replace(const char *path)
+{
+    struct stat st;
+    if (lstat(path, &st) < 0 || S_ISLNK(st.st_mode)) return LC_OK;
+    if (S_ISDIR(st.st_mode) && is_empty(path)) return LC_OK;
+    if (S_ISDIR(st.st_mode) && (holds(path, "manifest.json") || holds(path, "state.json"))) return LC_OK;
+    return lc_fail(
+        LC_ERR_STATE,
+        "it is there already, and is no checkpoint, so it is not replaced; remove it, or give the checkpoint "
+        "another name");
+}
+
 /* Gives the finished directory its name. What had it before is at `*old` afterwards (NULL: nothing was). */
 static lc_status rename_into_place(lc_ckpt_writer *w, const char *parent, char **temp, char **old)
 {
@@ -380,6 +414,7 @@ static lc_status write_checkpoint(lc_ckpt_writer *w)
         temp = w->share.dir, lock_fd = w->share.lock_fd;
         w->share.dir = NULL, w->share.lock_fd = -1;
     }
+    LC_TRY_GOTO(status, done, may_replace(w->job_path));
     LC_TRY_GOTO(status, done, lc__path_dir(w->job_path, &parent));
     (void)!lc_checkpoint_clean(parent); /* what cannot be removed does not keep us from saving */
     if (!temp) LC_TRY_GOTO(status, done, lc__ckpt_make_temp(w->io, w->job_path, &temp, &lock_fd));

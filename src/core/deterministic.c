@@ -208,6 +208,14 @@ lc_status lc__chunks_cut(lc_trainer *t, const lc_batch *batch)
                        "deterministic: this rank's slice begins at sample %lld of the batch, inside of a "
                        "piece of %lld",
                        (long long)batch->global_offset, (long long)k->size);
+    int64_t all = lc__batch_samples(batch);
+    if (batch->n_parts && lc__batch_least(batch) < ceil_div(all, k->size))
+        return lc_fail(LC_ERR_CONFIG,
+                       "deterministic: one of the loaders that are combined gives %lld samples, and a batch of %lld is "
+                       "cut into %lld chunks, each of which needs one; use drop_last, or a larger deterministic_chunk "
+                       "than %lld",
+                       (long long)lc__batch_least(batch), (long long)all, (long long)ceil_div(all, k->size),
+                       (long long)k->size);
     k->n = ceil_div(batch->size, k->size);
     k->first = batch->global_offset / k->size;
     if (t->parts) k->slot = k->first; /* those of the devices before are in use */

@@ -73,26 +73,37 @@ static bool known(const lc_option_set *sets, int n_sets, const char *prefix, con
     return false;
 }
 
+static void no_effect(const char *variable, size_t length, const char *why)
+{
+    char line[3 * MAX_NAME];
+    int n = snprintf(line, sizeof line, "warning: the environment variable %.*s has no effect; %s\n", (int)length,
+                     variable, why);
+    if (n > 0 && (size_t)n < sizeof line) lc__show(2, line, (size_t)n);
+}
+
 void lc__options_doubt_environment(const lc_option_set *sets, int n_sets, const char *prefix)
 {
-    lc_option_set all[MAX_SETS];
+    lc_option_set all[MAX_SETS], trainer = {0};
+    trainer.options = lc_trainer_option_table(&trainer.n);
     if (n_sets >= MAX_SETS) return;
     for (int s = 0; s < n_sets; s++) all[s] = sets[s];
     all[n_sets++] = (lc_option_set){.options = switches, .n = sizeof switches / sizeof *switches};
     for (char **e = environ; e && *e; e++) {
         const char *end = strchr(*e, '=');
         size_t length = end ? (size_t)(end - *e) : 0, skip = strlen(prefix);
-        char option[MAX_NAME], meant[MAX_NAME];
+        char option[MAX_NAME], meant[MAX_NAME], question[MAX_NAME + 16];
         if (strncmp(*e, prefix, skip) != 0 || length <= skip || length >= MAX_NAME) continue;
         if (known(all, n_sets, prefix, *e, length)) continue;
+        if (known(&trainer, 1, prefix, *e, length)) {
+            no_effect(*e, length, "this program has no such option");
+            continue;
+        }
         for (size_t i = skip; i < length; i++)
             option[i - skip] = (char)((*e)[i] >= 'A' && (*e)[i] <= 'Z' ? (*e)[i] - 'A' + 'a' : (*e)[i]);
         const char *near = lc__option_nearest(all, n_sets, option, length - skip);
         /* What is like nothing of ours may be another program's. */
         if (!near || !variable_of(prefix, near, meant)) continue;
-        char line[3 * MAX_NAME];
-        int n = snprintf(line, sizeof line, "warning: the environment variable %.*s has no effect; did you mean %s?\n",
-                         (int)length, *e, meant);
-        if (n > 0 && (size_t)n < sizeof line) lc__show(2, line, (size_t)n);
+        snprintf(question, sizeof question, "did you mean %s?", meant);
+        no_effect(*e, length, question);
     }
 }

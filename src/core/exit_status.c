@@ -10,9 +10,10 @@
 int lc_exit_status(lc_status status)
 {
     if (status >= 0) return 0;
-    /* Of a signal all know. */
+    int stopped = status == LC_ERR_INTERRUPTED ? lc__noted_signal() : 0;
+    if (stopped) lc__world_stopped(stopped);
     if (status != LC_ERR_INTERRUPTED && !lc_error_is_told()) lc__world_last_words(status);
-    return status == LC_ERR_INTERRUPTED && lc__noted_signal() ? 128 + lc__noted_signal() : 1;
+    return stopped ? 128 + stopped : 1;
 }
 
 lc_status lc_stdout_flush(void)

@@ -204,6 +204,8 @@ lc_status lc_fabric_begin(lc_fabric *f)
     f->error.status = LC_OK;
     if (f->strategy->progress) f->strategy->progress(f->strategy_self, f->steps, "its own loop");
     LC_TRY(lc_step_begin(f->graph, (uint64_t)f->steps, 0));
+    /* Between the backward pass and lc_fabric_end a program may read, and train others. */
+    f->graph->sync_keeps = f->optimizers.n > 1 ? LC__KEEPS_ALL : LC__KEEPS_NUMBERS;
     f->steps++;
     return LC_OK;
 }

@@ -243,6 +243,8 @@ void lc__module_ops_fill(lc_trainer *t, const lc_module_ops *ops)
     t->has_validation_step = mo->validation_step != NULL;
     t->has_test_step = mo->test_step != NULL;
     t->has_before_backward = mo->on_before_backward != NULL;
+    t->has_late_hooks =
+        mo->on_after_backward || mo->on_before_optimizer_step || mo->optimizer_step || mo->configure_gradient_clipping;
     t->has_validation_model_train = mo->on_validation_model_train != NULL;
     t->has_test_model_train = mo->on_test_model_train != NULL;
     t->has_predict_step = mo->predict_step || mo->forward;

@@ -7,6 +7,7 @@
 #include "core/parts.h"
 #include "core/rank_times.h"
 #include "core/ranks.h"
+#include "data/batch_slice.h"
 #include "optim/optim_internal.h"
 #include "tensor/graph_impl.h"
 #include "tensor/sync.h"
@@ -218,11 +219,21 @@ void lc__optimization_fill(lc_module_ops *mo)
 
 /* ---- one batch ---- */
 
+/* With several ranks the step is run where gradients are exchanged, and later it may still want what it computed: the
+ * step functions of the next optimizers anything, hooks in between what they log. */
+static lc__keeps kept_at_sync(const lc_trainer *t, bool is_last_optimizer)
+{
+    bool hooks =
+        t->has_late_hooks || t->hooks[LC_HOOK_ON_AFTER_BACKWARD].n || t->hooks[LC_HOOK_ON_BEFORE_OPTIMIZER_STEP].n;
+    return !is_last_optimizer ? LC__KEEPS_ALL : hooks ? LC__KEEPS_NUMBERS : LC__KEEPS_NAMED;
+}
+
 static lc_status automatic(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
 {
     int n = t->optimizers.n ? t->optimizers.n : 1; /* none: the loss is computed all the same */
     for (int i = 0; i < n; i++) {
         lc_closure c = {.t = t, .optimizer = t->optimizers.n ? i : -1, .batch = batch, .batch_idx = batch_idx};
+        t->graph->sync_keeps = kept_at_sync(t, i == n - 1);
         if (t->accumulating) {
             LC_TRY(closure_run(&c));
         } else {
@@ -249,7 +260,8 @@ static lc_status sum_restored(lc_trainer *t)
 static lc_status manual(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
 {
     lc_closure c = {.t = t, .optimizer = -1, .batch = batch, .batch_idx = batch_idx};
-    lc_graph_set_window(t->graph, 1); /* gradients of several backward passes add up */
+    t->graph->sync_keeps = LC__KEEPS_ALL; /* training_step goes on after a backward pass */
+    lc_graph_set_window(t->graph, 1);     /* gradients of several backward passes add up */
     LC_TRY(sum_restored(t));
     lc_status s = lc__run_training_step(&c);
     if (s >= 0 && t->n_toggled) s = lc__graph_flush(t->graph);
@@ -278,7 +290,7 @@ static lc_status check_shares(const lc_trainer *t, const lc_batch *batch)
 {
     const char *what = t->mo.manual_optimization ? "manual optimisation" : NULL;
     if (!t->comm || !lc__source_is_shared(&t->train)) return LC_OK;
-    if (batch->global_size <= 0 || batch->global_size >= t->n_ranks) return LC_OK;
+    if (!lc__leaves_ranks_empty(t, &t->train, batch)) return LC_OK;
     for (int i = 0; i < t->optimizers.n && !what; i++)
         if (lc__evaluates(t->optimizers.optimizers[i].optimizer))
             what = t->optimizers.optimizers[i].optimizer->ops->name;
@@ -287,7 +299,7 @@ static lc_status check_shares(const lc_trainer *t, const lc_batch *batch)
         LC_ERR_CONFIG,
         "with %s every rank needs samples in every batch, and this one has %lld for %d ranks; use drop_last, "
         "or another batch_size",
-        what, (long long)batch->global_size, t->n_ranks);
+        what, (long long)lc__batch_least(batch), t->n_ranks);
 }
 
 lc_status lc__optimize(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)

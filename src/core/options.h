@@ -13,6 +13,12 @@ const lc_option *lc__option_find(const lc_option_set *sets, int n_sets, const ch
 bool lc__option_same_name(const char *option, const char *name, size_t length);
 /* Whether it stands in the trainer's table. */
 bool lc__option_is_trainers(const lc_option *o);
+/* How many it has. */
+#define LC__ONE_OPTION(kind, type, name, def, min, max, help) +1
+enum { LC__TRAINER_OPTIONS = 0 LC_TRAINER_OPTION_LIST(LC__ONE_OPTION) };
+/* Those that start ranks, and those whose names are in `used`, in the table's order: for
+ * lc_trainer_options_parse_used. */
+lc_status lc__trainer_options_used(const char *used, lc_option *out, int *n) LC_MUST_USE;
 /* LC_OK if the option of that name of the trainer can have this value, or 0, which is its default where a struct has
  * it; else the error that parsing it would be. */
 lc_status lc__option_check(const char *name, double value) LC_MUST_USE;
@@ -21,7 +27,7 @@ const char *lc__option_group(const lc_option *o);
 /* ---- options_old.c: names of older Lightning ---- */
 typedef struct lc__old_name {
     const char *name;
-    /* The row is for this value only; NULL: for every value. "off": false, none, 0, -1; "on": all others. */
+    /* The row is for this value only; NULL: for every value. "off": false, none, 0; "on": all others. */
     const char *when;
     /* Sets these, to the value given where there is none here. */
     struct {
@@ -38,6 +44,8 @@ lc_status lc__option_set_old(const lc_option_set *sets, int n_sets, const char *
                              bool *done) LC_MUST_USE;
 /* LC_OK for accelerators there are; else what is missing. */
 lc_status lc__accelerator_check(const char *name) LC_MUST_USE;
+/* The option `devices` of the trainer as a number, 1 to `most`; 0: auto (or NULL). `what` they are is for the error. */
+lc_status lc__devices_parse(const char *text, int most, const char *what, int *n) LC_MUST_USE;
 /* ---- options_table.c, options_parse.c ---- */
 /* The name that is most like `name`, or NULL if none is near. */
 const char *lc__option_nearest(const lc_option_set *sets, int n_sets, const char *name, size_t length);

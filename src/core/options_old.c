@@ -52,6 +52,7 @@ static const lc__old_name old_names[] = {
     {"terminate_on_nan", .set = {{"detect_anomaly"}}},
     {"print_nan_grads", .set = {{"detect_anomaly"}}},
     {"track_grad_norm", OFF},
+    {"track_grad_norm", "-1"},
     {"track_grad_norm", .answer = "use the callback GradientNormMonitor"},
     /* what is shown and written */
     {"weights_summary", OFF, {{"enable_model_summary", "false"}}},
@@ -88,6 +89,7 @@ static const lc__old_name old_names[] = {
     {"nr", .set = {{"node_rank"}}},
     {"hostfile", .set = {{"nodes_file"}}},
     {"gpus", OFF, {{"accelerator", "cpu"}}},
+    {"gpus", "-1", {{"accelerator", "gpu", .unless_given = true}, {"devices", "auto"}}}, /* all there are */
     {"gpus", .set = {{"accelerator", "gpu", .unless_given = true}, {"devices"}}}, /* processes, with accelerator cpu */
     {"num_processes", .set = {{"accelerator", "cpu"}, {"devices"}}},
     {"tpu_cores", OFF},
@@ -133,7 +135,7 @@ const lc__old_name *lc__option_old_names(int *n)
 
 static bool is_off(const char *text)
 {
-    static const char *const words[] = {"false", "False", "FALSE", "no", "off", "0", "-1", "none", "None", "null"};
+    static const char *const words[] = {"false", "False", "FALSE", "no", "off", "0", "none", "None", "null"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (!strcmp(text, words[i])) return true;
     return false;

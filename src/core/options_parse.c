@@ -49,7 +49,14 @@ void lc_trainer_options_release(lc_trainer_options *opt)
 static lc_status unknown(const lc_option_set *sets, int n_sets, const char *where, const char *name, size_t length)
 {
     const char *near = lc__option_nearest(sets, n_sets, name, length);
-    int shown = length > 60 ? 60 : (int)length;
+    int shown = length > 60 ? 60 : (int)length, n;
+    void *none;
+    lc_option_set trainer = {.options = lc_trainer_option_table(&n)};
+    trainer.n = n;
+    if (lc__option_find(&trainer, 1, name, length, &none))
+        return lc_fail(LC_ERR_CONFIG,
+                       "%sthere is no option \"%.*s\" in this program (the trainer has one); --help lists them all",
+                       where, shown, name);
     if (near)
         return lc_fail(LC_ERR_CONFIG, "%sthere is no option \"%.*s\"; did you mean \"%s\"?", where, shown, name, near);
     return lc_fail(LC_ERR_CONFIG, "%sthere is no option \"%.*s\"; --help lists them all", where, shown, name);
@@ -273,21 +280,20 @@ lc_status lc_options_parse(const lc_option_set *sets, int n_sets, const char *en
     return status;
 }
 
-lc_status lc_trainer_options_parse_sets(lc_trainer_options *opt, const lc_option_set *own, int n_own, int argc,
-                                        char **argv)
+/* `trainer` last: the trainer's options, or some of them. */
+static lc_status parse_options(lc_trainer_options *opt, const lc_option_set *own, int n_own,
+                               const lc_option_set *trainer, int argc, char **argv)
 {
     enum { MAX_SETS = 8 };
     lc_option_set sets[MAX_SETS];
     lc__str config = {0};
-    int trainer_n;
-    const lc_option *trainer = lc_trainer_option_table(&trainer_n);
     if (!opt || opt->size == 0)
         return lc_fail(LC_ERR_ARGUMENT, "start the options with lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT");
     if (n_own < 0 || n_own >= MAX_SETS)
         return lc_fail(LC_ERR_ARGUMENT, "%d structs of options; at most %d can be parsed", n_own, MAX_SETS - 1);
     lc__prints_forward();
     for (int i = 0; i < n_own; i++) sets[i] = own[i];
-    sets[n_own] = (lc_option_set){"options of the trainer", trainer, trainer_n, opt};
+    sets[n_own] = *trainer;
     lc_status status = lc_options_parse(sets, n_own + 1, "LIGHTC_", argc, argv, &opt->storage);
     if (status != LC_OK) return status;
     if (n_own) lc__options_json(own, n_own, &config);
@@ -301,6 +307,24 @@ lc_status lc_trainer_options_parse_sets(lc_trainer_options *opt, const lc_option
         opt->own_config = NULL;
     }
     return status;
+}
+
+lc_status lc_trainer_options_parse_sets(lc_trainer_options *opt, const lc_option_set *own, int n_own, int argc,
+                                        char **argv)
+{
+    lc_option_set trainer = {"options of the trainer", NULL, 0, opt};
+    trainer.options = lc_trainer_option_table(&trainer.n);
+    return parse_options(opt, own, n_own, &trainer, argc, argv);
+}
+
+lc_status lc_trainer_options_parse_used(lc_trainer_options *opt, const char *used, const lc_option *options, int n,
+                                        void *target, int argc, char **argv)
+{
+    lc_option few[LC__TRAINER_OPTIONS];
+    lc_option_set own = {"options of this program", options, n, target};
+    lc_option_set trainer = {"the machine, and how to run", few, 0, opt};
+    LC_TRY(lc__trainer_options_used(used, few, &trainer.n));
+    return parse_options(opt, &own, n > 0, &trainer, argc, argv);
 }
 
 lc_status lc_trainer_options_parse_with(lc_trainer_options *opt, const lc_option *options, int n, void *target,

@@ -22,7 +22,38 @@ const lc_option *lc_trainer_option_table(int *n)
 
 bool lc__option_is_trainers(const lc_option *o)
 {
-    return o >= table && o < table + sizeof table / sizeof *table;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (o == &table[i] || o->help == table[i].help) return true; /* itself, or lc__trainer_options_used's copy */
+    return false;
+}
+
+static bool among(const char *names, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *at = names; at && *at; at += strcspn(at, " ")) {
+        at += strspn(at, " ");
+        if (strcspn(at, " ") == n && !strncmp(at, name, n)) return true;
+    }
+    return false;
+}
+
+lc_status lc__trainer_options_used(const char *used, lc_option *out, int *n)
+{
+    static const char launching[] =
+        "default_root_dir devices num_nodes node_rank nodes_file max_restarts start_timeout "
+        "silence_timeout grace_period";
+    *n = 0;
+    for (const char *at = used; at && *at; at += strcspn(at, " ")) {
+        void *none;
+        at += strspn(at, " ");
+        int length = (int)strcspn(at, " ");
+        const lc_option_set all = {.options = table, .n = LC__TRAINER_OPTIONS};
+        if (length && !lc__option_find(&all, 1, at, (size_t)length, &none))
+            return lc_fail(LC_ERR_ARGUMENT, "the trainer has no option \"%.*s\" that a program could use", length, at);
+    }
+    for (int i = 0; i < LC__TRAINER_OPTIONS; i++)
+        if (among(launching, table[i].name) || among(used, table[i].name)) out[(*n)++] = table[i];
+    return LC_OK;
 }
 
 bool lc__option_same_name(const char *option, const char *name, size_t length)
@@ -220,7 +251,7 @@ void lc__options_help(const lc_option_set *sets, int n_sets, const char *program
     add_help_row(out, "--print_config", "show the resolved options as JSON (a file for --config), and end");
     add_help_row(out, "--help", "show this, and end");
     for (int s = 0; s < n_sets; s++) {
-        bool grouped = sets[s].options == table;
+        bool grouped = sets[s].options == table; /* a program that uses few of them needs no groups */
         if (!grouped) lc__str_add(out, "\n%s:\n", sets[s].title ? sets[s].title : "options");
         for (int i = 0; i < sets[s].n; i++) {
             const lc_option *o = &sets[s].options[i];

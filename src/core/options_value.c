@@ -358,3 +358,15 @@ lc_status lc__options_write(const lc_option_set *set, lc_state *out)
         LC_TRY(write_value(&set->options[i], (const char *)set->target + set->options[i].offset, out));
     return LC_OK;
 }
+
+lc_status lc__devices_parse(const char *text, int most, const char *what, int *n)
+{
+    int64_t value = 0;
+    *n = 0;
+    if (!text || !strcmp(text, "auto")) return LC_OK;
+    if (!read_int(text, &value) || value < 1 || value > most)
+        return lc_fail(LC_ERR_CONFIG, "devices is \"%.60s\"; on CPUs it must be auto or a number of %s, 1 to %d", text,
+                       what, most);
+    *n = (int)value;
+    return LC_OK;
+}

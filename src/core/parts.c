@@ -2,6 +2,7 @@
 #include "core/parts.h"
 
 #include "core/deterministic.h"
+#include "core/ranks.h"
 #include "data/batch_slice.h"
 #include "tensor/devices.h"
 
@@ -142,16 +143,21 @@ lc_status lc__parts_begin(lc_trainer *t, const lc_batch *batch, int *n)
         p->whole.piece = lc__chunks_size(t, batch);
         each = lc__chunks_each(p->samples, p->whole.piece, p->most) * p->whole.piece;
     }
-    p->n = *n = (int)((p->samples + each - 1) / each);
+    bool by_share = batch->n_parts && !lc__cuts_chunks(t);
+    int64_t units = by_share ? lc__batch_units(&p->whole, p->most) : 0;
+    p->n = *n = by_share ? (int)(units && units < p->most ? units : p->most) : (int)((p->samples + each - 1) / each);
+    lc__tell_uneven(t, &p->whole, p->n);
     p->has_value = false;
     t->cuts++;
     LC_TRY(lc__devices_begin(p->devices, p->n, lc__cuts_chunks(t)));
     for (int i = 0; i < p->n; i++) {
         int64_t begin = i * each, size = p->samples - begin < each ? p->samples - begin : each;
+        if (by_share) lc__batch_share(p->samples, units, i, p->n, &begin, &size);
         p->part[i].value = NULL;
         p->part[i].outputs = t->outputs;
         lc__devices_enter(p->devices, i, (double)size / (double)p->samples);
-        lc_status s = lc__batch_cut(&p->part[i].slice, &p->whole, begin, size, &p->part[i].batch);
+        lc_status s = by_share ? lc__batch_cut_share(&p->part[i].slice, &p->whole, units, i, p->n, &p->part[i].batch)
+                               : lc__batch_cut(&p->part[i].slice, &p->whole, begin, size, &p->part[i].batch);
         lc__devices_leave(p->devices);
         LC_TRY(s);
     }

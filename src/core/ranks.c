@@ -8,11 +8,13 @@
 #include "core/rank_times.h"
 #include "core/run_state.h"
 #include "core/status.h"
+#include "data/batch_slice.h"
 #include "nn/nn_internal.h"
 #include "tensor/graph_impl.h"
 #include "tensor/wire.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -154,12 +156,49 @@ void lc__weigh_batch(lc_trainer *t, const lc_batch *batch)
 bool lc__leaves_ranks_empty(const lc_trainer *t, const lc__source *source, const lc_batch *batch)
 {
     const lc_shard *s = lc_dataloader_get_shard(source->loader);
-    int64_t each = batch->piece > 0 ? (s->pieces + s->size - 1) / s->size * batch->piece : 1; /* at least */
-    return batch->global_size > 0 && batch->global_size <= each * (t->n_ranks - 1);           /* the last one */
+    if (batch->global_size < 1) return false;
+    if (batch->piece > 0) { /* the last one is */
+        int64_t each = (s->pieces + s->size - 1) / s->size * batch->piece;
+        return batch->global_size <= each * (t->n_ranks - 1);
+    }
+    int64_t units = lc__batch_units(batch, t->n_ranks);
+    return units > 0 && units < t->n_ranks;
+}
+
+static bool is_uneven(const lc_batch *batch, int64_t shares)
+{
+    bool uneven = lc__batch_units(batch, shares) == 0;
+    int64_t all = lc__batch_samples(batch);
+    for (int i = 0; i < batch->n_parts && !uneven; i++) { /* a loader of the program's own, perhaps, which cannot */
+        const lc_batch *b = batch->parts[i];
+        uneven = b && b->size * all != batch->size * lc__batch_samples(b);
+    }
+    return uneven;
+}
+
+void lc__tell_uneven(lc_trainer *t, const lc_batch *batch, int64_t shares)
+{
+    lc__str sizes = {0};
+    char loader[40] = "train";
+    if (t->parts_told || shares < 2 || lc__cuts_chunks(t) || !is_uneven(batch, shares)) return;
+    t->parts_told = true;
+    for (int i = 0; i < batch->n_parts; i++)
+        if (batch->parts[i])
+            lc__str_add(&sizes, "%s%lld", sizes.n ? ", " : "", (long long)lc__batch_samples(batch->parts[i]));
+    if (t->validating || t->stage != LC_STAGE_FIT)
+        snprintf(loader, sizeof loader, "%s %d", lc_stage_name(t->stage), t->dataloader_idx);
+    lc_trainer_message(
+        t, "warning",
+        "the combined %s loader has a batch of parts with %s samples, of which %lld %s cannot have equal "
+        "shares: some samples count more than with one, and results differ a little; drop_last leaves "
+        "such batches out",
+        loader, sizes.failed ? "different numbers of" : sizes.s, (long long)shares, t->parts ? "devices" : "ranks");
+    lc__str_free(&sizes);
 }
 
 lc_status lc__begin_batch(lc_trainer *t, const lc_batch *batch)
 {
+    if (batch->n_parts && batch->global_size > 0) lc__tell_uneven(t, batch, t->n_ranks);
     if (!t->comm || !t->strategy->begin_batch) return LC_OK;
     int64_t passes = lc__is_empty_share(batch) ? 0 : lc__chunks_in(t, batch);
     return t->strategy->begin_batch(t->strategy_self, passes);

@@ -50,6 +50,9 @@ static inline bool lc__is_empty_share(const lc_batch *batch)
 /* Whether some rank's share of a batch that is cut for the ranks is empty. Not collective. */
 bool lc__leaves_ranks_empty(const lc_trainer *t, const lc__source *source, const lc_batch *batch);
 
+/* Warns once of a combined loader's batch that is shared out unevenly (lc__batch_units). */
+void lc__tell_uneven(lc_trainer *t, const lc_batch *batch, int64_t shares);
+
 /* same_run.c: an error names the first difference between this rank and rank 0: in options (behind what decides about
  * validation), and in data (once the loaders are open). */
 lc_status lc__check_same_options(lc_trainer *t) LC_MUST_USE;

@@ -5,6 +5,7 @@
  * logging neither splits a plan nor waits. Each (name, hook, loader) has one entry that lives as long as the trainer;
  * in the steady state nothing is allocated and an entry is found by the pointer of its name. */
 #include "core/ranks.h"
+#include "tensor/graph_impl.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -406,6 +407,10 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
         if (lc_tensor_is_error(tensor)) return LC_OK; /* the recorder reports it, with its cause */
         if (lc_tensor_numel(tensor) != 1)
             return refuse(t, name, args->site, "a logged tensor must have one element; reduce it with lc_mean");
+        if (t->parts && !lc_tensor_is_persistent(tensor) && tensor->graph != t->graph)
+            return refuse(t, name, args->site,
+                          "the value is that of one device's part of the batch; log it in training_step, which every "
+                          "device runs");
         if (!t->recording) {
             LC_TRY(lc_item(tensor, &value));
             accumulate(t, r, e, value, weight, t->part);
@@ -417,7 +422,8 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
                 r->pending = p;
                 r->cap_pending = cap;
             }
-            r->pending[r->n_pending++] = (lc__pending){(int)(e - r->e), lc_keep(tensor), weight, t->part};
+            r->pending[r->n_pending++] =
+                (lc__pending){(int)(e - r->e), lc_keep_at(tensor, args->site), weight, t->part};
             return LC_OK;
         }
     }

@@ -1,55 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* pipe2 */
-#endif
 #include "core/slurm.h"
+#include "core/spawn.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
-extern char **environ;
+/* Seconds for scontrol and squeue, which all ranks wait for: a controller that is away stops no training. */
+#define PATIENCE 10.0
 
 bool lc__on_slurm(void)
 {
     const char *job = getenv("SLURM_JOB_ID"), *name = getenv("SLURM_JOB_NAME");
     return job && *job && !(name && (!strcmp(name, "bash") || !strcmp(name, "interactive")));
-}
-
-/* The beginning of what the command prints, in `text`. */
-static lc_status run(char *const argv[], char *text, size_t size)
-{
-    posix_spawn_file_actions_t files;
-    pid_t pid;
-    int out[2], status = 0;
-    size_t n = 0;
-    char rest[256];
-    if (pipe2(out, O_CLOEXEC) != 0) return lc_fail(LC_ERR_IO, "cannot run %s: %s", argv[0], strerror(errno));
-    posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_adddup2(&files, out[1], 1);
-    int failed = posix_spawnp(&pid, argv[0], &files, NULL, argv, environ);
-    posix_spawn_file_actions_destroy(&files);
-    close(out[1]);
-    for (ssize_t got = 1; !failed && got != 0;) {
-        bool room = n + 1 < size;
-        got = room ? read(out[0], text + n, size - 1 - n) : read(out[0], rest, sizeof rest);
-        if (got < 0 && errno != EINTR) break;
-        if (got > 0 && room) n += (size_t)got;
-    }
-    text[n] = 0;
-    close(out[0]);
-    if (failed) return lc_fail(LC_ERR_IO, "cannot run %s: %s", argv[0], strerror(failed));
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        return lc_fail(LC_ERR_IO, "%s %s failed (status %d)", argv[0], argv[1], status);
-    return LC_OK;
 }
 
 static void job_of(char *id, size_t size)
@@ -66,7 +31,7 @@ lc_status lc__slurm_requeue(void)
 {
     char id[128], said[8];
     job_of(id, sizeof id);
-    return run((char *const[]){"scontrol", "requeue", id, NULL}, said, sizeof said);
+    return lc__spawn_ask((char *const[]){"scontrol", "requeue", id, NULL}, PATIENCE, said, sizeof said);
 }
 
 bool lc__slurm_time(const char *text, double *seconds)
@@ -108,7 +73,8 @@ lc_status lc__slurm_time_left(double *seconds)
         }
     }
     job_of(id, sizeof id);
-    LC_TRY(run((char *const[]){"squeue", "--noheader", "--format=%L", "--job", id, NULL}, said, sizeof said));
+    LC_TRY(lc__spawn_ask((char *const[]){"squeue", "--noheader", "--format=%L", "--job", id, NULL}, PATIENCE, said,
+                         sizeof said));
     said[strcspn(said, " \n")] = 0;
     if (lc__slurm_time(said, seconds)) return LC_OK;
     return lc_fail(LC_ERR_FORMAT, "squeue says that job %s has \"%.40s\" left, which is no time", id, said);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shell commands that a run talks to while it goes on. */
+/* Commands that a run starts: those it talks to while it goes on, and those whose answer it waits for. */
 #ifndef LC_CORE_SPAWN_H
 #define LC_CORE_SPAWN_H
 
@@ -12,5 +12,9 @@
  * writes blocks SIGPIPE (threads of lc__thread_create do) and waits for *child. */
 lc_status lc__spawn_shell(const char *command, char *const *environment, bool silent, pid_t *child,
                           int *in) LC_MUST_USE;
+
+/* Runs a program (searched for in PATH), with the signals of a fresh one and in this process's group; the beginning of
+ * what it prints is left in `text`. Fails if it does not end with status 0; after so many seconds it is killed. */
+lc_status lc__spawn_ask(char *const argv[], double seconds, char *text, size_t size) LC_MUST_USE;
 
 #endif

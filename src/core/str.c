@@ -3,6 +3,7 @@
 #include "core/str.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,6 +71,10 @@ bool lc__show(int fd, const char *s, size_t n)
     while (n) {
         ssize_t done = write(fd, s, n);
         if (done < 0 && errno == EINTR) continue;
+        if (done < 0 && errno == EAGAIN) {
+            poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, -1);
+            continue;
+        }
         if (done <= 0) return false;
         s += done;
         n -= (size_t)done;

@@ -15,8 +15,9 @@ void lc__str_add(lc__str *t, const char *format, ...) LC_PRINTF(2, 3);
 void lc__str_add_bytes(lc__str *t, const char *bytes, size_t n);
 void lc__str_clear(lc__str *t); /* keeps the memory */
 void lc__str_free(lc__str *t);
-/* Writes all of it, whatever signals arrive. False, and errno, if it cannot; what is for people's eyes alone need not
- * look. */
+/* Writes all of it, whatever signals arrive. It waits for a slow reader also where the descriptor itself does not, as
+ * another program that shares a terminal or a pipe may have set it. False, and errno, if it cannot; what is for
+ * people's eyes alone need not look. */
 bool lc__show(int fd, const char *s, size_t n);
 
 /* strdup with the library's message. */

@@ -11,6 +11,7 @@
  * so all know it. Running statistics that such a rank has not moved it gets afterwards. */
 #include "comm/comm_internal.h"
 #include "core/ranks.h"
+#include "data/batch_slice.h"
 #include "nn/nn_internal.h"
 #include "tensor/tensor_impl.h"
 
@@ -34,8 +35,9 @@ void lc__norms_release(lc_trainer *t)
 }
 
 /* The last rank that has samples, if there are some that have none; else -1. */
-static int leader_of(const lc_trainer *t, int64_t samples)
+static int leader_of(const lc_trainer *t, const lc_batch *batch)
 {
+    int64_t units = lc__batch_units(batch, t->n_ranks), samples = units ? units : batch->global_size;
     const lc_shard *given = t->train.loader ? lc_dataloader_get_shard(t->train.loader) : NULL;
     lc_shard s = given ? *given : (lc_shard){.size = t->n_ranks};
     int leader = -1, empty = 0;
@@ -54,17 +56,17 @@ lc_status lc__norms_begin(lc_trainer *t, const lc_batch *batch)
 {
     if (!t->norms || batch->global_size < 1) return LC_OK;
     bool empty = lc__is_empty_share(batch);
-    t->norms_leader = leader_of(t, batch->global_size);
+    t->norms_leader = leader_of(t, batch);
     if (empty ? t->norms_leader < 0 || t->norms_leader == t->rank : false)
         return lc_fail(LC_ERR_USER,
                        "rank %d has none of a batch of %lld samples on %d ranks; with sync_batchnorm a loader shares "
                        "them out as lc_shard_slice does",
-                       t->rank, (long long)batch->global_size, t->n_ranks);
+                       t->rank, (long long)lc__batch_least(batch), t->n_ranks);
     if (t->norms_leader >= 0 && t->strategy->syncs_every_backward) /* the plan would have to be run in two parts */
         return lc_fail(LC_ERR_UNSUPPORTED,
                        "sync_batchnorm with the strategy %s needs a sample of every batch on every rank, and this one "
                        "has %lld for %d ranks; leave it out (drop_last), or use --strategy ddp or sharded_1",
-                       t->strategy->name, (long long)batch->global_size, t->n_ranks);
+                       t->strategy->name, (long long)lc__batch_least(batch), t->n_ranks);
     if (t->norms_leader >= 0 && !empty) lc__comm_announce(t->norms, t->norms_leader);
     return LC_OK;
 }

@@ -177,8 +177,8 @@ struct lc_trainer {
     lc_module *m;
     lc_module_ops mo; /* every slot filled */
     bool has_validation_step, has_test_step, has_predict_step, has_validation_model_train, has_test_model_train,
-        has_before_backward;
-    bool *modes; /* train/eval flags of the module tree while an evaluation runs */
+        has_before_backward, has_late_hooks; /* late: between the backward pass and the update */
+    bool *modes;                             /* train/eval flags of the module tree while an evaluation runs */
     int n_modes, cap_modes;
     lc_graph *graph;
     struct lc__parts *parts; /* parts.h; NULL: one device */
@@ -199,6 +199,7 @@ struct lc_trainer {
     void *precision_self;
     lc_optimizers optimizers;
     bool uneven_told;    /* that ranks have different numbers of batches */
+    bool parts_told;     /* that a combined loader's batch is shared out unevenly */
     lc__unused *unused;  /* NULL: what was unused is told */
     lc_tensor **toggled; /* parameters that lc_toggle_optimizer has frozen */
     int n_toggled, cap_toggled;

@@ -4,10 +4,57 @@
 #include "core/status.h"
 #include "tensor/tensor_impl.h"
 
+#include <lightc/data.h>
 #include <lightc/ops_math.h>
 
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- shares ---- */
+
+int64_t lc__batch_samples(const lc_batch *b)
+{
+    return b->global_size > 0 ? b->global_size : b->size;
+}
+
+static void look_at_parts(const lc_batch *b, int64_t *divisor, int64_t *least)
+{
+    for (int i = 0; i < b->n_parts; i++)
+        if (b->parts[i]) look_at_parts(b->parts[i], divisor, least);
+    if (b->n_parts) return;
+    int64_t n = lc__batch_samples(b), rest = *divisor;
+    if (*least < 0 || n < *least) *least = n;
+    for (*divisor = n; rest;) {
+        int64_t next = *divisor % rest;
+        *divisor = rest;
+        rest = next;
+    }
+}
+
+int64_t lc__batch_least(const lc_batch *b)
+{
+    int64_t divisor = 0, least = -1;
+    look_at_parts(b, &divisor, &least);
+    return least;
+}
+
+int64_t lc__batch_units(const lc_batch *b, int64_t shares)
+{
+    int64_t divisor = 0, least = -1;
+    look_at_parts(b, &divisor, &least);
+    return divisor >= shares || least < shares ? divisor : 0;
+}
+
+void lc__batch_share(int64_t samples, int64_t units, int64_t share, int64_t shares, int64_t *begin, int64_t *n)
+{
+    const lc_shard s = {.rank = (int)share, .size = (int)shares};
+    int64_t each = units > 0 ? samples / units : 1;
+    lc_shard_slice(&s, samples / each, samples / each, begin, n);
+    *begin *= each;
+    *n *= each;
+}
+
+/* ---- slices ---- */
 
 /* An input tensor over samples [begin, begin + n) of x; one that fits is used again. */
 static lc_status cut_input(lc_tensor **have, lc_tensor *x, int64_t begin, int64_t n)
@@ -83,6 +130,25 @@ static lc_status grow(lc__batch_slice *s, int n)
     return LC_OK;
 }
 
+/* Where sample `at` of the batch lies in one of its parts. */
+static int64_t place_in(const lc_batch *b, const lc_batch *part, int64_t at)
+{
+    if (at <= 0 || at >= b->size) return at <= 0 ? 0 : part->size;
+    if (b->global_size < 1 || part->global_size < 1) return at * part->size / b->size;
+    int64_t place = (b->global_offset + at) * part->global_size / b->global_size - part->global_offset;
+    return place < 0 ? 0 : place > part->size ? part->size : place;
+}
+
+/* What stands above the parts is that of the first that is there. */
+static void join_parts(lc__batch_slice *s, const lc_batch *b, const lc_batch **out)
+{
+    for (int i = b->n_parts - 1; i >= 0; i--)
+        if (s->part_batches[i]) s->batch = *s->part_batches[i];
+    s->batch.n_parts = b->n_parts;
+    s->batch.parts = s->part_batches;
+    *out = &s->batch;
+}
+
 lc_status lc__batch_cut(lc__batch_slice *s, const lc_batch *b, int64_t begin, int64_t n, const lc_batch **out)
 {
     *out = NULL;
@@ -91,21 +157,33 @@ lc_status lc__batch_cut(lc__batch_slice *s, const lc_batch *b, int64_t begin, in
         *out = &s->batch;
         return LC_OK;
     }
-    /* What stands above the parts is that of the first that is there. */
-    const lc_batch *first = NULL;
     LC_TRY(grow(s, b->n_parts));
     for (int i = 0; i < b->n_parts; i++) {
         s->part_batches[i] = NULL;
         if (!b->parts[i]) continue;
-        int64_t size = b->parts[i]->size, all = b->size > 0 ? b->size : 1;
-        int64_t from = begin * size / all, to = (begin + n) * size / all;
+        int64_t from = place_in(b, b->parts[i], begin), to = place_in(b, b->parts[i], begin + n);
         LC_TRY(lc__batch_cut(&s->parts[i], b->parts[i], from, to - from, &s->part_batches[i]));
-        if (!first) first = s->part_batches[i];
     }
-    if (first) s->batch = *first;
-    s->batch.n_parts = b->n_parts;
-    s->batch.parts = s->part_batches;
-    *out = &s->batch;
+    join_parts(s, b, out);
+    return LC_OK;
+}
+
+lc_status lc__batch_cut_share(lc__batch_slice *s, const lc_batch *b, int64_t units, int64_t share, int64_t shares,
+                              const lc_batch **out)
+{
+    int64_t begin, n;
+    *out = NULL;
+    if (!b->n_parts) {
+        lc__batch_share(b->size, units, share, shares, &begin, &n);
+        return lc__batch_cut(s, b, begin, n, out);
+    }
+    LC_TRY(grow(s, b->n_parts));
+    for (int i = 0; i < b->n_parts; i++) {
+        s->part_batches[i] = NULL;
+        if (!b->parts[i]) continue;
+        LC_TRY(lc__batch_cut_share(&s->parts[i], b->parts[i], units, share, shares, &s->part_batches[i]));
+    }
+    join_parts(s, b, out);
     return LC_OK;
 }
 

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Several loaders as one: Lightning's CombinedLoader, with its four modes. */
+/* Several loaders as one: Lightning's CombinedLoader, with its four modes.
+ *
+ * With several ranks each loader gives slices of its own batches, evenly cut. Batches are as a rule whole, and a rank's
+ * slices then have the same share of them all. Where the last batch of one is smaller they may not: then slices in the
+ * same proportions are asked for (cut). */
+#include "batch_slice.h"
 #include "data_internal.h"
 
 #include <stdlib.h>
@@ -17,6 +22,7 @@ typedef struct combined {
     int n, current; /* current: of LC_SEQUENTIAL */
     bool loaded;    /* the parts' places come from load() */
     int64_t epoch;
+    lc_shard shard;
     lc_batch batch;
     const lc_batch **batches;
     part parts[];
@@ -105,10 +111,58 @@ static lc_status next_in_sequence(combined *c, lc_batch **out)
     }
 }
 
+/* What stands above the parts is that of the first that is there. False: there is none. */
+static bool join(combined *c)
+{
+    const lc_batch *first = NULL;
+    for (int i = 0; i < c->n && !first; i++) first = c->batches[i];
+    if (!first) return false;
+    c->batch = *first;
+    c->batch.n_parts = c->n;
+    c->batch.parts = c->batches;
+    return true;
+}
+
+static lc_status cut_part(combined *c, int i, int64_t begin, int64_t n)
+{
+    lc_batch *b;
+    LC_TRY(lc__dataloader_cut(c->parts[i].loader, begin, n, &b));
+    c->batches[i] = b;
+    return LC_OK;
+}
+
+/* In pieces a batch is cut as its first part is, and every piece has its share of the others. */
+static lc_status cut_in_pieces(combined *c, int64_t begin, int64_t n, int64_t all)
+{
+    for (int i = 0; i < c->n; i++) {
+        const lc_batch *b = c->batches[i];
+        if (!b) continue;
+        int64_t from = begin * b->global_size / all, to = (begin + n) * b->global_size / all;
+        if (b->size == to - from && (!b->size || b->global_offset == from)) continue;
+        LC_TRY(cut_part(c, i, from, to - from));
+    }
+    return LC_OK;
+}
+
+static lc_status cut_in_units(combined *c)
+{
+    int64_t units = lc__batch_units(&c->batch, c->shard.size);
+    for (int i = 0; i < c->n && units; i++) {
+        const lc_batch *b = c->batches[i];
+        int64_t begin, n;
+        if (!b) continue;
+        lc__batch_share(b->global_size, units, c->shard.rank, c->shard.size, &begin, &n);
+        if (b->size == n && (!n || b->global_offset == begin)) continue;
+        /* Slices that are only even are better than none, if every rank has one. */
+        if (units >= c->shard.size && !lc__dataloader_can_cut(c->parts[i].loader)) continue;
+        LC_TRY(cut_part(c, i, begin, n));
+    }
+    return LC_OK;
+}
+
 static lc_status combined_next(void *self, lc_batch **out)
 {
     combined *c = self;
-    const lc_batch *first = NULL;
     *out = NULL;
     if (c->mode == LC_SEQUENTIAL) return next_in_sequence(c, out);
     for (int i = 0; i < c->n; i++) {
@@ -116,12 +170,23 @@ static lc_status combined_next(void *self, lc_batch **out)
         LC_TRY(part_next(c, &c->parts[i], &b));
         if (!b && c->mode != LC_MAX_SIZE) return LC_OK;
         c->batches[i] = b;
-        if (!first) first = b;
     }
-    if (!first) return LC_OK;
-    c->batch = *first;
-    c->batch.n_parts = c->n;
-    c->batch.parts = c->batches;
+    if (!join(c)) return LC_OK;
+    if (c->shard.size > 1) {
+        LC_TRY(c->shard.pieces ? cut_in_pieces(c, c->batch.global_offset, c->batch.size, c->batch.global_size)
+                               : cut_in_units(c));
+        join(c);
+    }
+    *out = &c->batch;
+    return LC_OK;
+}
+
+static lc_status combined_cut(void *self, int64_t begin, int64_t n, lc_batch **out)
+{
+    combined *c = self;
+    if (c->mode == LC_SEQUENTIAL) return lc__dataloader_cut(c->parts[c->current].loader, begin, n, out);
+    LC_TRY(cut_in_pieces(c, begin, n, c->batch.global_size));
+    join(c);
     *out = &c->batch;
     return LC_OK;
 }
@@ -219,10 +284,24 @@ static bool combined_sequential(void *self, bool on)
     return other;
 }
 
+/* Pieces are the same on any number of ranks, so that no part may be cut by itself. */
+static lc_status check_pieces(const combined *c, const lc_shard *shard)
+{
+    if (!shard->pieces || shard->size == 1 || c->n == 1 || c->mode == LC_SEQUENTIAL) return LC_OK;
+    for (int i = 0; i < c->n; i++)
+        if (!lc__dataloader_can_cut(c->parts[i].loader))
+            return lc_fail(LC_ERR_UNSUPPORTED,
+                           "loader %d of %d lacks `cut` of lc_dataloader_ops, so that %d ranks cannot have the same "
+                           "chunks of all parts as one (deterministic); add it, or leave out deterministic",
+                           i, c->n, shard->size);
+    return LC_OK;
+}
+
 /* The parts are always alike: what one refuses is taken back from those before it. */
 static lc_status combined_shard(void *self, const lc_shard *shard)
 {
     combined *c = self;
+    LC_TRY(check_pieces(c, shard));
     for (int i = 0; i < c->n; i++) {
         lc_shard before = *lc_dataloader_get_shard(c->parts[i].loader);
         lc_status status = lc_dataloader_shard(c->parts[i].loader, shard);
@@ -233,6 +312,7 @@ static lc_status combined_shard(void *self, const lc_shard *shard)
         }
         return status;
     }
+    c->shard = *shard;
     return LC_OK;
 }
 
@@ -258,6 +338,7 @@ static const lc_dataloader_ops combined_ops = {
     .sequential = combined_sequential,
     .observe = combined_observe,
     .shard = combined_shard,
+    .cut = combined_cut,
 };
 
 lc_status lc_combined_loader_new(lc_combine mode, int n, lc_dataloader *const *loaders, lc_dataloader **out)
@@ -285,6 +366,7 @@ lc_status lc_combined_loader_new(lc_combine mode, int n, lc_dataloader *const *l
     }
     c->mode = mode;
     c->n = n;
+    c->shard = (lc_shard){.size = 1, .batches = 1};
     for (int i = 0; i < n; i++) c->parts[i].loader = loaders[i];
     return lc_dataloader_from_ops(&combined_ops, c, out);
 }

@@ -38,6 +38,10 @@ lc_status lc__shard_resolve(const lc_shard *given, lc_shard *out) LC_MUST_USE;
 /* The most samples that any rank gets of a global batch. `shard` is resolved. */
 int64_t lc__shard_most(const lc_shard *shard, int64_t full);
 
+/* See lc_dataloader_ops.cut. */
+bool lc__dataloader_can_cut(const lc_dataloader *l);
+lc_status lc__dataloader_cut(lc_dataloader *l, int64_t begin, int64_t n, lc_batch **out) LC_MUST_USE;
+
 /* Reads a whole file; *size is its length. The caller frees. `cap` bounds the size. */
 lc_status lc__read_file(const char *path, size_t cap, void **data, size_t *size);
 

@@ -165,6 +165,31 @@ lc_status lc_dataloader_next(lc_dataloader *l, lc_batch **out)
     return LC_OK;
 }
 
+bool lc__dataloader_can_cut(const lc_dataloader *l)
+{
+    return l->ops.cut != NULL;
+}
+
+lc_status lc__dataloader_cut(lc_dataloader *l, int64_t begin, int64_t n, lc_batch **out)
+{
+    *out = NULL;
+    if (!l->ops.cut)
+        return lc_fail(LC_ERR_UNSUPPORTED,
+                       "loader '%s' lacks `cut` of lc_dataloader_ops, so that a combined loader cannot give every rank "
+                       "the same share of all its parts where they are of different sizes; add it, or let no batch be "
+                       "smaller than the others (drop_last)",
+                       l->ops.name);
+    lc_status status = l->ops.cut(l->self, begin, n, out);
+    if (status == LC_OK && (!*out || (*out)->size != n || (*out)->global_offset != begin))
+        status =
+            lc_fail(LC_ERR_USER, "cut did not give samples [%lld, %lld)", (long long)begin, (long long)(begin + n));
+    if (status == LC_OK) return LC_OK;
+    *out = NULL;
+    l->phase = FAILED;
+    return lc_fail_context(status < 0 ? status : LC_ERR_USER, "loader '%s', batch %lld", l->ops.name,
+                           (long long)l->consumed - 1);
+}
+
 void lc_dataloader_end(lc_dataloader *l)
 {
     if (l->phase == IDLE) return;

@@ -10,7 +10,8 @@
  * one set of input tensors serves all slots (their memory is exchanged), so that the engine sees the same tensors in
  * every step. After creation nothing is allocated, but by a sampler whose epochs grow.
  *
- * With several ranks (lc_shard) each has the whole order, and gathers its slice of every global batch. */
+ * With several ranks (lc_shard) each has the whole order, and gathers its slice of every global batch. A combined
+ * loader may want another one of a batch that is smaller than usual: it is gathered anew, into a slot of its own. */
 #include "data_internal.h"
 #include "core/clock.h"
 
@@ -34,6 +35,7 @@ typedef struct worker {
     pthread_t thread;
     void *scratch;
     uint64_t *keys; /* one per sample of a batch */
+    int number;     /* of its thread; 0: the one that calls next */
     bool started;
 } worker;
 
@@ -69,6 +71,11 @@ typedef struct loader {
     void *observe_ctx;
 
     int64_t due; /* the batch next() returns next; the consumer's alone */
+
+    /* Of loader_cut, made when it is wanted first. */
+    slot *cut;
+    worker cutter;
+    int64_t cut_room;
 } loader;
 
 static void tell(const loader *l, int64_t batch, const worker *w, int64_t start)
@@ -78,7 +85,7 @@ static void tell(const loader *l, int64_t batch, const worker *w, int64_t start)
                  .owner = lc_dataset_name(l->dataset),
                  .start_ns = start,
                  .end_ns = lc__now_ns(),
-                 .thread = l->n_workers ? (int)(w - l->workers) + 1 : 0,
+                 .thread = w->number,
                  .number = batch,
                  .ndim = -1};
     l->observe(l->observe_ctx, &s);
@@ -105,10 +112,9 @@ static bool is_slice(const loader *l)
     return l->shard.size > 1 || l->shard.pieces > 0;
 }
 
-/* Gathers batch b into a slot; called on any thread, without the lock. */
-static void gather(loader *l, int64_t b, slot *s, worker *w)
+/* Gathers a part of batch b into a slot; called on any thread, without the lock. */
+static void gather(loader *l, int64_t b, slice part, slot *s, worker *w)
 {
-    slice part = slice_of(l, b);
     const int64_t *indices = l->order + part.begin;
     s->status = LC_OK;
     if (!part.n) return;
@@ -133,7 +139,7 @@ static void *work(void *arg)
         slot *s = &l->slots[b % l->n_slots];
         l->busy++;
         pthread_mutex_unlock(&l->lock);
-        gather(l, b, s, w);
+        gather(l, b, slice_of(l, b), s, w);
         pthread_mutex_lock(&l->lock);
         l->busy--;
         s->batch = b;
@@ -199,6 +205,20 @@ static lc_status loader_begin(void *self, int64_t epoch, int64_t start)
     return LC_OK;
 }
 
+static lc_status hand_out(loader *l, slice part, const slot *s, lc_batch **out)
+{
+    if (s->status < 0) return lc_fail(s->status, "%s", s->error);
+    for (int f = 0; f < l->batch.n; f++) lc_input_set(l->batch.tensors[f], s->data[f], part.n);
+    l->batch.size = part.n;
+    l->batch.indices = l->order + part.begin;
+    l->batch.global_size = is_slice(l) ? part.global_size : 0;
+    l->batch.global_offset = part.offset;
+    l->batch.first = part.begin;
+    l->batch.piece = lc_shard_piece(&l->shard, l->global_batch);
+    *out = &l->batch;
+    return LC_OK;
+}
+
 static lc_status loader_next(void *self, lc_batch **out)
 {
     loader *l = self;
@@ -216,20 +236,10 @@ static lc_status loader_next(void *self, lc_batch **out)
         while (s->batch != b) pthread_cond_wait(&l->ready, &l->lock);
         pthread_mutex_unlock(&l->lock);
     } else {
-        gather(l, b, s, &l->workers[0]);
+        gather(l, b, slice_of(l, b), s, &l->workers[0]);
     }
-    if (s->status < 0) return lc_fail(s->status, "%s", s->error);
-    slice part = slice_of(l, b);
-    for (int f = 0; f < l->batch.n; f++) lc_input_set(l->batch.tensors[f], s->data[f], part.n);
-    l->batch.size = part.n;
-    l->batch.indices = l->order + part.begin;
-    l->batch.global_size = is_slice(l) ? part.global_size : 0;
-    l->batch.global_offset = part.offset;
-    l->batch.first = part.begin;
-    l->batch.piece = lc_shard_piece(&l->shard, l->global_batch);
     l->due = b + 1;
-    *out = &l->batch;
-    return LC_OK;
+    return hand_out(l, slice_of(l, b), s, out);
 }
 
 static int64_t loader_length(void *self, int64_t epoch)
@@ -269,13 +279,13 @@ static void slots_free(slot *slots, int n)
     free(slots);
 }
 
-static lc_status slots_new(const loader *l, int64_t room, slot **out)
+static lc_status slots_new(const loader *l, int n, int64_t room, slot **out)
 {
-    slot *slots = calloc((size_t)l->n_slots, sizeof *slots);
+    slot *slots = calloc((size_t)n, sizeof *slots);
     lc_status status = LC_OK;
     *out = NULL;
-    if (!slots) return lc_fail(LC_ERR_MEMORY, "out of memory for %d batches", l->n_slots);
-    for (int i = 0; i < l->n_slots; i++) {
+    if (!slots) return lc_fail(LC_ERR_MEMORY, "out of memory for %d batches", n);
+    for (int i = 0; i < n; i++) {
         slots[i].batch = -1;
         for (int f = 0; f < l->dataset->spec.n && status == LC_OK; f++) {
             size_t bytes;
@@ -287,7 +297,7 @@ static lc_status slots_new(const loader *l, int64_t room, slot **out)
         }
     }
     if (status < 0)
-        slots_free(slots, l->n_slots);
+        slots_free(slots, n);
     else
         *out = slots;
     return status;
@@ -303,7 +313,7 @@ static lc_status grow(loader *l, int64_t room)
         if (!keys) return lc_fail(LC_ERR_MEMORY, "out of memory for a worker of the loader");
         l->workers[i].keys = keys;
     }
-    LC_TRY(slots_new(l, room, &slots));
+    LC_TRY(slots_new(l, l->n_slots, room, &slots));
     slots_free(l->slots, l->n_slots);
     l->slots = slots;
     l->room = room;
@@ -320,6 +330,40 @@ static lc_status loader_shard(void *self, const lc_shard *shard)
     l->shard = *shard;
     l->global_batch = global_batch;
     return LC_OK;
+}
+
+static lc_status room_to_cut(loader *l, int64_t room)
+{
+    slot *cut;
+    if (l->dataset->scratch && !l->cutter.scratch &&
+        !(l->cutter.scratch = lc__data_alloc(l->dataset->scratch, "a worker of the loader")))
+        return LC_ERR_MEMORY;
+    if (room <= l->cut_room) return LC_OK;
+    uint64_t *keys = realloc(l->cutter.keys, (size_t)room * sizeof *keys);
+    if (!keys) return lc_fail(LC_ERR_MEMORY, "out of memory for a worker of the loader");
+    l->cutter.keys = keys;
+    LC_TRY(slots_new(l, 1, room, &cut));
+    slots_free(l->cut, 1);
+    l->cut = cut;
+    l->cut_room = room;
+    return LC_OK;
+}
+
+/* Only batches that are smaller than usual are wanted so: nothing gathers them ahead. */
+static lc_status loader_cut(void *self, int64_t begin, int64_t n, lc_batch **out)
+{
+    loader *l = self;
+    int64_t b = l->due - 1;
+    slice part = slice_of(l, b);
+    if (begin < 0 || n < 0 || begin > part.global_size - n)
+        return lc_fail(LC_ERR_ARGUMENT, "samples [%lld, %lld) of a batch of %lld", (long long)begin,
+                       (long long)(begin + n), (long long)part.global_size);
+    part.begin += begin - part.offset;
+    part.offset = begin;
+    part.n = n;
+    LC_TRY(room_to_cut(l, n ? n : 1));
+    gather(l, b, part, l->cut, &l->cutter);
+    return hand_out(l, part, l->cut, out);
 }
 
 static void loader_end(void *self)
@@ -343,6 +387,9 @@ static void loader_free(void *self)
     }
     for (int f = 0; f < l->batch.n; f++) lc_tensor_unref(l->batch.tensors[f]);
     slots_free(l->slots, l->n_slots);
+    slots_free(l->cut, 1);
+    free(l->cutter.scratch);
+    free(l->cutter.keys);
     pthread_cond_destroy(&l->work);
     pthread_cond_destroy(&l->ready);
     pthread_mutex_destroy(&l->lock);
@@ -364,18 +411,25 @@ static int loader_describe(void *self, int64_t epoch, char *text, size_t size)
 }
 
 static const lc_dataloader_ops loader_ops = {
-    LC_DATALOADER_OPS_INIT,          .name = "dataloader",
-    .begin = loader_begin,           .next = loader_next,
-    .length = loader_length,         .end = loader_end,
-    .batch_size = loader_batch_size, .free = loader_free,
-    .sequential = loader_sequential, .observe = loader_observe,
-    .shard = loader_shard,           .describe = loader_describe,
+    LC_DATALOADER_OPS_INIT,
+    .name = "dataloader",
+    .begin = loader_begin,
+    .next = loader_next,
+    .length = loader_length,
+    .end = loader_end,
+    .batch_size = loader_batch_size,
+    .free = loader_free,
+    .sequential = loader_sequential,
+    .observe = loader_observe,
+    .shard = loader_shard,
+    .describe = loader_describe,
+    .cut = loader_cut,
 };
 
 static lc_status make_batch(loader *l)
 {
     const lc_sample_spec *spec = &l->dataset->spec;
-    LC_TRY(slots_new(l, l->room, &l->slots));
+    LC_TRY(slots_new(l, l->n_slots, l->room, &l->slots));
     for (int f = 0; f < spec->n; f++) {
         const lc_field *field = &spec->fields[f];
         int64_t shape[LC_MAX_DIMS] = {l->room};
@@ -400,6 +454,7 @@ static lc_status make_workers(loader *l)
     for (int i = 0; i < n; i++) {
         worker *w = &l->workers[i];
         w->loader = l;
+        w->number = l->n_workers ? i + 1 : 0;
         w->keys = malloc((size_t)l->room * sizeof *w->keys);
         if (!w->keys) return lc_fail(LC_ERR_MEMORY, "out of memory for a worker of the loader");
         if (l->dataset->scratch && !(w->scratch = lc__data_alloc(l->dataset->scratch, "a worker of the loader")))

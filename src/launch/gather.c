@@ -60,17 +60,12 @@ static void read_lines(lc__gather *g, const char *bytes, size_t n)
     }
 }
 
-/* Who does not read any more misses it; training goes on. Somebody else may have made it a descriptor that does not
- * wait. */
+/* Who does not read any more misses it; training goes on. */
 static void show(void *ctx, const char *bytes, size_t n)
 {
-    read_lines(ctx, bytes, n);
-    while (n) {
-        ssize_t done = write(2, bytes, n);
-        if (done > 0) bytes += done, n -= (size_t)done, atomic_fetch_add(&((lc__gather *)ctx)->shown, 1);
-        if (done < 0 && errno == EAGAIN) poll(&(struct pollfd){.fd = 2, .events = POLLOUT}, 1, -1);
-        if (done < 0 && errno != EAGAIN && errno != EINTR) return;
-    }
+    lc__gather *g = ctx;
+    read_lines(g, bytes, n);
+    if (lc__show(2, bytes, n)) atomic_fetch_add(&g->shown, 1);
 }
 
 /* Where the disk is full, the rest is lost. */

@@ -3,7 +3,6 @@
 #include "launch/launch.h"
 
 #include "comm/prints.h"
-#include "core/io.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -69,16 +68,12 @@ static bool is_tool(char *path, size_t size)
     return name && !strcmp(name, "/lightc");
 }
 
-/* mpirun would look into the current directory too. */
 static lc_status become(char *const *argv, int *exit_status)
 {
-    char here[4200];
     lc__prints_forward();
-    execvp(argv[0], argv);
-    int error = errno, n = snprintf(here, sizeof here, "./%s", argv[0]);
-    if (error == ENOENT && !strchr(argv[0], '/') && n > 0 && (size_t)n < sizeof here) execv(here, argv);
-    *exit_status = 127;
-    return lc__io_fail(error, "start", argv[0]);
+    int error = lc__exec(argv);
+    *exit_status = lc__exec_status(error);
+    return lc__exec_fail(error, argv[0]);
 }
 
 static lc_status launch(const lc_launch_args *args, lc__hosts *hosts, int *exit_status)

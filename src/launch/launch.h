@@ -67,7 +67,7 @@ lc_status lc__environment_make(const lc__str *add, lc__environment *out) LC_MUST
 void lc__environment_release(lc__environment *e);
 
 typedef struct lc__process {
-    const char *file; /* searched for in PATH if it has no slash */
+    const char *file; /* searched for in PATH, then in the current directory as mpirun does, if it has no slash */
     char *const *argv;
     char *const *environment;
     int output;             /* descriptor for what it prints; -1: this process's */
@@ -77,8 +77,13 @@ typedef struct lc__process {
     const sigset_t *unblock;
 } lc__process;
 
-/* Starts it in a process group of its own. It is killed when the thread that started it ends. */
-lc_status lc__process_start(const lc__process *p, pid_t *pid) LC_MUST_USE;
+/* Starts it in a process group of its own. It is killed when the thread that started it ends. *exec_error: why the
+ * program could not be executed; 0: that is not what failed. */
+lc_status lc__process_start(const lc__process *p, pid_t *pid, int *exec_error) LC_MUST_USE;
+/* Becomes a program, which is searched for likewise. Returns the error only. */
+int lc__exec(char *const *argv);
+lc_status lc__exec_fail(int error, const char *file) LC_MUST_USE;
+int lc__exec_status(int error); /* a shell's: 127 where there is none, 126 where it cannot be executed */
 /* "ended with status 3", "killed by signal 9 (Killed)". */
 void lc__process_status(int status, char *text, size_t size);
 

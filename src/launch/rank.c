@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -55,8 +56,46 @@ void lc__environment_release(lc__environment *e)
     e->list = NULL;
 }
 
+/* Of a program without a slash that is not in PATH; else "". */
+static void name_here(const char *file, char *here, size_t size)
+{
+    int n = strchr(file, '/') ? 0 : snprintf(here, size, "./%s", file);
+    if (n <= 0 || (size_t)n >= size) *here = 0;
+}
+
+lc_status lc__exec_fail(int error, const char *file)
+{
+    struct stat s;
+    char here[4200];
+    if (!strchr(file, '/') && error == ENOENT)
+        return lc_fail(LC_ERR_NOT_FOUND, "cannot start \"%s\": it is neither in PATH nor in this directory", file);
+    name_here(file, here, sizeof here);
+    bool there = stat(*here ? here : file, &s) == 0;
+    if (there && S_ISDIR(s.st_mode))
+        return lc_fail(LC_ERR_IO, "cannot start \"%s\": it is a directory, not a program", file);
+    if (there && error == EACCES)
+        return lc_fail(LC_ERR_IO, "cannot start \"%s\": it is not executable; chmod +x, or name what runs it", file);
+    if (there && error == ENOENT)
+        return lc_fail(LC_ERR_NOT_FOUND, "cannot start \"%s\": what its first line (#!) names is not there", file);
+    return lc__io_fail(error, "start", file);
+}
+
+int lc__exec_status(int error)
+{
+    return error == ENOENT ? 127 : 126;
+}
+
+int lc__exec(char *const *argv)
+{
+    char here[4200];
+    name_here(argv[0], here, sizeof here);
+    execvp(argv[0], argv);
+    if (errno == ENOENT && *here) execv(here, argv);
+    return errno;
+}
+
 /* In the child, where only what is safe in a signal handler may be called: other threads of the parent are not here. */
-_Noreturn static void child(const lc__process *p, pid_t parent, int report)
+_Noreturn static void child(const lc__process *p, const char *here, pid_t parent, int report)
 {
     struct sigaction standard = {.sa_handler = SIG_DFL}, ignore = {.sa_handler = SIG_IGN};
     int nowhere = p->no_input || isatty(0) ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1;
@@ -72,19 +111,23 @@ _Noreturn static void child(const lc__process *p, pid_t parent, int report)
         if (sigismember(p->unblock, s) == 1) sigaction(s, &standard, NULL);
     if (p->unblock) sigprocmask(SIG_UNBLOCK, p->unblock, NULL);
     if (ok) execvpe(p->file, p->argv, p->environment);
+    if (ok && errno == ENOENT && *here) execve(here, p->argv, p->environment);
     int error = errno;
     while (write(report, &error, sizeof error) < 0 && errno == EINTR) continue;
     _exit(127);
 }
 
-lc_status lc__process_start(const lc__process *p, pid_t *pid)
+lc_status lc__process_start(const lc__process *p, pid_t *pid, int *exec_error)
 {
+    char here[4200];
     int report[2], error = 0; /* closed by exec; else why there was none */
     pid_t parent = getpid();
+    name_here(p->file, here, sizeof here);
+    *exec_error = 0;
     *pid = 0;
     if (pipe2(report, O_CLOEXEC) != 0) return lc__io_fail(errno, "make a pipe for", p->file);
     pid_t started = fork();
-    if (started == 0) child(p, parent, report[1]);
+    if (started == 0) child(p, here, parent, report[1]);
     if (started < 0) error = errno;
     close(report[1]);
     ssize_t n = 0;
@@ -94,9 +137,10 @@ lc_status lc__process_start(const lc__process *p, pid_t *pid)
         *pid = started;
         return LC_OK;
     }
-    if (started > 0)
-        while (waitpid(started, NULL, 0) < 0 && errno == EINTR) continue;
-    return lc__io_fail(error, "start", p->file);
+    if (started < 0) return lc__io_fail(error, "start", p->file);
+    while (waitpid(started, NULL, 0) < 0 && errno == EINTR) continue;
+    *exec_error = error;
+    return lc__exec_fail(error, p->file);
 }
 
 void lc__process_status(int status, char *text, size_t size)

@@ -8,6 +8,7 @@
 #include <lightc/strategy.h>
 
 #include "comm/prints.h"
+#include "comm/socket.h"
 #include "comm/world.h"
 #include "core/io.h"
 #include "core/options.h"
@@ -23,22 +24,6 @@
 static bool is_auto(const char *text)
 {
     return !text || !strcmp(text, "auto");
-}
-
-/* How many processes of this machine `devices` means. */
-static lc_status local_ranks(const char *devices, int *n)
-{
-    char *end;
-    *n = 1;
-    if (is_auto(devices)) return LC_OK;
-    long value = strtol(devices, &end, 10);
-    if (*end || end == devices || value < 1 || value > LC_MAX_LOCAL_RANKS)
-        return lc_fail(LC_ERR_CONFIG,
-                       "devices is \"%.60s\"; on CPUs it must be auto (one process with all cores) or a number of "
-                       "processes of this machine, 1 to %d",
-                       devices, LC_MAX_LOCAL_RANKS);
-    *n = (int)value;
-    return LC_OK;
 }
 
 /* Ranks are started through /proc/self/exe, which is this program even if its file has been replaced meanwhile; only
@@ -120,8 +105,9 @@ static lc_status by_hand(const lc__launch_options *o, lc__run_plan *plan, char s
                        "together; leave it out, and start them again with --ckpt_path last",
                        (long long)o->max_restarts);
     if (!given) {
+        bool alone = lc__socket_is_loopback(address) || !strcmp(address, "localhost"); /* all are on this machine */
         secret_of(address, (int)number, secret);
-        lc__show(2, warning, sizeof warning - 1);
+        if (!alone) lc__show(2, warning, sizeof warning - 1);
     }
     plan->secret = given ? given : secret;
     plan->node = (int)o->node_rank;
@@ -198,7 +184,8 @@ lc_status lc__launch_self(const lc__launch_options *o)
     if (many) {
         LC_TRY(lc_strategy_find(is_auto(o->strategy) ? "ddp" : o->strategy, &strategy));
         if (!strategy->launches) return LC_OK; /* it says itself what it can do */
-        LC_TRY(local_ranks(o->devices, &local));
+        LC_TRY(lc__devices_parse(o->devices, LC_MAX_LOCAL_RANKS, "processes of this machine", &local));
+        if (!local) local = 1; /* with all cores */
         if (o->num_nodes > 1 && !o->nodes_file && o->node_rank == LC_UNSET)
             return lc_fail(LC_ERR_CONFIG,
                            "num_nodes=%lld: nothing says how the ranks of the other machines are started. Start this "

@@ -165,7 +165,7 @@ static lc_status start(supervisor *s, int i)
                                               .no_input = c->place.rank > 0,
                                               .cores = alone ? NULL : &cores,
                                               .unblock = &s->signals.set},
-                               &c->pid);
+                               &c->pid, &s->exec_error);
     c->group = c->pid;
 done:
     if (errors >= 0) close(errors);
@@ -177,15 +177,16 @@ done:
 
 /* ---- waiting ---- */
 
-/* What ends a rank goes to its group, as from a terminal: a script that has started the program itself would end alone,
- * or not at all. mpirun tells its own. */
+/* What ends, stops or continues a rank goes to its group, as from a terminal: a script that has started the program
+ * itself would end or stop alone. SIGUSR1, of which a script dies, goes to the rank alone. mpirun tells its own. */
 static void signal_all(supervisor *s, int sig)
 {
-    bool ends = sig == SIGINT || sig == SIGTERM || sig == SIGHUP;
+    bool ends = sig == SIGINT || sig == SIGTERM || sig == SIGHUP, stops = sig == SIGSTOP || sig == SIGCONT;
     for (int i = 0; i < s->n; i++)
         if (s->children[i].pid) {
+            bool group = sig == SIGKILL || ((ends || stops) && !s->plan->hosts);
             s->children[i].ended_here |= sig == SIGKILL;
-            kill(sig == SIGKILL || (ends && !s->plan->hosts) ? -s->children[i].pid : s->children[i].pid, sig);
+            kill(group ? -s->children[i].pid : s->children[i].pid, sig);
         }
 }
 
@@ -437,11 +438,12 @@ static lc_status stopped(supervisor *s)
 }
 
 /* The signal that has ended all ranks in good order, as lc_exit_status says, and that this process did not get: who
- * sent it to one of them has stopped the run. 0: none has. */
+ * sent it to one of them, or to mpirun, has stopped the run. 0: none has. */
 static int signal_of_a_rank(const supervisor *s)
 {
     int status = s->children[0].status, signal_number = WIFEXITED(status) ? WEXITSTATUS(status) - 128 : 0;
-    bool alike = !s->plan->hosts && (signal_number == SIGINT || signal_number == SIGTERM || signal_number == SIGHUP);
+    if (s->plan->hosts) return lc__coordinator_stopped(s->coordinator);
+    bool alike = (signal_number == SIGINT || signal_number == SIGTERM || signal_number == SIGHUP);
     for (int i = 1; i < s->n; i++) alike = alike && s->children[i].status == status;
     return alike ? signal_number : 0;
 }
@@ -466,6 +468,7 @@ static lc_status run_once(supervisor *s, int *exit_status)
     if (status < 0) {
         lc__first_error first = {0};
         lc__first_error_note(&first, status);
+        if (s->exec_error) *exit_status = lc__exec_status(s->exec_error);
         signal_all(s, SIGKILL);
         wait_for_all(s);
         return lc__first_error_status(&first);

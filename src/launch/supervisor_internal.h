@@ -41,6 +41,7 @@ typedef struct supervisor {
     lc__str calls; /* the last ones of each rank, of a run that has failed */
     int port;
     bool everywhere; /* it listens on every interface, as it does not have the address that others know it by */
+    int exec_error;  /* of the program; 0: none */
     int signal;      /* SIGINT, SIGTERM or SIGHUP, passed on */
     int culprit;     /* index of the child that is to blame; -1: none */
     bool run_ended;  /* by the coordinator */

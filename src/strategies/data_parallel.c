@@ -4,6 +4,7 @@
  * the trainer cuts batches in core/parts.h. In data_parallel all devices read the same parameters; in central_storage
  * these (and the optimizer) are the host's, and every device has a copy of its own, made before each step. */
 #include "comm/world.h"
+#include "core/options.h"
 #include "strategies/registry.h"
 #include "tensor/devices.h"
 
@@ -14,20 +15,6 @@
 typedef struct several {
     int n;
 } several;
-
-/* auto: one device. More than one has to be asked for, since it has other statistics of batch norm. */
-static lc_status parse_devices(const char *text, int *n)
-{
-    char *end;
-    *n = 1;
-    if (!text || !strcmp(text, "auto")) return LC_OK;
-    long value = strtol(text, &end, 10);
-    if (end == text || *end || value < 1 || value > LC__MAX_DEVICES)
-        return lc_fail(LC_ERR_CONFIG, "devices=%.60s: it must be a number of devices, 1 to %d, or auto", text,
-                       LC__MAX_DEVICES);
-    *n = (int)value;
-    return LC_OK;
-}
 
 static lc_status setup_environment(void **self, const lc_strategy_request *r, const char *name)
 {
@@ -41,10 +28,10 @@ static lc_status setup_environment(void **self, const lc_strategy_request *r, co
     if (here.size > 1)
         return lc_fail(LC_ERR_UNSUPPORTED, "%s is one process, and this one is rank %d of %d; use --strategy ddp", name,
                        here.rank, here.size);
-    LC_TRY(parse_devices(r->devices, &n));
+    LC_TRY(lc__devices_parse(r->devices, LC__MAX_DEVICES, "devices of one process", &n));
     several *s = calloc(1, sizeof *s);
     if (!s) return lc_fail(LC_ERR_MEMORY, "out of memory: the strategy %s", name);
-    s->n = n;
+    s->n = n ? n : 1; /* more have to be asked for, since they have other statistics of batch norm */
     *self = s;
     return LC_OK;
 }

@@ -1,21 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "strategies/processes.h"
 
+#include "core/options.h"
 #include "core/ranks.h"
 #include "core/status.h"
 #include "tensor/shard.h"
 #include "tensor/wire.h"
 
+#include <lightc/launch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Ranks of another number than asked for would train on another batch. Where lightc starts them, by itself or
- * through mpirun, it has the number from the options, or from a user who gave it to `lightc launch`. */
+/* Ranks that the program has started itself are as many as the same options said, unless some were lost since; where
+ * two names of hosts mean one, these numbers of its own are others. */
+static bool started_as_asked(const lc__world *w, const lc_strategy_request *r, int devices)
+{
+    bool lost = lc__world_batches(w->size) != w->size;
+    return lost || r->num_nodes * (devices ? devices : 1) == w->size;
+}
+
+/* Ranks of another number than asked for would train on another batch. */
 static lc_status check_number(const lc__world *w, const lc_strategy_request *r)
 {
-    int devices = r->devices && strcmp(r->devices, "auto") != 0 ? atoi(r->devices) : 0;
-    if (w->hosted || w->size == 1) return LC_OK;
+    int devices;
+    bool by_lightc = w->hosted || !strcmp(w->launcher, "lightc");
+    LC_TRY(lc__devices_parse(r->devices, LC_MAX_LOCAL_RANKS, "processes of a machine", &devices));
+    if (by_lightc ? started_as_asked(w, r, devices) : w->size == 1) return LC_OK;
     if (devices && devices != w->local_size)
         return lc_fail(LC_ERR_CONFIG,
                        "devices=%d, but %s has started %d on node %d (%d ranks on %d nodes in all); leave --devices "

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* "single_device": one process, one device. Nothing is ever exchanged. */
+#include "core/options.h"
 #include "strategies/registry.h"
 
-#include <string.h>
+#include <lightc/launch.h>
 
 static lc_status setup_environment(void **self, const lc_strategy_request *r)
 {
+    int devices;
     *self = NULL;
-    if (r->devices && strcmp(r->devices, "auto") != 0 && strcmp(r->devices, "1") != 0)
+    LC_TRY(lc__devices_parse(r->devices, LC_MAX_LOCAL_RANKS, "processes of this machine", &devices));
+    if (devices > 1)
         return lc_fail(LC_ERR_UNSUPPORTED,
-                       "devices=%.60s: single_device is one process; use --devices 1 (or auto), or --strategy ddp",
-                       r->devices);
+                       "devices=%d: single_device is one process; use --devices 1 (or auto), or --strategy ddp",
+                       devices);
     if (r->num_nodes != 1)
         return lc_fail(LC_ERR_UNSUPPORTED,
                        "num_nodes=%lld: single_device is one process; use --num_nodes 1, or --strategy ddp",

@@ -448,7 +448,7 @@ void lc__devices_limit(lc__devices *d, int64_t bytes)
     limit_graph(d, d->host);
 }
 
-static lc_status run_recorded(lc__devices *d, bool final, int64_t *backwards)
+static lc_status run_recorded(lc__devices *d, lc__keeps keeps, int64_t *backwards)
 {
     lc_status s = LC_OK;
     *backwards = 0;
@@ -458,7 +458,7 @@ static lc_status run_recorded(lc__devices *d, bool final, int64_t *backwards)
         lc_graph *g = lc__devices_enter(d, i, d->graphs[i]->loss_weight);
         int64_t hits = g->stats.hits, misses = g->stats.misses;
         limit_graph(d, g);
-        s = lc__graph_plan(g, final, &d->plans[i]);
+        s = lc__graph_plan(g, keeps, &d->plans[i]);
         add_stats(d, g, d->plans[i], hits, misses);
         if (g->backwards > *backwards) *backwards = g->backwards;
     }
@@ -468,7 +468,7 @@ static lc_status run_recorded(lc__devices *d, bool final, int64_t *backwards)
     for (int i = 0; i < d->parts && s >= 0; i++) {
         s = lc_step_status(d->graphs[i]);
         if (s < 0 && d->parts > 1) s = lc_fail_context(s, "device %d", i);
-        if (!final) lc__graph_ran(d->graphs[i]);
+        if (keeps == LC__KEEPS_ALL) lc__graph_ran(d->graphs[i]);
     }
     return s;
 }
@@ -476,14 +476,14 @@ static lc_status run_recorded(lc__devices *d, bool final, int64_t *backwards)
 lc_status lc__devices_flush(lc__devices *d)
 {
     int64_t backwards;
-    return run_recorded(d, false, &backwards);
+    return run_recorded(d, LC__KEEPS_ALL, &backwards);
 }
 
 lc_status lc__devices_run(lc__devices *d)
 {
     int64_t backwards;
     int parts = d->parts;
-    lc_status s = run_recorded(d, true, &backwards);
+    lc_status s = run_recorded(d, LC__KEEPS_NAMED, &backwards);
     for (int i = 0; i < parts; i++) d->graphs[i]->recording = false;
     if (s >= 0 && (backwards || d->tree) && parts > (d->copies ? 0 : 1)) {
         lc__team_run(d->team, parts, reduce, d);

@@ -372,6 +372,11 @@ static lc_status expand_node(expansion *x, uint32_t k)
     return copy_node(g, k);
 }
 
+static bool keeps(lc__keeps which, const lc_tensor *value)
+{
+    return which == LC__KEEPS_ALL || (which == LC__KEEPS_NUMBERS && lc__numel(&value->type) == 1);
+}
+
 /* From the expanded tape to nodes that own their arrays and can be rewritten. */
 static lc_status make_nodes(expansion *x)
 {
@@ -386,7 +391,8 @@ static lc_status make_nodes(expansion *x)
     for (uint32_t v = 0; v < g->n_values; v++) {
         b->values[v].type = g->values[v]->type;
         b->values[v].storage = -1;
-        b->values[v].keep = x->keep[v] || (!b->plan->final && v < b->plan->value_0 + b->plan->n_values);
+        bool recorded = v < b->plan->value_0 + b->plan->n_values;
+        b->values[v].keep = x->keep[v] || (recorded && keeps(b->plan->keeps, g->values[v]));
     }
     for (uint32_t k = 0; k < ir->n_nodes; k++) {
         const lc_node *n = &ir->nodes[k];

@@ -153,6 +153,7 @@ lc_status lc_step_begin(lc_graph *g, uint64_t step, uint64_t micro_batch)
     g->rng.micro_batch = micro_batch;
     g->status = LC_OK;
     g->no_grad = 0;
+    g->sync_keeps = LC__KEEPS_NAMED;
     g->region = g->n_regions = 0;
     g->tape.n_nodes = g->tape.n_in = g->tape.n_ints = g->tape.n_floats = 0;
     g->n_values = g->n_externals = g->n_random_sites = 0;
@@ -170,12 +171,12 @@ void lc__graph_chunk(lc_graph *g, int64_t number)
     g->chunk.sums = g->chunk.backward = false;
 }
 
-lc_status lc__graph_plan(lc_graph *g, bool final, lc_plan **plan)
+lc_status lc__graph_plan(lc_graph *g, lc__keeps keeps, lc_plan **plan)
 {
     *plan = NULL;
     if (g->status != LC_OK) return lc_step_status(g);
     g->stats.recorded = g->tape.n_nodes;
-    return g->tape.n_nodes == g->node_0 ? LC_OK : lc__graph_prepare(g, final, plan);
+    return g->tape.n_nodes == g->node_0 ? LC_OK : lc__graph_prepare(g, keeps, plan);
 }
 
 void lc__graph_ran(lc_graph *g)
@@ -185,9 +186,14 @@ void lc__graph_ran(lc_graph *g)
 
 lc_status lc_step_run(lc_graph *g)
 {
+    return lc__graph_run_step(g, LC__KEEPS_NAMED);
+}
+
+lc_status lc__graph_run_step(lc_graph *g, lc__keeps keeps)
+{
     lc_plan *plan;
     if (!g->recording) return lc_fail(LC_ERR_STATE, "lc_step_run: no step is being recorded");
-    LC_TRY(lc__graph_plan(g, true, &plan));
+    LC_TRY(lc__graph_plan(g, keeps, &plan));
     if (plan) LC_TRY(lc__graph_execute(g, plan));
     if (plan) start_segment(g);
     return lc__graph_settle(g);
@@ -265,7 +271,7 @@ lc_status lc__graph_flush(lc_graph *g)
 {
     if (!g->recording || g->tape.n_nodes == g->node_0) return LC_OK;
     if (g->status != LC_OK) return lc_step_status(g);
-    LC_TRY(lc__graph_run(g, false));
+    LC_TRY(lc__graph_run(g, LC__KEEPS_ALL));
     start_segment(g);
     return LC_OK;
 }
@@ -282,7 +288,7 @@ lc_status lc__graph_host_view(lc_tensor *t, lc_view *out)
     if (t->kind >= LC_TENSOR_PERSISTENT) {
         /* Recorded operations may still have to read or write it. */
         if (pending && g->status == LC_OK) {
-            LC_TRY(lc__graph_run(g, false));
+            LC_TRY(lc__graph_run(g, LC__KEEPS_ALL));
             start_segment(g);
         }
         LC_TRY(lc__tensor_fill(t));
@@ -293,13 +299,14 @@ lc_status lc__graph_host_view(lc_tensor *t, lc_view *out)
         return lc_fail(LC_ERR_STATE, "this tensor is a result of an earlier step, which has expired");
     if (g->status != LC_OK) return lc_step_status(g);
     if (g->recording && t->value >= g->value_0) {
-        LC_TRY(lc__graph_run(g, false));
+        LC_TRY(lc__graph_run(g, LC__KEEPS_ALL));
         start_segment(g);
     }
     lc_location where;
     if (!find_location(g, t->value, &where))
-        return lc_fail(LC_ERR_STATE,
-                       "this value was not kept when the step ran; call lc_keep on it before lc_step_run");
+        return lc_fail(
+            LC_ERR_STATE,
+            "this value was not kept when its part of the step ran; call lc_keep on it where it is computed");
     lc__view_of(&t->type, LC_ROW_MAJOR, where.data, out);
     memcpy(out->stride, where.stride, sizeof out->stride);
     return LC_OK;

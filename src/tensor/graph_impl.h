@@ -106,11 +106,18 @@ typedef struct lc_plan_call {
     int64_t runs;
 } lc_plan_call;
 
+/* Which of its values a segment keeps when it has run, beside those that lc_keep named. */
+typedef enum lc__keeps {
+    LC__KEEPS_ALL,     /* whatever the step goes on with may want any of them */
+    LC__KEEPS_NUMBERS, /* those of one element, which are what is logged */
+    LC__KEEPS_NAMED,   /* no other */
+} lc__keeps;
+
 typedef struct lc_plan {
     /* ---- key ---- */
     uint64_t uid, previous; /* previous: uid of the plan of the segment before, 0 at the start of a step */
     uint64_t hash;
-    bool final;       /* false: ended by a host read, everything is kept */
+    lc__keeps keeps;
     uint64_t reducer; /* whose memory it uses, by its id; 0: nobody's */
     uint32_t node_0, n_nodes, in_0, n_in, int_0, n_ints, float_0, n_floats, ext_0, n_externals;
     lc_node *nodes;
@@ -186,6 +193,7 @@ struct lc_graph {
     } chunk;
     struct lc__devices *devices; /* devices.h: whose device this graph is; NULL: nobody's */
     int device;                  /* its number there */
+    lc__keeps sync_keeps;        /* of segments that a sync ends (sync.h); lc_step_begin: LC__KEEPS_NAMED */
     double loss_weight;          /* what a backward pass starts with, where there is no reducer: 1, or a part's share */
 
     lc_tape tape; /* the user's */
@@ -249,6 +257,8 @@ double lc__gradient_factor(const lc_graph *g);
 lc_status lc__graph_add_flat(lc_graph *g, lc_flat *flat) LC_MUST_USE;
 /* Runs what was recorded so far and keeps all of it, as a host read does. */
 lc_status lc__graph_flush(lc_graph *g) LC_MUST_USE;
+/* lc_step_run, which keeps so much. */
+lc_status lc__graph_run_step(lc_graph *g, lc__keeps keeps) LC_MUST_USE;
 /* Waits for gradients that are under way to other ranks; who reads them on the host. */
 lc_status lc__graph_settle(lc_graph *g) LC_MUST_USE;
 /* Between two steps: gives the memory of intermediate results back, which the next step takes again. Those that were
@@ -256,7 +266,7 @@ lc_status lc__graph_settle(lc_graph *g) LC_MUST_USE;
 void lc__graph_drop_arena(lc_graph *g);
 /* lc_step_run in two halves, of which the first is for the graph's thread and the second for any: the plan of what was
  * recorded (NULL: nothing was), and running it. lc__graph_ran goes on with recording. */
-lc_status lc__graph_plan(lc_graph *g, bool final, lc_plan **plan) LC_MUST_USE;
+lc_status lc__graph_plan(lc_graph *g, lc__keeps keeps, lc_plan **plan) LC_MUST_USE;
 lc_status lc__graph_execute(lc_graph *g, lc_plan *plan) LC_MUST_USE;
 void lc__graph_ran(lc_graph *g);
 /* Records into g on this thread, where another graph may have recorded in the meantime: a persistent tensor knows the
@@ -269,8 +279,8 @@ void lc__graph_chunk(lc_graph *g, int64_t number);
 
 /* plan.c */
 /* The plan of the segment, which becomes the last one of the step. */
-lc_status lc__graph_prepare(lc_graph *g, bool final, lc_plan **plan);
-lc_status lc__graph_run(lc_graph *g, bool final);
+lc_status lc__graph_prepare(lc_graph *g, lc__keeps keeps, lc_plan **plan);
+lc_status lc__graph_run(lc_graph *g, lc__keeps keeps);
 void lc__plan_free(lc_plan *plan);
 /* Between steps: takes over the choices of a checkpoint (tune.h); plans made with others are dropped. */
 lc_status lc__graph_load_tuning(lc_graph *g, const lc_state *root);

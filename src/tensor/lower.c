@@ -83,7 +83,7 @@ static lc_status place_outside(lc_build *b, uint32_t value)
         }
         if (!where || !where->made)
             return lc_fail(LC_ERR_STATE, "an input was not kept when its part of the step ran; call lc_keep on it "
-                                         "before lc_step_run");
+                                         "where it is computed");
         LC_TRY(new_storage(b, 0, &storage));
         b->storages[storage].fixed = where->data;
         if (where->in_input) b->storages[storage].external = b->g->values[where->input];

@@ -137,9 +137,9 @@ void lc_graph_set_window(lc_graph *g, double window)
     g->window = window;
 }
 
-lc_tensor *lc_keep(lc_tensor *t)
+lc_tensor *lc_keep_at(lc_tensor *t, lc_site site)
 {
-    if (t && t->kind == LC_TENSOR_STEP) lc_op_call(&lc__macro_keep, 1, &t, 0, NULL, 0, NULL, LC_HERE);
+    if (t && t->kind == LC_TENSOR_STEP) lc_op_call(&lc__macro_keep, 1, &t, 0, NULL, 0, NULL, site);
     return t;
 }
 

@@ -97,9 +97,9 @@ static uint64_t hash_words(uint64_t h, const void *data, size_t bytes)
     return h ^ (h >> 32);
 }
 
-static uint64_t segment_hash(const lc_graph *g, bool final)
+static uint64_t segment_hash(const lc_graph *g, lc__keeps keeps)
 {
-    uint64_t h = (g->last ? g->last->uid : 0) * 2 + final;
+    uint64_t h = (g->last ? g->last->uid : 0) * 4 + (uint64_t)keeps;
     h = hash_words(h, g->tape.nodes + g->node_0, (g->tape.n_nodes - g->node_0) * sizeof *g->tape.nodes);
     h = hash_words(h, g->tape.in + g->in_0, (g->tape.n_in - g->in_0) * sizeof *g->tape.in);
     h = hash_words(h, g->tape.ints + g->int_0, (g->tape.n_ints - g->int_0) * sizeof *g->tape.ints);
@@ -139,19 +139,19 @@ static uint64_t reducer_of(const lc_graph *g)
     return g->reducer ? lc__reducer_id(g->reducer) : 0;
 }
 
-static lc_plan *find(lc_graph *g, bool final)
+static lc_plan *find(lc_graph *g, lc__keeps keeps)
 {
     uint32_t n_nodes = g->tape.n_nodes - g->node_0;
     uint64_t reducer = reducer_of(g);
     lc_plan *p = g->expect;
     /* The segment followed this plan to its end: nothing is left to compare. */
-    if (p && p->final == final && p->reducer == reducer && p->n_nodes == n_nodes &&
+    if (p && p->keeps == keeps && p->reducer == reducer && p->n_nodes == n_nodes &&
         p->n_externals == g->n_externals - g->ext_0 && flats_match(p))
         return p;
-    uint64_t hash = segment_hash(g, final), previous = g->last ? g->last->uid : 0;
+    uint64_t hash = segment_hash(g, keeps), previous = g->last ? g->last->uid : 0;
     for (int i = 0; i < g->n_plans; i++) {
         p = g->plans[i];
-        if (p->hash == hash && p->previous == previous && p->final == final && p->reducer == reducer &&
+        if (p->hash == hash && p->previous == previous && p->keeps == keeps && p->reducer == reducer &&
             records_match(g, p) && flats_match(p))
             return p;
     }
@@ -167,12 +167,12 @@ static void *copy_of(const void *data, size_t bytes)
     return p;
 }
 
-static lc_status copy_key(lc_graph *g, lc_plan *p, bool final)
+static lc_status copy_key(lc_graph *g, lc_plan *p, lc__keeps keeps)
 {
     p->uid = g->next_uid++;
     p->previous = g->last ? g->last->uid : 0;
-    p->hash = segment_hash(g, final);
-    p->final = final;
+    p->hash = segment_hash(g, keeps);
+    p->keeps = keeps;
     p->reducer = reducer_of(g);
     p->node_0 = g->node_0;
     p->n_nodes = g->tape.n_nodes - g->node_0;
@@ -202,162 +202,6 @@ static lc_status copy_key(lc_graph *g, lc_plan *p, bool final)
     return LC_OK;
 }
 
-/* The memory a value lies in, or NULL if a storage has no fixed address (inputs). */
-static char *address(const lc_build *b, const lc_ir_value *v)
-{
-    const lc_storage *s = &b->storages[v->storage];
-    while (s->merged >= 0) s = &b->storages[s->merged];
-    char *base = s->external ? s->external->data
-                 : s->fixed  ? s->fixed
-                             : (char *)b->g->arena + b->plan->arena_0 + s->offset;
-    return base + v->offset * (int64_t)lc_dtype_size(v->type.dtype);
-}
-
-static const lc_tensor *input_of(const lc_build *b, const lc_ir_value *v)
-{
-    const lc_storage *s = &b->storages[v->storage];
-    while (s->merged >= 0) s = &b->storages[s->merged];
-    return s->external && s->external->kind == LC_TENSOR_INPUT ? s->external : NULL;
-}
-
-static void view_of(lc_build *b, uint32_t value, lc_view *out)
-{
-    if (value == LC_ABSENT) {
-        *out = (lc_view){.ndim = -1};
-        return;
-    }
-    const lc_ir_value *v = &b->values[value];
-    *out = (lc_view){.dtype = v->type.dtype, .ndim = v->type.ndim};
-    memcpy(out->shape, v->type.shape, sizeof out->shape);
-    memcpy(out->stride, v->stride, sizeof out->stride);
-}
-
-/* Broadcast operands of elementwise kernels are given with the output's shape and stride 0 (op.h). */
-static void broadcast_view(lc_view *v, const lc_view *out)
-{
-    lc_view wide = *v;
-    int shift = out->ndim - v->ndim;
-    for (int d = 0; d < out->ndim; d++) {
-        bool repeats = d < shift || (v->shape[d - shift] == 1 && out->shape[d] != 1);
-        wide.stride[d] = repeats ? 0 : v->stride[d - shift];
-        wide.shape[d] = out->shape[d];
-    }
-    wide.ndim = out->ndim;
-    *v = wide;
-}
-
-static lc_status make_program(lc_build *b)
-{
-    lc_plan *p = b->plan;
-    lc_graph *g = b->g;
-    size_t n_views = 0, n_floats = 0, n_ints = 0, n_live = 0, n_linked = 0;
-    for (int i = 0; i < b->n_calls; i++) {
-        const lc_ir_node *n = b->calls[i].node;
-        n_views += (size_t)(n->n_in + n->n_out);
-        n_ints += (size_t)n->n_int;
-        n_floats += (size_t)n->n_float;
-        for (int f = 0; f < n->n_float; f++) {
-            n_live += n->sources[f].live != NULL;
-            n_linked += !n->sources[f].live && n->sources[f].user >= 0;
-        }
-    }
-    p->calls = calloc((size_t)b->n_calls + 1, sizeof *p->calls);
-    p->views = calloc(n_views + 1, sizeof *p->views);
-    p->call_ints = calloc(n_ints + 1, sizeof *p->call_ints);
-    p->floats = calloc(n_floats + 1, sizeof *p->floats);
-    p->live = calloc(n_live + 1, sizeof *p->live);
-    p->linked = calloc(n_linked + 1, sizeof *p->linked);
-    p->patches = calloc(n_views + 1, sizeof *p->patches);
-    if (!p->calls || !p->views || !p->call_ints || !p->floats || !p->live || !p->linked || !p->patches)
-        return lc_fail(LC_ERR_MEMORY, "out of memory while planning the step");
-    LC_TRY(g->backend->arena_commit(g->arena, g->arena_reserved, p->arena_0 + p->arena_bytes));
-    lc_view *view = p->views;
-    int64_t *ints = p->call_ints;
-    double *floats = p->floats;
-    for (int i = 0; i < b->n_calls; i++) {
-        const lc_ir_node *n = b->calls[i].node;
-        lc_plan_call *pc = &p->calls[p->n_calls];
-        pc->site = n->site;
-        lc_call *c = &pc->call;
-        *c = (lc_call){.op = n->op,
-                       .kernel = b->calls[i].kernel,
-                       .n_in = n->n_in,
-                       .n_out = n->n_out,
-                       .n_int = n->n_int,
-                       .n_float = n->n_float,
-                       .in = view,
-                       .out = view + n->n_in,
-                       .ints = ints,
-                       .floats = floats,
-                       .rng = &g->rng,
-                       .threads = b->calls[i].threads,
-                       .deterministic = g->options.deterministic,
-                       .accumulate = b->calls[i].accumulate};
-        for (int k = 0; k < n->n_in + n->n_out; k++) {
-            uint32_t value = k < n->n_in ? n->in[k] : n->out[k - n->n_in];
-            view_of(b, value, &view[k]);
-            if (value == LC_ABSENT) continue;
-            const lc_ir_value *v = &b->values[value];
-            view[k].data = address(b, v);
-            const lc_tensor *input = input_of(b, v);
-            if (input)
-                p->patches[p->n_patches++] = (lc_patch){.view = &view[k],
-                                                        .value = input->value,
-                                                        .offset = v->offset * (int64_t)lc_dtype_size(v->type.dtype)};
-        }
-        if (c->kernel->layout == LC_WANT_ELEMENTWISE && c->n_out)
-            for (int k = 0; k < c->n_in; k++)
-                if (c->in[k].ndim >= 0) broadcast_view(&c->in[k], &c->out[0]);
-        if (n->n_int) memcpy(ints, n->ints, (size_t)n->n_int * sizeof *ints);
-        for (int f = 0; f < n->n_float; f++) {
-            floats[f] = n->floats[f];
-            if (n->sources[f].live) {
-                p->live[p->n_live].to = &floats[f];
-                p->live[p->n_live++].from = n->sources[f].live;
-            } else if (n->sources[f].user >= 0) {
-                p->linked[p->n_linked].to = &floats[f];
-                p->linked[p->n_linked++].from = (uint32_t)n->sources[f].user;
-            }
-        }
-        LC_TRY(lc__tune(g, c));
-        p->n_calls++;
-        if (c->kernel->prepare) {
-            lc_status status = c->kernel->prepare(c);
-            if (status < 0) {
-                p->n_calls--;
-                return lc_fail_context(status, "%s (%s)", n->op->name, c->kernel->name);
-            }
-        }
-        if (c->scratch_bytes > p->scratch_bytes) p->scratch_bytes = c->scratch_bytes;
-        view += n->n_in + n->n_out;
-        ints += n->n_int;
-        floats += n->n_float;
-    }
-    if (p->scratch_bytes > g->scratch_bytes) {
-        size_t bytes = (p->scratch_bytes + 63) & ~(size_t)63;
-        void *scratch = aligned_alloc(64, bytes);
-        if (!scratch)
-            return lc_fail(LC_ERR_MEMORY, "the step needs %zu bytes of workspace, which could not be had", bytes);
-        free(g->scratch);
-        g->scratch = scratch;
-        g->scratch_bytes = bytes;
-    }
-    /* Where the user's values can be read. */
-    for (uint32_t v = 0; v < p->n_values; v++) {
-        const lc_ir_value *value = &b->values[p->value_0 + v];
-        if (value->storage < 0 || (!value->keep && b->optimise)) continue;
-        if (g->values[p->value_0 + v]->kind != LC_TENSOR_STEP) continue;
-        const lc_tensor *input = input_of(b, value);
-        p->locations[v].made = true;
-        p->locations[v].in_input = input != NULL;
-        p->locations[v].input = input ? input->value : 0;
-        p->locations[v].offset = value->offset;
-        p->locations[v].data = input ? NULL : address(b, value);
-        memcpy(p->locations[v].stride, value->stride, sizeof value->stride);
-    }
-    return LC_OK;
-}
-
 static lc_status check_memory(const lc_graph *g, const lc_plan *p)
 {
     size_t want = p->arena_0 + p->arena_bytes;
@@ -373,14 +217,14 @@ static lc_status check_memory(const lc_graph *g, const lc_plan *p)
                    (double)want / 1048576, (double)p->lower_bound / 1048576, (double)have / 1048576);
 }
 
-static lc_status make(lc_graph *g, bool final, lc_plan **out)
+static lc_status make(lc_graph *g, lc__keeps keeps, lc_plan **out)
 {
     lc_status status = LC_OK;
     uint32_t n_values = g->n_values, used = g->arenas[g->generation % LC_ARENAS].used;
     lc_build b = {.g = g, .optimise = !g->plan_off};
     lc_plan *p = b.plan = calloc(1, sizeof *p);
     if (!p) return lc_fail(LC_ERR_MEMORY, "out of memory while planning the step");
-    LC_TRY_GOTO(status, done, copy_key(g, p, final));
+    LC_TRY_GOTO(status, done, copy_key(g, p, keeps));
     p->arena_0 = g->last ? g->last->arena_0 + g->last->arena_bytes : 0;
     LC_TRY_GOTO(status, done, lc__expand(&b));
     if (b.optimise) {
@@ -393,7 +237,7 @@ static lc_status make(lc_graph *g, bool final, lc_plan **out)
     LC_TRY_GOTO(status, done, lc__lower(&b));
     LC_TRY_GOTO(status, done, lc__assign_arena(&b));
     LC_TRY_GOTO(status, done, check_memory(g, p));
-    LC_TRY_GOTO(status, done, make_program(&b));
+    LC_TRY_GOTO(status, done, lc__make_program(&b));
     for (int i = 0; i < p->n_calls; i++) p->flops += lc__call_flop(&p->calls[i].call);
     lc__tuning_keep(&g->tuning);
     if (p->arena_0 + p->arena_bytes > g->arena_committed) g->arena_committed = p->arena_0 + p->arena_bytes;
@@ -451,13 +295,13 @@ static lc_status insert(lc_graph *g, lc_plan *p)
 }
 
 /* The plan of the segment: from the cache, or made now. */
-static lc_status get(lc_graph *g, bool final, lc_plan **out)
+static lc_status get(lc_graph *g, lc__keeps keeps, lc_plan **out)
 {
-    lc_plan *p = *out = find(g, final);
+    lc_plan *p = *out = find(g, keeps);
     if (p) {
         g->stats.hits++;
     } else {
-        LC_TRY(make(g, final, &p));
+        LC_TRY(make(g, keeps, &p));
         lc_status status = insert(g, p);
         if (status < 0) lc__plan_free(p);
         if (status < 0) return status;
@@ -486,11 +330,11 @@ static lc_status keep_error(lc_graph *g, lc_status status)
     return status;
 }
 
-lc_status lc__graph_prepare(lc_graph *g, bool final, lc_plan **plan)
+lc_status lc__graph_prepare(lc_graph *g, lc__keeps keeps, lc_plan **plan)
 {
     lc_plan *p;
     *plan = NULL;
-    if (keep_error(g, get(g, final, &p)) < 0) return lc_step_status(g);
+    if (keep_error(g, get(g, keeps, &p)) < 0) return lc_step_status(g);
     g->chain[g->n_chain++] = p;
     g->last = p;
     g->stats.nodes = p->n_calls;
@@ -508,10 +352,10 @@ lc_status lc__graph_execute(lc_graph *g, lc_plan *plan)
     return keep_error(g, lc__execute(g, plan));
 }
 
-lc_status lc__graph_run(lc_graph *g, bool final)
+lc_status lc__graph_run(lc_graph *g, lc__keeps keeps)
 {
     lc_plan *p;
-    LC_TRY(lc__graph_prepare(g, final, &p));
+    LC_TRY(lc__graph_prepare(g, keeps, &p));
     return lc__graph_execute(g, p);
 }
 

@@ -104,5 +104,7 @@ lc_status lc__fuse_elementwise(lc_build *b);
 lc_status lc__lower(lc_build *b);
 /* arena.c: offsets; sets plan->arena_bytes and lower_bound */
 lc_status lc__assign_arena(lc_build *b);
+/* program.c: what a replay runs; tunes and prepares the kernels */
+lc_status lc__make_program(lc_build *b);
 
 #endif

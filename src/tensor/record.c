@@ -150,6 +150,9 @@ lc_status lc__value_of(lc_graph *g, lc_tensor *t, uint32_t *value)
         return LC_OK;
     }
     if (t->kind == LC_TENSOR_STEP) {
+        if (t->graph != g && g->devices)
+            return lc_fail(LC_ERR_STATE, "an input was computed for another device's part of the batch; compute it in "
+                                         "the step function that uses it");
         if (t->graph != g)
             return lc_fail(LC_ERR_STATE, "an input belongs to another graph; pass it through a persistent tensor");
         return lc_fail(LC_ERR_STATE, "an input is a result of an earlier step, which has expired; lc_assign it to a "

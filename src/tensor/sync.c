@@ -606,7 +606,7 @@ lc_status lc__reducer_sync(lc__reducer *r, uint8_t flags[LC__SYNC_FLAGS])
     lc_op_call(&lc__macro_sync, 0, NULL, 0, NULL, 0, NULL, LC_HERE);
     memcpy(r->flags, flags, LC__SYNC_FLAGS);
     LC_TRY(lc_step_status(r->g));
-    LC_TRY(lc_step_run(r->g));
+    LC_TRY(lc__graph_run_step(r->g, r->g->sync_keeps));
     int64_t start = lc__now_ns();
     bool at_once = r->stage || r->wire;
     if (at_once) wait_for_all(r);

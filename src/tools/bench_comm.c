@@ -85,7 +85,14 @@ static lc_status check_list(const char *option, const char *list, const char *co
     while (strcmp(list, "all") != 0) {
         int length = (int)strcspn(list, ","), i = 0;
         while (i < n && (strlen(names[i]) != (size_t)length || strncmp(list, names[i], (size_t)length) != 0)) i++;
-        if (i == n) return lc_fail(LC_ERR_ARGUMENT, "%s: there is no \"%.*s\"", option, length, list);
+        if (i == n) {
+            char known[256] = "all";
+            for (i = 0; i < n; i++) {
+                size_t at = strlen(known);
+                snprintf(known + at, sizeof known - at, ", %s", names[i]);
+            }
+            return lc_fail(LC_ERR_ARGUMENT, "%s: there is no \"%.*s\"; there is: %s", option, length, list, known);
+        }
         if (!list[length]) break;
         list += length + 1;
     }
@@ -599,6 +606,15 @@ static lc_status run_backend(bench *o, const char *name, int size)
 
 static const char *const names[] = {"threads", "shm", "tcp", "shm+tcp", "mpi", "self"};
 
+/* Before everything is measured. */
+static lc_status check_json(const char *path)
+{
+    FILE *f = path ? fopen(path, "a") : NULL;
+    if (path && !f) return lc_fail(LC_ERR_IO, "json: cannot write %s: %s", path, strerror(errno));
+    if (f) fclose(f);
+    return LC_OK;
+}
+
 static lc_status check(const bench *o)
 {
     const char *collectives[LC_COMM_SEND];
@@ -611,7 +627,7 @@ static lc_status check(const bench *o)
     for (const char *at = o->ranks; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
         if (atoi(at) < 2 || atoi(at) > MOST_RANKS)
             return lc_fail(LC_ERR_ARGUMENT, "ranks: %.20s; there may be 2 to %d", at, MOST_RANKS);
-    return LC_OK;
+    return check_json(o->json);
 }
 
 static lc_status run_all(bench *o, bool chosen)
@@ -647,6 +663,7 @@ static int bench_comm(int argc, char **argv)
     o.ranks = ranks;
     const lc_option_set sets[] = {{"the measurement", table, sizeof table / sizeof *table, &o}};
     void *texts = NULL;
+    argv[0] = (char *)(uintptr_t) "lightc bench comm"; /* what --help shows */
     LC_MAIN_TRY(lc_options_parse(sets, 1, NULL, argc, argv, &texts));
     bool chosen = o.backends != NULL;
     if (!chosen) o.backends = "all";
@@ -675,7 +692,9 @@ static int bench_comm(int argc, char **argv)
 int tool_bench(int argc, char **argv)
 {
     if (argc > 1 && !strcmp(argv[1], "comm")) return bench_comm(argc - 1, argv + 1);
-    fprintf(stderr, "usage: lightc bench comm [--backends LIST] [--ranks LIST] [--collectives LIST] [--max_bytes N]\n"
-                    "       [--seconds S] [--json FILE]\n");
-    return 2;
+    bool asked = argc > 1 && is_help(argv[1]);
+    fprintf(asked ? stdout : stderr,
+            "usage: lightc bench comm [--backends LIST] [--ranks LIST] [--collectives LIST] [--max_bytes N]\n"
+            "       [--seconds S] [--json FILE]\n");
+    return asked ? 0 : 2;
 }

@@ -93,12 +93,13 @@ static int consolidate(const char *from, const char *to)
 
 /* ---- the command ---- */
 
-static int usage(void)
+/* In answer to --help; or else to what is wrong. */
+static int usage(bool asked)
 {
-    fprintf(stderr, "usage: lightc ckpt inspect [--json] CHECKPOINT\n"
-                    "       lightc ckpt diff [--json] [--tensors] CHECKPOINT CHECKPOINT\n"
-                    "       lightc ckpt consolidate CHECKPOINT NEW_CHECKPOINT\n");
-    return 2;
+    fprintf(asked ? stdout : stderr, "usage: lightc ckpt inspect [--json] CHECKPOINT\n"
+                                     "       lightc ckpt diff [--json] [--tensors] CHECKPOINT CHECKPOINT\n"
+                                     "       lightc ckpt consolidate CHECKPOINT NEW_CHECKPOINT\n");
+    return asked ? 0 : 2;
 }
 
 int tool_ckpt(int argc, char **argv)
@@ -112,12 +113,12 @@ int tool_ckpt(int argc, char **argv)
         else if (!strcmp(argv[i], "--tensors"))
             tensors = true;
         else if (argv[i][0] == '-' || n == 2)
-            return usage();
+            return usage(is_help(argv[i]));
         else
             paths[n++] = argv[i];
     }
     if (!strcmp(what, "inspect") && n == 1 && !tensors) return ckpt_inspect(paths[0], json);
     if (!strcmp(what, "diff") && n == 2) return ckpt_diff(paths[0], paths[1], tensors, json);
     if (!strcmp(what, "consolidate") && n == 2 && !tensors && !json) return consolidate(paths[0], paths[1]);
-    return usage();
+    return usage(is_help(what));
 }

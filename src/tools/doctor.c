@@ -19,21 +19,29 @@ static const lc_option table[] = {
     LC_FIELD(doctor, seconds, "of a batch of calls; a link takes about a hundred; 0: links are not measured"),
 };
 
+enum { MOST_PROBLEMS = 32 };
+
 typedef struct patient {
     const place *all;
     int n, hosts; /* hosts: of all ranks */
     const char *over;
     int problems;
+    char said[MOST_PROBLEMS][512]; /* the first of them */
 } patient;
 
+/* Once: of hosts that are simulated on one, the same is wrong. */
 __attribute__((format(printf, 2, 3))) static void complain(patient *p, const char *format, ...)
 {
+    char text[sizeof *p->said];
     va_list args;
-    printf(p->problems++ ? "  - " : "\nto look at\n  - ");
     va_start(args, format);
-    vprintf(format, args);
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    printf("\n");
+    for (int i = 0; i < p->problems && i < MOST_PROBLEMS; i++)
+        if (!strcmp(p->said[i], text)) return;
+    printf("%s  - %s\n", p->problems ? "" : "\nto look at\n", text);
+    if (p->problems < MOST_PROBLEMS) memcpy(p->said[p->problems], text, sizeof text);
+    p->problems++;
 }
 
 /* "shm+tcp": one way within hosts, another between them. */
@@ -260,11 +268,13 @@ int tool_doctor(int argc, char **argv)
     lc_comm *c = NULL;
     void *texts = NULL;
     if (argc < 2 || strcmp(argv[1], "comm") != 0) {
-        fprintf(stderr, "usage: lightc doctor comm [--seconds S]\n"
-                        "       lightc launch -H HOST:N,... lightc doctor comm [--seconds S]\n");
-        return 2;
+        bool asked = argc > 1 && is_help(argv[1]);
+        fprintf(asked ? stdout : stderr, "usage: lightc doctor comm [--seconds S]\n"
+                                         "       lightc launch -H HOST:N,... lightc doctor comm [--seconds S]\n");
+        return asked ? 0 : 2;
     }
     const lc_option_set sets[] = {{"the measurement", table, sizeof table / sizeof *table, &o}};
+    argv[1] = (char *)(uintptr_t) "lightc doctor comm"; /* what --help shows */
     LC_MAIN_TRY(lc_options_parse(sets, 1, NULL, argc - 1, argv + 1, &texts));
     LC_MAIN_TRY(lc_comm_world(&c));
     LC_MAIN_TRY(examine(c, &o));

@@ -7,12 +7,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char help[] =
+    "usage: lightc launch [OPTION VALUE | OPTION=VALUE]... PROGRAM [ARGUMENT]...\n\n"
+    "  -np, -n N                 ranks; default: as many as --hosts has room for, without it 1\n"
+    "  -H, --hosts HOST:N,...    so many ranks on each host, by mpirun; local:2,local:2 simulates two hosts on this "
+    "one\n"
+    "  --max_restarts N          when ranks are lost, start those left again, so often; default: 0\n"
+    "  --start_timeout S         seconds until all ranks have come; default: 300\n"
+    "  --silence_timeout S       seconds without a heartbeat, as of a process that is stopped; default: 10\n"
+    "  --progress_timeout S      seconds without a step; default: any time\n"
+    "  --grace_period S          seconds from the end of a failed run until its ranks are killed; default: 2\n"
+    "  -h, --help\n";
+
 static int usage(const char *wrong)
 {
-    fprintf(stderr, "error: %s\n", wrong);
-    fprintf(stderr, "usage: lightc launch [-np N] [-H HOST:N,HOST:N,...] [--max_restarts N] [--start_timeout S]\n"
-                    "       [--silence_timeout S] [--progress_timeout S] [--grace_period S] PROGRAM [ARGUMENT]...\n"
-                    "       -H local:2,local:2 simulates two hosts on this one\n");
+    fprintf(stderr, "error: %s\n%s", wrong, help);
     return 2;
 }
 
@@ -25,7 +34,6 @@ static bool number(const char *text, int least, int *out)
     return end != text && !*end && value >= least && value < 1000000;
 }
 
-/* Seconds. */
 static bool amount(const char *text, double *out)
 {
     char *end;
@@ -33,35 +41,43 @@ static bool amount(const char *text, double *out)
     return end != text && !*end && *out > 0 && *out < 1e9;
 }
 
+/* What the value of this option must be; NULL: there is no such option. *ok: it is. */
+static const char *take(lc_launch_args *args, const char *name, const char *value, bool *ok)
+{
+    static const char seconds[] = "seconds, more than 0";
+    *ok = true;
+    if (!strcmp(name, "-np") || !strcmp(name, "-n"))
+        return *ok = number(value, 1, &args->ranks), "a number of ranks, 1 or more";
+    if (!strcmp(name, "-H") || !strcmp(name, "--hosts")) return args->hosts = value, "like a:4,b:4";
+    if (!strcmp(name, "--max_restarts")) return *ok = number(value, 0, &args->max_restarts), "a number, 0 or more";
+    if (!strcmp(name, "--start_timeout")) return *ok = amount(value, &args->start_timeout), seconds;
+    if (!strcmp(name, "--silence_timeout")) return *ok = amount(value, &args->silence_timeout), seconds;
+    if (!strcmp(name, "--progress_timeout")) return *ok = amount(value, &args->progress_timeout), seconds;
+    if (!strcmp(name, "--grace_period")) return *ok = amount(value, &args->grace_period), seconds;
+    return NULL;
+}
+
 int tool_launch(int argc, char **argv)
 {
     lc_launch_args args = {0};
-    char wrong[256];
+    char wrong[300], name[64];
     int i = 1, exit_status;
-    for (; i < argc && argv[i][0] == '-'; i += 2) {
-        const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
-        bool ok = value != NULL, known = true;
-        if (!strcmp(name, "-np") || !strcmp(name, "-n"))
-            ok = ok && number(value, 1, &args.ranks);
-        else if (!strcmp(name, "-H") || !strcmp(name, "--hosts"))
-            args.hosts = value;
-        else if (!strcmp(name, "--max_restarts"))
-            ok = ok && number(value, 0, &args.max_restarts);
-        else if (!strcmp(name, "--start_timeout"))
-            ok = ok && amount(value, &args.start_timeout);
-        else if (!strcmp(name, "--silence_timeout"))
-            ok = ok && amount(value, &args.silence_timeout);
-        else if (!strcmp(name, "--progress_timeout"))
-            ok = ok && amount(value, &args.progress_timeout);
-        else if (!strcmp(name, "--grace_period"))
-            ok = ok && amount(value, &args.grace_period);
+    while (i < argc && argv[i][0] == '-') {
+        const char *option = argv[i++], *equals = strchr(option, '=');
+        int length = equals ? (int)(equals - option) : (int)strlen(option);
+        bool ok;
+        if (is_help(option)) {
+            fputs(help, stdout);
+            return 0;
+        }
+        snprintf(name, sizeof name, "%.*s", length, option);
+        const char *value = equals ? equals + 1 : i < argc ? argv[i++] : "";
+        const char *must_be = take(&args, name, value, &ok);
+        if (must_be && ok && *value) continue;
+        if (!must_be)
+            snprintf(wrong, sizeof wrong, "there is no option %.100s", option);
         else
-            known = false;
-        if (known && ok) continue;
-        if (!known)
-            snprintf(wrong, sizeof wrong, "there is no option %.100s (values stand behind a blank)", name);
-        else
-            snprintf(wrong, sizeof wrong, "%.40s: \"%.100s\" is no value for it", name, value ? value : "");
+            snprintf(wrong, sizeof wrong, "%s is \"%.100s\"; it must be %s", name, value, must_be);
         return usage(wrong);
     }
     if (i >= argc) return usage("there is no program to start");

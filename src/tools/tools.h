@@ -3,11 +3,19 @@
 #ifndef LC_TOOLS_TOOLS_H
 #define LC_TOOLS_TOOLS_H
 
+#include <stdbool.h>
+#include <string.h>
+
 /* argv[0] is the sub-command's name. Returns the program's exit status: 0, 1 for errors, 2 for wrong usage. */
 int tool_run(int argc, char **argv);
 int tool_launch(int argc, char **argv);
 int tool_bench(int argc, char **argv);
 int tool_ckpt(int argc, char **argv);
 int tool_doctor(int argc, char **argv);
+
+static inline bool is_help(const char *argument)
+{
+    return !strcmp(argument, "--help") || !strcmp(argument, "-h");
+}
 
 #endif

@@ -52,6 +52,15 @@ for command in $("$bin/lightc" --help | awk '/^  [a-z]/ {print $1}'); do
   check "the manual page tells of $command" grep -q "^\.B $command" "$here/../../src/tools/lightc.1"
 done
 
+for command in "bench comm" "doctor comm" ckpt launch bench doctor; do
+  # shellcheck disable=SC2086
+  check "$command --help" run $command --help
+  check "names the command" says "^usage: lightc $command"
+done
+check "bench comm says which backends there are" ends_with 1 bench comm --backends nosuch
+check "by name" complains '"nosuch"; there is: all, threads, shm'
+check "and where it cannot write, before it measures" ends_with 1 bench comm --json nowhere/out.json
+check "what" complains 'json: cannot write nowhere/out.json: No such file'
 check "run --help" run run spiral.json --help
 check "lists the module's options" says '^spiral:'
 check "and the trainer's" says '--max_epochs'

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The parts of bench_devices.c.
+ *
+ * measure.c   one measurement, in a process of its own
+ * table.c     what was measured, as tables and sentences
+ * plot.c      and as a picture */
+#ifndef BENCH_DEVICES_H
+#define BENCH_DEVICES_H
+
+#include <lightc/lightc.h>
+
+enum { SAMPLES = 1024, MOST_REPEATS = 32, MOST_SIZES = 16, MOST_SETUPS = 16 };
+enum { TRAINING, INFERENCE, KINDS };
+
+/* Where the time of a batch goes. Computing is forward, backward and update: on one device they run as one step, in
+ * which no hook looks at the clock. */
+enum { DATA, RECORD, COMPUTE, WAIT, PLACES };
+
+typedef struct arguments {
+    const char *batch_sizes, *svg, *measure;
+    int64_t most, threads_each, repeats, batch_size;
+    double seconds;
+} arguments;
+
+typedef struct setup {
+    const char *strategy;
+    int devices;
+} setup;
+
+/* Of all measurements of a setup with a batch size. */
+typedef struct result {
+    int64_t n;
+    double speed[MOST_REPEATS];            /* samples a second */
+    double mean, deviation, place[PLACES]; /* of the speeds; seconds a batch */
+} result;
+
+typedef struct results {
+    setup setups[MOST_SETUPS]; /* the first is one device */
+    int64_t sizes[MOST_SIZES]; /* ascending */
+    int n_setups, n_sizes;
+    result of[KINDS][MOST_SETUPS][MOST_SIZES];
+} results;
+
+/* Prints "speed X" and, for each place, "place P SECONDS". */
+lc_status measure(lc_trainer_options *opt, const arguments *a, int kind) LC_MUST_USE;
+
+void print_tables(const results *all, int kind);
+
+lc_status draw_plot(const results *all, const char *path) LC_MUST_USE;
+
+#endif

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The last pass of a build: lowered calls become the program that a replay runs, each kernel call with its views,
+ * numbers and scratch in memory of the plan. */
+#include "tensor/plan_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The memory a value lies in, or NULL if a storage has no fixed address (inputs). */
+static char *address(const lc_build *b, const lc_ir_value *v)
+{
+    const lc_storage *s = &b->storages[v->storage];
+    while (s->merged >= 0) s = &b->storages[s->merged];
+    char *base = s->external ? s->external->data
+                 : s->fixed  ? s->fixed
+                             : (char *)b->g->arena + b->plan->arena_0 + s->offset;
+    return base + v->offset * (int64_t)lc_dtype_size(v->type.dtype);
+}
+
+static const lc_tensor *input_of(const lc_build *b, const lc_ir_value *v)
+{
+    const lc_storage *s = &b->storages[v->storage];
+    while (s->merged >= 0) s = &b->storages[s->merged];
+    return s->external && s->external->kind == LC_TENSOR_INPUT ? s->external : NULL;
+}
+
+static void view_of(const lc_build *b, uint32_t value, lc_view *out)
+{
+    if (value == LC_ABSENT) {
+        *out = (lc_view){.ndim = -1};
+        return;
+    }
+    const lc_ir_value *v = &b->values[value];
+    *out = (lc_view){.dtype = v->type.dtype, .ndim = v->type.ndim};
+    memcpy(out->shape, v->type.shape, sizeof out->shape);
+    memcpy(out->stride, v->stride, sizeof out->stride);
+}
+
+/* Broadcast operands of elementwise kernels are given with the output's shape and stride 0 (op.h). */
+static void broadcast_view(lc_view *v, const lc_view *out)
+{
+    lc_view wide = *v;
+    int shift = out->ndim - v->ndim;
+    for (int d = 0; d < out->ndim; d++) {
+        bool repeats = d < shift || (v->shape[d - shift] == 1 && out->shape[d] != 1);
+        wide.stride[d] = repeats ? 0 : v->stride[d - shift];
+        wide.shape[d] = out->shape[d];
+    }
+    wide.ndim = out->ndim;
+    *v = wide;
+}
+
+/* Where the next call's arrays begin. */
+typedef struct cursor {
+    lc_view *view;
+    int64_t *ints;
+    double *floats;
+} cursor;
+
+static lc_status reserve(const lc_build *b)
+{
+    lc_plan *p = b->plan;
+    size_t n_views = 0, n_floats = 0, n_ints = 0, n_live = 0, n_linked = 0;
+    for (int i = 0; i < b->n_calls; i++) {
+        const lc_ir_node *n = b->calls[i].node;
+        n_views += (size_t)(n->n_in + n->n_out);
+        n_ints += (size_t)n->n_int;
+        n_floats += (size_t)n->n_float;
+        for (int f = 0; f < n->n_float; f++) {
+            n_live += n->sources[f].live != NULL;
+            n_linked += !n->sources[f].live && n->sources[f].user >= 0;
+        }
+    }
+    p->calls = calloc((size_t)b->n_calls + 1, sizeof *p->calls);
+    p->views = calloc(n_views + 1, sizeof *p->views);
+    p->call_ints = calloc(n_ints + 1, sizeof *p->call_ints);
+    p->floats = calloc(n_floats + 1, sizeof *p->floats);
+    p->live = calloc(n_live + 1, sizeof *p->live);
+    p->linked = calloc(n_linked + 1, sizeof *p->linked);
+    p->patches = calloc(n_views + 1, sizeof *p->patches);
+    if (!p->calls || !p->views || !p->call_ints || !p->floats || !p->live || !p->linked || !p->patches)
+        return lc_fail(LC_ERR_MEMORY, "out of memory while planning the step");
+    return LC_OK;
+}
+
+static void fill_views(const lc_build *b, const lc_ir_node *n, const lc_call *c, lc_view *view)
+{
+    lc_plan *p = b->plan;
+    for (int k = 0; k < n->n_in + n->n_out; k++) {
+        uint32_t value = k < n->n_in ? n->in[k] : n->out[k - n->n_in];
+        view_of(b, value, &view[k]);
+        if (value == LC_ABSENT) continue;
+        const lc_ir_value *v = &b->values[value];
+        view[k].data = address(b, v);
+        const lc_tensor *input = input_of(b, v);
+        if (input)
+            p->patches[p->n_patches++] = (lc_patch){
+                .view = &view[k], .value = input->value, .offset = v->offset * (int64_t)lc_dtype_size(v->type.dtype)};
+    }
+    if (c->kernel->layout == LC_WANT_ELEMENTWISE && n->n_out)
+        for (int k = 0; k < n->n_in; k++)
+            if (view[k].ndim >= 0) broadcast_view(&view[k], &view[n->n_in]);
+}
+
+/* Numbers that change from step to step are read where they live before each replay. */
+static void fill_floats(lc_plan *p, const lc_ir_node *n, double *floats)
+{
+    for (int f = 0; f < n->n_float; f++) {
+        floats[f] = n->floats[f];
+        if (n->sources[f].live) {
+            p->live[p->n_live].to = &floats[f];
+            p->live[p->n_live++].from = n->sources[f].live;
+        } else if (n->sources[f].user >= 0) {
+            p->linked[p->n_linked].to = &floats[f];
+            p->linked[p->n_linked++].from = (uint32_t)n->sources[f].user;
+        }
+    }
+}
+
+static lc_status add_call(const lc_build *b, const lc_ir_call *from, cursor *at)
+{
+    lc_plan *p = b->plan;
+    lc_graph *g = b->g;
+    const lc_ir_node *n = from->node;
+    lc_plan_call *pc = &p->calls[p->n_calls];
+    lc_call *c = &pc->call;
+    pc->site = n->site;
+    *c = (lc_call){.op = n->op,
+                   .kernel = from->kernel,
+                   .n_in = n->n_in,
+                   .n_out = n->n_out,
+                   .n_int = n->n_int,
+                   .n_float = n->n_float,
+                   .in = at->view,
+                   .out = at->view + n->n_in,
+                   .ints = at->ints,
+                   .floats = at->floats,
+                   .rng = &g->rng,
+                   .threads = from->threads,
+                   .deterministic = g->options.deterministic,
+                   .accumulate = from->accumulate};
+    fill_views(b, n, c, at->view);
+    if (n->n_int) memcpy(at->ints, n->ints, (size_t)n->n_int * sizeof *at->ints);
+    fill_floats(p, n, at->floats);
+    LC_TRY(lc__tune(g, c));
+    lc_status status = c->kernel->prepare ? c->kernel->prepare(c) : LC_OK;
+    if (status < 0) return lc_fail_context(status, "%s (%s)", n->op->name, c->kernel->name);
+    if (c->scratch_bytes > p->scratch_bytes) p->scratch_bytes = c->scratch_bytes;
+    p->n_calls++;
+    *at = (cursor){at->view + n->n_in + n->n_out, at->ints + n->n_int, at->floats + n->n_float};
+    return LC_OK;
+}
+
+/* The graph's plans share one. */
+static lc_status reserve_scratch(lc_graph *g, size_t least)
+{
+    if (least <= g->scratch_bytes) return LC_OK;
+    size_t bytes = (least + 63) & ~(size_t)63;
+    void *scratch = aligned_alloc(64, bytes);
+    if (!scratch) return lc_fail(LC_ERR_MEMORY, "the step needs %zu bytes of workspace, which could not be had", bytes);
+    free(g->scratch);
+    g->scratch = scratch;
+    g->scratch_bytes = bytes;
+    return LC_OK;
+}
+
+/* Where the user's values can be read. */
+static void set_locations(const lc_build *b)
+{
+    lc_plan *p = b->plan;
+    for (uint32_t v = 0; v < p->n_values; v++) {
+        const lc_ir_value *value = &b->values[p->value_0 + v];
+        if (value->storage < 0 || (!value->keep && b->optimise)) continue;
+        if (b->g->values[p->value_0 + v]->kind != LC_TENSOR_STEP) continue;
+        const lc_tensor *input = input_of(b, value);
+        p->locations[v].made = true;
+        p->locations[v].in_input = input != NULL;
+        p->locations[v].input = input ? input->value : 0;
+        p->locations[v].offset = value->offset;
+        p->locations[v].data = input ? NULL : address(b, value);
+        memcpy(p->locations[v].stride, value->stride, sizeof value->stride);
+    }
+}
+
+lc_status lc__make_program(lc_build *b)
+{
+    lc_plan *p = b->plan;
+    lc_graph *g = b->g;
+    LC_TRY(reserve(b));
+    LC_TRY(g->backend->arena_commit(g->arena, g->arena_reserved, p->arena_0 + p->arena_bytes));
+    cursor at = {p->views, p->call_ints, p->floats};
+    for (int i = 0; i < b->n_calls; i++) LC_TRY(add_call(b, &b->calls[i], &at));
+    LC_TRY(reserve_scratch(g, p->scratch_bytes));
+    set_locations(b);
+    return LC_OK;
+}
