@@ -245,8 +245,7 @@ static void check_roots(run *r, int way, const char *at)
     CHECK_CONTAINS(at, "the ranks make different calls: ");
     CHECK_CONTAINS(at, "gather of 4 f32 to rank 0");
     CHECK_CONTAINS(at, "gather of 4 f32 to rank 1");
-    if (strcmp(ways[way].name, "mpi") != 0)
-        CHECK_CONTAINS(at, "is in call 42, gather of 4 f32 to rank 0, and rank 1 (");
+    if (strcmp(ways[way].name, "mpi") != 0) CHECK_CONTAINS(at, " is in call 42, gather of 4 f32 to rank ");
     check_clean(r, 3);
 }
 
