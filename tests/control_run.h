@@ -29,8 +29,10 @@ struct run { /* in memory that all processes share */
     int size;
     rank_fn *fn;
     lc__control_times times;
-    const char *secrets[RANKS]; /* NULL: the right one */
-    bool late[RANKS];           /* comes when `go` is set */
+    const char *secrets[RANKS];                /* NULL: the right one */
+    bool late[RANKS];                          /* comes when `go` is set */
+    const char *launcher;                      /* as of lc__control_options */
+    void (*say)(void *said, const char *text); /* NULL: note_said */
     atomic_int port, here, go;
     struct {
         pid_t pid;
@@ -80,7 +82,8 @@ __attribute__((unused)) static lc_status be_rank(run *r, int rank)
                              .port = atomic_load(&r->port),
                              .secret = r->secrets[rank] ? r->secrets[rank] : SECRET,
                              .times = r->times,
-                             .say = note_said,
+                             .launcher = r->launcher,
+                             .say = r->say ? r->say : note_said,
                              .ctx = r->ranks[rank].said};
     LC_TRY(lc__control_open(&o, &c));
     atomic_fetch_add(&r->here, 1);

@@ -4,7 +4,8 @@
  *
  * last_calls_program [options of the trainer] --act kill|stop|hang|idle|differ|fail|leave|end|forget --on RANK --dir
  * DIR (fail: -1 is all; idle: it makes no call at all; leave: it ends well; end: so, without lc_comm_free; forget: all
- * do so, the others later)
+ * do so, the others later; roots, receives: ranks wait for each other; call, compute: all goes well, and takes
+ * --seconds)
  *
  * Leaves DIR/rank-N when rank N has come to that place. */
 #include <lightc/comm.h>
@@ -15,17 +16,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+/* With SLOW_ERRORS in the environment, what goes to the standard error comes late, as on a machine that is busy. In
+ * place of the C library's. */
+__attribute__((visibility("default"))) ssize_t write(int fd, const void *data, size_t n)
+{
+    if (fd == 2 && getenv("SLOW_ERRORS")) usleep(50000);
+    return syscall(SYS_write, fd, data, n);
+}
 
 typedef struct settings {
     const char *act, *dir;
     int64_t on;
+    double seconds;
 } settings;
 
 static const lc_option table[] = {
     LC_FIELD(settings, act, "what to do"),
     LC_FIELD(settings, dir, "where to report"),
     LC_FIELD(settings, on, "on this rank"),
+    LC_FIELD(settings, seconds, "for how long"),
 };
 
 static lc_status come_to(const settings *s, int rank)
@@ -44,6 +56,39 @@ static bool is(const settings *s, const char *act)
     return !strcmp(s->act, act);
 }
 
+static void nap(double seconds)
+{
+    usleep((useconds_t)(seconds * 1e6));
+}
+
+static lc_status call_often(const settings *s, lc_comm *world)
+{
+    float x = 0;
+    for (double t = 0; t < s->seconds; t += 0.1, nap(0.1))
+        LC_TRY(lc_comm_all_reduce(world, &x, &x, 1, LC_F32, LC_COMM_SUM, NULL));
+    return LC_OK;
+}
+
+/* While a call runs: all of them, and then one, for which the others wait. */
+static lc_status compute(const settings *s, lc_comm *world)
+{
+    lc_request *r;
+    float x = 0;
+    LC_TRY(lc_comm_all_reduce(world, &x, &x, 1, LC_F32, LC_COMM_SUM, &r));
+    nap(s->seconds);
+    LC_TRY(lc_comm_wait(r));
+    if (lc_comm_rank(world) == s->on) nap(s->seconds);
+    return lc_comm_barrier(world, NULL);
+}
+
+static lc_status wait_for_each_other(const settings *s, lc_comm *world)
+{
+    float x[4] = {0}, y[400];
+    int rank = lc_comm_rank(world), size = lc_comm_size(world);
+    if (!strcmp(s->act, "roots")) return lc_comm_gather(world, x, y, 4, LC_F32, rank, NULL);
+    return lc_comm_recv(world, x, 4, LC_F32, (rank + 1) % size, NULL);
+}
+
 static lc_status talk(const settings *s, lc_comm *world)
 {
     float x[100] = {0};
@@ -55,6 +100,9 @@ static lc_status talk(const settings *s, lc_comm *world)
     LC_TRY(lc_comm_broadcast(group, x, 7, LC_F32, 0, NULL));
     LC_TRY(lc_comm_barrier(world, NULL));
     LC_TRY(come_to(s, rank));
+    if (is(s, "call")) return call_often(s, world);
+    if (is(s, "compute")) return compute(s, world);
+    if (is(s, "roots") || is(s, "receives")) return wait_for_each_other(s, world);
     if (is(s, "fail") && (s->on < 0 || rank == s->on)) return lc_fail(LC_ERR_IO, "the disk of a rank is gone");
     if (is(s, "leave")) lc_comm_free(group);
     if (is(s, "leave") || is(s, "end")) return rank == s->on ? LC_OK : lc_comm_barrier(world, NULL);

@@ -162,7 +162,7 @@ mutate 'calls not compared' src/comm/exchange.c 's/return !memcmp(got, want, siz
 mutate 'a batch script taken for a rank' src/comm/world_find.c 's/variable("SLURM_PROCID") && step/variable("SLURM_PROCID")/' test_world
 # ---- the end of a run ----
 mutate 'heartbeats never judged' src/comm/coordinator_verdict.c 's/now - m->heard > c->times.silence) {/now - m->heard > 1e9) {/' test_control:stopped test_machines:cut
-mutate 'the coordinator never judged' src/comm/control.c 's/now - c->heard > t->silence/now - c->heard > 1e9/' test_machines:cut
+mutate 'the coordinator never judged' src/comm/control_thread.c 's/now - c->heard > t->silence/now - c->heard > 1e9/' test_machines:cut
 mutate 'lanes never looked at' src/comm/tcp.c 's/\n    look_at_lanes(g);//' test_tcp:a_lane test_machines:one_connection
 mutate 'connections never asked for a sign of life' src/comm/socket.c 's/TCP_KEEPINTVL, &every/TCP_KEEPIDLE, \&every/' test_machines:by_themselves
 mutate 'ends not heard while connections are made' src/comm/tcp_mesh.c 's/some == 0 && m->meeting/some < -1 \&\& m->meeting/' test_tcp:is_heard
@@ -191,9 +191,15 @@ mutate 'terms of going on not told' src/strategies/processes.c 's/lc__control_te
 mutate 'any proof is one' src/comm/proof.c 's/return !differs;/return true;/' test_control_door:secret test_tcp:strangers
 mutate 'a proof is good twice' src/comm/coordinator_door.c 's/return lc__proof_nonce(s->asked) >= 0 \&\&/return/' test_control_door:said_once
 mutate 'a proof is good in both directions' src/comm/proof_openssl.c 's/text\[0\] = (uint8_t)ask->role;/text[0] = 0;/' test_control_door
-mutate 'a rank believes anybody' src/comm/control.c 's/|| !lc__proof_is(secret, strlen(secret), \&ask, f->data)) {/) {/' test_control_door:impostor
-mutate 'a heedless rank left alone' src/comm/control.c 's/        _exit(1);//' test_control:heed
+mutate 'a rank believes anybody' src/comm/control_thread.c 's/|| !lc__proof_is(secret, strlen(secret), \&ask, f->data)) {/) {/' test_control_door:impostor
+mutate 'a heedless rank left alone' src/comm/control_thread.c 's/    _exit(1);//' test_control:heed
 mutate 'progress told late' src/comm/control.c 's/if (news) (void)!write(c->wake, &one, sizeof one);//' test_control:step
+mutate 'who is turned away waited for' src/comm/coordinator_door.c 's/if (!ends || c->ending) return;/return;/' test_control:another_size
+mutate 'ranks outlive their launcher' src/comm/control_thread.c 's/getppid() == c->parent/true/' test_control:launcher_that
+mutate 'different calls not found' src/comm/coordinator_calls.c 's/    find_difference(c, now);//' test_last_calls:different_roots
+mutate 'standstill not found' src/comm/coordinator_calls.c 's/if (!c->ending) find_standstill(c, now);//' test_last_calls:from_each_other
+mutate 'who computes taken for who waits' src/comm/comm.c 's/waits % 2 \&\& c->ops.moved/c->ops.moved != NULL/' test_last_calls:computes
+mutate 'calls no progress' src/comm/coordinator_calls.c 's/if (!m->reports) m->reported = now;//' test_last_calls:are_progress
 mutate 'ranks outlive their supervisor' src/launch/rank.c 's/prctl(PR_SET_PDEATHSIG, SIGKILL);//' test_launch_ends:outlive
 mutate 'survivors never killed' src/launch/supervisor.c 's/if (s->deadline > 0 && lc__seconds() > s->deadline) end_those_left(s);//' test_launch_ends:is_killed
 mutate 'a silent rank given its grace' src/launch/supervisor.c 's/if (c && c->pid) kill(-c->pid, SIGKILL);//' test_launch_ends:not_waited_for

@@ -107,6 +107,44 @@ TEST(who_was_turned_away_is_named)
     run_free(r);
 }
 
+/* It knows the secret, so it belongs to this run, which will never be complete. */
+TEST(who_takes_the_run_for_another_size_ends_the_start)
+{
+    run *r = run_new(3, meet, (lc__control_times){.start = patience(20)});
+    lc__control *none;
+    run_fork(r, 0);
+    lc__coordinator *c = run_coordinate(r);
+    while (!lc__coordinator_has_met(c, 0)) nap(0.01);
+    lc__control_options o = {
+        .rank = 2, .size = 4, .address = "127.0.0.1", .port = r->port, .secret = SECRET, .times = r->times};
+    CHECK_STATUS(lc__control_open(&o, &none), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "refused rank 2: the run has 3 ranks, and this is rank 2 of 4; start all ");
+    run_reap(r, 0);
+    lc__coordinator_stop(c);
+    CHECK_ENDED(r, 0, ") was turned away: the run has 3 ranks, and this is rank 2 of 4; start all ");
+    CHECK(r->ranks[0].took < patience(5));
+    run_free(r);
+}
+
+/* 192.0.2.1 is nobody's. */
+TEST(addresses_and_ports_that_cannot_be_had_are_explained)
+{
+    static const char elsewhere[] = "192.0.2.1";
+    int port = 0, fd = -1;
+    bool everywhere;
+    lc__coordinator *c;
+    CHECK_OK(lc__socket_listen(NULL, &port, &fd));
+    CHECK_STATUS(lc__coordinator_start_as("127.0.0.1", true, &port, 2, SECRET, NULL, &everywhere, &c), LC_ERR_STATE);
+    CHECK_CONTAINS(lc_error_message(), "another run may use the port; MASTER_PORT chooses another");
+    close(fd);
+    port = 0;
+    CHECK_STATUS(lc__coordinator_start_as(elsewhere, false, &port, 2, SECRET, NULL, &everywhere, &c), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "MASTER_ADDR has to be an address of the host of rank 0");
+    lc_status s = lc__coordinator_start_as(elsewhere, true, &port, 2, SECRET, NULL, &everywhere, &c);
+    CHECK(everywhere && (s == LC_OK || s == LC_ERR_UNSUPPORTED)); /* without OpenSSL it is not to listen there */
+    lc__coordinator_stop(c);
+}
+
 TEST(a_coordinator_that_is_not_there_is_named)
 {
     int port = 0, fd = -1;
@@ -268,7 +306,7 @@ static lc_status walk(run *r, lc__control *c, int rank)
 /* Heartbeats are far apart, and steps are not. */
 TEST(the_step_of_a_killed_rank_is_known)
 {
-    run *r = run_new(2, walk, (lc__control_times){.heartbeat = patience(5)});
+    run *r = run_new(2, walk, (lc__control_times){.heartbeat = patience(5), .silence = patience(60)});
     lc__coordinator *c = run_start(r);
     char want[200];
     CHECK(await(&r->here, 2));
@@ -759,6 +797,56 @@ TEST(a_rank_that_does_not_heed_the_end_is_ended)
     CHECK(WIFEXITED(how) && WEXITSTATUS(how) == 1);
     CHECK_CONTAINS(r->ranks[1].said, "nothing works");
     lc__coordinator_stop(c);
+    run_free(r);
+}
+
+static void never_said(void *said, const char *text)
+{
+    note_said(said, text);
+    for (;;) pause();
+}
+
+/* As on a terminal that is stopped. */
+TEST(who_cannot_be_told_keeps_no_rank_from_its_end)
+{
+    run *r = run_new(2, heedless, (lc__control_times){.heartbeat = 0.1, .grace = 0.3});
+    r->say = never_said;
+    lc__coordinator *c = run_start(r);
+    CHECK_EQ(run_reap(r, 0), 0);
+    int how = run_reap(r, 1);
+    CHECK(WIFEXITED(how) && WEXITSTATUS(how) == 1);
+    CHECK_CONTAINS(r->ranks[1].said, "nothing works");
+    lc__coordinator_stop(c);
+    run_free(r);
+}
+
+/* ---- without a launcher ---- */
+
+/* Rank 1 is a process of another one, as of mpirun. */
+static pid_t fork_launcher(run *r)
+{
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid) return pid;
+    run_fork(r, 1);
+    for (;;) pause();
+}
+
+TEST(ranks_of_a_launcher_that_is_killed_end)
+{
+    run *r = run_new(2, wait_for_end, (lc__control_times){.heartbeat = 0.1});
+    r->launcher = "mpirun";
+    pid_t launcher = fork_launcher(r);
+    run_fork(r, 0);
+    lc__coordinator *c = run_coordinate(r);
+    CHECK(await(&r->here, 2));
+    kill(launcher, SIGKILL);
+    waitpid(launcher, NULL, 0);
+    run_reap(r, 0);
+    lc__coordinator_stop(c);
+    CHECK_ENDED(r, 0, "rank 1 (host ");
+    CHECK_ENDED(r, 0, "): the process that started it (mpirun) is gone");
+    CHECK(r->ranks[0].took < patience(5));
     run_free(r);
 }
 

@@ -240,14 +240,89 @@ TEST(of_ranks_that_wait_for_each_other)
     every_way("differ", option, check_waiting);
 }
 
-/* Rank 0 shows them where no supervisor does. */
+static void check_roots(run *r, int way, const char *at)
+{
+    CHECK_CONTAINS(at, "the ranks make different calls: ");
+    CHECK_CONTAINS(at, "gather of 4 f32 to rank 0");
+    CHECK_CONTAINS(at, "gather of 4 f32 to rank 1");
+    if (strcmp(ways[way].name, "mpi") != 0) CHECK_CONTAINS(at, " is in call 42, gather of 4 f32 to rank ");
+    check_clean(r, 3);
+}
+
+/* Nothing is sent, so no rank sees that the others do something else. */
+TEST(of_ranks_that_gather_to_different_roots)
+{
+    every_way("roots", "", check_roots);
+}
+
+static void begin_with_silence(run *r, int way, const char *act, double silence)
+{
+    char options[80], acts[80];
+    snprintf(options, sizeof options, "--silence_timeout %g", silence);
+    snprintf(acts, sizeof acts, "%s --seconds %g", act, 2 * silence + 3);
+    begin(r, way, acts, options);
+}
+
+TEST(of_ranks_that_receive_from_each_other)
+{
+    static run runs[WAYS];
+    for (int k = 0; k < WAYS - 1; k++) begin_with_silence(&runs[k], k, "receives", patience(1));
+    for (int k = 0; k < WAYS - 1; k++) {
+        const char *at = told(&runs[k], k, "receives");
+        CHECK_CONTAINS(at, "error: the ranks wait for each other, and nothing has moved for ");
+        CHECK_CONTAINS(at, " s: rank 0 (host ");
+        CHECK_CONTAINS(at, ") in call 42, recv of 4 f32 from rank 1, and rank 1 (host ");
+        CHECK_CONTAINS(at, ") in call 42, recv of 4 f32 from rank 2\n");
+        check_clean(&runs[k], 3);
+    }
+}
+
+/* Who loses patience sees where they are. */
+TEST(of_ranks_that_are_interrupted_in_a_call)
+{
+    run r;
+    char log[4096];
+    begin(&r, 0, "receives", "");
+    for (int i = 0; i < 3; i++) (void)report(&r, i);
+    pause_ms((int)patience(2500));
+    CHECK(!kill(r.pid, SIGINT));
+    const char *at = told(&r, 0, "receives");
+    CHECK_CONTAINS(at, "     >  42 recv of 4 f32 from rank 1\n");
+    CHECK_CONTAINS(at, "error: stopped by signal 2 (Interrupt)\n");
+    read_file(&r, "failure.log", log, sizeof log);
+    CHECK_CONTAINS(log, "     >  42 recv of 4 f32 from rank 1\n");
+}
+
+/* Neither ranks that compute while a call runs, nor those that wait for one that computes, wait for each other. */
+TEST(who_computes_does_not_wait)
+{
+    static run runs[WAYS];
+    for (int k = 0; k < WAYS - 1; k++) begin_with_silence(&runs[k], k, "compute", patience(1));
+    for (int k = 0; k < WAYS - 1; k++)
+        if (finish(&runs[k]) != 0) TEST_FAIL("%s: %s", ways[k].name, runs[k].err);
+}
+
+/* A program without a trainer reports no steps. */
+TEST(calls_are_progress)
+{
+    char options[80], acts[80];
+    run r;
+    snprintf(options, sizeof options, "--progress_timeout %g", patience(1.5));
+    snprintf(acts, sizeof acts, "call --seconds %g", patience(3));
+    begin(&r, 0, acts, options);
+    if (finish(&r) != 0) TEST_FAIL("%s", r.err);
+}
+
+/* Rank 0 shows them where no supervisor does; before others end, since mpirun then ends rank 0. */
 TEST(without_a_supervisor)
 {
     run r;
     if (!is_there(WAYS - 1)) SKIP("there is no Open MPI");
     unsetenv("LIGHTC_COMM");
     leaks_count(false);
+    setenv("SLOW_ERRORS", "1", 1);
     start(&r, "/usr/bin/env mpirun -np 3 %s --act kill --on 1", program);
+    unsetenv("SLOW_ERRORS");
     CHECK(finish(&r) != 0);
     const char *at = strstr(r.err, TITLE);
     if (!at || strstr(at + 1, TITLE)) TEST_FAIL("not the last calls, once, but: %s", r.err);

@@ -239,6 +239,16 @@ TEST(a_rank_that_never_comes_is_named)
     check_clean(&r, 3);
 }
 
+/* Those who wait for rank 0 are not seen; the supervisor is. */
+TEST(a_start_that_waits_for_rank_0_says_so)
+{
+    run r;
+    start(&r, "%s launch -np 2 %s --act late --on 0", lightc, program);
+    wait_for(&r, "err", "waiting for rank 0 of 2 at 127.0.0.1, port ");
+    CHECK(!kill(r.pid, SIGTERM));
+    CHECK_EQ(finish(&r), 128 + SIGTERM);
+}
+
 TEST(output_is_kept_and_shown)
 {
     run r;

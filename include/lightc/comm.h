@@ -20,9 +20,10 @@
  * ((0+1)+(2+3))+((4+5)+6), whatever the backend. f16 and bf16 are combined in f32 and rounded once. This holds over MPI
  * too, always: data moves by MPI's own collectives, but none of its reductions, whose order MPI may choose, is used.
  *
- * Every call carries what it is; ranks that make different calls get an error that names both ranks and both calls (if
- * either sends the other anything: a root that gathers and a rank that waits for its scatter both wait). A communicator
- * that failed stays failed: every later call returns the first error, and so do calls of the other ranks.
+ * Every call carries what it is; ranks that make different calls get an error that names both ranks and both calls. If
+ * neither sends the other anything (a root that gathers, and a rank that waits for its scatter) both wait, until the
+ * run's coordinator ends it (lc_comm_world; docs/launching.md, silence_timeout). A communicator that failed stays
+ * failed: every later call returns the first error, and so do calls of the other ranks.
  *
  * To add a backend: a file in src/comm with an lc_comm_ops; or, for one that moves streams of bytes, with an
  * lc__transport_ops (src/comm/comm_internal.h), which then has every call. */
@@ -123,6 +124,10 @@ typedef struct lc_comm_ops {
     lc_status (*expose)(void *self, void *data, size_t bytes, int fd);
     /* No longer, if it was; as often as it was exposed. `data` is the mapping of `fd` till then. */
     void (*conceal)(void *self, const void *data);
+    /* A number that changes whenever bytes of a call move. From any thread. Where all ranks of a run wait in calls and
+     * none of these numbers changes for long, they wait for each other, and the run ends; of a backend without it that
+     * is never said. */
+    uint64_t (*moved)(void *self);
 } lc_comm_ops;
 
 #define LC_COMM_OPS_INIT(text) .size = sizeof(lc_comm_ops), .name = (text)

@@ -44,6 +44,9 @@ struct lc_comm {
     bool carried;          /* by a thread (progress_thread.h) */
     int splits;            /* how often it was split */
     char name[32];         /* of a group: "1.0" is color 0 of the first split, "1.0/2.1" a group of that */
+    bool shortened;        /* that is only a part of it, and others may have the same */
+    atomic_ullong waits;   /* how often the rank has begun, and ended, to wait: odd while it does */
+    atomic_bool over;      /* `failed` is set */
     void (*instead)(void); /* of freeing it; NULL: it is freed */
     lc__comm_memory *memories;
     lc_status (*explain)(void *ctx, lc_status loss);
@@ -206,6 +209,7 @@ void lc__comm_give_up(lc_comm *c, const char *why)
 {
     if (!c) return;
     if (c->ops.abort) c->ops.abort(c->self, why);
+    atomic_store(&c->over, true);
     if (c->failed >= 0) {
         c->failed = LC_ERR_PEER;
         snprintf(c->message, sizeof c->message, "%s", why);
@@ -299,19 +303,23 @@ void lc__comm_look(lc_comm *c)
     (void)!c->ops.poll(c->self, NULL, NULL);
 }
 
-static void add_last_calls(lc_comm *c, lc__last_calls *l)
+void lc__comm_standing(lc_comm *c, lc__standing *s)
 {
-    lc__last_calls_add(l, &c->history, c->name);
+    unsigned long long waits = atomic_load_explicit(&c->waits, memory_order_acquire);
+    lc__last_calls_add(&s->last, &c->history, c->name);
+    s->activity += waits + lc__history_activity(&c->history) + (c->ops.moved ? c->ops.moved(c->self) : 0);
+    if (!c->shortened && !atomic_load(&c->over)) lc__history_oldest(&c->history, c->name, &s->under_way);
+    s->waits |= waits % 2 && c->ops.moved;
     pthread_mutex_lock(&c->lock);
-    for (lc_comm *g = c->groups; g; g = g->next) add_last_calls(g, l);
+    for (lc_comm *g = c->groups; g; g = g->next) lc__comm_standing(g, s);
     pthread_mutex_unlock(&c->lock);
 }
 
-void lc__comm_last_calls(lc_comm *c, char *text, size_t size)
+/* Once when a rank begins to wait, and once when it has waited: only its own thread writes. */
+static void note_wait(lc_comm *c)
 {
-    lc__last_calls l = {0};
-    add_last_calls(c, &l);
-    lc__last_calls_text(&l, text, size);
+    unsigned long long n = atomic_load_explicit(&c->waits, memory_order_relaxed);
+    atomic_store_explicit(&c->waits, n + 1, memory_order_release);
 }
 
 void lc_comm_abort(lc_comm *c, const char *why)
@@ -565,16 +573,18 @@ lc_status lc__comm_wait_with(lc_request *r, lc_comm *const *others, int n)
     lc_comm *c = r->comm, *whole = c;
     int64_t start = lc__now_ns();
     while (whole->parent) whole = whole->parent;
+    lc_status status = LC_OK;
+    note_wait(c);
     for (bool done = false;;) {
         int nap = NAP_US;
-        LC_TRY(lc_comm_poll(r, &done));
+        LC_TRY_GOTO(status, done, lc_comm_poll(r, &done));
         if (done) break;
         if (move_others(whole, c)) nap = NAP_BESIDE_US;
         for (int i = 0; i < n; i++) {
             if (!others[i] || others[i]->failed >= 0) continue;
             lc__comm_give_up(c, others[i]->message); /* the caller's memory ends with this call */
             give_back(r);
-            return fail(others[i], others[i]->failed);
+            LC_TRY_GOTO(status, done, fail(others[i], others[i]->failed));
         }
         if (c->ops.idle)
             c->ops.idle(c->self, nap);
@@ -582,7 +592,9 @@ lc_status lc__comm_wait_with(lc_request *r, lc_comm *const *others, int n)
             sched_yield();
     }
     c->stats.waited_ns += lc__now_ns() - start;
-    return LC_OK;
+done:
+    note_wait(c);
+    return status;
 }
 
 bool lc__comm_can_expose(const lc_comm *c)
@@ -634,7 +646,9 @@ lc_status lc_comm_split(lc_comm *c, int color, int key, lc_comm **out)
     LC_TRY(lc_comm_new(&c->ops, self, rank, size, out));
     (*out)->carried = c->carried;
     lc__comm_explained_by(*out, c->explain, c->explain_ctx);
-    snprintf((*out)->name, sizeof(*out)->name, "%.20s%s%d.%d", c->name, *c->name ? "/" : "", c->splits, color);
+    int length =
+        snprintf((*out)->name, sizeof(*out)->name, "%.20s%s%d.%d", c->name, *c->name ? "/" : "", c->splits, color);
+    (*out)->shortened = c->shortened || strlen(c->name) > 20 || length >= (int)sizeof(*out)->name;
     pthread_mutex_lock(&c->lock);
     (*out)->parent = c;
     (*out)->next = c->groups;

@@ -13,7 +13,7 @@
  *   mpi.c         opens the plug-in liblightc_mpi, whose files are in mpi/
  *   fake.c        no ranks at all
  *   progress_thread.c  carries calls on while their rank computes
- *   coordinator*.c, control.c  how ranks find each other and hear of the end (control_wire.c: the messages)
+ *   coordinator*.c, control*.c  how ranks find each other and hear of the end (control_wire.c: the messages)
  *   proof*.c      how ends of a connection show that they know the run's secret
  *   socket.c      what is the same for all TCP connections
  */
@@ -143,9 +143,9 @@ lc_status lc__comm_node(lc_comm *comm, int *node) LC_MUST_USE;
 /* Whether lc_comm_mpi would find its plug-in. */
 bool lc__mpi_is_there(void);
 
-/* The last calls of this rank on `comm` and on the groups split from it, as lc__last_calls_text writes them. From any
- * thread. */
-void lc__comm_last_calls(lc_comm *comm, char *text, size_t size);
+/* Adds what this rank does on `comm` and on the groups split from it. From any thread. */
+struct lc__standing;
+void lc__comm_standing(lc_comm *comm, struct lc__standing *io);
 
 /* How far this rank is in the calls of `comm`, its groups not counted: how many that take all ranks it has begun, and
  * how many of these are done; and the other side of the oldest send or receive under way, or -1. From any thread. */

@@ -38,6 +38,16 @@ lc_status lc__control_check_secret(const char *secret) LC_MUST_USE;
  * then stored), and serves `size` ranks from a thread. `secret`: 16 to 64 bytes of text. `times` may be NULL. */
 lc_status lc__coordinator_start(const char *address, int *port, int size, const char *secret,
                                 const lc__control_times *times, lc__coordinator **out) LC_MUST_USE;
+/* The same, for whoever knows this host as `address`: where others than its own ranks do, and that is no address of
+ * this host, as if it is a router's, on every interface, and *everywhere is set. Errors of MASTER_ADDR and MASTER_PORT
+ * say what is wrong with them. */
+lc_status lc__coordinator_start_as(const char *address, bool others, int *port, int size, const char *secret,
+                                   const lc__control_times *times, bool *everywhere, lc__coordinator **out) LC_MUST_USE;
+/* What people are told then. */
+#define LC__EVERYWHERE                                                                                                 \
+    "warning: MASTER_ADDR (%s) is no address of this host, which listens on all of its own; if the other ranks do "    \
+    "not "                                                                                                             \
+    "come, set it to an address of the host of rank 0, or start this one as another node"
 /* Ends the run on behalf of a rank that cannot say so itself any more: its process has ended, `how` ("killed by signal
  * 9 (Killed)"; NULL: well). What the rank said itself before, with lc__control_fail or goodbye, goes before it. One
  * that has ended well without coming ends the run only if another has come, and so waits for it. */
@@ -51,9 +61,9 @@ bool lc__coordinator_lost(lc__coordinator *c, int rank);
 unsigned lc__coordinator_terms(lc__coordinator *c);
 /* Whether the rank has come. */
 bool lc__coordinator_has_met(lc__coordinator *c, int rank);
-/* For rank 0, where it hosts the coordinator, to show the end to people: from the coordinator's thread, when the others
- * are told, and before rank 0 is, whose process may end then. `message` is why, `calls` are the last calls of each
- * rank, a text of some lines; "" if none is known. It may take its time. */
+/* For rank 0, where it hosts the coordinator, to show the end to people: from a thread of the coordinator, before ranks
+ * are told (though only for a moment where it takes long), rank 0, whose process may end then, last. `message` is why,
+ * `calls` are the last calls of each rank, a text of some lines; "" if none is known. It may take its time. */
 void lc__coordinator_on_end(lc__coordinator *c, void (*on_end)(void *ctx, const char *message, const char *calls),
                             void *ctx);
 /* When all processes have ended: whether a rank had failed, or was lost to others that waited for it, whatever the
@@ -67,6 +77,11 @@ void lc__coordinator_message(lc__coordinator *c, char *text, size_t size);
 #define LC__GONE "its process ended, or its network did: the connection is gone"
 /* The last calls of each rank, once the run has ended. */
 void lc__coordinator_last_calls(lc__coordinator *c, lc__str *out);
+/* The same of a run that goes on, if a rank has been in the same call for more than a second; else nothing. */
+void lc__coordinator_stuck_calls(lc__coordinator *c, lc__str *out);
+/* What people should know while ranks wait for others, every few seconds anew: for whom ("ranks 2, 3 of 4"), and who
+ * was turned away ("": nobody); false: nothing. Whoever asks says it: from the first time on, ranks are not told. */
+bool lc__coordinator_waits(lc__coordinator *c, char who[256], char refused[256]);
 /* Ranks that have not said goodbye go on without a control channel. NULL is fine. */
 void lc__coordinator_stop(lc__coordinator *c);
 
@@ -78,6 +93,7 @@ typedef struct lc__control_options {
     int port;
     const char *secret;
     lc__control_times times;
+    const char *launcher; /* static; the end of this process's parent is its end, and ends the run. NULL: it is not */
     bool told; /* the coordinator's process tells people why the run has ended: lc__note_told, of errors that say it */
     /* Called with what people should know while it waits ("waiting for ranks 2, 3 of 4 at ..."); NULL: nobody. */
     void (*say)(void *ctx, const char *text);
@@ -102,20 +118,28 @@ void lc__control_unwatch(lc__control *c, lc_comm *comm);
 void lc__control_progress(lc__control *c, int64_t step, const char *where);
 /* For whoever may start the run again. */
 void lc__control_terms(lc__control *c, unsigned terms);
-/* This rank fails: ends the run everywhere with "rank 3 (host a), step 120: why". From any thread; returns at once.
- * For LC_ERR_PEER there is lc__control_pass_on. */
+
+/* How a rank says that it fails, or asks why others do:
+ *
+ *   function        who calls it                        connected  waits          this thread's message afterwards
+ *   fail            any thread, in passing              yes        no             as it was
+ *   fail_and_wait   the rank that is at fault           yes        1 s            as all are told, if of this rank
+ *   last_words      a rank that fails before it meets   not yet    2 s            as fail_and_wait
+ *   explain         a rank that misses another          yes        `seconds`      why the run has ended, if it has
+ *   pass_on         the same, if it cannot go on        yes        and 1 s more   the same; it ends the run itself
+ *
+ * lc__world_last_words (world.h) is for a process that ends, and takes the one of them that fits. */
+
+/* The run ends everywhere with "rank 3 (host a), step 120: why". Not for LC_ERR_PEER. */
 void lc__control_fail(lc__control *c, const char *why);
-/* The same for this thread's newest error, waiting until the run has ended, at most a second: then the error's message
- * is that which all ranks are told, if it is of this one. */
+/* `why` is this thread's newest error. */
 void lc__control_fail_and_wait(lc__control *c, const char *why);
-/* The same of a rank that fails before it has come: it comes to say so. Takes at most two seconds, and does nothing if
- * the coordinator is not there. */
+/* Comes to the coordinator to say so; does nothing if that is not there. */
 void lc__control_last_words(const lc__control_options *options, const char *why);
-/* LC_ERR_PEER with the message that ended the run, waiting for it at most so long; or `status`, and nothing changed. */
+/* LC_ERR_PEER, if the run has ended; or `status`. */
 lc_status lc__control_explain(lc__control *c, double seconds, lc_status status);
-/* The same for a rank that cannot go on: what the coordinator does not know by then (a rank has left too early, a
- * connection between two ranks broke) it hears from this one, and ends the run with it. Behind an lc__control_explain
- * that was of no use it does not wait again. */
+/* What the coordinator does not know by then (a rank has left too early, a connection between two ranks broke) it hears
+ * from this one. After an lc__control_explain that was of no use it does not wait for that again. */
 lc_status lc__control_pass_on(lc__control *c, double seconds, lc_status status);
 /* Whether the run has ended, and why. */
 bool lc__control_ended(lc__control *c, char *text, size_t size);

@@ -7,14 +7,16 @@
 #ifndef LC_COMM_CONTROL_WIRE_H
 #define LC_COMM_CONTROL_WIRE_H
 
-#include <lightc/status.h>
+#include <lightc/comm.h>
 
 enum {
     LC__FRAME_HEAD = 12,
     LC__MEETING_BYTES = 64 << 10,
     LC__END_TEXT = 1024,
     LC__HOST_TEXT = 64,
-    LC__LAST_TEXT = 640
+    LC__LAST_TEXT = 640,
+    LC__CALLS_HEAD = 32,
+    LC__CALLS_TEXT = LC__LAST_TEXT + 32 + LC_COMM_CALL_TEXT + 2
 };
 
 typedef enum lc__frame_kind {
@@ -30,7 +32,9 @@ typedef enum lc__frame_kind {
     LC__FRAME_END,       /* coordinator: why the run ends */
     LC__FRAME_BYE,       /* both; rank: u32 signal, if all have stopped together because of one */
     LC__FRAME_ASK,       /* coordinator: the run is ending; what has this rank done? */
-    LC__FRAME_CALLS,     /* rank: u32 whether that is the answer, its last calls, a line each */
+    LC__FRAME_CALLS,     /* rank: u32 whether that is the answer, u32 whether it waits in a call, u64 activity, then
+                            of the oldest call that has not ended: u64 number, u64 number among collectives, a line
+                            with its group, a line with the call (history.h); its last calls, a line each */
     LC__FRAME_CHALLENGE, /* coordinator, first of all: u32 version, u32 whether proofs are the secret, its number */
     LC__FRAME_ENDED,     /* who watches a rank's process: as HELLO, with how it ended in place of the host */
     LC__FRAME_REACHED,   /* rank: u64 calls of all ranks begun, u64 done, u32 the other side of a send or receive under

@@ -6,6 +6,7 @@
  *
  * Ranks begin together, and may do so again after all have said goodbye: a program that makes one trainer after
  * another. */
+#define _GNU_SOURCE /* pthread_timedjoin_np */
 #include "comm/coordinator_internal.h"
 #include "comm/socket.h"
 #include "core/descriptors.h"
@@ -16,13 +17,23 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
-#define NEXT_WORD  10.0 /* seconds until those who wait are told for whom again */
-#define LEAVE_TIME 1.0  /* seconds for the last messages */
-#define DECIDED    1.0  /* seconds in which the end of the last rank is judged */
+#define NEXT_WORD  10.0  /* seconds until those who wait are told for whom again */
+#define LEAVE_TIME 1.0   /* seconds for the last messages */
+#define DECIDED    1.0   /* seconds in which the end of the last rank is judged */
+enum { SHOWN_MS = 200 }; /* until ranks are told of an end that people cannot be shown */
 
 /* ---- the thread ---- */
+
+static void tell_who_waits(lc__coordinator *c)
+{
+    char who[256], text[sizeof who + sizeof c->refused];
+    lc__verdict_absent(c, who, sizeof who);
+    snprintf(text, sizeof text, "%s\n%s", who, c->refused);
+    lc__members_tell(c, LC__FRAME_WAITING, text);
+}
 
 static void beat(lc__coordinator *c, double now)
 {
@@ -33,11 +44,9 @@ static void beat(lc__coordinator *c, double now)
                 lc__member_tell(&c->members[i], LC__FRAME_BEAT, NULL, 0, NULL, 0);
     }
     if (c->gathering && !c->ended && now >= c->word) {
-        char who[256], text[sizeof who + sizeof c->refused];
         c->word = now + NEXT_WORD;
-        lc__verdict_absent(c, who, sizeof who);
-        snprintf(text, sizeof text, "%s\n%s", who, c->refused);
-        lc__members_tell(c, LC__FRAME_WAITING, text);
+        c->news = true;
+        if (!c->asked_for_word) tell_who_waits(c);
     }
 }
 
@@ -54,14 +63,36 @@ static const char *last_calls(const lc__coordinator *c)
     return c->calls.n && !c->calls.failed ? c->calls.s : "";
 }
 
-/* People are told when all other ranks know, and without the lock: it may take for ever (a terminal that is stopped, a
- * pipe that nobody reads). Neither text changes any more. */
+static void *show(void *arg)
+{
+    lc__coordinator *c = arg;
+    c->on_end(c->ctx, c->message, last_calls(c)); /* which do not change any more */
+    return NULL;
+}
+
+/* People are told before other ranks: where one ends, mpirun ends this process at once. But that may take for ever (a
+ * terminal that is stopped, a pipe that nobody reads), so others wait for it only a moment, and nobody does with the
+ * lock. */
 static void show_end(lc__coordinator *c)
 {
+    struct timespec until;
+    pthread_t thread;
     if (!c->unshown) return;
     c->unshown = false;
     pthread_mutex_unlock(&c->lock);
-    c->on_end(c->ctx, c->message, last_calls(c));
+    bool has_thread = lc__thread_create(&thread, show, c) == 0;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += SHOWN_MS * 1000000L;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    bool shown = has_thread && pthread_timedjoin_np(thread, NULL, &until) == 0;
+    pthread_mutex_lock(&c->lock);
+    flush(c, lc__seconds());
+    pthread_mutex_unlock(&c->lock);
+    if (!has_thread)
+        (void)show(c);
+    else if (!shown)
+        pthread_join(thread, NULL);
     pthread_mutex_lock(&c->lock);
     lc__member_tell_text(&c->members[0], LC__FRAME_END, c->message);
     flush(c, lc__seconds());
@@ -139,6 +170,8 @@ static void forgive(lc__coordinator *c, double now, double slept)
         lc__member *m = &c->members[i];
         m->heard = m->heard + slept < now ? m->heard + slept : now;
         m->reported = m->reported + slept < now ? m->reported + slept : now;
+        m->moved += slept;
+        m->given += slept;
     }
     c->started += slept;
     c->slept = slept;
@@ -158,12 +191,12 @@ static void *run(void *arg)
         if (now - before - wait > c->times.silence / 2) forgive(c, now, now - before - wait);
         soon = lc__verdict_decide(c, now);
         beat(c, now);
-        flush(c, now);
         show_end(c);
+        flush(c, now);
     }
     lc__verdict_settle(c);
-    flush(c, lc__seconds());
     show_end(c);
+    flush(c, lc__seconds());
     leave(c);
     pthread_mutex_unlock(&c->lock);
     return NULL;
@@ -236,6 +269,18 @@ lc_status lc__coordinator_start(const char *address, int *port, int size, const 
     return LC_OK;
 }
 
+lc_status lc__coordinator_start_as(const char *address, bool others, int *port, int size, const char *secret,
+                                   const lc__control_times *times, bool *everywhere, lc__coordinator **out)
+{
+    const char *on = others && address ? lc__socket_listen_as(address) : address;
+    lc_status s = lc__coordinator_start(on, port, size, secret, times, out);
+    *everywhere = s == LC_ERR_CONFIG && others && address && strcmp(on, "*") != 0;
+    if (*everywhere) s = lc__coordinator_start("*", port, size, secret, times, out);
+    if (s == LC_ERR_STATE) return lc_fail_context(s, "another run may use the port; MASTER_PORT chooses another");
+    if (s == LC_ERR_CONFIG) return lc_fail_context(s, "MASTER_ADDR has to be an address of the host of rank 0");
+    return s;
+}
+
 static void ring(lc__coordinator *c)
 {
     uint64_t one = 1;
@@ -272,6 +317,31 @@ void lc__coordinator_last_calls(lc__coordinator *c, lc__str *out)
     pthread_mutex_lock(&c->lock);
     if (c->ended) lc__str_add(out, "%s", last_calls(c));
     pthread_mutex_unlock(&c->lock);
+}
+
+void lc__coordinator_stuck_calls(lc__coordinator *c, lc__str *out)
+{
+    pthread_mutex_lock(&c->lock);
+    double now = lc__seconds();
+    if (!c->ending && lc__calls_are_stuck(c, now)) {
+        c->asked = now;
+        lc__calls_list(c, out);
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
+bool lc__coordinator_waits(lc__coordinator *c, char who[256], char refused[256])
+{
+    pthread_mutex_lock(&c->lock);
+    bool news = c->news && c->gathering && !c->ending && !c->ended;
+    c->asked_for_word = true;
+    c->news = false;
+    if (news) {
+        lc__verdict_absent(c, who, 256);
+        memcpy(refused, c->refused, sizeof c->refused);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return news;
 }
 
 bool lc__coordinator_ended(lc__coordinator *c, int *silent)

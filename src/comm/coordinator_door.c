@@ -35,8 +35,9 @@ static void all_are_here(lc__coordinator *c, double now)
         lc__member_tell(&c->members[i], LC__FRAME_READY, head, sizeof head, here, strlen(here));
 }
 
-/* Those who wait are told at once: it may be one of those they wait for, started with something wrong. */
-static void refuse(lc__coordinator *c, lc__wire *w, const lc__frame *hello, double now, const char *why)
+/* Those who wait are told at once: it may be one of those they wait for, started with something wrong. `ends`: it is,
+ * and has proven it, so that they would wait in vain. */
+static void refuse(lc__coordinator *c, lc__wire *w, const lc__frame *hello, double now, bool ends, const char *why)
 {
     char host[LC__HOST_TEXT];
     /* It fits into the socket's buffer. */
@@ -47,6 +48,9 @@ static void refuse(lc__coordinator *c, lc__wire *w, const lc__frame *hello, doub
     if (!c->refused[0]) c->word = now;
     snprintf(c->refused, sizeof c->refused, "a rank %u (host %s) was turned away: %s", lc__get_u32(hello->data + 4),
              host, why);
+    if (!ends || c->ending) return;
+    snprintf(c->message, sizeof c->message, "%s", c->refused);
+    lc__verdict_end(c);
 }
 
 void lc__door_gather(lc__coordinator *c, double now)
@@ -69,18 +73,19 @@ static bool admit(lc__coordinator *c, lc__stranger *s, const lc__frame *f, doubl
     const lc__proof_ask its = lc__control_ask(watches ? LC__PROOF_WATCHER : LC__PROOF_RANK, s->asked, f->data),
                         ours = lc__control_ask(LC__PROOF_COORDINATOR, s->asked, f->data);
     if (!lc__proof_is(c->secret, strlen(c->secret), &its, f->data + LC__HELLO_HEAD + LC__NONCE)) {
-        refuse(c, w, f, now, "its secret is that of another run");
+        refuse(c, w, f, now, false, "its secret is that of another run");
         return false;
     }
     if (lc__proof_make(c->secret, strlen(c->secret), &ours, mine) < 0) return false;
     uint32_t rank = lc__get_u32(f->data + 4), size = lc__get_u32(f->data + 8);
     if (lc__get_u32(f->data) != LC__CONTROL_VERSION) {
-        refuse(c, w, f, now, "the run is coordinated by another version of lightc");
+        refuse(c, w, f, now, true, "the run is coordinated by another version of lightc");
         return false;
     }
     if (size != (uint32_t)c->size || rank >= size) {
-        snprintf(why, sizeof why, "the run has %d ranks, and this is rank %u of %u", c->size, rank, size);
-        refuse(c, w, f, now, why);
+        snprintf(why, sizeof why, "the run has %d ranks, and this is rank %u of %u; start all with the same numbers",
+                 c->size, rank, size);
+        refuse(c, w, f, now, true, why);
         return false;
     }
     lc__member *m = &c->members[rank];
@@ -92,7 +97,7 @@ static bool admit(lc__coordinator *c, lc__stranger *s, const lc__frame *f, doubl
     if (m->process && m->state != LC__LEFT) {
         snprintf(why, sizeof why, "rank %u has come before (host %s, process %llu)", rank, m->host,
                  (unsigned long long)m->process);
-        refuse(c, w, f, now, why);
+        refuse(c, w, f, now, false, why);
         return false;
     }
     free(m->gift);

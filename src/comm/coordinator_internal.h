@@ -4,7 +4,11 @@
  *   coordinator.c          its thread, which goes in rounds, and what its process calls
  *   coordinator_door.c     strangers, and how they become members
  *   coordinator_members.c  what members say, and what they are told
- *   coordinator_verdict.c  whether the run has ended, of what, and what everybody did last
+ *   coordinator_verdict.c  whether the run has ended, and of what
+ *   coordinator_calls.c    what everybody did last; calls that do not fit, and ranks that wait for each other
+ *
+ * Whoever connects stands at the *door*, a stranger until it has proven to know the secret; then it is a *member*. The
+ * *verdict* is why the run ends. Members whose processes have ended are *buried*: lost, once their last words are in.
  *
  * All of it is called with the coordinator's lock. */
 #ifndef LC_COMM_COORDINATOR_INTERNAL_H
@@ -42,13 +46,22 @@ typedef struct lc__member {
     char calls[LC__LAST_TEXT]; /* the last ones that it told */
     double called;             /* when; 0: never */
     bool answered;             /* that was when it was asked, at the end */
-    uint64_t begun, done;      /* calls of all ranks, as it told */
-    int peer;                  /* the other side of a send or receive that was under way; -1: none */
-    double reached;            /* when it told these three */
-    double leaving;            /* since when it makes no more calls; 0: it may */
-    uint8_t *gift;             /* what it gives to the meeting that is on */
+    bool in_call;              /* it waits in one */
+    uint64_t activity;         /* as it told: history.h */
+    double moved;              /* when that changed */
+    struct lc__under_way {     /* its oldest call that has not ended */
+        uint64_t number, collective;
+        char group[32], text[LC_COMM_CALL_TEXT];
+    } under_way;
+    double since_call;    /* since when it is that one */
+    uint64_t begun, done; /* calls of all ranks, as it told */
+    int peer;             /* the other side of a send or receive that was under way; -1: none */
+    double reached;       /* when it told these three */
+    double leaving;       /* since when it makes no more calls; 0: it may */
+    uint8_t *gift;        /* what it gives to the meeting that is on */
     size_t gift_bytes;
     uint64_t gift_number; /* 0: nothing */
+    double given;         /* when */
 } lc__member;
 
 typedef struct lc__stranger {
@@ -75,6 +88,8 @@ struct lc__coordinator {
     int silent;                        /* the rank whose silence ended the run, or -1 */
     double slept, woken;               /* for how long this process was stopped, and until when */
     double started, beat, word, asked; /* word: when those who wait are told next */
+    double compared;                   /* when calls were */
+    bool asked_for_word, news;         /* this process tells people who waits for whom; there is something to tell */
     char message[LC__END_TEXT];
     char refused[256]; /* the last that was turned away while others are waited for; "" */
     bool full;         /* this process has no descriptor for who knocks; until the next round */
@@ -118,5 +133,15 @@ void lc__verdict_settle(lc__coordinator *c);
 void lc__verdict_list(const lc__coordinator *c, const bool *is, char *text, size_t size);
 /* "ranks 2, 3 of 4": those that are waited for. */
 void lc__verdict_absent(const lc__coordinator *c, char *text, size_t size);
+
+/* ---- coordinator_calls.c ---- */
+
+void lc__calls_take(lc__member *m, const lc__frame *f, double now);
+/* The last calls of each rank, for people. */
+void lc__calls_list(const lc__coordinator *c, lc__str *out);
+/* Whether a rank has been in the same call for more than a second. */
+bool lc__calls_are_stuck(const lc__coordinator *c, double now);
+/* Ends the run where ranks make different calls, or all wait for each other. */
+void lc__calls_judge(lc__coordinator *c, double now);
 
 #endif

@@ -79,7 +79,7 @@ static void meet(lc__coordinator *c)
 }
 
 /* False: that is not what a rank sends. */
-static bool take_gift(lc__coordinator *c, lc__member *m, const lc__frame *f)
+static bool take_gift(lc__coordinator *c, lc__member *m, const lc__frame *f, double now)
 {
     if (f->n < 8 || f->n - 8 > LC__MEETING_BYTES || m->gift_number || !lc__get_u64(f->data)) return false;
     m->gift = malloc(f->n - 8 + 1);
@@ -87,6 +87,7 @@ static bool take_gift(lc__coordinator *c, lc__member *m, const lc__frame *f)
     memcpy(m->gift, f->data + 8, f->n - 8);
     m->gift_bytes = f->n - 8;
     m->gift_number = lc__get_u64(f->data);
+    m->given = now;
     meet(c);
     return true;
 }
@@ -104,10 +105,8 @@ static bool take(lc__coordinator *c, lc__member *m, const lc__frame *f, double n
         }
         return true;
     case LC__FRAME_CALLS:
-        if (f->n < 4) return false;
-        m->answered = lc__get_u32(f->data);
-        m->called = now;
-        lc__frame_text(f->data + 4, f->n - 4, m->calls, sizeof m->calls);
+        if (f->n < LC__CALLS_HEAD) return false;
+        lc__calls_take(m, f, now);
         return true;
     case LC__FRAME_REACHED:
         if (f->n < 20) return false;
@@ -124,7 +123,7 @@ static bool take(lc__coordinator *c, lc__member *m, const lc__frame *f, double n
         c->terms |= lc__get_u32(f->data);
         return true;
     case LC__FRAME_GATHER:
-        return take_gift(c, m, f);
+        return take_gift(c, m, f, now);
     case LC__FRAME_FAIL:
         if (f->n < 4) return false;
         m->own_matter = lc__get_u32(f->data);

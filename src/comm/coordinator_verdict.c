@@ -18,7 +18,7 @@
 #define ANSWER    0.2 /* seconds for ranks to tell their last calls */
 #define UNDER_WAY 1.0 /* seconds in which what a rank has sent arrives after it has left */
 #define GAVE_UP   1.0 /* seconds from when this process goes on, in which it sees who is gone since */
-enum { LISTED = 16, KINDS_OF_CALLS = 8, PLACE_TEXT = 256 };
+enum { LISTED = 16, PLACE_TEXT = 256 };
 
 /* ---- names ---- */
 
@@ -43,74 +43,6 @@ void lc__verdict_absent(const lc__coordinator *c, char *text, size_t size)
     free(absent);
 }
 
-/* ---- the last calls ---- */
-
-/* What is known of them: since when, in the second step of the end. */
-static void known_as(const lc__coordinator *c, const lc__member *m, char *text, size_t size)
-{
-    double since = m->state == LC__LOST ? m->since : c->asked;
-    if (m->answered)
-        snprintf(text, size, ":");
-    else if (!m->calls[0])
-        snprintf(text, size, ": unknown");
-    else
-        snprintf(text, size, ", as told %.1f s before the end:", since > m->called ? since - m->called : 0);
-}
-
-static bool same_calls(const lc__member *a, const lc__member *b)
-{
-    return a->answered == b->answered && !strcmp(a->calls, b->calls);
-}
-
-/* Ranks that have failed by themselves, in the same place, with nothing under way: calls are not what it is about. */
-static bool nobody_waits(const lc__coordinator *c)
-{
-    bool told = false, waits = false;
-    for (int i = 0; i < c->size; i++) {
-        told |= c->members[i].state == LC__FAILED;
-        waits |= strchr(c->members[i].calls, '>') || strcmp(c->members[i].calls, c->members[0].calls) != 0;
-    }
-    return told && !waits;
-}
-
-/* The ranks that are to blame, or all, have failed of something that others have no part in: an option, a file. */
-static bool is_own_matter(const lc__coordinator *c)
-{
-    bool some = false;
-    for (int i = 0; i < c->size; i++) some |= c->members[i].blamed;
-    for (int i = 0; i < c->size; i++) {
-        const lc__member *m = &c->members[i];
-        if ((m->blamed || !some) && !(m->state == LC__FAILED && m->own_matter)) return false;
-    }
-    return true;
-}
-
-/* Ranks that did the same stand together, so that where they differ is seen at once. */
-static void last_calls(const lc__coordinator *c, lc__str *out)
-{
-    bool *shown = calloc((unsigned)c->size, sizeof *shown), *same = calloc((unsigned)c->size, sizeof *same);
-    bool some = false;
-    for (int i = 0; i < c->size; i++) some |= c->members[i].calls[0] != 0;
-    some = some && !nobody_waits(c) && !is_own_matter(c);
-    if (some) lc__str_add(out, "the last calls of each rank (> has not ended):\n");
-    for (int i = 0, kinds = 0; i < c->size && some && shown && same; i++) {
-        char who[256], known[64];
-        int rest = 0;
-        if (shown[i]) continue;
-        if (kinds++ == KINDS_OF_CALLS) {
-            for (int k = i; k < c->size; k++) rest += !shown[k];
-            lc__str_add(out, "  and %d more ranks\n", rest);
-            break;
-        }
-        for (int k = 0; k < c->size; k++)
-            shown[k] |= same[k] = k >= i && !shown[k] && same_calls(&c->members[i], &c->members[k]);
-        lc__verdict_list(c, same, who, sizeof who);
-        known_as(c, &c->members[i], known, sizeof known);
-        lc__str_add(out, "  %s%s\n%s", who, known, c->members[i].calls);
-    }
-    free(shown), free(same);
-}
-
 /* ---- the end ---- */
 
 void lc__verdict_end(lc__coordinator *c)
@@ -133,7 +65,7 @@ static void pronounce(lc__coordinator *c)
 {
     c->ended = true;
     for (int i = 0; i < c->size; i++) c->harmless = c->harmless && !strchr(c->members[i].calls, '>');
-    last_calls(c, &c->calls);
+    lc__calls_list(c, &c->calls);
     for (int i = c->on_end ? 1 : 0; i < c->size; i++) lc__member_tell_text(&c->members[i], LC__FRAME_END, c->message);
     c->unshown = c->on_end;
 }
@@ -352,7 +284,8 @@ bool lc__verdict_decide(lc__coordinator *c, double now)
     int rank = earliest(c, LC__LOST);
     if (rank >= 0) {
         const lc__member *m = &c->members[rank];
-        if (!m->ended[0] && now - m->since < LC__OBITUARY) return true;
+        bool watched = !c->on_end; /* rank 0 hosts no coordinator where somebody watches processes */
+        if (watched && !m->ended[0] && now - m->since < LC__OBITUARY) return true;
         end_by_loss(c, rank);
         return true;
     }
@@ -364,6 +297,7 @@ bool lc__verdict_decide(lc__coordinator *c, double now)
     }
     for (int i = 0; i < c->size && !c->ending; i++) decide_about(c, i, now);
     if (!c->ending) decide_about_calls(c);
+    if (!c->ending && !c->gathering) lc__calls_judge(c, now);
     if (!c->ending && c->gathering && now - c->started > c->times.start) {
         char who[256];
         lc__verdict_absent(c, who, sizeof who);

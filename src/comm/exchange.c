@@ -49,6 +49,18 @@ static pending *pop(queue *q)
     return p;
 }
 
+/* Written by whoever has the exchange, one at a time. */
+static void note_moved(exchange *x, int64_t n)
+{
+    uint64_t before = atomic_load_explicit(&x->moved, memory_order_relaxed);
+    atomic_store_explicit(&x->moved, before + (uint64_t)n, memory_order_relaxed);
+}
+
+static uint64_t moved_so_far(void *self)
+{
+    return atomic_load_explicit(&((exchange *)self)->moved, memory_order_relaxed);
+}
+
 static int64_t bytes_of(const lc_comm_call *call)
 {
     return call->count * (int64_t)lc_dtype_size(call->dtype);
@@ -100,7 +112,7 @@ static void push(exchange *x, int to, int lane, lc__message *m, const header *h)
         int64_t taken = put(x, to, m->answers ? LC__LANE_ANSWERED : lane, data, n);
         if (!taken) return;
         if (taken < n) n = taken;
-        x->moved += (uint64_t)n;
+        note_moved(x, n);
         x->sent += n;
         if (x->peers[to].across) x->sent_across += n;
         lc__message_advance(m, taken);
@@ -181,7 +193,7 @@ static lc_status pull(exchange *x, int from, int lane, lc__message *m, const hea
             x->ops->take_answer(x->transport, from, (size_t)n);
         else
             x->ops->consume(x->transport, from, lane, (size_t)n);
-        x->moved += (uint64_t)n;
+        note_moved(x, n);
         lc__message_advance(m, n);
     }
     return LC_OK;
@@ -240,7 +252,7 @@ static lc_status combine_piece(exchange *x, const lc_comm_call *call, lc__combin
     }
     lc__message_advance(&c->mine, n);
     c->done += n;
-    x->moved += (uint64_t)n;
+    note_moved(x, n);
     *combined = n;
     return LC_OK;
 }
@@ -308,7 +320,7 @@ static lc_status combine_in_place(exchange *x, const lc_comm_call *call, bool *d
 {
     int64_t before = x->combined, own_bytes;
     LC_TRY(lc__exposed_combine(&x->exposed, call, x->tokens, x->parts, &x->combined, done));
-    x->moved += (uint64_t)(x->combined - before);
+    note_moved(x, x->combined - before);
     if (!*done) return LC_OK;
     lc__part(bytes_of(call), x->size, x->rank, &own_bytes);
     x->sent += bytes_of(call) - own_bytes + (x->size - 1) * own_bytes; /* what others took, and what they were given */
@@ -340,7 +352,7 @@ static lc_status enter(exchange *x, const lc_comm_call *call, stage next)
 static lc_status activate(exchange *x, const lc_comm_call *call)
 {
     x->active = true;
-    x->moved++;
+    note_moved(x, 1);
     x->number++;
     return enter(x, call, may_be_in_place(x, call) ? ASK : WHOLE);
 }
@@ -461,8 +473,9 @@ static void idle(void *self, int microseconds)
         return;
     }
     int64_t now = lc__now_ns();
-    if (x->moved != x->seen) x->quiet_since = now;
-    x->seen = x->moved;
+    uint64_t moved = moved_so_far(x);
+    if (moved != x->seen) x->quiet_since = now;
+    x->seen = moved;
     if (now - x->quiet_since < x->spin_ns) return;
     if (now - x->quiet_since < x->spin_ns + YIELD_NS)
         sched_yield();
@@ -476,8 +489,8 @@ static int nap(void *self, int microseconds, bool hurry)
 {
     enum { GATHER_US = 2000, ENOUGH = 768 << 10 };
     exchange *x = self;
-    uint64_t moved = x->moved - x->seen;
-    x->seen = x->moved;
+    uint64_t moved = moved_so_far(x) - x->seen;
+    x->seen += moved;
     if (!hurry && moved) return moved < ENOUGH ? GATHER_US : 0;
     x->ops->idle(x->transport, microseconds);
     return 0;
@@ -592,6 +605,7 @@ lc_status lc__exchange_new(const lc__transport_ops *ops, void *transport, void *
         .sleep = transport && ops->wants_thread ? nap : NULL,
         .expose = transport && ops->sees_files ? expose : NULL,
         .conceal = transport && ops->sees_files ? conceal : NULL,
+        .moved = transport ? moved_so_far : NULL,
     };
     return lc_comm_new(&backend, x, rank, size, out);
 }

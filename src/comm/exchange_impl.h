@@ -6,6 +6,8 @@
 #include "comm/exposed.h"
 #include "comm/schedule.h"
 
+#include <stdatomic.h>
+
 /* A call that runs. */
 typedef struct pending {
     lc_comm_call call;
@@ -40,10 +42,11 @@ typedef struct exchange {
     stage stage;
     lc__schedule schedule;
     lc__exposed exposed;
-    int64_t *tokens;      /* [size]: where the data of this collective lies (exposed.h) */
-    int64_t combined;     /* bytes of this rank's part of it */
-    uint64_t number;      /* of collectives */
-    uint64_t moved, seen; /* bytes that were handed over or taken, and how many of them `idle` or `nap` knows */
+    int64_t *tokens;        /* [size]: where the data of this collective lies (exposed.h) */
+    int64_t combined;       /* bytes of this rank's part of it */
+    uint64_t number;        /* of collectives */
+    _Atomic uint64_t moved; /* bytes that were handed over or taken */
+    uint64_t seen;          /* how many of them `idle` or `nap` knows */
     int64_t quiet_since, spin_ns;
     int64_t sent, sent_across; /* bytes, without headers; those that went to other hosts */
     peer_state *peers;         /* [size] */

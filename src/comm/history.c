@@ -17,6 +17,8 @@ void lc__history_begin(lc__history *h, uint64_t number, const lc_comm_call *call
 {
     struct lc__past_call *p = slot(h, number);
     atomic_store_explicit(&p->number, 0, memory_order_release);
+    bool direct = call->op == LC_COMM_SEND || call->op == LC_COMM_RECV;
+    atomic_store_explicit(&p->collective, direct ? 0 : ++h->collectives, memory_order_release);
     atomic_store_explicit(&p->begun, lc__now_ns(), memory_order_release);
     atomic_store_explicit(&p->count, call->count, memory_order_release);
     atomic_store_explicit(&p->op, (int)call->op, memory_order_release);
@@ -41,6 +43,7 @@ bool lc__history_get(const lc__history *h, int i, lc__call_record *out)
     if (!number) return false;
     *out = (lc__call_record){
         .number = number,
+        .collective = atomic_load_explicit(&p->collective, memory_order_acquire),
         .begun = atomic_load_explicit(&p->begun, memory_order_acquire),
         .done = atomic_load_explicit(&p->done, memory_order_acquire),
         .call = {.op = (lc_collective)atomic_load_explicit(&p->op, memory_order_acquire),
@@ -54,10 +57,36 @@ bool lc__history_get(const lc__history *h, int i, lc__call_record *out)
 
 /* ---- the last ones ---- */
 
+static void keep_oldest(struct lc__last_call *oldest, const struct lc__last_call *one)
+{
+    bool older = !oldest->record.number || one->record.begun < oldest->record.begun;
+    if (!one->record.done && older) *oldest = *one;
+}
+
+void lc__history_oldest(const lc__history *h, const char *group, struct lc__last_call *oldest)
+{
+    struct lc__last_call one = {0};
+    snprintf(one.group, sizeof one.group, "%s", group);
+    for (int i = 0; i < LC__HISTORY; i++)
+        if (lc__history_get(h, i, &one.record)) keep_oldest(oldest, &one);
+}
+
+uint64_t lc__history_activity(const lc__history *h)
+{
+    uint64_t newest = 0, ended = 0;
+    lc__call_record r;
+    for (int i = 0; i < LC__HISTORY; i++) {
+        if (!lc__history_get(h, i, &r)) continue;
+        newest = r.number > newest ? r.number : newest;
+        ended += r.done;
+    }
+    return newest * (LC__HISTORY + 1) + ended;
+}
+
 static void keep(lc__last_calls *l, const struct lc__last_call *one)
 {
     int at = l->n;
-    if (!one->record.done && (!l->stuck.record.number || one->record.begun < l->stuck.record.begun)) l->stuck = *one;
+    keep_oldest(&l->stuck, one);
     while (at > 0 && l->calls[at - 1].record.begun > one->record.begun) at--;
     if (l->n == LC__LAST_CALLS) { /* the oldest makes room */
         if (at-- == 0) return;

@@ -13,14 +13,16 @@ enum { LC__HISTORY = 32 };
 typedef struct lc__history {
     struct lc__past_call {
         atomic_ullong number;      /* from 1; 0: none, or it is being written */
+        atomic_ullong collective;  /* the same without sends and receives, which only two ranks make; 0: it is one */
         atomic_llong begun, count; /* begun: lc__now_ns */
         atomic_int op, reduce, dtype, peer;
         atomic_bool done;
     } calls[LC__HISTORY];
+    uint64_t collectives; /* of the thread that makes calls */
 } lc__history;
 
 typedef struct lc__call_record {
-    uint64_t number;
+    uint64_t number, collective;
     int64_t begun;
     bool done;
     lc_comm_call call; /* without its memory */
@@ -41,6 +43,19 @@ typedef struct lc__last_calls {
     } calls[LC__LAST_CALLS], stuck; /* calls: the oldest first; stuck.record.number 0: none */
 } lc__last_calls;
 
+/* What a rank does on its communicators ({0}; lc__comm_standing adds one, with its groups), for whoever judges whether
+ * the ranks of a run wait for each other. */
+typedef struct lc__standing {
+    lc__last_calls last;
+    uint64_t activity;              /* changes with each call that begins, is waited for or ends, and as bytes move */
+    bool waits;                     /* in a call, on a backend that says when bytes move */
+    struct lc__last_call under_way; /* the oldest call that has not ended, and may be compared with other ranks' */
+} lc__standing;
+
+/* *oldest becomes the oldest call of `h` that has not ended, if that is older. */
+void lc__history_oldest(const lc__history *h, const char *group, struct lc__last_call *oldest);
+/* A number that changes when a call begins or ends. */
+uint64_t lc__history_activity(const lc__history *h);
 void lc__last_calls_add(lc__last_calls *l, const lc__history *h, const char *group);
 /* "  12 all_reduce of 4096 f32, sum", a line each; '>' before those that have not ended. */
 void lc__last_calls_text(const lc__last_calls *l, char *text, size_t size);

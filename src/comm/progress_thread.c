@@ -291,6 +291,12 @@ static void stats(void *self, lc_comm_stats *io)
     pthread_mutex_unlock(&c->lock);
 }
 
+static uint64_t moved(void *self)
+{
+    carried *c = self;
+    return c->ops.moved(c->self);
+}
+
 void lc__progress_thread_drop(void *self)
 {
     carried *c = self;
@@ -367,6 +373,7 @@ lc_status lc__progress_thread_new(lc_comm_ops *ops, void **self)
         .idle = idle,
         .abort = abort_all,
         .stats = stats,
+        .moved = ops->moved ? moved : NULL,
     };
     return LC_OK;
 }

@@ -68,9 +68,9 @@ lc_status lc__socket_listen(const char *address, int *port, int *out)
     for (struct addrinfo *a = found; a && *out < 0; a = a->ai_next) *out = listen_on(a);
     int code = errno;
     freeaddrinfo(found);
+    lc_status status = code == EADDRINUSE ? LC_ERR_STATE : code == EADDRNOTAVAIL ? LC_ERR_CONFIG : LC_ERR_IO;
     if (*out < 0)
-        return lc_fail(LC_ERR_IO, "listening on %s, port %d: %s", address ? address : "127.0.0.1", *port,
-                       strerror(code));
+        return lc_fail(status, "listening on %s, port %d: %s", address ? address : "127.0.0.1", *port, strerror(code));
     *port = port_of(*out);
     return LC_OK;
 }

@@ -11,7 +11,8 @@
 double lc__seconds(void);
 
 /* Listens on `address` (of this host, a name or a number; NULL: loopback; "*": every interface) and *port (0: any free
- * one, which is then stored). */
+ * one, which is then stored). LC_ERR_STATE: somebody else has the port; LC_ERR_CONFIG: the address is not this host's.
+ */
 lc_status lc__socket_listen(const char *address, int *port, int *out) LC_MUST_USE;
 /* One that has come, or -1. */
 int lc__socket_accept(int listener);

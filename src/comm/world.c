@@ -190,31 +190,44 @@ static void show_end(void *ctx, const char *message, const char *calls)
     lc__str_free(&text);
 }
 
-/* Where rank 0 listens: on the address that all know, if that is one of this host; if it is that of a router before it,
- * everywhere. */
-static lc_status host_coordinator(lc__world *w, const lc__control_times *times)
+static bool is_one_of(const char *name, const char *const *list)
 {
-    bool local = w->num_nodes == 1 || lc__socket_is_loopback(w->address) || !strcmp(w->address, "localhost");
-    const char *address = w->num_nodes == 1 ? w->address : lc__socket_listen_as(w->address);
-    int port = w->port;
-    lc_status s = lc__coordinator_start(address, &port, w->size, w->secret, times, &w->coordinator);
-    if (s >= 0 || local || !strcmp(address, "*")) return s;
-    return lc__coordinator_start("*", &port, w->size, w->secret, times, &w->coordinator);
+    while (*list && strcmp(*list, name) != 0) list++;
+    return *list;
+}
+
+static void warn_of_address(const lc__world *w, const lc__world_options *o)
+{
+    char text[600];
+    snprintf(text, sizeof text, LC__EVERYWHERE, w->address);
+    if (o->say) o->say(o->ctx, text);
+}
+
+/* Whose end is to end its ranks; those that lightc starts on this machine are killed with it, and what is started by
+ * hand may go on without its shell. */
+static const char *watched_launcher(const lc__world *w)
+{
+    static const char *const launchers[] = {"mpirun", "slurm", "torchrun", NULL};
+    return is_one_of(w->launcher, launchers) ? w->launcher : NULL;
 }
 
 static lc_status meet(lc__world *w, const lc__world_options *o)
 {
-    if (w->rank == 0 && !w->hosted)
-        if (host_coordinator(w, &o->times) < 0)
-            return lc_fail_context(
-                LC_ERR_IO, "rank 0 cannot coordinate the run (another run may use the port; MASTER_PORT chooses "
-                           "another)");
+    bool everywhere = false;
+    if (w->rank == 0 && !w->hosted) {
+        int port = w->port;
+        lc_status s = lc__coordinator_start_as(w->address, w->num_nodes != 1, &port, w->size, w->secret, &o->times,
+                                               &everywhere, &w->coordinator);
+        if (s < 0) return lc_fail_context(s, "rank 0 cannot coordinate the run");
+        if (everywhere) warn_of_address(w, o);
+    }
     lc__control_options c = {.rank = w->rank,
                              .size = w->size,
-                             .address = w->address,
+                             .address = everywhere ? "127.0.0.1" : w->address, /* no host reaches itself by a router */
                              .port = w->port,
                              .secret = w->secret,
                              .times = o->times,
+                             .launcher = watched_launcher(w),
                              .told = w->told || !w->hosted,
                              .say = o->say,
                              .ctx = o->ctx};
@@ -223,7 +236,7 @@ static lc_status meet(lc__world *w, const lc__world_options *o)
         c.times.silence = FOREVER; /* it goes with this process, and may take long to show the end */
     }
     LC_TRY(lc__control_open(&c, &w->control));
-    lc__control_last_resort(w->control, w->launched);
+    lc__control_last_resort(w->control, w->hosted);
     lc__control_local_address(w->control, w->local_address, sizeof w->local_address);
     return LC_OK;
 }
@@ -240,12 +253,6 @@ static lc_status make_mpi(lc__world *w)
     if (lc_comm_rank(w->comm) == w->rank && lc_comm_size(w->comm) == w->size) return LC_OK;
     return lc_fail(LC_ERR_CONFIG, "this process is rank %d of %d to MPI, and rank %d of %d to its launcher (%s)",
                    lc_comm_rank(w->comm), lc_comm_size(w->comm), w->rank, w->size, w->launcher);
-}
-
-static bool is_one_of(const char *name, const char *const *list)
-{
-    while (*list && strcmp(*list, name) != 0) list++;
-    return *list;
 }
 
 /* The end of the run, which ends waiting for ranks that will not come. */

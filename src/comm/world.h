@@ -22,9 +22,9 @@ typedef struct lc__world {
     int local_rank, local_size; /* on this node; -1, 0: not known before all have met */
     int node_rank, num_nodes;   /* -1, 0: likewise */
     const char *launcher;       /* "none", "lightc", "mpirun", "slurm", "torchrun", "environment"; static */
-    bool hosted;                /* the launcher hosts the coordinator, not rank 0 */
+    bool hosted;                /* lightc has launched it and hosts the coordinator, not rank 0; a rank that does not
+                                   heed the end of the run may be ended */
     bool told;                  /* and it is the one of this machine, who tells people why the run has failed */
-    bool launched;              /* by lightc: a rank that does not heed the end of the run may be ended */
     char address[256];          /* of the coordinator */
     int port;
     char secret[65];

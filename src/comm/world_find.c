@@ -256,7 +256,6 @@ static lc_status find_secret(lc__world *w, const char *job)
     char text[600];
     if (given) LC_TRY(lc__control_check_secret(given));
     if (!given && drawn && strlen(drawn) >= 16 && strlen(drawn) < sizeof w->secret) given = drawn;
-    w->launched = variable("LIGHTC_SECRET");
     if (given) {
         snprintf(w->secret, sizeof w->secret, "%s", given);
         return LC_OK;

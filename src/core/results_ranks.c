@@ -43,11 +43,11 @@ static void move_entry(lc__results *r, int i, int to)
     r->e[to] = e;
 }
 
-static lc_status take(lc_trainer *t, lc__results *r, const sent *s, const char *name, int to)
+static lc_status take(lc__results *r, const sent *s, const char *name, int to)
 {
     lc__logged *e = lc__results_find(r, name, (lc_hook)s->hook, (int)s->loader);
     if (!e) {
-        e = lc__results_add(t, r, name, (lc_hook)s->hook, (int)s->loader, &s->args, s->on_step, s->on_epoch);
+        e = lc__results_add(r, name, (lc_hook)s->hook, (int)s->loader, &s->args, s->on_step, s->on_epoch);
         if (!e) return LC_ERR_MEMORY;
         e->of_metric = s->of_metric;
     }
@@ -58,13 +58,13 @@ static lc_status take(lc_trainer *t, lc__results *r, const sent *s, const char *
     return LC_OK;
 }
 
-static lc_status unpack(lc_trainer *t, lc__results *r, const char *text, size_t n)
+static lc_status unpack(lc__results *r, const char *text, size_t n)
 {
     int to = 0;
     for (size_t at = 0; at < n; to++) {
         sent s;
         memcpy(&s, text + at, sizeof s);
-        LC_TRY(take(t, r, &s, text + at + sizeof s, to));
+        LC_TRY(take(r, &s, text + at + sizeof s, to));
         at += sizeof s + (size_t)s.length;
     }
     r->cursor = 0;
@@ -89,7 +89,7 @@ lc_status lc__share_names(lc_trainer *t, lc__results *r, const lc__source *sourc
     char *all = status >= 0 && t->rank != from ? malloc((size_t)n + 1) : text.s;
     if (status >= 0 && n && !all) status = lc_fail(LC_ERR_MEMORY, "out of memory: the names of logged values");
     if (status >= 0 && n) status = lc_comm_broadcast(t->comm, all, n, LC_U8, from, NULL);
-    if (status >= 0 && n && empty) status = unpack(t, r, all, (size_t)n);
+    if (status >= 0 && n && empty) status = unpack(r, all, (size_t)n);
     if (t->rank != from) free(all);
     lc__str_free(&text);
     return status;

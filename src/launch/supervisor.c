@@ -88,7 +88,7 @@ static void add_meeting(const supervisor *s, lc__str *out)
         if ((value = lc__time_variable(s->plan, i, &name)) > 0) lc__str_add(out, "%s=%.9g\n", name, value);
     if (s->coordinator) lc__str_add(out, "LIGHTC_COORDINATED=1\n");
     lc__str_add(out, "MASTER_ADDR=%s\nMASTER_PORT=%d\nLIGHTC_SECRET=%s\n",
-                s->plan->address ? s->plan->address : "127.0.0.1", s->port, s->key);
+                s->plan->address && !s->everywhere ? s->plan->address : "127.0.0.1", s->port, s->key);
 }
 
 /* Also those that are empty now, so that none of an outer run goes along. And mpirun is to pass on what Ctrl-Z does,
@@ -189,6 +189,22 @@ static void signal_all(supervisor *s, int sig)
         }
 }
 
+/* Who interrupts a run that hangs wants to know where; the ranks may have no time left to say it. */
+static void note_stuck_calls(supervisor *s)
+{
+    lc__str_clear(&s->calls);
+    if (s->coordinator) lc__coordinator_stuck_calls(s->coordinator, &s->calls);
+}
+
+/* For whom the ranks wait: rank 0 may be one of those. */
+static void say_who_waits(const supervisor *s)
+{
+    char who[256], refused[256];
+    if (s->coordinator && !s->signal && lc__coordinator_waits(s->coordinator, who, refused))
+        lc__show_line(2, "waiting for %s at %s, port %d%s%s", who, s->plan->address ? s->plan->address : "127.0.0.1",
+                      s->port, *refused ? "; " : "", refused);
+}
+
 static void take_signals(supervisor *s)
 {
     struct signalfd_siginfo info;
@@ -203,6 +219,7 @@ static void take_signals(supervisor *s)
         }
         if (info.ssi_signo == SIGHUP && s->signal) continue; /* from the kernel and the shell; mpirun would not wait */
         if (info.ssi_signo != SIGUSR1) s->signal = (int)info.ssi_signo;
+        if (info.ssi_signo != SIGUSR1) note_stuck_calls(s);
         signal_all(s, (int)info.ssi_signo);
     }
 }
@@ -305,6 +322,7 @@ static void wait_for_all(supervisor *s)
     while (any_left(s)) {
         take_signals(s);
         reap(s);
+        say_who_waits(s);
         heed_end(s);
         if (s->deadline > 0 && lc__seconds() > s->deadline) end_those_left(s);
     }
@@ -322,10 +340,21 @@ static int as_exit_status(int status)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+/* Who ends in good order after a signal, as a training does, was not stuck. */
+static bool ended_by_themselves(const supervisor *s)
+{
+    bool all = !s->plan->hosts;
+    for (int i = 0; i < s->n; i++) all = all && WIFEXITED(s->children[i].status);
+    return all;
+}
+
 static lc_status stopped(supervisor *s)
 {
     const child *first = lc__child_of_rank(s, 0);
-    lc_status status = lc_fail(LC_ERR_INTERRUPTED, "stopped by signal %d (%s)", s->signal, strsignal(s->signal));
+    char why[80];
+    snprintf(why, sizeof why, "stopped by signal %d (%s)", s->signal, strsignal(s->signal));
+    if (!ended_by_themselves(s)) lc__supervisor_show_calls(s, why);
+    lc_status status = lc_fail(LC_ERR_INTERRUPTED, "%s", why);
     lc__note_signal(s->signal);
     /* Rank 0 has said so, if it ended by itself as lc_exit_status has it. */
     bool by_itself = first && !s->plan->hosts && WIFEXITED(first->status);
@@ -355,13 +384,10 @@ static lc_status run_once(supervisor *s, int *exit_status)
     s->port = p->port;
     lc__str_clear(&s->calls);
     if (p->node <= 0) {
-        const char *address = p->address ? lc__socket_listen_as(p->address) : NULL;
-        status = lc__coordinator_start(address, &s->port, s->size, s->key, &p->times, &s->coordinator);
-        if (status < 0 && p->port && strstr(lc_error_message(), strerror(EADDRINUSE)))
-            return lc_fail_context(status,
-                                   "node 0 cannot coordinate the run (another run may use the port; MASTER_PORT "
-                                   "chooses another)");
-        LC_TRY(status);
+        status = lc__coordinator_start_as(p->address, p->address != NULL, &s->port, s->size, s->key, &p->times,
+                                          &s->everywhere, &s->coordinator);
+        if (status < 0) return lc_fail_context(status, "node 0 cannot coordinate the run");
+        if (s->everywhere) lc__show_line(2, LC__EVERYWHERE, p->address);
     }
     for (int i = 0; i < s->n && status >= 0; i++) status = start(s, i);
     if (status < 0) {

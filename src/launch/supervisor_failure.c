@@ -50,8 +50,7 @@ static void show_kept(const supervisor *s, int rank)
     if (rank >= 0 && rank < s->size) show_output(s, s->kept[rank], rank);
 }
 
-/* Shows the last calls, and leaves them in a file for whoever has no terminal to look at any more. */
-static void show_calls(const supervisor *s, const char *why)
+void lc__supervisor_show_calls(const supervisor *s, const char *why)
 {
     char path[4200];
     if (!s->calls.n || s->calls.failed) return;
@@ -115,7 +114,7 @@ lc_status lc__supervisor_failure(supervisor *s)
         show_kept(s, *why ? rank : s->blame.rank);
     else if (named || unmet) /* else it is no rank's own matter, and rank 0's output is on the screen */
         show_output(s, c->output, c->place.rank);
-    if (!unmet) show_calls(s, why);
+    if (!unmet) lc__supervisor_show_calls(s, why);
     lc__process_status(c->status, how, sizeof how);
     if (!unmet) return lc_fail(LC_ERR_PEER, "%s", why);
     if (s->plan->hosts && s->blame.status >= 0) {

@@ -40,6 +40,7 @@ typedef struct supervisor {
     lc__coordinator *coordinator;
     lc__str calls; /* the last ones of each rank, of a run that has failed */
     int port;
+    bool everywhere; /* it listens on every interface, as it does not have the address that others know it by */
     int exec_error;  /* of the program; 0: none */
     int signal;      /* SIGINT, SIGTERM or SIGHUP, passed on */
     int culprit;     /* index of the child that is to blame; -1: none */
@@ -63,6 +64,9 @@ void lc__end_forwarders(const supervisor *s);
 
 /* ---- supervisor_failure.c, supervisor_next.c ---- */
 
+/* Shows the last calls, if there are any, and leaves them in a file, with why the run has ended, for whoever has no
+ * terminal to look at any more. */
+void lc__supervisor_show_calls(const supervisor *s, const char *why);
 /* What ended the run, as an error; with what the rank that is to blame has printed. Behind the end of all children. */
 lc_status lc__supervisor_failure(supervisor *s) LC_MUST_USE;
 /* Behind that: those that are left are who starts next, unless there is nobody else. */

@@ -62,9 +62,11 @@ lc_status lc__processes_join(void **self, const lc_strategy_request *r)
         if (s >= 0 && (s = check_number(d->world, r)) < 0) {
             char why[1024];
             lc__copy_message(why, sizeof why);
-            if (d->world->control) lc__control_fail(d->world->control, why);
+            if (d->world->control) lc__control_fail_and_wait(d->world->control, why);
+            bool told = lc_error_is_told();
             lc__world_leave(d->world);
             s = lc_fail(s, "%s", why);
+            if (told) lc__note_told();
         }
         if (s >= 0 && d->world->control)
             lc__control_terms(d->world->control,

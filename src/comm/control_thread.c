@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A thread in each rank that beats, listens for the end of the run, and ends this process if nobody else does.
+ *
+ * The run ends once, here as everywhere: by the coordinator's word, or because the coordinator is gone. */
+#define _GNU_SOURCE /* pthread_timedjoin_np */
+#include "comm/control_rank.h"
+#include "comm/history.h"
+#include "comm/socket.h"
+#include "core/status.h"
+#include "core/thread.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PROMPT     0.1 /* seconds between two messages about progress, at least */
+#define LEAVE_TIME 1.0 /* seconds for the goodbye */
+enum { LAST_SAY = 1 }; /* seconds for people to be told by a process that ends */
+
+/* ---- the end of the run; with the lock ---- */
+
+static void end_run(lc__control *c, const char *text)
+{
+    if (c->ended) return;
+    c->ended = true;
+    c->ended_at = lc__seconds();
+    snprintf(c->message, sizeof c->message, "%s", text);
+    for (int i = 0; i < LC__WATCHED; i++)
+        if (c->watched[i]) lc_comm_abort(c->watched[i], c->message);
+    pthread_cond_broadcast(&c->changed);
+}
+
+lc_status lc__control_fail_ended(const lc__control *c)
+{
+    lc_status s = lc_fail(LC_ERR_PEER, "%s", c->message);
+    if (c->by_word && c->options.told) lc__note_told();
+    return s;
+}
+
+/* The connection is over. Whether that ends the run depends on what was said before. */
+static void disconnect(lc__control *c, const char *how)
+{
+    char text[LC__END_TEXT];
+    lc__wire_release(&c->wire);
+    if (!c->over && !c->closing && c->welcome) {
+        snprintf(text, sizeof text, "%s is gone: %s", c->coordinator, how);
+        end_run(c, text);
+    }
+    c->over = true;
+    pthread_cond_broadcast(&c->changed);
+}
+
+/* How far it is in the calls of all ranks: what is watched first. */
+static void tell_reach(lc__control *c)
+{
+    uint8_t head[20];
+    if (!c->watched[0] || c->wire.fd < 0) return;
+    const lc__comm_reach r = lc__comm_reached(c->watched[0]);
+    lc__put_u64(head, r.begun);
+    lc__put_u64(head + 8, r.done);
+    lc__put_u32(head + 16, (uint32_t)r.peer);
+    (void)lc__wire_put(&c->wire, LC__FRAME_REACHED, head, sizeof head, NULL, 0);
+}
+
+void lc__control_tell_calls(lc__control *c, bool answer, double now)
+{
+    lc__standing s = {0};
+    const struct lc__last_call *one = &s.under_way;
+    char call[LC_COMM_CALL_TEXT] = "", last[LC__LAST_TEXT], text[LC__CALLS_TEXT];
+    uint8_t head[LC__CALLS_HEAD];
+    for (int i = 0; i < LC__WATCHED; i++)
+        if (c->watched[i]) lc__comm_standing(c->watched[i], &s);
+    if (one->record.number) lc_comm_call_text(&one->record.call, call, sizeof call);
+    lc__last_calls_text(&s.last, last, sizeof last);
+    int n = snprintf(text, sizeof text, "%s\n%s\n%s", one->group, call, last);
+    c->called = now;
+    lc__put_u32(head, answer);
+    lc__put_u32(head + 4, s.waits);
+    lc__put_u64(head + 8, s.activity);
+    lc__put_u64(head + 16, one->record.number);
+    lc__put_u64(head + 24, one->record.collective);
+    if (c->wire.fd >= 0) (void)lc__wire_put(&c->wire, LC__FRAME_CALLS, head, sizeof head, text, (size_t)n);
+    tell_reach(c);
+}
+
+/* ---- what the coordinator says; with the lock ---- */
+
+static void take_gifts(lc__control *c, const lc__frame *f)
+{
+    size_t all = c->gift_bytes * (size_t)c->options.size;
+    if (!c->gifts || f->n < 8 || lc__get_u64(f->data) != c->meeting || f->n - 8 != all) return;
+    if (all) memcpy(c->gifts, f->data + 8, all);
+    c->met = true;
+    pthread_cond_broadcast(&c->changed);
+}
+
+static void take_ready(lc__control *c, const lc__frame *f)
+{
+    char host[LC__HOST_TEXT] = "?";
+    uint32_t rank = f->n >= 4 ? lc__get_u32(f->data) : UINT32_MAX;
+    if (f->n > 4) lc__frame_text(f->data + 4, f->n - 4, host, sizeof host);
+    if (rank < (uint32_t)c->options.size)
+        snprintf(c->coordinator, sizeof c->coordinator, "rank %u (host %s), which coordinates the run,", rank, host);
+    else
+        snprintf(c->coordinator, sizeof c->coordinator, "the process that coordinates the run (host %s)", host);
+    c->ready = true;
+    pthread_cond_broadcast(&c->changed);
+}
+
+/* The first word is the coordinator's; this rank then says who it is, and proves it. */
+static bool take_challenge(lc__control *c, const lc__frame *f)
+{
+    char host[LC__HOST_TEXT] = "";
+    if (f->n != LC__CHALLENGE_BYTES || c->greeted) return false;
+    c->greeted = true;
+    memcpy(c->asked, f->data + 8, sizeof c->asked);
+    gethostname(host, sizeof host - 1);
+    return lc__control_answer(&c->options, LC__PROOF_RANK, host, f, c->hello, c->doubt) &&
+           lc__wire_put(&c->wire, LC__FRAME_HELLO, c->hello, sizeof c->hello, NULL, 0);
+}
+
+/* From here on the other end is believed. */
+static bool take_welcome(lc__control *c, const lc__frame *f)
+{
+    const char *secret = c->options.secret;
+    const lc__proof_ask ask = lc__control_ask(LC__PROOF_COORDINATOR, c->asked, c->hello);
+    if (!c->greeted || f->n != LC__PROOF || !lc__proof_is(secret, strlen(secret), &ask, f->data)) {
+        snprintf(c->doubt, sizeof c->doubt, "it does not know the run's secret");
+        return false;
+    }
+    c->welcome = true;
+    pthread_cond_broadcast(&c->changed);
+    c->wire.limit = (size_t)c->options.size * LC__MEETING_BYTES + 64;
+    return true;
+}
+
+/* Of whoever has not proven to know the secret. False: a coordinator does not say that. */
+static bool take_unproven(lc__control *c, const lc__frame *f)
+{
+    switch (f->kind) {
+    case LC__FRAME_CHALLENGE:
+        return take_challenge(c, f);
+    case LC__FRAME_REFUSED:
+        lc__frame_text(f->data, f->n, c->refused, sizeof c->refused);
+        return true;
+    case LC__FRAME_WELCOME:
+        return take_welcome(c, f);
+    default:
+        return false;
+    }
+}
+
+static void take(lc__control *c, const lc__frame *f)
+{
+    char text[LC__END_TEXT];
+    switch (f->kind) {
+    case LC__FRAME_WAITING:
+        lc__frame_text(f->data, f->n, c->waiting, sizeof c->waiting);
+        pthread_cond_broadcast(&c->changed);
+        break;
+    case LC__FRAME_READY:
+        take_ready(c, f);
+        break;
+    case LC__FRAME_GATHERED:
+        take_gifts(c, f);
+        break;
+    case LC__FRAME_ASK:
+        lc__control_tell_calls(c, true, lc__seconds());
+        break;
+    case LC__FRAME_END:
+        lc__frame_text(f->data, f->n, text, sizeof text);
+        end_run(c, text);
+        c->by_word = c->over = true;
+        break;
+    case LC__FRAME_BYE: /* the others have gone on without it: so does this rank */
+        c->over = true;
+        break;
+    default:
+        break;
+    }
+}
+
+static void listen_to(lc__control *c)
+{
+    lc__frame f;
+    int got = 0;
+    bool open = lc__wire_fill(&c->wire);
+    c->heard = lc__seconds();
+    while ((got = lc__wire_next(&c->wire, &f)) > 0) {
+        if (c->welcome)
+            take(c, &f);
+        else if (!take_unproven(c, &f))
+            got = -1;
+        if (got < 0) break;
+    }
+    if (got < 0 && !c->welcome && !c->doubt[0]) snprintf(c->doubt, sizeof c->doubt, "what it sends is not understood");
+    if (got < 0)
+        disconnect(c, "what it sends is not understood");
+    else if (!open || c->over)
+        disconnect(c, "the connection is gone");
+}
+
+/* ---- the thread; with the lock ---- */
+
+/* Whether there is progress to be told without waiting for the next heartbeat. */
+static bool has_news(const lc__control *c, double now)
+{
+    return c->reports != c->told && (!c->told || now - c->beat >= PROMPT);
+}
+
+void lc__control_beat(lc__control *c, double now)
+{
+    uint8_t head[16];
+    if (c->wire.fd < 0 || !c->welcome || c->closing) return;
+    if (now - c->beat < c->options.times.heartbeat && !has_news(c, now)) return;
+    c->beat = now;
+    if (lc__wire_pending(&c->wire)) return; /* what waits says as much */
+    c->told = c->reports;
+    lc__put_u64(head, c->reports);
+    lc__put_u64(head + 8, (uint64_t)c->step);
+    (void)lc__wire_put(&c->wire, LC__FRAME_BEAT, head, sizeof head, c->where, strlen(c->where));
+    if (now - c->called >= c->options.times.heartbeat) lc__control_tell_calls(c, false, now);
+}
+
+static void flush(lc__control *c)
+{
+    if (c->wire.fd < 0) return;
+    if (!lc__wire_flush(&c->wire))
+        disconnect(c, "the connection is gone");
+    else if (c->closing && !lc__wire_pending(&c->wire))
+        (void)shutdown(c->wire.fd, SHUT_WR); /* the coordinator answers by closing its end */
+}
+
+bool lc__control_tell(lc__control *c, lc__frame_kind kind, const void *head, size_t head_bytes, const void *data,
+                      size_t n)
+{
+    uint64_t one = 1;
+    if (c->wire.fd < 0) return true;
+    if (!lc__wire_put(&c->wire, kind, head, head_bytes, data, n)) return false;
+    (void)lc__wire_flush(&c->wire); /* the thread sees what goes wrong */
+    (void)!write(c->wake, &one, sizeof one);
+    return true;
+}
+
+/* A launcher that was killed can end nobody. */
+static void miss_launcher(lc__control *c)
+{
+    const uint8_t head[4] = {0};
+    char why[128];
+    bool may = c->options.launcher && c->welcome && !c->closing && !c->ended && !c->orphaned;
+    if (!may || getppid() == c->parent) return;
+    c->orphaned = true;
+    snprintf(why, sizeof why, "the process that started it (%s) is gone", c->options.launcher);
+    (void)lc__control_tell(c, LC__FRAME_FAIL, head, sizeof head, why, strlen(why));
+}
+
+/* It may never come back: whoever is told may be a terminal that is stopped, or a pipe that nobody reads. */
+static void *say_end(void *arg)
+{
+    const lc__control *c = arg;
+    c->options.say(c->options.ctx, c->message); /* which does not change any more */
+    return NULL;
+}
+
+/* The lock is free meanwhile, for who still waits for the end. */
+static void end_process(lc__control *c)
+{
+    pthread_t thread;
+    pthread_mutex_unlock(&c->lock);
+    if (c->options.say && lc__thread_create(&thread, say_end, c) == 0) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += LAST_SAY;
+        (void)pthread_timedjoin_np(thread, NULL, &until);
+    }
+    _exit(1);
+}
+
+static void judge(lc__control *c, double now)
+{
+    miss_launcher(c);
+    char how[128];
+    const lc__control_times *t = &c->options.times;
+    if (c->wire.fd >= 0 && c->welcome && !c->closing && now - c->heard > t->silence) {
+        snprintf(how, sizeof how,
+                 "nothing was heard from it for %.3g s: it is stopped, or its host or the network is gone",
+                 now - c->heard);
+        disconnect(c, how);
+    }
+    if (c->ended && c->process_exit && !c->closing && now - c->ended_at > t->grace) end_process(c);
+}
+
+void *lc__control_serve(void *arg)
+{
+    lc__control *c = arg;
+    const lc__control_times *t = &c->options.times;
+    double tick = t->heartbeat < t->silence / 4 ? t->heartbeat : t->silence / 4;
+    pthread_mutex_lock(&c->lock);
+    for (;;) {
+        double now = lc__seconds();
+        uint64_t rung;
+        lc__control_beat(c, now);
+        flush(c);
+        if (c->closing && (c->wire.fd < 0 || now - c->closing_at > LEAVE_TIME)) break;
+        struct pollfd p[2] = {
+            {.fd = c->wake, .events = POLLIN},
+            {.fd = c->wire.fd, .events = (short)(POLLIN | (lc__wire_pending(&c->wire) ? POLLOUT : 0))}};
+        double due = c->beat + (c->reports == c->told ? t->heartbeat : PROMPT) - now;
+        double wait = due > 0 && due < tick ? due : tick;
+        pthread_mutex_unlock(&c->lock);
+        int some = poll(p, 2, (int)(wait * 1000) + 1);
+        pthread_mutex_lock(&c->lock);
+        if (some > 0 && p[0].revents) (void)!read(c->wake, &rung, sizeof rung);
+        if (some > 0 && p[1].revents & ~POLLOUT && c->wire.fd >= 0) listen_to(c);
+        double woken = lc__seconds(), slept = woken - now - wait;
+        if (slept > t->silence / 2) /* this process was stopped, and the coordinator with it, perhaps */
+            c->heard = c->heard + slept < woken ? c->heard + slept : woken;
+        judge(c, woken);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return NULL;
+}
