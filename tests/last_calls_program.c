@@ -2,10 +2,11 @@
 /* What test_last_calls.c starts as ranks: some calls on the world, some on a group of it, then rank --on ends in a way,
  * or makes another call than the others, who wait for it:
  *
- * last_calls_program [options of the trainer] --act kill|stop|hang|idle|differ|fail|leave|end|forget --on RANK --dir
- * DIR (fail: -1 is all; idle: it makes no call at all; leave: it ends well; end: so, without lc_comm_free; forget: all
- * do so, the others later; roots, receives: ranks wait for each other; call, compute: all goes well, and takes
- * --seconds)
+ * last_calls_program [options of the trainer] --act kill|stop|hang|idle|differ|fail|leave|end|forget|child|orphan --on
+ * RANK --dir DIR (fail: -1 is all; idle: it makes no call at all; leave: it ends well; end: so, without lc_comm_free;
+ * forget: all do so, the others later; roots, receives: ranks wait for each other; call, compute: all goes well, and
+ * takes --seconds; child: a child of it does what only a rank should, and it goes on; orphan: it is killed, and a child
+ * of it lives on for a minute)
  *
  * Leaves DIR/rank-N when rank N has come to that place. */
 #include <lightc/comm.h>
@@ -17,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* With SLOW_ERRORS in the environment, what goes to the standard error comes late, as on a machine that is busy. In
@@ -89,6 +91,25 @@ static lc_status wait_for_each_other(const settings *s, lc_comm *world)
     return lc_comm_recv(world, x, 4, LC_F32, (rank + 1) % size, NULL);
 }
 
+/* It communicates, frees what it has, and ends with the error of that, which nobody but people is to hear of. */
+static lc_status have_a_child(lc_comm *world)
+{
+    int status = 0;
+    float x = 1;
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        lc_status s = lc_comm_all_reduce(world, &x, &x, 1, LC_F32, LC_COMM_SUM, NULL);
+        char why[256];
+        snprintf(why, sizeof why, "%s", lc_error_message());
+        lc_comm_free(world);
+        (void)!lc_fail(s, "%s", why);
+        _exit(s == LC_ERR_STATE && strstr(why, "child") ? lc_exit_status(s) : 9);
+    }
+    if (waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 1) return LC_OK;
+    return lc_fail(LC_ERR_STATE, "the child of a rank ended with %d", status);
+}
+
 static lc_status talk(const settings *s, lc_comm *world)
 {
     float x[100] = {0};
@@ -104,6 +125,12 @@ static lc_status talk(const settings *s, lc_comm *world)
     if (is(s, "compute")) return compute(s, world);
     if (is(s, "roots") || is(s, "receives")) return wait_for_each_other(s, world);
     if (is(s, "fail") && (s->on < 0 || rank == s->on)) return lc_fail(LC_ERR_IO, "the disk of a rank is gone");
+    if (is(s, "child")) {
+        if (rank == s->on) LC_TRY(have_a_child(world));
+        LC_TRY(lc_comm_all_reduce(group, x, x, 11, LC_F32, LC_COMM_MAX, NULL));
+        lc_comm_free(group);
+        return LC_OK;
+    }
     if (is(s, "leave")) lc_comm_free(group);
     if (is(s, "leave") || is(s, "end")) return rank == s->on ? LC_OK : lc_comm_barrier(world, NULL);
     if (is(s, "forget")) {
@@ -112,7 +139,11 @@ static lc_status talk(const settings *s, lc_comm *world)
     }
     if (rank == s->on) {
         if (!is(s, "differ")) usleep(1200000); /* a heartbeat tells the calls */
-        if (is(s, "kill")) raise(SIGKILL);
+        if (is(s, "orphan") && fork() == 0) {
+            sleep(60);
+            _exit(0);
+        }
+        if (is(s, "kill") || is(s, "orphan")) raise(SIGKILL);
         if (is(s, "stop")) raise(SIGSTOP);
         while (is(s, "hang")) pause();
         return lc_comm_broadcast(world, x, 5, LC_F32, 0, NULL);

@@ -329,4 +329,31 @@ TEST(without_a_supervisor)
     CHECK_CONTAINS(at, CALLS THEN WAITING "  rank 1, as told ");
 }
 
+/* ---- children of ranks ---- */
+
+/* Nothing that one does is done in the rank's place. */
+TEST(a_child_of_a_rank_is_none)
+{
+    static run runs[WAYS];
+    for (int k = 0; k < WAYS; k++)
+        if (is_there(k)) begin(&runs[k], k, "child", "");
+    for (int k = 0; k < WAYS; k++)
+        if (is_there(k) && finish(&runs[k]) != 0) TEST_FAIL("%s: %s", ways[k].name, runs[k].err);
+}
+
+/* The connections of a rank end with it, whoever else has them. */
+TEST(a_rank_that_leaves_a_child_is_missed_at_once)
+{
+    static run runs[WAYS];
+    for (int k = 0; k < WAYS; k++)
+        if (is_there(k)) begin(&runs[k], k, "orphan", "--silence_timeout 50");
+    for (int k = 0; k < WAYS; k++) {
+        if (!is_there(k)) continue;
+        CHECK(finish(&runs[k]) != 0);
+        CHECK(runs[k].took < 45);
+        CHECK_CONTAINS(runs[k].err, "error: rank 1 (host ");
+        if (strstr(runs[k].err, "nothing was heard")) TEST_FAIL("%s: %s", ways[k].name, runs[k].err);
+    }
+}
+
 TEST_MAIN

@@ -6,6 +6,7 @@
 #include "comm/history.h"
 #include "comm/progress_thread.h"
 #include "comm/schedule_impl.h"
+#include "core/at_fork.h"
 #include "core/clock.h"
 #include "core/status.h"
 
@@ -39,14 +40,16 @@ struct lc_comm {
     int announcer;        /* comm_internal.h; -1: nobody */
     pthread_mutex_t lock; /* of the groups split from this one, which an abort from another thread walks */
     lc_comm *parent, *groups, *next;
-    bool aborted;          /* with the lock: groups that are split from now on are, too */
-    char reason[1024];     /* of that */
-    bool carried;          /* by a thread (progress_thread.h) */
-    int splits;            /* how often it was split */
-    char name[32];         /* of a group: "1.0" is color 0 of the first split, "1.0/2.1" a group of that */
-    bool shortened;        /* that is only a part of it, and others may have the same */
-    atomic_ullong waits;   /* how often the rank has begun, and ended, to wait: odd while it does */
-    atomic_bool over;      /* `failed` is set */
+    bool aborted;        /* with the lock: groups that are split from now on are, too */
+    char reason[1024];   /* of that */
+    bool carried;        /* by a thread (progress_thread.h) */
+    int splits;          /* how often it was split */
+    char name[32];       /* of a group: "1.0" is color 0 of the first split, "1.0/2.1" a group of that */
+    bool shortened;      /* that is only a part of it, and others may have the same */
+    atomic_ullong waits; /* how often the rank has begun, and ended, to wait: odd while it does */
+    atomic_bool over;    /* `failed` is set */
+    lc__at_fork forked;
+    bool a_child_s;        /* this process is a child of the rank, and has no part in it */
     void (*instead)(void); /* of freeing it; NULL: it is freed */
     lc__comm_memory *memories;
     lc_status (*explain)(void *ctx, lc_status loss);
@@ -56,6 +59,17 @@ struct lc_comm {
 };
 
 /* ---- making one ---- */
+
+/* Memory is shared with the parent and its peers still, and threads are not there. */
+static void let_go(void *self)
+{
+    lc_comm *c = self;
+    pthread_mutex_init(&c->lock, NULL);
+    c->a_child_s = true;
+    c->failed = LC_ERR_STATE;
+    snprintf(c->message, sizeof c->message, "this process is a child of rank %d, and cannot communicate in its place",
+             c->rank);
+}
 
 lc_status lc__comm_check_ranks(int rank, int size)
 {
@@ -107,6 +121,8 @@ lc_status lc_comm_new(const lc_comm_ops *given, void *self, int rank, int size, 
     c->size = size;
     c->announcer = -1;
     pthread_mutex_init(&c->lock, NULL);
+    c->forked = (lc__at_fork){.let_go = let_go, .self = c};
+    lc__at_fork_add(&c->forked);
     *out = c;
     return LC_OK;
 }
@@ -143,7 +159,9 @@ void lc_comm_free(lc_comm *c)
         c->instead();
         return;
     }
+    if (c->a_child_s) return;
     leave_parent(c);
+    lc__at_fork_remove(&c->forked);
     c->ops.free(c->self); /* until then a thread of it may use that memory */
     lc__comm_memory_release(c->memories);
     pthread_mutex_destroy(&c->lock);
@@ -207,7 +225,7 @@ const char *lc_collective_name(lc_collective op)
 
 void lc__comm_give_up(lc_comm *c, const char *why)
 {
-    if (!c) return;
+    if (!c || c->a_child_s) return;
     if (c->ops.abort) c->ops.abort(c->self, why);
     atomic_store(&c->over, true);
     if (c->failed >= 0) {
@@ -324,7 +342,7 @@ static void note_wait(lc_comm *c)
 
 void lc_comm_abort(lc_comm *c, const char *why)
 {
-    if (!c) return;
+    if (!c || c->a_child_s) return;
     if (!why) why = "it was aborted, and no reason was given";
     if (c->ops.abort) c->ops.abort(c->self, why);
     pthread_mutex_lock(&c->lock);

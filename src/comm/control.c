@@ -23,6 +23,7 @@ enum { TRIES = 4 };
 
 static void control_free(lc__control *c)
 {
+    lc__at_fork_remove(&c->forked);
     lc__wire_release(&c->wire);
     if (c->wake >= 0) close(c->wake);
     pthread_mutex_destroy(&c->lock);
@@ -92,6 +93,27 @@ static lc_status await_all(lc__control *c, double until)
                    o->address, o->port, o->times.start);
 }
 
+static void init_locks(lc__control *c)
+{
+    pthread_condattr_t steady;
+    pthread_condattr_init(&steady);
+    pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->changed, &steady);
+    pthread_condattr_destroy(&steady);
+}
+
+/* A child of this process is no rank: whatever it does, it says nothing here, and the connection ends with the rank. */
+static void let_go(void *self)
+{
+    lc__control *c = self;
+    init_locks(c);
+    if (c->wire.fd >= 0) close(c->wire.fd);
+    if (c->wake >= 0) close(c->wake);
+    c->wire.fd = c->wake = -1;
+    c->over = c->alone = true;
+}
+
 static lc_status begin(lc__control *c, const lc__control_options *o, double until)
 {
     c->options = *o;
@@ -109,6 +131,8 @@ static lc_status begin(lc__control *c, const lc__control_options *o, double unti
     int code = lc__thread_create(&c->thread, lc__control_serve, c);
     if (code) return lc_fail(LC_ERR_MEMORY, "a thread for the control channel: %s", strerror(code));
     c->started = true;
+    c->forked = (lc__at_fork){.let_go = let_go, .self = c};
+    lc__at_fork_add(&c->forked);
     return LC_OK;
 }
 
@@ -122,14 +146,9 @@ static void end(lc__control *c)
 
 static lc__control *control_new(void)
 {
-    pthread_condattr_t steady;
     lc__control *c = calloc(1, sizeof *c);
     if (!c) return NULL;
-    pthread_condattr_init(&steady);
-    pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
-    pthread_mutex_init(&c->lock, NULL);
-    pthread_cond_init(&c->changed, &steady);
-    pthread_condattr_destroy(&steady);
+    init_locks(c);
     c->wake = c->wire.fd = -1;
     c->step = -1;
     c->parent = getppid();
@@ -390,6 +409,6 @@ void lc__control_close(lc__control *c)
     say_goodbye(c, NULL, 0);
     pthread_mutex_unlock(&c->lock);
     (void)!write(c->wake, &one, sizeof one);
-    pthread_join(c->thread, NULL);
+    if (!c->alone) pthread_join(c->thread, NULL);
     control_free(c);
 }

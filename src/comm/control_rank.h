@@ -4,6 +4,7 @@
 #define LC_COMM_CONTROL_RANK_H
 
 #include "comm/control_internal.h"
+#include "core/at_fork.h"
 
 enum { LC__WATCHED = 8 };
 
@@ -13,6 +14,8 @@ struct lc__control {
     char local[64];         /* the address of this host that leads to the coordinator */
     int wake;
     pthread_t thread;
+    lc__at_fork forked;
+    bool alone;           /* in a child of the process that it belongs to: there is no thread */
     pthread_mutex_t lock; /* of everything below */
     pthread_cond_t changed;
     lc__wire wire; /* closed once the run has ended */

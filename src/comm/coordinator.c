@@ -204,8 +204,24 @@ static void *run(void *arg)
 
 /* ---- from outside ---- */
 
+/* A child of this process coordinates nothing. */
+static void let_go(void *self)
+{
+    lc__coordinator *c = self;
+    int *const fds[] = {&c->listener, &c->wake};
+    pthread_mutex_init(&c->lock, NULL);
+    for (int i = 0; i < 2; i++)
+        if (*fds[i] >= 0) close(*fds[i]), *fds[i] = -1;
+    for (int i = 0; i < c->size; i++)
+        if (c->members[i].wire.fd >= 0) close(c->members[i].wire.fd), c->members[i].wire.fd = -1;
+    for (int i = 0; i < c->n_strangers; i++)
+        if (c->strangers[i].wire.fd >= 0) close(c->strangers[i].wire.fd), c->strangers[i].wire.fd = -1;
+    c->alone = true;
+}
+
 static void coordinator_free(lc__coordinator *c)
 {
+    lc__at_fork_remove(&c->forked);
     for (int i = 0; c->members && i < c->size; i++) {
         lc__wire_release(&c->members[i].wire);
         free(c->members[i].gift);
@@ -244,6 +260,8 @@ static lc_status start(lc__coordinator *c, const char *address, int *port)
             here, *port, lc__proof_why_not());
     lc__door_gather(c, lc__seconds());
     int code = lc__thread_create(&c->thread, run, c);
+    c->forked = (lc__at_fork){.let_go = let_go, .self = c};
+    if (!code) lc__at_fork_add(&c->forked);
     return code ? lc_fail(LC_ERR_MEMORY, "a thread to coordinate the run: %s", strerror(code)) : LC_OK;
 }
 
@@ -410,6 +428,6 @@ void lc__coordinator_stop(lc__coordinator *c)
     c->stopping = true;
     pthread_mutex_unlock(&c->lock);
     ring(c);
-    pthread_join(c->thread, NULL);
+    if (!c->alone) pthread_join(c->thread, NULL);
     coordinator_free(c);
 }

@@ -15,6 +15,7 @@
 #define LC_COMM_COORDINATOR_INTERNAL_H
 
 #include "comm/control_internal.h"
+#include "core/at_fork.h"
 #include "core/str.h"
 
 #include <poll.h>
@@ -75,6 +76,8 @@ struct lc__coordinator {
     char secret[65];
     lc__control_times times;
     pthread_t thread;
+    lc__at_fork forked;
+    bool alone;           /* in a child of the process that it belongs to: there is no thread */
     pthread_mutex_t lock; /* of everything below */
     lc__member *members;  /* [size] */
     lc__stranger strangers[LC__STRANGERS];

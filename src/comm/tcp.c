@@ -17,6 +17,7 @@
 #include "comm/schedule.h"
 #include "comm/socket.h"
 #include "comm/tcp_mesh.h"
+#include "core/at_fork.h"
 
 #include <poll.h>
 #include <stdatomic.h>
@@ -66,6 +67,7 @@ typedef struct group {
     double look;           /* when to look at lanes */
     atomic_int aborted;    /* 1: somebody writes `why`; 2: it is written */
     char why[512];
+    lc__at_fork forked;
 } group;
 
 /* ---- rings ---- */
@@ -318,9 +320,23 @@ static void abort_all(void *self, const char *why)
     atomic_store_explicit(&g->aborted, 2, memory_order_release);
 }
 
+/* Connections end with this process, whatever children it has. */
+static void let_go(void *self)
+{
+    group *g = self;
+    for (int i = 0; i < g->size; i++) {
+        peer *p = &g->peers[i];
+        int *const fds[STREAMS] = {&p->lanes[0].fd, &p->lanes[1].fd, &p->words.fd};
+        for (int s = 0; s < STREAMS; s++)
+            if (*fds[s] >= 0) close(*fds[s]), *fds[s] = -1;
+        for (int l = 0; l < LC__LANES; l++) p->lanes[l].closed = true;
+    }
+}
+
 static void close_all(void *self)
 {
     group *g = self;
+    lc__at_fork_remove(&g->forked);
     char why[sizeof g->why];
     find_failure(g, why, sizeof why); /* others may be waiting for this rank, not for the one it has lost */
     if (*why) abort_all(g, why);
@@ -399,6 +415,8 @@ lc_status lc__tcp_open(const lc__tcp_place *here, int rank, int size, const bool
     g->here = *here;
     for (int i = 0; i < size; i++)
         if (g->peers[i].memory) connect_peer(g, &g->peers[i], &fds[i * STREAMS]);
+    g->forked = (lc__at_fork){.let_go = let_go, .self = g};
+    lc__at_fork_add(&g->forked);
     *out = g;
     g = NULL;
 done:

@@ -5,7 +5,9 @@
 #endif
 #include "backend.h"
 
+#include <stdint.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 const char lc_comm_mpi_version[] = LC_VERSION_STRING;
 
@@ -17,10 +19,10 @@ void lc__mpi_note_failure(void)
 }
 
 /* MPI_Finalize waits for all ranks, and some that a failed one left may never come. */
-static void finalize(int exit_status, void *unused)
+static void finalize(int exit_status, void *process)
 {
     int gone = 1;
-    (void)unused;
+    if ((intptr_t)process != getpid()) return; /* a child has these calls too, and no part in MPI */
     MPI_Finalized(&gone);
     if (!gone && !exit_status && !atomic_load(&some_failed)) MPI_Finalize();
 }
@@ -33,7 +35,8 @@ static lc_status initialise(void)
     if (gone) return lc_fail(LC_ERR_STATE, "MPI was finalized, and cannot be initialised again in this process");
     if (is) return LC_OK;
     LC_TRY(lc__mpi_check(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level), "MPI_Init_thread"));
-    if (on_exit(finalize, NULL)) return lc_fail(LC_ERR_MEMORY, "out of memory: what is done when the program ends");
+    if (on_exit(finalize, (void *)(intptr_t)getpid()))
+        return lc_fail(LC_ERR_MEMORY, "out of memory: what is done when the program ends");
     return LC_OK;
 }
 
