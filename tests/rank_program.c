@@ -7,8 +7,9 @@
  * meets); absent (ends, and the others meet); await (ends when rank --on has left its file); tardy (fails when the
  * others have ended, and the supervisor knows); train (four epochs; a rank with --on dies in its first life in the
  * third); slow (the same, for ever); stuck (the same, but a step lasts a minute); usr1 (the same as train, but it sends
- * itself SIGUSR1); hold (trains a large model, and leaves in DIR/memory-N what that took). rank_program silent ...: it
- * does not parse, but asks for one restart in the struct, and dies in its first life. */
+ * itself SIGUSR1); given (slow, over a communicator of MPI that it hands the trainer); hold (trains a large model, and
+ * leaves in DIR/memory-N what that took). rank_program silent ...: it does not parse, but asks for one restart in the
+ * struct, and dies in its first life. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -181,7 +182,8 @@ static lc_status tell_step(void *ms, lc_trainer *t, const lc_outputs *o, const l
 static int train(lc_trainer_options *opt, const settings *s)
 {
     bool first_life = s->on >= 0 && s->on == atoi(variable("LIGHTC_RANK")) && !getenv("LIGHTC_RESTARTED");
-    bool stuck = !strcmp(s->act, "stuck"), slow = stuck || !strcmp(s->act, "slow");
+    bool stuck = !strcmp(s->act, "stuck"), given = !strcmp(s->act, "given");
+    bool slow = stuck || given || !strcmp(s->act, "slow");
     unsigned ms = stuck ? 60000 : 20;
     int deadly = !first_life ? 0 : !strcmp(s->act, "usr1") ? SIGUSR1 : SIGKILL;
     char path[4200];
@@ -197,6 +199,7 @@ static int train(lc_trainer_options *opt, const settings *s)
     opt->n_callbacks = 1;
     opt->max_epochs = slow ? 100000 : 4;
     opt->enable_progress_bar = opt->enable_model_summary = LC_OFF;
+    if (given) LC_MAIN_TRY(lc_comm_mpi(&opt->comm));
     LC_MAIN_TRY(lc_trainer_new(opt, &t));
     lc_status status = lc_trainer_fit(t, &m.base, NULL);
     snprintf(path, sizeof path, "%s/result%s", s->dir, lc_trainer_global_rank(t) ? "-1" : "");
@@ -391,7 +394,7 @@ int main(int argc, char **argv)
     if (report(&s) != 0) return 4;
     printf("rank %s speaks\n", variable("LIGHTC_RANK"));
     fflush(stdout);
-    bool slow = !strcmp(s.act, "slow") || !strcmp(s.act, "stuck");
+    bool slow = !strcmp(s.act, "slow") || !strcmp(s.act, "stuck") || !strcmp(s.act, "given");
     if (slow) sigprocmask(SIG_UNBLOCK, &term, NULL);
     if (slow || !strcmp(s.act, "train") || !strcmp(s.act, "usr1")) return train(&opt, &s);
     if (!strcmp(s.act, "hold")) return hold(&opt, &s);

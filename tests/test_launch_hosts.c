@@ -365,4 +365,32 @@ TEST(mpirun_is_not_waited_for)
     }
 }
 
+/* ---- ranks of the program's own ---- */
+
+TEST(ranks_of_a_given_communicator_are_watched)
+{
+    static const struct {
+        int signal;
+        const char *said;
+    } ends[] = {{SIGKILL, "the connection is gone"}, {SIGSTOP, "nothing was heard from it"}};
+    char plugin[PATH_MAX + 64];
+    snprintf(plugin, sizeof plugin, "%.*s/../lib/liblightc_mpi.so", (int)(strrchr(program, '/') - program), program);
+    if (!has_mpirun() || access(plugin, R_OK) != 0) SKIP("no Open MPI");
+    setenv("LIGHTC_MPI_PLUGIN", plugin, 1);
+    setenv("OMPI_MCA_btl", "vader,self", 1);
+    setenv("ASAN_OPTIONS", "detect_leaks=0", 1); /* MPI's own */
+    for (size_t k = 0; k < sizeof ends / sizeof *ends; k++) {
+        run r;
+        start(&r, "/usr/bin/env mpirun -np 2 %s --act given --use_distributed_sampler false --silence_timeout %g",
+              program, patience(1));
+        wait_for(&r, "out", "a step\n");
+        pause_ms(1000); /* a heartbeat carries the step */
+        CHECK(!kill(pid_of(&r, -1), ends[k].signal));
+        CHECK(finish(&r) != 0);
+        CHECK(r.took < patience(20));
+        CHECK_CONTAINS(r.err, ends[k].said);
+        CHECK_CONTAINS(r.err, "error: rank ");
+    }
+}
+
 TEST_MAIN

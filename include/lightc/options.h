@@ -193,7 +193,9 @@ typedef struct lc_trainer_options {
     const lc_profiler *profilers; /* beside those that `profiler` names; taken over too */
     int n_profilers;
     /* A communicator of the program's own (an MPI code's, threads'), whose ranks the strategy uses instead of finding
-     * or starting some; every rank makes a trainer with the same options. Borrowed; NULL: none. */
+     * or starting some; every rank makes a trainer with the same options. Ranks of MPI are watched from then until the
+     * trainer is freed (start_timeout, silence_timeout, progress_timeout): their calls then fail with the cause, and no
+     * process is ended. Borrowed; NULL: none. */
     struct lc_comm *comm;
     void *storage; /* texts read from a file; lc_trainer_new takes them over */
     /* The program's own options as parsing left them, as members of a JSON object: part of the run's config.json. NULL:

@@ -138,6 +138,11 @@ void lc__comm_explained_by(lc_comm *c, lc_status (*explain)(void *ctx, lc_status
     c->explain_ctx = ctx;
 }
 
+bool lc__comm_is_explained(const lc_comm *c)
+{
+    return c->explain;
+}
+
 /* Its groups become its parent's, whose abort is to reach them still. */
 static void leave_parent(lc_comm *c)
 {

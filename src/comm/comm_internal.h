@@ -162,6 +162,8 @@ void lc__comm_look(lc_comm *comm);
  * the first LC_ERR_PEER, of groups split from now on too, is what `explain` makes of it. It may wait. */
 void lc__comm_explained_by(lc_comm *comm, lc_status (*explain)(void *ctx, lc_status loss), void *ctx);
 
+bool lc__comm_is_explained(const lc_comm *comm);
+
 /* This rank makes no call any more, and what runs ends on all ranks, with `why`; of groups split from this one too.
  * When it returns, memory of calls that ran is the caller's again. Of lc_comm_abort, which any thread may call, the
  * rank hears in its next call. From the rank's thread. NULL is fine. */

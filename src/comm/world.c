@@ -20,13 +20,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#define FOREVER   1e9
 #define EXPLAINED 1.0 /* seconds in which the coordinator learns of a rank that is gone, and says so */
 
 static struct {
     pthread_mutex_t lock;
     int references;
     lc__world world;
+    lc__world *given; /* lc__world_given */
     char backend[16];
     bool leaves_at_exit;
     pid_t process; /* and its thread, that has joined */
@@ -181,7 +181,7 @@ static void warn_of_guests(const lc__world *w, const lc__world_options *o)
 /* ---- connecting ---- */
 
 /* No supervisor is there to show it; and this rank itself may be killed soon, by a launcher that has lost another. */
-static void show_end(void *ctx, const char *message, const char *calls)
+void lc__world_show_end(void *ctx, const char *message, const char *calls)
 {
     lc__str text = {0};
     (void)ctx;
@@ -232,8 +232,8 @@ static lc_status meet(lc__world *w, const lc__world_options *o)
                              .say = o->say,
                              .ctx = o->ctx};
     if (w->coordinator) {
-        lc__coordinator_on_end(w->coordinator, show_end, NULL);
-        c.times.silence = FOREVER; /* it goes with this process, and may take long to show the end */
+        lc__coordinator_on_end(w->coordinator, lc__world_show_end, NULL);
+        c.times.silence = LC__FOREVER; /* it goes with this process, and may take long to show the end */
     }
     LC_TRY(lc__control_open(&c, &w->control));
     lc__control_last_resort(w->control, w->hosted);
@@ -452,9 +452,31 @@ lc_status lc__world_join(const lc__world_options *options, lc__world **out)
     return s;
 }
 
+void lc__world_add_given(lc__world *w)
+{
+    pthread_mutex_lock(&this_process.lock);
+    w->next = this_process.given;
+    this_process.given = w;
+    pthread_mutex_unlock(&this_process.lock);
+}
+
+static void remove_given(lc__world *w)
+{
+    pthread_mutex_lock(&this_process.lock);
+    lc__world **at = &this_process.given;
+    while (*at != w) at = &(*at)->next;
+    *at = w->next;
+    pthread_mutex_unlock(&this_process.lock);
+}
+
 void lc__world_leave(lc__world *w)
 {
     if (!w) return;
+    if (w->given) {
+        remove_given(w);
+        lc__world_close_given(w);
+        return;
+    }
     pthread_mutex_lock(&this_process.lock);
     if (--this_process.references == 0) disconnect(w);
     pthread_mutex_unlock(&this_process.lock);
@@ -494,7 +516,6 @@ static void tell_unmet(const char *why)
 /* With this process it would be gone before all are told. */
 static void stop_coordinator(lc__world *w)
 {
-    if (!this_process.references) return;
     lc__coordinator_stop(w->coordinator);
     w->coordinator = NULL;
 }
@@ -507,9 +528,13 @@ void lc__world_last_words(lc_status status)
     pthread_mutex_lock(&this_process.lock);
     if (this_process.references)
         give_up(w, status, why);
-    else
+    else if (!this_process.given)
         tell_unmet(why);
     stop_coordinator(w);
+    for (lc__world *g = this_process.given; g; g = g->next) {
+        give_up(g, status, why);
+        stop_coordinator(g);
+    }
     pthread_mutex_unlock(&this_process.lock);
     if (!lc_error_is_told()) (void)!lc_fail(status, "%s", why);
 }
@@ -520,6 +545,10 @@ void lc__world_stopped(int signal)
     pthread_mutex_lock(&this_process.lock);
     if (this_process.references && w->control) lc__control_stopped(w->control, signal);
     stop_coordinator(w);
+    for (lc__world *g = this_process.given; g; g = g->next) {
+        if (g->control) lc__control_stopped(g->control, signal);
+        stop_coordinator(g);
+    }
     pthread_mutex_unlock(&this_process.lock);
 }
 

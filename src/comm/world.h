@@ -34,6 +34,8 @@ typedef struct lc__world {
     lc_comm *comm;          /* over all ranks; "self" if size is 1 */
     lc__control *control;   /* NULL if size is 1 */
     lc__coordinator *coordinator; /* in rank 0 where nobody else hosts it */
+    bool given;                   /* it is about a communicator of the program's (lc__world_given) */
+    struct lc__world *next;       /* of those */
 } lc__world;
 
 /* From the environment alone; connects nothing. */
@@ -61,6 +63,17 @@ typedef struct lc__world_options {
  * one is an error. */
 lc_status lc__world_join(const lc__world_options *options, lc__world **out) LC_MUST_USE;
 void lc__world_leave(lc__world *w); /* NULL is fine */
+
+/* For a communicator of the program's own, whose ranks are then watched as those of a world are, but never ended.
+ * Collective over it. *out is NULL where there is nothing to watch: one rank, no MPI, ranks that are watched already;
+ * lc__world_leave is to come before lc_comm_free. */
+lc_status lc__world_given(lc_comm *comm, const lc__world_options *options, lc__world **out) LC_MUST_USE;
+
+/* What world.c and world_given.c share. */
+#define LC__FOREVER 1e9
+void lc__world_add_given(lc__world *w);
+void lc__world_close_given(lc__world *w);
+void lc__world_show_end(void *ctx, const char *message, const char *calls); /* for lc__coordinator_on_end */
 
 /* The threads of this rank where ranks have shared out the cores among them when they met; 0: nobody needed to. */
 int lc__world_threads(void);

@@ -51,13 +51,19 @@ lc_status lc__processes_join(void **self, const lc_strategy_request *r)
     }
     d->comm = r->comm;
     d->bucket_bytes = (size_t)(r->bucket_cap_mb * (1 << 20));
-    if (!r->comm) {
-        lc__world_options o = {.times = {.start = r->start_timeout,
-                                         .silence = r->silence_timeout,
-                                         .progress = r->progress_timeout,
-                                         .grace = r->grace_period},
-                               .say = r->say,
-                               .ctx = r->ctx};
+    lc__world_options o = {.times = {.start = r->start_timeout,
+                                     .silence = r->silence_timeout,
+                                     .progress = r->progress_timeout,
+                                     .grace = r->grace_period},
+                           .say = r->say,
+                           .ctx = r->ctx};
+    if (r->comm) {
+        lc_status s = lc__world_given(r->comm, &o, &d->world);
+        if (s < 0) {
+            free(d);
+            return s;
+        }
+    } else {
         lc_status s = lc__world_join(&o, &d->world);
         if (s >= 0 && (s = check_number(d->world, r)) < 0) {
             char why[1024];

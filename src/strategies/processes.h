@@ -11,7 +11,7 @@
 
 typedef struct lc__processes {
     lc_comm *comm;
-    lc__world *world;           /* NULL: the communicator is the program's */
+    lc__world *world;           /* NULL: the communicator is the program's, and not watched */
     lc_comm *slices, *replicas; /* groups of these ranks (lc__reducer_replicate); NULL: all have a slice each */
     lc__reducer *reducer;
     size_t bucket_bytes; /* 0: the reducer's */
