@@ -117,6 +117,19 @@ TEST(stopped_ranks_are_not_waited_for)
     }
 }
 
+/* Also behind the goodbye, where the others have ended and it works alone. */
+TEST(a_rank_that_is_stopped_when_it_has_left_is_ended)
+{
+    run r;
+    start(&r, "%s launch -np 2 --silence_timeout %g %s --act hang", lightc, patience(0.5), program);
+    for (int i = 0; i < 2; i++) (void)pid_of(&r, i);
+    CHECK(!kill(pid_of(&r, 1), SIGSTOP));
+    CHECK_EQ(finish(&r), 137);
+    CHECK_CONTAINS(r.err, "error: rank 1 of 2 (host ");
+    CHECK_CONTAINS(r.err, "): its process was stopped for ");
+    check_clean(&r, 2);
+}
+
 /* Longer than silence is suffered. */
 TEST(ranks_stop_and_go_on_with_their_supervisor)
 {

@@ -365,6 +365,21 @@ TEST(mpirun_is_not_waited_for)
     }
 }
 
+/* Its ranks go on without it, and would be shown by nobody. */
+TEST(an_mpirun_that_is_stopped_is_ended)
+{
+    char host[256] = "";
+    run r;
+    gethostname(host, sizeof host - 1);
+    if (!has_mpirun()) SKIP("no Open MPI");
+    start(&r, "%s launch -H %s:2 --silence_timeout %g %s --act hang", lightc, host, patience(0.5), program);
+    pid_t rank = pid_of(&r, -1), mpirun = child_named(r.pid, "mpirun");
+    CHECK(mpirun > 1 && !kill(mpirun, SIGSTOP));
+    CHECK_EQ(finish(&r), 1);
+    CHECK_CONTAINS(r.err, "error: mpirun: its process was stopped for ");
+    CHECK(is_gone(mpirun) && is_gone(rank));
+}
+
 /* ---- ranks of the program's own ---- */
 
 TEST(ranks_of_a_given_communicator_are_watched)

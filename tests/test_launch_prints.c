@@ -190,6 +190,7 @@ TEST(mpirun_is_killed)
     CHECK(r.took < patience(20));
     CHECK_STR(r.out, SPOKEN);
     check_complained(&r);
+    CHECK_CONTAINS(rest_of_errors(&r), "error: mpirun was killed by signal 9 (");
     read_file(&r, "left", text, sizeof text);
     CHECK(sscanf(text, "pid=%d", &left) == 1 && left > 1);
     CHECK(is_gone(left) && all_gone(&r, 3, 0));

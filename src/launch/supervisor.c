@@ -139,6 +139,7 @@ static lc_status start(supervisor *s, int i)
     int errors = -1;
     lc_status status = LC_OK;
     c->ended_here = false;
+    c->stopped_at = 0;
     lc__environment environment = {0};
     lc__mpirun mpirun = {0};
     lc__str add = {0};
@@ -250,8 +251,12 @@ static void reap(supervisor *s)
     char how[128];
     for (int i = 0; i < s->n; i++) {
         child *c = &s->children[i];
-        pid_t ended = c->pid ? waitpid(c->pid, &status, WNOHANG) : 0;
-        if (ended <= 0) continue;
+        pid_t changed = c->pid ? waitpid(c->pid, &status, WNOHANG | WUNTRACED | WCONTINUED) : 0;
+        if (changed <= 0) continue;
+        if (WIFSTOPPED(status) || WIFCONTINUED(status)) {
+            c->stopped_at = WIFSTOPPED(status) ? lc__seconds() : 0;
+            continue;
+        }
         if (is_failure(s, status)) {
             kill(-c->pid, SIGKILL); /* what it has left */
             /* Of several at once: one that was killed, rather than those that missed it. */
@@ -289,6 +294,23 @@ static void heed_end(supervisor *s)
     if (s->deadline <= 0) s->deadline = lc__seconds() + s->times.grace + 0.5;
 }
 
+/* Of a rank that is to say something the coordinator notices it first. One that has said goodbye, or mpirun, would be
+ * waited for as long as it is stopped. */
+static void heed_stopped(supervisor *s)
+{
+    double patience = s->times.silence * (s->plan->hosts ? 2 : 1) + LC__SLACK; /* ranks are worse off than mpirun */
+    for (int i = 0; i < s->n; i++) {
+        child *c = &s->children[i];
+        bool late = c->pid && c->stopped_at > 0 && lc__seconds() - c->stopped_at > patience;
+        if (!late || s->run_ended || s->culprit >= 0) continue;
+        s->culprit = i;
+        s->stopped_for = lc__seconds() - c->stopped_at;
+        c->ended_here = s->killed = true;
+        s->deadline = lc__seconds() + s->times.grace;
+        kill(-c->pid, SIGKILL);
+    }
+}
+
 /* Time is up. mpirun may hang behind ranks that are gone; asked to end, it first ends what is left of them on other
  * machines. */
 static void end_those_left(supervisor *s)
@@ -324,6 +346,7 @@ static void wait_for_all(supervisor *s)
         reap(s);
         say_who_waits(s);
         heed_end(s);
+        heed_stopped(s);
         if (s->deadline > 0 && lc__seconds() > s->deadline) end_those_left(s);
     }
     end_groups(s);
@@ -380,7 +403,7 @@ static lc_status run_once(supervisor *s, int *exit_status)
     lc_status status = LC_OK;
     s->culprit = -1;
     s->run_ended = s->asked = s->killed = s->common = false;
-    s->deadline = 0;
+    s->deadline = s->stopped_for = 0;
     s->port = p->port;
     lc__str_clear(&s->calls);
     if (p->node <= 0) {
@@ -439,6 +462,7 @@ lc_status lc__supervise(const lc__run_plan *plan, int *exit_status)
     sigaction(SIGCHLD, &heard, &inherited); /* who started this may have it ignored: there would be no statuses */
     prctl(PR_GET_CHILD_SUBREAPER, &was_reaper);
     if (!(s.times.grace > 0)) s.times.grace = 2;
+    if (!(s.times.silence > 0)) s.times.silence = 10;
     clock_gettime(CLOCK_REALTIME, &begun);
     LC_TRY_GOTO(status, done, lc__secret_make(s.secret)); /* each life draws another: this one is only a name */
     snprintf(s.run, sizeof s.run, "%.16s", s.secret);

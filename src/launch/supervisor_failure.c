@@ -90,6 +90,13 @@ static void add_status_of_mpirun(const supervisor *s, int rank, char *why, size_
     snprintf(why + n, size - n, "%s", rest);
 }
 
+/* Something else has killed it, and so its ranks. */
+static bool lost_mpirun(const supervisor *s)
+{
+    const child *mpirun = &s->children[0];
+    return s->plan->hosts && WIFSIGNALED(mpirun->status) && !mpirun->ended_here && !s->run_ended;
+}
+
 /* The coordinator knows more than an exit status says, if the rank had come to it: who was silent, or complained first,
  * and at which step. */
 lc_status lc__supervisor_failure(supervisor *s)
@@ -97,6 +104,16 @@ lc_status lc__supervisor_failure(supervisor *s)
     child *c = &s->children[s->culprit];
     char why[1024] = "", how[128];
     int rank = -1, colon = 0;
+    if (lost_mpirun(s)) {
+        lc__process_status(c->status, how, sizeof how);
+        return lc_fail(LC_ERR_PEER, "mpirun was %s, and its ranks with it", how);
+    }
+    if (s->stopped_for > 0) {
+        char who[320] = "mpirun";
+        if (!s->plan->hosts)
+            snprintf(who, sizeof who, "rank %d of %d (host %s)", c->place.rank, c->place.size, s->host);
+        return lc_fail(LC_ERR_PEER, "%s: its process was stopped for %.3g s, and was ended", who, s->stopped_for);
+    }
     if (s->coordinator) await_verdict(s);
     if (s->coordinator) lc__coordinator_message(s->coordinator, why, sizeof why);
     if (s->coordinator) lc__coordinator_last_calls(s->coordinator, &s->calls);

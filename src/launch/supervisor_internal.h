@@ -8,13 +8,15 @@
 
 #include "core/signal_fd.h"
 
+#define LC__SLACK 1.0      /* seconds that the coordinator has to say it before */
 enum { LC__LOOK_MS = 20 }; /* how often a supervisor looks at its children */
 
 typedef struct child {
     pid_t pid;   /* 0: has ended, or never was */
     pid_t group; /* what it was, also then */
     int output, status;
-    bool ended_here; /* by this process, as it did not end by itself */
+    double stopped_at; /* when that was seen; 0: it runs */
+    bool ended_here;   /* by this process, as it did not end by itself */
     bool lost;
     lc__place place;
 } child;
@@ -40,15 +42,16 @@ typedef struct supervisor {
     lc__coordinator *coordinator;
     lc__str calls; /* the last ones of each rank, of a run that has failed */
     int port;
-    bool everywhere; /* it listens on every interface, as it does not have the address that others know it by */
-    int exec_error;  /* of the program; 0: none */
-    int signal;      /* SIGINT, SIGTERM or SIGHUP, passed on */
-    int culprit;     /* index of the child that is to blame; -1: none */
-    bool run_ended;  /* by the coordinator */
-    bool asked;      /* mpirun, to end */
-    bool killed;     /* who was left */
-    bool common;     /* the failure is no rank's own */
-    double deadline; /* when those that are left are killed; 0: never */
+    bool everywhere;    /* it listens on every interface, as it does not have the address that others know it by */
+    int exec_error;     /* of the program; 0: none */
+    int signal;         /* SIGINT, SIGTERM or SIGHUP, passed on */
+    int culprit;        /* index of the child that is to blame; -1: none */
+    bool run_ended;     /* by the coordinator */
+    bool asked;         /* mpirun, to end */
+    bool killed;        /* who was left */
+    bool common;        /* the failure is no rank's own */
+    double deadline;    /* when those that are left are killed; 0: never */
+    double stopped_for; /* how long who is to blame was, and is ended for it; 0: it was not */
 } supervisor;
 
 child *lc__child_of_rank(const supervisor *s, int rank); /* NULL: it is not one of this machine */
