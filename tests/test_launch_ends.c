@@ -377,6 +377,20 @@ static const char *into(int fd)
     return path;
 }
 
+/* As some daemons start programs: nothing else gets the numbers of what is closed. */
+TEST(without_standard_descriptors)
+{
+    run r;
+    char script[PATH_MAX];
+    snprintf(script, sizeof script, "%s/closed.sh", fresh_dir("script"));
+    FILE *f = fopen(script, "w");
+    CHECK(f);
+    fprintf(f, "exec \"$@\" <&- >&- 2>&-\n");
+    fclose(f);
+    CHECK_EQ(launch(&r, "/bin/sh %s %s launch -np 2 %s --act exit --on 1", script, lightc, program), 3);
+    check_clean(&r, 2);
+}
+
 /* Rank 0 waits until somebody reads, and nobody waits for rank 0. */
 TEST(a_failure_that_rank_0_cannot_show_yet_is_heard)
 {

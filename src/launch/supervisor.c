@@ -10,6 +10,7 @@
 #include "core/status.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -450,6 +451,15 @@ static lc_status await_node_0(const supervisor *s)
         who);
 }
 
+/* A pipe or a connection that got the number of a closed one would be sent what is printed, here and in ranks. Writing
+ * to these fails, as before. */
+static void take_standard_descriptors(void)
+{
+    int fd;
+    while ((fd = open("/dev/null", O_RDONLY)) >= 0 && fd <= STDERR_FILENO) continue;
+    if (fd >= 0) close(fd);
+}
+
 lc_status lc__supervise(const lc__run_plan *plan, int *exit_status)
 {
     static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGTSTP};
@@ -459,6 +469,7 @@ lc_status lc__supervise(const lc__run_plan *plan, int *exit_status)
     int was_reaper = 0;
     struct sigaction heard = {.sa_handler = SIG_DFL}, inherited;
     *exit_status = 1;
+    take_standard_descriptors();
     sigaction(SIGCHLD, &heard, &inherited); /* who started this may have it ignored: there would be no statuses */
     prctl(PR_GET_CHILD_SUBREAPER, &was_reaper);
     if (!(s.times.grace > 0)) s.times.grace = 2;
