@@ -165,7 +165,7 @@ mutate 'heartbeats never judged' src/comm/coordinator_verdict.c 's/now - m->hear
 mutate 'the coordinator never judged' src/comm/control_thread.c 's/now - c->heard > t->silence/now - c->heard > 1e9/' test_machines:cut
 mutate 'lanes never looked at' src/comm/tcp.c 's/\n    look_at_lanes(g);//' test_tcp:a_lane test_machines:one_connection
 mutate 'connections never asked for a sign of life' src/comm/socket.c 's/TCP_KEEPINTVL, &every/TCP_KEEPIDLE, \&every/' test_machines:by_themselves
-mutate 'ends not heard while connections are made' src/comm/tcp_mesh.c 's/some == 0 && m->meeting/some < -1 \&\& m->meeting/' test_tcp:is_heard
+mutate 'ends not heard while connections are made' src/comm/tcp_mesh.c 's/return m->meeting->check ? m->meeting->check(m->meeting->ctx) : LC_OK;/return LC_OK;/' test_tcp:is_heard
 mutate 'progress never judged' src/comm/coordinator_verdict.c 's/c->times.progress > 0 && now/c->times.progress > 1e9 \&\& now/' test_control:progress
 mutate 'who waits taken for who hangs' src/comm/coordinator_verdict.c 's/ || strchr(m->calls, .>.) || m->gift_number;/;/' test_last_calls:hangs test_control:progress
 mutate 'first cause taken last' src/comm/coordinator_verdict.c 's/\.since < c->members\[found\]/.since > c->members[found]/' test_control
@@ -174,7 +174,7 @@ mutate 'last words not awaited' src/comm/coordinator_verdict.c 's/if (m->wire.fd
 mutate 'nobody told of the end' src/comm/coordinator_verdict.c 's/lc__member_tell_text(&c->members\[i\], LC__FRAME_END, c->message);/(void)i;/' test_control:killed
 mutate 'last calls not asked for' src/comm/coordinator_verdict.c 's/lc__members_tell(c, LC__FRAME_ASK, "");//' test_last_calls:wait_for
 mutate 'a call that hangs shown as done' src/comm/history.c 's/done, false, memory/done, true, memory/' test_last_calls
-mutate 'groups left out of last calls' src/comm/comm.c 's/add_last_calls(g, l);//' test_last_calls
+mutate 'groups left out of last calls' src/comm/comm.c 's/lc__comm_standing(g, s);//' test_last_calls
 mutate 'ranks launch ranks' src/launch/launch.c 's/if (rank || getenv("LIGHTC_COORDINATED"))/if (false)/' test_launch_scripts:ranks_launch_none
 mutate 'what scripts run not told to end' src/launch/supervisor.c 's/((ends || stops) \&\& !s->plan->hosts)/(stops \&\& !s->plan->hosts)/' test_launch_scripts:scripts_end
 mutate 'failures hidden by scripts' src/launch/supervisor.c 's/bool hidden = s->culprit < 0/bool hidden = false/' test_launch_scripts:hides

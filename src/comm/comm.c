@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What users call: arguments are checked here, once for all backends; requests are kept and counted; the last calls are
  * remembered for the message of a run that fails. */
-#include "comm/combine.h"
+#include "comm/call.h"
 #include "comm/comm_internal.h"
 #include "comm/history.h"
 #include "comm/progress_thread.h"
-#include "comm/schedule_impl.h"
 #include "core/at_fork.h"
 #include "core/clock.h"
 #include "core/status.h"
@@ -213,19 +212,6 @@ void lc__comm_total(lc_comm *c, lc_comm_stats *out)
     pthread_mutex_unlock(&c->lock);
 }
 
-const char *lc_collective_name(lc_collective op)
-{
-    switch (op) {
-#define NAME(id, value, text)                                                                                          \
-    case id:                                                                                                           \
-        return text;
-        LC_COLLECTIVE_LIST(NAME)
-#undef NAME
-    default:
-        return "?";
-    }
-}
-
 /* ---- errors ---- */
 
 void lc__comm_give_up(lc_comm *c, const char *why)
@@ -257,41 +243,6 @@ static lc_status fail(lc_comm *c, lc_status s)
     return lc_fail(c->failed, "%s", c->message);
 }
 
-void lc_comm_call_text(const lc_comm_call *call, char *text, size_t size)
-{
-    const char *name = lc_collective_name(call->op);
-    long long n = (long long)call->count;
-    switch (call->op) {
-    case LC_COMM_BARRIER:
-        snprintf(text, size, "%s", name);
-        break;
-    case LC_COMM_ALL_REDUCE:
-    case LC_COMM_REDUCE_SCATTER:
-        snprintf(text, size, "%s of %lld %s, %s", name, n, lc_dtype_name(call->dtype), lc__reduce_name(call->reduce));
-        break;
-    case LC_COMM_REDUCE:
-        snprintf(text, size, "%s of %lld %s, %s, to rank %d", name, n, lc_dtype_name(call->dtype),
-                 lc__reduce_name(call->reduce), call->peer);
-        break;
-    case LC_COMM_GATHER:
-    case LC_COMM_SEND:
-        snprintf(text, size, "%s of %lld %s to rank %d", name, n, lc_dtype_name(call->dtype), call->peer);
-        break;
-    case LC_COMM_BROADCAST:
-    case LC_COMM_SCATTER:
-    case LC_COMM_RECV:
-        snprintf(text, size, "%s of %lld %s from rank %d", name, n, lc_dtype_name(call->dtype), call->peer);
-        break;
-    default:
-        snprintf(text, size, "%s of %lld %s", name, n, lc_dtype_name(call->dtype));
-    }
-}
-
-static bool is_direct(lc_collective op)
-{
-    return op == LC_COMM_SEND || op == LC_COMM_RECV;
-}
-
 int lc_comm_history(const lc_comm *c, char *text, size_t size)
 {
     size_t n = 0;
@@ -314,7 +265,7 @@ lc__comm_reach lc__comm_reached(const lc_comm *c)
     lc__call_record oldest = {0}, one;
     r.begun = atomic_load(&c->begun); /* after `done`, which is never more */
     for (int i = 0; i < LC__HISTORY; i++) {
-        if (!lc__history_get(&c->history, i, &one) || one.done || !is_direct(one.call.op)) continue;
+        if (!lc__history_get(&c->history, i, &one) || one.done || !lc__call_is_direct(one.call.op)) continue;
         if (!oldest.number || one.begun < oldest.begun) oldest = one;
     }
     if (oldest.number) r.peer = oldest.call.peer;
@@ -359,128 +310,14 @@ void lc_comm_abort(lc_comm *c, const char *why)
 
 /* ---- calls ---- */
 
-static bool needs_in(const lc_comm_call *call, int rank)
-{
-    switch (call->op) {
-    case LC_COMM_BARRIER:
-    case LC_COMM_RECV:
-        return false;
-    case LC_COMM_BROADCAST:
-    case LC_COMM_SCATTER:
-        return call->peer == rank;
-    default:
-        return true;
-    }
-}
-
-static bool needs_out(const lc_comm_call *call, int rank)
-{
-    switch (call->op) {
-    case LC_COMM_BARRIER:
-    case LC_COMM_SEND:
-        return false;
-    case LC_COMM_REDUCE:
-    case LC_COMM_GATHER:
-        return call->peer == rank;
-    default:
-        return true;
-    }
-}
-
-static bool has_peer(lc_collective op)
-{
-    return op == LC_COMM_BROADCAST || op == LC_COMM_REDUCE || op == LC_COMM_SCATTER || op == LC_COMM_GATHER ||
-           is_direct(op);
-}
-
-/* What calls may have in place: in == out, or the one is this rank's part of the other. */
-static bool is_in_place(const lc_comm *c, const lc_comm_call *call, size_t part)
-{
-    switch (call->op) {
-    case LC_COMM_REDUCE:
-    case LC_COMM_ALL_REDUCE:
-        return call->in == call->out;
-    case LC_COMM_ALL_GATHER:
-        return (uintptr_t)call->in == (uintptr_t)call->out + (size_t)c->rank * part;
-    case LC_COMM_REDUCE_SCATTER:
-        return (uintptr_t)call->out == (uintptr_t)call->in + (size_t)c->rank * part;
-    default:
-        return false;
-    }
-}
-
-static lc_status check_overlap(const lc_comm *c, const lc_comm_call *call, size_t part)
-{
-    static const char *const may_be[LC_COLLECTIVES] = {
-        [LC_COMM_REDUCE] = ", or be the same",
-        [LC_COMM_ALL_REDUCE] = ", or be the same",
-        [LC_COMM_ALL_GATHER] = ", or `in` be this rank's part of `out`",
-        [LC_COMM_REDUCE_SCATTER] = ", or `out` be this rank's part of `in`",
-    };
-    bool gives_parts =
-        call->op == LC_COMM_SCATTER || call->op == LC_COMM_REDUCE_SCATTER || call->op == LC_COMM_ALL_TO_ALL;
-    bool gets_parts = call->op == LC_COMM_GATHER || call->op == LC_COMM_ALL_GATHER || call->op == LC_COMM_ALL_TO_ALL;
-    size_t n_in = gives_parts ? part * (size_t)c->size : part, n_out = gets_parts ? part * (size_t)c->size : part;
-    uintptr_t in = (uintptr_t)call->in, out = (uintptr_t)call->out;
-    if (call->op == LC_COMM_BROADCAST || !needs_in(call, c->rank) || !needs_out(call, c->rank)) return LC_OK;
-    if (in + n_in <= out || out + n_out <= in || is_in_place(c, call, part)) return LC_OK;
-    return lc_fail(LC_ERR_ARGUMENT, "%s: `in` and `out` overlap on rank %d; they must be apart%s",
-                   lc_collective_name(call->op), c->rank, may_be[call->op] ? may_be[call->op] : "");
-}
-
 /* Nobody else will begin what a rank waits for from itself. */
 static lc_status check_own(const lc_comm *c, const lc_comm_call *call)
 {
     bool sends = call->op == LC_COMM_SEND;
-    if (!is_direct(call->op) || call->peer != c->rank) return LC_OK;
+    if (!lc__call_is_direct(call->op) || call->peer != c->rank) return LC_OK;
     if (sends ? c->own_receives > c->own_sends : c->own_sends > c->own_receives) return LC_OK;
     return lc_fail(LC_ERR_STATE, "%s: rank %d would wait for itself for ever; begin the %s first, with a request",
                    lc_collective_name(call->op), c->rank, lc_collective_name(sends ? LC_COMM_RECV : LC_COMM_SEND));
-}
-
-static lc_status check(const lc_comm *c, const lc_comm_call *call)
-{
-    const char *name = lc_collective_name(call->op);
-    if (call->op < LC_COMM_BARRIER || call->op >= LC_COLLECTIVES)
-        return lc_fail(LC_ERR_ARGUMENT, "%d is no collective", (int)call->op);
-    if (call->op == LC_COMM_BARRIER) return LC_OK;
-    size_t width = lc_dtype_size(call->dtype);
-    if (!width) return lc_fail(LC_ERR_DTYPE, "%s: %d is no data type", name, (int)call->dtype);
-    if (call->count < 0 || call->count > INT64_MAX / (int64_t)width / c->size)
-        return lc_fail(LC_ERR_ARGUMENT, "%s: count is %lld", name, (long long)call->count);
-    if (has_peer(call->op) && (call->peer < 0 || call->peer >= c->size))
-        return lc_fail(LC_ERR_ARGUMENT, "%s: there is no rank %d; there are 0 to %d", name, call->peer, c->size - 1);
-    if (lc__reduces(call->op)) LC_TRY(lc__combine_check(call->dtype, call->reduce));
-    if (call->count && ((needs_in(call, c->rank) && !call->in) || (needs_out(call, c->rank) && !call->out)))
-        return lc_fail(LC_ERR_ARGUMENT, "%s: rank %d needs memory and got NULL", name, c->rank);
-    return call->count ? check_overlap(c, call, (size_t)call->count * width) : LC_OK;
-}
-
-/* Bytes that this rank has to send for a call, whatever the way: N ranks, S bytes. */
-static int64_t to_send(const lc_comm *c, const lc_comm_call *call)
-{
-    int64_t n = c->size, bytes = call->count * (int64_t)lc_dtype_size(call->dtype);
-    bool root = call->peer == c->rank;
-    if (n == 1) return 0;
-    switch (call->op) {
-    case LC_COMM_ALL_REDUCE:
-        return 2 * bytes * (n - 1) / n;
-    case LC_COMM_BROADCAST:
-        return bytes * (root ? 2 * (n - 1) : n - 2) / n;
-    case LC_COMM_REDUCE:
-    case LC_COMM_GATHER:
-        return root ? 0 : bytes;
-    case LC_COMM_SCATTER:
-        return root ? bytes * (n - 1) : 0;
-    case LC_COMM_ALL_GATHER:
-    case LC_COMM_REDUCE_SCATTER:
-    case LC_COMM_ALL_TO_ALL:
-        return bytes * (n - 1);
-    case LC_COMM_SEND:
-        return root ? 0 : bytes;
-    default:
-        return 0;
-    }
 }
 
 static lc_request *take(lc_comm *c)
@@ -528,17 +365,17 @@ lc_status lc_comm_start(lc_comm *c, const lc_comm_call *call, lc_request **reque
 {
     if (request) *request = NULL;
     if (c->failed < 0) return fail(c, c->failed);
-    LC_TRY(check(c, call));
+    LC_TRY(lc__call_check(call, c->rank, c->size));
     if (!request) LC_TRY(check_own(c, call));
     if (c->announcer >= 0)
         LC_TRY(announce(c, &(announcement){call->op, call->reduce, call->dtype, call->peer, call->count}));
     lc_comm_call kept = *call;
     if (call->op == LC_COMM_BARRIER) kept.dtype = LC_U8, kept.count = 0;
-    if (!has_peer(call->op)) kept.peer = -1;
+    if (!lc__call_has_peer(call->op)) kept.peer = -1;
     lc_request *r = take(c);
     if (!r) return fail(c, lc_fail(LC_ERR_MEMORY, "out of memory: a call of %s", lc_collective_name(call->op)));
     r->number = ++c->number;
-    r->direct = is_direct(kept.op);
+    r->direct = lc__call_is_direct(kept.op);
     if (!r->direct) atomic_fetch_add(&c->begun, 1);
     c->own_sends += kept.op == LC_COMM_SEND && kept.peer == c->rank;
     c->own_receives += kept.op == LC_COMM_RECV && kept.peer == c->rank;
@@ -546,7 +383,7 @@ lc_status lc_comm_start(lc_comm *c, const lc_comm_call *call, lc_request **reque
     lc__history_begin(&c->history, r->number, &kept);
     c->stats.calls[kept.op]++;
     c->stats.bytes[kept.op] += kept.count * (int64_t)lc_dtype_size(kept.dtype);
-    c->stats.sent += to_send(c, &kept);
+    c->stats.sent += lc__call_to_send(&kept, c->rank, c->size);
     lc_status s = c->ops.start(c->self, &kept, r->state);
     if (s < 0) {
         give_back(r);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How the files of src/comm stand on each other:
  *
- *   comm.c        what users call: checks, requests, statistics; history.c: the last calls
+ *   comm.c        what users call: requests, statistics, groups; call.c: what a call is; history.c: the last calls
  *   exchange.c    collectives over streams of bytes between each two ranks: the one implementation behind
  *                 self, threads, shm, tcp and their mixtures, each of which is a transport; exchange_groups.c
  *   schedule.c    what a collective consists of; two_levels.c: where ranks live on several hosts

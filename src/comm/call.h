@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LC_COMM_CALL_H
+#define LC_COMM_CALL_H
+
+#include <lightc/comm.h>
+
+/* A send or a receive: two ranks take part, and no other. */
+bool lc__call_is_direct(lc_collective op);
+/* Whether `peer` of a call means a rank. */
+bool lc__call_has_peer(lc_collective op);
+/* Whether rank `rank` of `size` may make the call, with these arguments. */
+lc_status lc__call_check(const lc_comm_call *call, int rank, int size) LC_MUST_USE;
+/* Bytes that this rank has to send for it, whatever the way. */
+int64_t lc__call_to_send(const lc_comm_call *call, int rank, int size);
+
+#endif
