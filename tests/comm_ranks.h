@@ -6,7 +6,7 @@
 
 #include "comm_world.h"
 
-#include "tensor/ops/half.h"
+#include "base/half.h"
 
 /* ---- whole numbers ---- */
 

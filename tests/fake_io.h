@@ -4,7 +4,7 @@
 #ifndef LC_FAKE_IO_H
 #define LC_FAKE_IO_H
 
-#include "core/io.h"
+#include "base/io.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,7 +5,7 @@
 
 #include "scratch.h"
 #include <lightc/logger.h>
-#include "core/clock.h"
+#include "base/clock.h"
 #include "loggers/writer.h"
 
 #include <dirent.h>

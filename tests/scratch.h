@@ -5,7 +5,7 @@
 #define LC_TESTS_SCRATCH_H
 
 #include "test.h"
-#include "core/io.h"
+#include "base/io.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>

@@ -5,7 +5,7 @@
 #include "comm_ranks.h"
 
 #include "comm/window.h"
-#include "core/clock.h"
+#include "base/clock.h"
 
 static const char *const backends[] = {"threads", "shm", "tcp", "shm+tcp/2", "shm+tcp/4"};
 #define EACH_BACKEND(b) for (size_t b = 0; b < sizeof backends / sizeof *backends; b++)

@@ -4,7 +4,7 @@
 #include "comm_world.h"
 #include "model_values.h"
 
-#include "tensor/ops/half.h"
+#include "base/half.h"
 #include "tensor/sync.h"
 
 #include <lightc/lightc.h>

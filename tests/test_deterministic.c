@@ -2,7 +2,7 @@
 /* Law 2, bit for bit: with `deterministic` N ranks with batch B end where one rank with batch N * B ends, and so do
  * N devices of one process. */
 #include "comm_world.h"
-#include "core/exact_sum.h"
+#include "base/exact_sum.h"
 #include "log_scores.h"
 #include "quiet_options.h"
 #include "scratch.h"

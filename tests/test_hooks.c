@@ -4,7 +4,7 @@
 #include "test.h"
 #include "trainer_world.h"
 
-#include "core/str.h"
+#include "base/str.h"
 #include "core/trainer_internal.h"
 
 #include <fcntl.h>

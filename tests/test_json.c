@@ -2,8 +2,8 @@
 /* State trees, the strict JSON behind them, and CRC-32C. */
 #include "test.h"
 #include <lightc/state.h>
-#include "core/crc32c.h"
-#include "core/json.h"
+#include "base/crc32c.h"
+#include "base/json.h"
 
 #include <float.h>
 #include <locale.h>

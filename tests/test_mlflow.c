@@ -7,7 +7,7 @@
 #include "log_everything.h"
 #include "peer_python.h"
 #include "scratch.h"
-#include "core/http.h"
+#include "base/http.h"
 #include "loggers/mlflow_api.h"
 #include "loggers/writer.h"
 

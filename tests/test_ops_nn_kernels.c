@@ -4,7 +4,7 @@
 #include "test.h"
 
 #include <lightc/lightc.h>
-#include "core/philox.h"
+#include "base/philox.h"
 #include "tensor/ops/ops_nn.h"
 #include "tensor/tensor_impl.h"
 

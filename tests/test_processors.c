@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Quotas of control groups, in made-up trees. */
 #define _GNU_SOURCE
-#include "core/processors.h"
+#include "base/processors.h"
 #include "scratch.h"
 
 #include <lightc/graph.h>

@@ -3,7 +3,7 @@
 #include "peer_python.h"
 #include "test.h"
 #include <lightc/safetensors.h>
-#include "core/io.h"
+#include "base/io.h"
 #include "core/safetensors.h"
 
 #include <dirent.h>

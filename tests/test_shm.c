@@ -4,7 +4,7 @@
 #include "comm_world.h"
 
 #include "comm/window.h"
-#include "core/memory_file.h"
+#include "base/memory_file.h"
 
 #include <errno.h>
 

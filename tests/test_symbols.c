@@ -10,10 +10,10 @@ static const struct {
     const char *name, *section;
 } allowed[] = {
     {"lc__current", ".tbss"}, /* the graph that this thread records (src/tensor) */
-    {"error", ".tbss"},       /* the message of this thread's last failure (src/core/status.c) */
+    {"error", ".tbss"},       /* the message of this thread's last failure (src/base/status.c) */
     {"fits_begun", ".bss"},   /* which of its fits a program is in, for ranks that are started again (src/core/run.c) */
     {"keeper", ".bss"},       /* which trainer watches for signals, which are the process's (src/core/signals.c) */
-    {"of_children", ".bss"},  /* what a child of this process lets go of (src/core/at_fork.c); behind a mutex */
+    {"of_children", ".bss"},  /* what a child of this process lets go of (src/base/at_fork.c); behind a mutex */
     {"this_process", ".bss"}, /* which rank a process is, is a fact of the process (src/comm/world.c); behind a mutex */
 };
 

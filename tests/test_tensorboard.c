@@ -6,7 +6,7 @@
 #include "peer_python.h"
 #include "scratch.h"
 #include <lightc/logger.h>
-#include "core/png.h"
+#include "base/png.h"
 #include "loggers/writer.h"
 
 #include <dirent.h>

@@ -3,7 +3,7 @@
  * stopped and resumed with all of them on is the run that was not stopped. */
 #include "test.h"
 #include "trainer_world.h"
-#include "core/http.h"
+#include "base/http.h"
 
 #include <time.h>
 

@@ -3,7 +3,7 @@
 #include "test.h"
 
 #include "core/slurm.h"
-#include "core/spawn.h"
+#include "base/spawn.h"
 #include "core/trainer_internal.h"
 #include "trainer_world.h"
 

@@ -2,7 +2,7 @@
 /* LearningRateFinder and BatchSizeFinder: the tuner, when a fit begins; and, for batch sizes, before whatever
  * evaluates. */
 #include "callbacks/callbacks.h"
-#include "core/io.h"
+#include "base/io.h"
 #include "core/tuner.h"
 
 #include <stdlib.h>

@@ -15,9 +15,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/thread.h"
-#include "core/http.h"
-#include "core/spawn.h"
+#include "base/thread.h"
+#include "base/http.h"
+#include "base/spawn.h"
 
 enum { QUEUE = 32 };
 

@@ -5,7 +5,7 @@
  * look at it afterwards. */
 #include "callbacks/callbacks.h"
 #include "core/deterministic.h"
-#include "core/io.h"
+#include "base/io.h"
 #include "core/ranks.h"
 
 #include <stdlib.h>

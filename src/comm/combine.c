@@ -4,7 +4,7 @@
  * the first-level cache. */
 #include "comm/combine.h"
 
-#include "tensor/ops/half.h"
+#include "base/half.h"
 
 #include <string.h>
 

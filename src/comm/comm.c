@@ -5,9 +5,9 @@
 #include "comm/comm_internal.h"
 #include "comm/history.h"
 #include "comm/progress_thread.h"
-#include "core/at_fork.h"
-#include "core/clock.h"
-#include "core/status.h"
+#include "base/at_fork.h"
+#include "base/clock.h"
+#include "base/status.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -3,8 +3,8 @@
  * (control_thread.c) only queues a message and sends what the socket takes; answers come through that thread. */
 #include "comm/control_rank.h"
 #include "comm/socket.h"
-#include "core/status.h"
-#include "core/thread.h"
+#include "base/status.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <stdio.h>

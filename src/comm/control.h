@@ -11,7 +11,7 @@
 #define LC_COMM_CONTROL_H
 
 #include "comm/comm_internal.h"
-#include "core/str.h"
+#include "base/str.h"
 
 typedef struct lc__coordinator lc__coordinator;
 typedef struct lc__control lc__control;

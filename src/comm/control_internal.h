@@ -6,7 +6,7 @@
 #include "comm/control.h"
 #include "comm/control_wire.h"
 #include "comm/proof.h"
-#include "core/thread.h"
+#include "base/thread.h"
 
 #define LC__RETRY    0.1 /* seconds between two tries to reach the coordinator */
 #define LC__OBITUARY 0.3 /* seconds for who watches a rank's process to say how it ended, perhaps from another host */

@@ -4,7 +4,7 @@
 #define LC_COMM_CONTROL_RANK_H
 
 #include "comm/control_internal.h"
-#include "core/at_fork.h"
+#include "base/at_fork.h"
 
 enum { LC__WATCHED = 8 };
 

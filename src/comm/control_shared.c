@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What both ends of the control channel say and keep to: the secret, how it is proven, times, threads. */
 #include "comm/control_internal.h"
-#include "core/status.h"
+#include "base/status.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,8 +6,8 @@
 #include "comm/control_rank.h"
 #include "comm/history.h"
 #include "comm/socket.h"
-#include "core/status.h"
-#include "core/thread.h"
+#include "base/status.h"
+#include "base/thread.h"
 
 #include <poll.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #define _GNU_SOURCE /* pthread_timedjoin_np */
 #include "comm/coordinator_internal.h"
 #include "comm/socket.h"
-#include "core/descriptors.h"
+#include "base/descriptors.h"
 
 #include <errno.h>
 #include <stdio.h>

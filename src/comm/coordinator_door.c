@@ -3,7 +3,7 @@
  * small message within a few seconds, and learns nothing but a random number. */
 #include "comm/coordinator_internal.h"
 #include "comm/socket.h"
-#include "core/descriptors.h"
+#include "base/descriptors.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -15,8 +15,8 @@
 #define LC_COMM_COORDINATOR_INTERNAL_H
 
 #include "comm/control_internal.h"
-#include "core/at_fork.h"
-#include "core/str.h"
+#include "base/at_fork.h"
+#include "base/str.h"
 
 #include <poll.h>
 

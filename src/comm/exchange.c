@@ -9,8 +9,8 @@
 #include "comm/combine.h"
 #include "comm/exchange_impl.h"
 #include "comm/schedule_impl.h"
-#include "core/clock.h"
-#include "core/processors.h"
+#include "base/clock.h"
+#include "base/processors.h"
 
 #include <sched.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/exposed.h"
 #include "comm/schedule_impl.h"
-#include "core/memory_file.h"
+#include "base/memory_file.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/history.h"
-#include "core/clock.h"
+#include "base/clock.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 /* Memory of a communicator: where its ranks are processes of a host, files without a name that all of them map, so that
  * an all_reduce in it needs no copies (exposed.h); elsewhere memory like any other. */
 #include "comm/comm_internal.h"
-#include "core/memory_file.h"
+#include "base/memory_file.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>

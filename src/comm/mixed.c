@@ -5,7 +5,7 @@
 #include "comm/relay.h"
 #include "comm/window.h"
 
-#include "core/status.h"
+#include "base/status.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #include "comm/prints.h"
 
 #include "comm/world.h"
-#include "core/str.h"
+#include "base/str.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE /* pthread_setname_np, syscall */
 #include "comm/progress_thread.h"
-#include "core/status.h"
-#include "core/thread.h"
+#include "base/status.h"
+#include "base/thread.h"
 
 #include <pthread.h>
 #include <sched.h>

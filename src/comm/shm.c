@@ -5,7 +5,7 @@
  * it through /proc. When the last process has gone, however it ended, the memory is gone: nothing is left in /dev/shm.
  */
 #include "comm/window.h"
-#include "core/memory_file.h"
+#include "base/memory_file.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE /* accept4 */
 #include "comm/socket.h"
-#include "core/clock.h"
+#include "base/clock.h"
 
 #include <errno.h>
 #include <netdb.h>

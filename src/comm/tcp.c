@@ -17,7 +17,7 @@
 #include "comm/schedule.h"
 #include "comm/socket.h"
 #include "comm/tcp_mesh.h"
-#include "core/at_fork.h"
+#include "base/at_fork.h"
 
 #include <poll.h>
 #include <stdatomic.h>

@@ -10,7 +10,7 @@
 #include "comm/control_wire.h"
 #include "comm/proof.h"
 #include "comm/socket.h"
-#include "core/descriptors.h"
+#include "base/descriptors.h"
 
 #include <errno.h>
 #include <poll.h>

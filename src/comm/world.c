@@ -8,9 +8,9 @@
 #include "comm/comm_internal.h"
 #include "comm/prints.h"
 #include "comm/socket.h"
-#include "core/cores.h"
-#include "core/status.h"
-#include "core/str.h"
+#include "base/cores.h"
+#include "base/status.h"
+#include "base/str.h"
 
 #include <dirent.h>
 #include <fcntl.h>

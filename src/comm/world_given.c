@@ -4,7 +4,7 @@
 #include "comm/control_internal.h"
 #include "comm/socket.h"
 #include "comm/world.h"
-#include "core/status.h"
+#include "base/status.h"
 
 #include <stdio.h>
 #include <stdlib.h>

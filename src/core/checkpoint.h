@@ -4,7 +4,7 @@
 #define LC_CORE_CHECKPOINT_H
 
 #include <lightc/checkpoint.h>
-#include "core/io.h"
+#include "base/io.h"
 
 #define LC__MANIFEST "manifest.json"
 #define LC__STATE    "state.json"
@@ -57,10 +57,6 @@ lc_status lc__ckpt_read_state(const char *path, lc_state **out);
 
 /* lc_checkpoint_open by n readers, who each verify a share of the files and then compare notes. */
 lc_status lc__checkpoint_open_share(const char *path, int reader, int n, lc_checkpoint **out);
-
-/* A name in `parent` for something unfinished, in new memory: ".KIND-BASE-HOST-PID-NUMBER".
- * Kinds: "tmp" being written, "old" moved away for a new one of its name, "del" being removed. */
-lc_status lc__ckpt_temp_name(const char *parent, const char *kind, const char *base, char **out);
 
 /* Waits until the background thread has nothing left to do. */
 void lc__ckpt_rest(lc_ckpt_writer *w);

@@ -18,24 +18,6 @@
 
 #define DAY_S 86400
 
-static void host_name(char name[64])
-{
-    if (gethostname(name, 64) < 0 || !*name) snprintf(name, 64, "host");
-    name[63] = 0;
-    for (char *p = name; *p; p++)
-        if (*p == '/' || *p == '-') *p = '_';
-}
-
-lc_status lc__ckpt_temp_name(const char *parent, const char *kind, const char *base, char **out)
-{
-    char host[64];
-    struct timespec now;
-    host_name(host);
-    clock_gettime(CLOCK_REALTIME, &now);
-    uint64_t number = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-    return lc__format(out, "%s/.%s-%.100s-%s-%ld-%" PRIx64, parent, kind, base, host, (long)getpid(), number);
-}
-
 lc_status lc_checkpoint_link(const char *link, const char *path)
 {
     const lc__io *io = &lc__io_system;
@@ -58,7 +40,7 @@ lc_status lc_checkpoint_link(const char *link, const char *path)
                          link, target);
         goto done;
     }
-    LC_TRY_GOTO(status, done, lc__ckpt_temp_name(dir, "tmp", lc__path_base(link), &temp));
+    LC_TRY_GOTO(status, done, lc__temp_name(dir, "tmp", lc__path_base(link), &temp));
     if (io->symlink(io, target, temp) < 0) {
         status = lc__io_fail(errno, "make link", temp);
         goto done;
@@ -96,7 +78,7 @@ lc_status lc_checkpoint_remove(const char *path)
         goto done;
     }
     LC_TRY_GOTO(status, done, lc__path_dir(clean, &dir));
-    LC_TRY_GOTO(status, done, lc__ckpt_temp_name(dir, "del", lc__path_base(clean), &aside));
+    LC_TRY_GOTO(status, done, lc__temp_name(dir, "del", lc__path_base(clean), &aside));
     if (io->rename(io, clean, aside) < 0) {
         status = lc__io_fail(errno, "rename", clean);
         goto done;
@@ -130,7 +112,7 @@ static bool is_dead(const char *path, const char *name, const struct stat *st, i
         if (refused) return false;
     }
     char host[64], want[80];
-    host_name(host);
+    lc__temp_host(host);
     snprintf(want, sizeof want, "-%s-", host);
     const char *at = NULL;
     for (const char *p = name; (p = strstr(p, want)); p++) at = p;

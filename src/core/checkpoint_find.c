@@ -3,7 +3,7 @@
 #define _GNU_SOURCE
 #include "core/checkpoint_find.h"
 
-#include "core/status.h"
+#include "base/status.h"
 
 #include <dirent.h>
 #include <errno.h>

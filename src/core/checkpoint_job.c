@@ -17,10 +17,10 @@
 #include "core/checkpoint_job.h"
 #include "core/checkpoint_share.h"
 
-#include "core/chunks.h"
-#include "core/clock.h"
-#include "core/crc32c.h"
-#include "core/status.h"
+#include "base/chunks.h"
+#include "base/clock.h"
+#include "base/crc32c.h"
+#include "base/status.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -197,7 +197,7 @@ lc_status lc__ckpt_make_temp(const lc__io *io, const char *path, char **temp, in
     for (int attempt = 0; attempt < 1000; attempt++) { /* somebody may clean without a pause */
         free(*temp);
         *temp = NULL;
-        LC_TRY_GOTO(status, done, lc__ckpt_temp_name(parent, "tmp", lc__path_base(path), temp));
+        LC_TRY_GOTO(status, done, lc__temp_name(parent, "tmp", lc__path_base(path), temp));
         if (io->mkdir(io, *temp, 0777) < 0) {
             int error = errno;
             status = lc__io_fail(error, "make directory", *temp);
@@ -277,7 +277,7 @@ static lc_status rename_twice(const lc__io *io, const char *parent, const char *
 {
     char *aside = NULL;
     lc_status status = LC_OK;
-    LC_TRY(lc__ckpt_temp_name(parent, "old", lc__path_base(path), &aside));
+    LC_TRY(lc__temp_name(parent, "old", lc__path_base(path), &aside));
     int held = hold(path);
     if (io->rename(io, path, aside) < 0) {
         status = lc__io_fail(errno, "rename", path);

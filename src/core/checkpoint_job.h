@@ -6,7 +6,7 @@
 
 #include "core/checkpoint.h"
 #include "core/safetensors.h"
-#include "core/status.h"
+#include "base/status.h"
 #include <pthread.h>
 
 /* A tensor to be written. */

@@ -4,11 +4,11 @@
 #define _GNU_SOURCE
 #include "core/checkpoint.h"
 
-#include "core/chunks.h"
-#include "core/crc32c.h"
-#include "core/json.h"
+#include "base/chunks.h"
+#include "base/crc32c.h"
+#include "base/json.h"
 #include "core/safetensors.h"
-#include "core/status.h"
+#include "base/status.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,7 +5,7 @@
 #include "core/checkpoint_share.h"
 #include "core/ranks.h"
 
-#include "core/status.h"
+#include "base/status.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #include "core/checkpoint.h"
 
 #include "core/safetensors.h"
-#include "core/status.h"
+#include "base/status.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -11,7 +11,7 @@
 #define _GNU_SOURCE
 #include "core/checkpoint_share.h"
 
-#include "core/status.h"
+#include "base/status.h"
 
 #include <dirent.h>
 #include <errno.h>

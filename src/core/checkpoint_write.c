@@ -4,8 +4,8 @@
 #define _GNU_SOURCE
 #include "core/checkpoint_share.h"
 
-#include "core/chunks.h"
-#include "core/thread.h"
+#include "base/chunks.h"
+#include "base/thread.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #include "core/parts.h"
 #include "core/profiling.h"
 #include "core/ranks.h"
-#include "core/status.h"
+#include "base/status.h"
 
 #include <stdlib.h>
 #include <string.h>

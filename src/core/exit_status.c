@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How a program ends. What ends one rank ends the run, and is said once: by who tells people of all ranks' errors. */
 #include "comm/world.h"
-#include "core/io.h"
-#include "core/status.h"
+#include "base/io.h"
+#include "base/status.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include "core/deterministic.h"
 #include "core/rank_times.h"
 #include "core/ranks.h"
-#include "core/status.h"
+#include "base/status.h"
 
 #include <signal.h>
 #include <stdio.h>

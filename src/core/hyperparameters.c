@@ -3,7 +3,7 @@
  * the file that keeps all options of a run. */
 #include "core/hyperparameters.h"
 
-#include "core/io.h"
+#include "base/io.h"
 #include "core/options.h"
 #include "core/run_state.h"
 

@@ -2,7 +2,7 @@
 /* The learning-rate range test (tuner.h), after L. Smith, Cyclical Learning Rates for Training Neural Networks, with
  * Lightning's rates, smoothing and suggestion. One thing is different: the smoothed loss begins with the first loss
  * itself, where Lightning's correction is one step ahead. */
-#include "core/io.h"
+#include "base/io.h"
 #include "core/ranks.h"
 #include "core/tuner.h"
 

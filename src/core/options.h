@@ -5,7 +5,7 @@
 
 #include <lightc/options.h>
 #include <lightc/state.h>
-#include "core/str.h"
+#include "base/str.h"
 
 /* The option of that name (dashes and underscores are the same), and the struct it lies in. */
 const lc_option *lc__option_find(const lc_option_set *sets, int n_sets, const char *name, size_t length, void **target);

@@ -3,7 +3,7 @@
 #include "core/options.h"
 
 #include "comm/prints.h"
-#include "core/io.h"
+#include "base/io.h"
 #include "launch/launch.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
 #ifndef LC_CORE_PROFILING_H
 #define LC_CORE_PROFILING_H
 
-#include "core/io.h"
+#include "base/io.h"
 #include "core/trainer_internal.h"
 
 lc_status lc__profiling_open(lc_trainer *t) LC_MUST_USE; /* makes them, by options */

@@ -2,7 +2,7 @@
 /* Random numbers from counters: nothing here has a state. */
 #include <math.h>
 
-#include "core/philox.h"
+#include "base/philox.h"
 
 /* Streams of one key that must not meet. */
 enum { STREAM_UNIFORM = 0, STREAM_NORMAL = 1, STREAM_BELOW = 2 };

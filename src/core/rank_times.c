@@ -4,7 +4,7 @@
 #include "core/rank_times.h"
 
 #include "comm/comm_internal.h"
-#include "core/clock.h"
+#include "base/clock.h"
 #include "core/ranks.h"
 
 #include <stdio.h>

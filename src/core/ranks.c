@@ -7,7 +7,7 @@
 #include "core/deterministic.h"
 #include "core/rank_times.h"
 #include "core/run_state.h"
-#include "core/status.h"
+#include "base/status.h"
 #include "data/batch_slice.h"
 #include "tensor/graph_impl.h"
 #include "tensor/wire.h"

@@ -3,7 +3,7 @@
  * put values together in the order of their names, and all have the same batches of an epoch, so that the first one
  * tells them. */
 #include "core/ranks.h"
-#include "core/status.h"
+#include "base/status.h"
 
 #include <math.h>
 #include <stdlib.h>

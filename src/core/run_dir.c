@@ -5,7 +5,7 @@
  * logger that fails is told of once, and the training goes on. */
 #include "core/hyperparameters.h"
 #include "core/ranks.h"
-#include "core/io.h"
+#include "base/io.h"
 #include "core/trainer_internal.h"
 
 #include <dirent.h>

@@ -4,7 +4,7 @@
 #define LC_CORE_SAFETENSORS_H
 
 #include <lightc/safetensors.h>
-#include "core/io.h"
+#include "base/io.h"
 
 /* Where elements of a tensor lie: in bytes, counted from its first element, in the order of `layout`. */
 typedef struct lc__st_piece {

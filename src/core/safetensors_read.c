@@ -5,8 +5,8 @@
 #define _GNU_SOURCE
 #include "core/safetensors.h"
 
-#include "core/chunks.h"
-#include "core/json.h"
+#include "base/chunks.h"
+#include "base/json.h"
 #include "tensor/initial.h"
 
 #include <errno.h>

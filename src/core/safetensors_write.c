@@ -5,7 +5,7 @@
 #define _GNU_SOURCE
 #include "core/safetensors.h"
 
-#include "core/json.h"
+#include "base/json.h"
 #include "tensor/graph_impl.h"
 
 #include <errno.h>

@@ -7,8 +7,8 @@
 #include "core/hyperparameters.h"
 #include "core/options.h"
 #include "core/ranks.h"
-#include "core/status.h"
-#include "core/str.h"
+#include "base/status.h"
+#include "base/str.h"
 #include "tensor/initial.h"
 #include "tensor/shard.h"
 

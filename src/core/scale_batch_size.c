@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The largest batch that fits (tuner.h). A trial that needs too much memory fails when its step is planned: the plan
  * knows what it would take, and nothing has been allocated for it. */
-#include "core/status.h"
+#include "base/status.h"
 #include "core/tuner.h"
 
 #include <stdio.h>

@@ -10,8 +10,8 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* pipe2 */
 #endif
-#include "core/signal_fd.h"
-#include "core/thread.h"
+#include "base/signal_fd.h"
+#include "base/thread.h"
 #include "core/trainer_internal.h"
 
 #include <errno.h>

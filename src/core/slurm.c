@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/slurm.h"
-#include "core/spawn.h"
+#include "base/spawn.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* State trees: nodes in memory, and their way to JSON and back. NaN and Inf, which JSON does not have, are the texts
  * "nan", "inf" and "-inf"; lc_state_get_double takes them back. */
-#include "core/json.h"
-#include "core/str.h"
+#include "base/json.h"
+#include "base/str.h"
 
 #include <errno.h>
 #include <inttypes.h>

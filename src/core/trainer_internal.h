@@ -22,11 +22,11 @@
 #include <lightc/sched.h>
 #include <lightc/trainer.h>
 #include "core/checkpoint.h"
-#include "core/clock.h"
-#include "core/exact_sum.h"
+#include "base/clock.h"
+#include "base/exact_sum.h"
 #include "core/options.h"
-#include "core/status.h"
-#include "core/str.h"
+#include "base/status.h"
+#include "base/str.h"
 
 /* ---- hooks.c ---- */
 typedef struct lc__callback {

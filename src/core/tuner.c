@@ -4,7 +4,7 @@
 
 #include "core/hyperparameters.h"
 #include "core/ranks.h"
-#include "core/status.h"
+#include "base/status.h"
 #include "tensor/tensor_impl.h"
 
 #include <lightc/nn.h>

@@ -3,7 +3,7 @@
  * once, after the first steps of a fit in which their optimizer's others had one (a step may leave out a part of the
  * model). With several ranks has_gradient is what all ranks have together. */
 #include "core/ranks.h"
-#include "core/str.h"
+#include "base/str.h"
 #include "optim/optim_internal.h"
 #include "tensor/graph_impl.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/batch_slice.h"
 
-#include "core/status.h"
+#include "base/status.h"
 #include "tensor/tensor_impl.h"
 
 #include <lightc/data.h>

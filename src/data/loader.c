@@ -13,8 +13,8 @@
  * With several ranks (lc_shard) each has the whole order, and gathers its slice of every global batch. A combined
  * loader may want another one of a batch that is smaller than usual: it is gathered anew, into a slot of its own. */
 #include "data_internal.h"
-#include "core/clock.h"
-#include "core/thread.h"
+#include "base/clock.h"
+#include "base/thread.h"
 
 #include <limits.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Image data sets in IDX files: MNIST, Fashion-MNIST and others of the form. */
 #include "data_internal.h"
-#include "core/thread.h"
+#include "base/thread.h"
 
 #include <pthread.h>
 #include <stdio.h>

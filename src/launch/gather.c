@@ -8,9 +8,9 @@
 #include "launch/launch.h"
 
 #include "comm/prints.h"
-#include "core/descriptors.h"
-#include "core/thread.h"
-#include "core/io.h"
+#include "base/descriptors.h"
+#include "base/thread.h"
+#include "base/io.h"
 
 #include <errno.h>
 #include <fcntl.h>

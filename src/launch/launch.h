@@ -23,8 +23,8 @@
 #include <sys/types.h>
 
 #include "comm/control.h"
-#include "core/cores.h"
-#include "core/str.h"
+#include "base/cores.h"
+#include "base/str.h"
 
 /* ---- output.c ---- */
 

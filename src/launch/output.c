@@ -3,7 +3,7 @@
  * shown of a rank that failed. While it runs, `tail -f /proc/PID/fd/1` follows it. */
 #include "launch/launch.h"
 
-#include "core/io.h"
+#include "base/io.h"
 
 #include <errno.h>
 #include <fcntl.h>

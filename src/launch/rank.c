@@ -2,7 +2,7 @@
 /* One process: its environment, and how it is started. */
 #include "launch/launch.h"
 
-#include "core/io.h"
+#include "base/io.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -10,7 +10,7 @@
 #include "comm/prints.h"
 #include "comm/socket.h"
 #include "comm/world.h"
-#include "core/io.h"
+#include "base/io.h"
 #include "core/options.h"
 
 #include <errno.h>

@@ -7,7 +7,7 @@
 #include "launch/supervisor_internal.h"
 
 #include "comm/socket.h"
-#include "core/status.h"
+#include "base/status.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,8 +4,8 @@
 #include "launch/supervisor_internal.h"
 
 #include "comm/socket.h"
-#include "core/io.h"
-#include "core/status.h"
+#include "base/io.h"
+#include "base/status.h"
 
 #include <stdio.h>
 #include <string.h>

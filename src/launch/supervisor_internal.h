@@ -6,7 +6,7 @@
 
 #include "launch/launch.h"
 
-#include "core/signal_fd.h"
+#include "base/signal_fd.h"
 
 #define LC__SLACK 1.0      /* seconds that the coordinator has to say it before */
 enum { LC__LOOK_MS = 20 }; /* how often a supervisor looks at its children */

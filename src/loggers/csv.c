@@ -5,8 +5,8 @@
  * makes a new column: the file is written anew beside the old one and renamed. A file that exists already (a resumed
  * run) is continued. */
 #define _GNU_SOURCE
-#include "core/io.h"
-#include "core/json.h"
+#include "base/io.h"
+#include "base/json.h"
 #include "loggers/hparams.h"
 #include "loggers/writer.h"
 

@@ -3,7 +3,7 @@
  * (PyYAML, Lightning's load_hparams_from_yaml) as what it was. */
 #include "loggers/hparams.h"
 
-#include "core/io.h"
+#include "base/io.h"
 
 #include <inttypes.h>
 #include <math.h>

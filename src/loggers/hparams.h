@@ -3,7 +3,7 @@
 #ifndef LC_LOGGERS_HPARAMS_H
 #define LC_LOGGERS_HPARAMS_H
 
-#include "core/json.h"
+#include "base/json.h"
 #include "loggers/writer.h"
 
 /* Sorted by name; the later of two equal names wins. All zero: none. */

@@ -7,9 +7,9 @@
  * All of this is done by the writer's thread; a server that does not answer costs it TIMEOUT_S, and the training
  * nothing. */
 #define _GNU_SOURCE
-#include "core/clock.h"
-#include "core/http.h"
-#include "core/io.h"
+#include "base/clock.h"
+#include "base/http.h"
+#include "base/io.h"
 #include "loggers/mlflow_api.h"
 #include "loggers/spool.h"
 #include "loggers/stream_format.h"

@@ -14,7 +14,7 @@
 #define _GNU_SOURCE
 #include "loggers/mlflow_api.h"
 
-#include "core/io.h"
+#include "base/io.h"
 #include "loggers/mlflow_request.h"
 #include "loggers/stream_format.h"
 

@@ -3,8 +3,8 @@
 #ifndef LC_LOGGERS_MLFLOW_API_H
 #define LC_LOGGERS_MLFLOW_API_H
 
-#include "core/json.h"
-#include "core/str.h"
+#include "base/json.h"
+#include "base/str.h"
 
 /* One request: `path` begins with "/api/"; the body is `body`, or the file `body_file`. LC_OK if there was an answer.
  */

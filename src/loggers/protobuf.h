@@ -4,7 +4,7 @@
 #ifndef LC_LOGGERS_PROTOBUF_H
 #define LC_LOGGERS_PROTOBUF_H
 
-#include "core/str.h"
+#include "base/str.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #define _GNU_SOURCE
 #include "loggers/spool.h"
 
-#include "core/io.h"
+#include "base/io.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -4,7 +4,7 @@
 #ifndef LC_LOGGERS_SPOOL_H
 #define LC_LOGGERS_SPOOL_H
 
-#include "core/json.h"
+#include "base/json.h"
 
 typedef struct lc__spool {
     char *path;

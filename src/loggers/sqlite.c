@@ -10,9 +10,9 @@
  *
  * Rows of a batch are one transaction. If it fails nothing of it is there, and the batch comes again. */
 #define _GNU_SOURCE
-#include "core/clock.h"
-#include "core/io.h"
-#include "core/json.h"
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/json.h"
 #include "loggers/hparams.h"
 #include "loggers/writer.h"
 

@@ -10,10 +10,10 @@
  * the line that its predecessor did not read whole. Pipes are written without blocking: a reader that stands still
  * costs this thread its patience and the training nothing. */
 #define _GNU_SOURCE
-#include "core/clock.h"
-#include "core/io.h"
-#include "core/spawn.h"
-#include "core/str.h"
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/spawn.h"
+#include "base/str.h"
 #include "loggers/stream_format.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
  * state.json; pictures are PNG in base64. To add a kind: a function here, and its line in docs/loggers.md. */
 #include "loggers/stream_format.h"
 
-#include "core/png.h"
+#include "base/png.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -4,7 +4,7 @@
 #ifndef LC_LOGGERS_STREAM_FORMAT_H
 #define LC_LOGGERS_STREAM_FORMAT_H
 
-#include "core/json.h"
+#include "base/json.h"
 #include "loggers/hparams.h"
 #include "loggers/writer.h"
 

@@ -5,8 +5,8 @@
  * Events are only ever appended, whole, so that TensorBoard reads along while the run goes. The file is opened by the
  * writer's thread with its first batch; if that fails it is tried again, as everything here. */
 #define _GNU_SOURCE
-#include "core/clock.h"
-#include "core/io.h"
+#include "base/clock.h"
+#include "base/io.h"
 #include "loggers/hparams.h"
 #include "loggers/tensorboard_events.h"
 #include "loggers/writer.h"

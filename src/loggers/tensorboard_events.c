@@ -5,8 +5,8 @@
  * message are named below. */
 #include "loggers/tensorboard_events.h"
 
-#include "core/crc32c.h"
-#include "core/png.h"
+#include "base/crc32c.h"
+#include "base/png.h"
 #include "loggers/protobuf.h"
 
 enum {

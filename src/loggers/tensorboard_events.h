@@ -3,7 +3,7 @@
 #ifndef LC_LOGGERS_TENSORBOARD_EVENTS_H
 #define LC_LOGGERS_TENSORBOARD_EVENTS_H
 
-#include "core/str.h"
+#include "base/str.h"
 #include "loggers/hparams.h"
 
 /* Each appends whole records of an event file. Lack of memory shows in out->failed. */

@@ -4,9 +4,9 @@
 #define _GNU_SOURCE
 #include "loggers/writer.h"
 
-#include "core/thread.h"
-#include "core/clock.h"
-#include "core/json.h"
+#include "base/thread.h"
+#include "base/clock.h"
+#include "base/json.h"
 
 #include <errno.h>
 #include <inttypes.h>

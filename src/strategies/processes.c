@@ -3,7 +3,7 @@
 
 #include "core/options.h"
 #include "core/ranks.h"
-#include "core/status.h"
+#include "base/status.h"
 #include "tensor/shard.h"
 #include "tensor/wire.h"
 

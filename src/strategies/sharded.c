@@ -10,7 +10,7 @@
 #include "strategies/processes.h"
 
 #include "comm/comm_internal.h"
-#include "core/status.h"
+#include "base/status.h"
 
 #include <stdlib.h>
 

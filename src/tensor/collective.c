@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tensor/collective.h"
 
-#include "core/status.h"
+#include "base/status.h"
 #include "tensor/ops/ops.h"
 
 #include <stdlib.h>

@@ -2,8 +2,8 @@
 /* The executor: replays a plan. Refreshes what varies (input memory, floats), then calls one kernel after another. */
 #include "tensor/collective.h"
 #include "tensor/sync.h"
-#include "core/clock.h"
-#include "core/status.h"
+#include "base/clock.h"
+#include "base/status.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -23,7 +23,7 @@
 #define LC_TENSOR_GRAPH_IMPL_H
 
 #include <lightc/span.h>
-#include "core/exact_sum.h"
+#include "base/exact_sum.h"
 #include "tensor/tensor_impl.h"
 #include "tensor/tune.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tensor/initial.h"
 
-#include "core/philox.h"
+#include "base/philox.h"
 #include "tensor/graph_impl.h"
 #include "tensor/shard.h"
 

@@ -4,8 +4,8 @@
 
 #include "comm/comm_internal.h"
 #include "comm/exposed.h"
-#include "core/clock.h"
-#include "core/status.h"
+#include "base/clock.h"
+#include "base/status.h"
 #include "optim/optim_internal.h"
 #include "tensor/sync_impl.h"
 

@@ -2,7 +2,7 @@
 /* A run is a round: its number goes up, and members that see it work. `left` counts those that have not ended it. */
 #include "tensor/team.h"
 
-#include "core/thread.h"
+#include "base/thread.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -5,7 +5,7 @@
  * the estimate is not clear or there is more than one kernel, all are timed on data of their own when the plan is made,
  * as long as the time for that lasts (see tune.h on what becomes of the choice). */
 #include "tensor/graph_impl.h"
-#include "core/clock.h"
+#include "base/clock.h"
 #include "tensor/tune.h"
 
 #include <stdlib.h>

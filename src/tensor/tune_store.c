@@ -6,8 +6,8 @@
  *              "choices": {"linear f32[64,784] f32[128,784] ... ": "onednn_matmul_packed 2", ...}}
  * A choice for whose measuring no time was left ends in " unmeasured"; it is not written to the file. */
 #include "tensor/tune.h"
-#include "core/io.h"
-#include "core/str.h"
+#include "base/io.h"
+#include "base/str.h"
 
 #include <stdio.h>
 #include <stdlib.h>

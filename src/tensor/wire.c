@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tensor/wire.h"
 
-#include "tensor/ops/half.h"
+#include "base/half.h"
 
 #include <lightc/status.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
 #define _GNU_SOURCE
 #endif
 #include "core/checkpoint.h"
-#include "core/crc32c.h"
-#include "core/io.h"
+#include "base/crc32c.h"
+#include "base/io.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * must cover it once, from its begin to its end. The first byte chooses: the ranges of up to three files as text, cut
  * at zeros; or as numbers, which are far more often nearly right. */
 #include "core/safetensors.h"
-#include "core/str.h"
+#include "base/str.h"
 
 #include <lightc/state.h>
 #include <stdlib.h>

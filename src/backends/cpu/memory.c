@@ -3,7 +3,7 @@
  * usable: it grows without moving, so that plans may hold plain pointers. */
 #define _GNU_SOURCE /* mremap */
 #include "backends/cpu/memory.h"
-#include "core/memory_file.h"
+#include "base/memory_file.h"
 
 #include <errno.h>
 #include <stdint.h>

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "tensor/ops/elementwise.h"
-#include "tensor/ops/half.h"
+#include "base/half.h"
 #include "tensor/ops/number.h"
 #include "tensor/ops/walk.h"
 

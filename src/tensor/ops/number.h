@@ -4,7 +4,7 @@
 #define LC_TENSOR_OPS_NUMBER_H
 
 #include <lightc/tensor.h>
-#include "tensor/ops/half.h"
+#include "base/half.h"
 
 static inline double lc__load_number(const void *p, lc_dtype dtype)
 {

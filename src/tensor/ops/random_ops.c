@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Random numbers as operators: dropout, Bernoulli, uniform, normal. The recorder fills the first two ints (the place
  * of the call, and how often it was reached in this step), unless they are given, as a gradient rule does. */
-#include "core/philox.h"
+#include "base/philox.h"
 #include "tensor/ops/nn_util.h"
 
 #define LC_TEMPLATE "tensor/ops/random_ops.inl"

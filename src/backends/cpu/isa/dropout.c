@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Dropout of row-major tensors: the words of many Philox counters are computed side by side (core/philox.h has the
+/* Dropout of row-major tensors: the words of many Philox counters are computed side by side (base/philox.h has the
  * definition). */
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/util.h"
 #include "backends/cpu/isa/vmath.h"
 #include "backends/cpu/parallel.h"
-#include "core/philox.h"
+#include "base/philox.h"
 #include "tensor/ops/ops.h"
 
 #define COUNTERS 64 /* at a time */

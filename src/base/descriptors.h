@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* File descriptors, which a process may have fewer of than it needs. */
+#ifndef LC_BASE_DESCRIPTORS_H
+#define LC_BASE_DESCRIPTORS_H
+
+#include <lightc/status.h>
+
+/* Raises this process's limit, as far as it may, where `more` descriptors beside those it has would not fit below it.
+ */
+void lc__descriptors_allow(int more);
+/* Whether there was none left: EMFILE, ENFILE. */
+bool lc__descriptors_lacked(int error);
+/* What `ulimit -n` says; -1: no limit. */
+long long lc__descriptors_limit(void);
+
+#endif

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The system's side of lc__io, and complete operations made of it. */
+#define _GNU_SOURCE
+#include "base/io.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef RENAME_EXCHANGE
+#define RENAME_EXCHANGE 2
+#endif
+
+static int sys_open(const lc__io *io, const char *path, int flags, mode_t mode)
+{
+    (void)io;
+    return open(path, flags | O_CLOEXEC, mode);
+}
+
+static int sys_close(const lc__io *io, int fd)
+{
+    (void)io;
+    return close(fd);
+}
+
+static ssize_t sys_pread(const lc__io *io, int fd, void *data, size_t n, off_t offset)
+{
+    (void)io;
+    return pread(fd, data, n, offset);
+}
+
+static ssize_t sys_pwrite(const lc__io *io, int fd, const void *data, size_t n, off_t offset)
+{
+    (void)io;
+    return pwrite(fd, data, n, offset);
+}
+
+static int sys_allocate(const lc__io *io, int fd, off_t size)
+{
+    (void)io;
+    /* Not posix_fallocate: where a file system cannot reserve, that one writes the whole file. */
+    if (size > 0 && fallocate(fd, 0, 0, size) < 0 && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL)
+        return -1;
+    return 0;
+}
+
+static int sys_truncate(const lc__io *io, int fd, off_t size)
+{
+    (void)io;
+    return ftruncate(fd, size);
+}
+
+static int sys_sync(const lc__io *io, int fd)
+{
+    (void)io;
+    return fsync(fd);
+}
+
+static int sys_rename(const lc__io *io, const char *from, const char *to)
+{
+    (void)io;
+    return rename(from, to);
+}
+
+static int sys_exchange(const lc__io *io, const char *a, const char *b)
+{
+    (void)io;
+#ifdef SYS_renameat2
+    return (int)syscall(SYS_renameat2, AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE);
+#else
+    (void)a, (void)b;
+    errno = ENOSYS;
+    return -1;
+#endif
+}
+
+static int sys_mkdir(const lc__io *io, const char *path, mode_t mode)
+{
+    (void)io;
+    return mkdir(path, mode);
+}
+
+static int sys_unlink(const lc__io *io, const char *path)
+{
+    (void)io;
+    return unlink(path);
+}
+
+static int sys_rmdir(const lc__io *io, const char *path)
+{
+    (void)io;
+    return rmdir(path);
+}
+
+static int sys_symlink(const lc__io *io, const char *target, const char *path)
+{
+    (void)io;
+    return symlink(target, path);
+}
+
+const lc__io lc__io_system = {
+    .open = sys_open,
+    .close = sys_close,
+    .pread = sys_pread,
+    .pwrite = sys_pwrite,
+    .allocate = sys_allocate,
+    .truncate = sys_truncate,
+    .sync = sys_sync,
+    .rename = sys_rename,
+    .exchange = sys_exchange,
+    .mkdir = sys_mkdir,
+    .unlink = sys_unlink,
+    .rmdir = sys_rmdir,
+    .symlink = sys_symlink,
+};
+
+lc_status lc__io_fail(int error, const char *what, const char *path)
+{
+    char reason[128];
+    const char *text = strerror_r(error, reason, sizeof reason);
+    const char *hint = error == ENOSPC || error == EDQUOT ? "; free some space or choose another directory"
+                       : error == EACCES || error == EPERM || error == EROFS
+                           ? "; check the permissions or choose another directory"
+                       : error == EFBIG  ? "; a limit on file sizes is set (ulimit -f)"
+                       : error == EMFILE ? "; a limit on open files is set (ulimit -n)"
+                                         : "";
+    return lc_fail(error == ENOENT   ? LC_ERR_NOT_FOUND
+                   : error == ENOMEM ? LC_ERR_MEMORY
+                                     : LC_ERR_IO,
+                   "cannot %s \"%s\": %s%s", what, path, text, hint);
+}
+
+lc_status lc__write_all(const lc__io *io, int fd, const char *path, const void *data, size_t n, uint64_t offset)
+{
+    const char *p = data;
+    while (n) {
+        /* Linux writes at most 0x7ffff000 bytes a call; stay far below, and keep the alignment of O_DIRECT. */
+        size_t part = n < ((size_t)1 << 30) ? n : ((size_t)1 << 30);
+        ssize_t done = io->pwrite(io, fd, p, part, (off_t)offset);
+        if (done < 0 && errno == EINTR) continue;
+        if (done < 0) return lc__io_fail(errno, "write", path);
+        if (done == 0) return lc__io_fail(ENOSPC, "write", path);
+        p += done, offset += (uint64_t)done, n -= (size_t)done;
+    }
+    return LC_OK;
+}
+
+lc_status lc__read_all(const lc__io *io, int fd, const char *path, void *data, size_t n, uint64_t offset)
+{
+    char *p = data;
+    while (n) {
+        size_t part = n < ((size_t)1 << 30) ? n : ((size_t)1 << 30);
+        ssize_t done = io->pread(io, fd, p, part, (off_t)offset);
+        if (done < 0 && errno == EINTR) continue;
+        if (done < 0) return lc__io_fail(errno, "read", path);
+        if (done == 0)
+            return lc_fail(LC_ERR_FORMAT, "\"%s\" is truncated: it ends at byte %llu, %zu bytes too early", path,
+                           (unsigned long long)offset, n);
+        p += done, offset += (uint64_t)done, n -= (size_t)done;
+    }
+    return LC_OK;
+}
+
+lc_status lc__sync_dir(const lc__io *io, const char *path)
+{
+    int fd = io->open(io, path, O_RDONLY | O_DIRECTORY, 0);
+    if (fd < 0) return lc__io_fail(errno, "open directory", path);
+    lc_status status = LC_OK;
+    /* Some network file systems cannot sync directories and say EINVAL: nothing more can be done there. */
+    if (io->sync(io, fd) < 0 && errno != EINVAL) status = lc__io_fail(errno, "sync directory", path);
+    io->close(io, fd);
+    return status;
+}
+
+lc_status lc__make_dirs(const lc__io *io, const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) == 0) {
+        if (S_ISDIR(st.st_mode)) return LC_OK;
+        return lc_fail(LC_ERR_IO, "cannot make directory \"%s\": a file of that name is in the way", path);
+    }
+    char *parent = NULL;
+    LC_TRY(lc__path_dir(path, &parent));
+    lc_status status = LC_OK;
+    if (strcmp(parent, path)) status = lc__make_dirs(io, parent);
+    if (status >= 0 && io->mkdir(io, path, 0777) < 0 && errno != EEXIST)
+        status = lc__io_fail(errno, "make directory", path);
+    else if (status >= 0)
+        status = lc__sync_dir(io, parent);
+    free(parent);
+    return status;
+}
+
+lc_status lc__remove_tree(const lc__io *io, const char *path)
+{
+    struct stat st;
+    if (lstat(path, &st) < 0) return errno == ENOENT ? LC_OK : lc__io_fail(errno, "look at", path);
+    if (!S_ISDIR(st.st_mode)) {
+        if (io->unlink(io, path) < 0 && errno != ENOENT) return lc__io_fail(errno, "remove", path);
+        return LC_OK;
+    }
+    DIR *dir = opendir(path);
+    if (!dir && errno == ENOENT) return LC_OK; /* somebody else removes it, too */
+    if (!dir) return lc__io_fail(errno, "open directory", path);
+    lc_status status = LC_OK;
+    for (struct dirent *e; status >= 0 && (e = readdir(dir));) {
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
+        char *inner = NULL;
+        status = lc__path_join(path, e->d_name, &inner);
+        if (status >= 0) status = lc__remove_tree(io, inner);
+        free(inner);
+    }
+    closedir(dir);
+    if (status >= 0 && io->rmdir(io, path) < 0 && errno != ENOENT) status = lc__io_fail(errno, "remove", path);
+    return status;
+}
+
+lc_status lc__create_file(const lc__io *io, const char *path, const void *data, size_t n)
+{
+    int fd = io->open(io, path, O_WRONLY | O_CREAT | O_EXCL, 0666);
+    if (fd < 0) return lc__io_fail(errno, "create", path);
+    lc_status status = lc__write_all(io, fd, path, data, n, 0);
+    if (status >= 0 && io->sync(io, fd) < 0) status = lc__io_fail(errno, "sync", path);
+    if (io->close(io, fd) < 0 && status >= 0) status = lc__io_fail(errno, "close", path);
+    if (status < 0) io->unlink(io, path);
+    return status;
+}
+
+void lc__temp_host(char name[64])
+{
+    if (gethostname(name, 64) < 0 || !*name) snprintf(name, 64, "host");
+    name[63] = 0;
+    for (char *p = name; *p; p++)
+        if (*p == '/' || *p == '-') *p = '_';
+}
+
+lc_status lc__temp_name(const char *parent, const char *kind, const char *base, char **out)
+{
+    char host[64];
+    struct timespec now;
+    lc__temp_host(host);
+    clock_gettime(CLOCK_REALTIME, &now);
+    uint64_t number = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    return lc__format(out, "%s/.%s-%.100s-%s-%ld-%" PRIx64, parent, kind, base, host, (long)getpid(), number);
+}
+
+lc_status lc__replace_file(const lc__io *io, const char *path, const void *data, size_t n)
+{
+    char *dir = NULL, *temp = NULL, *name = NULL;
+    lc_status status;
+    LC_TRY_GOTO(status, done, lc__path_dir(path, &dir));
+    /* Two hosts, two containers of one, or two threads may replace the same file, each completely. */
+    LC_TRY_GOTO(status, done, lc__temp_name(dir, "tmp", lc__path_base(path), &name));
+    LC_TRY_GOTO(status, done, lc__format(&temp, "%s-%ld", name, (long)gettid()));
+    LC_TRY_GOTO(status, done, lc__create_file(io, temp, data, n));
+    if (io->rename(io, temp, path) < 0) {
+        status = lc__io_fail(errno, "rename to", path);
+        io->unlink(io, temp);
+        goto done;
+    }
+    status = lc__sync_dir(io, dir);
+done:
+    free(name);
+    free(temp);
+    free(dir);
+    return status;
+}
+
+lc_status lc__io_read_file(const lc__io *io, const char *path, size_t limit, char **data, size_t *n)
+{
+    struct stat st;
+    char *text = NULL;
+    lc_status status = LC_OK;
+    int fd = io->open(io, path, O_RDONLY, 0);
+    if (fd < 0) return lc__io_fail(errno, "open", path);
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+        status = lc_fail(LC_ERR_FORMAT, "\"%s\" is not a file", path);
+        goto done;
+    }
+    if ((uint64_t)st.st_size > limit) {
+        status = lc_fail(LC_ERR_FORMAT, "\"%s\" has %lld bytes; at most %zu are expected", path, (long long)st.st_size,
+                         limit);
+        goto done;
+    }
+    text = malloc((size_t)st.st_size + 1);
+    if (!text) {
+        status = lc_fail(LC_ERR_MEMORY, "no memory for the %lld bytes of \"%s\"", (long long)st.st_size, path);
+        goto done;
+    }
+    LC_TRY_GOTO(status, done, lc__read_all(io, fd, path, text, (size_t)st.st_size, 0));
+    text[st.st_size] = 0;
+    *data = text, *n = (size_t)st.st_size;
+    text = NULL;
+done:
+    free(text);
+    io->close(io, fd);
+    return status;
+}
+
+const char *lc__path_base(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+lc_status lc__path_dir(const char *path, char **dir)
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    while (n > 0 && path[n - 1] != '/') n--;
+    while (n > 1 && path[n - 1] == '/') n--;
+    if (n == 0) return lc__format(dir, ".");
+    return lc__format(dir, "%.*s", (int)n, path);
+}
+
+lc_status lc__path_join(const char *dir, const char *name, char **path)
+{
+    size_t n = strlen(dir);
+    return lc__format(path, "%s%s%s", dir, n && dir[n - 1] == '/' ? "" : "/", name);
+}
+
+lc_status lc__format(char **out, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    char *text = n >= 0 ? malloc((size_t)n + 1) : NULL;
+    if (!text) {
+        *out = NULL;
+        return lc_fail(LC_ERR_MEMORY, "no memory for a text of %d bytes", n);
+    }
+    va_start(args, format);
+    vsnprintf(text, (size_t)n + 1, format, args);
+    va_end(args);
+    *out = text;
+    return LC_OK;
+}

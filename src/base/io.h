@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files, made so that tests can break them.
+ *
+ * What must survive a crash goes through an lc__io, a table of the system calls that can fail; tests put their own
+ * table in front of the real one (tests/fake_io.h), which fails the n-th call or loses what was not synced. The helpers
+ * below turn calls into complete operations with complete error messages. */
+#ifndef LC_BASE_IO_H
+#define LC_BASE_IO_H
+
+#include <lightc/status.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Each returns -1 and sets errno, as the call of its name does. */
+typedef struct lc__io lc__io;
+struct lc__io {
+    int (*open)(const lc__io *io, const char *path, int flags, mode_t mode);
+    int (*close)(const lc__io *io, int fd);
+    ssize_t (*pread)(const lc__io *io, int fd, void *data, size_t n, off_t offset);
+    ssize_t (*pwrite)(const lc__io *io, int fd, const void *data, size_t n, off_t offset);
+    int (*allocate)(const lc__io *io, int fd, off_t size); /* reserves space; the size of the file grows to it */
+    int (*truncate)(const lc__io *io, int fd, off_t size);
+    int (*sync)(const lc__io *io, int fd);
+    int (*rename)(const lc__io *io, const char *from, const char *to);
+    int (*exchange)(const lc__io *io, const char *a, const char *b); /* both names at once */
+    int (*mkdir)(const lc__io *io, const char *path, mode_t mode);
+    int (*unlink)(const lc__io *io, const char *path);
+    int (*rmdir)(const lc__io *io, const char *path);
+    int (*symlink)(const lc__io *io, const char *target, const char *path);
+};
+
+extern const lc__io lc__io_system;
+
+/* LC_ERR_IO (LC_ERR_NOT_FOUND for ENOENT) with "cannot WHAT PATH: reason" and a hint for the common reasons. */
+lc_status lc__io_fail(int error, const char *what, const char *path);
+
+/* Writes everything or fails; short writes and interruptions are continued. */
+lc_status lc__write_all(const lc__io *io, int fd, const char *path, const void *data, size_t n, uint64_t offset);
+/* Reads exactly n bytes; LC_ERR_FORMAT if the file ends before. */
+lc_status lc__read_all(const lc__io *io, int fd, const char *path, void *data, size_t n, uint64_t offset);
+
+/* Makes a directory's entries durable. */
+lc_status lc__sync_dir(const lc__io *io, const char *path);
+/* Makes a directory and its parents; existing ones are fine. */
+lc_status lc__make_dirs(const lc__io *io, const char *path);
+/* Removes a file or a directory with everything in it. What does not exist is fine. Symbolic links are not followed. */
+lc_status lc__remove_tree(const lc__io *io, const char *path);
+
+/* A new file with this content, durable once its directory is synced. Fails if it exists. */
+lc_status lc__create_file(const lc__io *io, const char *path, const void *data, size_t n);
+/* Replaces a file at one stroke: written beside it, synced, renamed. */
+lc_status lc__replace_file(const lc__io *io, const char *path, const void *data, size_t n);
+/* The whole file, with a zero byte behind it; *data is freed with free(). Refuses more than `limit` bytes. */
+lc_status lc__io_read_file(const lc__io *io, const char *path, size_t limit, char **data, size_t *n);
+
+/* A path's parts, in new memory (free): "." and "/" as dirname has them. */
+lc_status lc__path_dir(const char *path, char **dir);
+lc_status lc__path_join(const char *dir, const char *name, char **path);
+const char *lc__path_base(const char *path); /* what follows the last slash */
+
+/* A name in `parent` for something unfinished, in new memory, which no other process has, here or on another host:
+ * ".KIND-BASE-HOST-PID-NUMBER". Kinds: "tmp" being written, "old" moved away for a new one of its name, "del" being
+ * removed. */
+lc_status lc__temp_name(const char *parent, const char *kind, const char *base, char **out);
+void lc__temp_host(char name[64]); /* as it stands in such names */
+/* A printf into new memory (free). */
+lc_status lc__format(char **out, const char *format, ...) LC_PRINTF(2, 3);
+
+#endif

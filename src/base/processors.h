@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How much of the machine's processors this process may have. */
+#ifndef LC_BASE_PROCESSORS_H
+#define LC_BASE_PROCESSORS_H
+
+/* Of `n` processors, as many as control groups let this process keep busy: a container may see 64 and be stopped for
+ * the rest of every tenth of a second in which it has used two processors' time. */
+int lc__processors_granted(int n);
+
+/* The smallest quota of a process's control group and of those above it, in processors (rounded up); INT_MAX: none.
+ * `root` stands before /proc/self/cgroup and /sys/fs/cgroup: "", but in tests. */
+int lc__processors_quota(const char *root);
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Signals that are read from a descriptor, for as long as somebody does.
+ *
+ * A library has no business with a global flag, and a signal handler has no other argument; so no handler does the
+ * work. The signals are blocked in the calling thread and read from a signalfd. Threads that existed before do not
+ * block them: there a handler runs which blocks the signal in that thread from then on and sends it to the process
+ * again, under the name of its sender, until only the descriptor is left to take it. Signals that the program itself
+ * handles, ignores or blocks are left alone. */
+#ifndef LC_BASE_SIGNAL_FD_H
+#define LC_BASE_SIGNAL_FD_H
+
+#include <lightc/status.h>
+#include <signal.h>
+
+#define LC__MAX_SIGNALS 5
+
+typedef struct lc__signal_fd {
+    int fd;       /* of struct signalfd_siginfo; -1: none of the signals was left to its default */
+    sigset_t set; /* those that are read */
+    int n, signals[LC__MAX_SIGNALS];
+    struct sigaction old[LC__MAX_SIGNALS];
+} lc__signal_fd;
+
+lc_status lc__signal_fd_open(lc__signal_fd *s, const int *signals, int n) LC_MUST_USE;
+/* What arrived and was not read is delivered now, as the program wants it. Twice is fine. */
+void lc__signal_fd_close(lc__signal_fd *s);
+
+#endif

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Commands that a run starts: those it talks to while it goes on, and those whose answer it waits for. */
+#ifndef LC_BASE_SPAWN_H
+#define LC_BASE_SPAWN_H
+
+#include <lightc/status.h>
+#include <sys/types.h>
+
+/* Starts `sh -c COMMAND`, with the signals of a fresh program and in a process group of its own: Ctrl-C in a terminal
+ * ends the training and not what is told of it, and all of it can be killed. `environment` NULL: this program's. With
+ * `silent` what it prints is dropped. *in is the end of its standard input to write to; it does not block. Whoever
+ * writes blocks SIGPIPE (threads of lc__thread_create do) and waits for *child. */
+lc_status lc__spawn_shell(const char *command, char *const *environment, bool silent, pid_t *child,
+                          int *in) LC_MUST_USE;
+
+/* Runs a program (searched for in PATH), with the signals of a fresh one and in this process's group; the beginning of
+ * what it prints is left in `text`. Fails if it does not end with status 0; after so many seconds it is killed. */
+lc_status lc__spawn_ask(char *const argv[], double seconds, char *text, size_t size) LC_MUST_USE;
+
+#endif

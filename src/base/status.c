@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Status codes and the per-thread error message. */
+#include <lightc/status.h>
+#include "base/status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* One object, so that a thread has one hidden state only. */
+static _Thread_local struct {
+    char text[1024];
+    unsigned count;
+    lc_status last;
+    int signal;    /* the last that ended a run */
+    uint64_t told; /* a hash of the message that somebody else says; 0: none */
+} error;
+#define message error.text
+
+const char *lc_version(void)
+{
+    return LC_VERSION_STRING;
+}
+
+const char *lc_status_text(lc_status status)
+{
+    switch (status) {
+#define LC_STATUS_CASE(id, value, text)                                                                                \
+    case id:                                                                                                           \
+        return text;
+        LC_STATUS_LIST(LC_STATUS_CASE)
+#undef LC_STATUS_CASE
+    }
+    return "unknown status";
+}
+
+const char *lc_error_message(void)
+{
+    return message;
+}
+
+lc_status lc_fail(lc_status status, const char *format, ...)
+{
+    /* The arguments may point into the current message. */
+    char text[sizeof message];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    memcpy(message, text, sizeof message);
+    error.count++;
+    error.last = status;
+    return status;
+}
+
+static uint64_t hash(const char *text)
+{
+    uint64_t h = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+    for (; *text; text++) h = (h ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
+    return h;
+}
+
+void lc__note_told(void)
+{
+    error.told = hash(message);
+}
+
+bool lc_error_is_told(void)
+{
+    return error.told && error.told == hash(message);
+}
+
+void lc__note_signal(int signal)
+{
+    error.signal = signal;
+}
+
+int lc__noted_signal(void)
+{
+    return error.signal;
+}
+
+unsigned lc__error_count(lc_status *last)
+{
+    if (last) *last = error.last;
+    return error.count;
+}
+
+lc_status lc_fail_context(lc_status status, const char *format, ...)
+{
+    char text[sizeof message];
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (n >= 0 && (size_t)n < sizeof text)
+        snprintf(text + n, sizeof text - (size_t)n, ": %.*s", (int)(sizeof text - (size_t)n - 3), message);
+    memcpy(message, text, sizeof message);
+    return status;
+}
+
+void lc__copy_message(char *text, size_t size)
+{
+    snprintf(text, size, "%s", message);
+}
+
+void lc__first_error_note(lc__first_error *e, lc_status s)
+{
+    if (s >= 0 || e->status < 0) return;
+    e->status = s;
+    lc__copy_message(e->text, sizeof e->text);
+}
+
+lc_status lc__first_error_status(const lc__first_error *e)
+{
+    return e->status < 0 ? lc_fail(e->status, "%s", e->text) : LC_OK;
+}

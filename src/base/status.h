@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Status, inside the library. */
+#ifndef LC_BASE_STATUS_H
+#define LC_BASE_STATUS_H
+
+#include <lightc/status.h>
+
+/* How many errors this thread has reported so far, to know whether one happened in a function that cannot return it;
+ * *last (may be NULL) is the code of the newest. */
+unsigned lc__error_count(lc_status *last);
+
+/* Copies this thread's message, which other errors would replace. */
+void lc__copy_message(char *text, size_t size);
+
+/* The signal that LC_ERR_INTERRUPTED is about, on this thread. */
+void lc__note_signal(int signal);
+int lc__noted_signal(void); /* 0: none */
+
+/* The supervisor of this run, or its rank 0, tells people of this thread's newest error, wherever it is passed on to.
+ */
+void lc__note_told(void);
+
+/* The first of several errors, where work goes on after it. {0}: none yet. */
+typedef struct lc__first_error {
+    lc_status status;
+    char text[1024];
+} lc__first_error;
+
+/* Keeps `s` and this thread's message, if it is an error and the first. */
+void lc__first_error_note(lc__first_error *e, lc_status s);
+/* LC_OK, or the error, told again. */
+lc_status lc__first_error_status(const lc__first_error *e) LC_MUST_USE;
+
+#endif

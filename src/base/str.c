@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A text that grows. */
+#include "base/str.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool reserve(lc__str *t, size_t more)
+{
+    size_t want;
+    if (t->failed) return false;
+    if (__builtin_add_overflow(t->n, more, &want) || __builtin_add_overflow(want, 1, &want)) {
+        t->failed = true;
+        return false;
+    }
+    if (want <= t->cap) return true;
+    size_t cap = t->cap ? t->cap : 128;
+    while (cap < want) cap = cap > SIZE_MAX / 2 ? want : cap * 2;
+    char *s = realloc(t->s, cap);
+    if (!s) {
+        t->failed = true;
+        return false;
+    }
+    t->s = s;
+    t->cap = cap;
+    return true;
+}
+
+void lc__str_add_bytes(lc__str *t, const char *bytes, size_t n)
+{
+    if (!reserve(t, n)) return;
+    memcpy(t->s + t->n, bytes, n);
+    t->n += n;
+    t->s[t->n] = 0;
+}
+
+static void add_list(lc__str *t, const char *format, va_list args)
+{
+    va_list again;
+    va_copy(again, args);
+    int n = vsnprintf(NULL, 0, format, args);
+    if (n >= 0 && reserve(t, (size_t)n)) {
+        vsnprintf(t->s + t->n, (size_t)n + 1, format, again);
+        t->n += (size_t)n;
+    }
+    va_end(again);
+}
+
+void lc__str_add(lc__str *t, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    add_list(t, format, args);
+    va_end(args);
+}
+
+void lc__str_clear(lc__str *t)
+{
+    t->n = 0;
+    t->failed = false;
+    if (t->s) t->s[0] = 0;
+}
+
+void lc__str_free(lc__str *t)
+{
+    free(t->s);
+    memset(t, 0, sizeof *t);
+}
+
+bool lc__show(int fd, const char *s, size_t n)
+{
+    while (n) {
+        ssize_t done = write(fd, s, n);
+        if (done < 0 && errno == EINTR) continue;
+        if (done < 0 && errno == EAGAIN) {
+            poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, -1);
+            continue;
+        }
+        if (done <= 0) return false;
+        s += done;
+        n -= (size_t)done;
+    }
+    return true;
+}
+
+void lc__show_line(int fd, const char *format, ...)
+{
+    lc__str line = {0};
+    va_list args;
+    va_start(args, format);
+    add_list(&line, format, args);
+    va_end(args);
+    lc__str_add_bytes(&line, "\n", 1);
+    if (!line.failed) lc__show(fd, line.s, line.n);
+    lc__str_free(&line);
+}
+
+void lc__say(void *ctx, const char *text)
+{
+    (void)ctx;
+    lc__show_line(2, "%s", text);
+}
+
+lc_status lc__copy_text(const char *s, char **out)
+{
+    size_t n = strlen(s) + 1;
+    char *copy = malloc(n);
+    if (!copy) return lc_fail(LC_ERR_MEMORY, "out of memory: a text of %zu bytes", n);
+    memcpy(copy, s, n);
+    *out = copy;
+    return LC_OK;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A text that grows, and writing it to a file descriptor in one piece. */
+#ifndef LC_BASE_STR_H
+#define LC_BASE_STR_H
+
+#include <lightc/status.h>
+
+typedef struct lc__str {
+    char *s; /* always terminated once something was added; NULL before */
+    size_t n, cap;
+    bool failed; /* out of memory: what follows is dropped */
+} lc__str;
+
+void lc__str_add(lc__str *t, const char *format, ...) LC_PRINTF(2, 3);
+void lc__str_add_bytes(lc__str *t, const char *bytes, size_t n);
+void lc__str_clear(lc__str *t); /* keeps the memory */
+void lc__str_free(lc__str *t);
+/* Writes all of it, whatever signals arrive. It waits for a slow reader also where the descriptor itself does not, as
+ * another program that shares a terminal or a pipe may have set it. False, and errno, if it cannot; what is for
+ * people's eyes alone need not look. */
+bool lc__show(int fd, const char *s, size_t n);
+/* Shows a line, however long, in one piece. */
+void lc__show_line(int fd, const char *format, ...) LC_PRINTF(2, 3);
+/* A line on standard error, as what waits for ranks is given to say (control.h); the context is not looked at. */
+void lc__say(void *ctx, const char *text);
+
+/* strdup with the library's message. */
+lc_status lc__copy_text(const char *s, char **out) LC_MUST_USE;
+
+#endif
