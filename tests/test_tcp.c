@@ -594,7 +594,7 @@ TEST(who_cannot_listen_is_named_everywhere)
     world_run_processes(w, open_at_nowhere, work, NULL);
     for (int i = 0; i < 3; i++) CHECK_STR(w->ranks[i].message, "as it should be");
     CHECK_EQ(w->ranks[0].status, LC_ERR_PEER);
-    CHECK_EQ(w->ranks[1].status, LC_ERR_IO);
+    CHECK_EQ(w->ranks[1].status, LC_ERR_CONFIG);
     world_free(w);
 }
 
