@@ -295,8 +295,10 @@ TEST(programs_without_a_trainer_have_the_options_that_they_use)
     CHECK_OK(parse_used(&o, "max_epochs seed precision", "--max_epochs 5 --batch_size 3 --devices 1 --precision 16"));
     CHECK_EQ(o.max_epochs, 5);
     CHECK_STR(o.precision, "16-mixed"); /* old values, as everywhere */
+    lc_trainer_options_release(&o);
     CHECK_OK(parse_used(&o, "max_epochs", "--epochs 2"));
     CHECK_EQ(o.max_epochs, 2);
+    lc_trainer_options_release(&o);
     CHECK_STATUS(parse_used(&o, "max_epochs", "--seed 1"), LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "there is no option \"seed\" in this program (the trainer has one)");
     CHECK_STATUS(parse_used(&o, NULL, "--gpus 2"), LC_ERR_CONFIG); /* an old name of what it does not have */

@@ -42,14 +42,24 @@ static int list_children(int *pids, int most)
 
 enum { CHILDREN = 1024 };
 
+/* Of a process that is being ended, which may take a while, there is no environment to be read any more. */
+static bool is_known(const int *known, int n, int pid)
+{
+    while (n > 0 && known[n - 1] != pid) n--;
+    return n > 0;
+}
+
 void lc__end_orphans(const supervisor *s)
 {
-    int pids[CHILDREN], left = 1;
+    int pids[CHILDREN], ended[CHILDREN], n = 0, left = 1;
     if (!(s->killed || s->signal || WIFSIGNALED(s->children[0].status))) return;
     for (double until = lc__seconds() + 1; left && lc__seconds() < until;) {
         left = 0;
         for (int i = list_children(pids, CHILDREN) - 1; i >= 0; i--) {
-            if (waitpid(pids[i], NULL, WNOHANG) == pids[i] || !is_of_run(s, pids[i])) continue;
+            if (waitpid(pids[i], NULL, WNOHANG) == pids[i]) continue;
+            bool known = is_known(ended, n, pids[i]);
+            if (!known && !is_of_run(s, pids[i])) continue;
+            if (!known && n < CHILDREN) ended[n++] = pids[i];
             left++;
             kill(pids[i], SIGKILL);
         }
