@@ -12,6 +12,7 @@
 #include <arpa/inet.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -544,12 +545,11 @@ static void *abort_soon(void *comm)
 }
 
 /* In a rank that sets it, a call to another one takes a while. */
-static bool is_slow;
+static atomic_bool is_slow;
 
 int connect(int fd, __CONST_SOCKADDR_ARG address, socklen_t n)
 {
-    if (is_slow) usleep(600000);
-    is_slow = false;
+    if (atomic_exchange(&is_slow, false)) usleep(600000);
     return (int)syscall(SYS_connect, fd, address.__sockaddr__, n);
 }
 
@@ -561,7 +561,7 @@ static lc_status split_in_vain(lc_comm *c, void *ctx)
     (void)ctx;
     LC_TRY(lc_comm_barrier(c, NULL));
     if (lc_comm_rank(c) == 2) {
-        is_slow = true;
+        atomic_store(&is_slow, true);
         RANK_CHECK(pthread_create(&thread, NULL, abort_soon, c) == 0);
     }
     double start = lc__seconds();
