@@ -202,10 +202,12 @@ TEST(of_nobody_where_all_forget_to_leave)
     }
     for (int first = 0; first < 2; first++) { /* rank 0 coordinates the run */
         int port = free_port();
-        for (int i = 0; i < 2; i++)
-            start(&by_hand[i],
+        for (int i = 0; i < 2; i++) {
+            snprintf(by_hand[i].dir, sizeof by_hand[i].dir, "%s", fresh_dir(i ? "rank-1" : "rank-0"));
+            again(&by_hand[i],
                   "/usr/bin/env WORLD_SIZE=2 RANK=%d MASTER_ADDR=127.0.0.1 MASTER_PORT=%d %s --act forget --on %d", i,
                   port, program, first);
+        }
         for (int i = 0; i < 2; i++) check_forgotten(&by_hand[i], "by hand");
     }
 }
