@@ -172,4 +172,44 @@ __attribute__((unused)) static const char *host(void)
         CHECK_CONTAINS((r)->ranks[rank].message, text);                                                                \
     } while (0)
 
+/* What ranks do that go well: they give each other data of several sizes. */
+__attribute__((unused)) static lc_status meet(run *r, lc__control *c, int rank)
+{
+    static const size_t sizes[] = {4, 0, 1, 1000, LC__MEETING_BYTES};
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        size_t n = sizes[k];
+        unsigned char *mine = malloc(n + 1), *all = malloc(n * (size_t)r->size + 1);
+        memset(mine, 'a' + rank, n);
+        LC_TRY(lc__control_all_gather(c, mine, all, n));
+        for (size_t i = 0; i < n * (size_t)r->size; i++)
+            if (all[i] != 'a' + i / n) return lc_fail(LC_ERR_INTERNAL, "byte %zu of %zu", i, n);
+        free(mine), free(all);
+    }
+    if (lc__control_all_gather(c, NULL, NULL, LC__MEETING_BYTES + 1) != LC_ERR_ARGUMENT)
+        return lc_fail(LC_ERR_INTERNAL, "too much is taken");
+    return LC_OK;
+}
+
+/* A rank that has nothing else to do. */
+__attribute__((unused)) static lc_status wait_for_end(run *r, lc__control *c, int rank)
+{
+    (void)r, (void)rank;
+    char text[LC__END_TEXT];
+    for (int i = 0; i < 20000; i++) {
+        if (lc__control_ended(c, text, sizeof text)) return lc_fail(LC_ERR_PEER, "%s", text);
+        nap(0.001);
+    }
+    return LC_OK;
+}
+
+/* Rank 0 says goodbye, which is no end of the others. */
+__attribute__((unused)) static lc_status leave_early(run *r, lc__control *c, int rank)
+{
+    char text[LC__END_TEXT];
+    if (rank == 0) return LC_OK;
+    nap(0.6);
+    (void)r;
+    return lc__control_ended(c, text, sizeof text) ? lc_fail(LC_ERR_INTERNAL, "%s", text) : LC_OK;
+}
+
 #endif

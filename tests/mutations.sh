@@ -186,16 +186,16 @@ mutate 'mpirun blames nobody' src/launch/gather.c 's/lc__mpirun_blames(g->line, 
 mutate 'what looks like a frame is one' src/comm/prints.c 's/if (\*bytes == f->mark\[f->n - 1\])/if (true)/' test_prints
 mutate 'mpirun starts those that are lost' src/launch/supervisor_next.c 's/s->lost\[--rank\] ||/--rank, /' test_machines:three_of_four
 mutate 'a silent host is not lost' src/comm/coordinator_verdict.c 's/(c->silent == rank/(false \&\& c->silent == rank/' test_machines:a_machine_is_lost
-mutate 'half-open connections kept' src/comm/socket.c 's/    notice_half_open(fd);//' test_control:only_one_end
+mutate 'half-open connections kept' src/comm/socket.c 's/    notice_half_open(fd);//' test_control_start:only_one_end
 mutate 'terms of going on not told' src/strategies/processes.c 's/lc__control_terms(d->world->control/(void)(d->world->control/' test_elastic:terms
 mutate 'any proof is one' src/comm/proof.c 's/return !differs;/return true;/' test_control_door:secret test_tcp:strangers
 mutate 'a proof is good twice' src/comm/coordinator_door.c 's/return lc__proof_nonce(s->asked) >= 0 \&\&/return/' test_control_door:said_once
 mutate 'a proof is good in both directions' src/comm/proof_openssl.c 's/text\[0\] = (uint8_t)ask->role;/text[0] = 0;/' test_control_door
 mutate 'a rank believes anybody' src/comm/control_thread.c 's/|| !lc__proof_is(secret, strlen(secret), \&ask, f->data)) {/) {/' test_control_door:impostor
-mutate 'a heedless rank left alone' src/comm/control_thread.c 's/    _exit(1);//' test_control:heed
+mutate 'a heedless rank left alone' src/comm/control_thread.c 's/    _exit(1);//' test_control_ends:heed
 mutate 'progress told late' src/comm/control.c 's/if (news) (void)!write(c->wake, &one, sizeof one);//' test_control:step
-mutate 'who is turned away waited for' src/comm/coordinator_door.c 's/if (!ends || c->ending) return;/return;/' test_control:another_size
-mutate 'ranks outlive their launcher' src/comm/control_thread.c 's/getppid() == c->parent/true/' test_control:launcher_that
+mutate 'who is turned away waited for' src/comm/coordinator_door.c 's/if (!ends || c->ending) return;/return;/' test_control_start:another_size
+mutate 'ranks outlive their launcher' src/comm/control_thread.c 's/getppid() == c->parent/true/' test_control_ends:launcher_that
 mutate 'different calls not found' src/comm/coordinator_calls.c 's/    find_difference(c, now);//' test_last_calls:different_roots
 mutate 'standstill not found' src/comm/coordinator_calls.c 's/if (!c->ending) find_standstill(c, now);//' test_last_calls:from_each_other
 mutate 'who computes taken for who waits' src/comm/comm.c 's/waits % 2 \&\& c->ops.moved/c->ops.moved != NULL/' test_last_calls:computes

@@ -32,7 +32,7 @@ log_dir=$(mktemp -d "${TMPDIR:-/tmp}/lc-XXXXXX")
 export TMPDIR=$log_dir
 trap 'rm -rf "$log_dir"' EXIT
 operators='^(engine|laws|ops_math|ops_cases|ops_nn|ops_nn_kernels|nn|module|optim|random)$'
-threads='^(loader|endings|loggers|csv|sqlite|stream|mlflow|notifier|tensorboard|checkpoint|checkpoint_faults|trainer_order|trainer_resume|trainer_random|cpu_backend|no_memory|comm|tcp|sync|ddp.*|control|rank_times|checkpoint_sharded|compression|control_door|data_parallel|fabric_ranks|progress_thread|sync_batch_norm|under_way)$'
+threads='^(loader|endings|loggers|csv|sqlite|stream|mlflow|notifier|tensorboard|checkpoint|checkpoint_faults|trainer_order|trainer_resume|trainer_random|cpu_backend|no_memory|comm|tcp|sync|ddp.*|control.*|rank_times|checkpoint_sharded|compression|data_parallel|fabric_ranks|progress_thread|sync_batch_norm|under_way)$'
 
 say() { printf '== %s (%d s)\n' "$*" "$SECONDS"; }
 

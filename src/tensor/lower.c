@@ -95,7 +95,7 @@ static lc_status place_outside(lc_build *b, uint32_t value)
     return LC_OK;
 }
 
-static void view_of(const lc_build *b, uint32_t value, lc_view *out)
+void lc__build_view(const lc_build *b, uint32_t value, lc_view *out)
 {
     if (value == LC_ABSENT) {
         *out = (lc_view){.ndim = -1};
@@ -150,8 +150,8 @@ static lc_status in_layout(lc_build *b, uint32_t value, lc_layout layout, lc_sit
     lc__dense_strides(&type, layout, stride);
     LC_TRY(place_dense(b, copy, stride));
     lc_view views[2];
-    view_of(b, value, &views[0]);
-    view_of(b, copy, &views[1]);
+    lc__build_view(b, value, &views[0]);
+    lc__build_view(b, copy, &views[1]);
     lc_call call = {.op = n->op, .n_in = 1, .n_out = 1, .in = views, .out = views + 1};
     LC_TRY(choose_kernel(b, &call));
     LC_TRY(new_call(b, n, &call));
@@ -304,7 +304,7 @@ static lc_status lower_view(lc_build *b, lc_ir_node *n)
     for (int attempt = 0; attempt < 2; attempt++) {
         lc_view in, out;
         int64_t offset = 0;
-        view_of(b, n->in[0], &in);
+        lc__build_view(b, n->in[0], &in);
         out = (lc_view){.dtype = out_type.dtype, .ndim = out_type.ndim};
         memcpy(out.shape, out_type.shape, sizeof out.shape);
         if (n->op->view(&infer, &in, &out, &offset)) {
@@ -327,7 +327,7 @@ static lc_status lower_node(lc_build *b, lc_ir_node *n)
     if (n->op->flags & LC_OP_VIEW) return lower_view(b, n);
     lc_view *views = lc__build_alloc(b, (size_t)(n->n_in + n->n_out + 1) * sizeof *views);
     if (!views) return LC_ERR_MEMORY;
-    for (int i = 0; i < n->n_in; i++) view_of(b, n->in[i], &views[i]);
+    for (int i = 0; i < n->n_in; i++) lc__build_view(b, n->in[i], &views[i]);
     for (int i = 0; i < n->n_out; i++) {
         /* Kernels that take one layout only know that they will get it; the others see what they will get. */
         const lc_type *type = &b->values[n->out[i]].type;

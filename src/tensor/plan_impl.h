@@ -102,6 +102,8 @@ lc_status lc__fuse_patterns(lc_build *b);
 lc_status lc__fuse_elementwise(lc_build *b);
 /* lower.c: nodes -> calls with storages */
 lc_status lc__lower(lc_build *b);
+/* The view of a value, without its data; ndim -1: it is LC_ABSENT. */
+void lc__build_view(const lc_build *b, uint32_t value, lc_view *out);
 /* arena.c: offsets; sets plan->arena_bytes and lower_bound */
 lc_status lc__assign_arena(lc_build *b);
 /* program.c: what a replay runs; tunes and prepares the kernels */

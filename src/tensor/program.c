@@ -24,18 +24,6 @@ static const lc_tensor *input_of(const lc_build *b, const lc_ir_value *v)
     return s->external && s->external->kind == LC_TENSOR_INPUT ? s->external : NULL;
 }
 
-static void view_of(const lc_build *b, uint32_t value, lc_view *out)
-{
-    if (value == LC_ABSENT) {
-        *out = (lc_view){.ndim = -1};
-        return;
-    }
-    const lc_ir_value *v = &b->values[value];
-    *out = (lc_view){.dtype = v->type.dtype, .ndim = v->type.ndim};
-    memcpy(out->shape, v->type.shape, sizeof out->shape);
-    memcpy(out->stride, v->stride, sizeof out->stride);
-}
-
 /* Broadcast operands of elementwise kernels are given with the output's shape and stride 0 (op.h). */
 static void broadcast_view(lc_view *v, const lc_view *out)
 {
@@ -88,7 +76,7 @@ static void fill_views(const lc_build *b, const lc_ir_node *n, const lc_call *c,
     lc_plan *p = b->plan;
     for (int k = 0; k < n->n_in + n->n_out; k++) {
         uint32_t value = k < n->n_in ? n->in[k] : n->out[k - n->n_in];
-        view_of(b, value, &view[k]);
+        lc__build_view(b, value, &view[k]);
         if (value == LC_ABSENT) continue;
         const lc_ir_value *v = &b->values[value];
         view[k].data = address(b, v);

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The control channel at the start: ranks meet, and of those that do not, or that are others than they should be, it is
+ * said which. */
+#define _GNU_SOURCE
+#include "control_run.h"
+#include "free_port.h"
+
+#include "comm/control_internal.h"
+
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+/* ---- meeting ---- */
+
+TEST(ranks_meet_and_say_goodbye)
+{
+    for (int n = 1; n <= RANKS; n++) {
+        run *r = run_new(n, meet, (lc__control_times){0});
+        lc__coordinator *c = run_start(r);
+        CHECK(c);
+        char message[100];
+        for (int i = 0; i < n; i++) CHECK_EQ(run_reap(r, i), 0);
+        nap(0.3); /* a loss would have been seen */
+        lc__coordinator_message(c, message, sizeof message);
+        CHECK_STR(message, "");
+        lc__coordinator_stop(c);
+        for (int i = 0; i < n; i++)
+            if (r->ranks[i].status < 0) TEST_FAIL("%d ranks, rank %d: %s", n, i, r->ranks[i].message);
+        run_free(r);
+    }
+}
+
+static lc_status different(run *r, lc__control *c, int rank)
+{
+    (void)r;
+    char mine[16] = "", all[64];
+    return lc__control_all_gather(c, mine, all, rank == 1 ? 3 : 4);
+}
+
+TEST(a_meeting_of_different_programs_ends)
+{
+    run *r = run_new(2, different, (lc__control_times){0});
+    lc__coordinator *c = run_start(r);
+    for (int i = 0; i < 2; i++) run_reap(r, i);
+    lc__coordinator_stop(c);
+    CHECK_ENDED(r, 0, "ranks 0 and 1 tell each other different things (4 and 3 bytes)");
+    CHECK_ENDED(r, 1, "ranks 0 and 1 tell each other different things");
+    run_free(r);
+}
+
+/* ---- starting ---- */
+
+TEST(ranks_that_do_not_come_are_named)
+{
+    run *r = run_new(4, meet, (lc__control_times){.start = 2.6});
+    run_fork(r, 0);
+    run_fork(r, 1);
+    lc__coordinator *c = run_coordinate(r);
+    for (int i = 0; i < 2; i++) run_reap(r, i);
+    lc__coordinator_stop(c);
+    CHECK_ENDED(r, 0, "ranks 2, 3 of 4 did not come within 2.6 s");
+    CHECK_ENDED(r, 1, "ranks 2, 3 of 4 did not come within 2.6 s");
+    CHECK_CONTAINS(r->ranks[0].said, "waiting for ranks 2, 3 of 4 at 127.0.0.1");
+    run_free(r);
+}
+
+/* Those who wait learn it at once: it may be the one they wait for. */
+TEST(who_was_turned_away_is_named)
+{
+    run *r = run_new(3, meet, (lc__control_times){.start = 6});
+    r->secrets[2] = "another secret, of 32 characters";
+    r->late[2] = true;
+    run_fork(r, 0);
+    run_fork(r, 2);
+    lc__coordinator *c = run_coordinate(r);
+    while (!lc__coordinator_has_met(c, 0)) nap(0.01);
+    atomic_store(&r->go, 1);
+    run_reap(r, 2);
+    CHECK_CONTAINS(r->ranks[2].message, "refused rank 2: its secret is that of another run");
+    for (int i = 0; i < 500 && !r->ranks[0].said[0]; i++) nap(0.01);
+    CHECK_CONTAINS(r->ranks[0].said, "waiting for ranks 1, 2 of 3 at 127.0.0.1");
+    CHECK_CONTAINS(r->ranks[0].said, "; a rank 2 (host ");
+    CHECK_CONTAINS(r->ranks[0].said, ") was turned away: its secret is that of another run");
+    run_reap(r, 0);
+    lc__coordinator_stop(c);
+    CHECK_ENDED(r, 0, "ranks 1, 2 of 3 did not come within 6 s; a rank 2 (host ");
+    run_free(r);
+}
+
+/* It knows the secret, so it belongs to this run, which will never be complete. */
+TEST(who_takes_the_run_for_another_size_ends_the_start)
+{
+    run *r = run_new(3, meet, (lc__control_times){.start = patience(20)});
+    lc__control *none;
+    run_fork(r, 0);
+    lc__coordinator *c = run_coordinate(r);
+    while (!lc__coordinator_has_met(c, 0)) nap(0.01);
+    lc__control_options o = {
+        .rank = 2, .size = 4, .address = "127.0.0.1", .port = r->port, .secret = SECRET, .times = r->times};
+    CHECK_STATUS(lc__control_open(&o, &none), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "refused rank 2: the run has 3 ranks, and this is rank 2 of 4; start all ");
+    run_reap(r, 0);
+    lc__coordinator_stop(c);
+    CHECK_ENDED(r, 0, ") was turned away: the run has 3 ranks, and this is rank 2 of 4; start all ");
+    CHECK(r->ranks[0].took < patience(5));
+    run_free(r);
+}
+
+/* 192.0.2.1 is nobody's. */
+TEST(addresses_and_ports_that_cannot_be_had_are_explained)
+{
+    static const char elsewhere[] = "192.0.2.1";
+    int port = 0, fd = -1;
+    bool everywhere;
+    lc__coordinator *c;
+    CHECK_OK(lc__socket_listen(NULL, &port, &fd));
+    CHECK_STATUS(lc__coordinator_start_as("127.0.0.1", true, &port, 2, SECRET, NULL, &everywhere, &c), LC_ERR_STATE);
+    CHECK_CONTAINS(lc_error_message(), "another run may use the port; MASTER_PORT chooses another");
+    close(fd);
+    port = 0;
+    CHECK_STATUS(lc__coordinator_start_as(elsewhere, false, &port, 2, SECRET, NULL, &everywhere, &c), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "MASTER_ADDR has to be an address of the host of rank 0");
+    lc_status s = lc__coordinator_start_as(elsewhere, true, &port, 2, SECRET, NULL, &everywhere, &c);
+    CHECK(everywhere && (s == LC_OK || s == LC_ERR_UNSUPPORTED)); /* without OpenSSL it is not to listen there */
+    lc__coordinator_stop(c);
+}
+
+TEST(a_coordinator_that_is_not_there_is_named)
+{
+    int port = 0, fd = -1;
+    lc__control *c = NULL;
+    CHECK_OK(lc__socket_listen(NULL, &port, &fd));
+    close(fd);
+    lc__control_options o = {
+        .rank = 1, .size = 2, .address = "127.0.0.1", .port = port, .secret = SECRET, .times = {.start = 0.3}};
+    CHECK_STATUS(lc__control_open(&o, &c), LC_ERR_IO);
+    CHECK_CONTAINS(lc_error_message(), "rank 1 did not reach the process that coordinates the run within 0.3 s");
+    CHECK_STATUS(lc__control_knock(&o, "node 1"), LC_ERR_IO);
+    CHECK_CONTAINS(lc_error_message(), "node 1 did not reach the process that coordinates the run within 0.3 s");
+    o.secret = "short";
+    CHECK_STATUS(lc__control_open(&o, &c), LC_ERR_CONFIG);
+    o.secret = SECRET, o.rank = 2;
+    CHECK_STATUS(lc__control_open(&o, &c), LC_ERR_ARGUMENT);
+}
+
+static void note(void *text, const char *said)
+{
+    snprintf(text, 512, "%s", said);
+}
+
+/* A server that waits for its clients to speak first, as most do; and one that speaks, but something else. */
+TEST(who_listens_and_coordinates_nothing_is_named)
+{
+    static const char greeting[] = "220 welcome to another protocol\r\n";
+    int port = 0, fd = -1;
+    char said[512] = "";
+    lc__control *c = NULL;
+    CHECK_OK(lc__socket_listen(NULL, &port, &fd));
+    lc__control_options o = {.rank = 1,
+                             .size = 2,
+                             .address = "127.0.0.1",
+                             .port = port,
+                             .secret = SECRET,
+                             .times = {.start = 2.4},
+                             .say = note,
+                             .ctx = said};
+    double begun = lc__seconds();
+    CHECK_STATUS(lc__control_open(&o, &c), LC_ERR_IO);
+    CHECK(lc__seconds() - begun < 2.4 + patience(0.5));
+    CHECK_CONTAINS(lc_error_message(),
+                   "rank 1 did not reach the process that coordinates the run within 2.4 s: whoever");
+    CHECK_CONTAINS(lc_error_message(), "has not said a word");
+    CHECK_CONTAINS(said, "rank 1 waits for the process that coordinates the run: whoever listens at 127.0.0.1, port ");
+    CHECK_CONTAINS(said, "does not say a word");
+    o.times.start = 20;
+    pid_t server = fork();
+    if (server == 0) {
+        for (int n = 0, other; n < 3;)
+            if ((other = lc__socket_accept(fd)) >= 0 && n++) /* the first is that which has given up */
+                (void)!write(other, greeting, sizeof greeting - 1);
+        pause();
+    }
+    begun = lc__seconds();
+    CHECK_STATUS(lc__control_knock(&o, "node 1"), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "coordinates no run: what it sends is not understood");
+    CHECK_STATUS(lc__control_open(&o, &c), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "does not coordinate the run of rank 1: what it sends is not understood");
+    CHECK(lc__seconds() - begun < patience(2));
+    kill(server, SIGKILL);
+    waitpid(server, NULL, 0);
+    close(fd);
+}
+
+/* As a kernel that forgets a connection whose listener closes while it comes to be: no word of it to the other end.
+ * False: it may not be done here. */
+static bool forget(int fd)
+{
+    int on = 1;
+    bool may = setsockopt(fd, IPPROTO_TCP, TCP_REPAIR, &on, sizeof on) == 0;
+    close(fd);
+    return may;
+}
+
+TEST(a_connection_that_only_one_end_knows_is_made_again)
+{
+    run *r = run_new(1, meet, (lc__control_times){.start = 20});
+    int listener = -1, port = free_port(), fd;
+    run_fork(r, 0);
+    CHECK_OK(lc__socket_listen(NULL, &port, &listener));
+    atomic_store(&r->port, port);
+    while ((fd = lc__socket_accept(listener)) < 0) nap(0.01);
+    bool may = forget(fd);
+    close(listener);
+    double start = lc__seconds();
+    lc__coordinator *c = run_coordinate(r);
+    CHECK_EQ(run_reap(r, 0), 0);
+    lc__coordinator_stop(c);
+    if (!may) SKIP("connections cannot be forgotten here (TCP_REPAIR)");
+    CHECK_OK(r->ranks[0].status);
+    CHECK(lc__seconds() - start < patience(3));
+    run_free(r);
+}
+
+TEST_MAIN
