@@ -245,18 +245,12 @@ static void fake_check_removal(fake_io *f)
         if (f->changes[i].kind != FAKE_CREATE) f->violation = "something was removed before a new name was durable";
 }
 
-static int fake_unlink(const lc__io *io, const char *path)
+static int fake_unlinkat(const lc__io *io, int dir, const char *name, int flags)
 {
     fake_io *f = fake_of(io);
-    fake_check_removal(f);
-    return fake_fails(f) ? -1 : lc__io_system.unlink(io, path);
-}
-
-static int fake_rmdir(const lc__io *io, const char *path)
-{
-    fake_io *f = fake_of(io);
-    fake_check_removal(f);
-    return fake_fails(f) ? -1 : lc__io_system.rmdir(io, path);
+    const char *base = strrchr(name, '/');
+    if (strcmp(base ? base + 1 : name, ".lightc-unfinished")) fake_check_removal(f); /* the mark is nothing saved */
+    return fake_fails(f) ? -1 : lc__io_system.unlinkat(io, dir, name, flags);
 }
 
 static int fake_symlink(const lc__io *io, const char *target, const char *path)
@@ -279,8 +273,7 @@ static void fake_init(fake_io *f, long fail_at, int error, bool crash)
                      .rename = fake_rename,
                      .exchange = fake_exchange,
                      .mkdir = fake_mkdir,
-                     .unlink = fake_unlink,
-                     .rmdir = fake_rmdir,
+                     .unlinkat = fake_unlinkat,
                      .symlink = fake_symlink};
     f->fail_at = fail_at, f->error = error, f->crash = crash;
 }

@@ -4,6 +4,7 @@
 #ifndef LC_TESTS_SCRATCH_H
 #define LC_TESTS_SCRATCH_H
 
+#include "remove_tree.h"
 #include "test.h"
 #include "base/io.h"
 
@@ -25,8 +26,7 @@ __attribute__((constructor)) static void scratch_make(void)
 
 __attribute__((destructor)) static void scratch_remove(void)
 {
-    if (getpid() == scratch_owner && lc__remove_tree(&lc__io_system, scratch_root) < 0)
-        fprintf(stderr, "%s is left behind\n", scratch_root);
+    if (getpid() == scratch_owner && !remove_tree(scratch_root)) fprintf(stderr, "%s is left behind\n", scratch_root);
 }
 
 /* An empty directory in it; the path is valid until the next call. */
@@ -34,7 +34,7 @@ static inline const char *fresh_dir(const char *name)
 {
     static char path[300];
     snprintf(path, sizeof path, "%s/%s", scratch_root, name);
-    CHECK_OK(lc__remove_tree(&lc__io_system, path));
+    CHECK(remove_tree(path));
     CHECK(!mkdir(path, 0777));
     return path;
 }

@@ -460,13 +460,23 @@ TEST(a_run_that_was_killed_is_sent_by_the_next)
     CHECK(waitpid(child, &how, 0) == child);
     CHECK(WIFSIGNALED(how));
     CHECK_EQ(spools(dir), 1);
+    char path[400]; /* what is no spool is neither sent nor removed, with a whole line or without */
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/mlflow-spool/notes%d.jsonl", dir, i);
+        CHECK_OK(lc__create_file(&lc__io_system, path, "precious\n", i ? 9 : 8));
+    }
     server s;
     server_start(&s, port);
     lc_logger l = start(dir, "run-2", port);
     CHECK_OK(l.ops->finish(l.self, "success"));
     l.ops->free(l.self);
     server_stop(&s);
-    CHECK_EQ(spools(dir), 0);
+    CHECK_EQ(spools(dir), 2);
+    for (int i = 0; i < 2; i++) {
+        struct stat st;
+        snprintf(path, sizeof path, "%s/mlflow-spool/notes%d.jsonl", dir, i);
+        CHECK(stat(path, &st) == 0 && st.st_size == (i ? 9 : 8));
+    }
     CHECK_CONTAINS(s.f.asked, "\"step\":99}");
     CHECK_CONTAINS(s.f.asked, "\"status\":\"KILLED\"");
 }

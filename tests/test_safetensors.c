@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* safetensors files: ours read back, by the real package too where it is installed; and files that must be refused. */
 #include "peer_python.h"
+#include "remove_tree.h"
 #include "test.h"
 #include <lightc/safetensors.h>
 #include "base/io.h"
@@ -21,7 +22,7 @@ __attribute__((constructor)) static void make_dir(void)
 
 __attribute__((destructor)) static void remove_dir(void)
 {
-    if (lc__remove_tree(&lc__io_system, dir) < 0) fprintf(stderr, "%s is left behind\n", dir);
+    if (!remove_tree(dir)) fprintf(stderr, "%s is left behind\n", dir);
 }
 
 static const char *in_dir(const char *name)

@@ -66,8 +66,9 @@ LC_API lc_status lc_ckpt_then_link(lc_ckpt_writer *w, const char *link) LC_MUST_
 LC_API lc_status lc_ckpt_then_remove(lc_ckpt_writer *w, const char *path) LC_MUST_USE;
 /* Takes the snapshot. With `wait` it returns when the checkpoint is durable, read back and under its name; otherwise a
  * thread does that and the result comes from the next lc_ckpt_wait or lc_ckpt_begin. A checkpoint at that path is
- * replaced (the old one is removed, in the background, after the new one has its name); a file, or a folder of other
- * things, is left alone, and is an error. */
+ * replaced (the old one is removed, in the background, after the new one has its name). A file, a directory that is no
+ * checkpoint, or one with any entry that is not the checkpoint's own is left alone, and is an error that names it
+ * (LC_ERR_STATE). */
 LC_API lc_status lc_ckpt_commit(lc_ckpt_writer *w, bool wait) LC_MUST_USE;
 /* Waits for the checkpoint in flight and returns its result (once); LC_OK if there is none. */
 LC_API lc_status lc_ckpt_wait(lc_ckpt_writer *w) LC_MUST_USE;
@@ -95,18 +96,22 @@ LC_API lc_status lc_checkpoint_verify(const char *path) LC_MUST_USE;
 /* The same, and calls fn for every file that the manifest lists, whether it is whole or not. Returns what fn returned
  * if that was an error, else the first damage. */
 LC_API lc_status lc_checkpoint_visit_files(const char *path, lc_checkpoint_file_fn *fn, void *ctx) LC_MUST_USE;
-/* The newest checkpoint in `dir` that verifies (by the time it was saved, symbolic links not followed), behind an
- * lc_checkpoint_clean. LC_ERR_NOT_FOUND if there is none. */
+/* The newest checkpoint in `dir` that verifies (by the time it was saved, symbolic links not followed). One that lost
+ * its name to a new one whose writer died gets it back first; nothing is removed. LC_ERR_NOT_FOUND if there is none. */
 LC_API lc_status lc_checkpoint_find_last_good(const char *dir, char *path, size_t size) LC_MUST_USE;
 
 /* ---- keeping house ---- */
 /* Makes `link` ("DIR/last.ckpt") a symbolic link to the checkpoint `path` in the same directory, replacing a link of
  * that name at one stroke. */
 LC_API lc_status lc_checkpoint_link(const char *link, const char *path) LC_MUST_USE;
-/* Removes a checkpoint: it loses its name first, so that it is never seen in part. Symbolic links to it stay.
- * Refuses what is not a checkpoint. */
+/* Removes a checkpoint: it loses its name first, so that it is never seen in part. Symbolic links to it stay; those in
+ * it are removed, never followed. LC_ERR_NOT_FOUND: there is nothing. LC_ERR_ARGUMENT: it is a file, a link, or a
+ * directory without a manifest.json of lightc. LC_ERR_STATE: it holds an entry that its manifest does not list, which
+ * the error names. Then nothing is removed. */
 LC_API lc_status lc_checkpoint_remove(const char *path) LC_MUST_USE;
-/* Removes what dead processes left behind in `dir` (half-written and half-removed checkpoints). */
+/* Removes what dead processes left behind in `dir`: half-written and half-removed checkpoints, in directories of
+ * lightc's own names that it has marked, and that hold nothing else. lc_ckpt_commit does it first; reading never does.
+ */
 LC_API lc_status lc_checkpoint_clean(const char *dir) LC_MUST_USE;
 
 LC_END_DECLS

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The system's side of lc__io, and complete operations made of it. */
 #define _GNU_SOURCE
-#include "base/io.h"
+#include "base/remove.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -89,16 +88,10 @@ static int sys_mkdir(const lc__io *io, const char *path, mode_t mode)
     return mkdir(path, mode);
 }
 
-static int sys_unlink(const lc__io *io, const char *path)
+static int sys_unlinkat(const lc__io *io, int dir, const char *name, int flags)
 {
     (void)io;
-    return unlink(path);
-}
-
-static int sys_rmdir(const lc__io *io, const char *path)
-{
-    (void)io;
-    return rmdir(path);
+    return unlinkat(dir, name, flags);
 }
 
 static int sys_symlink(const lc__io *io, const char *target, const char *path)
@@ -118,8 +111,7 @@ const lc__io lc__io_system = {
     .rename = sys_rename,
     .exchange = sys_exchange,
     .mkdir = sys_mkdir,
-    .unlink = sys_unlink,
-    .rmdir = sys_rmdir,
+    .unlinkat = sys_unlinkat,
     .symlink = sys_symlink,
 };
 
@@ -200,30 +192,6 @@ lc_status lc__make_dirs(const lc__io *io, const char *path)
     return status;
 }
 
-lc_status lc__remove_tree(const lc__io *io, const char *path)
-{
-    struct stat st;
-    if (lstat(path, &st) < 0) return errno == ENOENT ? LC_OK : lc__io_fail(errno, "look at", path);
-    if (!S_ISDIR(st.st_mode)) {
-        if (io->unlink(io, path) < 0 && errno != ENOENT) return lc__io_fail(errno, "remove", path);
-        return LC_OK;
-    }
-    DIR *dir = opendir(path);
-    if (!dir && errno == ENOENT) return LC_OK; /* somebody else removes it, too */
-    if (!dir) return lc__io_fail(errno, "open directory", path);
-    lc_status status = LC_OK;
-    for (struct dirent *e; status >= 0 && (e = readdir(dir));) {
-        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
-        char *inner = NULL;
-        status = lc__path_join(path, e->d_name, &inner);
-        if (status >= 0) status = lc__remove_tree(io, inner);
-        free(inner);
-    }
-    closedir(dir);
-    if (status >= 0 && io->rmdir(io, path) < 0 && errno != ENOENT) status = lc__io_fail(errno, "remove", path);
-    return status;
-}
-
 lc_status lc__create_file(const lc__io *io, const char *path, const void *data, size_t n)
 {
     int fd = io->open(io, path, O_WRONLY | O_CREAT | O_EXCL, 0666);
@@ -231,7 +199,7 @@ lc_status lc__create_file(const lc__io *io, const char *path, const void *data, 
     lc_status status = lc__write_all(io, fd, path, data, n, 0);
     if (status >= 0 && io->sync(io, fd) < 0) status = lc__io_fail(errno, "sync", path);
     if (io->close(io, fd) < 0 && status >= 0) status = lc__io_fail(errno, "close", path);
-    if (status < 0) io->unlink(io, path);
+    if (status < 0) lc__remove_made(io, path);
     return status;
 }
 
@@ -262,11 +230,7 @@ lc_status lc__replace_file(const lc__io *io, const char *path, const void *data,
     LC_TRY_GOTO(status, done, lc__temp_name(dir, "tmp", lc__path_base(path), &name));
     LC_TRY_GOTO(status, done, lc__format(&temp, "%s-%ld", name, (long)gettid()));
     LC_TRY_GOTO(status, done, lc__create_file(io, temp, data, n));
-    if (io->rename(io, temp, path) < 0) {
-        status = lc__io_fail(errno, "rename to", path);
-        io->unlink(io, temp);
-        goto done;
-    }
+    LC_TRY_GOTO(status, done, lc__replace_by(io, temp, path));
     status = lc__sync_dir(io, dir);
 done:
     free(name);

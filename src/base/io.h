@@ -25,8 +25,7 @@ struct lc__io {
     int (*rename)(const lc__io *io, const char *from, const char *to);
     int (*exchange)(const lc__io *io, const char *a, const char *b); /* both names at once */
     int (*mkdir)(const lc__io *io, const char *path, mode_t mode);
-    int (*unlink)(const lc__io *io, const char *path);
-    int (*rmdir)(const lc__io *io, const char *path);
+    int (*unlinkat)(const lc__io *io, int dir, const char *name, int flags); /* called in base/remove.c alone */
     int (*symlink)(const lc__io *io, const char *target, const char *path);
 };
 
@@ -44,8 +43,6 @@ lc_status lc__read_all(const lc__io *io, int fd, const char *path, void *data, s
 lc_status lc__sync_dir(const lc__io *io, const char *path);
 /* Makes a directory and its parents; existing ones are fine. */
 lc_status lc__make_dirs(const lc__io *io, const char *path);
-/* Removes a file or a directory with everything in it. What does not exist is fine. Symbolic links are not followed. */
-lc_status lc__remove_tree(const lc__io *io, const char *path);
 
 /* A new file with this content, durable once its directory is synced. Fails if it exists. */
 lc_status lc__create_file(const lc__io *io, const char *path, const void *data, size_t n);
@@ -61,7 +58,7 @@ const char *lc__path_base(const char *path); /* what follows the last slash */
 
 /* A name in `parent` for something unfinished, in new memory, which no other process has, here or on another host:
  * ".KIND-BASE-HOST-PID-NUMBER". Kinds: "tmp" being written, "old" moved away for a new one of its name, "del" being
- * removed. */
+ * removed (checkpoint_clean.c reads them again). */
 lc_status lc__temp_name(const char *parent, const char *kind, const char *base, char **out);
 void lc__temp_host(char name[64]); /* as it stands in such names */
 /* A printf into new memory (free). */

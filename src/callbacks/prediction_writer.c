@@ -2,11 +2,12 @@
 /* PredictionWriter: predictions go to functions of the program, or row by row to a .npy file as they are made (one for
  * each loader), or at the end to a .safetensors file.
  *
- * A .npy file is written under PATH.part, its header filled in when the number of rows is known, and renamed: what has
- * the name is whole.
+ * A .npy file is written under a temporary name, its header filled in when the number of rows is known, and renamed:
+ * what has the name is whole.
  *
  * With several ranks rank 0 writes the files, from what the trainer keeps: the predictions of all, in the order of the
  * data. Functions of the program are called on every rank with its own. */
+#include "base/remove.h"
 #include "callbacks/callbacks.h"
 #include "core/ranks.h"
 
@@ -23,6 +24,7 @@ enum { NPY_HEADER = 192 }; /* room for any shape; a multiple of 64, as the forma
 
 typedef struct stream {
     FILE *f;
+    char *part;          /* its name as long as it is open */
     lc_type type;        /* of one row: shape[0] is not looked at */
     int64_t rows, taken; /* taken: predictions of those that the trainer keeps */
 } stream;
@@ -36,14 +38,14 @@ typedef struct writer {
     size_t bytes;
 } writer;
 
-/* "out.npy" -> "out.npy", "out_1.npy", ...; and `suffix` behind it */
-static lc_status path_of(const writer *w, int loader, const char *suffix, lc__str *out)
+/* "out.npy" -> "out.npy", "out_1.npy", ... */
+static lc_status path_of(const writer *w, int loader, lc__str *out)
 {
     const char *dot = strrchr(w->path, '.');
     lc__str_clear(out);
     lc__str_add_bytes(out, w->path, (size_t)(dot - w->path));
     if (loader) lc__str_add(out, "_%d", loader);
-    lc__str_add(out, "%s%s", dot, suffix);
+    lc__str_add(out, "%s", dot);
     return out->failed ? lc_fail(LC_ERR_MEMORY, "out of memory: PredictionWriter") : LC_OK;
 }
 
@@ -101,6 +103,7 @@ static lc_status write_header(stream *s, const char *path)
 
 static lc_status open_stream(stream *s, const char *path, const lc_tensor *x)
 {
+    char *dir = NULL;
     if (!npy_type(lc_tensor_dtype(x)))
         return lc_fail(LC_ERR_UNSUPPORTED,
                        ".npy files have no type for %s; write a .safetensors file, or cast the "
@@ -108,9 +111,15 @@ static lc_status open_stream(stream *s, const char *path, const lc_tensor *x)
                        lc_dtype_name(lc_tensor_dtype(x)));
     s->type = *lc_tensor_type(x);
     s->rows = 0;
-    s->f = fopen(path, "wb");
-    if (!s->f) return lc_fail(LC_ERR_IO, "%s cannot be opened: %s", path, strerror(errno));
-    return write_header(s, path);
+    free(s->part);
+    s->part = NULL;
+    LC_TRY(lc__path_dir(path, &dir));
+    lc_status status = lc__temp_name(dir, "tmp", lc__path_base(path), &s->part);
+    free(dir);
+    LC_TRY(status);
+    s->f = fopen(s->part, "wbx");
+    if (!s->f) return lc_fail(LC_ERR_IO, "%s cannot be opened: %s", s->part, strerror(errno));
+    return write_header(s, s->part);
 }
 
 static lc_status append(writer *w, int loader, lc_tensor *x)
@@ -118,7 +127,7 @@ static lc_status append(writer *w, int loader, lc_tensor *x)
     stream *s = &w->streams[loader];
     lc__str path = {0};
     size_t bytes = (size_t)lc_tensor_numel(x) * lc_dtype_size(lc_tensor_dtype(x));
-    lc_status status = path_of(w, loader, ".part", &path);
+    lc_status status = path_of(w, loader, &path);
     if (status >= 0 && lc_tensor_ndim(x) < 1)
         status = lc_fail(LC_ERR_SHAPE, "PredictionWriter: a prediction needs a first dimension, of samples");
     if (status >= 0 && !s->f) status = open_stream(s, path.s, x);
@@ -139,20 +148,19 @@ static lc_status append(writer *w, int loader, lc_tensor *x)
 static lc_status close_stream(writer *w, int loader, bool keep)
 {
     stream *s = &w->streams[loader];
-    lc__str part = {0}, path = {0};
+    lc__str path = {0};
     s->taken = 0;
     if (!s->f) return LC_OK;
-    lc_status status = path_of(w, loader, ".part", &part);
-    if (status >= 0) status = path_of(w, loader, "", &path);
-    if (status >= 0 && keep) status = write_header(s, part.s);
+    lc_status status = path_of(w, loader, &path);
+    if (status >= 0 && keep) status = write_header(s, s->part);
     if (status >= 0 && keep && (fflush(s->f) != 0 || fsync(fileno(s->f)) != 0))
-        status = lc_fail(LC_ERR_IO, "%s cannot be written: %s", part.s, strerror(errno));
+        status = lc_fail(LC_ERR_IO, "%s cannot be written: %s", s->part, strerror(errno));
     fclose(s->f);
     s->f = NULL;
-    if (status >= 0 && keep && rename(part.s, path.s) != 0)
-        status = lc_fail(LC_ERR_IO, "%s cannot be renamed to %s: %s", part.s, path.s, strerror(errno));
-    if (part.s && (status < 0 || !keep)) unlink(part.s);
-    lc__str_free(&part);
+    if (status >= 0 && keep)
+        status = lc__replace_by(&lc__io_system, s->part, path.s);
+    else
+        lc__remove_made(&lc__io_system, s->part);
     lc__str_free(&path);
     return status;
 }
@@ -253,8 +261,10 @@ static lc_status pw_teardown(void *self, lc_trainer *t, lc_stage stage)
 static void pw_free(void *self)
 {
     writer *w = self;
-    for (int i = 0; i < LC_MAX_LOADERS; i++)
+    for (int i = 0; i < LC_MAX_LOADERS; i++) {
         if (w->streams[i].f) fclose(w->streams[i].f);
+        free(w->streams[i].part);
+    }
     free(w->path);
     free(w->data);
     free(w);

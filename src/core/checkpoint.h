@@ -6,8 +6,12 @@
 #include <lightc/checkpoint.h>
 #include "base/io.h"
 
-#define LC__MANIFEST "manifest.json"
-#define LC__STATE    "state.json"
+#define LC__MANIFEST     "manifest.json"
+#define LC__STATE        "state.json"
+#define LC__FORMAT       "lightc checkpoint"  /* the manifest's `format` */
+#define LC__MARK         ".lightc-unfinished" /* an empty file in a directory that is being written */
+#define LC__NEW_LINK     ".link"              /* a link in such a directory, before it gets its name */
+#define LC__MAX_MANIFEST ((size_t)1 << 26)
 
 typedef struct lc__manifest_file {
     char name[64];
@@ -17,8 +21,9 @@ typedef struct lc__manifest_file {
 
 /* By whom a checkpoint was saved. */
 typedef struct lc__ckpt_origin {
-    char run[24]; /* whose ranks may be started again (LIGHTC_RUN); "": of none */
-    int64_t fit;  /* which of the program's fits, counted from 1; 0: it was none */
+    char run[24];      /* whose ranks may be started again (LIGHTC_RUN); "": of none */
+    int64_t fit;       /* which of the program's fits, counted from 1; 0: it was none */
+    char training[48]; /* which training, a text that no other one has; what goes on from a checkpoint has the same */
 } lc__ckpt_origin;
 
 typedef struct lc__manifest {
@@ -43,6 +48,8 @@ void lc__manifest_release(lc__manifest *m);
 lc_status lc__manifest_print(const lc__manifest *m, char **text, size_t *length);
 /* Reads and checks the manifest of a checkpoint (but not its files). Released by the caller, also when it fails. */
 lc_status lc__manifest_read(const lc__io *io, const char *dir, lc__manifest *out);
+/* The same of its text. */
+lc_status lc__manifest_parse(const char *text, size_t length, const char *path, lc__manifest *out);
 /* The same of a file of that form, which says what one rank has written. */
 lc_status lc__manifest_read_file(const lc__io *io, const char *path, lc__manifest *out);
 /* The tensors of a part; *out is NULL where there are none. */
@@ -57,6 +64,9 @@ lc_status lc__ckpt_read_state(const char *path, lc_state **out);
 
 /* lc_checkpoint_open by n readers, who each verify a share of the files and then compare notes. */
 lc_status lc__checkpoint_open_share(const char *path, int reader, int n, lc_checkpoint **out);
+
+/* By whom it was saved. Borrowed. */
+const lc__ckpt_origin *lc__checkpoint_origin(const lc_checkpoint *c);
 
 /* Waits until the background thread has nothing left to do. */
 void lc__ckpt_rest(lc_ckpt_writer *w);

@@ -2,6 +2,7 @@
 /* Finding the newest checkpoint that can be used among those of some directories. */
 #define _GNU_SOURCE
 #include "core/checkpoint_find.h"
+#include "core/checkpoint_proof.h"
 
 #include "base/status.h"
 
@@ -34,7 +35,6 @@ static bool is_from(const lc__manifest *m, const lc__ckpt_origin *origin)
 lc_status lc__ckpt_list_add(lc__ckpt_list *l, const char *dir, const lc__ckpt_origin *origin)
 {
     lc_status status = LC_OK;
-    (void)!lc_checkpoint_clean(dir); /* one that lost its name to a new one whose writer died gets it back */
     DIR *d = opendir(dir);
     if (!d) return lc__io_fail(errno, "open directory", dir);
     for (struct dirent *e; status >= 0 && (e = readdir(d));) {
@@ -88,7 +88,7 @@ void lc__ckpt_list_free(lc__ckpt_list *l)
     *l = (lc__ckpt_list){0};
 }
 
-lc_status lc_checkpoint_find_last_good(const char *dir, char *path, size_t size)
+lc_status lc__ckpt_find_good(const char *dir, char *path, size_t size)
 {
     lc__ckpt_list list = {0};
     lc_status status = lc__ckpt_list_add(&list, dir, NULL);
@@ -101,4 +101,10 @@ lc_status lc_checkpoint_find_last_good(const char *dir, char *path, size_t size)
         memcpy(path, found, strlen(found) + 1);
     lc__ckpt_list_free(&list);
     return status;
+}
+
+lc_status lc_checkpoint_find_last_good(const char *dir, char *path, size_t size)
+{
+    LC_TRY(lc__ckpt_restore_names(dir));
+    return lc__ckpt_find_good(dir, path, size);
 }

@@ -22,5 +22,7 @@ lc_status lc__ckpt_list_add(lc__ckpt_list *l, const char *dir, const lc__ckpt_or
  * none. Borrowed. */
 const char *lc__ckpt_list_newest(lc__ckpt_list *l, bool to_continue);
 void lc__ckpt_list_free(lc__ckpt_list *l);
+/* lc_checkpoint_find_last_good of what is there: changes nothing in the directory. */
+lc_status lc__ckpt_find_good(const char *dir, char *path, size_t size) LC_MUST_USE;
 
 #endif

@@ -15,6 +15,7 @@
  * temporary directory is given up, and the next checkpoint starts with new files. */
 #define _GNU_SOURCE
 #include "core/checkpoint_job.h"
+#include "core/checkpoint_proof.h"
 #include "core/checkpoint_share.h"
 
 #include "base/chunks.h"
@@ -22,7 +23,6 @@
 #include "base/crc32c.h"
 #include "base/status.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -188,6 +188,27 @@ static lc_status read_back(lc_ckpt_writer *w, const char *dir, const lc__manifes
     return status;
 }
 
+/* What says, whenever the writer dies, that lightc has made the directory. */
+static lc_status mark(const lc__io *io, const char *dir)
+{
+    char *path;
+    LC_TRY(lc__path_join(dir, LC__MARK, &path));
+    int fd = io->open(io, path, O_WRONLY | O_CREAT | O_EXCL, 0666);
+    lc_status status = fd < 0 ? lc__io_fail(errno, "create", path) : LC_OK;
+    if (fd >= 0) io->close(io, fd);
+    free(path);
+    return status;
+}
+
+/* Before the directory gets its name. One that keeps the mark is a checkpoint all the same. */
+static void unmark(const lc__io *io, const char *dir)
+{
+    char *path;
+    if (lc__path_join(dir, LC__MARK, &path) < 0) return;
+    lc__remove_made(io, path);
+    free(path);
+}
+
 lc_status lc__ckpt_make_temp(const lc__io *io, const char *path, char **temp, int *lock_fd)
 {
     char *parent = NULL;
@@ -216,49 +237,18 @@ lc_status lc__ckpt_make_temp(const lc__io *io, const char *path, char **temp, in
         struct stat st;
         bool locked = flock(*lock_fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK; /* or there are no locks here */
         if (locked && stat(*temp, &st) == 0) {
-            status = LC_OK;
-            goto done;
+            status = mark(io, *temp);
+            if (status < 0) (void)!lc__ckpt_remove_own(io, *temp);
+            if (status >= 0) goto done;
         }
         close(*lock_fd);
         *lock_fd = -1;
+        if (status < 0) break;
     }
     if (status >= 0) status = lc_fail(LC_ERR_IO, "cannot keep a temporary directory in \"%s\"", parent);
 done:
     free(parent);
     return status;
-}
-
-static bool holds(const char *dir, const char *name)
-{
-    char *path;
-    if (lc__path_join(dir, name, &path) < 0) return false;
-    bool there = access(path, F_OK) == 0;
-    free(path);
-    return there;
-}
-
-static bool is_empty(const char *dir)
-{
-    DIR *d = opendir(dir);
-    struct dirent *e;
-    bool empty = d != NULL;
-    while (empty && (e = readdir(d))) empty = !strcmp(e->d_name, ".") || !strcmp(e->d_name, "..");
-    if (d) closedir(d);
-    return empty;
-}
-
-/* What has the name already is replaced and removed: only a checkpoint (a damaged one too), a link, or an empty
- * directory. */
-static lc_status may_replace(const char *path)
-{
-    struct stat st;
-    if (lstat(path, &st) < 0 || S_ISLNK(st.st_mode)) return LC_OK;
-    if (S_ISDIR(st.st_mode) && is_empty(path)) return LC_OK;
-    if (S_ISDIR(st.st_mode) && (holds(path, "manifest.json") || holds(path, "state.json"))) return LC_OK;
-    return lc_fail(
-        LC_ERR_STATE,
-        "it is there already, and is no checkpoint, so it is not replaced; remove it, or give the checkpoint "
-        "another name");
 }
 
 /* Held while it has no name: who cleans the directory takes what nobody holds for a dead process's (is_dead), by its
@@ -297,24 +287,54 @@ static lc_status rename_twice(const lc__io *io, const char *parent, const char *
     return LC_OK;
 }
 
-/* Gives the finished directory its name. What had it before is at `*old` afterwards (NULL: nothing was). */
+/* Exchanges the two names, if what comes out may be replaced: it may have come there after the first look. */
+static lc_status exchange_checked(const lc__io *io, const char *temp, const char *path)
+{
+    int held = hold(path), error = 0;
+    lc_status status = LC_OK;
+    if (io->exchange(io, temp, path) < 0) {
+        error = errno;
+        status = lc__io_fail(error, "exchange names with", path);
+    } else {
+        status = lc__ckpt_may_replace(temp, NULL);
+        if (status < 0 && io->exchange(io, temp, path) < 0)
+            lc_fail_context(status, "what was at \"%s\" is now at \"%s\"", path, temp);
+    }
+    if (held >= 0) close(held);
+    errno = error;
+    return status;
+}
+
+/* Gives the finished directory its name. What had it before is at `*old` afterwards (NULL: nothing was). Others may
+ * give something that name, or take it away, at any time. */
 static lc_status rename_into_place(lc_ckpt_writer *w, const char *parent, char **temp, char **old)
 {
     const lc__io *io = w->io;
-    const char *path = w->job_path;
+    const char *path = w->job_path, *owner = w->job_taken ? w->origin.training : NULL;
     struct stat st;
-    if (lstat(path, &st) < 0) {
-        if (io->rename(io, *temp, path) < 0) return lc__io_fail(errno, "rename to", path);
-        free(*temp);
-        *temp = NULL;
-        return LC_OK;
+    lc_status status = LC_OK;
+    for (int attempt = 0; attempt < 100; attempt++) {
+        LC_TRY(lc__ckpt_may_replace(path, owner));
+        if (lstat(path, &st) < 0) {
+            if (io->rename(io, *temp, path) == 0) {
+                free(*temp);
+                *temp = NULL;
+                return LC_OK;
+            }
+            status = lc__io_fail(errno, "rename to", path);
+            if (errno != ENOTEMPTY && errno != EEXIST && errno != ENOTDIR) return status;
+            continue;
+        }
+        status = exchange_checked(io, *temp, path);
+        if (status >= 0) {
+            *old = *temp;
+            *temp = NULL;
+            return LC_OK;
+        }
+        if (!errno) return status; /* what came out may not be replaced */
+        if (errno != ENOENT) return rename_twice(io, parent, path, temp, old);
     }
-    if (io->exchange(io, *temp, path) == 0) {
-        *old = *temp;
-        *temp = NULL;
-        return LC_OK;
-    }
-    return rename_twice(io, parent, path, temp, old);
+    return status;
 }
 
 /* ---- chores ---- */
@@ -322,6 +342,7 @@ static lc_status rename_into_place(lc_ckpt_writer *w, const char *parent, char *
 void lc__ckpt_chore_free(lc__ckpt_chore *c)
 {
     if (!c) return;
+    lc__taken_release(c->taken);
     free(c->link);
     free(c->path);
     free(c);
@@ -347,7 +368,8 @@ static lc_status make_link(const lc__ckpt_chore *c)
 {
     struct stat st;
     /* A `last.ckpt` that is a checkpoint of its own makes room for the link to a newer one. */
-    if (lstat(c->link, &st) == 0 && S_ISDIR(st.st_mode)) LC_TRY(lc_checkpoint_remove(c->link));
+    if (lstat(c->link, &st) == 0 && S_ISDIR(st.st_mode))
+        LC_TRY(lc__ckpt_remove(c->link, 0, *c->training ? c->training : NULL));
     return lc_checkpoint_link(c->link, c->path);
 }
 
@@ -366,6 +388,15 @@ static lc_status make_links(lc_ckpt_writer *w)
     return status;
 }
 
+static lc_status remove_replaced(const lc__io *io, const char *path)
+{
+    lc__ckpt_proof p;
+    lc__ckpt_proof_init(&p, LC__CKPT_REPLACED, NULL);
+    lc_status status = lc__remove(io, AT_FDCWD, path, path, &p.proof);
+    lc__ckpt_proof_release(&p);
+    return status;
+}
+
 /* Nobody waits for what takes long and can be done again: what cannot be removed does no harm. */
 static void do_chores(lc_ckpt_writer *w, bool only_links)
 {
@@ -375,8 +406,8 @@ static void do_chores(lc_ckpt_writer *w, bool only_links)
         pthread_mutex_unlock(&w->lock);
         if (!c) return;
         lc_status status = c->link  ? make_link(c)
-                           : c->raw ? lc__remove_tree(w->io, c->path) /* the rest goes with the next cleaning */
-                                    : lc_checkpoint_remove(c->path);
+                           : c->raw ? remove_replaced(w->io, c->path) /* the rest goes with the next cleaning */
+                                    : lc__ckpt_remove(c->path, c->trusted, *c->training ? c->training : NULL);
         if (c->link && status < 0) {
             pthread_mutex_lock(&w->lock);
             lc__copy_message(w->complaint, sizeof w->complaint);
@@ -432,11 +463,12 @@ static lc_status write_checkpoint(lc_ckpt_writer *w)
         temp = w->share.dir, lock_fd = w->share.lock_fd;
         w->share.dir = NULL, w->share.lock_fd = -1;
     }
-    LC_TRY_GOTO(status, done, may_replace(w->job_path));
+    LC_TRY_GOTO(status, done, lc__ckpt_may_replace(w->job_path, w->job_taken ? w->origin.training : NULL));
     LC_TRY_GOTO(status, done, lc__path_dir(w->job_path, &parent));
     (void)!lc_checkpoint_clean(parent); /* what cannot be removed does not keep us from saving */
     if (!temp) LC_TRY_GOTO(status, done, lc__ckpt_make_temp(w->io, w->job_path, &temp, &lock_fd));
     LC_TRY_GOTO(status, done, write_files(w, temp));
+    unmark(w->io, temp);
     LC_TRY_GOTO(status, done, rename_into_place(w, parent, &temp, &old));
     status = lc__sync_dir(w->io, parent);
     if (status < 0 && old && w->io->exchange(w->io, old, w->job_path) == 0) {
@@ -448,7 +480,7 @@ done:
     if (status < 0) {
         char message[1024];
         snprintf(message, sizeof message, "%s", lc_error_message());
-        if (temp) (void)!lc__remove_tree(w->io, temp);
+        if (temp) (void)!lc__ckpt_remove_own(w->io, temp);
         lc_fail(status, "checkpoint \"%s\" was not saved: %s", w->job_path, message);
     } else {
         lc__ckpt_chore *c = old ? calloc(1, sizeof *c) : NULL; /* without memory: goes with the next cleaning */
@@ -463,6 +495,8 @@ done:
         status = make_links(w);
         if (status < 0) lc_fail_context(status, "checkpoint \"%s\" was saved, but", w->job_path);
     }
+    lc__taken_release(w->job_taken); /* what has the name now, others see */
+    w->job_taken = NULL;
     if (lock_fd >= 0) close(lock_fd);
     free(old);
     free(temp);

@@ -5,6 +5,7 @@
 #define LC_CORE_CHECKPOINT_JOB_H
 
 #include "core/checkpoint.h"
+#include "core/checkpoint_taken.h"
 #include "core/safetensors.h"
 #include "base/status.h"
 #include <pthread.h>
@@ -49,8 +50,11 @@ typedef struct lc__ckpt_chore {
     struct lc__ckpt_chore *next;
     uint64_t job; /* of which checkpoint */
     char *link;   /* to be made a link to `path`; NULL: */
-    char *path;   /* is removed: a checkpoint, or (`raw`) a directory that is none any more */
+    char *path; /* is removed: a checkpoint, or (`raw`) what had the name of the new one and has a temporary one now */
     bool raw;
+    size_t trusted;    /* as in lc__open_parent */
+    char training[48]; /* "": of any; else only checkpoints of this training are removed, for a link too */
+    lc__taken *taken;  /* the link's name, until it is made */
 } lc__ckpt_chore;
 
 struct lc_ckpt_writer {
@@ -59,8 +63,10 @@ struct lc_ckpt_writer {
     lc__ckpt_origin origin;
     lc_state *state; /* not NULL: a checkpoint was begun */
     char *path;
+    lc__taken *taken; /* its name, from before it was begun */
     /* The checkpoint in flight, or the last one. */
     char *job_path, *state_text;
+    lc__taken *job_taken;
     size_t state_length;
     bool in_flight; /* there is a result to fetch */
     pthread_t thread;
@@ -88,7 +94,7 @@ struct lc_ckpt_writer {
     char complaint[1024];   /* about a link that was asked for late and could not be made */
 };
 
-/* A new, locked directory with a temporary name beside `path`. */
+/* A new, locked directory with a temporary name beside `path`, and LC__MARK in it. */
 lc_status lc__ckpt_make_temp(const lc__io *io, const char *path, char **temp, int *lock_fd);
 
 /* The background thread: writes what is handed over, then does the chores. `arg` is the lc_ckpt_writer. */

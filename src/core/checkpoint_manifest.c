@@ -18,13 +18,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define FORMAT       "lightc checkpoint"
-#define VERSION      1 /* of what one rank has written */
-#define RANKS        2 /* of what several have */
-#define TAIL         "  \"crc32c\": \"%08" PRIx32 "\"\n}\n"
-#define TAIL_BYTES   25
-#define MAX_MANIFEST ((size_t)1 << 26)
-#define MAX_RANKS    1000000
+#define FORMAT     LC__FORMAT
+#define VERSION    1 /* of what one rank has written */
+#define RANKS      2 /* of what several have */
+#define TAIL       "  \"crc32c\": \"%08" PRIx32 "\"\n}\n"
+#define TAIL_BYTES 25
+#define MAX_RANKS  1000000
 
 const char *lc__part_name(lc_ckpt_part part)
 {
@@ -86,6 +85,8 @@ lc_status lc__manifest_print(const lc__manifest *m, char **text, size_t *length)
     if (*m->origin.run) LC_TRY_GOTO(status, fail, lc__text_puts(&t, line));
     snprintf(line, sizeof line, "  \"fit\": %" PRId64 ",\n", m->origin.fit);
     if (m->origin.fit) LC_TRY_GOTO(status, fail, lc__text_puts(&t, line));
+    snprintf(line, sizeof line, "  \"training\": \"%s\",\n", m->origin.training);
+    if (*m->origin.training) LC_TRY_GOTO(status, fail, lc__text_puts(&t, line));
     LC_TRY_GOTO(status, fail, lc__text_puts(&t, "  \"files\": [\n"));
     for (int i = 0; i < m->n; i++) {
         snprintf(line, sizeof line, "    {\"name\": \"%s\", \"size\": %" PRIu64 ", \"crc32c\": \"%08" PRIx32 "\"}%s\n",
@@ -153,6 +154,8 @@ static lc_status parse(const lc_state *root, lc__manifest *out)
     }
     if (lc_state_find(root, "run")) LC_TRY(parse_name(root, "run", out->origin.run, sizeof out->origin.run));
     if (lc_state_find(root, "fit")) LC_TRY(lc_state_get_int(root, "fit", &out->origin.fit));
+    if (lc_state_find(root, "training"))
+        LC_TRY(parse_name(root, "training", out->origin.training, sizeof out->origin.training));
     LC_TRY(lc_state_get_array(root, "files", &files));
     for (int64_t i = 0; i < lc_state_length(files); i++) {
         const lc_state *file = lc_state_at(files, i);
@@ -169,25 +172,28 @@ static lc_status parse(const lc_state *root, lc__manifest *out)
     return LC_OK;
 }
 
-lc_status lc__manifest_read_file(const lc__io *io, const char *path, lc__manifest *out)
+lc_status lc__manifest_parse(const char *text, size_t length, const char *path, lc__manifest *out)
 {
-    char *text = NULL, tail[64];
-    size_t length;
+    char tail[64];
     lc_state *root = NULL;
-    lc_status status;
     *out = (lc__manifest){0};
-    LC_TRY_GOTO(status, done, lc__io_read_file(io, path, MAX_MANIFEST, &text, &length));
     snprintf(tail, sizeof tail, TAIL, length > TAIL_BYTES ? lc__crc32c(0, text, length - TAIL_BYTES) : 0);
-    if (length <= TAIL_BYTES || memcmp(text + length - TAIL_BYTES, tail, TAIL_BYTES)) {
-        status =
-            lc_fail(LC_ERR_FORMAT, "\"%s\" is damaged: it does not end with the checksum of its own content", path);
-        goto done;
-    }
-    status = lc_state_parse(text, length, &root);
+    if (length <= TAIL_BYTES || memcmp(text + length - TAIL_BYTES, tail, TAIL_BYTES))
+        return lc_fail(LC_ERR_FORMAT, "\"%s\" is damaged: it does not end with the checksum of its own content", path);
+    lc_status status = lc_state_parse(text, length, &root);
     if (status >= 0) status = parse(root, out);
     if (status < 0) lc_fail_context(status, "\"%s\" cannot be read", path);
-done:
     lc_state_free(root);
+    return status;
+}
+
+lc_status lc__manifest_read_file(const lc__io *io, const char *path, lc__manifest *out)
+{
+    char *text = NULL;
+    size_t length;
+    *out = (lc__manifest){0};
+    LC_TRY(lc__io_read_file(io, path, LC__MAX_MANIFEST, &text, &length));
+    lc_status status = lc__manifest_parse(text, length, path, out);
     free(text);
     return status;
 }

@@ -2,6 +2,7 @@
 /* One checkpoint that several ranks write: the ranks' own side. Rank 0 makes the temporary directory and tells its
  * name; then each writes its share in the background (checkpoint_share.c). The communicator is used in collective calls
  * of the training thread alone: when a checkpoint begins, and when its result is waited for. */
+#include "core/checkpoint_proof.h"
 #include "core/checkpoint_share.h"
 #include "core/ranks.h"
 
@@ -35,7 +36,8 @@ lc_status lc__ranks_open_checkpoint(lc_comm *comm, const char *path, lc_checkpoi
 
 static void forget_share(lc_ckpt_writer *w)
 {
-    if (w->share.dir && w->share.rank == 0) (void)!lc__remove_tree(w->io, w->share.dir); /* nobody has taken it over */
+    if (w->share.dir && w->share.rank == 0)
+        (void)!lc__ckpt_remove_own(w->io, w->share.dir); /* nobody has taken it over */
     free(w->share.dir);
     if (w->share.size && w->share.lock_fd >= 0) close(w->share.lock_fd);
     w->share.dir = NULL;
@@ -54,7 +56,7 @@ lc_status lc__ckpt_commit_together(lc_ckpt_writer *w, lc_comm *comm, bool wait)
     made = lc__ranks_agree(comm, made);
     if (made >= 0) status = lc__ranks_text(comm, &dir);
     if (made < 0 || status < 0) {
-        if (rank == 0 && dir) (void)!lc__remove_tree(w->io, dir); /* nobody will write there */
+        if (rank == 0 && dir) (void)!lc__ckpt_remove_own(w->io, dir); /* nobody will write there */
         if (lock_fd >= 0) close(lock_fd);
         free(dir);
         lc_ckpt_abort(w);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening checkpoints: nothing is handed out before every byte was compared with the manifest. */
 #define _GNU_SOURCE
-#include "core/checkpoint.h"
+#include "core/checkpoint_find.h"
 
 #include "core/safetensors.h"
 #include "base/status.h"
@@ -17,6 +17,7 @@
 struct lc_checkpoint {
     char *path;
     int64_t saved_ns;
+    lc__ckpt_origin origin;
     lc_state *state;
     lc_safetensors *parts[LC_CKPT_PARTS];
 };
@@ -77,6 +78,7 @@ static lc_status open_verified(const char *path, int reader, int n, lc_checkpoin
     LC_TRY_GOTO(status, done, lc__format(&c->path, "%s", resolved));
     LC_TRY_GOTO(status, done, lc__manifest_read(io, c->path, &m));
     c->saved_ns = m.saved_ns;
+    c->origin = m.origin;
     bool has_state = false;
     for (int i = 0; i < m.n; i++) {
         if (i % n == reader) LC_TRY_GOTO(status, done, lc__manifest_check_file(io, c->path, &m, i));
@@ -110,7 +112,7 @@ lc_status lc__checkpoint_open_share(const char *path, int reader, int n, lc_chec
     char message[1024], good[PATH_MAX];
     lc__copy_message(message, sizeof message);
     char *dir = NULL;
-    if (lc__path_dir(path, &dir) >= 0 && lc_checkpoint_find_last_good(dir, good, sizeof good) >= 0)
+    if (lc__path_dir(path, &dir) >= 0 && lc__ckpt_find_good(dir, good, sizeof good) >= 0)
         lc_fail(status, "%s. The newest good checkpoint there is \"%s\"", message, good);
     else
         lc_fail(status, "%s", message);
@@ -140,6 +142,11 @@ const char *lc_checkpoint_path(const lc_checkpoint *c)
 int64_t lc_checkpoint_saved_ns(const lc_checkpoint *c)
 {
     return c->saved_ns;
+}
+
+const lc__ckpt_origin *lc__checkpoint_origin(const lc_checkpoint *c)
+{
+    return &c->origin;
 }
 
 const lc_state *lc_checkpoint_state(const lc_checkpoint *c)

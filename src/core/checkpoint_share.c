@@ -11,10 +11,12 @@
 #define _GNU_SOURCE
 #include "core/checkpoint_share.h"
 
+#include "base/remove.h"
 #include "base/status.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,8 +86,7 @@ static lc_status take_part(collection *c, int rank, const char *path, const char
     if (m->ranks != c->w->share.size || strcmp(m->id, id) != 0)
         return lc_fail(LC_ERR_FORMAT, "\"%s\" is of another save", path);
     c->left--;
-    if (c->w->io->unlink(c->w->io, path) < 0) return lc__io_fail(errno, "remove", path);
-    return LC_OK;
+    return lc__remove(c->w->io, AT_FDCWD, path, path, NULL);
 }
 
 static lc_status take_failure(const collection *c, int rank, const char *path)

@@ -116,6 +116,8 @@ static void clear_job(lc_ckpt_writer *w)
         free(w->parts[k].sources);
         w->parts[k].sources = NULL, w->parts[k].n_sources = 0;
     }
+    lc__taken_release(w->job_taken); /* of a job that never ran */
+    w->job_taken = NULL;
     free(w->job_path);
     free(w->state_text);
     w->job_path = w->state_text = NULL;
@@ -133,6 +135,7 @@ void lc_ckpt_writer_free(lc_ckpt_writer *w)
     if (w->has_thread) pthread_join(w->thread, NULL);
     clear_job(w);
     lc_ckpt_abort(w);
+    lc__ckpt_set_taken(w, NULL);
     for (int k = 0; k < LC_CKPT_PARTS; k++) {
         free(w->parts[k].entries);
         if (w->parts[k].image) munmap(w->parts[k].image, w->parts[k].image_capacity);
@@ -216,18 +219,20 @@ lc_status lc__ckpt_add_range(lc_ckpt_writer *w, lc_ckpt_part k, const char *name
     return count ? add(w, k, name, e) : LC_OK;
 }
 
-/* For the checkpoint that was begun, or else the one handed over last. */
-static lc_status then(lc_ckpt_writer *w, const char *link, const char *path)
+/* For the checkpoint that was begun, or else the one handed over last. Takes `c` over, and what it holds. */
+static lc_status then(lc_ckpt_writer *w, lc__ckpt_chore *c, const char *link, const char *path)
 {
     bool begun = w->state != NULL;
+    lc__ckpt_chore **end = &w->chores;
+    lc_status status;
+    if (!c) return lc_fail(LC_ERR_MEMORY, "no memory for \"%s\"", link ? link : path);
     if (!begun && !w->job_path)
-        return lc_fail(LC_ERR_STATE, "\"%s\" is named for a checkpoint that was not begun", link ? link : path);
-    lc__ckpt_chore *c = calloc(1, sizeof *c), **end = &w->chores;
-    lc_status status = c ? LC_OK : lc_fail(LC_ERR_MEMORY, "no memory for \"%s\"", link ? link : path);
-    LC_TRY(status);
+        LC_TRY_GOTO(status, done,
+                    lc_fail(LC_ERR_STATE, "\"%s\" is named for a checkpoint that was not begun", link ? link : path));
     if (link) LC_TRY_GOTO(status, done, lc__format(&c->link, "%s", link));
     LC_TRY_GOTO(status, done, lc__format(&c->path, "%s", link ? (begun ? w->path : w->job_path) : path));
     c->job = w->job + begun;
+    memcpy(c->training, w->origin.training, sizeof c->training);
     pthread_mutex_lock(&w->lock);
     while (*end) end = &(*end)->next;
     *end = c;
@@ -235,6 +240,7 @@ static lc_status then(lc_ckpt_writer *w, const char *link, const char *path)
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
     if (!begun && !w->has_thread) lc__ckpt_do_chores(w);
+    status = LC_OK;
 done:
     lc__ckpt_chore_free(c);
     return status;
@@ -242,12 +248,35 @@ done:
 
 lc_status lc_ckpt_then_link(lc_ckpt_writer *w, const char *link)
 {
-    return then(w, link, NULL);
+    return lc__ckpt_then_link_taken(w, link, NULL);
+}
+
+lc_status lc__ckpt_then_link_taken(lc_ckpt_writer *w, const char *link, lc__taken *taken)
+{
+    lc__ckpt_chore *c = calloc(1, sizeof *c);
+    if (c)
+        c->taken = taken;
+    else
+        lc__taken_release(taken);
+    return then(w, c, link, NULL);
 }
 
 lc_status lc_ckpt_then_remove(lc_ckpt_writer *w, const char *path)
 {
-    return then(w, NULL, path);
+    return lc__ckpt_then_remove_in(w, path, 0);
+}
+
+lc_status lc__ckpt_then_remove_in(lc_ckpt_writer *w, const char *path, size_t trusted)
+{
+    lc__ckpt_chore *c = calloc(1, sizeof *c);
+    if (c) c->trusted = trusted;
+    return then(w, c, NULL, path);
+}
+
+void lc__ckpt_set_taken(lc_ckpt_writer *w, lc__taken *taken)
+{
+    lc__taken_release(w->taken);
+    w->taken = taken;
 }
 
 lc_state *lc_ckpt_state(lc_ckpt_writer *w)
@@ -474,6 +503,7 @@ lc_status lc_ckpt_commit(lc_ckpt_writer *w, bool wait)
     LC_TRY_GOTO(status, done, lc_state_print(w->state, &w->state_text, &w->state_length));
 
     w->job_path = w->path, w->path = NULL;
+    w->job_taken = w->taken, w->taken = NULL;
     if (!w->has_thread) w->has_thread = lc__thread_create(&w->thread, lc__ckpt_run, w) == 0;
     pthread_mutex_lock(&w->lock);
     if (w->result < 0) drop_chores(w, w->job);

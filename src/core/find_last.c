@@ -4,6 +4,7 @@
  * knows. Ranks that were started again (LIGHTC_RESTARTED) go on from the newest that this fit of this run has written:
  * other runs, and other fits of the program, may write below the same directory. */
 #include "core/checkpoint_find.h"
+#include "core/checkpoint_proof.h"
 #include "core/trainer_internal.h"
 
 #include <lightc/callbacks.h>
@@ -28,6 +29,7 @@ lc__ckpt_origin lc__origin(const lc_trainer *t)
 /* A directory that is not there, or that cannot be read, has none: others may have. */
 static lc_status look(lc__ckpt_list *list, const char *dir, const lc__ckpt_origin *origin)
 {
+    if (*dir) (void)!lc__ckpt_restore_names(dir);
     lc_status s = *dir ? lc__ckpt_list_add(list, dir, origin) : LC_OK;
     return s == LC_ERR_MEMORY ? s : LC_OK;
 }

@@ -6,6 +6,7 @@
 #include "core/safetensors.h"
 
 #include "base/json.h"
+#include "base/remove.h"
 #include "tensor/graph_impl.h"
 
 #include <errno.h>
@@ -242,11 +243,12 @@ lc_status lc_safetensors_save(const char *path, int64_t n, const lc_named_tensor
             LC_TRY_GOTO(status, done,
                         lc_fail(LC_ERR_ARGUMENT, "\"%s\": tensor \"%s\" has no data", path, tensors[i].name));
     LC_TRY_GOTO(status, done, lc__path_dir(path, &dir));
-    LC_TRY_GOTO(status, done, lc__format(&temp, "%s/.tmp-%s-%ld", dir, lc__path_base(path), (long)getpid()));
-    LC_TRY_GOTO(status, done, lc__remove_tree(io, temp));
+    LC_TRY_GOTO(status, done, lc__temp_name(dir, "tmp", lc__path_base(path), &temp));
     fd = io->open(io, temp, O_WRONLY | O_CREAT | O_EXCL, 0666);
     if (fd < 0) {
         status = lc__io_fail(errno, "create", temp);
+        free(temp);
+        temp = NULL;
         goto done;
     }
     if (io->allocate(io, fd, (off_t)layout.total) < 0) {
@@ -279,16 +281,17 @@ lc_status lc_safetensors_save(const char *path, int64_t n, const lc_named_tensor
     }
     int closed = io->close(io, fd);
     fd = -1;
-    if (closed < 0 || io->rename(io, temp, path) < 0) {
-        status = lc__io_fail(errno, "rename to", path);
+    if (closed < 0) {
+        status = lc__io_fail(errno, "close", path);
         goto done;
     }
+    status = lc__replace_by(io, temp, path);
     free(temp);
     temp = NULL;
-    status = lc__sync_dir(io, dir);
+    if (status >= 0) status = lc__sync_dir(io, dir);
 done:
     if (fd >= 0) io->close(io, fd);
-    if (status < 0 && temp) io->unlink(io, temp);
+    if (status < 0 && temp) lc__remove_made(io, temp);
     free(value);
     free(temp);
     free(dir);

@@ -3,7 +3,7 @@
  * shown of a rank that failed. While it runs, `tail -f /proc/PID/fd/1` follows it. */
 #include "launch/launch.h"
 
-#include "base/io.h"
+#include "base/remove.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +21,7 @@ static int open_in(const char *dir)
     int n = snprintf(path, sizeof path, "%s/lightc-XXXXXX", dir);
     if (n < 0 || (size_t)n >= sizeof path) return -1;
     int fd = mkostemp(path, O_APPEND | O_CLOEXEC);
-    if (fd >= 0) unlink(path);
+    if (fd >= 0) lc__remove_made(&lc__io_system, path);
     return fd;
 }
 

@@ -5,8 +5,8 @@
  * makes a new column: the file is written anew beside the old one and renamed. A file that exists already (a resumed
  * run) is continued. */
 #define _GNU_SOURCE
-#include "base/io.h"
 #include "base/json.h"
+#include "base/remove.h"
 #include "loggers/hparams.h"
 #include "loggers/writer.h"
 
@@ -171,7 +171,7 @@ static lc_status open_file(csv_logger *l)
 static lc_status rewrite(csv_logger *l, const lc__log_batch *batch)
 {
     lc__text t = {0};
-    char *old = NULL, *temp = NULL;
+    char *old = NULL, *temp = NULL, *dir = NULL;
     size_t n = 0;
     lc_status status;
     LC_TRY_GOTO(status, done, add_header(l, &t));
@@ -189,20 +189,17 @@ static lc_status rewrite(csv_logger *l, const lc__log_batch *batch)
     lc__log_record r;
     for (size_t cursor = 0; lc__log_next(batch, &cursor, &r);)
         if (r.kind == LC__LOG_ROW) LC_TRY_GOTO(status, done, add_row(l, &t, &r));
-    LC_TRY_GOTO(status, done, lc__format(&temp, "%s.tmp-%ld", l->path, (long)getpid()));
-    LC_TRY_GOTO(status, done, lc__remove_tree(&lc__io_system, temp));
+    LC_TRY_GOTO(status, done, lc__path_dir(l->path, &dir));
+    LC_TRY_GOTO(status, done, lc__temp_name(dir, "tmp", lc__path_base(l->path), &temp));
     LC_TRY_GOTO(status, done, lc__create_file(&lc__io_system, temp, t.data, t.length));
-    if (rename(temp, l->path) < 0) {
-        status = lc__io_fail(errno, "rename to", l->path);
-        unlink(temp);
-        goto done;
-    }
+    LC_TRY_GOTO(status, done, lc__replace_by(&lc__io_system, temp, l->path));
     /* From here on the rows are written, whatever happens. */
     if (l->fd >= 0) close(l->fd);
     l->fd = -1;
     l->size = t.length, l->n_old = l->n;
     for (int i = 0; i < l->n; i++) l->columns[i].old = i;
 done:
+    free(dir);
     free(temp);
     free(old);
     lc__text_release(&t);
@@ -245,6 +242,11 @@ static lc_status sink(void *self, const lc__log_batch *batch)
 
 /* ---- the logger ---- */
 
+static lc_status not_ours(const csv_logger *l, const char *why)
+{
+    return lc_fail(LC_ERR_FORMAT, "\"%s\" was not written by this logger (%s); move it away", l->path, why);
+}
+
 /* Takes over a file that exists: its columns, and its size up to the last whole row. */
 static lc_status continue_file(csv_logger *l)
 {
@@ -254,7 +256,8 @@ static lc_status continue_file(csv_logger *l)
     LC_TRY(lc__io_read_file(&lc__io_system, l->path, MOST_READ, &text, &n));
     lc_status status = LC_OK;
     const char *end = header_end(text, n);
-    if (!end) goto done; /* empty, or not even a header */
+    if (!end && n) status = not_ours(l, "it has no header"); /* ours appears with one */
+    if (!end) goto done;
     lc__text name = {0};
     for (const char *p = text; p < end && status >= 0;) {
         name.length = 0;
@@ -278,10 +281,8 @@ static lc_status continue_file(csv_logger *l)
     }
     lc__text_release(&name);
     for (int i = 0; i < l->n && status >= 0; i++)
-        if (l->columns[i].old != i)
-            status =
-                lc_fail(LC_ERR_FORMAT,
-                        "\"%s\" was not written by this logger (its columns are not sorted); move it away", l->path);
+        if (l->columns[i].old != i) status = not_ours(l, "its columns are not sorted");
+    if (status >= 0 && find_column(l, "step") < 0) status = not_ours(l, "it has no column \"step\"");
     while (n && text[n - 1] != '\n') n--; /* half a row of a process that died */
     l->size = n;
     if (status >= 0) status = open_file(l);

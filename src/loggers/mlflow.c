@@ -87,7 +87,7 @@ static lc_status adopt(void *self, lc__spool *s)
     const char *end = l->chunk.length ? memchr(l->chunk.data, '\n', l->chunk.length) : NULL;
     const char *mine = memchr(l->head.data, '\n', l->head.length);
     size_t whose = end ? (size_t)(end + 1 - l->chunk.data) : 0;
-    if (!whose) return LC_OK; /* empty: of a run that ended before it began */
+    if (!whose) return lc__spool_is_empty(s) ? LC_OK : LC_SKIP; /* of a run that ended before it began */
     if (whose != (size_t)(mine + 1 - l->head.data) || memcmp(l->chunk.data, l->head.data, whose) != 0) return LC_SKIP;
     lc__mlflow_forget(&l->other);
     LC_TRY(send_spool(l, &l->other, s));

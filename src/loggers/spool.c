@@ -4,7 +4,7 @@
 #define _GNU_SOURCE
 #include "loggers/spool.h"
 
-#include "base/io.h"
+#include "base/remove.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -45,9 +45,15 @@ lc_status lc__spool_open(lc__spool *s, const char *path)
     return status;
 }
 
+bool lc__spool_is_empty(const lc__spool *s)
+{
+    struct stat st;
+    return fstat(s->fd, &st) == 0 && st.st_size == 0;
+}
+
 void lc__spool_close(lc__spool *s, bool remove)
 {
-    if (s->fd >= 0 && remove) unlink(s->path);
+    if (s->fd >= 0 && remove) lc__remove_made(&lc__io_system, s->path);
     if (s->fd >= 0) close(s->fd);
     free(s->path);
     *s = (lc__spool){.fd = -1};

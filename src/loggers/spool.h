@@ -17,6 +17,8 @@ typedef struct lc__spool {
 lc_status lc__spool_open(lc__spool *s, const char *path) LC_MUST_USE;
 /* Closes it; the file stays, unless `remove`. */
 void lc__spool_close(lc__spool *s, bool remove);
+/* Not even half a line is in the file. */
+bool lc__spool_is_empty(const lc__spool *s);
 /* Writes lines, completely or not at all. */
 lc_status lc__spool_append(lc__spool *s, const char *lines, size_t n) LC_MUST_USE;
 /* Everything was sent: the file begins anew with these lines, which count as sent. */

@@ -52,6 +52,25 @@ typedef struct stream_logger {
 
 /* ---- opening ---- */
 
+/* Goes on after the last whole line. Half a line of a process that died is taken away; one of somebody else's is not
+ * ours, and is ended. */
+static lc_status go_on(stream_logger *l, uint64_t size)
+{
+    static const char ours[] = "{\"type\":\"";
+    char last = 0, head[sizeof ours] = "";
+    uint64_t line = size;
+    int fd = open(l->path, O_RDONLY | O_CLOEXEC);
+    while (fd >= 0 && line && pread(fd, &last, 1, (off_t)line - 1) == 1 && last != '\n') line--;
+    size_t n = size - line < sizeof ours - 1 ? (size_t)(size - line) : sizeof ours - 1;
+    bool cut = fd >= 0 && pread(fd, head, n, (off_t)line) == (ssize_t)n && !memcmp(head, ours, n);
+    if (fd >= 0) close(fd);
+    l->size = cut ? line : size;
+    if (cut) return ftruncate(l->fd, (off_t)line) < 0 ? lc__io_fail(errno, "write", l->path) : LC_OK;
+    LC_TRY(lc__write_all(&lc__io_system, l->fd, l->path, "\n", 1, size));
+    l->size++;
+    return LC_OK;
+}
+
 static lc_status open_path(stream_logger *l)
 {
     struct stat st;
@@ -61,13 +80,7 @@ static lc_status open_path(stream_logger *l)
     if (fstat(l->fd, &st) < 0) return lc__io_fail(errno, "open", l->path);
     l->is_file = S_ISREG(st.st_mode);
     if (!l->is_file) return LC_OK;
-    /* Goes on behind the last whole line; half a line is of a process that died. */
-    char last = 0;
-    int fd = open(l->path, O_RDONLY | O_CLOEXEC);
-    for (l->size = (uint64_t)st.st_size; fd >= 0 && l->size; l->size--)
-        if (pread(fd, &last, 1, (off_t)l->size - 1) != 1 || last == '\n') break;
-    if (fd >= 0) close(fd);
-    return ftruncate(l->fd, (off_t)l->size) < 0 ? lc__io_fail(errno, "write", l->path) : LC_OK;
+    return go_on(l, (uint64_t)st.st_size);
 }
 
 /* A reader, who is greeted. */

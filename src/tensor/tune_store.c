@@ -6,7 +6,7 @@
  *              "choices": {"linear f32[64,784] f32[128,784] ... ": "onednn_matmul_packed 2", ...}}
  * A choice for whose measuring no time was left ends in " unmeasured"; it is not written to the file. */
 #include "tensor/tune.h"
-#include "base/io.h"
+#include "base/remove.h"
 #include "base/str.h"
 
 #include <stdio.h>
@@ -191,12 +191,15 @@ void lc__tuning_keep(lc__tuning *t)
     t->changed = false;
     if (write_choices(t, true, root) == LC_OK && lc_state_print(root, &text, &n) == LC_OK && n <= MAX_FILE_BYTES &&
         lc__path_dir(t->cache, &dir) == LC_OK && lc__make_dirs(&lc__io_system, dir) == LC_OK &&
-        lc__format(&beside, "%s.%ld", t->cache, (long)getpid()) == LC_OK) {
+        lc__temp_name(dir, "tmp", lc__path_base(t->cache), &beside) == LC_OK) {
         /* Not worth a sync: what a crash leaves is read or ignored. */
-        FILE *f = fopen(beside, "w");
+        FILE *f = fopen(beside, "wx");
         bool written = f && fwrite(text, 1, n, f) == n;
         if (f && fclose(f) != 0) written = false;
-        if (f && (!written || rename(beside, t->cache) != 0)) unlink(beside);
+        if (written)
+            (void)!lc__replace_by(&lc__io_system, beside, t->cache);
+        else if (f)
+            lc__remove_made(&lc__io_system, beside);
     }
     lc_state_free(root);
     free(text);

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What proves that a directory is a checkpoint of lightc, or what is left of one, and holds nothing else
+ * (docs/checkpoints.md, "What lightc deletes"). */
+#ifndef LC_CORE_CHECKPOINT_PROOF_H
+#define LC_CORE_CHECKPOINT_PROOF_H
+
+#include "core/checkpoint.h"
+#include "base/remove.h"
+
+typedef enum lc__ckpt_what {
+    LC__CKPT_WHOLE,    /* a checkpoint: its manifest is one of lightc, though it may be damaged */
+    LC__CKPT_REPLACED, /* the same, or an empty directory */
+    LC__CKPT_LEFTOVER, /* the same, or a directory with LC__MARK in it */
+    LC__CKPT_OWN,      /* a directory with a temporary name that the caller has made */
+} lc__ckpt_what;
+
+typedef struct lc__ckpt_proof {
+    lc__proof proof; /* for lc__remove */
+    lc__ckpt_what what;
+    const char *owner; /* not NULL: only a checkpoint of this training */
+    bool readable;     /* the manifest, which is then in `m` */
+    lc__manifest m;
+} lc__ckpt_proof;
+
+/* Borrows `owner`. proof.aside may be set. */
+void lc__ckpt_proof_init(lc__ckpt_proof *p, lc__ckpt_what what, const char *owner);
+void lc__ckpt_proof_release(lc__ckpt_proof *p);
+
+/* Removes the directory with a temporary name that the caller has made, and whose entries are of its forms. */
+lc_status lc__ckpt_remove_own(const lc__io *io, const char *dir);
+/* lc_checkpoint_remove of a checkpoint of training `owner` (NULL: of any). `trusted`: as in lc__open_parent. */
+lc_status lc__ckpt_remove(const char *path, size_t trusted, const char *owner);
+/* Whether a checkpoint of training `owner` (NULL: of any) may take the place of what is at `path`, if anything is: a
+ * link, an empty directory, or a checkpoint of that training with nothing else in it. */
+lc_status lc__ckpt_may_replace(const char *path, const char *owner);
+/* The training that has saved the checkpoint at `path`, "" if it does not say; false if there is no checkpoint. */
+bool lc__ckpt_training_of(const char *path, char training[48]);
+
+/* checkpoint_clean.c: gives checkpoints back the name that they lost to new ones whose writers died. */
+lc_status lc__ckpt_restore_names(const char *dir);
+
+#endif

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Checkpoints are removed and replaced, and what dead processes left behind is cleaned away; what somebody else has put
+ * there stays (docs/checkpoints.md, "What lightc deletes"). */
+#include "checkpoint_world.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+
+static char dir[300]; /* of the running test */
+
+static const char *at(const char *name)
+{
+    static char paths[8][600];
+    static int next;
+    char *path = paths[next++ % 8];
+    snprintf(path, sizeof paths[0], "%s/%s", dir, name);
+    return path;
+}
+
+static void begin(const char *name)
+{
+    snprintf(dir, sizeof dir, "%s", fresh_dir(name));
+}
+
+static void put(const char *name, const char *text)
+{
+    CHECK_OK(lc__create_file(&lc__io_system, at(name), text, strlen(text)));
+}
+
+static void make_dir(const char *name)
+{
+    CHECK(!mkdir(at(name), 0777));
+}
+
+static bool is_there(const char *name)
+{
+    struct stat st;
+    return lstat(at(name), &st) == 0;
+}
+
+/* Neither removed nor replaced, and the sentence names `entry`. */
+static void check_refused(const char *name, const char *entry, lc_status want)
+{
+    lc_ckpt_writer *w;
+    CHECK_STATUS(lc_checkpoint_remove(at(name)), want);
+    CHECK_CONTAINS(lc_error_message(), entry);
+    CHECK_OK(lc_ckpt_writer_new(&w));
+    CHECK_STATUS(save_with(w, at(name), 2, true), LC_ERR_STATE);
+    CHECK_CONTAINS(lc_error_message(), "not replaced");
+    if (want == LC_ERR_STATE) CHECK_CONTAINS(lc_error_message(), entry);
+    CHECK_STATUS(save_with(w, at(name), 2, true), LC_ERR_STATE); /* and again: it has not been moved */
+    lc_ckpt_writer_free(w);
+}
+
+TEST(a_checkpoint_with_other_things_in_it_is_left_alone)
+{
+    static const char *const entries[] = {
+        "thesis.tex",          ".notes",           "optimizer2.safetensors", "tensors.safetensors",
+        "model-1.safetensors", "manifest.json.bak"};
+    begin("entries");
+    save(at("a.ckpt"), 1);
+    for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
+        char name[100];
+        snprintf(name, sizeof name, "a.ckpt/%s", entries[i]);
+        put(name, "precious");
+        check_refused("a.ckpt", entries[i], LC_ERR_STATE);
+        CHECK(is_there(name));
+        CHECK_EQ(step_of(at("a.ckpt")), 1);
+        CHECK(!unlink(at(name)));
+    }
+    make_dir("a.ckpt/figures");
+    put("a.ckpt/figures/one.png", "precious");
+    check_refused("a.ckpt", "figures", LC_ERR_STATE);
+    CHECK(is_there("a.ckpt/figures/one.png"));
+    CHECK_EQ(step_of(at("a.ckpt")), 1);
+    CHECK_EQ(count_entries(dir), 1);
+    CHECK(remove_tree(at("a.ckpt/figures")));
+    save(at("a.ckpt"), 3);
+    CHECK_EQ(step_of(at("a.ckpt")), 3);
+    CHECK_OK(lc_checkpoint_remove(at("a.ckpt")));
+    CHECK_EQ(count_entries(dir), 0);
+}
+
+TEST(a_folder_with_some_manifest_is_no_checkpoint)
+{
+    static const char *const manifests[] = {"{\"name\": \"my web app\"}", "", "{\n  \"format\": \"zip\",\n"};
+    for (size_t i = 0; i < sizeof manifests / sizeof *manifests; i++) {
+        begin("manifest");
+        make_dir("app");
+        put("app/manifest.json", manifests[i]);
+        check_refused("app", "is not a checkpoint of lightc", LC_ERR_ARGUMENT);
+        put("app/index.html", "precious");
+        check_refused("app", "is not a checkpoint of lightc", LC_ERR_ARGUMENT);
+        CHECK(is_there("app/manifest.json"));
+        CHECK(is_there("app/index.html"));
+        CHECK_EQ(count_entries(dir), 1);
+    }
+    begin("state");
+    make_dir("app");
+    put("app/state.json", "{}");
+    check_refused("app", "is not a checkpoint of lightc", LC_ERR_ARGUMENT);
+    CHECK(is_there("app/state.json"));
+}
+
+/* A manifest that is a link is whoever's it points to. */
+TEST(the_manifest_of_another_proves_nothing)
+{
+    begin("borrowed");
+    save(at("a.ckpt"), 1);
+    make_dir("mine");
+    CHECK(!symlink("../a.ckpt/manifest.json", at("mine/manifest.json")));
+    check_refused("mine", "is not a checkpoint of lightc", LC_ERR_ARGUMENT);
+    CHECK(is_there("mine/manifest.json"));
+}
+
+TEST(a_damaged_checkpoint_is_replaced_and_removed)
+{
+    begin("damaged");
+    for (int i = 0; i < 2; i++) {
+        save(at("a.ckpt"), 1);
+        CHECK(!truncate(at("a.ckpt/manifest.json"), 150));
+        CHECK(!unlink(at("a.ckpt/model.safetensors")));
+        CHECK(step_of(at("a.ckpt")) < 0);
+        if (i) {
+            CHECK_OK(lc_checkpoint_remove(at("a.ckpt")));
+        } else {
+            save(at("a.ckpt"), 2);
+            CHECK_EQ(step_of(at("a.ckpt")), 2);
+        }
+        CHECK_EQ(count_entries(dir), 1 - i);
+    }
+}
+
+TEST(links_are_removed_and_never_followed)
+{
+    begin("links");
+    make_dir("elsewhere");
+    put("elsewhere/weights", "precious");
+    save(at("a.ckpt"), 1);
+    CHECK(!unlink(at("a.ckpt/model.safetensors")));
+    CHECK(!symlink("../elsewhere/weights", at("a.ckpt/model.safetensors")));
+    CHECK_OK(lc_checkpoint_remove(at("a.ckpt")));
+    CHECK(!is_there("a.ckpt"));
+    CHECK(is_there("elsewhere/weights"));
+    /* A link to a directory of that name is an entry like any other. */
+    save(at("a.ckpt"), 1);
+    CHECK(!symlink("../elsewhere", at("a.ckpt/tensors.safetensors")));
+    check_refused("a.ckpt", "tensors.safetensors", LC_ERR_STATE);
+    CHECK(is_there("elsewhere/weights"));
+}
+
+/* ---- what was left behind ---- */
+
+static const char *const others[] = {
+    ".tmp-notes",           ".tmp-a.ckpt-host-1",      ".tmp-a.ckpt-host-1-xyz", ".del-",         ".old-a.ckpt",
+    ".tmp-a.ckpt-host-1-2", ".del-a.ckpt-host-77-abc", ".old-b.ckpt-host-1-2",   ".taken-a.ckpt", ".tmp--1-2",
+};
+enum { OTHERS = sizeof others / sizeof *others };
+
+static void check_others(bool folders)
+{
+    for (int i = 0; i < OTHERS; i++) {
+        char name[100];
+        snprintf(name, sizeof name, "%s%s", others[i], folders ? "/manifest.json" : "");
+        if (!is_there(name)) TEST_FAIL("%s is gone", name);
+    }
+}
+
+TEST(names_like_those_of_leftovers_are_not_cleaned_away)
+{
+    char found[600];
+    lc_checkpoint *c;
+    for (int folders = 0; folders < 2; folders++) {
+        begin("others");
+        for (int i = 0; i < OTHERS; i++) {
+            char name[100];
+            if (folders) make_dir(others[i]);
+            snprintf(name, sizeof name, "%s%s", others[i], folders ? "/manifest.json" : "");
+            put(name, "precious");
+        }
+        save(at("a.ckpt"), 1);
+        check_others(folders);
+        CHECK_OK(lc_checkpoint_clean(dir));
+        check_others(folders);
+        CHECK_OK(lc_checkpoint_find_last_good(dir, found, sizeof found));
+        CHECK(lc_checkpoint_open(at("none.ckpt"), &c) < 0);
+        check_others(folders);
+        save(at("b.ckpt"), 2);
+        check_others(folders);
+        CHECK_EQ(count_entries(dir), OTHERS + 2);
+    }
+}
+
+/* A directory of exactly that form, and with the mark of lightc in it, that holds something else as well. */
+TEST(a_leftover_with_other_things_in_it_stays)
+{
+    begin("mixed");
+    make_dir(".tmp-a.ckpt-host-1-2");
+    put(".tmp-a.ckpt-host-1-2/.lightc-unfinished", "");
+    put(".tmp-a.ckpt-host-1-2/model.safetensors", "half");
+    put(".tmp-a.ckpt-host-1-2/thesis.tex", "precious");
+    CHECK_OK(lc_checkpoint_clean(dir));
+    CHECK(is_there(".tmp-a.ckpt-host-1-2/thesis.tex"));
+    CHECK(is_there(".tmp-a.ckpt-host-1-2/model.safetensors"));
+    CHECK(!unlink(at(".tmp-a.ckpt-host-1-2/thesis.tex")));
+    CHECK_OK(lc_checkpoint_clean(dir));
+    CHECK_EQ(count_entries(dir), 0);
+}
+
+/* Links of that form may be anybody's. */
+TEST(links_of_others_are_not_cleaned_away)
+{
+    begin("their_links");
+    CHECK(!symlink("a.ckpt", at(".tmp-last.ckpt-host-1-2")));
+    CHECK(!symlink("me@here", at(".taken-a.ckpt")));
+    CHECK_OK(lc_checkpoint_clean(dir));
+    CHECK_EQ(count_entries(dir), 2);
+}
+
+static void leave_behind(void)
+{
+    make_dir(".tmp-a.ckpt-host-1-2");
+    put(".tmp-a.ckpt-host-1-2/.lightc-unfinished", "");
+    put(".tmp-a.ckpt-host-1-2/model-00001-of-00002.safetensors", "half");
+    put(".tmp-a.ckpt-host-1-2/.part-00001", "half");
+    make_dir(".tmp-b.ckpt-host-1-2");
+    save(at("c"), 1);
+    CHECK(!rename(at("c"), at(".del-a.ckpt-host-1-2")));
+    CHECK(!unlink(at(".del-a.ckpt-host-1-2/state.json")));
+}
+
+/* Another program, as people call it. */
+static int inspect(const char *name)
+{
+    const char *bin = getenv("LIGHTC_TEST_BIN");
+    char command[1400];
+    snprintf(command, sizeof command, "%s/lightc ckpt inspect '%s' >/dev/null 2>&1", bin ? bin : "bin", at(name));
+    return system(command);
+}
+
+TEST(reading_removes_nothing)
+{
+    char found[600];
+    lc_checkpoint *c;
+    begin("reading");
+    save(at("good.ckpt"), 1);
+    save(at("bad.ckpt"), 2);
+    CHECK(!truncate(at("bad.ckpt/model.safetensors"), 100));
+    leave_behind();
+    int before = count_entries(dir);
+    CHECK(lc_checkpoint_open(at("bad.ckpt"), &c) < 0);
+    CHECK_CONTAINS(lc_error_message(), "good.ckpt");
+    CHECK_EQ(count_entries(dir), before);
+    CHECK_OK(lc_checkpoint_open(at("good.ckpt"), &c));
+    lc_checkpoint_close(c);
+    CHECK_OK(lc_checkpoint_find_last_good(dir, found, sizeof found));
+    CHECK(inspect("bad.ckpt") != 0);
+    CHECK_EQ(count_entries(dir), before);
+    save(at("new.ckpt"), 3); /* whoever saves cleans */
+    CHECK_EQ(count_entries(dir), 3);
+}
+
+/* A name that a dead writer took away comes back; one that somebody has used since does not. */
+TEST(a_lost_name_comes_back)
+{
+    char found[600];
+    begin("lost");
+    save(at("x"), 1);
+    CHECK(!rename(at("x"), at(".old-a.ckpt-host-1-2")));
+    CHECK_OK(lc_checkpoint_find_last_good(dir, found, sizeof found));
+    CHECK_STR(found, at("a.ckpt"));
+    CHECK_EQ(step_of(at("a.ckpt")), 1);
+    save(at("x"), 2);
+    CHECK(!rename(at("x"), at(".old-a.ckpt-host-1-3")));
+    CHECK_OK(lc_checkpoint_find_last_good(dir, found, sizeof found));
+    CHECK_EQ(step_of(at("a.ckpt")), 1);
+    CHECK_EQ(count_entries(dir), 2);
+    CHECK_OK(lc_checkpoint_clean(dir));
+    CHECK_EQ(step_of(at("a.ckpt")), 1);
+    CHECK_EQ(count_entries(dir), 1);
+}
+
+/* ---- at the same time ---- */
+
+/* Several processes save under the same name: the last one stays, and each says that it has saved. */
+TEST(one_name_for_several_writers)
+{
+    enum { WRITERS = 4, SAVES = 25 };
+    begin("race");
+    pid_t children[WRITERS];
+    for (int i = 0; i < WRITERS; i++) {
+        children[i] = fork();
+        CHECK(children[i] >= 0);
+        if (children[i]) continue;
+        lc_ckpt_writer *w;
+        int failed = lc_ckpt_writer_new(&w) < 0;
+        for (int k = 0; k < SAVES && !failed; k++) {
+            failed = save_with(w, at("a.ckpt"), 1000 * i + k, true) < 0;
+            if (failed) printf("  %s\n", lc_error_message());
+        }
+        fflush(stdout);
+        lc_ckpt_writer_free(w);
+        _exit(failed);
+    }
+    for (int i = 0; i < WRITERS; i++) {
+        int how;
+        CHECK(waitpid(children[i], &how, 0) == children[i]);
+        CHECK(WIFEXITED(how) && WEXITSTATUS(how) == 0);
+    }
+    CHECK(step_of(at("a.ckpt")) % 1000 == SAVES - 1);
+    CHECK_OK(lc_checkpoint_clean(dir));
+    CHECK_EQ(count_entries(dir), 1);
+}
+
+/* Somebody puts a folder of their own in the place of the checkpoint that is about to be replaced. */
+static int exchange_late(const lc__io *io, const char *a, const char *b)
+{
+    static bool done;
+    (void)io;
+    if (!done) {
+        done = true;
+        CHECK(remove_tree(at("a.ckpt")));
+        make_dir("a.ckpt");
+        put("a.ckpt/thesis.tex", "precious");
+    }
+    return lc__io_system.exchange(&lc__io_system, a, b);
+}
+
+TEST(what_comes_between_the_look_and_the_exchange_gets_its_name_back)
+{
+    lc__io io = lc__io_system;
+    lc_ckpt_writer *w;
+    begin("between");
+    save(at("a.ckpt"), 1);
+    io.exchange = exchange_late;
+    CHECK_OK(lc_ckpt_writer_new(&w));
+    lc__ckpt_writer_set_io(w, &io);
+    CHECK_STATUS(save_with(w, at("a.ckpt"), 2, true), LC_ERR_STATE);
+    CHECK_CONTAINS(lc_error_message(), "not replaced");
+    lc_ckpt_writer_free(w);
+    CHECK(is_there("a.ckpt/thesis.tex"));
+    CHECK_EQ(count_entries(dir), 1);
+}
+
+TEST_MAIN

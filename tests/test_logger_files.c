@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Loggers find files of others where theirs would be: what is in these stays (docs/checkpoints.md, "What lightc
+ * deletes"). */
+#include "logger_run.h"
+
+static void put(const char *dir, const char *name, const char *text)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    CHECK_OK(lc__create_file(&lc__io_system, path, text, strlen(text)));
+}
+
+/* A stream goes on after what is there, whole lines or not; half a line of its own it takes away. */
+TEST(a_stream_to_the_notes_of_somebody)
+{
+    static const char *const notes[] = {"first\nlast", "last", "x", "{\"type\"; no", "first\n"};
+    for (size_t i = 0; i < sizeof notes / sizeof *notes; i++) {
+        const char *dir = fresh_dir("notes");
+        char target[512];
+        lc_run_info run = run_info(dir);
+        lc_logger l;
+        put(dir, "notes.txt", notes[i]);
+        snprintf(target, sizeof target, "stream:%s/notes.txt", dir);
+        CHECK_OK(lc_logger_new(target, &l));
+        CHECK_OK(l.ops->start(l.self, &run));
+        ROW(&l, 1, 0, {"a", 1});
+        CHECK_OK(l.ops->finish(l.self, "success"));
+        l.ops->free(l.self);
+        const char *text = slurp(dir, "notes.txt");
+        size_t n = strlen(notes[i]);
+        CHECK(!strncmp(text, notes[i], n));
+        n += notes[i][n - 1] != '\n';
+        CHECK(text[n - 1] == '\n');
+        CHECK(!strncmp(text + n, "{\"type\":\"start\"", 15));
+    }
+}
+
+TEST(half_a_line_of_the_stream_goes)
+{
+    static const char *const halves[] = {"{", "{\"type", "{\"type\":\"ro"};
+    for (size_t i = 0; i < sizeof halves / sizeof *halves; i++) {
+        const char *dir = fresh_dir("half");
+        char target[512];
+        lc_run_info run = run_info(dir);
+        lc_logger l;
+        put(dir, "s.jsonl", halves[i]);
+        snprintf(target, sizeof target, "stream:%s/s.jsonl", dir);
+        CHECK_OK(lc_logger_new(target, &l));
+        CHECK_OK(l.ops->start(l.self, &run));
+        CHECK_OK(l.ops->finish(l.self, "success"));
+        l.ops->free(l.self);
+        CHECK(!strncmp(slurp(dir, "s.jsonl"), "{\"type\":\"start\"", 15));
+    }
+}
+
+/* What no csv logger has written is not gone on with. */
+TEST(a_table_of_somebody)
+{
+    static const char *const tables[] = {"my notes", "a,b\n1,2", "name\nresnet\n"};
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        const char *dir = fresh_dir("table");
+        lc_run_info run = run_info(dir);
+        lc_logger l;
+        put(dir, "metrics.csv", tables[i]);
+        CHECK_OK(lc_logger_new("csv", &l));
+        CHECK_STATUS(l.ops->start(l.self, &run), LC_ERR_FORMAT);
+        CHECK_CONTAINS(lc_error_message(), "was not written by this logger");
+        l.ops->free(l.self);
+        CHECK_STR(slurp(dir, "metrics.csv"), tables[i]);
+    }
+}
+
+TEST_MAIN

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The sources delete in one place, src/base/remove.c (docs/checkpoints.md, "What lightc deletes"): other calls that
+ * remove, rename over, truncate or write anew what is there are in the table, with the reason why they may. */
+#include "test.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <stdbool.h>
+#include <sys/stat.h>
+
+/* Words of C; `call`: followed by "(". */
+static const struct {
+    const char *word;
+    bool call;
+} deletes[] = {
+    {"unlink", true},    {"unlinkat", true},   {"rmdir", true},          {"remove", true},
+    {"rename", true},    {"renameat", true},   {"renameat2", true},      {"truncate", true},
+    {"ftruncate", true}, {"nftw", true},       {"shm_unlink", true},     {"system", true},
+    {"O_TRUNC", false},  {"freopen", true},    {"SYS_renameat2", false}, {"exchange", true},
+    {"creat", true},     {"tmpfile", true},    {"mkstemp", true},        {"mkostemp", true},
+    {"mq_unlink", true}, {"sem_unlink", true}, {"truncate64", true},     {"copy_file_range", true},
+};
+
+static const struct {
+    const char *file, *word;
+    int times;
+    const char *why;
+} allowed[] = {
+    {"base/io.c", "rename", 1, "the system's side of the table"},
+    {"base/io.c", "unlinkat", 1, "the system's side of the table, called by remove.c"},
+    {"base/io.c", "ftruncate", 1, "the system's side of the table"},
+    {"base/io.c", "SYS_renameat2", 2, "the system's side of the table: exchanging names loses none"},
+    {"base/memory_file.c", "ftruncate", 1, "the size of a file without a name"},
+    {"core/checkpoint_job.c", "rename", 4, "of directories, which replace nothing but an empty one"},
+    {"core/checkpoint_job.c", "exchange", 3, "of names, of which none is lost"},
+    {"core/checkpoint_share.c", "rename", 1, "a rank's own note in the directory of a save"},
+    {"core/checkpoint_clean.c", "renameat", 1, "a checkpoint gets its name back, if that is free"},
+    {"core/checkpoint_clean.c", "SYS_renameat2", 2, "the same, with the kernel looking"},
+    {"launch/output.c", "mkostemp", 1, "a new file"},
+    {"launch/output.c", "O_TRUNC", 1, "a file that the launcher was asked to write"},
+    {"loggers/csv.c", "ftruncate", 2, "half a row, in a file whose head says that it is this logger's"},
+    {"loggers/spool.c", "ftruncate", 2, "the logger's own spool, under its lock"},
+    {"loggers/stream.c", "ftruncate", 2, "half a line that begins as this logger's, or that this process has written"},
+    {"tools/bench_comm.c", "system", 1, "mpirun"},
+    {"loggers/tensorboard.c", "ftruncate", 1, "what this process has written in part"},
+};
+enum { ALLOWED = sizeof allowed / sizeof *allowed };
+
+static int found[ALLOWED], files, wrong;
+
+static bool is_word(char c)
+{
+    return isalnum((unsigned char)c) || c == '_';
+}
+
+/* Blanks out comments and texts, which may go on from line to line. */
+static void strip(char *text)
+{
+    for (char *p = text; *p;) {
+        char *end = NULL;
+        if (!strncmp(p, "/*", 2)) {
+            end = strstr(p + 2, "*/");
+            end = end ? end + 2 : p + strlen(p);
+        } else if (!strncmp(p, "//", 2)) {
+            end = p + strcspn(p, "\n");
+        } else if (*p == '"' || *p == '\'') {
+            for (end = p + 1; *end && *end != *p; end++) end += *end == '\\' && end[1];
+            if (*end) end++;
+        }
+        if (!end) {
+            p++;
+            continue;
+        }
+        for (; p < end; p++)
+            if (*p != '\n') *p = ' ';
+    }
+}
+
+static void note(const char *file, const char *word, int line)
+{
+    for (int i = 0; i < ALLOWED; i++)
+        if (!strcmp(allowed[i].file, file) && !strcmp(allowed[i].word, word)) {
+            found[i]++;
+            return;
+        }
+    wrong++;
+    printf("  src/%s:%d: %s; let lc__remove do it (base/remove.h), or say in tests/test_removals.c why not\n", file,
+           line, word);
+}
+
+static void look_at_text(const char *file, char *text)
+{
+    int line = 1;
+    strip(text);
+    for (char *p = text; *p; p++) {
+        line += *p == '\n';
+        if (!is_word(*p) || (p > text && is_word(p[-1]))) continue;
+        size_t n = 0;
+        while (is_word(p[n])) n++;
+        char *after = p + n;
+        while (*after == ' ') after++;
+        for (size_t i = 0; i < sizeof deletes / sizeof *deletes; i++)
+            if (strlen(deletes[i].word) == n && !strncmp(p, deletes[i].word, n) && (!deletes[i].call || *after == '('))
+                note(file, deletes[i].word, line);
+    }
+}
+
+/* fopen(..., "w") empties what is there: each is a file that somebody has asked for by name, or is made with "x". */
+static void look_for_fopen(const char *file, const char *text)
+{
+    static const char *const named[] = {
+        "tools/bench_comm.c",          /* --json FILE */
+        "tensor/dump.c",               /* a dump of the plan, where it was asked for */
+        "core/profiling.c",            /* the profiler's report, where it was asked for */
+        "launch/supervisor_failure.c", /* failure.log of the launcher's own folder */
+    };
+    for (const char *p = text; (p = strstr(p, "fopen(")); p += 6) {
+        const char *mode = strchr(p, ';'), *end = mode;
+        bool writes = false;
+        for (const char *q = p; q < end; q++)
+            writes |= !strncmp(q, "\"w", 2) && !memchr(q, 'x', strcspn(q + 1, "\"") + 1);
+        bool known = !writes;
+        for (size_t i = 0; i < sizeof named / sizeof *named; i++) known |= !strcmp(named[i], file);
+        if (known) continue;
+        wrong++;
+        printf("  src/%s: %.*s\n", file, (int)(end - p), p);
+    }
+}
+
+static void look_at_file(const char *path, const char *file)
+{
+    FILE *f = fopen(path, "r");
+    char *text = calloc(1, 1 << 20);
+    CHECK(f && text);
+    size_t n = fread(text, 1, (1 << 20) - 1, f);
+    CHECK(n && n < (1 << 20) - 1);
+    fclose(f);
+    files++;
+    look_for_fopen(file, text);
+    if (strcmp(file, "base/remove.c") != 0) look_at_text(file, text);
+    free(text);
+}
+
+static void look_at_folder(const char *root, const char *below)
+{
+    char path[4096], inner[2048];
+    snprintf(path, sizeof path, "%s/%s", root, below);
+    DIR *d = opendir(path);
+    if (!d) return;
+    for (struct dirent *e; (e = readdir(d)) != NULL;) {
+        struct stat st;
+        size_t n = strlen(e->d_name);
+        if (e->d_name[0] == '.') continue;
+        snprintf(inner, sizeof inner, "%s%s%s", below, *below ? "/" : "", e->d_name);
+        snprintf(path, sizeof path, "%s/%s", root, inner);
+        if (stat(path, &st) < 0) continue;
+        if (S_ISDIR(st.st_mode))
+            look_at_folder(root, inner);
+        else if (n > 2 && (!strcmp(e->d_name + n - 2, ".c") || !strcmp(e->d_name + n - 2, ".h")))
+            look_at_file(path, inner);
+    }
+    closedir(d);
+}
+
+TEST(one_place_deletes)
+{
+    const char *source = getenv("LIGHTC_TEST_SOURCE");
+    char root[1024];
+    snprintf(root, sizeof root, "%s/src", source ? source : ".");
+    look_at_folder(root, "");
+    if (!files) SKIP("the sources are not here");
+    CHECK(files > 200);
+    for (int i = 0; i < ALLOWED; i++)
+        if (found[i] != allowed[i].times) {
+            wrong++;
+            printf("  src/%s: %d of %s, the table says %d (%s)\n", allowed[i].file, found[i], allowed[i].word,
+                   allowed[i].times, allowed[i].why);
+        }
+    CHECK_EQ(wrong, 0);
+}
+
+/* What is looked for is found, but not in comments and texts. */
+TEST(a_removal_is_seen)
+{
+    char text[] =
+        "/* unlink(a) */ x = \"rmdir(\\\"b\\\")\"; if (a) unlink (path); my_unlink(b); unlink_it(c); // remove(d)\n"
+        "io->rename(io, a, b); f(remove, O_TRUNC);\n";
+    int before = wrong;
+    look_at_text("x.c", text);
+    int seen = wrong - before;
+    wrong = before;
+    CHECK_EQ(seen, 3);
+}
+
+TEST_MAIN
