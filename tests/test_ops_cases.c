@@ -195,18 +195,6 @@ TEST(half_precision_round_trip)
     end();
 }
 
-TEST(bad_indices_are_harmless)
-{
-    begin();
-    lc_tensor *x = tensor(LC_F32, false, (shape){2, {2, 2}}, (double[]){1, 2, 3, 4});
-    lc_tensor *ids = LIST(LC_I64, false, 1, 7, -1);
-    EXPECT(lc_index_select(x, 0, ids), 3, 4, NAN, NAN, NAN, NAN);
-    lc_tensor *at = tensor(LC_I64, false, (shape){2, {2, 2}}, (double[]){1, 2, -1, 0});
-    EXPECT(lc_gather(x, 1, at), 2, NAN, NAN, 3);
-    EXPECT(lc_scatter_add(lc_zeros_like(x), 1, at, x), 0, 1, 4, 0);
-    end();
-}
-
 TEST(split_and_chunk)
 {
     begin();

@@ -89,10 +89,20 @@ typedef struct lc_call {
     int threads;           /* how many this call may use; fixed at prepare */
     bool deterministic;    /* results must not depend on `threads` */
     bool accumulate; /* add to out[0] instead of overwriting it; only set if kernel->flags has LC_KERNEL_ACCUMULATES */
-    size_t scratch_bytes; /* prepare() asks; 64-byte aligned */
-    void *scratch;        /* given in run(); contents are lost between runs */
-    void *state;          /* prepare() may make one (primitives, tables); release() frees it */
+    size_t scratch_bytes;    /* prepare() asks; 64-byte aligned */
+    void *scratch;           /* given in run(); contents are lost between runs */
+    void *state;             /* prepare() may make one (primitives, tables); release() frees it */
+    struct lc__fault *fault; /* where lc_call_bad_index reports */
 } lc_call;
+
+/* An index that does not exist, among the values of an operand. */
+typedef struct lc_bad_index {
+    int input;           /* the operand that holds it */
+    int64_t at;          /* its place in that operand, counted row-major */
+    int64_t index, size; /* allowed is 0 to size - 1, */
+    const char *or_name; /* and one more, by its name: "ignore_index" (static); NULL: no other */
+    int64_t or_index;
+} lc_bad_index;
 
 /* What memory layout a kernel can take. The planner inserts copies where a value lies differently. */
 typedef enum lc_kernel_layout {
@@ -169,6 +179,12 @@ struct lc_op {
 };
 
 LC_BEGIN_DECLS
+
+/* For kernels that follow indices, from any of their threads: `bad` is none of those that exist. The kernel then goes
+ * on without reading or writing there, and what it makes does not matter: the step fails with a sentence that names the
+ * operator, the index and the line of the program. Of several reports of a kernel the one with the smallest `at`
+ * counts, and the first kernel's is the step's. */
+LC_API void lc_call_bad_index(const lc_call *call, const lc_bad_index *bad);
 
 /* Records a call and returns its first result (an error tensor on failure; errors are sticky and reported once by the
  * step). `in` entries may be NULL where the operator has optional inputs. Arrays are copied. */

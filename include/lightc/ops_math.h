@@ -363,7 +363,8 @@ LC_API lc_tensor *lc_triu_at(lc_tensor *x, int diagonal, lc_site site);
 #define lc_triu(x, diagonal) lc_triu_at(x, diagonal, LC_HERE)
 
 /* ---- indexing ---- */
-/* ids are i64 or i32. An index that does not exist reads as NaN (0 in integers), and is not written. */
+/* ids are i64 or i32. With an index that does not exist (negative ones included) the step fails, LC_ERR_ARGUMENT, and
+ * says which, where, and what is allowed; nothing outside is read or written. */
 LC_API lc_tensor *lc_gather_at(lc_tensor *x, int dim, lc_tensor *ids, lc_site site);
 #define lc_gather(x, dim, ids) lc_gather_at(x, dim, ids, LC_HERE)
 LC_API lc_tensor *lc_index_select_at(lc_tensor *x, int dim, lc_tensor *ids, lc_site site);
@@ -373,7 +374,7 @@ LC_API lc_tensor *lc_scatter_add_at(lc_tensor *x, int dim, lc_tensor *ids, lc_te
 #define lc_scatter_add(x, dim, ids, src) lc_scatter_add_at(x, dim, ids, src, LC_HERE)
 LC_API lc_tensor *lc_index_add_at(lc_tensor *x, int dim, lc_tensor *ids, lc_tensor *src, lc_site site);
 #define lc_index_add(x, dim, ids, src) lc_index_add_at(x, dim, ids, src, LC_HERE)
-/* i64, with a last dimension of `classes`. */
+/* i64, with a last dimension of `classes`. An id outside of 0..classes-1 fails the step. */
 LC_API lc_tensor *lc_one_hot_at(lc_tensor *ids, int64_t classes, lc_site site);
 #define lc_one_hot(ids, classes) lc_one_hot_at(ids, classes, LC_HERE)
 

@@ -173,11 +173,11 @@ LC_API lc_tensor *lc_group_norm_at(lc_tensor *x, int64_t groups, lc_tensor *w, l
     lc_group_norm_at(x, groups, w, LC_LITERAL(lc_norm_args, .bias = __VA_ARGS__), LC_HERE)
 
 /* ---- embedding and losses over classes ---- */
-/* ids (i64 or i32, any shape) -> ids' shape + [D]: lc_embedding(ids, w, .has_padding_idx = true). A number outside the
- * table gives a row of NaN. */
+/* ids (i64 or i32, any shape) -> ids' shape + [D]: lc_embedding(ids, w, .has_padding_idx = true). A number outside of
+ * the table fails the step, as it does in gather (ops_math.h). */
 LC_API lc_tensor *lc_embedding_at(lc_tensor *ids, lc_embedding_args args, lc_site site);
 #define lc_embedding(ids, ...) lc_embedding_at(ids, LC_LITERAL(lc_embedding_args, .weight = __VA_ARGS__), LC_HERE)
-/* x[N,C,*] or [C]: scores. A class outside 0..C-1 (and not ignored) gives NaN. */
+/* x[N,C,*] or [C]: scores. A class outside of 0..C-1 that is not ignored fails the step. */
 LC_API lc_tensor *lc_cross_entropy_at(lc_tensor *x, lc_cross_entropy_args args, lc_site site);
 #define lc_cross_entropy(x, ...)                                                                                       \
     lc_cross_entropy_at(x, LC_LITERAL(lc_cross_entropy_args, .target = __VA_ARGS__), LC_HERE)

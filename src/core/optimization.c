@@ -303,6 +303,11 @@ static lc_status check_shares(const lc_trainer *t, const lc_batch *batch)
         what, (long long)lc__batch_least(batch), t->n_ranks);
 }
 
+static lc_status in_batch(const lc_trainer *t, lc_status s, int64_t i)
+{
+    return lc_fail_context(s, "epoch %lld, batch %lld", (long long)t->current_epoch, (long long)i);
+}
+
 lc_status lc__optimize(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
 {
     LC_TRY(check_shares(t, batch));
@@ -310,15 +315,17 @@ lc_status lc__optimize(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
     t->outputs.n = 0;
     t->outputs.loss_divisor = (double)t->accumulate;
     int64_t before = t->global_step;
-    LC_TRY(t->mo.manual_optimization ? manual(t, batch, batch_idx) : automatic(t, batch, batch_idx));
+    lc_status s = t->mo.manual_optimization ? manual(t, batch, batch_idx) : automatic(t, batch, batch_idx);
+    if (s < 0 && t->graph->status == LC_OK) return s; /* of the program, not of the step that it recorded */
+    if (s < 0) return in_batch(t, s, batch_idx);
     LC_TRY(lc_step_status(t->graph));
     int64_t start = LC__PROFILE_START(t);
-    lc_status s = lc_step_run(t->graph);
+    s = lc_step_run(t->graph);
     if (s >= 0) s = lc__end_batch(t);
     LC__PROFILE_ACTION(t, "run_step", start);
     lc__rank_times_stepped(t);
     t->recording = false;
-    if (s < 0) return lc_fail_context(s, "epoch %lld, batch %lld", (long long)t->current_epoch, (long long)batch_idx);
+    if (s < 0) return in_batch(t, s, batch_idx);
     LC_TRY(lc__results_read(t, &t->train_results));
     if (batch_idx == 0) {
         LC_TRY(lc__share_names(t, &t->train_results, &t->train, batch));

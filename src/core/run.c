@@ -329,7 +329,13 @@ static lc_status finish(lc_trainer *t, lc_status s)
 {
     char message[1024];
     lc__part_leave(t);
-    if (t->graph && lc_current_graph() == t->graph && lc_step_end(t->graph) < 0 && s >= 0) s = LC_ERR_INTERNAL;
+    lc__copy_message(message, sizeof message);
+    if (t->graph && lc_current_graph() == t->graph && lc_step_end(t->graph) < 0) {
+        if (s >= 0)
+            s = LC_ERR_INTERNAL;
+        else
+            lc_fail(s, "%s", message); /* which says more than the graph knows: the batch */
+    }
     t->recording = false;
     t->batch = NULL;
     if (s >= 0) {

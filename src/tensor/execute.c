@@ -87,6 +87,7 @@ static lc_status execute_watched(lc_graph *g, lc_plan *p)
         if (pc->runs == 1 || seconds < pc->seconds || pc->seconds == 0) pc->seconds = seconds;
         pc->runs++;
         if (g->observe) tell(g, pc, start, end);
+        if (lc__fault_is_set(&g->fault)) return lc__fault_take(&g->fault, pc->site);
         if (g->nan_check && !(pc->call.op->flags & LC_OP_LATER)) LC_TRY(check_finite(pc));
         LC_TRY(communicate(g));
     }
@@ -101,6 +102,7 @@ static lc_status execute(lc_graph *g, lc_plan *p)
         lc_call *c = &p->calls[i].call;
         c->scratch = g->scratch;
         c->kernel->run(c);
+        if (__builtin_expect(lc__fault_is_set(&g->fault), 0)) return lc__fault_take(&g->fault, p->calls[i].site);
         if (__builtin_expect(ranks, 0)) LC_TRY(communicate(g));
     }
     return LC_OK;

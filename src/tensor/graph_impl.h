@@ -24,6 +24,7 @@
 
 #include <lightc/span.h>
 #include "base/exact_sum.h"
+#include "tensor/fault.h"
 #include "tensor/tensor_impl.h"
 #include "tensor/tune.h"
 
@@ -225,6 +226,7 @@ struct lc_graph {
     int64_t memory_limit; /* for messages: what options.max_bytes is the rest of; 0: nothing is */
     void *scratch;
     size_t scratch_bytes;
+    lc__fault fault; /* of the calls of all plans */
     lc_flat **flats; /* referenced */
     int n_flats, cap_flats;
     lc_graph_stats stats;
@@ -247,6 +249,11 @@ extern _Thread_local lc_graph *lc__current;
 /* Keeps the first error of a step: "title: message (name shape, ...) at file:line". `names`: see lc_op.inputs. */
 void lc__record_error(lc_graph *g, lc_status status, const char *title, lc_site site, const char *names,
                       lc_tensor *const *in, int n_in);
+/* The same of a call that has been planned: the current message becomes that. */
+lc_status lc__call_error(const lc_call *call, lc_status status, lc_site site);
+/* What users call an operator, and its input i. */
+const char *lc__op_title(const lc_op *op, int n_int, const int64_t *ints);
+void lc__operand_name(const lc_op *op, int i, char *out, size_t size);
 lc_status lc__grow(void **array, uint32_t *cap, uint32_t want, size_t size);
 lc_status lc__value_of(lc_graph *g, lc_tensor *t, uint32_t *value);
 /* Where a tensor's value lies on the host now; runs the step up to it if need be. */

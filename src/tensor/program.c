@@ -131,6 +131,7 @@ static lc_status add_call(const lc_build *b, const lc_ir_call *from, cursor *at)
     if (n->n_int) memcpy(at->ints, n->ints, (size_t)n->n_int * sizeof *at->ints);
     fill_floats(p, n, at->floats);
     LC_TRY(lc__tune(g, c));
+    c->fault = &g->fault;
     lc_status status = c->kernel->prepare ? c->kernel->prepare(c) : LC_OK;
     if (status < 0) return lc_fail_context(status, "%s (%s)", n->op->name, c->kernel->name);
     if (c->scratch_bytes > p->scratch_bytes) p->scratch_bytes = c->scratch_bytes;

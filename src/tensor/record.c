@@ -48,31 +48,65 @@ static void input_name(const char **names, int i, char *out, size_t size)
     }
 }
 
-void lc__record_error(lc_graph *g, lc_status status, const char *title, lc_site site, const char *names,
-                      lc_tensor *const *in, int n_in)
+/* ", x [64,10]" at the end of `shapes`. */
+static void add_operand(char shapes[512], const char **names, int i, int n_in, const lc_type *type)
 {
-    if (!g || g->status != LC_OK) return;
-    char shapes[512], one[128], name[64];
-    size_t at = 0;
-    shapes[0] = '\0';
-    for (int i = 0; i < n_in && at < sizeof shapes - 1; i++) {
-        input_name(&names, i, name, sizeof name);
-        if (!in[i]) continue;
-        int n = snprintf(shapes + at, sizeof shapes - at, "%s%s%s%s", at ? ", " : "", n_in > 1 || names ? name : "x ",
-                         in[i]->type.dtype == LC_F32 ? "" : lc_dtype_name(in[i]->type.dtype),
-                         lc__shape_text(&in[i]->type, one, sizeof one));
-        if (n < 0) break;
-        at += (size_t)n;
-    }
+    char one[128], name[64];
+    size_t at = strlen(shapes);
+    bool named = n_in > 1 || *names;
+    input_name(names, i, name, sizeof name);
+    if (!type) return;
+    snprintf(shapes + at, 512 - at, "%s%s%s%s", at ? ", " : "", named ? name : "x ",
+             type->dtype == LC_F32 ? "" : lc_dtype_name(type->dtype), lc__shape_text(type, one, sizeof one));
+}
+
+/* The current message becomes "title: message (shapes) at file:line". */
+static lc_status fail_at(lc_status status, const char *title, const char *shapes, lc_site site)
+{
     const char *file = site.file ? strrchr(site.file, '/') : NULL;
     file = file ? file + 1 : site.file;
     char text[1024];
     int n = snprintf(text, sizeof text, "%s: %s", title, lc_error_message());
     if (n < 0 || (size_t)n >= sizeof text) n = (int)sizeof text - 1;
-    if (at) n += snprintf(text + n, sizeof text - (size_t)n, " (%s)", shapes);
+    if (*shapes) n += snprintf(text + n, sizeof text - (size_t)n, " (%s)", shapes);
     if ((size_t)n < sizeof text && file) snprintf(text + n, sizeof text - (size_t)n, " at %s:%d", file, site.line);
-    memcpy(g->error, text, sizeof g->error);
-    g->status = lc_fail(status, "%s", g->error);
+    return lc_fail(status, "%s", text);
+}
+
+void lc__record_error(lc_graph *g, lc_status status, const char *title, lc_site site, const char *names,
+                      lc_tensor *const *in, int n_in)
+{
+    if (!g || g->status != LC_OK) return;
+    char shapes[512] = "";
+    for (int i = 0; i < n_in; i++) add_operand(shapes, &names, i, n_in, in[i] ? &in[i]->type : NULL);
+    g->status = fail_at(status, title, shapes, site);
+    snprintf(g->error, sizeof g->error, "%s", lc_error_message());
+}
+
+const char *lc__op_title(const lc_op *op, int n_int, const int64_t *ints)
+{
+    return op->title ? op->title(n_int, ints) : op->name;
+}
+
+lc_status lc__call_error(const lc_call *call, lc_status status, lc_site site)
+{
+    const char *names = call->op->inputs;
+    char shapes[512] = "";
+    for (int i = 0; i < call->n_in; i++) {
+        const lc_view *v = &call->in[i];
+        lc_type type = {.dtype = v->dtype, .ndim = v->ndim < 0 ? 0 : v->ndim};
+        memcpy(type.shape, v->shape, sizeof type.shape);
+        add_operand(shapes, &names, i, call->n_in, v->ndim < 0 ? NULL : &type);
+    }
+    return fail_at(status, lc__op_title(call->op, call->n_int, call->ints), shapes, site);
+}
+
+void lc__operand_name(const lc_op *op, int i, char *out, size_t size)
+{
+    const char *names = op->inputs;
+    for (int k = 0; k <= i; k++) input_name(&names, k, out, size);
+    size_t n = strlen(out);
+    if (n) out[n - 1] = '\0';
 }
 
 /* ---- values ---- */
@@ -416,8 +450,7 @@ static void call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, con
                 lc_fail(status, "input %d is the result of a failed operation: %s", i, lc_error_message());
             }
         if (status == LC_OK) status = record(g, op, n_in, in, n_int, ints, n_float, floats, live, *site, results);
-        if (status < 0)
-            lc__record_error(g, status, op->title ? op->title(n_int, ints) : op->name, *site, op->inputs, in, n_in);
+        if (status < 0) lc__record_error(g, status, lc__op_title(op, n_int, ints), *site, op->inputs, in, n_in);
     } else {
         status = g->status;
     }

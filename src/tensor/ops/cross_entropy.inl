@@ -1,6 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Losses over classes: x[N,C,*], one place after the other, in double. */
 
+/* Whether a label that is not ignore_index is one of C classes; if not, the step fails. */
+static bool FN(is_class)(const lc_call *c, int input, int64_t at, int64_t label, int64_t C)
+{
+    if (label >= 0 && label < C) return true;
+    lc_call_bad_index(
+        c, &(lc_bad_index){
+               .input = input, .at = at, .index = label, .size = C, .or_name = "ignore_index", .or_index = c->ints[0]});
+    return false;
+}
+
 static void FN(cross_entropy)(const lc_call *c)
 {
     const lc_view *x = &c->in[0], *t = &c->in[1], *w = &c->in[2], *loss = &c->out[0], *lse = &c->out[1];
@@ -18,7 +28,7 @@ static void FN(cross_entropy)(const lc_call *c)
             ((T *)lse->data)[n * lse->stride[0] + lc__offset(lse, 1, nd - 1, s)] = (T)norm;
             int64_t label = lc__index_at(t, n * t->stride[0] + lc__offset(t, 1, nd - 1, s));
             if (label != c->ints[0]) {
-                if (label < 0 || label >= C) {
+                if (!FN(is_class)(c, 1, n * S + s, label, C)) {
                     each = NAN;
                     total += 1;
                 } else {
@@ -57,7 +67,7 @@ static void FN(cross_entropy_backward)(const lc_call *c)
                 scale = (double)((const T *)dloss->data)[n * dloss->stride[0] + lc__offset(dloss, 1, nd - 1, s)];
             else
                 scale = (double)*(const T *)dloss->data / (c->ints[1] == LC_REDUCE_MEAN ? total : 1);
-            bool inside = label >= 0 && label < C;
+            bool inside = label != c->ints[0] && FN(is_class)(c, 2, n * S + s, label, C);
             double weight = inside ? LC_VEC(T, w, label, 1.0) : NAN;
             for (int64_t k = 0; k < C; k++) {
                 double p = exp((double)row[k * cs] - norm);
@@ -80,7 +90,7 @@ static void FN(nll_loss)(const lc_call *c)
             int64_t label = lc__index_at(t, n * t->stride[0] + lc__offset(t, 1, nd - 1, s));
             double each = 0;
             if (label != c->ints[0]) {
-                bool inside = label >= 0 && label < C;
+                bool inside = FN(is_class)(c, 1, n * S + s, label, C);
                 double weight = inside ? LC_VEC(T, w, label, 1.0) : 1;
                 each = inside ? -weight * (double)row[label * x->stride[1]] : NAN;
                 total += weight;
@@ -108,7 +118,8 @@ static void FN(nll_loss_backward)(const lc_call *c)
                 scale = (double)((const T *)dloss->data)[n * dloss->stride[0] + lc__offset(dloss, 1, nd - 1, s)];
             else
                 scale = (double)*(const T *)dloss->data / (c->ints[1] == LC_REDUCE_MEAN ? total : 1);
+            bool counts = label != c->ints[0] && FN(is_class)(c, 1, n * S + s, label, C);
             for (int64_t k = 0; k < C; k++)
-                out[k * dx->stride[1]] = k == label && label != c->ints[0] ? (T)(-scale * LC_VEC(T, w, label, 1.0)) : 0;
+                out[k * dx->stride[1]] = k == label && counts ? (T)(-scale * LC_VEC(T, w, label, 1.0)) : 0;
         }
 }

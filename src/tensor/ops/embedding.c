@@ -50,6 +50,7 @@ const lc_op lc__op_embedding = {.name = "embedding",
                                 .grad = embedding_grad,
                                 .kernel = &embedding_kernel};
 const lc_op lc__op_embedding_backward = {.name = "embedding_backward",
+                                         .inputs = "dy ids",
                                          .flags = LC_OP_NO_GRAD,
                                          .n_out = 1,
                                          .infer = embedding_backward_infer,

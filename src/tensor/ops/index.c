@@ -3,8 +3,8 @@
  * gradients scatter_add (src, ids; ints dim, shape of the result) and index_add (src, ids[n]; ints dim, size of the
  * result along it), and one_hot (ids; ints classes).
  *
- * Kernels cannot fail: reading an index that does not exist gives NaN (0 in integers), writing it does nothing. Sums
- * run in one order, so they are deterministic. */
+ * An index that does not exist fails the step (lc_call_bad_index); the kernel goes on: reading there gives NaN (0 in
+ * integers), writing does nothing. Sums run in one order, so they are deterministic. */
 #include <math.h>
 
 #include "tensor/ops/infer.h"
@@ -43,6 +43,30 @@ static int64_t stride_bytes(const lc_view *v, int dim)
     return v->stride[dim] * (int64_t)lc_dtype_size(v->dtype);
 }
 
+static int64_t element_bytes(const lc_view *v, int64_t at)
+{
+    int64_t sum = 0;
+    for (int d = v->ndim - 1; d >= 0; d--) {
+        sum += at % v->shape[d] * stride_bytes(v, d);
+        at /= v->shape[d];
+    }
+    return sum;
+}
+
+/* One of the ids does not exist: the first one is reported. Kernels find them in another order. */
+static void report(const lc_call *call, int input, int64_t size)
+{
+    const lc_view *ids = &call->in[input];
+    int64_t n = 1;
+    for (int d = 0; d < ids->ndim; d++) n *= ids->shape[d];
+    for (int64_t at = 0; at < n; at++) {
+        int64_t id = lc__load_integer((const char *)ids->data + element_bytes(ids, at), ids->dtype);
+        if (id >= 0 && id < size) continue;
+        lc_call_bad_index(call, &(lc_bad_index){.input = input, .at = at, .index = id, .size = size});
+        return;
+    }
+}
+
 /* ---- gather, scatter_add: for every element of ids, one element of `many` along dim ---- */
 
 static void run_by_element(const lc_call *call, bool scatter)
@@ -60,6 +84,7 @@ static void run_by_element(const lc_call *call, bool scatter)
     size_t bytes = lc_dtype_size(few->dtype);
     if (scatter) fill(many, 0);
     if (n == 0) return;
+    bool all_exist = true;
     lc__walk w;
     lc__walk_start(&w, ids->ndim, cut[0].shape, 3, v);
     while (lc__walk_next(&w))
@@ -67,8 +92,9 @@ static void run_by_element(const lc_call *call, bool scatter)
             for (int64_t j = 0; j < n; j++) {
                 int64_t id = lc__load_integer(w.data[0] + i * w.step[0] + j * ids_step, ids->dtype);
                 char *one = w.data[1] + i * w.step[1] + j * few_step;
-                char *in_many = w.data[2] + i * w.step[2] + id * many_step;
                 bool exists = id >= 0 && id < size;
+                char *in_many = w.data[2] + i * w.step[2] + (exists ? id * many_step : 0);
+                all_exist &= exists;
                 if (scatter && exists)
                     add_element(in_many, one, few->dtype);
                 else if (!scatter && exists)
@@ -76,6 +102,7 @@ static void run_by_element(const lc_call *call, bool scatter)
                 else if (!scatter)
                     lc__store_number(one, few->dtype, NAN);
             }
+    if (!all_exist) report(call, 1, size);
 }
 
 static void gather_run(const lc_call *call)
@@ -167,9 +194,14 @@ static lc_status scatter_add_grad(lc_grad *g)
 
 static const lc_kernel gather_kernel = {.name = "reference", .layout = LC_WANT_STRIDED, .run = gather_run};
 static const lc_kernel scatter_add_kernel = {.name = "reference", .layout = LC_WANT_STRIDED, .run = scatter_add_run};
-const lc_op lc__op_gather = {
-    .name = "gather", .n_out = 1, .infer = gather_infer, .grad = gather_grad, .kernel = &gather_kernel};
+const lc_op lc__op_gather = {.name = "gather",
+                             .inputs = "x ids",
+                             .n_out = 1,
+                             .infer = gather_infer,
+                             .grad = gather_grad,
+                             .kernel = &gather_kernel};
 const lc_op lc__op_scatter_add = {.name = "scatter_add",
+                                  .inputs = "src ids",
                                   .n_out = 1,
                                   .infer = scatter_add_infer,
                                   .grad = scatter_add_grad,
@@ -184,6 +216,7 @@ static void run_by_slice(const lc_call *call, bool add)
     lc_view many = add ? call->out[0] : call->in[0], few = add ? call->in[0] : call->out[0];
     int64_t few_step = stride_bytes(&few, dim), many_step = stride_bytes(&many, dim), size = many.shape[dim];
     int64_t n = few.shape[dim];
+    bool all_exist = true;
     if (add) fill(&many, 0);
     few.shape[dim] = many.shape[dim] = 1;
     char *first = (char *)many.data;
@@ -192,6 +225,7 @@ static void run_by_slice(const lc_call *call, bool add)
         if (ids->ndim) at += j * stride_bytes(ids, 0);
         int64_t id = lc__load_integer(at, ids->dtype);
         if (id < 0 || id >= size) {
+            all_exist = false;
             if (!add) fill(&few, NAN);
         } else {
             many.data = first + id * many_step;
@@ -208,6 +242,7 @@ static void run_by_slice(const lc_call *call, bool add)
         }
         few.data = (char *)few.data + few_step;
     }
+    if (!all_exist) report(call, 1, size);
 }
 
 static void index_select_run(const lc_call *call)
@@ -268,12 +303,17 @@ static lc_status index_add_grad(lc_grad *g)
 static const lc_kernel index_select_kernel = {.name = "reference", .layout = LC_WANT_STRIDED, .run = index_select_run};
 static const lc_kernel index_add_kernel = {.name = "reference", .layout = LC_WANT_STRIDED, .run = index_add_run};
 const lc_op lc__op_index_select = {.name = "index_select",
+                                   .inputs = "x ids",
                                    .n_out = 1,
                                    .infer = index_select_infer,
                                    .grad = index_select_grad,
                                    .kernel = &index_select_kernel};
-const lc_op lc__op_index_add = {
-    .name = "index_add", .n_out = 1, .infer = index_add_infer, .grad = index_add_grad, .kernel = &index_add_kernel};
+const lc_op lc__op_index_add = {.name = "index_add",
+                                .inputs = "src ids",
+                                .n_out = 1,
+                                .infer = index_add_infer,
+                                .grad = index_add_grad,
+                                .kernel = &index_add_kernel};
 
 /* ---- one_hot ---- */
 
@@ -284,13 +324,16 @@ static void one_hot_run(const lc_call *call)
     first.ndim--;
     const lc_view *v[] = {&first, ids};
     int64_t classes = y->shape[first.ndim], step = stride_bytes(y, first.ndim);
+    bool all_exist = true;
     lc__walk w;
     lc__walk_start(&w, first.ndim, first.shape, 2, v);
     while (lc__walk_next(&w))
         for (int64_t i = 0; i < w.length; i++) {
             int64_t id = lc__load_integer(w.data[1] + i * w.step[1], ids->dtype);
             for (int64_t c = 0; c < classes; c++) *(int64_t *)(w.data[0] + i * w.step[0] + c * step) = c == id;
+            all_exist &= id >= 0 && id < classes;
         }
+    if (!all_exist) report(call, 0, classes);
 }
 
 static lc_status one_hot_infer(lc_infer *call)
@@ -308,8 +351,12 @@ static lc_status one_hot_infer(lc_infer *call)
 }
 
 static const lc_kernel one_hot_kernel = {.name = "reference", .layout = LC_WANT_STRIDED, .run = one_hot_run};
-const lc_op lc__op_one_hot = {
-    .name = "one_hot", .flags = LC_OP_NO_GRAD, .n_out = 1, .infer = one_hot_infer, .kernel = &one_hot_kernel};
+const lc_op lc__op_one_hot = {.name = "one_hot",
+                              .inputs = "ids",
+                              .flags = LC_OP_NO_GRAD,
+                              .n_out = 1,
+                              .infer = one_hot_infer,
+                              .kernel = &one_hot_kernel};
 
 /* ---- functions ---- */
 

@@ -48,6 +48,19 @@ static job job_of(const lc_call *call, int x)
     return j;
 }
 
+/* Whether a label that is not ignore_index is one of the classes; if not, the step fails. */
+static bool is_class(const job *j, int input, int64_t place, int64_t label)
+{
+    if (label >= 0 && label < j->classes) return true;
+    lc_call_bad_index(j->call, &(lc_bad_index){.input = input,
+                                               .at = place,
+                                               .index = label,
+                                               .size = j->classes,
+                                               .or_name = "ignore_index",
+                                               .or_index = j->ignore});
+    return false;
+}
+
 static int64_t places_per_block(const job *j)
 {
     return lc__block_size(j->classes * 16, 1); /* exponentials cost more than the memory */
@@ -65,7 +78,7 @@ static void forward_places(const void *context, int64_t begin, int64_t end, int 
         ((float *)j->lse->data)[place_at(j->lse, 0, p)] = (float)norm;
         int64_t label = label_at(j->t, p);
         double each = 0, counted = 0;
-        if (label != j->ignore && (label < 0 || label >= j->classes)) {
+        if (label != j->ignore && !is_class(j, 1, p, label)) {
             each = NAN;
             counted = 1;
         } else if (label != j->ignore) {
@@ -152,7 +165,7 @@ static void backward_places(const void *context, int64_t begin, int64_t end, int
         const float norm = ((const float *)j->lse->data)[place_at(j->lse, 0, p)];
         double scale = j->scale;
         if (j->reduction == LC_REDUCE_NONE) scale = (double)((const float *)dloss->data)[place_at(dloss, 0, p)];
-        bool inside = label >= 0 && label < n;
+        bool inside = is_class(j, 2, p, label);
         double own = inside ? (1 - j->smoothing) * (j->weight ? (double)j->weight[label] : 1) : NAN;
         double smooth = j->smoothing / (double)n;
         const float factor = (float)(scale * (own + smooth * j->all_weights)), flat = (float)(scale * smooth);

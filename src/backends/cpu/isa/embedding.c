@@ -10,6 +10,7 @@
 #define COLUMNS 64
 
 typedef struct job {
+    const lc_call *call;
     const void *ids;
     bool wide_ids;
     int64_t count, rows, size, padding;
@@ -33,6 +34,7 @@ static void forward_rows(const void *context, int64_t begin, int64_t end, int th
         if (id >= 0 && id < j->rows) {
             memcpy(y, j->from + id * j->size, (size_t)j->size * sizeof *y);
         } else {
+            lc_call_bad_index(j->call, &(lc_bad_index){.input = 0, .at = i, .index = id, .size = j->rows});
             for (int64_t d = 0; d < j->size; d++) y[d] = NAN;
         }
     }
@@ -51,7 +53,8 @@ static bool forward_supports(const lc_call *call)
 static void forward_run(const lc_call *call)
 {
     const lc_view *ids = &call->in[0], *w = &call->in[1];
-    job j = {.ids = ids->data,
+    job j = {.call = call,
+             .ids = ids->data,
              .wide_ids = ids->dtype == LC_I64,
              .count = numel(ids),
              .rows = w->shape[0],
@@ -81,7 +84,11 @@ static void add_columns(const void *context, int64_t begin, int64_t end, int thr
     (void)thread;
     for (int64_t i = 0; i < j->count; i++) {
         int64_t id = id_at(j, i);
-        if (id < 0 || id >= j->rows || id == j->padding) continue;
+        if (id < 0 || id >= j->rows) {
+            lc_call_bad_index(j->call, &(lc_bad_index){.input = 1, .at = i, .index = id, .size = j->rows});
+            continue;
+        }
+        if (id == j->padding) continue;
         const float *restrict dy = j->from + i * j->size;
         float *restrict dw = j->to + id * j->size;
         for (int64_t d = begin; d < end; d++) dw[d] += dy[d];
@@ -96,7 +103,8 @@ static bool backward_supports(const lc_call *call)
 static void backward_run(const lc_call *call)
 {
     const lc_view *ids = &call->in[1], *dw = &call->out[0];
-    job j = {.ids = ids->data,
+    job j = {.call = call,
+             .ids = ids->data,
              .wide_ids = ids->dtype == LC_I64,
              .count = numel(ids),
              .rows = dw->shape[0],
