@@ -101,6 +101,9 @@ typedef struct lc_callback_ops {
     lc_tensor *(*saved_tensor)(void *self, lc_trainer *t, lc_tensor *of);
     /* Where a fit goes on that was given no checkpoint; NULL: nowhere, it starts anew. */
     const char *(*ckpt_path)(void *self, lc_trainer *t);
+    /* What it is one of: "ProgressBar", "ModelSummary", ... It takes the place of the trainer's own callback of that
+     * kind. NULL: its name. */
+    const char *kind;
 } lc_callback_ops;
 
 #define LC_CALLBACK_OPS_INIT(text) .size = sizeof(lc_callback_ops), .name = (text)

@@ -49,7 +49,11 @@ LC_API lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out) LC_MU
 /* Frees the trainer, its callbacks, loggers and optimizers. The modules stay the program's; release them afterwards.
  * NULL is fine. */
 LC_API void lc_trainer_free(lc_trainer *t);
-/* Adds a callback, before a run or in configure_callbacks. The trainer frees it, also on failure. */
+/* Adds a callback, before a run or in configure_callbacks. The trainer frees it, also on failure.
+ * It takes the place of the trainer's own callback of its kind (the progress bar, ModelSummary, ModelCheckpoint,
+ * Timer), which is freed. In configure_callbacks it also takes the place of those of its kind that were added before
+ * that call, so a module that is run again has its callbacks once. LC_ERR_CONFIG: a second progress bar,
+ * or a state key that another one has; LC_ERR_STATE: later in a run. */
 LC_API lc_status lc_trainer_add_callback(lc_trainer *t, lc_callback callback) LC_MUST_USE;
 
 /* ---- runs. LC_ERR_INTERRUPTED after SIGINT, SIGTERM or SIGHUP: the message says where the state was saved. ---- */

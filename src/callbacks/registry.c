@@ -5,14 +5,9 @@
 
 #include <string.h>
 
-static bool has(const lc_trainer *t, const char *name)
+static bool has(const lc_trainer *t, const char *kind)
 {
-    return lc__callback_named(t, name, 0) != NULL;
-}
-
-static lc_status clash(const char *option, const char *name)
-{
-    return lc_fail(LC_ERR_CONFIG, "%s is false, but the callbacks hold a %s; leave one of the two out", option, name);
+    return lc__callback_of_kind(t, kind) != NULL;
 }
 
 /* Each sets *wanted, and makes the callback if it is. */
@@ -21,6 +16,10 @@ typedef lc_status default_callback(lc_trainer *t, bool *wanted, lc_callback *out
 static lc_status timer(lc_trainer *t, bool *wanted, lc_callback *out)
 {
     *wanted = t->opt.max_time.unit == LC_UNIT_SECONDS;
+    if (*wanted && has(t, lc__timer_ops.name)) {
+        lc_trainer_message(t, "info", "max_time is left alone: the callbacks hold a Timer");
+        *wanted = false;
+    }
     return *wanted ? lc_timer_new(t->opt.max_time.value, false, out) : LC_OK;
 }
 
@@ -34,11 +33,7 @@ static lc_status slurm_timer(lc_trainer *t, bool *wanted, lc_callback *out)
 
 static lc_status progress_bar(lc_trainer *t, bool *wanted, lc_callback *out)
 {
-    bool plain = has(t, lc__progress_bar_ops.name), off = t->opt.enable_progress_bar == LC_OFF;
-    bool given = plain || has(t, lc__rich_progress_bar_ops.name);
-    if (given && off)
-        return clash("enable_progress_bar", (plain ? &lc__progress_bar_ops : &lc__rich_progress_bar_ops)->name);
-    *wanted = !given && !off;
+    *wanted = !has(t, LC__KIND_PROGRESS_BAR) && t->opt.enable_progress_bar != LC_OFF;
     return *wanted ? lc_progress_bar_new(NULL, out) : LC_OK;
 }
 
@@ -69,7 +64,6 @@ static lc_status model_checkpoint(lc_trainer *t, bool *wanted, lc_callback *out)
     const lc_trainer_options *o = &t->opt;
     bool given = false;
     for (int i = 0; i < t->n_callbacks; i++) given |= t->callbacks[i]->ops.saves_checkpoints;
-    if (given && o->enable_checkpointing == LC_OFF) return clash("enable_checkpointing", lc__model_checkpoint_ops.name);
     *wanted = !given && o->enable_checkpointing != LC_OFF;
     if (!*wanted) return LC_OK;
     if (o->train_time_interval.unit != LC_UNIT_NONE && o->train_time_interval.unit != LC_UNIT_SECONDS)
@@ -94,6 +88,7 @@ static default_callback *const defaults[] = {timer,         slurm_timer,    prog
 
 lc_status lc__default_callbacks(lc_trainer *t)
 {
+    for (int i = 0; i < t->n_callbacks; i++) LC_TRY(lc__check_callback(t, t->callbacks[i])); /* the options resolved */
     for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++) {
         lc_callback cb;
         bool wanted = false;

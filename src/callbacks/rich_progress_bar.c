@@ -266,6 +266,7 @@ static void rp_free(void *self)
 
 const lc_callback_ops lc__rich_progress_bar_ops = {
     LC_CALLBACK_OPS_INIT("RichProgressBar"),
+    .kind = LC__KIND_PROGRESS_BAR,
     .no_vote = true,
     .ranks = LC_RANK_ZERO,
     .on_train_start = rp_train_start,

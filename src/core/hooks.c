@@ -138,6 +138,21 @@ lc_status lc__hooks_rebuild(lc_trainer *t)
     return LC_OK;
 }
 
+static void drop(lc__hook_list *list, const lc__callback *cb)
+{
+    int n = 0;
+    for (int i = 0; i < list->n; i++)
+        if (list->e[i] != cb) list->e[n++] = list->e[i];
+    list->n = n;
+}
+
+void lc__hooks_drop(lc_trainer *t, const lc__callback *cb)
+{
+    for (int h = 0; h < LC_HOOKS; h++) drop(&t->hooks[h], cb);
+    drop(&t->monitor_epoch_end, cb);
+    drop(&t->message_hooks, cb);
+}
+
 /* ---- what hooks return ---- */
 
 void lc__defer_error(lc_trainer *t, lc_status s)

@@ -188,7 +188,7 @@ static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_
     LC_TRY(make_graph(t));
     LC_TRY(lc__chunks_begin(t));
     if (t->profiling) lc__profiling_begin(t);
-    LC_TRY(LC__MODULE_HOOK(t, CONFIGURE_CALLBACKS, configure_callbacks));
+    LC_TRY(lc__configure_callbacks(t));
     LC_TRY(lc__hooks_rebuild(t));
     decide_validation(t);
     LC_TRY(lc__check_same_options(t));

@@ -183,7 +183,10 @@ lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out)
                             t->strategy->name));
     LC_TRY_GOTO(status, done, lc__state_dict_type(t->opt.state_dict_type, t->strategy, &t->sharded_checkpoints));
     LC_TRY_GOTO(status, done, lc__copy_text(t->opt.default_root_dir ? t->opt.default_root_dir : ".", &t->root_dir));
-    LC_TRY_GOTO(status, done, lc__default_callbacks(t));
+    t->making_defaults = true;
+    status = lc__default_callbacks(t);
+    t->making_defaults = false;
+    if (status < 0) goto done;
     LC_TRY_GOTO(status, done, lc__hooks_rebuild(t));
     *out = t;
     t = NULL;
@@ -239,56 +242,6 @@ void lc_trainer_free(lc_trainer *t)
     lc__unused_free(t);
     lc__signals_end(t);
     free(t);
-}
-
-lc_status lc_trainer_add_callback(lc_trainer *t, lc_callback callback)
-{
-    lc_status status = LC_OK;
-    lc__callback *cb = NULL;
-    if (!callback.ops || callback.ops->size == 0 || !callback.ops->name)
-        return lc_fail(LC_ERR_ARGUMENT, "a callback needs ops that start with LC_CALLBACK_OPS_INIT(\"name\")");
-    cb = calloc(1, sizeof *cb);
-    if (!cb) {
-        status = lc_fail(LC_ERR_MEMORY, "out of memory: a callback");
-        goto done;
-    }
-    memcpy(&cb->ops, callback.ops, callback.ops->size < sizeof cb->ops ? callback.ops->size : sizeof cb->ops);
-    cb->self = callback.self;
-    if (cb->ops.save_state) {
-        const char *key = cb->ops.state_key ? cb->ops.state_key(cb->self) : cb->ops.name;
-        for (int i = 0; i < t->n_callbacks; i++) {
-            lc__callback *o = t->callbacks[i];
-            if (!o->ops.save_state || strcmp(o->ops.state_key ? o->ops.state_key(o->self) : o->ops.name, key) != 0)
-                continue;
-            status =
-                lc_fail(LC_ERR_CONFIG, "two callbacks have the state key %.200s; they must differ in an argument", key);
-            goto done;
-        }
-    }
-    if (t->n_callbacks == t->cap_callbacks) {
-        int cap = t->cap_callbacks ? 2 * t->cap_callbacks : 8;
-        lc__callback **list = realloc(t->callbacks, (size_t)cap * sizeof *list);
-        if (!list) {
-            status = lc_fail(LC_ERR_MEMORY, "out of memory: callbacks");
-            goto done;
-        }
-        t->callbacks = list;
-        t->cap_callbacks = cap;
-    }
-    t->callbacks[t->n_callbacks++] = cb;
-    t->hooks_dirty = true;
-    return LC_OK;
-done:
-    if (callback.ops->free) callback.ops->free(callback.self);
-    free(cb);
-    return status;
-}
-
-lc__callback *lc__callback_named(const lc_trainer *t, const char *name, int nth)
-{
-    for (int i = 0; i < t->n_callbacks; i++)
-        if (!strcmp(t->callbacks[i]->ops.name, name) && nth-- == 0) return t->callbacks[i];
-    return NULL;
 }
 
 /* ---- control ---- */

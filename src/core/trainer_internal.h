@@ -32,7 +32,10 @@
 typedef struct lc__callback {
     lc_callback_ops ops; /* a full copy: a program may have been built with a shorter struct */
     void *self;
+    bool is_default;     /* the trainer made it */
+    uint64_t configured; /* in which call of configure_callbacks it was added; 0: in none */
 } lc__callback;
+#define LC__KIND_PROGRESS_BAR "ProgressBar"
 
 /* ---- datamodule.c ---- */
 typedef struct lc__datamodule {
@@ -173,6 +176,8 @@ struct lc_trainer {
     lc__hook_list monitor_epoch_end; /* on_train_epoch_end of early stopping and checkpoints */
     lc__hook_list message_hooks;
     bool hooks_dirty;
+    bool making_defaults;
+    uint64_t configurations, configuring; /* calls of configure_callbacks; which one runs, 0: none */
 
     /* the module */
     lc_module *m;
@@ -291,6 +296,8 @@ struct lc_trainer {
 
 /* ---- hooks.c ---- */
 lc_status lc__hooks_rebuild(lc_trainer *t) LC_MUST_USE;
+/* A callback that is freed leaves the lists. */
+void lc__hooks_drop(lc_trainer *t, const lc__callback *cb);
 void lc__hooks_free(lc_trainer *t);
 void lc__module_ops_fill(lc_trainer *t, const lc_module_ops *ops);
 /* What a hook returned, if it was not LC_OK: STOP and SKIP become flags, an error gets its context. */
@@ -559,6 +566,11 @@ lc_status lc__find_hpc(const lc_trainer *t, int64_t fit, char *path, size_t size
 /* Adds what the options ask for and the program did not give. */
 lc_status lc__default_callbacks(lc_trainer *t) LC_MUST_USE;
 lc__callback *lc__callback_named(const lc_trainer *t, const char *name, int nth); /* NULL if there is none */
+/* Whether the options, which hold it, have not turned off what it does. */
+lc_status lc__check_callback(const lc_trainer *t, const lc__callback *cb) LC_MUST_USE;
+lc__callback *lc__callback_of_kind(const lc_trainer *t, const char *kind);
+/* The module's hook, whose callbacks take the place of those of their kind. */
+lc_status lc__configure_callbacks(lc_trainer *t) LC_MUST_USE;
 
 /* ---- trainer.c ---- */
 bool lc__should_stop(const lc_trainer *t);

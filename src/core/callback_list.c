@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The callbacks of a trainer: adding one, which takes the place of the trainer's own of its kind, and finding one.
+ *
+ * A kind is a name that callbacks may share (`kind` in lc_callback_ops; else the callback's name). Before a run, what
+ * is added replaces what the trainer made by itself. In configure_callbacks the module's replace whatever was there
+ * before, those of its last run included, as in Lightning. */
+#include "core/trainer_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *kind_of(const lc__callback *cb)
+{
+    return cb->ops.kind ? cb->ops.kind : cb->ops.name;
+}
+
+static const char *state_key(const lc__callback *cb)
+{
+    return cb->ops.state_key ? cb->ops.state_key(cb->self) : cb->ops.name;
+}
+
+static bool same_kind(const lc__callback *a, const lc__callback *b)
+{
+    return !strcmp(kind_of(a), kind_of(b));
+}
+
+/* Whether `cb`, which is added, takes the place of `old`. */
+static bool replaces(const lc_trainer *t, const lc__callback *cb, const lc__callback *old)
+{
+    if (t->configuring) return old->configured != t->configuring && same_kind(cb, old);
+    /* Any that saves checkpoints, as in the options' list. */
+    return old->is_default && (same_kind(cb, old) || (cb->ops.saves_checkpoints && old->ops.saves_checkpoints));
+}
+
+lc_status lc__check_callback(const lc_trainer *t, const lc__callback *cb)
+{
+    const char *option = NULL;
+    if (!strcmp(kind_of(cb), LC__KIND_PROGRESS_BAR) && t->opt.enable_progress_bar == LC_OFF)
+        option = "enable_progress_bar";
+    if (cb->ops.saves_checkpoints && t->opt.enable_checkpointing == LC_OFF) option = "enable_checkpointing";
+    if (!option) return LC_OK;
+    return lc_fail(LC_ERR_CONFIG, "%s is false, but the callbacks hold a %s; leave one of the two out", option,
+                   cb->ops.name);
+}
+
+/* What cannot be beside what there is. */
+static lc_status check(const lc_trainer *t, const lc__callback *cb)
+{
+    if (t->in_run && !t->configuring)
+        return lc_fail(LC_ERR_STATE,
+                       "lc_trainer_add_callback: %s can be added before a run, or in configure_callbacks, not later",
+                       cb->ops.name);
+    bool is_bar = !strcmp(kind_of(cb), LC__KIND_PROGRESS_BAR);
+    for (int i = 0; i < t->n_callbacks; i++) {
+        const lc__callback *old = t->callbacks[i];
+        if (replaces(t, cb, old)) continue;
+        if (is_bar && same_kind(cb, old))
+            return lc_fail(LC_ERR_CONFIG, "a trainer has one progress bar, and the callbacks hold two, %s and %s",
+                           old->ops.name, cb->ops.name);
+        if (cb->ops.save_state && old->ops.save_state && !strcmp(state_key(cb), state_key(old)))
+            return lc_fail(LC_ERR_CONFIG, "two callbacks have the state key %.200s; they must differ in an argument",
+                           state_key(cb));
+    }
+    return LC_OK;
+}
+
+static void free_callback(lc__callback *cb)
+{
+    if (cb->ops.free) cb->ops.free(cb->self);
+    free(cb);
+}
+
+static void remove_replaced(lc_trainer *t, const lc__callback *cb)
+{
+    int kept = 0;
+    bool other = false; /* one that the program gave */
+    for (int i = 0; i < t->n_callbacks; i++) {
+        lc__callback *old = t->callbacks[i];
+        if (!replaces(t, cb, old)) {
+            t->callbacks[kept++] = old;
+            continue;
+        }
+        other |= !old->is_default && !old->configured;
+        lc__hooks_drop(t, old);
+        free_callback(old);
+    }
+    t->n_callbacks = kept;
+    if (other)
+        lc_trainer_message(t, "info", "the %s of configure_callbacks takes the place of the one given before",
+                           cb->ops.name);
+}
+
+lc_status lc_trainer_add_callback(lc_trainer *t, lc_callback callback)
+{
+    lc_status status = LC_OK;
+    if (!callback.ops || callback.ops->size == 0 || !callback.ops->name)
+        return lc_fail(LC_ERR_ARGUMENT, "a callback needs ops that start with LC_CALLBACK_OPS_INIT(\"name\")");
+    lc__callback *cb = calloc(1, sizeof *cb);
+    if (!cb) {
+        status = lc_fail(LC_ERR_MEMORY, "out of memory: a callback");
+        if (callback.ops->free) callback.ops->free(callback.self);
+        return status;
+    }
+    memcpy(&cb->ops, callback.ops, callback.ops->size < sizeof cb->ops ? callback.ops->size : sizeof cb->ops);
+    cb->self = callback.self;
+    cb->is_default = t->making_defaults;
+    cb->configured = t->configuring;
+    LC_TRY_GOTO(status, done, check(t, cb));
+    if (t->n_callbacks == t->cap_callbacks) {
+        int cap = t->cap_callbacks ? 2 * t->cap_callbacks : 8;
+        lc__callback **list = realloc(t->callbacks, (size_t)cap * sizeof *list);
+        LC_TRY_GOTO(status, done, list ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: callbacks"));
+        t->callbacks = list;
+        t->cap_callbacks = cap;
+    }
+    remove_replaced(t, cb);
+    t->callbacks[t->n_callbacks++] = cb;
+    t->hooks_dirty = true;
+done:
+    if (status < 0) free_callback(cb);
+    return status;
+}
+
+lc_status lc__configure_callbacks(lc_trainer *t)
+{
+    t->configuring = ++t->configurations;
+    lc_status s = LC__MODULE_HOOK(t, CONFIGURE_CALLBACKS, configure_callbacks);
+    t->configuring = 0;
+    return s;
+}
+
+lc__callback *lc__callback_named(const lc_trainer *t, const char *name, int nth)
+{
+    for (int i = 0; i < t->n_callbacks; i++)
+        if (!strcmp(t->callbacks[i]->ops.name, name) && nth-- == 0) return t->callbacks[i];
+    return NULL;
+}
+
+lc__callback *lc__callback_of_kind(const lc_trainer *t, const char *kind)
+{
+    for (int i = 0; i < t->n_callbacks; i++)
+        if (!strcmp(kind_of(t->callbacks[i]), kind)) return t->callbacks[i];
+    return NULL;
+}
