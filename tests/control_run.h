@@ -17,7 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SECRET "0123456789abcdef0123456789abcdef"
+#define SECRET   "0123456789abcdef0123456789abcdef"
+#define IDENTITY 77 /* of all ranks: they have one launcher */
 enum { RANKS = 4 };
 
 /* ---- a run ---- */
@@ -81,6 +82,7 @@ __attribute__((unused)) static lc_status be_rank(run *r, int rank)
                              .address = "127.0.0.1",
                              .port = atomic_load(&r->port),
                              .secret = r->secrets[rank] ? r->secrets[rank] : SECRET,
+                             .identity = IDENTITY,
                              .times = r->times,
                              .launcher = r->launcher,
                              .say = r->say ? r->say : note_said,

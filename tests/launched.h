@@ -23,7 +23,7 @@ typedef struct run {
 } run;
 
 /* In the directory that is there. */
-static void again(run *r, const char *format, ...) LC_PRINTF(2, 3);
+__attribute__((unused)) static void again(run *r, const char *format, ...) LC_PRINTF(2, 3);
 static void again(run *r, const char *format, ...)
 {
     char copy[9000], path[400];
@@ -68,7 +68,7 @@ __attribute__((unused)) static void read_file(const run *r, const char *name, ch
     if (f) fclose(f);
 }
 
-static int finish(run *r)
+__attribute__((unused)) static int finish(run *r)
 {
     CHECK(waitpid(r->pid, &r->status, 0) == r->pid);
     r->took = seconds() - r->begun;

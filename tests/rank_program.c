@@ -84,6 +84,7 @@ static int meet(void)
                                                         .address = variable("MASTER_ADDR"),
                                                         .port = atoi(variable("MASTER_PORT")),
                                                         .secret = variable("LIGHTC_SECRET"),
+                                                        .identity = strtoull(variable("LIGHTC_RUN"), NULL, 16),
                                                         .told = getenv("LIGHTC_COORDINATED") != NULL,
                                                         .say = say},
                                  &c));
@@ -125,6 +126,14 @@ static int await_report(const settings *s, int64_t rank)
     snprintf(path, sizeof path, "%s/rank-%lld", s->dir, (long long)rank);
     while (access(path, F_OK) != 0) usleep(10000);
     return 0;
+}
+
+/* Until the file DIR/go is there. */
+static void dawdle(const settings *s)
+{
+    char path[4200];
+    snprintf(path, sizeof path, "%s/go", s->dir);
+    while (access(path, F_OK) != 0) usleep(10000);
 }
 
 /* Until the supervisor has reaped all other ranks. */
@@ -412,7 +421,8 @@ int main(int argc, char **argv)
     if (!strcmp(s.act, "absent") && act) return 0;
     if (!strcmp(s.act, "tardy") && !act) return 0;
     if (!strcmp(s.act, "tardy")) return await_ends(&s), 3;
-    if (!strcmp(s.act, "meet") || !strcmp(s.act, "absent") ||
+    if (!strcmp(s.act, "dawdle")) dawdle(&s);
+    if (!strcmp(s.act, "meet") || !strcmp(s.act, "absent") || !strcmp(s.act, "dawdle") ||
         ((!strcmp(s.act, "late") || !strcmp(s.act, "fail")) && !act))
         return meet();
     if (!strcmp(s.act, "fail")) LC_MAIN_TRY(lc_fail(LC_ERR_IO, "the disk of a rank is gone"));

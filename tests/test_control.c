@@ -24,10 +24,13 @@ static lc_status hang(run *r, lc__control *c, int rank)
 static void tell(run *r, lc__coordinator *c, int rank, const char *how, bool elsewhere)
 {
     if (elsewhere)
-        lc__control_rank_ended(
-            &(lc__control_options){
-                .rank = rank, .size = r->size, .address = "127.0.0.1", .port = r->port, .secret = SECRET},
-            how);
+        lc__control_rank_ended(&(lc__control_options){.rank = rank,
+                                                      .size = r->size,
+                                                      .address = "127.0.0.1",
+                                                      .port = r->port,
+                                                      .secret = SECRET,
+                                                      .identity = IDENTITY},
+                               how);
     else
         lc__coordinator_rank_ended(c, rank, how);
 }

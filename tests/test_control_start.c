@@ -135,7 +135,7 @@ TEST(a_coordinator_that_is_not_there_is_named)
         .rank = 1, .size = 2, .address = "127.0.0.1", .port = port, .secret = SECRET, .times = {.start = 0.3}};
     CHECK_STATUS(lc__control_open(&o, &c), LC_ERR_IO);
     CHECK_CONTAINS(lc_error_message(), "rank 1 did not reach the process that coordinates the run within 0.3 s");
-    CHECK_STATUS(lc__control_knock(&o, "node 1"), LC_ERR_IO);
+    CHECK_STATUS(lc__watch_open(&o, "node 1", 1, &(lc__watch *){NULL}), LC_ERR_IO);
     CHECK_CONTAINS(lc_error_message(), "node 1 did not reach the process that coordinates the run within 0.3 s");
     o.secret = "short";
     CHECK_STATUS(lc__control_open(&o, &c), LC_ERR_CONFIG);
@@ -181,8 +181,8 @@ TEST(who_listens_and_coordinates_nothing_is_named)
         pause();
     }
     begun = lc__seconds();
-    CHECK_STATUS(lc__control_knock(&o, "node 1"), LC_ERR_CONFIG);
-    CHECK_CONTAINS(lc_error_message(), "coordinates no run: what it sends is not understood");
+    CHECK_STATUS(lc__watch_open(&o, "node 1", 1, &(lc__watch *){NULL}), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "does not coordinate the run of node 1: what it sends is not understood");
     CHECK_STATUS(lc__control_open(&o, &c), LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "does not coordinate the run of rank 1: what it sends is not understood");
     CHECK(lc__seconds() - begun < patience(2));

@@ -15,6 +15,7 @@
 
 typedef struct lc__coordinator lc__coordinator;
 typedef struct lc__control lc__control;
+typedef struct lc__watch lc__watch;
 
 /* Seconds; 0 is what the launcher has passed on (LIGHTC_START_TIMEOUT, ...), else the default. */
 typedef struct lc__control_times {
@@ -52,6 +53,8 @@ lc_status lc__coordinator_start_as(const char *address, bool others, int *port, 
  * 9 (Killed)"; NULL: well). What the rank said itself before, with lc__control_fail or goodbye, goes before it. One
  * that has ended well without coming ends the run only if another has come, and so waits for it. */
 void lc__coordinator_rank_ended(lc__coordinator *c, int rank, const char *how);
+/* This process starts the ranks from `first` on, which come with this identity: others are turned away. */
+void lc__coordinator_claim(lc__coordinator *c, int first, int count, uint64_t identity);
 /* Whether it has ended the run. *silent: the rank whose silence was the cause, and whose process may be there still; or
  * -1. */
 bool lc__coordinator_ended(lc__coordinator *c, int *silent);
@@ -93,6 +96,9 @@ typedef struct lc__control_options {
     int port;
     const char *secret;
     lc__control_times times;
+    /* Of the process, or what launched it, which is the same for all ranks of one launcher; 0: that of this process. A
+     * rank that has come, or has left, is only itself with the same one. */
+    uint64_t identity;
     const char *launcher; /* static; the end of this process's parent is its end, and ends the run. NULL: it is not */
     bool told; /* the coordinator's process tells people why the run has ended: lc__note_told, of errors that say it */
     /* Called with what people should know while it waits ("waiting for ranks 2, 3 of 4 at ..."); NULL: nobody. */
@@ -149,15 +155,22 @@ bool lc__control_ended(lc__control *c, char *text, size_t size);
 void lc__control_last_resort(lc__control *c, bool process_exit);
 /* The address of this host that leads to the coordinator: under it others will find this rank. A number. */
 void lc__control_local_address(const lc__control *c, char *text, size_t size);
-/* lc__coordinator_rank_ended, from another process than the coordinator's, which has started the rank of `options`.
- * Takes a moment, and does nothing if the coordinator is not there, or not any more. */
-void lc__control_rank_ended(const lc__control_options *options, const char *how);
-/* Waits until the coordinator of `options` is there, as who starts the ranks of a node ("node 1") does before it. */
-lc_status lc__control_knock(const lc__control_options *options, const char *who) LC_MUST_USE;
 /* Says goodbye of a rank whose process ends because all have stopped together, as `signal` asked for. Nothing but
  * lc__control_close is left to do then. */
 void lc__control_stopped(lc__control *c, int signal);
 /* Says goodbye: a rank that has, is not missed. NULL is fine. */
 void lc__control_close(lc__control *c);
+
+/* ---- a launcher on another host than the coordinator's ---- */
+
+/* Waits until the coordinator of `options` is there, and tells it that this process ("node 1") starts the `count` ranks
+ * from options->rank on, which come with options->identity. While the watch is open no other launcher may start them;
+ * an error if one has. */
+lc_status lc__watch_open(const lc__control_options *options, const char *who, int count, lc__watch **out) LC_MUST_USE;
+/* lc__coordinator_rank_ended, of one of these ranks. Does nothing if the coordinator is not there any more. */
+void lc__watch_tell(lc__watch *w, int rank, const char *how);
+void lc__watch_close(lc__watch *w); /* NULL is fine */
+/* All three, where the coordinator is there already: of the rank of `options`. */
+void lc__control_rank_ended(const lc__control_options *options, const char *how);
 
 #endif

@@ -12,9 +12,10 @@
 #define LC__OBITUARY 0.3 /* seconds for who watches a rank's process to say how it ended, perhaps from another host */
 
 enum {
-    LC__CONTROL_VERSION = 3, /* of the messages */
+    LC__CONTROL_VERSION = 4, /* of the messages */
     LC__CHALLENGE_BYTES = 8 + LC__NONCE,
-    LC__HELLO_HEAD = 20 + LC__HOST_TEXT,
+    LC__HELLO_TEXT = 32, /* where it has the host */
+    LC__HELLO_HEAD = LC__HELLO_TEXT + LC__HOST_TEXT,
     LC__HELLO_BYTES = LC__HELLO_HEAD + LC__NONCE + LC__PROOF,
     LC__UNPROVEN_BYTES = 512, /* more is not taken from who has not proven to know the secret */
     LC__DOUBT_TEXT = 256
@@ -24,17 +25,18 @@ enum {
 lc__proof_ask lc__control_ask(lc__proof_role role, const uint8_t asked[LC__NONCE],
                               const uint8_t hello[LC__HELLO_BYTES]);
 
-/* What `role` answers to the coordinator's first word, in `hello`; false: it cannot, why is in `doubt`. */
-bool lc__control_answer(const lc__control_options *o, lc__proof_role role, const char *text, const lc__frame *challenge,
+/* What `role` answers for `count` ranks to the coordinator's first word, in `hello`; false: it cannot, why is in
+ * `doubt`. */
+bool lc__control_answer(const lc__control_options *o, lc__proof_role role, int count, const lc__frame *challenge,
                         uint8_t hello[LC__HELLO_BYTES], char doubt[LC__DOUBT_TEXT]);
+/* Of an answer that has come: how to name who has sent it ("host a, process 7"). */
+enum { LC__SENDER_TEXT = LC__HOST_TEXT * 4 + 48 };
+void lc__control_sender(const uint8_t hello[LC__HELLO_BYTES], char text[LC__SENDER_TEXT]);
 
 /* A connection to the coordinator, which may start later than those who come to it, and has spoken first (or hung up).
  * While there is none, `say` is told so, and who waits ("rank 3"). */
 lc_status lc__control_reach(const lc__control_options *o, const char *who, double until, int *fd) LC_MUST_USE;
 void lc__control_nap(double seconds);
-/* Takes the coordinator's first word. Whether it was one: 1; 0: nothing has come until then, or the end; -1: no. */
-int lc__control_first_word(lc__wire *w, double until, lc__frame *f);
-
 /* Defaults in place of zeros; NULL: all of them. */
 lc__control_times lc__control_default_times(const lc__control_times *times);
 

@@ -59,34 +59,3 @@ lc_status lc__control_reach(const lc__control_options *o, const char *who, doubl
     if (fd >= 0) close(fd);
     return lc_fail_context(s, "%s did not reach the process that coordinates the run within %.3g s", who, start);
 }
-
-int lc__control_first_word(lc__wire *w, double until, lc__frame *f)
-{
-    struct pollfd p = {.fd = w->fd, .events = POLLIN};
-    int got = 0;
-    for (double now; got == 0 && (now = lc__seconds()) < until;) {
-        (void)poll(&p, 1, (int)((until - now) * 1000) + 1);
-        bool open = lc__wire_fill(w);
-        got = lc__wire_next(w, f);
-        if (!open && !got) return 0;
-    }
-    return got > 0 && f->kind != LC__FRAME_CHALLENGE ? -1 : got;
-}
-
-lc_status lc__control_knock(const lc__control_options *o, const char *who)
-{
-    double until = lc__seconds() + lc__control_default_times(&o->times).start;
-    int fd, got = 0;
-    while (!got) {
-        lc__wire w;
-        lc__frame f;
-        LC_TRY(lc__control_reach(o, who, until, &fd));
-        lc__wire_init(&w, fd, LC__UNPROVEN_BYTES);
-        got = lc__control_first_word(&w, until, &f);
-        lc__wire_release(&w);
-        if (!got) lc__control_nap(LC__RETRY); /* that of an earlier run was leaving */
-    }
-    if (got > 0) return LC_OK;
-    return lc_fail(LC_ERR_CONFIG, "whoever listens at %s, port %d, coordinates no run: what it sends is not understood",
-                   o->address, o->port);
-}

@@ -26,7 +26,34 @@ lc__proof_ask lc__control_ask(lc__proof_role role, const uint8_t asked[LC__NONCE
     return ask;
 }
 
-bool lc__control_answer(const lc__control_options *o, lc__proof_role role, const char *text, const lc__frame *challenge,
+/* Unlike that of any process that runs at the same time, here or on another machine, or has run here before. */
+static uint64_t identity_of_process(void)
+{
+    static const char *const files[] = {"/proc/sys/kernel/random/boot_id", "/proc/self/stat"};
+    char text[1024], *end;
+    uint64_t h = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+    for (int i = 0; i < 2; i++) {
+        FILE *f = fopen(files[i], "re");
+        size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+        if (f) fclose(f);
+        text[n] = 0;
+        if (i && (end = strrchr(text, ')'))) { /* behind the name are numbers: the 20th is when it was started */
+            for (int k = 0; k < 20 && end; k++) end = strchr(end + 1, ' ');
+            snprintf(text, sizeof text, "%d %.20s", (int)getpid(), end ? end : "");
+        }
+        for (const char *c = text; *c; c++) h = (h ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
+    }
+    return h ? h : 1;
+}
+
+void lc__control_sender(const uint8_t hello[LC__HELLO_BYTES], char text[LC__SENDER_TEXT])
+{
+    char host[LC__HOST_TEXT];
+    lc__frame_text(hello + LC__HELLO_TEXT, LC__HOST_TEXT, host, sizeof host);
+    snprintf(text, LC__SENDER_TEXT, "host %s, process %llu", host, (unsigned long long)lc__get_u64(hello + 16));
+}
+
+bool lc__control_answer(const lc__control_options *o, lc__proof_role role, int count, const lc__frame *challenge,
                         uint8_t hello[LC__HELLO_BYTES], char doubt[LC__DOUBT_TEXT])
 {
     uint8_t *nonce = hello + LC__HELLO_HEAD;
@@ -43,8 +70,10 @@ bool lc__control_answer(const lc__control_options *o, lc__proof_role role, const
     lc__put_u32(hello, LC__CONTROL_VERSION);
     lc__put_u32(hello + 4, (uint32_t)o->rank);
     lc__put_u32(hello + 8, (uint32_t)o->size);
-    lc__put_u64(hello + 12, (uint64_t)getpid());
-    memcpy(hello + 20, text, strnlen(text, LC__HOST_TEXT - 1));
+    lc__put_u32(hello + 12, (uint32_t)count);
+    lc__put_u64(hello + 16, (uint64_t)getpid());
+    lc__put_u64(hello + 24, o->identity ? o->identity : identity_of_process());
+    (void)gethostname((char *)hello + LC__HELLO_TEXT, LC__HOST_TEXT - 1);
     if (lc__proof_nonce(nonce) >= 0) {
         const lc__proof_ask ask = lc__control_ask(role, challenge->data + 8, hello);
         if (lc__proof_make(o->secret, strlen(o->secret), &ask, nonce + LC__NONCE) >= 0) return true;

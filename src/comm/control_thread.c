@@ -113,12 +113,10 @@ static void take_ready(lc__control *c, const lc__frame *f)
 /* The first word is the coordinator's; this rank then says who it is, and proves it. */
 static bool take_challenge(lc__control *c, const lc__frame *f)
 {
-    char host[LC__HOST_TEXT] = "";
     if (f->n != LC__CHALLENGE_BYTES || c->greeted) return false;
     c->greeted = true;
     memcpy(c->asked, f->data + 8, sizeof c->asked);
-    gethostname(host, sizeof host - 1);
-    return lc__control_answer(&c->options, LC__PROOF_RANK, host, f, c->hello, c->doubt) &&
+    return lc__control_answer(&c->options, LC__PROOF_RANK, 1, f, c->hello, c->doubt) &&
            lc__wire_put(&c->wire, LC__FRAME_HELLO, c->hello, sizeof c->hello, NULL, 0);
 }
 

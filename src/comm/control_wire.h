@@ -20,7 +20,8 @@ enum {
 };
 
 typedef enum lc__frame_kind {
-    LC__FRAME_HELLO = 1, /* rank: u32 version, rank, size, u64 process, host [LC__HOST_TEXT]; its number, its proof */
+    LC__FRAME_HELLO = 1, /* rank: u32 version, rank, size, how many ranks (1), u64 process, identity (control.h), host
+                            [LC__HOST_TEXT]; its number, its proof */
     LC__FRAME_REFUSED,   /* coordinator: why */
     LC__FRAME_WELCOME,   /* coordinator: its proof */
     LC__FRAME_WAITING,   /* coordinator: for whom, and, a line below, who was turned away */
@@ -36,11 +37,12 @@ typedef enum lc__frame_kind {
                             of the oldest call that has not ended: u64 number, u64 number among collectives, a line
                             with its group, a line with the call (history.h); its last calls, a line each */
     LC__FRAME_CHALLENGE, /* coordinator, first of all: u32 version, u32 whether proofs are the secret, its number */
-    LC__FRAME_ENDED,     /* who watches a rank's process: as HELLO, with how it ended in place of the host */
+    LC__FRAME_ENDED,     /* launcher: u32 rank, how its process ended */
     LC__FRAME_REACHED,   /* rank: u64 calls of all ranks begun, u64 done, u32 the other side of a send or receive under
                           * way, or all ones */
     LC__FRAME_LEAVE,     /* rank: it makes no more calls than those it has told, and waits for the others to say so */
     LC__FRAME_TERMS,     /* rank: u32 terms (control.h) on which the run may go on without ranks */
+    LC__FRAME_WATCH,     /* launcher: as HELLO, of the first of the ranks that it starts */
     LC__FRAME_KINDS
 } lc__frame_kind;
 

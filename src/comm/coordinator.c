@@ -56,6 +56,10 @@ static void flush(lc__coordinator *c, double now)
         lc__member *m = &c->members[i];
         if (m->wire.fd >= 0 && !lc__wire_flush(&m->wire)) lc__member_lost(m, now);
     }
+    for (int i = 0; i < c->n_launchers; i++) {
+        lc__wire *w = &c->launchers[i].wire;
+        if (w->fd >= 0 && !lc__wire_flush(w)) lc__wire_release(w);
+    }
 }
 
 static const char *last_calls(const lc__coordinator *c)
@@ -107,11 +111,13 @@ static short interest(const lc__wire *w)
 static void round_of(lc__coordinator *c, double seconds)
 {
     struct pollfd *p = c->polled;
-    int n = 2, strangers = c->n_strangers, size = c->size;
+    int n = 2, strangers = c->n_strangers, launchers = c->n_launchers, size = c->size;
     p[0] = (struct pollfd){.fd = c->wake, .events = POLLIN};
     p[1] = (struct pollfd){.fd = strangers < LC__STRANGERS && !c->full ? c->listener : -1, .events = POLLIN};
     for (int i = 0; i < size; i++)
         p[n++] = (struct pollfd){.fd = c->members[i].wire.fd, .events = interest(&c->members[i].wire)};
+    for (int i = 0; i < launchers; i++)
+        p[n++] = (struct pollfd){.fd = c->launchers[i].wire.fd, .events = interest(&c->launchers[i].wire)};
     for (int i = 0; i < strangers; i++) p[n++] = (struct pollfd){.fd = c->strangers[i].wire.fd, .events = POLLIN};
     pthread_mutex_unlock(&c->lock);
     int some = poll(p, (nfds_t)n, (int)(seconds * 1000) + 1);
@@ -123,8 +129,12 @@ static void round_of(lc__coordinator *c, double seconds)
     for (int i = 0; some > 0 && i < size; i++)
         if (p[2 + i].revents & ~POLLOUT && c->members[i].wire.fd == p[2 + i].fd)
             lc__member_serve(c, &c->members[i], now);
+    for (int i = 0; some > 0 && i < launchers; i++)
+        if (p[2 + size + i].revents & ~POLLOUT && c->launchers[i].wire.fd >= 0)
+            lc__launcher_serve(c, &c->launchers[i], now);
+    lc__launchers_tidy(c);
     for (int i = 0; some > 0 && i < strangers; i++)
-        if (p[2 + size + i].revents) lc__door_serve(c, &c->strangers[i], now);
+        if (p[2 + size + launchers + i].revents) lc__door_serve(c, &c->strangers[i], now);
     lc__door_forget(c, now);
     if (some > 0 && p[1].revents) lc__door_accept(c, now);
 }
@@ -139,6 +149,7 @@ static void leave(lc__coordinator *c)
         if (now - c->members[i].heard > c->times.silence) lc__wire_release(&c->members[i].wire);
     lc__members_tell(c, LC__FRAME_BYE, "");
     for (int i = 0; i < c->n_strangers; i++) lc__wire_release(&c->strangers[i].wire);
+    for (int i = 0; i < c->n_launchers; i++) lc__wire_release(&c->launchers[i].wire);
     c->n_strangers = 0;
     while (open && lc__seconds() < until) {
         struct pollfd *p = c->polled;
@@ -216,6 +227,8 @@ static void let_go(void *self)
         if (c->members[i].wire.fd >= 0) close(c->members[i].wire.fd), c->members[i].wire.fd = -1;
     for (int i = 0; i < c->n_strangers; i++)
         if (c->strangers[i].wire.fd >= 0) close(c->strangers[i].wire.fd), c->strangers[i].wire.fd = -1;
+    for (int i = 0; i < c->n_launchers; i++)
+        if (c->launchers[i].wire.fd >= 0) close(c->launchers[i].wire.fd), c->launchers[i].wire.fd = -1;
     c->alone = true;
 }
 
@@ -227,11 +240,13 @@ static void coordinator_free(lc__coordinator *c)
         free(c->members[i].gift);
     }
     for (int i = 0; i < c->n_strangers; i++) lc__wire_release(&c->strangers[i].wire);
+    for (int i = 0; i < c->n_launchers; i++) lc__wire_release(&c->launchers[i].wire);
     if (c->listener >= 0) close(c->listener);
     if (c->wake >= 0) close(c->wake);
     pthread_mutex_destroy(&c->lock);
     lc__str_free(&c->calls);
     free(c->members);
+    free(c->launchers);
     free(c->polled);
     free(c);
 }
@@ -241,8 +256,9 @@ static lc_status start(lc__coordinator *c, const char *address, int *port)
     char here[64];
     lc__descriptors_allow(c->size);
     c->members = calloc((size_t)c->size, sizeof *c->members);
-    c->polled = calloc(2 + (size_t)c->size + LC__STRANGERS, sizeof *c->polled);
-    if (!c->members || !c->polled)
+    c->launchers = calloc((size_t)c->size, sizeof *c->launchers);
+    c->polled = calloc(2 + 2 * (size_t)c->size + LC__STRANGERS, sizeof *c->polled);
+    if (!c->members || !c->launchers || !c->polled)
         return lc_fail(LC_ERR_MEMORY, "out of memory: coordinating a run of %d ranks", c->size);
     for (int i = 0; i < c->size; i++) {
         c->members[i].wire.fd = -1;

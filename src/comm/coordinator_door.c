@@ -39,15 +39,16 @@ static void all_are_here(lc__coordinator *c, double now)
  * and has proven it, so that they would wait in vain. */
 static void refuse(lc__coordinator *c, lc__wire *w, const lc__frame *hello, double now, bool ends, const char *why)
 {
-    char host[LC__HOST_TEXT];
+    char sender[LC__SENDER_TEXT];
     /* It fits into the socket's buffer. */
     if (lc__wire_put(w, LC__FRAME_REFUSED, NULL, 0, why, strlen(why))) (void)lc__wire_flush(w);
     (void)shutdown(w->fd, SHUT_WR);
-    if (!c->gathering || hello->kind != LC__FRAME_HELLO) return;
-    lc__frame_text(hello->data + 20, LC__HOST_TEXT, host, sizeof host);
+    if (!c->gathering) return;
+    lc__control_sender(hello->data, sender);
+    sender[strcspn(sender, ",")] = 0;
     if (!c->refused[0]) c->word = now;
-    snprintf(c->refused, sizeof c->refused, "a rank %u (host %s) was turned away: %s", lc__get_u32(hello->data + 4),
-             host, why);
+    snprintf(c->refused, sizeof c->refused, "a %s %u (%.63s) was turned away: %.139s",
+             hello->kind == LC__FRAME_WATCH ? "launcher of rank" : "rank", lc__get_u32(hello->data + 4), sender, why);
     if (!ends || c->ending) return;
     snprintf(c->message, sizeof c->message, "%s", c->refused);
     lc__verdict_end(c);
@@ -62,56 +63,85 @@ void lc__door_gather(lc__coordinator *c, double now)
     c->word = now + FIRST_WORD;
 }
 
-/* Whether the connection has become a member's, which has taken it over. */
+/* Whether the others would wait for it in vain: it has not come, and nobody else starts it. */
+static bool is_missed(const lc__coordinator *c, uint32_t rank, uint64_t identity)
+{
+    char unused[8];
+    return rank < (uint32_t)c->size && !c->members[rank].process &&
+           !lc__launcher_forbids(c, (int)rank, identity, unused, sizeof unused);
+}
+
+/* Why what it says does not fit the run; NULL: it does. */
+static const char *misfit(const lc__coordinator *c, const uint8_t *hello, char *text, size_t size)
+{
+    uint32_t rank = lc__get_u32(hello + 4), ranks = lc__get_u32(hello + 8);
+    if (lc__get_u32(hello) != LC__CONTROL_VERSION) return "the run is coordinated by another version of lightc";
+    if (ranks == (uint32_t)c->size && rank < ranks) return NULL;
+    snprintf(text, size, "the run has %d ranks, and this is rank %u of %u; start all with the same numbers", c->size,
+             rank, ranks);
+    return text;
+}
+
+static void become_member(lc__coordinator *c, lc__member *m, const lc__wire *w, const uint8_t *hello, double now)
+{
+    free(m->gift);
+    *m = (lc__member){.state = m->state == LC__LOST ? LC__LOST
+                                                    : LC__HERE, /* an ended run has lost those that come too late */
+                      .waiting = true,
+                      .wire = *w,
+                      .process = lc__get_u64(hello + 16),
+                      .identity = lc__get_u64(hello + 24),
+                      .heard = now,
+                      .peer = -1,
+                      .step = -1};
+    m->wire.limit = LC__MEETING_BYTES + 64;
+    lc__frame_text(hello + LC__HELLO_TEXT, LC__HOST_TEXT, m->host, sizeof m->host);
+    if (!c->gathering) lc__door_gather(c, now);
+}
+
+/* Whether the connection has become a member's or a launcher's, which has taken it over. */
 static bool admit(lc__coordinator *c, lc__stranger *s, const lc__frame *f, double now)
 {
-    char why[256];
+    char text[512];
     uint8_t mine[LC__PROOF];
+    const char *why;
     lc__wire *w = &s->wire;
-    bool watches = f->kind == LC__FRAME_ENDED;
-    if ((f->kind != LC__FRAME_HELLO && !watches) || f->n != LC__HELLO_BYTES) return false;
-    const lc__proof_ask its = lc__control_ask(watches ? LC__PROOF_WATCHER : LC__PROOF_RANK, s->asked, f->data),
+    bool launches = f->kind == LC__FRAME_WATCH;
+    if ((f->kind != LC__FRAME_HELLO && !launches) || f->n != LC__HELLO_BYTES) return false;
+    const lc__proof_ask its = lc__control_ask(launches ? LC__PROOF_WATCHER : LC__PROOF_RANK, s->asked, f->data),
                         ours = lc__control_ask(LC__PROOF_COORDINATOR, s->asked, f->data);
     if (!lc__proof_is(c->secret, strlen(c->secret), &its, f->data + LC__HELLO_HEAD + LC__NONCE)) {
         refuse(c, w, f, now, false, "its secret is that of another run");
         return false;
     }
     if (lc__proof_make(c->secret, strlen(c->secret), &ours, mine) < 0) return false;
-    uint32_t rank = lc__get_u32(f->data + 4), size = lc__get_u32(f->data + 8);
-    if (lc__get_u32(f->data) != LC__CONTROL_VERSION) {
-        refuse(c, w, f, now, true, "the run is coordinated by another version of lightc");
+    uint32_t rank = lc__get_u32(f->data + 4);
+    uint64_t identity = lc__get_u64(f->data + 24);
+    if ((why = misfit(c, f->data, text, sizeof text)) != NULL) {
+        refuse(c, w, f, now, is_missed(c, rank, identity), why);
         return false;
     }
-    if (size != (uint32_t)c->size || rank >= size) {
-        snprintf(why, sizeof why, "the run has %d ranks, and this is rank %u of %u; start all with the same numbers",
-                 c->size, rank, size);
-        refuse(c, w, f, now, true, why);
-        return false;
+    if (launches) {
+        if (!lc__launcher_add(c, w, f->data, text, sizeof text)) {
+            refuse(c, w, f, now, false, text);
+            return false;
+        }
+        if (!lc__wire_put(&c->launchers[c->n_launchers - 1].wire, LC__FRAME_WELCOME, NULL, 0, mine, sizeof mine))
+            lc__wire_release(&c->launchers[c->n_launchers - 1].wire);
+        return true;
     }
     lc__member *m = &c->members[rank];
-    if (watches) { /* there is no more to say */
-        lc__frame_text(f->data + 20, LC__HOST_TEXT, why, sizeof why);
-        lc__member_ended(m, why, now);
-        return false;
-    }
-    if (m->process && m->state != LC__LEFT) {
-        snprintf(why, sizeof why, "rank %u has come before (host %s, process %llu)", rank, m->host,
+    if (m->process && (m->state != LC__LEFT || m->identity != identity)) {
+        snprintf(text, sizeof text, "rank %u has come before (host %s, process %llu)", rank, m->host,
                  (unsigned long long)m->process);
-        refuse(c, w, f, now, false, why);
+        refuse(c, w, f, now, false, text);
         return false;
     }
-    free(m->gift);
-    *m = (lc__member){.state = m->state == LC__LOST ? LC__LOST
-                                                    : LC__HERE, /* an ended run has lost those that come too late */
-                      .waiting = true,
-                      .wire = *w,
-                      .process = lc__get_u64(f->data + 12),
-                      .heard = now,
-                      .peer = -1,
-                      .step = -1};
-    m->wire.limit = LC__MEETING_BYTES + 64;
-    lc__frame_text(f->data + 20, LC__HOST_TEXT, m->host, sizeof m->host);
-    if (!c->gathering) lc__door_gather(c, now);
+    if (lc__launcher_forbids(c, (int)rank, identity, text, sizeof text)) {
+        refuse(c, w, f, now, false, text);
+        return false;
+    }
+    become_member(c, m, w, f->data, now);
     lc__member_tell(m, LC__FRAME_WELCOME, NULL, 0, mine, sizeof mine);
     if (c->ended)
         lc__member_tell_text(m, LC__FRAME_END, c->message);

@@ -3,11 +3,13 @@
  *
  *   coordinator.c          its thread, which goes in rounds, and what its process calls
  *   coordinator_door.c     strangers, and how they become members
+ *   coordinator_watch.c    launchers, and the ranks that are theirs
  *   coordinator_members.c  what members say, and what they are told
  *   coordinator_verdict.c  whether the run has ended, and of what
  *   coordinator_calls.c    what everybody did last; calls that do not fit, and ranks that wait for each other
  *
- * Whoever connects stands at the *door*, a stranger until it has proven to know the secret; then it is a *member*. The
+ * A connection stands at the *door*, a stranger's until it has proven to know the secret; then it is a *member*'s, or a
+ * *launcher*'s. Each has an identity: a rank is that of the process, or of its launcher's, that came first. The
  * *verdict* is why the run ends. Members whose processes have ended are *buried*: lost, once their last words are in.
  *
  * All of it is called with the coordinator's lock. */
@@ -32,7 +34,7 @@ typedef struct lc__member {
     bool blamed;  /* the run has ended because of it */
     lc__wire wire;
     char host[LC__HOST_TEXT];
-    uint64_t process;
+    uint64_t process, identity;
     double heard;             /* when anything came */
     double since;             /* LOST, FAILED: when that was seen */
     char cause[LC__END_TEXT]; /* FAILED: in the rank's words */
@@ -71,6 +73,15 @@ typedef struct lc__stranger {
     double since;
 } lc__stranger;
 
+/* Who starts the ranks [first, first + count). */
+typedef struct lc__launcher {
+    lc__wire wire; /* fd is -1 of the process that the coordinator is in */
+    bool here;
+    uint64_t identity;
+    int first, count;
+    char sender[LC__SENDER_TEXT];
+} lc__launcher;
+
 struct lc__coordinator {
     int listener, wake, size;
     char secret[65];
@@ -82,6 +93,8 @@ struct lc__coordinator {
     lc__member *members;  /* [size] */
     lc__stranger strangers[LC__STRANGERS];
     int n_strangers;
+    lc__launcher *launchers; /* [size] */
+    int n_launchers;
     bool gathering;     /* ranks wait for others that have not come, or not come back */
     bool ending, ended; /* `message` says why; ending: ranks are asked what they did last, and nobody is told yet */
     bool stopping;
@@ -100,7 +113,7 @@ struct lc__coordinator {
     void (*on_end)(void *ctx, const char *message, const char *calls);
     void *ctx;
     bool unshown;          /* on_end is still to be called, and rank 0 to be told */
-    struct pollfd *polled; /* [2 + size + LC__STRANGERS] */
+    struct pollfd *polled; /* [2 + 2 * size + LC__STRANGERS] */
 };
 
 /* ---- coordinator_members.c ---- */
@@ -123,6 +136,17 @@ void lc__door_serve(lc__coordinator *c, lc__stranger *s, double now);
 void lc__door_forget(lc__coordinator *c, double now);
 /* From now on all ranks are waited for. */
 void lc__door_gather(lc__coordinator *c, double now);
+
+/* ---- coordinator_watch.c ---- */
+
+/* Whether a rank that comes with this identity is turned away because another launcher starts it; then why. */
+bool lc__launcher_forbids(const lc__coordinator *c, int rank, uint64_t identity, char *why, size_t size);
+/* A launcher with this answer takes the connection over; false: it is turned away, and why. */
+bool lc__launcher_add(lc__coordinator *c, lc__wire *w, const uint8_t hello[LC__HELLO_BYTES], char *why, size_t size);
+/* Takes what has come. */
+void lc__launcher_serve(lc__coordinator *c, lc__launcher *l, double now);
+/* Forgets those that are gone. */
+void lc__launchers_tidy(lc__coordinator *c);
 
 /* ---- coordinator_verdict.c ---- */
 

@@ -17,7 +17,7 @@ typedef enum lc__proof_role {
     LC__PROOF_CALLER,      /* of two ranks, the one that connects */
     LC__PROOF_LISTENER,
     LC__PROOF_GROUP,  /* no answer: the key of a group */
-    LC__PROOF_WATCHER /* of the control channel: who watches a rank's process */
+    LC__PROOF_WATCHER /* of the control channel: a launcher, which watches the processes of ranks */
 } lc__proof_role;
 
 typedef struct lc__proof_ask {

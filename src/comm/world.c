@@ -226,6 +226,7 @@ static lc_status meet(lc__world *w, const lc__world_options *o)
                              .address = everywhere ? "127.0.0.1" : w->address, /* no host reaches itself by a router */
                              .port = w->port,
                              .secret = w->secret,
+                             .identity = w->identity,
                              .times = o->times,
                              .launcher = watched_launcher(w),
                              .told = w->told || !w->hosted,
@@ -507,10 +508,14 @@ static void tell_unmet(const char *why)
 {
     lc__world w;
     if (lc__world_find(&w) < 0 || w.size == 1 || !w.hosted) return;
-    lc__control_last_words(
-        &(lc__control_options){
-            .rank = w.rank, .size = w.size, .address = w.address, .port = w.port, .secret = w.secret, .told = w.told},
-        why);
+    lc__control_last_words(&(lc__control_options){.rank = w.rank,
+                                                  .size = w.size,
+                                                  .address = w.address,
+                                                  .port = w.port,
+                                                  .secret = w.secret,
+                                                  .identity = w.identity,
+                                                  .told = w.told},
+                           why);
 }
 
 /* With this process it would be gone before all are told. */

@@ -28,6 +28,7 @@ typedef struct lc__world {
     char address[256];          /* of the coordinator */
     int port;
     char secret[65];
+    uint64_t identity;      /* of its launcher (LIGHTC_RUN), if lightc has launched it; 0: its own */
     bool guessable;         /* others can work the secret out */
     int threads;            /* of its share of the cores; 0: what it may use is its own, or others have shared it out */
     char local_address[64]; /* of this host, for the other ranks */

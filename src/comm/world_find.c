@@ -302,6 +302,7 @@ lc_status lc__world_find(lc__world *w)
                        "%s is set, but not all of MASTER_ADDR, MASTER_PORT and LIGHTC_SECRET: lightc's launcher "
                        "sets all of them; to start ranks by hand set RANK and WORLD_SIZE instead",
                        variable("LIGHTC_RANK") ? "LIGHTC_RANK" : "LIGHTC_COORDINATED");
+    if (w->hosted && variable("LIGHTC_RUN")) w->identity = strtoull(variable("LIGHTC_RUN"), NULL, 16);
     job_text(job, sizeof job);
     LC_TRY(find_address(w));
     LC_TRY(find_port(w, job));

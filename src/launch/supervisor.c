@@ -238,12 +238,7 @@ static void tell_node_0(const supervisor *s, const child *c)
 {
     char how[128];
     lc__process_status(c->status, how, sizeof how);
-    lc__control_rank_ended(&(lc__control_options){.rank = c->place.rank,
-                                                  .size = c->place.size,
-                                                  .address = s->plan->address,
-                                                  .port = s->port,
-                                                  .secret = s->key},
-                           how);
+    lc__watch_tell(s->watch, c->place.rank, how);
 }
 
 static void reap(supervisor *s)
@@ -397,6 +392,12 @@ static int signal_of_a_rank(const supervisor *s)
     return alike ? signal_number : 0;
 }
 
+/* The name of the ranks of this launcher, by which they are known from those of another. */
+static uint64_t identity(const supervisor *s)
+{
+    return strtoull(s->run, NULL, 16);
+}
+
 /* One life of all the ranks. */
 static lc_status run_once(supervisor *s, int *exit_status)
 {
@@ -412,6 +413,7 @@ static lc_status run_once(supervisor *s, int *exit_status)
                                           &s->everywhere, &s->coordinator);
         if (status < 0) return lc_fail_context(status, "node 0 cannot coordinate the run");
         if (s->everywhere) lc__show_line(2, LC__EVERYWHERE, p->address);
+        lc__coordinator_claim(s->coordinator, 0, p->hosts ? s->size : s->n, identity(s));
     }
     for (int i = 0; i < s->n && status >= 0; i++) status = start(s, i);
     if (status < 0) {
@@ -440,15 +442,21 @@ static lc_status run_once(supervisor *s, int *exit_status)
 
 /* Of a node whose ranks come to another one, nobody would see whom they wait for: what they print is kept. Ctrl-C ends
  * it as any program. */
-static lc_status await_node_0(const supervisor *s)
+static lc_status await_node_0(supervisor *s)
 {
     char who[32];
+    const lc__place *first = &s->children[0].place;
     if (s->plan->node <= 0) return LC_OK;
     snprintf(who, sizeof who, "node %d", s->plan->node);
-    return lc__control_knock(
-        &(lc__control_options){
-            .address = s->plan->address, .port = s->plan->port, .times = s->plan->times, .say = lc__say},
-        who);
+    return lc__watch_open(&(lc__control_options){.rank = first->rank,
+                                                 .size = s->size,
+                                                 .address = s->plan->address,
+                                                 .port = s->plan->port,
+                                                 .secret = s->key,
+                                                 .identity = identity(s),
+                                                 .times = s->plan->times,
+                                                 .say = lc__say},
+                          who, s->n, &s->watch);
 }
 
 /* A pipe or a connection that got the number of a closed one would be sent what is printed, here and in ranks. Writing
@@ -505,6 +513,7 @@ done:
     sigaction(SIGCHLD, &inherited, NULL);
     if (plan->hosts) prctl(PR_SET_CHILD_SUBREAPER, was_reaper);
     lc__signal_fd_close(&s.signals);
+    lc__watch_close(s.watch);
     for (int i = 0; s.children && i < s.n; i++)
         if (s.children[i].output >= 0) close(s.children[i].output);
     for (int i = 0; s.kept && i < s.began; i++)

@@ -40,7 +40,8 @@ typedef struct supervisor {
     char run[17];       /* its name in checkpoints */
     char restarted[64]; /* when the run began; "": this is its first life */
     lc__coordinator *coordinator;
-    lc__str calls; /* the last ones of each rank, of a run that has failed */
+    lc__watch *watch; /* of a node that is not the coordinator's: where that hears of its ranks */
+    lc__str calls;    /* the last ones of each rank, of a run that has failed */
     int port;
     bool everywhere;    /* it listens on every interface, as it does not have the address that others know it by */
     int exec_error;     /* of the program; 0: none */
