@@ -10,6 +10,8 @@
 void lc__descriptors_allow(int more);
 /* Whether there was none left: EMFILE, ENFILE. */
 bool lc__descriptors_lacked(int error);
+/* About how many more this process may open. */
+long long lc__descriptors_left(void);
 /* What `ulimit -n` says; -1: no limit. */
 long long lc__descriptors_limit(void);
 

@@ -156,11 +156,12 @@ static lc__control *control_new(void)
 }
 
 /* Whether whom it reached was about to leave: the coordinator of the run's last trainer, where this rank is the first
- * to begin with the next one. The new one comes to the same place. */
+ * to begin with the next one. The new one comes to the same place. Or it had too many strangers, and took this rank,
+ * which was slow, for one. */
 static bool was_leaving(const lc__control *c, int tries)
 {
     return c->started && c->over && !c->ended && !c->ready && !c->refused[0] && !c->doubt[0] &&
-           (c->welcome || tries < TRIES);
+           (c->welcome || c->greeted || tries < TRIES);
 }
 
 lc_status lc__control_open(const lc__control_options *o, lc__control **out)

@@ -9,7 +9,6 @@
 #define _GNU_SOURCE /* pthread_timedjoin_np */
 #include "comm/coordinator_internal.h"
 #include "comm/socket.h"
-#include "base/descriptors.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -107,15 +106,19 @@ static short interest(const lc__wire *w)
     return (short)(POLLIN | (lc__wire_pending(w) ? POLLOUT : 0));
 }
 
-/* One round: waits at most `seconds`. Called and left with the lock, which is free while it waits. */
+/* One round: waits at most `seconds`. Called and left with the lock, which is free while it waits. Only this thread
+ * opens and closes connections. What is polled is there: poll takes no more than there may be descriptors. */
 static void round_of(lc__coordinator *c, double seconds)
 {
     struct pollfd *p = c->polled;
-    int n = 2, strangers = c->n_strangers, launchers = c->n_launchers, size = c->size;
+    int n = 2, strangers = c->n_strangers, launchers = c->n_launchers;
+    double shut = c->shut - lc__seconds();
+    if (shut > 0 && shut < seconds) seconds = shut;
     p[0] = (struct pollfd){.fd = c->wake, .events = POLLIN};
-    p[1] = (struct pollfd){.fd = strangers < LC__STRANGERS && !c->full ? c->listener : -1, .events = POLLIN};
-    for (int i = 0; i < size; i++)
-        p[n++] = (struct pollfd){.fd = c->members[i].wire.fd, .events = interest(&c->members[i].wire)};
+    p[1] = (struct pollfd){.fd = shut > 0 || c->full ? -1 : c->listener, .events = POLLIN};
+    for (int i = 0; i < c->size; i++)
+        if (c->members[i].wire.fd >= 0)
+            p[n++] = (struct pollfd){.fd = c->members[i].wire.fd, .events = interest(&c->members[i].wire)};
     for (int i = 0; i < launchers; i++)
         p[n++] = (struct pollfd){.fd = c->launchers[i].wire.fd, .events = interest(&c->launchers[i].wire)};
     for (int i = 0; i < strangers; i++) p[n++] = (struct pollfd){.fd = c->strangers[i].wire.fd, .events = POLLIN};
@@ -126,15 +129,14 @@ static void round_of(lc__coordinator *c, double seconds)
     double now = lc__seconds();
     uint64_t rung;
     if (some > 0 && p[0].revents) (void)!read(c->wake, &rung, sizeof rung);
-    for (int i = 0; some > 0 && i < size; i++)
-        if (p[2 + i].revents & ~POLLOUT && c->members[i].wire.fd == p[2 + i].fd)
-            lc__member_serve(c, &c->members[i], now);
-    for (int i = 0; some > 0 && i < launchers; i++)
-        if (p[2 + size + i].revents & ~POLLOUT && c->launchers[i].wire.fd >= 0)
-            lc__launcher_serve(c, &c->launchers[i], now);
+    const struct pollfd *at = p + 2;
+    for (int i = 0; some > 0 && i < c->size; i++)
+        if (c->members[i].wire.fd >= 0 && at++->revents & ~POLLOUT) lc__member_serve(c, &c->members[i], now);
+    for (int i = 0; some > 0 && i < launchers; i++, at++)
+        if (at->revents & ~POLLOUT && c->launchers[i].wire.fd >= 0) lc__launcher_serve(c, &c->launchers[i], now);
     lc__launchers_tidy(c);
-    for (int i = 0; some > 0 && i < strangers; i++)
-        if (p[2 + size + launchers + i].revents) lc__door_serve(c, &c->strangers[i], now);
+    for (int i = 0; some > 0 && i < strangers; i++, at++)
+        if (at->revents) lc__door_serve(c, &c->strangers[i], now);
     lc__door_forget(c, now);
     if (some > 0 && p[1].revents) lc__door_accept(c, now);
 }
@@ -247,6 +249,7 @@ static void coordinator_free(lc__coordinator *c)
     lc__str_free(&c->calls);
     free(c->members);
     free(c->launchers);
+    free(c->strangers);
     free(c->polled);
     free(c);
 }
@@ -254,11 +257,12 @@ static void coordinator_free(lc__coordinator *c)
 static lc_status start(lc__coordinator *c, const char *address, int *port)
 {
     char here[64];
-    lc__descriptors_allow(c->size);
+    c->most_strangers = lc__guests_most(c->size);
     c->members = calloc((size_t)c->size, sizeof *c->members);
     c->launchers = calloc((size_t)c->size, sizeof *c->launchers);
-    c->polled = calloc(2 + 2 * (size_t)c->size + LC__STRANGERS, sizeof *c->polled);
-    if (!c->members || !c->launchers || !c->polled)
+    c->strangers = calloc((size_t)c->most_strangers, sizeof *c->strangers);
+    c->polled = calloc(2 + 2 * (size_t)c->size + (size_t)c->most_strangers, sizeof *c->polled);
+    if (!c->members || !c->launchers || !c->strangers || !c->polled)
         return lc_fail(LC_ERR_MEMORY, "out of memory: coordinating a run of %d ranks", c->size);
     for (int i = 0; i < c->size; i++) {
         c->members[i].wire.fd = -1;

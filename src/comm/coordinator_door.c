@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The door: a connection is a stranger's until it has proven that it knows the secret, as proof.h says. It may send one
- * small message within a few seconds, and learns nothing but a random number. */
+ * small message within a few seconds, and learns nothing but a random number. However many there are, they keep nobody
+ * waiting who can prove at once (guests.h). */
 #include "comm/coordinator_internal.h"
 #include "comm/socket.h"
 #include "base/descriptors.h"
@@ -12,8 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define STRANGER_TIME 5.0 /* seconds */
-#define FIRST_WORD    2.0 /* seconds until those who wait are told for whom */
+#define FIRST_WORD 2.0 /* seconds until those who wait are told for whom */
 
 static void all_are_here(lc__coordinator *c, double now)
 {
@@ -157,7 +157,7 @@ void lc__door_serve(lc__coordinator *c, lc__stranger *s, double now)
     int got = lc__wire_next(&s->wire, &f);
     if (got > 0 && admit(c, s, &f, now))
         s->wire = (lc__wire){.fd = -1};
-    else if (got || !open || now - s->since > STRANGER_TIME)
+    else if (got || !open || now - s->guest.since > LC__GUEST_TIME)
         lc__wire_release(&s->wire);
 }
 
@@ -182,15 +182,28 @@ static void note_full(lc__coordinator *c)
              lc__descriptors_limit());
 }
 
+/* For the next one. False: not yet. */
+static bool put_one_out(lc__coordinator *c, double now)
+{
+    int i = lc__guest_to_leave(c->strangers, sizeof *c->strangers, c->n_strangers, now, &c->shut);
+    if (i < 0) return false;
+    lc__wire_release(&c->strangers[i].wire);
+    c->strangers[i] = c->strangers[--c->n_strangers];
+    return true;
+}
+
 void lc__door_accept(lc__coordinator *c, double now)
 {
-    for (int fd; c->n_strangers < LC__STRANGERS;) {
-        errno = 0;
-        fd = lc__socket_accept(c->listener);
-        if (fd < 0 && lc__descriptors_lacked(errno)) note_full(c);
+    for (int i = 0; i < c->most_strangers; i++) { /* members are not to wait for more */
+        lc__guest guest;
+        if (c->n_strangers == c->most_strangers && !put_one_out(c, now)) return;
+        int fd = lc__guest_accept(c->listener, now, &guest);
+        bool lacked = fd < 0 && lc__descriptors_lacked(errno);
+        if (lacked && !c->n_strangers) note_full(c);
+        if (lacked && c->n_strangers && put_one_out(c, now)) continue;
         if (fd < 0) return;
         lc__stranger *s = &c->strangers[c->n_strangers++];
-        s->since = now;
+        s->guest = guest;
         lc__wire_init(&s->wire, fd, LC__HELLO_BYTES);
         if (!challenge(s)) lc__wire_release(&s->wire);
     }
@@ -200,7 +213,7 @@ void lc__door_forget(lc__coordinator *c, double now)
 {
     int n = 0;
     for (int i = 0; i < c->n_strangers; i++) {
-        if (now - c->strangers[i].since > STRANGER_TIME) lc__wire_release(&c->strangers[i].wire);
+        if (now - c->strangers[i].guest.since > LC__GUEST_TIME) lc__wire_release(&c->strangers[i].wire);
         if (c->strangers[i].wire.fd >= 0) c->strangers[n++] = c->strangers[i];
     }
     c->n_strangers = n;

@@ -17,14 +17,13 @@
 #define LC_COMM_COORDINATOR_INTERNAL_H
 
 #include "comm/control_internal.h"
+#include "comm/guests.h"
 #include "base/at_fork.h"
 #include "base/str.h"
 
 #include <poll.h>
 
 #define LC__EXPLAIN 0.1 /* seconds for the last words of a process that has ended to arrive */
-
-enum { LC__STRANGERS = 64 };
 
 typedef enum lc__member_state { LC__ABSENT, LC__HERE, LC__LOST, LC__FAILED, LC__LEFT } lc__member_state;
 
@@ -68,9 +67,9 @@ typedef struct lc__member {
 } lc__member;
 
 typedef struct lc__stranger {
+    lc__guest guest;
     lc__wire wire;
     uint8_t asked[LC__NONCE]; /* the number that it was sent */
-    double since;
 } lc__stranger;
 
 /* Who starts the ranks [first, first + count). */
@@ -88,11 +87,12 @@ struct lc__coordinator {
     lc__control_times times;
     pthread_t thread;
     lc__at_fork forked;
-    bool alone;           /* in a child of the process that it belongs to: there is no thread */
-    pthread_mutex_t lock; /* of everything below */
-    lc__member *members;  /* [size] */
-    lc__stranger strangers[LC__STRANGERS];
-    int n_strangers;
+    bool alone;              /* in a child of the process that it belongs to: there is no thread */
+    pthread_mutex_t lock;    /* of everything below */
+    lc__member *members;     /* [size] */
+    lc__stranger *strangers; /* [most_strangers] */
+    int n_strangers, most_strangers;
+    double shut;             /* until when nobody is accepted, as no stranger has had its time */
     lc__launcher *launchers; /* [size] */
     int n_launchers;
     bool gathering;     /* ranks wait for others that have not come, or not come back */
@@ -113,7 +113,7 @@ struct lc__coordinator {
     void (*on_end)(void *ctx, const char *message, const char *calls);
     void *ctx;
     bool unshown;          /* on_end is still to be called, and rank 0 to be told */
-    struct pollfd *polled; /* [2 + 2 * size + LC__STRANGERS] */
+    struct pollfd *polled; /* [2 + 2 * size + most_strangers] */
 };
 
 /* ---- coordinator_members.c ---- */

@@ -14,8 +14,10 @@ double lc__seconds(void);
  * one, which is then stored). LC_ERR_STATE: somebody else has the port; LC_ERR_CONFIG: the address is not this host's.
  */
 lc_status lc__socket_listen(const char *address, int *port, int *out) LC_MUST_USE;
-/* One that has come, or -1. */
+/* One that has come, or -1 with errno. */
 int lc__socket_accept(int listener);
+struct sockaddr_storage;
+int lc__socket_accept_from(int listener, struct sockaddr_storage *from);
 /* Waits until connected, at most until `deadline` (lc__seconds). */
 lc_status lc__socket_connect(const char *address, int port, double deadline, int *out) LC_MUST_USE;
 /* The same, as long as `check` has no error: it is asked several times a second, and its error is returned. */

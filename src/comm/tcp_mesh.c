@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include "comm/tcp_mesh.h"
 #include "comm/control_wire.h"
+#include "comm/guests.h"
 #include "comm/proof.h"
 #include "comm/socket.h"
 #include "base/descriptors.h"
@@ -21,17 +22,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define CONNECT_TIME  30.0 /* seconds */
-#define STRANGER_TIME 5.0  /* seconds for a caller to prove what it has to */
-#define CHECK_TIME    0.2  /* seconds, until it is asked again whether it is of use to wait */
-enum { CALLERS = 256, WHO = 8, ANSWER = WHO + LC__NONCE + LC__PROOF };
+#define CONNECT_TIME 30.0 /* seconds */
+#define CHECK_TIME   0.2  /* seconds, until it is asked again whether it is of use to wait */
+enum { TRIES = 8, WHO = 8, ANSWER = WHO + LC__NONCE + LC__PROOF };
 
 /* A connection that is not proven yet, from either side. */
 typedef struct call {
+    lc__guest guest; /* who has called, if it was not this rank */
     int fd;
     bool ours; /* this rank calls */
-    int rank, stream;
-    double since;
+    int rank, stream, tries;
     uint8_t asked[LC__NONCE], answer[ANSWER], got[ANSWER];
     size_t n, want; /* bytes of `got` that have come, and are to come */
     bool answered;
@@ -46,8 +46,9 @@ typedef struct mesh {
     double until;
     uint8_t key[LC__PROOF];
     size_t key_bytes;
-    call *calls; /* ours, then those of others: at most CALLERS */
-    int n_calls;
+    call *calls; /* ours, and those of others, at most `callers` of these */
+    int n_calls, callers;
+    double shut; /* until when nobody is accepted, as no caller has had its time */
     struct pollfd *polled;
 } mesh;
 
@@ -132,13 +133,34 @@ static lc_status hear_rank(mesh *m, call *c)
     return LC_OK;
 }
 
+static lc_status connect_call(const mesh *m, call *c)
+{
+    const lc__tcp_card *to = &m->cards[c->rank];
+    char local[64];
+    LC_TRY(lc__socket_connect_while(m->meeting->check, m->meeting->ctx, to->address, to->port, m->until, &c->fd));
+    lc__socket_local(c->fd, local, sizeof local);
+    if (!lc__proof_reveals() || lc__socket_is_loopback(local)) return LC_OK;
+    return lc_fail(LC_ERR_UNSUPPORTED, "rank %d would have to send the group's secret to %s, because %s", m->rank,
+                   to->address, lc__proof_why_not());
+}
+
+/* A rank that has hung up has given up, and listens no more; or it had too many callers, and took this one, which was
+ * slow, for a stranger. */
+static lc_status call_again(const mesh *m, call *c)
+{
+    const lc__tcp_card *to = &m->cards[c->rank];
+    hang_up(c);
+    *c = (call){.fd = -1, .ours = true, .rank = c->rank, .stream = c->stream, .want = LC__NONCE, .tries = c->tries + 1};
+    if (m->meeting->check) LC_TRY(m->meeting->check(m->meeting->ctx));
+    if (c->tries < TRIES && connect_call(m, c) >= 0) return LC_OK;
+    return lc_fail(LC_ERR_PEER, "rank %d at %s, port %d, hung up on rank %d", c->rank, to->address, to->port, m->rank);
+}
+
 /* Takes what has come. */
 static lc_status hear(mesh *m, call *c)
 {
     ssize_t k = lc__socket_recv(c->fd, c->got + c->n, c->want - c->n);
-    if (k < 0 && c->ours)
-        return lc_fail(LC_ERR_PEER, "rank %d at %s, port %d, hung up on rank %d", c->rank, m->cards[c->rank].address,
-                       m->cards[c->rank].port, m->rank);
+    if (k < 0 && c->ours) return call_again(m, c);
     if (k < 0)
         hang_up(c);
     else if ((c->n += (size_t)k) < c->want)
@@ -154,33 +176,53 @@ static lc_status hear(mesh *m, call *c)
 
 static lc_status call_rank(mesh *m, int rank, int stream)
 {
-    const lc__tcp_card *to = &m->cards[rank];
     call *c = &m->calls[m->n_calls++];
     *c = (call){.fd = -1, .ours = true, .rank = rank, .stream = stream, .want = LC__NONCE};
-    char local[64];
-    LC_TRY(lc__socket_connect_while(m->meeting->check, m->meeting->ctx, to->address, to->port, m->until, &c->fd));
-    lc__socket_local(c->fd, local, sizeof local);
-    if (!lc__proof_reveals() || lc__socket_is_loopback(local)) return LC_OK;
-    return lc_fail(LC_ERR_UNSUPPORTED, "rank %d would have to send the group's secret to %s, because %s", m->rank,
-                   to->address, lc__proof_why_not());
+    return connect_call(m, c);
 }
 
-static lc_status accept_callers(mesh *m, int most, double now)
+static int count_callers(const mesh *m)
 {
-    int fd = -1;
-    errno = 0;
-    while (m->n_calls < most && (fd = lc__socket_accept(m->listener)) >= 0) {
+    int n = 0;
+    for (int i = 0; i < m->n_calls; i++) n += !m->calls[i].ours;
+    return n;
+}
+
+/* For the next one. False: not yet. */
+static bool put_one_out(mesh *m, double now)
+{
+    int i = lc__guest_to_leave(m->calls, sizeof *m->calls, m->n_calls, now, &m->shut);
+    if (i < 0) return false;
+    hang_up(&m->calls[i]);
+    m->calls[i] = m->calls[--m->n_calls];
+    return true;
+}
+
+static lc_status accept_callers(mesh *m, double now)
+{
+    int callers = count_callers(m);
+    for (int i = 0; i < m->callers && now >= m->shut; i++) {
+        lc__guest guest;
+        if (callers == m->callers && !put_one_out(m, now)) return LC_OK;
+        if (callers == m->callers) callers--;
+        int fd = lc__guest_accept(m->listener, now, &guest);
+        if (fd < 0 && !lc__descriptors_lacked(errno)) return LC_OK;
+        if (fd < 0 && !callers)
+            return lc_fail(LC_ERR_IO,
+                           "no file descriptors are left for the connections of %d ranks (ulimit -n is %lld; each "
+                           "rank needs %d for each other one, and some more)",
+                           m->size, lc__descriptors_limit(), m->streams);
+        if (fd < 0) {
+            if (!put_one_out(m, now)) return LC_OK;
+            callers--;
+            continue;
+        }
         call *c = &m->calls[m->n_calls++];
-        *c = (call){.fd = fd, .since = now, .want = ANSWER};
+        *c = (call){.guest = guest, .fd = fd, .want = ANSWER};
         if (lc__proof_nonce(c->asked) < 0 || !send_all(c, c->asked, sizeof c->asked)) hang_up(c);
-        errno = 0;
+        callers++;
     }
-    if (fd >= 0 || !lc__descriptors_lacked(errno)) return LC_OK;
-    return lc_fail(
-        LC_ERR_IO,
-        "no file descriptors are left for the connections of %d ranks (ulimit -n is %lld; each rank needs %d "
-        "for each other one, and some more)",
-        m->size, lc__descriptors_limit(), m->streams);
+    return LC_OK;
 }
 
 /* A rank whose connection is not there, or -1. */
@@ -197,7 +239,7 @@ static void tidy(mesh *m, double now)
     int kept = 0;
     for (int i = 0; i < m->n_calls; i++) {
         call *c = &m->calls[i];
-        if (!c->ours && now - c->since > STRANGER_TIME) hang_up(c);
+        if (!c->ours && now - c->guest.since > LC__GUEST_TIME) hang_up(c);
         if (c->fd >= 0) m->calls[kept++] = *c;
     }
     m->n_calls = kept;
@@ -226,10 +268,11 @@ static void hang_up_on_all(mesh *m)
 
 static lc_status connect_all(mesh *m)
 {
-    int rank, most = m->rank * m->streams + CALLERS;
     double checked = lc__seconds();
     m->until = lc__seconds() + CONNECT_TIME;
     lc__descriptors_allow(m->size * m->streams);
+    m->callers = lc__guests_most((m->size - m->rank) * m->streams);
+    int rank, most = m->rank * m->streams + m->callers;
     m->calls = calloc((size_t)most, sizeof *m->calls);
     m->polled = calloc((size_t)most + 1, sizeof *m->polled);
     if (!m->calls || !m->polled) return lc_fail(LC_ERR_MEMORY, "out of memory: connections of %d ranks", m->size);
@@ -240,10 +283,12 @@ static lc_status connect_all(mesh *m)
         if (left <= 0)
             return lc_fail(LC_ERR_PEER, "rank %d and rank %d at %s, port %d, did not come together within %g s", rank,
                            m->rank, m->cards[m->rank].address, m->cards[m->rank].port, CONNECT_TIME);
-        m->polled[0] = (struct pollfd){.fd = m->n_calls < most ? m->listener : -1, .events = POLLIN};
+        double shut = m->shut - now, wait = left < CHECK_TIME ? left : CHECK_TIME;
+        if (shut > 0 && shut < wait) wait = shut;
+        m->polled[0] = (struct pollfd){.fd = shut > 0 ? -1 : m->listener, .events = POLLIN};
         int n = m->n_calls;
         for (int i = 0; i < n; i++) m->polled[1 + i] = (struct pollfd){.fd = m->calls[i].fd, .events = POLLIN};
-        int some = poll(m->polled, 1 + (nfds_t)n, (int)((left < CHECK_TIME ? left : CHECK_TIME) * 1000) + 1);
+        int some = poll(m->polled, 1 + (nfds_t)n, (int)(wait * 1000) + 1);
         for (int i = 0; i < n && some > 0; i++)
             if (m->polled[1 + i].revents) LC_TRY(hear(m, &m->calls[i]));
         if (now - checked >= CHECK_TIME) {
@@ -251,7 +296,7 @@ static lc_status connect_all(mesh *m)
             checked = now;
         }
         tidy(m, now);
-        LC_TRY(accept_callers(m, most, now));
+        LC_TRY(accept_callers(m, lc__seconds()));
     }
     return LC_OK;
 }

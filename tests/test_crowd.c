@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Crowds of silent connections at the coordinator of a run while it starts: those who can prove what they are do not
+ * wait for those who say nothing, and there are descriptors for them. */
+#define _GNU_SOURCE
+#include "control_run.h"
+#include "crowd.h"
+
+#include "comm/guests.h"
+#include "base/descriptors.h"
+
+#include <sys/resource.h>
+
+/* Seconds until two ranks have met, with so many strangers before them, from a process that has room for them. */
+static double start_among(int strangers, int descriptors)
+{
+    static int fds[MOST];
+    int ready[2], stop[2];
+    char byte = 0;
+    run *r = run_new(2, meet, (lc__control_times){.start = patience(20)});
+    r->late[0] = r->late[1] = true;
+    for (int i = 0; i < 2; i++) run_fork(r, i);
+    CHECK(pipe(ready) == 0 && pipe(stop) == 0);
+    pid_t others = fork();
+    if (!others) {
+        lc__descriptors_allow(MOST);
+        close(stop[1]);
+        await(&r->port, 1);
+        crowd(r->port, strangers, fds);
+        (void)!write(ready[1], &byte, 1);
+        (void)!read(stop[0], &byte, 1);
+        _exit(0);
+    }
+    const struct rlimit limit = {(rlim_t)descriptors, (rlim_t)descriptors};
+    if (descriptors) CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    lc__coordinator *c = run_coordinate(r);
+    CHECK(c && read(ready[0], &byte, 1) == 1);
+    double begun = lc__seconds();
+    atomic_store(&r->go, 1);
+    CHECK(await(&r->here, 2));
+    double took = lc__seconds() - begun;
+    for (int i = 0; i < 2; i++) run_reap(r, i);
+    for (int i = 0; i < 2; i++)
+        if (r->ranks[i].status < 0) TEST_FAIL("rank %d: %s", i, r->ranks[i].message);
+    close(stop[1]), close(stop[0]), close(ready[0]), close(ready[1]);
+    waitpid(others, NULL, 0);
+    lc__coordinator_stop(c);
+    run_free(r);
+    return took;
+}
+
+TEST(silent_strangers_do_not_delay_a_start)
+{
+    static const int crowds[] = {64, MOST};
+    double alone = start_among(0, 0);
+    for (size_t k = 0; k < sizeof crowds / sizeof *crowds; k++) {
+        double took = start_among(crowds[k], 0);
+        printf("%d strangers: %.3f s, none: %.3f s\n", crowds[k], took, alone);
+        CHECK(took < alone + patience(1));
+        CHECK(took < 4); /* their time is 5 s */
+    }
+}
+
+/* One for each stranger would be too many. In a process of its own, since what is given up is not given back. */
+TEST(silent_strangers_leave_descriptors)
+{
+    int status;
+    fflush(stdout);
+    pid_t pid = fork();
+    if (!pid) {
+        double took = start_among(MOST, 80);
+        printf("%d strangers, 80 descriptors: %.3f s\n", MOST, took);
+        fflush(stdout);
+        _exit(took < 4);
+    }
+    CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 1);
+}
+
+/* ---- who is put out ---- */
+
+TEST(the_oldest_of_the_largest_crowd_is_put_out)
+{
+    lc__guest guests[8];
+    double until;
+    for (int i = 0; i < 8; i++) guests[i] = (lc__guest){.since = 10 + i * 0.01, .from = i < 3 ? 7 : (uint64_t)i % 2};
+    guests[3].since = 0; /* is none */
+    guests[5].from = 1, guests[4].from = 1, guests[6].from = 1, guests[7].from = 1;
+    CHECK_EQ(lc__guest_to_leave(guests, sizeof *guests, 8, 11, &until), 4);
+    CHECK_EQ(lc__guest_to_leave(guests, sizeof *guests, 8, 10.08, &until), -1); /* has not had its time */
+    CHECK(until > 10.04 + LC__GUEST_FIRST - 1e-9 && until < 10.04 + LC__GUEST_FIRST + 1e-9);
+    CHECK_EQ(lc__guest_to_leave(guests, sizeof *guests, 3, 11, &until), 0);
+}
+
+TEST_MAIN
