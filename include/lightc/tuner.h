@@ -28,22 +28,26 @@ typedef struct lc_lr_find_args {
     double early_stop_threshold; /* stop when the smoothed loss is above this times the best; 4. INFINITY: never */
     unsigned char update_attr; /* lc_choice, default on: set the hyperparameter, and the optimizers of a running fit */
     const char *attr_name; /* its name; default: "lr" or "learning_rate", also in a struct inside ("optimizer.lr") */
+    const char
+        *spacing; /* what the slope of the loss is over: "log10" of the rate (default where it grows
+                   * exponentially) or the rate itself, "lr" (default where it grows linearly; Lightning 2.6's) */
 } lc_lr_find_args;
 
 typedef struct lc_lr_find_result {
-    int64_t n;         /* points of the curve */
+    int64_t n;         /* points of the curve; one of a batch without a loss is NAN */
     double *lr, *loss; /* [n]; losses smoothed: mean with weight 0.98, corrected for its beginning */
     bool exponential;
-    int64_t suggested; /* point of the steepest descent of the loss over the rate; -1: too few points */
+    int64_t suggested; /* point of the steepest descent of the loss; -1: too few points */
     double suggestion; /* its rate; NAN: none */
     bool stopped_early;
+    bool over_log10; /* the descent is over log10 of the rate, where points that grow exponentially are evenly spaced */
 } lc_lr_find_result;
 
 typedef struct lc_scale_batch_size_args {
     const char *mode;           /* "power" (default): double until it fails; "binsearch": then halve the gap */
     int64_t steps_per_trial;    /* 3 */
     int64_t init_val;           /* 2 */
-    int64_t max_trials;         /* 25 */
+    int64_t max_trials;         /* 25; with binsearch those that fit */
     const char *batch_arg_name; /* the hyperparameter that the loaders read; "batch_size" */
     double margin;              /* binsearch: taken off in the end; 0.05. Negative: nothing */
     int64_t max_val;            /* 8192 */

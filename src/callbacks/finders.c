@@ -9,9 +9,11 @@
 #include <string.h>
 
 /* A run that continues has its rate and its batches from the checkpoint. */
-static bool begins(const lc_trainer *t)
+static bool begins(lc_trainer *t, const char *finder)
 {
-    return t->stage == LC_STAGE_FIT && !t->restoring_from && !t->opt.fast_dev_run;
+    if (t->stage != LC_STAGE_FIT || t->restoring_from) return false;
+    if (t->opt.fast_dev_run) lc_trainer_message(t, "warning", "%s is left out: fast_dev_run is on", finder);
+    return !t->opt.fast_dev_run;
 }
 
 /* What was found is a hyperparameter of the program; one that is started again to go on has the value from before. */
@@ -57,7 +59,7 @@ static lc_status leave(const lc_trainer *t, const lc_lr_find_result *r, const ch
 static lc_status rate_fit_start(void *self, lc_trainer *t)
 {
     rate_finder *f = self;
-    if (!begins(t)) return LC_OK;
+    if (!begins(t, "LearningRateFinder")) return LC_OK;
     lc_lr_find_release(&f->result);
     LC_TRY(lc_tuner_lr_find(t, t->m, t->args, &f->args, &f->result));
     if (f->result.suggested < 0)
@@ -126,7 +128,7 @@ static lc_status find_size(size_finder *f, lc_trainer *t)
 
 static lc_status size_fit_start(void *self, lc_trainer *t)
 {
-    if (!begins(t)) return LC_OK;
+    if (!begins(t, "BatchSizeFinder")) return LC_OK;
     LC_TRY(find_size(self, t));
     lc__source_close(&t->train); /* asked for early: with the size from before */
     t->train.which = -1;

@@ -128,9 +128,11 @@ static lc_status scale(search *s)
 {
     int64_t size = s->a.init_val < s->a.max_val ? s->a.init_val : s->a.max_val, low = 0, high = 0;
     bool bisect = !strcmp(s->a.mode, "binsearch");
-    while (s->out->trials < s->a.max_trials) {
+    int64_t counted = 0; /* a bisection ends by itself: what does not fit costs it nothing */
+    while (counted < s->a.max_trials) {
         verdict v = TOO_LARGE;
         LC_TRY(try(s, size, &v));
+        counted += !bisect || v != TOO_LARGE;
         if (v == TOO_LARGE)
             high = size;
         else
@@ -198,7 +200,10 @@ lc_status lc_tuner_scale_batch_size(lc_trainer *t, lc_module *m, const lc_run_ar
                        "(train_dataloader, val_dataloader, ...)");
     if (s.field->minimum < s.field->maximum && s.field->maximum < (double)s.a.max_val)
         s.a.max_val = (int64_t)s.field->maximum;
-    if (t->opt.fast_dev_run) return LC_OK;
+    if (t->opt.fast_dev_run) {
+        lc_trainer_message(t, "warning", "scale_batch_size is left out: fast_dev_run is on");
+        return LC_OK;
+    }
     lc_option_get_text(s.field, s.values, before, sizeof before);
     lc_status status = scale(&s);
     if (status >= 0) status = lc__probes_end(t);
