@@ -108,8 +108,8 @@ void lc__logger_failed(lc_trainer *t, int i, const char *what)
 {
     if (t->logger_failed[i]) return;
     t->logger_failed[i] = true;
-    lc_trainer_message(t, "warning", "logger %s could not %s: %s (training goes on; this is said once)",
-                       t->loggers[i].ops->name, what, lc_error_message());
+    lc_trainer_message(t, "warning", "logger %s could not %s: %s (training goes on%s)", t->loggers[i].ops->name, what,
+                       lc_error_message(), strcmp(what, "start") ? "; this is said once" : " without it");
 }
 
 void lc__loggers_status(lc_trainer *t, const char *status)
@@ -194,11 +194,15 @@ void lc__loggers_flush(lc_trainer *t)
 
 void lc__loggers_finish(lc_trainer *t, const char *status)
 {
-    for (int i = 0; i < t->n_loggers; i++) {
-        const lc_logger *l = &t->loggers[i];
-        if (t->loggers_started && l->ops->finish && l->ops->finish(l->self, status) < 0)
-            lc__logger_failed(t, i, "finish");
-        if (l->ops->free) l->ops->free(l->self);
+    while (t->n_loggers) { /* one that has ended hears of nothing more: messages go to those that are left */
+        const lc_logger l = t->loggers[0];
+        t->n_loggers--;
+        memmove(t->loggers, t->loggers + 1, (size_t)t->n_loggers * sizeof *t->loggers);
+        memmove(t->logger_failed, t->logger_failed + 1, (size_t)t->n_loggers * sizeof *t->logger_failed);
+        /* What is lost is said now, whatever was said while there was hope. */
+        if (t->loggers_started && l.ops->finish && l.ops->finish(l.self, status) < 0)
+            lc_trainer_message(t, "warning", "logger %s could not finish: %s", l.ops->name, lc_error_message());
+        if (l.ops->free) l.ops->free(l.self);
     }
     free(t->loggers);
     free(t->logger_failed);

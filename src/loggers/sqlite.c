@@ -13,7 +13,9 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/json.h"
+#include "base/status.h"
 #include "loggers/hparams.h"
+#include "loggers/sqlite.h"
 #include "loggers/writer.h"
 
 #include <errno.h>
@@ -46,6 +48,7 @@ typedef struct sqlite_logger {
     sqlite3 *db;
     sqlite3_stmt *insert_metric, *insert_key, *find_key, *insert_checkpoint, *insert_event;
     int lock_fd; /* -1: no lock is used */
+    int patience_ms;
     int64_t run, segment;
     key *keys; /* sorted by name; what the database calls the metrics */
     int n_keys, keys_capacity;
@@ -523,9 +526,10 @@ static void close_database(sqlite_logger *l)
                                         l->insert_event};
     for (size_t i = 0; i < sizeof statements / sizeof *statements; i++) sqlite3_finalize(statements[i]);
     l->insert_metric = l->insert_key = l->find_key = l->insert_checkpoint = l->insert_event = NULL;
-    /* Closing may checkpoint, so it takes the lock; if others do not let us in, it does without: SQLite's locks hold.
-     */
+    /* Closing moves the rows from the WAL into the database, which is writing. Without the lock they stay in the WAL,
+     * where they are read as well, until another run moves them. */
     bool locked = l->db && lock(l, 2000) == LC_OK;
+    if (l->db && !locked) sqlite3_db_config(l->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     sqlite3_close_v2(l->db);
     l->db = NULL;
     if (locked) unlock(l);
@@ -542,7 +546,30 @@ static lc_status sqlite_start(void *self, const lc_run_info *run)
     LC_TRY(lc__path_join(run->root_dir, "lightc.db", &l->path));
     lc_status status = open_database(l, run);
     if (status >= 0) status = lc__log_writer_new("sqlite", sink, l, INTERVAL_MS, &l->writer);
+    if (status >= 0) lc__log_set_patience(l->writer, l->patience_ms);
     if (status < 0) close_database(l);
+    return status;
+}
+
+static lc_status insert_event(sqlite_logger *l, const char *level, const char *text)
+{
+    sqlite3_stmt *s = l->insert_event;
+    sqlite3_bind_int64(s, 2, lc__realtime_ns());
+    sqlite3_bind_text(s, 3, level, -1, SQLITE_STATIC);
+    sqlite3_bind_text(s, 4, text, -1, SQLITE_STATIC);
+    return step(l, s);
+}
+
+/* How the run ended, and what was lost of it ("": nothing): with the lock, or not at all. */
+static lc_status write_end(sqlite_logger *l, const char *how, const char *lost)
+{
+    if (lock(l, l->patience_ms) != LC_OK)
+        return lc_fail(LC_ERR_IO,
+                       "cannot write \"%s\": another run holds its lock; that the run ended (%s) is not in it", l->path,
+                       how);
+    lc_status status = write_status(l, how, lc__realtime_ns());
+    if (status >= 0 && *lost) status = insert_event(l, "error", lost);
+    unlock(l);
     return status;
 }
 
@@ -552,14 +579,12 @@ static lc_status sqlite_finish(void *self, const char *how)
     if (!l->writer) return LC_OK;
     lc_status status = lc__log_finish(l->writer);
     l->writer = NULL;
-    char message[1024];
-    snprintf(message, sizeof message, "%s", lc_error_message());
-    lc_status ended = lock(l, LOCK_MS);
-    if (ended >= 0) ended = write_status(l, how, lc__realtime_ns());
-    unlock(l);
+    char lost[1024] = "";
+    if (status < 0) lc__copy_message(lost, sizeof lost);
+    lc_status ended = write_end(l, how, lost);
     close_database(l);
-    if (status < 0) return lc_fail(status, "%s", message);
-    return ended < 0 ? ended : LC_OK;
+    if (status >= 0) return ended;
+    return ended < 0 ? lc_fail_context(status, "%.500s; and", lost) : lc_fail(status, "%s", lost);
 }
 
 static void sqlite_free(void *self)
@@ -587,11 +612,17 @@ static const lc_logger_ops sqlite_ops = {
     .free = sqlite_free,
 };
 
+void lc__sqlite_set_patience(const lc_logger *logger, int ms)
+{
+    ((sqlite_logger *)logger->self)->patience_ms = ms;
+}
+
 lc_status lc_sqlite_logger_new(lc_logger *out)
 {
     sqlite_logger *l = calloc(1, sizeof *l);
     if (!l) return lc_fail(LC_ERR_MEMORY, "no memory for the sqlite logger");
     l->lock_fd = -1;
+    l->patience_ms = LC__LOG_PATIENCE_MS;
     *out = (lc_logger){&sqlite_ops, l};
     return LC_OK;
 }

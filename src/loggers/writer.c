@@ -21,7 +21,6 @@
 #define BATCH_BYTES ((size_t)64 << 10) /* worth waking the thread for before its time */
 #define RETRY_MS    1000
 #define BUSY_MS     50
-#define PATIENCE_MS 30000 /* how long LC_SKIP is waited for before it is reported */
 
 typedef struct header {
     uint32_t bytes; /* of the record, header included; a multiple of 8 */
@@ -43,6 +42,7 @@ struct lc__log_writer {
     lc__log_sink *sink;
     void *self;
     int interval_ms;
+    int64_t patience_ms; /* how long LC_SKIP is waited for before it is reported */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t wake, done;
@@ -354,7 +354,7 @@ static void *run(void *arg)
             w->failing = false;
             w->attempts++;
             busy_since = 0;
-        } else if (status == LC_SKIP && (!busy_since || lc__now_ms() - busy_since < PATIENCE_MS)) {
+        } else if (status == LC_SKIP && (!busy_since || lc__now_ms() - busy_since < w->patience_ms)) {
             if (!busy_since) busy_since = lc__now_ms();
             wait_ms(w, BUSY_MS);
         } else {
@@ -392,7 +392,7 @@ lc_status lc__log_writer_new(const char *name, lc__log_sink *sink, void *self, i
     lc__log_writer *w = calloc(1, sizeof *w);
     if (!w) return lc_fail(LC_ERR_MEMORY, "no memory for logger %s", name);
     snprintf(w->name, sizeof w->name, "%s", name);
-    w->sink = sink, w->self = self, w->interval_ms = interval_ms;
+    w->sink = sink, w->self = self, w->interval_ms = interval_ms, w->patience_ms = LC__LOG_PATIENCE_MS;
     w->reported = true;
     pthread_condattr_t clock;
     pthread_condattr_init(&clock);
@@ -414,6 +414,13 @@ lc_status lc__log_writer_new(const char *name, lc__log_sink *sink, void *self, i
     }
     *out = w;
     return LC_OK;
+}
+
+void lc__log_set_patience(lc__log_writer *w, int64_t ms)
+{
+    pthread_mutex_lock(&w->lock);
+    w->patience_ms = ms;
+    pthread_mutex_unlock(&w->lock);
 }
 
 lc_status lc__log_flush(lc__log_writer *w)

@@ -54,6 +54,10 @@ typedef lc_status lc__log_sink(void *self, const lc__log_batch *batch);
 /* Starts the thread. Records are handed on after interval_ms at the latest. */
 lc_status lc__log_writer_new(const char *name, lc__log_sink *sink, void *self, int interval_ms, lc__log_writer **out);
 
+#define LC__LOG_PATIENCE_MS 30000
+/* How long a sink that returns LC_SKIP is asked again before that is an error; LC__LOG_PATIENCE_MS if nobody says. */
+void lc__log_set_patience(lc__log_writer *w, int64_t ms);
+
 /* These never wait. They return a failure of earlier writing once, and LC_OK otherwise. */
 lc_status lc__log_row(lc__log_writer *w, const lc_log_row *row);
 lc_status lc__log_checkpoint(lc__log_writer *w, const char *path, int64_t step, double score, bool has_score);
