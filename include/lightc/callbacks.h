@@ -12,6 +12,9 @@
 #include <lightc/callback.h>
 #include <lightc/options.h>
 
+/* ModelCheckpoint. Several runs may share dirpath: each takes its names (-v1, -v2, ... where one is taken), and counts
+ * and removes only checkpoints of its own training, which a run that goes on from one of them continues
+ * (docs/checkpoints.md). */
 typedef struct lc_model_checkpoint_args {
     const char *dirpath;  /* default: RUN_DIR/checkpoints */
     const char *filename; /* default: "{epoch}-{step}" */
@@ -26,7 +29,7 @@ typedef struct lc_model_checkpoint_args {
     int64_t every_n_train_steps, every_n_epochs; /* at most one trigger; default: every epoch */
     double train_time_interval;                  /* seconds */
     unsigned char save_on_train_epoch_end;       /* lc_choice; default as Lightning decides it */
-    unsigned char enable_version_counter;        /* lc_choice, default on */
+    unsigned char enable_version_counter;        /* lc_choice, default on; off: what has the name is replaced */
     bool wait; /* write on the training thread (default: a thread writes a snapshot) */
 } lc_model_checkpoint_args;
 #define LC_SAVE_NONE INT64_MIN
@@ -185,12 +188,12 @@ typedef struct lc_sparsity {
 } lc_sparsity;
 
 /* OnExceptionCheckpoint: a run that fails saves its state as dirpath/filename.ckpt, and the next fit that is given no
- * ckpt_path goes on from it; a fit that ends well removes it. Where the failing batch had begun to change the state
- * nothing is saved: what cannot be continued exactly is no checkpoint. Of several ranks rank 0 saves, without the
- * others; nothing is saved of which it has only a part: where weights or optimizers are sharded, inside an accumulation
- * window or under manual optimisation (but in deterministic runs), in an epoch over which values have been logged
- * already, and where the train loader has a state. A warning says which it was. The same holds for ModelCheckpoint's
- * save_on_exception. */
+ * ckpt_path goes on from it; a fit that ends well removes it, if it went on from it or has saved it itself. Where the
+ * failing batch had begun to change the state nothing is saved: what cannot be continued exactly is no checkpoint. Of
+ * several ranks rank 0 saves, without the others; nothing is saved of which it has only a part: where weights or
+ * optimizers are sharded, inside an accumulation window or under manual optimisation (but in deterministic runs), in an
+ * epoch over which values have been logged already, and where the train loader has a state. A warning says which it
+ * was. The same holds for ModelCheckpoint's save_on_exception. */
 typedef struct lc_on_exception_checkpoint_args {
     const char *dirpath;  /* REQUIRED */
     const char *filename; /* default "on_exception" */

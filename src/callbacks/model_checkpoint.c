@@ -3,8 +3,13 @@
  *
  * Files are written by a thread from a snapshot; a file that makes room is removed when the new one is safe. Unlike
  * Lightning's, `last` is the newest state at every trigger, and a checkpoint of a batch after which a validation is due
- * is saved behind it, with its values (unless what is monitored is logged in training). */
-#include "callbacks/callbacks.h"
+ * is saved behind it, with its values (unless what is monitored is logged in training).
+ *
+ * Several runs may share a directory: each takes its names before it saves, and counts and removes only checkpoints of
+ * its own training (docs/checkpoints.md, "Runs that share a directory"). Paths that come from a checkpoint are data. */
+#include "callbacks/model_checkpoint.h"
+#include "core/checkpoint_proof.h"
+#include "core/checkpoint_taken.h"
 #include "core/ranks.h"
 
 #include <limits.h>
@@ -13,37 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-typedef struct kept {
-    char *path;
-    double score;
-} kept;
-
-typedef struct model_checkpoint {
-    lc_model_checkpoint_args a;
-    char *dirpath, *filename, *monitor, *mode;
-    char *dir; /* where it saves, known from setup on */
-    char *key;
-    bool max;
-    int64_t k;
-    kept *best; /* the kept ones, in the order they came */
-    int n_best, cap_best;
-    char *best_path, *kth_path, *last_path;
-    double best_score, kth_value, current;
-    bool has_best_score, has_current;
-    int64_t last_step_saved;
-    int64_t last_time_ns;
-    bool deferred;
-} model_checkpoint;
-
-static lc_status set_text(char **to, const char *from)
-{
-    char *copy;
-    LC_TRY(lc__copy_text(from, &copy));
-    free(*to);
-    *to = copy;
-    return LC_OK;
-}
 
 static bool better(const model_checkpoint *c, double a, double b)
 {
@@ -100,15 +74,22 @@ static bool holds(const model_checkpoint *c, const char *path)
     return c->best_path && !strcmp(c->best_path, path);
 }
 
-/* Also by what another ModelCheckpoint is still having written. */
-static bool taken(const lc_trainer *t, const char *path)
+/* By what a ModelCheckpoint of this run has, or is still having written. */
+static bool is_held(const lc_trainer *t, const char *path)
 {
-    struct stat st;
     for (int i = 0; i < lc_trainer_callback_count(t); i++) {
         lc_callback cb = lc_trainer_callback(t, i);
         if (cb.ops->setup == mc_setup && holds(cb.self, path)) return true;
     }
-    return lstat(path, &st) == 0;
+    return false;
+}
+
+/* Whether the name is not free. If it is, it is this run's for what is saved next; rank 0 alone knows. */
+static lc_status taken(lc_trainer *t, const char *path, bool *out)
+{
+    struct stat st;
+    *out = is_held(t, path) || lstat(path, &st) == 0;
+    return *out || !lc__is_rank_zero(t) ? LC_OK : lc__take_checkpoint_name(t, path, out);
 }
 
 /* DIR/NAME.ckpt, with -v1, -v2, ... where that is taken (unless what has it will be removed). */
@@ -126,7 +107,10 @@ static lc_status make_path(model_checkpoint *c, lc_trainer *t, const char *remov
             s = lc_fail(LC_ERR_MEMORY, "out of memory: the path of a checkpoint");
             break;
         }
-        if (c->a.enable_version_counter == LC_OFF || !taken(t, path.s) || (removed && !strcmp(removed, path.s))) {
+        bool is_taken = false;
+        bool reused = removed && !strcmp(removed, path.s) && lc__may_reuse(t, path.s);
+        if (c->a.enable_version_counter != LC_OFF && !reused) s = taken(t, path.s, &is_taken);
+        if (s >= 0 && !is_taken) {
             s = lc__copy_text(path.s, out);
             break;
         }
@@ -140,10 +124,8 @@ static lc_status make_path(model_checkpoint *c, lc_trainer *t, const char *remov
 
 static bool may_remove(const model_checkpoint *c, const lc_trainer *t, const char *old, const char *new_path)
 {
-    size_t n = strlen(c->dir);
-    if (!strcmp(old, new_path)) return false;
-    if (strncmp(old, c->dir, n) != 0 || old[n] != '/') return false; /* never outside of our directory */
     char real[PATH_MAX];
+    if (!strcmp(old, new_path) || !lc__mc_is_below(c, old)) return false;         /* never outside of our directory */
     return !(t->ckpt_path && realpath(old, real) && !strcmp(real, t->ckpt_path)); /* nor what this run continues */
 }
 
@@ -158,15 +140,11 @@ static lc_status save(model_checkpoint *c, lc_trainer *t, const char *path)
     return LC_OK;
 }
 
-/* Files are rank 0's. */
-static lc_status then_remove(lc_trainer *t, const char *path)
+/* Files are rank 0's. What is below our directory is looked up in it, without links, and goes if this training has
+ * saved it. */
+static lc_status then_remove(const model_checkpoint *c, lc_trainer *t, const char *path)
 {
-    return lc__is_rank_zero(t) ? lc_ckpt_then_remove(t->writer, path) : LC_OK;
-}
-
-static lc_status then_link(lc_trainer *t, const char *path)
-{
-    return lc__is_rank_zero(t) ? lc_ckpt_then_link(t->writer, path) : LC_OK;
+    return lc__is_rank_zero(t) ? lc__ckpt_then_remove_in(t->writer, path, strlen(c->dir)) : LC_OK;
 }
 
 static int worst(const model_checkpoint *c)
@@ -201,7 +179,7 @@ static lc_status keep_best(model_checkpoint *c, lc_trainer *t, double score)
         }
     if (c->n_best == c->cap_best) {
         int cap = c->cap_best ? 2 * c->cap_best : 8;
-        kept *best = realloc(c->best, (size_t)cap * sizeof *best);
+        lc__kept *best = realloc(c->best, (size_t)cap * sizeof *best);
         if (!best) {
             s = lc_fail(LC_ERR_MEMORY, "out of memory: the list of checkpoints");
             goto done;
@@ -212,21 +190,21 @@ static lc_status keep_best(model_checkpoint *c, lc_trainer *t, double score)
     c->current = score;
     c->has_current = true;
     const char *at = path;
-    c->best[c->n_best++] = (kept){path, score};
+    c->best[c->n_best++] = (lc__kept){path, score};
     path = NULL;
     int b = 0;
     for (int i = 1; i < c->n_best; i++)
         if (better(c, c->best[i].score, c->best[b].score)) b = i;
-    LC_TRY_GOTO(s, done, set_text(&c->best_path, c->best[b].path));
+    LC_TRY_GOTO(s, done, lc__set_text(&c->best_path, c->best[b].path));
     c->best_score = c->best[b].score;
     c->has_best_score = true;
     if (c->n_best == c->k) {
         int w = worst(c);
-        LC_TRY_GOTO(s, done, set_text(&c->kth_path, c->best[w].path));
+        LC_TRY_GOTO(s, done, lc__set_text(&c->kth_path, c->best[w].path));
         c->kth_value = c->best[w].score;
     }
     s = save(c, t, at);
-    if (s >= 0 && removed && may_remove(c, t, removed, at)) s = then_remove(t, removed);
+    if (s >= 0 && removed && may_remove(c, t, removed, at)) s = then_remove(c, t, removed);
 done:
     free(removed);
     free(path);
@@ -239,7 +217,7 @@ static lc_status keep_newest(model_checkpoint *c, lc_trainer *t)
     LC_TRY(make_path(c, t, previous, &path));
     c->best_path = path;
     lc_status s = save(c, t, path);
-    if (s >= 0 && c->k == 1 && previous && may_remove(c, t, previous, path)) s = then_remove(t, previous);
+    if (s >= 0 && c->k == 1 && previous && may_remove(c, t, previous, path)) s = then_remove(c, t, previous);
     free(previous);
     return s;
 }
@@ -282,31 +260,57 @@ static lc_status save_topk(model_checkpoint *c, lc_trainer *t)
     return keep_best(c, t, score);
 }
 
-/* `saved`: the checkpoint that was saved just now is the last one, and gets a link. */
-static lc_status save_last(model_checkpoint *c, lc_trainer *t, bool saved)
+/* Whether `last` has this name already, or takes it. *name: taken for a link (`for_link`); else it is taken for what is
+ * saved next. What other ranks find does not count. */
+static lc_status is_last(model_checkpoint *c, lc_trainer *t, const char *path, bool for_link, lc__taken **name,
+                         bool *out)
 {
-    if (c->a.save_last != LC_ON) return LC_OK;
+    struct stat st;
+    bool is_taken = false, mine = c->last_path && !strcmp(path, c->last_path), there = lstat(path, &st) == 0;
+    *out = true;
+    if (c->a.enable_version_counter == LC_OFF || !lc__is_rank_zero(t)) return LC_OK;
+    if (mine && there && lc__may_become_last(t, path)) return LC_OK;
+    if (mine && !there && c->has_last) return LC_OK; /* it is on its way */
+    is_taken = there || (!mine && is_held(t, path));
+    if (!is_taken && for_link) LC_TRY(lc__take_name(path, &is_taken, name));
+    if (!is_taken && !for_link) LC_TRY(lc__take_checkpoint_name(t, path, &is_taken));
+    *out = !is_taken;
+    return LC_OK;
+}
+
+/* DIR/last.ckpt, or last-vN where that is not ours. */
+static lc_status find_last_path(model_checkpoint *c, lc_trainer *t, bool for_link, lc__taken **name)
+{
     lc__str path = {0};
+    bool found = false;
     lc_status s = LC_OK;
-    /* A last.ckpt that is not ours stays. */
-    for (int version = 0; !path.failed; version++) {
+    *name = NULL;
+    for (int version = 0; s >= 0 && !found; version++) {
         lc__str_clear(&path);
         lc__str_add(&path, "%s/last", c->dir);
         if (version) lc__str_add(&path, "-v%d", version);
         lc__str_add(&path, ".ckpt");
-        if (path.failed || c->a.enable_version_counter == LC_OFF || !taken(t, path.s) ||
-            (c->last_path && !strcmp(path.s, c->last_path)))
-            break;
+        s = path.failed ? lc_fail(LC_ERR_MEMORY, "out of memory: the path of a checkpoint")
+                        : is_last(c, t, path.s, for_link, name, &found);
     }
-    if (path.failed)
-        s = lc_fail(LC_ERR_MEMORY, "out of memory: the path of a checkpoint");
-    else {
-        s = set_text(&c->last_path, path.s);
-        if (s >= 0) s = lc__text_from_rank_zero(t, &c->last_path);
-        if (s >= 0) s = saved ? then_link(t, c->last_path) : save(c, t, c->last_path);
-    }
+    if (s >= 0) s = lc__set_text(&c->last_path, path.s);
+    if (s >= 0) s = lc__text_from_rank_zero(t, &c->last_path);
+    c->has_last = s >= 0;
     lc__str_free(&path);
     return s;
+}
+
+/* `saved`: the checkpoint that was saved just now is the last one, and gets a link. */
+static lc_status save_last(model_checkpoint *c, lc_trainer *t, bool saved)
+{
+    lc__taken *name;
+    if (c->a.save_last != LC_ON) return LC_OK;
+    lc_status s = find_last_path(c, t, saved, &name);
+    if (s < 0 || !saved || !lc__is_rank_zero(t)) {
+        lc__taken_release(name);
+        return s < 0 || saved ? s : save(c, t, c->last_path);
+    }
+    return lc__ckpt_then_link_taken(t->writer, c->last_path, name);
 }
 
 /* One trigger: the best ones, then `last`. */
@@ -409,103 +413,9 @@ static lc_status mc_exception(void *self, lc_trainer *t, lc_status status, const
     return s;
 }
 
-/* ---- state ---- */
-
 static const char *mc_key(void *self)
 {
     return ((model_checkpoint *)self)->key;
-}
-
-static lc_status mc_save(void *self, lc_trainer *t, lc_state *out)
-{
-    model_checkpoint *c = self;
-    lc_state *list, *o;
-    (void)t;
-    LC_TRY(lc_state_set_text(out, "monitor", c->monitor));
-    LC_TRY(lc_state_set_text(out, "dirpath", c->dir));
-    LC_TRY(lc_state_set_text(out, "best_model_path", c->best_path));
-    LC_TRY(lc_state_set_text(out, "kth_best_model_path", c->kth_path));
-    LC_TRY(lc_state_set_text(out, "last_model_path", c->last_path));
-    LC_TRY(lc_state_set_bool(out, "has_best_model_score", c->has_best_score));
-    LC_TRY(lc_state_set_double(out, "best_model_score", c->best_score));
-    LC_TRY(lc_state_set_bool(out, "has_current_score", c->has_current));
-    LC_TRY(lc_state_set_double(out, "current_score", c->current));
-    LC_TRY(lc_state_set_double(out, "kth_value", c->kth_value));
-    LC_TRY(lc_state_set_int(out, "last_step_saved", c->last_step_saved));
-    LC_TRY(lc_state_set_bool(out, "deferred", c->deferred));
-    LC_TRY(lc_state_set_array(out, "best_k_models", &list));
-    for (int i = 0; i < c->n_best; i++) {
-        LC_TRY(lc_state_set_object(list, NULL, &o));
-        LC_TRY(lc_state_set_text(o, "path", c->best[i].path));
-        LC_TRY(lc_state_set_double(o, "score", c->best[i].score));
-    }
-    return LC_OK;
-}
-
-static lc_status get_path(const lc_state *in, const char *key, char **out)
-{
-    const char *text;
-    if (lc_state_kind_of(lc_state_find(in, key)) == LC_STATE_NULL) return LC_OK;
-    LC_TRY(lc_state_get_text(in, key, &text));
-    return set_text(out, text);
-}
-
-/* What rank 0 sees: files are its own, and all ranks must remember the same. */
-static lc_status is_there(lc_trainer *t, const char *path, bool *out)
-{
-    struct stat st;
-    *out = path && stat(path, &st) == 0;
-    return lc__from_rank_zero(t, out, sizeof *out);
-}
-
-static lc_status mc_load(void *self, lc_trainer *t, const lc_state *in)
-{
-    model_checkpoint *c = self;
-    char *dir = NULL;
-    const lc_state *list;
-    LC_TRY(get_path(in, "dirpath", &dir));
-    bool same = dir && c->dir && !strcmp(dir, c->dir);
-    free(dir);
-    LC_TRY(lc__from_rank_zero(t, &same, sizeof same));
-    LC_TRY(get_path(in, "best_model_path", &c->best_path));
-    LC_TRY(lc_state_get_bool(in, "has_best_model_score", &c->has_best_score));
-    LC_TRY(lc_state_get_double(in, "best_model_score", &c->best_score));
-    LC_TRY(lc_state_get_int(in, "last_step_saved", &c->last_step_saved));
-    LC_TRY(lc_state_get_bool(in, "deferred", &c->deferred));
-    if (!same) {
-        lc_trainer_message(t, "info",
-                           "checkpoints go to another directory than before (%s); of the old ones only the "
-                           "best is remembered",
-                           text_or_empty(c->dir));
-        return LC_OK;
-    }
-    LC_TRY(get_path(in, "kth_best_model_path", &c->kth_path));
-    LC_TRY(get_path(in, "last_model_path", &c->last_path));
-    LC_TRY(lc_state_get_bool(in, "has_current_score", &c->has_current));
-    LC_TRY(lc_state_get_double(in, "current_score", &c->current));
-    LC_TRY(lc_state_get_double(in, "kth_value", &c->kth_value));
-    LC_TRY(lc_state_get_array(in, "best_k_models", &list));
-    for (int64_t i = 0; i < lc_state_length(list); i++) {
-        const lc_state *o = lc_state_at(list, i);
-        bool there;
-        kept item = {0};
-        LC_TRY(get_path(o, "path", &item.path));
-        lc_status s = is_there(t, item.path, &there);
-        if (s < 0 || !there || lc_state_get_double(o, "score", &item.score) < 0) {
-            free(item.path); /* it has gone since */
-            LC_TRY(s);
-            continue;
-        }
-        kept *best = realloc(c->best, (size_t)(c->n_best + 1) * sizeof *best);
-        if (!best) {
-            free(item.path);
-            return lc_fail(LC_ERR_MEMORY, "out of memory: the list of checkpoints");
-        }
-        c->best = best;
-        c->cap_best = c->n_best + 1;
-        c->best[c->n_best++] = item;
-    }
-    return LC_OK;
 }
 
 static void mc_free(void *self)
@@ -529,8 +439,8 @@ const lc_callback_ops lc__model_checkpoint_ops = {
     .on_train_epoch_end = mc_epoch_end,
     .on_train_end = mc_train_end,
     .on_exception = mc_exception,
-    .save_state = mc_save,
-    .load_state = mc_load,
+    .save_state = lc__mc_save,
+    .load_state = lc__mc_load,
     .state_key = mc_key,
     .free = mc_free,
 };

@@ -2,8 +2,10 @@
 /* OnExceptionCheckpoint: a run that fails leaves its state behind, and the next fit goes on from there. The checkpoint
  * is removed when a fit ends well. */
 #include "callbacks/callbacks.h"
+#include "core/checkpoint_proof.h"
 #include "core/ranks.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -32,13 +34,22 @@ static lc_status oe_exception(void *self, lc_trainer *t, lc_status status, const
     return begun ? lc__save_checkpoint(t, ((on_exception *)self)->path, false, true) : LC_OK;
 }
 
+/* What this run goes on from is done with, whoever has saved it. */
+static bool is_continued(const on_exception *o, const lc_trainer *t)
+{
+    char real[PATH_MAX];
+    return t->ckpt_path && realpath(o->path, real) && !strcmp(real, t->ckpt_path);
+}
+
 /* Files are rank 0's. */
 static lc_status oe_teardown(void *self, lc_trainer *t, lc_stage stage)
 {
     on_exception *o = self;
-    bool done = stage == LC_STAGE_FIT && t->run_state != LC_RUN_INTERRUPTED && lc__is_rank_zero(t);
-    lc_status s = done && exists(o) ? lc_checkpoint_remove(o->path) : LC_OK;
-    return s == LC_ERR_NOT_FOUND ? LC_OK : s; /* whoever took it away has done the same */
+    if (stage != LC_STAGE_FIT || t->run_state == LC_RUN_INTERRUPTED || !lc__is_rank_zero(t) || !exists(o)) return LC_OK;
+    lc_status s = lc__ckpt_remove(o->path, 0, is_continued(o, t) ? NULL : t->training);
+    if (s == LC_ERR_STATE) /* another training has saved it, or something else is in it */
+        lc_trainer_message(t, "warning", "OnExceptionCheckpoint: %s", lc_error_message());
+    return s == LC_ERR_NOT_FOUND || s == LC_ERR_STATE ? LC_OK : s; /* whoever took it away has done the same */
 }
 
 static void oe_free(void *self)

@@ -23,6 +23,7 @@ lc__ckpt_origin lc__origin(const lc_trainer *t)
     size_t n = 0;
     while (run && isalnum((unsigned char)run[n])) n++;
     if (run && !run[n] && n < sizeof origin.run) memcpy(origin.run, run, n);
+    if (t->training) snprintf(origin.training, sizeof origin.training, "%s", t->training);
     return origin;
 }
 

@@ -49,14 +49,26 @@ lc_status lc__find_hpc(const lc_trainer *t, int64_t fit, char *path, size_t size
     return LC_OK;
 }
 
+/* The first number behind them that no other run of this directory takes. */
+static lc_status next_path(lc_trainer *t, char *path, size_t size)
+{
+    bool taken = true;
+    for (long i = newest(t, 0) + 1; taken; i++) {
+        int n = snprintf(path, size, "%s/" PREFIX "%ld.ckpt", t->root_dir, i);
+        if (n < 0 || (size_t)n >= size) return lc_fail(LC_ERR_IO, "the path of default_root_dir is too long");
+        taken = false; /* what other ranks say does not count */
+        if (lc__is_rank_zero(t)) LC_TRY(lc__take_checkpoint_name(t, path, &taken));
+    }
+    return LC_OK;
+}
+
 lc_status lc__save_on_request(lc_trainer *t)
 {
     char path[4200];
-    int n = snprintf(path, sizeof path, "%s/" PREFIX "%ld.ckpt", t->root_dir, newest(t, 0) + 1);
     atomic_store(&t->save_requested, 0);
     t->agreed_save = false; /* until the next sync */
-    lc_status s = n > 0 && (size_t)n < sizeof path ? lc__save_checkpoint(t, path, false, true)
-                                                   : lc_fail(LC_ERR_IO, "the path of default_root_dir is too long");
+    lc_status s = lc__ranks_agree(t->comm, next_path(t, path, sizeof path));
+    if (s >= 0) s = lc__save_checkpoint(t, path, false, true);
     if (s < 0) {
         lc_trainer_message(t, "error", "SIGUSR1: the state could not be saved: %s", lc_error_message());
         return LC_OK; /* the training itself is well */

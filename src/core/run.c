@@ -2,6 +2,7 @@
 /* fit, validate, test, predict: what surrounds the loops, in Lightning's order. Whatever happens, on_exception (after
  * an error) and teardown run, and what was taken is given back. */
 #include "comm/world.h"
+#include "core/checkpoint.h"
 #include "core/hyperparameters.h"
 #include "core/deterministic.h"
 #include "core/rank_times.h"
@@ -144,11 +145,43 @@ static lc_status make_whole(lc_trainer *t)
     return t->strategy->finish && !stays_in_slices(t) ? t->strategy->finish(t->strategy_self) : LC_OK;
 }
 
+/* Opens what the run goes on from. Which one it is, rank 0 finds: elsewhere a new one may not be seen yet. With it goes
+ * the id of a training that begins here (lc__ckpt_origin); one that goes on has the id that it had. */
+static lc_status open_start(lc_trainer *t, const char *asked)
+{
+    char *path = NULL, *id = NULL, *both = NULL;
+    lc_status s = LC_OK;
+    if (lc__is_rank_zero(t)) {
+        s = lc__resolve_ckpt_path(t, asked, &path);
+        if (s >= 0) s = t->training ? lc__copy_text(t->training, &id) : lc__new_run_id(&id);
+        if (s >= 0) s = lc__format(&both, "%s %s", id, path ? path : "");
+    }
+    s = lc__ranks_agree(t->comm, s);
+    if (s >= 0) s = lc__text_from_rank_zero(t, &both);
+    if (s >= 0) {
+        char *from = strchr(both, ' ') + 1;
+        from[-1] = 0;
+        free(t->training);
+        t->training = NULL;
+        s = lc__copy_text(both, &t->training);
+        if (s >= 0 && *from) s = lc__open_checkpoint(t, from);
+    }
+    const char *had = s >= 0 && t->restoring_from ? lc__checkpoint_origin(t->restoring_from)->training : "";
+    if (*had && t->stage == LC_STAGE_FIT) {
+        free(t->training);
+        t->training = NULL;
+        s = lc__copy_text(had, &t->training);
+    }
+    free(both);
+    free(path);
+    free(id);
+    return s;
+}
+
 /* Everything before the loop. The trainer must not be running. */
 static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_stage stage)
 {
     const char *asked = args && args->ckpt_path ? args->ckpt_path : stage == LC_STAGE_FIT ? t->opt.ckpt_path : NULL;
-    char *path = NULL;
     lc_status s;
     if (!m) {
         m = t->m;
@@ -194,13 +227,7 @@ static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_
     LC_TRY(lc__check_same_options(t));
     for (int i = 0; i < t->n_callbacks && !asked && stage == LC_STAGE_FIT; i++)
         if (t->callbacks[i]->ops.ckpt_path) asked = t->callbacks[i]->ops.ckpt_path(t->callbacks[i]->self, t);
-    /* Which one it is, rank 0 finds: elsewhere a new one may not be seen yet. */
-    s = lc__is_rank_zero(t) ? lc__resolve_ckpt_path(t, asked, &path) : LC_OK;
-    s = lc__ranks_agree(t->comm, s);
-    if (s >= 0) s = lc__text_from_rank_zero(t, &path);
-    if (s >= 0 && path) s = lc__open_checkpoint(t, path);
-    free(path);
-    LC_TRY(s);
+    LC_TRY(open_start(t, asked));
     LC_TRY(lc__signals_begin(t));
     LC_TRY(LC__IN_HOOK(t, PREPARE_DATA, prepare_data(t)));
     if (stage != LC_STAGE_PREDICT) LC_TRY(lc__loggers_start(t));

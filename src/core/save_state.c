@@ -380,7 +380,7 @@ static lc_status check_whole(const lc_trainer *t, bool weights_only)
                    lacks);
 }
 
-lc_status lc__save_checkpoint(lc_trainer *t, const char *path, bool weights_only, bool wait)
+static lc_status save_checkpoint(lc_trainer *t, const char *path, bool weights_only, bool wait)
 {
     lc__views views = {0};
     bool begun = false;
@@ -414,6 +414,23 @@ done:
     lc__views_free(&views);
     LC__PROFILE_ACTION(t, "save_checkpoint", start);
     return status < 0 ? lc_fail_context(status, "checkpoint %s", path) : LC_OK;
+}
+
+lc_status lc__save_checkpoint(lc_trainer *t, const char *path, bool weights_only, bool wait)
+{
+    lc_status status = save_checkpoint(t, path, weights_only, wait);
+    if (status < 0 && t->writer) lc__ckpt_set_taken(t->writer, NULL);
+    return status;
+}
+
+lc_status lc__take_checkpoint_name(lc_trainer *t, const char *path, bool *taken)
+{
+    lc__taken *name;
+    *taken = false;
+    if (!t->writer) LC_TRY(lc_ckpt_writer_new(&t->writer));
+    LC_TRY(lc__take_name(path, taken, &name));
+    if (!*taken) lc__ckpt_set_taken(t->writer, name);
+    return LC_OK;
 }
 
 lc_status lc_trainer_save_checkpoint(lc_trainer *t, const char *path, bool weights_only)

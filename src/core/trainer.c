@@ -236,6 +236,7 @@ void lc_trainer_free(lc_trainer *t)
     free(t->root_dir);
     free(t->run_dir);
     free(t->run_id);
+    free(t->training);
     free(t->ckpt_path);
     free(t->loader_state);
     free(t->toggled);

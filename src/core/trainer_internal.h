@@ -275,6 +275,7 @@ struct lc_trainer {
     bool loggers_started;
     struct lc__media *media; /* log_media.c */
     char *run_dir, *run_id;
+    char *training; /* whose checkpoints this run writes and may remove: its own id, or that of what it goes on from */
     int version;
     lc_ckpt_writer *writer;
     bool sharded_checkpoints; /* every rank writes a part of them */
@@ -528,6 +529,9 @@ lc_status lc__find_last(const lc_trainer *t, char *path, size_t size) LC_MUST_US
 bool lc__find_restart(const lc_trainer *t, char *path, size_t size);
 lc_status lc__find_best(const lc_trainer *t, char *path, size_t size) LC_MUST_USE;
 lc_status lc__resolve_ckpt_path(lc_trainer *t, const char *asked, char **out) LC_MUST_USE;
+/* Rank 0: takes the name for the checkpoint that is saved next, or says that something has it already, or another run
+ * is about to give it to something (core/checkpoint_taken.h). */
+lc_status lc__take_checkpoint_name(lc_trainer *t, const char *path, bool *taken) LC_MUST_USE;
 /* The result of the checkpoint in flight: waits for it and for what is done afterwards (if `wait`), or looks whether
  * there is one. */
 lc_status lc__settle(lc_trainer *t, bool wait) LC_MUST_USE;

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the two files of ModelCheckpoint share: model_checkpoint.c decides and saves, model_checkpoint_state.c says what
+ * is its own, and carries that from a run to the one that goes on from it. */
+#ifndef LC_CALLBACKS_MODEL_CHECKPOINT_H
+#define LC_CALLBACKS_MODEL_CHECKPOINT_H
+
+#include "callbacks/callbacks.h"
+
+#include <stdlib.h>
+
+typedef struct lc__kept {
+    char *path;
+    double score;
+} lc__kept;
+
+typedef struct model_checkpoint {
+    lc_model_checkpoint_args a;
+    char *dirpath, *filename, *monitor, *mode;
+    char *dir; /* where it saves, known from setup on */
+    char *key;
+    bool max;
+    int64_t k;
+    lc__kept *best; /* the kept ones, in the order they came */
+    int n_best, cap_best;
+    char *best_path, *kth_path, *last_path;
+    double best_score, kth_value, current;
+    bool has_best_score, has_current;
+    bool has_last; /* the name in last_path was taken by this process */
+    int64_t last_step_saved;
+    int64_t last_time_ns;
+    bool deferred;
+} model_checkpoint;
+
+static inline lc_status lc__set_text(char **to, const char *from)
+{
+    char *copy;
+    LC_TRY(lc__copy_text(from, &copy));
+    free(*to);
+    *to = copy;
+    return LC_OK;
+}
+
+lc_status lc__mc_save(void *self, lc_trainer *t, lc_state *out) LC_MUST_USE;
+lc_status lc__mc_load(void *self, lc_trainer *t, const lc_state *in) LC_MUST_USE;
+
+/* By its text; what is removed is looked up (lc__ckpt_then_remove_in). */
+bool lc__mc_is_below(const model_checkpoint *c, const char *path);
+/* On rank 0. A new checkpoint of this training may have the name: nothing has it, or one that will be removed. */
+bool lc__may_reuse(const lc_trainer *t, const char *path);
+/* On rank 0. What is at `path` may give way to this training's `last`: a link that leads nowhere, or to a checkpoint
+ * that is not known to be of another training; or a checkpoint of this one. */
+bool lc__may_become_last(const lc_trainer *t, const char *path);
+
+#endif

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a ModelCheckpoint remembers of its checkpoints, and which of them are its own: those that its training has
+ * saved, as their manifests say, whatever a checkpoint that it goes on from names. */
+#include "callbacks/model_checkpoint.h"
+#include "core/checkpoint_proof.h"
+#include "core/ranks.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+bool lc__mc_is_below(const model_checkpoint *c, const char *path)
+{
+    size_t n = strlen(c->dir);
+    return !strncmp(path, c->dir, n) && path[n] == '/';
+}
+
+static bool is_of(const char *path, const char *training)
+{
+    char of[48];
+    return lc__ckpt_training_of(path, of) && !strcmp(of, training);
+}
+
+bool lc__may_reuse(const lc_trainer *t, const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) < 0 || (t->training && is_of(path, t->training));
+}
+
+bool lc__may_become_last(const lc_trainer *t, const char *path)
+{
+    struct stat st, target;
+    if (lstat(path, &st) < 0 || !t->training) return false;
+    if (S_ISLNK(st.st_mode)) return stat(path, &target) < 0 || is_of(path, t->training) || is_of(path, "");
+    return S_ISDIR(st.st_mode) && is_of(path, t->training);
+}
+
+lc_status lc__mc_save(void *self, lc_trainer *t, lc_state *out)
+{
+    model_checkpoint *c = self;
+    lc_state *list, *o;
+    (void)t;
+    LC_TRY(lc_state_set_text(out, "monitor", c->monitor));
+    LC_TRY(lc_state_set_text(out, "dirpath", c->dir));
+    LC_TRY(lc_state_set_text(out, "best_model_path", c->best_path));
+    LC_TRY(lc_state_set_text(out, "kth_best_model_path", c->kth_path));
+    LC_TRY(lc_state_set_text(out, "last_model_path", c->last_path));
+    LC_TRY(lc_state_set_bool(out, "has_best_model_score", c->has_best_score));
+    LC_TRY(lc_state_set_double(out, "best_model_score", c->best_score));
+    LC_TRY(lc_state_set_bool(out, "has_current_score", c->has_current));
+    LC_TRY(lc_state_set_double(out, "current_score", c->current));
+    LC_TRY(lc_state_set_double(out, "kth_value", c->kth_value));
+    LC_TRY(lc_state_set_int(out, "last_step_saved", c->last_step_saved));
+    LC_TRY(lc_state_set_bool(out, "deferred", c->deferred));
+    LC_TRY(lc_state_set_array(out, "best_k_models", &list));
+    for (int i = 0; i < c->n_best; i++) {
+        LC_TRY(lc_state_set_object(list, NULL, &o));
+        LC_TRY(lc_state_set_text(o, "path", c->best[i].path));
+        LC_TRY(lc_state_set_double(o, "score", c->best[i].score));
+    }
+    return LC_OK;
+}
+
+static lc_status get_path(const lc_state *in, const char *key, char **out)
+{
+    const char *text;
+    if (lc_state_kind_of(lc_state_find(in, key)) == LC_STATE_NULL) return LC_OK;
+    LC_TRY(lc_state_get_text(in, key, &text));
+    return lc__set_text(out, text);
+}
+
+/* A checkpoint of the training that is continued, below our directory: names that come from a checkpoint are looked up
+ * in it, and lead nowhere else. Rank 0 looks: files are its own, and all ranks must remember the same. `training`: ""
+ * of those that were saved before trainings had ids; they are counted, and never removed. */
+static lc_status is_ours(const model_checkpoint *c, lc_trainer *t, const char *path, const char *training, bool *out)
+{
+    int dir = -1;
+    const char *name;
+    *out = false;
+    if (lc__is_rank_zero(t) && path && lc__mc_is_below(c, path) &&
+        lc__open_parent(path, strlen(c->dir), &dir, &name) >= 0) {
+        struct stat st;
+        *out = fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode) && is_of(path, training);
+        close(dir);
+    }
+    return lc__from_rank_zero(t, out, sizeof *out);
+}
+
+static void forget(model_checkpoint *c)
+{
+    while (c->n_best) free(c->best[--c->n_best].path);
+}
+
+static lc_status load_kept(model_checkpoint *c, lc_trainer *t, const lc_state *o, const char *training, int *foreign)
+{
+    lc__kept item = {0};
+    bool ours = false;
+    struct stat st;
+    if (lc_state_get_double(o, "score", &item.score) < 0) return LC_OK;
+    lc_status s = get_path(o, "path", &item.path);
+    if (s >= 0) s = is_ours(c, t, item.path, training, &ours);
+    lc__kept *best = s >= 0 && ours ? realloc(c->best, (size_t)(c->n_best + 1) * sizeof *best) : NULL;
+    if (s >= 0 && ours && !best) s = lc_fail(LC_ERR_MEMORY, "out of memory: the list of checkpoints");
+    if (best) {
+        c->best = best;
+        c->cap_best = c->n_best + 1;
+        c->best[c->n_best++] = item;
+        return s;
+    }
+    *foreign += s >= 0 && item.path && lstat(item.path, &st) == 0; /* else it has gone since */
+    free(item.path);
+    return s;
+}
+
+lc_status lc__mc_load(void *self, lc_trainer *t, const lc_state *in)
+{
+    model_checkpoint *c = self;
+    char *dir = NULL;
+    const lc_state *list;
+    LC_TRY(get_path(in, "dirpath", &dir));
+    bool same = dir && c->dir && !strcmp(dir, c->dir);
+    free(dir);
+    LC_TRY(lc__from_rank_zero(t, &same, sizeof same));
+    LC_TRY(get_path(in, "best_model_path", &c->best_path));
+    LC_TRY(lc_state_get_bool(in, "has_best_model_score", &c->has_best_score));
+    LC_TRY(lc_state_get_double(in, "best_model_score", &c->best_score));
+    LC_TRY(lc_state_get_int(in, "last_step_saved", &c->last_step_saved));
+    LC_TRY(lc_state_get_bool(in, "deferred", &c->deferred));
+    if (!same) {
+        lc_trainer_message(t, "info",
+                           "checkpoints go to another directory than before (%s); of the old ones only the "
+                           "best is remembered",
+                           c->dir ? c->dir : "");
+        return LC_OK;
+    }
+    LC_TRY(get_path(in, "kth_best_model_path", &c->kth_path));
+    const char *training = t->restoring_from ? lc__checkpoint_origin(t->restoring_from)->training : "";
+    LC_TRY(get_path(in, "last_model_path", &c->last_path));
+    c->has_last = false; /* whose it is now shows when it is wanted */
+    LC_TRY(lc_state_get_bool(in, "has_current_score", &c->has_current));
+    LC_TRY(lc_state_get_double(in, "current_score", &c->current));
+    LC_TRY(lc_state_get_double(in, "kth_value", &c->kth_value));
+    LC_TRY(lc_state_get_array(in, "best_k_models", &list));
+    forget(c);
+    int foreign = 0;
+    for (int64_t i = 0; i < lc_state_length(list); i++)
+        LC_TRY(load_kept(c, t, lc_state_at(list, i), training, &foreign));
+    if (foreign)
+        lc_trainer_message(t, "warning",
+                           "ModelCheckpoint: %d of the checkpoints that %s names in %s were not saved by its training: "
+                           "they do not count, and stay",
+                           foreign, t->ckpt_path, c->dir);
+    if (c->n_best && !*training)
+        lc_trainer_message(t, "info",
+                           "the checkpoints in %s are of a version of lightc that did not note whose they are: they "
+                           "count, and are not removed",
+                           c->dir);
+    return LC_OK;
+}

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Several runs at the same time with one directory for checkpoints: each has all of its own, under names that no other
+ * one has, and touches no others (docs/checkpoints.md, "Runs that share a directory"). */
+#include "checkpoint_runs.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+enum { RUNS = 4, EPOCHS = 6 };
+
+typedef struct report {
+    char best[600], last[600];
+    int warnings;
+} report;
+
+/* What the processes share: they validate, and so save, at the same time. */
+static struct shared {
+    atomic_int there[64];
+    report of[RUNS];
+} * shared;
+
+static const char *dir;
+static double scores[EPOCHS * 4];
+static int meeting; /* of this process */
+
+static void meet(lc_module *self, double value)
+{
+    atomic_int *there = &shared->there[meeting++];
+    atomic_fetch_add(there, 1);
+    while (atomic_load(there) < RUNS) usleep(100);
+    lc_log_value(self, "val_loss", value);
+}
+
+static void count_warnings(void *self, lc_trainer *t, const char *level, const char *text)
+{
+    (void)t;
+    if (strcmp(level, "info") != 0) ((report *)self)->warnings++;
+    if (strcmp(level, "info") != 0) printf("  %s: %s\n", level, text);
+}
+
+/* One of the runs, in a process of its own. */
+static int one_run(int number, short_run r)
+{
+    report *out = &shared->of[number];
+    r.log_val = meet;
+    r.on_message = count_warnings;
+    r.message_to = out;
+    if (train(dir, r) < 0) {
+        printf("  run %d: %s\n", number, lc_error_message());
+        fflush(stdout);
+        return 1;
+    }
+    snprintf(out->best, sizeof out->best, "%s", run_best);
+    snprintf(out->last, sizeof out->last, "%s", run_last);
+    fflush(stdout);
+    return 0;
+}
+
+/* from: what each goes on from; NULL: nothing. */
+static void run_all(short_run r, const char from[RUNS][600])
+{
+    pid_t pids[RUNS];
+    memset(shared, 0, sizeof *shared);
+    fflush(stdout);
+    for (int i = 0; i < RUNS; i++) {
+        pids[i] = fork();
+        CHECK(pids[i] >= 0);
+        if (pids[i]) continue;
+        r.ckpt_path = from ? from[i] : NULL;
+        _exit(one_run(i, r));
+    }
+    for (int i = 0; i < RUNS; i++) {
+        int how;
+        CHECK(waitpid(pids[i], &how, 0) == pids[i]);
+        CHECK(WIFEXITED(how) && WEXITSTATUS(how) == 0);
+        CHECK_EQ(shared->of[i].warnings, 0);
+    }
+}
+
+static void training_of(const char *path, char out[48])
+{
+    lc__manifest m;
+    CHECK_OK(lc__manifest_read(&lc__io_system, path, &m));
+    memcpy(out, m.origin.training, 48);
+    lc__manifest_release(&m);
+    CHECK(*out);
+}
+
+/* Every checkpoint in the directory is whole; each run has `each` of them, without links. */
+static void check_each(int each)
+{
+    char path[600], own[48], of[48];
+    for (int i = 0; i < RUNS; i++) {
+        int n = 0;
+        CHECK_OK(lc_checkpoint_verify(shared->of[i].best));
+        training_of(shared->of[i].best, own);
+        for (int k = 0; k < i; k++) {
+            training_of(shared->of[k].best, of);
+            CHECK(strcmp(own, of) != 0);
+        }
+        snprintf(path, sizeof path, "%s/ckpt", dir);
+        DIR *d = opendir(path);
+        CHECK(d);
+        for (struct dirent *e; (e = readdir(d));) {
+            struct stat st;
+            if (e->d_name[0] == '.') continue;
+            snprintf(path, sizeof path, "%s/ckpt/%s", dir, e->d_name);
+            CHECK_OK(lc_checkpoint_verify(path));
+            training_of(path, of);
+            n += lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && !strcmp(of, own);
+        }
+        closedir(d);
+        if (n != each) TEST_FAIL("run %d has %d checkpoints: %s", i, n, kept(dir));
+        if (!*shared->of[i].last) continue;
+        training_of(shared->of[i].last, of);
+        CHECK_STR(of, own);
+        for (int k = 0; k < i; k++) CHECK(strcmp(shared->of[i].last, shared->of[k].last) != 0);
+    }
+    CHECK(is_tidy(dir));
+}
+
+static void begin(const char *name)
+{
+    if (!shared) shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(shared != MAP_FAILED);
+    dir = fresh_dir(name);
+    for (int i = 0; i < EPOCHS * 4; i++) scores[i] = 100 - i;
+}
+
+static short_run with(lc_model_checkpoint_args keep)
+{
+    return (short_run){.keep = keep, .epochs = EPOCHS, .script = scores, .n_script = EPOCHS};
+}
+
+TEST(the_best_of_each_run_and_its_last)
+{
+    char last[RUNS][600];
+    begin("best");
+    short_run r = with((lc_model_checkpoint_args){.monitor = "val_loss", .save_top_k = 2, .save_last = LC_ON});
+    run_all(r, NULL);
+    check_each(2);
+    CHECK_STR(kept(dir), "epoch=4-step=10-v1.ckpt epoch=4-step=10-v2.ckpt epoch=4-step=10-v3.ckpt epoch=4-step=10.ckpt "
+                         "epoch=5-step=12-v1.ckpt epoch=5-step=12-v2.ckpt epoch=5-step=12-v3.ckpt epoch=5-step=12.ckpt "
+                         "last-v1.ckpt last-v2.ckpt last-v3.ckpt last.ckpt ");
+    /* All go on, each from its own, and keep managing that. */
+    for (int i = 0; i < RUNS; i++) snprintf(last[i], sizeof last[i], "%s", shared->of[i].last);
+    r.epochs = 2 * EPOCHS, r.script = scores + EPOCHS;
+    run_all(r, last);
+    for (int i = 0; i < RUNS; i++) CHECK_STR(shared->of[i].last, last[i]);
+    /* What a run goes on from stays. */
+    check_each(3);
+}
+
+TEST(the_newest_of_each_run)
+{
+    begin("newest");
+    run_all(with((lc_model_checkpoint_args){.save_last = LC_ON}), NULL);
+    check_each(1);
+    CHECK_STR(kept(dir), "epoch=5-step=12-v1.ckpt epoch=5-step=12-v2.ckpt epoch=5-step=12-v3.ckpt epoch=5-step=12.ckpt "
+                         "last-v1.ckpt last-v2.ckpt last-v3.ckpt last.ckpt ");
+}
+
+TEST(all_of_each_run)
+{
+    begin("all");
+    run_all(with((lc_model_checkpoint_args){.save_top_k = -1, .filename = "{epoch}"}), NULL);
+    check_each(EPOCHS);
+}
+
+/* One name, which each new checkpoint of a run takes from the one before. */
+TEST(one_name_for_each_run)
+{
+    begin("one");
+    run_all(with((lc_model_checkpoint_args){.filename = "newest"}), NULL);
+    check_each(1);
+    CHECK_STR(kept(dir), "newest-v1.ckpt newest-v2.ckpt newest-v3.ckpt newest.ckpt ");
+}
+
+/* `last` as a checkpoint of its own. */
+TEST(nothing_but_the_last)
+{
+    begin("last");
+    run_all(with((lc_model_checkpoint_args){.save_top_k = LC_SAVE_NONE, .save_last = LC_ON, .monitor = "val_loss"}),
+            NULL);
+    char list[4000] = "";
+    snprintf(list, sizeof list, "%s", kept(dir));
+    CHECK_STR(list, "last-v1.ckpt last-v2.ckpt last-v3.ckpt last.ckpt ");
+    for (int i = 0; i < RUNS; i++) CHECK_OK(lc_checkpoint_verify(shared->of[i].last));
+    CHECK(is_tidy(dir));
+}
+
+/* A run that was killed while it saved has left its claim to a name. */
+TEST(the_name_of_a_dead_run_is_free)
+{
+    char target[200], host[64], path[600];
+    begin("dead");
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (!child) _exit(0);
+    CHECK(waitpid(child, NULL, 0) == child);
+    lc__temp_host(host);
+    snprintf(path, sizeof path, "%s/ckpt", dir);
+    CHECK(!mkdir(path, 0777));
+    snprintf(target, sizeof target, "lightc-%s-%ld-1234abcd", host, (long)child);
+    snprintf(path, sizeof path, "%s/ckpt/.taken-epoch=5-step=12.ckpt", dir);
+    CHECK(!symlink(target, path));
+    snprintf(path, sizeof path, "%s/ckpt/.taken-other.ckpt", dir);
+    CHECK(!symlink(target, path));
+    run_all(with((lc_model_checkpoint_args){0}), NULL);
+    check_each(1);
+    CHECK_STR(kept(dir), "epoch=5-step=12-v1.ckpt epoch=5-step=12-v2.ckpt epoch=5-step=12-v3.ckpt "
+                         "epoch=5-step=12.ckpt ");
+}
+
+TEST_MAIN
