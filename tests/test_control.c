@@ -260,7 +260,7 @@ TEST(a_rank_that_gives_up_is_heard_everywhere)
     lc__coordinator *c = run_start(r);
     char want[200];
     for (int i = 0; i < 3; i++) run_reap(r, i);
-    snprintf(want, sizeof want, "rank 1 %s, step 12: the disk is full?", host());
+    snprintf(want, sizeof want, "rank 1 %s, step 12: the disk is full\\x07", host());
     for (int i = 0; i < 3; i++) CHECK_ENDED(r, i, want);
     CHECK(r->ranks[0].took < patience(3));
     lc__coordinator_stop(c);

@@ -46,11 +46,17 @@ LC_API const char *lc_status_text(lc_status status);
 LC_API const char *lc_error_message(void);
 
 /* Sets this thread's error message and returns `status`, so that `return lc_fail(LC_ERR_USER, "...")` is the idiom.
- * The message is a sentence without a final newline. */
+ * The message is a sentence without a final newline. Control characters in arguments become \xNN, as lc_printable has
+ * it; newlines only stay if the format has some. */
 LC_API lc_status lc_fail(lc_status status, const char *format, ...) LC_PRINTF(2, 3);
 
 /* Puts "text: " in front of the current message; returns `status`. Used to add what was being done. */
 LC_API lc_status lc_fail_context(lc_status status, const char *format, ...) LC_PRINTF(2, 3);
+
+/* A text from elsewhere (a file, another host, a server), fit to be shown on a terminal: control characters, and bytes
+ * that are not UTF-8, become \xNN; with `lines`, newlines and tabs stay. Writes at most `size` bytes, with a NUL, and
+ * returns `text`. */
+LC_API const char *lc_printable(const char *from, bool lines, char *text, size_t size);
 
 /* What a program ends with: 0 for what is no error, 128 and the signal's number after SIGINT, SIGTERM or SIGHUP
  * (130 after Ctrl-C), else 1. To be called when it does end: a rank of a run of several ends the run with the current

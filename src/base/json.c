@@ -348,7 +348,8 @@ lc_status lc__text_quoted(lc__text *t, const char *text)
     LC_TRY(lc__text_puts(t, "\""));
     const char *from = text;
     for (const char *p = text; *p; p++) {
-        if ((unsigned char)*p >= 0x20 && *p != '"' && *p != '\\') continue;
+        bool wide = (unsigned char)*p == 0xc2 && (unsigned char)p[1] < 0xa0; /* U+0080 to U+009F: control characters */
+        if ((unsigned char)*p >= 0x20 && *p != '"' && *p != '\\' && *p != 0x7f && !wide) continue;
         LC_TRY(lc__text_add(t, from, (size_t)(p - from)));
         char escape[8];
         if (*p == '"' || *p == '\\')
@@ -356,8 +357,9 @@ lc_status lc__text_quoted(lc__text *t, const char *text)
         else if (*p == '\n')
             snprintf(escape, sizeof escape, "\\n");
         else
-            snprintf(escape, sizeof escape, "\\u%04x", (unsigned char)*p);
+            snprintf(escape, sizeof escape, "\\u%04x", (unsigned char)p[wide]);
         LC_TRY(lc__text_puts(t, escape));
+        p += wide;
         from = p + 1;
     }
     LC_TRY(lc__text_puts(t, from));

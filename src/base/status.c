@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Status codes and the per-thread error message. */
 #include <lightc/status.h>
+#include "base/printable.h"
 #include "base/status.h"
 
 #include <stdarg.h>
@@ -39,15 +40,23 @@ const char *lc_error_message(void)
     return message;
 }
 
+/* The arguments may point into the current message. Returns the length. */
+static size_t compose(char text[sizeof message], const char *format, va_list args)
+{
+    int n = vsnprintf(text, sizeof message, format, args);
+    if (n < 0) text[0] = 0;
+    if (n < (int)sizeof message) return n < 0 ? 0 : (size_t)n;
+    return lc__cut_character(text, sizeof message - 1);
+}
+
 lc_status lc_fail(lc_status status, const char *format, ...)
 {
-    /* The arguments may point into the current message. */
     char text[sizeof message];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    size_t n = compose(text, format, args);
     va_end(args);
-    memcpy(message, text, sizeof message);
+    lc__printable(text, n, lc__format_has_lines(format), message, sizeof message);
     error.count++;
     error.last = status;
     return status;
@@ -88,14 +97,17 @@ unsigned lc__error_count(lc_status *last)
 
 lc_status lc_fail_context(lc_status status, const char *format, ...)
 {
-    char text[sizeof message];
+    char text[sizeof message], context[sizeof message];
     va_list args;
     va_start(args, format);
-    int n = vsnprintf(text, sizeof text, format, args);
+    size_t n = compose(text, format, args);
     va_end(args);
-    if (n >= 0 && (size_t)n < sizeof text)
-        snprintf(text + n, sizeof text - (size_t)n, ": %.*s", (int)(sizeof text - (size_t)n - 3), message);
-    memcpy(message, text, sizeof message);
+    n = lc__printable(text, n, lc__format_has_lines(format), context, sizeof context);
+    if (n + 3 < sizeof context) {
+        snprintf(context + n, sizeof context - n, ": %.*s", (int)(sizeof context - n - 3), message);
+        context[lc__cut_character(context, strlen(context))] = 0;
+    }
+    memcpy(message, context, sizeof message);
     return status;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A text that grows. */
 #include "base/str.h"
+#include "base/printable.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -59,6 +60,16 @@ void lc__str_add(lc__str *t, const char *format, ...)
     va_end(args);
 }
 
+void lc__str_add_printable(lc__str *t, const char *from, bool lines)
+{
+    size_t n = strlen(from), most;
+    if (__builtin_mul_overflow(n, (size_t)4, &most) || !reserve(t, most)) {
+        t->failed = true;
+        return;
+    }
+    t->n += lc__printable(from, n, lines, t->s + t->n, most + 1);
+}
+
 void lc__str_clear(lc__str *t)
 {
     t->n = 0;
@@ -90,14 +101,16 @@ bool lc__show(int fd, const char *s, size_t n)
 
 void lc__show_line(int fd, const char *format, ...)
 {
-    lc__str line = {0};
+    lc__str line = {0}, text = {0};
     va_list args;
     va_start(args, format);
     add_list(&line, format, args);
     va_end(args);
-    lc__str_add_bytes(&line, "\n", 1);
-    if (!line.failed) lc__show(fd, line.s, line.n);
+    lc__str_add_printable(&text, line.s ? line.s : "", lc__format_has_lines(format));
+    lc__str_add_bytes(&text, "\n", 1);
+    if (!line.failed && !text.failed) lc__show(fd, text.s, text.n);
     lc__str_free(&line);
+    lc__str_free(&text);
 }
 
 void lc__say(void *ctx, const char *text)

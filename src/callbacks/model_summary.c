@@ -96,7 +96,9 @@ static row_text row_of(const model_summary *s, const lc_module *c, const char *p
     counts n = {0};
     count(c, &n);
     add_cost(s, c, &r);
-    snprintf(r.path, sizeof r.path, "%s%s%s", prefix, *prefix ? "." : "", c->name ? c->name : "?");
+    char name[sizeof r.path];
+    snprintf(r.path, sizeof r.path, "%s%s%s", prefix, *prefix ? "." : "",
+             lc_printable(c->name ? c->name : "?", false, name, sizeof name));
     shapes(c, r.shape, sizeof r.shape);
     human(n.trainable + n.frozen, r.params, sizeof r.params);
     r.type = c->type ? c->type : "Module";

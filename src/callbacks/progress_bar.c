@@ -37,11 +37,12 @@ static bool has_epoch_value(const lc__metric_map *m, const char *name)
 static void add_metrics(lc__str *out, lc_trainer *t, bool version, bool steps, const char *between, size_t room)
 {
     const lc__metric_map *m = &t->metrics[LC_PROGRESS_BAR_METRICS];
-    char item[320];
+    char item[320], name[256];
     if (version && t->version >= 0) lc__str_add(out, "%sv_num=%d", between, t->version);
     for (int i = 0; i < m->n; i++) {
         if (!steps && has_epoch_value(m, m->v[i].name)) continue;
-        int n = snprintf(item, sizeof item, "%s%s=%.3g", between, m->v[i].name, m->v[i].value);
+        int n = snprintf(item, sizeof item, "%s%s=%.3g", between, lc_printable(m->v[i].name, false, name, sizeof name),
+                         m->v[i].value);
         if (n < (int)sizeof item && out->n + (size_t)n <= room) lc__str_add_bytes(out, item, (size_t)n);
     }
 }
@@ -235,13 +236,16 @@ static lc_status pb_eval_batch_end(void *self, lc_trainer *t, const lc_outputs *
 static lc_status pb_results(void *self, lc_trainer *t)
 {
     progress_bar *p = self;
+    char name[256];
     if (p->term.off || t->stage == LC_STAGE_FIT) return LC_OK;
     if (p->term.live && p->open) lc__show(p->term.fd, "\r\033[K", 4);
     p->open = false;
     for (int i = 0; i < t->n_results; i++)
-        for (int k = 0; k < t->n_result_values[i]; k++)
-            lc__str_add(&p->text, "%-10s %-32s %.6g\n", lc_stage_name(t->stage), t->result_values[i][k].name,
-                        t->result_values[i][k].value);
+        for (int k = 0; k < t->n_result_values[i]; k++) {
+            const lc_metric_value *v = &t->result_values[i][k];
+            lc__str_add(&p->text, "%-10s %-32s %.6g\n", lc_stage_name(t->stage),
+                        lc_printable(v->name, false, name, sizeof name), v->value);
+        }
     flush_text(p);
     return LC_OK;
 }

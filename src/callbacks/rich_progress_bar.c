@@ -73,11 +73,12 @@ static int metrics_line(rich_bar *r, lc_trainer *t)
 {
     const lc__metric_map *m = &t->metrics[LC_PROGRESS_BAR_METRICS];
     int columns = lc__terminal_width(&r->term), used = 0;
-    char item[160];
+    char item[160], name[101];
     for (int i = -1; i < m->n; i++) {
         if (i < 0 && t->version < 0) continue;
         int n = i < 0 ? snprintf(item, sizeof item, "v_num: %d", t->version)
-                      : snprintf(item, sizeof item, "%.100s: %.3g", m->v[i].name, m->v[i].value);
+                      : snprintf(item, sizeof item, "%s: %.3g", lc_printable(m->v[i].name, false, name, sizeof name),
+                                 m->v[i].value);
         if (used + n + 2 > columns) break;
         if (!used) lc__str_add(&r->text, "\n");
         paint(r, "3");
@@ -209,6 +210,7 @@ static lc_status rp_eval_batch_end(void *self, lc_trainer *t, const lc_outputs *
 /* Results of validate and test, as a table. */
 static lc_status rp_eval_end(void *self, lc_trainer *t)
 {
+    char name[256];
     rich_bar *r = self;
     r->eval.shown = false;
     if (t->stage == LC_STAGE_FIT) {
@@ -221,7 +223,8 @@ static lc_status rp_eval_end(void *self, lc_trainer *t)
             paint(r, "36");
             lc__str_add(&r->text, "%-10s ", lc_stage_name(t->stage));
             paint(r, "0");
-            lc__str_add(&r->text, "%-32s %.6g\n", t->result_values[i][k].name, t->result_values[i][k].value);
+            lc__str_add(&r->text, "%-32s %.6g\n", lc_printable(t->result_values[i][k].name, false, name, sizeof name),
+                        t->result_values[i][k].value);
         }
     show(r);
     return LC_OK;

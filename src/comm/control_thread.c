@@ -156,7 +156,7 @@ static void take(lc__control *c, const lc__frame *f)
     char text[LC__END_TEXT];
     switch (f->kind) {
     case LC__FRAME_WAITING:
-        lc__frame_text(f->data, f->n, c->waiting, sizeof c->waiting);
+        lc__frame_lines(f->data, f->n, c->waiting, sizeof c->waiting);
         pthread_cond_broadcast(&c->changed);
         break;
     case LC__FRAME_READY:
@@ -169,7 +169,7 @@ static void take(lc__control *c, const lc__frame *f)
         lc__control_tell_calls(c, true, lc__seconds());
         break;
     case LC__FRAME_END:
-        lc__frame_text(f->data, f->n, text, sizeof text);
+        lc__frame_lines(f->data, f->n, text, sizeof text);
         end_run(c, text);
         c->by_word = c->over = true;
         break;

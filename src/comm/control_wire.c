@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/control_wire.h"
 #include "comm/socket.h"
+#include "base/printable.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,10 +33,12 @@ uint64_t lc__get_u64(const uint8_t *at)
 
 void lc__frame_text(const uint8_t *data, size_t n, char *text, size_t size)
 {
-    size_t k = 0;
-    for (; k < n && k + 1 < size && data[k]; k++)
-        text[k] = data[k] == '\n' || (data[k] >= ' ' && data[k] != 127) ? (char)data[k] : '?';
-    text[k] = 0;
+    lc__printable((const char *)data, n, false, text, size);
+}
+
+void lc__frame_lines(const uint8_t *data, size_t n, char *text, size_t size)
+{
+    lc__printable((const char *)data, n, true, text, size);
 }
 
 int64_t lc__frame_parse(const uint8_t *bytes, size_t n, size_t limit, lc__frame *out)

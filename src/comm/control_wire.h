@@ -60,8 +60,10 @@ void lc__put_u32(uint8_t *at, uint32_t v);
 void lc__put_u64(uint8_t *at, uint64_t v);
 uint32_t lc__get_u32(const uint8_t *at);
 uint64_t lc__get_u64(const uint8_t *at);
-/* Text that came over the network: ends at a NUL, fits, and has no control characters but newlines. */
+/* Text that came over the network: ends at a NUL, fits, and can be shown (lc_printable). */
 void lc__frame_text(const uint8_t *data, size_t n, char *text, size_t size);
+/* The same of several lines, as ranks and their coordinator have them. */
+void lc__frame_lines(const uint8_t *data, size_t n, char *text, size_t size);
 
 typedef struct lc__bytes {
     uint8_t *data;

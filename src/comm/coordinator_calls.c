@@ -24,7 +24,7 @@ void lc__calls_take(lc__member *m, const lc__frame *f, double now)
     char text[LC__CALLS_TEXT], *call, *last;
     uint64_t activity = lc__get_u64(f->data + 8);
     struct lc__under_way u = {.number = lc__get_u64(f->data + 16), .collective = lc__get_u64(f->data + 24)};
-    lc__frame_text(f->data + LC__CALLS_HEAD, f->n - LC__CALLS_HEAD, text, sizeof text);
+    lc__frame_lines(f->data + LC__CALLS_HEAD, f->n - LC__CALLS_HEAD, text, sizeof text);
     call = text + strcspn(text, "\n");
     if (*call) *call++ = 0;
     last = call + strcspn(call, "\n");

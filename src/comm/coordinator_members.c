@@ -127,7 +127,7 @@ static bool take(lc__coordinator *c, lc__member *m, const lc__frame *f, double n
     case LC__FRAME_FAIL:
         if (f->n < 4) return false;
         m->own_matter = lc__get_u32(f->data);
-        lc__frame_text(f->data + 4, f->n - 4, m->cause, sizeof m->cause);
+        lc__frame_lines(f->data + 4, f->n - 4, m->cause, sizeof m->cause);
         if (m->state != LC__HERE) return true;
         m->state = LC__FAILED;
         m->since = now;

@@ -199,7 +199,7 @@ static void hear(group *g, int from)
     while ((got = lc__wire_next(&p->words, &f)) > 0) {
         if (f.kind == LC__FRAME_BYE) p->left = true;
         if (f.kind != LC__FRAME_END) continue;
-        lc__frame_text(f.data, f.n, why, sizeof why);
+        lc__frame_lines(f.data, f.n, why, sizeof why);
         if (set_reason(g, why)) atomic_store_explicit(&g->aborted, 2, memory_order_release);
     }
     if (open && got == 0) return;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Making and freeing a trainer, its callbacks, and what it tells about itself. */
 #include "core/checkpoint_share.h"
+#include "base/printable.h"
 #include "core/deterministic.h"
 #include "core/options.h"
 #include "core/parts.h"
@@ -275,15 +276,18 @@ void lc__soft_stop(lc_trainer *t, bool *vote, bool stop)
 
 void lc_trainer_message(lc_trainer *t, const char *level, const char *format, ...)
 {
-    char text[1024];
+    char raw[1024], text[1024], line[1100];
     va_list args;
     if (!lc__is_rank_zero(t) && strcmp(level, "error") != 0) return; /* the same for all: rank 0 says it */
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    vsnprintf(raw, sizeof raw, format, args);
     va_end(args);
+    raw[lc__cut_character(raw, strlen(raw))] = 0;
+    lc_printable(raw, lc__format_has_lines(format), text, sizeof text);
+    snprintf(line, sizeof line, "%.60s: %s", level, text);
     fflush(stdout); /* so that it stands before this in a log of both */
     /* Without a progress bar what is wrong is still said; the rest is not. */
-    if (!t->message_hooks.n && strcmp(level, "info") != 0 && !t->opt.barebones) lc__show_line(2, "%s: %s", level, text);
+    if (!t->message_hooks.n && strcmp(level, "info") != 0 && !t->opt.barebones) lc__show_line(2, "%s", line);
     for (int i = 0; i < t->message_hooks.n; i++) {
         lc__callback *cb = t->message_hooks.e[i];
         cb->ops.on_message(cb->self, t, level, text);

@@ -20,7 +20,11 @@ char *ckpt_value_text(const lc_state *value)
 {
     char *text = NULL;
     const char *plain;
-    if (lc_state_kind_of(value) == LC_STATE_TEXT && lc_state_get_text(value, NULL, &plain) >= 0) return strdup(plain);
+    if (lc_state_kind_of(value) == LC_STATE_TEXT && lc_state_get_text(value, NULL, &plain) >= 0) {
+        size_t size = 4 * strlen(plain) + 1;
+        text = malloc(size);
+        return text ? (char *)(uintptr_t)lc_printable(plain, false, text, size) : NULL;
+    }
     if (lc_state_print(value, &text, NULL) < 0) return NULL;
     char *to = text;
     for (const char *from = text; *from; from++) {

@@ -117,7 +117,7 @@ static lc_status tell_only(diff *d, int part, const char *name, int where)
     lc_state *o;
     d->differences++;
     if (!d->tensors) {
-        printf("%s  %s: only in %s\n", ckpt_part_name(part), name, d->path[where]);
+        printf("%s  %s: only in %s\n", ckpt_part_name(part), SHOWN(name), SHOWN(d->path[where]));
         return LC_OK;
     }
     LC_TRY(lc_state_set_object(d->tensors, NULL, &o));
@@ -136,7 +136,7 @@ static lc_status tell_types(diff *d, int part, const lc_safetensor_info *const i
         snprintf(text[k], sizeof text[k], "%s %s", info[k]->dtype, shape[k]);
     }
     if (!d->tensors) {
-        printf("%s  %s: %s | %s\n", ckpt_part_name(part), info[0]->name, text[0], text[1]);
+        printf("%s  %s: %s | %s\n", ckpt_part_name(part), SHOWN(info[0]->name), SHOWN(text[0]), SHOWN(text[1]));
         return LC_OK;
     }
     LC_TRY(lc_state_set_object(d->tensors, NULL, &o));
@@ -152,10 +152,10 @@ static lc_status tell_values(diff *d, int part, const lc_safetensor_info *info, 
     d->differences++;
     if (!d->tensors && far->numbers)
         printf("%s  %s: %lld of %llu elements differ, by up to %.6g (relative %.3g)\n", ckpt_part_name(part),
-               info->name, (long long)far->elements,
+               SHOWN(info->name), (long long)far->elements,
                (unsigned long long)(info->bytes / lc_dtype_size(info->type.dtype)), far->abs, far->rel);
     else if (!d->tensors)
-        printf("%s  %s: the bytes differ (%s)\n", ckpt_part_name(part), info->name, info->dtype);
+        printf("%s  %s: the bytes differ (%s)\n", ckpt_part_name(part), SHOWN(info->name), SHOWN(info->dtype));
     if (!d->tensors) return LC_OK;
     LC_TRY(lc_state_set_object(d->tensors, NULL, &o));
     LC_TRY(lc_state_set_text(o, "name", info->name));
@@ -207,7 +207,7 @@ static lc_status tell_state(diff *d, const char *where, const lc_state *const va
     if (!text[0] || !text[1]) {
         status = lc_fail(LC_ERR_MEMORY, "out of memory: values of state.json");
     } else if (!d->state) {
-        printf("state.json  %s: %s | %s\n", where, text[0], text[1]);
+        printf("state.json  %s: %s | %s\n", SHOWN(where), text[0], text[1]);
     } else {
         LC_TRY_GOTO(status, done, lc_state_set_object(d->state, NULL, &o));
         LC_TRY_GOTO(status, done, lc_state_set_text(o, "key", where));

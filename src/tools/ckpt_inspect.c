@@ -28,7 +28,7 @@ static lc_status show_file(void *ctx, const lc_checkpoint_file *file)
     in->sharded |= strstr(file->name, "-of-") != NULL;
     if (!in->files) {
         if (in->n_files == 1) printf("%-44s %14s  %-8s\n", "file", "bytes", "crc32c");
-        printf("%-44s %14llu  %s  %s\n", file->name, (unsigned long long)file->bytes, crc,
+        printf("%-44s %14llu  %s  %s\n", SHOWN(file->name), (unsigned long long)file->bytes, crc,
                file->damage ? file->damage : "ok");
         return LC_OK;
     }
@@ -49,7 +49,7 @@ static void print_files(const lc_safetensors *f, int64_t i)
     for (int64_t k = 0; k < n; k++) {
         lc_safetensors_pieces(f, i, k, &piece);
         const char *base = strrchr(piece.path, '/');
-        printf("  %s", base ? base + 1 : piece.path);
+        printf("  %s", SHOWN(base ? base + 1 : piece.path));
         if (n > 1) printf("[%lld:%lld]", (long long)piece.first, (long long)(piece.first + piece.count));
     }
 }
@@ -75,7 +75,7 @@ static int name_width(lc_checkpoint *c)
     for (int k = 0; k < LC_CKPT_PARTS; k++) {
         lc_safetensors *f = lc_checkpoint_part(c, (lc_ckpt_part)k);
         for (int64_t i = 0; f && i < lc_safetensors_count(f); i++) {
-            size_t n = strlen(lc_safetensors_info(f, i)->name);
+            size_t n = strlen(SHOWN(lc_safetensors_info(f, i)->name));
             if (n > width) width = n;
         }
     }
@@ -95,8 +95,8 @@ static lc_status show_tensors(inspection *in, lc_checkpoint *c, lc_state *list)
             in->n_tensors++;
             ckpt_shape_text(&info->type, shape, sizeof shape);
             if (!list) {
-                printf("%-9s  %-*s  %-5s  %-20s %14llu", ckpt_part_name(k), width, info->name, info->dtype, shape,
-                       (unsigned long long)info->bytes);
+                printf("%-9s  %-*s  %-5s  %-20s %14llu", ckpt_part_name(k), width, SHOWN(info->name),
+                       SHOWN(info->dtype), shape, (unsigned long long)info->bytes);
                 if (in->sharded) print_files(f, i);
                 printf("\n");
                 continue;
@@ -120,13 +120,13 @@ static lc_status show_tensors(inspection *in, lc_checkpoint *c, lc_state *list)
 static void show_line(const char *label, const lc_state *value)
 {
     char *text = value ? ckpt_value_text(value) : NULL;
-    if (text) printf("%-20s %s\n", label, text);
+    if (text) printf("%-20s %s\n", SHOWN(label), text);
     free(text);
 }
 
 static void show_members(const char *title, const lc_state *object)
 {
-    if (lc_state_length(object)) printf("\n%s\n", title);
+    if (lc_state_length(object)) printf("\n%s\n", SHOWN(title));
     for (int64_t i = 0; i < lc_state_length(object); i++) {
         char label[80];
         snprintf(label, sizeof label, "  %s", lc_state_key_at(object, i));
@@ -182,7 +182,7 @@ static void show_state(const lc_state *root)
     show_members("hyperparameters of the data", lc_state_find(root, "datamodule_hyper_parameters"));
     const lc_state *callbacks = lc_state_find(root, "callbacks");
     if (lc_state_length(callbacks)) printf("\ncallbacks with state\n");
-    for (int64_t i = 0; i < lc_state_length(callbacks); i++) printf("  %s\n", lc_state_key_at(callbacks, i));
+    for (int64_t i = 0; i < lc_state_length(callbacks); i++) printf("  %s\n", SHOWN(lc_state_key_at(callbacks, i)));
 }
 
 /* ---- the command ---- */
@@ -197,7 +197,7 @@ static lc_status inspect(inspection *in, const char *path, lc_state *root)
         LC_TRY(lc_state_set_text(root, "path", path));
         LC_TRY(lc_state_set_array(root, "files", &in->files));
     } else {
-        printf("%s\n\n", path);
+        printf("%s\n\n", SHOWN(path));
     }
     LC_TRY(lc_checkpoint_visit_files(path, show_file, in));
     LC_TRY(lc_checkpoint_open(path, &c));

@@ -21,7 +21,8 @@ static const char help[] =
 
 static int usage(const char *wrong)
 {
-    fprintf(stderr, "error: %s\n%s", wrong, help);
+    char shown[512];
+    fprintf(stderr, "error: %s\n%s", lc_printable(wrong, false, shown, sizeof shown), help);
     return 2;
 }
 

@@ -41,7 +41,8 @@ static int command(int argc, char **argv)
     }
     for (int i = 0; i < COMMANDS; i++)
         if (!strcmp(name, commands[i].name)) return commands[i].run(argc - 1, argv + 1);
-    if (*name) fprintf(stderr, "error: there is no command \"%s\"\n", name);
+    char shown[256];
+    if (*name) fprintf(stderr, "error: there is no command \"%s\"\n", lc_printable(name, false, shown, sizeof shown));
     usage(stderr);
     return 2;
 }

@@ -144,6 +144,15 @@ void place_find(place *out, int node)
     out->under_mpirun = getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMI_SIZE");
 }
 
+/* What another rank has told is text, whatever it is. */
+static void clean(char *text, size_t size)
+{
+    char raw[sizeof((place *)0)->networks];
+    text[size - 1] = 0;
+    memcpy(raw, text, size);
+    lc_printable(raw, false, text, size);
+}
+
 lc_status place_gather(lc_comm *c, int node, place *all)
 {
     place *mine = calloc(1, sizeof *mine);
@@ -151,6 +160,11 @@ lc_status place_gather(lc_comm *c, int node, place *all)
     place_find(mine, node);
     lc_status s = lc_comm_all_gather(c, mine, all, sizeof *mine, LC_U8, NULL);
     free(mine);
+    for (int i = 0; i < lc_comm_size(c) && s >= 0; i++) {
+        clean(all[i].version, sizeof all[i].version), clean(all[i].host, sizeof all[i].host);
+        clean(all[i].cpu_list, sizeof all[i].cpu_list), clean(all[i].networks, sizeof all[i].networks);
+        all[i].id[sizeof all[i].id - 1] = 0;
+    }
     return s;
 }
 

@@ -73,7 +73,10 @@ static lc_status show_metrics(const lc_trainer *t)
     for (int loader = 0;; loader++) {
         lc_metrics m = lc_trainer_results(t, loader);
         if (!m.n) return LC_OK;
-        for (int i = 0; i < m.n; i++) printf("%s %.9g\n", m.values[i].name, m.values[i].value);
+        for (int i = 0; i < m.n; i++) {
+            char name[256];
+            printf("%s %.9g\n", lc_printable(m.values[i].name, false, name, sizeof name), m.values[i].value);
+        }
     }
 }
 

@@ -29,7 +29,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         lc__frame_text(f.data, f.n, text, sizeof text);
         if (strlen(text) >= sizeof text) abort();
         for (const char *c = text; *c; c++)
-            if ((*c >= 0 && *c < ' ' && *c != '\n') || *c == 127) abort();
+            if ((*c >= 0 && *c < ' ') || *c == 127) abort();
+        lc__frame_lines(f.data, f.n, text, sizeof text);
+        for (const char *c = text; *c; c++)
+            if ((*c >= 0 && *c < ' ' && *c != '\n' && *c != '\t') || *c == 127) abort();
         /* One byte less is not enough. */
         lc__frame less;
         if (lc__frame_parse(f.data - LC__FRAME_HEAD, LC__FRAME_HEAD + f.n - 1, LIMIT, &less) > 0) abort();
