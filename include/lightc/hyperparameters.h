@@ -57,7 +57,8 @@ LC_API lc_status lc_hyperparameters_load(const char *checkpoint, const lc_option
 /* A module of that class with a copy of `values` (NULL: the defaults); texts in them must outlive it. */
 LC_API lc_status lc_module_new(const lc_module_class *c, const void *values, uint64_t seed,
                                lc_module **out) LC_MUST_USE;
-/* A module with the hyperparameters and the weights of a checkpoint (strict: exactly the same names). */
+/* A module with the hyperparameters and the weights of a checkpoint (strict: exactly the same names; see
+ * lc_module_load_checkpoint). */
 LC_API lc_status lc_module_load_from_checkpoint(const lc_module_class *c, const char *checkpoint, bool strict,
                                                 lc_module **out) LC_MUST_USE;
 /* Frees a module that lc_module_new or lc_module_load_from_checkpoint made. NULL is fine. */

@@ -38,5 +38,6 @@
 #include <lightc/tensor.h>
 #include <lightc/trainer.h>
 #include <lightc/tuner.h>
+#include <lightc/weights.h>
 
 #endif

@@ -83,7 +83,8 @@ LC_API lc_status lc_trainer_end(lc_trainer *t) LC_MUST_USE;
 /* Writes a checkpoint and waits until it is durable. */
 LC_API lc_status lc_trainer_save_checkpoint(lc_trainer *t, const char *path, bool weights_only) LC_MUST_USE;
 /* Copies the parameters and buffers of a checkpoint, or of a plain safetensors file (PyTorch's state_dict), into a
- * module. With `strict` both must have exactly the same names. */
+ * module. With `strict` both must have exactly the same names; without, what both have is copied, and having nothing in
+ * common is an error. lc_module_load_weights (weights.h) also says what was left out, and matches other names. */
 LC_API lc_status lc_module_load_checkpoint(lc_module *m, const char *path, bool strict) LC_MUST_USE;
 
 /* ---- control ---- */

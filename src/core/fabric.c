@@ -459,7 +459,7 @@ lc_status lc_fabric_load(lc_fabric *f, const char *path, lc_state **state)
         goto done;
     }
     LC_TRY_GOTO(status, done, lc__check_format(c));
-    LC_TRY_GOTO(status, done, lc__load_model(f->m, c, true));
+    LC_TRY_GOTO(status, done, lc__load_model(f->m, c));
     LC_TRY_GOTO(status, done, lc__restore_optimizers(f->m, &f->optimizers, c));
     if (f->precision->load_state && lc_state_get_object(root, "precision", &o) == LC_OK)
         LC_TRY_GOTO(status, done, f->precision->load_state(f->precision_self, o));

@@ -226,7 +226,9 @@ lc_status lc_module_load_from_checkpoint(const lc_module_class *c, const char *c
     LC_TRY_GOTO(status, done, lc_checkpoint_open(checkpoint, &ckpt));
     LC_TRY_GOTO(status, done, load(ckpt, &set, &storage));
     LC_TRY_GOTO(status, done, make(c, values, 0, &m));
-    LC_TRY_GOTO(status, done, lc__load_model(m, ckpt, strict));
+    lc_load_options how = LC_LOAD_OPTIONS_INIT;
+    how.not_strict = !strict;
+    LC_TRY_GOTO(status, done, lc__load_weights(m, lc_checkpoint_part(ckpt, LC_CKPT_MODEL), &how, NULL));
     m->hyperparameters->storage = storage;
     *out = m;
     m = NULL;

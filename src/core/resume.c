@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include <lightc/callbacks.h>
 
@@ -25,52 +24,17 @@ static lc_status list_model(void *ctx, const char *path, lc_module *owner, lc_mo
     return mt->persistent || mt->is_parameter ? lc__list_add(ctx, path, mt->tensor) : LC_OK;
 }
 
-static lc_status load_tensors(lc_module *m, lc_safetensors *f, bool strict)
-{
-    lc__tensor_list list = {0};
-    lc_status status = LC_OK;
-    LC_TRY_GOTO(status, done, lc_module_visit(m, list_model, &list));
-    if (!strict) { /* take what is there */
-        int64_t n = 0;
-        for (int64_t i = 0; i < list.n; i++) {
-            if (lc_safetensors_find(f, list.v[i].name) < 0) {
-                free((char *)list.v[i].name);
-                continue;
-            }
-            list.v[n++] = list.v[i];
-        }
-        list.n = n;
-    }
-    status = lc_safetensors_load_all(f, list.n, list.v, strict);
-    if (status == LC_ERR_NOT_FOUND || status == LC_ERR_SHAPE || status == LC_ERR_DTYPE || status == LC_ERR_FORMAT)
-        lc_fail_context(status, "the checkpoint is not one of this model");
-done:
-    lc__list_free(&list);
-    return status;
-}
-
-lc_status lc__load_model(lc_module *m, lc_checkpoint *c, bool strict)
+lc_status lc__load_model(lc_module *m, lc_checkpoint *c)
 {
     lc_safetensors *f = lc_checkpoint_part(c, LC_CKPT_MODEL);
+    lc__tensor_list list = {0};
     if (!f) return lc_fail(LC_ERR_FORMAT, "the checkpoint %s holds no model", lc_checkpoint_path(c));
-    return load_tensors(m, f, strict);
-}
-
-lc_status lc_module_load_checkpoint(lc_module *m, const char *path, bool strict)
-{
-    lc_checkpoint *c;
-    struct stat st;
-    if (stat(path, &st) == 0 && S_ISREG(st.st_mode)) { /* a safetensors file, as PyTorch's users have it */
-        lc_safetensors *f;
-        LC_TRY(lc_safetensors_open(path, &f));
-        lc_status s = load_tensors(m, f, strict);
-        lc_safetensors_close(f);
-        return s;
-    }
-    LC_TRY(lc_checkpoint_open(path, &c));
-    lc_status s = lc__load_model(m, c, strict);
-    lc_checkpoint_close(c);
-    return s;
+    lc_status status = lc_module_visit(m, list_model, &list);
+    if (status >= 0) status = lc_safetensors_load_all(f, list.n, list.v, true);
+    if (status == LC_ERR_NOT_FOUND || status == LC_ERR_SHAPE || status == LC_ERR_DTYPE || status == LC_ERR_FORMAT)
+        lc_fail_context(status, "the checkpoint is not one of this model");
+    lc__list_free(&list);
+    return status;
 }
 
 static const char *best_path(const lc_trainer *t)
@@ -186,7 +150,7 @@ lc_status lc__restore_module(lc_trainer *t, lc__restoring when)
     if (when != LC__AHEAD_OF_SLICES) {
         if (lc_state_get_object(root, "module", &own) == LC_OK)
             LC_TRY(LC__MODULE_HOOK(t, ON_LOAD_CHECKPOINT, on_load_checkpoint, own));
-        LC_TRY(lc__load_model(t->m, t->restoring_from, true));
+        LC_TRY(lc__load_model(t->m, t->restoring_from));
     } else {
         LC_TRY(lc__module_revive(t->m));
     }

@@ -3,6 +3,7 @@
 #ifndef LC_CORE_RUN_STATE_H
 #define LC_CORE_RUN_STATE_H
 
+#include <lightc/weights.h>
 #include "core/trainer_internal.h"
 
 #define LC__STATE_FORMAT 1
@@ -32,8 +33,11 @@ void lc__list_free(lc__tensor_list *l);
 
 /* resume.c: refuses checkpoints that another version wrote in another form. */
 lc_status lc__check_format(const lc_checkpoint *c) LC_MUST_USE;
-/* resume.c: weights. strict: every tensor of the module, and no other; else those there are. */
-lc_status lc__load_model(lc_module *m, lc_checkpoint *c, bool strict) LC_MUST_USE;
+/* resume.c: weights as they were saved: every tensor of the module, and no other. */
+lc_status lc__load_model(lc_module *m, lc_checkpoint *c) LC_MUST_USE;
+/* load_weights.c: lc_module_load_weights, of a file that is open. */
+lc_status lc__load_weights(lc_module *m, lc_safetensors *f, const lc_load_options *options,
+                           lc_load_result *result) LC_MUST_USE;
 
 /* optimizer_state.c: "optimizers" and "schedulers" of state.json, and the tensors. */
 /* ranges, views: of lc__save_tensor. */

@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Weights whose names, data types and shapes may be another program's (weights.h): names are matched and everything is
+ * checked, then values are read one after the other. */
+#include "base/status.h"
+#include "base/str.h"
+#include "core/pattern.h"
+#include "core/run_state.h"
+#include "tensor/initial.h"
+#include "tensor/ops/number.h"
+#include "tensor/tensor_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { SHOWN = 5 }; /* names of each kind in a message */
+
+typedef struct load {
+    lc_module *m;
+    lc_safetensors *f;
+    lc_load_options o;
+    lc_load_result r;
+    lc__tensor_list model;
+    const lc_named_tensor **sorted; /* of the model, by name */
+    int64_t *from;                  /* by tensor of the model: of the file, -1: none */
+    bool *transposed;               /* by tensor of the model */
+    bool bad_dtype;                 /* among the mismatched */
+} load;
+
+/* ---- lists of names ---- */
+
+static lc_status add_name(char ***list, int64_t *n, const char *name)
+{
+    char *copy, **more;
+    if ((*n & (*n - 1)) == 0) { /* room for a power of two */
+        more = realloc(*list, (size_t)(*n ? 2 * *n : 1) * sizeof *more);
+        if (!more) return lc_fail(LC_ERR_MEMORY, "out of memory: names of weights");
+        *list = more;
+    }
+    LC_TRY(lc__copy_text(name, &copy));
+    (*list)[(*n)++] = copy;
+    return LC_OK;
+}
+
+static void free_names(char **list, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) free(list[i]);
+    free(list);
+}
+
+void lc_load_result_release(lc_load_result *r)
+{
+    if (!r) return;
+    size_t size = r->size;
+    lc_load_result all = {0};
+    memcpy(&all, r, size < sizeof all ? size : sizeof all);
+    free(all.message);
+    free_names(all.missing, all.n_missing);
+    free_names(all.unexpected, all.n_unexpected);
+    free_names(all.mismatched, all.n_mismatched);
+    free_names(all.skipped, all.n_skipped);
+    all = (lc_load_result){.size = size};
+    memcpy(r, &all, size < sizeof all ? size : sizeof all);
+}
+
+/* ---- names ---- */
+
+static bool any_fits(const char *const *patterns, int64_t n, const char *name)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (lc__pattern_fits(patterns[i], name)) return true;
+    return false;
+}
+
+/* What the module would call that tensor of the file. */
+static lc_status module_name(const load *l, const char *name, char **out)
+{
+    const lc_load_options *o = &l->o;
+    char *renamed = NULL;
+    lc__str text = {0};
+    size_t strip = o->strip_prefix ? strlen(o->strip_prefix) : 0;
+    if (strip && !strncmp(name, o->strip_prefix, strip)) name += strip;
+    for (int64_t i = 0; i < o->n_rename && !renamed; i++)
+        if (lc__pattern_fits(o->rename[i].key, name))
+            LC_TRY(lc__pattern_replace(o->rename[i].key, name, o->rename[i].value, &renamed));
+    lc__str_add(&text, "%s%s", o->add_prefix ? o->add_prefix : "", renamed ? renamed : name);
+    free(renamed);
+    if (text.failed) {
+        lc__str_free(&text);
+        return lc_fail(LC_ERR_MEMORY, "out of memory: a name of a weight");
+    }
+    *out = text.s;
+    return LC_OK;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp((*(const lc_named_tensor *const *)a)->name, (*(const lc_named_tensor *const *)b)->name);
+}
+
+/* The number of a tensor of the model; -1: there is none. */
+static int64_t find(const load *l, const char *name)
+{
+    const lc_named_tensor wanted = {.name = name}, *key = &wanted;
+    const lc_named_tensor *const *found = NULL;
+    if (l->model.n) found = bsearch(&key, l->sorted, (size_t)l->model.n, sizeof key, by_name);
+    return found ? *found - l->model.v : -1;
+}
+
+/* ---- types ---- */
+
+static bool converts(lc_dtype from, lc_dtype to)
+{
+    bool whole = (from == LC_I32 || from == LC_I64) && (to == LC_I32 || to == LC_I64);
+    return from == to || whole || (lc_dtype_is_float(from) && lc_dtype_is_float(to));
+}
+
+static bool same_shape(const lc_type *file, const lc_type *model, bool transposed)
+{
+    int n = model->ndim;
+    if (file->ndim != n || (transposed && n < 2)) return false;
+    for (int d = 0; d < n; d++) {
+        int other = !transposed || d < n - 2 ? d : d == n - 1 ? n - 2 : n - 1;
+        if (file->shape[other] != model->shape[d]) return false;
+    }
+    return true;
+}
+
+static lc_status compare(load *l, int64_t k, int64_t i)
+{
+    const lc_safetensor_info *info = lc_safetensors_info(l->f, i);
+    const lc_type *model = lc_tensor_type(l->model.v[k].tensor);
+    bool dtype = info->type.dtype && converts(info->type.dtype, model->dtype);
+    if (dtype && same_shape(&info->type, model, l->transposed[k])) return LC_OK;
+    char a[128], b[128];
+    lc__str text = {0};
+    if (dtype)
+        lc__str_add(&text, "%s: %s in the file%s, %s in the module", l->model.v[k].name,
+                    lc__shape_text(&info->type, a, sizeof a), l->transposed[k] ? ", to be transposed" : "",
+                    lc__shape_text(model, b, sizeof b));
+    else
+        lc__str_add(&text, "%s: %s in the file, %s in the module, which it is not converted to", l->model.v[k].name,
+                    info->dtype, lc_dtype_name(model->dtype));
+    lc_status s = text.failed ? lc_fail(LC_ERR_MEMORY, "out of memory: names of weights")
+                              : add_name(&l->r.mismatched, &l->r.n_mismatched, text.s);
+    lc__str_free(&text);
+    l->from[k] = -1;
+    l->bad_dtype |= !dtype;
+    return s;
+}
+
+/* ---- what belongs to what ---- */
+
+static lc_status list_model(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
+{
+    (void)owner;
+    return mt->persistent || mt->is_parameter ? lc__list_add(ctx, path, mt->tensor) : LC_OK;
+}
+
+static lc_status match_one(load *l, int64_t i)
+{
+    const char *name = lc_safetensors_info(l->f, i)->name;
+    char *here = NULL;
+    LC_TRY(module_name(l, name, &here));
+    int64_t k = find(l, here);
+    lc_status s = LC_OK;
+    if (any_fits(l->o.skip, l->o.n_skip, here))
+        k = -1;
+    else if (k < 0)
+        s = add_name(&l->r.unexpected, &l->r.n_unexpected, name);
+    else if (l->from[k] >= 0)
+        s = lc_fail(LC_ERR_ARGUMENT, "\"%s\" and \"%s\" of %s both become \"%s\"",
+                    lc_safetensors_info(l->f, l->from[k])->name, name, lc_safetensors_path(l->f), here);
+    else
+        l->from[k] = i;
+    free(here);
+    return s;
+}
+
+static lc_status match(load *l)
+{
+    LC_TRY(lc_module_visit(l->m, list_model, &l->model));
+    size_t n = (size_t)l->model.n;
+    l->from = malloc((n + 1) * sizeof *l->from);
+    l->transposed = calloc(n + 1, sizeof *l->transposed);
+    l->sorted = malloc((n + 1) * sizeof *l->sorted);
+    if (!l->from || !l->transposed || !l->sorted) return lc_fail(LC_ERR_MEMORY, "out of memory: %zu weights", n);
+    for (size_t k = 0; k < n; k++) {
+        l->from[k] = -1;
+        l->sorted[k] = &l->model.v[k];
+        l->transposed[k] = any_fits(l->o.transpose, l->o.n_transpose, l->model.v[k].name);
+    }
+    if (n) qsort(l->sorted, n, sizeof *l->sorted, by_name);
+    for (int64_t i = 0; i < lc_safetensors_count(l->f); i++) LC_TRY(match_one(l, i));
+    for (size_t k = 0; k < n; k++) {
+        int64_t i = l->from[k];
+        const char *name = l->model.v[k].name;
+        if (i >= 0)
+            LC_TRY(compare(l, (int64_t)k, i));
+        else if (any_fits(l->o.skip, l->o.n_skip, name))
+            LC_TRY(add_name(&l->r.skipped, &l->r.n_skipped, name));
+        else
+            LC_TRY(add_name(&l->r.missing, &l->r.n_missing, name));
+    }
+    return LC_OK;
+}
+
+/* ---- what is said ---- */
+
+static void add_list(lc__str *text, const char *what, char *const *list, int64_t n)
+{
+    if (!n) return;
+    lc__str_add(text, "%s%s: ", text->n ? "; " : "", what);
+    for (int64_t i = 0; i < n && i < SHOWN; i++) lc__str_add(text, "%s%s", i ? ", " : "", list[i]);
+    if (n > SHOWN) lc__str_add(text, " and %lld more", (long long)(n - SHOWN));
+}
+
+/* What the names of the file have before one of the module's, or lack. */
+static void add_advice(const load *l, lc__str *text)
+{
+    for (int64_t i = 0; i < l->r.n_unexpected; i++)
+        for (int64_t k = 0; k < l->r.n_missing; k++) {
+            const char *file = l->r.unexpected[i], *here = l->r.missing[k];
+            size_t a = strlen(file), b = strlen(here);
+            if (a > b && file[a - b - 1] == '.' && !strcmp(file + a - b, here)) {
+                lc__str_add(text, "; strip_prefix \"%.*s\" may help", (int)(a - b), file);
+                return;
+            }
+            if (b > a && here[b - a - 1] == '.' && !strcmp(here + b - a, file)) {
+                lc__str_add(text, "; add_prefix \"%.*s\" may help", (int)(b - a), here);
+                return;
+            }
+        }
+}
+
+static lc_status describe(load *l)
+{
+    lc__str text = {0};
+    lc_load_result *r = &l->r;
+    add_list(&text, "missing in the file", r->missing, r->n_missing);
+    add_list(&text, "not in the module", r->unexpected, r->n_unexpected);
+    add_list(&text, l->bad_dtype ? "of another type" : "of another shape", r->mismatched, r->n_mismatched);
+    if (text.n) add_advice(l, &text);
+    if (text.failed) {
+        lc__str_free(&text);
+        return lc_fail(LC_ERR_MEMORY, "out of memory: names of weights");
+    }
+    r->message = text.s;
+    return LC_OK;
+}
+
+static lc_status judge(const load *l)
+{
+    const lc_load_result *r = &l->r;
+    int64_t found = 0;
+    for (int64_t k = 0; k < l->model.n; k++) found += l->from[k] >= 0;
+    lc_status s = LC_OK;
+    if (r->n_mismatched && !l->o.skip_mismatched) s = l->bad_dtype ? LC_ERR_DTYPE : LC_ERR_SHAPE;
+    if (!l->o.not_strict && (r->n_missing || r->n_unexpected)) s = LC_ERR_NOT_FOUND;
+    if (s < 0)
+        return lc_fail(s, "the weights in %s are not those of this model: %s", lc_safetensors_path(l->f), r->message);
+    if (found || !l->model.n) return LC_OK;
+    return lc_fail(LC_ERR_NOT_FOUND, "not one of the %lld tensors of this model is in %s%s%s", (long long)l->model.n,
+                   lc_safetensors_path(l->f), r->message ? ": " : "", r->message ? r->message : "");
+}
+
+/* ---- values ---- */
+
+static void convert_one(void *to, lc_dtype dtype, const void *from, lc_dtype other)
+{
+    if (lc_dtype_is_float(dtype))
+        lc__store_number(to, dtype, lc__load_number(from, other));
+    else
+        lc__store_integer(to, dtype, lc__load_integer(from, other));
+}
+
+/* Row-major from the file to row-major in the module's type, with the last two dimensions exchanged if wanted. */
+static void convert(const lc_type *model, lc_dtype other, bool transposed, const char *from, char *to)
+{
+    size_t a = lc_dtype_size(other), b = lc_dtype_size(model->dtype);
+    int64_t n = lc__numel(model), rows = 1, columns = n;
+    if (transposed) {
+        rows = model->shape[model->ndim - 2];
+        columns = model->shape[model->ndim - 1];
+    }
+    int64_t matrix = rows * columns;
+    for (int64_t at = 0; at < n; at += matrix)
+        for (int64_t i = 0; i < rows; i++)
+            for (int64_t j = 0; j < columns; j++) {
+                int64_t source = transposed ? j * rows + i : i * columns + j;
+                convert_one(to + (size_t)(at + i * columns + j) * b, model->dtype, from + (size_t)(at + source) * a,
+                            other);
+            }
+}
+
+static lc_status read_one(load *l, int64_t k)
+{
+    const lc_safetensor_info *info = lc_safetensors_info(l->f, l->from[k]);
+    lc_tensor *t = l->model.v[k].tensor;
+    const lc_type *model = lc_tensor_type(t);
+    size_t bytes = (size_t)lc__numel(model) * lc_dtype_size(model->dtype);
+    bool converted = info->type.dtype != model->dtype;
+    l->r.n_converted += converted;
+    if (!converted && !l->transposed[k]) return lc_safetensors_load(l->f, info->name, t);
+    char *from = malloc(info->bytes + 1), *to = malloc(bytes + 1);
+    lc_status s = from && to ? lc_safetensors_read(l->f, l->from[k], from, info->bytes)
+                             : lc_fail(LC_ERR_MEMORY, "out of memory: %s of %s, to convert it", info->name,
+                                       lc_safetensors_path(l->f));
+    if (s >= 0 && bytes) convert(model, info->type.dtype, l->transposed[k], from, to);
+    if (s >= 0) lc__tensor_forget_initial(t);
+    if (s >= 0) s = lc_tensor_write(t, to, bytes);
+    free(from);
+    free(to);
+    return s;
+}
+
+lc_status lc__load_weights(lc_module *m, lc_safetensors *f, const lc_load_options *options, lc_load_result *result)
+{
+    load l = {.m = m, .f = f, .r = LC_LOAD_RESULT_INIT};
+    lc_status s = LC_OK;
+    if ((options && !options->size) || (result && !result->size))
+        return lc_fail(LC_ERR_ARGUMENT, "begin with lc_load_options o = LC_LOAD_OPTIONS_INIT and lc_load_result r = "
+                                        "LC_LOAD_RESULT_INIT");
+    if (options) memcpy(&l.o, options, options->size < sizeof l.o ? options->size : sizeof l.o);
+    LC_TRY_GOTO(s, done, match(&l));
+    LC_TRY_GOTO(s, done, describe(&l));
+    LC_TRY_GOTO(s, done, judge(&l));
+    for (int64_t k = 0; k < l.model.n; k++) {
+        if (l.from[k] < 0) continue;
+        LC_TRY_GOTO(s, done, read_one(&l, k));
+        l.r.n_loaded++;
+    }
+done:
+    if (result) {
+        size_t size = result->size;
+        l.r.size = size;
+        memcpy(result, &l.r, size < sizeof l.r ? size : sizeof l.r);
+    } else {
+        lc_load_result_release(&l.r);
+    }
+    lc__list_free(&l.model);
+    free(l.sorted);
+    free(l.from);
+    free(l.transposed);
+    return s;
+}
+
+lc_status lc_module_load_weights(lc_module *m, const char *path, const lc_load_options *options, lc_load_result *result)
+{
+    lc_checkpoint *c = NULL;
+    lc_safetensors *f = NULL;
+    struct stat st;
+    lc_status s = LC_OK;
+    if (!m || !path) return lc_fail(LC_ERR_ARGUMENT, "lc_module_load_weights needs a module and a path");
+    if (stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
+        LC_TRY(lc_safetensors_open(path, &f));
+        s = lc__load_weights(m, f, options, result);
+        lc_safetensors_close(f);
+        return s;
+    }
+    LC_TRY(lc_checkpoint_open(path, &c));
+    f = lc_checkpoint_part(c, LC_CKPT_MODEL);
+    s = f ? lc__load_weights(m, f, options, result)
+          : lc_fail(LC_ERR_FORMAT, "the checkpoint %s holds no model", lc_checkpoint_path(c));
+    lc_checkpoint_close(c);
+    return s;
+}
+
+lc_status lc_module_load_checkpoint(lc_module *m, const char *path, bool strict)
+{
+    lc_load_options o = LC_LOAD_OPTIONS_INIT;
+    o.not_strict = !strict;
+    return lc_module_load_weights(m, path, &o, NULL);
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Patterns of names: "*" stands for any characters, also none, "?" for one. */
+#ifndef LC_CORE_PATTERN_H
+#define LC_CORE_PATTERN_H
+
+#include <lightc/status.h>
+
+#include <stdbool.h>
+
+/* Whether the whole name fits. */
+bool lc__pattern_fits(const char *pattern, const char *name);
+/* `text`, in which the n-th "*" is what the n-th "*" or "?" of the pattern stands for in a name that fits (the first as
+ * few characters as can be); one that has no counterpart stays a "*". The caller frees *out. */
+lc_status lc__pattern_replace(const char *pattern, const char *name, const char *text, char **out) LC_MUST_USE;
+
+#endif

@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Weights of files whose names, data types and shapes are not the module's: what is loaded, what is reported, and that
+ * nothing is written where anything is wrong. */
+#include "test.h"
+
+enum { SAMPLES = 8, WIDTH = 4 };
+#include "scratch.h"
+#include "small_data.h"
+
+#include <lightc/weights.h>
+#include "base/half.h"
+#include "core/pattern.h"
+
+/* ---- a module, and files ---- */
+
+typedef struct net {
+    lc_module base;
+    lc_linear a, b; /* a.weight [4,6], a.bias [4], b.weight [3,4], b.bias [3] */
+    lc_tensor *count;
+} net;
+
+static const lc_module_ops net_ops = {LC_MODULE_OPS_INIT("net")};
+
+static void net_open(net *m)
+{
+    lc_module_init(&m->base, &net_ops, 1);
+    lc_linear_init(&m->a, m, "a", FEATURES, WIDTH);
+    lc_linear_init(&m->b, m, "b", WIDTH, CLASSES);
+    m->count = lc_module_add_buffer(&m->base, "count", LC_I64, 0, NULL, (lc_init){LC_INIT_ZEROS}, true);
+    CHECK(m->count);
+}
+
+enum { TENSORS = 5, MOST = 24 };
+static const struct {
+    const char *name;
+    int ndim;
+    int64_t shape[2];
+    lc_dtype dtype;
+} tensors[TENSORS] = {{"a.weight", 2, {WIDTH, FEATURES}, LC_F32},
+                      {"a.bias", 1, {WIDTH}, LC_F32},
+                      {"b.weight", 2, {CLASSES, WIDTH}, LC_F32},
+                      {"b.bias", 1, {CLASSES}, LC_F32},
+                      {"count", 0, {0}, LC_I64}};
+
+/* What the file has for element i of tensor k. */
+static double value(int k, int64_t i)
+{
+    return tensors[k].dtype == LC_I64 ? 7 : (double)(10 * k + i) / 4; /* exact in f16 and bf16 */
+}
+
+typedef struct file {
+    char path[400];
+    lc_named_tensor v[16];
+    char names[16][64];
+    double data[16][MOST];
+    int n;
+} file;
+
+static void add(file *f, const char *name, int k, lc_dtype dtype, bool transposed)
+{
+    lc_named_tensor *t = &f->v[f->n];
+    int64_t rows = tensors[k].ndim == 2 ? tensors[k].shape[0] : 1;
+    int64_t columns = tensors[k].ndim ? tensors[k].shape[tensors[k].ndim - 1] : 1;
+    snprintf(f->names[f->n], sizeof f->names[0], "%s", name);
+    *t = (lc_named_tensor){.name = f->names[f->n], .data = f->data[f->n]};
+    t->type = (lc_type){.dtype = dtype, .ndim = tensors[k].ndim};
+    for (int d = 0; d < t->type.ndim; d++) t->type.shape[d] = tensors[k].shape[transposed ? 1 - d : d];
+    char *to = (char *)f->data[f->n];
+    for (int64_t i = 0; i < rows * columns; i++) {
+        int64_t at = transposed ? i % columns * rows + i / columns : i;
+        double x = value(k, i);
+        if (dtype == LC_F32) ((float *)to)[at] = (float)x;
+        if (dtype == LC_F64) ((double *)to)[at] = x;
+        if (dtype == LC_F16) ((uint16_t *)to)[at] = lc__f32_to_f16((float)x);
+        if (dtype == LC_BF16) ((uint16_t *)to)[at] = lc__f32_to_bf16((float)x);
+        if (dtype == LC_I64) ((int64_t *)to)[at] = (int64_t)x;
+        if (dtype == LC_I32) ((int32_t *)to)[at] = (int32_t)x;
+        if (dtype == LC_U8) ((uint8_t *)to)[at] = (uint8_t)x;
+    }
+    f->n++;
+}
+
+/* All tensors, under names with that in front; floats of that type. */
+static void all(file *f, const char *prefix, lc_dtype floats, lc_dtype whole)
+{
+    char name[64];
+    *f = (file){.n = 0};
+    for (int k = 0; k < TENSORS; k++) {
+        snprintf(name, sizeof name, "%s%s", prefix, tensors[k].name);
+        add(f, name, k, tensors[k].dtype == LC_F32 ? floats : whole, false);
+    }
+}
+
+static const char *save(file *f)
+{
+    snprintf(f->path, sizeof f->path, "%s/w.safetensors", fresh_dir("weights"));
+    CHECK_OK(lc_safetensors_save(f->path, f->n, f->v, 0, NULL));
+    return f->path;
+}
+
+/* Which tensors have the file's values, a bit each; the others must be as they were made. */
+static unsigned loaded(const net *m)
+{
+    lc_tensor *const t[] = {m->a.weight, m->a.bias, m->b.weight, m->b.bias, m->count};
+    net fresh;
+    net_open(&fresh);
+    lc_tensor *const before[] = {fresh.a.weight, fresh.a.bias, fresh.b.weight, fresh.b.bias, fresh.count};
+    unsigned bits = 0;
+    for (int k = 0; k < TENSORS; k++) {
+        double got[MOST], was[MOST];
+        size_t bytes = (size_t)lc_tensor_numel(t[k]) * lc_dtype_size(lc_tensor_dtype(t[k]));
+        CHECK_OK(lc_tensor_read(t[k], got, bytes));
+        CHECK_OK(lc_tensor_read(before[k], was, bytes));
+        bool same = true;
+        for (int64_t i = 0; i < lc_tensor_numel(t[k]); i++)
+            same &= tensors[k].dtype == LC_I64 ? ((int64_t *)got)[i] == 7 : ((float *)got)[i] == (float)value(k, i);
+        if (same)
+            bits |= 1u << k;
+        else if (memcmp(got, was, bytes) != 0)
+            TEST_FAIL("%s is neither as it was nor as the file has it", tensors[k].name);
+    }
+    lc_module_release(&fresh.base);
+    return bits;
+}
+
+static lc_status load(const char *path, const lc_load_options *o, lc_load_result *r, unsigned *bits)
+{
+    net m;
+    net_open(&m);
+    *r = (lc_load_result)LC_LOAD_RESULT_INIT;
+    lc_status s = lc_module_load_weights(&m.base, path, o, r);
+    char *message = strdup(lc_error_message());
+    *bits = loaded(&m);
+    lc_module_release(&m.base);
+    if (s < 0) lc_fail(s, "%s", message);
+    free(message);
+    return s;
+}
+
+static bool has(char *const *list, int64_t n, const char *name)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (!strcmp(list[i], name)) return true;
+    return false;
+}
+
+/* ---- tests ---- */
+
+TEST(a_prefixed_file_is_no_success)
+{
+    file f;
+    net m;
+    all(&f, "model.", LC_F32, LC_I64);
+    save(&f);
+    net_open(&m);
+    CHECK_STATUS(lc_module_load_checkpoint(&m.base, f.path, false), LC_ERR_NOT_FOUND);
+    CHECK_CONTAINS(lc_error_message(), "not one of the 5 tensors");
+    CHECK_CONTAINS(lc_error_message(), "strip_prefix \"model.\"");
+    CHECK_STATUS(lc_module_load_checkpoint(&m.base, f.path, true), LC_ERR_NOT_FOUND);
+    CHECK_CONTAINS(lc_error_message(), "missing in the file: count, a.weight, a.bias, b.weight, b.bias");
+    CHECK_CONTAINS(lc_error_message(), "not in the module: model.");
+    CHECK_EQ(loaded(&m), 0);
+    lc_module_release(&m.base);
+
+    lc_load_options o = LC_LOAD_OPTIONS_INIT;
+    lc_load_result r;
+    unsigned bits;
+    o.strip_prefix = "model.";
+    CHECK_OK(load(f.path, &o, &r, &bits));
+    CHECK(bits == 31 && r.n_loaded == 5 && !r.message && !r.n_converted);
+    lc_load_result_release(&r);
+}
+
+TEST(names_of_one_side_are_reported)
+{
+    file f;
+    lc_load_options o = LC_LOAD_OPTIONS_INIT;
+    lc_load_result r;
+    unsigned bits;
+    f = (file){.n = 0};
+    add(&f, "a.weight", 0, LC_F32, false);
+    add(&f, "a.bias", 1, LC_F32, false);
+    add(&f, "head.bias", 3, LC_F32, false);
+    save(&f);
+    /* Strict: all of it in one message, and nothing is written. */
+    CHECK_STATUS(load(f.path, NULL, &r, &bits), LC_ERR_NOT_FOUND);
+    CHECK(bits == 0 && r.n_loaded == 0);
+    CHECK_CONTAINS(lc_error_message(), "missing in the file: count, b.weight, b.bias; not in the module: head.bias");
+    CHECK(r.n_missing == 3 && r.n_unexpected == 1 && has(r.unexpected, 1, "head.bias"));
+    lc_load_result_release(&r);
+    CHECK(!r.message && !r.n_missing && r.size == sizeof r);
+    /* Not strict. */
+    o.not_strict = true;
+    CHECK_OK(load(f.path, &o, &r, &bits));
+    CHECK(bits == 3 && r.n_loaded == 2 && r.n_missing == 3 && r.n_unexpected == 1);
+    CHECK(has(r.missing, 3, "b.weight") && has(r.missing, 3, "b.bias") && has(r.missing, 3, "count"));
+    CHECK_STR(r.message, "missing in the file: count, b.weight, b.bias; not in the module: head.bias");
+    lc_load_result_release(&r);
+}
+
+TEST(many_names_are_counted)
+{
+    file f = {.n = 0};
+    lc_load_result r;
+    unsigned bits;
+    for (int i = 0; i < 9; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "x%d", i);
+        add(&f, name, 1, LC_F32, false);
+    }
+    CHECK_STATUS(load(save(&f), NULL, &r, &bits), LC_ERR_NOT_FOUND);
+    CHECK_CONTAINS(lc_error_message(), "and 4 more");
+    CHECK_EQ(r.n_unexpected, 9);
+    lc_load_result_release(&r);
+}
+
+TEST(other_shapes)
+{
+    file f;
+    lc_load_options o = LC_LOAD_OPTIONS_INIT;
+    lc_load_result r;
+    unsigned bits;
+    all(&f, "", LC_F32, LC_I64);
+    f.v[2].type.shape[0] = 2; /* b.weight, of another number of classes */
+    save(&f);
+    o.not_strict = true; /* as in PyTorch, that is no leave */
+    CHECK_STATUS(load(f.path, &o, &r, &bits), LC_ERR_SHAPE);
+    CHECK_CONTAINS(lc_error_message(), "b.weight: [2,4] in the file, [3,4] in the module");
+    CHECK_EQ(bits, 0);
+    lc_load_result_release(&r);
+    o.not_strict = false;
+    o.skip_mismatched = true;
+    CHECK_OK(load(f.path, &o, &r, &bits));
+    CHECK(bits == (31 & ~4) && r.n_mismatched == 1 && !r.n_missing && r.n_loaded == 4);
+    CHECK_CONTAINS(r.message, "of another shape: b.weight");
+    lc_load_result_release(&r);
+}
+
+TEST(prefixes_renames_and_what_is_skipped)
+{
+    static const lc_text_pair rename[] = {{"net.first.*", "a.*"}, {"net.?.w*t", "b.weight"}, {"net.*", "b.*"}};
+    static const char *const skip[] = {"count", "b.b*"};
+    file f = {.n = 0};
+    lc_load_options o = LC_LOAD_OPTIONS_INIT;
+    lc_load_result r;
+    unsigned bits;
+    add(&f, "module.net.first.weight", 0, LC_F32, false);
+    add(&f, "module.net.first.bias", 1, LC_F32, false);
+    add(&f, "module.net.2.weight", 2, LC_F32, false);
+    add(&f, "net.bias", 3, LC_F32, false);
+    save(&f);
+    o.strip_prefix = "module.";
+    o.rename = rename;
+    o.n_rename = 3;
+    o.skip = skip;
+    o.n_skip = 2;
+    CHECK_OK(load(f.path, &o, &r, &bits));
+    CHECK(bits == 7 && r.n_loaded == 3 && !r.n_missing && !r.n_unexpected && r.n_skipped == 2);
+    CHECK(has(r.skipped, 2, "count") && has(r.skipped, 2, "b.bias") && !r.message);
+    lc_load_result_release(&r);
+    o.n_skip = 1;
+    CHECK_OK(load(f.path, &o, &r, &bits));
+    CHECK(bits == 15 && r.n_skipped == 1);
+    lc_load_result_release(&r);
+    /* Two names that become one. */
+    static const lc_text_pair one[] = {{"*", "a.bias"}};
+    o.rename = one;
+    o.n_rename = 1;
+    CHECK_STATUS(load(f.path, &o, &r, &bits), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "both become \"a.bias\"");
+    CHECK_EQ(bits, 0);
+    lc_load_result_release(&r);
+    /* A part of a larger model, put into its place. */
+    f = (file){.n = 0};
+    add(&f, "weight", 0, LC_F32, false);
+    add(&f, "bias", 1, LC_F32, false);
+    save(&f);
+    o = (lc_load_options)LC_LOAD_OPTIONS_INIT;
+    CHECK_STATUS(load(f.path, &o, &r, &bits), LC_ERR_NOT_FOUND);
+    CHECK_CONTAINS(lc_error_message(), "add_prefix \"a.\" may help");
+    lc_load_result_release(&r);
+    o.add_prefix = "a.";
+    o.not_strict = true;
+    CHECK_OK(load(f.path, &o, &r, &bits));
+    CHECK(bits == 3 && r.n_missing == 3);
+    lc_load_result_release(&r);
+}
+
+TEST(data_types_are_converted)
+{
+    static const lc_dtype floats[] = {LC_F16, LC_BF16, LC_F64, LC_F32};
+    for (int i = 0; i < 4; i++) {
+        file f;
+        lc_load_result r;
+        unsigned bits;
+        all(&f, "", floats[i], i % 2 ? LC_I64 : LC_I32);
+        CHECK_OK(load(save(&f), NULL, &r, &bits));
+        CHECK(bits == 31 && r.n_loaded == 5 && !r.message);
+        CHECK_EQ(r.n_converted, (floats[i] != LC_F32 ? 4 : 0) + (i % 2 ? 0 : 1));
+        lc_load_result_release(&r);
+    }
+    /* A counter that is a fraction, and the like. */
+    file f;
+    lc_load_options o = LC_LOAD_OPTIONS_INIT;
+    lc_load_result r;
+    unsigned bits;
+    all(&f, "", LC_F32, LC_F32);
+    save(&f);
+    CHECK_STATUS(load(f.path, &o, &r, &bits), LC_ERR_DTYPE);
+    CHECK_CONTAINS(lc_error_message(), "count: F32 in the file, i64 in the module");
+    CHECK_EQ(bits, 0);
+    lc_load_result_release(&r);
+    o.skip_mismatched = true;
+    CHECK_OK(load(f.path, &o, &r, &bits));
+    CHECK(bits == 15 && r.n_mismatched == 1);
+    lc_load_result_release(&r);
+}
+
+TEST(matrices_are_transposed)
+{
+    static const char *const every[] = {"*.weight"};
+    lc_load_options o = LC_LOAD_OPTIONS_INIT;
+    lc_load_result r;
+    unsigned bits;
+    for (int i = 0; i < 2; i++) {
+        file f = {.n = 0};
+        for (int k = 0; k < TENSORS; k++)
+            add(&f, tensors[k].name, k, i && k < 4 ? LC_BF16 : tensors[k].dtype, tensors[k].ndim == 2);
+        save(&f);
+        o.n_transpose = 0;
+        CHECK_STATUS(load(f.path, &o, &r, &bits), LC_ERR_SHAPE);
+        lc_load_result_release(&r);
+        o.transpose = every;
+        o.n_transpose = 1;
+        CHECK_OK(load(f.path, &o, &r, &bits));
+        CHECK_EQ(bits, 31);
+        lc_load_result_release(&r);
+    }
+}
+
+/* A checkpoint of lightc is taken as a file is; structs of a program that knew fewer fields, or none. */
+TEST(checkpoints_and_older_programs)
+{
+    char path[400];
+    file f;
+    net m;
+    lc_ckpt_writer *w;
+    lc_load_options o = LC_LOAD_OPTIONS_INIT;
+    lc_load_result r;
+    unsigned bits;
+    snprintf(path, sizeof path, "%s/a.ckpt", fresh_dir("weights"));
+    all(&f, "old.", LC_F16, LC_I64);
+    CHECK_OK(lc_ckpt_writer_new(&w));
+    CHECK_OK(lc_ckpt_begin(w, path));
+    for (int k = 0; k < f.n; k++) CHECK_OK(lc_ckpt_add_data(w, LC_CKPT_MODEL, f.v[k].name, &f.v[k].type, f.v[k].data));
+    CHECK_OK(lc_ckpt_commit(w, true));
+    lc_ckpt_writer_free(w);
+    o.strip_prefix = "old.";
+    o.size = offsetof(lc_load_options, rename); /* what is behind that is not looked at */
+    o.n_rename = 1000;
+    CHECK_OK(load(path, &o, &r, &bits));
+    CHECK_EQ(bits, 31);
+    lc_load_result_release(&r);
+
+    net_open(&m);
+    CHECK_STATUS(lc_module_load_weights(&m.base, path, &(lc_load_options){.not_strict = true}, NULL), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "LC_LOAD_OPTIONS_INIT");
+    CHECK_STATUS(lc_module_load_weights(&m.base, NULL, NULL, NULL), LC_ERR_ARGUMENT);
+    CHECK(lc_module_load_weights(&m.base, "/nowhere.safetensors", NULL, NULL) < 0);
+    lc_module_release(&m.base);
+}
+
+TEST(patterns)
+{
+    static const struct {
+        const char *pattern, *name, *text, *made; /* made NULL: it does not fit */
+    } rows[] = {{"a", "a", "b", "b"},
+                {"a", "ab", "b", NULL},
+                {"*", "", "x*y", "xy"},
+                {"*", "abc", "x*y", "xabcy"},
+                {"a.*.b", "a.1.2.b", "*", "1.2"},
+                {"*.attn.*.w", "l.3.attn.q.w", "x.*.att.*.weight", "x.l.3.att.q.weight"},
+                {"l?.w", "l7.w", "m.*", "m.7"},
+                {"l?.w", "l77.w", "m.*", NULL},
+                {"*a*b", "xaab", "*-*", "x-a"},
+                {"**", "xy", "*|*", "|xy"},
+                {"a*", "ab", "*.*", "b.*"},
+                {"*?", "xyz", "*,*", "xy,z"},
+                {"*.w", "a.ww", "*", NULL}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char *made;
+        CHECK_EQ(lc__pattern_fits(rows[i].pattern, rows[i].name), rows[i].made != NULL);
+        if (!rows[i].made) continue;
+        CHECK_OK(lc__pattern_replace(rows[i].pattern, rows[i].name, rows[i].text, &made));
+        CHECK_STR(made, rows[i].made);
+        free(made);
+    }
+}
+
+TEST_MAIN
