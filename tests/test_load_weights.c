@@ -4,6 +4,8 @@
 #include "test.h"
 
 enum { SAMPLES = 8, WIDTH = 4 };
+#include "comm_world.h"
+#include "quiet_options.h"
 #include "scratch.h"
 #include "small_data.h"
 
@@ -45,7 +47,7 @@ static const struct {
 /* What the file has for element i of tensor k. */
 static double value(int k, int64_t i)
 {
-    return tensors[k].dtype == LC_I64 ? 7 : (double)(10 * k + i) / 4; /* exact in f16 and bf16 */
+    return tensors[k].dtype == LC_I64 ? 7 : (double)(10 * k + i + 1) / 4; /* exact in f16 and bf16 */
 }
 
 typedef struct file {
@@ -368,6 +370,100 @@ TEST(checkpoints_and_older_programs)
     CHECK_STATUS(lc_module_load_weights(&m.base, NULL, NULL, NULL), LC_ERR_ARGUMENT);
     CHECK(lc_module_load_weights(&m.base, "/nowhere.safetensors", NULL, NULL) < 0);
     lc_module_release(&m.base);
+}
+
+/* ---- by options ---- */
+
+static lc_tensor *train_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    net *m = (net *)self;
+    (void)i;
+    return lc_cross_entropy(lc_linear_forward(&m->b, lc_linear_forward(&m->a, b->x)), b->y);
+}
+static lc_status sgd(lc_module *self, lc_optimizers *out)
+{
+    return lc_optimizers_add(out, lc_sgd(self, .lr = 1e-30));
+}
+static const lc_module_ops trained_ops = {LC_MODULE_OPS_INIT("net"), .training_step = train_step,
+                                          .configure_optimizers = sgd};
+
+typedef struct trained {
+    const char *path, *strategy, *rank_path; /* of the ranks but the first */
+} trained;
+
+/* A fit with the options, a second one of the same trainer, and what the module then has. */
+static lc_status run_fits(lc_comm *comm, const trained *how, unsigned *bits)
+{
+    net m;
+    lc_dataloader *data;
+    lc_trainer *t;
+    lc_trainer_options o = quiet_options(comm);
+    o.strategy = how->strategy;
+    o.max_steps = 1;
+    o.weights = comm && lc_comm_rank(comm) && how->rank_path ? how->rank_path : how->path;
+    o.weights_strict = false;
+    o.weights_skip_mismatched = true;
+    o.weights_strip_prefix = "model.";
+    o.weights_rename = "first.*=a.*,second.*=b.*";
+    o.weights_skip = "x,a.b*";
+    o.weights_transpose = "b.weight";
+    net_open(&m);
+    m.base.ops = &trained_ops;
+    LC_TRY(loader_of(0, SAMPLES, 2, false, &data));
+    LC_TRY(lc_trainer_new(&o, &t));
+    lc_status s = lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = data});
+    if (s >= 0) *bits = loaded(&m);
+    /* Once: what a run has made of them stays. */
+    const float other[CLASSES] = {5, 5, 5};
+    float now[CLASSES];
+    if (s >= 0) s = lc_tensor_write(m.b.bias, other, sizeof other);
+    if (s >= 0) s = lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = data});
+    if (s >= 0) s = lc_tensor_read(m.b.bias, now, sizeof now);
+    if (s >= 0 && memcmp(now, other, sizeof now) != 0) s = lc_fail(LC_ERR_INTERNAL, "weights were read again");
+    lc_trainer_free(t);
+    lc_dataloader_free(data);
+    lc_module_release(&m.base);
+    return s;
+}
+
+static void named_otherwise(file *f)
+{
+    *f = (file){.n = 0};
+    add(f, "model.first.weight", 0, LC_BF16, false);
+    add(f, "model.first.bias", 1, LC_F32, false);
+    add(f, "model.second.weight", 2, LC_F32, true);
+    add(f, "model.second.bias", 3, LC_F16, false);
+    save(f);
+}
+
+TEST(a_run_begins_with_the_weights_that_options_name)
+{
+    file f;
+    unsigned bits = 0;
+    named_otherwise(&f);
+    CHECK_OK(run_fits(NULL, &(trained){.path = f.path}, &bits));
+    CHECK_EQ(bits, 1 | 4 | 8); /* a.bias is left out, count is missing */
+    CHECK_STATUS(run_fits(NULL, &(trained){.path = "/nowhere/w.safetensors"}, &bits), LC_ERR_NOT_FOUND);
+    CHECK_CONTAINS(lc_error_message(), "weights: ");
+}
+
+static lc_status rank_fits(lc_comm *comm, void *ctx)
+{
+    unsigned bits = 0;
+    LC_TRY(run_fits(comm, ctx, &bits));
+    RANK_CHECK(bits == (1 | 4 | 8));
+    return LC_OK;
+}
+
+TEST(of_several_ranks_the_first_reads_them)
+{
+    static const char *const strategies[] = {"ddp", "sharded_1", "sharded_3"};
+    file f;
+    named_otherwise(&f);
+    for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++) {
+        trained how = {.path = f.path, .strategy = strategies[i], .rank_path = "/other/w.safetensors"};
+        CHECK_RANKS("threads", 2, rank_fits, &how);
+    }
 }
 
 TEST(patterns)

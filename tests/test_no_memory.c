@@ -609,12 +609,35 @@ done:
     return status;
 }
 
+/* Names, lists of them, and values that are converted. */
+static lc_status reweigh(void)
+{
+    static const lc_text_pair rename[] = {{"l1.*", "l3.*"}};
+    static const char *const transpose[] = {"l2.weight"};
+    lc_status status = LC_OK;
+    lc_module *m = NULL;
+    lc_load_options o = LC_LOAD_OPTIONS_INIT;
+    lc_load_result r = LC_LOAD_RESULT_INIT;
+    o.rename = rename;
+    o.n_rename = 1;
+    o.transpose = transpose;
+    o.n_transpose = 1;
+    o.not_strict = o.skip_mismatched = true;
+    LC_TRY_GOTO(status, done, lc_module_new(&wave_class, NULL, 1, &m));
+    LC_TRY_GOTO(status, done, lc_module_load_weights(m, saved, &o, &r));
+done:
+    lc_load_result_release(&r);
+    lc_module_free(m);
+    return status;
+}
+
 TEST(fabric_and_classes)
 {
     CHECK(world_dir(directory, sizeof directory));
     snprintf(saved, sizeof saved, "%s/a.ckpt", directory);
     CHECK(exhaust(own_loop, 80) > 30);
     CHECK(exhaust(remodel, 200) > 20);
+    CHECK(exhaust(reweigh, 200) > 20);
     world_remove(directory);
 }
 

@@ -132,6 +132,14 @@ typedef struct lc_option {
     /* checkpoints */                                                                                                \
     X(CHOICE, int, enable_checkpointing, LC_AUTO, 0, 0, "write checkpoints")                                         \
     X(TEXT, const char *, ckpt_path, NULL, 0, 0, "continue from this checkpoint: a path, best, last, or hpc (what SIGUSR1 left)")              \
+    X(TEXT, const char *, weights, NULL, 0, 0, "begin with these weights: a safetensors file or a checkpoint, of which nothing else is taken") \
+    X(BOOL, bool, weights_strict, true, 0, 0, "its names and the model's have to be the same; off: what both have is taken, the rest reported") \
+    X(TEXT, const char *, weights_strip_prefix, NULL, 0, 0, "what its names begin with and the model's do not: model.") \
+    X(TEXT, const char *, weights_add_prefix, NULL, 0, 0, "what the model's names begin with and its do not") \
+    X(TEXT, const char *, weights_rename, NULL, 0, 0, "its names by pattern, OLD=NEW, several with commas: enc.*=encoder.*") \
+    X(TEXT, const char *, weights_skip, NULL, 0, 0, "patterns of the model's names that stay as they are, with commas: head.*") \
+    X(TEXT, const char *, weights_transpose, NULL, 0, 0, "patterns of the model's names of which it has the transposed matrix") \
+    X(BOOL, bool, weights_skip_mismatched, false, 0, 0, "what has another shape there stays as it is") \
     X(TEXT, const char *, dirpath, NULL, 0, 0, "where checkpoints go (default RUN/checkpoints)")                     \
     X(TEXT, const char *, filename, NULL, 0, 0, "their names, as {epoch}-{val_loss:.2f} (default {epoch}-{step})")   \
     X(TEXT, const char *, monitor, NULL, 0, 0, "metric that says which checkpoints are best")                        \

@@ -8,6 +8,7 @@
 #include "core/rank_times.h"
 #include "core/parts.h"
 #include "core/ranks.h"
+#include "core/run_state.h"
 #include "core/profiling.h"
 #include "core/trainer_internal.h"
 #include "optim/optim_internal.h"
@@ -237,6 +238,7 @@ static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_
     s = lc_module_status(m);
     if (s < 0) return lc_fail_context(s, "building %s", t->mo.name);
     if (t->restoring_from) LC_TRY(lc__restore_module(t, stays_in_slices(t) ? LC__AHEAD_OF_SLICES : LC__AT_ONCE));
+    LC_TRY(lc__initial_weights(t));
     LC_TRY(lc__parts_setup(t));
     if (stage != LC_STAGE_PREDICT) LC_TRY(lc__hyperparameters_log(t, m));
     lc__results_reset(&t->train_results);

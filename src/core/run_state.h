@@ -35,6 +35,8 @@ void lc__list_free(lc__tensor_list *l);
 lc_status lc__check_format(const lc_checkpoint *c) LC_MUST_USE;
 /* resume.c: weights as they were saved: every tensor of the module, and no other. */
 lc_status lc__load_model(lc_module *m, lc_checkpoint *c) LC_MUST_USE;
+/* initial_weights.c: what opt.weights names, in the first run. */
+lc_status lc__initial_weights(lc_trainer *t) LC_MUST_USE;
 /* load_weights.c: lc_module_load_weights, of a file that is open. */
 lc_status lc__load_weights(lc_module *m, lc_safetensors *f, const lc_load_options *options,
                            lc_load_result *result) LC_MUST_USE;

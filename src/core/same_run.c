@@ -41,7 +41,7 @@ static const char *const own[] = {
 };
 
 /* Texts of the trainer that may be paths; those of the program all may. */
-static const char *const paths[] = {"ckpt_path", "dirpath"};
+static const char *const paths[] = {"ckpt_path", "dirpath", "weights"};
 
 static bool is_among(const char *const *names, size_t n, const char *option)
 {

@@ -280,7 +280,8 @@ struct lc_trainer {
     lc_ckpt_writer *writer;
     bool sharded_checkpoints; /* every rank writes a part of them */
     bool val_has_run;
-    char *ckpt_path; /* what this run continues; NULL: nothing */
+    char *ckpt_path;     /* what this run continues; NULL: nothing */
+    bool weights_loaded; /* opt.weights */
     lc_checkpoint *restoring_from;
     int64_t resumed_step;  /* of its last row */
     int64_t resumed_batch; /* samples in a batch of the run that is continued; 0: unknown */

@@ -76,7 +76,7 @@ static lc_trainer_options quiet(const lc_trainer *t, lc_stage stage, int64_t ste
     o.logger = "none";
     o.log_every_n_steps = 0;
     o.enable_progress_bar = o.enable_model_summary = o.enable_checkpointing = LC_OFF;
-    o.early_stopping = o.ckpt_path = o.own_config = NULL;
+    o.early_stopping = o.ckpt_path = o.weights = o.own_config = NULL;
     o.callbacks = NULL;
     o.loggers = NULL;
     o.n_callbacks = o.n_loggers = 0;
