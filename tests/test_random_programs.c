@@ -144,7 +144,7 @@ static lc_tensor *grow(source *s, const world *w, lc_tensor **v, int n)
         lc_no_grad_begin();
         lc_assign(w->buffers[0], lc_add(lc_mul_scalar(w->buffers[0], 0.5), lc_detach(x)));
         lc_no_grad_end();
-        return lc_mul(x, w->buffers[0]);
+        return lc_mul(x, lc_contiguous(w->buffers[0])); /* a copy: the buffer may be assigned again */
     case 25:
         return lc_add(x, w->parameters[5]);
     case 26:

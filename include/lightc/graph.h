@@ -91,7 +91,13 @@ LC_API lc_tensor *lc_detach_at(lc_tensor *x, lc_site site);
 #define lc_detach(x) lc_detach_at(x, LC_HERE)
 
 /* target (persistent) = value, at this point of the step. The one side effect there is: batch-norm statistics, moving
- * averages, manual updates. */
+ * averages, manual updates.
+ * Views of target (reshape, permute, slice, expand, detach and what is made of them) taken before show the new value
+ * afterwards; copies (lc_contiguous, any other operator's result) keep the old one. Whether lc_reshape of something
+ * that is not row-major in memory is a view or a copy is not defined, as in PyTorch.
+ * Backward is an error (LC_ERR_STATE) if a gradient needs the value that a tensor had before it was assigned, updated
+ * by an optimizer or written with lc_tensor_write in this step, as with PyTorch's tensors that are "modified by an
+ * inplace operation": write after lc_backward, or compute with a copy. `value` may be a view of target. */
 LC_API void lc_assign_at(lc_tensor *target, lc_tensor *value, lc_site site);
 #define lc_assign(target, value) lc_assign_at(target, value, LC_HERE)
 

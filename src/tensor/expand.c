@@ -98,6 +98,16 @@ static lc_status copy_node(lc_graph *g, uint32_t k)
     return LC_OK;
 }
 
+static lc_status note_writes(lc_build *b, const lc_node *n)
+{
+    const lc_graph *g = b->g;
+    for (uint32_t i = 0; i < n->n_in && i < 32 && n->op->mutated_inputs; i++) {
+        uint32_t value = g->tape.in[n->in_at + i];
+        if ((n->op->mutated_inputs >> i & 1) && value != LC_ABSENT) LC_TRY(lc__expand_wrote(b, g->values[value]));
+    }
+    return LC_OK;
+}
+
 void lc__expand_produce(lc_graph *g, uint32_t first_out)
 {
     if (g->status == LC_OK && g->ir.n_nodes) g->ir.nodes[g->ir.n_nodes - 1].first_out = first_out;
@@ -115,7 +125,10 @@ typedef struct backward {
     bool *region_done;
     bool chunk; /* gradients go to `place` on the tree */
     lc__tree_place place;
-    bool **done; /* by flat buffer and parameter of the tree */
+    bool **done;         /* by flat buffer and parameter of the tree */
+    bool any_write;      /* in this step, so far */
+    lc__origin *origins; /* if there was any */
+    uint32_t n_origins, cap_origins;
 } backward;
 
 static lc_tensor *tensor_of(const backward *b, uint32_t value)
@@ -127,6 +140,16 @@ static lc_tensor *tensor_of(const backward *b, uint32_t value)
 static bool differentiated(const lc_node *n)
 {
     return n->op->grad && !(n->op->flags & LC_OP_NO_GRAD) && !(n->flags & LC_NODE_NO_GRAD) && !lc__is_macro(n->op);
+}
+
+/* What was expanded from `first` on stands for node k of the user's tape. */
+static lc_status note_origin(backward *b, uint32_t first, uint32_t k)
+{
+    uint32_t end = b->g->ir.n_nodes;
+    if (!b->any_write || first == end) return LC_OK;
+    LC_TRY(lc__grow((void **)&b->origins, &b->cap_origins, b->n_origins + 1, sizeof *b->origins));
+    b->origins[b->n_origins++] = (lc__origin){first, end, k};
+    return LC_OK;
 }
 
 /* Records the nodes of a checkpointed region once more; gradients then use those results. */
@@ -141,9 +164,11 @@ static lc_status recompute(backward *b, uint32_t region, uint32_t end)
         if (n->n_in > 64)
             return lc_fail(LC_ERR_UNSUPPORTED, "%s in a checkpointed region has too many inputs", n->op->name);
         for (uint32_t i = 0; i < n->n_in; i++) in[i] = tensor_of(b, g->tape.in[n->in_at + i]);
+        uint32_t before = g->ir.n_nodes;
         lc_op_call_n(n->op, n->n_in, in, n->n_int, g->tape.ints + n->int_at, n->n_float, g->tape.floats + n->float_at,
                      out, g->tape.sites[k]);
         LC_TRY(g->status);
+        LC_TRY(note_origin(b, before, k));
         for (uint32_t i = 0; i < n->n_out; i++) b->again[n->first_out + i] = out[i];
     }
     return LC_OK;
@@ -246,6 +271,7 @@ static lc_status backward_node(backward *b, uint32_t k)
     for (uint32_t i = before; i < g->ir.n_nodes; i++) g->ir.sites[i] = g->tape.sites[k];
     if (status < 0) return lc_fail_context(status, "gradient of %s", n->op->name);
     LC_TRY(g->status);
+    LC_TRY(note_origin(b, before, k));
     for (uint32_t i = 0; i < n->n_in; i++)
         if (need[i] && din[i]) LC_TRY(add_gradient(b, g->tape.in[n->in_at + i], din[i], n));
     for (uint32_t i = 0; i < n->n_out; i++) b->gradient[n->first_out + i] = NULL;
@@ -298,6 +324,35 @@ static lc_status check_apart(const backward *b, uint32_t k)
     return LC_OK;
 }
 
+static lc_status backward_error(lc_graph *g, lc_status status, uint32_t k)
+{
+    if (g->status == LC_OK) lc__record_error(g, status, "backward", g->tape.sites[k], NULL, NULL, 0);
+    return status;
+}
+
+/* From the loss, node k's, back to the parameters. */
+static lc_status differentiate(backward *b, uint32_t loss, uint32_t k)
+{
+    lc_graph *g = b->g;
+    uint32_t first = g->ir.n_nodes, at = k;
+    const lc_type *type = &g->values[loss]->type;
+    lc_tensor *seed = seed_of(g, &g->tape.nodes[k], type->dtype);
+    if (type->ndim) seed = lc_op_call(&lc__op_reshape, 1, &seed, type->ndim, type->shape, 0, NULL, LC_HERE);
+    LC_TRY(g->status);
+    b->gradient[loss] = seed;
+    if (g->values[loss]->kind == LC_TENSOR_PERSISTENT) return deposit(b, loss);
+    for (uint32_t i = k; i-- > 0;) {
+        lc_status status = of_another_chunk(b, i) ? check_apart(b, i) : backward_node(b, i);
+        if (status < 0) return backward_error(g, status, i);
+    }
+    /* Parameters whose first reader got no gradient itself. */
+    for (uint32_t v = 0; v < b->n_values; v++)
+        if (b->gradient[v] && g->values[v]->kind == LC_TENSOR_PERSISTENT && g->values[v]->requires_grad)
+            LC_TRY(deposit(b, v));
+    lc_status status = lc__expand_check_reads(b->x->b, first, b->origins, b->n_origins, &at);
+    return status < 0 ? backward_error(g, status, at) : LC_OK;
+}
+
 static lc_status expand_backward(expansion *x, uint32_t k)
 {
     lc_graph *g = x->g;
@@ -306,7 +361,7 @@ static lc_status expand_backward(expansion *x, uint32_t k)
         return lc_fail(LC_ERR_STATE, "the loss depends on no parameter that requires a gradient, or was computed where "
                                      "none is recorded: behind lc_no_grad_begin, or in an evaluation (see the option "
                                      "inference_mode)");
-    backward b = {.x = x, .g = g, .n_values = g->n_values};
+    backward b = {.x = x, .g = g, .n_values = g->n_values, .any_write = lc__expand_any_write(x->b)};
     b.gradient = lc__build_alloc(x->b, g->n_values * sizeof *b.gradient);
     b.again = lc__build_alloc(x->b, g->n_values * sizeof *b.again);
     b.first_use = lc__build_alloc(x->b, g->n_values * sizeof *b.first_use);
@@ -322,24 +377,9 @@ static lc_status expand_backward(expansion *x, uint32_t k)
             if (value != LC_ABSENT && b.first_use[value] == LC_ABSENT) b.first_use[value] = i;
         }
     }
-    const lc_type *type = &g->values[loss]->type;
-    lc_tensor *seed = seed_of(g, &g->tape.nodes[k], type->dtype);
-    if (type->ndim) seed = lc_op_call(&lc__op_reshape, 1, &seed, type->ndim, type->shape, 0, NULL, LC_HERE);
-    LC_TRY(g->status);
-    b.gradient[loss] = seed;
-    if (g->values[loss]->kind == LC_TENSOR_PERSISTENT) return deposit(&b, loss);
-    for (uint32_t i = k; i-- > 0;) {
-        lc_status status = of_another_chunk(&b, i) ? check_apart(&b, i) : backward_node(&b, i);
-        if (status < 0) {
-            if (g->status != LC_OK) return status;
-            lc__record_error(g, status, "backward", g->tape.sites[i], NULL, NULL, 0);
-            return status;
-        }
-    }
-    /* Parameters whose first reader got no gradient itself. */
-    for (uint32_t v = 0; v < b.n_values; v++)
-        if (b.gradient[v] && g->values[v]->kind == LC_TENSOR_PERSISTENT && g->values[v]->requires_grad)
-            LC_TRY(deposit(&b, v));
+    lc_status status = differentiate(&b, loss, k);
+    free(b.origins);
+    LC_TRY(status);
     return b.chunk ? lc__expand_tree_absent(x->b, b.place, b.done) : LC_OK;
 }
 
@@ -362,6 +402,7 @@ static lc_status expand_node(expansion *x, uint32_t k)
         x->keep[g->tape.in[n->in_at]] = true;
         return LC_OK;
     }
+    if (n->op == &lc__macro_write) return lc__expand_wrote(x->b, g->values[g->tape.in[n->in_at]]);
     if (n->op == &lc__macro_zero_grad && n->n_int) return lc__expand_zero_grad(x->b, n);
     if (n->op == &lc__macro_zero_grad) {
         x->b->plan->zero_grad = true;
@@ -369,6 +410,7 @@ static lc_status expand_node(expansion *x, uint32_t k)
             memset(x->b->plan->flats[i].after, 0, (size_t)x->b->plan->flats[i].flat->n);
         return LC_OK;
     }
+    LC_TRY(note_writes(x->b, n));
     return copy_node(g, k);
 }
 
@@ -442,6 +484,7 @@ lc_status lc__expand(lc_build *b)
     if (!x.keep) status = LC_ERR_MEMORY;
     if (status >= 0 && g->reducer) status = lc__expand_shards(b);
     for (uint32_t k = g->node_0; status >= 0 && k < g->tape.n_nodes; k++) {
+        b->position = k;
         status = expand_node(&x, k);
         if (status < 0 && g->status == LC_OK)
             lc__record_error(g, status, g->tape.nodes[k].op->name, g->tape.sites[k], NULL, NULL, 0);

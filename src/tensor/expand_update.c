@@ -123,6 +123,7 @@ static lc_status update(lc_build *b, const lc_node *n, lc_flat_state *state, lc_
         lc_status status = opt->ops->update(opt, &update);
         if (status < 0) return lc_fail_context(status, "%s", opt->ops->name);
         LC_TRY(g->status);
+        for (int s = 0; s < count; s++) LC_TRY(lc__expand_wrote(b, segments[s].parameter));
     }
     return LC_OK;
 }

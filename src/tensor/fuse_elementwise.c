@@ -26,7 +26,7 @@ typedef struct fuser {
     int n_groups;
     int *first_use; /* by value: into uses */
     int *uses;      /* nodes that read a value, all values one after the other */
-    int *mutators;  /* nodes that write persistent tensors, but for gradient accumulation */
+    int *mutators;  /* nodes that write persistent tensors; accumulation of gradients only if one is read */
     int n_mutators;
 } fuser;
 
@@ -57,8 +57,23 @@ static const lc_tensor *memory_of(const fuser *f, uint32_t value)
         if (!(n->op->flags & LC_OP_VIEW)) return NULL;
         value = n->in[0];
     }
-    const lc_tensor *t = value < f->b->g->n_values ? f->b->g->values[value] : NULL;
+    const lc_tensor *t = lc__viewed_tensor(f->b->g, value); /* also one of an earlier segment */
     return t && t->kind == LC_TENSOR_PERSISTENT ? t : NULL;
+}
+
+/* Gradients that were asked for are read where they are added up. */
+static bool reads_gradients(const fuser *f)
+{
+    const lc_graph *g = f->b->g;
+    for (int i = 0; i < f->b->n_nodes; i++) {
+        const lc_ir_node *n = &f->b->nodes[i];
+        for (int k = 0; n->op && (n->op->flags & LC_OP_ELEMENTWISE) && k < n->n_in; k++) {
+            const lc_tensor *t = n->in[k] == LC_ABSENT || f->producer[n->in[k]] >= 0 ? NULL : memory_of(f, n->in[k]);
+            for (int j = 0; t && t->base && j < g->n_flats; j++)
+                if (g->flats[j]->gradient == t->base) return true;
+        }
+    }
+    return false;
 }
 
 /* Whether an operator between two positions writes memory that node reads. */
@@ -73,9 +88,7 @@ static bool written_between(const fuser *f, int node, int from, int to)
             const lc_tensor *target = memory_of(f, w->in[k]);
             for (int i = 0; target && i < n->n_in; i++) {
                 const lc_tensor *source = memory_of(f, n->in[i]);
-                if (source && (char *)source->data < (char *)target->data + target->bytes &&
-                    (char *)target->data < (char *)source->data + source->bytes)
-                    return true;
+                if (source && lc__overlap(source, target)) return true;
             }
         }
     }
@@ -237,7 +250,12 @@ static lc_status prepare(fuser *f)
         for (int k = 0; k < n->n_out; k++) f->producer[n->out[k]] = i;
         for (int k = 0; k < n->n_in; k++)
             if (n->in[k] != LC_ABSENT) f->first_use[n->in[k] + 1]++;
-        if ((n->op->flags & LC_OP_MUTATES) && n->op != &lc__op_accumulate) f->mutators[f->n_mutators++] = i;
+    }
+    bool gradients = reads_gradients(f);
+    for (int i = 0; i < b->n_nodes; i++) {
+        const lc_op *op = b->nodes[i].op;
+        if (op && (op->flags & LC_OP_MUTATES) && (gradients || op != &lc__op_accumulate))
+            f->mutators[f->n_mutators++] = i;
     }
     for (uint32_t v = 0; v < b->n_values; v++) f->first_use[v + 1] += f->first_use[v];
     int *at = lc__build_alloc(b, n_values * sizeof(int));

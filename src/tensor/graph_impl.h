@@ -5,7 +5,7 @@
  * record.c    appends what the user calls to a tape (one node per call, plus a few macro nodes)
  * plan.c      looks a tape segment up in the cache, or makes a plan of it:
  *   expand.c    macro nodes -> operators (backward, clipping, updates); expand_sync.c: reductions over ranks;
- *               expand_tree.c: sums of gradients in a fixed order
+ *               expand_tree.c: sums of gradients in a fixed order; expand_writes.c: what rules may still read
  *   dead.c      what nobody reads is dropped
  *   fuse.c      named patterns -> fused operators; fuse_elementwise.c: chains
  *   place_shards.c  what is sharded (shard.h) becomes intermediate results
@@ -83,6 +83,12 @@ typedef struct lc_flat_state {
     uint8_t *trained;        /* [flat->n]: what a plan updates, and sends to other ranks, need not be in its records */
 } lc_flat_state;
 
+/* A write to a persistent tensor by a node of the step (expand_writes.c). */
+typedef struct lc_write {
+    const lc_tensor *tensor;
+    uint32_t node; /* in the user's tape */
+} lc_write;
+
 /* Where a value lies once its plan has run. */
 typedef struct lc_location {
     bool made;      /* it lies somewhere */
@@ -128,6 +134,8 @@ typedef struct lc_plan {
     bool zero_grad;
     lc_flat_state *flats;
     int n_flats;
+    lc_write *writes; /* what later segments of the step have to know */
+    uint32_t n_writes, cap_writes;
     /* ---- types of the values recorded, so that a hit infers nothing ---- */
     uint32_t value_0, n_values;
     lc_type *types;
@@ -234,7 +242,7 @@ struct lc_graph {
 
 /* ---- macro nodes ---- */
 extern const lc_op lc__macro_backward, lc__macro_zero_grad, lc__macro_keep, lc__macro_clip_norm, lc__macro_step,
-    lc__macro_gradient, lc__macro_sync, lc__macro_share_sum, lc__macro_absent, lc__macro_window;
+    lc__macro_gradient, lc__macro_sync, lc__macro_share_sum, lc__macro_absent, lc__macro_window, lc__macro_write;
 bool lc__is_macro(const lc_op *op);
 /* Operators of the engine itself. */
 extern const lc_op lc__op_detach, lc__op_accumulate, lc__op_clip_coefficient;
@@ -256,9 +264,13 @@ const char *lc__op_title(const lc_op *op, int n_int, const int64_t *ints);
 void lc__operand_name(const lc_op *op, int i, char *out, size_t size);
 lc_status lc__grow(void **array, uint32_t *cap, uint32_t want, size_t size);
 lc_status lc__value_of(lc_graph *g, lc_tensor *t, uint32_t *value);
+/* The persistent or input tensor that a value recorded in this step is, or is a view of; NULL: neither. */
+lc_tensor *lc__viewed_tensor(const lc_graph *g, uint32_t value);
 /* Where a tensor's value lies on the host now; runs the step up to it if need be. */
 lc_status lc__graph_host_view(lc_tensor *t, lc_view *out);
 
+/* The host has written a persistent tensor, which the step being recorded may have read. */
+void lc__record_host_write(lc_tensor *t);
 /* What gradients, which lie as sums over backward passes and ranks, are multiplied by when they are used. */
 double lc__gradient_factor(const lc_graph *g);
 /* The buffers that lc_zero_grad zeroes: all that a plan has used, and those added here. */

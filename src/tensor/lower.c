@@ -60,6 +60,12 @@ static lc_status choose_kernel(const lc_build *b, lc_call *call)
 
 /* ---- where values lie ---- */
 
+static bool lies_in(const void *data, const lc_tensor *t)
+{
+    const char *at = data, *begin = t->data;
+    return t->kind == LC_TENSOR_PERSISTENT && !t->in_parts && at >= begin && at < begin + t->bytes;
+}
+
 /* A value defined outside this segment: a persistent or input tensor, or a result of an earlier segment. */
 static lc_status place_outside(lc_build *b, uint32_t value)
 {
@@ -89,6 +95,11 @@ static lc_status place_outside(lc_build *b, uint32_t value)
         if (where->in_input) b->storages[storage].external = b->g->values[where->input];
         memcpy(v->stride, where->stride, sizeof v->stride);
         offset = where->in_input ? where->offset : 0;
+        lc_tensor *of = lc__viewed_tensor(b->g, value);
+        if (!where->in_input && of && lies_in(where->data, of)) {
+            b->storages[storage].external = of;
+            offset = ((char *)where->data - (char *)of->data) / (int64_t)lc_dtype_size(of->type.dtype);
+        }
     }
     v->storage = storage;
     v->offset = offset;
@@ -123,20 +134,8 @@ static bool dense(const lc_ir_value *v, lc_layout layout)
 
 /* ---- copies into another layout ---- */
 
-/* The value, lying densely in that layout: itself, an earlier copy, or a new one. */
-static lc_status in_layout(lc_build *b, uint32_t value, lc_layout layout, lc_site site, uint32_t *out)
+static lc_status copied(lc_build *b, uint32_t value, lc_layout layout, lc_site site, uint32_t *out)
 {
-    *out = value;
-    if (dense(&b->values[value], layout)) return LC_OK;
-    /* Results never change; persistent tensors may. */
-    bool stable = !root(b, b->values[value].storage)->external;
-    for (int i = b->n_calls - 1; stable && i >= 0; i--) {
-        const lc_ir_node *n = b->calls[i].node;
-        if (n->op == &lc__op_contiguous && n->in[0] == value && dense(&b->values[n->out[0]], layout)) {
-            *out = n->out[0];
-            return LC_OK;
-        }
-    }
     lc_ir_node *n = lc__build_alloc(b, sizeof *n);
     uint32_t *ends = lc__build_alloc(b, 2 * sizeof *ends);
     if (!n || !ends) return LC_ERR_MEMORY;
@@ -157,6 +156,23 @@ static lc_status in_layout(lc_build *b, uint32_t value, lc_layout layout, lc_sit
     LC_TRY(new_call(b, n, &call));
     *out = copy;
     return LC_OK;
+}
+
+/* The value, lying densely in that layout: itself, an earlier copy, or a new one. */
+static lc_status in_layout(lc_build *b, uint32_t value, lc_layout layout, lc_site site, uint32_t *out)
+{
+    *out = value;
+    if (dense(&b->values[value], layout)) return LC_OK;
+    /* Results never change; persistent tensors may. */
+    bool stable = !root(b, b->values[value].storage)->external;
+    for (int i = b->n_calls - 1; stable && i >= 0; i--) {
+        const lc_ir_node *n = b->calls[i].node;
+        if (n->op == &lc__op_contiguous && n->in[0] == value && dense(&b->values[n->out[0]], layout)) {
+            *out = n->out[0];
+            return LC_OK;
+        }
+    }
+    return copied(b, value, layout, site, out);
 }
 
 static lc_layout natural(const lc_ir_value *v, lc_kernel_layout want)
@@ -320,11 +336,21 @@ static lc_status lower_view(lc_build *b, lc_ir_node *n)
     return lc_fail(LC_ERR_INTERNAL, "%s cannot be expressed as a view", n->op->name);
 }
 
+/* What is assigned may lie in the target's memory in another order: it is read before the target is written. */
+static lc_status fit_assigned(lc_build *b, lc_ir_node *n)
+{
+    const lc_ir_value *to = &b->values[n->in[0]], *from = &b->values[n->in[1]];
+    const lc_tensor *target = root(b, to->storage)->external, *source = root(b, from->storage)->external;
+    if (!target || !source || !lc__overlap(target, source)) return LC_OK;
+    return copied(b, n->in[1], LC_ROW_MAJOR, n->site, &n->in[1]);
+}
+
 static lc_status lower_node(lc_build *b, lc_ir_node *n)
 {
     for (int i = 0; i < n->n_in; i++)
         if (n->in[i] != LC_ABSENT && b->values[n->in[i]].storage < 0) LC_TRY(place_outside(b, n->in[i]));
     if (n->op->flags & LC_OP_VIEW) return lower_view(b, n);
+    if (n->op == &lc__op_assign) LC_TRY(fit_assigned(b, n));
     lc_view *views = lc__build_alloc(b, (size_t)(n->n_in + n->n_out + 1) * sizeof *views);
     if (!views) return LC_ERR_MEMORY;
     for (int i = 0; i < n->n_in; i++) lc__build_view(b, n->in[i], &views[i]);

@@ -47,6 +47,8 @@ const lc_op lc__macro_backward = {.name = "backward", .infer = infer_backward};
 /* ints: none, or an optimizer and its id */
 const lc_op lc__macro_zero_grad = {.name = "zero_grad", .infer = infer_nothing};
 const lc_op lc__macro_keep = {.name = "keep", .infer = infer_nothing};
+/* in: a tensor of the step that the host has written since */
+const lc_op lc__macro_write = {.name = "lc_tensor_write", .infer = infer_nothing};
 /* ints: optimizer, dtype, the optimizer's id; floats: max_norm, window. Results: norm, factor for gradients. */
 const lc_op lc__macro_clip_norm = {.name = "clip_grad_norm", .n_out = 2, .infer = infer_scalars};
 /* in: factor for gradients or absent; ints: optimizer, its id, whether to clip by value; floats: window */
@@ -65,7 +67,7 @@ bool lc__is_macro(const lc_op *op)
 {
     return op == &lc__macro_backward || op == &lc__macro_zero_grad || op == &lc__macro_keep ||
            op == &lc__macro_clip_norm || op == &lc__macro_step || op == &lc__macro_gradient || op == &lc__macro_sync ||
-           op == &lc__macro_share_sum || op == &lc__macro_absent || op == &lc__macro_window;
+           op == &lc__macro_share_sum || op == &lc__macro_absent || op == &lc__macro_window || op == &lc__macro_write;
 }
 
 /* ---- recording ---- */
@@ -141,6 +143,13 @@ lc_tensor *lc_keep_at(lc_tensor *t, lc_site site)
 {
     if (t && t->kind == LC_TENSOR_STEP) lc_op_call(&lc__macro_keep, 1, &t, 0, NULL, 0, NULL, site);
     return t;
+}
+
+void lc__record_host_write(lc_tensor *t)
+{
+    lc_graph *g = lc_current_graph();
+    if (g && t->graph == g && t->generation == g->generation && g->status == LC_OK)
+        lc_op_call(&lc__macro_write, 1, &t, 0, NULL, 0, NULL, LC_HERE);
 }
 
 /* Where every rank has a part of the gradient, that is one of the sum over ranks only behind the sync. (A backward pass

@@ -64,6 +64,7 @@ void lc__plan_free(lc_plan *p)
             p->calls[i].call.kernel->release(&p->calls[i].call);
     for (int i = 0; i < p->n_flats; i++) free(p->flats[i].before);
     free(p->flats);
+    free(p->writes);
     free(p->nodes);
     free(p->in);
     free(p->ints);

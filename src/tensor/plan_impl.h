@@ -47,6 +47,7 @@ typedef struct lc_build {
     lc_graph *g;
     lc_plan *plan;
     bool optimise;
+    uint32_t position; /* in the user's tape: the node being expanded */
     lc_ir_node *nodes;
     int n_nodes;
     lc_ir_value *values;
@@ -77,6 +78,20 @@ lc_status lc__expand_zero_grad(lc_build *b, const lc_node *n);
 lc_status lc__expand_gradient(lc_build *b, const lc_node *n);
 /* A range of a 1-D buffer. */
 lc_tensor *lc__expand_range(lc_tensor *buffer, int64_t offset, int64_t count);
+/* expand_writes.c: gradient rules must see the values that the operators they belong to have seen */
+/* The node being expanded (b->position) writes a persistent tensor. */
+lc_status lc__expand_wrote(lc_build *b, const lc_tensor *t) LC_MUST_USE;
+/* Nodes of the expanded tape that stand for a node of the user's. */
+typedef struct lc__origin {
+    uint32_t first, end; /* on the expanded tape */
+    uint32_t node;       /* on the user's */
+} lc__origin;
+/* An error if a backward pass, which begins at `first` of the expanded tape, reads a persistent tensor that was written
+ * after the operator that it differentiates. *node: that one, on the user's tape. */
+lc_status lc__expand_check_reads(lc_build *b, uint32_t first, const lc__origin *origins, uint32_t n_origins,
+                                 uint32_t *node) LC_MUST_USE;
+/* Whether anything was written in this step so far. */
+bool lc__expand_any_write(const lc_build *b);
 /* expand_sync.c */
 lc_status lc__expand_sync(lc_build *b);
 lc_status lc__expand_share_sum(lc_build *b);

@@ -197,6 +197,31 @@ lc_status lc__value_of(lc_graph *g, lc_tensor *t, uint32_t *value)
     return LC_OK;
 }
 
+/* The node of the user's tape that makes a value, or NULL: results are numbered in the order of nodes. */
+static const lc_node *maker_of(const lc_tape *tape, uint32_t value)
+{
+    uint32_t low = 0, high = tape->n_nodes; /* the last node that begins at or before the value */
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (tape->nodes[middle].first_out <= value)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    while (low > 0 && !tape->nodes[low - 1].n_out) low--;
+    const lc_node *n = low ? &tape->nodes[low - 1] : NULL;
+    return n && value < n->first_out + n->n_out ? n : NULL;
+}
+
+lc_tensor *lc__viewed_tensor(const lc_graph *g, uint32_t value)
+{
+    const lc_node *n;
+    while (value < g->n_values && (n = maker_of(&g->tape, value)) && (n->op->flags & LC_OP_VIEW))
+        value = g->tape.in[n->in_at];
+    lc_tensor *t = value < g->n_values ? g->values[value] : NULL;
+    return t && t->kind >= LC_TENSOR_PERSISTENT ? t : NULL;
+}
+
 /* Devices that run at the same time share what has no replica: they may read it, and nothing else. */
 static lc_status check_shared(const lc_graph *g, const lc_op *op, int i, const lc_tensor *t)
 {

@@ -134,6 +134,14 @@ void lc__view_of(const lc_type *type, lc_layout layout, void *data, lc_view *out
     lc__dense_strides(type, layout, out->stride);
 }
 
+bool lc__overlap(const lc_tensor *a, const lc_tensor *b)
+{
+    if (a == b) return true;
+    if (a->in_parts || b->in_parts) return false; /* their memory is a slice's */
+    const char *at = a->data, *other = b->data;
+    return at < other + b->bytes && other < at + a->bytes;
+}
+
 static void copy_dims(char *to, const char *from, const lc_view *t, const lc_view *f, int dim, size_t size)
 {
     if (dim == t->ndim) {
@@ -385,10 +393,12 @@ lc_status lc_tensor_write(lc_tensor *t, const void *data, size_t bytes)
     LC_TRY(check_host_bytes(t, bytes, "lc_tensor_write"));
     if (t->in_parts) {
         if (lc_current_graph()) LC_TRY(lc__graph_flush(lc_current_graph()));
+        lc__record_host_write(t);
         return lc__tensor_write_part(t, data);
     }
     lc__tensor_forget_initial(t);
     LC_TRY(lc__graph_host_view(t, &to));
+    lc__record_host_write(t);
     lc__view_of(&t->type, LC_ROW_MAJOR, (void *)(uintptr_t)data, &from);
     lc__copy_strided(&from, &to);
     return LC_OK;

@@ -77,6 +77,9 @@ const char *lc__shape_text(const lc_type *type, char *buffer, size_t size);
 void lc__copy_strided(const lc_view *from, const lc_view *to);
 void lc__view_of(const lc_type *type, lc_layout layout, void *data, lc_view *out);
 
+/* Whether two persistent tensors have memory in common. */
+bool lc__overlap(const lc_tensor *a, const lc_tensor *b);
+
 /* ---- flat buffers (flat.c) ---- */
 /* Parameters of one data type in one buffer, gradients in another, in reverse order of registration; every parameter
  * starts on a 256-byte boundary. Optimizer state, buckets and shards are ranges of buffers with the same offsets. */
