@@ -387,7 +387,7 @@ void lc__control_local_address(const lc__control *c, char *text, size_t size)
 static void say_goodbye(lc__control *c, const void *head, size_t n)
 {
     if (c->closing) return;
-    (void)lc__control_tell(c, LC__FRAME_BYE, head, n, NULL, 0);
+    if (c->welcome) (void)lc__control_tell(c, LC__FRAME_BYE, head, n, NULL, 0);
     c->closing = true;
     c->closing_at = lc__seconds();
 }

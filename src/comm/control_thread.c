@@ -129,6 +129,10 @@ static bool take_welcome(lc__control *c, const lc__frame *f)
         snprintf(c->doubt, sizeof c->doubt, "it does not know the run's secret");
         return false;
     }
+    if (lc__wire_seal(&c->wire, secret, strlen(secret), &ask, true) < 0) {
+        snprintf(c->doubt, sizeof c->doubt, "this rank cannot seal what it says to it: %.150s", lc_error_message());
+        return false;
+    }
     c->welcome = true;
     pthread_cond_broadcast(&c->changed);
     c->wire.limit = (size_t)c->options.size * LC__MEETING_BYTES + 64;
@@ -196,7 +200,7 @@ static void listen_to(lc__control *c)
     }
     if (got < 0 && !c->welcome && !c->doubt[0]) snprintf(c->doubt, sizeof c->doubt, "what it sends is not understood");
     if (got < 0)
-        disconnect(c, "what it sends is not understood");
+        disconnect(c, c->wire.tampered ? LC__TAMPERED : "what it sends is not understood");
     else if (!open || c->over)
         disconnect(c, "the connection is gone");
 }

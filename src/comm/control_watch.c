@@ -39,6 +39,10 @@ static bool take_answer(lc__watch *w, const lc__control_options *o, const lc__fr
     w->welcome =
         f->kind == LC__FRAME_WELCOME && f->n == LC__PROOF && lc__proof_is(o->secret, strlen(o->secret), &ask, f->data);
     if (!w->welcome) snprintf(w->doubt, sizeof w->doubt, "it does not know the run's secret");
+    if (w->welcome && lc__wire_seal(&w->wire, o->secret, strlen(o->secret), &ask, true) < 0) {
+        snprintf(w->doubt, sizeof w->doubt, "what is said to it cannot be sealed: %.150s", lc_error_message());
+        w->welcome = false;
+    }
     return w->welcome;
 }
 

@@ -88,19 +88,46 @@ void lc__wire_release(lc__wire *w)
     if (w->fd >= 0) close(w->fd);
     free(w->in.data);
     free(w->out.data);
+    lc__seal_free(w->sends);
+    lc__seal_free(w->takes);
     *w = (lc__wire){.fd = -1};
+}
+
+static lc_status seal_of(const void *secret, size_t secret_bytes, const lc__proof_ask *ask, lc__proof_role role,
+                         bool opens, lc__seal **out)
+{
+    lc__proof_ask of_key = *ask;
+    uint8_t key[LC__PROOF];
+    of_key.role = role;
+    LC_TRY(lc__proof_make(secret, secret_bytes, &of_key, key));
+    return lc__seal_new(key, opens, true, out);
+}
+
+lc_status lc__wire_seal(lc__wire *w, const void *secret, size_t secret_bytes, const lc__proof_ask *ask, bool connected)
+{
+    if (lc__proof_reveals()) return LC_OK;
+    LC_TRY(seal_of(secret, secret_bytes, ask, connected ? LC__PROOF_KEY_THERE : LC__PROOF_KEY_BACK, false, &w->sends));
+    return seal_of(secret, secret_bytes, ask, connected ? LC__PROOF_KEY_BACK : LC__PROOF_KEY_THERE, true, &w->takes);
 }
 
 bool lc__wire_put(lc__wire *w, lc__frame_kind kind, const void *head, size_t head_bytes, const void *data, size_t n)
 {
-    uint8_t h[LC__FRAME_HEAD];
-    if (head_bytes + n > UINT32_MAX || !reserve(&w->out, sizeof h + head_bytes + n)) return false;
+    uint8_t h[LC__FRAME_HEAD], tag[LC__SEAL_TAG];
+    size_t more = w->sends ? sizeof tag : 0;
+    if (head_bytes + n > UINT32_MAX - more || !reserve(&w->out, sizeof h + head_bytes + n + more)) return false;
+    size_t before = w->out.n;
     lc__put_u32(h, MAGIC);
     lc__put_u32(h + 4, (uint32_t)kind);
-    lc__put_u32(h + 8, (uint32_t)(head_bytes + n));
+    lc__put_u32(h + 8, (uint32_t)(head_bytes + n + more));
     append(&w->out, h, sizeof h);
     append(&w->out, head, head_bytes);
     append(&w->out, data, n);
+    if (!more) return true;
+    if (!lc__seal_close(w->sends, h, sizeof h, w->out.data + before + sizeof h, head_bytes + n, tag)) {
+        w->out.n = before;
+        return false;
+    }
+    append(&w->out, tag, sizeof tag);
     return true;
 }
 
@@ -128,10 +155,23 @@ bool lc__wire_fill(lc__wire *w)
     return k >= 0;
 }
 
+/* In place. */
+static bool open_sealed(lc__wire *w, lc__frame *f)
+{
+    uint8_t *head = w->in.data + w->in.at, *data = head + LC__FRAME_HEAD;
+    w->tampered = f->n < LC__SEAL_TAG ||
+                  !lc__seal_open(w->takes, head, LC__FRAME_HEAD, data, f->n - LC__SEAL_TAG, data + f->n - LC__SEAL_TAG);
+    if (!w->tampered) f->n -= LC__SEAL_TAG;
+    return !w->tampered;
+}
+
 int lc__wire_next(lc__wire *w, lc__frame *out)
 {
     if (w->in.n == w->in.at) return 0;
-    int64_t k = lc__frame_parse(w->in.data + w->in.at, w->in.n - w->in.at, w->limit, out);
+    size_t limit = w->limit + (w->takes ? LC__SEAL_TAG : 0);
+    int64_t k = lc__frame_parse(w->in.data + w->in.at, w->in.n - w->in.at, limit, out);
+    if (k < 0 && w->takes) w->tampered = true; /* the other end sends messages */
+    if (k > 0 && w->takes && !open_sealed(w, out)) return -1;
     if (k > 0) w->in.at += (size_t)k;
     return k > 0 ? 1 : (int)k;
 }

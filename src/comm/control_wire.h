@@ -2,10 +2,14 @@
 /* The messages of the control channel, and a connection that they go over.
  *
  * A message is a head of LC__FRAME_HEAD bytes (magic, kind, length) and that many bytes of data. Numbers are little
- * endian. Nothing that arrives is believed: a length is compared with the connection's limit before it is used, and
- * memory grows with the bytes that have come, not with those that are announced. */
+ * endian. From some message on they are sealed: the data is then encrypted, and a tag of LC__SEAL_TAG bytes follows it,
+ * which counts as data. Nothing that arrives is believed: a length is compared with the connection's limit before it is
+ * used, and memory grows with the bytes that have come, not with those that are announced. */
 #ifndef LC_COMM_CONTROL_WIRE_H
 #define LC_COMM_CONTROL_WIRE_H
+
+#include "comm/proof.h"
+#include "comm/seal.h"
 
 #include <lightc/comm.h>
 
@@ -74,16 +78,23 @@ typedef struct lc__wire {
     int fd; /* -1: none */
     size_t limit;
     lc__bytes in, out;
+    lc__seal *sends, *takes; /* NULL: messages are not sealed */
+    bool tampered;           /* what came was not what the other end has sent */
 } lc__wire;
 
 void lc__wire_init(lc__wire *w, int fd, size_t limit); /* takes fd over */
 void lc__wire_release(lc__wire *w);                    /* closes; more than once is fine */
+/* From the next message on, in both directions, messages are sealed with keys of `secret` and what both ends have said
+ * (`ask`; its role does not matter). `connected`: this end has. Without OpenSSL they stay as they are. */
+lc_status lc__wire_seal(lc__wire *w, const void *secret, size_t secret_bytes, const lc__proof_ask *ask,
+                        bool connected) LC_MUST_USE;
 /* Queues a message whose data is two parts, either of which may be empty; false if there is no memory. */
 bool lc__wire_put(lc__wire *w, lc__frame_kind kind, const void *head, size_t head_bytes, const void *data, size_t n);
 bool lc__wire_pending(const lc__wire *w);
 bool lc__wire_flush(lc__wire *w); /* sends what can be sent now; false if the connection is gone */
 bool lc__wire_fill(lc__wire *w);  /* gets what is there; false if the connection is gone */
-/* 1: a message, whose data is good until the next fill; 0: none yet; -1: what came is none. */
+/* 1: a message, whose data is good until the next fill; 0: none yet; -1: what came is none, or not from the other end.
+ */
 int lc__wire_next(lc__wire *w, lc__frame *out);
 
 #endif

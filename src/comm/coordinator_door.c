@@ -99,11 +99,20 @@ static void become_member(lc__coordinator *c, lc__member *m, const lc__wire *w, 
     if (!c->gathering) lc__door_gather(c, now);
 }
 
+/* The coordinator's proof, after which messages are sealed. */
+static bool welcome(const lc__coordinator *c, lc__wire *w, const lc__proof_ask *ask)
+{
+    uint8_t mine[LC__PROOF];
+    size_t n = strlen(c->secret);
+    return lc__proof_make(c->secret, n, ask, mine) >= 0 &&
+           lc__wire_put(w, LC__FRAME_WELCOME, NULL, 0, mine, sizeof mine) &&
+           lc__wire_seal(w, c->secret, n, ask, false) >= 0;
+}
+
 /* Whether the connection has become a member's or a launcher's, which has taken it over. */
 static bool admit(lc__coordinator *c, lc__stranger *s, const lc__frame *f, double now)
 {
     char text[512];
-    uint8_t mine[LC__PROOF];
     const char *why;
     lc__wire *w = &s->wire;
     bool launches = f->kind == LC__FRAME_WATCH;
@@ -114,7 +123,6 @@ static bool admit(lc__coordinator *c, lc__stranger *s, const lc__frame *f, doubl
         refuse(c, w, f, now, false, "its secret is that of another run");
         return false;
     }
-    if (lc__proof_make(c->secret, strlen(c->secret), &ours, mine) < 0) return false;
     uint32_t rank = lc__get_u32(f->data + 4);
     uint64_t identity = lc__get_u64(f->data + 24);
     if ((why = misfit(c, f->data, text, sizeof text)) != NULL) {
@@ -126,8 +134,8 @@ static bool admit(lc__coordinator *c, lc__stranger *s, const lc__frame *f, doubl
             refuse(c, w, f, now, false, text);
             return false;
         }
-        if (!lc__wire_put(&c->launchers[c->n_launchers - 1].wire, LC__FRAME_WELCOME, NULL, 0, mine, sizeof mine))
-            lc__wire_release(&c->launchers[c->n_launchers - 1].wire);
+        lc__wire *taken = &c->launchers[c->n_launchers - 1].wire;
+        if (!welcome(c, taken, &ours)) lc__wire_release(taken);
         return true;
     }
     lc__member *m = &c->members[rank];
@@ -142,7 +150,7 @@ static bool admit(lc__coordinator *c, lc__stranger *s, const lc__frame *f, doubl
         return false;
     }
     become_member(c, m, w, f->data, now);
-    lc__member_tell(m, LC__FRAME_WELCOME, NULL, 0, mine, sizeof mine);
+    if (!welcome(c, &m->wire, &ours)) (void)shutdown(m->wire.fd, SHUT_RDWR);
     if (c->ended)
         lc__member_tell_text(m, LC__FRAME_END, c->message);
     else if (!c->ending)

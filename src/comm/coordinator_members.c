@@ -152,7 +152,8 @@ void lc__member_serve(lc__coordinator *c, lc__member *m, double now)
     while (m->wire.fd >= 0 && (got = lc__wire_next(&m->wire, &f)) != 0)
         if (got < 0 || !take(c, m, &f, now)) {
             open = false;
-            snprintf(m->ended, sizeof m->ended, "what it sends is not understood");
+            snprintf(m->ended, sizeof m->ended, "%s",
+                     m->wire.tampered ? LC__TAMPERED : "what it sends is not understood");
             break;
         }
     if (m->wire.fd >= 0 && !open) lc__member_lost(m, now);

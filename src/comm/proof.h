@@ -16,8 +16,10 @@ typedef enum lc__proof_role {
     LC__PROOF_COORDINATOR, /* of the control channel */
     LC__PROOF_CALLER,      /* of two ranks, the one that connects */
     LC__PROOF_LISTENER,
-    LC__PROOF_GROUP,  /* no answer: the key of a group */
-    LC__PROOF_WATCHER /* of the control channel: a launcher, which watches the processes of ranks */
+    LC__PROOF_GROUP,     /* no answer: the key of a group */
+    LC__PROOF_WATCHER,   /* of the control channel: a launcher, which watches the processes of ranks */
+    LC__PROOF_KEY_THERE, /* no answer: the key of what the one that connects sends (seal.h) */
+    LC__PROOF_KEY_BACK   /* and of what the other one sends */
 } lc__proof_role;
 
 typedef struct lc__proof_ask {
@@ -31,6 +33,8 @@ typedef struct lc__proof_ask {
 bool lc__proof_reveals(void);
 /* "OpenSSL is not installed", where they do. */
 const char *lc__proof_why_not(void);
+/* OpenSSL's libcrypto; NULL: it is not there. */
+void *lc__proof_library(void);
 lc_status lc__proof_nonce(uint8_t nonce[LC__NONCE]) LC_MUST_USE;
 /* key: up to LC__PROOF bytes. */
 lc_status lc__proof_make(const void *key, size_t key_bytes, const lc__proof_ask *ask,

@@ -12,13 +12,19 @@ typedef struct functions {
     __typeof__(&EVP_sha256) sha256;
 } functions;
 
-/* Both are the same in all versions from 1.0 on. */
-static bool load(functions *f)
+void *lc__proof_library(void)
 {
     static const char *const names[] = {"libcrypto.so.3", "libcrypto.so.1.1", "libcrypto.so"};
     void *library = NULL;
     for (size_t i = 0; !library && i < sizeof names / sizeof *names; i++)
         library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    return library;
+}
+
+/* Both are the same in all versions from 1.0 on. */
+static bool load(functions *f)
+{
+    void *library = lc__proof_library();
     *(void **)&f->hmac = library ? dlsym(library, "HMAC") : NULL;
     *(void **)&f->sha256 = library ? dlsym(library, "EVP_sha256") : NULL;
     return f->hmac && f->sha256;
