@@ -3,6 +3,7 @@
  * there stays (docs/checkpoints.md, "What lightc deletes"). */
 #include "checkpoint_world.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/wait.h>
@@ -314,33 +315,56 @@ TEST(one_name_for_several_writers)
 }
 
 /* Somebody puts a folder of their own in the place of the checkpoint that is about to be replaced. */
+static bool came;
+
+static void come_between(void)
+{
+    if (came) return;
+    came = true;
+    CHECK(remove_tree(at("a.ckpt")));
+    make_dir("a.ckpt");
+    put("a.ckpt/thesis.tex", "precious");
+}
+
 static int exchange_late(const lc__io *io, const char *a, const char *b)
 {
-    static bool done;
     (void)io;
-    if (!done) {
-        done = true;
-        CHECK(remove_tree(at("a.ckpt")));
-        make_dir("a.ckpt");
-        put("a.ckpt/thesis.tex", "precious");
-    }
+    come_between();
     return lc__io_system.exchange(&lc__io_system, a, b);
 }
 
-TEST(what_comes_between_the_look_and_the_exchange_gets_its_name_back)
+static int exchange_never(const lc__io *io, const char *a, const char *b)
 {
-    lc__io io = lc__io_system;
-    lc_ckpt_writer *w;
-    begin("between");
-    save(at("a.ckpt"), 1);
-    io.exchange = exchange_late;
-    CHECK_OK(lc_ckpt_writer_new(&w));
-    lc__ckpt_writer_set_io(w, &io);
-    CHECK_STATUS(save_with(w, at("a.ckpt"), 2, true), LC_ERR_STATE);
-    CHECK_CONTAINS(lc_error_message(), "not replaced");
-    lc_ckpt_writer_free(w);
-    CHECK(is_there("a.ckpt/thesis.tex"));
-    CHECK_EQ(count_entries(dir), 1);
+    (void)io, (void)a, (void)b;
+    errno = EINVAL;
+    return -1;
+}
+
+static int rename_late(const lc__io *io, const char *from, const char *to)
+{
+    (void)io;
+    if (!strcmp(from, at("a.ckpt"))) come_between();
+    return lc__io_system.rename(&lc__io_system, from, to);
+}
+
+TEST(what_comes_between_the_look_and_the_rename_gets_its_name_back)
+{
+    for (int twice = 0; twice < 2; twice++) {
+        lc__io io = lc__io_system;
+        lc_ckpt_writer *w;
+        begin("between");
+        save(at("a.ckpt"), 1);
+        came = false;
+        io.exchange = twice ? exchange_never : exchange_late;
+        io.rename = rename_late;
+        CHECK_OK(lc_ckpt_writer_new(&w));
+        lc__ckpt_writer_set_io(w, &io);
+        CHECK_STATUS(save_with(w, at("a.ckpt"), 2, true), LC_ERR_STATE);
+        CHECK_CONTAINS(lc_error_message(), "not replaced");
+        lc_ckpt_writer_free(w);
+        CHECK(is_there("a.ckpt/thesis.tex"));
+        CHECK_EQ(count_entries(dir), 1);
+    }
 }
 
 TEST_MAIN

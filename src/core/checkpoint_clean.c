@@ -11,6 +11,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,6 +46,7 @@ bool lc__temp_owner_parse(const char *text, const char *end, lc__temp_owner *out
     size_t pid = last_field(text, end, DIGITS);
     if (!pid || pid > 10 || end[-(ptrdiff_t)pid] == '0') return false;
     out->pid = strtol(end - pid, NULL, 10);
+    if (out->pid > INT_MAX) return false;
     end -= pid + 1;
     out->host = end;
     while (out->host > text && out->host[-1] != '-') out->host--;

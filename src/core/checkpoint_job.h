@@ -97,6 +97,12 @@ struct lc_ckpt_writer {
 /* A new, locked directory with a temporary name beside `path`, and LC__MARK in it. */
 lc_status lc__ckpt_make_temp(const lc__io *io, const char *path, char **temp, int *lock_fd);
 
+/* Takes the mark away, before the directory gets its name. One that keeps it is a checkpoint all the same. */
+void lc__ckpt_unmark(const lc__io *io, const char *dir);
+/* Gives the finished directory its name, in `parent`. What had it before is at `*old` afterwards (NULL: nothing was).
+ */
+lc_status lc__ckpt_put_in_place(lc_ckpt_writer *w, const char *parent, char **temp, char **old);
+
 /* The background thread: writes what is handed over, then does the chores. `arg` is the lc_ckpt_writer. */
 void *lc__ckpt_run(void *arg);
 /* The same, once, on the caller's thread. */
