@@ -19,6 +19,7 @@ typedef struct short_run {
     void (*log_val)(lc_module *self, double value);
     void (*on_message)(void *self, lc_trainer *t, const char *level, const char *text);
     void *message_to;
+    bool handle_signals;
 } short_run;
 
 static char run_best[600], run_last[600]; /* of the last one */
@@ -41,6 +42,7 @@ static inline lc_status train(const char *dir, short_run r)
     o.default_root_dir = dir;
     o.enable_checkpointing = LC_AUTO;
     o.max_epochs = r.epochs;
+    o.handle_signals = r.handle_signals;
     o.num_sanity_val_steps = 0;
     r.keep.dirpath = dirpath;
     LC_TRY(lc_model_checkpoint_new(&r.keep, &cb));

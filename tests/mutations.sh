@@ -209,6 +209,11 @@ mutate 'survivors never killed' src/launch/supervisor.c 's/if (s->deadline > 0 &
 mutate 'a silent rank given its grace' src/launch/supervisor.c 's/if (c && c->pid) kill(-c->pid, SIGKILL);//' test_launch_ends:not_waited_for
 mutate 'an end without survivors not seen' src/launch/supervisor.c 's/        heed_end(s);//' test_launch_ends:not_waited_for
 mutate 'older runs gone on from' src/core/checkpoint_find.c 's/!strcmp(m->origin.run, origin->run)/true/' test_checkpoint:whom
+mutate 'checkpoints of other trainings removed' src/core/checkpoint_proof.c 's/ours && p->owner && /false \&\& /' test_checkpoint_owner:before
+mutate 'paths of checkpoints followed' src/callbacks/model_checkpoint.c 's/path, strlen(c->dir))/path, 0)/' test_checkpoint_owner:before
+mutate 'entries of others removed with a checkpoint' src/core/checkpoint_proof.c 's/ || is_listed(&p->m, name)) ? LC__GOES : LC__STAYS/ || true) ? LC__GOES : LC__STAYS/' test_checkpoint_removal:other_things
+mutate 'leftovers without a mark cleaned away' src/core/checkpoint_proof.c 's/holds(dir, LC__MARK) || is_empty(dir)/true/' test_checkpoint_removal:names_like
+mutate 'names of checkpoints not taken' src/core/checkpoint_taken.c 's/\*made = symlink(t->target, t->link) == 0;/*made = true;/' test_checkpoint_shared:newest
 }
 
 [ $list = 1 ] || prepare
