@@ -8,8 +8,8 @@
  * group of rows (in those with scores) cannot see. Threads take whole heads. */
 #include "backends/cpu/isa/gemm.h"
 #include "backends/cpu/isa/lists.h"
-#include "backends/cpu/isa/rowmath.h"
 #include "backends/cpu/isa/util.h"
+#include "backends/cpu/isa/vmath.h"
 #include "backends/cpu/parallel.h"
 #include "tensor/ops/ops.h"
 
@@ -330,19 +330,36 @@ static const lc_kernel forward_kernel = {
 };
 
 /* ---- backward ---- */
-/* From scores and the gradients of weights, which lie in `ds`, to weights and the gradients of scores. */
-static void softmax_backward(const block *b, const float *lse, const float *delta, float scale, float *scores,
-                             float *ds)
+/* From scores and the gradients of weights, which lie in `ds`, to weights and the gradients of scores.
+ *
+ * lse is a rounded number, and large scores leave it few digits behind the point: weights are divided by their own sum.
+ * A weight's gradient counts by how far it is from the mean of all, weighted. That mean is taken of these very numbers
+ * (and not as the product of y and its gradient), so that it is exactly the gradient of a weight that is all but 1. */
+static void softmax_backward(const block *b, const float *lse, float scale, float *scores, float *ds)
 {
     const int lanes = lanes_of(b);
     for (int lane = 0; lane < lanes; lane += VW) {
         const int64_t end = hide(b, lane, scores);
-        const vf shift = vload(lse + lane), d = vload(delta + lane);
+        const vf shift = vload(lse + lane);
+        vf sum = vzero(), dot = vzero();
         float *p = scores + lane, *g = ds + lane;
+        for (int64_t key = 0; key < end;) {
+            const int64_t stop = key + CHUNK < end ? key + CHUNK : end;
+            vf part = vzero(), part_dot = vzero();
+            for (; key < stop; key++) {
+                const vf w = weight(vload(p + key * QUERIES) - shift);
+                vstore(p + key * QUERIES, w);
+                part += w;
+                part_dot += vselect(w == 0, vzero(), w * vload(g + key * QUERIES));
+            }
+            sum += part;
+            dot += part_dot;
+        }
+        const vf share = vselect(sum == 0, vzero(), 1.f / sum), mean = dot * share;
         for (int64_t key = 0; key < end; key++) {
-            const vf w = weight(vload(p + key * QUERIES) - shift), x = vload(g + key * QUERIES);
+            const vf w = vload(p + key * QUERIES) * share, x = vload(g + key * QUERIES);
             vstore(p + key * QUERIES, w);
-            vstore(g + key * QUERIES, vselect(w == 0, vzero(), w * (x - d) * scale));
+            vstore(g + key * QUERIES, vselect(w == 0, vzero(), w * (x - mean) * scale));
         }
         for (int64_t key = end; key < b->seen; key++) {
             vstore(p + key * QUERIES, vzero());
@@ -354,28 +371,25 @@ static void softmax_backward(const block *b, const float *lse, const float *delt
 static void backward_head(const job *j, int64_t head, float *scratch)
 {
     const float *q = head_of(j, j->q, head), *k = head_of(j, j->k, head), *v = head_of(j, j->v, head);
-    const float *y = head_of(j, j->y, head), *dy = head_of(j, j->dy, head), *lse = head_of(j, j->lse, head);
+    const float *dy = head_of(j, j->dy, head), *lse = head_of(j, j->lse, head);
     float *dq = head_of(j, j->dq, head), *dk = head_of(j, j->dk, head), *dv = head_of(j, j->dv, head);
-    const int64_t qs = row_stride(j->q), ys = row_stride(j->y), gs = row_stride(j->dy), ks = row_stride(j->k);
+    const int64_t qs = row_stride(j->q), gs = row_stride(j->dy), ks = row_stride(j->k);
     const int64_t dqs = row_stride(j->dq), dks = row_stride(j->dk), dvs = row_stride(j->dv);
     const int64_t ls = j->lse->stride[j->n_outer];
     float *queries = scratch, *gradients = queries + j->d * QUERIES, *scores = gradients + j->dv_size * QUERIES;
     float *ds = scores + j->sk * QUERIES;
     for (int64_t first = 0; first < j->s; first += QUERIES) {
         const block b = block_at(j, head, first);
-        float logs[QUERIES], delta[QUERIES];
+        float logs[QUERIES];
         transpose(q + first * qs, qs, b.rows, j->d, j->scale, queries);
         transpose(dy + first * gs, gs, b.rows, j->dv_size, 1, gradients);
         for (int64_t r = 0; r < QUERIES; r++) {
             const float l = r < b.rows ? lse[(first + r) * ls] : -INFINITY;
             logs[r] = l == -INFINITY ? INFINITY : l; /* sees nothing: weights of 0 */
-            delta[r] = 0;
         }
-        for (int64_t r = 0; r < b.rows; r++)
-            delta[r] = (float)row_dot(dy + (first + r) * gs, y + (first + r) * ys, j->dv_size);
         score(j, &b, k, queries, scores);
         product_with_keys(&b, v, row_stride(j->v), j->dv_size, gradients, ds);
-        softmax_backward(&b, logs, delta, j->scale, scores, ds);
+        softmax_backward(&b, logs, j->scale, scores, ds);
         sum_over_keys(&b, ds, k, ks, j->d, dq + first * dqs, dqs);
         sum_over_queries(&b, ds, q + first * qs, qs, j->d, dk, dks);
         sum_over_queries(&b, scores, dy + first * gs, gs, j->dv_size, dv, dvs);
@@ -396,9 +410,8 @@ static void backward_heads(const void *context, int64_t begin, int64_t end, int 
 /* dy q k v mask? y lse */
 static bool backward_supports(const lc_call *call)
 {
-    const int f32[] = {0, 1, 2, 3, 5};
-    for (int i = 0; i < 5; i++) {
-        if (!last_dense(&call->in[f32[i]])) return false;
+    for (int i = 0; i < 4; i++) {
+        if (!last_dense(&call->in[i])) return false;
     }
     for (int i = 0; i < 3; i++) {
         if (!last_dense(&call->out[i])) return false;
@@ -423,7 +436,6 @@ static void backward_run(const lc_call *call)
 {
     job j = job_of(call, 1);
     j.dy = &call->in[0];
-    j.y = &call->in[5];
     j.lse = &call->in[6];
     j.dq = &call->out[0];
     j.dk = &call->out[1];

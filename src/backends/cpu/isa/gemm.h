@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Small matrix products inside other kernels: c[m][n] (+)= sum over k of a[m * am + k * ak] * b[k * ldb + n]. The block
- * of c that is computed at a time stays in registers. */
+ * of c that is computed at a time stays in registers. What is added to is added to last: many short sums lose fewer
+ * digits than a long one. */
 #ifndef LC_BACKENDS_CPU_ISA_GEMM_H
 #define LC_BACKENDS_CPU_ISA_GEMM_H
 
@@ -22,7 +23,7 @@ LC_INLINE void gemm_block(const int rows, const int vectors, int64_t K, const fl
 #pragma GCC unroll 8
     for (int m = 0; m < rows; m++) {
 #pragma GCC unroll 8
-        for (int v = 0; v < vectors; v++) sum[m][v] = add ? vload(c + m * ldc + v * VW) : vzero();
+        for (int v = 0; v < vectors; v++) sum[m][v] = vzero();
     }
     for (int64_t k = 0; k < K; k++) {
         vf x[GEMM_VECTORS];
@@ -38,7 +39,10 @@ LC_INLINE void gemm_block(const int rows, const int vectors, int64_t K, const fl
 #pragma GCC unroll 8
     for (int m = 0; m < rows; m++) {
 #pragma GCC unroll 8
-        for (int v = 0; v < vectors; v++) vstore(c + m * ldc + v * VW, sum[m][v]);
+        for (int v = 0; v < vectors; v++) {
+            float *to = c + m * ldc + v * VW;
+            vstore(to, add ? vload(to) + sum[m][v] : sum[m][v]);
+        }
     }
 }
 
@@ -67,9 +71,9 @@ static void gemm(int64_t M, int64_t N, int64_t K, const float *a, int64_t am, in
     for (; n + VW <= N; n += VW) gemm_columns(1, M, K, a, am, ak, b + n, ldb, c + n, ldc, add);
     for (; n < N; n++) {
         for (int64_t m = 0; m < M; m++) {
-            float sum = add ? c[m * ldc + n] : 0.f;
+            float sum = 0.f;
             for (int64_t k = 0; k < K; k++) sum += a[m * am + k * ak] * b[k * ldb + n];
-            c[m * ldc + n] = sum;
+            c[m * ldc + n] = add ? c[m * ldc + n] + sum : sum;
         }
     }
 }
