@@ -97,6 +97,7 @@ typedef struct lc_logger_ops {
     lc_status (*log_image)(void *self, const lc_log_image *image);
     lc_status (*log_text)(void *self, const lc_log_text *text);
     /* OPTIONAL (no-op) */
+    /* A checkpoint is at `path`, and durable. */
     lc_status (*log_checkpoint)(void *self, const char *path, int64_t step, double score, bool has_score);
     /* level "info", "warning", "error": what people were told. "status": how the run stands now, as in finish, or
      * "running" (again); a program that fails may end without finish. */
@@ -105,6 +106,8 @@ typedef struct lc_logger_ops {
     /* "success", "failed", "interrupted". After it no call but free. Waits until everything is written. */
     lc_status (*finish)(void *self, const char *status);
     void (*free)(void *self);
+    /* OPTIONAL (no-op). One that was logged has been removed: better or newer ones are kept. */
+    lc_status (*log_checkpoint_removed)(void *self, const char *path);
 } lc_logger_ops;
 
 #define LC_LOGGER_OPS_INIT .size = sizeof(lc_logger_ops)

@@ -151,6 +151,7 @@ typedef struct lc_option {
     X(DURATION, lc_duration, train_time_interval, {0}, 0, 0, "save every so often: 10m")                             \
     X(BOOL, bool, save_weights_only, false, 0, 0, "leave the optimizer and the state out of checkpoints")            \
     X(TEXT, const char *, state_dict_type, NULL, 0, 0, "full: rank 0 writes checkpoints; sharded: each rank writes a part; auto") \
+    X(TEXT, const char *, on_save_error, NULL, 0, 0, "continue (default) or stop, when a checkpoint cannot be written: a full disk")         \
     X(CHOICE, int, save_on_train_epoch_end, LC_AUTO, 0, 0, "save at the end of the training epoch, not of validation") \
     X(BOOL, bool, save_on_exception, false, 0, 0, "save when the run fails")                                         \
     /* early stopping */                                                                                             \

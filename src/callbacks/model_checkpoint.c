@@ -11,6 +11,7 @@
 #include "core/checkpoint_proof.h"
 #include "core/checkpoint_taken.h"
 #include "core/ranks.h"
+#include "core/saves.h"
 
 #include <limits.h>
 #include <math.h>
@@ -96,8 +97,10 @@ static lc_status taken(lc_trainer *t, const char *path, bool *out)
 static lc_status make_path(model_checkpoint *c, lc_trainer *t, const char *removed, char **out)
 {
     lc__str name = {0}, path = {0};
+    t->current_epoch -= c->again; /* when the training ends that epoch has been counted */
     lc_status s = lc__checkpoint_name(t, c->filename ? c->filename : "{epoch}-{step}",
                                       c->a.auto_insert_metric_name != LC_OFF, &name);
+    t->current_epoch += c->again;
     for (int version = 0; s >= 0; version++) {
         lc__str_clear(&path);
         lc__str_add(&path, "%s/%s", c->dir, name.s ? name.s : "");
@@ -129,22 +132,39 @@ static bool may_remove(const model_checkpoint *c, const lc_trainer *t, const cha
     return !(t->ckpt_path && realpath(old, real) && !strcmp(real, t->ckpt_path)); /* nor what this run continues */
 }
 
-static lc_status save(model_checkpoint *c, lc_trainer *t, const char *path)
+/* *saved: it is, or is under way; if not, everything is as lc__mc_begin_save found it. */
+static lc_status save(model_checkpoint *c, lc_trainer *t, const char *path, lc__missed what, bool *saved)
 {
+    const lc__save_plan plan = {.path = path,
+                                .weights_only = c->a.save_weights_only,
+                                .wait = c->a.wait,
+                                .verbose = c->a.verbose,
+                                .score = c->has_current ? c->current : 0,
+                                .has_score = c->has_current,
+                                .owner = c,
+                                .settled = lc__mc_settled};
     c->last_step_saved = t->global_step;
-    LC_TRY(lc__save_checkpoint(t, path, c->a.save_weights_only, c->a.wait));
-    lc__note_checkpoint(t, path, c->has_current ? c->current : 0, c->has_current);
-    if (c->a.verbose)
-        lc_trainer_message(t, "info", "epoch %lld, step %lld: saved %s", (long long)t->current_epoch,
-                           (long long)t->global_step, path);
-    return LC_OK;
+    c->saving = what;
+    c->missed = LC__MISSED_NONE;
+    lc_status s = lc__save(t, &plan);
+    *saved = s >= 0 && c->missed == LC__MISSED_NONE;
+    return s;
+}
+
+/* The end of what lc__mc_begin_save began. */
+static lc_status end_save(model_checkpoint *c, lc_status s)
+{
+    if (s < 0 && c->before) lc__mc_settled(c, false);
+    return s;
 }
 
 /* Files are rank 0's. What is below our directory is looked up in it, without links, and goes if this training has
  * saved it. */
 static lc_status then_remove(const model_checkpoint *c, lc_trainer *t, const char *path)
 {
-    return lc__is_rank_zero(t) ? lc__ckpt_then_remove_in(t->writer, path, strlen(c->dir)) : LC_OK;
+    if (!lc__is_rank_zero(t)) return LC_OK;
+    lc__saves_replaced(t, path);
+    return lc__ckpt_then_remove_in(t->writer, path, strlen(c->dir));
 }
 
 static int worst(const model_checkpoint *c)
@@ -161,10 +181,12 @@ static void drop_best(model_checkpoint *c, int i)
     memmove(c->best + i, c->best + i + 1, (size_t)(c->n_best - i) * sizeof *c->best);
 }
 
-static lc_status keep_best(model_checkpoint *c, lc_trainer *t, double score)
+static lc_status keep_best(model_checkpoint *c, lc_trainer *t, double score, bool *failed)
 {
     char *removed = NULL, *path = NULL;
+    bool saved = false;
     lc_status s;
+    LC_TRY(lc__mc_begin_save(c, t));
     if (isnan(score)) score = c->max ? -INFINITY : INFINITY;
     if (c->k > 0 && c->n_best == c->k) {
         int w = worst(c);
@@ -189,9 +211,9 @@ static lc_status keep_best(model_checkpoint *c, lc_trainer *t, double score)
     }
     c->current = score;
     c->has_current = true;
-    const char *at = path;
-    c->best[c->n_best++] = (lc__kept){path, score};
-    path = NULL;
+    c->best[c->n_best].score = score;
+    LC_TRY_GOTO(s, done, lc__copy_text(path, &c->best[c->n_best].path));
+    c->n_best++;
     int b = 0;
     for (int i = 1; i < c->n_best; i++)
         if (better(c, c->best[i].score, c->best[b].score)) b = i;
@@ -203,23 +225,31 @@ static lc_status keep_best(model_checkpoint *c, lc_trainer *t, double score)
         LC_TRY_GOTO(s, done, lc__set_text(&c->kth_path, c->best[w].path));
         c->kth_value = c->best[w].score;
     }
-    s = save(c, t, at);
-    if (s >= 0 && removed && may_remove(c, t, removed, at)) s = then_remove(c, t, removed);
+    s = save(c, t, path, LC__MISSED_BEST, &saved);
+    if (saved && removed && may_remove(c, t, removed, path)) s = then_remove(c, t, removed);
+    *failed = !saved;
 done:
     free(removed);
     free(path);
-    return s;
+    return end_save(c, s);
 }
 
-static lc_status keep_newest(model_checkpoint *c, lc_trainer *t)
+static lc_status keep_newest(model_checkpoint *c, lc_trainer *t, bool *failed)
 {
-    char *path = NULL, *previous = c->best_path;
-    LC_TRY(make_path(c, t, previous, &path));
-    c->best_path = path;
-    lc_status s = save(c, t, path);
-    if (s >= 0 && c->k == 1 && previous && may_remove(c, t, previous, path)) s = then_remove(c, t, previous);
+    char *path = NULL, *previous = NULL;
+    bool saved = false;
+    lc_status s = LC_OK;
+    LC_TRY(lc__mc_begin_save(c, t));
+    if (c->best_path) LC_TRY_GOTO(s, done, lc__copy_text(c->best_path, &previous));
+    LC_TRY_GOTO(s, done, make_path(c, t, previous, &path));
+    LC_TRY_GOTO(s, done, lc__set_text(&c->best_path, path));
+    s = save(c, t, path, LC__MISSED_BEST, &saved);
+    if (saved && c->k == 1 && previous && may_remove(c, t, previous, path)) s = then_remove(c, t, previous);
+    *failed = !saved;
+done:
     free(previous);
-    return s;
+    free(path);
+    return end_save(c, s);
 }
 
 static lc_status missing_key(model_checkpoint *c, lc_trainer *t)
@@ -248,16 +278,17 @@ static lc_status find_metric(lc_trainer *t, const char *name, bool *found, doubl
     return LC_OK;
 }
 
-static lc_status save_topk(model_checkpoint *c, lc_trainer *t)
+/* *failed: it was to be saved, and was not. */
+static lc_status save_topk(model_checkpoint *c, lc_trainer *t, bool *failed)
 {
     double score;
     bool found;
     if (c->k == 0) return LC_OK;
-    if (!c->monitor) return keep_newest(c, t);
+    if (!c->monitor) return keep_newest(c, t, failed);
     LC_TRY(find_metric(t, c->monitor, &found, &score));
     if (!found) return missing_key(c, t);
     if (c->k != -1 && c->n_best >= c->k && !better(c, score, c->best[worst(c)].score)) return LC_OK;
-    return keep_best(c, t, score);
+    return keep_best(c, t, score, failed);
 }
 
 /* Whether `last` has this name already, or takes it. *name: taken for a link (`for_link`); else it is taken for what is
@@ -300,26 +331,44 @@ static lc_status find_last_path(model_checkpoint *c, lc_trainer *t, bool for_lin
     return s;
 }
 
-/* `saved`: the checkpoint that was saved just now is the last one, and gets a link. */
-static lc_status save_last(model_checkpoint *c, lc_trainer *t, bool saved)
+/* The checkpoint that was saved just now is the last one, and gets a link. */
+static lc_status link_last(model_checkpoint *c, lc_trainer *t)
 {
     lc__taken *name;
     if (c->a.save_last != LC_ON) return LC_OK;
-    lc_status s = find_last_path(c, t, saved, &name);
-    if (s < 0 || !saved || !lc__is_rank_zero(t)) {
+    lc_status s = find_last_path(c, t, true, &name);
+    if (s < 0 || !lc__is_rank_zero(t)) {
         lc__taken_release(name);
-        return s < 0 || saved ? s : save(c, t, c->last_path);
+        return s;
     }
+    if (c->last_is_own) lc__saves_replaced(t, c->last_path);
+    c->last_is_own = false;
     return lc__ckpt_then_link_taken(t->writer, c->last_path, name);
+}
+
+static lc_status save_last(model_checkpoint *c, lc_trainer *t)
+{
+    lc__taken *name = NULL;
+    char *path = NULL; /* a save that fails forgets last_path */
+    bool saved;
+    if (c->a.save_last != LC_ON) return LC_OK;
+    LC_TRY(lc__mc_begin_save(c, t));
+    lc_status s = find_last_path(c, t, false, &name);
+    lc__taken_release(name);
+    c->last_is_own = true;
+    if (s >= 0) s = lc__copy_text(c->last_path, &path);
+    if (s >= 0) s = save(c, t, path, LC__MISSED_LAST, &saved);
+    free(path);
+    return end_save(c, s);
 }
 
 /* One trigger: the best ones, then `last`. */
 static lc_status trigger(model_checkpoint *c, lc_trainer *t)
 {
-    int64_t before = c->last_step_saved;
-    LC_TRY(save_topk(c, t));
-    bool saved = c->last_step_saved != before;
-    return save_last(c, t, saved);
+    bool failed = false;
+    LC_TRY(save_topk(c, t, &failed));
+    if (failed) return LC_OK;
+    return c->last_step_saved == t->global_step ? link_last(c, t) : save_last(c, t);
 }
 
 /* Whether validation, if one follows this batch, may change the monitored value. */
@@ -396,8 +445,13 @@ static lc_status mc_validation_end(void *self, lc_trainer *t)
 static lc_status mc_train_end(void *self, lc_trainer *t)
 {
     model_checkpoint *c = self;
-    if (c->a.save_last == LC_ON && !skip(c, t) && t->global_step > 0) LC_TRY(save_last(c, t, false));
-    return lc__settle(t, true);
+    LC_TRY(lc__settle(t, LC__SETTLE_ALL));
+    if (skip(c, t) || t->global_step == 0) return LC_OK;
+    c->again = c->missed == LC__MISSED_BEST && t->current_epoch > 0; /* it is the last occasion */
+    lc_status s = c->missed == LC__MISSED_BEST ? trigger(c, t) : save_last(c, t);
+    c->again = false;
+    LC_TRY(s);
+    return lc__settle(t, LC__SETTLE_ALL);
 }
 
 static lc_status mc_exception(void *self, lc_trainer *t, lc_status status, const char *message)
@@ -405,10 +459,11 @@ static lc_status mc_exception(void *self, lc_trainer *t, lc_status status, const
     model_checkpoint *c = self;
     char *path = NULL;
     (void)message;
+    if (c->a.save_on_exception) lc__settle_before_the_end(t);
     if (!c->a.save_on_exception || status == LC_ERR_INTERRUPTED || !c->dir || skip(c, t) || t->global_step == 0)
         return LC_OK;
     LC_TRY(make_path(c, t, NULL, &path));
-    lc_status s = lc__save_checkpoint(t, path, c->a.save_weights_only, true);
+    lc_status s = lc__save_checkpoint(t, path, c->a.save_weights_only);
     free(path);
     return s;
 }
@@ -421,10 +476,8 @@ static const char *mc_key(void *self)
 static void mc_free(void *self)
 {
     model_checkpoint *c = self;
-    for (int i = 0; i < c->n_best; i++) free(c->best[i].path);
-    free(c->best);
+    lc__mc_free_memory(c);
     free(c->dirpath), free(c->filename), free(c->monitor), free(c->mode), free(c->dir), free(c->key);
-    free(c->best_path), free(c->kth_path), free(c->last_path);
     free(c);
 }
 

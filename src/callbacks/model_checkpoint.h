@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the two files of ModelCheckpoint share: model_checkpoint.c decides and saves, model_checkpoint_state.c says what
+/* What the two files of ModelCheckpoint share: model_checkpoint.c decides and saves, model_checkpoint_undo.c
+ * forgets what was not saved, model_checkpoint_state.c says what
  * is its own, and carries that from a run to the one that goes on from it. */
 #ifndef LC_CALLBACKS_MODEL_CHECKPOINT_H
 #define LC_CALLBACKS_MODEL_CHECKPOINT_H
@@ -12,6 +13,8 @@ typedef struct lc__kept {
     char *path;
     double score;
 } lc__kept;
+
+typedef enum lc__missed { LC__MISSED_NONE, LC__MISSED_BEST, LC__MISSED_LAST } lc__missed;
 
 typedef struct model_checkpoint {
     lc_model_checkpoint_args a;
@@ -29,6 +32,10 @@ typedef struct model_checkpoint {
     int64_t last_step_saved;
     int64_t last_time_ns;
     bool deferred;
+    bool again;                      /* what was missed in the last epoch is saved when the training ends */
+    bool last_is_own;                /* what is at last_path is no link */
+    lc__missed saving, missed;       /* what is saved; what was not, and has not been made good */
+    struct model_checkpoint *before; /* as it was before the save that is under way; NULL: none is */
 } model_checkpoint;
 
 static inline lc_status lc__set_text(char **to, const char *from)
@@ -39,6 +46,12 @@ static inline lc_status lc__set_text(char **to, const char *from)
     *to = copy;
     return LC_OK;
 }
+
+/* Before a save changes what is remembered: settles the one before, and keeps everything as it is. */
+lc_status lc__mc_begin_save(model_checkpoint *c, lc_trainer *t) LC_MUST_USE;
+/* How the save went (an lc__save_settled): if it failed, all is as lc__mc_begin_save found it. */
+void lc__mc_settled(void *self, bool saved);
+void lc__mc_free_memory(model_checkpoint *c);
 
 lc_status lc__mc_save(void *self, lc_trainer *t, lc_state *out) LC_MUST_USE;
 lc_status lc__mc_load(void *self, lc_trainer *t, const lc_state *in) LC_MUST_USE;

@@ -4,6 +4,7 @@
 #include "callbacks/callbacks.h"
 #include "core/checkpoint_proof.h"
 #include "core/ranks.h"
+#include "core/saves.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -31,7 +32,9 @@ static lc_status oe_exception(void *self, lc_trainer *t, lc_status status, const
     (void)status, (void)message;
     /* Before a fit has its optimizers and what it continues there is no state to go on from. */
     bool begun = t->stage == LC_STAGE_FIT && t->optimizers.n && !t->restoring_from;
-    return begun ? lc__save_checkpoint(t, ((on_exception *)self)->path, false, true) : LC_OK;
+    if (!begun) return LC_OK;
+    lc__settle_before_the_end(t);
+    return lc__save_checkpoint(t, ((on_exception *)self)->path, false);
 }
 
 /* What this run goes on from is done with, whoever has saved it. */

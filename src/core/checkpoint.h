@@ -68,7 +68,13 @@ lc_status lc__checkpoint_open_share(const char *path, int reader, int n, lc_chec
 /* By whom it was saved. Borrowed. */
 const lc__ckpt_origin *lc__checkpoint_origin(const lc_checkpoint *c);
 
-/* Waits until the background thread has nothing left to do. */
+/* Whether it is known how the checkpoint in flight went; then *status says so, and lc_ckpt_wait still will. */
+bool lc__ckpt_peek(lc_ckpt_writer *w, lc_status *status);
+/* Several ranks write it, and have not agreed on how it went yet (lc__ckpt_wait_together). */
+bool lc__ckpt_is_shared(const lc_ckpt_writer *w);
+/* The background thread has nothing left to do. */
+bool lc__ckpt_is_idle(lc_ckpt_writer *w);
+/* Waits until it has. */
 void lc__ckpt_rest(lc_ckpt_writer *w);
 /* Why a link could not be made that was asked for after lc_ckpt_commit; false if there is nothing to say. */
 bool lc__ckpt_complaint(lc_ckpt_writer *w, char *text, size_t size);

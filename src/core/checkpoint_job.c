@@ -197,12 +197,13 @@ void lc__ckpt_chore_free(lc__ckpt_chore *c)
     free(c);
 }
 
-/* Takes the first chore that may be done (links only, if asked) off the list; drops those of a failed checkpoint. */
-static lc__ckpt_chore *next_chore(lc_ckpt_writer *w, bool only_links, uint64_t safe)
+/* Takes the first chore that may be done (links only, not late ones, if asked) off the list; drops those of a failed
+ * checkpoint. */
+static lc__ckpt_chore *next_chore(lc_ckpt_writer *w, bool only_links, bool not_late, uint64_t safe)
 {
     for (lc__ckpt_chore **at = &w->chores; *at;) {
         lc__ckpt_chore *c = *at;
-        if (c->job > safe || (only_links && !c->link)) {
+        if (c->job > safe || (only_links && !c->link) || (not_late && c->late)) {
             at = &c->next;
             continue;
         }
@@ -228,7 +229,7 @@ static lc_status make_links(lc_ckpt_writer *w)
     lc_status status = LC_OK;
     while (status >= 0) {
         pthread_mutex_lock(&w->lock);
-        lc__ckpt_chore *c = next_chore(w, true, w->job);
+        lc__ckpt_chore *c = next_chore(w, true, true, w->job);
         pthread_mutex_unlock(&w->lock);
         if (!c) break;
         status = make_link(c);
@@ -251,7 +252,7 @@ static void do_chores(lc_ckpt_writer *w, bool only_links)
 {
     for (;;) {
         pthread_mutex_lock(&w->lock);
-        lc__ckpt_chore *c = next_chore(w, only_links, w->done);
+        lc__ckpt_chore *c = next_chore(w, only_links, false, w->done);
         pthread_mutex_unlock(&w->lock);
         if (!c) return;
         lc_status status = c->link  ? make_link(c)

@@ -48,6 +48,7 @@ typedef struct lc__ckpt_file {
 /* What is to be done once a checkpoint is safe. */
 typedef struct lc__ckpt_chore {
     struct lc__ckpt_chore *next;
+    bool late;    /* asked for after the commit: errors are no part of its result */
     uint64_t job; /* of which checkpoint */
     char *link;   /* to be made a link to `path`; NULL: */
     char *path; /* is removed: a checkpoint, or (`raw`) what had the name of the new one and has a temporary one now */

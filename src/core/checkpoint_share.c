@@ -16,6 +16,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,7 +58,7 @@ done:
 
 lc_status lc__share_tell(lc_ckpt_writer *w, const char *dir, const lc__manifest *m, lc_status status)
 {
-    char message[1024], *text = NULL;
+    char message[1024], coded[1100], *text = NULL;
     size_t n;
     if (status >= 0) status = lc__manifest_print(m, &text, &n);
     if (status >= 0) status = leave_note(w, dir, "part", text, n);
@@ -65,7 +66,8 @@ lc_status lc__share_tell(lc_ckpt_writer *w, const char *dir, const lc__manifest 
     if (status >= 0) return LC_OK;
     lc__copy_message(message, sizeof message);
     /* If that fails too, rank 0 hears of it when the ranks agree on the result. */
-    (void)!leave_note(w, dir, "failed", message, strlen(message));
+    snprintf(coded, sizeof coded, "%d %s", (int)status, message);
+    (void)!leave_note(w, dir, "failed", coded, strlen(coded));
     return lc_fail(status, "checkpoint \"%s\" was not saved: %s", w->job_path, message);
 }
 
@@ -89,13 +91,17 @@ static lc_status take_part(collection *c, int rank, const char *path, const char
     return lc__remove(c->w->io, AT_FDCWD, path, path, NULL);
 }
 
+/* "CODE why" */
 static lc_status take_failure(const collection *c, int rank, const char *path)
 {
-    char *why = NULL;
+    char *text = NULL, *why;
     size_t n;
-    LC_TRY(lc__io_read_file(c->w->io, path, MAX_REASON, &why, &n));
-    lc_status status = lc_fail(LC_ERR_PEER, "rank %d could not write its part: %s", rank, why);
-    free(why);
+    LC_TRY(lc__io_read_file(c->w->io, path, MAX_REASON, &text, &n));
+    long code = strtol(text, &why, 10);
+    bool has_code = why > text && *why == ' ' && code < 0 && code > INT_MIN;
+    lc_status status = lc_fail(has_code ? (lc_status)code : LC_ERR_PEER, "rank %d could not write its part: %s", rank,
+                               has_code ? why + 1 : text);
+    free(text);
     return status;
 }
 

@@ -89,11 +89,39 @@ lc_status lc_ckpt_wait(lc_ckpt_writer *w)
     return status;
 }
 
+bool lc__ckpt_peek(lc_ckpt_writer *w, lc_status *status)
+{
+    if (!w->in_flight) return false;
+    pthread_mutex_lock(&w->lock);
+    bool done = w->job == w->done;
+    *status = w->result;
+    pthread_mutex_unlock(&w->lock);
+    return done;
+}
+
+bool lc__ckpt_is_shared(const lc_ckpt_writer *w)
+{
+    return w->together;
+}
+
+/* With the lock held. */
+static bool is_idle(const lc_ckpt_writer *w)
+{
+    return !w->has_thread || (w->idle && w->job == w->done && !(w->chores && w->chores->job <= w->done));
+}
+
+bool lc__ckpt_is_idle(lc_ckpt_writer *w)
+{
+    pthread_mutex_lock(&w->lock);
+    bool idle = is_idle(w);
+    pthread_mutex_unlock(&w->lock);
+    return idle;
+}
+
 void lc__ckpt_rest(lc_ckpt_writer *w)
 {
     pthread_mutex_lock(&w->lock);
-    while (w->has_thread && (!w->idle || w->job != w->done || (w->chores && w->chores->job <= w->done)))
-        pthread_cond_wait(&w->changed, &w->lock);
+    while (!is_idle(w)) pthread_cond_wait(&w->changed, &w->lock);
     pthread_mutex_unlock(&w->lock);
 }
 
@@ -232,6 +260,7 @@ static lc_status then(lc_ckpt_writer *w, lc__ckpt_chore *c, const char *link, co
     if (link) LC_TRY_GOTO(status, done, lc__format(&c->link, "%s", link));
     LC_TRY_GOTO(status, done, lc__format(&c->path, "%s", link ? (begun ? w->path : w->job_path) : path));
     c->job = w->job + begun;
+    c->late = !begun;
     memcpy(c->training, w->origin.training, sizeof c->training);
     pthread_mutex_lock(&w->lock);
     while (*end) end = &(*end)->next;

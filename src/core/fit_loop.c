@@ -3,6 +3,7 @@
 #include "core/deterministic.h"
 #include "core/rank_times.h"
 #include "core/ranks.h"
+#include "core/saves.h"
 #include "base/status.h"
 
 #include <signal.h>
@@ -57,7 +58,7 @@ static lc_status after_batch(lc_trainer *t, lc__phase done)
     if (t->optimizers.n_schedulers) LC_TRY(lc__update_schedulers(t, LC_INTERVAL_STEP, true));
     if (!t->accumulating) t->batches_that_stepped++;
     t->phase = LC__PHASE_START;
-    return t->writer ? lc__settle(t, false) : LC_OK;
+    return t->writer ? lc__settle(t, LC__SETTLE_LOOK) : LC_OK;
 }
 
 /* What was set anew holds from here on, unless a window is under way: it ends as it began. */
@@ -158,7 +159,8 @@ static lc_status save_interrupted(lc_trainer *t, int sig)
     s = lc__checkpoint_dir(t, &dir);
     if (s >= 0) {
         lc__str_add(&dir, "/interrupted.ckpt");
-        s = dir.failed ? lc_fail(LC_ERR_MEMORY, "out of memory") : lc__save_checkpoint(t, dir.s, false, true);
+        lc__settle_before_the_end(t);
+        s = dir.failed ? lc_fail(LC_ERR_MEMORY, "out of memory") : lc__save_checkpoint(t, dir.s, false);
     }
     if (s < 0)
         s = lc_fail(LC_ERR_INTERRUPTED, "stopped by %s after step %lld; the state could not be saved: %s", name,

@@ -5,6 +5,7 @@
  * from its own. Without SLURM it is a checkpoint on demand. */
 #include "core/checkpoint.h"
 #include "core/ranks.h"
+#include "core/saves.h"
 #include "core/slurm.h"
 
 #include <dirent.h>
@@ -66,9 +67,11 @@ lc_status lc__save_on_request(lc_trainer *t)
 {
     char path[4200];
     atomic_store(&t->save_requested, 0);
-    t->agreed_save = false; /* until the next sync */
+    t->agreed_save = false;                   /* until the next sync */
+    LC_TRY(lc__settle(t, LC__SETTLE_RESULT)); /* an error of another save is none of this one */
     lc_status s = lc__ranks_agree(t->comm, next_path(t, path, sizeof path));
-    if (s >= 0) s = lc__save_checkpoint(t, path, false, true);
+    if (s >= 0) s = lc__save_checkpoint(t, path, false);
+    lc__saves_count(t, path, s);
     if (s < 0) {
         lc_trainer_message(t, "error", "SIGUSR1: the state could not be saved: %s", lc_error_message());
         return LC_OK; /* the training itself is well */

@@ -9,6 +9,7 @@
 #include "core/parts.h"
 #include "core/ranks.h"
 #include "core/run_state.h"
+#include "core/saves.h"
 #include "core/profiling.h"
 #include "core/trainer_internal.h"
 #include "optim/optim_internal.h"
@@ -289,6 +290,7 @@ static lc_status set_up_optimizers(lc_trainer *t)
 static lc_status fit_begin(lc_trainer *t)
 {
     lc_graph_set_window(t->graph, 0); /* an earlier fit by hand has set it */
+    lc__saves_begin(t);
     LC_TRY(set_up_optimizers(t));
     LC_TRY(lc__votes_begin(t));
     LC_TRY(lc__memory_limit_apply(t->opt.memory_limit, t->graph, t->m, &t->optimizers, lc__parts_devices(t),
@@ -357,6 +359,7 @@ static void say_where(lc_trainer *t)
 static lc_status finish(lc_trainer *t, lc_status s)
 {
     char message[1024];
+    bool missed = false; /* all is well but for the last checkpoint */
     lc__part_leave(t);
     lc__copy_message(message, sizeof message);
     if (t->graph && lc_current_graph() == t->graph && lc_step_end(t->graph) < 0) {
@@ -368,15 +371,18 @@ static lc_status finish(lc_trainer *t, lc_status s)
     t->recording = false;
     t->batch = NULL;
     if (s >= 0) {
-        lc_status written = lc__settle(t, true);
+        lc_status written = lc__settle(t, LC__SETTLE_ALL);
         /* From here on all ranks may read what rank 0 has written. */
         if (written >= 0) written = lc__ranks_barrier(t);
         if (written >= 0 && t->stage == LC_STAGE_FIT) written = lc__rank_times_report(t);
         if (written >= 0) written = make_whole(t);
         if (written < 0)
             s = written;
-        else if (t->stage == LC_STAGE_FIT)
+        else if (t->stage == LC_STAGE_FIT) {
             say_where(t);
+            s = lc__saves_verdict(t);
+            missed = s < 0;
+        }
     }
     if (s < 0) {
         if (s == LC_ERR_PEER && t->comm && t->strategy->explain) t->strategy->explain(t->strategy_self);
@@ -385,18 +391,18 @@ static lc_status finish(lc_trainer *t, lc_status s)
         t->run_state = LC_RUN_INTERRUPTED;
         t->deferred = false;
         /* In a fit all ranks stop behind the same step; elsewhere each stops where it is, which ends the others. */
-        bool together = s == LC_ERR_INTERRUPTED && t->stage == LC_STAGE_FIT;
+        bool together = (s == LC_ERR_INTERRUPTED && t->stage == LC_STAGE_FIT) || missed;
         if (t->comm && t->strategy->fail && s != LC_ERR_PEER && !together) {
             t->strategy->fail(t->strategy_self, message);
             lc__copy_message(message, sizeof message); /* which rank it was, where that has to be said here */
         }
         if (!together) t->comm = NULL; /* what is left to do, each rank does alone */
         on_exception(t, s, message);
-        lc_status written = lc__settle(t, true);
+        lc_status written = lc__settle(t, LC__SETTLE_ALL);
         if (written < 0) lc_trainer_message(t, "error", "%s", lc_error_message());
         /* A rank that was interrupted and left would be missed while rank 0 still writes. */
         if (together && lc__ranks_barrier(t) < 0) lc_trainer_message(t, "error", "%s", lc_error_message());
-        if (together && make_whole(t) < 0) lc_trainer_message(t, "error", "%s", lc_error_message());
+        if (together && !missed && make_whole(t) < 0) lc_trainer_message(t, "error", "%s", lc_error_message());
     }
     lc__norms_release(t);
     lc__rank_times_free(t);

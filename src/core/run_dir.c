@@ -211,13 +211,22 @@ void lc__loggers_finish(lc_trainer *t, const char *status)
     t->n_loggers = 0;
 }
 
-void lc__note_checkpoint(lc_trainer *t, const char *path, double score, bool has_score)
+void lc__note_checkpoint(lc_trainer *t, const char *path, int64_t step, double score, bool has_score)
 {
     if (!t->loggers_started) return;
     for (int i = 0; i < t->n_loggers; i++) {
         const lc_logger *l = &t->loggers[i];
-        if (l->ops->log_checkpoint && l->ops->log_checkpoint(l->self, path, t->global_step, score, has_score) < 0)
+        if (l->ops->log_checkpoint && l->ops->log_checkpoint(l->self, path, step, score, has_score) < 0)
             lc__logger_failed(t, i, "note a checkpoint");
+    }
+}
+
+void lc__note_removed_checkpoint(lc_trainer *t, const char *path)
+{
+    for (int i = 0; t->loggers_started && i < t->n_loggers; i++) {
+        const lc_logger *l = &t->loggers[i];
+        if (l->ops->log_checkpoint_removed && l->ops->log_checkpoint_removed(l->self, path) < 0)
+            lc__logger_failed(t, i, "note a removed checkpoint");
     }
 }
 

@@ -380,7 +380,7 @@ static lc_status check_whole(const lc_trainer *t, bool weights_only)
                    lacks);
 }
 
-static lc_status save_checkpoint(lc_trainer *t, const char *path, bool weights_only, bool wait)
+static lc_status save_state(lc_trainer *t, const char *path, bool weights_only, bool wait, bool *writing)
 {
     lc__views views = {0};
     bool begun = false;
@@ -395,13 +395,13 @@ static lc_status save_checkpoint(lc_trainer *t, const char *path, bool weights_o
     status = t->writer ? LC_OK : lc_ckpt_writer_new(&t->writer);
     LC_TRY(lc__ranks_agree(t->comm, status));
     int64_t start = LC__PROFILE_START(t);
-    status = lc__ckpt_wait_together(t->writer, t->comm);
-    if (status >= 0) status = lc_ckpt_begin(t->writer, path);
+    status = lc_ckpt_begin(t->writer, path);
     begun = status >= 0;
     LC_TRY_GOTO(status, done, lc__ranks_agree(t->comm, status));
     const lc__ckpt_origin origin = lc__origin(t);
     lc__ckpt_set_origin(t->writer, &origin);
     LC_TRY_GOTO(status, done, fill_checkpoint(t, weights_only, &views));
+    *writing = true;
     if (!saves_sharded(t) && !lc__is_rank_zero(t)) goto done; /* every rank runs the hooks, one writes */
     begun = false;
     if (saves_sharded(t))
@@ -416,9 +416,9 @@ done:
     return status < 0 ? lc_fail_context(status, "checkpoint %s", path) : LC_OK;
 }
 
-lc_status lc__save_checkpoint(lc_trainer *t, const char *path, bool weights_only, bool wait)
+lc_status lc__save_state(lc_trainer *t, const char *path, bool weights_only, bool wait, bool *writing)
 {
-    lc_status status = save_checkpoint(t, path, weights_only, wait);
+    lc_status status = save_state(t, path, weights_only, wait, writing);
     if (status < 0 && t->writer) lc__ckpt_set_taken(t->writer, NULL);
     return status;
 }
@@ -433,22 +433,20 @@ lc_status lc__take_checkpoint_name(lc_trainer *t, const char *path, bool *taken)
     return LC_OK;
 }
 
+lc_status lc__save_checkpoint(lc_trainer *t, const char *path, bool weights_only)
+{
+    bool writing = false;
+    LC_TRY(lc__settle(t, LC__SETTLE_RESULT));
+    lc_status status = lc__save_state(t, path, weights_only, true, &writing);
+    /* Of a sharded one, and of what is done before, the ranks have agreed; else rank 0 alone has written. */
+    return writing && !saves_sharded(t) ? lc__ranks_agree(t->comm, status) : status;
+}
+
 lc_status lc_trainer_save_checkpoint(lc_trainer *t, const char *path, bool weights_only)
 {
     bool attach = t->m && !t->m->trainer; /* between runs: its hooks may ask for the trainer */
     if (attach) t->m->trainer = t;
-    lc_status s = lc__save_checkpoint(t, path, weights_only, true);
-    if (!saves_sharded(t)) s = lc__ranks_agree(t->comm, s); /* else they have agreed; rank 0 alone has written */
+    lc_status s = lc__save_checkpoint(t, path, weights_only);
     if (attach) t->m->trainer = NULL;
     return s;
-}
-
-lc_status lc__settle(lc_trainer *t, bool wait)
-{
-    char text[1024];
-    if (!t->writer || (!wait && lc_ckpt_busy(t->writer))) return LC_OK;
-    lc_status status = wait ? lc__ckpt_wait_together(t->writer, t->comm) : lc_ckpt_wait(t->writer);
-    if (wait) lc__ckpt_rest(t->writer);
-    if (lc__ckpt_complaint(t->writer, text, sizeof text)) lc_trainer_message(t, "warning", "%s", text);
-    return status;
 }

@@ -8,6 +8,7 @@
 #include "core/profiling.h"
 #include "core/rank_times.h"
 #include "core/ranks.h"
+#include "core/saves.h"
 #include "core/trainer_internal.h"
 #include "launch/launch.h"
 
@@ -183,6 +184,7 @@ lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out)
                             "--strategy sharded or sharded_hybrid, or leave it out",
                             t->strategy->name));
     LC_TRY_GOTO(status, done, lc__state_dict_type(t->opt.state_dict_type, t->strategy, &t->sharded_checkpoints));
+    LC_TRY_GOTO(status, done, lc__on_save_error(t->opt.on_save_error, &t->stops_on_save_error));
     LC_TRY_GOTO(status, done, lc__copy_text(t->opt.default_root_dir ? t->opt.default_root_dir : ".", &t->root_dir));
     t->making_defaults = true;
     status = lc__default_callbacks(t);
@@ -199,7 +201,10 @@ done:
 void lc_trainer_free(lc_trainer *t)
 {
     if (!t) return;
-    if (lc__settle(t, true) < 0) lc_trainer_message(t, "error", "%s", lc_error_message());
+    lc_comm *comm = t->comm;
+    if (t->writer && !lc__ckpt_is_shared(t->writer)) t->comm = NULL; /* the others may be freed at another time */
+    if (lc__settle(t, LC__SETTLE_ALL) < 0) lc_trainer_message(t, "error", "%s", lc_error_message());
+    t->comm = comm;
     lc_ckpt_writer_free(t->writer);
     lc__loggers_finish(t, t->run_state == LC_RUN_INTERRUPTED ? (atomic_load(&t->signal) ? "interrupted" : "failed")
                                                              : "success");
@@ -230,6 +235,7 @@ void lc_trainer_free(lc_trainer *t)
     }
     if (t->precision && t->precision->teardown) t->precision->teardown(t->precision_self);
     lc_options_free(t->storage);
+    lc__saves_free(t);
     free(t->deferred_message);
     free(t->modes);
     free(t->row);

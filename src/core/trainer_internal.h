@@ -162,6 +162,30 @@ lc_status lc__unused_look(lc_trainer *t) LC_MUST_USE;
 lc_status lc__unused_end(lc_trainer *t) LC_MUST_USE;
 void lc__unused_free(lc_trainer *t);
 
+/* ---- saves.h ---- */
+typedef void lc__save_settled(void *owner, bool saved);
+typedef struct lc__saves {
+    /* The save that is under way: the same on all ranks. */
+    bool under_way;
+    char *path;
+    int64_t step, epoch;
+    double score;
+    bool has_score, verbose;
+    void *owner;
+    lc__save_settled *settled;
+    /* On this rank: */
+    bool known, noted; /* `status` is how it went; loggers know of it */
+    lc_status status;
+    char early[1024]; /* the message of `status` */
+    char **removed;   /* what may have been removed meanwhile */
+    int n_removed;
+    /* Of the fit, the same on all ranks: */
+    int64_t failures;
+    bool last_failed;
+    char why[1024];
+    char *good; /* the newest that is saved; NULL: none is */
+} lc__saves;
+
 struct lc_trainer {
     lc_trainer_options opt;
     void *storage;
@@ -279,6 +303,8 @@ struct lc_trainer {
     int version;
     lc_ckpt_writer *writer;
     bool sharded_checkpoints; /* every rank writes a part of them */
+    bool stops_on_save_error;
+    lc__saves saves;
     bool val_has_run;
     char *ckpt_path;     /* what this run continues; NULL: nothing */
     bool weights_loaded; /* opt.weights */
@@ -515,7 +541,8 @@ void lc__untoggle(lc_trainer *t);
 void lc__optimization_fill(lc_module_ops *mo); /* the default hooks */
 
 /* ---- resume.c ---- */
-lc_status lc__save_checkpoint(lc_trainer *t, const char *path, bool weights_only, bool wait) LC_MUST_USE;
+/* Writes it now. Collective: an error of one rank is everybody's. */
+lc_status lc__save_checkpoint(lc_trainer *t, const char *path, bool weights_only) LC_MUST_USE;
 lc_status lc__open_checkpoint(lc_trainer *t, const char *path) LC_MUST_USE;
 /* Weights, datamodule, callbacks: before configure_optimizers; of a module that stays in slices what has no tensors
  * there, and the rest when it has been cut. */
@@ -533,9 +560,13 @@ lc_status lc__resolve_ckpt_path(lc_trainer *t, const char *asked, char **out) LC
 /* Rank 0: takes the name for the checkpoint that is saved next, or says that something has it already, or another run
  * is about to give it to something (core/checkpoint_taken.h). */
 lc_status lc__take_checkpoint_name(lc_trainer *t, const char *path, bool *taken) LC_MUST_USE;
-/* The result of the checkpoint in flight: waits for it and for what is done afterwards (if `wait`), or looks whether
- * there is one. */
-lc_status lc__settle(lc_trainer *t, bool wait) LC_MUST_USE;
+/* The same in two parts: *writing is set when the state is put together on all ranks; errors from then on are of this
+ * rank's writing. */
+lc_status lc__save_state(lc_trainer *t, const char *path, bool weights_only, bool wait, bool *writing) LC_MUST_USE;
+/* What becomes of the checkpoint in flight: a look whether that is known (not collective); its result, on all ranks;
+ * and all that is done afterwards (links, removals). An error is one that stops the run. */
+typedef enum lc__settling { LC__SETTLE_LOOK, LC__SETTLE_RESULT, LC__SETTLE_ALL } lc__settling;
+lc_status lc__settle(lc_trainer *t, lc__settling how) LC_MUST_USE;
 
 /* ---- run_dir.c ---- */
 #define LC__RUN_NAME "lightning_logs"
@@ -552,7 +583,8 @@ void lc__loggers_finish(lc_trainer *t, const char *status);
 lc_status lc__loggers_row(lc_trainer *t, const lc_log_row *row);
 void lc__logger_failed(lc_trainer *t, int i, const char *what);        /* says once that logger i could not */
 lc_status lc__checkpoint_dir(lc_trainer *t, lc__str *out) LC_MUST_USE; /* where checkpoints go by default */
-void lc__note_checkpoint(lc_trainer *t, const char *path, double score, bool has_score);
+void lc__note_checkpoint(lc_trainer *t, const char *path, int64_t step, double score, bool has_score);
+void lc__note_removed_checkpoint(lc_trainer *t, const char *path);
 
 /* ---- log_media.c ---- */
 void lc__media_free(struct lc__media *m);

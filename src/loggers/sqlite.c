@@ -33,7 +33,7 @@
 
 #define INTERVAL_MS    500
 #define LOCK_MS        10000 /* how long the start waits for other processes */
-#define SCHEMA_VERSION 1
+#define SCHEMA_VERSION 2
 #define APPLICATION_ID 0x4c544331 /* "LTC1" */
 
 typedef struct key {
@@ -46,13 +46,23 @@ typedef struct sqlite_logger {
     /* Used by the training thread in start and finish, and between them by the writer's thread alone. */
     char *path;
     sqlite3 *db;
-    sqlite3_stmt *insert_metric, *insert_key, *find_key, *insert_checkpoint, *insert_event;
+    sqlite3_stmt *insert_metric, *insert_key, *find_key, *insert_checkpoint, *remove_checkpoint, *insert_event;
     int lock_fd; /* -1: no lock is used */
     int patience_ms;
     int64_t run, segment;
     key *keys; /* sorted by name; what the database calls the metrics */
     int n_keys, keys_capacity;
 } sqlite_logger;
+
+#define CHECKPOINTS                                                                                                    \
+    "CREATE INDEX checkpoint_by_path ON checkpoint(path);"                                                             \
+    "CREATE VIEW v_checkpoint AS SELECT c.run AS run, r.name AS run_name, r.version AS version, c.step AS step,"       \
+    " c.path AS path, c.score AS score, c.wall_ns AS wall_ns FROM checkpoint c JOIN run r ON r.id = c.run"             \
+    " WHERE c.removed_ns IS NULL;"
+
+/* What version 1 lacks. */
+static const char since_1[] =
+    "ALTER TABLE checkpoint ADD COLUMN removed_ns INTEGER;" CHECKPOINTS "PRAGMA user_version = 2;";
 
 static const char schema[] =
     "CREATE TABLE run(id INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, name TEXT, version INTEGER, run_dir TEXT,"
@@ -71,7 +81,8 @@ static const char schema[] =
     " value REAL, kind INTEGER NOT NULL DEFAULT 0)%s;"
     "CREATE INDEX metric_of_run ON metric(run, key, step);"
     "CREATE TABLE checkpoint(id INTEGER PRIMARY KEY, run INTEGER NOT NULL REFERENCES run(id), segment INTEGER NOT NULL,"
-    " step INTEGER NOT NULL, path TEXT NOT NULL, score REAL, wall_ns INTEGER NOT NULL)%s;"
+    " step INTEGER NOT NULL, path TEXT NOT NULL, score REAL, wall_ns INTEGER NOT NULL,"
+    " removed_ns INTEGER)%s;" CHECKPOINTS
     "CREATE TABLE event(id INTEGER PRIMARY KEY, run INTEGER NOT NULL REFERENCES run(id), wall_ns INTEGER NOT NULL,"
     " level TEXT NOT NULL, text TEXT NOT NULL)%s;"
     /* Rows of a segment that a later one went back behind are not shown. */
@@ -281,13 +292,25 @@ static lc_status write_status(sqlite_logger *l, const char *status, int64_t now_
     return done;
 }
 
+/* Those that were at this path, of whichever run. */
+static lc_status write_removed(sqlite_logger *l, const lc__log_record *r)
+{
+    sqlite3_stmt *s = l->remove_checkpoint;
+    sqlite3_bind_text(s, 1, r->text, -1, SQLITE_STATIC);
+    sqlite3_bind_int64(s, 2, r->time_ns);
+    return step(l, s);
+}
+
 static lc_status write_record(sqlite_logger *l, lc__log_record *r)
 {
     sqlite3_stmt *s;
     switch (r->kind) {
     case LC__LOG_ROW:
         return write_row(l, r);
+    case LC__LOG_REMOVED:
+        return write_removed(l, r);
     case LC__LOG_CHECKPOINT:
+        LC_TRY(write_removed(l, r)); /* the new one is there in place of it */
         s = l->insert_checkpoint;
         sqlite3_bind_int64(s, 3, r->step);
         sqlite3_bind_text(s, 4, r->text, -1, SQLITE_STATIC);
@@ -374,7 +397,7 @@ static lc_status make_schema(sqlite_logger *l)
                        "\"%s\" was made by a newer lightc (schema %" PRId64
                        ", this one has %d); use that one or move it away",
                        l->path, version, SCHEMA_VERSION);
-    if (tables) return LC_OK;
+    if (tables) return version < SCHEMA_VERSION ? execute(l, "update", since_1) : LC_OK;
     const char *strict = sqlite3_libversion_number() >= 3037000 ? " STRICT" : "";
     char *sql;
     LC_TRY(lc__format(&sql, schema, strict, strict, strict, strict, strict, strict, strict, strict, APPLICATION_ID,
@@ -509,6 +532,9 @@ static lc_status open_database(sqlite_logger *l, const lc_run_info *run)
         prepare(l, "INSERT INTO checkpoint(run, segment, step, path, score, wall_ns) VALUES(?1, ?2, ?3, ?4, ?5, ?6)",
                 &l->insert_checkpoint));
     LC_TRY_GOTO(status, done,
+                prepare(l, "UPDATE checkpoint SET removed_ns = ?2 WHERE path = ?1 AND removed_ns IS NULL",
+                        &l->remove_checkpoint));
+    LC_TRY_GOTO(status, done,
                 prepare(l, "INSERT INTO event(run, wall_ns, level, text) VALUES(?1, ?2, ?3, ?4)", &l->insert_event));
     sqlite3_bind_int64(l->insert_metric, 1, l->run);
     sqlite3_bind_int64(l->insert_metric, 2, l->segment);
@@ -522,10 +548,11 @@ done:
 
 static void close_database(sqlite_logger *l)
 {
-    sqlite3_stmt *const statements[] = {l->insert_metric, l->insert_key, l->find_key, l->insert_checkpoint,
-                                        l->insert_event};
+    sqlite3_stmt *const statements[] = {l->insert_metric,     l->insert_key,        l->find_key,
+                                        l->insert_checkpoint, l->remove_checkpoint, l->insert_event};
     for (size_t i = 0; i < sizeof statements / sizeof *statements; i++) sqlite3_finalize(statements[i]);
-    l->insert_metric = l->insert_key = l->find_key = l->insert_checkpoint = l->insert_event = NULL;
+    l->insert_metric = l->insert_key = l->find_key = l->insert_checkpoint = l->remove_checkpoint = l->insert_event =
+        NULL;
     /* Closing moves the rows from the WAL into the database, which is writing. Without the lock they stay in the WAL,
      * where they are read as well, until another run moves them. */
     bool locked = l->db && lock(l, 2000) == LC_OK;
@@ -606,6 +633,7 @@ static const lc_logger_ops sqlite_ops = {
     .log_row = lc__slot_row,
     .log_hyperparameters = lc__slot_hparams,
     .log_checkpoint = lc__slot_checkpoint,
+    .log_checkpoint_removed = lc__slot_removed,
     .log_event = lc__slot_event,
     .flush = lc__slot_flush,
     .finish = sqlite_finish,

@@ -250,6 +250,7 @@ static const lc_logger_ops stream_ops = {
     .log_image = lc__slot_image,
     .log_text = lc__slot_text,
     .log_checkpoint = lc__slot_checkpoint,
+    .log_checkpoint_removed = lc__slot_removed,
     .log_event = lc__slot_event,
     .flush = lc__slot_flush,
     .finish = stream_finish,

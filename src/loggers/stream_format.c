@@ -244,6 +244,10 @@ lc_status lc__stream_add(lc__text *t, lc__log_record *r)
         LC_TRY(add_key(t, "score"));
         LC_TRY(r->has_score ? add_double(t, r->score) : lc__text_puts(t, "null"));
         return lc__text_puts(t, "}\n");
+    case LC__LOG_REMOVED:
+        LC_TRY(begin(t, "checkpoint_removed", r->time_ns));
+        LC_TRY(add_key_text(t, "path", r->text));
+        return lc__text_puts(t, "}\n");
     case LC__LOG_EVENT:
         /* "status" and "finish" say how the run stands and ended; other levels are what people were told. */
         if (!strcmp(r->text, "status") || !strcmp(r->text, "finish")) {

@@ -59,6 +59,7 @@ static lc_status encode(tensorboard_logger *l, lc__log_record *r)
         break;
     case LC__LOG_HPARAMS:
     case LC__LOG_CHECKPOINT:
+    case LC__LOG_REMOVED:
         break;
     }
     return LC_OK;

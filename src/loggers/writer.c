@@ -234,6 +234,12 @@ lc_status lc__log_checkpoint(lc__log_writer *w, const char *path, int64_t step, 
     return push(w, h, path, "", NULL, 0);
 }
 
+lc_status lc__log_removed(lc__log_writer *w, const char *path)
+{
+    header h = {.kind = LC__LOG_REMOVED, .epoch = -1, .time_ns = lc__realtime_ns()};
+    return push(w, h, path, "", NULL, 0);
+}
+
 lc_status lc__log_event(lc__log_writer *w, const char *level, const char *text)
 {
     header h = {.kind = LC__LOG_EVENT, .epoch = -1, .time_ns = lc__realtime_ns()};
@@ -490,6 +496,10 @@ lc_status lc__slot_text(void *self, const lc_log_text *text)
 lc_status lc__slot_checkpoint(void *self, const char *path, int64_t step, double score, bool has_score)
 {
     return WRITER(self) ? lc__log_checkpoint(WRITER(self), path, step, score, has_score) : LC_OK;
+}
+lc_status lc__slot_removed(void *self, const char *path)
+{
+    return WRITER(self) ? lc__log_removed(WRITER(self), path) : LC_OK;
 }
 lc_status lc__slot_event(void *self, const char *level, const char *text)
 {

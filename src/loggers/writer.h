@@ -18,7 +18,8 @@ typedef enum lc__log_kind {
     LC__LOG_HPARAMS,
     LC__LOG_HISTOGRAM,
     LC__LOG_IMAGE,
-    LC__LOG_TEXT, /* text: its name, text2: what it says */
+    LC__LOG_TEXT,    /* text: its name, text2: what it says */
+    LC__LOG_REMOVED, /* text: the path of a checkpoint */
 } lc__log_kind;
 
 typedef struct lc__log_record {
@@ -61,6 +62,7 @@ void lc__log_set_patience(lc__log_writer *w, int64_t ms);
 /* These never wait. They return a failure of earlier writing once, and LC_OK otherwise. */
 lc_status lc__log_row(lc__log_writer *w, const lc_log_row *row);
 lc_status lc__log_checkpoint(lc__log_writer *w, const char *path, int64_t step, double score, bool has_score);
+lc_status lc__log_removed(lc__log_writer *w, const char *path);
 lc_status lc__log_event(lc__log_writer *w, const char *level, const char *text);
 lc_status lc__log_hparams(lc__log_writer *w, const lc_hparam *params, int n);
 lc_status lc__log_histogram(lc__log_writer *w, const lc_log_histogram *histogram);
@@ -84,6 +86,7 @@ lc_status lc__slot_histogram(void *self, const lc_log_histogram *histogram);
 lc_status lc__slot_image(void *self, const lc_log_image *image);
 lc_status lc__slot_text(void *self, const lc_log_text *text);
 lc_status lc__slot_checkpoint(void *self, const char *path, int64_t step, double score, bool has_score);
+lc_status lc__slot_removed(void *self, const char *path);
 lc_status lc__slot_event(void *self, const char *level, const char *text);
 lc_status lc__slot_flush(void *self);
 

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What follows a checkpoint of ModelCheckpoint when it is known how its writing went: loggers hear of it once it is
+ * durable, and of one that was removed once it is gone; the callback keeps what it planned, or forgets it; an error of
+ * writing is said, and the run goes on or stops (on_save_error).
+ *
+ * Writing goes on beside the training, and with ranks one of them may do it alone. So each rank knows that a save is
+ * under way, but what became of it changes nothing before all ranks have agreed on it (lc__settle with more than a
+ * look), and all of them decide alike. */
+#include "core/saves.h"
+#include "core/checkpoint_share.h"
+#include "core/ranks.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* ---- which errors a training outlives ---- */
+
+lc_status lc__on_save_error(const char *asked, bool *stops)
+{
+    *stops = asked && !strcmp(asked, "stop");
+    if (!asked || *stops || !strcmp(asked, "continue")) return LC_OK;
+    return lc_fail(LC_ERR_CONFIG, "on_save_error=\"%.60s\"; it must be continue or stop", asked);
+}
+
+/* Of files, and of memory for them: what went wrong may be right at the next save. Everything else is an error of the
+ * program, or of ranks, which stays. */
+static bool is_of_writing(lc_status status)
+{
+    return status == LC_ERR_IO || status == LC_ERR_NOT_FOUND || status == LC_ERR_FORMAT || status == LC_ERR_MEMORY;
+}
+
+static void say_failed(lc_trainer *t, const char *why)
+{
+    const lc__saves *s = &t->saves;
+    if (!lc__is_rank_zero(t)) return;
+    lc_trainer_message(t, "error", "%s; the training goes on and saves again at the next occasion (%s%s)", why,
+                       s->good ? "the newest that is saved is " : "nothing is saved yet", s->good ? s->good : "");
+}
+
+static void note_failure(lc_trainer *t, const char *why)
+{
+    lc__saves *s = &t->saves;
+    s->failures++;
+    s->last_failed = true;
+    snprintf(s->why, sizeof s->why, "%s", why);
+    say_failed(t, why);
+}
+
+static void note_success(lc_trainer *t, const char *path)
+{
+    lc__saves *s = &t->saves;
+    char *good;
+    s->last_failed = false;
+    if (lc__copy_text(path, &good) < 0) good = NULL;
+    free(s->good);
+    s->good = good;
+}
+
+void lc__saves_begin(lc_trainer *t)
+{
+    t->saves.failures = 0;
+    t->saves.last_failed = false;
+    free(t->saves.good);
+    t->saves.good = NULL;
+    if (t->ckpt_path && lc__copy_text(t->ckpt_path, &t->saves.good) < 0) t->saves.good = NULL;
+}
+
+void lc__saves_count(lc_trainer *t, const char *path, lc_status status)
+{
+    if (status >= 0)
+        note_success(t, path);
+    else if (is_of_writing(status)) {
+        t->saves.failures++;
+        t->saves.last_failed = true;
+        lc__copy_message(t->saves.why, sizeof t->saves.why);
+    }
+}
+
+lc_status lc__saves_verdict(lc_trainer *t)
+{
+    const lc__saves *s = &t->saves;
+    if (!s->last_failed) return LC_OK;
+    return lc_fail(LC_ERR_IO,
+                   "the training ended at epoch %lld, step %lld, but its last checkpoint was not saved: %s; %s%s",
+                   (long long)t->current_epoch, (long long)t->global_step, s->why,
+                   s->good ? "the newest that is saved is " : "no other was saved", s->good ? s->good : "");
+}
+
+/* ---- one save ---- */
+
+static void forget(lc__saves *s)
+{
+    free(s->path);
+    s->path = NULL;
+    s->owner = NULL;
+    s->under_way = s->known = s->noted = false;
+}
+
+/* The row, once. */
+static void note(lc_trainer *t)
+{
+    lc__saves *s = &t->saves;
+    if (s->noted) return;
+    s->noted = true;
+    lc__note_checkpoint(t, s->path, s->step, s->score, s->has_score);
+    if (s->verbose)
+        lc_trainer_message(t, "info", "epoch %lld, step %lld: saved %s", (long long)s->epoch, (long long)s->step,
+                           s->path);
+}
+
+/* The owner may have gone meanwhile. */
+static void tell_owner(const lc_trainer *t, void *owner, lc__save_settled *settled, bool saved)
+{
+    for (int i = 0; i < t->n_callbacks; i++)
+        if (t->callbacks[i]->self == owner) {
+            settled(owner, saved);
+            return;
+        }
+}
+
+/* Whether an error of one of the ranks stops the run: they may have different ones. */
+static lc_status agree_to_stop(lc_trainer *t, lc_status status, bool *stop)
+{
+    uint8_t any = status < 0 && (!is_of_writing(status) || t->stops_on_save_error);
+    if (t->comm) LC_TRY(lc_comm_all_reduce(t->comm, &any, &any, 1, LC_U8, LC_COMM_MAX, NULL));
+    *stop = any;
+    return LC_OK;
+}
+
+/* `status` is an error on all ranks, or on none. */
+static lc_status conclude(lc_trainer *t, lc_status status)
+{
+    lc__saves *s = &t->saves;
+    bool stop = false;
+    char why[1024];
+    lc__copy_message(why, sizeof why);
+    lc_status agreed = status < 0 ? agree_to_stop(t, status, &stop) : LC_OK;
+    if (status >= 0) {
+        note(t);
+        note_success(t, s->path);
+    }
+    void *owner = s->owner;
+    lc__save_settled *settled = s->settled;
+    forget(s);
+    tell_owner(t, owner, settled, status >= 0);
+    if (status >= 0 || agreed < 0) return agreed;
+    if (stop) return lc_fail(status, "%s", why);
+    note_failure(t, why);
+    return LC_OK;
+}
+
+/* On this rank. */
+static lc_status own_result(lc_trainer *t)
+{
+    lc__saves *s = &t->saves;
+    if (!s->known) return lc_ckpt_wait(t->writer);
+    return s->status < 0 ? lc_fail(s->status, "%s", s->early) : LC_OK;
+}
+
+/* Whether it is known here how it went. Nothing waits, and with ranks nothing is decided. */
+static lc_status look(lc_trainer *t)
+{
+    lc__saves *s = &t->saves;
+    lc_status status = LC_OK;
+    if (s->known ? t->comm != NULL : !lc__ckpt_peek(t->writer, &status)) return LC_OK;
+    if (!t->comm)
+        return conclude(t, lc__ckpt_is_shared(t->writer) ? lc__ckpt_wait_together(t->writer, NULL) : own_result(t));
+    if (!lc__is_rank_zero(t)) return LC_OK;
+    if (status >= 0) note(t);
+    return LC_OK;
+}
+
+static lc_status wait_for_all(lc_trainer *t)
+{
+    bool shared = lc__ckpt_is_shared(t->writer);
+    lc_status status = shared ? lc__ckpt_wait_together(t->writer, t->comm) : own_result(t);
+    if (!shared) status = lc__ranks_agree(t->comm, status);
+    return conclude(t, status);
+}
+
+lc_status lc__save(lc_trainer *t, const lc__save_plan *plan)
+{
+    lc__saves *s = &t->saves;
+    LC_TRY(lc__settle(t, LC__SETTLE_RESULT));
+    LC_TRY(lc__copy_text(plan->path, &s->path));
+    s->step = t->global_step, s->epoch = t->current_epoch;
+    s->score = plan->score, s->has_score = plan->has_score, s->verbose = plan->verbose;
+    s->owner = plan->owner, s->settled = plan->settled;
+    bool writing = false;
+    lc_status status = lc__save_state(t, plan->path, plan->weights_only, plan->wait, &writing);
+    if (!writing) {
+        forget(s);
+        return status;
+    }
+    s->under_way = true;
+    s->known = status < 0 || plan->wait;
+    s->status = status;
+    if (status < 0) lc__copy_message(s->early, sizeof s->early);
+    return plan->wait ? wait_for_all(t) : LC_OK;
+}
+
+/* ---- what was removed ---- */
+
+void lc__saves_replaced(lc_trainer *t, const char *path)
+{
+    lc__saves *s = &t->saves;
+    if (!lc__is_rank_zero(t) || !t->loggers_started) return;
+    char **removed = realloc(s->removed, (size_t)(s->n_removed + 1) * sizeof *removed);
+    if (!removed) return; /* its row stays as it is */
+    s->removed = removed;
+    if (lc__copy_text(path, &removed[s->n_removed]) >= 0) s->n_removed++;
+}
+
+/* It may have been kept: the save that was to take its place failed, or removing did. */
+static void note_removed(lc_trainer *t)
+{
+    lc__saves *s = &t->saves;
+    struct stat st;
+    if (!s->n_removed || s->under_way || !lc__ckpt_is_idle(t->writer)) return;
+    for (int i = 0; i < s->n_removed; i++) {
+        bool gone = lstat(s->removed[i], &st) < 0 ? errno == ENOENT : S_ISLNK(st.st_mode);
+        if (gone) lc__note_removed_checkpoint(t, s->removed[i]);
+        free(s->removed[i]);
+    }
+    s->n_removed = 0;
+}
+
+/* ---- */
+
+lc_status lc__settle(lc_trainer *t, lc__settling how)
+{
+    char text[1024];
+    lc__saves *s = &t->saves;
+    lc_status status = LC_OK;
+    if (!t->writer) return LC_OK;
+    if (s->under_way)
+        status = how == LC__SETTLE_LOOK ? look(t) : wait_for_all(t);
+    else if (how != LC__SETTLE_LOOK)
+        status = lc__ckpt_wait_together(t->writer, t->comm);
+    char message[1024];
+    lc__copy_message(message, sizeof message);
+    if (how == LC__SETTLE_ALL) lc__ckpt_rest(t->writer);
+    note_removed(t);
+    if (lc__ckpt_complaint(t->writer, text, sizeof text)) lc_trainer_message(t, "warning", "%s", text);
+    return status < 0 ? lc_fail(status, "%s", message) : status;
+}
+
+void lc__settle_before_the_end(lc_trainer *t)
+{
+    if (lc__settle(t, LC__SETTLE_RESULT) < 0) lc_trainer_message(t, "error", "%s", lc_error_message());
+}
+
+void lc__saves_free(lc_trainer *t)
+{
+    lc__saves *s = &t->saves;
+    forget(s);
+    for (int i = 0; i < s->n_removed; i++) free(s->removed[i]);
+    free(s->removed);
+    free(s->good);
+}

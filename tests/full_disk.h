@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A disk that has no room for some checkpoints: files of those whose path holds one of some texts cannot be made. A
+ * callback puts it under the trainer's writer, and keeps what people were told. */
+#ifndef LC_TESTS_FULL_DISK_H
+#define LC_TESTS_FULL_DISK_H
+
+#include "core/checkpoint.h"
+#include "core/trainer_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+
+static struct {
+    lc__io io;
+    const char *no_room_for[8]; /* texts in paths, up to a NULL */
+    pthread_mutex_t lock;
+    int refused, at_most; /* files; 0: any number */
+    char errors[16384], messages[16384];
+} disk = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static inline int disk_open(const lc__io *io, const char *path, int flags, mode_t mode)
+{
+    bool full = false;
+    (void)io;
+    for (int i = 0; (flags & O_CREAT) && disk.no_room_for[i]; i++) full |= strstr(path, disk.no_room_for[i]) != NULL;
+    pthread_mutex_lock(&disk.lock);
+    full &= !disk.at_most || disk.refused < disk.at_most;
+    disk.refused += full;
+    pthread_mutex_unlock(&disk.lock);
+    if (!full) return lc__io_system.open(&lc__io_system, path, flags, mode);
+    errno = ENOSPC;
+    return -1;
+}
+
+static inline void disk_reset(void)
+{
+    disk.io = lc__io_system;
+    disk.io.open = disk_open;
+    memset(disk.no_room_for, 0, sizeof disk.no_room_for);
+    disk.refused = disk.at_most = 0;
+    *disk.errors = *disk.messages = 0;
+}
+
+static inline lc_status disk_fit_start(void *self, lc_trainer *t)
+{
+    (void)self;
+    if (!t->writer) LC_TRY(lc_ckpt_writer_new(&t->writer));
+    lc__ckpt_writer_set_io(t->writer, &disk.io);
+    return LC_OK;
+}
+
+static inline void disk_message(void *self, lc_trainer *t, const char *level, const char *text)
+{
+    (void)self, (void)t;
+    pthread_mutex_lock(&disk.lock);
+    char *to = strcmp(level, "error") ? disk.messages : disk.errors;
+    size_t n = strlen(to);
+    snprintf(to + n, sizeof disk.errors - n, "%s\n", text);
+    pthread_mutex_unlock(&disk.lock);
+}
+
+static const lc_callback_ops disk_ops = {LC_CALLBACK_OPS_INIT("Disk"), .on_fit_start = disk_fit_start,
+                                         .on_message = disk_message};
+
+#endif

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A disk that is full when a checkpoint is saved: the training goes on (on_save_error), what was saved before stays and
+ * keeps its names, and the run says at its end if its last checkpoint is missing. Rows of the run database are those of
+ * checkpoints that are there. */
+#include "logger_run.h"
+#include "full_disk.h"
+#include "trainer_world.h"
+
+#include <lightc/callbacks.h>
+#include <signal.h>
+
+static const double falling[] = {0.9, 0.8, 0.7, 0.6, 0.5, 0.4};
+
+typedef struct ending {
+    lc_status status;
+    char why[1024], best[4200], last[4200], dir[300];
+    double score;
+} ending;
+
+typedef struct plan {
+    lc_model_checkpoint_args args;
+    const char *on_save_error, *no_room_for[8];
+    int64_t epochs, batches;
+    int at_most;
+    bool on_exception, fails, interrupted;
+} plan;
+
+static lc_status end_batch(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i);
+static const plan *now;
+
+static void train(const char *dir, const plan *p, ending *out)
+{
+    world w;
+    lc_trainer *t;
+    lc_callback callbacks[3] = {{&disk_ops, NULL}};
+    lc_module_ops ops = world_ops;
+    memset(out, 0, sizeof *out);
+    disk_reset();
+    now = p;
+    disk.at_most = p->at_most;
+    memcpy(disk.no_room_for, p->no_room_for, sizeof p->no_room_for);
+    ops.on_train_batch_end = end_batch;
+    world_init(&w, &ops, p->batches ? p->batches : 2, 1);
+    w.val_script = falling, w.n_script = 6;
+    snprintf(out->dir, sizeof out->dir, "%s/ckpts", dir);
+    lc_model_checkpoint_args args = p->args;
+    args.dirpath = out->dir;
+    CHECK_OK(lc_model_checkpoint_new(&args, &callbacks[1]));
+    const lc_on_exception_checkpoint_args e = {.dirpath = out->dir};
+    if (p->on_exception) CHECK_OK(lc_on_exception_checkpoint_new(&e, &callbacks[2]));
+    lc_trainer_options o = world_options(dir);
+    o.callbacks = callbacks, o.n_callbacks = 2 + p->on_exception;
+    o.max_epochs = p->epochs ? p->epochs : 3;
+    o.logger = "sqlite";
+    o.on_save_error = p->on_save_error;
+    CHECK_OK(lc_trainer_new(&o, &t));
+    out->status = lc_trainer_fit(t, &w.base, NULL);
+    snprintf(out->why, sizeof out->why, "%s", lc_error_message());
+    lc_model_checkpoint_info info;
+    lc_callback mc = lc_trainer_checkpoint_callback(t, 0);
+    CHECK_OK(lc_model_checkpoint_get(&mc, &info));
+    snprintf(out->best, sizeof out->best, "%s", info.best_model_path);
+    snprintf(out->last, sizeof out->last, "%s", info.last_model_path);
+    out->score = info.has_best_score ? info.best_model_score : NAN;
+    lc_trainer_free(t);
+    world_release(&w);
+}
+
+static lc_status end_batch(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
+{
+    lc_trainer *t = self->trainer;
+    (void)o, (void)b, (void)i;
+    bool late = lc_trainer_current_epoch(t) == 2;
+    if (now->fails && late) return lc_fail(LC_ERR_USER, "the sensor is unplugged");
+    if (now->interrupted && late && !atomic_load(&t->signal)) {
+        kill(getpid(), SIGTERM);
+        while (!atomic_load(&t->signal)) pause_ms(1); /* a thread reads it */
+    }
+    return LC_OK;
+}
+
+static bool is_there(const char *path)
+{
+    return lc_checkpoint_verify(path) == LC_OK;
+}
+
+/* The database lists what is in the directory, and nothing else. */
+static void check_rows(const char *dir, const ending *e, const char *names)
+{
+    char sql[1024], list[1024], copy[1024];
+    int n = 0;
+    CHECK_STR(world_list(e->dir, ".ckpt", list, sizeof list), names);
+    snprintf(copy, sizeof copy, "%s", names);
+    for (char *save, *name = strtok_r(copy, " ", &save); name; name = strtok_r(NULL, " ", &save)) {
+        char path[600];
+        struct stat st;
+        snprintf(path, sizeof path, "%s/%s", e->dir, name);
+        CHECK(lstat(path, &st) == 0);
+        if (S_ISLNK(st.st_mode)) continue;
+        CHECK(is_there(path));
+        snprintf(sql, sizeof sql, "SELECT count(*) FROM v_checkpoint WHERE path = '%s'", path);
+        if (strncmp(name, "interrupted", 11) != 0 && strncmp(name, "on_exception", 12) != 0) {
+            CHECK_EQ(query_int(dir, sql), 1);
+            n++;
+        }
+    }
+    CHECK_EQ(query_int(dir, "SELECT count(*) FROM v_checkpoint"), n);
+}
+
+TEST(it_goes_on_and_saves_again)
+{
+    for (int wait = 0; wait < 2; wait++) {
+        char dir[256];
+        ending e;
+        CHECK(world_dir(dir, sizeof dir));
+        const plan p = {.args = {.monitor = "val_loss", .save_last = LC_ON, .wait = wait},
+                        .no_room_for = {"-epoch=1-"},
+                        .epochs = 3};
+        train(dir, &p, &e);
+        CHECK_OK(e.status);
+        CHECK_EQ(disk.refused, 1);
+        CHECK_CONTAINS(disk.errors, "epoch=1-step=4.ckpt\" was not saved: ");
+        CHECK_CONTAINS(disk.errors, "No space left on device");
+        CHECK_CONTAINS(disk.errors, "the newest that is saved is ");
+        CHECK_CONTAINS(e.best, "epoch=2-step=6.ckpt");
+        check_rows(dir, &e, "epoch=2-step=6.ckpt last.ckpt ");
+        CHECK_EQ(query_int(dir, "SELECT status = 'success' FROM run"), 1);
+        CHECK_EQ(query_int(dir, "SELECT count(*) FROM checkpoint WHERE removed_ns IS NOT NULL"), 1);
+        world_remove(dir);
+    }
+}
+
+TEST(a_run_whose_last_checkpoint_is_missing_says_so)
+{
+    for (int wait = 0; wait < 2; wait++)
+        for (int monitors = 0; monitors < 2; monitors++) {
+            char dir[256];
+            ending e;
+            CHECK(world_dir(dir, sizeof dir));
+            const plan p = {
+                .args = {.monitor = monitors ? "val_loss" : NULL, .save_last = LC_ON, .save_top_k = 1, .wait = wait},
+                .no_room_for = {"-epoch=1-", "-epoch=2-"}};
+            train(dir, &p, &e);
+            CHECK_STATUS(e.status, LC_ERR_IO);
+            CHECK_CONTAINS(e.why, "its last checkpoint was not saved: ");
+            CHECK_CONTAINS(e.why, "No space left on device");
+            CHECK_CONTAINS(e.why, "the newest that is saved is ");
+            CHECK_CONTAINS(e.why, "epoch=0-step=2.ckpt");
+            CHECK_CONTAINS(e.best, "epoch=0-step=2.ckpt");
+            CHECK_CONTAINS(disk.messages, "epoch=0-step=2.ckpt");
+            if (monitors) CHECK_EQ((int)(e.score * 10 + 0.5), 9);
+            CHECK(is_there(e.best) && is_there(e.last));
+            check_rows(dir, &e, "epoch=0-step=2.ckpt last.ckpt ");
+            CHECK_EQ(query_int(dir, "SELECT status = 'failed' FROM run"), 1);
+            CHECK_EQ(disk.refused, 3); /* the last one also when the training ends */
+            world_remove(dir);
+        }
+}
+
+/* What is the best of all is not counted as saved, so the next one takes its place. */
+TEST(none_is_removed_for_one_that_was_not_saved)
+{
+    char dir[256];
+    ending e;
+    CHECK(world_dir(dir, sizeof dir));
+    const plan p = {.args = {.monitor = "val_loss", .save_top_k = 2},
+                    .no_room_for = {"-epoch=2-", "-epoch=3-", "-epoch=4-"},
+                    .epochs = 5};
+    train(dir, &p, &e);
+    CHECK_STATUS(e.status, LC_ERR_IO);
+    CHECK_CONTAINS(e.best, "epoch=1-step=4.ckpt");
+    check_rows(dir, &e, "epoch=0-step=2.ckpt epoch=1-step=4.ckpt ");
+    world_remove(dir);
+    CHECK(world_dir(dir, sizeof dir));
+    const plan q = {.args = {.monitor = "val_loss", .save_top_k = 2}, .no_room_for = {"-epoch=2-"}, .epochs = 5};
+    train(dir, &q, &e);
+    CHECK_OK(e.status);
+    check_rows(dir, &e, "epoch=3-step=8.ckpt epoch=4-step=10.ckpt ");
+    CHECK_EQ(query_int(dir, "SELECT count(*) FROM checkpoint"), 4);
+    world_remove(dir);
+}
+
+TEST(the_end_of_the_training_is_an_occasion)
+{
+    for (int last = 0; last < 2; last++) {
+        char dir[256];
+        ending e;
+        CHECK(world_dir(dir, sizeof dir));
+        const plan p = {.args = {.monitor = "val_loss", .save_last = last ? LC_ON : LC_OFF},
+                        .no_room_for = {"-epoch=2-"},
+                        .at_most = 1};
+        train(dir, &p, &e);
+        CHECK_OK(e.status);
+        CHECK_EQ(disk.refused, 1);
+        CHECK_CONTAINS(disk.errors, "was not saved");
+        check_rows(dir, &e, last ? "epoch=2-step=6.ckpt last.ckpt " : "epoch=2-step=6.ckpt ");
+        world_remove(dir);
+    }
+}
+
+TEST(nothing_was_saved)
+{
+    char dir[256];
+    ending e;
+    CHECK(world_dir(dir, sizeof dir));
+    const plan p = {.args = {.save_last = LC_ON}, .no_room_for = {".ckpt"}};
+    train(dir, &p, &e);
+    CHECK_STATUS(e.status, LC_ERR_IO);
+    CHECK_CONTAINS(e.why, "no other was saved");
+    CHECK_CONTAINS(disk.errors, "nothing is saved yet");
+    CHECK_STR(e.best, "");
+    CHECK_STR(e.last, "");
+    check_rows(dir, &e, "");
+    CHECK_EQ(query_int(dir, "SELECT count(*) FROM checkpoint"), 0);
+    world_remove(dir);
+}
+
+TEST(a_run_that_is_to_stop_stops)
+{
+    char dir[256];
+    ending e;
+    CHECK(world_dir(dir, sizeof dir));
+    const plan p = {.args = {.monitor = "val_loss"}, .on_save_error = "stop", .no_room_for = {"-epoch=1-"}};
+    train(dir, &p, &e);
+    CHECK_STATUS(e.status, LC_ERR_IO);
+    CHECK_CONTAINS(e.why, "epoch=1-step=4.ckpt\" was not saved");
+    CHECK_CONTAINS(e.best, "epoch=0-step=2.ckpt");
+    check_rows(dir, &e, "epoch=0-step=2.ckpt ");
+    world_remove(dir);
+    lc_trainer *t;
+    lc_trainer_options o = world_options(dir);
+    o.on_save_error = "ignore";
+    CHECK_STATUS(lc_trainer_new(&o, &t), LC_ERR_CONFIG);
+    CHECK_CONTAINS(lc_error_message(), "on_save_error=\"ignore\"; it must be continue or stop");
+}
+
+/* Checkpoints of a run that ends: one that failed before keeps none of them from being saved, and one that fails itself
+ * is said. */
+TEST(a_run_that_ends_early)
+{
+    for (int full = 0; full < 2; full++) {
+        char dir[256], path[600];
+        ending e;
+        CHECK(world_dir(dir, sizeof dir));
+        plan p = {.args = {.monitor = "val_loss"},
+                  .interrupted = true,
+                  .epochs = 4,
+                  .no_room_for = {full ? ".ckpt" : "-epoch=1-"}};
+        /* With one batch in an epoch the save is under way, or has failed, when the signal comes. */
+        p.batches = 1;
+        train(dir, &p, &e);
+        CHECK_STATUS(e.status, LC_ERR_INTERRUPTED);
+        snprintf(path, sizeof path, "%s/lightning_logs/version_0/checkpoints/interrupted.ckpt", dir);
+        if (is_there(path) == full) TEST_FAIL("%s: %s", path, e.why);
+        CHECK_CONTAINS(e.why, full ? "the state could not be saved: " : "continue with --ckpt_path");
+        CHECK_CONTAINS(disk.errors, "was not saved");
+        world_remove(dir);
+        CHECK(world_dir(dir, sizeof dir));
+        p.interrupted = false, p.fails = p.on_exception = true;
+        train(dir, &p, &e);
+        CHECK_STATUS(e.status, LC_ERR_USER);
+        snprintf(path, sizeof path, "%s/on_exception.ckpt", e.dir);
+        if (is_there(path) == full) TEST_FAIL("%s%s%s", path, disk.messages, disk.errors);
+        if (full) CHECK_CONTAINS(disk.messages, "on_exception of OnExceptionCheckpoint: ");
+        world_remove(dir);
+    }
+}
+
+TEST_MAIN

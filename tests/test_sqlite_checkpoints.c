@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Checkpoints in the run database: those that are there, those that were removed or replaced, and a database that was
+ * made before there was a difference. */
+#include "logger_run.h"
+
+static void start(lc_logger *l, const char *dir, const char *id)
+{
+    lc_run_info run = run_info(dir);
+    run.run_id = id;
+    CHECK_OK(lc_sqlite_logger_new(l));
+    CHECK_OK(l->ops->start(l->self, &run));
+}
+
+static void finish(lc_logger *l)
+{
+    CHECK_OK(l->ops->finish(l->self, "success"));
+    l->ops->free(l->self);
+}
+
+TEST(what_was_removed_or_replaced_is_marked)
+{
+    const char *dir = fresh_dir("marked");
+    lc_logger l;
+    start(&l, dir, "run-1");
+    CHECK_OK(l.ops->log_checkpoint(l.self, "a.ckpt", 1, 0.5, true));
+    CHECK_OK(l.ops->log_checkpoint(l.self, "last.ckpt", 1, 0, false));
+    CHECK_OK(l.ops->log_checkpoint(l.self, "b.ckpt", 2, 0.25, true));
+    CHECK_OK(l.ops->log_checkpoint_removed(l.self, "a.ckpt"));
+    CHECK_OK(l.ops->log_checkpoint_removed(l.self, "never.ckpt"));
+    CHECK_OK(l.ops->log_checkpoint(l.self, "last.ckpt", 2, 0, false));
+    finish(&l);
+    CHECK_EQ(query_int(dir, "SELECT count(*) FROM checkpoint"), 4);
+    CHECK_EQ(query_int(dir, "SELECT count(*) FROM v_checkpoint"), 2);
+    CHECK_EQ(query_int(dir, "SELECT step FROM v_checkpoint WHERE path = 'last.ckpt'"), 2);
+    CHECK_EQ(query_int(dir, "SELECT score * 100 FROM v_checkpoint WHERE path = 'b.ckpt'"), 25);
+    CHECK_EQ(query_int(dir, "SELECT removed_ns >= wall_ns FROM checkpoint WHERE path = 'a.ckpt'"), 1);
+    /* A run that goes on removes what the one before it has saved. */
+    start(&l, dir, "run-2");
+    CHECK_OK(l.ops->log_checkpoint_removed(l.self, "b.ckpt"));
+    finish(&l);
+    CHECK_EQ(query_int(dir, "SELECT count(*) FROM v_checkpoint WHERE path = 'b.ckpt'"), 0);
+}
+
+TEST(an_older_database_is_brought_up_to_date)
+{
+    const char *dir = fresh_dir("older");
+    char path[512];
+    lc_logger l;
+    sqlite3 *db;
+    start(&l, dir, "run-1");
+    CHECK_OK(l.ops->log_checkpoint(l.self, "a.ckpt", 1, 0.5, true));
+    finish(&l);
+    snprintf(path, sizeof path, "%s/lightc.db", dir);
+    CHECK(sqlite3_open(path, &db) == SQLITE_OK);
+    CHECK(sqlite3_exec(db,
+                       "DROP VIEW v_checkpoint; DROP INDEX checkpoint_by_path;"
+                       "ALTER TABLE checkpoint DROP COLUMN removed_ns; PRAGMA user_version = 1",
+                       NULL, NULL, NULL) == SQLITE_OK);
+    sqlite3_close(db);
+    start(&l, dir, "run-2");
+    CHECK_OK(l.ops->log_checkpoint(l.self, "b.ckpt", 1, 0.5, true));
+    CHECK_OK(l.ops->log_checkpoint_removed(l.self, "a.ckpt"));
+    finish(&l);
+    CHECK_EQ(query_int(dir, "PRAGMA user_version"), 2);
+    CHECK_EQ(query_int(dir, "SELECT count(*) FROM checkpoint"), 2);
+    CHECK_EQ(query_int(dir, "SELECT count(*) FROM v_checkpoint WHERE path = 'b.ckpt'"), 1);
+    CHECK_EQ(query_int(dir, "SELECT count(*) FROM v_checkpoint"), 1);
+}
+
+TEST_MAIN
