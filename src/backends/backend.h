@@ -71,6 +71,10 @@ const lc_backend_ops *lc__backend_find(const char *name);
 #define LC_FUSED_MAX_OUTPUTS           8
 
 extern const lc_op lc__op_fused;
+/* Operator i of a call of it. */
+const lc_op *lc__fused_op(const lc_call *call, int i);
+/* The first of them whose result at that element is not finite, with its inputs as they are now; -1: none. */
+int lc__fused_culprit(const lc_call *call, const int64_t *index);
 
 /* The elementwise operators, in a fixed order; src/tensor/ops/elementwise.c defines them. */
 extern const lc_op *const lc__elementwise_table[];

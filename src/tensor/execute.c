@@ -5,39 +5,6 @@
 #include "base/clock.h"
 #include "base/status.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-
-static bool finite_dims(const lc_view *v, int dim, int64_t at)
-{
-    if (dim == v->ndim)
-        return v->dtype == LC_F64 ? isfinite(((const double *)v->data)[at]) : isfinite(((const float *)v->data)[at]);
-    for (int64_t i = 0; i < v->shape[dim]; i++)
-        if (!finite_dims(v, dim + 1, at + i * v->stride[dim])) return false;
-    return true;
-}
-
-/* LIGHTC_NAN_CHECK=1: the first operator that made a NaN or an infinity. */
-static lc_status check_finite(const lc_plan_call *pc)
-{
-    const lc_call *c = &pc->call;
-    for (int k = 0; k < c->n_in + c->n_out; k++) {
-        const lc_view *v = k < c->n_out ? &c->out[k] : &c->in[k - c->n_out];
-        if (k >= c->n_out && !(c->op->mutated_inputs >> (k - c->n_out) & 1)) continue;
-        if (v->ndim < 0 || (v->dtype != LC_F32 && v->dtype != LC_F64) || finite_dims(v, 0, 0)) continue;
-        const char *file = pc->site.file ? strrchr(pc->site.file, '/') : NULL;
-        file = file ? file + 1 : pc->site.file ? pc->site.file : "?";
-        lc_type type = {.dtype = v->dtype, .ndim = v->ndim};
-        memcpy(type.shape, v->shape, sizeof type.shape);
-        char text[128];
-        return lc_fail(LC_ERR_NUMERIC, "%s made the first NaN or infinity of this step (result %d, %s) at %s:%d",
-                       c->op->name, k < c->n_out ? k : 0, lc__shape_text(&type, text, sizeof text), file,
-                       pc->site.line);
-    }
-    return LC_OK;
-}
-
 void lc__graph_observe(lc_graph *g, lc_span_fn *fn, void *ctx)
 {
     g->observe = fn;
@@ -88,7 +55,7 @@ static lc_status execute_watched(lc_graph *g, lc_plan *p)
         pc->runs++;
         if (g->observe) tell(g, pc, start, end);
         if (lc__fault_is_set(&g->fault)) return lc__fault_take(&g->fault, pc->site);
-        if (g->nan_check && !(pc->call.op->flags & LC_OP_LATER)) LC_TRY(check_finite(pc));
+        if (g->nan_check && !(pc->call.op->flags & LC_OP_LATER)) LC_TRY(lc__check_finite(pc));
         LC_TRY(communicate(g));
     }
     return LC_OK;

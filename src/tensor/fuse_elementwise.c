@@ -179,6 +179,7 @@ static lc_status emit(fuser *f, int g)
     int n_in = inputs_with(f, g, -1, in), n_out = 0, n_float = 0, n_int = 1;
     int64_t ints[1 + LC_FUSED_INSTRUCTION_INTS * LC_FUSED_MAX_INSTRUCTIONS + LC_FUSED_MAX_OUTPUTS];
     uint32_t made[LC_FUSED_MAX_INSTRUCTIONS];
+    lc_site sites[LC_FUSED_MAX_INSTRUCTIONS];
     double floats[2 * LC_FUSED_MAX_INSTRUCTIONS];
     lc_float_source sources[2 * LC_FUSED_MAX_INSTRUCTIONS];
     int64_t results[LC_FUSED_MAX_OUTPUTS];
@@ -186,6 +187,7 @@ static lc_status emit(fuser *f, int g)
     for (int m = 0; m < from->n; m++) {
         const lc_ir_node *n = &b->nodes[from->members[m]];
         made[m] = n->out[0];
+        sites[m] = n->site;
         ints[n_int++] =
             LC_FUSED_OP(lc__elementwise_index(n->op), n->n_int > 0 ? n->ints[0] : 0, n->n_int > 1 ? n->ints[1] : 0);
         ints[n_int++] = n->n_in;
@@ -218,7 +220,10 @@ static lc_status emit(fuser *f, int g)
     fused.ints = lc__build_alloc(b, (size_t)n_int * sizeof *fused.ints);
     fused.floats = lc__build_alloc(b, (size_t)(n_float + 1) * sizeof *fused.floats);
     fused.sources = lc__build_alloc(b, (size_t)(n_float + 1) * sizeof *fused.sources);
-    if (!fused.in || !fused.ints || !fused.floats || !fused.sources) return LC_ERR_MEMORY;
+    lc_site *at = lc__build_alloc(b, (size_t)from->n * sizeof *at);
+    if (!fused.in || !fused.ints || !fused.floats || !fused.sources || !at) return LC_ERR_MEMORY;
+    memcpy(at, sites, (size_t)from->n * sizeof *at);
+    fused.sites = at;
     fused.out = fused.in + n_in;
     memcpy(fused.in, in, (size_t)n_in * sizeof *in);
     memcpy(fused.out, out, (size_t)n_out * sizeof *out);

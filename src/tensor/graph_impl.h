@@ -108,8 +108,9 @@ typedef struct lc_patch {
 typedef struct lc_plan_call {
     lc_call call;
     lc_site site;
-    size_t first_view; /* in plan->views */
-    double seconds;    /* measured, when asked for */
+    const lc_site *sites; /* of a fused call's instructions, where NaN are looked for; else NULL */
+    size_t first_view;    /* in plan->views */
+    double seconds;       /* measured, when asked for */
     int64_t runs;
 } lc_plan_call;
 
@@ -160,6 +161,7 @@ typedef struct lc_plan {
     int n_linked;
     lc_patch *patches;
     int n_patches;
+    lc_site *sites; /* those that calls have beside their own */
     size_t arena_0, arena_bytes, lower_bound, scratch_bytes;
     double flops;
     uint64_t last_used;
@@ -309,6 +311,8 @@ lc_status lc__graph_load_tuning(lc_graph *g, const lc_state *root);
 /* Tells of every kernel call from now on; fn NULL: no longer. */
 void lc__graph_observe(lc_graph *g, lc_span_fn *fn, void *ctx);
 lc_status lc__execute(lc_graph *g, lc_plan *plan);
+/* anomaly.c: that a call's results are finite. */
+lc_status lc__check_finite(const lc_plan_call *pc) LC_MUST_USE;
 /* flops.c */
 double lc__call_flop(const lc_call *c);
 /* Elements of an operand; 0 if it is absent. */

@@ -79,6 +79,7 @@ void lc__plan_free(lc_plan *p)
     free(p->live);
     free(p->linked);
     free(p->patches);
+    free(p->sites);
     free(p);
 }
 

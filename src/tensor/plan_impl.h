@@ -13,6 +13,7 @@ typedef struct lc_ir_node {
     double *floats;           /* values of constants; */
     lc_float_source *sources; /* and where the others come from */
     lc_site site;
+    const lc_site *sites; /* of the instructions of a fused node; else NULL */
 } lc_ir_node;
 
 /* A piece of memory one or more values lie in. */

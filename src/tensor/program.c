@@ -43,17 +43,25 @@ typedef struct cursor {
     lc_view *view;
     int64_t *ints;
     double *floats;
+    lc_site *sites;
 } cursor;
+
+/* How many sites a call has beside its own: only a check for NaN asks for them. */
+static size_t sites_of(const lc_build *b, const lc_ir_node *n)
+{
+    return b->g->nan_check && n->sites ? (size_t)n->ints[0] : 0;
+}
 
 static lc_status reserve(const lc_build *b)
 {
     lc_plan *p = b->plan;
-    size_t n_views = 0, n_floats = 0, n_ints = 0, n_live = 0, n_linked = 0;
+    size_t n_views = 0, n_floats = 0, n_ints = 0, n_live = 0, n_linked = 0, n_sites = 0;
     for (int i = 0; i < b->n_calls; i++) {
         const lc_ir_node *n = b->calls[i].node;
         n_views += (size_t)(n->n_in + n->n_out);
         n_ints += (size_t)n->n_int;
         n_floats += (size_t)n->n_float;
+        n_sites += sites_of(b, n);
         for (int f = 0; f < n->n_float; f++) {
             n_live += n->sources[f].live != NULL;
             n_linked += !n->sources[f].live && n->sources[f].user >= 0;
@@ -66,7 +74,8 @@ static lc_status reserve(const lc_build *b)
     p->live = calloc(n_live + 1, sizeof *p->live);
     p->linked = calloc(n_linked + 1, sizeof *p->linked);
     p->patches = calloc(n_views + 1, sizeof *p->patches);
-    if (!p->calls || !p->views || !p->call_ints || !p->floats || !p->live || !p->linked || !p->patches)
+    p->sites = calloc(n_sites + 1, sizeof *p->sites);
+    if (!p->calls || !p->views || !p->call_ints || !p->floats || !p->live || !p->linked || !p->patches || !p->sites)
         return lc_fail(LC_ERR_MEMORY, "out of memory while planning the step");
     return LC_OK;
 }
@@ -130,13 +139,15 @@ static lc_status add_call(const lc_build *b, const lc_ir_call *from, cursor *at)
     fill_views(b, n, c, at->view);
     if (n->n_int) memcpy(at->ints, n->ints, (size_t)n->n_int * sizeof *at->ints);
     fill_floats(p, n, at->floats);
+    size_t n_sites = sites_of(b, n);
+    if (n_sites) pc->sites = memcpy(at->sites, n->sites, n_sites * sizeof *at->sites);
     LC_TRY(lc__tune(g, c));
     c->fault = &g->fault;
     lc_status status = c->kernel->prepare ? c->kernel->prepare(c) : LC_OK;
     if (status < 0) return lc_fail_context(status, "%s (%s)", n->op->name, c->kernel->name);
     if (c->scratch_bytes > p->scratch_bytes) p->scratch_bytes = c->scratch_bytes;
     p->n_calls++;
-    *at = (cursor){at->view + n->n_in + n->n_out, at->ints + n->n_int, at->floats + n->n_float};
+    *at = (cursor){at->view + n->n_in + n->n_out, at->ints + n->n_int, at->floats + n->n_float, at->sites + n_sites};
     return LC_OK;
 }
 
@@ -177,7 +188,7 @@ lc_status lc__make_program(lc_build *b)
     lc_graph *g = b->g;
     LC_TRY(reserve(b));
     LC_TRY(g->backend->arena_commit(g->arena, g->arena_reserved, p->arena_0 + p->arena_bytes));
-    cursor at = {p->views, p->call_ints, p->floats};
+    cursor at = {p->views, p->call_ints, p->floats, p->sites};
     for (int i = 0; i < b->n_calls; i++) LC_TRY(add_call(b, &b->calls[i], &at));
     LC_TRY(reserve_scratch(g, p->scratch_bytes));
     set_locations(b);

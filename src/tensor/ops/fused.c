@@ -3,6 +3,7 @@
  * reference kernels of the program's operators one after another on short pieces of rows. */
 #include "backends/backend.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,12 +85,12 @@ static lc_view piece_of(const lc_view *v, const lc_view *out, const int64_t *ind
     return (lc_view){.data = element(v, offset), .dtype = v->dtype, .ndim = 1, .shape = {n}, .stride = {step}};
 }
 
-static void run_piece(const lc_call *call, const int64_t *index, int64_t first, int64_t n)
+/* Registers: what inputs hold and instructions make, from element `first` of that row on. */
+static void evaluate(const lc_call *call, const int64_t *index, int64_t first, int64_t n,
+                     lc_view registers[MAX_REGISTERS])
 {
     const program *p = call->state;
     int count = (int)call->ints[0];
-    const int64_t *out_registers = instruction_at(call, count);
-    lc_view registers[MAX_REGISTERS];
     for (int i = 0; i < call->n_in; i++) registers[i] = piece_of(&call->in[i], &call->out[0], index, first, n);
     for (int i = 0; i < count; i++) {
         const int64_t *code = instruction_at(call, i);
@@ -118,6 +119,13 @@ static void run_piece(const lc_call *call, const int64_t *index, int64_t first, 
                         .deterministic = true};
         op->kernel->run(&step);
     }
+}
+
+static void run_piece(const lc_call *call, const int64_t *index, int64_t first, int64_t n)
+{
+    const int64_t *out_registers = instruction_at(call, (int)call->ints[0]);
+    lc_view registers[MAX_REGISTERS];
+    evaluate(call, index, first, n, registers);
     /* Results last: they may share memory with inputs. */
     for (int o = 0; o < call->n_out; o++) {
         lc_view to = piece_of(&call->out[o], &call->out[0], index, first, n);
@@ -140,6 +148,34 @@ static void run(const lc_call *call)
             run_piece(call, index, first, length - first < PIECE ? length - first : PIECE);
         for (int d = outer - 1; d >= 0 && ++index[d] == out->shape[d]; d--) index[d] = 0;
     }
+}
+
+const lc_op *lc__fused_op(const lc_call *call, int i)
+{
+    return lc__elementwise_table[LC_FUSED_OP_INDEX(instruction_at(call, i)[0])];
+}
+
+static bool is_finite(const lc_view *v)
+{
+    return v->dtype == LC_F64   ? isfinite(*(const double *)v->data)
+           : v->dtype == LC_F32 ? isfinite(*(const float *)v->data)
+                                : true;
+}
+
+int lc__fused_culprit(const lc_call *call, const int64_t *index)
+{
+    lc_call one = *call;
+    lc_view registers[MAX_REGISTERS];
+    int found = -1, count = (int)call->ints[0], last = call->out[0].ndim - 1;
+    one.state = NULL;
+    if (prepare(&one) >= 0 && (one.scratch = malloc(one.scratch_bytes + 1)) != NULL) {
+        evaluate(&one, index, last < 0 ? 0 : index[last], 1, registers);
+        for (int i = 0; i < count && found < 0; i++)
+            if (!is_finite(&registers[call->n_in + i])) found = i;
+        free(one.scratch);
+    }
+    release(&one);
+    return found;
 }
 
 static const lc_kernel reference = {
