@@ -50,6 +50,7 @@ typedef struct lc_fabric_options {
     const char *gradient_compression; /* of ddp */
     double bucket_cap_mb;             /* MiB of gradients that ddp and sharded reduce with one call */
     int64_t shard_size;               /* of sharded_hybrid */
+    const char *comm_security;        /* of connections between ranks: none, auth or encrypt */
 } lc_fabric_options;
 
 typedef struct lc_clip_args {

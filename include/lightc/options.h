@@ -172,6 +172,7 @@ typedef struct lc_option {
     X(INT, int64_t, shard_size, 0, 0, 1e6, "ranks that share a copy of the model with sharded_hybrid; it divides their number; 0: those of a node") \
     X(BOOL, bool, gather_parameters, true, 0, 0, "with sharded_3 and sharded_hybrid: every rank has the whole module between fits; false: it is in slices all the time, for what fits on no rank") \
     X(TEXT, const char *, gradient_compression, NULL, 0, 0, "what ddp sends gradients as: none, bf16 or fp16, with half as many bytes") \
+    X(TEXT, const char *, comm_security, NULL, 0, 0, "connections between ranks, once both ends have proven that they belong to the run: none (their data is sent as it is), auth (nobody can change it on the way) or encrypt (nor read it); not over MPI") \
     X(INT, int64_t, max_restarts, 0, 0, 1e6, "when ranks are lost, go on from the last checkpoint with those left, so often") \
     X(FLOAT, double, start_timeout, 300, 0.01, 1e9, "seconds until all ranks must have come")                           \
     X(FLOAT, double, silence_timeout, 10, 0.01, 1e9, "seconds without a sign of life after which a rank counts as lost") \

@@ -29,6 +29,7 @@ typedef struct lc_strategy_request {
     /* What a run that loses ranks must know: each has data of its own, so that without one it would be another
      * training; only a power of two of them can share a batch. */
     bool own_data, deterministic;
+    const char *comm_security; /* of connections between ranks: NULL, "none", "auth", "encrypt" */
 } lc_strategy_request;
 
 /* What the ranks tell each other with every sync of gradients, a byte each; the largest of all ranks' comes back. */

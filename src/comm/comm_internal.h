@@ -75,13 +75,22 @@ typedef struct lc__transport_ops {
     int (*host)(void *self, int rank);
 } lc__transport_ops;
 
+/* What connections between two ranks do after both ends have proven that they belong to the group: nothing more, or
+ * they are sealed (seal.h), so that nobody can change what is sent, or nobody can read it either. */
+typedef enum lc__security { LC__SECURITY_NONE, LC__SECURITY_AUTH, LC__SECURITY_ENCRYPT } lc__security;
+
+/* Of "none", "auth" or "encrypt"; NULL and "" are none. */
+lc_status lc__security_find(const char *name, lc__security *out) LC_MUST_USE;
+const char *lc__security_name(lc__security s);
+
 /* Where others find this rank over TCP, and the run's secret; "" if it has none. */
 typedef struct lc__tcp_place {
     char address[64], secret[65];
+    lc__security security;
     double silence; /* seconds without an answer after which a rank counts as lost; one that computes answers */
 } lc__tcp_place;
 
-/* silence 0: as of the control channel. */
+/* silence 0: as of the control channel. The security is as LIGHTC_COMM_SECURITY says, or none. */
 lc_status lc__tcp_place_set(lc__tcp_place *p, const char *address, const char *secret, double silence) LC_MUST_USE;
 /* lc_comm_tcp and lc_comm_shm_tcp, for ranks that have a secret. */
 lc_status lc__comm_tcp(const lc__tcp_place *here, int rank, int size, const lc__meeting *meeting,

@@ -9,7 +9,10 @@
  * A rank that is gone without a word is lost, which is an error at once. One that has said goodbye is missed only when
  * something is still expected of it. What is between two ranks may be cut while both go on, and while others still
  * reach them: so connections are asked for a sign of life, and a lane that carries nothing while the words go on is a
- * loss too. */
+ * loss too.
+ *
+ * Where connections are sealed (tcp_records.h), there are records between the rings and the socket. One that is not
+ * what the other rank has sent ends the lane and the group. */
 #define _GNU_SOURCE /* ppoll */
 #include "comm/comm_internal.h"
 #include "comm/control_internal.h"
@@ -17,6 +20,7 @@
 #include "comm/schedule.h"
 #include "comm/socket.h"
 #include "comm/tcp_mesh.h"
+#include "comm/tcp_records.h"
 #include "base/at_fork.h"
 
 #include <poll.h>
@@ -44,6 +48,7 @@ typedef struct lane {
     bool closed; /* nothing comes or goes any more */
     bool full;   /* the socket took less than there was */
     ring in, out;
+    lc__records *records; /* NULL: bytes are sent as they are */
 } lane;
 
 /* Of this rank itself, and of those that are reached otherwise (mixed.c), memory is NULL. */
@@ -53,6 +58,7 @@ typedef struct peer {
     lc__wire words;             /* its fd stays open until the end: abort may use it from another thread */
     bool quiet;                 /* no words will come */
     bool left;                  /* it has said goodbye */
+    bool tampered;              /* what it sent was changed on its way */
     int cut;                    /* of the last LOOKS, how many found a lane that carries nothing */
     char local[64], remote[64]; /* addresses of this rank and of the peer, between the two */
 } peer;
@@ -100,15 +106,56 @@ static void commit(void *self, int to, int l, size_t n)
     g->peers[to].lanes[l].out.written += n;
 }
 
+/* False: the connection is gone, or the lane is not to be used. */
+static bool send_record(lane *c, const void *data, size_t n, size_t zeros)
+{
+    return lc__records_close(c->records, data, n, zeros) && lc__records_flush(c->records, c->fd);
+}
+
+static void send_sealed(lane *c, size_t size)
+{
+    ring *r = &c->out;
+    c->closed = !lc__records_flush(c->records, c->fd);
+    while (!c->closed && filled(r) && !lc__records_pending(c->records)) {
+        size_t n = until_wrap(r->read, filled(r), size);
+        if (n > LC__RECORD) n = LC__RECORD;
+        c->closed = !send_record(c, r->data + r->read % size, n, 0);
+        r->read += n;
+    }
+}
+
+/* Whether something is still to be sent. */
+static bool has_more(const lane *c)
+{
+    return filled(&c->out) || (c->records && lc__records_pending(c->records));
+}
+
 static void send_some(lane *c, size_t size)
 {
     ring *r = &c->out;
     ssize_t k = 1;
+    if (c->records) {
+        send_sealed(c, size);
+        return;
+    }
     while (k > 0 && filled(r)) {
         k = lc__socket_send(c->fd, r->data + r->read % size, until_wrap(r->read, filled(r), size));
         if (k > 0) r->read += (size_t)k;
     }
     if (k < 0) c->closed = true;
+}
+
+/* Past the ring too; what is sealed is taken. */
+static size_t put_sealed(lane *c, const char *data, size_t n)
+{
+    size_t taken = 0;
+    while (taken < n && !c->closed && !lc__records_pending(c->records)) {
+        size_t k = n - taken < LC__RECORD ? n - taken : LC__RECORD;
+        c->closed = !send_record(c, data + taken, k, (size_t)lc__padded((int64_t)k) - k);
+        taken += (size_t)lc__padded((int64_t)k);
+    }
+    c->full = lc__records_pending(c->records);
+    return taken;
 }
 
 /* Past the ring, which is as if the bytes had gone through it; only what is left of a grain that was begun does. */
@@ -120,7 +167,8 @@ static size_t put(void *self, int to, int l, const void *data, size_t n)
     ring *r = &c->out;
     if (p->left) g->missed = to;
     if (!c->closed) send_some(c, out_bytes[l]);
-    if (c->closed || filled(r)) return 0;
+    if (c->closed || has_more(c)) return 0;
+    if (c->records) return put_sealed(c, data, n);
     ssize_t k = lc__socket_send(c->fd, data, n);
     c->full = k < (ssize_t)n;
     c->closed = k < 0;
@@ -138,7 +186,7 @@ static bool sent(void *self, int to, int l)
 {
     group *g = self;
     peer *p = &g->peers[to];
-    if (!filled(&p->lanes[l].out)) return true;
+    if (!has_more(&p->lanes[l])) return true;
     if (p->left) g->missed = to;
     return false;
 }
@@ -152,11 +200,18 @@ static size_t peek(void *self, int from, int l, const void **at)
     return until_wrap(r->read, filled(r), in_bytes[l]) / LC__GRAIN * LC__GRAIN;
 }
 
+/* Whether a record has come that there is room for. */
+static bool can_open(const lane *c, size_t size)
+{
+    size_t n = c->records && !c->records->tampered ? lc__records_next(c->records) : 0;
+    return n && n <= size - filled(&c->in);
+}
+
 static void miss(void *self, int from, int l)
 {
     group *g = self;
     const peer *p = &g->peers[from];
-    if (p->left && p->lanes[l].closed) g->missed = from;
+    if (p->left && p->lanes[l].closed && !can_open(&p->lanes[l], in_bytes[l])) g->missed = from;
 }
 
 static void consume(void *self, int from, int l, size_t n)
@@ -167,10 +222,31 @@ static void consume(void *self, int from, int l, size_t n)
 
 /* ---- moving ---- */
 
+static void open_some(lane *c, size_t size)
+{
+    ring *r = &c->in;
+    while (can_open(c, size)) {
+        size_t n = lc__records_next(c->records), first = until_wrap(r->written, n, size);
+        const uint8_t *data = lc__records_open(c->records);
+        if (!data) return;
+        memcpy(r->data + r->written % size, data, first);
+        memcpy(r->data, data + first, n - first);
+        r->written += n;
+    }
+}
+
 static void receive_some(lane *c, size_t size)
 {
     ring *r = &c->in;
     ssize_t k = 1;
+    if (c->records) {
+        while (k > 0 && !c->records->tampered) {
+            k = lc__records_fill(c->records, c->fd);
+            open_some(c, size);
+        }
+        if (k < 0 || c->records->tampered) c->closed = true;
+        return;
+    }
     while (k > 0 && filled(r) < size) {
         size_t n = until_wrap(r->written, size - filled(r), size);
         k = lc__socket_recv(c->fd, r->data + r->written % size, n);
@@ -204,7 +280,22 @@ static void hear(group *g, int from)
     }
     if (open && got == 0) return;
     p->quiet = true;
+    p->tampered |= p->words.tampered;
     if (!p->left && g->lost < 0) g->lost = from;
+}
+
+/* What has come, and had no room before. Whether there is any that has now. */
+static bool open_all(group *g, bool look_only)
+{
+    bool some = false;
+    for (int i = 0; i < g->size && g->here.security; i++)
+        for (int l = 0; l < LC__LANES && g->peers[i].memory; l++) {
+            lane *c = &g->peers[i].lanes[l];
+            some |= can_open(c, in_bytes[l]);
+            if (!look_only) open_some(c, in_bytes[l]);
+            if (c->records->tampered && g->lost < 0) g->peers[i].tampered = true, g->lost = i;
+        }
+    return some;
 }
 
 /* What is waited for. A lane that neither has anything to send nor room for more is left alone. */
@@ -216,8 +307,9 @@ static nfds_t list(group *g)
         if (!p->memory) continue;
         for (int l = 0; l < LC__LANES; l++) {
             lane *c = &p->lanes[l];
-            bool more = (filled(&c->out) || c->full) && !p->left;
-            int events = (filled(&c->in) < in_bytes[l] ? POLLIN : 0) | (more ? POLLOUT : 0);
+            bool more = (has_more(c) || c->full) && !p->left;
+            bool takes = c->records ? lc__records_take_more(c->records) : filled(&c->in) < in_bytes[l];
+            int events = (takes ? POLLIN : 0) | (more ? POLLOUT : 0);
             g->polled[n++] = (struct pollfd){.fd = c->closed || !events ? -1 : c->fd, .events = (short)events};
         }
         g->polled[n++] = (struct pollfd){.fd = p->quiet ? -1 : p->words.fd, .events = POLLIN};
@@ -269,7 +361,9 @@ static void find_failure(const group *g, char *why, size_t size)
 {
     const peer *p = g->lost >= 0 ? &g->peers[g->lost] : NULL;
     *why = 0;
-    if (p && p->cut >= LOOKS)
+    if (p && p->tampered)
+        snprintf(why, size, "rank %d is lost: " LC__TAMPERED " (%s to %s)", g->lost, p->remote, p->local);
+    else if (p && p->cut >= LOOKS)
         snprintf(
             why, size,
             "rank %d is lost: one of its connections to rank %d carries nothing any more (%s to %s); see whether the "
@@ -287,6 +381,7 @@ static lc_status progress(void *self)
     group *g = self;
     char why[sizeof g->why];
     if (poll(g->polled, list(g), 0) > 0) move(g);
+    (void)open_all(g, false);
     look_at_lanes(g);
     if (atomic_load_explicit(&g->aborted, memory_order_acquire) == 2) return lc_fail(LC_ERR_PEER, "%s", g->why);
     if (g->lost < 0 && g->missed < 0) return LC_OK;
@@ -299,6 +394,7 @@ static void idle(void *self, int microseconds)
     group *g = self;
     struct timespec t = {microseconds / 1000000, microseconds % 1000000 * 1000L};
     nfds_t n = list(g);
+    if (open_all(g, true)) return; /* it is there already */
     if (atomic_load_explicit(&g->aborted, memory_order_relaxed) != 2) ppoll(g->polled, n, &t, NULL);
 }
 
@@ -347,8 +443,10 @@ static void close_all(void *self)
         say(g, LC__FRAME_END, g->why);
     for (int i = 0; i < g->size; i++) {
         peer *p = &g->peers[i];
-        for (int l = 0; l < LC__LANES; l++)
+        for (int l = 0; l < LC__LANES; l++) {
             if (p->lanes[l].fd >= 0) close(p->lanes[l].fd);
+            lc__records_free(p->lanes[l].records);
+        }
         lc__wire_release(&p->words);
         free(p->memory);
     }
@@ -395,6 +493,15 @@ static group *group_new(int rank, int size, const bool *without)
     return NULL;
 }
 
+static lc_status seal_peer(const group *g, peer *p, const lc__tcp_keys keys[STREAMS])
+{
+    bool encrypts = g->here.security == LC__SECURITY_ENCRYPT;
+    for (int l = 0; l < LC__LANES; l++)
+        LC_TRY(lc__records_new(keys[l].closes, keys[l].opens, encrypts, &p->lanes[l].records));
+    LC_TRY(lc__seal_new(keys[WORDS].closes, false, true, &p->words.sends));
+    return lc__seal_new(keys[WORDS].opens, true, true, &p->words.takes);
+}
+
 static void connect_peer(const group *g, peer *p, const int fds[STREAMS])
 {
     for (int s = 0; s < STREAMS; s++) lc__socket_watch(fds[s], g->here.silence);
@@ -404,17 +511,30 @@ static void connect_peer(const group *g, peer *p, const int fds[STREAMS])
     lc__socket_remote(fds[WORDS], p->remote, sizeof p->remote);
 }
 
+static lc_status check_security(const lc__tcp_place *here)
+{
+    if (here->security == LC__SECURITY_NONE || !lc__proof_reveals()) return LC_OK;
+    return lc_fail(LC_ERR_UNSUPPORTED, "comm_security=%s: connections cannot be sealed, because %s",
+                   lc__security_name(here->security), lc__proof_why_not());
+}
+
 lc_status lc__tcp_open(const lc__tcp_place *here, int rank, int size, const bool *without, const lc__meeting *meeting,
                        void **out)
 {
     lc_status status = LC_OK, prepared = LC_OK;
     group *g = group_new(rank, size, without);
     int *fds = calloc((size_t)size * STREAMS, sizeof *fds);
-    if (!g || !fds) prepared = lc_fail(LC_ERR_MEMORY, "out of memory: a group of %d ranks over tcp", size);
-    LC_TRY_GOTO(status, done, lc__tcp_mesh(prepared, here, rank, size, without, STREAMS, meeting, fds));
+    lc__tcp_keys *keys = here->security ? calloc((size_t)size * STREAMS, sizeof *keys) : NULL;
+    if (!g || !fds || (here->security && !keys))
+        prepared = lc_fail(LC_ERR_MEMORY, "out of memory: a group of %d ranks over tcp", size);
+    if (prepared >= 0) prepared = check_security(here);
+    LC_TRY_GOTO(status, done, lc__tcp_mesh(prepared, here, rank, size, without, STREAMS, meeting, fds, keys));
     g->here = *here;
     for (int i = 0; i < size; i++)
         if (g->peers[i].memory) connect_peer(g, &g->peers[i], &fds[i * STREAMS]);
+    for (int i = 0; i < size && keys && status >= 0; i++)
+        if (g->peers[i].memory) status = seal_peer(g, &g->peers[i], &keys[i * STREAMS]);
+    if (status < 0) goto done; /* the others see that this rank is gone */
     g->forked = (lc__at_fork){.let_go = let_go, .self = g};
     lc__at_fork_add(&g->forked);
     *out = g;
@@ -422,6 +542,7 @@ lc_status lc__tcp_open(const lc__tcp_place *here, int rank, int size, const bool
 done:
     if (g) atomic_store(&g->aborted, 2), close_all(g);
     free(fds);
+    free(keys);
     return status;
 }
 
@@ -457,6 +578,25 @@ const lc__transport_ops lc__tcp = {
     .abort = abort_all,
 };
 
+static const char *const securities[] = {"none", "auth", "encrypt"};
+
+lc_status lc__security_find(const char *name, lc__security *out)
+{
+    *out = LC__SECURITY_NONE;
+    if (!name || !*name) return LC_OK;
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(name, securities[i])) {
+            *out = (lc__security)i;
+            return LC_OK;
+        }
+    return lc_fail(LC_ERR_CONFIG, "comm_security is \"%s\"; it must be none, auth or encrypt", name);
+}
+
+const char *lc__security_name(lc__security s)
+{
+    return s >= LC__SECURITY_NONE && s <= LC__SECURITY_ENCRYPT ? securities[s] : "unknown";
+}
+
 lc_status lc__tcp_place_set(lc__tcp_place *p, const char *address, const char *secret, double silence)
 {
     if (!address) address = "127.0.0.1";
@@ -464,6 +604,7 @@ lc_status lc__tcp_place_set(lc__tcp_place *p, const char *address, const char *s
         return lc_fail(LC_ERR_ARGUMENT, "the address \"%s\" is too long", address);
     snprintf(p->address, sizeof p->address, "%s", address);
     snprintf(p->secret, sizeof p->secret, "%s", secret);
+    LC_TRY(lc__security_find(getenv("LIGHTC_COMM_SECURITY"), &p->security));
     p->silence = lc__control_default_times(&(lc__control_times){.silence = silence}).silence;
     return LC_OK;
 }

@@ -43,6 +43,7 @@ typedef struct mesh {
     const lc__tcp_card *cards;
     const bool *without;
     int *fds;
+    lc__tcp_keys *keys; /* may be NULL */
     double until;
     uint8_t key[LC__PROOF];
     size_t key_bytes;
@@ -115,11 +116,25 @@ static void hang_up(call *c)
     c->fd = -1;
 }
 
-/* The connection is one of the group's. */
-static void establish(mesh *m, call *c)
+static lc_status make_key(const mesh *m, const call *c, lc__proof_role role, uint8_t key[LC__SEAL_KEY])
 {
-    m->fds[c->rank * m->streams + c->stream] = c->fd;
+    uint8_t whole[LC__PROOF];
+    const lc__proof_ask ask = ask_of(role, c->asked, c->ours ? c->answer : c->got, c->ours ? c->rank : m->rank);
+    LC_TRY(lc__proof_make(m->key, m->key_bytes, &ask, whole));
+    memcpy(key, whole, LC__SEAL_KEY);
+    return LC_OK;
+}
+
+/* The connection is one of the group's. */
+static lc_status establish(mesh *m, call *c)
+{
+    int at = c->rank * m->streams + c->stream;
+    lc__tcp_keys *keys = m->keys ? &m->keys[at] : NULL;
+    m->fds[at] = c->fd;
     c->fd = -1;
+    if (!keys) return LC_OK;
+    LC_TRY(make_key(m, c, LC__PROOF_KEY_THERE, c->ours ? keys->closes : keys->opens));
+    return make_key(m, c, LC__PROOF_KEY_BACK, c->ours ? keys->opens : keys->closes);
 }
 
 static lc_status hear_rank(mesh *m, call *c)
@@ -129,8 +144,7 @@ static lc_status hear_rank(mesh *m, call *c)
     if (!lc__proof_is(m->key, m->key_bytes, &ask, c->got))
         return lc_fail(LC_ERR_PEER, "whoever listens at %s, port %d, is not rank %d of this group",
                        m->cards[c->rank].address, m->cards[c->rank].port, c->rank);
-    establish(m, c);
-    return LC_OK;
+    return establish(m, c);
 }
 
 static lc_status connect_call(const mesh *m, call *c)
@@ -168,7 +182,7 @@ static lc_status hear(mesh *m, call *c)
     else if (c->ours)
         return hear_rank(m, c);
     else if (admit(m, c))
-        establish(m, c);
+        return establish(m, c);
     else
         hang_up(c);
     return LC_OK;
@@ -315,6 +329,17 @@ static lc_status prepare(lc_status prepared, const lc__tcp_place *here, int rank
     return LC_OK;
 }
 
+static lc_status check_security(const lc__tcp_card *cards, int size)
+{
+    for (int i = 1; i < size; i++)
+        if (cards[i].security != cards[0].security)
+            return lc_fail(LC_ERR_CONFIG,
+                           "the connections of rank 0 are to have comm_security %s, and those of rank %d %s",
+                           lc__security_name((lc__security)cards[0].security), i,
+                           lc__security_name((lc__security)cards[i].security));
+    return LC_OK;
+}
+
 /* All ranks tell how it went; the first failure is everybody's, and before all others one that is not about another
  * rank. */
 static lc_status agree(const lc__meeting *meeting, int size, lc_status mine, lc__tcp_card *card_of_mine,
@@ -341,10 +366,10 @@ lc_status lc__tcp_key(const char *secret, const uint8_t token[LC__TCP_TOKEN], ui
 }
 
 lc_status lc__tcp_mesh(lc_status prepared, const lc__tcp_place *here, int rank, int size, const bool *without,
-                       int streams, const lc__meeting *meeting, int *fds)
+                       int streams, const lc__meeting *meeting, int *fds, lc__tcp_keys *keys)
 {
     lc_status status = LC_OK;
-    lc__tcp_card mine = {0}, *cards = calloc((size_t)size, sizeof *cards);
+    lc__tcp_card mine = {.security = (int32_t)here->security}, *cards = calloc((size_t)size, sizeof *cards);
     mesh m = {.rank = rank,
               .size = size,
               .streams = streams,
@@ -353,11 +378,13 @@ lc_status lc__tcp_mesh(lc_status prepared, const lc__tcp_place *here, int rank, 
               .cards = cards,
               .without = without,
               .fds = fds,
+              .keys = keys,
               .key_bytes = LC__PROOF};
     for (int i = 0; i < size * streams && prepared >= 0; i++) fds[i] = -1;
     if (!cards) return lc_fail(LC_ERR_MEMORY, "out of memory: connections of %d ranks", size);
     LC_TRY_GOTO(status, done, agree(meeting, size, prepare(prepared, here, rank, &mine, &m.listener), &mine, cards));
-    status = lc__tcp_key(here->secret, cards[0].token, m.key);
+    status = check_security(cards, size);
+    if (status >= 0) status = lc__tcp_key(here->secret, cards[0].token, m.key);
     if (status >= 0) status = connect_all(&m);
     if (status < 0) hang_up_on_all(&m); /* the others learn it before they tell how it went */
     status = agree(meeting, size, status, &mine, cards);

@@ -28,6 +28,7 @@ static struct {
     lc__world world;
     lc__world *given; /* lc__world_given */
     char backend[16];
+    lc__security security;
     bool leaves_at_exit;
     pid_t process; /* and its thread, that has joined */
     pthread_t thread;
@@ -40,6 +41,7 @@ typedef struct identity {
     char host[256];
     char address[64];
     char backend[16];
+    int32_t security;    /* lc__security */
     int32_t has_threads; /* somebody has said how many (OMP_NUM_THREADS) */
     cpu_set_t cores;     /* that it may use */
     int32_t prefers_mpi; /* started by mpirun, with the plug-in, and a network that MPI uses better than TCP does */
@@ -262,18 +264,31 @@ static lc_status check_run(void *control)
     return lc__control_explain(control, 0, LC_OK);
 }
 
-/* What fails because memory cannot be shared fails so on all ranks. */
-static lc_status make_comm(lc__world *w, const char *backend, const identity *all, double silence)
+lc_status lc__world_security(const lc__world_options *o, lc__security *out)
+{
+    const char *set = getenv("LIGHTC_COMM_SECURITY");
+    return lc__security_find(o->security && *o->security ? o->security : set, out);
+}
+
+/* What fails because memory cannot be shared fails so on all ranks. Memory is not sealed: it leaves no host. */
+static lc_status make_comm(lc__world *w, const char *backend, const identity *all, const lc__world_options *o)
 {
     static const char *const over_mpi[] = {"mpi", "shm+mpi", NULL}, *const over_memory[] = {"shm", "shm+tcp", "shm+mpi",
                                                                                             "auto", NULL};
     const lc_meeting meeting = {lc__control_all_gather, w->control, check_run};
     int other = elsewhere(w, all), host = first_of_host(all, w->rank);
     bool automatic = !strcmp(backend, "auto"), share = is_one_of(backend, over_memory) && any_together(w, all);
-    bool mpi = is_one_of(backend, over_mpi) || (automatic && other >= 0 && all_prefer_mpi(w, all));
     lc__tcp_place here;
     lc_status s;
-    LC_TRY(lc__tcp_place_set(&here, w->local_address, w->secret, silence));
+    LC_TRY(lc__tcp_place_set(&here, w->local_address, w->secret, o->times.silence));
+    LC_TRY(lc__world_security(o, &here.security));
+    bool seals = here.security != LC__SECURITY_NONE;
+    bool mpi = is_one_of(backend, over_mpi) || (automatic && !seals && other >= 0 && all_prefer_mpi(w, all));
+    if (mpi && seals)
+        return lc_fail(
+            LC_ERR_UNSUPPORTED,
+            "comm_security=%s: MPI makes connections of its own, which lightc cannot seal; use tcp or shm+tcp",
+            lc__security_name(here.security));
     if (!strcmp(backend, "shm") && other >= 0)
         return lc_fail(LC_ERR_CONFIG,
                        "ranks %d and %d are on different hosts, or in different containers, and cannot "
@@ -302,10 +317,13 @@ static lc_status explain(void *w, lc_status loss)
 static lc_status connect_all(lc__world *w, const lc__world_options *o, const char *backend)
 {
     lc_status status = LC_OK;
+    lc__security security;
+    LC_TRY(lc__world_security(o, &security));
     identity mine, *all = calloc((size_t)w->size, sizeof *all);
     if (!all) return lc_fail(LC_ERR_MEMORY, "out of memory: a run of %d ranks", w->size);
     LC_TRY_GOTO(status, done, meet(w, o));
     find_identity(w, backend, &mine);
+    mine.security = (int32_t)security;
     LC_TRY_GOTO(status, done, lc__control_all_gather(w->control, &mine, all, sizeof mine));
     for (int i = 0; i < w->size; i++) { /* it is text, whoever sent it */
         all[i].host[sizeof all[i].host - 1] = 0;
@@ -318,11 +336,18 @@ static lc_status connect_all(lc__world *w, const lc__world_options *o, const cha
                              i, all[i].backend);
             goto done;
         }
+    for (int i = 0; i < w->size; i++)
+        if (all[i].security != mine.security) {
+            status =
+                lc_fail(LC_ERR_CONFIG, "comm_security is %s on rank %d, and %s on rank %d; it must be the same on all",
+                        lc__security_name(security), w->rank, lc__security_name((lc__security)all[i].security), i);
+            goto done;
+        }
     place(w, all);
     warn_of_guests(w, o);
     share_cores(w, all);
     find_address(w, all);
-    LC_TRY_GOTO(status, done, make_comm(w, backend, all, o->times.silence));
+    LC_TRY_GOTO(status, done, make_comm(w, backend, all, o));
     lc__control_watch(w->control, w->comm);
     lc__comm_explained_by(w->comm, explain, w);
 done:
@@ -431,7 +456,9 @@ lc_status lc__world_join(const lc__world_options *options, lc__world **out)
     const char *backend = o->backend && *o->backend ? o->backend : standard_backend;
     static const char *const backends[] = {"auto", "shm", "tcp", "mpi", "shm+tcp", "shm+mpi", NULL};
     lc_status s = LC_OK;
+    lc__security security;
     *out = NULL;
+    LC_TRY(lc__world_security(o, &security));
     if (!is_one_of(backend, backends))
         return lc_fail(LC_ERR_CONFIG,
                        "\"%s\" is no way to communicate; there are auto, shm, tcp, mpi, shm+tcp and shm+mpi", backend);
@@ -440,6 +467,10 @@ lc_status lc__world_join(const lc__world_options *options, lc__world **out)
     if (!this_process.references) {
         s = join_first(&this_process.world, o, backend);
         if (s >= 0) snprintf(this_process.backend, sizeof this_process.backend, "%s", backend);
+        this_process.security = security;
+    } else if (o->security && *o->security && security != this_process.security && this_process.world.size > 1) {
+        s = lc_fail(LC_ERR_CONFIG, "this process communicates with comm_security %s already, and cannot with %s too",
+                    lc__security_name(this_process.security), lc__security_name(security));
     } else if (strcmp(backend, "auto") != 0 && strcmp(backend, this_process.backend) != 0 &&
                strcmp(backend, lc_comm_name(this_process.world.comm)) != 0 && this_process.world.size > 1) {
         s = lc_fail(LC_ERR_CONFIG, "this process communicates over %s already, and cannot over %s too",

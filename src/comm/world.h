@@ -15,6 +15,7 @@
 #ifndef LC_COMM_WORLD_IMPL_H
 #define LC_COMM_WORLD_IMPL_H
 
+#include "comm/comm_internal.h"
 #include "comm/control.h"
 
 typedef struct lc__world {
@@ -54,7 +55,8 @@ typedef struct lc__world_options {
      * between ranks of a host, and between hosts tcp, or mpi where mpirun started them and the network has RDMA. NULL:
      * as LIGHTC_COMM says, else auto. */
     const char *backend;
-    lc__control_times times;                  /* 0: the default */
+    const char *security;    /* of connections (comm_internal.h); NULL: LIGHTC_COMM_SECURITY, else none */
+    lc__control_times times; /* 0: the default */
     void (*say)(void *ctx, const char *text); /* see lc__control_options; may be NULL */
     void *ctx;
 } lc__world_options;
@@ -71,6 +73,7 @@ void lc__world_leave(lc__world *w); /* NULL is fine */
 lc_status lc__world_given(lc_comm *comm, const lc__world_options *options, lc__world **out) LC_MUST_USE;
 
 /* What world.c and world_given.c share. */
+lc_status lc__world_security(const lc__world_options *o, lc__security *out) LC_MUST_USE;
 #define LC__FOREVER 1e9
 void lc__world_add_given(lc__world *w);
 void lc__world_close_given(lc__world *w);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Watching the ranks of a program that has a communicator of its own: its first rank hosts the coordinator, and tells
  * the others over that communicator where it is, and the secret. */
+#include "comm/comm_internal.h"
 #include "comm/control_internal.h"
 #include "comm/socket.h"
 #include "comm/world.h"
@@ -144,7 +145,15 @@ static lc_status connect(lc__world *w, const lc__world_options *o, const place *
 lc_status lc__world_given(lc_comm *comm, const lc__world_options *o, lc__world **out)
 {
     int n = lc_comm_size(comm);
+    lc__security security;
     *out = NULL;
+    LC_TRY(lc__world_security(o, &security));
+    if (security != LC__SECURITY_NONE && n > 1)
+        return lc_fail(
+            LC_ERR_UNSUPPORTED,
+            "comm_security=%s: the program has a communicator of its own (%s), whose connections lightc does "
+            "not make",
+            lc__security_name(security), lc_comm_name(comm));
     if (n == 1 || strcmp(lc_comm_name(comm), "mpi") != 0 || lc__comm_is_explained(comm)) return LC_OK;
     lc__world *w = calloc(1, sizeof *w);
     place *all = calloc((size_t)n, sizeof *all);

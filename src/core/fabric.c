@@ -94,6 +94,7 @@ static lc_status set_up(lc_fabric *f, const lc_fabric_options *o)
                                .bucket_cap_mb = o->bucket_cap_mb,
                                .gradient_compression = o->gradient_compression,
                                .shard_size = o->shard_size,
+                               .comm_security = o->comm_security,
                                .start_timeout = o->start_timeout,
                                .silence_timeout = o->silence_timeout,
                                .progress_timeout = o->progress_timeout,

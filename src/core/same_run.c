@@ -32,6 +32,7 @@ static const char *const own[] = {
     "node_rank",
     "nodes_file",
     "max_restarts",
+    "comm_security",
     "start_timeout",
     "silence_timeout",
     "progress_timeout",

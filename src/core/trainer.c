@@ -2,6 +2,7 @@
 /* Making and freeing a trainer, its callbacks, and what it tells about itself. */
 #include "core/checkpoint_share.h"
 #include "base/printable.h"
+#include "comm/comm_internal.h"
 #include "core/deterministic.h"
 #include "core/options.h"
 #include "core/parts.h"
@@ -153,6 +154,8 @@ lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out)
     LC_TRY_GOTO(status, done, lc__launch_trainer(&t->opt));
     if (status == LC_STOP) goto done;
     LC_TRY_GOTO(status, done, lc_precision_find(t->opt.precision, &t->precision));
+    lc__security unused; /* of one rank too, a word that is none is wrong */
+    LC_TRY_GOTO(status, done, lc__security_find(t->opt.comm_security, &unused));
     LC_TRY_GOTO(status, done, lc_strategy_find(t->opt.strategy, &t->strategy));
     lc_strategy_request ask = {.devices = t->opt.devices,
                                .num_nodes = t->opt.num_nodes,
@@ -160,6 +163,7 @@ lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out)
                                .bucket_cap_mb = t->opt.bucket_cap_mb,
                                .gradient_compression = t->opt.gradient_compression,
                                .shard_size = t->opt.shard_size,
+                               .comm_security = t->opt.comm_security,
                                .own_data = !t->opt.use_distributed_sampler,
                                .deterministic = t->opt.deterministic,
                                .start_timeout = t->opt.start_timeout,

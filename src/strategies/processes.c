@@ -55,6 +55,7 @@ lc_status lc__processes_join(void **self, const lc_strategy_request *r)
                                      .silence = r->silence_timeout,
                                      .progress = r->progress_timeout,
                                      .grace = r->grace_period},
+                           .security = r->comm_security,
                            .say = r->say,
                            .ctx = r->ctx};
     if (r->comm) {
