@@ -26,6 +26,7 @@
     X(attention)                                                                                                       \
     X(embedding)                                                                                                       \
     X(dropout)                                                                                                         \
+    X(product)                                                                                                         \
     X(rnn)                                                                                                             \
     X(winograd)
 

@@ -7,23 +7,38 @@
 #include "backends/cpu/onednn/conv_shape.h"
 #include "backends/cpu/onednn/kernels.h"
 #include "backends/cpu/onednn/prepared.h"
+#include "backends/cpu/parallel.h"
 
 #include <string.h>
 
-/* Below this many multiply-adds a deterministic convolution is not cut into chunks (and so runs on one thread). */
+/* Below this many multiply-adds a convolution is not cut into chunks (and so runs on one thread). */
 #define CHUNK_MIN_WORK   ((int64_t)1 << 20)
-#define MAX_PARTIAL_SUMS 4
+#define MAX_CHUNKS       16
+#define MAX_PARTIAL_SUMS 16
+#define MIN_PARTIAL_SUMS 4
 
-/* Into how many parts of the batch a deterministic convolution is cut: depends on its shape alone. A weight gradient
- * keeps one sum per part, so it is cut into few. */
-static int64_t batch_chunks(const lc__conv_shape *c, bool weight_grad)
+static double multiplications(const lc__conv_shape *c)
 {
     double work = (double)c->n * (double)c->out_channels * (double)(c->in_channels / c->groups);
     for (int i = 0; i < c->nd; i++) work *= (double)(c->out_size[i] * c->kernel[i]);
-    if (work < (double)CHUNK_MIN_WORK) return 1;
-    for (int64_t chunks = weight_grad ? MAX_PARTIAL_SUMS : 16; chunks > 1; chunks--)
-        if (c->n % chunks == 0) return chunks;
-    return 1;
+    return work;
+}
+
+/* How many images a part of the batch has: depends on the shape alone. A weight gradient keeps one sum per part, so it
+ * is cut into few where sums are large beside the images. */
+static int64_t images_per_chunk(const lc__conv_shape *c, bool weight_grad)
+{
+    if (multiplications(c) < (double)CHUNK_MIN_WORK) return c->n;
+    int64_t chunks = MAX_CHUNKS;
+    if (weight_grad) {
+        int64_t sum = lc__conv_image_size(c->nd, c->out_channels * (c->in_channels / c->groups), c->kernel);
+        int64_t images = c->n * (lc__conv_image_size(c->nd, c->in_channels, c->in_size) +
+                                 lc__conv_image_size(c->nd, c->out_channels, c->out_size));
+        chunks = images / 8 / sum;
+        if (chunks > MAX_PARTIAL_SUMS) chunks = MAX_PARTIAL_SUMS;
+        if (chunks < MIN_PARTIAL_SUMS) chunks = MIN_PARTIAL_SUMS;
+    }
+    return (c->n + chunks - 1) / chunks;
 }
 
 static dnnl_status_t image_md(lc__md *md, int nd, int64_t n, int64_t channels, const int64_t *size)
@@ -60,18 +75,21 @@ typedef enum kind { FORWARD, INPUT_GRAD, WEIGHT_GRAD } kind;
 /* The memory descriptors of a convolution. */
 typedef struct mds {
     lc__md x, w, w_lib, bias, y;
+    lc__md rest_x, rest_y; /* of the images behind the last whole chunk */
+    dnnl_primitive_desc_t rest_pd;
 } mds;
 
-static dnnl_status_t make_pd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, kind what, const mds *d, lc__cmd w,
-                             const lc__conv_shape *c, const lc__dnnl_post *post, const char *avoid)
+static dnnl_status_t make_pd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, kind what, lc__cmd x, lc__cmd w,
+                             lc__cmd bias, lc__cmd y, const lc__conv_shape *c, const lc__dnnl_post *post,
+                             const char *avoid)
 {
     switch (what) {
     case FORWARD:
-        return lc__dnnl_conv(pd, engine, d->x, w, d->bias, d->y, &c->window, post, avoid);
+        return lc__dnnl_conv(pd, engine, x, w, bias, y, &c->window, post, avoid);
     case INPUT_GRAD:
-        return lc__dnnl_conv_input_grad(pd, engine, d->x, w, d->y, &c->window);
+        return lc__dnnl_conv_input_grad(pd, engine, x, w, y, &c->window);
     default:
-        return lc__dnnl_conv_weight_grad(pd, engine, d->x, w, d->y, &c->window);
+        return lc__dnnl_conv_weight_grad(pd, engine, x, w, y, &c->window);
     }
 }
 
@@ -89,14 +107,14 @@ static const int x_arg[] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_SRC, DNNL_ARG_SRC};
 static const int w_arg[] = {DNNL_ARG_WEIGHTS, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_WEIGHTS};
 static const int y_arg[] = {DNNL_ARG_DST, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_DST};
 
-/* Appends the convolution itself, with its weights where `w` says. Takes `pd`. */
-static dnnl_status_t add_convolution(lc__dnnl_plan *plan, kind what, const mds *d, dnnl_primitive_desc_t pd,
-                                     lc__dnnl_operand w)
+/* Appends one primitive on the images that x and y describe, with its weights where `w` says. Takes `pd`. */
+static dnnl_status_t add_primitive(lc__dnnl_plan *plan, kind what, const mds *d, lc__cmd x, lc__cmd y,
+                                   dnnl_primitive_desc_t pd, lc__dnnl_operand w)
 {
     dnnl_status_t status = lc__dnnl_add(plan, pd, true, true);
-    if (status == dnnl_success) status = lc__dnnl_bind(plan, x_arg[what], d->x, x_at[what]);
+    if (status == dnnl_success) status = lc__dnnl_bind(plan, x_arg[what], x, x_at[what]);
     if (status == dnnl_success) status = lc__dnnl_bind(plan, w_arg[what], d->w_lib, w);
-    if (status == dnnl_success) status = lc__dnnl_bind(plan, y_arg[what], d->y, y_at[what]);
+    if (status == dnnl_success) status = lc__dnnl_bind(plan, y_arg[what], y, y_at[what]);
     if (status == dnnl_success && d->bias) {
         lc__dnnl_operand bias = {LC_DNNL_IN, 2, 0, 0, LC_DNNL_NO_CHUNKS};
         status = lc__dnnl_bind(plan, DNNL_ARG_BIAS, d->bias, bias);
@@ -104,8 +122,21 @@ static dnnl_status_t add_convolution(lc__dnnl_plan *plan, kind what, const mds *
     return status;
 }
 
+/* Appends the convolution itself: of chunks, and of the rest of the batch. Takes `pd` and d->rest_pd. */
+static dnnl_status_t add_convolution(lc__dnnl_plan *plan, kind what, mds *d, dnnl_primitive_desc_t pd,
+                                     lc__dnnl_operand w)
+{
+    dnnl_status_t status = add_primitive(plan, what, d, d->x, d->y, pd, w);
+    dnnl_primitive_desc_t rest = d->rest_pd;
+    if (status != dnnl_success || !rest) return status;
+    d->rest_pd = NULL;
+    status = add_primitive(plan, what, d, d->rest_x, d->rest_y, rest, w);
+    plan->step[plan->n_steps - 1].rest = true;
+    return status;
+}
+
 /* Weights into the library's layout, convolution. Takes `pd`. */
-static dnnl_status_t add_with_weights(lc__dnnl_plan *plan, kind what, const mds *d, dnnl_primitive_desc_t pd)
+static dnnl_status_t add_with_weights(lc__dnnl_plan *plan, kind what, mds *d, dnnl_primitive_desc_t pd)
 {
     lc__dnnl_operand w = w_at[what];
     if (!dnnl_memory_desc_equal(d->w_lib, d->w)) {
@@ -123,21 +154,21 @@ static dnnl_status_t add_with_weights(lc__dnnl_plan *plan, kind what, const mds 
 
 /* The gradient of the weights, and out of the library's layout; sums of parts of the batch are added in their order.
  * Takes `pd`. dnnl_unimplemented if the library's reorder cannot add, where there are parts to be added. */
-static dnnl_status_t add_weight_grad(lc__dnnl_plan *plan, const lc_call *call, const lc__conv_shape *c, const mds *d,
+static dnnl_status_t add_weight_grad(lc__dnnl_plan *plan, const lc_call *call, const lc__conv_shape *c, mds *d,
                                      dnnl_primitive_desc_t pd)
 {
     lc__dnnl_operand out = w_at[WEIGHT_GRAD], sums = {LC_DNNL_SCRATCH, 0, 0, 0, 2};
-    bool parts = plan->n_chunks > 1, blocked = !dnnl_memory_desc_equal(d->w_lib, d->w);
+    int64_t n_parts = plan->n_chunks + (d->rest_pd != NULL);
+    bool parts = n_parts > 1, blocked = !dnnl_memory_desc_equal(d->w_lib, d->w);
     if (!parts && !blocked && !call->accumulate) return add_convolution(plan, WEIGHT_GRAD, d, pd, out);
     size_t each = (dnnl_memory_desc_get_size(d->w_lib) + 63) & ~(size_t)63;
-    sums.offset = lc__dnnl_scratch(plan, each * (size_t)plan->n_chunks);
-    for (int64_t i = 0; parts && i < plan->n_chunks; i++)
-        plan->chunk_offset[i][2] = i * (int64_t)(each / sizeof(float));
+    sums.offset = lc__dnnl_scratch(plan, each * (size_t)n_parts);
+    for (int64_t i = 0; parts && i < n_parts; i++) plan->chunk_offset[i][2] = i * (int64_t)(each / sizeof(float));
     dnnl_status_t status = add_convolution(plan, WEIGHT_GRAD, d, pd, sums);
     sums.column = LC_DNNL_NO_CHUNKS;
     if (parts || blocked) {
         lc__dnnl_operand first = sums;
-        for (int64_t i = 0; i < plan->n_chunks && status == dnnl_success; i++) {
+        for (int64_t i = 0; i < n_parts && status == dnnl_success; i++) {
             status = lc__dnnl_add_reorder(plan, d->w_lib, sums, d->w, out, i || call->accumulate);
             sums.offset += each;
         }
@@ -166,32 +197,39 @@ static dnnl_status_t build_cut(const lc_call *call, bool probe, kind what, const
     if (what == FORWARD && call->n_int > 2 + 3 * c.nd) post.activation = (int)call->ints[2 + 3 * c.nd];
     if (post.activation < 0 || post.activation > 3) return dnnl_unimplemented;
 
+    /* What cannot be cut is left to the library's own threads, unless sums of theirs would depend on their number. */
     int threads = call->threads < 1 ? 1 : call->threads;
-    int64_t chunks = cut ? batch_chunks(&c, what == WEIGHT_GRAD) : 1;
-    int inside = call->deterministic ? 1 : threads;
+    int64_t images = cut ? images_per_chunk(&c, what == WEIGHT_GRAD) : c.n, chunks = c.n / images, rest = c.n % images;
+    bool small = multiplications(&c) < (double)CHUNK_MIN_WORK;
+    int inside = chunks > 1 || small || call->deterministic || what == WEIGHT_GRAD ? 1 : threads;
     int before = lc__dnnl_set_threads(inside);
     dnnl_primitive_desc_t pd = NULL;
-    dnnl_status_t status = lc__dnnl_new(out, probe, inside, call->deterministic ? threads : 1, chunks);
+    dnnl_status_t status = lc__dnnl_new(out, probe, inside, threads, chunks);
     lc__dnnl_plan *plan = *out;
-    for (int64_t i = 0; status == dnnl_success && chunks > 1 && i < chunks; i++) {
-        plan->chunk_offset[i][0] = i * (c.n / chunks) * lc__conv_image_size(c.nd, c.in_channels, c.in_size);
-        plan->chunk_offset[i][1] = i * (c.n / chunks) * lc__conv_image_size(c.nd, c.out_channels, c.out_size);
+    for (int64_t i = 0; status == dnnl_success && chunks > 1 && i <= chunks; i++) {
+        plan->chunk_offset[i][0] = i * images * lc__conv_image_size(c.nd, c.in_channels, c.in_size);
+        plan->chunk_offset[i][1] = i * images * lc__conv_image_size(c.nd, c.out_channels, c.out_size);
     }
-    if (status == dnnl_success) status = image_md(&d.x, c.nd, c.n / chunks, c.in_channels, c.in_size);
-    if (status == dnnl_success) status = image_md(&d.y, c.nd, c.n / chunks, c.out_channels, c.out_size);
+    if (status == dnnl_success) status = image_md(&d.x, c.nd, images, c.in_channels, c.in_size);
+    if (status == dnnl_success) status = image_md(&d.y, c.nd, images, c.out_channels, c.out_size);
+    if (status == dnnl_success && rest) status = image_md(&d.rest_x, c.nd, rest, c.in_channels, c.in_size);
+    if (status == dnnl_success && rest) status = image_md(&d.rest_y, c.nd, rest, c.out_channels, c.out_size);
     if (status == dnnl_success) status = weights_md(&d.w, &c, false);
     if (status == dnnl_success && bias && what == FORWARD)
         status = lc__dnnl_md_strided(&d.bias, 1, &c.out_channels, &(int64_t){1});
     if (status == dnnl_success) {
         lc__md any = NULL;
         status = weights_md(&any, &c, true);
-        if (status == dnnl_success) status = make_pd(&pd, plan->engine, what, &d, any, &c, &post, avoid);
-        if (status == dnnl_unimplemented) status = make_pd(&pd, plan->engine, what, &d, d.w, &c, &post, avoid);
+        if (status == dnnl_success) status = make_pd(&pd, plan->engine, what, d.x, any, d.bias, d.y, &c, &post, avoid);
+        if (status == dnnl_unimplemented)
+            status = make_pd(&pd, plan->engine, what, d.x, d.w, d.bias, d.y, &c, &post, avoid);
         lc__dnnl_md_free(any);
     }
     if (status == dnnl_success) {
         dnnl_query_t query = what == WEIGHT_GRAD ? dnnl_query_diff_weights_md : dnnl_query_weights_md;
         status = lc__dnnl_md_copy(&d.w_lib, dnnl_primitive_desc_query_md(pd, query, 0));
+        if (status == dnnl_success && rest)
+            status = make_pd(&d.rest_pd, plan->engine, what, d.rest_x, d.w_lib, d.bias, d.rest_y, &c, &post, avoid);
         if (status == dnnl_success)
             status =
                 what == WEIGHT_GRAD ? add_weight_grad(plan, call, &c, &d, pd) : add_with_weights(plan, what, &d, pd);
@@ -204,14 +242,17 @@ static dnnl_status_t build_cut(const lc_call *call, bool probe, kind what, const
     lc__dnnl_md_free(d.w_lib);
     lc__dnnl_md_free(d.bias);
     lc__dnnl_md_free(d.y);
+    lc__dnnl_md_free(d.rest_x);
+    lc__dnnl_md_free(d.rest_y);
+    if (d.rest_pd) dnnl_primitive_desc_destroy(d.rest_pd);
     return status;
 }
 
-/* A deterministic call is cut along the batch, or else left to one thread. */
+/* Cut along the batch if the library can do that. */
 static dnnl_status_t build(const lc_call *call, bool probe, kind what, const char *avoid, lc__dnnl_plan **out)
 {
-    dnnl_status_t status = build_cut(call, probe, what, avoid, call->deterministic, out);
-    if (status != dnnl_unimplemented || !call->deterministic) return status;
+    dnnl_status_t status = build_cut(call, probe, what, avoid, true, out);
+    if (status != dnnl_unimplemented) return status;
     lc__dnnl_free(*out);
     *out = NULL;
     return build_cut(call, probe, what, avoid, false, out);
@@ -246,21 +287,33 @@ bool lc__onednn_conv_prefers_direct(const lc_call *call)
     return point || w->shape[1] < 16 || y->shape[y->ndim - 1] <= 4;
 }
 
+typedef struct bias_job {
+    float *data;
+    const float *bias;
+    int64_t channels;
+} bias_job;
+
+static void add_bias(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const bias_job *j = context;
+    const float *restrict bias = j->bias;
+    (void)thread;
+    for (int64_t p = begin; p < end; p++) {
+        float *restrict data = j->data + p * j->channels;
+        for (int64_t i = 0; i < j->channels; i++) data[i] += bias[i];
+    }
+}
+
 /* The bias that a transposed convolution has: one number per channel of dx, which oneDNN's primitive does not take. */
 static void run_input_grad(const lc_call *call)
 {
     lc__dnnl_run(call);
     if (call->n_in < 3 || call->in[2].ndim < 0) return;
     const lc_view *out = &call->out[0];
-    const float *restrict bias = call->in[2].data;
-    float *restrict data = out->data;
-    int64_t channels = out->shape[1], pixels = out->shape[0];
+    bias_job j = {out->data, call->in[2].data, out->shape[1]};
+    int64_t pixels = out->shape[0];
     for (int i = 2; i < out->ndim; i++) pixels *= out->shape[i];
-#ifdef _OPENMP
-#pragma omp parallel for num_threads(call->threads) if (pixels * channels > 65536)
-#endif
-    for (int64_t p = 0; p < pixels; p++)
-        for (int64_t i = 0; i < channels; i++) data[p * channels + i] += bias[i];
+    lc__parallel_for(call->threads, pixels, lc__block_size(8 * j.channels, 1), add_bias, &j);
 }
 
 #define KERNEL(variant)                                                                                                \

@@ -8,6 +8,7 @@
 #include "backends/cpu/onednn/conv_shape.h"
 #include "backends/cpu/onednn/kernels.h"
 #include "backends/cpu/onednn/prepared.h"
+#include "backends/cpu/parallel.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@ typedef struct gemm_state {
     lc__dnnl_plan *plan; /* the product of the first block */
     lc__dnnl_plan *more; /* that of the others; NULL if there are none */
     lc__conv_shape shape;
+    int64_t parts;         /* of the product's columns, of which each is one thread's work at a time */
     int64_t blocks, lines; /* lines: rows of output (innermost dimension) in a block */
 } gemm_state;
 
@@ -70,30 +72,34 @@ static void gather(const lc__conv_shape *c, const float *x, float *columns, int6
     }
 }
 
-/* The product of blocks `first_block` and the `n_blocks - 1` after it, one chunk each; `sum`: adds to dw. */
+/* The product of blocks `first_block` and the `n_blocks - 1` after it, a chunk for each and each part of the columns;
+ * `sum`: adds to dw. */
 static dnnl_status_t make_product(bool probe, int threads, const gemm_state *s, bool sum, int64_t first_block,
                                   int64_t n_blocks, lc__dnnl_plan **out)
 {
     const lc__conv_shape *c = &s->shape;
     int64_t rows = s->lines * c->out_size[c->nd - 1], patch = lc__conv_image_size(c->nd, c->in_channels, c->kernel);
-    int64_t outs = c->out_channels;
+    int64_t outs = c->out_channels, width = patch / s->parts;
     lc__md dy = NULL, columns = NULL, dw = NULL;
     dnnl_primitive_desc_t pd = NULL;
     lc__dnnl_post post = {0, sum};
-    lc__dnnl_operand dy_at = {LC_DNNL_IN, 0, 0, 0, 0}, dw_at = {LC_DNNL_OUT, 0, 0, 0, LC_DNNL_NO_CHUNKS};
-    lc__dnnl_operand columns_at = {LC_DNNL_SCRATCH, 0, 0, 0, LC_DNNL_NO_CHUNKS};
-    dnnl_status_t status = lc__dnnl_new(out, probe, threads, 1, n_blocks);
+    lc__dnnl_operand dy_at = {LC_DNNL_IN, 0, 0, 0, 0}, dw_at = {LC_DNNL_OUT, 0, 0, 0, 1};
+    lc__dnnl_operand columns_at = {LC_DNNL_SCRATCH, 0, 0, 0, 1};
+    dnnl_status_t status = lc__dnnl_new(out, probe, 1, threads, n_blocks * s->parts);
     lc__dnnl_plan *plan = *out;
     if (status == dnnl_success) {
         /* Reserved before anything else: at the same place for both products. */
         columns_at.offset = lc__dnnl_scratch(plan, (size_t)(rows * patch) * sizeof(float));
-        for (int64_t i = 0; n_blocks > 1 && i < n_blocks; i++) plan->chunk_offset[i][0] = i * rows * outs;
+        for (int64_t i = 0; plan->n_chunks > 1 && i < plan->n_chunks; i++) {
+            plan->chunk_offset[i][0] = i / s->parts * rows * outs;
+            plan->chunk_offset[i][1] = i % s->parts * width;
+        }
         dy_at.offset = (size_t)(first_block * rows * outs) * sizeof(float);
         status = lc__dnnl_md_strided(&dy, 2, (int64_t[]){outs, rows}, (int64_t[]){1, outs});
     }
     if (status == dnnl_success)
-        status = lc__dnnl_md_strided(&columns, 2, (int64_t[]){rows, patch}, (int64_t[]){patch, 1});
-    if (status == dnnl_success) status = lc__dnnl_md_strided(&dw, 2, (int64_t[]){outs, patch}, (int64_t[]){patch, 1});
+        status = lc__dnnl_md_strided(&columns, 2, (int64_t[]){rows, width}, (int64_t[]){patch, 1});
+    if (status == dnnl_success) status = lc__dnnl_md_strided(&dw, 2, (int64_t[]){outs, width}, (int64_t[]){patch, 1});
     if (status == dnnl_success) status = lc__dnnl_matmul(&pd, plan->engine, dy, columns, NULL, dw, &post);
     if (status == dnnl_success) status = lc__dnnl_add(plan, pd, true, true);
     if (status == dnnl_success) status = lc__dnnl_bind(plan, DNNL_ARG_SRC, dy, dy_at);
@@ -103,6 +109,14 @@ static dnnl_status_t make_product(bool probe, int threads, const gemm_state *s, 
     lc__dnnl_md_free(columns);
     lc__dnnl_md_free(dw);
     return status;
+}
+
+/* Equal parts of `patch` columns, none too narrow for the library. */
+static int64_t parts_of(int64_t patch)
+{
+    for (int64_t parts = 16; parts > 1; parts--)
+        if (patch % parts == 0 && patch / parts >= 64) return parts;
+    return 1;
 }
 
 static dnnl_status_t build(const lc_call *call, bool probe, gemm_state **out)
@@ -123,8 +137,9 @@ static dnnl_status_t build(const lc_call *call, bool probe, gemm_state **out)
     s->blocks = all / bytes < lines ? all / bytes + 1 : lines; /* a line is not cut */
     while (lines % s->blocks) s->blocks++;
     s->lines = lines / s->blocks;
-    int threads = call->deterministic || call->threads < 1 ? 1 : call->threads;
-    int before = lc__dnnl_set_threads(threads);
+    s->parts = parts_of(patch);
+    int threads = call->threads < 1 ? 1 : call->threads;
+    int before = lc__dnnl_set_threads(1);
     /* It is not known when asking whether the call will add: it must be able to. */
     dnnl_status_t status = make_product(probe, threads, s, probe || call->accumulate, 0, 1, &s->plan);
     if (status == dnnl_success && s->blocks > 1)
@@ -161,24 +176,37 @@ static lc_status prepare(lc_call *call)
     return LC_OK;
 }
 
+typedef struct block_job {
+    const lc_call *call;
+    const gemm_state *state;
+    int64_t block;
+} block_job;
+
+static void gather_lines(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const block_job *j = context;
+    (void)thread;
+    gather(&j->state->shape, j->call->in[1].data, j->call->scratch, j->block * j->state->lines, begin, end);
+}
+
+static void multiply(const void *context, int64_t begin, int64_t end, int lane)
+{
+    const block_job *j = context;
+    const lc__dnnl_plan *plan = j->block ? j->state->more : j->state->plan;
+    int64_t first = j->block ? (j->block - 1) * j->state->parts : 0;
+    int before = lc__dnnl_set_threads(1); /* of this thread, which may be a helper */
+    for (int64_t part = begin; part < end; part++) lc__dnnl_execute(plan, &plan->step[0], j->call, lane, first + part);
+    lc__dnnl_set_threads(before);
+}
+
 static void run(const lc_call *call)
 {
     const gemm_state *s = call->state;
-    int before = lc__dnnl_set_threads(s->plan->threads);
     for (int64_t b = 0; b < s->blocks; b++) {
-        int64_t lines = s->lines;
-#ifdef _OPENMP
-        int threads = call->threads < 1 ? 1 : call->threads;
-#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && lines > 1)
-#endif
-        for (int64_t line = 0; line < lines; line++)
-            gather(&s->shape, call->in[1].data, call->scratch, b * lines, line, line + 1);
-        if (b == 0)
-            lc__dnnl_execute(s->plan, &s->plan->step[0], call, 0, 0);
-        else
-            lc__dnnl_execute(s->more, &s->more->step[0], call, 0, b - 1);
+        block_job j = {call, s, b};
+        lc__parallel_for(call->threads, s->lines, 1, gather_lines, &j);
+        lc__parallel_for(s->plan->lanes, s->parts, 1, multiply, &j);
     }
-    lc__dnnl_set_threads(before);
 }
 
 static void release(lc_call *call)

@@ -2,6 +2,7 @@
 /* Prepared oneDNN calls; see prepared.h. */
 #include "backends/cpu/onednn/prepared.h"
 #include "backends/cpu/memory.h"
+#include "backends/cpu/parallel.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -39,7 +40,7 @@ dnnl_status_t lc__dnnl_new(lc__dnnl_plan **out, bool probe, int threads, int lan
     plan->stream = calloc((size_t)lanes, sizeof *plan->stream);
     if (!plan->stream) return dnnl_out_of_memory;
     if (n_chunks > 1) {
-        plan->chunk_offset = calloc((size_t)n_chunks, sizeof *plan->chunk_offset);
+        plan->chunk_offset = calloc((size_t)n_chunks + 1, sizeof *plan->chunk_offset);
         if (!plan->chunk_offset) return dnnl_out_of_memory;
     }
     dnnl_status_t status = dnnl_engine_create(&plan->engine, dnnl_cpu, 0);
@@ -205,41 +206,55 @@ void lc__dnnl_execute(const lc__dnnl_plan *plan, const lc__dnnl_step *step, cons
     dnnl_primitive_execute(step->primitive, plan->stream[lane], step->n_args, exec);
 }
 
+typedef struct chunk_job {
+    const lc_call *call;
+    const lc__dnnl_plan *plan;
+    const lc__dnnl_step *step;
+} chunk_job;
+
+static void run_chunks(const void *context, int64_t begin, int64_t end, int lane)
+{
+    const chunk_job *j = context;
+    int before = lc__dnnl_set_threads(1); /* of this thread, which may be a helper */
+    for (int64_t c = begin; c < end; c++)
+        lc__dnnl_execute(j->plan, c < j->plan->n_chunks ? j->step : j->step + 1, j->call, lane, c);
+    lc__dnnl_set_threads(before);
+}
+
+typedef struct add_job {
+    float *out;
+    const float *from;
+} add_job;
+
+static void add(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const add_job *j = context;
+    float *restrict out = j->out;
+    const float *restrict from = j->from;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) out[i] += from[i];
+}
+
 void lc__dnnl_run(const lc_call *call)
 {
     const lc__dnnl_plan *plan = call->state;
-    int before = lc__dnnl_set_threads(plan->threads);
     for (int i = 0; i < plan->n_steps; i++) {
         const lc__dnnl_step *step = &plan->step[i];
         if (!step->chunked) {
+            int before = lc__dnnl_set_threads(plan->threads);
             lc__dnnl_execute(plan, step, call, 0, 0);
+            lc__dnnl_set_threads(before);
             continue;
         }
-        int lanes = plan->lanes;
-        if (lanes == 1) {
-            for (int64_t c = 0; c < plan->n_chunks; c++) lc__dnnl_execute(plan, step, call, 0, c);
-            continue;
-        }
-        /* Threads inherit the setting above, so that oneDNN stays within each lane. The runtime may give fewer threads
-         * than lanes; every lane is run all the same. */
-#ifdef _OPENMP
-#pragma omp parallel for num_threads(lanes) schedule(static, 1)
-#endif
-        for (int lane = 0; lane < lanes; lane++) {
-            int64_t first = plan->n_chunks * lane / lanes, end = plan->n_chunks * (lane + 1) / lanes;
-            for (int64_t c = first; c < end; c++) lc__dnnl_execute(plan, step, call, lane, c);
-        }
+        bool rest = i + 1 < plan->n_steps && step[1].rest;
+        chunk_job j = {call, plan, step};
+        lc__parallel_for(plan->lanes, plan->n_chunks + rest, 1, run_chunks, &j);
+        i += rest;
     }
     if (plan->add_scratch) {
-        float *restrict out = call->out[0].data;
-        const float *restrict from = (const float *)((const char *)call->scratch + plan->add_offset);
-        int64_t n = plan->add_count;
-#ifdef _OPENMP
-#pragma omp parallel for simd num_threads(call->threads) if (n > 65536)
-#endif
-        for (int64_t i = 0; i < n; i++) out[i] += from[i];
+        add_job j = {call->out[0].data, (const float *)((const char *)call->scratch + plan->add_offset)};
+        lc__parallel_for(call->threads, plan->add_count, 16384, add, &j);
     }
-    lc__dnnl_set_threads(before);
 }
 
 void lc__dnnl_release(lc_call *call)

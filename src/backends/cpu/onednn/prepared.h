@@ -2,9 +2,11 @@
 /* A prepared call: a few oneDNN primitives run one after the other, with everything created beforehand.
  *
  * A step is a primitive and its operands; an operand says where its data will be at run time (an input or output of the
- * call, or scratch). One step may be cut into chunks of equal shape (images of a batch, rows of a matrix): the same
- * one-thread primitive runs on every chunk, and `lanes` threads share the chunks. Chunks are what makes results
- * independent of the number of threads, and they serve batches that oneDNN cannot describe.
+ * call, or scratch). One step may be cut into chunks of equal shape (images of a batch, rows of a matrix), and a rest
+ * that the step after it does: the same one-thread primitive runs on every chunk, and up to `lanes` threads take one
+ * chunk after the other. So results do not depend on the number of threads, a thread that the machine does not run holds
+ * up one chunk at most, and batches can be served that oneDNN cannot describe. The library's own threads, which wait for
+ * each other, are for what cannot be cut.
  *
  * Use: lc__dnnl_new; per step lc__dnnl_add and lc__dnnl_bind. A plan made with probe = true stops
  * short of generating code: it only tells whether the call can be done. */
@@ -14,7 +16,7 @@
 #include "backends/cpu/onednn/dnnl_shim.h"
 #include <lightc/op.h>
 
-#define LC_DNNL_MAX_STEPS 6
+#define LC_DNNL_MAX_STEPS 22
 #define LC_DNNL_MAX_ARGS  6
 #define LC_DNNL_NO_CHUNKS (-1)
 
@@ -32,6 +34,7 @@ typedef struct lc__dnnl_step {
     dnnl_primitive_t primitive;
     int n_args;
     bool chunked;
+    bool rest; /* of the step before: its primitive is for chunk number n_chunks */
     lc__dnnl_operand operand[LC_DNNL_MAX_ARGS];
     dnnl_exec_arg_t *exec; /* [lanes][LC_DNNL_MAX_ARGS] */
     void **last;           /* [lanes][LC_DNNL_MAX_ARGS]: the handle that the memory object has */
@@ -39,10 +42,10 @@ typedef struct lc__dnnl_step {
 
 typedef struct lc__dnnl_plan {
     bool probe;
-    int threads;                /* inside a primitive */
-    int lanes;                  /* of our own, over chunks */
+    int threads;                /* inside a primitive: 1, but for what cannot be cut */
+    int lanes;                  /* threads that share chunks */
     int64_t n_chunks;           /* 1: not cut */
-    int64_t (*chunk_offset)[3]; /* [n_chunks] elements, per column; NULL if not cut */
+    int64_t (*chunk_offset)[4]; /* [n_chunks + 1] elements, per column; NULL if not cut */
     dnnl_engine_t engine;
     dnnl_stream_t *stream; /* [lanes] */
     int n_steps;

@@ -1,0 +1,484 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* matmul and linear of one pair of matrices, or of some large ones: out = activation(x * y + bias).
+ *
+ * A tile of ROWS x PANEL results is kept in registers while k runs over a block of DEPTH. The second factor is brought
+ * into panels of PANEL columns that lie in the order in which they are read. So is the first one, in strips of ROWS
+ * rows, where its rows are not dense.
+ *
+ * With many rows the panels are made first, by all threads together, for as many blocks of k as SHARED_BYTES hold; then
+ * pieces of the result are computed, each a rectangle of it, which makes its strips itself. With few rows a panel is
+ * used too seldom for that: then the strips are made first, and a piece is some columns, which makes its panels right
+ * before they are used. Pieces depend on the shape alone, and the order of a result's sum on k alone, so results are
+ * the same for any number of threads. */
+#include "backends/cpu/isa/lists.h"
+#include "backends/cpu/isa/vec.h"
+#include "backends/cpu/isa/vmath.h"
+#include "backends/cpu/parallel.h"
+#include "backends/cpu/product.h"
+#include "tensor/ops/ops.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#if VW == 16
+#define ROWS    12
+#define VECTORS 2 /* 24 sums and what feeds them in 32 registers */
+#else
+#define ROWS    6
+#define VECTORS 2 /* 12 in 16 */
+#endif
+#define PANEL        (VECTORS * VW)
+#define DEPTH        256
+#define BLOCK_ROWS   96 /* of a piece, at most: its strips stay in the second-level cache */
+#define FEW_ROWS     128
+#define OWN_PANELS   4 /* that a piece makes at a time */
+#define SHARED_BYTES ((int64_t)4 << 20)
+/* Multiplications of a piece: as many as this many pieces have, but not fewer than the second number. */
+#define PIECES     64
+#define PIECE_WORK ((int64_t)400 * 1000)
+/* Matrices of a batch that are smaller are left to onednn/matmul.c, which deals them out whole. */
+#define BATCH_WORK ((int64_t)8 << 20)
+
+typedef struct job {
+    lc__product p;
+    int64_t depth; /* of a block of k */
+    bool shared;   /* panels are made first, not by the pieces */
+    bool strips;   /* x is not read as it lies; made by the pieces if the panels are not */
+    int64_t blocks_at_once;
+    int64_t row_block, column_block, row_blocks, column_blocks;
+    int64_t panels, shared_floats, per_thread;
+    bool accumulate;
+    const float *x, *y, *bias;
+    float *out, *scratch;
+    int64_t k_begin, k_end; /* whose panels are there */
+} job;
+
+static inline int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static inline int64_t parts(int64_t n, int64_t part)
+{
+    return (n + part - 1) / part;
+}
+
+static inline int64_t whole(int64_t n, int64_t unit)
+{
+    return parts(n, unit) * unit;
+}
+
+/* ---- bringing operands into their order ---- */
+
+typedef float v8 __attribute__((vector_size(32)));
+typedef float v8_any __attribute__((vector_size(32), aligned(4), may_alias));
+
+/* 8 x 8 numbers: rows of `from` become columns of `to`. */
+LC_INLINE void turn_8x8(const float *from, int64_t from_step, float *to, int64_t to_step)
+{
+    v8 r[8], s[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) r[i] = *(const v8_any *)(from + i * from_step);
+#pragma GCC unroll 4
+    for (int i = 0; i < 8; i += 2) {
+        s[i] = __builtin_shufflevector(r[i], r[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+        s[i + 1] = __builtin_shufflevector(r[i], r[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < 8; i += 4) {
+        r[i] = __builtin_shufflevector(s[i], s[i + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+        r[i + 1] = __builtin_shufflevector(s[i], s[i + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+        r[i + 2] = __builtin_shufflevector(s[i + 1], s[i + 3], 0, 1, 8, 9, 4, 5, 12, 13);
+        r[i + 3] = __builtin_shufflevector(s[i + 1], s[i + 3], 2, 3, 10, 11, 6, 7, 14, 15);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        *(v8_any *)(to + i * to_step) = __builtin_shufflevector(r[i], r[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+        *(v8_any *)(to + (i + 4) * to_step) = __builtin_shufflevector(r[i], r[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+    }
+}
+
+#define AHEAD 8 /* rows that are fetched before they are needed */
+
+/* Several whole panels of a factor whose rows are dense, row by row: rows are far apart, and each is a page. */
+static void copy_panels(const lc__product *p, const float *y, int64_t k0, int64_t depth, int64_t n0, int64_t panels,
+                        float *to)
+{
+    const float *from = y + k0 * p->yk + n0;
+    for (int64_t k = 0; k < depth; k++, from += p->yk) {
+        for (int64_t i = 0; i < panels; i++) {
+            __builtin_prefetch(from + AHEAD * p->yk + i * PANEL);
+#pragma GCC unroll 4
+            for (int v = 0; v < VECTORS; v++)
+                vstore(to + (i * depth + k) * PANEL + v * VW, vload(from + i * PANEL + v * VW));
+        }
+    }
+}
+
+/* to[k][n] for `depth` rows of `width` columns; where PANEL is more, zeros. */
+static void make_panel(const lc__product *p, const float *y, int64_t k0, int64_t depth, int64_t n0, int64_t width,
+                       float *to)
+{
+    if (p->yn == 1 && width == PANEL) {
+        copy_panels(p, y, k0, depth, n0, 1, to);
+        return;
+    }
+    const float *from = y + k0 * p->yk + n0 * p->yn;
+    if (p->yn == 1) {
+        for (int64_t k = 0; k < depth; k++) {
+            for (int64_t n = 0; n < PANEL; n++) to[k * PANEL + n] = n < width ? from[k * p->yk + n] : 0.f;
+        }
+        return;
+    }
+    int64_t n = 0;
+    for (; n + 8 <= width; n += 8) {
+        int64_t k = 0;
+        for (; k + 8 <= depth; k += 8) turn_8x8(from + n * p->yn + k, p->yn, to + k * PANEL + n, PANEL);
+        for (; k < depth; k++) {
+            for (int64_t i = n; i < n + 8; i++) to[k * PANEL + i] = from[i * p->yn + k];
+        }
+    }
+    for (; n < PANEL; n++) {
+        for (int64_t k = 0; k < depth; k++) to[k * PANEL + n] = n < width ? from[n * p->yn + k * p->yk] : 0.f;
+    }
+}
+
+/* to[strip][k][ROWS]; rows that are missing from the last strip are left as they are: nobody reads them. */
+static void make_strips(const lc__product *p, const float *x, int64_t k0, int64_t depth, int64_t m0, int64_t rows,
+                        float *to)
+{
+    const float *from = x + k0 * p->xk + m0 * p->xm;
+    int64_t m = 0;
+    for (; m + ROWS <= rows; m += ROWS, from += ROWS * p->xm, to += ROWS * depth) {
+        if (p->xm == 1) {
+            for (int64_t k = 0; k < depth; k++) memcpy(to + k * ROWS, from + k * p->xk, ROWS * sizeof *to);
+        } else {
+            for (int64_t k = 0; k < depth; k++) {
+#pragma GCC unroll 16
+                for (int i = 0; i < ROWS; i++) to[k * ROWS + i] = from[i * p->xm + k];
+            }
+        }
+    }
+    for (int64_t k = 0; m < rows && k < depth; k++) {
+        for (int64_t i = 0; i < rows - m; i++) to[k * ROWS + i] = from[i * p->xm + k * p->xk];
+    }
+}
+
+/* ---- tiles ---- */
+
+/* c[m][n] (+)= sum over k of a[m * am + k * ak] * b[k * PANEL + n] */
+LC_INLINE void tile(const int rows, int64_t depth, const float *a, const int64_t am, const int64_t ak, const float *b,
+                    float *c, int64_t ldc, bool add)
+{
+    vf sum[ROWS][VECTORS];
+#pragma GCC unroll 16
+    for (int m = 0; m < rows; m++) {
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS; v++) sum[m][v] = vzero();
+    }
+#pragma GCC unroll 4
+    for (int64_t k = 0; k < depth; k++) {
+        vf x[VECTORS];
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS; v++) x[v] = vload(b + k * PANEL + v * VW);
+#pragma GCC unroll 16
+        for (int m = 0; m < rows; m++) {
+            vf e = vsplat(a[m * am + k * ak]);
+#if defined(__x86_64__)
+            __asm__("" : "+x"(e)); /* loaded once, not by each multiplication */
+#endif
+#pragma GCC unroll 4
+            for (int v = 0; v < VECTORS; v++) sum[m][v] += e * x[v];
+        }
+    }
+#pragma GCC unroll 16
+    for (int m = 0; m < rows; m++) {
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS; v++) {
+            float *to = c + m * ldc + v * VW;
+            vstore(to, add ? vload(to) + sum[m][v] : sum[m][v]);
+        }
+    }
+}
+
+#define TILE(rows)                                                                                                     \
+    static __attribute__((noinline)) void tile_##rows(int64_t depth, const float *a, int64_t am, const float *b,       \
+                                                      float *c, int64_t ldc, bool add)                                 \
+    {                                                                                                                  \
+        tile(rows, depth, a, am, 1, b, c, ldc, add);                                                                   \
+    }                                                                                                                  \
+    static __attribute__((noinline)) void tile_##rows##_of_strip(int64_t depth, const float *a, const float *b,        \
+                                                                 float *c, int64_t ldc, bool add)                      \
+    {                                                                                                                  \
+        tile(rows, depth, a, 1, ROWS, b, c, ldc, add);                                                                 \
+    }                                                                                                                  \
+    LC_INLINE void any_tile_##rows(int64_t depth, const float *a, int64_t am, bool strip, const float *b, float *c,    \
+                                   int64_t ldc, bool add)                                                              \
+    {                                                                                                                  \
+        if (strip)                                                                                                     \
+            tile_##rows##_of_strip(depth, a, b, c, ldc, add);                                                          \
+        else                                                                                                           \
+            tile_##rows(depth, a, am, b, c, ldc, add);                                                                 \
+    }
+#if ROWS > 8
+TILE(12)
+#define any_full_tile any_tile_12
+TILE(8)
+#else
+TILE(6)
+#define any_full_tile any_tile_6
+#endif
+TILE(4)
+TILE(2)
+TILE(1)
+
+/* `rows` < ROWS of a tile. */
+static void rest_of_tiles(int64_t rows, int64_t depth, const float *a, int64_t am, bool strip, const float *b, float *c,
+                          int64_t ldc, bool add)
+{
+    int64_t m = 0, step = strip ? 1 : am;
+#if ROWS > 8
+    for (; m + 8 <= rows; m += 8) any_tile_8(depth, a + m * step, am, strip, b, c + m * ldc, ldc, add);
+#endif
+    for (; m + 4 <= rows; m += 4) any_tile_4(depth, a + m * step, am, strip, b, c + m * ldc, ldc, add);
+    for (; m + 2 <= rows; m += 2) any_tile_2(depth, a + m * step, am, strip, b, c + m * ldc, ldc, add);
+    for (; m < rows; m++) any_tile_1(depth, a + m * step, am, strip, b, c + m * ldc, ldc, add);
+}
+
+/* One panel's columns of rows [m0, m0 + rows). `a`: strips, or x at the row and k. */
+static void panel_columns(const job *j, const float *a, int64_t depth, int64_t m0, int64_t rows, int64_t n,
+                          int64_t width, const float *panel, bool add)
+{
+    float edge[ROWS * PANEL];
+    const lc__product *p = &j->p;
+    bool inside = width == PANEL;
+    int64_t ldc = inside ? p->n : PANEL;
+    for (int64_t m = 0; m < rows; m += ROWS) {
+        int64_t count = smaller(rows - m, ROWS);
+        const float *from = a + m * (j->strips ? depth : p->xm);
+        float *out = j->out + (m0 + m) * p->n + n, *c = inside ? out : edge;
+        if (count == ROWS)
+            any_full_tile(depth, from, p->xm, j->strips, panel, c, ldc, inside && add);
+        else
+            rest_of_tiles(count, depth, from, p->xm, j->strips, panel, c, ldc, inside && add);
+        for (int64_t i = 0; !inside && i < count; i++) {
+            for (int64_t q = 0; q < width; q++)
+                out[i * p->n + q] = add ? out[i * p->n + q] + edge[i * PANEL + q] : edge[i * PANEL + q];
+        }
+    }
+}
+
+static void finish(const job *j, int64_t m0, int64_t rows, int64_t n0, int64_t columns)
+{
+    const lc__product *p = &j->p;
+    if (!p->bias && !p->activation) return;
+    for (int64_t m = m0; m < m0 + rows; m++) {
+        float *restrict out = j->out + m * p->n + n0;
+        const float *restrict bias = j->bias + n0;
+        if (p->bias) {
+            for (int64_t n = 0; n < columns; n++) out[n] += bias[n];
+        }
+        switch (p->activation) {
+        case 1:
+            for (int64_t n = 0; n < columns; n++) out[n] = out[n] > 0.f ? out[n] : out[n] != out[n] ? out[n] : 0.f;
+            break;
+        case 2:
+            for (int64_t n = 0; n < columns; n++) out[n] = vm_tanh(out[n]);
+            break;
+        case 3:
+            for (int64_t n = 0; n < columns; n++) out[n] = vm_sigmoid(out[n]);
+            break;
+        default:
+            break;
+        }
+    }
+}
+
+/* ---- pieces ---- */
+
+/* Columns [n0, n1) for a block of k. */
+static void make_some_panels(const job *j, int64_t k, int64_t depth, int64_t n0, int64_t n1, float *to)
+{
+    int64_t n = n0;
+    if (j->p.yn == 1) {
+        copy_panels(&j->p, j->y, k, depth, n0, (n1 - n0) / PANEL, to);
+        n += (n1 - n0) / PANEL * PANEL;
+    }
+    for (; n < n1; n += PANEL) make_panel(&j->p, j->y, k, depth, n, smaller(PANEL, n1 - n), to + (n - n0) * depth);
+}
+
+/* Panels [begin, end) of all blocks of k that are made at once, counted block by block. */
+static void make_panels(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const job *j = context;
+    (void)thread;
+    for (int64_t i = begin, next; i < end; i = next) {
+        int64_t block = i / j->panels, panel = i % j->panels, k = j->k_begin + block * j->depth;
+        int64_t depth = smaller(j->depth, j->k_end - k);
+        next = smaller(end, (block + 1) * j->panels);
+        make_some_panels(j, k, depth, panel * PANEL, smaller(j->p.n, (panel + next - i) * PANEL),
+                         j->scratch + (block * j->panels * j->depth + panel * depth) * PANEL);
+    }
+}
+
+/* The same of strips. */
+static void make_all_strips(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const job *j = context;
+    int64_t strips = parts(j->p.m, ROWS);
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t block = i / strips, m = i % strips * ROWS, k = j->k_begin + block * j->depth;
+        int64_t depth = smaller(j->depth, j->k_end - k);
+        make_strips(&j->p, j->x, k, depth, m, smaller(ROWS, j->p.m - m),
+                    j->scratch + block * strips * ROWS * j->depth + m * depth);
+    }
+}
+
+static void piece(const void *context, int64_t begin, int64_t end, int thread)
+{
+    const job *j = context;
+    const lc__product *p = &j->p;
+    float *own = j->scratch + j->shared_floats + thread * j->per_thread; /* strips, or a panel */
+    for (int64_t i = begin; i < end; i++) {
+        int64_t m = i / j->column_blocks * j->row_block, rows = smaller(j->row_block, p->m - m);
+        int64_t n0 = i % j->column_blocks * j->column_block, n1 = smaller(n0 + j->column_block, p->n);
+        for (int64_t k = j->k_begin; k < j->k_end; k += j->depth) {
+            int64_t depth = smaller(j->depth, j->k_end - k);
+            const float *a = j->x + m * p->xm + k * p->xk;
+            const float *panels = j->scratch + (k - j->k_begin) * j->panels * PANEL;
+            if (j->strips && j->shared) make_strips(p, j->x, k, depth, m, rows, own);
+            if (j->strips) a = j->shared ? own : j->scratch + (k - j->k_begin) * whole(p->m, ROWS);
+            for (int64_t n = n0, next; n < n1; n = next) {
+                next = j->shared ? n1 : smaller(n1, n + OWN_PANELS * PANEL);
+                const float *panel = j->shared ? panels + n * depth : own;
+                if (!j->shared) make_some_panels(j, k, depth, n, next, own);
+                for (; n < next; n += PANEL, panel += PANEL * depth)
+                    panel_columns(j, a, depth, m, rows, n, smaller(PANEL, n1 - n), panel, k > 0 || j->accumulate);
+            }
+        }
+        if (j->k_end == p->k) finish(j, m, rows, n0, n1 - n0);
+    }
+}
+
+/* All that follows from the shape. */
+static bool plan(const lc_call *call, job *j)
+{
+    memset(j, 0, sizeof *j);
+    lc__product *p = &j->p;
+    if (!lc__product_of(call, p) || p->m < 4 || p->n < 4) return false;
+    int64_t blocks = parts(p->k, DEPTH), row_work;
+    if (__builtin_mul_overflow(p->k, whole(p->n, PANEL), &row_work) || row_work > INT64_MAX / p->m / 8) return false;
+    if (p->nb && p->m * row_work < BATCH_WORK) return false;
+    j->depth = whole(parts(p->k, blocks), 8);
+    /* Rows that lie a page apart would all be in the same few lines of the first-level cache. */
+    j->strips = p->xk != 1 || (p->m > 1 && p->xm % 1024 == 0);
+    j->shared = p->m > FEW_ROWS;
+    j->panels = parts(p->n, PANEL);
+    int64_t work = larger(p->m * row_work / PIECES, PIECE_WORK), most = j->shared ? BLOCK_ROWS : p->m;
+    j->row_block = smaller(whole(larger(parts(work, row_work), 4 * ROWS), ROWS), most);
+    if (!j->shared || j->row_block > p->m) j->row_block = p->m;
+    j->row_blocks = parts(p->m, j->row_block);
+    j->column_block = whole(parts(work, j->row_block * p->k), PANEL);
+    if (j->column_block > p->n / 4 * 3) j->column_block = whole(p->n, PANEL);
+    j->column_blocks = parts(p->n, j->column_block);
+    j->blocks_at_once = blocks;
+    if (j->shared || j->strips) {
+        int64_t block_floats = (j->shared ? j->panels * PANEL : whole(p->m, ROWS)) * j->depth;
+        j->blocks_at_once = smaller(larger(SHARED_BYTES / 4 / block_floats, 1), blocks);
+        j->shared_floats = whole(j->blocks_at_once * block_floats, 16);
+    }
+    j->per_thread = whole((!j->shared ? OWN_PANELS * PANEL : j->strips ? whole(j->row_block, ROWS) : 0) * j->depth, 16);
+    return true;
+}
+
+static bool supports(const lc_call *call)
+{
+    job j;
+    return plan(call, &j);
+}
+
+static lc_status prepare(lc_call *call)
+{
+    int64_t threads = call->threads > 1 ? call->threads : 1;
+    job *j = malloc(sizeof *j);
+    if (!j) return lc_fail(LC_ERR_MEMORY, "out of memory: the plan of a product");
+    call->state = j;
+    if (!plan(call, j)) return lc_fail(LC_ERR_INTERNAL, "%s is no product", call->op->name);
+    call->scratch_bytes = (size_t)(j->shared_floats + threads * j->per_thread) * sizeof(float);
+    return LC_OK;
+}
+
+static void run_matrices(const lc_call *call, job *j)
+{
+    for (int64_t k = 0; k < j->p.k; k = j->k_end) {
+        j->k_begin = k;
+        j->k_end = smaller(j->p.k, k + j->blocks_at_once * j->depth);
+        if (j->shared)
+            lc__parallel_for(call->threads, parts(j->k_end - k, j->depth) * j->panels,
+                             larger(1, 16384 / (j->depth * PANEL)), make_panels, j);
+        else if (j->strips)
+            lc__parallel_for(call->threads, parts(j->k_end - k, j->depth) * parts(j->p.m, ROWS),
+                             larger(1, 16384 / (j->depth * ROWS)), make_all_strips, j);
+        lc__parallel_for(call->threads, j->row_blocks * j->column_blocks, 1, piece, j);
+    }
+}
+
+static void run(const lc_call *call)
+{
+    job *j = call->state;
+    const lc__product *p = &j->p;
+    int64_t at[LC_MAX_DIMS] = {0};
+    int d;
+    j->bias = p->bias ? call->in[2].data : NULL;
+    j->accumulate = call->accumulate;
+    j->scratch = call->scratch;
+    do {
+        j->x = call->in[0].data;
+        j->y = call->in[1].data;
+        j->out = call->out[0].data;
+        for (int i = 0; i < p->nb; i++) {
+            j->x += at[i] * p->xb[i];
+            j->y += at[i] * p->yb[i];
+            j->out += at[i] * p->ob[i];
+        }
+        run_matrices(call, j);
+        for (d = p->nb - 1; d >= 0 && ++at[d] == p->batch[d]; d--) at[d] = 0;
+    } while (d >= 0);
+}
+
+static void release(lc_call *call)
+{
+    free(call->state);
+    call->state = NULL;
+}
+
+static const lc_kernel matmul_kernel = {
+    .name = "product_" LC_ISA_STRING,
+    .layout = LC_WANT_MATRIX,
+    .flags = LC_KERNEL_ACCUMULATES,
+    .supports = supports,
+    .prepare = prepare,
+    .run = run,
+    .release = release,
+};
+
+static const lc_kernel linear_kernel = {
+    .name = "product_" LC_ISA_STRING,
+    .layout = LC_WANT_MATRIX,
+    .supports = supports,
+    .prepare = prepare,
+    .run = run,
+    .release = release,
+};
+
+const lc__kernel_entry LC_ISA_NAME(lc__product_kernels)[] = {
+    {&lc__op_matmul, &matmul_kernel},
+    {&lc__op_linear, &linear_kernel},
+    {NULL, NULL},
+};

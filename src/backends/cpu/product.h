@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a matmul or linear call is: a product of matrices, or of batches of them. */
+#ifndef LC_BACKENDS_CPU_PRODUCT_H
+#define LC_BACKENDS_CPU_PRODUCT_H
+
+#include <lightc/op.h>
+
+/* out[b][m][n] = activation(x[b][m][k] * y[b][k][n] + bias[n]); strides in elements, a broadcast batch has stride 0,
+ * out is dense. */
+typedef struct lc__product {
+    int nb;
+    int64_t batch[LC_MAX_DIMS], xb[LC_MAX_DIMS], yb[LC_MAX_DIMS], ob[LC_MAX_DIMS];
+    int64_t m, n, k;
+    int64_t xm, xk, yk, yn;
+    bool bias;
+    int activation; /* that of lc__activate */
+} lc__product;
+
+/* False if the call's types or layouts are not those of a product in f32. Batch dimensions that lie one after the other
+ * are merged, and folded into the rows where the second operand has no batch: [16,256,384] x [384,1152] is one product
+ * of 4096 rows. */
+bool lc__product_of(const lc_call *call, lc__product *out);
+
+#endif
