@@ -1,59 +1,51 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loops over threads: OpenMP where the compiler has it, a plain loop otherwise. The only file of the CPU backend's own
- * kernels that knows OpenMP. */
+/* Loops over the process's pool of threads. */
 #include "backends/cpu/parallel.h"
+
+#include "base/pool.h"
 
 #include <lightc/graph.h>
 #include <stdlib.h>
 
-static void run_blocks(int64_t first, int64_t last, int64_t n, int64_t block, lc__block_fn *fn, const void *context,
-                       int thread)
+enum { PIECES_PER_THREAD = 32 }; /* to take one costs tens of nanoseconds */
+
+typedef struct loop {
+    lc__block_fn *fn;
+    const void *context;
+    int64_t n, block, blocks, pieces;
+} loop;
+
+static void run_blocks(const loop *l, int64_t first, int64_t last, int thread)
 {
     for (int64_t b = first; b < last; b++) {
-        int64_t begin = b * block;
-        fn(context, begin, n - begin < block ? n : begin + block, thread);
+        int64_t begin = b * l->block;
+        l->fn(l->context, begin, l->n - begin < l->block ? l->n : begin + l->block, thread);
     }
 }
 
-#ifdef _OPENMP
-#include <omp.h>
-
-static void run_threads(int threads, int64_t blocks, int64_t n, int64_t block, lc__block_fn *fn, const void *context)
+static int64_t first_block(const loop *l, int64_t piece)
 {
-#pragma omp parallel num_threads(threads)
-    {
-        /* The runtime may give fewer threads than asked for. */
-        int64_t t = omp_get_thread_num(), team = omp_get_num_threads();
-        run_blocks(blocks * t / team, blocks * (t + 1) / team, n, block, fn, context, (int)t);
-    }
+    return l->blocks / l->pieces * piece + (piece < l->blocks % l->pieces ? piece : l->blocks % l->pieces);
 }
 
-static int thread_limit(void)
+static void run_piece(void *context, int64_t piece, int seat)
 {
-    return 1 << 16;
+    const loop *l = context;
+    run_blocks(l, first_block(l, piece), first_block(l, piece + 1), seat);
 }
-#else
-static void run_threads(int threads, int64_t blocks, int64_t n, int64_t block, lc__block_fn *fn, const void *context)
-{
-    (void)threads;
-    run_blocks(0, blocks, n, block, fn, context, 0);
-}
-
-static int thread_limit(void)
-{
-    return 1;
-}
-#endif
 
 void lc__parallel_for(int threads, int64_t n, int64_t block, lc__block_fn *fn, const void *context)
 {
     if (n <= 0) return;
-    int64_t blocks = (n - 1) / block + 1;
-    if (threads > blocks) threads = (int)blocks;
-    if (threads <= 1)
-        run_blocks(0, blocks, n, block, fn, context, 0);
-    else
-        run_threads(threads, blocks, n, block, fn, context);
+    loop l = {fn, context, n, block, (n - 1) / block + 1, 0};
+    if (threads > LC__POOL_SEATS) threads = LC__POOL_SEATS;
+    if (threads <= 1 || l.blocks == 1) {
+        run_blocks(&l, 0, l.blocks, 0);
+        return;
+    }
+    l.pieces = (int64_t)threads * PIECES_PER_THREAD;
+    if (l.pieces > l.blocks) l.pieces = l.blocks;
+    lc__pool_run(threads, l.pieces, run_piece, &l);
 }
 
 int lc__parallel_max(void)
@@ -62,5 +54,5 @@ int lc__parallel_max(void)
     const char *text = getenv("OMP_NUM_THREADS");
     if (text) n = atoi(text); /* of a list of nesting levels, the first */
     if (n <= 0) n = lc_processors();
-    return n > thread_limit() ? thread_limit() : n;
+    return n > LC__POOL_SEATS ? LC__POOL_SEATS : n;
 }

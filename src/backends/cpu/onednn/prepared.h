@@ -4,9 +4,9 @@
  * A step is a primitive and its operands; an operand says where its data will be at run time (an input or output of the
  * call, or scratch). One step may be cut into chunks of equal shape (images of a batch, rows of a matrix), and a rest
  * that the step after it does: the same one-thread primitive runs on every chunk, and up to `lanes` threads take one
- * chunk after the other. So results do not depend on the number of threads, a thread that the machine does not run holds
- * up one chunk at most, and batches can be served that oneDNN cannot describe. The library's own threads, which wait for
- * each other, are for what cannot be cut.
+ * chunk after the other. So results do not depend on the number of threads, a thread that the machine does not run
+ * holds up one chunk at most, and batches can be served that oneDNN cannot describe. The library's own threads, which
+ * wait for each other, are for what cannot be cut.
  *
  * Use: lc__dnnl_new; per step lc__dnnl_add and lc__dnnl_bind. A plan made with probe = true stops
  * short of generating code: it only tells whether the call can be done. */
