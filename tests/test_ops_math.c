@@ -444,7 +444,7 @@ static const row rows[] = {
     E(logical_not, {S(7)}, "m", NO_GRAD), E(logical_and, {S(3, 4), S(4)}, "mm", NO_GRAD),
     E(logical_or, {S(3, 4), S(4)}, "mm", NO_GRAD), E(logical_xor, {S(3, 4), S(4)}, "mm", NO_GRAD),
     E(isfinite, {S(5)}, "n", NO_GRAD), E(isnan, {S(5)}, "n", NO_GRAD),
-    BINARY(smooth_l1, "nn"), BINARY(huber, "nn"), BINARY(bce, "nu"), BINARY(kl_div, "np"), BINARY(kl_div_log, "nn"),
+    BINARY(smooth_l1, "nn"), BINARY(huber, "nn"), E(bce, {S(2, 3, 2, 3), S(2, 3, 2, 3)}, "nu"), BINARY(kl_div, "np"), BINARY(kl_div_log, "nn"),
     E(bce_pos_weight, {S(5, 3), S(5, 3), S(3)}, "nup"), E(bce_weight, {S(5, 3), S(5, 3), S(5, 1)}, "nup"),
     C(glu, {S(3, 4)}, "n"), C(glu, {S(2, 4, 2, 2)}, "n"),
     THREE(sum), FOUR(sum), THREE(sum_dims), FOUR(sum_dims), THREE(sum_keep), THREE(mean), THREE(mean_dims),

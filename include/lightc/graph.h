@@ -78,7 +78,8 @@ LC_API void lc_backward_at(lc_tensor *loss, lc_site site);
 /* The next backward overwrites gradients instead of adding to them. Free. */
 LC_API void lc_zero_grad(lc_graph *g);
 
-/* Region in which no gradients are recorded. Calls nest. */
+/* Region in which no gradients are recorded, also where a function has nothing to do and gives x itself back. Calls
+ * nest. */
 LC_API void lc_no_grad_begin(void);
 LC_API void lc_no_grad_end(void);
 

@@ -81,10 +81,10 @@ typedef struct lc_topk_args {
 typedef struct lc_loss_args {
     lc_tensor *target;
     lc_reduction reduction;
-    lc_optional beta;      /* lc_smooth_l1_loss: 1 */
-    lc_optional delta;     /* lc_huber_loss: 1 */
-    lc_tensor *weight;     /* lc_bce_with_logits: multiplies each element's loss; broadcast */
-    lc_tensor *pos_weight; /* lc_bce_with_logits: of the positive class; broadcast */
+    lc_optional beta;      /* lc_smooth_l1_loss: 1; not negative */
+    lc_optional delta;     /* lc_huber_loss: 1; positive */
+    lc_tensor *weight;     /* lc_bce_with_logits: multiplies each element's loss; broadcast to x's shape */
+    lc_tensor *pos_weight; /* lc_bce_with_logits: of the positive class; broadcast to x's shape */
     bool log_target;       /* lc_kl_div */
 } lc_loss_args;
 
@@ -182,7 +182,7 @@ LC_API lc_tensor *lc_elu_at(lc_slope_args a, lc_site site);
 /* x times the normal distribution function of x, or its approximation by tanh. */
 LC_API lc_tensor *lc_gelu_at(lc_gelu_args a, lc_site site);
 #define lc_gelu(...) lc_gelu_at(LC_LITERAL(lc_gelu_args, .x = __VA_ARGS__), LC_HERE)
-/* min(max(x, .min), .max); a bound that is not given does not hold. */
+/* min(max(x, .min), .max); one of the bounds may be missing. */
 LC_API lc_tensor *lc_clamp_at(lc_clamp_args a, lc_site site);
 #define lc_clamp(...) lc_clamp_at(LC_LITERAL(lc_clamp_args, .x = __VA_ARGS__), LC_HERE)
 /* min(max(x, min), max) */
@@ -351,7 +351,7 @@ LC_API lc_tensor *lc_stack_at(int dim, int n, lc_tensor *const *x, lc_site site)
     lc_stack_at(dim, (int)(sizeof((lc_tensor *[]){__VA_ARGS__}) / sizeof(lc_tensor *)), (lc_tensor *[]){__VA_ARGS__},  \
                 LC_HERE)
 /* Constant padding: pairs (before, after) from the last dimension backwards, as torch.nn.functional.pad; negative ones
- * cut off. lc_pad_value(x, 1.5, 0, 2). */
+ * cut off, at most what there is. lc_pad_value(x, 1.5, 0, 2). */
 LC_API lc_tensor *lc_pad_at(lc_tensor *x, double value, int n, const int64_t *pad, lc_site site);
 #define lc_pad(x, ...)              lc_pad_at(x, 0.0, LC_INTS(__VA_ARGS__), LC_HERE)
 #define lc_pad_value(x, value, ...) lc_pad_at(x, value, LC_INTS(__VA_ARGS__), LC_HERE)
@@ -369,7 +369,8 @@ LC_API lc_tensor *lc_gather_at(lc_tensor *x, int dim, lc_tensor *ids, lc_site si
 #define lc_gather(x, dim, ids) lc_gather_at(x, dim, ids, LC_HERE)
 LC_API lc_tensor *lc_index_select_at(lc_tensor *x, int dim, lc_tensor *ids, lc_site site);
 #define lc_index_select(x, dim, ids) lc_index_select_at(x, dim, ids, LC_HERE)
-/* x with src added at ids along dim; deterministic. */
+/* x with src added at ids along dim; deterministic. src has x's number of dimensions; that of lc_index_add has x's
+ * shape too, but along dim. */
 LC_API lc_tensor *lc_scatter_add_at(lc_tensor *x, int dim, lc_tensor *ids, lc_tensor *src, lc_site site);
 #define lc_scatter_add(x, dim, ids, src) lc_scatter_add_at(x, dim, ids, src, LC_HERE)
 LC_API lc_tensor *lc_index_add_at(lc_tensor *x, int dim, lc_tensor *ids, lc_tensor *src, lc_site site);
@@ -407,7 +408,8 @@ LC_API lc_tensor *lc_smooth_l1_loss_at(lc_tensor *x, lc_loss_args a, lc_site sit
 /* 0.5 d^2 where d = |x - target| <= delta, else delta (d - 0.5 delta). */
 LC_API lc_tensor *lc_huber_loss_at(lc_tensor *x, lc_loss_args a, lc_site site);
 #define lc_huber_loss(x, ...) lc_huber_loss_at(x, LC_LITERAL(lc_loss_args, .target = __VA_ARGS__), LC_HERE)
-/* -(p y ln(sigmoid(x)) + (1 - y) ln(1 - sigmoid(x))) with p = .pos_weight, times .weight; stable for large x. */
+/* -(p y ln(sigmoid(x)) + (1 - y) ln(1 - sigmoid(x))) with p = .pos_weight, times .weight; stable for large x. The
+ * target y has x's shape. */
 LC_API lc_tensor *lc_bce_with_logits_at(lc_tensor *x, lc_loss_args a, lc_site site);
 #define lc_bce_with_logits(x, ...) lc_bce_with_logits_at(x, LC_LITERAL(lc_loss_args, .target = __VA_ARGS__), LC_HERE)
 /* x: log-probabilities. target (ln(target) - x); with .log_target exp(target) (target - x). As in PyTorch the

@@ -41,7 +41,9 @@ typedef enum lc_interpolate_mode {
 typedef struct lc_interpolate_args {
     lc_interpolate_mode mode;
     int64_t size[2];    /* height and width of the result, or ... */
-    double scale[2];    /* ... factors; a second entry not given repeats the first */
+    double scale[2];    /* ... factors; a second entry not given repeats the first. As PyTorch without
+                           recompute_scale_factor: places come from the factor, not from the rounded size (but where the
+                           size stays, or nearest doubles it) */
     bool align_corners; /* bilinear: corner pixels keep their place */
 } lc_interpolate_args;
 
@@ -86,9 +88,11 @@ typedef struct lc_cross_entropy_args {
 
 typedef struct lc_sdpa_args {
     lc_tensor *value; /* [..,Sk,Dv] */
-    lc_tensor *mask;  /* added to the scores (x's type), or bool, true = attend; broadcast to [..,S,Sk]; or NULL */
-    bool causal;      /* query i sees keys 0..i */
-    double scale;     /* 0: 1/sqrt(D) */
+    /* Added to the scores (x's type), or bool, true = attend; broadcast to [..,S,Sk]; or NULL. The gradient of one that
+     * is added takes memory for all scores. */
+    lc_tensor *mask;
+    bool causal;  /* query i sees keys 0..i */
+    double scale; /* 0: 1/sqrt(D) */
 } lc_sdpa_args;
 
 typedef struct lc_rnn_args {

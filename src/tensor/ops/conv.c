@@ -324,6 +324,10 @@ static lc_tensor *record_transposed(int nd, lc_tensor *x, lc_tensor *w, const lc
     int n = attributes(nd, args, ints);
     bool single = !lc__unusable(x) && lc_tensor_ndim(x) == nd + 1;
     if (single) x = batched(x, true, site);
+    for (int i = 0; i < nd; i++)
+        if (args->output_padding[i] < 0 && !lc__unusable(x))
+            return lc__refuse(lc_fail(LC_ERR_ARGUMENT, "output padding must not be negative"),
+                              lc__op_conv_input_grad.title(n, ints), x, site);
     int64_t more[6] = {0}, padded = 0; /* zeros behind x, last dimension first */
     for (int i = 0; i < nd; i++) {
         int64_t size = 0;

@@ -137,9 +137,11 @@ static lc_status pad_infer(lc_infer *call)
     LC_TRY(lc__infer_attributes(call, 0, 1));
     call->out[0] = *x;
     for (int d = 0; d < x->ndim; d++) {
-        int64_t size = x->shape[d];
-        if (__builtin_add_overflow(size, call->ints[2 * d], &size) ||
-            __builtin_add_overflow(size, call->ints[2 * d + 1], &size) || size < 0)
+        int64_t size = x->shape[d], before = call->ints[2 * d], after = call->ints[2 * d + 1], cut = 0;
+        /* What is cut off must be there, also where zeros are added on the other side. */
+        bool there = !__builtin_sub_overflow(cut, before < 0 ? before : 0, &cut) &&
+                     !__builtin_sub_overflow(cut, after < 0 ? after : 0, &cut) && cut <= size;
+        if (!there || __builtin_add_overflow(size, before, &size) || __builtin_add_overflow(size, after, &size))
             return lc_fail(LC_ERR_SHAPE, "dimension %d of %lld elements cannot be padded by %lld and %lld", d,
                            (long long)x->shape[d], (long long)call->ints[2 * d], (long long)call->ints[2 * d + 1]);
         call->out[0].shape[d] = size;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Losses over classes: cross entropy from scores, negative log-likelihood from log-probabilities. */
+#include "tensor/ops/infer.h"
 #include "tensor/ops/nn_util.h"
 
 #define LC_TEMPLATE "tensor/ops/cross_entropy.inl"
@@ -152,12 +153,35 @@ static bool single(lc_tensor **x, lc_tensor **t, lc_site site)
     return true;
 }
 
+static lc_status check_probabilities(const lc_tensor *x, const lc_cross_entropy_args *a, int dim)
+{
+    const lc_type *t = lc_tensor_type(a->target), *xt = lc_tensor_type(x);
+    char got[128], want[128];
+    if (!lc__type_equal(t, xt))
+        return lc_fail(LC_ERR_SHAPE, "probabilities must have x's type and shape, %s %s, but are %s %s",
+                       lc_dtype_name(xt->dtype), lc__shape_text(xt, want, sizeof want), lc_dtype_name(t->dtype),
+                       lc__shape_text(t, got, sizeof got));
+    if (a->has_ignore_index && a->ignore_index >= 0)
+        return lc_fail(LC_ERR_ARGUMENT, "ignore_index is for targets that are classes, not probabilities");
+    if (!(a->label_smoothing >= 0 && a->label_smoothing <= 1))
+        return lc_fail(LC_ERR_ARGUMENT, "label_smoothing must be between 0 and 1, is %g", a->label_smoothing);
+    if (a->reduction < LC_REDUCE_MEAN || a->reduction > LC_REDUCE_NONE)
+        return lc_fail(LC_ERR_ARGUMENT, "reduction must be LC_REDUCE_MEAN, LC_REDUCE_SUM or LC_REDUCE_NONE");
+    const lc_type *w = a->weight ? lc_tensor_type(a->weight) : NULL;
+    if (w && !lc_tensor_is_error(a->weight) && (w->ndim != 1 || w->shape[0] != xt->shape[dim]))
+        return lc_fail(LC_ERR_SHAPE, "weight is %s, but there are %lld classes", lc__shape_text(w, got, sizeof got),
+                       (long long)xt->shape[dim]);
+    return LC_OK;
+}
+
 /* Probability targets: -sum over classes of w t' log softmax(x), with t' = (1 - smoothing) t + smoothing / C. */
 static lc_tensor *with_probabilities(lc_tensor *x, const lc_cross_entropy_args *a, lc_site site)
 {
     lc_tensor *t = a->target;
     int n = lc_tensor_ndim(x), dim = n > 1 ? 1 : 0;
     double classes = (double)lc_tensor_dim(x, dim);
+    lc_status status = check_probabilities(x, a, dim);
+    if (status < 0) return lc__refuse(status, "cross_entropy", x, site);
     lc_tensor *logs = lc_op_call(&lc__op_log_softmax, LC_IN(x), LC_ATTRS(dim), LC_NONE, site);
     if (a->label_smoothing != 0) {
         t = lc_op_call(&lc__op_mul_scalar, LC_IN(t), LC_NONE, LC_FLOATS(1 - a->label_smoothing), site);
@@ -186,7 +210,7 @@ lc_tensor *lc_cross_entropy_at(lc_tensor *x, lc_cross_entropy_args args, lc_site
 {
     lc_tensor *t = args.target, *out[3];
     if (!lc__unusable(x) && !lc__unusable(t) && lc_dtype_is_float(lc_tensor_dtype(t)) && lc_tensor_ndim(x) > 0 &&
-        lc_tensor_ndim(t) == lc_tensor_ndim(x) && !lc__unusable(x))
+        lc_tensor_ndim(t) == lc_tensor_ndim(x))
         return with_probabilities(x, &args, site);
     bool one = single(&x, &t, site);
     lc_op_call_n(&lc__op_cross_entropy, LC_IN(x, t, args.weight),

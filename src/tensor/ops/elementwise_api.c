@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The functions of lightc/ops_math.h that record elementwise operators. */
 #include "tensor/ops/infer.h"
+#include "tensor/ops/nn_util.h"
 #include "tensor/ops/ops.h"
 
 #define UNARY(name, op)                                                                                                \
@@ -125,13 +126,29 @@ lc_tensor *lc_gelu_at(lc_gelu_args a, lc_site site)
 
 lc_tensor *lc_clamp_at(lc_clamp_args a, lc_site site)
 {
+    if (!a.min.given && !a.max.given && !lc__is_bad(a.x))
+        return lc__refuse(lc_fail(LC_ERR_ARGUMENT, "neither .min nor .max is given"), "clamp", a.x, site);
     int64_t ints[] = {a.min.given, a.max.given};
     double floats[] = {a.min.value, a.max.value};
     return lc_op_call(&lc__op_clamp, 1, &a.x, 2, ints, 2, floats, site);
 }
 
+/* One weight, or one for each channel (dimension 1). */
+static lc_status check_prelu(const lc_type *x, const lc_type *w)
+{
+    int64_t channels = x->ndim > 1 ? x->shape[1] : 1, n = lc__type_numel(w);
+    if (w->ndim > 1) return lc_fail(LC_ERR_SHAPE, "the weight needs one dimension, not %d", w->ndim);
+    if (n == 1 || n == channels) return LC_OK;
+    return lc_fail(LC_ERR_SHAPE, "there are %lld weights for %lld channels", (long long)n, (long long)channels);
+}
+
 lc_tensor *lc_prelu_at(lc_tensor *x, lc_tensor *w, lc_site site)
 {
+    if (!lc__is_bad(x) && !lc__is_bad(w)) {
+        lc_status status = check_prelu(lc_tensor_type(x), lc_tensor_type(w));
+        if (status < 0) return lc__refuse(status, "prelu", x, site);
+    }
+    if (!lc__is_bad(x) && lc_tensor_ndim(x) == 0 && !lc__is_bad(w)) w = lc_reshape_at(w, 0, NULL, site);
     if (!lc__is_bad(x) && !lc__is_bad(w) && lc_tensor_ndim(w) == 1 && lc_tensor_ndim(x) > 2) {
         int64_t shape[LC_MAX_DIMS] = {lc_tensor_numel(w)}; /* [C] to [C,1,...] */
         int n = lc_tensor_ndim(x) - 1;
@@ -155,7 +172,7 @@ lc_tensor *lc_glu_at(lc_tensor *x, int dim, lc_site site)
 lc_tensor *lc_cast_at(lc_tensor *x, lc_dtype dtype, lc_site site)
 {
     int64_t to = dtype == LC_DTYPE_DEFAULT ? LC_F32 : dtype;
-    if (!lc__is_bad(x) && lc_tensor_dtype(x) == (lc_dtype)to) return x;
+    if (!lc__is_bad(x) && lc_tensor_dtype(x) == (lc_dtype)to) return lc__unchanged(x, site);
     return lc_op_call(&lc__op_cast, 1, &x, 1, &to, 0, NULL, site);
 }
 

@@ -196,7 +196,7 @@ lc_status lc__grad_pow(lc_grad *g)
 lc_status lc__grad_xlogy(lc_grad *g)
 {
     if (g->need[0]) give(g, 0, lc__op3(&lc__op_xlogy_backward, g->dout[0], g->in[0], g->in[1], LC_HERE));
-    if (g->need[1]) give(g, 1, lc_mul(g->dout[0], lc_div(g->in[0], g->in[1])));
+    if (g->need[1]) give(g, 1, lc__op3(&lc__op_xlogy_backward_other, g->dout[0], g->in[0], g->in[1], LC_HERE));
     return LC_OK;
 }
 

@@ -8,6 +8,7 @@
 #include <math.h>
 
 #include "tensor/ops/infer.h"
+#include "tensor/ops/nn_util.h"
 #include "tensor/ops/number.h"
 #include "tensor/ops/ops.h"
 #include "tensor/ops/walk.h"
@@ -150,7 +151,8 @@ static lc_status scatter_add_infer(lc_infer *call)
 {
     LC_TRY(lc__infer_operands(call, 2));
     const lc_type *src = call->in[0], *ids = call->in[1];
-    LC_TRY(lc__infer_attributes(call, 1 + src->ndim, 0));
+    if (call->n_int != 1 + src->ndim)
+        return lc_fail(LC_ERR_SHAPE, "src has %d dimensions, but the target has %d", src->ndim, call->n_int - 1);
     LC_TRY(lc__infer_index(call, 1));
     LC_TRY(check_addable(src));
     LC_TRY(lc__infer_dim(src, call->ints[0]));
@@ -389,12 +391,25 @@ lc_tensor *lc_scatter_add_at(lc_tensor *x, int dim, lc_tensor *ids, lc_tensor *s
     return lc_add_at(x, lc_op_call(&lc__op_scatter_add, 2, in, 1 + t->ndim, ints, 0, NULL, site), site);
 }
 
+/* The sum would broadcast otherwise. */
+static lc_status check_same_but(const lc_type *x, const lc_type *src, int64_t dim)
+{
+    bool same = x->ndim == src->ndim;
+    for (int d = 0; same && d < x->ndim; d++) same = d == dim || x->shape[d] == src->shape[d];
+    char a[LC__SHAPE_TEXT], b[LC__SHAPE_TEXT];
+    if (same) return LC_OK;
+    return lc_fail(LC_ERR_SHAPE, "src is %s, which may differ from the target, %s, in dimension %lld only",
+                   lc__shape_text(src, a, sizeof a), lc__shape_text(x, b, sizeof b), (long long)dim);
+}
+
 lc_tensor *lc_index_add_at(lc_tensor *x, int dim, lc_tensor *ids, lc_tensor *src, lc_site site)
 {
     if (lc__is_bad(x)) return lc__op1(&lc__op_index_add, x, site);
     lc_tensor *in[] = {src, ids};
     int64_t d = wrapped(x, dim), exists = d >= 0 && d < lc_tensor_ndim(x);
     int64_t ints[] = {d, exists ? lc_tensor_shape(x)[d] : 0};
+    lc_status status = lc__is_bad(src) ? LC_OK : check_same_but(lc_tensor_type(x), lc_tensor_type(src), d);
+    if (status < 0) return lc__refuse(status, "index_add", x, site);
     return lc_add_at(x, lc_op_call(&lc__op_index_add, 2, in, 2, ints, 0, NULL, site), site);
 }
 

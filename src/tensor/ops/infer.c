@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checks shared by the operators' type inference. */
 #include "tensor/ops/infer.h"
+#include "tensor/graph_impl.h"
 
 lc_status lc__infer_operands(const lc_infer *call, int n)
 {
@@ -94,6 +95,12 @@ int64_t lc__type_numel(const lc_type *t)
 int64_t lc__wrap_dim(int64_t dim, int ndim)
 {
     return dim < 0 && dim + ndim >= 0 ? dim + ndim : dim;
+}
+
+lc_tensor *lc__unchanged(lc_tensor *x, lc_site site)
+{
+    const lc_graph *g = lc_current_graph();
+    return g && g->no_grad && lc_tensor_requires_grad(x) ? lc_detach_at(x, site) : x;
 }
 
 bool lc__is_bad(const lc_tensor *x)

@@ -30,6 +30,9 @@ int64_t lc__type_numel(const lc_type *t);
 #define LC__SHAPE_TEXT 200
 /* A dimension that may count from the end; left as it is if there is none such, for infer to report. */
 int64_t lc__wrap_dim(int64_t dim, int ndim);
+/* x, where a function has nothing to do; where no gradients are recorded (lc_no_grad_begin), without its history, as
+ * the result of an operator would be. */
+lc_tensor *lc__unchanged(lc_tensor *x, lc_site site);
 /* NULL or an error: then a function on tensors records its operator at once, which reports it. */
 bool lc__is_bad(const lc_tensor *x);
 

@@ -13,8 +13,13 @@ static taps taps_of(const lc_call *c, int dim, int64_t in, int64_t out, int64_t 
 {
     double factor = c->floats[dim], step = factor > 0 ? 1 / factor : (double)in / (double)out;
     taps r = {{0, 0}, {1, 0}};
+    /* As PyTorch: whatever the factor, the same size is the same image; doubled, each pixel is there twice. */
+    if (out == in) {
+        r.at[0] = r.at[1] = i;
+        return r;
+    }
     if (c->ints[0] == LC_NEAREST) {
-        int64_t at = (int64_t)floor((double)i * step);
+        int64_t at = out == 2 * in ? i / 2 : (int64_t)floor((double)i * step);
         r.at[0] = r.at[1] = at < in - 1 ? at : in - 1;
         return r;
     }

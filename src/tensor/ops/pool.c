@@ -296,6 +296,10 @@ static lc_tensor *record_pool(bool maximum, bool signal, lc_tensor *x, const lc_
         ints[7] = !a->exclude_pad;
         ints[8] = a->divisor;
     }
+    if (signal && !lc__unusable(x) && lc_tensor_ndim(x) != 2 && lc_tensor_ndim(x) != 3)
+        return lc__refuse(
+            lc_fail(LC_ERR_SHAPE, "x must have 2 or 3 dimensions [N,C,L] or [C,L], has %d", lc_tensor_ndim(x)),
+            maximum ? "max_pool1d" : "avg_pool1d", x, site);
     lc_tensor *image = to_image(x, signal, &changed, site), *out[2];
     lc_op_call_n(maximum ? &lc__op_max_pool2d : &lc__op_avg_pool2d, LC_IN(image), 9, ints, LC_NONE, out, site);
     return changed ? from_image(out[0], x, signal, site) : out[0];

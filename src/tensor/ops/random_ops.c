@@ -2,6 +2,7 @@
 /* Random numbers as operators: dropout, Bernoulli, uniform, normal. The recorder fills the first two ints (the place
  * of the call, and how often it was reached in this step), unless they are given, as a gradient rule does. */
 #include "base/philox.h"
+#include "tensor/ops/infer.h"
 #include "tensor/ops/nn_util.h"
 
 #define LC_TEMPLATE "tensor/ops/random_ops.inl"
@@ -76,7 +77,7 @@ const lc_op lc__op_normal = {
 
 lc_tensor *lc_dropout_at(lc_tensor *x, double p, lc_site site)
 {
-    if (p == 0 && x) return x;
+    if (p == 0 && x && !lc_tensor_is_error(x)) return lc__unchanged(x, site);
     return lc_op_call(&lc__op_dropout, LC_IN(x), LC_ATTRS(0, 0), LC_FLOATS(p), site);
 }
 

@@ -484,9 +484,10 @@ lc_tensor *lc_var_at(lc_reduce_args a, lc_site site)
     return call_reduce(&lc__op_var, &a, 1, a.correction.given ? (int64_t)a.correction.value : 1, 0, NULL, site);
 }
 
+/* Not lc_sqrt: of equal elements the gradient is 0. */
 lc_tensor *lc_std_at(lc_reduce_args a, lc_site site)
 {
-    return lc_sqrt_at(lc_var_at(a, site), site);
+    return lc__op1(&lc__op_root_of_var, lc_var_at(a, site), site);
 }
 
 /* The limits p = 1, infinity and 0 are other operators: their gradients (ties, zeros) come out as PyTorch's. */

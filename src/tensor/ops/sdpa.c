@@ -110,10 +110,36 @@ static lc_status prepare_backward(lc_call *c)
     return LC_OK;
 }
 
+/* The gradient of a mask that is added to the scores, which is that of the scores. Made of operators, with matrices of
+ * all scores: a learned bias is rare, and small beside a model that needs the fast kernel. */
+static lc_tensor *mask_gradient(const lc_grad *g)
+{
+    lc_tensor *q = g->in[0], *k = g->in[1], *v = g->in[2], *mask = g->in[3], *lse = g->out[1];
+    const lc_type *t = lc_tensor_type(q);
+    int n = t->ndim;
+    int64_t S = t->shape[n - 2], Sk = lc_tensor_dim(k, n - 2), last = n - 1;
+    double own = 1 / sqrt((double)t->shape[n - 1]);
+    const double *scale = g->ints[1] ? g->floats : &own;
+    lc_tensor *scores = lc_matmul(q, lc_transpose(k, -1, -2));
+    scores = lc_add(lc_op_call(&lc__op_mul_scalar, LC_IN(scores), LC_NONE, 1, scale, LC_HERE), mask);
+    if (g->ints[0]) {
+        lc_tensor *seen = lc_op_call(&lc__op_tril, LC_IN(lc_full(1, LC_F32, S, Sk)), LC_ATTRS(0), LC_NONE, LC_HERE);
+        scores = lc_masked_fill(scores, lc_eq(seen, lc_scalar(0, LC_F32)), -INFINITY);
+    }
+    /* A query that sees nothing has weights of 0. */
+    lc_tensor *blind = lc_unsqueeze(lc_eq(lse, lc_scalar(-INFINITY, t->dtype)), -1);
+    lc_tensor *p = lc_op_call(&lc__op_softmax, LC_IN(lc_masked_fill(scores, blind, 0)), 1, &last, LC_NONE, LC_HERE);
+    p = lc_masked_fill(p, blind, 0);
+    lc_tensor *dp = lc_matmul(g->dout[0], lc_transpose(v, -1, -2));
+    lc_tensor *ds = lc_op_call(&lc__op_softmax_backward, LC_IN(dp, p), 1, &last, LC_NONE, LC_HERE);
+    return lc__sum_to(ds, lc_tensor_type(mask));
+}
+
 static lc_status sdpa_grad(lc_grad *g)
 {
     if (g->dout[1]) return lc_fail(LC_ERR_UNSUPPORTED, "gradients flow through the result of sdpa alone");
-    if (g->need[3]) return lc_fail(LC_ERR_UNSUPPORTED, "no gradient flows to the mask of sdpa; detach it");
+    if (g->need[3]) g->din[3] = mask_gradient(g);
+    if (!g->need[0] && !g->need[1] && !g->need[2]) return LC_OK;
     lc_tensor *out[3];
     lc_op_call_n(&lc__op_sdpa_backward, LC_IN(g->dout[0], g->in[0], g->in[1], g->in[2], g->in[3], g->out[0], g->out[1]),
                  g->n_int, g->ints, g->n_float, g->floats, out, LC_HERE);

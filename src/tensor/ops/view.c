@@ -309,7 +309,7 @@ lc_tensor *lc_squeeze_at(lc_tensor *x, int dim, lc_site site)
     const lc_type *t = lc_tensor_type(x);
     int64_t d = lc__wrap_dim(dim, t->ndim), bad = -2;
     if (d < 0 || d >= t->ndim) return call_view(&lc__op_reshape, x, 1, &bad, site);
-    return t->shape[d] == 1 ? drop_dim(x, d, site) : x;
+    return t->shape[d] == 1 ? drop_dim(x, d, site) : lc__unchanged(x, site);
 }
 
 lc_tensor *lc_unsqueeze_at(lc_tensor *x, int dim, lc_site site)
@@ -334,7 +334,7 @@ lc_tensor *lc_expand_at(lc_tensor *x, int n, const int64_t *shape, lc_site site)
         resolved[d] = shape[d] == -1 && own >= 0 ? t->shape[own] : shape[d];
         same = same && resolved[d] == t->shape[d];
     }
-    return same ? x : call_view(&lc__op_expand, x, n, resolved, site);
+    return same ? lc__unchanged(x, site) : call_view(&lc__op_expand, x, n, resolved, site);
 }
 
 int lc_split_at(lc_tensor *x, int64_t size, int dim, int max, lc_tensor **out, lc_site site)
@@ -356,5 +356,6 @@ int lc_chunk_at(lc_tensor *x, int n, int dim, lc_tensor **out, lc_site site)
     int64_t d = lc__is_bad(x) ? 0 : lc__wrap_dim(dim, lc_tensor_ndim(x));
     bool exists = !lc__is_bad(x) && d >= 0 && d < lc_tensor_ndim(x) && n > 0;
     int64_t size = exists ? (lc_tensor_shape(x)[d] + n - 1) / n : 1;
-    return lc_split_at(x, size > 0 ? size : 1, dim, n, out, site);
+    if (n < 1) size = -1; /* which split refuses */
+    return lc_split_at(x, size != 0 ? size : 1, dim, n, out, site);
 }

@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Gradients at the edges of what operators are defined for, and what they refuse: as PyTorch 2.15 has it. */
+#include "test.h"
+
+#include <lightc/lightc.h>
+
+static lc_tensor *tensor(int ndim, const int64_t *shape, const float *values, bool grad)
+{
+    lc_tensor *t;
+    CHECK_OK(lc_tensor_new(LC_F32, ndim, shape, &t));
+    CHECK_OK(lc_tensor_write(t, values, (size_t)lc_tensor_numel(t) * sizeof *values));
+    lc_tensor_set_requires_grad(t, grad);
+    return t;
+}
+
+#define V(grad, ...)                                                                                                   \
+    tensor(1, (int64_t[]){sizeof((float[]){__VA_ARGS__}) / sizeof(float)}, (float[]){__VA_ARGS__}, grad)
+
+/* ---- gradients ---- */
+
+typedef lc_tensor *function(lc_tensor *x);
+
+/* The gradient of sum(f(x)), planned and unplanned, by the fast kernels and by those of reference. */
+static void check_gradient(const char *name, function *f, int n, const float *x, const float *want)
+{
+    for (int way = 0; way < 4; way++) {
+        lc_graph *g;
+        float got[64];
+        setenv("LIGHTC_PLAN", way % 2 ? "off" : "on", 1);
+        setenv("LIGHTC_KERNELS", way / 2 ? "reference" : "fast", 1);
+        CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+        lc_tensor *t = tensor(1, (int64_t[]){n}, x, true);
+        CHECK_OK(lc_step_begin(g, 0, 0));
+        lc_backward(lc_sum(f(t)));
+        lc_tensor *d = lc_keep(lc_gradient(t));
+        CHECK_OK(lc_step_run(g));
+        CHECK_OK(lc_step_end(g));
+        CHECK_OK(lc_tensor_read(d, got, (size_t)n * sizeof *got));
+        for (int i = 0; i < n; i++)
+            if (!(fabsf(got[i] - want[i]) < 1e-4f) && !(isnan(got[i]) && isnan(want[i])))
+                TEST_FAIL("%s, way %d: gradient %d is %g, not %g", name, way, i, (double)got[i], (double)want[i]);
+        lc_tensor_unref(t);
+        lc_graph_free(g);
+    }
+    unsetenv("LIGHTC_PLAN");
+    unsetenv("LIGHTC_KERNELS");
+}
+
+static lc_tensor *std_of(lc_tensor *x)
+{
+    return lc_std(x);
+}
+static lc_tensor *std_population(lc_tensor *x)
+{
+    return lc_std(x, .correction = LC_SOME(0));
+}
+static lc_tensor *norm_half(lc_tensor *x)
+{
+    return lc_norm(x, .p = LC_SOME(0.5));
+}
+static lc_tensor *norm_one_and_half(lc_tensor *x)
+{
+    return lc_norm(x, .p = LC_SOME(1.5));
+}
+static lc_tensor *norm_minus_one(lc_tensor *x)
+{
+    return lc_norm(x, .p = LC_SOME(-1));
+}
+static lc_tensor *xlogy_other(lc_tensor *y)
+{
+    lc_tensor *used = lc_gt(y, lc_scalar(0.5, LC_F32));
+    return lc_where(used, lc_xlogy(lc_full(2, LC_F32, 3), y), lc_full(0, LC_F32, 3));
+}
+static lc_tensor *rounded(lc_tensor *x)
+{
+    return lc_add(lc_add(lc_floor(x), lc_ceil(x)), lc_add(lc_round(x), lc_sign(x)));
+}
+static lc_tensor *not_recorded(lc_tensor *x)
+{
+    lc_no_grad_begin();
+    lc_tensor *y = lc_squeeze(x, 0), *z = lc_expand(x, 3), *c = lc_cast(x, LC_F32), *d = lc_dropout(x, 0);
+    lc_no_grad_end();
+    return lc_add(lc_mul(x, y), lc_add(lc_mul(x, z), lc_add(lc_mul(x, c), lc_mul(x, d))));
+}
+
+TEST(gradients)
+{
+    check_gradient("std", std_of, 4, (float[]){2, 2, 2, 2}, (float[]){0, 0, 0, 0});
+    check_gradient("std", std_of, 2, (float[]){1, 3}, (float[]){-0.70711f, 0.70711f});
+    check_gradient("std of one", std_of, 1, (float[]){2}, (float[]){NAN});
+    check_gradient("std of one, correction 0", std_population, 1, (float[]){2}, (float[]){0});
+    check_gradient("norm 0.5", norm_half, 3, (float[]){0, 1, -2}, (float[]){0, 2.41421f, -1.70711f});
+    check_gradient("norm 0.5", norm_half, 2, (float[]){0, 0}, (float[]){0, 0});
+    check_gradient("norm 1.5", norm_one_and_half, 3, (float[]){0, 1, -2}, (float[]){0, 0.63922f, -0.904f});
+    check_gradient("norm -1", norm_minus_one, 3, (float[]){0, 1, -2}, (float[]){0, 0, 0});
+    check_gradient("xlogy", xlogy_other, 3, (float[]){0, 1, 4}, (float[]){0, 2, 0.5f});
+    check_gradient("rounded", rounded, 3, (float[]){0.3f, -1.7f, 0}, (float[]){0, 0, 0});
+    check_gradient("not recorded", not_recorded, 3, (float[]){1, 2, 3}, (float[]){4, 8, 12});
+}
+
+/* A mask that is added to the scores: against the same in operators that have gradients of their own. */
+TEST(gradient_of_an_attention_mask)
+{
+    enum { B = 2, S = 3, SK = 5, D = 4 };
+    float q[B * S * D], k[B * SK * D], v[B * SK * D], m[S * SK], got[2][S * SK];
+    for (int i = 0; i < B * S * D; i++) q[i] = (float)lc_random_normal(1, (uint64_t)i);
+    for (int i = 0; i < B * SK * D; i++) k[i] = (float)lc_random_normal(2, (uint64_t)i);
+    for (int i = 0; i < B * SK * D; i++) v[i] = (float)lc_random_normal(3, (uint64_t)i);
+    for (int i = 0; i < S * SK; i++) m[i] = (float)lc_random_normal(4, (uint64_t)i);
+    lc_graph *g;
+    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+    lc_tensor *Q = tensor(3, (int64_t[]){B, S, D}, q, false), *K = tensor(3, (int64_t[]){B, SK, D}, k, false);
+    lc_tensor *W = tensor(3, (int64_t[]){B, SK, D}, v, false), *M = tensor(2, (int64_t[]){S, SK}, m, true);
+    for (int causal = 0; causal < 2; causal++)
+        for (int scaled = 0; scaled < 2; scaled++) {
+            double scale = scaled ? 0.3 : 0;
+            for (int way = 0; way < 2; way++) {
+                CHECK_OK(lc_step_begin(g, 0, 0));
+                lc_zero_grad(g);
+                lc_tensor *y;
+                if (way == 0) {
+                    y = lc_sdpa(Q, K, W, .mask = M, .causal = causal, .scale = scale);
+                } else {
+                    lc_tensor *s = lc_mul_scalar(lc_matmul(Q, lc_transpose(K, 1, 2)), scaled ? scale : 0.5);
+                    lc_tensor *hidden = lc_eq(lc_tril(lc_full(1, LC_F32, S, SK), 0), lc_scalar(0, LC_F32));
+                    s = lc_add(s, M);
+                    if (causal) s = lc_masked_fill(s, hidden, -INFINITY);
+                    y = lc_matmul(lc_softmax(s, 2), W);
+                }
+                lc_backward(lc_sum(lc_square(y)));
+                lc_tensor *d = lc_keep(lc_gradient(M));
+                CHECK_OK(lc_step_run(g));
+                CHECK_OK(lc_step_end(g));
+                CHECK_OK(lc_tensor_read(d, got[way], sizeof got[way]));
+            }
+            float largest = 0;
+            for (int i = 0; i < S * SK; i++) largest = fmaxf(largest, fabsf(got[1][i]));
+            CHECK(largest > 0.1f);
+            for (int i = 0; i < S * SK; i++) CHECK_NEAR(got[0][i], got[1][i], 1e-5);
+        }
+    /* A query that sees nothing has weights of 0, and so has its mask a gradient of 0. */
+    for (int i = 0; i < SK; i++) m[i] = -INFINITY;
+    CHECK_OK(lc_tensor_write(M, m, sizeof m));
+    CHECK_OK(lc_step_begin(g, 1, 0));
+    lc_zero_grad(g);
+    lc_backward(lc_sum(lc_square(lc_sdpa(Q, K, W, .mask = M))));
+    lc_tensor *d = lc_keep(lc_gradient(M));
+    CHECK_OK(lc_step_run(g));
+    CHECK_OK(lc_step_end(g));
+    CHECK_OK(lc_tensor_read(d, got[0], sizeof got[0]));
+    for (int i = 0; i < S * SK; i++) CHECK(i < SK ? got[0][i] == 0 : isfinite(got[0][i]));
+    lc_tensor_unref(Q), lc_tensor_unref(K), lc_tensor_unref(W), lc_tensor_unref(M);
+    lc_graph_free(g);
+}
+
+/* ---- interpolation by a factor that does not give the size exactly ---- */
+
+TEST(interpolation_by_factors)
+{
+    static const struct {
+        double scale;
+        lc_interpolate_mode mode;
+        int n;
+        float want[12];
+    } cases[] = {
+        {1.1, LC_NEAREST, 5, {0, 1, 2, 3, 4}},
+        {1.1, LC_BILINEAR, 5, {0, 1, 2, 3, 4}},
+        {2.1, LC_NEAREST, 10, {0, 0, 1, 1, 2, 2, 3, 3, 4, 4}},
+        {2.1,
+         LC_BILINEAR,
+         10,
+         {0, 0.2142857f, 0.6904762f, 1.1666666f, 1.642857f, 2.1190476f, 2.5952382f, 3.0714285f, 3.547619f, 4}},
+        {1.3, LC_NEAREST, 6, {0, 0, 1, 2, 3, 3}},
+        {2.3, LC_NEAREST, 11, {0, 0, 0, 1, 1, 2, 2, 3, 3, 3, 4}},
+        {0.9, LC_BILINEAR, 4, {0.0555556f, 1.1666666f, 2.2777779f, 3.388889f}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        lc_graph *g;
+        float got[12], dx[5], want_dx[5] = {0};
+        CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+        lc_tensor *x = tensor(4, (int64_t[]){1, 1, 1, 5}, (float[]){0, 1, 2, 3, 4}, true);
+        CHECK_OK(lc_step_begin(g, 0, 0));
+        lc_tensor *y = lc_keep(lc_interpolate(x, cases[i].mode, .scale = {1, cases[i].scale}));
+        CHECK_EQ(lc_tensor_dim(y, 3), cases[i].n);
+        lc_backward(lc_sum(y));
+        lc_tensor *d = lc_keep(lc_gradient(x));
+        CHECK_OK(lc_step_run(g));
+        CHECK_OK(lc_step_end(g));
+        CHECK_OK(lc_tensor_read(y, got, (size_t)cases[i].n * sizeof *got));
+        CHECK_OK(lc_tensor_read(d, dx, sizeof dx));
+        float total = 0;
+        for (int k = 0; k < cases[i].n; k++) CHECK_NEAR(got[k], cases[i].want[k], 1e-5);
+        for (int k = 0; k < cases[i].n && cases[i].mode == LC_NEAREST; k++) want_dx[(int)cases[i].want[k]]++;
+        for (int k = 0; k < 5 && cases[i].mode == LC_NEAREST; k++) CHECK_NEAR(dx[k], want_dx[k], 1e-5);
+        for (int k = 0; k < 5; k++) total += dx[k];
+        CHECK_NEAR(total, cases[i].n, 1e-4);
+        lc_tensor_unref(x);
+        lc_graph_free(g);
+    }
+}
+
+/* ---- what is refused ---- */
+
+static lc_tensor *of(int ndim, const int64_t *shape)
+{
+    return lc_full_at(0.5, LC_F32, ndim, shape, LC_HERE);
+}
+#define X(...) of(LC_COUNT_INTS(__VA_ARGS__), (const int64_t[]){__VA_ARGS__})
+
+static lc_tensor *refused(int i, const char **says)
+{
+    lc_tensor *ids = lc_full(0, LC_I64, 1), *ids2 = lc_full(0, LC_I64, 1, 3), *parts[4];
+    *says = "";
+    switch (i) {
+    case 0:
+        *says = "index_add: src is [1,3,1]";
+        return lc_index_add(X(4, 3), 0, ids, X(1, 3, 1));
+    case 1:
+        *says = "index_add: src is [1,1]";
+        return lc_index_add(X(4, 3), 0, ids, X(1, 1));
+    case 2:
+        *says = "index_add: src is [1]";
+        return lc_index_add(X(4, 3), 0, ids, X(1));
+    case 3:
+        *says = "scatter_add: src has 3 dimensions, but the target has 2";
+        return lc_scatter_add(X(4, 3), 0, ids2, X(1, 3, 1));
+    case 4:
+        *says = "scatter_add: src has 1 dimensions, but the target has 2";
+        return lc_scatter_add(X(4, 3), 0, ids, X(3));
+    case 5:
+        *says = "cross_entropy: probabilities must have x's type and shape";
+        return lc_cross_entropy(X(4, 3), X(1, 3));
+    case 6:
+        *says = "cross_entropy: target must be i64 or i32";
+        return lc_cross_entropy(X(4, 3), X(4, 3, 1));
+    case 7:
+        *says = "cross_entropy: weight is [1], but there are 3 classes";
+        return lc_cross_entropy(X(4, 3), X(4, 3), .weight = X(1));
+    case 8:
+        *says = "cross_entropy: label_smoothing must be between 0 and 1";
+        return lc_cross_entropy(X(4, 3), X(4, 3), .label_smoothing = 1.5);
+    case 9:
+        *says = "cross_entropy: reduction must be";
+        return lc_cross_entropy(X(4, 3), X(4, 3), .reduction = LC_REDUCE_BATCHMEAN);
+    case 10:
+        *says = "cross_entropy: ignore_index is for";
+        return lc_cross_entropy(X(4, 3), X(4, 3), .has_ignore_index = true, .ignore_index = 1);
+    case 11:
+        *says = "bce_with_logits: the target is [3], x is [4,3]";
+        return lc_bce_with_logits(X(4, 3), X(3));
+    case 12:
+        *says = "bce_with_logits: the target is [4,3], x is [3]";
+        return lc_bce_with_logits(X(3), X(4, 3));
+    case 13:
+        *says = "bce_with_logits: the weight is [2,4,3]";
+        return lc_bce_with_logits(X(4, 3), X(4, 3), .weight = X(2, 4, 3));
+    case 14:
+        *says = "bce_with_logits: the pos_weight is [2,4,3]";
+        return lc_bce_with_logits(X(4, 3), X(4, 3), .pos_weight = X(2, 4, 3));
+    case 15:
+        *says = "bce_with_logits: LC_REDUCE_BATCHMEAN is for lc_kl_div";
+        return lc_bce_with_logits(X(4, 3), X(4, 3), .reduction = LC_REDUCE_BATCHMEAN);
+    case 16:
+        *says = "mse_loss: LC_REDUCE_BATCHMEAN";
+        return lc_mse_loss(X(4, 3), X(4, 3), .reduction = LC_REDUCE_BATCHMEAN);
+    case 17:
+        *says = "l1_loss: LC_REDUCE_BATCHMEAN";
+        return lc_l1_loss(X(4, 3), X(4, 3), .reduction = LC_REDUCE_BATCHMEAN);
+    case 18:
+        *says = "huber_loss: LC_REDUCE_BATCHMEAN";
+        return lc_huber_loss(X(4, 3), X(4, 3), .reduction = LC_REDUCE_BATCHMEAN);
+    case 19:
+        *says = "smooth_l1_loss: LC_REDUCE_BATCHMEAN";
+        return lc_smooth_l1_loss(X(4, 3), X(4, 3), .reduction = LC_REDUCE_BATCHMEAN);
+    case 20:
+        *says = "kl_div: 9 is not a reduction";
+        return lc_kl_div(X(4, 3), X(4, 3), .reduction = (lc_reduction)9);
+    case 21:
+        *says = "huber_loss: delta must be positive";
+        return lc_huber_loss(X(4, 3), X(4, 3), .delta = LC_SOME(0));
+    case 22:
+        *says = "smooth_l1_loss: beta must not be negative";
+        return lc_smooth_l1_loss(X(4, 3), X(4, 3), .beta = LC_SOME(-1));
+    case 23:
+        *says = "prelu: there are 2 weights for 3 channels";
+        return lc_prelu(X(4, 3), X(2));
+    case 24:
+        *says = "prelu: there are 3 weights for 1 channels";
+        return lc_prelu(X(3), X(3));
+    case 25:
+        *says = "prelu: the weight needs one dimension, not 2";
+        return lc_prelu(X(4, 3), X(4, 3));
+    case 26:
+        *says = "prelu: there are 4 weights for 3 channels";
+        return lc_prelu(X(2, 3, 4), X(4));
+    case 27:
+        *says = "max_pool1d: x must have 2 or 3 dimensions";
+        return lc_max_pool1d(X(2, 3, 4, 5), 2);
+    case 28:
+        *says = "avg_pool1d: x must have 2 or 3 dimensions";
+        return lc_avg_pool1d(X(2, 3, 4, 5), 2);
+    case 29:
+        *says = "max_pool1d: x must have 2 or 3 dimensions";
+        return lc_max_pool1d(X(5), 2);
+    case 30:
+        *says = "conv_transpose1d: output padding must not be negative";
+        return lc_conv_transpose1d(X(1, 2, 5), X(2, 3, 3), NULL, .output_padding = {-1});
+    case 31:
+        *says = "conv_transpose2d: output padding must not be negative";
+        return lc_conv_transpose2d(X(1, 2, 5, 5), X(2, 3, 3, 3), NULL, .stride = {2, 2}, .output_padding = {1, -1});
+    case 32:
+        CHECK_EQ(lc_chunk_at(X(4), -2, 0, parts, LC_HERE), 1);
+        *says = "slice: ";
+        return parts[0];
+    case 33:
+        CHECK_EQ(lc_chunk_at(X(4), 0, 0, parts, LC_HERE), 1);
+        *says = "slice: ";
+        return parts[0];
+    case 34:
+        *says = "pad: dimension 1 of 5 elements cannot be padded by -6 and 2";
+        return lc_pad(X(2, 5), -6, 2);
+    case 35:
+        *says = "pad: dimension 1 of 5 elements cannot be padded by -3 and -3";
+        return lc_pad(X(2, 5), -3, -3);
+    case 36:
+        *says = "pad: dimension 1 of 5 elements cannot be padded by 9 and -7";
+        return lc_pad(X(2, 5), 9, -7);
+    case 37:
+        *says = "clamp: neither";
+        return lc_clamp(X(3));
+    default:
+        return NULL;
+    }
+}
+
+static void check_accepted(void)
+{
+    lc_tensor *parts[4], *ids = lc_full(0, LC_I64, 1);
+    CHECK_EQ(lc_tensor_dim(lc_pad(X(2, 5), -5, 2), 1), 2);
+    CHECK_EQ(lc_tensor_dim(lc_pad(X(2, 5), -2, -3), 1), 0);
+    CHECK_EQ(lc_chunk(X(5), 2, 0, parts), 2);
+    CHECK_EQ(lc_tensor_ndim(lc_prelu(X(4, 3), X(1))), 2);
+    CHECK_EQ(lc_tensor_ndim(lc_prelu(X(4, 3), X(3))), 2);
+    CHECK_EQ(lc_tensor_ndim(lc_prelu(X(2, 3, 4), X(3))), 3);
+    CHECK_EQ(lc_tensor_ndim(lc_prelu(X(3), X(1))), 1);
+    CHECK_EQ(lc_tensor_ndim(lc_prelu(lc_scalar(1, LC_F32), X(1))), 0);
+    CHECK_EQ(lc_tensor_ndim(lc_max_pool1d(X(3, 4), 2)), 2);
+    CHECK_EQ(lc_tensor_ndim(lc_index_add(X(4, 3), 0, ids, X(1, 3))), 2);
+    CHECK_EQ(lc_tensor_ndim(lc_scatter_add(X(4), 0, ids, X(1))), 1);
+    CHECK_EQ(lc_tensor_ndim(lc_bce_with_logits(X(4, 3), X(4, 3), .weight = X(3), .pos_weight = X(3))), 0);
+    CHECK_EQ(lc_tensor_ndim(lc_kl_div(X(4, 3), X(4, 3), .reduction = LC_REDUCE_BATCHMEAN)), 0);
+    CHECK_EQ(lc_tensor_ndim(lc_cross_entropy(X(4, 3), X(4, 3), .weight = X(3), .label_smoothing = 0.1)), 0);
+    CHECK_EQ(lc_tensor_ndim(lc_cross_entropy(X(3), X(3))), 0);
+    CHECK_EQ(lc_tensor_ndim(lc_smooth_l1_loss(X(4, 3), X(4, 3), .beta = LC_SOME(0))), 0);
+}
+
+TEST(refusals)
+{
+    enum { CASES = 38 };
+    lc_graph *g;
+    CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
+    for (int i = 0; i < CASES; i++) {
+        const char *says;
+        CHECK_OK(lc_step_begin(g, 0, 0));
+        lc_tensor *y = refused(i, &says);
+        if (!lc_tensor_is_error(y)) TEST_FAIL("case %d is accepted, but should say \"%s\"", i, says);
+        CHECK(lc_step_status(g) < 0);
+        CHECK_CONTAINS(lc_error_message(), says);
+        CHECK_CONTAINS(lc_error_message(), "test_ops_edges.c:");
+        CHECK(lc_step_end(g) < 0);
+    }
+    CHECK_OK(lc_step_begin(g, 0, 0));
+    check_accepted();
+    CHECK_OK(lc_step_end(g));
+    lc_graph_free(g);
+}
+
+TEST_MAIN
