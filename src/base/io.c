@@ -239,17 +239,42 @@ done:
     return status;
 }
 
+/* O_NONBLOCK: opening a FIFO would wait for somebody who writes to it. */
+lc_status lc__open_to_read(const lc__io *io, const char *path, int *fd, struct stat *st)
+{
+    *fd = io->open(io, path, O_RDONLY | O_NONBLOCK, 0);
+    if (*fd < 0 && errno == ENXIO)
+        return lc_fail(LC_ERR_FORMAT, "\"%s\" is not a file: it is a socket or a device", path);
+    if (*fd < 0) return lc__io_fail(errno, "open", path);
+    if (fstat(*fd, st) == 0 && S_ISREG(st->st_mode)) return LC_OK;
+    io->close(io, *fd);
+    *fd = -1;
+    return lc_fail(LC_ERR_FORMAT, "\"%s\" is not a file: it is %s", path,
+                   S_ISDIR(st->st_mode)    ? "a folder"
+                   : S_ISFIFO(st->st_mode) ? "a FIFO"
+                                           : "a device");
+}
+
+lc_status lc__open_to_write(const char *path, int flags, int *fd)
+{
+    struct stat st;
+    *fd = open(path, flags | O_NONBLOCK | O_CLOEXEC, 0666);
+    if (*fd < 0 && errno == ENXIO)
+        return lc_fail(LC_ERR_IO, "cannot write \"%s\": it is not a file, but a FIFO, a socket or a device", path);
+    if (*fd < 0) return lc__io_fail(errno, "open", path);
+    if (fstat(*fd, &st) == 0 && S_ISREG(st.st_mode)) return LC_OK;
+    close(*fd);
+    *fd = -1;
+    return lc_fail(LC_ERR_IO, "cannot write \"%s\": it is not a file, but a FIFO, a folder or a device", path);
+}
+
 lc_status lc__io_read_file(const lc__io *io, const char *path, size_t limit, char **data, size_t *n)
 {
     struct stat st;
     char *text = NULL;
     lc_status status = LC_OK;
-    int fd = io->open(io, path, O_RDONLY, 0);
-    if (fd < 0) return lc__io_fail(errno, "open", path);
-    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
-        status = lc_fail(LC_ERR_FORMAT, "\"%s\" is not a file", path);
-        goto done;
-    }
+    int fd;
+    LC_TRY(lc__open_to_read(io, path, &fd, &st));
     if ((uint64_t)st.st_size > limit) {
         status = lc_fail(LC_ERR_FORMAT, "\"%s\" has %lld bytes; at most %zu are expected", path, (long long)st.st_size,
                          limit);

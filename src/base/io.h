@@ -48,6 +48,12 @@ lc_status lc__make_dirs(const lc__io *io, const char *path);
 lc_status lc__create_file(const lc__io *io, const char *path, const void *data, size_t n);
 /* Replaces a file at one stroke: written beside it, synced, renamed. */
 lc_status lc__replace_file(const lc__io *io, const char *path, const void *data, size_t n);
+struct stat;
+/* A descriptor of a regular file, and what stat says of it. What is none (a FIFO, a folder, a socket, a device) is
+ * refused at once: LC_ERR_FORMAT. On failure *fd is -1. */
+lc_status lc__open_to_read(const lc__io *io, const char *path, int *fd, struct stat *st);
+/* The same to write; `flags` as of open. */
+lc_status lc__open_to_write(const char *path, int flags, int *fd);
 /* The whole file, with a zero byte behind it; *data is freed with free(). Refuses more than `limit` bytes. */
 lc_status lc__io_read_file(const lc__io *io, const char *path, size_t limit, char **data, size_t *n);
 

@@ -5,6 +5,7 @@
  * goes on, and stops then only if the newest decision still says so. */
 #include "callbacks/callbacks.h"
 #include "core/ranks.h"
+#include "core/state_count.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -157,8 +158,8 @@ static lc_status es_load(void *self, lc_trainer *t, const lc_state *in)
     early_stopping *e = self;
     int64_t reason;
     bool stop = false;
-    LC_TRY(lc_state_get_int(in, "wait_count", &e->wait));
-    LC_TRY(lc_state_get_int(in, "stopped_epoch", &e->stopped_epoch));
+    LC_TRY(lc__state_get_count(in, "wait_count", 0, &e->wait));
+    LC_TRY(lc__state_get_count(in, "stopped_epoch", -1, &e->stopped_epoch));
     LC_TRY(lc_state_get_double(in, "best_score", &e->best));
     LC_TRY(lc_state_get_int(in, "reason", &reason));
     e->reason = reason >= 0 && reason <= LC_NON_FINITE_METRIC ? (lc_stopping_reason)reason : LC_NOT_STOPPED;

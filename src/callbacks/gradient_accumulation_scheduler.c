@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GradientAccumulationScheduler: how many batches make a step, by epoch. */
 #include "callbacks/callbacks.h"
+#include "core/state_count.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +50,7 @@ static lc_status ac_load(void *self, lc_trainer *t, const lc_state *in)
 {
     int64_t factor;
     (void)self;
-    LC_TRY(lc_state_get_int(in, "factor", &factor));
+    LC_TRY(lc__state_get_count(in, "factor", 1, &factor));
     return lc_trainer_set_accumulate_grad_batches(t, factor);
 }
 

@@ -4,6 +4,7 @@
 #include "callbacks/model_checkpoint.h"
 #include "core/checkpoint_proof.h"
 #include "core/ranks.h"
+#include "core/state_count.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -126,7 +127,7 @@ lc_status lc__mc_load(void *self, lc_trainer *t, const lc_state *in)
     LC_TRY(get_path(in, "best_model_path", &c->best_path));
     LC_TRY(lc_state_get_bool(in, "has_best_model_score", &c->has_best_score));
     LC_TRY(lc_state_get_double(in, "best_model_score", &c->best_score));
-    LC_TRY(lc_state_get_int(in, "last_step_saved", &c->last_step_saved));
+    LC_TRY(lc__state_get_count(in, "last_step_saved", 0, &c->last_step_saved));
     LC_TRY(lc_state_get_bool(in, "deferred", &c->deferred));
     if (!same) {
         lc_trainer_message(t, "info",

@@ -9,6 +9,7 @@
 #include "callbacks/callbacks.h"
 #include "callbacks/pruning_masks.h"
 #include "callbacks/shadow.h"
+#include "core/state_count.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -332,7 +333,7 @@ static lc_status mp_load(void *self, lc_trainer *t, const lc_state *in)
 {
     pruning *p = self;
     LC_TRY(lc_state_get_bool(in, "pruned", &p->pruned));
-    LC_TRY(lc_state_get_int(in, "rounds", &p->rounds));
+    LC_TRY(lc__state_get_count(in, "rounds", 0, &p->rounds));
     return find_targets(p, t);
 }
 

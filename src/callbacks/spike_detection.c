@@ -7,6 +7,7 @@
 #include "core/deterministic.h"
 #include "base/io.h"
 #include "core/ranks.h"
+#include "core/state_count.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -211,7 +212,7 @@ static lc_status sp_load(void *self, lc_trainer *t, const lc_state *in)
     (void)t;
     LC_TRY(lc_state_get_double(in, "last_val", &s->last));
     LC_TRY(lc_state_get_bool(in, "bad_window", &s->bad_window));
-    LC_TRY(lc_state_get_int(in, "n_values", &s->n_values));
+    LC_TRY(lc__state_get_count(in, "n_values", 0, &s->n_values));
     LC_TRY(lc_state_get_array(in, "values", &list));
     int64_t n = lc_state_length(list);
     if (s->n_values < n || n > s->a.window || (n < s->a.window && s->n_values != n)) {
@@ -223,7 +224,7 @@ static lc_status sp_load(void *self, lc_trainer *t, const lc_state *in)
     s->n_bad = 0;
     for (int64_t i = 0; i < lc_state_length(list); i++) {
         int64_t batch;
-        LC_TRY(lc_state_get_int(lc_state_at(list, i), NULL, &batch));
+        LC_TRY(lc__state_get_count(lc_state_at(list, i), NULL, 0, &batch));
         LC_TRY(note(s, batch));
     }
     return LC_OK;

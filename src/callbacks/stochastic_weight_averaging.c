@@ -4,6 +4,7 @@
  * Where Lightning adds an epoch to compute the statistics of batch norms for the averaged weights, this makes a pass
  * over the training data behind the last one, so that epochs, steps and names of checkpoints count what was trained. */
 #include "callbacks/shadow.h"
+#include "core/state_count.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -180,8 +181,8 @@ static lc_status sw_save(void *self, lc_trainer *t, lc_state *out)
 static lc_status sw_load(void *self, lc_trainer *t, const lc_state *in)
 {
     swa *a = self;
-    LC_TRY(lc_state_get_int(in, "n_averaged", &a->n_averaged));
-    LC_TRY(lc_state_get_int(in, "latest_update_epoch", &a->latest_update_epoch));
+    LC_TRY(lc__state_get_count(in, "n_averaged", 0, &a->n_averaged));
+    LC_TRY(lc__state_get_count(in, "latest_update_epoch", -1, &a->latest_update_epoch));
     LC_TRY(lc_state_get_bool(in, "started", &a->started));
     return a->average.n ? LC_OK : lc__shadow_new(t->m, false, &a->average);
 }

@@ -6,6 +6,7 @@
  * so that whoever loads it gets what was validated; the others are saved beside it as "current". */
 #include "callbacks/shadow.h"
 #include "core/ranks.h"
+#include "core/state_count.h"
 
 #include <stdlib.h>
 
@@ -144,9 +145,9 @@ static lc_status wa_save(void *self, lc_trainer *t, lc_state *out)
 static lc_status wa_load(void *self, lc_trainer *t, const lc_state *in)
 {
     averaging *a = self;
-    LC_TRY(lc_state_get_int(in, "latest_update_step", &a->latest_update_step));
-    LC_TRY(lc_state_get_int(in, "latest_update_epoch", &a->latest_update_epoch));
-    LC_TRY(lc_state_get_int(in, "n_averaged", &a->n_averaged));
+    LC_TRY(lc__state_get_count(in, "latest_update_step", 0, &a->latest_update_step));
+    LC_TRY(lc__state_get_count(in, "latest_update_epoch", -1, &a->latest_update_epoch));
+    LC_TRY(lc__state_get_count(in, "n_averaged", 0, &a->n_averaged));
     if (lc_state_find(in, "ended")) LC_TRY(lc_state_get_bool(in, "ended", &a->over));
     return make_shadow(a, t); /* the model holds the average now */
 }

@@ -4,13 +4,16 @@
 #include "core/checkpoint_find.h"
 #include "core/checkpoint_proof.h"
 
+#include "base/clock.h"
 #include "base/status.h"
+#include "core/checkpoint.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static lc_status add(lc__ckpt_list *l, char *path, int64_t saved_ns)
 {
@@ -32,6 +35,20 @@ static bool is_from(const lc__manifest *m, const lc__ckpt_origin *origin)
     return !origin || (m->origin.fit == origin->fit && (!*origin->run || !strcmp(m->origin.run, origin->run)));
 }
 
+/* When it was saved. What a clock says that was ahead would make an old checkpoint the newest: then it is the time of
+ * the file, which no copy makes earlier than that. */
+static int64_t time_of(const char *path, int64_t saved_ns)
+{
+    char *manifest = NULL;
+    struct stat st;
+    if (saved_ns > lc__realtime_ns() && lc__path_join(path, LC__MANIFEST, &manifest) >= 0 && stat(manifest, &st) == 0) {
+        int64_t written = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+        if (written < saved_ns) saved_ns = written;
+    }
+    free(manifest);
+    return saved_ns;
+}
+
 lc_status lc__ckpt_list_add(lc__ckpt_list *l, const char *dir, const lc__ckpt_origin *origin)
 {
     lc_status status = LC_OK;
@@ -43,7 +60,7 @@ lc_status lc__ckpt_list_add(lc__ckpt_list *l, const char *dir, const lc__ckpt_or
         if (e->d_name[0] == '.' || e->d_type == DT_LNK || e->d_type == DT_REG) continue;
         LC_TRY_GOTO(status, done, lc__path_join(dir, e->d_name, &path));
         if (lc__manifest_read(&lc__io_system, path, &m) >= 0 && is_from(&m, origin))
-            status = add(l, path, m.saved_ns);
+            status = add(l, path, time_of(path, m.saved_ns));
         else
             free(path);
         lc__manifest_release(&m);

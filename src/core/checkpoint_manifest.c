@@ -146,6 +146,7 @@ static lc_status parse(const lc_state *root, lc__manifest *out)
                        ", this lightc (%s) reads versions %d and %d; use a newer lightc",
                        version, lc_version(), VERSION, RANKS);
     LC_TRY(lc_state_get_int(root, "saved_ns", &out->saved_ns));
+    if (out->saved_ns < 0) return lc_fail(LC_ERR_FORMAT, "its \"saved_ns\" is %" PRId64, out->saved_ns);
     if (version == RANKS) {
         LC_TRY(lc_state_get_int(root, "ranks", &ranks));
         if (ranks < 1 || ranks > MAX_RANKS) return lc_fail(LC_ERR_FORMAT, "%" PRId64 " ranks wrote it", ranks);
@@ -164,12 +165,32 @@ static lc_status parse(const lc_state *root, lc__manifest *out)
         if (strlen(name) >= sizeof out->files->name || !valid_name(name))
             return lc_fail(LC_ERR_FORMAT, "\"%.80s\" is not a valid file name", name);
         LC_TRY(lc_state_get_int(file, "size", &size));
-        if (size < 0) return lc_fail(LC_ERR_FORMAT, "a negative size");
+        if (size < 0) return lc_fail(LC_ERR_FORMAT, "the \"size\" of \"%s\" is %" PRId64, name, size);
         LC_TRY(lc_state_get_text(file, "crc32c", &text));
         LC_TRY(parse_crc(text, &crc));
         LC_TRY(lc__manifest_add(out, name, (uint64_t)size, crc));
     }
     return LC_OK;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* A file that stands there twice would be verified and read twice, and one that stands there thousands of times keeps
+ * every reader busy. */
+static lc_status check_names(const lc__manifest *m)
+{
+    lc_status status = LC_OK;
+    const char **names = malloc(((size_t)m->n + 1) * sizeof *names);
+    if (!names) return lc_fail(LC_ERR_MEMORY, "no memory for the names of %d files", m->n);
+    for (int i = 0; i < m->n; i++) names[i] = m->files[i].name;
+    if (m->n) qsort(names, (size_t)m->n, sizeof *names, by_name);
+    for (int i = 1; i < m->n && status >= 0; i++)
+        if (!strcmp(names[i - 1], names[i])) status = lc_fail(LC_ERR_FORMAT, "\"files\" names \"%s\" twice", names[i]);
+    free(names);
+    return status;
 }
 
 lc_status lc__manifest_parse(const char *text, size_t length, const char *path, lc__manifest *out)
@@ -182,6 +203,7 @@ lc_status lc__manifest_parse(const char *text, size_t length, const char *path, 
         return lc_fail(LC_ERR_FORMAT, "\"%s\" is damaged: it does not end with the checksum of its own content", path);
     lc_status status = lc_state_parse(text, length, &root);
     if (status >= 0) status = parse(root, out);
+    if (status >= 0) status = check_names(out);
     if (status < 0) lc_fail_context(status, "\"%s\" cannot be read", path);
     lc_state_free(root);
     return status;
@@ -326,15 +348,9 @@ lc_status lc__manifest_check_file(const lc__io *io, const char *dir, const lc__m
     lc_status status;
     LC_TRY_GOTO(status, done, lc__path_join(dir, f->name, &path));
     c.path = path;
-    c.fd = io->open(io, path, O_RDONLY, 0);
-    if (c.fd < 0) {
-        status = errno == ENOENT ? lc_fail(LC_ERR_FORMAT, "\"%s\" is missing", path) : lc__io_fail(errno, "open", path);
-        goto done;
-    }
-    if (fstat(c.fd, &st) < 0 || !S_ISREG(st.st_mode)) {
-        status = lc_fail(LC_ERR_FORMAT, "\"%s\" is not a file", path);
-        goto done;
-    }
+    status = lc__open_to_read(io, path, &c.fd, &st);
+    if (status == LC_ERR_NOT_FOUND) status = lc_fail(LC_ERR_FORMAT, "\"%s\" is missing", path);
+    if (status < 0) goto done;
     if ((uint64_t)st.st_size != f->size) {
         status = lc_fail(LC_ERR_FORMAT, "\"%s\" is %s: it has %lld bytes, but %" PRIu64 " were saved", path,
                          (uint64_t)st.st_size < f->size ? "truncated" : "damaged", (long long)st.st_size, f->size);

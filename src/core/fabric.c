@@ -12,6 +12,7 @@
 #include "tensor/graph_impl.h"
 #include "tensor/initial.h"
 #include "tensor/sync.h"
+#include "core/state_count.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -457,6 +458,10 @@ lc_status lc_fabric_load(lc_fabric *f, const char *path, lc_state **state)
                          "%s was not written by lc_fabric_save; lc_module_load_checkpoint takes the weights of any "
                          "checkpoint",
                          path);
+        goto done;
+    }
+    if (steps < 0 || steps > LC__MOST_COUNT) {
+        status = lc_fail(LC_ERR_FORMAT, "%s: state \"fabric_steps\" is %lld", path, (long long)steps);
         goto done;
     }
     LC_TRY_GOTO(status, done, lc__check_format(c));

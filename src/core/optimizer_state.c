@@ -4,6 +4,7 @@
 #include "core/run_state.h"
 #include "optim/optim_internal.h"
 #include "tensor/shard.h"
+#include "core/state_count.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -253,6 +254,24 @@ static lc_status restore_hyperparameters(const lc_optimizers *all, const lc_stat
     return LC_OK;
 }
 
+/* Updates that were done: kernels count on from there. */
+static lc_status check_steps(lc_tensor *steps, const char *name, const char *path)
+{
+    lc_status status = LC_OK;
+    int64_t n = lc_tensor_numel(steps), *v = NULL;
+    if (lc_tensor_dtype(steps) != LC_I64) return LC_OK;
+    v = calloc((size_t)n + 1, sizeof *v);
+    if (!v) return lc_fail(LC_ERR_MEMORY, "out of memory: steps of an optimizer");
+    LC_TRY_GOTO(status, done, lc_tensor_read(steps, v, (size_t)n * sizeof *v));
+    for (int64_t i = 0; i < n && status >= 0; i++)
+        if (v[i] < 0 || v[i] > LC__MOST_COUNT)
+            status = lc_fail(LC_ERR_FORMAT, "the checkpoint %s: %s is %lld, and must be from 0 to %lld", path, name,
+                             (long long)v[i], (long long)LC__MOST_COUNT);
+done:
+    free(v);
+    return status;
+}
+
 lc_status lc__restore_optimizers(lc_module *m, const lc_optimizers *all, lc_checkpoint *c)
 {
     lc_safetensors *states = lc_checkpoint_part(c, LC_CKPT_OPTIMIZER);
@@ -269,6 +288,7 @@ lc_status lc__restore_optimizers(lc_module *m, const lc_optimizers *all, lc_chec
         if (!others || lc_safetensors_find(others, name) < 0) continue; /* saved before the first step */
         LC_TRY_GOTO(status, done, lc__optimizer_prepare(opt));
         LC_TRY_GOTO(status, done, lc_safetensors_load(others, name, opt->steps));
+        LC_TRY_GOTO(status, done, check_steps(opt->steps, name, lc_checkpoint_path(c)));
         LC_TRY_GOTO(status, done, walk_states(m, opt, i, &views, list_state, &list));
         LC_TRY_GOTO(status, done, walk_own(opt, i, true, load_own_tensor, others));
     }

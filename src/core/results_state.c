@@ -20,6 +20,9 @@ static lc_status save_exact(lc__logged *e, lc_state *out)
     return lc_state_set_double(out, "special", s->special);
 }
 
+/* Digits are below 2^32, and some of them added up. */
+#define MOST_DIGIT ((int64_t)1 << 48)
+
 static lc_status load_exact(lc__logged *e, const lc_state *in)
 {
     const lc_state *digits = lc_state_find(in, "exact");
@@ -33,7 +36,7 @@ static lc_status load_exact(lc__logged *e, const lc_state *in)
         int64_t place, digit;
         LC_TRY(lc_state_get_int(lc_state_at(digits, i), NULL, &place));
         LC_TRY(lc_state_get_int(lc_state_at(digits, i + 1), NULL, &digit));
-        if (place < 0 || place >= LC__EXACT_DIGITS)
+        if (place < 0 || place >= LC__EXACT_DIGITS || digit < -MOST_DIGIT || digit > MOST_DIGIT)
             return lc_fail(LC_ERR_FORMAT, "the checkpoint holds a sum of \"%.60s\" that makes no sense", e->name);
         e->exact->epoch.digit[place] = digit;
     }

@@ -10,6 +10,7 @@
 #include "tensor/initial.h"
 #include "tensor/shard.h"
 #include "tensor/sync.h"
+#include "core/state_count.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -17,6 +18,8 @@
 #include <string.h>
 
 #include <lightc/callbacks.h>
+
+#define MOST_RANKS 1000000 /* that wrote a checkpoint */
 
 static lc_status list_model(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
 {
@@ -92,6 +95,13 @@ lc_status lc__check_format(const lc_checkpoint *c)
                    lc_checkpoint_path(c), (long long)format, LC__STATE_FORMAT);
 }
 
+/* Whatever is wrong with it, people want to know which file it is. */
+static lc_status name_it(const char *path, lc_status s)
+{
+    bool named = s >= 0 || s == LC_ERR_PEER || strstr(lc_error_message(), path);
+    return named ? s : lc_fail_context(s, "the checkpoint %s", path);
+}
+
 lc_status lc__open_checkpoint(lc_trainer *t, const char *path)
 {
     const lc_state *loop;
@@ -102,7 +112,7 @@ lc_status lc__open_checkpoint(lc_trainer *t, const char *path)
     LC_TRY(lc__check_format(t->restoring_from));
     t->resumed_step = -1;
     if (lc_state_get_object(lc_checkpoint_state(t->restoring_from), "loop", &loop) == LC_OK) {
-        LC_TRY(lc_state_get_int(loop, "batches_that_stepped", &t->resumed_step));
+        LC_TRY(name_it(path, lc__state_get_count(loop, "batches_that_stepped", 0, &t->resumed_step)));
         LC_TRY(lc_state_get_text(loop, "phase", &phase));
         /* Of a batch that is not finished, rows have been sent under its step. */
         if (strcmp(phase, "batch") != 0 && strcmp(phase, "validation") != 0) t->resumed_step--;
@@ -158,7 +168,8 @@ lc_status lc__restore_module(lc_trainer *t, lc__restoring when)
     if (t->stage != LC_STAGE_FIT) return LC_OK;
     if (when != LC__AHEAD_OF_SLICES) LC_TRY(LC__CALLBACK_HOOK(t, ON_LOAD_CHECKPOINT, on_load_checkpoint, root));
     if (lc_state_get_object(root, "callbacks", &callbacks) < 0) return LC_OK;
-    for (int i = 0; i < t->n_callbacks; i++) LC_TRY(load_callback(t, t->callbacks[i], callbacks, when));
+    for (int i = 0; i < t->n_callbacks; i++)
+        LC_TRY(name_it(t->ckpt_path, load_callback(t, t->callbacks[i], callbacks, when)));
     if (when != LC__AHEAD_OF_SLICES) warn_of_others(t, callbacks);
     return LC_OK;
 }
@@ -187,28 +198,30 @@ static lc_status restore_loop(lc_trainer *t, const lc_state *root)
     const char *phase;
     int64_t backwards, accumulate, next, begin;
     LC_TRY(lc_state_get_object(root, "loop", &o));
-    LC_TRY(lc_state_get_int(o, "epoch", &t->current_epoch));
-    LC_TRY(lc_state_get_int(o, "global_step", &t->global_step));
-    LC_TRY(lc_state_get_int(o, "batches_that_stepped", &t->batches_that_stepped));
-    LC_TRY(lc_state_get_int(o, "total_batches", &t->total_batches));
-    LC_TRY(lc_state_get_int(o, "optimizer_steps", &t->optimizer_steps));
+    LC_TRY(lc__state_get_count(o, "epoch", 0, &t->current_epoch));
+    LC_TRY(lc__state_get_count(o, "global_step", 0, &t->global_step));
+    LC_TRY(lc__state_get_count(o, "batches_that_stepped", 0, &t->batches_that_stepped));
+    LC_TRY(lc__state_get_count(o, "total_batches", 0, &t->total_batches));
+    LC_TRY(lc__state_get_count(o, "optimizer_steps", 0, &t->optimizer_steps));
     LC_TRY(lc_state_get_text(o, "phase", &phase));
     LC_TRY(lc_state_get_bool(o, "epoch_open", &t->epoch_open));
-    LC_TRY(lc_state_get_int(o, "batches_done", &t->batches_done));
+    LC_TRY(lc__state_get_count(o, "batches_done", 0, &t->batches_done));
     LC_TRY(lc_state_get_bool(o, "is_last_batch", &t->is_last_batch));
     LC_TRY(lc_state_get_bool(o, "accumulating", &t->accumulating));
-    LC_TRY(lc_state_get_int(o, "window_backwards", &backwards));
-    LC_TRY(lc_state_get_int(o, "accumulate_grad_batches", &accumulate));
-    if (lc_state_get_int(o, "next_accumulate_grad_batches", &next) < 0) next = accumulate; /* an older one */
-    if (lc_state_get_int(o, "window_begin", &begin) < 0) begin = 0;
-    if (lc_state_get_int(o, "global_batch", &t->resumed_batch) < 0) t->resumed_batch = 0; /* an older one */
+    LC_TRY(lc__state_get_count(o, "window_backwards", 0, &backwards));
+    LC_TRY(lc__state_get_count(o, "accumulate_grad_batches", 1, &accumulate));
+    next = accumulate, begin = t->resumed_batch = 0; /* an older one lacks them */
+    if (lc_state_find(o, "next_accumulate_grad_batches"))
+        LC_TRY(lc__state_get_count(o, "next_accumulate_grad_batches", 1, &next));
+    if (lc_state_find(o, "window_begin")) LC_TRY(lc__state_get_count(o, "window_begin", 0, &begin));
+    if (lc_state_find(o, "global_batch")) LC_TRY(lc__state_get_count(o, "global_batch", 0, &t->resumed_batch));
     LC_TRY(lc__source_saved(t, o, &t->loader_state));
     LC_TRY(lc_state_get_array(o, "val_batches", &counts));
     for (int i = 0; i < lc_state_length(counts) && i < LC_MAX_LOADERS; i++)
-        LC_TRY(lc_state_get_int(lc_state_at(counts, i), NULL, &t->val_batch_count[i]));
-    if (t->current_epoch < 0 || t->global_step < 0 || t->batches_done < 0 || accumulate < 1 || backwards < 0 ||
-        next < 1 || begin < 0 || begin > t->batches_done)
-        return lc_fail(LC_ERR_FORMAT, "the checkpoint %s holds counters that make no sense", t->ckpt_path);
+        LC_TRY(lc__state_get_count(lc_state_at(counts, i), NULL, 0, &t->val_batch_count[i]));
+    if (begin > t->batches_done)
+        return lc_fail(LC_ERR_FORMAT, "state \"window_begin\" is %lld, and \"batches_done\" is only %lld",
+                       (long long)begin, (long long)t->batches_done);
     t->resume_phase = !strcmp(phase, "batch")        ? LC__PHASE_BATCH
                       : !strcmp(phase, "validation") ? LC__PHASE_VALIDATION
                       : !strcmp(phase, "epoch_end")  ? LC__PHASE_EPOCH_END
@@ -288,7 +301,9 @@ static lc_status restore_gradient(void *ctx, const char *path, lc_module *owner,
     bool sum = true, any = true;
     (void)owner;
     if (!mt->is_parameter || !p->flat || !f) return LC_OK;
-    (void)!lc_state_get_int(lc_checkpoint_state(t->restoring_from), "world_size", &ranks); /* older ones lack it */
+    if (lc_state_find(lc_checkpoint_state(t->restoring_from), "world_size")) /* older ones lack it */
+        LC_TRY(lc__state_get_count(lc_checkpoint_state(t->restoring_from), "world_size", 1, &ranks));
+    if (ranks > MOST_RANKS) return lc_fail(LC_ERR_FORMAT, "state \"world_size\" is %lld", (long long)ranks);
     lc_tensor *gradient = p->flat->gradients[p->flat_index];
     snprintf(name, sizeof name, "gradients.%s", path);
     if (lc_safetensors_find(f, name) >= 0) {
@@ -360,7 +375,7 @@ static lc_status restore_gradients(lc_trainer *t, const lc_state *root)
     return LC_OK;
 }
 
-lc_status lc__restore_progress(lc_trainer *t)
+static lc_status restore_progress(lc_trainer *t)
 {
     const lc_state *root = lc_checkpoint_state(t->restoring_from), *o;
     bool weights_only = false;
@@ -395,4 +410,9 @@ lc_status lc__restore_progress(lc_trainer *t)
                            "differ from the run that is continued",
                            (long long)seed, (long long)t->opt.seed);
     return LC_OK;
+}
+
+lc_status lc__restore_progress(lc_trainer *t)
+{
+    return name_it(t->ckpt_path, restore_progress(t));
 }

@@ -267,12 +267,8 @@ lc_status lc__st_open(const lc__io *io, const char *path, lc_safetensors **out)
     unsigned char length[8];
     struct stat st;
     lc_status status;
-    int fd = io->open(io, path, O_RDONLY, 0);
-    if (fd < 0) return lc__io_fail(errno, "open", path);
-    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
-        status = lc_fail(LC_ERR_FORMAT, "\"%s\" is not a file", path);
-        goto done;
-    }
+    int fd;
+    LC_TRY(lc__open_to_read(io, path, &fd, &st));
     uint64_t size = (uint64_t)st.st_size, n = 0;
     if (size < 8) {
         status = lc_fail(LC_ERR_FORMAT, "\"%s\" is not a safetensors file: it has only %" PRIu64 " bytes", path, size);

@@ -28,7 +28,8 @@ typedef struct combined {
     part parts[];
 } combined;
 
-#define MOST_CYCLES ((int64_t)1 << 30)
+#define MOST_CYCLES  ((int64_t)1 << 30)
+#define MOST_BATCHES INT64_C(1000000000000000)
 
 /* A cycle has an order of its own; the first has that of the loader alone. */
 static int64_t epoch_of(const combined *c, const part *p)
@@ -252,7 +253,8 @@ static lc_status combined_load(void *self, const void *data, size_t size)
         if (size - at < sizeof head) return lc_fail(LC_ERR_FORMAT, "the state is not one of %d loaders", c->n);
         memcpy(head, from + at, sizeof head);
         at += sizeof head;
-        if (head[0] < 0 || head[0] > MOST_CYCLES || head[1] < 0 || head[3] < 0 || (uint64_t)head[3] > size - at)
+        if (head[0] < 0 || head[0] > MOST_CYCLES || head[1] < 0 || head[1] > MOST_BATCHES || head[3] < 0 ||
+            (uint64_t)head[3] > size - at)
             return lc_fail(LC_ERR_FORMAT, "the state of loader %d makes no sense", i);
         p->cycle = head[0];
         p->consumed = head[1];

@@ -2,12 +2,14 @@
 /* Datasets: the handle around a vtable, its defaults and checks. A new kind of dataset is a file of its own with an
  * lc_dataset_ops and a constructor that calls lc_dataset_new; see array.c. */
 #include "data_internal.h"
+#include "base/io.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/mman.h>
 
 void *lc__data_alloc(size_t n, const char *what)
@@ -199,41 +201,30 @@ lc_status lc_dataset_read(lc_dataset *d, int64_t index, uint64_t key, void *cons
 
 lc_status lc__read_file(const char *path, size_t cap, void **data, size_t *size)
 {
-    lc_status status = LC_OK;
     char *buffer = NULL;
+    struct stat st;
+    int fd;
     *data = NULL;
     *size = 0;
-    FILE *f = fopen(path, "rb");
-    if (!f) return lc_fail(LC_ERR_IO, "cannot open %s: %s", path, strerror(errno));
-    long length = -1;
-    if (fseek(f, 0, SEEK_END) == 0) length = ftell(f);
-    if (length == LONG_MAX) { /* what Linux says of a folder */
-        status = lc_fail(LC_ERR_IO, "%s is a folder, not a file", path);
+    LC_TRY(lc__open_to_read(&lc__io_system, path, &fd, &st));
+    lc_status status = LC_OK;
+    size_t length = (size_t)st.st_size;
+    if (length > cap) {
+        status = lc_fail(LC_ERR_FORMAT, "%s has %zu bytes; more than %zu are not read", path, length, cap);
         goto done;
     }
-    if (length < 0 || fseek(f, 0, SEEK_SET) != 0) {
-        status = lc_fail(LC_ERR_IO, "cannot find the length of %s: %s", path, strerror(errno));
-        goto done;
-    }
-    if ((unsigned long)length > cap) {
-        status = lc_fail(LC_ERR_FORMAT, "%s has %ld bytes; more than %zu are not read", path, length, cap);
-        goto done;
-    }
-    buffer = malloc((size_t)length + 1);
+    buffer = malloc(length + 1);
     if (!buffer) {
-        status = lc_fail(LC_ERR_MEMORY, "out of memory: %ld bytes for %s", length, path);
+        status = lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for %s", length, path);
         goto done;
     }
-    if (fread(buffer, 1, (size_t)length, f) != (size_t)length) {
-        status = lc_fail(LC_ERR_IO, "cannot read %s: %s", path, ferror(f) ? strerror(errno) : "it ended early");
-        goto done;
-    }
+    LC_TRY_GOTO(status, done, lc__read_all(&lc__io_system, fd, path, buffer, length, 0));
     buffer[length] = 0;
     *data = buffer;
-    *size = (size_t)length;
+    *size = length;
     buffer = NULL;
 done:
     free(buffer);
-    fclose(f);
+    lc__io_system.close(&lc__io_system, fd);
     return status;
 }

@@ -6,11 +6,13 @@
  * more than 1032 times its length: deflate's limit), the data must have exactly the length that the header says, and
  * gzip's checksum is verified. */
 #include "data_internal.h"
+#include "base/io.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <zlib.h>
 
 #define INPUT_CHUNK   ((size_t)1 << 17)
@@ -218,18 +220,17 @@ lc_status lc_idx_parse(const void *bytes, size_t size, const char *name, lc_idx 
 lc_status lc_idx_read(const char *path, lc_idx *out)
 {
     *out = (lc_idx){0};
-    source s = {.name = path, .file = fopen(path, "rb")};
-    if (!s.file)
-        return lc_fail(errno == ENOENT ? LC_ERR_NOT_FOUND : LC_ERR_IO, "cannot open %s: %s", path, strerror(errno));
-    lc_status status = LC_OK;
-    long length = -1;
-    if (fseek(s.file, 0, SEEK_END) == 0) length = ftell(s.file);
-    if (length < 0 || fseek(s.file, 0, SEEK_SET) != 0)
-        status = lc_fail(LC_ERR_IO, "cannot find the length of %s: %s", path, strerror(errno));
-    if (status == LC_OK) {
-        s.left = (uint64_t)length;
-        status = source_parse(&s, out);
+    source s = {.name = path};
+    struct stat st;
+    int fd;
+    LC_TRY(lc__open_to_read(&lc__io_system, path, &fd, &st));
+    s.file = fdopen(fd, "rb");
+    if (!s.file) {
+        lc__io_system.close(&lc__io_system, fd);
+        return lc_fail(LC_ERR_MEMORY, "cannot open %s: %s", path, strerror(errno));
     }
+    s.left = (uint64_t)st.st_size;
+    lc_status status = source_parse(&s, out);
     fclose(s.file);
     return status;
 }

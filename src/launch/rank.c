@@ -22,8 +22,10 @@ static bool replaced(const lc__str *add, const char *variable)
     const char *equals = strchr(variable, '=');
     size_t n = equals ? (size_t)(equals - variable) + 1 : 0;
     if (!n || !add->s) return false;
-    for (const char *line = add->s; line; line = strchr(line, '\n'), line += line != NULL)
+    for (const char *line = add->s, *end; line; line = end ? end + 1 : NULL) {
         if (!strncmp(line, variable, n)) return true;
+        end = strchr(line, '\n');
+    }
     return false;
 }
 

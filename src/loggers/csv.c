@@ -163,8 +163,7 @@ static const char *header_end(const char *text, size_t n)
 static lc_status open_file(csv_logger *l)
 {
     if (l->fd >= 0) return LC_OK;
-    l->fd = open(l->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    return l->fd < 0 ? lc__io_fail(errno, "open", l->path) : LC_OK;
+    return lc__open_to_write(l->path, O_WRONLY | O_CREAT, &l->fd);
 }
 
 /* The file anew, with all columns, its old rows and `rows`. */

@@ -36,8 +36,7 @@ typedef struct tensorboard_logger {
 static lc_status open_file(tensorboard_logger *l)
 {
     if (l->fd >= 0) return LC_OK;
-    l->fd = open(l->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    return l->fd < 0 ? lc__io_fail(errno, "open", l->path) : LC_OK;
+    return lc__open_to_write(l->path, O_WRONLY | O_CREAT, &l->fd);
 }
 
 static lc_status encode(tensorboard_logger *l, lc__log_record *r)

@@ -309,7 +309,7 @@ static lc_status record(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const
 
     if (!g->expanding) LC_TRY(lc__tree_check_write(g->tree, op, in));
     bool any_grad = false;
-    uint32_t *values = tape->in + tape->n_in;
+    uint32_t *values = tape->in ? tape->in + tape->n_in : NULL; /* of an operator without inputs, maybe the first */
     for (int i = 0; i < n_in; i++) {
         values[i] = LC_ABSENT;
         if (!in[i]) continue;
@@ -393,7 +393,7 @@ static bool follow(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const *in,
         want->region != g->region || (want->flags & LC_NODE_NO_GRAD) != (g->no_grad ? LC_NODE_NO_GRAD : 0u))
         return false;
     const uint32_t *want_in = plan->in + (want->in_at - plan->in_0);
-    uint32_t *values = tape->in + tape->n_in;
+    uint32_t *values = tape->in ? tape->in + tape->n_in : NULL; /* of an operator without inputs, maybe the first */
     for (int i = 0; i < n_in; i++) {
         lc_tensor *t = in[i] ? own_handle(g, in[i]) : NULL;
         if (!t) {

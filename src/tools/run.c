@@ -7,6 +7,9 @@
 
 #include <lightc/lightc.h>
 #include <limits.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,8 +37,15 @@ static lc_status module_of(const char *config, char *path, size_t size)
     size_t n = 0, cap = 1 << 24;
     lc_state *root = NULL;
     const char *name = NULL;
-    FILE *f = fopen(config, "rb");
-    if (!f) return lc_fail(LC_ERR_NOT_FOUND, "cannot open the configuration %s", config);
+    struct stat st;
+    int fd = open(config, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a FIFO would wait for somebody who writes to it */
+    bool is_file = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+    FILE *f = is_file ? fdopen(fd, "rb") : NULL;
+    if (!f) {
+        if (fd >= 0) close(fd);
+        return lc_fail(LC_ERR_NOT_FOUND,
+                       fd < 0 ? "cannot open the configuration %s" : "the configuration %s is not a file", config);
+    }
     text = malloc(cap);
     n = text ? fread(text, 1, cap, f) : 0;
     fclose(f);

@@ -209,6 +209,8 @@ lc_status lc__sched_set_momentum(lc_scheduler *s, double value)
 
 /* ---- state ---- */
 
+#define MOST_EPOCHS 1e15 /* no run counts further */
+
 static lc_status visit_children(lc_scheduler *s, const char *prefix, lc_scheduler_state_fn *fn, void *ctx);
 
 static lc_status visit(lc_scheduler *s, const char *prefix, lc_scheduler_state_fn *fn, void *ctx)
@@ -218,6 +220,9 @@ static lc_status visit(lc_scheduler *s, const char *prefix, lc_scheduler_state_f
     take_groups(s);
     snprintf(name, sizeof name, "%slast_epoch", prefix);
     LC_TRY(fn(ctx, name, &epoch));
+    if (!(epoch >= -1 && epoch <= MOST_EPOCHS && epoch == floor(epoch)))
+        return lc_fail(LC_ERR_FORMAT, "%s: state \"%s\" is %g, and must be a whole number from -1 to %g", s->ops->name,
+                       name, epoch, MOST_EPOCHS);
     s->last_epoch = (int64_t)epoch;
     for (int g = 0; g < s->n_groups; g++) {
         snprintf(name, sizeof name, "%sbase_lrs.%d", prefix, g);
@@ -256,7 +261,7 @@ lc_status lc__sched_at_least(const lc_scheduler *s, int arg, double low)
 
 lc_status lc__sched_whole(const lc_scheduler *s, int arg, double low)
 {
-    if (s->args[arg] >= low && s->args[arg] == floor(s->args[arg])) return LC_OK;
-    return lc_fail(LC_ERR_ARGUMENT, "%s: %s is %g, must be a whole number of at least %g", s->ops->name,
-                   s->ops->args[arg], s->args[arg], low);
+    if (s->args[arg] >= low && s->args[arg] <= MOST_EPOCHS && s->args[arg] == floor(s->args[arg])) return LC_OK;
+    return lc_fail(LC_ERR_ARGUMENT, "%s: %s is %g, must be a whole number of at least %g%s", s->ops->name,
+                   s->ops->args[arg], s->args[arg], low, s->args[arg] > MOST_EPOCHS ? ", and at most 1e15" : "");
 }

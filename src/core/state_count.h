@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Counters that come from a checkpoint: of what a run does one by one, so that everything computed from them fits. */
+#ifndef LC_CORE_STATE_COUNT_H
+#define LC_CORE_STATE_COUNT_H
+
+#include <lightc/state.h>
+
+/* No run counts further; as options that count. */
+#define LC__MOST_COUNT INT64_C(1000000000000000)
+
+/* lc_state_get_int of a number from `least` to LC__MOST_COUNT. LC_ERR_FORMAT names the key and the number. */
+lc_status lc__state_get_count(const lc_state *s, const char *key, int64_t least, int64_t *out) LC_MUST_USE;
+
+#endif

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What no lightc has written: counters that no run reaches, a FIFO or a folder in place of a file, a manifest that
+ * names a file thousands of times, a time in the future. Each is refused at once, with the file and the value, or does
+ * no harm. */
+#include "scratch.h"
+#include "trainer_world.h"
+#include "base/clock.h"
+#include "core/checkpoint.h"
+
+#include <lightc/callbacks.h>
+#include <lightc/safetensors.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+/* A member of a member of `callbacks`, or of what `in` names. */
+static lc_state *member(lc_state *root, const char *in, const char *callback)
+{
+    const lc_state *o;
+    CHECK_OK(lc_state_get_object(root, in, &o));
+    if (!callback) return (lc_state *)(uintptr_t)o;
+    for (int64_t i = 0; i < lc_state_length(o); i++)
+        if (!strncmp(lc_state_key_at(o, i), callback, strlen(callback)))
+            return (lc_state *)(uintptr_t)lc_state_at(o, i);
+    TEST_FAIL("there is no state of %s", callback);
+}
+
+/* The checkpoint again, with another number. */
+static void change(const char *from, const char *to, const char *in, const char *callback, const char *key, int64_t v)
+{
+    lc_checkpoint *c;
+    lc_ckpt_writer *w;
+    const lc_state *root;
+    CHECK_OK(lc_checkpoint_open(from, &c));
+    CHECK_OK(lc_ckpt_writer_new(&w));
+    CHECK_OK(lc_ckpt_begin(w, to));
+    root = lc_checkpoint_state(c);
+    for (int64_t i = 0; i < lc_state_length(root); i++) {
+        lc_state *copy;
+        CHECK_OK(lc_state_copy(lc_state_at(root, i), &copy));
+        CHECK_OK(lc_state_set_tree(lc_ckpt_state(w), lc_state_key_at(root, i), copy));
+    }
+    CHECK_OK(lc_state_set_int(member(lc_ckpt_state(w), in, callback), key, v));
+    for (int k = 0; k < LC_CKPT_PARTS; k++) {
+        lc_safetensors *f = lc_checkpoint_part(c, (lc_ckpt_part)k);
+        for (int64_t i = 0; f && i < lc_safetensors_count(f); i++)
+            CHECK_OK(lc_ckpt_add_stored(w, (lc_ckpt_part)k, f, i));
+    }
+    CHECK_OK(lc_ckpt_commit(w, true));
+    lc_ckpt_writer_free(w);
+    lc_checkpoint_close(c);
+}
+
+static lc_status train(const char *dir, const char *from, const char *save)
+{
+    world w;
+    lc_trainer *t;
+    lc_callback callbacks[4];
+    static const lc_accumulation factors[] = {{0, 1}};
+    CHECK_OK(lc_early_stopping_new(&(lc_early_stopping_args){.monitor = "val_loss", .patience = 9}, &callbacks[0]));
+    CHECK_OK(lc_ema_weight_averaging_new(NULL, &callbacks[1]));
+    CHECK_OK(lc_model_checkpoint_new(NULL, &callbacks[2]));
+    CHECK_OK(lc_gradient_accumulation_scheduler_new(
+        &(lc_gradient_accumulation_scheduler_args){.scheduling = factors, .n_scheduling = 1}, &callbacks[3]));
+    world_init(&w, &world_ops, 3, 1);
+    lc_trainer_options o = world_options(dir);
+    o.callbacks = callbacks, o.n_callbacks = 4;
+    o.max_epochs = save ? 1 : 3;
+    o.logger = "none";
+    o.ckpt_path = from;
+    CHECK_OK(lc_trainer_new(&o, &t));
+    lc_status s = lc_trainer_fit(t, &w.base, NULL);
+    if (s >= 0 && save) s = lc_trainer_save_checkpoint(t, save, false);
+    char why[1024];
+    snprintf(why, sizeof why, "%s", lc_error_message());
+    lc_trainer_free(t);
+    world_release(&w);
+    return s < 0 ? lc_fail(s, "%s", why) : s;
+}
+
+TEST(counters_that_no_run_reaches)
+{
+    static const struct {
+        const char *in, *callback, *key;
+    } cases[] = {
+        {"loop", NULL, "epoch"},
+        {"loop", NULL, "global_step"},
+        {"loop", NULL, "batches_that_stepped"},
+        {"loop", NULL, "total_batches"},
+        {"loop", NULL, "optimizer_steps"},
+        {"loop", NULL, "batches_done"},
+        {"loop", NULL, "window_backwards"},
+        {"loop", NULL, "accumulate_grad_batches"},
+        {"loop", NULL, "next_accumulate_grad_batches"},
+        {"loop", NULL, "window_begin"},
+        {"loop", NULL, "global_batch"},
+        {"callbacks", "EarlyStopping", "wait_count"},
+        {"callbacks", "EarlyStopping", "stopped_epoch"},
+        {"callbacks", "EMAWeightAveraging", "latest_update_step"},
+        {"callbacks", "EMAWeightAveraging", "latest_update_epoch"},
+        {"callbacks", "EMAWeightAveraging", "n_averaged"},
+        {"callbacks", "ModelCheckpoint", "last_step_saved"},
+        {"callbacks", "GradientAccumulationScheduler", "factor"},
+    };
+    char dir[256], good[300], bad[300], value[64], key[80];
+    CHECK(world_dir(dir, sizeof dir));
+    snprintf(good, sizeof good, "%s/good.ckpt", dir);
+    snprintf(bad, sizeof bad, "%s/bad.ckpt", dir);
+    CHECK_OK(train(dir, NULL, good));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int low = 0; low < 2; low++) {
+            int64_t v = low ? INT64_MIN : INT64_MAX;
+            change(good, bad, cases[i].in, cases[i].callback, cases[i].key, v);
+            lc_status s = train(dir, bad, NULL);
+            if (s != LC_ERR_FORMAT) TEST_FAIL("%s %lld: %s", cases[i].key, (long long)v, lc_error_message());
+            snprintf(value, sizeof value, "%lld", (long long)v);
+            snprintf(key, sizeof key, "\"%s\"", cases[i].key);
+            CHECK_CONTAINS(lc_error_message(), key);
+            CHECK_CONTAINS(lc_error_message(), value);
+            CHECK_CONTAINS(lc_error_message(), "bad.ckpt");
+        }
+    change(good, bad, "loop", NULL, "epoch", 2); /* changing alone does no harm */
+    CHECK_OK(train(dir, bad, NULL));
+    world_remove(dir);
+}
+
+static lc_status set_epoch(void *ctx, const char *name, double *value)
+{
+    if (strstr(name, "last_epoch")) *value = *(const double *)ctx;
+    return LC_OK;
+}
+
+TEST(a_scheduler_far_away)
+{
+    static const double values[] = {1e300, -5, 0.5, NAN, INFINITY};
+    lc_module m;
+    lc_module_ops ops = {LC_MODULE_OPS_INIT("m")};
+    int64_t shape[] = {1};
+    lc_module_init(&m, &ops, 1);
+    lc_module_add_parameter(&m, "w", LC_F32, LC_ROW_MAJOR, 1, shape, (lc_init){.kind = LC_INIT_ONES});
+    lc_optimizer *opt = lc_sgd(&m, .lr = 1);
+    lc_scheduler *s = lc_step_lr(opt, .step_size = 1);
+    CHECK(s);
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        CHECK_STATUS(lc_scheduler_visit_state(s, set_epoch, (void *)(uintptr_t)&values[i]), LC_ERR_FORMAT);
+        CHECK_CONTAINS(lc_error_message(), "\"last_epoch\" is ");
+    }
+    lc_scheduler_free(s);
+    lc_optimizer_free(opt);
+    lc_module_release(&m);
+}
+
+/* ---- files that are none ---- */
+
+static void make_ckpt(const char *path)
+{
+    lc_ckpt_writer *w;
+    static const float data[4] = {1, 2, 3, 4};
+    const lc_type type = {.dtype = LC_F32, .ndim = 1, .shape = {4}};
+    CHECK_OK(lc_ckpt_writer_new(&w));
+    CHECK_OK(lc_ckpt_begin(w, path));
+    CHECK_OK(lc_ckpt_add_data(w, LC_CKPT_MODEL, "w", &type, data));
+    CHECK_OK(lc_ckpt_commit(w, true));
+    lc_ckpt_writer_free(w);
+}
+
+static void make_other(int kind, const char *path)
+{
+    unlink(path);
+    if (kind == 0) CHECK(mkfifo(path, 0666) == 0);
+    if (kind == 1) CHECK(mkdir(path, 0777) == 0);
+    if (kind == 2) CHECK(symlink("/dev/zero", path) == 0);
+    if (kind == 3) {
+        struct sockaddr_un name = {.sun_family = AF_UNIX};
+        int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+        CHECK(strlen(path) < sizeof name.sun_path);
+        memcpy(name.sun_path, path, strlen(path) + 1);
+        CHECK(fd >= 0 && bind(fd, (struct sockaddr *)&name, sizeof name) == 0);
+        close(fd);
+    }
+}
+
+TEST(files_that_are_none)
+{
+    static const char *const files[] = {"manifest.json", "state.json", "model.safetensors"};
+    for (int kind = 0; kind < 4; kind++) {
+        char dir[300], path[400], file[500];
+        snprintf(dir, sizeof dir, "%s", fresh_dir("none"));
+        alarm(20); /* a FIFO that is opened as a file would wait for ever */
+        for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+            lc_checkpoint *c;
+            snprintf(path, sizeof path, "%s/%zu.ckpt", dir, i);
+            make_ckpt(path);
+            snprintf(file, sizeof file, "%s/%s", path, files[i]);
+            make_other(kind, file);
+            CHECK_STATUS(lc_checkpoint_open(path, &c), LC_ERR_FORMAT);
+            CHECK_CONTAINS(lc_error_message(), files[i]);
+            CHECK_CONTAINS(lc_error_message(), "is not a file: it is ");
+        }
+        snprintf(file, sizeof file, "%s/other", dir);
+        make_other(kind, file);
+        lc_safetensors *f;
+        lc_idx idx;
+        CHECK_STATUS(lc_safetensors_open(file, &f), LC_ERR_FORMAT);
+        CHECK_CONTAINS(lc_error_message(), "is not a file: it is ");
+        CHECK_STATUS(lc_idx_read(file, &idx), LC_ERR_FORMAT);
+        CHECK_CONTAINS(lc_error_message(), "is not a file: it is ");
+        alarm(0);
+    }
+}
+
+/* ---- manifests ---- */
+
+static void rewrite(const char *ckpt, const lc__manifest *m)
+{
+    char path[600], *text;
+    size_t n;
+    snprintf(path, sizeof path, "%s/manifest.json", ckpt);
+    CHECK_OK(lc__manifest_print(m, &text, &n));
+    CHECK_OK(lc__replace_file(&lc__io_system, path, text, n));
+    free(text);
+}
+
+TEST(a_file_that_stands_there_thousands_of_times)
+{
+    char path[400];
+    lc__manifest m;
+    lc_checkpoint *c;
+    snprintf(path, sizeof path, "%s/a.ckpt", fresh_dir("often"));
+    make_ckpt(path);
+    CHECK_OK(lc__manifest_read(&lc__io_system, path, &m));
+    lc__manifest_file file = m.files[0];
+    for (int i = 0; i < 9000; i++) CHECK_OK(lc__manifest_add(&m, file.name, file.size, file.crc));
+    rewrite(path, &m);
+    lc__manifest_release(&m);
+    double began = seconds();
+    CHECK_STATUS(lc_checkpoint_open(path, &c), LC_ERR_FORMAT);
+    CHECK_CONTAINS(lc_error_message(), "manifest.json\" cannot be read: \"files\" names \"model.safetensors\" twice");
+    CHECK(seconds() - began < patience(0.5));
+}
+
+TEST(a_time_in_the_future)
+{
+    char dir[300], old[400], new[400], found[400];
+    lc__manifest m;
+    snprintf(dir, sizeof dir, "%s", fresh_dir("future"));
+    snprintf(old, sizeof old, "%s/old.ckpt", dir);
+    snprintf(new, sizeof new, "%s/new.ckpt", dir);
+    make_ckpt(old);
+    CHECK_OK(lc__manifest_read(&lc__io_system, old, &m));
+    m.saved_ns = INT64_MAX;
+    rewrite(old, &m);
+    pause_ms(20);
+    make_ckpt(new);
+    CHECK_OK(lc_checkpoint_find_last_good(dir, found, sizeof found));
+    CHECK_STR(found, new);
+    m.saved_ns = -1;
+    rewrite(old, &m);
+    lc__manifest_release(&m);
+    CHECK_STATUS(lc_checkpoint_verify(old), LC_ERR_FORMAT);
+    CHECK_CONTAINS(lc_error_message(), "\"saved_ns\" is -1");
+}
+
+TEST_MAIN
