@@ -214,7 +214,7 @@ mutate 'checkpoints of other trainings removed' src/core/checkpoint_proof.c 's/o
 mutate 'paths of checkpoints followed' src/callbacks/model_checkpoint.c 's/path, strlen(c->dir))/path, 0)/' test_checkpoint_owner:before
 mutate 'entries of others removed with a checkpoint' src/core/checkpoint_proof.c 's/ || is_listed(&p->m, name)) ? LC__GOES : LC__STAYS/ || true) ? LC__GOES : LC__STAYS/' test_checkpoint_removal:other_things
 mutate 'leftovers without a mark cleaned away' src/core/checkpoint_proof.c 's/holds(dir, LC__MARK) || is_empty(dir)/true/' test_checkpoint_removal:names_like
-mutate 'names of checkpoints not taken' src/core/checkpoint_taken.c 's/\*made = symlink(t->target, t->link) == 0;/*made = true;/' test_checkpoint_shared:newest
+mutate 'names of checkpoints not taken' src/core/checkpoint_taken.c 's/t->fd = make(t->path, taken);/*out = NULL;/' test_checkpoint_shared:newest
 }
 
 [ $list = 1 ] || prepare

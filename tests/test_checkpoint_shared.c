@@ -3,8 +3,10 @@
  * one has, and touches no others (docs/checkpoints.md, "Runs that share a directory"). */
 #include "checkpoint_runs.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
@@ -214,27 +216,36 @@ TEST(one_on_request_for_each_run)
     }
 }
 
-/* A run that was killed while it saved has left its claim to a name. */
+/* A run that was killed while it saved has left its claim to a name; a living one, or anybody else, keeps theirs. */
 TEST(the_name_of_a_dead_run_is_free)
 {
-    char target[200], host[64], path[600];
+    static const char *const names[] = {".taken-epoch=5-step=12.ckpt", ".taken-other.ckpt",
+                                        ".taken-epoch=4-step=10.ckpt", ".taken-epoch=3-step=8.ckpt"};
+    char path[4][600], inside[700];
     begin("dead");
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (!child) _exit(0);
-    CHECK(waitpid(child, NULL, 0) == child);
-    lc__temp_host(host);
-    snprintf(path, sizeof path, "%s/ckpt", dir);
-    CHECK(!mkdir(path, 0777));
-    snprintf(target, sizeof target, "lightc-%s-%ld-1234abcd", host, (long)child);
-    snprintf(path, sizeof path, "%s/ckpt/.taken-epoch=5-step=12.ckpt", dir);
-    CHECK(!symlink(target, path));
-    snprintf(path, sizeof path, "%s/ckpt/.taken-other.ckpt", dir);
-    CHECK(!symlink(target, path));
-    run_all(with((lc_model_checkpoint_args){0}), NULL);
-    check_each(1);
-    CHECK_STR(kept(dir), "epoch=5-step=12-v1.ckpt epoch=5-step=12-v2.ckpt epoch=5-step=12-v3.ckpt "
-                         "epoch=5-step=12.ckpt ");
+    snprintf(path[0], sizeof path[0], "%s/ckpt", dir);
+    CHECK(!mkdir(path[0], 0777));
+    for (int i = 0; i < 4; i++) {
+        snprintf(path[i], sizeof path[i], "%s/ckpt/%s", dir, names[i]);
+        CHECK(!mkdir(path[i], 0777));
+    }
+    int held = open(path[2], O_RDONLY | O_DIRECTORY);
+    CHECK(held >= 0 && flock(held, LOCK_EX) == 0);
+    snprintf(inside, sizeof inside, "%s/thesis.tex", path[3]);
+    CHECK_OK(lc__create_file(&lc__io_system, inside, "precious", 8));
+    run_all(with((lc_model_checkpoint_args){.save_top_k = -1}), NULL);
+    struct stat st;
+    CHECK(lstat(path[0], &st) < 0 && lstat(path[1], &st) < 0);
+    CHECK(lstat(path[2], &st) == 0 && lstat(inside, &st) == 0);
+    CHECK(remove_tree(path[2]) && remove_tree(path[3]));
+    close(held);
+    check_each(EPOCHS);
+    CHECK_CONTAINS(kept(dir), "epoch=5-step=12-v1.ckpt epoch=5-step=12-v2.ckpt epoch=5-step=12-v3.ckpt "
+                              "epoch=5-step=12.ckpt ");
+    CHECK_CONTAINS(kept(dir), "epoch=4-step=10-v1.ckpt epoch=4-step=10-v2.ckpt epoch=4-step=10-v3.ckpt "
+                              "epoch=4-step=10-v4.ckpt epoch=5");
+    CHECK_CONTAINS(kept(dir), "epoch=3-step=8-v1.ckpt epoch=3-step=8-v2.ckpt epoch=3-step=8-v3.ckpt "
+                              "epoch=3-step=8-v4.ckpt epoch=4");
 }
 
 TEST_MAIN

@@ -123,6 +123,11 @@ void lc__remove_made(const lc__io *io, const char *path)
     (void)!io->unlinkat(io, AT_FDCWD, path, 0); /* without a message: what came before counts */
 }
 
+void lc__remove_empty(const lc__io *io, int at, const char *name)
+{
+    (void)!io->unlinkat(io, at, name, AT_REMOVEDIR);
+}
+
 lc_status lc__replace_by(const lc__io *io, const char *temp, const char *path)
 {
     if (io->rename(io, temp, path) == 0) return LC_OK;

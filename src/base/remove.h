@@ -38,6 +38,9 @@ lc_status lc__may_remove(int at, const char *name, const char *path, const lc__p
 /* A file, or link, that the caller has made: errors are nobody's concern. */
 void lc__remove_made(const lc__io *io, const char *path);
 
+/* The same of a directory, which stays if anything is in it. */
+void lc__remove_empty(const lc__io *io, int at, const char *name);
+
 /* Gives a finished file the name of what it replaces: a file that lightc was asked to write, or nothing. A directory
  * there is an error. If that fails `temp` is removed. */
 lc_status lc__replace_by(const lc__io *io, const char *temp, const char *path);

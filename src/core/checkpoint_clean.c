@@ -38,7 +38,15 @@ static size_t last_field(const char *from, const char *to, const char *of)
     return n && to - n > from && to[-1 - (ptrdiff_t)n] == '-' ? n : 0;
 }
 
-bool lc__temp_owner_parse(const char *text, const char *end, lc__temp_owner *out)
+/* The end of a temporary name, "BASE-HOST-PID-NUMBER". */
+typedef struct temp_owner {
+    const char *host; /* in the text */
+    size_t base_length, host_length;
+    long pid;
+} temp_owner;
+
+/* False if [text, end) does not have that form. */
+static bool parse_owner(const char *text, const char *end, temp_owner *out)
 {
     size_t number = last_field(text, end, HEXDIGITS);
     if (!number || number > 16) return false;
@@ -55,7 +63,8 @@ bool lc__temp_owner_parse(const char *text, const char *end, lc__temp_owner *out
     return out->host_length && out->host_length < 64 && out->base_length;
 }
 
-bool lc__temp_owner_is_dead(const lc__temp_owner *owner, const struct stat *st)
+/* Where locks say nothing: its process is gone (this host), or what it left, as in `st`, is older than a day. */
+static bool is_old(const temp_owner *owner, const struct stat *st)
 {
     char host[64];
     lc__temp_host(host);
@@ -68,14 +77,14 @@ bool lc__temp_owner_is_dead(const lc__temp_owner *owner, const struct stat *st)
  * such locks (some network file systems) its process number tells on its own host, and its age elsewhere. *held: the
  * lock, to be closed when the directory is gone: a writer that has made it just now and could not lock it yet then
  * takes another one. */
-static bool is_dead(int at, const char *name, const lc__temp_owner *owner, int *held)
+static bool is_dead(int at, const char *name, const temp_owner *owner, int *held)
 {
     struct stat st;
     *held = -1;
     int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) return false;
     bool dead = flock(fd, LOCK_EX | LOCK_NB) == 0;
-    if (!dead && errno != EWOULDBLOCK) dead = fstat(fd, &st) == 0 && lc__temp_owner_is_dead(owner, &st);
+    if (!dead && errno != EWOULDBLOCK) dead = fstat(fd, &st) == 0 && is_old(owner, &st);
     if (dead)
         *held = fd;
     else
@@ -95,7 +104,7 @@ static int rename_new(int at, const char *from, const char *to)
 
 /* ".old-BASE-..." is a checkpoint that was moved away for a new one of its name. If its writer died before that one was
  * in place, the name is free and it gets it back. */
-static lc_status restore(int at, const char *name, const char *path, const lc__temp_owner *owner, bool *lost)
+static lc_status restore(int at, const char *name, const char *path, const temp_owner *owner, bool *lost)
 {
     char *original = NULL;
     struct stat st;
@@ -119,11 +128,11 @@ static lc_status look_at(int at, const char *name, const char *path, bool remove
 {
     bool old = is_kind(name, ".old-"), lost = false;
     int held = -1;
-    lc__temp_owner owner;
+    temp_owner owner;
     lc_status status = LC_OK;
-    if (remove && lc__taken_is_name(name)) return lc__taken_clean(at, name, path);
+    if (remove && lc__taken_is_name(name)) lc__taken_clean(at, name);
     if (!old && (!remove || (!is_kind(name, ".tmp-") && !is_kind(name, ".del-")))) return LC_OK;
-    if (!lc__temp_owner_parse(name + 5, name + strlen(name), &owner)) return LC_OK;
+    if (!parse_owner(name + 5, name + strlen(name), &owner)) return LC_OK;
     if (!is_dead(at, name, &owner, &held)) return LC_OK;
     if (old) status = restore(at, name, path, &owner, &lost);
     if (remove && !lost && status >= 0) { /* what could not be restored is not removed */

@@ -8,19 +8,19 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-#define PREFIX "lightc"
-#define KIND   ".taken-"
-#define MOST   160
+#define KIND  ".taken-"
+#define DAY_S 86400
 
 struct lc__taken {
-    char *link;
-    char target[MOST];
+    char *path; /* of the directory */
+    int fd;     /* holds the lock */
 };
 
 bool lc__taken_is_name(const char *name)
@@ -28,62 +28,57 @@ bool lc__taken_is_name(const char *name)
     return !strncmp(name, KIND, strlen(KIND)) && name[strlen(KIND)];
 }
 
-static bool read_target(int at, const char *name, char target[MOST])
+/* The name still belongs to the open directory. */
+static bool is_same(int fd, int at, const char *name)
 {
-    ssize_t n = readlinkat(at, name, target, MOST - 1);
-    target[n > 0 ? n : 0] = 0;
-    return n > 0;
+    struct stat open, named;
+    return fstat(fd, &open) == 0 && fstatat(at, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+           open.st_dev == named.st_dev && open.st_ino == named.st_ino;
 }
 
-/* Of a dead process. False for links that are not of lightc's form. */
-static bool is_stale(int at, const char *name)
+static int open_directory(int at, const char *name)
 {
-    char target[MOST];
+    return openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+void lc__taken_clean(int at, const char *name)
+{
     struct stat st;
-    lc__temp_owner owner;
-    return read_target(at, name, target) && lc__temp_owner_parse(target, target + strlen(target), &owner) &&
-           owner.base_length == strlen(PREFIX) && !strncmp(target, PREFIX, strlen(PREFIX)) &&
-           fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode) &&
-           lc__temp_owner_is_dead(&owner, &st);
+    int fd = open_directory(at, name);
+    if (fd < 0) return;
+    bool dead = flock(fd, LOCK_EX | LOCK_NB) == 0;
+    if (!dead && errno != EWOULDBLOCK) /* there are no locks here */
+        dead = fstat(fd, &st) == 0 && time(NULL) - st.st_mtime > DAY_S;
+    /* What is in it keeps it: then it is somebody else's. */
+    if (dead && is_same(fd, at, name)) lc__remove_empty(&lc__io_system, at, name);
+    close(fd);
 }
 
-lc_status lc__taken_clean(int at, const char *name, const char *path)
+/* Makes and locks the directory; -1: another process has it, or it cannot be made (*taken tells). */
+static int make(const char *path, bool *taken)
 {
-    lc_status status = LC_OK;
-    if (!is_stale(at, name)) return LC_OK;
-    /* Of two that clean, one would take the other's new link for the old one. */
-    int lock = openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (lock < 0) return lc__io_fail(errno, "open the directory of", path);
-    bool alone = flock(lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
-    if (alone && is_stale(at, name)) status = lc__remove(&lc__io_system, at, name, path, NULL);
-    close(lock);
-    return status;
-}
-
-/* *made: the link is this one's. */
-static lc_status make(lc__taken *t, bool *made, bool *there)
-{
-    *there = *made = false;
-    for (int attempt = 0; attempt < 2 && !*made; attempt++) {
-        *made = symlink(t->target, t->link) == 0;
-        if (*made || errno != EEXIST) break;
-        *there = true;
-        if (attempt) break;
-        int dir;
-        const char *name;
-        LC_TRY(lc__open_parent(t->link, 0, &dir, &name));
-        lc_status status = lc__taken_clean(dir, name, t->link);
-        close(dir);
-        LC_TRY(status);
+    bool cleaned = false;
+    for (int attempt = 0; attempt < 1000; attempt++) { /* somebody may clean without a pause */
+        *taken = false;
+        if (lc__io_system.mkdir(&lc__io_system, path, 0777) < 0) {
+            *taken = errno == EEXIST;
+            if (!*taken || cleaned) return -1;
+            cleaned = true;
+            lc__taken_clean(AT_FDCWD, path);
+            continue;
+        }
+        int fd = open_directory(AT_FDCWD, path);
+        bool locked = fd >= 0 && (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK);
+        if (locked && is_same(fd, AT_FDCWD, path)) return fd;
+        if (fd >= 0) close(fd); /* one that cleans was there before the lock */
     }
-    if (*made) *there = false;
-    return LC_OK;
+    *taken = true;
+    return -1;
 }
 
 lc_status lc__take_name(const char *path, bool *taken, lc__taken **out)
 {
-    char *dir = NULL, *name = NULL;
-    bool made = false;
+    char *dir = NULL;
     struct stat st;
     lc_status status = LC_OK;
     *out = NULL;
@@ -91,31 +86,29 @@ lc_status lc__take_name(const char *path, bool *taken, lc__taken **out)
     if (*taken) return LC_OK;
     lc__taken *t = calloc(1, sizeof *t);
     if (!t) return lc_fail(LC_ERR_MEMORY, "no memory to take the name \"%s\"", path);
+    t->fd = -1;
     LC_TRY_GOTO(status, done, lc__path_dir(path, &dir));
+    LC_TRY_GOTO(status, done, lc__format(&t->path, "%s/" KIND "%.200s", dir, lc__path_base(path)));
     (void)!lc__make_dirs(&lc__io_system, dir); /* what keeps it from being made is said when it is saved */
-    LC_TRY_GOTO(status, done, lc__temp_name("", "tmp", PREFIX, &name));
-    snprintf(t->target, sizeof t->target, "%s", name + strlen("/.tmp-"));
-    LC_TRY_GOTO(status, done, lc__format(&t->link, "%s/" KIND "%.200s", dir, lc__path_base(path)));
-    LC_TRY_GOTO(status, done, make(t, &made, taken));
-    if (made && lstat(path, &st) == 0) *taken = true; /* it was given to something in between */
-    if (made && !*taken) {
+    t->fd = make(t->path, taken);
+    if (t->fd >= 0 && lstat(path, &st) == 0) *taken = true; /* it was given to something in between */
+    if (t->fd >= 0 && !*taken) {
         *out = t;
         t = NULL;
     }
 done:
-    if (t && made) lc__remove_made(&lc__io_system, t->link);
-    if (t) free(t->link);
-    free(t);
-    free(name);
+    lc__taken_release(t);
     free(dir);
     return status;
 }
 
 void lc__taken_release(lc__taken *t)
 {
-    char target[MOST];
     if (!t) return;
-    if (read_target(AT_FDCWD, t->link, target) && !strcmp(target, t->target)) lc__remove_made(&lc__io_system, t->link);
-    free(t->link);
+    if (t->fd >= 0) {
+        if (is_same(t->fd, AT_FDCWD, t->path)) lc__remove_empty(&lc__io_system, AT_FDCWD, t->path);
+        close(t->fd);
+    }
+    free(t->path);
     free(t);
 }

@@ -1,39 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names that processes are about to give to checkpoints: runs that share a directory must not choose the same one.
  *
- * A name is taken by a symbolic link ".taken-NAME" whose target says by whom ("lightc-HOST-PID-NUMBER"): making a link
- * fails where there is one, on every file system, and it has its content from the first moment on. It is removed when
- * the checkpoint has its name, or was given up; that of a dead process by the next that wants the name, or cleans. */
+ * A name is taken by an empty directory ".taken-NAME", which one process alone can make, on every file system, and
+ * which it keeps locked (flock), so that others see whether it lives. It is removed when the checkpoint has its name,
+ * or was given up; that of a dead process by the next that wants the name, or cleans. */
 #ifndef LC_CORE_CHECKPOINT_TAKEN_H
 #define LC_CORE_CHECKPOINT_TAKEN_H
 
 #include "core/checkpoint.h"
 
-#include <sys/stat.h>
-
-/* The end of a temporary name, "BASE-HOST-PID-NUMBER". */
-typedef struct lc__temp_owner {
-    const char *host; /* in the text */
-    size_t base_length, host_length;
-    long pid;
-} lc__temp_owner;
-
-/* checkpoint_clean.c: false if [text, end) does not have that form. */
-bool lc__temp_owner_parse(const char *text, const char *end, lc__temp_owner *out);
-/* Where locks say nothing: its process is gone (this host), or what it left, as in `st`, is older than a day. */
-bool lc__temp_owner_is_dead(const lc__temp_owner *owner, const struct stat *st);
-
 typedef struct lc__taken lc__taken;
 
 /* Takes `path`, whose directory is made; *taken: something has that name, or somebody is about to give it to something
- * (then *out is NULL). Where the file system has no links *out is NULL too, and nothing keeps others away. */
+ * (then *out is NULL). Where no directory can be made *out is NULL too: saving there fails and says why. */
 lc_status lc__take_name(const char *path, bool *taken, lc__taken **out);
 /* NULL is fine. */
 void lc__taken_release(lc__taken *t);
 
 bool lc__taken_is_name(const char *name);
 /* Removes ".taken-NAME" in the open directory if its process is dead. */
-lc_status lc__taken_clean(int at, const char *name, const char *path);
+void lc__taken_clean(int at, const char *name);
 
 /* checkpoint_write.c. The name of the checkpoint that will be begun next: given back when it has its name or has
  * failed, with NULL, or with the writer. Takes `taken` over. */
