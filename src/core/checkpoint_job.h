@@ -64,7 +64,8 @@ struct lc_ckpt_writer {
     lc__ckpt_origin origin;
     lc_state *state; /* not NULL: a checkpoint was begun */
     char *path;
-    lc__taken *taken; /* its name, from before it was begun */
+    lc__taken *taken;   /* its name, from before it was begun */
+    lc__taken *dropped; /* one that is given back when there is time */
     /* The checkpoint in flight, or the last one. */
     char *job_path, *state_text;
     lc__taken *job_taken;

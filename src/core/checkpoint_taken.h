@@ -22,8 +22,11 @@ bool lc__taken_is_name(const char *name);
 void lc__taken_clean(int at, const char *name);
 
 /* checkpoint_write.c. The name of the checkpoint that will be begun next: given back when it has its name or has
- * failed, with NULL, or with the writer. Takes `taken` over. */
+ * failed. Takes `taken` over. */
 void lc__ckpt_set_taken(lc_ckpt_writer *w, lc__taken *taken);
+/* That checkpoint will not be committed. Touches no file: a rank that fails has to say so before others miss it. The
+ * name is given back with the next checkpoint, lc__ckpt_rest, or the writer. */
+void lc__ckpt_drop_taken(lc_ckpt_writer *w);
 /* lc_ckpt_then_link, and gives the link's name back when that is done or dropped. Takes `taken` over, also when it
  * fails. */
 lc_status lc__ckpt_then_link_taken(lc_ckpt_writer *w, const char *link, lc__taken *taken) LC_MUST_USE;

@@ -118,8 +118,15 @@ bool lc__ckpt_is_idle(lc_ckpt_writer *w)
     return idle;
 }
 
+static void give_back(lc_ckpt_writer *w)
+{
+    lc__taken_release(w->dropped);
+    w->dropped = NULL;
+}
+
 void lc__ckpt_rest(lc_ckpt_writer *w)
 {
+    give_back(w);
     pthread_mutex_lock(&w->lock);
     while (!is_idle(w)) pthread_cond_wait(&w->changed, &w->lock);
     pthread_mutex_unlock(&w->lock);
@@ -163,7 +170,8 @@ void lc_ckpt_writer_free(lc_ckpt_writer *w)
     if (w->has_thread) pthread_join(w->thread, NULL);
     clear_job(w);
     lc_ckpt_abort(w);
-    lc__ckpt_set_taken(w, NULL);
+    lc__ckpt_drop_taken(w);
+    give_back(w);
     for (int k = 0; k < LC_CKPT_PARTS; k++) {
         free(w->parts[k].entries);
         if (w->parts[k].image) munmap(w->parts[k].image, w->parts[k].image_capacity);
@@ -177,6 +185,7 @@ lc_status lc_ckpt_begin(lc_ckpt_writer *w, const char *path)
 {
     LC_TRY(lc__ckpt_wait_together(w, NULL)); /* what ranks have written together, they have waited for already */
     lc_ckpt_abort(w);
+    give_back(w);
     size_t n = path ? strlen(path) : 0;
     while (n > 1 && path[n - 1] == '/') n--;
     const char *base = n ? path + n : "";
@@ -304,8 +313,16 @@ lc_status lc__ckpt_then_remove_in(lc_ckpt_writer *w, const char *path, size_t tr
 
 void lc__ckpt_set_taken(lc_ckpt_writer *w, lc__taken *taken)
 {
-    lc__taken_release(w->taken);
+    lc__ckpt_drop_taken(w);
     w->taken = taken;
+}
+
+void lc__ckpt_drop_taken(lc_ckpt_writer *w)
+{
+    if (!w->taken) return;
+    give_back(w);
+    w->dropped = w->taken;
+    w->taken = NULL;
 }
 
 lc_state *lc_ckpt_state(lc_ckpt_writer *w)

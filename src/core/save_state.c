@@ -419,7 +419,7 @@ done:
 lc_status lc__save_state(lc_trainer *t, const char *path, bool weights_only, bool wait, bool *writing)
 {
     lc_status status = save_state(t, path, weights_only, wait, writing);
-    if (status < 0 && t->writer) lc__ckpt_set_taken(t->writer, NULL);
+    if (status < 0 && t->writer) lc__ckpt_drop_taken(t->writer);
     return status;
 }
 
