@@ -81,8 +81,8 @@ TEST(kinks)
     EXPECT(gradient(lc_abs(x), x), -1, 0, 1);
     EXPECT(gradient(lc_leaky_relu(x, .slope = LC_SOME(0.5)), x), 0.5, 0.5, 1);
     EXPECT(gradient(lc_elu(x, .slope = LC_SOME(0.5)), x), 0.5 * exp(-1), 0.5, 1);
-    EXPECT(gradient(lc_clamp(x, .min = LC_SOME(-1), .max = LC_SOME(1)), x), 1, 1, 1);
-    EXPECT(gradient(lc_clamp(x, .min = LC_SOME(0), .max = LC_SOME(0.5)), x), 0, 1, 0);
+    EXPECT(gradient(lc_clamp(x, .min = LC_SOME(-1), .max = LC_SOME(1)), x), 0, 1, 0);
+    EXPECT(gradient(lc_clamp(x, .min = LC_SOME(0), .max = LC_SOME(0.5)), x), 0, 0, 0);
     EXPECT(gradient(lc_hardtanh(x, -1, 1), x), 0, 1, 0);
     EXPECT(gradient(lc_relu6(x), x), 0, 0, 1);
     EXPECT(gradient(lc_softsign(x), x), 0.25, 1, 0.25);

@@ -71,6 +71,24 @@ static lc_tensor *xlogy_other(lc_tensor *y)
     lc_tensor *used = lc_gt(y, lc_scalar(0.5, LC_F32));
     return lc_where(used, lc_xlogy(lc_full(2, LC_F32, 3), y), lc_full(0, LC_F32, 3));
 }
+/* No gradient comes in, and ln(y) is no number. */
+static lc_tensor *xlogy_first(lc_tensor *x)
+{
+    lc_tensor *y = lc_mul_scalar(lc_arange(0, 1, 3, LC_F32), 0);
+    return lc_mul_scalar(lc_xlogy(lc_add_scalar(x, 1), y), 0);
+}
+static lc_tensor *clamped(lc_tensor *x)
+{
+    return lc_clamp(x, .min = LC_SOME(-0.5), .max = LC_SOME(0.5));
+}
+static lc_tensor *clamped_below(lc_tensor *x)
+{
+    return lc_clamp(x, .min = LC_SOME(-0.5));
+}
+static lc_tensor *smooth_l1(lc_tensor *x)
+{
+    return lc_smooth_l1_loss(x, lc_scalar(0, LC_F32), LC_REDUCE_NONE);
+}
 static lc_tensor *rounded(lc_tensor *x)
 {
     return lc_add(lc_add(lc_floor(x), lc_ceil(x)), lc_add(lc_round(x), lc_sign(x)));
@@ -94,6 +112,10 @@ TEST(gradients)
     check_gradient("norm 1.5", norm_one_and_half, 3, (float[]){0, 1, -2}, (float[]){0, 0.63922f, -0.904f});
     check_gradient("norm -1", norm_minus_one, 3, (float[]){0, 1, -2}, (float[]){0, 0, 0});
     check_gradient("xlogy", xlogy_other, 3, (float[]){0, 1, 4}, (float[]){0, 2, 0.5f});
+    check_gradient("xlogy, first", xlogy_first, 3, (float[]){0, 1, 4}, (float[]){0, 0, 0});
+    check_gradient("clamp", clamped, 5, (float[]){-1, -0.5f, 0, 0.5f, NAN}, (float[]){0, 0, 1, 0, 0});
+    check_gradient("clamp below", clamped_below, 4, (float[]){-1, -0.5f, 0, 9}, (float[]){0, 0, 1, 1});
+    check_gradient("smooth_l1", smooth_l1, 3, (float[]){NAN, 0.5f, -3}, (float[]){NAN, 0.5f, -1});
     check_gradient("rounded", rounded, 3, (float[]){0.3f, -1.7f, 0}, (float[]){0, 0, 0});
     check_gradient("not recorded", not_recorded, 3, (float[]){1, 2, 3}, (float[]){4, 8, 12});
 }
@@ -328,6 +350,18 @@ static lc_tensor *refused(int i, const char **says)
     case 37:
         *says = "clamp: neither";
         return lc_clamp(X(3));
+    case 38:
+        *says = "group_norm: the statistics of one value per group";
+        return lc_group_norm(X(1, 2), 2, NULL, NULL);
+    case 39:
+        *says = "embedding: padding_idx is -2";
+        return lc_embedding(ids, X(3, 2), .has_padding_idx = true, .padding_idx = -4);
+    case 40:
+        *says = "interpolate: give .size or .scale, not both";
+        return lc_interpolate(X(1, 1, 3, 4), LC_NEAREST, .size = {3, 4}, .scale = {2});
+    case 41:
+        *says = "conv1d: output padding is for transposed convolutions";
+        return lc_conv1d(X(1, 2, 5), X(2, 2, 3), NULL, .output_padding = {1});
     default:
         return NULL;
     }
@@ -356,7 +390,7 @@ static void check_accepted(void)
 
 TEST(refusals)
 {
-    enum { CASES = 38 };
+    enum { CASES = 42 };
     lc_graph *g;
     CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
     for (int i = 0; i < CASES; i++) {

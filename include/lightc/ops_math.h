@@ -182,7 +182,8 @@ LC_API lc_tensor *lc_elu_at(lc_slope_args a, lc_site site);
 /* x times the normal distribution function of x, or its approximation by tanh. */
 LC_API lc_tensor *lc_gelu_at(lc_gelu_args a, lc_site site);
 #define lc_gelu(...) lc_gelu_at(LC_LITERAL(lc_gelu_args, .x = __VA_ARGS__), LC_HERE)
-/* min(max(x, .min), .max); one of the bounds may be missing. */
+/* min(max(x, .min), .max); one of the bounds may be missing. An element at a bound gets no gradient, as in
+ * PyTorch 2.15. */
 LC_API lc_tensor *lc_clamp_at(lc_clamp_args a, lc_site site);
 #define lc_clamp(...) lc_clamp_at(LC_LITERAL(lc_clamp_args, .x = __VA_ARGS__), LC_HERE)
 /* min(max(x, min), max) */

@@ -312,6 +312,10 @@ static lc_tensor *record_conv(int nd, lc_tensor *x, lc_tensor *w, const lc_conv_
     int64_t ints[MAX_CONV_INTS];
     int n = attributes(nd, args, ints);
     ints[n++] = 0; /* activation */
+    for (int i = 0; i < 3; i++)
+        if (args->output_padding[i] && !lc__unusable(x))
+            return lc__refuse(lc_fail(LC_ERR_ARGUMENT, "output padding is for transposed convolutions"),
+                              lc__op_conv.title(n, ints), x, site);
     bool single = !lc__unusable(x) && lc_tensor_ndim(x) == nd + 1;
     if (single) x = batched(x, true, site);
     lc_tensor *y = lc_op_call(&lc__op_conv, LC_IN(x, w, args->bias), n, ints, LC_NONE, site);

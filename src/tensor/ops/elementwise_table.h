@@ -103,14 +103,14 @@
     X(prelu_backward, 3, 0, FLOAT, NONE, b > 0 ? a : a * c)                                                          \
     X(prelu_backward_weight, 2, 0, FLOAT, NONE, b > 0 ? 0 : a * b)                                                   \
     X(clamp, 1, 2, ARITH, BY_X, k[0] && a < S(0) ? (k[1] && S(1) < S(0) ? S(1) : S(0)) : k[1] && a > S(1) ? S(1) : a) \
-    X(clamp_backward, 2, 2, FLOAT, NONE, (k[0] && b < p[0]) || (k[1] && b > p[1]) ? 0 : a)                           \
+    X(clamp_backward, 2, 2, FLOAT, NONE, (k[0] && !(b > p[0])) || (k[1] && !(b < p[1])) ? 0 : a)                     \
     X(pow, 2, 0, FLOAT, OWN, pow(a, b))                                                                              \
     X(pow_backward, 3, 0, FLOAT, NONE, c == 0 ? 0 : a * (c * pow(b, c - 1)))                                         \
     X(pow_backward_exponent, 3, 0, FLOAT, NONE, b == 0 && c >= 0 ? 0 : a * (pow(b, c) * log(b)))                     \
     X(pow_scalar, 1, 1, FLOAT, BY_X, pow(a, p[0]))                                                                   \
     X(pow_scalar_backward, 2, 1, FLOAT, NONE, p[0] == 0 ? 0 : a * (p[0] * pow(b, p[0] - 1)))                         \
     X(xlogy, 2, 0, FLOAT, OWN, b != b ? b : a == 0 ? 0 : a * log(b))                                                 \
-    X(xlogy_backward, 3, 0, FLOAT, NONE, b == 0 && c <= 0 ? 0 : a * log(c))                                          \
+    X(xlogy_backward, 3, 0, FLOAT, NONE, (b == 0 && c <= 0) || (a == 0 && c == c) ? 0 : a * log(c))                  \
     X(logsumexp_backward, 3, 0, FLOAT, NONE, isinf(c) && c < 0 ? 0 : a * exp(b - c))                                 \
     X(norm_backward, 3, 1, FLOAT, NONE, a * lc__norm_slope(b, c, p[0]))                                              \
     X(smooth_l1, 2, 1, FLOAT, OWN, lc__smooth_l1(a - b, p[0]))                                                       \

@@ -61,6 +61,6 @@ lc_tensor *lc_embedding_at(lc_tensor *ids, lc_embedding_args args, lc_site site)
     int64_t padding = args.has_padding_idx ? args.padding_idx : -1;
     /* As PyTorch's, a negative padding_idx counts from the end. */
     if (args.has_padding_idx && padding < 0 && !lc__unusable(args.weight) && lc_tensor_ndim(args.weight) == 2)
-        padding += lc_tensor_dim(args.weight, 0);
+        padding = padding < -lc_tensor_dim(args.weight, 0) ? -2 : padding + lc_tensor_dim(args.weight, 0);
     return lc_op_call(&lc__op_embedding, LC_IN(ids, args.weight), LC_ATTRS(padding), LC_NONE, site);
 }

@@ -87,6 +87,8 @@ lc_tensor *lc_interpolate_at(lc_tensor *x, lc_interpolate_args args, lc_site sit
 {
     double scale[2] = {0, 0};
     int64_t size[2] = {args.size[0], args.size[1]};
+    if ((size[0] || size[1]) && (args.scale[0] != 0 || args.scale[1] != 0) && !lc__unusable(x))
+        return lc__refuse(lc_fail(LC_ERR_ARGUMENT, "give .size or .scale, not both"), "interpolate", x, site);
     if (!size[0] && !size[1] && !lc__unusable(x) && lc_tensor_ndim(x) == 4) {
         scale[0] = args.scale[0];
         scale[1] = args.scale[1] != 0 ? args.scale[1] : args.scale[0];

@@ -103,6 +103,8 @@ static lc_status check_groups(const lc_infer *call, int x, int w, int vectors)
         LC_TRY(lc__check_dtype_of(call, w + i, names[i], x, "x"));
         LC_TRY(lc__check_vector(call, w + i, names[i], t->shape[1], "channels"));
     }
+    if (t->shape[0] * (t->shape[1] / call->ints[0]) * lc__extent(t, 2, t->ndim) == 1)
+        return lc_fail(LC_ERR_SHAPE, "the statistics of one value per group mean nothing; use fewer groups");
     return LC_OK;
 }
 

@@ -65,7 +65,7 @@ static inline float tile_smooth_l1(float d, float beta)
 static inline float tile_smooth_l1_slope(float d, float beta)
 {
     float a = fabsf(d);
-    return a < beta ? d / beta : tile_sign(d);
+    return a < beta ? d / beta : d != d ? d : tile_sign(d);
 }
 
 static inline float tile_huber(float d, float delta)
