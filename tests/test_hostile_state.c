@@ -201,10 +201,13 @@ TEST(files_that_are_none)
         make_other(kind, file);
         lc_safetensors *f;
         lc_idx idx;
+        lc_plugin *plugin;
         CHECK_STATUS(lc_safetensors_open(file, &f), LC_ERR_FORMAT);
         CHECK_CONTAINS(lc_error_message(), "is not a file: it is ");
         CHECK_STATUS(lc_idx_read(file, &idx), LC_ERR_FORMAT);
         CHECK_CONTAINS(lc_error_message(), "is not a file: it is ");
+        CHECK_STATUS(lc_plugin_open(file, &plugin), LC_ERR_FORMAT);
+        CHECK_CONTAINS(lc_error_message(), "/other is not a file");
         alarm(0);
     }
 }

@@ -4,6 +4,8 @@
 
 #include <dlfcn.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <string.h>
 #include <unistd.h>
 
 struct lc_plugin {
@@ -35,7 +37,11 @@ static lc_status check(const lc_plugin_info *info, const char *path)
 lc_status lc_plugin_open(const char *path, lc_plugin **out)
 {
     lc_status status = LC_OK;
+    struct stat st;
     *out = NULL;
+    /* Of a FIFO dlopen would wait for somebody who writes to it. A name without a slash is searched for. */
+    if (strchr(path, '/') && stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return lc_fail(LC_ERR_FORMAT, "cannot open the module: %s is not a file", path);
     lc_plugin *p = calloc(1, sizeof *p);
     if (!p) return lc_fail(LC_ERR_MEMORY, "out of memory: a plugin");
     p->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
