@@ -210,6 +210,7 @@ static lc_status run_epoch(lc_trainer *t)
         LC_TRY(LC__HOOK(t, ON_TRAIN_EPOCH_START, on_train_epoch_start));
     }
     LC_TRY(lc__sync_wishes(t));
+    lc__watch_epoch(t);
     if (epoch_done(t)) return LC_OK;
     if (t->loader_state) {
         LC_TRY(lc__source_load(&t->train, t->loader_state));
@@ -276,6 +277,7 @@ lc_status lc__end_of_epoch(lc_trainer *t)
     t->epoch_end_reached = true;
     t->epochs_processed++;
     t->epoch_complete = t->is_last_batch || t->epoch_ended_early;
+    lc__watch_epoch_end(t);
     LC_TRY(lc__sync_wishes(t));
     LC_TRY(lc__results_reduce(t, r));
     LC_TRY(lc__results_publish_epoch(t, r));

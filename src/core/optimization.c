@@ -163,13 +163,17 @@ lc_status lc_default_optimizer_step(lc_module *self, int64_t epoch, int64_t batc
     if (optimizer && lc__evaluates(optimizer)) {
         lc_status s = lc_optimizer_step_closure(optimizer, evaluate, closure);
         closure->ran = true;
+        t->watch.updates += s == LC_OK;
         return s;
     }
     if (!closure->ran) LC_TRY(closure_run(closure));
     if (!optimizer) return LC_OK;
     LC_TRY(before_update(t, optimizer, &skip));
     /* Without a gradient in the whole window there is nothing to update; the step counts all the same. */
-    if (!skip && t->window_backwards > 0) lc_optimizer_step(optimizer);
+    if (!skip && t->window_backwards > 0) {
+        lc_optimizer_step(optimizer);
+        t->watch.updates++;
+    }
     return LC_OK;
 }
 
@@ -326,7 +330,9 @@ lc_status lc__optimize(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
     lc__rank_times_stepped(t);
     t->recording = false;
     if (s < 0) return in_batch(t, s, batch_idx);
+    bool reads = t->train_results.n_pending > 0;
     LC_TRY(lc__results_read(t, &t->train_results));
+    lc__watch_batch(t, batch, t->global_step != before, reads);
     if (batch_idx == 0) {
         LC_TRY(lc__share_names(t, &t->train_results, &t->train, batch));
         LC_TRY(lc__look_at_names(t, batch));

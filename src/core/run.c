@@ -289,6 +289,7 @@ static lc_status set_up_optimizers(lc_trainer *t)
 
 static lc_status fit_begin(lc_trainer *t)
 {
+    lc__watch_begin(t);
     lc_graph_set_window(t->graph, 0); /* an earlier fit by hand has set it */
     lc__saves_begin(t);
     LC_TRY(set_up_optimizers(t));
@@ -536,6 +537,7 @@ lc_status lc_trainer_step(lc_trainer *t, const lc_batch *batch, double *loss)
         t->epoch_ended_early = false;
         t->cursor_epoch = t->current_epoch;
         t->batches_done = t->window_begin = 0;
+        lc__watch_epoch(t);
         s = LC__HOOK(t, ON_TRAIN_EPOCH_START, on_train_epoch_start);
     }
     if (s >= 0) s = lc__train_batch(t, batch, false);

@@ -43,10 +43,24 @@ typedef struct lc__datamodule {
     lc_datamodule given;
 } lc__datamodule;
 
+/* ---- watch.c: what goes wrong without being an error ---- */
+typedef struct lc__watch {
+    int64_t batches, losses, updates; /* of the epoch, in this run: with samples of this rank; that have a loss */
+    int64_t first_step;               /* global_step when it began */
+    bool loss_told, idle_told;        /* each once a fit */
+} lc__watch;
+
 typedef struct lc__hook_list {
     lc__callback **e;
     int n;
 } lc__hook_list;
+
+/* ---- watch.c ---- */
+void lc__watch_begin(lc_trainer *t); /* a fit */
+void lc__watch_epoch(lc_trainer *t); /* begins, or goes on */
+/* A batch was trained on. stepped: an optimizer step was made; values_were_read: the step's values are on the host. */
+void lc__watch_batch(lc_trainer *t, const lc_batch *batch, bool stepped, bool values_were_read);
+void lc__watch_epoch_end(lc_trainer *t);
 
 /* ---- results.c ---- */
 /* Of means and sums, in deterministic runs. A step has one number from each of its chunks. */
@@ -200,6 +214,7 @@ struct lc_trainer {
     lc__hook_list monitor_epoch_end; /* on_train_epoch_end of early stopping and checkpoints */
     lc__hook_list message_hooks;
     bool hooks_dirty;
+    lc__watch watch;
     bool making_defaults;
     uint64_t configurations, configuring; /* calls of configure_callbacks; which one runs, 0: none */
 

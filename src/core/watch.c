@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What goes wrong in a training without being an error, said once a fit: a loss that is no longer a finite number, an
+ * epoch in which training_step returned no loss, and one in which nothing was updated.
+ *
+ * The loss is looked at where values of the step have been read anyway because they were logged; elsewhere with every
+ * log_every_n_steps-th step and with the last batch of an epoch. So no step waits for it. */
+#include "core/ranks.h"
+#include "core/trainer_internal.h"
+
+#include <math.h>
+#include <stddef.h>
+
+static void look_at_loss(lc_trainer *t)
+{
+    lc__watch *w = &t->watch;
+    double loss;
+    if (w->loss_told || !t->outputs.loss || lc_item(t->outputs.loss, &loss) < 0 || isfinite(loss)) return;
+    w->loss_told = true;
+    lc_trainer_message(t, "warning",
+                       "the loss is %g at step %lld (epoch %lld, batch %lld); detect_anomaly names the operator that "
+                       "makes the first one; a lower learning rate or gradient_clip_val may keep it from growing",
+                       isnan(loss) ? (double)NAN : loss, (long long)t->global_step, (long long)t->current_epoch,
+                       (long long)t->batch_idx);
+}
+
+void lc__watch_begin(lc_trainer *t)
+{
+    t->watch = (lc__watch){.losses = 0};
+}
+
+void lc__watch_epoch(lc_trainer *t)
+{
+    t->watch.batches = t->watch.losses = t->watch.updates = 0;
+    t->watch.first_step = t->global_step;
+}
+
+void lc__watch_batch(lc_trainer *t, const lc_batch *batch, bool stepped, bool values_were_read)
+{
+    lc__watch *w = &t->watch;
+    int64_t every = t->opt.log_every_n_steps;
+    if (t->opt.barebones) return;
+    if (!lc__is_empty_share(batch)) w->batches++;
+    if (t->outputs.loss) w->losses++;
+    if (values_were_read || t->is_last_batch || (stepped && every > 0 && t->global_step % every == 0)) look_at_loss(t);
+}
+
+void lc__watch_epoch_end(lc_trainer *t)
+{
+    lc__watch *w = &t->watch;
+    bool manual = t->mo.manual_optimization;
+    const char *why = NULL;
+    if (w->idle_told || t->opt.barebones) return;
+    if (!t->batches_done && !t->epoch_ended_early && !t->is_last_batch) /* the run was to end before it began */
+        return;
+    if (!t->batches_done)
+        why =
+            t->epoch_ended_early ? "on_train_batch_start ended it before its first batch" : "its loader gave no batch";
+    else if (!w->batches) /* what was left of an epoch that the run goes on with */
+        return;
+    else if (!w->losses && !manual)
+        why = "training_step returned no loss for any of its batches; return it, or set .manual_optimization";
+    else if (manual && t->optimizers.n && t->global_step == w->first_step)
+        why = "training_step made no lc_manual_step";
+    else if (!manual && t->optimizers.n && !w->updates && t->mo.optimizer_step == lc_default_optimizer_step &&
+             t->global_step > w->first_step)
+        why = "every update was left out, by LC_SKIP of on_before_optimizer_step or for lack of a gradient: is any "
+              "parameter trained, and does the loss depend on it?";
+    if (!why) return;
+    w->idle_told = true;
+    lc_trainer_message(t, "warning", "epoch %lld trained nothing (step %lld): %s", (long long)t->current_epoch,
+                       (long long)t->global_step, why);
+}

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What goes wrong in a training without being an error is said, once a fit and with the step: a loss that is not a
+ * finite number, training steps without a loss, epochs that train nothing. What is meant to be so is not talked about.
+ */
+#include "test.h"
+
+enum { SAMPLES = 40 };
+#include "comm_world.h"
+#include "quiet_options.h"
+#include "small_data.h"
+
+#include <lightc/callbacks.h>
+
+typedef struct net {
+    lc_module base;
+    lc_linear l;
+    int64_t nan_from, inf_from; /* batches, counted through the fit; -1: none */
+    bool no_loss, skips, ends_epoch, steps, logs;
+    int64_t seen;
+} net;
+
+static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    net *m = (net *)self;
+    int64_t n = m->seen++;
+    (void)i;
+    lc_tensor *loss = lc_cross_entropy(lc_linear_forward(&m->l, b->x), b->y);
+    if (m->nan_from >= 0 && n >= m->nan_from) loss = lc_mul_scalar(loss, NAN);
+    if (m->inf_from >= 0 && n >= m->inf_from) loss = lc_mul_scalar(loss, INFINITY);
+    if (m->logs) lc_log(self, "loss", loss, .prog_bar = true);
+    if (m->steps && lc_manual_backward(self, loss) >= 0) (void)!lc_manual_step(self, lc_manual_optimizer(self, 0));
+    return m->no_loss ? NULL : loss;
+}
+static lc_status on_train_batch_start(lc_module *self, const lc_batch *b, int64_t i)
+{
+    (void)b, (void)i;
+    return ((net *)self)->ends_epoch ? LC_SKIP : LC_OK;
+}
+static lc_status on_before_optimizer_step(lc_module *self, lc_optimizer *o)
+{
+    (void)o;
+    return ((net *)self)->skips ? LC_SKIP : LC_OK;
+}
+static lc_status sgd(lc_module *self, lc_optimizers *out)
+{
+    return lc_optimizers_add(out, lc_sgd(self, .lr = 1e-3));
+}
+
+static const lc_module_ops automatic = {
+    LC_MODULE_OPS_INIT("net"),
+    .training_step = training_step,
+    .on_train_batch_start = on_train_batch_start,
+    .on_before_optimizer_step = on_before_optimizer_step,
+    .configure_optimizers = sgd,
+};
+static const lc_module_ops by_hand = {
+    LC_MODULE_OPS_INIT("net"),
+    .training_step = training_step,
+    .configure_optimizers = sgd,
+    .manual_optimization = true,
+};
+
+/* Warnings, one after the other. */
+typedef struct heard {
+    int n;
+    char text[4096];
+} heard;
+
+static void on_message(void *context, lc_trainer *t, const char *level, const char *text)
+{
+    heard *h = context;
+    (void)t;
+    if (strcmp(level, "warning") != 0) return;
+    h->n++;
+    strncat(h->text, text, sizeof h->text - strlen(h->text) - 2);
+    strcat(h->text, "\n");
+}
+
+typedef struct training {
+    const lc_module_ops *ops;
+    net start;
+    int64_t epochs, accumulate, log_every;
+    const char *strategy, *devices;
+} training;
+
+static lc_status fit(lc_comm *comm, const training *what, heard *h)
+{
+    net m = what->start;
+    lc_dataloader *data;
+    lc_trainer *t;
+    lc_callback listens;
+    lc_trainer_options o = quiet_options(comm);
+    *h = (heard){.n = 0};
+    lc_module_init(&m.base, what->ops ? what->ops : &automatic, 1);
+    lc_linear_init(&m.l, &m, "l", FEATURES, CLASSES);
+    LC_TRY(lc_lambda_callback_new(&(lc_lambda_args){.on_message = on_message, .context = h}, &listens));
+    o.callbacks = &listens;
+    o.n_callbacks = 1;
+    o.max_epochs = what->epochs ? what->epochs : 3;
+    o.strategy = what->strategy;
+    o.devices = what->devices;
+    if (what->accumulate) o.accumulate_grad_batches = what->accumulate;
+    if (what->log_every) o.log_every_n_steps = what->log_every == -1 ? 0 : what->log_every;
+    LC_TRY(loader_of(0, SAMPLES, 4 / (comm ? lc_comm_size(comm) : 1), false, &data)); /* ten batches */
+    LC_TRY(lc_trainer_new(&o, &t));
+    lc_status s = lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = data});
+    lc_trainer_free(t);
+    lc_dataloader_free(data);
+    lc_module_release(&m.base);
+    return s;
+}
+
+#define NO_NAN .nan_from = -1, .inf_from = -1
+#define CHECK_ONE(h, ...)                                                                                              \
+    do {                                                                                                               \
+        const char *words_[] = {__VA_ARGS__};                                                                          \
+        if ((h).n != 1) TEST_FAIL("%d warnings: %s", (h).n, (h).text);                                                 \
+        for (size_t w_ = 0; w_ < sizeof words_ / sizeof *words_; w_++) CHECK_CONTAINS((h).text, words_[w_]);           \
+    } while (0)
+
+TEST(a_good_training_says_nothing)
+{
+    heard h;
+    static const training good[] = {{.start = {NO_NAN}},
+                                    {.start = {NO_NAN, .logs = true}, .accumulate = 4},
+                                    {.start = {NO_NAN, .steps = true}, .ops = &by_hand},
+                                    {.start = {NO_NAN, .steps = true, .no_loss = true}, .ops = &by_hand}};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        CHECK_OK(fit(NULL, &good[i], &h));
+        if (h.n) TEST_FAIL("training %d: %s", (int)i, h.text);
+    }
+}
+
+TEST(a_loss_that_is_not_finite)
+{
+    heard h;
+    /* Logged: in the very step. */
+    CHECK_OK(fit(NULL, &(training){.start = {.nan_from = 13, .inf_from = -1, .logs = true}}, &h));
+    CHECK_ONE(h, "the loss is nan at step 14 (epoch 1, batch 3)", "detect_anomaly");
+    CHECK_OK(fit(NULL, &(training){.start = {.nan_from = -1, .inf_from = 2, .logs = true}}, &h));
+    CHECK_ONE(h, "the loss is inf at step 3 (epoch 0, batch 2)");
+    /* Not logged: with the next step of log_every_n_steps, or the end of the epoch. */
+    CHECK_OK(fit(NULL, &(training){.start = {.nan_from = 11, .inf_from = -1}, .log_every = 5}, &h));
+    CHECK_ONE(h, "the loss is nan at step 15 (epoch 1, batch 4)");
+    CHECK_OK(fit(NULL, &(training){.start = {.nan_from = 11, .inf_from = -1}, .log_every = -1}, &h));
+    CHECK_ONE(h, "the loss is nan at step 20 (epoch 1, batch 9)");
+    CHECK_OK(fit(
+        NULL, &(training){.start = {.nan_from = 3, .inf_from = -1}, .strategy = "data_parallel", .devices = "2"}, &h));
+    CHECK_ONE(h, "the loss is nan");
+    CHECK_OK(fit(NULL, &(training){.ops = &by_hand, .start = {.nan_from = 3, .inf_from = -1, .steps = true}}, &h));
+    CHECK_ONE(h, "the loss is nan");
+}
+
+TEST(training_steps_without_a_loss)
+{
+    heard h;
+    CHECK_OK(fit(NULL, &(training){.start = {NO_NAN, .no_loss = true}}, &h));
+    if (!strstr(h.text, "epoch 0 trained nothing (step 10): training_step returned no loss")) TEST_FAIL("%s", h.text);
+    const char *first = strstr(h.text, "trained nothing");
+    CHECK(!strstr(first + 1, "trained nothing")); /* of three epochs the first */
+}
+
+TEST(epochs_that_train_nothing)
+{
+    heard h;
+    CHECK_OK(fit(NULL, &(training){.start = {NO_NAN, .skips = true}}, &h));
+    CHECK_CONTAINS(h.text, "epoch 0 trained nothing (step 10): every update was left out");
+    CHECK_OK(fit(NULL, &(training){.start = {NO_NAN, .ends_epoch = true}}, &h));
+    CHECK_CONTAINS(h.text, "epoch 0 trained nothing (step 0): on_train_batch_start ended it");
+    CHECK_OK(fit(NULL, &(training){.start = {NO_NAN}, .ops = &by_hand}, &h));
+    CHECK_CONTAINS(h.text, "epoch 0 trained nothing (step 0): training_step made no lc_manual_step");
+}
+
+static lc_status rank(lc_comm *comm, void *ctx)
+{
+    static heard all[WORLD_RANKS]; /* of ranks that are threads */
+    heard *h = &all[lc_comm_rank(comm)];
+    LC_TRY(fit(comm, ctx, h));
+    int64_t times = 0;
+    for (const char *at = h->text; (at = strstr(at, "the loss is nan")); at++) times++;
+    RANK_CHECK(times == (lc_comm_rank(comm) == 0));
+    return LC_OK;
+}
+
+TEST(of_several_ranks_the_first_says_it)
+{
+    static const char *const strategies[] = {"ddp", "sharded_3"};
+    for (int i = 0; i < 2; i++) {
+        training what = {.strategy = strategies[i], .start = {.nan_from = 3, .inf_from = -1, .logs = true}};
+        CHECK_RANKS("threads", 2, rank, &what);
+    }
+}
+
+TEST_MAIN
