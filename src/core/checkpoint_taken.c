@@ -19,6 +19,7 @@
 #define DAY_S 86400
 
 struct lc__taken {
+    char *of;   /* the checkpoint's path */
     char *path; /* of the directory */
     int fd;     /* holds the lock */
 };
@@ -88,6 +89,7 @@ lc_status lc__take_name(const char *path, bool *taken, lc__taken **out)
     if (!t) return lc_fail(LC_ERR_MEMORY, "no memory to take the name \"%s\"", path);
     t->fd = -1;
     LC_TRY_GOTO(status, done, lc__path_dir(path, &dir));
+    LC_TRY_GOTO(status, done, lc__format(&t->of, "%s", path));
     LC_TRY_GOTO(status, done, lc__format(&t->path, "%s/" KIND "%.200s", dir, lc__path_base(path)));
     (void)!lc__make_dirs(&lc__io_system, dir); /* what keeps it from being made is said when it is saved */
     t->fd = make(t->path, taken);
@@ -109,6 +111,12 @@ void lc__taken_release(lc__taken *t)
         if (is_same(t->fd, AT_FDCWD, t->path)) lc__remove_empty(&lc__io_system, AT_FDCWD, t->path);
         close(t->fd);
     }
+    free(t->of);
     free(t->path);
     free(t);
+}
+
+bool lc__taken_is_of(const lc__taken *t, const char *path)
+{
+    return !strcmp(t->of, path);
 }

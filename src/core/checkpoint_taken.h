@@ -17,6 +17,8 @@ lc_status lc__take_name(const char *path, bool *taken, lc__taken **out);
 /* NULL is fine. */
 void lc__taken_release(lc__taken *t);
 
+bool lc__taken_is_of(const lc__taken *t, const char *path);
+
 bool lc__taken_is_name(const char *name);
 /* Removes ".taken-NAME" in the open directory if its process is dead. */
 void lc__taken_clean(int at, const char *name);

@@ -548,6 +548,7 @@ lc_status lc_ckpt_commit(lc_ckpt_writer *w, bool wait)
     for (int k = 0; k < LC_CKPT_PARTS; k++) LC_TRY_GOTO(status, done, prepare(w, k, wait, load));
     LC_TRY_GOTO(status, done, lc_state_print(w->state, &w->state_text, &w->state_length));
 
+    if (w->taken && !lc__taken_is_of(w->taken, w->path)) lc__ckpt_drop_taken(w); /* of one that was never begun */
     w->job_path = w->path, w->path = NULL;
     w->job_taken = w->taken, w->taken = NULL;
     if (!w->has_thread) w->has_thread = lc__thread_create(&w->thread, lc__ckpt_run, w) == 0;
