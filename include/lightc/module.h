@@ -24,6 +24,7 @@ typedef struct lc_module_tensor {
 
 /* Embedded by users and layers; treat the fields as read-only. */
 struct lc_module {
+    uint64_t mark;            /* of the library, while it is a module (base.h) */
     const lc_module_ops *ops; /* root and user modules; NULL for plain layers */
     const char *type;         /* "Linear", shown in summaries; static */
     char *name;               /* within the parent; NULL at the root */
@@ -41,7 +42,7 @@ struct lc_module {
     lc_tensor *(*forward)(lc_module *self, lc_tensor *x, lc_site site);
     void (*release)(lc_module *self);            /* what a layer frees besides parameters; NULL for most */
     struct lc__hyperparameters *hyperparameters; /* root: hyperparameters.h; NULL: none */
-    void *reserved[5];
+    void *reserved[4];
 };
 
 /* How a parameter starts. Formulas are those of torch.nn.init. */

@@ -95,6 +95,7 @@ enum {
 };
 
 struct lc_optimizer {
+    uint64_t mark; /* of the library, while it is an optimizer (base.h) */
     const lc_optimizer_ops *ops;
     unsigned flags; /* LC_OPT_* */
     lc_param_group *groups;
@@ -105,7 +106,7 @@ struct lc_optimizer {
     lc_tensor *clip_factor;               /* of the next update: lc_clip_grad_norm */
     bool clip_by_value;                   /* of the next update: lc_clip_grad_value */
     void *own;                            /* of its ops */
-    void *reserved[5];
+    void *reserved[4];
 };
 
 LC_BEGIN_DECLS

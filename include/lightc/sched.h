@@ -41,6 +41,7 @@ typedef struct lc_scheduler_ops {
 typedef double lc_lambda_fn(void *ctx, int64_t epoch);
 
 struct lc_scheduler {
+    uint64_t mark; /* of the library, while it is a scheduler (base.h) */
     const lc_scheduler_ops *ops;
     lc_optimizer *optimizer;
     int64_t last_epoch;
@@ -55,7 +56,7 @@ struct lc_scheduler {
     int n_children;
     lc_lambda_fn *lambda;
     void *lambda_ctx;
-    void *reserved[8];
+    void *reserved[7];
 };
 
 typedef struct lc_step_lr_args { /* gamma 0.1 */

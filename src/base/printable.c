@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Text that comes from elsewhere, as it is shown to people. */
+#include "base/handle.h"
 #include "base/printable.h"
 
 #include <stdio.h>
@@ -57,6 +58,8 @@ bool lc__format_has_lines(const char *format)
 
 const char *lc_printable(const char *from, bool lines, char *text, size_t size)
 {
+    LC__NEEDS(from, "");
+    LC__NEEDS(text, "");
     lc__printable(from, strlen(from), lines, text, size);
     return text;
 }

@@ -51,6 +51,7 @@ static size_t compose(char text[sizeof message], const char *format, va_list arg
 
 lc_status lc_fail(lc_status status, const char *format, ...)
 {
+    if (!format) format = "no message was given";
     char text[sizeof message];
     va_list args;
     va_start(args, format);
@@ -97,6 +98,7 @@ unsigned lc__error_count(lc_status *last)
 
 lc_status lc_fail_context(lc_status status, const char *format, ...)
 {
+    if (!format) format = "no message was given";
     char text[sizeof message], context[sizeof message];
     va_list args;
     va_start(args, format);

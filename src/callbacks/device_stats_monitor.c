@@ -3,6 +3,7 @@
  *
  * To add a number: a line in `keys` and its value in look(). Nothing is allocated at a batch. */
 #include "callbacks/callbacks.h"
+#include "base/handle.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -166,6 +167,7 @@ static const lc_callback_ops device_stats_ops = {
 
 lc_status lc_device_stats_monitor_new(const lc_device_stats_monitor_args *args, lc_callback *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     device_stats *d = calloc(1, sizeof *d);
     if (!d) return lc_fail(LC_ERR_MEMORY, "out of memory: DeviceStatsMonitor");
     if (args) d->a = *args;

@@ -4,6 +4,7 @@
  * Its wish holds until it decides anew, also over a resume: before min_epochs and min_steps are reached the training
  * goes on, and stops then only if the newest decision still says so. */
 #include "callbacks/callbacks.h"
+#include "base/handle.h"
 #include "core/ranks.h"
 #include "core/state_count.h"
 
@@ -213,6 +214,7 @@ lc_status lc_early_stopping_new(const lc_early_stopping_args *args, lc_callback 
 
 lc_status lc_early_stopping_get(const lc_callback *cb, lc_early_stopping_info *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     if (!cb || !cb->ops || cb->ops->free != es_free)
         return lc_fail(LC_ERR_ARGUMENT, "this callback is no EarlyStopping");
     const early_stopping *e = cb->self;

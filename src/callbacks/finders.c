@@ -2,6 +2,7 @@
 /* LearningRateFinder and BatchSizeFinder: the tuner, when a fit begins; and, for batch sizes, before whatever
  * evaluates. */
 #include "callbacks/callbacks.h"
+#include "base/handle.h"
 #include "base/io.h"
 #include "core/tuner.h"
 
@@ -101,6 +102,7 @@ static const lc_callback_ops rate_finder_ops = {
 
 lc_status lc_learning_rate_finder_new(const lc_lr_find_args *args, lc_callback *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     rate_finder *f = calloc(1, sizeof *f);
     if (!f) return lc_fail(LC_ERR_MEMORY, "out of memory: LearningRateFinder");
     if (args) f->args = *args;
@@ -110,7 +112,9 @@ lc_status lc_learning_rate_finder_new(const lc_lr_find_args *args, lc_callback *
 
 const lc_lr_find_result *lc_learning_rate_finder_get(const lc_callback *cb)
 {
-    bool is_one = cb && cb->ops && cb->ops->on_fit_start == rate_fit_start;
+    LC__NEEDS(cb, NULL);
+    bool is_one = cb->ops && cb->ops->on_fit_start == rate_fit_start;
+    if (!is_one) (void)lc_fail(LC_ERR_ARGUMENT, "this callback is no LearningRateFinder");
     return is_one ? &((const rate_finder *)cb->self)->result : NULL;
 }
 
@@ -169,6 +173,7 @@ static const lc_callback_ops size_finder_ops = {
 
 lc_status lc_batch_size_finder_new(const lc_scale_batch_size_args *args, lc_callback *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     size_finder *f = calloc(1, sizeof *f);
     if (!f) return lc_fail(LC_ERR_MEMORY, "out of memory: BatchSizeFinder");
     if (args) f->args = *args;
@@ -178,6 +183,8 @@ lc_status lc_batch_size_finder_new(const lc_scale_batch_size_args *args, lc_call
 
 lc_scale_batch_size_result lc_batch_size_finder_get(const lc_callback *cb)
 {
-    bool is_one = cb && cb->ops && cb->ops->on_fit_start == size_fit_start;
+    LC__NEEDS(cb, (lc_scale_batch_size_result){0});
+    bool is_one = cb->ops && cb->ops->on_fit_start == size_fit_start;
+    if (!is_one) (void)lc_fail(LC_ERR_ARGUMENT, "this callback is no BatchSizeFinder");
     return is_one ? ((const size_finder *)cb->self)->result : (lc_scale_batch_size_result){0};
 }

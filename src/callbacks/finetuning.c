@@ -4,6 +4,7 @@
  * Freezing edits the segment tables of the flat buffers: a frozen parameter has no segment in the next plan. What is
  * frozen and which groups were added is state, so that a run that goes on stands where it stood. */
 #include "callbacks/callbacks.h"
+#include "base/handle.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,7 @@ static void set_trainable(lc_module *m, bool trainable)
 
 void lc_finetuning_freeze(lc_module *part, bool train_bn)
 {
+    LC__IS(part, MODULE, );
     set_trainable(part, train_bn && lc__as_batch_norm(part));
     for (int i = 0; i < part->n_children; i++) lc_finetuning_freeze(part->children[i], train_bn);
 }
@@ -61,6 +63,8 @@ static bool joins(void *ctx, const char *path, lc_module *owner, lc_tensor *p)
 
 lc_status lc_finetuning_unfreeze(lc_module *part, lc_optimizer *opt, double lr, double initial_denom_lr, bool train_bn)
 {
+    LC__IS(part, MODULE, LC_ERR_ARGUMENT);
+    LC__IS(opt, OPTIMIZER, LC_ERR_ARGUMENT);
     collecting c = {opt, train_bn, 0};
     lc_tensor **list;
     int n;
@@ -313,6 +317,7 @@ static lc_status finetune_backbone(void *context, lc_module *m, int64_t epoch, l
 
 lc_status lc_backbone_finetuning_new(const lc_backbone_finetuning_args *args, lc_callback *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     finetuning *f = calloc(1, sizeof *f);
     if (!f) return lc_fail(LC_ERR_MEMORY, "out of memory: BackboneFinetuning");
     if (args) f->b = *args;

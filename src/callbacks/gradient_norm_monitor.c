@@ -3,6 +3,7 @@
  * parameter "grad_2.0_norm/PATH", and "grad_2.0_norm_total". They are operators of the step, read back when it has
  * run, so that watching them splits no plan. */
 #include "callbacks/callbacks.h"
+#include "base/handle.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,6 +71,7 @@ static const lc_callback_ops gradient_norm_ops = {
 
 lc_status lc_gradient_norm_monitor_new(const lc_gradient_norm_monitor_args *args, lc_callback *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     gradient_norms *g = calloc(1, sizeof *g);
     if (!g) return lc_fail(LC_ERR_MEMORY, "out of memory: GradientNormMonitor");
     if (args) g->a = *args;

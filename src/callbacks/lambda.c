@@ -2,6 +2,7 @@
 /* LambdaCallback: a callback made of functions. Only the hooks that were given stand in its vtable, so that the others
  * cost nothing. */
 #include "callbacks/callbacks.h"
+#include "base/handle.h"
 
 #include <stdlib.h>
 
@@ -72,6 +73,7 @@ static void la_message(void *self, lc_trainer *t, const char *level, const char 
 
 lc_status lc_lambda_callback_new(const lc_lambda_args *args, lc_callback *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     lambda *l = calloc(1, sizeof *l);
     if (!l) return lc_fail(LC_ERR_MEMORY, "out of memory: LambdaCallback");
     if (args) l->a = *args;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* LearningRateMonitor: sends learning rates (and momentum, weight decay) to the loggers. Rows have no epoch column. */
 #include "callbacks/callbacks.h"
+#include "base/handle.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -156,6 +157,7 @@ const lc_callback_ops lc__learning_rate_monitor_ops = {
 
 lc_status lc_learning_rate_monitor_new(const lc_learning_rate_monitor_args *args, lc_callback *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     const char *how = args ? args->logging_interval : NULL;
     if (how && strcmp(how, "step") != 0 && strcmp(how, "epoch") != 0)
         return lc_fail(LC_ERR_CONFIG, "LearningRateMonitor: logging_interval is \"%.40s\"; it must be step or epoch",

@@ -10,6 +10,7 @@
 #include "callbacks/model_checkpoint.h"
 #include "core/checkpoint_proof.h"
 #include "core/checkpoint_taken.h"
+#include "base/handle.h"
 #include "core/ranks.h"
 #include "core/saves.h"
 
@@ -523,6 +524,7 @@ static lc_status check(const lc_model_checkpoint_args *a, int64_t k)
 
 lc_status lc_model_checkpoint_new(const lc_model_checkpoint_args *args, lc_callback *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     static const lc_model_checkpoint_args defaults = {0};
     if (!args) args = &defaults;
     int64_t k = args->save_top_k == LC_SAVE_NONE ? 0 : args->save_top_k == 0 ? 1 : args->save_top_k;
@@ -552,6 +554,7 @@ lc_status lc_model_checkpoint_new(const lc_model_checkpoint_args *args, lc_callb
 
 lc_status lc_model_checkpoint_get(const lc_callback *cb, lc_model_checkpoint_info *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     if (!cb || !cb->ops || strcmp(cb->ops->name, lc__model_checkpoint_ops.name) != 0 || cb->ops->free != mc_free)
         return lc_fail(LC_ERR_ARGUMENT, "this callback is no ModelCheckpoint");
     const model_checkpoint *c = cb->self;

@@ -2,6 +2,7 @@
 /* ModelSummary: the table of layers before training: name, type, parameters, their shapes, memory; and where the types
  * of a batch are known, what each takes in, gives out and costs. */
 #include "callbacks/model_cost.h"
+#include "base/handle.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -197,6 +198,7 @@ const lc_callback_ops lc__model_summary_ops = {
 
 lc_status lc_model_summary_new(const lc_model_summary_args *args, lc_callback *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     static const lc_model_summary_args defaults = {0};
     if (!args) args = &defaults;
     if (args->n_example_inputs < 0 || args->n_example_inputs > LC_MAX_BATCH_TENSORS)

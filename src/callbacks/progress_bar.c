@@ -3,6 +3,7 @@
  *
  * Each update is one write(2), so that lines of several processes do not tear. */
 #include "callbacks/terminal.h"
+#include "base/handle.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -300,6 +301,7 @@ const lc_callback_ops lc__progress_bar_ops = {
 
 lc_status lc_progress_bar_new(const lc_progress_bar_args *args, lc_callback *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     static const lc_progress_bar_args defaults = {0};
     if (!args) args = &defaults;
     progress_bar *p = calloc(1, sizeof *p);

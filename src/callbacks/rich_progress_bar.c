@@ -5,6 +5,7 @@
  * The block of lines is always the last thing on the screen: `drawn` says how many lines it has, the cursor stands at
  * its end. Each update is one write(2). */
 #include "callbacks/terminal.h"
+#include "base/handle.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -293,6 +294,7 @@ const lc_callback_ops lc__rich_progress_bar_ops = {
 
 lc_status lc_rich_progress_bar_new(const lc_rich_progress_bar_args *args, lc_callback *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     static const lc_rich_progress_bar_args defaults = {0};
     if (!args) args = &defaults;
     lc__terminal term = lc__terminal_find(args->fd, (lc_progress_style)args->style);

@@ -4,6 +4,7 @@
  * To leave an update out the loss must be known before it, which splits the step's plan there; to stop it is enough to
  * look at it afterwards. */
 #include "callbacks/callbacks.h"
+#include "base/handle.h"
 #include "core/deterministic.h"
 #include "base/io.h"
 #include "core/ranks.h"
@@ -254,6 +255,7 @@ static const lc_callback_ops spike_ops = {
 
 lc_status lc_spike_detection_new(const lc_spike_detection_args *args, lc_callback *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     static const lc_spike_detection_args defaults = {0};
     if (!args) args = &defaults;
     if (args->mode && strcmp(args->mode, "min") != 0 && strcmp(args->mode, "max") != 0)

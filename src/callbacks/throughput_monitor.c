@@ -5,6 +5,7 @@
  * of the machine that is used (mfu) compares them with what a large matrix product reaches here, or with a number that
  * was given. */
 #include "callbacks/callbacks.h"
+#include "base/handle.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -252,6 +253,7 @@ static const lc_callback_ops throughput_ops = {
 
 lc_status lc_throughput_monitor_new(const lc_throughput_monitor_args *args, lc_callback *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     throughput *p = calloc(1, sizeof *p);
     if (!p) return lc_fail(LC_ERR_MEMORY, "out of memory: ThroughputMonitor");
     if (args) p->a = *args;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Timer: stops after an amount of training time, which is kept over a resume. */
 #include "callbacks/callbacks.h"
+#include "base/handle.h"
 
 #include <stdlib.h>
 
@@ -89,6 +90,7 @@ const lc_callback_ops lc__timer_ops = {
 
 lc_status lc_timer_new(double seconds, bool epoch_interval, lc_callback *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     if (!(seconds >= 0)) return lc_fail(LC_ERR_CONFIG, "Timer: %g s is no amount of time", seconds);
     timer *c = calloc(1, sizeof *c);
     if (!c) return lc_fail(LC_ERR_MEMORY, "out of memory: Timer");
@@ -100,5 +102,8 @@ lc_status lc_timer_new(double seconds, bool epoch_interval, lc_callback *out)
 
 double lc_timer_elapsed(const lc_callback *cb)
 {
-    return cb && cb->ops && cb->ops->save_state == tm_save ? elapsed(cb->self) : 0;
+    LC__NEEDS(cb, 0);
+    if (cb->ops && cb->ops->save_state == tm_save) return elapsed(cb->self);
+    (void)lc_fail(LC_ERR_ARGUMENT, "this callback is no Timer");
+    return 0;
 }

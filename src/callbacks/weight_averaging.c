@@ -5,6 +5,7 @@
  * training goes on with (`swapped`); otherwise it is the other way round. A checkpoint's model is always the average,
  * so that whoever loads it gets what was validated; the others are saved beside it as "current". */
 #include "callbacks/shadow.h"
+#include "base/handle.h"
 #include "core/ranks.h"
 #include "core/state_count.h"
 
@@ -186,6 +187,7 @@ static const lc_callback_ops ema_ops = AVERAGING_OPS("EMAWeightAveraging");
 
 lc_status lc_weight_averaging_new(const lc_weight_averaging_args *args, lc_callback *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     averaging *a = calloc(1, sizeof *a);
     if (!a) return lc_fail(LC_ERR_MEMORY, "out of memory: WeightAveraging");
     if (args) a->mean = *args;
@@ -195,6 +197,7 @@ lc_status lc_weight_averaging_new(const lc_weight_averaging_args *args, lc_callb
 
 lc_status lc_ema_weight_averaging_new(const lc_ema_weight_averaging_args *args, lc_callback *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     averaging *a = calloc(1, sizeof *a);
     if (!a) return lc_fail(LC_ERR_MEMORY, "out of memory: EMAWeightAveraging");
     if (args) a->ema = *args;

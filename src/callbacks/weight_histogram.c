@@ -3,6 +3,7 @@
  * that keep histograms. Under the parameter's path, and PATH.grad. Rank 0 logs; where ranks hold parts of parameters
  * or gradients, all of them put these together. */
 #include "callbacks/callbacks.h"
+#include "base/handle.h"
 
 #include <stdlib.h>
 
@@ -91,6 +92,7 @@ static const lc_callback_ops histogram_ops = {
 
 lc_status lc_weight_histogram_new(const lc_weight_histogram_args *args, lc_callback *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     histograms *h = calloc(1, sizeof *h);
     if (!h) return lc_fail(LC_ERR_MEMORY, "out of memory: WeightHistogram");
     if (args) h->a = *args;

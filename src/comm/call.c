@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A call as such, whatever runs it: its text, what it needs of its arguments, what it moves. */
 #include "comm/call.h"
+#include "base/handle.h"
 
 #include "comm/combine.h"
 #include "comm/schedule_impl.h"
@@ -22,6 +23,8 @@ const char *lc_collective_name(lc_collective op)
 
 void lc_comm_call_text(const lc_comm_call *call, char *text, size_t size)
 {
+    LC__NEEDS(call, );
+    LC__NEEDS(text, );
     const char *name = lc_collective_name(call->op);
     long long n = (long long)call->count;
     switch (call->op) {

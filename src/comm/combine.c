@@ -3,6 +3,7 @@
  * at any time the stack holds one subtree for each bit of the number of parts seen. Elements go in blocks that stay in
  * the first-level cache. */
 #include "comm/combine.h"
+#include "base/handle.h"
 
 #include "base/half.h"
 
@@ -79,6 +80,8 @@ static void sum_two(const float *a, const float *b, float *out, int64_t count)
 
 void lc_comm_combine(lc_dtype dtype, lc_reduce_op op, int n, const void *const *parts, void *out, int64_t count)
 {
+    LC__NEEDS(parts, );
+    LC__NEEDS(out, );
     if (n == 2 && dtype == LC_F32 && op == LC_COMM_SUM)
         sum_two(parts[0], parts[1], out, count);
     else

@@ -2,6 +2,7 @@
 /* What users call: arguments are checked here, once for all backends; requests are kept and counted; the last calls are
  * remembered for the message of a run that fails. */
 #include "comm/call.h"
+#include "base/handle.h"
 #include "comm/comm_internal.h"
 #include "comm/history.h"
 #include "comm/progress_thread.h"
@@ -17,6 +18,7 @@
 #include <string.h>
 
 struct lc_request {
+    lc__mark mark; /* while it is the caller's */
     lc_comm *comm;
     lc_request *next; /* of those that are free */
     lc_request *made; /* of all: some may still run when the communicator is freed */
@@ -26,6 +28,7 @@ struct lc_request {
 };
 
 struct lc_comm {
+    lc__mark mark;
     lc_comm_ops ops;
     void *self;
     int rank, size;
@@ -98,16 +101,17 @@ static lc_status check_new(const lc_comm_ops *ops, int rank, int size)
 lc_status lc_comm_new(const lc_comm_ops *given, void *self, int rank, int size, lc_comm **out)
 {
     lc_comm_ops ops = {0};
-    *out = NULL;
+    if (out) *out = NULL;
     if (!given) return lc_fail(LC_ERR_ARGUMENT, "a communicator without a backend");
     memcpy(&ops, given, given->size < sizeof ops ? given->size : sizeof ops);
-    lc_status s = check_new(&ops, rank, size);
+    lc_status s = out ? check_new(&ops, rank, size) : lc__is_null(__func__, "out");
     lc_comm *c = s >= 0 ? calloc(1, sizeof *c) : NULL;
     if (!c) {
         if (s >= 0) s = lc_fail(LC_ERR_MEMORY, "out of memory: a communicator");
         if (ops.free) ops.free(self);
         return s;
     }
+    c->mark = LC__MARK_OF(COMM);
     c->ops = ops;
     c->carried = c->ops.sleep != NULL;
     if (c->ops.sleep) s = lc__progress_thread_new(&c->ops, &self);
@@ -159,6 +163,7 @@ static void leave_parent(lc_comm *c)
 void lc_comm_free(lc_comm *c)
 {
     if (!c) return;
+    LC__IS_OR_NULL(c, COMM, );
     if (c->instead) {
         c->instead();
         return;
@@ -171,28 +176,35 @@ void lc_comm_free(lc_comm *c)
     pthread_mutex_destroy(&c->lock);
     for (lc_request *r = c->made, *next; r; r = next) {
         next = r->made;
+        lc__mark_clear(&r->mark);
         free(r);
     }
+    lc__mark_clear(&c->mark);
     free(c);
 }
 
 int lc_comm_rank(const lc_comm *c)
 {
+    LC__IS(c, COMM, 0);
     return c->rank;
 }
 
 int lc_comm_size(const lc_comm *c)
 {
+    LC__IS(c, COMM, 0);
     return c->size;
 }
 
 const char *lc_comm_name(const lc_comm *c)
 {
+    LC__IS(c, COMM, "");
     return c->ops.name;
 }
 
 void lc_comm_get_stats(const lc_comm *c, lc_comm_stats *out)
 {
+    LC__IS(c, COMM, );
+    LC__NEEDS(out, );
     *out = c->stats;
     if (c->ops.stats) c->ops.stats(c->self, out);
 }
@@ -245,6 +257,8 @@ static lc_status fail(lc_comm *c, lc_status s)
 
 int lc_comm_history(const lc_comm *c, char *text, size_t size)
 {
+    LC__IS(c, COMM, 0);
+    LC__NEEDS(text, 0);
     size_t n = 0;
     if (size) *text = 0;
     for (int i = 1; i <= LC__HISTORY; i++) {
@@ -298,6 +312,7 @@ static void note_wait(lc_comm *c)
 
 void lc_comm_abort(lc_comm *c, const char *why)
 {
+    LC__IS(c, COMM, );
     if (!c || c->a_child_s) return;
     if (!why) why = "it was aborted, and no reason was given";
     if (c->ops.abort) c->ops.abort(c->self, why);
@@ -334,6 +349,7 @@ static lc_request *take(lc_comm *c)
     }
     lc_request *made = r->made;
     memset(r, 0, bytes);
+    r->mark = LC__MARK_OF(REQUEST);
     r->made = made;
     r->comm = c;
     return r;
@@ -342,6 +358,7 @@ static lc_request *take(lc_comm *c)
 static void give_back(lc_request *r)
 {
     lc_comm *c = r->comm;
+    r->mark = 0;
     r->next = c->unused;
     c->unused = r;
     c->running--;
@@ -363,6 +380,8 @@ static lc_status announce(lc_comm *c, announcement *a)
 
 lc_status lc_comm_start(lc_comm *c, const lc_comm_call *call, lc_request **request)
 {
+    LC__IS(c, COMM, LC_ERR_ARGUMENT);
+    LC__NEEDS(call, LC_ERR_ARGUMENT);
     if (request) *request = NULL;
     if (c->failed < 0) return fail(c, c->failed);
     LC_TRY(lc__call_check(call, c->rank, c->size));
@@ -396,6 +415,8 @@ lc_status lc_comm_start(lc_comm *c, const lc_comm_call *call, lc_request **reque
 
 lc_status lc_comm_poll(lc_request *r, bool *done)
 {
+    LC__IS(r, REQUEST, LC_ERR_ARGUMENT);
+    LC__NEEDS(done, LC_ERR_ARGUMENT);
     lc_comm *c = r->comm;
     *done = false;
     lc_status s = c->failed < 0 ? c->failed : c->ops.poll(c->self, r->state, done);
@@ -412,6 +433,7 @@ lc_status lc_comm_poll(lc_request *r, bool *done)
 
 lc_status lc_comm_progress(lc_comm *c)
 {
+    LC__IS(c, COMM, LC_ERR_ARGUMENT);
     if (c->failed < 0) return fail(c, c->failed);
     lc_status s = c->running ? c->ops.poll(c->self, NULL, NULL) : LC_OK;
     return s < 0 ? fail(c, s) : LC_OK;
@@ -481,11 +503,14 @@ lc__comm_memory **lc__comm_memories(lc_comm *c)
 
 lc_status lc_comm_wait(lc_request *r)
 {
+    LC__IS(r, REQUEST, LC_ERR_ARGUMENT);
     return lc__comm_wait_with(r, NULL, 0);
 }
 
 lc_status lc_comm_split(lc_comm *c, int color, int key, lc_comm **out)
 {
+    LC__IS(c, COMM, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     int rank = 0, size = 0;
     void *self = NULL;
     *out = NULL;

@@ -7,6 +7,7 @@
  * that says which call it belongs to, and the receiver compares it with its own. Send and receive go on a lane of their
  * own, where messages between two ranks keep their order but wait for nothing else. */
 #include "comm/combine.h"
+#include "base/handle.h"
 #include "comm/exchange_impl.h"
 #include "comm/schedule_impl.h"
 #include "base/clock.h"
@@ -614,6 +615,7 @@ lc_status lc__exchange_new(const lc__transport_ops *ops, void *transport, void *
 
 lc_status lc_comm_self(lc_comm **out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     static const lc__transport_ops none = {.name = "self"};
     return lc__exchange_new(&none, NULL, NULL, 0, 1, out);
 }

@@ -2,6 +2,7 @@
 /* Memory of a communicator: where its ranks are processes of a host, files without a name that all of them map, so that
  * an all_reduce in it needs no copies (exposed.h); elsewhere memory like any other. */
 #include "comm/comm_internal.h"
+#include "base/handle.h"
 #include "base/memory_file.h"
 
 #include <stdlib.h>
@@ -44,6 +45,8 @@ static int make_file(lc__comm_memory *m)
 
 lc_status lc_comm_alloc_mem(lc_comm *comm, size_t bytes, void **out)
 {
+    LC__IS(comm, COMM, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     lc_status status = LC_OK;
     int fd = -1;
     *out = NULL;
@@ -78,6 +81,7 @@ done:
 
 void lc_comm_free_mem(lc_comm *comm, void *data)
 {
+    LC__IS(comm, COMM, );
     lc__comm_memory **at = lc__comm_memories(comm), *m;
     while (*at && (*at)->data != data) at = &(*at)->next;
     if (!(m = *at)) return;

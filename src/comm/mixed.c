@@ -3,6 +3,7 @@
  * (tcp.c) or use another communicator (relay.c): every stream of bytes goes one way or the other, and whoever uses them
  * need not know. An abort, and a rank that is lost, are told both ways. */
 #include "comm/relay.h"
+#include "base/handle.h"
 #include "comm/window.h"
 
 #include "base/status.h"
@@ -290,6 +291,7 @@ lc_status lc__comm_shm_tcp(const lc__tcp_place *here, int host_number, int rank,
 lc_status lc_comm_shm_tcp(const char *address, int host_number, int rank, int size, const lc_meeting *meeting,
                           lc_comm **out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     lc__tcp_place here;
     *out = NULL;
     LC_TRY(lc__tcp_place_set(&here, address, "", 0));
@@ -299,8 +301,13 @@ lc_status lc_comm_shm_tcp(const char *address, int host_number, int rank, int si
 lc_status lc_comm_shm_over(lc_comm *far, int host_number, const lc_meeting *meeting, lc_comm **out)
 {
     lc_comm *second = NULL;
-    *out = NULL;
+    if (out) *out = NULL;
     if (!far) return lc_fail(LC_ERR_ARGUMENT, "there is no communicator between hosts");
+    LC__IS(far, COMM, LC_ERR_ARGUMENT);
+    if (!out) {
+        lc_comm_free(far);
+        return lc__is_null(__func__, "out");
+    }
     int rank = lc_comm_rank(far), size = lc_comm_size(far);
     opening *o = calloc(1, sizeof *o);
     lc_status s = o ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: a group of %d ranks", size);

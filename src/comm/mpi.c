@@ -2,6 +2,7 @@
 /* "mpi": opens the plug-in liblightc_mpi (src/comm/mpi), so that lightc itself needs no MPI. */
 #define _GNU_SOURCE /* dladdr */
 #include "comm/comm_internal.h"
+#include "base/handle.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -64,6 +65,7 @@ bool lc__mpi_is_there(void)
 
 lc_status lc_comm_mpi(lc_comm **out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     world_fn *world = NULL;
     *out = NULL;
     LC_TRY(find_world(&world));

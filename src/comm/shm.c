@@ -5,6 +5,7 @@
  * it through /proc. When the last process has gone, however it ended, the memory is gone: nothing is left in /dev/shm.
  */
 #include "comm/window.h"
+#include "base/handle.h"
 #include "base/memory_file.h"
 
 #include <errno.h>
@@ -91,6 +92,7 @@ const lc__transport_ops lc__shm = {.name = "shm", .open = open_window, .sees_fil
 
 lc_status lc_comm_shm(int rank, int size, const lc_meeting *meeting, lc_comm **out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     void *end = NULL;
     *out = NULL;
     LC_TRY(lc__comm_check_meeting(rank, size, meeting));

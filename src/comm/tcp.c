@@ -15,6 +15,7 @@
  * what the other rank has sent ends the lane and the group. */
 #define _GNU_SOURCE /* ppoll */
 #include "comm/comm_internal.h"
+#include "base/handle.h"
 #include "comm/control_internal.h"
 #include "comm/control_wire.h"
 #include "comm/schedule.h"
@@ -620,6 +621,7 @@ lc_status lc__comm_tcp(const lc__tcp_place *here, int rank, int size, const lc_m
 
 lc_status lc_comm_tcp(const char *address, int rank, int size, const lc_meeting *meeting, lc_comm **out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     lc__tcp_place here;
     *out = NULL;
     LC_TRY(lc__tcp_place_set(&here, address, "", 0));

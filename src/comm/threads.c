@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* "threads": ranks that are threads of one process. */
 #include "comm/window.h"
+#include "base/handle.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -45,6 +46,7 @@ static const lc__transport_ops threads = {.name = "threads", .open = open, LC__W
 
 lc_status lc_comm_threads(int size, lc_comm **out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     lc_status status = LC_OK;
     lc__window *w = NULL;
     int made = 0;

@@ -5,6 +5,7 @@
  * belongs to the process and to no object. */
 #define _GNU_SOURCE /* cpu_set_t */
 #include "comm/world.h"
+#include "base/handle.h"
 #include "comm/comm_internal.h"
 #include "comm/prints.h"
 #include "comm/socket.h"
@@ -612,6 +613,7 @@ done:
 
 lc_status lc_comm_world(lc_comm **out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     lc__world *w;
     *out = NULL;
     LC_TRY(lc__world_join(&(lc__world_options){.say = lc__say}, &w));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a trainer tells about itself. */
 #include "core/trainer_internal.h"
+#include "base/handle.h"
 
 #include <math.h>
 #include <signal.h>
@@ -8,213 +9,265 @@
 
 lc_module *lc_trainer_module(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, NULL);
     return t->m;
 }
 lc_graph *lc_trainer_graph(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, NULL);
     return t->graph;
 }
 const lc_trainer_options *lc_trainer_get_options(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, NULL);
     return &t->opt;
 }
 int64_t lc_trainer_global_step(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, 0);
     return t->global_step;
 }
 int64_t lc_trainer_current_epoch(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, 0);
     return t->current_epoch;
 }
 int64_t lc_trainer_batch_idx(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, 0);
     return t->batch_idx;
 }
 int64_t lc_trainer_logger_step(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, 0);
     return t->batches_that_stepped;
 }
 bool lc_trainer_is_last_batch(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, false);
     return t->is_last_batch;
 }
 bool lc_trainer_is_accumulating(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, false);
     return t->accumulating;
 }
 int lc_trainer_num_val_loaders(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, 0);
     return t->eval.n;
 }
 int lc_trainer_dataloader_idx(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, 0);
     return t->dataloader_idx;
 }
 lc_stage lc_trainer_stage(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, (lc_stage)0);
     return t->stage;
 }
 bool lc_trainer_sanity_checking(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, false);
     return t->sanity;
 }
 bool lc_trainer_validating(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, false);
     return t->validating;
 }
 bool lc_trainer_training(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, false);
     return t->in_run && t->stage == LC_STAGE_FIT && !t->validating;
 }
 bool lc_trainer_testing(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, false);
     return t->in_run && t->stage == LC_STAGE_TEST;
 }
 bool lc_trainer_predicting(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, false);
     return t->in_run && t->stage == LC_STAGE_PREDICT;
 }
 bool lc_trainer_evaluating(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, false);
     return (t->validating && !t->sanity) || lc_trainer_testing(t);
 }
 bool lc_trainer_interrupted(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, false);
     return t->run_state == LC_RUN_INTERRUPTED;
 }
 bool lc_trainer_received_sigterm(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, false);
     return lc_trainer_received_signal(t) == SIGTERM;
 }
 int64_t lc_trainer_max_epochs(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, 0);
     return t->max_epochs;
 }
 int64_t lc_trainer_min_epochs(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, 0);
     return t->min_epochs;
 }
 int64_t lc_trainer_max_steps(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, 0);
     return t->max_steps;
 }
 int64_t lc_trainer_min_steps(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, 0);
     return t->min_steps;
 }
 int64_t lc_trainer_accumulate_grad_batches(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, 0);
     return t->accumulate_next;
 }
 int64_t lc_trainer_val_check_batch(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, 0);
     return t->val_check_batch;
 }
 bool lc_trainer_enable_validation(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, false);
     return t->enable_validation;
 }
 lc_run_state lc_trainer_state(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, LC_RUN_INITIALIZING);
     return t->run_state;
 }
 int lc_trainer_received_signal(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, 0);
     return atomic_load(&((lc_trainer *)(uintptr_t)t)->signal);
 }
 int lc_trainer_global_rank(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, 0);
     return t->rank;
 }
 int lc_trainer_world_size(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, 0);
     return t->n_ranks;
 }
 int lc_trainer_num_nodes(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, 0);
     return (int)t->opt.num_nodes;
 }
 int lc_trainer_num_devices(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, 0);
     return lc_trainer_world_size(t) / lc_trainer_num_nodes(t);
 }
 int lc_trainer_local_rank(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, 0);
     return lc_trainer_global_rank(t) % lc_trainer_num_devices(t);
 }
 int lc_trainer_node_rank(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, 0);
     return lc_trainer_global_rank(t) / lc_trainer_num_devices(t);
 }
 bool lc_trainer_is_global_zero(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, false);
     return lc_trainer_global_rank(t) == 0;
 }
 const char *lc_trainer_accelerator(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, "");
     (void)t;
     return "cpu";
 }
 const lc_strategy_ops *lc_trainer_strategy(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, NULL);
     return t->strategy;
 }
 const lc_precision_ops *lc_trainer_precision(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, NULL);
     return t->precision;
 }
 const char *lc_trainer_default_root_dir(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, "");
     return t->root_dir;
 }
 int lc_trainer_logger_count(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, 0);
     return t->n_loggers;
 }
 lc_dataloader *lc_trainer_train_dataloader(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, NULL);
     return t->train.loader;
 }
 lc_dataloader *lc_trainer_val_dataloader(const lc_trainer *t, int i)
 {
+    LC__IS(t, TRAINER, NULL);
     return i >= 0 && i < t->eval.n ? t->eval.s[i].loader : NULL;
 }
 const lc_datamodule *lc_trainer_datamodule(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, NULL);
     return t->datamodule.ops.size ? &t->datamodule.given : NULL;
 }
 const char *lc_trainer_run_dir(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, "");
     return t->run_dir ? t->run_dir : "";
 }
 const char *lc_trainer_ckpt_path(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, "");
     return t->ckpt_path ? t->ckpt_path : "";
 }
 int lc_trainer_optimizer_count(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, 0);
     return t->optimizers.n;
 }
 int lc_trainer_scheduler_count(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, 0);
     return t->optimizers.n_schedulers;
 }
 int lc_trainer_callback_count(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, 0);
     return t->n_callbacks;
 }
 double lc_trainer_elapsed(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, 0);
     return (double)(lc__now_ns() - t->time_start_ns) * 1e-9;
 }
 
 int64_t lc_trainer_num_training_batches(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, 0);
     return t->train.length >= 0 ? t->train.length : t->train.limit;
 }
 
 int64_t lc_trainer_num_val_batches(const lc_trainer *t, int loader)
 {
+    LC__IS(t, TRAINER, 0);
     if (loader < 0 || loader >= t->eval.n) return 0;
     const lc__source *s = &t->eval.s[loader];
     return t->sanity ? lc_trainer_num_sanity_val_batches(t, loader) : s->length >= 0 ? s->length : s->limit;
@@ -222,6 +275,7 @@ int64_t lc_trainer_num_val_batches(const lc_trainer *t, int loader)
 
 int64_t lc_trainer_num_sanity_val_batches(const lc_trainer *t, int loader)
 {
+    LC__IS(t, TRAINER, 0);
     if (loader < 0 || loader >= t->eval.n) return 0;
     const lc__source *s = &t->eval.s[loader];
     int64_t n = s->length >= 0 ? s->length : s->limit;
@@ -231,28 +285,34 @@ int64_t lc_trainer_num_sanity_val_batches(const lc_trainer *t, int loader)
 
 lc_optimizer *lc_trainer_optimizer(const lc_trainer *t, int i)
 {
+    LC__IS(t, TRAINER, NULL);
     return i >= 0 && i < t->optimizers.n ? t->optimizers.optimizers[i].optimizer : NULL;
 }
 
 const lc_scheduler_config *lc_trainer_scheduler(const lc_trainer *t, int i)
 {
+    LC__IS(t, TRAINER, NULL);
     return i >= 0 && i < t->optimizers.n_schedulers ? &t->optimizers.schedulers[i] : NULL;
 }
 
 lc_callback lc_trainer_callback(const lc_trainer *t, int i)
 {
+    LC__IS(t, TRAINER, (lc_callback){0});
     if (i < 0 || i >= t->n_callbacks) return (lc_callback){0};
     return (lc_callback){&t->callbacks[i]->ops, t->callbacks[i]->self};
 }
 
 lc_callback lc_trainer_callback_named(const lc_trainer *t, const char *name, int nth)
 {
+    LC__IS(t, TRAINER, (lc_callback){0});
+    LC__NEEDS(name, (lc_callback){0});
     lc__callback *cb = lc__callback_named(t, name, nth);
     return cb ? (lc_callback){&cb->ops, cb->self} : (lc_callback){0};
 }
 
 lc_callback lc_trainer_checkpoint_callback(const lc_trainer *t, int nth)
 {
+    LC__IS(t, TRAINER, (lc_callback){0});
     for (int i = 0; i < t->n_callbacks; i++)
         if (t->callbacks[i]->ops.saves_checkpoints && nth-- == 0) return lc_trainer_callback(t, i);
     return (lc_callback){0};
@@ -260,11 +320,13 @@ lc_callback lc_trainer_checkpoint_callback(const lc_trainer *t, int nth)
 
 lc_logger lc_trainer_logger(const lc_trainer *t, int i)
 {
+    LC__IS(t, TRAINER, (lc_logger){0});
     return i >= 0 && i < t->n_loggers ? t->loggers[i] : (lc_logger){0};
 }
 
 lc_status lc_trainer_estimated_stepping_batches(lc_trainer *t, double *out)
 {
+    LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
     if (!t->in_run || t->stage != LC_STAGE_FIT)
         return lc_fail(LC_ERR_STATE,
                        "estimated_stepping_batches can be asked while fit runs (in configure_optimizers)");
@@ -281,16 +343,19 @@ lc_status lc_trainer_estimated_stepping_batches(lc_trainer *t, double *out)
 
 lc_metrics lc_trainer_results(const lc_trainer *t, int loader)
 {
+    LC__IS(t, TRAINER, (lc_metrics){0});
     if (loader < 0 || loader >= t->n_results) return (lc_metrics){0};
     return (lc_metrics){t->result_values[loader], t->n_result_values[loader]};
 }
 
 int64_t lc_trainer_prediction_count(const lc_trainer *t, int loader)
 {
+    LC__IS(t, TRAINER, 0);
     return loader >= 0 && loader < LC_MAX_LOADERS ? t->predictions[loader].n : 0;
 }
 
 lc_tensor *lc_trainer_prediction(const lc_trainer *t, int loader, int64_t i)
 {
+    LC__IS(t, TRAINER, NULL);
     return i >= 0 && i < lc_trainer_prediction_count(t, loader) ? t->predictions[loader].t[i] : NULL;
 }

@@ -5,6 +5,7 @@
  * is added replaces what the trainer made by itself. In configure_callbacks the module's replace whatever was there
  * before, those of its last run included, as in Lightning. */
 #include "core/trainer_internal.h"
+#include "base/handle.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -95,6 +96,11 @@ lc_status lc_trainer_add_callback(lc_trainer *t, lc_callback callback)
     lc_status status = LC_OK;
     if (!callback.ops || callback.ops->size == 0 || !callback.ops->name)
         return lc_fail(LC_ERR_ARGUMENT, "a callback needs ops that start with LC_CALLBACK_OPS_INIT(\"name\")");
+    if (!lc__has_mark(t, LC__MARK_OF(TRAINER))) {
+        if (callback.ops->size > offsetof(lc_callback_ops, free) && callback.ops->free)
+            callback.ops->free(callback.self);
+        return lc__not_a(t, LC__MARK_OF(TRAINER), __func__);
+    }
     lc__callback *cb = calloc(1, sizeof *cb);
     if (!cb) {
         status = lc_fail(LC_ERR_MEMORY, "out of memory: a callback");

@@ -4,6 +4,7 @@
  * left its mark, are somebody else's. */
 #define _GNU_SOURCE
 #include "core/checkpoint_proof.h"
+#include "base/handle.h"
 #include "core/checkpoint_taken.h"
 
 #include "base/status.h"
@@ -163,6 +164,7 @@ static lc_status look_through(const char *dir, bool remove)
 
 lc_status lc_checkpoint_clean(const char *dir)
 {
+    LC__NEEDS(dir, LC_ERR_ARGUMENT);
     return look_through(dir, true);
 }
 

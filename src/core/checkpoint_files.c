@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "core/checkpoint_job.h"
 #include "core/checkpoint_proof.h"
+#include "base/handle.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -13,6 +14,8 @@
 /* The link is made in a directory with a temporary name, and gets its own by a rename. */
 lc_status lc_checkpoint_link(const char *link, const char *path)
 {
+    LC__NEEDS(link, LC_ERR_ARGUMENT);
+    LC__NEEDS(path, LC_ERR_ARGUMENT);
     const lc__io *io = &lc__io_system;
     char *dir = NULL, *temp = NULL, *made = NULL, *clean = NULL, *target_dir = NULL;
     int lock_fd = -1;

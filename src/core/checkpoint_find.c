@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "core/checkpoint_find.h"
 #include "core/checkpoint_proof.h"
+#include "base/handle.h"
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -122,6 +123,8 @@ lc_status lc__ckpt_find_good(const char *dir, char *path, size_t size)
 
 lc_status lc_checkpoint_find_last_good(const char *dir, char *path, size_t size)
 {
+    LC__NEEDS(dir, LC_ERR_ARGUMENT);
+    LC__NEEDS(path, LC_ERR_ARGUMENT);
     LC_TRY(lc__ckpt_restore_names(dir));
     return lc__ckpt_find_good(dir, path, size);
 }

@@ -4,6 +4,7 @@
 #ifndef LC_CORE_CHECKPOINT_JOB_H
 #define LC_CORE_CHECKPOINT_JOB_H
 
+#include "base/handle.h"
 #include "core/checkpoint.h"
 #include "core/checkpoint_taken.h"
 #include "core/safetensors.h"
@@ -59,6 +60,7 @@ typedef struct lc__ckpt_chore {
 } lc__ckpt_chore;
 
 struct lc_ckpt_writer {
+    lc__mark mark;
     const lc__io *io;
     lc__ckpt_file parts[LC_CKPT_PARTS];
     lc__ckpt_origin origin;

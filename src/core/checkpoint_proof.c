@@ -2,6 +2,7 @@
 /* Which directories are checkpoints of lightc through and through, and removing them. */
 #define _GNU_SOURCE
 #include "core/checkpoint_proof.h"
+#include "base/handle.h"
 
 #include "base/status.h"
 
@@ -203,6 +204,7 @@ done:
 
 lc_status lc_checkpoint_remove(const char *path)
 {
+    LC__NEEDS(path, LC_ERR_ARGUMENT);
     return lc__ckpt_remove(path, 0, NULL);
 }
 

@@ -2,6 +2,7 @@
 /* Opening checkpoints: nothing is handed out before every byte was compared with the manifest. */
 #define _GNU_SOURCE
 #include "core/checkpoint_find.h"
+#include "base/handle.h"
 
 #include "core/safetensors.h"
 #include "base/status.h"
@@ -15,6 +16,7 @@
 #define MAX_STATE ((size_t)1 << 30)
 
 struct lc_checkpoint {
+    lc__mark mark;
     char *path;
     int64_t saved_ns;
     lc__ckpt_origin origin;
@@ -24,6 +26,7 @@ struct lc_checkpoint {
 
 lc_status lc_checkpoint_verify(const char *path)
 {
+    LC__NEEDS(path, LC_ERR_ARGUMENT);
     lc__manifest m;
     lc_status status = lc__manifest_read(&lc__io_system, path, &m);
     if (status >= 0) status = lc__manifest_check(&lc__io_system, path, &m);
@@ -33,6 +36,7 @@ lc_status lc_checkpoint_verify(const char *path)
 
 lc_status lc_checkpoint_visit_files(const char *path, lc_checkpoint_file_fn *fn, void *ctx)
 {
+    LC__NEEDS(path, LC_ERR_ARGUMENT);
     lc__manifest m;
     lc__first_error damage = {0};
     lc_status status = lc__manifest_read(&lc__io_system, path, &m);
@@ -102,6 +106,7 @@ lc_status lc__checkpoint_open_share(const char *path, int reader, int n, lc_chec
     *out = NULL;
     lc_checkpoint *c = calloc(1, sizeof *c);
     if (!c) return lc_fail(LC_ERR_MEMORY, "no memory to open checkpoint \"%s\"", path);
+    c->mark = LC__MARK_OF(CHECKPOINT);
     lc_status status = open_verified(path, reader, n, c);
     if (status >= 0) {
         *out = c;
@@ -122,25 +127,31 @@ lc_status lc__checkpoint_open_share(const char *path, int reader, int n, lc_chec
 
 lc_status lc_checkpoint_open(const char *path, lc_checkpoint **out)
 {
+    LC__NEEDS(path, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     return lc__checkpoint_open_share(path, 0, 1, out);
 }
 
 void lc_checkpoint_close(lc_checkpoint *c)
 {
     if (!c) return;
+    LC__IS_OR_NULL(c, CHECKPOINT, );
     for (int k = 0; k < LC_CKPT_PARTS; k++) lc_safetensors_close(c->parts[k]);
     lc_state_free(c->state);
     free(c->path);
+    lc__mark_clear(&c->mark);
     free(c);
 }
 
 const char *lc_checkpoint_path(const lc_checkpoint *c)
 {
+    LC__IS(c, CHECKPOINT, "");
     return c->path;
 }
 
 int64_t lc_checkpoint_saved_ns(const lc_checkpoint *c)
 {
+    LC__IS(c, CHECKPOINT, 0);
     return c->saved_ns;
 }
 
@@ -151,10 +162,12 @@ const lc__ckpt_origin *lc__checkpoint_origin(const lc_checkpoint *c)
 
 const lc_state *lc_checkpoint_state(const lc_checkpoint *c)
 {
+    LC__IS(c, CHECKPOINT, NULL);
     return c->state;
 }
 
 lc_safetensors *lc_checkpoint_part(lc_checkpoint *c, lc_ckpt_part part)
 {
+    LC__IS(c, CHECKPOINT, NULL);
     return (unsigned)part < LC_CKPT_PARTS ? c->parts[part] : NULL;
 }

@@ -3,6 +3,7 @@
  * background thread (checkpoint_job.c has the protocol). */
 #define _GNU_SOURCE
 #include "core/checkpoint_share.h"
+#include "base/handle.h"
 
 #include "base/chunks.h"
 #include "base/thread.h"
@@ -15,8 +16,10 @@
 
 lc_status lc_ckpt_writer_new(lc_ckpt_writer **out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     lc_ckpt_writer *w = calloc(1, sizeof *w);
     if (!w) return lc_fail(LC_ERR_MEMORY, "no memory for a checkpoint writer");
+    w->mark = LC__MARK_OF(WRITER);
     w->io = &lc__io_system;
     w->share.lock_fd = -1;
     pthread_mutex_init(&w->lock, NULL);
@@ -60,6 +63,7 @@ static void drop_chores(lc_ckpt_writer *w, uint64_t job)
 
 void lc_ckpt_abort(lc_ckpt_writer *w)
 {
+    LC__IS(w, WRITER, );
     clear_entries(w);
     pthread_mutex_lock(&w->lock);
     drop_chores(w, w->job + 1);
@@ -71,6 +75,7 @@ void lc_ckpt_abort(lc_ckpt_writer *w)
 
 bool lc_ckpt_busy(lc_ckpt_writer *w)
 {
+    LC__IS(w, WRITER, false);
     if (!w->in_flight) return false;
     pthread_mutex_lock(&w->lock);
     bool busy = w->job != w->done;
@@ -80,6 +85,7 @@ bool lc_ckpt_busy(lc_ckpt_writer *w)
 
 lc_status lc_ckpt_wait(lc_ckpt_writer *w)
 {
+    LC__IS(w, WRITER, LC_ERR_ARGUMENT);
     if (!w->in_flight) return LC_OK;
     pthread_mutex_lock(&w->lock);
     while (w->job != w->done) pthread_cond_wait(&w->changed, &w->lock);
@@ -161,6 +167,7 @@ static void clear_job(lc_ckpt_writer *w)
 void lc_ckpt_writer_free(lc_ckpt_writer *w)
 {
     if (!w) return;
+    LC__IS(w, WRITER, );
     (void)!lc__ckpt_wait_together(w, NULL); /* documented: the error is lost */
     lc__ckpt_rest(w);
     pthread_mutex_lock(&w->lock);
@@ -178,11 +185,13 @@ void lc_ckpt_writer_free(lc_ckpt_writer *w)
     }
     pthread_cond_destroy(&w->changed);
     pthread_mutex_destroy(&w->lock);
+    lc__mark_clear(&w->mark);
     free(w);
 }
 
 lc_status lc_ckpt_begin(lc_ckpt_writer *w, const char *path)
 {
+    LC__IS(w, WRITER, LC_ERR_ARGUMENT);
     LC_TRY(lc__ckpt_wait_together(w, NULL)); /* what ranks have written together, they have waited for already */
     lc_ckpt_abort(w);
     give_back(w);
@@ -219,6 +228,8 @@ static lc_status add(lc_ckpt_writer *w, lc_ckpt_part k, const char *name, lc__ck
 
 lc_status lc_ckpt_add_tensor(lc_ckpt_writer *w, lc_ckpt_part k, const char *name, lc_tensor *t)
 {
+    LC__IS(w, WRITER, LC_ERR_ARGUMENT);
+    LC__NEEDS(name, LC_ERR_ARGUMENT);
     if (!t || !lc_tensor_is_persistent(t))
         return lc_fail(LC_ERR_ARGUMENT, "checkpoint: \"%s\" is not a persistent tensor", name);
     return add(w, k, name, (lc__ckpt_entry){.named.tensor = t});
@@ -226,11 +237,16 @@ lc_status lc_ckpt_add_tensor(lc_ckpt_writer *w, lc_ckpt_part k, const char *name
 
 lc_status lc_ckpt_add_data(lc_ckpt_writer *w, lc_ckpt_part k, const char *name, const lc_type *type, const void *data)
 {
+    LC__IS(w, WRITER, LC_ERR_ARGUMENT);
+    LC__NEEDS(name, LC_ERR_ARGUMENT);
+    LC__NEEDS(type, LC_ERR_ARGUMENT);
     return add(w, k, name, (lc__ckpt_entry){.named = {.type = *type, .data = data}});
 }
 
 lc_status lc_ckpt_add_stored(lc_ckpt_writer *w, lc_ckpt_part k, lc_safetensors *from, int64_t i)
 {
+    LC__IS(w, WRITER, LC_ERR_ARGUMENT);
+    LC__IS(from, SAFETENSORS, LC_ERR_ARGUMENT);
     const lc_safetensor_info *info = lc_safetensors_info(from, i);
     if (!info) return lc_fail(LC_ERR_ARGUMENT, "\"%s\" has no tensor number %" PRId64, lc_safetensors_path(from), i);
     if (info->type.dtype == LC_DTYPE_DEFAULT)
@@ -286,6 +302,8 @@ done:
 
 lc_status lc_ckpt_then_link(lc_ckpt_writer *w, const char *link)
 {
+    LC__IS(w, WRITER, LC_ERR_ARGUMENT);
+    LC__NEEDS(link, LC_ERR_ARGUMENT);
     return lc__ckpt_then_link_taken(w, link, NULL);
 }
 
@@ -301,6 +319,8 @@ lc_status lc__ckpt_then_link_taken(lc_ckpt_writer *w, const char *link, lc__take
 
 lc_status lc_ckpt_then_remove(lc_ckpt_writer *w, const char *path)
 {
+    LC__IS(w, WRITER, LC_ERR_ARGUMENT);
+    LC__NEEDS(path, LC_ERR_ARGUMENT);
     return lc__ckpt_then_remove_in(w, path, 0);
 }
 
@@ -327,6 +347,7 @@ void lc__ckpt_drop_taken(lc_ckpt_writer *w)
 
 lc_state *lc_ckpt_state(lc_ckpt_writer *w)
 {
+    LC__IS(w, WRITER, NULL);
     return w->state;
 }
 
@@ -540,6 +561,7 @@ static lc_status prepare(lc_ckpt_writer *w, int k, bool wait, uint64_t *load)
 
 lc_status lc_ckpt_commit(lc_ckpt_writer *w, bool wait)
 {
+    LC__IS(w, WRITER, LC_ERR_ARGUMENT);
     if (!w->state) return lc_fail(LC_ERR_STATE, "lc_ckpt_commit without lc_ckpt_begin");
     lc_status status = LC_OK;
     clear_job(w);

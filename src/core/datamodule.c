@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Datamodules in a run, and the hooks of the data that a datamodule and a module share. */
 #include "core/trainer_internal.h"
+#include "base/handle.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -189,6 +190,8 @@ static lc_dataset *ref(lc_dataset *d)
 
 lc_status lc_datamodule_from_datasets(const lc_datasets *datasets, lc_datamodule *out)
 {
+    LC__NEEDS(datasets, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     *out = (lc_datamodule){0};
     dataset_module *m = calloc(1, sizeof *m);
     if (!m) return lc_fail(LC_ERR_MEMORY, "out of memory: a datamodule");
@@ -209,6 +212,7 @@ lc_status lc_datamodule_from_datasets(const lc_datasets *datasets, lc_datamodule
 
 void lc_datamodule_release(lc_datamodule *d)
 {
+    if (!d) return;
     if (d->ops && d->ops->size > offsetof(lc_datamodule_ops, free) && d->ops->free) d->ops->free(d->self);
     *d = (lc_datamodule){0};
 }

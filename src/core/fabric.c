@@ -3,6 +3,7 @@
 #include <lightc/fabric.h>
 
 #include "comm/world.h"
+#include "base/handle.h"
 #include "core/checkpoint_share.h"
 #include "core/hyperparameters.h"
 #include "core/options.h"
@@ -18,6 +19,7 @@
 #include <string.h>
 
 struct lc_fabric {
+    lc__mark mark;
     const lc_strategy_ops *strategy;
     void *strategy_self;
     lc_comm *comm; /* of the strategy; NULL: one rank */
@@ -123,15 +125,17 @@ lc_status lc_fabric_new(const lc_fabric_options *options, lc_fabric **out)
                           .tune = o.tune,
                           .nan_check = o.detect_anomaly};
     lc_status status = LC_OK;
-    *out = NULL;
+    if (out) *out = NULL;
     if (!o.num_nodes) o.num_nodes = 1;
     lc_fabric *f = calloc(1, sizeof *f);
+    if (f) f->mark = LC__MARK_OF(FABRIC);
     if (f) f->loggers = calloc((size_t)o.n_loggers + 1, sizeof *f->loggers);
     if (!f || !f->loggers) {
         free_loggers(o.loggers, o.n_loggers);
         status = lc_fail(LC_ERR_MEMORY, "out of memory: a fabric");
         goto done;
     }
+    LC_TRY_GOTO(status, done, out ? LC_OK : lc__is_null(__func__, "out"));
     LC_TRY_GOTO(status, done, lc__loggers_take(o.loggers, o.n_loggers, f->loggers, &f->n_loggers));
     LC_TRY_GOTO(status, done, lc__copy_text(o.default_root_dir ? o.default_root_dir : ".", &f->root_dir));
     if (o.memory_limit) LC_TRY_GOTO(status, done, lc__copy_text(o.memory_limit, &f->memory_limit));
@@ -151,6 +155,7 @@ done:
 void lc_fabric_free(lc_fabric *f)
 {
     if (!f) return;
+    LC__IS_OR_NULL(f, FABRIC, );
     lc_ckpt_writer_free(f->writer);
     for (int i = 0; f->run_dir && i < f->n_loggers; i++)
         if (f->loggers[i].ops->finish) (void)!f->loggers[i].ops->finish(f->loggers[i].self, "success"); /* documented */
@@ -162,11 +167,15 @@ void lc_fabric_free(lc_fabric *f)
     if (f->strategy && f->strategy->teardown) f->strategy->teardown(f->strategy_self);
     lc_graph_free(f->graph);
     if (f->precision && f->precision->teardown) f->precision->teardown(f->precision_self);
+    lc__mark_clear(&f->mark);
     free(f);
 }
 
 lc_status lc_fabric_setup(lc_fabric *f, lc_module *m, lc_optimizer *const *optimizers, int n)
 {
+    LC__IS_OR_NULL(m, MODULE, LC_ERR_ARGUMENT);
+    LC__IS(f, FABRIC, LC_ERR_ARGUMENT);
+    if (n > 0) LC__NEEDS(optimizers, LC_ERR_ARGUMENT);
     if (f->m) return lc_fail(LC_ERR_STATE, "lc_fabric_setup: this fabric has a module already; make another one");
     if (!m || n < 0 || n > LC_MAX_OPTIMIZERS)
         return lc_fail(LC_ERR_ARGUMENT, "lc_fabric_setup takes a module and up to %d optimizers", LC_MAX_OPTIMIZERS);
@@ -203,6 +212,7 @@ static bool recording(lc_fabric *f, const char *what)
 
 lc_status lc_fabric_begin(lc_fabric *f)
 {
+    LC__IS(f, FABRIC, LC_ERR_ARGUMENT);
     if (!f->m) return lc_fail(LC_ERR_STATE, "lc_fabric_begin: call lc_fabric_setup first");
     f->error.status = LC_OK;
     if (f->strategy->progress) f->strategy->progress(f->strategy_self, f->steps, "its own loop");
@@ -215,6 +225,8 @@ lc_status lc_fabric_begin(lc_fabric *f)
 
 void lc_fabric_backward(lc_fabric *f, lc_tensor *loss)
 {
+    LC__IS(f, FABRIC, );
+    LC__IS_TENSOR_OR_NULL(loss, );
     if (!recording(f, "lc_fabric_backward")) return;
     if (!loss) {
         note(f, lc_fail(LC_ERR_ARGUMENT, "lc_fabric_backward: there is no loss"));
@@ -230,11 +242,14 @@ void lc_fabric_backward(lc_fabric *f, lc_tensor *loss)
 
 void lc_fabric_zero_grad(lc_fabric *f)
 {
+    LC__IS(f, FABRIC, );
     if (recording(f, "lc_fabric_zero_grad")) lc_zero_grad(f->graph);
 }
 
 lc_tensor *lc_fabric_clip_gradients_with(lc_fabric *f, lc_optimizer *optimizer, lc_clip_args args)
 {
+    LC__IS(f, FABRIC, lc__error_tensor());
+    LC__IS_OR_NULL(optimizer, OPTIMIZER, lc__error_tensor());
     if (!recording(f, "lc_fabric_clip_gradients")) return NULL;
     if (!optimizer || !((args.clip_val > 0) ^ (args.max_norm > 0))) {
         note(f, lc_fail(LC_ERR_ARGUMENT, "lc_fabric_clip_gradients needs an optimizer, and one of .clip_val and "
@@ -248,6 +263,8 @@ lc_tensor *lc_fabric_clip_gradients_with(lc_fabric *f, lc_optimizer *optimizer, 
 
 void lc_fabric_step(lc_fabric *f, lc_optimizer *optimizer)
 {
+    LC__IS(f, FABRIC, );
+    LC__IS_OR_NULL(optimizer, OPTIMIZER, );
     if (!recording(f, "lc_fabric_step")) return;
     if (!optimizer) {
         note(f, lc_fail(LC_ERR_ARGUMENT, "lc_fabric_step: there is no optimizer"));
@@ -259,6 +276,7 @@ void lc_fabric_step(lc_fabric *f, lc_optimizer *optimizer)
 
 lc_status lc_fabric_end(lc_fabric *f)
 {
+    LC__IS(f, FABRIC, LC_ERR_ARGUMENT);
     if (lc_current_graph() == f->graph) {
         note(f, lc_step_status(f->graph));
         if (f->error.status >= 0) note(f, lc_step_run(f->graph));
@@ -275,6 +293,7 @@ lc_status lc_fabric_end(lc_fabric *f)
 
 void lc_fabric_no_backward_sync(lc_fabric *f, bool on)
 {
+    LC__IS(f, FABRIC, );
     f->no_sync = on;
 }
 
@@ -282,27 +301,35 @@ void lc_fabric_no_backward_sync(lc_fabric *f, bool on)
 
 int lc_fabric_global_rank(const lc_fabric *f)
 {
+    LC__IS(f, FABRIC, 0);
     return f->comm ? lc_comm_rank(f->comm) : 0;
 }
 
 int lc_fabric_world_size(const lc_fabric *f)
 {
+    LC__IS(f, FABRIC, 0);
     return f->comm ? lc_comm_size(f->comm) : 1;
 }
 
 lc_status lc_fabric_setup_dataloader(lc_fabric *f, lc_dataloader *l)
 {
+    LC__IS(f, FABRIC, LC_ERR_ARGUMENT);
+    LC__IS(l, LOADER, LC_ERR_ARGUMENT);
     lc_shard mine = {.rank = lc_fabric_global_rank(f), .size = lc_fabric_world_size(f)};
     return lc__world_batches(mine.size) > 1 ? lc_dataloader_shard(l, &mine) : LC_OK;
 }
 
 lc_status lc_fabric_all_reduce(lc_fabric *f, double *values, int n, lc_log_reduce how)
 {
+    LC__IS(f, FABRIC, LC_ERR_ARGUMENT);
+    if (n > 0) LC__NEEDS(values, LC_ERR_ARGUMENT);
     return lc__ranks_reduce(f->comm, values, n, how);
 }
 
 lc_status lc_fabric_broadcast(lc_fabric *f, double *values, int n, int source)
 {
+    LC__IS(f, FABRIC, LC_ERR_ARGUMENT);
+    if (n > 0) LC__NEEDS(values, LC_ERR_ARGUMENT);
     int size = lc_fabric_world_size(f);
     if (source < 0 || source >= size)
         return lc_fail(LC_ERR_ARGUMENT, "lc_fabric_broadcast: there is no rank %d among %d", source, size);
@@ -311,6 +338,9 @@ lc_status lc_fabric_broadcast(lc_fabric *f, double *values, int n, int source)
 
 lc_status lc_fabric_all_gather(lc_fabric *f, const double *values, int n, double *out)
 {
+    LC__IS(f, FABRIC, LC_ERR_ARGUMENT);
+    if (n > 0) LC__NEEDS(values, LC_ERR_ARGUMENT);
+    if (n > 0) LC__NEEDS(out, LC_ERR_ARGUMENT);
     if (f->comm) return lc_comm_all_gather(f->comm, values, out, n, LC_F64, NULL);
     memcpy(out, values, (size_t)n * sizeof *out);
     return LC_OK;
@@ -318,6 +348,7 @@ lc_status lc_fabric_all_gather(lc_fabric *f, const double *values, int n, double
 
 lc_status lc_fabric_barrier(lc_fabric *f)
 {
+    LC__IS(f, FABRIC, LC_ERR_ARGUMENT);
     return f->comm ? lc_comm_barrier(f->comm, NULL) : LC_OK;
 }
 
@@ -340,6 +371,8 @@ static lc_status start_loggers(lc_fabric *f)
 
 lc_status lc_fabric_log_dict(lc_fabric *f, const lc_metric_value *values, int n, int64_t step)
 {
+    LC__IS(f, FABRIC, LC_ERR_ARGUMENT);
+    if (n > 0) LC__NEEDS(values, LC_ERR_ARGUMENT);
     lc_log_row row = {.step = step < 0 ? f->steps : step, .epoch = -1, .time_ns = lc__realtime_ns()};
     lc__first_error e = {0};
     for (int i = 0; i < n; i++)
@@ -358,11 +391,13 @@ lc_status lc_fabric_log_dict(lc_fabric *f, const lc_metric_value *values, int n,
 
 lc_status lc_fabric_log(lc_fabric *f, const char *name, double value, int64_t step)
 {
+    LC__IS(f, FABRIC, LC_ERR_ARGUMENT);
     return lc_fabric_log_dict(f, &(lc_metric_value){name, value}, 1, step);
 }
 
 const char *lc_fabric_run_dir(const lc_fabric *f)
 {
+    LC__IS(f, FABRIC, "");
     return f->run_dir ? f->run_dir : "";
 }
 
@@ -417,6 +452,8 @@ static lc_status fill_tensors(lc_fabric *f, lc__views *views)
 
 lc_status lc_fabric_save(lc_fabric *f, const char *path, lc_state *state)
 {
+    LC__IS(f, FABRIC, LC_ERR_ARGUMENT);
+    LC__IS_OR_NULL(state, STATE, LC_ERR_ARGUMENT);
     lc__views views = {0};
     bool begun = false;
     lc_status status = between_steps(f, "lc_fabric_save");
@@ -446,6 +483,7 @@ done:
 
 lc_status lc_fabric_load(lc_fabric *f, const char *path, lc_state **state)
 {
+    LC__IS(f, FABRIC, LC_ERR_ARGUMENT);
     lc_checkpoint *c = NULL;
     const lc_state *root, *o;
     lc_status status = LC_OK;
@@ -480,10 +518,12 @@ done:
 
 lc_graph *lc_fabric_graph(const lc_fabric *f)
 {
+    LC__IS(f, FABRIC, NULL);
     return f->graph;
 }
 
 int64_t lc_fabric_steps(const lc_fabric *f)
 {
+    LC__IS(f, FABRIC, 0);
     return f->steps;
 }

@@ -2,6 +2,7 @@
 /* Hook dispatch. A run tests no pointers: slots that a module lacks are filled with defaults when it is attached, and
  * each hook has a list of just those callbacks that implement it. */
 #include "core/trainer_internal.h"
+#include "base/handle.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -325,6 +326,8 @@ static lc_status absent(const char *what)
 
 lc_status lc_optimizers_add_step(lc_optimizers *out, lc_optimizer *optimizer, lc_training_step_fn *step)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
+    LC__IS_OR_NULL(optimizer, OPTIMIZER, LC_ERR_ARGUMENT);
     if (!optimizer) return absent("optimizer");
     if (out->n == LC_MAX_OPTIMIZERS) {
         lc_optimizer_free(optimizer);
@@ -336,13 +339,17 @@ lc_status lc_optimizers_add_step(lc_optimizers *out, lc_optimizer *optimizer, lc
 
 lc_status lc_optimizers_add(lc_optimizers *out, lc_optimizer *optimizer)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
+    LC__IS_OR_NULL(optimizer, OPTIMIZER, LC_ERR_ARGUMENT);
     return lc_optimizers_add_step(out, optimizer, NULL);
 }
 
 lc_status lc_optimizers_add_scheduler(lc_optimizers *out, lc_scheduler_config config)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     lc_status status;
     if (!config.scheduler) return absent("scheduler");
+    LC__IS(config.scheduler, SCHEDULER, LC_ERR_ARGUMENT);
     if (lc_scheduler_needs_metric(config.scheduler)) config.reduce_on_plateau = true;
     if (out->n_schedulers == LC_MAX_OPTIMIZERS)
         status = lc_fail(LC_ERR_CONFIG, "more than %d schedulers", LC_MAX_OPTIMIZERS);
@@ -363,6 +370,8 @@ lc_status lc_optimizers_add_scheduler(lc_optimizers *out, lc_scheduler_config co
 
 lc_status lc_loaders_add(lc_loaders *out, lc_dataloader *loader)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
+    LC__IS_OR_NULL(loader, LOADER, LC_ERR_ARGUMENT);
     if (!loader) return lc_fail(LC_ERR_ARGUMENT, "there is no loader to add");
     if (out->n == LC_MAX_LOADERS) {
         lc_dataloader_free(loader);

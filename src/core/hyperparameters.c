@@ -2,6 +2,7 @@
 /* Hyperparameters with their module, in checkpoints, for loggers; modules made from a class (hyperparameters.h), and
  * the file that keeps all options of a run. */
 #include "core/hyperparameters.h"
+#include "base/handle.h"
 
 #include "base/io.h"
 #include "core/options.h"
@@ -27,11 +28,13 @@ static lc_status attach(lc_module *m, const lc_option *fields, int n, void *valu
 
 void lc_module_save_hyperparameters(lc_module *m, const lc_option *fields, int n, void *values)
 {
+    LC__IS(m, MODULE, );
     (void)attach(m, fields, n, values); /* the module keeps the error */
 }
 
 lc_option_set lc_module_hyperparameters(const lc_module *m)
 {
+    LC__IS(m, MODULE, (lc_option_set){0});
     return m && m->hyperparameters ? m->hyperparameters->set : (lc_option_set){0};
 }
 
@@ -70,6 +73,7 @@ static lc_status load(const lc_checkpoint *c, const lc_option_set *set, void **s
 
 lc_status lc_hyperparameters_load(const char *checkpoint, const lc_option *fields, int n, void *values, void **storage)
 {
+    LC__NEEDS(checkpoint, LC_ERR_ARGUMENT);
     lc_option_set set = {"hyperparameters", fields, n, values};
     lc_checkpoint *c;
     LC_TRY(lc_checkpoint_open(checkpoint, &c));
@@ -178,11 +182,11 @@ static lc_status make(const lc_module_class *c, const void *values, uint64_t see
     if (values && c->values_size) memcpy(copy, values, c->values_size);
     began = true;
     LC_TRY_GOTO(status, done, c->init(m, copy, seed));
-    LC_TRY_GOTO(status, done, lc_module_status(m));
     if (!m->ops) {
         status = lc_fail(LC_ERR_CONFIG, "init of %s did not call lc_module_init", c->name);
         goto done;
     }
+    LC_TRY_GOTO(status, done, lc_module_status(m));
     LC_TRY_GOTO(status, done, attach(m, c->fields, c->n_fields, copy));
     m->hyperparameters->c = c;
     m->hyperparameters->values = copy;
@@ -208,6 +212,7 @@ static lc_status check_class(const lc_module_class *c)
 lc_status lc_module_new(const lc_module_class *c, const void *values, uint64_t seed, lc_module **out)
 {
     LC_TRY(check_class(c));
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     return make(c, values, seed, out);
 }
 
@@ -218,6 +223,8 @@ lc_status lc_module_load_from_checkpoint(const lc_module_class *c, const char *c
     void *storage = NULL, *values = NULL;
     lc_module *m = NULL;
     LC_TRY(check_class(c));
+    LC__NEEDS(checkpoint, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     *out = NULL;
     values = calloc(1, c->values_size ? c->values_size : 1);
     if (!values) return lc_fail(LC_ERR_MEMORY, "out of memory: hyperparameters of a %s", c->name);
@@ -244,6 +251,12 @@ done:
 void lc_module_free(lc_module *m)
 {
     if (!m) return;
+    LC__IS(m, MODULE, );
+    if (!m->hyperparameters || !m->hyperparameters->c) {
+        (void)lc_fail(LC_ERR_ARGUMENT, "lc_module_free: this module was not made by lc_module_new; release it with "
+                                       "lc_module_release");
+        return;
+    }
     struct lc__hyperparameters h = *m->hyperparameters;
     if (h.c->release) h.c->release(m);
     lc_module_release(m);

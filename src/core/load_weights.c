@@ -2,6 +2,7 @@
 /* Weights whose names, data types and shapes may be another program's (weights.h): names are matched and everything is
  * checked, then values are read one after the other. */
 #include "base/status.h"
+#include "base/handle.h"
 #include "base/str.h"
 #include "core/pattern.h"
 #include "core/run_state.h"
@@ -352,6 +353,7 @@ lc_status lc_module_load_weights(lc_module *m, const char *path, const lc_load_o
     struct stat st;
     lc_status s = LC_OK;
     if (!m || !path) return lc_fail(LC_ERR_ARGUMENT, "lc_module_load_weights needs a module and a path");
+    LC__IS(m, MODULE, LC_ERR_ARGUMENT);
     if (stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
         LC_TRY(lc_safetensors_open(path, &f));
         s = lc__load_weights(m, f, options, result);
@@ -368,6 +370,8 @@ lc_status lc_module_load_weights(lc_module *m, const char *path, const lc_load_o
 
 lc_status lc_module_load_checkpoint(lc_module *m, const char *path, bool strict)
 {
+    LC__IS(m, MODULE, LC_ERR_ARGUMENT);
+    LC__NEEDS(path, LC_ERR_ARGUMENT);
     lc_load_options o = LC_LOAD_OPTIONS_INIT;
     o.not_strict = !strict;
     return lc_module_load_weights(m, path, &o, NULL);

@@ -4,6 +4,8 @@
  * A tensor is read once, here, on the training thread; what is made of it goes to every logger that keeps such things.
  * The memory for it is kept from one call to the next. */
 #include "core/trainer_internal.h"
+#include "base/handle.h"
+#include "tensor/tensor_impl.h"
 
 #include "tensor/ops/number.h"
 
@@ -89,6 +91,8 @@ static int64_t step_or_now(const lc_trainer *t, int64_t step)
 
 lc_status lc_trainer_log_hyperparameters(lc_trainer *t, const lc_hparam *params, int n)
 {
+    LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
+    if (n > 0) LC__NEEDS(params, LC_ERR_ARGUMENT);
     lc__media *m;
     for (int i = 0; i < n; i++)
         if (!params[i].name || (params[i].kind == LC_HPARAM_TEXT && !params[i].text))
@@ -102,6 +106,7 @@ lc_status lc_trainer_log_hyperparameters(lc_trainer *t, const lc_hparam *params,
 
 lc_status lc_trainer_log_text(lc_trainer *t, const char *name, const char *text, int64_t step)
 {
+    LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
     lc__media *m;
     if (!name || !text) return lc_fail(LC_ERR_ARGUMENT, "a text is logged without a name or a text");
     if (!t->loggers_started) return LC_OK;
@@ -139,6 +144,8 @@ static lc_status send_histogram(lc_trainer *t, lc__media *m, lc_log_histogram *h
 
 lc_status lc_trainer_log_histogram(lc_trainer *t, const char *name, lc_tensor *x, int64_t step)
 {
+    LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
+    LC__IS_TENSOR(x, LC_ERR_ARGUMENT);
     lc__media *m;
     size_t bytes;
     if (!name) return lc_fail(LC_ERR_ARGUMENT, "a histogram is logged without a name");
@@ -170,6 +177,7 @@ lc_status lc_trainer_log_histogram(lc_trainer *t, const char *name, lc_tensor *x
 lc_status lc_trainer_log_counts(lc_trainer *t, const char *name, const double *edges, const double *counts, int n_bins,
                                 int64_t step)
 {
+    LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
     lc__media *m;
     if (!name || !edges || !counts || n_bins < 1)
         return lc_fail(LC_ERR_ARGUMENT, "a histogram is logged without a name, edges or counts");
@@ -192,6 +200,7 @@ lc_status lc_trainer_log_counts(lc_trainer *t, const char *name, const double *e
 
 lc_status lc_trainer_log_image(lc_trainer *t, const char *name, lc_tensor *x, int64_t step)
 {
+    LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
     lc__media *m;
     size_t bytes;
     if (!name || !x) return lc_fail(LC_ERR_ARGUMENT, "an image is logged without a name or a tensor");

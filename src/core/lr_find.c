@@ -5,6 +5,7 @@
  * log10 of the rate. Over the rate itself, which Lightning 2.6 takes, two losses of the first rates differ by chance
  * alone, but divided by 1e-9 that is the steepest descent of all. */
 #include "base/io.h"
+#include "base/handle.h"
 #include "core/ranks.h"
 #include "core/tuner.h"
 
@@ -103,6 +104,7 @@ static double distance(const lc_lr_find_result *r, int64_t a, int64_t b)
 
 int64_t lc_lr_find_suggest(const lc_lr_find_result *r, int64_t skip_begin, int64_t skip_end)
 {
+    LC__NEEDS(r, -1);
     int64_t *at = malloc(((size_t)r->n + 1) * sizeof *at), n = 0, found = -1;
     double steepest = INFINITY;
     if (!at) return -1;
@@ -162,6 +164,9 @@ const char *const lc__rate_names[] = {"lr", "learning_rate", NULL};
 lc_status lc_tuner_lr_find(lc_trainer *t, lc_module *m, const lc_run_args *run, const lc_lr_find_args *args,
                            lc_lr_find_result *out)
 {
+    LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
+    LC__IS(m, MODULE, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     range_test r = {.out = out, .outer = t, .best = INFINITY};
     const lc_option *field = NULL;
     void *values = NULL;
@@ -205,6 +210,7 @@ done:
 
 void lc_lr_find_release(lc_lr_find_result *r)
 {
+    if (!r) return;
     free(r->lr);
     free(r->loss);
     *r = (lc_lr_find_result){.suggested = -1, .suggestion = (double)NAN};
@@ -222,6 +228,8 @@ static lc_status write_text(const char *path, lc__str *text)
 
 lc_status lc_lr_find_write_csv(const lc_lr_find_result *r, const char *path)
 {
+    LC__NEEDS(r, LC_ERR_ARGUMENT);
+    LC__NEEDS(path, LC_ERR_ARGUMENT);
     lc__str out = {0};
     lc__str_add(&out, "lr,loss\n");
     for (int64_t i = 0; i < r->n; i++) lc__str_add(&out, "%.9g,%.9g\n", r->lr[i], r->loss[i]);
@@ -258,6 +266,7 @@ static void add_tick(lc__str *out, const axes *a, double lr)
 
 lc_status lc_lr_find_write_svg(const lc_lr_find_result *r, const char *path)
 {
+    LC__NEEDS(r, LC_ERR_ARGUMENT);
     lc__str out = {0};
     axes a = {.y0 = INFINITY, .y1 = -INFINITY, .logarithmic = r->exponential};
     for (int64_t i = 0; i < r->n; i++)

@@ -3,6 +3,7 @@
  * before a step has run: gradients and optimizer state have addresses then, but no pages. Intermediate results are
  * known when a step is planned, before it is run. */
 #include "core/parts.h"
+#include "base/handle.h"
 #include "tensor/devices.h"
 #include "tensor/graph_impl.h"
 #include "tensor/shard.h"
@@ -78,6 +79,8 @@ static lc_status count(const lc_graph *g, lc_module *m, const lc_optimizers *opt
 
 lc_status lc_trainer_memory(const lc_trainer *t, lc_device_memory *out)
 {
+    LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     int64_t whole;
     *out = (lc_device_memory){0};
     if (!t->m || !t->graph) return lc_fail(LC_ERR_STATE, "lc_trainer_memory: nothing has been run yet");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Maps of named values: what callbacks, the progress bar and users see of what was logged. */
 #include "core/trainer_internal.h"
+#include "base/handle.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -63,17 +64,21 @@ static const lc__metric_map *map_of(const lc_trainer *t, lc_metric_set set)
 
 int lc_trainer_metric_count(lc_trainer *t, lc_metric_set set)
 {
+    LC__IS(t, TRAINER, 0);
     return map_of(t, set)->n;
 }
 
 lc_metric_value lc_trainer_metric_at(lc_trainer *t, lc_metric_set set, int i)
 {
+    LC__IS(t, TRAINER, (lc_metric_value){0});
     const lc__metric_map *m = map_of(t, set);
     return i >= 0 && i < m->n ? m->v[i] : (lc_metric_value){NULL, NAN};
 }
 
 lc_status lc_trainer_metric(lc_trainer *t, const char *name, double *out)
 {
+    LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
+    LC__NEEDS(name, LC_ERR_ARGUMENT);
     const lc__metric_map *m = &t->metrics[LC_CALLBACK_METRICS];
     char known[512];
     int at = lc__map_find(m, name);

@@ -6,6 +6,8 @@
 #include <lightc/random.h>
 
 #include "core/module_internal.h"
+#include "base/handle.h"
+#include "tensor/graph_impl.h"
 #include "tensor/initial.h"
 
 #include <stdarg.h>
@@ -17,6 +19,7 @@
 
 lc_module *lc_module_root(lc_module *m)
 {
+    LC__IS(m, MODULE, NULL);
     while (m->parent) m = m->parent;
     return m;
 }
@@ -53,6 +56,7 @@ char *lc__module_path(const lc_module *m, const char *name)
 
 lc_status lc_module_fail(lc_module *m, lc_status status, const char *format, ...)
 {
+    LC__IS(m, MODULE, LC_ERR_ARGUMENT);
     char text[768];
     va_list args;
     va_start(args, format);
@@ -75,6 +79,7 @@ lc_status lc_module_fail(lc_module *m, lc_status status, const char *format, ...
 
 lc_status lc_module_status(const lc_module *m)
 {
+    LC__IS(m, MODULE, LC_ERR_ARGUMENT);
     while (m->parent) m = m->parent;
     if (m->status == LC_OK) return LC_OK;
     return lc_fail(m->status, "%s", m->error ? m->error : "out of memory while the module was built");
@@ -84,7 +89,9 @@ lc_status lc_module_status(const lc_module *m)
 
 void lc_module_init(lc_module *m, const lc_module_ops *ops, uint64_t seed)
 {
+    LC__NEEDS(m, );
     memset(m, 0, sizeof *m);
+    m->mark = LC__MARK_OF(MODULE);
     m->ops = ops;
     m->seed = seed;
     m->training = true;
@@ -131,7 +138,10 @@ enum { FIRST_UNREGISTERED, NEXT_UNREGISTERED };
 void lc_module_init_child(lc_module *m, void *parent, const char *name, const char *type)
 {
     lc_module *p = parent;
+    LC__NEEDS(m, );
     memset(m, 0, sizeof *m);
+    LC__IS(p, MODULE, ); /* and m stays what it is not: its functions say so */
+    m->mark = LC__MARK_OF(MODULE);
     m->type = type;
     m->training = p->training;
     /* Registered even if the name is refused (the root keeps the error): what m comes to own must be freed. */
@@ -149,7 +159,8 @@ void lc_module_init_child(lc_module *m, void *parent, const char *name, const ch
 
 void lc_module_release(lc_module *m)
 {
-    if (!m) return;
+    if (!m || !m->mark) return; /* zeroed, or released */
+    LC__IS(m, MODULE, );
     while (m->n_children) {
         lc_module *child = m->children[--m->n_children];
         if (child->parent == m) { /* else its struct was used again for another parent */
@@ -229,6 +240,7 @@ static lc_tensor *add_tensor(lc_module *m, const char *name, lc_dtype dtype, lc_
 lc_tensor *lc_module_add_parameter(lc_module *m, const char *name, lc_dtype dtype, lc_layout layout, int ndim,
                                    const int64_t *shape, lc_init init)
 {
+    LC__IS(m, MODULE, lc__error_tensor());
     if (dtype != LC_DTYPE_DEFAULT && !lc_dtype_is_float(dtype)) {
         lc_module_fail(m, LC_ERR_DTYPE, "parameter \"%s\": %s cannot be trained; use f32 or f64, or a buffer", name,
                        lc_dtype_name(dtype));
@@ -239,6 +251,13 @@ lc_tensor *lc_module_add_parameter(lc_module *m, const char *name, lc_dtype dtyp
 
 lc_tensor *lc_module_share_parameter(lc_module *m, const char *name, lc_tensor *parameter)
 {
+    LC__IS(m, MODULE, lc__error_tensor());
+    LC__IS_TENSOR(parameter, lc__error_tensor());
+    if (!lc__is_tensor(parameter)) {
+        lc_module_fail(m, LC_ERR_ARGUMENT, "\"%s\": the parameter to share is %s", name ? name : "",
+                       parameter ? "not a tensor" : "NULL");
+        return lc__error_tensor();
+    }
     if (lc_tensor_is_error(parameter)) return parameter; /* its own error is kept already */
     if (check_name(m, name) < 0) return lc__error_tensor();
     if (!lc_tensor_is_persistent(parameter)) {
@@ -251,11 +270,14 @@ lc_tensor *lc_module_share_parameter(lc_module *m, const char *name, lc_tensor *
 lc_tensor *lc_module_add_buffer(lc_module *m, const char *name, lc_dtype dtype, int ndim, const int64_t *shape,
                                 lc_init init, bool persistent)
 {
+    LC__IS(m, MODULE, lc__error_tensor());
     return add_tensor(m, name, dtype, LC_ROW_MAJOR, ndim, shape, init, false, persistent);
 }
 
 void lc_module_reset_parameter(lc_module *m, const char *name, lc_init init)
 {
+    LC__IS(m, MODULE, );
+    LC__NEEDS(name, );
     for (int i = 0; i < m->n_tensors; i++) {
         if (strcmp(m->tensors[i].name, name)) continue;
         char *path = lc__module_path(m, name);
@@ -273,6 +295,7 @@ void lc_module_reset_parameter(lc_module *m, const char *name, lc_init init)
 
 void lc_module_train(lc_module *m, bool training)
 {
+    LC__IS(m, MODULE, );
     m->training = training;
     for (int i = 0; i < m->n_children; i++) lc_module_train(m->children[i], training);
 }
@@ -338,6 +361,8 @@ static lc_status visit(visitor *v, lc_module *m, size_t length)
 
 lc_status lc_module_visit(lc_module *m, lc_module_visit_fn *fn, void *ctx)
 {
+    LC__IS(m, MODULE, LC_ERR_ARGUMENT);
+    LC__NEEDS(fn, LC_ERR_ARGUMENT);
     visitor v = {.fn = fn, .ctx = ctx};
     lc_status status = visit(&v, m, 0);
     free(v.path);
@@ -347,6 +372,8 @@ lc_status lc_module_visit(lc_module *m, lc_module_visit_fn *fn, void *ctx)
 
 lc_tensor *lc_module_find(lc_module *m, const char *path)
 {
+    LC__IS(m, MODULE, NULL);
+    LC__NEEDS(path, NULL);
     for (int i = 0; i < m->n_tensors; i++) {
         if (!strcmp(m->tensors[i].name, path)) return m->tensors[i].tensor;
     }
@@ -375,6 +402,7 @@ static lc_status count_one(void *ctx, const char *path, lc_module *owner, lc_mod
 
 int64_t lc_module_parameter_count(lc_module *m, bool trainable_only)
 {
+    LC__IS(m, MODULE, 0);
     counter c = {trainable_only, 0};
     return lc_module_visit(m, count_one, &c) < 0 ? -1 : c.n;
 }
@@ -397,6 +425,9 @@ static lc_status collect_one(void *ctx, const char *path, lc_module *owner, lc_m
 
 lc_status lc_module_parameters(lc_module *m, lc_parameter_filter *filter, void *ctx, lc_tensor ***list, int *n)
 {
+    LC__IS(m, MODULE, LC_ERR_ARGUMENT);
+    LC__NEEDS(list, LC_ERR_ARGUMENT);
+    LC__NEEDS(n, LC_ERR_ARGUMENT);
     collector c = {filter, ctx, NULL, 0};
     *list = NULL;
     *n = 0;
@@ -412,6 +443,7 @@ lc_status lc_module_parameters(lc_module *m, lc_parameter_filter *filter, void *
 
 void lc_module_requires_grad(lc_module *m, bool requires_grad)
 {
+    LC__IS(m, MODULE, );
     for (int i = 0; i < m->n_tensors; i++) {
         if (m->tensors[i].is_parameter) lc_tensor_set_requires_grad(m->tensors[i].tensor, requires_grad);
     }
@@ -421,8 +453,18 @@ void lc_module_requires_grad(lc_module *m, bool requires_grad)
 lc_tensor *lc_forward_at(void *module, lc_tensor *x, lc_site site)
 {
     lc_module *m = module;
-    if (m->forward) return m->forward(m, x, site);
-    lc_module_fail(m, LC_ERR_ARGUMENT, "this module has no forward with one input; called at %s:%d", site.file,
-                   site.line);
-    return NULL;
+    if (!lc__has_mark(m, LC__MARK_OF(MODULE))) {
+        lc_fail(LC_ERR_ARGUMENT, m ? "this is not a module, or was not initialised (lc_module_init, lc_NAME_init)"
+                                   : "the module is NULL");
+    } else if (m->forward) {
+        return m->forward(m, x, site);
+    } else {
+        char *path = lc__module_path(m, NULL);
+        lc_fail(LC_ERR_ARGUMENT,
+                "%s%s%s has no forward with one input: set its member `forward`, or call its own function",
+                m->type ? m->type : "this module", path && *path ? " " : "", path ? path : "");
+        free(path);
+    }
+    lc__refuse_call(LC_ERR_ARGUMENT, "lc_forward", site);
+    return lc__error_tensor();
 }

@@ -4,6 +4,7 @@
  * Everything here only records. The plan is submitted (lc_step_run) behind the update of the last optimizer, or behind
  * backward while gradients are being accumulated. */
 #include "core/deterministic.h"
+#include "base/handle.h"
 #include "core/parts.h"
 #include "core/rank_times.h"
 #include "core/ranks.h"
@@ -101,6 +102,9 @@ static lc_status closure_run(lc_closure *c)
 
 lc_tensor *lc_closure_run(lc_closure *closure, lc_status *status)
 {
+    LC__NEEDS(status, NULL);
+    *status = LC_ERR_ARGUMENT;
+    LC__IS(closure, CLOSURE, NULL);
     *status = closure_run(closure);
     return *status < 0 ? NULL : closure->loss;
 }
@@ -149,7 +153,7 @@ static lc_status evaluate(void *ctx, double *loss)
     if (!c->loss) return LC_SKIP;
     LC_TRY(before_update(t, opt, &skip));
     if (skip) return LC_SKIP;
-    lc_keep(opt->clip_factor);
+    if (opt->clip_factor) lc_keep(opt->clip_factor);
     LC_TRY(lc_step_run(t->graph));
     return read_loss(t, c->loss, loss);
 }
@@ -157,6 +161,9 @@ static lc_status evaluate(void *ctx, double *loss)
 lc_status lc_default_optimizer_step(lc_module *self, int64_t epoch, int64_t batch_idx, lc_optimizer *optimizer,
                                     lc_closure *closure)
 {
+    LC__IS(self, MODULE, LC_ERR_ARGUMENT);
+    LC__IS(optimizer, OPTIMIZER, LC_ERR_ARGUMENT);
+    LC__IS(closure, CLOSURE, LC_ERR_ARGUMENT);
     lc_trainer *t = closure->t;
     bool skip;
     (void)self, (void)epoch, (void)batch_idx;
@@ -180,6 +187,8 @@ lc_status lc_default_optimizer_step(lc_module *self, int64_t epoch, int64_t batc
 lc_status lc_clip_gradients(lc_module *self, lc_optimizer *optimizer, double gradient_clip_val,
                             const char *gradient_clip_algorithm)
 {
+    LC__IS(self, MODULE, LC_ERR_ARGUMENT);
+    if (optimizer) LC__IS(optimizer, OPTIMIZER, LC_ERR_ARGUMENT);
     lc_trainer *t = trainer_of(self);
     bool none = t && !t->mo.manual_optimization && t->window_backwards == 0;
     if (!(gradient_clip_val > 0) || !optimizer || none) return LC_OK;
@@ -195,6 +204,8 @@ lc_status lc_clip_gradients(lc_module *self, lc_optimizer *optimizer, double gra
 
 lc_status lc_default_lr_scheduler_step(lc_module *self, lc_scheduler *scheduler, const double *metric)
 {
+    LC__IS(self, MODULE, LC_ERR_ARGUMENT);
+    LC__IS(scheduler, SCHEDULER, LC_ERR_ARGUMENT);
     (void)self;
     return metric ? lc_scheduler_step_metric(scheduler, *metric) : lc_scheduler_step(scheduler);
 }
@@ -237,7 +248,11 @@ static lc_status automatic(lc_trainer *t, const lc_batch *batch, int64_t batch_i
 {
     int n = t->optimizers.n ? t->optimizers.n : 1; /* none: the loss is computed all the same */
     for (int i = 0; i < n; i++) {
-        lc_closure c = {.t = t, .optimizer = t->optimizers.n ? i : -1, .batch = batch, .batch_idx = batch_idx};
+        lc_closure c = {.mark = LC__MARK_OF(CLOSURE),
+                        .t = t,
+                        .optimizer = t->optimizers.n ? i : -1,
+                        .batch = batch,
+                        .batch_idx = batch_idx};
         t->graph->sync_keeps = kept_at_sync(t, i == n - 1);
         if (t->accumulating) {
             LC_TRY(closure_run(&c));
@@ -264,7 +279,7 @@ static lc_status sum_restored(lc_trainer *t)
 
 static lc_status manual(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
 {
-    lc_closure c = {.t = t, .optimizer = -1, .batch = batch, .batch_idx = batch_idx};
+    lc_closure c = {.mark = LC__MARK_OF(CLOSURE), .t = t, .optimizer = -1, .batch = batch, .batch_idx = batch_idx};
     t->graph->sync_keeps = LC__KEEPS_ALL; /* training_step goes on after a backward pass */
     lc_graph_set_window(t->graph, 1);     /* gradients of several backward passes add up */
     LC_TRY(sum_restored(t));
@@ -393,6 +408,7 @@ void lc__optimizers_free(lc_trainer *t)
 
 lc_optimizer *lc_manual_optimizer(lc_module *self, int i)
 {
+    LC__IS(self, MODULE, NULL);
     lc_trainer *t = trainer_of(self);
     return t && i >= 0 && i < t->optimizers.n ? t->optimizers.optimizers[i].optimizer : NULL;
 }
@@ -410,6 +426,8 @@ static lc_status manual_trainer(lc_module *self, const char *what, lc_trainer **
 
 lc_status lc_manual_zero_grad(lc_module *self, lc_optimizer *optimizer)
 {
+    LC__IS_OR_NULL(optimizer, OPTIMIZER, LC_ERR_ARGUMENT);
+    LC__IS(self, MODULE, LC_ERR_ARGUMENT);
     lc_trainer *t = NULL;
     LC_TRY(manual_trainer(self, "lc_manual_zero_grad", &t));
     if (optimizer)
@@ -421,6 +439,7 @@ lc_status lc_manual_zero_grad(lc_module *self, lc_optimizer *optimizer)
 
 lc_status lc_manual_backward(lc_module *self, lc_tensor *loss)
 {
+    LC__IS(self, MODULE, LC_ERR_ARGUMENT);
     lc_trainer *t = NULL;
     LC_TRY(manual_trainer(self, "lc_manual_backward", &t));
     if (!loss) return lc_fail(LC_ERR_ARGUMENT, "lc_manual_backward: there is no loss");
@@ -430,6 +449,8 @@ lc_status lc_manual_backward(lc_module *self, lc_tensor *loss)
 
 lc_status lc_manual_step(lc_module *self, lc_optimizer *optimizer)
 {
+    LC__IS_OR_NULL(optimizer, OPTIMIZER, LC_ERR_ARGUMENT);
+    LC__IS(self, MODULE, LC_ERR_ARGUMENT);
     lc_trainer *t = NULL;
     bool skip;
     LC_TRY(manual_trainer(self, "lc_manual_step", &t));
@@ -471,6 +492,8 @@ static lc_status evaluate_manual(void *ctx, double *loss)
 lc_status lc_manual_step_closure(lc_module *self, lc_optimizer *optimizer, lc_manual_closure_fn *closure, void *ctx,
                                  lc_tensor **loss)
 {
+    LC__IS_OR_NULL(optimizer, OPTIMIZER, LC_ERR_ARGUMENT);
+    LC__IS(self, MODULE, LC_ERR_ARGUMENT);
     manual_closure c = {.optimizer = optimizer, .fn = closure, .ctx = ctx};
     LC_TRY(manual_trainer(self, "lc_manual_step_closure", &c.t));
     if (!optimizer || !closure)
@@ -501,6 +524,8 @@ static lc_status freeze(lc_trainer *t, lc_tensor *p)
  * recorded under another one is run first. */
 lc_status lc_toggle_optimizer(lc_module *self, const lc_optimizer *optimizer)
 {
+    LC__IS_OR_NULL(optimizer, OPTIMIZER, LC_ERR_ARGUMENT);
+    LC__IS(self, MODULE, LC_ERR_ARGUMENT);
     lc_trainer *t = NULL;
     LC_TRY(manual_trainer(self, "lc_toggle_optimizer", &t));
     if (!optimizer) return lc_fail(LC_ERR_ARGUMENT, "lc_toggle_optimizer: there is no optimizer");
@@ -525,6 +550,7 @@ void lc__untoggle(lc_trainer *t)
 
 lc_status lc_untoggle_optimizer(lc_module *self)
 {
+    LC__IS(self, MODULE, LC_ERR_ARGUMENT);
     lc_trainer *t = NULL;
     LC_TRY(manual_trainer(self, "lc_untoggle_optimizer", &t));
     if (t->n_toggled) LC_TRY(lc__graph_flush(t->graph));
@@ -534,7 +560,14 @@ lc_status lc_untoggle_optimizer(lc_module *self)
 
 void lc_output(lc_module *self, const char *name, lc_tensor *value)
 {
+    LC__IS(self, MODULE, );
     lc_trainer *t = trainer_of(self);
+    if (!name || (value && !lc__is_tensor(value))) {
+        lc_status s =
+            lc_fail(LC_ERR_ARGUMENT, "lc_output: %s", name ? "the value is not a tensor" : "the name is NULL");
+        if (t) lc__defer_error(t, s);
+        return;
+    }
     if (!t || !value) return;
     if (t->outputs.n == LC_MAX_OUTPUTS_NAMED) {
         lc__defer_error(

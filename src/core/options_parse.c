@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where options come from: file, environment, command line, in that order, so that the later one wins. */
 #include "core/options.h"
+#include "base/handle.h"
 
 #include "comm/prints.h"
 #include "base/io.h"
@@ -248,6 +249,9 @@ static lc_status walk(const lc_option_set *sets, int n_sets, int argc, char **ar
 lc_status lc_options_parse(const lc_option_set *sets, int n_sets, const char *env_prefix, int argc, char **argv,
                            void **storage)
 {
+    if (n_sets > 0) LC__NEEDS(sets, LC_ERR_ARGUMENT);
+    if (argc > 1) LC__NEEDS(argv, LC_ERR_ARGUMENT);
+    LC__NEEDS(storage, LC_ERR_ARGUMENT);
     const char *config = NULL;
     bool help = false, print = false;
     lc_status status;
@@ -312,6 +316,9 @@ static lc_status parse_options(lc_trainer_options *opt, const lc_option_set *own
 lc_status lc_trainer_options_parse_sets(lc_trainer_options *opt, const lc_option_set *own, int n_own, int argc,
                                         char **argv)
 {
+    LC__NEEDS(opt, LC_ERR_ARGUMENT);
+    if (n_own > 0) LC__NEEDS(own, LC_ERR_ARGUMENT);
+    if (argc > 1) LC__NEEDS(argv, LC_ERR_ARGUMENT);
     lc_option_set trainer = {"options of the trainer", NULL, 0, opt};
     trainer.options = lc_trainer_option_table(&trainer.n);
     return parse_options(opt, own, n_own, &trainer, argc, argv);
@@ -320,6 +327,9 @@ lc_status lc_trainer_options_parse_sets(lc_trainer_options *opt, const lc_option
 lc_status lc_trainer_options_parse_used(lc_trainer_options *opt, const char *used, const lc_option *options, int n,
                                         void *target, int argc, char **argv)
 {
+    if (n > 0) LC__NEEDS(options, LC_ERR_ARGUMENT);
+    if (n > 0) LC__NEEDS(target, LC_ERR_ARGUMENT);
+    if (argc > 1) LC__NEEDS(argv, LC_ERR_ARGUMENT);
     lc_option few[LC__TRAINER_OPTIONS];
     lc_option_set own = {"options of this program", options, n, target};
     lc_option_set trainer = {"the machine, and how to run", few, 0, opt};
@@ -330,11 +340,17 @@ lc_status lc_trainer_options_parse_used(lc_trainer_options *opt, const char *use
 lc_status lc_trainer_options_parse_with(lc_trainer_options *opt, const lc_option *options, int n, void *target,
                                         int argc, char **argv)
 {
+    LC__NEEDS(opt, LC_ERR_ARGUMENT);
+    if (n > 0) LC__NEEDS(options, LC_ERR_ARGUMENT);
+    if (n > 0) LC__NEEDS(target, LC_ERR_ARGUMENT);
+    if (argc > 1) LC__NEEDS(argv, LC_ERR_ARGUMENT);
     lc_option_set own = {"options of this program", options, n, target};
     return lc_trainer_options_parse_sets(opt, &own, n > 0, argc, argv);
 }
 
 lc_status lc_trainer_options_parse(lc_trainer_options *opt, int argc, char **argv)
 {
+    LC__NEEDS(opt, LC_ERR_ARGUMENT);
+    if (argc > 1) LC__NEEDS(argv, LC_ERR_ARGUMENT);
     return lc_trainer_options_parse_sets(opt, NULL, 0, argc, argv);
 }

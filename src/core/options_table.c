@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The trainer's options as a table, made of the one list in options.h. To add an option: a line there. */
 #include "core/options.h"
+#include "base/handle.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@ static const lc_option table[] = {
 
 const lc_option *lc_trainer_option_table(int *n)
 {
+    LC__NEEDS(n, NULL);
     *n = (int)(sizeof table / sizeof *table);
     return table;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Values of options: text to value and back. Every kind reads what it writes. */
 #include "core/options.h"
+#include "base/handle.h"
 
 #include <errno.h>
 #include <math.h>
@@ -71,6 +72,7 @@ static bool read_clock(const char *text, double *seconds)
 
 lc_status lc_duration_parse(const char *text, lc_duration *out)
 {
+    LC__NEEDS(text, LC_ERR_ARGUMENT);
     static const struct {
         const char *suffix;
         lc_unit unit;
@@ -151,6 +153,8 @@ lc_status lc__option_check(const char *name, double value)
 
 lc_status lc_option_set_text(const lc_option *o, void *target, const char *text)
 {
+    LC__NEEDS(o, LC_ERR_ARGUMENT);
+    LC__NEEDS(text, LC_ERR_ARGUMENT);
     char *field = (char *)target + o->offset;
     bool ranged = o->minimum < o->maximum;
     switch (o->kind) {
@@ -251,6 +255,9 @@ static int print_float(char *text, size_t size, float v)
 
 int lc_option_get_text(const lc_option *o, const void *target, char *text, size_t size)
 {
+    LC__NEEDS(o, 0);
+    LC__NEEDS(target, 0);
+    LC__NEEDS(text, 0);
     const char *field = (const char *)target + o->offset;
     switch (o->kind) {
     case LC_OPTION_COUNT:

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/parts.h"
+#include "base/handle.h"
 
 #include "core/deterministic.h"
 #include "core/ranks.h"
@@ -373,6 +374,7 @@ lc_status lc__parts_closure(lc_closure *c)
 
 lc_status lc_trainer_device_memory(const lc_trainer *t, int device, lc_device_memory *out)
 {
+    LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
     int n = t->parts ? t->parts->most : 0;
     if (!n) return lc_fail(LC_ERR_STATE, "lc_trainer_device_memory: no strategy that drives several devices has run");
     if (device < -1 || device >= n)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening modules in shared objects (plugin.h). */
 #include <lightc/plugin.h>
+#include "base/handle.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 struct lc_plugin {
+    lc__mark mark;
     void *library;
     const lc_module_class *module;
 };
@@ -36,6 +38,8 @@ static lc_status check(const lc_plugin_info *info, const char *path)
 
 lc_status lc_plugin_open(const char *path, lc_plugin **out)
 {
+    LC__NEEDS(path, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     lc_status status = LC_OK;
     struct stat st;
     *out = NULL;
@@ -44,6 +48,7 @@ lc_status lc_plugin_open(const char *path, lc_plugin **out)
         return lc_fail(LC_ERR_FORMAT, "cannot open the module: %s is not a file", path);
     lc_plugin *p = calloc(1, sizeof *p);
     if (!p) return lc_fail(LC_ERR_MEMORY, "out of memory: a plugin");
+    p->mark = LC__MARK_OF(PLUGIN);
     p->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!p->library) {
         status = lc_fail(LC_ERR_NOT_FOUND, "cannot open the module: %s%s", dlerror(),
@@ -71,12 +76,15 @@ done:
 
 const lc_module_class *lc_plugin_class(const lc_plugin *p)
 {
+    LC__IS(p, PLUGIN, NULL);
     return p->module;
 }
 
 void lc_plugin_close(lc_plugin *p)
 {
     if (!p) return;
+    LC__IS_OR_NULL(p, PLUGIN, );
     if (p->library) dlclose(p->library);
+    lc__mark_clear(&p->mark);
     free(p);
 }

@@ -3,12 +3,14 @@
 #include <math.h>
 
 #include "base/philox.h"
+#include "base/handle.h"
 
 /* Streams of one key that must not meet. */
 enum { STREAM_UNIFORM = 0, STREAM_NORMAL = 1, STREAM_BELOW = 2 };
 
 void lc_philox4x32(uint64_t key, uint64_t counter_lo, uint64_t counter_hi, uint32_t out[4])
 {
+    LC__NEEDS(out, );
     lc__philox(key, counter_lo, counter_hi, out);
 }
 
@@ -32,6 +34,7 @@ uint64_t lc_random_key(uint64_t key, uint64_t number)
 
 uint64_t lc_random_key_name(uint64_t key, const char *name)
 {
+    LC__NEEDS(name, 0);
     uint64_t hash = 0xCBF29CE484222325u; /* FNV-1a */
     for (const unsigned char *p = (const unsigned char *)name; *p; p++) hash = (hash ^ *p) * 0x100000001B3u;
     return lc_random_key(key ^ 0xA5A5A5A5A5A5A5A5u, hash);

@@ -5,6 +5,7 @@
  * logging neither splits a plan nor waits. Each (name, hook, loader) has one entry that lives as long as the trainer;
  * in the steady state nothing is allocated and an entry is found by the pointer of its name. */
 #include "core/ranks.h"
+#include "base/handle.h"
 #include "tensor/graph_impl.h"
 
 #include <math.h>
@@ -311,8 +312,8 @@ lc_status lc__results_publish_epoch(lc_trainer *t, lc__results *r)
 
 static lc_status refuse(lc_trainer *t, const char *name, lc_site site, const char *why)
 {
-    return lc_fail(LC_ERR_CONFIG, "lc_log(\"%.100s\") in %s: %s (%s:%d)", name, lc_hook_name(t->hook), why,
-                   site.file ? site.file : "?", site.line);
+    return lc_fail(LC_ERR_CONFIG, "lc_log(\"%.100s\")%s%s: %s (%s:%d)", name, t ? " in " : "",
+                   t ? lc_hook_name(t->hook) : "", why, site.file ? site.file : "?", site.line);
 }
 
 /* What is logged: a tensor, a metric, or where both are NULL a number. */
@@ -444,31 +445,45 @@ static void log_to(lc_trainer *t, const char *name, loggable what, const lc_log_
     if (s < 0) lc__defer_error(t, s);
 }
 
-static void log_of(lc_module *self, const char *name, loggable what, const lc_log_args *args)
+/* The trainer that shall log, or NULL. What is wrong with the call is an error of the run; else it is this thread's. */
+static lc_trainer *logs(lc_module *self, const char *name, const lc_log_args *args, const char *wrong)
 {
-    lc_trainer *t = self ? lc_module_root(self)->trainer : NULL;
-    if (what.tensor || what.metric)
-        log_to(t, name, what, args);
-    else if (t && t->in_run)
-        lc__defer_error(t, refuse(t, name ? name : "", args->site, "there is no value (NULL)"));
+    if (!lc__has_mark(self, LC__MARK_OF(MODULE))) {
+        (void)lc__not_a(self, LC__MARK_OF(MODULE), "lc_log");
+        return NULL;
+    }
+    lc_trainer *t = lc_module_root(self)->trainer;
+    if (!name) wrong = "the name is NULL";
+    if (!wrong) return t;
+    lc_status s = refuse(t, name ? name : "", args->site, wrong);
+    if (t && t->in_run) lc__defer_error(t, s);
+    return NULL;
 }
 
 void lc_log_at(lc_module *self, const char *name, lc_tensor *value, lc_log_args args)
 {
-    log_of(self, name, (loggable){.tensor = value}, &args);
+    const char *wrong = !value                  ? "there is no value (NULL)"
+                        : !lc__is_tensor(value) ? "the value is not a tensor"
+                                                : NULL;
+    log_to(logs(self, name, &args, wrong), name, (loggable){.tensor = value}, &args);
 }
 
 void lc_log_metric_at(lc_module *self, const char *name, lc_metric *metric, lc_log_args args)
 {
-    log_of(self, name, (loggable){.metric = metric}, &args);
+    const char *wrong = !metric                                      ? "there is no value (NULL)"
+                        : !lc__has_mark(metric, LC__MARK_OF(METRIC)) ? "this is not a metric"
+                                                                     : NULL;
+    log_to(logs(self, name, &args, wrong), name, (loggable){.metric = metric}, &args);
 }
 
 void lc_log_value_at(lc_module *self, const char *name, double value, lc_log_args args)
 {
-    log_to(self ? lc_module_root(self)->trainer : NULL, name, (loggable){.value = value}, &args);
+    log_to(logs(self, name, &args, NULL), name, (loggable){.value = value}, &args);
 }
 
 void lc_trainer_log_at(lc_trainer *t, const char *name, double value, lc_log_args args)
 {
+    LC__IS(t, TRAINER, );
+    LC__NEEDS(name, );
     log_to(t, name, (loggable){.value = value}, &args);
 }

@@ -3,6 +3,7 @@
  * configure_optimizers, the rest behind on_fit_start, as in Lightning; with gather_parameters=false weights come behind
  * configure_optimizers, when the module has been cut, as with Lightning's FSDP. */
 #include "core/checkpoint_share.h"
+#include "base/handle.h"
 #include "core/deterministic.h"
 #include "core/run_state.h"
 #include "core/slurm.h"

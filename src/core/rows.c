@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rows: which logged values go to the loggers, and when. */
 #include "core/trainer_internal.h"
+#include "base/handle.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -90,6 +91,8 @@ lc_status lc__rows_send(lc_trainer *t, lc__results *r, bool epoch_values, int64_
 
 lc_status lc_trainer_log_row(lc_trainer *t, const lc_metric_value *values, int n, int64_t step, int64_t epoch)
 {
+    LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
+    if (n > 0) LC__NEEDS(values, LC_ERR_ARGUMENT);
     int sorted = 0;
     LC_TRY(grow(t, n));
     for (int i = 0; i < n; i++) sorted = lc__row_insert(t->row, sorted, values[i].name, values[i].value);

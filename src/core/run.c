@@ -3,6 +3,7 @@
  * an error) and teardown run, and what was taken is given back. */
 #include "comm/world.h"
 #include "core/checkpoint.h"
+#include "base/handle.h"
 #include "core/hyperparameters.h"
 #include "core/deterministic.h"
 #include "core/rank_times.h"
@@ -456,6 +457,8 @@ static lc_status run(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_st
 
 lc_status lc_trainer_fit(lc_trainer *t, lc_module *m, const lc_run_args *args)
 {
+    LC__IS_OR_NULL(m, MODULE, LC_ERR_ARGUMENT);
+    LC__IS_OR_NULL(t, TRAINER, LC_ERR_ARGUMENT);
     if (!m) return lc_fail(LC_ERR_ARGUMENT, "fit needs a module");
     return run(t, m, args, LC_STAGE_FIT, fit_body);
 }
@@ -490,16 +493,22 @@ static lc_status eval_body(lc_trainer *t)
 
 lc_status lc_trainer_validate(lc_trainer *t, lc_module *m, const lc_run_args *args)
 {
+    LC__IS_OR_NULL(m, MODULE, LC_ERR_ARGUMENT);
+    LC__IS_OR_NULL(t, TRAINER, LC_ERR_ARGUMENT);
     return run(t, m, args, LC_STAGE_VALIDATE, eval_body);
 }
 
 lc_status lc_trainer_test(lc_trainer *t, lc_module *m, const lc_run_args *args)
 {
+    LC__IS_OR_NULL(m, MODULE, LC_ERR_ARGUMENT);
+    LC__IS_OR_NULL(t, TRAINER, LC_ERR_ARGUMENT);
     return run(t, m, args, LC_STAGE_TEST, eval_body);
 }
 
 lc_status lc_trainer_predict(lc_trainer *t, lc_module *m, const lc_run_args *args)
 {
+    LC__IS_OR_NULL(m, MODULE, LC_ERR_ARGUMENT);
+    LC__IS_OR_NULL(t, TRAINER, LC_ERR_ARGUMENT);
     return run(t, m, args, LC_STAGE_PREDICT, eval_body);
 }
 
@@ -507,6 +516,8 @@ lc_status lc_trainer_predict(lc_trainer *t, lc_module *m, const lc_run_args *arg
 
 lc_status lc_trainer_begin(lc_trainer *t, lc_module *m)
 {
+    LC__IS_OR_NULL(m, MODULE, LC_ERR_ARGUMENT);
+    LC__IS_OR_NULL(t, TRAINER, LC_ERR_ARGUMENT);
     if (!t || !m) return lc_fail(LC_ERR_ARGUMENT, "lc_trainer_begin needs a trainer and a module");
     if (t->in_run) return lc_fail(LC_ERR_STATE, "the trainer is running already");
     lc_status s = begin(t, m, NULL, LC_STAGE_FIT);
@@ -529,6 +540,7 @@ static lc_status own_loop(lc_trainer *t, const char *what)
 
 lc_status lc_trainer_step(lc_trainer *t, const lc_batch *batch, double *loss)
 {
+    LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
     LC_TRY(own_loop(t, "lc_trainer_step"));
     lc_status s = LC_OK;
     t->resume_mid_epoch = false;
@@ -556,6 +568,7 @@ lc_status lc_trainer_step(lc_trainer *t, const lc_batch *batch, double *loss)
 
 lc_status lc_trainer_end_epoch(lc_trainer *t)
 {
+    LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
     LC_TRY(own_loop(t, "lc_trainer_end_epoch"));
     if (!t->epoch_open) return LC_OK;
     t->is_last_batch = true;
@@ -570,6 +583,7 @@ lc_status lc_trainer_end_epoch(lc_trainer *t)
 
 lc_status lc_trainer_end(lc_trainer *t)
 {
+    LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
     LC_TRY(own_loop(t, "lc_trainer_end"));
     LC_TRY(lc_trainer_end_epoch(t));
     t->own_loop = false;

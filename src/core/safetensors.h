@@ -3,6 +3,7 @@
 #ifndef LC_CORE_SAFETENSORS_H
 #define LC_CORE_SAFETENSORS_H
 
+#include "base/handle.h"
 #include <lightc/safetensors.h>
 #include "base/io.h"
 
@@ -15,6 +16,7 @@ typedef struct lc__st_piece {
 
 /* A file that is open; or several that ranks wrote together, which then look like one. */
 struct lc_safetensors {
+    lc__mark mark;
     const lc__io *io;
     int fd; /* -1 where there are several */
     char *path;

@@ -4,6 +4,7 @@
  * ranges are as hostile as the rest of a header: every tensor must be covered once, without holes and overlaps. */
 #define _GNU_SOURCE
 #include "core/safetensors.h"
+#include "base/handle.h"
 
 #include "tensor/tensor_impl.h"
 
@@ -186,6 +187,7 @@ lc_status lc__st_join(const char *path, int n, lc_safetensors **files, lc_safete
         free(f);
         return lc_fail(LC_ERR_MEMORY, "no memory for \"%s\"", path);
     }
+    f->mark = LC__MARK_OF(SAFETENSORS);
     f->fd = -1, f->io = &lc__io_system, f->n_files = n;
     memcpy(f->files, files, (size_t)n * sizeof(lc_safetensors *));
     LC_TRY_GOTO(status, done, lc__format(&f->path, "%s", path));
@@ -202,6 +204,7 @@ done:
 
 int64_t lc_safetensors_pieces(const lc_safetensors *f, int64_t i, int64_t k, lc_safetensor_piece *piece)
 {
+    LC__IS(f, SAFETENSORS, 0);
     if (i < 0 || i >= f->n) return 0;
     const lc_safetensor_info *info = &f->infos[i];
     int64_t n = f->n_files ? f->first_piece[i + 1] - f->first_piece[i] : 1, numel = 1;

@@ -4,6 +4,7 @@
  * different things in one file. */
 #define _GNU_SOURCE
 #include "core/safetensors.h"
+#include "base/handle.h"
 
 #include "base/chunks.h"
 #include "base/json.h"
@@ -241,6 +242,7 @@ lc_status lc__st_parse(const char *path, const char *json, uint64_t n, uint64_t 
     *out = NULL;
     lc_safetensors *f = calloc(1, sizeof *f);
     if (!f) return lc_fail(LC_ERR_MEMORY, "no memory for \"%s\"", path);
+    f->mark = LC__MARK_OF(SAFETENSORS);
     f->fd = -1, f->io = &lc__io_system;
     lc__json_reader r = {0};
     lc_status status;
@@ -305,12 +307,15 @@ done:
 
 lc_status lc_safetensors_open(const char *path, lc_safetensors **out)
 {
+    LC__NEEDS(path, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     return lc__st_open(&lc__io_system, path, out);
 }
 
 void lc_safetensors_close(lc_safetensors *f)
 {
     if (!f) return;
+    LC__IS_OR_NULL(f, SAFETENSORS, );
     if (f->fd >= 0) f->io->close(f->io, f->fd);
     for (int64_t i = 0; i < f->n; i++) free((char *)f->infos[i].name);
     for (int64_t i = 0; i < f->n_metadata; i++) {
@@ -326,26 +331,32 @@ void lc_safetensors_close(lc_safetensors *f)
     free(f->first_piece);
     free(f->layouts);
     free(f->path);
+    lc__mark_clear(&f->mark);
     free(f);
 }
 
 const char *lc_safetensors_path(const lc_safetensors *f)
 {
+    LC__IS(f, SAFETENSORS, "");
     return f->path;
 }
 
 int64_t lc_safetensors_count(const lc_safetensors *f)
 {
+    LC__IS(f, SAFETENSORS, 0);
     return f->n;
 }
 
 const lc_safetensor_info *lc_safetensors_info(const lc_safetensors *f, int64_t i)
 {
+    LC__IS(f, SAFETENSORS, NULL);
     return i >= 0 && i < f->n ? &f->infos[i] : NULL;
 }
 
 int64_t lc_safetensors_find(const lc_safetensors *f, const char *name)
 {
+    LC__IS(f, SAFETENSORS, -1);
+    LC__NEEDS(name, -1);
     int64_t lo = 0, hi = f->n;
     while (lo < hi) {
         int64_t mid = lo + (hi - lo) / 2;
@@ -361,6 +372,8 @@ int64_t lc_safetensors_find(const lc_safetensors *f, const char *name)
 
 const char *lc_safetensors_metadata(const lc_safetensors *f, const char *key)
 {
+    LC__IS(f, SAFETENSORS, NULL);
+    LC__NEEDS(key, NULL);
     for (int64_t i = 0; i < f->n_metadata; i++)
         if (!strcmp(f->metadata[i].key, key)) return f->metadata[i].value;
     return NULL;
@@ -370,6 +383,7 @@ const char *lc_safetensors_metadata(const lc_safetensors *f, const char *key)
 
 lc_status lc_safetensors_read_range(lc_safetensors *f, int64_t i, uint64_t offset, void *data, size_t count)
 {
+    LC__IS(f, SAFETENSORS, LC_ERR_ARGUMENT);
     if (i < 0 || i >= f->n) return lc_fail(LC_ERR_ARGUMENT, "\"%s\" has no tensor number %" PRId64, f->path, i);
     const lc_safetensor_info *info = &f->infos[i];
     if (offset > info->bytes || count > info->bytes - offset)
@@ -382,6 +396,7 @@ lc_status lc_safetensors_read_range(lc_safetensors *f, int64_t i, uint64_t offse
 
 lc_status lc_safetensors_read(lc_safetensors *f, int64_t i, void *data, size_t bytes)
 {
+    LC__IS(f, SAFETENSORS, LC_ERR_ARGUMENT);
     if (i >= 0 && i < f->n && bytes != f->infos[i].bytes)
         return lc_fail(LC_ERR_SHAPE, "\"%s\": tensor \"%s\" has %" PRIu64 " bytes, the destination %zu", f->path,
                        f->infos[i].name, f->infos[i].bytes, bytes);
@@ -401,6 +416,7 @@ static lc_status match(lc_safetensors *f, const char *name, lc_tensor *t, int64_
     *i = lc_safetensors_find(f, name);
     if (*i < 0) return lc_fail(LC_ERR_NOT_FOUND, "\"%s\" has no tensor \"%s\"", f->path, name);
     const lc_type *have = &f->infos[*i].type, *want = lc_tensor_type(t);
+    if (!want) return lc_fail_context(LC_ERR_ARGUMENT, "tensor \"%s\"", name);
     bool same = have->dtype == want->dtype && have->ndim == want->ndim;
     for (int d = 0; same && d < want->ndim; d++) same = have->shape[d] == want->shape[d];
     if (same) return LC_OK;
@@ -446,6 +462,8 @@ static lc_status load(lc_safetensors *f, int64_t i, lc_tensor *t, void **scratch
 
 lc_status lc_safetensors_load(lc_safetensors *f, const char *name, lc_tensor *t)
 {
+    LC__IS(f, SAFETENSORS, LC_ERR_ARGUMENT);
+    LC__NEEDS(name, LC_ERR_ARGUMENT);
     int64_t i;
     void *scratch = NULL;
     uint64_t scratch_bytes = 0;
@@ -457,6 +475,8 @@ lc_status lc_safetensors_load(lc_safetensors *f, const char *name, lc_tensor *t)
 
 lc_status lc_safetensors_load_all(lc_safetensors *f, int64_t n, const lc_named_tensor *tensors, bool strict)
 {
+    LC__IS(f, SAFETENSORS, LC_ERR_ARGUMENT);
+    if (n > 0) LC__NEEDS(tensors, LC_ERR_ARGUMENT);
     void *scratch = NULL;
     uint64_t scratch_bytes = 0;
     lc_status status = LC_OK;
@@ -464,6 +484,7 @@ lc_status lc_safetensors_load_all(lc_safetensors *f, int64_t n, const lc_named_t
     if (!wanted) return lc_fail(LC_ERR_MEMORY, "no memory for %" PRId64 " tensors", f->n);
     for (int64_t k = 0; k < n; k++) {
         int64_t i;
+        LC_TRY_GOTO(status, done, tensors[k].name ? LC_OK : lc__is_null(__func__, "the name of a tensor"));
         LC_TRY_GOTO(status, done, match(f, tensors[k].name, tensors[k].tensor, &i));
         if (wanted[i]) {
             status = lc_fail(LC_ERR_ARGUMENT, "tensor \"%s\" of \"%s\" is asked for twice", tensors[k].name, f->path);

@@ -4,6 +4,7 @@
  * tensor is aligned and the same tensors give the same file. */
 #define _GNU_SOURCE
 #include "core/safetensors.h"
+#include "base/handle.h"
 
 #include "base/json.h"
 #include "base/remove.h"
@@ -229,6 +230,8 @@ void lc__st_layout_release(lc__st_layout *layout)
 lc_status lc_safetensors_save(const char *path, int64_t n, const lc_named_tensor *tensors, int n_metadata,
                               const lc_text_pair *metadata)
 {
+    LC__NEEDS(path, LC_ERR_ARGUMENT);
+    if (n > 0) LC__NEEDS(tensors, LC_ERR_ARGUMENT);
     const lc__io *io = &lc__io_system;
     lc__st_layout layout = {0};
     char *dir = NULL, *temp = NULL;

@@ -13,6 +13,7 @@
  *
  * Random numbers need no state but the seed: every key is made of it and of counters in `loop`. */
 #include "core/checkpoint_share.h"
+#include "base/handle.h"
 #include "core/deterministic.h"
 #include "core/hyperparameters.h"
 #include "core/ranks.h"
@@ -444,6 +445,7 @@ lc_status lc__save_checkpoint(lc_trainer *t, const char *path, bool weights_only
 
 lc_status lc_trainer_save_checkpoint(lc_trainer *t, const char *path, bool weights_only)
 {
+    LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
     bool attach = t->m && !t->m->trainer; /* between runs: its hooks may ask for the trainer */
     if (attach) t->m->trainer = t;
     lc_status s = lc__save_checkpoint(t, path, weights_only);

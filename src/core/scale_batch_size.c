@@ -2,6 +2,7 @@
 /* The largest batch that fits (tuner.h). A trial that needs too much memory fails when its step is planned: the plan
  * knows what it would take, and nothing has been allocated for it. */
 #include "base/status.h"
+#include "base/handle.h"
 #include "core/tuner.h"
 
 #include <stdio.h>
@@ -183,6 +184,9 @@ const char *const lc__size_names[] = {"batch_size", NULL};
 lc_status lc_tuner_scale_batch_size(lc_trainer *t, lc_module *m, const lc_run_args *run,
                                     const lc_scale_batch_size_args *args, lc_scale_batch_size_result *out)
 {
+    LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
+    LC__IS(m, MODULE, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     search s = {.t = t, .m = m, .run = run, .out = out};
     char before[64], message[1024];
     *out = (lc_scale_batch_size_result){0};

@@ -2,6 +2,7 @@
 /* State trees: nodes in memory, and their way to JSON and back. NaN and Inf, which JSON does not have, are the texts
  * "nan", "inf" and "-inf"; lc_state_get_double takes them back. */
 #include "base/json.h"
+#include "base/handle.h"
 #include "base/str.h"
 
 #include <errno.h>
@@ -12,6 +13,7 @@
 #include <string.h>
 
 struct lc_state {
+    lc__mark mark;
     lc_state_kind kind;
     char *key; /* in its object */
     union {
@@ -30,12 +32,14 @@ static lc_status new_node(lc_state_kind kind, lc_state **out)
 {
     *out = calloc(1, sizeof **out);
     if (!*out) return lc_fail(LC_ERR_MEMORY, "no memory for a node of a state tree");
+    (*out)->mark = LC__MARK_OF(STATE);
     (*out)->kind = kind;
     return LC_OK;
 }
 
 lc_status lc_state_new(lc_state **out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     return new_node(LC_STATE_OBJECT, out);
 }
 
@@ -43,6 +47,7 @@ lc_status lc_state_new(lc_state **out)
 void lc_state_free(lc_state *s)
 {
     if (!s) return;
+    LC__IS_OR_NULL(s, STATE, );
     if (s->kind == LC_STATE_ARRAY || s->kind == LC_STATE_OBJECT) {
         for (int64_t i = 0; i < s->u.list.n; i++) lc_state_free(s->u.list.items[i]);
         free(s->u.list.items);
@@ -50,6 +55,7 @@ void lc_state_free(lc_state *s)
         free(s->u.text);
     }
     free(s->key);
+    lc__mark_clear(&s->mark);
     free(s);
 }
 
@@ -73,6 +79,10 @@ static lc_status put(lc_state *s, const char *key, lc_state *child)
     lc_status status = LC_OK;
     if (!s) {
         status = lc_fail(LC_ERR_ARGUMENT, "state \"%s\" is set in a tree that is NULL", key ? key : "");
+        goto fail;
+    }
+    if (!lc__has_mark(s, LC__MARK_OF(STATE))) {
+        status = lc__not_a(s, LC__MARK_OF(STATE), "lc_state_set");
         goto fail;
     }
     if (key ? s->kind != LC_STATE_OBJECT : s->kind != LC_STATE_ARRAY) {
@@ -150,12 +160,14 @@ lc_status lc_state_set_text(lc_state *s, const char *key, const char *value)
 
 lc_status lc_state_set_object(lc_state *s, const char *key, lc_state **child)
 {
+    LC__NEEDS(child, LC_ERR_ARGUMENT);
     LC_TRY(new_node(LC_STATE_OBJECT, child));
     return put(s, key, *child);
 }
 
 lc_status lc_state_set_array(lc_state *s, const char *key, lc_state **child)
 {
+    LC__NEEDS(child, LC_ERR_ARGUMENT);
     LC_TRY(new_node(LC_STATE_ARRAY, child));
     return put(s, key, *child);
 }
@@ -163,12 +175,15 @@ lc_status lc_state_set_array(lc_state *s, const char *key, lc_state **child)
 lc_status lc_state_set_tree(lc_state *s, const char *key, lc_state *tree)
 {
     if (!tree) return lc_fail(LC_ERR_ARGUMENT, "the tree for state \"%s\" is NULL", key ? key : "");
+    LC__IS(tree, STATE, LC_ERR_ARGUMENT);
     return put(s, key, tree);
 }
 
 /* As deep as the tree. */
 lc_status lc_state_copy(const lc_state *s, lc_state **out)
 {
+    LC__IS(s, STATE, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     lc_state *child = NULL, *copy;
     lc_status status = LC_OK;
     *out = NULL;
@@ -199,11 +214,13 @@ done:
 
 lc_state_kind lc_state_kind_of(const lc_state *s)
 {
+    LC__IS_OR_NULL(s, STATE, LC_STATE_NULL);
     return s ? s->kind : LC_STATE_NULL;
 }
 
 const lc_state *lc_state_find(const lc_state *s, const char *key)
 {
+    LC__IS_OR_NULL(s, STATE, NULL);
     if (!key || !s) return s;
     if (s->kind != LC_STATE_OBJECT) return NULL;
     for (int64_t i = 0; i < s->u.list.n; i++)
@@ -213,16 +230,19 @@ const lc_state *lc_state_find(const lc_state *s, const char *key)
 
 int64_t lc_state_length(const lc_state *s)
 {
+    LC__IS_OR_NULL(s, STATE, 0);
     return s && (s->kind == LC_STATE_ARRAY || s->kind == LC_STATE_OBJECT) ? s->u.list.n : 0;
 }
 
 const lc_state *lc_state_at(const lc_state *s, int64_t i)
 {
+    LC__IS(s, STATE, NULL);
     return i >= 0 && i < lc_state_length(s) ? s->u.list.items[i] : NULL;
 }
 
 const char *lc_state_key_at(const lc_state *s, int64_t i)
 {
+    LC__IS(s, STATE, "");
     const lc_state *node = lc_state_at(s, i);
     return node ? node->key : NULL;
 }
@@ -371,6 +391,8 @@ static lc_status print(const lc_state *s, lc__text *t, int level)
 
 lc_status lc_state_print(const lc_state *s, char **text, size_t *length)
 {
+    LC__IS(s, STATE, LC_ERR_ARGUMENT);
+    LC__NEEDS(text, LC_ERR_ARGUMENT);
     lc__text t = {0};
     lc_status status = print(s, &t, 0);
     if (status >= 0) status = lc__text_puts(&t, "\n");
@@ -472,6 +494,8 @@ done:
 
 lc_status lc_state_parse(const char *text, size_t length, lc_state **out)
 {
+    LC__NEEDS(text, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     *out = NULL;
     lc__json_reader r;
     lc__json_token token;

@@ -3,6 +3,7 @@
 #include "core/checkpoint_share.h"
 #include "base/printable.h"
 #include "comm/comm_internal.h"
+#include "base/handle.h"
 #include "core/deterministic.h"
 #include "core/options.h"
 #include "core/parts.h"
@@ -134,11 +135,12 @@ lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out)
 {
     static const lc_trainer_options defaults = LC_TRAINER_OPTIONS_INIT;
     lc_status status = LC_OK;
-    *out = NULL;
+    if (out) *out = NULL;
     if (opt && (opt->size == 0 || opt->size > sizeof *opt))
         return lc_fail(LC_ERR_ARGUMENT, "start the options with lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT");
     lc_trainer *t = calloc(1, sizeof *t);
     if (!t) return lc_fail(LC_ERR_MEMORY, "out of memory: a trainer");
+    t->mark = LC__MARK_OF(TRAINER);
     t->opt = defaults;
     if (opt) {
         memcpy(&t->opt, opt, opt->size);
@@ -150,6 +152,7 @@ lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out)
     t->version = -1;
     t->train.which = -1;
     LC_TRY_GOTO(status, done, take_over(t));
+    LC_TRY_GOTO(status, done, out ? LC_OK : lc__is_null(__func__, "out"));
     LC_TRY_GOTO(status, done, resolve(t));
     LC_TRY_GOTO(status, done, lc__launch_trainer(&t->opt));
     if (status == LC_STOP) goto done;
@@ -205,6 +208,7 @@ done:
 void lc_trainer_free(lc_trainer *t)
 {
     if (!t) return;
+    LC__IS(t, TRAINER, );
     lc_comm *comm = t->comm;
     if (t->writer && !lc__ckpt_is_shared(t->writer)) t->comm = NULL; /* the others may be freed at another time */
     if (lc__settle(t, LC__SETTLE_ALL) < 0) lc_trainer_message(t, "error", "%s", lc_error_message());
@@ -253,6 +257,7 @@ void lc_trainer_free(lc_trainer *t)
     free(t->toggled);
     lc__unused_free(t);
     lc__signals_end(t);
+    lc__mark_clear(&t->mark);
     free(t);
 }
 
@@ -260,6 +265,7 @@ void lc_trainer_free(lc_trainer *t)
 
 void lc_trainer_stop(lc_trainer *t)
 {
+    LC__IS(t, TRAINER, );
     if (t->deferred) return; /* a hook that has failed already asks for nothing more */
     if (t->comm)
         t->stop_wish = true; /* with the next sync, of all ranks */
@@ -274,6 +280,7 @@ bool lc__should_stop(const lc_trainer *t)
 
 bool lc_trainer_should_stop(const lc_trainer *t)
 {
+    LC__IS(t, TRAINER, false);
     return lc__should_stop(t);
 }
 
@@ -286,6 +293,9 @@ void lc__soft_stop(lc_trainer *t, bool *vote, bool stop)
 
 void lc_trainer_message(lc_trainer *t, const char *level, const char *format, ...)
 {
+    LC__IS(t, TRAINER, );
+    LC__NEEDS(level, );
+    LC__NEEDS(format, );
     char raw[1024], text[1024], line[1100];
     va_list args;
     if (!lc__is_rank_zero(t) && strcmp(level, "error") != 0) return; /* the same for all: rank 0 says it */
@@ -309,6 +319,7 @@ void lc_trainer_message(lc_trainer *t, const char *level, const char *format, ..
 
 lc_status lc_trainer_set_accumulate_grad_batches(lc_trainer *t, int64_t n)
 {
+    LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
     if (n < 1) return lc_fail(LC_ERR_ARGUMENT, "accumulate_grad_batches must be at least 1, not %lld", (long long)n);
     LC_TRY(lc__check_accumulation(t, n));
     t->accumulate_next = n;

@@ -15,6 +15,7 @@
 #ifndef LC_CORE_TRAINER_INTERNAL_H
 #define LC_CORE_TRAINER_INTERNAL_H
 
+#include "base/handle.h"
 #include <stdatomic.h>
 
 #include <lightc/checkpoint.h>
@@ -156,6 +157,7 @@ typedef enum lc__phase {
 } lc__phase;
 
 struct lc_closure {
+    lc__mark mark;
     lc_trainer *t;
     int optimizer;
     const lc_batch *batch;
@@ -201,6 +203,7 @@ typedef struct lc__saves {
 } lc__saves;
 
 struct lc_trainer {
+    lc__mark mark;
     lc_trainer_options opt;
     void *storage;
     char *root_dir;

@@ -140,10 +140,11 @@ static lc_status find_conversion(const lc_array *a, convert_fn **fn)
 
 lc_status lc_array_dataset_new(int64_t n, int n_arrays, const lc_array *arrays, lc_dataset **out)
 {
-    *out = NULL;
-    lc_status status = LC_OK;
+    if (n_arrays > 0) LC__NEEDS(arrays, LC_ERR_ARGUMENT);
+    lc_status status = out ? LC_OK : lc__is_null(__func__, "out");
+    if (out) *out = NULL;
     array_dataset *d = calloc(1, sizeof *d);
-    if (!d) status = lc_fail(LC_ERR_MEMORY, "out of memory for a dataset");
+    if (!d && status == LC_OK) status = lc_fail(LC_ERR_MEMORY, "out of memory for a dataset");
     if (status == LC_OK && (n_arrays < 1 || n_arrays > LC_MAX_BATCH_TENSORS))
         status = lc_fail(LC_ERR_ARGUMENT, "a dataset has 1 to %d arrays, not %d", LC_MAX_BATCH_TENSORS, n_arrays);
     if (status == LC_OK && n < 0) status = lc_fail(LC_ERR_ARGUMENT, "a dataset cannot have %lld samples", (long long)n);

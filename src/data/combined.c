@@ -347,8 +347,10 @@ lc_status lc_combined_loader_new(lc_combine mode, int n, lc_dataloader *const *l
 {
     lc_status status = LC_OK;
     combined *c = NULL;
-    *out = NULL;
+    if (out) *out = NULL;
     if (n < 1) return lc_fail(LC_ERR_ARGUMENT, "a combined loader needs at least one loader");
+    LC__NEEDS(loaders, LC_ERR_ARGUMENT);
+    if (!out) status = lc__is_null(__func__, "out");
     for (int i = 0; i < n && status >= 0; i++)
         if (!loaders[i]) status = lc_fail(LC_ERR_ARGUMENT, "loader %d of a combined loader is NULL", i);
     if (status >= 0 && (unsigned)mode > LC_SEQUENTIAL)

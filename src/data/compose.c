@@ -103,8 +103,10 @@ static const lc_transform_ops compose_ops = {
 lc_status lc_transform_compose(int n, const lc_transform *parts, lc_transform *out)
 {
     lc_status status = LC_OK;
-    *out = (lc_transform){0};
+    if (out) *out = (lc_transform){0};
     if (n < 0) return lc_fail(LC_ERR_ARGUMENT, "compose of %d transforms", n);
+    if (n > 0) LC__NEEDS(parts, LC_ERR_ARGUMENT);
+    if (!out) status = lc__is_null(__func__, "out");
     for (int i = 0; status == LC_OK && i < n; i++) status = check_transform(&parts[i]);
     compose *c = status == LC_OK ? malloc(sizeof *c + (size_t)n * sizeof *parts) : NULL;
     if (!c) {
@@ -180,8 +182,12 @@ lc_status lc_dataset_transform(lc_dataset *parent, int field, lc_transform t, lc
 {
     lc_status status;
     transformed *d = NULL;
-    *out = NULL;
+    if (out) *out = NULL;
     LC_TRY_GOTO(status, done, check_transform(&t));
+    status = !out                                          ? lc__is_null(__func__, "out")
+             : !lc__has_mark(parent, LC__MARK_OF(DATASET)) ? lc__not_a(parent, LC__MARK_OF(DATASET), __func__)
+                                                           : LC_OK;
+    if (status < 0) goto done;
     if (field < 0 || field >= parent->spec.n) {
         status = lc_fail(LC_ERR_ARGUMENT, "transform '%s': the dataset has %d fields, field %d is not one of them",
                          t.ops->name, parent->spec.n, field);

@@ -3,11 +3,13 @@
 #ifndef LC_DATA_INTERNAL_H
 #define LC_DATA_INTERNAL_H
 
+#include "base/handle.h"
 #include <lightc/data.h>
 
 #include <stdatomic.h>
 
 struct lc_dataset {
+    lc__mark mark;
     lc_dataset_ops ops; /* defaults filled in */
     void *self;
     atomic_long refs;

@@ -2,12 +2,14 @@
 /* The loader handle: a vtable with its defaults, and the cursor that counts consumed batches. The loader over a dataset
  * is in loader.c; a program's own goes through the same door. */
 #include "data_internal.h"
+#include "base/handle.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct lc_dataloader {
+    lc__mark mark;
     lc_dataloader_ops ops; /* defaults filled in */
     void *self;
     lc_shard shard;
@@ -78,14 +80,16 @@ static int nothing_to_describe(void *self, int64_t epoch, char *text, size_t siz
 lc_status lc_dataloader_from_ops(const lc_dataloader_ops *ops, void *self, lc_dataloader **out)
 {
     lc_dataloader_ops full = {0};
-    *out = NULL;
+    if (out) *out = NULL;
     if (!ops || ops->size < offsetof(lc_dataloader_ops, length) || ops->size > 4096)
         return lc_fail(LC_ERR_ARGUMENT, "loader: the ops carry no size; start them with LC_DATALOADER_OPS_INIT");
     memcpy(&full, ops, ops->size < sizeof full ? ops->size : sizeof full);
     if (!full.name) full.name = "loader";
     lc_status status = LC_OK;
     lc_dataloader *l = calloc(1, sizeof *l);
-    if (!l)
+    if (!out)
+        status = lc__is_null(__func__, "out");
+    else if (!l)
         status = lc_fail(LC_ERR_MEMORY, "out of memory for loader '%s'", full.name);
     else if (!full.begin || !full.next)
         status = lc_fail(LC_ERR_ARGUMENT, "loader '%s' lacks the required function '%s'", full.name,
@@ -106,6 +110,7 @@ lc_status lc_dataloader_from_ops(const lc_dataloader_ops *ops, void *self, lc_da
     if (!full.observe) full.observe = nothing_to_observe;
     if (!full.shard) full.shard = all_or_nothing;
     if (!full.describe) full.describe = nothing_to_describe;
+    l->mark = LC__MARK_OF(LOADER);
     l->ops = full;
     l->self = self;
     l->shard = (lc_shard){.size = 1, .batches = 1};
@@ -116,13 +121,16 @@ lc_status lc_dataloader_from_ops(const lc_dataloader_ops *ops, void *self, lc_da
 void lc_dataloader_free(lc_dataloader *l)
 {
     if (!l) return;
+    LC__IS_OR_NULL(l, LOADER, );
     lc_dataloader_end(l);
     if (l->ops.free) l->ops.free(l->self);
+    lc__mark_clear(&l->mark);
     free(l);
 }
 
 lc_status lc_dataloader_begin(lc_dataloader *l, int64_t epoch, int64_t start)
 {
+    LC__IS(l, LOADER, LC_ERR_ARGUMENT);
     lc_dataloader_end(l);
     if (epoch < 0 || start < 0)
         return lc_fail(LC_ERR_ARGUMENT, "loader '%s': epoch %lld, batch %lld: both must be at least 0", l->ops.name,
@@ -140,6 +148,8 @@ lc_status lc_dataloader_begin(lc_dataloader *l, int64_t epoch, int64_t start)
 
 lc_status lc_dataloader_next(lc_dataloader *l, lc_batch **out)
 {
+    LC__IS(l, LOADER, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     *out = NULL;
     if (l->phase == FINISHED) return LC_OK;
     if (l->phase != RUNNING)
@@ -197,6 +207,7 @@ lc_status lc__dataloader_cut(lc_dataloader *l, int64_t begin, int64_t n, lc_batc
 
 void lc_dataloader_end(lc_dataloader *l)
 {
+    LC__IS(l, LOADER, );
     if (l->phase == IDLE) return;
     l->phase = IDLE;
     l->ops.end(l->self);
@@ -204,48 +215,61 @@ void lc_dataloader_end(lc_dataloader *l)
 
 int64_t lc_dataloader_length(lc_dataloader *l, int64_t epoch)
 {
+    LC__IS(l, LOADER, 0);
     int64_t n = l->ops.length(l->self, epoch);
     return n < 0 ? -1 : n;
 }
 
 int64_t lc_dataloader_batch_size(const lc_dataloader *l)
 {
+    LC__IS(l, LOADER, 0);
     return l->ops.batch_size(l->self);
 }
 
 void lc_dataloader_cursor(const lc_dataloader *l, int64_t *epoch, int64_t *batches)
 {
+    LC__IS(l, LOADER, );
+    LC__NEEDS(epoch, );
+    LC__NEEDS(batches, );
     *epoch = l->epoch;
     *batches = l->consumed;
 }
 
 lc_status lc_dataloader_save(lc_dataloader *l, void *data, size_t *size)
 {
+    LC__IS(l, LOADER, LC_ERR_ARGUMENT);
+    LC__NEEDS(size, LC_ERR_ARGUMENT);
     return l->ops.save(l->self, data, size);
 }
 
 lc_status lc_dataloader_load(lc_dataloader *l, const void *data, size_t size)
 {
+    LC__IS(l, LOADER, LC_ERR_ARGUMENT);
     return l->ops.load(l->self, data, size);
 }
 
 bool lc_dataloader_sequential(lc_dataloader *l, bool on)
 {
+    LC__IS(l, LOADER, false);
     return l->ops.sequential(l->self, on);
 }
 
 int lc_dataloader_describe(lc_dataloader *l, int64_t epoch, char *text, size_t size)
 {
+    LC__IS(l, LOADER, 0);
+    if (size) LC__NEEDS(text, 0);
     return l->ops.describe(l->self, epoch, text, size);
 }
 
 void lc_dataloader_observe(lc_dataloader *l, lc_span_fn *fn, void *ctx)
 {
+    LC__IS(l, LOADER, );
     if (l) l->ops.observe(l->self, fn, ctx);
 }
 
 lc_status lc_dataloader_shard(lc_dataloader *l, const lc_shard *given)
 {
+    LC__IS(l, LOADER, LC_ERR_ARGUMENT);
     lc_shard shard;
     LC_TRY(lc__shard_resolve(given, &shard));
     lc_dataloader_end(l);
@@ -257,5 +281,6 @@ lc_status lc_dataloader_shard(lc_dataloader *l, const lc_shard *given)
 
 const lc_shard *lc_dataloader_get_shard(const lc_dataloader *l)
 {
+    LC__IS(l, LOADER, NULL);
     return &l->shard;
 }

@@ -3,6 +3,7 @@
  * lc_dataset_ops and a constructor that calls lc_dataset_new; see array.c. */
 #include "data_internal.h"
 #include "base/io.h"
+#include "base/handle.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -27,6 +28,7 @@ void *lc__data_alloc(size_t n, const char *what)
 
 int64_t lc_field_numel(const lc_field *f)
 {
+    LC__NEEDS(f, 0);
     int64_t n = 1;
     for (int i = 0; i < f->ndim; i++) n *= f->shape[i];
     return n;
@@ -34,6 +36,7 @@ int64_t lc_field_numel(const lc_field *f)
 
 size_t lc_field_bytes(const lc_field *f)
 {
+    LC__NEEDS(f, 0);
     return (size_t)lc_field_numel(f) * lc_dtype_size(f->dtype ? f->dtype : LC_F32);
 }
 
@@ -65,8 +68,8 @@ bool lc__field_same(const lc_field *a, const lc_field *b)
 
 lc_status lc_dataset_new(const lc_dataset_ops *ops, void *self, lc_dataset **out)
 {
-    *out = NULL;
     lc_status status = LC_OK;
+    if (out) *out = NULL;
     lc_dataset *d = NULL;
     if (!ops || ops->size < offsetof(lc_dataset_ops, get_many) || ops->size > 4096) {
         return lc_fail(LC_ERR_ARGUMENT, "dataset: the ops carry no size; start them with LC_DATASET_OPS_INIT");
@@ -79,6 +82,11 @@ lc_status lc_dataset_new(const lc_dataset_ops *ops, void *self, lc_dataset **out
         status = lc_fail(LC_ERR_MEMORY, "out of memory for dataset '%s'", full.name);
         goto done;
     }
+    if (!out) {
+        status = lc__is_null(__func__, "out");
+        goto done;
+    }
+    d->mark = LC__MARK_OF(DATASET);
     d->ops = full;
     d->self = self;
     atomic_init(&d->refs, 1);
@@ -119,34 +127,43 @@ done:
 
 lc_dataset *lc_dataset_ref(lc_dataset *d)
 {
-    if (d) atomic_fetch_add(&d->refs, 1);
+    if (!d) return NULL;
+    LC__IS(d, DATASET, NULL);
+    atomic_fetch_add(&d->refs, 1);
     return d;
 }
 
 void lc_dataset_unref(lc_dataset *d)
 {
-    if (!d || atomic_fetch_sub(&d->refs, 1) != 1) return;
+    if (!d) return;
+    LC__IS_OR_NULL(d, DATASET, );
+    if (atomic_fetch_sub(&d->refs, 1) != 1) return;
     if (d->ops.free) d->ops.free(d->self);
+    lc__mark_clear(&d->mark);
     free(d);
 }
 
 const char *lc_dataset_name(const lc_dataset *d)
 {
+    LC__IS(d, DATASET, "");
     return d->ops.name;
 }
 
 int64_t lc_dataset_length(const lc_dataset *d)
 {
+    LC__IS(d, DATASET, 0);
     return d->length;
 }
 
 const lc_sample_spec *lc_dataset_spec(const lc_dataset *d)
 {
+    LC__IS(d, DATASET, NULL);
     return &d->spec;
 }
 
 size_t lc_dataset_scratch_size(const lc_dataset *d)
 {
+    LC__IS(d, DATASET, 0);
     return d->scratch;
 }
 
@@ -162,6 +179,9 @@ static lc_status get_one(lc_dataset *d, int64_t index, uint64_t key, void *const
 
 lc_status lc_dataset_get(lc_dataset *d, int64_t index, uint64_t key, void *const *out, void *scratch)
 {
+    LC__IS(d, DATASET, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
+    if (d->scratch) LC__NEEDS(scratch, LC_ERR_ARGUMENT);
     if (index < 0 || index >= d->length)
         return lc_fail(LC_ERR_ARGUMENT, "sample %lld of dataset '%s' does not exist: it has %lld", (long long)index,
                        d->ops.name, (long long)d->length);
@@ -171,6 +191,11 @@ lc_status lc_dataset_get(lc_dataset *d, int64_t index, uint64_t key, void *const
 lc_status lc_dataset_get_many(lc_dataset *d, int n, const int64_t *indices, const uint64_t *keys, void *const *out,
                               void *scratch)
 {
+    LC__IS(d, DATASET, LC_ERR_ARGUMENT);
+    if (n > 0) LC__NEEDS(indices, LC_ERR_ARGUMENT);
+    if (n > 0) LC__NEEDS(keys, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
+    if (d->scratch) LC__NEEDS(scratch, LC_ERR_ARGUMENT);
     for (int j = 0; j < n; j++)
         if (indices[j] < 0 || indices[j] >= d->length)
             return lc_fail(LC_ERR_ARGUMENT, "sample %lld of dataset '%s' does not exist: it has %lld",
@@ -192,6 +217,8 @@ lc_status lc_dataset_get_many(lc_dataset *d, int n, const int64_t *indices, cons
 
 lc_status lc_dataset_read(lc_dataset *d, int64_t index, uint64_t key, void *const *out)
 {
+    LC__IS(d, DATASET, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     void *scratch = NULL;
     if (d->scratch && !(scratch = lc__data_alloc(d->scratch, "the scratch memory of a dataset"))) return LC_ERR_MEMORY;
     lc_status status = lc_dataset_get(d, index, key, out, scratch);

@@ -7,6 +7,7 @@
  * gzip's checksum is verified. */
 #include "data_internal.h"
 #include "base/io.h"
+#include "base/handle.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -212,6 +213,9 @@ static lc_status source_parse(source *s, lc_idx *out)
 
 lc_status lc_idx_parse(const void *bytes, size_t size, const char *name, lc_idx *out)
 {
+    if (size) LC__NEEDS(bytes, LC_ERR_ARGUMENT);
+    LC__NEEDS(name, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     *out = (lc_idx){0};
     source s = {.name = name, .memory = bytes, .left = size};
     return source_parse(&s, out);
@@ -219,6 +223,8 @@ lc_status lc_idx_parse(const void *bytes, size_t size, const char *name, lc_idx 
 
 lc_status lc_idx_read(const char *path, lc_idx *out)
 {
+    LC__NEEDS(path, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     *out = (lc_idx){0};
     source s = {.name = path};
     struct stat st;

@@ -467,17 +467,23 @@ static lc_status make_workers(loader *l)
     return LC_OK;
 }
 
-lc_status lc_dataloader_new(const lc_dataloader_options *o, lc_dataloader **out)
+lc_status lc_dataloader_new(const lc_dataloader_options *options, lc_dataloader **out)
 {
+    LC__NEEDS(options, LC_ERR_ARGUMENT);
+    const lc_dataloader_options *o = options;
     lc_status status = LC_OK;
     lc_sampler given = {0};
-    *out = NULL;
+    if (out) *out = NULL;
     if (o->sampler) {
         given = *o->sampler;
         *o->sampler = (lc_sampler){0};
     }
-    if (!o->dataset)
+    if (!out)
+        status = lc__is_null(__func__, "out");
+    else if (!o->dataset)
         status = lc_fail(LC_ERR_ARGUMENT, "a loader needs a dataset");
+    else if (!lc__has_mark(o->dataset, LC__MARK_OF(DATASET)))
+        status = lc__not_a(o->dataset, LC__MARK_OF(DATASET), __func__);
     else if (o->batch_size < 0 || o->batch_size > INT_MAX)
         status = lc_fail(LC_ERR_ARGUMENT, "batch_size %lld: it must be at least 1", (long long)o->batch_size);
     else if (o->num_workers < 0 || o->num_workers > 1024 || o->prefetch < 0 || o->prefetch > 1024)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Image data sets in IDX files: MNIST, Fashion-MNIST and others of the form. */
 #include "data_internal.h"
+#include "base/handle.h"
 #include "base/thread.h"
 
 #include <pthread.h>
@@ -47,6 +48,9 @@ static lc_status images_and_labels(const char *images_name, lc_idx *images, cons
 
 lc_status lc_idx_dataset_new(const char *images, const char *labels, const lc_idx_options *options, lc_dataset **out)
 {
+    LC__NEEDS(images, LC_ERR_ARGUMENT);
+    LC__NEEDS(labels, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     *out = NULL;
     lc_idx x, y;
     LC_TRY(lc_idx_read(images, &x));
@@ -96,6 +100,7 @@ static void *read_one(void *arg)
 
 lc_status lc_mnist_load(const char *dir, const lc_idx_options *options, lc_dataset **train, lc_dataset **test)
 {
+    LC__NEEDS(dir, LC_ERR_ARGUMENT);
     lc_status status = LC_OK;
     pthread_t thread;
     bool threaded = false;

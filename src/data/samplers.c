@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Samplers: which samples an epoch has, in which order. To add one: an lc_sampler_ops and a constructor. */
 #include "data_internal.h"
+#include "base/handle.h"
 
 #include <stdlib.h>
 
 /* Fisher-Yates. The numbers come from the key of (seed, epoch) and the position, two to a Philox block. */
 void lc_random_permutation(uint64_t seed, int64_t epoch, int64_t n, int64_t *out)
 {
+    LC__NEEDS(out, );
     uint64_t key = lc_random_key(lc_random_key_name(seed, "permutation"), (uint64_t)epoch);
     uint32_t words[4];
     for (int64_t i = 0; i < n; i++) out[i] = i;
@@ -65,11 +67,13 @@ static lc_status simple_new(const lc_sampler_ops *ops, int64_t n, uint64_t seed,
 
 lc_status lc_sampler_sequential(int64_t n, lc_sampler *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     return simple_new(&sequential_ops, n, 0, out);
 }
 
 lc_status lc_sampler_random(int64_t n, uint64_t seed, lc_sampler *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     return simple_new(&random_ops, n, seed, out);
 }
 

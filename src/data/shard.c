@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks and their slices of a batch: the arithmetic that all loaders share. */
 #include "comm/world.h"
+#include "base/handle.h"
 #include "data_internal.h"
 
 #include <limits.h>
@@ -26,6 +27,7 @@ static int64_t ceil_div(int64_t a, int64_t b)
 
 int64_t lc_shard_piece(const lc_shard *s, int64_t full)
 {
+    LC__NEEDS(s, 0);
     return s->pieces ? ceil_div(full, s->pieces) : 0;
 }
 
@@ -39,6 +41,9 @@ static int64_t begin_of(const lc_shard *s, int rank, int64_t full, int64_t sampl
 
 void lc_shard_slice(const lc_shard *s, int64_t full, int64_t samples, int64_t *begin, int64_t *n)
 {
+    LC__NEEDS(s, );
+    LC__NEEDS(begin, );
+    LC__NEEDS(n, );
     *begin = begin_of(s, s->rank, full, samples);
     *n = begin_of(s, s->rank + 1, full, samples) - *begin;
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Text as tokens: the vocabulary of the bytes that occur, and windows for language modelling. */
 #include "data_internal.h"
+#include "base/handle.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 struct lc_text {
+    lc__mark mark;
     atomic_long refs; /* the handle and every dataset of windows hold one */
     int64_t length;
     int vocabulary;
@@ -16,16 +18,21 @@ struct lc_text {
 
 static void text_unref(lc_text *t)
 {
-    if (t && atomic_fetch_sub(&t->refs, 1) == 1) free(t);
+    if (!t || atomic_fetch_sub(&t->refs, 1) != 1) return;
+    lc__mark_clear(&t->mark);
+    free(t);
 }
 
 lc_status lc_text_new(const void *bytes, size_t size, lc_text **out)
 {
+    if (size) LC__NEEDS(bytes, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     *out = NULL;
     if (size == 0) return lc_fail(LC_ERR_ARGUMENT, "a text must have at least one byte");
     size_t room;
     lc_text *t = __builtin_add_overflow(size, sizeof *t, &room) ? NULL : malloc(room);
     if (!t) return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for a text", size);
+    t->mark = LC__MARK_OF(TEXT);
     const unsigned char *p = bytes;
     bool seen[256] = {false};
     for (size_t i = 0; i < size; i++) seen[p[i]] = true;
@@ -46,6 +53,8 @@ lc_status lc_text_new(const void *bytes, size_t size, lc_text **out)
 
 lc_status lc_text_read(const char *path, lc_text **out)
 {
+    LC__NEEDS(path, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     *out = NULL;
     void *data;
     size_t size;
@@ -57,26 +66,32 @@ lc_status lc_text_read(const char *path, lc_text **out)
 
 void lc_text_free(lc_text *t)
 {
+    if (!t) return;
+    LC__IS_OR_NULL(t, TEXT, );
     text_unref(t);
 }
 
 int lc_text_vocabulary(const lc_text *t)
 {
+    LC__IS(t, TEXT, 0);
     return t->vocabulary;
 }
 
 int64_t lc_text_length(const lc_text *t)
 {
+    LC__IS(t, TEXT, 0);
     return t->length;
 }
 
 int lc_text_encode(const lc_text *t, unsigned char c)
 {
+    LC__IS(t, TEXT, 0);
     return t->token_of[c];
 }
 
 unsigned char lc_text_decode(const lc_text *t, int64_t token)
 {
+    LC__IS(t, TEXT, 0);
     return token >= 0 && token < t->vocabulary ? t->byte_of[token] : '?';
 }
 
@@ -127,6 +142,8 @@ static const lc_dataset_ops windows_ops = {
 
 lc_status lc_text_windows(lc_text *t, int64_t begin, int64_t end, int64_t window, int64_t stride, lc_dataset **out)
 {
+    LC__IS(t, TEXT, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     *out = NULL;
     if (end == 0) end = t->length;
     if (stride == 0) stride = window;

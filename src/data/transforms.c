@@ -2,6 +2,7 @@
 /* Transforms of one field of a sample. To add one: describe and apply, an ops table, a constructor, and a test in
  * tests/test_transforms.c. Randomness comes from the sample's key alone. */
 #include "data_internal.h"
+#include "base/handle.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -96,6 +97,7 @@ static const lc_transform_ops to_tensor_ops = {
 
 lc_status lc_transform_to_tensor(lc_transform *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     char nothing = 0;
     return make(&to_tensor_ops, &nothing, 1, out);
 }
@@ -150,6 +152,9 @@ static const lc_transform_ops normalize_ops = {
 
 lc_status lc_transform_normalize(int n, const double *mean, const double *std, lc_transform *out)
 {
+    if (n > 0) LC__NEEDS(mean, LC_ERR_ARGUMENT);
+    if (n > 0) LC__NEEDS(std, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     normalize t = {.n = n};
     *out = (lc_transform){0};
     if (n < 1 || n > MAX_CHANNELS)
@@ -208,6 +213,7 @@ static const lc_transform_ops random_crop_ops = {
 
 lc_status lc_transform_random_crop(int64_t height, int64_t width, int64_t padding, lc_transform *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     *out = (lc_transform){0};
     if (height < 1 || width < 1 || padding < 0 || padding > 1 << 20)
         return lc_fail(LC_ERR_ARGUMENT, "random_crop of %lldx%lld with a padding of %lld is impossible",
@@ -254,6 +260,7 @@ static const lc_transform_ops flip_ops = {
 
 lc_status lc_transform_horizontal_flip(double p, lc_transform *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     *out = (lc_transform){0};
     if (!(p >= 0.0 && p <= 1.0)) return lc_fail(LC_ERR_ARGUMENT, "horizontal_flip: %g is not a probability", p);
     return make(&flip_ops, &p, sizeof p, out);
@@ -329,6 +336,7 @@ static const lc_transform_ops pad_ops = {
 
 lc_status lc_transform_pad(int64_t left, int64_t right, int64_t top, int64_t bottom, double value, lc_transform *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     const int64_t most = 1 << 20;
     *out = (lc_transform){0};
     if (left < 0 || right < 0 || top < 0 || bottom < 0 || left > most || right > most || top > most || bottom > most)
@@ -378,6 +386,7 @@ static const lc_transform_ops one_hot_ops = {
 
 lc_status lc_transform_one_hot(int64_t classes, lc_transform *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     *out = (lc_transform){0};
     if (classes < 1) return lc_fail(LC_ERR_ARGUMENT, "one_hot: %lld classes are impossible", (long long)classes);
     return make(&one_hot_ops, &classes, sizeof classes, out);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Datasets made of others: subset, split, concat. They translate indices and pass keys on unchanged. */
 #include "data_internal.h"
+#include "base/handle.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -72,6 +73,9 @@ static const lc_dataset_ops subset_ops = {
 
 lc_status lc_dataset_subset(lc_dataset *d, const int64_t *indices, int64_t n, lc_dataset **out)
 {
+    LC__IS(d, DATASET, LC_ERR_ARGUMENT);
+    if (n > 0) LC__NEEDS(indices, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     *out = NULL;
     size_t bytes;
     if (n < 0) return lc_fail(LC_ERR_ARGUMENT, "a subset cannot have %lld samples", (long long)n);
@@ -92,6 +96,9 @@ lc_status lc_dataset_subset(lc_dataset *d, const int64_t *indices, int64_t n, lc
 
 lc_status lc_dataset_split(lc_dataset *d, uint64_t seed, int n, const int64_t *sizes, lc_dataset **out)
 {
+    LC__IS(d, DATASET, LC_ERR_ARGUMENT);
+    if (n > 0) LC__NEEDS(sizes, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     int64_t total = 0;
     lc_status status = LC_OK;
     for (int i = 0; i < n; i++) out[i] = NULL;
@@ -185,6 +192,8 @@ static const lc_dataset_ops concat_ops = {
 
 lc_status lc_dataset_concat(lc_dataset *const *parts, int n, lc_dataset **out)
 {
+    if (n > 0) LC__NEEDS(parts, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     *out = NULL;
     if (n < 1) return lc_fail(LC_ERR_ARGUMENT, "concat needs at least one dataset");
     for (int i = 1; i < n; i++) {

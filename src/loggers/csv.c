@@ -5,6 +5,7 @@
  * makes a new column: the file is written anew beside the old one and renamed. A file that exists already (a resumed
  * run) is continued. */
 #define _GNU_SOURCE
+#include "base/handle.h"
 #include "base/json.h"
 #include "base/remove.h"
 #include "loggers/hparams.h"
@@ -339,6 +340,7 @@ static const lc_logger_ops csv_ops = {
 
 lc_status lc_csv_logger_new(lc_logger *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     csv_logger *l = calloc(1, sizeof *l);
     if (!l) return lc_fail(LC_ERR_MEMORY, "no memory for the csv logger");
     l->fd = -1;

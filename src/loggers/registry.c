@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The loggers by name. To add one: its file in this folder and a line in the table. */
 #include <lightc/logger.h>
+#include "base/handle.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -25,6 +26,7 @@ static const struct {
 
 lc_status lc_logger_new(const char *name, lc_logger *out)
 {
+    LC__NEEDS(name, LC_ERR_ARGUMENT);
     char known[256] = "";
     size_t length = strcspn(name, ":");
     const char *argument = name[length] ? name + length + 1 : NULL;

@@ -11,6 +11,7 @@
  * Rows of a batch are one transaction. If it fails nothing of it is there, and the batch comes again. */
 #define _GNU_SOURCE
 #include "base/clock.h"
+#include "base/handle.h"
 #include "base/io.h"
 #include "base/json.h"
 #include "base/status.h"
@@ -647,6 +648,7 @@ void lc__sqlite_set_patience(const lc_logger *logger, int ms)
 
 lc_status lc_sqlite_logger_new(lc_logger *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     sqlite_logger *l = calloc(1, sizeof *l);
     if (!l) return lc_fail(LC_ERR_MEMORY, "no memory for the sqlite logger");
     l->lock_fd = -1;

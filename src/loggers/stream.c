@@ -11,6 +11,7 @@
  * costs this thread its patience and the training nothing. */
 #define _GNU_SOURCE
 #include "base/clock.h"
+#include "base/handle.h"
 #include "base/io.h"
 #include "base/spawn.h"
 #include "base/str.h"
@@ -259,6 +260,7 @@ static const lc_logger_ops stream_ops = {
 
 lc_status lc_stream_logger_new(const char *target, lc_logger *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     if (target && *target == '|' && !target[strspn(target, "| ")])
         return lc_fail(LC_ERR_CONFIG, "the stream logger's \"|\" needs a command behind it");
     stream_logger *l = calloc(1, sizeof *l);

@@ -6,6 +6,7 @@
  * writer's thread with its first batch; if that fails it is tried again, as everything here. */
 #define _GNU_SOURCE
 #include "base/clock.h"
+#include "base/handle.h"
 #include "base/io.h"
 #include "loggers/hparams.h"
 #include "loggers/tensorboard_events.h"
@@ -156,6 +157,7 @@ static const lc_logger_ops tensorboard_ops = {
 
 lc_status lc_tensorboard_logger_new(lc_logger *out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     tensorboard_logger *l = calloc(1, sizeof *l);
     if (!l) return lc_fail(LC_ERR_MEMORY, "no memory for the tensorboard logger");
     l->fd = -1;

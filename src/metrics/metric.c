@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The metric handle: checks around the vtable, and the convenient forms of update. */
 #include "metrics_internal.h"
+#include "base/handle.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct lc_metric {
+    lc__mark mark;
     lc_metric_ops ops;
     void *self;
 };
 
 lc_status lc_metric_from_ops(const lc_metric_ops *ops, void *self, lc_metric **out)
 {
-    *out = NULL;
+    if (out) *out = NULL;
     if (!ops || ops->size < offsetof(lc_metric_ops, additive) || ops->size > 4096)
         return lc_fail(LC_ERR_ARGUMENT, "metric: the ops carry no size; start them with LC_METRIC_OPS_INIT");
     lc_metric_ops full = {0};
@@ -21,7 +23,9 @@ lc_status lc_metric_from_ops(const lc_metric_ops *ops, void *self, lc_metric **o
     if (!full.name) full.name = "metric";
     lc_status status = LC_OK;
     lc_metric *m = calloc(1, sizeof *m);
-    if (!m)
+    if (!out)
+        status = lc__is_null(__func__, "out");
+    else if (!m)
         status = lc_fail(LC_ERR_MEMORY, "out of memory for metric '%s'", full.name);
     else if (!full.update || !full.outputs || !full.compute || !full.reset || !full.save || !full.merge || !full.free)
         status = lc_fail(LC_ERR_ARGUMENT, "metric '%s' lacks one of update, outputs, compute, reset, save, merge, free",
@@ -31,6 +35,7 @@ lc_status lc_metric_from_ops(const lc_metric_ops *ops, void *self, lc_metric **o
         free(m);
         return status;
     }
+    m->mark = LC__MARK_OF(METRIC);
     m->ops = full;
     m->self = self;
     full.reset(self);
@@ -41,17 +46,22 @@ lc_status lc_metric_from_ops(const lc_metric_ops *ops, void *self, lc_metric **o
 void lc_metric_free(lc_metric *m)
 {
     if (!m) return;
+    LC__IS_OR_NULL(m, METRIC, );
     m->ops.free(m->self);
+    lc__mark_clear(&m->mark);
     free(m);
 }
 
 const char *lc_metric_name(const lc_metric *m)
 {
+    LC__IS(m, METRIC, "");
     return m->ops.name;
 }
 
 lc_status lc_metric_update(lc_metric *m, const lc_metric_batch *batch)
 {
+    LC__IS(m, METRIC, LC_ERR_ARGUMENT);
+    LC__NEEDS(batch, LC_ERR_ARGUMENT);
     if (batch->n < 0 || batch->columns < 1)
         return lc_fail(LC_ERR_ARGUMENT, "%s: a batch of %lld samples with %lld columns", m->ops.name,
                        (long long)batch->n, (long long)batch->columns);
@@ -61,21 +71,25 @@ lc_status lc_metric_update(lc_metric *m, const lc_metric_batch *batch)
 
 lc_status lc_metric_update_scores(lc_metric *m, int64_t n, int64_t columns, const float *scores, const int64_t *targets)
 {
+    LC__IS(m, METRIC, LC_ERR_ARGUMENT);
     return lc_metric_update(m, &(lc_metric_batch){.n = n, .columns = columns, .scores = scores, .targets = targets});
 }
 
 lc_status lc_metric_update_labels(lc_metric *m, int64_t n, const int64_t *labels, const int64_t *targets)
 {
+    LC__IS(m, METRIC, LC_ERR_ARGUMENT);
     return lc_metric_update(m, &(lc_metric_batch){.n = n, .columns = 1, .labels = labels, .targets = targets});
 }
 
 lc_status lc_metric_update_values(lc_metric *m, int64_t n, const float *predicted, const float *targets)
 {
+    LC__IS(m, METRIC, LC_ERR_ARGUMENT);
     return lc_metric_update(m, &(lc_metric_batch){.n = n, .columns = 1, .scores = predicted, .values = targets});
 }
 
 lc_status lc_metric_update_value(lc_metric *m, double value, double weight)
 {
+    LC__IS(m, METRIC, LC_ERR_ARGUMENT);
     float v = (float)value, w = (float)weight;
     return lc_metric_update(m, &(lc_metric_batch){.n = 1, .columns = 1, .scores = &v, .weights = &w});
 }
@@ -128,6 +142,7 @@ done:
 
 lc_status lc_metric_update_tensor(lc_metric *m, lc_tensor *predicted, lc_tensor *targets)
 {
+    LC__IS(m, METRIC, LC_ERR_ARGUMENT);
     lc_status status = LC_OK;
     float *scores = NULL, *values = NULL;
     int64_t *labels = NULL, *wanted = NULL;
@@ -165,11 +180,14 @@ done:
 
 int64_t lc_metric_outputs(const lc_metric *m)
 {
+    LC__IS(m, METRIC, 0);
     return m->ops.outputs(m->self);
 }
 
 lc_status lc_metric_compute_all(lc_metric *m, double *values, int64_t n)
 {
+    LC__IS(m, METRIC, LC_ERR_ARGUMENT);
+    if (n > 0) LC__NEEDS(values, LC_ERR_ARGUMENT);
     int64_t outputs = m->ops.outputs(m->self);
     if (n != outputs)
         return lc_fail(LC_ERR_ARGUMENT, "%s has %lld values, there is room for %lld", m->ops.name, (long long)outputs,
@@ -179,6 +197,8 @@ lc_status lc_metric_compute_all(lc_metric *m, double *values, int64_t n)
 
 lc_status lc_metric_compute(lc_metric *m, double *value)
 {
+    LC__IS(m, METRIC, LC_ERR_ARGUMENT);
+    LC__NEEDS(value, LC_ERR_ARGUMENT);
     int64_t outputs = m->ops.outputs(m->self);
     if (outputs != 1)
         return lc_fail(LC_ERR_ARGUMENT, "%s has %lld values; lc_metric_compute_all gives them", m->ops.name,
@@ -188,27 +208,34 @@ lc_status lc_metric_compute(lc_metric *m, double *value)
 
 void lc_metric_reset(lc_metric *m)
 {
+    LC__IS(m, METRIC, );
     m->ops.reset(m->self);
 }
 
 lc_status lc_metric_save(const lc_metric *m, double *data, int64_t *n)
 {
+    LC__IS(m, METRIC, LC_ERR_ARGUMENT);
+    LC__NEEDS(n, LC_ERR_ARGUMENT);
     return m->ops.save(m->self, data, n);
 }
 
 lc_status lc_metric_merge_state(lc_metric *m, const double *data, int64_t n)
 {
+    LC__IS(m, METRIC, LC_ERR_ARGUMENT);
     return m->ops.merge(m->self, data, n);
 }
 
 lc_status lc_metric_load(lc_metric *m, const double *data, int64_t n)
 {
+    LC__IS(m, METRIC, LC_ERR_ARGUMENT);
     m->ops.reset(m->self);
     return m->ops.merge(m->self, data, n);
 }
 
 lc_status lc_metric_merge(lc_metric *m, const lc_metric *other)
 {
+    LC__IS(m, METRIC, LC_ERR_ARGUMENT);
+    LC__IS(other, METRIC, LC_ERR_ARGUMENT);
     if (strcmp(m->ops.name, other->ops.name) != 0)
         return lc_fail(LC_ERR_ARGUMENT, "%s cannot be merged with %s", m->ops.name, other->ops.name);
     int64_t n = 0;
@@ -224,6 +251,7 @@ lc_status lc_metric_merge(lc_metric *m, const lc_metric *other)
 
 bool lc_metric_is_additive(const lc_metric *m)
 {
+    LC__IS(m, METRIC, false);
     return m->ops.additive;
 }
 

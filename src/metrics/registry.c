@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The metrics by name. To add one: a constructor (or a kind in an existing file) and a line here. */
 #include "metrics_internal.h"
+#include "base/handle.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -63,6 +64,8 @@ static lc_status fill_classification(const char *name, lc_average average, lc_me
 
 lc_status lc_metric_new(const char *name, const lc_metric_options *options, lc_metric **out)
 {
+    LC__NEEDS(name, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     *out = NULL;
     lc_metric_options o = options ? *options : (lc_metric_options){0};
     if (!o.num_outputs) o.num_outputs = 1;

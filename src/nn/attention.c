@@ -79,6 +79,7 @@ static lc_tensor *attend_with_dropout(lc_multihead_attention *l, lc_tensor *q, l
 
 lc_tensor *lc_multihead_attention_forward_at(lc_multihead_attention *l, lc_attention_inputs in, lc_site site)
 {
+    LC_LAYER_FORWARD(l, "multihead_attention", site);
     lc_tensor *key = in.key ? in.key : in.query, *value = in.value ? in.value : key;
     lc_tensor *query = in.query, *q, *k, *v;
     bool self_attention = key == query && value == query;

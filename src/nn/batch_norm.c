@@ -39,6 +39,7 @@ void lc_batch_norm_init_with(lc_batch_norm_layer *l, int nd, void *parent, const
 
 lc_tensor *lc_batch_norm_forward_at(lc_batch_norm_layer *l, lc_tensor *x, lc_site site)
 {
+    LC_LAYER_FORWARD(l, "batch_norm", site);
     bool training = l->base.training, tracks = !(training && l->no_tracking);
     lc_batch_norm_args a = {
         .bias = l->bias,
@@ -57,6 +58,8 @@ lc_tensor *lc_batch_norm_forward_at(lc_batch_norm_layer *l, lc_tensor *x, lc_sit
 
 int lc_sync_batch_norm(lc_module *root, lc_comm *comm)
 {
+    LC__IS(root, MODULE, 0);
+    LC__IS_OR_NULL(comm, COMM, 0);
     lc_batch_norm_layer *l = lc__as_batch_norm(root);
     int n = l != NULL;
     if (l) l->comm = comm;

@@ -78,6 +78,7 @@ void lc_conv_init_with(lc_conv *l, int nd, bool transposed, void *parent, const 
 
 lc_tensor *lc_conv_forward_at(lc_conv *l, lc_tensor *x, lc_site site)
 {
+    LC_LAYER_FORWARD(l, "conv", site);
     lc_conv_args a = {.bias = l->bias, .groups = l->groups};
     for (int i = 0; i < l->nd; i++) {
         a.stride[i] = l->stride[i];

@@ -7,7 +7,10 @@
 #include <lightc/nn.h>
 #include <lightc/ops.h>
 
+#include "base/handle.h"
+
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Clears `l` and registers it in its parent; `fn` is what lc_forward calls. Without memory (`l` NULL, from
@@ -18,6 +21,14 @@
         memset((l), 0, sizeof *(l));                                                                                   \
         lc_module_init_child(&(l)->base, (parent), (name), (type));                                                    \
         (l)->base.forward = (fn);                                                                                      \
+    } while (0)
+
+/* At the start of LAYER_forward_at, with the layer as users know it ("linear"): records an error in the step, with the
+ * user's call site, if `l` is not an initialised layer. */
+lc_tensor *lc__no_layer(const void *l, const char *name, lc_site site);
+#define LC_LAYER_FORWARD(l, name, site)                                                                                \
+    do {                                                                                                               \
+        if (__builtin_expect(!lc__has_mark(l, LC__MARK_OF(MODULE)), 0)) return lc__no_layer(l, name, site);            \
     } while (0)
 
 /* The layer, if m is one of the BatchNorms; else NULL. */

@@ -70,15 +70,18 @@ void lc_group_norm_init_with(lc_norm_layer *l, void *parent, const char *name, i
 
 lc_tensor *lc_layer_norm_forward_at(lc_norm_layer *l, lc_tensor *x, lc_site site)
 {
+    LC_LAYER_FORWARD(l, "layer_norm", site);
     return lc_layer_norm_at(x, l->weight, (lc_norm_args){.bias = l->bias, .dims = l->ndim, .eps = l->eps}, site);
 }
 
 lc_tensor *lc_rms_norm_forward_at(lc_norm_layer *l, lc_tensor *x, lc_site site)
 {
+    LC_LAYER_FORWARD(l, "rms_norm", site);
     return lc_rms_norm_at(x, (lc_rms_norm_args){.weight = l->weight, .dims = l->ndim, .eps = l->eps}, site);
 }
 
 lc_tensor *lc_group_norm_forward_at(lc_norm_layer *l, lc_tensor *x, lc_site site)
 {
+    LC_LAYER_FORWARD(l, "group_norm", site);
     return lc_group_norm_at(x, l->groups, l->weight, (lc_norm_args){.bias = l->bias, .eps = l->eps}, site);
 }

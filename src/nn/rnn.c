@@ -70,6 +70,7 @@ static lc_tensor *run_one(lc_rnn *l, int i, bool reverse, lc_tensor *x, const lc
 
 lc_tensor *lc_rnn_forward_at(lc_rnn *l, lc_rnn_io io, lc_site site)
 {
+    LC_LAYER_FORWARD(l, "rnn", site);
     int directions = l->bidirectional ? 2 : 1, n = l->num_layers * directions;
     lc_tensor *h[2 * LC_RNN_MAX_LAYERS] = {0}, *c[2 * LC_RNN_MAX_LAYERS] = {0};
     lc_tensor *x = l->seq_first ? lc_transpose_at(io.x, 0, 1, site) : io.x; /* [B,S,I] */

@@ -28,6 +28,7 @@ void lc_sequential_init(lc_sequential *seq, void *parent, const char *name)
 
 void *lc_sequential_slot(lc_sequential *seq, size_t size)
 {
+    LC__IS(&seq->base, MODULE, NULL);
     void **layers = realloc(seq->layers, ((size_t)seq->n_layers + 1) * sizeof *layers);
     if (layers) seq->layers = layers;
     void *layer = layers ? calloc(1, size) : NULL;
@@ -42,6 +43,7 @@ void *lc_sequential_slot(lc_sequential *seq, size_t size)
 
 lc_tensor *lc_sequential_forward_at(lc_sequential *seq, lc_tensor *x, lc_site site)
 {
+    LC_LAYER_FORWARD(seq, "sequential", site);
     for (int i = 0; i < seq->base.n_children; i++) x = lc_forward_at(seq->base.children[i], x, site);
     return x;
 }

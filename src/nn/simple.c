@@ -18,6 +18,7 @@ void lc_dropout_init_with(lc_dropout *l, void *parent, const char *name, double 
 
 lc_tensor *lc_dropout_forward_at(lc_dropout *l, lc_tensor *x, lc_site site)
 {
+    LC_LAYER_FORWARD(l, "dropout", site);
     return l->base.training && l->p > 0 ? lc_dropout_at(x, l->p, site) : x;
 }
 
@@ -62,6 +63,7 @@ void lc_pool_init_with(lc_pool *l, int kind, void *parent, const char *name, lc_
 
 lc_tensor *lc_pool_forward_at(lc_pool *l, lc_tensor *x, lc_site site)
 {
+    LC_LAYER_FORWARD(l, "pool", site);
     if (l->kind == LC_POOL_ADAPTIVE_AVG) return lc_adaptive_avg_pool2d_at(x, l->kernel[0], l->kernel[1], site);
     lc_pool_args a = {
         .kernel = l->kernel[0],
@@ -106,6 +108,7 @@ void lc_activation_init_with(lc_activation *l, void *parent, const char *name, l
 
 lc_tensor *lc_activation_forward_at(lc_activation *l, lc_tensor *x, lc_site site)
 {
+    LC_LAYER_FORWARD(l, "activation", site);
     lc_slope_args slope = {.x = x, .slope = {.given = l->a != 0, .value = l->a}};
     switch (l->kind) {
     case LC_ACT_RELU:
@@ -161,5 +164,6 @@ void lc_flatten_init_with(lc_flatten *l, void *parent, const char *name, int sta
 
 lc_tensor *lc_flatten_forward_at(lc_flatten *l, lc_tensor *x, lc_site site)
 {
+    LC_LAYER_FORWARD(l, "flatten", site);
     return lc_flatten_at(x, l->start_dim, site);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Optimizers as objects: groups, hyperparameters, constructors, state for checkpoints. The engine records the steps. */
 #include "tensor/tensor_impl.h"
+#include "base/handle.h"
 #include "optim/optim_internal.h"
 
 #include "tensor/tensor_impl.h"
@@ -21,8 +22,17 @@ typedef struct optimizer_memory {
 
 lc_status lc_optimizer_new(const lc_optimizer_ops *ops, void *module, unsigned flags, lc_optimizer **out)
 {
+    LC__NEEDS(ops, LC_ERR_ARGUMENT);
+    LC__IS_OR_NULL(module, MODULE, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     *out = NULL;
     int n = 0;
+    if (ops->size < offsetof(lc_optimizer_ops, initial_state) || ops->size > 4096)
+        return lc_fail(LC_ERR_ARGUMENT, "optimizer: the ops carry no size; start them with LC_OPTIMIZER_OPS_INIT");
+    if (!ops->name || !ops->hyper_names || !ops->hyper_defaults || !ops->state_names || !ops->update)
+        return lc_fail(LC_ERR_ARGUMENT,
+                       "optimizer %s lacks one of name, hyper_names, hyper_defaults, state_names, update",
+                       ops->name ? ops->name : "without a name");
     while (ops->hyper_names[n]) n++;
     if (n > LC_HYPER_CLIP_VALUE) {
         return lc_fail(LC_ERR_ARGUMENT, "%s has %d hyperparameters; at most %d", ops->name, n, LC_HYPER_CLIP_VALUE);
@@ -34,6 +44,7 @@ lc_status lc_optimizer_new(const lc_optimizer_ops *ops, void *module, unsigned f
     if (module) LC_TRY(lc__module_flatten(lc_module_root(module)));
     optimizer_memory *memory = calloc(1, sizeof *memory);
     if (!memory) return lc_fail(LC_ERR_MEMORY, "out of memory for an optimizer");
+    memory->optimizer.mark = LC__MARK_OF(OPTIMIZER);
     memory->optimizer.ops = ops;
     memory->optimizer.flags = flags;
     memory->optimizer.groups = memory->groups;
@@ -47,10 +58,12 @@ lc_status lc_optimizer_new(const lc_optimizer_ops *ops, void *module, unsigned f
 void lc_optimizer_free(lc_optimizer *opt)
 {
     if (!opt) return;
+    LC__IS_OR_NULL(opt, OPTIMIZER, );
     for (int i = 0; i < opt->n_groups; i++) free(opt->groups[i].parameters);
     for (int k = 0; k < LC_MAX_OPTIM_STATE; k++) lc_tensor_unref(opt->state[k]);
     lc_tensor_unref(opt->steps);
     if (opt->ops->size > offsetof(lc_optimizer_ops, release) && opt->ops->release) opt->ops->release(opt);
+    lc__mark_clear(&opt->mark);
     free(opt);
 }
 
@@ -90,6 +103,8 @@ static lc_status extend_state(lc_optimizer *opt, lc_param_group *group)
 
 int lc_optimizer_add_group(lc_optimizer *opt, const char *name, lc_tensor *const *parameters, int n)
 {
+    LC__IS(opt, OPTIMIZER, LC_ERR_ARGUMENT);
+    if (n > 0) LC__NEEDS(parameters, LC_ERR_ARGUMENT);
     const optimizer_memory *memory = (const optimizer_memory *)opt;
     if (opt->n_groups == LC_MAX_PARAM_GROUPS) {
         return lc_fail(LC_ERR_ARGUMENT, "%s: at most %d parameter groups", opt->ops->name, LC_MAX_PARAM_GROUPS);
@@ -129,6 +144,8 @@ int lc_optimizer_add_group(lc_optimizer *opt, const char *name, lc_tensor *const
 
 lc_status lc_optimizer_step_closure(lc_optimizer *opt, lc_evaluate_fn *evaluate, void *ctx)
 {
+    LC__IS(opt, OPTIMIZER, LC_ERR_ARGUMENT);
+    LC__NEEDS(evaluate, LC_ERR_ARGUMENT);
     double loss;
     if (lc__evaluates(opt)) return opt->ops->step_closure(opt, evaluate, ctx);
     lc_status status = evaluate(ctx, &loss);
@@ -217,6 +234,8 @@ static lc_status locate(const lc_optimizer *opt, int group, const char *name, in
 
 bool lc_optimizer_has(const lc_optimizer *opt, const char *name)
 {
+    LC__IS(opt, OPTIMIZER, false);
+    LC__NEEDS(name, false);
     return find_hyper(opt, name) >= 0;
 }
 
@@ -246,6 +265,8 @@ static lc_status need_momentum_buffer(lc_optimizer *opt)
 
 lc_status lc_optimizer_set(lc_optimizer *opt, int group, const char *name, double value)
 {
+    LC__IS(opt, OPTIMIZER, LC_ERR_ARGUMENT);
+    LC__NEEDS(name, LC_ERR_ARGUMENT);
     int index;
     LC_TRY(locate(opt, group, name, &index));
     int first = group < 0 ? 0 : group, last = group < 0 ? opt->n_groups - 1 : group;
@@ -261,6 +282,8 @@ lc_status lc_optimizer_set(lc_optimizer *opt, int group, const char *name, doubl
 
 lc_status lc_optimizer_get(const lc_optimizer *opt, int group, const char *name, double *value)
 {
+    LC__IS(opt, OPTIMIZER, LC_ERR_ARGUMENT);
+    LC__NEEDS(name, LC_ERR_ARGUMENT);
     int index;
     LC_TRY(locate(opt, group, name, &index));
     *value = group < 0 || !opt->n_groups ? ((const optimizer_memory *)opt)->defaults[index]
@@ -331,8 +354,11 @@ lc_optimizer *lc__optimizer_construct(const lc__optimizer_class *c, const lc__op
     double hyper[LC_MAX_HYPER] = {0};
     lc_optimizer *opt = NULL;
     lc_status status;
-    if (!common->module) {
-        lc_fail(LC_ERR_ARGUMENT, "%s needs the module whose parameters it trains", c->name);
+    if (!lc__has_mark(common->module, LC__MARK_OF(MODULE))) {
+        lc_fail(LC_ERR_ARGUMENT,
+                common->module ? "%s: this is not a module; lc_module_init (or the init of its layer) comes first"
+                               : "%s needs the module whose parameters it trains",
+                c->name);
         return NULL;
     }
     flags |= (c->flags & ~c->allowed) | (common->maximize ? LC_OPT_MAXIMIZE : 0);
@@ -393,6 +419,10 @@ static lc_status apply_named(const lc__optimizer_class *c, const lc_named_number
 lc_status lc_optimizer_by_name(const char *name, void *module, const lc_named_number *args, int n_args,
                                lc_optimizer **out)
 {
+    LC__IS_OR_NULL((lc_module *)module, MODULE, LC_ERR_ARGUMENT);
+    if (n_args > 0) LC__NEEDS(args, LC_ERR_ARGUMENT);
+    LC__NEEDS(name, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     *out = NULL;
     char known[256] = "";
     for (const lc__optimizer_class *const *c = lc__optimizer_classes; *c; c++) {
@@ -443,6 +473,8 @@ static lc_status visit_parameter(void *ctx, const char *path, lc_module *owner, 
 
 lc_status lc_optimizer_visit_state(lc_optimizer *opt, lc_optimizer_state_fn *fn, void *ctx)
 {
+    LC__IS(opt, OPTIMIZER, LC_ERR_ARGUMENT);
+    LC__NEEDS(fn, LC_ERR_ARGUMENT);
     if (!opt->root)
         return lc_fail(LC_ERR_STATE, "%s was made without a module, so its state has no names", opt->ops->name);
     LC_TRY(lc__optimizer_prepare(opt));

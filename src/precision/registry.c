@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The precisions there are. To add one: its file here, and a line below. */
 #include "precision/registry.h"
+#include "base/handle.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The profilers by name. To add one: its file in this folder and a line in the table. */
 #include "profilers/registry.h"
+#include "base/handle.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -16,6 +17,7 @@ static const struct {
 
 lc_status lc_profiler_new(const char *name, lc_profiler *out)
 {
+    LC__NEEDS(name, LC_ERR_ARGUMENT);
     char known[128] = "";
     for (size_t i = 0; i < sizeof profilers / sizeof *profilers; i++) {
         if (!strcmp(profilers[i].name, name)) return profilers[i].make(out);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The strategies there are. To add one: its file here, and a line below. */
 #include "comm/world.h"
+#include "base/handle.h"
 #include "strategies/registry.h"
 
 #include <stdio.h>

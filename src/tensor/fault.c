@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Indices that do not exist: the record that kernels write, and the sentence that is made of it. */
+#include "base/handle.h"
 #include "base/str.h"
 #include "tensor/graph_impl.h"
 
@@ -7,6 +8,8 @@ enum { EMPTY, WRITING, WRITTEN };
 
 void lc_call_bad_index(const lc_call *call, const lc_bad_index *bad)
 {
+    LC__NEEDS(call, );
+    LC__NEEDS(bad, );
     lc__fault *f = call->fault;
     if (!f) return; /* a call of no step: it is timed, or tested */
     int state = atomic_load_explicit(&f->state, memory_order_acquire);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The life of a graph and of a step, and reading values back. */
 #include "tensor/collective.h"
+#include "base/handle.h"
 #include "tensor/initial.h"
 #include "tensor/sync.h"
 
@@ -20,6 +21,7 @@ lc_graph *lc_current_graph(void)
 
 lc_status lc_step_status(lc_graph *g)
 {
+    LC__IS(g, GRAPH, LC_ERR_ARGUMENT);
     return g->status == LC_OK ? LC_OK : lc_fail(g->status, "%s", g->error);
 }
 
@@ -41,9 +43,11 @@ static lc_status read_switch(const char *name, const char *no, const char *yes, 
 
 lc_status lc_graph_new(const lc_graph_options *options, lc_graph **out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     *out = NULL;
     lc_graph *g = calloc(1, sizeof *g);
     if (!g) return lc_fail(LC_ERR_MEMORY, "out of memory for a graph");
+    g->mark = LC__MARK_OF(GRAPH);
     if (options) g->options = *options;
     if (g->options.max_plans <= 0) g->options.max_plans = 64;
     g->backend = &lc__cpu_backend;
@@ -77,6 +81,7 @@ lc_status lc_graph_new(const lc_graph_options *options, lc_graph **out)
 void lc_graph_free(lc_graph *g)
 {
     if (!g) return;
+    LC__IS_OR_NULL(g, GRAPH, );
     if (g->dump_path) lc__dump_plans(g);
     if (lc__current == g) lc__current = NULL;
     for (int i = 0; i < g->n_plans; i++) lc__plan_free(g->plans[i]);
@@ -104,15 +109,19 @@ void lc_graph_free(lc_graph *g)
     free(g->plans);
     free(g->chain);
     free(g->flats);
+    lc__mark_clear(&g->mark);
     free(g);
 }
 
 int lc_graph_threads(const lc_graph *g)
 {
+    LC__IS(g, GRAPH, 0);
     return g->threads;
 }
 void lc_graph_get_stats(const lc_graph *g, lc_graph_stats *out)
 {
+    LC__IS(g, GRAPH, );
+    LC__NEEDS(out, );
     *out = g->stats;
 }
 
@@ -141,6 +150,7 @@ static void start_segment(lc_graph *g)
 
 lc_status lc_step_begin(lc_graph *g, uint64_t step, uint64_t micro_batch)
 {
+    LC__IS(g, GRAPH, LC_ERR_ARGUMENT);
     if (g->recording)
         return lc_fail(LC_ERR_STATE, "lc_step_begin: the step before has not been ended with lc_step_end");
     if (lc__current && lc__current != g && lc__current->recording)
@@ -186,6 +196,7 @@ void lc__graph_ran(lc_graph *g)
 
 lc_status lc_step_run(lc_graph *g)
 {
+    LC__IS(g, GRAPH, LC_ERR_ARGUMENT);
     return lc__graph_run_step(g, LC__KEEPS_NAMED);
 }
 
@@ -225,6 +236,7 @@ void lc__graph_enter(lc_graph *g)
 
 lc_status lc_step_end(lc_graph *g)
 {
+    LC__IS(g, GRAPH, LC_ERR_ARGUMENT);
     if (!g->recording) return lc_fail(LC_ERR_STATE, "lc_step_end: no step is being recorded");
     g->recording = false;
     return lc_step_status(g);

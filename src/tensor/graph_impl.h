@@ -173,6 +173,7 @@ typedef struct lc_slab_arena {
 } lc_slab_arena;
 
 struct lc_graph {
+    lc__mark mark;
     lc_graph_options options;
     int threads;
     bool plan_off, nan_check, profile, reference_only;
@@ -257,6 +258,15 @@ void lc__clip_finish(const lc_call *c, lc__exact_sum *sum);
 extern _Thread_local lc_graph *lc__current;
 /* record.c */
 /* Keeps the first error of a step: "title: message (name shape, ...) at file:line". `names`: see lc_op.inputs. */
+/* An error of a function that returns none: kept in the step that this thread records, with the user's call site (file
+ * NULL: unknown), or if there is no step put in front of this thread's message. */
+void lc__refuse_call(lc_status status, const char *title, lc_site site);
+/* Whether t is a tensor; else refuses the call, naming t `what`: "the loss". */
+bool lc__check_tensor(const lc_tensor *t, const char *what, const char *title, lc_site site);
+/* What input i of an operator is called in messages: by `names` (lc_op.inputs), or its position. */
+void lc__input_title(const char *names, int i, char *out, size_t size);
+/* The call site of functions that are not given one. */
+#define LC__NO_SITE ((lc_site){NULL, 0})
 void lc__record_error(lc_graph *g, lc_status status, const char *title, lc_site site, const char *names,
                       lc_tensor *const *in, int n_in);
 /* The same of a call that has been planned: the current message becomes that. */

@@ -2,6 +2,7 @@
 /* Macro nodes: what a step asks for beyond operators. Recorded like operators (so that they are part of what a plan is
  * keyed by), expanded into operators when a plan is made. Also the few operators of the engine itself. */
 #include "optim/optim_internal.h"
+#include "base/handle.h"
 #include "tensor/graph_impl.h"
 #include "tensor/shard.h"
 #include "tensor/sync.h"
@@ -79,6 +80,15 @@ double lc__gradient_factor(const lc_graph *g)
     return window > 0 ? 1.0 / window : 1.0;
 }
 
+static bool check_optimizer(const lc_optimizer *opt, const char *title)
+{
+    if (lc__has_mark(opt, LC__MARK_OF(OPTIMIZER))) return true;
+    lc__refuse_call(lc_fail(LC_ERR_ARGUMENT, opt ? "this is not an optimizer; it was never made, or has been freed"
+                                                 : "the optimizer is NULL"),
+                    title, LC__NO_SITE);
+    return false;
+}
+
 static void backward_of_chunk(lc_graph *g, lc_tensor *loss, lc_site site)
 {
     int64_t ints[LC__TREE_INTS];
@@ -94,6 +104,7 @@ static void backward_of_chunk(lc_graph *g, lc_tensor *loss, lc_site site)
 
 void lc_backward_at(lc_tensor *loss, lc_site site)
 {
+    if (!lc__check_tensor(loss, "the loss", "backward", site)) return;
     lc_graph *g = lc_current_graph();
     if (g && g->chunk.sums) {
         backward_of_chunk(g, loss, site);
@@ -106,11 +117,12 @@ void lc_backward_at(lc_tensor *loss, lc_site site)
 
 void lc_zero_grad(lc_graph *g)
 {
+    LC__IS(g, GRAPH, );
     if (g != lc_current_graph()) {
         /* Between steps there is nothing to order it against. */
         for (int i = 0; i < g->n_flats; i++) memset(g->flats[i]->has_gradient, 0, (size_t)g->flats[i]->n);
     } else {
-        lc_op_call(&lc__macro_zero_grad, 0, NULL, 0, NULL, 0, NULL, LC_HERE);
+        lc_op_call(&lc__macro_zero_grad, 0, NULL, 0, NULL, 0, NULL, LC__NO_SITE);
     }
     g->backwards = 0;
     if (g->reducer) lc__reducer_zeroed(g->reducer);
@@ -118,13 +130,14 @@ void lc_zero_grad(lc_graph *g)
 
 void lc_optimizer_zero_grad(lc_optimizer *opt)
 {
+    if (!check_optimizer(opt, "zero_grad")) return;
     lc_graph *g = lc_current_graph();
     lc_status status = lc__optimizer_prepare(opt);
     if (g && g->recording && status >= 0) {
         int64_t ints[] = {(int64_t)(uintptr_t)opt, (int64_t)opt->steps->id};
-        lc_op_call(&lc__macro_zero_grad, 0, NULL, 2, ints, 0, NULL, LC_HERE);
+        lc_op_call(&lc__macro_zero_grad, 0, NULL, 2, ints, 0, NULL, LC__NO_SITE);
     } else if (g && g->recording) {
-        lc__record_error(g, status, "zero_grad", LC_HERE, NULL, NULL, 0);
+        lc__record_error(g, status, "zero_grad", LC__NO_SITE, NULL, NULL, 0);
     } else {
         for (int k = 0; k < opt->n_groups && status >= 0; k++)
             for (int i = 0; i < opt->groups[k].n_parameters; i++) {
@@ -136,12 +149,14 @@ void lc_optimizer_zero_grad(lc_optimizer *opt)
 
 void lc_graph_set_window(lc_graph *g, double window)
 {
+    LC__IS(g, GRAPH, );
     g->window = window;
 }
 
 lc_tensor *lc_keep_at(lc_tensor *t, lc_site site)
 {
-    if (t && t->kind == LC_TENSOR_STEP) lc_op_call(&lc__macro_keep, 1, &t, 0, NULL, 0, NULL, site);
+    if (!lc__check_tensor(t, "the value", "keep", site)) return lc__error_tensor();
+    if (t->kind == LC_TENSOR_STEP) lc_op_call(&lc__macro_keep, 1, &t, 0, NULL, 0, NULL, site);
     return t;
 }
 
@@ -163,14 +178,15 @@ static lc_status check_summed(const lc_graph *g, const lc_tensor *parameter)
 
 lc_tensor *lc_gradient(lc_tensor *parameter)
 {
+    if (!lc__check_tensor(parameter, "the parameter", "gradient", LC__NO_SITE)) return lc__error_tensor();
     lc_graph *g = lc_current_graph();
     lc_status status = check_summed(g, parameter);
     if (status < 0) {
-        lc__record_error(g, status, "gradient", LC_HERE, NULL, NULL, 0);
+        lc__record_error(g, status, "gradient", LC__NO_SITE, NULL, NULL, 0);
         return lc__error_tensor();
     }
     double window = g ? lc__gradient_factor(g) : 1.0;
-    return lc_op_call(&lc__macro_gradient, 1, &parameter, 0, NULL, 1, &window, LC_HERE);
+    return lc_op_call(&lc__macro_gradient, 1, &parameter, 0, NULL, 1, &window, LC__NO_SITE);
 }
 
 static void scale(lc_tensor *t, double factor)
@@ -186,6 +202,7 @@ static void scale(lc_tensor *t, double factor)
 
 lc_status lc_gradient_write(lc_tensor *parameter, const void *data, size_t bytes)
 {
+    LC__IS_TENSOR_OR_NULL(parameter, LC_ERR_ARGUMENT);
     lc_graph *g = lc_current_graph();
     lc_flat *flat;
     if (!parameter || parameter->kind != LC_TENSOR_PERSISTENT || !parameter->requires_grad)
@@ -206,37 +223,40 @@ lc_status lc_gradient_write(lc_tensor *parameter, const void *data, size_t bytes
 
 lc_tensor *lc_clip_grad_norm(lc_optimizer *opt, double max_norm)
 {
+    if (!check_optimizer(opt, "clip_grad_norm")) return lc__error_tensor();
     lc_graph *g = lc_current_graph();
     lc_tensor *out[2] = {NULL};
     lc_dtype dtype = opt->n_groups && opt->groups[0].n_parameters ? opt->groups[0].parameters[0]->type.dtype : LC_F32;
     lc_status status = lc__optimizer_prepare(opt);
     if (status < 0) {
-        lc__record_error(g, status, "clip_grad_norm", LC_HERE, NULL, NULL, 0);
+        lc__record_error(g, status, "clip_grad_norm", LC__NO_SITE, NULL, NULL, 0);
         return lc__error_tensor();
     }
     int64_t ints[] = {(int64_t)(uintptr_t)opt, dtype, (int64_t)opt->steps->id};
     double floats[] = {max_norm, g ? lc__gradient_factor(g) : 1.0};
-    lc_op_call_n(&lc__macro_clip_norm, 0, NULL, 3, ints, 2, floats, out, LC_HERE);
+    lc_op_call_n(&lc__macro_clip_norm, 0, NULL, 3, ints, 2, floats, out, LC__NO_SITE);
     opt->clip_factor = out[1];
     return out[0];
 }
 
 void lc_clip_grad_value(lc_optimizer *opt, double clip_value)
 {
+    if (!check_optimizer(opt, "clip_grad_value")) return;
     for (int i = 0; i < opt->n_groups; i++) opt->groups[i].hyper[LC_HYPER_CLIP_VALUE] = clip_value;
     opt->clip_by_value = true;
 }
 
 void lc_optimizer_step(lc_optimizer *opt)
 {
+    if (!check_optimizer(opt, "optimizer_step")) return;
     lc_graph *g = lc_current_graph();
     if (!g) {
-        lc_op_call(&lc__macro_step, 0, NULL, 0, NULL, 0, NULL, LC_HERE); /* says what is missing */
+        lc_op_call(&lc__macro_step, 0, NULL, 0, NULL, 0, NULL, LC__NO_SITE); /* says what is missing */
         return;
     }
     lc_status status = lc__optimizer_prepare(opt);
     if (status < 0) {
-        lc__record_error(g, status, "optimizer_step", LC_HERE, NULL, NULL, 0);
+        lc__record_error(g, status, "optimizer_step", LC__NO_SITE, NULL, NULL, 0);
         return;
     }
     /* Where it comes first behind a backward pass, it need not wait for the last bucket before it begins. */
@@ -244,7 +264,7 @@ void lc_optimizer_step(lc_optimizer *opt)
                      lc__is_elementwise(opt->ops);
     int64_t ints[] = {(int64_t)(uintptr_t)opt, (int64_t)opt->steps->id, opt->clip_by_value, by_bucket};
     double window = lc__gradient_factor(g);
-    lc_op_call(&lc__macro_step, 1, &opt->clip_factor, 4, ints, 1, &window, LC_HERE);
+    lc_op_call(&lc__macro_step, 1, &opt->clip_factor, 4, ints, 1, &window, LC__NO_SITE);
     opt->clip_factor = NULL;
     opt->clip_by_value = false;
 }
@@ -264,6 +284,7 @@ const lc_op lc__op_detach = {
 
 lc_tensor *lc_detach_at(lc_tensor *x, lc_site site)
 {
+    if (!lc__check_tensor(x, "x", "detach", site)) return lc__error_tensor();
     return lc_op_call(&lc__op_detach, 1, &x, 0, NULL, 0, NULL, site);
 }
 

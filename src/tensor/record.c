@@ -5,6 +5,7 @@
  * repeat those of a known plan (the usual case), each costs a comparison with that plan's node: shapes need not be
  * inferred again. At the first difference inference takes over. */
 #include "tensor/tree_impl.h"
+#include "base/handle.h"
 #include "tensor/graph_impl.h"
 #include "tensor/initial.h"
 
@@ -33,6 +34,21 @@ lc_status lc__grow(void **array, uint32_t *cap, uint32_t want, size_t size)
 }
 
 /* ---- errors: the first one of a step is kept ---- */
+
+void lc__input_title(const char *names, int i, char *out, size_t size)
+{
+    static const char *const by_position[] = {"x", "y", "z"};
+    for (int k = 0; names && k < i; k++) {
+        names = strchr(names, ' ');
+        if (names) names++;
+    }
+    if (names && *names)
+        snprintf(out, size, "%.*s", (int)strcspn(names, " "), names);
+    else if (i < 3)
+        snprintf(out, size, "%s", by_position[i]);
+    else
+        snprintf(out, size, "input %d", i);
+}
 
 /* The next of the names separated by spaces, or x, y, z, ... by position. */
 static void input_name(const char **names, int i, char *out, size_t size)
@@ -78,7 +94,7 @@ void lc__record_error(lc_graph *g, lc_status status, const char *title, lc_site 
 {
     if (!g || g->status != LC_OK) return;
     char shapes[512] = "";
-    for (int i = 0; i < n_in; i++) add_operand(shapes, &names, i, n_in, in[i] ? &in[i]->type : NULL);
+    for (int i = 0; i < n_in; i++) add_operand(shapes, &names, i, n_in, lc__is_tensor(in[i]) ? &in[i]->type : NULL);
     g->status = fail_at(status, title, shapes, site);
     snprintf(g->error, sizeof g->error, "%s", lc_error_message());
 }
@@ -107,6 +123,29 @@ void lc__operand_name(const lc_op *op, int i, char *out, size_t size)
     for (int k = 0; k <= i; k++) input_name(&names, k, out, size);
     size_t n = strlen(out);
     if (n) out[n - 1] = '\0';
+}
+
+void lc__refuse_call(lc_status status, const char *title, lc_site site)
+{
+    lc_graph *g = lc__current;
+    if (g && g->recording)
+        lc__record_error(g, status, title, site, NULL, NULL, 0);
+    else
+        (void)lc_fail_context(status, "%s", title);
+}
+
+static lc_status not_a_tensor(const lc_tensor *t, const char *what)
+{
+    return lc_fail(LC_ERR_ARGUMENT,
+                   t ? "%s is not a tensor; it was never made, has been freed, or is another object" : "%s is NULL",
+                   what);
+}
+
+bool lc__check_tensor(const lc_tensor *t, const char *what, const char *title, lc_site site)
+{
+    if (lc__is_tensor(t)) return true;
+    lc__refuse_call(not_a_tensor(t, what), title, site);
+    return false;
 }
 
 /* ---- values ---- */
@@ -401,7 +440,7 @@ static bool follow(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const *in,
         } else if (t->graph == g && t->generation == g->generation) {
             values[i] = t->value;
         } else {
-            if (t->kind < LC_TENSOR_PERSISTENT || add_external(g, t) < 0 || !g->expect) return false;
+            if ((unsigned)t->kind - LC_TENSOR_PERSISTENT > 1u || add_external(g, t) < 0 || !g->expect) return false;
             values[i] = t->value;
         }
         if (values[i] != want_in[i]) return false;
@@ -446,6 +485,47 @@ static bool follow(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const *in,
     return true;
 }
 
+static lc_status check_input(const lc_op *op, const lc_tensor *t, int i)
+{
+    char what[80];
+    if (lc__is_tensor(t) && t->kind != LC_TENSOR_ERROR) return LC_OK;
+    lc__input_title(op->inputs, i, what, sizeof what);
+    if (!lc__is_tensor(t)) return not_a_tensor(t, what);
+    /* A tensor that failed outside the step (a layer that could not be built). */
+    return lc_fail(LC_ERR_STATE, "%s is the result of a failed operation: %s", what, lc_error_message());
+}
+
+static lc_status outside_of_step(const char *title, const lc_site *site)
+{
+    char where[200] = "";
+    const char *file = site->file ? strrchr(site->file, '/') : NULL;
+    file = file ? file + 1 : site->file;
+    if (file) snprintf(where, sizeof where, " at %s:%d", file, site->line);
+    return lc_fail(
+        LC_ERR_STATE,
+        "%s was called%s, but no step is being recorded on this thread; operators are for training_step and the "
+        "other step functions, or for between lc_step_begin and lc_step_end",
+        title, where);
+}
+
+/* What lc_op_call and the like must have. */
+static bool check_call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints, int n_float,
+                       const double *floats, lc_site site)
+{
+    const char *title = op && op->name ? op->name : "lc_op_call";
+    lc_status s = !op                       ? lc_fail(LC_ERR_ARGUMENT, "the operator is NULL")
+                  : !op->name || !op->infer ? lc_fail(LC_ERR_ARGUMENT, "an operator needs a name and infer")
+                  : n_in < 0 || n_int < 0 || n_float < 0
+                      ? lc_fail(LC_ERR_ARGUMENT, "a number of inputs or attributes is negative")
+                  : (n_in && !in) || (n_int && !ints) || (n_float && !floats) ? lc_fail(LC_ERR_ARGUMENT, "%s is NULL",
+                                                                                        n_in && !in      ? "in"
+                                                                                        : n_int && !ints ? "ints"
+                                                                                                         : "floats")
+                                                                              : LC_OK;
+    if (__builtin_expect(s < 0, 0)) lc__refuse_call(s, title, site);
+    return s >= 0;
+}
+
 /* The site comes as a pointer: copying it while the caller's two stores of it are still under way stalls the core for
  * as long as a fifth of following a plan takes. */
 static void call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints, int n_float,
@@ -465,15 +545,10 @@ static void call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, con
         return;
     memset(results, 0, sizeof results);
     if (!g || !g->recording) {
-        lc_fail(LC_ERR_STATE, "%s: no step is being recorded on this thread; call lc_step_begin first", op->name);
-        status = LC_ERR_STATE;
+        status = outside_of_step(op->title ? op->title(n_int, ints) : op->name, site);
     } else if (g->status == LC_OK) {
         for (int i = 0; i < n_in && status == LC_OK; i++)
-            if (in[i] && in[i]->kind == LC_TENSOR_ERROR) {
-                /* A tensor that failed outside the step (a layer that could not be built). */
-                status = LC_ERR_STATE;
-                lc_fail(status, "input %d is the result of a failed operation: %s", i, lc_error_message());
-            }
+            if (in[i]) status = check_input(op, in[i], i);
         if (status == LC_OK) status = record(g, op, n_in, in, n_int, ints, n_float, floats, live, *site, results);
         if (status < 0) lc__record_error(g, status, lc__op_title(op, n_int, ints), *site, op->inputs, in, n_in);
     } else {
@@ -486,6 +561,7 @@ lc_tensor *lc_op_call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int
                       const double *floats, lc_site site)
 {
     lc_tensor *out[LC_MAX_OUTPUTS] = {NULL};
+    if (!check_call(op, n_in, in, n_int, ints, n_float, floats, site)) return lc__error_tensor();
     call(op, n_in, in, n_int, ints, n_float, floats, false, out, &site);
     return out[0];
 }
@@ -493,6 +569,14 @@ lc_tensor *lc_op_call(const lc_op *op, int n_in, lc_tensor *const *in, int n_int
 void lc_op_call_n(const lc_op *op, int n_in, lc_tensor *const *in, int n_int, const int64_t *ints, int n_float,
                   const double *floats, lc_tensor **out, lc_site site)
 {
+    if (!out) {
+        lc__refuse_call(lc_fail(LC_ERR_ARGUMENT, "out is NULL"), op && op->name ? op->name : "lc_op_call_n", site);
+        return;
+    }
+    if (!check_call(op, n_in, in, n_int, ints, n_float, floats, site)) {
+        for (int i = 0; op && i < op->n_out; i++) out[i] = lc__error_tensor();
+        return;
+    }
     call(op, n_in, in, n_int, ints, n_float, floats, false, out, &site);
 }
 
@@ -500,6 +584,7 @@ lc_tensor *lc_op_call_live(const lc_op *op, int n_in, lc_tensor *const *in, int 
                            const double *floats, lc_site site)
 {
     lc_tensor *out[LC_MAX_OUTPUTS] = {NULL};
+    if (!check_call(op, n_in, in, n_int, ints, n_float, floats, site)) return lc__error_tensor();
     call(op, n_in, in, n_int, ints, n_float, floats, true, out, &site);
     return out[0];
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Data types, shapes, persistent tensors. */
 #include "tensor/tensor_impl.h"
+#include "base/handle.h"
 #include "tensor/graph_impl.h"
 #include "tensor/initial.h"
 #include "tensor/shard.h"
@@ -173,41 +174,57 @@ lc_tensor *lc__error_tensor(void)
     return (lc_tensor *)(uintptr_t)&error_tensor; /* never written: every writer checks the kind */
 }
 
+lc_status lc__not_a_tensor(const lc_tensor *t, const char *function)
+{
+    if (!t) return lc_fail(LC_ERR_ARGUMENT, "%s: the tensor is NULL", function);
+    return lc_fail(LC_ERR_ARGUMENT,
+                   "%s: this is not a tensor; it was never made, has been freed, or is an object of another type",
+                   function);
+}
+
 lc_dtype lc_tensor_dtype(const lc_tensor *t)
 {
+    LC__IS_TENSOR(t, LC_DTYPE_DEFAULT);
     return t->type.dtype;
 }
 int lc_tensor_ndim(const lc_tensor *t)
 {
+    LC__IS_TENSOR(t, 0);
     return t->type.ndim;
 }
 const int64_t *lc_tensor_shape(const lc_tensor *t)
 {
+    LC__IS_TENSOR(t, NULL);
     return t->type.shape;
 }
 const lc_type *lc_tensor_type(const lc_tensor *t)
 {
+    LC__IS_TENSOR(t, NULL);
     return &t->type;
 }
 int64_t lc_tensor_numel(const lc_tensor *t)
 {
+    LC__IS_TENSOR(t, 0);
     return lc__numel(&t->type);
 }
 bool lc_tensor_is_persistent(const lc_tensor *t)
 {
+    LC__IS_TENSOR(t, false);
     return t->kind >= LC_TENSOR_PERSISTENT;
 }
 bool lc_tensor_is_error(const lc_tensor *t)
 {
-    return !t || t->kind == LC_TENSOR_ERROR;
+    return !lc__is_tensor(t) || t->kind == LC_TENSOR_ERROR;
 }
 bool lc_tensor_requires_grad(const lc_tensor *t)
 {
+    LC__IS_TENSOR(t, false);
     return t->requires_grad;
 }
 
 int64_t lc_tensor_dim(const lc_tensor *t, int dim)
 {
+    LC__IS_TENSOR(t, 0);
     if (dim < 0) dim += t->type.ndim;
     return dim >= 0 && dim < t->type.ndim ? t->type.shape[dim] : 0;
 }
@@ -224,6 +241,7 @@ uint64_t lc__new_id(const lc_tensor *t)
 
 void lc_tensor_set_requires_grad(lc_tensor *t, bool requires_grad)
 {
+    LC__IS_TENSOR(t, );
     if (t->kind != LC_TENSOR_PERSISTENT || t->requires_grad == requires_grad) return;
     uint64_t other = t->twin_id ? t->twin_id : lc__new_id(t);
     t->requires_grad = requires_grad;
@@ -254,6 +272,7 @@ static lc_status new_handle(lc_dtype dtype, int ndim, const int64_t *shape, lc_l
 
 lc_status lc_tensor_new(lc_dtype dtype, int ndim, const int64_t *shape, lc_tensor **out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     return lc_tensor_new_layout(dtype, ndim, shape, LC_ROW_MAJOR, out);
 }
 
@@ -276,6 +295,7 @@ static lc_status new_storage(lc_dtype dtype, int ndim, const int64_t *shape, lc_
 
 lc_status lc_tensor_new_layout(lc_dtype dtype, int ndim, const int64_t *shape, lc_layout layout, lc_tensor **out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     return new_storage(dtype, ndim, shape, layout, false, out);
 }
 
@@ -325,6 +345,7 @@ void lc__tensor_move(lc_tensor *t, lc_tensor *base, size_t offset)
 
 lc_status lc_input_new(lc_dtype dtype, int ndim, const int64_t *shape, lc_layout layout, void *data, lc_tensor **out)
 {
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     LC_TRY(new_handle(dtype, ndim, shape, layout, out));
     (*out)->kind = LC_TENSOR_INPUT;
     (*out)->data = data;
@@ -333,6 +354,7 @@ lc_status lc_input_new(lc_dtype dtype, int ndim, const int64_t *shape, lc_layout
 
 void lc_input_set(lc_tensor *input, void *data, int64_t samples)
 {
+    LC__IS_TENSOR(input, );
     if (input->kind != LC_TENSOR_INPUT) return;
     input->data = data;
     if (input->type.ndim && input->type.shape[0] != samples) {
@@ -344,13 +366,17 @@ void lc_input_set(lc_tensor *input, void *data, int64_t samples)
 
 lc_tensor *lc_tensor_ref(lc_tensor *t)
 {
-    if (t && t->kind >= LC_TENSOR_PERSISTENT) __atomic_fetch_add(&t->refs, 1, __ATOMIC_RELAXED);
+    if (!t) return NULL;
+    LC__IS_TENSOR(t, NULL);
+    if (t->kind >= LC_TENSOR_PERSISTENT) __atomic_fetch_add(&t->refs, 1, __ATOMIC_RELAXED);
     return t;
 }
 
 void lc_tensor_unref(lc_tensor *t)
 {
-    if (!t || t->kind < LC_TENSOR_PERSISTENT) return;
+    if (!t) return;
+    LC__IS_TENSOR_OR_NULL(t, );
+    if (t->kind < LC_TENSOR_PERSISTENT) return;
     if (__atomic_sub_fetch(&t->refs, 1, __ATOMIC_ACQ_REL) > 0) return;
     if (t->flat) {
         t->flat->parameters[t->flat_index] = NULL;
@@ -359,6 +385,7 @@ void lc_tensor_unref(lc_tensor *t)
     }
     if (t->base || t->kind == LC_TENSOR_PERSISTENT) release_storage(t);
     lc__tensor_forget_initial(t);
+    *(volatile lc_tensor_kind *)&t->kind = (lc_tensor_kind)0; /* no tensor any more */
     free(t);
 }
 
@@ -375,6 +402,7 @@ static lc_status check_host_bytes(const lc_tensor *t, size_t bytes, const char *
 
 lc_status lc_tensor_read(lc_tensor *t, void *data, size_t bytes)
 {
+    if (bytes) LC__NEEDS(data, LC_ERR_ARGUMENT);
     lc_view from, to;
     if (lc_tensor_is_error(t))
         return lc_fail(LC_ERR_ARGUMENT, "lc_tensor_read: the operation that made this tensor failed");
@@ -387,6 +415,7 @@ lc_status lc_tensor_read(lc_tensor *t, void *data, size_t bytes)
 
 lc_status lc_tensor_write(lc_tensor *t, const void *data, size_t bytes)
 {
+    if (bytes) LC__NEEDS(data, LC_ERR_ARGUMENT);
     lc_view from, to;
     if (lc_tensor_is_error(t) || t->kind == LC_TENSOR_STEP)
         return lc_fail(LC_ERR_ARGUMENT, "lc_tensor_write: only persistent tensors can be written");
@@ -406,6 +435,7 @@ lc_status lc_tensor_write(lc_tensor *t, const void *data, size_t bytes)
 
 lc_status lc_tensor_gather(lc_tensor *t, void *data, size_t bytes)
 {
+    if (bytes) LC__NEEDS(data, LC_ERR_ARGUMENT);
     if (lc_tensor_is_error(t))
         return lc_fail(LC_ERR_ARGUMENT, "lc_tensor_gather: the operation that made this tensor failed");
     LC_TRY(check_host_bytes(t, bytes, "lc_tensor_gather"));

@@ -8,11 +8,13 @@
 #include <lightc/batch.h>
 #include <lightc/comm.h>
 #include "backends/backend.h"
+#include "base/handle.h"
 
 typedef struct lc_flat lc_flat;
 
+/* Numbers that tell a tensor from something else (base/handle.h); the last two are persistent. */
 typedef enum lc_tensor_kind {
-    LC_TENSOR_ERROR = 0,
+    LC_TENSOR_ERROR = 0x7E450000,
     LC_TENSOR_STEP,
     LC_TENSOR_PERSISTENT,
     LC_TENSOR_INPUT, /* persistent handle over memory that may be exchanged between steps */
@@ -48,6 +50,29 @@ struct lc_tensor {
     int64_t part_begin, part_count;
     const struct lc__sharding *parts; /* where the others are; NULL: they are gone */
 };
+
+/* Also of failed operations. */
+static inline bool lc__is_tensor(const lc_tensor *t)
+{
+    return t && (unsigned)t->kind - LC_TENSOR_ERROR <= LC_TENSOR_INPUT - LC_TENSOR_ERROR;
+}
+lc_status lc__not_a_tensor(const lc_tensor *t, const char *function) __attribute__((cold));
+/* As LC__IS of base/handle.h. */
+#define LC__IS_TENSOR(t, ...)                                                                                          \
+    do {                                                                                                               \
+        if (__builtin_expect(!lc__is_tensor(t), 0)) {                                                                  \
+            (void)lc__not_a_tensor(t, __func__);                                                                       \
+            return __VA_ARGS__;                                                                                        \
+        }                                                                                                              \
+    } while (0)
+
+#define LC__IS_TENSOR_OR_NULL(t, ...)                                                                                  \
+    do {                                                                                                               \
+        if (__builtin_expect((t) && !lc__is_tensor(t), 0)) {                                                           \
+            (void)lc__not_a_tensor(t, __func__);                                                                       \
+            return __VA_ARGS__;                                                                                        \
+        }                                                                                                              \
+    } while (0)
 
 /* The one error tensor: results of failed operations. */
 lc_tensor *lc__error_tensor(void);

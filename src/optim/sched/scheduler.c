@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Schedules as objects: making, stepping, state. What the classes compute stands in the other files of this folder. */
 #include "optim/sched/sched_internal.h"
+#include "base/handle.h"
 
 #include "optim/optim_internal.h"
 
@@ -13,10 +14,12 @@
 void lc_scheduler_free(lc_scheduler *s)
 {
     if (!s) return;
+    LC__IS_OR_NULL(s, SCHEDULER, );
     for (int i = 0; i < s->n_children; i++) lc_scheduler_free(s->children[i]);
     free(s->children);
     free(s->milestones);
     free(s->base_lrs);
+    lc__mark_clear(&s->mark);
     free(s);
 }
 
@@ -78,6 +81,7 @@ static lc_status scheduler_new(const lc_scheduler_ops *ops, lc_optimizer *opt, c
     *out = NULL;
     lc_scheduler *s = calloc(1, sizeof *s);
     if (!s) return lc_fail(LC_ERR_MEMORY, "out of memory for %s", ops->name);
+    s->mark = LC__MARK_OF(SCHEDULER);
     s->ops = ops;
     s->optimizer = opt;
     lc_status status = build(s, args, parts);
@@ -100,10 +104,16 @@ lc_scheduler *lc__scheduler_construct(const lc_scheduler_ops *ops, lc_optimizer 
                                       lc__scheduler_parts parts)
 {
     lc_scheduler *s = NULL;
-    lc_status status =
-        opt ? scheduler_new(ops, opt, args, &parts, &s) : lc_fail(LC_ERR_ARGUMENT, "%s needs an optimizer", ops->name);
+    bool known = lc__has_mark(opt, LC__MARK_OF(OPTIMIZER));
+    bool lists = (!parts.n_children || parts.children) && (!parts.n_milestones || parts.milestones);
+    lc_status status = !opt     ? lc_fail(LC_ERR_ARGUMENT, "%s needs an optimizer", ops->name)
+                       : !known ? lc__not_a(opt, LC__MARK_OF(OPTIMIZER), ops->name)
+                       : !lists ? lc_fail(LC_ERR_ARGUMENT, "%s: %s is NULL", ops->name,
+                                          parts.children || !parts.n_children ? "milestones" : "schedulers")
+                                : scheduler_new(ops, opt, args, &parts, &s);
     if (status >= 0) return s;
-    for (int i = 0; i < parts.n_children; i++) lc_scheduler_free(parts.children[i]);
+    if (!known) opt = NULL;
+    for (int i = 0; parts.children && i < parts.n_children; i++) lc_scheduler_free(parts.children[i]);
     if (opt && opt->root && opt->root->status == LC_OK) {
         char why[768];
         snprintf(why, sizeof why, "%s", lc_error_message());
@@ -134,6 +144,9 @@ lc_status lc_scheduler_by_name(const char *name, lc_optimizer *opt, const lc_nam
                                const int64_t *milestones, int n_milestones, lc_scheduler *const *children,
                                int n_children, lc_scheduler **out)
 {
+    LC__IS_OR_NULL(opt, OPTIMIZER, LC_ERR_ARGUMENT);
+    LC__NEEDS(name, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
     *out = NULL;
     const lc_scheduler_ops *ops = find(name);
     if (!ops) return name_unknown(name);
@@ -162,6 +175,7 @@ lc_status lc_scheduler_by_name(const char *name, lc_optimizer *opt, const lc_nam
 
 lc_status lc_scheduler_step_metric(lc_scheduler *s, double metric)
 {
+    LC__IS(s, SCHEDULER, LC_ERR_ARGUMENT);
     take_groups(s);
     if (s->ops->step) return s->ops->step(s, metric);
     s->last_epoch++;
@@ -170,6 +184,7 @@ lc_status lc_scheduler_step_metric(lc_scheduler *s, double metric)
 
 lc_status lc_scheduler_step(lc_scheduler *s)
 {
+    LC__IS(s, SCHEDULER, LC_ERR_ARGUMENT);
     if (s->ops->needs_metric) {
         return lc_fail(LC_ERR_ARGUMENT,
                        "%s is stepped with the value of a metric: lc_scheduler_step_metric, or name "
@@ -189,11 +204,13 @@ lc_status lc__scheduler_restart(lc_scheduler *s)
 
 bool lc_scheduler_needs_metric(const lc_scheduler *s)
 {
+    LC__IS(s, SCHEDULER, false);
     return s->ops->needs_metric;
 }
 
 const char *lc_scheduler_name(const lc_scheduler *s)
 {
+    LC__IS(s, SCHEDULER, "");
     return s->ops->name;
 }
 
@@ -247,6 +264,8 @@ static lc_status visit_children(lc_scheduler *s, const char *prefix, lc_schedule
 
 lc_status lc_scheduler_visit_state(lc_scheduler *s, lc_scheduler_state_fn *fn, void *ctx)
 {
+    LC__IS(s, SCHEDULER, LC_ERR_ARGUMENT);
+    LC__NEEDS(fn, LC_ERR_ARGUMENT);
     return visit(s, "", fn, ctx);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Collectives: types and gradients. What they do at run time: tensor/collective.c. */
 #include "comm/combine.h"
+#include "tensor/graph_impl.h"
 #include "tensor/ops/ops.h"
 #include "tensor/tensor_impl.h"
 
@@ -86,6 +87,11 @@ LC_OPS_COMM_LIST(COLLECTIVE)
 
 static lc_tensor *call(lc_tensor *x, lc_comm *comm, lc_collective which, int root, lc_reduce_op op, lc_site site)
 {
+    if (comm && !lc__has_mark(comm, LC__MARK_OF(COMM))) {
+        lc_fail(LC_ERR_ARGUMENT, "comm is not a communicator; it was never made, has been freed, or is another object");
+        lc__refuse_call(LC_ERR_ARGUMENT, lc_collective_name(which), site);
+        return lc__error_tensor();
+    }
     int64_t ints[LC__COMM_INTS] = {
         which, (int64_t)(uintptr_t)comm, comm ? lc_comm_rank(comm) : 0, comm ? lc_comm_size(comm) : 1, root, op};
     return collective(x, ints, site);

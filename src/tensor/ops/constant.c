@@ -3,6 +3,8 @@
  * scalar (ints dtype; floats value: a tensor of no dimensions). Their floats may change from step to step. And assign
  * (target, value): the one that writes its operand. */
 #include "tensor/ops/infer.h"
+#include "base/handle.h"
+#include "tensor/graph_impl.h"
 #include "tensor/ops/number.h"
 #include "tensor/ops/ops.h"
 #include "tensor/ops/walk.h"
@@ -101,6 +103,10 @@ static int64_t known(lc_dtype dtype)
 lc_tensor *lc_full_at(double value, lc_dtype dtype, int ndim, const int64_t *shape, lc_site site)
 {
     int64_t ints[1 + LC_MAX_DIMS] = {known(dtype)};
+    if (ndim > 0 && !shape) {
+        lc__refuse_call(lc_fail(LC_ERR_ARGUMENT, "shape is NULL"), "full", site);
+        return lc__error_tensor();
+    }
     if (ndim < 0 || ndim > LC_MAX_DIMS) ints[1] = ndim = -1; /* reported as a size below 0 */
     for (int d = 0; d < ndim; d++) ints[1 + d] = shape[d];
     return lc_op_call(&lc__op_full, 0, NULL, ndim < 0 ? 2 : 1 + ndim, ints, 1, &value, site);
@@ -128,5 +134,7 @@ lc_tensor *lc_arange_at(double start, double step, int64_t n, lc_dtype dtype, lc
 
 void lc_assign_at(lc_tensor *target, lc_tensor *value, lc_site site)
 {
+    if (!lc__check_tensor(target, "target", "assign", site) || !lc__check_tensor(value, "value", "assign", site))
+        return;
     lc__op2(&lc__op_assign, target, value, site);
 }

@@ -87,7 +87,7 @@ const lc_op lc__op_cat = {.name = "cat", .n_out = 1, .infer = cat_infer, .grad =
 
 lc_tensor *lc_cat_at(int dim, int n, lc_tensor *const *x, lc_site site)
 {
-    int64_t d = n < 1 || lc__is_bad(x[0]) ? 0 : lc__wrap_dim(dim, lc_tensor_ndim(x[0]));
+    int64_t d = n < 1 || !x || lc__is_bad(x[0]) ? 0 : lc__wrap_dim(dim, lc_tensor_ndim(x[0]));
     return lc_op_call(&lc__op_cat, n, x, 1, &d, 0, NULL, site);
 }
 
@@ -96,7 +96,7 @@ lc_tensor *lc_cat_at(int dim, int n, lc_tensor *const *x, lc_site site)
 lc_tensor *lc_stack_at(int dim, int n, lc_tensor *const *x, lc_site site)
 {
     lc_tensor *rows[MAX_STACK];
-    if (n < 1 || lc__is_bad(x[0])) return lc_cat_at(0, n, x, site);
+    if (n < 1 || !x || lc__is_bad(x[0])) return lc_cat_at(0, n, x, site);
     if (n > MAX_STACK) { /* in pieces */
         lc_tensor *both[] = {lc_stack_at(dim, MAX_STACK, x, site),
                              lc_stack_at(dim, n - MAX_STACK, x + MAX_STACK, site)};
@@ -276,7 +276,8 @@ const lc_op lc__op_flip = {.name = "flip", .n_out = 1, .infer = flip_infer, .gra
 
 lc_tensor *lc_flip_at(lc_tensor *x, int n, const int64_t *dims, lc_site site)
 {
-    if (lc__is_bad(x) || n < 0 || n > LC_MAX_DIMS) return lc_op_call(&lc__op_flip, 1, &x, n, dims, 0, NULL, site);
+    if (lc__is_bad(x) || n < 0 || n > LC_MAX_DIMS || !dims)
+        return lc_op_call(&lc__op_flip, 1, &x, n, dims, 0, NULL, site);
     int64_t wrapped[LC_MAX_DIMS];
     for (int i = 0; i < n; i++) wrapped[i] = lc__wrap_dim(dims[i], lc_tensor_ndim(x));
     return lc_op_call(&lc__op_flip, 1, &x, n, wrapped, 0, NULL, site);

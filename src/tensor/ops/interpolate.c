@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Resampling of images: nearest and bilinear interpolation; pixel shuffle, which is views alone. */
 #include "tensor/ops/nn_util.h"
+#include "tensor/graph_impl.h"
 
 /* Where a place of the result comes from, along one dimension. */
 typedef struct taps {
@@ -135,7 +136,8 @@ static lc_tensor *shuffle(lc_tensor *x, const int64_t *parts, const int *to, con
 
 lc_tensor *lc_pixel_shuffle_at(lc_tensor *x, int64_t r, lc_site site)
 {
-    if (x && lc_tensor_is_error(x)) return x;
+    if (!lc__check_tensor(x, "x", "pixel_shuffle", site)) return lc__error_tensor();
+    if (lc_tensor_is_error(x)) return x;
     lc_status status = check_shuffle(x, r, true);
     if (status < 0) return lc__refuse(status, "pixel_shuffle", x, site);
     int64_t c = lc_tensor_dim(x, -3) / (r * r), h = lc_tensor_dim(x, -2), w = lc_tensor_dim(x, -1);
@@ -145,7 +147,8 @@ lc_tensor *lc_pixel_shuffle_at(lc_tensor *x, int64_t r, lc_site site)
 
 lc_tensor *lc_pixel_unshuffle_at(lc_tensor *x, int64_t r, lc_site site)
 {
-    if (x && lc_tensor_is_error(x)) return x;
+    if (!lc__check_tensor(x, "x", "pixel_unshuffle", site)) return lc__error_tensor();
+    if (lc_tensor_is_error(x)) return x;
     lc_status status = check_shuffle(x, r, false);
     if (status < 0) return lc__refuse(status, "pixel_unshuffle", x, site);
     int64_t c = lc_tensor_dim(x, -3), h = lc_tensor_dim(x, -2) / r, w = lc_tensor_dim(x, -1) / r;

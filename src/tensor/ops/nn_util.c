@@ -63,7 +63,11 @@ lc_status lc__check_call(const lc_infer *call, int n_in, unsigned required, int 
     if (call->n_float != n_float)
         return lc_fail(LC_ERR_ARGUMENT, "takes %d float attributes, got %d", n_float, call->n_float);
     for (int i = 0; i < n_in; i++)
-        if (required >> i & 1 && !call->in[i]) return lc_fail(LC_ERR_ARGUMENT, "input %d is NULL", i);
+        if (required >> i & 1 && !call->in[i]) {
+            char what[80];
+            lc__input_title(call->op->inputs, i, what, sizeof what);
+            return lc_fail(LC_ERR_ARGUMENT, "%s is NULL", what);
+        }
     return LC_OK;
 }
 

@@ -3,6 +3,7 @@
  * of the call, and how often it was reached in this step), unless they are given, as a gradient rule does. */
 #include "base/philox.h"
 #include "tensor/ops/infer.h"
+#include "tensor/graph_impl.h"
 #include "tensor/ops/nn_util.h"
 
 #define LC_TEMPLATE "tensor/ops/random_ops.inl"
@@ -90,6 +91,10 @@ static lc_tensor *fill(const lc_op *op, int ndim, const int64_t *shape, lc_dtype
                        lc_site site)
 {
     int64_t ints[3 + LC_MAX_DIMS] = {0, 0, dtype ? dtype : LC_F32};
+    if (ndim > 0 && !shape) {
+        lc__refuse_call(lc_fail(LC_ERR_ARGUMENT, "shape is NULL"), op->name, site);
+        return lc__error_tensor();
+    }
     for (int d = 0; d < ndim && d < LC_MAX_DIMS; d++) ints[3 + d] = shape[d];
     /* A negative or too large ndim gives a count that the inference refuses. */
     int n = ndim < 0 ? 0 : ndim > LC_MAX_DIMS ? 0 : 3 + ndim;
@@ -109,12 +114,14 @@ lc_tensor *lc_normal_at(int ndim, lc_random_args args, lc_site site)
 
 lc_tensor *lc_rand_like_at(lc_tensor *x, lc_site site)
 {
-    if (lc__unusable(x)) return x;
+    if (!lc__check_tensor(x, "x", "rand_like", site)) return lc__error_tensor();
+    if (lc_tensor_is_error(x)) return x;
     return fill(&lc__op_uniform, lc_tensor_ndim(x), lc_tensor_shape(x), lc_tensor_dtype(x), 0, 1, site);
 }
 
 lc_tensor *lc_randn_like_at(lc_tensor *x, lc_site site)
 {
-    if (lc__unusable(x)) return x;
+    if (!lc__check_tensor(x, "x", "randn_like", site)) return lc__error_tensor();
+    if (lc_tensor_is_error(x)) return x;
     return fill(&lc__op_normal, lc_tensor_ndim(x), lc_tensor_shape(x), lc_tensor_dtype(x), 0, 1, site);
 }

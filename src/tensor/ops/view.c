@@ -2,6 +2,7 @@
 /* Views: reshape (ints shape), permute (ints dims), slice (ints dim, start, length), expand (ints shape), and the
  * functions that are made of them. No data moves; `view` computes the strides. */
 #include "tensor/ops/infer.h"
+#include "tensor/graph_impl.h"
 #include "tensor/ops/ops.h"
 
 /* ---- reshape ---- */
@@ -214,7 +215,7 @@ static lc_tensor *call_view(const lc_op *op, lc_tensor *x, int n, const int64_t 
 /* Resolves -1; where it cannot be resolved it stays, and infer reports it. */
 lc_tensor *lc_reshape_at(lc_tensor *x, int n, const int64_t *shape, lc_site site)
 {
-    if (lc__is_bad(x) || n < 0 || n > LC_MAX_DIMS) return call_view(&lc__op_reshape, x, n, shape, site);
+    if (lc__is_bad(x) || n < 0 || n > LC_MAX_DIMS || !shape) return call_view(&lc__op_reshape, x, n, shape, site);
     int64_t resolved[LC_MAX_DIMS], known = 1;
     int missing = -1, count = 0;
     for (int d = 0; d < n; d++) {
@@ -262,7 +263,7 @@ lc_tensor *lc_unflatten_at(lc_tensor *x, int dim, int64_t first, lc_site site)
 
 lc_tensor *lc_permute_at(lc_tensor *x, int n, const int64_t *dims, lc_site site)
 {
-    if (lc__is_bad(x) || n < 0 || n > LC_MAX_DIMS) return call_view(&lc__op_permute, x, n, dims, site);
+    if (lc__is_bad(x) || n < 0 || n > LC_MAX_DIMS || !dims) return call_view(&lc__op_permute, x, n, dims, site);
     int64_t wrapped[LC_MAX_DIMS];
     for (int d = 0; d < n; d++) wrapped[d] = lc__wrap_dim(dims[d], lc_tensor_ndim(x));
     return call_view(&lc__op_permute, x, n, wrapped, site);
@@ -325,7 +326,7 @@ lc_tensor *lc_unsqueeze_at(lc_tensor *x, int dim, lc_site site)
 
 lc_tensor *lc_expand_at(lc_tensor *x, int n, const int64_t *shape, lc_site site)
 {
-    if (lc__is_bad(x) || n < 0 || n > LC_MAX_DIMS) return call_view(&lc__op_expand, x, n, shape, site);
+    if (lc__is_bad(x) || n < 0 || n > LC_MAX_DIMS || !shape) return call_view(&lc__op_expand, x, n, shape, site);
     const lc_type *t = lc_tensor_type(x);
     int64_t resolved[LC_MAX_DIMS];
     bool same = n == t->ndim;
@@ -339,6 +340,10 @@ lc_tensor *lc_expand_at(lc_tensor *x, int n, const int64_t *shape, lc_site site)
 
 int lc_split_at(lc_tensor *x, int64_t size, int dim, int max, lc_tensor **out, lc_site site)
 {
+    if (!out) {
+        lc__refuse_call(lc_fail(LC_ERR_ARGUMENT, "out is NULL"), "split", site);
+        return 0;
+    }
     int64_t d = lc__is_bad(x) ? 0 : lc__wrap_dim(dim, lc_tensor_ndim(x));
     bool exists = !lc__is_bad(x) && d >= 0 && d < lc_tensor_ndim(x) && size > 0;
     int64_t have = exists ? lc_tensor_shape(x)[d] : 0;
@@ -353,6 +358,10 @@ int lc_split_at(lc_tensor *x, int64_t size, int dim, int max, lc_tensor **out, l
 
 int lc_chunk_at(lc_tensor *x, int n, int dim, lc_tensor **out, lc_site site)
 {
+    if (!out) {
+        lc__refuse_call(lc_fail(LC_ERR_ARGUMENT, "out is NULL"), "chunk", site);
+        return 0;
+    }
     int64_t d = lc__is_bad(x) ? 0 : lc__wrap_dim(dim, lc_tensor_ndim(x));
     bool exists = !lc__is_bad(x) && d >= 0 && d < lc_tensor_ndim(x) && n > 0;
     int64_t size = exists ? (lc_tensor_shape(x)[d] + n - 1) / n : 1;
