@@ -193,6 +193,9 @@ static int64_t hide(const block *b, int lane, float *scores)
     return end;
 }
 
+/* Bits that wrap, which those of numbers that are not used may. */
+typedef uint32_t bits __attribute__((vector_size(VW * 4)));
+
 /* exp(x) for x up to 88; 0 where it would be less than the smallest normal number. */
 LC_INLINE vf weight(vf x)
 {
@@ -202,7 +205,7 @@ LC_INLINE vf weight(vf x)
     p = p * r + 0.1666657667f;
     p = p * r + 0.5f;
     const vf y = 1.f + (r + r * r * p);
-    return vselect(x < -87.f, vzero(), (vf)((vi)y + ((vi)t << 23)));
+    return vselect(x < -87.f, vzero(), (vf)((bits)y + ((bits)t << 23)));
 }
 
 /* Scores become exp(score - max of the query), 0 where a query does not see the key; sums[r] their sum, lse[r] its
