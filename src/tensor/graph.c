@@ -41,6 +41,36 @@ static lc_status read_switch(const char *name, const char *no, const char *yes, 
                    yes);
 }
 
+/* Pools that are never NULL: a node without operands points at their start all the same, and NULL plus 0 is not
+ * defined. */
+static lc_status make_pools(lc_graph *g)
+{
+    lc_tape *tapes[] = {&g->tape, &g->ir};
+    for (int i = 0; i < 2; i++) {
+        lc_tape *t = tapes[i];
+        uint32_t none = 0;
+        LC_TRY(lc__grow((void **)&t->in, &t->cap_in, 1, sizeof *t->in));
+        LC_TRY(lc__grow((void **)&t->ints, &t->cap_ints, 1, sizeof *t->ints));
+        LC_TRY(lc__grow((void **)&t->sources, &none, 1, sizeof *t->sources));
+        LC_TRY(lc__grow((void **)&t->floats, &t->cap_floats, 1, sizeof *t->floats));
+    }
+    return lc__grow((void **)&g->externals, &g->cap_externals, 1, sizeof *g->externals);
+}
+
+static void free_pools(lc_graph *g)
+{
+    lc_tape *tapes[] = {&g->tape, &g->ir};
+    for (int i = 0; i < 2; i++) {
+        free(tapes[i]->nodes);
+        free(tapes[i]->sites);
+        free(tapes[i]->in);
+        free(tapes[i]->ints);
+        free(tapes[i]->floats);
+        free(tapes[i]->sources);
+    }
+    free(g->externals);
+}
+
 lc_status lc_graph_new(const lc_graph_options *options, lc_graph **out)
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
@@ -68,8 +98,10 @@ lc_status lc_graph_new(const lc_graph_options *options, lc_graph **out)
     g->nan_check |= g->options.nan_check;
     if (status >= 0) status = g->backend->kernel_set(&g->kernel_set);
     if (status >= 0) status = lc__tuning_init(&g->tuning, g->options.tune, g->backend, g->kernel_set, g->threads);
+    if (status >= 0) status = make_pools(g);
     if (status >= 0) status = g->backend->arena_reserve(&g->arena, &g->arena_reserved);
     if (status < 0) {
+        free_pools(g);
         lc__tuning_release(&g->tuning);
         free(g);
         return status;
@@ -90,21 +122,12 @@ void lc_graph_free(lc_graph *g)
         for (uint32_t i = 0; i < g->arenas[a].n_slabs; i++) free(g->arenas[a].slabs[i]);
         free(g->arenas[a].slabs);
     }
-    lc_tape *tapes[] = {&g->tape, &g->ir};
-    for (int i = 0; i < 2; i++) {
-        free(tapes[i]->nodes);
-        free(tapes[i]->sites);
-        free(tapes[i]->in);
-        free(tapes[i]->ints);
-        free(tapes[i]->floats);
-        free(tapes[i]->sources);
-    }
+    free_pools(g);
     g->backend->arena_release(g->arena, g->arena_reserved);
     lc__tuning_release(&g->tuning);
     lc__collectives_free(g->collectives);
     free(g->scratch);
     free(g->values);
-    free(g->externals);
     free(g->random_sites);
     free(g->plans);
     free(g->chain);
