@@ -231,10 +231,11 @@ LC_BEGIN_DECLS
 
 /* Reads the command line (argv[1..]), the environment and --config FILE into `opt`. LC_STOP after --help or
  * --print_config, whose text has then been written to standard output. Where the options ask for several ranks
- * (--devices 2 --strategy ddp), the program starts them here, by running itself again: the first process waits for
- * them, and gets LC_STOP when they have ended well, or an error that says which rank failed (docs/launching.md). Texts
- * point into argv, the environment, or opt->storage. Variables that look like a misspelt option are warned of on
- * standard error. */
+ * (--devices 2 --strategy ddp), or say that a run of one rank shall start again (--max_restarts), on the command line,
+ * in the environment or in FILE, the program starts its ranks here, by running itself again: the first process waits
+ * for them, and gets LC_STOP when they have ended well, or an error that says which rank failed (docs/launching.md).
+ * Texts point into argv, the environment, or opt->storage. Variables that look like a misspelt option are warned of on
+ * standard error. lc_options_parse only reads, and starts nothing. */
 LC_API lc_status lc_trainer_options_parse(lc_trainer_options *opt, int argc, char **argv) LC_MUST_USE;
 /* The same with `n` options of the program's own, in `target`. */
 LC_API lc_status lc_trainer_options_parse_with(lc_trainer_options *opt, const lc_option *options, int n, void *target,

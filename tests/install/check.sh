@@ -8,6 +8,7 @@ build_dir=$(cd "$1" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cmake --install "$build_dir" --prefix "$work/prefix" >/dev/null
+cmp "$source_dir/LICENSE" "$work/prefix/share/doc/lightc/LICENSE"
 cp "$source_dir"/tests/install/{CMakeLists.txt,program.c,program.cc,ranks.c} "$work"
 cmake -S "$work" -B "$work/build" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" >/dev/null
 cmake --build "$work/build"
