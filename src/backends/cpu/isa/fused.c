@@ -433,7 +433,8 @@ static void run_tiles(const void *context, int64_t begin, int64_t end, int threa
     const job *j = context;
     const lc_call *call = j->call;
     const program *p = call->state;
-    float *slots = (float *)call->scratch + (size_t)thread * (size_t)p->n_slots * TILE;
+    /* Without slots there may be no scratch memory. */
+    float *slots = p->n_slots ? (float *)call->scratch + (size_t)thread * (size_t)p->n_slots * TILE : NULL;
     for (int i = 0; i < p->n_spreads; i++) {
         const spread *x = &p->spreads[i];
         if (x->every_tile) continue;
