@@ -29,7 +29,8 @@ static int beat = -1;
 static int64_t slow_us;
 static bool a_thread;       /* is there before the trainer, and may be told in its place */
 static bool no_hangup;      /* is ignored, as by nohup */
-static bool end_late;       /* behind a run that was interrupted it takes a moment */
+static bool end_late;       /* a moment passes after an interrupted run, before the trainer is freed */
+static bool exit_late;      /* and after it is freed, before the program prints why it ended */
 static bool save_in_second; /* the second batch lasts until a checkpoint is asked for */
 
 static lc_status slow_batch(void *context, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
@@ -75,6 +76,7 @@ static int train(const char *dir, int64_t epochs, bool signals)
     if (code == 41) printf("  %s\n", lc_error_message());
     if (end_late && write(beat, "e", 1) == 1) usleep(300000);
     lc_trainer_free(t);
+    if (exit_late && write(beat, "e", 1) == 1) usleep(300000);
     world_release(&m);
     return code;
 }
@@ -200,15 +202,16 @@ TEST(what_the_launcher_passes_on_counts_once)
     a_thread = false;
 }
 
-/* It comes when the run is over: the program still ends as it wants to. */
+/* The second copy arrives when the run is over, or even the trainer is freed: the program still ends as it wants to. */
 TEST(what_the_launcher_passes_on_may_be_late)
 {
-    for (int launcher_first = 0; launcher_first < 2; launcher_first++) {
+    for (int k = 0; k < 4; k++) {
         child c;
         char b = 'b';
-        end_late = true;
+        int launcher_first = k % 2;
+        end_late = k < 2, exit_late = k >= 2;
         start(&c, 1000, 20000, true);
-        end_late = false;
+        end_late = exit_late = false;
         wait_for(&c, 1);
         told_by(launcher_first, c.pid);
         while (b != 'e') CHECK(read(c.out, &b, 1) == 1);

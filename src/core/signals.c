@@ -28,7 +28,9 @@
 static const int handled[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 
 struct lc__signals {
+    pthread_mutex_t lock; /* of the two pointers */
     atomic_int *flag, *save;
+    atomic_int unread; /* what they point to once the run is over */
     pthread_t thread;
     bool started;
     lc__signal_fd signals;
@@ -69,11 +71,13 @@ static void *watch(void *arg)
         if (fds[1].revents) return NULL;
         if (read(s->signals.fd, &info, sizeof info) != (ssize_t)sizeof info) continue;
         int sig = (int)info.ssi_signo, none = 0;
-        if (sig == SIGUSR1) {
+        pthread_mutex_lock(&s->lock);
+        if (sig == SIGUSR1)
             atomic_store(s->save, 1);
-            continue;
-        }
-        atomic_compare_exchange_strong(s->flag, &none, sig);
+        else
+            atomic_compare_exchange_strong(s->flag, &none, sig);
+        pthread_mutex_unlock(&s->lock);
+        if (sig == SIGUSR1) continue;
         if (sig == SIGHUP || !is_second(s, (pid_t)info.ssi_pid)) continue;
         /* Nobody wants to wait. */
         sigset_t one;
@@ -87,18 +91,16 @@ static void *watch(void *arg)
     }
 }
 
-/* The signals are the process's. A trainer whose run was told to end keeps them, for what may come late, until another
- * run begins. */
+/* The watch of a run that a signal ended. It outlives the run and its trainer, until another run begins: the second
+ * copy of the same request may come when the program is about to print why it ended, and must not kill it. */
 static struct {
     pthread_mutex_t lock;
-    lc_trainer *told;
+    struct lc__signals *watch;
 } keeper = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void end_watch(lc_trainer *t)
+static void end_watch(struct lc__signals *s)
 {
-    struct lc__signals *s = t->signals;
     if (!s) return;
-    t->signals = NULL;
     if (s->started) {
         while (write(s->pipe[1], "x", 1) < 0 && errno == EINTR) continue;
         pthread_join(s->thread, NULL);
@@ -106,40 +108,44 @@ static void end_watch(lc_trainer *t)
     lc__signal_fd_close(&s->signals);
     for (int i = 0; i < 2; i++)
         if (s->pipe[i] >= 0) close(s->pipe[i]);
+    pthread_mutex_destroy(&s->lock);
     free(s);
 }
 
-/* Of t, if it keeps them; NULL: of whoever does. */
-static void take_from(lc_trainer *t)
+static void replace_kept(struct lc__signals *by)
 {
     pthread_mutex_lock(&keeper.lock);
-    if (keeper.told && (!t || keeper.told == t)) {
-        end_watch(keeper.told);
-        keeper.told = NULL;
-    }
+    struct lc__signals *kept = keeper.watch;
+    keeper.watch = by;
     pthread_mutex_unlock(&keeper.lock);
+    end_watch(kept);
 }
 
 void lc__signals_end(lc_trainer *t)
 {
-    take_from(t);
-    end_watch(t);
+    struct lc__signals *s = t->signals;
+    t->signals = NULL;
+    end_watch(s);
 }
 
 void lc__signals_keep(lc_trainer *t)
 {
-    take_from(NULL);
-    pthread_mutex_lock(&keeper.lock);
-    keeper.told = t;
-    pthread_mutex_unlock(&keeper.lock);
+    struct lc__signals *s = t->signals;
+    t->signals = NULL;
+    if (!s) return;
+    pthread_mutex_lock(&s->lock);
+    s->flag = s->save = &s->unread;
+    pthread_mutex_unlock(&s->lock);
+    replace_kept(s);
 }
 
 lc_status lc__signals_begin(lc_trainer *t)
 {
     if (!t->opt.handle_signals) return LC_OK;
-    take_from(NULL);
+    replace_kept(NULL);
     struct lc__signals *s = calloc(1, sizeof *s);
     if (!s) return lc_fail(LC_ERR_MEMORY, "out of memory: signals");
+    pthread_mutex_init(&s->lock, NULL);
     s->flag = &t->signal;
     s->save = &t->save_requested;
     s->launcher = find_launcher();

@@ -610,7 +610,7 @@ void lc__media_free(struct lc__media *m);
 /* ---- signals.c ---- */
 lc_status lc__signals_begin(lc_trainer *t) LC_MUST_USE;
 void lc__signals_end(lc_trainer *t);
-void lc__signals_keep(lc_trainer *t); /* watched until another run begins, or lc__signals_end: nobody reads the flag */
+void lc__signals_keep(lc_trainer *t); /* after an interrupted run: the process watches on until another run begins */
 
 /* ---- requeue.c ---- */
 lc_status lc__save_on_request(lc_trainer *t) LC_MUST_USE; /* after SIGUSR1, between steps */
