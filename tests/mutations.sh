@@ -166,7 +166,7 @@ mutate 'the coordinator never judged' src/comm/control_thread.c 's/now - c->hear
 mutate 'lanes never looked at' src/comm/tcp.c 's/\n    look_at_lanes(g);//' test_tcp:a_lane test_machines:one_connection
 mutate 'connections never asked for a sign of life' src/comm/socket.c 's/TCP_KEEPINTVL, &every/TCP_KEEPIDLE, \&every/' test_machines:by_themselves
 mutate 'ends not heard while connections are made' src/comm/tcp_mesh.c 's/return m->meeting->check ? m->meeting->check(m->meeting->ctx) : LC_OK;/return LC_OK;/' test_tcp:is_heard
-mutate 'progress never judged' src/comm/coordinator_verdict.c 's/c->times.progress > 0 && now/c->times.progress > 1e9 \&\& now/' test_control:progress
+mutate 'progress never judged' src/comm/coordinator_verdict.c 's/> lc__stall_limit(c, m)/> 1e9/' test_control:progress test_stall
 mutate 'who waits taken for who hangs' src/comm/coordinator_verdict.c 's/ || strchr(m->calls, .>.) || m->gift_number;/;/' test_last_calls:hangs test_control:progress
 mutate 'first cause taken last' src/comm/coordinator_verdict.c 's/\.since < c->members\[found\]/.since > c->members[found]/' test_control
 mutate 'complaints believed at once' src/comm/coordinator_verdict.c 's/#define COMPLAIN  *0.2/#define COMPLAIN 0.0/' test_control:complaint

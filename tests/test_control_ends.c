@@ -227,6 +227,10 @@ TEST(times_are_those_of_the_launcher)
     unsetenv("LIGHTC_START_TIMEOUT");
     unsetenv("LIGHTC_GRACE_PERIOD");
     CHECK(t.start == 3 && t.silence == 10 && t.progress == 0 && t.grace == 30);
+    setenv("LIGHTC_PROGRESS_TIMEOUT", "-1", 1);
+    CHECK(lc__control_default_times(NULL).progress == -1);
+    CHECK(lc__control_default_times(&(lc__control_times){.progress = 7}).progress == 7);
+    unsetenv("LIGHTC_PROGRESS_TIMEOUT");
 }
 
 TEST_MAIN

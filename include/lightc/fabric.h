@@ -36,7 +36,8 @@ typedef struct lc_fabric_options {
     /* Ranks start again from main: the program finds its newest checkpoint (lc_checkpoint_find_last_good), and loads
      * it. */
     int64_t max_restarts;
-    /* Seconds. A step, for progress_timeout, is a call of lc_fabric_begin. */
+    /* Seconds. A step, for progress_timeout, is a call of lc_fabric_begin; 0 and -1 of it: never, since only the
+     * program knows how long its own loop may take. */
     double start_timeout, silence_timeout, progress_timeout, grace_period;
     lc_comm *comm; /* the program's own communicator, borrowed (see lc_trainer_options) */
     int threads;

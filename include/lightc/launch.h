@@ -21,7 +21,7 @@ typedef struct lc_launch_args {
     int max_restarts;     /* when ranks are lost, those left start again, from the last checkpoint, so often */
     const char *root_dir; /* where the output of a rank that failed is left; NULL: the current directory */
     double start_timeout, silence_timeout, progress_timeout,
-        grace_period; /* seconds, as the options; 0: their default */
+        grace_period; /* seconds, as the options; 0: their default; progress_timeout -1: never */
 } lc_launch_args;
 
 LC_BEGIN_DECLS

@@ -176,7 +176,7 @@ typedef struct lc_option {
     X(INT, int64_t, max_restarts, 0, 0, 1e6, "when ranks are lost, go on from the last checkpoint with those left, so often") \
     X(FLOAT, double, start_timeout, 300, 0.01, 1e9, "seconds until all ranks must have come")                           \
     X(FLOAT, double, silence_timeout, 10, 0.01, 1e9, "seconds without a sign of life after which a rank counts as lost") \
-    X(FLOAT, double, progress_timeout, 0, 0, 1e9, "seconds without a step after which a rank counts as stuck; 0: never") \
+    X(FLOAT, double, progress_timeout, 0, -1, 1e9, "seconds without a step after which a rank counts as stuck; 0: 20 times the longest step so far, at least half an hour; -1: never") \
     X(FLOAT, double, grace_period, 2, 0.01, 1e9, "seconds that ranks have to end when one is lost, before they are killed") \
     X(TEXT, const char *, precision, NULL, 0, 0, "32-true")                                                          \
     X(INT, int64_t, threads, 0, 0, 4096, "threads of a kernel; 0: as many as cores")                                 \

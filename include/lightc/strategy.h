@@ -19,7 +19,8 @@ typedef struct lc_strategy_request {
     const char *devices; /* NULL, "auto" or a number */
     int64_t num_nodes;
     lc_comm *comm; /* the program's own communicator, whose ranks the strategy shall use; NULL: it finds its own */
-    double start_timeout, silence_timeout, progress_timeout, grace_period; /* seconds; 0: the default */
+    double start_timeout, silence_timeout, progress_timeout, grace_period; /* seconds; 0: the default;
+                                                                            * progress_timeout < 0: never */
     /* Told what people should know while ranks are waited for; NULL: nobody. */
     void (*say)(void *ctx, const char *text);
     void *ctx;
@@ -55,7 +56,8 @@ typedef struct lc_strategy_ops {
      * rank that has no loss): afterwards gradients are those of all ranks. flags: in, this rank's; out, the largest of
      * each. Collective. */
     lc_status (*after_backward)(void *self, uint8_t flags[LC_SYNC_FLAGS]);
-    /* Where this rank is: shown if it is lost. `where` is static. Cheap. */
+    /* Where this rank is: shown if it is lost. `where` is static; NULL: outside of any run, where no limit is learned
+     * for the time between two calls. Cheap. */
     void (*progress)(void *self, int64_t step, const char *where);
     /* This rank fails: the others shall learn why, and not wait for it. The current message may say more
      * afterwards. */

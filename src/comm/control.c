@@ -274,6 +274,7 @@ void lc__control_progress(lc__control *c, int64_t step, const char *where)
     bool news = c->reports == c->told; /* the thread has nothing to tell yet, and sleeps longer */
     c->reports++;
     c->step = step;
+    c->in_run = where && strcmp(where, LC__OWN_LOOP) != 0;
     snprintf(c->where, sizeof c->where, "%s", where ? where : "");
     pthread_mutex_unlock(&c->lock);
     if (news) (void)!write(c->wake, &one, sizeof one);

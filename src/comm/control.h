@@ -19,11 +19,14 @@ typedef struct lc__watch lc__watch;
 
 /* Seconds; 0 is what the launcher has passed on (LIGHTC_START_TIMEOUT, ...), else the default. */
 typedef struct lc__control_times {
-    double start;     /* until all ranks have come: 300 */
-    double heartbeat; /* between two of a rank, and two of the coordinator: 0.5 */
-    double silence;   /* without one, a rank counts as lost: 10 (a process that has ended is noticed at once) */
-    double progress;  /* without a step or anything else reported, a rank counts as stuck: 0 = never */
-    double grace;     /* between the message that ends the run and _exit of a rank that does not heed it: 2 */
+    double start;          /* until all ranks have come: 300 */
+    double heartbeat;      /* between two of a rank, and two of the coordinator: 0.5 */
+    double silence;        /* without one, a rank counts as lost: 10 (a process that has ended is noticed at once) */
+    double progress;       /* without a step or anything else reported, a rank counts as stuck: 0 = learned from its run
+                            * (coordinator_stall.c), < 0 = never */
+    double grace;          /* between the message that ends the run and _exit of a rank that does not heed it: 2 */
+    double progress_least; /* what is learned is at least this: 1800 */
+    double progress_line;  /* without progress, people are notified: 60 */
 } lc__control_times;
 
 /* On what terms a run goes on without some of its ranks: not at all, where each has data of its own; with a power of
@@ -69,6 +72,10 @@ bool lc__coordinator_has_met(lc__coordinator *c, int rank);
  * `calls` are the last calls of each rank, a text of some lines; "" if none is known. It may take its time. */
 void lc__coordinator_on_end(lc__coordinator *c, void (*on_end)(void *ctx, const char *message, const char *calls),
                             void *ctx);
+/* For the process that tells people what happens to the run: `on_stall` is called from a thread of its own with a line
+ * about a rank that makes no progress, which does not end the run. It may never return. */
+void lc__coordinator_on_stall(lc__coordinator *c, void (*on_stall)(const char *text));
+void lc__show_stall(const char *text); /* for it: a warning on standard error */
 /* When all processes have ended: whether a rank had failed, or was lost to others that waited for it, whatever the
  * statuses of processes say. Waits until that is known, if any rank is gone without a goodbye. */
 bool lc__coordinator_failed(lc__coordinator *c);
@@ -119,8 +126,11 @@ lc_status lc__control_leave(lc__control *c, void (*look)(void *ctx), void *ctx) 
  * with heartbeats. Up to 8; to be unwatched before it is freed. */
 void lc__control_watch(lc__control *c, lc_comm *comm);
 void lc__control_unwatch(lc__control *c, lc_comm *comm);
-/* This rank is alive and here: `step` and a word that is shown if it is lost ("epoch 2, validation"). Cheap; any
- * thread. */
+/* This rank is alive and here: `step` and a word that is shown if it is lost ("epoch 2, validation"; NULL: it is
+ * outside of any run, and LC__OWN_LOOP: in a loop of the program's own, where a learned limit does not hold). Cheap;
+ * any thread.
+ */
+#define LC__OWN_LOOP "its own loop"
 void lc__control_progress(lc__control *c, int64_t step, const char *where);
 /* For whoever may start the run again. */
 void lc__control_terms(lc__control *c, unsigned terms);

@@ -36,6 +36,7 @@ struct lc__control {
     double called;          /* when the last calls were told */
     int64_t step;
     char where[128];
+    bool in_run;
     uint64_t meeting; /* the number of the last one */
     void *gifts;      /* where those of the meeting that is on go */
     size_t gift_bytes;

@@ -90,13 +90,20 @@ static double seconds_of(double given, const char *variable, double otherwise)
     return value > 0 ? value : otherwise;
 }
 
+/* As seconds_of, but negative numbers mean something. */
+static double progress_of(double given)
+{
+    const char *text = given != 0 ? NULL : getenv("LIGHTC_PROGRESS_TIMEOUT");
+    return text ? strtod(text, NULL) : given;
+}
+
 lc__control_times lc__control_default_times(const lc__control_times *times)
 {
     lc__control_times t = times ? *times : (lc__control_times){0};
     if (!(t.heartbeat > 0)) t.heartbeat = 0.5;
     t.start = seconds_of(t.start, "LIGHTC_START_TIMEOUT", 300);
     t.silence = seconds_of(t.silence, "LIGHTC_SILENCE_TIMEOUT", 10);
-    t.progress = seconds_of(t.progress, "LIGHTC_PROGRESS_TIMEOUT", 0);
+    t.progress = progress_of(t.progress);
     t.grace = seconds_of(t.grace, "LIGHTC_GRACE_PERIOD", 2);
     return t;
 }

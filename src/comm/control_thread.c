@@ -215,7 +215,7 @@ static bool has_news(const lc__control *c, double now)
 
 void lc__control_beat(lc__control *c, double now)
 {
-    uint8_t head[16];
+    uint8_t head[20];
     if (c->wire.fd < 0 || !c->welcome || c->closing) return;
     if (now - c->beat < c->options.times.heartbeat && !has_news(c, now)) return;
     c->beat = now;
@@ -223,6 +223,7 @@ void lc__control_beat(lc__control *c, double now)
     c->told = c->reports;
     lc__put_u64(head, c->reports);
     lc__put_u64(head + 8, (uint64_t)c->step);
+    lc__put_u32(head + 16, c->in_run);
     (void)lc__wire_put(&c->wire, LC__FRAME_BEAT, head, sizeof head, c->where, strlen(c->where));
     if (now - c->called >= c->options.times.heartbeat) lc__control_tell_calls(c, false, now);
 }

@@ -30,7 +30,8 @@ typedef enum lc__frame_kind {
     LC__FRAME_WELCOME,   /* coordinator: its proof */
     LC__FRAME_WAITING,   /* coordinator: for whom, and, a line below, who was turned away */
     LC__FRAME_READY,     /* coordinator: u32 rank of the process that hosts it (or all ones), host */
-    LC__FRAME_BEAT,      /* coordinator: nothing; rank: u64 reports so far, step, then where it is */
+    LC__FRAME_BEAT,      /* coordinator: nothing; rank: u64 reports so far, step, u32 whether it is in a trainer's run,
+                          * then where it is */
     LC__FRAME_GATHER,    /* rank: u64 number, what it gives */
     LC__FRAME_GATHERED,  /* coordinator: u64 number, what all gave */
     LC__FRAME_FAIL,      /* rank: u32 whether it is a matter of its own (an option, a file, memory), why */

@@ -343,6 +343,13 @@ void lc__coordinator_on_end(lc__coordinator *c, void (*on_end)(void *ctx, const 
     pthread_mutex_unlock(&c->lock);
 }
 
+void lc__coordinator_on_stall(lc__coordinator *c, void (*on_stall)(const char *text))
+{
+    pthread_mutex_lock(&c->lock);
+    c->on_stall = on_stall;
+    pthread_mutex_unlock(&c->lock);
+}
+
 void lc__coordinator_message(lc__coordinator *c, char *text, size_t size)
 {
     pthread_mutex_lock(&c->lock);

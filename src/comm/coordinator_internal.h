@@ -6,6 +6,7 @@
  *   coordinator_watch.c    launchers, and the ranks that are theirs
  *   coordinator_members.c  what members say, and what they are told
  *   coordinator_verdict.c  whether the run has ended, and of what
+ *   coordinator_stall.c    ranks that make no progress: when people are notified, and when the run ends
  *   coordinator_calls.c    what everybody did last; calls that do not fit, and ranks that wait for each other
  *
  * A connection stands at the *door*, a stranger's until it has proven to know the secret; then it is a *member*'s, or a
@@ -25,6 +26,8 @@
 
 #define LC__EXPLAIN 0.1 /* seconds for the last words of a process that has ended to arrive */
 
+enum { LC__PLACE_TEXT = 256 };
+
 typedef enum lc__member_state { LC__ABSENT, LC__HERE, LC__LOST, LC__FAILED, LC__LEFT } lc__member_state;
 
 typedef struct lc__member {
@@ -43,6 +46,7 @@ typedef struct lc__member {
     double ended_at;
     uint64_t reports; /* of progress */
     double reported;  /* when their number grew */
+    bool in_run;      /* it reports from inside of a trainer's run */
     int64_t step;     /* -1: none yet */
     char where[128];
     char calls[LC__LAST_TEXT]; /* the last ones that it told */
@@ -105,7 +109,10 @@ struct lc__coordinator {
     double slept, woken;               /* for how long this process was stopped, and until when */
     double started, beat, word, asked; /* word: when those who wait are told next */
     double compared;                   /* when calls were */
-    bool asked_for_word, news;         /* this process tells people who waits for whom; there is something to tell */
+    double longest;                    /* seconds between two reports of progress in a run, of any rank */
+    double next_line;                  /* seconds without progress after which people are notified */
+    void (*on_stall)(const char *text);
+    bool asked_for_word, news; /* this process tells people who waits for whom; there is something to tell */
     char message[LC__END_TEXT];
     char refused[256]; /* the last that was turned away while others are waited for; "" */
     bool full;         /* this process has no descriptor for who knocks; until the next round */
@@ -160,6 +167,20 @@ void lc__verdict_settle(lc__coordinator *c);
 void lc__verdict_list(const lc__coordinator *c, const bool *is, char *text, size_t size);
 /* "ranks 2, 3 of 4": those that are waited for. */
 void lc__verdict_absent(const lc__coordinator *c, char *text, size_t size);
+
+/* "rank 3 (host a), step 120, epoch 2, validation" */
+void lc__verdict_place(const lc__coordinator *c, int rank, char *text, size_t size);
+/* The rank that has reported nothing for more than `seconds` and waits for nobody, for longest; -1: there is none. */
+int lc__verdict_who_hangs(const lc__coordinator *c, double now, double seconds);
+
+/* ---- coordinator_stall.c ---- */
+
+/* A rank has reported progress, from inside of a trainer's run or from elsewhere. */
+void lc__stall_take_report(lc__coordinator *c, lc__member *m, bool in_run, double now);
+/* Seconds without progress after which this rank ends the run; INFINITY: never. */
+double lc__stall_limit(const lc__coordinator *c, const lc__member *m);
+/* Notifies people of a rank without progress, again each time it has taken twice as long. */
+void lc__stall_judge(lc__coordinator *c, double now);
 
 /* ---- coordinator_calls.c ---- */
 

@@ -96,12 +96,12 @@ static bool take(lc__coordinator *c, lc__member *m, const lc__frame *f, double n
 {
     switch (f->kind) {
     case LC__FRAME_BEAT:
-        if (f->n < 16) return false;
+        if (f->n < 20) return false;
         if (lc__get_u64(f->data) != m->reports) {
             m->reports = lc__get_u64(f->data);
             m->step = (int64_t)lc__get_u64(f->data + 8);
-            m->reported = now;
-            lc__frame_text(f->data + 16, f->n - 16, m->where, sizeof m->where);
+            lc__stall_take_report(c, m, lc__get_u32(f->data + 16), now);
+            lc__frame_text(f->data + 20, f->n - 20, m->where, sizeof m->where);
         }
         return true;
     case LC__FRAME_CALLS:

@@ -18,7 +18,7 @@
 #define ANSWER    0.2 /* seconds for ranks to tell their last calls */
 #define UNDER_WAY 1.0 /* seconds in which what a rank has sent arrives after it has left */
 #define GAVE_UP   1.0 /* seconds from when this process goes on, in which it sees who is gone since */
-enum { LISTED = 16, PLACE_TEXT = 256 };
+enum { LISTED = 16 };
 
 /* ---- names ---- */
 
@@ -80,8 +80,7 @@ static void blame(lc__coordinator *c, int rank)
     }
 }
 
-/* "rank 3 (host a), step 120, epoch 2, validation" */
-static void place_of(const lc__coordinator *c, int rank, char *text, size_t size)
+void lc__verdict_place(const lc__coordinator *c, int rank, char *text, size_t size)
 {
     const lc__member *m = &c->members[rank];
     char step[32] = "";
@@ -95,8 +94,8 @@ static void place_of(const lc__coordinator *c, int rank, char *text, size_t size
 /* "rank 3 (host a), step 120, epoch 2, validation: cause" */
 static void end_by_rank(lc__coordinator *c, int rank, const char *cause)
 {
-    char place[PLACE_TEXT];
-    place_of(c, rank, place, sizeof place);
+    char place[LC__PLACE_TEXT];
+    lc__verdict_place(c, rank, place, sizeof place);
     blame(c, rank);
     snprintf(c->message, sizeof c->message, "%s: %s", place, cause);
     lc__verdict_end(c);
@@ -155,14 +154,14 @@ static bool meeting_is_on(const lc__coordinator *c)
     return false;
 }
 
-/* Whom it is about that there is no progress: ranks that wait for another one, in a call or to meet, make none either,
- * so it is one that waits for nobody, and has been at it for longest. -1: there is none. */
-static int who_hangs(const lc__coordinator *c, double now)
+/* Ranks that wait for another one, in a call or to meet, make no progress either: one that waits for nobody is the
+ * cause. */
+int lc__verdict_who_hangs(const lc__coordinator *c, double now, double seconds)
 {
     int who = -1;
     for (int i = 0; i < c->size; i++) {
         const lc__member *m = &c->members[i];
-        bool hangs = m->state == LC__HERE && !m->waiting && now - m->reported > c->times.progress / 2;
+        bool hangs = m->state == LC__HERE && !m->waiting && now - m->reported > seconds;
         bool waits = !m->called || strchr(m->calls, '>') || m->gift_number;
         if (hangs && !waits && (who < 0 || m->reported < c->members[who].reported)) who = i;
     }
@@ -173,14 +172,14 @@ static int who_hangs(const lc__coordinator *c, double now)
  */
 static void end_by_standstill(lc__coordinator *c, int rank, double now)
 {
-    int who = who_hangs(c, now);
-    char cause[64], place[PLACE_TEXT];
+    int who = lc__verdict_who_hangs(c, now, lc__stall_limit(c, &c->members[rank]) / 2);
+    char cause[64], place[LC__PLACE_TEXT];
     snprintf(cause, sizeof cause, "no progress for %.3g s", now - c->members[who < 0 ? rank : who].reported);
     if (who >= 0) {
         end_by_rank(c, who, cause);
         return;
     }
-    place_of(c, rank, place, sizeof place);
+    lc__verdict_place(c, rank, place, sizeof place);
     snprintf(c->message, sizeof c->message,
              "%s in %s: it waits for others, as all do that make none; compare the last calls of each rank", cause,
              place);
@@ -237,7 +236,7 @@ static void decide_about(lc__coordinator *c, int rank, double now)
                  now - m->heard);
         c->silent = rank;
         end_by_rank(c, rank, cause);
-    } else if (!m->waiting && c->times.progress > 0 && now - m->reported > c->times.progress) {
+    } else if (!m->waiting && now - m->reported > lc__stall_limit(c, m)) {
         end_by_standstill(c, rank, now);
     }
 }
@@ -296,6 +295,7 @@ bool lc__verdict_decide(lc__coordinator *c, double now)
         return true;
     }
     for (int i = 0; i < c->size && !c->ending; i++) decide_about(c, i, now);
+    if (!c->ending && !c->gathering) lc__stall_judge(c, now);
     if (!c->ending) decide_about_calls(c);
     if (!c->ending && !c->gathering) lc__calls_judge(c, now);
     if (!c->ending && c->gathering && now - c->started > c->times.start) {

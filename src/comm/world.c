@@ -237,6 +237,7 @@ static lc_status meet(lc__world *w, const lc__world_options *o)
                              .ctx = o->ctx};
     if (w->coordinator) {
         lc__coordinator_on_end(w->coordinator, lc__world_show_end, NULL);
+        lc__coordinator_on_stall(w->coordinator, lc__show_stall);
         c.times.silence = LC__FOREVER; /* it goes with this process, and may take long to show the end */
     }
     LC_TRY(lc__control_open(&c, &w->control));

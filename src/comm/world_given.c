@@ -65,6 +65,7 @@ static lc_status host(lc__world *w, const place *all, const lc__control_times *t
     bool near = lc__socket_is_loopback(out->address);
     LC_TRY(lc__coordinator_start(near ? out->address : "*", &port, w->size, out->secret, times, &w->coordinator));
     lc__coordinator_on_end(w->coordinator, lc__world_show_end, NULL);
+    lc__coordinator_on_stall(w->coordinator, lc__show_stall);
     out->port = port;
     return LC_OK;
 }

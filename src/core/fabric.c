@@ -55,7 +55,7 @@ static lc_status check_options(const lc_fabric_options *o)
         {"max_restarts", (double)o->max_restarts},
         {"start_timeout", o->start_timeout},
         {"silence_timeout", o->silence_timeout},
-        {"progress_timeout", o->progress_timeout},
+        {"progress_timeout", o->progress_timeout == -1 ? 0 : o->progress_timeout},
         {"grace_period", o->grace_period},
         {"threads", o->threads},
         {"bucket_cap_mb", o->bucket_cap_mb},
@@ -215,7 +215,7 @@ lc_status lc_fabric_begin(lc_fabric *f)
     LC__IS(f, FABRIC, LC_ERR_ARGUMENT);
     if (!f->m) return lc_fail(LC_ERR_STATE, "lc_fabric_begin: call lc_fabric_setup first");
     f->error.status = LC_OK;
-    if (f->strategy->progress) f->strategy->progress(f->strategy_self, f->steps, "its own loop");
+    if (f->strategy->progress) f->strategy->progress(f->strategy_self, f->steps, LC__OWN_LOOP);
     LC_TRY(lc_step_begin(f->graph, (uint64_t)f->steps, 0));
     /* Between the backward pass and lc_fabric_end a program may read, and train others. */
     f->graph->sync_keeps = f->optimizers.n > 1 ? LC__KEEPS_ALL : LC__KEEPS_NUMBERS;

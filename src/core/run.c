@@ -440,6 +440,7 @@ static lc_status finish(lc_trainer *t, lc_status s)
     lc__loggers_flush(t);
     if (t->in_run && t->run_state == LC_RUN_RUNNING) t->run_state = LC_RUN_FINISHED;
     t->in_run = false;
+    if (t->comm && t->strategy->progress) t->strategy->progress(t->strategy_self, t->global_step, NULL);
     t->args = NULL;
     if (t->m) t->m->trainer = NULL;
     return s < 0 ? lc_fail(s, "%s", message) : LC_OK;

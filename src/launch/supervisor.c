@@ -86,7 +86,7 @@ static void add_meeting(const supervisor *s, lc__str *out)
     const char *name;
     double value;
     for (int i = 0; i < LC__TIMES; i++)
-        if ((value = lc__time_variable(s->plan, i, &name)) > 0) lc__str_add(out, "%s=%.9g\n", name, value);
+        if ((value = lc__time_variable(s->plan, i, &name)) != 0) lc__str_add(out, "%s=%.9g\n", name, value);
     if (s->coordinator) lc__str_add(out, "LIGHTC_COORDINATED=1\n");
     lc__str_add(out, "MASTER_ADDR=%s\nMASTER_PORT=%d\nLIGHTC_SECRET=%s\n",
                 s->plan->address && !s->everywhere ? s->plan->address : "127.0.0.1", s->port, s->key);
@@ -414,6 +414,7 @@ static lc_status run_once(supervisor *s, int *exit_status)
         if (status < 0) return lc_fail_context(status, "node 0 cannot coordinate the run");
         if (s->everywhere) lc__show_line(2, LC__EVERYWHERE, p->address);
         lc__coordinator_claim(s->coordinator, 0, p->hosts ? s->size : s->n, identity(s));
+        lc__coordinator_on_stall(s->coordinator, lc__show_stall);
     }
     for (int i = 0; i < s->n && status >= 0; i++) status = start(s, i);
     if (status < 0) {

@@ -15,7 +15,8 @@ static const char help[] =
     "  --max_restarts N          when ranks are lost, start those left again, so often; default: 0\n"
     "  --start_timeout S         seconds until all ranks have come; default: 300\n"
     "  --silence_timeout S       seconds without a heartbeat, as of a process that is stopped; default: 10\n"
-    "  --progress_timeout S      seconds without a step; default: any time\n"
+    "  --progress_timeout S      seconds without a step (-1: any time); default: 20 times the\n"
+    "                            longest step so far, at least half an hour\n"
     "  --grace_period S          seconds from the end of a failed run until its ranks are killed; default: 2\n"
     "  -h, --help\n";
 
@@ -53,7 +54,10 @@ static const char *take(lc_launch_args *args, const char *name, const char *valu
     if (!strcmp(name, "--max_restarts")) return *ok = number(value, 0, &args->max_restarts), "a number, 0 or more";
     if (!strcmp(name, "--start_timeout")) return *ok = amount(value, &args->start_timeout), seconds;
     if (!strcmp(name, "--silence_timeout")) return *ok = amount(value, &args->silence_timeout), seconds;
-    if (!strcmp(name, "--progress_timeout")) return *ok = amount(value, &args->progress_timeout), seconds;
+    if (!strcmp(name, "--progress_timeout"))
+        return *ok =
+                   !strcmp(value, "-1") ? (args->progress_timeout = -1, true) : amount(value, &args->progress_timeout),
+               "seconds, more than 0, or -1: any time";
     if (!strcmp(name, "--grace_period")) return *ok = amount(value, &args->grace_period), seconds;
     return NULL;
 }
