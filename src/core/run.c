@@ -161,9 +161,9 @@ static lc_status open_start(lc_trainer *t, const char *asked)
     }
     s = lc__ranks_agree(t->comm, s);
     if (s >= 0) s = lc__text_from_rank_zero(t, &both);
-    if (s >= 0) {
-        char *from = strchr(both, ' ') + 1;
-        from[-1] = 0;
+    char *from = both ? strchr(both, ' ') : NULL; /* NULL: as of a test's communicator, which carries nothing */
+    if (s >= 0 && from) {
+        *from++ = 0;
         free(t->training);
         t->training = NULL;
         s = lc__copy_text(both, &t->training);
