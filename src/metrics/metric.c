@@ -30,7 +30,7 @@ lc_status lc_metric_from_ops(const lc_metric_ops *ops, void *self, lc_metric **o
     else if (!full.update || !full.outputs || !full.compute || !full.reset || !full.save || !full.merge || !full.free)
         status = lc_fail(LC_ERR_ARGUMENT, "metric '%s' lacks one of update, outputs, compute, reset, save, merge, free",
                          full.name);
-    if (status < 0) {
+    if (status < 0 || !m) {
         if (full.free) full.free(self);
         free(m);
         return status;
