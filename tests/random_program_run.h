@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs a program of random_program.h, and notes every number that comes out: what it reads on its way, what it keeps,
+ * its losses, gradients, and what was assigned. */
+#ifndef LC_TESTS_RANDOM_PROGRAM_RUN_H
+#define LC_TESTS_RANDOM_PROGRAM_RUN_H
+
+#include "random_program.h"
+
+#define MAX_NOTES   640
+#define MAX_NUMBERS 120000
+
+typedef struct note {
+    char name[24];
+    int ndim;
+    int64_t shape[LC_MAX_DIMS], at, n;
+} note;
+
+typedef struct record {
+    char error[400]; /* "": it ran */
+    int n;
+    int64_t used;
+    note notes[MAX_NOTES];
+    double numbers[MAX_NUMBERS];
+} record;
+
+typedef struct run_mode {
+    bool unplanned, reference;
+    double noise; /* every result is off by so much of its value, the same for equal values */
+    double phase;
+    const double *shift; /* added to the parameters, one after another */
+    lc_dtype dtype;      /* 0: the program's */
+} run_mode;
+
+static inline lc_optional some(double x)
+{
+    return LC_SOME(x);
+}
+
+static inline lc_tensor *reduce_op(const instr *c, lc_tensor *x)
+{
+    lc_reduce_args a = {.x = x, .keepdim = c->i[0]};
+    for (int k = 1; k < c->n_i; k++) a.dims.dim[a.dims.n++] = (int)c->i[k];
+    if (c->op == OP_norm) a.p = some(c->f[0]);
+    if (c->op == OP_var || c->op == OP_std) a.correction = some(c->f[0]);
+    switch (c->op) {
+#define CASE(name)                                                                                                     \
+    case OP_##name:                                                                                                    \
+        return lc_##name##_at(a, LC_HERE);
+        REDUCE_LIST(CASE)
+#undef CASE
+    default:
+        return NULL;
+    }
+}
+
+static inline lc_tensor *loss_op(const instr *c, lc_tensor **in)
+{
+    lc_loss_args a = {.target = in[1],
+                      .reduction = (lc_reduction)c->i[0],
+                      .log_target = c->i[1],
+                      .weight = in[2],
+                      .pos_weight = in[3]};
+    if (c->op == OP_smooth_l1_loss) a.beta = some(c->f[0]);
+    if (c->op == OP_huber_loss) a.delta = some(c->f[0]);
+    switch (c->op) {
+#define CASE(name)                                                                                                     \
+    case OP_##name:                                                                                                    \
+        return lc_##name##_at(in[0], a, LC_HERE);
+        LOSS_LIST(CASE)
+#undef CASE
+    default:
+        return NULL;
+    }
+}
+
+/* ints: stride, padding, dilation and output padding, each for every spatial dimension; groups. */
+static inline lc_tensor *conv_op(const instr *c, lc_tensor **in)
+{
+    bool back = c->op >= OP_conv_transpose1d;
+    int nd = 1 + (back ? (int)(c->op - OP_conv_transpose1d) : (int)(c->op - OP_conv1d));
+    lc_conv_args a = {.bias = in[2], .groups = c->i[4 * nd]};
+    for (int k = 0; k < nd; k++) {
+        a.stride[k] = c->i[k];
+        a.padding[k] = c->i[nd + k];
+        a.dilation[k] = c->i[2 * nd + k];
+        a.output_padding[k] = c->i[3 * nd + k];
+    }
+    lc_tensor *(*const calls[])(lc_tensor *, lc_tensor *, lc_conv_args,
+                                lc_site) = {lc_conv1d_at,           lc_conv2d_at,           lc_conv3d_at,
+                                            lc_conv_transpose1d_at, lc_conv_transpose2d_at, lc_conv_transpose3d_at};
+    return calls[c->op - OP_conv1d](in[0], in[1], a, LC_HERE);
+}
+
+/* ints: kernel, stride, padding and dilation, each of two; ceil, exclude_pad, divisor. */
+static inline lc_tensor *pool_op(const instr *c, lc_tensor *x)
+{
+    lc_pool_args a = {.kernel = c->i[0],
+                      .kernel_w = c->i[1],
+                      .stride = {c->i[2], c->i[3]},
+                      .padding = {c->i[4], c->i[5]},
+                      .dilation = {c->i[6], c->i[7]},
+                      .ceil_mode = c->i[8],
+                      .exclude_pad = c->i[9],
+                      .divisor = c->i[10]};
+    if (c->op == OP_max_pool1d) return lc_max_pool1d_at(x, a, LC_HERE);
+    if (c->op == OP_avg_pool1d) return lc_avg_pool1d_at(x, a, LC_HERE);
+    return c->op == OP_max_pool2d ? lc_max_pool2d_at(x, a, LC_HERE) : lc_avg_pool2d_at(x, a, LC_HERE);
+}
+
+/* x, w_ih, w_hh, b_ih?, b_hh?, h0?; ints: 0 all states, 1 the last one, 2 both. The LSTM's cells begin with h0 too. */
+static inline lc_tensor *rnn_op(const instr *c, lc_tensor **in)
+{
+    lc_tensor *h, *cell;
+    lc_rnn_args a = {.w_hh = in[2], .b_ih = in[3], .b_hh = in[4], .h0 = in[5], .h_n = &h};
+    if (c->op == OP_lstm) a.c0 = in[5], a.c_n = &cell;
+    lc_tensor *y = c->op == OP_lstm ? lc_lstm_at(in[0], in[1], a, LC_HERE) : lc_gru_at(in[0], in[1], a, LC_HERE);
+    lc_tensor *last = c->op == OP_lstm ? lc_add(h, cell) : h;
+    return c->i[0] == 0 ? y : c->i[0] == 1 ? last : lc_mul(y, lc_unsqueeze(last, 1));
+}
+
+static inline lc_tensor *classes_op(const instr *c, lc_tensor **in)
+{ /* x, target, weight?; ints: reduction, whether there is one to ignore, which */
+    lc_cross_entropy_args a = {.target = in[1],
+                               .weight = in[2],
+                               .reduction = (lc_reduction)c->i[0],
+                               .has_ignore_index = c->i[1],
+                               .ignore_index = c->i[2],
+                               .label_smoothing = c->f[0]};
+    return c->op == OP_nll_loss ? lc_nll_loss_at(in[0], a, LC_HERE) : lc_cross_entropy_at(in[0], a, LC_HERE);
+}
+
+/* Parts of x; ints: size or number, dim, which of them (-1: the first times the last). */
+static inline lc_tensor *parts_op(const instr *c, lc_tensor *x)
+{
+    lc_tensor *out[64];
+    int n =
+        c->op == OP_split ? lc_split(x, c->i[0], (int)c->i[1], 64, out) : lc_chunk(x, (int)c->i[0], (int)c->i[1], out);
+    if (n < 1) return x;
+    if (c->i[2] >= 0) return out[c->i[2] % n];
+    return lc_sum(lc_mul_scalar(out[n - 1], 2), .dims = LC_DIMS((int)c->i[1]), .keepdim = true);
+}
+
+/* clang-format off */ /* on lists of cases it does not agree with itself */
+/* The value of an instruction. `in` are its inputs. */
+static inline lc_tensor *apply(const instr *c, lc_tensor **in, lc_dtype dtype)
+{
+    const int64_t *i = c->i;
+    const double *f = c->f;
+    int d = c->n_i ? (int)i[0] : 0;
+    switch (c->op) {
+#define lc_dropout_half(x)   lc_dropout(x, 0.5)
+#define lc_bernoulli_like(x) lc_bernoulli(lc_sigmoid(x))
+#define CASE(name)                                                                                                     \
+    case OP_##name:                                                                                                    \
+        return lc_##name(in[0]);
+        UNARY_LIST(CASE)
+#undef CASE
+#define CASE(name)                                                                                                     \
+    case OP_##name:                                                                                                    \
+        return lc_##name(in[0], in[1]);
+        BINARY_LIST(CASE)
+        COMPARE_LIST(CASE)
+#undef CASE
+#define CASE(name)                                                                                                     \
+    case OP_##name:                                                                                                    \
+        return lc_##name(in[0], f[0]);
+        SCALAR_LIST(CASE)
+#undef CASE
+#define CASE(name) case OP_##name:
+        REDUCE_LIST(CASE) return reduce_op(c, in[0]);
+        LOSS_LIST(CASE)
+        return loss_op(c, in);
+#undef CASE
+    case OP_leaky_relu:
+        return lc_leaky_relu(in[0], .slope = some(f[0]));
+    case OP_elu:
+        return lc_elu(in[0], .slope = some(f[0]));
+    case OP_gelu:
+        return lc_gelu(in[0], .tanh = i[0]);
+    case OP_clamp: /* ints: has a lower, an upper bound */
+        return lc_clamp(in[0], .min = {i[0], f[0]}, .max = {i[1], f[1]});
+    case OP_hardtanh:
+        return lc_hardtanh(in[0], f[0], f[1]);
+    case OP_prelu:
+        return lc_prelu(in[0], in[1]);
+    case OP_glu:
+        return lc_glu(in[0], d);
+    case OP_through_f64:
+        return lc_cast(lc_square(lc_cast(in[0], LC_F64)), dtype);
+    case OP_where:
+        return lc_where(in[0], in[1], in[2]);
+    case OP_masked_fill:
+        return lc_masked_fill(in[0], in[1], f[0]);
+    case OP_softmax:
+        return lc_softmax(in[0], d);
+    case OP_log_softmax:
+        return lc_log_softmax(in[0], d);
+    case OP_cumsum:
+        return lc_cumsum(in[0], d);
+    case OP_topk: /* ints: dim, k, smallest */
+        return lc_topk(in[0], NULL, i[1], d, .smallest = i[2]);
+    case OP_sort: /* ints: dim, descending */
+        return lc_sort(in[0], NULL, d, i[1]);
+    case OP_argmax: /* ints: dim, keepdim */
+        return lc_argmax(in[0], .dim = some(d), .keepdim = i[1]);
+    case OP_argmin:
+        return lc_argmin(in[0], .dim = some(d), .keepdim = i[1]);
+    case OP_reshape:
+        return lc_reshape_at(in[0], c->n_i, i, LC_HERE);
+    case OP_flatten:
+        return lc_flatten(in[0], d);
+    case OP_unflatten:
+        return lc_unflatten(in[0], d, i[1]);
+    case OP_permute:
+        return lc_permute_at(in[0], c->n_i, i, LC_HERE);
+    case OP_transpose:
+        return lc_transpose(in[0], d, (int)i[1]);
+    case OP_slice:
+        return lc_slice(in[0], d, i[1], i[2]);
+    case OP_select:
+        return lc_select(in[0], d, i[1]);
+    case OP_squeeze:
+        return lc_squeeze(in[0], d);
+    case OP_unsqueeze:
+        return lc_unsqueeze(in[0], d);
+    case OP_expand:
+        return lc_expand_at(in[0], c->n_i, i, LC_HERE);
+    case OP_split:
+    case OP_chunk:
+        return parts_op(c, in[0]);
+    case OP_cat:
+        return lc_cat_at(d, c->n_in, in, LC_HERE);
+    case OP_stack:
+        return lc_stack_at(d, c->n_in, in, LC_HERE);
+    case OP_pad:
+        return lc_pad_at(in[0], f[0], c->n_i, i, LC_HERE);
+    case OP_flip:
+        return lc_flip_at(in[0], c->n_i, i, LC_HERE);
+    case OP_tril:
+        return lc_tril(in[0], d);
+    case OP_triu:
+        return lc_triu(in[0], d);
+    case OP_gather:
+        return lc_gather(in[0], d, in[1]);
+    case OP_index_select:
+        return lc_index_select(in[0], d, in[1]);
+    case OP_scatter_add:
+        return lc_scatter_add(in[0], d, in[1], in[2]);
+    case OP_index_add:
+        return lc_index_add(in[0], d, in[1], in[2]);
+    case OP_embedding: /* ints: has a padding row, which */
+        return lc_embedding(in[0], in[1], .has_padding_idx = i[0], .padding_idx = i[1]);
+    case OP_full:
+        return lc_full_at(f[0], dtype, c->n_i, i, LC_HERE);
+    case OP_cosine_similarity:
+        return lc_cosine_similarity(in[0], in[1], d);
+    case OP_matmul:
+        return lc_matmul(in[0], in[1]);
+    case OP_linear:
+        return lc_linear(in[0], in[1], in[2]);
+    case OP_conv1d:
+    case OP_conv2d:
+    case OP_conv3d:
+    case OP_conv_transpose1d:
+    case OP_conv_transpose2d:
+    case OP_conv_transpose3d:
+        return conv_op(c, in);
+    case OP_max_pool1d:
+    case OP_avg_pool1d:
+    case OP_max_pool2d:
+    case OP_avg_pool2d:
+        return pool_op(c, in[0]);
+    case OP_adaptive_avg_pool2d:
+        return lc_adaptive_avg_pool2d(in[0], i[0], i[1]);
+    case OP_interpolate: /* ints: mode, height, width, align_corners */
+        return lc_interpolate(in[0], (lc_interpolate_mode)i[0], .size = {i[1], i[2]}, .align_corners = i[3]);
+    case OP_interpolate_by: /* ints: mode, align_corners; floats: the factors */
+        return lc_interpolate(in[0], (lc_interpolate_mode)i[0], .scale = {f[0], f[1]}, .align_corners = i[1]);
+    case OP_pixel_shuffle:
+        return lc_pixel_shuffle(in[0], i[0]);
+    case OP_pixel_unshuffle:
+        return lc_pixel_unshuffle(in[0], i[0]);
+    case OP_batch_norm: /* x, w?, b?, running mean?, variance?; ints: training; floats: momentum, eps */
+        return lc_batch_norm(in[0], in[1], in[2], .running_mean = in[3], .running_var = in[4], .training = i[0],
+                             .momentum = f[0], .eps = f[1]);
+    case OP_layer_norm: /* ints: dims */
+        return lc_layer_norm(in[0], in[1], in[2], .dims = d, .eps = f[0]);
+    case OP_rms_norm:
+        return lc_rms_norm(in[0], in[1], .dims = d, .eps = f[0]);
+    case OP_group_norm: /* ints: groups */
+        return lc_group_norm(in[0], i[0], in[1], in[2], .eps = f[0]);
+    case OP_cross_entropy:
+    case OP_nll_loss:
+        return classes_op(c, in);
+    case OP_sdpa: /* q, k, v, mask?; ints: causal */
+        return lc_sdpa(in[0], in[1], in[2], .mask = in[3], .causal = i[0], .scale = f[0]);
+    case OP_lstm:
+    case OP_gru:
+        return rnn_op(c, in);
+    default:
+        return NULL;
+    }
+}
+
+/* clang-format on */
+
+/* ---- a run ---- */
+
+static inline void note_tensor(record *r, lc_tensor *t, int step, const char *kind, int at)
+{
+    static _Alignas(8) char bytes[8 * 8192];
+    const lc_type *type = lc_tensor_type(t);
+    int64_t n = lc_tensor_numel(t);
+    if (r->n == MAX_NOTES || r->used + n > MAX_NUMBERS || n > 8192) return;
+    note *o = &r->notes[r->n];
+    snprintf(o->name, sizeof o->name, "%d.%s%d", step, kind, at);
+    o->ndim = type->ndim;
+    memcpy(o->shape, type->shape, sizeof o->shape);
+    o->at = r->used;
+    o->n = n;
+    lc_dtype dtype = type->dtype; /* reading may run the step, and end what `type` points to */
+    if (lc_tensor_read(t, bytes, (size_t)n * lc_dtype_size(dtype)) < 0) {
+        if (!r->error[0]) snprintf(r->error, sizeof r->error, "%s", lc_error_message());
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        r->numbers[r->used + i] = dtype == LC_F32   ? (double)((float *)bytes)[i]
+                                  : dtype == LC_F64 ? ((double *)bytes)[i]
+                                  : dtype == LC_I64 ? (double)((int64_t *)bytes)[i]
+                                                    : (double)((uint8_t *)bytes)[i];
+    r->used += n;
+    r->n++;
+}
+
+static inline lc_tensor *leaf_new(const leaf *l, lc_dtype dtype, const double *shift)
+{
+    static _Alignas(8) char bytes[8 * MAX_LEAF];
+    lc_tensor *t;
+    int64_t n = leaf_numel(l);
+    lc_dtype own = l->kind == IDS ? LC_I64 : l->kind == MASK ? LC_BOOL : dtype;
+    CHECK_OK(lc_tensor_new_layout(own, l->ndim, l->shape, l->layout, &t));
+    for (int64_t i = 0; i < n; i++) {
+        double v = l->values[i] + (shift ? shift[i] : 0);
+        if (own == LC_F32)
+            ((float *)bytes)[i] = (float)v;
+        else if (own == LC_F64)
+            ((double *)bytes)[i] = v;
+        else if (own == LC_I64)
+            ((int64_t *)bytes)[i] = (int64_t)v;
+        else
+            ((uint8_t *)bytes)[i] = v != 0;
+    }
+    CHECK_OK(lc_tensor_write(t, bytes, (size_t)n * lc_dtype_size(own)));
+    lc_tensor_set_requires_grad(t, l->kind == PARAMETER);
+    return t;
+}
+
+static inline lc_tensor *with_noise(lc_tensor *x, const run_mode *h)
+{
+    if (!lc_dtype_is_float(lc_tensor_dtype(x))) return x;
+    lc_no_grad_begin();
+    lc_tensor *off = lc_sin(lc_add_scalar(lc_mul_scalar(lc_detach(x), 1234.5), h->phase));
+    if (h->phase < 0) off = lc_randn_like(x); /* ties do not stay */
+    lc_tensor *factor = lc_add_scalar(lc_mul_scalar(off, h->noise), 1);
+    lc_no_grad_end();
+    return lc_mul(x, factor);
+}
+
+static inline void run_program(const program *p, const run_mode *h, record *r)
+{
+    lc_graph *g;
+    lc_dtype dtype = h->dtype ? h->dtype : p->dtype;
+    lc_tensor *leaves[MAX_LEAVES], *v[MAX_CODE], *kept[MAX_CODE], *losses[MAX_CODE];
+    const double *shift = h->shift;
+    r->n = 0, r->used = 0, r->error[0] = 0;
+    if (h->unplanned) setenv("LIGHTC_PLAN", "off", 1);
+    if (h->reference) setenv("LIGHTC_KERNELS", "reference", 1);
+    lc_status made = lc_graph_new(&(lc_graph_options){.threads = 2, .seed = 7}, &g);
+    if (h->unplanned) unsetenv("LIGHTC_PLAN");
+    if (h->reference) unsetenv("LIGHTC_KERNELS");
+    CHECK_OK(made);
+    for (int k = 0; k < p->n_leaves; k++) {
+        leaves[k] = leaf_new(&p->leaves[k], dtype, p->leaves[k].kind == PARAMETER ? shift : NULL);
+        if (shift && p->leaves[k].kind == PARAMETER) shift += leaf_numel(&p->leaves[k]);
+    }
+    for (int step = 0; step < p->steps && !r->error[0]; step++) {
+        bool assigned[MAX_LEAVES] = {false}, region = false;
+        CHECK_OK(lc_step_begin(g, (uint64_t)step, 0));
+        if (step != 1) lc_zero_grad(g); /* the second step adds to the first one's gradients */
+        for (int k = 0; k < p->n; k++) {
+            const instr *c = &p->code[k];
+            lc_tensor *in[6] = {NULL};
+            for (int j = 0; j < c->n_in; j++) in[j] = c->in[j] < 0 ? NULL : v[c->in[j]];
+            v[k] = kept[k] = losses[k] = NULL;
+            if (c->no_grad) lc_no_grad_begin();
+            if (c->op == OP_leaf) {
+                v[k] = leaves[c->i[0]];
+            } else if (c->op == OP_assign) {
+                lc_assign(in[0], in[1]);
+                for (int j = 0; j < p->n_leaves; j++) assigned[j] |= leaves[j] == in[0];
+            } else if (c->op == OP_backward) {
+                if (region) lc_checkpoint_end(), region = false;
+                lc_tensor *loss = lc_tensor_numel(in[0]) == 1 ? in[0] : lc_mul_scalar(lc_sum(in[0]), 0.375);
+                losses[k] = lc_keep(loss);
+                lc_backward(loss);
+            } else if (c->op == OP_keep) {
+                kept[k] = lc_keep(in[0]);
+            } else if (c->op == OP_read) {
+                note_tensor(r, in[0], step, "read", k);
+            } else if (c->op == OP_checkpoint_begin) {
+                if (!region) lc_checkpoint_begin(), region = true;
+            } else if (c->op == OP_checkpoint_end) {
+                if (region) lc_checkpoint_end(), region = false;
+            } else {
+                v[k] = apply(c, in, dtype);
+                if (h->noise && !lc_tensor_is_error(v[k])) v[k] = with_noise(v[k], h);
+            }
+            if (c->no_grad) lc_no_grad_end();
+            if (v[k] && lc_tensor_is_error(v[k])) break;
+        }
+        if (region) lc_checkpoint_end();
+        lc_tensor *gradients[MAX_LEAVES];
+        for (int k = 0; k < p->n_leaves; k++)
+            gradients[k] = p->leaves[k].kind == PARAMETER ? lc_keep(lc_gradient(leaves[k])) : NULL;
+        if (lc_step_run(g) < 0) {
+            if (!r->error[0]) snprintf(r->error, sizeof r->error, "%s", lc_error_message());
+        } else {
+            for (int k = 0; k < p->n; k++) {
+                if (kept[k]) note_tensor(r, kept[k], step, "keep", k);
+                if (losses[k]) note_tensor(r, losses[k], step, "loss", k);
+            }
+            for (int k = 0; k < p->n_leaves; k++)
+                if (gradients[k]) note_tensor(r, gradients[k], step, "grad", k);
+        }
+        lc_status ended = lc_step_end(g);
+        if (ended < 0 && !r->error[0]) snprintf(r->error, sizeof r->error, "%s", lc_error_message());
+        for (int k = 0; k < p->n_leaves; k++)
+            if (p->leaves[k].kind == BUFFER || assigned[k]) note_tensor(r, leaves[k], step, "state", k);
+    }
+    for (int k = 0; k < p->n_leaves; k++) lc_tensor_unref(leaves[k]);
+    lc_graph_free(g);
+}
+
+#endif

@@ -1,0 +1,439 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Computes the programs of tests/random_program.h in PyTorch, in f64, and says where lightc's numbers differ.
+
+Reads programs from stdin, each with records of lightc's numbers, until "end"; answers each with one line: "ok", or
+"differs ...", or "refused ..." if PyTorch refuses it too. If numbers differ by more than rounding, they are looked at again:
+the program runs with each result off by some units in the last place (by the same factor for equal values, so that ties
+stay; in f32 also by others), and what may differ is as much as these runs do."""
+import math
+import sys
+import warnings
+
+import torch
+import torch.nn.functional as F
+
+warnings.simplefilter("ignore")
+torch.set_num_threads(1)
+torch.set_default_dtype(torch.float64)
+REDUCTION = ["mean", "sum", "none", "batchmean"]
+
+
+def reduce_(fn):
+    def run(v, i, f):
+        x, keep = v[0], bool(i[0])
+        dims = tuple(i[1:]) or tuple(range(x.dim()))
+        return fn(x, dims, keep, f)
+    return run
+
+
+def norm(x, dims, keep, f):
+    return torch.linalg.vector_norm(x, f[0], dim=dims, keepdim=keep)
+
+
+def variance(x, dims, keep, f):
+    return torch.var(x, dim=dims, correction=f[0], keepdim=keep)
+
+
+def std(x, dims, keep, f):
+    return torch.std(x, dim=dims, correction=f[0], keepdim=keep)
+
+
+def kl_div(v, i, f):
+    return F.kl_div(v[0], v[1], reduction=REDUCTION[i[0]], log_target=bool(i[1]))
+
+
+def bce(v, i, f):
+    return F.binary_cross_entropy_with_logits(v[0], v[1], weight=v[2], pos_weight=v[3], reduction=REDUCTION[i[0]])
+
+
+def conv(nd, back):
+    fn = [[F.conv1d, F.conv2d, F.conv3d], [F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d]][back][nd - 1]
+
+    def run(v, i, f):
+        stride, padding, dilation, output, groups = i[:nd], i[nd:2 * nd], i[2 * nd:3 * nd], i[3 * nd:4 * nd], i[4 * nd]
+        if back:
+            return fn(v[0], v[1], v[2], stride, padding, output, groups, dilation)
+        return fn(v[0], v[1], v[2], stride, padding, dilation, groups)
+    return run
+
+
+def max_pool(v, i, f):
+    return F.max_pool2d(v[0], i[0:2], i[2:4], i[4:6], i[6:8], bool(i[8]))
+
+
+def avg_pool(v, i, f):
+    return F.avg_pool2d(v[0], i[0:2], i[2:4], i[4:6], bool(i[8]), not i[9], i[10] or None)
+
+
+def max_pool1(v, i, f):
+    return F.max_pool1d(v[0], i[0], i[2], i[4], i[6], bool(i[8]))
+
+
+def avg_pool1(v, i, f):
+    return F.avg_pool1d(v[0], i[0], i[2], i[4], bool(i[8]), not i[9])
+
+
+def interpolate(x, mode, align, **how):
+    if mode == 0:
+        return F.interpolate(x, mode="nearest", **how)
+    return F.interpolate(x, mode="bilinear", align_corners=bool(align), **how)
+
+
+def rnn(lstm):
+    def run(v, i, f):
+        x, w_ih, w_hh, b_ih, b_hh, h = v
+        b, steps, hidden = x.shape[0], x.shape[1], w_hh.shape[1]
+        h = x.new_zeros(b, hidden) if h is None else h
+        c, out = h, []
+        for t in range(steps):
+            gx, gh = F.linear(x[:, t], w_ih, b_ih), F.linear(h, w_hh, b_hh)
+            if lstm:
+                a, forget, g, o = (gx + gh).chunk(4, 1)
+                c = torch.sigmoid(forget) * c + torch.sigmoid(a) * torch.tanh(g)
+                h = torch.sigmoid(o) * torch.tanh(c)
+            else:
+                (rx, zx, nx), (rh, zh, nh) = gx.chunk(3, 1), gh.chunk(3, 1)
+                r, z = torch.sigmoid(rx + rh), torch.sigmoid(zx + zh)
+                n = torch.tanh(nx + r * nh)
+                h = (1 - z) * n + z * h
+            out.append(h)
+        y, last = torch.stack(out, 1), h + c if lstm else h
+        return y if i[0] == 0 else last if i[0] == 1 else y * last.unsqueeze(1)
+    return run
+
+
+def parts(split):
+    def run(v, i, f):
+        out = v[0].split(i[0], i[1]) if split else v[0].chunk(i[0], i[1])
+        if i[2] >= 0:
+            return out[i[2] % len(out)]
+        return (out[-1] * 2).sum(i[1], keepdim=True)
+    return run
+
+
+def sdpa(v, i, f):
+    q, k, value, mask = v
+    scores = q @ k.transpose(-1, -2) * (f[0] or 1 / math.sqrt(q.shape[-1]))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
+    if i[0]:
+        see = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril()
+        scores = scores.masked_fill(~see, -math.inf)
+    blind = (scores == -math.inf).all(-1, keepdim=True)  # a query that sees nothing gives 0
+    return torch.softmax(scores.masked_fill(blind, 0), -1).masked_fill(blind, 0) @ value
+
+
+def batch_norm(v, i, f):
+    x, w, b, mean, var = v
+    if mean is None:
+        return F.batch_norm(x, None, None, w, b, True, f[0], f[1])
+    mean_, var_ = mean.value().clone(), var.value().clone()
+    y = F.batch_norm(x, mean_, var_, w, b, bool(i[0]), f[0], f[1])
+    if i[0]:
+        mean.assign(mean_), var.assign(var_)
+    return y
+
+
+def classes(fn):
+    def run(v, i, f):
+        how = dict(weight=v[2], reduction=REDUCTION[i[0]], ignore_index=i[2] if i[1] else -100)
+        if f[0]:
+            how["label_smoothing"] = f[0]
+        return fn(v[0], v[1], **how)
+    return run
+
+
+def squeeze(v, i, f):
+    return v[0].squeeze(i[0])
+
+
+def norm_layer(v, i, f):
+    shape = v[0].shape[-i[0]:]
+    return F.layer_norm(v[0], shape, v[1], v[2], f[0] or 1e-5)
+
+
+OPS = {
+    "contiguous": lambda v, i, f: v[0].clone(),
+    "detach": lambda v, i, f: v[0].detach(),
+    "ln": lambda v, i, f: v[0].log(),
+    "silu": lambda v, i, f: F.silu(v[0]), "softplus": lambda v, i, f: F.softplus(v[0]),
+    "softsign": lambda v, i, f: F.softsign(v[0]), "logsigmoid": lambda v, i, f: F.logsigmoid(v[0]),
+    "hardswish": lambda v, i, f: F.hardswish(v[0]),
+    # PyTorch's slope is 1/6 in f32.
+    "hardsigmoid": lambda v, i, f: (v[0] + 3).clamp(0, 6) / 6,
+    "mish": lambda v, i, f: F.mish(v[0]), "selu": lambda v, i, f: F.selu(v[0]),
+    "relu6": lambda v, i, f: F.relu6(v[0]),
+    "rsub_scalar": lambda v, i, f: f[0] - v[0],
+    "pow_scalar": lambda v, i, f: v[0] ** f[0],
+    "add_scalar": lambda v, i, f: v[0] + f[0], "sub_scalar": lambda v, i, f: v[0] - f[0],
+    "mul_scalar": lambda v, i, f: v[0] * f[0], "div_scalar": lambda v, i, f: v[0] / f[0],
+    "sum": reduce_(lambda x, d, k, f: x.sum(d, keepdim=k) if x.dim() else x.sum()),
+    "mean": reduce_(lambda x, d, k, f: x.mean(d, keepdim=k) if x.dim() else x.mean()),
+    "amax": reduce_(lambda x, d, k, f: x.amax(d, keepdim=k)), "amin": reduce_(lambda x, d, k, f: x.amin(d, keepdim=k)),
+    "logsumexp": reduce_(lambda x, d, k, f: x.logsumexp(d, keepdim=k)),
+    "var": reduce_(variance), "std": reduce_(std), "norm": reduce_(norm),
+    "mse_loss": lambda v, i, f: F.mse_loss(v[0], v[1], reduction=REDUCTION[i[0]]),
+    "l1_loss": lambda v, i, f: F.l1_loss(v[0], v[1], reduction=REDUCTION[i[0]]),
+    "smooth_l1_loss": lambda v, i, f: F.smooth_l1_loss(v[0], v[1], reduction=REDUCTION[i[0]], beta=f[0]),
+    "huber_loss": lambda v, i, f: F.huber_loss(v[0], v[1], reduction=REDUCTION[i[0]], delta=f[0]),
+    "bce_with_logits": bce, "kl_div": kl_div,
+    "leaky_relu": lambda v, i, f: F.leaky_relu(v[0], f[0]), "elu": lambda v, i, f: F.elu(v[0], f[0]),
+    "gelu": lambda v, i, f: F.gelu(v[0], approximate="tanh" if i[0] else "none"),
+    "clamp": lambda v, i, f: v[0].clamp(f[0] if i[0] else None, f[1] if i[1] else None),
+    "hardtanh": lambda v, i, f: F.hardtanh(v[0], f[0], f[1]),
+    "prelu": lambda v, i, f: F.prelu(v[0], v[1]), "glu": lambda v, i, f: F.glu(v[0], i[0]),
+    "through_f64": lambda v, i, f: v[0].square(),
+    "where": lambda v, i, f: torch.where(v[0], v[1], v[2]),
+    "masked_fill": lambda v, i, f: v[0].masked_fill(v[1], f[0]),
+    "softmax": lambda v, i, f: v[0].softmax(i[0]), "log_softmax": lambda v, i, f: v[0].log_softmax(i[0]),
+    "cumsum": lambda v, i, f: v[0].cumsum(i[0]),
+    "topk": lambda v, i, f: (v[0].sort(dim=i[0], descending=not i[2], stable=True)[0]).narrow(i[0], 0, i[1]),
+    "sort": lambda v, i, f: v[0].sort(dim=i[0], descending=bool(i[1]), stable=True)[0],
+    "argmax": lambda v, i, f: v[0].argmax(i[0], keepdim=bool(i[1])),
+    "argmin": lambda v, i, f: v[0].argmin(i[0], keepdim=bool(i[1])),
+    "reshape": lambda v, i, f: v[0].reshape(i), "flatten": lambda v, i, f: v[0].flatten(i[0]),
+    "unflatten": lambda v, i, f: v[0].unflatten(i[0], (i[1], v[0].shape[i[0]] // i[1])),
+    "permute": lambda v, i, f: v[0].permute(i), "transpose": lambda v, i, f: v[0].transpose(i[0], i[1]),
+    "slice": lambda v, i, f: v[0].narrow(i[0], i[1], i[2]), "select": lambda v, i, f: v[0].select(i[0], i[1]),
+    "squeeze": squeeze, "unsqueeze": lambda v, i, f: v[0].unsqueeze(i[0]),
+    "expand": lambda v, i, f: v[0].expand(i), "split": parts(True), "chunk": parts(False),
+    "cat": lambda v, i, f: torch.cat(v, i[0]), "stack": lambda v, i, f: torch.stack(v, i[0]),
+    "pad": lambda v, i, f: F.pad(v[0], i, value=f[0]), "flip": lambda v, i, f: v[0].flip(i),
+    "tril": lambda v, i, f: v[0].tril(i[0]), "triu": lambda v, i, f: v[0].triu(i[0]),
+    "gather": lambda v, i, f: v[0].gather(i[0], v[1]),
+    "index_select": lambda v, i, f: v[0].index_select(i[0], v[1]),
+    "scatter_add": lambda v, i, f: v[0].scatter_add(i[0], v[1], v[2]),
+    "index_add": lambda v, i, f: v[0].index_add(i[0], v[1], v[2]),
+    "embedding": lambda v, i, f: F.embedding(v[0], v[1], i[1] if i[0] else None),
+    "full": lambda v, i, f: torch.full(i, f[0]),
+    "cosine_similarity": lambda v, i, f: F.cosine_similarity(v[0], v[1], i[0]),
+    "linear": lambda v, i, f: F.linear(v[0], v[1], v[2]),
+    "max_pool1d": max_pool1, "avg_pool1d": avg_pool1, "max_pool2d": max_pool, "avg_pool2d": avg_pool,
+    "adaptive_avg_pool2d": lambda v, i, f: F.adaptive_avg_pool2d(v[0], (i[0], i[1])),
+    "interpolate": lambda v, i, f: interpolate(v[0], i[0], i[3], size=(i[1], i[2])),
+    "interpolate_by": lambda v, i, f: interpolate(v[0], i[0], i[1], scale_factor=(f[0], f[1])),
+    "pixel_shuffle": lambda v, i, f: F.pixel_shuffle(v[0], i[0]),
+    "pixel_unshuffle": lambda v, i, f: F.pixel_unshuffle(v[0], i[0]),
+    "batch_norm": batch_norm, "layer_norm": norm_layer,
+    "rms_norm": lambda v, i, f: F.rms_norm(v[0], v[0].shape[-i[0]:], v[1], f[0]),
+    "group_norm": lambda v, i, f: F.group_norm(v[0], i[0], v[1], v[2], f[0] or 1e-5),
+    "cross_entropy": classes(F.cross_entropy), "nll_loss": classes(F.nll_loss),
+    "sdpa": sdpa, "lstm": rnn(True), "gru": rnn(False),
+}
+for name in "neg exp expm1 log1p sqrt rsqrt reciprocal abs sign floor ceil round square sin cos tanh sigmoid erf relu".split():
+    OPS[name] = lambda v, i, f, fn=getattr(torch, name): fn(v[0])
+for name in ("add sub mul div pow maximum minimum xlogy eq ne lt le gt ge logical_and logical_or logical_xor matmul").split():
+    OPS[name] = lambda v, i, f, fn=getattr(torch, name): fn(v[0], v[1])
+for n in (1, 2, 3):
+    OPS[f"conv{n}d"], OPS[f"conv_transpose{n}d"] = conv(n, 0), conv(n, 1)
+# What gives exact values: noise would only break what is exactly so.
+EXACT = set("""neg abs sign floor ceil round relu relu6 contiguous detach maximum minimum amax amin clamp hardtanh where
+masked_fill topk sort reshape flatten unflatten permute transpose slice select squeeze unsqueeze expand cat stack pad flip
+tril triu gather index_select embedding full max_pool1d max_pool2d pixel_shuffle pixel_unshuffle""".split())
+
+
+class Leaf:
+    """A persistent tensor. What is assigned is a new version: a value read before keeps what it was."""
+
+    def __init__(self, kind, value):
+        self.kind, self.initial = kind, value
+
+    def begin(self):
+        self.versions, self.assigned, self.at = [], False, None
+        self.assign(self.initial)
+        self.assigned = False
+
+    def assign(self, value):
+        self.assigned = True
+        self.at = value.detach().clone()
+        if self.kind == "parameter":
+            self.at.requires_grad_(True)
+            self.versions.append(self.at)
+
+    def value(self):
+        return self.at
+
+    def gradient(self):
+        total = torch.zeros(self.at.shape)
+        for v in self.versions:
+            if v.grad is not None:
+                total = total + v.grad
+        return total
+
+    def zero(self):
+        for v in self.versions:
+            v.grad = None
+        del self.versions[:-1]
+
+
+GENERATOR = torch.Generator().manual_seed(5)
+
+
+class Noise:
+    """Changes results by `size` of their value; with a phase of -1 equal values by different factors."""
+
+    def __init__(self, size, phase):
+        self.size, self.phase = size, phase
+
+    def __call__(self, x):
+        if not x.is_floating_point():
+            return x
+        if self.phase < 0:
+            return x * (1 + self.size * torch.randn(x.shape, generator=GENERATOR))
+        x = x * (1 + self.size * torch.sin(x.detach() * 1234.5 + self.phase).nan_to_num(0))
+        if x.requires_grad:
+            x.register_hook(lambda g: g * (1 + self.size * torch.sin(g * 4321.5 + self.phase).nan_to_num(0)))
+        return x
+
+
+def run(leaves, code, steps, noise=None):
+    out = {}
+    for leaf in leaves.values():
+        leaf.begin()
+    passes = 0
+    for step in range(steps):
+        values, late = [], []
+        for leaf in leaves.values():
+            leaf.assigned = False
+        if step != 1:
+            passes = 0
+            for leaf in leaves.values():
+                leaf.zero()
+        for at, (name, no_grad, ins, ints, floats) in enumerate(code):
+            v = [None if k < 0 else values[k] for k in ins]
+            if name == "leaf":
+                values.append(leaves[ints[0]])
+                continue
+            raw = name in ("assign", "batch_norm")
+            args = [x.value() if isinstance(x, Leaf) and not (raw and (k == 0 if name == "assign" else k > 2)) else x
+                    for k, x in enumerate(v)]
+            result = None
+            if name == "assign":
+                args[0].assign(args[1])
+            elif name == "backward":
+                x = args[0]
+                loss = x.reshape(()) if x.numel() == 1 else x.sum() * 0.375
+                late.append((f"{step}.loss{at}", x.detach() if x.numel() == 1 else loss.detach()))
+                passes += 1
+                if loss.requires_grad:
+                    loss.backward(retain_graph=True)
+            elif name == "keep":
+                late.append((f"{step}.keep{at}", args[0].detach().clone()))
+            elif name == "read":
+                out[f"{step}.read{at}"] = args[0].detach().clone()
+            elif not name.startswith("checkpoint_"):
+                with torch.set_grad_enabled(not no_grad):
+                    result = OPS[name](args, ints, floats)
+                    if noise and name not in EXACT:
+                        result = noise(result)
+            values.append(result)
+        out.update(late)
+        for k, leaf in leaves.items():
+            if leaf.kind == "parameter":
+                out[f"{step}.grad{k}"] = leaf.gradient().detach() / max(passes, 1)
+        for k, leaf in leaves.items():
+            if leaf.kind == "buffer" or leaf.assigned:
+                out[f"{step}.state{k}"] = leaf.value().detach().clone()
+    return out
+
+
+def read_program(lines):
+    _, dtype, steps = next(lines).split()
+    leaves, code, records = {}, [], []
+    kinds = {"ids": torch.int64, "mask": torch.bool}
+    for line in lines:
+        if line.startswith("leaf"):
+            head, values = line.split(":")
+            _, k, kind, *shape = head.split()
+            kind = kind.split("/")[0]
+            data = torch.tensor([float(x) for x in values.split()])
+            leaves[int(k)] = Leaf(kind, data.to(kinds.get(kind, torch.float64)).reshape([int(x) for x in shape]))
+        elif line.startswith("record"):
+            records.append((line[7:], {}))
+        elif line.startswith("="):
+            name, rest = line[1:].split(" ", 1)
+            shape, values = rest.split(":")
+            records[-1][1][name] = ([int(x) for x in shape.split()], torch.tensor([float(x) for x in values.split()]))
+        elif line.startswith("refused"):
+            records.append((None, line[8:]))
+        elif line == "end":
+            return dtype, int(steps), leaves, code, records
+        else:
+            head, ints, floats = line.split(";")
+            _, name, *ins = head.split()
+            code.append((name.lstrip("@"), name[0] == "@", [int(x) for x in ins], [int(x) for x in ints.split()],
+                         [float(x) for x in floats.split()]))
+    return None
+
+
+def differing(want, got, single):
+    """Names of numbers that differ by more than rounding, by how much each may (relative)."""
+    tight, bad = (3e-5 if single else 1e-10), []
+    for name, w in want.items():
+        if name not in got:
+            return [(name, "lightc has no such number")]
+    for name, (shape, g) in got.items():
+        w = want.get(name)
+        if w is None:
+            return [(name, "PyTorch has no such number")]
+        if list(w.shape) != shape:
+            return [(name, f"has shape {shape}, PyTorch's {list(w.shape)}")]
+        w = w.reshape(-1).to(torch.float64)
+        if single:
+            w = torch.where(w.abs() > 3e38, w.sign() * math.inf, w)
+        finite = w.isfinite() & g.isfinite()
+        same = (w == g) | (w.isnan() & g.isnan())
+        scale = w[w.isfinite()].abs().max().item() if w.isfinite().any() else 0
+        near = (w - g).abs() <= tight * (scale + (0.03 if single else 1e-3))  # sums of 0 are of numbers about 1
+        wrong = ~(same | (finite & near))
+        if wrong.any():
+            bad.append((name, wrong))
+    return bad
+
+
+def judge(program):
+    dtype, steps, leaves, code, records = program
+    single = dtype == "f32"
+    try:
+        want = run(leaves, code, steps)
+    except Exception as e:
+        if all(how is None for how, _ in records):
+            return "refused by PyTorch too: " + str(e).splitlines()[0]
+        return f"differs: PyTorch refuses: {type(e).__name__} {str(e).splitlines()[0]}"
+    noisy = None
+    for how, got in records:
+        if how is None:
+            return "differs: lightc refuses: " + got
+        for name, wrong in differing(want, got, single):
+            if isinstance(wrong, str):
+                return f"differs: {how}: {name} {wrong}"
+            if noisy is None:
+                noisy = [run(leaves, code, steps, Noise(s * (4e-7 if single else 1e-14), p))
+                         for s, p in ((1, 0.0), (1, 1.6), (1, 2.9), (4, 0.7)) + single * ((1, -1), (1, -1))]
+            w, g = want[name].reshape(-1).to(torch.float64), got[name][1]
+            off = torch.stack([(n[name].reshape(-1).to(torch.float64) - w).abs() for n in noisy]).max(0)[0]
+            # What noise makes NaN, infinite, or wholly another number is decided by rounding.
+            may = torch.where(off.isnan() | (w.abs() > 1e18), torch.tensor(math.inf), 50 * off + 1e-30)
+            may = torch.maximum(may, 50 * off.nan_to_num(0).mean())
+            still = wrong & ~((w - g).abs() <= may) & ~((may == math.inf))
+            if still.any():
+                at = int(still.nonzero()[0])
+                return (f"differs: {how}: {name}[{at}] of {list(want[name].shape)} is {g[at].item():.12g}, "
+                        f"PyTorch's {w[at].item():.12g} (may be off by {may[at].item():.3g})")
+    return "ok"
+
+
+def main():
+    lines = (line.rstrip("\n") for line in sys.stdin)
+    for line in lines:
+        if line != "judge":
+            continue
+        program = read_program(lines)
+        try:
+            print(judge(program), flush=True)
+        except Exception as e:  # of this script: the other side shall not wait
+            print(f"differs: judge.py fails: {type(e).__name__} {e}".replace("\n", " "), flush=True)
+
+
+if __name__ == "__main__":
+    main()
