@@ -324,7 +324,7 @@ def run(leaves, code, steps, noise=None):
             elif not name.startswith("checkpoint_"):
                 with torch.set_grad_enabled(not no_grad):
                     result = OPS[name](args, ints, floats)
-                    if noise and name not in EXACT:
+                    if noise and (name not in EXACT or noise.phase < 0):
                         result = noise(result)
             values.append(result)
         out.update(late)
