@@ -611,7 +611,7 @@ TEST(messages_say_what_does_not_fit)
         {m_linear, "weight must have 2 dimensions [out,in], has 4"},
         {m_linear_in, "weight expects 6 input features, x has 3"},
         {m_linear_dtype, "weight is f64, x is f32; cast one of them"},
-        {m_linear_null, "input 1 is NULL"},
+        {m_linear_null, "weight is NULL"},
         {m_linear_bias, "bias has 3 elements, but there are 4 output features"},
         {m_matmul, "x has 6 columns, y has 4 rows"},
         {m_matmul_batch, "x has 5 columns, y has 3 rows"},

@@ -37,9 +37,11 @@ static uint64_t identity_of_process(void)
         size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
         if (f) fclose(f);
         text[n] = 0;
-        if (i && (end = strrchr(text, ')'))) { /* behind the name are numbers: the 20th is when it was started */
+        if (i && (end = strrchr(text, ')'))) { /* numbers follow the name; the 20th is when it was started, and those
+                                                * after it change */
             for (int k = 0; k < 20 && end; k++) end = strchr(end + 1, ' ');
-            snprintf(text, sizeof text, "%d %.20s", (int)getpid(), end ? end : "");
+            unsigned long long started = end ? strtoull(end, NULL, 10) : 0;
+            snprintf(text, sizeof text, "%d %llu", (int)getpid(), started);
         }
         for (const char *c = text; *c; c++) h = (h ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
     }
