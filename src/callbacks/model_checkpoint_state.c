@@ -30,11 +30,22 @@ bool lc__may_reuse(const lc_trainer *t, const char *path)
     return lstat(path, &st) < 0 || (t->training && is_of(path, t->training));
 }
 
+/* The writer's thread may move the link on and remove what it led to while this looks: then it looks again. */
+static bool leads_to_ours(const lc_trainer *t, const char *link)
+{
+    struct stat looked_at, now;
+    while (stat(link, &looked_at) == 0) {
+        if (is_of(link, t->training) || is_of(link, "")) return true;
+        if (stat(link, &now) == 0 && now.st_ino == looked_at.st_ino && now.st_dev == looked_at.st_dev) return false;
+    }
+    return true; /* to nothing */
+}
+
 bool lc__may_become_last(const lc_trainer *t, const char *path)
 {
-    struct stat st, target;
+    struct stat st;
     if (lstat(path, &st) < 0 || !t->training) return false;
-    if (S_ISLNK(st.st_mode)) return stat(path, &target) < 0 || is_of(path, t->training) || is_of(path, "");
+    if (S_ISLNK(st.st_mode)) return leads_to_ours(t, path);
     return S_ISDIR(st.st_mode) && is_of(path, t->training);
 }
 
