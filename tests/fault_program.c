@@ -411,14 +411,17 @@ int main(int argc, char **argv)
     opt.max_epochs = 3;
     opt.enable_progress_bar = opt.enable_model_summary = LC_OFF;
     opt.logger = "csv";
+    opt.on_save_error = "stop"; /* a disk that stays full ends it */
     LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, table, sizeof table / sizeof *table, &s, argc, argv));
     writes_parts = opt.strategy && !strncmp(opt.strategy, "sharded", 7);
     rank = own ? atoi(own) : mpi ? atoi(mpi) : slurm ? atoi(slurm) : 0;
     snprintf(name, sizeof name, "life-%d", (int)getpid());
     snprintf(text, sizeof text, "%.6f %d %s\n", begun, rank, port ? port : "0");
     LC_MAIN_TRY(write_file(name, text));
-    for (int fit = 0; fit < s.fits; fit++) LC_MAIN_TRY(train(&opt, fit));
+    lc_status status = LC_OK;
+    for (int fit = 0; fit < s.fits && status >= 0; fit++) status = train(&opt, fit);
     lc_trainer_options_release(&opt);
+    LC_MAIN_TRY(status);
     LC_MAIN_TRY(strike_at("end", 2));
     return 0;
 }
