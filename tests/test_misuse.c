@@ -421,7 +421,12 @@ static void end(void **o)
 #ifdef SANITIZED /* it would end the program, and is right to */
     for (int k = 0; k <= WRITER; k++) o[k] = NULL;
 #endif
-    for (int k = CB_CHECKPOINT; k <= CB_BATCH; k++) o[k] = NULL; /* the trainer frees callbacks */
+    for (int k = CB_CHECKPOINT; k <= CB_BATCH; k++) { /* a trainer would free callbacks: there are no freed ones */
+        lc_callback *cb = o[k];
+        cb->ops->free(cb->self);
+        free(cb);
+        o[k] = NULL;
+    }
 }
 
 /* ---- calls ---- */

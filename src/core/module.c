@@ -57,6 +57,7 @@ char *lc__module_path(const lc_module *m, const char *name)
 lc_status lc_module_fail(lc_module *m, lc_status status, const char *format, ...)
 {
     LC__IS(m, MODULE, LC_ERR_ARGUMENT);
+    LC__NEEDS(format, LC_ERR_ARGUMENT);
     char text[768];
     va_list args;
     va_start(args, format);

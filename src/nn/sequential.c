@@ -28,7 +28,7 @@ void lc_sequential_init(lc_sequential *seq, void *parent, const char *name)
 
 void *lc_sequential_slot(lc_sequential *seq, size_t size)
 {
-    LC__IS(&seq->base, MODULE, NULL);
+    LC__IS(seq, MODULE, NULL);
     void **layers = realloc(seq->layers, ((size_t)seq->n_layers + 1) * sizeof *layers);
     if (layers) seq->layers = layers;
     void *layer = layers ? calloc(1, size) : NULL;
