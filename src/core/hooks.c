@@ -179,6 +179,9 @@ lc_status lc__hook_result(lc_trainer *t, lc_status s, const char *callback)
     }
     if (s >= 0) return LC_OK;
     const char *of = callback ? callback : t->mo.name ? t->mo.name : "the module";
+    if (lc__error_count(NULL) == t->errors_before_hook)
+        (void)lc_fail(s, "it returned an error (%s) without a message; lc_fail(status, \"what is wrong\") gives one",
+                      lc_status_text(s));
     if (t->batch)
         return lc_fail_context(s, "%s of %s, epoch %lld, batch %lld", names[t->hook], of, (long long)t->current_epoch,
                                (long long)t->batch_idx);

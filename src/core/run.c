@@ -29,8 +29,10 @@ static atomic_int_least64_t fits_begun;
 static lc_status check_module(lc_trainer *t, const lc_module *m, lc_stage stage)
 {
     const lc_module_ops *ops = m->ops;
-    if (!ops || !ops->size)
-        return lc_fail(LC_ERR_CONFIG, "the module has no operations; call lc_module_init(&m.base, &ops, seed)");
+    if (!ops) return lc_fail(LC_ERR_CONFIG, "the module has no operations; call lc_module_init(&m.base, &ops, seed)");
+    if (!ops->size)
+        return lc_fail(LC_ERR_CONFIG, "the operations of the module have no size: begin them with "
+                                      "LC_MODULE_OPS_INIT(\"name\")");
     lc_status s = lc_module_status(m);
     if (s < 0) return lc_fail_context(s, "building %s", ops->name ? ops->name : "the module");
     lc__module_ops_fill(t, ops);

@@ -278,6 +278,14 @@ lc_status lc__st_open(const lc__io *io, const char *path, lc_safetensors **out)
     }
     LC_TRY_GOTO(status, done, lc__read_all(io, fd, path, length, 8, 0));
     for (int k = 7; k >= 0; k--) n = n << 8 | length[k];
+    bool pickled = !memcmp(length, "PK\3\4", 4) || (length[0] == 0x80 && length[1] >= 2 && length[1] <= 5);
+    if (pickled && n > size - 8) {
+        status = lc_fail(LC_ERR_FORMAT,
+                         "\"%s\" is not a safetensors file but one that torch.save wrote; in Python, "
+                         "safetensors.torch.save_file(torch.load(\"file.pt\"), \"file.safetensors\") converts it",
+                         path);
+        goto done;
+    }
     if (n > MAX_HEADER) {
         status = lc_fail(LC_ERR_FORMAT,
                          "\"%s\" is not a safetensors file: its header would have %" PRIu64 " bytes, the limit is %u",

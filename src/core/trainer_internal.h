@@ -260,10 +260,11 @@ struct lc_trainer {
     bool torn;   /* a batch failed when a part of it had run: the state is between two steps */
     bool silent; /* lc_log does nothing: a pass over the data that is no training */
     bool in_run, sanity, validating, restoring, setup_done, own_loop;
-    lc_hook hook;  /* the hook that runs */
-    int depth;     /* trace_hooks: of hooks inside of hooks */
-    bool skip;     /* a hook said LC_SKIP */
-    bool deferred; /* deferred_* hold an error of lc_log or of the recorder */
+    lc_hook hook;                /* the hook that runs */
+    unsigned errors_before_hook; /* of this thread (lc__error_count) */
+    int depth;                   /* trace_hooks: of hooks inside of hooks */
+    bool skip;                   /* a hook said LC_SKIP */
+    bool deferred;               /* deferred_* hold an error of lc_log or of the recorder */
     lc_status deferred_status;
     char *deferred_message;
     int64_t global_step, current_epoch, batches_that_stepped, total_batches, optimizer_steps;
@@ -373,6 +374,7 @@ static inline lc_hook lc__hook_enter(lc_trainer *t, lc_hook hook)
 {
     lc_hook saved = t->hook;
     t->hook = hook;
+    t->errors_before_hook = lc__error_count(NULL);
     if (__builtin_expect(t->opt.trace_hooks, 0)) lc__trace_hook(t);
     t->depth++;
     return saved;
