@@ -100,16 +100,22 @@ static double activate(double x, int64_t activation)
 }
 
 /* ---- running ---- */
+#define BEYOND 4096 /* bytes after the workspace, which stay as they are */
+
 static void run_kernel(lc_call *call)
 {
     CHECK_OK(call->kernel->prepare(call));
     CHECK(call->scratch_bytes % 64 == 0);
-    call->scratch = call->scratch_bytes ? aligned_alloc(64, call->scratch_bytes) : NULL;
+    call->scratch = call->scratch_bytes ? aligned_alloc(64, call->scratch_bytes + BEYOND) : NULL;
     CHECK(!call->scratch_bytes || call->scratch);
-    if (call->scratch) memset(call->scratch, 0xff, call->scratch_bytes);
+    if (call->scratch) memset(call->scratch, 0xff, call->scratch_bytes + BEYOND);
     const char *impl = lc__onednn_impl(call);
     CHECK(*impl && !strstr(impl, "ref"));
     call->kernel->run(call);
+    for (size_t i = 0; call->scratch && i < BEYOND; i++)
+        if (((unsigned char *)call->scratch)[call->scratch_bytes + i] != 0xff)
+            TEST_FAIL("%s (%s) writes %zu bytes after its workspace of %zu", call->op->name, impl, i + 1,
+                      call->scratch_bytes);
 }
 
 static void end_kernel(lc_call *call)
@@ -333,6 +339,9 @@ static const conv_case conv_cases[] = {
     {"stride beyond kernel", 2, 1, 4, 4, 1, {19, 19}, {2, 2}, {5, 5}, {0, 0}, {1, 1}, 0},
     {"1x1", 2, 3, 20, 24, 1, {9, 7}, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 0},
     {"1x1 stride 2", 2, 2, 64, 128, 1, {8, 8}, {1, 1}, {2, 2}, {0, 0}, {1, 1}, 0},
+    {"1x1 stride 2, colours", 2, 2, 3, 8, 1, {6, 4}, {1, 1}, {2, 2}, {0, 0}, {1, 1}, 0},
+    {"1x1 rows apart", 2, 1, 2, 3, 1, {6, 4}, {1, 1}, {2, 1}, {0, 0}, {1, 1}, 0},
+    {"1x1 stride 2, 20 channels", 2, 2, 20, 24, 1, {9, 7}, {1, 1}, {2, 2}, {0, 0}, {1, 1}, 0},
     {"1x1 image", 2, 4, 32, 48, 1, {1, 1}, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 0},
     {"whole image", 2, 5, 8, 12, 1, {6, 6}, {6, 6}, {1, 1}, {0, 0}, {1, 1}, 0},
     {"dilated", 2, 2, 8, 8, 1, {16, 19}, {3, 3}, {1, 1}, {2, 4}, {2, 4}, 0},

@@ -79,6 +79,18 @@ typedef struct mds {
     dnnl_primitive_desc_t rest_pd;
 } mds;
 
+/* To gather the pixels that a strided 1x1 window reaches, oneDNN's own kernel for it copies whole vectors of channels,
+ * and asks for less memory than it writes if they are no whole vectors (seen in 2.6, 3 channels, weight gradient). */
+static bool writes_beyond(const lc__conv_shape *c)
+{
+    bool point = true, strided = false;
+    for (int i = 0; i < c->nd; i++) {
+        point &= c->kernel[i] == 1;
+        strided |= c->window.stride[i] > 1;
+    }
+    return point && strided && c->in_channels / c->groups % 16;
+}
+
 static dnnl_status_t make_pd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, kind what, lc__cmd x, lc__cmd w,
                              lc__cmd bias, lc__cmd y, const lc__conv_shape *c, const lc__dnnl_post *post,
                              const char *avoid)
@@ -89,7 +101,7 @@ static dnnl_status_t make_pd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, ki
     case INPUT_GRAD:
         return lc__dnnl_conv_input_grad(pd, engine, x, w, y, &c->window);
     default:
-        return lc__dnnl_conv_weight_grad(pd, engine, x, w, y, &c->window);
+        return lc__dnnl_conv_weight_grad(pd, engine, x, w, y, &c->window, writes_beyond(c) ? "jit_1x1" : NULL);
     }
 }
 

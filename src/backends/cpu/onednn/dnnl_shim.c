@@ -248,7 +248,7 @@ dnnl_status_t lc__dnnl_conv_input_grad(dnnl_primitive_desc_t *pd, dnnl_engine_t 
 }
 
 dnnl_status_t lc__dnnl_conv_weight_grad(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, lc__cmd x, lc__cmd dw,
-                                        lc__cmd dy, const lc__dnnl_window *window)
+                                        lc__cmd dy, const lc__dnnl_window *window, const char *avoid)
 {
     dnnl_primitive_desc_t hint;
     dnnl_primitive_attr_t attr;
@@ -262,13 +262,13 @@ dnnl_status_t lc__dnnl_conv_weight_grad(dnnl_primitive_desc_t *pd, dnnl_engine_t
         status = accept(dnnl_convolution_backward_weights_primitive_desc_create(pd, engine, dnnl_convolution_direct, x,
                                                                                 dw, NULL, dy, g.stride, g.dilation,
                                                                                 g.padding, g.padding, hint, attr),
-                        pd, attr, REFERENCE);
+                        pd, attr, avoid ? avoid : REFERENCE);
 #else
         dnnl_convolution_desc_t d;
         status = dnnl_dilated_convolution_backward_weights_desc_init(&d, dnnl_convolution_direct, x, dw, NULL, dy,
                                                                      g.stride, g.dilation, g.padding, g.padding);
         if (status == dnnl_success)
-            status = find(pd, engine, &d, attr, hint, REFERENCE);
+            status = find(pd, engine, &d, attr, hint, avoid ? avoid : REFERENCE);
         else
             dnnl_primitive_attr_destroy(attr);
 #endif

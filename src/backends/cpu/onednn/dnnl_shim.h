@@ -49,7 +49,7 @@ dnnl_status_t lc__dnnl_conv(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, lc_
 dnnl_status_t lc__dnnl_conv_input_grad(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, lc__cmd dx, lc__cmd w,
                                        lc__cmd dy, const lc__dnnl_window *window);
 dnnl_status_t lc__dnnl_conv_weight_grad(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, lc__cmd x, lc__cmd dw,
-                                        lc__cmd dy, const lc__dnnl_window *window);
+                                        lc__cmd dy, const lc__dnnl_window *window, const char *avoid);
 /* `sum`: adds to what `to` holds. */
 dnnl_status_t lc__dnnl_reorder(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, lc__cmd from, lc__cmd to, bool sum);
 
