@@ -76,7 +76,7 @@ typedef struct instr {
     bool no_grad;
     int n_in, in[6]; /* values, by the place of the instruction that made them; -1: none */
     int n_i;
-    int64_t i[12];
+    int64_t i[16];
     int n_f;
     double f[4];
 } instr;

@@ -265,7 +265,7 @@ static inline void draw_shape(drawing *d)
         break;
     case OP_split:
     case OP_chunk:
-        if (s == 0) return;
+        if (s == 0 || s > 60) return; /* parts_op has room for 64 */
         c.n_i = 3, c.i[1] = c.i[0], c.i[0] = 1 + below(d, s), c.i[2] = below(d, 4) - 1;
         break;
     case OP_unsqueeze:
