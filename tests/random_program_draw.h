@@ -615,9 +615,10 @@ static inline void draw_elementwise(drawing *d)
 /* Whether there is a view of the leaf, which would see what is assigned to it. */
 static inline bool is_viewed(const program *p, int leaf_at)
 {
-    static const op_id views[] = {OP_detach,    OP_contiguous, OP_reshape, OP_flatten, OP_unflatten,
-                                  OP_permute,   OP_transpose,  OP_slice,   OP_select,  OP_squeeze,
-                                  OP_unsqueeze, OP_expand,     OP_split,   OP_chunk};
+    static const op_id views[] = {OP_detach,          OP_contiguous, OP_reshape, OP_flatten, OP_unflatten,
+                                  OP_permute,         OP_transpose,  OP_slice,   OP_select,  OP_squeeze,
+                                  OP_unsqueeze,       OP_expand,     OP_split,   OP_chunk,   OP_pixel_shuffle,
+                                  OP_pixel_unshuffle, OP_pad,        OP_cat};
     for (int k = 0; k < p->n; k++)
         for (size_t j = 0; j < sizeof views / sizeof *views; j++)
             if (p->code[k].op == views[j] && p->code[k].in[0] == leaf_at) return true;
