@@ -182,10 +182,15 @@ lc_status lc__hook_result(lc_trainer *t, lc_status s, const char *callback)
     if (lc__error_count(NULL) == t->errors_before_hook)
         (void)lc_fail(s, "it returned an error (%s) without a message; lc_fail(status, \"what is wrong\") gives one",
                       lc_status_text(s));
+    else if (lc__names_hook(t))
+        return s;
     if (t->batch)
-        return lc_fail_context(s, "%s of %s, epoch %lld, batch %lld", names[t->hook], of, (long long)t->current_epoch,
-                               (long long)t->batch_idx);
-    return lc_fail_context(s, "%s of %s", names[t->hook], of);
+        (void)lc_fail_context(s, "%s of %s, epoch %lld, batch %lld", names[t->hook], of, (long long)t->current_epoch,
+                              (long long)t->batch_idx);
+    else
+        (void)lc_fail_context(s, "%s of %s", names[t->hook], of);
+    t->error_with_hook = lc__error_count(NULL);
+    return s;
 }
 
 /* ---- defaults of the module's slots ---- */

@@ -262,6 +262,7 @@ struct lc_trainer {
     bool in_run, sanity, validating, restoring, setup_done, own_loop;
     lc_hook hook;                /* the hook that runs */
     unsigned errors_before_hook; /* of this thread (lc__error_count) */
+    unsigned error_with_hook;    /* the count when a message named its hook: hooks around that one add nothing */
     int depth;                   /* trace_hooks: of hooks inside of hooks */
     bool skip;                   /* a hook said LC_SKIP */
     bool deferred;               /* deferred_* hold an error of lc_log or of the recorder */
@@ -370,6 +371,11 @@ void lc__profile_action(lc_trainer *t, const char *name, int64_t start_ns);
         if (__builtin_expect((start) != 0, 0)) lc__profile_action((t), (name), (start));                               \
     } while (0)
 
+/* Whether the newest message names the hook that it comes from. */
+static inline bool lc__names_hook(const lc_trainer *t)
+{
+    return t->error_with_hook && t->error_with_hook == lc__error_count(NULL);
+}
 static inline lc_hook lc__hook_enter(lc_trainer *t, lc_hook hook)
 {
     lc_hook saved = t->hook;
