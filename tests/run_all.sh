@@ -153,12 +153,15 @@ suite() { # name folder [ctest options]; the environment is the caller's
   fi
 }
 
+# Starts from tests/fuzz/corpus/NAME where that is there; only the first folder, which is empty, is written to.
 fuzz_one() { # program
-  local name
+  local name folders
   name=$(basename "$1")
-  mkdir -p "$log_dir/corpus-$name"
+  folders=("$log_dir/corpus-$name")
+  if [ -d "tests/fuzz/corpus/${name#fuzz_}" ]; then folders+=("tests/fuzz/corpus/${name#fuzz_}"); fi
+  mkdir -p "${folders[0]}"
   "$1" -max_total_time="${FUZZ_SECONDS:-30}" -timeout=20 -rss_limit_mb=2048 \
-    -artifact_prefix="$log_dir/" "$log_dir/corpus-$name" >"$log_dir/$name" 2>&1
+    -artifact_prefix="$log_dir/" "${folders[@]}" >"$log_dir/$name" 2>&1
   echo $? >"$log_dir/$name.status"
 }
 
