@@ -59,6 +59,8 @@ LC_API int64_t lc_safetensors_find(const lc_safetensors *f, const char *name);
 LC_API int64_t lc_safetensors_pieces(const lc_safetensors *f, int64_t i, int64_t k, lc_safetensor_piece *piece);
 /* The value of a key of "__metadata__", or NULL. Borrowed. */
 LC_API const char *lc_safetensors_metadata(const lc_safetensors *f, const char *key);
+/* Pair i of "__metadata__", sorted by key; NULL after the last. Borrowed. */
+LC_API const lc_text_pair *lc_safetensors_metadata_at(const lc_safetensors *f, int64_t i);
 
 /* Copies tensor i, row-major, into `data` of exactly `bytes` bytes. */
 LC_API lc_status lc_safetensors_read(lc_safetensors *f, int64_t i, void *data, size_t bytes) LC_MUST_USE;

@@ -387,6 +387,12 @@ const char *lc_safetensors_metadata(const lc_safetensors *f, const char *key)
     return NULL;
 }
 
+const lc_text_pair *lc_safetensors_metadata_at(const lc_safetensors *f, int64_t i)
+{
+    LC__IS(f, SAFETENSORS, NULL);
+    return i >= 0 && i < f->n_metadata ? &f->metadata[i] : NULL;
+}
+
 /* ---- values ---- */
 
 lc_status lc_safetensors_read_range(lc_safetensors *f, int64_t i, uint64_t offset, void *data, size_t count)

@@ -100,7 +100,7 @@ static int consolidate(const char *from, const char *to)
 /* In answer to --help; or else to what is wrong. */
 static int usage(bool asked)
 {
-    fprintf(asked ? stdout : stderr, "usage: lightc ckpt inspect [--json] CHECKPOINT\n"
+    fprintf(asked ? stdout : stderr, "usage: lightc ckpt inspect [--json] CHECKPOINT|FILE.safetensors\n"
                                      "       lightc ckpt diff [--json] [--tensors] CHECKPOINT CHECKPOINT\n"
                                      "       lightc ckpt consolidate CHECKPOINT NEW_CHECKPOINT\n");
     return asked ? 0 : 2;

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `lightc ckpt inspect`: what a checkpoint holds, for people and as JSON. Every byte is verified first; of a damaged
- * checkpoint the files are shown, and which of them is damaged. */
+/* `lightc ckpt inspect`: what a checkpoint holds, for people and as JSON. Every byte is verified first; for a damaged
+ * checkpoint the files are shown, and which of them is damaged. A safetensors file has tensors and metadata only, and no
+ * checksum. */
 #include "ckpt.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 typedef struct inspection {
@@ -69,11 +71,12 @@ static lc_status list_files(const lc_safetensors *f, int64_t i, lc_state *list)
     return LC_OK;
 }
 
-static int name_width(lc_checkpoint *c)
+/* parts[k]: NULL where there is none */
+static int name_width(lc_safetensors *const parts[LC_CKPT_PARTS])
 {
     size_t width = 6;
     for (int k = 0; k < LC_CKPT_PARTS; k++) {
-        lc_safetensors *f = lc_checkpoint_part(c, (lc_ckpt_part)k);
+        lc_safetensors *f = parts[k];
         for (int64_t i = 0; f && i < lc_safetensors_count(f); i++) {
             size_t n = strlen(SHOWN(lc_safetensors_info(f, i)->name));
             if (n > width) width = n;
@@ -82,14 +85,14 @@ static int name_width(lc_checkpoint *c)
     return (int)(width < 72 ? width : 72);
 }
 
-static lc_status show_tensors(inspection *in, lc_checkpoint *c, lc_state *list)
+static lc_status show_tensors(inspection *in, lc_safetensors *const parts[LC_CKPT_PARTS], lc_state *list)
 {
-    int width = name_width(c);
+    int width = name_width(parts);
     char shape[256];
     lc_state *o, *dims, *files;
     if (!list) printf("\n%-9s  %-*s  %-5s  %-20s %14s\n", "part", width, "tensor", "dtype", "shape", "bytes");
     for (int k = 0; k < LC_CKPT_PARTS; k++) {
-        lc_safetensors *f = lc_checkpoint_part(c, (lc_ckpt_part)k);
+        lc_safetensors *f = parts[k];
         for (int64_t i = 0; f && i < lc_safetensors_count(f); i++) {
             const lc_safetensor_info *info = lc_safetensors_info(f, i);
             in->n_tensors++;
@@ -185,12 +188,55 @@ static void show_state(const lc_state *root)
     for (int64_t i = 0; i < lc_state_length(callbacks); i++) printf("  %s\n", SHOWN(lc_state_key_at(callbacks, i)));
 }
 
+/* ---- a safetensors file ---- */
+
+static lc_status show_metadata(const lc_safetensors *f, lc_state *object)
+{
+    const lc_text_pair *pair;
+    char shown[1024];
+    if (!object && lc_safetensors_metadata_at(f, 0)) printf("\nmetadata\n");
+    for (int64_t i = 0; (pair = lc_safetensors_metadata_at(f, i)); i++) {
+        if (object)
+            LC_TRY(lc_state_set_text(object, pair->key, pair->value));
+        else
+            printf("  %-18s %s\n", SHOWN(pair->key), lc_printable(pair->value, false, shown, sizeof shown));
+    }
+    return LC_OK;
+}
+
+static lc_status inspect_weights(inspection *in, const char *path, lc_state *root)
+{
+    lc_safetensors *f = NULL, *parts[LC_CKPT_PARTS] = {NULL};
+    lc_state *tensors = NULL, *metadata = NULL;
+    lc_status status = LC_OK;
+    uint64_t bytes = 0;
+    LC_TRY(lc_safetensors_open(path, &f));
+    parts[LC_CKPT_MODEL] = f;
+    for (int64_t i = 0; i < lc_safetensors_count(f); i++) bytes += lc_safetensors_info(f, i)->bytes;
+    if (root) {
+        LC_TRY_GOTO(status, done, lc_state_set_text(root, "path", path));
+        LC_TRY_GOTO(status, done, lc_state_set_array(root, "tensors", &tensors));
+    } else {
+        printf("%s\n", SHOWN(path));
+    }
+    LC_TRY_GOTO(status, done, show_tensors(in, parts, tensors));
+    if (root)
+        LC_TRY_GOTO(status, done, lc_state_set_object(root, "metadata", &metadata));
+    else
+        printf("%lld tensors, %llu bytes\n", (long long)in->n_tensors, (unsigned long long)bytes);
+    status = show_metadata(f, metadata);
+done:
+    lc_safetensors_close(f);
+    return status;
+}
+
 /* ---- the command ---- */
 
 static lc_status inspect(inspection *in, const char *path, lc_state *root)
 {
     lc_state *tensors = NULL, *copy;
     lc_checkpoint *c = NULL;
+    lc_safetensors *parts[LC_CKPT_PARTS];
     lc_status status = LC_OK;
     char when[32];
     if (root) {
@@ -201,12 +247,13 @@ static lc_status inspect(inspection *in, const char *path, lc_state *root)
     }
     LC_TRY(lc_checkpoint_visit_files(path, show_file, in));
     LC_TRY(lc_checkpoint_open(path, &c));
+    for (int k = 0; k < LC_CKPT_PARTS; k++) parts[k] = lc_checkpoint_part(c, (lc_ckpt_part)k);
     int64_t saved_ns = lc_checkpoint_saved_ns(c);
     if (root) {
         LC_TRY_GOTO(status, done, lc_state_set_int(root, "saved_ns", saved_ns));
         LC_TRY_GOTO(status, done, lc_state_set_array(root, "tensors", &tensors));
     }
-    LC_TRY_GOTO(status, done, show_tensors(in, c, tensors));
+    LC_TRY_GOTO(status, done, show_tensors(in, parts, tensors));
     if (root) {
         LC_TRY_GOTO(status, done, lc_state_copy(lc_checkpoint_state(c), &copy));
         LC_TRY_GOTO(status, done, lc_state_set_tree(root, "state", copy));
@@ -227,11 +274,13 @@ int ckpt_inspect(const char *path, bool json)
 {
     inspection in = {0};
     lc_state *root = NULL;
+    struct stat st;
+    bool is_file = stat(path, &st) == 0 && !S_ISDIR(st.st_mode);
     if (json) LC_MAIN_TRY(lc_state_new(&root));
-    lc_status status = inspect(&in, path, root);
+    lc_status status = is_file ? inspect_weights(&in, path, root) : inspect(&in, path, root);
     if (status < 0) fprintf(stderr, "error: %s\n", lc_error_message());
-    /* Of a damaged one: what is known of its files. */
-    if (root && in.n_files) {
+    /* For a damaged checkpoint: what is known of its files. */
+    if (root && (in.n_files || status >= 0)) {
         if (ckpt_print_tree(root) < 0) status = LC_ERR_MEMORY;
     } else {
         lc_state_free(root);

@@ -96,6 +96,17 @@ cp out ckpt.json
 check "is JSON" awk '/"name": "l1.weight"/ {found = 1} END {exit !found}' ckpt.json
 check "ckpt diff of one with itself" run ckpt diff "$ckpt" "$ckpt"
 check "finds no difference" says 'and all of state.json are equal, bit for bit'
+weights=$ckpt/model.safetensors
+check "ckpt inspect of a safetensors file" run ckpt inspect "$weights"
+check "lists its tensors" says '^model +l1\.weight +F32 +\[48,2\] +384$'
+check "and how many bytes they have" says '^[0-9]+ tensors, [0-9]+ bytes$'
+check "and its metadata" says '^  format +pt$'
+check "as JSON" run ckpt inspect --json "$weights"
+check "too" grep -q '"metadata": {' out
+head -c 300 "$weights" >short.safetensors
+check "one that is cut off is an error" ends_with 1 ckpt inspect short.safetensors
+check "that says so once" test "$(grep -c short.safetensors err)" = 1
+check "and prints nothing else" test ! -s out
 check "inspect into a full disk is an error" loses 1 ckpt inspect "$ckpt"
 check "of JSON too" loses 1 ckpt inspect --json "$ckpt"
 check "diff into one ends with 2, since 1 says that two differ" loses 2 ckpt diff "$ckpt" "$ckpt"
@@ -149,8 +160,8 @@ check "damage ends inspect with 1" ends_with 1 ckpt inspect whole.ckpt
 check "which shows the file" says '^model\.safetensors .*is damaged: its checksum is'
 check "and those that are whole" says '^state\.json .* ok$'
 check "damage ends diff with 2" ends_with 2 ckpt diff "$ckpt" whole.ckpt
-check "what is no checkpoint is an error" ends_with 1 ckpt inspect spiral.json
-check "that says what it is" complains 'is a file, not a checkpoint of lightc'
+check "a file that holds no tensors is an error" ends_with 1 ckpt inspect spiral.json
+check "that says what it is" complains 'spiral\.json" is not a safetensors file'
 check "as is a directory" ends_with 1 ckpt inspect elsewhere
 check "with what it lacks" complains 'has no manifest.json'
 check "and nothing at all" ends_with 1 ckpt inspect nowhere
