@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `lightc ckpt inspect`: what a checkpoint holds, for people and as JSON. Every byte is verified first; for a damaged
- * checkpoint the files are shown, and which of them is damaged. A safetensors file has tensors and metadata only, and no
- * checksum. */
+ * checkpoint the files are shown, and which of them is damaged. A safetensors file has tensors and metadata only, and
+ * no checksum. */
 #include "ckpt.h"
 
 #include <stdio.h>
