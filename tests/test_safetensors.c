@@ -64,8 +64,10 @@ TEST(written_and_read)
     CHECK_EQ(lc_safetensors_count(f), N);
     CHECK_STR(lc_safetensors_metadata(f, "note"), "line\nbreak");
     CHECK(!lc_safetensors_metadata(f, "no"));
-    CHECK(lc_safetensors_metadata_at(f, 0) && !strcmp(lc_safetensors_metadata_at(f, 0)->key, "note"));
-    CHECK(!lc_safetensors_metadata_at(f, 1) && !lc_safetensors_metadata_at(f, -1));
+    const lc_text_pair *first = lc_safetensors_metadata_at(f, 0), *second = lc_safetensors_metadata_at(f, 1);
+    CHECK(first && !strcmp(first->key, "format") && !strcmp(first->value, "pt"));
+    CHECK(second && !strcmp(second->key, "note") && !strcmp(second->value, "line\nbreak"));
+    CHECK(!lc_safetensors_metadata_at(f, 2) && !lc_safetensors_metadata_at(f, -1));
     /* Wide types first, then by name; the first tensor's data is aligned. */
     static const char *const order[] = {"step", "empty", "a.weight", "scalar \"\xc3\xa4\"", "z.weight", "flags"};
     const char *const *want = order;
