@@ -215,6 +215,7 @@ mutate 'paths of checkpoints followed' src/callbacks/model_checkpoint.c 's/path,
 mutate 'entries of others removed with a checkpoint' src/core/checkpoint_proof.c 's/ || is_listed(&p->m, name)) ? LC__GOES : LC__STAYS/ || true) ? LC__GOES : LC__STAYS/' test_checkpoint_removal:other_things
 mutate 'leftovers without a mark cleaned away' src/core/checkpoint_proof.c 's/holds(dir, LC__MARK) || is_empty(dir)/true/' test_checkpoint_removal:names_like
 mutate 'names of checkpoints not taken' src/core/checkpoint_taken.c 's/t->fd = make(t->path, taken);/*out = NULL;/' test_checkpoint_shared:newest
+mutate 'an id that two runs have' src/callbacks/model_checkpoint_state.c 's/if (!taken) return LC_OK;/return LC_OK;/' test_checkpoint_shared:resumed
 }
 
 [ $list = 1 ] || prepare

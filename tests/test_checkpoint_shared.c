@@ -193,6 +193,129 @@ TEST(nothing_but_the_last)
     CHECK(is_tidy(dir));
 }
 
+/* The checkpoints of the directory that are of this training, without links. */
+static int count_of(const char *training)
+{
+    char path[600], of[48];
+    int n = 0;
+    snprintf(path, sizeof path, "%s/ckpt", dir);
+    DIR *d = opendir(path);
+    CHECK(d);
+    for (struct dirent *e; (e = readdir(d));) {
+        struct stat st;
+        if (e->d_name[0] == '.') continue;
+        snprintf(path, sizeof path, "%s/ckpt/%s", dir, e->d_name);
+        if (lstat(path, &st) < 0 || !S_ISDIR(st.st_mode)) continue;
+        CHECK_OK(lc_checkpoint_verify(path));
+        training_of(path, of);
+        n += !strcmp(of, training);
+    }
+    closedir(d);
+    return n;
+}
+
+/* One of them is the training that it continues, the others are trainings of their own; later on each is continued. */
+TEST(resumed_from_one_checkpoint_at_the_same_time)
+{
+    char from[RUNS][600], continued[48], of[RUNS][48], again[48];
+    int same = 0;
+    begin("forked");
+    short_run r = with((lc_model_checkpoint_args){.monitor = "val_loss", .save_top_k = 2, .save_last = LC_ON});
+    CHECK_OK(train(dir, r));
+    training_of(run_last, continued);
+    for (int i = 0; i < RUNS; i++) snprintf(from[i], sizeof from[i], "%s", run_last);
+    r.epochs = 2 * EPOCHS, r.script = scores + EPOCHS;
+    run_all(r, from);
+    for (int i = 0; i < RUNS; i++) {
+        CHECK_OK(lc_checkpoint_verify(shared->of[i].best));
+        CHECK_OK(lc_checkpoint_verify(shared->of[i].last));
+        training_of(shared->of[i].best, of[i]);
+        training_of(shared->of[i].last, again);
+        CHECK_STR(of[i], again);
+        for (int k = 0; k < i; k++) CHECK(strcmp(of[i], of[k]) != 0);
+        same += !strcmp(of[i], continued);
+        /* What all have gone on from stays. */
+        CHECK_EQ(count_of(of[i]), 2 + !strcmp(of[i], continued));
+    }
+    CHECK_EQ(same, 1);
+    CHECK(is_tidy(dir));
+    for (int i = 0; i < RUNS; i++) snprintf(from[i], sizeof from[i], "%s", shared->of[i].last);
+    r.epochs = 3 * EPOCHS, r.script = scores + 2 * EPOCHS;
+    run_all(r, from);
+    for (int i = 0; i < RUNS; i++) {
+        training_of(shared->of[i].best, again);
+        CHECK_STR(of[i], again);
+    }
+}
+
+/* A run of its own counts what it has gone on from, does not remove it, and knows it again when it is continued. */
+static void leave_and_wait(lc_module *self, double value)
+{
+    if (meeting++ == 3) {
+        atomic_store(&shared->there[0], 1);
+        for (int i = 0; i < 40000 && !atomic_load(&shared->there[1]); i++) usleep(1000);
+    }
+    lc_log_value(self, "val_loss", value);
+}
+
+TEST(resumed_while_it_still_trains)
+{
+    static const double worse[] = {200, 201, 202, 203, 204, 205, 206, 207, 208};
+    char last[600], own[48], of[48];
+    int how;
+    begin("beside");
+    memset(shared, 0, sizeof *shared);
+    short_run r =
+        with((lc_model_checkpoint_args){.monitor = "val_loss", .save_top_k = 2, .save_last = LC_ON, .wait = true});
+    fflush(stdout);
+    pid_t first = fork();
+    CHECK(first >= 0);
+    if (!first) {
+        r.log_val = leave_and_wait;
+        _exit(one_run(0, r));
+    }
+    for (int i = 0; i < 40000 && !atomic_load(&shared->there[0]); i++) usleep(1000);
+    CHECK(atomic_load(&shared->there[0]));
+    snprintf(last, sizeof last, "%s/ckpt/epoch=2-step=6.ckpt", dir);
+    training_of(last, own);
+    for (int i = 0; i < 5000 && strstr(kept(dir), "epoch=0-"); i++) usleep(1000); /* it goes in the background */
+    /* All of its values are worse than what it counts, so it keeps its last state and nothing else. */
+    r.ckpt_path = last, r.script = worse, r.epochs = 5;
+    CHECK_OK(train(dir, r));
+    CHECK_CONTAINS(run_last, "last-v1.ckpt");
+    CHECK_CONTAINS(run_best, "epoch=2-step=6.ckpt");
+    CHECK_EQ(count_of(own), 2);
+    /* And again when that is continued: it knows what it counts. */
+    char ended[600];
+    snprintf(ended, sizeof ended, "%s", run_last);
+    training_of(ended, of);
+    CHECK(strcmp(of, own) != 0);
+    r.ckpt_path = ended, r.epochs = 7;
+    CHECK_OK(train(dir, r));
+    CHECK_STR(run_last, ended);
+    CHECK_EQ(count_of(of), 1);
+    CHECK_EQ(count_of(own), 2);
+    /* Better ones take their places in its list, and not in the directory. */
+    r.ckpt_path = last;
+    r.script = scores + EPOCHS, r.epochs = EPOCHS;
+    CHECK_OK(train(dir, r));
+    training_of(run_best, of);
+    CHECK(strcmp(of, own) != 0);
+    CHECK_CONTAINS(run_last, "last-v2.ckpt");
+    CHECK_EQ(count_of(of), 2);
+    atomic_store(&shared->there[1], 1);
+    CHECK(waitpid(first, &how, 0) == first);
+    CHECK(WIFEXITED(how) && WEXITSTATUS(how) == 0);
+    CHECK_EQ(shared->of[0].warnings, 0);
+    training_of(shared->of[0].best, of);
+    CHECK_STR(of, own);
+    training_of(shared->of[0].last, of);
+    CHECK_STR(of, own);
+    CHECK_OK(lc_checkpoint_verify(shared->of[0].best));
+    CHECK_EQ(count_of(own), 2);
+    CHECK(is_tidy(dir));
+}
+
 static void meet_and_ask(lc_module *self, double value)
 {
     meet(self, value);

@@ -39,6 +39,7 @@ static lc_status mc_setup(void *self, lc_trainer *t, lc_stage stage)
     if (stage != LC_STAGE_FIT) return LC_OK;
     free(c->dir);
     c->dir = NULL;
+    lc__mc_release(c);
     c->last_time_ns = lc__now_ns();
     if (c->dirpath) return lc__copy_text(c->dirpath, &c->dir);
     lc__str dir = {0};
@@ -46,6 +47,13 @@ static lc_status mc_setup(void *self, lc_trainer *t, lc_stage stage)
     if (s >= 0) s = lc__copy_text(dir.s, &c->dir);
     lc__str_free(&dir);
     return s;
+}
+
+static lc_status mc_teardown(void *self, lc_trainer *t, lc_stage stage)
+{
+    (void)t;
+    if (stage == LC_STAGE_FIT) lc__mc_release(self);
+    return LC_OK;
 }
 
 static bool skip(const model_checkpoint *c, const lc_trainer *t)
@@ -212,7 +220,7 @@ static lc_status keep_best(model_checkpoint *c, lc_trainer *t, double score, boo
     }
     c->current = score;
     c->has_current = true;
-    c->best[c->n_best].score = score;
+    c->best[c->n_best] = (lc__kept){.score = score};
     LC_TRY_GOTO(s, done, lc__copy_text(path, &c->best[c->n_best].path));
     c->n_best++;
     int b = 0;
@@ -477,6 +485,7 @@ static const char *mc_key(void *self)
 static void mc_free(void *self)
 {
     model_checkpoint *c = self;
+    lc__mc_release(c);
     lc__mc_free_memory(c);
     free(c->dirpath), free(c->filename), free(c->monitor), free(c->mode), free(c->dir), free(c->key);
     free(c);
@@ -488,6 +497,7 @@ const lc_callback_ops lc__model_checkpoint_ops = {
     .monitors = true,
     .saves_checkpoints = true,
     .setup = mc_setup,
+    .teardown = mc_teardown,
     .on_train_batch_end = mc_batch_end,
     .on_validation_end = mc_validation_end,
     .on_train_epoch_end = mc_epoch_end,

@@ -6,12 +6,14 @@
 #define LC_CALLBACKS_MODEL_CHECKPOINT_H
 
 #include "callbacks/callbacks.h"
+#include "core/checkpoint_taken.h"
 
 #include <stdlib.h>
 
 typedef struct lc__kept {
     char *path;
     double score;
+    char training[48]; /* which saved it; "": this run, or one from before trainings had ids */
 } lc__kept;
 
 typedef enum lc__missed { LC__MISSED_NONE, LC__MISSED_BEST, LC__MISSED_LAST } lc__missed;
@@ -34,6 +36,8 @@ typedef struct model_checkpoint {
     bool deferred;
     bool again;                      /* what was missed in the last epoch is saved when the training ends */
     bool last_is_own;                /* what is at last_path is no link */
+    lc__taken *training;             /* held in `dir` on rank 0 (lc__mc_claim) */
+    bool claimed;                    /* in this fit */
     lc__missed saving, missed;       /* what is saved; what was not, and has not been made good */
     struct model_checkpoint *before; /* as it was before the save that is under way; NULL: none is */
 } model_checkpoint;
@@ -55,6 +59,12 @@ void lc__mc_free_memory(model_checkpoint *c);
 
 lc_status lc__mc_save(void *self, lc_trainer *t, lc_state *out) LC_MUST_USE;
 lc_status lc__mc_load(void *self, lc_trainer *t, const lc_state *in) LC_MUST_USE;
+
+/* Before the first save of a fit, by every ModelCheckpoint of the run: each takes the training's id in its directory
+ * until the fit ends. If another process has it, which goes on with the same training, this run gets an id of its own.
+ * Collective. */
+lc_status lc__mc_claim(lc_trainer *t) LC_MUST_USE;
+void lc__mc_release(model_checkpoint *c);
 
 /* By its text; what is removed is looked up (lc__ckpt_then_remove_in). */
 bool lc__mc_is_below(const model_checkpoint *c, const char *path);

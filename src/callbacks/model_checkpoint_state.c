@@ -49,11 +49,81 @@ bool lc__may_become_last(const lc_trainer *t, const char *path)
     return S_ISDIR(st.st_mode) && is_of(path, t->training);
 }
 
+/* ---- the training's id ---- */
+
+void lc__mc_release(model_checkpoint *c)
+{
+    lc__taken_release(c->training);
+    c->training = NULL;
+    c->claimed = false;
+}
+
+static model_checkpoint *checkpoint_at(const lc_trainer *t, int i)
+{
+    lc_callback cb = lc_trainer_callback(t, i);
+    return cb.ops->free == lc__model_checkpoint_ops.free ? cb.self : NULL;
+}
+
+/* *taken: another process has the id in that directory. Those of this run that save in one directory have it once. */
+static lc_status claim(lc_trainer *t, model_checkpoint *c, bool *taken)
+{
+    char *path = NULL;
+    *taken = false;
+    for (int i = 0; i < lc_trainer_callback_count(t); i++) {
+        const model_checkpoint *other = checkpoint_at(t, i);
+        if (other && other->training && !strcmp(other->dir, c->dir)) return LC_OK;
+    }
+    LC_TRY(lc__format(&path, "%s/training-%s", c->dir, t->training));
+    lc_status s = lc__take_name(path, taken, &c->training);
+    free(path);
+    return s;
+}
+
+static lc_status claim_all(lc_trainer *t, bool *taken)
+{
+    *taken = false;
+    for (int i = 0; i < lc_trainer_callback_count(t) && !*taken; i++) {
+        model_checkpoint *c = checkpoint_at(t, i);
+        if (c && c->dir) LC_TRY(claim(t, c, taken));
+    }
+    return LC_OK;
+}
+
+/* On rank 0. */
+static lc_status claim_or_begin(lc_trainer *t)
+{
+    bool taken;
+    LC_TRY(claim_all(t, &taken));
+    if (!taken) return LC_OK;
+    for (int i = 0; i < lc_trainer_callback_count(t); i++)
+        if (checkpoint_at(t, i)) lc__mc_release(checkpoint_at(t, i));
+    char *id;
+    LC_TRY(lc__new_run_id(&id));
+    free(t->training);
+    t->training = id;
+    lc_trainer_message(t, "info",
+                       "another process goes on with the same training in the same directory: from here on this run "
+                       "is a training of its own, and leaves the checkpoints that both have in common");
+    return claim_all(t, &taken);
+}
+
+lc_status lc__mc_claim(lc_trainer *t)
+{
+    if (t->training) {
+        LC_TRY(lc__ranks_agree(t->comm, lc__is_rank_zero(t) ? claim_or_begin(t) : LC_OK));
+        LC_TRY(lc__text_from_rank_zero(t, &t->training));
+    }
+    for (int i = 0; i < lc_trainer_callback_count(t); i++)
+        if (checkpoint_at(t, i)) checkpoint_at(t, i)->claimed = true;
+    return LC_OK;
+}
+
+/* ---- what it remembers ---- */
+
 lc_status lc__mc_save(void *self, lc_trainer *t, lc_state *out)
 {
     model_checkpoint *c = self;
     lc_state *list, *o;
-    (void)t;
     LC_TRY(lc_state_set_text(out, "monitor", c->monitor));
     LC_TRY(lc_state_set_text(out, "dirpath", c->dir));
     LC_TRY(lc_state_set_text(out, "best_model_path", c->best_path));
@@ -71,6 +141,8 @@ lc_status lc__mc_save(void *self, lc_trainer *t, lc_state *out)
         LC_TRY(lc_state_set_object(list, NULL, &o));
         LC_TRY(lc_state_set_text(o, "path", c->best[i].path));
         LC_TRY(lc_state_set_double(o, "score", c->best[i].score));
+        if (*c->best[i].training && t->training && strcmp(c->best[i].training, t->training) != 0)
+            LC_TRY(lc_state_set_text(o, "training", c->best[i].training));
     }
     return LC_OK;
 }
@@ -112,7 +184,9 @@ static lc_status load_kept(model_checkpoint *c, lc_trainer *t, const lc_state *o
     struct stat st;
     if (lc_state_get_double(o, "score", &item.score) < 0) return LC_OK;
     lc_status s = get_path(o, "path", &item.path);
+    if (s >= 0 && lc_state_find(o, "training")) s = lc_state_get_text(o, "training", &training);
     if (s >= 0) s = is_ours(c, t, item.path, training, &ours);
+    snprintf(item.training, sizeof item.training, "%s", training);
     lc__kept *best = s >= 0 && ours ? realloc(c->best, (size_t)(c->n_best + 1) * sizeof *best) : NULL;
     if (s >= 0 && ours && !best) s = lc_fail(LC_ERR_MEMORY, "out of memory: the list of checkpoints");
     if (best) {

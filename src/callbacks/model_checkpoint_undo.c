@@ -4,6 +4,8 @@
 #include "callbacks/model_checkpoint.h"
 #include "core/saves.h"
 
+#include <string.h>
+
 void lc__mc_free_memory(model_checkpoint *c)
 {
     for (int i = 0; i < c->n_best; i++) free(c->best[i].path);
@@ -36,6 +38,7 @@ static lc_status copy(const model_checkpoint *c, model_checkpoint *b)
     for (int i = 0; i < c->n_best; i++) {
         LC_TRY(lc__copy_text(c->best[i].path, &b->best[i].path));
         b->best[i].score = c->best[i].score;
+        memcpy(b->best[i].training, c->best[i].training, sizeof b->best[i].training);
         b->n_best++;
     }
     if (c->best_path) LC_TRY(lc__copy_text(c->best_path, &b->best_path));
@@ -46,6 +49,7 @@ static lc_status copy(const model_checkpoint *c, model_checkpoint *b)
 lc_status lc__mc_begin_save(model_checkpoint *c, lc_trainer *t)
 {
     LC_TRY(lc__settle(t, LC__SETTLE_RESULT));
+    if (!c->claimed) LC_TRY(lc__mc_claim(t));
     forget_before(c);
     model_checkpoint *b = calloc(1, sizeof *b);
     if (!b) return lc_fail(LC_ERR_MEMORY, "out of memory: the list of checkpoints");
