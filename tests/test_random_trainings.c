@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Random trainings: small nets of all layers, with every optimizer that PyTorch has too, groups, schedules, clipping
+ * and accumulation, trained by lc_trainer_fit in f32 and f64. Each runs planned, unplanned and on the reference
+ * kernels, in chunks (`deterministic`, where two devices give the bits of one), and on two devices; and is judged after
+ * every step by PyTorch in f64 where that is installed (LIGHTC_PEERS_PYTHON), else by its own run in f64 on the
+ * reference kernels.
+ *
+ *   test_random_trainings --rounds 1000            as many, from seed 1 on
+ *   test_random_trainings --seed 3 --round 51      that one again
+ *
+ * A training that fails is made smaller, and printed (random_training.h says how to read it). */
+#include "random_training_draw.h"
+#include "random_training_shrink.h"
+#include "torch_judge.h"
+
+static struct {
+    uint64_t seed;
+    int64_t first, rounds;
+} chosen = {1, 0, ROUNDS(20, 6)};
+
+typedef struct court {
+    torch_judge torch;
+    bool has_torch;
+    int64_t exact, noisy, loose, refused;
+    char verdict[900], first[900];
+} court;
+
+static trace planned, unplanned, reference, chunks, devices, truth, noisy;
+
+/* ---- agreement among lightc's own runs ---- */
+
+/* Within what rounding does in a few steps; where it grew more, the judge has to say whether it may. */
+static bool close_to(const trace *a, const trace *b, bool single)
+{
+    double unit = single ? 2e-7 : 1e-13;
+    if (a->n_steps != b->n_steps || a->n_losses != b->n_losses || a->n_state != b->n_state) return false;
+    for (int s = 0; s < a->n_steps; s++) {
+        int64_t at = 0;
+        for (int k = 0; k < a->n_tensors; k++) {
+            int64_t n = type_numel(&a->types[k]);
+            double scale = 0;
+            for (int64_t i = at; i < at + n; i++) scale = fmax(scale, fabs(b->states[s][i]));
+            for (int64_t i = at; i < at + n; i++)
+                if (a->states[s][i] != b->states[s][i] &&
+                    !(fabs(a->states[s][i] - b->states[s][i]) <= unit * (3 + s) * (scale + 0.05)))
+                    return false;
+            at += n;
+        }
+    }
+    return true;
+}
+
+static bool same_bits(const trace *a, const trace *b)
+{
+    if (a->n_steps != b->n_steps) return false;
+    for (int s = 0; s < a->n_steps; s++)
+        if (memcmp(a->states[s], b->states[s], (size_t)a->n_state * sizeof(double))) return false;
+    return true;
+}
+
+/* Whether a batch is the sum of its samples, so that it may be cut: no statistics of a batch, a mean over samples. */
+static bool can_be_cut(const training *t)
+{
+    return !has_layer(t, L_batch_norm) && !t->sum && !t->ignore && !(t->weighted && has_classes(t)) &&
+           strcmp(t->optimizer, "LBFGS");
+}
+
+/* ---- PyTorch ---- */
+
+static void send_numbers(FILE *f, const char *name, const double *v, int64_t n)
+{
+    fprintf(f, "%s", name);
+    for (int64_t i = 0; i < n; i++) fprintf(f, " %.17g", v[i]);
+    fprintf(f, "\n");
+}
+
+static void print_groups(FILE *f, const training *t, const trace *r)
+{
+    for (int g = 0; g < t->n_groups; g++) {
+        fprintf(f, "group");
+        print_options(f, &t->groups[g]);
+        fprintf(f, " :");
+        for (int k = 0; k < r->n_tensors; k++)
+            if (r->group_of[k] == g) fprintf(f, " %s", r->names[k]);
+        fprintf(f, "\n");
+    }
+}
+
+static void send_data(FILE *f, const training *t)
+{
+    shape ins[MAX_LAYERS + 1];
+    shapes_of(t, ins);
+    const shape *out = &ins[t->n_layers];
+    for (int a = 0; a < 2; a++) {
+        const shape *s = a ? out : &t->input;
+        bool ids = a ? has_classes(t) : t->vocabulary > 0;
+        fprintf(f, "%s %s %lld", a ? "y" : "x", ids ? "ids" : "numbers", (long long)t->samples);
+        for (int k = 0; k < s->ndim - (a && ids); k++) fprintf(f, " %lld", (long long)s->n[k]);
+        fprintf(f, " :");
+        int64_t n = a ? target_numel(t, out) : numel(s);
+        for (int64_t k = 0; k < t->samples * n; k++)
+            fprintf(f, " %.17g", a ? target_value(t, out, k / n, k % n) : input_value(t, k / n, k % n));
+        fprintf(f, "\n");
+    }
+}
+
+static void send_start(FILE *f, const trace *r)
+{
+    int64_t at = 0;
+    for (int k = 0; k < r->n_tensors; k++) {
+        const lc_type *type = &r->types[k];
+        fprintf(f, "tensor %s", r->names[k]);
+        for (int i = 0; i < type->ndim; i++) fprintf(f, " %lld", (long long)type->shape[i]);
+        send_numbers(f, " :", r->start + at, type_numel(type));
+        at += type_numel(type);
+    }
+}
+
+static void send_trace(FILE *f, const char *name, const trace *r)
+{
+    fprintf(f, "record %s\n", name);
+    if (r != &chunks) send_numbers(f, "losses", r->losses, r->n_losses);
+    for (int s = 0; s < r->n_steps; s++) {
+        send_numbers(f, "rates", r->rates[s], r->n_groups);
+        send_numbers(f, "state", r->states[s], r->n_state);
+    }
+}
+
+static bool fails_torch(court *c, const training *t, bool cut)
+{
+    bool single = t->dtype == LC_F32;
+    FILE *f = c->torch.to;
+    fprintf(f, "judge\n");
+    print_training(f, t);
+    print_groups(f, t, &planned);
+    send_data(f, t);
+    send_start(f, &planned);
+    if (planned.error[0])
+        fprintf(f, "refused %s\n", planned.error);
+    else
+        send_trace(f, "planned", &planned);
+    if (!planned.error[0] && !close_to(&unplanned, &planned, single)) send_trace(f, "unplanned", &unplanned);
+    if (!planned.error[0] && !close_to(&reference, &planned, single)) send_trace(f, "reference kernels", &reference);
+    if (cut && !close_to(&chunks, &planned, single)) send_trace(f, "deterministic", &chunks);
+    fprintf(f, "end\n");
+    judge_answer(&c->torch, c->verdict, sizeof c->verdict);
+    return !strncmp(c->verdict, "differs", 7);
+}
+
+/* ---- without PyTorch: the run in f64, and how far rounding may have moved it ---- */
+
+static bool fails_truth(court *c, const training *t, bool cut)
+{
+    static double may[MAX_STEPS][MAX_STATE];
+    bool single = t->dtype == LC_F32;
+    const trace *all[] = {&planned, &unplanned, &reference, &chunks};
+    int n_all = cut ? 4 : 3;
+    if (planned.error[0]) {
+        snprintf(c->verdict, sizeof c->verdict, "differs: refused: %.600s", planned.error);
+        return true;
+    }
+    run_training(t, &(run_mode){.unplanned = true, .reference = true, .dtype = LC_F64}, &truth);
+    snprintf(c->verdict, sizeof c->verdict, "ok");
+    bool near = !truth.error[0];
+    for (int k = 0; k < n_all; k++) near = near && close_to(all[k], &truth, single);
+    if (near) return false;
+    snprintf(c->verdict, sizeof c->verdict, "ok within noise 0");
+    memset(may, 0, sizeof may);
+    for (int k = 0; k < 4; k++) {
+        run_mode h = {
+            .unplanned = true, .reference = true, .dtype = LC_F64, .noise = single ? 2.4e-7 : 5e-16, .phase = 1.7 * k};
+        run_training(t, &h, &noisy);
+        if (noisy.error[0] || noisy.n_steps != truth.n_steps) return false;
+        for (int s = 0; s < truth.n_steps; s++)
+            for (int64_t i = 0; i < truth.n_state; i++)
+                may[s][i] = fmax(may[s][i], 50 * fabs(noisy.states[s][i] - truth.states[s][i]));
+    }
+    for (int k = 0; k < n_all; k++) {
+        for (int s = 0; s < truth.n_steps; s++) {
+            double mean = 0;
+            for (int64_t i = 0; i < truth.n_state; i++) mean += may[s][i] / (double)truth.n_state;
+            for (int64_t i = 0; i < truth.n_state; i++) {
+                double a = all[k]->states[s][i], b = truth.states[s][i];
+                double tight = (single ? 2e-6 : 1e-12) * (3 + s) * (fabs(b) + 1);
+                if (fabs(a - b) <= fmax(fmax(may[s][i], mean), tight) || (isnan(a) && isnan(b))) continue;
+                snprintf(c->verdict, sizeof c->verdict, "differs: number %lld after step %d is %.12g, in f64 %.12g",
+                         (long long)i, s, a, b);
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* ---- the verdict ---- */
+
+/* Two devices have the bits of one. */
+static bool fails_devices(court *c, const training *t)
+{
+    run_training(t, &(run_mode){.deterministic = true}, &chunks);
+    run_training(t, &(run_mode){.deterministic = true, .devices = "2"}, &devices);
+    if (chunks.error[0] || devices.error[0])
+        snprintf(c->verdict, sizeof c->verdict, "differs: deterministic \"%.300s\", on two devices \"%.300s\"",
+                 chunks.error, devices.error);
+    else if (!same_bits(&chunks, &devices))
+        snprintf(c->verdict, sizeof c->verdict, "differs: deterministic, two devices have other bits than one");
+    else
+        return false;
+    return true;
+}
+
+static bool fails(void *ctx, const training *t)
+{
+    court *c = ctx;
+    run_training(t, &(run_mode){0}, &planned);
+    run_training(t, &(run_mode){.unplanned = true}, &unplanned);
+    run_training(t, &(run_mode){.reference = true}, &reference);
+    if (strcmp(planned.error, unplanned.error) || strcmp(planned.error, reference.error)) {
+        snprintf(c->verdict, sizeof c->verdict,
+                 "differs: planned \"%.150s\", unplanned \"%.150s\", reference \"%.150s\"", planned.error,
+                 unplanned.error, reference.error);
+        return true;
+    }
+    bool cut = !planned.error[0] && can_be_cut(t);
+    if (cut && fails_devices(c, t)) return true;
+    return c->has_torch ? fails_torch(c, t, cut) : fails_truth(c, t, cut);
+}
+
+/* In the same way: a refusal, or different numbers. */
+static bool fails_alike(void *ctx, const training *t)
+{
+    court *c = ctx;
+    if (!fails(c, t) || !strstr(c->verdict, "refuse") != !strstr(c->first, "refuse")) return false;
+    return !strstr(c->first, "refuse") || !strncmp(c->verdict, c->first, 60);
+}
+
+static void count(court *c)
+{
+    if (!strncmp(c->verdict, "refused", 7))
+        c->refused++;
+    else if (!strcmp(c->verdict, "ok"))
+        c->exact++;
+    else if (!strncmp(c->verdict, "ok within noise", 15) && atof(c->verdict + 15) > 1e-2)
+        c->loose++;
+    else
+        c->noisy++;
+}
+
+static void trainings(bool with_torch)
+{
+    static training t;
+    static court c;
+    int64_t failed = 0;
+    if (getenv("LIGHTC_PLAN") || getenv("LIGHTC_KERNELS")) SKIP("LIGHTC_PLAN or LIGHTC_KERNELS is set");
+    memset(&c, 0, sizeof c);
+    if (with_torch && !(c.has_torch = judge_start(&c.torch, "trainings.py"))) SKIP("no Python here has torch");
+    for (int64_t round = chosen.first; round < chosen.first + chosen.rounds; round++) {
+        draw_training(chosen.seed << 32 | (uint64_t)round, &t);
+        if (!fails(&c, &t)) {
+            count(&c);
+            continue;
+        }
+        printf("  --seed %llu --round %lld: %s\n", (unsigned long long)chosen.seed, (long long)round, c.verdict);
+        if (failed++ >= 20) continue;
+        memcpy(c.first, c.verdict, sizeof c.first);
+        shrink(&t, fails_alike, &c);
+        bool still = fails(&c, &t);
+        printf("  made smaller%s: %s\n", still ? "" : " (and passes now)", c.verdict);
+        print_training(stdout, &t);
+        print_groups(stdout, &t, &planned);
+    }
+    if (c.has_torch) judge_end(&c.torch);
+    printf("  %lld trainings: %lld within rounding, %lld within what noise does, %lld of those by more than 1%%, "
+           "%lld refused by both\n",
+           (long long)chosen.rounds, (long long)c.exact, (long long)(c.noisy + c.loose), (long long)c.loose,
+           (long long)c.refused);
+    if (failed) TEST_FAIL("%lld of %lld trainings differ", (long long)failed, (long long)chosen.rounds);
+}
+
+TEST(against_torch)
+{
+    trainings(true);
+}
+
+TEST(against_reference_kernels)
+{
+    trainings(false);
+}
+
+int run_cases(int argc, char **argv);
+#define main run_cases
+TEST_MAIN
+#undef main
+
+int main(int argc, char **argv)
+{
+    int n = 1;
+    for (int i = 1; i < argc; i++) {
+        if (i + 1 < argc && !strcmp(argv[i], "--seed"))
+            chosen.seed = strtoull(argv[++i], NULL, 10);
+        else if (i + 1 < argc && !strcmp(argv[i], "--round"))
+            chosen.first = strtoll(argv[++i], NULL, 10), chosen.rounds = 1;
+        else if (i + 1 < argc && !strcmp(argv[i], "--rounds"))
+            chosen.rounds = strtoll(argv[++i], NULL, 10);
+        else
+            argv[n++] = argv[i];
+    }
+    return run_cases(n, argv);
+}
