@@ -42,6 +42,7 @@ lc_status lc__take_version(const char *root_dir, const char *name, int *version,
         snprintf(path, sizeof path, "%s/version_%d", dir, v);
         if (mkdir(path, 0777) == 0) {
             *version = v;
+            LC_TRY(lc__sync_dir(&lc__io_system, dir)); /* checkpoints below it last as long as this name */
             return lc__copy_text(path, run_dir);
         }
         if (errno != EEXIST) return lc__io_fail(errno, "make directory", path);
