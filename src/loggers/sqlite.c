@@ -28,6 +28,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
@@ -488,6 +489,51 @@ static lc_status insert_run(sqlite_logger *l, const lc_run_info *run)
     return insert_options(l, run->options, run->n_options);
 }
 
+/* Whether a checkpoint that a row lists is gone: below the project's directory, or elsewhere on this host in a
+ * directory that is there. What cannot be known is listed. */
+static bool is_gone(const char *root_dir, const char *path, bool same_host)
+{
+    struct stat st;
+    char *dir;
+    size_t n = strlen(root_dir);
+    if (lstat(path, &st) == 0 || (errno != ENOENT && errno != ENOTDIR)) return false;
+    if (!strncmp(path, root_dir, n) && path[n] == '/') return true;
+    if (*path != '/' || !same_host || lc__path_dir(path, &dir) < 0) return false;
+    bool there = stat(dir, &st) == 0;
+    free(dir);
+    return there;
+}
+
+/* A run that died after it had removed a checkpoint could not note that any more. */
+static lc_status note_gone(sqlite_logger *l, const lc_run_info *run)
+{
+    char host[256] = "";
+    sqlite3_stmt *find = NULL, *note = NULL;
+    lc_status status;
+    int rc = SQLITE_ROW;
+    if (gethostname(host, sizeof host - 1) < 0) *host = 0;
+    LC_TRY_GOTO(status, done,
+                prepare(l,
+                        "SELECT DISTINCT c.path, r.host = ?1 FROM checkpoint c JOIN run r ON r.id = c.run"
+                        " WHERE c.removed_ns IS NULL ORDER BY c.path",
+                        &find));
+    LC_TRY_GOTO(status, done,
+                prepare(l, "UPDATE checkpoint SET removed_ns = ?2 WHERE path = ?1 AND removed_ns IS NULL", &note));
+    sqlite3_bind_text(find, 1, host, -1, SQLITE_STATIC);
+    while (status >= 0 && (rc = sqlite3_step(find)) == SQLITE_ROW) {
+        const char *path = (const char *)sqlite3_column_text(find, 0);
+        if (!path || !is_gone(run->root_dir, path, sqlite3_column_int(find, 1))) continue;
+        sqlite3_bind_text(note, 1, path, -1, SQLITE_STATIC);
+        sqlite3_bind_int64(note, 2, lc__realtime_ns());
+        status = step(l, note);
+    }
+    if (status >= 0 && rc != SQLITE_DONE) status = db_fail(l, "read");
+done:
+    sqlite3_finalize(find);
+    sqlite3_finalize(note);
+    return status;
+}
+
 static lc_status open_database(sqlite_logger *l, const lc_run_info *run)
 {
     bool network = is_network(run->root_dir);
@@ -510,12 +556,13 @@ static lc_status open_database(sqlite_logger *l, const lc_run_info *run)
     /* Pages at 4096 and the checkpoint at 1000 pages are SQLite's defaults and good ones. */
     LC_TRY_GOTO(status, done,
                 execute(l, "open", network ? "PRAGMA journal_mode = TRUNCATE" : "PRAGMA journal_mode = WAL"));
-    LC_TRY_GOTO(
-        status, done,
-        execute(l, "open", "PRAGMA synchronous = NORMAL; PRAGMA temp_store = MEMORY; PRAGMA foreign_keys = ON"));
+    /* FULL: a transaction that ended well outlasts a loss of power. It costs a sync of the writer's thread each. */
+    LC_TRY_GOTO(status, done,
+                execute(l, "open", "PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY; PRAGMA foreign_keys = ON"));
     LC_TRY_GOTO(status, done, execute(l, "write", "BEGIN IMMEDIATE"));
     status = make_schema(l);
     if (status >= 0) status = insert_run(l, run);
+    if (status >= 0) status = note_gone(l, run);
     if (status >= 0) status = execute(l, "write", "COMMIT");
     if (status < 0) {
         sqlite3_exec(l->db, "ROLLBACK", NULL, NULL, NULL);
