@@ -190,7 +190,8 @@ static void drop_best(model_checkpoint *c, int i)
     memmove(c->best + i, c->best + i + 1, (size_t)(c->n_best - i) * sizeof *c->best);
 }
 
-static lc_status keep_best(model_checkpoint *c, lc_trainer *t, double score, bool *failed)
+/* *gives_way: what is to be removed for it, in new memory. */
+static lc_status keep_best(model_checkpoint *c, lc_trainer *t, double score, bool *failed, char **gives_way)
 {
     char *removed = NULL, *path = NULL;
     bool saved = false;
@@ -235,7 +236,7 @@ static lc_status keep_best(model_checkpoint *c, lc_trainer *t, double score, boo
         c->kth_value = c->best[w].score;
     }
     s = save(c, t, path, LC__MISSED_BEST, &saved);
-    if (saved && removed && may_remove(c, t, removed, path)) s = then_remove(c, t, removed);
+    if (saved && removed && may_remove(c, t, removed, path)) *gives_way = removed, removed = NULL;
     *failed = !saved;
 done:
     free(removed);
@@ -243,7 +244,7 @@ done:
     return end_save(c, s);
 }
 
-static lc_status keep_newest(model_checkpoint *c, lc_trainer *t, bool *failed)
+static lc_status keep_newest(model_checkpoint *c, lc_trainer *t, bool *failed, char **gives_way)
 {
     char *path = NULL, *previous = NULL;
     bool saved = false;
@@ -253,7 +254,7 @@ static lc_status keep_newest(model_checkpoint *c, lc_trainer *t, bool *failed)
     LC_TRY_GOTO(s, done, make_path(c, t, previous, &path));
     LC_TRY_GOTO(s, done, lc__set_text(&c->best_path, path));
     s = save(c, t, path, LC__MISSED_BEST, &saved);
-    if (saved && c->k == 1 && previous && may_remove(c, t, previous, path)) s = then_remove(c, t, previous);
+    if (saved && c->k == 1 && previous && may_remove(c, t, previous, path)) *gives_way = previous, previous = NULL;
     *failed = !saved;
 done:
     free(previous);
@@ -288,16 +289,16 @@ static lc_status find_metric(lc_trainer *t, const char *name, bool *found, doubl
 }
 
 /* *failed: it was to be saved, and was not. */
-static lc_status save_topk(model_checkpoint *c, lc_trainer *t, bool *failed)
+static lc_status save_topk(model_checkpoint *c, lc_trainer *t, bool *failed, char **gives_way)
 {
     double score;
     bool found;
     if (c->k == 0) return LC_OK;
-    if (!c->monitor) return keep_newest(c, t, failed);
+    if (!c->monitor) return keep_newest(c, t, failed, gives_way);
     LC_TRY(find_metric(t, c->monitor, &found, &score));
     if (!found) return missing_key(c, t);
     if (c->k != -1 && c->n_best >= c->k && !better(c, score, c->best[worst(c)].score)) return LC_OK;
-    return keep_best(c, t, score, failed);
+    return keep_best(c, t, score, failed, gives_way);
 }
 
 /* Whether `last` has this name already, or takes it. *name: taken for a link (`for_link`); else it is taken for what is
@@ -371,13 +372,16 @@ static lc_status save_last(model_checkpoint *c, lc_trainer *t)
     return end_save(c, s);
 }
 
-/* One trigger: the best ones, then `last`. */
+/* One trigger: the best ones, then `last`. What gives way goes after that: `last` may still be a link to it. */
 static lc_status trigger(model_checkpoint *c, lc_trainer *t)
 {
     bool failed = false;
-    LC_TRY(save_topk(c, t, &failed));
-    if (failed) return LC_OK;
-    return c->last_step_saved == t->global_step ? link_last(c, t) : save_last(c, t);
+    char *gives_way = NULL;
+    lc_status s = save_topk(c, t, &failed, &gives_way);
+    if (s >= 0 && !failed) s = c->last_step_saved == t->global_step ? link_last(c, t) : save_last(c, t);
+    if (s >= 0 && gives_way) s = then_remove(c, t, gives_way);
+    free(gives_way);
+    return s;
 }
 
 /* Whether validation, if one follows this batch, may change the monitored value. */
