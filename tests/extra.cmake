@@ -72,6 +72,12 @@ add_test(NAME faults COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/faults.sh --rounds 12)
 set_tests_properties(faults PROPERTIES TIMEOUT 1800
                      ENVIRONMENT "LIGHTC_TEST_SLACK=4;LIGHTC_TEST_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
 
+# Trainings that lose their power, on a file system of the test. LIGHTC_POWER_ROUNDS=500 is the long one.
+add_executable(power_program power_program.c)
+target_link_libraries(power_program PRIVATE lightc lightc_flags)
+target_sources(test_power_loss PRIVATE power_fs.c)
+add_dependencies(test_power_loss power_program)
+
 # Trainings under a Slurm of their own, where it is installed.
 add_test(NAME slurm COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/slurm.sh)
 set_tests_properties(slurm PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 1800

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A file system that loses its power (power_fs.c): in memory, mounted through /dev/fuse, served by a process of its
+ * own. It sees every call of the kernel, whoever makes it and by whichever library.
+ *
+ * Durable is what was synced: the bytes of a file after fsync of the file, the names in a directory after fsync of the
+ * directory. When the power goes, of everything else a part is left that the seed chooses: any of the writes to a file
+ * in whole, in pages, or in sectors of 512 bytes, its old or its new size, and any of the changes of names. A change of
+ * names is atomic and needs those that it builds on; independent ones may come in any order. With `journal` changes of
+ * names last in the order in which they were made, and every sync makes all of them durable (ext4, XFS); without, a
+ * sync of one directory is about that one (what POSIX promises).
+ *
+ * It needs root, or user namespaces and a /dev/fuse that everybody may open. */
+#ifndef LC_TESTS_POWER_FS_H
+#define LC_TESTS_POWER_FS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+typedef struct power_fs {
+    pid_t server;
+    int control;
+    uint64_t lost_changes, lost_writes; /* so far, to losses of power */
+} power_fs;
+
+enum { POWER_JOURNAL = 1, POWER_NO_FILE_SYNC = 2, POWER_NO_DIR_SYNC = 4 };
+
+/* Mounts of this process are its own from now on. NULL, or why the kernel does not allow it. Before there are threads.
+ */
+const char *power_fs_own_mounts(void);
+/* An empty file system at `dir`. NULL, or why there is none. flags: POWER_*. */
+const char *power_fs_start(power_fs *fs, const char *dir, uint64_t seed, int flags);
+/* The power goes at the n-th change or sync from now on: the processes of the group are killed, and nothing works. */
+void power_fs_arm(power_fs *fs, pid_t group, uint64_t n);
+/* The power is back; if it had not gone, it goes now. Files must have been closed. Returns how many changes and syncs
+ * there were since the file system was armed, and whether the power had gone by itself. */
+uint64_t power_fs_back(power_fs *fs, bool *gone);
+void power_fs_end(power_fs *fs);
+
+#endif
