@@ -61,7 +61,7 @@ V(lc_checkpoint_begin, ())
 V(lc_checkpoint_end, ())
 T(lc_detach_at, (H(TENSOR), LC_HERE))
 V(lc_assign_at, (H(TENSOR), H(TENSOR), LC_HERE))
-T(lc_gradient, (H(TENSOR)))
+T(lc_gradient_at, (H(TENSOR), LC_HERE))
 S(lc_gradient_write, (H(TENSOR), P(LIST), 24))
 Q(lc_current_graph, ())
 /* ---- batch.h ---- */

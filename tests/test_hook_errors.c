@@ -71,4 +71,51 @@ TEST(a_file_of_torch_save_is_known)
     world_remove(dir);
 }
 
+/* Calls that return no status: the step's error says where the program made them. */
+static void step_of(lc_optimizer *opt, lc_tensor *x)
+{
+    (void)x;
+    lc_optimizer_step(opt);
+}
+
+static void zero_grad_of(lc_optimizer *opt, lc_tensor *x)
+{
+    (void)x;
+    lc_optimizer_zero_grad(opt);
+}
+
+static void clip_norm_of(lc_optimizer *opt, lc_tensor *x)
+{
+    (void)x;
+    (void)lc_clip_grad_norm(opt, 1);
+}
+
+static void clip_value_of(lc_optimizer *opt, lc_tensor *x)
+{
+    (void)x;
+    lc_clip_grad_value(opt, 1);
+}
+
+static void gradient_of(lc_optimizer *opt, lc_tensor *x)
+{
+    (void)opt;
+    (void)lc_gradient(x);
+}
+
+TEST(an_error_of_a_call_without_a_status_names_its_line)
+{
+    void (*const calls[])(lc_optimizer *, lc_tensor *) = {step_of, zero_grad_of, clip_norm_of, clip_value_of,
+                                                          gradient_of};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        lc_graph *g;
+        CHECK_OK(lc_graph_new(NULL, &g));
+        CHECK_OK(lc_step_begin(g, 0, 0));
+        calls[i](NULL, lc_zeros(LC_F32, 2));
+        CHECK(lc_step_run(g) < 0);
+        CHECK_CONTAINS(lc_error_message(), " at test_hook_errors.c:");
+        CHECK(lc_step_end(g) < 0);
+        lc_graph_free(g);
+    }
+}
+
 TEST_MAIN

@@ -106,7 +106,8 @@ LC_API void lc_assign_at(lc_tensor *target, lc_tensor *value, lc_site site);
  * zeros if it has none. A step tensor with the parameter's type. With the strategy sharded, where every rank has a part
  * of it, the ranks put it together: collective, where it is a sum over them (with sharded_1 behind the last backward
  * pass of a window, from sharded_2 on behind each), and the whole has memory while it is used. */
-LC_API lc_tensor *lc_gradient(lc_tensor *parameter);
+LC_API lc_tensor *lc_gradient_at(lc_tensor *parameter, lc_site site);
+#define lc_gradient(parameter) lc_gradient_at(parameter, LC_HERE)
 /* Replaces that gradient, as lc_gradient gives it, from row-major `data` of exactly `bytes` bytes: for programs and
  * strategies that change gradients outside of the graph, as reducing them over ranks does. Between backward and the
  * optimizer's step; runs the step up to there first. */

@@ -119,14 +119,18 @@ LC_API lc_tensor *lc_op_call_live(const lc_op *op, int n_in, lc_tensor *const *i
 /* Records clipping of all gradients of `opt`'s parameters to a total norm (returned: the norm before clipping, a step
  * tensor of one element; keep it to read it) or to an absolute value; applies to the next lc_optimizer_step of opt.
  * torch.nn.utils.clip_grad_norm_: coefficient min(1, max_norm / (norm + 1e-6)). */
-LC_API lc_tensor *lc_clip_grad_norm(lc_optimizer *opt, double max_norm);
-LC_API void lc_clip_grad_value(lc_optimizer *opt, double clip_value);
+LC_API lc_tensor *lc_clip_grad_norm_at(lc_optimizer *opt, double max_norm, lc_site site);
+LC_API void lc_clip_grad_value_at(lc_optimizer *opt, double clip_value, lc_site site);
+#define lc_clip_grad_norm(opt, max_norm)    lc_clip_grad_norm_at(opt, max_norm, LC_HERE)
+#define lc_clip_grad_value(opt, clip_value) lc_clip_grad_value_at(opt, clip_value, LC_HERE)
 
 /* Records the update of every parameter of `opt` that got a gradient since the last lc_zero_grad; gradients are
  * divided by the number of backward passes since then unless lc_graph_set_window gave another number. */
-LC_API void lc_optimizer_step(lc_optimizer *opt);
+LC_API void lc_optimizer_step_at(lc_optimizer *opt, lc_site site);
+#define lc_optimizer_step(opt) lc_optimizer_step_at(opt, LC_HERE)
 /* The next backward overwrites the gradients of opt's parameters (lc_zero_grad: those of all). */
-LC_API void lc_optimizer_zero_grad(lc_optimizer *opt);
+LC_API void lc_optimizer_zero_grad_at(lc_optimizer *opt, lc_site site);
+#define lc_optimizer_zero_grad(opt) lc_optimizer_zero_grad_at(opt, LC_HERE)
 /* One step of any optimizer from a closure. `evaluate` records forward and backward, runs them (lc_step_run, or by
  * reading the loss) and gives the loss; LC_SKIP: there is none, and nothing is updated. LBFGS calls it several times,
  * at other parameters each; for the others it is called once, before lc_optimizer_step. Gradients are divided as

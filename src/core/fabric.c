@@ -256,8 +256,8 @@ lc_tensor *lc_fabric_clip_gradients_with(lc_fabric *f, lc_optimizer *optimizer, 
                                          ".max_norm"));
         return NULL;
     }
-    if (args.max_norm > 0) return lc_clip_grad_norm(optimizer, args.max_norm);
-    lc_clip_grad_value(optimizer, args.clip_val);
+    if (args.max_norm > 0) return lc_clip_grad_norm_at(optimizer, args.max_norm, LC__NO_SITE);
+    lc_clip_grad_value_at(optimizer, args.clip_val, LC__NO_SITE);
     return NULL;
 }
 
@@ -271,7 +271,7 @@ void lc_fabric_step(lc_fabric *f, lc_optimizer *optimizer)
         return;
     }
     if (f->precision->before_optimizer_step) note(f, f->precision->before_optimizer_step(f->precision_self, optimizer));
-    lc_optimizer_step(optimizer);
+    lc_optimizer_step_at(optimizer, LC__NO_SITE);
 }
 
 lc_status lc_fabric_end(lc_fabric *f)

@@ -178,7 +178,7 @@ lc_status lc_default_optimizer_step(lc_module *self, int64_t epoch, int64_t batc
     LC_TRY(before_update(t, optimizer, &skip));
     /* Without a gradient in the whole window there is nothing to update; the step counts all the same. */
     if (!skip && t->window_backwards > 0) {
-        lc_optimizer_step(optimizer);
+        lc_optimizer_step_at(optimizer, LC__NO_SITE);
         t->watch.updates++;
     }
     return LC_OK;
@@ -193,9 +193,9 @@ lc_status lc_clip_gradients(lc_module *self, lc_optimizer *optimizer, double gra
     bool none = t && !t->mo.manual_optimization && t->window_backwards == 0;
     if (!(gradient_clip_val > 0) || !optimizer || none) return LC_OK;
     if (!gradient_clip_algorithm || !strcmp(gradient_clip_algorithm, "norm"))
-        lc_clip_grad_norm(optimizer, gradient_clip_val);
+        lc_clip_grad_norm_at(optimizer, gradient_clip_val, LC__NO_SITE);
     else if (!strcmp(gradient_clip_algorithm, "value"))
-        lc_clip_grad_value(optimizer, gradient_clip_val);
+        lc_clip_grad_value_at(optimizer, gradient_clip_val, LC__NO_SITE);
     else
         return lc_fail(LC_ERR_CONFIG, "gradient_clip_algorithm is \"%s\"; it must be norm or value",
                        gradient_clip_algorithm);
@@ -432,7 +432,7 @@ lc_status lc_manual_zero_grad(lc_module *self, lc_optimizer *optimizer)
     lc_trainer *t = NULL;
     LC_TRY(manual_trainer(self, "lc_manual_zero_grad", &t));
     if (optimizer)
-        lc_optimizer_zero_grad(optimizer);
+        lc_optimizer_zero_grad_at(optimizer, LC__NO_SITE);
     else
         lc_zero_grad(t->graph);
     return LC_OK;
@@ -461,7 +461,7 @@ lc_status lc_manual_step(lc_module *self, lc_optimizer *optimizer)
                        "lc_manual_step: %s evaluates the loss several times a step; use lc_manual_step_closure",
                        optimizer->ops->name);
     LC_TRY(before_step(t, optimizer, &skip));
-    if (!skip) lc_optimizer_step(optimizer);
+    if (!skip) lc_optimizer_step_at(optimizer, LC__NO_SITE);
     t->global_step++;
     return LC_OK;
 }

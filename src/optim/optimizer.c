@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Optimizers as objects: groups, hyperparameters, constructors, state for checkpoints. The engine records the steps. */
-#include "tensor/tensor_impl.h"
 #include "base/handle.h"
 #include "optim/optim_internal.h"
 
-#include "tensor/tensor_impl.h"
+#include "tensor/graph_impl.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -150,7 +149,7 @@ lc_status lc_optimizer_step_closure(lc_optimizer *opt, lc_evaluate_fn *evaluate,
     if (lc__evaluates(opt)) return opt->ops->step_closure(opt, evaluate, ctx);
     lc_status status = evaluate(ctx, &loss);
     if (status != LC_OK) return status == LC_SKIP ? LC_OK : status;
-    lc_optimizer_step(opt);
+    lc_optimizer_step_at(opt, LC__NO_SITE);
     return LC_OK;
 }
 

@@ -80,12 +80,12 @@ double lc__gradient_factor(const lc_graph *g)
     return window > 0 ? 1.0 / window : 1.0;
 }
 
-static bool check_optimizer(const lc_optimizer *opt, const char *title)
+static bool check_optimizer(const lc_optimizer *opt, const char *title, lc_site site)
 {
     if (lc__has_mark(opt, LC__MARK_OF(OPTIMIZER))) return true;
     lc__refuse_call(lc_fail(LC_ERR_ARGUMENT, opt ? "this is not an optimizer; it was never made, or has been freed"
                                                  : "the optimizer is NULL"),
-                    title, LC__NO_SITE);
+                    title, site);
     return false;
 }
 
@@ -128,16 +128,16 @@ void lc_zero_grad(lc_graph *g)
     if (g->reducer) lc__reducer_zeroed(g->reducer);
 }
 
-void lc_optimizer_zero_grad(lc_optimizer *opt)
+void lc_optimizer_zero_grad_at(lc_optimizer *opt, lc_site site)
 {
-    if (!check_optimizer(opt, "zero_grad")) return;
+    if (!check_optimizer(opt, "zero_grad", site)) return;
     lc_graph *g = lc_current_graph();
     lc_status status = lc__optimizer_prepare(opt);
     if (g && g->recording && status >= 0) {
         int64_t ints[] = {(int64_t)(uintptr_t)opt, (int64_t)opt->steps->id};
-        lc_op_call(&lc__macro_zero_grad, 0, NULL, 2, ints, 0, NULL, LC__NO_SITE);
+        lc_op_call(&lc__macro_zero_grad, 0, NULL, 2, ints, 0, NULL, site);
     } else if (g && g->recording) {
-        lc__record_error(g, status, "zero_grad", LC__NO_SITE, NULL, NULL, 0);
+        lc__record_error(g, status, "zero_grad", site, NULL, NULL, 0);
     } else {
         for (int k = 0; k < opt->n_groups && status >= 0; k++)
             for (int i = 0; i < opt->groups[k].n_parameters; i++) {
@@ -176,17 +176,17 @@ static lc_status check_summed(const lc_graph *g, const lc_tensor *parameter)
     return has && !lc__reducer_has_summed(g->reducer, parameter) ? lc__not_summed() : LC_OK;
 }
 
-lc_tensor *lc_gradient(lc_tensor *parameter)
+lc_tensor *lc_gradient_at(lc_tensor *parameter, lc_site site)
 {
-    if (!lc__check_tensor(parameter, "the parameter", "gradient", LC__NO_SITE)) return lc__error_tensor();
+    if (!lc__check_tensor(parameter, "the parameter", "gradient", site)) return lc__error_tensor();
     lc_graph *g = lc_current_graph();
     lc_status status = check_summed(g, parameter);
     if (status < 0) {
-        lc__record_error(g, status, "gradient", LC__NO_SITE, NULL, NULL, 0);
+        lc__record_error(g, status, "gradient", site, NULL, NULL, 0);
         return lc__error_tensor();
     }
     double window = g ? lc__gradient_factor(g) : 1.0;
-    return lc_op_call(&lc__macro_gradient, 1, &parameter, 0, NULL, 1, &window, LC__NO_SITE);
+    return lc_op_call(&lc__macro_gradient, 1, &parameter, 0, NULL, 1, &window, site);
 }
 
 static void scale(lc_tensor *t, double factor)
@@ -221,42 +221,42 @@ lc_status lc_gradient_write(lc_tensor *parameter, const void *data, size_t bytes
     return LC_OK;
 }
 
-lc_tensor *lc_clip_grad_norm(lc_optimizer *opt, double max_norm)
+lc_tensor *lc_clip_grad_norm_at(lc_optimizer *opt, double max_norm, lc_site site)
 {
-    if (!check_optimizer(opt, "clip_grad_norm")) return lc__error_tensor();
+    if (!check_optimizer(opt, "clip_grad_norm", site)) return lc__error_tensor();
     lc_graph *g = lc_current_graph();
     lc_tensor *out[2] = {NULL};
     lc_dtype dtype = opt->n_groups && opt->groups[0].n_parameters ? opt->groups[0].parameters[0]->type.dtype : LC_F32;
     lc_status status = lc__optimizer_prepare(opt);
     if (status < 0) {
-        lc__record_error(g, status, "clip_grad_norm", LC__NO_SITE, NULL, NULL, 0);
+        lc__record_error(g, status, "clip_grad_norm", site, NULL, NULL, 0);
         return lc__error_tensor();
     }
     int64_t ints[] = {(int64_t)(uintptr_t)opt, dtype, (int64_t)opt->steps->id};
     double floats[] = {max_norm, g ? lc__gradient_factor(g) : 1.0};
-    lc_op_call_n(&lc__macro_clip_norm, 0, NULL, 3, ints, 2, floats, out, LC__NO_SITE);
+    lc_op_call_n(&lc__macro_clip_norm, 0, NULL, 3, ints, 2, floats, out, site);
     opt->clip_factor = out[1];
     return out[0];
 }
 
-void lc_clip_grad_value(lc_optimizer *opt, double clip_value)
+void lc_clip_grad_value_at(lc_optimizer *opt, double clip_value, lc_site site)
 {
-    if (!check_optimizer(opt, "clip_grad_value")) return;
+    if (!check_optimizer(opt, "clip_grad_value", site)) return;
     for (int i = 0; i < opt->n_groups; i++) opt->groups[i].hyper[LC_HYPER_CLIP_VALUE] = clip_value;
     opt->clip_by_value = true;
 }
 
-void lc_optimizer_step(lc_optimizer *opt)
+void lc_optimizer_step_at(lc_optimizer *opt, lc_site site)
 {
-    if (!check_optimizer(opt, "optimizer_step")) return;
+    if (!check_optimizer(opt, "optimizer_step", site)) return;
     lc_graph *g = lc_current_graph();
     if (!g) {
-        lc_op_call(&lc__macro_step, 0, NULL, 0, NULL, 0, NULL, LC__NO_SITE); /* says what is missing */
+        lc_op_call(&lc__macro_step, 0, NULL, 0, NULL, 0, NULL, site); /* says what is missing */
         return;
     }
     lc_status status = lc__optimizer_prepare(opt);
     if (status < 0) {
-        lc__record_error(g, status, "optimizer_step", LC__NO_SITE, NULL, NULL, 0);
+        lc__record_error(g, status, "optimizer_step", site, NULL, NULL, 0);
         return;
     }
     /* Where it comes first behind a backward pass, it need not wait for the last bucket before it begins. */
@@ -264,7 +264,7 @@ void lc_optimizer_step(lc_optimizer *opt)
                      lc__is_elementwise(opt->ops);
     int64_t ints[] = {(int64_t)(uintptr_t)opt, (int64_t)opt->steps->id, opt->clip_by_value, by_bucket};
     double window = lc__gradient_factor(g);
-    lc_op_call(&lc__macro_step, 1, &opt->clip_factor, 4, ints, 1, &window, LC__NO_SITE);
+    lc_op_call(&lc__macro_step, 1, &opt->clip_factor, 4, ints, 1, &window, site);
     opt->clip_factor = NULL;
     opt->clip_by_value = false;
 }
