@@ -154,9 +154,13 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned int seed)
 {
     unsigned int random = seed;
+    if (size && rand_r(&random) % 8 == 0) { /* the journey of fuzz_fit */
+        data[0] = (uint8_t)rand_r(&random);
+        return size;
+    }
     if ((size >= CHANGE_BYTES && rand_r(&random) % 2) || size + CHANGE_BYTES > room)
         return LLVMFuzzerMutate(data, size, room);
-    if (!size) data[size++] = (uint8_t)rand_r(&random); /* the journey of fuzz_fit */
+    if (!size) data[size++] = (uint8_t)rand_r(&random);
     for (int i = 0; i < CHANGE_BYTES && size < room; i++) data[size++] = (uint8_t)(rand_r(&random) >> 8);
     return size;
 }
