@@ -211,7 +211,7 @@ static inline void draw_optimizer(dice *d, training *t)
         give(o, "lr", magnitude(d, 0.05, 0.5));
         give(o, "max_iter", (double)from_to(d, 1, 4));
         maybe(d, o, "history_size", (double)from_to(d, 1, 4));
-        maybe(d, o, "strong_wolfe", 1);
+        /* Not strong_wolfe: near a minimum rounding decides its way, and PyTorch's divides by zero there. */
     }
 }
 

@@ -256,6 +256,7 @@ static void trainings(bool with_torch)
     if (with_torch && !(c.has_torch = judge_start(&c.torch, "trainings.py"))) SKIP("no Python here has torch");
     for (int64_t round = chosen.first; round < chosen.first + chosen.rounds; round++) {
         draw_training(chosen.seed << 32 | (uint64_t)round, &t);
+        if (chosen.rounds == 1) print_training(stdout, &t);
         if (!fails(&c, &t)) {
             count(&c);
             continue;
