@@ -41,7 +41,7 @@ lc_status lc__png_add(lc__str *out, const uint8_t *pixels, int width, int height
         uint8_t *to = rows + y * (row + 1);
         const uint8_t *from = pixels + y * row;
         *to++ = 2;
-        for (size_t x = 0; x < row; x++) to[x] = (uint8_t)(from[x] - (y ? from[x - row] : 0));
+        for (size_t x = 0; x < row; x++) to[x] = (uint8_t)(from[x] - (y ? (from - row)[x] : 0));
     }
     if (compress2(data, &packed, rows, (uLong)raw, 6) != Z_OK) {
         status = lc_fail(LC_ERR_MEMORY, "no memory to compress a PNG of %d x %d pixels", width, height);

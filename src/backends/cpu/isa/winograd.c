@@ -200,8 +200,8 @@ static conv conv_of(const lc_call *call)
     v.step_x = point_step(v.tiles_per_block, v.x.c);
     v.step_y = point_step(v.tiles_per_block, v.y.c);
     v.per_thread = WG_ALL * (v.step_x + v.step_y);
-    v.kernel = call->scratch;
-    v.scratch = v.kernel + WG_ALL * v.x.c * v.y.c;
+    v.kernel = call->scratch; /* NULL while the call is prepared */
+    v.scratch = v.kernel ? v.kernel + WG_ALL * v.x.c * v.y.c : NULL;
     return v;
 }
 
