@@ -2,7 +2,7 @@
 /* Random programs: broadcasts, views of views, fan-out, sizes 0 and 1, assignments, host reads, several backward
  * passes, regions without gradients and regions that are computed again, in f32 and f64. Each runs planned, unplanned
  * and on the reference kernels, and is judged in f64 by PyTorch where that is installed (LIGHTC_PEERS_PYTHON), else by
- * its own run in f64 on the reference kernels.
+ * its own run in f64 on the reference kernels, and its gradients by differences of its losses.
  *
  *   test_random_programs --rounds 10000            as many, from seed 1 on
  *   test_random_programs --seed 3 --round 51       that one again
@@ -10,6 +10,7 @@
  * A program that fails is made smaller, and printed (random_program.h says how to read it). */
 #include "random_program_draw.h"
 #include "random_program_shrink.h"
+#include "random_program_slope.h"
 #include "torch_judge.h"
 
 static struct {
@@ -20,6 +21,7 @@ static struct {
 typedef struct court {
     torch_judge torch;
     bool has_torch;
+    int64_t slopes; /* directions along which gradients were judged */
     char verdict[600], first[600];
 } court;
 
@@ -138,7 +140,7 @@ static bool fails(void *ctx, const program *p)
     for (int k = 0; k < 3; k++)
         if (!close_to(all[k], &truth, single ? 3e-5 : 1e-10) && !explained(p, all[k], c->verdict, sizeof c->verdict))
             return true;
-    return false;
+    return !slopes_agree(p, &c->slopes, c->verdict, sizeof c->verdict);
 }
 
 /* In the same way: a refusal, or different numbers. */
@@ -170,6 +172,8 @@ static void programs(bool with_torch)
         print_program(stdout, &p, false);
     }
     if (c.has_torch) judge_end(&c.torch);
+    if (!with_torch && options.rounds >= 50 && c.slopes < options.rounds / 4)
+        TEST_FAIL("slopes along %lld directions are too few", (long long)c.slopes);
     if (failed) TEST_FAIL("%lld of %lld programs differ", (long long)failed, (long long)options.rounds);
 }
 
