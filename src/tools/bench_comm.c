@@ -693,8 +693,7 @@ int tool_bench(int argc, char **argv)
 {
     if (argc > 1 && !strcmp(argv[1], "comm")) return bench_comm(argc - 1, argv + 1);
     bool asked = argc > 1 && is_help(argv[1]);
-    fprintf(asked ? stdout : stderr,
-            "usage: lightc bench comm [--backends LIST] [--ranks LIST] [--collectives LIST] [--max_bytes N]\n"
-            "       [--seconds S] [--json FILE]\n");
+    fprintf(asked ? stdout : stderr, "usage: lightc bench comm [--backends LIST] [--ranks LIST] [--collectives LIST]\n"
+                                     "       [--max_bytes N] [--seconds S] [--json FILE]\n");
     return asked ? 0 : 2;
 }

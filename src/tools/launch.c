@@ -7,18 +7,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char help[] =
-    "usage: lightc launch [OPTION VALUE | OPTION=VALUE]... PROGRAM [ARGUMENT]...\n\n"
-    "  -np, -n N                 ranks; default: as many as --hosts has room for, without it 1\n"
-    "  -H, --hosts HOST:N,...    so many ranks on each host, by mpirun; local:2,local:2 simulates two hosts on this "
-    "one\n"
-    "  --max_restarts N          when ranks are lost, start those left again, so often; default: 0\n"
-    "  --start_timeout S         seconds until all ranks have come; default: 300\n"
-    "  --silence_timeout S       seconds without a heartbeat, as of a process that is stopped; default: 10\n"
-    "  --progress_timeout S      seconds without a step (-1: any time); default: 20 times the\n"
-    "                            longest step so far, at least half an hour\n"
-    "  --grace_period S          seconds from the end of a failed run until its ranks are killed; default: 2\n"
-    "  -h, --help\n";
+static const char help[] = "usage: lightc launch [OPTION VALUE | OPTION=VALUE]... PROGRAM [ARGUMENT]...\n\n"
+                           "  -np, -n N               ranks; default: those --hosts has room for, else 1\n"
+                           "  -H, --hosts HOST:N,...  so many ranks on each host, by mpirun;\n"
+                           "                          local:2,local:2 simulates two hosts on this one\n"
+                           "  --max_restarts N        when ranks are lost, start those left again, up to\n"
+                           "                          N times; default: 0\n"
+                           "  --start_timeout S       seconds until all ranks have come; default: 300\n"
+                           "  --silence_timeout S     seconds without a heartbeat, after which a rank is\n"
+                           "                          lost; default: 10\n"
+                           "  --progress_timeout S    seconds without a step (-1: any time); default:\n"
+                           "                          20 times the longest step so far, at least 1800\n"
+                           "  --grace_period S        seconds from the end of a failed run until its ranks\n"
+                           "                          are killed; default: 2\n"
+                           "  -h, --help\n";
 
 static int usage(const char *wrong)
 {

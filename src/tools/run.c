@@ -130,9 +130,11 @@ int tool_run(int argc, char **argv)
     char path[PATH_MAX], real[PATH_MAX], **args = NULL;
     int n_args = 0;
     if (argc < 2 || argv[1][0] == '-') {
-        fprintf(stderr, "usage: lightc run CONFIG.json|MODULE.so [--OPTION VALUE]...\n"
-                        "       lightc run CONFIG.json --help lists the options of its module and of the trainer\n");
-        return argc > 1 && !strcmp(argv[1], "--help") ? 0 : 2;
+        bool asked = argc > 1 && is_help(argv[1]);
+        fprintf(asked ? stdout : stderr, "usage: lightc run CONFIG.json|MODULE.so [--OPTION VALUE]...\n"
+                                         "       lightc run CONFIG.json --help\n"
+                                         "           lists the options of its module and of the trainer\n");
+        return asked ? 0 : 2;
     }
     const char *config = ends_in(argv[1], ".so") ? NULL : argv[1], *typed = module_argument(argc, argv);
     if (typed || !config)

@@ -48,6 +48,13 @@ check "also on two ranks" loses 1 launch -np 2 "$bin/lightc" doctor comm --secon
 check "bench comm into one" loses 1 bench comm --ranks 2 --max_bytes 1024 --seconds 0.001
 check "an unknown command is wrong usage" ends_with 2 fly
 check "that is named" complains '"fly"'
+check "a misspelt command too" ends_with 2 lunch
+check "with the one that was meant" complains 'no command "lunch"; did you mean "launch"\?'
+for command in "" run launch ckpt doctor bench; do
+  # shellcheck disable=SC2086
+  check "lightc $command --help is for people who ask" run $command --help
+  check "and fits 80 columns" awk 'length > 80 {wide = 1} END {exit wide || !NR}' out
+done
 for command in $("$bin/lightc" --help | awk '/^  [a-z]/ {print $1}'); do
   check "the manual page tells of $command" grep -q "^\.B $command" "$here/../../src/tools/lightc.1"
 done
