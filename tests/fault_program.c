@@ -6,10 +6,11 @@
  *   DIR/struck     when the fault happened, and at which step
  *   DIR/result     of a training that came to its end: its steps, a hash of all parameters, and their sum
  *   DIR/result-K   the same of fit number K of several (--fits), from 1
+ *   DIR/saved, DIR/removed   what was reported as saved, and as removed, a path a line
  *   DIR/place-N    of rank N then: how many ranks, which on which node of how many
  *
- * fault_program --dir DIR [--fault kill|stop|exit|error|abort --phase WHERE --on RANK --at N --call N --delay_us N]
- * [options of the trainer]. A fault happens once: not again where DIR/struck is there. WHERE:
+ * fault_program --dir DIR [--fault kill|stop|exit|error|abort|fill --phase WHERE --on RANK --at N --call N --delay_us
+ * N] [options of the trainer]. A fault happens once: not again where DIR/struck is there. WHERE:
  *
  *   init         before the trainer (at 0), behind it (1), in setup (2), in configure_optimizers (3)
  *   forward      in the training step `at`
@@ -19,6 +20,7 @@
  *   hook         (error only) in on_train_batch_end, on_train_epoch_end, on_validation_epoch_end or on_save_checkpoint
  *                (call 0 to 3), from step `at` on
  *   loader       (error only) when the data set is asked for the sample number `at`
+ *   forward      (fill) nothing is free any more where checkpoints are saved, from step `at` on, for `call` steps
  *   end          in on_fit_end (at 0), behind fit (1), behind the trainer's end (2) */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -41,7 +43,7 @@ enum { FEATURES = 32, WIDTH = 256, CLASSES = 8, SAMPLES = 96, VAL = 20, BATCH = 
 
 typedef struct settings {
     const char *dir, *fault, *phase;
-    int64_t on, at, call, delay_us, batch, fits;
+    int64_t on, at, call, delay_us, batch, fits, pace_us;
 } settings;
 
 static const lc_option table[] = {
@@ -53,10 +55,12 @@ static const lc_option table[] = {
     LC_FIELD(settings, call, "which call of that"),
     LC_FIELD(settings, delay_us, "how much later"),
     LC_FIELD(settings, batch, "samples in a rank's batch"),
+    LC_FIELD(settings, pace_us, "how long a step takes at least"),
     LC_FIELD(settings, fits, "how many networks it trains, one after the other"),
 };
 
-static settings s = {.dir = ".", .fault = "", .phase = "", .on = -1, .batch = BATCH, .fits = 1};
+static settings s = {.dir = ".", .fault = "", .phase = "", .on = -1, .batch = BATCH, .fits = 1, .pace_us = PACE_US};
+static const char *dirpath;
 static int rank;
 static bool writes_parts; /* every rank, of a checkpoint */
 static atomic_llong step;
@@ -98,12 +102,32 @@ static lc_status call_off(void)
     return LC_OK;
 }
 
+/* Whatever is free is taken, or given back. */
+static void fill(bool full)
+{
+    static char block[65536];
+    char path[4200];
+    snprintf(path, sizeof path, "%s/.ballast", dirpath);
+    if (!full) {
+        unlink(path);
+        return;
+    }
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    for (size_t n = sizeof block; fd >= 0 && n > 0;)
+        if (write(fd, block, n) <= 0) n /= 2;
+    if (fd >= 0) close(fd);
+}
+
 static lc_status strike(void)
 {
     if (!first_time()) return LC_OK;
     if (!strcmp(s.fault, "error")) return lc_fail(LC_ERR_USER, "the sensor of rank %d is unplugged", rank);
     if (!strcmp(s.fault, "exit")) _exit(7);
     if (!strcmp(s.fault, "abort")) return call_off();
+    if (!strcmp(s.fault, "fill")) {
+        fill(true);
+        return LC_OK;
+    }
     raise(!strcmp(s.fault, "stop") ? SIGSTOP : SIGKILL);
     return LC_OK;
 }
@@ -258,8 +282,9 @@ static lc_tensor *training_step(lc_module *self, const lc_batch *b, int64_t i)
     int64_t now = lc_trainer_global_step(self->trainer);
     atomic_store(&step, now);
     if (note_first_step() < 0) return NULL;
-    usleep(PACE_US);
+    usleep((useconds_t)s.pace_us);
     if (strike_at("forward", now) < 0) return NULL;
+    if (rank == s.on && !strcmp(s.fault, "fill") && now == s.at + s.call) fill(false);
     if (!strcmp(s.phase, "collective") && now == s.at) {
         if (planned("collective"))
             strike_soon();
@@ -337,6 +362,49 @@ static const lc_module_ops net_ops = {
     .on_fit_end = on_fit_end,
 };
 
+/* ---- what is reported of checkpoints ---- */
+
+static lc_status note_path(const char *name, const char *path)
+{
+    char file[4200];
+    snprintf(file, sizeof file, "%s/%s", s.dir, name);
+    FILE *f = fopen(file, "a");
+    bool ok = f && fprintf(f, "%s\n", path) > 0;
+    if (f && fclose(f) != 0) ok = false;
+    return ok ? LC_OK : lc_fail(LC_ERR_IO, "cannot write %s", file);
+}
+
+static lc_status begin_log(void *self, const lc_run_info *run)
+{
+    (void)self, (void)run;
+    return LC_OK;
+}
+
+static lc_status log_row(void *self, const lc_log_row *row)
+{
+    (void)self, (void)row;
+    return LC_OK;
+}
+
+static lc_status log_checkpoint(void *self, const char *path, int64_t at, double score, bool has_score)
+{
+    (void)self, (void)at, (void)score, (void)has_score;
+    return note_path("saved", path);
+}
+
+static lc_status log_removed(void *self, const char *path)
+{
+    (void)self;
+    return note_path("removed", path);
+}
+
+static const lc_logger_ops reports = {LC_LOGGER_OPS_INIT,
+                                      .name = "reports",
+                                      .start = begin_log,
+                                      .log_row = log_row,
+                                      .log_checkpoint = log_checkpoint,
+                                      .log_checkpoint_removed = log_removed};
+
 /* ---- the run ---- */
 
 static lc_status hash_of(net *m, uint64_t *h, double *sum)
@@ -381,6 +449,8 @@ static lc_status train(const lc_trainer_options *of, int fit)
     lc_trainer *t = NULL;
     lc_dataloader *train = NULL, *val = NULL;
     net m = {0};
+    opt.loggers = &(lc_logger){&reports, NULL};
+    opt.n_loggers = 1;
     opt.storage = NULL; /* the caller's: it makes several trainers */
     LC_TRY(strike_at("init", 0));
     lc_module_init(&m.base, &net_ops, 1 + (uint64_t)fit);
@@ -408,6 +478,7 @@ int main(int argc, char **argv)
     lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
     const char *own = getenv("LIGHTC_RANK"), *mpi = getenv("OMPI_COMM_WORLD_RANK");
     const char *slurm = getenv("SLURM_PROCID"), *port = getenv("MASTER_PORT");
+    const char *by_hand = getenv("RANK");
     double begun = seconds();
     char name[64], text[128];
     opt.max_epochs = 3;
@@ -416,7 +487,8 @@ int main(int argc, char **argv)
     opt.on_save_error = "stop"; /* a disk that stays full ends it */
     LC_MAIN_TRY(lc_trainer_options_parse_with(&opt, table, sizeof table / sizeof *table, &s, argc, argv));
     writes_parts = opt.strategy && !strncmp(opt.strategy, "sharded", 7);
-    rank = own ? atoi(own) : mpi ? atoi(mpi) : slurm ? atoi(slurm) : 0;
+    rank = own ? atoi(own) : mpi ? atoi(mpi) : slurm ? atoi(slurm) : by_hand ? atoi(by_hand) : 0;
+    dirpath = opt.dirpath ? opt.dirpath : s.dir;
     snprintf(name, sizeof name, "life-%d", (int)getpid());
     snprintf(text, sizeof text, "%.6f %d %s\n", begun, rank, port ? port : "0");
     LC_MAIN_TRY(write_file(name, text));
