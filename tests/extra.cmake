@@ -61,14 +61,14 @@ add_executable(strategy_program strategy_program.c)
 target_link_libraries(strategy_program PRIVATE lightc Threads::Threads lightc_flags)
 add_dependencies(test_strategies strategy_program lightc_program)
 
-# Trainings that are killed, stopped, cut off and refused disk space. `faults.sh --rounds 200` is the long one.
+# Trainings that are disturbed: 20 rounds have each kind once. `faults.sh --rounds 500` is the long one.
 add_executable(fault_program fault_program.c)
 target_link_libraries(fault_program PRIVATE lightc ${CMAKE_DL_LIBS} lightc_flags)
 add_dependencies(test_machines fault_program)
 add_dependencies(test_elastic fault_program lightc_program)
 add_executable(fault_rounds fault_rounds.c)
 target_link_libraries(fault_rounds PRIVATE lightc_internal lightc_flags)
-add_test(NAME faults COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/faults.sh --rounds 12)
+add_test(NAME faults COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/faults.sh --rounds 20)
 set_tests_properties(faults PROPERTIES TIMEOUT 1800
                      ENVIRONMENT "LIGHTC_TEST_SLACK=4;LIGHTC_TEST_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
 
