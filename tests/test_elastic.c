@@ -241,4 +241,26 @@ TEST(ranks_tell_on_what_terms_they_go_on)
     check_end(&r, "starting again from the last checkpoint (1 of 1)", "size=2 ");
 }
 
+/* Processes of the ranks that have begun. */
+static int count_lives(const run *r)
+{
+    int n = 0;
+    DIR *d = opendir(r->dir);
+    CHECK(d);
+    for (struct dirent *e; (e = readdir(d));) n += strncmp(e->d_name, "life-", 5) == 0;
+    closedir(d);
+    return n;
+}
+
+/* All is trained, and there is nothing to go on with: no checkpoint could be written. */
+TEST(a_training_that_missed_its_last_checkpoint_has_ended)
+{
+    run r;
+    start(&r, "trap '' XFSZ; ulimit -f 100; %s --devices 2 --batch 6 --on_save_error continue --max_restarts 1",
+          program);
+    CHECK_EQ(finish(&r), 1);
+    CHECK_CONTAINS(r.err, "File too large");
+    CHECK_EQ(count_lives(&r), 2);
+}
+
 TEST_MAIN

@@ -30,8 +30,8 @@ typedef struct lc__control_times {
 } lc__control_times;
 
 /* On what terms a run goes on without some of its ranks: not at all, where each has data of its own; with a power of
- * two of them, where only as many can share a batch. */
-enum { LC__OWN_DATA = 1, LC__POWER_OF_TWO = 2 };
+ * two of them, where only as many can share a batch; not after the training has ended, until ranks tell other terms. */
+enum { LC__OWN_DATA = 1, LC__POWER_OF_TWO = 2, LC__TRAINED = 4 };
 
 /* Whether it is long enough for a run's secret, and not too long. */
 lc_status lc__control_check_secret(const char *secret) LC_MUST_USE;

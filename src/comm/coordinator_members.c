@@ -120,7 +120,7 @@ static bool take(lc__coordinator *c, lc__member *m, const lc__frame *f, double n
         return true;
     case LC__FRAME_TERMS:
         if (f->n < 4) return false;
-        c->terms |= lc__get_u32(f->data);
+        c->terms = (c->terms & ~(unsigned)LC__TRAINED) | lc__get_u32(f->data);
         return true;
     case LC__FRAME_GATHER:
         return take_gift(c, m, f, now);

@@ -577,6 +577,14 @@ void lc__world_last_words(lc_status status)
     if (!lc_error_is_told()) (void)!lc_fail(status, "%s", why);
 }
 
+void lc__world_trained(void)
+{
+    lc__world *w = &this_process.world;
+    pthread_mutex_lock(&this_process.lock);
+    if (this_process.references && w->control) lc__control_terms(w->control, LC__TRAINED);
+    pthread_mutex_unlock(&this_process.lock);
+}
+
 void lc__world_stopped(int signal)
 {
     lc__world *w = &this_process.world;

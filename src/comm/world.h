@@ -86,6 +86,10 @@ int lc__world_threads(void);
  * Afterwards the message is that which all are told (lc_error_is_told), if it is of this rank. */
 void lc__world_last_words(lc_status status);
 
+/* The training of all ranks has come to its end, though not well: when this process ends by itself, it is no reason to
+ * start again. */
+void lc__world_trained(void);
+
 /* This process ends because all ranks have stopped together, as `signal` asked for: it is not missed. */
 void lc__world_stopped(int signal);
 

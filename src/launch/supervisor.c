@@ -435,10 +435,17 @@ static lc_status run_once(supervisor *s, int *exit_status)
     *exit_status = hidden || (p->hosts && s->killed) ? 1 : as_exit_status(bad);
     if (s->culprit >= 0) status = lc__supervisor_failure(s);
     for (int i = 0; i < s->size && p->hosts; i++) s->lost[i] = lc__coordinator_lost(s->coordinator, i);
+    s->terms &= ~(unsigned)LC__TRAINED;
     if (s->coordinator) s->terms |= lc__coordinator_terms(s->coordinator);
     if (s->culprit >= 0) return status;
     if (bad && p->hosts) *exit_status = 128 + s->signal; /* mpirun has one of its own */
     return bad ? stopped(s) : LC_OK;
+}
+
+/* Nothing is left to do again: all was trained, and only the last checkpoint was not saved. */
+static bool has_trained(const supervisor *s)
+{
+    return (s->terms & LC__TRAINED) && s->culprit >= 0 && WIFEXITED(s->children[s->culprit].status);
 }
 
 /* Of a node whose ranks come to another one, nobody would see whom they wait for: what they print is kept. Ctrl-C ends
@@ -501,7 +508,7 @@ lc_status lc__supervise(const lc__run_plan *plan, int *exit_status)
         status = run_once(&s, exit_status);
         lc__coordinator_stop(s.coordinator);
         s.coordinator = NULL;
-        if (status != LC_ERR_PEER || life >= plan->max_restarts || s.signal) break;
+        if (status != LC_ERR_PEER || life >= plan->max_restarts || s.signal || has_trained(&s)) break;
         int before = s.size;
         lc__supervisor_go_on(&s);
         char number[64] = "";
