@@ -753,7 +753,7 @@ static int count_training(const trial *r)
     return n;
 }
 
-/* One of its parts, once all train: it is turned away, or killed before. */
+/* One of its parts, once all train: it is turned away. */
 static void start_second(trial *r, const run *p)
 {
     char *argv[64], path[400], text[4096];
@@ -769,8 +769,8 @@ static void start_second(trial *r, const run *p)
     pid_t pid = start_part(r, part, argv, path, true);
     for (int k = 0; argv[k]; k++) free(argv[k]);
     if (breaks("twice") && lives_of(r, 0, l, 64)) kill(l[0].pid, SIGKILL);
-    bool killed = r->call % 3 == 2, gone = false;
-    double until = seconds() + (killed ? (double)r->delay_us * 1e-6 : patience(3));
+    bool gone = false;
+    double until = seconds() + patience(3);
     while (!(gone = ended(pid, &status)) && seconds() < until) pause_ms(2);
     bool over = state_of(p->pid[0]) == 'Z'; /* the run, before the second could be turned away */
     if (!gone) kill(-pid, SIGKILL), waitpid(pid, &status, 0);
@@ -781,7 +781,7 @@ static void start_second(trial *r, const run *p)
         the.refused++;
         return;
     }
-    if (killed || over) return;
+    if (over) return;
     if (!gone)
         wrong(r, OTHER, "the second start of part %d was not turned away: %s", part, text);
     else
