@@ -118,4 +118,158 @@ TEST(an_error_of_a_call_without_a_status_names_its_line)
     }
 }
 
+/* So do those of a fabric, of manual optimisation, and of a loss, wherever the error is found. */
+typedef struct hasty {
+    lc_module base;
+    lc_tensor *w;
+    lc_tensor *(*step)(lc_module *self, lc_tensor *x);
+} hasty;
+
+static lc_tensor *one_weight(lc_module *m)
+{
+    const int64_t shape[] = {1};
+    return lc_module_add_parameter(m, "w", LC_F32, LC_ROW_MAJOR, 1, shape, (lc_init){.kind = LC_INIT_ONES});
+}
+
+static lc_tensor *hasty_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    (void)i;
+    return ((hasty *)self)->step(self, b->x);
+}
+
+static lc_status hasty_optimizers(lc_module *self, lc_optimizers *out)
+{
+    return lc_optimizers_add(out, lc_sgd(self, .lr = 0.1));
+}
+
+static const lc_module_ops automatic_ops = {
+    LC_MODULE_OPS_INIT("hasty"),
+    .training_step = hasty_step,
+    .configure_optimizers = hasty_optimizers,
+};
+static const lc_module_ops manual_ops = {
+    LC_MODULE_OPS_INIT("hasty"),
+    .training_step = hasty_step,
+    .configure_optimizers = hasty_optimizers,
+    .manual_optimization = true,
+};
+
+static lc_tensor *loss_of_no_parameter(lc_module *self, lc_tensor *x)
+{
+    (void)self;
+    return lc_mean(x);
+}
+
+static lc_tensor *loss_of_many(lc_module *self, lc_tensor *x)
+{
+    return lc_mul(((hasty *)self)->w, x);
+}
+
+static lc_tensor *loss_of_integers(lc_module *self, lc_tensor *x)
+{
+    (void)self;
+    return lc_cast(lc_mean(x), LC_I64);
+}
+
+static lc_tensor *by_hand(lc_module *self, lc_tensor *x, lc_status s)
+{
+    (void)self;
+    return s < 0 ? NULL : lc_mean(x);
+}
+
+static lc_tensor *backward_of_nothing(lc_module *self, lc_tensor *x)
+{
+    return by_hand(self, x, lc_manual_backward(self, NULL));
+}
+
+static lc_tensor *backward_of_many(lc_module *self, lc_tensor *x)
+{
+    return by_hand(self, x, lc_manual_backward(self, x));
+}
+
+static lc_tensor *backward_of_no_parameter(lc_module *self, lc_tensor *x)
+{
+    return by_hand(self, x, lc_manual_backward(self, lc_mean(x)));
+}
+
+static lc_tensor *step_of_nothing(lc_module *self, lc_tensor *x)
+{
+    return by_hand(self, x, lc_manual_step(self, lc_manual_optimizer(self, 3)));
+}
+
+static lc_tensor *backward_of_automatic(lc_module *self, lc_tensor *x)
+{
+    return by_hand(self, x, lc_manual_backward(self, lc_mean(x)));
+}
+
+static lc_tensor *zero_grad_of_automatic(lc_module *self, lc_tensor *x)
+{
+    return by_hand(self, x, lc_manual_zero_grad(self, NULL));
+}
+
+static lc_tensor *step_of_automatic(lc_module *self, lc_tensor *x)
+{
+    return by_hand(self, x, lc_manual_step(self, lc_manual_optimizer(self, 0)));
+}
+
+TEST(an_error_of_a_loss_names_its_line)
+{
+    const struct {
+        const lc_module_ops *ops;
+        lc_tensor *(*step)(lc_module *self, lc_tensor *x);
+    } cases[] = {
+        {&automatic_ops, loss_of_no_parameter},  {&automatic_ops, loss_of_many},
+        {&automatic_ops, loss_of_integers},      {&automatic_ops, backward_of_automatic},
+        {&automatic_ops, step_of_automatic},     {&automatic_ops, zero_grad_of_automatic},
+        {&manual_ops, backward_of_nothing},      {&manual_ops, backward_of_many},
+        {&manual_ops, backward_of_no_parameter}, {&manual_ops, step_of_nothing},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hasty m = {.step = cases[i].step};
+        lc_trainer *t;
+        char dir[256];
+        CHECK(world_dir(dir, sizeof dir));
+        lc_module_init(&m.base, cases[i].ops, 1);
+        m.w = one_weight(&m.base);
+        lc_trainer_options o = world_options(dir);
+        lc_dataloader *loader = numbers_new(4, 2, false);
+        CHECK_OK(lc_trainer_new(&o, &t));
+        CHECK(lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = loader}) < 0);
+        const char *message = lc_error_message(), *place = strstr(message, " at test_hook_errors.c:");
+        CHECK_CONTAINS(message, " at test_hook_errors.c:");
+        CHECK(!strstr(message, "optimization.c"));
+        CHECK(place && !strstr(place + 1, " at test_hook_errors.c:")); /* once */
+        lc_trainer_free(t);
+        lc_dataloader_free(loader);
+        lc_module_release(&m.base);
+        world_remove(dir);
+    }
+}
+
+TEST(an_error_of_a_fabric_names_its_line)
+{
+    enum { BACKWARD, BACKWARD_NOTHING, BACKWARD_MANY, STEP_NOTHING, CLIP_TWICE, ZERO_GRAD, CASES };
+    for (int i = 0; i < CASES; i++) {
+        hasty m = {0};
+        lc_fabric *f;
+        lc_module_init(&m.base, &automatic_ops, 1);
+        m.w = one_weight(&m.base);
+        lc_optimizer *opt = lc_sgd(&m, .lr = 0.1);
+        CHECK_OK(lc_fabric_new(NULL, &f));
+        CHECK_OK(lc_fabric_setup(f, &m.base, &opt, 1));
+        if (i != ZERO_GRAD) CHECK_OK(lc_fabric_begin(f));
+        if (i == BACKWARD) lc_fabric_backward(f, lc_sum(lc_zeros(LC_F32, 2)));
+        if (i == BACKWARD_NOTHING) lc_fabric_backward(f, NULL);
+        if (i == BACKWARD_MANY) lc_fabric_backward(f, lc_zeros(LC_F32, 2));
+        if (i == STEP_NOTHING) lc_fabric_step(f, NULL);
+        if (i == CLIP_TWICE) (void)lc_fabric_clip_gradients(f, opt, .clip_val = 1, .max_norm = 1);
+        if (i == ZERO_GRAD) lc_fabric_zero_grad(f);
+        CHECK(lc_fabric_end(f) < 0);
+        CHECK_CONTAINS(lc_error_message(), " at test_hook_errors.c:");
+        lc_fabric_free(f);
+        lc_optimizer_free(opt);
+        lc_module_release(&m.base);
+    }
+}
+
 TEST_MAIN

@@ -55,6 +55,7 @@ typedef struct lc_fabric_options {
 } lc_fabric_options;
 
 typedef struct lc_clip_args {
+    lc_site site;    /* by the macro */
     double clip_val; /* clip to this absolute value */
     double max_norm; /* or all gradients together to this norm; one of the two is given */
 } lc_clip_args;
@@ -83,16 +84,19 @@ LC_API lc_status lc_fabric_begin(lc_fabric *f) LC_MUST_USE;
 /* Scales the loss as the precision wants, and reduces gradients over the ranks. The loss can be read (lc_item) after
  * lc_fabric_end, until the next lc_fabric_begin. With several ranks the step so far is run here: of what it computed,
  * values of one element can still be read, and with several optimizers all can be used; others need lc_keep. */
-LC_API void lc_fabric_backward(lc_fabric *f, lc_tensor *loss);
+LC_API void lc_fabric_backward_at(lc_fabric *f, lc_tensor *loss, lc_site site);
+#define lc_fabric_backward(f, loss) lc_fabric_backward_at(f, loss, LC_HERE)
 /* The next backward starts gradients anew; without it they are accumulated, and their mean over the backward passes is
  * what the optimizer gets. */
-LC_API void lc_fabric_zero_grad(lc_fabric *f);
+LC_API void lc_fabric_zero_grad_at(lc_fabric *f, lc_site site);
+#define lc_fabric_zero_grad(f) lc_fabric_zero_grad_at(f, LC_HERE)
 /* Of the next lc_fabric_step of `optimizer`. Returns the norm before clipping (to be kept with lc_keep, to read it), or
  * NULL. */
-LC_API lc_tensor *lc_fabric_clip_gradients_with(lc_fabric *f, lc_optimizer *optimizer, lc_clip_args args);
+LC_API lc_tensor *lc_fabric_clip_gradients_at(lc_fabric *f, lc_optimizer *optimizer, lc_clip_args args);
 #define lc_fabric_clip_gradients(f, optimizer, ...)                                                                    \
-    lc_fabric_clip_gradients_with((f), (optimizer), LC_LITERAL(lc_clip_args, __VA_ARGS__))
-LC_API void lc_fabric_step(lc_fabric *f, lc_optimizer *optimizer);
+    lc_fabric_clip_gradients_at((f), (optimizer), LC_LITERAL(lc_clip_args, .site = LC_HERE, __VA_ARGS__))
+LC_API void lc_fabric_step_at(lc_fabric *f, lc_optimizer *optimizer, lc_site site);
+#define lc_fabric_step(f, optimizer) lc_fabric_step_at(f, optimizer, LC_HERE)
 /* Runs what was recorded. The first error since lc_fabric_begin, if there was one; then nothing was run. */
 LC_API lc_status lc_fabric_end(lc_fabric *f) LC_MUST_USE;
 /* While on, backward leaves gradients on each rank for itself: for all but the last backward of an accumulation. */

@@ -349,16 +349,21 @@ LC_API lc_status lc_default_lr_scheduler_step(lc_module *self, lc_scheduler *sch
 
 /* ---- manual optimisation ---- */
 LC_API lc_optimizer *lc_manual_optimizer(lc_module *self, int i); /* NULL if there is no such */
-LC_API lc_status lc_manual_zero_grad(lc_module *self, lc_optimizer *optimizer) LC_MUST_USE; /* NULL: of all */
-LC_API lc_status lc_manual_backward(lc_module *self, lc_tensor *loss) LC_MUST_USE;
+LC_API lc_status lc_manual_zero_grad_at(lc_module *self, lc_optimizer *optimizer, lc_site site) LC_MUST_USE;
+#define lc_manual_zero_grad(self, optimizer) lc_manual_zero_grad_at(self, optimizer, LC_HERE) /* NULL: of all */
+LC_API lc_status lc_manual_backward_at(lc_module *self, lc_tensor *loss, lc_site site) LC_MUST_USE;
+#define lc_manual_backward(self, loss) lc_manual_backward_at(self, loss, LC_HERE)
 /* Fires on_before_optimizer_step, records the update, counts a step. Gradients of several backward passes are added,
  * not averaged. */
-LC_API lc_status lc_manual_step(lc_module *self, lc_optimizer *optimizer) LC_MUST_USE;
+LC_API lc_status lc_manual_step_at(lc_module *self, lc_optimizer *optimizer, lc_site site) LC_MUST_USE;
+#define lc_manual_step(self, optimizer) lc_manual_step_at(self, optimizer, LC_HERE)
 /* The same with a closure, which zeroes gradients, computes the loss and calls lc_manual_backward; LBFGS calls it
  * several times. NULL: no update. *loss (may be NULL): that of the last call. */
 typedef lc_tensor *lc_manual_closure_fn(void *ctx, lc_status *status);
-LC_API lc_status lc_manual_step_closure(lc_module *self, lc_optimizer *optimizer, lc_manual_closure_fn *closure,
-                                        void *ctx, lc_tensor **loss) LC_MUST_USE;
+LC_API lc_status lc_manual_step_closure_at(lc_module *self, lc_optimizer *optimizer, lc_manual_closure_fn *closure,
+                                           void *ctx, lc_tensor **loss, lc_site site) LC_MUST_USE;
+#define lc_manual_step_closure(self, optimizer, closure, ctx, loss)                                                    \
+    lc_manual_step_closure_at(self, optimizer, closure, ctx, loss, LC_HERE)
 /* Parameters of the other optimizers that are not this one's too require no gradient until lc_untoggle_optimizer or the
  * end of training_step. What was recorded before is run first. */
 LC_API lc_status lc_toggle_optimizer(lc_module *self, const lc_optimizer *optimizer) LC_MUST_USE;

@@ -118,6 +118,14 @@ void lc__copy_message(char *text, size_t size)
     snprintf(text, size, "%s", message);
 }
 
+lc__site_text lc__at_site(lc_site site)
+{
+    lc__site_text p = {""};
+    const char *file = site.file ? strrchr(site.file, '/') : NULL;
+    if (site.file) snprintf(p.text, sizeof p.text, " at %s:%d", file ? file + 1 : site.file, site.line);
+    return p;
+}
+
 void lc__first_error_note(lc__first_error *e, lc_status s)
 {
     if (s >= 0 || e->status < 0) return;

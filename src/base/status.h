@@ -12,6 +12,12 @@ unsigned lc__error_count(lc_status *last);
 /* Copies this thread's message, which other errors would replace. */
 void lc__copy_message(char *text, size_t size);
 
+/* " at file:line" of the call that was made there, with the file's last part; "" where that is unknown. */
+typedef struct lc__site_text {
+    char text[200];
+} lc__site_text;
+lc__site_text lc__at_site(lc_site site);
+
 /* The signal that LC_ERR_INTERRUPTED is about, on this thread. */
 void lc__note_signal(int signal);
 int lc__noted_signal(void); /* 0: none */

@@ -202,11 +202,11 @@ static void note(lc_fabric *f, lc_status s)
 }
 
 /* Whether calls between begin and end make sense. */
-static bool recording(lc_fabric *f, const char *what)
+static bool recording(lc_fabric *f, const char *what, lc_site site)
 {
     if (f->error.status < 0) return false;
     if (lc_current_graph() == f->graph) return true;
-    note(f, lc_fail(LC_ERR_STATE, "%s: call lc_fabric_begin first", what));
+    note(f, lc_fail(LC_ERR_STATE, "%s: call lc_fabric_begin first%s", what, lc__at_site(site).text));
     return false;
 }
 
@@ -223,55 +223,57 @@ lc_status lc_fabric_begin(lc_fabric *f)
     return LC_OK;
 }
 
-void lc_fabric_backward(lc_fabric *f, lc_tensor *loss)
+void lc_fabric_backward_at(lc_fabric *f, lc_tensor *loss, lc_site site)
 {
     LC__IS(f, FABRIC, );
     LC__IS_TENSOR_OR_NULL(loss, );
-    if (!recording(f, "lc_fabric_backward")) return;
+    if (!recording(f, "lc_fabric_backward", site)) return;
     if (!loss) {
-        note(f, lc_fail(LC_ERR_ARGUMENT, "lc_fabric_backward: there is no loss"));
+        note(f, lc_fail(LC_ERR_ARGUMENT, "lc_fabric_backward: there is no loss%s", lc__at_site(site).text));
         return;
     }
-    lc_keep(loss);
+    lc_keep_at(loss, site);
     if (f->precision->scale_loss) loss = f->precision->scale_loss(f->precision_self, loss);
-    lc_backward(loss);
+    lc_backward_at(loss, site);
     uint8_t flags[LC_SYNC_FLAGS] = {0};
     bool sync = !f->no_sync || f->strategy->syncs_every_backward;
     if (f->strategy->after_backward && sync) note(f, f->strategy->after_backward(f->strategy_self, flags));
 }
 
-void lc_fabric_zero_grad(lc_fabric *f)
+void lc_fabric_zero_grad_at(lc_fabric *f, lc_site site)
 {
     LC__IS(f, FABRIC, );
-    if (recording(f, "lc_fabric_zero_grad")) lc_zero_grad(f->graph);
+    if (recording(f, "lc_fabric_zero_grad", site)) lc_zero_grad(f->graph);
 }
 
-lc_tensor *lc_fabric_clip_gradients_with(lc_fabric *f, lc_optimizer *optimizer, lc_clip_args args)
+lc_tensor *lc_fabric_clip_gradients_at(lc_fabric *f, lc_optimizer *optimizer, lc_clip_args args)
 {
     LC__IS(f, FABRIC, lc__error_tensor());
     LC__IS_OR_NULL(optimizer, OPTIMIZER, lc__error_tensor());
-    if (!recording(f, "lc_fabric_clip_gradients")) return NULL;
+    if (!recording(f, "lc_fabric_clip_gradients", args.site)) return NULL;
     if (!optimizer || !((args.clip_val > 0) ^ (args.max_norm > 0))) {
-        note(f, lc_fail(LC_ERR_ARGUMENT, "lc_fabric_clip_gradients needs an optimizer, and one of .clip_val and "
-                                         ".max_norm"));
+        note(f, lc_fail(LC_ERR_ARGUMENT,
+                        "lc_fabric_clip_gradients needs an optimizer, and one of .clip_val and "
+                        ".max_norm%s",
+                        lc__at_site(args.site).text));
         return NULL;
     }
-    if (args.max_norm > 0) return lc_clip_grad_norm_at(optimizer, args.max_norm, LC__NO_SITE);
-    lc_clip_grad_value_at(optimizer, args.clip_val, LC__NO_SITE);
+    if (args.max_norm > 0) return lc_clip_grad_norm_at(optimizer, args.max_norm, args.site);
+    lc_clip_grad_value_at(optimizer, args.clip_val, args.site);
     return NULL;
 }
 
-void lc_fabric_step(lc_fabric *f, lc_optimizer *optimizer)
+void lc_fabric_step_at(lc_fabric *f, lc_optimizer *optimizer, lc_site site)
 {
     LC__IS(f, FABRIC, );
     LC__IS_OR_NULL(optimizer, OPTIMIZER, );
-    if (!recording(f, "lc_fabric_step")) return;
+    if (!recording(f, "lc_fabric_step", site)) return;
     if (!optimizer) {
-        note(f, lc_fail(LC_ERR_ARGUMENT, "lc_fabric_step: there is no optimizer"));
+        note(f, lc_fail(LC_ERR_ARGUMENT, "lc_fabric_step: there is no optimizer%s", lc__at_site(site).text));
         return;
     }
     if (f->precision->before_optimizer_step) note(f, f->precision->before_optimizer_step(f->precision_self, optimizer));
-    lc_optimizer_step_at(optimizer, LC__NO_SITE);
+    lc_optimizer_step_at(optimizer, site);
 }
 
 lc_status lc_fabric_end(lc_fabric *f)

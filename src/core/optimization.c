@@ -24,6 +24,13 @@ static lc_trainer *trainer_of(lc_module *m)
 
 /* ---- the closure ---- */
 
+static lc_status not_a_loss(const lc_tensor *t)
+{
+    char shape[96];
+    return lc_fail(LC_ERR_SHAPE, "training_step must return a loss of one element; reduce it with lc_mean (it is %s%s)",
+                   lc__shape_text(&t->type, shape, sizeof shape), lc__at_site(lc__site_of(t)).text);
+}
+
 lc_status lc__run_training_step(lc_closure *c)
 {
     lc_trainer *t = c->t;
@@ -43,8 +50,7 @@ lc_status lc__run_training_step(lc_closure *c)
         s = last < 0 ? last : LC_ERR_USER;
     if (s >= 0 && c->loss && lc_tensor_is_error(c->loss))
         s = lc_fail(LC_ERR_STATE, "training_step returned a tensor of an operation that failed, or of another step");
-    if (s >= 0 && c->loss && lc_tensor_numel(c->loss) != 1)
-        s = lc_fail(LC_ERR_SHAPE, "training_step must return a loss of one element; reduce it with lc_mean");
+    if (s >= 0 && c->loss && lc_tensor_numel(c->loss) != 1) s = not_a_loss(c->loss);
     if (s < 0 || t->deferred) s = lc__hook_result(t, s, NULL);
     lc__hook_leave(t, saved);
     if (s >= 0 && c->loss) lc_keep(c->loss);
@@ -219,8 +225,8 @@ static lc_status default_zero_grad(lc_module *m, int64_t epoch, int64_t batch_id
 
 static lc_status default_backward(lc_module *m, lc_tensor *loss)
 {
-    (void)m;
-    lc_backward(loss);
+    lc_site site = trainer_of(m)->backward_site;
+    lc_backward_at(loss, site.file ? site : lc__site_of(loss));
     return LC_OK;
 }
 
@@ -414,54 +420,57 @@ lc_optimizer *lc_manual_optimizer(lc_module *self, int i)
     return t && i >= 0 && i < t->optimizers.n ? t->optimizers.optimizers[i].optimizer : NULL;
 }
 
-static lc_status manual_trainer(lc_module *self, const char *what, lc_trainer **out)
+static lc_status manual_trainer(lc_module *self, const char *what, lc_site site, lc_trainer **out)
 {
     lc_trainer *t = *out = trainer_of(self);
     if (!t || !t->in_run || !t->mo.manual_optimization)
-        return lc_fail(LC_ERR_STATE, "%s is for modules with .manual_optimization = true, inside of training_step",
-                       what);
+        return lc_fail(LC_ERR_STATE, "%s is for modules with .manual_optimization = true, inside of training_step%s",
+                       what, lc__at_site(site).text);
     /* What lc_log could not say ends the step here, not behind it. */
     if (t->deferred) return lc_fail(t->deferred_status, "%s", t->deferred_message ? t->deferred_message : "");
     return LC_OK;
 }
 
-lc_status lc_manual_zero_grad(lc_module *self, lc_optimizer *optimizer)
+lc_status lc_manual_zero_grad_at(lc_module *self, lc_optimizer *optimizer, lc_site site)
 {
     LC__IS_OR_NULL(optimizer, OPTIMIZER, LC_ERR_ARGUMENT);
     LC__IS(self, MODULE, LC_ERR_ARGUMENT);
     lc_trainer *t = NULL;
-    LC_TRY(manual_trainer(self, "lc_manual_zero_grad", &t));
+    LC_TRY(manual_trainer(self, "lc_manual_zero_grad", site, &t));
     if (optimizer)
-        lc_optimizer_zero_grad_at(optimizer, LC__NO_SITE);
+        lc_optimizer_zero_grad_at(optimizer, site);
     else
         lc_zero_grad(t->graph);
     return LC_OK;
 }
 
-lc_status lc_manual_backward(lc_module *self, lc_tensor *loss)
+lc_status lc_manual_backward_at(lc_module *self, lc_tensor *loss, lc_site site)
 {
     LC__IS(self, MODULE, LC_ERR_ARGUMENT);
     lc_trainer *t = NULL;
-    LC_TRY(manual_trainer(self, "lc_manual_backward", &t));
-    if (!loss) return lc_fail(LC_ERR_ARGUMENT, "lc_manual_backward: there is no loss");
+    LC_TRY(manual_trainer(self, "lc_manual_backward", site, &t));
+    if (!loss) return lc_fail(LC_ERR_ARGUMENT, "lc_manual_backward: there is no loss%s", lc__at_site(site).text);
     LC_TRY(lc_step_status(t->graph));
-    return backward(t, loss);
+    t->backward_site = site;
+    lc_status s = backward(t, loss);
+    t->backward_site = LC__NO_SITE;
+    return s;
 }
 
-lc_status lc_manual_step(lc_module *self, lc_optimizer *optimizer)
+lc_status lc_manual_step_at(lc_module *self, lc_optimizer *optimizer, lc_site site)
 {
     LC__IS_OR_NULL(optimizer, OPTIMIZER, LC_ERR_ARGUMENT);
     LC__IS(self, MODULE, LC_ERR_ARGUMENT);
     lc_trainer *t = NULL;
     bool skip;
-    LC_TRY(manual_trainer(self, "lc_manual_step", &t));
-    if (!optimizer) return lc_fail(LC_ERR_ARGUMENT, "lc_manual_step: there is no optimizer");
+    LC_TRY(manual_trainer(self, "lc_manual_step", site, &t));
+    if (!optimizer) return lc_fail(LC_ERR_ARGUMENT, "lc_manual_step: there is no optimizer%s", lc__at_site(site).text);
     if (lc__evaluates(optimizer))
         return lc_fail(LC_ERR_STATE,
-                       "lc_manual_step: %s evaluates the loss several times a step; use lc_manual_step_closure",
-                       optimizer->ops->name);
+                       "lc_manual_step: %s evaluates the loss several times a step; use lc_manual_step_closure%s",
+                       optimizer->ops->name, lc__at_site(site).text);
     LC_TRY(before_step(t, optimizer, &skip));
-    if (!skip) lc_optimizer_step_at(optimizer, LC__NO_SITE);
+    if (!skip) lc_optimizer_step_at(optimizer, site);
     t->global_step++;
     return LC_OK;
 }
@@ -490,15 +499,16 @@ static lc_status evaluate_manual(void *ctx, double *loss)
     return lc__evaluates(c->optimizer) ? read_loss(t, c->loss, loss) : LC_OK;
 }
 
-lc_status lc_manual_step_closure(lc_module *self, lc_optimizer *optimizer, lc_manual_closure_fn *closure, void *ctx,
-                                 lc_tensor **loss)
+lc_status lc_manual_step_closure_at(lc_module *self, lc_optimizer *optimizer, lc_manual_closure_fn *closure, void *ctx,
+                                    lc_tensor **loss, lc_site site)
 {
     LC__IS_OR_NULL(optimizer, OPTIMIZER, LC_ERR_ARGUMENT);
     LC__IS(self, MODULE, LC_ERR_ARGUMENT);
     manual_closure c = {.optimizer = optimizer, .fn = closure, .ctx = ctx};
-    LC_TRY(manual_trainer(self, "lc_manual_step_closure", &c.t));
+    LC_TRY(manual_trainer(self, "lc_manual_step_closure", site, &c.t));
     if (!optimizer || !closure)
-        return lc_fail(LC_ERR_ARGUMENT, "lc_manual_step_closure: there is no %s", optimizer ? "closure" : "optimizer");
+        return lc_fail(LC_ERR_ARGUMENT, "lc_manual_step_closure: there is no %s%s", optimizer ? "closure" : "optimizer",
+                       lc__at_site(site).text);
     LC_TRY(lc_optimizer_step_closure(optimizer, evaluate_manual, &c));
     if (loss) *loss = c.loss;
     c.t->global_step++;
@@ -528,7 +538,7 @@ lc_status lc_toggle_optimizer(lc_module *self, const lc_optimizer *optimizer)
     LC__IS_OR_NULL(optimizer, OPTIMIZER, LC_ERR_ARGUMENT);
     LC__IS(self, MODULE, LC_ERR_ARGUMENT);
     lc_trainer *t = NULL;
-    LC_TRY(manual_trainer(self, "lc_toggle_optimizer", &t));
+    LC_TRY(manual_trainer(self, "lc_toggle_optimizer", LC__NO_SITE, &t));
     if (!optimizer) return lc_fail(LC_ERR_ARGUMENT, "lc_toggle_optimizer: there is no optimizer");
     if (t->n_toggled) return lc_fail(LC_ERR_STATE, "lc_toggle_optimizer: another one is toggled; untoggle it first");
     LC_TRY(lc__graph_flush(t->graph));
@@ -553,7 +563,7 @@ lc_status lc_untoggle_optimizer(lc_module *self)
 {
     LC__IS(self, MODULE, LC_ERR_ARGUMENT);
     lc_trainer *t = NULL;
-    LC_TRY(manual_trainer(self, "lc_untoggle_optimizer", &t));
+    LC_TRY(manual_trainer(self, "lc_untoggle_optimizer", LC__NO_SITE, &t));
     if (t->n_toggled) LC_TRY(lc__graph_flush(t->graph));
     lc__untoggle(t);
     return LC_OK;

@@ -270,8 +270,9 @@ struct lc_trainer {
     char *deferred_message;
     int64_t global_step, current_epoch, batches_that_stepped, total_batches, optimizer_steps;
     int64_t epochs_processed;
-    int64_t batch_idx;    /* of the running or last batch */
-    int64_t batches_done; /* of the running epoch */
+    int64_t batch_idx;     /* of the running or last batch */
+    int64_t batches_done;  /* of the running epoch */
+    lc_site backward_site; /* of lc_manual_backward, while it runs */
     int64_t window_backwards;
     bool is_last_batch, accumulating, epoch_complete, epoch_ended_early;
     int64_t accumulate, accumulate_next; /* batches of the running window, and of those behind it */

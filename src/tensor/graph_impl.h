@@ -267,6 +267,8 @@ bool lc__check_tensor(const lc_tensor *t, const char *what, const char *title, l
 void lc__input_title(const char *names, int i, char *out, size_t size);
 /* The call site of functions that are not given one. */
 #define LC__NO_SITE ((lc_site){NULL, 0})
+/* Where the running step computed t, which is a tensor; searched from the newest call on. */
+lc_site lc__site_of(const lc_tensor *t);
 void lc__record_error(lc_graph *g, lc_status status, const char *title, lc_site site, const char *names,
                       lc_tensor *const *in, int n_in);
 /* The same of a call that has been planned: the current message becomes that. */

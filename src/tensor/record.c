@@ -79,13 +79,11 @@ static void add_operand(char shapes[512], const char **names, int i, int n_in, c
 /* The current message becomes "title: message (shapes) at file:line". */
 static lc_status fail_at(lc_status status, const char *title, const char *shapes, lc_site site)
 {
-    const char *file = site.file ? strrchr(site.file, '/') : NULL;
-    file = file ? file + 1 : site.file;
     char text[1024];
     int n = snprintf(text, sizeof text, "%s: %s", title, lc_error_message());
     if (n < 0 || (size_t)n >= sizeof text) n = (int)sizeof text - 1;
     if (*shapes) n += snprintf(text + n, sizeof text - (size_t)n, " (%s)", shapes);
-    if ((size_t)n < sizeof text && file) snprintf(text + n, sizeof text - (size_t)n, " at %s:%d", file, site.line);
+    if ((size_t)n < sizeof text) snprintf(text + n, sizeof text - (size_t)n, "%s", lc__at_site(site).text);
     return lc_fail(status, "%s", text);
 }
 
@@ -146,6 +144,15 @@ bool lc__check_tensor(const lc_tensor *t, const char *what, const char *title, l
     if (lc__is_tensor(t)) return true;
     lc__refuse_call(not_a_tensor(t, what), title, site);
     return false;
+}
+
+lc_site lc__site_of(const lc_tensor *t)
+{
+    const lc_graph *g = lc__current;
+    if (!g || t->graph != g || t->generation != g->generation) return LC__NO_SITE;
+    for (uint32_t k = g->tape.n_nodes; k-- > 0;)
+        if (t->value - g->tape.nodes[k].first_out < g->tape.nodes[k].n_out) return g->tape.sites[k];
+    return LC__NO_SITE;
 }
 
 /* ---- values ---- */
@@ -497,15 +504,11 @@ static lc_status check_input(const lc_op *op, const lc_tensor *t, int i)
 
 static lc_status outside_of_step(const char *title, const lc_site *site)
 {
-    char where[200] = "";
-    const char *file = site->file ? strrchr(site->file, '/') : NULL;
-    file = file ? file + 1 : site->file;
-    if (file) snprintf(where, sizeof where, " at %s:%d", file, site->line);
     return lc_fail(
         LC_ERR_STATE,
         "%s was called%s, but no step is being recorded on this thread; operators are for training_step and the "
         "other step functions, or for between lc_step_begin and lc_step_end",
-        title, where);
+        title, lc__at_site(*site).text);
 }
 
 /* What lc_op_call and the like must have. */
