@@ -208,22 +208,30 @@ static lc_status restore_group(lc_trainer *t, lc_optimizer *opt, const lc_state 
     return s;
 }
 
-static lc_status ft_fit_start(void *self, lc_trainer *t)
+static lc_status restore(const finetuning *f, lc_trainer *t)
 {
-    finetuning *f = self;
-    const lc_state *groups;
+    const lc_state *groups, *added, *paths;
     path_walk w = {0};
-    for (int i = 0; i < t->optimizers.n; i++) f->n_groups[i] = t->optimizers.optimizers[i].optimizer->n_groups;
-    if (!f->restored) return LC_OK;
     LC_TRY(lc_state_get_array(f->restored, "frozen", &w.in_frozen));
     LC_TRY(lc_state_get_array(f->restored, "untracked", &w.in_untracked));
     LC_TRY(lc_module_visit(t->m, restore_path, &w));
     LC_TRY(lc_state_get_array(f->restored, "groups", &groups));
-    for (int i = 0; i < t->optimizers.n; i++) {
-        const lc_state *added = lc_state_at(groups, i);
-        for (int64_t g = 0; g < lc_state_length(added); g++)
-            LC_TRY(restore_group(t, t->optimizers.optimizers[i].optimizer, lc_state_at(added, g)));
+    for (int i = 0; i < t->optimizers.n && i < lc_state_length(groups); i++) {
+        LC_TRY(lc_state_get_array(lc_state_at(groups, i), NULL, &added));
+        for (int64_t g = 0; g < lc_state_length(added); g++) {
+            LC_TRY(lc_state_get_array(lc_state_at(added, g), NULL, &paths));
+            LC_TRY(restore_group(t, t->optimizers.optimizers[i].optimizer, paths));
+        }
     }
+    return LC_OK;
+}
+
+static lc_status ft_fit_start(void *self, lc_trainer *t)
+{
+    finetuning *f = self;
+    for (int i = 0; i < t->optimizers.n; i++) f->n_groups[i] = t->optimizers.optimizers[i].optimizer->n_groups;
+    if (!f->restored) return LC_OK;
+    LC_TRY(lc__name_checkpoint(t->ckpt_path, restore(f, t)));
     lc_state_free(f->restored);
     f->restored = NULL;
     return LC_OK;

@@ -136,8 +136,10 @@ lc_status lc__datamodule_load(lc_trainer *t, const lc_state *root)
 {
     const lc_datamodule_ops *d = &t->datamodule.ops;
     const lc_state *o, *own;
-    if (!d->load_state || lc_state_get_object(root, "datamodule", &o) < 0 || lc_state_get_object(o, d->name, &own) < 0)
-        return LC_OK;
+    if (!d->load_state || !lc_state_find(root, "datamodule")) return LC_OK;
+    LC_TRY(lc__name_checkpoint(t->ckpt_path, lc_state_get_object(root, "datamodule", &o)));
+    if (!lc_state_find(o, d->name)) return LC_OK;
+    LC_TRY(lc__name_checkpoint(t->ckpt_path, lc_state_get_object(o, d->name, &own)));
     lc_status s = d->load_state(t->datamodule.given.self, t, own);
     return s < 0 ? lc_fail_context(s, "load_state of %s", d->name) : LC_OK;
 }

@@ -504,11 +504,13 @@ lc_status lc_fabric_load(lc_fabric *f, const char *path, lc_state **state)
         status = lc_fail(LC_ERR_FORMAT, "%s: state \"fabric_steps\" is %lld", path, (long long)steps);
         goto done;
     }
-    LC_TRY_GOTO(status, done, lc__check_format(c));
+    LC_TRY_GOTO(status, done, lc__name_checkpoint(path, lc__check_format(c)));
     LC_TRY_GOTO(status, done, lc__load_model(f->m, c));
-    LC_TRY_GOTO(status, done, lc__restore_optimizers(f->m, &f->optimizers, c));
-    if (f->precision->load_state && lc_state_get_object(root, "precision", &o) == LC_OK)
+    LC_TRY_GOTO(status, done, lc__name_checkpoint(path, lc__restore_optimizers(f->m, &f->optimizers, c)));
+    if (f->precision->load_state && lc_state_find(root, "precision")) {
+        LC_TRY_GOTO(status, done, lc__name_checkpoint(path, lc_state_get_object(root, "precision", &o)));
         LC_TRY_GOTO(status, done, f->precision->load_state(f->precision_self, o));
+    }
     lc_zero_grad(f->graph);
     const lc_state *own = lc_state_find(root, "state");
     if (state) LC_TRY_GOTO(status, done, own ? lc_state_copy(own, state) : lc_state_new(state));

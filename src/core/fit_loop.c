@@ -213,7 +213,7 @@ static lc_status run_epoch(lc_trainer *t)
     lc__watch_epoch(t);
     if (epoch_done(t)) return LC_OK;
     if (t->loader_state) {
-        LC_TRY(lc__source_load(&t->train, t->loader_state));
+        LC_TRY(lc__name_checkpoint(t->ckpt_path, lc__source_load(&t->train, t->loader_state)));
         free(t->loader_state);
         t->loader_state = NULL;
     }

@@ -6,6 +6,7 @@
 #include "tensor/shard.h"
 #include "core/state_count.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -149,6 +150,15 @@ static lc_status save_own_tensor(void *ctx, const char *name, lc_tensor *tensor)
     return lc_ckpt_add_tensor(ctx, LC_CKPT_TENSORS, name, tensor);
 }
 
+static lc_status get_finite(const lc_state *s, const char *key, double *out)
+{
+    double value;
+    LC_TRY(lc_state_get_double(s, key, &value));
+    if (!isfinite(value)) return lc_fail(LC_ERR_FORMAT, "state \"%s\" is %g", key, value);
+    *out = value;
+    return LC_OK;
+}
+
 /* lc_scheduler_visit_state writes to `out`, or reads from `in`. */
 typedef struct scheduler_io {
     lc_state *out;
@@ -158,7 +168,8 @@ typedef struct scheduler_io {
 static lc_status scheduler_value(void *ctx, const char *name, double *value)
 {
     scheduler_io *io = ctx;
-    return io->out ? lc_state_set_double(io->out, name, *value) : lc_state_get_double(io->in, name, value);
+    if (io->out) return lc_state_set_double(io->out, name, *value);
+    return strstr(name, "base_lrs.") ? get_finite(io->in, name, value) : lc_state_get_double(io->in, name, value);
 }
 
 static lc_status save_hyperparameters(const lc_optimizers *all, lc_state *root)
@@ -238,8 +249,9 @@ static lc_status restore_hyperparameters(const lc_optimizers *all, const lc_stat
         for (int k = 0; k < opt->n_groups; k++) {
             g = lc_state_at(groups, k);
             for (int h = 0; opt->ops->hyper_names[h]; h++)
-                LC_TRY(lc_state_get_double(g, opt->ops->hyper_names[h], &opt->groups[k].hyper[h]));
-            LC_TRY(lc_state_get_double(g, "initial_lr", &opt->groups[k].initial_lr));
+                LC_TRY(get_finite(g, opt->ops->hyper_names[h], &opt->groups[k].hyper[h]));
+            LC_TRY(get_finite(g, "initial_lr", &opt->groups[k].initial_lr));
+            if (lc__optimizer_check(opt, k) < 0) return lc_fail_context(LC_ERR_FORMAT, "optimizer %d", i);
         }
     }
     LC_TRY(lc_state_get_array(root, "schedulers", &list));

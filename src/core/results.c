@@ -88,7 +88,7 @@ static bool join(char **out, const char *base, const char *fork, int loader)
     int n = loader >= 0 ? snprintf(text, sizeof text, "%s%s/dataloader_idx_%d", base, fork, loader)
                         : snprintf(text, sizeof text, "%s%s", base, fork);
     if (n < 0 || (size_t)n >= sizeof text) {
-        lc_fail(LC_ERR_ARGUMENT, "lc_log: a name of more than 400 characters");
+        lc_fail(LC_ERR_ARGUMENT, "lc_log: a name of more than %d characters", LC__MOST_NAME);
         return false;
     }
     *out = strdup(text);

@@ -96,8 +96,7 @@ lc_status lc__check_format(const lc_checkpoint *c)
                    lc_checkpoint_path(c), (long long)format, LC__STATE_FORMAT);
 }
 
-/* Whatever is wrong with it, people want to know which file it is. */
-static lc_status name_it(const char *path, lc_status s)
+lc_status lc__name_checkpoint(const char *path, lc_status s)
 {
     bool named = s >= 0 || s == LC_ERR_PEER || strstr(lc_error_message(), path);
     return named ? s : lc_fail_context(s, "the checkpoint %s", path);
@@ -110,11 +109,11 @@ lc_status lc__open_checkpoint(lc_trainer *t, const char *path)
     lc_checkpoint_close(t->restoring_from);
     t->restoring_from = NULL;
     LC_TRY(lc__ranks_open_checkpoint(t->comm, path, &t->restoring_from));
-    LC_TRY(lc__check_format(t->restoring_from));
+    LC_TRY(lc__name_checkpoint(path, lc__check_format(t->restoring_from)));
     t->resumed_step = -1;
     if (lc_state_get_object(lc_checkpoint_state(t->restoring_from), "loop", &loop) == LC_OK) {
-        LC_TRY(name_it(path, lc__state_get_count(loop, "batches_that_stepped", 0, &t->resumed_step)));
-        LC_TRY(lc_state_get_text(loop, "phase", &phase));
+        LC_TRY(lc__name_checkpoint(path, lc__state_get_count(loop, "batches_that_stepped", 0, &t->resumed_step)));
+        LC_TRY(lc__name_checkpoint(path, lc_state_get_text(loop, "phase", &phase)));
         /* Of a batch that is not finished, rows have been sent under its step. */
         if (strcmp(phase, "batch") != 0 && strcmp(phase, "validation") != 0) t->resumed_step--;
     }
@@ -136,8 +135,9 @@ static lc_status load_callback(lc_trainer *t, lc__callback *cb, const lc_state *
 {
     const lc_state *one;
     bool early = !cb->ops.visit_tensors;
-    if (!cb->ops.load_state || lc_state_get_object(callbacks, lc__state_key(cb), &one) < 0) return LC_OK;
+    if (!cb->ops.load_state || !lc_state_find(callbacks, lc__state_key(cb))) return LC_OK;
     if (when != LC__AT_ONCE && early != (when == LC__AHEAD_OF_SLICES)) return LC_OK;
+    LC_TRY(lc_state_get_object(callbacks, lc__state_key(cb), &one));
     lc_status s = cb->ops.load_state(cb->self, t, one);
     if (s < 0) return lc_fail_context(s, "load_state of %s", cb->ops.name);
     return lc__walk_callback(t, cb, load_callback_tensor, t);
@@ -159,8 +159,10 @@ lc_status lc__restore_module(lc_trainer *t, lc__restoring when)
 {
     const lc_state *root = lc_checkpoint_state(t->restoring_from), *own, *callbacks;
     if (when != LC__AHEAD_OF_SLICES) {
-        if (lc_state_get_object(root, "module", &own) == LC_OK)
+        if (lc_state_find(root, "module")) {
+            LC_TRY(lc__name_checkpoint(t->ckpt_path, lc_state_get_object(root, "module", &own)));
             LC_TRY(LC__MODULE_HOOK(t, ON_LOAD_CHECKPOINT, on_load_checkpoint, own));
+        }
         LC_TRY(lc__load_model(t->m, t->restoring_from));
     } else {
         LC_TRY(lc__module_revive(t->m));
@@ -168,9 +170,10 @@ lc_status lc__restore_module(lc_trainer *t, lc__restoring when)
     if (when != LC__IN_SLICES) LC_TRY(lc__datamodule_load(t, root));
     if (t->stage != LC_STAGE_FIT) return LC_OK;
     if (when != LC__AHEAD_OF_SLICES) LC_TRY(LC__CALLBACK_HOOK(t, ON_LOAD_CHECKPOINT, on_load_checkpoint, root));
-    if (lc_state_get_object(root, "callbacks", &callbacks) < 0) return LC_OK;
+    if (!lc_state_find(root, "callbacks")) return LC_OK;
+    LC_TRY(lc__name_checkpoint(t->ckpt_path, lc_state_get_object(root, "callbacks", &callbacks)));
     for (int i = 0; i < t->n_callbacks; i++)
-        LC_TRY(name_it(t->ckpt_path, load_callback(t, t->callbacks[i], callbacks, when)));
+        LC_TRY(lc__name_checkpoint(t->ckpt_path, load_callback(t, t->callbacks[i], callbacks, when)));
     if (when != LC__AHEAD_OF_SLICES) warn_of_others(t, callbacks);
     return LC_OK;
 }
@@ -191,6 +194,24 @@ void lc__check_global_batch(lc_trainer *t)
             "with batches of %lld the rest of this epoch has other samples",
             (long long)t->batches_done, (long long)t->resumed_batch, (long long)now);
     t->resumed_batch = 0;
+}
+
+static lc_status read_phase(const char *text, lc__phase *out)
+{
+    static const struct {
+        const char *text;
+        lc__phase phase;
+    } phases[] = {{"batch", LC__PHASE_BATCH},
+                  {"validation", LC__PHASE_VALIDATION},
+                  {"epoch_end", LC__PHASE_EPOCH_END},
+                  {"between", LC__PHASE_START}};
+    for (int i = 0; i < (int)(sizeof phases / sizeof *phases); i++) {
+        if (strcmp(text, phases[i].text) != 0) continue;
+        *out = phases[i].phase;
+        return LC_OK;
+    }
+    return lc_fail(LC_ERR_FORMAT, "state \"phase\" is \"%.60s\"; available: batch, validation, epoch_end, between",
+                   text);
 }
 
 static lc_status restore_loop(lc_trainer *t, const lc_state *root)
@@ -223,10 +244,7 @@ static lc_status restore_loop(lc_trainer *t, const lc_state *root)
     if (begin > t->batches_done)
         return lc_fail(LC_ERR_FORMAT, "state \"window_begin\" is %lld, and \"batches_done\" is only %lld",
                        (long long)begin, (long long)t->batches_done);
-    t->resume_phase = !strcmp(phase, "batch")        ? LC__PHASE_BATCH
-                      : !strcmp(phase, "validation") ? LC__PHASE_VALIDATION
-                      : !strcmp(phase, "epoch_end")  ? LC__PHASE_EPOCH_END
-                                                     : LC__PHASE_START;
+    LC_TRY(read_phase(phase, &t->resume_phase));
     t->resume_mid_epoch = t->epoch_open && t->batches_done > 0;
     if (t->resume_mid_epoch) { /* a window must end as it began */
         if (next != t->accumulate_next)
@@ -402,8 +420,10 @@ static lc_status restore_progress(lc_trainer *t)
     }
     LC_TRY(lc_state_get_array(root, "results", &o));
     LC_TRY(lc__results_load(t, &t->train_results, o));
-    if (t->precision->load_state && lc_state_get_object(root, "precision", &o) == LC_OK)
+    if (t->precision->load_state && lc_state_find(root, "precision")) {
+        LC_TRY(lc_state_get_object(root, "precision", &o));
         LC_TRY(t->precision->load_state(t->precision_self, o));
+    }
     LC_TRY(lc_state_get_int(root, "seed", &seed));
     if (seed != t->opt.seed)
         lc_trainer_message(t, "warning",
@@ -415,5 +435,5 @@ static lc_status restore_progress(lc_trainer *t)
 
 lc_status lc__restore_progress(lc_trainer *t)
 {
-    return name_it(t->ckpt_path, restore_progress(t));
+    return lc__name_checkpoint(t->ckpt_path, restore_progress(t));
 }

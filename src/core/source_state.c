@@ -99,8 +99,12 @@ lc_status lc__source_saved(const lc_trainer *t, const lc_state *in, char **hex)
     const char *text;
     free(*hex);
     *hex = NULL;
-    if (lc_state_get_text(in, "loader", &text) == LC_OK) return lc__copy_text(text, hex);
-    if (lc_state_get_array(in, "loaders", &list) < 0) return LC_OK;
+    if (lc_state_find(in, "loader")) {
+        LC_TRY(lc_state_get_text(in, "loader", &text));
+        return lc__copy_text(text, hex);
+    }
+    if (!lc_state_find(in, "loaders")) return LC_OK;
+    LC_TRY(lc_state_get_array(in, "loaders", &list));
     if (lc_state_length(list) != t->n_ranks)
         return lc_fail(LC_ERR_CONFIG,
                        "the checkpoint %s is of %lld ranks whose train loaders stood at different places, and this run "

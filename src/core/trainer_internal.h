@@ -449,6 +449,7 @@ double lc__logged_epoch_value(const lc__logged *e);
 const char *lc__log_rule(lc_hook hook); /* what lc_log does there by default, for people */
 lc__logged *lc__results_add(lc__results *r, const char *base, lc_hook hook, int loader, const lc_log_args *args,
                             bool on_step, bool on_epoch);
+#define LC__MOST_NAME 400 /* characters of a logged name */
 lc__logged *lc__results_find(lc__results *r, const char *name, lc_hook hook, int loader); /* NULL: it is not there */
 
 /* ---- results_state.c ---- */
@@ -571,6 +572,8 @@ void lc__optimization_fill(lc_module_ops *mo); /* the default hooks */
 /* Writes it now. Collective: an error of one rank is everybody's. */
 lc_status lc__save_checkpoint(lc_trainer *t, const char *path, bool weights_only) LC_MUST_USE;
 lc_status lc__open_checkpoint(lc_trainer *t, const char *path) LC_MUST_USE;
+/* Returns s; an error names the checkpoint, if its message does not yet. */
+lc_status lc__name_checkpoint(const char *path, lc_status s) LC_MUST_USE;
 /* Weights, datamodule, callbacks: before configure_optimizers; of a module that stays in slices what has no tensors
  * there, and the rest when it has been cut. */
 typedef enum lc__restoring { LC__AT_ONCE, LC__AHEAD_OF_SLICES, LC__IN_SLICES } lc__restoring;

@@ -54,6 +54,8 @@ bool lc__evaluates(const lc_optimizer *opt);
 bool lc__is_elementwise(const lc_optimizer_ops *ops);
 /* Parameter p's number in opt->steps, or -1 if it is in none of its groups. */
 int64_t lc__optimizer_index(const lc_optimizer *opt, const lc_tensor *p);
+/* The vtable's check on the numbers of a group, except for its rate, which schedules round to below zero. */
+lc_status lc__optimizer_check(lc_optimizer *opt, int group) LC_MUST_USE;
 /* Whether it is in one of them. */
 bool lc__optimizer_owns(const lc_optimizer *opt, const lc_tensor *p);
 /* Whether it has tensors of its own for checkpoints. */

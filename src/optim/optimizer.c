@@ -312,6 +312,17 @@ lc_status lc__check_below(const lc_optimizer *opt, const char *name, double low,
     return lc_fail(LC_ERR_ARGUMENT, "%s: %s is %g, must lie in [%g, %g)", opt->ops->name, name, value, low, high);
 }
 
+lc_status lc__optimizer_check(lc_optimizer *opt, int group)
+{
+    double *given = ((optimizer_memory *)opt)->defaults, kept[LC_MAX_HYPER];
+    if (!opt->ops->check) return LC_OK;
+    memcpy(kept, given, sizeof kept);
+    for (int i = LC_H_LR + 1; opt->ops->hyper_names[i]; i++) given[i] = opt->groups[group].hyper[i];
+    lc_status status = opt->ops->check(opt);
+    memcpy(given, kept, sizeof kept);
+    return status;
+}
+
 /* ---- constructors ---- */
 
 /* Everything but the groups, from final numbers. */

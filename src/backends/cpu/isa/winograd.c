@@ -322,8 +322,8 @@ static weight_grad weight_grad_of(const lc_call *call)
     g.step_x = point_step(g.tiles_per_block, ins);
     g.step_dy = point_step(g.tiles_per_block, outs);
     g.per_thread = WG_ALL * (g.step_x + g.step_dy);
-    g.sums = call->scratch;
-    g.scratch = g.sums + g.parts * WG_ALL * g.x.c * g.dy.c;
+    g.sums = call->scratch; /* NULL while the call is prepared */
+    g.scratch = g.sums ? g.sums + g.parts * WG_ALL * g.x.c * g.dy.c : NULL;
     return g;
 }
 
