@@ -2,11 +2,14 @@
 /* ModelSummary: the table of layers before training: name, type, parameters, their shapes, memory; and where the types
  * of a batch are known, what each takes in, gives out and costs. */
 #include "callbacks/model_cost.h"
+#include "callbacks/terminal.h"
 #include "base/handle.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tensor/tensor_impl.h"
 
@@ -70,10 +73,30 @@ static void shapes(const lc_module *m, char *text, size_t size)
     }
 }
 
-/* Widths of the columns with text; the others are fixed. */
+/* Widths of the columns with text, and which of the others there are. */
 typedef struct columns {
-    int name, type, shapes, in, out;
+    int name, type, shapes, in, out; /* 0: left out, except for shapes */
+    bool number, mode, cost, with_shapes, unicode;
 } columns;
+
+static int width_of(const columns *w)
+{
+    return (w->number ? 6 : 0) + w->name + (w->type ? 3 + w->type : 0) + 3 + 7 + (w->mode ? 3 + 5 : 0) +
+           (w->cost ? 3 + 7 + 3 + w->in + 3 + w->out : 0) + (w->with_shapes ? 3 + w->shapes : 0);
+}
+
+/* Leaves out columns, the one of least use first, until the table fits; long names are cut before, and at last. */
+static void fit(columns *w, int room)
+{
+    int fair = room / 3 > 16 ? room / 3 : 16;
+    if (width_of(w) > room && w->name > fair) w->name = fair;
+    if (width_of(w) > room) w->with_shapes = false;
+    if (width_of(w) > room) w->cost = false;
+    if (width_of(w) > room) w->mode = false;
+    if (width_of(w) > room) w->type = 0;
+    if (width_of(w) > room) w->number = false;
+    if (width_of(w) > room) w->name -= width_of(w) - room;
+}
 
 typedef struct row_text {
     char path[256], params[32], shape[64], flops[32], in[96], out[96];
@@ -131,19 +154,36 @@ static void rows(const model_summary *s, lc__str *out, const columns *w, const l
     for (int i = 0; i < m->n_children; i++) {
         const lc_module *c = m->children[i];
         row_text r = row_of(s, c, prefix);
-        lc__str_add(out, "%3d | %-*s | %-*s | %7s | %-5s", (*number)++, w->name, r.path, w->type, r.type, r.params,
-                    c->training ? "train" : "eval");
-        if (s->cost) lc__str_add(out, " | %7s | %*s | %*s", r.flops, w->in, r.in, w->out, r.out);
-        lc__str_add(out, " |%s%s\n", r.shape[0] ? " " : "", r.shape);
+        char name[sizeof r.path + 3];
+        snprintf(name, sizeof name, "%s", r.path);
+        lc__cut_name(name, (size_t)w->name, w->unicode);
+        if (w->number) lc__str_add(out, "%3d | ", *number);
+        ++*number;
+        lc__str_add(out, "%-*s", w->name, name);
+        if (w->type) lc__str_add(out, " | %-*s", w->type, r.type);
+        lc__str_add(out, " | %7s", r.params);
+        if (w->mode) lc__str_add(out, " | %-5s", c->training ? "train" : "eval");
+        if (w->cost) lc__str_add(out, " | %7s | %*s | %*s", r.flops, w->in, r.in, w->out, r.out);
+        if (w->with_shapes) lc__str_add(out, " |%s%s", r.shape[0] ? " " : "", r.shape);
+        lc__str_add(out, "\n");
         if (s->max_depth < 0 || depth + 1 < s->max_depth) rows(s, out, w, c, r.path, depth + 1, number);
     }
 }
 
-static void rule(const model_summary *s, lc__str *out, const columns *w)
+static void rule(lc__str *out, const columns *w)
 {
-    int cost = s->cost ? 3 + 7 + 3 + w->in + 3 + w->out : 0;
-    for (int i = 0; i < 6 + w->name + 3 + w->type + 3 + 7 + 3 + 5 + 3 + w->shapes + cost; i++) lc__str_add(out, "-");
+    for (int i = width_of(w); i > 0; i--) lc__str_add(out, "-");
     lc__str_add(out, "\n");
+}
+
+static void title(lc__str *out, const columns *w)
+{
+    lc__str_add(out, "\n%s%-*s", w->number ? "    | " : "", w->name, "Name");
+    if (w->type) lc__str_add(out, " | %-*s", w->type, "Type");
+    lc__str_add(out, " | %7s", "Params");
+    if (w->mode) lc__str_add(out, " | %-5s", "Mode");
+    if (w->cost) lc__str_add(out, " | %7s | %*s | %*s", "FLOPs", w->in, "In sizes", w->out, "Out sizes");
+    lc__str_add(out, w->with_shapes ? " | Shapes\n" : "\n");
 }
 
 static lc_status ms_fit_start(void *self, lc_trainer *t)
@@ -156,30 +196,45 @@ static lc_status ms_fit_start(void *self, lc_trainer *t)
     count(t->m, &n);
     if (s->n_inputs && lc__model_cost(t, s->inputs, s->n_inputs, &s->cost, &s->n_cost) < 0)
         lc_trainer_message(t, "warning", "%s", lc_error_message()); /* the table does without */
-    columns w = {.name = 4, .type = 4, .shapes = 6, .in = 8, .out = 9};
+    lc__terminal term = lc__terminal_find(s->fd, LC_PROGRESS_AUTO);
+    int width = isatty(s->fd) ? lc__terminal_width(&term) : INT_MAX; /* a file takes lines of any length */
+    columns w = {.name = 4,
+                 .type = 4,
+                 .shapes = 6,
+                 .in = 8,
+                 .out = 9,
+                 .number = true,
+                 .mode = true,
+                 .cost = s->cost != NULL,
+                 .with_shapes = true,
+                 .unicode = term.unicode};
     measure(s, &w, t->m, "", 0);
-    lc__str_add(&out, "\n    | %-*s | %-*s | %7s | %-5s", w.name, "Name", w.type, "Type", "Params", "Mode");
-    if (s->cost) lc__str_add(&out, " | %7s | %*s | %*s", "FLOPs", w.in, "In sizes", w.out, "Out sizes");
-    lc__str_add(&out, " | Shapes\n");
-    rule(s, &out, &w);
+    fit(&w, width - 1);
+    title(&out, &w);
+    rule(&out, &w);
     rows(s, &out, &w, t->m, "", 0, &number);
-    rule(s, &out, &w);
+    rule(&out, &w);
     for (int i = 0; i < t->optimizers.n; i++) {
         const lc_optimizer_ops *ops = t->optimizers.optimizers[i].optimizer->ops;
         for (int k = 0; ops->state_names && ops->state_names[k]; k++) states += !(ops->scalar_state >> k & 1);
     }
+    char text[200];
     if (n.frozen)
-        lc__str_add(&out, "%s parameters, %s of them trainable\n", human(n.trainable + n.frozen, c, sizeof c),
-                    human(n.trainable, a, sizeof a));
+        snprintf(text, sizeof text, "%s parameters, %s of them trainable", human(n.trainable + n.frozen, c, sizeof c),
+                 human(n.trainable, a, sizeof a));
     else
-        lc__str_add(&out, "%s parameters, all trainable\n", human(n.trainable, a, sizeof a));
+        snprintf(text, sizeof text, "%s parameters, all trainable", human(n.trainable, a, sizeof a));
+    lc__add_wrapped(&out, width, text);
     double train = (double)n.trainable * 4;
-    lc__str_add(&out, "%s of model, %s of gradients, %s of optimizer state\n",
-                human_bytes((double)n.bytes, a, sizeof a), human_bytes(train, b, sizeof b),
-                human_bytes(train * states, c, sizeof c));
-    if (s->cost)
-        lc__str_add(&out, "%s floating-point operations in a forward pass of the example\n",
-                    human((int64_t)s->cost[0].flops, a, sizeof a));
+    snprintf(text, sizeof text, "%s of model, %s of gradients, %s of optimizer state",
+             human_bytes((double)n.bytes, a, sizeof a), human_bytes(train, b, sizeof b),
+             human_bytes(train * states, c, sizeof c));
+    lc__add_wrapped(&out, width, text);
+    if (s->cost) {
+        snprintf(text, sizeof text, "%s floating-point operations in a forward pass of the example",
+                 human((int64_t)s->cost[0].flops, a, sizeof a));
+        lc__add_wrapped(&out, width, text);
+    }
     lc__str_add(&out, "\n");
     if (!out.failed) lc__show(s->fd, out.s, out.n);
     lc__str_free(&out);

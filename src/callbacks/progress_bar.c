@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LINE_SECONDS 30.0 /* between lines inside of an epoch, where there is no terminal */
+#define WIDE         100000 /* bytes: all metrics fit */
+#define LINE_SECONDS 30.0   /* between lines inside of an epoch, where there is no terminal */
 
 typedef struct progress_bar {
     lc__terminal term;
@@ -34,17 +35,25 @@ static bool has_epoch_value(const lc__metric_map *m, const char *name)
     return lc__map_find(m, epoch) >= 0;
 }
 
-/* Whole ones, as many as fit into `room` bytes of text. */
-static void add_metrics(lc__str *out, lc_trainer *t, bool version, bool steps, const char *between, size_t room)
+/* Whole ones, as many as fit into `room` bytes of text; of the first, the name is cut if need be. */
+static void add_metrics(const progress_bar *p, lc__str *out, lc_trainer *t, bool version, bool steps,
+                        const char *between, size_t room)
 {
     const lc__metric_map *m = &t->metrics[LC_PROGRESS_BAR_METRICS];
-    char item[320], name[256];
+    char name[259], value[32];
     if (version && t->version >= 0) lc__str_add(out, "%sv_num=%d", between, t->version);
+    bool first = true;
     for (int i = 0; i < m->n; i++) {
         if (!steps && has_epoch_value(m, m->v[i].name)) continue;
-        int n = snprintf(item, sizeof item, "%s%s=%.3g", between, lc_printable(m->v[i].name, false, name, sizeof name),
-                         m->v[i].value);
-        if (n < (int)sizeof item && out->n + (size_t)n <= room) lc__str_add_bytes(out, item, (size_t)n);
+        const char *before = out->n && out->s[out->n - 1] == '[' ? "" : between;
+        size_t n = out->n + strlen(before) + (size_t)snprintf(value, sizeof value, "=%.3g", m->v[i].value);
+        lc_printable(m->v[i].name, false, name, sizeof name - 3);
+        if (first && n < room) lc__cut_name(name, room - n, p->term.unicode);
+        /* An ellipsis has more bytes than columns. */
+        if (n + strlen(name) <= room + (p->term.unicode && first ? 2 : 0)) {
+            lc__str_add(out, "%s%s%s", before, name, value);
+            first = false;
+        }
     }
 }
 
@@ -72,19 +81,34 @@ static void flush_text(progress_bar *p)
 }
 
 /* What is shown, from all of it to the least, where a line has no room for more: a cut number is a wrong one. */
-typedef enum detail { ALL, NO_VERSION, NO_REMAINING_TIME, NO_RATE, NO_STEP_VALUES, DETAILS } detail;
+typedef enum detail {
+    ALL,
+    NO_VERSION,
+    NO_REMAINING_TIME,
+    NO_RATE,
+    NO_STEP_VALUES,
+    NO_TIME,
+    FEW_METRICS,
+    NO_METRICS,
+    NO_COUNT,
+    DETAILS
+} detail;
 
-static void add_right(lc__str *out, lc_trainer *t, int64_t done, int64_t total, double seconds, double rate, detail d,
-                      size_t room)
+static void add_right(const progress_bar *p, lc__str *out, lc_trainer *t, int64_t done, int64_t total, double seconds,
+                      double rate, detail d, size_t room)
 {
-    bool metrics = t->stage == LC_STAGE_FIT; /* those of the fit say nothing of a test */
+    /* Those of the fit say nothing of a test. */
+    bool metrics = t->stage == LC_STAGE_FIT && d < NO_METRICS && t->metrics[LC_PROGRESS_BAR_METRICS].n > 0;
     lc__str_clear(out);
+    if (d >= NO_COUNT) return;
     lc__str_add(out, " %lld/", (long long)done);
     if (total > 0)
-        lc__str_add(out, "%lld [", (long long)total);
+        lc__str_add(out, "%lld", (long long)total);
     else
-        lc__str_add(out, "? [");
-    lc__add_time(out, seconds);
+        lc__str_add(out, "?");
+    if (d >= NO_TIME && !metrics) return;
+    lc__str_add(out, " [");
+    if (d < NO_TIME) lc__add_time(out, seconds);
     if (total > 0 && d < NO_REMAINING_TIME) {
         lc__str_add(out, "<");
         lc__add_time(out, rate > 0 ? (double)(total - done) / rate : INFINITY);
@@ -93,8 +117,13 @@ static void add_right(lc__str *out, lc_trainer *t, int64_t done, int64_t total, 
         lc__str_add(out, ", ");
         lc__add_rate(out, rate);
     }
-    if (metrics) add_metrics(out, t, d < NO_VERSION, d < NO_STEP_VALUES, ", ", room ? room - 1 : SIZE_MAX);
-    lc__str_add(out, "]");
+    size_t before = out->n;
+    if (metrics || (t->stage == LC_STAGE_FIT && d < NO_VERSION))
+        add_metrics(p, out, t, d < NO_VERSION, d < NO_STEP_VALUES, ", ", d == FEW_METRICS ? room - 1 : WIDE);
+    if (d == FEW_METRICS && out->n == before)
+        out->n -= 2, out->s[out->n] = 0; /* none */
+    else
+        lc__str_add(out, "]");
 }
 
 /* "Epoch 3:  45%|####     | 250/550 [00:12<00:14, 20.10it/s, train_loss=0.31]" */
@@ -109,20 +138,21 @@ static void draw(progress_bar *p, lc_trainer *t, const char *what, int64_t done,
     if (total > 0) lc__str_add(&left, "%3d%%", (int)(100 * done / total));
     int columns = lc__terminal_width(&p->term), cells = 0;
     int room = columns - (int)left.n - 1; /* a line that wraps could not be drawn over */
+    if (room < 1) room = 1;
     for (detail d = ALL; d < DETAILS; d++) {
-        bool last = d == DETAILS - 1;
-        add_right(&right, t, done, total, seconds, rate, d, last && room > 0 ? (size_t)room : 0);
+        add_right(p, &right, t, done, total, seconds, rate, d, (size_t)room);
         cells = room - (int)right.n - 2;
-        if (cells >= SHORT || (d >= NO_VERSION && (int)right.n <= room)) break;
+        if (cells >= SHORT || (d >= NO_VERSION && (int)right.n <= room + (d == FEW_METRICS && p->term.unicode ? 2 : 0)))
+            break;
     }
     if (!left.failed && !right.failed) {
-        lc__str_add(&p->text, "\r%s", left.s);
+        lc__str_add(&p->text, "\r%.*s", columns - 1, left.s);
         if (total > 0 && cells >= SHORTEST) {
             lc__str_add(&p->text, "|");
             add_bar(p, &p->text, (double)done / (double)total, cells > 40 ? 40 : cells);
             lc__str_add(&p->text, "|");
         }
-        lc__str_add(&p->text, "%s\033[K", right.s);
+        lc__str_add(&p->text, "%s\033[K", right.n ? right.s : "");
         p->open = true;
         flush_text(p);
     }
@@ -148,7 +178,7 @@ static void line(progress_bar *p, lc_trainer *t, int64_t done, int64_t total)
     lc__str_add(out, ", ");
     lc__add_rate(out, rate);
     lc__str_add(out, "]");
-    add_metrics(out, t, false, true, " ", SIZE_MAX);
+    add_metrics(p, out, t, false, true, " ", WIDE);
     lc__str_add(out, "\n");
     flush_text(p);
     p->line_ns = lc__now_ns();
@@ -237,16 +267,10 @@ static lc_status pb_eval_batch_end(void *self, lc_trainer *t, const lc_outputs *
 static lc_status pb_results(void *self, lc_trainer *t)
 {
     progress_bar *p = self;
-    char name[256];
     if (p->term.off || t->stage == LC_STAGE_FIT) return LC_OK;
     if (p->term.live && p->open) lc__show(p->term.fd, "\r\033[K", 4);
     p->open = false;
-    for (int i = 0; i < t->n_results; i++)
-        for (int k = 0; k < t->n_result_values[i]; k++) {
-            const lc_metric_value *v = &t->result_values[i][k];
-            lc__str_add(&p->text, "%-10s %-32s %.6g\n", lc_stage_name(t->stage),
-                        lc_printable(v->name, false, name, sizeof name), v->value);
-        }
+    lc__add_results(&p->text, &p->term, t, NULL);
     flush_text(p);
     return LC_OK;
 }

@@ -35,27 +35,53 @@ static void paint(rich_bar *r, const char *code)
     if (r->term.colour) lc__str_add(&r->text, "\033[%sm", code);
 }
 
+/* Behind a bar, from all of it to the least. */
+typedef enum detail { ALL, NO_RATE, NO_REMAINING_TIME, NO_TIME, DETAILS } detail;
+enum { NAME = 15 }; /* columns */
+
+static void add_right(const rich_bar *r, lc__str *out, const bar *b, double seconds, double rate, detail d)
+{
+    lc__str_clear(out);
+    lc__str_add(out, " %lld/", (long long)b->done);
+    if (b->total > 0)
+        lc__str_add(out, "%lld", (long long)b->total);
+    else
+        lc__str_add(out, "?");
+    if (d < NO_TIME) {
+        lc__str_add(out, " ");
+        lc__add_time(out, seconds);
+    }
+    if (b->total > 0 && d < NO_REMAINING_TIME) {
+        lc__str_add(out, r->term.unicode ? " • " : " < ");
+        lc__add_time(out, rate > 0 ? (double)(b->total - b->done) / rate : INFINITY);
+    }
+    if (d < NO_RATE) {
+        lc__str_add(out, " ");
+        lc__add_rate(out, rate);
+    }
+}
+
 /* "Epoch 3/9  ━━━━━━━━╸─────────  12/40  00:03 • 00:09  13.2it/s" */
 static void add_bar(rich_bar *r, const bar *b, const char *name, const char *colour)
 {
     double seconds = (double)(lc__now_ns() - b->start_ns) * 1e-9;
     double rate = seconds > 0 ? (double)(b->done - b->first) / seconds : 0;
+    int room = lc__terminal_width(&r->term) - 1; /* a line that wraps could not be drawn over */
     lc__str right = {0};
-    lc__str_add(&right, " %lld/", (long long)b->done);
-    if (b->total > 0)
-        lc__str_add(&right, "%lld ", (long long)b->total);
-    else
-        lc__str_add(&right, "? ");
-    lc__add_time(&right, seconds);
-    if (b->total > 0) {
-        lc__str_add(&right, r->term.unicode ? " • " : " < ");
-        lc__add_time(&right, rate > 0 ? (double)(b->total - b->done) / rate : INFINITY);
+    for (detail d = ALL; d < DETAILS; d++) {
+        add_right(r, &right, b, seconds, rate, d);
+        if (NAME + (int)right.n <= room) break;
     }
-    lc__str_add(&right, " ");
-    lc__add_rate(&right, rate);
-    int columns = lc__terminal_width(&r->term), used = 15 + (right.failed ? 0 : (int)right.n);
-    int cells = columns - used - 2 < 40 ? columns - used - 2 : 40;
-    lc__str_add(&r->text, "%-15.15s", name);
+    int used = NAME + (right.failed ? 0 : (int)right.n), width = used > room ? NAME - (used - room) : NAME;
+    int cells = room - used - 1 < 40 ? room - used - 1 : 40;
+    char title[64];
+    snprintf(title, sizeof title - 3, "%s", name);
+    if (width < 1) {
+        width = NAME; /* numbers without end */
+        lc__str_clear(&right);
+    }
+    lc__cut_name(title, (size_t)width, r->term.unicode);
+    lc__str_add(&r->text, "%-*s", width, title);
     if (cells >= 5) {
         double full = b->total > 0 ? (double)cells * (double)b->done / (double)b->total : 0;
         int whole = (int)full;
@@ -66,26 +92,41 @@ static void add_bar(rich_bar *r, const bar *b, const char *name, const char *col
         for (int i = whole + 1; i < cells; i++) lc__str_add(&r->text, r->term.unicode ? "━" : "-");
         paint(r, "0");
     }
-    if (!right.failed) lc__str_add(&r->text, "%s", right.s);
+    if (!right.failed && right.n) lc__str_add(&r->text, "%s", right.s);
     lc__str_free(&right);
 }
 
+/* " name: value", its name cut where it is the first and does not fit. */
+static int metric_text(const rich_bar *r, const lc_metric_value *v, bool first, int room, char *item, size_t size)
+{
+    char name[104], value[32];
+    lc_printable(v->name, false, name, sizeof name - 3);
+    int n = snprintf(value, sizeof value, ": %.3g", v->value);
+    if (first && room > n) lc__cut_name(name, (size_t)(room - n), r->term.unicode);
+    snprintf(item, size, "%s%s", name, value);
+    return (int)strlen(item);
+}
+
+/* As many as fit; the version is there if the first of the metrics is not cut for it. */
 static int metrics_line(rich_bar *r, lc_trainer *t)
 {
     const lc__metric_map *m = &t->metrics[LC_PROGRESS_BAR_METRICS];
-    int columns = lc__terminal_width(&r->term), used = 0;
-    char item[160], name[101];
+    int room = lc__terminal_width(&r->term) - 1, used = 0;
+    char item[160], version[32];
+    int n = t->version < 0 ? 0 : snprintf(version, sizeof version, "v_num: %d", t->version);
+    if (n && m->n && n + 2 + metric_text(r, &m->v[0], false, room, item, sizeof item) > room) n = 0;
     for (int i = -1; i < m->n; i++) {
-        if (i < 0 && t->version < 0) continue;
-        int n = i < 0 ? snprintf(item, sizeof item, "v_num: %d", t->version)
-                      : snprintf(item, sizeof item, "%s: %.3g", lc_printable(m->v[i].name, false, name, sizeof name),
-                                 m->v[i].value);
-        if (used + n + 2 > columns) break;
+        if (i < 0 && !n) continue;
+        if (i < 0)
+            snprintf(item, sizeof item, "%s", version);
+        else
+            n = metric_text(r, &m->v[i], !used, room, item, sizeof item);
+        if (used + n + 2 * (used > 0) > room && used) break;
         if (!used) lc__str_add(&r->text, "\n");
         paint(r, "3");
         lc__str_add(&r->text, "%s%s", used ? "  " : "", item);
         paint(r, "0");
-        used += n + 2;
+        used += n + 2 * (used > 0);
     }
     if (used) lc__str_add(&r->text, "\033[K");
     return used > 0;
@@ -211,7 +252,6 @@ static lc_status rp_eval_batch_end(void *self, lc_trainer *t, const lc_outputs *
 /* Results of validate and test, as a table. */
 static lc_status rp_eval_end(void *self, lc_trainer *t)
 {
-    char name[256];
     rich_bar *r = self;
     r->eval.shown = false;
     if (t->stage == LC_STAGE_FIT) {
@@ -219,14 +259,7 @@ static lc_status rp_eval_end(void *self, lc_trainer *t)
         return LC_OK;
     }
     leave(r, false);
-    for (int i = 0; i < t->n_results; i++)
-        for (int k = 0; k < t->n_result_values[i]; k++) {
-            paint(r, "36");
-            lc__str_add(&r->text, "%-10s ", lc_stage_name(t->stage));
-            paint(r, "0");
-            lc__str_add(&r->text, "%-32s %.6g\n", lc_printable(t->result_values[i][k].name, false, name, sizeof name),
-                        t->result_values[i][k].value);
-        }
+    lc__add_results(&r->text, &r->term, t, "36");
     show(r);
     return LC_OK;
 }

@@ -2,6 +2,8 @@
 /* What progress bars share. */
 #include "callbacks/terminal.h"
 
+#include "base/printable.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -43,7 +45,7 @@ int lc__terminal_width(const lc__terminal *t)
     const char *columns = getenv("COLUMNS");
     int n = columns ? atoi(columns) : 0;
     if (n <= 0 && ioctl(t->fd, TIOCGWINSZ, &w) == 0) n = w.ws_col;
-    return n < 40 ? 80 : n > 400 ? 400 : n;
+    return n <= 0 ? 80 : n < 20 ? 20 : n > 400 ? 400 : n;
 }
 
 /* ---- evaluation ---- */
@@ -66,7 +68,55 @@ int64_t lc__eval_batches(const lc_trainer *t)
     return total;
 }
 
+void lc__add_results(lc__str *out, const lc__terminal *term, const lc_trainer *t, const char *colour)
+{
+    enum { STAGE = 10, NAME = 32, NAME_LEAST = 8 };
+    char name[256], value[32];
+    int longest = 0;
+    for (int i = 0; i < t->n_results; i++)
+        for (int k = 0; k < t->n_result_values[i]; k++) {
+            int n = snprintf(value, sizeof value, "%.6g", t->result_values[i][k].value);
+            if (n > longest) longest = n;
+        }
+    /* A log file takes names of any length. */
+    int room = term->live ? lc__terminal_width(term) - 1 - (STAGE + 1) - (1 + longest) : (int)sizeof name;
+    bool stage = room >= NAME_LEAST;
+    if (!stage) room += STAGE + 1;
+    for (int i = 0; i < t->n_results; i++)
+        for (int k = 0; k < t->n_result_values[i]; k++) {
+            const lc_metric_value *v = &t->result_values[i][k];
+            if (stage && term->colour && colour)
+                lc__str_add(out, "\033[%sm%-*s \033[0m", colour, STAGE, lc_stage_name(t->stage));
+            else if (stage)
+                lc__str_add(out, "%-*s ", STAGE, lc_stage_name(t->stage));
+            lc_printable(v->name, false, name, sizeof name - 3);
+            lc__cut_name(name, (size_t)room, term->unicode);
+            lc__str_add(out, "%-*s %.6g\n", room < NAME ? room : NAME, name, v->value);
+        }
+}
+
 /* ---- pieces of text ---- */
+
+void lc__cut_name(char *name, size_t room, bool unicode)
+{
+    size_t dots = unicode ? 1 : 2; /* columns; in bytes it may be more than the room */
+    if (strlen(name) <= room || room <= dots) return;
+    name[lc__cut_character(name, room - dots)] = 0;
+    strcat(name, unicode ? "…" : "..");
+}
+
+void lc__add_wrapped(lc__str *out, int columns, const char *text)
+{
+    size_t room = columns > 1 ? (size_t)columns - 1 : 1;
+    while (strlen(text) > room) {
+        size_t n = room;
+        while (n > 0 && text[n] != ' ') n--;
+        if (!n) break; /* a word that fits no line */
+        lc__str_add(out, "%.*s\n", (int)n, text);
+        text += n + 1;
+    }
+    lc__str_add(out, "%s\n", text);
+}
 
 void lc__add_time(lc__str *out, double seconds)
 {

@@ -14,11 +14,20 @@ typedef struct lc__terminal {
 
 /* LIGHTC_PROGRESS=bar, lines or off decides against what is found; NO_COLOR, TERM=dumb and COLUMNS are honoured. */
 lc__terminal lc__terminal_find(int fd, lc_progress_style style);
+/* From 20 columns on. */
 int lc__terminal_width(const lc__terminal *t);
 
 /* What evaluates now, for people; and its batches, of all loaders (-1: unknown). */
 const char *lc__eval_name(const lc_trainer *t);
 int64_t lc__eval_batches(const lc_trainer *t);
+
+/* A row for each result of validate or test; the stage in `colour` (NULL: as it is). */
+void lc__add_results(lc__str *out, const lc__terminal *term, const lc_trainer *t, const char *colour);
+
+/* Cuts a name that is longer than `room` columns, with an ellipsis; `name` has room for three bytes more. */
+void lc__cut_name(char *name, size_t room, bool unicode);
+/* Lines of less than `columns` columns, broken at spaces. */
+void lc__add_wrapped(lc__str *out, int columns, const char *text);
 
 int64_t lc__coarse_ns(void); /* monotonic, to a few milliseconds, and cheap */
 /* "01:05", "1:02:03", "?" */
