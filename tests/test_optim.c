@@ -501,6 +501,59 @@ static lc_status sum_of_squares(void *ctx, double *loss)
     return lc_item(sum, loss);
 }
 
+typedef struct counted {
+    world *w;
+    lc_optimizer *opt;
+    int evaluations;
+} counted;
+
+/* As a closure of PyTorch is written. Steep at first and flat far away, so that line searches are long. */
+static lc_status steep(void *ctx, double *loss)
+{
+    counted *c = ctx;
+    lc_tensor *sum = lc_sum(lc_exp(lc_mul_scalar(c->w->p[0], 8)));
+    c->evaluations++;
+    lc_optimizer_zero_grad(c->opt);
+    lc_backward(sum);
+    return lc_item(sum, loss);
+}
+
+/* One evaluation before the line search, its first try, and max_eval - 1 more, as in PyTorch. */
+TEST(lbfgs_searches_no_longer_than_max_eval)
+{
+    for (int most = 2; most < 5; most++) {
+        world w;
+        world_init(&w, LC_F64);
+        counted c = {.w = &w, .opt = lc_lbfgs(&w.root, .lr = 1e-5, .max_eval = most, .strong_wolfe = true)};
+        CHECK_OK(lc_step_begin(w.graph, 0, 0));
+        CHECK_OK(lc_optimizer_step_closure(c.opt, steep, &c));
+        CHECK_OK(lc_step_end(w.graph));
+        CHECK_EQ(c.evaluations, most + 1);
+        world_free(&w, c.opt);
+    }
+}
+
+/* An optimizer of everything zeroes everything: what is divided by are the backward passes since then. */
+TEST(zero_grad_of_the_only_optimizer)
+{
+    world w;
+    double before[N], after[N];
+    world_init(&w, LC_F64);
+    lc_optimizer *opt = lc_sgd(&w.root, .lr = 1);
+    for (uint64_t step = 0; step < 3; step++) {
+        get(&w, w.p[0], before);
+        CHECK_OK(lc_step_begin(w.graph, step, 0));
+        lc_optimizer_zero_grad(opt);
+        lc_backward(lc_sum(lc_add(lc_sum(w.p[0]), lc_sum(w.p[1]))));
+        lc_optimizer_step(opt);
+        CHECK_OK(lc_step_run(w.graph));
+        CHECK_OK(lc_step_end(w.graph));
+        get(&w, w.p[0], after);
+        CHECK_NEAR(after[0], before[0] - 1, 1e-12);
+    }
+    world_free(&w, opt);
+}
+
 /* Also when the second group comes late. */
 TEST(lbfgs_takes_one_group)
 {

@@ -175,26 +175,82 @@ TEST(lstm_with_rmsprop_follows_torch)
     follow(&runs[4]);
 }
 
-/* ---- LBFGS: the same path over Rosenbrock's function ---- */
+/* ---- LBFGS: the same path over three functions ---- */
 
-enum { ROSENBROCK = 6 };
+enum { UNKNOWNS = 6 };
 
-typedef struct rosenbrock {
+/* torch/lbfgs.py has them too. */
+typedef enum valley_kind { ROSENBROCK, QUADRATIC, NET, N_VALLEYS } valley_kind;
+static const char *const valley_names[N_VALLEYS] = {"rosenbrock", "quadratic", "net"};
+
+typedef struct descent {
     lc_module root;
     lc_graph *graph;
-    lc_tensor *x;
+    lc_tensor *x, *inputs, *targets;
     lc_optimizer *opt;
-} rosenbrock;
+    valley_kind valley;
+} descent;
 
-static lc_status rosenbrock_loss(void *ctx, double *value)
+static lc_tensor *rosenbrock(const descent *r)
 {
-    rosenbrock *r = ctx;
-    lc_tensor *first = lc_slice(r->x, 0, 0, ROSENBROCK - 1), *next = lc_slice(r->x, 0, 1, ROSENBROCK - 1);
+    lc_tensor *first = lc_slice(r->x, 0, 0, UNKNOWNS - 1), *next = lc_slice(r->x, 0, 1, UNKNOWNS - 1);
     lc_tensor *bend = lc_sub(next, lc_square(first)), *far = lc_add_scalar(lc_neg(first), 1);
-    lc_tensor *loss = lc_add(lc_sum(lc_square(far)), lc_mul_scalar(lc_sum(lc_square(bend)), 100));
+    return lc_add(lc_sum(lc_square(far)), lc_mul_scalar(lc_sum(lc_square(bend)), 100));
+}
+
+/* Twice as steep in each direction as in the one before it. */
+static lc_tensor *quadratic(const descent *r)
+{
+    lc_tensor *loss = NULL;
+    for (int i = 0; i < UNKNOWNS; i++) {
+        lc_tensor *far = lc_add_scalar(lc_slice(r->x, 0, i, 1), -1), *part = lc_sum(lc_square(far));
+        part = lc_mul_scalar(part, 1 << i);
+        loss = loss ? lc_add(loss, part) : part;
+    }
+    return loss;
+}
+
+/* Two hidden units: tanh(w x + b) v, without an output's bias. */
+static lc_tensor *net(const descent *r)
+{
+    lc_tensor *w = lc_reshape(lc_slice(r->x, 0, 0, 2), 2, 1), *b = lc_slice(r->x, 0, 2, 2);
+    lc_tensor *v = lc_reshape(lc_slice(r->x, 0, 4, 2), 1, 2);
+    return lc_mse_loss(lc_linear(lc_tanh(lc_linear(r->inputs, w, b)), v, NULL), r->targets);
+}
+
+static lc_status descent_loss(void *ctx, double *value)
+{
+    descent *r = ctx;
+    lc_tensor *loss = r->valley == ROSENBROCK ? rosenbrock(r) : r->valley == QUADRATIC ? quadratic(r) : net(r);
     lc_optimizer_zero_grad(r->opt);
     lc_backward(loss);
     return lc_item(loss, value);
+}
+
+static void descent_new(descent *r, valley_kind valley)
+{
+    int64_t shape[] = {UNKNOWNS}, samples[] = {8, 1};
+    double x[UNKNOWNS], inputs[8], targets[8];
+    *r = (descent){.valley = valley};
+    lc_module_init(&r->root, NULL, 1);
+    r->x = lc_module_add_parameter(&r->root, "x", LC_F64, LC_ROW_MAJOR, 1, shape, (lc_init){0});
+    for (int i = 0; i < UNKNOWNS; i++) x[i] = sin(i + 1);
+    CHECK_OK(lc_tensor_write(r->x, x, sizeof x));
+    for (int i = 0; i < 8; i++) inputs[i] = 0.25 * (i - 4), targets[i] = sin(3 * inputs[i]);
+    CHECK_OK(lc_tensor_new(LC_F64, 2, samples, &r->inputs));
+    CHECK_OK(lc_tensor_new(LC_F64, 2, samples, &r->targets));
+    CHECK_OK(lc_tensor_write(r->inputs, inputs, sizeof inputs));
+    CHECK_OK(lc_tensor_write(r->targets, targets, sizeof targets));
+    CHECK_OK(lc_graph_new(NULL, &r->graph));
+}
+
+static void descent_release(descent *r)
+{
+    lc_graph_free(r->graph);
+    lc_optimizer_free(r->opt);
+    lc_tensor_unref(r->inputs);
+    lc_tensor_unref(r->targets);
+    lc_module_release(&r->root);
 }
 
 TEST(lbfgs_follows_torch)
@@ -202,38 +258,36 @@ TEST(lbfgs_follows_torch)
     static const struct {
         bool strong_wolfe;
         double lr;
-        int max_iter, history, steps;
-    } cases[] = {{true, 1, 20, 100, 4}, {true, 0.5, 4, 3, 12}, {false, 0.01, 5, 10, 10}};
+        int max_iter, max_eval, history, steps;
+    } cases[] = {{true, 1, 20, 0, 100, 4},   {true, 0.5, 4, 0, 3, 12}, {true, 1, 1, 0, 3, 12},
+                 {true, 0.2, 3, 4, 10, 12},  {true, 1, 5, 2, 4, 12},   {true, 0.05, 4, 0, 2, 12},
+                 {false, 0.01, 5, 0, 10, 10}};
     const char *dir = (python(), fresh_dir("torch"));
     char path[512];
     snprintf(path, sizeof path, "%s/lbfgs.txt", dir);
     FILE *f = fopen(path, "w");
     CHECK(f != NULL);
-    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
-        rosenbrock r = {0};
-        int64_t shape[] = {ROSENBROCK};
-        double x[ROSENBROCK];
-        lc_module_init(&r.root, NULL, 1);
-        r.x = lc_module_add_parameter(&r.root, "x", LC_F64, LC_ROW_MAJOR, 1, shape, (lc_init){0});
-        for (int i = 0; i < ROSENBROCK; i++) x[i] = sin(i + 1);
-        CHECK_OK(lc_tensor_write(r.x, x, sizeof x));
-        CHECK_OK(lc_graph_new(NULL, &r.graph));
-        r.opt = lc_lbfgs(&r.root, .lr = cases[k].lr, .max_iter = cases[k].max_iter, .history_size = cases[k].history,
-                         .strong_wolfe = cases[k].strong_wolfe);
+    for (size_t k = 0; k < sizeof cases / sizeof *cases * N_VALLEYS; k++) {
+        size_t c = k / N_VALLEYS, v = k % N_VALLEYS;
+        descent r;
+        double x[UNKNOWNS];
+        descent_new(&r, (valley_kind)v);
+        r.opt = lc_lbfgs(&r.root, .lr = cases[c].lr, .max_iter = cases[c].max_iter, .max_eval = cases[c].max_eval,
+                         .history_size = cases[c].history, .strong_wolfe = cases[c].strong_wolfe);
         CHECK_OK(lc_module_status(&r.root));
-        for (int step = 0; step < cases[k].steps; step++) {
+        /* The net is in a flat valley after 20 iterations, where two units in the last place grow to 1e-3. */
+        int steps = v == NET && cases[c].max_iter == 20 ? 1 : cases[c].steps;
+        for (int step = 0; step < steps; step++) {
             CHECK_OK(lc_step_begin(r.graph, (uint64_t)step, 0));
-            CHECK_OK(lc_optimizer_step_closure(r.opt, rosenbrock_loss, &r));
+            CHECK_OK(lc_optimizer_step_closure(r.opt, descent_loss, &r));
             CHECK_OK(lc_step_end(r.graph));
             CHECK_OK(lc_tensor_read(r.x, x, sizeof x));
-            fprintf(f, "%s %g %d %d", cases[k].strong_wolfe ? "strong_wolfe" : "none", cases[k].lr, cases[k].max_iter,
-                    cases[k].history);
-            for (int i = 0; i < ROSENBROCK; i++) fprintf(f, " %.17g", x[i]);
+            fprintf(f, "%s %s %g %d %d %d", valley_names[v], cases[c].strong_wolfe ? "strong_wolfe" : "none",
+                    cases[c].lr, cases[c].max_iter, cases[c].max_eval, cases[c].history);
+            for (int i = 0; i < UNKNOWNS; i++) fprintf(f, " %.17g", x[i]);
             fprintf(f, "\n");
         }
-        lc_graph_free(r.graph);
-        lc_optimizer_free(r.opt);
-        lc_module_release(&r.root);
+        descent_release(&r);
     }
     fclose(f);
     run_script("lbfgs.py", dir, "");

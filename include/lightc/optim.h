@@ -128,7 +128,8 @@ LC_API void lc_clip_grad_value_at(lc_optimizer *opt, double clip_value, lc_site 
  * divided by the number of backward passes since then unless lc_graph_set_window gave another number. */
 LC_API void lc_optimizer_step_at(lc_optimizer *opt, lc_site site);
 #define lc_optimizer_step(opt) lc_optimizer_step_at(opt, LC_HERE)
-/* The next backward overwrites the gradients of opt's parameters (lc_zero_grad: those of all). */
+/* The next backward overwrites the gradients of opt's parameters (lc_zero_grad: those of all). Where opt has all that
+ * the graph trains, the two are the same. */
 LC_API void lc_optimizer_zero_grad_at(lc_optimizer *opt, lc_site site);
 #define lc_optimizer_zero_grad(opt) lc_optimizer_zero_grad_at(opt, LC_HERE)
 /* One step of any optimizer from a closure. `evaluate` records forward and backward, runs them (lc_step_run, or by
@@ -213,6 +214,7 @@ typedef struct lc_rprop_args { /* lr 1e-2, etas 0.5, 1.2, step_sizes 1e-6, 50 */
 } lc_rprop_args;
 
 /* lr 1, max_iter 20, max_eval 1.25 max_iter, tolerance_grad 1e-7, tolerance_change 1e-9, history_size 100. One group.
+ * max_eval bounds the evaluations of a step, those of line searches too, but for the last first try of one.
  * Needs closures: automatic optimisation gives them, lc_manual_step_closure and lc_optimizer_step_closure take one. */
 typedef struct lc_lbfgs_args {
     LC_OPTIMIZER_ARGS; /* weight_decay and maximize are not for it */

@@ -171,11 +171,10 @@ static void keep_gradient(lbfgs *l, int which, const double *g)
     memcpy(l->bracket_gradients[which], g, (size_t)l->n * sizeof *g);
 }
 
-/* *t: in the first try, out the step; *loss and l->gradient: there. */
-static lc_status strong_wolfe(lbfgs *l, double slope, double *t, double *loss, int *evaluations)
+/* *t: in the first try, out the step; *loss and l->gradient: there. `most` evaluations after that of the first try. */
+static lc_status strong_wolfe(lbfgs *l, double slope, int most, double *t, double *loss, int *evaluations)
 {
     const double c1 = 1e-4, c2 = 0.9, tolerance = hyper(l->opt, H_TOLERANCE_CHANGE), *d = values(l->d);
-    const int most = 25;
     double f = *loss, f_new, norm = largest(d, l->n);
     int tries = 0;
     bool done = false, stuck = false, bracketed = false;
@@ -342,7 +341,7 @@ static lc_status iterate(lbfgs *l, double loss)
         int more = 0;
         each(l, read_parameters, l->start, 1);
         if (hyper(opt, H_STRONG_WOLFE) != 0) {
-            LC_TRY(strong_wolfe(l, slope, &t, &loss, &more));
+            LC_TRY(strong_wolfe(l, slope, max_eval - evaluations, &t, &loss, &more));
             move(l, t);
             flat = largest(l->gradient, l->n) <= tolerance_grad;
         } else if (i < max_iter) {

@@ -128,11 +128,33 @@ void lc_zero_grad(lc_graph *g)
     if (g->reducer) lc__reducer_zeroed(g->reducer);
 }
 
+static bool gradients_in(const lc_tensor *p, const lc_graph *g)
+{
+    for (int i = 0; p && p->requires_grad && i < g->n_flats; i++)
+        if (p->flat == g->flats[i]) return true;
+    return false;
+}
+
+/* Whether no other optimizer can have gradients in g. */
+static bool trains_all(const lc_optimizer *opt, const lc_graph *g)
+{
+    int64_t all = 0, own = 0;
+    for (int i = 0; i < g->n_flats; i++)
+        for (int k = 0; k < g->flats[i]->n; k++) all += gradients_in(g->flats[i]->parameters[k], g);
+    for (int i = 0; i < opt->n_groups; i++)
+        for (int k = 0; k < opt->groups[i].n_parameters; k++) own += gradients_in(opt->groups[i].parameters[k], g);
+    return all > 0 && own == all;
+}
+
 void lc_optimizer_zero_grad_at(lc_optimizer *opt, lc_site site)
 {
     if (!check_optimizer(opt, "zero_grad", site)) return;
     lc_graph *g = lc_current_graph();
     lc_status status = lc__optimizer_prepare(opt);
+    if (g && status >= 0 && g->backwards && trains_all(opt, g)) {
+        lc_zero_grad(g);
+        return;
+    }
     if (g && g->recording && status >= 0) {
         int64_t ints[] = {(int64_t)(uintptr_t)opt, (int64_t)opt->steps->id};
         lc_op_call(&lc__macro_zero_grad, 0, NULL, 2, ints, 0, NULL, site);
