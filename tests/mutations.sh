@@ -209,6 +209,8 @@ mutate 'ranks outlive their supervisor' src/launch/rank.c 's/prctl(PR_SET_PDEATH
 mutate 'survivors never killed' src/launch/supervisor.c 's/if (s->deadline > 0 && lc__seconds() > s->deadline) end_those_left(s);//' test_launch_ends:is_killed
 mutate 'a silent rank given its grace' src/launch/supervisor.c 's/if (c && c->pid) kill(-c->pid, SIGKILL);//' test_launch_ends:not_waited_for
 mutate 'an end without survivors not seen' src/launch/supervisor.c 's/        heed_end(s);//' test_launch_ends:not_waited_for
+mutate 'gradients divided by what was zeroed' src/tensor/macro.c 's/g->backwards \&\& trains_all(opt, g)/false/' test_optim:zero_grad_of_the_only
+mutate 'line searches beyond max_eval' src/optim/lbfgs.c 's/slope, max_eval - evaluations, /slope, 25, /' test_optim:searches_no_longer
 mutate 'older runs gone on from' src/core/checkpoint_find.c 's/!strcmp(m->origin.run, origin->run)/true/' test_checkpoint:whom
 mutate 'checkpoints of other trainings removed' src/core/checkpoint_proof.c 's/ours && p->owner && /false \&\& /' test_checkpoint_owner:before
 mutate 'paths of checkpoints followed' src/callbacks/model_checkpoint.c 's/path, strlen(c->dir))/path, 0)/' test_checkpoint_owner:before
