@@ -106,8 +106,21 @@ static int usage(bool asked)
     return asked ? 0 : 2;
 }
 
+/* The word that was meant, or if there is none all of the usage. */
+static int misspelt(const char *kind, const char *word, const char *const *words, int n)
+{
+    char shown[256];
+    const char *meant = nearest_word(word, words, n);
+    if (!meant || !strcmp(meant, word)) return usage(false);
+    fprintf(stderr, "error: there is no %s \"%s\"; did you mean \"%s\"?\n", kind,
+            lc_printable(word, false, shown, sizeof shown), meant);
+    return 2;
+}
+
 int tool_ckpt(int argc, char **argv)
 {
+    static const char *const commands[] = {"inspect", "diff", "consolidate"}, *const options[] = {"--json",
+                                                                                                  "--tensors"};
     const char *what = argc > 1 ? argv[1] : "", *paths[2] = {NULL, NULL};
     bool json = false, tensors = false;
     int n = 0;
@@ -117,12 +130,12 @@ int tool_ckpt(int argc, char **argv)
         else if (!strcmp(argv[i], "--tensors"))
             tensors = true;
         else if (argv[i][0] == '-' || n == 2)
-            return usage(is_help(argv[i]));
+            return is_help(argv[i]) ? usage(true) : misspelt("option", argv[i], options, 2);
         else
             paths[n++] = argv[i];
     }
     if (!strcmp(what, "inspect") && n == 1 && !tensors) return ckpt_inspect(paths[0], json);
     if (!strcmp(what, "diff") && n == 2) return ckpt_diff(paths[0], paths[1], tensors, json);
     if (!strcmp(what, "consolidate") && n == 2 && !tensors && !json) return consolidate(paths[0], paths[1]);
-    return usage(is_help(what));
+    return is_help(what) ? usage(true) : misspelt("command", what, commands, 3);
 }

@@ -66,6 +66,9 @@ static const char *take(lc_launch_args *args, const char *name, const char *valu
 
 int tool_launch(int argc, char **argv)
 {
+    static const char *const options[] = {
+        "--hosts",        "--max_restarts", "--start_timeout", "--silence_timeout", "--progress_timeout",
+        "--grace_period", "--help"};
     lc_launch_args args = {0};
     char wrong[300], name[64];
     int i = 1, exit_status;
@@ -81,6 +84,12 @@ int tool_launch(int argc, char **argv)
         const char *value = equals ? equals + 1 : i < argc ? argv[i++] : "";
         const char *must_be = take(&args, name, value, &ok);
         if (must_be && ok && *value) continue;
+        const char *meant = must_be ? NULL : nearest_word(name, options, (int)(sizeof options / sizeof *options));
+        if (meant) {
+            fprintf(stderr, "error: there is no option \"%s\"; did you mean \"%s\"?\n",
+                    lc_printable(name, false, wrong, sizeof wrong), meant);
+            return 2;
+        }
         if (!must_be)
             snprintf(wrong, sizeof wrong, "there is no option %.100s", option);
         else

@@ -28,27 +28,6 @@ static void usage(FILE *f)
     fprintf(f, "  --version, --help\n");
 }
 
-/* Letters to insert, drop or change between a word and one of n letters. */
-static int distance(const char *a, const char *b, size_t n)
-{
-    if (!*a) return (int)n;
-    if (!n) return (int)strlen(a);
-    if (*a == *b) return distance(a + 1, b + 1, n - 1);
-    int drop = distance(a + 1, b, n), insert = distance(a, b + 1, n - 1), change = distance(a + 1, b + 1, n - 1);
-    int least = drop < insert ? drop : insert;
-    return 1 + (least < change ? least : change);
-}
-
-/* The command that was meant, or NULL. */
-static const char *nearest(const char *name)
-{
-    if (strlen(name) > 8) return NULL; /* longer than any command with two letters too many */
-    for (int most = 1; most <= 2; most++)
-        for (int i = 0; i < COMMANDS; i++)
-            if (distance(name, commands[i].name, strlen(commands[i].name)) <= most) return commands[i].name;
-    return NULL;
-}
-
 static int command(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "";
@@ -63,7 +42,9 @@ static int command(int argc, char **argv)
     for (int i = 0; i < COMMANDS; i++)
         if (!strcmp(name, commands[i].name)) return commands[i].run(argc - 1, argv + 1);
     char shown[256];
-    const char *meant = nearest(name);
+    const char *names[COMMANDS];
+    for (int i = 0; i < COMMANDS; i++) names[i] = commands[i].name;
+    const char *meant = nearest_word(name, names, COMMANDS);
     if (*name) lc_printable(name, false, shown, sizeof shown);
     if (*name && meant) {
         fprintf(stderr, "error: there is no command \"%s\"; did you mean \"%s\"?\n", shown, meant);

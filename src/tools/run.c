@@ -128,7 +128,7 @@ int tool_run(int argc, char **argv)
     lc_trainer *t = NULL;
     void *values = NULL;
     char path[PATH_MAX], real[PATH_MAX], **args = NULL;
-    int n_args = 0;
+    int n_args = 0, exit_status;
     if (argc < 2 || argv[1][0] == '-') {
         bool asked = argc > 1 && is_help(argv[1]);
         fprintf(asked ? stdout : stderr, "usage: lightc run CONFIG.json|MODULE.so [--OPTION VALUE]...\n"
@@ -161,12 +161,13 @@ int tool_run(int argc, char **argv)
     LC_TRY_GOTO(status, done, lc_trainer_new(&opt, &t));
     LC_TRY_GOTO(status, done, execute(t, m, own.command, ckpt_path));
 done:
-    if (status < 0) fprintf(stderr, "error: %s\n", lc_error_message());
+    exit_status = status < 0 ? lc_exit_status(status) : 0;
+    if (status < 0 && !lc_error_is_told()) fprintf(stderr, "error: %s\n", lc_error_message());
     lc_trainer_free(t);
     lc_module_free(m);
     lc_trainer_options_release(&opt);
     lc_plugin_close(plugin);
     free(values);
     free(args);
-    return status < 0;
+    return exit_status;
 }

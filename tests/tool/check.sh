@@ -123,7 +123,7 @@ check "ckpt diff of two that differ ends with 1" ends_with 1 ckpt diff "$ckpt" "
 check "says which tensors, and how far" says '^model  l1\.weight: [0-9]+ of 96 elements differ, by up to [0-9.e-]+ \(relative '
 check "and which values of the state" says '^state\.json  seed: 3 \| 4$'
 check "--tensors leaves the state out" ends_with 1 ckpt diff --tensors "$ckpt" "$other"
-check "of it" awk '/^state.json/ {exit 1}' out
+check "and nothing else" awk '/^model  / {tensors = 1} /^state\.json/ {state = 1} END {exit !tensors || state}' out
 check "--json" ends_with 1 ckpt diff --json "$ckpt" "$other"
 check "has the distances" says '"max_abs": [0-9.e-]+'
 check "ckpt consolidate" run ckpt consolidate "$ckpt" whole.ckpt
@@ -174,6 +174,65 @@ check "with what it lacks" complains 'has no manifest.json'
 check "and nothing at all" ends_with 1 ckpt inspect nowhere
 check "ckpt alone is wrong usage" ends_with 2 ckpt
 check "ckpt diff of one is wrong usage" ends_with 2 ckpt diff "$ckpt"
+check "a misspelt command of ckpt too" ends_with 2 ckpt inspct "$ckpt"
+check "with the one that was meant" complains 'no command "inspct"; did you mean "inspect"\?'
+check "and an option of it" ends_with 2 ckpt inspect --jsn "$ckpt"
+check "with the right one" complains 'no option "--jsn"; did you mean "--json"\?'
+check "and one of launch" ends_with 2 launch --max_restart 2 true
+check "as well" complains 'no option "--max_restart"; did you mean "--max_restarts"\?'
+
+# Whatever goes wrong is said once: no line comes twice, and no part of one between colons.
+once() {
+  run "$@" && return 1
+  awk '/^usage:/ {exit} seen[$0]++ {bad = 1}
+    {n = split($0, part, /: /); for (i in had) delete had[i]
+     for (i = 1; i <= n; i++) if (had[part[i]]++) bad = 1}
+    END {exit bad || !NR}' err
+}
+echo '{' >text.json
+echo '{"module": "spiral.so", "max_epochs": "x"}' >word.json
+echo '{"module": "spiral.so", "max_epoch": 3}' >option.json
+echo '{"module": 5}' >number.json
+echo '[1]' >list.json
+echo '{"module": "nowhere.so"}' >absent.json
+echo x >short.so
+mkdir -p damaged && echo '{}' >damaged/manifest.json
+for wrong in text.json word.json option.json number.json list.json absent.json short.so elsewhere; do
+  check "$wrong is said once" once run $wrong
+done
+while read -r wrong; do
+  # shellcheck disable=SC2086
+  check "$wrong is said once" once $wrong
+done <<'EOF'
+run spiral.json --max_epochs
+run spiral.json --max_epochs -5
+run spiral.json --lr -1
+run spiral.json --batch_size 0
+run spiral.json --ckpt_path nowhere.ckpt
+run spiral.json --ckpt_path damaged
+run spiral.json --ckpt_path spiral.json
+run spiral.json --devices 4000
+run spiral.json --strategy dpp
+run spiral.json --strategy ddp --devices 2 --lr -1
+run spiral.json --strategy ddp --devices 2 --ckpt_path nowhere
+run spiral.json --default_root_dir /proc/x
+run spiral.json --logger nosuch
+run spiral.json --logger csv:x
+run spiral.json --precision 16-mixed
+run spiral.json --accelerator cuda
+run spiral.json --command test
+run spiral.json --profiler x
+ckpt inspect damaged
+ckpt diff damaged nowhere
+ckpt consolidate damaged new.ckpt
+launch -np x true
+launch -np 2 nowhere
+launch -np 2 false
+doctor comm --secnds 1
+bench comm --ranks x
+EOF
+check "ranks of launch too" once launch -np 2 "$bin/lightc" run spiral.json --lr -1
+check "or what they cannot open" once launch -np 2 "$bin/lightc" run spiral.json --ckpt_path nowhere
 
 check "a misspelt hyperparameter is an error" ends_with 1 run spiral.json --widht 3
 check "with the right one" complains '"width"'
