@@ -96,7 +96,7 @@ static inline void put_value(lc_dtype dtype, void *data, int64_t i, double value
         break;
     case LC_U8:
     case LC_BOOL:
-        ((uint8_t *)data)[i] = (uint8_t)value;
+        ((uint8_t *)data)[i] = (uint8_t)(int64_t)value;
         break;
     case LC_BF16: {
         float f = (float)value;

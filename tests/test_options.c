@@ -37,6 +37,14 @@ static lc_status parse(lc_trainer_options *o, mine *m, const char *line)
     return status;
 }
 
+TEST(a_value_that_has_no_place)
+{
+    for (size_t i = 0; i < sizeof my_options / sizeof *my_options; i++) {
+        CHECK_STATUS(lc_option_set_text(&my_options[i], NULL, "1"), LC_ERR_ARGUMENT);
+        CHECK_CONTAINS(lc_error_message(), "target must not be NULL");
+    }
+}
+
 TEST(command_line)
 {
     lc_trainer_options o;

@@ -154,6 +154,7 @@ lc_status lc__option_check(const char *name, double value)
 lc_status lc_option_set_text(const lc_option *o, void *target, const char *text)
 {
     LC__NEEDS(o, LC_ERR_ARGUMENT);
+    LC__NEEDS(target, LC_ERR_ARGUMENT);
     LC__NEEDS(text, LC_ERR_ARGUMENT);
     char *field = (char *)target + o->offset;
     bool ranged = o->minimum < o->maximum;

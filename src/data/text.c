@@ -153,7 +153,7 @@ lc_status lc_text_windows(lc_text *t, int64_t begin, int64_t end, int64_t window
     if (window < 1 || stride < 1)
         return lc_fail(LC_ERR_ARGUMENT, "a window of %lld tokens with stride %lld: both must be at least 1",
                        (long long)window, (long long)stride);
-    if (end - begin < window + 1 || window >= t->length)
+    if (end - begin <= window || window >= t->length)
         return lc_fail(LC_ERR_ARGUMENT,
                        "%lld tokens are too few for a window of %lld and the token behind it; use a longer text or a "
                        "smaller window",

@@ -120,6 +120,7 @@ static void close_stream(stream_logger *l)
 static lc_status write_some(stream_logger *l, const lc__text *t, size_t *done)
 {
     const char *where = l->path ? l->path : l->target + 1;
+    if (*done == t->length) return LC_OK;
     if (l->is_file) {
         lc_status status = lc__write_all(&lc__io_system, l->fd, where, t->data + *done, t->length - *done, l->size);
         if (status >= 0) {

@@ -225,7 +225,7 @@ static lc_status combine_round(backend *x, const lc_comm_call *call, int64_t rou
 {
     slot *s = &x->slots[round % SLOTS];
     int64_t bytes, stride, at = place(x, call, round, &bytes), n = part_of(x, call, bytes, x->rank, &stride);
-    char *out = call->out, *to = out + at;
+    char *out = call->out, *to = out ? out + at : NULL; /* NULL: a reduction to another rank */
     bool root = call->peer == x->rank;
     for (int i = 0; i < x->size; i++) x->parts[i] = s->scratch + i * stride;
     x->parts[x->rank] = contribution(call, at, stride, x->rank);

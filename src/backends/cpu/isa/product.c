@@ -279,8 +279,8 @@ static void finish(const job *j, int64_t m0, int64_t rows, int64_t n0, int64_t c
     if (!p->bias && !p->activation) return;
     for (int64_t m = m0; m < m0 + rows; m++) {
         float *restrict out = j->out + m * p->n + n0;
-        const float *restrict bias = j->bias + n0;
         if (p->bias) {
+            const float *restrict bias = j->bias + n0;
             for (int64_t n = 0; n < columns; n++) out[n] += bias[n];
         }
         switch (p->activation) {
