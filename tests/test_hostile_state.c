@@ -8,7 +8,9 @@
 #include "core/checkpoint.h"
 
 #include <lightc/callbacks.h>
+#include <lightc/fabric.h>
 #include <lightc/safetensors.h>
+#include <lightc/weights.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -210,6 +212,87 @@ TEST(files_that_are_none)
         CHECK_CONTAINS(lc_error_message(), "/other is not a file");
         alarm(0);
     }
+}
+
+static lc_status parse_config(const char *path)
+{
+    lc_trainer_options o = LC_TRAINER_OPTIONS_INIT;
+    char *argv[] = {(char *)"program", (char *)"--config", (char *)(uintptr_t)path};
+    lc_status s = lc_trainer_options_parse(&o, 3, argv);
+    lc_options_free(o.storage);
+    return s;
+}
+
+static lc_status read_text(const char *path)
+{
+    lc_text *text = NULL;
+    lc_status s = lc_text_read(path, &text);
+    lc_text_free(text);
+    return s;
+}
+
+static lc_status read_mnist(const char *path)
+{
+    lc_dataset *train = NULL, *test = NULL;
+    return lc_mnist_load(path, NULL, &train, &test);
+}
+
+static lc_status load_weights(const char *path)
+{
+    world w;
+    lc_load_result r = LC_LOAD_RESULT_INIT;
+    world_init(&w, &world_ops, 3, 1);
+    lc_status s = lc_module_load_weights(&w.base, path, NULL, &r);
+    world_release(&w);
+    return s;
+}
+
+static lc_status go_on_from(const char *path)
+{
+    return train(fresh_dir("run"), path, NULL);
+}
+
+static lc_status load_by_fabric(const char *path)
+{
+    lc_fabric *f;
+    world w;
+    world_init(&w, &world_ops, 3, 1);
+    CHECK_OK(lc_fabric_new(&(lc_fabric_options){0}, &f));
+    CHECK_OK(lc_fabric_setup(f, &w.base, NULL, 0));
+    lc_status s = lc_fabric_load(f, path, NULL);
+    lc_fabric_free(f);
+    world_release(&w);
+    return s;
+}
+
+TEST(files_that_are_none_elsewhere)
+{
+    static const struct {
+        const char *name;
+        lc_status (*use)(const char *path);
+    } uses[] = {
+        {"config", parse_config},
+        {"text", read_text},
+        {"train-images-idx3-ubyte", read_mnist},
+        {"weights", load_weights},
+        {"ckpt_path.ckpt", go_on_from},
+        {"fabric.ckpt", load_by_fabric},
+
+    };
+    for (int kind = 0; kind < 4; kind++)
+        for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
+            char dir[300], path[400];
+            snprintf(dir, sizeof dir, "%s", fresh_dir("elsewhere"));
+            snprintf(path, sizeof path, "%s/%s", dir, uses[i].name);
+            make_other(kind, path);
+            double began = seconds();
+            alarm(20);
+            lc_status s = uses[i].use(uses[i].use == read_mnist ? dir : path);
+            alarm(0);
+            if (s != LC_ERR_FORMAT && s != LC_ERR_NOT_FOUND)
+                TEST_FAIL("%s of kind %d: %s", uses[i].name, kind, lc_error_message());
+            CHECK(seconds() - began < patience(1));
+        }
 }
 
 /* ---- manifests ---- */

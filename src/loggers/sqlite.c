@@ -537,6 +537,9 @@ done:
 static lc_status open_database(sqlite_logger *l, const lc_run_info *run)
 {
     bool network = is_network(run->root_dir);
+    struct stat st;
+    if (stat(l->path, &st) == 0 && !S_ISREG(st.st_mode)) /* SQLite would put a journal next to a device */
+        return lc_fail(LC_ERR_IO, "cannot open \"%s\": it is not a file", l->path);
     if (!network) {
         char *path;
         LC_TRY(lc__format(&path, "%s.lock", l->path));
