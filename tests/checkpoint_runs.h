@@ -20,6 +20,8 @@ typedef struct short_run {
     void (*on_message)(void *self, lc_trainer *t, const char *level, const char *text);
     void *message_to;
     bool handle_signals;
+    lc_status (*on_validation_end)(lc_module *self); /* after what ModelCheckpoint does there */
+    const lc_logger *logger;
 } short_run;
 
 static char run_best[600], run_last[600]; /* of the last one */
@@ -31,10 +33,12 @@ static inline lc_status train(const char *dir, short_run r)
     lc_trainer *t;
     lc_callback cb, all[2];
     static lc_callback_ops hears = {LC_CALLBACK_OPS_INIT("Hears")};
+    lc_module_ops ops = world_ops;
     world m;
     char dirpath[600];
     snprintf(dirpath, sizeof dirpath, "%s/ckpt", dir);
-    world_init(&m, &world_ops, 2, 1);
+    if (r.on_validation_end) ops.on_validation_end = r.on_validation_end;
+    world_init(&m, &ops, 2, 1);
     m.val_script = r.script;
     m.n_script = r.n_script;
     m.lr = r.lr;
@@ -44,6 +48,8 @@ static inline lc_status train(const char *dir, short_run r)
     o.max_epochs = r.epochs;
     o.handle_signals = r.handle_signals;
     o.num_sanity_val_steps = 0;
+    o.loggers = r.logger;
+    o.n_loggers = r.logger != NULL;
     r.keep.dirpath = dirpath;
     LC_TRY(lc_model_checkpoint_new(&r.keep, &cb));
     all[0] = cb;

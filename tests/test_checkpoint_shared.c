@@ -371,4 +371,77 @@ TEST(the_name_of_a_dead_run_is_free)
                               "epoch=3-step=8-v4.ckpt epoch=4");
 }
 
+/* ---- what loggers hear ---- */
+
+static struct {
+    char saved[EPOCHS][64], removed[EPOCHS][64]; /* names */
+    int n_saved, n_removed;
+} heard;
+
+static lc_status begin_log(void *self, const lc_run_info *run)
+{
+    (void)self, (void)run;
+    return LC_OK;
+}
+
+static lc_status log_row(void *self, const lc_log_row *row)
+{
+    (void)self, (void)row;
+    return LC_OK;
+}
+
+static lc_status hear_saved(void *self, const char *path, int64_t step, double score, bool has_score)
+{
+    (void)self, (void)step, (void)score, (void)has_score;
+    CHECK(heard.n_saved < EPOCHS);
+    snprintf(heard.saved[heard.n_saved++], sizeof *heard.saved, "%s", strrchr(path, '/') + 1);
+    return LC_OK;
+}
+
+static lc_status hear_removed(void *self, const char *path)
+{
+    (void)self;
+    CHECK(heard.n_removed < EPOCHS);
+    snprintf(heard.removed[heard.n_removed++], sizeof *heard.removed, "%s", strrchr(path, '/') + 1);
+    return LC_OK;
+}
+
+/* Another run saves under the name that this one's first checkpoint has given back, before this run has looked. */
+static lc_status take_the_free_name(lc_module *self)
+{
+    char path[600], others[600];
+    struct stat st;
+    if (lc_trainer_current_epoch(self->trainer) != 1) return LC_OK;
+    snprintf(path, sizeof path, "%s/ckpt/epoch=0-step=2.ckpt", dir);
+    snprintf(others, sizeof others, "%s/ckpt/others.ckpt", dir);
+    for (int i = 0; i < 40000 && lstat(path, &st) == 0; i++) usleep(1000);
+    CHECK(rename(others, path) == 0);
+    return LC_OK;
+}
+
+TEST(a_removed_checkpoint_is_reported_though_another_run_has_its_name)
+{
+    static const lc_logger_ops ops = {LC_LOGGER_OPS_INIT,           .name = "hears",
+                                      .start = begin_log,           .log_row = log_row,
+                                      .log_checkpoint = hear_saved, .log_checkpoint_removed = hear_removed};
+    const lc_logger logger = {&ops, NULL};
+    char path[600];
+    begin("names");
+    short_run r = with((lc_model_checkpoint_args){
+        .monitor = "val_loss", .save_top_k = 1, .save_on_train_epoch_end = LC_OFF, .filename = "others"});
+    r.epochs = 1;
+    CHECK_OK(train(dir, r));
+    r.keep.filename = NULL;
+    r.epochs = EPOCHS;
+    r.on_validation_end = take_the_free_name;
+    r.logger = &logger;
+    memset(&heard, 0, sizeof heard);
+    CHECK_OK(train(dir, r));
+    CHECK_EQ(heard.n_saved, EPOCHS);
+    CHECK_EQ(heard.n_removed, EPOCHS - 1);
+    for (int i = 0; i < EPOCHS - 1; i++) CHECK_STR(heard.removed[i], heard.saved[i]);
+    snprintf(path, sizeof path, "%s/ckpt/epoch=0-step=2.ckpt", dir);
+    CHECK_OK(lc_checkpoint_verify(path));
+}
+
 TEST_MAIN

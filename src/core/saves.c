@@ -7,6 +7,7 @@
  * under way, but what became of it changes nothing before all ranks have agreed on it (lc__settle with more than a
  * look), and all of them decide alike. */
 #include "core/saves.h"
+#include "core/checkpoint_proof.h"
 #include "core/checkpoint_share.h"
 #include "core/ranks.h"
 
@@ -208,24 +209,35 @@ void lc__saves_replaced(lc_trainer *t, const char *path)
 {
     lc__saves *s = &t->saves;
     if (!lc__is_rank_zero(t) || !t->loggers_started) return;
-    char **removed = realloc(s->removed, (size_t)(s->n_removed + 1) * sizeof *removed);
-    if (!removed) return; /* its row stays as it is */
-    s->removed = removed;
-    if (lc__copy_text(path, &removed[s->n_removed]) >= 0) s->n_removed++;
+    struct lc__replaced *all = realloc(s->replaced, (size_t)(s->n_replaced + 1) * sizeof *all);
+    if (!all) return; /* its row stays as it is */
+    s->replaced = all;
+    struct lc__replaced *r = &all[s->n_replaced];
+    if (lc__copy_text(path, &r->path) < 0) return;
+    if (!lc__ckpt_training_of(path, r->training)) *r->training = 0;
+    s->n_replaced++;
 }
 
-/* It may have been kept: the save that was to take its place failed, or removing did. */
+/* It may have been kept: the save that was to take its place failed, or removing did. And another run may have saved
+ * under the name that it gave back. */
+static bool is_gone(const struct lc__replaced *r)
+{
+    struct stat st;
+    char training[48];
+    if (lstat(r->path, &st) < 0) return errno == ENOENT;
+    if (S_ISLNK(st.st_mode)) return true;
+    return *r->training && lc__ckpt_training_of(r->path, training) && strcmp(training, r->training) != 0;
+}
+
 static void note_removed(lc_trainer *t)
 {
     lc__saves *s = &t->saves;
-    struct stat st;
-    if (!s->n_removed || s->under_way || !lc__ckpt_is_idle(t->writer)) return;
-    for (int i = 0; i < s->n_removed; i++) {
-        bool gone = lstat(s->removed[i], &st) < 0 ? errno == ENOENT : S_ISLNK(st.st_mode);
-        if (gone) lc__note_removed_checkpoint(t, s->removed[i]);
-        free(s->removed[i]);
+    if (!s->n_replaced || s->under_way || !lc__ckpt_is_idle(t->writer)) return;
+    for (int i = 0; i < s->n_replaced; i++) {
+        if (is_gone(&s->replaced[i])) lc__note_removed_checkpoint(t, s->replaced[i].path);
+        free(s->replaced[i].path);
     }
-    s->n_removed = 0;
+    s->n_replaced = 0;
 }
 
 /* ---- */
@@ -257,7 +269,7 @@ void lc__saves_free(lc_trainer *t)
 {
     lc__saves *s = &t->saves;
     forget(s);
-    for (int i = 0; i < s->n_removed; i++) free(s->removed[i]);
-    free(s->removed);
+    for (int i = 0; i < s->n_replaced; i++) free(s->replaced[i].path);
+    free(s->replaced);
     free(s->good);
 }

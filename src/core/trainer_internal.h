@@ -192,9 +192,11 @@ typedef struct lc__saves {
     /* On this rank: */
     bool known, noted; /* `status` is how it went; loggers know of it */
     lc_status status;
-    char early[1024]; /* the message of `status` */
-    char **removed;   /* what may have been removed meanwhile */
-    int n_removed;
+    char early[1024];             /* the message of `status` */
+    struct lc__replaced {         /* what may have been removed meanwhile */
+        char *path, training[48]; /* of which training, "" if that is not known */
+    } * replaced;
+    int n_replaced;
     /* Of the fit, the same on all ranks: */
     int64_t failures;
     bool last_failed;
