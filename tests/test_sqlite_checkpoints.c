@@ -41,6 +41,47 @@ TEST(what_was_removed_or_replaced_is_marked)
     CHECK_EQ(query_int(dir, "SELECT count(*) FROM v_checkpoint WHERE path = 'b.ckpt'"), 0);
 }
 
+/* Two runs with one directory for checkpoints: a name that one gives back is another's. */
+TEST(what_another_run_saved_since_under_the_name_stays)
+{
+    const char *dir = fresh_dir("names");
+    lc_logger first, second;
+    start(&first, dir, "run-1");
+    CHECK_OK(first.ops->log_checkpoint(first.self, "a.ckpt", 1, 0, false));
+    CHECK_OK(first.ops->log_checkpoint(first.self, "b.ckpt", 1, 0, false));
+    CHECK_OK(first.ops->flush(first.self));
+    start(&second, dir, "run-2");
+    CHECK_OK(second.ops->log_checkpoint(second.self, "a.ckpt", 2, 0, false));
+    CHECK_OK(second.ops->flush(second.self));
+    CHECK_OK(first.ops->log_checkpoint_removed(first.self, "a.ckpt"));
+    CHECK_OK(second.ops->log_checkpoint_removed(second.self, "b.ckpt"));
+    finish(&first);
+    finish(&second);
+    CHECK_EQ(query_int(dir, "SELECT count(*) FROM v_checkpoint"), 1);
+    CHECK_EQ(query_int(dir, "SELECT step FROM v_checkpoint WHERE path = 'a.ckpt'"), 2);
+}
+
+/* The row of the older one may be written later. */
+TEST(what_another_run_saved_later_stays)
+{
+    const char *dir = fresh_dir("later");
+    char path[512];
+    lc_logger first, second;
+    sqlite3 *db;
+    start(&first, dir, "run-1");
+    start(&second, dir, "run-2");
+    CHECK_OK(second.ops->log_checkpoint(second.self, "a.ckpt", 1, 0, false));
+    finish(&second);
+    snprintf(path, sizeof path, "%s/lightc.db", dir);
+    CHECK(sqlite3_open(path, &db) == SQLITE_OK);
+    CHECK(sqlite3_exec(db, "UPDATE checkpoint SET wall_ns = wall_ns + 3600 * 1000000000", NULL, NULL, NULL) ==
+          SQLITE_OK);
+    sqlite3_close(db);
+    CHECK_OK(first.ops->log_checkpoint(first.self, "a.ckpt", 2, 0, false));
+    finish(&first);
+    CHECK_EQ(query_int(dir, "SELECT count(*) FROM v_checkpoint WHERE step = 1"), 1);
+}
+
 TEST(an_older_database_is_brought_up_to_date)
 {
     const char *dir = fresh_dir("older");

@@ -294,12 +294,13 @@ static lc_status write_status(sqlite_logger *l, const char *status, int64_t now_
     return done;
 }
 
-/* Those that were at this path, of whichever run. */
-static lc_status write_removed(sqlite_logger *l, const lc__log_record *r)
+/* Those that were at this path: of this run, of runs before it, and of those beside it that were saved `until` then. */
+static lc_status write_removed(sqlite_logger *l, const lc__log_record *r, int64_t until)
 {
     sqlite3_stmt *s = l->remove_checkpoint;
     sqlite3_bind_text(s, 1, r->text, -1, SQLITE_STATIC);
     sqlite3_bind_int64(s, 2, r->time_ns);
+    sqlite3_bind_int64(s, 3, until);
     return step(l, s);
 }
 
@@ -310,9 +311,9 @@ static lc_status write_record(sqlite_logger *l, lc__log_record *r)
     case LC__LOG_ROW:
         return write_row(l, r);
     case LC__LOG_REMOVED:
-        return write_removed(l, r);
+        return write_removed(l, r, 0); /* another run may have the name since */
     case LC__LOG_CHECKPOINT:
-        LC_TRY(write_removed(l, r)); /* the new one is there in place of it */
+        LC_TRY(write_removed(l, r, r->time_ns)); /* the new one is there in place of it */
         s = l->insert_checkpoint;
         sqlite3_bind_int64(s, 3, r->step);
         sqlite3_bind_text(s, 4, r->text, -1, SQLITE_STATIC);
@@ -536,6 +537,7 @@ done:
 
 static lc_status open_database(sqlite_logger *l, const lc_run_info *run)
 {
+    int64_t known = 0; /* rows up to here are of runs before */
     bool network = is_network(run->root_dir);
     struct stat st;
     if (stat(l->path, &st) == 0 && !S_ISREG(st.st_mode)) /* SQLite would put a journal next to a device */
@@ -566,6 +568,7 @@ static lc_status open_database(sqlite_logger *l, const lc_run_info *run)
     status = make_schema(l);
     if (status >= 0) status = insert_run(l, run);
     if (status >= 0) status = note_gone(l, run);
+    if (status >= 0) status = get_int(l, "SELECT ifnull(max(id), 0) FROM checkpoint", &known);
     if (status >= 0) status = execute(l, "write", "COMMIT");
     if (status < 0) {
         sqlite3_exec(l->db, "ROLLBACK", NULL, NULL, NULL);
@@ -583,7 +586,9 @@ static lc_status open_database(sqlite_logger *l, const lc_run_info *run)
         prepare(l, "INSERT INTO checkpoint(run, segment, step, path, score, wall_ns) VALUES(?1, ?2, ?3, ?4, ?5, ?6)",
                 &l->insert_checkpoint));
     LC_TRY_GOTO(status, done,
-                prepare(l, "UPDATE checkpoint SET removed_ns = ?2 WHERE path = ?1 AND removed_ns IS NULL",
+                prepare(l,
+                        "UPDATE checkpoint SET removed_ns = ?2 WHERE path = ?1 AND removed_ns IS NULL"
+                        " AND (wall_ns <= ?3 OR run = ?4 OR id <= ?5)",
                         &l->remove_checkpoint));
     LC_TRY_GOTO(status, done,
                 prepare(l, "INSERT INTO event(run, wall_ns, level, text) VALUES(?1, ?2, ?3, ?4)", &l->insert_event));
@@ -591,6 +596,8 @@ static lc_status open_database(sqlite_logger *l, const lc_run_info *run)
     sqlite3_bind_int64(l->insert_metric, 2, l->segment);
     sqlite3_bind_int64(l->insert_checkpoint, 1, l->run);
     sqlite3_bind_int64(l->insert_checkpoint, 2, l->segment);
+    sqlite3_bind_int64(l->remove_checkpoint, 4, l->run);
+    sqlite3_bind_int64(l->remove_checkpoint, 5, known);
     sqlite3_bind_int64(l->insert_event, 1, l->run);
 done:
     unlock(l);
