@@ -36,6 +36,31 @@ TEST(an_error_without_a_message_names_the_hook)
     world_remove(dir);
 }
 
+/* As one that was freed before the run. */
+TEST(loaders_that_are_none_are_refused)
+{
+    static uint64_t freed[64];
+    lc_dataloader *loader = (void *)freed;
+    const lc_run_args fits[] = {
+        {.train_dataloader = loader}, {.val_dataloader = loader}, {.dataloaders = &loader, .n_dataloaders = 1}};
+    world w;
+    lc_trainer *t;
+    char dir[256];
+    CHECK(world_dir(dir, sizeof dir));
+    world_init(&w, &world_ops, 4, 2);
+    lc_trainer_options o = world_options(dir);
+    CHECK_OK(lc_trainer_new(&o, &t));
+    for (size_t i = 0; i < sizeof fits / sizeof *fits; i++) {
+        CHECK_STATUS(lc_trainer_fit(t, &w.base, &fits[i]), LC_ERR_ARGUMENT);
+        CHECK_CONTAINS(lc_error_message(), "not a data loader");
+    }
+    CHECK_STATUS(lc_trainer_validate(t, &w.base, &fits[2]), LC_ERR_ARGUMENT);
+    CHECK_OK(lc_trainer_fit(t, &w.base, NULL));
+    lc_trainer_free(t);
+    world_release(&w);
+    world_remove(dir);
+}
+
 TEST(operations_without_a_size_are_to_blame)
 {
     static const lc_module_ops none = {0};
