@@ -6,6 +6,7 @@
 #include "full_pipe.h"
 
 #include "comm/control_internal.h"
+#include "base/status.h"
 
 /* ---- losing one ---- */
 
@@ -329,6 +330,44 @@ static lc_status fail_in_turn(run *r, lc__control *c, int rank)
     if (r->late[rank]) await(&r->go, 2);
     if (rank > 0) lc__control_fail(c, r->late[rank] ? "a consequence" : "the cause");
     return lc__control_all_gather(c, mine, all, sizeof mine);
+}
+
+/* Rank 0 learns from rank 2, as ranks agree on a save, that it has failed, and is the first to say so. */
+static lc_status pass_on_another_s(run *r, lc__control *c, int rank)
+{
+    char mine[8] = "", all[8 * RANKS];
+    lc_status why = lc_fail(LC_ERR_STATE, rank == 0 ? "rank 2: it is unplugged" : "it is unplugged");
+    if (rank == 0) {
+        lc__note_rank(2);
+        lc_fail_context(why, "checkpoint a");
+    }
+    if (rank == 2) await(&r->go, 2);
+    if (rank == 0 || (rank == 2 && !r->late[2])) {
+        char said[LC__END_TEXT];
+        lc__copy_message(said, sizeof said);
+        lc__control_fail_and_wait(c, said);
+        return lc_fail(LC_ERR_PEER, "%s", lc_error_message());
+    }
+    return lc__control_all_gather(c, mine, all, sizeof mine);
+}
+
+TEST(an_error_of_another_rank_is_of_that_rank)
+{
+    for (int silent = 0; silent <= 1; silent++) { /* rank 2 does not come to say it in time */
+        run *r = run_new(3, pass_on_another_s, (lc__control_times){0});
+        char want[200];
+        r->late[2] = silent;
+        atomic_store(&r->go, 1);
+        lc__coordinator *c = run_start(r);
+        CHECK(run_hears(c, 0, -1, 20));
+        atomic_store(&r->go, 2);
+        for (int i = 0; i < 3; i++) run_reap(r, i);
+        snprintf(want, sizeof want, "rank 2 %s: %sit is unplugged", host(), silent ? "checkpoint a: rank 2: " : "");
+        for (int i = 0; i < 3; i++) CHECK_ENDED(r, i, want);
+        for (int i = 0; i < 3; i++) CHECK_EQ(lc__coordinator_lost(c, i), i == 2);
+        lc__coordinator_stop(c);
+        run_free(r);
+    }
 }
 
 TEST(the_first_cause_is_told)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A disk that is full for one rank: all ranks go on, remember the same checkpoints, and end alike. */
 #include "ddp_run.h"
+#include "base/status.h"
 #include "core/ranks.h"
 #include "full_disk.h"
 
@@ -71,6 +72,15 @@ TEST(all_go_on)
     }
 }
 
+static int errors_of[2]; /* the rank on which the error happened that this one has; -1: this one */
+
+static lc_status run_to_the_error(lc_comm *comm, void *ctx)
+{
+    lc_status status = run_rank(comm, ctx);
+    errors_of[lc_comm_rank(comm)] = lc__error_rank();
+    return status;
+}
+
 TEST(all_end_alike)
 {
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
@@ -78,10 +88,13 @@ TEST(all_end_alike)
         job j;
         plan(&r, &j, cases[k].type, cases[k].strategy);
         disk.no_room_for[0] = *cases[k].file ? cases[k].file : ".tmp-";
-        world *w = world_run("threads", 2, run_rank, &r);
+        int full = strcmp(cases[k].file, "model-00002") == 0;
+        world *w = world_run("threads", 2, run_to_the_error, &r);
         for (int i = 0; i < 2; i++) {
             CHECK_STATUS(r.o[i].status, LC_ERR_IO);
             CHECK_CONTAINS(w->ranks[i].message, "its last checkpoint was not saved");
+            if (errors_of[i] != (i == full ? -1 : full))
+                TEST_FAIL("case %zu: rank %d has an error of rank %d: %s", k, i, errors_of[i], w->ranks[i].message);
         }
         world_free(w);
         char found[512];

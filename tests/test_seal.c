@@ -158,7 +158,8 @@ static void handle(between *b, int from, uint8_t *data, size_t n)
     if (b->trick == SWAP) memcpy(b->held, data, b->n_held = n);
     if (b->trick == FORGE) { /* as if nobody sealed */
         lc__wire w = {.fd = -1};
-        CHECK(lc__wire_put(&w, b->down ? LC__FRAME_END : LC__FRAME_FAIL, "\0\0\0\0it is over", 14, NULL, 0));
+        CHECK(lc__wire_put(&w, b->down ? LC__FRAME_END : LC__FRAME_FAIL, "\0\0\0\0\xff\xff\xff\xffit is over", 18, NULL,
+                           0));
         pass(b, to, w.out.data, w.out.n);
         lc__wire_release(&w);
     }
@@ -276,7 +277,7 @@ TEST(what_ranks_tell_cannot_be_read)
     lc__wire w = {.fd = -1};
     lc__proof_ask ask = {.role = LC__PROOF_RANK};
     CHECK_OK(lc__wire_seal(&w, SECRET, strlen(SECRET), &ask, true));
-    CHECK(lc__wire_put(&w, LC__FRAME_FAIL, "\0\0\0\0", 4, "the disk is full", 16));
+    CHECK(lc__wire_put(&w, LC__FRAME_FAIL, "\0\0\0\0\xff\xff\xff\xff", 8, "the disk is full", 16));
     CHECK(!memmem(w.out.data, w.out.n, "disk", 4));
     lc__wire_release(&w);
 }

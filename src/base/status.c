@@ -13,8 +13,10 @@ static _Thread_local struct {
     char text[1024];
     unsigned count;
     lc_status last;
-    int signal;    /* the last that ended a run */
-    uint64_t told; /* a hash of the message that somebody else says; 0: none */
+    int signal;      /* the last that ended a run */
+    uint64_t told;   /* a hash of the message that somebody else says; 0: none */
+    uint64_t theirs; /* a hash of the message of an error of `rank`; 0: none */
+    int rank;
 } error;
 #define message error.text
 
@@ -80,6 +82,17 @@ bool lc_error_is_told(void)
     return error.told && error.told == hash(message);
 }
 
+void lc__note_rank(int rank)
+{
+    error.theirs = rank < 0 ? 0 : hash(message);
+    error.rank = rank;
+}
+
+int lc__error_rank(void)
+{
+    return error.theirs && error.theirs == hash(message) ? error.rank : -1;
+}
+
 void lc__note_signal(int signal)
 {
     error.signal = signal;
@@ -109,7 +122,9 @@ lc_status lc_fail_context(lc_status status, const char *format, ...)
         snprintf(context + n, sizeof context - n, ": %.*s", (int)(sizeof context - n - 3), message);
         context[lc__cut_character(context, strlen(context))] = 0;
     }
+    int rank = lc__error_rank();
     memcpy(message, context, sizeof message);
+    if (rank >= 0) lc__note_rank(rank);
     return status;
 }
 
@@ -130,10 +145,14 @@ void lc__first_error_note(lc__first_error *e, lc_status s)
 {
     if (s >= 0 || e->status < 0) return;
     e->status = s;
+    e->rank = lc__error_rank();
     lc__copy_message(e->text, sizeof e->text);
 }
 
 lc_status lc__first_error_status(const lc__first_error *e)
 {
-    return e->status < 0 ? lc_fail(e->status, "%s", e->text) : LC_OK;
+    if (e->status >= 0) return LC_OK;
+    lc_fail(e->status, "%s", e->text);
+    lc__note_rank(e->rank);
+    return e->status;
 }

@@ -26,9 +26,15 @@ int lc__noted_signal(void); /* 0: none */
  */
 void lc__note_told(void);
 
+/* This thread's newest error happened on another rank, and stays that rank's wherever its message is passed on to, also
+ * below an lc_fail_context. */
+void lc__note_rank(int rank);
+int lc__error_rank(void); /* of the newest error; -1: its own */
+
 /* The first of several errors, where work goes on after it. {0}: none yet. */
 typedef struct lc__first_error {
     lc_status status;
+    int rank; /* as lc__error_rank */
     char text[1024];
 } lc__first_error;
 

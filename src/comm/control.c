@@ -301,8 +301,9 @@ static bool is_own_matter(void)
 /* Where this rank is goes first: the beat that would tell may be some time away. */
 void lc__control_fail(lc__control *c, const char *why)
 {
-    uint8_t head[4];
+    uint8_t head[8];
     lc__put_u32(head, is_own_matter());
+    lc__put_u32(head + 4, (uint32_t)lc__error_rank());
     pthread_mutex_lock(&c->lock);
     c->beat = c->called = 0;
     lc__control_beat(c, lc__seconds());
@@ -326,13 +327,22 @@ static void await_end(lc__control *c, double seconds)
     while (!c->ended && !c->over && lc__seconds() < until) await(c, until);
 }
 
+/* Whether the run has ended because of this rank's newest error, `why`; the rank on which it happened says it in its
+ * own words. With the lock. */
+static bool ended_of(const lc__control *c, const char *why)
+{
+    int rank = -1, of = lc__error_rank();
+    if (!c->ended || !c->by_word) return false;
+    return strstr(c->message, why) || (of >= 0 && sscanf(c->message, "rank %d", &rank) == 1 && rank == of);
+}
+
 /* Others may have failed at the same time, and the run have ended of that: this rank's words are not lost then. */
 void lc__control_fail_and_wait(lc__control *c, const char *why)
 {
     lc__control_fail(c, why);
     pthread_mutex_lock(&c->lock);
     await_end(c, LAST_TIME);
-    if (c->ended && c->by_word && strstr(c->message, why)) (void)!lc__control_fail_ended(c);
+    if (ended_of(c, why)) (void)!lc__control_fail_ended(c);
     pthread_mutex_unlock(&c->lock);
 }
 

@@ -146,7 +146,8 @@ void lc__control_terms(lc__control *c, unsigned terms);
  *
  * lc__world_last_words (world.h) is for a process that ends, and takes the one of them that fits. */
 
-/* The run ends everywhere with "rank 3 (host a), step 120: why". Not for LC_ERR_PEER. */
+/* The run ends everywhere with "rank 3 (host a), step 120: why". Rank 3 is this one, or that of its newest error
+ * (lc__error_rank), whose own words go before these if they come in time. Not for LC_ERR_PEER. */
 void lc__control_fail(lc__control *c, const char *why);
 /* `why` is this thread's newest error. */
 void lc__control_fail_and_wait(lc__control *c, const char *why);

@@ -12,7 +12,7 @@
 #define LC__OBITUARY 0.3 /* seconds for who watches a rank's process to say how it ended, perhaps from another host */
 
 enum {
-    LC__CONTROL_VERSION = 6, /* of the messages */
+    LC__CONTROL_VERSION = 7, /* of the messages */
     LC__CHALLENGE_BYTES = 8 + LC__NONCE,
     LC__HELLO_TEXT = 32, /* where it has the host */
     LC__HELLO_HEAD = LC__HELLO_TEXT + LC__HOST_TEXT,

@@ -251,11 +251,12 @@ bool lc__control_tell(lc__control *c, lc__frame_kind kind, const void *head, siz
 /* A launcher that was killed can end nobody. */
 static void miss_launcher(lc__control *c)
 {
-    const uint8_t head[4] = {0};
+    uint8_t head[8] = {0};
     char why[128];
     bool may = c->options.launcher && c->welcome && !c->closing && !c->ended && !c->orphaned;
     if (!may || getppid() == c->parent) return;
     c->orphaned = true;
+    lc__put_u32(head + 4, UINT32_MAX);
     snprintf(why, sizeof why, "the process that started it (%s) is gone", c->options.launcher);
     (void)lc__control_tell(c, LC__FRAME_FAIL, head, sizeof head, why, strlen(why));
 }

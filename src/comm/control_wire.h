@@ -34,10 +34,11 @@ typedef enum lc__frame_kind {
                           * then where it is */
     LC__FRAME_GATHER,    /* rank: u64 number, what it gives */
     LC__FRAME_GATHERED,  /* coordinator: u64 number, what all gave */
-    LC__FRAME_FAIL,      /* rank: u32 whether it is a matter of its own (an option, a file, memory), why */
-    LC__FRAME_END,       /* coordinator: why the run ends */
-    LC__FRAME_BYE,       /* both; rank: u32 signal, if all have stopped together because of one */
-    LC__FRAME_ASK,       /* coordinator: the run is ending; what has this rank done? */
+    LC__FRAME_FAIL, /* rank: u32 whether it is a matter of its own (an option, a file, memory), u32 the rank on which it
+                     * happened, or all ones: this one; why */
+    LC__FRAME_END,  /* coordinator: why the run ends */
+    LC__FRAME_BYE,  /* both; rank: u32 signal, if all have stopped together because of one */
+    LC__FRAME_ASK,  /* coordinator: the run is ending; what has this rank done? */
     LC__FRAME_CALLS,     /* rank: u32 whether that is the answer, u32 whether it waits in a call, u64 activity, then
                             of the oldest call that has not ended: u64 number, u64 number among collectives, a line
                             with its group, a line with the call (history.h); its last calls, a line each */

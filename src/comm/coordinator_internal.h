@@ -41,6 +41,7 @@ typedef struct lc__member {
     double since;             /* LOST, FAILED: when that was seen */
     char cause[LC__END_TEXT]; /* FAILED: in the rank's words */
     bool own_matter;          /* FAILED: and that is no matter of calls */
+    int error_of;             /* FAILED: the rank on which it happened; none of the run's: this one */
     char ended[256];          /* in the words of who watches its process; "" while it is thought to run */
     bool well;                /* it has */
     double ended_at;

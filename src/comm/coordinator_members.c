@@ -125,9 +125,10 @@ static bool take(lc__coordinator *c, lc__member *m, const lc__frame *f, double n
     case LC__FRAME_GATHER:
         return take_gift(c, m, f, now);
     case LC__FRAME_FAIL:
-        if (f->n < 4) return false;
+        if (f->n < 8) return false;
         m->own_matter = lc__get_u32(f->data);
-        lc__frame_lines(f->data + 4, f->n - 4, m->cause, sizeof m->cause);
+        m->error_of = (int32_t)lc__get_u32(f->data + 4);
+        lc__frame_lines(f->data + 8, f->n - 8, m->cause, sizeof m->cause);
         if (m->state != LC__HERE) return true;
         m->state = LC__FAILED;
         m->since = now;

@@ -122,10 +122,21 @@ static bool all_complain(const lc__coordinator *c)
     return true;
 }
 
-/* Where all complain of the same, as of a file that nobody finds, no rank is to blame. */
+static bool is_of_another(const lc__coordinator *c, int rank)
+{
+    int of = c->members[rank].error_of;
+    return of >= 0 && of < c->size && of != rank;
+}
+
+/* Where all complain of the same, as of a file that nobody finds, no rank is to blame. A rank may complain of an error
+ * that happened on another one, which says it in its own words. */
 static void end_by_complaint(lc__coordinator *c, int rank)
 {
     const char *cause = c->members[rank].cause;
+    if (is_of_another(c, rank)) {
+        rank = c->members[rank].error_of;
+        if (c->members[rank].state == LC__FAILED && !is_of_another(c, rank)) cause = c->members[rank].cause;
+    }
     bool alike = c->size > 1 && all_complain(c);
     for (int i = 0; i < c->size && alike; i++) alike = !strcmp(c->members[i].cause, cause);
     if (!alike) {

@@ -329,9 +329,11 @@ static lc_status write_checkpoint(lc_ckpt_writer *w)
 done:
     if (status < 0) {
         char message[1024];
+        int of = lc__error_rank();
         snprintf(message, sizeof message, "%s", lc_error_message());
         if (temp) (void)!lc__ckpt_remove_own(w->io, temp);
         lc_fail(status, "checkpoint \"%s\" was not saved: %s", w->job_path, message);
+        lc__note_rank(of);
     } else {
         lc__ckpt_chore *c = old ? calloc(1, sizeof *c) : NULL; /* without memory: goes with the next cleaning */
         if (c) {
@@ -360,6 +362,7 @@ static void write_and_tell(lc_ckpt_writer *w)
     pthread_mutex_lock(&w->lock);
     w->result = status;
     if (status < 0) snprintf(w->message, sizeof w->message, "%s", lc_error_message());
+    w->result_of = lc__error_rank();
     w->share_safe = status >= 0;
     w->done = w->job;
     pthread_cond_broadcast(&w->changed);

@@ -94,12 +94,16 @@ struct lc_ckpt_writer {
     bool quit, idle;  /* the thread shall end; has nothing to do */
     lc_status result; /* of `done` */
     char message[1024];
+    int result_of;          /* the rank on which that error happened; -1: this one */
     lc__ckpt_chore *chores; /* oldest first */
     char complaint[1024];   /* about a link that was asked for late and could not be made */
 };
 
 /* A new, locked directory with a temporary name beside `path`, and LC__MARK in it. */
 lc_status lc__ckpt_make_temp(const lc__io *io, const char *path, char **temp, int *lock_fd);
+
+/* The result of `done`, as this thread's. With the lock. */
+lc_status lc__ckpt_result(const lc_ckpt_writer *w) LC_MUST_USE;
 
 /* Takes the mark away, before the directory gets its name. One that keeps it is a checkpoint all the same. */
 void lc__ckpt_unmark(const lc__io *io, const char *dir);

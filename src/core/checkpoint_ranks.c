@@ -78,8 +78,7 @@ static lc_status wait_for_share(lc_ckpt_writer *w)
 {
     pthread_mutex_lock(&w->lock);
     while (w->in_flight && w->job != w->done && !w->share_safe) pthread_cond_wait(&w->changed, &w->lock);
-    bool failed = w->in_flight && w->job == w->done && w->result < 0;
-    lc_status status = failed ? lc_fail(w->result, "%s", w->message) : LC_OK;
+    lc_status status = w->in_flight && w->job == w->done ? lc__ckpt_result(w) : LC_OK;
     pthread_mutex_unlock(&w->lock);
     return status;
 }

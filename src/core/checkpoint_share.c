@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define MAX_REASON ((size_t)4096)
 #define MAX_PAUSE  50 /* ms between two looks */
@@ -56,6 +57,19 @@ done:
     return status;
 }
 
+/* Whether files that this rank has written are gone: rank 0 takes everything away when it has failed itself. */
+static bool is_taken_away(const char *dir, const lc__manifest *m)
+{
+    bool gone = access(dir, F_OK) < 0 && errno == ENOENT;
+    for (int i = 0; i < m->n && !gone; i++) {
+        char *path;
+        if (lc__path_join(dir, m->files[i].name, &path) < 0) return false;
+        gone = access(path, F_OK) < 0 && errno == ENOENT;
+        free(path);
+    }
+    return gone;
+}
+
 lc_status lc__share_tell(lc_ckpt_writer *w, const char *dir, const lc__manifest *m, lc_status status)
 {
     char message[1024], coded[1100], *text = NULL;
@@ -65,10 +79,13 @@ lc_status lc__share_tell(lc_ckpt_writer *w, const char *dir, const lc__manifest 
     free(text);
     if (status >= 0) return LC_OK;
     lc__copy_message(message, sizeof message);
+    int of = status == LC_ERR_NOT_FOUND || is_taken_away(dir, m) ? 0 : lc__error_rank();
     /* If that fails too, rank 0 hears of it when the ranks agree on the result. */
     snprintf(coded, sizeof coded, "%d %s", (int)status, message);
     (void)!leave_note(w, dir, "failed", coded, strlen(coded));
-    return lc_fail(status, "checkpoint \"%s\" was not saved: %s", w->job_path, message);
+    lc_fail(status, "checkpoint \"%s\" was not saved: %s", w->job_path, message);
+    lc__note_rank(of);
+    return status;
 }
 
 /* ---- rank 0 ---- */
@@ -101,6 +118,7 @@ static lc_status take_failure(const collection *c, int rank, const char *path)
     bool has_code = why > text && *why == ' ' && code < 0 && code > INT_MIN;
     lc_status status = lc_fail(has_code ? (lc_status)code : LC_ERR_PEER, "rank %d could not write its part: %s", rank,
                                has_code ? why + 1 : text);
+    lc__note_rank(rank);
     free(text);
     return status;
 }

@@ -6,6 +6,7 @@
 #include "base/handle.h"
 
 #include "base/chunks.h"
+#include "base/status.h"
 #include "base/thread.h"
 
 #include <inttypes.h>
@@ -73,6 +74,14 @@ void lc_ckpt_abort(lc_ckpt_writer *w)
     w->state = NULL, w->path = NULL;
 }
 
+lc_status lc__ckpt_result(const lc_ckpt_writer *w)
+{
+    if (w->result >= 0) return LC_OK;
+    lc_fail(w->result, "%s", w->message);
+    lc__note_rank(w->result_of);
+    return w->result;
+}
+
 bool lc_ckpt_busy(lc_ckpt_writer *w)
 {
     LC__IS(w, WRITER, false);
@@ -89,7 +98,7 @@ lc_status lc_ckpt_wait(lc_ckpt_writer *w)
     if (!w->in_flight) return LC_OK;
     pthread_mutex_lock(&w->lock);
     while (w->job != w->done) pthread_cond_wait(&w->changed, &w->lock);
-    lc_status status = w->result < 0 ? lc_fail(w->result, "%s", w->message) : LC_OK;
+    lc_status status = lc__ckpt_result(w);
     pthread_mutex_unlock(&w->lock);
     w->in_flight = false;
     return status;

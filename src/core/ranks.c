@@ -105,19 +105,23 @@ lc_status lc__ranks_agree(lc_comm *comm, lc_status mine)
     char why[TEXT];
     if (!comm) return mine;
     int rank = lc_comm_rank(comm), first = 0;
-    int64_t code = mine < 0 ? mine : 0, all[2] = {code ? lc_comm_size(comm) - rank : 0, 0};
+    int size = lc_comm_size(comm), of = mine < 0 ? lc__error_rank() : -1;
+    int64_t code = mine < 0 ? mine : 0, all[2] = {code ? size - rank + (of < 0 ? size : 0) : 0, 0};
     lc__copy_message(why, sizeof why);
-    /* The first rank that failed has the largest number. */
+    /* The first rank with an error of its own has the largest number; then come those that have one of another rank. */
     LC_TRY(lc_comm_all_reduce(comm, &all[0], &all[1], 1, LC_I64, LC_COMM_MAX, NULL));
     if (!all[1]) return mine;
-    first = lc_comm_size(comm) - (int)all[1];
+    first = size - (int)(all[1] > size ? all[1] - size : all[1]);
     char theirs[TEXT];
+    int64_t error[2] = {code, of};
     memcpy(theirs, why, sizeof theirs);
-    LC_TRY(lc_comm_broadcast(comm, &code, 1, LC_I64, first, NULL));
+    LC_TRY(lc_comm_broadcast(comm, error, 2, LC_I64, first, NULL));
     LC_TRY(lc_comm_broadcast(comm, theirs, TEXT, LC_U8, first, NULL));
     if (mine < 0) return lc_fail(mine, "%s", why);
     theirs[TEXT - 1] = 0;
-    return lc_fail((lc_status)code, "rank %d: %s", first, theirs);
+    lc_status status = lc_fail((lc_status)error[0], "rank %d: %s", first, theirs);
+    lc__note_rank(error[1] < 0 ? first : (int)error[1]);
+    return status;
 }
 
 lc_status lc__text_from_rank_zero(lc_trainer *t, char **text)

@@ -11,6 +11,8 @@
 #include "core/checkpoint_share.h"
 #include "core/ranks.h"
 
+#include "base/status.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,11 +43,12 @@ static void say_failed(lc_trainer *t, const char *why)
                        s->good ? "the newest that is saved is " : "nothing is saved yet", s->good ? s->good : "");
 }
 
-static void note_failure(lc_trainer *t, const char *why)
+static void note_failure(lc_trainer *t, const char *why, int of)
 {
     lc__saves *s = &t->saves;
     s->failures++;
     s->last_failed = true;
+    s->why_of = of;
     snprintf(s->why, sizeof s->why, "%s", why);
     say_failed(t, why);
 }
@@ -76,6 +79,7 @@ void lc__saves_count(lc_trainer *t, const char *path, lc_status status)
     else if (is_of_writing(status)) {
         t->saves.failures++;
         t->saves.last_failed = true;
+        t->saves.why_of = lc__error_rank();
         lc__copy_message(t->saves.why, sizeof t->saves.why);
     }
 }
@@ -84,10 +88,11 @@ lc_status lc__saves_verdict(lc_trainer *t)
 {
     const lc__saves *s = &t->saves;
     if (!s->last_failed) return LC_OK;
-    return lc_fail(LC_ERR_IO,
-                   "the training ended at epoch %lld, step %lld, but its last checkpoint was not saved: %s; %s%s",
-                   (long long)t->current_epoch, (long long)t->global_step, s->why,
-                   s->good ? "the newest that is saved is " : "no other was saved", s->good ? s->good : "");
+    lc_fail(LC_ERR_IO, "the training ended at epoch %lld, step %lld, but its last checkpoint was not saved: %s; %s%s",
+            (long long)t->current_epoch, (long long)t->global_step, s->why,
+            s->good ? "the newest that is saved is " : "no other was saved", s->good ? s->good : "");
+    lc__note_rank(s->why_of);
+    return LC_ERR_IO;
 }
 
 /* ---- one save ---- */
@@ -137,6 +142,7 @@ static lc_status conclude(lc_trainer *t, lc_status status)
     lc__saves *s = &t->saves;
     bool stop = false;
     char why[1024];
+    int of = lc__error_rank();
     lc__copy_message(why, sizeof why);
     lc_status agreed = status < 0 ? agree_to_stop(t, status, &stop) : LC_OK;
     if (status >= 0) {
@@ -149,7 +155,7 @@ static lc_status conclude(lc_trainer *t, lc_status status)
     tell_owner(t, owner, settled, status >= 0);
     if (status >= 0 || agreed < 0) return agreed;
     if (stop) return lc_fail(status, "%s", why);
-    note_failure(t, why);
+    note_failure(t, why, of);
     return LC_OK;
 }
 

@@ -201,6 +201,7 @@ typedef struct lc__saves {
     int64_t failures;
     bool last_failed;
     char why[1024];
+    int why_of; /* the rank on which that happened; -1: this one */
     char *good; /* the newest that is saved; NULL: none is */
 } lc__saves;
 
