@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # faults.sh [--rounds N] [--seed N] [--backends shm,tcp,mpi] [--round N] [--kind NAME] [--break CHECK]: trainings that are
-# killed, stopped, cut off, refused disk space, started twice and visited by strangers (fault_rounds.c says more). LIGHTC_TEST_BIN: the programs, build/bin by default.
+# killed, stopped, cut off, refused disk space, started twice and visited by strangers (fault_rounds.c says more).
+# LIGHTC_TEST_BIN: the programs, build/bin by default.
 set -u
 export LIGHTC_TEST_BIN=${LIGHTC_TEST_BIN:-$(dirname "$0")/../build/bin}
 ulimit -u 600 2>/dev/null # a rank that takes itself for the first process would start ranks without end

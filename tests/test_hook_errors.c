@@ -52,7 +52,7 @@ TEST(loaders_that_are_none_are_refused)
     CHECK_OK(lc_trainer_new(&o, &t));
     for (size_t i = 0; i < sizeof fits / sizeof *fits; i++) {
         CHECK_STATUS(lc_trainer_fit(t, &w.base, &fits[i]), LC_ERR_ARGUMENT);
-        CHECK_CONTAINS(lc_error_message(), "not a data loader");
+        CHECK_CONTAINS(lc_error_message(), "_dataloader: this is not a data loader");
     }
     CHECK_STATUS(lc_trainer_validate(t, &w.base, &fits[2]), LC_ERR_ARGUMENT);
     CHECK_OK(lc_trainer_fit(t, &w.base, NULL));

@@ -187,23 +187,5 @@ TEST(against_reference_kernels)
     programs(false);
 }
 
-int run_cases(int argc, char **argv);
-#define main run_cases
-TEST_MAIN
-#undef main
-
-int main(int argc, char **argv)
-{
-    int n = 1;
-    for (int i = 1; i < argc; i++) {
-        if (i + 1 < argc && !strcmp(argv[i], "--seed"))
-            options.seed = strtoull(argv[++i], NULL, 10);
-        else if (i + 1 < argc && !strcmp(argv[i], "--round"))
-            options.first = strtoll(argv[++i], NULL, 10), options.rounds = 1;
-        else if (i + 1 < argc && !strcmp(argv[i], "--rounds"))
-            options.rounds = strtoll(argv[++i], NULL, 10);
-        else
-            argv[n++] = argv[i];
-    }
-    return run_cases(n, argv);
-}
+#define ROUNDS_OF options
+#include "random_rounds.h"

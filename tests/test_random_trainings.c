@@ -288,23 +288,5 @@ TEST(against_reference_kernels)
     trainings(false);
 }
 
-int run_cases(int argc, char **argv);
-#define main run_cases
-TEST_MAIN
-#undef main
-
-int main(int argc, char **argv)
-{
-    int n = 1;
-    for (int i = 1; i < argc; i++) {
-        if (i + 1 < argc && !strcmp(argv[i], "--seed"))
-            chosen.seed = strtoull(argv[++i], NULL, 10);
-        else if (i + 1 < argc && !strcmp(argv[i], "--round"))
-            chosen.first = strtoll(argv[++i], NULL, 10), chosen.rounds = 1;
-        else if (i + 1 < argc && !strcmp(argv[i], "--rounds"))
-            chosen.rounds = strtoll(argv[++i], NULL, 10);
-        else
-            argv[n++] = argv[i];
-    }
-    return run_cases(n, argv);
-}
+#define ROUNDS_OF chosen
+#include "random_rounds.h"

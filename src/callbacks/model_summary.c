@@ -159,7 +159,7 @@ static void rows(const model_summary *s, lc__str *out, const columns *w, const l
         lc__cut_name(name, (size_t)w->name, w->unicode);
         if (w->number) lc__str_add(out, "%3d | ", *number);
         ++*number;
-        lc__str_add(out, "%-*s", w->name, name);
+        lc__add_padded(out, name, w->name);
         if (w->type) lc__str_add(out, " | %-*s", w->type, r.type);
         lc__str_add(out, " | %7s", r.params);
         if (w->mode) lc__str_add(out, " | %-5s", c->training ? "train" : "eval");

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WIDE         100000 /* bytes: all metrics fit */
+#define WIDE         100000 /* columns: all metrics fit */
 #define LINE_SECONDS 30.0   /* between lines inside of an epoch, where there is no terminal */
 
 typedef struct progress_bar {
@@ -35,9 +35,9 @@ static bool has_epoch_value(const lc__metric_map *m, const char *name)
     return lc__map_find(m, epoch) >= 0;
 }
 
-/* Whole ones, as many as fit into `room` bytes of text; of the first, the name is cut if need be. */
+/* Whole ones, as many as fit into `room` columns; of the first, the name is cut if need be. */
 static void add_metrics(const progress_bar *p, lc__str *out, lc_trainer *t, bool version, bool steps,
-                        const char *between, size_t room)
+                        const char *between, int room)
 {
     const lc__metric_map *m = &t->metrics[LC_PROGRESS_BAR_METRICS];
     char name[259], value[32];
@@ -46,11 +46,11 @@ static void add_metrics(const progress_bar *p, lc__str *out, lc_trainer *t, bool
     for (int i = 0; i < m->n; i++) {
         if (!steps && has_epoch_value(m, m->v[i].name)) continue;
         const char *before = out->n && out->s[out->n - 1] == '[' ? "" : between;
-        size_t n = out->n + strlen(before) + (size_t)snprintf(value, sizeof value, "=%.3g", m->v[i].value);
+        int n = (out->n ? lc__columns(out->s) : 0) + (int)strlen(before) +
+                snprintf(value, sizeof value, "=%.3g", m->v[i].value);
         lc_printable(m->v[i].name, false, name, sizeof name - 3);
-        if (first && n < room) lc__cut_name(name, room - n, p->term.unicode);
-        /* An ellipsis has more bytes than columns. */
-        if (n + strlen(name) <= room + (p->term.unicode && first ? 2 : 0)) {
+        if (first && n < room) lc__cut_name(name, (size_t)(room - n), p->term.unicode);
+        if (n + lc__columns(name) <= room) {
             lc__str_add(out, "%s%s%s", before, name, value);
             first = false;
         }
@@ -95,7 +95,7 @@ typedef enum detail {
 } detail;
 
 static void add_right(const progress_bar *p, lc__str *out, lc_trainer *t, int64_t done, int64_t total, double seconds,
-                      double rate, detail d, size_t room)
+                      double rate, detail d, int room)
 {
     /* Those of the fit say nothing of a test. */
     bool metrics = t->stage == LC_STAGE_FIT && d < NO_METRICS && t->metrics[LC_PROGRESS_BAR_METRICS].n > 0;
@@ -140,10 +140,10 @@ static void draw(progress_bar *p, lc_trainer *t, const char *what, int64_t done,
     int room = columns - (int)left.n - 1; /* a line that wraps could not be drawn over */
     if (room < 1) room = 1;
     for (detail d = ALL; d < DETAILS; d++) {
-        add_right(p, &right, t, done, total, seconds, rate, d, (size_t)room);
-        cells = room - (int)right.n - 2;
-        if (cells >= SHORT || (d >= NO_VERSION && (int)right.n <= room + (d == FEW_METRICS && p->term.unicode ? 2 : 0)))
-            break;
+        add_right(p, &right, t, done, total, seconds, rate, d, room);
+        int used = right.n ? lc__columns(right.s) : 0;
+        cells = room - used - 2;
+        if (cells >= SHORT || (d >= NO_VERSION && used <= room)) break;
     }
     if (!left.failed && !right.failed) {
         lc__str_add(&p->text, "\r%.*s", columns - 1, left.s);

@@ -70,9 +70,10 @@ static void add_bar(rich_bar *r, const bar *b, const char *name, const char *col
     lc__str right = {0};
     for (detail d = ALL; d < DETAILS; d++) {
         add_right(r, &right, b, seconds, rate, d);
-        if (NAME + (int)right.n <= room) break;
+        if (right.n && NAME + lc__columns(right.s) <= room) break;
     }
-    int used = NAME + (right.failed ? 0 : (int)right.n), width = used > room ? NAME - (used - room) : NAME;
+    int used = NAME + (right.failed || !right.n ? 0 : lc__columns(right.s)),
+        width = used > room ? NAME - (used - room) : NAME;
     int cells = room - used - 1 < 40 ? room - used - 1 : 40;
     char title[64];
     snprintf(title, sizeof title - 3, "%s", name);
@@ -81,7 +82,7 @@ static void add_bar(rich_bar *r, const bar *b, const char *name, const char *col
         lc__str_clear(&right);
     }
     lc__cut_name(title, (size_t)width, r->term.unicode);
-    lc__str_add(&r->text, "%-*s", width, title);
+    lc__add_padded(&r->text, title, width);
     if (cells >= 5) {
         double full = b->total > 0 ? (double)cells * (double)b->done / (double)b->total : 0;
         int whole = (int)full;
@@ -104,7 +105,7 @@ static int metric_text(const rich_bar *r, const lc_metric_value *v, bool first, 
     int n = snprintf(value, sizeof value, ": %.3g", v->value);
     if (first && room > n) lc__cut_name(name, (size_t)(room - n), r->term.unicode);
     snprintf(item, size, "%s%s", name, value);
-    return (int)strlen(item);
+    return lc__columns(item);
 }
 
 /* As many as fit; the version is there if the first of the metrics is not cut for it. */

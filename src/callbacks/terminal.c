@@ -91,18 +91,36 @@ void lc__add_results(lc__str *out, const lc__terminal *term, const lc_trainer *t
                 lc__str_add(out, "%-*s ", STAGE, lc_stage_name(t->stage));
             lc_printable(v->name, false, name, sizeof name - 3);
             lc__cut_name(name, (size_t)room, term->unicode);
-            lc__str_add(out, "%-*s %.6g\n", room < NAME ? room : NAME, name, v->value);
+            lc__add_padded(out, name, room < NAME ? room : NAME);
+            lc__str_add(out, " %.6g\n", v->value);
         }
 }
 
 /* ---- pieces of text ---- */
 
+static bool begins_character(char c)
+{
+    return ((unsigned char)c & 0xc0) != 0x80;
+}
+
+int lc__columns(const char *text)
+{
+    int n = 0;
+    for (; *text; text++) n += begins_character(*text);
+    return n;
+}
+
 void lc__cut_name(char *name, size_t room, bool unicode)
 {
-    size_t dots = unicode ? 1 : 2; /* columns; in bytes it may be more than the room */
-    if (strlen(name) <= room || room <= dots) return;
-    name[lc__cut_character(name, room - dots)] = 0;
-    strcat(name, unicode ? "…" : "..");
+    size_t keep = room - (unicode ? 1 : 2), i = 0;
+    if ((size_t)lc__columns(name) <= room || keep == 0 || keep > room) return;
+    for (size_t n = 0; n < keep || !begins_character(name[i]); i++) n += begins_character(name[i]);
+    strcpy(name + i, unicode ? "…" : "..");
+}
+
+void lc__add_padded(lc__str *out, const char *name, int width)
+{
+    lc__str_add(out, "%s%*s", name, width > lc__columns(name) ? width - lc__columns(name) : 0, "");
 }
 
 void lc__add_wrapped(lc__str *out, int columns, const char *text)

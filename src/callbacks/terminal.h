@@ -24,8 +24,12 @@ int64_t lc__eval_batches(const lc_trainer *t);
 /* A row for each result of validate or test; the stage in `colour` (NULL: as it is). */
 void lc__add_results(lc__str *out, const lc__terminal *term, const lc_trainer *t, const char *colour);
 
+/* Of UTF-8 text without control characters, each character taken for one column. */
+int lc__columns(const char *text);
 /* Cuts a name that is longer than `room` columns, with an ellipsis; `name` has room for three bytes more. */
 void lc__cut_name(char *name, size_t room, bool unicode);
+/* The name, and spaces until it has `width` columns. */
+void lc__add_padded(lc__str *out, const char *name, int width);
 /* Lines of less than `columns` columns, broken at spaces. */
 void lc__add_wrapped(lc__str *out, int columns, const char *text);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The trainer's options as a table, made of the one list in options.h. To add an option: a line there. */
 #include "core/options.h"
+#include "base/edit_distance.h"
 #include "base/handle.h"
 
 #include <math.h>
@@ -77,30 +78,6 @@ const lc_option *lc__option_find(const lc_option_set *sets, int n_sets, const ch
     return NULL;
 }
 
-/* Edit distance where swapping two neighbours counts as one edit. */
-static int distance(const char *a, size_t n, const char *b, size_t m)
-{
-    enum { MAX = 64 };
-    int d[3][MAX + 1];
-    if (n > MAX || m > MAX) return MAX;
-    for (size_t j = 0; j <= m; j++) d[0][j] = (int)j;
-    for (size_t i = 1; i <= n; i++) {
-        int *row = d[i % 3], *up = d[(i - 1) % 3], *up2 = d[(i + 1) % 3]; /* (i - 2) mod 3 */
-        char x = a[i - 1] == '-' ? '_' : a[i - 1];
-        row[0] = (int)i;
-        for (size_t j = 1; j <= m; j++) {
-            int best = up[j - 1] + (x != b[j - 1]);
-            if (up[j] + 1 < best) best = up[j] + 1;
-            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-            if (i > 1 && j > 1 && x == b[j - 2] && (a[i - 2] == '-' ? '_' : a[i - 2]) == b[j - 1] &&
-                up2[j - 2] + 1 < best)
-                best = up2[j - 2] + 1;
-            row[j] = best;
-        }
-    }
-    return d[n % 3][m];
-}
-
 /* What other tools call it. */
 static const struct {
     const char *theirs, *ours;
@@ -137,7 +114,7 @@ static const char *containing(const lc_option_set *sets, int n_sets, const char 
             size_t n = strlen(other);
             if (found && strlen(found) <= n) continue;
             for (size_t k = 0; k + length <= n; k++)
-                if (distance(name, length, other + k, length) == 0) found = other;
+                if (lc__edit_distance(name, length, other + k, length) == 0) found = other;
         }
     return found;
 }
@@ -164,7 +141,7 @@ const char *lc__option_nearest(const lc_option_set *sets, int n_sets, const char
     for (int s = 0; s < n_sets; s++)
         for (int i = 0; i < sets[s].n; i++) {
             other = sets[s].options[i].name;
-            int d = distance(name, length, other, strlen(other));
+            int d = lc__edit_distance(name, length, other, strlen(other));
             if (d < best) best = d, nearest = other;
         }
     if (nearest && best <= 2) return nearest;

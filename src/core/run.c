@@ -449,27 +449,11 @@ static lc_status finish(lc_trainer *t, lc_status s)
     return s < 0 ? lc_fail(s, "%s", message) : LC_OK;
 }
 
-/* A loader that is freed before the run is an easy mistake: the trainer does not own it. */
-static lc_status check_loaders(const lc_run_args *a, lc_stage stage)
-{
-    const char *name = lc_stage_name(stage);
-    if (!a) return LC_OK;
-    if (a->train_dataloader && !lc__has_mark(a->train_dataloader, LC__MARK_OF(LOADER)))
-        return lc__not_a(a->train_dataloader, LC__MARK_OF(LOADER), name);
-    if (a->val_dataloader && !lc__has_mark(a->val_dataloader, LC__MARK_OF(LOADER)))
-        return lc__not_a(a->val_dataloader, LC__MARK_OF(LOADER), name);
-    for (int i = 0; a->dataloaders && i < a->n_dataloaders; i++)
-        if (!lc__has_mark(a->dataloaders[i], LC__MARK_OF(LOADER)))
-            return lc__not_a(a->dataloaders[i], LC__MARK_OF(LOADER), name);
-    return LC_OK;
-}
-
 static lc_status run(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_stage stage,
                      lc_status (*body)(lc_trainer *))
 {
     if (!t) return lc_fail(LC_ERR_ARGUMENT, "there is no trainer");
     if (t->in_run) return lc_fail(LC_ERR_STATE, "the trainer is running already");
-    LC_TRY(check_loaders(args, stage));
     lc_status s = begin(t, m, args, stage);
     if (s >= 0) s = body(t);
     return finish(t, s);

@@ -6,8 +6,10 @@
 #include "core/profiling.h"
 #include "core/trainer_internal.h"
 #include "data/data_internal.h"
+#include "base/handle.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -258,7 +260,13 @@ static lc_status shard(lc_trainer *t, lc__source *s, bool train)
 static lc_status source_open(lc_trainer *t, lc__source *s, lc_dataloader *loader, bool owned, lc_duration limit,
                              const char *what)
 {
-    *s = (lc__source){.loader = loader, .owned = owned, .which = -1};
+    char name[40];
+    snprintf(name, sizeof name, "%s_dataloader", what);
+    *s = (lc__source){.which = -1};
+    /* Freed before the run is an easy mistake: given loaders stay the program's. */
+    if (!lc__has_mark(loader, LC__MARK_OF(LOADER))) return lc__not_a(loader, LC__MARK_OF(LOADER), name);
+    s->loader = loader;
+    s->owned = owned;
     /* The same few batches in every epoch. */
     s->sequential = t->stage == LC_STAGE_FIT && t->opt.overfit_batches.value > 0;
     if (s->sequential && lc_dataloader_sequential(loader, true))

@@ -294,7 +294,8 @@ static lc_status write_status(sqlite_logger *l, const char *status, int64_t now_
     return done;
 }
 
-/* Those that were at this path: of this run, of runs before it, and of those beside it that were saved `until` then. */
+/* Marks the rows of this path: those of this run, of earlier runs, and of runs at the same time up to the time `until`.
+ */
 static lc_status write_removed(sqlite_logger *l, const lc__log_record *r, int64_t until)
 {
     sqlite3_stmt *s = l->remove_checkpoint;

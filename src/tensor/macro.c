@@ -128,9 +128,9 @@ void lc_zero_grad(lc_graph *g)
     if (g->reducer) lc__reducer_zeroed(g->reducer);
 }
 
-static bool gradients_in(const lc_tensor *p, const lc_graph *g)
+static bool is_trained_in(const lc_tensor *p, const lc_graph *g)
 {
-    for (int i = 0; p && p->requires_grad && i < g->n_flats; i++)
+    for (int i = 0; p->requires_grad && i < g->n_flats; i++)
         if (p->flat == g->flats[i]) return true;
     return false;
 }
@@ -140,9 +140,9 @@ static bool trains_all(const lc_optimizer *opt, const lc_graph *g)
 {
     int64_t all = 0, own = 0;
     for (int i = 0; i < g->n_flats; i++)
-        for (int k = 0; k < g->flats[i]->n; k++) all += gradients_in(g->flats[i]->parameters[k], g);
+        for (int k = 0; k < g->flats[i]->n; k++) all += g->flats[i]->parameters[k]->requires_grad;
     for (int i = 0; i < opt->n_groups; i++)
-        for (int k = 0; k < opt->groups[i].n_parameters; k++) own += gradients_in(opt->groups[i].parameters[k], g);
+        for (int k = 0; k < opt->groups[i].n_parameters; k++) own += is_trained_in(opt->groups[i].parameters[k], g);
     return all > 0 && own == all;
 }
 

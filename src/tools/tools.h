@@ -13,7 +13,7 @@ int tool_bench(int argc, char **argv);
 int tool_ckpt(int argc, char **argv);
 int tool_doctor(int argc, char **argv);
 
-/* The one of n words, of up to 31 letters, from which `word` is at most two letters away; NULL: none. */
+/* The one of n words that is nearest to `word`, and at most two letters away; NULL: none. */
 const char *nearest_word(const char *word, const char *const *words, int n);
 
 static inline bool is_help(const char *argument)

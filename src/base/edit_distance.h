@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LC_BASE_EDIT_DISTANCE_H
+#define LC_BASE_EDIT_DISTANCE_H
+
+#include <stddef.h>
+
+/* The number of letters to insert, drop or change between two names, where swapping two neighbours is one change and
+ * "-" is "_" (optimal string alignment). 64 if one of them is longer than that. */
+int lc__edit_distance(const char *a, size_t n, const char *b, size_t m);
+
+#endif
