@@ -2,6 +2,7 @@
 /* Checkpoints are removed and replaced, and what dead processes left behind is cleaned away; what somebody else has put
  * there stays (docs/checkpoints.md, "What lightc deletes"). */
 #include "checkpoint_world.h"
+#include "core/checkpoint_proof.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -365,6 +366,49 @@ TEST(what_comes_between_the_look_and_the_rename_gets_its_name_back)
         CHECK(is_there("a.ckpt/thesis.tex"));
         CHECK_EQ(count_entries(dir), 1);
     }
+}
+
+/* ---- a rank that still writes ---- */
+
+static const char *late_entry; /* what another rank puts there once the mark is gone; NULL: nothing more */
+
+static int unlink_while_written(const lc__io *io, int fd, const char *name, int flags)
+{
+    (void)io;
+    int r = lc__io_system.unlinkat(&lc__io_system, fd, name, flags);
+    if (r == 0 && late_entry && !strcmp(name, LC__MARK)) {
+        put(late_entry, "late");
+        late_entry = NULL;
+    }
+    return r;
+}
+
+TEST(what_a_rank_writes_while_rank_0_gives_up_goes_too)
+{
+    static const char *const entries[] = {"a/.failed-00001", "a/.part-00002", "a/optimizer-00003-of-00003.safetensors"};
+    for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
+        lc__io io = lc__io_system;
+        begin("late");
+        make_dir("a");
+        put("a/" LC__MARK, "");
+        io.unlinkat = unlink_while_written;
+        late_entry = entries[i];
+        CHECK_OK(lc__ckpt_remove_own(&io, at("a")));
+        CHECK(!late_entry); /* it came */
+        CHECK(!is_there("a"));
+    }
+}
+
+TEST(a_leftover_with_notes_of_ranks_alone_is_cleaned_away)
+{
+    begin("notes");
+    make_dir(".tmp-a.ckpt-elsewhere-77-ab");
+    put(".tmp-a.ckpt-elsewhere-77-ab/.failed-00001", "-3 why");
+    make_dir(".tmp-b.ckpt-elsewhere-77-ac");
+    put(".tmp-b.ckpt-elsewhere-77-ac/.failed-me", "a user's");
+    CHECK_OK(lc_checkpoint_clean(dir));
+    CHECK(!is_there(".tmp-a.ckpt-elsewhere-77-ab"));
+    CHECK(is_there(".tmp-b.ckpt-elsewhere-77-ac/.failed-me"));
 }
 
 TEST_MAIN

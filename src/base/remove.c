@@ -13,6 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { MOST_LISTINGS = 100 };
+
 static bool is_dots(const char *name)
 {
     return !strcmp(name, ".") || !strcmp(name, "..");
@@ -90,11 +92,14 @@ static lc_status remove_directory(const lc__io *io, int at, const char *name, co
         status = move_aside(at, name, path, dir, proof->aside);
         name = proof->aside;
     }
-    if (status >= 0) status = remove_entries(io, dir, path, proof, LC__GOES);
-    if (status >= 0) status = remove_entries(io, dir, path, proof, LC__GOES_LAST);
+    /* Other processes may put entries of ours there until the directory is gone. */
+    for (int more = MOST_LISTINGS; status >= 0 && more; more--) {
+        status = remove_entries(io, dir, path, proof, LC__GOES);
+        if (status >= 0) status = remove_entries(io, dir, path, proof, LC__GOES_LAST);
+        if (status < 0 || io->unlinkat(io, at, name, AT_REMOVEDIR) == 0 || errno == ENOENT) break;
+        if (errno != ENOTEMPTY || more == 1) status = lc__io_fail(errno, "remove", path);
+    }
     close(dir);
-    if (status >= 0 && io->unlinkat(io, at, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
-        status = lc__io_fail(errno, "remove", path);
     return status;
 }
 

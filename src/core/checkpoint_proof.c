@@ -65,13 +65,14 @@ static bool holds(int dir, const char *name)
     return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode);
 }
 
-static bool is_empty(int dir)
+static bool is_empty(int dir, bool but_for_notes)
 {
     int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
     struct dirent *e;
     bool empty = d != NULL;
-    while (empty && (e = readdir(d))) empty = !strcmp(e->d_name, ".") || !strcmp(e->d_name, "..");
+    while (empty && (e = readdir(d)))
+        empty = !strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") || (but_for_notes && is_note(e->d_name));
     if (d)
         closedir(d);
     else if (fd >= 0)
@@ -119,9 +120,10 @@ static lc_status is_ours(void *ctx, int dir, const char *path)
     bool ours;
     if (p->what == LC__CKPT_OWN) return LC_OK;
     LC_TRY(read_manifest(p, dir, path, &ours));
-    if (!ours && p->what == LC__CKPT_LEFTOVER) ours = holds(dir, LC__MARK) || is_empty(dir);
+    /* A rank may leave a note after rank 0 took the mark away, and before the directory is gone. */
+    if (!ours && p->what == LC__CKPT_LEFTOVER) ours = holds(dir, LC__MARK) || is_empty(dir, true);
     if (!ours && p->what == LC__CKPT_REPLACED)
-        ours = is_empty(dir);
+        ours = is_empty(dir, false);
     else if (ours && p->owner && strcmp(p->m.origin.training, p->owner) != 0)
         return lc_fail(LC_ERR_STATE, "the checkpoint \"%s\" is of another training, so it is not %s", path,
                        p->proof.done);
