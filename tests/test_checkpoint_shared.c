@@ -340,6 +340,28 @@ TEST(one_on_request_for_each_run)
 }
 
 /* A run that was killed while it saved has left its claim to a name; a living one, or anybody else, keeps theirs. */
+/* A run that died in its last moments; the one that goes on has nothing to train, and saves nothing. */
+TEST(the_id_of_a_dead_run_does_not_stay)
+{
+    char id[48], path[700], last[600];
+    begin("dead-id");
+    short_run r = with((lc_model_checkpoint_args){.save_top_k = -1});
+    CHECK_OK(train(dir, r));
+    training_of(run_best, id);
+    snprintf(last, sizeof last, "%s", run_best);
+    snprintf(path, sizeof path, "%s/ckpt/.taken-training-%s", dir, id);
+    CHECK(!mkdir(path, 0777));
+    int held = open(path, O_RDONLY | O_DIRECTORY);
+    CHECK(held >= 0 && flock(held, LOCK_EX) == 0);
+    r.ckpt_path = last;
+    CHECK_OK(train(dir, r));
+    struct stat st;
+    CHECK(lstat(path, &st) == 0); /* its process lives */
+    close(held);
+    CHECK_OK(train(dir, r));
+    CHECK(lstat(path, &st) < 0);
+}
+
 TEST(the_name_of_a_dead_run_is_free)
 {
     static const char *const names[] = {".taken-epoch=5-step=12.ckpt", ".taken-other.ckpt",

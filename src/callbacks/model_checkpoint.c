@@ -51,8 +51,10 @@ static lc_status mc_setup(void *self, lc_trainer *t, lc_stage stage)
 
 static lc_status mc_teardown(void *self, lc_trainer *t, lc_stage stage)
 {
-    (void)t;
-    if (stage == LC_STAGE_FIT) lc__mc_release(self);
+    model_checkpoint *c = self;
+    if (stage != LC_STAGE_FIT) return LC_OK;
+    if (!c->claimed) lc__mc_clean_claim(c, t);
+    lc__mc_release(c);
     return LC_OK;
 }
 

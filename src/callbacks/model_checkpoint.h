@@ -65,6 +65,8 @@ lc_status lc__mc_load(void *self, lc_trainer *t, const lc_state *in) LC_MUST_USE
  * Collective. */
 lc_status lc__mc_claim(lc_trainer *t) LC_MUST_USE;
 void lc__mc_release(model_checkpoint *c);
+/* At the end of a fit that saved nothing: takes away what a process left of the id that it held when it died. */
+void lc__mc_clean_claim(const model_checkpoint *c, const lc_trainer *t);
 
 /* By its text; what is removed is looked up (lc__ckpt_then_remove_in). */
 bool lc__mc_is_below(const model_checkpoint *c, const char *path);

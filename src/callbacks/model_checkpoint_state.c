@@ -58,6 +58,14 @@ void lc__mc_release(model_checkpoint *c)
     c->claimed = false;
 }
 
+void lc__mc_clean_claim(const model_checkpoint *c, const lc_trainer *t)
+{
+    char *path = NULL;
+    if (!c->dir || !t->training || !lc__is_rank_zero(t)) return;
+    if (lc__format(&path, "%s/" LC__TAKEN "training-%s", c->dir, t->training) >= 0) lc__taken_clean(AT_FDCWD, path);
+    free(path);
+}
+
 static model_checkpoint *checkpoint_at(const lc_trainer *t, int i)
 {
     lc_callback cb = lc_trainer_callback(t, i);

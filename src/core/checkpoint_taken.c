@@ -15,7 +15,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define KIND  ".taken-"
 #define DAY_S 86400
 
 struct lc__taken {
@@ -26,7 +25,7 @@ struct lc__taken {
 
 bool lc__taken_is_name(const char *name)
 {
-    return !strncmp(name, KIND, strlen(KIND)) && name[strlen(KIND)];
+    return !strncmp(name, LC__TAKEN, strlen(LC__TAKEN)) && name[strlen(LC__TAKEN)];
 }
 
 /* The name still belongs to the open directory. */
@@ -90,7 +89,7 @@ lc_status lc__take_name(const char *path, bool *taken, lc__taken **out)
     t->fd = -1;
     LC_TRY_GOTO(status, done, lc__path_dir(path, &dir));
     LC_TRY_GOTO(status, done, lc__format(&t->of, "%s", path));
-    LC_TRY_GOTO(status, done, lc__format(&t->path, "%s/" KIND "%.200s", dir, lc__path_base(path)));
+    LC_TRY_GOTO(status, done, lc__format(&t->path, "%s/" LC__TAKEN "%.200s", dir, lc__path_base(path)));
     (void)!lc__make_dirs(&lc__io_system, dir); /* what keeps it from being made is said when it is saved */
     t->fd = make(t->path, taken);
     if (t->fd >= 0 && lstat(path, &st) == 0) *taken = true; /* it was given to something in between */

@@ -9,6 +9,8 @@
 
 #include "core/checkpoint.h"
 
+#define LC__TAKEN ".taken-"
+
 typedef struct lc__taken lc__taken;
 
 /* Takes `path`, whose directory is made; *taken: something has that name, or somebody is about to give it to something
