@@ -155,6 +155,8 @@ enum {
     LC_OP_MUTATES = 16,     /* writes persistent inputs given by mutated_inputs; never dropped as dead */
     LC_OP_SIDE_EFFECT = 32, /* never dropped as dead */
     LC_OP_LATER = 64,       /* results, and inputs that are written, are complete behind a later operator only */
+    LC_OP_CHECKS = 128,     /* its kernels report indices (lc_call_bad_index), also where nobody reads its results:
+                             * never dropped where a program calls it, only where a gradient rule does */
 };
 
 struct lc_op {

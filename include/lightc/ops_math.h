@@ -365,7 +365,7 @@ LC_API lc_tensor *lc_triu_at(lc_tensor *x, int diagonal, lc_site site);
 
 /* ---- indexing ---- */
 /* ids are i64 or i32. With an index that does not exist (negative ones included) the step fails, LC_ERR_ARGUMENT, and
- * says which, where, and what is allowed; nothing outside is read or written. */
+ * says which, where, and what is allowed, also if nobody reads the result; nothing outside is read or written. */
 LC_API lc_tensor *lc_gather_at(lc_tensor *x, int dim, lc_tensor *ids, lc_site site);
 #define lc_gather(x, dim, ids) lc_gather_at(x, dim, ids, LC_HERE)
 LC_API lc_tensor *lc_index_select_at(lc_tensor *x, int dim, lc_tensor *ids, lc_site site);

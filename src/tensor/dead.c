@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Dead-node removal: what nobody reads is not computed. Also counts the uses of every value. */
+/* Dead-node removal: what nobody reads is not computed, but for indices of the program, which are looked at in any
+ * case. Also counts the uses of every value. */
 #include "tensor/plan_impl.h"
 
 void lc__drop_dead(lc_build *b)
@@ -8,7 +9,7 @@ void lc__drop_dead(lc_build *b)
     for (int i = b->n_nodes - 1; i >= 0; i--) {
         lc_ir_node *n = &b->nodes[i];
         if (!n->op) continue;
-        bool wanted = (n->op->flags & (LC_OP_MUTATES | LC_OP_SIDE_EFFECT)) != 0;
+        bool wanted = (n->op->flags & (LC_OP_MUTATES | LC_OP_SIDE_EFFECT)) || n->checks;
         for (int k = 0; k < n->n_out; k++) wanted |= b->values[n->out[k]].uses > 0 || b->values[n->out[k]].keep;
         if (!wanted) {
             n->op = NULL;

@@ -430,16 +430,18 @@ static lc_status make_nodes(expansion *x)
     b->n_values = b->cap_values = g->n_values;
     b->values = calloc(g->n_values + 1, sizeof *b->values);
     if (!b->nodes || !b->values) return lc_fail(LC_ERR_MEMORY, "out of memory while planning");
+    uint32_t recorded = b->plan->value_0 + b->plan->n_values; /* by the program: values before this one */
     for (uint32_t v = 0; v < g->n_values; v++) {
         b->values[v].type = g->values[v]->type;
         b->values[v].storage = -1;
-        bool recorded = v < b->plan->value_0 + b->plan->n_values;
-        b->values[v].keep = x->keep[v] || (recorded && keeps(b->plan->keeps, g->values[v]));
+        b->values[v].keep = x->keep[v] || (v < recorded && keeps(b->plan->keeps, g->values[v]));
     }
     for (uint32_t k = 0; k < ir->n_nodes; k++) {
         const lc_node *n = &ir->nodes[k];
         lc_ir_node *to = &b->nodes[k];
+        bool checks = (n->op->flags & LC_OP_CHECKS) && n->first_out < recorded;
         *to = (lc_ir_node){.op = n->op,
+                           .checks = checks,
                            .n_in = n->n_in,
                            .n_out = n->n_out,
                            .n_int = n->n_int,

@@ -7,6 +7,7 @@
 
 typedef struct lc_ir_node {
     const lc_op *op; /* NULL: dropped */
+    bool checks;     /* indices that the program gave it: runs also where nobody reads its results */
     int n_in, n_out, n_int, n_float;
     uint32_t *in, *out;
     int64_t *ints;

@@ -120,6 +120,7 @@ LC_NN_KERNEL(nll_loss)
 LC_NN_KERNEL(nll_loss_backward)
 const lc_op lc__op_cross_entropy = {.name = "cross_entropy",
                                     .inputs = "x target weight",
+                                    .flags = LC_OP_CHECKS,
                                     .n_out = 3,
                                     .infer = cross_entropy_infer,
                                     .grad = cross_entropy_grad,
@@ -132,6 +133,7 @@ const lc_op lc__op_cross_entropy_backward = {.name = "cross_entropy_backward",
                                              .kernel = &cross_entropy_backward_kernel};
 const lc_op lc__op_nll_loss = {.name = "nll_loss",
                                .inputs = "x target weight",
+                               .flags = LC_OP_CHECKS,
                                .n_out = 2,
                                .infer = nll_loss_infer,
                                .grad = nll_loss_grad,

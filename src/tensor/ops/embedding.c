@@ -45,6 +45,7 @@ LC_NN_KERNEL(embedding)
 LC_NN_KERNEL_ADDING(embedding_backward)
 const lc_op lc__op_embedding = {.name = "embedding",
                                 .inputs = "ids weight",
+                                .flags = LC_OP_CHECKS,
                                 .n_out = 1,
                                 .infer = embedding_infer,
                                 .grad = embedding_grad,

@@ -198,12 +198,14 @@ static const lc_kernel gather_kernel = {.name = "reference", .layout = LC_WANT_S
 static const lc_kernel scatter_add_kernel = {.name = "reference", .layout = LC_WANT_STRIDED, .run = scatter_add_run};
 const lc_op lc__op_gather = {.name = "gather",
                              .inputs = "x ids",
+                             .flags = LC_OP_CHECKS,
                              .n_out = 1,
                              .infer = gather_infer,
                              .grad = gather_grad,
                              .kernel = &gather_kernel};
 const lc_op lc__op_scatter_add = {.name = "scatter_add",
                                   .inputs = "src ids",
+                                  .flags = LC_OP_CHECKS,
                                   .n_out = 1,
                                   .infer = scatter_add_infer,
                                   .grad = scatter_add_grad,
@@ -306,12 +308,14 @@ static const lc_kernel index_select_kernel = {.name = "reference", .layout = LC_
 static const lc_kernel index_add_kernel = {.name = "reference", .layout = LC_WANT_STRIDED, .run = index_add_run};
 const lc_op lc__op_index_select = {.name = "index_select",
                                    .inputs = "x ids",
+                                   .flags = LC_OP_CHECKS,
                                    .n_out = 1,
                                    .infer = index_select_infer,
                                    .grad = index_select_grad,
                                    .kernel = &index_select_kernel};
 const lc_op lc__op_index_add = {.name = "index_add",
                                 .inputs = "src ids",
+                                .flags = LC_OP_CHECKS,
                                 .n_out = 1,
                                 .infer = index_add_infer,
                                 .grad = index_add_grad,
@@ -355,7 +359,7 @@ static lc_status one_hot_infer(lc_infer *call)
 static const lc_kernel one_hot_kernel = {.name = "reference", .layout = LC_WANT_STRIDED, .run = one_hot_run};
 const lc_op lc__op_one_hot = {.name = "one_hot",
                               .inputs = "ids",
-                              .flags = LC_OP_NO_GRAD,
+                              .flags = LC_OP_NO_GRAD | LC_OP_CHECKS,
                               .n_out = 1,
                               .infer = one_hot_infer,
                               .kernel = &one_hot_kernel};
