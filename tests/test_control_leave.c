@@ -100,6 +100,51 @@ TEST(ranks_leave_together)
     run_free(r);
 }
 
+/* A rank computes while the others wait for it in a call, makes that call and ends, before the others can report that
+ * they are through. */
+enum { COMPUTES_MS = 4000, LATER_MS = 600 };
+
+static uint64_t nothing_moved(void *self)
+{
+    (void)self;
+    return 0;
+}
+
+static lc_status done_later(void *self, void *state, bool *done)
+{
+    if (state) *done = lc__seconds() > *(double *)self;
+    return LC_OK;
+}
+
+static lc_status compute_and_end(run *r, lc__control *c, int rank)
+{
+    static const lc_comm_ops ops = {LC_COMM_OPS_INIT("test"), .start = begin,  .poll = done_later,
+                                    .split = no_split,        .free = release, .moved = nothing_moved};
+    double until = lc__seconds() + 1e-3 * (rank == 2 ? COMPUTES_MS : COMPUTES_MS + LATER_MS);
+    lc_comm *comm = NULL;
+    LC_TRY(lc_comm_new(&ops, &until, rank, r->size, &comm));
+    lc__control_watch(c, comm);
+    if (rank == 2) nap(1e-3 * COMPUTES_MS);
+    lc_status s = lc_comm_barrier(comm, NULL);
+    char why[LC__END_TEXT] = "";
+    if (s >= 0 && lc__control_ended(c, why, sizeof why)) s = lc_fail(LC_ERR_PEER, "%s", why);
+    lc__control_unwatch(c, comm);
+    lc_comm_free(comm);
+    return s;
+}
+
+TEST(a_rank_that_ends_after_a_long_computation_is_no_standstill)
+{
+    run *r = run_new(3, compute_and_end, (lc__control_times){.heartbeat = 0.05, .silence = 0.5});
+    lc__coordinator *c = run_start(r);
+    for (int i = 0; i < 3; i++) {
+        run_reap(r, i);
+        if (r->ranks[i].status < 0) TEST_FAIL("rank %d: %s", i, r->ranks[i].message);
+    }
+    lc__coordinator_stop(c);
+    run_free(r);
+}
+
 static void check_missed(rank_fn *fn)
 {
     run *r = run_new(3, fn, (lc__control_times){.heartbeat = 0.05});

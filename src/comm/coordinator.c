@@ -187,6 +187,7 @@ static void forgive(lc__coordinator *c, double now, double slept)
         m->given += slept;
     }
     c->started += slept;
+    if (c->left > 0) c->left += slept;
     c->slept = slept;
     c->woken = now;
 }

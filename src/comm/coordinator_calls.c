@@ -11,6 +11,7 @@
  * cut is known before (tcp.c). */
 #include "comm/coordinator_internal.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -163,11 +164,12 @@ static double standstill(const lc__coordinator *c)
     return 2 * c->times.silence + 2;
 }
 
-/* For how long the rank has waited, and nothing has moved in it; 0: it does not wait, or has not told lately. */
+/* For how long the rank has waited, and nothing has moved in it; 0: it does not wait, or has not reported lately. A
+ * rank that leaves may just have made the call that the others wait for, and they have not reported since. */
 static double stands(const lc__coordinator *c, const lc__member *m, double now)
 {
-    if (m->gift_number) return now - m->given;
-    return m->in_call && now - m->called < c->times.silence ? now - m->moved : 0;
+    if (m->gift_number) return now - fmax(m->given, c->left);
+    return m->in_call && now - m->called < c->times.silence ? now - fmax(m->moved, c->left) : 0;
 }
 
 /* "rank 1 (host a) in call 3, recv of 4 f32 from rank 0" */

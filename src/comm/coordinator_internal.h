@@ -107,6 +107,7 @@ struct lc__coordinator {
     unsigned terms;                    /* of all ranks together */
     int stopped;                       /* the signal that all have stopped for, as those say that have left since */
     int silent;                        /* the rank whose silence ended the run, or -1 */
+    double left;                       /* when the last rank said goodbye; 0: none has */
     double slept, woken;               /* for how long this process was stopped, and until when */
     double started, beat, word, asked; /* word: when those who wait are told next */
     double compared;                   /* when calls were */

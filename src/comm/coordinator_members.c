@@ -135,7 +135,10 @@ static bool take(lc__coordinator *c, lc__member *m, const lc__frame *f, double n
         return true;
     case LC__FRAME_BYE:
         if (m->state == LC__HERE && f->n >= 4) c->stopped = (int)lc__get_u32(f->data);
-        if (m->state == LC__HERE) m->state = LC__LEFT;
+        if (m->state == LC__HERE) {
+            m->state = LC__LEFT;
+            c->left = now;
+        }
         m->waiting = false;
         lc__wire_release(&m->wire);
         return true;
