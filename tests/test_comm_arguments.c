@@ -198,8 +198,7 @@ TEST(memory_of_no_bytes_is_an_error_of_all)
 
 static lc_status abort_without_a_word(lc_comm *c, void *ctx)
 {
-    (void)ctx;
-    if (lc_comm_rank(c) == 0) lc_comm_abort(c, NULL);
+    if (lc_comm_rank(c) == 0) lc_comm_abort(c, ctx);
     RANK_CHECK(lc_comm_barrier(c, NULL) == LC_ERR_PEER);
     RANK_CHECK(strstr(lc_error_message(), "no reason was given"));
     return LC_OK;
@@ -208,6 +207,7 @@ static lc_status abort_without_a_word(lc_comm *c, void *ctx)
 TEST(an_abort_needs_no_reason)
 {
     CHECK_RANKS("threads", 2, abort_without_a_word, NULL);
+    CHECK_RANKS("threads", 2, abort_without_a_word, (void *)"");
 }
 
 TEST_MAIN

@@ -174,6 +174,30 @@ TEST(a_lane_that_ends_alone_is_a_loss)
     for (int lane = 0; lane < LC__LANES; lane++) CHECK_RANKS("tcp", 2, lose_a_lane, &lane);
 }
 
+/* ---- words ---- */
+
+static lc_status end_without_a_word(lc_comm *c, void *ctx)
+{
+    int fds[8];
+    (void)ctx;
+    lc_status s = lc_comm_barrier(c, NULL); /* the end may come before rank 0 is through */
+    if (lc_comm_rank(c) == 1) {
+        RANK_CHECK(s >= 0 && connected(fds) == LC__LANES + 1);
+        lc__wire words = {.fd = dup(fds[LC__LANES])};
+        RANK_CHECK(lc__wire_put(&words, LC__FRAME_END, NULL, 0, "", 0) && lc__wire_flush(&words));
+        lc__wire_release(&words);
+        return LC_OK;
+    }
+    RANK_CHECK(s == LC_ERR_PEER || lc_comm_barrier(c, NULL) == LC_ERR_PEER);
+    RANK_CHECK(strstr(lc_error_message(), "rank 1 has ended the group, and gave no reason"));
+    return LC_OK;
+}
+
+TEST(an_end_that_came_without_a_reason_has_a_message)
+{
+    CHECK_RANKS("tcp", 2, end_without_a_word, NULL);
+}
+
 /* ---- a rank that is busy for long ---- */
 
 static lc_status open_impatient(int rank, int size, const lc__meeting *meeting, lc_comm **out)

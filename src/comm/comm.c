@@ -314,7 +314,7 @@ void lc_comm_abort(lc_comm *c, const char *why)
 {
     LC__IS(c, COMM, );
     if (!c || c->a_child_s) return;
-    if (!why) why = "it was aborted, and no reason was given";
+    if (!why || !*why) why = "it was aborted, and no reason was given";
     if (c->ops.abort) c->ops.abort(c->self, why);
     pthread_mutex_lock(&c->lock);
     if (!c->aborted) snprintf(c->reason, sizeof c->reason, "%s", why);

@@ -277,6 +277,7 @@ static void hear(group *g, int from)
         if (f.kind == LC__FRAME_BYE) p->left = true;
         if (f.kind != LC__FRAME_END) continue;
         lc__frame_lines(f.data, f.n, why, sizeof why);
+        if (!*why) snprintf(why, sizeof why, "rank %d has ended the group, and gave no reason", from);
         if (set_reason(g, why)) atomic_store_explicit(&g->aborted, 2, memory_order_release);
     }
     if (open && got == 0) return;
