@@ -533,6 +533,41 @@ TEST(lbfgs_searches_no_longer_than_max_eval)
     }
 }
 
+typedef struct broken {
+    world *w;
+    lc_optimizer *opt;
+    bool clipped;
+} broken;
+
+/* Its gradient is NaN for the first element, and 0 for all others. */
+static lc_status undefined(void *ctx, double *loss)
+{
+    broken *b = ctx;
+    lc_tensor *sum = lc_sum(lc_mul(b->w->p[0], b->w->g[0]));
+    lc_optimizer_zero_grad(b->opt);
+    lc_backward(sum);
+    if (b->clipped) lc_clip_grad_value(b->opt, 1);
+    return lc_item(sum, loss);
+}
+
+/* A gradient that is no number is none that has converged: parameters become NaN, as in PyTorch. */
+TEST(lbfgs_hides_no_nan)
+{
+    for (int how = 0; how < 4; how++) {
+        world w;
+        double g[N] = {NAN}, after[N];
+        world_init(&w, how / 2 ? LC_F32 : LC_F64);
+        put(&w, w.g[0], g);
+        broken b = {.w = &w, .opt = lc_lbfgs(&w.root, .max_iter = 3), .clipped = how % 2};
+        CHECK_OK(lc_step_begin(w.graph, 0, 0));
+        CHECK_OK(lc_optimizer_step_closure(b.opt, undefined, &b));
+        CHECK_OK(lc_step_end(w.graph));
+        get(&w, w.p[0], after);
+        CHECK(isnan(after[0]));
+        world_free(&w, b.opt);
+    }
+}
+
 /* An optimizer of everything zeroes everything: what is divided by are the backward passes since then. */
 TEST(zero_grad_of_the_only_optimizer)
 {

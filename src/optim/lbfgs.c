@@ -60,12 +60,19 @@ static double dot(const double *a, const double *b, int64_t n)
     return sum;
 }
 
+/* NaN if one of them is. */
 static double largest(const double *a, int64_t n)
 {
     double most = 0;
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n && !isnan(most); i++)
         if (!(fabs(a[i]) <= most)) most = fabs(a[i]);
     return most;
+}
+
+/* NaN stays NaN. */
+static double within(double x, double low, double high)
+{
+    return x < low ? low : x > high ? high : x;
 }
 
 static lc_status vector(int64_t n, lc_tensor **out)
@@ -127,7 +134,7 @@ static lc_status evaluate(lbfgs *l, double *loss)
     each(l, read_gradients, l->gradient, scale);
     if (opt->clip_by_value) {
         double bound = hyper(opt, LC_HYPER_CLIP_VALUE);
-        for (int64_t i = 0; i < l->n; i++) l->gradient[i] = fmin(fmax(l->gradient[i], -bound), bound);
+        for (int64_t i = 0; i < l->n; i++) l->gradient[i] = within(l->gradient[i], -bound, bound);
     }
     opt->clip_by_value = false;
     return LC_OK;
@@ -158,7 +165,7 @@ static double cubic(double x1, double f1, double g1, double x2, double f2, doubl
     double d2 = sqrt(square);
     double at = x1 <= x2 ? x2 - (x2 - x1) * ((g2 + d2 - d1) / (g2 - g1 + 2 * d2))
                          : x1 - (x1 - x2) * ((g1 + d2 - d1) / (g1 - g2 + 2 * d2));
-    return fmin(fmax(at, low), high);
+    return within(at, low, high);
 }
 
 typedef struct point {
