@@ -238,6 +238,31 @@ TEST(who_takes_too_long_is_turned_away)
     run_free(r);
 }
 
+/* By its process a member is known to have come: another one could take the place of one without. */
+TEST(a_rank_of_no_process_is_turned_away)
+{
+    run *r = run_new(2, visited, (lc__control_times){0});
+    lc__coordinator *c = run_coordinate(r);
+    uint8_t challenge[LC__FRAME_HEAD + LC__CHALLENGE_BYTES], hello[LC__HELLO_BYTES] = {0};
+    uint8_t bytes[LC__FRAME_HEAD + LC__HELLO_BYTES], answer[256];
+    for (uint64_t process = 0; process < 2; process++) {
+        int fd = visit(r);
+        CHECK_EQ(listen_to(fd, patience(5), challenge, sizeof challenge), sizeof challenge);
+        lc__put_u32(hello, LC__CONTROL_VERSION);
+        lc__put_u32(hello + 4, 1), lc__put_u32(hello + 8, 2), lc__put_u32(hello + 12, 1);
+        lc__put_u64(hello + 16, process), lc__put_u64(hello + 24, 7);
+        const lc__proof_ask ask = lc__control_ask(LC__PROOF_RANK, challenge + LC__FRAME_HEAD + 8, hello);
+        CHECK_OK(lc__proof_make(SECRET, strlen(SECRET), &ask, hello + LC__HELLO_HEAD + LC__NONCE));
+        size_t n = message_of(LC__FRAME_HELLO, hello, sizeof hello, bytes);
+        CHECK_EQ(send(fd, bytes, n, MSG_NOSIGNAL), n);
+        ssize_t said = listen_to(fd, patience(5), answer, process ? LC__FRAME_HEAD + LC__PROOF : sizeof answer);
+        CHECK_EQ(said, process ? LC__FRAME_HEAD + LC__PROOF : 0); /* welcome, or nothing */
+        close(fd);
+    }
+    lc__coordinator_stop(c);
+    run_free(r);
+}
+
 TEST(garbage_does_no_harm)
 {
     run *r = run_new(2, visited, (lc__control_times){0});

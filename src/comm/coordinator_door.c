@@ -117,6 +117,7 @@ static bool admit(lc__coordinator *c, lc__stranger *s, const lc__frame *f, doubl
     lc__wire *w = &s->wire;
     bool launches = f->kind == LC__FRAME_WATCH;
     if ((f->kind != LC__FRAME_HELLO && !launches) || f->n != LC__HELLO_BYTES) return false;
+    if (!lc__get_u64(f->data + 16)) return false; /* a process by which nobody could be known to have come */
     const lc__proof_ask its = lc__control_ask(launches ? LC__PROOF_WATCHER : LC__PROOF_RANK, s->asked, f->data),
                         ours = lc__control_ask(LC__PROOF_COORDINATOR, s->asked, f->data);
     if (!lc__proof_is(c->secret, strlen(c->secret), &its, f->data + LC__HELLO_HEAD + LC__NONCE)) {
