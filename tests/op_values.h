@@ -6,7 +6,7 @@
 #include "test.h"
 #include <lightc/lightc.h>
 
-#define MAX_N 512 /* elements of a tensor */
+#define MAX_N 2048 /* elements of a tensor */
 
 typedef struct shape {
     int n;

@@ -21,8 +21,7 @@
 #define UNARY_LIST(X) \
     X(neg) X(exp) X(expm1) X(log1p) X(sqrt) X(rsqrt) X(reciprocal) X(abs) X(sign) X(floor) X(ceil) X(round) \
     X(square) X(sin) X(cos) X(tanh) X(sigmoid) X(erf) X(ln) X(relu) X(relu6) X(silu) X(softplus) X(softsign) \
-    X(logsigmoid) X(hardswish) X(hardsigmoid) X(mish) X(selu) X(contiguous) X(detach) X(dropout_half) \
-    X(bernoulli_like)
+    X(logsigmoid) X(hardswish) X(hardsigmoid) X(mish) X(selu) X(contiguous) X(detach)
 #define BINARY_LIST(X)  X(add) X(sub) X(mul) X(div) X(pow) X(maximum) X(minimum) X(xlogy)
 #define COMPARE_LIST(X) X(eq) X(ne) X(lt) X(le) X(gt) X(ge) X(logical_and) X(logical_or) X(logical_xor)
 #define SCALAR_LIST(X)  X(add_scalar) X(sub_scalar) X(rsub_scalar) X(mul_scalar) X(div_scalar) X(pow_scalar)
@@ -30,6 +29,8 @@
 #define REDUCE_LIST(X) X(sum) X(mean) X(amax) X(amin) X(var) X(std) X(norm) X(logsumexp)
 /* x, target, weight?, pos_weight?; ints: reduction, log_target; floats: beta or delta. */
 #define LOSS_LIST(X) X(mse_loss) X(l1_loss) X(smooth_l1_loss) X(huber_loss) X(bce_with_logits) X(kl_div)
+/* What draws numbers. floats: p; low and high; mean and deviation, of a shape that the ints give. */
+#define RANDOM_LIST(X) X(dropout) X(bernoulli) X(rand_like) X(randn_like) X(uniform) X(normal)
 /* What follows says its ints and floats in random_program_run.h. */
 #define OTHER_LIST(X) \
     X(leaf) X(leaky_relu) X(elu) X(gelu) X(clamp) X(hardtanh) X(prelu) X(glu) X(through_f64) X(where) \
@@ -44,7 +45,7 @@
 #define EFFECT_LIST(X) X(assign) X(backward) X(keep) X(read) X(checkpoint_begin) X(checkpoint_end)
 
 #define ALL_LISTS(X)                                                                                                   \
-    UNARY_LIST(X) BINARY_LIST(X) COMPARE_LIST(X) SCALAR_LIST(X) REDUCE_LIST(X) LOSS_LIST(X) OTHER_LIST(X) EFFECT_LIST(X)
+    UNARY_LIST(X) BINARY_LIST(X) COMPARE_LIST(X) SCALAR_LIST(X) REDUCE_LIST(X) LOSS_LIST(X) RANDOM_LIST(X) OTHER_LIST(X) EFFECT_LIST(X)
 
 typedef enum op_id {
 #define OP_ENUM(name) OP_##name,
@@ -84,7 +85,7 @@ typedef struct instr {
 typedef struct program {
     lc_dtype dtype; /* LC_F32 or LC_F64, of all that is not an index or a condition */
     int steps, n, n_leaves;
-    bool random; /* draws numbers, which PyTorch does not have */
+    uint64_t seed; /* of the numbers that it draws */
     instr code[MAX_CODE];
     leaf leaves[MAX_LEAVES];
 } program;
@@ -92,6 +93,22 @@ typedef struct program {
 static inline bool is_effect(op_id op)
 {
     return op >= OP_assign;
+}
+
+static inline bool is_draw(op_id op)
+{
+    return op >= OP_dropout && op <= OP_normal;
+}
+
+/* Whether the result of an instruction shares the memory of its input where strides can express it, so that it shows
+ * what is assigned to that later. */
+static inline bool is_view(const instr *c)
+{
+    static const op_id views[] = {OP_detach, OP_reshape, OP_flatten, OP_unflatten, OP_permute, OP_transpose,
+                                  OP_slice,  OP_select,  OP_squeeze, OP_unsqueeze, OP_expand};
+    for (size_t k = 0; k < sizeof views / sizeof *views; k++)
+        if (c->op == views[k]) return true;
+    return (c->op == OP_split || c->op == OP_chunk) && c->i[2] >= 0;
 }
 
 static inline int64_t leaf_numel(const leaf *l)
@@ -115,7 +132,7 @@ static inline void print_instr(FILE *f, const instr *c, int at)
 /* Everything that torch/judge.py needs. `values`: of the leaves, too. */
 static inline void print_program(FILE *f, const program *p, bool values)
 {
-    fprintf(f, "program %s %d\n", p->dtype == LC_F64 ? "f64" : "f32", p->steps);
+    fprintf(f, "program %s %d %llu\n", p->dtype == LC_F64 ? "f64" : "f32", p->steps, (unsigned long long)p->seed);
     for (int k = 0; k < p->n_leaves; k++) {
         const leaf *l = &p->leaves[k];
         bool used = false;

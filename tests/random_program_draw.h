@@ -61,8 +61,8 @@ static inline int emit(drawing *d, instr c)
         if (c.no_grad) lc_no_grad_end();
         if (lc_tensor_is_error(d->v[at]) || lc_tensor_numel(d->v[at]) > 2000) return d->failed = true, at;
         d->number[at] = lc_dtype_is_float(lc_tensor_dtype(d->v[at]));
-        d->needs[at] = needs && d->number[at] && !c.no_grad && c.op != OP_detach && c.op != OP_bernoulli_like;
-        p->random |= c.op == OP_dropout_half || c.op == OP_bernoulli_like;
+        d->needs[at] =
+            needs && d->number[at] && !c.no_grad && c.op != OP_detach && (!is_draw(c.op) || c.op == OP_dropout);
     }
     return at;
 }
@@ -547,7 +547,7 @@ static inline void draw_elementwise(drawing *d)
     case 1:
     case 2:
     case 3:
-        c.op = (op_id)below(d, OP_bernoulli_like + (one_in(d, 8) ? 1 : -1)), c.n_f = 0;
+        c.op = (op_id)below(d, OP_detach + 1), c.n_f = 0;
         if (c.op == OP_ln || c.op == OP_sqrt || c.op == OP_rsqrt || c.op == OP_reciprocal || c.op == OP_log1p)
             c.in[0] = positive(d, x);
         break;
@@ -612,16 +612,39 @@ static inline void draw_elementwise(drawing *d)
     emit(d, c);
 }
 
-/* Whether there is a view of the leaf, which would see what is assigned to it. */
-static inline bool is_viewed(const program *p, int leaf_at)
+/* PyTorch's masks are read from lightc's results, so what is dropped must not be 0 already. */
+static inline void draw_random(drawing *d)
 {
-    static const op_id views[] = {OP_detach,          OP_contiguous, OP_reshape, OP_flatten, OP_unflatten,
-                                  OP_permute,         OP_transpose,  OP_slice,   OP_select,  OP_squeeze,
-                                  OP_unsqueeze,       OP_expand,     OP_split,   OP_chunk,   OP_pixel_shuffle,
-                                  OP_pixel_unshuffle, OP_pad,        OP_cat};
-    for (int k = 0; k < p->n; k++)
-        for (size_t j = 0; j < sizeof views / sizeof *views; j++)
-            if (p->code[k].op == views[j] && p->code[k].in[0] == leaf_at) return true;
+    static const double rates[] = {0.5, 0.1, 0.9, 0.25, 0, 1};
+    int x = any(d);
+    if (d->failed) return;
+    instr c = {.op = (op_id)(OP_dropout + below(d, 6)), .n_in = 1, .in = {x}};
+    if (c.op == OP_dropout) {
+        c.in[0] = EMIT(.op = OP_add_scalar, .n_in = 1, .in = {x}, .n_f = 1, .f = {0.73105857});
+        c.n_f = 1, c.f[0] = rates[below(d, 6)];
+    } else if (c.op == OP_bernoulli) {
+        c.in[0] = EMIT(.op = OP_sigmoid, .n_in = 1, .in = {x});
+    } else if (c.op == OP_uniform || c.op == OP_normal) {
+        c.n_in = 0, c.n_i = 1 + (int)below(d, 3), c.n_f = 2;
+        for (int k = 0; k < c.n_i; k++) c.i[k] = size(d);
+        c.f[0] = some_number(d), c.f[1] = c.op == OP_normal ? 0.5 + (double)below(d, 3) : c.f[0] + 1.5;
+    }
+    emit(d, c);
+}
+
+/* Whether it depends on the layout if what is made of a leaf is a view of it, or a copy. */
+static inline bool is_unsure(const program *p, int leaf_at)
+{
+    static const op_id ops[] = {OP_pixel_shuffle, OP_pixel_unshuffle, OP_interpolate, OP_interpolate_by};
+    bool views[MAX_CODE] = {false};
+    views[leaf_at] = true;
+    for (int k = 0; k < p->n; k++) {
+        const instr *c = &p->code[k];
+        bool of = c->op == OP_leaf ? c->i[0] == p->code[leaf_at].i[0] : c->n_in && c->in[0] >= 0 && views[c->in[0]];
+        for (size_t j = 0; of && j < sizeof ops / sizeof *ops; j++)
+            if (c->op == ops[j]) return true;
+        views[k] = of && (c->op == OP_leaf || is_view(c));
+    }
     return false;
 }
 
@@ -632,9 +655,10 @@ static inline void draw_effect(drawing *d)
     case 0: { /* another value for a buffer, or a parameter */
         for (int tries = 0; tries < 20; tries++) {
             int at = (int)below(d, p->n);
-            if (p->code[at].op != OP_leaf || p->leaves[p->code[at].i[0]].kind > BUFFER || is_viewed(p, at)) continue;
+            if (p->code[at].op != OP_leaf || p->leaves[p->code[at].i[0]].kind > BUFFER || is_unsure(p, at)) continue;
             const lc_type t = *lc_tensor_type(d->v[at]);
-            int x = EMIT(.op = OP_tanh, .n_in = 1, .in = {any_of(d, t.ndim, t.shape)});
+            int x = any_of(d, t.ndim, t.shape); /* or a view of the same memory */
+            if (one_in(d, 2)) x = EMIT(.op = OP_tanh, .n_in = 1, .in = {x});
             bool was = d->no_grad;
             d->no_grad = true;
             EMIT(.op = OP_assign, .n_in = 2, .in = {at, x});
@@ -651,7 +675,7 @@ static inline void draw_effect(drawing *d)
         return;
     case 3: {
         int x = any(d);
-        if (d->needs[x] && d->p->code[x].op != OP_leaf) EMIT(.op = OP_backward, .n_in = 1, .in = {x});
+        if (d->needs[x]) EMIT(.op = OP_backward, .n_in = 1, .in = {x});
         return;
     }
     default:
@@ -664,7 +688,7 @@ static inline void draw_program(uint64_t key, program *p)
 {
     lc_graph *g;
     drawing *d = &(drawing){.p = p, .key = key};
-    *p = (program){.dtype = one_in(d, 2) ? LC_F32 : LC_F64, .steps = 1 + (int)below(d, 3)};
+    *p = (program){.dtype = one_in(d, 2) ? LC_F32 : LC_F64, .steps = 1 + (int)below(d, 3), .seed = key};
     CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
     CHECK_OK(lc_step_begin(g, 0, 0));
     for (int k = 0; k < 3; k++) {
@@ -675,14 +699,14 @@ static inline void draw_program(uint64_t key, program *p)
     }
     int length = 4 + (int)below(d, 22), sound = p->n, sound_leaves = p->n_leaves;
     for (int k = 0; k < length && p->n < MAX_CODE - 16; k++) {
-        static void (*const draws[])(drawing *) = {draw_elementwise, draw_elementwise, draw_elementwise, draw_shape,
-                                                   draw_shape,       draw_shape,       draw_reduce,      draw_product,
-                                                   draw_conv,        draw_pool,        draw_index,       draw_norm,
-                                                   draw_loss,        draw_sequence,    draw_image,       draw_effect};
+        static void (*const draws[])(drawing *) = {
+            draw_elementwise, draw_elementwise, draw_elementwise, draw_shape,  draw_shape,  draw_shape,
+            draw_reduce,      draw_product,     draw_conv,        draw_pool,   draw_index,  draw_norm,
+            draw_loss,        draw_sequence,    draw_image,       draw_effect, draw_effect, draw_random};
         draws[below(d, (int64_t)(sizeof draws / sizeof *draws))](d);
         if (d->failed) break;
-        int kept = any(d); /* a persistent tensor's value is read when the step is over */
-        if (one_in(d, 4) && p->code[kept].op != OP_leaf) EMIT(.op = OP_keep, .n_in = 1, .in = {kept});
+        int kept = any(d); /* a persistent tensor's value, and that of a view of it, is the last one of the step */
+        if (one_in(d, 4)) EMIT(.op = OP_keep, .n_in = 1, .in = {kept});
         sound = p->n, sound_leaves = p->n_leaves;
     }
     /* What failed stays for the judge to see, if it is an operator that was refused. */

@@ -148,8 +148,6 @@ static inline lc_tensor *apply(const instr *c, lc_tensor **in, lc_dtype dtype)
     const double *f = c->f;
     int d = c->n_i ? (int)i[0] : 0;
     switch (c->op) {
-#define lc_dropout_half(x)   lc_dropout(x, 0.5)
-#define lc_bernoulli_like(x) lc_bernoulli(lc_sigmoid(x))
 #define CASE(name)                                                                                                     \
     case OP_##name:                                                                                                    \
         return lc_##name(in[0]);
@@ -171,6 +169,18 @@ static inline lc_tensor *apply(const instr *c, lc_tensor **in, lc_dtype dtype)
         LOSS_LIST(CASE)
         return loss_op(c, in);
 #undef CASE
+    case OP_dropout:
+        return lc_dropout(in[0], f[0]);
+    case OP_bernoulli:
+        return lc_bernoulli(in[0]);
+    case OP_rand_like:
+        return lc_rand_like(in[0]);
+    case OP_randn_like:
+        return lc_randn_like(in[0]);
+    case OP_uniform:
+        return lc_uniform(c->n_i, i, .dtype = dtype, .low = f[0], .high = f[1]);
+    case OP_normal:
+        return lc_normal(c->n_i, i, .dtype = dtype, .mean = f[0], .std = f[1]);
     case OP_leaky_relu:
         return lc_leaky_relu(in[0], .slope = some(f[0]));
     case OP_elu:
@@ -375,7 +385,7 @@ static inline void run_program(const program *p, const run_mode *h, record *r)
     r->n = 0, r->used = 0, r->error[0] = 0;
     if (h->unplanned) setenv("LIGHTC_PLAN", "off", 1);
     if (h->reference) setenv("LIGHTC_KERNELS", "reference", 1);
-    lc_status made = lc_graph_new(&(lc_graph_options){.threads = 2, .seed = 7}, &g);
+    lc_status made = lc_graph_new(&(lc_graph_options){.threads = 2, .seed = p->seed}, &g);
     if (h->unplanned) unsetenv("LIGHTC_PLAN");
     if (h->reference) unsetenv("LIGHTC_KERNELS");
     CHECK_OK(made);
@@ -413,7 +423,8 @@ static inline void run_program(const program *p, const run_mode *h, record *r)
                 if (region) lc_checkpoint_end(), region = false;
             } else {
                 v[k] = apply(c, in, dtype);
-                if (h->noise && !lc_tensor_is_error(v[k])) v[k] = with_noise(v[k], h);
+                if (h->noise && !is_view(c) && !lc_tensor_is_error(v[k])) v[k] = with_noise(v[k], h);
+                if (is_draw(c->op)) kept[k] = lc_keep(v[k]);
             }
             if (c->no_grad) lc_no_grad_end();
             if (v[k] && lc_tensor_is_error(v[k])) break;
@@ -426,7 +437,7 @@ static inline void run_program(const program *p, const run_mode *h, record *r)
             if (!r->error[0]) snprintf(r->error, sizeof r->error, "%s", lc_error_message());
         } else {
             for (int k = 0; k < p->n; k++) {
-                if (kept[k]) note_tensor(r, kept[k], step, "keep", k);
+                if (kept[k]) note_tensor(r, kept[k], step, is_draw(p->code[k].op) ? "draw" : "keep", k);
                 if (losses[k]) note_tensor(r, losses[k], step, "loss", k);
             }
             for (int k = 0; k < p->n_leaves; k++)

@@ -15,7 +15,7 @@ static inline bool has_slopes(const program *p)
         const instr *c = &p->code[k];
         bool moves = c->op == OP_batch_norm && c->in[3] >= 0;
         bool padded = c->op == OP_embedding && c->i[0];
-        if (c->no_grad || c->op == OP_detach || c->op == OP_bernoulli_like || c->op == OP_assign || moves || padded)
+        if (c->no_grad || c->op == OP_detach || c->op == OP_bernoulli || c->op == OP_assign || moves || padded)
             return false;
         backward |= c->op == OP_backward;
     }

@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random programs: broadcasts, views of views, fan-out, sizes 0 and 1, assignments, host reads, several backward
- * passes, regions without gradients and regions that are computed again, in f32 and f64. Each runs planned, unplanned
+/* Random programs: broadcasts, views of views, fan-out, sizes 0 and 1, assignments, also to what has views, host reads,
+ * several backward passes, random numbers, regions without gradients and regions that are computed again, in f32 and
+ * f64. Each runs planned, unplanned
  * and on the reference kernels, and is judged in f64 by PyTorch where that is installed (LIGHTC_PEERS_PYTHON), else by
  * its own run in f64 on the reference kernels, and its gradients by differences of its losses.
  *
  *   test_random_programs --rounds 10000            as many, from seed 1 on
  *   test_random_programs --seed 3 --round 51       that one again
  *
- * A program that fails is made smaller, and printed (random_program.h says how to read it). */
+ * A program that fails is made smaller, and printed: as data (random_program.h says how to read it), and as a test in
+ * C. What is drawn within a program (dropout and its like) depends on the line of the call, so it is not the same
+ * there. */
 #include "random_program_draw.h"
 #include "random_program_shrink.h"
 #include "random_program_slope.h"
+#include "random_program_source.h"
 #include "torch_judge.h"
 
 static struct {
@@ -22,8 +26,20 @@ typedef struct court {
     torch_judge torch;
     bool has_torch;
     int64_t slopes; /* directions along which gradients were judged */
+    int64_t stale;  /* programs whose gradients are refused for what was written since */
     char verdict[600], first[600];
 } court;
+
+/* What failed, as a test of its own. */
+static void print_failed(const program *p, long long round)
+{
+    char name[64];
+    print_program(stdout, p, false);
+    snprintf(name, sizeof name, "program_%llu_%lld", (unsigned long long)options.seed, round);
+    print_source_start(stdout);
+    print_source(stdout, p, name);
+    printf("\nTEST_MAIN\n");
+}
 
 static record planned, unplanned, reference, truth, noisy;
 
@@ -116,10 +132,10 @@ static bool fails(void *ctx, const program *p)
             return true;
         }
         /* Gradients of what was overwritten are refused, whatever PyTorch, which copies nothing either, says. */
-        if (strstr(planned.error, "has written that tensor since")) return false;
+        if (strstr(planned.error, "has written that tensor since")) return c->stale++, false;
     }
     double bound = single ? 1e-6 : 1e-12;
-    if (c->has_torch && !p->random) {
+    if (c->has_torch) {
         FILE *f = c->torch.to;
         fprintf(f, "judge\n");
         print_program(f, p, true);
@@ -169,9 +185,15 @@ static void programs(bool with_torch)
         shrink(&p, fails_alike, &c);
         bool still = fails(&c, &p);
         printf("  made smaller%s: %s\n", still ? "" : " (and passes now)", c.verdict);
-        print_program(stdout, &p, false);
+        print_failed(&p, (long long)round);
     }
-    if (c.has_torch) judge_end(&c.torch);
+    if (c.has_torch) {
+        fprintf(c.torch.to, "totals\n");
+        judge_answer(&c.torch, c.verdict, sizeof c.verdict);
+        judge_end(&c.torch);
+        printf("  %lld refused for what was written before backward; drawn: %s\n", (long long)c.stale, c.verdict);
+        if (strncmp(c.verdict, "ok", 2)) failed++;
+    }
     if (!with_torch && options.rounds >= 50 && c.slopes < options.rounds / 4)
         TEST_FAIL("slopes along %lld directions are too few", (long long)c.slopes);
     if (failed) TEST_FAIL("%lld of %lld programs differ", (long long)failed, (long long)options.rounds);

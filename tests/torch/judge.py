@@ -159,6 +159,7 @@ def norm_layer(v, i, f):
     return F.layer_norm(v[0], shape, v[1], v[2], f[0] or 1e-5)
 
 
+DRAWS = set("dropout bernoulli rand_like randn_like uniform normal".split())
 OPS = {
     "contiguous": lambda v, i, f: v[0].clone(),
     "detach": lambda v, i, f: v[0].detach(),
@@ -240,10 +241,10 @@ tril triu gather index_select embedding full max_pool1d max_pool2d pixel_shuffle
 
 
 class Leaf:
-    """A persistent tensor. What is assigned is a new version: a value read before keeps what it was."""
+    """A persistent tensor. What is assigned is a new version: a value read before keeps what it was, a view does not."""
 
     def __init__(self, kind, value):
-        self.kind, self.initial = kind, value
+        self.kind, self.initial = kind, value  # which lies as lightc's does
 
     def begin(self):
         self.versions, self.assigned, self.at = [], False, None
@@ -252,9 +253,8 @@ class Leaf:
 
     def assign(self, value):
         self.assigned = True
-        self.at = value.detach().clone()
-        if value.is_floating_point():
-            self.at = self.at.to(torch.get_default_dtype())
+        dtype = torch.get_default_dtype() if value.is_floating_point() else value.dtype
+        self.at = torch.empty_strided(value.shape, self.initial.stride(), dtype=dtype).copy_(value.detach())
         if self.kind == "parameter":
             self.at.requires_grad_(True)
             self.versions.append(self.at)
@@ -273,6 +273,105 @@ class Leaf:
         for v in self.versions:
             v.grad = None
         del self.versions[:-1]
+
+
+class View:
+    """A view of a persistent tensor, or of another view: it shows what is assigned to that later."""
+
+    def __init__(self, of, fn, no_grad):
+        self.of, self.fn, self.no_grad = of, fn, no_grad
+
+    def value(self):
+        with torch.set_grad_enabled(not self.no_grad):
+            return self.fn(self.of.value())
+
+
+VIEWS = set("detach reshape flatten unflatten permute transpose slice select squeeze unsqueeze expand split chunk".split())
+
+
+def view_of(x, name, ints, no_grad):
+    """The result of an operator on x, a Leaf or a View, as a View; None: it is a copy."""
+    if name not in VIEWS or (name in ("split", "chunk") and ints[2] < 0):
+        return None
+    now = x.value().detach()
+    result = OPS[name]([now], ints, [])
+    shares = result.numel() == 0 or result.untyped_storage().data_ptr() == now.untyped_storage().data_ptr()
+    return View(x, lambda v: OPS[name]([v], ints, []), no_grad) if shares else None
+
+
+# What lightc drew, as PyTorch cannot: masks are read from results, whose numbers come from x + 0.73, seldom 0.
+def draw(name, v, f, drawn):
+    if name == "dropout":
+        scale = 1 / (1 - f[0]) if f[0] < 1 else 0.0
+        return torch.where(drawn != 0, v[0] * scale, torch.zeros_like(v[0]))
+    return drawn
+
+
+class Totals:
+    """Sums of (number - mean) and of the variances, of all that was drawn: one number that is wrong by a little is not
+    seen, thousands are."""
+
+    def __init__(self):
+        self.sums = {}
+
+    def add(self, name, off, variance):
+        sums = self.sums.setdefault(name, [0.0, 0.0, 0])
+        sums[0] += off.sum().item()
+        sums[1] += variance.sum().item() if isinstance(variance, torch.Tensor) else variance * off.numel()
+        sums[2] += off.numel()
+
+    def verdict(self):
+        """Bernstein's bound for numbers between -1 and 1, with a chance of 1e-9; 8 deviations for squares of normal
+        ones, which have longer tails."""
+        words = []
+        for name, (off, variance, n) in sorted(self.sums.items()):
+            chance = math.log(2e9)
+            may = chance / 3 + math.sqrt(chance * chance / 9 + 2 * chance * variance)
+            if name.startswith("normal"):
+                may = 8 * math.sqrt(variance) + 50
+            words.append(f"{n} of {name}: {off:+.4g} (+- {may:.3g})")
+            if not abs(off) <= may:
+                return f"differs: the sum of {n} numbers of {name} is off by {off:.6g} (may be by {may:.4g})"
+        return "ok " + ", ".join(words)
+
+
+TOTALS = Totals()
+
+
+def check_draws(code, out, drawn):
+    """None, or what is wrong with numbers that were drawn. `out` has PyTorch's arguments of the draws."""
+    seen = {}
+    for key, g in drawn.items():
+        name, _, _, _, f = code[int(key.split("draw")[1])]
+        g = g.to(torch.float64)
+        x = out[key + ".x"]
+        if name == "dropout":
+            kept = g[x.isfinite() & (x != 0)] != 0
+            TOTALS.add("dropout", kept.double() - (1 - f[0]), f[0] * (1 - f[0]))
+            if f[0] in (0, 1) and kept.numel() and kept.double().mean() != 1 - f[0]:
+                return f"{key}: dropout with p = {f[0]}"
+        elif name == "bernoulli":
+            if not ((g == 0) | (g == 1) | x.isnan()).all():
+                return f"{key}: bernoulli gives other numbers than 0 and 1"
+            g, p = g[~x.isnan()], x[~x.isnan()]
+            TOTALS.add("bernoulli", g - p, p * (1 - p))
+        elif name in ("rand_like", "uniform"):
+            low, high = (0.0, 1.0) if name == "rand_like" else f
+            if not ((g >= low) & (g < high)).all():
+                return f"{key}: a number is not in [{low}, {high})"
+            u = (g - low) / (high - low)
+            TOTALS.add("uniform", u - 0.5, 1 / 12)
+            TOTALS.add("uniform's squares", u * u - 1 / 3, 4 / 45)
+        else:
+            mean, deviation = (0.0, 1.0) if name == "randn_like" else f
+            z = (g - mean) / deviation
+            TOTALS.add("normal", z, 1.0)
+            TOTALS.add("normal's squares", z * z - 1, 2.0)
+        if name not in ("dropout", "bernoulli") and g.numel() > 2:
+            if any(torch.equal(g, other) for other in seen.values()):
+                return f"{key}: the same numbers were drawn twice"
+            seen[key] = g
+    return None
 
 
 GENERATOR = torch.Generator().manual_seed(5)
@@ -298,7 +397,8 @@ class Noise:
         return x
 
 
-def run(leaves, code, steps, noise=None, dtype=torch.float64):
+def run(leaves, code, steps, drawn, noise=None, dtype=torch.float64, inputs=None):
+    """The numbers of a program, by name. inputs: takes what was drawn from."""
     out = {}
     torch.set_default_dtype(dtype)
     for leaf in leaves.values():
@@ -318,22 +418,33 @@ def run(leaves, code, steps, noise=None, dtype=torch.float64):
                 values.append(leaves[ints[0]])
                 continue
             raw = name in ("assign", "batch_norm")
-            args = [x.value() if isinstance(x, Leaf) and not (raw and (k == 0 if name == "assign" else k > 2)) else x
-                    for k, x in enumerate(v)]
+            args = [x.value() if isinstance(x, (Leaf, View)) and not (raw and (k == 0 if name == "assign" else k > 2))
+                    else x for k, x in enumerate(v)]
+            view = view_of(v[0], name, ints, no_grad) if v and isinstance(v[0], (Leaf, View)) else None
             result = None
-            if name == "assign":
+            if view:
+                result = view
+            elif name == "assign":
                 args[0].assign(args[1])
             elif name == "backward":
                 x = args[0]
                 loss = x.reshape(()) if x.numel() == 1 else x.sum() * 0.375
-                late.append((f"{step}.loss{at}", x.detach() if x.numel() == 1 else loss.detach()))
+                late.append((f"{step}.loss{at}", v[0] if x.numel() == 1 else loss))
                 passes += 1
                 if loss.requires_grad:
                     loss.backward(retain_graph=True)
             elif name == "keep":
-                late.append((f"{step}.keep{at}", args[0].detach().clone()))
+                late.append((f"{step}.keep{at}", v[0]))
             elif name == "read":
                 out[f"{step}.read{at}"] = args[0].detach().clone()
+            elif name in DRAWS:
+                key = f"{step}.draw{at}"
+                if inputs is not None:
+                    inputs[key + ".x"] = args[0].detach() if args else None
+                with torch.set_grad_enabled(not no_grad):
+                    given = drawn[key].to(dtype) if key in drawn else torch.ones_like(args[0]) if args else torch.ones(ints)
+                    result = draw(name, args, floats, given)
+                late.append((key, result))
             elif not name.startswith("checkpoint_"):
                 with torch.set_grad_enabled(not no_grad):
                     if noise and noise.phase < 0:  # inside of an operator equal inputs do not stay equal either
@@ -342,7 +453,8 @@ def run(leaves, code, steps, noise=None, dtype=torch.float64):
                     if noise and (name not in EXACT or noise.phase < 0):
                         result = noise(result)
             values.append(result)
-        out.update(late)
+        for name, x in late:
+            out[name] = (x.value() if isinstance(x, (Leaf, View)) else x).detach().clone()
         for k, leaf in leaves.items():
             if leaf.kind == "parameter":
                 out[f"{step}.grad{k}"] = leaf.gradient().detach() / max(passes, 1)
@@ -353,16 +465,19 @@ def run(leaves, code, steps, noise=None, dtype=torch.float64):
 
 
 def read_program(lines):
-    _, dtype, steps = next(lines).split()
+    _, dtype, steps, _ = next(lines).split()
     leaves, code, records = {}, [], []
     kinds = {"ids": torch.int64, "mask": torch.bool}
     for line in lines:
         if line.startswith("leaf"):
             head, values = line.split(":")
             _, k, kind, *shape = head.split()
-            kind = kind.split("/")[0]
+            kind, _, layout = kind.partition("/")
             data = torch.tensor([float(x) for x in values.split()], dtype=torch.float64)
-            leaves[int(k)] = Leaf(kind, data.to(kinds.get(kind, torch.float64)).reshape([int(x) for x in shape]))
+            data = data.to(kinds.get(kind, torch.float64)).reshape([int(x) for x in shape])
+            if layout:  # the second dimension lies innermost
+                data = data.movedim(1, -1).contiguous().movedim(-1, 1)
+            leaves[int(k)] = Leaf(kind, data)
         elif line.startswith("record"):
             records.append((line[7:], {}))
         elif line.startswith("="):
@@ -414,13 +529,21 @@ def off(run, name, w):
 def judge(program):
     dtype, steps, leaves, code, records = program
     single = dtype == "f32"
+    drawn, inputs = {}, {}
+    for how, got in records[:1]:
+        if how is not None:
+            drawn = {name: g.reshape(shape) for name, (shape, g) in got.items() if ".draw" in name}
     try:
-        want = run(leaves, code, steps)
+        want = run(leaves, code, steps, drawn, inputs=inputs)
     except Exception as e:
         if all(how is None for how, _ in records):
             return "refused by PyTorch too: " + str(e).splitlines()[0]
         return f"differs: PyTorch refuses: {type(e).__name__} {str(e).splitlines()[0]}"
-    own = run(leaves, code, steps, dtype=torch.float32) if single else None
+    if records[0][0] is not None:
+        wrong = check_draws(code, inputs, drawn)
+        if wrong:
+            return "differs: " + wrong
+    own = run(leaves, code, steps, drawn, dtype=torch.float32) if single else None
     noisy = None
     for how, got in records:
         if how is None:
@@ -440,8 +563,8 @@ def judge(program):
             if not wrong.any():
                 continue
             if noisy is None:
-                noisy = [run(leaves, code, steps, Noise(EPS32 if single else 1e-14, p))
-                         for p in (0.0, 1.6, 2.9) + single * (-1, -1, -1)]
+                noisy = [run(leaves, code, steps, drawn, Noise(EPS32 if single else 1e-14, p))
+                         for p in (0.0, 1.6, 2.9, -1, -1, -1)]
             for n in noisy:
                 may = torch.maximum(may, (NOISE if single else 50) * off(n, name, w))
             wrong &= ~((w - g).abs() <= may) & (may < math.inf) & ~(w.abs() > 1e18)
@@ -455,6 +578,8 @@ def judge(program):
 def main():
     lines = (line.rstrip("\n") for line in sys.stdin)
     for line in lines:
+        if line == "totals":
+            print(TOTALS.verdict(), flush=True)
         if line != "judge":
             continue
         program = read_program(lines)
