@@ -5,6 +5,7 @@
 #include "trainer_world.h"
 #include "wave.h"
 
+#include "core/fabric_internal.h"
 #include "tensor/graph_impl.h"
 
 typedef struct loop {
@@ -212,6 +213,32 @@ TEST(errors_come_at_the_end_of_the_step)
     CHECK_STATUS(lc_fabric_save(f, path, NULL), LC_ERR_STATE);
     lc_fabric_free(f);
     world_remove(dir);
+}
+
+static int looked;
+static lc_status overflow_once(void *self, lc_optimizer *opt)
+{
+    (void)self, (void)opt;
+    return looked++ == 1 ? LC_SKIP : LC_OK;
+}
+static const lc_precision_ops overflowing = {LC_PRECISION_OPS_INIT("overflowing"),
+                                             .before_optimizer_step = overflow_once};
+
+TEST(a_precision_that_sees_an_overflow_leaves_the_update_out)
+{
+    float all[3][WEIGHTS];
+    loop l;
+    open_loop(&l);
+    l.f->precision = &overflowing;
+    looked = 0;
+    for (int i = 0; i < 3; i++) {
+        train(&l, i, i + 1, 1, 0.5);
+        weights(l.m, all[i]);
+    }
+    CHECK(memcmp(all[0], all[1], sizeof *all) == 0);
+    CHECK(memcmp(all[1], all[2], sizeof *all) != 0);
+    CHECK(!l.opt->clip_factor); /* that of the update left out is not the next one's */
+    close_loop(&l);
 }
 
 static int freed;

@@ -2,6 +2,7 @@
 /* A loop of the program's own on several ranks (lc_fabric), under every strategy: it computes what one rank computes,
  * and what it saves goes on under any strategy, on any number of ranks; bit for bit on as many of the same. */
 #include "comm_world.h"
+#include "core/fabric_internal.h"
 #include "scratch.h"
 #include "small_net.h"
 
@@ -14,6 +15,7 @@ typedef struct job {
     const char *strategy, *state_dict_type, *save_to, *go_on_from;
     bool accumulates;
     double bucket_cap_mb;
+    int overflows; /* 1 + the rank whose gradients overflow in step SAVED; 0: none, -1: all */
     int64_t calls; /* of rank 0, that reduce gradients */
     float weight[MOST_RANKS][WIDTH * FEATURES], head[MOST_RANKS][WIDTH * CLASSES];
 } job;
@@ -58,6 +60,23 @@ static lc_status loop(job *j, lc_fabric *f, small_net *m, lc_optimizer *opt, lc_
     return lc_tensor_gather(m->l2.weight, j->head[rank], sizeof j->head[rank]);
 }
 
+static lc_status look_for_overflow(void *self, lc_optimizer *o)
+{
+    const lc_fabric *f = self;
+    (void)o;
+    return lc_fabric_steps(f) == SAVED + 1 ? LC_SKIP : LC_OK;
+}
+
+static const lc_precision_ops overflowing = {LC_PRECISION_OPS_INIT("overflowing"),
+                                             .before_optimizer_step = look_for_overflow};
+
+static lc_status look_for_none(void *self, lc_optimizer *o)
+{
+    return (void)self, (void)o, LC_OK;
+}
+
+static const lc_precision_ops sound = {LC_PRECISION_OPS_INIT("sound"), .before_optimizer_step = look_for_none};
+
 static const lc_module_ops net_ops = {LC_MODULE_OPS_INIT("net")};
 
 static lc_status run(lc_comm *comm, void *ctx)
@@ -77,6 +96,8 @@ static lc_status run(lc_comm *comm, void *ctx)
                                               .threads = 1,
                                               .seed = 5},
                          &f));
+    if (j->overflows)
+        f->precision = j->overflows < 0 || j->overflows == rank + 1 ? &overflowing : &sound, f->precision_self = f;
     LC_TRY(lc_fabric_setup(f, &m.base, &opt, 1));
     LC_TRY(lc_fabric_setup_dataloader(f, l));
     lc_status s = loop(j, f, &m, opt, l);
@@ -140,6 +161,20 @@ TEST(also_over_accumulation)
 }
 
 /* Smaller buckets are more calls, and the same numbers. */
+TEST(an_update_that_one_rank_leaves_out_is_left_out_on_all)
+{
+    static job none, one = {.overflows = -1}, all;
+    CHECK_OK(run(NULL, &none));
+    CHECK_OK(run(NULL, &one));
+    CHECK(memcmp(none.weight[0], one.weight[0], sizeof one.weight[0]) != 0);
+    for (int s = 0; s < STRATEGIES; s++)
+        for (int r = 1; r <= 3; r += 2) {
+            all = (job){.strategy = strategies[s], .overflows = r};
+            CHECK_RANKS("threads", 3, run, &all);
+            compare(&one, &all, 3, false);
+        }
+}
+
 TEST(bucket_cap_mb_says_how_much_goes_with_one_call)
 {
     static job j[2];

@@ -2,6 +2,7 @@
 /* What one rank alone has, wants or cannot do is known to all of them, or ends all of them with its reason: none waits
  * for the others, and no two train on as if they were alike. */
 #include "comm_world.h"
+#include "core/trainer_internal.h"
 #include "quiet_options.h"
 #include "scratch.h"
 #include "small_net.h"
@@ -13,7 +14,7 @@ typedef struct job {
     lc_callback (*callback)(void *ctx);
     bool plateau;
     bool saves; /* in batch 2, and goes on whatever came of it */
-    enum { NEITHER, STOPS, SKIPS } wants;
+    enum { NEITHER, STOPS, SKIPS, OVERFLOWS } wants;
     int who; /* wants that in batch 2; RANKS: all */
     const char *save_path;
     int64_t steps; /* what came of it, of all ranks alike */
@@ -53,6 +54,23 @@ static lc_status before_step(lc_module *self, lc_optimizer *o)
     return m->j->wants == SKIPS ? wants(m, lc_trainer_batch_idx(self->trainer), LC_SKIP) : LC_OK;
 }
 
+/* A precision's hook, which sees gradients that overflowed. */
+static lc_status look_for_overflow(void *self, lc_optimizer *o)
+{
+    const net *m = self;
+    (void)o;
+    return wants(m, lc_trainer_batch_idx(m->base.base.trainer), LC_SKIP);
+}
+
+static const lc_precision_ops overflows = {LC_PRECISION_OPS_INIT("overflows"),
+                                           .before_optimizer_step = look_for_overflow};
+
+static const lc_module_ops quiet_ops = {
+    LC_MODULE_OPS_INIT("net"),
+    .training_step = small_net_training_step,
+    .configure_optimizers = optimizers,
+};
+
 static lc_status end_of_batch(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
 {
     net *m = (net *)self;
@@ -85,8 +103,9 @@ static lc_status fit(job *j, lc_comm *comm, net *m, float *weight)
     opt.callbacks = callbacks;
     if (j->callback) callbacks[opt.n_callbacks++] = j->callback(m);
     LC_TRY(loader_of(0, 60, BATCH * RANKS / (comm ? lc_comm_size(comm) : 1), false, &train));
-    LC_TRY(small_net_init(&m->base, &net_ops, 1));
+    LC_TRY(small_net_init(&m->base, j->wants == OVERFLOWS ? &quiet_ops : &net_ops, 1));
     LC_TRY(lc_trainer_new(&opt, &t));
+    if (j->wants == OVERFLOWS) t->precision = &overflows, t->precision_self = m;
     lc_status s = lc_trainer_fit(t, &m->base.base, &(lc_run_args){.train_dataloader = train});
     if (m->rank == 0) j->steps = lc_trainer_global_step(t);
     if (s >= 0 && weight) s = lc_tensor_read(m->base.l1.weight, weight, sizeof(float) * WIDTH * FEATURES);
@@ -210,9 +229,10 @@ static lc_status as_one_process(lc_comm *comm, void *ctx)
 static void check_wish(int what, int64_t steps)
 {
     static const char *const strategies[] = {"ddp", "sharded_3"};
-    one_process one = {.j = {.wants = what, .who = RANKS}};
+    one_process one = {.j = {.wants = what == OVERFLOWS ? SKIPS : what, .who = RANKS}};
     net m;
     CHECK_OK(fit(&one.j, NULL, &m, one.weight));
+    one.j.wants = what;
     one.steps = one.j.steps;
     CHECK_EQ(one.steps, steps);
     for (int i = 0; i < 2; i++)
@@ -231,6 +251,7 @@ TEST(a_stop_at_the_end_of_a_batch_is_one_for_all)
 TEST(an_update_is_left_out_on_all_ranks_or_on_none)
 {
     check_wish(SKIPS, 10);
+    check_wish(OVERFLOWS, 10);
 }
 
 /* ---- what is said where ranks or devices change results, or options cannot hold ---- */

@@ -228,6 +228,40 @@ TEST(a_precision_has_its_hooks_by_hand_too)
     }
 }
 
+static int looked;
+static lc_status overflow_once(void *self, lc_optimizer *opt)
+{
+    (void)self, (void)opt;
+    return looked++ == 1 ? LC_SKIP : LC_OK;
+}
+static const lc_precision_ops overflowing = {LC_PRECISION_OPS_INIT("overflowing"),
+                                             .before_optimizer_step = overflow_once};
+
+/* The update of batch 1 is left out, and its step is counted. */
+TEST(a_precision_that_sees_an_overflow_leaves_the_update_out)
+{
+    for (int by_hand = 0; by_hand < 2; by_hand++) {
+        pair p = {.step = by_hand ? backward_twice : loss_of_a, .optimizers = one_for_both, .n = 3};
+        char dir[256];
+        lc_trainer *t;
+        CHECK(world_dir(dir, sizeof dir));
+        lc_trainer_options o = world_options(dir);
+        o.max_epochs = 1;
+        o.enable_checkpointing = LC_OFF;
+        pair_init(&p, by_hand ? &manual_ops : &automatic_ops);
+        CHECK_OK(lc_trainer_new(&o, &t));
+        t->precision = &overflowing;
+        looked = 0;
+        CHECK_OK(lc_trainer_fit(t, &p.base, NULL));
+        CHECK_EQ(looked, 3);
+        CHECK_NEAR(value_of(p.a), 1 - 0.5 * (by_hand + 1) * (0 + 2), 1e-6);
+        CHECK_EQ(lc_trainer_global_step(t), 3);
+        lc_trainer_free(t);
+        lc_module_release(&p.base);
+        world_remove(dir);
+    }
+}
+
 /* Accumulates over three batches by itself: a checkpoint in between holds the gradients. */
 static lc_tensor *every_third(pair *p, lc_tensor *x, int64_t i)
 {

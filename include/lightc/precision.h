@@ -11,9 +11,11 @@ typedef struct lc_precision_ops {
     size_t size; /* LC_PRECISION_OPS_INIT(name) */
     const char *name;
     /* ---- OPTIONAL, in call order ---- */
-    lc_status (*convert_module)(void **self, lc_module *m);                  /* before configure_optimizers */
-    lc_tensor *(*scale_loss)(void *self, lc_tensor *loss);                   /* recorded before backward */
-    lc_status (*before_optimizer_step)(void *self, lc_optimizer *optimizer); /* unscale, skip on overflow */
+    lc_status (*convert_module)(void **self, lc_module *m); /* before configure_optimizers */
+    lc_tensor *(*scale_loss)(void *self, lc_tensor *loss);  /* recorded before backward */
+    /* Before the hooks on_before_optimizer_step: gradients are unscaled here. LC_SKIP (they overflowed) leaves the
+     * update out on all ranks; the step is counted all the same. */
+    lc_status (*before_optimizer_step)(void *self, lc_optimizer *optimizer);
     lc_status (*save_state)(void *self, lc_state *state);
     lc_status (*load_state)(void *self, const lc_state *state);
     void (*teardown)(void *self);

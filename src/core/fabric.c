@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fabric: strategy, precision, graph, loggers and checkpoints without the trainer (fabric.h). */
-#include <lightc/fabric.h>
+#include "core/fabric_internal.h"
 
 #include "comm/world.h"
 #include "base/handle.h"
@@ -8,7 +8,6 @@
 #include "core/hyperparameters.h"
 #include "core/options.h"
 #include "core/ranks.h"
-#include "core/run_state.h"
 #include "launch/launch.h"
 #include "tensor/graph_impl.h"
 #include "tensor/initial.h"
@@ -17,27 +16,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-
-struct lc_fabric {
-    lc__mark mark;
-    const lc_strategy_ops *strategy;
-    void *strategy_self;
-    lc_comm *comm; /* of the strategy; NULL: one rank */
-    const lc_precision_ops *precision;
-    void *precision_self;
-    lc_graph *graph;
-    lc_module *m;
-    lc_optimizers optimizers;
-    lc_ckpt_writer *writer;
-    bool sharded; /* checkpoints: every rank writes a part */
-    int64_t steps;
-    bool no_sync;
-    lc__first_error error; /* since lc_fabric_begin */
-    lc_logger *loggers;
-    int n_loggers;
-    char *root_dir, *run_dir; /* run_dir NULL: nothing has been logged yet */
-    char *memory_limit;
-};
 
 static void free_loggers(const lc_logger *loggers, int n)
 {
@@ -272,8 +250,14 @@ void lc_fabric_step_at(lc_fabric *f, lc_optimizer *optimizer, lc_site site)
         note(f, lc_fail(LC_ERR_ARGUMENT, "lc_fabric_step: there is no optimizer%s", lc__at_site(site).text));
         return;
     }
-    if (f->precision->before_optimizer_step) note(f, f->precision->before_optimizer_step(f->precision_self, optimizer));
-    lc_optimizer_step_at(optimizer, site);
+    bool skip;
+    lc_status s = lc__precision_before_step(f->precision, f->precision_self, optimizer, &skip);
+    if (s >= 0 && f->precision->before_optimizer_step) s = lc__ranks_any(f->comm, &skip);
+    note(f, s);
+    if (skip)
+        lc__leave_update_out(optimizer);
+    else
+        lc_optimizer_step_at(optimizer, site);
 }
 
 lc_status lc_fabric_end(lc_fabric *f)

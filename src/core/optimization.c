@@ -115,16 +115,27 @@ lc_tensor *lc_closure_run(lc_closure *closure, lc_status *status)
     return *status < 0 ? NULL : closure->loss;
 }
 
-/* *skip: a hook said LC_SKIP, there is no update. */
+lc_status lc__precision_before_step(const lc_precision_ops *precision, void *self, lc_optimizer *optimizer, bool *skip)
+{
+    lc_status s = precision->before_optimizer_step ? precision->before_optimizer_step(self, optimizer) : LC_OK;
+    *skip = s == LC_SKIP;
+    return s < 0 ? s : LC_OK;
+}
+
+void lc__leave_update_out(lc_optimizer *optimizer)
+{
+    optimizer->clip_factor = NULL, optimizer->clip_by_value = false;
+}
+
+/* *skip: the precision or a hook said LC_SKIP, there is no update. */
 static lc_status before_step(lc_trainer *t, lc_optimizer *optimizer, bool *skip)
 {
-    if (t->precision->before_optimizer_step) LC_TRY(t->precision->before_optimizer_step(t->precision_self, optimizer));
+    LC_TRY(lc__precision_before_step(t->precision, t->precision_self, optimizer, skip));
     LC_TRY(LC__HOOK(t, ON_BEFORE_OPTIMIZER_STEP, on_before_optimizer_step, optimizer));
-    *skip = t->skip;
+    *skip |= t->skip;
     t->skip = false;
     LC_TRY(lc__vote_skip(t, skip));
-    if (*skip && optimizer)
-        optimizer->clip_factor = NULL, optimizer->clip_by_value = false; /* they were for this update */
+    if (*skip && optimizer) lc__leave_update_out(optimizer);
     return LC_OK;
 }
 

@@ -265,7 +265,8 @@ lc_status lc__sync_wishes(lc_trainer *t)
 
 lc_status lc__votes_begin(lc_trainer *t)
 {
-    bool skip = t->has_before_optimizer_step, stop = t->has_late_hooks || t->has_train_batch_end;
+    bool skip = t->has_before_optimizer_step || t->precision->before_optimizer_step,
+         stop = t->has_late_hooks || t->has_train_batch_end;
     for (int i = 0; i < t->n_callbacks; i++) {
         const lc_callback_ops *ops = &t->callbacks[i]->ops;
         if (ops->no_vote) continue;
@@ -279,13 +280,17 @@ lc_status lc__votes_begin(lc_trainer *t)
     return LC_OK;
 }
 
+lc_status lc__ranks_any(lc_comm *comm, bool *any)
+{
+    uint8_t flag = *any;
+    if (comm) LC_TRY(lc_comm_all_reduce(comm, &flag, &flag, 1, LC_U8, LC_COMM_MAX, NULL));
+    *any = flag;
+    return LC_OK;
+}
+
 lc_status lc__vote_skip(lc_trainer *t, bool *skip)
 {
-    uint8_t any = *skip;
-    if (!t->comm || !t->votes_skip) return LC_OK;
-    LC_TRY(lc_comm_all_reduce(t->comm, &any, &any, 1, LC_U8, LC_COMM_MAX, NULL));
-    *skip = any;
-    return LC_OK;
+    return t->votes_skip ? lc__ranks_any(t->comm, skip) : LC_OK;
 }
 
 lc_status lc__vote_stop(lc_trainer *t)

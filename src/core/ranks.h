@@ -84,6 +84,8 @@ lc_status lc__sync_gradients(lc_trainer *t) LC_MUST_USE;
 /* Before a fit: whether hooks of any rank can want that an update is left out, or the training ends, when gradients
  * have been exchanged. Only then do ranks vote on it. Collective. */
 lc_status lc__votes_begin(lc_trainer *t) LC_MUST_USE;
+/* *any becomes true if it is on any rank. Collective. */
+lc_status lc__ranks_any(lc_comm *comm, bool *any) LC_MUST_USE;
 /* After on_before_optimizer_step: *skip is what any rank wants; at the end of a batch lc__should_stop is. Collective.
  */
 lc_status lc__vote_skip(lc_trainer *t, bool *skip) LC_MUST_USE;

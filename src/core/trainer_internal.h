@@ -570,6 +570,11 @@ lc_status lc__update_schedulers(lc_trainer *t, lc_interval interval, bool platea
 void lc__optimizers_free(lc_trainer *t);
 void lc__untoggle(lc_trainer *t);
 void lc__optimization_fill(lc_module_ops *mo); /* the default hooks */
+/* *skip: the precision leaves the update out on this rank. */
+lc_status lc__precision_before_step(const lc_precision_ops *precision, void *self, lc_optimizer *optimizer,
+                                    bool *skip) LC_MUST_USE;
+/* What was recorded for this update (clipping) is not for the next. */
+void lc__leave_update_out(lc_optimizer *optimizer);
 
 /* ---- resume.c ---- */
 /* Writes it now. Collective: an error of one rank is everybody's. */

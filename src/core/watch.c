@@ -63,8 +63,8 @@ void lc__watch_epoch_end(lc_trainer *t)
         why = "training_step made no lc_manual_step";
     else if (!manual && t->optimizers.n && !w->updates && t->mo.optimizer_step == lc_default_optimizer_step &&
              t->global_step > w->first_step)
-        why = "every update was left out, by LC_SKIP of on_before_optimizer_step or for lack of a gradient: is any "
-              "parameter trained, and does the loss depend on it?";
+        why = "every update was left out, by LC_SKIP of on_before_optimizer_step or of the precision, or for lack of a "
+              "gradient: is any parameter trained, and does the loss depend on it?";
     if (!why) return;
     w->idle_told = true;
     lc_trainer_message(t, "warning", "epoch %lld trained nothing (step %lld): %s", (long long)t->current_epoch,

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a fabric is made of: for fabric.c, and for tests that look inside. */
+#ifndef LC_CORE_FABRIC_INTERNAL_H
+#define LC_CORE_FABRIC_INTERNAL_H
+
+#include <lightc/fabric.h>
+
+#include "base/handle.h"
+#include "core/run_state.h"
+
+struct lc_fabric {
+    lc__mark mark;
+    const lc_strategy_ops *strategy;
+    void *strategy_self;
+    lc_comm *comm; /* of the strategy; NULL: one rank */
+    const lc_precision_ops *precision;
+    void *precision_self;
+    lc_graph *graph;
+    lc_module *m;
+    lc_optimizers optimizers;
+    lc_ckpt_writer *writer;
+    bool sharded; /* checkpoints: every rank writes a part */
+    int64_t steps;
+    bool no_sync;
+    lc__first_error error; /* since lc_fabric_begin */
+    lc_logger *loggers;
+    int n_loggers;
+    char *root_dir, *run_dir; /* run_dir NULL: nothing has been logged yet */
+    char *memory_limit;
+};
+
+#endif
