@@ -2,6 +2,7 @@
 /* What no lightc has written: counters that no run reaches, a FIFO or a folder in place of a file, a manifest that
  * names a file thousands of times, a time in the future. Each is refused at once, with the file and the value, or does
  * no harm. */
+#include "no_file.h"
 #include "scratch.h"
 #include "trainer_world.h"
 #include "base/clock.h"
@@ -12,8 +13,6 @@
 #include <lightc/safetensors.h>
 #include <lightc/weights.h>
 #include <signal.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 
 /* A member of a member of `callbacks`, or of what `in` names. */
 static lc_state *member(lc_state *root, const char *in, const char *callback)
@@ -166,26 +165,10 @@ static void make_ckpt(const char *path)
     lc_ckpt_writer_free(w);
 }
 
-static void make_other(int kind, const char *path)
-{
-    unlink(path);
-    if (kind == 0) CHECK(mkfifo(path, 0666) == 0);
-    if (kind == 1) CHECK(mkdir(path, 0777) == 0);
-    if (kind == 2) CHECK(symlink("/dev/zero", path) == 0);
-    if (kind == 3) {
-        struct sockaddr_un name = {.sun_family = AF_UNIX};
-        int fd = socket(AF_UNIX, SOCK_STREAM, 0);
-        CHECK(strlen(path) < sizeof name.sun_path);
-        memcpy(name.sun_path, path, strlen(path) + 1);
-        CHECK(fd >= 0 && bind(fd, (struct sockaddr *)&name, sizeof name) == 0);
-        close(fd);
-    }
-}
-
 TEST(files_that_are_none)
 {
     static const char *const files[] = {"manifest.json", "state.json", "model.safetensors"};
-    for (int kind = 0; kind < 4; kind++) {
+    for (int kind = 0; kind < NO_FILES; kind++) {
         char dir[300], path[400], file[500];
         snprintf(dir, sizeof dir, "%s", fresh_dir("none"));
         alarm(20); /* a FIFO that is opened as a file would wait for ever */
@@ -194,13 +177,13 @@ TEST(files_that_are_none)
             snprintf(path, sizeof path, "%s/%zu.ckpt", dir, i);
             make_ckpt(path);
             snprintf(file, sizeof file, "%s/%s", path, files[i]);
-            make_other(kind, file);
+            make_no_file(kind, file);
             CHECK_STATUS(lc_checkpoint_open(path, &c), LC_ERR_FORMAT);
             CHECK_CONTAINS(lc_error_message(), files[i]);
             CHECK_CONTAINS(lc_error_message(), "is not a file: it is ");
         }
         snprintf(file, sizeof file, "%s/other", dir);
-        make_other(kind, file);
+        make_no_file(kind, file);
         lc_safetensors *f;
         lc_idx idx;
         lc_plugin *plugin;
@@ -279,12 +262,12 @@ TEST(files_that_are_none_elsewhere)
         {"fabric.ckpt", load_by_fabric},
 
     };
-    for (int kind = 0; kind < 4; kind++)
+    for (int kind = 0; kind < NO_FILES; kind++)
         for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
             char dir[300], path[400];
             snprintf(dir, sizeof dir, "%s", fresh_dir("elsewhere"));
             snprintf(path, sizeof path, "%s/%s", dir, uses[i].name);
-            make_other(kind, path);
+            make_no_file(kind, path);
             double began = seconds();
             alarm(20);
             lc_status s = uses[i].use(uses[i].use == read_mnist ? dir : path);

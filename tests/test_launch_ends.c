@@ -7,6 +7,7 @@
 #include "free_port.h"
 #include "full_pipe.h"
 #include "launched.h"
+#include "no_file.h"
 
 #include "launch/launch.h"
 
@@ -293,6 +294,32 @@ TEST(the_last_calls_are_kept)
     CHECK(shown);
     read_file(&r, "failure.log", kept, sizeof kept);
     CHECK_STR(kept, shown);
+}
+
+/* And where something that is no file has their place: at once, and said. */
+TEST(reports_are_not_written_to_what_is_no_file)
+{
+    static const struct {
+        const char *file, *program, *args;
+    } rows[] = {{"rank-1.log", "rank_program", "--act print"}, {"failure.log", "last_calls_program", "--act kill"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int kind = 0; kind < NO_FILES; kind++) {
+            run r;
+            char path[400];
+            snprintf(r.dir, sizeof r.dir, "%s", fresh_dir("run"));
+            snprintf(path, sizeof path, "%s/%s", r.dir, rows[i].file);
+            make_no_file(kind, path);
+            again(&r, "%s launch -np 2 %s %s --on 1", lightc, beside(rows[i].program), rows[i].args);
+            siginfo_t ended = {0};
+            for (double until = seconds() + patience(10); !ended.si_pid && seconds() < until; pause_ms(10))
+                CHECK(waitid(P_PID, (id_t)r.pid, &ended, WEXITED | WNOHANG | WNOWAIT) == 0);
+            if (!ended.si_pid) kill(r.pid, SIGKILL); /* it waits for a reader */
+            int status = finish(&r);
+            if (status != 1 && status != 137) TEST_FAIL("%s of kind %d: %d", rows[i].file, kind, status);
+            CHECK_CONTAINS(r.err, rows[i].file);
+            if (!strstr(r.err, "not a file") && !strstr(r.err, "directory"))
+                TEST_FAIL("%s of kind %d: %s", rows[i].file, kind, r.err);
+        }
 }
 
 /* Whatever happens to however many ranks: one message, which says it. */

@@ -2,6 +2,10 @@
 /* Loggers find files of others where theirs would be: what is in these stays (docs/checkpoints.md, "What lightc
  * deletes"). */
 #include "logger_run.h"
+#include "no_file.h"
+#include "loggers/spool.h"
+
+#include <fcntl.h>
 
 static void put(const char *dir, const char *name, const char *text)
 {
@@ -67,6 +71,71 @@ TEST(a_table_of_somebody)
         CHECK_CONTAINS(lc_error_message(), "was not written by this logger");
         l.ops->free(l.self);
         CHECK_STR(slurp(dir, "metrics.csv"), tables[i]);
+    }
+}
+
+/* A logger is refused what is no file, at once. A stream may be a FIFO or a device. */
+TEST(files_that_are_none)
+{
+    static const struct {
+        const char *target, *file;
+        bool streams;
+    } rows[] = {{"csv", "metrics.csv", false},
+                {"sqlite", "lightc.db", false},
+                {"sqlite", "lightc.db.lock", false},
+                {"stream:", "s.jsonl", true}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int kind = 0; kind < NO_FILES; kind++) {
+            const char *dir = fresh_dir("none");
+            char target[512], path[512];
+            lc_run_info run = run_info(dir);
+            lc_logger l;
+            if (rows[i].streams && kind != NO_FILE_FOLDER && kind != NO_FILE_SOCKET) continue;
+            snprintf(path, sizeof path, "%s/%s", dir, rows[i].file);
+            make_no_file(kind, path);
+            snprintf(target, sizeof target, "%s%s", rows[i].target, rows[i].streams ? path : "");
+            CHECK_OK(lc_logger_new(target, &l));
+            double began = seconds();
+            alarm(20);
+            lc_status status = l.ops->start(l.self, &run);
+            if (status >= 0) status = row(&l, 1, 0, 1, (lc_metric_value[]){{"a", 1}});
+            if (status >= 0) status = l.ops->flush(l.self);
+            if (status < 0) snprintf(target, sizeof target, "%s", lc_error_message());
+            l.ops->free(l.self);
+            alarm(0);
+            if (status >= 0) TEST_FAIL("%s of kind %d", rows[i].file, kind);
+            CHECK_CONTAINS(target, path);
+            if (!strstr(target, "not a file") && !strstr(target, "directory"))
+                TEST_FAIL("%s of kind %d: %s", rows[i].file, kind, target);
+            CHECK(seconds() - began < patience(1));
+        }
+}
+
+static lc_status adopt(void *ctx, lc__spool *s)
+{
+    (void)s;
+    ++*(int *)ctx;
+    return LC_OK;
+}
+
+/* They are neither opened for good, nor taken for what a run has left, which is removed. */
+TEST(spools_that_are_none)
+{
+    for (int kind = 0; kind < NO_FILES; kind++) {
+        const char *dir = fresh_dir("spools");
+        char path[512];
+        struct stat st;
+        lc__spool s;
+        int adopted = 0;
+        snprintf(path, sizeof path, "%s/a.jsonl", dir);
+        make_no_file(kind, path);
+        alarm(20);
+        lc_status status = lc__spool_open(&s, path);
+        CHECK_OK(lc__spool_orphans(dir, adopt, &adopted));
+        alarm(0);
+        if (status >= 0) lc__spool_close(&s, false);
+        if (status != LC_ERR_IO || adopted || lstat(path, &st)) TEST_FAIL("kind %d: adopted %d", kind, adopted);
+        CHECK_CONTAINS(lc_error_message(), path);
     }
 }
 

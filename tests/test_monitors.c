@@ -266,4 +266,26 @@ TEST(the_summary_says_what_a_forward_pass_costs)
     run_release(&r);
 }
 
+/* Names come from plug-ins too. */
+TEST(the_summary_writes_no_control_characters)
+{
+    run r;
+    lc_callback cb;
+    char path[300];
+    size_t n;
+    run_init(&r);
+    snprintf(path, sizeof path, "%s/summary", r.dir);
+    FILE *f = fopen(path, "w");
+    CHECK(f);
+    r.m.backbone.type = "a\033[2J";
+    CHECK_OK(lc_model_summary_new(&(lc_model_summary_args){.max_depth = -1, .fd = fileno(f)}, &cb));
+    CHECK_OK(run_fit(&r, &cb, 1));
+    fclose(f);
+    char *text = slurp(path, &n);
+    CHECK_CONTAINS(text, "| backbone      | a\\x1b[2J    |");
+    CHECK(!strchr(text, '\033'));
+    free(text);
+    run_release(&r);
+}
+
 TEST_MAIN

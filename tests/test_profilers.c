@@ -4,6 +4,7 @@
 #include "trainer_world.h"
 #include "wave.h"
 
+#include "base/json.h"
 #include "tensor/graph_impl.h"
 
 #include <cjson/cJSON.h>
@@ -212,6 +213,158 @@ TEST(reports)
     lc_dataloader_end(threaded);
     lc_dataloader_free(threaded);
     lc_module_free(m);
+    world_remove(dir);
+}
+
+/* ---- names that a plug-in or a file has brought ---- */
+#define EVIL "a\033[2Jb\nc\xff"
+
+static lc_status evil_infer(lc_infer *call)
+{
+    call->out[0] = *call->in[0];
+    return LC_OK;
+}
+static void evil_run(const lc_call *c)
+{
+    memcpy(c->out[0].data, c->in[0].data, 16 * sizeof(float));
+}
+static const lc_kernel evil_kernel = {.name = "k" EVIL, .layout = LC_WANT_ROW_MAJOR, .run = evil_run};
+static const lc_op evil_op = {.name = "o" EVIL, .n_out = 1, .infer = evil_infer, .kernel = &evil_kernel};
+
+static lc_tensor *evil_training_step(lc_module *self, const lc_batch *batch, int64_t i)
+{
+    lc_tensor *x = batch->x;
+    (void)lc_keep(lc_op_call(&evil_op, 1, &x, 0, NULL, 0, NULL, (lc_site){.file = "/f" EVIL, .line = 1}));
+    return wave_training_step(self, batch, i);
+}
+
+/* Whether a terminal would do anything with it but show it. */
+static bool is_plain(const char *text)
+{
+    char *again = malloc(4 * strlen(text) + 1);
+    bool plain = !strcmp(lc_printable(text, true, again, 4 * strlen(text) + 1), text);
+    free(again);
+    return plain;
+}
+
+TEST(names_cannot_write_to_the_terminal)
+{
+    static const struct {
+        const char *file, *names[4];
+    } rows[] = {
+        {"fit-simple.txt", {"[Module]m", "[Callback]c"}},
+        {"fit-ops.txt", {"\no", "k", "f"}},
+        {"plans", {" o", " k", " f"}},
+        {"plans.dot", {" o", "k"}},
+    };
+    char dir[256], path[400];
+    lc_trainer *t;
+    lc_module *m;
+    CHECK(world_dir(dir, sizeof dir));
+    lc_module_ops evil_ops = wave_ops;
+    lc_callback_ops evil_callback = quiet_ops;
+    lc_callback cb = {&evil_callback, NULL};
+    evil_ops.name = "m" EVIL, evil_ops.training_step = evil_training_step;
+    evil_callback.name = "c" EVIL;
+    lc_trainer_options o = wave_options(dir);
+    o.profiler = "simple,ops,trace";
+    o.callbacks = &cb, o.n_callbacks = 1;
+    o.enable_checkpointing = LC_OFF; /* names in checkpoints are UTF-8 */
+    o.max_steps = 2;
+    snprintf(path, sizeof path, "%s/plans", dir);
+    setenv("LIGHTC_PLAN_DUMP", path, 1);
+    CHECK_OK(lc_module_new(&wave_class, NULL, 1, &m));
+    m->ops = &evil_ops;
+    CHECK_OK(lc_trainer_new(&o, &t));
+    lc_status status = lc_trainer_fit(t, m, NULL);
+    unsetenv("LIGHTC_PLAN_DUMP");
+    CHECK_OK(status);
+    char *run = strdup(lc_trainer_run_dir(t));
+    lc_trainer_free(t);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char *text = text_of(i < 2 ? run : dir, rows[i].file);
+        CHECK(text);
+        for (int k = 0; k < 4 && rows[i].names[k]; k++) {
+            char shown[80];
+            snprintf(shown, sizeof shown, "%sa\\x1b[2Jb\\x0ac\\xff", rows[i].names[k]);
+            CHECK_CONTAINS(text, shown);
+        }
+        if (!is_plain(text)) TEST_FAIL("%s: %s", rows[i].file, text);
+        free(text);
+    }
+    char *text = text_of(run, "fit-trace.json");
+    CHECK(text && !lc__utf8_first_bad(text, strlen(text)));
+    cJSON *json = cJSON_Parse(text);
+    CHECK(json);
+    cJSON_Delete(json);
+    free(text);
+    free(run);
+    lc_module_free(m);
+    world_remove(dir);
+}
+
+/* What a profiler of a program writes is shown too. */
+static lc_status loud_report(void *self, const char *stage, double seconds, FILE *out)
+{
+    (void)self, (void)stage, (void)seconds;
+    fprintf(out, "one" EVIL "\ttwo\n");
+    return LC_OK;
+}
+
+TEST(a_report_is_shown_without_control_characters)
+{
+    char dir[256], text[4096];
+    lc_trainer *t;
+    lc_module *m;
+    CHECK(world_dir(dir, sizeof dir));
+    lc_profiler_ops loud_ops = seen_ops;
+    seen *p = calloc(1, sizeof *p);
+    pthread_mutex_init(&p->lock, NULL);
+    loud_ops.report = loud_report, loud_ops.shown = true;
+    lc_profiler loud = {&loud_ops, p};
+    lc_trainer_options o = wave_options(dir);
+    o.enable_progress_bar = LC_ON;
+    o.profilers = &loud, o.n_profilers = 1;
+    o.max_steps = 1;
+    CHECK_OK(lc_module_new(&wave_class, NULL, 1, &m));
+    int ends[2], screen = dup(2);
+    CHECK(pipe(ends) == 0 && screen >= 0 && dup2(ends[1], 2) == 2);
+    lc_status status = lc_trainer_new(&o, &t);
+    if (status >= 0) status = lc_trainer_fit(t, m, NULL);
+    dup2(screen, 2), close(screen), close(ends[1]);
+    CHECK_OK(status);
+    size_t n = 0;
+    for (ssize_t k; n < sizeof text - 1 && (k = read(ends[0], text + n, sizeof text - 1 - n)) > 0;) n += (size_t)k;
+    text[n] = 0;
+    close(ends[0]);
+    CHECK_CONTAINS(text, "onea\\x1b[2Jb\nc\\xff\ttwo\n");
+    lc_trainer_free(t);
+    lc_module_free(m);
+    free(p);
+    world_remove(dir);
+}
+
+/* ---- what is no file ---- */
+
+TEST(plans_are_not_written_to_what_is_no_file)
+{
+    char dir[256], path[400], dot[410];
+    lc_graph *g;
+    CHECK(world_dir(dir, sizeof dir));
+    snprintf(path, sizeof path, "%s/plans", dir), snprintf(dot, sizeof dot, "%s.dot", path);
+    for (int kind = 0; kind < 4; kind++) {
+        const char *other = kind % 2 ? dot : path;
+        CHECK((kind < 2 ? mkfifo(other, 0666) : mkdir(other, 0777)) == 0);
+        setenv("LIGHTC_PLAN_DUMP", path, 1);
+        alarm(20);
+        lc_status status = lc_graph_new(NULL, &g);
+        alarm(0);
+        unsetenv("LIGHTC_PLAN_DUMP");
+        CHECK_STATUS(status, LC_ERR_IO);
+        CHECK_CONTAINS(lc_error_message(), "LIGHTC_PLAN_DUMP: cannot ");
+        CHECK_CONTAINS(lc_error_message(), other);
+        CHECK(remove(other) == 0 && (other == path || remove(path) == 0));
+    }
     world_remove(dir);
 }
 

@@ -268,6 +268,18 @@ lc_status lc__open_to_write(const char *path, int flags, int *fd)
     return lc_fail(LC_ERR_IO, "cannot write \"%s\": it is not a file, but a FIFO, a folder or a device", path);
 }
 
+lc_status lc__open_stream(const char *path, int flags, FILE **out)
+{
+    int fd;
+    *out = NULL;
+    LC_TRY(lc__open_to_write(path, O_WRONLY | O_CREAT | flags, &fd));
+    *out = fdopen(fd, flags & O_APPEND ? "a" : "w");
+    if (*out) return LC_OK;
+    lc_status status = lc__io_fail(errno, "write", path);
+    close(fd);
+    return status;
+}
+
 lc_status lc__io_read_file(const lc__io *io, const char *path, size_t limit, char **data, size_t *n)
 {
     struct stat st;

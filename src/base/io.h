@@ -10,6 +10,7 @@
 #include <lightc/status.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 /* Each returns -1 and sets errno, as the call of its name does. */
@@ -54,6 +55,8 @@ struct stat;
 lc_status lc__open_to_read(const lc__io *io, const char *path, int *fd, struct stat *st);
 /* The same to write; `flags` as of open. */
 lc_status lc__open_to_write(const char *path, int flags, int *fd);
+/* And as a stream: `flags` O_TRUNC or O_APPEND. */
+lc_status lc__open_stream(const char *path, int flags, FILE **out);
 /* The whole file, with a zero byte behind it; *data is freed with free(). Refuses more than `limit` bytes. */
 lc_status lc__io_read_file(const lc__io *io, const char *path, size_t limit, char **data, size_t *n);
 

@@ -100,7 +100,7 @@ static void fit(columns *w, int room)
 
 typedef struct row_text {
     char path[256], params[32], shape[64], flops[32], in[96], out[96];
-    const char *type;
+    char type[96];
 } row_text;
 
 static void add_cost(const model_summary *s, const lc_module *m, row_text *r)
@@ -125,7 +125,7 @@ static row_text row_of(const model_summary *s, const lc_module *c, const char *p
              lc_printable(c->name ? c->name : "?", false, name, sizeof name));
     shapes(c, r.shape, sizeof r.shape);
     human(n.trainable + n.frozen, r.params, sizeof r.params);
-    r.type = c->type ? c->type : "Module";
+    lc_printable(c->type ? c->type : "Module", false, r.type, sizeof r.type);
     return r;
 }
 

@@ -4,6 +4,7 @@
 #include "tensor/graph_impl.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -136,15 +137,12 @@ static lc_status write_report(lc_trainer *t, const lc_profiler *p, const char *s
 {
     lc_status status = LC_OK;
     char *path = NULL, *text = NULL;
+    lc__str shown = {0};
     size_t n = 0;
     FILE *f = NULL;
     LC_TRY(lc__format(&path, "%s/%s-%s.%s", t->run_dir ? t->run_dir : t->root_dir, stage, p->ops->name,
                       p->ops->suffix ? p->ops->suffix : "txt"));
-    f = fopen(path, "w");
-    if (!f) {
-        status = lc__io_fail(errno, "write the profile", path);
-        goto done;
-    }
+    LC_TRY_GOTO(status, done, lc__open_stream(path, O_TRUNC, &f));
     LC_TRY_GOTO(status, done, p->ops->report(p->self, stage, seconds, f));
     bool failed = ferror(f) != 0;
     failed |= fclose(f) != 0;
@@ -155,10 +153,13 @@ static lc_status write_report(lc_trainer *t, const lc_profiler *p, const char *s
     }
     lc_trainer_message(t, "info", "profile: %s", path);
     if (p->ops->shown && t->opt.enable_progress_bar != LC_OFF &&
-        lc__io_read_file(&lc__io_system, path, 1 << 20, &text, &n) >= 0)
-        lc__show(2, text, n);
+        lc__io_read_file(&lc__io_system, path, 1 << 20, &text, &n) >= 0) {
+        lc__str_add_printable(&shown, text, true);
+        if (!shown.failed) lc__show(2, shown.s, shown.n);
+    }
 done:
     if (f) fclose(f);
+    lc__str_free(&shown);
     free(text);
     free(path);
     return status;

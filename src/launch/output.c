@@ -54,8 +54,8 @@ lc_status lc__output_save(int fd, const char *path)
     char block[16 << 10];
     lc_status status = LC_OK;
     off_t at = 0;
-    int to = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (to < 0) return lc__io_fail(errno, "write", path);
+    int to;
+    LC_TRY(lc__open_to_write(path, O_WRONLY | O_CREAT | O_TRUNC, &to));
     for (ssize_t n; (n = pread(fd, block, sizeof block, at)) > 0 && status == LC_OK; at += n)
         status = lc__write_all(&lc__io_system, to, path, block, (size_t)n, (uint64_t)at);
     if (close(to) != 0 && status == LC_OK) status = lc__io_fail(errno, "write", path);

@@ -7,6 +7,7 @@
 #include "base/io.h"
 #include "base/status.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -56,9 +57,14 @@ void lc__supervisor_show_calls(const supervisor *s, const char *why)
     if (!s->calls.n || s->calls.failed) return;
     lc__show(2, s->calls.s, s->calls.n);
     snprintf(path, sizeof path, "%s/failure.log", s->plan->root_dir);
-    if (lc__make_dirs(&lc__io_system, s->plan->root_dir) < 0) return; /* it is on the screen */
-    FILE *f = fopen(path, *s->restarted ? "ae" : "we");               /* one life below the other */
-    if (!f) return;
+    FILE *f = NULL;
+    lc_status status = lc__make_dirs(&lc__io_system, s->plan->root_dir);
+    if (status >= 0)
+        status = lc__open_stream(path, *s->restarted ? O_APPEND : O_TRUNC, &f); /* a life below the other */
+    if (status < 0) {
+        lc__show_line(2, "warning: %s", lc_error_message()); /* it is on the screen */
+        return;
+    }
     fprintf(f, "%serror: %s\n", s->calls.s, why);
     fclose(f);
 }

@@ -34,8 +34,7 @@ lc_status lc__spool_open(lc__spool *s, const char *path)
     struct stat here, there;
     *s = (lc__spool){.fd = -1};
     LC_TRY(lc__format(&s->path, "%s", path));
-    s->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    lc_status status = s->fd < 0 ? lc__io_fail(errno, "open", path) : LC_OK;
+    lc_status status = lc__open_to_write(path, O_RDWR | O_CREAT, &s->fd);
     if (status >= 0 && flock(s->fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) status = LC_SKIP;
     /* Whoever had it may have removed it in between. */
     if (status == LC_OK && (fstat(s->fd, &here) < 0 || stat(path, &there) < 0 || here.st_ino != there.st_ino))
@@ -106,11 +105,13 @@ lc_status lc__spool_orphans(const char *dir, lc_status (*fn)(void *ctx, lc__spoo
     for (struct dirent *e; status >= 0 && (e = readdir(d));) {
         size_t n = strlen(e->d_name);
         char *path;
+        struct stat st;
         lc__spool s;
         if (n < 6 || strcmp(e->d_name + n - 6, ".jsonl") != 0) continue;
         status = lc__path_join(dir, e->d_name, &path);
         if (status < 0) break;
-        status = lc__spool_open(&s, path);
+        /* What is no file is no spool, and nobody's fault. */
+        status = lstat(path, &st) < 0 || !S_ISREG(st.st_mode) ? LC_SKIP : lc__spool_open(&s, path);
         free(path);
         if (status != LC_OK) continue;
         status = fn(ctx, &s);

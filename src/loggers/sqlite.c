@@ -546,8 +546,7 @@ static lc_status open_database(sqlite_logger *l, const lc_run_info *run)
     if (!network) {
         char *path;
         LC_TRY(lc__format(&path, "%s.lock", l->path));
-        l->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-        lc_status status = l->lock_fd < 0 ? lc__io_fail(errno, "open", path) : LC_OK;
+        lc_status status = lc__open_to_write(path, O_RDWR | O_CREAT, &l->lock_fd);
         free(path);
         LC_TRY(status);
     }

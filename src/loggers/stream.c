@@ -76,6 +76,8 @@ static lc_status open_path(stream_logger *l)
 {
     struct stat st;
     l->fd = open(l->path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+    if (l->fd < 0 && errno == ENXIO && stat(l->path, &st) == 0 && !S_ISFIFO(st.st_mode))
+        return lc_fail(LC_ERR_IO, "cannot write \"%s\": it is not a file or a FIFO, but a socket or a device", l->path);
     if (l->fd < 0 && errno == ENXIO) return lc_fail(LC_ERR_IO, "nobody reads the FIFO \"%s\" yet", l->path);
     if (l->fd < 0) return lc__io_fail(errno, "open", l->path);
     if (fstat(l->fd, &st) < 0) return lc__io_fail(errno, "open", l->path);

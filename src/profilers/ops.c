@@ -111,8 +111,9 @@ static void heading(FILE *out, const char *what)
 static void numbers(FILE *out, const char *name, const row *r, double flop, double bytes, double all)
 {
     double ns = (double)r->ns > 0 ? (double)r->ns : 1;
-    fprintf(out, "%-24s %9lld %11.3f %7.2f %11.2f %11.2f", name, (long long)r->calls, 1e-6 * ns, 100 * ns / all,
-            1e-3 * ns / (double)r->calls, 1e-3 * (double)r->least_ns);
+    char shown[128];
+    fprintf(out, "%-24s %9lld %11.3f %7.2f %11.2f %11.2f", lc_printable(name, false, shown, sizeof shown),
+            (long long)r->calls, 1e-6 * ns, 100 * ns / all, 1e-3 * ns / (double)r->calls, 1e-3 * (double)r->least_ns);
     if (flop > 0)
         fprintf(out, " %9.2f", flop / ns);
     else
@@ -161,8 +162,14 @@ static lc_status ops_report(void *self, const char *stage, double seconds, FILE 
     for (size_t i = 0; i < n; i++) {
         const row *r = &p->rows[i];
         const char *file = r->site.file ? strrchr(r->site.file, '/') : NULL;
+        char shown[2][128];
         numbers(out, r->name, r, r->flop * (double)r->calls, r->bytes * (double)r->calls, all);
-        fprintf(out, "  %s:%d  %s", file ? file + 1 : r->site.file ? r->site.file : "?", r->site.line, r->kernel);
+        fprintf(out, "  %s:%d  %s",
+                lc_printable(file           ? file + 1
+                             : r->site.file ? r->site.file
+                                            : "?",
+                             false, shown[0], sizeof shown[0]),
+                r->site.line, lc_printable(r->kernel, false, shown[1], sizeof shown[1]));
         for (int d = 0; d < r->ndim; d++) fprintf(out, "%s%lld", d ? "," : "  [", (long long)r->shape[d]);
         fprintf(out, "%s\n", r->ndim > 0 ? "]" : "");
     }

@@ -11,6 +11,14 @@ typedef struct row {
     int64_t calls, ns;
 } row;
 
+/* "OWNER.NAME", with what came from a plug-in made printable. */
+static const char *action(const row *r, char text[160])
+{
+    char raw[160];
+    snprintf(raw, sizeof raw, "%s.%s", r->owner, r->name);
+    return lc_printable(raw, false, text, 160);
+}
+
 typedef struct simple {
     row *rows;
     int n, cap;
@@ -50,11 +58,12 @@ static int longest_first(const void *a, const void *b)
 static lc_status simple_report(void *self, const char *stage, double seconds, FILE *out)
 {
     simple *p = self;
+    char text[160];
     int width = 6;
     int64_t calls = 0;
     qsort(p->rows, (size_t)p->n, sizeof *p->rows, longest_first);
     for (int i = 0; i < p->n; i++) {
-        int n = (int)(strlen(p->rows[i].owner) + strlen(p->rows[i].name)) + 1;
+        int n = (int)strlen(action(&p->rows[i], text));
         if (n > width) width = n;
         calls += p->rows[i].calls;
     }
@@ -65,8 +74,8 @@ static lc_status simple_report(void *self, const char *stage, double seconds, FI
     for (int i = 0; i < p->n; i++) {
         const row *r = &p->rows[i];
         double total = 1e-9 * (double)r->ns;
-        fprintf(out, "| %s.%-*s | %17.5g | %9lld | %14.5g | %12.4g |\n", r->owner, width - (int)strlen(r->owner) - 1,
-                r->name, total / (double)r->calls, (long long)r->calls, total, seconds > 0 ? 100 * total / seconds : 0);
+        fprintf(out, "| %-*s | %17.5g | %9lld | %14.5g | %12.4g |\n", width, action(r, text), total / (double)r->calls,
+                (long long)r->calls, total, seconds > 0 ? 100 * total / seconds : 0);
     }
     if (p->full) fprintf(out, "some actions are missing: out of memory\n");
     p->n = 0;

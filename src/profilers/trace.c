@@ -45,15 +45,11 @@ static void trace_span(void *self, const lc_span *s)
 
 static void put_text(FILE *out, const char *s)
 {
+    char text[256];
     fputc('"', out);
-    for (; s && *s; s++) {
-        unsigned char c = (unsigned char)*s;
-        if (c == '"' || c == '\\')
-            fprintf(out, "\\%c", c);
-        else if (c < 0x20)
-            fprintf(out, "\\u%04x", c);
-        else
-            fputc(c, out);
+    for (s = lc_printable(s ? s : "", false, text, sizeof text); *s; s++) {
+        if (*s == '"' || *s == '\\') fputc('\\', out);
+        fputc(*s, out);
     }
     fputc('"', out);
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* LIGHTC_PLAN_DUMP=FILE: when a graph is freed, its plans are written to FILE as text and to FILE.dot for Graphviz
  * (dot -Tsvg FILE.dot > plan.svg): calls in order with kernel, shapes, offsets, bytes, threads and measured time. */
+#include "base/io.h"
 #include "tensor/graph_impl.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,6 +12,14 @@ static const char *base_name(const char *path)
 {
     const char *slash = path ? strrchr(path, '/') : NULL;
     return slash ? slash + 1 : path ? path : "?";
+}
+
+/* A name that a program or a plug-in gave, as it may stand in a terminal and in a text between quotes. */
+static const char *shown(const char *name, char text[96])
+{
+    lc_printable(name, false, text, 96);
+    for (char *c = text; (c = strchr(c, '"')); c++) *c = '\'';
+    return text;
 }
 
 static size_t view_bytes(const lc_view *v)
@@ -63,14 +73,16 @@ static void dump_text(FILE *f, const lc_graph *g, const lc_plan *p)
         const lc_plan_call *pc = &p->calls[i];
         const lc_call *c = &pc->call;
         size_t bytes = 0;
+        char a[96], b[96];
         for (int k = 0; k < c->n_out; k++) bytes += view_bytes(&c->out[k]);
-        fprintf(f, "%4d %9.1f us  %d thr  %-22s %-24s", i, pc->seconds * 1e6, c->threads, c->op->name, c->kernel->name);
+        fprintf(f, "%4d %9.1f us  %d thr  %-22s %-24s", i, pc->seconds * 1e6, c->threads, shown(c->op->name, a),
+                shown(c->kernel->name, b));
         print_fused(f, c);
         for (int k = 0; k < c->n_in && k < 8; k++) print_view(f, g, &c->in[k]);
         fprintf(f, " ->");
         for (int k = 0; k < c->n_out; k++) print_view(f, g, &c->out[k]);
         fprintf(f, "%s  %zu bytes, scratch %zu  %s:%d\n", c->accumulate ? " +=" : "", bytes, c->scratch_bytes,
-                base_name(pc->site.file), pc->site.line);
+                shown(base_name(pc->site.file), a), pc->site.line);
     }
     fprintf(f, "\n");
 }
@@ -87,9 +99,10 @@ static void dump_dot(FILE *f, const lc_plan *p)
     for (int i = 0; i < p->n_calls; i++) {
         const lc_plan_call *pc = &p->calls[i];
         const lc_call *c = &pc->call;
-        fprintf(f, "p%llu_%d [shape=box,label=\"%d %s", (unsigned long long)p->uid, i, i, c->op->name);
+        char name[96];
+        fprintf(f, "p%llu_%d [shape=box,label=\"%d %s", (unsigned long long)p->uid, i, i, shown(c->op->name, name));
         print_fused(f, c);
-        fprintf(f, "\\n%s, %d thr, %.1f us\"];\n", c->kernel->name, c->threads, pc->seconds * 1e6);
+        fprintf(f, "\\n%s, %d thr, %.1f us\"];\n", shown(c->kernel->name, name), c->threads, pc->seconds * 1e6);
         /* An edge from the last call that wrote what this one reads. */
         for (int k = 0; k < c->n_in; k++) {
             for (int j = i - 1; j >= 0; j--) {
@@ -106,12 +119,29 @@ static void dump_dot(FILE *f, const lc_plan *p)
     fprintf(f, "}\n");
 }
 
-void lc__dump_plans(const lc_graph *g)
+static lc_status open_dumps(const lc_graph *g, int how_dot, FILE **text, FILE **dot)
 {
     char path[4096];
-    FILE *text = fopen(g->dump_path, "a");
     snprintf(path, sizeof path, "%s.dot", g->dump_path);
-    FILE *dot = fopen(path, "w");
+    *text = *dot = NULL;
+    lc_status status = lc__open_stream(g->dump_path, O_APPEND, text);
+    return status < 0 ? status : lc__open_stream(path, how_dot, dot);
+}
+
+lc_status lc__dump_check(const lc_graph *g)
+{
+    FILE *text, *dot;
+    if (!g->dump_path) return LC_OK;
+    lc_status status = open_dumps(g, O_APPEND, &text, &dot);
+    if (text) fclose(text);
+    if (dot) fclose(dot);
+    return status < 0 ? lc_fail_context(status, "LIGHTC_PLAN_DUMP") : LC_OK;
+}
+
+void lc__dump_plans(const lc_graph *g)
+{
+    FILE *text, *dot;
+    (void)!open_dumps(g, O_TRUNC, &text, &dot); /* it could be, when the graph was made */
     if (text)
         for (int i = 0; i < g->n_plans; i++) dump_text(text, g, g->plans[i]);
     if (dot) {

@@ -98,6 +98,7 @@ lc_status lc_graph_new(const lc_graph_options *options, lc_graph **out)
     g->nan_check |= g->options.nan_check;
     if (status >= 0) status = g->backend->kernel_set(&g->kernel_set);
     if (status >= 0) status = lc__tuning_init(&g->tuning, g->options.tune, g->backend, g->kernel_set, g->threads);
+    if (status >= 0) status = lc__dump_check(g);
     if (status >= 0) status = make_pools(g);
     if (status >= 0) status = g->backend->arena_reserve(&g->arena, &g->arena_reserved);
     if (status < 0) {

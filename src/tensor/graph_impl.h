@@ -336,5 +336,6 @@ static inline double lc__view_numel(const lc_view *v)
 }
 /* dump.c */
 void lc__dump_plans(const lc_graph *g);
+lc_status lc__dump_check(const lc_graph *g) LC_MUST_USE; /* whether they can be written, where that is asked for */
 
 #endif

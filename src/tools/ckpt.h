@@ -5,9 +5,6 @@
 
 #include <lightc/lightc.h>
 
-/* A name of a checkpoint's, or of a path, in an argument of printf. */
-#define SHOWN(name) lc_printable(name, false, (char[1024]){0}, 1024)
-
 int ckpt_inspect(const char *path, bool json);
 /* As diff: 0 if nothing differs, 1 if something does, 2 if they cannot be compared. */
 int ckpt_diff(const char *a, const char *b, bool only_tensors, bool json);

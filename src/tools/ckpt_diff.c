@@ -2,6 +2,7 @@
 /* `lightc ckpt diff A B`: tensor by tensor and value by value, whatever the layouts of the two are. A megabyte of each
  * tensor is in memory at a time. */
 #include "ckpt.h"
+#include "tools.h"
 
 #include <math.h>
 #include <stdio.h>

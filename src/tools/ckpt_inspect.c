@@ -3,6 +3,7 @@
  * checkpoint the files are shown, and which of them is damaged. A safetensors file has tensors and metadata only, and
  * no checksum. */
 #include "ckpt.h"
+#include "tools.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -32,11 +32,12 @@ typedef struct patient {
 /* Once: of hosts that are simulated on one, the same is wrong. */
 __attribute__((format(printf, 2, 3))) static void complain(patient *p, const char *format, ...)
 {
-    char text[sizeof *p->said];
+    char raw[sizeof *p->said], text[sizeof *p->said];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    vsnprintf(raw, sizeof raw, format, args);
     va_end(args);
+    lc_printable(raw, false, text, sizeof text);
     for (int i = 0; i < p->problems && i < MOST_PROBLEMS; i++)
         if (!strcmp(p->said[i], text)) return;
     printf("%s  - %s\n", p->problems ? "" : "\nto look at\n", text);
@@ -72,11 +73,12 @@ static void show_hosts(const patient *p)
     for (int h = 0; h < p->n; h++) {
         const place *a = &p->all[h];
         if (!leads(p, h)) continue;
-        printf("\n%s: %d processors", a->host, a->all_cpus);
+        printf("\n%s: %d processors", SHOWN(a->host), a->all_cpus);
         if (a->sockets) printf(", %d socket%s", a->sockets, a->sockets > 1 ? "s" : "");
         if (a->all_nodes) printf(", %d NUMA node%s", a->all_nodes, a->all_nodes > 1 ? "s" : "");
-        printf(", load %.2f, lightc %s\n", a->load, a->version);
-        printf("  network: %s%s\n", *a->networks ? a->networks : "loopback alone", a->has_fabric ? ", RDMA" : "");
+        printf(", load %.2f, lightc %s\n", a->load, SHOWN(a->version));
+        printf("  network: %s%s\n", *a->networks ? SHOWN(a->networks) : "loopback alone",
+               a->has_fabric ? ", RDMA" : "");
         for (int i = 0; i < p->n; i++) {
             const place *r = &p->all[i];
             size_t k = 0;
@@ -85,7 +87,7 @@ static void show_hosts(const patient *p)
             for (int node = 0; node < 64 && k < sizeof nodes - 8; node++)
                 if (r->nodes >> node & 1)
                     k += (size_t)snprintf(nodes + k, sizeof nodes - k, "%s%d", k ? "," : ", NUMA node ", node);
-            printf("  rank %d: processors %s%s, %d thread%s\n", i, r->cpu_list, nodes, r->threads,
+            printf("  rank %d: processors %s%s, %d thread%s\n", i, SHOWN(r->cpu_list), nodes, r->threads,
                    r->threads > 1 ? "s" : "");
         }
     }

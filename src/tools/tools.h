@@ -3,8 +3,12 @@
 #ifndef LC_TOOLS_TOOLS_H
 #define LC_TOOLS_TOOLS_H
 
+#include <lightc/status.h>
 #include <stdbool.h>
 #include <string.h>
+
+/* What came from a file or another host, in an argument of printf. */
+#define SHOWN(name) lc_printable(name, false, (char[1024]){0}, 1024)
 
 /* argv[0] is the sub-command's name. Returns the program's exit status: 0, 1 for errors, 2 for wrong usage. */
 int tool_run(int argc, char **argv);
