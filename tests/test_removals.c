@@ -39,6 +39,9 @@ static const struct {
     {"core/checkpoint_clean.c", "SYS_renameat2", 2, "the same, with the kernel looking"},
     {"launch/output.c", "mkostemp", 1, "a new file"},
     {"launch/output.c", "O_TRUNC", 1, "a file that the launcher was asked to write"},
+    {"tensor/dump.c", "O_TRUNC", 1, "a dump of the plan, where it was asked for"},
+    {"core/profiling.c", "O_TRUNC", 1, "the profiler's report, where it was asked for"},
+    {"launch/supervisor_failure.c", "O_TRUNC", 1, "failure.log of the launcher's own folder"},
     {"loggers/csv.c", "ftruncate", 2, "half a row, in a file whose head says that it is this logger's"},
     {"loggers/spool.c", "ftruncate", 2, "the logger's own spool, under its lock"},
     {"loggers/stream.c", "ftruncate", 2, "half a line that begins as this logger's, or that this process has written"},
@@ -110,10 +113,7 @@ static void look_at_text(const char *file, char *text)
 static void look_for_fopen(const char *file, const char *text)
 {
     static const char *const named[] = {
-        "tools/bench_comm.c",          /* --json FILE */
-        "tensor/dump.c",               /* a dump of the plan, where it was asked for */
-        "core/profiling.c",            /* the profiler's report, where it was asked for */
-        "launch/supervisor_failure.c", /* failure.log of the launcher's own folder */
+        "tools/bench_comm.c", /* --json FILE */
     };
     for (const char *p = text; (p = strstr(p, "fopen(")); p += 6) {
         const char *mode = strchr(p, ';'), *end = mode;
