@@ -36,6 +36,45 @@ TEST(an_error_without_a_message_names_the_hook)
     world_remove(dir);
 }
 
+/* An empty message is none. */
+static lc_status taciturn(void *context, lc_trainer *t, const lc_outputs *o, const lc_batch *b, int64_t i)
+{
+    (void)context, (void)t, (void)o, (void)b, (void)i;
+    return lc_fail(LC_ERR_IO, "%s", "");
+}
+
+static lc_tensor *taciturn_step(lc_module *self, const lc_batch *b, int64_t i)
+{
+    (void)self, (void)b, (void)i;
+    (void)!lc_fail(LC_ERR_IO, "%s", "");
+    return NULL;
+}
+
+TEST(an_error_with_an_empty_message_names_the_hook)
+{
+    for (int in_step = 0; in_step < 2; in_step++) {
+        world w;
+        lc_trainer *t;
+        lc_callback cb;
+        char dir[256];
+        CHECK(world_dir(dir, sizeof dir));
+        CHECK_OK(lc_lambda_callback_new(&(lc_lambda_args){.on_train_batch_end = taciturn}, &cb));
+        lc_module_ops ops = world_ops_without_val;
+        if (in_step) ops.training_step = taciturn_step;
+        world_init(&w, &ops, 4, 0);
+        lc_trainer_options o = world_options(dir);
+        o.callbacks = &cb, o.n_callbacks = 1;
+        CHECK_OK(lc_trainer_new(&o, &t));
+        CHECK_STATUS(lc_trainer_fit(t, &w.base, NULL), LC_ERR_IO);
+        CHECK_CONTAINS(lc_error_message(), in_step ? "training_step of " : "on_train_batch_end of ");
+        CHECK_CONTAINS(lc_error_message(), "batch 0: it returned an error (");
+        CHECK_CONTAINS(lc_error_message(), "without a message");
+        lc_trainer_free(t);
+        world_release(&w);
+        world_remove(dir);
+    }
+}
+
 /* As one that was freed before the run. */
 TEST(loaders_that_are_none_are_refused)
 {
@@ -92,6 +131,22 @@ TEST(a_file_of_torch_save_is_known)
         CHECK_STATUS(lc_safetensors_open(path, &f), LC_ERR_FORMAT);
         CHECK_CONTAINS(lc_error_message(), "torch.save");
         CHECK_CONTAINS(lc_error_message(), "safetensors.torch.save_file");
+        /* also where a checkpoint is asked for */
+        lc_checkpoint *c;
+        world w;
+        lc_trainer *t;
+        CHECK_STATUS(lc_checkpoint_open(path, &c), LC_ERR_FORMAT);
+        CHECK_CONTAINS(lc_error_message(), "torch.save");
+        world_init(&w, &world_ops_without_val, 4, 0);
+        lc_trainer_options o = world_options(dir);
+        CHECK_OK(lc_trainer_new(&o, &t));
+        CHECK_STATUS(lc_trainer_fit(t, &w.base, &(lc_run_args){.ckpt_path = path}), LC_ERR_FORMAT);
+        CHECK_CONTAINS(lc_error_message(), path);
+        CHECK_CONTAINS(lc_error_message(), "torch.save");
+        CHECK_CONTAINS(lc_error_message(), "safetensors.torch.save_file");
+        CHECK_CONTAINS(lc_error_message(), "lc_module_load_weights");
+        lc_trainer_free(t);
+        world_release(&w);
     }
     world_remove(dir);
 }
@@ -141,6 +196,61 @@ TEST(an_error_of_a_call_without_a_status_names_its_line)
         CHECK(lc_step_end(g) < 0);
         lc_graph_free(g);
     }
+}
+
+/* Numbers that an optimizer does not take: the line of its constructor. */
+TEST(a_bad_number_of_an_optimizer_names_its_line)
+{
+    for (int i = 0; i < 14; i++) {
+        lc_module m = {0};
+        int line = 0;
+        char want[64];
+        lc_optimizer *made = NULL;
+        const int64_t shape[] = {2, 2};
+        lc_module_init(&m, NULL, 0);
+        (void)lc_module_add_parameter(&m, "w", LC_F32, LC_ROW_MAJOR, 2, shape, (lc_init){.kind = LC_INIT_ONES});
+#define BAD(k, call)                                                                                                   \
+    if (i == (k)) line = __LINE__, made = (call)
+        BAD(0, lc_sgd(&m, .lr = -1));
+        BAD(1, lc_adam(&m, .beta1 = 1));
+        BAD(2, lc_adamw(&m, .weight_decay = -1));
+        BAD(3, lc_rmsprop(&m, .eps = -1));
+        BAD(4, lc_adagrad(&m, .lr_decay = -1));
+        BAD(5, lc_adadelta(&m, .rho = 2));
+        BAD(6, lc_adamax(&m, .beta2 = 1));
+        BAD(7, lc_nadam(&m, .lr = NAN));
+        BAD(8, lc_radam(&m, .lr = -1));
+        BAD(9, lc_rprop(&m, .eta_minus = 2));
+        BAD(10, lc_lbfgs(&m, .history_size = -1));
+        BAD(11, lc_muon(&m, .momentum = -1));
+        BAD(12, lc_sgd(&m, .nesterov = true));
+        BAD(13, lc_sgd(NULL, .lr = 1));
+#undef BAD
+        CHECK(!made);
+        snprintf(want, sizeof want, " at test_hook_errors.c:%d", line);
+        CHECK_CONTAINS(lc_error_message(), want);
+        lc_module_release(&m);
+    }
+}
+
+/* And reads of a tensor of another size: the line that made it. */
+TEST(a_read_of_another_size_names_the_line_of_the_tensor)
+{
+    lc_graph *g;
+    double value;
+    float data[4];
+    char want[64];
+    CHECK_OK(lc_graph_new(NULL, &g));
+    CHECK_OK(lc_step_begin(g, 0, 0));
+    lc_tensor *x = lc_zeros(LC_F32, 2, 2);
+    snprintf(want, sizeof want, " at test_hook_errors.c:%d", __LINE__ - 1);
+    CHECK_STATUS(lc_item(x, &value), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), want);
+    CHECK_STATUS(lc_tensor_read(x, data, 8), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), want);
+    CHECK_OK(lc_tensor_read(x, data, sizeof data));
+    CHECK_OK(lc_step_end(g));
+    lc_graph_free(g);
 }
 
 /* So do those of a fabric, of manual optimisation, and of a loss, wherever the error is found. */

@@ -331,13 +331,15 @@ static lc_tensor *refused(int i, const char **says)
         *says = "conv_transpose2d: output padding must not be negative";
         return lc_conv_transpose2d(X(1, 2, 5, 5), X(2, 3, 3, 3), NULL, .stride = {2, 2}, .output_padding = {1, -1});
     case 32:
-        CHECK_EQ(lc_chunk_at(X(4), -2, 0, parts, LC_HERE), 1);
-        *says = "slice: ";
-        return parts[0];
+        parts[0] = NULL;
+        CHECK(lc_chunk_at(X(4), -2, 0, parts, LC_HERE) == 0 && !parts[0]);
+        *says = "chunk: -2 parts were asked for; at least 1 is needed";
+        return lc_zeros(LC_F32, 1);
     case 33:
-        CHECK_EQ(lc_chunk_at(X(4), 0, 0, parts, LC_HERE), 1);
-        *says = "slice: ";
-        return parts[0];
+        parts[0] = NULL;
+        CHECK(lc_chunk_at(X(4), 0, 0, parts, LC_HERE) == 0 && !parts[0]);
+        *says = "chunk: 0 parts were asked for; at least 1 is needed";
+        return lc_zeros(LC_F32, 1);
     case 34:
         *says = "pad: dimension 1 of 5 elements cannot be padded by -6 and 2";
         return lc_pad(X(2, 5), -6, 2);
@@ -362,6 +364,24 @@ static lc_tensor *refused(int i, const char **says)
     case 41:
         *says = "conv1d: output padding is for transposed convolutions";
         return lc_conv1d(X(1, 2, 5), X(2, 2, 3), NULL, .output_padding = {1});
+    case 42:
+        parts[2] = NULL;
+        CHECK(lc_split(X(2, 9), 2, 1, 2, parts) == 2 && !parts[2]);
+        *says = "split: dimension 1 of 9 elements has 5 parts of 2, and there is room for 2";
+        return parts[1];
+    case 43:
+        parts[0] = NULL;
+        CHECK(lc_split(X(9), 2, 0, 0, parts) == 0 && !parts[0]);
+        *says = "split: dimension 0 of 9 elements has 5 parts of 2, and there is room for 0";
+        return lc_zeros(LC_F32, 1);
+    case 44:
+        CHECK_EQ(lc_split(X(2, 9), 0, 1, 4, parts), 4);
+        *says = "split: parts of 0 elements";
+        return parts[3];
+    case 45:
+        CHECK_EQ(lc_split(X(2, 9), 2, 2, 4, parts), 4);
+        *says = "split: dimension 2 of a tensor of 2 dimensions";
+        return parts[0];
     default:
         return NULL;
     }

@@ -336,7 +336,8 @@ LC_API lc_tensor *lc_expand_at(lc_tensor *x, int n, const int64_t *shape, lc_sit
 /* A dense copy. */
 LC_API lc_tensor *lc_contiguous_at(lc_tensor *x, lc_site site);
 #define lc_contiguous(x) lc_contiguous_at(x, LC_HERE)
-/* Parts of `size` along dim (the last may be smaller) into out[0..max); returns how many there are. */
+/* Parts of `size` along dim (the last may be smaller) into out[0..max); returns how many there are. More than max are
+ * an error, which is an error tensor in every part. */
 LC_API int lc_split_at(lc_tensor *x, int64_t size, int dim, int max, lc_tensor **out, lc_site site);
 #define lc_split(x, size, dim, max, out) lc_split_at(x, size, dim, max, out, LC_HERE)
 /* n equal parts (PyTorch's chunk: the last may be smaller, and there may be fewer). */

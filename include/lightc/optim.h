@@ -153,8 +153,10 @@ LC_API void lc_graph_set_window(lc_graph *g, double window);
  * and the module's status says why (lc_module_status, lc_trainer_fit). */
 #define LC_ZERO (-0.0)
 
-/* The first members of every constructor's arguments. `parameters`: only these instead of all. */
+/* The first members of every constructor's arguments. `site`: named in errors; `parameters`: only these instead of all.
+ */
 #define LC_OPTIMIZER_ARGS                                                                                              \
+    lc_site site;                                                                                                      \
     void *module;                                                                                                      \
     lc_tensor *const *parameters;                                                                                      \
     int n_parameters;                                                                                                  \
@@ -230,18 +232,18 @@ typedef struct lc_muon_args { /* lr 1e-3, weight_decay 0.1, momentum 0.95, eps 1
     bool match_rms_adamw; /* adjust_lr_fn="match_rms_adamw"; default: "original" */
 } lc_muon_args;
 
-#define lc_sgd(...)      lc_sgd_with(LC_LITERAL(lc_sgd_args, .module = __VA_ARGS__))
-#define lc_adam(...)     lc_adam_with(LC_LITERAL(lc_adam_args, .module = __VA_ARGS__))
-#define lc_adamw(...)    lc_adamw_with(LC_LITERAL(lc_adam_args, .module = __VA_ARGS__))
-#define lc_rmsprop(...)  lc_rmsprop_with(LC_LITERAL(lc_rmsprop_args, .module = __VA_ARGS__))
-#define lc_adagrad(...)  lc_adagrad_with(LC_LITERAL(lc_adagrad_args, .module = __VA_ARGS__))
-#define lc_adadelta(...) lc_adadelta_with(LC_LITERAL(lc_adadelta_args, .module = __VA_ARGS__))
-#define lc_adamax(...)   lc_adamax_with(LC_LITERAL(lc_adamax_args, .module = __VA_ARGS__))
-#define lc_nadam(...)    lc_nadam_with(LC_LITERAL(lc_nadam_args, .module = __VA_ARGS__))
-#define lc_radam(...)    lc_radam_with(LC_LITERAL(lc_radam_args, .module = __VA_ARGS__))
-#define lc_rprop(...)    lc_rprop_with(LC_LITERAL(lc_rprop_args, .module = __VA_ARGS__))
-#define lc_lbfgs(...)    lc_lbfgs_with(LC_LITERAL(lc_lbfgs_args, .module = __VA_ARGS__))
-#define lc_muon(...)     lc_muon_with(LC_LITERAL(lc_muon_args, .module = __VA_ARGS__))
+#define lc_sgd(...)      lc_sgd_with(LC_LITERAL(lc_sgd_args, .site = LC_HERE, .module = __VA_ARGS__))
+#define lc_adam(...)     lc_adam_with(LC_LITERAL(lc_adam_args, .site = LC_HERE, .module = __VA_ARGS__))
+#define lc_adamw(...)    lc_adamw_with(LC_LITERAL(lc_adam_args, .site = LC_HERE, .module = __VA_ARGS__))
+#define lc_rmsprop(...)  lc_rmsprop_with(LC_LITERAL(lc_rmsprop_args, .site = LC_HERE, .module = __VA_ARGS__))
+#define lc_adagrad(...)  lc_adagrad_with(LC_LITERAL(lc_adagrad_args, .site = LC_HERE, .module = __VA_ARGS__))
+#define lc_adadelta(...) lc_adadelta_with(LC_LITERAL(lc_adadelta_args, .site = LC_HERE, .module = __VA_ARGS__))
+#define lc_adamax(...)   lc_adamax_with(LC_LITERAL(lc_adamax_args, .site = LC_HERE, .module = __VA_ARGS__))
+#define lc_nadam(...)    lc_nadam_with(LC_LITERAL(lc_nadam_args, .site = LC_HERE, .module = __VA_ARGS__))
+#define lc_radam(...)    lc_radam_with(LC_LITERAL(lc_radam_args, .site = LC_HERE, .module = __VA_ARGS__))
+#define lc_rprop(...)    lc_rprop_with(LC_LITERAL(lc_rprop_args, .site = LC_HERE, .module = __VA_ARGS__))
+#define lc_lbfgs(...)    lc_lbfgs_with(LC_LITERAL(lc_lbfgs_args, .site = LC_HERE, .module = __VA_ARGS__))
+#define lc_muon(...)     lc_muon_with(LC_LITERAL(lc_muon_args, .site = LC_HERE, .module = __VA_ARGS__))
 
 LC_API lc_optimizer *lc_sgd_with(lc_sgd_args args);
 LC_API lc_optimizer *lc_adam_with(lc_adam_args args);

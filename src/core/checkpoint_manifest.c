@@ -220,6 +220,30 @@ lc_status lc__manifest_read_file(const lc__io *io, const char *path, lc__manifes
     return status;
 }
 
+/* A checkpoint is a directory. A file of another program is called what it is, with what can be done. */
+static lc_status refuse_file(const lc__io *io, const char *path)
+{
+    unsigned char first[8] = {0};
+    struct stat st;
+    int fd;
+    LC_TRY(lc__open_to_read(io, path, &fd, &st));
+    lc_status status = st.st_size < 8 ? LC_OK : lc__read_all(io, fd, path, first, sizeof first, 0);
+    io->close(io, fd);
+    LC_TRY(status);
+    if (lc__st_is_torch(first))
+        return lc_fail(LC_ERR_FORMAT,
+                       "\"%s\" is not a checkpoint of lightc but a file that torch.save wrote. Its training cannot be "
+                       "gone on with; its weights can be used: in Python, "
+                       "safetensors.torch.save_file(torch.load(\"file.pt\"), \"file.safetensors\") (with Lightning's "
+                       "torch.load(\"file.ckpt\")[\"state_dict\"]), then lc_module_load_weights",
+                       path);
+    return lc_fail(
+        LC_ERR_FORMAT,
+        "\"%s\" is a file, not a checkpoint of lightc, which is a directory; weights from other tools can be "
+        "loaded from safetensors files (lc_module_load_weights)",
+        path);
+}
+
 lc_status lc__manifest_read(const lc__io *io, const char *dir, lc__manifest *out)
 {
     *out = (lc__manifest){0};
@@ -232,11 +256,7 @@ lc_status lc__manifest_read(const lc__io *io, const char *dir, lc__manifest *out
         goto done;
     }
     if (!S_ISDIR(st.st_mode)) {
-        status = lc_fail(
-            LC_ERR_FORMAT,
-            "\"%s\" is a file, not a checkpoint of lightc, which is a directory; weights from other tools can be "
-            "loaded from safetensors files",
-            dir);
+        status = refuse_file(io, dir);
         goto done;
     }
     if (stat(path, &st) < 0 && errno == ENOENT) {

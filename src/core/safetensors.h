@@ -72,6 +72,8 @@ lc_status lc__st_index(lc_safetensors *f);
 
 /* Opens with another lc__io than the system's. */
 lc_status lc__st_open(const lc__io *io, const char *path, lc_safetensors **out);
+/* Whether a file that begins so is one of torch.save: an archive, or a pickle. */
+bool lc__st_is_torch(const unsigned char first[8]);
 /* Checks a header of n bytes of JSON in a file of file_bytes bytes; the result has no file to read from. */
 lc_status lc__st_parse(const char *path, const char *json, uint64_t n, uint64_t file_bytes, lc_safetensors **out);
 

@@ -262,6 +262,11 @@ done:
 
 /* ---- files ---- */
 
+bool lc__st_is_torch(const unsigned char first[8])
+{
+    return !memcmp(first, "PK\3\4", 4) || (first[0] == 0x80 && first[1] >= 2 && first[1] <= 5);
+}
+
 lc_status lc__st_open(const lc__io *io, const char *path, lc_safetensors **out)
 {
     *out = NULL;
@@ -278,8 +283,7 @@ lc_status lc__st_open(const lc__io *io, const char *path, lc_safetensors **out)
     }
     LC_TRY_GOTO(status, done, lc__read_all(io, fd, path, length, 8, 0));
     for (int k = 7; k >= 0; k--) n = n << 8 | length[k];
-    bool pickled = !memcmp(length, "PK\3\4", 4) || (length[0] == 0x80 && length[1] >= 2 && length[1] <= 5);
-    if (pickled && n > size - 8) {
+    if (lc__st_is_torch(length) && n > size - 8) {
         status = lc_fail(LC_ERR_FORMAT,
                          "\"%s\" is not a safetensors file but one that torch.save wrote; in Python, "
                          "safetensors.torch.save_file(torch.load(\"file.pt\"), \"file.safetensors\") converts it",

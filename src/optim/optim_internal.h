@@ -40,7 +40,8 @@ typedef struct lc__optimizer_common {
 lc_optimizer *lc__optimizer_construct(const lc__optimizer_class *c, const lc__optimizer_common *common,
                                       const double *values, int n_values, unsigned flags);
 #define LC_OPTIMIZER_COMMON(a)                                                                                         \
-    (&(lc__optimizer_common){.module = (a).module,                                                                     \
+    (&(lc__optimizer_common){.site = (a).site,                                                                         \
+                             .module = (a).module,                                                                     \
                              .parameters = (a).parameters,                                                             \
                              .n_parameters = (a).n_parameters,                                                         \
                              .no_parameters = (a).no_parameters,                                                       \

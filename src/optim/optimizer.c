@@ -366,9 +366,9 @@ lc_optimizer *lc__optimizer_construct(const lc__optimizer_class *c, const lc__op
     lc_status status;
     if (!lc__has_mark(common->module, LC__MARK_OF(MODULE))) {
         lc_fail(LC_ERR_ARGUMENT,
-                common->module ? "%s: this is not a module; lc_module_init (or the init of its layer) comes first"
-                               : "%s needs the module whose parameters it trains",
-                c->name);
+                common->module ? "%s: this is not a module; lc_module_init (or the init of its layer) comes first%s"
+                               : "%s needs the module whose parameters it trains%s",
+                c->name, lc__at_site(common->site).text);
         return NULL;
     }
     flags |= (c->flags & ~c->allowed) | (common->maximize ? LC_OPT_MAXIMIZE : 0);
@@ -388,7 +388,8 @@ done:
     if (status < 0) {
         char why[768];
         snprintf(why, sizeof why, "%s", lc_error_message());
-        if (lc_module_root(common->module)->status == LC_OK) lc_module_fail(common->module, status, "%s", why);
+        if (lc_module_root(common->module)->status == LC_OK)
+            lc_module_fail(common->module, status, "%s%s", why, lc__at_site(common->site).text);
         lc_optimizer_free(opt);
         return NULL;
     }

@@ -396,8 +396,9 @@ static lc_status check_host_bytes(const lc_tensor *t, size_t bytes, const char *
     size_t want = (size_t)lc__numel(&t->type) * lc_dtype_size(t->type.dtype);
     if (bytes == want) return LC_OK;
     char text[128];
-    return lc_fail(LC_ERR_ARGUMENT, "%s: a tensor of %s %s has %zu bytes, not %zu", what, lc_dtype_name(t->type.dtype),
-                   lc__shape_text(&t->type, text, sizeof text), want, bytes);
+    return lc_fail(LC_ERR_ARGUMENT, "%s: a tensor of %s %s has %zu bytes, not %zu%s", what,
+                   lc_dtype_name(t->type.dtype), lc__shape_text(&t->type, text, sizeof text), want, bytes,
+                   lc__at_site(lc__site_of(t)).text);
 }
 
 lc_status lc_tensor_read(lc_tensor *t, void *data, size_t bytes)
@@ -449,8 +450,8 @@ lc_status lc_item(lc_tensor *t, double *value)
     if (lc_tensor_is_error(t)) return lc_fail(LC_ERR_ARGUMENT, "lc_item: the operation that made this tensor failed");
     if (lc__numel(&t->type) != 1) {
         char text[128];
-        return lc_fail(LC_ERR_ARGUMENT, "lc_item: the tensor has shape %s, not one element",
-                       lc__shape_text(&t->type, text, sizeof text));
+        return lc_fail(LC_ERR_ARGUMENT, "lc_item: the tensor has shape %s, not one element%s",
+                       lc__shape_text(&t->type, text, sizeof text), lc__at_site(lc__site_of(t)).text);
     }
     LC_TRY(lc__graph_host_view(t, &v));
     switch (t->type.dtype) {

@@ -338,33 +338,49 @@ lc_tensor *lc_expand_at(lc_tensor *x, int n, const int64_t *shape, lc_site site)
     return same ? lc__unchanged(x, site) : call_view(&lc__op_expand, x, n, resolved, site);
 }
 
+/* Every part that there is room for is an error tensor. */
+static int refuse_parts(lc_status status, const char *title, int room, lc_tensor **out, lc_site site)
+{
+    lc__refuse_call(status, title, site);
+    for (int k = 0; k < room; k++) out[k] = lc__error_tensor();
+    return room > 0 ? room : 0;
+}
+
 int lc_split_at(lc_tensor *x, int64_t size, int dim, int max, lc_tensor **out, lc_site site)
 {
-    if (!out) {
-        lc__refuse_call(lc_fail(LC_ERR_ARGUMENT, "out is NULL"), "split", site);
-        return 0;
+    if (!out) return refuse_parts(lc_fail(LC_ERR_ARGUMENT, "out is NULL"), "split", 0, out, site);
+    if (lc__is_bad(x)) { /* the operator reports it */
+        lc_tensor *none = lc_slice_at(x, dim, 0, size, site);
+        for (int k = 0; k < max; k++) out[k] = none;
+        return max > 0 ? max : 0;
     }
-    int64_t d = lc__is_bad(x) ? 0 : lc__wrap_dim(dim, lc_tensor_ndim(x));
-    bool exists = !lc__is_bad(x) && d >= 0 && d < lc_tensor_ndim(x) && size > 0;
-    int64_t have = exists ? lc_tensor_shape(x)[d] : 0;
-    int n = 0;
-    do { /* an error is an error tensor in every part */
-        int64_t start = exists ? n * size : 0, rest = have - start;
-        out[n] = lc_slice_at(x, dim, exists ? start : -1, exists ? (rest < size ? rest : size) : -1, site);
-        n++;
-    } while (n < max && (!exists || n * size < have));
+    int ndim = lc_tensor_ndim(x), n = 0;
+    int64_t d = lc__wrap_dim(dim, ndim);
+    if (d < 0 || d >= ndim)
+        return refuse_parts(lc_fail(LC_ERR_SHAPE, "dimension %d of a tensor of %d dimensions", dim, ndim), "split", max,
+                            out, site);
+    if (size < 1)
+        return refuse_parts(lc_fail(LC_ERR_ARGUMENT, "parts of %lld elements", (long long)size), "split", max, out,
+                            site);
+    int64_t have = lc_tensor_shape(x)[d], parts = have ? (have - 1) / size + 1 : 1;
+    if (parts > max)
+        return refuse_parts(lc_fail(LC_ERR_ARGUMENT,
+                                    "dimension %lld of %lld elements has %lld parts of %lld, and there is room for %d",
+                                    (long long)d, (long long)have, (long long)parts, (long long)size, max),
+                            "split", max, out, site);
+    for (; n < parts; n++)
+        out[n] = lc_slice_at(x, dim, n * size, have - n * size < size ? have - n * size : size, site);
     return n;
 }
 
 int lc_chunk_at(lc_tensor *x, int n, int dim, lc_tensor **out, lc_site site)
 {
-    if (!out) {
-        lc__refuse_call(lc_fail(LC_ERR_ARGUMENT, "out is NULL"), "chunk", site);
-        return 0;
-    }
+    if (!out) return refuse_parts(lc_fail(LC_ERR_ARGUMENT, "out is NULL"), "chunk", 0, out, site);
+    if (n < 1)
+        return refuse_parts(lc_fail(LC_ERR_ARGUMENT, "%d parts were asked for; at least 1 is needed", n), "chunk", 0,
+                            out, site);
     int64_t d = lc__is_bad(x) ? 0 : lc__wrap_dim(dim, lc_tensor_ndim(x));
-    bool exists = !lc__is_bad(x) && d >= 0 && d < lc_tensor_ndim(x) && n > 0;
+    bool exists = !lc__is_bad(x) && d >= 0 && d < lc_tensor_ndim(x);
     int64_t size = exists ? (lc_tensor_shape(x)[d] + n - 1) / n : 1;
-    if (n < 1) size = -1; /* which split refuses */
     return lc_split_at(x, size != 0 ? size : 1, dim, n, out, site);
 }
