@@ -5,7 +5,13 @@
 
 #include <pthread.h>
 
-/* pthread_create with all signals blocked, so that the program's handlers run on the program's own threads. */
+#include <lightc/status.h>
+
+/* Starts a thread with all signals blocked, so that the program's handlers run on the program's own threads. The
+ * purpose is for the error: "cannot start a thread for worker 2 of 4 of the loader: ...". */
+lc_status lc__thread_start(pthread_t *thread, void *(*run)(void *), void *arg, const char *purpose, ...) LC_MUST_USE
+    LC_PRINTF(4, 5);
+/* For callers that do without the thread. Returns 0 or an errno. */
 int lc__thread_create(pthread_t *thread, void *(*run)(void *), void *arg);
 
 #endif

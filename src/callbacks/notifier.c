@@ -208,8 +208,7 @@ static lc_status start_thread(notifier *s)
 {
     if (s->running) return LC_OK;
     s->closing = false;
-    int failed = lc__thread_create(&s->thread, deliver, s);
-    if (failed) return lc_fail(LC_ERR_MEMORY, "Notifier: no thread: %s", strerror(failed));
+    LC_TRY(lc__thread_start(&s->thread, deliver, s, "Notifier"));
     s->running = true;
     return LC_OK;
 }

@@ -128,8 +128,7 @@ static lc_status begin(lc__control *c, const lc__control_options *o, double unti
     if (c->wake < 0) return lc_fail(LC_ERR_IO, "an event descriptor: %s", strerror(errno));
     LC_TRY(connect_to(c, until));
     c->heard = c->beat = lc__seconds();
-    int code = lc__thread_create(&c->thread, lc__control_serve, c);
-    if (code) return lc_fail(LC_ERR_MEMORY, "a thread for the control channel: %s", strerror(code));
+    LC_TRY(lc__thread_start(&c->thread, lc__control_serve, c, "the control channel"));
     c->started = true;
     c->forked = (lc__at_fork){.let_go = let_go, .self = c};
     lc__at_fork_add(&c->forked);

@@ -280,10 +280,10 @@ static lc_status start(lc__coordinator *c, const char *address, int *port)
             "secret, because %s; on one host they meet at 127.0.0.1",
             here, *port, lc__proof_why_not());
     lc__door_gather(c, lc__seconds());
-    int code = lc__thread_create(&c->thread, run, c);
+    LC_TRY(lc__thread_start(&c->thread, run, c, "coordinating the run"));
     c->forked = (lc__at_fork){.let_go = let_go, .self = c};
-    if (!code) lc__at_fork_add(&c->forked);
-    return code ? lc_fail(LC_ERR_MEMORY, "a thread to coordinate the run: %s", strerror(code)) : LC_OK;
+    lc__at_fork_add(&c->forked);
+    return LC_OK;
 }
 
 lc_status lc__coordinator_start(const char *address, int *port, int size, const char *secret,

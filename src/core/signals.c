@@ -152,15 +152,13 @@ lc_status lc__signals_begin(lc_trainer *t)
     s->signals.fd = s->pipe[0] = s->pipe[1] = -1;
     t->signals = s;
     lc_status status = LC_OK;
-    int failed = 0;
     LC_TRY_GOTO(status, done, lc__signal_fd_open(&s->signals, handled, sizeof handled / sizeof *handled));
     if (s->signals.fd < 0) return LC_OK;
     if (pipe2(s->pipe, O_CLOEXEC) != 0)
         status = lc_fail(LC_ERR_IO, "cannot watch for signals: %s", strerror(errno));
-    else if ((failed = lc__thread_create(&s->thread, watch, s)))
-        status = lc_fail(LC_ERR_IO, "cannot start the thread that watches for signals: %s", strerror(failed));
     else
-        s->started = true;
+        status = lc__thread_start(&s->thread, watch, s, "signals");
+    s->started = status >= 0;
 done:
     if (status >= 0) return status;
     char why[256];

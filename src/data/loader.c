@@ -459,9 +459,7 @@ static lc_status make_workers(loader *l)
         if (l->dataset->scratch && !(w->scratch = lc__data_alloc(l->dataset->scratch, "a worker of the loader")))
             return LC_ERR_MEMORY;
         if (!l->n_workers) break;
-        int failed = lc__thread_create(&w->thread, work, w);
-        if (failed)
-            return lc_fail(LC_ERR_MEMORY, "cannot start worker %d of %d of the loader: %s", i + 1, n, strerror(failed));
+        LC_TRY(lc__thread_start(&w->thread, work, w, "worker %d of %d of the loader", i + 1, n));
         w->started = true;
     }
     return LC_OK;

@@ -105,7 +105,7 @@ static void *gather(void *arg)
 lc_status lc__gather_start(const char *root, const char *mark, int *files, int n, int *fd, lc__gather **out)
 {
     lc_status status = LC_OK;
-    int ends[2] = {-1, -1}, failed;
+    int ends[2] = {-1, -1};
     lc__gather *g = calloc(1, sizeof *g);
     *fd = -1;
     *out = NULL;
@@ -124,10 +124,7 @@ lc_status lc__gather_start(const char *root, const char *mark, int *files, int n
     g->from = ends[0];
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     fcntl(ends[0], F_SETPIPE_SZ, PIPE_BYTES); /* a help, no need */
-    if ((failed = lc__thread_create(&g->thread, gather, g)) != 0) {
-        status = lc_fail(LC_ERR_STATE, "a thread for the output of ranks cannot be started: %s", strerror(failed));
-        goto failed;
-    }
+    LC_TRY_GOTO(status, failed, lc__thread_start(&g->thread, gather, g, "the output of ranks"));
     *fd = ends[1];
     *out = g;
     return LC_OK;

@@ -413,10 +413,10 @@ lc_status lc__log_writer_new(const char *name, lc__log_sink *sink, void *self, i
         free_writer(w);
         return lc_fail(LC_ERR_MEMORY, "no memory for the buffers of logger %s", name);
     }
-    int error = lc__thread_create(&w->thread, run, w);
-    if (error) {
+    lc_status status = lc__thread_start(&w->thread, run, w, "logger %s", name);
+    if (status < 0) {
         free_writer(w);
-        return lc_fail(LC_ERR_IO, "logger %s cannot start its thread: %s", name, strerror(error));
+        return status;
     }
     *out = w;
     return LC_OK;

@@ -109,10 +109,10 @@ lc_status lc__team_new(int n, lc__team **out)
     pthread_cond_init(&t->ended, NULL);
     for (int i = 1; i < n; i++) {
         t->members[i] = (member){.team = t, .i = i};
-        int error = lc__thread_create(&t->members[i].thread, work, &t->members[i]);
-        if (error) {
+        lc_status s = lc__thread_start(&t->members[i].thread, work, &t->members[i], "device %d of %d", i + 1, n);
+        if (s < 0) {
             lc__team_free(t);
-            return lc_fail(LC_ERR_MEMORY, "thread %d of %d could not be started: %s", i + 1, n, strerror(error));
+            return s;
         }
         t->n++;
     }
