@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* LearningRateMonitor: sends learning rates (and momentum, weight decay) to the loggers. Rows have no epoch column. */
 #include "callbacks/callbacks.h"
+#include "base/grow.h"
 #include "base/handle.h"
 
 #include <stdio.h>
@@ -27,15 +28,9 @@ typedef struct lr_monitor {
 static lc_status add(lr_monitor *l, const char *name, const char *suffix, const double *value, lc_interval interval,
                      bool scheduled)
 {
-    if (l->n == l->cap) {
-        int cap = l->cap ? 2 * l->cap : 8;
-        watched *w = realloc(l->w, (size_t)cap * sizeof *w);
-        if (w) l->w = w;
-        lc_metric_value *row = realloc(l->row, (size_t)cap * sizeof *row);
-        if (row) l->row = row;
-        if (!w || !row) return lc_fail(LC_ERR_MEMORY, "out of memory: LearningRateMonitor");
-        l->cap = cap;
-    }
+    int cap = l->cap;
+    LC_TRY(lc__grow(&l->w, &cap, l->n, 1, "LearningRateMonitor"));
+    LC_TRY(lc__grow(&l->row, &l->cap, l->n, 1, "LearningRateMonitor"));
     lc__str text = {0};
     lc__str_add(&text, "%s%s", name, suffix);
     if (text.failed) return lc_fail(LC_ERR_MEMORY, "out of memory: LearningRateMonitor");

@@ -8,6 +8,7 @@
  * Several runs may share a directory: each takes its names before it saves, and counts and removes only checkpoints of
  * its own training (docs/checkpoints.md, "Runs that share a directory"). Paths that come from a checkpoint are data. */
 #include "callbacks/model_checkpoint.h"
+#include "base/grow.h"
 #include "core/checkpoint_proof.h"
 #include "core/checkpoint_taken.h"
 #include "base/handle.h"
@@ -211,16 +212,7 @@ static lc_status keep_best(model_checkpoint *c, lc_trainer *t, double score, boo
             free(c->best[i].path);
             drop_best(c, i);
         }
-    if (c->n_best == c->cap_best) {
-        int cap = c->cap_best ? 2 * c->cap_best : 8;
-        lc__kept *best = realloc(c->best, (size_t)cap * sizeof *best);
-        if (!best) {
-            s = lc_fail(LC_ERR_MEMORY, "out of memory: the list of checkpoints");
-            goto done;
-        }
-        c->best = best;
-        c->cap_best = cap;
-    }
+    LC_TRY_GOTO(s, done, lc__grow(&c->best, &c->cap_best, c->n_best, 1, "the list of checkpoints"));
     c->current = score;
     c->has_current = true;
     c->best[c->n_best] = (lc__kept){.score = score};

@@ -2,6 +2,7 @@
 /* What a ModelCheckpoint remembers of its checkpoints, and which of them are its own: those that its training has
  * saved, as their manifests say, whatever a checkpoint that it goes on from names. */
 #include "callbacks/model_checkpoint.h"
+#include "base/grow.h"
 #include "core/checkpoint_proof.h"
 #include "core/ranks.h"
 #include "core/state_count.h"
@@ -195,11 +196,8 @@ static lc_status load_kept(model_checkpoint *c, lc_trainer *t, const lc_state *o
     if (s >= 0 && lc_state_find(o, "training")) s = lc_state_get_text(o, "training", &training);
     if (s >= 0) s = is_ours(c, t, item.path, training, &ours);
     snprintf(item.training, sizeof item.training, "%s", training);
-    lc__kept *best = s >= 0 && ours ? realloc(c->best, (size_t)(c->n_best + 1) * sizeof *best) : NULL;
-    if (s >= 0 && ours && !best) s = lc_fail(LC_ERR_MEMORY, "out of memory: the list of checkpoints");
-    if (best) {
-        c->best = best;
-        c->cap_best = c->n_best + 1;
+    if (s >= 0 && ours) s = lc__grow(&c->best, &c->cap_best, c->n_best, 1, "the list of checkpoints");
+    if (s >= 0 && ours) {
         c->best[c->n_best++] = item;
         return s;
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A list of a model's parameters with names, for callbacks that log something of each. */
 #include "callbacks/callbacks.h"
+#include "base/grow.h"
 
 #include <stdlib.h>
 
@@ -24,15 +25,9 @@ static lc_status add(void *ctx, const char *path, lc_module *owner, lc_module_te
     lc__str name = {0};
     (void)owner;
     if (!mt->is_parameter) return LC_OK;
-    if (l->n == l->cap) {
-        int cap = l->cap ? 2 * l->cap : 32;
-        lc_tensor **v = realloc(l->v, (size_t)cap * sizeof(lc_tensor *));
-        if (v) l->v = v;
-        char **names = realloc(l->names, (size_t)cap * sizeof(char *));
-        if (names) l->names = names;
-        if (!v || !names) return lc_fail(LC_ERR_MEMORY, "out of memory: a list of parameters");
-        l->cap = cap;
-    }
+    int cap = l->cap;
+    LC_TRY(lc__grow(&l->v, &cap, l->n, 1, "a list of parameters"));
+    LC_TRY(lc__grow(&l->names, &l->cap, l->n, 1, "a list of parameters"));
     lc__str_add(&name, "%s%s%s", w->prefix, path, w->suffix);
     if (name.failed) {
         lc__str_free(&name);

@@ -2,6 +2,7 @@
 /* A second set of the values of a module's parameters and buffers. Averages are operators on the trainer's graph, so
  * that they run where the parameters lie and as fast as an update does; exchanges go through the host. */
 #include "callbacks/shadow.h"
+#include "base/grow.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -33,18 +34,12 @@ static size_t bytes_of(const lc_tensor *t)
 
 static lc_status grow(lc__shadow *s)
 {
-    if (s->n < s->cap) return LC_OK;
-    int cap = s->cap ? 2 * s->cap : 32;
-    lc_tensor **of = realloc(s->of, (size_t)cap * sizeof *of);
-    if (of) s->of = of;
-    lc_tensor **copy = realloc(s->copy, (size_t)cap * sizeof *copy);
-    if (copy) s->copy = copy;
-    char **paths = realloc(s->paths, (size_t)cap * sizeof *paths);
-    if (paths) s->paths = paths;
-    lc_tensor **views = realloc(s->views, 2 * (size_t)cap * sizeof *views);
-    if (views) s->views = views;
-    if (!of || !copy || !paths || !views) return lc_fail(LC_ERR_MEMORY, "out of memory: a copy of the model");
-    s->cap = cap;
+    int of = s->cap, copy = s->cap, paths = s->cap, views = 2 * s->cap;
+    LC_TRY(lc__grow(&s->of, &of, s->n, 1, "a copy of the model"));
+    LC_TRY(lc__grow(&s->copy, &copy, s->n, 1, "a copy of the model"));
+    LC_TRY(lc__grow(&s->paths, &paths, s->n, 1, "a copy of the model"));
+    LC_TRY(lc__grow(&s->views, &views, 2 * s->n, 2 * (of - s->n), "a copy of the model"));
+    s->cap = of;
     return LC_OK;
 }
 

@@ -4,6 +4,7 @@
  * To leave an update out the loss must be known before it, which splits the step's plan there; to stop it is enough to
  * look at it afterwards. */
 #include "callbacks/callbacks.h"
+#include "base/grow.h"
 #include "base/handle.h"
 #include "core/deterministic.h"
 #include "base/io.h"
@@ -62,13 +63,7 @@ static bool is_spike(const spikes *s, double loss)
 
 static lc_status note(spikes *s, int64_t batch)
 {
-    if (s->n_bad == s->cap_bad) {
-        int cap = s->cap_bad ? 2 * s->cap_bad : 16;
-        int64_t *bad = realloc(s->bad, (size_t)cap * sizeof *bad);
-        if (!bad) return lc_fail(LC_ERR_MEMORY, "out of memory: SpikeDetection");
-        s->bad = bad;
-        s->cap_bad = cap;
-    }
+    LC_TRY(lc__grow(&s->bad, &s->cap_bad, s->n_bad, 1, "SpikeDetection"));
     s->bad[s->n_bad++] = batch;
     return LC_OK;
 }
@@ -123,13 +118,7 @@ static lc_status add_loss(spikes *s, const lc_trainer *t, lc_tensor *value)
     const lc_batch *b = t->batch;
     int64_t offset = b ? b->global_offset : 0;
     if (s->judged || offset <= s->offset) s->n_losses = 0; /* no further chunk of the same samples */
-    if (s->n_losses == s->cap_losses) {
-        int cap = s->cap_losses ? 2 * s->cap_losses : 16;
-        batch_loss *losses = realloc(s->losses, (size_t)cap * sizeof *losses);
-        if (!losses) return lc_fail(LC_ERR_MEMORY, "out of memory: SpikeDetection");
-        s->losses = losses;
-        s->cap_losses = cap;
-    }
+    LC_TRY(lc__grow(&s->losses, &s->cap_losses, s->n_losses, 1, "SpikeDetection"));
     s->losses[s->n_losses++] = (batch_loss){value, b && b->size > 0 ? (double)b->size : 1};
     s->offset = offset;
     s->judged = false;

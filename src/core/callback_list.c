@@ -5,6 +5,7 @@
  * is added replaces what the trainer made by itself. In configure_callbacks the module's replace whatever was there
  * before, those of its last run included, as in Lightning. */
 #include "core/trainer_internal.h"
+#include "base/grow.h"
 #include "base/handle.h"
 
 #include <stdlib.h>
@@ -112,13 +113,7 @@ lc_status lc_trainer_add_callback(lc_trainer *t, lc_callback callback)
     cb->is_default = t->making_defaults;
     cb->configured = t->configuring;
     LC_TRY_GOTO(status, done, check(t, cb));
-    if (t->n_callbacks == t->cap_callbacks) {
-        int cap = t->cap_callbacks ? 2 * t->cap_callbacks : 8;
-        lc__callback **list = realloc(t->callbacks, (size_t)cap * sizeof *list);
-        LC_TRY_GOTO(status, done, list ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory: callbacks"));
-        t->callbacks = list;
-        t->cap_callbacks = cap;
-    }
+    LC_TRY_GOTO(status, done, lc__grow(&t->callbacks, &t->cap_callbacks, t->n_callbacks, 1, "callbacks"));
     remove_replaced(t, cb);
     t->callbacks[t->n_callbacks++] = cb;
     t->hooks_dirty = true;

@@ -2,6 +2,7 @@
 /* Finding the newest checkpoint that can be used among those of some directories. */
 #define _GNU_SOURCE
 #include "core/checkpoint_find.h"
+#include "base/grow.h"
 #include "core/checkpoint_proof.h"
 #include "base/handle.h"
 
@@ -18,14 +19,10 @@
 
 static lc_status add(lc__ckpt_list *l, char *path, int64_t saved_ns)
 {
-    if (l->n == l->capacity) {
-        int more = l->capacity ? 2 * l->capacity : 16;
-        lc__ckpt_found *grown = realloc(l->found, (size_t)more * sizeof *grown);
-        if (!grown) {
-            free(path);
-            return lc_fail(LC_ERR_MEMORY, "no memory for the names of %d checkpoints", more);
-        }
-        l->found = grown, l->capacity = more;
+    lc_status status = lc__grow(&l->found, &l->capacity, l->n, 1, "names of checkpoints");
+    if (status < 0) {
+        free(path);
+        return status;
     }
     l->found[l->n++] = (lc__ckpt_found){path, saved_ns};
     return LC_OK;

@@ -3,6 +3,7 @@
  * CRC-32C of all bytes in front of that line. */
 #define _GNU_SOURCE
 #include "core/checkpoint.h"
+#include "base/grow.h"
 
 #include "base/chunks.h"
 #include "base/crc32c.h"
@@ -51,12 +52,7 @@ void lc__part_file(lc_ckpt_part part, int rank, int ranks, char name[64])
 
 lc_status lc__manifest_add(lc__manifest *m, const char *name, uint64_t size, uint32_t crc)
 {
-    if (m->n == m->capacity) {
-        int more = m->capacity ? 2 * m->capacity : 8;
-        lc__manifest_file *grown = realloc(m->files, (size_t)more * sizeof *grown);
-        if (!grown) return lc_fail(LC_ERR_MEMORY, "no memory for the names of %d files", more);
-        m->files = grown, m->capacity = more;
-    }
+    LC_TRY(lc__grow(&m->files, &m->capacity, m->n, 1, "names of files"));
     lc__manifest_file *f = &m->files[m->n++];
     *f = (lc__manifest_file){.size = size, .crc = crc};
     snprintf(f->name, sizeof f->name, "%s", name);

@@ -3,6 +3,7 @@
  * background thread (checkpoint_job.c has the protocol). */
 #define _GNU_SOURCE
 #include "core/checkpoint_share.h"
+#include "base/grow.h"
 #include "base/handle.h"
 
 #include "base/chunks.h"
@@ -222,12 +223,7 @@ static lc_status add(lc_ckpt_writer *w, lc_ckpt_part k, const char *name, lc__ck
     if (!w->state) return lc_fail(LC_ERR_STATE, "tensor \"%s\" is added to a checkpoint that was not begun", name);
     if ((unsigned)k >= LC_CKPT_PARTS) return lc_fail(LC_ERR_ARGUMENT, "a checkpoint has no part %d", (int)k);
     lc__ckpt_file *p = &w->parts[k];
-    if (p->n == p->capacity) {
-        int64_t more = p->capacity ? 2 * p->capacity : 64;
-        lc__ckpt_entry *grown = realloc(p->entries, (size_t)more * sizeof *grown);
-        if (!grown) return lc_fail(LC_ERR_MEMORY, "no memory for %" PRId64 " tensors of a checkpoint", more);
-        p->entries = grown, p->capacity = more;
-    }
+    LC_TRY(lc__grow(&p->entries, &p->capacity, p->n, 1, "the tensors of a checkpoint"));
     char *copy;
     LC_TRY(lc__format(&copy, "%s", name));
     entry.named.name = copy;

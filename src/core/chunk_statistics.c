@@ -4,6 +4,7 @@
  * samples; how far each moved them is added on the tree of the gradients. So they depend neither on the number of ranks
  * nor on the order of chunks. A layer that stands still (in eval mode, or not called) is not moved. */
 #include "core/deterministic.h"
+#include "base/grow.h"
 
 #include "nn/nn_internal.h"
 #include "tensor/devices.h"
@@ -56,11 +57,9 @@ static lc_status add_statistic(void *ctx, const char *path, lc_module *owner, lc
     struct lc__statistics *all = k->statistics;
     (void)path;
     if (mt->is_parameter || !lc__as_batch_norm(owner)) return LC_OK;
-    statistic *list = realloc(all->v, (size_t)(all->n + 1) * sizeof *list);
-    if (!list) return lc_fail(LC_ERR_MEMORY, "out of memory: statistics of batch norm");
-    all->v = list;
-    list[all->n] = (statistic){.running = lc_tensor_ref(mt->tensor)};
-    statistic *s = &list[all->n++];
+    LC_TRY(lc__grow_one(&all->v, all->n, "statistics of batch norm"));
+    statistic *s = &all->v[all->n++];
+    *s = (statistic){.running = lc_tensor_ref(mt->tensor)};
     s->is_mean = lc_dtype_is_float(s->running->type.dtype);
     all->bytes += s->running->bytes;
     LC_TRY(like(all, s->running, &s->before));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Validation, test and prediction: one loop, the stage says which hooks it calls. */
 #include "core/deterministic.h"
+#include "base/grow.h"
 #include "core/parts.h"
 #include "core/profiling.h"
 #include "core/ranks.h"
@@ -16,13 +17,7 @@
 
 static lc_status remember_modes(lc_trainer *t, const lc_module *m)
 {
-    if (t->n_modes == t->cap_modes) {
-        int cap = t->cap_modes ? 2 * t->cap_modes : 32;
-        bool *modes = realloc(t->modes, (size_t)cap);
-        if (!modes) return lc_fail(LC_ERR_MEMORY, "out of memory: the modes of %d modules", cap);
-        t->modes = modes;
-        t->cap_modes = cap;
-    }
+    LC_TRY(lc__grow(&t->modes, &t->cap_modes, t->n_modes, 1, "the modes of modules"));
     t->modes[t->n_modes++] = m->training;
     for (int i = 0; i < m->n_children; i++) LC_TRY(remember_modes(t, m->children[i]));
     return LC_OK;

@@ -2,6 +2,7 @@
 /* Weights whose names, data types and shapes may be another program's (weights.h): names are matched and everything is
  * checked, then values are read one after the other. */
 #include "base/status.h"
+#include "base/grow.h"
 #include "base/handle.h"
 #include "base/str.h"
 #include "core/pattern.h"
@@ -32,12 +33,8 @@ typedef struct load {
 
 static lc_status add_name(char ***list, int64_t *n, const char *name)
 {
-    char *copy, **more;
-    if ((*n & (*n - 1)) == 0) { /* room for a power of two */
-        more = realloc(*list, (size_t)(*n ? 2 * *n : 1) * sizeof *more);
-        if (!more) return lc_fail(LC_ERR_MEMORY, "out of memory: names of weights");
-        *list = more;
-    }
+    char *copy;
+    LC_TRY(lc__grow_one(list, *n, "names of weights"));
     LC_TRY(lc__copy_text(name, &copy));
     (*list)[(*n)++] = copy;
     return LC_OK;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Maps of named values: what callbacks, the progress bar and users see of what was logged. */
 #include "core/trainer_internal.h"
+#include "base/grow.h"
 #include "base/handle.h"
 
 #include <math.h>
@@ -28,13 +29,7 @@ int lc__map_slot(lc__metric_map *m, const char *name)
 {
     int at = lc__map_find(m, name);
     if (at >= 0) return at;
-    if (m->n == m->cap) {
-        int cap = m->cap ? 2 * m->cap : 16;
-        lc_metric_value *v = realloc(m->v, (size_t)cap * sizeof *v);
-        if (!v) return -1;
-        m->v = v;
-        m->cap = cap;
-    }
+    if (lc__grow(&m->v, &m->cap, m->n, 1, "names of metrics") < 0) return -1;
     char *copy = strdup(name);
     if (!copy) return -1;
     m->v[m->n] = (lc_metric_value){copy, NAN};

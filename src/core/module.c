@@ -6,6 +6,7 @@
 #include <lightc/random.h>
 
 #include "core/module_internal.h"
+#include "base/grow.h"
 #include "base/handle.h"
 #include "tensor/graph_impl.h"
 #include "tensor/initial.h"
@@ -122,16 +123,6 @@ static lc_status check_name(lc_module *m, const char *name)
     return LC_OK;
 }
 
-/* Makes room for one more of `size` bytes when n is a power of two (or 0). */
-static bool grow(void **array, int n, size_t size)
-{
-    if (n & (n - 1)) return true;
-    void *p = realloc(*array, (n ? 2 * (size_t)n : 1) * size);
-    if (!p) return false;
-    *array = p;
-    return true;
-}
-
 /* Children that there was no memory to register are chained, so that what they own is freed all the same: FIRST in
  * the parent, NEXT in the child. */
 enum { FIRST_UNREGISTERED, NEXT_UNREGISTERED };
@@ -149,7 +140,7 @@ void lc_module_init_child(lc_module *m, void *parent, const char *name, const ch
     (void)check_name(p, name);
     m->parent = p;
     m->name = strdup(name ? name : "");
-    if (!m->name || !grow((void **)&p->children, p->n_children, sizeof *p->children)) {
+    if (!m->name || lc__grow_one(&p->children, p->n_children, "modules") < 0) {
         lc_module_fail(p, LC_ERR_MEMORY, "out of memory while registering \"%s\"", m->name ? m->name : "");
         m->reserved[NEXT_UNREGISTERED] = p->reserved[FIRST_UNREGISTERED];
         p->reserved[FIRST_UNREGISTERED] = m;
@@ -204,7 +195,7 @@ void lc_module_release(lc_module *m)
 static lc_tensor *add_entry(lc_module *m, const char *name, lc_tensor *t, bool is_parameter, bool persistent)
 {
     char *copy = strdup(name);
-    if (!copy || !grow((void **)&m->tensors, m->n_tensors, sizeof *m->tensors)) {
+    if (!copy || lc__grow_one(&m->tensors, m->n_tensors, "tensors of a module") < 0) {
         lc_module_fail(m, LC_ERR_MEMORY, "out of memory while registering \"%s\"", name);
         free(copy);
         lc_tensor_unref(t);
@@ -316,10 +307,8 @@ static bool seen_before(visitor *v, lc_tensor *t, lc_status *status)
     for (int i = 0; i < v->n_seen; i++) {
         if (v->seen[i] == t) return true;
     }
-    if (!grow((void **)&v->seen, v->n_seen, sizeof *v->seen)) {
-        *status = lc_fail(LC_ERR_MEMORY, "out of memory while visiting parameters");
-        return true;
-    }
+    *status = lc__grow_one(&v->seen, v->n_seen, "a visit of parameters");
+    if (*status < 0) return true;
     v->seen[v->n_seen++] = t;
     return false;
 }
@@ -419,7 +408,7 @@ static lc_status collect_one(void *ctx, const char *path, lc_module *owner, lc_m
 {
     collector *c = ctx;
     if (!t->is_parameter || (c->filter && !c->filter(c->ctx, path, owner, t->tensor))) return LC_OK;
-    if (!grow((void **)&c->list, c->n, sizeof *c->list)) return lc_fail(LC_ERR_MEMORY, "out of memory");
+    LC_TRY(lc__grow_one(&c->list, c->n, "a list of parameters"));
     c->list[c->n++] = t->tensor;
     return LC_OK;
 }

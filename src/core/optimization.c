@@ -4,6 +4,7 @@
  * Everything here only records. The plan is submitted (lc_step_run) behind the update of the last optimizer, or behind
  * backward while gradients are being accumulated. */
 #include "core/deterministic.h"
+#include "base/grow.h"
 #include "base/handle.h"
 #include "core/parts.h"
 #include "core/rank_times.h"
@@ -530,13 +531,7 @@ lc_status lc_manual_step_closure_at(lc_module *self, lc_optimizer *optimizer, lc
 
 static lc_status freeze(lc_trainer *t, lc_tensor *p)
 {
-    if (t->n_toggled == t->cap_toggled) {
-        int cap = t->cap_toggled ? 2 * t->cap_toggled : 32;
-        lc_tensor **list = realloc(t->toggled, (size_t)cap * sizeof(lc_tensor *));
-        if (!list) return lc_fail(LC_ERR_MEMORY, "out of memory: toggled parameters");
-        t->toggled = list;
-        t->cap_toggled = cap;
-    }
+    LC_TRY(lc__grow(&t->toggled, &t->cap_toggled, t->n_toggled, 1, "toggled parameters"));
     t->toggled[t->n_toggled++] = p;
     lc_tensor_set_requires_grad(p, false);
     return LC_OK;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Optimizers and schedules in checkpoints (save_state.c says what one holds), for the trainer and for fabric.c. */
 #include "core/checkpoint_share.h"
+#include "base/grow.h"
 #include "core/run_state.h"
 #include "optim/optim_internal.h"
 #include "tensor/shard.h"
@@ -21,15 +22,10 @@ void lc__views_free(lc__views *l)
 
 lc_status lc__views_add(lc__views *l, lc_tensor *t)
 {
-    if (l->n == l->cap) {
-        int cap = l->cap ? 2 * l->cap : 64;
-        lc_tensor **v = realloc(l->v, (size_t)cap * sizeof *v);
-        if (!v) {
-            lc_tensor_unref(t);
-            return lc_fail(LC_ERR_MEMORY, "out of memory: a checkpoint");
-        }
-        l->v = v;
-        l->cap = cap;
+    lc_status s = lc__grow(&l->v, &l->cap, l->n, 1, "a checkpoint");
+    if (s < 0) {
+        lc_tensor_unref(t);
+        return s;
     }
     l->v[l->n++] = t;
     return LC_OK;
@@ -112,13 +108,7 @@ static lc_status walk_own(lc_optimizer *opt, int i, bool load, lc__state_fn *fn,
 
 lc_status lc__list_add(lc__tensor_list *l, const char *name, lc_tensor *tensor)
 {
-    if (l->n == l->cap) {
-        int64_t cap = l->cap ? 2 * l->cap : 64;
-        lc_named_tensor *v = realloc(l->v, (size_t)cap * sizeof *v);
-        if (!v) return lc_fail(LC_ERR_MEMORY, "out of memory: loading a checkpoint");
-        l->v = v;
-        l->cap = cap;
-    }
+    LC_TRY(lc__grow(&l->v, &l->cap, l->n, 1, "loading a checkpoint"));
     char *copy;
     LC_TRY(lc__copy_text(name, &copy));
     l->v[l->n++] = (lc_named_tensor){.name = copy, .tensor = tensor};

@@ -4,6 +4,7 @@
  * Several ranks have slices of a global batch, in their order; what predict_step made of them is put together again, so
  * that every rank holds what one rank would: all samples once, in the order of the data. */
 #include "core/ranks.h"
+#include "base/grow.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,16 +16,7 @@ static lc_status append(lc_trainer *t, int loader, const lc_type *type, const vo
     lc_status status;
     LC_TRY_GOTO(status, done, lc_tensor_new(type->dtype, type->ndim, type->shape, &copy));
     LC_TRY_GOTO(status, done, lc_tensor_write(copy, data, bytes));
-    if (p->n == p->cap) {
-        int64_t cap = p->cap ? 2 * p->cap : 64;
-        lc_tensor **list = realloc(p->t, (size_t)cap * sizeof *list);
-        if (!list) {
-            status = lc_fail(LC_ERR_MEMORY, "out of memory: %lld predictions", (long long)cap);
-            goto done;
-        }
-        p->t = list;
-        p->cap = cap;
-    }
+    LC_TRY_GOTO(status, done, lc__grow(&p->t, &p->cap, p->n, 1, "predictions"));
     p->t[p->n++] = copy;
     copy = NULL;
 done:

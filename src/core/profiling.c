@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Profilers in a run: who is told of what, and where the reports go. */
 #include "core/profiling.h"
+#include "base/grow.h"
 #include "tensor/graph_impl.h"
 
 #include <errno.h>
@@ -102,9 +103,7 @@ static const char *callback_owner(lc__profiling *p, const char *name)
     static const char prefix[] = "[Callback]";
     for (int i = 0; i < p->n_callbacks; i++)
         if (!strcmp(p->callbacks[i] + sizeof prefix - 1, name)) return p->callbacks[i];
-    char **list = realloc(p->callbacks, ((size_t)p->n_callbacks + 1) * sizeof *list);
-    if (!list) return prefix;
-    p->callbacks = list;
+    if (lc__grow_one(&p->callbacks, p->n_callbacks, "names of callbacks") < 0) return prefix;
     size_t n = strlen(name);
     char *text = malloc(sizeof prefix + n);
     if (!text) return prefix;

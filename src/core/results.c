@@ -5,6 +5,7 @@
  * logging neither splits a plan nor waits. Each (name, hook, loader) has one entry that lives as long as the trainer;
  * in the steady state nothing is allocated and an entry is found by the pointer of its name. */
 #include "core/ranks.h"
+#include "base/grow.h"
 #include "base/handle.h"
 #include "tensor/graph_impl.h"
 
@@ -99,16 +100,7 @@ static bool join(char **out, const char *base, const char *fork, int loader)
 lc__logged *lc__results_add(lc__results *r, const char *base, lc_hook hook, int loader, const lc_log_args *args,
                             bool on_step, bool on_epoch)
 {
-    if (r->n == r->cap) {
-        int cap = r->cap ? 2 * r->cap : 8;
-        lc__logged *e = realloc(r->e, (size_t)cap * sizeof *e);
-        if (!e) {
-            lc_fail(LC_ERR_MEMORY, "out of memory: logged values");
-            return NULL;
-        }
-        r->e = e;
-        r->cap = cap;
-    }
+    if (lc__grow(&r->e, &r->cap, r->n, 1, "logged values") < 0) return NULL;
     lc__logged *e = &r->e[r->n];
     *e = (lc__logged){.hook = hook,
                       .loader = loader,
@@ -414,13 +406,7 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
             LC_TRY(lc_item(tensor, &value));
             accumulate(t, r, e, value, weight, t->part);
         } else {
-            if (r->n_pending == r->cap_pending) {
-                int cap = r->cap_pending ? 2 * r->cap_pending : 8;
-                lc__pending *p = realloc(r->pending, (size_t)cap * sizeof *p);
-                if (!p) return lc_fail(LC_ERR_MEMORY, "out of memory: logged values");
-                r->pending = p;
-                r->cap_pending = cap;
-            }
+            LC_TRY(lc__grow(&r->pending, &r->cap_pending, r->n_pending, 1, "logged values"));
             r->pending[r->n_pending++] =
                 (lc__pending){(int)(e - r->e), lc_keep_at(tensor, args->site), weight, t->part};
             return LC_OK;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rows: which logged values go to the loggers, and when. */
 #include "core/trainer_internal.h"
+#include "base/grow.h"
 #include "base/handle.h"
 
 #include <stdlib.h>
@@ -11,17 +12,6 @@ bool lc__should_log(const lc_trainer *t)
     if (t->opt.fast_dev_run || lc__should_stop(t)) return true;
     int64_t n = t->opt.log_every_n_steps;
     return n > 0 && (t->batches_that_stepped + 1) % n == 0;
-}
-
-static lc_status grow(lc_trainer *t, int n)
-{
-    if (n <= t->cap_row) return LC_OK;
-    int cap = n < 32 ? 32 : 2 * n;
-    lc_metric_value *row = realloc(t->row, (size_t)cap * sizeof *row);
-    if (!row) return lc_fail(LC_ERR_MEMORY, "out of memory: a row of %d values", n);
-    t->row = row;
-    t->cap_row = cap;
-    return LC_OK;
 }
 
 int lc__row_insert(lc_metric_value *row, int n, const char *name, double value)
@@ -44,7 +34,7 @@ int lc__row_insert(lc_metric_value *row, int n, const char *name, double value)
 static lc_status collect(lc_trainer *t, lc__results *r, bool epoch_values, int loader, int *out)
 {
     int n = 0;
-    LC_TRY(grow(t, r->n));
+    LC_TRY(lc__grow(&t->row, &t->cap_row, 0, r->n, "a row of values"));
     for (int i = 0; i < r->n; i++) {
         lc__logged *e = &r->e[i];
         if (!e->active || !e->logger || (loader != -2 && e->loader != loader && e->loader != -1)) continue;
@@ -94,7 +84,7 @@ lc_status lc_trainer_log_row(lc_trainer *t, const lc_metric_value *values, int n
     LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
     if (n > 0) LC__NEEDS(values, LC_ERR_ARGUMENT);
     int sorted = 0;
-    LC_TRY(grow(t, n));
+    LC_TRY(lc__grow(&t->row, &t->cap_row, 0, n, "a row of values"));
     for (int i = 0; i < n; i++) sorted = lc__row_insert(t->row, sorted, values[i].name, values[i].value);
     return send(t, sorted, step, epoch);
 }

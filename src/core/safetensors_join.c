@@ -4,6 +4,7 @@
  * ranges are as hostile as the rest of a header: every tensor must be covered once, without holes and overlaps. */
 #define _GNU_SOURCE
 #include "core/safetensors.h"
+#include "base/grow.h"
 #include "base/handle.h"
 
 #include "tensor/tensor_impl.h"
@@ -94,12 +95,7 @@ done:
 static lc_status add_file(join *j, int file)
 {
     lc_safetensors *f = j->files[file];
-    if (j->n + f->n > j->capacity) {
-        int64_t more = 2 * (j->n + f->n);
-        part *grown = realloc(j->parts, (size_t)more * sizeof *grown);
-        if (!grown) return lc_fail(LC_ERR_MEMORY, "no memory for %" PRId64 " tensors", more);
-        j->parts = grown, j->capacity = more;
-    }
+    LC_TRY(lc__grow(&j->parts, &j->capacity, j->n, f->n, "the tensors of several files"));
     for (int64_t i = 0; i < f->n; i++)
         j->parts[j->n + i] = (part){f->infos[i], LC_ROW_MAJOR, {file, i, 0, f->infos[i].bytes}};
     LC_TRY(f->n ? read_ranges(j, file, j->parts + j->n) : LC_OK);

@@ -4,6 +4,7 @@
  * different things in one file. */
 #define _GNU_SOURCE
 #include "core/safetensors.h"
+#include "base/grow.h"
 #include "base/handle.h"
 
 #include "base/chunks.h"
@@ -49,17 +50,6 @@ static lc_status take_text(lc__json_reader *r, char **out)
     return LC_OK;
 }
 
-/* Room for one more element. */
-static lc_status grow(void **items, int64_t n, int64_t *capacity, size_t size)
-{
-    if (n < *capacity) return LC_OK;
-    int64_t more = *capacity ? 2 * *capacity : 16;
-    void *grown = realloc(*items, (size_t)more * size);
-    if (!grown) return lc_fail(LC_ERR_MEMORY, "no memory for %" PRId64 " tensors", more);
-    *items = grown, *capacity = more;
-    return LC_OK;
-}
-
 static lc_status read_metadata(lc_safetensors *f, lc__json_reader *r)
 {
     lc__json_token token;
@@ -68,9 +58,7 @@ static lc_status read_metadata(lc_safetensors *f, lc__json_reader *r)
     for (;;) {
         LC_TRY(lc__json_next(r, &token));
         if (token == LC__JSON_OBJECT_END) return LC_OK;
-        void *items = f->metadata;
-        LC_TRY(grow(&items, f->n_metadata, &f->metadata_capacity, sizeof *f->metadata));
-        f->metadata = items;
+        LC_TRY(lc__grow(&f->metadata, &f->metadata_capacity, f->n_metadata, 1, "the metadata of a file"));
         lc_text_pair *pair = &f->metadata[f->n_metadata++];
         *pair = (lc_text_pair){0};
         char *text;
@@ -197,9 +185,7 @@ static lc_status read_header(lc_safetensors *f, lc__json_reader *r, uint64_t dat
             LC_TRY(read_metadata(f, r));
             continue;
         }
-        void *items = f->infos;
-        LC_TRY(grow(&items, f->n, &f->capacity, sizeof *f->infos));
-        f->infos = items;
+        LC_TRY(lc__grow(&f->infos, &f->capacity, f->n, 1, "the tensors of a file"));
         lc_safetensor_info *info = &f->infos[f->n++];
         *info = (lc_safetensor_info){0};
         char *name;

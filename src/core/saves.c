@@ -7,6 +7,7 @@
  * under way, but what became of it changes nothing before all ranks have agreed on it (lc__settle with more than a
  * look), and all of them decide alike. */
 #include "core/saves.h"
+#include "base/grow.h"
 #include "core/checkpoint_proof.h"
 #include "core/checkpoint_share.h"
 #include "core/ranks.h"
@@ -215,10 +216,8 @@ void lc__saves_replaced(lc_trainer *t, const char *path)
 {
     lc__saves *s = &t->saves;
     if (!lc__is_rank_zero(t) || !t->loggers_started) return;
-    struct lc__replaced *all = realloc(s->replaced, (size_t)(s->n_replaced + 1) * sizeof *all);
-    if (!all) return; /* its row stays as it is */
-    s->replaced = all;
-    struct lc__replaced *r = &all[s->n_replaced];
+    if (lc__grow_one(&s->replaced, s->n_replaced, "checkpoints that gave way") < 0) return; /* its row stays */
+    struct lc__replaced *r = &s->replaced[s->n_replaced];
     if (lc__copy_text(path, &r->path) < 0) return;
     if (!lc__ckpt_training_of(path, r->training)) *r->training = 0;
     s->n_replaced++;

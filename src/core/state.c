@@ -2,6 +2,7 @@
 /* State trees: nodes in memory, and their way to JSON and back. NaN and Inf, which JSON does not have, are the texts
  * "nan", "inf" and "-inf"; lc_state_get_double takes them back. */
 #include "base/json.h"
+#include "base/grow.h"
 #include "base/handle.h"
 #include "base/str.h"
 
@@ -63,12 +64,7 @@ void lc_state_free(lc_state *s)
 
 static lc_status append(lc_state *s, lc_state *child)
 {
-    if (s->u.list.n == s->u.list.capacity) {
-        int64_t capacity = s->u.list.capacity ? 2 * s->u.list.capacity : 8;
-        lc_state **grown = realloc(s->u.list.items, (size_t)capacity * sizeof *grown);
-        if (!grown) return lc_fail(LC_ERR_MEMORY, "no memory for %" PRId64 " members of a state tree", capacity);
-        s->u.list.items = grown, s->u.list.capacity = capacity;
-    }
+    LC_TRY(lc__grow(&s->u.list.items, &s->u.list.capacity, s->u.list.n, 1, "members of a state tree"));
     s->u.list.items[s->u.list.n++] = child;
     return LC_OK;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks on several hosts: mpirun starts them, and the supervisor of this machine supervises mpirun. */
 #include "launch/launch.h"
+#include "base/grow.h"
 
 #include "comm/socket.h"
 
@@ -14,9 +15,8 @@
 
 lc_status lc__hosts_add(lc__hosts *h, const char *name, size_t n)
 {
-    char **names = realloc(h->names, ((size_t)h->n + 1) * sizeof *names);
-    if (names) h->names = names;
-    if (!names || !(names[h->n] = strndup(name, n))) return lc_fail(LC_ERR_MEMORY, "out of memory: names of hosts");
+    LC_TRY(lc__grow_one(&h->names, h->n, "names of hosts"));
+    if (!(h->names[h->n] = strndup(name, n))) return lc_fail(LC_ERR_MEMORY, "out of memory: names of hosts");
     h->n++;
     return LC_OK;
 }

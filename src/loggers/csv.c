@@ -6,6 +6,7 @@
  * run) is continued. */
 #define _GNU_SOURCE
 #include "base/handle.h"
+#include "base/grow.h"
 #include "base/json.h"
 #include "base/remove.h"
 #include "loggers/hparams.h"
@@ -66,12 +67,7 @@ static lc_status add_column(csv_logger *l, const char *name, int old)
     int at = find_column(l, name);
     if (at >= 0) return LC_OK;
     at = -1 - at;
-    if (l->n == l->capacity) {
-        int more = l->capacity ? 2 * l->capacity : 32;
-        column *grown = realloc(l->columns, (size_t)more * sizeof *grown);
-        if (!grown) return lc_fail(LC_ERR_MEMORY, "no memory for %d columns of \"%s\"", more, l->path);
-        l->columns = grown, l->capacity = more;
-    }
+    LC_TRY(lc__grow(&l->columns, &l->capacity, l->n, 1, "the columns of a table"));
     char *copy;
     LC_TRY(lc__format(&copy, "%s", name));
     memmove(&l->columns[at + 1], &l->columns[at], (size_t)(l->n - at) * sizeof *l->columns);

@@ -2,6 +2,7 @@
 /* Hyperparameters on the writer's thread, and hparams.yaml: a mapping sorted by name, in which every value reads back
  * (PyYAML, Lightning's load_hparams_from_yaml) as what it was. */
 #include "loggers/hparams.h"
+#include "base/grow.h"
 
 #include "base/io.h"
 
@@ -24,12 +25,7 @@ void lc__hparams_release(lc__hparams *h)
 static lc_status put(lc__hparams *h, lc_hparam p)
 {
     char *name = NULL, *text = NULL;
-    if (h->n == h->capacity) {
-        int more = h->capacity ? 2 * h->capacity : 16;
-        lc_hparam *grown = realloc(h->p, (size_t)more * sizeof *grown);
-        if (!grown) return lc_fail(LC_ERR_MEMORY, "no memory for %d hyperparameters", more);
-        h->p = grown, h->capacity = more;
-    }
+    LC_TRY(lc__grow(&h->p, &h->capacity, h->n, 1, "hyperparameters"));
     LC_TRY(lc__format(&name, "%s", p.name));
     lc_status status = p.text ? lc__format(&text, "%s", p.text) : LC_OK;
     if (status < 0) {

@@ -11,6 +11,7 @@
  * Rows of a batch are one transaction. If it fails nothing of it is there, and the batch comes again. */
 #define _GNU_SOURCE
 #include "base/clock.h"
+#include "base/grow.h"
 #include "base/handle.h"
 #include "base/io.h"
 #include "base/json.h"
@@ -198,12 +199,7 @@ static lc_status key_id(sqlite_logger *l, const char *name, int64_t *id)
         else
             hi = mid;
     }
-    if (l->n_keys == l->keys_capacity) {
-        int more = l->keys_capacity ? 2 * l->keys_capacity : 32;
-        key *grown = realloc(l->keys, (size_t)more * sizeof *grown);
-        if (!grown) return lc_fail(LC_ERR_MEMORY, "no memory for %d metrics", more);
-        l->keys = grown, l->keys_capacity = more;
-    }
+    LC_TRY(lc__grow(&l->keys, &l->keys_capacity, l->n_keys, 1, "names of metrics"));
     sqlite3_reset(l->insert_key);
     sqlite3_bind_text(l->insert_key, 1, name, -1, SQLITE_STATIC);
     int rc = sqlite3_step(l->insert_key);

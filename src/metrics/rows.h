@@ -3,34 +3,25 @@
 #ifndef LC_METRICS_ROWS_H
 #define LC_METRICS_ROWS_H
 
+#include "base/grow.h"
 #include "metrics_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct rows {
-    int64_t width, n, room;
+    int64_t width, n, room; /* room: of numbers */
     double *data;
 } rows;
 
 /* Room for `more` rows behind the n there are; NULL with an error message set. */
 static inline double *rows_grow(rows *r, int64_t more, const char *name)
 {
-    int64_t need = 0, cells = 0;
-    if (__builtin_add_overflow(r->n, more, &need) || __builtin_mul_overflow(need, r->width, &cells) ||
-        cells > INT64_MAX / 32)
-        goto failed;
-    if (need > r->room) {
-        int64_t room = need < 2 * r->room ? 2 * r->room : need;
-        double *data = realloc(r->data, (size_t)(room * r->width) * sizeof *data);
-        if (!data) goto failed;
-        r->data = data;
-        r->room = room;
-    }
-    return r->data + r->n * r->width;
-failed:
-    (void)lc_fail(LC_ERR_MEMORY, "%s: out of memory for %lld more samples", name, (long long)more);
-    return NULL;
+    int64_t cells = 0;
+    if (__builtin_mul_overflow(more, r->width, &cells)) cells = INT64_MAX; /* more than there is memory for */
+    bool room = lc__grow(&r->data, &r->room, r->n * r->width, cells, "the samples of a metric") == LC_OK;
+    if (!room) (void)lc_fail(LC_ERR_MEMORY, "%s: out of memory for %lld more samples", name, (long long)more);
+    return room ? r->data + r->n * r->width : NULL;
 }
 
 static inline lc_status rows_save(const rows *r, const char *name, double *data, int64_t *n)

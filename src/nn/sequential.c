@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* torch.nn.Sequential: children "0", "1", ..., allocated and freed here. */
 #include "nn/nn_internal.h"
+#include "base/grow.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,9 +30,8 @@ void lc_sequential_init(lc_sequential *seq, void *parent, const char *name)
 void *lc_sequential_slot(lc_sequential *seq, size_t size)
 {
     LC__IS(seq, MODULE, NULL);
-    void **layers = realloc(seq->layers, ((size_t)seq->n_layers + 1) * sizeof *layers);
-    if (layers) seq->layers = layers;
-    void *layer = layers ? calloc(1, size) : NULL;
+    bool room = lc__grow_one(&seq->layers, seq->n_layers, "layers") == LC_OK;
+    void *layer = room ? calloc(1, size) : NULL;
     if (!layer) {
         lc_module_fail(&seq->base, LC_ERR_MEMORY, "out of memory: %zu bytes for layer %d", size, seq->n_layers);
         return NULL;

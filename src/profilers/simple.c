@@ -2,6 +2,7 @@
 /* "simple": a row for each action: how often, how long in the mean and in all, and its part of the run. Actions contain
  * others (run_training_batch the hooks inside), so the parts add up to more than the whole. */
 #include "profilers/registry.h"
+#include "base/grow.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,15 +33,9 @@ static void simple_span(void *self, const lc_span *span)
     /* Few rows, and those of a step come in the same order each time. */
     while (i < p->n && (p->rows[i].name != span->name || strcmp(p->rows[i].owner, span->owner) != 0)) i++;
     if (i == p->n) {
-        if (p->n == p->cap) {
-            int cap = p->cap ? 2 * p->cap : 64;
-            row *rows = realloc(p->rows, (size_t)cap * sizeof *rows);
-            if (!rows) {
-                p->full = true;
-                return;
-            }
-            p->rows = rows;
-            p->cap = cap;
+        if (lc__grow(&p->rows, &p->cap, p->n, 1, "a profile") < 0) {
+            p->full = true;
+            return;
         }
         p->rows[p->n++] = (row){span->owner, span->name, 0, 0};
     }

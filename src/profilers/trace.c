@@ -3,6 +3,7 @@
  * complete events ("ph": "X"), times in microseconds. The training thread shows actions with the operators inside, each
  * thread of a loader its batches. */
 #include "profilers/registry.h"
+#include "base/grow.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -29,12 +30,7 @@ static void trace_span(void *self, const lc_span *s)
 {
     trace *p = self;
     pthread_mutex_lock(&p->lock);
-    if (p->n == p->cap && p->cap < MAX_EVENTS) {
-        size_t cap = p->cap ? 2 * p->cap : 4096;
-        event *events = realloc(p->events, cap * sizeof *events);
-        if (events) p->events = events, p->cap = cap;
-    }
-    if (p->n < p->cap)
+    if (p->n < MAX_EVENTS && lc__grow(&p->events, &p->cap, p->n, p->n ? 1 : 4096, "a trace") == LC_OK)
         p->events[p->n++] =
             (event){s->name, s->owner,     s->start_ns, s->end_ns - s->start_ns, s->number, s->flop, s->bytes,
                     s->site, (int)s->kind, s->thread};

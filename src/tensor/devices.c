@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Handles, steps and reductions of several devices; devices.h says what they are. */
 #include "tensor/devices.h"
+#include "base/grow.h"
 #include "tensor/initial.h"
 
 #include "tensor/team.h"
@@ -149,13 +150,7 @@ static lc_status add_entry(void *ctx, const char *path, lc_module *owner, lc_mod
 {
     lc__devices *d = ctx;
     (void)path, (void)owner;
-    if (d->n_entries == d->cap_entries) {
-        int cap = d->cap_entries ? 2 * d->cap_entries : 32;
-        entry *list = realloc(d->entries, (size_t)cap * sizeof *list);
-        if (!list) return lc_fail(LC_ERR_MEMORY, "out of memory: the tensors of %d devices", d->n);
-        d->entries = list;
-        d->cap_entries = cap;
-    }
+    LC_TRY(lc__grow(&d->entries, &d->cap_entries, d->n_entries, 1, "the tensors of several devices"));
     d->entries[d->n_entries++] = (entry){.original = lc_tensor_ref(t->tensor), .is_buffer = !t->is_parameter};
     return LC_OK;
 }
@@ -168,9 +163,7 @@ static lc_status flat_of(lc__devices *d, lc_flat *host, shared_flat **out)
             *out = &d->flats[k];
             return LC_OK;
         }
-    shared_flat *list = realloc(d->flats, (size_t)(d->n_flats + 1) * sizeof *list);
-    if (!list) return lc_fail(LC_ERR_MEMORY, "out of memory: the gradients of %d devices", d->n);
-    d->flats = list;
+    LC_TRY(lc__grow_one(&d->flats, d->n_flats, "the gradients of several devices"));
     lc_flat **of = calloc((size_t)d->n, sizeof *of);
     if (!of) return lc_fail(LC_ERR_MEMORY, "out of memory: the gradients of %d devices", d->n);
     *out = &d->flats[d->n_flats++];

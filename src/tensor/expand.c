@@ -5,6 +5,7 @@
  * to a second tape. That tape (the user's operators in their order, with backward, clipping and updates in the places
  * where they were asked for) is what the planner works on. */
 #include "tensor/plan_impl.h"
+#include "base/grow.h"
 #include "tensor/ops/ops.h"
 #include "tensor/shard.h"
 #include "tensor/sync.h"
@@ -24,11 +25,9 @@ typedef struct expansion {
 
 lc_status lc__graph_add_flat(lc_graph *g, lc_flat *flat)
 {
-    uint32_t cap = (uint32_t)g->cap_flats;
     for (int i = 0; i < g->n_flats; i++)
         if (g->flats[i] == flat) return LC_OK;
-    LC_TRY(lc__grow((void **)&g->flats, &cap, (uint32_t)g->n_flats + 1, sizeof *g->flats));
-    g->cap_flats = (int)cap;
+    LC_TRY(lc__grow(&g->flats, &g->cap_flats, g->n_flats, 1, "the plan of a step"));
     __atomic_fetch_add(&flat->refs, 1, __ATOMIC_RELAXED);
     g->flats[g->n_flats++] = flat;
     return LC_OK;
@@ -44,10 +43,8 @@ lc_status lc__expand_flat_state(lc_build *b, lc_flat *flat, lc_flat_state **out)
             return LC_OK;
         }
     LC_TRY(lc__graph_add_flat(b->g, flat));
-    lc_flat_state *states = realloc(plan->flats, (size_t)(plan->n_flats + 1) * sizeof *states);
-    if (!states) return lc_fail(LC_ERR_MEMORY, "out of memory while planning");
-    plan->flats = states;
-    lc_flat_state *s = &states[plan->n_flats];
+    LC_TRY(lc__grow_one(&plan->flats, plan->n_flats, "the plan of a step"));
+    lc_flat_state *s = &plan->flats[plan->n_flats];
     s->flat = flat;
     s->before = calloc(3, (size_t)flat->n);
     if (!s->before) return lc_fail(LC_ERR_MEMORY, "out of memory while planning");
@@ -70,15 +67,15 @@ static lc_status copy_node(lc_graph *g, uint32_t k)
 {
     const lc_node *n = &g->tape.nodes[k];
     lc_tape *ir = &g->ir;
-    LC_TRY(lc__grow((void **)&ir->in, &ir->cap_in, ir->n_in + n->n_in, sizeof *ir->in));
-    LC_TRY(lc__grow((void **)&ir->ints, &ir->cap_ints, ir->n_ints + n->n_int, sizeof *ir->ints));
+    LC_TRY(lc__grow(&ir->in, &ir->cap_in, ir->n_in, n->n_in, "the plan of a step"));
+    LC_TRY(lc__grow(&ir->ints, &ir->cap_ints, ir->n_ints, n->n_int, "the plan of a step"));
     uint32_t cap = ir->cap_floats, cap_sources = ir->cap_floats;
-    LC_TRY(lc__grow((void **)&ir->floats, &cap, ir->n_floats + n->n_float, sizeof *ir->floats));
-    LC_TRY(lc__grow((void **)&ir->sources, &cap_sources, ir->n_floats + n->n_float, sizeof *ir->sources));
+    LC_TRY(lc__grow(&ir->floats, &cap, ir->n_floats, n->n_float, "the plan of a step"));
+    LC_TRY(lc__grow(&ir->sources, &cap_sources, ir->n_floats, n->n_float, "the plan of a step"));
     ir->cap_floats = cap;
     cap = cap_sources = ir->cap_nodes;
-    LC_TRY(lc__grow((void **)&ir->nodes, &cap, ir->n_nodes + 1, sizeof *ir->nodes));
-    LC_TRY(lc__grow((void **)&ir->sites, &cap_sources, ir->n_nodes + 1, sizeof *ir->sites));
+    LC_TRY(lc__grow(&ir->nodes, &cap, ir->n_nodes, 1, "the plan of a step"));
+    LC_TRY(lc__grow(&ir->sites, &cap_sources, ir->n_nodes, 1, "the plan of a step"));
     ir->cap_nodes = cap;
     lc_node copy = *n;
     copy.in_at = ir->n_in;
@@ -147,7 +144,7 @@ static lc_status note_origin(backward *b, uint32_t first, uint32_t k)
 {
     uint32_t end = b->g->ir.n_nodes;
     if (!b->any_write || first == end) return LC_OK;
-    LC_TRY(lc__grow((void **)&b->origins, &b->cap_origins, b->n_origins + 1, sizeof *b->origins));
+    LC_TRY(lc__grow(&b->origins, &b->cap_origins, b->n_origins, 1, "the plan of a step"));
     b->origins[b->n_origins++] = (lc__origin){first, end, k};
     return LC_OK;
 }

@@ -7,6 +7,7 @@
  * Everything here happens when a segment is planned. What a segment writes is kept with its plan, for the segments of
  * the step that come after it. */
 #include "tensor/plan_impl.h"
+#include "base/grow.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +15,7 @@
 lc_status lc__expand_wrote(lc_build *b, const lc_tensor *t)
 {
     lc_plan *p = b->plan;
-    LC_TRY(lc__grow((void **)&p->writes, &p->cap_writes, p->n_writes + 1, sizeof *p->writes));
+    LC_TRY(lc__grow(&p->writes, &p->cap_writes, p->n_writes, 1, "the plan of a step"));
     p->writes[p->n_writes++] = (lc_write){t, b->position};
     return LC_OK;
 }

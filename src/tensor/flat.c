@@ -4,6 +4,7 @@
  * Parameters lie in reverse order of registration, which is about the order in which backward finishes their
  * gradients, so that buckets for communication are contiguous ranges that fill from the front. */
 #include "tensor/initial.h"
+#include "base/grow.h"
 #include "tensor/shard.h"
 
 #include <lightc/module.h>
@@ -149,13 +150,7 @@ static lc_status collect_parameter(void *ctx, const char *path, lc_module *owner
     collect *c = ctx;
     if (!t->is_parameter || t->tensor->kind != LC_TENSOR_PERSISTENT || t->tensor->type.dtype != c->dtype) return LC_OK;
     if (t->tensor->flat && t->tensor->flat->n > 1) return LC_OK;
-    if (c->n == c->cap) {
-        int cap = c->cap ? 2 * c->cap : 32;
-        lc_tensor **p = realloc(c->tensors, (size_t)cap * sizeof *p);
-        if (!p) return lc_fail(LC_ERR_MEMORY, "out of memory for flat buffers");
-        c->tensors = p;
-        c->cap = cap;
-    }
+    LC_TRY(lc__grow(&c->tensors, &c->cap, c->n, 1, "flat buffers"));
     c->tensors[c->n++] = t->tensor;
     return LC_OK;
 }

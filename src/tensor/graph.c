@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The life of a graph and of a step, and reading values back. */
 #include "tensor/collective.h"
+#include "base/grow.h"
 #include "base/handle.h"
 #include "tensor/initial.h"
 #include "tensor/sync.h"
@@ -49,12 +50,12 @@ static lc_status make_pools(lc_graph *g)
     for (int i = 0; i < 2; i++) {
         lc_tape *t = tapes[i];
         uint32_t none = 0;
-        LC_TRY(lc__grow((void **)&t->in, &t->cap_in, 1, sizeof *t->in));
-        LC_TRY(lc__grow((void **)&t->ints, &t->cap_ints, 1, sizeof *t->ints));
-        LC_TRY(lc__grow((void **)&t->sources, &none, 1, sizeof *t->sources));
-        LC_TRY(lc__grow((void **)&t->floats, &t->cap_floats, 1, sizeof *t->floats));
+        LC_TRY(lc__grow(&t->in, &t->cap_in, 0, 1, "the record of a step"));
+        LC_TRY(lc__grow(&t->ints, &t->cap_ints, 0, 1, "the record of a step"));
+        LC_TRY(lc__grow(&t->sources, &none, 0, 1, "the record of a step"));
+        LC_TRY(lc__grow(&t->floats, &t->cap_floats, 0, 1, "the record of a step"));
     }
-    return lc__grow((void **)&g->externals, &g->cap_externals, 1, sizeof *g->externals);
+    return lc__grow(&g->externals, &g->cap_externals, 0, 1, "the record of a step");
 }
 
 static void free_pools(lc_graph *g)

@@ -276,7 +276,6 @@ lc_status lc__call_error(const lc_call *call, lc_status status, lc_site site);
 /* What users call an operator, and its input i. */
 const char *lc__op_title(const lc_op *op, int n_int, const int64_t *ints);
 void lc__operand_name(const lc_op *op, int i, char *out, size_t size);
-lc_status lc__grow(void **array, uint32_t *cap, uint32_t want, size_t size);
 lc_status lc__value_of(lc_graph *g, lc_tensor *t, uint32_t *value);
 /* The persistent or input tensor that a value recorded in this step is, or is a view of; NULL: neither. */
 lc_tensor *lc__viewed_tensor(const lc_graph *g, uint32_t value);

@@ -6,6 +6,7 @@
  * layout). Afterwards storages are shared where that saves memory or a pass: results overwrite inputs that die there,
  * and gradients are computed directly in their place in the flat gradient buffer. */
 #include "tensor/plan_impl.h"
+#include "base/grow.h"
 #include "tensor/ops/ops.h"
 
 #include <limits.h>
@@ -20,9 +21,7 @@ static lc_storage *root(lc_build *b, int32_t storage)
 
 static lc_status new_storage(lc_build *b, size_t bytes, int32_t *out)
 {
-    uint32_t cap = (uint32_t)b->cap_storages;
-    LC_TRY(lc__grow((void **)&b->storages, &cap, (uint32_t)b->n_storages + 1, sizeof *b->storages));
-    b->cap_storages = (int)cap;
+    LC_TRY(lc__grow(&b->storages, &b->cap_storages, b->n_storages, 1, "the plan of a step"));
     b->storages[b->n_storages] = (lc_storage){.bytes = bytes, .first = INT_MAX, .last = -1, .merged = -1};
     *out = b->n_storages++;
     return LC_OK;
@@ -30,9 +29,7 @@ static lc_status new_storage(lc_build *b, size_t bytes, int32_t *out)
 
 static lc_status new_call(lc_build *b, lc_ir_node *node, const lc_call *call)
 {
-    uint32_t cap = (uint32_t)b->cap_calls;
-    LC_TRY(lc__grow((void **)&b->calls, &cap, (uint32_t)b->n_calls + 1, sizeof *b->calls));
-    b->cap_calls = (int)cap;
+    LC_TRY(lc__grow(&b->calls, &b->cap_calls, b->n_calls, 1, "the plan of a step"));
     b->calls[b->n_calls++] = (lc_ir_call){.node = node, .kernel = call->kernel, .threads = call->threads};
     return LC_OK;
 }

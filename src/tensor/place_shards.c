@@ -13,6 +13,7 @@
  * Runs when the order of nodes is final. The order of gathers and reductions is the same on all ranks if they planned
  * the same nodes. */
 #include "tensor/plan_impl.h"
+#include "base/grow.h"
 #include "tensor/ops/ops.h"
 #include "tensor/sync_impl.h"
 #include "tensor/tree_impl.h"
@@ -87,7 +88,7 @@ static lc_ir_node *new_node(placing *x, const lc_op *op, int n_in, int n_out, in
 
 static lc_status insert(placing *x, int position, int phase, lc_ir_node *node)
 {
-    LC_TRY(lc__grow((void **)&x->insertions, &x->cap_insertions, x->n_insertions + 1, sizeof *x->insertions));
+    LC_TRY(lc__grow(&x->insertions, &x->cap_insertions, x->n_insertions, 1, "the plan of a step"));
     x->insertions[x->n_insertions] = (insertion){position, phase, (int)x->n_insertions, node};
     x->n_insertions++;
     return LC_OK;
@@ -214,7 +215,7 @@ static lc_status use(placing *x, int unit_index, int position, int barrier)
     bool same = u->cluster && u->last_use > barrier && others_since(x, u) < OTHER_UNITS;
     u->last_use = position;
     if (same) return LC_OK;
-    LC_TRY(lc__grow((void **)&x->clusters, &x->cap_clusters, x->n_clusters + 1, sizeof *x->clusters));
+    LC_TRY(lc__grow(&x->clusters, &x->cap_clusters, x->n_clusters, 1, "the plan of a step"));
     LC_TRY(unit_value(x, u, &u->parameters));
     x->clusters[x->n_clusters++] = (cluster){unit_index, position, barrier, u->parameters};
     u->cluster = (int)x->n_clusters;

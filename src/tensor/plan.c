@@ -4,6 +4,7 @@
  * A segment is looked up by comparing its records in full; a hash only orders the candidates. On a miss the passes of
  * plan_impl.h run one after the other. Everything a replay needs is allocated here, once. */
 #include "tensor/collective.h"
+#include "base/grow.h"
 #include "tensor/sync.h"
 #include "tensor/tree.h"
 
@@ -23,14 +24,12 @@ void *lc__build_alloc(lc_build *b, size_t bytes)
     bytes = (bytes + 15) & ~(size_t)15;
     if (!b->n_blocks || b->block_used + bytes > b->block_size) {
         size_t size = bytes > BLOCK_BYTES ? bytes : BLOCK_BYTES;
-        uint32_t cap = (uint32_t)b->cap_blocks;
         void *block = calloc(1, size);
-        if (!block || lc__grow((void **)&b->blocks, &cap, (uint32_t)b->n_blocks + 1, sizeof *b->blocks) < 0) {
+        if (!block || lc__grow(&b->blocks, &b->cap_blocks, b->n_blocks, 1, "the plan of a step") < 0) {
             free(block);
             lc_fail(LC_ERR_MEMORY, "out of memory while planning the step");
             return NULL;
         }
-        b->cap_blocks = (int)cap;
         b->blocks[b->n_blocks++] = block;
         b->block_used = 0;
         b->block_size = size;
@@ -42,7 +41,7 @@ void *lc__build_alloc(lc_build *b, size_t bytes)
 
 uint32_t lc__build_value(lc_build *b, const lc_type *type)
 {
-    if (lc__grow((void **)&b->values, &b->cap_values, b->n_values + 1, sizeof *b->values) < 0) return LC_ABSENT;
+    if (lc__grow(&b->values, &b->cap_values, b->n_values, 1, "the plan of a step") < 0) return LC_ABSENT;
     b->values[b->n_values] = (lc_ir_value){.type = *type, .storage = -1};
     return b->n_values++;
 }
@@ -296,9 +295,7 @@ static lc_status insert(lc_graph *g, lc_plan *p)
         g->plans[old] = g->plans[--g->n_plans];
         g->stats.evictions++;
     }
-    uint32_t cap = (uint32_t)g->cap_plans;
-    LC_TRY(lc__grow((void **)&g->plans, &cap, (uint32_t)g->n_plans + 1, sizeof *g->plans));
-    g->cap_plans = (int)cap;
+    LC_TRY(lc__grow(&g->plans, &g->cap_plans, g->n_plans, 1, "the plan of a step"));
     g->plans[g->n_plans++] = p;
     return LC_OK;
 }
@@ -324,10 +321,7 @@ static lc_status get(lc_graph *g, lc__keeps keeps, lc_plan **out)
         g->stats.plans = g->n_plans;
     }
     p->last_used = ++g->clock;
-    uint32_t cap = (uint32_t)g->cap_chain;
-    LC_TRY(lc__grow((void **)&g->chain, &cap, (uint32_t)g->n_chain + 1, sizeof *g->chain));
-    g->cap_chain = (int)cap;
-    return LC_OK;
+    return lc__grow(&g->chain, &g->cap_chain, g->n_chain, 1, "the plan of a step");
 }
 
 /* The first error of the step, kept for whoever asks. */

@@ -5,6 +5,7 @@
  * repeat those of a known plan (the usual case), each costs a comparison with that plan's node: shapes need not be
  * inferred again. At the first difference inference takes over. */
 #include "tensor/tree_impl.h"
+#include "base/grow.h"
 #include "base/handle.h"
 #include "tensor/graph_impl.h"
 #include "tensor/initial.h"
@@ -16,22 +17,6 @@
 #include <string.h>
 
 #define SLAB 128
-
-/* Makes room for `want` entries; capacities only grow, so that a steady step allocates nothing. */
-lc_status lc__grow(void **array, uint32_t *cap, uint32_t want, size_t size)
-{
-    if (want <= *cap) return LC_OK;
-    uint32_t n = *cap ? *cap : 64;
-    while (n < want) {
-        if (n > UINT32_MAX / 2) return lc_fail(LC_ERR_MEMORY, "the step has too many operations");
-        n *= 2;
-    }
-    void *p = realloc(*array, (size_t)n * size);
-    if (!p) return lc_fail(LC_ERR_MEMORY, "out of memory while recording the step");
-    *array = p;
-    *cap = n;
-    return LC_OK;
-}
 
 /* ---- errors: the first one of a step is kept ---- */
 
@@ -184,7 +169,7 @@ static lc_tensor *new_step_tensor(lc_graph *g)
 
 static lc_status add_value(lc_graph *g, lc_tensor *t)
 {
-    LC_TRY(lc__grow((void **)&g->values, &g->cap_values, g->n_values + 1, sizeof *g->values));
+    LC_TRY(lc__grow(&g->values, &g->cap_values, g->n_values, 1, "the record of a step"));
     t->graph = g;
     t->generation = g->generation;
     t->value = g->n_values;
@@ -204,7 +189,7 @@ static lc_status add_external(lc_graph *g, lc_tensor *t)
     if (t->kind == LC_TENSOR_INPUT) e.type = t->type;
     LC_TRY(add_value(g, t));
     if (g->expanding) return LC_OK; /* found again whenever the segment is expanded again */
-    LC_TRY(lc__grow((void **)&g->externals, &g->cap_externals, g->n_externals + 1, sizeof e));
+    LC_TRY(lc__grow(&g->externals, &g->cap_externals, g->n_externals, 1, "the record of a step"));
     g->externals[g->n_externals] = e;
     if (g->expect) {
         uint32_t k = g->n_externals - g->ext_0;
@@ -298,7 +283,7 @@ static lc_status random_site(lc_graph *g, lc_site site, int64_t ints[2])
     if (g->chunk.number >= 0) hash = lc_random_key(hash, (uint64_t)g->chunk.number + 1);
     while (i < g->n_random_sites && g->random_sites[i].hash != hash) i++;
     if (i == g->n_random_sites) {
-        LC_TRY(lc__grow((void **)&g->random_sites, &g->cap_random_sites, i + 1, sizeof *g->random_sites));
+        LC_TRY(lc__grow(&g->random_sites, &g->cap_random_sites, i, 1, "the record of a step"));
         g->random_sites[i].hash = hash;
         g->random_sites[i].count = 0;
         g->n_random_sites++;
@@ -333,7 +318,7 @@ static lc_status record(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const
                         int n_float, const double *floats, bool live, lc_site site, lc_tensor **out)
 {
     lc_tape *tape = g->expanding ? &g->ir : &g->tape;
-    LC_TRY(lc__grow((void **)&tape->in, &tape->cap_in, tape->n_in + (uint32_t)n_in, sizeof *tape->in));
+    LC_TRY(lc__grow(&tape->in, &tape->cap_in, tape->n_in, n_in, "the record of a step"));
     /* `ints` and `floats` may point into the pools (gradient rules pass them on): copy before they can move. */
     int64_t few_ints[32];
     double few_floats[16];
@@ -398,13 +383,13 @@ static lc_status record(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const
     node.first_out = g->n_values;
     LC_TRY(add_results(g, infer.n_out, types, any_grad, out));
 
-    LC_TRY(lc__grow((void **)&tape->ints, &tape->cap_ints, tape->n_ints + (uint32_t)n_int, sizeof *tape->ints));
+    LC_TRY(lc__grow(&tape->ints, &tape->cap_ints, tape->n_ints, n_int, "the record of a step"));
     if (n_int) memcpy(tape->ints + tape->n_ints, ints, (size_t)n_int * sizeof *ints);
     uint32_t cap = tape->cap_floats;
-    LC_TRY(lc__grow((void **)&tape->floats, &cap, tape->n_floats + (uint32_t)n_float, sizeof *tape->floats));
+    LC_TRY(lc__grow(&tape->floats, &cap, tape->n_floats, n_float, "the record of a step"));
     if (g->expanding && cap != tape->cap_floats) {
         uint32_t cap_sources = tape->cap_floats;
-        LC_TRY(lc__grow((void **)&tape->sources, &cap_sources, cap, sizeof *tape->sources));
+        LC_TRY(lc__grow(&tape->sources, &cap_sources, 0, cap, "the record of a step"));
     }
     tape->cap_floats = cap;
     for (int i = 0; i < n_float; i++) {
@@ -415,8 +400,8 @@ static lc_status record(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const
                       : (lc_float_source){.live = live ? floats + i : NULL, .user = user >= 0 ? user + i : -1};
     }
     uint32_t cap_nodes = tape->cap_nodes;
-    LC_TRY(lc__grow((void **)&tape->nodes, &cap_nodes, tape->n_nodes + 1, sizeof *tape->nodes));
-    LC_TRY(lc__grow((void **)&tape->sites, &tape->cap_nodes, tape->n_nodes + 1, sizeof *tape->sites));
+    LC_TRY(lc__grow(&tape->nodes, &cap_nodes, tape->n_nodes, 1, "the record of a step"));
+    LC_TRY(lc__grow(&tape->sites, &tape->cap_nodes, tape->n_nodes, 1, "the record of a step"));
     tape->sites[tape->n_nodes] = site;
     tape->nodes[tape->n_nodes++] = node;
     tape->n_in += (uint32_t)n_in;

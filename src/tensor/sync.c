@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reducer at run time: requests in flight, what went wrong, which parameters have gradients anywhere. */
 #include "tensor/sync.h"
+#include "base/grow.h"
 
 #include "comm/comm_internal.h"
 #include "comm/exposed.h"
@@ -116,12 +117,8 @@ static lc_status add_flat(lc__reducer *r, lc_flat *flat)
 {
     for (int f = 0; f < r->n_flats; f++)
         if (r->flats[f] == flat) return LC_OK;
-    lc_flat **list = realloc(r->flats, (size_t)(r->n_flats + 1) * sizeof(lc_flat *));
-    if (!list) return lc_fail(LC_ERR_MEMORY, "out of memory: the reduction of gradients");
-    r->flats = list;
-    lc_tensor **exposed = realloc(r->exposed, (size_t)(r->n_flats + 1) * sizeof(lc_tensor *));
-    if (!exposed) return lc_fail(LC_ERR_MEMORY, "out of memory: the reduction of gradients");
-    r->exposed = exposed;
+    LC_TRY(lc__grow_one(&r->flats, r->n_flats, "the reduction of gradients"));
+    LC_TRY(lc__grow_one(&r->exposed, r->n_flats, "the reduction of gradients"));
     uint8_t *mask = realloc(r->mask, (size_t)(r->n_mask + flat->n + LC__SYNC_FLAGS));
     if (!mask) return lc_fail(LC_ERR_MEMORY, "out of memory: the reduction of gradients");
     r->mask = mask;

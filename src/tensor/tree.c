@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tree of gradients: what is recorded, what is held, and the kernel that adds. */
 #include "tensor/shard.h"
+#include "base/grow.h"
 #include "tensor/tree_impl.h"
 
 #include <lightc/optim.h>
@@ -54,10 +55,8 @@ lc_status lc__tree_add_flat(lc__tree *t, lc_flat *flat)
 {
     for (int f = 0; f < t->n_flats; f++)
         if (t->flats[f].flat == flat) return LC_OK;
-    lc__tree_flat *list = realloc(t->flats, (size_t)(t->n_flats + 1) * sizeof *list);
-    if (!list) return lc_fail(LC_ERR_MEMORY, "out of memory: the sums of gradients");
-    t->flats = list;
-    list[t->n_flats++] = (lc__tree_flat){.flat = flat};
+    LC_TRY(lc__grow_one(&t->flats, t->n_flats, "the sums of gradients"));
+    t->flats[t->n_flats++] = (lc__tree_flat){.flat = flat};
     __atomic_fetch_add(&flat->refs, 1, __ATOMIC_RELAXED);
     return LC_OK;
 }
@@ -122,10 +121,8 @@ int64_t lc__tree_bytes(const lc__tree *t)
 
 lc_status lc__tree_allow(lc__tree *t, const lc_tensor *tensor)
 {
-    uint64_t *list = realloc(t->allowed, (size_t)(t->n_allowed + 1) * sizeof *list);
-    if (!list) return lc_fail(LC_ERR_MEMORY, "out of memory: the sums of gradients");
-    t->allowed = list;
-    list[t->n_allowed++] = tensor->id;
+    LC_TRY(lc__grow_one(&t->allowed, t->n_allowed, "the sums of gradients"));
+    t->allowed[t->n_allowed++] = tensor->id;
     return LC_OK;
 }
 

@@ -6,6 +6,7 @@
  *              "choices": {"linear f32[64,784] f32[128,784] ... ": "onednn_matmul_packed 2", ...}}
  * A choice for whose measuring no time was left ends in " unmeasured"; it is not written to the file. */
 #include "tensor/tune.h"
+#include "base/grow.h"
 #include "base/remove.h"
 #include "base/str.h"
 
@@ -74,13 +75,7 @@ lc_status lc__tuning_add(lc__tuning *t, const char *key, const char *kernel, int
     char *copy = strdup(kernel), *own_key = c ? c->key : strdup(key);
     if (!copy || !own_key) goto fail;
     if (!c) {
-        if (t->n == t->cap) {
-            int cap = t->cap ? 2 * t->cap : 32;
-            lc__choice *list = realloc(t->choices, (size_t)cap * sizeof *list);
-            if (!list) goto fail;
-            t->choices = list;
-            t->cap = cap;
-        }
+        if (lc__grow(&t->choices, &t->cap, t->n, 1, "the choice of a kernel") < 0) goto fail;
         c = &t->choices[t->n++];
         *c = (lc__choice){.key = own_key};
     }
