@@ -218,6 +218,16 @@ mutate 'entries of others removed with a checkpoint' src/core/checkpoint_proof.c
 mutate 'leftovers without a mark cleaned away' src/core/checkpoint_proof.c 's/holds(dir, LC__MARK) || is_empty(dir)/true/' test_checkpoint_removal:names_like
 mutate 'names of checkpoints not taken' src/core/checkpoint_taken.c 's/t->fd = make(t->path, taken);/*out = NULL;/' test_checkpoint_shared:newest
 mutate 'an id that two runs have' src/callbacks/model_checkpoint_state.c 's/if (!taken) return LC_OK;/return LC_OK;/' test_checkpoint_shared:resumed
+# ---- what is said, and when ----
+mutate 'errors of saves stop every run' src/core/saves.c 's/ || t->stops_on_save_error)/ || true)/' test_save_errors:goes_on
+mutate 'a run that is to stop goes on' src/core/saves.c 's/ || t->stops_on_save_error)/)/' test_save_errors:to_stop
+mutate 'a file without a weight of the model is loaded' src/core/load_weights.c 's/if (found || !l->model.n) return LC_OK;/return LC_OK;/' test_load_weights:prefixed
+mutate 'matrices left as the file has them' src/core/load_weights.c 's/transposed ? j \* rows + i : i \* columns + j;/i * columns + j;/' test_load_weights:transposed
+mutate 'threads that lose time kept' src/base/pool.c 's/if (pool.lost > LOSS_NS) {/if (false) {/' test_pool:no_gain
+mutate 'slow steps given no more time' src/comm/coordinator_stall.c 's/FACTOR \* c->longest/0 * c->longest/' test_stall:slow_steps
+mutate 'losses that are no numbers not said' src/core/watch.c 's/ || isfinite(loss)) return;/ || true) return;/' test_watch:not_finite
+mutate 'epochs that train nothing not said' src/core/watch.c 's/if (!why) return;/return;/' test_watch:train_nothing
+mutate 'hooks named by each that passes an error on' src/core/hooks.c 's/    else if (lc__names_hook(t))\n        return s;//' test_said_once
 }
 
 [ $list = 1 ] || prepare

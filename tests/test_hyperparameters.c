@@ -57,9 +57,13 @@ TEST(every_kind_from_every_source)
     CHECK(v.warmup.unit == LC_UNIT_EPOCHS && v.warmup.value == 3);
     lc_trainer_options_release(&o);
 
+    o = (lc_trainer_options)LC_TRAINER_OPTIONS_INIT;
     CHECK_OK(parse(&o, &v, "--optimizer.lr 2 --optimizer.momentum=0.1"));
     CHECK(v.optimizer.lr == 2 && v.optimizer.momentum == 0.1f);
     lc_trainer_options_release(&o);
+    CHECK_STATUS(parse(&o, &v, "--optimizer.lr 2"), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "LC_TRAINER_OPTIONS_INIT");
+    o = (lc_trainer_options)LC_TRAINER_OPTIONS_INIT;
     CHECK_STATUS(parse(&o, &v, "--optimizer.lrr 2"), LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "\"optimizer.lr\"");
     CHECK_STATUS(parse(&o, &v, "--width 3000000000"), LC_ERR_CONFIG);

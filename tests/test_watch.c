@@ -81,12 +81,13 @@ typedef struct training {
     net start;
     int64_t epochs, accumulate, log_every;
     const char *strategy, *devices;
+    bool no_val; /* validates with a loader without samples */
 } training;
 
 static lc_status fit(lc_comm *comm, const training *what, heard *h)
 {
     net m = what->start;
-    lc_dataloader *data;
+    lc_dataloader *data, *val = NULL;
     lc_trainer *t;
     lc_callback listens;
     lc_trainer_options o = quiet_options(comm);
@@ -103,9 +104,11 @@ static lc_status fit(lc_comm *comm, const training *what, heard *h)
     if (what->log_every) o.log_every_n_steps = what->log_every == -1 ? 0 : what->log_every;
     LC_TRY(loader_of(0, SAMPLES, 4 / (comm ? lc_comm_size(comm) : 1), false, &data)); /* ten batches */
     LC_TRY(lc_trainer_new(&o, &t));
-    lc_status s = lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = data});
+    if (what->no_val) LC_TRY(loader_of(0, 0, 4, false, &val));
+    lc_status s = lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = data, .val_dataloader = val});
     lc_trainer_free(t);
     lc_dataloader_free(data);
+    lc_dataloader_free(val);
     lc_module_release(&m.base);
     return s;
 }
@@ -169,6 +172,22 @@ TEST(epochs_that_train_nothing)
     CHECK_CONTAINS(h.text, "epoch 0 trained nothing (step 0): on_train_batch_start ended it");
     CHECK_OK(fit(NULL, &(training){.start = {NO_NAN}, .ops = &by_hand}, &h));
     CHECK_CONTAINS(h.text, "epoch 0 trained nothing (step 0): training_step made no lc_manual_step");
+}
+
+static lc_status validation_step(lc_module *self, const lc_batch *b, int64_t i, int d)
+{
+    (void)self, (void)b, (void)i, (void)d;
+    return LC_OK;
+}
+
+/* As Lightning says of every loader. */
+TEST(loaders_of_evaluations_that_are_empty)
+{
+    heard h;
+    lc_module_ops ops = automatic;
+    ops.validation_step = validation_step;
+    CHECK_OK(fit(NULL, &(training){.start = {NO_NAN}, .ops = &ops, .no_val = true}, &h));
+    CHECK_ONE(h, "the val loader gives no batch");
 }
 
 static lc_status rank(lc_comm *comm, void *ctx)

@@ -45,6 +45,7 @@ void lc_trainer_options_release(lc_trainer_options *opt)
     if (!opt) return;
     lc_options_free(opt->storage);
     opt->storage = NULL;
+    opt->size = 0; /* texts of it are gone */
 }
 
 static lc_status unknown(const lc_option_set *sets, int n_sets, const char *where, const char *name, size_t length)

@@ -272,7 +272,10 @@ static lc_status source_open(lc_trainer *t, lc__source *s, lc_dataloader *loader
     if (s->sequential && lc_dataloader_sequential(loader, true))
         lc_trainer_message(t, "warning", "overfit_batches: the %s loader gives its samples in order, unshuffled", what);
     LC_TRY(shard(t, s, t->stage == LC_STAGE_FIT && s == &t->train));
-    return lc__limit(limit, lc_dataloader_length(loader, t->current_epoch), what, s);
+    int64_t length = lc_dataloader_length(loader, t->current_epoch);
+    if (length == 0 && s != &t->train) /* of an epoch that trains nothing the end speaks (watch.c) */
+        lc_trainer_message(t, "warning", "the %s loader gives no batch: is that meant?", what);
+    return lc__limit(limit, length, what, s);
 }
 
 static void free_loaders(lc_loaders *l, int from)
