@@ -102,8 +102,10 @@ class Net(nn.Module):
         return x
 
 
-def loss_of(case, x, y):
+def loss_of(case, x, y, noise=None):
     kind, sums, ignore, weighted, f = case.loss
+    if noise and x.requires_grad and kind in ("bce", "kl", "cross_entropy", "nll"):
+        x.register_hook(lambda g: noise.probabilities(g, 0.05 if sums else 1 / len(g)))
     how = dict(reduction="sum" if sums else "mean")
     weight = 0.5 + 0.25 * (torch.arange(x.shape[-1]) % 4) if weighted else None
     if kind in ("cross_entropy", "nll"):
@@ -221,7 +223,7 @@ def train(case, noise=None):
                 if place == 0:
                     for p in net.parameters():
                         p.grad = None
-                loss = loss_of(case, net(x, noise), y)
+                loss = loss_of(case, net(x, noise), y, noise)
                 if loss.requires_grad:
                     loss.backward()
                 if place == length - 1:
@@ -269,6 +271,10 @@ def train(case, noise=None):
 class TrainingNoise(Noise):
     def gradient(self, g):
         return g * (1 + self.size * torch.randn(g.shape, generator=GENERATOR))
+
+    def probabilities(self, g, weight):
+        """What flows back from such a loss is p - 1 or the like, as exact as p: of a small loss no digits may be left."""
+        return g + weight * self.size * torch.randn(g.shape, generator=GENERATOR)
 
     def update(self, p):
         return p * (1 + self.size * torch.randn(p.shape, generator=GENERATOR))
