@@ -9,10 +9,29 @@
 
 typedef struct run_mode {
     bool unplanned, reference, deterministic;
+    bool gradients;      /* are kept, and what the optimizer makes its update of */
     const char *devices; /* of data_parallel; NULL: one */
     lc_dtype dtype;      /* 0: the training's */
     double noise, phase; /* what every layer gives is off by this part of it */
 } run_mode;
+
+/* Numbers of optimizers. */
+#define HYPER_LIST(X)                                                                                                  \
+    X(lr)                                                                                                              \
+    X(weight_decay) X(momentum) X(dampening) X(beta1) X(beta2) X(eps) X(alpha) X(lr_decay)                             \
+        X(initial_accumulator_value) X(rho) X(momentum_decay) X(eta_minus) X(eta_plus) X(step_size_min)                \
+            X(step_size_max)
+typedef enum hyper {
+#define HYPER_ENUM(name) H_##name,
+    HYPER_LIST(HYPER_ENUM)
+#undef HYPER_ENUM
+        N_HYPERS
+} hyper;
+static const char *const hyper_names[] = {
+#define HYPER_NAME(name) #name,
+    HYPER_LIST(HYPER_NAME)
+#undef HYPER_NAME
+};
 
 typedef struct trace {
     char error[600];
@@ -22,6 +41,8 @@ typedef struct trace {
     int64_t n_state;
     double start[MAX_STATE], states[MAX_STEPS][MAX_STATE];
     double losses[8 * MAX_STEPS], rates[MAX_STEPS][MAX_GROUPS];
+    double gradients[MAX_STEPS][MAX_STATE]; /* if asked for; NaN: of what is not trained */
+    double hypers[MAX_STEPS][MAX_GROUPS][N_HYPERS];
     int n_parameters, n_groups;
     int group_of[MAX_TENSORS]; /* -1: in none; -2: a buffer */
 } trace;
@@ -341,6 +362,37 @@ static inline lc_status net_batch_end(lc_module *self, const lc_outputs *o, cons
     return LC_OK;
 }
 
+/* Before gradients are clipped. */
+static inline lc_status net_before_step(lc_module *self, lc_optimizer *opt)
+{
+    net *m = (net *)self;
+    trace *r = m->out;
+    int64_t at = 0;
+    if (r->n_steps == MAX_STEPS) return lc_fail(LC_ERR_USER, "too many steps");
+    for (int g = 0; g < r->n_groups; g++)
+        for (int h = 0; h < N_HYPERS; h++)
+            if (lc_optimizer_get(opt, g, hyper_names[h], &r->hypers[r->n_steps][g][h]) < 0)
+                r->hypers[r->n_steps][g][h] = 0;
+    for (int k = 0; k < r->n_tensors; k++) {
+        lc_tensor *p = lc_module_find(self, r->names[k]);
+        double *to = &r->gradients[r->n_steps][at];
+        at += lc_tensor_numel(p);
+        if (r->group_of[k] >= 0 && lc_tensor_requires_grad(p))
+            read_numbers(lc_gradient(p), to);
+        else
+            for (int64_t i = 0; i < lc_tensor_numel(p); i++) to[i] = NAN;
+    }
+    return LC_OK;
+}
+
+static const lc_module_ops watched_ops = {
+    LC_MODULE_OPS_INIT("net"),
+    .training_step = net_step,
+    .configure_optimizers = net_optimizers,
+    .on_before_optimizer_step = net_before_step,
+    .on_train_batch_end = net_batch_end,
+};
+
 static const lc_module_ops net_ops = {
     LC_MODULE_OPS_INIT("net"),
     .training_step = net_step,
@@ -447,7 +499,7 @@ static inline lc_status net_new(net *m, const training *t, const run_mode *h, tr
     r->n_tensors = r->n_losses = r->n_steps = r->n_parameters = 0;
     r->n_state = 0, r->error[0] = 0;
     r->n_groups = t->n_groups;
-    lc_module_init(&m->base, &net_ops, 1);
+    lc_module_init(&m->base, h->gradients ? &watched_ops : &net_ops, 1);
     if (!shapes_of(t, m->ins)) return lc_fail(LC_ERR_USER, "layers that do not fit");
     for (int k = 0; k < t->n_layers; k++) layer_new(m, k);
     LC_TRY(lc_module_status(&m->base));

@@ -10,6 +10,7 @@
  *
  * A training that fails is made smaller, and printed (random_training.h says how to read it). */
 #include "random_training_draw.h"
+#include "random_training_formulas.h"
 #include "random_training_shrink.h"
 #include "torch_judge.h"
 
@@ -25,7 +26,7 @@ typedef struct court {
     char verdict[900], first[900];
 } court;
 
-static trace planned, unplanned, reference, chunks, devices, truth, noisy;
+static trace planned, unplanned, reference, chunks, devices, truth, noisy, watched;
 
 /* ---- agreement among lightc's own runs ---- */
 
@@ -220,6 +221,11 @@ static bool fails(void *ctx, const training *t)
                  "differs: planned \"%.150s\", unplanned \"%.150s\", reference \"%.150s\"", planned.error,
                  unplanned.error, reference.error);
         return true;
+    }
+    if (!planned.error[0] && strcmp(t->optimizer, "LBFGS")) {
+        run_training(t, &(run_mode){.gradients = true, .dtype = LC_F64}, &watched);
+        if (watched.error[0]) snprintf(c->verdict, sizeof c->verdict, "differs: watched \"%.300s\"", watched.error);
+        if (watched.error[0] || !formulas_agree(t, &watched, c->verdict, sizeof c->verdict)) return true;
     }
     bool cut = !planned.error[0] && can_be_cut(t);
     if (cut && fails_devices(c, t)) return true;
