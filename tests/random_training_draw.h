@@ -211,7 +211,7 @@ static inline void draw_optimizer(dice *d, training *t)
         give(o, "lr", magnitude(d, 0.05, 0.5));
         give(o, "max_iter", (double)from_to(d, 1, 4));
         maybe(d, o, "history_size", (double)from_to(d, 1, 4));
-        /* Not strong_wolfe: near a minimum rounding decides its way, and PyTorch's divides by zero there. */
+        maybe(d, o, "strong_wolfe", 1);
     }
 }
 
@@ -232,7 +232,7 @@ static inline void draw_group(dice *d, const training *t, options *o)
 
 /* ---- schedules ---- */
 
-/* One of the first `kinds`: parts of others are of the first eight. */
+/* One of the first `kinds`: parts of others are of the first nine. */
 static inline void draw_schedule(dice *d, const training *t, int64_t steps, int64_t kinds, schedule *s)
 {
     options *o = &s->options;
@@ -277,7 +277,11 @@ static inline void draw_schedule(dice *d, const training *t, int64_t steps, int6
         give(o, "T_0", (double)from_to(d, 1, 6)), maybe(d, o, "T_mult", (double)from_to(d, 1, 2));
         maybe(d, o, "eta_min", lr * 0.1);
         break;
-    case 8:
+    case 8: /* the factor of an epoch: base^epoch, or 1 / (1 + base * epoch) */
+        s->name = "LambdaLR";
+        give(o, "base", real(d, 0.7, 0.98)), give(o, "inverse", (double)below(d, 2));
+        break;
+    case 9:
         s->name = "OneCycleLR";
         give(o, "max_lr", lr * 2), give(o, "total_steps", (double)(steps + from_to(d, 2, 5)));
         maybe(d, o, "pct_start", real(d, 0.1, 0.6)), maybe(d, o, "linear", 1), maybe(d, o, "three_phase", 1);
@@ -285,7 +289,7 @@ static inline void draw_schedule(dice *d, const training *t, int64_t steps, int6
         give(o, "cycle_momentum", cycles);
         if (cycles) maybe(d, o, "base_momentum", 0.6), maybe(d, o, "max_momentum", 0.9);
         break;
-    case 9:
+    case 10:
         s->name = "CyclicLR";
         give(o, "base_lr", lr * 0.5), give(o, "max_lr", lr * 1.5), give(o, "step_size_up", (double)from_to(d, 1, 6));
         maybe(d, o, "step_size_down", (double)from_to(d, 1, 6)), maybe(d, o, "mode", (double)from_to(d, 0, 2));
@@ -293,7 +297,7 @@ static inline void draw_schedule(dice *d, const training *t, int64_t steps, int6
         give(o, "cycle_momentum", cycles);
         if (cycles) maybe(d, o, "base_momentum", 0.6), maybe(d, o, "max_momentum", 0.85);
         break;
-    case 10:
+    case 11:
         s->name = "ReduceLROnPlateau";
         maybe(d, o, "max", 1), maybe(d, o, "factor", real(d, 0.3, 0.8)), give(o, "patience", (double)below(d, 2));
         maybe(d, o, "threshold", magnitude(d, 1e-4, 0.1)), maybe(d, o, "absolute", 1);
@@ -314,7 +318,7 @@ static inline void draw_scheduler(dice *d, const training *t, int64_t steps, int
     if (one_in(d, 3)) {
         s->self.name = one_in(d, 2) ? "SequentialLR" : "ChainedScheduler";
         s->n_parts = (int)from_to(d, 2, MAX_PARTS);
-        for (int k = 0; k < s->n_parts; k++) draw_schedule(d, t, steps, 8, &s->parts[k]);
+        for (int k = 0; k < s->n_parts; k++) draw_schedule(d, t, steps, 9, &s->parts[k]);
         if (!strcmp(s->self.name, "ChainedScheduler")) return;
         s->self.n_milestones = s->n_parts - 1;
         for (int k = 0; k < s->self.n_milestones; k++)
@@ -323,7 +327,7 @@ static inline void draw_scheduler(dice *d, const training *t, int64_t steps, int
     }
     /* PyTorch's CyclicLR takes no notice of base_lr where another schedule was made before it; and LBFGS has no one
      * loss to look at. */
-    draw_schedule(d, t, steps, at > 0 || lbfgs ? 8 : 12, &s->self);
+    draw_schedule(d, t, steps, at > 0 || lbfgs ? 9 : 13, &s->self);
     if (!strcmp(s->self.name, "ReduceLROnPlateau")) s->every_step = false;
 }
 
@@ -345,6 +349,8 @@ static inline bool draw_once(dice *d, training *t)
     int64_t steps_of_epoch = (batches + t->accumulate - 1) / t->accumulate;
     t->epochs = from_to(d, 8, 30) / steps_of_epoch + 1;
     t->max_steps = one_in(d, 4) ? from_to(d, 5, 20) : -1;
+    /* Near a minimum rounding decides a line search's way, and PyTorch's divides by zero there. */
+    if (option_of(&t->options, "strong_wolfe")) t->max_steps = from_to(d, 1, 3);
     int64_t steps = steps_of_epoch * t->epochs;
     switch (below(d, 4)) {
     case 0:

@@ -18,9 +18,9 @@ typedef struct run_mode {
 /* Numbers of optimizers. */
 #define HYPER_LIST(X)                                                                                                  \
     X(lr)                                                                                                              \
-    X(weight_decay) X(momentum) X(dampening) X(beta1) X(beta2) X(eps) X(alpha) X(lr_decay)                             \
-        X(initial_accumulator_value) X(rho) X(momentum_decay) X(eta_minus) X(eta_plus) X(step_size_min)                \
-            X(step_size_max)
+    X(weight_decay)                                                                                                    \
+    X(momentum) X(dampening) X(beta1) X(beta2) X(eps) X(alpha) X(lr_decay) X(initial_accumulator_value) X(rho)         \
+        X(momentum_decay) X(eta_minus) X(eta_plus) X(step_size_min) X(step_size_max)
 typedef enum hyper {
 #define HYPER_ENUM(name) H_##name,
     HYPER_LIST(HYPER_ENUM)
@@ -285,9 +285,20 @@ static inline lc_optimizer *optimizer_new(net *m)
     return lc_lbfgs(m, COMMON, GIVEN(max_iter), GIVEN(max_eval), GIVEN(history_size), FLAG(strong_wolfe));
 }
 
+static inline double lambda_of(void *ctx, int64_t epoch)
+{
+    const options *o = ctx;
+    double base = argument(o, "base");
+    return option_of(o, "inverse")->value != 0 ? 1 / (1 + base * (double)epoch) : pow(base, (double)epoch);
+}
+
 static inline lc_status schedule_new(lc_optimizer *opt, const schedule *s, lc_scheduler *const *parts, int n_parts,
                                      lc_scheduler **out)
 {
+    if (!strcmp(s->name, "LambdaLR")) {
+        *out = lc_lambda_lr(opt, .fn = lambda_of, .ctx = (void *)&s->options);
+        return *out ? LC_OK : lc_fail(LC_ERR_USER, "%.300s", lc_error_message());
+    }
     return lc_scheduler_by_name(s->name, opt, s->options.v, s->options.n, s->milestones, s->n_milestones, parts,
                                 n_parts, out);
 }

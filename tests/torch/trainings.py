@@ -182,6 +182,10 @@ def schedule(optimizer, part, children=None):
             args[flag] = bool(args[flag])
     if name == "SWALR":
         return torch.optim.swa_utils.SWALR(optimizer, **args)
+    if name == "LambdaLR":
+        base = given["base"]
+        return lr_scheduler.LambdaLR(optimizer, (lambda e: 1 / (1 + base * e)) if given["inverse"] else
+                                     (lambda e: base**e))
     if name == "MultiStepLR":
         args["milestones"] = milestones
     if name == "SequentialLR":
