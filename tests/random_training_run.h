@@ -16,11 +16,11 @@ typedef struct run_mode {
 } run_mode;
 
 /* Numbers of optimizers. */
-#define HYPER_LIST(X)                                                                                                  \
-    X(lr)                                                                                                              \
-    X(weight_decay)                                                                                                    \
-    X(momentum) X(dampening) X(beta1) X(beta2) X(eps) X(alpha) X(lr_decay) X(initial_accumulator_value) X(rho)         \
-        X(momentum_decay) X(eta_minus) X(eta_plus) X(step_size_min) X(step_size_max)
+/* clang-format off */ /* on lists of cases it does not agree with itself */
+#define HYPER_LIST(X) \
+    X(lr) X(weight_decay) X(momentum) X(dampening) X(beta1) X(beta2) X(eps) X(alpha) X(lr_decay) \
+    X(initial_accumulator_value) X(rho) X(momentum_decay) X(eta_minus) X(eta_plus) X(step_size_min) X(step_size_max)
+/* clang-format on */
 typedef enum hyper {
 #define HYPER_ENUM(name) H_##name,
     HYPER_LIST(HYPER_ENUM)
