@@ -4,7 +4,9 @@
 Reads trainings from stdin, each with records of lightc's losses, rates and parameters after every step, until "end";
 answers each with one line: "ok", "ok within noise D", or "differs ...". What differs by more than rounding is looked at
 again: the training runs with every layer's result, every gradient and every update off by some units in the last place,
-and what may differ is 50 times as much as these runs do; D is the largest such difference, relative to its tensor."""
+and what may differ is 50 times as much as these runs do, or in f32 4 times as much as PyTorch's runs in f32; D is the
+largest such difference, relative to its tensor."""
+import copy
 import math
 import sys
 
@@ -284,6 +286,18 @@ class TrainingNoise(Noise):
         return p * (1 + self.size * torch.randn(p.shape, generator=GENERATOR))
 
 
+def train_single(case, noise):
+    """In f32, where a training rounds as it does in lightc: also within layers, which noise on their results does not."""
+    single = copy.copy(case)
+    torch.set_default_dtype(torch.float32)
+    single.x, single.y = (v.float() if v.is_floating_point() else v for v in (case.x, case.y))
+    single.tensors = [(name, shape, v.float() if v.is_floating_point() else v) for name, shape, v in case.tensors]
+    try:
+        return train(single, noise)
+    finally:
+        torch.set_default_dtype(torch.float64)
+
+
 def series(case, trace, losses=True):
     """(what, step, values). LBFGS has several losses a step, and no promise which of them is kept."""
     losses = losses and case.optimizer[0] != "LBFGS"
@@ -295,7 +309,7 @@ def series(case, trace, losses=True):
 
 
 def judge(case):
-    twin, noisy, largest, verdict = train(case), None, 0.0, None
+    twin, noisy, single, largest, verdict = train(case), None, [], 0.0, None
     for how, trace in case.records:
         got, want = series(case, trace), series(case, twin, bool(trace.losses))
         if len(got) != len(want):
@@ -314,8 +328,13 @@ def judge(case):
             if noisy is None:
                 noisy = [train(case, TrainingNoise(s * (1.2e-7 if case.single else 2.3e-16), p))
                          for s, p in ((1, 0.0), (1, 1.6), (2, 2.9), (4, -1))]
+                if case.single:
+                    single = [train_single(case, n) for n in [None] + 5 * [TrainingNoise(1.2e-7, -1)]]
             off = torch.stack([(series(case, n, bool(trace.losses))[at][2] - w).abs() for n in noisy]).max(0)[0]
             may = torch.maximum(50 * off, 50 * off.mean()) if what != "rate" else 10 * off
+            if single and what != "rate":
+                own = torch.stack([(series(case, n, bool(trace.losses))[at][2] - w).abs() for n in single]).max(0)[0]
+                may = torch.maximum(may, 4 * torch.maximum(own, own.mean()))
             still = wrong & ~((g - w).abs() <= may) & ~may.isnan()
             if still.any():
                 k = int(still.nonzero()[0])
