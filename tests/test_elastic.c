@@ -255,12 +255,14 @@ static int count_lives(const run *r)
 /* All is trained, and there is nothing to go on with: no checkpoint could be written. */
 TEST(a_training_that_missed_its_last_checkpoint_has_ended)
 {
-    run r;
-    start(&r, "trap '' XFSZ; ulimit -f 100; %s --devices 2 --batch 6 --on_save_error continue --max_restarts 1",
-          program);
-    CHECK_EQ(finish(&r), 1);
-    CHECK_CONTAINS(r.err, "File too large");
-    CHECK_EQ(count_lives(&r), 2);
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        run r;
+        start(&r, "trap '' XFSZ; ulimit -f 100; %s --devices %d --batch %d --on_save_error continue --max_restarts 1",
+              program, ranks, ALL / ranks);
+        CHECK_EQ(finish(&r), 1);
+        CHECK_CONTAINS(r.err, "File too large");
+        if (count_lives(&r) != ranks) TEST_FAIL("%d ranks have begun %d times: %s", ranks, count_lives(&r), r.err);
+    }
 }
 
 TEST_MAIN

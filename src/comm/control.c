@@ -345,18 +345,36 @@ void lc__control_fail_and_wait(lc__control *c, const char *why)
     pthread_mutex_unlock(&c->lock);
 }
 
-void lc__control_last_words(const lc__control_options *o, const char *why)
+/* Comes to the coordinator for one message; NULL: it is not there. */
+static lc__control *come(const lc__control_options *o)
 {
     double until = lc__seconds() + LAST_TIME;
     lc__control *c = control_new();
-    if (!c) return;
+    if (!c) return NULL;
     lc_status s = begin(c, o, until);
     pthread_mutex_lock(&c->lock);
     while (s >= 0 && !c->welcome && !c->over && lc__seconds() < until) await(c, until);
     bool welcome = c->welcome;
     pthread_mutex_unlock(&c->lock);
-    if (welcome) lc__control_fail_and_wait(c, why);
+    if (welcome) return c;
     end(c);
+    return NULL;
+}
+
+void lc__control_last_words(const lc__control_options *o, const char *why)
+{
+    lc__control *c = come(o);
+    if (!c) return;
+    lc__control_fail_and_wait(c, why);
+    lc__control_close(c);
+}
+
+void lc__control_last_terms(const lc__control_options *o, unsigned terms)
+{
+    lc__control *c = come(o);
+    if (!c) return;
+    lc__control_terms(c, terms);
+    lc__control_close(c);
 }
 
 lc_status lc__control_explain(lc__control *c, double seconds, lc_status status)

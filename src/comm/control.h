@@ -134,6 +134,8 @@ void lc__control_unwatch(lc__control *c, lc_comm *comm);
 void lc__control_progress(lc__control *c, int64_t step, const char *where);
 /* For whoever may start the run again. */
 void lc__control_terms(lc__control *c, unsigned terms);
+/* The same of a rank that is alone, and so is not connected: comes to the coordinator to say so, and leaves it. */
+void lc__control_last_terms(const lc__control_options *options, unsigned terms);
 
 /* How a rank says that it fails, or asks why others do:
  *

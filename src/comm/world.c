@@ -536,19 +536,24 @@ lc_status lc__world_pass_on(const lc__world *w, lc_status status)
 
 /* ---- the end of this process ---- */
 
+static lc__control_options options_of(const lc__world *w)
+{
+    return (lc__control_options){.rank = w->rank,
+                                 .size = w->size,
+                                 .address = w->address,
+                                 .port = w->port,
+                                 .secret = w->secret,
+                                 .identity = w->identity,
+                                 .told = w->told};
+}
+
 /* Before ranks have met, and when this one has left, only a launcher's coordinator is there to listen. */
 static void tell_unmet(const char *why)
 {
     lc__world w;
     if (lc__world_find(&w) < 0 || w.size == 1 || !w.hosted) return;
-    lc__control_last_words(&(lc__control_options){.rank = w.rank,
-                                                  .size = w.size,
-                                                  .address = w.address,
-                                                  .port = w.port,
-                                                  .secret = w.secret,
-                                                  .identity = w.identity,
-                                                  .told = w.told},
-                           why);
+    const lc__control_options o = options_of(&w);
+    lc__control_last_words(&o, why);
 }
 
 /* With this process it would be gone before all are told. */
@@ -579,10 +584,14 @@ void lc__world_last_words(lc_status status)
 
 void lc__world_trained(void)
 {
-    lc__world *w = &this_process.world;
+    lc__world *w = &this_process.world, here;
     pthread_mutex_lock(&this_process.lock);
     if (this_process.references && w->control) lc__control_terms(w->control, LC__TRAINED);
     pthread_mutex_unlock(&this_process.lock);
+    /* A rank alone has no control channel, and may have a launcher that would start it again. */
+    if (lc__world_find(&here) < 0 || here.size > 1 || !here.hosted) return;
+    const lc__control_options o = options_of(&here);
+    lc__control_last_terms(&o, LC__TRAINED);
 }
 
 void lc__world_stopped(int signal)

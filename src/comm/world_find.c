@@ -294,10 +294,12 @@ lc_status lc__world_find(lc__world *w)
         if (launchers[i].is()) found = &launchers[i];
     if (!found) return check_not_half();
     LC_TRY(find_ranks(found, w));
-    if (w->size == 1) return LC_OK;
-    w->told = variable("LIGHTC_COORDINATED");
-    w->hosted = !strcmp(w->launcher, "lightc") || w->told;
-    if (w->hosted && (!variable("MASTER_ADDR") || !variable("MASTER_PORT") || !variable("LIGHTC_SECRET")))
+    bool told = variable("LIGHTC_COORDINATED"), hosted = !strcmp(w->launcher, "lightc") || told;
+    bool reaches = variable("MASTER_ADDR") && variable("MASTER_PORT") && variable("LIGHTC_SECRET");
+    if (w->size == 1 && !(hosted && reaches)) return LC_OK;
+    w->told = told;
+    w->hosted = hosted;
+    if (hosted && !reaches)
         return lc_fail(LC_ERR_CONFIG,
                        "%s is set, but not all of MASTER_ADDR, MASTER_PORT and LIGHTC_SECRET: lightc's launcher "
                        "sets all of them; to start ranks by hand set RANK and WORLD_SIZE instead",

@@ -386,7 +386,7 @@ static lc_status finish(lc_trainer *t, lc_status s)
             say_where(t);
             s = lc__saves_verdict(t);
             missed = s < 0;
-            if (missed && t->comm) lc__world_trained();
+            if (missed) lc__world_trained();
         }
     }
     if (s < 0) {
