@@ -8,7 +8,11 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 static lc_status visited(run *r, lc__control *c, int rank)
 {
@@ -317,6 +321,65 @@ TEST(who_cannot_prove_meets_on_one_host)
     }
     CHECK_EQ(s, LC_ERR_UNSUPPORTED);
     CHECK_CONTAINS(lc_error_message(), "OpenSSL");
+}
+
+/* ---- who a process is ---- */
+
+/* As this process says it, if nothing has launched it. */
+static uint64_t identity_here(void)
+{
+    uint8_t bytes[LC__CHALLENGE_BYTES] = {0}, hello[LC__HELLO_BYTES];
+    char doubt[LC__DOUBT_TEXT] = "";
+    lc__put_u32(bytes, LC__CONTROL_VERSION);
+    lc__put_u32(bytes + 4, lc__proof_reveals());
+    const lc__frame challenge = {LC__FRAME_CHALLENGE, bytes, sizeof bytes};
+    const lc__control_options o = {.rank = 0, .size = 2, .secret = SECRET};
+    if (!lc__control_answer(&o, LC__PROOF_RANK, 1, &challenge, hello, doubt)) TEST_FAIL("%s", doubt);
+    return lc__get_u64(hello + 24);
+}
+
+static uint64_t identity_of_a_child(void)
+{
+    uint64_t identity = 0;
+    int ends[2], status;
+    CHECK(pipe(ends) == 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        identity = identity_here();
+        _exit(write(ends[1], &identity, sizeof identity) == sizeof identity && identity_here() == identity ? 0 : 1);
+    }
+    close(ends[1]);
+    CHECK_EQ(read(ends[0], &identity, sizeof identity), sizeof identity);
+    close(ends[0]);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    return identity;
+}
+
+/* It is the same however much memory, time and threads the process has meanwhile, and whatever its name. */
+TEST(a_process_has_one_identity)
+{
+    enum { MUCH = 64 << 20 };
+    char name[16];
+    uint64_t own = identity_here(), children[8];
+    CHECK(own != 0);
+    char *memory = malloc(MUCH);
+    CHECK(memory);
+    memset(memory, 1, MUCH);
+    CHECK_EQ(identity_here(), own);
+    free(memory);
+    for (clock_t until = clock() + CLOCKS_PER_SEC / 20; clock() < until;) continue; /* some ticks of the processor */
+    CHECK_EQ(identity_here(), own);
+    CHECK(prctl(PR_GET_NAME, name) == 0 && prctl(PR_SET_NAME, "a) 1 (b) 2") == 0);
+    CHECK_EQ(identity_here(), own);
+    CHECK(prctl(PR_SET_NAME, name) == 0);
+    /* nobody else's, also of processes that begin in the same tick */
+    for (int i = 0; i < 8; i++) {
+        children[i] = identity_of_a_child();
+        CHECK(children[i] != 0 && children[i] != own);
+        for (int k = 0; k < i; k++) CHECK(children[i] != children[k]);
+    }
+    CHECK_EQ(identity_here(), own);
 }
 
 /* ---- at a rank ---- */
