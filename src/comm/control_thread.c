@@ -174,7 +174,7 @@ static void take(lc__control *c, const lc__frame *f)
         break;
     case LC__FRAME_END:
         lc__frame_lines(f->data, f->n, text, sizeof text);
-        end_run(c, text);
+        end_run(c, *text ? text : "the run has ended, and no reason was given");
         c->by_word = c->over = true;
         break;
     case LC__FRAME_BYE: /* the others have gone on without it: so does this rank */
