@@ -247,42 +247,40 @@ static inline lc_tensor *net_step(lc_module *self, const lc_batch *batch, int64_
 
 /* ---- optimizer and schedules ---- */
 
-/* As the constructors take it: 0 is the default. */
-static inline double argument(const options *o, const char *name)
-{
-    const lc_named_number *v = option_of(o, name);
-    return !v ? 0 : v->value == 0 ? LC_ZERO : v->value;
-}
-
 static inline lc_optimizer *optimizer_new(net *m)
 {
     const training *t = m->t;
     const options *o = &t->options;
-#define IS(text)    (!strcmp(t->optimizer, text))
-#define GIVEN(name) .name = argument(o, #name)
-#define COMMON      .no_parameters = true, .maximize = argument(o, "maximize") != 0, GIVEN(lr), GIVEN(weight_decay)
-#define FLAG(name)  .name = argument(o, #name) != 0
+    const lc_named_number *v;
+#define GIVEN(name)                                                                                                    \
+    if ((v = option_of(o, #name))) a.name = v->value;
+#define FLAG(name)                                                                                                     \
+    if ((v = option_of(o, #name))) a.name = v->value != 0;
+#define MAKE(text, kind, type, ...)                                                                                    \
+    if (!strcmp(t->optimizer, text)) {                                                                                 \
+        type a = kind##_defaults();                                                                                    \
+        a.module = m, a.no_parameters = true;                                                                          \
+        GIVEN(lr) GIVEN(weight_decay) FLAG(maximize) __VA_ARGS__ return kind##_with(&a);                               \
+    }
     if (t->by_name) {
         lc_optimizer *opt = NULL;
         if (lc_optimizer_by_name(t->optimizer, m, o->v, o->n, &opt) < 0)
             lc_module_fail(&m->base, LC_ERR_ARGUMENT, "%.300s", lc_error_message());
         return opt;
     }
-    if (IS("SGD")) return lc_sgd(m, COMMON, GIVEN(momentum), GIVEN(dampening), FLAG(nesterov));
-    if (IS("Adam"))
-        return lc_adam(m, COMMON, GIVEN(beta1), GIVEN(beta2), GIVEN(eps), FLAG(amsgrad), FLAG(decoupled_weight_decay));
-    if (IS("AdamW")) return lc_adamw(m, COMMON, GIVEN(beta1), GIVEN(beta2), GIVEN(eps), FLAG(amsgrad));
-    if (IS("RMSprop")) return lc_rmsprop(m, COMMON, GIVEN(alpha), GIVEN(eps), GIVEN(momentum), FLAG(centered));
-    if (IS("Adagrad")) return lc_adagrad(m, COMMON, GIVEN(lr_decay), GIVEN(initial_accumulator_value), GIVEN(eps));
-    if (IS("Adadelta")) return lc_adadelta(m, COMMON, GIVEN(rho), GIVEN(eps));
-    if (IS("Adamax")) return lc_adamax(m, COMMON, GIVEN(beta1), GIVEN(beta2), GIVEN(eps));
-    if (IS("NAdam"))
-        return lc_nadam(m, COMMON, GIVEN(beta1), GIVEN(beta2), GIVEN(eps), GIVEN(momentum_decay),
-                        FLAG(decoupled_weight_decay));
-    if (IS("RAdam")) return lc_radam(m, COMMON, GIVEN(beta1), GIVEN(beta2), GIVEN(eps), FLAG(decoupled_weight_decay));
-    if (IS("Rprop"))
-        return lc_rprop(m, COMMON, GIVEN(eta_minus), GIVEN(eta_plus), GIVEN(step_size_min), GIVEN(step_size_max));
-    return lc_lbfgs(m, COMMON, GIVEN(max_iter), GIVEN(max_eval), GIVEN(history_size), FLAG(strong_wolfe));
+    MAKE("SGD", lc_sgd, lc_sgd_args, GIVEN(momentum) GIVEN(dampening) FLAG(nesterov))
+    MAKE("Adam", lc_adam, lc_adam_args, GIVEN(beta1) GIVEN(beta2) GIVEN(eps) FLAG(amsgrad) FLAG(decoupled_weight_decay))
+    MAKE("AdamW", lc_adamw, lc_adam_args, GIVEN(beta1) GIVEN(beta2) GIVEN(eps) FLAG(amsgrad))
+    MAKE("RMSprop", lc_rmsprop, lc_rmsprop_args, GIVEN(alpha) GIVEN(eps) GIVEN(momentum) FLAG(centered))
+    MAKE("Adagrad", lc_adagrad, lc_adagrad_args, GIVEN(lr_decay) GIVEN(initial_accumulator_value) GIVEN(eps))
+    MAKE("Adadelta", lc_adadelta, lc_adadelta_args, GIVEN(rho) GIVEN(eps))
+    MAKE("Adamax", lc_adamax, lc_adamax_args, GIVEN(beta1) GIVEN(beta2) GIVEN(eps))
+    MAKE("NAdam", lc_nadam, lc_nadam_args,
+         GIVEN(beta1) GIVEN(beta2) GIVEN(eps) GIVEN(momentum_decay) FLAG(decoupled_weight_decay))
+    MAKE("RAdam", lc_radam, lc_radam_args, GIVEN(beta1) GIVEN(beta2) GIVEN(eps) FLAG(decoupled_weight_decay))
+    MAKE("Rprop", lc_rprop, lc_rprop_args, GIVEN(eta_minus) GIVEN(eta_plus) GIVEN(step_size_min) GIVEN(step_size_max))
+    MAKE("LBFGS", lc_lbfgs, lc_lbfgs_args, GIVEN(max_iter) GIVEN(max_eval) GIVEN(history_size) FLAG(strong_wolfe))
+    return NULL;
 }
 
 static inline double lambda_of(void *ctx, int64_t epoch)

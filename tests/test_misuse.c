@@ -216,16 +216,18 @@ static void *take(int flags, const char *what, void *right, int kind)
     return kind == DATASET ? good[TEXT] : good[DATASET];
 }
 
-#define I(k)   take(MAY_BE_NULL, #k, good[k], k) /* is made, whatever it was */
-#define H(k)   take(OBJECT, #k, good[k], k)
-#define HO(k)  take(OBJECT | MAY_BE_NULL, #k, good[k], k)
-#define C(k)   take(STRUCT, #k, good[k], k)
-#define CO(k)  take(STRUCT | MAY_BE_NULL | MAY_BE_EMPTY, #k, good[k], k)
-#define CF(k)  take(STRUCT | MAY_BE_EMPTY, #k, good[k], k)
-#define P(k)   take(0, #k, (void *)&k##_, -1)
-#define O(k)   take(MAY_BE_NULL, #k, (void *)&k##_, -1)
-#define F(fn)  (take(0, #fn, zeros, -1) ? fn : NULL)
-#define FO(fn) (take(MAY_BE_NULL, #fn, zeros, -1) ? fn : NULL)
+#define I(k)  take(MAY_BE_NULL, #k, good[k], k) /* is made, whatever it was */
+#define H(k)  take(OBJECT, #k, good[k], k)
+#define HO(k) take(OBJECT | MAY_BE_NULL, #k, good[k], k)
+#define C(k)  take(STRUCT, #k, good[k], k)
+#define CO(k) take(STRUCT | MAY_BE_NULL | MAY_BE_EMPTY, #k, good[k], k)
+#define CF(k) take(STRUCT | MAY_BE_EMPTY, #k, good[k], k)
+#define P(k)  take(0, #k, (void *)&k##_, -1)
+#define O(k)  take(MAY_BE_NULL, #k, (void *)&k##_, -1)
+/* A struct of arguments (args.h), otherwise zeros. */
+#define ARGS(type, ...) (&(type){.size = sizeof(type), __VA_ARGS__})
+#define F(fn)           (take(0, #fn, zeros, -1) ? fn : NULL)
+#define FO(fn)          (take(MAY_BE_NULL, #fn, zeros, -1) ? fn : NULL)
 
 #define ZEROS_ zeros
 static _Alignas(64) char BLANK_[4096];

@@ -389,7 +389,7 @@ TEST(zero_and_default)
     lc_module m;
     double value;
     lc_module_init(&m, NULL, 1);
-    lc_optimizer *a = lc_adamw(&m), *b = lc_adamw(&m, .lr = LC_ZERO, .weight_decay = LC_ZERO);
+    lc_optimizer *a = lc_adamw(&m), *b = lc_adamw(&m, .lr = 0, .weight_decay = 0);
     CHECK_OK(lc_optimizer_get(a, 0, "weight_decay", &value));
     CHECK_NEAR(value, 0.01, 0);
     CHECK_OK(lc_optimizer_get(b, 0, "weight_decay", &value));
@@ -632,7 +632,7 @@ TEST(muon_orthogonalises)
     world w;
     double before[N], after[N];
     world_init(&w, LC_F32);
-    lc_optimizer *opt = lc_muon(&w.root, .lr = 1, .weight_decay = LC_ZERO, .parameters = &w.p[1], .n_parameters = 1);
+    lc_optimizer *opt = lc_muon(&w.root, .lr = 1, .weight_decay = 0, .parameters = &w.p[1], .n_parameters = 1);
     CHECK_OK(lc_module_status(&w.root));
     get(&w, w.p[1], before);
     train_step(&w, opt, true, 0, 0);

@@ -352,7 +352,7 @@ static lc_status add_schedule(const net *m, lc_optimizer *opt, lc_optimizers *ou
                                        .interval = LC_INTERVAL_STEP});
     if (!strcmp(m->c->schedule, "plateau"))
         return lc_optimizers_add_scheduler(
-            out, (lc_scheduler_config){.scheduler = lc_reduce_lr_on_plateau(opt, .patience = -1, .threshold = 0.1),
+            out, (lc_scheduler_config){.scheduler = lc_reduce_lr_on_plateau(opt, .patience = 0, .threshold = 0.1),
                                        .monitor = "val_loss",
                                        .not_strict = true});
     if (!strcmp(m->c->schedule, "one cycle"))

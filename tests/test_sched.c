@@ -63,7 +63,7 @@ TEST(swa_lr_goes_from_the_rate_to_its_own)
         double want[6];
     } cases[] = {{4, false, {0.2, 0.17803300858899107, 0.125, 0.07196699141100894, 0.05, 0.05}},
                  {3, true, {0.2, 0.15, 0.1, 0.05, 0.05, 0.05}},
-                 {-1, false, {0.05, 0.05, 0.05, 0.05, 0.05, 0.05}}};
+                 {0, false, {0.05, 0.05, 0.05, 0.05, 0.05, 0.05}}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fixture f;
         setup(&f, 0.2);

@@ -45,7 +45,7 @@ static lc_status net_configure_optimizers(lc_module *self, lc_optimizers *out)
                                                                       .interval = LC_INTERVAL_STEP,
                                                                       .frequency = 2});
     return lc_optimizers_add_scheduler(
-        out, (lc_scheduler_config){.scheduler = lc_reduce_lr_on_plateau(opt, .patience = -1, .factor = 0.5),
+        out, (lc_scheduler_config){.scheduler = lc_reduce_lr_on_plateau(opt, .patience = 0, .factor = 0.5),
                                    .monitor = "val_loss"});
 }
 static lc_status net_loader(lc_module *self, lc_loaders *out, bool shuffle)

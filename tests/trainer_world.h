@@ -372,7 +372,7 @@ static inline lc_status world_configure_optimizers(lc_module *self, lc_optimizer
 {
     world *m = (world *)self;
     WORLD_TRACE(self, "configure_optimizers");
-    lc_optimizer *opt = lc_sgd(self, .lr = m->lr > 0 ? m->lr : LC_ZERO);
+    lc_optimizer *opt = lc_sgd(self, .lr = m->lr);
     LC_TRY(lc_optimizers_add(out, opt));
     if (!m->scheduler) return LC_OK;
     lc_scheduler_config c = m->scheduler_config;

@@ -21,13 +21,9 @@
 #include <stdint.h>
 
 #ifdef __cplusplus
-#define LC_BEGIN_DECLS extern "C" {
-#define LC_END_DECLS   }
-#define LC_LITERAL(type, ...)                                                                                          \
-    type                                                                                                               \
-    {                                                                                                                  \
-        __VA_ARGS__                                                                                                    \
-    }
+#define LC_BEGIN_DECLS        extern "C" {
+#define LC_END_DECLS          }
+#define LC_LITERAL(type, ...) (type{__VA_ARGS__})
 #else
 #define LC_BEGIN_DECLS
 #define LC_END_DECLS

@@ -33,6 +33,7 @@ typedef struct lc_model_checkpoint_args {
     bool wait; /* write on the training thread (default: a thread writes a snapshot) */
 } lc_model_checkpoint_args;
 #define LC_SAVE_NONE INT64_MIN
+#define LC_ZERO      (-0.0)
 
 typedef struct lc_early_stopping_args {
     const char *monitor; /* REQUIRED */

@@ -10,6 +10,7 @@
 #ifndef LIGHTC_OPTIM_H
 #define LIGHTC_OPTIM_H
 
+#include <lightc/args.h>
 #include <lightc/module.h>
 #include <lightc/op.h>
 
@@ -146,16 +147,14 @@ LC_API void lc_graph_set_window(lc_graph *g, double window);
  *     lc_optimizer *opt = lc_adam(self, .lr = 1e-3, .weight_decay = 1e-2);
  *
  * `module` is any module (a struct that starts with lc_module); the optimizer gets one group with all its parameters.
- * Other arguments are those of torch.optim under the same names. 0 means PyTorch's default; where zero itself is meant
- * although the default is another number, write LC_ZERO (AdamW without decay: .weight_decay = LC_ZERO).
+ * Other arguments are those of torch.optim under the same names, with the same defaults; zeros are zeros (args.h).
  *
  * Several groups: .no_parameters = true, then lc_optimizer_add_group for each. On an error the constructor returns NULL
  * and the module's status says why (lc_module_status, lc_trainer_fit). */
-#define LC_ZERO (-0.0)
-
 /* The first members of every constructor's arguments. `site`: named in errors; `parameters`: only these instead of all.
  */
 #define LC_OPTIMIZER_ARGS                                                                                              \
+    size_t size;                                                                                                       \
     lc_site site;                                                                                                      \
     void *module;                                                                                                      \
     lc_tensor *const *parameters;                                                                                      \
@@ -164,99 +163,113 @@ LC_API void lc_graph_set_window(lc_graph *g, double window);
     bool maximize;                                                                                                     \
     double lr, weight_decay
 
-typedef struct lc_sgd_args { /* lr 1e-3 */
+typedef struct lc_sgd_args {
     LC_OPTIMIZER_ARGS;
     double momentum, dampening;
     bool nesterov;
 } lc_sgd_args;
+LC_DEFAULTS(lc_sgd, lc_sgd_args, .lr = 1e-3)
 
-typedef struct lc_adam_args { /* lr 1e-3, betas 0.9, 0.999, eps 1e-8, weight_decay 0 (AdamW: 0.01) */
+typedef struct lc_adam_args {
     LC_OPTIMIZER_ARGS;
     double beta1, beta2, eps;
     bool amsgrad;
     bool decoupled_weight_decay; /* lc_adam only: Adam(decoupled_weight_decay=True); AdamW always does */
 } lc_adam_args;
+LC_DEFAULTS(lc_adam, lc_adam_args, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8)
+LC_DEFAULTS(lc_adamw, lc_adam_args, .lr = 1e-3, .weight_decay = 0.01, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8)
 
-typedef struct lc_rmsprop_args { /* lr 1e-2, alpha 0.99, eps 1e-8 */
+typedef struct lc_rmsprop_args {
     LC_OPTIMIZER_ARGS;
     double alpha, eps, momentum;
     bool centered;
 } lc_rmsprop_args;
+LC_DEFAULTS(lc_rmsprop, lc_rmsprop_args, .lr = 1e-2, .alpha = 0.99, .eps = 1e-8)
 
-typedef struct lc_adagrad_args { /* lr 1e-2, eps 1e-10 */
+typedef struct lc_adagrad_args {
     LC_OPTIMIZER_ARGS;
     double lr_decay, initial_accumulator_value, eps;
 } lc_adagrad_args;
+LC_DEFAULTS(lc_adagrad, lc_adagrad_args, .lr = 1e-2, .eps = 1e-10)
 
-typedef struct lc_adadelta_args { /* lr 1, rho 0.9, eps 1e-6 */
+typedef struct lc_adadelta_args {
     LC_OPTIMIZER_ARGS;
     double rho, eps;
 } lc_adadelta_args;
+LC_DEFAULTS(lc_adadelta, lc_adadelta_args, .lr = 1, .rho = 0.9, .eps = 1e-6)
 
-typedef struct lc_adamax_args { /* lr 2e-3, betas 0.9, 0.999, eps 1e-8 */
+typedef struct lc_adamax_args {
     LC_OPTIMIZER_ARGS;
     double beta1, beta2, eps;
 } lc_adamax_args;
+LC_DEFAULTS(lc_adamax, lc_adamax_args, .lr = 2e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8)
 
-typedef struct lc_nadam_args { /* lr 2e-3, betas 0.9, 0.999, eps 1e-8, momentum_decay 4e-3 */
+typedef struct lc_nadam_args {
     LC_OPTIMIZER_ARGS;
     double beta1, beta2, eps, momentum_decay;
     bool decoupled_weight_decay;
 } lc_nadam_args;
+LC_DEFAULTS(lc_nadam, lc_nadam_args, .lr = 2e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .momentum_decay = 4e-3)
 
-typedef struct lc_radam_args { /* lr 1e-3, betas 0.9, 0.999, eps 1e-8 */
+typedef struct lc_radam_args {
     LC_OPTIMIZER_ARGS;
     double beta1, beta2, eps;
     bool decoupled_weight_decay;
 } lc_radam_args;
+LC_DEFAULTS(lc_radam, lc_radam_args, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8)
 
-typedef struct lc_rprop_args { /* lr 1e-2, etas 0.5, 1.2, step_sizes 1e-6, 50 */
+typedef struct lc_rprop_args {
     LC_OPTIMIZER_ARGS;
     double eta_minus, eta_plus, step_size_min, step_size_max;
 } lc_rprop_args;
+LC_DEFAULTS(lc_rprop, lc_rprop_args, .lr = 1e-2, .eta_minus = 0.5, .eta_plus = 1.2, .step_size_min = 1e-6,
+            .step_size_max = 50)
 
-/* lr 1, max_iter 20, max_eval 1.25 max_iter, tolerance_grad 1e-7, tolerance_change 1e-9, history_size 100. One group.
- * max_eval bounds the evaluations of a step, those of line searches too, but for the last first try of one.
+/* One group. max_eval bounds the evaluations of a step, those of line searches too, but for the last first try of one;
+ * 0: 1.25 max_iter.
  * Needs closures: automatic optimisation gives them, lc_manual_step_closure and lc_optimizer_step_closure take one. */
 typedef struct lc_lbfgs_args {
     LC_OPTIMIZER_ARGS; /* weight_decay and maximize are not for it */
     double max_iter, max_eval, tolerance_grad, tolerance_change, history_size;
     bool strong_wolfe; /* line_search_fn="strong_wolfe"; default: steps of lr */
 } lc_lbfgs_args;
+LC_DEFAULTS(lc_lbfgs, lc_lbfgs_args, .lr = 1, .max_iter = 20, .tolerance_grad = 1e-7, .tolerance_change = 1e-9,
+            .history_size = 100)
 
-typedef struct lc_muon_args { /* lr 1e-3, weight_decay 0.1, momentum 0.95, eps 1e-7, 5 steps; 2-D parameters only */
+typedef struct lc_muon_args { /* 2-D parameters only */
     LC_OPTIMIZER_ARGS;
     double momentum, eps;
     bool no_nesterov; /* nesterov is on by default, as in PyTorch */
     int ns_steps;
     bool match_rms_adamw; /* adjust_lr_fn="match_rms_adamw"; default: "original" */
 } lc_muon_args;
+LC_DEFAULTS(lc_muon, lc_muon_args, .lr = 1e-3, .weight_decay = 0.1, .momentum = 0.95, .eps = 1e-7, .ns_steps = 5)
 
-#define lc_sgd(...)      lc_sgd_with(LC_LITERAL(lc_sgd_args, .site = LC_HERE, .module = __VA_ARGS__))
-#define lc_adam(...)     lc_adam_with(LC_LITERAL(lc_adam_args, .site = LC_HERE, .module = __VA_ARGS__))
-#define lc_adamw(...)    lc_adamw_with(LC_LITERAL(lc_adam_args, .site = LC_HERE, .module = __VA_ARGS__))
-#define lc_rmsprop(...)  lc_rmsprop_with(LC_LITERAL(lc_rmsprop_args, .site = LC_HERE, .module = __VA_ARGS__))
-#define lc_adagrad(...)  lc_adagrad_with(LC_LITERAL(lc_adagrad_args, .site = LC_HERE, .module = __VA_ARGS__))
-#define lc_adadelta(...) lc_adadelta_with(LC_LITERAL(lc_adadelta_args, .site = LC_HERE, .module = __VA_ARGS__))
-#define lc_adamax(...)   lc_adamax_with(LC_LITERAL(lc_adamax_args, .site = LC_HERE, .module = __VA_ARGS__))
-#define lc_nadam(...)    lc_nadam_with(LC_LITERAL(lc_nadam_args, .site = LC_HERE, .module = __VA_ARGS__))
-#define lc_radam(...)    lc_radam_with(LC_LITERAL(lc_radam_args, .site = LC_HERE, .module = __VA_ARGS__))
-#define lc_rprop(...)    lc_rprop_with(LC_LITERAL(lc_rprop_args, .site = LC_HERE, .module = __VA_ARGS__))
-#define lc_lbfgs(...)    lc_lbfgs_with(LC_LITERAL(lc_lbfgs_args, .site = LC_HERE, .module = __VA_ARGS__))
-#define lc_muon(...)     lc_muon_with(LC_LITERAL(lc_muon_args, .site = LC_HERE, .module = __VA_ARGS__))
+#define lc_sgd(...)      LC_CALL(lc_sgd, lc_sgd_args, .site = LC_HERE, .module = __VA_ARGS__)
+#define lc_adam(...)     LC_CALL(lc_adam, lc_adam_args, .site = LC_HERE, .module = __VA_ARGS__)
+#define lc_adamw(...)    LC_CALL(lc_adamw, lc_adam_args, .site = LC_HERE, .module = __VA_ARGS__)
+#define lc_rmsprop(...)  LC_CALL(lc_rmsprop, lc_rmsprop_args, .site = LC_HERE, .module = __VA_ARGS__)
+#define lc_adagrad(...)  LC_CALL(lc_adagrad, lc_adagrad_args, .site = LC_HERE, .module = __VA_ARGS__)
+#define lc_adadelta(...) LC_CALL(lc_adadelta, lc_adadelta_args, .site = LC_HERE, .module = __VA_ARGS__)
+#define lc_adamax(...)   LC_CALL(lc_adamax, lc_adamax_args, .site = LC_HERE, .module = __VA_ARGS__)
+#define lc_nadam(...)    LC_CALL(lc_nadam, lc_nadam_args, .site = LC_HERE, .module = __VA_ARGS__)
+#define lc_radam(...)    LC_CALL(lc_radam, lc_radam_args, .site = LC_HERE, .module = __VA_ARGS__)
+#define lc_rprop(...)    LC_CALL(lc_rprop, lc_rprop_args, .site = LC_HERE, .module = __VA_ARGS__)
+#define lc_lbfgs(...)    LC_CALL(lc_lbfgs, lc_lbfgs_args, .site = LC_HERE, .module = __VA_ARGS__)
+#define lc_muon(...)     LC_CALL(lc_muon, lc_muon_args, .site = LC_HERE, .module = __VA_ARGS__)
 
-LC_API lc_optimizer *lc_sgd_with(lc_sgd_args args);
-LC_API lc_optimizer *lc_adam_with(lc_adam_args args);
-LC_API lc_optimizer *lc_adamw_with(lc_adam_args args);
-LC_API lc_optimizer *lc_rmsprop_with(lc_rmsprop_args args);
-LC_API lc_optimizer *lc_adagrad_with(lc_adagrad_args args);
-LC_API lc_optimizer *lc_adadelta_with(lc_adadelta_args args);
-LC_API lc_optimizer *lc_adamax_with(lc_adamax_args args);
-LC_API lc_optimizer *lc_nadam_with(lc_nadam_args args);
-LC_API lc_optimizer *lc_radam_with(lc_radam_args args);
-LC_API lc_optimizer *lc_rprop_with(lc_rprop_args args);
-LC_API lc_optimizer *lc_lbfgs_with(lc_lbfgs_args args);
-LC_API lc_optimizer *lc_muon_with(lc_muon_args args);
+LC_API lc_optimizer *lc_sgd_with(const lc_sgd_args *args);
+LC_API lc_optimizer *lc_adam_with(const lc_adam_args *args);
+LC_API lc_optimizer *lc_adamw_with(const lc_adam_args *args);
+LC_API lc_optimizer *lc_rmsprop_with(const lc_rmsprop_args *args);
+LC_API lc_optimizer *lc_adagrad_with(const lc_adagrad_args *args);
+LC_API lc_optimizer *lc_adadelta_with(const lc_adadelta_args *args);
+LC_API lc_optimizer *lc_adamax_with(const lc_adamax_args *args);
+LC_API lc_optimizer *lc_nadam_with(const lc_nadam_args *args);
+LC_API lc_optimizer *lc_radam_with(const lc_radam_args *args);
+LC_API lc_optimizer *lc_rprop_with(const lc_rprop_args *args);
+LC_API lc_optimizer *lc_lbfgs_with(const lc_lbfgs_args *args);
+LC_API lc_optimizer *lc_muon_with(const lc_muon_args *args);
 
 /* A name and a number: arguments of the by-name constructors, taken literally (0 is zero). */
 typedef struct lc_named_number {

@@ -5,8 +5,8 @@
  *
  * A schedule sets its optimizer's learning rates when it is made and at every lc_scheduler_step. Values follow the
  * recursive forms of PyTorch (each new rate comes from the current one), so that schedules can be chained and a rate
- * changed by hand stays changed. 0 means PyTorch's default; LC_ZERO a real zero. On an error a constructor returns NULL
- * and the status of the optimizer's module says why.
+ * changed by hand stays changed. Defaults are PyTorch's, and zeros are zeros (args.h). On an error a constructor
+ * returns NULL and the status of the optimizer's module says why.
  *
  * To add one: a file in src/optim/sched/ with an lc_scheduler_ops, and a line in its registry.c. */
 #ifndef LIGHTC_SCHED_H
@@ -59,52 +59,69 @@ struct lc_scheduler {
     void *reserved[7];
 };
 
-typedef struct lc_step_lr_args { /* gamma 0.1 */
+typedef struct lc_step_lr_args {
+    size_t size;
     lc_optimizer *optimizer;
     int64_t step_size;
     double gamma;
 } lc_step_lr_args;
-typedef struct lc_multi_step_lr_args { /* gamma 0.1 */
+LC_DEFAULTS(lc_step_lr, lc_step_lr_args, .gamma = 0.1)
+typedef struct lc_multi_step_lr_args {
+    size_t size;
     lc_optimizer *optimizer;
     const int64_t *milestones; /* copied; a repeated one counts twice */
     int n_milestones;
     double gamma;
 } lc_multi_step_lr_args;
+LC_DEFAULTS(lc_multi_step_lr, lc_multi_step_lr_args, .gamma = 0.1)
 typedef struct lc_exponential_lr_args {
+    size_t size;
     lc_optimizer *optimizer;
-    double gamma; /* required */
+    double gamma; /* REQUIRED */
 } lc_exponential_lr_args;
-typedef struct lc_constant_lr_args { /* factor 1/3, total_iters 5 */
+LC_DEFAULTS(lc_exponential_lr, lc_exponential_lr_args, .gamma = LC_NOT_GIVEN)
+typedef struct lc_constant_lr_args {
+    size_t size;
     lc_optimizer *optimizer;
     double factor;
     int64_t total_iters;
 } lc_constant_lr_args;
-typedef struct lc_linear_lr_args { /* start_factor 1/3, end_factor 1, total_iters 5 */
+LC_DEFAULTS(lc_constant_lr, lc_constant_lr_args, .factor = 1.0 / 3, .total_iters = 5)
+typedef struct lc_linear_lr_args {
+    size_t size;
     lc_optimizer *optimizer;
     double start_factor, end_factor;
     int64_t total_iters;
 } lc_linear_lr_args;
+LC_DEFAULTS(lc_linear_lr, lc_linear_lr_args, .start_factor = 1.0 / 3, .end_factor = 1, .total_iters = 5)
 typedef struct lc_cosine_annealing_lr_args {
+    size_t size;
     lc_optimizer *optimizer;
-    int64_t T_max; /* required */
+    int64_t T_max; /* REQUIRED */
     double eta_min;
 } lc_cosine_annealing_lr_args;
-typedef struct lc_cosine_annealing_warm_restarts_args { /* T_mult 1 */
+LC_DEFAULTS(lc_cosine_annealing_lr, lc_cosine_annealing_lr_args, )
+typedef struct lc_cosine_annealing_warm_restarts_args {
+    size_t size;
     lc_optimizer *optimizer;
-    int64_t T_0; /* required */
+    int64_t T_0; /* REQUIRED */
     int64_t T_mult;
     double eta_min;
 } lc_cosine_annealing_warm_restarts_args;
-typedef struct lc_polynomial_lr_args { /* total_iters 5, power 1 */
+LC_DEFAULTS(lc_cosine_annealing_warm_restarts, lc_cosine_annealing_warm_restarts_args, .T_mult = 1)
+typedef struct lc_polynomial_lr_args {
+    size_t size;
     lc_optimizer *optimizer;
     int64_t total_iters;
     double power;
 } lc_polynomial_lr_args;
-/* pct_start 0.3, cosine, momentum (or beta1) cycled between 0.95 and 0.85, div_factor 25, final_div_factor 1e4. */
+LC_DEFAULTS(lc_polynomial_lr, lc_polynomial_lr_args, .total_iters = 5, .power = 1)
+/* Momentum (or beta1) goes from max_momentum to base_momentum and back. */
 typedef struct lc_one_cycle_lr_args {
+    size_t size;
     lc_optimizer *optimizer;
-    double max_lr;       /* required */
-    int64_t total_steps; /* required, unless epochs and steps_per_epoch are given */
+    double max_lr;       /* REQUIRED */
+    int64_t total_steps; /* REQUIRED, unless epochs and steps_per_epoch are given */
     int64_t epochs, steps_per_epoch;
     double pct_start;
     bool linear; /* anneal_strategy="linear" */
@@ -112,92 +129,107 @@ typedef struct lc_one_cycle_lr_args {
     double base_momentum, max_momentum, div_factor, final_div_factor;
     bool three_phase;
 } lc_one_cycle_lr_args;
+LC_DEFAULTS(lc_one_cycle_lr, lc_one_cycle_lr_args, .max_lr = LC_NOT_GIVEN, .pct_start = 0.3, .base_momentum = 0.85,
+            .max_momentum = 0.95, .div_factor = 25, .final_div_factor = 1e4)
 typedef enum lc_cyclic_mode { LC_TRIANGULAR = 0, LC_TRIANGULAR2 = 1, LC_EXP_RANGE = 2 } lc_cyclic_mode;
-/* step_size_up 2000, step_size_down = up, gamma 1, momentum (or beta1) cycled between 0.8 and 0.9. */
+/* Momentum (or beta1) goes from max_momentum to base_momentum and back. */
 typedef struct lc_cyclic_lr_args {
+    size_t size;
     lc_optimizer *optimizer;
-    double base_lr, max_lr; /* required */
-    int64_t step_size_up, step_size_down;
+    double base_lr, max_lr;               /* REQUIRED */
+    int64_t step_size_up, step_size_down; /* step_size_down -1: as step_size_up */
     lc_cyclic_mode mode;
     double gamma;
     bool no_cycle_momentum;
     double base_momentum, max_momentum;
 } lc_cyclic_lr_args;
-/* factor 0.1, patience 10, threshold 1e-4 (relative), eps 1e-8. Stepped with lc_scheduler_step_metric. */
+LC_DEFAULTS(lc_cyclic_lr, lc_cyclic_lr_args, .base_lr = LC_NOT_GIVEN, .max_lr = LC_NOT_GIVEN, .step_size_up = 2000,
+            .step_size_down = -1, .gamma = 1, .base_momentum = 0.8, .max_momentum = 0.9)
+/* Stepped with lc_scheduler_step_metric. */
 typedef struct lc_reduce_lr_on_plateau_args {
+    size_t size;
     lc_optimizer *optimizer;
     bool max; /* mode="max": a larger metric is better */
     double factor;
-    int64_t patience; /* -1: none (PyTorch's 0) */
-    double threshold;
-    bool absolute; /* threshold_mode="abs" */
+    int64_t patience;
+    double threshold; /* relative to the best, unless absolute */
+    bool absolute;    /* threshold_mode="abs" */
     int64_t cooldown;
     double min_lr, eps;
 } lc_reduce_lr_on_plateau_args;
+LC_DEFAULTS(lc_reduce_lr_on_plateau, lc_reduce_lr_on_plateau_args, .factor = 0.1, .patience = 10, .threshold = 1e-4,
+            .eps = 1e-8)
 /* Runs one schedule after another; milestones[i] is the step at which schedule i + 1 takes over. Owns the schedules. */
 typedef struct lc_sequential_lr_args {
+    size_t size;
     lc_optimizer *optimizer;
     lc_scheduler *const *schedulers;
     int n_schedulers;
     const int64_t *milestones; /* n_schedulers - 1 */
 } lc_sequential_lr_args;
+LC_DEFAULTS(lc_sequential_lr, lc_sequential_lr_args, )
 /* Steps several schedules at once; their factors multiply. Owns the schedules. */
 typedef struct lc_chained_scheduler_args {
+    size_t size;
     lc_optimizer *optimizer;
     lc_scheduler *const *schedulers;
     int n_schedulers;
 } lc_chained_scheduler_args;
-/* From each group's rate to swa_lr (0: the group's initial rate) in anneal_epochs (10; -1: at once), along a cosine. */
+LC_DEFAULTS(lc_chained_scheduler, lc_chained_scheduler_args, )
+/* From each group's rate to swa_lr (-1: the group's initial rate) in anneal_epochs (0: at once), along a cosine. */
 typedef struct lc_swa_lr_args {
+    size_t size;
     lc_optimizer *optimizer;
     double swa_lr;
     int64_t anneal_epochs;
     bool linear;
 } lc_swa_lr_args;
+LC_DEFAULTS(lc_swa_lr, lc_swa_lr_args, .swa_lr = -1, .anneal_epochs = 10)
 /* base_lr times fn(ctx, epoch). */
 typedef struct lc_lambda_lr_args {
+    size_t size;
     lc_optimizer *optimizer;
     lc_lambda_fn *fn;
     void *ctx;
 } lc_lambda_lr_args;
+LC_DEFAULTS(lc_lambda_lr, lc_lambda_lr_args, )
 
-#define lc_step_lr(...)        lc_step_lr_with(LC_LITERAL(lc_step_lr_args, .optimizer = __VA_ARGS__))
-#define lc_multi_step_lr(...)  lc_multi_step_lr_with(LC_LITERAL(lc_multi_step_lr_args, .optimizer = __VA_ARGS__))
-#define lc_swa_lr(...)         lc_swa_lr_with(LC_LITERAL(lc_swa_lr_args, .optimizer = __VA_ARGS__))
-#define lc_exponential_lr(...) lc_exponential_lr_with(LC_LITERAL(lc_exponential_lr_args, .optimizer = __VA_ARGS__))
-#define lc_constant_lr(...)    lc_constant_lr_with(LC_LITERAL(lc_constant_lr_args, .optimizer = __VA_ARGS__))
-#define lc_linear_lr(...)      lc_linear_lr_with(LC_LITERAL(lc_linear_lr_args, .optimizer = __VA_ARGS__))
+#define lc_step_lr(...)        LC_CALL(lc_step_lr, lc_step_lr_args, .optimizer = __VA_ARGS__)
+#define lc_multi_step_lr(...)  LC_CALL(lc_multi_step_lr, lc_multi_step_lr_args, .optimizer = __VA_ARGS__)
+#define lc_swa_lr(...)         LC_CALL(lc_swa_lr, lc_swa_lr_args, .optimizer = __VA_ARGS__)
+#define lc_exponential_lr(...) LC_CALL(lc_exponential_lr, lc_exponential_lr_args, .optimizer = __VA_ARGS__)
+#define lc_constant_lr(...)    LC_CALL(lc_constant_lr, lc_constant_lr_args, .optimizer = __VA_ARGS__)
+#define lc_linear_lr(...)      LC_CALL(lc_linear_lr, lc_linear_lr_args, .optimizer = __VA_ARGS__)
 #define lc_cosine_annealing_lr(...)                                                                                    \
-    lc_cosine_annealing_lr_with(LC_LITERAL(lc_cosine_annealing_lr_args, .optimizer = __VA_ARGS__))
+    LC_CALL(lc_cosine_annealing_lr, lc_cosine_annealing_lr_args, .optimizer = __VA_ARGS__)
 #define lc_cosine_annealing_warm_restarts(...)                                                                         \
-    lc_cosine_annealing_warm_restarts_with(LC_LITERAL(lc_cosine_annealing_warm_restarts_args, .optimizer = __VA_ARGS__))
-#define lc_polynomial_lr(...) lc_polynomial_lr_with(LC_LITERAL(lc_polynomial_lr_args, .optimizer = __VA_ARGS__))
-#define lc_one_cycle_lr(...)  lc_one_cycle_lr_with(LC_LITERAL(lc_one_cycle_lr_args, .optimizer = __VA_ARGS__))
-#define lc_cyclic_lr(...)     lc_cyclic_lr_with(LC_LITERAL(lc_cyclic_lr_args, .optimizer = __VA_ARGS__))
+    LC_CALL(lc_cosine_annealing_warm_restarts, lc_cosine_annealing_warm_restarts_args, .optimizer = __VA_ARGS__)
+#define lc_polynomial_lr(...) LC_CALL(lc_polynomial_lr, lc_polynomial_lr_args, .optimizer = __VA_ARGS__)
+#define lc_one_cycle_lr(...)  LC_CALL(lc_one_cycle_lr, lc_one_cycle_lr_args, .optimizer = __VA_ARGS__)
+#define lc_cyclic_lr(...)     LC_CALL(lc_cyclic_lr, lc_cyclic_lr_args, .optimizer = __VA_ARGS__)
 #define lc_reduce_lr_on_plateau(...)                                                                                   \
-    lc_reduce_lr_on_plateau_with(LC_LITERAL(lc_reduce_lr_on_plateau_args, .optimizer = __VA_ARGS__))
-#define lc_sequential_lr(...) lc_sequential_lr_with(LC_LITERAL(lc_sequential_lr_args, .optimizer = __VA_ARGS__))
-#define lc_chained_scheduler(...)                                                                                      \
-    lc_chained_scheduler_with(LC_LITERAL(lc_chained_scheduler_args, .optimizer = __VA_ARGS__))
-#define lc_lambda_lr(...) lc_lambda_lr_with(LC_LITERAL(lc_lambda_lr_args, .optimizer = __VA_ARGS__))
+    LC_CALL(lc_reduce_lr_on_plateau, lc_reduce_lr_on_plateau_args, .optimizer = __VA_ARGS__)
+#define lc_sequential_lr(...)     LC_CALL(lc_sequential_lr, lc_sequential_lr_args, .optimizer = __VA_ARGS__)
+#define lc_chained_scheduler(...) LC_CALL(lc_chained_scheduler, lc_chained_scheduler_args, .optimizer = __VA_ARGS__)
+#define lc_lambda_lr(...)         LC_CALL(lc_lambda_lr, lc_lambda_lr_args, .optimizer = __VA_ARGS__)
 
 LC_BEGIN_DECLS
 
-LC_API lc_scheduler *lc_step_lr_with(lc_step_lr_args args);
-LC_API lc_scheduler *lc_multi_step_lr_with(lc_multi_step_lr_args args);
-LC_API lc_scheduler *lc_swa_lr_with(lc_swa_lr_args args);
-LC_API lc_scheduler *lc_exponential_lr_with(lc_exponential_lr_args args);
-LC_API lc_scheduler *lc_constant_lr_with(lc_constant_lr_args args);
-LC_API lc_scheduler *lc_linear_lr_with(lc_linear_lr_args args);
-LC_API lc_scheduler *lc_cosine_annealing_lr_with(lc_cosine_annealing_lr_args args);
-LC_API lc_scheduler *lc_cosine_annealing_warm_restarts_with(lc_cosine_annealing_warm_restarts_args args);
-LC_API lc_scheduler *lc_polynomial_lr_with(lc_polynomial_lr_args args);
-LC_API lc_scheduler *lc_one_cycle_lr_with(lc_one_cycle_lr_args args);
-LC_API lc_scheduler *lc_cyclic_lr_with(lc_cyclic_lr_args args);
-LC_API lc_scheduler *lc_reduce_lr_on_plateau_with(lc_reduce_lr_on_plateau_args args);
-LC_API lc_scheduler *lc_sequential_lr_with(lc_sequential_lr_args args);
-LC_API lc_scheduler *lc_chained_scheduler_with(lc_chained_scheduler_args args);
-LC_API lc_scheduler *lc_lambda_lr_with(lc_lambda_lr_args args);
+LC_API lc_scheduler *lc_step_lr_with(const lc_step_lr_args *args);
+LC_API lc_scheduler *lc_multi_step_lr_with(const lc_multi_step_lr_args *args);
+LC_API lc_scheduler *lc_swa_lr_with(const lc_swa_lr_args *args);
+LC_API lc_scheduler *lc_exponential_lr_with(const lc_exponential_lr_args *args);
+LC_API lc_scheduler *lc_constant_lr_with(const lc_constant_lr_args *args);
+LC_API lc_scheduler *lc_linear_lr_with(const lc_linear_lr_args *args);
+LC_API lc_scheduler *lc_cosine_annealing_lr_with(const lc_cosine_annealing_lr_args *args);
+LC_API lc_scheduler *lc_cosine_annealing_warm_restarts_with(const lc_cosine_annealing_warm_restarts_args *args);
+LC_API lc_scheduler *lc_polynomial_lr_with(const lc_polynomial_lr_args *args);
+LC_API lc_scheduler *lc_one_cycle_lr_with(const lc_one_cycle_lr_args *args);
+LC_API lc_scheduler *lc_cyclic_lr_with(const lc_cyclic_lr_args *args);
+LC_API lc_scheduler *lc_reduce_lr_on_plateau_with(const lc_reduce_lr_on_plateau_args *args);
+LC_API lc_scheduler *lc_sequential_lr_with(const lc_sequential_lr_args *args);
+LC_API lc_scheduler *lc_chained_scheduler_with(const lc_chained_scheduler_args *args);
+LC_API lc_scheduler *lc_lambda_lr_with(const lc_lambda_lr_args *args);
 
 /* By the name of PyTorch's class, numbers under the names of ops->args, taken literally. `milestones` is for
  * MultiStepLR (the list) and SequentialLR; `children` for SequentialLR and ChainedScheduler (then owned). On success

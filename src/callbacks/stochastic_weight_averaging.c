@@ -47,8 +47,7 @@ static lc_status replace_schedule(swa *a, lc_trainer *t)
                        opt->n_groups);
     for (int g = 0; g < opt->n_groups; g++) opt->groups[g].initial_lr = a->lrs[a->n_lrs == 1 ? 0 : g];
     lc_scheduler_config *c = &t->optimizers.schedulers[0];
-    lc_scheduler *s =
-        lc_swa_lr(opt, .anneal_epochs = a->annealing_epochs ? a->annealing_epochs : -1, .linear = a->linear);
+    lc_scheduler *s = lc_swa_lr(opt, .anneal_epochs = a->annealing_epochs, .linear = a->linear);
     if (!s) return lc_module_status(t->m);
     if (t->optimizers.n_schedulers) {
         if (c->interval != LC_INTERVAL_EPOCH || c->frequency != 1)

@@ -48,8 +48,9 @@ const lc__optimizer_class lc__class_adadelta = {
     .variant = variant,
 };
 
-lc_optimizer *lc_adadelta_with(lc_adadelta_args a)
+lc_optimizer *lc_adadelta_with(const lc_adadelta_args *args)
 {
+    LC__TAKE(a, lc_adadelta, lc_adadelta_args, args, NULL);
     const double values[] = {a.rho, a.eps};
     return lc__optimizer_construct(&lc__class_adadelta, LC_OPTIMIZER_COMMON(a), values, LC_COUNT_OF(values), 0);
 }

@@ -60,8 +60,9 @@ const lc__optimizer_class lc__class_adagrad = {
     .variant = variant,
 };
 
-lc_optimizer *lc_adagrad_with(lc_adagrad_args a)
+lc_optimizer *lc_adagrad_with(const lc_adagrad_args *args)
 {
+    LC__TAKE(a, lc_adagrad, lc_adagrad_args, args, NULL);
     const double values[] = {a.lr_decay, a.initial_accumulator_value, a.eps};
     return lc__optimizer_construct(&lc__class_adagrad, LC_OPTIMIZER_COMMON(a), values, LC_COUNT_OF(values), 0);
 }

@@ -91,15 +91,17 @@ const lc__optimizer_class lc__class_adamw = {
     .variant = adamw_variant,
 };
 
-lc_optimizer *lc_adam_with(lc_adam_args a)
+lc_optimizer *lc_adam_with(const lc_adam_args *args)
 {
+    LC__TAKE(a, lc_adam, lc_adam_args, args, NULL);
     const double values[] = {a.beta1, a.beta2, a.eps};
     unsigned flags = (a.amsgrad ? LC_OPT_AMSGRAD : 0) | (a.decoupled_weight_decay ? LC_OPT_DECOUPLED_WEIGHT_DECAY : 0);
     return lc__optimizer_construct(&lc__class_adam, LC_OPTIMIZER_COMMON(a), values, LC_COUNT_OF(values), flags);
 }
 
-lc_optimizer *lc_adamw_with(lc_adam_args a)
+lc_optimizer *lc_adamw_with(const lc_adam_args *args)
 {
+    LC__TAKE(a, lc_adamw, lc_adam_args, args, NULL);
     const double values[] = {a.beta1, a.beta2, a.eps};
     return lc__optimizer_construct(&lc__class_adamw, LC_OPTIMIZER_COMMON(a), values, LC_COUNT_OF(values),
                                    a.amsgrad ? LC_OPT_AMSGRAD : 0);

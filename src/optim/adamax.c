@@ -47,8 +47,9 @@ const lc__optimizer_class lc__class_adamax = {
     .variant = variant,
 };
 
-lc_optimizer *lc_adamax_with(lc_adamax_args a)
+lc_optimizer *lc_adamax_with(const lc_adamax_args *args)
 {
+    LC__TAKE(a, lc_adamax, lc_adamax_args, args, NULL);
     const double values[] = {a.beta1, a.beta2, a.eps};
     return lc__optimizer_construct(&lc__class_adamax, LC_OPTIMIZER_COMMON(a), values, LC_COUNT_OF(values), 0);
 }

@@ -517,8 +517,9 @@ const lc__optimizer_class lc__class_lbfgs = {
     .variant = variant,
 };
 
-lc_optimizer *lc_lbfgs_with(lc_lbfgs_args a)
+lc_optimizer *lc_lbfgs_with(const lc_lbfgs_args *args)
 {
+    LC__TAKE(a, lc_lbfgs, lc_lbfgs_args, args, NULL);
     const double given[] = {a.max_iter,         a.max_eval,     a.tolerance_grad,
                             a.tolerance_change, a.history_size, a.strong_wolfe};
     return lc__optimizer_construct(&lc__class_lbfgs, LC_OPTIMIZER_COMMON(a), given, LC_COUNT_OF(given), 0);

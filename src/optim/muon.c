@@ -252,8 +252,9 @@ const lc__optimizer_class lc__class_muon = {
     .variant = variant,
 };
 
-lc_optimizer *lc_muon_with(lc_muon_args a)
+lc_optimizer *lc_muon_with(const lc_muon_args *args)
 {
+    LC__TAKE(a, lc_muon, lc_muon_args, args, NULL);
     const double values[] = {a.momentum, a.eps, (double)a.ns_steps};
     unsigned flags = (a.no_nesterov ? 0 : LC_OPT_NESTEROV) | (a.match_rms_adamw ? LC_OPT_MATCH_RMS_ADAMW : 0);
     return lc__optimizer_construct(&lc__class_muon, LC_OPTIMIZER_COMMON(a), values, LC_COUNT_OF(values), flags);

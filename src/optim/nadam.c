@@ -62,8 +62,9 @@ const lc__optimizer_class lc__class_nadam = {
     .variant = variant,
 };
 
-lc_optimizer *lc_nadam_with(lc_nadam_args a)
+lc_optimizer *lc_nadam_with(const lc_nadam_args *args)
 {
+    LC__TAKE(a, lc_nadam, lc_nadam_args, args, NULL);
     const double values[] = {a.beta1, a.beta2, a.eps, a.momentum_decay};
     return lc__optimizer_construct(&lc__class_nadam, LC_OPTIMIZER_COMMON(a), values, LC_COUNT_OF(values),
                                    a.decoupled_weight_decay ? LC_OPT_DECOUPLED_WEIGHT_DECAY : 0);

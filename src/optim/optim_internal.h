@@ -6,6 +6,8 @@
 #ifndef LC_OPTIM_OPTIM_INTERNAL_H
 #define LC_OPTIM_OPTIM_INTERNAL_H
 
+#include "base/args.h"
+
 #include <lightc/optim.h>
 
 /* Hyperparameters that every optimizer has. */
@@ -35,8 +37,8 @@ typedef struct lc__optimizer_common {
     LC_OPTIMIZER_ARGS;
 } lc__optimizer_common;
 
-/* What constructors do: `values` are the arguments from hyper_names[2] on (0: default, -0.0: zero). NULL after an
- * error, which the module keeps. */
+/* What constructors do: `values` are the arguments from hyper_names[2] on. NULL after an error, which the module keeps.
+ */
 lc_optimizer *lc__optimizer_construct(const lc__optimizer_class *c, const lc__optimizer_common *common,
                                       const double *values, int n_values, unsigned flags);
 #define LC_OPTIMIZER_COMMON(a)                                                                                         \

@@ -351,13 +351,6 @@ static lc_status add_all(lc_optimizer *opt, void *module)
     return group < 0 ? (lc_status)group : LC_OK;
 }
 
-/* An argument as given, or its default: 0 stands for it, -0.0 for zero. */
-static double pick(double value, double fallback)
-{
-    if (value != 0) return value;
-    return signbit(value) ? 0 : fallback;
-}
-
 lc_optimizer *lc__optimizer_construct(const lc__optimizer_class *c, const lc__optimizer_common *common,
                                       const double *values, int n_values, unsigned flags)
 {
@@ -372,9 +365,9 @@ lc_optimizer *lc__optimizer_construct(const lc__optimizer_class *c, const lc__op
         return NULL;
     }
     flags |= (c->flags & ~c->allowed) | (common->maximize ? LC_OPT_MAXIMIZE : 0);
-    hyper[LC_H_LR] = pick(common->lr, c->defaults[LC_H_LR]);
-    hyper[LC_H_WEIGHT_DECAY] = pick(common->weight_decay, c->defaults[LC_H_WEIGHT_DECAY]);
-    for (int i = 0; i < n_values; i++) hyper[2 + i] = pick(values[i], c->defaults[2 + i]);
+    hyper[LC_H_LR] = common->lr;
+    hyper[LC_H_WEIGHT_DECAY] = common->weight_decay;
+    for (int i = 0; i < n_values; i++) hyper[2 + i] = values[i];
     LC_TRY_GOTO(status, done, lc_module_status(common->module));
     LC_TRY_GOTO(status, done, make(c, common->module, hyper, flags, &opt));
     if (common->no_parameters) goto done;

@@ -47,8 +47,9 @@ const lc__optimizer_class lc__class_radam = {
     .variant = variant,
 };
 
-lc_optimizer *lc_radam_with(lc_radam_args a)
+lc_optimizer *lc_radam_with(const lc_radam_args *args)
 {
+    LC__TAKE(a, lc_radam, lc_radam_args, args, NULL);
     const double values[] = {a.beta1, a.beta2, a.eps};
     return lc__optimizer_construct(&lc__class_radam, LC_OPTIMIZER_COMMON(a), values, LC_COUNT_OF(values),
                                    a.decoupled_weight_decay ? LC_OPT_DECOUPLED_WEIGHT_DECAY : 0);

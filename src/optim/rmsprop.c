@@ -88,8 +88,9 @@ const lc__optimizer_class lc__class_rmsprop = {
     .variant = variant,
 };
 
-lc_optimizer *lc_rmsprop_with(lc_rmsprop_args a)
+lc_optimizer *lc_rmsprop_with(const lc_rmsprop_args *args)
 {
+    LC__TAKE(a, lc_rmsprop, lc_rmsprop_args, args, NULL);
     const double values[] = {a.momentum, a.alpha, a.eps};
     return lc__optimizer_construct(&lc__class_rmsprop, LC_OPTIMIZER_COMMON(a), values, LC_COUNT_OF(values),
                                    a.centered ? LC_OPT_CENTERED : 0);

@@ -65,8 +65,9 @@ const lc__optimizer_class lc__class_rprop = {
     .variant = variant,
 };
 
-lc_optimizer *lc_rprop_with(lc_rprop_args a)
+lc_optimizer *lc_rprop_with(const lc_rprop_args *args)
 {
+    LC__TAKE(a, lc_rprop, lc_rprop_args, args, NULL);
     const double values[] = {a.eta_minus, a.eta_plus, a.step_size_min, a.step_size_max};
     return lc__optimizer_construct(&lc__class_rprop, LC_OPTIMIZER_COMMON(a), values, LC_COUNT_OF(values), 0);
 }

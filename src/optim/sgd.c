@@ -64,8 +64,9 @@ const lc__optimizer_class lc__class_sgd = {
     .variant = variant,
 };
 
-lc_optimizer *lc_sgd_with(lc_sgd_args a)
+lc_optimizer *lc_sgd_with(const lc_sgd_args *args)
 {
+    LC__TAKE(a, lc_sgd, lc_sgd_args, args, NULL);
     const double values[] = {a.momentum, a.dampening};
     return lc__optimizer_construct(&lc__class_sgd, LC_OPTIMIZER_COMMON(a), values, LC_COUNT_OF(values),
                                    a.nesterov ? LC_OPT_NESTEROV : 0);

@@ -157,7 +157,7 @@ static lc_status c_configure_optimizers(lc_module *self, lc_optimizers *out)
     double lr = get_double(m->module, "lr", 0);
     const lc_state *s = get(m->module, "scheduler"); /* then there is one optimizer only */
     for (int64_t i = 0; i < (s ? 1 : get_int(m->module, "optimizers", 1)); i++)
-        LC_TRY(lc_optimizers_add(out, lc_sgd(self, .lr = lr > 0 ? lr : LC_ZERO)));
+        LC_TRY(lc_optimizers_add(out, lc_sgd(self, .lr = lr)));
     if (!s) return LC_OK;
     lc_optimizer *opt = out->optimizers[0].optimizer;
     lc_scheduler_config c = {.frequency = get_int(s, "frequency", 1), .monitor = get_text(s, "monitor", NULL)};
@@ -165,7 +165,7 @@ static lc_status c_configure_optimizers(lc_module *self, lc_optimizers *out)
     if (get(s, "strict")) c.not_strict = !get_bool(s, "strict", true);
     c.scheduler = !strcmp(get_text(s, "kind", "step"), "step")
                       ? lc_step_lr(opt, .step_size = 1, .gamma = 0.5)
-                      : lc_reduce_lr_on_plateau(opt, .patience = -1, .factor = 0.5);
+                      : lc_reduce_lr_on_plateau(opt, .patience = 0, .factor = 0.5);
     return lc_optimizers_add_scheduler(out, c);
 }
 

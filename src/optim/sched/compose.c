@@ -37,8 +37,9 @@ const lc_scheduler_ops lc__sched_sequential = {
     .check = sequential_check, .step = sequential_step,
 };
 
-lc_scheduler *lc_sequential_lr_with(lc_sequential_lr_args a)
+lc_scheduler *lc_sequential_lr_with(const lc_sequential_lr_args *args)
 {
+    LC__TAKE(a, lc_sequential_lr, lc_sequential_lr_args, args, NULL);
     lc__scheduler_parts parts = {.milestones = a.milestones,
                                  .n_milestones = a.n_schedulers ? a.n_schedulers - 1 : 0,
                                  .children = a.schedulers,
@@ -78,8 +79,9 @@ const lc_scheduler_ops lc__sched_chained = {
     .check = chained_check, .step = chained_step,
 };
 
-lc_scheduler *lc_chained_scheduler_with(lc_chained_scheduler_args a)
+lc_scheduler *lc_chained_scheduler_with(const lc_chained_scheduler_args *args)
 {
+    LC__TAKE(a, lc_chained_scheduler, lc_chained_scheduler_args, args, NULL);
     return lc__scheduler_construct(&lc__sched_chained, a.optimizer, NULL,
                                    (lc__scheduler_parts){.children = a.schedulers, .n_children = a.n_schedulers});
 }

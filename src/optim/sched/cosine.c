@@ -43,10 +43,11 @@ const lc_scheduler_ops lc__sched_cosine = {
     .closed_form = cosine_closed,
 };
 
-lc_scheduler *lc_cosine_annealing_lr_with(lc_cosine_annealing_lr_args a)
+lc_scheduler *lc_cosine_annealing_lr_with(const lc_cosine_annealing_lr_args *args)
 {
-    double args[] = {a.T_max ? (double)a.T_max : NAN, a.eta_min};
-    return lc__scheduler_construct(&lc__sched_cosine, a.optimizer, args, (lc__scheduler_parts){0});
+    LC__TAKE(a, lc_cosine_annealing_lr, lc_cosine_annealing_lr_args, args, NULL);
+    const double values[] = {a.T_max ? (double)a.T_max : NAN, a.eta_min};
+    return lc__scheduler_construct(&lc__sched_cosine, a.optimizer, values, (lc__scheduler_parts){0});
 }
 
 /* ---- CosineAnnealingWarmRestarts: T_0, T_mult, eta_min; state: T_cur, T_i ---- */
@@ -95,8 +96,9 @@ const lc_scheduler_ops lc__sched_warm_restarts = {
     .step = restarts_step,
 };
 
-lc_scheduler *lc_cosine_annealing_warm_restarts_with(lc_cosine_annealing_warm_restarts_args a)
+lc_scheduler *lc_cosine_annealing_warm_restarts_with(const lc_cosine_annealing_warm_restarts_args *args)
 {
-    double args[] = {a.T_0 ? (double)a.T_0 : NAN, a.T_mult ? (double)a.T_mult : NAN, a.eta_min};
-    return lc__scheduler_construct(&lc__sched_warm_restarts, a.optimizer, args, (lc__scheduler_parts){0});
+    LC__TAKE(a, lc_cosine_annealing_warm_restarts, lc_cosine_annealing_warm_restarts_args, args, NULL);
+    const double values[] = {a.T_0 ? (double)a.T_0 : NAN, (double)a.T_mult, a.eta_min};
+    return lc__scheduler_construct(&lc__sched_warm_restarts, a.optimizer, values, (lc__scheduler_parts){0});
 }

@@ -72,20 +72,21 @@ const lc_scheduler_ops lc__sched_one_cycle = {
     .check = one_cycle_check,
 };
 
-lc_scheduler *lc_one_cycle_lr_with(lc_one_cycle_lr_args a)
+lc_scheduler *lc_one_cycle_lr_with(const lc_one_cycle_lr_args *args)
 {
+    LC__TAKE(a, lc_one_cycle_lr, lc_one_cycle_lr_args, args, NULL);
     int64_t total = a.total_steps ? a.total_steps : a.epochs * a.steps_per_epoch;
-    double args[] = {lc__sched_arg(a.max_lr),
-                     total ? (double)total : NAN,
-                     lc__sched_arg(a.pct_start),
-                     a.linear,
-                     !a.no_cycle_momentum,
-                     lc__sched_arg(a.base_momentum),
-                     lc__sched_arg(a.max_momentum),
-                     lc__sched_arg(a.div_factor),
-                     lc__sched_arg(a.final_div_factor),
-                     a.three_phase};
-    return lc__scheduler_construct(&lc__sched_one_cycle, a.optimizer, args, (lc__scheduler_parts){0});
+    const double values[] = {a.max_lr,
+                             total ? (double)total : NAN,
+                             a.pct_start,
+                             a.linear,
+                             !a.no_cycle_momentum,
+                             a.base_momentum,
+                             a.max_momentum,
+                             a.div_factor,
+                             a.final_div_factor,
+                             a.three_phase};
+    return lc__scheduler_construct(&lc__sched_one_cycle, a.optimizer, values, (lc__scheduler_parts){0});
 }
 
 /* ---- CyclicLR ---- */
@@ -95,7 +96,7 @@ enum { C_BASE, C_MAX, C_UP, C_DOWN, C_MODE, C_GAMMA, C_MOMENTUM, C_BASE_M, C_MAX
 static lc_status cyclic_apply(lc_scheduler *s)
 {
     const double *a = s->args;
-    double epoch = (double)s->last_epoch, down = a[C_DOWN] ? a[C_DOWN] : a[C_UP], total = a[C_UP] + down;
+    double epoch = (double)s->last_epoch, down = a[C_DOWN] >= 0 ? a[C_DOWN] : a[C_UP], total = a[C_UP] + down;
     double cycle = floor(1 + epoch / total), x = 1 + epoch / total - cycle, ratio = a[C_UP] / total;
     double height = x <= ratio ? x / ratio : (x - 1) / (ratio - 1);
     if (a[C_MODE] == LC_TRIANGULAR2)
@@ -112,7 +113,7 @@ static lc_status cyclic_apply(lc_scheduler *s)
 static lc_status cyclic_check(lc_scheduler *s)
 {
     LC_TRY(lc__sched_whole(s, C_UP, 1));
-    LC_TRY(lc__sched_whole(s, C_DOWN, 0));
+    LC_TRY(lc__sched_whole(s, C_DOWN, -1));
     if (s->args[C_MODE] != LC_TRIANGULAR && s->args[C_MODE] != LC_TRIANGULAR2 && s->args[C_MODE] != LC_EXP_RANGE) {
         return lc_fail(LC_ERR_ARGUMENT,
                        "CyclicLR: mode is %g, must be 0 (triangular), 1 (triangular2) or 2 (exp_range)",
@@ -126,21 +127,16 @@ const lc_scheduler_ops lc__sched_cyclic = {
     .name = "CyclicLR",
     .args = (const char *const[]){"base_lr", "max_lr", "step_size_up", "step_size_down", "mode", "gamma",
                                   "cycle_momentum", "base_momentum", "max_momentum", NULL},
-    .defaults = (const double[]){NAN, NAN, 2000, 0, LC_TRIANGULAR, 1, 1, 0.8, 0.9},
+    .defaults = (const double[]){NAN, NAN, 2000, -1, LC_TRIANGULAR, 1, 1, 0.8, 0.9},
     .apply = cyclic_apply,
     .check = cyclic_check,
 };
 
-lc_scheduler *lc_cyclic_lr_with(lc_cyclic_lr_args a)
+lc_scheduler *lc_cyclic_lr_with(const lc_cyclic_lr_args *args)
 {
-    double args[] = {lc__sched_arg(a.base_lr),
-                     lc__sched_arg(a.max_lr),
-                     a.step_size_up ? (double)a.step_size_up : NAN,
-                     (double)a.step_size_down,
-                     (double)a.mode,
-                     lc__sched_arg(a.gamma),
-                     !a.no_cycle_momentum,
-                     lc__sched_arg(a.base_momentum),
-                     lc__sched_arg(a.max_momentum)};
-    return lc__scheduler_construct(&lc__sched_cyclic, a.optimizer, args, (lc__scheduler_parts){0});
+    LC__TAKE(a, lc_cyclic_lr, lc_cyclic_lr_args, args, NULL);
+    const double values[] = {a.base_lr,      a.max_lr, (double)a.step_size_up, (double)a.step_size_down,
+                             (double)a.mode, a.gamma,  !a.no_cycle_momentum,   a.base_momentum,
+                             a.max_momentum};
+    return lc__scheduler_construct(&lc__sched_cyclic, a.optimizer, values, (lc__scheduler_parts){0});
 }

@@ -37,10 +37,11 @@ const lc_scheduler_ops lc__sched_step = {
     .closed_form = step_closed,
 };
 
-lc_scheduler *lc_step_lr_with(lc_step_lr_args a)
+lc_scheduler *lc_step_lr_with(const lc_step_lr_args *args)
 {
-    double args[] = {a.step_size ? (double)a.step_size : NAN, lc__sched_arg(a.gamma)};
-    return lc__scheduler_construct(&lc__sched_step, a.optimizer, args, (lc__scheduler_parts){0});
+    LC__TAKE(a, lc_step_lr, lc_step_lr_args, args, NULL);
+    const double values[] = {a.step_size ? (double)a.step_size : NAN, a.gamma};
+    return lc__scheduler_construct(&lc__sched_step, a.optimizer, values, (lc__scheduler_parts){0});
 }
 
 /* ---- MultiStepLR ---- */
@@ -68,10 +69,11 @@ const lc_scheduler_ops lc__sched_multi_step = {
     .closed_form = multi_step_closed,
 };
 
-lc_scheduler *lc_multi_step_lr_with(lc_multi_step_lr_args a)
+lc_scheduler *lc_multi_step_lr_with(const lc_multi_step_lr_args *args)
 {
-    double args[] = {lc__sched_arg(a.gamma)};
-    return lc__scheduler_construct(&lc__sched_multi_step, a.optimizer, args,
+    LC__TAKE(a, lc_multi_step_lr, lc_multi_step_lr_args, args, NULL);
+    const double values[] = {a.gamma};
+    return lc__scheduler_construct(&lc__sched_multi_step, a.optimizer, values,
                                    (lc__scheduler_parts){.milestones = a.milestones, .n_milestones = a.n_milestones});
 }
 
@@ -96,10 +98,11 @@ const lc_scheduler_ops lc__sched_exponential = {
     .closed_form = exponential_closed,
 };
 
-lc_scheduler *lc_exponential_lr_with(lc_exponential_lr_args a)
+lc_scheduler *lc_exponential_lr_with(const lc_exponential_lr_args *args)
 {
-    double args[] = {lc__sched_arg(a.gamma)};
-    return lc__scheduler_construct(&lc__sched_exponential, a.optimizer, args, (lc__scheduler_parts){0});
+    LC__TAKE(a, lc_exponential_lr, lc_exponential_lr_args, args, NULL);
+    const double values[] = {a.gamma};
+    return lc__scheduler_construct(&lc__sched_exponential, a.optimizer, values, (lc__scheduler_parts){0});
 }
 
 /* ---- ConstantLR ---- */
@@ -133,10 +136,11 @@ const lc_scheduler_ops lc__sched_constant = {
     .closed_form = constant_closed,
 };
 
-lc_scheduler *lc_constant_lr_with(lc_constant_lr_args a)
+lc_scheduler *lc_constant_lr_with(const lc_constant_lr_args *args)
 {
-    double args[] = {lc__sched_arg(a.factor), a.total_iters ? (double)a.total_iters : NAN};
-    return lc__scheduler_construct(&lc__sched_constant, a.optimizer, args, (lc__scheduler_parts){0});
+    LC__TAKE(a, lc_constant_lr, lc_constant_lr_args, args, NULL);
+    const double values[] = {a.factor, (double)a.total_iters};
+    return lc__scheduler_construct(&lc__sched_constant, a.optimizer, values, (lc__scheduler_parts){0});
 }
 
 /* ---- LinearLR ---- */
@@ -174,11 +178,11 @@ const lc_scheduler_ops lc__sched_linear = {
     .closed_form = linear_closed,
 };
 
-lc_scheduler *lc_linear_lr_with(lc_linear_lr_args a)
+lc_scheduler *lc_linear_lr_with(const lc_linear_lr_args *args)
 {
-    double args[] = {lc__sched_arg(a.start_factor), lc__sched_arg(a.end_factor),
-                     a.total_iters ? (double)a.total_iters : NAN};
-    return lc__scheduler_construct(&lc__sched_linear, a.optimizer, args, (lc__scheduler_parts){0});
+    LC__TAKE(a, lc_linear_lr, lc_linear_lr_args, args, NULL);
+    const double values[] = {a.start_factor, a.end_factor, (double)a.total_iters};
+    return lc__scheduler_construct(&lc__sched_linear, a.optimizer, values, (lc__scheduler_parts){0});
 }
 
 /* ---- PolynomialLR ---- */
@@ -211,10 +215,11 @@ const lc_scheduler_ops lc__sched_polynomial = {
     .closed_form = polynomial_closed,
 };
 
-lc_scheduler *lc_polynomial_lr_with(lc_polynomial_lr_args a)
+lc_scheduler *lc_polynomial_lr_with(const lc_polynomial_lr_args *args)
 {
-    double args[] = {a.total_iters ? (double)a.total_iters : NAN, lc__sched_arg(a.power)};
-    return lc__scheduler_construct(&lc__sched_polynomial, a.optimizer, args, (lc__scheduler_parts){0});
+    LC__TAKE(a, lc_polynomial_lr, lc_polynomial_lr_args, args, NULL);
+    const double values[] = {(double)a.total_iters, a.power};
+    return lc__scheduler_construct(&lc__sched_polynomial, a.optimizer, values, (lc__scheduler_parts){0});
 }
 
 /* ---- LambdaLR ---- */
@@ -240,8 +245,9 @@ const lc_scheduler_ops lc__sched_lambda = {
     .check = lambda_check, .closed_form = lambda_closed,
 };
 
-lc_scheduler *lc_lambda_lr_with(lc_lambda_lr_args a)
+lc_scheduler *lc_lambda_lr_with(const lc_lambda_lr_args *args)
 {
+    LC__TAKE(a, lc_lambda_lr, lc_lambda_lr_args, args, NULL);
     return lc__scheduler_construct(&lc__sched_lambda, a.optimizer, NULL,
                                    (lc__scheduler_parts){.lambda = a.fn, .lambda_ctx = a.ctx});
 }

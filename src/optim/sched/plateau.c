@@ -64,10 +64,10 @@ const lc_scheduler_ops lc__sched_plateau = {
     .needs_metric = true,
 };
 
-lc_scheduler *lc_reduce_lr_on_plateau_with(lc_reduce_lr_on_plateau_args a)
+lc_scheduler *lc_reduce_lr_on_plateau_with(const lc_reduce_lr_on_plateau_args *args)
 {
-    double patience = a.patience < 0 ? 0 : a.patience ? (double)a.patience : NAN;
-    double args[] = {a.max,      lc__sched_arg(a.factor), patience, lc__sched_arg(a.threshold),
-                     a.absolute, (double)a.cooldown,      a.min_lr, lc__sched_arg(a.eps)};
-    return lc__scheduler_construct(&lc__sched_plateau, a.optimizer, args, (lc__scheduler_parts){0});
+    LC__TAKE(a, lc_reduce_lr_on_plateau, lc_reduce_lr_on_plateau_args, args, NULL);
+    const double values[] = {a.max,      a.factor,           (double)a.patience, a.threshold,
+                             a.absolute, (double)a.cooldown, a.min_lr,           a.eps};
+    return lc__scheduler_construct(&lc__sched_plateau, a.optimizer, values, (lc__scheduler_parts){0});
 }

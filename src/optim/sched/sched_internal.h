@@ -3,6 +3,8 @@
 #ifndef LC_OPTIM_SCHED_SCHED_INTERNAL_H
 #define LC_OPTIM_SCHED_SCHED_INTERNAL_H
 
+#include "base/args.h"
+
 #include <lightc/sched.h>
 
 #include <math.h>
@@ -26,16 +28,10 @@ typedef struct lc__scheduler_parts {
     void *lambda_ctx;
 } lc__scheduler_parts;
 
-/* What constructors do: args as in ops->args, all given (NaN: default). NULL after an error, which the module of the
+/* What constructors do: args as in ops->args, all given (NaN: missing). NULL after an error, which the module of the
  * optimizer keeps. Children are owned by the result, and freed on an error. */
 lc_scheduler *lc__scheduler_construct(const lc_scheduler_ops *ops, lc_optimizer *opt, const double *args,
                                       lc__scheduler_parts parts);
-
-/* A constructor's argument: 0 stands for the default, -0.0 for zero. */
-static inline double lc__sched_arg(double value)
-{
-    return value != 0 ? value : signbit(value) ? 0 : NAN;
-}
 
 /* The current rate of a group. */
 static inline double *lc__sched_lr(const lc_scheduler *s, int g)

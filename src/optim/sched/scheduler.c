@@ -32,7 +32,7 @@ static int compare_int64(const void *a, const void *b)
 static lc_status fill_arguments(lc_scheduler *s, const double *args)
 {
     for (int i = 0; s->ops->args && s->ops->args[i]; i++) {
-        s->args[i] = isnan(args[i]) ? s->ops->defaults[i] : args[i];
+        s->args[i] = args[i];
         if (isnan(s->args[i])) return lc_fail(LC_ERR_ARGUMENT, "%s needs %s", s->ops->name, s->ops->args[i]);
     }
     return LC_OK;
@@ -152,7 +152,7 @@ lc_status lc_scheduler_by_name(const char *name, lc_optimizer *opt, const lc_nam
     if (!ops) return name_unknown(name);
     if (!opt) return lc_fail(LC_ERR_ARGUMENT, "%s needs an optimizer", name);
     double values[LC_MAX_SCHED_ARGS];
-    for (int i = 0; i < LC_MAX_SCHED_ARGS; i++) values[i] = NAN;
+    for (int i = 0; ops->args && ops->args[i]; i++) values[i] = ops->defaults[i];
     for (int i = 0; i < n_args; i++) {
         char known[256] = "";
         int k = 0;

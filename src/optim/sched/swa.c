@@ -24,8 +24,8 @@ static lc_status swa_apply(lc_scheduler *s)
 
 static lc_status swa_check(lc_scheduler *s)
 {
-    for (int g = 0; g < s->n_groups && s->args[0] > 0; g++) s->base_lrs[g] = s->args[0];
-    LC_TRY(lc__sched_at_least(s, 0, 0));
+    if (s->args[0] != -1) LC_TRY(lc__sched_at_least(s, 0, 0));
+    for (int g = 0; g < s->n_groups && s->args[0] != -1; g++) s->base_lrs[g] = s->args[0];
     return lc__sched_whole(s, 1, 0);
 }
 
@@ -33,14 +33,14 @@ const lc_scheduler_ops lc__sched_swa = {
     LC_SCHEDULER_OPS_INIT,
     .name = "SWALR",
     .args = (const char *const[]){"swa_lr", "anneal_epochs", "linear", NULL},
-    .defaults = (const double[]){0, 10, 0},
+    .defaults = (const double[]){-1, 10, 0},
     .apply = swa_apply,
     .check = swa_check,
 };
 
-lc_scheduler *lc_swa_lr_with(lc_swa_lr_args a)
+lc_scheduler *lc_swa_lr_with(const lc_swa_lr_args *args)
 {
-    double epochs = a.anneal_epochs == -1 ? 0 : a.anneal_epochs ? (double)a.anneal_epochs : NAN;
-    double args[] = {lc__sched_arg(a.swa_lr), epochs, a.linear};
-    return lc__scheduler_construct(&lc__sched_swa, a.optimizer, args, (lc__scheduler_parts){0});
+    LC__TAKE(a, lc_swa_lr, lc_swa_lr_args, args, NULL);
+    const double values[] = {a.swa_lr, (double)a.anneal_epochs, a.linear};
+    return lc__scheduler_construct(&lc__sched_swa, a.optimizer, values, (lc__scheduler_parts){0});
 }

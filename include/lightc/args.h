@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Named arguments: how lc_adam(self, .lr = 1e-3) works, in C11 and C++17.
+ *
+ * The macro makes a struct with the defaults and assigns the caller's members one by one, in any order: what is not
+ * named has its default, and a zero that is written is a zero. So a value is an expression; one with commas outside of
+ * parentheses needs parentheses around it, and lists have macros of their own (LC_DIMS).
+ *
+ * The defaults stand below each struct (LC_DEFAULTS) and are a function too. A program that fills the struct itself, to
+ * build a call at run time, begins with it:
+ *
+ *     lc_adam_args a = lc_adam_defaults();
+ *     a.lr = lr;
+ *     lc_optimizer *opt = lc_adam_with(&a);
+ *
+ * These structs begin with their size, so that members can be added at their ends. One without it, which did not begin
+ * with the defaults, is an error that says so. */
+#ifndef LIGHTC_ARGS_H
+#define LIGHTC_ARGS_H
+
+#include <lightc/base.h>
+
+/* clang-format off */
+
+/* NAME_defaults(), which returns a TYPE: LC_DEFAULTS(lc_adam, lc_adam_args, .lr = 1e-3, .beta1 = 0.9). */
+#define LC_DEFAULTS(name, type, ...)                                                                                   \
+    static inline type name##_defaults(void)                                                                           \
+    {                                                                                                                  \
+        type lc_args_ = LC_ZEROS_;                                                                                     \
+        LC_MAP_(LC_SET_, lc_args_, .size = sizeof(type), __VA_ARGS__, )                                                \
+        return lc_args_;                                                                                               \
+    }
+
+/* The value of NAME_with(&args), where args has the defaults of NAME and then the members given. */
+#define LC_CALL(name, type, ...) LC_CALL_(LC_UNIQUE_, type, name##_defaults(), name##_with, (), (), __VA_ARGS__, )
+/* Of NAME_at(before..., &args, place of the call). `before` stands in parentheses, with a comma at its end. */
+#define LC_CALL_AT(name, type, before, ...)                                                                            \
+    LC_CALL_(LC_UNIQUE_, type, name##_defaults(), name##_at, before, (, LC_HERE), __VA_ARGS__, )
+
+#define LC_CALL_(args, type, defaults, function, before, after, ...)                                                   \
+    __extension__({                                                                                                    \
+        type args = defaults;                                                                                          \
+        LC_MAP_(LC_SET_, args, __VA_ARGS__)                                                                            \
+        function(LC_OPEN_ before &args LC_OPEN_ after);                                                                \
+    })
+
+/* The value of FUNCTION(before..., n, list, place of the call), with the list of the n values given. */
+#define LC_CALL_LIST(function, type, before, ...) LC_CALL_LIST_(LC_UNIQUE_, function, type, before, __VA_ARGS__)
+#define LC_CALL_LIST_(list, function, type, before, ...)                                                               \
+    __extension__({                                                                                                    \
+        type list[] = {LC_MAP_(LC_CAST_, type, __VA_ARGS__)};                                                          \
+        function(LC_OPEN_ before (int)(sizeof(list) / sizeof(list[0])), list, LC_HERE);                                \
+    })
+
+/* The value of a number that must be given, in its struct's defaults. */
+#define LC_NOT_GIVEN ((double)__builtin_nanf(""))
+
+/* Nested calls declare structs inside each other: names of their own keep -Wshadow quiet. */
+#define LC_UNIQUE_ LC_PASTE_(lc_args_, __COUNTER__)
+#define LC_PASTE_(a, b) LC_PASTE_2_(a, b)
+#define LC_PASTE_2_(a, b) a##b
+#define LC_OPEN_(...) __VA_ARGS__
+/* An empty argument, as after a comma at the end, sets nothing. */
+#define LC_SET_(args, x) (void)(args x);
+#define LC_CAST_(type, x) (type)(x),
+#define LC_ONE_(to, x) +1
+#define LC_COUNT_(...) (0 LC_MAP_(LC_ONE_, , __VA_ARGS__))
+
+#ifdef __cplusplus
+#define LC_ZEROS_ {}
+#else
+#define LC_ZEROS_ {0}
+#endif
+
+/* f(to, x) for each of at most 40 values. */
+#define LC_MAP_(f, to, ...) LC_PICK_(__VA_ARGS__, LC_MAP_40_, LC_MAP_39_, LC_MAP_38_, LC_MAP_37_, LC_MAP_36_, \
+    LC_MAP_35_, LC_MAP_34_, LC_MAP_33_, LC_MAP_32_, LC_MAP_31_, LC_MAP_30_, LC_MAP_29_, LC_MAP_28_, LC_MAP_27_, \
+    LC_MAP_26_, LC_MAP_25_, LC_MAP_24_, LC_MAP_23_, LC_MAP_22_, LC_MAP_21_, LC_MAP_20_, LC_MAP_19_, LC_MAP_18_, \
+    LC_MAP_17_, LC_MAP_16_, LC_MAP_15_, LC_MAP_14_, LC_MAP_13_, LC_MAP_12_, LC_MAP_11_, LC_MAP_10_, LC_MAP_9_, \
+    LC_MAP_8_, LC_MAP_7_, LC_MAP_6_, LC_MAP_5_, LC_MAP_4_, LC_MAP_3_, LC_MAP_2_, LC_MAP_1_, )(f, to, __VA_ARGS__)
+#define LC_PICK_(_1, _2, _3, _4, _5, _6, _7, _8, _9, _10, _11, _12, _13, _14, _15, _16, _17, _18, _19, _20, _21, \
+    _22, _23, _24, _25, _26, _27, _28, _29, _30, _31, _32, _33, _34, _35, _36, _37, _38, _39, _40, n, ...) n
+#define LC_MAP_1_(f, to, x) f(to, x)
+#define LC_MAP_2_(f, to, x, ...) f(to, x) LC_MAP_1_(f, to, __VA_ARGS__)
+#define LC_MAP_3_(f, to, x, ...) f(to, x) LC_MAP_2_(f, to, __VA_ARGS__)
+#define LC_MAP_4_(f, to, x, ...) f(to, x) LC_MAP_3_(f, to, __VA_ARGS__)
+#define LC_MAP_5_(f, to, x, ...) f(to, x) LC_MAP_4_(f, to, __VA_ARGS__)
+#define LC_MAP_6_(f, to, x, ...) f(to, x) LC_MAP_5_(f, to, __VA_ARGS__)
+#define LC_MAP_7_(f, to, x, ...) f(to, x) LC_MAP_6_(f, to, __VA_ARGS__)
+#define LC_MAP_8_(f, to, x, ...) f(to, x) LC_MAP_7_(f, to, __VA_ARGS__)
+#define LC_MAP_9_(f, to, x, ...) f(to, x) LC_MAP_8_(f, to, __VA_ARGS__)
+#define LC_MAP_10_(f, to, x, ...) f(to, x) LC_MAP_9_(f, to, __VA_ARGS__)
+#define LC_MAP_11_(f, to, x, ...) f(to, x) LC_MAP_10_(f, to, __VA_ARGS__)
+#define LC_MAP_12_(f, to, x, ...) f(to, x) LC_MAP_11_(f, to, __VA_ARGS__)
+#define LC_MAP_13_(f, to, x, ...) f(to, x) LC_MAP_12_(f, to, __VA_ARGS__)
+#define LC_MAP_14_(f, to, x, ...) f(to, x) LC_MAP_13_(f, to, __VA_ARGS__)
+#define LC_MAP_15_(f, to, x, ...) f(to, x) LC_MAP_14_(f, to, __VA_ARGS__)
+#define LC_MAP_16_(f, to, x, ...) f(to, x) LC_MAP_15_(f, to, __VA_ARGS__)
+#define LC_MAP_17_(f, to, x, ...) f(to, x) LC_MAP_16_(f, to, __VA_ARGS__)
+#define LC_MAP_18_(f, to, x, ...) f(to, x) LC_MAP_17_(f, to, __VA_ARGS__)
+#define LC_MAP_19_(f, to, x, ...) f(to, x) LC_MAP_18_(f, to, __VA_ARGS__)
+#define LC_MAP_20_(f, to, x, ...) f(to, x) LC_MAP_19_(f, to, __VA_ARGS__)
+#define LC_MAP_21_(f, to, x, ...) f(to, x) LC_MAP_20_(f, to, __VA_ARGS__)
+#define LC_MAP_22_(f, to, x, ...) f(to, x) LC_MAP_21_(f, to, __VA_ARGS__)
+#define LC_MAP_23_(f, to, x, ...) f(to, x) LC_MAP_22_(f, to, __VA_ARGS__)
+#define LC_MAP_24_(f, to, x, ...) f(to, x) LC_MAP_23_(f, to, __VA_ARGS__)
+#define LC_MAP_25_(f, to, x, ...) f(to, x) LC_MAP_24_(f, to, __VA_ARGS__)
+#define LC_MAP_26_(f, to, x, ...) f(to, x) LC_MAP_25_(f, to, __VA_ARGS__)
+#define LC_MAP_27_(f, to, x, ...) f(to, x) LC_MAP_26_(f, to, __VA_ARGS__)
+#define LC_MAP_28_(f, to, x, ...) f(to, x) LC_MAP_27_(f, to, __VA_ARGS__)
+#define LC_MAP_29_(f, to, x, ...) f(to, x) LC_MAP_28_(f, to, __VA_ARGS__)
+#define LC_MAP_30_(f, to, x, ...) f(to, x) LC_MAP_29_(f, to, __VA_ARGS__)
+#define LC_MAP_31_(f, to, x, ...) f(to, x) LC_MAP_30_(f, to, __VA_ARGS__)
+#define LC_MAP_32_(f, to, x, ...) f(to, x) LC_MAP_31_(f, to, __VA_ARGS__)
+#define LC_MAP_33_(f, to, x, ...) f(to, x) LC_MAP_32_(f, to, __VA_ARGS__)
+#define LC_MAP_34_(f, to, x, ...) f(to, x) LC_MAP_33_(f, to, __VA_ARGS__)
+#define LC_MAP_35_(f, to, x, ...) f(to, x) LC_MAP_34_(f, to, __VA_ARGS__)
+#define LC_MAP_36_(f, to, x, ...) f(to, x) LC_MAP_35_(f, to, __VA_ARGS__)
+#define LC_MAP_37_(f, to, x, ...) f(to, x) LC_MAP_36_(f, to, __VA_ARGS__)
+#define LC_MAP_38_(f, to, x, ...) f(to, x) LC_MAP_37_(f, to, __VA_ARGS__)
+#define LC_MAP_39_(f, to, x, ...) f(to, x) LC_MAP_38_(f, to, __VA_ARGS__)
+#define LC_MAP_40_(f, to, x, ...) f(to, x) LC_MAP_39_(f, to, __VA_ARGS__)
+/* clang-format on */
+
+#endif

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Argument structs of callers, which may have been compiled with other versions of them. */
+#include "base/args.h"
+
+#include <string.h>
+
+lc_status lc__args_take(void *to, size_t size, const void *given, const char *function, const char *name)
+{
+    if (!given) return lc_fail(LC_ERR_ARGUMENT, "%s: the arguments are NULL", function);
+    size_t given_size = *(const size_t *)given;
+    if (given_size < sizeof(size_t) || given_size > 65536)
+        return lc_fail(LC_ERR_ARGUMENT, "%s: the arguments carry no size; begin with %s_defaults()", function, name);
+    memcpy(to, given, given_size < size ? given_size : size);
+    return LC_OK;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How functions take the argument structs of lightc/args.h. */
+#ifndef LC_BASE_ARGS_H
+#define LC_BASE_ARGS_H
+
+#include "base/status.h"
+
+#include <lightc/args.h>
+
+/* Copies the caller's arguments over `to`, which holds the defaults: members that the caller's struct does not have yet
+ * keep theirs. */
+lc_status lc__args_take(void *to, size_t size, const void *given, const char *function, const char *name) LC_MUST_USE;
+
+/* At the start of a function: declares TYPE a with the caller's arguments; returns the last argument, which may be
+ * empty, with a message, if they are NULL or did not begin with NAME_defaults(). */
+#define LC__TAKE(a, name, type, given, ...)                                                                            \
+    type a = name##_defaults();                                                                                        \
+    do {                                                                                                               \
+        if (lc__args_take(&a, sizeof(a), given, __func__, #name) < 0) return __VA_ARGS__;                              \
+    } while (0)
+
+#endif
