@@ -350,6 +350,7 @@ static lc_status agree(const lc__meeting *meeting, int size, lc_status mine, lc_
     if (mine < 0) snprintf(card_of_mine->why, sizeof card_of_mine->why, "%s", lc_error_message());
     LC_TRY(meeting->all_gather(meeting->ctx, card_of_mine, cards, sizeof *cards));
     int first = -1;
+    for (int i = 0; i < size; i++) cards[i].address[sizeof cards[i].address - 1] = 0;
     for (int i = 0; i < size; i++)
         if (cards[i].why[0] && (first < 0 || (cards[first].missing && !cards[i].missing))) first = i;
     if (first < 0) return LC_OK;
