@@ -11,7 +11,7 @@ enum { SAMPLES = 8, WIDTH = 4 };
 
 #include <lightc/weights.h>
 #include "base/half.h"
-#include "core/pattern.h"
+#include "base/pattern.h"
 
 /* ---- a module, and files ---- */
 

@@ -6,7 +6,7 @@
 #include "callbacks/callbacks.h"
 #include "base/handle.h"
 #include "core/ranks.h"
-#include "core/state_count.h"
+#include "base/state_count.h"
 
 #include <math.h>
 #include <stdio.h>

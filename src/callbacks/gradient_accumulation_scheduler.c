@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GradientAccumulationScheduler: how many batches make a step, by epoch. */
 #include "callbacks/callbacks.h"
-#include "core/state_count.h"
+#include "base/state_count.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include "base/grow.h"
 #include "core/checkpoint_proof.h"
 #include "core/ranks.h"
-#include "core/state_count.h"
+#include "base/state_count.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 #include "callbacks/callbacks.h"
 #include "callbacks/pruning_masks.h"
 #include "callbacks/shadow.h"
-#include "core/state_count.h"
+#include "base/state_count.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 #include "core/deterministic.h"
 #include "base/io.h"
 #include "core/ranks.h"
-#include "core/state_count.h"
+#include "base/state_count.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  * Where Lightning adds an epoch to compute the statistics of batch norms for the averaged weights, this makes a pass
  * over the training data behind the last one, so that epochs, steps and names of checkpoints count what was trained. */
 #include "callbacks/shadow.h"
-#include "core/state_count.h"
+#include "base/state_count.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #include "callbacks/shadow.h"
 #include "base/handle.h"
 #include "core/ranks.h"
-#include "core/state_count.h"
+#include "base/state_count.h"
 
 #include <stdlib.h>
 

@@ -12,7 +12,7 @@
 #include "tensor/graph_impl.h"
 #include "tensor/initial.h"
 #include "tensor/sync.h"
-#include "core/state_count.h"
+#include "base/state_count.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include "base/grow.h"
 #include "base/handle.h"
 #include "base/str.h"
-#include "core/pattern.h"
+#include "base/pattern.h"
 #include "core/run_state.h"
 #include "tensor/initial.h"
 #include "tensor/ops/number.h"

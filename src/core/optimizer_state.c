@@ -5,7 +5,7 @@
 #include "core/run_state.h"
 #include "optim/optim_internal.h"
 #include "tensor/shard.h"
-#include "core/state_count.h"
+#include "base/state_count.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -11,7 +11,7 @@
 #include "tensor/initial.h"
 #include "tensor/shard.h"
 #include "tensor/sync.h"
-#include "core/state_count.h"
+#include "base/state_count.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Patterns of names, and what they stand for. */
-#include "core/pattern.h"
+#include "base/pattern.h"
 
 #include "base/str.h"
 

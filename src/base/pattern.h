@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Patterns of names: "*" stands for any characters, also none, "?" for one. */
-#ifndef LC_CORE_PATTERN_H
-#define LC_CORE_PATTERN_H
+#ifndef LC_BASE_PATTERN_H
+#define LC_BASE_PATTERN_H
 
 #include <lightc/status.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/state_count.h"
+#include "base/state_count.h"
 
 #include <inttypes.h>
 

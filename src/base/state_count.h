@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Counters that come from a checkpoint: of what a run does one by one, so that everything computed from them fits. */
-#ifndef LC_CORE_STATE_COUNT_H
-#define LC_CORE_STATE_COUNT_H
+#ifndef LC_BASE_STATE_COUNT_H
+#define LC_BASE_STATE_COUNT_H
 
 #include <lightc/state.h>
 
