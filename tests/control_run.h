@@ -9,7 +9,7 @@
 #include "comm/control.h"
 #include "comm/control_wire.h"
 #include "comm/coordinator_internal.h"
-#include "comm/socket.h"
+#include "comm/net/socket.h"
 
 #include <signal.h>
 #include <stdatomic.h>

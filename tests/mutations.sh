@@ -164,7 +164,7 @@ mutate 'a batch script taken for a rank' src/comm/world_find.c 's/variable("SLUR
 mutate 'heartbeats never judged' src/comm/coordinator_verdict.c 's/now - m->heard > c->times.silence) {/now - m->heard > 1e9) {/' test_control:stopped test_machines:cut
 mutate 'the coordinator never judged' src/comm/control_thread.c 's/now - c->heard > t->silence/now - c->heard > 1e9/' test_machines:cut
 mutate 'lanes never looked at' src/comm/tcp.c 's/\n    look_at_lanes(g);//' test_tcp:a_lane test_machines:one_connection
-mutate 'connections never asked for a sign of life' src/comm/socket.c 's/TCP_KEEPINTVL, &every/TCP_KEEPIDLE, \&every/' test_machines:by_themselves
+mutate 'connections never asked for a sign of life' src/comm/net/socket.c 's/TCP_KEEPINTVL, &every/TCP_KEEPIDLE, \&every/' test_machines:by_themselves
 mutate 'ends not heard while connections are made' src/comm/tcp_mesh.c 's/return m->meeting->check ? m->meeting->check(m->meeting->ctx) : LC_OK;/return LC_OK;/' test_tcp:is_heard
 mutate 'progress never judged' src/comm/coordinator_verdict.c 's/> lc__stall_limit(c, m)/> 1e9/' test_control:progress test_stall
 mutate 'who waits taken for who hangs' src/comm/coordinator_verdict.c 's/ || strchr(m->calls, .>.) || m->gift_number;/;/' test_last_calls:hangs test_control:progress
@@ -186,15 +186,15 @@ mutate 'mpirun blames nobody' src/launch/gather.c 's/lc__mpirun_blames(g->line, 
 mutate 'what looks like a frame is one' src/comm/prints.c 's/if (\*bytes == f->mark\[f->n - 1\])/if (true)/' test_prints
 mutate 'mpirun starts those that are lost' src/launch/supervisor_next.c 's/s->lost\[--rank\] ||/--rank, /' test_machines:three_of_four
 mutate 'a silent host is not lost' src/comm/coordinator_verdict.c 's/(c->silent == rank/(false \&\& c->silent == rank/' test_machines:a_machine_is_lost
-mutate 'half-open connections kept' src/comm/socket.c 's/    notice_half_open(fd);//' test_control_start:only_one_end
+mutate 'half-open connections kept' src/comm/net/socket.c 's/    notice_half_open(fd);//' test_control_start:only_one_end
 mutate 'terms of going on not told' src/strategies/processes.c 's/lc__control_terms(d->world->control/(void)(d->world->control/' test_elastic:terms
-mutate 'any proof is one' src/comm/proof.c 's/return !differs;/return true;/' test_control_door:secret test_tcp:strangers
+mutate 'any proof is one' src/comm/net/proof.c 's/return !differs;/return true;/' test_control_door:secret test_tcp:strangers
 mutate 'a proof is good twice' src/comm/coordinator_door.c 's/return lc__proof_nonce(s->asked) >= 0 \&\&/return/' test_control_door:said_once
-mutate 'a proof is good in both directions' src/comm/proof_openssl.c 's/text\[0\] = (uint8_t)ask->role;/text[0] = 0;/' test_control_door
+mutate 'a proof is good in both directions' src/comm/net/proof_openssl.c 's/text\[0\] = (uint8_t)ask->role;/text[0] = 0;/' test_control_door
 mutate 'a rank believes anybody' src/comm/control_thread.c 's/|| !lc__proof_is(secret, strlen(secret), \&ask, f->data)) {/) {/' test_control_door:impostor
 mutate 'launchers start ranks of others' src/comm/coordinator_watch.c 's/l->identity == identity) continue;/true) continue;/' test_twice:before_its test_twice:own_ranks
-mutate 'strangers keep others waiting' src/comm/guests.h 's/LC__GUEST_FIRST 0.15/LC__GUEST_FIRST 9.0/' test_crowd:delay test_crowd_tcp:delay
-mutate 'any message is the next one' src/comm/seal_openssl.c 's/    s->number++;//' test_seal:order test_seal:between
+mutate 'strangers keep others waiting' src/comm/net/guests.h 's/LC__GUEST_FIRST 0.15/LC__GUEST_FIRST 9.0/' test_crowd:delay test_crowd_tcp:delay
+mutate 'any message is the next one' src/comm/net/seal_openssl.c 's/    s->number++;//' test_seal:order test_seal:between
 mutate 'a broken seal is believed' src/comm/control_wire.c 's/w->takes \&\& !open_sealed(w, out)) return -1;/w->takes) (void)open_sealed(w, out);/' test_seal:between
 mutate 'broken records are believed' src/comm/tcp_records.c 's/return r->tampered ? NULL : data;/r->tampered = false; return data;/' test_secure:between
 mutate 'a heedless rank left alone' src/comm/control_thread.c 's/    _exit(1);//' test_control_ends:heed

@@ -5,7 +5,7 @@
 #include "control_run.h"
 #include "crowd.h"
 
-#include "comm/guests.h"
+#include "comm/net/guests.h"
 #include "base/descriptors.h"
 
 #include <sys/resource.h>

@@ -5,7 +5,7 @@
 #include "crowd.h"
 
 #include "comm/comm_internal.h"
-#include "comm/socket.h"
+#include "comm/net/socket.h"
 #include "comm/tcp_mesh.h"
 #include "base/descriptors.h"
 

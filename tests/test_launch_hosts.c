@@ -8,7 +8,7 @@
 #include "launched.h"
 #include "open_mpi.h"
 
-#include "comm/socket.h"
+#include "comm/net/socket.h"
 #include "launch/launch.h"
 
 #include <sys/stat.h>

@@ -5,7 +5,7 @@
 #include "control_run.h"
 
 #include "comm/control_internal.h"
-#include "comm/seal.h"
+#include "comm/net/seal.h"
 
 #include <poll.h>
 #include <pthread.h>

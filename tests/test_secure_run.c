@@ -6,7 +6,7 @@
 #define LAUNCHED "rank_program"
 #include "launched.h"
 
-#include "comm/proof.h"
+#include "comm/net/proof.h"
 
 static int train(run *r, const char *over, const char *security)
 {

@@ -5,8 +5,8 @@
 #include "comm_world.h"
 
 #include "comm/control_wire.h"
-#include "comm/proof.h"
-#include "comm/socket.h"
+#include "comm/net/proof.h"
+#include "comm/net/socket.h"
 #include "comm/tcp_mesh.h"
 
 #include <arpa/inet.h>

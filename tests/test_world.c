@@ -6,7 +6,7 @@
 #include "test.h"
 
 #include "comm/coordinator_internal.h"
-#include "comm/socket.h"
+#include "comm/net/socket.h"
 #include "comm/world.h"
 
 #include <fcntl.h>

@@ -5,7 +5,7 @@
 
 #include "comm/control.h"
 #include "comm/control_wire.h"
-#include "comm/proof.h"
+#include "comm/net/proof.h"
 #include "base/thread.h"
 
 #define LC__RETRY    0.1 /* seconds between two tries to reach the coordinator */

@@ -5,7 +5,7 @@
 #define _GNU_SOURCE /* pthread_timedjoin_np */
 #include "comm/control_rank.h"
 #include "comm/history.h"
-#include "comm/socket.h"
+#include "comm/net/socket.h"
 #include "base/status.h"
 #include "base/thread.h"
 

@@ -4,7 +4,7 @@
  * starts the ranks until after their end: as long as that is there, these ranks are nobody else's to start or to end.
  */
 #include "comm/control_internal.h"
-#include "comm/socket.h"
+#include "comm/net/socket.h"
 
 #include <poll.h>
 #include <stdio.h>

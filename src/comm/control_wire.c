@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/control_wire.h"
-#include "comm/socket.h"
+#include "comm/net/socket.h"
 #include "base/printable.h"
 
 #include <stdlib.h>

@@ -8,8 +8,8 @@
 #ifndef LC_COMM_CONTROL_WIRE_H
 #define LC_COMM_CONTROL_WIRE_H
 
-#include "comm/proof.h"
-#include "comm/seal.h"
+#include "comm/net/proof.h"
+#include "comm/net/seal.h"
 
 #include <lightc/comm.h>
 

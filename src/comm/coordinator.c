@@ -8,7 +8,7 @@
  * another. */
 #define _GNU_SOURCE /* pthread_timedjoin_np */
 #include "comm/coordinator_internal.h"
-#include "comm/socket.h"
+#include "comm/net/socket.h"
 
 #include <errno.h>
 #include <stdio.h>

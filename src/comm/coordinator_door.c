@@ -3,7 +3,7 @@
  * small message within a few seconds, and learns nothing but a random number. However many there are, they keep nobody
  * waiting who can prove at once (guests.h). */
 #include "comm/coordinator_internal.h"
-#include "comm/socket.h"
+#include "comm/net/socket.h"
 #include "base/descriptors.h"
 
 #include <errno.h>

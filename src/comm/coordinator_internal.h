@@ -18,7 +18,7 @@
 #define LC_COMM_COORDINATOR_INTERNAL_H
 
 #include "comm/control_internal.h"
-#include "comm/guests.h"
+#include "comm/net/guests.h"
 #include "base/at_fork.h"
 #include "base/str.h"
 

@@ -6,7 +6,7 @@
  * those calls go to the coordinator's process. Of a rank that does not answer it knows what came with its heartbeats.
  */
 #include "comm/coordinator_internal.h"
-#include "comm/socket.h"
+#include "comm/net/socket.h"
 
 #include <stdio.h>
 #include <stdlib.h>

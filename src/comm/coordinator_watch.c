@@ -3,7 +3,7 @@
  * connection, which is all that keeps their ranks for them: one that is gone may be started again. A launcher is
  * believed about its own ranks only. */
 #include "comm/coordinator_internal.h"
-#include "comm/socket.h"
+#include "comm/net/socket.h"
 
 #include <stdio.h>
 #include <string.h>

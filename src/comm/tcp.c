@@ -19,7 +19,7 @@
 #include "comm/control_internal.h"
 #include "comm/control_wire.h"
 #include "comm/schedule.h"
-#include "comm/socket.h"
+#include "comm/net/socket.h"
 #include "comm/tcp_mesh.h"
 #include "comm/tcp_records.h"
 #include "base/at_fork.h"

@@ -8,9 +8,9 @@
 #define _GNU_SOURCE
 #include "comm/tcp_mesh.h"
 #include "comm/control_wire.h"
-#include "comm/guests.h"
-#include "comm/proof.h"
-#include "comm/socket.h"
+#include "comm/net/guests.h"
+#include "comm/net/proof.h"
+#include "comm/net/socket.h"
 #include "base/descriptors.h"
 
 #include <errno.h>

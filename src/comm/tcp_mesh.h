@@ -5,8 +5,8 @@
 
 #include "comm/comm_internal.h"
 
-#include "comm/proof.h"
-#include "comm/seal.h"
+#include "comm/net/proof.h"
+#include "comm/net/seal.h"
 
 enum { LC__TCP_TOKEN = LC__NONCE };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/tcp_records.h"
 #include "comm/control_wire.h"
-#include "comm/socket.h"
+#include "comm/net/socket.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #ifndef LC_COMM_TCP_RECORDS_H
 #define LC_COMM_TCP_RECORDS_H
 
-#include "comm/seal.h"
+#include "comm/net/seal.h"
 
 #include <sys/types.h>
 

@@ -8,7 +8,7 @@
 #include "base/handle.h"
 #include "comm/comm_internal.h"
 #include "comm/prints.h"
-#include "comm/socket.h"
+#include "comm/net/socket.h"
 #include "base/cores.h"
 #include "base/status.h"
 #include "base/str.h"

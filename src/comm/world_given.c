@@ -3,7 +3,7 @@
  * the others over that communicator where it is, and the secret. */
 #include "comm/comm_internal.h"
 #include "comm/control_internal.h"
-#include "comm/socket.h"
+#include "comm/net/socket.h"
 #include "comm/world.h"
 #include "base/status.h"
 

@@ -3,7 +3,7 @@
 #include "launch/launch.h"
 #include "base/grow.h"
 
-#include "comm/socket.h"
+#include "comm/net/socket.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #include <lightc/strategy.h>
 
 #include "comm/prints.h"
-#include "comm/socket.h"
+#include "comm/net/socket.h"
 #include "comm/world.h"
 #include "base/io.h"
 #include "core/options.h"

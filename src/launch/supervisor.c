@@ -6,7 +6,7 @@
  * would wake it sooner, but not on the kernels that many clusters still run. */
 #include "launch/supervisor_internal.h"
 
-#include "comm/socket.h"
+#include "comm/net/socket.h"
 #include "base/status.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
 #include "launch/supervisor_internal.h"
 
 #include "comm/prints.h"
-#include "comm/socket.h"
+#include "comm/net/socket.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * that ranks were in. */
 #include "launch/supervisor_internal.h"
 
-#include "comm/socket.h"
+#include "comm/net/socket.h"
 #include "base/io.h"
 #include "base/status.h"
 

@@ -10,7 +10,7 @@
 #define _GNU_SOURCE
 #endif
 #include "comm/coordinator_internal.h"
-#include "comm/socket.h"
+#include "comm/net/socket.h"
 
 #include <stddef.h>
 #include <stdio.h>

@@ -9,9 +9,9 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "comm/guests.h"
-#include "comm/proof.h"
-#include "comm/socket.h"
+#include "comm/net/guests.h"
+#include "comm/net/proof.h"
+#include "comm/net/socket.h"
 
 #include <poll.h>
 #include <stdint.h>

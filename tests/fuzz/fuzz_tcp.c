@@ -16,7 +16,7 @@
 #include "comm/comm_internal.h"
 #include "comm/control_wire.h"
 #include "comm/progress_thread.h"
-#include "comm/socket.h"
+#include "comm/net/socket.h"
 #include "comm/tcp_mesh.h"
 #include "comm/tcp_records.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* TCP sockets that never make their caller wait, and that programs started from here do not inherit. */
-#ifndef LC_COMM_SOCKET_H
-#define LC_COMM_SOCKET_H
+#ifndef LC_COMM_NET_SOCKET_H
+#define LC_COMM_NET_SOCKET_H
 
 #include <lightc/status.h>
 

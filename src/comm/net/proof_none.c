@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A build without OpenSSL's headers: who asks is shown the secret. */
-#include "comm/proof.h"
+#include "comm/net/proof.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A build without OpenSSL's headers. */
-#include "comm/seal.h"
-#include "comm/proof.h"
+#include "comm/net/seal.h"
+#include "comm/net/proof.h"
 
 lc_status lc__seal_new(const uint8_t key[LC__SEAL_KEY], bool opens, bool encrypts, lc__seal **out)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE /* accept4 */
-#include "comm/guests.h"
-#include "comm/socket.h"
+#include "comm/net/guests.h"
+#include "comm/net/socket.h"
 #include "base/descriptors.h"
 
 #include <netinet/in.h>

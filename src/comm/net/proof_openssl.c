@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* HMAC-SHA-256 of OpenSSL's libcrypto, which is opened when the first connection is made: a program of one rank does
  * not load it. It is never closed again, for it leaves things behind in the process that must not lose their code. */
-#include "comm/proof.h"
+#include "comm/net/proof.h"
 
 #include <dlfcn.h>
 #include <openssl/hmac.h>

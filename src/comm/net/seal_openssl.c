@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* AES-256-GCM of OpenSSL's libcrypto, opened as proof_openssl.c does. What is only to be authenticated is given to it
  * as additional data, which makes it GMAC. */
-#include "comm/seal.h"
-#include "comm/proof.h"
+#include "comm/net/seal.h"
+#include "comm/net/proof.h"
 
 #include <dlfcn.h>
 #include <limits.h>

@@ -2,8 +2,8 @@
 /* Connections of strangers at a listener, which have proven nothing yet. There is a number of places for them, and
  * everybody who comes gets one at once: where all are taken, one of the address that has most of them is put out, the
  * one that has had its time longest. So silent connections, however many, keep nobody waiting who can prove at once. */
-#ifndef LC_COMM_GUESTS_H
-#define LC_COMM_GUESTS_H
+#ifndef LC_COMM_NET_GUESTS_H
+#define LC_COMM_NET_GUESTS_H
 
 #include <lightc/status.h>
 

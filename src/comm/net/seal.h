@@ -4,8 +4,8 @@
  * left out, sent again, or sent in another order or the other way is noticed with the first such message.
  *
  * AES is OpenSSL's (seal_openssl.c), which is there where proofs do not show the secret. */
-#ifndef LC_COMM_SEAL_H
-#define LC_COMM_SEAL_H
+#ifndef LC_COMM_NET_SEAL_H
+#define LC_COMM_NET_SEAL_H
 
 #include <lightc/status.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE /* accept4 */
-#include "comm/socket.h"
+#include "comm/net/socket.h"
 #include "base/clock.h"
 
 #include <errno.h>

@@ -4,8 +4,8 @@
  * itself. An answer is of no use to another connection (other numbers) or in the other direction (another role).
  *
  * Where there is no OpenSSL (proof_none.c), the answer is the secret itself, which must not leave the host. */
-#ifndef LC_COMM_PROOF_H
-#define LC_COMM_PROOF_H
+#ifndef LC_COMM_NET_PROOF_H
+#define LC_COMM_NET_PROOF_H
 
 #include <lightc/status.h>
 
