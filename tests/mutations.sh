@@ -93,7 +93,7 @@ mutate '1/N missing' src/tensor/macro.c 's/if (g->reducer && !g->tree) window \*
 mutate 'buckets sent before they are complete' src/tensor/expand_sync.c 's/if (ready > \*behind) \*behind = ready;//' test_sync test_ddp:train_as_one
 mutate 'order of a sum swapped' src/comm/combine.c 's/for (unsigned ones = (unsigned)k; ones & 1;/for (unsigned ones = k == n - 1 ? ~0u : 0; top > 1 \&\& ones \& 1;/' test_comm:tree
 mutate 'the rest of a grain from elsewhere' src/comm/tcp.c 's/memcpy(at, (const char \*)data + k, rest);/memcpy(at, data, rest);/' test_tcp:odd_numbers
-mutate 'a piece of a sum twice' src/comm/exchange.c 's/x->parts\[c->own\] = r->at + c->mine.at;/x->parts[c->own] = r->at;/' test_comm
+mutate 'a piece of a sum twice' src/comm/exchange/exchange.c 's/x->parts\[c->own\] = r->at + c->mine.at;/x->parts[c->own] = r->at;/' test_comm
 mutate 'weights of uneven shares ignored' src/core/ranks.c 's/weight = (double)batch->size \* [^;]*;/weight = 1;/' test_ddp:train_as_one
 mutate 'links to the checkpoint before come late' src/core/checkpoint_job.c 's/if (write) do_chores(w, true);//' test_checkpoint:newer
 mutate 'an update before its bucket' src/tensor/sync.c 's/r->sent\[i\] < end) wait_for(r, i);/r->sent[i] < begin) wait_for(r, i);/' test_sync:gpt,some_ranks
@@ -153,12 +153,12 @@ mutate 'restarts from any fit' src/core/checkpoint_find.c 's/return !origin || (
 mutate 'models not compared' src/core/same_run.c 's/s = compare(comm, "model", &text);/s = LC_OK;/' test_ddp_differences:different_models
 mutate 'models of evaluations not compared' src/core/run.c 's/LC_TRY(lc__ranks_model(t->comm, t->m, false));//' test_ddp_differences:nothing_is_trained
 mutate 'wishes of an epoch that ends not shared' src/core/fit_loop.c 's/LC_TRY(lc__sync_wishes(t)); .. of these hooks[^\n]*//' test_ddp_ends:where_one_process_stops
-mutate 'sums in place taken before all have written' src/comm/exchange.c 's/x->stage == SAY || x->stage == WHOLE/x->stage != ASK/' test_exposed:ddp,many_calls
-mutate 'sums in place not told to others' src/comm/exposed.c 's/if (i != x->rank) memcpy((char/if (0) memcpy((char/' test_exposed:bits
-mutate 'different pieces taken for one' src/comm/exposed.c 's/ && tokens\[i\] >> OFFSET_BITS == tokens\[0\] >> OFFSET_BITS;/;/' test_exposed:different_pieces
+mutate 'sums in place taken before all have written' src/comm/exchange/exchange.c 's/x->stage == SAY || x->stage == WHOLE/x->stage != ASK/' test_exposed:ddp,many_calls
+mutate 'sums in place not told to others' src/comm/exchange/exposed.c 's/if (i != x->rank) memcpy((char/if (0) memcpy((char/' test_exposed:bits
+mutate 'different pieces taken for one' src/comm/exchange/exposed.c 's/ && tokens\[i\] >> OFFSET_BITS == tokens\[0\] >> OFFSET_BITS;/;/' test_exposed:different_pieces
 mutate 'who has left is not missed' src/comm/window.c 's/!lc__window_peek(self, peer, lane, &at)) e->missed = peer;/false) e->missed = peer;/' test_comm:has_left
 mutate 'answers taken before they are there' src/comm/window.c 's/\&r->read, memory_order_acquire) - e->taken/\&r->written, memory_order_acquire) - e->taken/' test_comm:tree
-mutate 'calls not compared' src/comm/exchange.c 's/return !memcmp(got, want, sizeof \*got);/return true;/' test_comm:different
+mutate 'calls not compared' src/comm/exchange/exchange.c 's/return !memcmp(got, want, sizeof \*got);/return true;/' test_comm:different
 mutate 'a batch script taken for a rank' src/comm/world_find.c 's/variable("SLURM_PROCID") && step/variable("SLURM_PROCID")/' test_world
 # ---- the end of a run ----
 mutate 'heartbeats never judged' src/comm/coordinator_verdict.c 's/now - m->heard > c->times.silence) {/now - m->heard > 1e9) {/' test_control:stopped test_machines:cut

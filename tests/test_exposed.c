@@ -5,7 +5,7 @@
 #include "quiet_options.h"
 
 #include "backends/backend.h"
-#include "comm/exposed.h"
+#include "comm/exchange/exposed.h"
 
 #include <lightc/random.h>
 #include <sys/resource.h>

@@ -4,7 +4,7 @@
 #include "base/handle.h"
 
 #include "comm/combine.h"
-#include "comm/schedule_impl.h"
+#include "comm/exchange/schedule_impl.h"
 
 #include <stdio.h>
 

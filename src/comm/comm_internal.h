@@ -3,7 +3,7 @@
  *
  *   comm.c        what users call: requests, statistics, groups; call.c: what a call is; history.c: the last calls
  *   exchange.c    collectives over streams of bytes between each two ranks: the one implementation behind
- *                 self, threads, shm, tcp and their mixtures, each of which is a transport; exchange_groups.c
+ *                 self, threads, shm, tcp and their mixtures, each of which is a transport; exchange/groups.c
  *   schedule.c    what a collective consists of; two_levels.c: where ranks live on several hosts
  *   combine.c     the arithmetic of reductions
  *   exposed.c     memory of ranks that the others of a host use in place; memory.c: memory made for that

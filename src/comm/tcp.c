@@ -18,7 +18,7 @@
 #include "base/handle.h"
 #include "comm/control_internal.h"
 #include "comm/control_wire.h"
-#include "comm/schedule.h"
+#include "comm/exchange/schedule.h"
 #include "comm/net/socket.h"
 #include "comm/tcp_mesh.h"
 #include "comm/tcp_records.h"

@@ -4,7 +4,7 @@
 #include "base/grow.h"
 
 #include "comm/comm_internal.h"
-#include "comm/exposed.h"
+#include "comm/exchange/exposed.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "optim/optim_internal.h"

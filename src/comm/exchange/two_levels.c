@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Collectives on two levels (schedule.h): within a host, and between the ranks of a column. */
-#include "comm/schedule_impl.h"
+#include "comm/exchange/schedule_impl.h"
 
 #include <stdlib.h>
 

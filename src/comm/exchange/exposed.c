@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "comm/exposed.h"
-#include "comm/schedule_impl.h"
+#include "comm/exchange/exposed.h"
+#include "comm/exchange/schedule_impl.h"
 #include "base/memory_file.h"
 
 #include <stdlib.h>

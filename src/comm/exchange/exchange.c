@@ -8,8 +8,8 @@
  * own, where messages between two ranks keep their order but wait for nothing else. */
 #include "comm/combine.h"
 #include "base/handle.h"
-#include "comm/exchange_impl.h"
-#include "comm/schedule_impl.h"
+#include "comm/exchange/exchange_impl.h"
+#include "comm/exchange/schedule_impl.h"
 #include "base/clock.h"
 #include "base/processors.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Flat collectives; those on two levels are in two_levels.c. */
-#include "comm/schedule_impl.h"
+#include "comm/exchange/schedule_impl.h"
 
 #include <stdlib.h>
 #include <string.h>

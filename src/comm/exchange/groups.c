@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Groups of the ranks of an exchange: who is in which, and how they meet. */
-#include "comm/exchange_impl.h"
+#include "comm/exchange/exchange_impl.h"
 
 #include <stdlib.h>
 

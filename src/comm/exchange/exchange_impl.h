@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What exchange.c (the calls) and exchange_groups.c share. */
-#ifndef LC_COMM_EXCHANGE_IMPL_H
-#define LC_COMM_EXCHANGE_IMPL_H
+/* What exchange.c (the calls) and groups.c share. */
+#ifndef LC_COMM_EXCHANGE_EXCHANGE_IMPL_H
+#define LC_COMM_EXCHANGE_EXCHANGE_IMPL_H
 
-#include "comm/exposed.h"
-#include "comm/schedule.h"
+#include "comm/exchange/exposed.h"
+#include "comm/exchange/schedule.h"
 
 #include <stdatomic.h>
 

@@ -30,8 +30,8 @@
  * Sums are on two levels where the ranks of a host are a sub-tree of the tree that comm.h promises, which is where L is
  * a power of two; and not for f16 and bf16, whose partial sums would have to travel as f32. The other collectives are
  * flat. */
-#ifndef LC_COMM_SCHEDULE_H
-#define LC_COMM_SCHEDULE_H
+#ifndef LC_COMM_EXCHANGE_SCHEDULE_H
+#define LC_COMM_EXCHANGE_SCHEDULE_H
 
 #include "comm/comm_internal.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What schedule.c (flat collectives) and two_levels.c share. */
-#ifndef LC_COMM_SCHEDULE_IMPL_H
-#define LC_COMM_SCHEDULE_IMPL_H
+#ifndef LC_COMM_EXCHANGE_SCHEDULE_IMPL_H
+#define LC_COMM_EXCHANGE_SCHEDULE_IMPL_H
 
-#include "comm/schedule.h"
+#include "comm/exchange/schedule.h"
 
 /* One more range of a message. */
 void lc__message_add(lc__schedule *s, lc__message *m, const void *at, int64_t bytes, const int64_t *ready,

@@ -4,8 +4,8 @@
  * that is one pass over memory.
  *
  * A call says where its data lies by a token, from which the other ranks find it in their mapping of the memory. */
-#ifndef LC_COMM_EXPOSED_H
-#define LC_COMM_EXPOSED_H
+#ifndef LC_COMM_EXCHANGE_EXPOSED_H
+#define LC_COMM_EXCHANGE_EXPOSED_H
 
 #include "comm/comm_internal.h"
 
