@@ -92,7 +92,7 @@ mutate 'last bucket dropped' src/tensor/expand_sync.c 's/if (begin >= 0 && (last
 mutate '1/N missing' src/tensor/macro.c 's/if (g->reducer && !g->tree) window \*= lc__reducer_ranks(g->reducer);//' test_sync test_ddp:train_as_one
 mutate 'buckets sent before they are complete' src/tensor/expand_sync.c 's/if (ready > \*behind) \*behind = ready;//' test_sync test_ddp:train_as_one
 mutate 'order of a sum swapped' src/comm/combine.c 's/for (unsigned ones = (unsigned)k; ones & 1;/for (unsigned ones = k == n - 1 ? ~0u : 0; top > 1 \&\& ones \& 1;/' test_comm:tree
-mutate 'the rest of a grain from elsewhere' src/comm/tcp.c 's/memcpy(at, (const char \*)data + k, rest);/memcpy(at, data, rest);/' test_tcp:odd_numbers
+mutate 'the rest of a grain from elsewhere' src/comm/transport/tcp.c 's/memcpy(at, (const char \*)data + k, rest);/memcpy(at, data, rest);/' test_tcp:odd_numbers
 mutate 'a piece of a sum twice' src/comm/exchange/exchange.c 's/x->parts\[c->own\] = r->at + c->mine.at;/x->parts[c->own] = r->at;/' test_comm
 mutate 'weights of uneven shares ignored' src/core/ranks.c 's/weight = (double)batch->size \* [^;]*;/weight = 1;/' test_ddp:train_as_one
 mutate 'links to the checkpoint before come late' src/core/checkpoint_job.c 's/if (write) do_chores(w, true);//' test_checkpoint:newer
@@ -124,7 +124,7 @@ mutate 'norm of all copies' src/tensor/sync.c 's/run_now(r, r->slices,\n *&(lc_c
 mutate '1/N of a node' src/tensor/sync.c 's/return lc_comm_size(r->comm);/return lc_comm_size(r->slices);/' test_sync:hybrid
 mutate 'gradients of a node alone' src/strategies/processes.c 's/lc__reducer_replicate(d->reducer, d->slices, d->replicas)/lc__reducer_replicate(d->reducer, d->slices, NULL)/' test_ddp_sharded:hybrid_trains_as_ddp
 mutate 'last slice not summed between nodes' src/tensor/expand_sync.c 's/if (r->replicas && sent) LC_TRY(reduce_slice(b, r, flat, units\[sent - 1\], first + sent - 1, NULL));//' test_sync:hybrid
-mutate 'nobody carries calls on' src/comm/tcp.c 's/\.wants_thread = true,//' test_tcp:calls_go_on
+mutate 'nobody carries calls on' src/comm/transport/tcp.c 's/\.wants_thread = true,//' test_tcp:calls_go_on
 mutate 'a rank that waits is not hurried for' src/comm/progress_thread.c 's/atomic_store(&c->waited_for, true);/;/' test_progress_thread:hurries
 mutate 'a call that failed ends nothing' src/comm/comm.c 's/lc__comm_give_up(c, c->failed == LC_ERR_PEER ? c->message : why);//' test_endings:calls
 mutate 'calls that are given up go on' src/comm/comm.c 's/if (c->carried) lc__progress_thread_drop(c->self);//' test_progress_thread:given_up
@@ -156,16 +156,16 @@ mutate 'wishes of an epoch that ends not shared' src/core/fit_loop.c 's/LC_TRY(l
 mutate 'sums in place taken before all have written' src/comm/exchange/exchange.c 's/x->stage == SAY || x->stage == WHOLE/x->stage != ASK/' test_exposed:ddp,many_calls
 mutate 'sums in place not told to others' src/comm/exchange/exposed.c 's/if (i != x->rank) memcpy((char/if (0) memcpy((char/' test_exposed:bits
 mutate 'different pieces taken for one' src/comm/exchange/exposed.c 's/ && tokens\[i\] >> OFFSET_BITS == tokens\[0\] >> OFFSET_BITS;/;/' test_exposed:different_pieces
-mutate 'who has left is not missed' src/comm/window.c 's/!lc__window_peek(self, peer, lane, &at)) e->missed = peer;/false) e->missed = peer;/' test_comm:has_left
-mutate 'answers taken before they are there' src/comm/window.c 's/\&r->read, memory_order_acquire) - e->taken/\&r->written, memory_order_acquire) - e->taken/' test_comm:tree
+mutate 'who has left is not missed' src/comm/transport/window.c 's/!lc__window_peek(self, peer, lane, &at)) e->missed = peer;/false) e->missed = peer;/' test_comm:has_left
+mutate 'answers taken before they are there' src/comm/transport/window.c 's/\&r->read, memory_order_acquire) - e->taken/\&r->written, memory_order_acquire) - e->taken/' test_comm:tree
 mutate 'calls not compared' src/comm/exchange/exchange.c 's/return !memcmp(got, want, sizeof \*got);/return true;/' test_comm:different
 mutate 'a batch script taken for a rank' src/comm/world_find.c 's/variable("SLURM_PROCID") && step/variable("SLURM_PROCID")/' test_world
 # ---- the end of a run ----
 mutate 'heartbeats never judged' src/comm/coordinator_verdict.c 's/now - m->heard > c->times.silence) {/now - m->heard > 1e9) {/' test_control:stopped test_machines:cut
 mutate 'the coordinator never judged' src/comm/control_thread.c 's/now - c->heard > t->silence/now - c->heard > 1e9/' test_machines:cut
-mutate 'lanes never looked at' src/comm/tcp.c 's/\n    look_at_lanes(g);//' test_tcp:a_lane test_machines:one_connection
+mutate 'lanes never looked at' src/comm/transport/tcp.c 's/\n    look_at_lanes(g);//' test_tcp:a_lane test_machines:one_connection
 mutate 'connections never asked for a sign of life' src/comm/net/socket.c 's/TCP_KEEPINTVL, &every/TCP_KEEPIDLE, \&every/' test_machines:by_themselves
-mutate 'ends not heard while connections are made' src/comm/tcp_mesh.c 's/return m->meeting->check ? m->meeting->check(m->meeting->ctx) : LC_OK;/return LC_OK;/' test_tcp:is_heard
+mutate 'ends not heard while connections are made' src/comm/transport/tcp_mesh.c 's/return m->meeting->check ? m->meeting->check(m->meeting->ctx) : LC_OK;/return LC_OK;/' test_tcp:is_heard
 mutate 'progress never judged' src/comm/coordinator_verdict.c 's/> lc__stall_limit(c, m)/> 1e9/' test_control:progress test_stall
 mutate 'who waits taken for who hangs' src/comm/coordinator_verdict.c 's/ || strchr(m->calls, .>.) || m->gift_number;/;/' test_last_calls:hangs test_control:progress
 mutate 'first cause taken last' src/comm/coordinator_verdict.c 's/\.since < c->members\[found\]/.since > c->members[found]/' test_control
@@ -196,7 +196,7 @@ mutate 'launchers start ranks of others' src/comm/coordinator_watch.c 's/l->iden
 mutate 'strangers keep others waiting' src/comm/net/guests.h 's/LC__GUEST_FIRST 0.15/LC__GUEST_FIRST 9.0/' test_crowd:delay test_crowd_tcp:delay
 mutate 'any message is the next one' src/comm/net/seal_openssl.c 's/    s->number++;//' test_seal:order test_seal:between
 mutate 'a broken seal is believed' src/comm/control_wire.c 's/w->takes \&\& !open_sealed(w, out)) return -1;/w->takes) (void)open_sealed(w, out);/' test_seal:between
-mutate 'broken records are believed' src/comm/tcp_records.c 's/return r->tampered ? NULL : data;/r->tampered = false; return data;/' test_secure:between
+mutate 'broken records are believed' src/comm/transport/tcp_records.c 's/return r->tampered ? NULL : data;/r->tampered = false; return data;/' test_secure:between
 mutate 'a heedless rank left alone' src/comm/control_thread.c 's/    _exit(1);//' test_control_ends:heed
 mutate 'progress told late' src/comm/control.c 's/if (news) (void)!write(c->wake, &one, sizeof one);//' test_control:step
 mutate 'who is turned away waited for' src/comm/coordinator_door.c 's/if (!ends || c->ending) return;/return;/' test_control_start:another_size

@@ -4,7 +4,7 @@
  * groups, several at once; and what is said when ranks disagree or one gives up. */
 #include "comm_ranks.h"
 
-#include "comm/window.h"
+#include "comm/transport/window.h"
 #include "base/clock.h"
 
 static const char *const backends[] = {"threads", "shm", "tcp", "shm+tcp/2", "shm+tcp/4"};

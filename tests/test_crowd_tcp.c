@@ -6,7 +6,7 @@
 
 #include "comm/comm_internal.h"
 #include "comm/net/socket.h"
-#include "comm/tcp_mesh.h"
+#include "comm/transport/tcp_mesh.h"
 #include "base/descriptors.h"
 
 typedef struct meeting {

@@ -7,8 +7,8 @@
 #include "comm/comm_internal.h"
 #include "comm/net/proof.h"
 #include "comm/net/socket.h"
-#include "comm/tcp_mesh.h"
-#include "comm/tcp_records.h"
+#include "comm/transport/tcp_mesh.h"
+#include "comm/transport/tcp_records.h"
 
 #include <errno.h>
 #include <poll.h>

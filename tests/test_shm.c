@@ -3,7 +3,7 @@
  * containers number their processes alike. */
 #include "comm_world.h"
 
-#include "comm/window.h"
+#include "comm/transport/window.h"
 #include "base/memory_file.h"
 
 #include <errno.h>

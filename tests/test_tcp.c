@@ -7,7 +7,7 @@
 #include "comm/control_wire.h"
 #include "comm/net/proof.h"
 #include "comm/net/socket.h"
-#include "comm/tcp_mesh.h"
+#include "comm/transport/tcp_mesh.h"
 
 #include <arpa/inet.h>
 #include <poll.h>

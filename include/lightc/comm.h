@@ -25,7 +25,7 @@
  * run's coordinator ends it (lc_comm_world; docs/launching.md, silence_timeout). A communicator that failed stays
  * failed: every later call returns the first error, and so do calls of the other ranks.
  *
- * To add a backend: a file in src/comm with an lc_comm_ops; or, for one that moves streams of bytes, with an
+ * To add a backend: a file in src/comm/transport with an lc_comm_ops; or, for one that moves streams of bytes, with an
  * lc__transport_ops (src/comm/comm_internal.h), which then has every call. */
 #ifndef LIGHTC_COMM_H
 #define LIGHTC_COMM_H

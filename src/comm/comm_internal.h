@@ -10,7 +10,7 @@
  *   window.c      the transport in shared memory: threads of a process (threads.c), processes of a host (shm.c)
  *   tcp.c         the transport between hosts; tcp_mesh.c: its connections
  *   mixed.c       the window between ranks of a host, another transport between hosts: tcp, or relay.c over mpi
- *   mpi.c         opens the plug-in liblightc_mpi, whose files are in mpi/
+ *   transport/mpi_plugin.c         opens the plug-in liblightc_mpi, whose files are in mpi/
  *   fake.c        no ranks at all
  *   progress_thread.c  carries calls on while their rank computes
  *   coordinator*.c, control*.c  how ranks find each other and hear of the end (control_wire.c: the messages)

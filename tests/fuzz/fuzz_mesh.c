@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How data connections begin (src/comm/tcp_mesh.c): rank 1 of 3 calls rank 0, and is called by rank 2 and by strangers.
- * Each of them says what is right, which the input changes: its first byte is how many bytes come at a time and whether
- * the run has a secret; then CHANGE bytes for each change of what is said on a connection, or of what the other ranks
- * told in the meeting. Time, random numbers and sockets are made here, so nothing waits.
+/* How data connections begin (src/comm/transport/tcp_mesh.c): rank 1 of 3 calls rank 0, and is called by rank 2 and by
+ * strangers. Each of them says what is right, which the input changes: its first byte is how many bytes come at a time
+ * and whether the run has a secret; then CHANGE bytes for each change of what is said on a connection, or of what the
+ * other ranks told in the meeting. Time, random numbers and sockets are made here, so nothing waits.
  *
  * Whatever is said, the ranks meet, or there is a printable error and no connection stays; and one on which something
  * other than the right proof was said belongs to nobody. */
@@ -30,7 +30,7 @@ static lc_status nonce_here(uint8_t nonce[LC__NONCE]);
 #define lc__socket_connect_while connect_here
 #define lc__guest_accept         accept_here
 #define lc__proof_nonce          nonce_here
-#include "comm/tcp_mesh.c"
+#include "comm/transport/tcp_mesh.c"
 #undef poll
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The data plane of two ranks, with somebody between them: both are real ends of src/comm/tcp.c that make the same
- * calls, and what each sends the other is cut into the units it consists of (grains, sealed records, words), changed as
- * the input says, and passed on. The input:
+/* The data plane of two ranks, with somebody between them: both are real ends of src/comm/transport/tcp.c that make the
+ * same calls, and what each sends the other is cut into the units it consists of (grains, sealed records, words),
+ * changed as the input says, and passed on. The input:
  *
  *   byte 0   comm_security, and whether who changes things knows the keys and seals them again
  *   byte 1   how many calls; then two bytes each: what it is, and of how much
@@ -17,8 +17,8 @@
 #include "comm/control_wire.h"
 #include "comm/progress_thread.h"
 #include "comm/net/socket.h"
-#include "comm/tcp_mesh.h"
-#include "comm/tcp_records.h"
+#include "comm/transport/tcp_mesh.h"
+#include "comm/transport/tcp_records.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The transport through memory that all ranks see: a ring of bytes for each ordered pair of ranks and each lane. In
  * those of LC__LANE_ANSWERED a sum goes back in the cache lines that its parts came in. */
-#ifndef LC_COMM_WINDOW_H
-#define LC_COMM_WINDOW_H
+#ifndef LC_COMM_TRANSPORT_WINDOW_H
+#define LC_COMM_TRANSPORT_WINDOW_H
 
 #include "comm/comm_internal.h"
 

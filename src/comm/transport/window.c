@@ -6,7 +6,7 @@
  *
  * A rank with nothing to do sleeps on its bell, a futex that others ring after they wrote or read. Sleeps are short:
  * what moved just before one is seen after it. */
-#include "comm/window.h"
+#include "comm/transport/window.h"
 
 #include <linux/futex.h>
 #include <stdatomic.h>

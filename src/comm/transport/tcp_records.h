@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The bytes of a lane between two ranks in records, which are sealed (seal.h): a head of 4 bytes, how many follow,
  * little endian; these, encrypted or as they are; a tag. */
-#ifndef LC_COMM_TCP_RECORDS_H
-#define LC_COMM_TCP_RECORDS_H
+#ifndef LC_COMM_TRANSPORT_TCP_RECORDS_H
+#define LC_COMM_TRANSPORT_TCP_RECORDS_H
 
 #include "comm/net/seal.h"
 

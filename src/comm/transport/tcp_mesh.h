@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Connections between each two ranks of a group. */
-#ifndef LC_COMM_TCP_MESH_H
-#define LC_COMM_TCP_MESH_H
+#ifndef LC_COMM_TRANSPORT_TCP_MESH_H
+#define LC_COMM_TRANSPORT_TCP_MESH_H
 
 #include "comm/comm_internal.h"
 

@@ -6,7 +6,7 @@
  * The key is made of the run's secret and a random number that rank 0 has drawn for this group and told its members;
  * without a secret it is that number, which is as well kept as the meeting was. */
 #define _GNU_SOURCE
-#include "comm/tcp_mesh.h"
+#include "comm/transport/tcp_mesh.h"
 #include "comm/control_wire.h"
 #include "comm/net/guests.h"
 #include "comm/net/proof.h"

@@ -20,8 +20,8 @@
 #include "comm/control_wire.h"
 #include "comm/exchange/schedule.h"
 #include "comm/net/socket.h"
-#include "comm/tcp_mesh.h"
-#include "comm/tcp_records.h"
+#include "comm/transport/tcp_mesh.h"
+#include "comm/transport/tcp_records.h"
 #include "base/at_fork.h"
 
 #include <poll.h>

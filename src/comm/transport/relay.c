@@ -4,7 +4,7 @@
  * What was committed goes as it is when the lane is free: a letter that says how much it is and holds the first bytes,
  * and the rest behind it. A letter is asked for when its lane is waited for, so that there are no more requests than
  * streams that move. */
-#include "comm/relay.h"
+#include "comm/transport/relay.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* "threads": ranks that are threads of one process. */
-#include "comm/window.h"
+#include "comm/transport/window.h"
 #include "base/handle.h"
 
 #include <stdlib.h>

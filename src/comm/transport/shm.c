@@ -4,7 +4,7 @@
  * Rank 0 makes a memory file without a name and tells the others its own process and the descriptor's number; they open
  * it through /proc. When the last process has gone, however it ended, the memory is gone: nothing is left in /dev/shm.
  */
-#include "comm/window.h"
+#include "comm/transport/window.h"
 #include "base/handle.h"
 #include "base/memory_file.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A transport over other communicators; mixed.c opens it. */
-#ifndef LC_COMM_RELAY_H
-#define LC_COMM_RELAY_H
+#ifndef LC_COMM_TRANSPORT_RELAY_H
+#define LC_COMM_TRANSPORT_RELAY_H
 
 #include "comm/comm_internal.h"
 

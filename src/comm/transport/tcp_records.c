@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "comm/tcp_records.h"
+#include "comm/transport/tcp_records.h"
 #include "comm/control_wire.h"
 #include "comm/net/socket.h"
 

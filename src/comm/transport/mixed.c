@@ -2,9 +2,9 @@
 /* "shm+tcp", "shm+mpi": ranks on several hosts. Ranks of one host share memory (window.c), others have connections
  * (tcp.c) or use another communicator (relay.c): every stream of bytes goes one way or the other, and whoever uses them
  * need not know. An abort, and a rank that is lost, are told both ways. */
-#include "comm/relay.h"
+#include "comm/transport/relay.h"
 #include "base/handle.h"
-#include "comm/window.h"
+#include "comm/transport/window.h"
 
 #include "base/status.h"
 
