@@ -6,8 +6,8 @@
 
 #include "test.h"
 
-#include "comm/control.h"
-#include "comm/control_wire.h"
+#include "comm/control/control.h"
+#include "comm/control/wire.h"
 #include "comm/coordinator_internal.h"
 #include "comm/net/socket.h"
 

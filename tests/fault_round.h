@@ -10,7 +10,7 @@
 
 #include <lightc/checkpoint.h>
 
-#include "comm/control.h"
+#include "comm/control/control.h"
 
 #include <dirent.h>
 #include <limits.h>

@@ -7,7 +7,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "comm/control.h"
+#include "comm/control/control.h"
 
 #include <dirent.h>
 #include <netinet/in.h>

@@ -162,7 +162,7 @@ mutate 'calls not compared' src/comm/exchange/exchange.c 's/return !memcmp(got, 
 mutate 'a batch script taken for a rank' src/comm/world_find.c 's/variable("SLURM_PROCID") && step/variable("SLURM_PROCID")/' test_world
 # ---- the end of a run ----
 mutate 'heartbeats never judged' src/comm/coordinator_verdict.c 's/now - m->heard > c->times.silence) {/now - m->heard > 1e9) {/' test_control:stopped test_machines:cut
-mutate 'the coordinator never judged' src/comm/control_thread.c 's/now - c->heard > t->silence/now - c->heard > 1e9/' test_machines:cut
+mutate 'the coordinator never judged' src/comm/control/rank_thread.c 's/now - c->heard > t->silence/now - c->heard > 1e9/' test_machines:cut
 mutate 'lanes never looked at' src/comm/transport/tcp.c 's/\n    look_at_lanes(g);//' test_tcp:a_lane test_machines:one_connection
 mutate 'connections never asked for a sign of life' src/comm/net/socket.c 's/TCP_KEEPINTVL, &every/TCP_KEEPIDLE, \&every/' test_machines:by_themselves
 mutate 'ends not heard while connections are made' src/comm/transport/tcp_mesh.c 's/return m->meeting->check ? m->meeting->check(m->meeting->ctx) : LC_OK;/return LC_OK;/' test_tcp:is_heard
@@ -191,16 +191,16 @@ mutate 'terms of going on not told' src/strategies/processes.c 's/lc__control_te
 mutate 'any proof is one' src/comm/net/proof.c 's/return !differs;/return true;/' test_control_door:secret test_tcp:strangers
 mutate 'a proof is good twice' src/comm/coordinator_door.c 's/return lc__proof_nonce(s->asked) >= 0 \&\&/return/' test_control_door:said_once
 mutate 'a proof is good in both directions' src/comm/net/proof_openssl.c 's/text\[0\] = (uint8_t)ask->role;/text[0] = 0;/' test_control_door
-mutate 'a rank believes anybody' src/comm/control_thread.c 's/|| !lc__proof_is(secret, strlen(secret), \&ask, f->data)) {/) {/' test_control_door:impostor
+mutate 'a rank believes anybody' src/comm/control/rank_thread.c 's/|| !lc__proof_is(secret, strlen(secret), \&ask, f->data)) {/) {/' test_control_door:impostor
 mutate 'launchers start ranks of others' src/comm/coordinator_watch.c 's/l->identity == identity) continue;/true) continue;/' test_twice:before_its test_twice:own_ranks
 mutate 'strangers keep others waiting' src/comm/net/guests.h 's/LC__GUEST_FIRST 0.15/LC__GUEST_FIRST 9.0/' test_crowd:delay test_crowd_tcp:delay
 mutate 'any message is the next one' src/comm/net/seal_openssl.c 's/    s->number++;//' test_seal:order test_seal:between
-mutate 'a broken seal is believed' src/comm/control_wire.c 's/w->takes \&\& !open_sealed(w, out)) return -1;/w->takes) (void)open_sealed(w, out);/' test_seal:between
+mutate 'a broken seal is believed' src/comm/control/wire.c 's/w->takes \&\& !open_sealed(w, out)) return -1;/w->takes) (void)open_sealed(w, out);/' test_seal:between
 mutate 'broken records are believed' src/comm/transport/tcp_records.c 's/return r->tampered ? NULL : data;/r->tampered = false; return data;/' test_secure:between
-mutate 'a heedless rank left alone' src/comm/control_thread.c 's/    _exit(1);//' test_control_ends:heed
-mutate 'progress told late' src/comm/control.c 's/if (news) (void)!write(c->wake, &one, sizeof one);//' test_control:step
+mutate 'a heedless rank left alone' src/comm/control/rank_thread.c 's/    _exit(1);//' test_control_ends:heed
+mutate 'progress told late' src/comm/control/control.c 's/if (news) (void)!write(c->wake, &one, sizeof one);//' test_control:step
 mutate 'who is turned away waited for' src/comm/coordinator_door.c 's/if (!ends || c->ending) return;/return;/' test_control_start:another_size
-mutate 'ranks outlive their launcher' src/comm/control_thread.c 's/getppid() == c->parent/true/' test_control_ends:launcher_that
+mutate 'ranks outlive their launcher' src/comm/control/rank_thread.c 's/getppid() == c->parent/true/' test_control_ends:launcher_that
 mutate 'different calls not found' src/comm/coordinator_calls.c 's/    find_difference(c, now);//' test_last_calls:different_roots
 mutate 'standstill not found' src/comm/coordinator_calls.c 's/if (!c->ending) find_standstill(c, now);//' test_last_calls:from_each_other
 mutate 'who computes taken for who waits' src/comm/comm.c 's/waits % 2 \&\& c->ops.moved/c->ops.moved != NULL/' test_last_calls:computes

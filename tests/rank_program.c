@@ -23,7 +23,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "comm/control.h"
+#include "comm/control/control.h"
 #include "comm/world.h"
 #include "core/trainer_internal.h"
 #include "trainer_world.h"

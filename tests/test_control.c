@@ -5,7 +5,7 @@
 #include "control_run.h"
 #include "full_pipe.h"
 
-#include "comm/control_internal.h"
+#include "comm/control/control_internal.h"
 #include "base/status.h"
 
 /* ---- losing one ---- */

@@ -5,7 +5,7 @@
 #include "control_run.h"
 #include "free_port.h"
 
-#include "comm/control_internal.h"
+#include "comm/control/control_internal.h"
 
 #include <netinet/tcp.h>
 #include <sys/socket.h>

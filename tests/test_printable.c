@@ -5,7 +5,7 @@
 #include "control_run.h"
 #include "scratch.h"
 
-#include "comm/control_internal.h"
+#include "comm/control/control_internal.h"
 #include "base/crc32c.h"
 #include "base/printable.h"
 #include "base/str.h"

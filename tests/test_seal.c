@@ -4,7 +4,7 @@
 #define _GNU_SOURCE
 #include "control_run.h"
 
-#include "comm/control_internal.h"
+#include "comm/control/control_internal.h"
 #include "comm/net/seal.h"
 
 #include <poll.h>

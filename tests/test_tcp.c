@@ -4,7 +4,7 @@
 #define _GNU_SOURCE
 #include "comm_world.h"
 
-#include "comm/control_wire.h"
+#include "comm/control/wire.h"
 #include "comm/net/proof.h"
 #include "comm/net/socket.h"
 #include "comm/transport/tcp_mesh.h"

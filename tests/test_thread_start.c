@@ -3,7 +3,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* the default attributes of threads */
 #endif
-#include "comm/control.h"
+#include "comm/control/control.h"
 #include "launch/launch.h"
 #include "loggers/writer.h"
 #include "tensor/team.h"

@@ -8,7 +8,7 @@
 #include "free_port.h"
 #include "launched.h"
 
-#include "comm/control.h"
+#include "comm/control/control.h"
 #include "launch/launch.h"
 
 #include <pthread.h>

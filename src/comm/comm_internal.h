@@ -13,7 +13,7 @@
  *   transport/mpi_plugin.c         opens the plug-in liblightc_mpi, whose files are in mpi/
  *   fake.c        no ranks at all
  *   progress_thread.c  carries calls on while their rank computes
- *   coordinator*.c, control*.c  how ranks find each other and hear of the end (control_wire.c: the messages)
+ *   coordinator*.c, control*.c  how ranks find each other and hear of the end (control/wire.c: the messages)
  *   proof*.c      how ends of a connection show that they know the run's secret
  *   socket.c      what is the same for all TCP connections
  */

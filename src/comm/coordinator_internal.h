@@ -17,7 +17,7 @@
 #ifndef LC_COMM_COORDINATOR_INTERNAL_H
 #define LC_COMM_COORDINATOR_INTERNAL_H
 
-#include "comm/control_internal.h"
+#include "comm/control/control_internal.h"
 #include "comm/net/guests.h"
 #include "base/at_fork.h"
 #include "base/str.h"

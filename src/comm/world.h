@@ -16,7 +16,7 @@
 #define LC_COMM_WORLD_IMPL_H
 
 #include "comm/comm_internal.h"
-#include "comm/control.h"
+#include "comm/control/control.h"
 
 typedef struct lc__world {
     int rank, size;

@@ -2,7 +2,7 @@
 /* Watching the ranks of a program that has a communicator of its own: its first rank hosts the coordinator, and tells
  * the others over that communicator where it is, and the secret. */
 #include "comm/comm_internal.h"
-#include "comm/control_internal.h"
+#include "comm/control/control_internal.h"
 #include "comm/net/socket.h"
 #include "comm/world.h"
 #include "base/status.h"

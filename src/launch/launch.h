@@ -22,7 +22,7 @@
 #include <signal.h>
 #include <sys/types.h>
 
-#include "comm/control.h"
+#include "comm/control/control.h"
 #include "base/cores.h"
 #include "base/str.h"
 

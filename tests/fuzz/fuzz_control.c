@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What comes over the control channel: messages are cut out of any bytes as they were sent, in whatever pieces they
  * come, never with more data than is there or allowed; text is text. */
-#include "comm/control_wire.h"
+#include "comm/control/wire.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "comm/control_thread.c" /* whose parts have no names outside of it */
+#include "comm/control/rank_thread.c" /* whose parts have no names outside of it */
 
 #include <stdlib.h>
 

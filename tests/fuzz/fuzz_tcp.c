@@ -14,7 +14,7 @@
 #define _GNU_SOURCE
 #endif
 #include "comm/comm_internal.h"
-#include "comm/control_wire.h"
+#include "comm/control/wire.h"
 #include "comm/progress_thread.h"
 #include "comm/net/socket.h"
 #include "comm/transport/tcp_mesh.h"

@@ -16,8 +16,8 @@
 #define _GNU_SOURCE /* ppoll */
 #include "comm/comm_internal.h"
 #include "base/handle.h"
-#include "comm/control_internal.h"
-#include "comm/control_wire.h"
+#include "comm/control/control_internal.h"
+#include "comm/control/wire.h"
 #include "comm/exchange/schedule.h"
 #include "comm/net/socket.h"
 #include "comm/transport/tcp_mesh.h"

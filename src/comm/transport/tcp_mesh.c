@@ -7,7 +7,7 @@
  * without a secret it is that number, which is as well kept as the meeting was. */
 #define _GNU_SOURCE
 #include "comm/transport/tcp_mesh.h"
-#include "comm/control_wire.h"
+#include "comm/control/wire.h"
 #include "comm/net/guests.h"
 #include "comm/net/proof.h"
 #include "comm/net/socket.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/transport/tcp_records.h"
-#include "comm/control_wire.h"
+#include "comm/control/wire.h"
 #include "comm/net/socket.h"
 
 #include <stdlib.h>

@@ -7,8 +7,8 @@
  * other before they can communicate), heartbeats, progress, and the one message that ends the run. Connections begin
  * with both ends proving that they know the run's secret (proof.h); whoever does not is turned away. Nothing here
  * depends on MPI or on shared memory. */
-#ifndef LC_COMM_CONTROL_H
-#define LC_COMM_CONTROL_H
+#ifndef LC_COMM_CONTROL_CONTROL_H
+#define LC_COMM_CONTROL_CONTROL_H
 
 #include "comm/comm_internal.h"
 #include "base/str.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What both ends of the control channel say and keep to: the secret, how it is proven, times, threads. */
-#include "comm/control_internal.h"
+#include "comm/control/control_internal.h"
 #include "base/status.h"
 
 #include <stdio.h>

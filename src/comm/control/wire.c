@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "comm/control_wire.h"
+#include "comm/control/wire.h"
 #include "comm/net/socket.h"
 #include "base/printable.h"
 

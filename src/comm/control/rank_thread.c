@@ -3,7 +3,7 @@
  *
  * The run ends once, here as everywhere: by the coordinator's word, or because the coordinator is gone. */
 #define _GNU_SOURCE /* pthread_timedjoin_np */
-#include "comm/control_rank.h"
+#include "comm/control/rank.h"
 #include "comm/history.h"
 #include "comm/net/socket.h"
 #include "base/status.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a rank does with the control channel. Whoever calls from another thread than the channel's own
- * (control_thread.c) only queues a message and sends what the socket takes; answers come through that thread. */
-#include "comm/control_rank.h"
+ * (rank_thread.c) only queues a message and sends what the socket takes; answers come through that thread. */
+#include "comm/control/rank.h"
 #include "comm/net/socket.h"
 #include "base/status.h"
 #include "base/thread.h"

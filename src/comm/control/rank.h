@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank's end of the control channel: control.c (what the rank calls) and control_thread.c (its thread). */
+/* A rank's end of the control channel: control.c (what the rank calls) and rank_thread.c (its thread). */
 #ifndef LC_COMM_CONTROL_RANK_H
 #define LC_COMM_CONTROL_RANK_H
 
-#include "comm/control_internal.h"
+#include "comm/control/control_internal.h"
 #include "base/at_fork.h"
 
 enum { LC__WATCHED = 8 };
@@ -43,7 +43,7 @@ struct lc__control {
     bool met;
 };
 
-/* ---- control_thread.c ---- */
+/* ---- rank_thread.c ---- */
 
 /* The thread; its argument is an lc__control. */
 void *lc__control_serve(void *control);

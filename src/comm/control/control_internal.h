@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the two ends of the control channel share: coordinator*.c and control*.c. */
-#ifndef LC_COMM_CONTROL_INTERNAL_H
-#define LC_COMM_CONTROL_INTERNAL_H
+#ifndef LC_COMM_CONTROL_CONTROL_INTERNAL_H
+#define LC_COMM_CONTROL_CONTROL_INTERNAL_H
 
-#include "comm/control.h"
-#include "comm/control_wire.h"
+#include "comm/control/control.h"
+#include "comm/control/wire.h"
 #include "comm/net/proof.h"
 #include "base/thread.h"
 

@@ -3,7 +3,7 @@
  * connection is gone; the launcher knows the cause and reports it here. It has a connection of its own, from before it
  * starts the ranks until after their end: as long as that is there, these ranks are nobody else's to start or to end.
  */
-#include "comm/control_internal.h"
+#include "comm/control/control_internal.h"
 #include "comm/net/socket.h"
 
 #include <poll.h>

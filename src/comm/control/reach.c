@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Coming to the coordinator: until it is there, and has said the first word. Whoever listens at its port without
  * speaking is mostly another program, and people are told of it while this one waits. */
-#include "comm/control_internal.h"
+#include "comm/control/control_internal.h"
 #include "comm/net/socket.h"
 
 #include <poll.h>
