@@ -8,7 +8,7 @@
 
 #include "comm/control/control.h"
 #include "comm/control/wire.h"
-#include "comm/coordinator_internal.h"
+#include "comm/coordinator/coordinator_internal.h"
 #include "comm/net/socket.h"
 
 #include <signal.h>

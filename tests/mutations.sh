@@ -161,18 +161,18 @@ mutate 'answers taken before they are there' src/comm/transport/window.c 's/\&r-
 mutate 'calls not compared' src/comm/exchange/exchange.c 's/return !memcmp(got, want, sizeof \*got);/return true;/' test_comm:different
 mutate 'a batch script taken for a rank' src/comm/world_find.c 's/variable("SLURM_PROCID") && step/variable("SLURM_PROCID")/' test_world
 # ---- the end of a run ----
-mutate 'heartbeats never judged' src/comm/coordinator_verdict.c 's/now - m->heard > c->times.silence) {/now - m->heard > 1e9) {/' test_control:stopped test_machines:cut
+mutate 'heartbeats never judged' src/comm/coordinator/verdict.c 's/now - m->heard > c->times.silence) {/now - m->heard > 1e9) {/' test_control:stopped test_machines:cut
 mutate 'the coordinator never judged' src/comm/control/rank_thread.c 's/now - c->heard > t->silence/now - c->heard > 1e9/' test_machines:cut
 mutate 'lanes never looked at' src/comm/transport/tcp.c 's/\n    look_at_lanes(g);//' test_tcp:a_lane test_machines:one_connection
 mutate 'connections never asked for a sign of life' src/comm/net/socket.c 's/TCP_KEEPINTVL, &every/TCP_KEEPIDLE, \&every/' test_machines:by_themselves
 mutate 'ends not heard while connections are made' src/comm/transport/tcp_mesh.c 's/return m->meeting->check ? m->meeting->check(m->meeting->ctx) : LC_OK;/return LC_OK;/' test_tcp:is_heard
-mutate 'progress never judged' src/comm/coordinator_verdict.c 's/> lc__stall_limit(c, m)/> 1e9/' test_control:progress test_stall
-mutate 'who waits taken for who hangs' src/comm/coordinator_verdict.c 's/ || strchr(m->calls, .>.) || m->gift_number;/;/' test_last_calls:hangs test_control:progress
-mutate 'first cause taken last' src/comm/coordinator_verdict.c 's/\.since < c->members\[found\]/.since > c->members[found]/' test_control
-mutate 'complaints believed at once' src/comm/coordinator_verdict.c 's/#define COMPLAIN  *0.2/#define COMPLAIN 0.0/' test_control:complaint
-mutate 'last words not awaited' src/comm/coordinator_verdict.c 's/if (m->wire.fd >= 0 && now - m->ended_at < LC__EXPLAIN) return true;//' test_control:last_words
-mutate 'nobody told of the end' src/comm/coordinator_verdict.c 's/lc__member_tell_text(&c->members\[i\], LC__FRAME_END, c->message);/(void)i;/' test_control:killed
-mutate 'last calls not asked for' src/comm/coordinator_verdict.c 's/lc__members_tell(c, LC__FRAME_ASK, "");//' test_last_calls:wait_for
+mutate 'progress never judged' src/comm/coordinator/verdict.c 's/> lc__stall_limit(c, m)/> 1e9/' test_control:progress test_stall
+mutate 'who waits taken for who hangs' src/comm/coordinator/verdict.c 's/ || strchr(m->calls, .>.) || m->gift_number;/;/' test_last_calls:hangs test_control:progress
+mutate 'first cause taken last' src/comm/coordinator/verdict.c 's/\.since < c->members\[found\]/.since > c->members[found]/' test_control
+mutate 'complaints believed at once' src/comm/coordinator/verdict.c 's/#define COMPLAIN  *0.2/#define COMPLAIN 0.0/' test_control:complaint
+mutate 'last words not awaited' src/comm/coordinator/verdict.c 's/if (m->wire.fd >= 0 && now - m->ended_at < LC__EXPLAIN) return true;//' test_control:last_words
+mutate 'nobody told of the end' src/comm/coordinator/verdict.c 's/lc__member_tell_text(&c->members\[i\], LC__FRAME_END, c->message);/(void)i;/' test_control:killed
+mutate 'last calls not asked for' src/comm/coordinator/verdict.c 's/lc__members_tell(c, LC__FRAME_ASK, "");//' test_last_calls:wait_for
 mutate 'a call that hangs shown as done' src/comm/history.c 's/done, false, memory/done, true, memory/' test_last_calls
 mutate 'groups left out of last calls' src/comm/comm.c 's/lc__comm_standing(g, s);//' test_last_calls
 mutate 'ranks launch ranks' src/launch/launch.c 's/if (rank || getenv("LIGHTC_COORDINATED"))/if (false)/' test_launch_scripts:ranks_launch_none
@@ -185,26 +185,26 @@ mutate 'all ranks print' src/comm/prints_forward.c 's/here.told \&\& here.rank >
 mutate 'mpirun blames nobody' src/launch/gather.c 's/lc__mpirun_blames(g->line, &g->blame);//' test_launch_prints:said_before
 mutate 'what looks like a frame is one' src/comm/prints.c 's/if (\*bytes == f->mark\[f->n - 1\])/if (true)/' test_prints
 mutate 'mpirun starts those that are lost' src/launch/supervisor_next.c 's/s->lost\[--rank\] ||/--rank, /' test_machines:three_of_four
-mutate 'a silent host is not lost' src/comm/coordinator_verdict.c 's/(c->silent == rank/(false \&\& c->silent == rank/' test_machines:a_machine_is_lost
+mutate 'a silent host is not lost' src/comm/coordinator/verdict.c 's/(c->silent == rank/(false \&\& c->silent == rank/' test_machines:a_machine_is_lost
 mutate 'half-open connections kept' src/comm/net/socket.c 's/    notice_half_open(fd);//' test_control_start:only_one_end
 mutate 'terms of going on not told' src/strategies/processes.c 's/lc__control_terms(d->world->control/(void)(d->world->control/' test_elastic:terms
 mutate 'any proof is one' src/comm/net/proof.c 's/return !differs;/return true;/' test_control_door:secret test_tcp:strangers
-mutate 'a proof is good twice' src/comm/coordinator_door.c 's/return lc__proof_nonce(s->asked) >= 0 \&\&/return/' test_control_door:said_once
+mutate 'a proof is good twice' src/comm/coordinator/door.c 's/return lc__proof_nonce(s->asked) >= 0 \&\&/return/' test_control_door:said_once
 mutate 'a proof is good in both directions' src/comm/net/proof_openssl.c 's/text\[0\] = (uint8_t)ask->role;/text[0] = 0;/' test_control_door
 mutate 'a rank believes anybody' src/comm/control/rank_thread.c 's/|| !lc__proof_is(secret, strlen(secret), \&ask, f->data)) {/) {/' test_control_door:impostor
-mutate 'launchers start ranks of others' src/comm/coordinator_watch.c 's/l->identity == identity) continue;/true) continue;/' test_twice:before_its test_twice:own_ranks
+mutate 'launchers start ranks of others' src/comm/coordinator/watch.c 's/l->identity == identity) continue;/true) continue;/' test_twice:before_its test_twice:own_ranks
 mutate 'strangers keep others waiting' src/comm/net/guests.h 's/LC__GUEST_FIRST 0.15/LC__GUEST_FIRST 9.0/' test_crowd:delay test_crowd_tcp:delay
 mutate 'any message is the next one' src/comm/net/seal_openssl.c 's/    s->number++;//' test_seal:order test_seal:between
 mutate 'a broken seal is believed' src/comm/control/wire.c 's/w->takes \&\& !open_sealed(w, out)) return -1;/w->takes) (void)open_sealed(w, out);/' test_seal:between
 mutate 'broken records are believed' src/comm/transport/tcp_records.c 's/return r->tampered ? NULL : data;/r->tampered = false; return data;/' test_secure:between
 mutate 'a heedless rank left alone' src/comm/control/rank_thread.c 's/    _exit(1);//' test_control_ends:heed
 mutate 'progress told late' src/comm/control/control.c 's/if (news) (void)!write(c->wake, &one, sizeof one);//' test_control:step
-mutate 'who is turned away waited for' src/comm/coordinator_door.c 's/if (!ends || c->ending) return;/return;/' test_control_start:another_size
+mutate 'who is turned away waited for' src/comm/coordinator/door.c 's/if (!ends || c->ending) return;/return;/' test_control_start:another_size
 mutate 'ranks outlive their launcher' src/comm/control/rank_thread.c 's/getppid() == c->parent/true/' test_control_ends:launcher_that
-mutate 'different calls not found' src/comm/coordinator_calls.c 's/    find_difference(c, now);//' test_last_calls:different_roots
-mutate 'standstill not found' src/comm/coordinator_calls.c 's/if (!c->ending) find_standstill(c, now);//' test_last_calls:from_each_other
+mutate 'different calls not found' src/comm/coordinator/calls.c 's/    find_difference(c, now);//' test_last_calls:different_roots
+mutate 'standstill not found' src/comm/coordinator/calls.c 's/if (!c->ending) find_standstill(c, now);//' test_last_calls:from_each_other
 mutate 'who computes taken for who waits' src/comm/comm.c 's/waits % 2 \&\& c->ops.moved/c->ops.moved != NULL/' test_last_calls:computes
-mutate 'calls no progress' src/comm/coordinator_calls.c 's/if (!m->reports) m->reported = now;//' test_last_calls:are_progress
+mutate 'calls no progress' src/comm/coordinator/calls.c 's/if (!m->reports) m->reported = now;//' test_last_calls:are_progress
 mutate 'ranks outlive their supervisor' src/launch/rank.c 's/prctl(PR_SET_PDEATHSIG, SIGKILL);//' test_launch_ends:outlive
 mutate 'survivors never killed' src/launch/supervisor.c 's/if (s->deadline > 0 && lc__seconds() > s->deadline) end_those_left(s);//' test_launch_ends:is_killed
 mutate 'a silent rank given its grace' src/launch/supervisor.c 's/if (c && c->pid) kill(-c->pid, SIGKILL);//' test_launch_ends:not_waited_for
@@ -224,7 +224,7 @@ mutate 'a run that is to stop goes on' src/core/saves.c 's/ || t->stops_on_save_
 mutate 'a file without a weight of the model is loaded' src/core/load_weights.c 's/if (found || !l->model.n) return LC_OK;/return LC_OK;/' test_load_weights:prefixed
 mutate 'matrices left as the file has them' src/core/load_weights.c 's/transposed ? j \* rows + i : i \* columns + j;/i * columns + j;/' test_load_weights:transposed
 mutate 'threads that lose time kept' src/base/pool.c 's/if (pool.lost > LOSS_NS) {/if (false) {/' test_pool:no_gain
-mutate 'slow steps given no more time' src/comm/coordinator_stall.c 's/FACTOR \* c->longest/0 * c->longest/' test_stall:slow_steps
+mutate 'slow steps given no more time' src/comm/coordinator/stall.c 's/FACTOR \* c->longest/0 * c->longest/' test_stall:slow_steps
 mutate 'losses that are no numbers not said' src/core/watch.c 's/ || isfinite(loss)) return;/ || true) return;/' test_watch:not_finite
 mutate 'epochs that train nothing not said' src/core/watch.c 's/if (!why) return;/return;/' test_watch:train_nothing
 mutate 'hooks named by each that passes an error on' src/core/hooks.c 's/    else if (lc__names_hook(t))\n        return s;//' test_said_once

@@ -18,7 +18,7 @@ TEST(progress_is_a_step_of_the_loop)
     CHECK_EQ(launch(&r, "%s hang sharded", program), 1);
     const char *at = strstr(r.err, ", its own loop: no progress for ");
     CHECK(at &&
-          atof(at + strlen(", its own loop: no progress for ")) > 1); /* half of the time: coordinator_verdict.c */
+          atof(at + strlen(", its own loop: no progress for ")) > 1); /* half of the time: coordinator/verdict.c */
     CHECK(r.took < patience(10));                                     /* progress_timeout is 2 s */
 }
 

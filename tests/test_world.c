@@ -5,7 +5,7 @@
 #include "free_port.h"
 #include "test.h"
 
-#include "comm/coordinator_internal.h"
+#include "comm/coordinator/coordinator_internal.h"
 #include "comm/net/socket.h"
 #include "comm/world.h"
 

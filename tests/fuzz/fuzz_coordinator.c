@@ -9,7 +9,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "comm/coordinator_internal.h"
+#include "comm/coordinator/coordinator_internal.h"
 #include "comm/net/socket.h"
 
 #include <stddef.h>

@@ -23,7 +23,7 @@ typedef struct lc__control_times {
     double heartbeat;      /* between two of a rank, and two of the coordinator: 0.5 */
     double silence;        /* without one, a rank counts as lost: 10 (a process that has ended is noticed at once) */
     double progress;       /* without a step or anything else reported, a rank counts as stuck: 0 = learned from its run
-                            * (coordinator_stall.c), < 0 = never */
+                            * (coordinator/stall.c), < 0 = never */
     double grace;          /* between the message that ends the run and _exit of a rank that does not heed it: 2 */
     double progress_least; /* what is learned is at least this: 1800 */
     double progress_line;  /* without progress, people are notified: 60 */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What members say, and what they are told. Nothing they say is believed beyond its bounds; whoever sends what no rank
  * sends is lost. */
-#include "comm/coordinator_internal.h"
+#include "comm/coordinator/coordinator_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>

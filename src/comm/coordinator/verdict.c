@@ -5,7 +5,7 @@
  * The end comes in two steps. First everybody is asked for its last calls, which takes a moment; then all are told, and
  * those calls go to the coordinator's process. Of a rank that does not answer it knows what came with its heartbeats.
  */
-#include "comm/coordinator_internal.h"
+#include "comm/coordinator/coordinator_internal.h"
 #include "comm/net/socket.h"
 
 #include <stdio.h>

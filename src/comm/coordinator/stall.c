@@ -5,7 +5,7 @@
  * between two reports of any of its ranks so far, so that a run whose steps are slow has as much more patience. Only
  * the time inside of a trainer's run counts: what a program does between two runs, or in a loop of its own, may take as
  * long as it likes. */
-#include "comm/coordinator_internal.h"
+#include "comm/coordinator/coordinator_internal.h"
 #include "base/thread.h"
 
 #include <math.h>

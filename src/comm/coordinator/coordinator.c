@@ -7,7 +7,7 @@
  * Ranks begin together, and may do so again after all have said goodbye: a program that makes one trainer after
  * another. */
 #define _GNU_SOURCE /* pthread_timedjoin_np */
-#include "comm/coordinator_internal.h"
+#include "comm/coordinator/coordinator_internal.h"
 #include "comm/net/socket.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
 /* Launchers: each has started some of the ranks, or is about to. One is in the coordinator's own process; others have a
  * connection, which is all that keeps their ranks for them: one that is gone may be started again. A launcher is
  * believed about its own ranks only. */
-#include "comm/coordinator_internal.h"
+#include "comm/coordinator/coordinator_internal.h"
 #include "comm/net/socket.h"
 
 #include <stdio.h>

@@ -9,7 +9,7 @@
  * Where every rank waits, be it in a call or to meet, and none has seen a byte move for long, they wait for each other:
  * two receives, say. A rank that computes does not wait, and what a slow link carries moves, if slowly; a link that is
  * cut is known before (tcp.c). */
-#include "comm/coordinator_internal.h"
+#include "comm/coordinator/coordinator_internal.h"
 
 #include <math.h>
 #include <stdio.h>

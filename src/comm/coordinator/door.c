@@ -2,7 +2,7 @@
 /* The door: a connection is a stranger's until it has proven that it knows the secret, as proof.h says. It may send one
  * small message within a few seconds, and learns nothing but a random number. However many there are, they keep nobody
  * waiting who can prove at once (guests.h). */
-#include "comm/coordinator_internal.h"
+#include "comm/coordinator/coordinator_internal.h"
 #include "comm/net/socket.h"
 #include "base/descriptors.h"
 

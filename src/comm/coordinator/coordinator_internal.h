@@ -2,20 +2,20 @@
 /* The parts of the coordinator:
  *
  *   coordinator.c          its thread, which goes in rounds, and what its process calls
- *   coordinator_door.c     strangers, and how they become members
- *   coordinator_watch.c    launchers, and the ranks that are theirs
- *   coordinator_members.c  what members say, and what they are told
- *   coordinator_verdict.c  whether the run has ended, and of what
- *   coordinator_stall.c    ranks that make no progress: when people are notified, and when the run ends
- *   coordinator_calls.c    what everybody did last; calls that do not fit, and ranks that wait for each other
+ *   door.c     strangers, and how they become members
+ *   watch.c    launchers, and the ranks that are theirs
+ *   members.c  what members say, and what they are told
+ *   verdict.c  whether the run has ended, and of what
+ *   stall.c    ranks that make no progress: when people are notified, and when the run ends
+ *   calls.c    what everybody did last; calls that do not fit, and ranks that wait for each other
  *
  * A connection stands at the *door*, a stranger's until it has proven to know the secret; then it is a *member*'s, or a
  * *launcher*'s. Each has an identity: a rank is that of the process, or of its launcher's, that came first. The
  * *verdict* is why the run ends. Members whose processes have ended are *buried*: lost, once their last words are in.
  *
  * All of it is called with the coordinator's lock. */
-#ifndef LC_COMM_COORDINATOR_INTERNAL_H
-#define LC_COMM_COORDINATOR_INTERNAL_H
+#ifndef LC_COMM_COORDINATOR_COORDINATOR_INTERNAL_H
+#define LC_COMM_COORDINATOR_COORDINATOR_INTERNAL_H
 
 #include "comm/control/control_internal.h"
 #include "comm/net/guests.h"
@@ -125,7 +125,7 @@ struct lc__coordinator {
     struct pollfd *polled; /* [2 + 2 * size + most_strangers] */
 };
 
-/* ---- coordinator_members.c ---- */
+/* ---- members.c ---- */
 
 /* A connection that has no memory left for its messages is as good as gone. */
 void lc__member_tell(lc__member *m, lc__frame_kind kind, const void *head, size_t head_bytes, const void *data,
@@ -138,7 +138,7 @@ void lc__member_lost(lc__member *m, double now);
 /* Who watches its process says how that has ended; NULL: well. */
 void lc__member_ended(lc__member *m, const char *how, double now);
 
-/* ---- coordinator_door.c ---- */
+/* ---- door.c ---- */
 
 void lc__door_accept(lc__coordinator *c, double now);
 void lc__door_serve(lc__coordinator *c, lc__stranger *s, double now);
@@ -146,7 +146,7 @@ void lc__door_forget(lc__coordinator *c, double now);
 /* From now on all ranks are waited for. */
 void lc__door_gather(lc__coordinator *c, double now);
 
-/* ---- coordinator_watch.c ---- */
+/* ---- watch.c ---- */
 
 /* Whether a rank that comes with this identity is turned away because another launcher starts it; then why. */
 bool lc__launcher_forbids(const lc__coordinator *c, int rank, uint64_t identity, char *why, size_t size);
@@ -157,7 +157,7 @@ void lc__launcher_serve(lc__coordinator *c, lc__launcher *l, double now);
 /* Forgets those that are gone. */
 void lc__launchers_tidy(lc__coordinator *c);
 
-/* ---- coordinator_verdict.c ---- */
+/* ---- verdict.c ---- */
 
 /* The run ends, as c->message says. */
 void lc__verdict_end(lc__coordinator *c);
@@ -175,7 +175,7 @@ void lc__verdict_place(const lc__coordinator *c, int rank, char *text, size_t si
 /* The rank that has reported nothing for more than `seconds` and waits for nobody, for longest; -1: there is none. */
 int lc__verdict_who_hangs(const lc__coordinator *c, double now, double seconds);
 
-/* ---- coordinator_stall.c ---- */
+/* ---- stall.c ---- */
 
 /* A rank has reported progress, from inside of a trainer's run or from elsewhere. */
 void lc__stall_take_report(lc__coordinator *c, lc__member *m, bool in_run, double now);
@@ -184,7 +184,7 @@ double lc__stall_limit(const lc__coordinator *c, const lc__member *m);
 /* Notifies people of a rank without progress, again each time it has taken twice as long. */
 void lc__stall_judge(lc__coordinator *c, double now);
 
-/* ---- coordinator_calls.c ---- */
+/* ---- calls.c ---- */
 
 void lc__calls_take(lc__member *m, const lc__frame *f, double now);
 /* The last calls of each rank, for people. */
