@@ -159,7 +159,7 @@ mutate 'different pieces taken for one' src/comm/exchange/exposed.c 's/ && token
 mutate 'who has left is not missed' src/comm/transport/window.c 's/!lc__window_peek(self, peer, lane, &at)) e->missed = peer;/false) e->missed = peer;/' test_comm:has_left
 mutate 'answers taken before they are there' src/comm/transport/window.c 's/\&r->read, memory_order_acquire) - e->taken/\&r->written, memory_order_acquire) - e->taken/' test_comm:tree
 mutate 'calls not compared' src/comm/exchange/exchange.c 's/return !memcmp(got, want, sizeof \*got);/return true;/' test_comm:different
-mutate 'a batch script taken for a rank' src/comm/world_find.c 's/variable("SLURM_PROCID") && step/variable("SLURM_PROCID")/' test_world
+mutate 'a batch script taken for a rank' src/comm/world/find.c 's/variable("SLURM_PROCID") && step/variable("SLURM_PROCID")/' test_world
 # ---- the end of a run ----
 mutate 'heartbeats never judged' src/comm/coordinator/verdict.c 's/now - m->heard > c->times.silence) {/now - m->heard > 1e9) {/' test_control:stopped test_machines:cut
 mutate 'the coordinator never judged' src/comm/control/rank_thread.c 's/now - c->heard > t->silence/now - c->heard > 1e9/' test_machines:cut
@@ -181,9 +181,9 @@ mutate 'failures hidden by scripts' src/launch/supervisor.c 's/bool hidden = s->
 mutate 'statuses of nobody waited for' src/launch/supervisor.c 's/sigaction(SIGCHLD, &heard, &inherited);/sigaction(SIGCHLD, NULL, \&inherited);/' test_launch_scripts:care
 mutate 'node 0 not told' src/launch/supervisor.c 's/if (!s->coordinator) tell_node_0/if (false) tell_node_0/' test_launch_hosts:by_hand
 mutate 'mpirun waited for' src/launch/supervisor.c 's/if (s->plan->hosts \&\& !s->asked)/if (s->plan->hosts)/' test_launch_hosts:mpirun_is_not
-mutate 'all ranks print' src/comm/prints_forward.c 's/here.told \&\& here.rank > 0/false/' test_launch_prints:rank_0_alone
+mutate 'all ranks print' src/comm/world/prints_forward.c 's/here.told \&\& here.rank > 0/false/' test_launch_prints:rank_0_alone
 mutate 'mpirun blames nobody' src/launch/gather.c 's/lc__mpirun_blames(g->line, &g->blame);//' test_launch_prints:said_before
-mutate 'what looks like a frame is one' src/comm/prints.c 's/if (\*bytes == f->mark\[f->n - 1\])/if (true)/' test_prints
+mutate 'what looks like a frame is one' src/comm/world/prints.c 's/if (\*bytes == f->mark\[f->n - 1\])/if (true)/' test_prints
 mutate 'mpirun starts those that are lost' src/launch/supervisor_next.c 's/s->lost\[--rank\] ||/--rank, /' test_machines:three_of_four
 mutate 'a silent host is not lost' src/comm/coordinator/verdict.c 's/(c->silent == rank/(false \&\& c->silent == rank/' test_machines:a_machine_is_lost
 mutate 'half-open connections kept' src/comm/net/socket.c 's/    notice_half_open(fd);//' test_control_start:only_one_end

@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 #include "comm/control/control.h"
-#include "comm/world.h"
+#include "comm/world/world.h"
 #include "core/trainer_internal.h"
 #include "trainer_world.h"
 

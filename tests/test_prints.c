@@ -2,7 +2,7 @@
 /* The frames in which a rank's prints come through mpirun, in whatever pieces, among whatever else. */
 #include "test.h"
 
-#include "comm/prints.h"
+#include "comm/world/prints.h"
 #include "launch/launch.h"
 
 #include <errno.h>

@@ -7,7 +7,7 @@
 
 #include "comm/coordinator/coordinator_internal.h"
 #include "comm/net/socket.h"
-#include "comm/world.h"
+#include "comm/world/world.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -2,7 +2,7 @@
 /* Fabric: strategy, precision, graph, loggers and checkpoints without the trainer (fabric.h). */
 #include "core/fabric_internal.h"
 
-#include "comm/world.h"
+#include "comm/world/world.h"
 #include "base/handle.h"
 #include "core/checkpoint_share.h"
 #include "core/hyperparameters.h"

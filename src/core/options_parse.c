@@ -3,7 +3,7 @@
 #include "core/options.h"
 #include "base/handle.h"
 
-#include "comm/prints.h"
+#include "comm/world/prints.h"
 #include "base/io.h"
 #include "launch/launch.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Loaders in a run: the rank's part of them, limits, the last batch, one batch read ahead where nobody knows how many
  * come. */
-#include "comm/world.h"
+#include "comm/world/world.h"
 #include "core/deterministic.h"
 #include "core/profiling.h"
 #include "core/trainer_internal.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks and their slices of a batch: the arithmetic that all loaders share. */
-#include "comm/world.h"
+#include "comm/world/world.h"
 #include "base/handle.h"
 #include "data_internal.h"
 

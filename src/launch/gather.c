@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks print that mpirun has started: those other than 0 send it in frames (comm/prints.h) over mpirun's standard
- * error, which is a pipe to here. It goes into their files, all else to this process's standard error.
+/* What ranks print that mpirun has started: those other than 0 send it in frames (comm/world/prints.h) over mpirun's
+ * standard error, which is a pipe to here. It goes into their files, all else to this process's standard error.
  *
  * A thread does it, since the terminal may be stopped, and a pager may take its time: the supervisor cannot wait for
  * them, and reading goes on with them. */
 #define _GNU_SOURCE /* pthread_timedjoin_np */
 #include "launch/launch.h"
 
-#include "comm/prints.h"
+#include "comm/world/prints.h"
 #include "base/descriptors.h"
 #include "base/thread.h"
 #include "base/io.h"

@@ -2,7 +2,7 @@
 /* lc_launch, behind `lightc launch`. */
 #include "launch/launch.h"
 
-#include "comm/prints.h"
+#include "comm/world/prints.h"
 
 #include <errno.h>
 #include <stdio.h>

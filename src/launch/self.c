@@ -7,9 +7,9 @@
 
 #include <lightc/strategy.h>
 
-#include "comm/prints.h"
+#include "comm/world/prints.h"
 #include "comm/net/socket.h"
-#include "comm/world.h"
+#include "comm/world/world.h"
 #include "base/io.h"
 #include "core/options.h"
 

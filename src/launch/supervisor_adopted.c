@@ -2,7 +2,7 @@
 /* Processes that a supervisor has adopted: what mpirun, or a rank, has started and left on this machine. */
 #include "launch/supervisor_internal.h"
 
-#include "comm/prints.h"
+#include "comm/world/prints.h"
 #include "comm/net/socket.h"
 
 #include <signal.h>

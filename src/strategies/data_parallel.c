@@ -3,7 +3,7 @@
  * batch; gradients are added over the devices, and one update follows. What a device is stands in tensor/devices.h, how
  * the trainer cuts batches in core/parts.h. In data_parallel all devices read the same parameters; in central_storage
  * these (and the optimizer) are the host's, and every device has a copy of its own, made before each step. */
-#include "comm/world.h"
+#include "comm/world/world.h"
 #include "core/options.h"
 #include "strategies/registry.h"
 #include "tensor/devices.h"

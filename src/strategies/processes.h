@@ -5,7 +5,7 @@
 #ifndef LC_STRATEGIES_PROCESSES_H
 #define LC_STRATEGIES_PROCESSES_H
 
-#include "comm/world.h"
+#include "comm/world/world.h"
 #include "strategies/registry.h"
 #include "tensor/sync.h"
 

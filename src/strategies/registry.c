@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The strategies there are. To add one: its file here, and a line below. */
-#include "comm/world.h"
+#include "comm/world/world.h"
 #include "base/handle.h"
 #include "strategies/registry.h"
 

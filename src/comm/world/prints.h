@@ -8,8 +8,8 @@
  *
  * A frame has a fixed size, and mpirun's blocks (4 KiB) hold whole ones: no other rank's bytes come in between. It
  * begins with a byte that text does not have, and the name of the run. */
-#ifndef LC_COMM_PRINTS_H
-#define LC_COMM_PRINTS_H
+#ifndef LC_COMM_WORLD_PRINTS_H
+#define LC_COMM_WORLD_PRINTS_H
 
 #include <stddef.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which rank this process is, from the environment. To add a launcher: a row in `launchers`, if it has variables for
  * rank and size; where its job's number stands: a name in `jobs`. */
-#include "comm/world.h"
+#include "comm/world/world.h"
 
 #include <limits.h>
 #include <stdio.h>

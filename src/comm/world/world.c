@@ -4,10 +4,10 @@
  * A process is one rank, whatever trainers it makes, so there is one world: the only state here, behind a mutex, that
  * belongs to the process and to no object. */
 #define _GNU_SOURCE /* cpu_set_t */
-#include "comm/world.h"
+#include "comm/world/world.h"
 #include "base/handle.h"
 #include "comm/comm_internal.h"
-#include "comm/prints.h"
+#include "comm/world/prints.h"
 #include "comm/net/socket.h"
 #include "base/cores.h"
 #include "base/status.h"

@@ -12,8 +12,8 @@
  *
  * Their secret: LIGHTC_SECRET; else what Open MPI drew for the job; else it follows from the job's number, address and
  * port, which keeps runs apart, but keeps out nobody who means harm. */
-#ifndef LC_COMM_WORLD_IMPL_H
-#define LC_COMM_WORLD_IMPL_H
+#ifndef LC_COMM_WORLD_WORLD_H
+#define LC_COMM_WORLD_WORLD_H
 
 #include "comm/comm_internal.h"
 #include "comm/control/control.h"
@@ -72,7 +72,7 @@ void lc__world_leave(lc__world *w); /* NULL is fine */
  * lc__world_leave is to come before lc_comm_free. */
 lc_status lc__world_given(lc_comm *comm, const lc__world_options *options, lc__world **out) LC_MUST_USE;
 
-/* What world.c and world_given.c share. */
+/* What world.c and given.c share. */
 lc_status lc__world_security(const lc__world_options *o, lc__security *out) LC_MUST_USE;
 #define LC__FOREVER 1e9
 void lc__world_add_given(lc__world *w);

@@ -4,7 +4,7 @@
 #include "comm/comm_internal.h"
 #include "comm/control/control_internal.h"
 #include "comm/net/socket.h"
-#include "comm/world.h"
+#include "comm/world/world.h"
 #include "base/status.h"
 
 #include <stdio.h>

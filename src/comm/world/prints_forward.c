@@ -5,9 +5,9 @@
  * since mpirun ends a rank with its group, and the last words are still to come. Of the rank's memory it uses nothing;
  * but pages that the rank changes later stay twice, so it is well to start it before there are many. */
 #define _GNU_SOURCE
-#include "comm/prints.h"
+#include "comm/world/prints.h"
 
-#include "comm/world.h"
+#include "comm/world/world.h"
 #include "base/str.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How a program ends. What ends one rank ends the run, and is said once: by who tells people of all ranks' errors. */
-#include "comm/world.h"
+#include "comm/world/world.h"
 #include "base/io.h"
 #include "base/status.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The frames in which a rank's prints travel (prints.h). */
-#include "comm/prints.h"
+#include "comm/world/prints.h"
 
 #include <stdbool.h>
 #include <stdint.h>
