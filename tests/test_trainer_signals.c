@@ -2,7 +2,7 @@
 /* Signals, sent to processes that train: one Ctrl-C ends after the step, two at once; SIGUSR1 saves and goes on. */
 #include "test.h"
 
-#include "core/slurm.h"
+#include "launch/slurm.h"
 #include "base/spawn.h"
 #include "core/trainer_internal.h"
 #include "trainer_world.h"

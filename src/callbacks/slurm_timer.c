@@ -2,7 +2,7 @@
 /* SlurmTimer, behind the option slurm_margin: stops some time before that of the Slurm job is over, while the run can
  * still end as it should. Rank 0 looks at the clock; the others stop with it. */
 #include "callbacks/callbacks.h"
-#include "core/slurm.h"
+#include "launch/slurm.h"
 
 #include <stdlib.h>
 

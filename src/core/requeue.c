@@ -6,7 +6,7 @@
 #include "core/checkpoint.h"
 #include "core/ranks.h"
 #include "core/saves.h"
-#include "core/slurm.h"
+#include "launch/slurm.h"
 
 #include <dirent.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #include "base/handle.h"
 #include "core/deterministic.h"
 #include "core/run_state.h"
-#include "core/slurm.h"
+#include "launch/slurm.h"
 #include "tensor/graph_impl.h"
 #include "tensor/initial.h"
 #include "tensor/shard.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Starting ranks, inside the library.
  *
- * self.c        whether this program is to start its own ranks, and with what (options of the trainer)
+ * self_launch.c        whether this program is to start its own ranks, and with what (options of the trainer)
  * launch.c      lc_launch, behind `lightc launch`
  * mpirun.c      ranks on several hosts, which mpirun starts
  * supervisor.c  starts processes, waits for them, ends them together; supervisor_failure.c: says why;
@@ -150,7 +150,7 @@ lc_status lc__mpirun_make(const lc__run_plan *plan, const int *nodes, char *cons
                           lc__mpirun *out) LC_MUST_USE;
 void lc__mpirun_release(lc__mpirun *m);
 
-/* ---- self.c ---- */
+/* ---- self_launch.c ---- */
 
 /* How the options of a trainer, or of a fabric, ask for ranks. */
 typedef struct lc__launch_options {

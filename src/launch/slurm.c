@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/slurm.h"
+#include "launch/slurm.h"
 #include "base/spawn.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The Slurm job in which this process runs: what only its commands know and do. */
-#ifndef LC_CORE_SLURM_H
-#define LC_CORE_SLURM_H
+#ifndef LC_LAUNCH_SLURM_H
+#define LC_LAUNCH_SLURM_H
 
 #include <stdbool.h>
 
