@@ -176,15 +176,15 @@ mutate 'last calls not asked for' src/comm/coordinator/verdict.c 's/lc__members_
 mutate 'a call that hangs shown as done' src/comm/history.c 's/done, false, memory/done, true, memory/' test_last_calls
 mutate 'groups left out of last calls' src/comm/comm.c 's/lc__comm_standing(g, s);//' test_last_calls
 mutate 'ranks launch ranks' src/launch/launch.c 's/if (rank || getenv("LIGHTC_COORDINATED"))/if (false)/' test_launch_scripts:ranks_launch_none
-mutate 'what scripts run not told to end' src/launch/supervisor.c 's/((ends || stops) \&\& !s->plan->hosts)/(stops \&\& !s->plan->hosts)/' test_launch_scripts:scripts_end
-mutate 'failures hidden by scripts' src/launch/supervisor.c 's/bool hidden = s->culprit < 0/bool hidden = false/' test_launch_scripts:hides
-mutate 'statuses of nobody waited for' src/launch/supervisor.c 's/sigaction(SIGCHLD, &heard, &inherited);/sigaction(SIGCHLD, NULL, \&inherited);/' test_launch_scripts:care
-mutate 'node 0 not told' src/launch/supervisor.c 's/if (!s->coordinator) tell_node_0/if (false) tell_node_0/' test_launch_hosts:by_hand
-mutate 'mpirun waited for' src/launch/supervisor.c 's/if (s->plan->hosts \&\& !s->asked)/if (s->plan->hosts)/' test_launch_hosts:mpirun_is_not
+mutate 'what scripts run not told to end' src/launch/supervisor/supervisor.c 's/((ends || stops) \&\& !s->plan->hosts)/(stops \&\& !s->plan->hosts)/' test_launch_scripts:scripts_end
+mutate 'failures hidden by scripts' src/launch/supervisor/supervisor.c 's/bool hidden = s->culprit < 0/bool hidden = false/' test_launch_scripts:hides
+mutate 'statuses of nobody waited for' src/launch/supervisor/supervisor.c 's/sigaction(SIGCHLD, &heard, &inherited);/sigaction(SIGCHLD, NULL, \&inherited);/' test_launch_scripts:care
+mutate 'node 0 not told' src/launch/supervisor/supervisor.c 's/if (!s->coordinator) tell_node_0/if (false) tell_node_0/' test_launch_hosts:by_hand
+mutate 'mpirun waited for' src/launch/supervisor/supervisor.c 's/if (s->plan->hosts \&\& !s->asked)/if (s->plan->hosts)/' test_launch_hosts:mpirun_is_not
 mutate 'all ranks print' src/comm/world/prints_forward.c 's/here.told \&\& here.rank > 0/false/' test_launch_prints:rank_0_alone
-mutate 'mpirun blames nobody' src/launch/gather.c 's/lc__mpirun_blames(g->line, &g->blame);//' test_launch_prints:said_before
+mutate 'mpirun blames nobody' src/launch/supervisor/mpirun_output.c 's/lc__mpirun_blames(g->line, &g->blame);//' test_launch_prints:said_before
 mutate 'what looks like a frame is one' src/comm/world/prints.c 's/if (\*bytes == f->mark\[f->n - 1\])/if (true)/' test_prints
-mutate 'mpirun starts those that are lost' src/launch/supervisor_next.c 's/s->lost\[--rank\] ||/--rank, /' test_machines:three_of_four
+mutate 'mpirun starts those that are lost' src/launch/supervisor/restart.c 's/s->lost\[--rank\] ||/--rank, /' test_machines:three_of_four
 mutate 'a silent host is not lost' src/comm/coordinator/verdict.c 's/(c->silent == rank/(false \&\& c->silent == rank/' test_machines:a_machine_is_lost
 mutate 'half-open connections kept' src/comm/net/socket.c 's/    notice_half_open(fd);//' test_control_start:only_one_end
 mutate 'terms of going on not told' src/strategies/processes.c 's/lc__control_terms(d->world->control/(void)(d->world->control/' test_elastic:terms
@@ -205,10 +205,10 @@ mutate 'different calls not found' src/comm/coordinator/calls.c 's/    find_diff
 mutate 'standstill not found' src/comm/coordinator/calls.c 's/if (!c->ending) find_standstill(c, now);//' test_last_calls:from_each_other
 mutate 'who computes taken for who waits' src/comm/comm.c 's/waits % 2 \&\& c->ops.moved/c->ops.moved != NULL/' test_last_calls:computes
 mutate 'calls no progress' src/comm/coordinator/calls.c 's/if (!m->reports) m->reported = now;//' test_last_calls:are_progress
-mutate 'ranks outlive their supervisor' src/launch/rank.c 's/prctl(PR_SET_PDEATHSIG, SIGKILL);//' test_launch_ends:outlive
-mutate 'survivors never killed' src/launch/supervisor.c 's/if (s->deadline > 0 && lc__seconds() > s->deadline) end_those_left(s);//' test_launch_ends:is_killed
-mutate 'a silent rank given its grace' src/launch/supervisor.c 's/if (c && c->pid) kill(-c->pid, SIGKILL);//' test_launch_ends:not_waited_for
-mutate 'an end without survivors not seen' src/launch/supervisor.c 's/        heed_end(s);//' test_launch_ends:not_waited_for
+mutate 'ranks outlive their supervisor' src/launch/supervisor/process.c 's/prctl(PR_SET_PDEATHSIG, SIGKILL);//' test_launch_ends:outlive
+mutate 'survivors never killed' src/launch/supervisor/supervisor.c 's/if (s->deadline > 0 && lc__seconds() > s->deadline) end_those_left(s);//' test_launch_ends:is_killed
+mutate 'a silent rank given its grace' src/launch/supervisor/supervisor.c 's/if (c && c->pid) kill(-c->pid, SIGKILL);//' test_launch_ends:not_waited_for
+mutate 'an end without survivors not seen' src/launch/supervisor/supervisor.c 's/        heed_end(s);//' test_launch_ends:not_waited_for
 mutate 'gradients divided by what was zeroed' src/tensor/macro.c 's/g->backwards \&\& trains_all(opt, g)/false/' test_optim:zero_grad_of_the_only
 mutate 'line searches beyond max_eval' src/optim/lbfgs.c 's/slope, max_eval - evaluations, /slope, 25, /' test_optim:searches_no_longer
 mutate 'older runs gone on from' src/core/checkpoint_find.c 's/!strcmp(m->origin.run, origin->run)/true/' test_checkpoint:whom

@@ -4,11 +4,11 @@
  * self_launch.c        whether this program is to start its own ranks, and with what (options of the trainer)
  * launch.c      lc_launch, behind `lightc launch`
  * mpirun.c      ranks on several hosts, which mpirun starts
- * supervisor.c  starts processes, waits for them, ends them together; supervisor_failure.c: says why;
- *               supervisor_next.c: who goes on; supervisor_adopted.c: what mpirun or a rank has left
- * rank.c        one process: its environment, and fork and exec
- * output.c      what ranks print that nobody sees
- * gather.c      the same of ranks that mpirun has started
+ * supervisor.c  starts processes, waits for them, ends them together; supervisor/failure.c: says why;
+ *               supervisor/restart.c: who goes on; supervisor/adopted.c: what mpirun or a rank has left
+ * supervisor/process.c        one process: its environment, and fork and exec
+ * supervisor/kept_output.c      what ranks print that nobody sees
+ * supervisor/mpirun_output.c      the same of ranks that mpirun has started
  *
  * A supervisor is never a rank: it survives whatever happens to one. */
 #ifndef LC_LAUNCH_LAUNCH_H
@@ -26,7 +26,7 @@
 #include "base/cores.h"
 #include "base/str.h"
 
-/* ---- output.c ---- */
+/* ---- supervisor/kept_output.c ---- */
 
 /* A file without a name, in $TMPDIR (or /tmp), else in `root`: it is gone when the last process has closed it. */
 lc_status lc__output_open(const char *root, int *fd) LC_MUST_USE;
@@ -35,7 +35,7 @@ void lc__output_tail(int fd, int lines, lc__str *out, bool *more);
 /* Leaves a copy in the file `path`. */
 lc_status lc__output_save(int fd, const char *path) LC_MUST_USE;
 
-/* ---- gather.c ---- */
+/* ---- supervisor/mpirun_output.c ---- */
 
 typedef struct lc__gather lc__gather;
 
@@ -55,7 +55,7 @@ lc__blame lc__gather_end(lc__gather *g, double patience);
 /* Takes a line of mpirun's. */
 void lc__mpirun_blames(const char *line, lc__blame *b);
 
-/* ---- rank.c ---- */
+/* ---- supervisor/process.c ---- */
 
 typedef struct lc__place {
     int rank, size, local_rank, local_size, node_rank, num_nodes;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The supervisor, as supervisor.c (a life), supervisor_adopted.c (what others leave it), supervisor_failure.c
- * (what is said of a death) and supervisor_next.c (who lives on) share it. */
-#ifndef LC_LAUNCH_SUPERVISOR_INTERNAL_H
-#define LC_LAUNCH_SUPERVISOR_INTERNAL_H
+/* The supervisor, as supervisor.c (a life), adopted.c (what others leave it), failure.c
+ * (what is said of a death) and restart.c (who lives on) share it. */
+#ifndef LC_LAUNCH_SUPERVISOR_SUPERVISOR_INTERNAL_H
+#define LC_LAUNCH_SUPERVISOR_SUPERVISOR_INTERNAL_H
 
 #include "launch/launch.h"
 
@@ -57,7 +57,7 @@ typedef struct supervisor {
 
 child *lc__child_of_rank(const supervisor *s, int rank); /* NULL: it is not one of this machine */
 
-/* ---- supervisor_adopted.c ---- */
+/* ---- adopted.c ---- */
 
 /* What an mpirun that was killed, or was told twice to end, has left on this machine: it is this process's now, and of
  * no more use. */
@@ -66,7 +66,7 @@ void lc__end_orphans(const supervisor *s);
  * waits, as for a daemon that a rank has left, is ended. */
 void lc__end_forwarders(const supervisor *s);
 
-/* ---- supervisor_failure.c, supervisor_next.c ---- */
+/* ---- failure.c, restart.c ---- */
 
 /* Shows the last calls, if there are any, and leaves them in a file, with why the run has ended, for whoever has no
  * terminal to look at any more. */

@@ -4,7 +4,7 @@
  * What it must survive is a rank that dies, hangs, or floods its output; so it shares nothing with ranks but their exit
  * status, their kept output and the coordinator, which it hosts. It looks at its children fifty times a second: pidfds
  * would wake it sooner, but not on the kernels that many clusters still run. */
-#include "launch/supervisor_internal.h"
+#include "launch/supervisor/supervisor_internal.h"
 
 #include "comm/net/socket.h"
 #include "base/status.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a supervisor says when its run has failed: which rank is to blame, what that rank has printed, and the calls
  * that ranks were in. */
-#include "launch/supervisor_internal.h"
+#include "launch/supervisor/supervisor_internal.h"
 
 #include "comm/net/socket.h"
 #include "base/io.h"

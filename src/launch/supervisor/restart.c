@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The next life of a run that has failed: who goes on, and as which rank. */
-#include "launch/supervisor_internal.h"
+#include "launch/supervisor/supervisor_internal.h"
 
 #include <string.h>
 #include <sys/wait.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Processes that a supervisor has adopted: what mpirun, or a rank, has started and left on this machine. */
-#include "launch/supervisor_internal.h"
+#include "launch/supervisor/supervisor_internal.h"
 
 #include "comm/world/prints.h"
 #include "comm/net/socket.h"
