@@ -5,7 +5,7 @@
 #include <lightc/module.h>
 #include <lightc/random.h>
 
-#include "core/module_internal.h"
+#include "module/module_internal.h"
 #include "base/grow.h"
 #include "base/handle.h"
 #include "tensor/graph_impl.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What layers, optimizers and the trainer need of modules beyond the public header. */
-#ifndef LC_CORE_MODULE_INTERNAL_H
-#define LC_CORE_MODULE_INTERNAL_H
+#ifndef LC_MODULE_MODULE_INTERNAL_H
+#define LC_MODULE_MODULE_INTERNAL_H
 
 #include <lightc/module.h>
 
