@@ -5,7 +5,7 @@
 #include "test.h"
 #include <lightc/safetensors.h>
 #include "base/io.h"
-#include "core/safetensors.h"
+#include "safetensors/safetensors_impl.h"
 
 #include <dirent.h>
 #include <stdint.h>

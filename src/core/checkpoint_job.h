@@ -7,7 +7,7 @@
 #include "base/handle.h"
 #include "core/checkpoint.h"
 #include "core/checkpoint_taken.h"
-#include "core/safetensors.h"
+#include "safetensors/safetensors_impl.h"
 #include "base/status.h"
 #include <pthread.h>
 

@@ -8,7 +8,7 @@
 #include "base/chunks.h"
 #include "base/crc32c.h"
 #include "base/json.h"
-#include "core/safetensors.h"
+#include "safetensors/safetensors_impl.h"
 #include "base/status.h"
 
 #include <errno.h>

@@ -4,7 +4,7 @@
 #include "core/checkpoint_find.h"
 #include "base/handle.h"
 
-#include "core/safetensors.h"
+#include "safetensors/safetensors_impl.h"
 #include "base/status.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
 /* What the files of a sharded checkpoint say of the ranges they hold: of what is accepted, the pieces of every tensor
  * must cover it once, from its begin to its end. The first byte chooses: the ranges of up to three files as text, cut
  * at zeros; or as numbers, which are far more often nearly right. */
-#include "core/safetensors.h"
+#include "safetensors/safetensors_impl.h"
 #include "base/str.h"
 
 #include <lightc/state.h>

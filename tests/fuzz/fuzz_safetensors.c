@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Headers of safetensors files: what is accepted must lie within the file, without holes or overlaps. */
-#include "core/safetensors.h"
+#include "safetensors/safetensors_impl.h"
 
 #include <stdlib.h>
 #include <string.h>

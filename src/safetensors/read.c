@@ -3,7 +3,7 @@
  * against the length of the file: tensors must cover the data without holes or overlaps, so that no two readers can see
  * different things in one file. */
 #define _GNU_SOURCE
-#include "core/safetensors.h"
+#include "safetensors/safetensors_impl.h"
 #include "base/grow.h"
 #include "base/handle.h"
 

@@ -3,7 +3,7 @@
  * wide elements come first and tensors of one type are ordered by name, as the reference writer has it, so that every
  * tensor is aligned and the same tensors give the same file. */
 #define _GNU_SOURCE
-#include "core/safetensors.h"
+#include "safetensors/safetensors_impl.h"
 #include "base/handle.h"
 
 #include "base/json.h"

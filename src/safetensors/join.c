@@ -3,7 +3,7 @@
  * in one of the files, or each file holds a range of its elements; which, the file says itself in its metadata. The
  * ranges are as hostile as the rest of a header: every tensor must be covered once, without holes and overlaps. */
 #define _GNU_SOURCE
-#include "core/safetensors.h"
+#include "safetensors/safetensors_impl.h"
 #include "base/grow.h"
 #include "base/handle.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the checkpoint writer and the fuzzer need of safetensors files. */
-#ifndef LC_CORE_SAFETENSORS_H
-#define LC_CORE_SAFETENSORS_H
+#ifndef LC_SAFETENSORS_SAFETENSORS_IMPL_H
+#define LC_SAFETENSORS_SAFETENSORS_IMPL_H
 
 #include "base/handle.h"
 #include <lightc/safetensors.h>
@@ -25,7 +25,7 @@ struct lc_safetensors {
     int64_t *sorted; /* numbers of the infos, by name */
     lc_text_pair *metadata;
     int64_t n_metadata, metadata_capacity;
-    /* Of several files (safetensors_join.c): */
+    /* Of several files (join.c): */
     lc_safetensors **files;
     int n_files;
     lc__st_piece *pieces;   /* those of tensor i from first_piece[i] on, without holes; the last ends at [n] */
