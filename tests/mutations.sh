@@ -89,7 +89,7 @@ mutate() {
 all() {
 # ---- gradients and sums ----
 mutate 'last bucket dropped' src/tensor/expand_sync.c 's/if (begin >= 0 && (last || gap/if (begin >= 0 \&\& !last \&\& (gap/' test_sync test_ddp
-mutate '1/N missing' src/tensor/macro.c 's/if (g->reducer && !g->tree) window \*= lc__reducer_ranks(g->reducer);//' test_sync test_ddp:train_as_one
+mutate '1/N missing' src/record/macro.c 's/if (g->reducer && !g->tree) window \*= lc__reducer_ranks(g->reducer);//' test_sync test_ddp:train_as_one
 mutate 'buckets sent before they are complete' src/tensor/expand_sync.c 's/if (ready > \*behind) \*behind = ready;//' test_sync test_ddp:train_as_one
 mutate 'order of a sum swapped' src/comm/combine.c 's/for (unsigned ones = (unsigned)k; ones & 1;/for (unsigned ones = k == n - 1 ? ~0u : 0; top > 1 \&\& ones \& 1;/' test_comm:tree
 mutate 'the rest of a grain from elsewhere' src/comm/transport/tcp.c 's/memcpy(at, (const char \*)data + k, rest);/memcpy(at, data, rest);/' test_tcp:odd_numbers
@@ -103,7 +103,7 @@ mutate 'gradients that are read on, added up' src/tensor/lower.c 's/if (b->g->re
 mutate 'gradients looked at before, added up' src/tensor/expand_sync.c 's/ && !reads(g, &g->ir.nodes\[k\], flat, i)//' test_under_way:looked_at
 mutate 'LBFGS with the loss of one rank' src/core/optimization.c 's/return lc__ranks_reduce(t->comm, loss, 1, LC_LOG_MEAN);/return LC_OK;/' test_ddp:lbfgs
 mutate 'LBFGS with sums for means' src/optim/lbfgs.c 's/g ? lc__gradient_factor(g) : 1;/1;/' test_ddp:lbfgs
-mutate 'any optimizer by bucket' src/tensor/macro.c 's/lc__is_elementwise(opt->ops);/true;/' test_under_way:an_optimizer
+mutate 'any optimizer by bucket' src/record/macro.c 's/lc__is_elementwise(opt->ops);/true;/' test_under_way:an_optimizer
 mutate 'sums added up again without samples' src/core/optimization.c 's/if (t->graph->reducer) lc__reducer_before_backward(t->graph->reducer);//' test_under_way:without_samples
 mutate 'gradient of one rank alone left out' src/tensor/sync.c 's/memcpy(r->flats\[f\]->has_gradient, at, (size_t)r->flats\[f\]->n);/;/' test_sync:some_ranks
 mutate 'ranks that get nothing keep what they gave' src/tensor/collective.c 's/memset(c->out\[0\].data, 0, bytes);/;/' test_collectives:values
@@ -209,7 +209,7 @@ mutate 'ranks outlive their supervisor' src/launch/supervisor/process.c 's/prctl
 mutate 'survivors never killed' src/launch/supervisor/supervisor.c 's/if (s->deadline > 0 && lc__seconds() > s->deadline) end_those_left(s);//' test_launch_ends:is_killed
 mutate 'a silent rank given its grace' src/launch/supervisor/supervisor.c 's/if (c && c->pid) kill(-c->pid, SIGKILL);//' test_launch_ends:not_waited_for
 mutate 'an end without survivors not seen' src/launch/supervisor/supervisor.c 's/        heed_end(s);//' test_launch_ends:not_waited_for
-mutate 'gradients divided by what was zeroed' src/tensor/macro.c 's/g->backwards \&\& trains_all(opt, g)/false/' test_optim:zero_grad_of_the_only
+mutate 'gradients divided by what was zeroed' src/record/macro.c 's/g->backwards \&\& trains_all(opt, g)/false/' test_optim:zero_grad_of_the_only
 mutate 'line searches beyond max_eval' src/optim/lbfgs.c 's/slope, max_eval - evaluations, /slope, 25, /' test_optim:searches_no_longer
 mutate 'older runs gone on from' src/core/checkpoint_find.c 's/!strcmp(m->origin.run, origin->run)/true/' test_checkpoint:whom
 mutate 'checkpoints of other trainings removed' src/core/checkpoint_proof.c 's/ours && p->owner && /false \&\& /' test_checkpoint_owner:before

@@ -4,7 +4,7 @@
 #include "kernel_check.h"
 
 #include "optim/optim_internal.h"
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 
 #define SHAPE(...)                                                                                                     \
     (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[])                                             \

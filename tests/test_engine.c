@@ -3,7 +3,7 @@
 #include "test.h"
 
 #include <lightc/lightc.h>
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 
 static lc_tensor *tensor(int ndim, const int64_t *shape, uint64_t key, bool grad)
 {

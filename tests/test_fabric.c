@@ -6,7 +6,7 @@
 #include "wave.h"
 
 #include "core/fabric_internal.h"
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 
 typedef struct loop {
     lc_fabric *f;

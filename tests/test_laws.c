@@ -5,7 +5,7 @@
 #include "test.h"
 
 #include "bench/models.h"
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 
 /* ---- counting allocations on this thread; what oneDNN allocates inside itself is not lightc's ---- */
 

@@ -2,7 +2,7 @@
 /* Tuning: choices are made once and kept, wherever they come from they are used, and a cache can hold anything without
  * harm. What a clock says is not tested: choices are put into the cache by hand. */
 #include "test.h"
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 #include "trainer_world.h"
 
 #include <dirent.h>

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 
 typedef struct costs {
     lc__module_cost *v;

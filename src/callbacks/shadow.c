@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include <lightc/ops.h>
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 #include "tensor/shard.h"
 
 void lc__shadow_free(lc__shadow *s)

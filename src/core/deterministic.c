@@ -10,7 +10,7 @@
 #include "core/parts.h"
 #include "core/ranks.h"
 #include "optim/optim_internal.h"
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 #include "tensor/sync.h"
 
 #include <lightc/ops_math.h>

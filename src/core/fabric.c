@@ -9,7 +9,7 @@
 #include "core/options.h"
 #include "core/ranks.h"
 #include "launch/launch.h"
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 #include "tensor/initial.h"
 #include "tensor/sync.h"
 #include "base/state_count.h"

@@ -5,7 +5,7 @@
 #include "core/parts.h"
 #include "base/handle.h"
 #include "tensor/devices.h"
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 #include "tensor/shard.h"
 #include "tensor/tree.h"
 

@@ -11,7 +11,7 @@
 #include "core/ranks.h"
 #include "data/batch_slice.h"
 #include "optim/optim_internal.h"
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 #include "tensor/sync.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
 /* Profilers in a run: who is told of what, and where the reports go. */
 #include "core/profiling.h"
 #include "base/grow.h"
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 
 #include <errno.h>
 #include <fcntl.h>

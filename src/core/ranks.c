@@ -9,7 +9,7 @@
 #include "core/run_state.h"
 #include "base/status.h"
 #include "data/batch_slice.h"
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 #include "tensor/wire.h"
 
 #include <stdio.h>

@@ -7,7 +7,7 @@
 #include "core/ranks.h"
 #include "base/grow.h"
 #include "base/handle.h"
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 
 #include <math.h>
 #include <stdio.h>

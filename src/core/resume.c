@@ -7,7 +7,7 @@
 #include "core/deterministic.h"
 #include "core/run_state.h"
 #include "launch/slurm.h"
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 #include "tensor/initial.h"
 #include "tensor/shard.h"
 #include "tensor/sync.h"

@@ -18,7 +18,7 @@
 #include "core/hyperparameters.h"
 #include "core/ranks.h"
 #include "core/run_state.h"
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 #include "tensor/sync.h"
 #include "tensor/shard.h"
 

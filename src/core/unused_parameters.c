@@ -5,7 +5,7 @@
 #include "core/ranks.h"
 #include "base/str.h"
 #include "optim/optim_internal.h"
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 #include "module/module_internal.h"
 #include "base/grow.h"
 #include "base/handle.h"
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 #include "tensor/initial.h"
 
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a layer's forward says of a struct that is no layer. */
 #include "nn/nn_internal.h"
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 
 lc_tensor *lc__no_layer(const void *l, const char *name, lc_site site)
 {

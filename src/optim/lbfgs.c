@@ -6,7 +6,7 @@
  * It evaluates the loss several times a step, so it has no update operator: it runs on the host, on vectors of doubles
  * over all of the optimizer's parameters, between evaluations that the graph runs. Tests are those of PyTorch, in its
  * order, so that both take the same path. */
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 #include "optim/optim_internal.h"
 
 #include <math.h>

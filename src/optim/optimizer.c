@@ -3,7 +3,7 @@
 #include "base/handle.h"
 #include "optim/optim_internal.h"
 
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 
 #include <math.h>
 #include <stdio.h>

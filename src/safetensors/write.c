@@ -8,7 +8,7 @@
 
 #include "base/json.h"
 #include "base/remove.h"
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 
 #include <errno.h>
 #include <fcntl.h>

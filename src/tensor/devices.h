@@ -19,7 +19,7 @@
 #define LC_TENSOR_DEVICES_H
 
 #include <lightc/module.h>
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 #include "tensor/tree.h"
 
 #define LC__MAX_DEVICES 256

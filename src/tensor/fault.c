@@ -2,7 +2,7 @@
 /* Indices that do not exist: the record that kernels write, and the sentence that is made of it. */
 #include "base/handle.h"
 #include "base/str.h"
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 
 enum { EMPTY, WRITING, WRITTEN };
 

@@ -2,7 +2,7 @@
 #include "tensor/initial.h"
 
 #include "base/philox.h"
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 #include "tensor/shard.h"
 
 #include <lightc/random.h>

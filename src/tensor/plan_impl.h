@@ -3,7 +3,7 @@
 #ifndef LC_TENSOR_PLAN_IMPL_H
 #define LC_TENSOR_PLAN_IMPL_H
 
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 
 typedef struct lc_ir_node {
     const lc_op *op; /* NULL: dropped */

@@ -2,7 +2,7 @@
 /* Units and slices of flat buffers, and tensors of which a rank holds a part. */
 #include "tensor/shard.h"
 
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 #include "tensor/initial.h"
 
 #include <stdlib.h>

@@ -12,7 +12,7 @@
 #define LC_TENSOR_SYNC_H
 
 #include <lightc/comm.h>
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 
 typedef struct lc__reducer lc__reducer;
 

@@ -2,7 +2,7 @@
 /* Data types, shapes, persistent tensors. */
 #include "tensor/tensor_impl.h"
 #include "base/handle.h"
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 #include "tensor/initial.h"
 #include "tensor/shard.h"
 

@@ -16,7 +16,7 @@
 #ifndef LC_TENSOR_TREE_H
 #define LC_TENSOR_TREE_H
 
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 
 typedef struct lc__tree lc__tree;
 

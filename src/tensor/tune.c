@@ -4,7 +4,7 @@
  * The number of threads is estimated; the first kernel that can do the call is taken. With lc_graph_options.tune, where
  * the estimate is not clear or there is more than one kernel, all are timed on data of their own when the plan is made,
  * as long as the time for that lasts (see tune.h on what becomes of the choice). */
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 #include "base/clock.h"
 #include "tensor/tune.h"
 

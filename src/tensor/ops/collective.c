@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Collectives: types and gradients. What they do at run time: tensor/collective.c. */
 #include "comm/combine.h"
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 #include "tensor/ops/ops.h"
 #include "tensor/tensor_impl.h"
 

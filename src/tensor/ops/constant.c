@@ -4,7 +4,7 @@
  * (target, value): the one that writes its operand. */
 #include "tensor/ops/infer.h"
 #include "base/handle.h"
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 #include "tensor/ops/number.h"
 #include "tensor/ops/ops.h"
 #include "tensor/ops/walk.h"

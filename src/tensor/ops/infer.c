@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checks shared by the operators' type inference. */
 #include "tensor/ops/infer.h"
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 
 lc_status lc__infer_operands(const lc_infer *call, int n)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Resampling of images: nearest and bilinear interpolation; pixel shuffle, which is views alone. */
 #include "tensor/ops/nn_util.h"
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 
 /* Where a place of the result comes from, along one dimension. */
 typedef struct taps {

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 
 lc_tensor *lc__transpose_last(lc_tensor *x, lc_site site)
 {

@@ -3,7 +3,7 @@
  * of the call, and how often it was reached in this step), unless they are given, as a gradient rule does. */
 #include "base/philox.h"
 #include "tensor/ops/infer.h"
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 #include "tensor/ops/nn_util.h"
 
 #define LC_TEMPLATE "tensor/ops/random_ops.inl"

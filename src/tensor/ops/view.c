@@ -2,7 +2,7 @@
 /* Views: reshape (ints shape), permute (ints dims), slice (ints dim, start, length), expand (ints shape), and the
  * functions that are made of them. No data moves; `view` computes the strides. */
 #include "tensor/ops/infer.h"
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 #include "tensor/ops/ops.h"
 
 /* ---- reshape ---- */

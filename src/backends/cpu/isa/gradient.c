@@ -6,7 +6,7 @@
 #include "backends/cpu/isa/vec.h"
 #include "backends/cpu/isa/vmath.h"
 #include "backends/cpu/parallel.h"
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 
 #include <stdlib.h>
 

@@ -7,7 +7,7 @@
 #include "tensor/tree_impl.h"
 #include "base/grow.h"
 #include "base/handle.h"
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 #include "tensor/initial.h"
 
 #include <lightc/optim.h>

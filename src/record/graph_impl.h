@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The recorder, the intermediate form and the plan, as the files of src/tensor share them.
+/* The recorder, the intermediate form and the plan, as the files of src/record and src/engine share them.
  *
  * graph.c     the life of a graph and of a step; reading values back
  * record.c    appends what the user calls to a tape (one node per call, plus a few macro nodes)
@@ -19,8 +19,8 @@
  *
  * A *segment* is what was recorded between two runs of a step: usually the whole step; a host read in the middle of a
  * step ends one. Value numbers run through the whole step, so that later segments refer to earlier ones. */
-#ifndef LC_TENSOR_GRAPH_IMPL_H
-#define LC_TENSOR_GRAPH_IMPL_H
+#ifndef LC_RECORD_GRAPH_IMPL_H
+#define LC_RECORD_GRAPH_IMPL_H
 
 #include <lightc/span.h>
 #include "base/exact_sum.h"

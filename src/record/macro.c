@@ -3,7 +3,7 @@
  * keyed by), expanded into operators when a plan is made. Also the few operators of the engine itself. */
 #include "optim/optim_internal.h"
 #include "base/handle.h"
-#include "tensor/graph_impl.h"
+#include "record/graph_impl.h"
 #include "tensor/shard.h"
 #include "tensor/sync.h"
 #include "tensor/tree_impl.h"
