@@ -14,7 +14,7 @@
 #include "test.h"
 
 #include "backends/cpu/isa.h"
-#include "tensor/ops/ops.h"
+#include "ops/ops.h"
 
 typedef enum check_layout { CHECK_ROW_MAJOR, CHECK_CHANNELS_LAST } check_layout;
 

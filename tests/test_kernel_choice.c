@@ -2,7 +2,7 @@
 /* Which kernels a graph uses: what the environment says, that it is read once, and calls of unusual form (no elements,
  * double precision, results in channels-last order), for which fast kernels and reference kernels must agree. */
 #include "test.h"
-#include "tensor/ops/ops.h"
+#include "ops/ops.h"
 #include <lightc/lightc.h>
 
 static lc_graph *graph_with(const char *name, const char *value)

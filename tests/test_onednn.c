@@ -4,7 +4,7 @@
  * the tests below. */
 #include "test.h"
 #include "backends/cpu/onednn/onednn.h"
-#include "tensor/ops/ops.h"
+#include "ops/ops.h"
 
 #include <stdint.h>
 

@@ -8,7 +8,7 @@
 #include "op_values.h"
 
 #include "backends/backend.h"
-#include "tensor/ops/ops.h"
+#include "ops/ops.h"
 
 #define MAX_IN  3
 #define NO_GRAD 1 /* not differentiable */

@@ -7,7 +7,7 @@
 #include "test.h"
 
 #include <lightc/lightc.h>
-#include "tensor/ops/ops_nn.h"
+#include "ops/ops_nn.h"
 
 enum { MAX_IN = 6, MAX_ELEMENTS = 4096 };
 

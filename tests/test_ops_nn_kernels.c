@@ -5,7 +5,7 @@
 
 #include <lightc/lightc.h>
 #include "base/philox.h"
-#include "tensor/ops/ops_nn.h"
+#include "ops/ops_nn.h"
 #include "tensor/tensor_impl.h"
 
 /* ---- kernels called by hand ---- */

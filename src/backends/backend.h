@@ -76,7 +76,7 @@ const lc_op *lc__fused_op(const lc_call *call, int i);
 /* The first of them whose result at that element is not finite, with its inputs as they are now; -1: none. */
 int lc__fused_culprit(const lc_call *call, const int64_t *index);
 
-/* The elementwise operators, in a fixed order; src/tensor/ops/elementwise.c defines them. */
+/* The elementwise operators, in a fixed order; src/ops/elementwise.c defines them. */
 extern const lc_op *const lc__elementwise_table[];
 extern const int lc__elementwise_count;
 /* Index in the table, or -1. */

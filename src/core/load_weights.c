@@ -8,7 +8,7 @@
 #include "base/pattern.h"
 #include "core/run_state.h"
 #include "tensor/initial.h"
-#include "tensor/ops/number.h"
+#include "ops/number.h"
 #include "tensor/tensor_impl.h"
 
 #include <stdlib.h>

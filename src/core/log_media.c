@@ -7,7 +7,7 @@
 #include "base/handle.h"
 #include "tensor/tensor_impl.h"
 
-#include "tensor/ops/number.h"
+#include "ops/number.h"
 
 #include <math.h>
 #include <stdlib.h>

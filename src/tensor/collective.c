@@ -2,7 +2,7 @@
 #include "tensor/collective.h"
 
 #include "base/status.h"
-#include "tensor/ops/ops.h"
+#include "ops/ops.h"
 
 #include <stdlib.h>
 #include <string.h>

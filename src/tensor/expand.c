@@ -6,7 +6,7 @@
  * where they were asked for) is what the planner works on. */
 #include "tensor/plan_impl.h"
 #include "base/grow.h"
-#include "tensor/ops/ops.h"
+#include "ops/ops.h"
 #include "tensor/shard.h"
 #include "tensor/sync.h"
 #include "tensor/tree_impl.h"

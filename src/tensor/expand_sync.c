@@ -2,7 +2,7 @@
 /* The macro node "sync": where in the backward pass each bucket, or unit of what is sharded, is sent off; and how an
  * update reaches the other ranks. */
 #include "tensor/plan_impl.h"
-#include "tensor/ops/ops.h"
+#include "ops/ops.h"
 #include "tensor/sync_impl.h"
 #include "tensor/tree_impl.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Clipping, updates and gradients, from macro nodes to operators (expand.c). */
-#include "tensor/ops/ops.h"
+#include "ops/ops.h"
 #include "tensor/plan_impl.h"
 #include "tensor/shard.h"
 #include "tensor/sync.h"

@@ -2,7 +2,7 @@
 /* Floating-point operations of a kernel call, from its shapes: multiplications and additions of products (matrices,
  * convolutions, attention, recurrent layers), as everybody counts them. All else is 0: it is bound by memory. */
 #include "record/graph_impl.h"
-#include "tensor/ops/ops.h"
+#include "ops/ops.h"
 
 /* Each output is a sum over the weights of its channel. */
 static double convolution(const lc_view *weight, const lc_view *output)

@@ -8,7 +8,7 @@
  *
  * To add one: a function like those here, and its line in lc__fuse_patterns. */
 #include "tensor/plan_impl.h"
-#include "tensor/ops/ops.h"
+#include "ops/ops.h"
 
 #include <string.h>
 

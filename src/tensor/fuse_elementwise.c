@@ -6,7 +6,7 @@
  * nothing in between reads the group's results. Operators that write persistent tensors in between must not touch
  * memory that a moved node reads. */
 #include "tensor/plan_impl.h"
-#include "tensor/ops/ops.h"
+#include "ops/ops.h"
 
 #include <limits.h>
 #include <stdlib.h>

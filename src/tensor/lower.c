@@ -7,7 +7,7 @@
  * and gradients are computed directly in their place in the flat gradient buffer. */
 #include "tensor/plan_impl.h"
 #include "base/grow.h"
-#include "tensor/ops/ops.h"
+#include "ops/ops.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -14,7 +14,7 @@
  * the same nodes. */
 #include "tensor/plan_impl.h"
 #include "base/grow.h"
-#include "tensor/ops/ops.h"
+#include "ops/ops.h"
 #include "tensor/sync_impl.h"
 #include "tensor/tree_impl.h"
 

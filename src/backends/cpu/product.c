@@ -2,7 +2,7 @@
 /* Shapes and strides of a product; see product.h. */
 #include "backends/cpu/product.h"
 
-#include "tensor/ops/ops.h"
+#include "ops/ops.h"
 
 #include <string.h>
 

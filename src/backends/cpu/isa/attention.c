@@ -11,7 +11,7 @@
 #include "backends/cpu/isa/util.h"
 #include "backends/cpu/isa/vmath.h"
 #include "backends/cpu/parallel.h"
-#include "tensor/ops/ops.h"
+#include "ops/ops.h"
 
 #define QUERIES 64 /* of a block */
 #define GROUP   16 /* queries that the diagonal is cut by; a multiple of every vector's width */

@@ -6,7 +6,7 @@
 #include "backends/cpu/isa/batch_norm.h"
 #include "backends/cpu/isa/util.h"
 #include "backends/cpu/parallel.h"
-#include "tensor/ops/ops.h"
+#include "ops/ops.h"
 
 #include <math.h>
 

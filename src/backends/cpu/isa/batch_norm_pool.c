@@ -7,7 +7,7 @@
 #include "backends/cpu/isa/util.h"
 #include "backends/cpu/isa/vmath.h"
 #include "backends/cpu/parallel.h"
-#include "tensor/ops/ops.h"
+#include "ops/ops.h"
 
 typedef struct sizes {
     int64_t n, c, h, w, oh, ow;

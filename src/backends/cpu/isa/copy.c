@@ -6,7 +6,7 @@
 #include "backends/cpu/isa/util.h"
 #include "backends/cpu/isa/vmath.h"
 #include "backends/cpu/parallel.h"
-#include "tensor/ops/ops.h"
+#include "ops/ops.h"
 #include "tensor/tensor_impl.h"
 
 #define BLOCK 32 /* elements each way */

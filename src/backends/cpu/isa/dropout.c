@@ -6,7 +6,7 @@
 #include "backends/cpu/isa/vmath.h"
 #include "backends/cpu/parallel.h"
 #include "base/philox.h"
-#include "tensor/ops/ops.h"
+#include "ops/ops.h"
 
 #define COUNTERS 64 /* at a time */
 

@@ -11,7 +11,7 @@
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/tiles.h"
 #include "backends/cpu/parallel.h"
-#include "tensor/ops/ops.h"
+#include "ops/ops.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -15,7 +15,7 @@
 #include "backends/cpu/isa/vmath.h"
 #include "backends/cpu/parallel.h"
 #include "backends/cpu/product.h"
-#include "tensor/ops/ops.h"
+#include "ops/ops.h"
 
 #include <stdlib.h>
 #include <string.h>

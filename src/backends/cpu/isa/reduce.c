@@ -9,7 +9,7 @@
 #include "backends/cpu/isa/rowmath.h"
 #include "backends/cpu/isa/util.h"
 #include "backends/cpu/parallel.h"
-#include "tensor/ops/ops.h"
+#include "ops/ops.h"
 
 #define COLUMNS    512   /* columns that are reduced at a time, at most */
 #define CHUNKS     4     /* more columns are cut into a multiple of so many chunks, which threads share evenly */

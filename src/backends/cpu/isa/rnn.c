@@ -11,7 +11,7 @@
 #include "backends/cpu/isa/vec.h"
 #include "backends/cpu/isa/vmath.h"
 #include "backends/cpu/parallel.h"
-#include "tensor/ops/ops.h"
+#include "ops/ops.h"
 
 #if VW == 16
 #define PANEL_VECTORS 4

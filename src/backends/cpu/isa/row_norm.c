@@ -5,7 +5,7 @@
 #include "backends/cpu/isa/rowmath.h"
 #include "backends/cpu/isa/util.h"
 #include "backends/cpu/parallel.h"
-#include "tensor/ops/ops.h"
+#include "ops/ops.h"
 
 #define MAX_BLOCKS 128
 

@@ -5,7 +5,7 @@
 #include "backends/cpu/isa/tiles.h"
 
 #include "backends/cpu/isa/vmath.h"
-#include "tensor/ops/elementwise_table.h"
+#include "ops/elementwise_table.h"
 
 #include <stdbool.h>
 

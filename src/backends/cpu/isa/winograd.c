@@ -14,7 +14,7 @@
 #include "backends/cpu/isa/util.h"
 #include "backends/cpu/isa/winograd.h"
 #include "backends/cpu/parallel.h"
-#include "tensor/ops/ops.h"
+#include "ops/ops.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #include "backends/backend.h"
 #include "backends/cpu/onednn/kernels.h"
 #include "backends/cpu/onednn/prepared.h"
-#include "tensor/ops/ops.h"
+#include "ops/ops.h"
 
 #include <stdio.h>
 

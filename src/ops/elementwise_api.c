@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The functions of lightc/ops_math.h that record elementwise operators. */
+#include "ops/infer.h"
+#include "ops/nn_util.h"
+#include "ops/ops.h"
+
+#define UNARY(name, op)                                                                                                \
+    lc_tensor *lc_##name##_at(lc_tensor *x, lc_site site)                                                              \
+    {                                                                                                                  \
+        return lc__op1(&lc__op_##op, x, site);                                                                         \
+    }
+#define BINARY(name)                                                                                                   \
+    lc_tensor *lc_##name##_at(lc_tensor *x, lc_tensor *y, lc_site site)                                                \
+    {                                                                                                                  \
+        return lc__op2(&lc__op_##name, x, y, site);                                                                    \
+    }
+
+UNARY(neg, neg)
+UNARY(exp, exp)
+UNARY(expm1, expm1)
+UNARY(log1p, log1p)
+UNARY(sqrt, sqrt)
+UNARY(rsqrt, rsqrt)
+UNARY(reciprocal, reciprocal)
+UNARY(abs, abs)
+UNARY(sign, sign)
+UNARY(floor, floor)
+UNARY(ceil, ceil)
+UNARY(round, round)
+UNARY(square, square)
+UNARY(sin, sin)
+UNARY(cos, cos)
+UNARY(tanh, tanh)
+UNARY(sigmoid, sigmoid)
+UNARY(erf, erf)
+UNARY(relu, relu)
+UNARY(relu6, relu6)
+UNARY(silu, silu)
+UNARY(softplus, softplus)
+UNARY(softsign, softsign)
+UNARY(logsigmoid, logsigmoid)
+UNARY(hardswish, hardswish)
+UNARY(hardsigmoid, hardsigmoid)
+UNARY(mish, mish)
+UNARY(selu, selu)
+UNARY(isfinite, isfinite)
+UNARY(isnan, isnan)
+UNARY(logical_not, logical_not)
+UNARY(ln, log)
+BINARY(add)
+BINARY(sub)
+BINARY(mul)
+BINARY(div)
+BINARY(pow)
+BINARY(maximum)
+BINARY(minimum)
+BINARY(xlogy)
+BINARY(eq)
+BINARY(ne)
+BINARY(lt)
+BINARY(le)
+BINARY(gt)
+BINARY(ge)
+BINARY(logical_and)
+BINARY(logical_or)
+BINARY(logical_xor)
+
+static lc_tensor *with_floats(const lc_op *op, lc_tensor *x, int n, const double *floats, lc_site site)
+{
+    return lc_op_call(op, 1, &x, 0, NULL, n, floats, site);
+}
+
+lc_tensor *lc_add_scalar_at(lc_tensor *x, double s, lc_site site)
+{
+    return with_floats(&lc__op_add_scalar, x, 1, &s, site);
+}
+
+lc_tensor *lc_sub_scalar_at(lc_tensor *x, double s, lc_site site)
+{
+    return lc_add_scalar_at(x, -s, site);
+}
+
+lc_tensor *lc_rsub_scalar_at(lc_tensor *x, double s, lc_site site)
+{
+    return lc_add_scalar_at(lc_neg_at(x, site), s, site);
+}
+
+lc_tensor *lc_mul_scalar_at(lc_tensor *x, double s, lc_site site)
+{
+    return with_floats(&lc__op_mul_scalar, x, 1, &s, site);
+}
+
+lc_tensor *lc_div_scalar_at(lc_tensor *x, double s, lc_site site)
+{
+    return lc_mul_scalar_at(x, 1 / s, site);
+}
+
+lc_tensor *lc_pow_scalar_at(lc_tensor *x, double s, lc_site site)
+{
+    return with_floats(&lc__op_pow_scalar, x, 1, &s, site);
+}
+
+lc_tensor *lc_leaky_relu_at(lc_slope_args a, lc_site site)
+{
+    double slope = a.slope.given ? a.slope.value : 0.01;
+    return with_floats(&lc__op_leaky_relu, a.x, 1, &slope, site);
+}
+
+lc_tensor *lc_elu_at(lc_slope_args a, lc_site site)
+{
+    double alpha = a.slope.given ? a.slope.value : 1;
+    return with_floats(&lc__op_elu, a.x, 1, &alpha, site);
+}
+
+lc_tensor *lc_hardtanh_at(lc_tensor *x, double min, double max, lc_site site)
+{
+    double floats[] = {min, max};
+    return with_floats(&lc__op_hardtanh, x, 2, floats, site);
+}
+
+lc_tensor *lc_gelu_at(lc_gelu_args a, lc_site site)
+{
+    int64_t tanh = a.tanh;
+    return lc_op_call(&lc__op_gelu, 1, &a.x, 1, &tanh, 0, NULL, site);
+}
+
+lc_tensor *lc_clamp_at(lc_clamp_args a, lc_site site)
+{
+    if (!a.min.given && !a.max.given && !lc__is_bad(a.x))
+        return lc__refuse(lc_fail(LC_ERR_ARGUMENT, "neither .min nor .max is given"), "clamp", a.x, site);
+    int64_t ints[] = {a.min.given, a.max.given};
+    double floats[] = {a.min.value, a.max.value};
+    return lc_op_call(&lc__op_clamp, 1, &a.x, 2, ints, 2, floats, site);
+}
+
+/* One weight, or one for each channel (dimension 1). */
+static lc_status check_prelu(const lc_type *x, const lc_type *w)
+{
+    int64_t channels = x->ndim > 1 ? x->shape[1] : 1, n = lc__type_numel(w);
+    if (w->ndim > 1) return lc_fail(LC_ERR_SHAPE, "the weight needs one dimension, not %d", w->ndim);
+    if (n == 1 || n == channels) return LC_OK;
+    return lc_fail(LC_ERR_SHAPE, "there are %lld weights for %lld channels", (long long)n, (long long)channels);
+}
+
+lc_tensor *lc_prelu_at(lc_tensor *x, lc_tensor *w, lc_site site)
+{
+    if (!lc__is_bad(x) && !lc__is_bad(w)) {
+        lc_status status = check_prelu(lc_tensor_type(x), lc_tensor_type(w));
+        if (status < 0) return lc__refuse(status, "prelu", x, site);
+    }
+    if (!lc__is_bad(x) && lc_tensor_ndim(x) == 0 && !lc__is_bad(w)) w = lc_reshape_at(w, 0, NULL, site);
+    if (!lc__is_bad(x) && !lc__is_bad(w) && lc_tensor_ndim(w) == 1 && lc_tensor_ndim(x) > 2) {
+        int64_t shape[LC_MAX_DIMS] = {lc_tensor_numel(w)}; /* [C] to [C,1,...] */
+        int n = lc_tensor_ndim(x) - 1;
+        for (int d = 1; d < n; d++) shape[d] = 1;
+        w = lc_reshape_at(w, n, shape, site);
+    }
+    return lc__op2(&lc__op_prelu, x, w, site);
+}
+
+lc_tensor *lc_glu_at(lc_tensor *x, int dim, lc_site site)
+{
+    if (lc__is_bad(x)) return lc__op1(&lc__op_slice, x, site);
+    const lc_type *t = lc_tensor_type(x);
+    int64_t d = lc__wrap_dim(dim, t->ndim), half = -1; /* -1: an odd size, which slice reports */
+    if (d >= 0 && d < t->ndim && t->shape[d] % 2 == 0) half = t->shape[d] / 2;
+    lc_tensor *a = lc_slice_at(x, dim, 0, half, site);
+    if (lc__is_bad(a)) return a;
+    return lc_mul_at(a, lc_sigmoid_at(lc_slice_at(x, dim, half, half, site), site), site);
+}
+
+lc_tensor *lc_cast_at(lc_tensor *x, lc_dtype dtype, lc_site site)
+{
+    int64_t to = dtype == LC_DTYPE_DEFAULT ? LC_F32 : dtype;
+    if (!lc__is_bad(x) && lc_tensor_dtype(x) == (lc_dtype)to) return lc__unchanged(x, site);
+    return lc_op_call(&lc__op_cast, 1, &x, 1, &to, 0, NULL, site);
+}
+
+lc_tensor *lc_where_at(lc_tensor *condition, lc_tensor *x, lc_tensor *y, lc_site site)
+{
+    return lc__op3(&lc__op_where, condition, x, y, site);
+}
+
+lc_tensor *lc_masked_fill_at(lc_tensor *x, lc_tensor *mask, double value, lc_site site)
+{
+    lc_tensor *in[] = {x, mask};
+    return lc_op_call(&lc__op_masked_fill, 2, in, 0, NULL, 1, &value, site);
+}

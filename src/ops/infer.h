@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What type inference of many operators needs. Messages name operands; the recorder adds the operator and all shapes.
+ */
+#ifndef LC_OPS_INFER_H
+#define LC_OPS_INFER_H
+
+#include <lightc/op.h>
+#include "tensor/tensor_impl.h"
+
+/* Exactly n operands, all given. */
+lc_status lc__infer_operands(const lc_infer *call, int n) LC_MUST_USE;
+/* At least these many ints and floats. */
+lc_status lc__infer_attributes(const lc_infer *call, int ints, int floats) LC_MUST_USE;
+/* Operand i is f32 or f64. */
+lc_status lc__infer_float(const lc_infer *call, int i) LC_MUST_USE;
+/* Operands i and j have the same data type. */
+lc_status lc__infer_same_dtype(const lc_infer *call, int i, int j) LC_MUST_USE;
+/* Operand i holds indices: i64 or i32. */
+lc_status lc__infer_index(const lc_infer *call, int i) LC_MUST_USE;
+/* 0 <= dim < t->ndim. */
+lc_status lc__infer_dim(const lc_type *t, int64_t dim) LC_MUST_USE;
+/* Operands first..first+n-1 broadcast to out's shape (dtype is left alone). */
+lc_status lc__infer_broadcast(const lc_infer *call, int first, int n, lc_type *out) LC_MUST_USE;
+/* The result has the first operand's type. */
+lc_status lc__infer_same(lc_infer *call) LC_MUST_USE;
+
+/* Number of elements; -1 if it does not fit. */
+int64_t lc__type_numel(const lc_type *t);
+/* Room for lc__shape_text (tensor_impl.h). */
+#define LC__SHAPE_TEXT 200
+/* A dimension that may count from the end; left as it is if there is none such, for infer to report. */
+int64_t lc__wrap_dim(int64_t dim, int ndim);
+/* x, where a function has nothing to do; where no gradients are recorded (lc_no_grad_begin), without its history, as
+ * the result of an operator would be. */
+lc_tensor *lc__unchanged(lc_tensor *x, lc_site site);
+/* NULL or an error: then a function on tensors records its operator at once, which reports it. */
+bool lc__is_bad(const lc_tensor *x);
+
+#endif

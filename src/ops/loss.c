@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Losses made of other operators. x and target broadcast against each other. */
+#include "ops/infer.h"
+#include "ops/nn_util.h"
+#include "ops/ops.h"
+
+/* What a loss may be given: a reduction that it has, and weights that do not make the result larger than x. */
+static lc_status check_reduction(lc_reduction how, bool batchmean)
+{
+    if (how >= LC_REDUCE_MEAN && how <= (batchmean ? LC_REDUCE_BATCHMEAN : LC_REDUCE_NONE)) return LC_OK;
+    if (how == LC_REDUCE_BATCHMEAN) return lc_fail(LC_ERR_ARGUMENT, "LC_REDUCE_BATCHMEAN is for lc_kl_div alone");
+    return lc_fail(LC_ERR_ARGUMENT, "%d is not a reduction", (int)how);
+}
+
+static lc_status check_like_x(const lc_tensor *x, const lc_tensor *t, bool broadcasts, const char *name)
+{
+    if (lc__is_bad(x) || lc__is_bad(t)) return LC_OK; /* which the operators report */
+    const lc_type *a = lc_tensor_type(x), *b = lc_tensor_type(t);
+    bool fits = broadcasts ? b->ndim <= a->ndim : b->ndim == a->ndim;
+    for (int d = 0; fits && d < b->ndim; d++) {
+        int64_t want = a->shape[a->ndim - b->ndim + d];
+        fits = b->shape[d] == want || (broadcasts && b->shape[d] == 1);
+    }
+    char got[LC__SHAPE_TEXT], wanted[LC__SHAPE_TEXT];
+    if (fits) return LC_OK;
+    return lc_fail(LC_ERR_SHAPE, "the %s is %s, x is %s: %s", name, lc__shape_text(b, got, sizeof got),
+                   lc__shape_text(a, wanted, sizeof wanted),
+                   broadcasts ? "it must broadcast to that" : "they must be the same");
+}
+
+static lc_tensor *reduced(lc_tensor *loss, lc_reduction how, lc_site site)
+{
+    lc_reduce_args all = {.x = loss};
+    if (lc__is_bad(loss) || how == LC_REDUCE_NONE) return loss;
+    if (how == LC_REDUCE_MEAN) return lc_mean_at(all, site);
+    lc_tensor *sum = lc_sum_at(all, site);
+    if (how == LC_REDUCE_SUM || lc_tensor_ndim(loss) == 0) return sum;
+    return lc_mul_scalar_at(sum, 1 / (double)lc_tensor_shape(loss)[0], site);
+}
+
+static lc_tensor *call_with_float(const lc_op *op, lc_tensor *x, lc_tensor *y, double f, lc_site site)
+{
+    lc_tensor *in[] = {x, y};
+    return lc_op_call(op, 2, in, 0, NULL, 1, &f, site);
+}
+
+lc_tensor *lc_mse_loss_at(lc_tensor *x, lc_loss_args a, lc_site site)
+{
+    lc_status status = check_reduction(a.reduction, false);
+    if (status < 0 && !lc__is_bad(x)) return lc__refuse(status, "mse_loss", x, site);
+    return reduced(lc_square_at(lc_sub_at(x, a.target, site), site), a.reduction, site);
+}
+
+lc_tensor *lc_l1_loss_at(lc_tensor *x, lc_loss_args a, lc_site site)
+{
+    lc_status status = check_reduction(a.reduction, false);
+    if (status < 0 && !lc__is_bad(x)) return lc__refuse(status, "l1_loss", x, site);
+    return reduced(lc_abs_at(lc_sub_at(x, a.target, site), site), a.reduction, site);
+}
+
+lc_tensor *lc_smooth_l1_loss_at(lc_tensor *x, lc_loss_args a, lc_site site)
+{
+    double beta = a.beta.given ? a.beta.value : 1;
+    lc_status status = check_reduction(a.reduction, false);
+    if (status >= 0 && beta < 0) status = lc_fail(LC_ERR_ARGUMENT, "beta must not be negative, is %g", beta);
+    if (status < 0 && !lc__is_bad(x)) return lc__refuse(status, "smooth_l1_loss", x, site);
+    return reduced(call_with_float(&lc__op_smooth_l1, x, a.target, beta, site), a.reduction, site);
+}
+
+lc_tensor *lc_huber_loss_at(lc_tensor *x, lc_loss_args a, lc_site site)
+{
+    double delta = a.delta.given ? a.delta.value : 1;
+    lc_status status = check_reduction(a.reduction, false);
+    if (status >= 0 && !(delta > 0)) status = lc_fail(LC_ERR_ARGUMENT, "delta must be positive, is %g", delta);
+    if (status < 0 && !lc__is_bad(x)) return lc__refuse(status, "huber_loss", x, site);
+    return reduced(call_with_float(&lc__op_huber, x, a.target, delta, site), a.reduction, site);
+}
+
+/* With a positive weight p: (1 - t) x - (1 + (p - 1) t) log sigmoid(x). */
+lc_tensor *lc_bce_with_logits_at(lc_tensor *x, lc_loss_args a, lc_site site)
+{
+    lc_tensor *t = a.target, *loss;
+    lc_status status = check_reduction(a.reduction, false);
+    if (status >= 0) status = check_like_x(x, t, false, "target");
+    if (status >= 0 && a.weight) status = check_like_x(x, a.weight, true, "weight");
+    if (status >= 0 && a.pos_weight) status = check_like_x(x, a.pos_weight, true, "pos_weight");
+    if (status < 0) return lc__refuse(status, "bce_with_logits", x, site);
+    if (!a.pos_weight) {
+        loss = lc__op2(&lc__op_bce_with_logits, x, t, site);
+    } else {
+        lc_tensor *factor = lc_add_scalar_at(lc_mul_at(lc_sub_scalar_at(a.pos_weight, 1, site), t, site), 1, site);
+        lc_tensor *negative = lc_mul_at(lc_rsub_scalar_at(t, 1, site), x, site);
+        loss = lc_sub_at(negative, lc_mul_at(factor, lc_logsigmoid_at(x, site), site), site);
+    }
+    if (a.weight) loss = lc_mul_at(loss, a.weight, site);
+    return reduced(loss, a.reduction, site);
+}
+
+/* t (log t - x), x being log-probabilities. */
+lc_tensor *lc_kl_div_at(lc_tensor *x, lc_loss_args a, lc_site site)
+{
+    lc_tensor *t = a.target, *loss;
+    lc_status status = check_reduction(a.reduction, true);
+    if (status < 0 && !lc__is_bad(x)) return lc__refuse(status, "kl_div", x, site);
+    if (a.log_target)
+        loss = lc_mul_at(lc_exp_at(t, site), lc_sub_at(t, x, site), site);
+    else
+        loss = lc_sub_at(lc_xlogy_at(t, t, site), lc_mul_at(t, x, site), site);
+    return reduced(loss, a.reduction, site);
+}
+
+lc_tensor *lc_cosine_similarity_at(lc_tensor *x, lc_tensor *y, lc_cosine_args a, lc_site site)
+{
+    double eps = a.eps != 0 ? a.eps : 1e-8;
+    lc_reduce_args r = {.dims = {1, {a.dim}}};
+    lc_tensor *norms[2];
+    for (int i = 0; i < 2; i++) {
+        r.x = i ? y : x;
+        norms[i] = lc_clamp_at((lc_clamp_args){.x = lc_norm_at(r, site), .min = {true, eps}}, site);
+    }
+    r.x = lc_mul_at(x, y, site);
+    return lc_div_at(lc_sum_at(r, site), lc_mul_at(norms[0], norms[1], site), site);
+}

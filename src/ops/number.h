@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One element of any data type, as a number. */
+#ifndef LC_OPS_NUMBER_H
+#define LC_OPS_NUMBER_H
+
+#include <lightc/tensor.h>
+#include "base/half.h"
+
+static inline double lc__load_number(const void *p, lc_dtype dtype)
+{
+    switch (dtype) {
+    case LC_F32:
+        return (double)*(const float *)p;
+    case LC_F64:
+        return *(const double *)p;
+    case LC_F16:
+        return (double)lc__f16_to_f32(*(const uint16_t *)p);
+    case LC_BF16:
+        return (double)lc__bf16_to_f32(*(const uint16_t *)p);
+    case LC_I64:
+        return (double)*(const int64_t *)p;
+    case LC_I32:
+        return (double)*(const int32_t *)p;
+    case LC_U8:
+        return (double)*(const uint8_t *)p;
+    case LC_BOOL:
+        return *(const uint8_t *)p ? 1 : 0;
+    case LC_DTYPE_DEFAULT:
+        break;
+    }
+    return 0;
+}
+
+/* The nearest representable: integers take the nearest bound, and 0 for NaN. */
+static inline void lc__store_number(void *p, lc_dtype dtype, double x)
+{
+    switch (dtype) {
+    case LC_F32:
+        *(float *)p = (float)x;
+        break;
+    case LC_F64:
+        *(double *)p = x;
+        break;
+    case LC_F16:
+        *(uint16_t *)p = lc__f32_to_f16((float)x);
+        break;
+    case LC_BF16:
+        *(uint16_t *)p = lc__f32_to_bf16((float)x);
+        break;
+    case LC_I64:
+        *(int64_t *)p = x != x                       ? 0
+                        : x >= 9223372036854775808.0 ? INT64_MAX
+                        : x < -9223372036854775808.0 ? INT64_MIN
+                                                     : (int64_t)x;
+        break;
+    case LC_I32:
+        *(int32_t *)p = x != x ? 0 : x >= 2147483647 ? INT32_MAX : x <= -2147483648.0 ? INT32_MIN : (int32_t)x;
+        break;
+    case LC_U8:
+        *(uint8_t *)p = x != x ? 0 : x >= 255 ? 255 : x <= 0 ? 0 : (uint8_t)x;
+        break;
+    case LC_BOOL:
+        *(uint8_t *)p = x != 0;
+        break;
+    case LC_DTYPE_DEFAULT:
+        break;
+    }
+}
+
+static inline int64_t lc__load_integer(const void *p, lc_dtype dtype)
+{
+    switch (dtype) {
+    case LC_I64:
+        return *(const int64_t *)p;
+    case LC_I32:
+        return *(const int32_t *)p;
+    case LC_U8:
+        return *(const uint8_t *)p;
+    case LC_BOOL:
+        return *(const uint8_t *)p != 0;
+    default:
+        return 0;
+    }
+}
+
+static inline void lc__store_integer(void *p, lc_dtype dtype, int64_t x)
+{
+    switch (dtype) {
+    case LC_I64:
+        *(int64_t *)p = x;
+        break;
+    case LC_I32:
+        *(int32_t *)p = (int32_t)x;
+        break;
+    case LC_U8:
+        *(uint8_t *)p = (uint8_t)x;
+        break;
+    case LC_BOOL:
+        *(uint8_t *)p = x != 0;
+        break;
+    default:
+        break;
+    }
+}
+
+#endif

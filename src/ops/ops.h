@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside the library: the operators' constants, the table of all of them, and helpers of their gradient rules.
+ *
+ * To add an operator: define lc__op_NAME in a file of this folder, and add NAME to one of the lists. */
+#ifndef LC_OPS_OPS_H
+#define LC_OPS_OPS_H
+
+#include <lightc/ops.h>
+#include "ops/elementwise_table.h"
+#include "ops/ops_comm.h"
+#include "ops/ops_nn.h"
+
+/* Mathematical operators that are not elementwise. Encoding of ints and floats stands at their definitions. */
+/* clang-format off */
+#define LC_OPS_MATH_LIST(X)                                                                                          \
+    X(sum) X(mean) X(amax) X(amin) X(var) X(norm) X(logsumexp) X(argmax) X(argmin)                                   \
+    X(softmax) X(softmax_backward) X(log_softmax) X(log_softmax_backward) X(cumsum) X(topk)                          \
+    X(reshape) X(permute) X(slice) X(expand) X(contiguous)                                                           \
+    X(cat) X(pad) X(tril) X(triu) X(flip)                                                                            \
+    X(gather) X(index_select) X(scatter_add) X(index_add) X(one_hot)                                                 \
+    X(full) X(arange) X(scalar) X(assign)
+/* clang-format on */
+
+#define LC_DECLARE_OP(name)                  extern const lc_op lc__op_##name;
+#define LC_DECLARE_ELEMENTWISE_OP(name, ...) extern const lc_op lc__op_##name;
+LC_OPS_MATH_LIST(LC_DECLARE_OP)
+LC_OPS_COMM_LIST(LC_DECLARE_OP)
+LC_ELEMENTWISE_LIST(LC_DECLARE_ELEMENTWISE_OP)
+
+/* Every operator of the library (but the planner's fused nodes), and how many they are. */
+extern const lc_op *const lc__op_table[];
+extern const int lc__op_count;
+/* The operator of that name, or NULL. */
+const lc_op *lc__op_find(const char *name);
+
+/* For gradient rules: dy summed over the dimensions that were broadcast from `like`'s shape; dy itself if none was. */
+lc_tensor *lc__sum_to(lc_tensor *dy, const lc_type *like);
+/* For gradient rules: zeros of x's type. */
+lc_tensor *lc__zeros_of(const lc_tensor *x);
+/* Short forms of lc_op_call. */
+lc_tensor *lc__op1(const lc_op *op, lc_tensor *x, lc_site site);
+lc_tensor *lc__op2(const lc_op *op, lc_tensor *x, lc_tensor *y, lc_site site);
+lc_tensor *lc__op3(const lc_op *op, lc_tensor *x, lc_tensor *y, lc_tensor *z, lc_site site);
+
+#endif
