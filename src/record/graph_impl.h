@@ -6,7 +6,7 @@
  * plan.c      looks a tape segment up in the cache, or makes a plan of it:
  *   expand.c    macro nodes -> operators (backward, clipping, updates); expand_sync.c: reductions over ranks;
  *               expand_tree.c: sums of gradients in a fixed order; expand_writes.c: what rules may still read
- *   dead.c      what nobody reads is dropped
+ *   plan/drop_dead.c      what nobody reads is dropped
  *   fuse.c      named patterns -> fused operators; fuse_elementwise.c: chains
  *   place_shards.c  what is sharded (shard.h) becomes intermediate results
  *   collective.c  each collective -> where it starts and where it is waited for
@@ -26,7 +26,7 @@
 #include "base/exact_sum.h"
 #include "tensor/fault.h"
 #include "tensor/tensor_impl.h"
-#include "tensor/tune.h"
+#include "engine/plan/tune.h"
 
 #define LC_ABSENT UINT32_MAX
 #define LC_ARENAS 4 /* step tensors of this many steps exist, so that using an expired one is noticed */

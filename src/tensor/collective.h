@@ -5,7 +5,7 @@
 #ifndef LC_TENSOR_COLLECTIVE_H
 #define LC_TENSOR_COLLECTIVE_H
 
-#include "tensor/plan_impl.h"
+#include "engine/plan/plan_impl.h"
 
 /* Calls in flight, one slot for each launch of a plan. Made with the first plan that has one. */
 typedef struct lc__collectives lc__collectives;

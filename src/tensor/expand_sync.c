@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The macro node "sync": where in the backward pass each bucket, or unit of what is sharded, is sent off; and how an
  * update reaches the other ranks. */
-#include "tensor/plan_impl.h"
+#include "engine/plan/plan_impl.h"
 #include "ops/ops.h"
 #include "tensor/sync_impl.h"
 #include "tensor/tree_impl.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Clipping, updates and gradients, from macro nodes to operators (expand.c). */
 #include "ops/ops.h"
-#include "tensor/plan_impl.h"
+#include "engine/plan/plan_impl.h"
 #include "tensor/shard.h"
 #include "tensor/sync.h"
 

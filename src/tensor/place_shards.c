@@ -12,7 +12,7 @@
  *
  * Runs when the order of nodes is final. The order of gathers and reductions is the same on all ranks if they planned
  * the same nodes. */
-#include "tensor/plan_impl.h"
+#include "engine/plan/plan_impl.h"
 #include "base/grow.h"
 #include "ops/ops.h"
 #include "tensor/sync_impl.h"

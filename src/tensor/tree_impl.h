@@ -3,7 +3,7 @@
 #ifndef LC_TENSOR_TREE_IMPL_H
 #define LC_TENSOR_TREE_IMPL_H
 
-#include "tensor/plan_impl.h"
+#include "engine/plan/plan_impl.h"
 #include "tensor/tree.h"
 
 /* A buffer like a flat gradient buffer, or like a shard buffer. */

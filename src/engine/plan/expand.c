@@ -4,7 +4,7 @@
  * Gradient rules and optimizers record through the same functions as users do; while expanding, what they record goes
  * to a second tape. That tape (the user's operators in their order, with backward, clipping and updates in the places
  * where they were asked for) is what the planner works on. */
-#include "tensor/plan_impl.h"
+#include "engine/plan/plan_impl.h"
 #include "base/grow.h"
 #include "ops/ops.h"
 #include "tensor/shard.h"

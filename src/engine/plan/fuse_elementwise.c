@@ -5,7 +5,7 @@
  * either all its other inputs exist already where the group runs, or the group can run where the node stands, because
  * nothing in between reads the group's results. Operators that write persistent tensors in between must not touch
  * memory that a moved node reads. */
-#include "tensor/plan_impl.h"
+#include "engine/plan/plan_impl.h"
 #include "ops/ops.h"
 
 #include <limits.h>

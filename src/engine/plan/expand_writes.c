@@ -6,7 +6,7 @@
  *
  * Everything here happens when a segment is planned. What a segment writes is kept with its plan, for the segments of
  * the step that come after it. */
-#include "tensor/plan_impl.h"
+#include "engine/plan/plan_impl.h"
 #include "base/grow.h"
 
 #include <stdio.h>
@@ -96,7 +96,7 @@ lc_status lc__expand_check_reads(lc_build *b, uint32_t first, const lc__origin *
     uint32_t *view_of = views_of(b), last = n_origins;
     bool *wanted = lc__build_alloc(b, g->n_values);
     if (!view_of || !wanted) return LC_ERR_MEMORY;
-    /* What nobody reads is not computed (dead.c): rules and recomputed regions may ask for more than is wanted. */
+    /* What nobody reads is not computed (drop_dead.c): rules and recomputed regions may ask for more than is wanted. */
     for (uint32_t i = ir->n_nodes; i-- > first;) {
         const lc_node *n = &ir->nodes[i];
         bool live = (n->op->flags & (LC_OP_MUTATES | LC_OP_SIDE_EFFECT)) != 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The last pass of a build: lowered calls become the program that a replay runs, each kernel call with its views,
  * numbers and scratch in memory of the plan. */
-#include "tensor/plan_impl.h"
+#include "engine/plan/plan_impl.h"
 
 #include <stdlib.h>
 #include <string.h>

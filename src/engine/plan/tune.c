@@ -6,7 +6,7 @@
  * as long as the time for that lasts (see tune.h on what becomes of the choice). */
 #include "record/graph_impl.h"
 #include "base/clock.h"
-#include "tensor/tune.h"
+#include "engine/plan/tune.h"
 
 #include <stdlib.h>
 #include <string.h>

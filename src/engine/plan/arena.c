@@ -4,7 +4,7 @@
  * Choosing offsets of least total size is NP-complete; placing the largest first, each at the lowest offset that is
  * free over its whole life, comes within a few per cent of the lower bound (the largest sum of live bytes at any
  * moment) for the graphs of training steps. */
-#include "tensor/plan_impl.h"
+#include "engine/plan/plan_impl.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -8,8 +8,8 @@
  *
  * tune.c        estimates, and measures where the estimate does not decide
  * tune_store.c  the choices, their keys and their file */
-#ifndef LC_TENSOR_TUNE_H
-#define LC_TENSOR_TUNE_H
+#ifndef LC_ENGINE_PLAN_TUNE_H
+#define LC_ENGINE_PLAN_TUNE_H
 
 #include "backends/backend.h"
 #include <lightc/graph.h>

@@ -5,7 +5,7 @@
  * view of the same storage. Where a kernel cannot take an operand as it lies, a copy is inserted (once per value and
  * layout). Afterwards storages are shared where that saves memory or a pass: results overwrite inputs that die there,
  * and gradients are computed directly in their place in the flat gradient buffer. */
-#include "tensor/plan_impl.h"
+#include "engine/plan/plan_impl.h"
 #include "base/grow.h"
 #include "ops/ops.h"
 

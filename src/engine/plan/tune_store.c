@@ -5,7 +5,7 @@
  *   "tuning": {"machine": "avx512, oneDNN 2.6.0, lightc 0.1.0, 2 threads",
  *              "choices": {"linear f32[64,784] f32[128,784] ... ": "onednn_matmul_packed 2", ...}}
  * A choice for whose measuring no time was left ends in " unmeasured"; it is not written to the file. */
-#include "tensor/tune.h"
+#include "engine/plan/tune.h"
 #include "base/grow.h"
 #include "base/remove.h"
 #include "base/str.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The intermediate form between the tape and the plan. Lives while a plan is made. */
-#ifndef LC_TENSOR_PLAN_IMPL_H
-#define LC_TENSOR_PLAN_IMPL_H
+#ifndef LC_ENGINE_PLAN_PLAN_IMPL_H
+#define LC_ENGINE_PLAN_PLAN_IMPL_H
 
 #include "record/graph_impl.h"
 
@@ -113,7 +113,7 @@ lc_status lc__expand_whole_gradient(const lc_graph *g, const lc_flat *flat, int 
 lc_status lc__expand_shards(lc_build *b);
 /* place_shards.c, behind fusion: gradients and parameters of which a rank keeps a slice become intermediate results. */
 lc_status lc__place_shards(lc_build *b);
-/* dead.c, fuse.c, fuse_elementwise.c */
+/* drop_dead.c, fuse.c, fuse_elementwise.c */
 void lc__drop_dead(lc_build *b);
 lc_status lc__fuse_patterns(lc_build *b);
 lc_status lc__fuse_elementwise(lc_build *b);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Dead-node removal: what nobody reads is not computed, but for indices of the program, which are looked at in any
  * case. Also counts the uses of every value. */
-#include "tensor/plan_impl.h"
+#include "engine/plan/plan_impl.h"
 
 void lc__drop_dead(lc_build *b)
 {

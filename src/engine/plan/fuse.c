@@ -7,7 +7,7 @@
  *   sums of disjoint zero-padded parts      -> cat: the gradient of a tensor that was cut into slices
  *
  * To add one: a function like those here, and its line in lc__fuse_patterns. */
-#include "tensor/plan_impl.h"
+#include "engine/plan/plan_impl.h"
 #include "ops/ops.h"
 
 #include <string.h>
