@@ -98,7 +98,7 @@ mutate 'weights of uneven shares ignored' src/core/ranks.c 's/weight = (double)b
 mutate 'links to the checkpoint before come late' src/core/checkpoint_job.c 's/if (write) do_chores(w, true);//' test_checkpoint:newer
 mutate 'an update before its bucket' src/tensor/sync.c 's/r->sent\[i\] < end) wait_for(r, i);/r->sent[i] < begin) wait_for(r, i);/' test_sync:gpt,some_ranks
 mutate 'late steps with shares of sums' src/core/optimization.c 's/return r && lc__reducer_has_shares(r) ? [^;]*;/return LC_OK;/' test_ddp_checkpoints:a_late_step
-mutate 'gradients looked at while under way' src/tensor/execute.c 's/g->reducer \&\& !p->by_bucket ? lc__reducer_settle(g->reducer) : LC_OK/LC_OK/' test_sync:gpt
+mutate 'gradients looked at while under way' src/engine/run/execute.c 's/g->reducer \&\& !p->by_bucket ? lc__reducer_settle(g->reducer) : LC_OK/LC_OK/' test_sync:gpt
 mutate 'gradients that are read on, added up' src/engine/plan/lower.c 's/if (b->g->reducer && s->last > position) return;//' test_under_way:read_on
 mutate 'gradients looked at before, added up' src/tensor/expand_sync.c 's/ && !reads(g, &g->ir.nodes\[k\], flat, i)//' test_under_way:looked_at
 mutate 'LBFGS with the loss of one rank' src/core/optimization.c 's/return lc__ranks_reduce(t->comm, loss, 1, LC_LOG_MEAN);/return LC_OK;/' test_ddp:lbfgs

@@ -24,7 +24,7 @@
 
 #include <lightc/span.h>
 #include "base/exact_sum.h"
-#include "tensor/fault.h"
+#include "engine/run/fault.h"
 #include "tensor/tensor_impl.h"
 #include "engine/plan/tune.h"
 

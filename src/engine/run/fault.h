@@ -6,8 +6,8 @@
  * executor reads the record where that is free: between two calls on the CPU, so that no update is made with what comes
  * after it. A device that runs on by itself has the record in its own memory, written with one compare-and-swap, and it
  * is read together with the first value of the step that is read. */
-#ifndef LC_TENSOR_FAULT_H
-#define LC_TENSOR_FAULT_H
+#ifndef LC_ENGINE_RUN_FAULT_H
+#define LC_ENGINE_RUN_FAULT_H
 
 #include <lightc/op.h>
 
