@@ -106,7 +106,7 @@ mutate 'LBFGS with sums for means' src/optim/lbfgs.c 's/g ? lc__gradient_factor(
 mutate 'any optimizer by bucket' src/record/macro.c 's/lc__is_elementwise(opt->ops);/true;/' test_under_way:an_optimizer
 mutate 'sums added up again without samples' src/core/optimization.c 's/if (t->graph->reducer) lc__reducer_before_backward(t->graph->reducer);//' test_under_way:without_samples
 mutate 'gradient of one rank alone left out' src/tensor/sync.c 's/memcpy(r->flats\[f\]->has_gradient, at, (size_t)r->flats\[f\]->n);/;/' test_sync:some_ranks
-mutate 'ranks that get nothing keep what they gave' src/tensor/collective.c 's/memset(c->out\[0\].data, 0, bytes);/;/' test_collectives:values
+mutate 'ranks that get nothing keep what they gave' src/parallel/collectives/collectives.c 's/memset(c->out\[0\].data, 0, bytes);/;/' test_collectives:values
 # ---- sharded ----
 mutate 'parameters not gathered after an update' src/tensor/expand_update.c 's/if (any && !sharding->parameter) LC_TRY(lc__expand_unit_gather(b, state->flat, u));//' test_sync:sharded
 mutate 'parameters gathered before an update' src/tensor/place_shards.c 's/return at > c->barrier ? at : c->barrier + 1;/return at;/' test_sync:behind_the_update

@@ -10,10 +10,10 @@ static const struct {
     const char *folder;
     int layer;
 } layers[] = {
-    {"base", 0},      {"comm", 1},    {"tensor", 2},      {"record", 2}, {"ops", 2},        {"engine", 2},
-    {"backends", 2},  {"optim", 2},   {"safetensors", 2}, {"module", 2}, {"nn", 3},         {"data", 3},
-    {"metrics", 3},   {"core", 4},    {"launch", 4},      {"tools", 5},  {"strategies", 5}, {"precision", 5},
-    {"callbacks", 5}, {"loggers", 5}, {"profilers", 5},
+    {"base", 0},      {"comm", 1},      {"tensor", 2},  {"record", 2},      {"ops", 2},    {"engine", 2},
+    {"parallel", 2},  {"backends", 2},  {"optim", 2},   {"safetensors", 2}, {"module", 2}, {"nn", 3},
+    {"data", 3},      {"metrics", 3},   {"core", 4},    {"launch", 4},      {"tools", 5},  {"strategies", 5},
+    {"precision", 5}, {"callbacks", 5}, {"loggers", 5}, {"profilers", 5},
 };
 
 static int layer_of(const char *folder, size_t n)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collectives: types and gradients. What they do at run time: tensor/collective.c. */
+/* Collectives: types and gradients. What they do at run time: parallel/collectives/collectives.c. */
 #include "comm/combine.h"
 #include "record/graph_impl.h"
 #include "ops/ops.h"

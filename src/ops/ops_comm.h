@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The collectives, as the operator table and the planner see them: x | the ints below | -> y. They have no kernel; the
- * planner makes two nodes of each (tensor/collective.h).
+ * planner makes two nodes of each (parallel/collectives/collectives.h).
  *
  * To add one: its name in the list, its type and its gradient in collective.c, its public function in
- * include/lightc/ops_comm.h, what it starts in tensor/collective.c, and a row in tests/collective_rows.h. */
+ * include/lightc/ops_comm.h, what it starts in parallel/collectives/collectives.c, and a row in
+ * tests/collective_rows.h. */
 #ifndef LC_OPS_OPS_COMM_H
 #define LC_OPS_OPS_COMM_H
 

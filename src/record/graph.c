@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The life of a graph and of a step, and reading values back. */
-#include "tensor/collective.h"
+#include "parallel/collectives/collectives.h"
 #include "base/grow.h"
 #include "base/handle.h"
 #include "tensor/initial.h"

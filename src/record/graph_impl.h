@@ -195,7 +195,7 @@ struct lc_graph {
     int64_t backwards;                   /* since the last lc_zero_grad */
     double window;                       /* 0: backwards */
     struct lc__reducer *reducer;         /* sync.h; NULL: one rank */
-    struct lc__collectives *collectives; /* collective.h; NULL: none so far */
+    struct lc__collectives *collectives; /* collectives/collectives.h; NULL: none so far */
     struct lc__tree *tree;               /* tree.h; NULL: gradients are added as they come */
     uint64_t next_tree, next_reducer;
     struct {

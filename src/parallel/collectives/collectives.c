@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tensor/collective.h"
+#include "parallel/collectives/collectives.h"
 
 #include "base/status.h"
 #include "ops/ops.h"

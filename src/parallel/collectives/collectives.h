@@ -2,8 +2,8 @@
 /* Collectives in a plan (operators: ops/ops_comm.h). Each becomes two nodes: "launch" copies x and starts the call,
  * where the user recorded it, so that the order of calls is the order of recording on every rank; "wait" ends it, just
  * before the first node that reads the result. The executor moves bytes between any two nodes. */
-#ifndef LC_TENSOR_COLLECTIVE_H
-#define LC_TENSOR_COLLECTIVE_H
+#ifndef LC_PARALLEL_COLLECTIVES_COLLECTIVES_H
+#define LC_PARALLEL_COLLECTIVES_COLLECTIVES_H
 
 #include "engine/plan/plan_impl.h"
 
