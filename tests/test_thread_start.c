@@ -6,7 +6,7 @@
 #include "comm/control/control.h"
 #include "launch/launch.h"
 #include "loggers/writer.h"
-#include "tensor/team.h"
+#include "parallel/devices/team.h"
 
 #include "quiet_options.h"
 #include "small_net.h"

@@ -7,7 +7,7 @@
 #include "base/grow.h"
 
 #include "nn/nn_internal.h"
-#include "tensor/devices.h"
+#include "parallel/devices/devices.h"
 #include "tensor/tensor_impl.h"
 
 #include <lightc/ops_math.h>

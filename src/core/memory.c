@@ -4,7 +4,7 @@
  * known when a step is planned, before it is run. */
 #include "core/parts.h"
 #include "base/handle.h"
-#include "tensor/devices.h"
+#include "parallel/devices/devices.h"
 #include "record/graph_impl.h"
 #include "tensor/shard.h"
 #include "tensor/tree.h"

@@ -5,7 +5,7 @@
 #include "core/deterministic.h"
 #include "core/ranks.h"
 #include "data/batch_slice.h"
-#include "tensor/devices.h"
+#include "parallel/devices/devices.h"
 
 #include <stdio.h>
 #include <stdlib.h>

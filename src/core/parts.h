@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A batch that several devices compute (tensor/devices.h): it is cut along its first dimension, as torch.chunk does,
- * into at most one part a device, the last of which may be smaller. A step function runs once for each part, one after
- * the other; what it logs and hands out is put together again. t->parts NULL: the strategy drives one device. */
+/* A batch that several devices compute (parallel/devices/devices.h): it is cut along its first dimension, as
+ * torch.chunk does, into at most one part a device, the last of which may be smaller. A step function runs once for
+ * each part, one after the other; what it logs and hands out is put together again. t->parts NULL: the strategy drives
+ * one device. */
 #ifndef LC_CORE_PARTS_H
 #define LC_CORE_PARTS_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Some threads that run the same function at the same time, again and again. */
-#ifndef LC_TENSOR_TEAM_H
-#define LC_TENSOR_TEAM_H
+#ifndef LC_PARALLEL_DEVICES_TEAM_H
+#define LC_PARALLEL_DEVICES_TEAM_H
 
 #include <lightc/status.h>
 

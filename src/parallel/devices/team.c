@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A run is a round: its number goes up, and members that see it work. `left` counts those that have not ended it. */
-#include "tensor/team.h"
+#include "parallel/devices/team.h"
 
 #include "base/thread.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Handles, steps and reductions of several devices; devices.h says what they are. */
-#include "tensor/devices.h"
+#include "parallel/devices/devices.h"
 #include "base/grow.h"
 #include "tensor/initial.h"
 
-#include "tensor/team.h"
+#include "parallel/devices/team.h"
 
 #include <lightc/comm.h>
 #include <lightc/optim.h>

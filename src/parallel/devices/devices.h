@@ -15,8 +15,8 @@
  * Afterwards gradients are added to the host's over the devices, on the tree of comm.h, each device having a range of
  * them; the update is recorded in the host's graph. All devices are CPUs here, which share their memory; a device with
  * memory of its own is one that always copies, in make_handle and refresh. */
-#ifndef LC_TENSOR_DEVICES_H
-#define LC_TENSOR_DEVICES_H
+#ifndef LC_PARALLEL_DEVICES_DEVICES_H
+#define LC_PARALLEL_DEVICES_DEVICES_H
 
 #include <lightc/module.h>
 #include "record/graph_impl.h"
