@@ -88,42 +88,42 @@ mutate() {
 # In a function, so that bash has read all of it before this file may change.
 all() {
 # ---- gradients and sums ----
-mutate 'last bucket dropped' src/tensor/expand_sync.c 's/if (begin >= 0 && (last || gap/if (begin >= 0 \&\& !last \&\& (gap/' test_sync test_ddp
+mutate 'last bucket dropped' src/parallel/reduce/expand_sync.c 's/if (begin >= 0 && (last || gap/if (begin >= 0 \&\& !last \&\& (gap/' test_sync test_ddp
 mutate '1/N missing' src/record/macro.c 's/if (g->reducer && !g->tree) window \*= lc__reducer_ranks(g->reducer);//' test_sync test_ddp:train_as_one
-mutate 'buckets sent before they are complete' src/tensor/expand_sync.c 's/if (ready > \*behind) \*behind = ready;//' test_sync test_ddp:train_as_one
+mutate 'buckets sent before they are complete' src/parallel/reduce/expand_sync.c 's/if (ready > \*behind) \*behind = ready;//' test_sync test_ddp:train_as_one
 mutate 'order of a sum swapped' src/comm/combine.c 's/for (unsigned ones = (unsigned)k; ones & 1;/for (unsigned ones = k == n - 1 ? ~0u : 0; top > 1 \&\& ones \& 1;/' test_comm:tree
 mutate 'the rest of a grain from elsewhere' src/comm/transport/tcp.c 's/memcpy(at, (const char \*)data + k, rest);/memcpy(at, data, rest);/' test_tcp:odd_numbers
 mutate 'a piece of a sum twice' src/comm/exchange/exchange.c 's/x->parts\[c->own\] = r->at + c->mine.at;/x->parts[c->own] = r->at;/' test_comm
 mutate 'weights of uneven shares ignored' src/core/ranks.c 's/weight = (double)batch->size \* [^;]*;/weight = 1;/' test_ddp:train_as_one
 mutate 'links to the checkpoint before come late' src/core/checkpoint_job.c 's/if (write) do_chores(w, true);//' test_checkpoint:newer
-mutate 'an update before its bucket' src/tensor/sync.c 's/r->sent\[i\] < end) wait_for(r, i);/r->sent[i] < begin) wait_for(r, i);/' test_sync:gpt,some_ranks
+mutate 'an update before its bucket' src/parallel/reduce/reducer.c 's/r->sent\[i\] < end) wait_for(r, i);/r->sent[i] < begin) wait_for(r, i);/' test_sync:gpt,some_ranks
 mutate 'late steps with shares of sums' src/core/optimization.c 's/return r && lc__reducer_has_shares(r) ? [^;]*;/return LC_OK;/' test_ddp_checkpoints:a_late_step
 mutate 'gradients looked at while under way' src/engine/run/execute.c 's/g->reducer \&\& !p->by_bucket ? lc__reducer_settle(g->reducer) : LC_OK/LC_OK/' test_sync:gpt
 mutate 'gradients that are read on, added up' src/engine/plan/lower.c 's/if (b->g->reducer && s->last > position) return;//' test_under_way:read_on
-mutate 'gradients looked at before, added up' src/tensor/expand_sync.c 's/ && !reads(g, &g->ir.nodes\[k\], flat, i)//' test_under_way:looked_at
+mutate 'gradients looked at before, added up' src/parallel/reduce/expand_sync.c 's/ && !reads(g, &g->ir.nodes\[k\], flat, i)//' test_under_way:looked_at
 mutate 'LBFGS with the loss of one rank' src/core/optimization.c 's/return lc__ranks_reduce(t->comm, loss, 1, LC_LOG_MEAN);/return LC_OK;/' test_ddp:lbfgs
 mutate 'LBFGS with sums for means' src/optim/lbfgs.c 's/g ? lc__gradient_factor(g) : 1;/1;/' test_ddp:lbfgs
 mutate 'any optimizer by bucket' src/record/macro.c 's/lc__is_elementwise(opt->ops);/true;/' test_under_way:an_optimizer
 mutate 'sums added up again without samples' src/core/optimization.c 's/if (t->graph->reducer) lc__reducer_before_backward(t->graph->reducer);//' test_under_way:without_samples
-mutate 'gradient of one rank alone left out' src/tensor/sync.c 's/memcpy(r->flats\[f\]->has_gradient, at, (size_t)r->flats\[f\]->n);/;/' test_sync:some_ranks
+mutate 'gradient of one rank alone left out' src/parallel/reduce/reducer.c 's/memcpy(r->flats\[f\]->has_gradient, at, (size_t)r->flats\[f\]->n);/;/' test_sync:some_ranks
 mutate 'ranks that get nothing keep what they gave' src/parallel/collectives/collectives.c 's/memset(c->out\[0\].data, 0, bytes);/;/' test_collectives:values
 # ---- sharded ----
 mutate 'parameters not gathered after an update' src/tensor/expand_update.c 's/if (any && !sharding->parameter) LC_TRY(lc__expand_unit_gather(b, state->flat, u));//' test_sync:sharded
-mutate 'parameters gathered before an update' src/tensor/place_shards.c 's/return at > c->barrier ? at : c->barrier + 1;/return at;/' test_sync:behind_the_update
-mutate 'slices of another unit gathered' src/tensor/place_shards.c 's/launch->ints\[LC__SYNC_OFFSET\] = u->u->at;/launch->ints[LC__SYNC_OFFSET] = 0;/' test_sync:sharded
-mutate 'gradients of the slice of another rank' src/tensor/expand_sync.c 's/ints\[LC__SYNC_OFFSET\] = s->rank \* u->slice;/ints[LC__SYNC_OFFSET] = (s->size - 1 - s->rank) * u->slice;/' test_sync:sharded
+mutate 'parameters gathered before an update' src/parallel/reduce/place_shards.c 's/return at > c->barrier ? at : c->barrier + 1;/return at;/' test_sync:behind_the_update
+mutate 'slices of another unit gathered' src/parallel/reduce/place_shards.c 's/launch->ints\[LC__SYNC_OFFSET\] = u->u->at;/launch->ints[LC__SYNC_OFFSET] = 0;/' test_sync:sharded
+mutate 'gradients of the slice of another rank' src/parallel/reduce/expand_sync.c 's/ints\[LC__SYNC_OFFSET\] = s->rank \* u->slice;/ints[LC__SYNC_OFFSET] = (s->size - 1 - s->rank) * u->slice;/' test_sync:sharded
 mutate 'slices that begin as another rank'"'"'s' src/tensor/initial.c 's/lc__initial_range(t, begin, count, t->data);/lc__initial_range(t, 0, count, t->data);/' test_slices
 mutate 'slices of other seeds' src/core/same_run.c 's/return \*sent ? lc__tensor_set_initial(t, &begin.initial) : LC_OK;/return LC_OK;/' test_slices
 mutate 'weights of an evaluation not loaded' src/core/run.c 's/if (t->restoring_from) LC_TRY(lc__restore_module(t, LC__IN_SLICES));//' test_slices
 mutate 'slices no optimizer has forgotten' src/strategies/processes.c 's/if (status >= 0 \&\& before) status = lc_module_visit(m, gather_rest, before);//' test_slices
 mutate 'values made before slices' src/core/run.c 's/LC_TRY(check_optimizers(t));/LC_TRY(lc__module_fill(t->m));\n    LC_TRY(check_optimizers(t));/' test_launch:ranks_take
-mutate 'last unit dropped' src/tensor/expand_sync.c 's/if (!lc__any_trained(flat, u)) continue;/if (!lc__any_trained(flat, u) || (k \&\& k == s->n_units - 1)) continue;/' test_sync:sharded
-mutate 'norm of the own slices alone' src/tensor/sync.c 's/\.out = words, \.count = n}/.out = words, .count = 0 * n}/' test_sync:sharded_is_ddp_gpt
-mutate 'gradients put together without their places' src/tensor/expand_sync.c 's/lc_pad(part, before, n - before - count)/lc_pad(part, 0, n - count)/' test_sync:gradients_of
-mutate 'norm of all copies' src/tensor/sync.c 's/run_now(r, r->slices,\n *&(lc_comm_call){.op = LC_COMM_ALL_REDUCE/run_now(r, r->comm, \&(lc_comm_call){.op = LC_COMM_ALL_REDUCE/' test_sync:hybrid_is_ddp_gpt
-mutate '1/N of a node' src/tensor/sync.c 's/return lc_comm_size(r->comm);/return lc_comm_size(r->slices);/' test_sync:hybrid
+mutate 'last unit dropped' src/parallel/reduce/expand_sync.c 's/if (!lc__any_trained(flat, u)) continue;/if (!lc__any_trained(flat, u) || (k \&\& k == s->n_units - 1)) continue;/' test_sync:sharded
+mutate 'norm of the own slices alone' src/parallel/reduce/reducer.c 's/\.out = words, \.count = n}/.out = words, .count = 0 * n}/' test_sync:sharded_is_ddp_gpt
+mutate 'gradients put together without their places' src/parallel/reduce/expand_sync.c 's/lc_pad(part, before, n - before - count)/lc_pad(part, 0, n - count)/' test_sync:gradients_of
+mutate 'norm of all copies' src/parallel/reduce/reducer.c 's/run_now(r, r->slices,\n *&(lc_comm_call){.op = LC_COMM_ALL_REDUCE/run_now(r, r->comm, \&(lc_comm_call){.op = LC_COMM_ALL_REDUCE/' test_sync:hybrid_is_ddp_gpt
+mutate '1/N of a node' src/parallel/reduce/reducer.c 's/return lc_comm_size(r->comm);/return lc_comm_size(r->slices);/' test_sync:hybrid
 mutate 'gradients of a node alone' src/strategies/processes.c 's/lc__reducer_replicate(d->reducer, d->slices, d->replicas)/lc__reducer_replicate(d->reducer, d->slices, NULL)/' test_ddp_sharded:hybrid_trains_as_ddp
-mutate 'last slice not summed between nodes' src/tensor/expand_sync.c 's/if (r->replicas && sent) LC_TRY(reduce_slice(b, r, flat, units\[sent - 1\], first + sent - 1, NULL));//' test_sync:hybrid
+mutate 'last slice not summed between nodes' src/parallel/reduce/expand_sync.c 's/if (r->replicas && sent) LC_TRY(reduce_slice(b, r, flat, units\[sent - 1\], first + sent - 1, NULL));//' test_sync:hybrid
 mutate 'nobody carries calls on' src/comm/transport/tcp.c 's/\.wants_thread = true,//' test_tcp:calls_go_on
 mutate 'a rank that waits is not hurried for' src/comm/progress_thread.c 's/atomic_store(&c->waited_for, true);/;/' test_progress_thread:hurries
 mutate 'a call that failed ends nothing' src/comm/comm.c 's/lc__comm_give_up(c, c->failed == LC_ERR_PEER ? c->message : why);//' test_endings:calls
@@ -131,8 +131,8 @@ mutate 'calls that are given up go on' src/comm/comm.c 's/if (c->carried) lc__pr
 mutate 'waits of one group hold up another' src/comm/comm.c 's/(void)!lc_comm_progress(at);//' test_comm:moves_the_others
 mutate 'every copy writes its slices' src/tensor/shard.c 's/if (!t->in_parts || !t->parts) return;/return;/' test_ddp_checkpoints:copies
 mutate 'memory of parameters that moved kept' src/backends/cpu/memory.c 's/128 << 10/1 << 30/' test_launch:formula
-mutate 'a window added to slices twice' src/tensor/expand_sync.c 's/ \&\& !b->g->tree;/;/' test_deterministic:accumulation
-mutate 'gathers of ranks with more chunks missed' src/tensor/sync.c 's/r->uneven = true;/;/' test_deterministic:fewer
+mutate 'a window added to slices twice' src/parallel/reduce/expand_sync.c 's/ \&\& !b->g->tree;/;/' test_deterministic:accumulation
+mutate 'gathers of ranks with more chunks missed' src/parallel/reduce/reducer.c 's/r->uneven = true;/;/' test_deterministic:fewer
 mutate 'chunks random by their device' src/parallel/devices/devices.c 's/of_chunks ? d->host->rng.micro_batch : (uint64_t)i/(uint64_t)i/' test_deterministic:ranks_are
 mutate 'statistics of devices not added' src/core/chunk_statistics.c 's/if (parts > 1) lc_comm_combine/if (parts > 99) lc_comm_combine/' test_deterministic:ranks_are
 # ---- state and data ----

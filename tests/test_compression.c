@@ -5,7 +5,7 @@
 #include "model_values.h"
 
 #include "base/half.h"
-#include "tensor/sync.h"
+#include "parallel/reduce/reducer.h"
 
 #include <lightc/lightc.h>
 #include <lightc/random.h>

@@ -6,7 +6,7 @@
 #include "wire_bytes.h"
 
 #include "bench/models.h"
-#include "tensor/sync.h"
+#include "parallel/reduce/reducer.h"
 
 typedef struct job {
     const char *model;

@@ -11,7 +11,7 @@
 #include "core/ranks.h"
 #include "optim/optim_internal.h"
 #include "record/graph_impl.h"
-#include "tensor/sync.h"
+#include "parallel/reduce/reducer.h"
 
 #include <lightc/ops_math.h>
 

@@ -11,7 +11,7 @@
 #include "launch/launch.h"
 #include "record/graph_impl.h"
 #include "tensor/initial.h"
-#include "tensor/sync.h"
+#include "parallel/reduce/reducer.h"
 #include "base/state_count.h"
 
 #include <stdlib.h>

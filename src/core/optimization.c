@@ -12,7 +12,7 @@
 #include "data/batch_slice.h"
 #include "optim/optim_internal.h"
 #include "record/graph_impl.h"
-#include "tensor/sync.h"
+#include "parallel/reduce/reducer.h"
 
 #include <math.h>
 #include <stdlib.h>

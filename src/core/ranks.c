@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "data/batch_slice.h"
 #include "record/graph_impl.h"
-#include "tensor/wire.h"
+#include "parallel/reduce/compress.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -10,7 +10,7 @@
 #include "record/graph_impl.h"
 #include "tensor/initial.h"
 #include "tensor/shard.h"
-#include "tensor/sync.h"
+#include "parallel/reduce/reducer.h"
 #include "base/state_count.h"
 
 #include <limits.h>

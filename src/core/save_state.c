@@ -19,7 +19,7 @@
 #include "core/ranks.h"
 #include "core/run_state.h"
 #include "record/graph_impl.h"
-#include "tensor/sync.h"
+#include "parallel/reduce/reducer.h"
 #include "tensor/shard.h"
 
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #include "base/grow.h"
 #include "base/handle.h"
 #include "tensor/initial.h"
-#include "tensor/sync.h"
+#include "parallel/reduce/reducer.h"
 
 #include <lightc/random.h>
 

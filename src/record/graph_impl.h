@@ -194,7 +194,7 @@ struct lc_graph {
     uint32_t region, n_regions;
     int64_t backwards;                   /* since the last lc_zero_grad */
     double window;                       /* 0: backwards */
-    struct lc__reducer *reducer;         /* sync.h; NULL: one rank */
+    struct lc__reducer *reducer;         /* reduce/reducer.h; NULL: one rank */
     struct lc__collectives *collectives; /* collectives/collectives.h; NULL: none so far */
     struct lc__tree *tree;               /* tree.h; NULL: gradients are added as they come */
     uint64_t next_tree, next_reducer;
@@ -205,7 +205,7 @@ struct lc_graph {
     } chunk;
     struct lc__devices *devices; /* devices.h: whose device this graph is; NULL: nobody's */
     int device;                  /* its number there */
-    lc__keeps sync_keeps;        /* of segments that a sync ends (sync.h); lc_step_begin: LC__KEEPS_NAMED */
+    lc__keeps sync_keeps;        /* of segments that a sync ends (reduce/reducer.h); lc_step_begin: LC__KEEPS_NAMED */
     double loss_weight;          /* what a backward pass starts with, where there is no reducer: 1, or a part's share */
 
     lc_tape tape; /* the user's */

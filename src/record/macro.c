@@ -5,7 +5,7 @@
 #include "base/handle.h"
 #include "record/graph_impl.h"
 #include "tensor/shard.h"
-#include "tensor/sync.h"
+#include "parallel/reduce/reducer.h"
 #include "tensor/tree_impl.h"
 
 #include <lightc/optim.h>

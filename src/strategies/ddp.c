@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* "ddp": every rank has the whole model and its share of each batch; gradients are averaged while the backward pass
- * runs (tensor/sync.h), so that all ranks make the same update.
+ * runs (parallel/reduce/reducer.h), so that all ranks make the same update.
  *
  * At the start rank 0's parameters and buffers go to all, after a check that all ranks have the same ones. */
 #include "strategies/processes.h"

@@ -5,7 +5,7 @@
 #include "core/ranks.h"
 #include "base/status.h"
 #include "tensor/shard.h"
-#include "tensor/wire.h"
+#include "parallel/reduce/compress.h"
 
 #include <lightc/launch.h>
 #include <stdio.h>

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the strategies that drive each device by a process of its own have in common: finding the other ranks, the same
- * model on all of them, gradients reduced over them (tensor/sync.h). Slots of lc_strategy_ops; `self` is an
+ * model on all of them, gradients reduced over them (parallel/reduce/reducer.h). Slots of lc_strategy_ops; `self` is an
  * lc__processes. */
 #ifndef LC_STRATEGIES_PROCESSES_H
 #define LC_STRATEGIES_PROCESSES_H
 
 #include "comm/world/world.h"
 #include "strategies/registry.h"
-#include "tensor/sync.h"
+#include "parallel/reduce/reducer.h"
 
 typedef struct lc__processes {
     lc_comm *comm;

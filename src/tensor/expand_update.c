@@ -3,7 +3,7 @@
 #include "ops/ops.h"
 #include "engine/plan/plan_impl.h"
 #include "tensor/shard.h"
-#include "tensor/sync.h"
+#include "parallel/reduce/reducer.h"
 
 #include <lightc/optim.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #include "base/grow.h"
 #include "ops/ops.h"
 #include "tensor/shard.h"
-#include "tensor/sync.h"
+#include "parallel/reduce/reducer.h"
 #include "tensor/tree_impl.h"
 
 #include <lightc/optim.h>

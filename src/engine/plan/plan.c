@@ -5,7 +5,7 @@
  * plan_impl.h run one after the other. Everything a replay needs is allocated here, once. */
 #include "parallel/collectives/collectives.h"
 #include "base/grow.h"
-#include "tensor/sync.h"
+#include "parallel/reduce/reducer.h"
 #include "tensor/tree.h"
 
 #include <lightc/random.h>

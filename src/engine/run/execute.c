@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The executor: replays a plan. Refreshes what varies (input memory, floats), then calls one kernel after another. */
 #include "parallel/collectives/collectives.h"
-#include "tensor/sync.h"
+#include "parallel/reduce/reducer.h"
 #include "base/clock.h"
 #include "base/status.h"
 

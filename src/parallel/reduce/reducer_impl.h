@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reducer, as sync.c and sync_sums.c (at run time), expand_sync.c and place_shards.c (when a plan is made) share
- * it. */
-#ifndef LC_TENSOR_SYNC_IMPL_H
-#define LC_TENSOR_SYNC_IMPL_H
+/* The reducer, as reducer.c and reducer_sums.c (at run time), expand_sync.c and place_shards.c (when a plan is made)
+ * share it. */
+#ifndef LC_PARALLEL_REDUCE_REDUCER_IMPL_H
+#define LC_PARALLEL_REDUCE_REDUCER_IMPL_H
 
 #include "tensor/shard.h"
-#include "tensor/sync.h"
-#include "tensor/wire.h"
+#include "parallel/reduce/reducer.h"
+#include "parallel/reduce/compress.h"
 
 /* Of `summed`. A share stays one until there is a sync in which the parameter is trained. */
 enum { LC__NOT_SUMMED, LC__SUM, LC__RESTORED_SHARE };
@@ -55,7 +55,7 @@ static inline bool lc__any_trained(const lc_flat *flat, const lc__unit *u)
     return any;
 }
 
-/* sync_sums.c: what the sync that has been made has summed. */
+/* reducer_sums.c: what the sync that has been made has summed. */
 void lc__reducer_note_sums(lc__reducer *r);
 
 /* A plan with so many requests in one segment will be run. */

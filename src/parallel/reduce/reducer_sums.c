@@ -2,7 +2,7 @@
 /* Several backward passes, each with a sync, before an update: sums over ranks are not to be summed again. Each rank
  * goes on with its share of them; what is a sum is known by parameter, since the passes may train different ones. */
 #include "record/graph_impl.h"
-#include "tensor/sync_impl.h"
+#include "parallel/reduce/reducer_impl.h"
 
 #include <lightc/optim.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reducer at run time: requests in flight, what went wrong, which parameters have gradients anywhere. */
-#include "tensor/sync.h"
+#include "parallel/reduce/reducer.h"
 #include "base/grow.h"
 
 #include "comm/comm_internal.h"
@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "optim/optim_internal.h"
-#include "tensor/sync_impl.h"
+#include "parallel/reduce/reducer_impl.h"
 
 #include <lightc/optim.h>
 #include <stdlib.h>

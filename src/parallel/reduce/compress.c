@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tensor/wire.h"
+#include "parallel/reduce/compress.h"
 
 #include "base/half.h"
 

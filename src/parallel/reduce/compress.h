@@ -2,8 +2,8 @@
 /* Gradients on the wire in half as many bytes (PyTorch's bf16_compress_hook and fp16_compress_hook): a bucket is
  * divided by the number of ranks, so that its sum stays in range, rounded, and summed over the ranks in that type,
  * which adds in f32 and rounds once (comm.h). All ranks get the same bits. */
-#ifndef LC_TENSOR_WIRE_H
-#define LC_TENSOR_WIRE_H
+#ifndef LC_PARALLEL_REDUCE_COMPRESS_H
+#define LC_PARALLEL_REDUCE_COMPRESS_H
 
 #include <lightc/tensor.h>
 

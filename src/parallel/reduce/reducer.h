@@ -8,8 +8,8 @@
  * (one byte each, and what the trainer adds), so that the update skips what it would skip on one rank.
  *
  * The reducer belongs to the graph's thread. */
-#ifndef LC_TENSOR_SYNC_H
-#define LC_TENSOR_SYNC_H
+#ifndef LC_PARALLEL_REDUCE_REDUCER_H
+#define LC_PARALLEL_REDUCE_REDUCER_H
 
 #include <lightc/comm.h>
 #include "record/graph_impl.h"

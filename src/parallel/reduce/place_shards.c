@@ -15,7 +15,7 @@
 #include "engine/plan/plan_impl.h"
 #include "base/grow.h"
 #include "ops/ops.h"
-#include "tensor/sync_impl.h"
+#include "parallel/reduce/reducer_impl.h"
 #include "tensor/tree_impl.h"
 
 #include <limits.h>

@@ -3,7 +3,7 @@
  * update reaches the other ranks. */
 #include "engine/plan/plan_impl.h"
 #include "ops/ops.h"
-#include "tensor/sync_impl.h"
+#include "parallel/reduce/reducer_impl.h"
 #include "tensor/tree_impl.h"
 
 #include <stdlib.h>
