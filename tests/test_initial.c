@@ -5,7 +5,7 @@
 #include <lightc/lightc.h>
 #include "scratch.h"
 #include "tensor/initial.h"
-#include "tensor/shard.h"
+#include "parallel/shard/shard.h"
 
 #include <math.h>
 #include <unistd.h>

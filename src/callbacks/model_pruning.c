@@ -16,7 +16,7 @@
 
 #include <lightc/ops.h>
 #include <lightc/random.h>
-#include "tensor/shard.h"
+#include "parallel/shard/shard.h"
 
 /* Of a target that is in parts, for operators; NULL: not needed yet. */
 typedef struct part_views {

@@ -6,7 +6,7 @@
 #include "base/handle.h"
 #include "parallel/devices/devices.h"
 #include "record/graph_impl.h"
-#include "tensor/shard.h"
+#include "parallel/shard/shard.h"
 #include "tensor/tree.h"
 
 #include <stdio.h>

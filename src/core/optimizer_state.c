@@ -4,7 +4,7 @@
 #include "base/grow.h"
 #include "core/run_state.h"
 #include "optim/optim_internal.h"
-#include "tensor/shard.h"
+#include "parallel/shard/shard.h"
 #include "base/state_count.h"
 
 #include <math.h>

@@ -9,7 +9,7 @@
 #include "launch/slurm.h"
 #include "record/graph_impl.h"
 #include "tensor/initial.h"
-#include "tensor/shard.h"
+#include "parallel/shard/shard.h"
 #include "parallel/reduce/reducer.h"
 #include "base/state_count.h"
 

@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "base/str.h"
 #include "tensor/initial.h"
-#include "tensor/shard.h"
+#include "parallel/shard/shard.h"
 
 #include <math.h>
 #include <stdio.h>

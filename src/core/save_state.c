@@ -20,7 +20,7 @@
 #include "core/run_state.h"
 #include "record/graph_impl.h"
 #include "parallel/reduce/reducer.h"
-#include "tensor/shard.h"
+#include "parallel/shard/shard.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #include "optim/optim_internal.h"
 #include "base/handle.h"
 #include "record/graph_impl.h"
-#include "tensor/shard.h"
+#include "parallel/shard/shard.h"
 #include "parallel/reduce/reducer.h"
 #include "tensor/tree_impl.h"
 

@@ -4,7 +4,7 @@
 #include "core/options.h"
 #include "core/ranks.h"
 #include "base/status.h"
-#include "tensor/shard.h"
+#include "parallel/shard/shard.h"
 #include "parallel/reduce/compress.h"
 
 #include <lightc/launch.h>

@@ -21,7 +21,7 @@ typedef struct lc__processes {
 lc_status lc__processes_join(void **self, const lc_strategy_request *r);
 lc_comm *lc__processes_comm(void *self);
 /* For ops->setup, and of stage 3, without optimizers, for ops->shard_parameters. stage: of sharding, 0: none
- * (tensor/shard.h). */
+ * (parallel/shard/shard.h). */
 lc_status lc__processes_share(void *self, lc_graph *graph, lc_module *m, lc_optimizer *const *optimizers, int n,
                               int stage);
 void lc__processes_before_backward(void *self, double weight);

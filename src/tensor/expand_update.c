@@ -2,7 +2,7 @@
 /* Clipping, updates and gradients, from macro nodes to operators (expand.c). */
 #include "ops/ops.h"
 #include "engine/plan/plan_impl.h"
-#include "tensor/shard.h"
+#include "parallel/shard/shard.h"
 #include "parallel/reduce/reducer.h"
 
 #include <lightc/optim.h>

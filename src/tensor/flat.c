@@ -5,7 +5,7 @@
  * gradients, so that buckets for communication are contiguous ranges that fill from the front. */
 #include "tensor/initial.h"
 #include "base/grow.h"
-#include "tensor/shard.h"
+#include "parallel/shard/shard.h"
 
 #include <lightc/module.h>
 #include <lightc/optim.h>

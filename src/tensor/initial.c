@@ -3,7 +3,7 @@
 
 #include "base/philox.h"
 #include "record/graph_impl.h"
-#include "tensor/shard.h"
+#include "parallel/shard/shard.h"
 
 #include <lightc/random.h>
 #include <math.h>

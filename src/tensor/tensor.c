@@ -4,7 +4,7 @@
 #include "base/handle.h"
 #include "record/graph_impl.h"
 #include "tensor/initial.h"
-#include "tensor/shard.h"
+#include "parallel/shard/shard.h"
 
 #include <lightc/random.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tree of gradients: what is recorded, what is held, and the kernel that adds. */
-#include "tensor/shard.h"
+#include "parallel/shard/shard.h"
 #include "base/grow.h"
 #include "tensor/tree_impl.h"
 

@@ -7,7 +7,7 @@
 #include "engine/plan/plan_impl.h"
 #include "base/grow.h"
 #include "ops/ops.h"
-#include "tensor/shard.h"
+#include "parallel/shard/shard.h"
 #include "parallel/reduce/reducer.h"
 #include "tensor/tree_impl.h"
 

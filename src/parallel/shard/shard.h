@@ -23,8 +23,8 @@
  * in memory (its layout); `data` is where the range begins. lc__tensor_part tells it. lc_tensor_write takes the whole
  * value on every rank and keeps the part; lc__tensor_gather is the way back. lc__flat_state_tensor makes such a handle
  * for one parameter's part of an optimizer's state buffer, or a plain one if nothing is sharded. */
-#ifndef LC_TENSOR_SHARD_H
-#define LC_TENSOR_SHARD_H
+#ifndef LC_PARALLEL_SHARD_SHARD_H
+#define LC_PARALLEL_SHARD_SHARD_H
 
 #include <lightc/comm.h>
 #include "tensor/tensor_impl.h"

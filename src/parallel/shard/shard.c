@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Units and slices of flat buffers, and tensors of which a rank holds a part. */
-#include "tensor/shard.h"
+#include "parallel/shard/shard.h"
 
 #include "record/graph_impl.h"
 #include "tensor/initial.h"
