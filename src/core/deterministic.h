@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `deterministic`: N ranks, or devices, give the bits of one. A batch of all ranks is cut into chunks that do not
  * depend on their number; training_step, validation_step and test_step are called for one after the other, gradients
- * are added on a tree over chunks (tensor/tree.h), and logged values without rounding (exact_sum.h). */
+ * are added on a tree over chunks (parallel/tree/tree.h), and logged values without rounding (exact_sum.h). */
 #ifndef LC_CORE_DETERMINISTIC_H
 #define LC_CORE_DETERMINISTIC_H
 
 #include "core/trainer_internal.h"
 #include "data/batch_slice.h"
-#include "tensor/tree.h"
+#include "parallel/tree/tree.h"
 
 typedef struct lc__chunks {
     lc__tree *tree; /* NULL: gradients are not summed on one (manual optimisation, no fit) */

@@ -7,7 +7,7 @@
 #include "parallel/devices/devices.h"
 #include "record/graph_impl.h"
 #include "parallel/shard/shard.h"
-#include "tensor/tree.h"
+#include "parallel/tree/tree.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  *   optimizer.safetensors  optimizers.I.PATH.STATE for every parameter and state of optimizer I
  *   tensors.safetensors    optimizers.I.step (updates done), gradients.PATH of an unfinished accumulation window (of
  *                          one process, or of what ranks hold in parts; else rank_gradients.R.PATH, what rank R has;
- *                          of a deterministic run window.LEVEL.PATH: partial sums on the tree of tensor/tree.h),
+ *                          of a deterministic run window.LEVEL.PATH: partial sums on the tree of parallel/tree/tree.h),
  *                          callbacks.KEY.NAME of callbacks that have tensors
  *   state.json             loop (counters, and the place in the loop), optimizers (hyperparameters), schedulers,
  *                          metrics, results (sums of the epoch), callbacks, module, options, seed, hyper_parameters,

@@ -6,7 +6,7 @@
 #include "record/graph_impl.h"
 #include "parallel/shard/shard.h"
 #include "parallel/reduce/reducer.h"
-#include "tensor/tree_impl.h"
+#include "parallel/tree/tree_impl.h"
 
 #include <lightc/optim.h>
 #include <math.h>

@@ -4,7 +4,7 @@
  * A call appends one node to the tape and returns the handle of its result; nothing is computed. While the calls
  * repeat those of a known plan (the usual case), each costs a comparison with that plan's node: shapes need not be
  * inferred again. At the first difference inference takes over. */
-#include "tensor/tree_impl.h"
+#include "parallel/tree/tree_impl.h"
 #include "base/grow.h"
 #include "base/handle.h"
 #include "record/graph_impl.h"

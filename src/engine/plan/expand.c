@@ -9,7 +9,7 @@
 #include "ops/ops.h"
 #include "parallel/shard/shard.h"
 #include "parallel/reduce/reducer.h"
-#include "tensor/tree_impl.h"
+#include "parallel/tree/tree_impl.h"
 
 #include <lightc/optim.h>
 #include <stdlib.h>

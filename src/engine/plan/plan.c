@@ -6,7 +6,7 @@
 #include "parallel/collectives/collectives.h"
 #include "base/grow.h"
 #include "parallel/reduce/reducer.h"
-#include "tensor/tree.h"
+#include "parallel/tree/tree.h"
 
 #include <lightc/random.h>
 #include <limits.h>

@@ -20,7 +20,7 @@
 
 #include <lightc/module.h>
 #include "record/graph_impl.h"
-#include "tensor/tree.h"
+#include "parallel/tree/tree.h"
 
 #define LC__MAX_DEVICES 256
 

@@ -4,7 +4,7 @@
 #include "engine/plan/plan_impl.h"
 #include "ops/ops.h"
 #include "parallel/reduce/reducer_impl.h"
-#include "tensor/tree_impl.h"
+#include "parallel/tree/tree_impl.h"
 
 #include <stdlib.h>
 #include <string.h>

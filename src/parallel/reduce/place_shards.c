@@ -16,7 +16,7 @@
 #include "base/grow.h"
 #include "ops/ops.h"
 #include "parallel/reduce/reducer_impl.h"
-#include "tensor/tree_impl.h"
+#include "parallel/tree/tree_impl.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tree of gradients, as tree.c (recording) and expand_tree.c (when a plan is made) share it. */
-#ifndef LC_TENSOR_TREE_IMPL_H
-#define LC_TENSOR_TREE_IMPL_H
+#ifndef LC_PARALLEL_TREE_TREE_IMPL_H
+#define LC_PARALLEL_TREE_TREE_IMPL_H
 
 #include "engine/plan/plan_impl.h"
-#include "tensor/tree.h"
+#include "parallel/tree/tree.h"
 
 /* A buffer like a flat gradient buffer, or like a shard buffer. */
 typedef struct lc__held {

@@ -2,7 +2,7 @@
 /* The tree of gradients: what is recorded, what is held, and the kernel that adds. */
 #include "parallel/shard/shard.h"
 #include "base/grow.h"
-#include "tensor/tree_impl.h"
+#include "parallel/tree/tree_impl.h"
 
 #include <lightc/optim.h>
 #include <math.h>

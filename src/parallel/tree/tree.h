@@ -13,8 +13,8 @@
  * of which a rank needs its slices alone. Chunks of a rank are added before, so what is held of them is whole.
  *
  * tree.c records, expand_tree.c makes operators of it. */
-#ifndef LC_TENSOR_TREE_H
-#define LC_TENSOR_TREE_H
+#ifndef LC_PARALLEL_TREE_TREE_H
+#define LC_PARALLEL_TREE_TREE_H
 
 #include "record/graph_impl.h"
 
