@@ -108,7 +108,7 @@ mutate 'sums added up again without samples' src/core/optimization.c 's/if (t->g
 mutate 'gradient of one rank alone left out' src/parallel/reduce/reducer.c 's/memcpy(r->flats\[f\]->has_gradient, at, (size_t)r->flats\[f\]->n);/;/' test_sync:some_ranks
 mutate 'ranks that get nothing keep what they gave' src/parallel/collectives/collectives.c 's/memset(c->out\[0\].data, 0, bytes);/;/' test_collectives:values
 # ---- sharded ----
-mutate 'parameters not gathered after an update' src/tensor/expand_update.c 's/if (any && !sharding->parameter) LC_TRY(lc__expand_unit_gather(b, state->flat, u));//' test_sync:sharded
+mutate 'parameters not gathered after an update' src/optim/expand_update.c 's/if (any && !sharding->parameter) LC_TRY(lc__expand_unit_gather(b, state->flat, u));//' test_sync:sharded
 mutate 'parameters gathered before an update' src/parallel/reduce/place_shards.c 's/return at > c->barrier ? at : c->barrier + 1;/return at;/' test_sync:behind_the_update
 mutate 'slices of another unit gathered' src/parallel/reduce/place_shards.c 's/launch->ints\[LC__SYNC_OFFSET\] = u->u->at;/launch->ints[LC__SYNC_OFFSET] = 0;/' test_sync:sharded
 mutate 'gradients of the slice of another rank' src/parallel/reduce/expand_sync.c 's/ints\[LC__SYNC_OFFSET\] = s->rank \* u->slice;/ints[LC__SYNC_OFFSET] = (s->size - 1 - s->rank) * u->slice;/' test_sync:sharded
