@@ -5,7 +5,7 @@
 #define LC_TESTS_FULL_DISK_H
 
 #include "core/checkpoint.h"
-#include "core/trainer_internal.h"
+#include "core/hooks/trainer_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>

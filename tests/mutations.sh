@@ -227,7 +227,7 @@ mutate 'threads that lose time kept' src/base/pool.c 's/if (pool.lost > LOSS_NS)
 mutate 'slow steps given no more time' src/comm/coordinator/stall.c 's/FACTOR \* c->longest/0 * c->longest/' test_stall:slow_steps
 mutate 'losses that are no numbers not said' src/core/watch.c 's/ || isfinite(loss)) return;/ || true) return;/' test_watch:not_finite
 mutate 'epochs that train nothing not said' src/core/watch.c 's/if (!why) return;/return;/' test_watch:train_nothing
-mutate 'hooks named by each that passes an error on' src/core/hooks.c 's/    else if (lc__names_hook(t))\n        return s;//' test_said_once
+mutate 'hooks named by each that passes an error on' src/core/hooks/hooks.c 's/    else if (lc__names_hook(t))\n        return s;//' test_said_once
 }
 
 [ $list = 1 ] || prepare

@@ -25,7 +25,7 @@
 
 #include "comm/control/control.h"
 #include "comm/world/world.h"
-#include "core/trainer_internal.h"
+#include "core/hooks/trainer_internal.h"
 #include "trainer_world.h"
 
 typedef struct settings {

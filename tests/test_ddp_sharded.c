@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the strategies that shard train: what ddp trains, bit for bit where sums are added in the same order. */
-#include "core/trainer_internal.h"
+#include "core/hooks/trainer_internal.h"
 #include "ddp_run.h"
 
 static const char *const stages[] = {"sharded_1", "sharded_2", "sharded_3"};

@@ -5,7 +5,7 @@
 #include "trainer_world.h"
 
 #include "base/str.h"
-#include "core/trainer_internal.h"
+#include "core/hooks/trainer_internal.h"
 
 #include <fcntl.h>
 

@@ -2,7 +2,7 @@
 /* Notices to a command and to a web address: what they say, and what becomes of those that cannot be delivered. */
 #define _GNU_SOURCE /* strcasestr */
 #include "callback_run.h"
-#include "core/trainer_internal.h"
+#include "core/hooks/trainer_internal.h"
 
 #include <arpa/inet.h>
 #include <pthread.h>

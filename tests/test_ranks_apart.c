@@ -2,7 +2,7 @@
 /* What one rank alone has, wants or cannot do is known to all of them, or ends all of them with its reason: none waits
  * for the others, and no two train on as if they were alike. */
 #include "comm_world.h"
-#include "core/trainer_internal.h"
+#include "core/hooks/trainer_internal.h"
 #include "quiet_options.h"
 #include "scratch.h"
 #include "small_net.h"

@@ -40,7 +40,7 @@ static const struct {
     {"launch/supervisor/kept_output.c", "mkostemp", 1, "a new file"},
     {"launch/supervisor/kept_output.c", "O_TRUNC", 1, "a file that the launcher was asked to write"},
     {"engine/plan/dump.c", "O_TRUNC", 1, "a dump of the plan, where it was asked for"},
-    {"core/profiling.c", "O_TRUNC", 1, "the profiler's report, where it was asked for"},
+    {"core/hooks/profiling.c", "O_TRUNC", 1, "the profiler's report, where it was asked for"},
     {"launch/supervisor/failure.c", "O_TRUNC", 1, "failure.log of the launcher's own folder"},
     {"loggers/csv.c", "ftruncate", 2, "half a row, in a file whose head says that it is this logger's"},
     {"loggers/spool.c", "ftruncate", 2, "the logger's own spool, under its lock"},

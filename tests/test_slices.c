@@ -6,7 +6,7 @@
 #include "scratch.h"
 #include "small_net.h"
 
-#include "core/trainer_internal.h"
+#include "core/hooks/trainer_internal.h"
 #include "tensor/tensor_impl.h"
 
 /* With layers of which every rank has a slice: slices begin on multiples of 64 numbers. */

@@ -3,7 +3,7 @@
  * and the options that touch them. */
 #include "test.h"
 #include "trainer_world.h"
-#include "core/trainer_internal.h"
+#include "core/hooks/trainer_internal.h"
 
 /* ---- a datamodule that writes its hooks into the module's trace ---- */
 typedef struct numbers_data {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ways to optimise: by hand with several optimizers, with toggling, with closures, with LBFGS; overrides of the hooks
  * around an update; and that each of them resumes bit for bit. */
-#include "core/trainer_internal.h"
+#include "core/hooks/trainer_internal.h"
 #include "test.h"
 #include "trainer_world.h"
 

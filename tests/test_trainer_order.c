@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What happens in a run, in which order: against orders, rows and names written down here. */
-#include "core/trainer_internal.h"
+#include "core/hooks/trainer_internal.h"
 #include "test.h"
 #include "trainer_world.h"
 

@@ -4,7 +4,7 @@
 
 #include "launch/slurm.h"
 #include "base/spawn.h"
-#include "core/trainer_internal.h"
+#include "core/hooks/trainer_internal.h"
 #include "trainer_world.h"
 
 #include <pthread.h>

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include <lightc/callbacks.h>
-#include "core/trainer_internal.h"
+#include "core/hooks/trainer_internal.h"
 
 extern const lc_callback_ops lc__model_checkpoint_ops, lc__early_stopping_ops, lc__progress_bar_ops,
     lc__rich_progress_bar_ops, lc__model_summary_ops, lc__learning_rate_monitor_ops, lc__timer_ops, lc__lambda_ops;

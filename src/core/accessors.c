@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a trainer tells about itself. */
-#include "core/trainer_internal.h"
+#include "core/hooks/trainer_internal.h"
 #include "base/handle.h"
 
 #include <math.h>

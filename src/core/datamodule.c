@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Datamodules in a run, and the hooks of the data that a datamodule and a module share. */
-#include "core/trainer_internal.h"
+#include "core/hooks/trainer_internal.h"
 #include "base/handle.h"
 
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #ifndef LC_CORE_DETERMINISTIC_H
 #define LC_CORE_DETERMINISTIC_H
 
-#include "core/trainer_internal.h"
+#include "core/hooks/trainer_internal.h"
 #include "data/batch_slice.h"
 #include "parallel/tree/tree.h"
 

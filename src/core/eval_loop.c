@@ -3,7 +3,7 @@
 #include "core/deterministic.h"
 #include "base/grow.h"
 #include "core/parts.h"
-#include "core/profiling.h"
+#include "core/hooks/profiling.h"
 #include "core/ranks.h"
 #include "base/status.h"
 

@@ -5,7 +5,7 @@
  * other runs, and other fits of the program, may write below the same directory. */
 #include "core/checkpoint_find.h"
 #include "core/checkpoint_proof.h"
-#include "core/trainer_internal.h"
+#include "core/hooks/trainer_internal.h"
 
 #include <lightc/callbacks.h>
 #include <ctype.h>

@@ -3,7 +3,7 @@
  *
  * A tensor is read once, here, on the training thread; what is made of it goes to every logger that keeps such things.
  * The memory for it is kept from one call to the next. */
-#include "core/trainer_internal.h"
+#include "core/hooks/trainer_internal.h"
 #include "base/handle.h"
 #include "tensor/tensor_impl.h"
 

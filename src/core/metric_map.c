@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Maps of named values: what callbacks, the progress bar and users see of what was logged. */
-#include "core/trainer_internal.h"
+#include "core/hooks/trainer_internal.h"
 #include "base/grow.h"
 #include "base/handle.h"
 

@@ -6,7 +6,7 @@
 #ifndef LC_CORE_PARTS_H
 #define LC_CORE_PARTS_H
 
-#include "core/trainer_internal.h"
+#include "core/hooks/trainer_internal.h"
 
 /* Makes the devices of the trainer's strategy, if it drives several: of the module's tensors as they are now. */
 lc_status lc__parts_setup(lc_trainer *t) LC_MUST_USE;

@@ -4,7 +4,7 @@
 #ifndef LC_CORE_RANK_TIMES_H
 #define LC_CORE_RANK_TIMES_H
 
-#include "core/trainer_internal.h"
+#include "core/hooks/trainer_internal.h"
 
 enum { LC__RANK_TIMES_KEPT = 1024, LC__RANK_TIMES_SKIPPED = 2 }; /* skipped: the first ones, in which plans are made */
 

@@ -3,7 +3,7 @@
 #ifndef LC_CORE_RANKS_H
 #define LC_CORE_RANKS_H
 
-#include "core/trainer_internal.h"
+#include "core/hooks/trainer_internal.h"
 
 /* comm NULL: one rank. */
 lc_status lc__ranks_reduce(lc_comm *comm, double *values, int n, lc_log_reduce how) LC_MUST_USE;

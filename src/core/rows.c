@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rows: which logged values go to the loggers, and when. */
-#include "core/trainer_internal.h"
+#include "core/hooks/trainer_internal.h"
 #include "base/grow.h"
 #include "base/handle.h"
 

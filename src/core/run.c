@@ -11,8 +11,8 @@
 #include "core/ranks.h"
 #include "core/run_state.h"
 #include "core/saves.h"
-#include "core/profiling.h"
-#include "core/trainer_internal.h"
+#include "core/hooks/profiling.h"
+#include "core/hooks/trainer_internal.h"
 #include "optim/optim_internal.h"
 #include "tensor/initial.h"
 

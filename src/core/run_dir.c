@@ -6,7 +6,7 @@
 #include "core/hyperparameters.h"
 #include "core/ranks.h"
 #include "base/io.h"
-#include "core/trainer_internal.h"
+#include "core/hooks/trainer_internal.h"
 
 #include <dirent.h>
 #include <errno.h>

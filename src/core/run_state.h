@@ -4,7 +4,7 @@
 #define LC_CORE_RUN_STATE_H
 
 #include <lightc/weights.h>
-#include "core/trainer_internal.h"
+#include "core/hooks/trainer_internal.h"
 
 #define LC__STATE_FORMAT 1
 

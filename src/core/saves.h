@@ -3,7 +3,7 @@
 #ifndef LC_CORE_SAVES_H
 #define LC_CORE_SAVES_H
 
-#include "core/trainer_internal.h"
+#include "core/hooks/trainer_internal.h"
 
 typedef struct lc__save_plan {
     const char *path;

@@ -12,7 +12,7 @@
 #endif
 #include "base/signal_fd.h"
 #include "base/thread.h"
-#include "core/trainer_internal.h"
+#include "core/hooks/trainer_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,8 +3,8 @@
  * come. */
 #include "comm/world/world.h"
 #include "core/deterministic.h"
-#include "core/profiling.h"
-#include "core/trainer_internal.h"
+#include "core/hooks/profiling.h"
+#include "core/hooks/trainer_internal.h"
 #include "data/data_internal.h"
 #include "base/handle.h"
 

@@ -7,11 +7,11 @@
 #include "core/deterministic.h"
 #include "core/options.h"
 #include "core/parts.h"
-#include "core/profiling.h"
+#include "core/hooks/profiling.h"
 #include "core/rank_times.h"
 #include "core/ranks.h"
 #include "core/saves.h"
-#include "core/trainer_internal.h"
+#include "core/hooks/trainer_internal.h"
 #include "launch/launch.h"
 
 #include <math.h>

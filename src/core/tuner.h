@@ -3,7 +3,7 @@
 #ifndef LC_CORE_TUNER_H
 #define LC_CORE_TUNER_H
 
-#include "core/trainer_internal.h"
+#include "core/hooks/trainer_internal.h"
 #include <lightc/tuner.h>
 
 typedef struct lc__probe {

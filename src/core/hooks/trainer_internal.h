@@ -12,8 +12,8 @@
  *   log_media.c     histograms, images, texts              optimizer_state.c  optimizers in checkpoints
  *   log_metric.c    metrics that are logged as such        deterministic.c  batches in chunks, the same for any ranks
  *   parts.c         batches that several devices compute   source_state.c  loaders in checkpoints */
-#ifndef LC_CORE_TRAINER_INTERNAL_H
-#define LC_CORE_TRAINER_INTERNAL_H
+#ifndef LC_CORE_HOOKS_TRAINER_INTERNAL_H
+#define LC_CORE_HOOKS_TRAINER_INTERNAL_H
 
 #include "base/handle.h"
 #include <stdatomic.h>

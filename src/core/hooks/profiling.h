@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Profilers, inside the trainer: all of it only where t->profiling is set. */
-#ifndef LC_CORE_PROFILING_H
-#define LC_CORE_PROFILING_H
+#ifndef LC_CORE_HOOKS_PROFILING_H
+#define LC_CORE_HOOKS_PROFILING_H
 
 #include "base/io.h"
-#include "core/trainer_internal.h"
+#include "core/hooks/trainer_internal.h"
 
 lc_status lc__profiling_open(lc_trainer *t) LC_MUST_USE; /* makes them, by options */
 void lc__profiling_free(lc_trainer *t);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Profilers in a run: who is told of what, and where the reports go. */
-#include "core/profiling.h"
+#include "core/hooks/profiling.h"
 #include "base/grow.h"
 #include "record/graph_impl.h"
 

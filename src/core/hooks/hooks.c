@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hook dispatch. A run tests no pointers: slots that a module lacks are filled with defaults when it is attached, and
  * each hook has a list of just those callbacks that implement it. */
-#include "core/trainer_internal.h"
+#include "core/hooks/trainer_internal.h"
 #include "base/handle.h"
 
 #include <stdio.h>

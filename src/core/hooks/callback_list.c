@@ -4,7 +4,7 @@
  * A kind is a name that callbacks may share (`kind` in lc_callback_ops; else the callback's name). Before a run, what
  * is added replaces what the trainer made by itself. In configure_callbacks the module's replace whatever was there
  * before, those of its last run included, as in Lightning. */
-#include "core/trainer_internal.h"
+#include "core/hooks/trainer_internal.h"
 #include "base/grow.h"
 #include "base/handle.h"
 
