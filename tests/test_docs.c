@@ -4,7 +4,7 @@
  * guides' programs. */
 #include "test.h"
 
-#include "core/options.h"
+#include "core/options/options.h"
 
 #include <ctype.h>
 #include <dirent.h>

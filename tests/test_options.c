@@ -3,7 +3,7 @@
 #include "test.h"
 #include "trainer_world.h"
 
-#include "core/options.h"
+#include "core/options/options.h"
 
 typedef struct mine {
     const char *data;

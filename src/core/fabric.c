@@ -6,7 +6,7 @@
 #include "base/handle.h"
 #include "core/checkpoint_share.h"
 #include "core/hyperparameters.h"
-#include "core/options.h"
+#include "core/options/options.h"
 #include "core/ranks.h"
 #include "launch/launch.h"
 #include "record/graph_impl.h"

@@ -5,7 +5,7 @@
 #include "base/handle.h"
 
 #include "base/io.h"
-#include "core/options.h"
+#include "core/options/options.h"
 #include "core/run_state.h"
 
 #include <lightc/checkpoint.h>

@@ -5,7 +5,7 @@
  *
  * To leave an option out, because ranks may differ in it: a name in `own`; because it may be a path: in `paths`. */
 #include "core/hyperparameters.h"
-#include "core/options.h"
+#include "core/options/options.h"
 #include "core/ranks.h"
 #include "base/status.h"
 #include "base/str.h"

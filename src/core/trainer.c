@@ -5,7 +5,7 @@
 #include "comm/comm_internal.h"
 #include "base/handle.h"
 #include "core/deterministic.h"
-#include "core/options.h"
+#include "core/options/options.h"
 #include "core/parts.h"
 #include "core/hooks/profiling.h"
 #include "core/rank_times.h"

@@ -11,7 +11,7 @@
 #include "comm/net/socket.h"
 #include "comm/world/world.h"
 #include "base/io.h"
-#include "core/options.h"
+#include "core/options/options.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -5,7 +5,7 @@
  * parameters; in central_storage these (and the optimizer) are the host's, and every device has a copy of its own, made
  * before each step. */
 #include "comm/world/world.h"
-#include "core/options.h"
+#include "core/options/options.h"
 #include "strategies/registry.h"
 #include "parallel/devices/devices.h"
 

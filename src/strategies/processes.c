@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "strategies/processes.h"
 
-#include "core/options.h"
+#include "core/options/options.h"
 #include "core/ranks.h"
 #include "base/status.h"
 #include "parallel/shard/shard.h"

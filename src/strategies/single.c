@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* "single_device": one process, one device. Nothing is ever exchanged. */
-#include "core/options.h"
+#include "core/options/options.h"
 #include "strategies/registry.h"
 
 #include <lightc/launch.h>

@@ -25,7 +25,7 @@
 #include "core/checkpoint.h"
 #include "base/clock.h"
 #include "base/exact_sum.h"
-#include "core/options.h"
+#include "core/options/options.h"
 #include "base/status.h"
 #include "base/str.h"
 

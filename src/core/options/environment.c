@@ -2,7 +2,7 @@
 /* Options from the environment, and a word about variables that look like one of them but are none.
  *
  * To add a variable that is no option: read it with getenv where it is needed, and give it a line in `switches`. */
-#include "core/options.h"
+#include "core/options/options.h"
 
 #include <stdio.h>
 #include <stdlib.h>

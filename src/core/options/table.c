@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The trainer's options as a table, made of the one list in options.h. To add an option: a line there. */
-#include "core/options.h"
+#include "core/options/options.h"
 #include "base/edit_distance.h"
 #include "base/handle.h"
 

@@ -3,7 +3,7 @@
  *
  * Where the meaning is clear the old name works; otherwise it is answered with what to write today. To add one: a row
  * in the table. The first row that fits is taken; a program's own option of that name always comes first. */
-#include "core/options.h"
+#include "core/options/options.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where options come from: file, environment, command line, in that order, so that the later one wins. */
-#include "core/options.h"
+#include "core/options/options.h"
 #include "base/handle.h"
 
 #include "comm/world/prints.h"

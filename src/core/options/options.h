@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Options, inside the library. */
-#ifndef LC_CORE_OPTIONS_H
-#define LC_CORE_OPTIONS_H
+#ifndef LC_CORE_OPTIONS_OPTIONS_H
+#define LC_CORE_OPTIONS_OPTIONS_H
 
 #include <lightc/options.h>
 #include <lightc/state.h>
@@ -24,7 +24,7 @@ lc_status lc__trainer_options_used(const char *used, lc_option *out, int *n) LC_
 lc_status lc__option_check(const char *name, double value) LC_MUST_USE;
 /* The title of the group that begins with this option of the trainer; NULL: none does. */
 const char *lc__option_group(const lc_option *o);
-/* ---- options_old.c: names of older Lightning ---- */
+/* ---- old_names.c: names of older Lightning ---- */
 typedef struct lc__old_name {
     const char *name;
     /* The row is for this value only; NULL: for every value. "off": false, none, 0; "on": all others. */
@@ -46,7 +46,7 @@ lc_status lc__option_set_old(const lc_option_set *sets, int n_sets, const char *
 lc_status lc__accelerator_check(const char *name) LC_MUST_USE;
 /* The option `devices` of the trainer as a number, 1 to `most`; 0: auto (or NULL). `what` they are is for the error. */
 lc_status lc__devices_parse(const char *text, int most, const char *what, int *n) LC_MUST_USE;
-/* ---- options_table.c, options_parse.c ---- */
+/* ---- table.c, parse.c ---- */
 /* The name that is most like `name`, or NULL if none is near. */
 const char *lc__option_nearest(const lc_option_set *sets, int n_sets, const char *name, size_t length);
 /* What --help shows. */

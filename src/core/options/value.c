@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Values of options: text to value and back. Every kind reads what it writes. */
-#include "core/options.h"
+#include "core/options/options.h"
 #include "base/handle.h"
 
 #include <errno.h>
