@@ -4,7 +4,7 @@
 #include "quiet_options.h"
 #include "scratch.h"
 
-#include "core/rank_times.h"
+#include "core/ranks/rank_times.h"
 
 #include <lightc/lightc.h>
 

@@ -2,7 +2,7 @@
 /* A disk that is full for one rank: all ranks go on, remember the same checkpoints, and end alike. */
 #include "ddp_run.h"
 #include "base/status.h"
-#include "core/ranks.h"
+#include "core/ranks/ranks.h"
 #include "full_disk.h"
 
 #include <lightc/callbacks.h>

@@ -12,7 +12,7 @@
 #include "core/checkpoint_proof.h"
 #include "core/checkpoint_taken.h"
 #include "base/handle.h"
-#include "core/ranks.h"
+#include "core/ranks/ranks.h"
 #include "core/saves.h"
 
 #include <limits.h>

@@ -4,7 +4,7 @@
 #include "callbacks/model_checkpoint.h"
 #include "base/grow.h"
 #include "core/checkpoint_proof.h"
-#include "core/ranks.h"
+#include "core/ranks/ranks.h"
 #include "base/state_count.h"
 
 #include <fcntl.h>

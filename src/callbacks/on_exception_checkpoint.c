@@ -3,7 +3,7 @@
  * is removed when a fit ends well. */
 #include "callbacks/callbacks.h"
 #include "core/checkpoint_proof.h"
-#include "core/ranks.h"
+#include "core/ranks/ranks.h"
 #include "core/saves.h"
 
 #include <limits.h>

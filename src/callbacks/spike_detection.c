@@ -8,7 +8,7 @@
 #include "base/handle.h"
 #include "core/deterministic.h"
 #include "base/io.h"
-#include "core/ranks.h"
+#include "core/ranks/ranks.h"
 #include "base/state_count.h"
 
 #include <stdlib.h>

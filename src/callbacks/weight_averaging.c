@@ -6,7 +6,7 @@
  * so that whoever loads it gets what was validated; the others are saved beside it as "current". */
 #include "callbacks/shadow.h"
 #include "base/handle.h"
-#include "core/ranks.h"
+#include "core/ranks/ranks.h"
 #include "base/state_count.h"
 
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * of the training thread alone: when a checkpoint begins, and when its result is waited for. */
 #include "core/checkpoint_proof.h"
 #include "core/checkpoint_share.h"
-#include "core/ranks.h"
+#include "core/ranks/ranks.h"
 
 #include "base/status.h"
 

@@ -8,7 +8,7 @@
 #include "core/deterministic.h"
 
 #include "core/parts.h"
-#include "core/ranks.h"
+#include "core/ranks/ranks.h"
 #include "optim/optim_internal.h"
 #include "record/graph_impl.h"
 #include "parallel/reduce/reducer.h"

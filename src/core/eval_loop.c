@@ -4,7 +4,7 @@
 #include "base/grow.h"
 #include "core/parts.h"
 #include "core/hooks/profiling.h"
-#include "core/ranks.h"
+#include "core/ranks/ranks.h"
 #include "base/status.h"
 
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #include "core/checkpoint_share.h"
 #include "core/hyperparameters.h"
 #include "core/options/options.h"
-#include "core/ranks.h"
+#include "core/ranks/ranks.h"
 #include "launch/launch.h"
 #include "record/graph_impl.h"
 #include "tensor/initial.h"

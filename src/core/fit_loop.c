@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Epochs and batches of a training, in Lightning's order. The places where a resumed run enters are marked RESUME. */
 #include "core/deterministic.h"
-#include "core/rank_times.h"
-#include "core/ranks.h"
+#include "core/ranks/rank_times.h"
+#include "core/ranks/ranks.h"
 #include "core/saves.h"
 #include "base/status.h"
 

@@ -6,7 +6,7 @@
  * alone, but divided by 1e-9 that is the steepest descent of all. */
 #include "base/io.h"
 #include "base/handle.h"
-#include "core/ranks.h"
+#include "core/ranks/ranks.h"
 #include "core/tuner.h"
 
 #include <math.h>

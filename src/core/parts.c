@@ -3,7 +3,7 @@
 #include "base/handle.h"
 
 #include "core/deterministic.h"
-#include "core/ranks.h"
+#include "core/ranks/ranks.h"
 #include "data/batch_slice.h"
 #include "parallel/devices/devices.h"
 

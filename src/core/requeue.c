@@ -4,7 +4,7 @@
  * ended. A job that SLURM started anew continues from the newest of these files; of a program with several fits, each
  * from its own. Without SLURM it is a checkpoint on demand. */
 #include "core/checkpoint.h"
-#include "core/ranks.h"
+#include "core/ranks/ranks.h"
 #include "core/saves.h"
 #include "launch/slurm.h"
 

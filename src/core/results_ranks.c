@@ -2,7 +2,7 @@
 /* Logged values of several ranks: their reduction, and their names for ranks that had no samples to log any with. Ranks
  * put values together in the order of their names, and all have the same batches of an epoch, so that the first one
  * tells them. */
-#include "core/ranks.h"
+#include "core/ranks/ranks.h"
 #include "base/status.h"
 
 #include <math.h>

@@ -16,7 +16,7 @@
 #include "base/handle.h"
 #include "core/deterministic.h"
 #include "core/hyperparameters.h"
-#include "core/ranks.h"
+#include "core/ranks/ranks.h"
 #include "core/run_state.h"
 #include "record/graph_impl.h"
 #include "parallel/reduce/reducer.h"

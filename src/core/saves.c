@@ -10,7 +10,7 @@
 #include "base/grow.h"
 #include "core/checkpoint_proof.h"
 #include "core/checkpoint_share.h"
-#include "core/ranks.h"
+#include "core/ranks/ranks.h"
 
 #include "base/status.h"
 

@@ -3,7 +3,7 @@
 #include "core/tuner.h"
 
 #include "core/hyperparameters.h"
-#include "core/ranks.h"
+#include "core/ranks/ranks.h"
 #include "base/status.h"
 #include "tensor/tensor_impl.h"
 

@@ -2,7 +2,7 @@
 #include "strategies/processes.h"
 
 #include "core/options/options.h"
-#include "core/ranks.h"
+#include "core/ranks/ranks.h"
 #include "base/status.h"
 #include "parallel/shard/shard.h"
 #include "parallel/reduce/compress.h"

@@ -243,8 +243,8 @@ struct lc_trainer {
     int rank, n_ranks;
     struct lc__rank_times *rank_times; /* of a fit with several ranks (rank_times.h); NULL */
     bool reads_buffers;                /* training steps may read some, which are rank 0's then (ranks.h) */
-    lc_comm *norms;                    /* of batch norm layers (sync_batchnorm.c); NULL: each rank's own statistics */
-    int norms_leader;                  /* in a batch that some ranks have no sample of; -1 */
+    lc_comm *norms;   /* of batch norm layers (ranks/sync_batch_norm.c); NULL: each rank's own statistics */
+    int norms_leader; /* in a batch that some ranks have no sample of; -1 */
     bool stop_wish, agreed_save, agreed_validate; /* of this rank alone; of all ranks */
     int agreed_signal;
     bool votes_skip, votes_stop; /* in a fit, after hooks that may want it on one rank (ranks.h) */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How long ranks wait for each other: each keeps the times of its latest steps, and at the end of a fit rank 0 gets all
  * of them and says what was lost, and to whom. Nothing is communicated before. */
-#ifndef LC_CORE_RANK_TIMES_H
-#define LC_CORE_RANK_TIMES_H
+#ifndef LC_CORE_RANKS_RANK_TIMES_H
+#define LC_CORE_RANKS_RANK_TIMES_H
 
 #include "core/hooks/trainer_internal.h"
 

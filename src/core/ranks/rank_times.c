@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* In a step in which all ranks meet, the one that comes last waits least. So no clocks need to agree: how long each
  * rank waited says who was waited for, and what all of them waited is communication. */
-#include "core/rank_times.h"
+#include "core/ranks/rank_times.h"
 
 #include "comm/comm_internal.h"
 #include "base/clock.h"
-#include "core/ranks.h"
+#include "core/ranks/ranks.h"
 
 #include <stdio.h>
 #include <stdlib.h>

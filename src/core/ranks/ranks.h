@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the trainer does with other ranks. Every function is collective and does nothing where there is one rank. */
-#ifndef LC_CORE_RANKS_H
-#define LC_CORE_RANKS_H
+#ifndef LC_CORE_RANKS_RANKS_H
+#define LC_CORE_RANKS_RANKS_H
 
 #include "core/hooks/trainer_internal.h"
 
@@ -110,7 +110,7 @@ lc_status lc__results_save_all(lc_trainer *t, lc__results *r, lc_state *out) LC_
  * is reduced in one of two calls, so that a step has no more collectives than values. */
 lc_status lc__results_reduce_step(lc_trainer *t, lc__results *r, bool batch_end) LC_MUST_USE;
 
-/* sync_batchnorm.c. In a fit: the layers' group; around each training_step with its backward pass: what ranks without
+/* sync_batch_norm.c. In a fit: the layers' group; around each training_step with its backward pass: what ranks without
  * samples do meanwhile. */
 lc_status lc__norms_setup(lc_trainer *t) LC_MUST_USE;
 void lc__norms_release(lc_trainer *t);

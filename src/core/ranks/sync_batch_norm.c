@@ -11,7 +11,7 @@
  * so all know it. Running statistics that such a rank has not moved it gets afterwards. */
 #include "comm/comm_internal.h"
 #include "core/parts.h"
-#include "core/ranks.h"
+#include "core/ranks/ranks.h"
 #include "data/batch_slice.h"
 #include "nn/nn_internal.h"
 #include "tensor/tensor_impl.h"

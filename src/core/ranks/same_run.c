@@ -6,7 +6,7 @@
  * To leave an option out, because ranks may differ in it: a name in `own`; because it may be a path: in `paths`. */
 #include "core/hyperparameters.h"
 #include "core/options/options.h"
-#include "core/ranks.h"
+#include "core/ranks/ranks.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "tensor/initial.h"

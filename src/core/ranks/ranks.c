@@ -2,10 +2,10 @@
 /* Several ranks run the same loop in step: every rank calls every hook, and whatever decides how the loop goes on is
  * decided for all at once. A wish of one rank (to stop, to save, a signal) rides on the next sync of gradients as a
  * byte, the largest of all wins; numbers that callbacks look at are reduced, or rank 0's. */
-#include "core/ranks.h"
+#include "core/ranks/ranks.h"
 
 #include "core/deterministic.h"
-#include "core/rank_times.h"
+#include "core/ranks/rank_times.h"
 #include "core/run_state.h"
 #include "base/status.h"
 #include "data/batch_slice.h"
