@@ -134,7 +134,7 @@ mutate 'memory of parameters that moved kept' src/backends/cpu/memory.c 's/128 <
 mutate 'a window added to slices twice' src/parallel/reduce/expand_sync.c 's/ \&\& !b->g->tree;/;/' test_deterministic:accumulation
 mutate 'gathers of ranks with more chunks missed' src/parallel/reduce/reducer.c 's/r->uneven = true;/;/' test_deterministic:fewer
 mutate 'chunks random by their device' src/parallel/devices/devices.c 's/of_chunks ? d->host->rng.micro_batch : (uint64_t)i/(uint64_t)i/' test_deterministic:ranks_are
-mutate 'statistics of devices not added' src/core/chunk_statistics.c 's/if (parts > 1) lc_comm_combine/if (parts > 99) lc_comm_combine/' test_deterministic:ranks_are
+mutate 'statistics of devices not added' src/core/split/chunk_statistics.c 's/if (parts > 1) lc_comm_combine/if (parts > 99) lc_comm_combine/' test_deterministic:ranks_are
 # ---- state and data ----
 mutate 'an unfinished window of one rank alone' src/core/save_state.c 's/if (g->t->comm \&\& !gradient->in_parts) return/if (false) return/' test_resume_ranks:any_strategy
 mutate 'sums of other numbers of ranks as they are' src/core/resume.c 's/if (sum) rescale(/if (false) rescale(/' test_resume_ranks:any_strategy

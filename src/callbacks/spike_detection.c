@@ -6,7 +6,7 @@
 #include "callbacks/callbacks.h"
 #include "base/grow.h"
 #include "base/handle.h"
-#include "core/deterministic.h"
+#include "core/split/chunks.h"
 #include "base/io.h"
 #include "core/ranks/ranks.h"
 #include "base/state_count.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Validation, test and prediction: one loop, the stage says which hooks it calls. */
-#include "core/deterministic.h"
+#include "core/split/chunks.h"
 #include "base/grow.h"
-#include "core/parts.h"
+#include "core/split/device_parts.h"
 #include "core/hooks/profiling.h"
 #include "core/ranks/ranks.h"
 #include "base/status.h"

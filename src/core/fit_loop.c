@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Epochs and batches of a training, in Lightning's order. The places where a resumed run enters are marked RESUME. */
-#include "core/deterministic.h"
+#include "core/split/chunks.h"
 #include "core/ranks/rank_times.h"
 #include "core/ranks/ranks.h"
 #include "core/saves.h"

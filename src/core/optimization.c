@@ -3,10 +3,10 @@
  *
  * Everything here only records. The plan is submitted (lc_step_run) behind the update of the last optimizer, or behind
  * backward while gradients are being accumulated. */
-#include "core/deterministic.h"
+#include "core/split/chunks.h"
 #include "base/grow.h"
 #include "base/handle.h"
-#include "core/parts.h"
+#include "core/split/device_parts.h"
 #include "core/ranks/rank_times.h"
 #include "core/ranks/ranks.h"
 #include "data/batch_slice.h"

@@ -4,7 +4,7 @@
  * configure_optimizers, when the module has been cut, as with Lightning's FSDP. */
 #include "core/checkpoint_share.h"
 #include "base/handle.h"
-#include "core/deterministic.h"
+#include "core/split/chunks.h"
 #include "core/run_state.h"
 #include "launch/slurm.h"
 #include "record/graph_impl.h"

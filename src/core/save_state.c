@@ -14,7 +14,7 @@
  * Random numbers need no state but the seed: every key is made of it and of counters in `loop`. */
 #include "core/checkpoint_share.h"
 #include "base/handle.h"
-#include "core/deterministic.h"
+#include "core/split/chunks.h"
 #include "core/hyperparameters.h"
 #include "core/ranks/ranks.h"
 #include "core/run_state.h"

@@ -10,8 +10,8 @@
  *   ranks.c         what several ranks do together         predictions.c   what predict returns
  *   signals.c       SIGINT, SIGTERM, SIGHUP                run_dir.c       version_N, loggers
  *   log_media.c     histograms, images, texts              optimizer_state.c  optimizers in checkpoints
- *   log_metric.c    metrics that are logged as such        deterministic.c  batches in chunks, the same for any ranks
- *   parts.c         batches that several devices compute   source_state.c  loaders in checkpoints */
+ *   log_metric.c    metrics that are logged as such        split/chunks.c  batches in chunks, the same for any ranks
+ *   split/device_parts.c         batches that several devices compute   source_state.c  loaders in checkpoints */
 #ifndef LC_CORE_HOOKS_TRAINER_INTERNAL_H
 #define LC_CORE_HOOKS_TRAINER_INTERNAL_H
 
@@ -233,12 +233,12 @@ struct lc_trainer {
     bool *modes;        /* train/eval flags of the module tree while an evaluation runs */
     int n_modes, cap_modes;
     lc_graph *graph;
-    struct lc__parts *parts; /* parts.h; NULL: one device */
+    struct lc__parts *parts; /* split/device_parts.h; NULL: one device */
     int part;                /* of the batch, that is being recorded */
     int64_t cuts;            /* batches cut into parts so far */
     const lc_strategy_ops *strategy;
     void *strategy_self;
-    struct lc__chunks *chunks; /* deterministic.h; NULL: batches are not cut */
+    struct lc__chunks *chunks; /* split/chunks.h; NULL: batches are not cut */
     lc_comm *comm;             /* of the strategy; NULL: one rank, or one that has failed and acts alone (ranks.h) */
     int rank, n_ranks;
     struct lc__rank_times *rank_times; /* of a fit with several ranks (rank_times.h); NULL */
@@ -559,7 +559,7 @@ int64_t lc__global_batch(const lc_trainer *t);
 void lc__check_global_batch(lc_trainer *t);
 
 /* ---- optimization.c ---- */
-/* The parts of a closure's run, for who puts them together otherwise (deterministic.c). */
+/* The parts of a closure's run, for who puts them together otherwise (split/chunks.c). */
 lc_status lc__run_training_step(lc_closure *c) LC_MUST_USE; /* of c->batch; sets c->loss */
 lc_status lc__closure_zero_grad(lc_closure *c) LC_MUST_USE;
 lc_status lc__backward_hooks(lc_trainer *t, lc_tensor *loss) LC_MUST_USE;

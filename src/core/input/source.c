@@ -2,7 +2,7 @@
 /* Loaders in a run: the rank's part of them, limits, the last batch, one batch read ahead where nobody knows how many
  * come. */
 #include "comm/world/world.h"
-#include "core/deterministic.h"
+#include "core/split/chunks.h"
 #include "core/hooks/profiling.h"
 #include "core/hooks/trainer_internal.h"
 #include "data/data_internal.h"

@@ -4,7 +4,7 @@
  * byte, the largest of all wins; numbers that callbacks look at are reduced, or rank 0's. */
 #include "core/ranks/ranks.h"
 
-#include "core/deterministic.h"
+#include "core/split/chunks.h"
 #include "core/ranks/rank_times.h"
 #include "core/run_state.h"
 #include "base/status.h"

@@ -10,7 +10,7 @@
  * no sum: one that has samples says what comes (comm_internal.h). Who has samples follows from how batches are sliced,
  * so all know it. Running statistics that such a rank has not moved it gets afterwards. */
 #include "comm/comm_internal.h"
-#include "core/parts.h"
+#include "core/split/device_parts.h"
 #include "core/ranks/ranks.h"
 #include "data/batch_slice.h"
 #include "nn/nn_internal.h"

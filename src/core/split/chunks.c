@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A batch in chunks (deterministic.h).
+/* A batch in chunks (chunks.h).
  *
  * Weights: chunk i with n_i samples counts n_i / c, c being the samples of a whole chunk, so a whole one counts 1
  * whatever it is a part of. What the sum must be divided by, m / c of m samples, goes into the update. In an
  * accumulation window every batch counts as much as the first (Lightning's mean of means): one with another number of
  * samples, the last of an epoch, is weighted up. */
-#include "core/deterministic.h"
+#include "core/split/chunks.h"
 
-#include "core/parts.h"
+#include "core/split/device_parts.h"
 #include "core/ranks/ranks.h"
 #include "optim/optim_internal.h"
 #include "record/graph_impl.h"

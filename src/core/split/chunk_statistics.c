@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Running statistics of batch norm where a batch is cut into chunks (deterministic.h). Every chunk moves them from
+/* Running statistics of batch norm where a batch is cut into chunks (chunks.h). Every chunk moves them from
  * where they stood before the batch, and what they become is the mean of where all chunks would have them, weighted by
  * samples; how far each moved them is added on the tree of the gradients. So they depend neither on the number of ranks
  * nor on the order of chunks. A layer that stands still (in eval mode, or not called) is not moved. */
-#include "core/deterministic.h"
+#include "core/split/chunks.h"
 #include "base/grow.h"
 
 #include "nn/nn_internal.h"

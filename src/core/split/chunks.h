@@ -2,8 +2,8 @@
 /* `deterministic`: N ranks, or devices, give the bits of one. A batch of all ranks is cut into chunks that do not
  * depend on their number; training_step, validation_step and test_step are called for one after the other, gradients
  * are added on a tree over chunks (parallel/tree/tree.h), and logged values without rounding (exact_sum.h). */
-#ifndef LC_CORE_DETERMINISTIC_H
-#define LC_CORE_DETERMINISTIC_H
+#ifndef LC_CORE_SPLIT_CHUNKS_H
+#define LC_CORE_SPLIT_CHUNKS_H
 
 #include "core/hooks/trainer_internal.h"
 #include "data/batch_slice.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/parts.h"
+#include "core/split/device_parts.h"
 #include "base/handle.h"
 
-#include "core/deterministic.h"
+#include "core/split/chunks.h"
 #include "core/ranks/ranks.h"
 #include "data/batch_slice.h"
 #include "parallel/devices/devices.h"

@@ -3,8 +3,8 @@
  * torch.chunk does, into at most one part a device, the last of which may be smaller. A step function runs once for
  * each part, one after the other; what it logs and hands out is put together again. t->parts NULL: the strategy drives
  * one device. */
-#ifndef LC_CORE_PARTS_H
-#define LC_CORE_PARTS_H
+#ifndef LC_CORE_SPLIT_DEVICE_PARTS_H
+#define LC_CORE_SPLIT_DEVICE_PARTS_H
 
 #include "core/hooks/trainer_internal.h"
 
@@ -18,7 +18,7 @@ void lc__parts_free(lc_trainer *t);
 
 /* How many devices there are; 1: no parts. */
 int lc__parts_most(const lc_trainer *t);
-/* Cuts the batch, into whole chunks where it has some (deterministic.h); *n is the number of parts. Inside of a step.
+/* Cuts the batch, into whole chunks where it has some (chunks.h); *n is the number of parts. Inside of a step.
  */
 lc_status lc__parts_begin(lc_trainer *t, const lc_batch *batch, int *n) LC_MUST_USE;
 /* Until lc__part_leave, what runs is part i: t->graph, t->batch (returned) and t->outputs are its. */
