@@ -138,11 +138,11 @@ mutate 'statistics of devices not added' src/core/split/chunk_statistics.c 's/if
 # ---- state and data ----
 mutate 'an unfinished window of one rank alone' src/core/save_state.c 's/if (g->t->comm \&\& !gradient->in_parts) return/if (false) return/' test_resume_ranks:any_strategy
 mutate 'sums of other numbers of ranks as they are' src/core/resume.c 's/if (sum) rescale(/if (false) rescale(/' test_resume_ranks:any_strategy
-mutate 'small shares count as large ones' src/core/results.c 's/ || t->parts || e->args.sync_dist;/ || t->parts;/' test_strategies:ranks_are
+mutate 'small shares count as large ones' src/core/logging/results.c 's/ || t->parts || e->args.sync_dist;/ || t->parts;/' test_strategies:ranks_are
 mutate 'stale parameters' src/core/ranks/same_run.c 's/return s < 0 ? s : lc_module_visit(m, sharding ? send_to_shard : send_tensor, comm);/return s;/' test_ddp:train_as_one
 mutate 'shares overlap' src/data/loader.c 's/s.begin = global_begin + s.offset;/s.begin = global_begin;/' test_ddp:train_as_one
-mutate 'sums of an epoch not reduced' src/core/results_ranks.c 's/lc_status s = lc__ranks_reduce(t->comm, v, 2 \* n, LC_LOG_SUM);/lc_status s = LC_OK;/' test_ddp:train_as_one
-mutate 'metrics not merged' src/core/results_ranks.c 's/LC_TRY(reduce_metrics(t, r));//' test_ddp:train_as_one
+mutate 'sums of an epoch not reduced' src/core/logging/results_ranks.c 's/lc_status s = lc__ranks_reduce(t->comm, v, 2 \* n, LC_LOG_SUM);/lc_status s = LC_OK;/' test_ddp:train_as_one
+mutate 'metrics not merged' src/core/logging/results_ranks.c 's/LC_TRY(reduce_metrics(t, r));//' test_ddp:train_as_one
 mutate 'a wish to stop not heard' src/core/ranks/ranks.c 's/if (flags\[WISH_STOP\]) t->user_stop/if (t->stop_wish) t->user_stop/' test_ddp_ends:one_rank_stops
 # ---- what does not fit is found ----
 mutate 'options not compared' src/core/run.c 's/LC_TRY(lc__check_same_options(t));//' test_ddp_differences:different_options
