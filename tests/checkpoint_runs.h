@@ -7,7 +7,7 @@
 #include "scratch.h"
 #include "trainer_world.h"
 
-#include "core/checkpoint.h"
+#include "core/checkpoint/checkpoint.h"
 
 typedef struct short_run {
     lc_model_checkpoint_args keep; /* dirpath: by the runner */

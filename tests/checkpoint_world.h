@@ -6,7 +6,7 @@
 #include "scratch.h"
 
 #include <lightc/checkpoint.h>
-#include "core/checkpoint.h"
+#include "core/checkpoint/checkpoint.h"
 
 #include <dirent.h>
 #include <math.h>

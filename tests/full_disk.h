@@ -4,7 +4,7 @@
 #ifndef LC_TESTS_FULL_DISK_H
 #define LC_TESTS_FULL_DISK_H
 
-#include "core/checkpoint.h"
+#include "core/checkpoint/checkpoint.h"
 #include "core/hooks/trainer_internal.h"
 
 #include <errno.h>

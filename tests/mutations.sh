@@ -95,7 +95,7 @@ mutate 'order of a sum swapped' src/comm/combine.c 's/for (unsigned ones = (unsi
 mutate 'the rest of a grain from elsewhere' src/comm/transport/tcp.c 's/memcpy(at, (const char \*)data + k, rest);/memcpy(at, data, rest);/' test_tcp:odd_numbers
 mutate 'a piece of a sum twice' src/comm/exchange/exchange.c 's/x->parts\[c->own\] = r->at + c->mine.at;/x->parts[c->own] = r->at;/' test_comm
 mutate 'weights of uneven shares ignored' src/core/ranks/ranks.c 's/weight = (double)batch->size \* [^;]*;/weight = 1;/' test_ddp:train_as_one
-mutate 'links to the checkpoint before come late' src/core/checkpoint_job.c 's/if (write) do_chores(w, true);//' test_checkpoint:newer
+mutate 'links to the checkpoint before come late' src/core/checkpoint/write_job.c 's/if (write) do_chores(w, true);//' test_checkpoint:newer
 mutate 'an update before its bucket' src/parallel/reduce/reducer.c 's/r->sent\[i\] < end) wait_for(r, i);/r->sent[i] < begin) wait_for(r, i);/' test_sync:gpt,some_ranks
 mutate 'late steps with shares of sums' src/core/optimization.c 's/return r && lc__reducer_has_shares(r) ? [^;]*;/return LC_OK;/' test_ddp_checkpoints:a_late_step
 mutate 'gradients looked at while under way' src/engine/run/execute.c 's/g->reducer \&\& !p->by_bucket ? lc__reducer_settle(g->reducer) : LC_OK/LC_OK/' test_sync:gpt
@@ -149,7 +149,7 @@ mutate 'options not compared' src/core/run.c 's/LC_TRY(lc__check_same_options(t)
 mutate 'data not compared' src/core/fit_loop.c 's/LC_TRY(lc__check_same_data(t));//' test_ddp_differences:different_options
 mutate 'buffers of steps not shared' src/core/fit_loop.c 's/if (!t->accumulating) LC_TRY(lc__read_buffers_from_rank_zero(t));//' test_ddp_data:rank_0
 mutate 'own loaders weighed as shares' src/data/loader.c 's/is_slice(l) ? part.global_size : 0/part.global_size/' test_ddp_data:ranks_own
-mutate 'restarts from any fit' src/core/checkpoint_find.c 's/return !origin || (/return true || (/' test_elastic:each_fit
+mutate 'restarts from any fit' src/core/checkpoint/find_newest.c 's/return !origin || (/return true || (/' test_elastic:each_fit
 mutate 'models not compared' src/core/ranks/same_run.c 's/s = compare(comm, "model", &text);/s = LC_OK;/' test_ddp_differences:different_models
 mutate 'models of evaluations not compared' src/core/run.c 's/LC_TRY(lc__ranks_model(t->comm, t->m, false));//' test_ddp_differences:nothing_is_trained
 mutate 'wishes of an epoch that ends not shared' src/core/fit_loop.c 's/LC_TRY(lc__sync_wishes(t)); .. of these hooks[^\n]*//' test_ddp_ends:where_one_process_stops
@@ -211,12 +211,12 @@ mutate 'a silent rank given its grace' src/launch/supervisor/supervisor.c 's/if 
 mutate 'an end without survivors not seen' src/launch/supervisor/supervisor.c 's/        heed_end(s);//' test_launch_ends:not_waited_for
 mutate 'gradients divided by what was zeroed' src/record/macro.c 's/g->backwards \&\& trains_all(opt, g)/false/' test_optim:zero_grad_of_the_only
 mutate 'line searches beyond max_eval' src/optim/lbfgs.c 's/slope, max_eval - evaluations, /slope, 25, /' test_optim:searches_no_longer
-mutate 'older runs gone on from' src/core/checkpoint_find.c 's/!strcmp(m->origin.run, origin->run)/true/' test_checkpoint:whom
-mutate 'checkpoints of other trainings removed' src/core/checkpoint_proof.c 's/ours && p->owner && /false \&\& /' test_checkpoint_owner:before
+mutate 'older runs gone on from' src/core/checkpoint/find_newest.c 's/!strcmp(m->origin.run, origin->run)/true/' test_checkpoint:whom
+mutate 'checkpoints of other trainings removed' src/core/checkpoint/proof.c 's/ours && p->owner && /false \&\& /' test_checkpoint_owner:before
 mutate 'paths of checkpoints followed' src/callbacks/model_checkpoint.c 's/path, strlen(c->dir))/path, 0)/' test_checkpoint_owner:before
-mutate 'entries of others removed with a checkpoint' src/core/checkpoint_proof.c 's/ || is_listed(&p->m, name)) ? LC__GOES : LC__STAYS/ || true) ? LC__GOES : LC__STAYS/' test_checkpoint_removal:other_things
-mutate 'leftovers without a mark cleaned away' src/core/checkpoint_proof.c 's/holds(dir, LC__MARK) || is_empty(dir)/true/' test_checkpoint_removal:names_like
-mutate 'names of checkpoints not taken' src/core/checkpoint_taken.c 's/t->fd = make(t->path, taken);/*out = NULL;/' test_checkpoint_shared:newest
+mutate 'entries of others removed with a checkpoint' src/core/checkpoint/proof.c 's/ || is_listed(&p->m, name)) ? LC__GOES : LC__STAYS/ || true) ? LC__GOES : LC__STAYS/' test_checkpoint_removal:other_things
+mutate 'leftovers without a mark cleaned away' src/core/checkpoint/proof.c 's/holds(dir, LC__MARK) || is_empty(dir)/true/' test_checkpoint_removal:names_like
+mutate 'names of checkpoints not taken' src/core/checkpoint/taken.c 's/t->fd = make(t->path, taken);/*out = NULL;/' test_checkpoint_shared:newest
 mutate 'an id that two runs have' src/callbacks/model_checkpoint_state.c 's/if (!taken) return LC_OK;/return LC_OK;/' test_checkpoint_shared:resumed
 # ---- what is said, and when ----
 mutate 'errors of saves stop every run' src/core/saves.c 's/ || t->stops_on_save_error)/ || true)/' test_save_errors:goes_on

@@ -2,7 +2,7 @@
 /* Checkpoints: what is saved is what is loaded, and what was damaged is refused. What happens when saving itself is
  * disturbed is shown by test_checkpoint_faults.c. */
 #include "checkpoint_world.h"
-#include "core/checkpoint_find.h"
+#include "core/checkpoint/find_newest.h"
 #include "fake_io.h"
 
 TEST(saved_and_loaded)

@@ -6,7 +6,7 @@
 #include "scratch.h"
 #include "trainer_world.h"
 #include "base/clock.h"
-#include "core/checkpoint.h"
+#include "core/checkpoint/checkpoint.h"
 
 #include <lightc/callbacks.h>
 #include <lightc/fabric.h>

@@ -67,7 +67,7 @@ const char *lc__path_base(const char *path); /* what follows the last slash */
 
 /* A name in `parent` for something unfinished, in new memory, which no other process has, here or on another host:
  * ".KIND-BASE-HOST-PID-NUMBER". Kinds: "tmp" being written, "old" moved away for a new one of its name, "del" being
- * removed (checkpoint_clean.c reads them again). */
+ * removed (checkpoint/leftovers.c reads them again). */
 lc_status lc__temp_name(const char *parent, const char *kind, const char *base, char **out);
 void lc__temp_host(char name[64]); /* as it stands in such names */
 /* A printf into new memory (free). */

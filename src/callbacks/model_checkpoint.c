@@ -9,8 +9,8 @@
  * its own training (docs/checkpoints.md, "Runs that share a directory"). Paths that come from a checkpoint are data. */
 #include "callbacks/model_checkpoint.h"
 #include "base/grow.h"
-#include "core/checkpoint_proof.h"
-#include "core/checkpoint_taken.h"
+#include "core/checkpoint/proof.h"
+#include "core/checkpoint/taken.h"
 #include "base/handle.h"
 #include "core/ranks/ranks.h"
 #include "core/saves.h"

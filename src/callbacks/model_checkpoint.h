@@ -6,7 +6,7 @@
 #define LC_CALLBACKS_MODEL_CHECKPOINT_H
 
 #include "callbacks/callbacks.h"
-#include "core/checkpoint_taken.h"
+#include "core/checkpoint/taken.h"
 
 #include <stdlib.h>
 

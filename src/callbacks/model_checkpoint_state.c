@@ -3,7 +3,7 @@
  * saved, as their manifests say, whatever a checkpoint that it goes on from names. */
 #include "callbacks/model_checkpoint.h"
 #include "base/grow.h"
-#include "core/checkpoint_proof.h"
+#include "core/checkpoint/proof.h"
 #include "core/ranks/ranks.h"
 #include "base/state_count.h"
 

@@ -2,7 +2,7 @@
 /* OnExceptionCheckpoint: a run that fails leaves its state behind, and the next fit goes on from there. The checkpoint
  * is removed when a fit ends well. */
 #include "callbacks/callbacks.h"
-#include "core/checkpoint_proof.h"
+#include "core/checkpoint/proof.h"
 #include "core/ranks/ranks.h"
 #include "core/saves.h"
 

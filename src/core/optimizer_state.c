@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Optimizers and schedules in checkpoints (save_state.c says what one holds), for the trainer and for fabric.c. */
-#include "core/checkpoint_share.h"
+#include "core/checkpoint/share.h"
 #include "base/grow.h"
 #include "core/run_state.h"
 #include "optim/optim_internal.h"

@@ -3,7 +3,7 @@
  * <default_root_dir>/hpc_ckpt_N.ckpt after the step, the job is queued again, and the training goes on until it is
  * ended. A job that SLURM started anew continues from the newest of these files; of a program with several fits, each
  * from its own. Without SLURM it is a checkpoint on demand. */
-#include "core/checkpoint.h"
+#include "core/checkpoint/checkpoint.h"
 #include "core/ranks/ranks.h"
 #include "core/saves.h"
 #include "launch/slurm.h"

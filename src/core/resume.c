@@ -2,7 +2,7 @@
 /* How a run continues from a checkpoint (save_state.c says what one holds). Weights and callbacks come back before
  * configure_optimizers, the rest behind on_fit_start, as in Lightning; with gather_parameters=false weights come behind
  * configure_optimizers, when the module has been cut, as with Lightning's FSDP. */
-#include "core/checkpoint_share.h"
+#include "core/checkpoint/share.h"
 #include "base/handle.h"
 #include "core/split/chunks.h"
 #include "core/run_state.h"

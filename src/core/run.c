@@ -2,7 +2,7 @@
 /* fit, validate, test, predict: what surrounds the loops, in Lightning's order. Whatever happens, on_exception (after
  * an error) and teardown run, and what was taken is given back. */
 #include "comm/world/world.h"
-#include "core/checkpoint.h"
+#include "core/checkpoint/checkpoint.h"
 #include "base/handle.h"
 #include "core/hyperparameters.h"
 #include "core/split/chunks.h"

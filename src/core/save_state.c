@@ -12,7 +12,7 @@
  *                          tuning (which kernels were chosen by timing, if any)
  *
  * Random numbers need no state but the seed: every key is made of it and of counters in `loop`. */
-#include "core/checkpoint_share.h"
+#include "core/checkpoint/share.h"
 #include "base/handle.h"
 #include "core/split/chunks.h"
 #include "core/hyperparameters.h"

@@ -8,8 +8,8 @@
  * look), and all of them decide alike. */
 #include "core/saves.h"
 #include "base/grow.h"
-#include "core/checkpoint_proof.h"
-#include "core/checkpoint_share.h"
+#include "core/checkpoint/proof.h"
+#include "core/checkpoint/share.h"
 #include "core/ranks/ranks.h"
 
 #include "base/status.h"

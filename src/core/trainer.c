@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Making and freeing a trainer, its callbacks, and what it tells about itself. */
-#include "core/checkpoint_share.h"
+#include "core/checkpoint/share.h"
 #include "base/printable.h"
 #include "comm/comm_internal.h"
 #include "base/handle.h"

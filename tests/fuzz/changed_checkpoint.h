@@ -6,7 +6,7 @@
 
 #include "base/crc32c.h"
 #include "base/io.h"
-#include "core/checkpoint.h"
+#include "core/checkpoint/checkpoint.h"
 
 #include <lightc/safetensors.h>
 #include <math.h>

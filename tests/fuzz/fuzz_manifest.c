@@ -4,7 +4,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "core/checkpoint.h"
+#include "core/checkpoint/checkpoint.h"
 #include "base/crc32c.h"
 #include "base/io.h"
 

@@ -22,7 +22,7 @@
 #include <lightc/data.h>
 #include <lightc/sched.h>
 #include <lightc/trainer.h>
-#include "core/checkpoint.h"
+#include "core/checkpoint/checkpoint.h"
 #include "base/clock.h"
 #include "base/exact_sum.h"
 #include "core/options/options.h"
@@ -596,7 +596,7 @@ bool lc__find_restart(const lc_trainer *t, char *path, size_t size);
 lc_status lc__find_best(const lc_trainer *t, char *path, size_t size) LC_MUST_USE;
 lc_status lc__resolve_ckpt_path(lc_trainer *t, const char *asked, char **out) LC_MUST_USE;
 /* Rank 0: takes the name for the checkpoint that is saved next, or says that something has it already, or another run
- * is about to give it to something (core/checkpoint_taken.h). */
+ * is about to give it to something (core/checkpoint/taken.h). */
 lc_status lc__take_checkpoint_name(lc_trainer *t, const char *path, bool *taken) LC_MUST_USE;
 /* The same in two parts: *writing is set when the state is put together on all ranks; errors from then on are of this
  * rank's writing. */

@@ -3,9 +3,9 @@
  * looked at, and only what a proof holds for is removed: files with such names, and directories in which lightc has not
  * left its mark, are somebody else's. */
 #define _GNU_SOURCE
-#include "core/checkpoint_proof.h"
+#include "core/checkpoint/proof.h"
 #include "base/handle.h"
-#include "core/checkpoint_taken.h"
+#include "core/checkpoint/taken.h"
 
 #include "base/status.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Taking names (checkpoint_taken.h). */
+/* Taking names (taken.h). */
 #define _GNU_SOURCE
-#include "core/checkpoint_taken.h"
+#include "core/checkpoint/taken.h"
 
 #include "base/remove.h"
 #include "base/status.h"

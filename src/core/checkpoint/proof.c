@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which directories are checkpoints of lightc through and through, and removing them. */
 #define _GNU_SOURCE
-#include "core/checkpoint_proof.h"
+#include "core/checkpoint/proof.h"
 #include "base/handle.h"
 
 #include "base/status.h"
@@ -30,7 +30,7 @@ static bool is_content(const char *name)
     return false;
 }
 
-/* ".part-00001", ".failed-00001", and either with ".new": what ranks leave for rank 0 (checkpoint_share.c). */
+/* ".part-00001", ".failed-00001", and either with ".new": what ranks leave for rank 0 (share.c). */
 static bool is_note(const char *name)
 {
     const char *p = !strncmp(name, ".part-", 6) ? name + 6 : !strncmp(name, ".failed-", 8) ? name + 8 : NULL;

@@ -14,9 +14,9 @@
  * After a failed sync the kernel forgets which pages were not written, so a file is never synced twice: the whole
  * temporary directory is given up, and the next checkpoint starts with new files. */
 #define _GNU_SOURCE
-#include "core/checkpoint_job.h"
-#include "core/checkpoint_proof.h"
-#include "core/checkpoint_share.h"
+#include "core/checkpoint/write_job.h"
+#include "core/checkpoint/proof.h"
+#include "core/checkpoint/share.h"
 
 #include "base/chunks.h"
 #include "base/clock.h"

@@ -4,7 +4,7 @@
 #ifndef LC_CORE_CHECKPOINT_PROOF_H
 #define LC_CORE_CHECKPOINT_PROOF_H
 
-#include "core/checkpoint.h"
+#include "core/checkpoint/checkpoint.h"
 #include "base/remove.h"
 
 typedef enum lc__ckpt_what {
@@ -36,7 +36,7 @@ lc_status lc__ckpt_may_replace(const char *path, const char *owner);
 /* The training that has saved the checkpoint at `path`, "" if it does not say; false if there is no checkpoint. */
 bool lc__ckpt_training_of(const char *path, char training[48]);
 
-/* checkpoint_clean.c: gives checkpoints back the name that they lost to new ones whose writers died. */
+/* leftovers.c: gives checkpoints back the name that they lost to new ones whose writers died. */
 lc_status lc__ckpt_restore_names(const char *dir);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Links to checkpoints. */
 #define _GNU_SOURCE
-#include "core/checkpoint_job.h"
-#include "core/checkpoint_proof.h"
+#include "core/checkpoint/write_job.h"
+#include "core/checkpoint/proof.h"
 #include "base/handle.h"
 
 #include <errno.h>

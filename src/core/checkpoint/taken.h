@@ -7,7 +7,7 @@
 #ifndef LC_CORE_CHECKPOINT_TAKEN_H
 #define LC_CORE_CHECKPOINT_TAKEN_H
 
-#include "core/checkpoint.h"
+#include "core/checkpoint/checkpoint.h"
 
 #define LC__TAKEN ".taken-"
 
@@ -25,7 +25,7 @@ bool lc__taken_is_name(const char *name);
 /* Removes ".taken-NAME" in the open directory if its process is dead. */
 void lc__taken_clean(int at, const char *name);
 
-/* checkpoint_write.c. The name of the checkpoint that will be begun next: given back when it has its name or has
+/* write.c. The name of the checkpoint that will be begun next: given back when it has its name or has
  * failed. Takes `taken` over. */
 void lc__ckpt_set_taken(lc_ckpt_writer *w, lc__taken *taken);
 /* That checkpoint will not be committed. Touches no file: a rank that fails has to say so before others miss it. The

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writing checkpoints: the caller's side, which collects tensors and state, takes the snapshot and hands it to the
- * background thread (checkpoint_job.c has the protocol). */
+ * background thread (write_job.c has the protocol). */
 #define _GNU_SOURCE
-#include "core/checkpoint_share.h"
+#include "core/checkpoint/share.h"
 #include "base/grow.h"
 #include "base/handle.h"
 

@@ -9,7 +9,7 @@
  * So until the rename there is no checkpoint, and after it a whole one, whoever is killed when. Rank 0 looks at the
  * listing of the directory, not for the names: NFS remembers for a while that a name is not there. */
 #define _GNU_SOURCE
-#include "core/checkpoint_share.h"
+#include "core/checkpoint/share.h"
 
 #include "base/remove.h"
 #include "base/status.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One checkpoint that several ranks write: what their background threads do with each other (checkpoint_share.c), and
- * what the ranks themselves do (checkpoint_ranks.c). */
+/* One checkpoint that several ranks write: what their background threads do with each other (share.c), and
+ * what the ranks themselves do (ranks.c). */
 #ifndef LC_CORE_CHECKPOINT_SHARE_H
 #define LC_CORE_CHECKPOINT_SHARE_H
 
-#include "core/checkpoint_job.h"
+#include "core/checkpoint/write_job.h"
 
 #include <lightc/strategy.h>
 

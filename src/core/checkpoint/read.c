@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening checkpoints: nothing is handed out before every byte was compared with the manifest. */
 #define _GNU_SOURCE
-#include "core/checkpoint_find.h"
+#include "core/checkpoint/find_newest.h"
 #include "base/handle.h"
 
 #include "safetensors/safetensors_impl.h"

@@ -2,7 +2,7 @@
 /* manifest.json: the size and checksum of every other file of a checkpoint, and of itself: its last line holds the
  * CRC-32C of all bytes in front of that line. */
 #define _GNU_SOURCE
-#include "core/checkpoint.h"
+#include "core/checkpoint/checkpoint.h"
 #include "base/grow.h"
 
 #include "base/chunks.h"

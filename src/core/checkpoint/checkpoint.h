@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the writer, the reader and the housekeeping of checkpoints share. */
-#ifndef LC_CORE_CHECKPOINT_H
-#define LC_CORE_CHECKPOINT_H
+#ifndef LC_CORE_CHECKPOINT_CHECKPOINT_H
+#define LC_CORE_CHECKPOINT_CHECKPOINT_H
 
 #include <lightc/checkpoint.h>
 #include "base/io.h"

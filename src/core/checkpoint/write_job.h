@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the two sides of a checkpoint's writing share: the caller's (checkpoint_write.c) and the background thread's
- * (checkpoint_job.c). */
-#ifndef LC_CORE_CHECKPOINT_JOB_H
-#define LC_CORE_CHECKPOINT_JOB_H
+/* What the two sides of a checkpoint's writing share: the caller's (write.c) and the background thread's
+ * (write_job.c). */
+#ifndef LC_CORE_CHECKPOINT_WRITE_JOB_H
+#define LC_CORE_CHECKPOINT_WRITE_JOB_H
 
 #include "base/handle.h"
-#include "core/checkpoint.h"
-#include "core/checkpoint_taken.h"
+#include "core/checkpoint/checkpoint.h"
+#include "core/checkpoint/taken.h"
 #include "safetensors/safetensors_impl.h"
 #include "base/status.h"
 #include <pthread.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where a checkpoint is written, and how it gets its name: the directory with a temporary name, and the renames at the
- * end (checkpoint_job.c has the whole order). */
+ * end (write_job.c has the whole order). */
 #define _GNU_SOURCE
-#include "core/checkpoint_job.h"
-#include "core/checkpoint_proof.h"
+#include "core/checkpoint/write_job.h"
+#include "core/checkpoint/proof.h"
 
 #include "base/status.h"
 

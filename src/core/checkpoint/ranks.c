@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One checkpoint that several ranks write: the ranks' own side. Rank 0 makes the temporary directory and tells its
- * name; then each writes its share in the background (checkpoint_share.c). The communicator is used in collective calls
+ * name; then each writes its share in the background (share.c). The communicator is used in collective calls
  * of the training thread alone: when a checkpoint begins, and when its result is waited for. */
-#include "core/checkpoint_proof.h"
-#include "core/checkpoint_share.h"
+#include "core/checkpoint/proof.h"
+#include "core/checkpoint/share.h"
 #include "core/ranks/ranks.h"
 
 #include "base/status.h"

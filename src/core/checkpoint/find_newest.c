@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finding the newest checkpoint that can be used among those of some directories. */
 #define _GNU_SOURCE
-#include "core/checkpoint_find.h"
+#include "core/checkpoint/find_newest.h"
 #include "base/grow.h"
-#include "core/checkpoint_proof.h"
+#include "core/checkpoint/proof.h"
 #include "base/handle.h"
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "core/checkpoint.h"
+#include "core/checkpoint/checkpoint.h"
 
 #include <dirent.h>
 #include <errno.h>

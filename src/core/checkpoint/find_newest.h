@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which of the checkpoints that lie about is to be taken. */
-#ifndef LC_CORE_CHECKPOINT_FIND_H
-#define LC_CORE_CHECKPOINT_FIND_H
+#ifndef LC_CORE_CHECKPOINT_FIND_NEWEST_H
+#define LC_CORE_CHECKPOINT_FIND_NEWEST_H
 
-#include "core/checkpoint.h"
+#include "core/checkpoint/checkpoint.h"
 
 typedef struct lc__ckpt_found {
     char *path;
