@@ -136,8 +136,8 @@ mutate 'gathers of ranks with more chunks missed' src/parallel/reduce/reducer.c 
 mutate 'chunks random by their device' src/parallel/devices/devices.c 's/of_chunks ? d->host->rng.micro_batch : (uint64_t)i/(uint64_t)i/' test_deterministic:ranks_are
 mutate 'statistics of devices not added' src/core/split/chunk_statistics.c 's/if (parts > 1) lc_comm_combine/if (parts > 99) lc_comm_combine/' test_deterministic:ranks_are
 # ---- state and data ----
-mutate 'an unfinished window of one rank alone' src/core/save_state.c 's/if (g->t->comm \&\& !gradient->in_parts) return/if (false) return/' test_resume_ranks:any_strategy
-mutate 'sums of other numbers of ranks as they are' src/core/resume.c 's/if (sum) rescale(/if (false) rescale(/' test_resume_ranks:any_strategy
+mutate 'an unfinished window of one rank alone' src/core/resume/save.c 's/if (g->t->comm \&\& !gradient->in_parts) return/if (false) return/' test_resume_ranks:any_strategy
+mutate 'sums of other numbers of ranks as they are' src/core/resume/resume.c 's/if (sum) rescale(/if (false) rescale(/' test_resume_ranks:any_strategy
 mutate 'small shares count as large ones' src/core/logging/results.c 's/ || t->parts || e->args.sync_dist;/ || t->parts;/' test_strategies:ranks_are
 mutate 'stale parameters' src/core/ranks/same_run.c 's/return s < 0 ? s : lc_module_visit(m, sharding ? send_to_shard : send_tensor, comm);/return s;/' test_ddp:train_as_one
 mutate 'shares overlap' src/data/loader.c 's/s.begin = global_begin + s.offset;/s.begin = global_begin;/' test_ddp:train_as_one
@@ -219,10 +219,10 @@ mutate 'leftovers without a mark cleaned away' src/core/checkpoint/proof.c 's/ho
 mutate 'names of checkpoints not taken' src/core/checkpoint/taken.c 's/t->fd = make(t->path, taken);/*out = NULL;/' test_checkpoint_shared:newest
 mutate 'an id that two runs have' src/callbacks/model_checkpoint_state.c 's/if (!taken) return LC_OK;/return LC_OK;/' test_checkpoint_shared:resumed
 # ---- what is said, and when ----
-mutate 'errors of saves stop every run' src/core/saves.c 's/ || t->stops_on_save_error)/ || true)/' test_save_errors:goes_on
-mutate 'a run that is to stop goes on' src/core/saves.c 's/ || t->stops_on_save_error)/)/' test_save_errors:to_stop
-mutate 'a file without a weight of the model is loaded' src/core/load_weights.c 's/if (found || !l->model.n) return LC_OK;/return LC_OK;/' test_load_weights:prefixed
-mutate 'matrices left as the file has them' src/core/load_weights.c 's/transposed ? j \* rows + i : i \* columns + j;/i * columns + j;/' test_load_weights:transposed
+mutate 'errors of saves stop every run' src/core/resume/after_save.c 's/ || t->stops_on_save_error)/ || true)/' test_save_errors:goes_on
+mutate 'a run that is to stop goes on' src/core/resume/after_save.c 's/ || t->stops_on_save_error)/)/' test_save_errors:to_stop
+mutate 'a file without a weight of the model is loaded' src/core/resume/load_weights.c 's/if (found || !l->model.n) return LC_OK;/return LC_OK;/' test_load_weights:prefixed
+mutate 'matrices left as the file has them' src/core/resume/load_weights.c 's/transposed ? j \* rows + i : i \* columns + j;/i * columns + j;/' test_load_weights:transposed
 mutate 'threads that lose time kept' src/base/pool.c 's/if (pool.lost > LOSS_NS) {/if (false) {/' test_pool:no_gain
 mutate 'slow steps given no more time' src/comm/coordinator/stall.c 's/FACTOR \* c->longest/0 * c->longest/' test_stall:slow_steps
 mutate 'losses that are no numbers not said' src/core/watch.c 's/ || isfinite(loss)) return;/ || true) return;/' test_watch:not_finite

@@ -13,7 +13,7 @@
 #include "core/checkpoint/taken.h"
 #include "base/handle.h"
 #include "core/ranks/ranks.h"
-#include "core/saves.h"
+#include "core/resume/after_save.h"
 
 #include <limits.h>
 #include <math.h>

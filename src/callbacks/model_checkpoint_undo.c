@@ -2,7 +2,7 @@
 /* ModelCheckpoint plans with a checkpoint as soon as it is asked for: it is the best one, another one is to make room.
  * If it is not saved, what was remembered before comes back, and it is as if there had been no trigger. */
 #include "callbacks/model_checkpoint.h"
-#include "core/saves.h"
+#include "core/resume/after_save.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #include "callbacks/callbacks.h"
 #include "core/checkpoint/proof.h"
 #include "core/ranks/ranks.h"
-#include "core/saves.h"
+#include "core/resume/after_save.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #include "comm/world/world.h"
 #include "base/handle.h"
 #include "core/checkpoint/share.h"
-#include "core/hyperparameters.h"
+#include "core/resume/hyperparameters.h"
 #include "core/options/options.h"
 #include "core/ranks/ranks.h"
 #include "launch/launch.h"

@@ -6,7 +6,7 @@
 #include <lightc/fabric.h>
 
 #include "base/handle.h"
-#include "core/run_state.h"
+#include "core/resume/run_state.h"
 
 struct lc_fabric {
     lc__mark mark;

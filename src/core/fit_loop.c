@@ -3,7 +3,7 @@
 #include "core/split/chunks.h"
 #include "core/ranks/rank_times.h"
 #include "core/ranks/ranks.h"
-#include "core/saves.h"
+#include "core/resume/after_save.h"
 #include "base/status.h"
 
 #include <signal.h>

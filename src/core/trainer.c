@@ -10,7 +10,7 @@
 #include "core/hooks/profiling.h"
 #include "core/ranks/rank_times.h"
 #include "core/ranks/ranks.h"
-#include "core/saves.h"
+#include "core/resume/after_save.h"
 #include "core/hooks/trainer_internal.h"
 #include "launch/launch.h"
 

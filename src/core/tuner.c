@@ -2,7 +2,7 @@
 /* Probes (tuner.h). lr_find.c and scale_batch_size.c say what they look for. */
 #include "core/tuner.h"
 
-#include "core/hyperparameters.h"
+#include "core/resume/hyperparameters.h"
 #include "core/ranks/ranks.h"
 #include "base/status.h"
 #include "tensor/tensor_impl.h"

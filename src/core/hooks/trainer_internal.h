@@ -6,7 +6,7 @@
  *   hooks.c         hook dispatch and its tables           optimization.c  the step: closure, optimizers, schedules
  *   accessors.c     what it tells about itself             datamodule.c    datamodules, and hooks of the data
  *   results.c       lc_log                                 rows.c          what goes to loggers
- *   source.c        loaders, limits                        save_state.c    checkpoints; resume.c continues from one
+ *   source.c        loaders, limits                        resume/save.c    checkpoints; resume.c continues from one
  *   ranks.c         what several ranks do together         predictions.c   what predict returns
  *   signals.c       SIGINT, SIGTERM, SIGHUP                run_dir.c       version_N, loggers
  *   log_media.c     histograms, images, texts              optimizer_state.c  optimizers in checkpoints
@@ -178,7 +178,7 @@ lc_status lc__unused_look(lc_trainer *t) LC_MUST_USE;
 lc_status lc__unused_end(lc_trainer *t) LC_MUST_USE;
 void lc__unused_free(lc_trainer *t);
 
-/* ---- saves.h ---- */
+/* ---- resume/after_save.h ---- */
 typedef void lc__save_settled(void *owner, bool saved);
 typedef struct lc__saves {
     /* The save that is under way: the same on all ranks. */

@@ -6,7 +6,7 @@
 
 #include "core/split/chunks.h"
 #include "core/ranks/rank_times.h"
-#include "core/run_state.h"
+#include "core/resume/run_state.h"
 #include "base/status.h"
 #include "data/batch_slice.h"
 #include "record/graph_impl.h"

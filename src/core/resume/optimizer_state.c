@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Optimizers and schedules in checkpoints (save_state.c says what one holds), for the trainer and for fabric.c. */
+/* Optimizers and schedules in checkpoints (save.c says what one holds), for the trainer and for fabric.c. */
 #include "core/checkpoint/share.h"
 #include "base/grow.h"
-#include "core/run_state.h"
+#include "core/resume/run_state.h"
 #include "optim/optim_internal.h"
 #include "parallel/shard/shard.h"
 #include "base/state_count.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a run continues from a checkpoint (save_state.c says what one holds). Weights and callbacks come back before
+/* How a run continues from a checkpoint (save.c says what one holds). Weights and callbacks come back before
  * configure_optimizers, the rest behind on_fit_start, as in Lightning; with gather_parameters=false weights come behind
  * configure_optimizers, when the module has been cut, as with Lightning's FSDP. */
 #include "core/checkpoint/share.h"
 #include "base/handle.h"
 #include "core/split/chunks.h"
-#include "core/run_state.h"
+#include "core/resume/run_state.h"
 #include "launch/slurm.h"
 #include "record/graph_impl.h"
 #include "tensor/initial.h"

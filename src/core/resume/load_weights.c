@@ -6,7 +6,7 @@
 #include "base/handle.h"
 #include "base/str.h"
 #include "base/pattern.h"
-#include "core/run_state.h"
+#include "core/resume/run_state.h"
 #include "tensor/initial.h"
 #include "ops/number.h"
 #include "tensor/tensor_impl.h"

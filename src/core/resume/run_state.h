@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What saving and restoring a run share: the format, optimizers, tensors of callbacks. */
-#ifndef LC_CORE_RUN_STATE_H
-#define LC_CORE_RUN_STATE_H
+#ifndef LC_CORE_RESUME_RUN_STATE_H
+#define LC_CORE_RESUME_RUN_STATE_H
 
 #include <lightc/weights.h>
 #include "core/hooks/trainer_internal.h"

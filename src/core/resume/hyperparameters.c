@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hyperparameters with their module, in checkpoints, for loggers; modules made from a class (hyperparameters.h), and
  * the file that keeps all options of a run. */
-#include "core/hyperparameters.h"
+#include "core/resume/hyperparameters.h"
 #include "base/handle.h"
 
 #include "base/io.h"
 #include "core/options/options.h"
-#include "core/run_state.h"
+#include "core/resume/run_state.h"
 
 #include <lightc/checkpoint.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hyperparameters of a module, inside the library. */
-#ifndef LC_CORE_HYPERPARAMETERS_H
-#define LC_CORE_HYPERPARAMETERS_H
+#ifndef LC_CORE_RESUME_HYPERPARAMETERS_H
+#define LC_CORE_RESUME_HYPERPARAMETERS_H
 
 #include <lightc/hyperparameters.h>
 #include <lightc/trainer.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checkpoints that a training saves as it goes: how their writing went, and what follows (saves.c). */
-#ifndef LC_CORE_SAVES_H
-#define LC_CORE_SAVES_H
+/* Checkpoints that a training saves as it goes: how their writing went, and what follows (after_save.c). */
+#ifndef LC_CORE_RESUME_AFTER_SAVE_H
+#define LC_CORE_RESUME_AFTER_SAVE_H
 
 #include "core/hooks/trainer_internal.h"
 

@@ -5,7 +5,7 @@
  * from its own. Without SLURM it is a checkpoint on demand. */
 #include "core/checkpoint/checkpoint.h"
 #include "core/ranks/ranks.h"
-#include "core/saves.h"
+#include "core/resume/after_save.h"
 #include "launch/slurm.h"
 
 #include <dirent.h>

@@ -6,7 +6,7 @@
  * Writing goes on beside the training, and with ranks one of them may do it alone. So each rank knows that a save is
  * under way, but what became of it changes nothing before all ranks have agreed on it (lc__settle with more than a
  * look), and all of them decide alike. */
-#include "core/saves.h"
+#include "core/resume/after_save.h"
 #include "base/grow.h"
 #include "core/checkpoint/proof.h"
 #include "core/checkpoint/share.h"
