@@ -97,14 +97,14 @@ mutate 'a piece of a sum twice' src/comm/exchange/exchange.c 's/x->parts\[c->own
 mutate 'weights of uneven shares ignored' src/core/ranks/ranks.c 's/weight = (double)batch->size \* [^;]*;/weight = 1;/' test_ddp:train_as_one
 mutate 'links to the checkpoint before come late' src/core/checkpoint/write_job.c 's/if (write) do_chores(w, true);//' test_checkpoint:newer
 mutate 'an update before its bucket' src/parallel/reduce/reducer.c 's/r->sent\[i\] < end) wait_for(r, i);/r->sent[i] < begin) wait_for(r, i);/' test_sync:gpt,some_ranks
-mutate 'late steps with shares of sums' src/core/optimization.c 's/return r && lc__reducer_has_shares(r) ? [^;]*;/return LC_OK;/' test_ddp_checkpoints:a_late_step
+mutate 'late steps with shares of sums' src/core/loop/optimize.c 's/return r && lc__reducer_has_shares(r) ? [^;]*;/return LC_OK;/' test_ddp_checkpoints:a_late_step
 mutate 'gradients looked at while under way' src/engine/run/execute.c 's/g->reducer \&\& !p->by_bucket ? lc__reducer_settle(g->reducer) : LC_OK/LC_OK/' test_sync:gpt
 mutate 'gradients that are read on, added up' src/engine/plan/lower.c 's/if (b->g->reducer && s->last > position) return;//' test_under_way:read_on
 mutate 'gradients looked at before, added up' src/parallel/reduce/expand_sync.c 's/ && !reads(g, &g->ir.nodes\[k\], flat, i)//' test_under_way:looked_at
-mutate 'LBFGS with the loss of one rank' src/core/optimization.c 's/return lc__ranks_reduce(t->comm, loss, 1, LC_LOG_MEAN);/return LC_OK;/' test_ddp:lbfgs
+mutate 'LBFGS with the loss of one rank' src/core/loop/optimize.c 's/return lc__ranks_reduce(t->comm, loss, 1, LC_LOG_MEAN);/return LC_OK;/' test_ddp:lbfgs
 mutate 'LBFGS with sums for means' src/optim/lbfgs.c 's/g ? lc__gradient_factor(g) : 1;/1;/' test_ddp:lbfgs
 mutate 'any optimizer by bucket' src/record/macro.c 's/lc__is_elementwise(opt->ops);/true;/' test_under_way:an_optimizer
-mutate 'sums added up again without samples' src/core/optimization.c 's/if (t->graph->reducer) lc__reducer_before_backward(t->graph->reducer);//' test_under_way:without_samples
+mutate 'sums added up again without samples' src/core/loop/optimize.c 's/if (t->graph->reducer) lc__reducer_before_backward(t->graph->reducer);//' test_under_way:without_samples
 mutate 'gradient of one rank alone left out' src/parallel/reduce/reducer.c 's/memcpy(r->flats\[f\]->has_gradient, at, (size_t)r->flats\[f\]->n);/;/' test_sync:some_ranks
 mutate 'ranks that get nothing keep what they gave' src/parallel/collectives/collectives.c 's/memset(c->out\[0\].data, 0, bytes);/;/' test_collectives:values
 # ---- sharded ----
@@ -146,13 +146,13 @@ mutate 'metrics not merged' src/core/logging/results_ranks.c 's/LC_TRY(reduce_me
 mutate 'a wish to stop not heard' src/core/ranks/ranks.c 's/if (flags\[WISH_STOP\]) t->user_stop/if (t->stop_wish) t->user_stop/' test_ddp_ends:one_rank_stops
 # ---- what does not fit is found ----
 mutate 'options not compared' src/core/run.c 's/LC_TRY(lc__check_same_options(t));//' test_ddp_differences:different_options
-mutate 'data not compared' src/core/fit_loop.c 's/LC_TRY(lc__check_same_data(t));//' test_ddp_differences:different_options
-mutate 'buffers of steps not shared' src/core/fit_loop.c 's/if (!t->accumulating) LC_TRY(lc__read_buffers_from_rank_zero(t));//' test_ddp_data:rank_0
+mutate 'data not compared' src/core/loop/fit.c 's/LC_TRY(lc__check_same_data(t));//' test_ddp_differences:different_options
+mutate 'buffers of steps not shared' src/core/loop/fit.c 's/if (!t->accumulating) LC_TRY(lc__read_buffers_from_rank_zero(t));//' test_ddp_data:rank_0
 mutate 'own loaders weighed as shares' src/data/loader.c 's/is_slice(l) ? part.global_size : 0/part.global_size/' test_ddp_data:ranks_own
 mutate 'restarts from any fit' src/core/checkpoint/find_newest.c 's/return !origin || (/return true || (/' test_elastic:each_fit
 mutate 'models not compared' src/core/ranks/same_run.c 's/s = compare(comm, "model", &text);/s = LC_OK;/' test_ddp_differences:different_models
 mutate 'models of evaluations not compared' src/core/run.c 's/LC_TRY(lc__ranks_model(t->comm, t->m, false));//' test_ddp_differences:nothing_is_trained
-mutate 'wishes of an epoch that ends not shared' src/core/fit_loop.c 's/LC_TRY(lc__sync_wishes(t)); .. of these hooks[^\n]*//' test_ddp_ends:where_one_process_stops
+mutate 'wishes of an epoch that ends not shared' src/core/loop/fit.c 's/LC_TRY(lc__sync_wishes(t)); .. of these hooks[^\n]*//' test_ddp_ends:where_one_process_stops
 mutate 'sums in place taken before all have written' src/comm/exchange/exchange.c 's/x->stage == SAY || x->stage == WHOLE/x->stage != ASK/' test_exposed:ddp,many_calls
 mutate 'sums in place not told to others' src/comm/exchange/exposed.c 's/if (i != x->rank) memcpy((char/if (0) memcpy((char/' test_exposed:bits
 mutate 'different pieces taken for one' src/comm/exchange/exposed.c 's/ && tokens\[i\] >> OFFSET_BITS == tokens\[0\] >> OFFSET_BITS;/;/' test_exposed:different_pieces
@@ -225,8 +225,8 @@ mutate 'a file without a weight of the model is loaded' src/core/resume/load_wei
 mutate 'matrices left as the file has them' src/core/resume/load_weights.c 's/transposed ? j \* rows + i : i \* columns + j;/i * columns + j;/' test_load_weights:transposed
 mutate 'threads that lose time kept' src/base/pool.c 's/if (pool.lost > LOSS_NS) {/if (false) {/' test_pool:no_gain
 mutate 'slow steps given no more time' src/comm/coordinator/stall.c 's/FACTOR \* c->longest/0 * c->longest/' test_stall:slow_steps
-mutate 'losses that are no numbers not said' src/core/watch.c 's/ || isfinite(loss)) return;/ || true) return;/' test_watch:not_finite
-mutate 'epochs that train nothing not said' src/core/watch.c 's/if (!why) return;/return;/' test_watch:train_nothing
+mutate 'losses that are no numbers not said' src/core/loop/watch.c 's/ || isfinite(loss)) return;/ || true) return;/' test_watch:not_finite
+mutate 'epochs that train nothing not said' src/core/loop/watch.c 's/if (!why) return;/return;/' test_watch:train_nothing
 mutate 'hooks named by each that passes an error on' src/core/hooks/hooks.c 's/    else if (lc__names_hook(t))\n        return s;//' test_said_once
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The trainer, inside: its state, and what its files offer each other.
  *
- *   trainer.c       making one, callbacks                  fit_loop.c      epochs and batches
- *   run.c           fit, validate, test, predict           eval_loop.c     validation, test, prediction
- *   hooks.c         hook dispatch and its tables           optimization.c  the step: closure, optimizers, schedules
+ *   trainer.c       making one, callbacks                  loop/fit.c      epochs and batches
+ *   run.c           fit, validate, test, predict           loop/evaluate.c     validation, test, prediction
+ *   hooks.c         hook dispatch and its tables           loop/optimize.c  the step: closure, optimizers, schedules
  *   accessors.c     what it tells about itself             datamodule.c    datamodules, and hooks of the data
  *   results.c       lc_log                                 rows.c          what goes to loggers
  *   source.c        loaders, limits                        resume/save.c    checkpoints; resume.c continues from one
@@ -558,7 +558,7 @@ int64_t lc__global_batch(const lc_trainer *t);
 /* Says so if a run goes on inside an epoch with batches of another size. */
 void lc__check_global_batch(lc_trainer *t);
 
-/* ---- optimization.c ---- */
+/* ---- loop/optimize.c ---- */
 /* The parts of a closure's run, for who puts them together otherwise (split/chunks.c). */
 lc_status lc__run_training_step(lc_closure *c) LC_MUST_USE; /* of c->batch; sets c->loss */
 lc_status lc__closure_zero_grad(lc_closure *c) LC_MUST_USE;
