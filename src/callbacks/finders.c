@@ -4,7 +4,7 @@
 #include "callbacks/callbacks.h"
 #include "base/handle.h"
 #include "base/io.h"
-#include "core/tuner.h"
+#include "core/tuner/probe.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #include "base/io.h"
 #include "base/handle.h"
 #include "core/ranks/ranks.h"
-#include "core/tuner.h"
+#include "core/tuner/probe.h"
 
 #include <math.h>
 #include <stdio.h>

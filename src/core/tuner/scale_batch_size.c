@@ -3,7 +3,7 @@
  * knows what it would take, and nothing has been allocated for it. */
 #include "base/status.h"
 #include "base/handle.h"
-#include "core/tuner.h"
+#include "core/tuner/probe.h"
 
 #include <stdio.h>
 #include <string.h>

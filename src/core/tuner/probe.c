@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Probes (tuner.h). lr_find.c and scale_batch_size.c say what they look for. */
-#include "core/tuner.h"
+#include "core/tuner/probe.h"
 
 #include "core/resume/hyperparameters.h"
 #include "core/ranks/ranks.h"

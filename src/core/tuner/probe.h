@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A probe: a short run beside the trainer's own, after which the module is as it was. */
-#ifndef LC_CORE_TUNER_H
-#define LC_CORE_TUNER_H
+#ifndef LC_CORE_TUNER_PROBE_H
+#define LC_CORE_TUNER_PROBE_H
 
 #include "core/hooks/trainer_internal.h"
 #include <lightc/tuner.h>
