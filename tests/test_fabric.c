@@ -5,7 +5,7 @@
 #include "trainer_world.h"
 #include "wave.h"
 
-#include "core/fabric_internal.h"
+#include "core/fabric/fabric_internal.h"
 #include "record/graph_impl.h"
 
 typedef struct loop {

@@ -2,7 +2,7 @@
 /* A loop of the program's own on several ranks (lc_fabric), under every strategy: it computes what one rank computes,
  * and what it saves goes on under any strategy, on any number of ranks; bit for bit on as many of the same. */
 #include "comm_world.h"
-#include "core/fabric_internal.h"
+#include "core/fabric/fabric_internal.h"
 #include "scratch.h"
 #include "small_net.h"
 

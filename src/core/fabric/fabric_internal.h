@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a fabric is made of: for fabric.c, and for tests that look inside. */
-#ifndef LC_CORE_FABRIC_INTERNAL_H
-#define LC_CORE_FABRIC_INTERNAL_H
+#ifndef LC_CORE_FABRIC_FABRIC_INTERNAL_H
+#define LC_CORE_FABRIC_FABRIC_INTERNAL_H
 
 #include <lightc/fabric.h>
 
