@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a fabric is made of: for fabric.c, and for tests that look inside. */
+/* What a fabric is made of: for fabric.c (its life, and its ranks), step.c, logging.c and
+ * checkpoint.c, and for tests that look inside. */
 #ifndef LC_CORE_FABRIC_FABRIC_INTERNAL_H
 #define LC_CORE_FABRIC_FABRIC_INTERNAL_H
 
