@@ -114,9 +114,9 @@ mutate 'slices of another unit gathered' src/parallel/reduce/place_shards.c 's/l
 mutate 'gradients of the slice of another rank' src/parallel/reduce/expand_sync.c 's/ints\[LC__SYNC_OFFSET\] = s->rank \* u->slice;/ints[LC__SYNC_OFFSET] = (s->size - 1 - s->rank) * u->slice;/' test_sync:sharded
 mutate 'slices that begin as another rank'"'"'s' src/tensor/initial.c 's/lc__initial_range(t, begin, count, t->data);/lc__initial_range(t, 0, count, t->data);/' test_slices
 mutate 'slices of other seeds' src/core/ranks/same_run.c 's/return \*sent ? lc__tensor_set_initial(t, &begin.initial) : LC_OK;/return LC_OK;/' test_slices
-mutate 'weights of an evaluation not loaded' src/core/run.c 's/if (t->restoring_from) LC_TRY(lc__restore_module(t, LC__IN_SLICES));//' test_slices
+mutate 'weights of an evaluation not loaded' src/core/trainer/run.c 's/if (t->restoring_from) LC_TRY(lc__restore_module(t, LC__IN_SLICES));//' test_slices
 mutate 'slices no optimizer has forgotten' src/strategies/processes.c 's/if (status >= 0 \&\& before) status = lc_module_visit(m, gather_rest, before);//' test_slices
-mutate 'values made before slices' src/core/run.c 's/LC_TRY(check_optimizers(t));/LC_TRY(lc__module_fill(t->m));\n    LC_TRY(check_optimizers(t));/' test_launch:ranks_take
+mutate 'values made before slices' src/core/trainer/run.c 's/LC_TRY(check_optimizers(t));/LC_TRY(lc__module_fill(t->m));\n    LC_TRY(check_optimizers(t));/' test_launch:ranks_take
 mutate 'last unit dropped' src/parallel/reduce/expand_sync.c 's/if (!lc__any_trained(flat, u)) continue;/if (!lc__any_trained(flat, u) || (k \&\& k == s->n_units - 1)) continue;/' test_sync:sharded
 mutate 'norm of the own slices alone' src/parallel/reduce/reducer.c 's/\.out = words, \.count = n}/.out = words, .count = 0 * n}/' test_sync:sharded_is_ddp_gpt
 mutate 'gradients put together without their places' src/parallel/reduce/expand_sync.c 's/lc_pad(part, before, n - before - count)/lc_pad(part, 0, n - count)/' test_sync:gradients_of
@@ -145,13 +145,13 @@ mutate 'sums of an epoch not reduced' src/core/logging/results_ranks.c 's/lc_sta
 mutate 'metrics not merged' src/core/logging/results_ranks.c 's/LC_TRY(reduce_metrics(t, r));//' test_ddp:train_as_one
 mutate 'a wish to stop not heard' src/core/ranks/ranks.c 's/if (flags\[WISH_STOP\]) t->user_stop/if (t->stop_wish) t->user_stop/' test_ddp_ends:one_rank_stops
 # ---- what does not fit is found ----
-mutate 'options not compared' src/core/run.c 's/LC_TRY(lc__check_same_options(t));//' test_ddp_differences:different_options
+mutate 'options not compared' src/core/trainer/run.c 's/LC_TRY(lc__check_same_options(t));//' test_ddp_differences:different_options
 mutate 'data not compared' src/core/loop/fit.c 's/LC_TRY(lc__check_same_data(t));//' test_ddp_differences:different_options
 mutate 'buffers of steps not shared' src/core/loop/fit.c 's/if (!t->accumulating) LC_TRY(lc__read_buffers_from_rank_zero(t));//' test_ddp_data:rank_0
 mutate 'own loaders weighed as shares' src/data/loader.c 's/is_slice(l) ? part.global_size : 0/part.global_size/' test_ddp_data:ranks_own
 mutate 'restarts from any fit' src/core/checkpoint/find_newest.c 's/return !origin || (/return true || (/' test_elastic:each_fit
 mutate 'models not compared' src/core/ranks/same_run.c 's/s = compare(comm, "model", &text);/s = LC_OK;/' test_ddp_differences:different_models
-mutate 'models of evaluations not compared' src/core/run.c 's/LC_TRY(lc__ranks_model(t->comm, t->m, false));//' test_ddp_differences:nothing_is_trained
+mutate 'models of evaluations not compared' src/core/trainer/run.c 's/LC_TRY(lc__ranks_model(t->comm, t->m, false));//' test_ddp_differences:nothing_is_trained
 mutate 'wishes of an epoch that ends not shared' src/core/loop/fit.c 's/LC_TRY(lc__sync_wishes(t)); .. of these hooks[^\n]*//' test_ddp_ends:where_one_process_stops
 mutate 'sums in place taken before all have written' src/comm/exchange/exchange.c 's/x->stage == SAY || x->stage == WHOLE/x->stage != ASK/' test_exposed:ddp,many_calls
 mutate 'sums in place not told to others' src/comm/exchange/exposed.c 's/if (i != x->rank) memcpy((char/if (0) memcpy((char/' test_exposed:bits

@@ -11,9 +11,10 @@ static const struct {
 } allowed[] = {
     {"lc__current", ".tbss"}, /* the graph that this thread records (src/record) */
     {"error", ".tbss"},       /* the message of this thread's last failure (src/base/status.c) */
-    {"fits_begun", ".bss"},   /* which of its fits a program is in, for ranks that are started again (src/core/run.c) */
-    {"keeper",
-     ".bss"}, /* who watches for signals after an interrupted run: they are the process's (src/core/signals.c) */
+    {"fits_begun",
+     ".bss"}, /* which of its fits a program is in, for ranks that are started again (src/core/trainer/run.c) */
+    {"keeper", ".bss"},      /* who watches for signals after an interrupted run: they are the process's
+                                (src/core/trainer/signals.c) */
     {"of_children", ".bss"}, /* what a child of this process lets go of (src/base/at_fork.c); behind a mutex */
     {"pool", ".bss"},        /* the threads of this process that help with loops (src/base/pool.c) */
     {"this_process",
