@@ -4,7 +4,7 @@
  *
  * To add one: its name in the list, its type and its gradient in collective.c, its public function in
  * include/lightc/ops_comm.h, what it starts in parallel/collectives/collectives.c, and a row in
- * tests/collective_rows.h. */
+ * tests/support/collective_rows.h. */
 #ifndef LC_OPS_OPS_COMM_H
 #define LC_OPS_OPS_COMM_H
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains the network of tests/callback_net.h with a callback of Lightning and compares the weights at the end.
+"""Trains the network of tests/support/callback_net.h with a callback of Lightning and compares the weights at the end.
 
     callbacks.py DIR CALLBACK OPTIMIZER EPOCHS ACCUMULATE CLIP SCHEDULE TRAINABLE_ONLY
 
