@@ -18,7 +18,7 @@ target_sources(test_torch_runs PRIVATE ${PROJECT_SOURCE_DIR}/bench/models.c)
 target_include_directories(test_torch_runs PRIVATE ${PROJECT_SOURCE_DIR})
 
 # Every example, run as a user would on data that make_idx makes.
-add_executable(make_idx make_idx.c)
+add_executable(make_idx programs/make_idx.c)
 target_link_libraries(make_idx PRIVATE lightc_flags)
 if(TARGET mnist_mlp)
   file(GLOB examples CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/examples/*.c)
@@ -36,39 +36,39 @@ if(TARGET make_idx)
 endif()
 
 # What test_launch* start, and the supervisor they start it with.
-add_executable(rank_program rank_program.c)
+add_executable(rank_program programs/rank_program.c)
 target_include_directories(rank_program PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/support)
 target_link_libraries(rank_program PRIVATE lightc_internal lightc_flags)
 foreach(name launch launch_ends launch_hosts)
   add_dependencies(test_${name} rank_program last_calls_program fault_program lightc_program)
 endforeach()
-add_executable(prints_program prints_program.c)
+add_executable(prints_program programs/prints_program.c)
 target_include_directories(prints_program PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/support)
 target_link_libraries(prints_program PRIVATE lightc lightc_flags)
 add_dependencies(test_launch_prints prints_program lightc_program)
-add_executable(fabric_program fabric_program.c)
+add_executable(fabric_program programs/fabric_program.c)
 target_include_directories(fabric_program PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/support)
 target_link_libraries(fabric_program PRIVATE lightc lightc_flags)
 add_dependencies(test_fabric_launch fabric_program)
-add_executable(last_calls_program last_calls_program.c)
+add_executable(last_calls_program programs/last_calls_program.c)
 target_include_directories(last_calls_program PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/support)
 target_link_libraries(last_calls_program PRIVATE lightc lightc_flags)
 add_dependencies(test_last_calls last_calls_program lightc_program)
 
 # What test_same_bits starts: with the library as programs have it, since MPI comes as a plug-in.
-add_executable(bits_program bits_program.c)
+add_executable(bits_program programs/bits_program.c)
 target_include_directories(bits_program PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/support)
 target_link_libraries(bits_program PRIVATE lightc m lightc_flags)
 add_dependencies(test_same_bits bits_program lightc_program)
 
 # What test_strategies trains.
-add_executable(strategy_program strategy_program.c)
+add_executable(strategy_program programs/strategy_program.c)
 target_include_directories(strategy_program PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/support)
 target_link_libraries(strategy_program PRIVATE lightc Threads::Threads lightc_flags)
 add_dependencies(test_strategies strategy_program lightc_program)
 
 # Trainings that are disturbed: 20 rounds have each kind once. `faults.sh --rounds 500` is the long one.
-add_executable(fault_program fault_program.c)
+add_executable(fault_program programs/fault_program.c)
 target_include_directories(fault_program PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/support)
 target_link_libraries(fault_program PRIVATE lightc ${CMAKE_DL_LIBS} lightc_flags)
 add_dependencies(test_machines fault_program)
@@ -81,7 +81,7 @@ set_tests_properties(faults PROPERTIES TIMEOUT 1800
                      ENVIRONMENT "LIGHTC_TEST_SLACK=4;LIGHTC_TEST_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
 
 # Trainings that lose their power, on a file system of the test. LIGHTC_POWER_ROUNDS=500 is the long one.
-add_executable(power_program power_program.c)
+add_executable(power_program programs/power_program.c)
 target_include_directories(power_program PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/support)
 target_link_libraries(power_program PRIVATE lightc lightc_flags)
 target_sources(test_power_loss PRIVATE power_fs.c)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks are lost in a training that may start again: it goes on with those that are left, with the batches of all, and
- * ends with the numbers of one process that nobody disturbed. Real processes of tests/fault_program.c. */
+ * ends with the numbers of one process that nobody disturbed. Real processes of tests/programs/fault_program.c. */
 #include "test.h"
 #include "scratch.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that a fabric starts (tests/fabric_program.c), and what its options say about their run. */
+/* Ranks that a fabric starts (tests/programs/fabric_program.c), and what its options say about their run. */
 #define LAUNCHED "fabric_program"
 #include "launched.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* With the message that ends a run come the last calls of every rank, over whatever they communicate: of real processes
- * (tests/last_calls_program.c), which call, and then one of them ends, is stopped, or calls something else. */
+ * (tests/programs/last_calls_program.c), which call, and then one of them ends, is stopped, or calls something else. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Starting ranks: real processes of tests/rank_program.c, which do as they are told, under a supervisor that is a
- * process too (lightc launch, or the program itself). How they end: test_launch_ends.c; on several hosts:
+/* Starting ranks: real processes of tests/programs/rank_program.c, which do as they are told, under a supervisor that
+ * is a process too (lightc launch, or the program itself). How they end: test_launch_ends.c; on several hosts:
  * test_launch_hosts.c. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
