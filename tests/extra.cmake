@@ -24,14 +24,14 @@ if(TARGET mnist_mlp)
   file(GLOB examples CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/examples/*.c)
   foreach(path IN LISTS examples)
     get_filename_component(name ${path} NAME_WE)
-    add_test(NAME example_${name} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/examples.sh ${CMAKE_RUNTIME_OUTPUT_DIRECTORY} ${name})
+    add_test(NAME example_${name} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/scripts/examples.sh ${CMAKE_RUNTIME_OUTPUT_DIRECTORY} ${name})
     set_tests_properties(example_${name} PROPERTIES TIMEOUT 1800 ENVIRONMENT OMP_WAIT_POLICY=passive)
   endforeach()
 endif()
 
 # The programs of the guides.
 if(TARGET make_idx)
-  add_test(NAME guides COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/docs.sh ${CMAKE_RUNTIME_OUTPUT_DIRECTORY} ${CMAKE_LIBRARY_OUTPUT_DIRECTORY} ${LIGHTC_SANITIZE})
+  add_test(NAME guides COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/scripts/docs.sh ${CMAKE_RUNTIME_OUTPUT_DIRECTORY} ${CMAKE_LIBRARY_OUTPUT_DIRECTORY} ${LIGHTC_SANITIZE})
   set_tests_properties(guides PROPERTIES TIMEOUT 1800)
 endif()
 
@@ -88,7 +88,7 @@ target_sources(test_power_loss PRIVATE power_fs.c)
 add_dependencies(test_power_loss power_program)
 
 # Trainings under a Slurm of their own, where it is installed.
-add_test(NAME slurm COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/slurm.sh)
+add_test(NAME slurm COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/scripts/slurm.sh)
 set_tests_properties(slurm PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 1800
                      ENVIRONMENT "LIGHTC_TEST_SLACK=4;LIGHTC_TEST_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
 

@@ -7,7 +7,7 @@
 # everything. To add one: a line `mutate NAME FILE SED TEST[:CASE]...`, the quickest test first. A script that changes
 # nothing is an error: the code has moved on, and the mutation must follow it.
 set -u
-source=$(cd "$(dirname "$0")/.." && pwd)
+source=$(cd "$(dirname "$0")/../.." && pwd)
 copy=${MUTATIONS_DIR:-/tmp/lightc-mutations}
 jobs=2 list=0 names=()
 while [ $# -gt 0 ]; do

@@ -6,7 +6,7 @@
 # case is a further function `case_NAME`, which runs in a directory of its own.
 set -u
 PATH=$PATH:/usr/sbin:/sbin
-bin=$(cd "${LIGHTC_TEST_BIN:-$(dirname "$0")/../build/bin}" && pwd) || exit 1
+bin=$(cd "${LIGHTC_TEST_BIN:-$(dirname "$0")/../../build/bin}" && pwd) || exit 1
 program=$bin/fault_program
 skip() { echo "SKIP: $*" && exit 77; }
 for tool in munged slurmctld slurmd srun sbatch salloc scancel scontrol squeue setpriv; do
