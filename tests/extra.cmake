@@ -12,7 +12,7 @@ target_include_directories(test_sync PRIVATE ${PROJECT_SOURCE_DIR})
 add_dependencies(test_symbols lightc)
 add_subdirectory(reference)
 add_subdirectory(conformance)
-add_subdirectory(tool)
+add_subdirectory(tools)
 # The same networks, trained beside PyTorch (where there is a Python that has it).
 target_sources(test_torch_runs PRIVATE ${PROJECT_SOURCE_DIR}/bench/models.c)
 target_include_directories(test_torch_runs PRIVATE ${PROJECT_SOURCE_DIR})
@@ -73,10 +73,10 @@ target_include_directories(fault_program PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/sup
 target_link_libraries(fault_program PRIVATE lightc ${CMAKE_DL_LIBS} lightc_flags)
 add_dependencies(test_machines fault_program)
 add_dependencies(test_elastic fault_program lightc_program)
-add_executable(fault_rounds fault_rounds.c)
+add_executable(fault_rounds faults/fault_rounds.c)
 target_include_directories(fault_rounds PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/support)
 target_link_libraries(fault_rounds PRIVATE lightc_internal lightc_flags)
-add_test(NAME faults COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/faults.sh --rounds 20)
+add_test(NAME faults COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/faults/faults.sh --rounds 20)
 set_tests_properties(faults PROPERTIES TIMEOUT 1800
                      ENVIRONMENT "LIGHTC_TEST_SLACK=4;LIGHTC_TEST_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
 
@@ -84,7 +84,7 @@ set_tests_properties(faults PROPERTIES TIMEOUT 1800
 add_executable(power_program programs/power_program.c)
 target_include_directories(power_program PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/support)
 target_link_libraries(power_program PRIVATE lightc lightc_flags)
-target_sources(test_power_loss PRIVATE power_fs.c)
+target_sources(test_power_loss PRIVATE faults/power_fs.c)
 add_dependencies(test_power_loss power_program)
 
 # Trainings under a Slurm of their own, where it is installed.
@@ -103,8 +103,8 @@ endforeach()
 # Under mpirun. The second program has a plug-in of its own, in which every path for large data is taken with small ones.
 if(LIGHTC_HAVE_MPI)
   foreach(name IN ITEMS comm_mpi comm_mpi_large)
-    add_executable(test_${name} test_comm_mpi.c)
-    target_include_directories(test_${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/support ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
+    add_executable(test_${name} comm/test_comm_mpi.c)
+    target_include_directories(test_${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/support ${PROJECT_SOURCE_DIR}/src)
     target_link_libraries(test_${name} PRIVATE lightc MPI::MPI_C Threads::Threads m lightc_flags)
     add_test(NAME ${name} COMMAND test_${name})
     set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 1800)

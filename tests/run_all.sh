@@ -71,7 +71,7 @@ count() { # log name
 
 programs() { # pattern of names
   local file name
-  for file in tests/test_*.c; do
+  find tests -name "test_*.c" | sort | while read -r file; do
     name=$(basename "$file" .c)
     if [[ ${name#test_} =~ $1 ]]; then echo "$name"; fi
   done

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What every header of lightc needs: visibility, compiler attributes, the call site.
  *
- * What is promised of wrong arguments, for every function of the library (tests/test_misuse.c calls them all):
+ * What is promised of wrong arguments, for every function of the library (tests/faults/test_misuse.c calls them all):
  * - A pointer that is NULL is an error, never a crash: a status with a message, or NULL, 0, -1, "" or an error tensor,
  * and lc_error_message says which argument it was. Inside of a step it is an error of the step. Where NULL means
  * something (a default, "none", nothing to free) the function's comment says so; an array of no elements may always be

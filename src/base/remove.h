@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Everything that lightc deletes goes through here: the rule is in docs/checkpoints.md ("What lightc deletes"), and
- * tests/test_removals.c reads the sources for other ways to delete.
+ * tests/source/test_removals.c reads the sources for other ways to delete.
  *
  * Two kinds of things go: a file (or link) that the caller has made itself, and a directory of which a proof says, from
  * what is inside, that lightc has made it and everything in it. Names are looked up in open directories, so that what

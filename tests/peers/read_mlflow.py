@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks with MLflow's own client what tests/test_mlflow.c sent to its server: python read_mlflow.py URI"""
+"""Checks with MLflow's own client what tests/loggers/test_mlflow.c sent to its server: python read_mlflow.py URI"""
 import io
 import math
 import sys

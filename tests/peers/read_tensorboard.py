@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads what tests/test_tensorboard.c wrote, with TensorBoard's own reader: python read_tensorboard.py RUN_DIR"""
+"""Reads what tests/loggers/test_tensorboard.c wrote, with TensorBoard's own reader: python read_tensorboard.py RUN_DIR"""
 import io
 import sys
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Lightning's Tuner finds, recorded for tests/test_tuner_peers.c: record_tuner.py > ../conformance/tuner.json
+"""What Lightning's Tuner finds, recorded for tests/core/tuner/test_tuner_peers.c: record_tuner.py > ../conformance/tuner.json
 
 lr_find: y = w x with one float32 weight, w = 1 at first, learned with SGD from sample k of `samples`:
     x = sin(0.37 k) + 0.2, y = sin(1.3 x) + noise sin(7.7 k)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes the programs of tests/random_program.h in PyTorch, in f64, and says where lightc's numbers differ.
+"""Computes the programs of tests/random/random_program.h in PyTorch, in f64, and says where lightc's numbers differ.
 
 Reads programs from stdin, each with records of lightc's numbers, until "end"; answers each with one line: "ok", or
 "differs ...", or "refused ..." if PyTorch refuses it too.

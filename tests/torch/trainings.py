@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains the trainings of tests/random_training.h in PyTorch, in f64, and says where lightc's numbers differ.
+"""Trains the trainings of tests/random/random_training.h in PyTorch, in f64, and says where lightc's numbers differ.
 
 Reads trainings from stdin, each with records of lightc's losses, rates and parameters after every step, until "end";
 answers each with one line: "ok", "ok within noise D", or "differs ...". What differs by more than rounding is looked at

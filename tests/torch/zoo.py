@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layers of tests/test_torch.c in PyTorch.
+"""The layers of tests/torch/test_torch.c in PyTorch.
 
     zoo.py DIR
 

@@ -2,8 +2,9 @@
 /* Elementary functions on f32 that the compiler can turn into vector code: no branches, no calls, no tables.
  *
  * Polynomials were fitted by interpolation at Chebyshev nodes of the ranges named beside them. Errors stay within a few
- * units in the last place (tests/test_cpu_kernels.c measures them); NaN, infinities, zeros and denormals behave as in
- * the C library. To add a function: write it without loops and without if, and give it a line in that test. */
+ * units in the last place (tests/backends/test_cpu_kernels.c measures them); NaN, infinities, zeros and denormals
+ * behave as in the C library. To add a function: write it without loops and without if, and give it a line in that
+ * test. */
 #ifndef LC_BACKENDS_CPU_ISA_VMATH_H
 #define LC_BACKENDS_CPU_ISA_VMATH_H
 

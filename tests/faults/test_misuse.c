@@ -531,7 +531,7 @@ TEST(every_function_has_a_row)
         while (row < ROWS && strcmp(rows[row].name, name)) row++;
         found++;
         missing += row == ROWS;
-        if (row == ROWS) printf("  %s has no row in tests/misuse_*.h\n", name);
+        if (row == ROWS) printf("  %s has no row in tests/faults/misuse_*.h\n", name);
     }
     pclose(f);
     if (!found) SKIP("no nm, or the shared library is not where it is built");

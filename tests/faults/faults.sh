@@ -4,7 +4,7 @@
 # killed, stopped, cut off, refused disk space, started twice and visited by strangers (fault_rounds.c says more).
 # LIGHTC_TEST_BIN: the programs, build/bin by default.
 set -u
-export LIGHTC_TEST_BIN=${LIGHTC_TEST_BIN:-$(dirname "$0")/../build/bin}
+export LIGHTC_TEST_BIN=${LIGHTC_TEST_BIN:-$(dirname "$0")/../../build/bin}
 ulimit -u 600 2>/dev/null # a rank that takes itself for the first process would start ranks without end
 ulimit -c 0
 exec "$LIGHTC_TEST_BIN/fault_rounds" "$@"

@@ -88,8 +88,8 @@ static void note(const char *file, const char *word, int line)
             return;
         }
     wrong++;
-    printf("  src/%s:%d: %s; let lc__remove do it (base/remove.h), or say in tests/test_removals.c why not\n", file,
-           line, word);
+    printf("  src/%s:%d: %s; let lc__remove do it (base/remove.h), or say in tests/source/test_removals.c why not\n",
+           file, line, word);
 }
 
 static void look_at_text(const char *file, char *text)

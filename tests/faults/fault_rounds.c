@@ -10,7 +10,7 @@
  * --kind: only rounds of kinds whose name begins so. --break does what a check is for, to show that it fails then.
  *
  * Everything about a round follows from the seed and its number. To add a kind of fault: a row in `kinds`, and what
- * fault_program does. tests/faults.sh runs this with what it needs.
+ * fault_program does. tests/faults/faults.sh runs this with what it needs.
  * LIGHTC_TEST_SLACK=4 gives all four times as long. */
 #include "fault_check.h"
 
