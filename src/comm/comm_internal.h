@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How the files of src/comm stand on each other:
+/* How the rooms of src/comm stand on each other:
  *
  *   comm.c        what users call: requests, statistics, groups; call.c: what a call is; history.c: the last calls
- *   exchange.c    collectives over streams of bytes between each two ranks: the one implementation behind
- *                 self, threads, shm, tcp and their mixtures, each of which is a transport; exchange/groups.c
- *   schedule.c    what a collective consists of; two_levels.c: where ranks live on several hosts
  *   combine.c     the arithmetic of reductions
- *   exposed.c     memory of ranks that the others of a host use in place; memory.c: memory made for that
- *   window.c      the transport in shared memory: threads of a process (threads.c), processes of a host (shm.c)
- *   tcp.c         the transport between hosts; tcp_mesh.c: its connections
- *   mixed.c       the window between ranks of a host, another transport between hosts: tcp, or relay.c over mpi
- *   transport/mpi_plugin.c         opens the plug-in liblightc_mpi, whose files are in mpi/
- *   fake.c        no ranks at all
+ *   memory.c      memory that ranks of a host use in place
  *   progress_thread.c  carries calls on while their rank computes
- *   coordinator*.c, control*.c  how ranks find each other and hear of the end (control/wire.c: the messages)
- *   proof*.c      how ends of a connection show that they know the run's secret
- *   socket.c      what is the same for all TCP connections
+ *   exchange/     exchange.c, groups.c: collectives over streams of bytes between each two ranks, the one
+ *                 implementation behind self, threads, shm, tcp and their mixtures, each of which is a transport
+ *                 schedule.c: what a collective consists of; two_levels.c: where ranks live on several hosts
+ *                 exposed.c: memory of ranks that the others of a host use in place
+ *   transport/    window.c: in shared memory, of threads of a process (threads.c) or processes of a host (shm.c)
+ *                 tcp.c: between hosts; tcp_mesh.c: its connections; tcp_records.c: sealed ones
+ *                 mixed.c: the window between ranks of a host, tcp, or relay.c over mpi, between hosts
+ *                 mpi_plugin.c: opens the plug-in liblightc_mpi, whose files are in mpi/
+ *                 fake.c: no ranks at all
+ *   control/      how ranks find each other and hear of the end (wire.c: the messages)
+ *   coordinator/  the other end
+ *   net/          proof*.c: how ends of a connection show that they know the run's secret; seal_*.c: sealed messages
+ *                 socket.c: what is the same for all TCP connections; guests.c: those that have proven nothing
+ *   world/        which rank a process is, joining, leaving
  */
 #ifndef LC_COMM_INTERNAL_H
 #define LC_COMM_INTERNAL_H

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Starting ranks, inside the library.
  *
- * self_launch.c        whether this program is to start its own ranks, and with what (options of the trainer)
- * launch.c      lc_launch, behind `lightc launch`
- * mpirun.c      ranks on several hosts, which mpirun starts
- * supervisor.c  starts processes, waits for them, ends them together; supervisor/failure.c: says why;
- *               supervisor/restart.c: who goes on; supervisor/adopted.c: what mpirun or a rank has left
- * supervisor/process.c        one process: its environment, and fork and exec
- * supervisor/kept_output.c      what ranks print that nobody sees
- * supervisor/mpirun_output.c      the same of ranks that mpirun has started
+ * self_launch.c    whether this program is to start its own ranks, and with what (options of the trainer)
+ * launch.c         lc_launch, behind `lightc launch`
+ * mpirun.c         ranks on several hosts, which mpirun starts
+ * slurm.c          the job that a run is part of
+ * supervisor/      supervisor.c: starts processes, waits for them, ends them together; failure.c: says why;
+ *                  restart.c: who goes on; adopted.c: what mpirun or a rank has left
+ *                  process.c: one process, with its environment, fork and exec
+ *                  kept_output.c: what ranks print that nobody sees; mpirun_output.c: the same under mpirun
  *
  * A supervisor is never a rank: it survives whatever happens to one. */
 #ifndef LC_LAUNCH_LAUNCH_H

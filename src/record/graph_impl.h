@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The recorder, the intermediate form and the plan, as the files of src/record and src/engine share them.
  *
- * graph.c     the life of a graph and of a step; reading values back
- * record.c    appends what the user calls to a tape (one node per call, plus a few macro nodes)
- * plan.c      looks a tape segment up in the cache, or makes a plan of it:
- *   expand.c    macro nodes -> operators (backward, clipping, updates); expand_sync.c: reductions over ranks;
- *               expand_tree.c: sums of gradients in a fixed order; expand_writes.c: what rules may still read
- *   plan/drop_dead.c      what nobody reads is dropped
- *   fuse.c      named patterns -> fused operators; fuse_elementwise.c: chains
- *   place_shards.c  what is sharded (shard.h) becomes intermediate results
- *   collective.c  each collective -> where it starts and where it is waited for
- *   lower.c     operators -> kernel calls: layouts, copies, in-place, direct accumulation
- *   arena.c     liveness -> offsets in one arena
- *   tune.c      one thread or all, and which of several kernels (tune.h)
- * execute.c   replays a plan
- * flops.c     floating-point operations of a call
- * dump.c      writes a plan as text and as a graph
+ * record/graph.c    the life of a graph and of a step; reading values back
+ * record/record.c   appends what the user calls to a tape (one node per call, plus a few macro nodes: macro.c)
+ * engine/plan/plan.c  looks a tape segment up in the cache, or makes a plan of it:
+ *   expand.c          macro nodes -> operators (backward; optim/expand_update.c: clipping, updates;
+ *                     parallel/reduce/expand_sync.c: reductions over ranks; parallel/tree/expand_tree.c: sums of
+ *                     gradients in a fixed order); expand_writes.c: what rules may still read
+ *   drop_dead.c       what nobody reads is dropped
+ *   fuse.c            named patterns -> fused operators; fuse_elementwise.c: chains
+ *   parallel/reduce/place_shards.c  what is sharded (parallel/shard/shard.h) becomes intermediate results
+ *   parallel/collectives/collectives.c  each collective -> where it starts and where it is waited for
+ *   lower.c           operators -> kernel calls: layouts, copies, in-place, direct accumulation
+ *   arena.c           liveness -> offsets in one arena
+ *   tune.c            one thread or all, and which of several kernels (tune.h)
+ *   program.c         calls -> the program that a replay runs
+ *   flops.c           floating-point operations of a call
+ *   dump.c            writes a plan as text and as a graph
+ * engine/run/execute.c  replays a plan; anomaly.c: the first NaN; fault.c: indices that do not exist
  *
  * A *segment* is what was recorded between two runs of a step: usually the whole step; a host read in the middle of a
  * step ends one. Value numbers run through the whole step, so that later segments refer to earlier ones. */

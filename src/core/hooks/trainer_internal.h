@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The trainer, inside: its state, and what its files offer each other.
+/* The trainer, inside: its state, and what the rooms of src/core offer each other (docs/design.md has a line for each).
  *
- *   trainer.c       making one, callbacks                  loop/fit.c      epochs and batches
- *   run.c           fit, validate, test, predict           loop/evaluate.c     validation, test, prediction
- *   hooks.c         hook dispatch and its tables           loop/optimize.c  the step: closure, optimizers, schedules
- *   accessors.c     what it tells about itself             datamodule.c    datamodules, and hooks of the data
- *   results.c       lc_log                                 rows.c          what goes to loggers
- *   source.c        loaders, limits                        resume/save.c    checkpoints; resume.c continues from one
- *   ranks.c         what several ranks do together         predictions.c   what predict returns
- *   signals.c       SIGINT, SIGTERM, SIGHUP                run_dir.c       version_N, loggers
- *   log_media.c     histograms, images, texts              optimizer_state.c  optimizers in checkpoints
- *   log_metric.c    metrics that are logged as such        split/chunks.c  batches in chunks, the same for any ranks
- *   split/device_parts.c         batches that several devices compute   source_state.c  loaders in checkpoints */
+ *   trainer/     trainer.c: making one; run.c: fit, validate, test, predict; accessors.c: what it says about itself;
+ *                signals.c: SIGINT, SIGTERM, SIGHUP; memory_limit.c
+ *   hooks/       hooks.c: dispatch, and its tables; callback_list.c; profiling.c
+ *   loop/        fit.c: epochs and batches; optimize.c: the step, with closures, optimizers and schedules;
+ *                evaluate.c: validation, test, prediction; predictions.c: what predict returns; watch.c: warnings
+ *   input/       source.c: loaders, limits; source_state.c: loaders in checkpoints; datamodule.c
+ *   split/       chunks.c: batches in chunks, the same for any ranks; device_parts.c: batches of several devices
+ *   logging/     results.c: lc_log; log_metric.c; log_media.c: histograms, images, texts; rows.c: what goes to loggers;
+ *                run_dir.c: version_N, loggers
+ *   ranks/       ranks.c: what several ranks do together
+ *   resume/      save.c: checkpoints; resume.c continues from one; optimizer_state.c: optimizers in checkpoints */
 #ifndef LC_CORE_HOOKS_TRAINER_INTERNAL_H
 #define LC_CORE_HOOKS_TRAINER_INTERNAL_H
 
@@ -653,7 +653,7 @@ bool lc__should_stop(const lc_trainer *t);
 void lc__soft_stop(lc_trainer *t, bool *vote, bool stop);
 bool lc__has_val(const lc_trainer *t);
 
-/* memory.c: the option memory_limit, checked, and applied to the steps of a module once its optimizers have been
+/* memory_limit.c: the option memory_limit, checked, and applied to the steps of a module once its optimizers have been
  * shared out; devices: those that compute them, or NULL; gathers: what is in slices will be whole when the run has
  * ended. */
 lc_status lc__memory_limit_parse(const char *text, int64_t *bytes) LC_MUST_USE;

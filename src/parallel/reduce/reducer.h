@@ -44,8 +44,8 @@ lc_status lc__reducer_end_batch(lc__reducer *r) LC_MUST_USE;
  * as this rank knows. */
 bool lc__reducer_sums_on_tree(const lc__reducer *r);
 
-/* Before parameters are added: gradients of buckets are sent as `wire` (wire.h); LC_F32: as they are. Not where they
- * are sharded. */
+/* Before parameters are added: gradients of buckets are sent as `wire` (compress.h); LC_F32: as they are. Not where
+ * they are sharded. */
 lc_status lc__reducer_compress(lc__reducer *r, lc_dtype wire) LC_MUST_USE;
 
 /* The parameters of an optimizer are reduced. In the same order on all ranks. */
