@@ -39,7 +39,7 @@ static void noop_init(noop *m, kind what)
 {
     int64_t one[] = {1};
     lc_module_init(&m->base, &noop_ops, 0);
-    m->w = lc_module_add_parameter(&m->base, "w", LC_F32, LC_ROW_MAJOR, 1, one, LC_LITERAL(lc_init, LC_INIT_ZEROS));
+    m->w = lc_module_add_parameter(&m->base, "w", LC_F32, LC_ROW_MAJOR, 1, one, (lc_init){LC_INIT_ZEROS});
     m->kind = what;
 }
 

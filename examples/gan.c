@@ -82,8 +82,8 @@ static void network_init(network *n, gan *parent, const char *name, int64_t in, 
 
 static lc_tensor *hidden(network *n, lc_tensor *x)
 {
-    x = lc_leaky_relu(lc_linear_forward(&n->l1, x), .slope = LC_SOME(0.2));
-    return lc_leaky_relu(lc_linear_forward(&n->l2, x), .slope = LC_SOME(0.2));
+    x = lc_leaky_relu(lc_linear_forward(&n->l1, x), .slope = 0.2);
+    return lc_leaky_relu(lc_linear_forward(&n->l2, x), .slope = 0.2);
 }
 
 static lc_tensor *generate(gan *m, lc_tensor *noise) /* [B,64] -> [B,784] in (-1, 1) */
@@ -118,7 +118,7 @@ static lc_tensor *training_step(lc_module *self, const lc_batch *batch, int64_t 
 {
     gan *m = (gan *)self;
     lc_tensor *real = lc_flatten(batch->x, 1); /* [B,784] */
-    lc_tensor *noise = lc_normal(2, (int64_t[]){batch->size, LATENT});
+    lc_tensor *noise = lc_normal(2, ((int64_t[]){batch->size, LATENT}));
     (void)batch_idx;
 
     /* The generator wants its images to pass for real. */
@@ -151,7 +151,7 @@ static lc_status sample(gan *m, float *images)
     lc_graph *g = lc_trainer_graph(m->base.trainer);
     LC_TRY(lc_step_begin(g, UINT64_MAX, 0)); /* random numbers of a step that training never has */
     lc_no_grad_begin();
-    lc_status status = lc_tensor_read(generate(m, lc_normal(2, (int64_t[]){SAMPLES, LATENT})), images,
+    lc_status status = lc_tensor_read(generate(m, lc_normal(2, ((int64_t[]){SAMPLES, LATENT}))), images,
                                       SAMPLES * PIXELS * sizeof *images);
     lc_no_grad_end();
     lc_status ended = lc_step_end(g);

@@ -31,10 +31,15 @@
     }
 
 /* The value of NAME_with(&args), where args has the defaults of NAME and then the members given. */
-#define LC_CALL(name, type, ...) LC_CALL_(LC_UNIQUE_, type, name##_defaults(), name##_with, (), (), __VA_ARGS__, )
-/* Of NAME_at(before..., &args, place of the call). `before` stands in parentheses, with a comma at its end. */
-#define LC_CALL_AT(name, type, before, ...)                                                                            \
-    LC_CALL_(LC_UNIQUE_, type, name##_defaults(), name##_at, before, (, LC_HERE), __VA_ARGS__, )
+#define LC_CALL(name, type, ...) LC_CALL_INIT(name, type, (), __VA_ARGS__)
+/* Of FUNCTION_at(before..., &args, place of the call), where args is a KIND_args with the defaults of KIND. `before`
+ * stands in parentheses, with a comma at its end. */
+#define LC_CALL_AT(function, kind, before, ...)                                                                        \
+    LC_CALL_(LC_UNIQUE_, kind##_args, kind##_defaults(), function##_at, before, (, LC_HERE), __VA_ARGS__, )
+
+/* NAME_with(before..., &args). */
+#define LC_CALL_INIT(name, type, before, ...)                                                                          \
+    LC_CALL_(LC_UNIQUE_, type, name##_defaults(), name##_with, before, (), __VA_ARGS__, )
 
 #define LC_CALL_(args, type, defaults, function, before, after, ...)                                                   \
     __extension__({                                                                                                    \
@@ -43,12 +48,27 @@
         function(LC_OPEN_ before &args LC_OPEN_ after);                                                                \
     })
 
-/* The value of FUNCTION(before..., n, list, place of the call), with the list of the n values given. */
-#define LC_CALL_LIST(function, type, before, ...) LC_CALL_LIST_(LC_UNIQUE_, function, type, before, __VA_ARGS__)
-#define LC_CALL_LIST_(list, function, type, before, ...)                                                               \
+/* The value of FUNCTION(before..., n, list, place of the call), with the list of the n numbers, or tensors, given. */
+#define LC_CALL_INTS(function, before, ...) LC_CALL_LIST_(LC_UNIQUE_, function, int64_t, LC_INT_, before, __VA_ARGS__)
+#define LC_CALL_TENSORS(function, before, ...)                                                                         \
+    LC_CALL_LIST_(LC_UNIQUE_, function, lc_tensor *, LC_SAME_, before, __VA_ARGS__)
+#define LC_CALL_LIST_(list, function, type, each, before, ...)                                                         \
     __extension__({                                                                                                    \
-        type list[] = {LC_MAP_(LC_CAST_, type, __VA_ARGS__)};                                                          \
+        type list[] = {LC_MAP_(each, , __VA_ARGS__)};                                                                  \
         function(LC_OPEN_ before (int)(sizeof(list) / sizeof(list[0])), list, LC_HERE);                                \
+    })
+
+/* How many values are given. */
+#define LC_COUNT(...) (0 LC_MAP_(LC_ONE_, , __VA_ARGS__))
+
+/* A vtable with its size and the members given, made in a function: for C++17, which has no designated initialisers.
+ * lc_module_ops ops = LC_OPS(lc_module_ops, .name = "net", .training_step = step). */
+#define LC_OPS(type, ...) LC_OPS_(LC_UNIQUE_, type, __VA_ARGS__, )
+#define LC_OPS_(ops, type, ...)                                                                                        \
+    __extension__({                                                                                                    \
+        type ops = LC_ZEROS_;                                                                                          \
+        LC_MAP_(LC_SET_, ops, .size = sizeof(type), __VA_ARGS__)                                                       \
+        ops;                                                                                                           \
     })
 
 /* The value of a number that must be given, in its struct's defaults. */
@@ -61,9 +81,14 @@
 #define LC_OPEN_(...) __VA_ARGS__
 /* An empty argument, as after a comma at the end, sets nothing. */
 #define LC_SET_(args, x) (void)(args x);
-#define LC_CAST_(type, x) (type)(x),
 #define LC_ONE_(to, x) +1
-#define LC_COUNT_(...) (0 LC_MAP_(LC_ONE_, , __VA_ARGS__))
+#define LC_SAME_(to, x) x,
+/* Numbers of any type, which C++ would not narrow in a list. */
+#define LC_INT_(to, x) lc_int_(x),
+static inline int64_t lc_int_(int64_t x)
+{
+    return x;
+}
 
 #ifdef __cplusplus
 #define LC_ZEROS_ {}

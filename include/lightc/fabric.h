@@ -55,10 +55,12 @@ typedef struct lc_fabric_options {
 } lc_fabric_options;
 
 typedef struct lc_clip_args {
+    size_t size;
     lc_site site;    /* by the macro */
     double clip_val; /* clip to this absolute value */
     double max_norm; /* or all gradients together to this norm; one of the two is given */
 } lc_clip_args;
+LC_DEFAULTS(lc_clip, lc_clip_args, .clip_val = LC_NOT_GIVEN, .max_norm = LC_NOT_GIVEN)
 
 LC_BEGIN_DECLS
 
@@ -92,9 +94,10 @@ LC_API void lc_fabric_zero_grad_at(lc_fabric *f, lc_site site);
 #define lc_fabric_zero_grad(f) lc_fabric_zero_grad_at(f, LC_HERE)
 /* Of the next lc_fabric_step of `optimizer`. Returns the norm before clipping (to be kept with lc_keep, to read it), or
  * NULL. */
-LC_API lc_tensor *lc_fabric_clip_gradients_at(lc_fabric *f, lc_optimizer *optimizer, lc_clip_args args);
+LC_API lc_tensor *lc_fabric_clip_gradients_at(lc_fabric *f, lc_optimizer *optimizer, const lc_clip_args *args);
 #define lc_fabric_clip_gradients(f, optimizer, ...)                                                                    \
-    lc_fabric_clip_gradients_at((f), (optimizer), LC_LITERAL(lc_clip_args, .site = LC_HERE, __VA_ARGS__))
+    LC_CALL_(LC_UNIQUE_, lc_clip_args, lc_clip_defaults(), lc_fabric_clip_gradients_at, (f, optimizer, ), (),          \
+             .site = LC_HERE, __VA_ARGS__, )
 LC_API void lc_fabric_step_at(lc_fabric *f, lc_optimizer *optimizer, lc_site site);
 #define lc_fabric_step(f, optimizer) lc_fabric_step_at(f, optimizer, LC_HERE)
 /* Runs what was recorded. The first error since lc_fabric_begin, if there was one; then nothing was run. */

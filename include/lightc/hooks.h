@@ -274,6 +274,7 @@ typedef enum lc_choice { LC_AUTO = 0, LC_ON = 1, LC_OFF = 2 } lc_choice;
 typedef enum lc_log_reduce { LC_LOG_MEAN = 0, LC_LOG_SUM, LC_LOG_MIN, LC_LOG_MAX } lc_log_reduce;
 
 typedef struct lc_log_args {
+    size_t size;
     bool prog_bar;                    /* show it in the progress bar */
     unsigned char logger;             /* lc_choice: send it to loggers; default on */
     unsigned char on_step;            /* lc_choice: the value of every step; default depends on the hook */
@@ -289,6 +290,7 @@ typedef struct lc_log_args {
     int64_t batch_size; /* weight of the mean; 0: samples in the batch */
     lc_site site;       /* filled in by the macro */
 } lc_log_args;
+LC_DEFAULTS(lc_log, lc_log_args, )
 
 LC_BEGIN_DECLS
 
@@ -302,12 +304,13 @@ LC_API const char *lc_stage_name(lc_stage stage);
  *
  *     lc_log(self, "train_loss", loss, .prog_bar = true);
  *     lc_log_value(self, "temperature", 0.7, .on_step = LC_OFF, .on_epoch = LC_ON); */
-LC_API void lc_log_at(lc_module *self, const char *name, lc_tensor *value, lc_log_args args);
-LC_API void lc_log_value_at(lc_module *self, const char *name, double value, lc_log_args args);
-#define lc_log(self, name, value, ...)                                                                                 \
-    lc_log_at((self), (name), (value), LC_LITERAL(lc_log_args, .site = LC_HERE, __VA_ARGS__))
-#define lc_log_value(self, name, value, ...)                                                                           \
-    lc_log_value_at((self), (name), (value), LC_LITERAL(lc_log_args, .site = LC_HERE, __VA_ARGS__))
+LC_API void lc_log_at(lc_module *self, const char *name, lc_tensor *value, const lc_log_args *args);
+LC_API void lc_log_value_at(lc_module *self, const char *name, double value, const lc_log_args *args);
+#define lc_log(...)       LC_LOG_(lc_log_at, __VA_ARGS__, )
+#define lc_log_value(...) LC_LOG_(lc_log_value_at, __VA_ARGS__, )
+#define LC_LOG_(function, self, name, value, ...)                                                                      \
+    LC_CALL_(LC_UNIQUE_, lc_log_args, lc_log_defaults(), function, (self, name, value, ), (), .site = LC_HERE,         \
+             __VA_ARGS__)
 
 /* Logs a metric (metrics.h), whose value over the epoch, or over the evaluation, is computed by the trainer when all
  * batches are done; then the trainer resets it. Update it first, and log it for every batch:
@@ -320,9 +323,8 @@ LC_API void lc_log_value_at(lc_module *self, const char *name, double value, lc_
  * .on_step, .reduce_fx and .batch_size are refused. A checkpoint inside an epoch holds the metric's state; a run that
  * continues has it back with the first log and gives the same value bit for bit, if there is no more than one update
  * per log. */
-LC_API void lc_log_metric_at(lc_module *self, const char *name, lc_metric *metric, lc_log_args args);
-#define lc_log_metric(self, name, metric, ...)                                                                         \
-    lc_log_metric_at((self), (name), (metric), LC_LITERAL(lc_log_args, .site = LC_HERE, __VA_ARGS__))
+LC_API void lc_log_metric_at(lc_module *self, const char *name, lc_metric *metric, const lc_log_args *args);
+#define lc_log_metric(...) LC_LOG_(lc_log_metric_at, __VA_ARGS__, )
 
 /* Hands a named value of this step to the batch-end hooks (lc_outputs). `name` is static. */
 LC_API void lc_output(lc_module *self, const char *name, lc_tensor *value);

@@ -9,7 +9,7 @@
  *     ...
  *     x = lc_relu(lc_conv2d_forward(&m->conv1, x));
  *
- * Optional arguments are designated initialisers; 0 means PyTorch's default. Errors are kept by the root module
+ * Optional arguments have names, and PyTorch's defaults (args.h). Errors are kept by the root module
  * (lc_module_status). Layers are freed with their root (lc_module_release). Layers with one input can also be called
  * with lc_forward and put into an lc_sequential.
  *
@@ -21,6 +21,7 @@
 
 #include <lightc/comm.h>
 #include <lightc/module.h>
+#include <lightc/ops_types.h>
 
 /* ---- Linear: y = x W^T + b.  weight [out, in], bias [out] ---- */
 typedef struct lc_linear {
@@ -30,17 +31,19 @@ typedef struct lc_linear {
     void *reserved[2];
 } lc_linear;
 typedef struct lc_linear_options {
+    size_t size;
     int64_t out_features;
     bool no_bias;
     lc_dtype dtype;
 } lc_linear_options;
+LC_DEFAULTS(lc_linear_init, lc_linear_options, )
 #define lc_linear_init(l, parent, name, in_features, ...)                                                              \
-    lc_linear_init_with(l, parent, name, in_features, LC_LITERAL(lc_linear_options, .out_features = __VA_ARGS__))
+    LC_CALL_INIT(lc_linear_init, lc_linear_options, (l, parent, name, in_features, ), .out_features = __VA_ARGS__)
 #define lc_linear_forward(l, x) lc_linear_forward_at(l, x, LC_HERE)
 
 /* ---- Conv1d/2d/3d and ConvTranspose1d/2d/3d ----
  * weight [out, in/groups, k...] (transposed: [in, out/groups, k...]), bias [out]. One number holds for all dimensions;
- * the plural arrays override it where dimensions differ: kernel_size 0, .kernel_sizes = {1, 7}. */
+ * the plural lists override it where dimensions differ: kernel_size 0, .kernel_sizes = LC_DIMS(1, 7). */
 typedef struct lc_conv {
     lc_module base;
     lc_tensor *weight, *bias;
@@ -52,13 +55,16 @@ typedef struct lc_conv {
 } lc_conv;
 typedef lc_conv lc_conv1d, lc_conv2d, lc_conv3d, lc_conv_transpose1d, lc_conv_transpose2d, lc_conv_transpose3d;
 typedef struct lc_conv_options {
+    size_t size;
     int64_t kernel_size, stride, padding, dilation, groups, output_padding;
-    int64_t kernel_sizes[3], strides[3], paddings[3], dilations[3], output_paddings[3];
+    lc_dims kernel_sizes, strides, paddings, dilations, output_paddings;
     bool no_bias;
     lc_dtype dtype;
 } lc_conv_options;
+LC_DEFAULTS(lc_conv_init, lc_conv_options, .stride = 1, .dilation = 1, .groups = 1)
 #define LC_CONV_INIT(l, nd, transposed, parent, name, in, out, ...)                                                    \
-    lc_conv_init_with(l, nd, transposed, parent, name, in, out, LC_LITERAL(lc_conv_options, .kernel_size = __VA_ARGS__))
+    LC_CALL_INIT(lc_conv_init, lc_conv_options, (l, nd, transposed, parent, name, in, out, ),                          \
+                 .kernel_size = __VA_ARGS__)
 /* (layer, parent, name, in_channels, out_channels, kernel_size, options...) */
 #define lc_conv1d_init(l, parent, name, in, out, ...) LC_CONV_INIT(l, 1, false, parent, name, in, out, __VA_ARGS__)
 #define lc_conv2d_init(l, parent, name, in, out, ...) LC_CONV_INIT(l, 2, false, parent, name, in, out, __VA_ARGS__)
@@ -90,13 +96,15 @@ typedef struct lc_batch_norm_layer {
 } lc_batch_norm_layer;
 typedef lc_batch_norm_layer lc_batch_norm1d, lc_batch_norm2d, lc_batch_norm3d;
 typedef struct lc_batch_norm_options {
+    size_t size;
     int64_t num_features;
-    double eps, momentum; /* 1e-5, 0.1 */
+    double eps, momentum;
     bool no_affine, no_track_running_stats;
     lc_dtype dtype;
 } lc_batch_norm_options;
+LC_DEFAULTS(lc_batch_norm_init, lc_batch_norm_options, .eps = 1e-5, .momentum = 0.1)
 #define LC_BATCH_NORM_INIT(l, nd, parent, name, ...)                                                                   \
-    lc_batch_norm_init_with(l, nd, parent, name, LC_LITERAL(lc_batch_norm_options, .num_features = __VA_ARGS__))
+    LC_CALL_INIT(lc_batch_norm_init, lc_batch_norm_options, (l, nd, parent, name, ), .num_features = __VA_ARGS__)
 #define lc_batch_norm1d_init(l, parent, name, ...) LC_BATCH_NORM_INIT(l, 1, parent, name, __VA_ARGS__)
 #define lc_batch_norm2d_init(l, parent, name, ...) LC_BATCH_NORM_INIT(l, 2, parent, name, __VA_ARGS__)
 #define lc_batch_norm3d_init(l, parent, name, ...) LC_BATCH_NORM_INIT(l, 3, parent, name, __VA_ARGS__)
@@ -111,23 +119,27 @@ typedef struct lc_norm_layer {
     int ndim;                 /* normalised dimensions */
     int64_t shape[LC_MAX_DIMS];
     int64_t groups; /* GroupNorm */
-    double eps;     /* 0: the operator's default */
+    double eps;
     void *reserved[2];
 } lc_norm_layer;
 typedef lc_norm_layer lc_layer_norm, lc_rms_norm, lc_group_norm;
 typedef struct lc_norm_options {
-    int64_t features;           /* normalised_shape of one dimension; GroupNorm: num_channels */
-    int64_t shape[LC_MAX_DIMS]; /* several dimensions: features 0, .shape = {8, 8} */
-    double eps;
+    size_t size;
+    int64_t features; /* normalised_shape of one dimension; GroupNorm: num_channels */
+    lc_dims shape;    /* several dimensions: features 0, .shape = LC_DIMS(8, 8) */
+    double eps;       /* RMSNorm: -1 is the smallest step of the data type at 1 */
     bool no_affine, no_bias;
     lc_dtype dtype;
 } lc_norm_options;
+LC_DEFAULTS(lc_layer_norm_init, lc_norm_options, .eps = 1e-5)
+LC_DEFAULTS(lc_group_norm_init, lc_norm_options, .eps = 1e-5)
+LC_DEFAULTS(lc_rms_norm_init, lc_norm_options, .eps = -1)
 #define lc_layer_norm_init(l, parent, name, ...)                                                                       \
-    lc_layer_norm_init_with(l, parent, name, LC_LITERAL(lc_norm_options, .features = __VA_ARGS__))
+    LC_CALL_INIT(lc_layer_norm_init, lc_norm_options, (l, parent, name, ), .features = __VA_ARGS__)
 #define lc_rms_norm_init(l, parent, name, ...)                                                                         \
-    lc_rms_norm_init_with(l, parent, name, LC_LITERAL(lc_norm_options, .features = __VA_ARGS__))
+    LC_CALL_INIT(lc_rms_norm_init, lc_norm_options, (l, parent, name, ), .features = __VA_ARGS__)
 #define lc_group_norm_init(l, parent, name, num_groups, ...)                                                           \
-    lc_group_norm_init_with(l, parent, name, num_groups, LC_LITERAL(lc_norm_options, .features = __VA_ARGS__))
+    LC_CALL_INIT(lc_group_norm_init, lc_norm_options, (l, parent, name, num_groups, ), .features = __VA_ARGS__)
 #define lc_layer_norm_forward(l, x) lc_layer_norm_forward_at(l, x, LC_HERE)
 #define lc_rms_norm_forward(l, x)   lc_rms_norm_forward_at(l, x, LC_HERE)
 #define lc_group_norm_forward(l, x) lc_group_norm_forward_at(l, x, LC_HERE)
@@ -141,14 +153,16 @@ typedef struct lc_embedding {
     void *reserved[2];
 } lc_embedding;
 typedef struct lc_embedding_options {
+    size_t size;
     int64_t embedding_dim;
     bool has_padding_idx;
     int64_t padding_idx; /* negative: from the end */
     lc_dtype dtype;
 } lc_embedding_options;
+LC_DEFAULTS(lc_embedding_init, lc_embedding_options, )
 #define lc_embedding_init(l, parent, name, num_embeddings, ...)                                                        \
-    lc_embedding_init_with(l, parent, name, num_embeddings,                                                            \
-                           LC_LITERAL(lc_embedding_options, .embedding_dim = __VA_ARGS__))
+    LC_CALL_INIT(lc_embedding_init, lc_embedding_options, (l, parent, name, num_embeddings, ),                         \
+                 .embedding_dim = __VA_ARGS__)
 #define lc_embedding_forward(l, ids) lc_embedding_forward_at(l, ids, LC_HERE)
 
 /* ---- Dropout: the identity in evaluation mode ---- */
@@ -171,19 +185,21 @@ typedef struct lc_pool {
 } lc_pool;
 typedef lc_pool lc_max_pool2d, lc_avg_pool2d, lc_adaptive_avg_pool2d;
 typedef struct lc_pool_options {
+    size_t size;
     int64_t kernel_size, stride, padding, dilation; /* stride 0: the kernel size */
-    int64_t kernel_sizes[2], strides[2], paddings[2], dilations[2];
+    lc_dims kernel_sizes, strides, paddings, dilations;
     bool ceil_mode, exclude_pad; /* exclude_pad: count_include_pad=False */
     int64_t divisor_override;
 } lc_pool_options;
+LC_DEFAULTS(lc_pool_init, lc_pool_options, .dilation = 1)
 enum { LC_POOL_MAX = 0, LC_POOL_AVG = 1, LC_POOL_ADAPTIVE_AVG = 2 };
 /* (layer, parent, name, kernel_size, options...); adaptive: (layer, parent, name, output_size) or .kernel_sizes */
 #define lc_max_pool2d_init(l, parent, name, ...)                                                                       \
-    lc_pool_init_with(l, LC_POOL_MAX, parent, name, LC_LITERAL(lc_pool_options, .kernel_size = __VA_ARGS__))
+    LC_CALL_INIT(lc_pool_init, lc_pool_options, (l, LC_POOL_MAX, parent, name, ), .kernel_size = __VA_ARGS__)
 #define lc_avg_pool2d_init(l, parent, name, ...)                                                                       \
-    lc_pool_init_with(l, LC_POOL_AVG, parent, name, LC_LITERAL(lc_pool_options, .kernel_size = __VA_ARGS__))
+    LC_CALL_INIT(lc_pool_init, lc_pool_options, (l, LC_POOL_AVG, parent, name, ), .kernel_size = __VA_ARGS__)
 #define lc_adaptive_avg_pool2d_init(l, parent, name, ...)                                                              \
-    lc_pool_init_with(l, LC_POOL_ADAPTIVE_AVG, parent, name, LC_LITERAL(lc_pool_options, .kernel_size = __VA_ARGS__))
+    LC_CALL_INIT(lc_pool_init, lc_pool_options, (l, LC_POOL_ADAPTIVE_AVG, parent, name, ), .kernel_size = __VA_ARGS__)
 #define lc_max_pool2d_forward(l, x)          lc_pool_forward_at(l, x, LC_HERE)
 #define lc_avg_pool2d_forward(l, x)          lc_pool_forward_at(l, x, LC_HERE)
 #define lc_adaptive_avg_pool2d_forward(l, x) lc_pool_forward_at(l, x, LC_HERE)
@@ -215,18 +231,20 @@ typedef enum lc_activation_kind {
 typedef struct lc_activation {
     lc_module base;
     lc_activation_kind kind;
-    double a; /* leaky_relu: negative_slope (0: 0.01); elu: alpha (0: 1) */
-    int dim;  /* softmax, log_softmax (0: the last) */
+    double a; /* leaky_relu: negative_slope; elu: alpha */
+    int dim;  /* softmax, log_softmax */
     void *reserved[2];
 } lc_activation;
 typedef struct lc_activation_options {
+    size_t size;
     lc_activation_kind kind;
-    double a;
-    int dim;
+    double a; /* leaky_relu: negative_slope, default 0.01; elu: alpha, default 1 */
+    int dim;  /* softmax, log_softmax; default: the last */
 } lc_activation_options;
+LC_DEFAULTS(lc_activation_init, lc_activation_options, .a = LC_NOT_GIVEN, .dim = -1)
 /* lc_activation_init(&m->act, m, "act", LC_ACT_LEAKY_RELU, .a = 0.2) */
 #define lc_activation_init(l, parent, name, ...)                                                                       \
-    lc_activation_init_with(l, parent, name, LC_LITERAL(lc_activation_options, .kind = __VA_ARGS__))
+    LC_CALL_INIT(lc_activation_init, lc_activation_options, (l, parent, name, ), .kind = __VA_ARGS__)
 #define lc_activation_forward(l, x) lc_activation_forward_at(l, x, LC_HERE)
 
 typedef struct lc_flatten {
@@ -250,22 +268,27 @@ typedef struct lc_multihead_attention {
     void *reserved[2];
 } lc_multihead_attention;
 typedef struct lc_multihead_attention_options {
+    size_t size;
     int64_t num_heads;
     bool no_bias, seq_first;
     double dropout; /* of the attention weights, in training */
     lc_dtype dtype;
 } lc_multihead_attention_options;
+LC_DEFAULTS(lc_multihead_attention_init, lc_multihead_attention_options, )
 typedef struct lc_attention_inputs {
+    size_t size;
     lc_tensor *query, *key, *value; /* key, value NULL: self-attention */
     lc_tensor *attn_mask;           /* added to the scores: [S, T], or [B, heads, S, T] */
     bool causal;
 } lc_attention_inputs;
+LC_DEFAULTS(lc_multihead_attention_forward, lc_attention_inputs, )
 #define lc_multihead_attention_init(l, parent, name, embed_dim, ...)                                                   \
-    lc_multihead_attention_init_with(l, parent, name, embed_dim,                                                       \
-                                     LC_LITERAL(lc_multihead_attention_options, .num_heads = __VA_ARGS__))
-/* lc_multihead_attention_forward(&m->attn, x, .causal = true); (&m->attn, q, k, v) */
+    LC_CALL_INIT(lc_multihead_attention_init, lc_multihead_attention_options, (l, parent, name, embed_dim, ),          \
+                 .num_heads = __VA_ARGS__)
+/* lc_multihead_attention_forward(&m->attn, x, .causal = true); (&m->attn, q, .key = k, .value = v) */
 #define lc_multihead_attention_forward(l, ...)                                                                         \
-    lc_multihead_attention_forward_at(l, LC_LITERAL(lc_attention_inputs, .query = __VA_ARGS__), LC_HERE)
+    LC_CALL_(LC_UNIQUE_, lc_attention_inputs, lc_multihead_attention_forward_defaults(),                               \
+             lc_multihead_attention_forward_at, (l, ), (, LC_HERE), .query = __VA_ARGS__, )
 
 /* ---- LSTM, GRU ----
  * weight_ih_l0 [4H, I] (GRU: [3H, I]), weight_hh_l0 [4H, H], bias_ih_l0, bias_hh_l0 [4H]; further layers _l1, ...; the
@@ -285,24 +308,32 @@ typedef struct lc_rnn {
 } lc_rnn;
 typedef lc_rnn lc_lstm, lc_gru;
 typedef struct lc_rnn_options {
+    size_t size;
     int64_t hidden_size;
-    int num_layers; /* 0: 1 */
+    int num_layers;
     bool no_bias, bidirectional, seq_first;
     double dropout; /* between layers, in training */
     lc_dtype dtype;
 } lc_rnn_options;
+LC_DEFAULTS(lc_rnn_init, lc_rnn_options, .num_layers = 1)
 typedef struct lc_rnn_io {
+    size_t size;
     lc_tensor *x;
     lc_tensor *h0, *c0;   /* NULL: zeros */
     lc_tensor **hn, **cn; /* where the last states go; NULL: not wanted */
 } lc_rnn_io;
+LC_DEFAULTS(lc_rnn_forward, lc_rnn_io, )
 #define lc_lstm_init(l, parent, name, input_size, ...)                                                                 \
-    lc_rnn_init_with(l, false, parent, name, input_size, LC_LITERAL(lc_rnn_options, .hidden_size = __VA_ARGS__))
+    LC_CALL_INIT(lc_rnn_init, lc_rnn_options, (l, false, parent, name, input_size, ), .hidden_size = __VA_ARGS__)
 #define lc_gru_init(l, parent, name, input_size, ...)                                                                  \
-    lc_rnn_init_with(l, true, parent, name, input_size, LC_LITERAL(lc_rnn_options, .hidden_size = __VA_ARGS__))
+    LC_CALL_INIT(lc_rnn_init, lc_rnn_options, (l, true, parent, name, input_size, ), .hidden_size = __VA_ARGS__)
 /* y = lc_lstm_forward(&m->lstm, x, .hn = &h) */
-#define lc_lstm_forward(l, ...) lc_rnn_forward_at(l, LC_LITERAL(lc_rnn_io, .x = __VA_ARGS__), LC_HERE)
-#define lc_gru_forward(l, ...)  lc_rnn_forward_at(l, LC_LITERAL(lc_rnn_io, .x = __VA_ARGS__), LC_HERE)
+#define lc_lstm_forward(l, ...)                                                                                        \
+    LC_CALL_(LC_UNIQUE_, lc_rnn_io, lc_rnn_forward_defaults(), lc_rnn_forward_at, (l, ), (, LC_HERE),                  \
+             .x = __VA_ARGS__, )
+#define lc_gru_forward(l, ...)                                                                                         \
+    LC_CALL_(LC_UNIQUE_, lc_rnn_io, lc_rnn_forward_defaults(), lc_rnn_forward_at, (l, ), (, LC_HERE),                  \
+             .x = __VA_ARGS__, )
 
 /* ---- Sequential: children "0", "1", ... ----
  *     lc_sequential_init(&m->net, m, "net");
@@ -326,51 +357,53 @@ typedef struct lc_sequential {
 LC_BEGIN_DECLS
 
 LC_API void lc_linear_init_with(lc_linear *l, void *parent, const char *name, int64_t in_features,
-                                lc_linear_options options);
+                                const lc_linear_options *options);
 LC_API lc_tensor *lc_linear_forward_at(lc_linear *l, lc_tensor *x, lc_site site); /* [..., in] -> [..., out] */
 
 LC_API void lc_conv_init_with(lc_conv *l, int nd, bool transposed, void *parent, const char *name, int64_t in_channels,
-                              int64_t out_channels, lc_conv_options options);
+                              int64_t out_channels, const lc_conv_options *options);
 LC_API lc_tensor *lc_conv_forward_at(lc_conv *l, lc_tensor *x, lc_site site); /* [N, C, *] */
 
 LC_API void lc_batch_norm_init_with(lc_batch_norm_layer *l, int nd, void *parent, const char *name,
-                                    lc_batch_norm_options options);
+                                    const lc_batch_norm_options *options);
 LC_API lc_tensor *lc_batch_norm_forward_at(lc_batch_norm_layer *l, lc_tensor *x, lc_site site);
 /* Every batch norm layer from `root` down has, in training, the statistics of all ranks of comm from now on, which must
  * outlive that; NULL: of its own rank again (SyncBatchNorm.convert_sync_batchnorm; lc_batch_norm_args.comm). Returns
  * how many layers there are. With a trainer: the option sync_batchnorm. */
 LC_API int lc_sync_batch_norm(lc_module *root, lc_comm *comm);
 
-LC_API void lc_layer_norm_init_with(lc_norm_layer *l, void *parent, const char *name, lc_norm_options options);
-LC_API void lc_rms_norm_init_with(lc_norm_layer *l, void *parent, const char *name, lc_norm_options options);
+LC_API void lc_layer_norm_init_with(lc_norm_layer *l, void *parent, const char *name, const lc_norm_options *options);
+LC_API void lc_rms_norm_init_with(lc_norm_layer *l, void *parent, const char *name, const lc_norm_options *options);
 LC_API void lc_group_norm_init_with(lc_norm_layer *l, void *parent, const char *name, int64_t num_groups,
-                                    lc_norm_options options);
+                                    const lc_norm_options *options);
 LC_API lc_tensor *lc_layer_norm_forward_at(lc_norm_layer *l, lc_tensor *x, lc_site site);
 LC_API lc_tensor *lc_rms_norm_forward_at(lc_norm_layer *l, lc_tensor *x, lc_site site);
 LC_API lc_tensor *lc_group_norm_forward_at(lc_norm_layer *l, lc_tensor *x, lc_site site);
 
 LC_API void lc_embedding_init_with(lc_embedding *l, void *parent, const char *name, int64_t num_embeddings,
-                                   lc_embedding_options options);
+                                   const lc_embedding_options *options);
 LC_API lc_tensor *lc_embedding_forward_at(lc_embedding *l, lc_tensor *ids, lc_site site);
 
 LC_API void lc_dropout_init_with(lc_dropout *l, void *parent, const char *name, double p);
 LC_API lc_tensor *lc_dropout_forward_at(lc_dropout *l, lc_tensor *x, lc_site site);
 
-LC_API void lc_pool_init_with(lc_pool *l, int kind, void *parent, const char *name, lc_pool_options options);
+LC_API void lc_pool_init_with(lc_pool *l, int kind, void *parent, const char *name, const lc_pool_options *options);
 LC_API lc_tensor *lc_pool_forward_at(lc_pool *l, lc_tensor *x, lc_site site); /* [N, C, H, W] */
 
-LC_API void lc_activation_init_with(lc_activation *l, void *parent, const char *name, lc_activation_options options);
+LC_API void lc_activation_init_with(lc_activation *l, void *parent, const char *name,
+                                    const lc_activation_options *options);
 LC_API lc_tensor *lc_activation_forward_at(lc_activation *l, lc_tensor *x, lc_site site);
 LC_API void lc_flatten_init_with(lc_flatten *l, void *parent, const char *name, int start_dim);
 LC_API lc_tensor *lc_flatten_forward_at(lc_flatten *l, lc_tensor *x, lc_site site);
 
 LC_API void lc_multihead_attention_init_with(lc_multihead_attention *l, void *parent, const char *name,
-                                             int64_t embed_dim, lc_multihead_attention_options options);
-LC_API lc_tensor *lc_multihead_attention_forward_at(lc_multihead_attention *l, lc_attention_inputs in, lc_site site);
+                                             int64_t embed_dim, const lc_multihead_attention_options *options);
+LC_API lc_tensor *lc_multihead_attention_forward_at(lc_multihead_attention *l, const lc_attention_inputs *in,
+                                                    lc_site site);
 
 LC_API void lc_rnn_init_with(lc_rnn *l, bool gru, void *parent, const char *name, int64_t input_size,
-                             lc_rnn_options options);
-LC_API lc_tensor *lc_rnn_forward_at(lc_rnn *l, lc_rnn_io io, lc_site site);
+                             const lc_rnn_options *options);
+LC_API lc_tensor *lc_rnn_forward_at(lc_rnn *l, const lc_rnn_io *io, lc_site site);
 
 LC_API void lc_sequential_init(lc_sequential *seq, void *parent, const char *name);
 /* Zeroed memory for the next layer, named seq->next; NULL if there is none (seq's root keeps the error; the LAYER_init

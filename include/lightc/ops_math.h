@@ -2,8 +2,8 @@
 /* Elementwise operators, reductions, shapes, indexing, losses. Names and meanings are PyTorch's unless a comment says
  * otherwise.
  *
- * Every function is a macro around lc_NAME_at, which takes the caller's place in the source; optional arguments are
- * designated initialisers behind the mandatory ones, and 0 is PyTorch's default:
+ * Every function is a macro around lc_NAME_at, which takes the caller's place in the source; optional arguments have
+ * names and stand after the mandatory ones, with PyTorch's defaults (args.h):
  *
  *   y = lc_sum(x);                                    all dimensions
  *   y = lc_sum(x, .dims = LC_DIMS(0, 2, 3), .keepdim = true);
@@ -21,77 +21,81 @@
 
 #include <lightc/ops_types.h>
 
-/* A list of dimensions; empty means all of them. */
-typedef struct lc_dims {
-    int n;
-    int dim[LC_MAX_DIMS];
-} lc_dims;
-
 /* A number that may be absent. */
 typedef struct lc_optional {
     bool given;
     double value;
 } lc_optional;
 
-#define LC_COUNT_INTS(...) ((int)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)))
-#define LC_INTS(...)                                                                                                   \
-    LC_COUNT_INTS(__VA_ARGS__), (const int64_t[])                                                                      \
-    {                                                                                                                  \
-        __VA_ARGS__                                                                                                    \
-    }
-#define LC_DIMS(...)    LC_LITERAL(lc_dims, LC_COUNT_INTS(__VA_ARGS__), {__VA_ARGS__})
-#define LC_SOME(number) LC_LITERAL(lc_optional, true, (number))
+#define LC_SOME(number) LC_LITERAL(lc_optional, true, (double)(number))
 
 /* x, then what to reduce over. */
 typedef struct lc_reduce_args {
+    size_t size;
     lc_tensor *x;
     lc_dims dims; /* none: all */
     bool keepdim;
-    lc_optional correction; /* lc_var, lc_std: default 1 */
-    lc_optional p;          /* lc_norm: default 2; INFINITY and -INFINITY work */
+    double correction; /* lc_var, lc_std */
+    double p;          /* lc_norm: INFINITY and -INFINITY work */
 } lc_reduce_args;
+LC_DEFAULTS(lc_reduce, lc_reduce_args, .correction = 1, .p = 2)
 
 /* x, then one dimension. */
 typedef struct lc_arg_args {
+    size_t size;
     lc_tensor *x;
     lc_optional dim; /* none: over all elements, as if flattened */
     bool keepdim;
 } lc_arg_args;
+LC_DEFAULTS(lc_arg, lc_arg_args, )
 
 typedef struct lc_clamp_args {
+    size_t size;
     lc_tensor *x;
     lc_optional min, max;
 } lc_clamp_args;
+LC_DEFAULTS(lc_clamp, lc_clamp_args, )
 
 typedef struct lc_gelu_args {
+    size_t size;
     lc_tensor *x;
     bool tanh; /* PyTorch's approximate="tanh" */
 } lc_gelu_args;
+LC_DEFAULTS(lc_gelu, lc_gelu_args, )
 
-typedef struct lc_slope_args {
+typedef struct lc_leaky_relu_args {
+    size_t size;
     lc_tensor *x;
-    lc_optional slope; /* lc_leaky_relu: 0.01; lc_elu (alpha): 1 */
-} lc_slope_args;
+    double slope; /* lc_elu: alpha */
+} lc_leaky_relu_args, lc_elu_args;
+LC_DEFAULTS(lc_leaky_relu, lc_leaky_relu_args, .slope = 0.01)
+LC_DEFAULTS(lc_elu, lc_elu_args, .slope = 1)
 
 typedef struct lc_topk_args {
+    size_t size;
     int dim;
     bool smallest;
 } lc_topk_args;
+LC_DEFAULTS(lc_topk, lc_topk_args, )
 
 typedef struct lc_loss_args {
+    size_t size;
     lc_tensor *target;
     lc_reduction reduction;
-    lc_optional beta;      /* lc_smooth_l1_loss: 1; not negative */
-    lc_optional delta;     /* lc_huber_loss: 1; positive */
+    double beta;           /* lc_smooth_l1_loss: not negative */
+    double delta;          /* lc_huber_loss: positive */
     lc_tensor *weight;     /* lc_bce_with_logits: multiplies each element's loss; broadcast to x's shape */
     lc_tensor *pos_weight; /* lc_bce_with_logits: of the positive class; broadcast to x's shape */
     bool log_target;       /* lc_kl_div */
 } lc_loss_args;
+LC_DEFAULTS(lc_loss, lc_loss_args, .beta = 1, .delta = 1)
 
 typedef struct lc_cosine_args {
+    size_t size;
     int dim;
-    double eps; /* 0: 1e-8 */
+    double eps;
 } lc_cosine_args;
+LC_DEFAULTS(lc_cosine, lc_cosine_args, .eps = 1e-8)
 
 LC_BEGIN_DECLS
 
@@ -174,18 +178,18 @@ LC_API lc_tensor *lc_mish_at(lc_tensor *x, lc_site site);
 LC_API lc_tensor *lc_selu_at(lc_tensor *x, lc_site site);
 #define lc_selu(x) lc_selu_at(x, LC_HERE)
 /* x for x > 0, else slope x. */
-LC_API lc_tensor *lc_leaky_relu_at(lc_slope_args a, lc_site site);
-#define lc_leaky_relu(...) lc_leaky_relu_at(LC_LITERAL(lc_slope_args, .x = __VA_ARGS__), LC_HERE)
+LC_API lc_tensor *lc_leaky_relu_at(const lc_leaky_relu_args *args, lc_site site);
+#define lc_leaky_relu(...) LC_CALL_AT(lc_leaky_relu, lc_leaky_relu, (), .x = __VA_ARGS__)
 /* x for x > 0, else alpha (exp(x) - 1). */
-LC_API lc_tensor *lc_elu_at(lc_slope_args a, lc_site site);
-#define lc_elu(...) lc_elu_at(LC_LITERAL(lc_slope_args, .x = __VA_ARGS__), LC_HERE)
+LC_API lc_tensor *lc_elu_at(const lc_elu_args *args, lc_site site);
+#define lc_elu(...) LC_CALL_AT(lc_elu, lc_elu, (), .x = __VA_ARGS__)
 /* x times the normal distribution function of x, or its approximation by tanh. */
-LC_API lc_tensor *lc_gelu_at(lc_gelu_args a, lc_site site);
-#define lc_gelu(...) lc_gelu_at(LC_LITERAL(lc_gelu_args, .x = __VA_ARGS__), LC_HERE)
+LC_API lc_tensor *lc_gelu_at(const lc_gelu_args *args, lc_site site);
+#define lc_gelu(...) LC_CALL_AT(lc_gelu, lc_gelu, (), .x = __VA_ARGS__)
 /* min(max(x, .min), .max); one of the bounds may be missing. An element at a bound gets no gradient, as in
  * PyTorch 2.15. */
-LC_API lc_tensor *lc_clamp_at(lc_clamp_args a, lc_site site);
-#define lc_clamp(...) lc_clamp_at(LC_LITERAL(lc_clamp_args, .x = __VA_ARGS__), LC_HERE)
+LC_API lc_tensor *lc_clamp_at(const lc_clamp_args *args, lc_site site);
+#define lc_clamp(...) LC_CALL_AT(lc_clamp, lc_clamp, (), .x = __VA_ARGS__)
 /* min(max(x, min), max) */
 LC_API lc_tensor *lc_hardtanh_at(lc_tensor *x, double min, double max, lc_site site);
 #define lc_hardtanh(x, min, max) lc_hardtanh_at(x, min, max, LC_HERE)
@@ -265,32 +269,32 @@ LC_API lc_tensor *lc_masked_fill_at(lc_tensor *x, lc_tensor *mask, double value,
 #define lc_masked_fill(x, mask, value) lc_masked_fill_at(x, mask, value, LC_HERE)
 
 /* ---- reductions: PyTorch's functions of the same name; several dimensions at once ---- */
-LC_API lc_tensor *lc_sum_at(lc_reduce_args a, lc_site site);
-#define lc_sum(...) lc_sum_at(LC_LITERAL(lc_reduce_args, .x = __VA_ARGS__), LC_HERE)
-LC_API lc_tensor *lc_mean_at(lc_reduce_args a, lc_site site);
-#define lc_mean(...) lc_mean_at(LC_LITERAL(lc_reduce_args, .x = __VA_ARGS__), LC_HERE)
+LC_API lc_tensor *lc_sum_at(const lc_reduce_args *args, lc_site site);
+#define lc_sum(...) LC_CALL_AT(lc_sum, lc_reduce, (), .x = __VA_ARGS__)
+LC_API lc_tensor *lc_mean_at(const lc_reduce_args *args, lc_site site);
+#define lc_mean(...) LC_CALL_AT(lc_mean, lc_reduce, (), .x = __VA_ARGS__)
 /* Gradients of equal extremes are shared among them. */
-LC_API lc_tensor *lc_amax_at(lc_reduce_args a, lc_site site);
-#define lc_amax(...) lc_amax_at(LC_LITERAL(lc_reduce_args, .x = __VA_ARGS__), LC_HERE)
-LC_API lc_tensor *lc_amin_at(lc_reduce_args a, lc_site site);
-#define lc_amin(...) lc_amin_at(LC_LITERAL(lc_reduce_args, .x = __VA_ARGS__), LC_HERE)
+LC_API lc_tensor *lc_amax_at(const lc_reduce_args *args, lc_site site);
+#define lc_amax(...) LC_CALL_AT(lc_amax, lc_reduce, (), .x = __VA_ARGS__)
+LC_API lc_tensor *lc_amin_at(const lc_reduce_args *args, lc_site site);
+#define lc_amin(...) LC_CALL_AT(lc_amin, lc_reduce, (), .x = __VA_ARGS__)
 /* The variance: squared deviations summed, divided by the count less .correction. */
-LC_API lc_tensor *lc_var_at(lc_reduce_args a, lc_site site);
-#define lc_var(...) lc_var_at(LC_LITERAL(lc_reduce_args, .x = __VA_ARGS__), LC_HERE)
+LC_API lc_tensor *lc_var_at(const lc_reduce_args *args, lc_site site);
+#define lc_var(...) LC_CALL_AT(lc_var, lc_reduce, (), .x = __VA_ARGS__)
 /* The square root of lc_var. */
-LC_API lc_tensor *lc_std_at(lc_reduce_args a, lc_site site);
-#define lc_std(...) lc_std_at(LC_LITERAL(lc_reduce_args, .x = __VA_ARGS__), LC_HERE)
+LC_API lc_tensor *lc_std_at(const lc_reduce_args *args, lc_site site);
+#define lc_std(...) LC_CALL_AT(lc_std, lc_reduce, (), .x = __VA_ARGS__)
 /* The vector norm. */
-LC_API lc_tensor *lc_norm_at(lc_reduce_args a, lc_site site);
-#define lc_norm(...) lc_norm_at(LC_LITERAL(lc_reduce_args, .x = __VA_ARGS__), LC_HERE)
+LC_API lc_tensor *lc_norm_at(const lc_reduce_args *args, lc_site site);
+#define lc_norm(...) LC_CALL_AT(lc_norm, lc_reduce, (), .x = __VA_ARGS__)
 /* ln(sum(exp(x))), without overflow. */
-LC_API lc_tensor *lc_logsumexp_at(lc_reduce_args a, lc_site site);
-#define lc_logsumexp(...) lc_logsumexp_at(LC_LITERAL(lc_reduce_args, .x = __VA_ARGS__), LC_HERE)
+LC_API lc_tensor *lc_logsumexp_at(const lc_reduce_args *args, lc_site site);
+#define lc_logsumexp(...) LC_CALL_AT(lc_logsumexp, lc_reduce, (), .x = __VA_ARGS__)
 /* Index (i64) of the first largest or smallest element; NaN counts as the extreme. */
-LC_API lc_tensor *lc_argmax_at(lc_arg_args a, lc_site site);
-#define lc_argmax(...) lc_argmax_at(LC_LITERAL(lc_arg_args, .x = __VA_ARGS__), LC_HERE)
-LC_API lc_tensor *lc_argmin_at(lc_arg_args a, lc_site site);
-#define lc_argmin(...) lc_argmin_at(LC_LITERAL(lc_arg_args, .x = __VA_ARGS__), LC_HERE)
+LC_API lc_tensor *lc_argmax_at(const lc_arg_args *args, lc_site site);
+#define lc_argmax(...) LC_CALL_AT(lc_argmax, lc_arg, (), .x = __VA_ARGS__)
+LC_API lc_tensor *lc_argmin_at(const lc_arg_args *args, lc_site site);
+#define lc_argmin(...) LC_CALL_AT(lc_argmin, lc_arg, (), .x = __VA_ARGS__)
 LC_API lc_tensor *lc_softmax_at(lc_tensor *x, int dim, lc_site site);
 #define lc_softmax(x, dim) lc_softmax_at(x, dim, LC_HERE)
 LC_API lc_tensor *lc_log_softmax_at(lc_tensor *x, int dim, lc_site site);
@@ -300,8 +304,8 @@ LC_API lc_tensor *lc_cumsum_at(lc_tensor *x, int dim, lc_site site);
 #define lc_cumsum(x, dim) lc_cumsum_at(x, dim, LC_HERE)
 /* The k largest (or smallest) elements along a dimension, sorted; equal ones in order of their index. indices (i64) may
  * be NULL. */
-LC_API lc_tensor *lc_topk_at(lc_tensor *x, lc_tensor **indices, int64_t k, lc_topk_args a, lc_site site);
-#define lc_topk(x, indices, k, ...) lc_topk_at(x, indices, k, LC_LITERAL(lc_topk_args, .dim = __VA_ARGS__), LC_HERE)
+LC_API lc_tensor *lc_topk_at(lc_tensor *x, lc_tensor **indices, int64_t k, const lc_topk_args *args, lc_site site);
+#define lc_topk(x, indices, k, ...) LC_CALL_AT(lc_topk, lc_topk, (x, indices, k, ), .dim = __VA_ARGS__)
 /* All elements along a dimension, sorted (stable). */
 LC_API lc_tensor *lc_sort_at(lc_tensor *x, lc_tensor **indices, int dim, bool descending, lc_site site);
 #define lc_sort(x, indices, dim, descending) lc_sort_at(x, indices, dim, descending, LC_HERE)
@@ -309,7 +313,7 @@ LC_API lc_tensor *lc_sort_at(lc_tensor *x, lc_tensor **indices, int dim, bool de
 /* ---- shape: no data moves unless it must ---- */
 /* One size may be -1. */
 LC_API lc_tensor *lc_reshape_at(lc_tensor *x, int n, const int64_t *shape, lc_site site);
-#define lc_reshape(x, ...) lc_reshape_at(x, LC_INTS(__VA_ARGS__), LC_HERE)
+#define lc_reshape(x, ...) LC_CALL_INTS(lc_reshape_at, (x, ), __VA_ARGS__)
 /* Joins dimensions start_dim to the last. */
 LC_API lc_tensor *lc_flatten_at(lc_tensor *x, int start_dim, lc_site site);
 #define lc_flatten(x, start_dim) lc_flatten_at(x, start_dim, LC_HERE)
@@ -317,7 +321,7 @@ LC_API lc_tensor *lc_flatten_at(lc_tensor *x, int start_dim, lc_site site);
 LC_API lc_tensor *lc_unflatten_at(lc_tensor *x, int dim, int64_t first, lc_site site);
 #define lc_unflatten(x, dim, first) lc_unflatten_at(x, dim, first, LC_HERE)
 LC_API lc_tensor *lc_permute_at(lc_tensor *x, int n, const int64_t *dims, lc_site site);
-#define lc_permute(x, ...) lc_permute_at(x, LC_INTS(__VA_ARGS__), LC_HERE)
+#define lc_permute(x, ...) LC_CALL_INTS(lc_permute_at, (x, ), __VA_ARGS__)
 LC_API lc_tensor *lc_transpose_at(lc_tensor *x, int dim0, int dim1, lc_site site);
 #define lc_transpose(x, dim0, dim1) lc_transpose_at(x, dim0, dim1, LC_HERE)
 /* PyTorch's narrow. start may count from the end. */
@@ -332,7 +336,7 @@ LC_API lc_tensor *lc_unsqueeze_at(lc_tensor *x, int dim, lc_site site);
 #define lc_unsqueeze(x, dim) lc_unsqueeze_at(x, dim, LC_HERE)
 /* The new shape; -1 keeps a size, and new dimensions stand in front. */
 LC_API lc_tensor *lc_expand_at(lc_tensor *x, int n, const int64_t *shape, lc_site site);
-#define lc_expand(x, ...) lc_expand_at(x, LC_INTS(__VA_ARGS__), LC_HERE)
+#define lc_expand(x, ...) LC_CALL_INTS(lc_expand_at, (x, ), __VA_ARGS__)
 /* A dense copy. */
 LC_API lc_tensor *lc_contiguous_at(lc_tensor *x, lc_site site);
 #define lc_contiguous(x) lc_contiguous_at(x, LC_HERE)
@@ -345,20 +349,16 @@ LC_API int lc_chunk_at(lc_tensor *x, int n, int dim, lc_tensor **out, lc_site si
 #define lc_chunk(x, n, dim, out) lc_chunk_at(x, n, dim, out, LC_HERE)
 /* lc_cat(dim, x, y, ...) */
 LC_API lc_tensor *lc_cat_at(int dim, int n, lc_tensor *const *x, lc_site site);
-#define lc_cat(dim, ...)                                                                                               \
-    lc_cat_at(dim, (int)(sizeof((lc_tensor *[]){__VA_ARGS__}) / sizeof(lc_tensor *)), (lc_tensor *[]){__VA_ARGS__},    \
-              LC_HERE)
+#define lc_cat(dim, ...) LC_CALL_TENSORS(lc_cat_at, (dim, ), __VA_ARGS__)
 LC_API lc_tensor *lc_stack_at(int dim, int n, lc_tensor *const *x, lc_site site);
-#define lc_stack(dim, ...)                                                                                             \
-    lc_stack_at(dim, (int)(sizeof((lc_tensor *[]){__VA_ARGS__}) / sizeof(lc_tensor *)), (lc_tensor *[]){__VA_ARGS__},  \
-                LC_HERE)
+#define lc_stack(dim, ...) LC_CALL_TENSORS(lc_stack_at, (dim, ), __VA_ARGS__)
 /* Constant padding: pairs (before, after) from the last dimension backwards, as torch.nn.functional.pad; negative ones
  * cut off, at most what there is. lc_pad_value(x, 1.5, 0, 2). */
 LC_API lc_tensor *lc_pad_at(lc_tensor *x, double value, int n, const int64_t *pad, lc_site site);
-#define lc_pad(x, ...)              lc_pad_at(x, 0.0, LC_INTS(__VA_ARGS__), LC_HERE)
-#define lc_pad_value(x, value, ...) lc_pad_at(x, value, LC_INTS(__VA_ARGS__), LC_HERE)
+#define lc_pad(x, ...)              LC_CALL_INTS(lc_pad_at, (x, 0.0, ), __VA_ARGS__)
+#define lc_pad_value(x, value, ...) LC_CALL_INTS(lc_pad_at, (x, value, ), __VA_ARGS__)
 LC_API lc_tensor *lc_flip_at(lc_tensor *x, int n, const int64_t *dims, lc_site site);
-#define lc_flip(x, ...) lc_flip_at(x, LC_INTS(__VA_ARGS__), LC_HERE)
+#define lc_flip(x, ...) LC_CALL_INTS(lc_flip_at, (x, ), __VA_ARGS__)
 LC_API lc_tensor *lc_tril_at(lc_tensor *x, int diagonal, lc_site site);
 #define lc_tril(x, diagonal) lc_tril_at(x, diagonal, LC_HERE)
 LC_API lc_tensor *lc_triu_at(lc_tensor *x, int diagonal, lc_site site);
@@ -383,9 +383,9 @@ LC_API lc_tensor *lc_one_hot_at(lc_tensor *ids, int64_t classes, lc_site site);
 
 /* ---- constants ---- */
 LC_API lc_tensor *lc_full_at(double value, lc_dtype dtype, int ndim, const int64_t *shape, lc_site site);
-#define lc_full(value, dtype, ...) lc_full_at(value, dtype, LC_INTS(__VA_ARGS__), LC_HERE)
-#define lc_zeros(dtype, ...)       lc_full_at(0.0, dtype, LC_INTS(__VA_ARGS__), LC_HERE)
-#define lc_ones(dtype, ...)        lc_full_at(1.0, dtype, LC_INTS(__VA_ARGS__), LC_HERE)
+#define lc_full(value, dtype, ...) LC_CALL_INTS(lc_full_at, (value, dtype, ), __VA_ARGS__)
+#define lc_zeros(dtype, ...)       LC_CALL_INTS(lc_full_at, (0.0, dtype, ), __VA_ARGS__)
+#define lc_ones(dtype, ...)        LC_CALL_INTS(lc_full_at, (1.0, dtype, ), __VA_ARGS__)
 LC_API lc_tensor *lc_full_like_at(lc_tensor *x, double value, lc_site site);
 #define lc_full_like(x, value) lc_full_like_at(x, value, LC_HERE)
 #define lc_zeros_like(x)       lc_full_like_at(x, 0.0, LC_HERE)
@@ -399,29 +399,28 @@ LC_API lc_tensor *lc_arange_at(double start, double step, int64_t n, lc_dtype dt
 
 /* ---- losses ---- */
 /* (x - target)^2, reduced: mean, unless .reduction says otherwise. x and target have one shape and type. */
-LC_API lc_tensor *lc_mse_loss_at(lc_tensor *x, lc_loss_args a, lc_site site);
-#define lc_mse_loss(x, ...) lc_mse_loss_at(x, LC_LITERAL(lc_loss_args, .target = __VA_ARGS__), LC_HERE)
+LC_API lc_tensor *lc_mse_loss_at(lc_tensor *x, const lc_loss_args *args, lc_site site);
+#define lc_mse_loss(x, ...) LC_CALL_AT(lc_mse_loss, lc_loss, (x, ), .target = __VA_ARGS__)
 /* |x - target| */
-LC_API lc_tensor *lc_l1_loss_at(lc_tensor *x, lc_loss_args a, lc_site site);
-#define lc_l1_loss(x, ...) lc_l1_loss_at(x, LC_LITERAL(lc_loss_args, .target = __VA_ARGS__), LC_HERE)
+LC_API lc_tensor *lc_l1_loss_at(lc_tensor *x, const lc_loss_args *args, lc_site site);
+#define lc_l1_loss(x, ...) LC_CALL_AT(lc_l1_loss, lc_loss, (x, ), .target = __VA_ARGS__)
 /* 0.5 d^2 / beta where d = |x - target| < beta, else d - 0.5 beta. */
-LC_API lc_tensor *lc_smooth_l1_loss_at(lc_tensor *x, lc_loss_args a, lc_site site);
-#define lc_smooth_l1_loss(x, ...) lc_smooth_l1_loss_at(x, LC_LITERAL(lc_loss_args, .target = __VA_ARGS__), LC_HERE)
+LC_API lc_tensor *lc_smooth_l1_loss_at(lc_tensor *x, const lc_loss_args *args, lc_site site);
+#define lc_smooth_l1_loss(x, ...) LC_CALL_AT(lc_smooth_l1_loss, lc_loss, (x, ), .target = __VA_ARGS__)
 /* 0.5 d^2 where d = |x - target| <= delta, else delta (d - 0.5 delta). */
-LC_API lc_tensor *lc_huber_loss_at(lc_tensor *x, lc_loss_args a, lc_site site);
-#define lc_huber_loss(x, ...) lc_huber_loss_at(x, LC_LITERAL(lc_loss_args, .target = __VA_ARGS__), LC_HERE)
+LC_API lc_tensor *lc_huber_loss_at(lc_tensor *x, const lc_loss_args *args, lc_site site);
+#define lc_huber_loss(x, ...) LC_CALL_AT(lc_huber_loss, lc_loss, (x, ), .target = __VA_ARGS__)
 /* -(p y ln(sigmoid(x)) + (1 - y) ln(1 - sigmoid(x))) with p = .pos_weight, times .weight; stable for large x. The
  * target y has x's shape. */
-LC_API lc_tensor *lc_bce_with_logits_at(lc_tensor *x, lc_loss_args a, lc_site site);
-#define lc_bce_with_logits(x, ...) lc_bce_with_logits_at(x, LC_LITERAL(lc_loss_args, .target = __VA_ARGS__), LC_HERE)
+LC_API lc_tensor *lc_bce_with_logits_at(lc_tensor *x, const lc_loss_args *args, lc_site site);
+#define lc_bce_with_logits(x, ...) LC_CALL_AT(lc_bce_with_logits, lc_loss, (x, ), .target = __VA_ARGS__)
 /* x: log-probabilities. target (ln(target) - x); with .log_target exp(target) (target - x). As in PyTorch the
  * mean is over all elements, not over the batch. */
-LC_API lc_tensor *lc_kl_div_at(lc_tensor *x, lc_loss_args a, lc_site site);
-#define lc_kl_div(x, ...) lc_kl_div_at(x, LC_LITERAL(lc_loss_args, .target = __VA_ARGS__), LC_HERE)
+LC_API lc_tensor *lc_kl_div_at(lc_tensor *x, const lc_loss_args *args, lc_site site);
+#define lc_kl_div(x, ...) LC_CALL_AT(lc_kl_div, lc_loss, (x, ), .target = __VA_ARGS__)
 /* x . y / (max(|x|, eps) max(|y|, eps)) along dim. */
-LC_API lc_tensor *lc_cosine_similarity_at(lc_tensor *x, lc_tensor *y, lc_cosine_args a, lc_site site);
-#define lc_cosine_similarity(x, y, ...)                                                                                \
-    lc_cosine_similarity_at(x, y, LC_LITERAL(lc_cosine_args, .dim = __VA_ARGS__), LC_HERE)
+LC_API lc_tensor *lc_cosine_similarity_at(lc_tensor *x, lc_tensor *y, const lc_cosine_args *args, lc_site site);
+#define lc_cosine_similarity(x, y, ...) LC_CALL_AT(lc_cosine_similarity, lc_cosine, (x, y, ), .dim = __VA_ARGS__)
 
 LC_END_DECLS
 

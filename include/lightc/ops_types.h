@@ -3,6 +3,7 @@
 #ifndef LIGHTC_OPS_TYPES_H
 #define LIGHTC_OPS_TYPES_H
 
+#include <lightc/args.h>
 #include <lightc/op.h>
 
 /* How a loss over many elements becomes one number. */
@@ -13,9 +14,11 @@ typedef enum lc_reduction {
     LC_REDUCE_BATCHMEAN = 3, /* lc_kl_div: the sum divided by the first dimension */
 } lc_reduction;
 
-/* The same number for every dimension: lc_conv2d(x, w, b, .stride = LC_EACH(2), .padding = LC_EACH(1)). */
-/* clang-format off */
-#define LC_EACH(n) {(n), (n), (n)}
-/* clang-format on */
+/* A short list of numbers, LC_DIMS(2, 3): dimensions, sizes, what convolutions do in each dimension. */
+typedef struct lc_dims {
+    int n;
+    int64_t dim[LC_MAX_DIMS];
+} lc_dims;
+#define LC_DIMS(...) LC_LITERAL(lc_dims, LC_COUNT(__VA_ARGS__), {LC_MAP_(LC_INT_, , __VA_ARGS__)})
 
 #endif

@@ -70,24 +70,39 @@ typedef struct lc_option {
     const char *help;        /* one line */
 } lc_option;
 
+/* Rows of a table: static const lc_option mine[] = {LC_OPTION(...), LC_FIELD(...)}. */
+/* clang-format off */
 #define LC_OPTION(type, field, kind, minimum, maximum, help)                                                           \
-    LC_LITERAL(lc_option, #field, kind, offsetof(type, field), minimum, maximum, help)
-
-#ifndef __cplusplus
+    {#field, kind, offsetof(type, field), minimum, maximum, help}
+/* clang-format on */
 /* The same with the kind that the field's type says, and any value. (An int is a number; for true, false and auto say
  * LC_OPTION_CHOICE.) */
-#define LC_FIELD(type, field, help)                                                                                    \
-    LC_OPTION(type, field,                                                                                             \
-              _Generic(((type *)0)->field,                                                                             \
-                       long: LC_OPTION_INT,                                                                            \
-                       long long: LC_OPTION_INT,                                                                       \
-                       int: LC_OPTION_INT32,                                                                           \
-                       double: LC_OPTION_FLOAT,                                                                        \
-                       float: LC_OPTION_FLOAT32,                                                                       \
-                       bool: LC_OPTION_BOOL,                                                                           \
-                       const char *: LC_OPTION_TEXT,                                                                   \
-                       lc_duration: LC_OPTION_DURATION),                                                               \
-              0, 0, help)
+#define LC_FIELD(type, field, help) LC_OPTION(type, field, LC_KIND_OF_(type, field), 0, 0, help)
+
+/* X(C type, kind) */
+#define LC_OPTION_TYPES_(X)                                                                                            \
+    X(long, LC_OPTION_INT)                                                                                             \
+    X(long long, LC_OPTION_INT)                                                                                        \
+    X(int, LC_OPTION_INT32)                                                                                            \
+    X(double, LC_OPTION_FLOAT)                                                                                         \
+    X(float, LC_OPTION_FLOAT32)                                                                                        \
+    X(bool, LC_OPTION_BOOL)                                                                                            \
+    X(const char *, LC_OPTION_TEXT)                                                                                    \
+    X(lc_duration, LC_OPTION_DURATION)
+#ifdef __cplusplus
+extern "C++" {
+template <typename type> struct lc_kind_of_;
+#define LC_KIND_(type, id)                                                                                             \
+    template <> struct lc_kind_of_<type> {                                                                             \
+        static constexpr lc_option_kind kind = id;                                                                     \
+    };
+LC_OPTION_TYPES_(LC_KIND_)
+#undef LC_KIND_
+}
+#define LC_KIND_OF_(type, field) lc_kind_of_<decltype(((type *)nullptr)->field)>::kind
+#else
+#define LC_KIND_(type, id)       , type : id
+#define LC_KIND_OF_(type, field) _Generic(((type *)0)->field LC_OPTION_TYPES_(LC_KIND_))
 #endif
 
 /* ---- the trainer's options: X(kind, C type, name, default, minimum, maximum, help) ---- */
@@ -213,11 +228,30 @@ typedef struct lc_trainer_options {
     const char *own_config;
 } lc_trainer_options;
 
+#ifdef __cplusplus
+#define LC_TRAINER_OPTION_DEFAULT(kind, type, name, def, min, max, help) LC_TRAINER_DEFAULT_##kind##_(name, (def))
+#define LC_TRAINER_DEFAULT_INT_(name, def)                               o.name = def;
+#define LC_TRAINER_DEFAULT_COUNT_(name, def)                             o.name = def;
+#define LC_TRAINER_DEFAULT_FLOAT_(name, def)                             o.name = def;
+#define LC_TRAINER_DEFAULT_BOOL_(name, def)                              o.name = def;
+#define LC_TRAINER_DEFAULT_CHOICE_(name, def)                            o.name = def;
+#define LC_TRAINER_DEFAULT_TEXT_(name, def)                              o.name = def;
+#define LC_TRAINER_DEFAULT_DURATION_(name, def)                          /* not given */
+static inline lc_trainer_options lc_trainer_options_init_()
+{
+    lc_trainer_options o = {};
+    o.size = sizeof(o);
+    LC_TRAINER_OPTION_LIST(LC_TRAINER_OPTION_DEFAULT)
+    return o;
+}
+#define LC_TRAINER_OPTIONS_INIT lc_trainer_options_init_()
+#else
 #define LC_TRAINER_OPTION_DEFAULT(kind, type, name, def, min, max, help) .name = def,
 #define LC_TRAINER_OPTIONS_INIT                                                                                        \
     {                                                                                                                  \
         .size = sizeof(lc_trainer_options), LC_TRAINER_OPTION_LIST(LC_TRAINER_OPTION_DEFAULT)                          \
     }
+#endif
 
 /* A struct and the table that describes it. */
 typedef struct lc_option_set {

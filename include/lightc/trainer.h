@@ -91,9 +91,8 @@ LC_API lc_status lc_module_load_checkpoint(lc_module *m, const char *path, bool 
 LC_API void lc_trainer_stop(lc_trainer *t); /* should_stop = true: latches until the run's end */
 LC_API bool lc_trainer_should_stop(const lc_trainer *t);
 /* Logs from a callback, as lc_log does from a module. */
-LC_API void lc_trainer_log_at(lc_trainer *t, const char *name, double value, lc_log_args args);
-#define lc_trainer_log(t, name, value, ...)                                                                            \
-    lc_trainer_log_at((t), (name), (value), LC_LITERAL(lc_log_args, .site = LC_HERE, __VA_ARGS__))
+LC_API void lc_trainer_log_at(lc_trainer *t, const char *name, double value, const lc_log_args *args);
+#define lc_trainer_log(...) LC_LOG_(lc_trainer_log_at, __VA_ARGS__, )
 /* Sends a row to the loggers at once, outside of the rules of lc_log. epoch -1: the row has none. */
 LC_API lc_status lc_trainer_log_row(lc_trainer *t, const lc_metric_value *values, int n, int64_t step,
                                     int64_t epoch) LC_MUST_USE;

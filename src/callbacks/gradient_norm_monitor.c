@@ -46,7 +46,7 @@ static lc_status gn_before_step(void *self, lc_trainer *t, lc_optimizer *opt)
     for (int i = 0; i < g->parameters.n; i++) {
         lc_tensor *of = g->parameters.v[i];
         if (!lc_tensor_requires_grad(of) || !lc__optimizer_owns(opt, of)) continue;
-        lc_tensor *norm = lc_norm(lc_gradient(of), .p = LC_SOME(p));
+        lc_tensor *norm = lc_norm(lc_gradient(of), .p = p);
         if (!g->a.total_only) lc_log(t->m, g->parameters.names[i], norm, .on_step = LC_ON, .on_epoch = LC_OFF);
         lc_tensor *part = isinf(p) ? norm : lc_pow_scalar(norm, p);
         total = !total ? part : isinf(p) ? lc_maximum(total, part) : lc_add(total, part);

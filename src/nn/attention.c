@@ -6,12 +6,15 @@
 
 static lc_tensor *forward(lc_module *self, lc_tensor *x, lc_site site)
 {
-    return lc_multihead_attention_forward_at((lc_multihead_attention *)self, (lc_attention_inputs){.query = x}, site);
+    lc_attention_inputs in = lc_multihead_attention_forward_defaults();
+    in.query = x;
+    return lc_multihead_attention_forward_at((lc_multihead_attention *)self, &in, site);
 }
 
 void lc_multihead_attention_init_with(lc_multihead_attention *l, void *parent, const char *name, int64_t embed_dim,
-                                      lc_multihead_attention_options o)
+                                      const lc_multihead_attention_options *options)
 {
+    LC__TAKE(o, lc_multihead_attention_init, lc_multihead_attention_options, options, );
     LC_LAYER_BEGIN(l, parent, name, "MultiheadAttention", forward);
     l->embed_dim = embed_dim;
     l->num_heads = o.num_heads;
@@ -34,8 +37,7 @@ void lc_multihead_attention_init_with(lc_multihead_attention *l, void *parent, c
         l->in_proj_bias = lc_module_add_parameter(&l->base, "in_proj_bias", o.dtype, LC_ROW_MAJOR, 1, &packed,
                                                   (lc_init){.kind = LC_INIT_ZEROS});
     }
-    lc_linear_init_with(&l->out_proj, &l->base, "out_proj", embed_dim,
-                        (lc_linear_options){.out_features = embed_dim, .no_bias = o.no_bias, .dtype = o.dtype});
+    lc_linear_init(&l->out_proj, &l->base, "out_proj", embed_dim, embed_dim, .no_bias = o.no_bias, .dtype = o.dtype);
     if (!l->out_proj.bias || lc_tensor_is_error(l->out_proj.bias)) return;
     /* Unlike Linear's own, this bias starts at zero. */
     size_t bytes = (size_t)embed_dim * lc_dtype_size(lc_tensor_dtype(l->out_proj.bias));
@@ -77,8 +79,10 @@ static lc_tensor *attend_with_dropout(lc_multihead_attention *l, lc_tensor *q, l
     return lc_matmul_at(weights, v, site);
 }
 
-lc_tensor *lc_multihead_attention_forward_at(lc_multihead_attention *l, lc_attention_inputs in, lc_site site)
+lc_tensor *lc_multihead_attention_forward_at(lc_multihead_attention *l, const lc_attention_inputs *inputs, lc_site site)
 {
+    lc_attention_inputs in = lc_multihead_attention_forward_defaults();
+    LC_LAYER_TAKE(in, lc_multihead_attention_forward, inputs, "multihead_attention", site);
     LC_LAYER_FORWARD(l, "multihead_attention", site);
     lc_tensor *key = in.key ? in.key : in.query, *value = in.value ? in.value : key;
     lc_tensor *query = in.query, *q, *k, *v;
@@ -110,7 +114,7 @@ lc_tensor *lc_multihead_attention_forward_at(lc_multihead_attention *l, lc_atten
     if (l->base.training && l->dropout > 0) {
         y = attend_with_dropout(l, q, k, v, &in, site);
     } else {
-        y = lc_sdpa_at(q, k, (lc_sdpa_args){.value = v, .mask = in.attn_mask, .causal = in.causal}, site);
+        y = LC__CALL_AT(lc_sdpa, lc_sdpa, (q, k, ), site, .value = v, .mask = in.attn_mask, .causal = in.causal);
     }
     y = lc_permute_at(y, 4, (int64_t[]){0, 2, 1, 3}, site); /* [B,S,heads,E/heads] */
     y = lc_reshape_at(y, 3, (int64_t[]){batch, length, l->embed_dim}, site);

@@ -15,8 +15,10 @@ lc_batch_norm_layer *lc__as_batch_norm(lc_module *m)
     return m->forward == forward ? (lc_batch_norm_layer *)m : NULL;
 }
 
-void lc_batch_norm_init_with(lc_batch_norm_layer *l, int nd, void *parent, const char *name, lc_batch_norm_options o)
+void lc_batch_norm_init_with(lc_batch_norm_layer *l, int nd, void *parent, const char *name,
+                             const lc_batch_norm_options *options)
 {
+    LC__TAKE(o, lc_batch_norm_init, lc_batch_norm_options, options, );
     LC_LAYER_BEGIN(l, parent, name, type_names[nd - 1], forward);
     l->nd = nd;
     l->num_features = o.num_features;
@@ -41,19 +43,18 @@ lc_tensor *lc_batch_norm_forward_at(lc_batch_norm_layer *l, lc_tensor *x, lc_sit
 {
     LC_LAYER_FORWARD(l, "batch_norm", site);
     bool training = l->base.training, tracks = !(training && l->no_tracking);
-    lc_batch_norm_args a = {
-        .bias = l->bias,
-        .running_mean = tracks ? l->running_mean : NULL,
-        .running_var = tracks ? l->running_var : NULL,
-        .training = training || !l->running_mean,
-        .momentum = l->momentum,
-        .eps = l->eps,
-        .comm = l->comm,
-    };
+    lc_batch_norm_args a = lc_batch_norm_defaults();
+    a.bias = l->bias;
+    a.running_mean = tracks ? l->running_mean : NULL;
+    a.running_var = tracks ? l->running_var : NULL;
+    a.training = training || !l->running_mean;
+    a.momentum = l->momentum;
+    a.eps = l->eps;
+    a.comm = l->comm;
     if (training && tracks && l->num_batches_tracked) {
         lc_assign_at(l->num_batches_tracked, lc_add_scalar_at(l->num_batches_tracked, 1, site), site);
     }
-    return lc_batch_norm_at(x, l->weight, a, site);
+    return lc_batch_norm_at(x, l->weight, &a, site);
 }
 
 int lc_sync_batch_norm(lc_module *root, lc_comm *comm)

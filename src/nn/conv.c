@@ -12,14 +12,12 @@ static lc_tensor *forward(lc_module *self, lc_tensor *x, lc_site site)
     return lc_conv_forward_at((lc_conv *)self, x, site);
 }
 
-/* out[i] = the entry of `each` if any of them is given, else `all` (0: fallback). */
-static void per_dimension(int nd, int64_t all, const int64_t each[3], int64_t fallback, int64_t out[3])
+/* What `each` says, or `all` for every dimension where it is empty. */
+static void per_dimension(lc_conv *l, int64_t all, const lc_dims *each, const char *name, int64_t out[3])
 {
-    bool given = each[0] || each[1] || each[2];
-    for (int i = 0; i < nd; i++) out[i] = given ? each[i] : all;
-    for (int i = 0; i < nd; i++) {
-        if (!out[i]) out[i] = fallback;
-    }
+    if (each->n > 1 && each->n != l->nd)
+        lc_module_fail(&l->base, LC_ERR_ARGUMENT, "%s has %d numbers, for %d dimensions", name, each->n, l->nd);
+    for (int i = 0; i < l->nd; i++) out[i] = each->n == 0 ? all : each->dim[each->n == 1 ? 0 : i];
 }
 
 static bool valid(lc_conv *l)
@@ -44,19 +42,20 @@ static bool valid(lc_conv *l)
 }
 
 void lc_conv_init_with(lc_conv *l, int nd, bool transposed, void *parent, const char *name, int64_t in_channels,
-                       int64_t out_channels, lc_conv_options o)
+                       int64_t out_channels, const lc_conv_options *options)
 {
+    LC__TAKE(o, lc_conv_init, lc_conv_options, options, );
     LC_LAYER_BEGIN(l, parent, name, type_names[transposed][nd - 1], forward);
     l->nd = nd;
     l->transposed = transposed;
     l->in_channels = in_channels;
     l->out_channels = out_channels;
-    l->groups = o.groups ? o.groups : 1;
-    per_dimension(nd, o.kernel_size, o.kernel_sizes, 0, l->kernel);
-    per_dimension(nd, o.stride, o.strides, 1, l->stride);
-    per_dimension(nd, o.padding, o.paddings, 0, l->padding);
-    per_dimension(nd, o.dilation, o.dilations, 1, l->dilation);
-    per_dimension(nd, o.output_padding, o.output_paddings, 0, l->output_padding);
+    l->groups = o.groups;
+    per_dimension(l, o.kernel_size, &o.kernel_sizes, "kernel_sizes", l->kernel);
+    per_dimension(l, o.stride, &o.strides, "strides", l->stride);
+    per_dimension(l, o.padding, &o.paddings, "paddings", l->padding);
+    per_dimension(l, o.dilation, &o.dilations, "dilations", l->dilation);
+    per_dimension(l, o.output_padding, &o.output_paddings, "output_paddings", l->output_padding);
     if (!valid(l)) return;
 
     int64_t shape[5] = {out_channels, in_channels / l->groups}, fan_in;
@@ -79,19 +78,22 @@ void lc_conv_init_with(lc_conv *l, int nd, bool transposed, void *parent, const 
 lc_tensor *lc_conv_forward_at(lc_conv *l, lc_tensor *x, lc_site site)
 {
     LC_LAYER_FORWARD(l, "conv", site);
-    lc_conv_args a = {.bias = l->bias, .groups = l->groups};
+    lc_conv_args a = lc_conv_defaults();
+    a.bias = l->bias;
+    a.groups = l->groups;
+    a.stride.n = a.padding.n = a.dilation.n = a.output_padding.n = l->nd;
     for (int i = 0; i < l->nd; i++) {
-        a.stride[i] = l->stride[i];
-        a.padding[i] = l->padding[i];
-        a.dilation[i] = l->dilation[i];
-        a.output_padding[i] = l->output_padding[i];
+        a.stride.dim[i] = l->stride[i];
+        a.padding.dim[i] = l->padding[i];
+        a.dilation.dim[i] = l->dilation[i];
+        a.output_padding.dim[i] = l->output_padding[i];
     }
     if (l->transposed) {
-        return l->nd == 1   ? lc_conv_transpose1d_at(x, l->weight, a, site)
-               : l->nd == 2 ? lc_conv_transpose2d_at(x, l->weight, a, site)
-                            : lc_conv_transpose3d_at(x, l->weight, a, site);
+        return l->nd == 1   ? lc_conv_transpose1d_at(x, l->weight, &a, site)
+               : l->nd == 2 ? lc_conv_transpose2d_at(x, l->weight, &a, site)
+                            : lc_conv_transpose3d_at(x, l->weight, &a, site);
     }
-    return l->nd == 1   ? lc_conv1d_at(x, l->weight, a, site)
-           : l->nd == 2 ? lc_conv2d_at(x, l->weight, a, site)
-                        : lc_conv3d_at(x, l->weight, a, site);
+    return l->nd == 1   ? lc_conv1d_at(x, l->weight, &a, site)
+           : l->nd == 2 ? lc_conv2d_at(x, l->weight, &a, site)
+                        : lc_conv3d_at(x, l->weight, &a, site);
 }

@@ -10,8 +10,9 @@ static lc_tensor *forward(lc_module *self, lc_tensor *ids, lc_site site)
 }
 
 void lc_embedding_init_with(lc_embedding *l, void *parent, const char *name, int64_t num_embeddings,
-                            lc_embedding_options o)
+                            const lc_embedding_options *options)
 {
+    LC__TAKE(o, lc_embedding_init, lc_embedding_options, options, );
     LC_LAYER_BEGIN(l, parent, name, "Embedding", forward);
     l->num_embeddings = num_embeddings;
     l->embedding_dim = o.embedding_dim;
@@ -41,10 +42,11 @@ void lc_embedding_init_with(lc_embedding *l, void *parent, const char *name, int
 lc_tensor *lc_embedding_forward_at(lc_embedding *l, lc_tensor *ids, lc_site site)
 {
     LC_LAYER_FORWARD(l, "embedding", site);
-    lc_embedding_args a = {.weight = l->weight};
+    lc_embedding_args a = lc_embedding_defaults();
+    a.weight = l->weight;
     if (l->padding_idx >= 0) {
         a.has_padding_idx = true;
         a.padding_idx = l->padding_idx;
     }
-    return lc_embedding_at(ids, a, site); /* [..., D] */
+    return lc_embedding_at(ids, &a, site); /* [..., D] */
 }

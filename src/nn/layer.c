@@ -17,3 +17,11 @@ lc_tensor *lc__no_layer(const void *l, const char *name, lc_site site)
     lc__refuse_call(LC_ERR_ARGUMENT, title, site);
     return lc__error_tensor();
 }
+
+lc_tensor *lc__no_arguments(const char *name, lc_site site)
+{
+    char title[64];
+    snprintf(title, sizeof title, "lc_%s_forward", name);
+    lc__refuse_call(LC_ERR_ARGUMENT, title, site);
+    return lc__error_tensor();
+}

@@ -7,6 +7,7 @@
 #include <lightc/nn.h>
 #include <lightc/ops.h>
 
+#include "base/args.h"
 #include "base/handle.h"
 
 #include <math.h>
@@ -29,6 +30,13 @@ lc_tensor *lc__no_layer(const void *l, const char *name, lc_site site);
 #define LC_LAYER_FORWARD(l, name, site)                                                                                \
     do {                                                                                                               \
         if (__builtin_expect(!lc__has_mark(l, LC__MARK_OF(MODULE)), 0)) return lc__no_layer(l, name, site);            \
+    } while (0)
+
+/* The same for the arguments of LAYER_forward_at, over their defaults. */
+lc_tensor *lc__no_arguments(const char *name, lc_site site);
+#define LC_LAYER_TAKE(a, function, given, name, site)                                                                  \
+    do {                                                                                                               \
+        if (lc__args_take(&(a), sizeof(a), given, name, #function) < 0) return lc__no_arguments(name, site);           \
     } while (0)
 
 /* The layer, if m is one of the BatchNorms; else NULL. */

@@ -25,10 +25,8 @@ static void finish(lc_norm_layer *l, const lc_norm_options *o, bool has_bias)
         l->ndim = 1;
         l->shape[0] = o->features;
     } else {
-        while (l->ndim < LC_MAX_DIMS && o->shape[l->ndim]) {
-            l->shape[l->ndim] = o->shape[l->ndim];
-            l->ndim++;
-        }
+        l->ndim = o->shape.n < LC_MAX_DIMS ? o->shape.n : LC_MAX_DIMS;
+        for (int i = 0; i < l->ndim; i++) l->shape[i] = o->shape.dim[i];
     }
     bool positive = l->ndim > 0;
     for (int i = 0; i < l->ndim; i++) positive &= l->shape[i] > 0;
@@ -44,20 +42,24 @@ static void finish(lc_norm_layer *l, const lc_norm_options *o, bool has_bias)
                                       (lc_init){.kind = LC_INIT_ZEROS});
 }
 
-void lc_layer_norm_init_with(lc_norm_layer *l, void *parent, const char *name, lc_norm_options o)
+void lc_layer_norm_init_with(lc_norm_layer *l, void *parent, const char *name, const lc_norm_options *options)
 {
+    LC__TAKE(o, lc_layer_norm_init, lc_norm_options, options, );
     LC_LAYER_BEGIN(l, parent, name, "LayerNorm", layer_norm);
     finish(l, &o, true);
 }
 
-void lc_rms_norm_init_with(lc_norm_layer *l, void *parent, const char *name, lc_norm_options o)
+void lc_rms_norm_init_with(lc_norm_layer *l, void *parent, const char *name, const lc_norm_options *options)
 {
+    LC__TAKE(o, lc_rms_norm_init, lc_norm_options, options, );
     LC_LAYER_BEGIN(l, parent, name, "RMSNorm", rms_norm);
     finish(l, &o, false);
 }
 
-void lc_group_norm_init_with(lc_norm_layer *l, void *parent, const char *name, int64_t num_groups, lc_norm_options o)
+void lc_group_norm_init_with(lc_norm_layer *l, void *parent, const char *name, int64_t num_groups,
+                             const lc_norm_options *options)
 {
+    LC__TAKE(o, lc_group_norm_init, lc_norm_options, options, );
     LC_LAYER_BEGIN(l, parent, name, "GroupNorm", group_norm);
     l->groups = num_groups;
     if (num_groups < 1 || o.features < 1 || o.features % num_groups) {
@@ -71,17 +73,17 @@ void lc_group_norm_init_with(lc_norm_layer *l, void *parent, const char *name, i
 lc_tensor *lc_layer_norm_forward_at(lc_norm_layer *l, lc_tensor *x, lc_site site)
 {
     LC_LAYER_FORWARD(l, "layer_norm", site);
-    return lc_layer_norm_at(x, l->weight, (lc_norm_args){.bias = l->bias, .dims = l->ndim, .eps = l->eps}, site);
+    return LC__CALL_AT(lc_layer_norm, lc_norm, (x, l->weight, ), site, .bias = l->bias, .dims = l->ndim, .eps = l->eps);
 }
 
 lc_tensor *lc_rms_norm_forward_at(lc_norm_layer *l, lc_tensor *x, lc_site site)
 {
     LC_LAYER_FORWARD(l, "rms_norm", site);
-    return lc_rms_norm_at(x, (lc_rms_norm_args){.weight = l->weight, .dims = l->ndim, .eps = l->eps}, site);
+    return LC__CALL_AT(lc_rms_norm, lc_rms_norm, (x, ), site, .weight = l->weight, .dims = l->ndim, .eps = l->eps);
 }
 
 lc_tensor *lc_group_norm_forward_at(lc_norm_layer *l, lc_tensor *x, lc_site site)
 {
     LC_LAYER_FORWARD(l, "group_norm", site);
-    return lc_group_norm_at(x, l->groups, l->weight, (lc_norm_args){.bias = l->bias, .eps = l->eps}, site);
+    return LC__CALL_AT(lc_group_norm, lc_norm, (x, l->groups, l->weight, ), site, .bias = l->bias, .eps = l->eps);
 }

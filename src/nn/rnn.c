@@ -6,7 +6,9 @@
 
 static lc_tensor *forward(lc_module *self, lc_tensor *x, lc_site site)
 {
-    return lc_rnn_forward_at((lc_rnn *)self, (lc_rnn_io){.x = x}, site);
+    lc_rnn_io io = lc_rnn_forward_defaults();
+    io.x = x;
+    return lc_rnn_forward_at((lc_rnn *)self, &io, site);
 }
 
 static lc_tensor *add(lc_rnn *l, const char *kind, int layer, bool reverse, int ndim, const int64_t *shape,
@@ -18,8 +20,10 @@ static lc_tensor *add(lc_rnn *l, const char *kind, int layer, bool reverse, int 
                                    lc__init_inverse_sqrt(l->hidden_size));
 }
 
-void lc_rnn_init_with(lc_rnn *l, bool gru, void *parent, const char *name, int64_t input_size, lc_rnn_options o)
+void lc_rnn_init_with(lc_rnn *l, bool gru, void *parent, const char *name, int64_t input_size,
+                      const lc_rnn_options *options)
 {
+    LC__TAKE(o, lc_rnn_init, lc_rnn_options, options, );
     LC_LAYER_BEGIN(l, parent, name, gru ? "GRU" : "LSTM", forward);
     l->gru = gru;
     l->bidirectional = o.bidirectional;
@@ -27,7 +31,7 @@ void lc_rnn_init_with(lc_rnn *l, bool gru, void *parent, const char *name, int64
     l->has_bias = !o.no_bias;
     l->input_size = input_size;
     l->hidden_size = o.hidden_size;
-    l->num_layers = o.num_layers ? o.num_layers : 1;
+    l->num_layers = o.num_layers;
     l->dropout = o.dropout;
     if (input_size < 1 || o.hidden_size < 1 || l->num_layers < 1 || l->num_layers > LC_RNN_MAX_LAYERS) {
         lc_module_fail(&l->base, LC_ERR_ARGUMENT,
@@ -58,18 +62,23 @@ void lc_rnn_init_with(lc_rnn *l, bool gru, void *parent, const char *name, int64
 static lc_tensor *run_one(lc_rnn *l, int i, bool reverse, lc_tensor *x, const lc_rnn_io *io, lc_tensor **h,
                           lc_tensor **c, lc_site site)
 {
-    lc_rnn_args a = {.w_hh = l->weight_hh[i], .b_ih = l->bias_ih[i], .b_hh = l->bias_hh[i]};
+    lc_rnn_args a = lc_rnn_defaults();
+    a.w_hh = l->weight_hh[i];
+    a.b_ih = l->bias_ih[i];
+    a.b_hh = l->bias_hh[i];
     if (io->h0) a.h0 = lc_select_at(io->h0, 0, i, site);
     if (io->c0 && !l->gru) a.c0 = lc_select_at(io->c0, 0, i, site);
     if (io->hn) a.h_n = &h[i];
     if (io->cn && !l->gru) a.c_n = &c[i];
     if (reverse) x = lc_flip_at(x, 1, (int64_t[]){1}, site);
-    lc_tensor *y = l->gru ? lc_gru_at(x, l->weight_ih[i], a, site) : lc_lstm_at(x, l->weight_ih[i], a, site);
+    lc_tensor *y = l->gru ? lc_gru_at(x, l->weight_ih[i], &a, site) : lc_lstm_at(x, l->weight_ih[i], &a, site);
     return reverse ? lc_flip_at(y, 1, (int64_t[]){1}, site) : y;
 }
 
-lc_tensor *lc_rnn_forward_at(lc_rnn *l, lc_rnn_io io, lc_site site)
+lc_tensor *lc_rnn_forward_at(lc_rnn *l, const lc_rnn_io *given, lc_site site)
 {
+    lc_rnn_io io = lc_rnn_forward_defaults();
+    LC_LAYER_TAKE(io, lc_rnn_forward, given, "rnn", site);
     LC_LAYER_FORWARD(l, "rnn", site);
     int directions = l->bidirectional ? 2 : 1, n = l->num_layers * directions;
     lc_tensor *h[2 * LC_RNN_MAX_LAYERS] = {0}, *c[2 * LC_RNN_MAX_LAYERS] = {0};

@@ -31,24 +31,23 @@ static lc_tensor *pool(lc_module *self, lc_tensor *x, lc_site site)
     return lc_pool_forward_at((lc_pool *)self, x, site);
 }
 
-static void pair(int64_t both, const int64_t each[2], int64_t out[2])
+static void pair(lc_pool *l, int64_t both, const lc_dims *each, const char *name, int64_t out[2])
 {
-    bool given = each[0] || each[1];
-    for (int i = 0; i < 2; i++) out[i] = given ? each[i] : both;
+    if (each->n > 2) lc_module_fail(&l->base, LC_ERR_ARGUMENT, "%s has %d numbers, for 2 dimensions", name, each->n);
+    for (int i = 0; i < 2; i++) out[i] = each->n == 0 ? both : each->dim[each->n == 1 ? 0 : i];
 }
 
-void lc_pool_init_with(lc_pool *l, int kind, void *parent, const char *name, lc_pool_options o)
+void lc_pool_init_with(lc_pool *l, int kind, void *parent, const char *name, const lc_pool_options *options)
 {
+    LC__TAKE(o, lc_pool_init, lc_pool_options, options, );
     LC_LAYER_BEGIN(l, parent, name, pool_names[kind], pool);
     l->kind = kind;
-    pair(o.kernel_size, o.kernel_sizes, l->kernel);
-    pair(o.stride, o.strides, l->stride);
-    pair(o.padding, o.paddings, l->padding);
-    pair(o.dilation, o.dilations, l->dilation);
-    for (int i = 0; i < 2; i++) {
+    pair(l, o.kernel_size, &o.kernel_sizes, "kernel_sizes", l->kernel);
+    pair(l, o.stride, &o.strides, "strides", l->stride);
+    pair(l, o.padding, &o.paddings, "paddings", l->padding);
+    pair(l, o.dilation, &o.dilations, "dilations", l->dilation);
+    for (int i = 0; i < 2; i++)
         if (!l->stride[i]) l->stride[i] = l->kernel[i];
-        if (!l->dilation[i]) l->dilation[i] = 1;
-    }
     l->ceil_mode = o.ceil_mode;
     l->exclude_pad = o.exclude_pad;
     l->divisor = o.divisor_override;
@@ -65,21 +64,19 @@ lc_tensor *lc_pool_forward_at(lc_pool *l, lc_tensor *x, lc_site site)
 {
     LC_LAYER_FORWARD(l, "pool", site);
     if (l->kind == LC_POOL_ADAPTIVE_AVG) return lc_adaptive_avg_pool2d_at(x, l->kernel[0], l->kernel[1], site);
-    lc_pool_args a = {
-        .kernel = l->kernel[0],
-        .kernel_w = l->kernel[1],
-        .stride = {l->stride[0], l->stride[1]},
-        .padding = {l->padding[0], l->padding[1]},
-        .ceil_mode = l->ceil_mode,
-    };
+    lc_pool_args a = lc_pool_defaults();
+    a.kernel = l->kernel[0];
+    a.kernel_w = l->kernel[1];
+    a.stride = LC_DIMS(l->stride[0], l->stride[1]);
+    a.padding = LC_DIMS(l->padding[0], l->padding[1]);
+    a.ceil_mode = l->ceil_mode;
     if (l->kind == LC_POOL_MAX) {
-        a.dilation[0] = l->dilation[0];
-        a.dilation[1] = l->dilation[1];
-        return lc_max_pool2d_at(x, a, site);
+        a.dilation = LC_DIMS(l->dilation[0], l->dilation[1]);
+        return lc_max_pool2d_at(x, &a, site);
     }
     a.exclude_pad = l->exclude_pad;
     a.divisor = l->divisor;
-    return lc_avg_pool2d_at(x, a, site);
+    return lc_avg_pool2d_at(x, &a, site);
 }
 
 /* ---- activations ---- */
@@ -95,21 +92,21 @@ static lc_tensor *activation(lc_module *self, lc_tensor *x, lc_site site)
     return lc_activation_forward_at((lc_activation *)self, x, site);
 }
 
-void lc_activation_init_with(lc_activation *l, void *parent, const char *name, lc_activation_options o)
+void lc_activation_init_with(lc_activation *l, void *parent, const char *name, const lc_activation_options *options)
 {
+    LC__TAKE(o, lc_activation_init, lc_activation_options, options, );
     int n = (int)(sizeof activation_names / sizeof *activation_names);
     bool known = (int)o.kind >= 0 && (int)o.kind < n;
     LC_LAYER_BEGIN(l, parent, name, known ? activation_names[o.kind] : "Activation", activation);
     l->kind = o.kind;
-    l->a = o.a;
-    l->dim = o.dim ? o.dim : -1;
+    l->a = !isnan(o.a) ? o.a : o.kind == LC_ACT_LEAKY_RELU ? 0.01 : 1;
+    l->dim = o.dim;
     if (!known) lc_module_fail(&l->base, LC_ERR_ARGUMENT, "there is no activation %d", (int)o.kind);
 }
 
 lc_tensor *lc_activation_forward_at(lc_activation *l, lc_tensor *x, lc_site site)
 {
     LC_LAYER_FORWARD(l, "activation", site);
-    lc_slope_args slope = {.x = x, .slope = {.given = l->a != 0, .value = l->a}};
     switch (l->kind) {
     case LC_ACT_RELU:
         return lc_relu_at(x, site);
@@ -118,15 +115,15 @@ lc_tensor *lc_activation_forward_at(lc_activation *l, lc_tensor *x, lc_site site
     case LC_ACT_SIGMOID:
         return lc_sigmoid_at(x, site);
     case LC_ACT_GELU:
-        return lc_gelu_at((lc_gelu_args){.x = x}, site);
+        return LC__CALL_AT(lc_gelu, lc_gelu, (), site, .x = x);
     case LC_ACT_GELU_TANH:
-        return lc_gelu_at((lc_gelu_args){.x = x, .tanh = true}, site);
+        return LC__CALL_AT(lc_gelu, lc_gelu, (), site, .x = x, .tanh = true);
     case LC_ACT_SILU:
         return lc_silu_at(x, site);
     case LC_ACT_LEAKY_RELU:
-        return lc_leaky_relu_at(slope, site);
+        return LC__CALL_AT(lc_leaky_relu, lc_leaky_relu, (), site, .x = x, .slope = l->a);
     case LC_ACT_ELU:
-        return lc_elu_at(slope, site);
+        return LC__CALL_AT(lc_elu, lc_elu, (), site, .x = x, .slope = l->a);
     case LC_ACT_RELU6:
         return lc_relu6_at(x, site);
     case LC_ACT_HARDSWISH:

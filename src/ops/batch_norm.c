@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Batch normalisation: with the statistics of the batch, with running ones, and fused with relu and max pooling. */
 #include "ops/nn_util.h"
+#include "ops/take.h"
 
 /* x[N,C,R..,L]: rows of L elements. */
 typedef struct planes {
@@ -210,24 +211,26 @@ static statistics statistics_of_ranks(lc_tensor *x, lc_comm *comm, lc_site site)
     const lc_type *t = lc_tensor_type(x);
     int64_t C = t->shape[1], N = lc_comm_size(comm), one = 1;
     double n = (double)(lc__extent(t, 0, 1) * lc__extent(t, 2, t->ndim));
-    lc_dims all_but_channels = {0}, ranks = {1, {0}};
+    lc_dims all_but_channels = {0}, ranks = LC_DIMS(0);
     for (int d = 0; d < t->ndim; d++)
         if (d != 1) all_but_channels.dim[all_but_channels.n++] = d;
     lc_tensor *count = lc_full_at(n, t->dtype, 1, &one, site);
-    lc_tensor *mean = lc_mean_at((lc_reduce_args){.x = x, .dims = all_but_channels}, site);
-    lc_tensor *var = lc_var_at((lc_reduce_args){.x = x, .dims = all_but_channels, .correction = {true, 0}}, site);
+    lc_tensor *mean = LC__CALL_AT(lc_mean, lc_reduce, (), site, .x = x, .dims = all_but_channels);
+    lc_tensor *var = LC__CALL_AT(lc_var, lc_reduce, (), site, .x = x, .dims = all_but_channels, .correction = 0);
     lc_tensor *mine = lc_cat_at(0, 3, (lc_tensor *[]){count, mean, lc_mul_scalar_at(var, n, site)}, site);
     lc_tensor *all = lc__reshape(lc_all_gather_at(mine, comm, site), 2, (int64_t[]){N, 2 * C + 1}, site);
     lc_tensor *counts = lc_slice_at(all, 1, 0, 1, site), *means = lc_slice_at(all, 1, 1, C, site);
-    lc_tensor *within = lc_sum_at((lc_reduce_args){.x = lc_slice_at(all, 1, 1 + C, C, site), .dims = ranks}, site);
-    lc_tensor *total = lc_sum_at((lc_reduce_args){.x = counts}, site);
+    lc_tensor *within =
+        LC__CALL_AT(lc_sum, lc_reduce, (), site, .x = lc_slice_at(all, 1, 1 + C, C, site), .dims = ranks);
+    lc_tensor *total = LC__CALL_AT(lc_sum, lc_reduce, (), site, .x = counts);
     statistics s;
-    lc_tensor *sum = lc_sum_at((lc_reduce_args){.x = lc_mul_at(counts, means, site), .dims = ranks}, site);
+    lc_tensor *sum = LC__CALL_AT(lc_sum, lc_reduce, (), site, .x = lc_mul_at(counts, means, site), .dims = ranks);
     s.mean = lc_div_at(sum, total, site);
     lc_tensor *off = lc_mul_at(counts, lc_square_at(lc_sub_at(means, s.mean, site), site), site);
-    lc_tensor *squares = lc_add_at(within, lc_sum_at((lc_reduce_args){.x = off, .dims = ranks}, site), site);
+    lc_tensor *squares = lc_add_at(within, LC__CALL_AT(lc_sum, lc_reduce, (), site, .x = off, .dims = ranks), site);
     s.var = lc_div_at(squares, total, site);
-    lc_tensor *others = lc_clamp_at((lc_clamp_args){.x = lc_add_scalar_at(total, -1, site), .min = {true, 1}}, site);
+    lc_tensor *others =
+        LC__CALL_AT(lc_clamp, lc_clamp, (), site, .x = lc_add_scalar_at(total, -1, site), .min = LC_SOME(1));
     s.unbiased = lc_div_at(squares, others, site);
     return s;
 }
@@ -240,9 +243,10 @@ static lc_tensor *normalised(lc_tensor *x, lc_tensor *w, lc_tensor *b, statistic
     return b ? lc_add_at(y, lc__over_channels(b, x), site) : y;
 }
 
-lc_tensor *lc_batch_norm_at(lc_tensor *x, lc_tensor *w, lc_batch_norm_args args, lc_site site)
+lc_tensor *lc_batch_norm_at(lc_tensor *x, lc_tensor *w, const lc_batch_norm_args *given, lc_site site)
 {
-    double eps = args.eps != 0 ? args.eps : 1e-5, momentum = args.momentum != 0 ? args.momentum : 0.1;
+    LC__TAKE_OP(args, "batch_norm", lc_batch_norm, given, site);
+    double eps = args.eps, momentum = args.momentum;
     bool running = args.running_mean && args.running_var;
     if (running && !args.training)
         return lc_op_call(&lc__op_batch_norm_inference, LC_IN(x, w, args.bias, args.running_mean, args.running_var),

@@ -2,6 +2,7 @@
 /* Convolutions in 1, 2 and 3 dimensions, and their two gradients. Each of the three is the gradient of the others;
  * a transposed convolution is the gradient with respect to the input. */
 #include "ops/nn_util.h"
+#include "ops/take.h"
 
 /* Sizes and strides with three spatial dimensions; those that are missing come first, with size 1. */
 typedef struct conv_dims {
@@ -282,18 +283,25 @@ const lc_op lc__op_conv_weight_grad = {.name = "conv_weight_grad",
                                        .kernel = &conv_weight_grad_kernel};
 
 /* ---- public functions ---- */
-/* nd, stride, padding, dilation, groups, and room for what follows. Entries of stride and dilation that were not given
- * repeat the first. */
+/* An error if a list has another number of entries than there are dimensions. */
+static lc_status check_lists(int nd, const lc_conv_args *args)
+{
+    LC_TRY(lc__dims_check(&args->stride, nd, "stride"));
+    LC_TRY(lc__dims_check(&args->padding, nd, "padding"));
+    LC_TRY(lc__dims_check(&args->dilation, nd, "dilation"));
+    return lc__dims_check(&args->output_padding, nd, "output_padding");
+}
+
+/* nd, stride, padding, dilation, groups, and room for what follows. */
 static int attributes(int nd, const lc_conv_args *args, int64_t *ints)
 {
-    int64_t stride = args->stride[0] ? args->stride[0] : 1, dilation = args->dilation[0] ? args->dilation[0] : 1;
     ints[0] = nd;
     for (int i = 0; i < nd; i++) {
-        ints[1 + i] = args->stride[i] ? args->stride[i] : stride;
-        ints[1 + nd + i] = args->padding[i];
-        ints[1 + 2 * nd + i] = args->dilation[i] ? args->dilation[i] : dilation;
+        ints[1 + i] = lc__dims_at(&args->stride, i, 1);
+        ints[1 + nd + i] = lc__dims_at(&args->padding, i, 0);
+        ints[1 + 2 * nd + i] = lc__dims_at(&args->dilation, i, 1);
     }
-    ints[1 + 3 * nd] = args->groups ? args->groups : 1;
+    ints[1 + 3 * nd] = args->groups;
     return 2 + 3 * nd;
 }
 
@@ -312,10 +320,11 @@ static lc_tensor *record_conv(int nd, lc_tensor *x, lc_tensor *w, const lc_conv_
     int64_t ints[MAX_CONV_INTS];
     int n = attributes(nd, args, ints);
     ints[n++] = 0; /* activation */
-    for (int i = 0; i < 3; i++)
-        if (args->output_padding[i] && !lc__unusable(x))
-            return lc__refuse(lc_fail(LC_ERR_ARGUMENT, "output padding is for transposed convolutions"),
-                              lc__op_conv.title(n, ints), x, site);
+    lc_status status = check_lists(nd, args);
+    for (int i = 0; i < nd && status >= 0; i++)
+        if (lc__dims_at(&args->output_padding, i, 0))
+            status = lc_fail(LC_ERR_ARGUMENT, "output padding is for transposed convolutions");
+    if (status < 0 && !lc__unusable(x)) return lc__refuse(status, lc__op_conv.title(n, ints), x, site);
     bool single = !lc__unusable(x) && lc_tensor_ndim(x) == nd + 1;
     if (single) x = batched(x, true, site);
     lc_tensor *y = lc_op_call(&lc__op_conv, LC_IN(x, w, args->bias), n, ints, LC_NONE, site);
@@ -328,21 +337,21 @@ static lc_tensor *record_transposed(int nd, lc_tensor *x, lc_tensor *w, const lc
     int n = attributes(nd, args, ints);
     bool single = !lc__unusable(x) && lc_tensor_ndim(x) == nd + 1;
     if (single) x = batched(x, true, site);
-    for (int i = 0; i < nd; i++)
-        if (args->output_padding[i] < 0 && !lc__unusable(x))
-            return lc__refuse(lc_fail(LC_ERR_ARGUMENT, "output padding must not be negative"),
-                              lc__op_conv_input_grad.title(n, ints), x, site);
+    lc_status status = check_lists(nd, args);
+    for (int i = 0; i < nd && status >= 0; i++)
+        if (lc__dims_at(&args->output_padding, i, 0) < 0)
+            status = lc_fail(LC_ERR_ARGUMENT, "output padding must not be negative");
+    if (status < 0 && !lc__unusable(x)) return lc__refuse(status, lc__op_conv_input_grad.title(n, ints), x, site);
     int64_t more[6] = {0}, padded = 0; /* zeros behind x, last dimension first */
     for (int i = 0; i < nd; i++) {
-        int64_t size = 0;
+        int64_t size = 0, further = lc__dims_at(&args->output_padding, i, 0);
         /* With other numbers of dimensions the operator reports what is wrong; the size does not matter. */
         if (!lc__unusable(x) && !lc__unusable(w) && lc_tensor_ndim(x) == nd + 2 && lc_tensor_ndim(w) == nd + 2)
-            size = (lc_tensor_dim(x, 2 + i) - 1) * ints[1 + i] - 2 * args->padding[i] +
-                   ints[1 + 2 * nd + i] * (lc_tensor_dim(w, 2 + i) - 1) + args->output_padding[i] + 1;
+            size = (lc_tensor_dim(x, 2 + i) - 1) * ints[1 + i] - 2 * ints[1 + nd + i] +
+                   ints[1 + 2 * nd + i] * (lc_tensor_dim(w, 2 + i) - 1) + further + 1;
         ints[n++] = size;
         /* An output padding of a stride and more (which a dilation allows) is that of a longer x that ends in zeros. */
-        if (size > 0 && args->output_padding[i] < ints[1 + 2 * nd + i])
-            padded += more[2 * (nd - 1 - i) + 1] = args->output_padding[i] / ints[1 + i];
+        if (size > 0 && further < ints[1 + 2 * nd + i]) padded += more[2 * (nd - 1 - i) + 1] = further / ints[1 + i];
     }
     if (padded) x = lc_pad_at(x, 0, 2 * nd, more, site);
     lc_tensor *y = lc_op_call(&lc__op_conv_input_grad, LC_IN(x, w, args->bias), n, ints, LC_NONE, site);
@@ -350,12 +359,14 @@ static lc_tensor *record_transposed(int nd, lc_tensor *x, lc_tensor *w, const lc
 }
 
 #define LC_CONV_FUNCTIONS(nd)                                                                                          \
-    lc_tensor *lc_conv##nd##d_at(lc_tensor *x, lc_tensor *w, lc_conv_args args, lc_site site)                          \
+    lc_tensor *lc_conv##nd##d_at(lc_tensor *x, lc_tensor *w, const lc_conv_args *given, lc_site site)                  \
     {                                                                                                                  \
+        LC__TAKE_OP(args, "conv" #nd "d", lc_conv, given, site);                                                       \
         return record_conv(nd, x, w, &args, site);                                                                     \
     }                                                                                                                  \
-    lc_tensor *lc_conv_transpose##nd##d_at(lc_tensor *x, lc_tensor *w, lc_conv_args args, lc_site site)                \
+    lc_tensor *lc_conv_transpose##nd##d_at(lc_tensor *x, lc_tensor *w, const lc_conv_args *given, lc_site site)        \
     {                                                                                                                  \
+        LC__TAKE_OP(args, "conv_transpose" #nd "d", lc_conv, given, site);                                             \
         return record_transposed(nd, x, w, &args, site);                                                               \
     }
 LC_CONV_FUNCTIONS(1)

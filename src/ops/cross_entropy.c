@@ -2,6 +2,7 @@
 /* Losses over classes: cross entropy from scores, negative log-likelihood from log-probabilities. */
 #include "ops/infer.h"
 #include "ops/nn_util.h"
+#include "ops/take.h"
 
 #define LC_TEMPLATE "ops/cross_entropy.inl"
 #include "ops/for_floats.h"
@@ -208,8 +209,9 @@ static lc_tensor *with_probabilities(lc_tensor *x, const lc_cross_entropy_args *
                       LC_FLOATS(a->reduction == LC_REDUCE_MEAN ? -1 / places : -1), site);
 }
 
-lc_tensor *lc_cross_entropy_at(lc_tensor *x, lc_cross_entropy_args args, lc_site site)
+lc_tensor *lc_cross_entropy_at(lc_tensor *x, const lc_cross_entropy_args *given, lc_site site)
 {
+    LC__TAKE_OP(args, "cross_entropy", lc_cross_entropy, given, site);
     lc_tensor *t = args.target, *out[3];
     if (!lc__unusable(x) && !lc__unusable(t) && lc_dtype_is_float(lc_tensor_dtype(t)) && lc_tensor_ndim(x) > 0 &&
         lc_tensor_ndim(t) == lc_tensor_ndim(x))
@@ -221,8 +223,9 @@ lc_tensor *lc_cross_entropy_at(lc_tensor *x, lc_cross_entropy_args args, lc_site
     return one && args.reduction == LC_REDUCE_NONE ? lc__reshape(out[0], 0, NULL, site) : out[0];
 }
 
-lc_tensor *lc_nll_loss_at(lc_tensor *x, lc_cross_entropy_args args, lc_site site)
+lc_tensor *lc_nll_loss_at(lc_tensor *x, const lc_cross_entropy_args *given, lc_site site)
 {
+    LC__TAKE_OP(args, "nll_loss", lc_cross_entropy, given, site);
     lc_tensor *t = args.target, *out[2];
     bool one = single(&x, &t, site);
     lc_op_call_n(&lc__op_nll_loss, LC_IN(x, t, args.weight),

@@ -3,6 +3,7 @@
 #include "ops/infer.h"
 #include "ops/nn_util.h"
 #include "ops/ops.h"
+#include "ops/take.h"
 
 #define UNARY(name, op)                                                                                                \
     lc_tensor *lc_##name##_at(lc_tensor *x, lc_site site)                                                              \
@@ -100,16 +101,16 @@ lc_tensor *lc_pow_scalar_at(lc_tensor *x, double s, lc_site site)
     return with_floats(&lc__op_pow_scalar, x, 1, &s, site);
 }
 
-lc_tensor *lc_leaky_relu_at(lc_slope_args a, lc_site site)
+lc_tensor *lc_leaky_relu_at(const lc_leaky_relu_args *given, lc_site site)
 {
-    double slope = a.slope.given ? a.slope.value : 0.01;
-    return with_floats(&lc__op_leaky_relu, a.x, 1, &slope, site);
+    LC__TAKE_OP(a, "leaky_relu", lc_leaky_relu, given, site);
+    return with_floats(&lc__op_leaky_relu, a.x, 1, &a.slope, site);
 }
 
-lc_tensor *lc_elu_at(lc_slope_args a, lc_site site)
+lc_tensor *lc_elu_at(const lc_elu_args *given, lc_site site)
 {
-    double alpha = a.slope.given ? a.slope.value : 1;
-    return with_floats(&lc__op_elu, a.x, 1, &alpha, site);
+    LC__TAKE_OP(a, "elu", lc_elu, given, site);
+    return with_floats(&lc__op_elu, a.x, 1, &a.slope, site);
 }
 
 lc_tensor *lc_hardtanh_at(lc_tensor *x, double min, double max, lc_site site)
@@ -118,14 +119,16 @@ lc_tensor *lc_hardtanh_at(lc_tensor *x, double min, double max, lc_site site)
     return with_floats(&lc__op_hardtanh, x, 2, floats, site);
 }
 
-lc_tensor *lc_gelu_at(lc_gelu_args a, lc_site site)
+lc_tensor *lc_gelu_at(const lc_gelu_args *given, lc_site site)
 {
+    LC__TAKE_OP(a, "gelu", lc_gelu, given, site);
     int64_t tanh = a.tanh;
     return lc_op_call(&lc__op_gelu, 1, &a.x, 1, &tanh, 0, NULL, site);
 }
 
-lc_tensor *lc_clamp_at(lc_clamp_args a, lc_site site)
+lc_tensor *lc_clamp_at(const lc_clamp_args *given, lc_site site)
 {
+    LC__TAKE_OP(a, "clamp", lc_clamp, given, site);
     if (!a.min.given && !a.max.given && !lc__is_bad(a.x))
         return lc__refuse(lc_fail(LC_ERR_ARGUMENT, "neither .min nor .max is given"), "clamp", a.x, site);
     int64_t ints[] = {a.min.given, a.max.given};

@@ -31,7 +31,8 @@ lc_tensor *lc__sum_to(lc_tensor *dy, const lc_type *like)
     const lc_type *t = lc_tensor_type(dy);
     int lead = t->ndim - like->ndim, n = 0;
     bool inner = false;
-    lc_reduce_args a = {.x = dy};
+    lc_reduce_args a = lc_reduce_defaults();
+    a.x = dy;
     for (int d = 0; d < t->ndim; d++) {
         if (d >= lead && (like->shape[d - lead] == t->shape[d])) continue;
         inner = inner || d >= lead;
@@ -40,7 +41,7 @@ lc_tensor *lc__sum_to(lc_tensor *dy, const lc_type *like)
     if (n == 0) return dy;
     a.dims.n = n;
     a.keepdim = inner;
-    lc_tensor *sum = lc_sum_at(a, LC_HERE);
+    lc_tensor *sum = lc_sum_at(&a, LC_HERE);
     return inner && lead ? lc_reshape_at(sum, like->ndim, like->shape, LC_HERE) : sum;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Embedding: rows of a table chosen by numbers. */
 #include "ops/nn_util.h"
+#include "ops/take.h"
 
 #define LC_TEMPLATE "ops/embedding.inl"
 #include "ops/for_floats.h"
@@ -57,8 +58,9 @@ const lc_op lc__op_embedding_backward = {.name = "embedding_backward",
                                          .infer = embedding_backward_infer,
                                          .kernel = &embedding_backward_kernel};
 
-lc_tensor *lc_embedding_at(lc_tensor *ids, lc_embedding_args args, lc_site site)
+lc_tensor *lc_embedding_at(lc_tensor *ids, const lc_embedding_args *given, lc_site site)
 {
+    LC__TAKE_OP(args, "embedding", lc_embedding, given, site);
     int64_t padding = args.has_padding_idx ? args.padding_idx : -1;
     /* As PyTorch's, a negative padding_idx counts from the end. */
     if (args.has_padding_idx && padding < 0 && !lc__unusable(args.weight) && lc_tensor_ndim(args.weight) == 2)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Resampling of images: nearest and bilinear interpolation; pixel shuffle, which is views alone. */
 #include "ops/nn_util.h"
+#include "ops/take.h"
 #include "record/graph_impl.h"
 
 /* Where a place of the result comes from, along one dimension. */
@@ -84,15 +85,18 @@ const lc_op lc__op_interpolate_backward = {.name = "interpolate_backward",
                                            .infer = interpolate_infer,
                                            .kernel = &interpolate_backward_kernel};
 
-lc_tensor *lc_interpolate_at(lc_tensor *x, lc_interpolate_args args, lc_site site)
+lc_tensor *lc_interpolate_at(lc_tensor *x, const lc_interpolate_args *given, lc_site site)
 {
+    LC__TAKE_OP(args, "interpolate", lc_interpolate, given, site);
     double scale[2] = {0, 0};
-    int64_t size[2] = {args.size[0], args.size[1]};
-    if ((size[0] || size[1]) && (args.scale[0] != 0 || args.scale[1] != 0) && !lc__unusable(x))
-        return lc__refuse(lc_fail(LC_ERR_ARGUMENT, "give .size or .scale, not both"), "interpolate", x, site);
-    if (!size[0] && !size[1] && !lc__unusable(x) && lc_tensor_ndim(x) == 4) {
-        scale[0] = args.scale[0];
-        scale[1] = args.scale[1] != 0 ? args.scale[1] : args.scale[0];
+    int64_t size[2] = {lc__dims_at(&args.output_size, 0, 0), lc__dims_at(&args.output_size, 1, 0)};
+    lc_status status = lc__dims_check(&args.output_size, 2, "output_size");
+    if (status >= 0 && args.output_size.n && (args.scale != 0 || args.scale_w != 0))
+        status = lc_fail(LC_ERR_ARGUMENT, "give .output_size or .scale, not both");
+    if (status < 0 && !lc__unusable(x)) return lc__refuse(status, "interpolate", x, site);
+    if (!args.output_size.n && !lc__unusable(x) && lc_tensor_ndim(x) == 4) {
+        scale[0] = args.scale;
+        scale[1] = args.scale_w != 0 ? args.scale_w : args.scale;
         for (int i = 0; i < 2; i++) {
             double n = floor((double)lc_tensor_dim(x, 2 + i) * scale[i]);
             size[i] = n >= 1 && n < (double)INT32_MAX ? (int64_t)n : 0;

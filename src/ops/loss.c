@@ -3,6 +3,7 @@
 #include "ops/infer.h"
 #include "ops/nn_util.h"
 #include "ops/ops.h"
+#include "ops/take.h"
 
 /* What a loss may be given: a reduction that it has, and weights that do not make the result larger than x. */
 static lc_status check_reduction(lc_reduction how, bool batchmean)
@@ -30,10 +31,9 @@ static lc_status check_like_x(const lc_tensor *x, const lc_tensor *t, bool broad
 
 static lc_tensor *reduced(lc_tensor *loss, lc_reduction how, lc_site site)
 {
-    lc_reduce_args all = {.x = loss};
     if (lc__is_bad(loss) || how == LC_REDUCE_NONE) return loss;
-    if (how == LC_REDUCE_MEAN) return lc_mean_at(all, site);
-    lc_tensor *sum = lc_sum_at(all, site);
+    if (how == LC_REDUCE_MEAN) return LC__CALL_AT(lc_mean, lc_reduce, (), site, .x = loss);
+    lc_tensor *sum = LC__CALL_AT(lc_sum, lc_reduce, (), site, .x = loss);
     if (how == LC_REDUCE_SUM || lc_tensor_ndim(loss) == 0) return sum;
     return lc_mul_scalar_at(sum, 1 / (double)lc_tensor_shape(loss)[0], site);
 }
@@ -44,32 +44,36 @@ static lc_tensor *call_with_float(const lc_op *op, lc_tensor *x, lc_tensor *y, d
     return lc_op_call(op, 2, in, 0, NULL, 1, &f, site);
 }
 
-lc_tensor *lc_mse_loss_at(lc_tensor *x, lc_loss_args a, lc_site site)
+lc_tensor *lc_mse_loss_at(lc_tensor *x, const lc_loss_args *given, lc_site site)
 {
+    LC__TAKE_OP(a, "mse_loss", lc_loss, given, site);
     lc_status status = check_reduction(a.reduction, false);
     if (status < 0 && !lc__is_bad(x)) return lc__refuse(status, "mse_loss", x, site);
     return reduced(lc_square_at(lc_sub_at(x, a.target, site), site), a.reduction, site);
 }
 
-lc_tensor *lc_l1_loss_at(lc_tensor *x, lc_loss_args a, lc_site site)
+lc_tensor *lc_l1_loss_at(lc_tensor *x, const lc_loss_args *given, lc_site site)
 {
+    LC__TAKE_OP(a, "l1_loss", lc_loss, given, site);
     lc_status status = check_reduction(a.reduction, false);
     if (status < 0 && !lc__is_bad(x)) return lc__refuse(status, "l1_loss", x, site);
     return reduced(lc_abs_at(lc_sub_at(x, a.target, site), site), a.reduction, site);
 }
 
-lc_tensor *lc_smooth_l1_loss_at(lc_tensor *x, lc_loss_args a, lc_site site)
+lc_tensor *lc_smooth_l1_loss_at(lc_tensor *x, const lc_loss_args *given, lc_site site)
 {
-    double beta = a.beta.given ? a.beta.value : 1;
+    LC__TAKE_OP(a, "smooth_l1_loss", lc_loss, given, site);
+    double beta = a.beta;
     lc_status status = check_reduction(a.reduction, false);
     if (status >= 0 && beta < 0) status = lc_fail(LC_ERR_ARGUMENT, "beta must not be negative, is %g", beta);
     if (status < 0 && !lc__is_bad(x)) return lc__refuse(status, "smooth_l1_loss", x, site);
     return reduced(call_with_float(&lc__op_smooth_l1, x, a.target, beta, site), a.reduction, site);
 }
 
-lc_tensor *lc_huber_loss_at(lc_tensor *x, lc_loss_args a, lc_site site)
+lc_tensor *lc_huber_loss_at(lc_tensor *x, const lc_loss_args *given, lc_site site)
 {
-    double delta = a.delta.given ? a.delta.value : 1;
+    LC__TAKE_OP(a, "huber_loss", lc_loss, given, site);
+    double delta = a.delta;
     lc_status status = check_reduction(a.reduction, false);
     if (status >= 0 && !(delta > 0)) status = lc_fail(LC_ERR_ARGUMENT, "delta must be positive, is %g", delta);
     if (status < 0 && !lc__is_bad(x)) return lc__refuse(status, "huber_loss", x, site);
@@ -77,8 +81,9 @@ lc_tensor *lc_huber_loss_at(lc_tensor *x, lc_loss_args a, lc_site site)
 }
 
 /* With a positive weight p: (1 - t) x - (1 + (p - 1) t) log sigmoid(x). */
-lc_tensor *lc_bce_with_logits_at(lc_tensor *x, lc_loss_args a, lc_site site)
+lc_tensor *lc_bce_with_logits_at(lc_tensor *x, const lc_loss_args *given, lc_site site)
 {
+    LC__TAKE_OP(a, "bce_with_logits", lc_loss, given, site);
     lc_tensor *t = a.target, *loss;
     lc_status status = check_reduction(a.reduction, false);
     if (status >= 0) status = check_like_x(x, t, false, "target");
@@ -97,8 +102,9 @@ lc_tensor *lc_bce_with_logits_at(lc_tensor *x, lc_loss_args a, lc_site site)
 }
 
 /* t (log t - x), x being log-probabilities. */
-lc_tensor *lc_kl_div_at(lc_tensor *x, lc_loss_args a, lc_site site)
+lc_tensor *lc_kl_div_at(lc_tensor *x, const lc_loss_args *given, lc_site site)
 {
+    LC__TAKE_OP(a, "kl_div", lc_loss, given, site);
     lc_tensor *t = a.target, *loss;
     lc_status status = check_reduction(a.reduction, true);
     if (status < 0 && !lc__is_bad(x)) return lc__refuse(status, "kl_div", x, site);
@@ -109,15 +115,16 @@ lc_tensor *lc_kl_div_at(lc_tensor *x, lc_loss_args a, lc_site site)
     return reduced(loss, a.reduction, site);
 }
 
-lc_tensor *lc_cosine_similarity_at(lc_tensor *x, lc_tensor *y, lc_cosine_args a, lc_site site)
+lc_tensor *lc_cosine_similarity_at(lc_tensor *x, lc_tensor *y, const lc_cosine_args *given, lc_site site)
 {
-    double eps = a.eps != 0 ? a.eps : 1e-8;
-    lc_reduce_args r = {.dims = {1, {a.dim}}};
+    LC__TAKE_OP(a, "cosine_similarity", lc_cosine, given, site);
+    const lc_dims along = LC_DIMS(a.dim);
     lc_tensor *norms[2];
     for (int i = 0; i < 2; i++) {
-        r.x = i ? y : x;
-        norms[i] = lc_clamp_at((lc_clamp_args){.x = lc_norm_at(r, site), .min = {true, eps}}, site);
+        lc_tensor *norm = LC__CALL_AT(lc_norm, lc_reduce, (), site, .x = i ? y : x, .dims = along);
+        norms[i] = LC__CALL_AT(lc_clamp, lc_clamp, (), site, .x = norm, .min = LC_SOME(a.eps));
     }
-    r.x = lc_mul_at(x, y, site);
-    return lc_div_at(lc_sum_at(r, site), lc_mul_at(norms[0], norms[1], site), site);
+    lc_tensor *products = lc_mul_at(x, y, site);
+    return lc_div_at(LC__CALL_AT(lc_sum, lc_reduce, (), site, .x = products, .dims = along),
+                     lc_mul_at(norms[0], norms[1], site), site);
 }

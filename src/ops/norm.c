@@ -3,6 +3,7 @@
 #include <float.h>
 
 #include "ops/nn_util.h"
+#include "ops/take.h"
 
 #define LC_TEMPLATE "ops/norm.inl"
 #include "ops/for_floats.h"
@@ -228,28 +229,30 @@ static int64_t normalised(int dims, const lc_tensor *w)
     return dims ? dims : lc__unusable(w) ? 1 : lc_tensor_ndim(w);
 }
 
-lc_tensor *lc_layer_norm_at(lc_tensor *x, lc_tensor *w, lc_norm_args args, lc_site site)
+lc_tensor *lc_layer_norm_at(lc_tensor *x, lc_tensor *w, const lc_norm_args *given, lc_site site)
 {
+    LC__TAKE_OP(args, "layer_norm", lc_norm, given, site);
     lc_tensor *out[3];
-    lc_op_call_n(&lc__op_layer_norm, LC_IN(x, w, args.bias), LC_ATTRS(normalised(args.dims, w)),
-                 LC_FLOATS(args.eps != 0 ? args.eps : 1e-5), out, site);
+    lc_op_call_n(&lc__op_layer_norm, LC_IN(x, w, args.bias), LC_ATTRS(normalised(args.dims, w)), LC_FLOATS(args.eps),
+                 out, site);
     return out[0];
 }
 
-lc_tensor *lc_rms_norm_at(lc_tensor *x, lc_rms_norm_args args, lc_site site)
+lc_tensor *lc_rms_norm_at(lc_tensor *x, const lc_rms_norm_args *given, lc_site site)
 {
+    LC__TAKE_OP(args, "rms_norm", lc_rms_norm, given, site);
     lc_tensor *out[2];
     double eps = args.eps;
-    if (eps == 0) eps = !lc__unusable(x) && lc_tensor_dtype(x) == LC_F64 ? DBL_EPSILON : FLT_EPSILON;
+    if (eps == -1) eps = !lc__unusable(x) && lc_tensor_dtype(x) == LC_F64 ? DBL_EPSILON : FLT_EPSILON;
     lc_op_call_n(&lc__op_rms_norm, LC_IN(x, args.weight), LC_ATTRS(normalised(args.dims, args.weight)), LC_FLOATS(eps),
                  out, site);
     return out[0];
 }
 
-lc_tensor *lc_group_norm_at(lc_tensor *x, int64_t groups, lc_tensor *w, lc_norm_args args, lc_site site)
+lc_tensor *lc_group_norm_at(lc_tensor *x, int64_t groups, lc_tensor *w, const lc_norm_args *given, lc_site site)
 {
+    LC__TAKE_OP(args, "group_norm", lc_norm, given, site);
     lc_tensor *out[3];
-    lc_op_call_n(&lc__op_group_norm, LC_IN(x, w, args.bias), LC_ATTRS(groups),
-                 LC_FLOATS(args.eps != 0 ? args.eps : 1e-5), out, site);
+    lc_op_call_n(&lc__op_group_norm, LC_IN(x, w, args.bias), LC_ATTRS(groups), LC_FLOATS(args.eps), out, site);
     return out[0];
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pooling: maximum, average, and average over a grid of given size. */
 #include "ops/nn_util.h"
+#include "ops/take.h"
 
 /* The nine attributes of max_pool2d. */
 typedef struct window {
@@ -275,21 +276,26 @@ static void common_ints(const lc_pool_args *a, bool signal, int64_t *i)
     int64_t kw = a->kernel_w && !signal ? a->kernel_w : a->kernel;
     i[0] = signal ? 1 : a->kernel;
     i[1] = kw;
-    i[2] = signal ? 1 : a->stride[0] ? a->stride[0] : a->kernel;
-    i[3] = signal ? (a->stride[0] ? a->stride[0] : kw) : a->stride[1] ? a->stride[1] : a->stride[0] ? a->stride[0] : kw;
-    i[4] = signal ? 0 : a->padding[0];
-    i[5] = signal ? a->padding[0] : a->padding[1];
+    i[2] = signal ? 1 : lc__dims_at(&a->stride, 0, a->kernel);
+    i[3] = lc__dims_at(&a->stride, signal ? 0 : 1, kw);
+    i[4] = signal ? 0 : lc__dims_at(&a->padding, 0, 0);
+    i[5] = lc__dims_at(&a->padding, signal ? 0 : 1, 0);
 }
+
+static const char *const pool_titles[2][2] = {{"avg_pool2d", "avg_pool1d"}, {"max_pool2d", "max_pool1d"}};
 
 static lc_tensor *record_pool(bool maximum, bool signal, lc_tensor *x, const lc_pool_args *a, lc_site site)
 {
     int64_t ints[9];
     bool changed;
+    lc_status status = lc__dims_check(&a->stride, signal ? 1 : 2, "stride");
+    if (status >= 0) status = lc__dims_check(&a->padding, signal ? 1 : 2, "padding");
+    if (status >= 0) status = lc__dims_check(&a->dilation, signal ? 1 : 2, "dilation");
+    if (status < 0 && !lc__unusable(x)) return lc__refuse(status, pool_titles[maximum][signal], x, site);
     common_ints(a, signal, ints);
     if (maximum) {
-        int64_t d0 = a->dilation[0] ? a->dilation[0] : 1;
-        ints[6] = signal ? 1 : d0;
-        ints[7] = signal ? d0 : a->dilation[1] ? a->dilation[1] : d0;
+        ints[6] = signal ? 1 : lc__dims_at(&a->dilation, 0, 1);
+        ints[7] = lc__dims_at(&a->dilation, signal ? 0 : 1, 1);
         ints[8] = a->ceil_mode;
     } else {
         ints[6] = a->ceil_mode;
@@ -299,29 +305,33 @@ static lc_tensor *record_pool(bool maximum, bool signal, lc_tensor *x, const lc_
     if (signal && !lc__unusable(x) && lc_tensor_ndim(x) != 2 && lc_tensor_ndim(x) != 3)
         return lc__refuse(
             lc_fail(LC_ERR_SHAPE, "x must have 2 or 3 dimensions [N,C,L] or [C,L], has %d", lc_tensor_ndim(x)),
-            maximum ? "max_pool1d" : "avg_pool1d", x, site);
+            pool_titles[maximum][true], x, site);
     lc_tensor *image = to_image(x, signal, &changed, site), *out[2];
     lc_op_call_n(maximum ? &lc__op_max_pool2d : &lc__op_avg_pool2d, LC_IN(image), 9, ints, LC_NONE, out, site);
     return changed ? from_image(out[0], x, signal, site) : out[0];
 }
 
-lc_tensor *lc_max_pool2d_at(lc_tensor *x, lc_pool_args args, lc_site site)
+lc_tensor *lc_max_pool2d_at(lc_tensor *x, const lc_pool_args *given, lc_site site)
 {
+    LC__TAKE_OP(args, "max_pool2d", lc_pool, given, site);
     return record_pool(true, false, x, &args, site);
 }
 
-lc_tensor *lc_avg_pool2d_at(lc_tensor *x, lc_pool_args args, lc_site site)
+lc_tensor *lc_avg_pool2d_at(lc_tensor *x, const lc_pool_args *given, lc_site site)
 {
+    LC__TAKE_OP(args, "avg_pool2d", lc_pool, given, site);
     return record_pool(false, false, x, &args, site);
 }
 
-lc_tensor *lc_max_pool1d_at(lc_tensor *x, lc_pool_args args, lc_site site)
+lc_tensor *lc_max_pool1d_at(lc_tensor *x, const lc_pool_args *given, lc_site site)
 {
+    LC__TAKE_OP(args, "max_pool1d", lc_pool, given, site);
     return record_pool(true, true, x, &args, site);
 }
 
-lc_tensor *lc_avg_pool1d_at(lc_tensor *x, lc_pool_args args, lc_site site)
+lc_tensor *lc_avg_pool1d_at(lc_tensor *x, const lc_pool_args *given, lc_site site)
 {
+    LC__TAKE_OP(args, "avg_pool1d", lc_pool, given, site);
     return record_pool(false, true, x, &args, site);
 }
 

@@ -5,6 +5,7 @@
 #include "ops/infer.h"
 #include "record/graph_impl.h"
 #include "ops/nn_util.h"
+#include "ops/take.h"
 
 #define LC_TEMPLATE "ops/random_ops.inl"
 #include "ops/for_floats.h"
@@ -101,15 +102,16 @@ static lc_tensor *fill(const lc_op *op, int ndim, const int64_t *shape, lc_dtype
     return lc_op_call(op, LC_NONE, n, ints, LC_FLOATS(a, b), site);
 }
 
-lc_tensor *lc_uniform_at(int ndim, lc_random_args args, lc_site site)
+lc_tensor *lc_uniform_at(int ndim, const lc_random_args *given, lc_site site)
 {
-    if (args.low == 0 && args.high == 0) args.high = 1;
+    LC__TAKE_OP(args, "uniform", lc_random, given, site);
     return fill(&lc__op_uniform, ndim, args.shape, args.dtype, args.low, args.high, site);
 }
 
-lc_tensor *lc_normal_at(int ndim, lc_random_args args, lc_site site)
+lc_tensor *lc_normal_at(int ndim, const lc_random_args *given, lc_site site)
 {
-    return fill(&lc__op_normal, ndim, args.shape, args.dtype, args.mean, args.std != 0 ? args.std : 1, site);
+    LC__TAKE_OP(args, "normal", lc_random, given, site);
+    return fill(&lc__op_normal, ndim, args.shape, args.dtype, args.mean, args.std, site);
 }
 
 lc_tensor *lc_rand_like_at(lc_tensor *x, lc_site site)

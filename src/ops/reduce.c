@@ -10,6 +10,7 @@
 #include "ops/number.h"
 #include "ops/ops.h"
 #include "ops/walk.h"
+#include "ops/take.h"
 
 typedef enum fold_kind { SUM, SQUARES, EXPONENTIALS, POWERS, MAX, MIN } fold_kind;
 
@@ -358,11 +359,12 @@ static int64_t reduced_count(const lc_grad *g)
     return n;
 }
 
-static lc_tensor *reduce_like(const lc_grad *g, lc_tensor *(*function)(lc_reduce_args, lc_site), lc_tensor *x)
+static lc_tensor *reduce_like(const lc_grad *g, lc_tensor *(*function)(const lc_reduce_args *, lc_site), lc_tensor *x)
 {
-    lc_reduce_args a = {.x = x, .keepdim = true, .dims.n = (int)g->ints[1]};
-    for (int i = 0; i < a.dims.n; i++) a.dims.dim[i] = (int)g->ints[2 + i];
-    return a.dims.n ? function(a, LC_HERE) : x;
+    lc_reduce_args a = lc_reduce_defaults();
+    a.x = x, a.keepdim = true, a.dims.n = (int)g->ints[1];
+    for (int i = 0; i < a.dims.n; i++) a.dims.dim[i] = g->ints[2 + i];
+    return a.dims.n ? function(&a, LC_HERE) : x;
 }
 
 static lc_status grad_sum(lc_grad *g)
@@ -454,55 +456,63 @@ static lc_tensor *call_reduce(const lc_op *op, const lc_reduce_args *a, int n_ex
     return lc_op_call(op, 1, &x, 2 + n + n_extra, ints, n_float, floats, site);
 }
 
-lc_tensor *lc_sum_at(lc_reduce_args a, lc_site site)
+lc_tensor *lc_sum_at(const lc_reduce_args *given, lc_site site)
 {
+    LC__TAKE_OP(a, "sum", lc_reduce, given, site);
     return call_reduce(&lc__op_sum, &a, 0, 0, 0, NULL, site);
 }
 
-lc_tensor *lc_mean_at(lc_reduce_args a, lc_site site)
+lc_tensor *lc_mean_at(const lc_reduce_args *given, lc_site site)
 {
+    LC__TAKE_OP(a, "mean", lc_reduce, given, site);
     return call_reduce(&lc__op_mean, &a, 0, 0, 0, NULL, site);
 }
 
-lc_tensor *lc_amax_at(lc_reduce_args a, lc_site site)
+lc_tensor *lc_amax_at(const lc_reduce_args *given, lc_site site)
 {
+    LC__TAKE_OP(a, "amax", lc_reduce, given, site);
     return call_reduce(&lc__op_amax, &a, 0, 0, 0, NULL, site);
 }
 
-lc_tensor *lc_amin_at(lc_reduce_args a, lc_site site)
+lc_tensor *lc_amin_at(const lc_reduce_args *given, lc_site site)
 {
+    LC__TAKE_OP(a, "amin", lc_reduce, given, site);
     return call_reduce(&lc__op_amin, &a, 0, 0, 0, NULL, site);
 }
 
-lc_tensor *lc_logsumexp_at(lc_reduce_args a, lc_site site)
+lc_tensor *lc_logsumexp_at(const lc_reduce_args *given, lc_site site)
 {
+    LC__TAKE_OP(a, "logsumexp", lc_reduce, given, site);
     return call_reduce(&lc__op_logsumexp, &a, 0, 0, 0, NULL, site);
 }
 
-lc_tensor *lc_var_at(lc_reduce_args a, lc_site site)
+lc_tensor *lc_var_at(const lc_reduce_args *given, lc_site site)
 {
-    return call_reduce(&lc__op_var, &a, 1, a.correction.given ? (int64_t)a.correction.value : 1, 0, NULL, site);
+    LC__TAKE_OP(a, "var", lc_reduce, given, site);
+    return call_reduce(&lc__op_var, &a, 1, (int64_t)a.correction, 0, NULL, site);
 }
 
 /* Not lc_sqrt: of equal elements the gradient is 0. */
-lc_tensor *lc_std_at(lc_reduce_args a, lc_site site)
+lc_tensor *lc_std_at(const lc_reduce_args *given, lc_site site)
 {
-    return lc__op1(&lc__op_root_of_var, lc_var_at(a, site), site);
+    LC__TAKE_OP(a, "std", lc_reduce, given, site);
+    return lc__op1(&lc__op_root_of_var, lc_var_at(&a, site), site);
 }
 
 /* The limits p = 1, infinity and 0 are other operators: their gradients (ties, zeros) come out as PyTorch's. */
-lc_tensor *lc_norm_at(lc_reduce_args a, lc_site site)
+lc_tensor *lc_norm_at(const lc_reduce_args *given, lc_site site)
 {
-    double p = a.p.given ? a.p.value : 2;
+    LC__TAKE_OP(a, "norm", lc_reduce, given, site);
+    double p = a.p;
     if (lc__is_bad(a.x)) return lc__op1(&lc__op_norm, a.x, site);
     if (p == 1 || isinf(p)) {
         a.x = lc_abs_at(a.x, site);
-        return p == 1 ? lc_sum_at(a, site) : p > 0 ? lc_amax_at(a, site) : lc_amin_at(a, site);
+        return p == 1 ? lc_sum_at(&a, site) : p > 0 ? lc_amax_at(&a, site) : lc_amin_at(&a, site);
     }
     if (p == 0) {
         lc_dtype dtype = lc_tensor_dtype(a.x);
         a.x = lc_cast_at(lc_ne_at(a.x, lc_scalar_at(0, dtype, site), site), dtype, site);
-        return lc_sum_at(a, site);
+        return lc_sum_at(&a, site);
     }
     return call_reduce(&lc__op_norm, &a, 0, 0, 1, &p, site);
 }
@@ -521,12 +531,14 @@ static lc_tensor *call_arg(const lc_op *op, const lc_arg_args *a, lc_site site)
     return lc_op_call(op, 1, &x, 2, ints, 0, NULL, site);
 }
 
-lc_tensor *lc_argmax_at(lc_arg_args a, lc_site site)
+lc_tensor *lc_argmax_at(const lc_arg_args *given, lc_site site)
 {
+    LC__TAKE_OP(a, "argmax", lc_arg, given, site);
     return call_arg(&lc__op_argmax, &a, site);
 }
 
-lc_tensor *lc_argmin_at(lc_arg_args a, lc_site site)
+lc_tensor *lc_argmin_at(const lc_arg_args *given, lc_site site)
 {
+    LC__TAKE_OP(a, "argmin", lc_arg, given, site);
     return call_arg(&lc__op_argmin, &a, site);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* LSTM and GRU, one layer in one direction. Layers and directions are stacked by lightc/nn.h. */
 #include "ops/nn_util.h"
+#include "ops/take.h"
 
 #define LC_TEMPLATE "ops/rnn.inl"
 #include "ops/for_floats.h"
@@ -181,8 +182,9 @@ const lc_op lc__op_gru_backward = {.name = "gru_backward",
                                    .kernel = &gru_backward_kernel};
 
 /* ---- public functions ---- */
-lc_tensor *lc_lstm_at(lc_tensor *x, lc_tensor *w_ih, lc_rnn_args args, lc_site site)
+lc_tensor *lc_lstm_at(lc_tensor *x, lc_tensor *w_ih, const lc_rnn_args *given, lc_site site)
 {
+    LC__TAKE_OP(args, "lstm", lc_rnn, given, site);
     lc_tensor *gx = lc_linear_at(x, w_ih, args.b_ih, site), *out[5];
     lc_op_call_n(&lc__op_lstm, LC_IN(gx, args.w_hh, args.b_hh, args.h0, args.c0), LC_NONE, LC_NONE, out, site);
     if (args.h_n) *args.h_n = out[1];
@@ -190,8 +192,9 @@ lc_tensor *lc_lstm_at(lc_tensor *x, lc_tensor *w_ih, lc_rnn_args args, lc_site s
     return out[0];
 }
 
-lc_tensor *lc_gru_at(lc_tensor *x, lc_tensor *w_ih, lc_rnn_args args, lc_site site)
+lc_tensor *lc_gru_at(lc_tensor *x, lc_tensor *w_ih, const lc_rnn_args *given, lc_site site)
 {
+    LC__TAKE_OP(args, "gru", lc_rnn, given, site);
     lc_tensor *gx = lc_linear_at(x, w_ih, args.b_ih, site), *out[3];
     lc_op_call_n(&lc__op_gru, LC_IN(gx, args.w_hh, args.b_hh, args.h0), LC_NONE, LC_NONE, out, site);
     if (args.h_n) *args.h_n = out[1];

@@ -4,6 +4,7 @@
 #include "ops/number.h"
 #include "ops/ops.h"
 #include "ops/walk.h"
+#include "ops/take.h"
 
 /* Visits the lines along `dim`: walks operands whose size there has been cut to one element. */
 static void start_lines(lc__walk *w, int dim, int n, lc_view *views)
@@ -186,8 +187,9 @@ static lc_tensor *call_topk(lc_tensor *x, lc_tensor **indices, int64_t k, int64_
     return out[0];
 }
 
-lc_tensor *lc_topk_at(lc_tensor *x, lc_tensor **indices, int64_t k, lc_topk_args a, lc_site site)
+lc_tensor *lc_topk_at(lc_tensor *x, lc_tensor **indices, int64_t k, const lc_topk_args *given, lc_site site)
 {
+    LC__TAKE_OP(a, "topk", lc_topk, given, site);
     int64_t dim = lc__is_bad(x) ? 0 : lc__wrap_dim(a.dim, lc_tensor_ndim(x));
     return call_topk(x, indices, k, dim, !a.smallest, site);
 }

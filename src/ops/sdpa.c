@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Scaled dot-product attention. */
 #include "ops/nn_util.h"
+#include "ops/take.h"
 
 /* Sizes, and strides of the last two dimensions. */
 typedef struct attention {
@@ -158,10 +159,11 @@ const lc_op lc__op_sdpa_backward = {.name = "sdpa_backward",
                                     .infer = sdpa_backward_infer,
                                     .kernel = &sdpa_backward_kernel};
 
-lc_tensor *lc_sdpa_at(lc_tensor *q, lc_tensor *k, lc_sdpa_args args, lc_site site)
+lc_tensor *lc_sdpa_at(lc_tensor *q, lc_tensor *k, const lc_sdpa_args *given, lc_site site)
 {
+    LC__TAKE_OP(args, "sdpa", lc_sdpa, given, site);
     lc_tensor *out[2];
-    lc_op_call_n(&lc__op_sdpa, LC_IN(q, k, args.value, args.mask), LC_ATTRS(args.causal, args.scale != 0),
-                 LC_FLOATS(args.scale), out, site);
+    lc_op_call_n(&lc__op_sdpa, LC_IN(q, k, args.value, args.mask), LC_ATTRS(args.causal, !isnan(args.scale)),
+                 LC_FLOATS(isnan(args.scale) ? 0 : args.scale), out, site);
     return out[0];
 }

@@ -65,7 +65,9 @@ static double number(const lc_state *s)
 
 static lc_log_args log_args(const lc_state *o)
 {
-    lc_log_args a = {.prog_bar = get_bool(o, "prog_bar", false), .site = LC_HERE};
+    lc_log_args a = lc_log_defaults();
+    a.prog_bar = get_bool(o, "prog_bar", false);
+    a.site = LC_HERE;
     if (get(o, "on_step")) a.on_step = get_bool(o, "on_step", false) ? LC_ON : LC_OFF;
     if (get(o, "on_epoch")) a.on_epoch = get_bool(o, "on_epoch", false) ? LC_ON : LC_OFF;
     if (get(o, "logger")) a.logger = get_bool(o, "logger", false) ? LC_ON : LC_OFF;
@@ -95,9 +97,9 @@ static lc_tensor *c_training_step(lc_module *self, const lc_batch *batch, int64_
     for (int64_t k = 0; k < lc_state_length(logs); k++) {
         const lc_state *o = lc_state_at(logs, k);
         if (get(o, "value"))
-            lc_log_value_at(self, get_text(o, "name", "?"), get_double(o, "value", 0), log_args(o));
+            lc_log_value_at(self, get_text(o, "name", "?"), get_double(o, "value", 0), (lc_log_args[]){log_args(o)});
         else
-            lc_log_at(self, get_text(o, "name", "?"), lc_detach(loss), log_args(o));
+            lc_log_at(self, get_text(o, "name", "?"), lc_detach(loss), (lc_log_args[]){log_args(o)});
     }
     if (at(get(m->module, "stop_at"), epoch, i)) lc_trainer_stop(t);
     if (at(get(m->module, "skip_at"), epoch, i)) return NULL;
@@ -133,7 +135,8 @@ static lc_status c_validation_step(lc_module *self, const lc_batch *batch, int64
     }
     if (!logs) lc_log_value(self, "val_loss", value);
     for (int64_t k = 0; k < lc_state_length(logs); k++)
-        lc_log_value_at(self, get_text(lc_state_at(logs, k), "name", "?"), value, log_args(lc_state_at(logs, k)));
+        lc_log_value_at(self, get_text(lc_state_at(logs, k), "name", "?"), value,
+                        (lc_log_args[]){log_args(lc_state_at(logs, k))});
     return LC_OK;
 }
 
@@ -145,7 +148,8 @@ static lc_status c_on_train_epoch_end(lc_module *self)
     for (int64_t k = 0; k < lc_state_length(logs); k++) {
         const lc_state *o = lc_state_at(logs, k), *values = get(o, "value");
         int64_t n = lc_state_length(values), e = lc_trainer_current_epoch(self->trainer);
-        lc_log_value_at(self, get_text(o, "name", "?"), number(lc_state_at(values, e < n ? e : n - 1)), log_args(o));
+        lc_log_value_at(self, get_text(o, "name", "?"), number(lc_state_at(values, e < n ? e : n - 1)),
+                        (lc_log_args[]){log_args(o)});
     }
     return LC_OK;
 }

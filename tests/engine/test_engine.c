@@ -18,7 +18,7 @@ static lc_tensor *tensor(int ndim, const int64_t *shape, uint64_t key, bool grad
     return t;
 }
 
-#define T(key, grad, ...) tensor(LC_COUNT_INTS(__VA_ARGS__), (const int64_t[]){__VA_ARGS__}, key, grad)
+#define T(key, grad, ...) tensor(LC_COUNT(__VA_ARGS__), (const int64_t[]){__VA_ARGS__}, key, grad)
 
 static lc_graph *graph(void)
 {

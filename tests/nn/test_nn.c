@@ -68,7 +68,7 @@ static lc_tensor *input(uint64_t key, int ndim, const int64_t *shape)
     free(x);
     return t;
 }
-#define X(key, ...) input(key, LC_COUNT_INTS(__VA_ARGS__), (const int64_t[]){__VA_ARGS__})
+#define X(key, ...) input(key, LC_COUNT(__VA_ARGS__), (const int64_t[]){__VA_ARGS__})
 
 static lc_graph *begin(uint64_t step)
 {
@@ -104,7 +104,7 @@ static void check_shape(lc_tensor *t, int n, const int64_t *shape)
     CHECK_EQ(lc_tensor_ndim(t), n);
     for (int i = 0; i < n; i++) CHECK_EQ(lc_tensor_dim(t, i), shape[i]);
 }
-#define CHECK_SHAPE(t, ...) check_shape(t, LC_COUNT_INTS(__VA_ARGS__), (const int64_t[]){__VA_ARGS__})
+#define CHECK_SHAPE(t, ...) check_shape(t, LC_COUNT(__VA_ARGS__), (const int64_t[]){__VA_ARGS__})
 
 /* ---- names, shapes, initial values ---- */
 
@@ -122,7 +122,7 @@ TEST(linear_and_convolutions)
     lc_linear_init(&bare, &m, "bare", 3, 4, .no_bias = true);
     lc_conv1d_init(&c1, &m, "c1", 4, 6, 5, .groups = 2);
     lc_conv2d_init(&c2, &m, "c2", 16, 32, 3, .padding = 1);
-    lc_conv2d_init(&wide, &m, "wide", 1, 2, 0, .kernel_sizes = {1, 7}, .no_bias = true);
+    lc_conv2d_init(&wide, &m, "wide", 1, 2, 0, .kernel_sizes = LC_DIMS(1, 7), .no_bias = true);
     lc_conv3d_init(&c3, &m, "c3", 2, 3, 2);
     lc_conv_transpose2d_init(&up, &m, "up", 8, 6, 4, .groups = 2, .stride = 2);
     CHECK_STR(names(&m, text), "fc.weight[64,100] fc.bias[64] bare.weight[4,3] c1.weight[6,2,5] c1.bias[6] "
@@ -151,7 +151,7 @@ TEST(norms_and_embedding)
     lc_batch_norm2d_init(&bn, &m, "bn", 8);
     lc_batch_norm1d_init(&plain, &m, "plain", 8, .no_affine = true, .no_track_running_stats = true);
     lc_layer_norm_init(&ln, &m, "ln", 5);
-    lc_layer_norm_init(&ln2, &m, "ln2", 0, .shape = {2, 3}, .no_bias = true);
+    lc_layer_norm_init(&ln2, &m, "ln2", 0, .shape = LC_DIMS(2, 3), .no_bias = true);
     lc_rms_norm_init(&rms, &m, "rms", 6);
     lc_group_norm_init(&gn, &m, "gn", 2, 8);
     lc_embedding_init(&e, &m, "e", 1000, 16, .has_padding_idx = true, .padding_idx = -1);
@@ -270,7 +270,8 @@ TEST(convolution_options_reach_the_operator)
     lc_adaptive_avg_pool2d one;
     lc_module_init(&m, NULL, 1);
     lc_conv2d_init(&c, &m, "c", 4, 6, 3, .padding = 1, .stride = 2, .groups = 2);
-    lc_conv2d_init(&wide, &m, "wide", 4, 1, 0, .kernel_sizes = {1, 5}, .paddings = {0, 2}, .dilations = {1, 2});
+    lc_conv2d_init(&wide, &m, "wide", 4, 1, 0, .kernel_sizes = LC_DIMS(1, 5), .paddings = LC_DIMS(0, 2),
+                   .dilations = LC_DIMS(1, 2));
     lc_conv1d_init(&line, &m, "line", 4, 2, 3);
     lc_conv3d_init(&cube, &m, "cube", 2, 2, 2);
     lc_conv_transpose2d_init(&up, &m, "up", 4, 3, 3, .stride = 2, .padding = 1, .output_padding = 1);
@@ -342,7 +343,7 @@ TEST(norms_normalise)
     lc_group_norm gn;
     lc_rms_norm rms;
     lc_module_init(&m, NULL, 1);
-    lc_layer_norm_init(&ln, &m, "ln", 0, .shape = {4, 5});
+    lc_layer_norm_init(&ln, &m, "ln", 0, .shape = LC_DIMS(4, 5));
     lc_group_norm_init(&gn, &m, "gn", 2, 4);
     lc_rms_norm_init(&rms, &m, "rms", 5);
     lc_tensor *x = X(1, 3, 4, 5);
@@ -497,10 +498,10 @@ TEST(multihead_attention_forward)
     check_close(got, want, B * S * E, 1e-5);
     /* Packed or projected one by one: the same. */
     lc_tensor *copy = lc_mul_scalar(x, 1);
-    CHECK_OK(lc_tensor_read(lc_multihead_attention_forward(&a, x, copy, copy), got, sizeof got));
+    CHECK_OK(lc_tensor_read(lc_multihead_attention_forward(&a, x, .key = copy, .value = copy), got, sizeof got));
     CHECK_OK(lc_tensor_read(lc_forward(&a, x), want, sizeof want));
     check_close(got, want, B * S * E, 1e-5);
-    CHECK_SHAPE(lc_multihead_attention_forward(&a, x, other), B, S, E);
+    CHECK_SHAPE(lc_multihead_attention_forward(&a, x, .key = other), B, S, E);
     end(g);
     free(xs), free(w), free(b), free(wo), free(bo);
     lc_tensor_unref(x), lc_tensor_unref(other), lc_tensor_unref(mask);
@@ -609,9 +610,10 @@ TEST(every_activation)
         {LC_ACT_GELU, 0, -0.15426876936},
         {LC_ACT_GELU_TANH, 0, -0.15428599018},
         {LC_ACT_SILU, 0, -0.18877033440},
-        {LC_ACT_LEAKY_RELU, 0, -0.005},
+        {LC_ACT_LEAKY_RELU, LC_NOT_GIVEN, -0.005},
+        {LC_ACT_LEAKY_RELU, 0, 0},
         {LC_ACT_LEAKY_RELU, 0.2, -0.1},
-        {LC_ACT_ELU, 0, -0.39346934029},
+        {LC_ACT_ELU, LC_NOT_GIVEN, -0.39346934029},
         {LC_ACT_ELU, 2, -0.78693868057},
         {LC_ACT_RELU6, 0, 0},
         {LC_ACT_HARDSWISH, 0, -0.20833333333},

@@ -10,7 +10,7 @@ enum { B = 2, H = 2 };
 typedef struct setting {
     bool same; /* q, k and v are one tensor's values */
     int64_t s, d;
-    double scale; /* 0: 1 / sqrt(d) */
+    double scale; /* 0: the default */
     double deviation;
     double torch[3]; /* errors of dq, dk, dv, of the largest element of all three */
 } setting;
@@ -41,7 +41,7 @@ static void gradients(const setting *c, lc_dtype dtype, double *const x[4], doub
         lc_tensor_set_requires_grad(t[i], i < 3);
     }
     CHECK_OK(lc_step_begin(g, 0, 0));
-    lc_tensor *y = lc_sdpa(t[0], t[1], t[2], .causal = true, .scale = c->scale);
+    lc_tensor *y = lc_sdpa(t[0], t[1], t[2], .causal = true, .scale = c->scale != 0 ? c->scale : LC_NOT_GIVEN);
     lc_backward(lc_sum(lc_mul(y, t[3])));
     lc_tensor *d[3];
     for (int i = 0; i < 3; i++) d[i] = lc_keep(lc_gradient(t[i]));

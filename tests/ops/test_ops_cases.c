@@ -79,8 +79,8 @@ TEST(kinks)
     lc_tensor *x = LIST(LC_F32, true, -1, 0, 1);
     EXPECT(gradient(lc_relu(x), x), 0, 0, 1);
     EXPECT(gradient(lc_abs(x), x), -1, 0, 1);
-    EXPECT(gradient(lc_leaky_relu(x, .slope = LC_SOME(0.5)), x), 0.5, 0.5, 1);
-    EXPECT(gradient(lc_elu(x, .slope = LC_SOME(0.5)), x), 0.5 * exp(-1), 0.5, 1);
+    EXPECT(gradient(lc_leaky_relu(x, .slope = 0.5), x), 0.5, 0.5, 1);
+    EXPECT(gradient(lc_elu(x, .slope = 0.5), x), 0.5 * exp(-1), 0.5, 1);
     EXPECT(gradient(lc_clamp(x, .min = LC_SOME(-1), .max = LC_SOME(1)), x), 0, 1, 0);
     EXPECT(gradient(lc_clamp(x, .min = LC_SOME(0), .max = LC_SOME(0.5)), x), 0, 0, 0);
     EXPECT(gradient(lc_hardtanh(x, -1, 1), x), 0, 1, 0);
@@ -89,7 +89,7 @@ TEST(kinks)
     EXPECT(gradient(lc_norm(lc_mul_scalar(x, 0)), x), 0, 0, 0);
     EXPECT(gradient(lc_sqrt(lc_square(x)), x), -1, NAN, 1);
     EXPECT(gradient(lc_pow_scalar(x, 0), x), 0, 0, 0);
-    EXPECT(gradient(lc_l1_loss(x, lc_zeros_like(x), LC_REDUCE_SUM), x), -1, 0, 1);
+    EXPECT(gradient(lc_l1_loss(x, lc_zeros_like(x), .reduction = LC_REDUCE_SUM), x), -1, 0, 1);
     lc_tensor *h = LIST(LC_F32, true, -3, 3);
     EXPECT(gradient(lc_hardswish(h), h), 0, 1);
     EXPECT(gradient(lc_hardsigmoid(h), h), 0, 0);
@@ -109,7 +109,7 @@ TEST(ties)
     EXPECT(gradient(max, y), 0.5, 1, 0, 0.5);
     EXPECT(gradient(min, x), 0.5, 1, 0, 0.5);
     EXPECT(gradient(lc_amax(x), x), 0.5, 0, 0.5, 0);
-    EXPECT(gradient(lc_amin(lc_reshape(x, 2, 2), LC_DIMS(0)), x), 0.5, 0, 0.5, 1);
+    EXPECT(gradient(lc_amin(lc_reshape(x, 2, 2), .dims = LC_DIMS(0)), x), 0.5, 0, 0.5, 1);
     EXPECT(lc_argmax(x), 0);
     EXPECT(lc_argmin(x), 3);
     lc_tensor *at;
@@ -255,10 +255,10 @@ TEST(scalars_and_empty_tensors)
     lc_tensor *none = lc_zeros(LC_F32, 0, 3), *line = tensor(LC_F32, true, (shape){2, {1, 3}}, (double[]){1, 2, 3});
     CHECK_EQ(lc_tensor_numel(lc_exp(none)), 0);
     EXPECT(lc_sum(none), 0);
-    EXPECT(lc_sum(none, LC_DIMS(0)), 0, 0, 0);
+    EXPECT(lc_sum(none, .dims = LC_DIMS(0)), 0, 0, 0);
     EXPECT(lc_mean(none), NAN);
     EXPECT(lc_norm(none), 0);
-    EXPECT(lc_logsumexp(none, LC_DIMS(0)), -INFINITY, -INFINITY, -INFINITY);
+    EXPECT(lc_logsumexp(none, .dims = LC_DIMS(0)), -INFINITY, -INFINITY, -INFINITY);
     EXPECT(lc_cat(0, none, line), 1, 2, 3);
     EXPECT(lc_pad(none, 0, 0, 1, 0), 0, 0, 0);
     EXPECT(lc_softmax(none, 0));
@@ -291,8 +291,8 @@ TEST(messages)
     expect_error(lc_add_scalar(i, 0.5), LC_ERR_DTYPE, "0.5 is not an integer", "add_scalar: ");
     expect_error(lc_where(a, a, a), LC_ERR_DTYPE, "condition", "where: ");
     expect_error(lc_relu(NULL), LC_ERR_ARGUMENT, "missing", "relu: ");
-    expect_error(lc_sum(a, LC_DIMS(2)), LC_ERR_SHAPE, "no dimension 2", "sum: ");
-    expect_error(lc_sum(a, LC_DIMS(1, -1)), LC_ERR_ARGUMENT, "twice", "sum: ");
+    expect_error(lc_sum(a, .dims = LC_DIMS(2)), LC_ERR_SHAPE, "no dimension 2", "sum: ");
+    expect_error(lc_sum(a, .dims = LC_DIMS(1, -1)), LC_ERR_ARGUMENT, "twice", "sum: ");
     expect_error(lc_mean(i), LC_ERR_DTYPE, "lc_cast", "mean: ");
     expect_error(lc_softmax(a, 5), LC_ERR_SHAPE, "no dimension 5", "softmax: ");
     expect_error(lc_argmax(a, .dim = LC_SOME(-3)), LC_ERR_SHAPE, "no dimension", "argmax: ");

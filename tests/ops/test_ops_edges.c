@@ -52,19 +52,19 @@ static lc_tensor *std_of(lc_tensor *x)
 }
 static lc_tensor *std_population(lc_tensor *x)
 {
-    return lc_std(x, .correction = LC_SOME(0));
+    return lc_std(x, .correction = 0);
 }
 static lc_tensor *norm_half(lc_tensor *x)
 {
-    return lc_norm(x, .p = LC_SOME(0.5));
+    return lc_norm(x, .p = 0.5);
 }
 static lc_tensor *norm_one_and_half(lc_tensor *x)
 {
-    return lc_norm(x, .p = LC_SOME(1.5));
+    return lc_norm(x, .p = 1.5);
 }
 static lc_tensor *norm_minus_one(lc_tensor *x)
 {
-    return lc_norm(x, .p = LC_SOME(-1));
+    return lc_norm(x, .p = -1);
 }
 static lc_tensor *xlogy_other(lc_tensor *y)
 {
@@ -87,7 +87,7 @@ static lc_tensor *clamped_below(lc_tensor *x)
 }
 static lc_tensor *smooth_l1(lc_tensor *x)
 {
-    return lc_smooth_l1_loss(x, lc_scalar(0, LC_F32), LC_REDUCE_NONE);
+    return lc_smooth_l1_loss(x, lc_scalar(0, LC_F32), .reduction = LC_REDUCE_NONE);
 }
 static lc_tensor *rounded(lc_tensor *x)
 {
@@ -135,7 +135,7 @@ TEST(gradient_of_an_attention_mask)
     lc_tensor *W = tensor(3, (int64_t[]){B, SK, D}, v, false), *M = tensor(2, (int64_t[]){S, SK}, m, true);
     for (int causal = 0; causal < 2; causal++)
         for (int scaled = 0; scaled < 2; scaled++) {
-            double scale = scaled ? 0.3 : 0;
+            double scale = scaled ? 0.3 : LC_NOT_GIVEN;
             for (int way = 0; way < 2; way++) {
                 CHECK_OK(lc_step_begin(g, 0, 0));
                 lc_zero_grad(g);
@@ -202,7 +202,7 @@ TEST(interpolation_by_factors)
         CHECK_OK(lc_graph_new(&(lc_graph_options){.threads = 1}, &g));
         lc_tensor *x = tensor(4, (int64_t[]){1, 1, 1, 5}, (float[]){0, 1, 2, 3, 4}, true);
         CHECK_OK(lc_step_begin(g, 0, 0));
-        lc_tensor *y = lc_keep(lc_interpolate(x, cases[i].mode, .scale = {1, cases[i].scale}));
+        lc_tensor *y = lc_keep(lc_interpolate(x, cases[i].mode, .scale = 1, .scale_w = cases[i].scale));
         CHECK_EQ(lc_tensor_dim(y, 3), cases[i].n);
         lc_backward(lc_sum(y));
         lc_tensor *d = lc_keep(lc_gradient(x));
@@ -227,7 +227,7 @@ static lc_tensor *of(int ndim, const int64_t *shape)
 {
     return lc_full_at(0.5, LC_F32, ndim, shape, LC_HERE);
 }
-#define X(...) of(LC_COUNT_INTS(__VA_ARGS__), (const int64_t[]){__VA_ARGS__})
+#define X(...) of(LC_COUNT(__VA_ARGS__), (const int64_t[]){__VA_ARGS__})
 
 static lc_tensor *refused(int i, const char **says)
 {
@@ -299,10 +299,10 @@ static lc_tensor *refused(int i, const char **says)
         return lc_kl_div(X(4, 3), X(4, 3), .reduction = (lc_reduction)9);
     case 21:
         *says = "huber_loss: delta must be positive";
-        return lc_huber_loss(X(4, 3), X(4, 3), .delta = LC_SOME(0));
+        return lc_huber_loss(X(4, 3), X(4, 3), .delta = 0);
     case 22:
         *says = "smooth_l1_loss: beta must not be negative";
-        return lc_smooth_l1_loss(X(4, 3), X(4, 3), .beta = LC_SOME(-1));
+        return lc_smooth_l1_loss(X(4, 3), X(4, 3), .beta = -1);
     case 23:
         *says = "prelu: there are 2 weights for 3 channels";
         return lc_prelu(X(4, 3), X(2));
@@ -326,10 +326,11 @@ static lc_tensor *refused(int i, const char **says)
         return lc_max_pool1d(X(5), 2);
     case 30:
         *says = "conv_transpose1d: output padding must not be negative";
-        return lc_conv_transpose1d(X(1, 2, 5), X(2, 3, 3), NULL, .output_padding = {-1});
+        return lc_conv_transpose1d(X(1, 2, 5), X(2, 3, 3), NULL, .output_padding = LC_DIMS(-1));
     case 31:
         *says = "conv_transpose2d: output padding must not be negative";
-        return lc_conv_transpose2d(X(1, 2, 5, 5), X(2, 3, 3, 3), NULL, .stride = {2, 2}, .output_padding = {1, -1});
+        return lc_conv_transpose2d(X(1, 2, 5, 5), X(2, 3, 3, 3), NULL, .stride = LC_DIMS(2, 2),
+                                   .output_padding = LC_DIMS(1, -1));
     case 32:
         parts[0] = NULL;
         CHECK(lc_chunk_at(X(4), -2, 0, parts, LC_HERE) == 0 && !parts[0]);
@@ -359,11 +360,11 @@ static lc_tensor *refused(int i, const char **says)
         *says = "embedding: padding_idx is -2";
         return lc_embedding(ids, X(3, 2), .has_padding_idx = true, .padding_idx = -4);
     case 40:
-        *says = "interpolate: give .size or .scale, not both";
-        return lc_interpolate(X(1, 1, 3, 4), LC_NEAREST, .size = {3, 4}, .scale = {2});
+        *says = "interpolate: give .output_size or .scale, not both";
+        return lc_interpolate(X(1, 1, 3, 4), LC_NEAREST, .output_size = LC_DIMS(3, 4), .scale = 2);
     case 41:
         *says = "conv1d: output padding is for transposed convolutions";
-        return lc_conv1d(X(1, 2, 5), X(2, 2, 3), NULL, .output_padding = {1});
+        return lc_conv1d(X(1, 2, 5), X(2, 2, 3), NULL, .output_padding = LC_DIMS(1));
     case 42:
         parts[2] = NULL;
         CHECK(lc_split(X(2, 9), 2, 1, 2, parts) == 2 && !parts[2]);
@@ -405,7 +406,7 @@ static void check_accepted(void)
     CHECK_EQ(lc_tensor_ndim(lc_kl_div(X(4, 3), X(4, 3), .reduction = LC_REDUCE_BATCHMEAN)), 0);
     CHECK_EQ(lc_tensor_ndim(lc_cross_entropy(X(4, 3), X(4, 3), .weight = X(3), .label_smoothing = 0.1)), 0);
     CHECK_EQ(lc_tensor_ndim(lc_cross_entropy(X(3), X(3))), 0);
-    CHECK_EQ(lc_tensor_ndim(lc_smooth_l1_loss(X(4, 3), X(4, 3), .beta = LC_SOME(0))), 0);
+    CHECK_EQ(lc_tensor_ndim(lc_smooth_l1_loss(X(4, 3), X(4, 3), .beta = 0)), 0);
 }
 
 TEST(refusals)

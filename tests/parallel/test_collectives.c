@@ -167,7 +167,7 @@ static lc_status in_a_region(lc_comm *comm, void *ctx)
         LC_TRY(lc_step_begin(g, 0, 0));
         lc_zero_grad(g);
         if (again) lc_checkpoint_begin();
-        lc_tensor *images = lc_tanh(lc_conv2d(x, w, NULL, .padding = {1}));
+        lc_tensor *images = lc_tanh(lc_conv2d(x, w, NULL, .padding = LC_DIMS(1, 0)));
         lc_tensor *y = lc_square(lc_all_gather(images, comm));
         if (again) lc_checkpoint_end();
         lc_backward(lc_mean(y));
@@ -183,7 +183,7 @@ static lc_status in_a_region(lc_comm *comm, void *ctx)
     /* without communication: each image is seen by all, in the mean over n times as many */
     LC_TRY(lc_step_begin(g, 0, 0));
     lc_zero_grad(g);
-    lc_backward(lc_mean(lc_square(lc_tanh(lc_conv2d(x, w, NULL, .padding = {1})))));
+    lc_backward(lc_mean(lc_square(lc_tanh(lc_conv2d(x, w, NULL, .padding = LC_DIMS(1, 0))))));
     lc_tensor *dw = lc_keep(lc_gradient(w));
     LC_TRY(lc_step_run(g));
     LC_TRY(lc_tensor_read(dw, d[1], sizeof d[1]));

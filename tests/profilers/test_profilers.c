@@ -412,7 +412,7 @@ static lc_tensor *product(lc_tensor **in)
 }
 static lc_tensor *convolved(lc_tensor **in)
 {
-    return lc_conv2d(in[0], in[1], NULL, .stride = {2, 2}, .padding = {1, 1});
+    return lc_conv2d(in[0], in[1], NULL, .stride = LC_DIMS(2, 2), .padding = LC_DIMS(1, 1));
 }
 static lc_tensor *attended(lc_tensor **in)
 {

@@ -38,14 +38,16 @@ static inline lc_optional some(double x)
 
 static inline lc_tensor *reduce_op(const instr *c, lc_tensor *x)
 {
-    lc_reduce_args a = {.x = x, .keepdim = c->i[0]};
-    for (int k = 1; k < c->n_i; k++) a.dims.dim[a.dims.n++] = (int)c->i[k];
-    if (c->op == OP_norm) a.p = some(c->f[0]);
-    if (c->op == OP_var || c->op == OP_std) a.correction = some(c->f[0]);
+    lc_reduce_args a = lc_reduce_defaults();
+    a.x = x;
+    a.keepdim = c->i[0];
+    for (int k = 1; k < c->n_i; k++) a.dims.dim[a.dims.n++] = c->i[k];
+    if (c->op == OP_norm) a.p = c->f[0];
+    if (c->op == OP_var || c->op == OP_std) a.correction = c->f[0];
     switch (c->op) {
 #define CASE(name)                                                                                                     \
     case OP_##name:                                                                                                    \
-        return lc_##name##_at(a, LC_HERE);
+        return lc_##name##_at(&a, LC_HERE);
         REDUCE_LIST(CASE)
 #undef CASE
     default:
@@ -55,17 +57,18 @@ static inline lc_tensor *reduce_op(const instr *c, lc_tensor *x)
 
 static inline lc_tensor *loss_op(const instr *c, lc_tensor **in)
 {
-    lc_loss_args a = {.target = in[1],
-                      .reduction = (lc_reduction)c->i[0],
-                      .log_target = c->i[1],
-                      .weight = in[2],
-                      .pos_weight = in[3]};
-    if (c->op == OP_smooth_l1_loss) a.beta = some(c->f[0]);
-    if (c->op == OP_huber_loss) a.delta = some(c->f[0]);
+    lc_loss_args a = lc_loss_defaults();
+    a.target = in[1];
+    a.reduction = (lc_reduction)c->i[0];
+    a.log_target = c->i[1];
+    a.weight = in[2];
+    a.pos_weight = in[3];
+    if (c->op == OP_smooth_l1_loss) a.beta = c->f[0];
+    if (c->op == OP_huber_loss) a.delta = c->f[0];
     switch (c->op) {
 #define CASE(name)                                                                                                     \
     case OP_##name:                                                                                                    \
-        return lc_##name##_at(in[0], a, LC_HERE);
+        return lc_##name##_at(in[0], &a, LC_HERE);
         LOSS_LIST(CASE)
 #undef CASE
     default:
@@ -78,55 +81,63 @@ static inline lc_tensor *conv_op(const instr *c, lc_tensor **in)
 {
     bool back = c->op >= OP_conv_transpose1d;
     int nd = 1 + (back ? (int)(c->op - OP_conv_transpose1d) : (int)(c->op - OP_conv1d));
-    lc_conv_args a = {.bias = in[2], .groups = c->i[4 * nd]};
+    lc_conv_args a = lc_conv_defaults();
+    a.bias = in[2];
+    a.groups = c->i[4 * nd];
+    a.stride.n = a.padding.n = a.dilation.n = a.output_padding.n = nd;
     for (int k = 0; k < nd; k++) {
-        a.stride[k] = c->i[k];
-        a.padding[k] = c->i[nd + k];
-        a.dilation[k] = c->i[2 * nd + k];
-        a.output_padding[k] = c->i[3 * nd + k];
+        a.stride.dim[k] = c->i[k];
+        a.padding.dim[k] = c->i[nd + k];
+        a.dilation.dim[k] = c->i[2 * nd + k];
+        a.output_padding.dim[k] = c->i[3 * nd + k];
     }
-    lc_tensor *(*const calls[])(lc_tensor *, lc_tensor *, lc_conv_args,
+    lc_tensor *(*const calls[])(lc_tensor *, lc_tensor *, const lc_conv_args *,
                                 lc_site) = {lc_conv1d_at,           lc_conv2d_at,           lc_conv3d_at,
                                             lc_conv_transpose1d_at, lc_conv_transpose2d_at, lc_conv_transpose3d_at};
-    return calls[c->op - OP_conv1d](in[0], in[1], a, LC_HERE);
+    return calls[c->op - OP_conv1d](in[0], in[1], &a, LC_HERE);
 }
 
 /* ints: kernel, stride, padding and dilation, each of two; ceil, exclude_pad, divisor. */
 static inline lc_tensor *pool_op(const instr *c, lc_tensor *x)
 {
-    lc_pool_args a = {.kernel = c->i[0],
-                      .kernel_w = c->i[1],
-                      .stride = {c->i[2], c->i[3]},
-                      .padding = {c->i[4], c->i[5]},
-                      .dilation = {c->i[6], c->i[7]},
-                      .ceil_mode = c->i[8],
-                      .exclude_pad = c->i[9],
-                      .divisor = c->i[10]};
-    if (c->op == OP_max_pool1d) return lc_max_pool1d_at(x, a, LC_HERE);
-    if (c->op == OP_avg_pool1d) return lc_avg_pool1d_at(x, a, LC_HERE);
-    return c->op == OP_max_pool2d ? lc_max_pool2d_at(x, a, LC_HERE) : lc_avg_pool2d_at(x, a, LC_HERE);
+    bool signal = c->op == OP_max_pool1d || c->op == OP_avg_pool1d;
+    lc_pool_args a = lc_pool_defaults();
+    a.kernel = c->i[0];
+    a.kernel_w = c->i[1];
+    a.stride = LC_DIMS(c->i[2], c->i[3]);
+    a.padding = LC_DIMS(c->i[4], c->i[5]);
+    a.dilation = LC_DIMS(c->i[6], c->i[7]);
+    a.ceil_mode = c->i[8];
+    a.exclude_pad = c->i[9];
+    a.divisor = c->i[10];
+    if (signal) a.stride.n = a.padding.n = a.dilation.n = 1;
+    if (c->op == OP_max_pool1d) return lc_max_pool1d_at(x, &a, LC_HERE);
+    if (c->op == OP_avg_pool1d) return lc_avg_pool1d_at(x, &a, LC_HERE);
+    return c->op == OP_max_pool2d ? lc_max_pool2d_at(x, &a, LC_HERE) : lc_avg_pool2d_at(x, &a, LC_HERE);
 }
 
 /* x, w_ih, w_hh, b_ih?, b_hh?, h0?; ints: 0 all states, 1 the last one, 2 both. The LSTM's cells begin with h0 too. */
 static inline lc_tensor *rnn_op(const instr *c, lc_tensor **in)
 {
     lc_tensor *h, *cell;
-    lc_rnn_args a = {.w_hh = in[2], .b_ih = in[3], .b_hh = in[4], .h0 = in[5], .h_n = &h};
+    lc_rnn_args a = lc_rnn_defaults();
+    a.w_hh = in[2], a.b_ih = in[3], a.b_hh = in[4], a.h0 = in[5], a.h_n = &h;
     if (c->op == OP_lstm) a.c0 = in[5], a.c_n = &cell;
-    lc_tensor *y = c->op == OP_lstm ? lc_lstm_at(in[0], in[1], a, LC_HERE) : lc_gru_at(in[0], in[1], a, LC_HERE);
+    lc_tensor *y = c->op == OP_lstm ? lc_lstm_at(in[0], in[1], &a, LC_HERE) : lc_gru_at(in[0], in[1], &a, LC_HERE);
     lc_tensor *last = c->op == OP_lstm ? lc_add(h, cell) : h;
     return c->i[0] == 0 ? y : c->i[0] == 1 ? last : lc_mul(y, lc_unsqueeze(last, 1));
 }
 
 static inline lc_tensor *classes_op(const instr *c, lc_tensor **in)
 { /* x, target, weight?; ints: reduction, whether there is one to ignore, which */
-    lc_cross_entropy_args a = {.target = in[1],
-                               .weight = in[2],
-                               .reduction = (lc_reduction)c->i[0],
-                               .has_ignore_index = c->i[1],
-                               .ignore_index = c->i[2],
-                               .label_smoothing = c->f[0]};
-    return c->op == OP_nll_loss ? lc_nll_loss_at(in[0], a, LC_HERE) : lc_cross_entropy_at(in[0], a, LC_HERE);
+    lc_cross_entropy_args a = lc_cross_entropy_defaults();
+    a.target = in[1];
+    a.weight = in[2];
+    a.reduction = (lc_reduction)c->i[0];
+    a.has_ignore_index = c->i[1];
+    a.ignore_index = c->i[2];
+    a.label_smoothing = c->f[0];
+    return c->op == OP_nll_loss ? lc_nll_loss_at(in[0], &a, LC_HERE) : lc_cross_entropy_at(in[0], &a, LC_HERE);
 }
 
 /* Parts of x; ints: size or number, dim, which of them (-1: the first times the last). */
@@ -182,13 +193,13 @@ static inline lc_tensor *apply(const instr *c, lc_tensor **in, lc_dtype dtype)
     case OP_normal:
         return lc_normal(c->n_i, i, .dtype = dtype, .mean = f[0], .std = f[1]);
     case OP_leaky_relu:
-        return lc_leaky_relu(in[0], .slope = some(f[0]));
+        return lc_leaky_relu(in[0], .slope = f[0]);
     case OP_elu:
-        return lc_elu(in[0], .slope = some(f[0]));
+        return lc_elu(in[0], .slope = f[0]);
     case OP_gelu:
         return lc_gelu(in[0], .tanh = i[0]);
     case OP_clamp: /* ints: has a lower, an upper bound */
-        return lc_clamp(in[0], .min = {i[0], f[0]}, .max = {i[1], f[1]});
+        return lc_clamp(in[0], .min = ((lc_optional){i[0], f[0]}), .max = ((lc_optional){i[1], f[1]}));
     case OP_hardtanh:
         return lc_hardtanh(in[0], f[0], f[1]);
     case OP_prelu:
@@ -283,9 +294,9 @@ static inline lc_tensor *apply(const instr *c, lc_tensor **in, lc_dtype dtype)
     case OP_adaptive_avg_pool2d:
         return lc_adaptive_avg_pool2d(in[0], i[0], i[1]);
     case OP_interpolate: /* ints: mode, height, width, align_corners */
-        return lc_interpolate(in[0], (lc_interpolate_mode)i[0], .size = {i[1], i[2]}, .align_corners = i[3]);
+        return lc_interpolate(in[0], (lc_interpolate_mode)i[0], .output_size = LC_DIMS(i[1], i[2]), .align_corners = i[3]);
     case OP_interpolate_by: /* ints: mode, align_corners; floats: the factors */
-        return lc_interpolate(in[0], (lc_interpolate_mode)i[0], .scale = {f[0], f[1]}, .align_corners = i[1]);
+        return lc_interpolate(in[0], (lc_interpolate_mode)i[0], .scale = f[0], .scale_w = f[1], .align_corners = i[1]);
     case OP_pixel_shuffle:
         return lc_pixel_shuffle(in[0], i[0]);
     case OP_pixel_unshuffle:
@@ -303,7 +314,8 @@ static inline lc_tensor *apply(const instr *c, lc_tensor **in, lc_dtype dtype)
     case OP_nll_loss:
         return classes_op(c, in);
     case OP_sdpa: /* q, k, v, mask?; ints: causal */
-        return lc_sdpa(in[0], in[1], in[2], .mask = in[3], .causal = i[0], .scale = f[0]);
+        return lc_sdpa(in[0], in[1], in[2], .mask = in[3], .causal = i[0],
+                       .scale = f[0] != 0 ? f[0] : LC_NOT_GIVEN);
     case OP_lstm:
     case OP_gru:
         return rnn_op(c, in);

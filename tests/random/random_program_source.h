@@ -10,12 +10,12 @@
  * float, %d the data type. */
 static const char *const templates[N_OPS] = {
     [OP_dropout] = "lc_dropout($0, @0)",
-    [OP_uniform] = "lc_uniform(#N, (int64_t[]){#*}, .dtype = %d, .low = @0, .high = @1)",
-    [OP_normal] = "lc_normal(#N, (int64_t[]){#*}, .dtype = %d, .mean = @0, .std = @1)",
-    [OP_leaky_relu] = "lc_leaky_relu($0, .slope = LC_SOME(@0))",
-    [OP_elu] = "lc_elu($0, .slope = LC_SOME(@0))",
+    [OP_uniform] = "lc_uniform(#N, ((int64_t[]){#*}), .dtype = %d, .low = @0, .high = @1)",
+    [OP_normal] = "lc_normal(#N, ((int64_t[]){#*}), .dtype = %d, .mean = @0, .std = @1)",
+    [OP_leaky_relu] = "lc_leaky_relu($0, .slope = @0)",
+    [OP_elu] = "lc_elu($0, .slope = @0)",
     [OP_gelu] = "lc_gelu($0, .tanh = #0)",
-    [OP_clamp] = "lc_clamp($0, .min = {#0, @0}, .max = {#1, @1})",
+    [OP_clamp] = "lc_clamp($0, .min = ((lc_optional){#0, @0}), .max = ((lc_optional){#1, @1}))",
     [OP_hardtanh] = "lc_hardtanh($0, @0, @1)",
     [OP_glu] = "lc_glu($0, #0)",
     [OP_through_f64] = "lc_cast(lc_square(lc_cast($0, LC_F64)), %d)",
@@ -51,8 +51,8 @@ static const char *const templates[N_OPS] = {
     [OP_full] = "lc_full(@0, %d, #*)",
     [OP_cosine_similarity] = "lc_cosine_similarity($0, $1, #0)",
     [OP_adaptive_avg_pool2d] = "lc_adaptive_avg_pool2d($0, #0, #1)",
-    [OP_interpolate] = "lc_interpolate($0, #0, .size = {#1, #2}, .align_corners = #3)",
-    [OP_interpolate_by] = "lc_interpolate($0, #0, .scale = {@0, @1}, .align_corners = #1)",
+    [OP_interpolate] = "lc_interpolate($0, #0, .output_size = LC_DIMS(#1, #2), .align_corners = #3)",
+    [OP_interpolate_by] = "lc_interpolate($0, #0, .scale = @0, .scale_w = @1, .align_corners = #1)",
     [OP_pixel_shuffle] = "lc_pixel_shuffle($0, #0)",
     [OP_pixel_unshuffle] = "lc_pixel_unshuffle($0, #0)",
     [OP_batch_norm] =
@@ -61,18 +61,25 @@ static const char *const templates[N_OPS] = {
     [OP_layer_norm] = "lc_layer_norm($0, $1, $2, .dims = #0, .eps = @0)",
     [OP_rms_norm] = "lc_rms_norm($0, $1, .dims = #0, .eps = @0)",
     [OP_group_norm] = "lc_group_norm($0, #0, $1, $2, .eps = @0)",
-    [OP_sdpa] = "lc_sdpa($0, $1, $2, .mask = $3, .causal = #0, .scale = @0)",
+    [OP_sdpa] = "lc_sdpa($0, $1, $2, .mask = $3, .causal = #0, .scale = @0 != 0 ? @0 : LC_NOT_GIVEN)",
     [OP_cross_entropy] = "lc_cross_entropy($0, $1, .weight = $2, .reduction = #0, .has_ignore_index = #1, "
                          ".ignore_index = #2, .label_smoothing = @0)",
     [OP_nll_loss] = "lc_nll_loss($0, $1, .weight = $2, .reduction = #0, .has_ignore_index = #1, .ignore_index = #2)",
-#define POOL(name)                                                                                                     \
-    [OP_##name] = "lc_" #name "($0, #0, #1, .stride = {#2, #3}, .padding = {#4, #5}, .dilation = {#6, #7}, "           \
-                  ".ceil_mode = #8, .exclude_pad = #9, .divisor = #10)"
-    POOL(max_pool1d),
-    POOL(avg_pool1d),
-    POOL(max_pool2d),
-    POOL(avg_pool2d),
-#undef POOL
+#define POOL_END ", .ceil_mode = #8, .exclude_pad = #9, .divisor = #10)"
+#define POOL1D(name)                                                                                                   \
+    [OP_##name] =                                                                                                      \
+        "lc_" #name                                                                                                    \
+        "($0, #0, .kernel_w = #1, .stride = LC_DIMS(#2), .padding = LC_DIMS(#4), .dilation = LC_DIMS(#6)" POOL_END
+#define POOL2D(name)                                                                                                   \
+    [OP_##name] = "lc_" #name "($0, #0, .kernel_w = #1, .stride = LC_DIMS(#2, #3), .padding = LC_DIMS(#4, #5), "       \
+                  ".dilation = LC_DIMS(#6, #7)" POOL_END
+    POOL1D(max_pool1d),
+    POOL1D(avg_pool1d),
+    POOL2D(max_pool2d),
+    POOL2D(avg_pool2d),
+#undef POOL2D
+#undef POOL1D
+#undef POOL_END
 };
 
 static inline void print_float(FILE *f, double x)
@@ -145,9 +152,8 @@ static inline void print_reduce(FILE *f, const program *p, const instr *c)
     }
     fprintf(f, ", .keepdim = %lld", (long long)c->i[0]);
     if (c->n_f) {
-        fprintf(f, ", .%s = LC_SOME(", c->op == OP_norm ? "p" : "correction");
+        fprintf(f, ", .%s = ", c->op == OP_norm ? "p" : "correction");
         print_float(f, c->f[0]);
-        fprintf(f, ")");
     }
     fprintf(f, ")");
 }
@@ -160,8 +166,8 @@ static inline void print_loss(FILE *f, const program *p, const instr *c)
     print_value(f, p, c->in[2]);
     fprintf(f, ", .pos_weight = ");
     print_value(f, p, c->in[3]);
-    if (c->op == OP_smooth_l1_loss) fprintf(f, ", .beta = LC_SOME(%.17g)", c->f[0]);
-    if (c->op == OP_huber_loss) fprintf(f, ", .delta = LC_SOME(%.17g)", c->f[0]);
+    if (c->op == OP_smooth_l1_loss) fprintf(f, ", .beta = %.17g", c->f[0]);
+    if (c->op == OP_huber_loss) fprintf(f, ", .delta = %.17g", c->f[0]);
     fprintf(f, ")");
 }
 
@@ -172,9 +178,9 @@ static inline void print_conv(FILE *f, const program *p, const instr *c)
     fprintf(f, "lc_%s(", op_names[c->op]);
     print_inputs(f, p, c, 3);
     for (int k = 0; k < 4; k++) {
-        fprintf(f, ", .%s = {", names[k]);
+        fprintf(f, ", .%s = LC_DIMS(", names[k]);
         print_ints(f, c->i + k * nd, nd);
-        fprintf(f, "}");
+        fprintf(f, ")");
     }
     fprintf(f, ", .groups = %lld)", (long long)c->i[4 * nd]);
 }

@@ -108,20 +108,24 @@ static inline void layer_new(net *m, int at)
         break;
     case L_batch_norm:
         LC_BATCH_NORM_INIT(&x->batch_norm, in->ndim == 3 ? 2 : 1, m, name, in->n[0], .no_affine = l->i[0],
-                           .no_track_running_stats = l->i[1], .momentum = l->f[0], .eps = l->f[1], .dtype = dtype);
+                           .no_track_running_stats = l->i[1], .momentum = l->f[0] != 0 ? l->f[0] : 0.1,
+                           .eps = l->f[1] != 0 ? l->f[1] : 1e-5, .dtype = dtype);
         break;
     case L_layer_norm:
-        lc_layer_norm_init(&x->norm, m, name, last, .no_affine = l->i[0], .no_bias = l->i[1], .eps = l->f[0],
-                           .dtype = dtype);
+        lc_layer_norm_init(&x->norm, m, name, last, .no_affine = l->i[0], .no_bias = l->i[1],
+                           .eps = l->f[0] != 0 ? l->f[0] : 1e-5, .dtype = dtype);
         break;
     case L_rms_norm:
-        lc_rms_norm_init(&x->norm, m, name, last, .no_affine = l->i[0], .eps = l->f[0], .dtype = dtype);
+        lc_rms_norm_init(&x->norm, m, name, last, .no_affine = l->i[0], .eps = l->f[0] != 0 ? l->f[0] : -1,
+                         .dtype = dtype);
         break;
     case L_group_norm:
-        lc_group_norm_init(&x->norm, m, name, l->i[0], in->n[0], .no_affine = l->i[1], .eps = l->f[0], .dtype = dtype);
+        lc_group_norm_init(&x->norm, m, name, l->i[0], in->n[0], .no_affine = l->i[1],
+                           .eps = l->f[0] != 0 ? l->f[0] : 1e-5, .dtype = dtype);
         break;
     case L_activation:
-        lc_activation_init(&x->activation, m, name, (lc_activation_kind)l->i[0], .a = l->f[0]);
+        lc_activation_init(&x->activation, m, name, (lc_activation_kind)l->i[0],
+                           .a = l->f[0] != 0 ? l->f[0] : LC_NOT_GIVEN);
         break;
     case L_max_pool:
         lc_max_pool2d_init(&x->pool, m, name, l->i[0], .stride = l->i[1], .padding = l->i[2], .ceil_mode = l->i[3]);
@@ -138,12 +142,8 @@ static inline void layer_new(net *m, int at)
         break;
     case L_lstm:
     case L_gru:
-        lc_rnn_init_with(&x->rnn, l->op == L_gru, m, name, last,
-                         (lc_rnn_options){.hidden_size = l->i[0],
-                                          .num_layers = (int)l->i[1],
-                                          .bidirectional = l->i[2],
-                                          .no_bias = l->i[3],
-                                          .dtype = dtype});
+        LC_CALL_INIT(lc_rnn_init, lc_rnn_options, (&x->rnn, l->op == L_gru, m, name, last, ), .hidden_size = l->i[0],
+                     .num_layers = (int)l->i[1], .bidirectional = l->i[2], .no_bias = l->i[3], .dtype = dtype);
         break;
     case L_attention:
         lc_multihead_attention_init(&x->attention, m, name, last, l->i[0], .no_bias = l->i[1], .dtype = dtype);
@@ -204,9 +204,9 @@ static inline lc_tensor *loss_of(net *m, lc_tensor *x, lc_tensor *y)
     case LOSS_l1:
         return lc_l1_loss(x, y, .reduction = reduction);
     case LOSS_smooth_l1:
-        return lc_smooth_l1_loss(x, y, .reduction = reduction, .beta = {true, t->loss_f});
+        return lc_smooth_l1_loss(x, y, .reduction = reduction, .beta = t->loss_f);
     case LOSS_huber:
-        return lc_huber_loss(x, y, .reduction = reduction, .delta = {true, t->loss_f});
+        return lc_huber_loss(x, y, .reduction = reduction, .delta = t->loss_f);
     case LOSS_bce:
         return lc_bce_with_logits(x, lc_sigmoid(y), .reduction = reduction, .pos_weight = m->weight);
     case LOSS_kl:
@@ -286,7 +286,7 @@ static inline lc_optimizer *optimizer_new(net *m)
 static inline double lambda_of(void *ctx, int64_t epoch)
 {
     const options *o = ctx;
-    double base = argument(o, "base");
+    double base = option_of(o, "base") ? option_of(o, "base")->value : 0;
     return option_of(o, "inverse")->value != 0 ? 1 / (1 + base * (double)epoch) : pow(base, (double)epoch);
 }
 

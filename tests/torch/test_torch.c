@@ -43,7 +43,7 @@ static int causal_attention(any_layer *l, lc_tensor **in, lc_tensor **out)
 }
 static int cross_attention(any_layer *l, lc_tensor **in, lc_tensor **out)
 {
-    out[0] = lc_multihead_attention_forward(&l->attention, in[0], in[1], in[2]);
+    out[0] = lc_multihead_attention_forward(&l->attention, in[0], .key = in[1], .value = in[2]);
     return 1;
 }
 static int lstm(any_layer *l, lc_tensor **in, lc_tensor **out)
@@ -76,8 +76,8 @@ BUILD(conv2d)
 }
 BUILD(conv2d_wide)
 {
-    lc_conv2d_init(&l->conv, root, name, 8, 8, 0, .kernel_sizes = {1, 5}, .strides = {1, 2}, .paddings = {0, 2},
-                   .groups = 8, .no_bias = true);
+    lc_conv2d_init(&l->conv, root, name, 8, 8, 0, .kernel_sizes = LC_DIMS(1, 5), .strides = LC_DIMS(1, 2),
+                   .paddings = LC_DIMS(0, 2), .groups = 8, .no_bias = true);
 }
 BUILD(conv3d)
 {
@@ -129,7 +129,7 @@ BUILD(layer_norm)
 }
 BUILD(layer_norm_plane)
 {
-    lc_layer_norm_init(&l->norm, root, name, 0, .shape = {3, 5}, .no_bias = true, .eps = 1e-3);
+    lc_layer_norm_init(&l->norm, root, name, 0, .shape = LC_DIMS(3, 5), .no_bias = true, .eps = 1e-3);
 }
 BUILD(rms_norm)
 {

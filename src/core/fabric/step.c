@@ -2,6 +2,7 @@
 /* One step of a program's own loop, from lc_fabric_begin to lc_fabric_end: errors in between are kept. */
 #include "core/fabric/fabric_internal.h"
 
+#include "base/args.h"
 #include "comm/world/world.h"
 #include "core/ranks/ranks.h"
 #include "record/graph_impl.h"
@@ -58,19 +59,20 @@ void lc_fabric_zero_grad_at(lc_fabric *f, lc_site site)
     if (recording(f, "lc_fabric_zero_grad", site)) lc_zero_grad(f->graph);
 }
 
-lc_tensor *lc_fabric_clip_gradients_at(lc_fabric *f, lc_optimizer *optimizer, lc_clip_args args)
+lc_tensor *lc_fabric_clip_gradients_at(lc_fabric *f, lc_optimizer *optimizer, const lc_clip_args *given)
 {
+    LC__TAKE(args, lc_clip, lc_clip_args, given, lc__error_tensor());
     LC__IS(f, FABRIC, lc__error_tensor());
     LC__IS_OR_NULL(optimizer, OPTIMIZER, lc__error_tensor());
     if (!recording(f, "lc_fabric_clip_gradients", args.site)) return NULL;
-    if (!optimizer || !((args.clip_val > 0) ^ (args.max_norm > 0))) {
+    if (!optimizer || !((args.clip_val >= 0) ^ (args.max_norm >= 0))) {
         note(f, lc_fail(LC_ERR_ARGUMENT,
                         "lc_fabric_clip_gradients needs an optimizer, and one of .clip_val and "
                         ".max_norm%s",
                         lc__at_site(args.site).text));
         return NULL;
     }
-    if (args.max_norm > 0) return lc_clip_grad_norm_at(optimizer, args.max_norm, args.site);
+    if (args.max_norm >= 0) return lc_clip_grad_norm_at(optimizer, args.max_norm, args.site);
     lc_clip_grad_value_at(optimizer, args.clip_val, args.site);
     return NULL;
 }

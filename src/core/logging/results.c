@@ -5,6 +5,7 @@
  * logging neither splits a plan nor waits. Each (name, hook, loader) has one entry that lives as long as the trainer;
  * in the steady state nothing is allocated and an entry is found by the pointer of its name. */
 #include "core/ranks/ranks.h"
+#include "base/args.h"
 #include "base/grow.h"
 #include "base/handle.h"
 #include "record/graph_impl.h"
@@ -446,29 +447,33 @@ static lc_trainer *logs(lc_module *self, const char *name, const lc_log_args *ar
     return NULL;
 }
 
-void lc_log_at(lc_module *self, const char *name, lc_tensor *value, lc_log_args args)
+void lc_log_at(lc_module *self, const char *name, lc_tensor *value, const lc_log_args *given)
 {
+    LC__TAKE(args, lc_log, lc_log_args, given, );
     const char *wrong = !value                  ? "there is no value (NULL)"
                         : !lc__is_tensor(value) ? "the value is not a tensor"
                                                 : NULL;
     log_to(logs(self, name, &args, wrong), name, (loggable){.tensor = value}, &args);
 }
 
-void lc_log_metric_at(lc_module *self, const char *name, lc_metric *metric, lc_log_args args)
+void lc_log_metric_at(lc_module *self, const char *name, lc_metric *metric, const lc_log_args *given)
 {
+    LC__TAKE(args, lc_log, lc_log_args, given, );
     const char *wrong = !metric                                      ? "there is no value (NULL)"
                         : !lc__has_mark(metric, LC__MARK_OF(METRIC)) ? "this is not a metric"
                                                                      : NULL;
     log_to(logs(self, name, &args, wrong), name, (loggable){.metric = metric}, &args);
 }
 
-void lc_log_value_at(lc_module *self, const char *name, double value, lc_log_args args)
+void lc_log_value_at(lc_module *self, const char *name, double value, const lc_log_args *given)
 {
+    LC__TAKE(args, lc_log, lc_log_args, given, );
     log_to(logs(self, name, &args, NULL), name, (loggable){.value = value}, &args);
 }
 
-void lc_trainer_log_at(lc_trainer *t, const char *name, double value, lc_log_args args)
+void lc_trainer_log_at(lc_trainer *t, const char *name, double value, const lc_log_args *given)
 {
+    LC__TAKE(args, lc_log, lc_log_args, given, );
     LC__IS(t, TRAINER, );
     LC__NEEDS(name, );
     log_to(t, name, (loggable){.value = value}, &args);

@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every public macro with no, one and all options, in the common part of C11 and C++17: test_headers.c compiles it as
+ * both with all compilers there are, with warnings as errors. It is not run. */
+#include <lightc/lightc.h>
+
+#include <lightc/comm.h>
+#include <lightc/ops_comm.h>
+#include <lightc/plugin.h>
+#include <stdio.h>
+
+typedef struct every_layer {
+    lc_module base;
+    lc_linear linear;
+    lc_conv conv;
+    lc_batch_norm_layer batch_norm;
+    lc_norm_layer norm;
+    lc_embedding embedding;
+    lc_dropout dropout;
+    lc_pool pool;
+    lc_activation activation;
+    lc_flatten flatten;
+    lc_multihead_attention attention;
+    lc_rnn rnn;
+    lc_sequential sequential;
+} every_layer;
+
+typedef struct settings {
+    int64_t count;
+    const char *text;
+    bool flag;
+    float part;
+    int small;
+    lc_duration time;
+    struct {
+        double lr;
+    } optimizer;
+} settings;
+
+static const lc_option table[] = {
+    LC_OPTION(settings, count, LC_OPTION_INT, 1, 9, "how many"),
+    LC_FIELD(settings, count, ""),
+    LC_FIELD(settings, text, ""),
+    LC_FIELD(settings, flag, ""),
+    LC_FIELD(settings, part, ""),
+    LC_FIELD(settings, small, ""),
+    LC_FIELD(settings, time, ""),
+    LC_FIELD(settings, optimizer.lr, ""),
+};
+
+const lc_option *the_table(void);
+const lc_option *the_table(void)
+{
+    return table;
+}
+
+lc_tensor *elementwise(lc_tensor *x, lc_tensor *y, double s);
+lc_tensor *elementwise(lc_tensor *x, lc_tensor *y, double s)
+{
+/* clang-format off */
+#define UNARY(op) x = op(x);
+#define UNARY_LIST(X)                                                                                                  \
+    X(lc_neg)                                                                                                          \
+    X(lc_exp)                                                                                                          \
+    X(lc_expm1) X(lc_log1p) X(lc_sqrt) X(lc_rsqrt) X(lc_reciprocal) X(lc_abs) X(lc_sign) X(lc_floor) X(lc_ceil)        \
+        X(lc_round) X(lc_square) X(lc_sin) X(lc_cos) X(lc_tanh) X(lc_sigmoid) X(lc_erf) X(lc_ln) X(lc_relu)            \
+            X(lc_relu6) X(lc_silu) X(lc_softplus) X(lc_softsign) X(lc_logsigmoid) X(lc_hardswish) X(lc_hardsigmoid)    \
+                X(lc_mish) X(lc_selu) X(lc_isfinite) X(lc_isnan) X(lc_logical_not) X(lc_contiguous) X(lc_zeros_like)   \
+                    X(lc_ones_like) X(lc_keep) X(lc_detach) X(lc_rand_like) X(lc_randn_like) X(lc_bernoulli)           \
+                        X(lc_gradient) X(lc_gelu) X(lc_leaky_relu) X(lc_elu) X(lc_clamp)
+    UNARY_LIST(UNARY)
+#define SCALAR(op) x = op(x, s);
+#define SCALAR_LIST(X)                                                                                                 \
+    X(lc_add_scalar)                                                                                                   \
+    X(lc_sub_scalar) X(lc_rsub_scalar) X(lc_mul_scalar) X(lc_div_scalar) X(lc_pow_scalar) X(lc_full_like) X(lc_dropout)
+    SCALAR_LIST(SCALAR)
+#define BINARY(op) x = op(x, y);
+#define BINARY_LIST(X)                                                                                                 \
+    X(lc_add)                                                                                                          \
+    X(lc_sub)                                                                                                          \
+    X(lc_mul) X(lc_div) X(lc_pow) X(lc_maximum) X(lc_minimum) X(lc_xlogy) X(lc_eq) X(lc_ne) X(lc_lt) X(lc_le) X(lc_gt) \
+        X(lc_ge) X(lc_logical_and) X(lc_logical_or) X(lc_logical_xor) X(lc_prelu) X(lc_matmul)
+    BINARY_LIST(BINARY)
+    /* clang-format on */
+    x = lc_gelu(x, .tanh = true);
+    x = lc_leaky_relu(x, .slope = 0);
+    x = lc_elu(x, .slope = s);
+    x = lc_clamp(x, .min = LC_SOME(0));
+    x = lc_clamp(x, .max = LC_SOME(s), .min = LC_SOME(0));
+    x = lc_hardtanh(x, -1, s);
+    x = lc_glu(x, 1);
+    x = lc_cast(x, LC_F64);
+    x = lc_where(x, y, x);
+    return lc_masked_fill(x, y, s);
+}
+
+lc_tensor *reductions(lc_tensor *x, int n, size_t m);
+lc_tensor *reductions(lc_tensor *x, int n, size_t m)
+{
+    lc_tensor *out[4];
+#define REDUCTION(op)                                                                                                  \
+    x = op(x);                                                                                                         \
+    x = op(x, .keepdim = true);                                                                                        \
+    x = op(x, .correction = 0, .p = 0, .keepdim = true, .dims = LC_DIMS(n, 1, -1));
+#define REDUCTION_LIST(X) X(lc_sum) X(lc_mean) X(lc_amax) X(lc_amin) X(lc_var) X(lc_std) X(lc_norm) X(lc_logsumexp)
+    REDUCTION_LIST(REDUCTION)
+    x = lc_argmax(x);
+    x = lc_argmax(x, .keepdim = true, .dim = LC_SOME(n));
+    x = lc_argmin(x);
+    x = lc_argmin(x, .dim = LC_SOME(0));
+    x = lc_softmax(x, 1);
+    x = lc_log_softmax(x, 1);
+    x = lc_cumsum(x, 1);
+    x = lc_topk(x, out, 2, 1);
+    x = lc_topk(x, NULL, 2, -1, .smallest = true);
+    x = lc_sort(x, NULL, 0, true);
+    /* Each in the arguments of the next. */
+    x = lc_sum(lc_relu(lc_sum(lc_relu(lc_sum(lc_relu(lc_sum(x, .dims = LC_DIMS(n))), .keepdim = true)))),
+               .dims = LC_DIMS(0, n));
+    x = lc_reshape(x, n, 3, m, -1);
+    x = lc_permute(x, 0, n);
+    x = lc_expand(x, n, -1);
+    x = lc_pad(x, 1, n);
+    x = lc_pad_value(x, 0.5, n, -1);
+    x = lc_flip(x, n);
+    x = lc_full(0.5, LC_F32, n, 3);
+    x = lc_zeros(LC_F32, n);
+    x = lc_ones(LC_F32, m, 2);
+    x = lc_cat(0, x);
+    x = lc_cat(0, x, lc_relu(x), lc_cat(1, x, x));
+    x = lc_stack(n, x, x);
+    x = lc_flatten(x, 1);
+    x = lc_unflatten(x, 0, n);
+    x = lc_transpose(x, 0, 1);
+    x = lc_slice(x, 0, n, 2);
+    x = lc_select(x, 0, n);
+    x = lc_squeeze(x, 0);
+    x = lc_unsqueeze(x, 0);
+    x = lc_tril(x, 0);
+    x = lc_triu(x, 0);
+    x = lc_gather(x, 0, x);
+    x = lc_index_select(x, 0, x);
+    x = lc_scatter_add(x, 0, x, x);
+    x = lc_index_add(x, 0, x, x);
+    x = lc_one_hot(x, n);
+    x = lc_scalar(0, LC_F32);
+    x = lc_arange(0, 1, n, LC_F32);
+    return lc_split(x, n, 0, 4, out) + lc_chunk(x, 2, 0, out) > 0 ? out[0] : x;
+}
+
+lc_tensor *losses(lc_tensor *x, lc_tensor *y);
+lc_tensor *losses(lc_tensor *x, lc_tensor *y)
+{
+#define LOSS(op)                                                                                                       \
+    x = op(x, y);                                                                                                      \
+    x = op(x, y, .reduction = LC_REDUCE_SUM);                                                                          \
+    x = op(x, y, .log_target = true, .pos_weight = y, .weight = x, .delta = 0.5, .beta = 0,                            \
+           .reduction = LC_REDUCE_NONE);
+#define LOSS_LIST(X)                                                                                                   \
+    X(lc_mse_loss) X(lc_l1_loss) X(lc_smooth_l1_loss) X(lc_huber_loss) X(lc_bce_with_logits) X(lc_kl_div)
+    LOSS_LIST(LOSS)
+    x = lc_cosine_similarity(x, y, 1);
+    x = lc_cosine_similarity(x, y, 1, .eps = 0);
+    x = lc_cross_entropy(x, y);
+    x = lc_cross_entropy(x, y, .label_smoothing = 0.1);
+    x = lc_cross_entropy(x, y, .label_smoothing = 0.1, .reduction = LC_REDUCE_SUM, .ignore_index = 0,
+                         .has_ignore_index = true, .weight = x);
+    x = lc_nll_loss(x, y);
+    return lc_nll_loss(x, y, .weight = x);
+}
+
+lc_tensor *networks(lc_tensor *x, lc_tensor *w, int n, lc_comm *comm);
+lc_tensor *networks(lc_tensor *x, lc_tensor *w, int n, lc_comm *comm)
+{
+    const int64_t shape[] = {2, 3};
+    x = lc_linear(x, w, NULL);
+#define CONV(op)                                                                                                       \
+    x = op(x, w, NULL);                                                                                                \
+    x = op(x, w, w, .stride = LC_DIMS(n));                                                                             \
+    x = op(x, w, w, .groups = n, .output_padding = LC_DIMS(0), .dilation = LC_DIMS(1), .padding = LC_DIMS(0),          \
+           .stride = LC_DIMS(1));
+#define CONV_LIST(X)                                                                                                   \
+    X(lc_conv1d) X(lc_conv2d) X(lc_conv3d) X(lc_conv_transpose1d) X(lc_conv_transpose2d) X(lc_conv_transpose3d)
+    CONV_LIST(CONV)
+#define POOL(op)                                                                                                       \
+    x = op(x, n);                                                                                                      \
+    x = op(x, n, .ceil_mode = true);                                                                                   \
+    x = op(x, n, .divisor = 2, .exclude_pad = true, .ceil_mode = true, .dilation = LC_DIMS(1), .padding = LC_DIMS(0),  \
+           .stride = LC_DIMS(1, 2), .kernel_w = 2);
+#define POOL_LIST(X) X(lc_max_pool1d) X(lc_avg_pool1d) X(lc_max_pool2d) X(lc_avg_pool2d)
+    POOL_LIST(POOL)
+    x = lc_adaptive_avg_pool2d(x, 1, n);
+    x = lc_interpolate(x, LC_NEAREST);
+    x = lc_interpolate(x, LC_NEAREST, .scale = 2);
+    x = lc_interpolate(x, LC_BILINEAR, .align_corners = true, .scale_w = 0, .scale = 0, .output_size = LC_DIMS(7, n));
+    x = lc_pixel_shuffle(x, 2);
+    x = lc_pixel_unshuffle(x, 2);
+    x = lc_batch_norm(x, w, NULL);
+    x = lc_batch_norm(x, w, w, .training = true);
+    x = lc_batch_norm(x, w, w, .comm = comm, .eps = 0, .momentum = 0, .training = true, .running_var = w,
+                      .running_mean = w);
+    x = lc_layer_norm(x, w, NULL);
+    x = lc_layer_norm(x, w, w, .eps = 0, .dims = 2);
+    x = lc_rms_norm(x, w);
+    x = lc_rms_norm(x, w, .eps = 0, .dims = 2);
+    x = lc_group_norm(x, 2, w, NULL);
+    x = lc_group_norm(x, 2, w, w, .eps = 0);
+    x = lc_embedding(x, w);
+    x = lc_embedding(x, w, .padding_idx = 0, .has_padding_idx = true);
+    x = lc_sdpa(x, x, x);
+    x = lc_sdpa(x, x, x, .scale = 0, .causal = true, .mask = w);
+    x = lc_lstm(x, w, w);
+    x = lc_lstm(x, w, w, .c_n = &w, .h_n = &w, .c0 = x, .h0 = x, .b_hh = w, .b_ih = w);
+    x = lc_gru(x, w, w);
+    x = lc_gru(x, w, w, .h0 = x);
+    x = lc_uniform(2, shape);
+    x = lc_uniform(2, shape, .high = 0, .low = -1, .dtype = LC_F64);
+    x = lc_normal(2, shape);
+    x = lc_normal(2, shape, .std = 0, .mean = 1);
+    x = lc_all_reduce(x, comm, LC_COMM_SUM);
+    x = lc_reduce(x, comm, 0);
+    x = lc_broadcast(x, comm, 0);
+    x = lc_all_gather(x, comm);
+    x = lc_reduce_scatter(x, comm);
+    x = lc_gather_to(x, comm, 0);
+    x = lc_scatter_from(x, comm, 0);
+    return lc_all_to_all(x, comm);
+}
+
+lc_tensor *layers(every_layer *m, lc_tensor *x, int n);
+lc_tensor *layers(every_layer *m, lc_tensor *x, int n)
+{
+    lc_linear_init(&m->linear, m, "a", 2, n);
+    lc_linear_init(&m->linear, m, "a", 2, n, .dtype = LC_F64, .no_bias = true);
+    x = lc_linear_forward(&m->linear, x);
+    x = lc_forward(&m->linear, x);
+#define CONV_LAYER(nd)                                                                                                 \
+    lc_##nd##_init(&m->conv, m, "b", 1, 2, 3);                                                                         \
+    lc_##nd##_init(&m->conv, m, "b", 1, 2, 3, .stride = n);                                                            \
+    lc_##nd##_init(&m->conv, m, "b", 1, 2, 0, .dtype = LC_F64, .no_bias = true, .output_paddings = LC_DIMS(0),         \
+                   .dilations = LC_DIMS(1), .paddings = LC_DIMS(0), .strides = LC_DIMS(n), .kernel_sizes = LC_DIMS(3), \
+                   .output_padding = 0, .groups = 1, .dilation = 1, .padding = 0, .stride = 1);                        \
+    x = lc_##nd##_forward(&m->conv, x);
+    CONV_LAYER(conv1d)           /* lc_conv1d_init lc_conv1d_forward */
+    CONV_LAYER(conv2d)           /* lc_conv2d_init lc_conv2d_forward */
+    CONV_LAYER(conv3d)           /* lc_conv3d_init lc_conv3d_forward */
+    CONV_LAYER(conv_transpose1d) /* lc_conv_transpose1d_init lc_conv_transpose1d_forward */
+    CONV_LAYER(conv_transpose2d) /* lc_conv_transpose2d_init lc_conv_transpose2d_forward */
+    CONV_LAYER(conv_transpose3d) /* lc_conv_transpose3d_init lc_conv_transpose3d_forward */
+    LC_CONV_INIT(&m->conv, n, false, m, "b", 1, 2, 3);
+#define BATCH_NORM_LAYER(nd)                                                                                           \
+    lc_##nd##_init(&m->batch_norm, m, "c", n);                                                                         \
+    lc_##nd##_init(&m->batch_norm, m, "c", n, .dtype = LC_F64, .no_track_running_stats = true, .no_affine = true,      \
+                   .momentum = 0, .eps = 0);                                                                           \
+    x = lc_##nd##_forward(&m->batch_norm, x);
+    BATCH_NORM_LAYER(batch_norm1d) /* lc_batch_norm1d_init lc_batch_norm1d_forward */
+    BATCH_NORM_LAYER(batch_norm2d) /* lc_batch_norm2d_init lc_batch_norm2d_forward */
+    BATCH_NORM_LAYER(batch_norm3d) /* lc_batch_norm3d_init lc_batch_norm3d_forward */
+    LC_BATCH_NORM_INIT(&m->batch_norm, n, m, "c", 2);
+    lc_layer_norm_init(&m->norm, m, "d", n);
+    lc_layer_norm_init(&m->norm, m, "d", 0, .dtype = LC_F64, .no_bias = true, .no_affine = true, .eps = 0,
+                       .shape = LC_DIMS(n, 2));
+    x = lc_layer_norm_forward(&m->norm, x);
+    lc_rms_norm_init(&m->norm, m, "d", n);
+    lc_rms_norm_init(&m->norm, m, "d", n, .eps = 0);
+    x = lc_rms_norm_forward(&m->norm, x);
+    lc_group_norm_init(&m->norm, m, "d", 2, n);
+    lc_group_norm_init(&m->norm, m, "d", 2, n, .eps = 0);
+    x = lc_group_norm_forward(&m->norm, x);
+    lc_embedding_init(&m->embedding, m, "e", 9, n);
+    lc_embedding_init(&m->embedding, m, "e", 9, n, .dtype = LC_F64, .padding_idx = 0, .has_padding_idx = true);
+    x = lc_embedding_forward(&m->embedding, x);
+    lc_dropout_init(&m->dropout, m, "f", 0.5);
+    x = lc_dropout_forward(&m->dropout, x);
+#define POOL_LAYER(name)                                                                                               \
+    lc_##name##_init(&m->pool, m, "g", n);                                                                             \
+    lc_##name##_init(&m->pool, m, "g", 0, .divisor_override = 2, .exclude_pad = true, .ceil_mode = true,               \
+                     .dilations = LC_DIMS(1), .paddings = LC_DIMS(0), .strides = LC_DIMS(1),                           \
+                     .kernel_sizes = LC_DIMS(2, n), .dilation = 1, .padding = 0, .stride = 1);                         \
+    x = lc_##name##_forward(&m->pool, x);
+    POOL_LAYER(max_pool2d)          /* lc_max_pool2d_init lc_max_pool2d_forward */
+    POOL_LAYER(avg_pool2d)          /* lc_avg_pool2d_init lc_avg_pool2d_forward */
+    POOL_LAYER(adaptive_avg_pool2d) /* lc_adaptive_avg_pool2d_init lc_adaptive_avg_pool2d_forward */
+    lc_activation_init(&m->activation, m, "h", LC_ACT_RELU);
+    lc_activation_init(&m->activation, m, "h", LC_ACT_ELU, .dim = 0, .a = 0);
+    x = lc_activation_forward(&m->activation, x);
+    lc_flatten_init(&m->flatten, m, "i", 1);
+    x = lc_flatten_forward(&m->flatten, x);
+    lc_multihead_attention_init(&m->attention, m, "j", 8, n);
+    lc_multihead_attention_init(&m->attention, m, "j", 8, n, .dtype = LC_F64, .dropout = 0, .seq_first = true,
+                                .no_bias = true);
+    x = lc_multihead_attention_forward(&m->attention, x);
+    x = lc_multihead_attention_forward(&m->attention, x, .causal = true, .attn_mask = x, .value = x, .key = x);
+    lc_lstm_init(&m->rnn, m, "k", 4, n);
+    lc_lstm_init(&m->rnn, m, "k", 4, n, .dtype = LC_F64, .dropout = 0, .seq_first = true, .bidirectional = true,
+                 .no_bias = true, .num_layers = 2);
+    x = lc_lstm_forward(&m->rnn, x);
+    x = lc_lstm_forward(&m->rnn, x, .cn = &x, .hn = &x, .c0 = x, .h0 = x);
+    lc_gru_init(&m->rnn, m, "k", 4, n);
+    lc_gru_init(&m->rnn, m, "k", 4, n, .num_layers = 2);
+    x = lc_gru_forward(&m->rnn, x);
+    x = lc_gru_forward(&m->rnn, x, .hn = &x);
+    lc_sequential_init(&m->sequential, m, "l");
+    lc_sequential_add(&m->sequential, lc_linear, 2, n);
+    lc_sequential_add(&m->sequential, lc_linear, 2, n, .no_bias = true);
+    lc_sequential_add(&m->sequential, lc_flatten, 1);
+    return lc_sequential_forward(&m->sequential, x);
+}
+
+lc_status optimizers(lc_module *m, lc_tensor **list, int n, lc_optimizer **out);
+lc_status optimizers(lc_module *m, lc_tensor **list, int n, lc_optimizer **out)
+{
+#define ALL .weight_decay = 0, .lr = 0, .maximize = true, .no_parameters = false, .n_parameters = n, .parameters = list
+#define OPTIMIZER(make, ...)                                                                                           \
+    *out = make(m);                                                                                                    \
+    *out = make(m, .lr = 0.1);                                                                                         \
+    *out = make(m, ALL, __VA_ARGS__);
+    OPTIMIZER(lc_sgd, .nesterov = true, .dampening = 0, .momentum = 0)
+    OPTIMIZER(lc_adam, .decoupled_weight_decay = true, .amsgrad = true, .eps = 0, .beta2 = 0, .beta1 = 0)
+    OPTIMIZER(lc_adamw, .amsgrad = true, .eps = 0, .beta2 = 0, .beta1 = 0)
+    OPTIMIZER(lc_rmsprop, .centered = true, .momentum = 0, .eps = 0, .alpha = 0)
+    OPTIMIZER(lc_adagrad, .eps = 0, .initial_accumulator_value = 0, .lr_decay = 0)
+    OPTIMIZER(lc_adadelta, .eps = 0, .rho = 0)
+    OPTIMIZER(lc_adamax, .eps = 0, .beta2 = 0, .beta1 = 0)
+    OPTIMIZER(lc_nadam, .decoupled_weight_decay = true, .momentum_decay = 0, .eps = 0, .beta2 = 0, .beta1 = 0)
+    OPTIMIZER(lc_radam, .decoupled_weight_decay = true, .eps = 0, .beta2 = 0, .beta1 = 0)
+    OPTIMIZER(lc_rprop, .step_size_max = 1, .step_size_min = 0, .eta_plus = 2, .eta_minus = 0)
+    OPTIMIZER(lc_lbfgs, .strong_wolfe = true, .history_size = 9, .tolerance_change = 0, .tolerance_grad = 0,
+              .max_eval = 9, .max_iter = 9)
+    OPTIMIZER(lc_muon, .match_rms_adamw = true, .ns_steps = 5, .no_nesterov = true, .eps = 0, .momentum = 0)
+    (void)lc_clip_grad_norm(*out, 1);
+    lc_clip_grad_value(*out, 1);
+    lc_optimizer_step(*out);
+    lc_optimizer_zero_grad(*out);
+    return LC_OK;
+}
+
+static double halves(void *ctx, int64_t epoch)
+{
+    (void)ctx;
+    return 1 / (double)(1 + epoch);
+}
+
+lc_scheduler *schedules(lc_optimizer *opt, double rate);
+lc_scheduler *schedules(lc_optimizer *opt, double rate)
+{
+    const int64_t milestones[] = {3, 5};
+    lc_scheduler *s = lc_step_lr(opt);
+    s = lc_step_lr(opt, .gamma = 0, .step_size = 3);
+    s = lc_multi_step_lr(opt);
+    s = lc_multi_step_lr(opt, .gamma = 0, .n_milestones = 2, .milestones = milestones);
+    s = lc_exponential_lr(opt);
+    s = lc_exponential_lr(opt, .gamma = rate);
+    s = lc_constant_lr(opt);
+    s = lc_constant_lr(opt, .total_iters = 0, .factor = 1);
+    s = lc_linear_lr(opt);
+    s = lc_linear_lr(opt, .total_iters = 1, .end_factor = 0, .start_factor = 1);
+    s = lc_cosine_annealing_lr(opt);
+    s = lc_cosine_annealing_lr(opt, .eta_min = 0, .T_max = 5);
+    s = lc_cosine_annealing_warm_restarts(opt);
+    s = lc_cosine_annealing_warm_restarts(opt, .eta_min = 0, .T_mult = 2, .T_0 = 5);
+    s = lc_polynomial_lr(opt);
+    s = lc_polynomial_lr(opt, .power = 0, .total_iters = 5);
+    s = lc_one_cycle_lr(opt, .max_lr = rate);
+    s = lc_one_cycle_lr(opt, .three_phase = true, .final_div_factor = 2, .div_factor = 2, .max_momentum = 1,
+                        .base_momentum = 0, .no_cycle_momentum = true, .linear = true, .pct_start = 0,
+                        .steps_per_epoch = 2, .epochs = 2, .total_steps = 4, .max_lr = rate);
+    s = lc_cyclic_lr(opt);
+    s = lc_cyclic_lr(opt, .max_momentum = 1, .base_momentum = 0, .no_cycle_momentum = true, .gamma = 0,
+                     .mode = LC_EXP_RANGE, .step_size_down = 0, .step_size_up = 2, .max_lr = rate, .base_lr = 0);
+    s = lc_reduce_lr_on_plateau(opt);
+    s = lc_reduce_lr_on_plateau(opt, .eps = 0, .min_lr = 0, .cooldown = 0, .absolute = true, .threshold = 0,
+                                .patience = 0, .factor = 0, .max = true);
+    s = lc_swa_lr(opt);
+    s = lc_swa_lr(opt, .linear = true, .anneal_epochs = 0, .swa_lr = 0);
+    s = lc_lambda_lr(opt, .ctx = NULL, .fn = halves);
+    s = lc_sequential_lr(opt, .milestones = milestones, .n_schedulers = 1, .schedulers = &s);
+    return lc_chained_scheduler(opt, .n_schedulers = 1, .schedulers = &s);
+}
+
+static lc_tensor *closure(void *ctx, lc_status *status)
+{
+    (void)ctx;
+    *status = LC_OK;
+    return NULL;
+}
+
+lc_status training(lc_module *self, lc_trainer *t, lc_fabric *f, lc_optimizer *opt, lc_metric *metric, lc_tensor *loss);
+lc_status training(lc_module *self, lc_trainer *t, lc_fabric *f, lc_optimizer *opt, lc_metric *metric, lc_tensor *loss)
+{
+    lc_log(self, "a", loss);
+    lc_log(self, "a", lc_sum(loss), .prog_bar = true);
+    lc_log(self, "a", loss, .batch_size = 3, .rank_zero_only = true, .sync_dist = true, .add_dataloader_idx = LC_OFF,
+           .reduce_fx = LC_LOG_MAX, .on_epoch = LC_ON, .on_step = LC_OFF, .logger = LC_AUTO, .prog_bar = true);
+    lc_log_value(self, "b", 1);
+    lc_log_value(self, "b", 1, .prog_bar = true);
+    lc_log_metric(self, "c", metric);
+    lc_log_metric(self, "c", metric, .prog_bar = true);
+    lc_trainer_log(t, "d", 1);
+    lc_trainer_log(t, "d", 1, .prog_bar = true);
+    LC_TRY(lc_manual_zero_grad(self, opt));
+    LC_TRY(lc_manual_backward(self, loss));
+    LC_TRY(lc_manual_step(self, opt));
+    LC_TRY(lc_manual_step_closure(self, opt, closure, NULL, NULL));
+    lc_backward(loss);
+    lc_assign(loss, loss);
+    lc_fabric_backward(f, loss);
+    lc_fabric_zero_grad(f);
+    (void)lc_fabric_clip_gradients(f, opt, .clip_val = 1);
+    (void)lc_fabric_clip_gradients(f, opt, .max_norm = 1);
+    lc_fabric_step(f, opt);
+    lc_status status;
+    LC_TRY_GOTO(status, done, LC_OK);
+done:
+    return status;
+}
+
+lc_duration durations(int n);
+lc_duration durations(int n)
+{
+    lc_duration d = LC_BATCHES(n);
+    d = LC_FRACTION(0.5);
+    d = LC_EPOCHS(n);
+    d = LC_STEPS(n);
+    return d.value > 0 ? d : LC_SECONDS(n);
+}
+
+int sizes(int n);
+int sizes(int n)
+{
+    lc_dims d = LC_DIMS(n, 2);
+    return d.n + LC_COUNT(n, n, n);
+}
+
+static lc_tensor *step(lc_module *self, const lc_batch *batch, int64_t batch_idx)
+{
+    (void)self, (void)batch_idx;
+    return lc_sum(batch->x);
+}
+
+/* Vtables: C++17 has no designated initialisers. */
+int main(void)
+{
+    lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT;
+    lc_module_ops ops = LC_OPS(lc_module_ops, .training_step = step, .name = "net");
+    lc_callback_ops callback = LC_OPS(lc_callback_ops, .name = "mine");
+    LC_MAIN_TRY(lc_graph_new(NULL, NULL));
+    return ops.size > 0 && callback.size > 0 ? (int)opt.max_steps : 1;
+}
