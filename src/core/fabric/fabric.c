@@ -40,44 +40,37 @@ static lc_status check_options(const lc_fabric_options *o)
     return lc__accelerator_check(o->accelerator);
 }
 
-static lc_status launch(const lc_fabric_options *o)
+/* What a fabric asks of launcher and strategy, as a trainer asks it. Of a run that loses ranks it knows neither whether
+ * they have data of their own nor how it cuts batches, so it leaves own_data and deterministic out. */
+static lc_trainer_options as_trainer(const lc_fabric_options *o)
 {
-    if (o->comm) return LC_OK; /* the program has brought its ranks */
-    return lc__launch_self(&(lc__launch_options){
-        .accelerator = o->accelerator,
-        .strategy = o->strategy,
-        .devices = o->devices,
-        .nodes_file = o->nodes_file,
-        .root_dir = o->default_root_dir,
-        .num_nodes = o->num_nodes,
-        .node_rank = LC_UNSET,
-        .max_restarts = o->max_restarts,
-        .times = {.start = o->start_timeout,
-                  .silence = o->silence_timeout,
-                  .progress = o->progress_timeout,
-                  .grace = o->grace_period},
-    });
+    lc_trainer_options t = LC_TRAINER_OPTIONS_INIT;
+    t.accelerator = o->accelerator;
+    t.strategy = o->strategy;
+    t.devices = o->devices;
+    t.nodes_file = o->nodes_file;
+    t.default_root_dir = o->default_root_dir;
+    t.num_nodes = o->num_nodes;
+    t.max_restarts = o->max_restarts;
+    t.comm = o->comm;
+    t.bucket_cap_mb = o->bucket_cap_mb;
+    t.gradient_compression = o->gradient_compression;
+    t.shard_size = o->shard_size;
+    t.comm_security = o->comm_security;
+    t.start_timeout = o->start_timeout;
+    t.silence_timeout = o->silence_timeout;
+    t.progress_timeout = o->progress_timeout;
+    t.grace_period = o->grace_period;
+    return t;
 }
 
 /* Strategy, ranks and precision. */
-static lc_status set_up(lc_fabric *f, const lc_fabric_options *o)
+static lc_status set_up(lc_fabric *f, const lc_fabric_options *o, const lc_strategy_request *ask)
 {
     const lc_strategy_ops *strategy;
-    lc_strategy_request ask = {.devices = o->devices,
-                               .num_nodes = o->num_nodes,
-                               .comm = o->comm,
-                               .bucket_cap_mb = o->bucket_cap_mb,
-                               .gradient_compression = o->gradient_compression,
-                               .shard_size = o->shard_size,
-                               .comm_security = o->comm_security,
-                               .start_timeout = o->start_timeout,
-                               .silence_timeout = o->silence_timeout,
-                               .progress_timeout = o->progress_timeout,
-                               .grace_period = o->grace_period,
-                               .say = lc__say};
     LC_TRY(lc_precision_find(o->precision, &f->precision));
     LC_TRY(lc_strategy_find(o->strategy, &strategy));
-    LC_TRY(strategy->setup_environment(&f->strategy_self, &ask));
+    LC_TRY(strategy->setup_environment(&f->strategy_self, ask));
     f->strategy = strategy; /* from here on it is to be torn down */
     LC_TRY(lc__state_dict_type(o->state_dict_type, strategy, &f->sharded));
     if (strategy->devices)
@@ -85,7 +78,7 @@ static lc_status set_up(lc_fabric *f, const lc_fabric_options *o)
                        "%s cuts batches for its devices, which a fabric leaves to the program; use ddp, or a trainer",
                        strategy->name);
     f->comm = strategy->comm(f->strategy_self);
-    return lc__request_check(&ask, strategy, f->comm, o->deterministic);
+    return lc__request_check(ask, strategy, f->comm, o->deterministic);
 }
 
 lc_status lc_fabric_new(const lc_fabric_options *options, lc_fabric **out)
@@ -112,9 +105,11 @@ lc_status lc_fabric_new(const lc_fabric_options *options, lc_fabric **out)
     LC_TRY_GOTO(status, done, lc__copy_text(o.default_root_dir ? o.default_root_dir : ".", &f->root_dir));
     if (o.memory_limit) LC_TRY_GOTO(status, done, lc__copy_text(o.memory_limit, &f->memory_limit));
     LC_TRY_GOTO(status, done, check_options(&o));
-    LC_TRY_GOTO(status, done, launch(&o));
+    lc_trainer_options as = as_trainer(&o);
+    LC_TRY_GOTO(status, done, lc__launch_trainer(&as));
     if (status == LC_STOP) goto done;
-    LC_TRY_GOTO(status, done, set_up(f, &o));
+    lc_strategy_request ask = lc__strategy_request(&as);
+    LC_TRY_GOTO(status, done, set_up(f, &o, &ask));
     if (!g.threads) g.threads = lc__world_threads();
     LC_TRY_GOTO(status, done, lc_graph_new(&g, &f->graph));
     *out = f;

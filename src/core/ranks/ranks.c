@@ -44,6 +44,24 @@ lc_status lc__ranks_reduce_exact(lc_comm *comm, lc__exact_sum *s)
     return LC_OK;
 }
 
+lc_strategy_request lc__strategy_request(const lc_trainer_options *o)
+{
+    return (lc_strategy_request){.devices = o->devices,
+                                 .num_nodes = o->num_nodes,
+                                 .comm = o->comm,
+                                 .bucket_cap_mb = o->bucket_cap_mb,
+                                 .gradient_compression = o->gradient_compression,
+                                 .shard_size = o->shard_size,
+                                 .comm_security = o->comm_security,
+                                 .own_data = !o->use_distributed_sampler,
+                                 .deterministic = o->deterministic,
+                                 .start_timeout = o->start_timeout,
+                                 .silence_timeout = o->silence_timeout,
+                                 .progress_timeout = o->progress_timeout,
+                                 .grace_period = o->grace_period,
+                                 .say = lc__say};
+}
+
 lc_status lc__request_check(const lc_strategy_request *ask, const lc_strategy_ops *strategy, const lc_comm *comm,
                             bool deterministic)
 {

@@ -29,6 +29,7 @@ static inline bool lc__is_rank_zero(const lc_trainer *t)
     return t->rank == 0;
 }
 
+lc_strategy_request lc__strategy_request(const lc_trainer_options *o);
 /* Whether the strategy does what the options ask of strategies that can: gradients sent as they say, copies of so many
  * ranks. */
 lc_status lc__request_check(const lc_strategy_request *ask, const lc_strategy_ops *strategy, const lc_comm *comm,

@@ -160,20 +160,7 @@ lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out)
     lc__security unused; /* of one rank too, a word that is none is wrong */
     LC_TRY_GOTO(status, done, lc__security_find(t->opt.comm_security, &unused));
     LC_TRY_GOTO(status, done, lc_strategy_find(t->opt.strategy, &t->strategy));
-    lc_strategy_request ask = {.devices = t->opt.devices,
-                               .num_nodes = t->opt.num_nodes,
-                               .comm = t->opt.comm,
-                               .bucket_cap_mb = t->opt.bucket_cap_mb,
-                               .gradient_compression = t->opt.gradient_compression,
-                               .shard_size = t->opt.shard_size,
-                               .comm_security = t->opt.comm_security,
-                               .own_data = !t->opt.use_distributed_sampler,
-                               .deterministic = t->opt.deterministic,
-                               .start_timeout = t->opt.start_timeout,
-                               .silence_timeout = t->opt.silence_timeout,
-                               .progress_timeout = t->opt.progress_timeout,
-                               .grace_period = t->opt.grace_period,
-                               .say = lc__say};
+    lc_strategy_request ask = lc__strategy_request(&t->opt);
     status = t->strategy->setup_environment(&t->strategy_self, &ask);
     if (status < 0) {
         t->strategy = NULL; /* nothing to tear down */
