@@ -72,6 +72,9 @@ typedef struct lc__exact_sums {
     int64_t step_number; /* the batch that `step` is of */
 } lc__exact_sums;
 
+/* In place of a loader's number. */
+enum { LC__NO_LOADER = -1, LC__ALL_LOADERS = -2 };
+
 /* One value that is logged, under one name, from one hook. */
 typedef struct lc__logged {
     char *name, *step_name,
@@ -79,7 +82,7 @@ typedef struct lc__logged {
     const char *given; /* the pointer the program passed, to find it again fast */
     char *base;        /* what it said */
     lc_hook hook;
-    int loader; /* -1: no suffix */
+    int loader; /* LC__NO_LOADER: no suffix */
     int source; /* the loader whose batch it was logged for */
     lc_log_args args;
     bool on_step, on_epoch, logger;
@@ -205,6 +208,14 @@ typedef struct lc__saves {
     char *good; /* the newest that is saved; NULL: none is */
 } lc__saves;
 
+/* When validation is due within an epoch. */
+typedef enum lc__val_check {
+    LC__VAL_BATCHES,   /* every val_check_batch batches */
+    LC__VAL_EPOCH_END, /* at the end of an epoch of unknown length */
+    LC__VAL_TIME,
+    LC__VAL_STEPS
+} lc__val_check;
+
 struct lc_trainer {
     lc__mark mark;
     lc_trainer_options opt;
@@ -293,9 +304,10 @@ struct lc_trainer {
     lc__sources eval;
     bool eval_loaded;
     lc__datamodule datamodule;
-    bool transfers;          /* datamodule or module has one of the three hooks of transfer */
-    lc_batch arrived;        /* the batch they worked on */
-    int64_t val_check_batch; /* -1: at the end of an epoch of unknown length; -2: by time; -3: by steps */
+    bool transfers;   /* datamodule or module has one of the three hooks of transfer */
+    lc_batch arrived; /* the batch they worked on */
+    lc__val_check val_check;
+    int64_t val_check_batch; /* LC__VAL_BATCHES */
     bool enable_validation;
     int64_t val_batch_count[LC_MAX_LOADERS]; /* validation batches so far: the step of their rows */
     const lc_batch *batch;
@@ -486,9 +498,11 @@ lc_status lc__logged_metric_save(lc__logged *e, lc_state *out) LC_MUST_USE;
 lc_status lc__logged_metric_load(lc__logged *e, const lc_state *in) LC_MUST_USE;
 
 /* ---- rows.c ---- */
-/* Sends the step or epoch values of r that go to loggers. step -1: the trainer's own step, with the epoch. `loader`
- * -2: of all loaders. */
-lc_status lc__rows_send(lc_trainer *t, lc__results *r, bool epoch_values, int64_t step, int loader) LC_MUST_USE;
+typedef enum lc__values { LC__STEP_VALUES, LC__EPOCH_VALUES } lc__values;
+/* Sends the values of r that go to loggers, of all loaders, at the trainer's own step and with the epoch. */
+lc_status lc__rows_send(lc_trainer *t, lc__results *r, lc__values which) LC_MUST_USE;
+/* Those of an evaluation's step, of one loader (or LC__NO_LOADER), at a step of its own. */
+lc_status lc__rows_send_eval(lc_trainer *t, lc__results *r, int64_t step, int loader) LC_MUST_USE;
 lc_status lc__rows_keep_results(lc_trainer *t, lc__results *r, int loader) LC_MUST_USE;
 bool lc__should_log(const lc_trainer *t);
 /* Puts a value into a row of n, in the order of names; the later of two equal names wins. Returns the new n. */

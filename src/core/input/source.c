@@ -293,13 +293,13 @@ static lc_status setup_val_check(lc_trainer *t)
     if (v.unit == LC_UNIT_NONE) v = LC_FRACTION(1);
     switch (v.unit) {
     case LC_UNIT_SECONDS:
-        t->val_check_batch = -2;
+        t->val_check = LC__VAL_TIME;
         t->val_time_ns = lc__now_ns();
         return LC_OK;
     case LC_UNIT_STEPS:
         if (v.value < 1)
             return lc_fail(LC_ERR_CONFIG, "val_check_interval=%gst must be at least 1 optimizer step", v.value);
-        t->val_check_batch = -3;
+        t->val_check = LC__VAL_STEPS;
         return LC_OK;
     case LC_UNIT_BATCHES:
         if (v.value < 1) return lc_fail(LC_ERR_CONFIG, "val_check_interval=%g must be at least 1 batch", v.value);
@@ -309,6 +309,7 @@ static lc_status setup_val_check(lc_trainer *t)
                            "batches (%lld). If you want to disable validation set `limit_val_batches` to 0 instead; to "
                            "count batches across epochs set check_val_every_n_epoch to none",
                            v.value, (long long)n);
+        t->val_check = LC__VAL_BATCHES;
         t->val_check_batch = (int64_t)v.value;
         return LC_OK;
     case LC_UNIT_FRACTION:
@@ -321,9 +322,10 @@ static lc_status setup_val_check(lc_trainer *t)
                                "val_check_interval=%g cannot be used with a loader of unknown length; use 1.0 or a "
                                "number of batches",
                                v.value);
-            t->val_check_batch = -1;
+            t->val_check = LC__VAL_EPOCH_END;
             return LC_OK;
         }
+        t->val_check = LC__VAL_BATCHES;
         t->val_check_batch = (int64_t)((double)n * v.value);
         if (t->val_check_batch < 1) t->val_check_batch = 1;
         return LC_OK;

@@ -110,7 +110,7 @@ lc__logged *lc__results_add(lc__results *r, const char *base, lc_hook hook, int 
                       .on_epoch = on_epoch,
                       .logger = args->logger != LC_OFF};
     bool fork = on_step && on_epoch;
-    bool ok = join(&e->base, base, "", -1) && join(&e->name, base, "", loader);
+    bool ok = join(&e->base, base, "", LC__NO_LOADER) && join(&e->name, base, "", loader);
     e->step_name = e->epoch_name = e->name;
     if (ok && fork) {
         e->step_name = NULL;
@@ -341,7 +341,7 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
     bool batch_hook = t->batch != NULL;
     int loader = r == &t->eval_results && t->eval.n > 1 && batch_hook && args->add_dataloader_idx != LC_OFF
                      ? t->dataloader_idx
-                     : -1;
+                     : LC__NO_LOADER;
     int rule = rules[hook];
     bool on_step = args->on_step ? args->on_step == LC_ON : rule == RULE_STEP && !what.metric;
     bool on_epoch = args->on_epoch ? args->on_epoch == LC_ON : rule != RULE_STEP || what.metric;

@@ -102,8 +102,8 @@ lc_status lc__results_load(lc_trainer *t, lc__results *r, const lc_state *in)
         LC_TRY(lc_state_get_double(o, "weight", &weight));
         int hook = 0;
         while (hook < LC_HOOKS && strcmp(lc_hook_name((lc_hook)hook), hook_name) != 0) hook++;
-        if (hook == LC_HOOKS || loader < -1 || loader >= LC_MAX_LOADERS || reduce < 0 || reduce > LC_LOG_MAX ||
-            strlen(name) > LC__MOST_NAME)
+        if (hook == LC_HOOKS || loader < LC__NO_LOADER || loader >= LC_MAX_LOADERS || reduce < 0 ||
+            reduce > LC_LOG_MAX || strlen(name) > LC__MOST_NAME)
             return lc_fail(LC_ERR_FORMAT, "the checkpoint holds a logged value \"%.60s\" that makes no sense", name);
         lc__logged *e = lc__results_find(r, name, (lc_hook)hook, (int)loader);
         if (!e) {

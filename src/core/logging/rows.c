@@ -31,16 +31,18 @@ int lc__row_insert(lc_metric_value *row, int n, const char *name, double value)
     return n + 1;
 }
 
-static lc_status collect(lc_trainer *t, lc__results *r, bool epoch_values, int loader, int *out)
+/* Puts them into the row. */
+static lc_status collect(lc_trainer *t, lc__results *r, lc__values which, int loader, int *out)
 {
     int n = 0;
     LC_TRY(lc__grow(&t->row, &t->cap_row, 0, r->n, "a row of values"));
     for (int i = 0; i < r->n; i++) {
         lc__logged *e = &r->e[i];
-        if (!e->active || !e->logger || (loader != -2 && e->loader != loader && e->loader != -1)) continue;
-        if (epoch_values ? !e->on_epoch || e->weight == 0 : !e->on_step || !e->has_step) continue;
-        n = lc__row_insert(t->row, n, epoch_values ? e->epoch_name : e->step_name,
-                           epoch_values ? lc__logged_epoch_value(e) : e->step);
+        bool of_loader = loader == LC__ALL_LOADERS || e->loader == loader || e->loader == LC__NO_LOADER;
+        if (!e->active || !e->logger || !of_loader) continue;
+        if (which == LC__EPOCH_VALUES ? !e->on_epoch || e->weight == 0 : !e->on_step || !e->has_step) continue;
+        n = which == LC__EPOCH_VALUES ? lc__row_insert(t->row, n, e->epoch_name, lc__logged_epoch_value(e))
+                                      : lc__row_insert(t->row, n, e->step_name, e->step);
     }
     *out = n;
     return LC_OK;
@@ -58,25 +60,28 @@ static lc_status send(lc_trainer *t, int n, int64_t step, int64_t epoch)
     return lc__loggers_row(t, &row);
 }
 
-lc_status lc__rows_send(lc_trainer *t, lc__results *r, bool epoch_values, int64_t step, int loader)
+lc_status lc__rows_send(lc_trainer *t, lc__results *r, lc__values which)
 {
     int n;
-    LC_TRY(collect(t, r, epoch_values, loader, &n));
-    int64_t epoch = -1;
-    if (step < 0) {
-        step = t->batches_that_stepped;
-        epoch = t->current_epoch;
-        /* A value named "step" takes the place of the trainer's step. */
-        for (int i = 0; i < n; i++)
-            if (!strcmp(t->row[i].name, "step")) {
-                step = (int64_t)t->row[i].value;
-                epoch = -1;
-                memmove(t->row + i, t->row + i + 1, (size_t)(n - i - 1) * sizeof *t->row);
-                n--;
-                break;
-            }
-    }
+    LC_TRY(collect(t, r, which, LC__ALL_LOADERS, &n));
+    int64_t step = t->batches_that_stepped, epoch = t->current_epoch;
+    /* A value named "step" takes the place of the trainer's step. */
+    for (int i = 0; i < n; i++)
+        if (!strcmp(t->row[i].name, "step")) {
+            step = (int64_t)t->row[i].value;
+            epoch = -1;
+            memmove(t->row + i, t->row + i + 1, (size_t)(n - i - 1) * sizeof *t->row);
+            n--;
+            break;
+        }
     return send(t, n, step, epoch);
+}
+
+lc_status lc__rows_send_eval(lc_trainer *t, lc__results *r, int64_t step, int loader)
+{
+    int n;
+    LC_TRY(collect(t, r, LC__STEP_VALUES, loader, &n));
+    return send(t, n, step, -1);
 }
 
 lc_status lc_trainer_log_row(lc_trainer *t, const lc_metric_value *values, int n, int64_t step, int64_t epoch)
@@ -93,7 +98,7 @@ lc_status lc_trainer_log_row(lc_trainer *t, const lc_metric_value *values, int n
 lc_status lc__rows_keep_results(lc_trainer *t, lc__results *r, int loader)
 {
     int n;
-    LC_TRY(collect(t, r, true, t->eval.n > 1 ? loader : -1, &n));
+    LC_TRY(collect(t, r, LC__EPOCH_VALUES, t->eval.n > 1 ? loader : LC__NO_LOADER, &n));
     free(t->result_values[loader]);
     t->n_result_values[loader] = 0;
     t->result_values[loader] = malloc((size_t)(n + 1) * sizeof *t->row);

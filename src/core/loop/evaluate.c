@@ -153,7 +153,7 @@ static lc_status run_batch(lc_trainer *t, const lc_batch *batch, int64_t i, int 
     if (t->sanity || t->stage == LC_STAGE_PREDICT || !t->eval_results.n) return LC_OK;
     lc__results_publish_step(t, &t->eval_results);
     int64_t row = t->val_batch_count[loader];
-    return lc__rows_send(t, &t->eval_results, false, row, t->eval.n > 1 ? loader : -1);
+    return lc__rows_send_eval(t, &t->eval_results, row, t->eval.n > 1 ? loader : LC__NO_LOADER);
 }
 
 static lc_status run_loader(lc_trainer *t, int loader)
@@ -209,7 +209,7 @@ static lc_status end_epoch(lc_trainer *t)
     if (t->stage != LC_STAGE_FIT)
         for (int i = 0; i < t->eval.n; i++) LC_TRY(lc__rows_keep_results(t, r, i));
     t->n_results = t->stage != LC_STAGE_FIT ? t->eval.n : t->n_results;
-    return lc__rows_send(t, r, true, -1, -2);
+    return lc__rows_send(t, r, LC__EPOCH_VALUES);
 }
 
 static lc_status run_hooks_and_loaders(lc_trainer *t)

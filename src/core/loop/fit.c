@@ -30,12 +30,12 @@ bool lc__validation_due(const lc_trainer *t)
     int64_t every = t->opt.check_val_every_n_epoch;
     if (!t->enable_validation) return false;
     if (every > 0 && (t->current_epoch + 1) % every != 0) return false;
-    if (t->is_last_batch && t->val_check_batch == -1) return true;
+    if (t->is_last_batch && t->val_check == LC__VAL_EPOCH_END) return true;
     if (lc__should_stop(t) && lc__can_stop_early(t)) return true;
-    if (t->val_check_batch == -2) return t->comm ? t->agreed_validate : lc__validation_time_is_up(t);
-    if (t->val_check_batch == -3)
+    if (t->val_check == LC__VAL_TIME) return t->comm ? t->agreed_validate : lc__validation_time_is_up(t);
+    if (t->val_check == LC__VAL_STEPS)
         return !t->accumulating && t->optimizer_steps % (int64_t)t->opt.val_check_interval.value == 0;
-    if (t->val_check_batch == -1) return false;
+    if (t->val_check == LC__VAL_EPOCH_END) return false;
     int64_t done = every > 0 ? t->batches_done : t->total_batches;
     if (t->train.length < 0 && t->train.limit > 0 && t->opt.val_check_interval.unit == LC_UNIT_NONE)
         return done % t->train.limit == 0;
@@ -47,7 +47,7 @@ static lc_status after_batch(lc_trainer *t, lc__phase done)
 {
     if (done != LC__PHASE_VALIDATION && !t->accumulating && !t->opt.barebones && t->train_results.n &&
         lc__should_log(t))
-        LC_TRY(lc__rows_send(t, &t->train_results, false, -1, -2));
+        LC_TRY(lc__rows_send(t, &t->train_results, LC__STEP_VALUES));
     if (done != LC__PHASE_VALIDATION && lc__validation_due(t)) {
         if (!t->accumulating) LC_TRY(LC__MODULE_HOOK(t, ON_VALIDATION_MODEL_ZERO_GRAD, on_validation_model_zero_grad));
         LC_TRY(lc__setup_eval_data(t));
@@ -257,7 +257,7 @@ static lc_status after_epoch(lc_trainer *t)
     if (t->epoch_complete) LC_TRY(lc__update_schedulers(t, LC_INTERVAL_EPOCH, true));
     /* The row belongs to the last step, which has been counted already. */
     t->batches_that_stepped--;
-    lc_status s = lc__rows_send(t, r, true, -1, -2);
+    lc_status s = lc__rows_send(t, r, LC__EPOCH_VALUES);
     t->batches_that_stepped++;
     LC_TRY(s);
     if (t->epoch_open) { /* it may go on in another run */

@@ -237,7 +237,7 @@ static void wishes(lc_trainer *t, uint8_t flags[LC_SYNC_FLAGS])
     flags[WISH_STOP] = t->stop_wish;
     flags[WISH_SIGNAL] = (uint8_t)atomic_load(&t->signal);
     flags[WISH_SAVE] = atomic_load(&t->save_requested) != 0;
-    flags[WISH_VALIDATE] = t->val_check_batch == -2 && lc__validation_time_is_up(t);
+    flags[WISH_VALIDATE] = t->val_check == LC__VAL_TIME && lc__validation_time_is_up(t);
     /* By hand nothing is divided by them, and no window ends their count. */
     int64_t backwards = t->mo.manual_optimization ? 0 : t->window_backwards;
     flags[BACKWARDS] = (uint8_t)(backwards < UINT8_MAX ? backwards : UINT8_MAX);

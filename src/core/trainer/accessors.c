@@ -134,8 +134,9 @@ int64_t lc_trainer_accumulate_grad_batches(const lc_trainer *t)
 }
 int64_t lc_trainer_val_check_batch(const lc_trainer *t)
 {
+    static const int64_t otherwise[] = {[LC__VAL_EPOCH_END] = -1, [LC__VAL_TIME] = -2, [LC__VAL_STEPS] = -3};
     LC__IS(t, TRAINER, 0);
-    return t->val_check_batch;
+    return t->val_check == LC__VAL_BATCHES ? t->val_check_batch : otherwise[t->val_check];
 }
 bool lc_trainer_enable_validation(const lc_trainer *t)
 {
