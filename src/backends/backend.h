@@ -52,7 +52,7 @@ const lc_backend_ops *lc__backend_find(const char *name);
 
 /* ---- the fused elementwise node: the planner's only operator of its own ----
  *
- * A chain of elementwise operators over one iteration space is run tile by tile (DESIGN 2). The program is a list of
+ * A chain of elementwise operators over one iteration space is run tile by tile. The program is a list of
  * micro-operators on registers; register r < n_in is input r; each instruction writes the next register; outputs name
  * registers. It is passed to the kernel through call->ints, so that it is part of the plan like any attribute:
  *   ints[0] = number of instructions

@@ -300,14 +300,6 @@ lc_status lc__json_next(lc__json_reader *r, lc__json_token *token)
     return LC_OK;
 }
 
-lc_status lc__json_skip(lc__json_reader *r, lc__json_token token)
-{
-    if (token != LC__JSON_OBJECT && token != LC__JSON_ARRAY) return LC_OK;
-    int depth = r->depth;
-    while (r->depth >= depth) LC_TRY(lc__json_next(r, &token));
-    return LC_OK;
-}
-
 /* ---- writing ---- */
 
 lc_status lc__text_add(lc__text *t, const char *data, size_t n)

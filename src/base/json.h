@@ -46,8 +46,6 @@ lc_status lc__json_begin(lc__json_reader *r, const char *text, size_t length);
 void lc__json_release(lc__json_reader *r);
 /* Errors name line and column. */
 lc_status lc__json_next(lc__json_reader *r, lc__json_token *token);
-/* Skips the value that begins with the token just read. */
-lc_status lc__json_skip(lc__json_reader *r, lc__json_token token);
 /* "line 3, column 7: <message>" */
 lc_status lc__json_fail(const lc__json_reader *r, const char *message);
 

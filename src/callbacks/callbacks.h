@@ -10,7 +10,7 @@
 #include "core/hooks/trainer_internal.h"
 
 extern const lc_callback_ops lc__model_checkpoint_ops, lc__early_stopping_ops, lc__progress_bar_ops,
-    lc__rich_progress_bar_ops, lc__model_summary_ops, lc__learning_rate_monitor_ops, lc__timer_ops, lc__lambda_ops;
+    lc__rich_progress_bar_ops, lc__model_summary_ops, lc__learning_rate_monitor_ops, lc__timer_ops;
 
 /* A copy, or NULL for NULL; false: out of memory. */
 static inline bool lc__dup(const char *s, char **out)

@@ -72,6 +72,8 @@ static lc_status add(void *ctx, const char *path, lc_module *owner, lc_module_te
     return LC_OK;
 }
 
+static lc_status move(lc__shadow *s, bool take, bool give);
+
 lc_status lc__shadow_new(lc_module *m, bool buffers, lc__shadow *out)
 {
     lc_status status;
@@ -82,7 +84,7 @@ lc_status lc__shadow_new(lc_module *m, bool buffers, lc__shadow *out)
             status = lc_fail(LC_ERR_MEMORY, "out of memory: a copy of the model");
             goto done;
         }
-    status = lc__shadow_take(out);
+    status = move(out, true, false);
 done:
     if (status < 0) lc__shadow_free(out);
     return status;
@@ -156,7 +158,7 @@ static lc_status record(lc__shadow *s, double weight)
 lc_status lc__shadow_update(lc__shadow *s, lc_trainer *t, double weight)
 {
     bool open = lc_current_graph() == t->graph;
-    if (weight >= 1) return lc__shadow_take(s);
+    if (weight >= 1) return move(s, true, false);
     for (int i = 0; i < s->n; i++) LC_TRY(follow(s, i));
     if (!open) LC_TRY(lc_step_begin(t->graph, (uint64_t)t->total_batches, 0));
     lc_status status = record(s, weight);
@@ -182,6 +184,7 @@ static lc_status move_part(lc__shadow *s, int i, bool take, bool give)
     return LC_OK;
 }
 
+/* take: copy = tensor; give: tensor = copy; both: they are exchanged. */
 static lc_status move(lc__shadow *s, bool take, bool give)
 {
     for (int i = 0; i < s->n; i++) LC_TRY(follow(s, i)); /* where ranks are lost, nothing has moved */
@@ -202,11 +205,6 @@ static lc_status move(lc__shadow *s, bool take, bool give)
 lc_status lc__shadow_swap(lc__shadow *s)
 {
     return move(s, true, true);
-}
-
-lc_status lc__shadow_take(lc__shadow *s)
-{
-    return move(s, true, false);
 }
 
 lc_status lc__shadow_give(lc__shadow *s)

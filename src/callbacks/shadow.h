@@ -22,7 +22,6 @@ void lc__shadow_free(lc__shadow *s);
  * a floating-point number is copied. With weight 1 all of it is. */
 lc_status lc__shadow_update(lc__shadow *s, lc_trainer *t, double weight) LC_MUST_USE;
 lc_status lc__shadow_swap(lc__shadow *s) LC_MUST_USE;
-lc_status lc__shadow_take(lc__shadow *s) LC_MUST_USE; /* copy = tensor */
 lc_status lc__shadow_give(lc__shadow *s) LC_MUST_USE; /* tensor = copy */
 /* The copy of a tensor; NULL if it has none. */
 lc_tensor *lc__shadow_of(const lc__shadow *s, const lc_tensor *of);

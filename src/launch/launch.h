@@ -117,10 +117,6 @@ typedef struct lc__run_plan {
     const char *unknown;     /* hosts to which no way is known here, though mpirun may know one ("b, c"); NULL: none */
 } lc__run_plan;
 
-/* The variables that say the times of a plan to ranks, those that are more than 0. */
-enum { LC__TIMES = 4 };
-double lc__time_variable(const lc__run_plan *plan, int i, const char **name);
-
 lc_status lc__supervise(const lc__run_plan *plan, int *exit_status) LC_MUST_USE;
 
 /* ---- launch.c ---- */
@@ -152,17 +148,8 @@ void lc__mpirun_release(lc__mpirun *m);
 
 /* ---- self_launch.c ---- */
 
-/* How the options of a trainer, or of a fabric, ask for ranks. */
-typedef struct lc__launch_options {
-    const char *accelerator, *strategy, *devices, *nodes_file, *root_dir;
-    int64_t num_nodes, node_rank, max_restarts;
-    bool own_data, deterministic;
-    lc__control_times times;
-} lc__launch_options;
-
 /* LC_OK: this process goes on, as a rank or because there is one only. LC_STOP: it has been the supervisor of ranks
  * that ended well. An error: they did not, or what is asked for is not possible. */
-lc_status lc__launch_self(const lc__launch_options *o) LC_MUST_USE;
 lc_status lc__launch_trainer(const lc_trainer_options *o) LC_MUST_USE;
 
 #endif

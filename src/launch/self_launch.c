@@ -80,7 +80,7 @@ static void secret_of(const char *address, int port, char secret[LC__SECRET_SIZE
     snprintf(secret, LC__SECRET_SIZE, "%016llx%016llx", (unsigned long long)h[0], (unsigned long long)h[1]);
 }
 
-static lc_status by_hand(const lc__launch_options *o, lc__run_plan *plan, char secret[LC__SECRET_SIZE])
+static lc_status by_hand(const lc_trainer_options *o, lc__run_plan *plan, char secret[LC__SECRET_SIZE])
 {
     const char *address = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT"), *given = getenv("LIGHTC_SECRET");
     char *end;
@@ -115,7 +115,7 @@ static lc_status by_hand(const lc__launch_options *o, lc__run_plan *plan, char s
     return LC_OK;
 }
 
-static lc_status launch(const lc__launch_options *o, int local)
+static lc_status launch(const lc_trainer_options *o, int local)
 {
     lc_status status = LC_OK;
     command c = {0};
@@ -131,9 +131,13 @@ static lc_status launch(const lc__launch_options *o, int local)
                          .num_nodes = (int)o->num_nodes,
                          .node = -1,
                          .max_restarts = (int)o->max_restarts,
-                         .terms = (o->own_data ? LC__OWN_DATA : 0) | (o->deterministic ? LC__POWER_OF_TWO : 0),
-                         .root_dir = o->root_dir ? o->root_dir : ".",
-                         .times = o->times};
+                         .terms = (o->use_distributed_sampler ? 0 : LC__OWN_DATA) |
+                                  (o->deterministic ? LC__POWER_OF_TWO : 0),
+                         .root_dir = o->default_root_dir ? o->default_root_dir : ".",
+                         .times = {.start = o->start_timeout,
+                                   .silence = o->silence_timeout,
+                                   .progress = o->progress_timeout,
+                                   .grace = o->grace_period}};
     if (o->nodes_file) {
         plan.file = c.exe;
         LC_TRY_GOTO(status, done, lc__hosts_of_file(o->nodes_file, plan.num_nodes, &hosts));
@@ -150,7 +154,7 @@ done:
 }
 
 /* Who has started the ranks starts them again. */
-static lc_status check_restarts(const lc__launch_options *o, const lc__world *here)
+static lc_status check_restarts(const lc_trainer_options *o, const lc__world *here)
 {
     if (o->max_restarts <= 0 || !strcmp(here->launcher, "lightc") || getenv("LIGHTC_RESTARTED")) return LC_OK;
     return lc_fail(LC_ERR_CONFIG,
@@ -160,11 +164,12 @@ static lc_status check_restarts(const lc__launch_options *o, const lc__world *he
                    (long long)o->max_restarts, here->launcher);
 }
 
-lc_status lc__launch_self(const lc__launch_options *o)
+lc_status lc__launch_trainer(const lc_trainer_options *o)
 {
     const lc_strategy_ops *strategy;
     lc__world here;
     int local = 1;
+    if (o->comm) return LC_OK; /* the program has brought its ranks */
     lc__prints_forward();
     LC_TRY(lc__world_find(&here));
     if (here.size > 1 || !strcmp(here.launcher, "lightc")) { /* this is a rank */
@@ -196,25 +201,4 @@ lc_status lc__launch_self(const lc__launch_options *o)
                            (long long)o->num_nodes, (long long)o->num_nodes - 1);
     }
     return launch(o, local);
-}
-
-lc_status lc__launch_trainer(const lc_trainer_options *o)
-{
-    if (o->comm) return LC_OK; /* the program has brought its ranks */
-    return lc__launch_self(&(lc__launch_options){
-        .accelerator = o->accelerator,
-        .strategy = o->strategy,
-        .devices = o->devices,
-        .nodes_file = o->nodes_file,
-        .root_dir = o->default_root_dir,
-        .num_nodes = o->num_nodes,
-        .node_rank = o->node_rank,
-        .max_restarts = o->max_restarts,
-        .own_data = !o->use_distributed_sampler,
-        .deterministic = o->deterministic,
-        .times = {.start = o->start_timeout,
-                  .silence = o->silence_timeout,
-                  .progress = o->progress_timeout,
-                  .grace = o->grace_period},
-    });
 }

@@ -223,7 +223,7 @@ static lc_status push(lc__log_writer *w, header h, const char *text, const char 
     return pushed(w, at != NULL);
 }
 
-lc_status lc__log_checkpoint(lc__log_writer *w, const char *path, int64_t step, double score, bool has_score)
+static lc_status log_checkpoint(lc__log_writer *w, const char *path, int64_t step, double score, bool has_score)
 {
     header h = {.kind = LC__LOG_CHECKPOINT,
                 .has_score = has_score,
@@ -234,7 +234,7 @@ lc_status lc__log_checkpoint(lc__log_writer *w, const char *path, int64_t step, 
     return push(w, h, path, "", NULL, 0);
 }
 
-lc_status lc__log_removed(lc__log_writer *w, const char *path)
+static lc_status log_removed(lc__log_writer *w, const char *path)
 {
     header h = {.kind = LC__LOG_REMOVED, .epoch = -1, .time_ns = lc__realtime_ns()};
     return push(w, h, path, "", NULL, 0);
@@ -246,13 +246,13 @@ lc_status lc__log_event(lc__log_writer *w, const char *level, const char *text)
     return push(w, h, level, text, NULL, 0);
 }
 
-lc_status lc__log_text(lc__log_writer *w, const lc_log_text *t)
+static lc_status log_text(lc__log_writer *w, const lc_log_text *t)
 {
     header h = {.kind = LC__LOG_TEXT, .step = t->step, .epoch = -1, .time_ns = t->time_ns};
     return push(w, h, t->name, t->text, NULL, 0);
 }
 
-lc_status lc__log_histogram(lc__log_writer *w, const lc_log_histogram *t)
+static lc_status log_histogram(lc__log_writer *w, const lc_log_histogram *t)
 {
     header h = {.kind = LC__LOG_HISTOGRAM, .step = t->step, .epoch = -1, .time_ns = t->time_ns};
     size_t n = (size_t)t->n_bins;
@@ -260,7 +260,7 @@ lc_status lc__log_histogram(lc__log_writer *w, const lc_log_histogram *t)
     return push(w, h, t->name, "", pieces, 3);
 }
 
-lc_status lc__log_image(lc__log_writer *w, const lc_log_image *t)
+static lc_status log_image(lc__log_writer *w, const lc_log_image *t)
 {
     header h = {.kind = LC__LOG_IMAGE, .step = t->step, .epoch = -1, .time_ns = t->time_ns};
     piece pieces[] = {{t, sizeof *t}, {t->pixels, (size_t)t->width * (size_t)t->height * (size_t)t->channels}};
@@ -272,7 +272,7 @@ static size_t hparam_texts(const lc_hparam *p)
     return strlen(p->name) + 1 + (p->kind == LC_HPARAM_TEXT ? strlen(p->text) + 1 : 0);
 }
 
-lc_status lc__log_hparams(lc__log_writer *w, const lc_hparam *params, int n)
+static lc_status log_hparams(lc__log_writer *w, const lc_hparam *params, int n)
 {
     size_t bytes = sizeof(header);
     for (int i = 0; i < n; i++) bytes += sizeof *params + 8 + padded(hparam_texts(&params[i]));
@@ -479,27 +479,27 @@ lc_status lc__slot_row(void *self, const lc_log_row *row)
 }
 lc_status lc__slot_hparams(void *self, const lc_hparam *params, int n)
 {
-    return WRITER(self) ? lc__log_hparams(WRITER(self), params, n) : LC_OK;
+    return WRITER(self) ? log_hparams(WRITER(self), params, n) : LC_OK;
 }
 lc_status lc__slot_histogram(void *self, const lc_log_histogram *histogram)
 {
-    return WRITER(self) ? lc__log_histogram(WRITER(self), histogram) : LC_OK;
+    return WRITER(self) ? log_histogram(WRITER(self), histogram) : LC_OK;
 }
 lc_status lc__slot_image(void *self, const lc_log_image *image)
 {
-    return WRITER(self) ? lc__log_image(WRITER(self), image) : LC_OK;
+    return WRITER(self) ? log_image(WRITER(self), image) : LC_OK;
 }
 lc_status lc__slot_text(void *self, const lc_log_text *text)
 {
-    return WRITER(self) ? lc__log_text(WRITER(self), text) : LC_OK;
+    return WRITER(self) ? log_text(WRITER(self), text) : LC_OK;
 }
 lc_status lc__slot_checkpoint(void *self, const char *path, int64_t step, double score, bool has_score)
 {
-    return WRITER(self) ? lc__log_checkpoint(WRITER(self), path, step, score, has_score) : LC_OK;
+    return WRITER(self) ? log_checkpoint(WRITER(self), path, step, score, has_score) : LC_OK;
 }
 lc_status lc__slot_removed(void *self, const char *path)
 {
-    return WRITER(self) ? lc__log_removed(WRITER(self), path) : LC_OK;
+    return WRITER(self) ? log_removed(WRITER(self), path) : LC_OK;
 }
 lc_status lc__slot_event(void *self, const char *level, const char *text)
 {

@@ -61,13 +61,7 @@ void lc__log_set_patience(lc__log_writer *w, int64_t ms);
 
 /* These never wait. They return a failure of earlier writing once, and LC_OK otherwise. */
 lc_status lc__log_row(lc__log_writer *w, const lc_log_row *row);
-lc_status lc__log_checkpoint(lc__log_writer *w, const char *path, int64_t step, double score, bool has_score);
-lc_status lc__log_removed(lc__log_writer *w, const char *path);
 lc_status lc__log_event(lc__log_writer *w, const char *level, const char *text);
-lc_status lc__log_hparams(lc__log_writer *w, const lc_hparam *params, int n);
-lc_status lc__log_histogram(lc__log_writer *w, const lc_log_histogram *histogram);
-lc_status lc__log_image(lc__log_writer *w, const lc_log_image *image);
-lc_status lc__log_text(lc__log_writer *w, const lc_log_text *text);
 
 /* For the sink: the batch is safe, but something is wrong that people should know. Says this thread's error message to
  * the training thread, as a failure of writing is said: once. */

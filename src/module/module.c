@@ -5,7 +5,6 @@
 #include <lightc/module.h>
 #include <lightc/random.h>
 
-#include "module/module_internal.h"
 #include "base/grow.h"
 #include "base/handle.h"
 #include "record/graph_impl.h"
@@ -41,7 +40,8 @@ static size_t path_put(const lc_module *m, char *end)
     return total;
 }
 
-char *lc__module_path(const lc_module *m, const char *name)
+/* The path of m (or of the tensor `name` in it) from the root, allocated; NULL if out of memory. "" for the root. */
+static char *path_of(const lc_module *m, const char *name)
 {
     size_t n = path_put(m, NULL), extra = name ? strlen(name) : 0, dot = n && extra;
     char *path = malloc(n + dot + extra + 1);
@@ -64,7 +64,7 @@ lc_status lc_module_fail(lc_module *m, lc_status status, const char *format, ...
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    char *path = lc__module_path(m, NULL);
+    char *path = path_of(m, NULL);
     if (path && *path) {
         lc_fail(status, "%s (%s): %s", path, m->type ? m->type : "module", text);
     } else {
@@ -210,7 +210,7 @@ static lc_tensor *add_tensor(lc_module *m, const char *name, lc_dtype dtype, lc_
 {
     lc_tensor *t = NULL;
     if (check_name(m, name) < 0) return lc__error_tensor();
-    char *path = lc__module_path(m, name);
+    char *path = path_of(m, name);
     lc_status status = path ? LC_OK : lc_fail(LC_ERR_MEMORY, "out of memory");
     if (status == LC_OK && ndim < 3) layout = LC_ROW_MAJOR;
     if (status == LC_OK) status = lc__tensor_reserve(dtype ? dtype : LC_F32, ndim, shape, layout, &t);
@@ -272,7 +272,7 @@ void lc_module_reset_parameter(lc_module *m, const char *name, lc_init init)
     LC__NEEDS(name, );
     for (int i = 0; i < m->n_tensors; i++) {
         if (strcmp(m->tensors[i].name, name)) continue;
-        char *path = lc__module_path(m, name);
+        char *path = path_of(m, name);
         lc_status status =
             path ? lc__tensor_start_as(m->tensors[i].tensor, init, lc_random_key_name(lc_module_root(m)->seed, path))
                  : lc_fail(LC_ERR_MEMORY, "out of memory");
@@ -449,7 +449,7 @@ lc_tensor *lc_forward_at(void *module, lc_tensor *x, lc_site site)
     } else if (m->forward) {
         return m->forward(m, x, site);
     } else {
-        char *path = lc__module_path(m, NULL);
+        char *path = path_of(m, NULL);
         lc_fail(LC_ERR_ARGUMENT,
                 "%s%s%s has no forward with one input: set its member `forward`, or call its own function",
                 m->type ? m->type : "this module", path && *path ? " " : "", path ? path : "");

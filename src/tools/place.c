@@ -127,7 +127,7 @@ static void find_networks(place *p)
 
 /* ---- a rank ---- */
 
-void place_find(place *out, int node)
+static void find_place(place *out, int node)
 {
     char boot[64], processes[64] = "";
     struct rlimit limit;
@@ -157,7 +157,7 @@ lc_status place_gather(lc_comm *c, int node, place *all)
 {
     place *mine = calloc(1, sizeof *mine);
     if (!mine) return lc_fail(LC_ERR_MEMORY, "out of memory: what this rank tells the others");
-    place_find(mine, node);
+    find_place(mine, node);
     lc_status s = lc_comm_all_gather(c, mine, all, sizeof *mine, LC_U8, NULL);
     free(mine);
     for (int i = 0; i < lc_comm_size(c) && s >= 0; i++) {

@@ -24,9 +24,7 @@ typedef struct place {
     char networks[512];                            /* "eth0 10.0.0.1 10000 Mbit/s, ..." */
 } place;
 
-/* Of this process. `node`: which of several simulated hosts, or -1. */
-void place_find(place *out, int node);
-/* Of all ranks. Collective. */
+/* Of all ranks. `node`: which of several simulated hosts this process is on, or -1. Collective. */
 lc_status place_gather(lc_comm *c, int node, place *all) LC_MUST_USE;
 /* all[i].id is that of an earlier rank: the first one; else i. */
 int place_host(const place *all, int rank);

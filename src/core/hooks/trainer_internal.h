@@ -517,8 +517,6 @@ void lc__source_end(lc__source *s);
 bool lc__source_is_shared(const lc__source *s);
 void lc__source_close(lc__source *s);
 void lc__sources_close(lc__sources *s);
-/* Batches of a loader after a limit. `what` is "train", "val", ... */
-lc_status lc__limit(lc_duration limit, int64_t length, const char *what, lc__source *out) LC_MUST_USE;
 lc_status lc__setup_train_data(lc_trainer *t) LC_MUST_USE;
 lc_status lc__setup_eval_data(lc_trainer *t) LC_MUST_USE;
 
@@ -558,7 +556,6 @@ lc_status lc__end_of_epoch(lc_trainer *t) LC_MUST_USE;
 /* One pass over the training data through training_step, without gradients, updates, logged values and hooks (but those
  * of transfer, which make the batch what it is); before(ctx, batch_idx) runs before each batch. */
 lc_status lc__forward_epoch(lc_trainer *t, void (*before)(void *ctx, int64_t batch_idx), void *ctx) LC_MUST_USE;
-bool lc__can_stop_early(const lc_trainer *t);
 bool lc__validation_due(const lc_trainer *t); /* after the running batch */
 bool lc__validation_time_is_up(const lc_trainer *t);
 
@@ -582,7 +579,6 @@ lc_status lc__optimize(lc_trainer *t, const lc_batch *batch, int64_t batch_idx) 
 lc_status lc__check_accumulation(const lc_trainer *t, int64_t n) LC_MUST_USE;
 lc_status lc__update_schedulers(lc_trainer *t, lc_interval interval, bool plateau) LC_MUST_USE;
 void lc__optimizers_free(lc_trainer *t);
-void lc__untoggle(lc_trainer *t);
 void lc__optimization_fill(lc_module_ops *mo); /* the default hooks */
 /* *skip: the precision leaves the update out on this rank. */
 lc_status lc__precision_before_step(const lc_precision_ops *precision, void *self, lc_optimizer *optimizer,
@@ -665,7 +661,6 @@ lc_status lc__configure_callbacks(lc_trainer *t) LC_MUST_USE;
 bool lc__should_stop(const lc_trainer *t);
 /* Early stopping: a wish that holds until the callback takes it back (unlike lc_trainer_stop). */
 void lc__soft_stop(lc_trainer *t, bool *vote, bool stop);
-bool lc__has_val(const lc_trainer *t);
 
 /* memory_limit.c: the option memory_limit, checked, and applied to the steps of a module once its optimizers have been
  * shared out; devices: those that compute them, or NULL; gathers: what is in slices will be whole when the run has

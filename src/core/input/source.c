@@ -192,7 +192,8 @@ void lc__sources_close(lc__sources *s)
 
 /* ---- limits ---- */
 
-lc_status lc__limit(lc_duration limit, int64_t length, const char *what, lc__source *out)
+/* Batches of a loader after a limit. `what` is "train", "val", ... */
+static lc_status limit_batches(lc_duration limit, int64_t length, const char *what, lc__source *out)
 {
     out->length = length;
     out->limit = -1;
@@ -275,7 +276,7 @@ static lc_status source_open(lc_trainer *t, lc__source *s, lc_dataloader *loader
     int64_t length = lc_dataloader_length(loader, t->current_epoch);
     if (length == 0 && s != &t->train) /* of an epoch that trains nothing the end speaks (watch.c) */
         lc_trainer_message(t, "warning", "the %s loader gives no batch: is that meant?", what);
-    return lc__limit(limit, length, what, s);
+    return limit_batches(limit, length, what, s);
 }
 
 static void free_loaders(lc_loaders *l, int from)
@@ -399,8 +400,8 @@ lc_status lc__setup_train_data(lc_trainer *t)
     if (t->train.loader) {
         if (t->train.limit < 0 && t->train.length >= 0) { /* the next epoch may be longer */
             lc__source now = t->train;
-            LC_TRY(lc__limit(t->opt.limit_train_batches, lc_dataloader_length(t->train.loader, t->current_epoch),
-                             "train", &now));
+            LC_TRY(limit_batches(t->opt.limit_train_batches, lc_dataloader_length(t->train.loader, t->current_epoch),
+                                 "train", &now));
             t->train.length = now.length;
             t->train.limit = now.limit;
         }

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-bool lc__can_stop_early(const lc_trainer *t)
+static bool can_stop_early(const lc_trainer *t)
 {
     return t->epochs_processed >= t->min_epochs && t->global_step >= t->min_steps;
 }
@@ -31,7 +31,7 @@ bool lc__validation_due(const lc_trainer *t)
     if (!t->enable_validation) return false;
     if (every > 0 && (t->current_epoch + 1) % every != 0) return false;
     if (t->is_last_batch && t->val_check == LC__VAL_EPOCH_END) return true;
-    if (lc__should_stop(t) && lc__can_stop_early(t)) return true;
+    if (lc__should_stop(t) && can_stop_early(t)) return true;
     if (t->val_check == LC__VAL_TIME) return t->comm ? t->agreed_validate : lc__validation_time_is_up(t);
     if (t->val_check == LC__VAL_STEPS)
         return !t->accumulating && t->optimizer_steps % (int64_t)t->opt.val_check_interval.value == 0;
@@ -145,7 +145,7 @@ static bool epoch_done(lc_trainer *t)
 {
     if (t->is_last_batch || t->epoch_ended_early || max_steps_reached(t)) return true;
     if (t->train.length >= 0 && t->batches_done >= t->train.length) return true;
-    return lc__should_stop(t) && lc__can_stop_early(t);
+    return lc__should_stop(t) && can_stop_early(t);
 }
 
 static lc_status save_interrupted(lc_trainer *t, int sig)
@@ -383,7 +383,7 @@ static bool fit_done(lc_trainer *t)
 {
     if (t->train.length == 0 || t->train.limit == 0 || max_steps_reached(t)) return true;
     if (t->max_epochs >= 0 && t->epochs_processed >= t->max_epochs) return true;
-    return lc__should_stop(t) && lc__can_stop_early(t);
+    return lc__should_stop(t) && can_stop_early(t);
 }
 
 lc_status lc__fit_loop(lc_trainer *t)

@@ -295,6 +295,12 @@ static lc_status sum_restored(lc_trainer *t)
     return r && lc__reducer_has_shares(r) ? lc__sync_gradients(t) : LC_OK;
 }
 
+static void untoggle(lc_trainer *t)
+{
+    for (int i = 0; i < t->n_toggled; i++) lc_tensor_set_requires_grad(t->toggled[i], true);
+    t->n_toggled = 0;
+}
+
 static lc_status manual(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
 {
     lc_closure c = {.mark = LC__MARK_OF(CLOSURE), .t = t, .optimizer = -1, .batch = batch, .batch_idx = batch_idx};
@@ -303,7 +309,7 @@ static lc_status manual(lc_trainer *t, const lc_batch *batch, int64_t batch_idx)
     LC_TRY(sum_restored(t));
     lc_status s = lc__run_training_step(&c);
     if (s >= 0 && t->n_toggled) s = lc__graph_flush(t->graph);
-    lc__untoggle(t);
+    untoggle(t);
     t->outputs.loss = c.loss;
     return s;
 }
@@ -559,19 +565,13 @@ lc_status lc_toggle_optimizer(lc_module *self, const lc_optimizer *optimizer)
     return LC_OK;
 }
 
-void lc__untoggle(lc_trainer *t)
-{
-    for (int i = 0; i < t->n_toggled; i++) lc_tensor_set_requires_grad(t->toggled[i], true);
-    t->n_toggled = 0;
-}
-
 lc_status lc_untoggle_optimizer(lc_module *self)
 {
     LC__IS(self, MODULE, LC_ERR_ARGUMENT);
     lc_trainer *t = NULL;
     LC_TRY(manual_trainer(self, "lc_untoggle_optimizer", LC__NO_SITE, &t));
     if (t->n_toggled) LC_TRY(lc__graph_flush(t->graph));
-    lc__untoggle(t);
+    untoggle(t);
     return LC_OK;
 }
 

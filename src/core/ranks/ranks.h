@@ -61,8 +61,6 @@ lc_status lc__check_same_options(lc_trainer *t) LC_MUST_USE;
 lc_status lc__check_same_data(lc_trainer *t) LC_MUST_USE;
 /* The same of optimizers and schedulers of one model: kinds, numbers, and who trains which parameter. Collective. */
 lc_status lc__ranks_optimizers(lc_comm *comm, lc_module *m, const lc_optimizers *optimizers) LC_MUST_USE;
-/* In optimizers and schedulers, with their hyperparameters and parameters (as configure_optimizers has made them). */
-lc_status lc__check_same_optimizers(lc_trainer *t) LC_MUST_USE;
 /* The same of what has been logged since the values were reset. */
 lc_status lc__check_same_names(lc_trainer *t, const lc__results *r) LC_MUST_USE;
 /* After the first batch of a fit: a warning where that will be an error. Collective. */

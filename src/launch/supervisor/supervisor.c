@@ -64,13 +64,16 @@ static lc_status places(supervisor *s)
 
 /* ---- starting ---- */
 
-double lc__time_variable(const lc__run_plan *plan, int i, const char **name)
+/* The variables that say the times of a plan to ranks, those that are more than 0. */
+enum { TIMES = 4 };
+
+static double time_variable(const lc__run_plan *plan, int i, const char **name)
 {
     const lc__control_times *t = &plan->times;
     const struct {
         const char *name;
         double value;
-    } times[LC__TIMES] = {
+    } times[TIMES] = {
         {"LIGHTC_START_TIMEOUT", t->start},
         {"LIGHTC_SILENCE_TIMEOUT", t->silence},
         {"LIGHTC_PROGRESS_TIMEOUT", t->progress},
@@ -85,8 +88,8 @@ static void add_meeting(const supervisor *s, lc__str *out)
 {
     const char *name;
     double value;
-    for (int i = 0; i < LC__TIMES; i++)
-        if ((value = lc__time_variable(s->plan, i, &name)) != 0) lc__str_add(out, "%s=%.9g\n", name, value);
+    for (int i = 0; i < TIMES; i++)
+        if ((value = time_variable(s->plan, i, &name)) != 0) lc__str_add(out, "%s=%.9g\n", name, value);
     if (s->coordinator) lc__str_add(out, "LIGHTC_COORDINATED=1\n");
     lc__str_add(out, "MASTER_ADDR=%s\nMASTER_PORT=%d\nLIGHTC_SECRET=%s\n",
                 s->plan->address && !s->everywhere ? s->plan->address : "127.0.0.1", s->port, s->key);

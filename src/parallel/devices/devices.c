@@ -53,11 +53,6 @@ struct lc__devices {
 
 /* ---- devices ---- */
 
-int lc__devices_count(const lc__devices *d)
-{
-    return d->n;
-}
-
 static lc_status make_graph(lc__devices *d, int i)
 {
     lc_graph_options o = d->host->options;

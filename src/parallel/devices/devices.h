@@ -30,7 +30,6 @@ typedef struct lc__devices lc__devices;
  */
 lc_status lc__devices_new(lc_graph *host, int n, bool copies, lc__devices **out) LC_MUST_USE;
 void lc__devices_free(lc__devices *d); /* NULL is fine */
-int lc__devices_count(const lc__devices *d);
 
 /* The module whose steps will run; it stays until the next call or lc__devices_free. */
 lc_status lc__devices_set_module(lc__devices *d, lc_module *m) LC_MUST_USE;

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a header in src/ declares is defined, and another file, or a macro of the header, uses it: a declaration that
+ * nothing needs is taken for an interface by those who read it. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "test.h"
+
+#include <ctype.h>
+#include <ftw.h>
+
+enum { FILES = 4096, WORDS = 1 << 21, ROOM = 1 << 24 };
+
+typedef struct word {
+    const char *text; /* interned in `pool`, NUL-terminated */
+    int file;
+    bool defines; /* what follows it is a function's body */
+    bool pasted;  /* with ##: what begins with it is alive */
+} word;
+
+static char *pool, *paths[FILES];
+static word *words;
+static size_t n_pool, n_words;
+static int n_files;
+
+/* Blanks take the place of comments and literals. */
+static void blank(char *s)
+{
+    for (char *p = s; *p; p++) {
+        if (p[0] == '/' && p[1] == '*') {
+            for (; *p && !(p[0] == '*' && p[1] == '/'); p++) *p = *p == '\n' ? '\n' : ' ';
+            if (*p) p[0] = p[1] = ' ';
+        } else if (*p == '"' || *p == '\'') {
+            char quote = *p;
+            for (*p++ = ' '; *p && *p != quote && *p != '\n'; p++) {
+                if (*p == '\\' && p[1]) *p++ = ' ';
+                *p = ' ';
+            }
+            if (*p == quote) *p = ' ';
+        }
+        if (!*p) break;
+    }
+}
+
+static bool in_name(char c)
+{
+    return isalnum((unsigned char)c) || c == '_';
+}
+
+/* "name(...) {" at the beginning of a line, possibly behind its type. */
+static bool is_definition(const char *begin, const char *name, const char *end)
+{
+    const char *line = name;
+    while (line > begin && line[-1] != '\n') line--;
+    if (!isalpha((unsigned char)*line) || *end != '(') return false;
+    const char *stop = strpbrk(end, ";{");
+    return stop && *stop == '{';
+}
+
+static void take_words(const char *text, int file)
+{
+    for (const char *p = text; *p;) {
+        const char *end = p;
+        while (in_name(*end)) end++;
+        if (end == p) {
+            p++;
+            continue;
+        }
+        if (!strncmp(p, "lc__", 4) || !strncmp(p, "place_", 6)) {
+            if (n_words == WORDS || n_pool + (size_t)(end - p) + 1 > ROOM) TEST_FAIL("the sources have grown");
+            const char *next = end + strspn(end, " ");
+            words[n_words++] = (word){pool + n_pool, file, is_definition(text, p, end), !strncmp(next, "##", 2)};
+            memcpy(pool + n_pool, p, (size_t)(end - p));
+            n_pool += (size_t)(end - p);
+            pool[n_pool++] = 0;
+        }
+        p = end;
+    }
+}
+
+static int visit(const char *path, const struct stat *st, int kind, struct FTW *ftw)
+{
+    const char *dot = strrchr(path, '.');
+    (void)ftw;
+    bool source = dot && (!strcmp(dot, ".c") || !strcmp(dot, ".h") || !strcmp(dot, ".inl"));
+    if (kind != FTW_F || !source || n_files == FILES) return 0;
+    FILE *f = fopen(path, "r");
+    char *text = calloc(1, (size_t)st->st_size + 2);
+    if (f && text && fread(text, 1, (size_t)st->st_size, f) == (size_t)st->st_size) {
+        blank(text);
+        take_words(text, n_files);
+        paths[n_files++] = strdup(path);
+    }
+    free(text);
+    if (f) fclose(f);
+    return 0;
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(((const word *)a)->text, ((const word *)b)->text);
+}
+
+static bool is_header(int file)
+{
+    const char *path = paths[file];
+    return strstr(path, "/src/") && !strcmp(path + strlen(path) - 2, ".h");
+}
+
+/* By a macro: from a beginning that stands in front of ##, or with the name of a data type at its end. */
+static bool is_made(const char *name)
+{
+    size_t n = strlen(name);
+    bool typed = n > 4 && (!strcmp(name + n - 4, "_f32") || !strcmp(name + n - 4, "_f64"));
+    for (size_t i = 0; i < n_words; i++) {
+        size_t length = strlen(words[i].text);
+        if (words[i].pasted && length > 4 && !strncmp(name, words[i].text, length)) return true;
+        if (typed && length == n - 4 && !strncmp(name, words[i].text, length)) return true;
+    }
+    return false;
+}
+
+/* One name in all files; false: its declaration is dead. */
+static bool is_alive(const word *w, size_t n)
+{
+    int header = -1, in_header = 0, definitions = 0;
+    bool elsewhere = false;
+    for (size_t i = 0; i < n; i++) {
+        definitions += w[i].defines;
+        if (is_header(w[i].file) && header < 0) header = w[i].file;
+    }
+    for (size_t i = 0; i < n; i++) {
+        bool defined_there = false;
+        for (size_t k = 0; k < n; k++) defined_there |= w[k].defines && w[k].file == w[i].file;
+        in_header += w[i].file == header;
+        elsewhere |= w[i].file != header && !defined_there;
+    }
+    if (header < 0 || elsewhere || in_header > 1 || is_made(w->text)) return true;
+    printf("  %s: %s %s\n", paths[header], w->text,
+           definitions ? "is used by the file that defines it alone" : "is not defined");
+    return false;
+}
+
+TEST(no_declaration_is_dead)
+{
+    static const char *const folders[] = {"src", "tests", "bench"};
+    const char *root = getenv("LIGHTC_TEST_SOURCE");
+    int dead = 0;
+    size_t names = 0;
+    if (!root) SKIP("the sources are not here");
+    pool = malloc(ROOM);
+    words = malloc(WORDS * sizeof *words);
+    CHECK(pool && words);
+    for (int i = 0; i < 3; i++) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s/%s", root, folders[i]);
+        nftw(path, visit, 20, FTW_PHYS);
+    }
+    CHECK(n_files > 700); /* they were read */
+    qsort(words, n_words, sizeof *words, by_text);
+    for (size_t i = 0, end; i < n_words; i = end, names++) {
+        for (end = i + 1; end < n_words && !strcmp(words[i].text, words[end].text);) end++;
+        dead += !is_alive(&words[i], end - i);
+    }
+    CHECK(names > 1500);
+    CHECK_EQ(dead, 0);
+    for (int i = 0; i < n_files; i++) free(paths[i]);
+    free(pool);
+    free(words);
+}
+
+TEST_MAIN
