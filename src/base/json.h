@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A small strict JSON: for headers of safetensors files, state.json and manifest.json.
+/* A small strict JSON, for what must be exact (docs/design.md says what that is, and where cJSON does): headers of
+ * safetensors files, state.json, manifest.json, configurations, lines of loggers.
  *
  * Strict means: UTF-8 checked, no trailing text, no leading zeros, integers that fit 64 bits or an error, no number
  * that overflows a double, at most LC__JSON_DEPTH levels. Whoever builds something from the tokens refuses duplicate

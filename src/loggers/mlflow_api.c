@@ -15,6 +15,7 @@
 #include "loggers/mlflow_api.h"
 
 #include "base/io.h"
+#include "base/json.h"
 #include "loggers/mlflow_request.h"
 #include "loggers/stream_format.h"
 
@@ -35,32 +36,34 @@
 static lc_status flush_metrics(lc__mlflow *m)
 {
     if (!m->n_metrics) return LC_OK;
-    LC_TRY(lc__mlflow_begin(m));
-    LC_TRY(lc__mlflow_add(m, ",\"metrics\":["));
-    LC_TRY(lc__text_add(&m->body, m->metrics.data, m->metrics.length));
-    LC_TRY(lc__mlflow_add(m, "]}"));
-    LC_TRY(lc__mlflow_post_or_leave(m, LC__MLFLOW_API "runs/log-batch"));
-    m->n_metrics = 0, m->metrics.length = 0;
+    LC_TRY(lc__mlflow_post_or_leave(m, LC__MLFLOW_API "runs/log-batch", &m->batch));
+    m->n_metrics = 0;
     return LC_OK;
 }
 
-static lc_status add_metric(lc__mlflow *m, const char *name, double value, int64_t step, int64_t ms)
+static void drop_metrics(lc__mlflow *m)
+{
+    cJSON_Delete(m->batch.root);
+    m->batch = (lc__mlflow_body){0};
+    m->n_metrics = 0;
+}
+
+static void add_metric(lc__mlflow *m, const char *name, double value, int64_t step, int64_t ms)
 {
     char number[LC__DOUBLE_SIZE];
-    lc__text *t = &m->metrics;
     lc__print_double(number, value);
-    LC_TRY(lc__text_puts(t, m->n_metrics++ ? ",{\"key\":" : "{\"key\":"));
-    LC_TRY(lc__mlflow_name(t, name));
-    LC_TRY(lc__text_puts(t, ",\"value\":"));
-    LC_TRY(lc__text_puts(t, isnan(value)    ? "\"NaN\""
-                            : !isinf(value) ? number
-                            : value > 0     ? "\"Infinity\""
-                                            : "\"-Infinity\""));
-    LC_TRY(lc__text_puts(t, ",\"timestamp\":"));
-    LC_TRY(lc__text_int(t, ms));
-    LC_TRY(lc__text_puts(t, ",\"step\":"));
-    LC_TRY(lc__text_int(t, step));
-    return lc__text_puts(t, "}");
+    if (!m->n_metrics++) {
+        m->batch = lc__mlflow_begin(m);
+        m->metrics = lc__mlflow_add_list(&m->batch, m->batch.root, "metrics");
+    }
+    cJSON *metric = lc__mlflow_append(&m->batch, m->metrics);
+    lc__mlflow_add_key(&m->batch, metric, name);
+    if (isfinite(value))
+        lc__mlflow_add_number(&m->batch, metric, "value", number);
+    else
+        lc__mlflow_add_text(&m->batch, metric, "value", isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity");
+    lc__mlflow_add_int(&m->batch, metric, "timestamp", ms);
+    lc__mlflow_add_int(&m->batch, metric, "step", step);
 }
 
 static lc_status row(lc__mlflow *m, const lc_state *line)
@@ -72,16 +75,16 @@ static lc_status row(lc__mlflow *m, const lc_state *line)
     if (lc_state_get_int(line, "step", &step) < 0) step = 0;
     for (int64_t i = 0; i < lc_state_length(values); i++) {
         if (lc_state_get_double(lc_state_at(values, i), NULL, &value) < 0) continue;
-        LC_TRY(add_metric(m, lc_state_key_at(values, i), value, step, ms));
+        add_metric(m, lc_state_key_at(values, i), value, step, ms);
         if (m->n_metrics >= MOST_METRICS) LC_TRY(flush_metrics(m));
     }
     if (lc_state_get_int(line, "epoch", &epoch) >= 0 && !lc_state_find(values, "epoch"))
-        LC_TRY(add_metric(m, "epoch", (double)epoch, step, ms));
+        add_metric(m, "epoch", (double)epoch, step, ms);
     return LC_OK;
 }
 
 /* The text Python's str() gives. */
-static lc_status add_param(lc__mlflow *m, const lc_state *values, int64_t i)
+static void add_param(lc__mlflow_body *body, cJSON *params, const lc_state *values, int64_t i)
 {
     char text[4 * MOST_VALUE + 1] = "None";
     const lc_state *v = lc_state_at(values, i);
@@ -103,12 +106,10 @@ static lc_status add_param(lc__mlflow *m, const lc_state *values, int64_t i)
         while (((unsigned char)text[at] & 0xc0) == 0x80) at++;
     }
     text[at] = 0;
-    LC_TRY(lc__mlflow_add(m, "{\"key\":"));
-    LC_TRY(lc__mlflow_name(&m->body, lc_state_key_at(values, i)));
-    LC_TRY(lc__mlflow_add(m, ",\"value\":"));
     lc__utf8_repair(text, strlen(text)); /* the last character may be cut in two by the size of `text` */
-    LC_TRY(lc__mlflow_quote(m, text));
-    return lc__mlflow_add(m, "}");
+    cJSON *param = lc__mlflow_append(body, params);
+    lc__mlflow_add_key(body, param, lc_state_key_at(values, i));
+    lc__mlflow_add_text(body, param, "value", text);
 }
 
 /* Parameters from `from` to before `to`. A server refuses to change one that it has, and all others with it: halves of
@@ -118,13 +119,10 @@ static lc_status params(lc__mlflow *m, const lc_state *values, int64_t from, int
     lc__mlflow_answer answer;
     if (from >= to) return LC_OK;
     if (to - from <= MOST_PARAMS) {
-        LC_TRY(lc__mlflow_begin(m));
-        for (int64_t i = from; i < to; i++) {
-            LC_TRY(lc__mlflow_add(m, i == from ? ",\"params\":[" : ","));
-            LC_TRY(add_param(m, values, i));
-        }
-        LC_TRY(lc__mlflow_add(m, "]}"));
-        LC_TRY(lc__mlflow_post(m, LC__MLFLOW_API "runs/log-batch", &answer));
+        lc__mlflow_body body = lc__mlflow_begin(m);
+        cJSON *list = lc__mlflow_add_list(&body, body.root, "params");
+        for (int64_t i = from; i < to; i++) add_param(&body, list, values, i);
+        LC_TRY(lc__mlflow_post(m, LC__MLFLOW_API "runs/log-batch", &body, &answer));
         m->refused += answer == LC__MLFLOW_REFUSED && to - from == 1;
         if (answer == LC__MLFLOW_ACCEPTED || to - from == 1) return LC_OK;
     }
@@ -190,11 +188,10 @@ static lc_status checkpoint(lc__mlflow *m, const lc_state *line)
 {
     const char *path;
     if (lc_state_get_text(line, "path", &path) < 0) return LC_OK;
-    LC_TRY(lc__mlflow_begin(m));
-    LC_TRY(lc__mlflow_add(m, ",\"key\":\"lightc.checkpoint\",\"value\":"));
-    LC_TRY(lc__mlflow_quote(m, path));
-    LC_TRY(lc__mlflow_add(m, "}"));
-    LC_TRY(lc__mlflow_post_or_leave(m, LC__MLFLOW_API "runs/set-tag"));
+    lc__mlflow_body body = lc__mlflow_begin(m);
+    lc__mlflow_add_text(&body, body.root, "key", "lightc.checkpoint");
+    lc__mlflow_add_text(&body, body.root, "value", path);
+    LC_TRY(lc__mlflow_post_or_leave(m, LC__MLFLOW_API "runs/set-tag", &body));
     DIR *d = m->log_model ? opendir(path) : NULL;
     if (!d) return LC_OK; /* removed by now: there are better ones */
     lc_status status = LC_OK;
@@ -262,7 +259,7 @@ lc_status lc__mlflow_send(lc__mlflow *m, const char *lines, size_t n, size_t *do
     lc_status status = LC_OK;
     size_t at = 0;
     *done = 0;
-    m->n_metrics = 0, m->metrics.length = 0;
+    drop_metrics(m);
     while (at < n && status >= 0) {
         const char *end = memchr(lines + at, '\n', n - at);
         size_t length = (end ? (size_t)(end - lines) : n) - at;
@@ -284,7 +281,6 @@ lc_status lc__mlflow_send(lc__mlflow *m, const char *lines, size_t n, size_t *do
 void lc__mlflow_release(lc__mlflow *m)
 {
     lc__mlflow_forget(m);
-    lc__text_release(&m->body);
-    lc__text_release(&m->metrics);
+    drop_metrics(m);
     lc__str_free(&m->answer);
 }

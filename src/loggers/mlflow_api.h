@@ -3,13 +3,20 @@
 #ifndef LC_LOGGERS_MLFLOW_API_H
 #define LC_LOGGERS_MLFLOW_API_H
 
-#include "base/json.h"
 #include "base/str.h"
+
+#include <cjson/cJSON.h>
 
 /* One request: `path` begins with "/api/"; the body is `body`, or the file `body_file`. LC_OK if there was an answer.
  */
 typedef lc_status lc__mlflow_call(void *ctx, const char *method, const char *path, const char *body, size_t n,
                                   const char *body_file, int *code, lc__str *answer);
+
+/* A body that is put together. What there was no memory for is an error when it is sent. */
+typedef struct lc__mlflow_body {
+    cJSON *root;
+    bool failed;
+} lc__mlflow_body;
 
 typedef struct lc__mlflow {
     lc__mlflow_call *call;
@@ -22,7 +29,8 @@ typedef struct lc__mlflow {
     /* What was refused for good, and therefore left out. */
     int64_t refused;
     char refusal[512];
-    lc__text body, metrics; /* a request; metrics of several rows that go out together */
+    lc__mlflow_body batch; /* metrics of several rows that go out together */
+    cJSON *metrics;        /* the list in it */
     int n_metrics;
     lc__str answer;
 } lc__mlflow;

@@ -4,21 +4,35 @@
  * of time, and an error. */
 #include "loggers/mlflow_request.h"
 
+#include "base/json.h"
+
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+/* The last answer; NULL: it is not JSON. */
+static cJSON *parse_answer(const lc__mlflow *m)
+{
+    const lc__str *a = &m->answer;
+    return a->s && !lc__utf8_first_bad(a->s, a->n) ? cJSON_ParseWithLength(a->s, a->n) : NULL;
+}
+
+static const char *text_of(const cJSON *object, const char *key)
+{
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, key));
+    return text ? text : "";
+}
+
 static lc_status judge(lc__mlflow *m, const char *path, int code, lc__mlflow_answer *out)
 {
-    const char *why = "";
-    lc_state *s = NULL;
     *out = LC__MLFLOW_ACCEPTED;
     if (code >= 200 && code < 300) return LC_OK;
     *out = LC__MLFLOW_REFUSED;
-    if (m->answer.s && lc_state_parse(m->answer.s, m->answer.n, &s) >= 0 && lc_state_get_text(s, "message", &why) < 0) {
-    } /* then it gave no reason */
+    cJSON *answer = parse_answer(m);
     char message[400];
-    snprintf(message, sizeof message, "the MLflow server answered %s with %d: %.300s", path, code, why);
-    lc_state_free(s);
+    snprintf(message, sizeof message, "the MLflow server answered %s with %d: %.300s", path, code,
+             text_of(answer, "message"));
+    cJSON_Delete(answer);
     if (code == 400 || code == 404 || code == 409 || code == 413 || code == 422) {
         snprintf(m->refusal, sizeof m->refusal, "%s", message);
         return LC_OK;
@@ -35,64 +49,92 @@ lc_status lc__mlflow_request(lc__mlflow *m, const char *method, const lc__str *p
     return judge(m, path->s, code, out);
 }
 
-lc_status lc__mlflow_post(lc__mlflow *m, const char *path, lc__mlflow_answer *out)
+lc_status lc__mlflow_post(lc__mlflow *m, const char *path, lc__mlflow_body *body, lc__mlflow_answer *out)
 {
     int code = 0;
-    LC_TRY(m->call(m->ctx, "POST", path, m->body.data, m->body.length, NULL, &code, &m->answer));
-    return judge(m, path, code, out);
+    char *text = body->failed ? NULL : cJSON_PrintUnformatted(body->root);
+    cJSON_Delete(body->root);
+    *body = (lc__mlflow_body){0};
+    if (!text) return lc_fail(LC_ERR_MEMORY, "no memory for a request");
+    lc_status status = m->call(m->ctx, "POST", path, text, strlen(text), NULL, &code, &m->answer);
+    cJSON_free(text);
+    return status < 0 ? status : judge(m, path, code, out);
 }
 
-lc_status lc__mlflow_post_or_leave(lc__mlflow *m, const char *path)
+lc_status lc__mlflow_post_or_leave(lc__mlflow *m, const char *path, lc__mlflow_body *body)
 {
     lc__mlflow_answer answer;
-    LC_TRY(lc__mlflow_post(m, path, &answer));
+    LC_TRY(lc__mlflow_post(m, path, body, &answer));
     m->refused += answer == LC__MLFLOW_REFUSED;
     return LC_OK;
 }
 
-lc_status lc__mlflow_begin(lc__mlflow *m)
+lc__mlflow_body lc__mlflow_empty(void)
 {
-    m->body.length = 0;
-    if (!m->run) return lc__text_puts(&m->body, "{");
-    LC_TRY(lc__text_puts(&m->body, "{\"run_id\":"));
-    return lc__text_quoted(&m->body, m->run);
+    lc__mlflow_body b = {.root = cJSON_CreateObject()};
+    b.failed = !b.root;
+    return b;
 }
 
-lc_status lc__mlflow_add(lc__mlflow *m, const char *text)
+lc__mlflow_body lc__mlflow_begin(const lc__mlflow *m)
 {
-    return lc__text_puts(&m->body, text);
+    lc__mlflow_body b = lc__mlflow_empty();
+    if (m->run) lc__mlflow_add_text(&b, b.root, "run_id", m->run);
+    return b;
 }
 
-lc_status lc__mlflow_quote(lc__mlflow *m, const char *text)
+void lc__mlflow_add_text(lc__mlflow_body *b, cJSON *object, const char *key, const char *text)
 {
-    return lc__text_quoted(&m->body, text);
+    b->failed |= !cJSON_AddStringToObject(object, key, text);
 }
 
-lc_status lc__mlflow_name(lc__text *t, const char *name)
+void lc__mlflow_add_number(lc__mlflow_body *b, cJSON *object, const char *key, const char *number)
+{
+    b->failed |= !cJSON_AddRawToObject(object, key, number);
+}
+
+void lc__mlflow_add_int(lc__mlflow_body *b, cJSON *object, const char *key, int64_t value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%" PRId64, value);
+    lc__mlflow_add_number(b, object, key, text);
+}
+
+cJSON *lc__mlflow_add_list(lc__mlflow_body *b, cJSON *object, const char *key)
+{
+    cJSON *list = cJSON_AddArrayToObject(object, key);
+    b->failed |= !list;
+    return list;
+}
+
+cJSON *lc__mlflow_append(lc__mlflow_body *b, cJSON *list)
+{
+    cJSON *object = list ? cJSON_CreateObject() : NULL;
+    b->failed |= !object || !cJSON_AddItemToArray(list, object);
+    return object;
+}
+
+void lc__mlflow_add_key(lc__mlflow_body *b, cJSON *object, const char *name)
 {
     char copy[LC__MLFLOW_MOST_KEY + 1];
     snprintf(copy, sizeof copy, "%s", name);
     for (char *p = copy; *p; p++)
         if (!((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') || strchr("_-. /:", *p)))
             *p = '_';
-    return lc__text_quoted(t, copy);
+    lc__mlflow_add_text(b, object, "key", copy);
 }
 
 lc_status lc__mlflow_answered(lc__mlflow *m, const char *a, const char *b, const char *key, char **out)
 {
-    lc_state *s = NULL;
-    const lc_state *at;
-    const char *text = "";
     *out = NULL;
-    if (!m->answer.s || lc_state_parse(m->answer.s, m->answer.n, &s) < 0)
-        return lc_fail(LC_ERR_IO, "this is no MLflow server: its answer is not JSON");
-    at = s;
-    if (a) at = lc_state_find(at, a);
-    if (at && lc_state_kind_of(at) == LC_STATE_ARRAY) at = lc_state_at(at, 0);
-    if (at && b) at = lc_state_find(at, b);
-    if (at && lc_state_get_text(at, key, &text) < 0) text = "";
-    lc_status status = lc__copy_text(text, out);
-    lc_state_free(s);
+    cJSON *root = parse_answer(m);
+    const cJSON *at = root;
+    if (!root) return lc_fail(LC_ERR_IO, "this is no MLflow server: its answer is not JSON");
+    if (a) at = cJSON_GetObjectItemCaseSensitive(at, a);
+    if (cJSON_IsArray(at)) at = cJSON_GetArrayItem(at, 0);
+    if (b) at = cJSON_GetObjectItemCaseSensitive(at, b);
+    lc_status status = lc__copy_text(text_of(at, key), out);
+    cJSON_Delete(root);
     return status;
 }
 

@@ -18,17 +18,23 @@ typedef enum lc__mlflow_answer {
 /* One request; `path` begins with "/api/". */
 lc_status lc__mlflow_request(lc__mlflow *m, const char *method, const lc__str *path, const char *body, size_t n,
                              const char *file, lc__mlflow_answer *out) LC_MUST_USE;
-/* Sends m->body. */
-lc_status lc__mlflow_post(lc__mlflow *m, const char *path, lc__mlflow_answer *out) LC_MUST_USE;
-/* Sends m->body; if it is refused, that is counted. */
-lc_status lc__mlflow_post_or_leave(lc__mlflow *m, const char *path) LC_MUST_USE;
+/* Sends `body`, and frees it. */
+lc_status lc__mlflow_post(lc__mlflow *m, const char *path, lc__mlflow_body *body, lc__mlflow_answer *out) LC_MUST_USE;
+/* The same; if it is refused, that is counted. */
+lc_status lc__mlflow_post_or_leave(lc__mlflow *m, const char *path, lc__mlflow_body *body) LC_MUST_USE;
 
-/* The beginning of m->body: {"run_id":"...", or { without a run. The next two append to it. */
-lc_status lc__mlflow_begin(lc__mlflow *m) LC_MUST_USE;
-lc_status lc__mlflow_add(lc__mlflow *m, const char *text) LC_MUST_USE;
-lc_status lc__mlflow_quote(lc__mlflow *m, const char *text) LC_MUST_USE;
-/* A name as MLflow allows it: letters, digits, and "_-. /:"; the rest becomes "_". */
-lc_status lc__mlflow_name(lc__text *t, const char *name) LC_MUST_USE;
+/* {} and {"run_id":"..."}, to be sent. */
+lc__mlflow_body lc__mlflow_empty(void);
+lc__mlflow_body lc__mlflow_begin(const lc__mlflow *m);
+/* Members of an object in the body. NULL: the body has failed. */
+void lc__mlflow_add_text(lc__mlflow_body *b, cJSON *object, const char *key, const char *text);
+/* A number as it is printed here: cJSON would make a double of it. */
+void lc__mlflow_add_number(lc__mlflow_body *b, cJSON *object, const char *key, const char *number);
+void lc__mlflow_add_int(lc__mlflow_body *b, cJSON *object, const char *key, int64_t value);
+cJSON *lc__mlflow_add_list(lc__mlflow_body *b, cJSON *object, const char *key);
+cJSON *lc__mlflow_append(lc__mlflow_body *b, cJSON *list); /* an object */
+/* "key": a name as MLflow allows it: letters, digits, and "_-. /:"; the rest becomes "_". */
+void lc__mlflow_add_key(lc__mlflow_body *b, cJSON *object, const char *name);
 /* A part of a path: all but letters, digits and `safe` as %XX. */
 void lc__mlflow_percent(lc__str *t, const char *text, const char *safe);
 /* The text `key` in the last answer: in its member a, and in that one's b (NULL: not so deep). "" if there is none;

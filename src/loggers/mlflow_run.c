@@ -28,12 +28,10 @@ static lc_status get_experiment(lc__mlflow *m, char **id)
     LC_TRY(find_experiment(m, id));
     if (*id && **id) return LC_OK;
     free(*id);
-    m->body.length = 0;
-    LC_TRY(lc__mlflow_add(m, "{\"name\":"));
-    LC_TRY(lc__mlflow_quote(m, m->experiment));
-    LC_TRY(lc__mlflow_add(m, "}"));
     *id = NULL;
-    LC_TRY(lc__mlflow_post(m, LC__MLFLOW_API "experiments/create", &answer));
+    lc__mlflow_body body = lc__mlflow_empty();
+    lc__mlflow_add_text(&body, body.root, "name", m->experiment);
+    LC_TRY(lc__mlflow_post(m, LC__MLFLOW_API "experiments/create", &body, &answer));
     if (answer == LC__MLFLOW_ACCEPTED)
         LC_TRY(lc__mlflow_answered(m, NULL, NULL, "experiment_id", id));
     else
@@ -45,14 +43,11 @@ static lc_status get_experiment(lc__mlflow *m, char **id)
                    *m->refusal ? m->refusal : "this is no MLflow server");
 }
 
-static lc_status add_tag(lc__mlflow *m, const char *key, const char *value, const char *before)
+static void add_tag(lc__mlflow_body *body, cJSON *tags, const char *key, const char *value)
 {
-    LC_TRY(lc__mlflow_add(m, before));
-    LC_TRY(lc__mlflow_add(m, "{\"key\":"));
-    LC_TRY(lc__mlflow_quote(m, key));
-    LC_TRY(lc__mlflow_add(m, ",\"value\":"));
-    LC_TRY(lc__mlflow_quote(m, value));
-    return lc__mlflow_add(m, "}");
+    cJSON *tag = lc__mlflow_append(body, tags);
+    lc__mlflow_add_text(body, tag, "key", key);
+    lc__mlflow_add_text(body, tag, "value", value);
 }
 
 /* The artifact_uri of a server that takes files is "mlflow-artifacts:/1/<run>/artifacts", with a host or without. */
@@ -89,18 +84,19 @@ static lc_status find_run(lc__mlflow *m, const char *experiment, const char *run
 {
     lc__mlflow_answer answer;
     if (!*run_id || strchr(run_id, '\'')) return LC_OK;
-    m->body.length = 0;
-    LC_TRY(lc__mlflow_add(m, "{\"max_results\":1,\"experiment_ids\":["));
-    LC_TRY(lc__mlflow_quote(m, experiment));
-    LC_TRY(lc__mlflow_add(m, "],\"filter\":"));
     lc__str filter = {0};
+    lc__mlflow_body body = lc__mlflow_empty();
+    lc__mlflow_add_int(&body, body.root, "max_results", 1);
+    cJSON *id = cJSON_CreateString(experiment), *ids = lc__mlflow_add_list(&body, body.root, "experiment_ids");
+    if (!id || !cJSON_AddItemToArray(ids, id)) {
+        cJSON_Delete(id);
+        body.failed = true;
+    }
     lc__str_add(&filter, "tags.`lightc.run_id` = '%s'", run_id);
-    lc_status status =
-        filter.failed ? lc_fail(LC_ERR_MEMORY, "no memory for a request") : lc__mlflow_quote(m, filter.s);
+    body.failed |= filter.failed;
+    lc__mlflow_add_text(&body, body.root, "filter", filter.failed ? "" : filter.s);
     lc__str_free(&filter);
-    LC_TRY(status);
-    LC_TRY(lc__mlflow_add(m, "}"));
-    LC_TRY(lc__mlflow_post(m, LC__MLFLOW_API "runs/search", &answer));
+    LC_TRY(lc__mlflow_post(m, LC__MLFLOW_API "runs/search", &body, &answer));
     return answer == LC__MLFLOW_ACCEPTED ? take_run(m, "runs") : LC_OK;
 }
 
@@ -113,17 +109,14 @@ static lc_status make_run(lc__mlflow *m, const char *experiment, const lc_state 
     if (lc_state_get_int(line, "version", &version) < 0) version = 0;
     if (lc_state_get_text(line, "run_dir", &run_dir) < 0) run_dir = "";
     snprintf(name, sizeof name, "version_%" PRId64, version);
-    m->body.length = 0;
-    LC_TRY(lc__mlflow_add(m, "{\"experiment_id\":"));
-    LC_TRY(lc__mlflow_quote(m, experiment));
-    LC_TRY(lc__mlflow_add(m, ",\"run_name\":"));
-    LC_TRY(lc__mlflow_quote(m, m->run_name ? m->run_name : name));
-    LC_TRY(lc__mlflow_add(m, ",\"start_time\":"));
-    LC_TRY(lc__text_int(&m->body, lc__mlflow_time(line)));
-    LC_TRY(add_tag(m, "lightc.run_id", run_id, ",\"tags\":["));
-    LC_TRY(add_tag(m, "lightc.run_dir", run_dir, ","));
-    LC_TRY(lc__mlflow_add(m, "]}"));
-    LC_TRY(lc__mlflow_post(m, LC__MLFLOW_API "runs/create", &answer));
+    lc__mlflow_body body = lc__mlflow_empty();
+    lc__mlflow_add_text(&body, body.root, "experiment_id", experiment);
+    lc__mlflow_add_text(&body, body.root, "run_name", m->run_name ? m->run_name : name);
+    lc__mlflow_add_int(&body, body.root, "start_time", lc__mlflow_time(line));
+    cJSON *tags = lc__mlflow_add_list(&body, body.root, "tags");
+    add_tag(&body, tags, "lightc.run_id", run_id);
+    add_tag(&body, tags, "lightc.run_dir", run_dir);
+    LC_TRY(lc__mlflow_post(m, LC__MLFLOW_API "runs/create", &body, &answer));
     if (answer == LC__MLFLOW_ACCEPTED) LC_TRY(take_run(m, "run"));
     return m->run ? LC_OK : lc_fail(LC_ERR_IO, "no run could be made: %s", m->refusal);
 }
@@ -147,15 +140,10 @@ lc_status lc__mlflow_start(lc__mlflow *m, const lc_state *line)
 lc_status lc__mlflow_set_status(lc__mlflow *m, const char *status, int64_t end_ms)
 {
     if (!m->run) return LC_OK;
-    LC_TRY(lc__mlflow_begin(m));
-    LC_TRY(lc__mlflow_add(m, ",\"status\":"));
-    LC_TRY(lc__mlflow_quote(m, status));
-    if (end_ms) {
-        LC_TRY(lc__mlflow_add(m, ",\"end_time\":"));
-        LC_TRY(lc__text_int(&m->body, end_ms));
-    }
-    LC_TRY(lc__mlflow_add(m, "}"));
-    return lc__mlflow_post_or_leave(m, LC__MLFLOW_API "runs/update");
+    lc__mlflow_body body = lc__mlflow_begin(m);
+    lc__mlflow_add_text(&body, body.root, "status", status);
+    if (end_ms) lc__mlflow_add_int(&body, body.root, "end_time", end_ms);
+    return lc__mlflow_post_or_leave(m, LC__MLFLOW_API "runs/update", &body);
 }
 
 lc_status lc__mlflow_status_line(lc__mlflow *m, const lc_state *line, bool ended)

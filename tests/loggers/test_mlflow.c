@@ -42,6 +42,7 @@ typedef struct fake {
     const char *refuse;      /* paths that contain this get `code` */
     const char *refuse_body; /* ... if the body contains this, too */
     int code;
+    const char *says; /* in place of every answer */
 } fake;
 
 static int fake_answer(fake *f, const char *method, const char *path, const char *body, size_t n, char *out,
@@ -88,7 +89,7 @@ static lc_status fake_call(void *ctx, const char *method, const char *path, cons
     *code = fake_answer(f, method, path, body_file ? body_file : body, body_file ? strlen(body_file) : n, text,
                         sizeof text);
     lc__str_clear(answer);
-    lc__str_add(answer, "%s", text);
+    lc__str_add(answer, "%s", f->says ? f->says : text);
     return LC_OK;
 }
 
@@ -217,6 +218,52 @@ TEST(what_is_refused_is_left_out)
                 "a\",\"text\":\"hi\",\"time\":0}\n");
     CHECK_EQ(m.refused, 2);
     CHECK_STR(f.asked, "PUT /api/2.0/mlflow-artifacts/artifacts/7/r1/artifacts/texts/_./a/2.txt hi|");
+    lc__mlflow_release(&m);
+}
+
+/* cJSON reads the answers: these cost neither the process nor the run's lines. */
+TEST(answers_that_are_none)
+{
+    enum { LONG = 200000 };
+    static char deep[LONG + 1], twice[LONG + 1];
+    size_t n = 0, done;
+    memset(deep, '[', LONG);
+    n += (size_t)snprintf(twice, sizeof twice, "{\"experiment\":{");
+    for (int i = 0; i < 9000; i++) n += (size_t)snprintf(twice + n, sizeof twice - n, "\"a\":%d,", i);
+    snprintf(twice + n, sizeof twice - n, "\"experiment_id\":\"7\"}}");
+    const struct {
+        const char *says, *message;
+    } answers[] = {
+        {"<html>", "this is no MLflow server: its answer is not JSON"},
+        {"", "this is no MLflow server: its answer is not JSON"},
+        {deep, "this is no MLflow server: its answer is not JSON"},
+        {"{\"experiment\":{\"experiment_id\":\"\xff\"}}", "this is no MLflow server: its answer is not JSON"},
+        {"{\"experiment\":{\"experiment_id\":1e999999}}", "there is no experiment"},
+        {"{\"experiment\":[[[]]]}", "there is no experiment"},
+        {"[]", "there is no experiment"},
+        {"null", "there is no experiment"},
+        {twice, "no run could be made"}, /* an experiment, and no run */
+    };
+    for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
+        fake f = made();
+        lc__mlflow m = client_of(&f);
+        f.has_experiment = true, f.says = answers[i].says;
+        CHECK_STATUS(lc__mlflow_send(&m, START, strlen(START), &done), LC_ERR_IO);
+        CHECK_EQ(done, 0);
+        CHECK_CONTAINS(lc_error_message(), answers[i].message);
+        lc__mlflow_release(&m);
+    }
+}
+
+TEST(numbers_arrive_as_they_were)
+{
+    fake f = made();
+    lc__mlflow m = client_of(&f);
+    send_ok(&m, START);
+    f.n = 0;
+    send_ok(&m, "{\"type\":\"row\",\"time\":1,\"step\":9007199254740993,\"values\":{\"x\":0.1,\"y\":1e-300}}\n");
+    CHECK_CONTAINS(f.asked, "{\"key\":\"x\",\"value\":0.1,\"timestamp\":1000,\"step\":9007199254740993},"
+                            "{\"key\":\"y\",\"value\":1e-300,");
     lc__mlflow_release(&m);
 }
 

@@ -246,6 +246,38 @@ TEST(precedence)
     world_remove(dir);
 }
 
+static lc_status read_config(const char *text, int64_t *key)
+{
+    static const lc_option table[] = {{"key", LC_OPTION_INT, 0, 0, 0, "a number of 64 bits"}};
+    char dir[256], path[300];
+    lc_trainer_options o = LC_TRAINER_OPTIONS_INIT;
+    CHECK(world_dir(dir, sizeof dir));
+    snprintf(path, sizeof path, "%s/run.json", dir);
+    FILE *f = fopen(path, "w");
+    CHECK(f);
+    fputs(text, f);
+    fclose(f);
+    char *argv[] = {(char *)"prog", (char *)"--config", path};
+    lc_status s = lc_trainer_options_parse_with(&o, table, 1, key, 3, argv);
+    lc_trainer_options_release(&o);
+    world_remove(dir);
+    return s;
+}
+
+/* What a reader that makes doubles of all numbers, and takes the last of two members, would get wrong. */
+TEST(a_configuration_is_read_exactly)
+{
+    int64_t key = 0;
+    CHECK_OK(read_config("{\"key\": 9007199254740993}", &key));
+    CHECK_EQ(key, 9007199254740993);
+    CHECK_OK(read_config("{\"key\": -9223372036854775807}", &key));
+    CHECK_EQ(key, -9223372036854775807);
+    CHECK(read_config("{\"key\": 9223372036854775808}", &key) < 0);
+    CHECK(read_config("{\"key\": 1,\n \"key\": 2}", &key) < 0);
+    CHECK_CONTAINS(lc_error_message(), "line 2");
+    CHECK_CONTAINS(lc_error_message(), "the key \"key\" stands twice");
+}
+
 TEST(every_value_reads_back)
 {
     int n;
