@@ -106,26 +106,25 @@ static const lc_dataloader_ops same_ops = {LC_DATALOADER_OPS_INIT, .name = "same
 #define TRY_ADD(t, make, ...)                                                                                          \
     do {                                                                                                               \
         lc_callback cb_;                                                                                               \
-        LC_TRY(make(__VA_ARGS__, &cb_));                                                                               \
+        LC_TRY(make(&cb_, __VA_ARGS__));                                                                               \
         LC_TRY(lc_trainer_add_callback(t, cb_));                                                                       \
     } while (0)
 
 static lc_status add_everything(lc_trainer *t, int fd)
 {
     static const lc_accumulation one_batch = {0, 1};
-    TRY_ADD(t, lc_progress_bar_new, &(lc_progress_bar_args){.fd = fd, .style = LC_PROGRESS_BAR});
-    TRY_ADD(t, lc_model_summary_new, &(lc_model_summary_args){.fd = fd});
-    TRY_ADD(t, lc_timer_new, 1e6, false);
-    TRY_ADD(
-        t, lc_learning_rate_monitor_new,
-        &(lc_learning_rate_monitor_args){.logging_interval = "step", .log_momentum = true, .log_weight_decay = true});
-    TRY_ADD(t, lc_device_stats_monitor_new, NULL);
-    TRY_ADD(t, lc_throughput_monitor_new, &(lc_throughput_monitor_args){.available_flops = 1e12});
-    TRY_ADD(t, lc_gradient_accumulation_scheduler_new,
-            &(lc_gradient_accumulation_scheduler_args){.scheduling = &one_batch, .n_scheduling = 1});
-    TRY_ADD(t, lc_ema_weight_averaging_new, NULL);
-    TRY_ADD(t, lc_early_stopping_new, &(lc_early_stopping_args){.monitor = "loss_epoch"});
-    TRY_ADD(t, lc_model_checkpoint_new, &(lc_model_checkpoint_args){.every_n_train_steps = 1000});
+    TRY_ADD(t, lc_progress_bar, .fd = fd, .style = LC_PROGRESS_BAR);
+    TRY_ADD(t, lc_model_summary, .fd = fd);
+    lc_callback timer;
+    LC_TRY(lc_timer_new(1e6, false, &timer));
+    LC_TRY(lc_trainer_add_callback(t, timer));
+    TRY_ADD(t, lc_learning_rate_monitor, .logging_interval = "step", .log_momentum = true, .log_weight_decay = true);
+    TRY_ADD(t, lc_device_stats_monitor, );
+    TRY_ADD(t, lc_throughput_monitor, .available_flops = 1e12);
+    TRY_ADD(t, lc_gradient_accumulation_scheduler, .scheduling = &one_batch, .n_scheduling = 1);
+    TRY_ADD(t, lc_ema_weight_averaging, );
+    TRY_ADD(t, lc_early_stopping, .monitor = "loss_epoch");
+    TRY_ADD(t, lc_model_checkpoint, .every_n_train_steps = 1000);
     return LC_OK;
 }
 

@@ -61,6 +61,15 @@
 /* How many values are given. */
 #define LC_COUNT(...) (0 LC_MAP_(LC_ONE_, , __VA_ARGS__))
 
+/* A KIND_args with the defaults of KIND and then the members given. */
+#define LC_ARGS(kind, ...) LC_ARGS_(LC_UNIQUE_, kind##_args, kind##_defaults(), __VA_ARGS__, )
+#define LC_ARGS_(args, type, defaults, ...)                                                                            \
+    __extension__({                                                                                                    \
+        type args = defaults;                                                                                          \
+        LC_MAP_(LC_SET_, args, __VA_ARGS__)                                                                            \
+        args;                                                                                                          \
+    })
+
 /* A vtable with its size and the members given, made in a function: for C++17, which has no designated initialisers.
  * lc_module_ops ops = LC_OPS(lc_module_ops, .name = "net", .training_step = step). */
 #define LC_OPS(type, ...) LC_OPS_(LC_UNIQUE_, type, __VA_ARGS__, )

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The callbacks of lightc. Arguments are Lightning's; 0/NULL means the default. docs/callbacks.md says what each does
+/* The callbacks of lightc. Arguments and their defaults are Lightning's (args.h). docs/callbacks.md says what each does
  * and where it differs.
  *
  *     lc_callback cb;
- *     LC_TRY(lc_early_stopping_new(&(lc_early_stopping_args){.monitor = "val_loss", .patience = 5}, &cb));
+ *     LC_TRY(lc_early_stopping(&cb, .monitor = "val_loss", .patience = 5));
  *
  * The callback then goes into lc_trainer_options.callbacks or to lc_trainer_add_callback, and is the trainer's. */
 #ifndef LIGHTC_CALLBACKS_H
@@ -16,13 +16,14 @@
  * and removes only checkpoints of its own training, which a run that goes on from one of them continues
  * (docs/checkpoints.md). */
 typedef struct lc_model_checkpoint_args {
+    size_t size;
     const char *dirpath;  /* default: RUN_DIR/checkpoints */
     const char *filename; /* default: "{epoch}-{step}" */
     const char *monitor;  /* default: none, the newest is kept */
     const char *mode;     /* "min" (default) or "max" */
     bool verbose;
     unsigned char save_last; /* lc_choice: `last.ckpt` always names the newest state */
-    int64_t save_top_k;      /* default 1; -1: all; LC_SAVE_NONE: none */
+    int64_t save_top_k;      /* -1: all; 0: none */
     bool save_on_exception;
     bool save_weights_only;
     unsigned char auto_insert_metric_name;       /* lc_choice, default on */
@@ -32,20 +33,21 @@ typedef struct lc_model_checkpoint_args {
     unsigned char enable_version_counter;        /* lc_choice, default on; off: what has the name is replaced */
     bool wait; /* write on the training thread (default: a thread writes a snapshot) */
 } lc_model_checkpoint_args;
-#define LC_SAVE_NONE INT64_MIN
-#define LC_ZERO      (-0.0)
+LC_DEFAULTS(lc_model_checkpoint, lc_model_checkpoint_args, .save_top_k = 1)
 
 typedef struct lc_early_stopping_args {
+    size_t size;
     const char *monitor; /* REQUIRED */
     const char *mode;    /* "min" (default) or "max" */
     double min_delta;
-    int64_t patience; /* default 3; LC_SAVE_NONE means 0 */
+    int64_t patience;
     bool verbose;
     unsigned char strict, check_finite; /* lc_choice, default on */
     bool has_stopping_threshold, has_divergence_threshold;
     double stopping_threshold, divergence_threshold;
     unsigned char check_on_train_epoch_end; /* lc_choice */
 } lc_early_stopping_args;
+LC_DEFAULTS(lc_early_stopping, lc_early_stopping_args, .patience = 3)
 
 typedef enum lc_stopping_reason {
     LC_NOT_STOPPED = 0,
@@ -69,105 +71,128 @@ typedef struct lc_model_checkpoint_info {
 } lc_model_checkpoint_info;
 
 typedef struct lc_progress_bar_args {
+    size_t size;
     int fd;              /* default 2, stderr */
-    double refresh_rate; /* redraws a second; default 10 */
+    double refresh_rate; /* redraws a second */
     unsigned char style; /* lc_progress_style */
 } lc_progress_bar_args;
+LC_DEFAULTS(lc_progress_bar, lc_progress_bar_args, .fd = 2, .refresh_rate = 10)
 typedef enum lc_progress_style { LC_PROGRESS_AUTO = 0, LC_PROGRESS_BAR, LC_PROGRESS_LINES } lc_progress_style;
 
 /* RichProgressBar: a bar for the run, the epoch and what evaluates, and a line of metrics, in colours; the plain
  * progress bar where lines cannot be drawn anew. */
 typedef struct lc_rich_progress_bar_args {
+    size_t size;
     int fd;              /* default 2, stderr */
-    double refresh_rate; /* redraws a second; default 10 */
+    double refresh_rate; /* redraws a second */
     unsigned char style; /* lc_progress_style */
     bool leave;          /* the bars of each epoch stay */
 } lc_rich_progress_bar_args;
+LC_DEFAULTS(lc_rich_progress_bar, lc_rich_progress_bar_args, .fd = 2, .refresh_rate = 10)
 
 /* ModelSummary: the table of layers. With the types of a batch it also says what a forward pass (predict_step or
  * forward, recorded and not run) takes in, gives out and costs. */
 typedef struct lc_model_summary_args {
-    int max_depth;                 /* levels; default 2; -1: all */
+    size_t size;
+    int max_depth;                 /* levels; -1: all */
     const lc_type *example_inputs; /* of the batch's tensors in their order; default: no such columns */
     int n_example_inputs;
     int fd; /* default 2, stderr */
 } lc_model_summary_args;
+LC_DEFAULTS(lc_model_summary, lc_model_summary_args, .max_depth = 2, .fd = 2)
 
 typedef struct lc_learning_rate_monitor_args {
+    size_t size;
     const char *logging_interval; /* "step", "epoch"; NULL: as each scheduler says */
     bool log_momentum, log_weight_decay;
 } lc_learning_rate_monitor_args;
+LC_DEFAULTS(lc_learning_rate_monitor, lc_learning_rate_monitor_args, )
 
 /* Gradients are accumulated over `factor` batches from `epoch` on. */
 typedef struct lc_accumulation {
     int64_t epoch, factor;
 } lc_accumulation;
 typedef struct lc_gradient_accumulation_scheduler_args {
+    size_t size;
     const lc_accumulation *scheduling; /* REQUIRED; in any order; before the first: 1 */
     int n_scheduling;
 } lc_gradient_accumulation_scheduler_args;
+LC_DEFAULTS(lc_gradient_accumulation_scheduler, lc_gradient_accumulation_scheduler_args, )
 
 /* WeightAveraging keeps the mean of the weights after each optimizer step beside the model, validates with it, and
  * leaves it in the model at the end. Checkpoints hold the average as their model, and what training goes on with
  * besides. */
 typedef struct lc_weight_averaging_args {
+    size_t size;
     unsigned char use_buffers; /* lc_choice, default on: average buffers too (but counters, which are copied) */
     /* Whether to average now: after optimizer step `step` (from 0; epoch is then -1), and after epoch `epoch` (step is
      * then -1). Default: after every step. */
     bool (*should_update)(void *context, int64_t step, int64_t epoch);
     void *context;
 } lc_weight_averaging_args;
+LC_DEFAULTS(lc_weight_averaging, lc_weight_averaging_args, )
 
 /* EMAWeightAveraging: average = decay * average + (1 - decay) * weights; the first update copies. */
 typedef struct lc_ema_weight_averaging_args {
-    unsigned char use_buffers;       /* lc_choice, default on */
-    double decay;                    /* default 0.999 */
-    int64_t update_every_n_steps;    /* default 1; LC_SAVE_NONE: not at steps */
+    size_t size;
+    unsigned char use_buffers; /* lc_choice, default on */
+    double decay;
+    int64_t update_every_n_steps;    /* 0: not at steps */
     int64_t update_starting_at_step; /* from 0 */
     bool has_update_starting_at_epoch;
     int64_t update_starting_at_epoch; /* also at the end of every epoch from this one on */
 } lc_ema_weight_averaging_args;
+LC_DEFAULTS(lc_ema_weight_averaging, lc_ema_weight_averaging_args, .decay = 0.999, .update_every_n_steps = 1)
 
 /* StochasticWeightAveraging: from an epoch on the learning rate goes to swa_lrs and the mean of the weights at the
  * start of each epoch is kept; at the end of the last epoch it becomes the model's weights, and the statistics of batch
  * norms are computed anew in one pass over the training data. */
 typedef struct lc_stochastic_weight_averaging_args {
+    size_t size;
     const double *swa_lrs; /* REQUIRED: one for all groups of the optimizer, or one for each */
     int n_swa_lrs;
-    lc_duration swa_epoch_start;    /* LC_FRACTION(x) of max_epochs, or LC_EPOCHS(n); default LC_FRACTION(0.8) */
-    int64_t annealing_epochs;       /* default 10; LC_SAVE_NONE: 0 */
+    lc_duration swa_epoch_start; /* LC_FRACTION(x) of max_epochs, or LC_EPOCHS(n) */
+    int64_t annealing_epochs;
     const char *annealing_strategy; /* "cos" (default) or "linear" */
 } lc_stochastic_weight_averaging_args;
+LC_DEFAULTS(lc_stochastic_weight_averaging, lc_stochastic_weight_averaging_args, .swa_epoch_start = LC_FRACTION(0.8),
+            .annealing_epochs = 10)
 
 /* BaseFinetuning: parts of a model are frozen before training and join it later. A checkpoint remembers what is frozen
  * and which groups were added. */
 typedef struct lc_finetuning_args {
+    size_t size;
     void *context;
     lc_status (*freeze_before_training)(void *context, lc_module *m);                              /* REQUIRED */
     lc_status (*finetune_function)(void *context, lc_module *m, int64_t epoch, lc_optimizer *opt); /* REQUIRED */
 } lc_finetuning_args;
+LC_DEFAULTS(lc_finetuning, lc_finetuning_args, )
 
 /* BackboneFinetuning: the part named "backbone" is frozen until an epoch; its learning rate then grows to that of the
  * rest. */
 typedef struct lc_backbone_finetuning_args {
-    const char *backbone;                 /* path of the part; default "backbone" */
-    int64_t unfreeze_backbone_at_epoch;   /* default 10; LC_SAVE_NONE: 0 */
+    size_t size;
+    const char *backbone; /* path of the part; default "backbone" */
+    int64_t unfreeze_backbone_at_epoch;
     double (*lambda_func)(int64_t epoch); /* what its rate is multiplied with each epoch; default 2 */
-    double backbone_initial_ratio_lr;     /* first rate, as a part of the optimizer's; default 0.1 */
-    double backbone_initial_lr;           /* first rate; 0: by the ratio */
+    double backbone_initial_ratio_lr;     /* first rate, as a part of the optimizer's */
+    double backbone_initial_lr;           /* first rate; default: by the ratio */
     unsigned char should_align;           /* lc_choice, default on: it ends at the optimizer's rate */
     unsigned char train_bn;               /* lc_choice, default on: batch norms join the training as well */
     bool verbose;
 } lc_backbone_finetuning_args;
+LC_DEFAULTS(lc_backbone_finetuning, lc_backbone_finetuning_args, .unfreeze_backbone_at_epoch = 10,
+            .backbone_initial_ratio_lr = 0.1, .backbone_initial_lr = LC_NOT_GIVEN)
 
 /* ModelPruning: sets a part of the weights to zero and keeps it there. Checkpoints hold the pruned weights. */
 typedef struct lc_model_pruning_args {
+    size_t size;
     const char
         *pruning_fn; /* REQUIRED: "l1_unstructured", "random_unstructured", "ln_structured", "random_structured" */
     const char *const *parameters_to_prune; /* paths; default: every weight and bias */
     int n_parameters_to_prune;
     unsigned char use_global_unstructured; /* lc_choice, default on for the unstructured ones: one ranking for all */
-    double amount;                         /* part of what is not pruned yet, (0, 1]; default 0.5 */
+    double amount;                         /* part of what is not pruned yet, [0, 1] */
     int64_t amount_count;                  /* instead: how many weights (channels, if structured) each time */
     /* The functions, where given, are asked at each epoch. */
     double (*amount_fn)(void *context, int64_t epoch);
@@ -182,6 +207,7 @@ typedef struct lc_model_pruning_args {
     int verbose;                            /* 1: tells the sparsity; 2: of every parameter */
     unsigned char prune_on_train_epoch_end; /* lc_choice, default on; off: at the end of a validation */
 } lc_model_pruning_args;
+LC_DEFAULTS(lc_model_pruning, lc_model_pruning_args, .amount = 0.5)
 
 typedef struct lc_sparsity {
     const char *path; /* borrowed */
@@ -196,61 +222,74 @@ typedef struct lc_sparsity {
  * epoch over which values have been logged already, and where the train loader has a state. A warning says which it
  * was. The same holds for ModelCheckpoint's save_on_exception. */
 typedef struct lc_on_exception_checkpoint_args {
+    size_t size;
     const char *dirpath;  /* REQUIRED */
     const char *filename; /* default "on_exception" */
 } lc_on_exception_checkpoint_args;
+LC_DEFAULTS(lc_on_exception_checkpoint, lc_on_exception_checkpoint_args, )
 
 /* SpikeDetection: a loss that is worse than the one before, and further from the mean of the last `window` than both
  * tolerances, or not finite. The batch and the one before it are listed in exclude_batches_path. */
 typedef struct lc_spike_detection_args {
-    const char *mode;                 /* "min" (default) or "max" */
-    int64_t window;                   /* default 10 */
-    int64_t warmup;                   /* batches of an epoch that are not judged; default 1; LC_SAVE_NONE: 0 */
-    double atol;                      /* default 0 */
-    double rtol;                      /* of the mean; default 2; LC_ZERO: 0 */
+    size_t size;
+    const char *mode; /* "min" (default) or "max" */
+    int64_t window;
+    int64_t warmup; /* batches of an epoch that are not judged */
+    double atol;
+    double rtol;                      /* of the mean */
     const char *exclude_batches_path; /* a folder or a .json file; default: default_root_dir */
     unsigned char finite_only;        /* lc_choice, default on: what is not finite is a spike */
     bool
         skip; /* leave the update of a spike's accumulation window out and go on; default: the run ends with an error */
 } lc_spike_detection_args;
+LC_DEFAULTS(lc_spike_detection, lc_spike_detection_args, .window = 10, .warmup = 1, .rtol = 2)
 
 /* GradientNormMonitor: norms of gradients before clipping, as "grad_2.0_norm/PATH" and "grad_2.0_norm_total" (of the
  * optimizer that stepped last, where a model has several). */
 typedef struct lc_gradient_norm_monitor_args {
-    double norm_type; /* default 2; INFINITY: the largest element */
+    size_t size;
+    double norm_type; /* INFINITY: the largest element */
     bool total_only, prog_bar;
     bool every_step; /* compute them at every step, not only where a row is logged */
 } lc_gradient_norm_monitor_args;
+LC_DEFAULTS(lc_gradient_norm_monitor, lc_gradient_norm_monitor_args, .norm_type = 2)
 
 /* WeightHistogram: the distribution of every parameter for loggers that keep histograms (TensorBoard). */
 typedef struct lc_weight_histogram_args {
-    int64_t every_n_epochs;      /* at its last batch; default 1 */
+    size_t size;
+    int64_t every_n_epochs;      /* at its last batch */
     int64_t every_n_train_steps; /* instead */
     bool gradients;              /* also of gradients, as PATH.grad */
 } lc_weight_histogram_args;
+LC_DEFAULTS(lc_weight_histogram, lc_weight_histogram_args, .every_n_epochs = 1)
 
 /* ThroughputMonitor: rows "train/time", "train/batches", "train/samples", and when the window is full
  * "train/device/batches_per_sec", samples_per_sec, items_per_sec, flops_per_sec and mfu (the part of available_flops);
  * also for validate, test and predict. Operations are counted by the planner. */
 typedef struct lc_throughput_monitor_args {
+    size_t size;
     int64_t (*batch_size_fn)(void *context, const lc_batch *batch); /* default: the batch's size */
     int64_t (*length_fn)(void *context, const lc_batch *batch);     /* items (tokens) in a batch; default: none */
     void *context;
-    int64_t window_size;    /* batches; default 100 */
+    int64_t window_size;    /* batches */
     double available_flops; /* a second; default: what a large matrix product reaches here, measured at setup */
 } lc_throughput_monitor_args;
+LC_DEFAULTS(lc_throughput_monitor, lc_throughput_monitor_args, .window_size = 100)
 
 /* DeviceStatsMonitor: rows "DeviceStatsMonitor.on_train_batch_start/cpu_percent" and the like, at the start and end of
  * logged batches: cpu_percent, cpu_vm_percent, cpu_swap_percent, rss_bytes, rss_peak_bytes, user_seconds,
  * system_seconds, major_page_faults, involuntary_context_switches, planned_bytes, scratch_bytes. */
 typedef struct lc_device_stats_monitor_args {
+    size_t size;
     const char *const *filter_keys; /* numbers to leave out */
     int n_filter_keys;
 } lc_device_stats_monitor_args;
+LC_DEFAULTS(lc_device_stats_monitor, lc_device_stats_monitor_args, )
 
 /* PredictionWriter: writes what predict gives, to a file or by functions. Predictions need not be kept for a .npy file
  * (lc_run_args.discard_predictions). */
 typedef struct lc_prediction_writer_args {
+    size_t size;
     const char *path; /* "out.npy" (rows are appended; "out_1.npy" for the second loader), or "out.safetensors" */
     const char *write_interval; /* "batch", "epoch", "batch_and_epoch"; default: as the file needs it, else "epoch" */
     lc_status (*write_on_batch_end)(void *context, lc_trainer *t, lc_tensor *prediction, const lc_batch *batch,
@@ -258,6 +297,7 @@ typedef struct lc_prediction_writer_args {
     lc_status (*write_on_epoch_end)(void *context, lc_trainer *t); /* lc_trainer_prediction has them all */
     void *context;
 } lc_prediction_writer_args;
+LC_DEFAULTS(lc_prediction_writer, lc_prediction_writer_args, )
 
 /* Notifier: tells a command or a web address when a run or an epoch starts, ends or fails, from a thread of its own.
  * The message is a JSON object with event ("run_start", "run_end", "run_failed", "epoch_start", "epoch_end"), stage,
@@ -271,11 +311,14 @@ enum {
     LC_NOTIFY_EPOCH_END = 16,
 };
 typedef struct lc_notifier_args {
+    size_t size;
     const char *command; /* run by sh -c, with the message as its input and LIGHTC_EVENT in its environment */
     const char *url;     /* the message is posted there (needs libcurl) */
     unsigned events;     /* LC_NOTIFY_*; default: those of runs */
-    int timeout_s;       /* of one delivery; default 10 */
+    int timeout_s;       /* of one delivery */
 } lc_notifier_args;
+LC_DEFAULTS(lc_notifier, lc_notifier_args, .timeout_s = 10,
+            .events = LC_NOTIFY_RUN_START | LC_NOTIFY_RUN_END | LC_NOTIFY_RUN_FAILED)
 
 /* A callback from functions, one for each hook of lc_callback_ops (which says what they mean); any may be NULL. */
 typedef struct lc_lambda_args {
@@ -330,6 +373,32 @@ typedef struct lc_lambda_args {
     lc_status (*on_load_checkpoint)(void *context, lc_trainer *t, const lc_state *state);
     void (*on_message)(void *context, lc_trainer *t, const char *level, const char *text);
 } lc_lambda_args;
+
+/* lc_early_stopping(&cb, .monitor = "val_loss", .patience = 5), where cb is an lc_callback; the value is the status of
+ * lc_early_stopping_new. */
+#define LC_CALLBACK_(name, out, ...)                                                                                   \
+    LC_CALL_(LC_UNIQUE_, name##_args, name##_defaults(), name##_new, (), (, out), __VA_ARGS__)
+#define lc_model_checkpoint(...)                LC_CALLBACK_(lc_model_checkpoint, __VA_ARGS__, )
+#define lc_early_stopping(...)                  LC_CALLBACK_(lc_early_stopping, __VA_ARGS__, )
+#define lc_progress_bar(...)                    LC_CALLBACK_(lc_progress_bar, __VA_ARGS__, )
+#define lc_rich_progress_bar(...)               LC_CALLBACK_(lc_rich_progress_bar, __VA_ARGS__, )
+#define lc_model_summary(...)                   LC_CALLBACK_(lc_model_summary, __VA_ARGS__, )
+#define lc_learning_rate_monitor(...)           LC_CALLBACK_(lc_learning_rate_monitor, __VA_ARGS__, )
+#define lc_gradient_accumulation_scheduler(...) LC_CALLBACK_(lc_gradient_accumulation_scheduler, __VA_ARGS__, )
+#define lc_weight_averaging(...)                LC_CALLBACK_(lc_weight_averaging, __VA_ARGS__, )
+#define lc_ema_weight_averaging(...)            LC_CALLBACK_(lc_ema_weight_averaging, __VA_ARGS__, )
+#define lc_stochastic_weight_averaging(...)     LC_CALLBACK_(lc_stochastic_weight_averaging, __VA_ARGS__, )
+#define lc_finetuning(...)                      LC_CALLBACK_(lc_finetuning, __VA_ARGS__, )
+#define lc_backbone_finetuning(...)             LC_CALLBACK_(lc_backbone_finetuning, __VA_ARGS__, )
+#define lc_model_pruning(...)                   LC_CALLBACK_(lc_model_pruning, __VA_ARGS__, )
+#define lc_on_exception_checkpoint(...)         LC_CALLBACK_(lc_on_exception_checkpoint, __VA_ARGS__, )
+#define lc_spike_detection(...)                 LC_CALLBACK_(lc_spike_detection, __VA_ARGS__, )
+#define lc_gradient_norm_monitor(...)           LC_CALLBACK_(lc_gradient_norm_monitor, __VA_ARGS__, )
+#define lc_weight_histogram(...)                LC_CALLBACK_(lc_weight_histogram, __VA_ARGS__, )
+#define lc_throughput_monitor(...)              LC_CALLBACK_(lc_throughput_monitor, __VA_ARGS__, )
+#define lc_device_stats_monitor(...)            LC_CALLBACK_(lc_device_stats_monitor, __VA_ARGS__, )
+#define lc_prediction_writer(...)               LC_CALLBACK_(lc_prediction_writer, __VA_ARGS__, )
+#define lc_notifier(...)                        LC_CALLBACK_(lc_notifier, __VA_ARGS__, )
 
 LC_BEGIN_DECLS
 /* args may be NULL where nothing is required. The callback is the trainer's once it was added. */

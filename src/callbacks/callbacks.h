@@ -6,6 +6,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/args.h"
+
 #include <lightc/callbacks.h>
 #include "core/hooks/trainer_internal.h"
 
@@ -19,11 +21,11 @@ static inline bool lc__dup(const char *s, char **out)
     return !s || lc__copy_text(s, out) == LC_OK;
 }
 
-/* An argument whose default is not 0: LC_ZERO says that zero is meant. */
-static inline double lc__given(double value, double otherwise)
-{
-    return value != 0 ? value : signbit(value) ? 0 : otherwise;
-}
+/* The caller's arguments over the defaults, or the defaults where there are none (NULL): declares `args`. */
+#define LC_CALLBACK_TAKE(args, name, given)                                                                            \
+    name##_args taken_ = name##_defaults();                                                                            \
+    const name##_args *const args = &taken_;                                                                           \
+    if (given) LC_TRY(lc__args_take(&taken_, sizeof taken_, given, #name "_new", #name))
 
 /* For callbacks that only log. A smoke test and a bare run open no logger, but were not told to have none; of several
  * ranks the first one logs. */

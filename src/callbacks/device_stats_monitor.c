@@ -165,12 +165,13 @@ static const lc_callback_ops device_stats_ops = {
     .free = ds_free,
 };
 
-lc_status lc_device_stats_monitor_new(const lc_device_stats_monitor_args *args, lc_callback *out)
+lc_status lc_device_stats_monitor_new(const lc_device_stats_monitor_args *given, lc_callback *out)
 {
+    LC_CALLBACK_TAKE(args, lc_device_stats_monitor, given);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     device_stats *d = calloc(1, sizeof *d);
     if (!d) return lc_fail(LC_ERR_MEMORY, "out of memory: DeviceStatsMonitor");
-    if (args) d->a = *args;
+    d->a = *args;
     for (int i = 0; i < d->a.n_filter_keys; i++) {
         int k = 0;
         while (k < KEYS && strcmp(keys[k], d->a.filter_keys[i]) != 0) k++;

@@ -189,17 +189,21 @@ const lc_callback_ops lc__early_stopping_ops = {
     .free = es_free,
 };
 
-lc_status lc_early_stopping_new(const lc_early_stopping_args *args, lc_callback *out)
+lc_status lc_early_stopping_new(const lc_early_stopping_args *given, lc_callback *out)
 {
-    if (!args || !args->monitor || !*args->monitor)
+    LC_CALLBACK_TAKE(args, lc_early_stopping, given);
+    if (!args->monitor || !*args->monitor)
         return lc_fail(LC_ERR_CONFIG, "EarlyStopping needs monitor, the metric it looks at");
     if (args->mode && strcmp(args->mode, "min") != 0 && strcmp(args->mode, "max") != 0)
         return lc_fail(LC_ERR_CONFIG, "EarlyStopping: mode is \"%.40s\"; it must be min or max", args->mode);
+    if (args->patience < 0)
+        return lc_fail(LC_ERR_CONFIG, "EarlyStopping: patience is %lld; it must not be negative",
+                       (long long)args->patience);
     early_stopping *e = calloc(1, sizeof *e);
     if (!e) return lc_fail(LC_ERR_MEMORY, "out of memory: EarlyStopping");
     e->a = *args;
     e->max = args->mode && !strcmp(args->mode, "max");
-    e->patience = args->patience == LC_SAVE_NONE ? 0 : args->patience == 0 ? 3 : args->patience;
+    e->patience = args->patience;
     e->best = e->max ? -INFINITY : INFINITY;
     lc__str key = {0};
     lc__str_add(&key, "EarlyStopping{'monitor': '%s', 'mode': '%s'}", args->monitor, e->max ? "max" : "min");

@@ -254,9 +254,10 @@ static void ft_free(void *self)
 static const lc_callback_ops finetuning_ops = FINETUNING_OPS("BaseFinetuning");
 static const lc_callback_ops backbone_ops = FINETUNING_OPS("BackboneFinetuning");
 
-lc_status lc_finetuning_new(const lc_finetuning_args *args, lc_callback *out)
+lc_status lc_finetuning_new(const lc_finetuning_args *given, lc_callback *out)
 {
-    if (!args || !args->freeze_before_training || !args->finetune_function)
+    LC_CALLBACK_TAKE(args, lc_finetuning, given);
+    if (!args->freeze_before_training || !args->finetune_function)
         return lc_fail(LC_ERR_CONFIG, "BaseFinetuning needs freeze_before_training and finetune_function");
     finetuning *f = calloc(1, sizeof *f);
     if (!f) return lc_fail(LC_ERR_MEMORY, "out of memory: BaseFinetuning");
@@ -309,7 +310,7 @@ static lc_status finetune_backbone(void *context, lc_module *m, int64_t epoch, l
     if (epoch < f->b.unfreeze_backbone_at_epoch) return LC_OK;
     LC_TRY(find_backbone(f, m, &backbone));
     if (epoch == f->b.unfreeze_backbone_at_epoch) {
-        lr = f->b.backbone_initial_lr > 0 ? f->b.backbone_initial_lr : current * f->b.backbone_initial_ratio_lr;
+        lr = !isnan(f->b.backbone_initial_lr) ? f->b.backbone_initial_lr : current * f->b.backbone_initial_ratio_lr;
         LC_TRY(lc_finetuning_unfreeze(backbone, opt, lr, 0, f->b.train_bn != LC_OFF));
     } else {
         lr = f->b.lambda_func(epoch + 1) * f->previous_backbone_lr;
@@ -323,17 +324,18 @@ static lc_status finetune_backbone(void *context, lc_module *m, int64_t epoch, l
     return LC_OK;
 }
 
-lc_status lc_backbone_finetuning_new(const lc_backbone_finetuning_args *args, lc_callback *out)
+lc_status lc_backbone_finetuning_new(const lc_backbone_finetuning_args *given, lc_callback *out)
 {
+    LC_CALLBACK_TAKE(args, lc_backbone_finetuning, given);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     finetuning *f = calloc(1, sizeof *f);
     if (!f) return lc_fail(LC_ERR_MEMORY, "out of memory: BackboneFinetuning");
-    if (args) f->b = *args;
-    f->a = (lc_finetuning_args){f, freeze_backbone, finetune_backbone};
+    f->b = *args;
+    f->a = lc_finetuning_defaults();
+    f->a.context = f;
+    f->a.freeze_before_training = freeze_backbone;
+    f->a.finetune_function = finetune_backbone;
     if (!f->b.lambda_func) f->b.lambda_func = twice;
-    if (!(f->b.backbone_initial_ratio_lr > 0)) f->b.backbone_initial_ratio_lr = 0.1;
-    int64_t at = f->b.unfreeze_backbone_at_epoch;
-    f->b.unfreeze_backbone_at_epoch = at == LC_SAVE_NONE ? 0 : at == 0 ? 10 : at;
     if (!lc__dup(f->b.backbone ? f->b.backbone : "backbone", &f->backbone)) {
         ft_free(f);
         return lc_fail(LC_ERR_MEMORY, "out of memory: BackboneFinetuning");

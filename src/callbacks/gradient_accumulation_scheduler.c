@@ -63,9 +63,10 @@ static const lc_callback_ops accumulation_ops = {
     .free = free,
 };
 
-lc_status lc_gradient_accumulation_scheduler_new(const lc_gradient_accumulation_scheduler_args *args, lc_callback *out)
+lc_status lc_gradient_accumulation_scheduler_new(const lc_gradient_accumulation_scheduler_args *given, lc_callback *out)
 {
-    int n = args ? args->n_scheduling : 0;
+    LC_CALLBACK_TAKE(args, lc_gradient_accumulation_scheduler, given);
+    int n = args->n_scheduling;
     if (n < 1)
         return lc_fail(LC_ERR_CONFIG, "GradientAccumulationScheduler needs scheduling: factors and the epochs from "
                                       "which they hold");

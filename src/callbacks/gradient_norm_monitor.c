@@ -69,13 +69,13 @@ static const lc_callback_ops gradient_norm_ops = {
     .on_before_optimizer_step = gn_before_step,  .free = gn_free,
 };
 
-lc_status lc_gradient_norm_monitor_new(const lc_gradient_norm_monitor_args *args, lc_callback *out)
+lc_status lc_gradient_norm_monitor_new(const lc_gradient_norm_monitor_args *given, lc_callback *out)
 {
+    LC_CALLBACK_TAKE(args, lc_gradient_norm_monitor, given);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     gradient_norms *g = calloc(1, sizeof *g);
     if (!g) return lc_fail(LC_ERR_MEMORY, "out of memory: GradientNormMonitor");
-    if (args) g->a = *args;
-    if (g->a.norm_type == 0) g->a.norm_type = 2;
+    g->a = *args;
     if (!(g->a.norm_type > 0)) {
         double p = g->a.norm_type;
         free(g);

@@ -150,16 +150,17 @@ const lc_callback_ops lc__learning_rate_monitor_ops = {
     .free = lm_free,
 };
 
-lc_status lc_learning_rate_monitor_new(const lc_learning_rate_monitor_args *args, lc_callback *out)
+lc_status lc_learning_rate_monitor_new(const lc_learning_rate_monitor_args *given, lc_callback *out)
 {
+    LC_CALLBACK_TAKE(args, lc_learning_rate_monitor, given);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
-    const char *how = args ? args->logging_interval : NULL;
+    const char *how = args->logging_interval;
     if (how && strcmp(how, "step") != 0 && strcmp(how, "epoch") != 0)
         return lc_fail(LC_ERR_CONFIG, "LearningRateMonitor: logging_interval is \"%.40s\"; it must be step or epoch",
                        how);
     lr_monitor *l = calloc(1, sizeof *l);
     if (!l) return lc_fail(LC_ERR_MEMORY, "out of memory: LearningRateMonitor");
-    if (args) l->a = *args;
+    l->a = *args;
     l->interval = how ? how[0] : 0;
     *out = (lc_callback){&lc__learning_rate_monitor_ops, l};
     return LC_OK;

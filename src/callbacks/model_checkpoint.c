@@ -530,12 +530,11 @@ static lc_status check(const lc_model_checkpoint_args *a, int64_t k)
     return LC_OK;
 }
 
-lc_status lc_model_checkpoint_new(const lc_model_checkpoint_args *args, lc_callback *out)
+lc_status lc_model_checkpoint_new(const lc_model_checkpoint_args *given, lc_callback *out)
 {
+    LC_CALLBACK_TAKE(args, lc_model_checkpoint, given);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
-    static const lc_model_checkpoint_args defaults = {0};
-    if (!args) args = &defaults;
-    int64_t k = args->save_top_k == LC_SAVE_NONE ? 0 : args->save_top_k == 0 ? 1 : args->save_top_k;
+    int64_t k = args->save_top_k;
     LC_TRY(check(args, k));
     model_checkpoint *c = calloc(1, sizeof *c);
     if (!c) return lc_fail(LC_ERR_MEMORY, "out of memory: ModelCheckpoint");

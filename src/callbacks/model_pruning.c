@@ -384,7 +384,7 @@ static const char *const functions[] = {"l1_unstructured", "random_unstructured"
 
 static lc_status check(const lc_model_pruning_args *a, int *function)
 {
-    const char *fn = a && a->pruning_fn ? a->pruning_fn : "";
+    const char *fn = a->pruning_fn ? a->pruning_fn : "";
     for (*function = 0; *function < 4 && strcmp(functions[*function], fn) != 0;) ++*function;
     if (*function == 4)
         return lc_fail(LC_ERR_CONFIG,
@@ -404,9 +404,10 @@ static lc_status check(const lc_model_pruning_args *a, int *function)
     return LC_OK;
 }
 
-lc_status lc_model_pruning_new(const lc_model_pruning_args *args, lc_callback *out)
+lc_status lc_model_pruning_new(const lc_model_pruning_args *given, lc_callback *out)
 {
-    int function, n = args ? args->n_parameters_to_prune : 0;
+    LC_CALLBACK_TAKE(args, lc_model_pruning, given);
+    int function, n = args->n_parameters_to_prune;
     LC_TRY(check(args, &function));
     pruning *p = calloc(1, sizeof *p);
     if (!p) return lc_fail(LC_ERR_MEMORY, "out of memory: ModelPruning");
@@ -416,7 +417,6 @@ lc_status lc_model_pruning_new(const lc_model_pruning_args *args, lc_callback *o
     p->random = function == 1 || function == 3;
     p->global = !p->structured && args->use_global_unstructured != LC_OFF;
     p->lottery = args->use_lottery_ticket_hypothesis != LC_OFF;
-    if (p->a.amount == 0 && !p->a.amount_count) p->a.amount = 0.5;
     p->asked = calloc((size_t)n + 1, sizeof *p->asked);
     bool copied = p->asked != NULL;
     for (; copied && p->n_asked < n; p->n_asked += copied)

@@ -251,18 +251,17 @@ const lc_callback_ops lc__model_summary_ops = {
     .free = free,
 };
 
-lc_status lc_model_summary_new(const lc_model_summary_args *args, lc_callback *out)
+lc_status lc_model_summary_new(const lc_model_summary_args *given, lc_callback *out)
 {
+    LC_CALLBACK_TAKE(args, lc_model_summary, given);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
-    static const lc_model_summary_args defaults = {0};
-    if (!args) args = &defaults;
     if (args->n_example_inputs < 0 || args->n_example_inputs > LC_MAX_BATCH_TENSORS)
         return lc_fail(LC_ERR_CONFIG, "ModelSummary: a batch has at most %d tensors, not %d", LC_MAX_BATCH_TENSORS,
                        args->n_example_inputs);
     model_summary *s = calloc(1, sizeof *s);
     if (!s) return lc_fail(LC_ERR_MEMORY, "out of memory: ModelSummary");
-    s->max_depth = args->max_depth == 0 ? 2 : args->max_depth;
-    s->fd = args->fd > 0 ? args->fd : 2;
+    s->max_depth = args->max_depth;
+    s->fd = args->fd;
     s->n_inputs = args->n_example_inputs;
     if (s->n_inputs) memcpy(s->inputs, args->example_inputs, (size_t)s->n_inputs * sizeof *s->inputs);
     *out = (lc_callback){&lc__model_summary_ops, s};

@@ -283,18 +283,18 @@ static const lc_callback_ops notifier_ops = {
     .free = no_free,
 };
 
-lc_status lc_notifier_new(const lc_notifier_args *args, lc_callback *out)
+lc_status lc_notifier_new(const lc_notifier_args *given, lc_callback *out)
 {
+    LC_CALLBACK_TAKE(args, lc_notifier, given);
     lc_status status = LC_OK;
-    if (!args || (!args->command && !args->url))
-        return lc_fail(LC_ERR_CONFIG, "Notifier needs a command or a url to tell");
+    if (!args->command && !args->url) return lc_fail(LC_ERR_CONFIG, "Notifier needs a command or a url to tell");
+    if (args->timeout_s <= 0)
+        return lc_fail(LC_ERR_CONFIG, "Notifier: timeout_s is %d; it must be positive", args->timeout_s);
     notifier *s = calloc(1, sizeof *s);
     if (!s) return lc_fail(LC_ERR_MEMORY, "out of memory: Notifier");
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
     s->a = *args;
-    if (!s->a.events) s->a.events = LC_NOTIFY_RUN_START | LC_NOTIFY_RUN_END | LC_NOTIFY_RUN_FAILED;
-    if (s->a.timeout_s <= 0) s->a.timeout_s = 10;
     if (!lc__dup(args->command, &s->command) || !lc__dup(args->url, &s->url))
         status = lc_fail(LC_ERR_MEMORY, "out of memory: Notifier");
     if (status >= 0 && s->url) status = lc__http_new(&s->http);

@@ -70,9 +70,10 @@ static const lc_callback_ops on_exception_ops = {
     .ckpt_path = oe_ckpt_path,
 };
 
-lc_status lc_on_exception_checkpoint_new(const lc_on_exception_checkpoint_args *args, lc_callback *out)
+lc_status lc_on_exception_checkpoint_new(const lc_on_exception_checkpoint_args *given, lc_callback *out)
 {
-    if (!args || !args->dirpath || !*args->dirpath)
+    LC_CALLBACK_TAKE(args, lc_on_exception_checkpoint, given);
+    if (!args->dirpath || !*args->dirpath)
         return lc_fail(LC_ERR_CONFIG, "OnExceptionCheckpoint needs dirpath, the directory for the checkpoint");
     on_exception *o = calloc(1, sizeof *o);
     lc__str path = {0};

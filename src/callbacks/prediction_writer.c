@@ -284,10 +284,9 @@ static bool ends_in(const char *text, const char *end)
     return a > b && !strcmp(text + a - b, end);
 }
 
-lc_status lc_prediction_writer_new(const lc_prediction_writer_args *args, lc_callback *out)
+lc_status lc_prediction_writer_new(const lc_prediction_writer_args *given, lc_callback *out)
 {
-    static const lc_prediction_writer_args nothing = {0};
-    if (!args) args = &nothing;
+    LC_CALLBACK_TAKE(args, lc_prediction_writer, given);
     const char *path = args->path ? args->path : "", *when = args->write_interval;
     bool npy = ends_in(path, ".npy"), safetensors = ends_in(path, ".safetensors");
     if (!when) when = npy ? "batch" : "epoch";

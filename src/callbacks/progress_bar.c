@@ -323,15 +323,18 @@ const lc_callback_ops lc__progress_bar_ops = {
     .free = pb_free,
 };
 
-lc_status lc_progress_bar_new(const lc_progress_bar_args *args, lc_callback *out)
+lc_status lc_progress_bar_new(const lc_progress_bar_args *given, lc_callback *out)
 {
+    LC_CALLBACK_TAKE(args, lc_progress_bar, given);
+    if (!(args->refresh_rate > 0))
+        return lc_fail(LC_ERR_CONFIG,
+                       "ProgressBar: refresh_rate is %g; it must be positive (no bar: enable_progress_bar)",
+                       args->refresh_rate);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
-    static const lc_progress_bar_args defaults = {0};
-    if (!args) args = &defaults;
     progress_bar *p = calloc(1, sizeof *p);
     if (!p) return lc_fail(LC_ERR_MEMORY, "out of memory: the progress bar");
     p->term = lc__terminal_find(args->fd, (lc_progress_style)args->style);
-    p->interval_ns = (int64_t)(1e9 / (args->refresh_rate > 0 ? args->refresh_rate : 10));
+    p->interval_ns = (int64_t)(1e9 / args->refresh_rate);
     *out = (lc_callback){&lc__progress_bar_ops, p};
     return LC_OK;
 }

@@ -48,14 +48,15 @@ static lc_status early_stopping(lc_trainer *t, bool *wanted, lc_callback *out)
     const lc_trainer_options *o = &t->opt;
     *wanted = o->early_stopping && *o->early_stopping;
     if (!*wanted) return LC_OK;
-    lc_early_stopping_args a = {.monitor = o->early_stopping,
-                                .mode = o->mode,
-                                .min_delta = o->min_delta,
-                                .patience = o->patience ? o->patience : LC_SAVE_NONE,
-                                .has_stopping_threshold = o->stopping_threshold != (double)LC_UNSET,
-                                .stopping_threshold = o->stopping_threshold,
-                                .has_divergence_threshold = o->divergence_threshold != (double)LC_UNSET,
-                                .divergence_threshold = o->divergence_threshold};
+    lc_early_stopping_args a = lc_early_stopping_defaults();
+    a.monitor = o->early_stopping;
+    a.mode = o->mode;
+    a.min_delta = o->min_delta;
+    a.patience = o->patience;
+    a.has_stopping_threshold = o->stopping_threshold != (double)LC_UNSET;
+    a.stopping_threshold = o->stopping_threshold;
+    a.has_divergence_threshold = o->divergence_threshold != (double)LC_UNSET;
+    a.divergence_threshold = o->divergence_threshold;
     return lc_early_stopping_new(&a, out);
 }
 
@@ -68,18 +69,19 @@ static lc_status model_checkpoint(lc_trainer *t, bool *wanted, lc_callback *out)
     if (!*wanted) return LC_OK;
     if (o->train_time_interval.unit != LC_UNIT_NONE && o->train_time_interval.unit != LC_UNIT_SECONDS)
         return lc_fail(LC_ERR_CONFIG, "train_time_interval is a time: 30s, 10m, 2h");
-    lc_model_checkpoint_args a = {.dirpath = o->dirpath,
-                                  .filename = o->filename,
-                                  .monitor = o->monitor,
-                                  .mode = o->mode,
-                                  .save_last = (unsigned char)o->save_last,
-                                  .save_top_k = o->save_top_k ? o->save_top_k : LC_SAVE_NONE,
-                                  .save_on_exception = o->save_on_exception,
-                                  .save_weights_only = o->save_weights_only,
-                                  .every_n_train_steps = o->every_n_train_steps,
-                                  .every_n_epochs = o->every_n_epochs,
-                                  .train_time_interval = o->train_time_interval.value,
-                                  .save_on_train_epoch_end = (unsigned char)o->save_on_train_epoch_end};
+    lc_model_checkpoint_args a = lc_model_checkpoint_defaults();
+    a.dirpath = o->dirpath;
+    a.filename = o->filename;
+    a.monitor = o->monitor;
+    a.mode = o->mode;
+    a.save_last = (unsigned char)o->save_last;
+    a.save_top_k = o->save_top_k;
+    a.save_on_exception = o->save_on_exception;
+    a.save_weights_only = o->save_weights_only;
+    a.every_n_train_steps = o->every_n_train_steps;
+    a.every_n_epochs = o->every_n_epochs;
+    a.train_time_interval = o->train_time_interval.value;
+    a.save_on_train_epoch_end = (unsigned char)o->save_on_train_epoch_end;
     return lc_model_checkpoint_new(&a, out);
 }
 

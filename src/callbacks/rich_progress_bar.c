@@ -326,19 +326,21 @@ const lc_callback_ops lc__rich_progress_bar_ops = {
     .free = rp_free,
 };
 
-lc_status lc_rich_progress_bar_new(const lc_rich_progress_bar_args *args, lc_callback *out)
+lc_status lc_rich_progress_bar_new(const lc_rich_progress_bar_args *given, lc_callback *out)
 {
+    LC_CALLBACK_TAKE(args, lc_rich_progress_bar, given);
+    if (!(args->refresh_rate > 0))
+        return lc_fail(LC_ERR_CONFIG,
+                       "RichProgressBar: refresh_rate is %g; it must be positive (no bar: enable_progress_bar)",
+                       args->refresh_rate);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
-    static const lc_rich_progress_bar_args defaults = {0};
-    if (!args) args = &defaults;
     lc__terminal term = lc__terminal_find(args->fd, (lc_progress_style)args->style);
-    if (!term.live || term.off)
-        return lc_progress_bar_new(&(lc_progress_bar_args){.fd = args->fd, .style = LC_PROGRESS_LINES}, out);
+    if (!term.live || term.off) return lc_progress_bar(out, .fd = args->fd, .style = LC_PROGRESS_LINES);
     rich_bar *r = calloc(1, sizeof *r);
     if (!r) return lc_fail(LC_ERR_MEMORY, "out of memory: RichProgressBar");
     r->a = *args;
     r->term = term;
-    r->interval_ns = (int64_t)(1e9 / (args->refresh_rate > 0 ? args->refresh_rate : 10));
+    r->interval_ns = (int64_t)(1e9 / args->refresh_rate);
     *out = (lc_callback){&lc__rich_progress_bar_ops, r};
     return LC_OK;
 }

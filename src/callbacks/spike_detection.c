@@ -242,22 +242,18 @@ static const lc_callback_ops spike_ops = {
     .free = sp_free,
 };
 
-lc_status lc_spike_detection_new(const lc_spike_detection_args *args, lc_callback *out)
+lc_status lc_spike_detection_new(const lc_spike_detection_args *given, lc_callback *out)
 {
+    LC_CALLBACK_TAKE(args, lc_spike_detection, given);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
-    static const lc_spike_detection_args defaults = {0};
-    if (!args) args = &defaults;
     if (args->mode && strcmp(args->mode, "min") != 0 && strcmp(args->mode, "max") != 0)
         return lc_fail(LC_ERR_CONFIG, "SpikeDetection: mode is \"%.40s\"; it must be min or max", args->mode);
-    if (args->window < 0 || (args->warmup < 0 && args->warmup != LC_SAVE_NONE))
+    if (args->window < 1 || args->warmup < 0)
         return lc_fail(LC_ERR_CONFIG, "SpikeDetection: window and warmup must not be negative");
     spikes *s = calloc(1, sizeof *s);
     if (!s) return lc_fail(LC_ERR_MEMORY, "out of memory: SpikeDetection");
     s->a = *args;
     s->max = args->mode && !strcmp(args->mode, "max");
-    s->a.window = args->window ? args->window : 10;
-    s->a.warmup = args->warmup == LC_SAVE_NONE ? 0 : args->warmup ? args->warmup : 1;
-    s->a.rtol = lc__given(args->rtol, 2);
     s->a.atol = fabs(args->atol);
     s->values = calloc((size_t)s->a.window, sizeof *s->values);
     if (!s->values || !lc__dup(args->exclude_batches_path, &s->path)) {

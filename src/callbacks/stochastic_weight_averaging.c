@@ -219,7 +219,7 @@ static lc_status check(const lc_stochastic_weight_averaging_args *a)
     lc_duration d = a->swa_epoch_start;
     bool part = d.unit == LC_UNIT_FRACTION && d.value >= 0 && d.value <= 1;
     bool whole = d.unit == LC_UNIT_EPOCHS && d.value >= 1 && d.value == floor(d.value);
-    if (d.unit != LC_UNIT_NONE && !part && !whole)
+    if (!part && !whole)
         return lc_fail(LC_ERR_CONFIG, "StochasticWeightAveraging: swa_epoch_start is LC_FRACTION(0 to 1) or "
                                       "LC_EPOCHS(1 or more)");
     if (!a->swa_lrs || a->n_swa_lrs < 1)
@@ -233,16 +233,16 @@ static lc_status check(const lc_stochastic_weight_averaging_args *a)
         return lc_fail(LC_ERR_CONFIG,
                        "StochasticWeightAveraging: annealing_strategy is \"%.40s\"; it must be cos or linear",
                        a->annealing_strategy);
-    if (a->annealing_epochs < 0 && a->annealing_epochs != LC_SAVE_NONE)
+    if (a->annealing_epochs < 0)
         return lc_fail(LC_ERR_CONFIG, "StochasticWeightAveraging: annealing_epochs is %lld; it must not be negative",
                        (long long)a->annealing_epochs);
     return LC_OK;
 }
 
-lc_status lc_stochastic_weight_averaging_new(const lc_stochastic_weight_averaging_args *args, lc_callback *out)
+lc_status lc_stochastic_weight_averaging_new(const lc_stochastic_weight_averaging_args *given, lc_callback *out)
 {
-    static const lc_stochastic_weight_averaging_args nothing = {0};
-    LC_TRY(check(args ? args : &nothing));
+    LC_CALLBACK_TAKE(args, lc_stochastic_weight_averaging, given);
+    LC_TRY(check(args));
     swa *a = calloc(1, sizeof *a);
     double *lrs = malloc((size_t)args->n_swa_lrs * sizeof *lrs);
     if (!a || !lrs) {
@@ -253,10 +253,8 @@ lc_status lc_stochastic_weight_averaging_new(const lc_stochastic_weight_averagin
     memcpy(lrs, args->swa_lrs, (size_t)args->n_swa_lrs * sizeof *lrs);
     a->lrs = lrs;
     a->n_lrs = args->n_swa_lrs;
-    a->start_at = args->swa_epoch_start.unit == LC_UNIT_NONE ? LC_FRACTION(0.8) : args->swa_epoch_start;
-    a->annealing_epochs = args->annealing_epochs == LC_SAVE_NONE ? 0
-                          : args->annealing_epochs               ? args->annealing_epochs
-                                                                 : 10;
+    a->start_at = args->swa_epoch_start;
+    a->annealing_epochs = args->annealing_epochs;
     a->linear = args->annealing_strategy && !strcmp(args->annealing_strategy, "linear");
     *out = (lc_callback){&swa_ops, a};
     return LC_OK;

@@ -29,7 +29,7 @@ lc__terminal lc__terminal_find(int fd, lc_progress_style style)
 {
     const char *term = getenv("TERM"), *how = getenv("LIGHTC_PROGRESS"), *no_color = getenv("NO_COLOR");
     bool dumb = !term || !*term || !strcmp(term, "dumb");
-    lc__terminal t = {.fd = fd > 0 ? fd : 2};
+    lc__terminal t = {.fd = fd};
     t.live = style == LC_PROGRESS_BAR || (style == LC_PROGRESS_AUTO && isatty(t.fd) && !dumb);
     if (how && !strcmp(how, "bar")) t.live = true;
     if (how && !strcmp(how, "lines")) t.live = false;

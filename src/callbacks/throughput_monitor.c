@@ -251,14 +251,14 @@ static const lc_callback_ops throughput_ops = {
     .free = tp_free,
 };
 
-lc_status lc_throughput_monitor_new(const lc_throughput_monitor_args *args, lc_callback *out)
+lc_status lc_throughput_monitor_new(const lc_throughput_monitor_args *given, lc_callback *out)
 {
+    LC_CALLBACK_TAKE(args, lc_throughput_monitor, given);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     throughput *p = calloc(1, sizeof *p);
     if (!p) return lc_fail(LC_ERR_MEMORY, "out of memory: ThroughputMonitor");
-    if (args) p->a = *args;
+    p->a = *args;
     p->peak = p->a.available_flops;
-    if (!p->a.window_size) p->a.window_size = 100;
     if (p->a.window_size < 2 || p->a.available_flops < 0) {
         int64_t size = p->a.window_size;
         free(p);

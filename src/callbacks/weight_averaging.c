@@ -185,25 +185,25 @@ static void wa_free(void *self)
 static const lc_callback_ops mean_ops = AVERAGING_OPS("WeightAveraging");
 static const lc_callback_ops ema_ops = AVERAGING_OPS("EMAWeightAveraging");
 
-lc_status lc_weight_averaging_new(const lc_weight_averaging_args *args, lc_callback *out)
+lc_status lc_weight_averaging_new(const lc_weight_averaging_args *given, lc_callback *out)
 {
+    LC_CALLBACK_TAKE(args, lc_weight_averaging, given);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     averaging *a = calloc(1, sizeof *a);
     if (!a) return lc_fail(LC_ERR_MEMORY, "out of memory: WeightAveraging");
-    if (args) a->mean = *args;
+    a->mean = *args;
     *out = (lc_callback){&mean_ops, a};
     return LC_OK;
 }
 
-lc_status lc_ema_weight_averaging_new(const lc_ema_weight_averaging_args *args, lc_callback *out)
+lc_status lc_ema_weight_averaging_new(const lc_ema_weight_averaging_args *given, lc_callback *out)
 {
+    LC_CALLBACK_TAKE(args, lc_ema_weight_averaging, given);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     averaging *a = calloc(1, sizeof *a);
     if (!a) return lc_fail(LC_ERR_MEMORY, "out of memory: EMAWeightAveraging");
-    if (args) a->ema = *args;
+    a->ema = *args;
     a->is_ema = true;
-    a->ema.decay = lc__given(a->ema.decay, 0.999);
-    if (a->ema.update_every_n_steps == 0) a->ema.update_every_n_steps = 1;
     if (!(a->ema.decay >= 0 && a->ema.decay <= 1)) {
         double decay = a->ema.decay;
         free(a);

@@ -90,13 +90,16 @@ static const lc_callback_ops histogram_ops = {
     .on_train_batch_end = wh_batch_end,      .free = wh_free,
 };
 
-lc_status lc_weight_histogram_new(const lc_weight_histogram_args *args, lc_callback *out)
+lc_status lc_weight_histogram_new(const lc_weight_histogram_args *given, lc_callback *out)
 {
+    LC_CALLBACK_TAKE(args, lc_weight_histogram, given);
+    if (args->every_n_epochs < 1 && args->every_n_train_steps < 1)
+        return lc_fail(LC_ERR_CONFIG, "WeightHistogram: every_n_epochs is %lld; it must be positive",
+                       (long long)args->every_n_epochs);
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     histograms *h = calloc(1, sizeof *h);
     if (!h) return lc_fail(LC_ERR_MEMORY, "out of memory: WeightHistogram");
-    if (args) h->a = *args;
-    if (h->a.every_n_epochs <= 0) h->a.every_n_epochs = 1;
+    h->a = *args;
     *out = (lc_callback){&histogram_ops, h};
     return LC_OK;
 }

@@ -54,9 +54,9 @@ static void bar(lc_trainer *t, bool rich)
 {
     lc_callback cb;
     if (rich)
-        CHECK_OK(lc_rich_progress_bar_new(&(lc_rich_progress_bar_args){.fd = 2}, &cb));
+        CHECK_OK(lc_rich_progress_bar(&cb, .fd = 2));
     else
-        CHECK_OK(lc_progress_bar_new(&(lc_progress_bar_args){.refresh_rate = 3}, &cb));
+        CHECK_OK(lc_progress_bar(&cb, .refresh_rate = 3));
     CHECK_OK(lc_trainer_add_callback(t, cb));
 }
 
@@ -70,14 +70,14 @@ TEST(what_is_added_takes_the_place_of_the_default)
     CHECK_CALLBACKS(t, "ProgressBar=1 ModelSummary=1 ModelCheckpoint=1");
     bar(t, false);
     CHECK_CALLBACKS(t, "ProgressBar=1 ModelSummary=1 ModelCheckpoint=1");
-    CHECK_OK(lc_model_summary_new(&(lc_model_summary_args){.max_depth = 1}, &cb));
+    CHECK_OK(lc_model_summary(&cb, .max_depth = 1));
     CHECK_OK(lc_trainer_add_callback(t, cb));
-    CHECK_OK(lc_model_checkpoint_new(&(lc_model_checkpoint_args){.monitor = "loss"}, &cb));
+    CHECK_OK(lc_model_checkpoint(&cb, .monitor = "loss"));
     CHECK_OK(lc_trainer_add_callback(t, cb));
     CHECK_CALLBACKS(t, "ProgressBar=1 ModelSummary=1 ModelCheckpoint=1");
     CHECK(lc_trainer_callback_named(t, "ModelCheckpoint", 0).self == cb.self);
     /* A second one of the program's own is a second one. */
-    CHECK_OK(lc_model_checkpoint_new(&(lc_model_checkpoint_args){.monitor = "val_loss"}, &cb));
+    CHECK_OK(lc_model_checkpoint(&cb, .monitor = "val_loss"));
     CHECK_OK(lc_trainer_add_callback(t, cb));
     CHECK_CALLBACKS(t, "ProgressBar=1 ModelSummary=1 ModelCheckpoint=2");
     lc_trainer_free(t);
@@ -94,7 +94,7 @@ TEST(what_is_added_takes_the_place_of_the_default)
 
     /* As Lightning's list of checkpoint callbacks. */
     CHECK_OK(lc_trainer_new(&o, &t));
-    CHECK_OK(lc_on_exception_checkpoint_new(&(lc_on_exception_checkpoint_args){.dirpath = dir}, &cb));
+    CHECK_OK(lc_on_exception_checkpoint(&cb, .dirpath = dir));
     CHECK_OK(lc_trainer_add_callback(t, cb));
     CHECK_CALLBACKS(t, "ProgressBar=1 ModelSummary=1 OnExceptionCheckpoint=1");
     lc_trainer_free(t);
@@ -177,11 +177,11 @@ static lc_status configure(lc_module *self)
 {
     lc_trainer *t = self->trainer;
     lc_callback cb;
-    LC_TRY(lc_early_stopping_new(&(lc_early_stopping_args){.monitor = "a"}, &cb));
+    LC_TRY(lc_early_stopping(&cb, .monitor = "a"));
     LC_TRY(lc_trainer_add_callback(t, cb));
-    LC_TRY(lc_early_stopping_new(&(lc_early_stopping_args){.monitor = "b"}, &cb));
+    LC_TRY(lc_early_stopping(&cb, .monitor = "b"));
     LC_TRY(lc_trainer_add_callback(t, cb));
-    LC_TRY(lc_model_checkpoint_new(&(lc_model_checkpoint_args){.monitor = "a"}, &cb));
+    LC_TRY(lc_model_checkpoint(&cb, .monitor = "a"));
     LC_TRY(lc_trainer_add_callback(t, cb));
     LC_TRY(lc_trainer_add_callback(t, (lc_callback){&our_bar, NULL}));
     return LC_OK;
@@ -226,7 +226,7 @@ TEST(those_of_the_module_take_the_place_of_all_of_their_kind)
     lc_trainer *t;
     world_init(&m, &ops, 3, 0);
     lc_trainer_options o = quiet(world_dir(dir, sizeof dir));
-    CHECK_OK(lc_early_stopping_new(&(lc_early_stopping_args){.monitor = "a"}, &list[0]));
+    CHECK_OK(lc_early_stopping(&list[0], .monitor = "a"));
     CHECK_OK(lc_rich_progress_bar_new(NULL, &list[1]));
     o.callbacks = list;
     o.n_callbacks = 2;

@@ -54,14 +54,15 @@ static lc_status fit_scripted(const lc_spike_detection_args *args, const char *d
 
 TEST(spikes_are_those_of_lightning_and_are_skipped)
 {
-    static const struct {
+    const struct {
         lc_spike_detection_args args;
         const char *want;
     } cases[] = {
-        {{.skip = true}, "[6, 7, 7, 8, 14, 15, 19, 20]\n"},
-        {{.skip = true, .window = 4, .rtol = 0.5, .warmup = 3}, "[6, 7, 7, 8, 14, 15, 19, 20]\n"},
-        {{.skip = true, .atol = 5, .rtol = LC_ZERO}, "[6, 7, 7, 8, 14, 15, 19, 20]\n"},
-        {{.skip = true, .mode = "max", .rtol = 0.3},
+        {LC_ARGS(lc_spike_detection, .skip = true), "[6, 7, 7, 8, 14, 15, 19, 20]\n"},
+        {LC_ARGS(lc_spike_detection, .skip = true, .window = 4, .rtol = 0.5, .warmup = 3),
+         "[6, 7, 7, 8, 14, 15, 19, 20]\n"},
+        {LC_ARGS(lc_spike_detection, .skip = true, .atol = 5, .rtol = 0), "[6, 7, 7, 8, 14, 15, 19, 20]\n"},
+        {LC_ARGS(lc_spike_detection, .skip = true, .mode = "max", .rtol = 0.3),
          "[7, 8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15, 16, 16, 17, 17, 18, 18, 19, 19, 20, 20, 21, "
          "21, 22, 22, 23]\n"},
     };
@@ -89,7 +90,9 @@ TEST(a_spike_ends_the_run)
     int64_t steps;
     CHECK(world_dir(dir, sizeof dir));
     snprintf(path, sizeof path, "%s/bad.json", dir);
-    CHECK_STATUS(fit_scripted(&(lc_spike_detection_args){.exclude_batches_path = path}, dir, &w, &steps), LC_ERR_STATE);
+    CHECK_STATUS(fit_scripted((lc_spike_detection_args[]){LC_ARGS(lc_spike_detection, .exclude_batches_path = path)},
+                              dir, &w, &steps),
+                 LC_ERR_STATE);
     CHECK_CONTAINS(lc_error_message(), "spike detected in batch 7");
     CHECK_CONTAINS(lc_error_message(), path);
     CHECK(access(path, R_OK) == 0);
@@ -150,7 +153,7 @@ TEST(validation_and_the_end_see_the_moving_average)
     o.enable_checkpointing = LC_OFF;
     o.callbacks = cb;
     o.n_callbacks = 2;
-    CHECK_OK(lc_ema_weight_averaging_new(&(lc_ema_weight_averaging_args){.decay = 0.75}, &cb[0]));
+    CHECK_OK(lc_ema_weight_averaging(&cb[0], .decay = 0.75));
     CHECK_OK(lc_lambda_callback_new(&(lc_lambda_args){.context = &s, .on_validation_batch_start = see}, &cb[1]));
     CHECK_OK(lc_trainer_new(&o, &t));
     CHECK_OK(lc_trainer_fit(t, &m.base, NULL));
@@ -202,10 +205,8 @@ static void averaged(bool by_hook, float w[NET_WEIGHTS])
     if (by_hook) ops.on_after_batch_transfer = ten_more;
     for (int i = 0; i < NET_SAMPLES * NET_FEATURES && !by_hook; i++) net_x[i] += 10;
     r.m.base.ops = &ops;
-    CHECK_OK(lc_stochastic_weight_averaging_new(
-        &(lc_stochastic_weight_averaging_args){
-            .swa_lrs = &lr, .n_swa_lrs = 1, .swa_epoch_start = LC_EPOCHS(1), .annealing_epochs = 1},
-        &swa));
+    CHECK_OK(lc_stochastic_weight_averaging(&swa, .swa_lrs = &lr, .n_swa_lrs = 1, .swa_epoch_start = LC_EPOCHS(1),
+                                            .annealing_epochs = 1));
     CHECK_OK(run_fit(&r, &swa, 1));
     net_weights(&r.m, w);
     run_release(&r);
@@ -252,10 +253,8 @@ TEST(pruned_weights_are_zero_and_counted)
     int zeros = 0;
     run_init(&r);
     r.o.max_epochs = 3;
-    CHECK_OK(lc_model_pruning_new(&(lc_model_pruning_args){.pruning_fn = "l1_unstructured",
-                                                           .amount = 0.25,
-                                                           .use_lottery_ticket_hypothesis = LC_OFF},
-                                  &cb));
+    CHECK_OK(lc_model_pruning(&cb, .pruning_fn = "l1_unstructured", .amount = 0.25,
+                              .use_lottery_ticket_hypothesis = LC_OFF));
     CHECK_OK(run_fit(&r, &cb, 1));
     handle = cb;
     CHECK_OK(lc_model_pruning_sparsity(&handle, -1, &all));

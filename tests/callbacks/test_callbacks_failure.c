@@ -88,9 +88,8 @@ TEST(a_callback_that_fails_corrupts_no_checkpoint)
         char list[1024], path[2000];
         run_init(&r);
         r.o.enable_checkpointing = LC_AUTO;
-        CHECK_OK(lc_model_checkpoint_new(
-            &(lc_model_checkpoint_args){.dirpath = r.dir, .every_n_train_steps = 1, .save_top_k = -1}, &cb[0]));
-        CHECK_OK(lc_on_exception_checkpoint_new(&(lc_on_exception_checkpoint_args){.dirpath = r.dir}, &cb[1]));
+        CHECK_OK(lc_model_checkpoint(&cb[0], .dirpath = r.dir, .every_n_train_steps = 1, .save_top_k = -1));
+        CHECK_OK(lc_on_exception_checkpoint(&cb[1], .dirpath = r.dir));
         cb[2] = (lc_callback){&failing_ops, &f};
         CHECK_STATUS(run_fit(&r, cb, 3), LC_ERR_USER);
         CHECK_CONTAINS(lc_error_message(), "this callback fails");
@@ -159,7 +158,7 @@ static void fit_on_exception(const char *dir, int64_t accumulate, int64_t fail_b
     o.enable_checkpointing = LC_OFF;
     o.callbacks = cb;
     o.n_callbacks = 2;
-    CHECK_OK(lc_on_exception_checkpoint_new(&(lc_on_exception_checkpoint_args){.dirpath = dir}, &cb[0]));
+    CHECK_OK(lc_on_exception_checkpoint(&cb[0], .dirpath = dir));
     CHECK_OK(lc_lambda_callback_new(&l, &cb[1]));
     o.enable_checkpointing = LC_AUTO;
     CHECK_OK(lc_trainer_new(&o, &t));

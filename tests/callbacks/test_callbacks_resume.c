@@ -16,20 +16,17 @@ typedef struct part {
 
 static lc_status make_ema(lc_callback *out)
 {
-    return lc_ema_weight_averaging_new(&(lc_ema_weight_averaging_args){.decay = 0.9, .update_every_n_steps = 2}, out);
+    return lc_ema_weight_averaging(out, .decay = 0.9, .update_every_n_steps = 2);
 }
 static lc_status make_ema_of_epochs(lc_callback *out)
 {
-    return lc_ema_weight_averaging_new(
-        &(lc_ema_weight_averaging_args){
-            .decay = 0.5, .use_buffers = LC_OFF, .update_starting_at_step = 4, .has_update_starting_at_epoch = true},
-        out);
+    return lc_ema_weight_averaging(out, .decay = 0.5, .use_buffers = LC_OFF, .update_starting_at_step = 4,
+                                   .has_update_starting_at_epoch = true);
 }
 
 static lc_status make_backbone(lc_callback *out)
 {
-    return lc_backbone_finetuning_new(
-        &(lc_backbone_finetuning_args){.unfreeze_backbone_at_epoch = 1, .backbone_initial_lr = 1e-3}, out);
+    return lc_backbone_finetuning(out, .unfreeze_backbone_at_epoch = 1, .backbone_initial_lr = 1e-3);
 }
 static lc_status make_finetuning(lc_callback *out)
 {
@@ -38,17 +35,14 @@ static lc_status make_finetuning(lc_callback *out)
 }
 static lc_status make_random_pruning(lc_callback *out)
 {
-    return lc_model_pruning_new(&(lc_model_pruning_args){.pruning_fn = "random_unstructured",
-                                                         .amount_count = 2,
-                                                         .use_global_unstructured = LC_OFF,
-                                                         .resample_parameters = true,
-                                                         .prune_on_train_epoch_end = LC_OFF},
-                                out);
+    return lc_model_pruning(out, .pruning_fn = "random_unstructured", .amount_count = 2,
+                            .use_global_unstructured = LC_OFF, .resample_parameters = true,
+                            .prune_on_train_epoch_end = LC_OFF);
 }
 
 static lc_status make_spikes(lc_callback *out)
 {
-    return lc_spike_detection_new(&(lc_spike_detection_args){.skip = true, .window = 3, .rtol = 0.2}, out);
+    return lc_spike_detection(out, .skip = true, .window = 3, .rtol = 0.2);
 }
 
 static lc_status make_norms(lc_callback *out)
@@ -61,11 +55,11 @@ static lc_status make_nothing(lc_callback *out)
 }
 static lc_status make_histograms(lc_callback *out)
 {
-    return lc_weight_histogram_new(&(lc_weight_histogram_args){.gradients = true, .every_n_train_steps = 2}, out);
+    return lc_weight_histogram(out, .gradients = true, .every_n_train_steps = 2);
 }
 static lc_status make_throughput(lc_callback *out)
 {
-    return lc_throughput_monitor_new(&(lc_throughput_monitor_args){.available_flops = 1e9}, out);
+    return lc_throughput_monitor(out, .available_flops = 1e9);
 }
 
 static const part cases[] = {

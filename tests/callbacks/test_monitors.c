@@ -39,8 +39,7 @@ TEST(gradient_norms_are_those_of_the_gradients_before_clipping)
     r.o.accumulate_grad_batches = 2;
     r.o.gradient_clip_val = 0.1;
     CHECK_OK(lc_gradient_norm_monitor_new(NULL, &cb[0]));
-    CHECK_OK(lc_gradient_norm_monitor_new(&(lc_gradient_norm_monitor_args){.norm_type = INFINITY, .total_only = true},
-                                          &cb[1]));
+    CHECK_OK(lc_gradient_norm_monitor(&cb[1], .norm_type = INFINITY, .total_only = true));
     CHECK_OK(lc_lambda_callback_new(&(lc_lambda_args){.context = &w, .on_before_optimizer_step = read_norms}, &cb[2]));
     CHECK_OK(run_fit(&r, cb, 3));
     CHECK_EQ(w.n, 6);
@@ -87,7 +86,7 @@ TEST(histograms_of_weights_and_gradients)
     lc_callback cb;
     run_init(&r);
     r.logger = (lc_logger){&histogram_ops, &l};
-    CHECK_OK(lc_weight_histogram_new(&(lc_weight_histogram_args){.gradients = true, .every_n_epochs = 2}, &cb));
+    CHECK_OK(lc_weight_histogram(&cb, .gradients = true, .every_n_epochs = 2));
     CHECK_OK(run_fit(&r, &cb, 1));
     CHECK_EQ(l.n, 2 * 6); /* six parameters, once in two epochs */
     CHECK_NEAR(l.count, 2 * (40 + 8 + 8 + 8 + 8 + 1), 0);
@@ -155,8 +154,8 @@ TEST(gradients_are_those_of_their_own_optimizer)
     o.n_loggers = 1;
     o.callbacks = cb;
     o.n_callbacks = 2;
-    CHECK_OK(lc_weight_histogram_new(&(lc_weight_histogram_args){.gradients = true}, &cb[0]));
-    CHECK_OK(lc_gradient_norm_monitor_new(&(lc_gradient_norm_monitor_args){.every_step = true}, &cb[1]));
+    CHECK_OK(lc_weight_histogram(&cb[0], .gradients = true));
+    CHECK_OK(lc_gradient_norm_monitor(&cb[1], .every_step = true));
     CHECK_OK(lc_trainer_new(&o, &t));
     CHECK_OK(lc_trainer_fit(t, &m.base, NULL));
     CHECK_NEAR(sums[0], 3.5, 1e-6);
@@ -189,8 +188,7 @@ TEST(operations_are_counted_and_reported)
     r.o.max_epochs = 4;
     r.o.limit_val_batches = LC_BATCHES(0);
     r.o.limit_train_batches = LC_BATCHES(5); /* the last batch of the epoch is shorter */
-    CHECK_OK(lc_throughput_monitor_new(
-        &(lc_throughput_monitor_args){.window_size = 4, .available_flops = 1e9, .length_fn = five}, &cb));
+    CHECK_OK(lc_throughput_monitor(&cb, .window_size = 4, .available_flops = 1e9, .length_fn = five));
     CHECK_OK(run_fit(&r, &cb, 1));
     /* Forward 2*4*5*8 + 2*4*8, the weights' gradients as much, and the gradient of the head's input 2*4*8. */
     lc_graph_get_stats(lc_trainer_graph(r.t), &stats);
@@ -212,8 +210,7 @@ TEST(what_a_process_uses_is_reported)
     lc_callback cb;
     run_init(&r);
     r.o.max_epochs = 1;
-    CHECK_OK(
-        lc_device_stats_monitor_new(&(lc_device_stats_monitor_args){.filter_keys = hidden, .n_filter_keys = 1}, &cb));
+    CHECK_OK(lc_device_stats_monitor(&cb, .filter_keys = hidden, .n_filter_keys = 1));
     CHECK_OK(run_fit(&r, &cb, 1));
     CHECK(logged(&r, "DeviceStatsMonitor.on_train_batch_start/rss_bytes", 3) > 1e6);
     CHECK(logged(&r, "DeviceStatsMonitor.on_train_batch_end/planned_bytes", 3) > 0);
@@ -227,7 +224,7 @@ TEST(the_peak_is_measured_where_it_is_not_given)
     run r;
     lc_callback cb;
     run_init(&r);
-    CHECK_OK(lc_throughput_monitor_new(&(lc_throughput_monitor_args){.window_size = 2}, &cb));
+    CHECK_OK(lc_throughput_monitor(&cb, .window_size = 2));
     CHECK_OK(run_fit(&r, &cb, 1));
     double mfu = logged(&r, "train/device/mfu", 2), validate = logged(&r, "validate/device/mfu", 2);
     CHECK(mfu > 0 && mfu < 1 && validate > 0 && validate < 1);
@@ -247,9 +244,8 @@ TEST(the_summary_says_what_a_forward_pass_costs)
     snprintf(path, sizeof path, "%s/summary", r.dir);
     FILE *f = fopen(path, "w");
     CHECK(f);
-    CHECK_OK(lc_model_summary_new(
-        &(lc_model_summary_args){.max_depth = -1, .example_inputs = &example, .n_example_inputs = 1, .fd = fileno(f)},
-        &cb));
+    CHECK_OK(
+        lc_model_summary(&cb, .max_depth = -1, .example_inputs = &example, .n_example_inputs = 1, .fd = fileno(f)));
     CHECK_OK(run_fit(&r, &cb, 1));
     fclose(f);
     char *text = slurp(path, &n);
@@ -278,7 +274,7 @@ TEST(the_summary_writes_no_control_characters)
     FILE *f = fopen(path, "w");
     CHECK(f);
     r.m.backbone.type = "a\033[2J";
-    CHECK_OK(lc_model_summary_new(&(lc_model_summary_args){.max_depth = -1, .fd = fileno(f)}, &cb));
+    CHECK_OK(lc_model_summary(&cb, .max_depth = -1, .fd = fileno(f)));
     CHECK_OK(run_fit(&r, &cb, 1));
     fclose(f);
     char *text = slurp(path, &n);

@@ -107,12 +107,11 @@ static char *shown(int columns, bool rich)
     run_init(&r);
     r.m.base.ops = &ops;
     if (rich)
-        CHECK_OK(lc_rich_progress_bar_new(&(lc_rich_progress_bar_args){.fd = p->slave, .refresh_rate = 1e9}, &cb[0]));
+        CHECK_OK(lc_rich_progress_bar(&cb[0], .fd = p->slave, .refresh_rate = 1e9));
     else
-        CHECK_OK(lc_progress_bar_new(&(lc_progress_bar_args){.fd = p->slave, .refresh_rate = 1e9}, &cb[0]));
+        CHECK_OK(lc_progress_bar(&cb[0], .fd = p->slave, .refresh_rate = 1e9));
     const lc_type example = {.dtype = LC_F32, .ndim = 2, .shape = {4, NET_FEATURES}};
-    lc_model_summary_args args = {.fd = p->slave, .example_inputs = &example, .n_example_inputs = 1};
-    CHECK_OK(lc_model_summary_new(&args, &cb[1]));
+    CHECK_OK(lc_model_summary(&cb[1], .fd = p->slave, .example_inputs = &example, .n_example_inputs = 1));
     r.o.enable_progress_bar = LC_AUTO;
     CHECK_OK(run_fit(&r, cb, 2));
     CHECK_OK(lc_trainer_validate(r.t, &r.m.base, NULL));

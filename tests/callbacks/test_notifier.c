@@ -23,11 +23,9 @@ static char *notify(run *r, const char *format, int timeout_s, int *warnings)
     run_init(r);
     snprintf(path, sizeof path, "%s/told", r->dir);
     snprintf(command, sizeof command, format, path, path);
-    CHECK_OK(lc_notifier_new(&(lc_notifier_args){.command = command,
-                                                 .events = LC_NOTIFY_RUN_START | LC_NOTIFY_RUN_END |
-                                                           LC_NOTIFY_EPOCH_END | LC_NOTIFY_RUN_FAILED,
-                                                 .timeout_s = timeout_s},
-                             &cb[0]));
+    CHECK_OK(lc_notifier(&cb[0], .command = command,
+                         .events = LC_NOTIFY_RUN_START | LC_NOTIFY_RUN_END | LC_NOTIFY_EPOCH_END | LC_NOTIFY_RUN_FAILED,
+                         .timeout_s = timeout_s));
     CHECK_OK(lc_lambda_callback_new(&(lc_lambda_args){.context = warnings, .on_message = count_text}, &cb[1]));
     *warnings = 0;
     r->m.die_after = strstr(format, "fails") ? 3 : -1;
@@ -113,8 +111,7 @@ TEST(a_long_text_is_told)
         run_init(&r);
         snprintf(path, sizeof path, "%s/told", r.dir);
         snprintf(command, sizeof command, commands[k], path);
-        CHECK_OK(lc_notifier_new(
-            &(lc_notifier_args){.command = command, .events = LC_NOTIFY_RUN_END, .timeout_s = k ? 1 : 30}, &cb[0]));
+        CHECK_OK(lc_notifier(&cb[0], .command = command, .events = LC_NOTIFY_RUN_END, .timeout_s = k ? 1 : 30));
         CHECK_OK(lc_lambda_callback_new(&(lc_lambda_args){.context = &warnings, .on_message = count_text}, &cb[1]));
         CHECK_OK(lc_lambda_callback_new(&(lc_lambda_args){.on_fit_end = log_much}, &cb[2]));
         CHECK_OK(run_fit(&r, cb, 3));
@@ -194,7 +191,7 @@ TEST(a_web_address_is_told)
         int warnings = 0;
         server_start(&s, bad ? "500 No" : "200 OK", 2);
         snprintf(url, sizeof url, "http://127.0.0.1:%d/hook", s.port);
-        lc_status made = lc_notifier_new(&(lc_notifier_args){.url = url}, &cb[0]);
+        lc_status made = lc_notifier(&cb[0], .url = url);
         if (made == LC_ERR_UNSUPPORTED) SKIP("there is no libcurl");
         CHECK_OK(made);
         CHECK_OK(lc_lambda_callback_new(&(lc_lambda_args){.context = &warnings, .on_message = count_text}, &cb[1]));

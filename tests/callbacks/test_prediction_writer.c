@@ -12,8 +12,8 @@ TEST(predictions_are_written)
     run_init(&r);
     snprintf(npy, sizeof npy, "%s/out.npy", r.dir);
     snprintf(st, sizeof st, "%s/out.safetensors", r.dir);
-    CHECK_OK(lc_prediction_writer_new(&(lc_prediction_writer_args){.path = npy}, &cb[0]));
-    CHECK_OK(lc_prediction_writer_new(&(lc_prediction_writer_args){.path = st}, &cb[1]));
+    CHECK_OK(lc_prediction_writer(&cb[0], .path = npy));
+    CHECK_OK(lc_prediction_writer(&cb[1], .path = st));
     r.o.callbacks = cb;
     r.o.n_callbacks = 2;
     CHECK_OK(lc_trainer_new(&r.o, &r.t));
@@ -62,8 +62,7 @@ TEST(a_prediction_that_fails_leaves_no_file)
     char npy[300], list[512];
     run_init(&r);
     snprintf(npy, sizeof npy, "%s/out.npy", r.dir);
-    CHECK_OK(
-        lc_prediction_writer_new(&(lc_prediction_writer_args){.path = npy, .write_on_batch_end = fail_third}, &cb));
+    CHECK_OK(lc_prediction_writer(&cb, .path = npy, .write_on_batch_end = fail_third));
     r.o.callbacks = &cb;
     r.o.n_callbacks = 1;
     CHECK_OK(lc_trainer_new(&r.o, &r.t));
@@ -71,7 +70,7 @@ TEST(a_prediction_that_fails_leaves_no_file)
     CHECK_STR(world_list(r.dir, ".npy", list, sizeof list), "");
     CHECK_STR(world_list(r.dir, ".part", list, sizeof list), "");
     run_release(&r);
-    CHECK_STATUS(lc_prediction_writer_new(&(lc_prediction_writer_args){.path = "x.csv"}, &cb), LC_ERR_CONFIG);
+    CHECK_STATUS(lc_prediction_writer(&cb, .path = "x.csv"), LC_ERR_CONFIG);
     CHECK_STATUS(lc_prediction_writer_new(NULL, &cb), LC_ERR_CONFIG);
 }
 

@@ -57,8 +57,7 @@ TEST(bars_are_drawn_over_one_another)
     snprintf(path, sizeof path, "%s/bars", r.dir);
     FILE *f = fopen(path, "w");
     CHECK(f && s);
-    CHECK_OK(lc_rich_progress_bar_new(
-        &(lc_rich_progress_bar_args){.fd = fileno(f), .refresh_rate = 1e9, .style = LC_PROGRESS_BAR}, &cb[0]));
+    CHECK_OK(lc_rich_progress_bar(&cb[0], .fd = fileno(f), .refresh_rate = 1e9, .style = LC_PROGRESS_BAR));
     CHECK_OK(lc_lambda_callback_new(&(lc_lambda_args){.on_train_epoch_end = say_something}, &cb[1]));
     r.o.enable_progress_bar = LC_AUTO;
     CHECK_OK(run_fit(&r, cb, 2));
@@ -99,7 +98,7 @@ TEST(a_log_file_gets_plain_lines)
     snprintf(path, sizeof path, "%s/bars", r.dir);
     FILE *f = fopen(path, "w");
     CHECK(f);
-    CHECK_OK(lc_rich_progress_bar_new(&(lc_rich_progress_bar_args){.fd = fileno(f)}, &cb));
+    CHECK_OK(lc_rich_progress_bar(&cb, .fd = fileno(f)));
     r.o.enable_progress_bar = LC_AUTO;
     CHECK_OK(run_fit(&r, &cb, 1));
     fclose(f);
@@ -135,8 +134,7 @@ static void check_frames(int columns, char *last, size_t size)
     snprintf(path, sizeof path, "%s/bars", r.dir);
     FILE *f = fopen(path, "w");
     CHECK(f);
-    CHECK_OK(lc_progress_bar_new(
-        &(lc_progress_bar_args){.fd = fileno(f), .refresh_rate = 1e9, .style = LC_PROGRESS_BAR}, &cb[0]));
+    CHECK_OK(lc_progress_bar(&cb[0], .fd = fileno(f), .refresh_rate = 1e9, .style = LC_PROGRESS_BAR));
     CHECK_OK(lc_lambda_callback_new(&(lc_lambda_args){.on_train_epoch_start = log_long_names}, &cb[1]));
     r.o.enable_progress_bar = LC_AUTO;
     CHECK_OK(run_fit(&r, cb, 2));

@@ -204,46 +204,50 @@ static lc_status make_callback(const lc_state *spec, const told *how, lc_callbac
     const lc_state *a = get(spec, "args");
     if (!strcmp(type, "ModelCheckpoint")) {
         int64_t k = get_int(a, "save_top_k", 1);
-        lc_model_checkpoint_args args = {.filename = get_text(a, "filename", NULL),
-                                         .monitor = get_text(a, "monitor", NULL),
-                                         .mode = get_text(a, "mode", NULL),
-                                         .save_top_k = k ? k : LC_SAVE_NONE,
-                                         .save_last = choice(a, "save_last"),
-                                         .every_n_train_steps = get_int(a, "every_n_train_steps", 0),
-                                         .every_n_epochs = get_int(a, "every_n_epochs", 0),
-                                         .save_on_train_epoch_end = choice(a, "save_on_train_epoch_end"),
-                                         .save_on_exception = get_bool(a, "save_on_exception", false),
-                                         .auto_insert_metric_name = choice(a, "auto_insert_metric_name"),
-                                         .enable_version_counter = choice(a, "enable_version_counter")};
+        lc_model_checkpoint_args args = lc_model_checkpoint_defaults();
+        args.filename = get_text(a, "filename", NULL);
+        args.monitor = get_text(a, "monitor", NULL);
+        args.mode = get_text(a, "mode", NULL);
+        args.save_top_k = k;
+        args.save_last = choice(a, "save_last");
+        args.every_n_train_steps = get_int(a, "every_n_train_steps", 0);
+        args.every_n_epochs = get_int(a, "every_n_epochs", 0);
+        args.save_on_train_epoch_end = choice(a, "save_on_train_epoch_end");
+        args.save_on_exception = get_bool(a, "save_on_exception", false);
+        args.auto_insert_metric_name = choice(a, "auto_insert_metric_name");
+        args.enable_version_counter = choice(a, "enable_version_counter");
         if (how->callbacks_at_epochs && !args.save_on_train_epoch_end) args.save_on_train_epoch_end = LC_ON;
         return lc_model_checkpoint_new(&args, out);
     }
     if (!strcmp(type, "EarlyStopping")) {
         int64_t p = get_int(a, "patience", 3);
-        lc_early_stopping_args args = {.monitor = get_text(a, "monitor", NULL),
-                                       .mode = get_text(a, "mode", NULL),
-                                       .patience = p ? p : LC_SAVE_NONE,
-                                       .min_delta = get_double(a, "min_delta", 0),
-                                       .has_stopping_threshold = get(a, "stopping_threshold") != NULL,
-                                       .stopping_threshold = get_double(a, "stopping_threshold", 0),
-                                       .has_divergence_threshold = get(a, "divergence_threshold") != NULL,
-                                       .divergence_threshold = get_double(a, "divergence_threshold", 0),
-                                       .strict = choice(a, "strict"),
-                                       .check_finite = choice(a, "check_finite"),
-                                       .check_on_train_epoch_end = choice(a, "check_on_train_epoch_end")};
+        lc_early_stopping_args args = lc_early_stopping_defaults();
+        args.monitor = get_text(a, "monitor", NULL);
+        args.mode = get_text(a, "mode", NULL);
+        args.patience = p;
+        args.min_delta = get_double(a, "min_delta", 0);
+        args.has_stopping_threshold = get(a, "stopping_threshold") != NULL;
+        args.stopping_threshold = get_double(a, "stopping_threshold", 0);
+        args.has_divergence_threshold = get(a, "divergence_threshold") != NULL;
+        args.divergence_threshold = get_double(a, "divergence_threshold", 0);
+        args.strict = choice(a, "strict");
+        args.check_finite = choice(a, "check_finite");
+        args.check_on_train_epoch_end = choice(a, "check_on_train_epoch_end");
         if (how->callbacks_at_epochs && !args.check_on_train_epoch_end) args.check_on_train_epoch_end = LC_ON;
         return lc_early_stopping_new(&args, out);
     }
     if (!strcmp(type, "LearningRateMonitor")) {
-        lc_learning_rate_monitor_args args = {.logging_interval = get_text(a, "logging_interval", NULL),
-                                              .log_momentum = get_bool(a, "log_momentum", false),
-                                              .log_weight_decay = get_bool(a, "log_weight_decay", false)};
+        lc_learning_rate_monitor_args args = lc_learning_rate_monitor_defaults();
+        args.logging_interval = get_text(a, "logging_interval", NULL);
+        args.log_momentum = get_bool(a, "log_momentum", false);
+        args.log_weight_decay = get_bool(a, "log_weight_decay", false);
         return lc_learning_rate_monitor_new(&args, out);
     }
     if (!strcmp(type, "GradientAccumulationScheduler")) {
         const lc_state *scheduling = get(a, "scheduling");
         lc_accumulation list[16];
-        lc_gradient_accumulation_scheduler_args args = {.scheduling = list};
+        lc_gradient_accumulation_scheduler_args args = lc_gradient_accumulation_scheduler_defaults();
+        args.scheduling = list;
         for (int64_t i = 0; i < lc_state_length(scheduling) && i < 16; i++)
             list[args.n_scheduling++] =
                 (lc_accumulation){atoll(lc_state_key_at(scheduling, i)), get_int(lc_state_at(scheduling, i), NULL, 0)};

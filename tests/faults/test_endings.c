@@ -139,24 +139,21 @@ static void net_release(net *m)
 static lc_status best_and_last(const char *root, lc_callback *out)
 {
     (void)root;
-    return lc_model_checkpoint_new(
-        &(lc_model_checkpoint_args){.monitor = "val_loss", .save_top_k = 2, .save_last = LC_ON}, out);
+    return lc_model_checkpoint(out, .monitor = "val_loss", .save_top_k = 2, .save_last = LC_ON);
 }
 static lc_status every_step(const char *root, lc_callback *out)
 {
     (void)root;
-    return lc_model_checkpoint_new(
-        &(lc_model_checkpoint_args){.every_n_train_steps = 1, .save_last = LC_ON, .save_on_exception = true}, out);
+    return lc_model_checkpoint(out, .every_n_train_steps = 1, .save_last = LC_ON, .save_on_exception = true);
 }
 static lc_status on_exception(const char *root, lc_callback *out)
 {
-    return lc_on_exception_checkpoint_new(&(lc_on_exception_checkpoint_args){.dirpath = root}, out);
+    return lc_on_exception_checkpoint(out, .dirpath = root);
 }
 static lc_status stopping(const char *root, lc_callback *out)
 {
     (void)root;
-    return lc_early_stopping_new(&(lc_early_stopping_args){.monitor = "val_loss", .patience = 1, .min_delta = 0.5},
-                                 out);
+    return lc_early_stopping(out, .monitor = "val_loss", .patience = 1, .min_delta = 0.5);
 }
 static lc_status mean(const char *root, lc_callback *out)
 {
@@ -166,52 +163,50 @@ static lc_status mean(const char *root, lc_callback *out)
 static lc_status ema(const char *root, lc_callback *out)
 {
     (void)root;
-    return lc_ema_weight_averaging_new(&(lc_ema_weight_averaging_args){.decay = 0.5}, out);
+    return lc_ema_weight_averaging(out, .decay = 0.5);
 }
 static lc_status swa(const char *root, lc_callback *out)
 {
     static const double lr = 0.01;
     (void)root;
-    return lc_stochastic_weight_averaging_new(
-        &(lc_stochastic_weight_averaging_args){.swa_lrs = &lr, .n_swa_lrs = 1, .swa_epoch_start = LC_EPOCHS(1)}, out);
+    return lc_stochastic_weight_averaging(out, .swa_lrs = &lr, .n_swa_lrs = 1, .swa_epoch_start = LC_EPOCHS(1));
 }
 static lc_status pruning(const char *root, lc_callback *out)
 {
     (void)root;
-    return lc_model_pruning_new(&(lc_model_pruning_args){.pruning_fn = "l1_unstructured", .amount = 0.2}, out);
+    return lc_model_pruning(out, .pruning_fn = "l1_unstructured", .amount = 0.2);
 }
 static lc_status finetuning(const char *root, lc_callback *out)
 {
     (void)root;
-    return lc_backbone_finetuning_new(&(lc_backbone_finetuning_args){.unfreeze_backbone_at_epoch = 1}, out);
+    return lc_backbone_finetuning(out, .unfreeze_backbone_at_epoch = 1);
 }
 static lc_status windows(const char *root, lc_callback *out)
 {
     static const lc_accumulation list[] = {{0, 2}, {1, 1}};
     (void)root;
-    return lc_gradient_accumulation_scheduler_new(
-        &(lc_gradient_accumulation_scheduler_args){.scheduling = list, .n_scheduling = 2}, out);
+    return lc_gradient_accumulation_scheduler(out, .scheduling = list, .n_scheduling = 2);
 }
 static lc_status norms(const char *root, lc_callback *out)
 {
     (void)root;
-    return lc_gradient_norm_monitor_new(&(lc_gradient_norm_monitor_args){.every_step = true}, out);
+    return lc_gradient_norm_monitor(out, .every_step = true);
 }
 static lc_status histograms(const char *root, lc_callback *out)
 {
     (void)root;
-    return lc_weight_histogram_new(&(lc_weight_histogram_args){.every_n_train_steps = 1}, out);
+    return lc_weight_histogram(out, .every_n_train_steps = 1);
 }
 static lc_status spikes(const char *root, lc_callback *out)
 {
     (void)root;
-    return lc_spike_detection_new(&(lc_spike_detection_args){.skip = true, .window = 3, .rtol = 0.1}, out);
+    return lc_spike_detection(out, .skip = true, .window = 3, .rtol = 0.1);
 }
 static lc_status writer(const char *root, lc_callback *out)
 {
     char path[400];
     snprintf(path, sizeof path, "%s/out.npy", root);
-    return lc_prediction_writer_new(&(lc_prediction_writer_args){.path = path}, out);
+    return lc_prediction_writer(out, .path = path);
 }
 static lc_status rate_finder(const char *root, lc_callback *out)
 {

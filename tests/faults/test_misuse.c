@@ -392,9 +392,9 @@ static void make(void **o)
     CHECK(o[SCHEDULER]);
 #define CALLBACK_OF(kind, make) STRUCT_OF(kind, lc_callback, CHECK_OK(make); *(lc_callback *)o[kind] = cb)
     CALLBACK_OF(CB_CHECKPOINT, lc_model_checkpoint_new(NULL, &cb));
-    CALLBACK_OF(CB_STOPPING, lc_early_stopping_new(&(lc_early_stopping_args){.monitor = "a"}, &cb));
+    CALLBACK_OF(CB_STOPPING, lc_early_stopping(&cb, .monitor = "a"));
     CALLBACK_OF(CB_TIMER, lc_timer_new(10, false, &cb));
-    CALLBACK_OF(CB_PRUNING, lc_model_pruning_new(&(lc_model_pruning_args){.pruning_fn = "l1_unstructured"}, &cb));
+    CALLBACK_OF(CB_PRUNING, lc_model_pruning(&cb, .pruning_fn = "l1_unstructured"));
     CALLBACK_OF(CB_LR, lc_learning_rate_finder_new(NULL, &cb));
     CALLBACK_OF(CB_BATCH, lc_batch_size_finder_new(NULL, &cb));
 }

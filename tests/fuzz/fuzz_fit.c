@@ -41,11 +41,10 @@ static lc_status travel(int journey, const char *from, const char *save)
     lc_trainer *t;
     lc_callback callbacks[4];
     static const lc_accumulation factors[] = {{0, 1}};
-    if (lc_early_stopping_new(&(lc_early_stopping_args){.monitor = "val_loss", .patience = 9}, &callbacks[0]) < 0 ||
+    if (lc_early_stopping(&callbacks[0], .monitor = "val_loss", .patience = 9) < 0 ||
         lc_ema_weight_averaging_new(NULL, &callbacks[1]) < 0 ||
-        lc_model_checkpoint_new(&(lc_model_checkpoint_args){.monitor = "val_loss"}, &callbacks[2]) < 0 ||
-        lc_gradient_accumulation_scheduler_new(
-            &(lc_gradient_accumulation_scheduler_args){.scheduling = factors, .n_scheduling = 1}, &callbacks[3]) < 0)
+        lc_model_checkpoint(&callbacks[2], .monitor = "val_loss") < 0 ||
+        lc_gradient_accumulation_scheduler(&callbacks[3], .scheduling = factors, .n_scheduling = 1) < 0)
         abort();
     world_init(&w, &world_ops, 3, 1);
     lc_trainer_options o = world_options(dir);

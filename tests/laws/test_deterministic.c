@@ -302,14 +302,10 @@ static lc_status run(job *j, lc_comm *comm, outcome *o)
     opt.sync_batchnorm = j->sync_batchnorm;
     lc_callback callbacks[2];
     LC_TRY(lc_lambda_callback_new(&(lc_lambda_args){.on_message = hush}, &callbacks[0]));
-    if (j->spikes)
-        LC_TRY(
-            lc_spike_detection_new(&(lc_spike_detection_args){.skip = true, .window = 3, .rtol = 0.02}, &callbacks[1]));
+    if (j->spikes) LC_TRY(lc_spike_detection(&callbacks[1], .skip = true, .window = 3, .rtol = 0.02));
     if (j->averages)
-        LC_TRY(lc_stochastic_weight_averaging_new(
-            &(lc_stochastic_weight_averaging_args){
-                .swa_lrs = (double[]){0.05}, .n_swa_lrs = 1, .swa_epoch_start = LC_EPOCHS(1)},
-            &callbacks[1]));
+        LC_TRY(lc_stochastic_weight_averaging(&callbacks[1], .swa_lrs = ((double[]){0.05}), .n_swa_lrs = 1,
+                                              .swa_epoch_start = LC_EPOCHS(1)));
     opt.callbacks = callbacks;
     opt.n_callbacks = j->spikes || j->averages ? 2 : 1;
     LC_TRY(loader_of(j, 0, j->samples ? j->samples : SAMPLES, j->batch / n, true, &train));

@@ -96,7 +96,7 @@ static lc_status make_timer(lc_callback *out)
 }
 static lc_status make_early_stopping(lc_callback *out)
 {
-    return lc_early_stopping_new(&(lc_early_stopping_args){.monitor = "train_loss"}, out);
+    return lc_early_stopping(out, .monitor = "train_loss");
 }
 static lc_status make_ema(lc_callback *out)
 {
@@ -105,28 +105,27 @@ static lc_status make_ema(lc_callback *out)
 static lc_status make_swa(lc_callback *out)
 {
     static const double lr = 1e-3;
-    return lc_stochastic_weight_averaging_new(
-        &(lc_stochastic_weight_averaging_args){.swa_lrs = &lr, .n_swa_lrs = 1, .swa_epoch_start = LC_EPOCHS(1)}, out);
+    return lc_stochastic_weight_averaging(out, .swa_lrs = &lr, .n_swa_lrs = 1, .swa_epoch_start = LC_EPOCHS(1));
 }
 static lc_status make_norms(lc_callback *out)
 {
-    return lc_gradient_norm_monitor_new(&(lc_gradient_norm_monitor_args){.every_step = true}, out);
+    return lc_gradient_norm_monitor(out, .every_step = true);
 }
 static lc_status make_spikes(lc_callback *out)
 {
-    return lc_spike_detection_new(&(lc_spike_detection_args){.skip = true, .atol = 1e9}, out);
+    return lc_spike_detection(out, .skip = true, .atol = 1e9);
 }
 static lc_status make_throughput(lc_callback *out)
 {
-    return lc_throughput_monitor_new(&(lc_throughput_monitor_args){.window_size = 8, .available_flops = 1e9}, out);
+    return lc_throughput_monitor(out, .window_size = 8, .available_flops = 1e9);
 }
 static lc_status make_histograms(lc_callback *out)
 {
-    return lc_weight_histogram_new(&(lc_weight_histogram_args){.every_n_train_steps = 7, .gradients = true}, out);
+    return lc_weight_histogram(out, .every_n_train_steps = 7, .gradients = true);
 }
 static lc_status make_pruning(lc_callback *out)
 {
-    return lc_model_pruning_new(&(lc_model_pruning_args){.pruning_fn = "l1_unstructured"}, out);
+    return lc_model_pruning(out, .pruning_fn = "l1_unstructured");
 }
 static lc_status make_device_stats(lc_callback *out)
 {

@@ -156,6 +156,182 @@ TEST(schedules)
     SCHEDULE_ARGS(CHECK_SCHEDULE)
 }
 
+/* ---- operators: x [1,2] is 1, 3 ---- */
+
+#define NUMBERS(X)                                                                                                     \
+    X(var, lc_var(x, .correction = 0), 1)                                                                              \
+    X(std, lc_std(x, .correction = 0), 1)                                                                              \
+    X(norm, lc_norm(x, .p = 0), 2)                                                                                     \
+    X(leaky_relu, lc_leaky_relu(lc_neg(x), .slope = 0), 0)                                                             \
+    X(elu, lc_elu(lc_neg(x), .slope = 0), 0)                                                                           \
+    X(smooth_l1, lc_smooth_l1_loss(x, lc_zeros_like(x), .beta = 0), 2)                                                 \
+    X(cosine, lc_cosine_similarity(lc_mul_scalar(x, 1e-9), lc_mul_scalar(x, 1e-9), 1, .eps = 0), 1)                    \
+    X(layer_norm, lc_layer_norm(x, NULL, NULL, .eps = 0), -1)                                                          \
+    X(group_norm, lc_group_norm(x, 1, NULL, NULL, .eps = 0), -1)                                                       \
+    X(batch_norm, lc_batch_norm(lc_reshape(x, 2, 1), NULL, NULL, .training = true, .eps = 0), -1)                      \
+    X(rms_norm, lc_rms_norm(lc_mul_scalar(x, 1e-4), NULL, .eps = 0), 0.44721359549995794)                              \
+    X(sdpa, lc_sdpa(lc_reshape(x, 1, 2, 1), lc_reshape(x, 1, 2, 1), lc_reshape(x, 1, 2, 1), .scale = 0), 2)            \
+    X(uniform, lc_sign(lc_uniform(1, one, .low = -1, .high = 0)), -1)                                                  \
+    X(normal, lc_normal(1, one, .mean = 1.5, .std = 0), 1.5)
+
+/* What cannot be 0. */
+#define REFUSALS(X)                                                                                                    \
+    X(delta, lc_huber_loss(x, x, .delta = 0))                                                                          \
+    X(groups, lc_conv1d(lc_reshape(x, 1, 1, 2), lc_reshape(x, 1, 1, 2), NULL, .groups = 0))                            \
+    X(stride, lc_conv1d(lc_reshape(x, 1, 1, 2), lc_reshape(x, 1, 1, 2), NULL, .stride = LC_DIMS(0)))                   \
+    X(dilation, lc_conv1d(lc_reshape(x, 1, 1, 2), lc_reshape(x, 1, 1, 2), NULL, .dilation = LC_DIMS(0)))
+
+static const int64_t one[] = {1};
+
+#define BUILD_NUMBER(id, expression, want)                                                                             \
+    static lc_tensor *number_##id(lc_tensor *x)                                                                        \
+    {                                                                                                                  \
+        (void)x;                                                                                                       \
+        return expression;                                                                                             \
+    }
+NUMBERS(BUILD_NUMBER)
+#define BUILD_REFUSAL(id, expression) BUILD_NUMBER(id, expression, 0)
+REFUSALS(BUILD_REFUSAL)
+
+static lc_status first_number(lc_tensor *(*build)(lc_tensor *x), double *first)
+{
+    const int64_t shape[] = {1, 2};
+    float data[] = {1, 3};
+    float values[8] = {0};
+    lc_graph *g = NULL;
+    lc_tensor *x = NULL;
+    CHECK_OK(lc_graph_new(NULL, &g));
+    CHECK_OK(lc_input_new(LC_F32, 2, shape, LC_ROW_MAJOR, data, &x));
+    CHECK_OK(lc_step_begin(g, 0, 0));
+    lc_tensor *y = lc_keep(build(x));
+    lc_status status = lc_step_run(g);
+    if (status == LC_OK) CHECK_OK(lc_tensor_read(y, values, (size_t)lc_tensor_numel(y) * sizeof(float)));
+    *first = (double)values[0];
+    CHECK(lc_step_end(g) <= LC_OK);
+    lc_tensor_unref(x);
+    lc_graph_free(g);
+    return status;
+}
+
+static void check_number(const char *name, lc_tensor *(*build)(lc_tensor *x), double want)
+{
+    double got;
+    CHECK_OK(first_number(build, &got));
+    if (!(fabs(got - want) <= 1e-6)) TEST_FAIL("%s: %.9g, not %.9g", name, got, want);
+}
+
+TEST(operators)
+{
+#define CHECK_NUMBER(id, expression, want) check_number(#id, number_##id, want);
+    NUMBERS(CHECK_NUMBER)
+}
+
+static void check_refusal(const char *name, lc_tensor *(*build)(lc_tensor *x))
+{
+    double got;
+    CHECK(first_number(build, &got) < 0);
+    CHECK_CONTAINS(lc_error_message(), name);
+}
+
+TEST(operators_that_refuse)
+{
+#define CHECK_REFUSAL(id, expression) check_refusal(#id, number_##id);
+    REFUSALS(CHECK_REFUSAL)
+}
+
+/* ---- layers ---- */
+
+TEST(layers)
+{
+    lc_module m;
+    lc_batch_norm_layer b;
+    lc_norm_layer n;
+    lc_activation a;
+    module_new(&m);
+    lc_batch_norm2d_init(&b, &m, "b", 3, .momentum = 0, .eps = 0);
+    CHECK(b.momentum == 0 && b.eps == 0);
+    lc_layer_norm_init(&n, &m, "l", 3, .eps = 0);
+    CHECK(n.eps == 0);
+    lc_rms_norm_init(&n, &m, "r", 3, .eps = 0);
+    CHECK(n.eps == 0);
+    lc_group_norm_init(&n, &m, "g", 1, 3, .eps = 0);
+    CHECK(n.eps == 0);
+    lc_activation_init(&a, &m, "a", LC_ACT_LEAKY_RELU, .a = 0, .dim = 0);
+    CHECK(a.a == 0 && a.dim == 0);
+    CHECK_OK(lc_module_status(&m));
+    lc_module_release(&m);
+}
+
+#define LAYER_REFUSALS(X)                                                                                              \
+    X(stride, lc_conv2d_init(&conv, &m, "c", 1, 1, 3, .stride = 0))                                                    \
+    X(dilation, lc_conv2d_init(&conv, &m, "c", 1, 1, 3, .dilation = 0))                                                \
+    X(groups, lc_conv2d_init(&conv, &m, "c", 1, 1, 3, .groups = 0))                                                    \
+    X(num_layers, lc_lstm_init(&rnn, &m, "r", 2, 2, .num_layers = 0))
+
+TEST(layers_that_refuse)
+{
+#define CHECK_LAYER_REFUSAL(word, init)                                                                                \
+    {                                                                                                                  \
+        lc_module m;                                                                                                   \
+        static lc_conv conv;                                                                                           \
+        static lc_rnn rnn;                                                                                             \
+        (void)conv, (void)rnn;                                                                                         \
+        module_new(&m);                                                                                                \
+        init;                                                                                                          \
+        CHECK_STATUS(lc_module_status(&m), LC_ERR_ARGUMENT);                                                           \
+        CHECK_CONTAINS(lc_error_message(), #word);                                                                     \
+        lc_module_release(&m);                                                                                         \
+    }
+    LAYER_REFUSALS(CHECK_LAYER_REFUSAL)
+}
+
+/* ---- callbacks: a number that cannot be 0 is refused by its name ---- */
+
+#define CALLBACK_ARGS(X)                                                                                               \
+    X(lc_model_checkpoint, save_top_k, .save_last = LC_ON)                                                             \
+    X(lc_early_stopping, patience, .monitor = "loss")                                                                  \
+    X(lc_progress_bar, refresh_rate, .fd = 2)                                                                          \
+    X(lc_rich_progress_bar, refresh_rate, .style = LC_PROGRESS_BAR)                                                    \
+    X(lc_model_summary, max_depth, .fd = 2)                                                                            \
+    X(lc_ema_weight_averaging, decay, .use_buffers = LC_ON)                                                            \
+    X(lc_ema_weight_averaging, update_every_n_steps, .use_buffers = LC_ON)                                             \
+    X(lc_stochastic_weight_averaging, annealing_epochs, .swa_lrs = rates, .n_swa_lrs = 1)                              \
+    X(lc_backbone_finetuning, unfreeze_backbone_at_epoch, .verbose = true)                                             \
+    X(lc_backbone_finetuning, backbone_initial_ratio_lr, .verbose = true)                                              \
+    X(lc_backbone_finetuning, backbone_initial_lr, .verbose = true)                                                    \
+    X(lc_model_pruning, amount, .pruning_fn = "l1_unstructured")                                                       \
+    X(lc_spike_detection, window, .skip = true)                                                                        \
+    X(lc_spike_detection, warmup, .skip = true)                                                                        \
+    X(lc_spike_detection, rtol, .skip = true)                                                                          \
+    X(lc_gradient_norm_monitor, norm_type, .total_only = true)                                                         \
+    X(lc_weight_histogram, every_n_epochs, .gradients = true)                                                          \
+    X(lc_throughput_monitor, window_size, .available_flops = 1)                                                        \
+    X(lc_notifier, timeout_s, .command = "true")
+
+static const double rates[] = {0.1};
+
+/* Made with 0 and with the default: what is made does not take one for the other if the struct does not. */
+#define CHECK_CALLBACK(make, argument, ...)                                                                            \
+    {                                                                                                                  \
+        lc_callback cb;                                                                                                \
+        make##_args zero = LC_ARGS(make, __VA_ARGS__, .argument = 0);                                                  \
+        CHECK(zero.argument == 0 && !(make##_defaults().argument == 0));                                               \
+        lc_status status = make##_new(&zero, &cb);                                                                     \
+        if (status < 0 && !strstr(lc_error_message(), #argument))                                                      \
+            TEST_FAIL("%s: %s: %s", #make, #argument, lc_error_message());                                             \
+        if (status >= 0) cb.ops->free(cb.self);                                                                        \
+    }
+
+TEST(callbacks)
+{
+    CALLBACK_ARGS(CHECK_CALLBACK)
+    lc_callback cb;
+    lc_early_stopping_args nothing;
+    memset(&nothing, 0, sizeof nothing);
+    CHECK_STATUS(lc_early_stopping_new(&nothing, &cb), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "lc_early_stopping_defaults()");
+}
+
 /* ---- the defaults of constructors are those of the same class by its name ---- */
 
 #define OPTIMIZERS(X)                                                                                                  \

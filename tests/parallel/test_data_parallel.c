@@ -157,14 +157,10 @@ static lc_status run(const job *j, outcome *o)
     memset(o, 0, sizeof *o);
     o->of_ranks = n > 1;
     if (j->spikes) ops.on_before_backward = on_before_backward;
-    LC_TRY(lc_model_checkpoint_new(
-        &(lc_model_checkpoint_args){.monitor = "val_loss", .save_top_k = 2, .save_last = LC_ON}, &callbacks[0]));
+    LC_TRY(lc_model_checkpoint(&callbacks[0], .monitor = "val_loss", .save_top_k = 2, .save_last = LC_ON));
     if (j->early)
-        LC_TRY(lc_early_stopping_new(&(lc_early_stopping_args){.monitor = "val_loss", .patience = 1, .min_delta = 0.1},
-                                     &callbacks[n_callbacks++]));
-    if (j->spikes)
-        LC_TRY(
-            lc_spike_detection_new(&(lc_spike_detection_args){.skip = true, .atol = 1e9}, &callbacks[n_callbacks++]));
+        LC_TRY(lc_early_stopping(&callbacks[n_callbacks++], .monitor = "val_loss", .patience = 1, .min_delta = 0.1));
+    if (j->spikes) LC_TRY(lc_spike_detection(&callbacks[n_callbacks++], .skip = true, .atol = 1e9));
     opt.callbacks = callbacks;
     opt.n_callbacks = n_callbacks;
     LC_TRY(loader_of(0, SAMPLES, BATCH / n, true, &train));

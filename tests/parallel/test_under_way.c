@@ -529,9 +529,7 @@ TEST(a_schedule_of_windows_needs_one_optimizer_that_steps_once)
         lc_callback cb;
         CHECK_OK(small_net_init(&m, all[k], 1));
         CHECK_OK(loader_of(0, 24, 12, false, &l));
-        if (k < 2)
-            CHECK_OK(lc_gradient_accumulation_scheduler_new(
-                &(lc_gradient_accumulation_scheduler_args){.scheduling = later, .n_scheduling = 1}, &cb));
+        if (k < 2) CHECK_OK(lc_gradient_accumulation_scheduler(&cb, .scheduling = later, .n_scheduling = 1));
         lc_trainer_options opt = quiet_options(NULL);
         opt.max_epochs = 3;
         opt.callbacks = &cb;

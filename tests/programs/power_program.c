@@ -192,13 +192,9 @@ static lc_status train(const char *dir, const char *kind)
     lc_linear_init(&m.l3, &m, "l3", WIDTH, CLASSES);
     LC_TRY_GOTO(status, done, lc_sqlite_logger_new(&only.db));
     LC_TRY_GOTO(status, done,
-                lc_model_checkpoint_new(&(lc_model_checkpoint_args){.dirpath = all ? NULL : folder,
-                                                                    .filename = same ? "state" : NULL,
-                                                                    .save_top_k = all ? -1 : 1,
-                                                                    .save_last = same ? LC_OFF : LC_ON,
-                                                                    .every_n_train_steps = 3,
-                                                                    .enable_version_counter = same ? LC_OFF : LC_ON},
-                                        &saver));
+                lc_model_checkpoint(&saver, .dirpath = all ? NULL : folder, .filename = same ? "state" : NULL,
+                                    .save_top_k = all ? -1 : 1, .save_last = same ? LC_OFF : LC_ON,
+                                    .every_n_train_steps = 3, .enable_version_counter = same ? LC_OFF : LC_ON));
     opt.default_root_dir = dir;
     opt.max_epochs = 3;
     opt.log_every_n_steps = 1;

@@ -220,9 +220,7 @@ static lc_status train(lc_trainer_options *opt, const settings *s, lc_comm *comm
     if (!f || !m.seen) LC_TRY_GOTO(status, done, lc_fail(LC_ERR_IO, "cannot write into %s", s->dir));
     net_init(&m, rank);
     if (s->early) {
-        LC_TRY_GOTO(status, done,
-                    lc_early_stopping_new(
-                        &(lc_early_stopping_args){.monitor = "val_loss", .patience = 1, .min_delta = 0.08}, &early));
+        LC_TRY_GOTO(status, done, lc_early_stopping(&early, .monitor = "val_loss", .patience = 1, .min_delta = 0.08));
         LC_TRY_GOTO(status, done, lc_trainer_add_callback(t, early));
     }
     LC_TRY_GOTO(status, done, lc_metric_new("Accuracy", &(lc_metric_options){.num_classes = CLASSES}, &m.accuracy));

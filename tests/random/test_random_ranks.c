@@ -79,15 +79,12 @@ typedef lc_status make_callback(draw *d, lc_callback *out);
 
 static lc_status stopping(draw *d, lc_callback *out)
 {
-    return lc_early_stopping_new(
-        &(lc_early_stopping_args){
-            .monitor = below(d, 2) ? "val_loss" : "train_loss", .patience = 1, .min_delta = 0.05, .strict = LC_OFF},
-        out);
+    return lc_early_stopping(out, .monitor = below(d, 2) ? "val_loss" : "train_loss", .patience = 1, .min_delta = 0.05,
+                             .strict = LC_OFF);
 }
 static lc_status checkpoints(draw *d, lc_callback *out)
 {
-    return lc_model_checkpoint_new(
-        &(lc_model_checkpoint_args){.every_n_train_steps = 2 * below(d, 2), .save_top_k = -1, .save_last = LC_ON}, out);
+    return lc_model_checkpoint(out, .every_n_train_steps = 2 * below(d, 2), .save_top_k = -1, .save_last = LC_ON);
 }
 static lc_status averaging(draw *d, lc_callback *out)
 {
@@ -96,49 +93,39 @@ static lc_status averaging(draw *d, lc_callback *out)
 }
 static lc_status ema(draw *d, lc_callback *out)
 {
-    return lc_ema_weight_averaging_new(
-        &(lc_ema_weight_averaging_args){.decay = 0.5, .update_every_n_steps = below(d, 3)}, out);
+    return lc_ema_weight_averaging(out, .decay = 0.5, .update_every_n_steps = below(d, 3));
 }
 static lc_status swa(draw *d, lc_callback *out)
 {
     static const double lr = 0.01;
-    return lc_stochastic_weight_averaging_new(
-        &(lc_stochastic_weight_averaging_args){
-            .swa_lrs = &lr, .n_swa_lrs = 1, .swa_epoch_start = below(d, 2) ? LC_EPOCHS(1) : LC_FRACTION(0.5)},
-        out);
+    return lc_stochastic_weight_averaging(out, .swa_lrs = &lr, .n_swa_lrs = 1,
+                                          .swa_epoch_start = below(d, 2) ? LC_EPOCHS(1) : LC_FRACTION(0.5));
 }
 static lc_status backbone(draw *d, lc_callback *out)
 {
-    return lc_backbone_finetuning_new(
-        &(lc_backbone_finetuning_args){.unfreeze_backbone_at_epoch = 1, .train_bn = below(d, 2) ? LC_ON : LC_OFF}, out);
+    return lc_backbone_finetuning(out, .unfreeze_backbone_at_epoch = 1, .train_bn = below(d, 2) ? LC_ON : LC_OFF);
 }
 static lc_status pruning(draw *d, lc_callback *out)
 {
     static const char *const what[] = {"l1_unstructured", "random_unstructured", "ln_structured"};
     static const char *const paths[] = {"backbone.in.weight", "mid.weight"};
-    return lc_model_pruning_new(&(lc_model_pruning_args){.pruning_fn = what[below(d, 3)],
-                                                         .pruning_norm = 2,
-                                                         .amount = 0.25,
-                                                         .parameters_to_prune = paths,
-                                                         .n_parameters_to_prune = 2,
-                                                         .use_lottery_ticket_hypothesis = below(d, 2) ? LC_ON : LC_OFF},
-                                out);
+    return lc_model_pruning(out, .pruning_fn = what[below(d, 3)], .pruning_norm = 2, .amount = 0.25,
+                            .parameters_to_prune = paths, .n_parameters_to_prune = 2,
+                            .use_lottery_ticket_hypothesis = below(d, 2) ? LC_ON : LC_OFF);
 }
 static lc_status windows(draw *d, lc_callback *out)
 {
     const lc_accumulation list[] = {{below(d, 3), 1 + below(d, 3)}};
-    return lc_gradient_accumulation_scheduler_new(
-        &(lc_gradient_accumulation_scheduler_args){.scheduling = list, .n_scheduling = 1}, out);
+    return lc_gradient_accumulation_scheduler(out, .scheduling = list, .n_scheduling = 1);
 }
 static lc_status norms(draw *d, lc_callback *out)
 {
-    return lc_gradient_norm_monitor_new(
-        &(lc_gradient_norm_monitor_args){.norm_type = below(d, 2) ? INFINITY : 0, .every_step = true}, out);
+    return lc_gradient_norm_monitor(out, .norm_type = below(d, 2) ? INFINITY : 0, .every_step = true);
 }
 static lc_status spikes(draw *d, lc_callback *out)
 {
     (void)d;
-    return lc_spike_detection_new(&(lc_spike_detection_args){.skip = true, .window = 3, .rtol = 0.1}, out);
+    return lc_spike_detection(out, .skip = true, .window = 3, .rtol = 0.1);
 }
 static lc_status rates(draw *d, lc_callback *out)
 {
@@ -147,8 +134,7 @@ static lc_status rates(draw *d, lc_callback *out)
 }
 static lc_status histograms(draw *d, lc_callback *out)
 {
-    return lc_weight_histogram_new(
-        &(lc_weight_histogram_args){.every_n_train_steps = below(d, 3), .gradients = below(d, 2)}, out);
+    return lc_weight_histogram(out, .every_n_train_steps = below(d, 3), .gradients = below(d, 2));
 }
 static lc_status rate_finder(draw *d, lc_callback *out)
 {

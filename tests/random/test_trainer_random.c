@@ -79,15 +79,16 @@ static const char *metric(void)
 }
 static lc_status checkpoints(lc_callback *out)
 {
-    lc_model_checkpoint_args a = {.dirpath = below(2) ? where : NULL,
-                                  .monitor = below(2) ? metric() : NULL,
-                                  .save_last = choice(),
-                                  .save_top_k = (int64_t)below(4) - 1,
-                                  .save_on_exception = below(2),
-                                  .save_weights_only = below(2),
-                                  .save_on_train_epoch_end = choice(),
-                                  .enable_version_counter = choice(),
-                                  .wait = below(2)};
+    lc_model_checkpoint_args a = lc_model_checkpoint_defaults();
+    a.dirpath = below(2) ? where : NULL;
+    a.monitor = below(2) ? metric() : NULL;
+    a.save_last = choice();
+    a.save_top_k = (int64_t)below(4) - 1;
+    a.save_on_exception = below(2);
+    a.save_weights_only = below(2);
+    a.save_on_train_epoch_end = choice();
+    a.enable_version_counter = choice();
+    a.wait = below(2);
     if (below(2))
         a.every_n_train_steps = 1 + (int64_t)below(3);
     else
@@ -96,19 +97,14 @@ static lc_status checkpoints(lc_callback *out)
 }
 static lc_status on_exception(lc_callback *out)
 {
-    return lc_on_exception_checkpoint_new(&(lc_on_exception_checkpoint_args){.dirpath = where}, out);
+    return lc_on_exception_checkpoint(out, .dirpath = where);
 }
 static lc_status stopping(lc_callback *out)
 {
-    return lc_early_stopping_new(&(lc_early_stopping_args){.monitor = metric(),
-                                                           .patience = (int64_t)below(3),
-                                                           .strict = choice(),
-                                                           .check_finite = choice(),
-                                                           .has_stopping_threshold = below(2),
-                                                           .has_divergence_threshold = below(4) == 0,
-                                                           .divergence_threshold = 1e6,
-                                                           .check_on_train_epoch_end = choice()},
-                                 out);
+    return lc_early_stopping(out, .monitor = metric(), .patience = (int64_t)below(3), .strict = choice(),
+                             .check_finite = choice(), .has_stopping_threshold = below(2),
+                             .has_divergence_threshold = below(4) == 0, .divergence_threshold = 1e6,
+                             .check_on_train_epoch_end = choice());
 }
 static lc_status timer(lc_callback *out)
 {
@@ -117,9 +113,7 @@ static lc_status timer(lc_callback *out)
 static lc_status rates(lc_callback *out)
 {
     static const char *const how[] = {"step", "epoch", NULL};
-    return lc_learning_rate_monitor_new(
-        &(lc_learning_rate_monitor_args){.logging_interval = below(2) ? one_of(how) : NULL, .log_momentum = below(2)},
-        out);
+    return lc_learning_rate_monitor(out, .logging_interval = below(2) ? one_of(how) : NULL, .log_momentum = below(2));
 }
 static lc_status device_stats(lc_callback *out)
 {
@@ -127,72 +121,60 @@ static lc_status device_stats(lc_callback *out)
 }
 static lc_status throughput(lc_callback *out)
 {
-    return lc_throughput_monitor_new(
-        &(lc_throughput_monitor_args){.available_flops = 1e9, .window_size = 2 + (int64_t)below(3)}, out);
+    return lc_throughput_monitor(out, .available_flops = 1e9, .window_size = 2 + (int64_t)below(3));
 }
 static lc_status summary(lc_callback *out)
 {
-    return lc_model_summary_new(&(lc_model_summary_args){.max_depth = (int)below(3) - 1, .fd = nowhere}, out);
+    return lc_model_summary(out, .max_depth = (int)below(3) - 1, .fd = nowhere);
 }
 static lc_status bar(lc_callback *out)
 {
-    return lc_progress_bar_new(&(lc_progress_bar_args){.fd = nowhere, .style = (unsigned char)below(3)}, out);
+    return lc_progress_bar(out, .fd = nowhere, .style = (unsigned char)below(3));
 }
 static lc_status rich_bar(lc_callback *out)
 {
-    return lc_rich_progress_bar_new(
-        &(lc_rich_progress_bar_args){.fd = nowhere, .style = (unsigned char)below(3), .leave = below(2)}, out);
+    return lc_rich_progress_bar(out, .fd = nowhere, .style = (unsigned char)below(3), .leave = below(2));
 }
 static lc_status windows(lc_callback *out)
 {
     const lc_accumulation list[] = {{(int64_t)below(3), 1 + (int64_t)below(3)}};
-    return lc_gradient_accumulation_scheduler_new(
-        &(lc_gradient_accumulation_scheduler_args){.scheduling = list, .n_scheduling = 1}, out);
+    return lc_gradient_accumulation_scheduler(out, .scheduling = list, .n_scheduling = 1);
 }
 static lc_status averaging(lc_callback *out)
 {
-    return lc_weight_averaging_new(&(lc_weight_averaging_args){.use_buffers = choice()}, out);
+    return lc_weight_averaging(out, .use_buffers = choice());
 }
 static lc_status ema(lc_callback *out)
 {
-    return lc_ema_weight_averaging_new(
-        &(lc_ema_weight_averaging_args){.decay = 0.5, .update_every_n_steps = (int64_t)below(3)}, out);
+    return lc_ema_weight_averaging(out, .decay = 0.5, .update_every_n_steps = (int64_t)below(3));
 }
 static lc_status swa(lc_callback *out)
 {
     static const double lr = 0.01;
-    return lc_stochastic_weight_averaging_new(
-        &(lc_stochastic_weight_averaging_args){
-            .swa_lrs = &lr, .n_swa_lrs = 1, .swa_epoch_start = below(2) ? LC_EPOCHS(1) : LC_FRACTION(0.5)},
-        out);
+    return lc_stochastic_weight_averaging(out, .swa_lrs = &lr, .n_swa_lrs = 1,
+                                          .swa_epoch_start = below(2) ? LC_EPOCHS(1) : LC_FRACTION(0.5));
 }
 static lc_status backbone(lc_callback *out)
 {
-    return lc_backbone_finetuning_new(&(lc_backbone_finetuning_args){.unfreeze_backbone_at_epoch = 1}, out);
+    return lc_backbone_finetuning(out, .unfreeze_backbone_at_epoch = 1);
 }
 static lc_status pruning(lc_callback *out)
 {
-    return lc_model_pruning_new(
-        &(lc_model_pruning_args){.pruning_fn = below(2) ? "l1_unstructured" : "random_unstructured",
-                                 .prune_on_train_epoch_end = choice()},
-        out);
+    return lc_model_pruning(out, .pruning_fn = below(2) ? "l1_unstructured" : "random_unstructured",
+                            .prune_on_train_epoch_end = choice());
 }
 static lc_status spikes(lc_callback *out)
 {
-    return lc_spike_detection_new(
-        &(lc_spike_detection_args){
-            .skip = true, .window = (int64_t)below(4), .rtol = 0.5, .exclude_batches_path = where},
-        out);
+    return lc_spike_detection(out, .skip = true, .window = (int64_t)below(4), .rtol = 0.5,
+                              .exclude_batches_path = where);
 }
 static lc_status norms(lc_callback *out)
 {
-    return lc_gradient_norm_monitor_new(
-        &(lc_gradient_norm_monitor_args){.norm_type = below(2) ? INFINITY : 0, .every_step = below(2)}, out);
+    return lc_gradient_norm_monitor(out, .norm_type = below(2) ? INFINITY : 0, .every_step = below(2));
 }
 static lc_status histograms(lc_callback *out)
 {
-    return lc_weight_histogram_new(
-        &(lc_weight_histogram_args){.every_n_train_steps = (int64_t)below(3), .gradients = below(2)}, out);
+    return lc_weight_histogram(out, .every_n_train_steps = (int64_t)below(3), .gradients = below(2));
 }
 static lc_status rate_finder(lc_callback *out)
 {

@@ -414,6 +414,55 @@ done:
     return status;
 }
 
+static bool sometimes(void *context, int64_t step, int64_t epoch)
+{
+    (void)context;
+    return step > 0 || epoch > 0;
+}
+
+lc_status callbacks(lc_callback *cb, const double *rates, const lc_type *types, const lc_accumulation *steps);
+lc_status callbacks(lc_callback *cb, const double *rates, const lc_type *types, const lc_accumulation *steps)
+{
+#define CALLBACK(make, ...)                                                                                            \
+    LC_TRY(make(cb));                                                                                                  \
+    LC_TRY(make(cb, __VA_ARGS__));
+    CALLBACK(lc_model_checkpoint, .wait = true, .enable_version_counter = LC_OFF, .save_on_train_epoch_end = LC_ON,
+             .train_time_interval = 0, .every_n_epochs = 0, .every_n_train_steps = 9, .auto_insert_metric_name = LC_OFF,
+             .save_weights_only = true, .save_on_exception = true, .save_top_k = 0, .save_last = LC_ON, .verbose = true,
+             .mode = "min", .monitor = "loss", .filename = "a", .dirpath = "b")
+    CALLBACK(lc_early_stopping, .check_on_train_epoch_end = LC_ON, .divergence_threshold = 0, .stopping_threshold = 0,
+             .has_divergence_threshold = true, .has_stopping_threshold = true, .check_finite = LC_OFF, .strict = LC_OFF,
+             .verbose = true, .patience = 0, .min_delta = 0, .mode = "max", .monitor = "loss")
+    CALLBACK(lc_progress_bar, .style = LC_PROGRESS_LINES, .refresh_rate = 1, .fd = 2)
+    CALLBACK(lc_rich_progress_bar, .leave = true, .style = LC_PROGRESS_BAR, .refresh_rate = 1, .fd = 2)
+    CALLBACK(lc_model_summary, .fd = 2, .n_example_inputs = 1, .example_inputs = types, .max_depth = 0)
+    CALLBACK(lc_learning_rate_monitor, .log_weight_decay = true, .log_momentum = true, .logging_interval = "step")
+    CALLBACK(lc_gradient_accumulation_scheduler, .n_scheduling = 1, .scheduling = steps)
+    CALLBACK(lc_weight_averaging, .context = NULL, .should_update = sometimes, .use_buffers = LC_OFF)
+    CALLBACK(lc_ema_weight_averaging, .update_starting_at_epoch = 0, .has_update_starting_at_epoch = true,
+             .update_starting_at_step = 0, .update_every_n_steps = 0, .decay = 0, .use_buffers = LC_OFF)
+    CALLBACK(lc_stochastic_weight_averaging, .annealing_strategy = "cos", .annealing_epochs = 0,
+             .swa_epoch_start = LC_EPOCHS(2), .n_swa_lrs = 1, .swa_lrs = rates)
+    CALLBACK(lc_finetuning, .context = NULL)
+    CALLBACK(lc_backbone_finetuning, .verbose = true, .train_bn = LC_OFF, .should_align = LC_OFF,
+             .backbone_initial_lr = 0, .backbone_initial_ratio_lr = 0, .lambda_func = NULL,
+             .unfreeze_backbone_at_epoch = 0, .backbone = "b")
+    CALLBACK(lc_model_pruning, .prune_on_train_epoch_end = LC_OFF, .verbose = 1, .pruning_norm = 1, .pruning_dim = 0,
+             .resample_parameters = true, .use_lottery_ticket_hypothesis = LC_OFF, .amount_count = 3, .amount = 0,
+             .use_global_unstructured = LC_OFF, .pruning_fn = "l1_unstructured")
+    CALLBACK(lc_on_exception_checkpoint, .filename = "a", .dirpath = "b")
+    CALLBACK(lc_spike_detection, .skip = true, .finite_only = LC_OFF, .exclude_batches_path = "a", .rtol = 0, .atol = 0,
+             .warmup = 0, .window = 2, .mode = "max")
+    CALLBACK(lc_gradient_norm_monitor, .every_step = true, .prog_bar = true, .total_only = true, .norm_type = 1)
+    CALLBACK(lc_weight_histogram, .gradients = true, .every_n_train_steps = 2, .every_n_epochs = 0)
+    CALLBACK(lc_throughput_monitor, .available_flops = 0, .window_size = 2, .context = NULL)
+    CALLBACK(lc_device_stats_monitor, .n_filter_keys = 0, .filter_keys = NULL)
+    CALLBACK(lc_prediction_writer, .context = NULL, .write_interval = "batch", .path = "a.npy")
+    CALLBACK(lc_notifier, .timeout_s = 1, .events = 0, .url = NULL, .command = "true")
+    lc_early_stopping_args a = LC_ARGS(lc_early_stopping, .monitor = "loss");
+    return lc_early_stopping_new(&a, cb);
+}
+
 lc_duration durations(int n);
 lc_duration durations(int n)
 {

@@ -230,11 +230,8 @@ static inline lc_status run(job *j, lc_comm *comm, outcome *o)
     opt.log_every_n_steps = 1;
     opt.logger = "csv";
     opt.enable_checkpointing = LC_ON;
-    LC_TRY(lc_model_checkpoint_new(
-        &(lc_model_checkpoint_args){.monitor = "val_loss", .save_top_k = 2, .save_last = LC_ON}, &callbacks[0]));
-    if (j->early)
-        LC_TRY(lc_early_stopping_new(&(lc_early_stopping_args){.monitor = "val_loss", .patience = 1, .min_delta = 0.1},
-                                     &callbacks[1]));
+    LC_TRY(lc_model_checkpoint(&callbacks[0], .monitor = "val_loss", .save_top_k = 2, .save_last = LC_ON));
+    if (j->early) LC_TRY(lc_early_stopping(&callbacks[1], .monitor = "val_loss", .patience = 1, .min_delta = 0.1));
     opt.callbacks = callbacks;
     opt.n_callbacks = j->early ? 2 : 1;
     if (j->callback) LC_TRY(j->callback(&callbacks[opt.n_callbacks++]));

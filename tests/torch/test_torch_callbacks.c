@@ -19,12 +19,11 @@ typedef struct peer_case {
 
 static lc_status make_ema(lc_callback *out)
 {
-    return lc_ema_weight_averaging_new(
-        &(lc_ema_weight_averaging_args){.decay = 0.9, .update_every_n_steps = 2, .update_starting_at_step = 3}, out);
+    return lc_ema_weight_averaging(out, .decay = 0.9, .update_every_n_steps = 2, .update_starting_at_step = 3);
 }
 static lc_status make_backbone(lc_callback *out)
 {
-    return lc_backbone_finetuning_new(&(lc_backbone_finetuning_args){.unfreeze_backbone_at_epoch = 1}, out);
+    return lc_backbone_finetuning(out, .unfreeze_backbone_at_epoch = 1);
 }
 static lc_status make_finetuning(lc_callback *out)
 {
@@ -33,11 +32,8 @@ static lc_status make_finetuning(lc_callback *out)
 }
 static lc_status make_local(lc_callback *out)
 {
-    return lc_model_pruning_new(&(lc_model_pruning_args){.pruning_fn = "l1_unstructured",
-                                                         .amount = 0.2,
-                                                         .use_global_unstructured = LC_OFF,
-                                                         .use_lottery_ticket_hypothesis = LC_OFF},
-                                out);
+    return lc_model_pruning(out, .pruning_fn = "l1_unstructured", .amount = 0.2, .use_global_unstructured = LC_OFF,
+                            .use_lottery_ticket_hypothesis = LC_OFF);
 }
 
 static const peer_case cases[] = {

@@ -10,7 +10,7 @@
 #include "core/checkpoint/checkpoint.h"
 
 typedef struct short_run {
-    lc_model_checkpoint_args keep; /* dirpath: by the runner */
+    lc_model_checkpoint_args keep; /* dirpath: by the runner; without a size: the defaults */
     const char *ckpt_path;
     int64_t epochs;       /* of two batches */
     const double *script; /* values of val_loss, one an epoch */
@@ -50,6 +50,7 @@ static inline lc_status train(const char *dir, short_run r)
     o.num_sanity_val_steps = 0;
     o.loggers = r.logger;
     o.n_loggers = r.logger != NULL;
+    if (!r.keep.size) r.keep = lc_model_checkpoint_defaults();
     r.keep.dirpath = dirpath;
     LC_TRY(lc_model_checkpoint_new(&r.keep, &cb));
     all[0] = cb;

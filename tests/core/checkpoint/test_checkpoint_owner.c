@@ -170,7 +170,8 @@ TEST(the_worst)
     for (size_t i = 0; i < sizeof victims / sizeof *victims; i++) {
         const victim *v = &victims[i];
         begin("worst");
-        short_run r = {.keep = {.monitor = "val_loss", .save_top_k = 2}, .epochs = 1, SCRIPT(falling)};
+        short_run r = {
+            .keep = LC_ARGS(lc_model_checkpoint, .monitor = "val_loss", .save_top_k = 2), .epochs = 1, SCRIPT(falling)};
         CHECK_OK(train(dir, r));
         CHECK(!rename(at("ckpt/epoch=0-step=2.ckpt"), at("given.ckpt")));
         set_up(v, "given.ckpt");
@@ -194,7 +195,8 @@ TEST(the_last)
             victim v = victims[i];
             if (!v.is_other) continue;
             begin("last");
-            short_run r = {.keep = {.save_last = LC_ON, .save_top_k = link ? 1 : LC_SAVE_NONE}, .epochs = 1};
+            short_run r = {.keep = LC_ARGS(lc_model_checkpoint, .save_last = LC_ON, .save_top_k = link ? 1 : 0),
+                           .epochs = 1};
             CHECK_OK(train(dir, r));
             const char *saved = link ? "ckpt/epoch=0-step=2.ckpt" : "ckpt/last.ckpt";
             CHECK(!rename(at(saved), at("given.ckpt")));
@@ -215,7 +217,9 @@ TEST(the_last)
 TEST(a_run_that_goes_on_keeps_managing_its_own)
 {
     begin("own");
-    short_run r = {.keep = {.monitor = "val_loss", .save_top_k = 2, .save_last = LC_ON}, .epochs = 3, SCRIPT(falling)};
+    short_run r = {.keep = LC_ARGS(lc_model_checkpoint, .monitor = "val_loss", .save_top_k = 2, .save_last = LC_ON),
+                   .epochs = 3,
+                   SCRIPT(falling)};
     CHECK_OK(train(dir, r));
     CHECK_STR(kept(dir), "epoch=1-step=4.ckpt epoch=2-step=6.ckpt last.ckpt ");
     r.epochs = 4, r.ckpt_path = at("ckpt/last.ckpt");
@@ -238,7 +242,8 @@ TEST(a_run_that_goes_on_keeps_managing_its_own)
 TEST(a_last_of_its_own_is_replaced_over_a_resumption)
 {
     begin("own_last");
-    short_run r = {.keep = {.monitor = "val_loss", .save_last = LC_ON}, .epochs = 2, SCRIPT(rising)};
+    short_run r = {
+        .keep = LC_ARGS(lc_model_checkpoint, .monitor = "val_loss", .save_last = LC_ON), .epochs = 2, SCRIPT(rising)};
     CHECK_OK(train(dir, r));
     CHECK_STR(kept(dir), "epoch=0-step=2.ckpt last.ckpt ");
     r.epochs = 4, r.ckpt_path = at("ckpt/last.ckpt"), r.script = rising + 2, r.n_script = 3;
@@ -252,7 +257,9 @@ TEST(a_last_of_its_own_is_replaced_over_a_resumption)
 TEST(checkpoints_of_an_older_version_count_and_stay)
 {
     begin("older");
-    short_run r = {.keep = {.monitor = "val_loss", .save_top_k = 2, .save_last = LC_ON}, .epochs = 2, SCRIPT(falling)};
+    short_run r = {.keep = LC_ARGS(lc_model_checkpoint, .monitor = "val_loss", .save_top_k = 2, .save_last = LC_ON),
+                   .epochs = 2,
+                   SCRIPT(falling)};
     CHECK_OK(train(dir, r));
     forge(at("ckpt/epoch=0-step=2.ckpt"), "", NULL, NULL, "");
     forge(at("ckpt/epoch=1-step=4.ckpt"), "", NULL, NULL, "");
@@ -280,7 +287,7 @@ static lc_status fit_with_on_exception(const char *ckpt, bool fails)
     o.default_root_dir = dir;
     o.enable_checkpointing = LC_AUTO;
     o.max_epochs = 2;
-    LC_TRY(lc_on_exception_checkpoint_new(&(lc_on_exception_checkpoint_args){.dirpath = dir}, &cb));
+    LC_TRY(lc_on_exception_checkpoint(&cb, .dirpath = dir));
     o.callbacks = &cb;
     o.n_callbacks = 1;
     LC_TRY(lc_trainer_new(&o, &t));

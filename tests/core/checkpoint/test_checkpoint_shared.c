@@ -140,7 +140,7 @@ TEST(the_best_of_each_run_and_its_last)
 {
     char last[RUNS][600];
     begin("best");
-    short_run r = with((lc_model_checkpoint_args){.monitor = "val_loss", .save_top_k = 2, .save_last = LC_ON});
+    short_run r = with(LC_ARGS(lc_model_checkpoint, .monitor = "val_loss", .save_top_k = 2, .save_last = LC_ON));
     run_all(r, NULL);
     check_each(2);
     CHECK_STR(kept(dir), "epoch=4-step=10-v1.ckpt epoch=4-step=10-v2.ckpt epoch=4-step=10-v3.ckpt epoch=4-step=10.ckpt "
@@ -158,7 +158,7 @@ TEST(the_best_of_each_run_and_its_last)
 TEST(the_newest_of_each_run)
 {
     begin("newest");
-    run_all(with((lc_model_checkpoint_args){.save_last = LC_ON}), NULL);
+    run_all(with(LC_ARGS(lc_model_checkpoint, .save_last = LC_ON)), NULL);
     check_each(1);
     CHECK_STR(kept(dir), "epoch=5-step=12-v1.ckpt epoch=5-step=12-v2.ckpt epoch=5-step=12-v3.ckpt epoch=5-step=12.ckpt "
                          "last-v1.ckpt last-v2.ckpt last-v3.ckpt last.ckpt ");
@@ -167,7 +167,7 @@ TEST(the_newest_of_each_run)
 TEST(all_of_each_run)
 {
     begin("all");
-    run_all(with((lc_model_checkpoint_args){.save_top_k = -1, .filename = "{epoch}"}), NULL);
+    run_all(with(LC_ARGS(lc_model_checkpoint, .save_top_k = -1, .filename = "{epoch}")), NULL);
     check_each(EPOCHS);
 }
 
@@ -175,7 +175,7 @@ TEST(all_of_each_run)
 TEST(one_name_for_each_run)
 {
     begin("one");
-    run_all(with((lc_model_checkpoint_args){.filename = "newest"}), NULL);
+    run_all(with(LC_ARGS(lc_model_checkpoint, .filename = "newest")), NULL);
     check_each(1);
     CHECK_STR(kept(dir), "newest-v1.ckpt newest-v2.ckpt newest-v3.ckpt newest.ckpt ");
 }
@@ -184,8 +184,7 @@ TEST(one_name_for_each_run)
 TEST(nothing_but_the_last)
 {
     begin("last");
-    run_all(with((lc_model_checkpoint_args){.save_top_k = LC_SAVE_NONE, .save_last = LC_ON, .monitor = "val_loss"}),
-            NULL);
+    run_all(with(LC_ARGS(lc_model_checkpoint, .save_top_k = 0, .save_last = LC_ON, .monitor = "val_loss")), NULL);
     char list[4000] = "";
     snprintf(list, sizeof list, "%s", kept(dir));
     CHECK_STR(list, "last-v1.ckpt last-v2.ckpt last-v3.ckpt last.ckpt ");
@@ -220,7 +219,7 @@ TEST(resumed_from_one_checkpoint_at_the_same_time)
     char from[RUNS][600], continued[48], of[RUNS][48], again[48];
     int same = 0;
     begin("forked");
-    short_run r = with((lc_model_checkpoint_args){.monitor = "val_loss", .save_top_k = 2, .save_last = LC_ON});
+    short_run r = with(LC_ARGS(lc_model_checkpoint, .monitor = "val_loss", .save_top_k = 2, .save_last = LC_ON));
     CHECK_OK(train(dir, r));
     training_of(run_last, continued);
     for (int i = 0; i < RUNS; i++) snprintf(from[i], sizeof from[i], "%s", run_last);
@@ -266,7 +265,7 @@ TEST(resumed_while_it_still_trains)
     begin("beside");
     memset(shared, 0, sizeof *shared);
     short_run r =
-        with((lc_model_checkpoint_args){.monitor = "val_loss", .save_top_k = 2, .save_last = LC_ON, .wait = true});
+        with(LC_ARGS(lc_model_checkpoint, .monitor = "val_loss", .save_top_k = 2, .save_last = LC_ON, .wait = true));
     fflush(stdout);
     pid_t first = fork();
     CHECK(first >= 0);
@@ -327,7 +326,7 @@ TEST(one_on_request_for_each_run)
 {
     char path[600], of[RUNS][48];
     begin("request");
-    short_run r = with((lc_model_checkpoint_args){0});
+    short_run r = with(lc_model_checkpoint_defaults());
     r.log_val = meet_and_ask;
     r.handle_signals = true;
     run_all(r, NULL);
@@ -345,7 +344,7 @@ TEST(the_id_of_a_dead_run_does_not_stay)
 {
     char id[48], path[700], last[600];
     begin("dead-id");
-    short_run r = with((lc_model_checkpoint_args){.save_top_k = -1});
+    short_run r = with(LC_ARGS(lc_model_checkpoint, .save_top_k = -1));
     CHECK_OK(train(dir, r));
     training_of(run_best, id);
     snprintf(last, sizeof last, "%s", run_best);
@@ -378,7 +377,7 @@ TEST(the_name_of_a_dead_run_is_free)
     CHECK(held >= 0 && flock(held, LOCK_EX) == 0);
     snprintf(inside, sizeof inside, "%s/thesis.tex", path[3]);
     CHECK_OK(lc__create_file(&lc__io_system, inside, "precious", 8));
-    run_all(with((lc_model_checkpoint_args){.save_top_k = -1}), NULL);
+    run_all(with(LC_ARGS(lc_model_checkpoint, .save_top_k = -1)), NULL);
     struct stat st;
     CHECK(lstat(path[0], &st) < 0 && lstat(path[1], &st) < 0);
     CHECK(lstat(path[2], &st) == 0 && lstat(inside, &st) == 0);
@@ -449,8 +448,8 @@ TEST(a_removed_checkpoint_is_reported_though_another_run_has_its_name)
     const lc_logger logger = {&ops, NULL};
     char path[600];
     begin("names");
-    short_run r = with((lc_model_checkpoint_args){
-        .monitor = "val_loss", .save_top_k = 1, .save_on_train_epoch_end = LC_OFF, .filename = "others"});
+    short_run r = with(LC_ARGS(lc_model_checkpoint, .monitor = "val_loss", .save_top_k = 1,
+                               .save_on_train_epoch_end = LC_OFF, .filename = "others"));
     r.epochs = 1;
     CHECK_OK(train(dir, r));
     r.keep.filename = NULL;

@@ -301,11 +301,9 @@ TEST(last_is_one_to_go_on_with)
     s.m.lr = 0.01;
     s.o.max_epochs = 1;
     for (int life = 0; life < 2; life++) {
-        lc_model_checkpoint_args all = {.dirpath = own, .every_n_train_steps = 2},
-                                 some = {.dirpath = weights, .save_weights_only = true};
         s.o.n_callbacks = 0;
-        CHECK_OK(lc_model_checkpoint_new(&all, &s.cb[s.o.n_callbacks++]));
-        CHECK_OK(lc_model_checkpoint_new(&some, &s.cb[s.o.n_callbacks++]));
+        CHECK_OK(lc_model_checkpoint(&s.cb[s.o.n_callbacks++], .dirpath = own, .every_n_train_steps = 2));
+        CHECK_OK(lc_model_checkpoint(&s.cb[s.o.n_callbacks++], .dirpath = weights, .save_weights_only = true));
         lc_trainer_options o = s.o;
         o.n_loggers = 0;
         CHECK_OK(lc_trainer_new(&o, &s.t));

@@ -134,7 +134,7 @@ static lc_status write_first_batch(lc_comm *comm, void *path)
     lc_dataloader *l;
     lc_trainer *t;
     lc_trainer_options opt = quiet_options(comm);
-    LC_TRY(lc_prediction_writer_new(&(lc_prediction_writer_args){.path = path}, &writer));
+    LC_TRY(lc_prediction_writer(&writer, .path = path));
     opt.callbacks = &writer;
     opt.n_callbacks = 1;
     opt.strategy = comm ? "ddp" : NULL;

@@ -258,9 +258,8 @@ TEST(monitored)
     scored_init(&m, &scored_ops, 2);
     m.val[0] = rmse();
     m.script = script;
-    CHECK_OK(lc_early_stopping_new(&(lc_early_stopping_args){.monitor = "rmse", .patience = 1}, &cb[0]));
-    CHECK_OK(lc_model_checkpoint_new(
-        &(lc_model_checkpoint_args){.monitor = "rmse", .dirpath = dir, .filename = "{epoch}-{rmse:.2f}"}, &cb[1]));
+    CHECK_OK(lc_early_stopping(&cb[0], .monitor = "rmse", .patience = 1));
+    CHECK_OK(lc_model_checkpoint(&cb[1], .monitor = "rmse", .dirpath = dir, .filename = ("{epoch}-{rmse:.2f}")));
     lc_trainer_options o = world_options(dir);
     o.callbacks = cb;
     o.n_callbacks = 2;

@@ -94,9 +94,9 @@ static lc_status run(job *j, lc_comm *comm)
     LC_TRY(lc_metric_new("MeanSquaredError", NULL, &m.mse));
     LC_TRY(lc_metric_new("SpearmanCorrCoef", NULL, &m.rank));
     LC_TRY(lc_trainer_new(&opt, &t));
-    LC_TRY(lc_model_checkpoint_new(&(lc_model_checkpoint_args){.monitor = "mse"}, &saves));
+    LC_TRY(lc_model_checkpoint(&saves, .monitor = "mse"));
     LC_TRY(lc_trainer_add_callback(t, saves));
-    LC_TRY(lc_early_stopping_new(&(lc_early_stopping_args){.monitor = "rank"}, &stops));
+    LC_TRY(lc_early_stopping(&stops, .monitor = "rank"));
     LC_TRY(lc_trainer_add_callback(t, stops));
     lc_status s = fit(j, &m, t, train, &saves);
     lc_trainer_free(t);

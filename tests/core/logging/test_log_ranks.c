@@ -110,8 +110,7 @@ static lc_status run(job *j, lc_comm *comm)
     opt.enable_checkpointing = j->monitor[0] ? LC_ON : LC_OFF;
     opt.callbacks = saves;
     for (int k = 0; k < KINDS && j->monitor[k]; k++)
-        LC_TRY(
-            lc_model_checkpoint_new(&(lc_model_checkpoint_args){.monitor = j->monitor[k]}, &saves[opt.n_callbacks++]));
+        LC_TRY(lc_model_checkpoint(&saves[opt.n_callbacks++], .monitor = j->monitor[k]));
     LC_TRY(small_net_init(&m.base, j->ops, 1));
     for (int k = 0; k < KINDS; k++) LC_TRY(lc_metric_new("SumMetric", NULL, &m.total[k]));
     LC_TRY(loader_of(0, TRAIN, GLOBAL_BATCH / n, false, &train));

@@ -9,29 +9,24 @@ static lc_status make_mean(lc_callback *out)
 }
 static lc_status make_ema(lc_callback *out)
 {
-    return lc_ema_weight_averaging_new(&(lc_ema_weight_averaging_args){.decay = 0.7}, out);
+    return lc_ema_weight_averaging(out, .decay = 0.7);
 }
 static lc_status make_swa(lc_callback *out)
 {
     static const double lr = 0.05;
-    return lc_stochastic_weight_averaging_new(
-        &(lc_stochastic_weight_averaging_args){.swa_lrs = &lr, .n_swa_lrs = 1, .swa_epoch_start = LC_EPOCHS(1)}, out);
+    return lc_stochastic_weight_averaging(out, .swa_lrs = &lr, .n_swa_lrs = 1, .swa_epoch_start = LC_EPOCHS(1));
 }
 
 static lc_status make_pruning(lc_callback *out)
 {
-    return lc_model_pruning_new(&(lc_model_pruning_args){.pruning_fn = "l1_unstructured", .amount = 0.2}, out);
+    return lc_model_pruning(out, .pruning_fn = "l1_unstructured", .amount = 0.2);
 }
 static lc_status make_structured_pruning(lc_callback *out)
 {
     static const char *const path = "l1.weight";
-    return lc_model_pruning_new(&(lc_model_pruning_args){.pruning_fn = "ln_structured",
-                                                         .pruning_norm = 2,
-                                                         .amount = 0.2,
-                                                         .parameters_to_prune = &path,
-                                                         .n_parameters_to_prune = 1,
-                                                         .use_lottery_ticket_hypothesis = LC_OFF},
-                                out);
+    return lc_model_pruning(out, .pruning_fn = "ln_structured", .pruning_norm = 2, .amount = 0.2,
+                            .parameters_to_prune = &path, .n_parameters_to_prune = 1,
+                            .use_lottery_ticket_hypothesis = LC_OFF);
 }
 
 static lc_status (*const makers[])(lc_callback *out) = {make_mean, make_ema, make_swa, make_pruning,
@@ -98,7 +93,7 @@ TEST(sharded_callbacks_go_on_under_other_strategies)
 
 static lc_status make_histograms(lc_callback *out)
 {
-    return lc_weight_histogram_new(&(lc_weight_histogram_args){.every_n_train_steps = 2}, out);
+    return lc_weight_histogram(out, .every_n_train_steps = 2);
 }
 
 TEST(histograms_look_at_whole_weights)

@@ -135,12 +135,8 @@ static lc_status go_on_apart(lc_comm *comm, void *ctx)
     opt.callbacks = &best;
     opt.n_callbacks = 1;
     /* Of a loss that falls the first ones are kept. */
-    LC_TRY(lc_model_checkpoint_new(&(lc_model_checkpoint_args){.dirpath = apart && j->elsewhere ? "other" : "kept",
-                                                               .monitor = "val_loss",
-                                                               .mode = "max",
-                                                               .save_top_k = 2,
-                                                               .save_last = LC_ON},
-                                   &best));
+    LC_TRY(lc_model_checkpoint(&best, .dirpath = apart && j->elsewhere ? "other" : "kept", .monitor = "val_loss",
+                               .mode = "max", .save_top_k = 2, .save_last = LC_ON));
     LC_TRY(small_net_init(&m, &small_net_ops, 1));
     LC_TRY(loader_of(0, SAMPLES, 4, false, &train));
     LC_TRY(loader_of(SAMPLES - VAL, VAL, 4, false, &val));

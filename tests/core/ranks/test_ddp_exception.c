@@ -84,13 +84,9 @@ static lc_status add_callbacks(job *j, lc_trainer *t)
     if (j->own_dir) snprintf(dir + n, sizeof dir - (size_t)n, "/rank-%d", lc_trainer_global_rank(t));
     lc_status s =
         j->callback == LEAVES
-            ? lc_on_exception_checkpoint_new(&(lc_on_exception_checkpoint_args){.dirpath = dir}, &saves)
-            : lc_model_checkpoint_new(&(lc_model_checkpoint_args){.dirpath = j->root,
-                                                                  .filename = "saved",
-                                                                  .save_on_exception = true,
-                                                                  .save_weights_only = j->callback == SAVES_WEIGHTS,
-                                                                  .every_n_epochs = EPOCHS + 1},
-                                      &saves);
+            ? lc_on_exception_checkpoint(&saves, .dirpath = dir)
+            : lc_model_checkpoint(&saves, .dirpath = j->root, .filename = "saved", .save_on_exception = true,
+                                  .save_weights_only = j->callback == SAVES_WEIGHTS, .every_n_epochs = EPOCHS + 1);
     LC_TRY(s);
     LC_TRY(lc_trainer_add_callback(t, saves));
     LC_TRY(lc_lambda_callback_new(&(lc_lambda_args){.context = j, .on_message = hear}, &hears));

@@ -142,12 +142,9 @@ static lc_status monitors(lc_comm *comm, void *ctx)
     opt.default_root_dir = m.j->save_path;
     opt.callbacks = callbacks;
     opt.n_callbacks = 3;
-    LC_TRY(lc_early_stopping_new(
-        &(lc_early_stopping_args){
-            .monitor = "of_rank_0", .patience = 5, .check_on_train_epoch_end = LC_ON, .strict = LC_OFF},
-        &callbacks[1]));
-    LC_TRY(lc_model_checkpoint_new(
-        &(lc_model_checkpoint_args){.monitor = "of_rank_0", .every_n_train_steps = 2, .save_top_k = 1}, &callbacks[2]));
+    LC_TRY(lc_early_stopping(&callbacks[1], .monitor = "of_rank_0", .patience = 5, .check_on_train_epoch_end = LC_ON,
+                             .strict = LC_OFF));
+    LC_TRY(lc_model_checkpoint(&callbacks[2], .monitor = "of_rank_0", .every_n_train_steps = 2, .save_top_k = 1));
     LC_TRY(loader_of(0, 60, BATCH, false, &train));
     LC_TRY(small_net_init(&m.base, &net_ops, 1));
     LC_TRY(lc_trainer_new(&opt, &t));

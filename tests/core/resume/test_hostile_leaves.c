@@ -118,29 +118,18 @@ static int add_callbacks(const setup *s, const char *dir, lc_callback *cb)
     static const double lr = 0.05;
     static const lc_accumulation windows[] = {{0, 2}, {2, 3}};
     int n = 0;
-    CHECK_OK(lc_early_stopping_new(&(lc_early_stopping_args){.monitor = "val_loss", .patience = 9}, &cb[n++]));
+    CHECK_OK(lc_early_stopping(&cb[n++], .monitor = "val_loss", .patience = 9));
     CHECK_OK(lc_timer_new(1e6, false, &cb[n++]));
-    CHECK_OK(lc_spike_detection_new(
-        &(lc_spike_detection_args){.skip = true, .window = 3, .rtol = 0.2, .exclude_batches_path = dir}, &cb[n++]));
-    CHECK_OK(lc_backbone_finetuning_new(
-        &(lc_backbone_finetuning_args){.unfreeze_backbone_at_epoch = 1, .backbone_initial_lr = 1e-3}, &cb[n++]));
-    CHECK_OK(lc_model_pruning_new(&(lc_model_pruning_args){.pruning_fn = "random_unstructured",
-                                                           .amount_count = 2,
-                                                           .resample_parameters = true,
-                                                           .prune_on_train_epoch_end = LC_OFF},
-                                  &cb[n++]));
-    CHECK_OK(lc_gradient_accumulation_scheduler_new(
-        &(lc_gradient_accumulation_scheduler_args){.scheduling = windows, .n_scheduling = 2}, &cb[n++]));
-    CHECK_OK(lc_ema_weight_averaging_new(&(lc_ema_weight_averaging_args){.update_every_n_steps = 1}, &cb[n++]));
-    CHECK_OK(lc_stochastic_weight_averaging_new(
-        &(lc_stochastic_weight_averaging_args){.swa_lrs = &lr,
-                                               .n_swa_lrs = 1,
-                                               .swa_epoch_start = LC_EPOCHS(s->averages_late ? 2 : 1),
-                                               .annealing_epochs = 2},
-        &cb[n++]));
-    CHECK_OK(lc_model_checkpoint_new(
-        &(lc_model_checkpoint_args){.dirpath = dir, .monitor = "val_loss", .save_top_k = 2, .save_last = LC_ON},
-        &cb[n++]));
+    CHECK_OK(lc_spike_detection(&cb[n++], .skip = true, .window = 3, .rtol = 0.2, .exclude_batches_path = dir));
+    CHECK_OK(lc_backbone_finetuning(&cb[n++], .unfreeze_backbone_at_epoch = 1, .backbone_initial_lr = 1e-3));
+    CHECK_OK(lc_model_pruning(&cb[n++], .pruning_fn = "random_unstructured", .amount_count = 2,
+                              .resample_parameters = true, .prune_on_train_epoch_end = LC_OFF));
+    CHECK_OK(lc_gradient_accumulation_scheduler(&cb[n++], .scheduling = windows, .n_scheduling = 2));
+    CHECK_OK(lc_ema_weight_averaging(&cb[n++], .update_every_n_steps = 1));
+    CHECK_OK(lc_stochastic_weight_averaging(&cb[n++], .swa_lrs = &lr, .n_swa_lrs = 1,
+                                            .swa_epoch_start = LC_EPOCHS(s->averages_late ? 2 : 1),
+                                            .annealing_epochs = 2));
+    CHECK_OK(lc_model_checkpoint(&cb[n++], .dirpath = dir, .monitor = "val_loss", .save_top_k = 2, .save_last = LC_ON));
     CHECK_OK(lc_learning_rate_finder_new(&(lc_lr_find_args){.num_training = 5}, &cb[n++]));
     CHECK_OK(lc_batch_size_finder_new(&(lc_scale_batch_size_args){.init_val = 2, .max_val = 3, .steps_per_trial = 1},
                                       &cb[n++]));

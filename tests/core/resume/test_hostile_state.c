@@ -58,11 +58,10 @@ static lc_status train(const char *dir, const char *from, const char *save)
     lc_trainer *t;
     lc_callback callbacks[4];
     static const lc_accumulation factors[] = {{0, 1}};
-    CHECK_OK(lc_early_stopping_new(&(lc_early_stopping_args){.monitor = "val_loss", .patience = 9}, &callbacks[0]));
+    CHECK_OK(lc_early_stopping(&callbacks[0], .monitor = "val_loss", .patience = 9));
     CHECK_OK(lc_ema_weight_averaging_new(NULL, &callbacks[1]));
     CHECK_OK(lc_model_checkpoint_new(NULL, &callbacks[2]));
-    CHECK_OK(lc_gradient_accumulation_scheduler_new(
-        &(lc_gradient_accumulation_scheduler_args){.scheduling = factors, .n_scheduling = 1}, &callbacks[3]));
+    CHECK_OK(lc_gradient_accumulation_scheduler(&callbacks[3], .scheduling = factors, .n_scheduling = 1));
     world_init(&w, &world_ops, 3, 1);
     lc_trainer_options o = world_options(dir);
     o.callbacks = callbacks, o.n_callbacks = 4;

@@ -169,48 +169,34 @@ static int nowhere; /* a file descriptor of /dev/null */
 
 static lc_status best_two(const char *dir, lc_callback *out)
 {
-    return lc_model_checkpoint_new(
-        &(lc_model_checkpoint_args){
-            .dirpath = dir, .filename = "best-{epoch}-{step}-{val_loss:.4f}", .monitor = "val_loss", .save_top_k = 2},
-        out);
+    return lc_model_checkpoint(out, .dirpath = dir, .filename = ("best-{epoch}-{step}-{val_loss:.4f}"),
+                               .monitor = "val_loss", .save_top_k = 2);
 }
 static lc_status every_two_steps(const char *dir, lc_callback *out)
 {
-    return lc_model_checkpoint_new(&(lc_model_checkpoint_args){.dirpath = dir,
-                                                               .filename = "steps-{epoch}-{step}",
-                                                               .save_top_k = -1,
-                                                               .every_n_train_steps = 2,
-                                                               .save_last = LC_ON},
-                                   out);
+    return lc_model_checkpoint(out, .dirpath = dir, .filename = ("steps-{epoch}-{step}"), .save_top_k = -1,
+                               .every_n_train_steps = 2, .save_last = LC_ON);
 }
 static lc_status every_epoch(const char *dir, lc_callback *out)
 {
-    return lc_model_checkpoint_new(
-        &(lc_model_checkpoint_args){
-            .dirpath = dir, .filename = "epochs-{epoch}", .save_top_k = -1, .save_on_train_epoch_end = LC_ON},
-        out);
+    return lc_model_checkpoint(out, .dirpath = dir, .filename = ("epochs-{epoch}"), .save_top_k = -1,
+                               .save_on_train_epoch_end = LC_ON);
 }
 static lc_status weights_of_epochs(const char *dir, lc_callback *out)
 {
-    return lc_model_checkpoint_new(&(lc_model_checkpoint_args){.dirpath = dir,
-                                                               .filename = "weights-{epoch}",
-                                                               .monitor = "train_loss_epoch",
-                                                               .mode = "max",
-                                                               .save_on_train_epoch_end = LC_ON,
-                                                               .save_weights_only = true,
-                                                               .wait = true},
-                                   out);
+    return lc_model_checkpoint(out, .dirpath = dir, .filename = ("weights-{epoch}"), .monitor = "train_loss_epoch",
+                               .mode = "max", .save_on_train_epoch_end = LC_ON, .save_weights_only = true,
+                               .wait = true);
 }
 static lc_status on_exception(const char *dir, lc_callback *out)
 {
-    return lc_on_exception_checkpoint_new(&(lc_on_exception_checkpoint_args){.dirpath = dir}, out);
+    return lc_on_exception_checkpoint(out, .dirpath = dir);
 }
 /* It wants to stop soon, and must wait for min_epochs. */
 static lc_status early_stopping(const char *dir, lc_callback *out)
 {
     (void)dir;
-    return lc_early_stopping_new(
-        &(lc_early_stopping_args){.monitor = "val_loss", .mode = "max", .min_delta = 1, .patience = 2}, out);
+    return lc_early_stopping(out, .monitor = "val_loss", .mode = "max", .min_delta = 1, .patience = 2);
 }
 static lc_status timer(const char *dir, lc_callback *out)
 {
@@ -220,8 +206,7 @@ static lc_status timer(const char *dir, lc_callback *out)
 static lc_status learning_rates(const char *dir, lc_callback *out)
 {
     (void)dir;
-    return lc_learning_rate_monitor_new(
-        &(lc_learning_rate_monitor_args){.log_momentum = true, .log_weight_decay = true}, out);
+    return lc_learning_rate_monitor(out, .log_momentum = true, .log_weight_decay = true);
 }
 static lc_status device_stats(const char *dir, lc_callback *out)
 {
@@ -231,17 +216,17 @@ static lc_status device_stats(const char *dir, lc_callback *out)
 static lc_status throughput(const char *dir, lc_callback *out)
 {
     (void)dir;
-    return lc_throughput_monitor_new(&(lc_throughput_monitor_args){.available_flops = 1e9, .window_size = 4}, out);
+    return lc_throughput_monitor(out, .available_flops = 1e9, .window_size = 4);
 }
 static lc_status summary(const char *dir, lc_callback *out)
 {
     (void)dir;
-    return lc_model_summary_new(&(lc_model_summary_args){.max_depth = -1, .fd = nowhere}, out);
+    return lc_model_summary(out, .max_depth = -1, .fd = nowhere);
 }
 static lc_status progress(const char *dir, lc_callback *out)
 {
     (void)dir;
-    return lc_progress_bar_new(&(lc_progress_bar_args){.fd = nowhere, .refresh_rate = 1000}, out);
+    return lc_progress_bar(out, .fd = nowhere, .refresh_rate = 1000);
 }
 static lc_status norms(const char *dir, lc_callback *out)
 {
@@ -251,12 +236,12 @@ static lc_status norms(const char *dir, lc_callback *out)
 static lc_status histograms(const char *dir, lc_callback *out)
 {
     (void)dir;
-    return lc_weight_histogram_new(&(lc_weight_histogram_args){.gradients = true, .every_n_train_steps = 2}, out);
+    return lc_weight_histogram(out, .gradients = true, .every_n_train_steps = 2);
 }
 static lc_status notifier(const char *dir, lc_callback *out)
 {
     (void)dir;
-    return lc_notifier_new(&(lc_notifier_args){.command = "cat >/dev/null", .events = LC_NOTIFY_RUN_END}, out);
+    return lc_notifier(out, .command = "cat >/dev/null", .events = LC_NOTIFY_RUN_END);
 }
 static lc_status lambda(const char *dir, lc_callback *out)
 {
@@ -267,12 +252,11 @@ static lc_status predictions(const char *dir, lc_callback *out)
 {
     char path[4200];
     snprintf(path, sizeof path, "%s/predictions.npy", dir);
-    return lc_prediction_writer_new(&(lc_prediction_writer_args){.path = path}, out);
+    return lc_prediction_writer(out, .path = path);
 }
 static lc_status spikes(const char *dir, lc_callback *out)
 {
-    return lc_spike_detection_new(
-        &(lc_spike_detection_args){.skip = true, .window = 3, .rtol = 0.2, .exclude_batches_path = dir}, out);
+    return lc_spike_detection(out, .skip = true, .window = 3, .rtol = 0.2, .exclude_batches_path = dir);
 }
 static lc_status averaging(const char *dir, lc_callback *out)
 {
@@ -282,43 +266,36 @@ static lc_status averaging(const char *dir, lc_callback *out)
 static lc_status ema(const char *dir, lc_callback *out)
 {
     (void)dir;
-    return lc_ema_weight_averaging_new(&(lc_ema_weight_averaging_args){.decay = 0.9, .update_every_n_steps = 2}, out);
+    return lc_ema_weight_averaging(out, .decay = 0.9, .update_every_n_steps = 2);
 }
 static lc_status swa(const char *dir, lc_callback *out)
 {
     static const double lr = 0.05;
     (void)dir;
-    return lc_stochastic_weight_averaging_new(
-        &(lc_stochastic_weight_averaging_args){
-            .swa_lrs = &lr, .n_swa_lrs = 1, .swa_epoch_start = LC_EPOCHS(1), .annealing_epochs = 2},
-        out);
+    return lc_stochastic_weight_averaging(out, .swa_lrs = &lr, .n_swa_lrs = 1, .swa_epoch_start = LC_EPOCHS(1),
+                                          .annealing_epochs = 2);
 }
 static lc_status backbone(const char *dir, lc_callback *out)
 {
     (void)dir;
-    return lc_backbone_finetuning_new(
-        &(lc_backbone_finetuning_args){.unfreeze_backbone_at_epoch = 1, .backbone_initial_lr = 1e-3}, out);
+    return lc_backbone_finetuning(out, .unfreeze_backbone_at_epoch = 1, .backbone_initial_lr = 1e-3);
 }
 static lc_status pruning(const char *dir, lc_callback *out)
 {
     (void)dir;
-    return lc_model_pruning_new(&(lc_model_pruning_args){.pruning_fn = "l1_unstructured", .amount = 0.2}, out);
+    return lc_model_pruning(out, .pruning_fn = "l1_unstructured", .amount = 0.2);
 }
 static lc_status random_pruning(const char *dir, lc_callback *out)
 {
     (void)dir;
-    return lc_model_pruning_new(&(lc_model_pruning_args){.pruning_fn = "random_unstructured",
-                                                         .amount_count = 2,
-                                                         .resample_parameters = true,
-                                                         .prune_on_train_epoch_end = LC_OFF},
-                                out);
+    return lc_model_pruning(out, .pruning_fn = "random_unstructured", .amount_count = 2, .resample_parameters = true,
+                            .prune_on_train_epoch_end = LC_OFF);
 }
 static lc_status windows(const char *dir, lc_callback *out)
 {
     static const lc_accumulation list[] = {{1, 2}, {2, 3}};
     (void)dir;
-    return lc_gradient_accumulation_scheduler_new(
-        &(lc_gradient_accumulation_scheduler_args){.scheduling = list, .n_scheduling = 2}, out);
+    return lc_gradient_accumulation_scheduler(out, .scheduling = list, .n_scheduling = 2);
 }
 static lc_status rate_finder(const char *dir, lc_callback *out)
 {

@@ -43,11 +43,10 @@ static void train(const char *dir, const plan *p, ending *out)
     world_init(&w, &ops, p->batches ? p->batches : 2, 1);
     w.val_script = falling, w.n_script = 6;
     snprintf(out->dir, sizeof out->dir, "%s/ckpts", dir);
-    lc_model_checkpoint_args args = p->args;
+    lc_model_checkpoint_args args = p->args.size ? p->args : lc_model_checkpoint_defaults();
     args.dirpath = out->dir;
     CHECK_OK(lc_model_checkpoint_new(&args, &callbacks[1]));
-    const lc_on_exception_checkpoint_args e = {.dirpath = out->dir};
-    if (p->on_exception) CHECK_OK(lc_on_exception_checkpoint_new(&e, &callbacks[2]));
+    if (p->on_exception) CHECK_OK(lc_on_exception_checkpoint(&callbacks[2], .dirpath = out->dir));
     lc_trainer_options o = world_options(dir);
     o.callbacks = callbacks, o.n_callbacks = 2 + p->on_exception;
     o.max_epochs = p->epochs ? p->epochs : 3;
@@ -113,7 +112,7 @@ TEST(it_goes_on_and_saves_again)
         char dir[256];
         ending e;
         CHECK(world_dir(dir, sizeof dir));
-        const plan p = {.args = {.monitor = "val_loss", .save_last = LC_ON, .wait = wait},
+        const plan p = {.args = LC_ARGS(lc_model_checkpoint, .monitor = "val_loss", .save_last = LC_ON, .wait = wait),
                         .no_room_for = {"-epoch=1-"},
                         .epochs = 3};
         train(dir, &p, &e);
@@ -137,9 +136,9 @@ TEST(a_run_whose_last_checkpoint_is_missing_says_so)
             char dir[256];
             ending e;
             CHECK(world_dir(dir, sizeof dir));
-            const plan p = {
-                .args = {.monitor = monitors ? "val_loss" : NULL, .save_last = LC_ON, .save_top_k = 1, .wait = wait},
-                .no_room_for = {"-epoch=1-", "-epoch=2-"}};
+            const plan p = {.args = LC_ARGS(lc_model_checkpoint, .monitor = monitors ? "val_loss" : NULL,
+                                            .save_last = LC_ON, .save_top_k = 1, .wait = wait),
+                            .no_room_for = {"-epoch=1-", "-epoch=2-"}};
             train(dir, &p, &e);
             CHECK_STATUS(e.status, LC_ERR_IO);
             CHECK_CONTAINS(e.why, "its last checkpoint was not saved: ");
@@ -163,7 +162,7 @@ TEST(none_is_removed_for_one_that_was_not_saved)
     char dir[256];
     ending e;
     CHECK(world_dir(dir, sizeof dir));
-    const plan p = {.args = {.monitor = "val_loss", .save_top_k = 2},
+    const plan p = {.args = LC_ARGS(lc_model_checkpoint, .monitor = "val_loss", .save_top_k = 2),
                     .no_room_for = {"-epoch=2-", "-epoch=3-", "-epoch=4-"},
                     .epochs = 5};
     train(dir, &p, &e);
@@ -172,7 +171,9 @@ TEST(none_is_removed_for_one_that_was_not_saved)
     check_rows(dir, &e, "epoch=0-step=2.ckpt epoch=1-step=4.ckpt ");
     world_remove(dir);
     CHECK(world_dir(dir, sizeof dir));
-    const plan q = {.args = {.monitor = "val_loss", .save_top_k = 2}, .no_room_for = {"-epoch=2-"}, .epochs = 5};
+    const plan q = {.args = LC_ARGS(lc_model_checkpoint, .monitor = "val_loss", .save_top_k = 2),
+                    .no_room_for = {"-epoch=2-"},
+                    .epochs = 5};
     train(dir, &q, &e);
     CHECK_OK(e.status);
     check_rows(dir, &e, "epoch=3-step=8.ckpt epoch=4-step=10.ckpt ");
@@ -186,7 +187,7 @@ TEST(the_end_of_the_training_is_an_occasion)
         char dir[256];
         ending e;
         CHECK(world_dir(dir, sizeof dir));
-        const plan p = {.args = {.monitor = "val_loss", .save_last = last ? LC_ON : LC_OFF},
+        const plan p = {.args = LC_ARGS(lc_model_checkpoint, .monitor = "val_loss", .save_last = last ? LC_ON : LC_OFF),
                         .no_room_for = {"-epoch=2-"},
                         .at_most = 1};
         train(dir, &p, &e);
@@ -203,7 +204,7 @@ TEST(nothing_was_saved)
     char dir[256];
     ending e;
     CHECK(world_dir(dir, sizeof dir));
-    const plan p = {.args = {.save_last = LC_ON}, .no_room_for = {".ckpt"}};
+    const plan p = {.args = LC_ARGS(lc_model_checkpoint, .save_last = LC_ON), .no_room_for = {".ckpt"}};
     train(dir, &p, &e);
     CHECK_STATUS(e.status, LC_ERR_IO);
     CHECK_CONTAINS(e.why, "no other was saved");
@@ -220,7 +221,9 @@ TEST(a_run_that_is_to_stop_stops)
     char dir[256];
     ending e;
     CHECK(world_dir(dir, sizeof dir));
-    const plan p = {.args = {.monitor = "val_loss"}, .on_save_error = "stop", .no_room_for = {"-epoch=1-"}};
+    const plan p = {.args = LC_ARGS(lc_model_checkpoint, .monitor = "val_loss"),
+                    .on_save_error = "stop",
+                    .no_room_for = {"-epoch=1-"}};
     train(dir, &p, &e);
     CHECK_STATUS(e.status, LC_ERR_IO);
     CHECK_CONTAINS(e.why, "epoch=1-step=4.ckpt\" was not saved");
@@ -242,7 +245,7 @@ TEST(a_run_that_ends_early)
         char dir[256], path[600];
         ending e;
         CHECK(world_dir(dir, sizeof dir));
-        plan p = {.args = {.monitor = "val_loss"},
+        plan p = {.args = LC_ARGS(lc_model_checkpoint, .monitor = "val_loss"),
                   .interrupted = true,
                   .epochs = 4,
                   .no_room_for = {full ? ".ckpt" : "-epoch=1-"}};

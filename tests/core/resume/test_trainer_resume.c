@@ -120,9 +120,7 @@ static lc_status train(const char *dir, const char *ckpt, int64_t stop_after, in
     lc_logger logger = {&memory_ops, &out->rows};
     lc_callback callbacks[2];
     LC_TRY_GOTO(status, done, lc_learning_rate_monitor_new(NULL, &callbacks[0]));
-    LC_TRY_GOTO(
-        status, done,
-        lc_early_stopping_new(&(lc_early_stopping_args){.monitor = "val_loss", .patience = 100}, &callbacks[1]));
+    LC_TRY_GOTO(status, done, lc_early_stopping(&callbacks[1], .monitor = "val_loss", .patience = 100));
     lc_trainer_options o = world_options(dir);
     o.loggers = &logger;
     o.n_loggers = 1;
