@@ -246,17 +246,17 @@ LC_API void lc_random_permutation(uint64_t seed, int64_t epoch, int64_t n, int64
 /* Which rank's part of the data a loader gives. The batch_size of a loader is that of one rank; together the ranks have
  * a *global batch*. Global batch b of an epoch is what batch b of one process would be whose loader had the size of the
  * global batch: the same samples in the same order, for that order is a matter of (seed, epoch) alone. It is cut into
- * one slice a rank, without gaps or overlaps, in the order of ranks, and as evenly as possible. So ranks have equally
+ * one share a rank, without gaps or overlaps, in the order of ranks, and as evenly as possible. So ranks have equally
  * many batches and, in training and in evaluation, every sample is seen exactly once; nothing is repeated to make
- * slices equal. In the last global batch of an epoch slices may differ by a sample, and are empty on some ranks where
+ * shares equal. In the last global batch of an epoch shares may differ by a sample, and are empty on some ranks where
  * there are fewer samples than ranks; drop_last drops that batch on all ranks. */
 typedef struct lc_shard {
     int rank, size; /* this one of how many */
     int batches; /* a global batch has as many times batch_size samples; 0: `size`, or where ranks were lost and those
                   * that are left go on (max_restarts), as many as there were. A run that goes on with another
                   * number of ranks keeps its steps by giving the number of before. */
-    int64_t pieces; /* 0: slices are as even as possible. Else a full global batch is cut into so many pieces of one
-                     * size (the last may be smaller), which no slice cuts: for sums over a batch in a fixed order of
+    int64_t pieces; /* 0: shares are as even as possible. Else a full global batch is cut into so many pieces of one
+                     * size (the last may be smaller), which no share cuts: for sums over a batch in a fixed order of
                      * parts. Each rank has ceil(pieces / size) of them; so the last batch of an epoch, if it is
                      * smaller, fills one rank after the other. */
 } lc_shard;

@@ -5,7 +5,7 @@
  * operators of the graph, so that a step stays one plan and another. Weights in the model are always the pruned ones;
  * what PyTorch keeps as weight_orig does not exist here.
  *
- * Where a strategy keeps weights or gradients in parts, every rank has all masks, and multiplies its parts. */
+ * Where a strategy keeps weights or gradients in slices, every rank has all masks, and multiplies its slices. */
 #include "callbacks/callbacks.h"
 #include "callbacks/pruning_masks.h"
 #include "callbacks/shadow.h"
@@ -18,10 +18,10 @@
 #include <lightc/random.h>
 #include "parallel/shard/shard.h"
 
-/* Of a target that is in parts, for operators; NULL: not needed yet. */
-typedef struct part_views {
+/* Of a target that is in slices, for operators; NULL: not needed yet. */
+typedef struct slice_views {
     lc_tensor *value, *mask;
-} part_views;
+} slice_views;
 
 typedef struct pruning {
     lc_model_pruning_args a;
@@ -31,7 +31,7 @@ typedef struct pruning {
     lc__shadow first; /* of all parameters: their values before training. Only those of `target` are used. */
     int n;
     lc_tensor **target, **mask;
-    part_views *weights, *gradients;
+    slice_views *weights, *gradients;
     const char **path; /* borrowed from `first` */
     bool pruned;       /* any mask holds a zero */
     int64_t rounds;
@@ -268,16 +268,16 @@ static lc_status mp_validation_epoch_end(void *self, lc_trainer *t)
 
 /* ---- keeping zeros ---- */
 
-/* Records value *= mask, of the part of it that this rank holds. */
-static lc_status record(lc_tensor *value, lc_tensor *mask, part_views *parts)
+/* Records value *= mask, of the slice of it that this rank holds. */
+static lc_status record(lc_tensor *value, lc_tensor *mask, slice_views *parts)
 {
     int64_t begin, count;
-    lc__tensor_part(value, &begin, &count);
+    lc__tensor_slice(value, &begin, &count);
     if (!count) return LC_OK;
-    if (value->in_parts) {
+    if (value->is_slice) {
         lc_type type = {.dtype = LC_F32, .ndim = 1, .shape = {count}};
         const char *at = (char *)mask->data + (size_t)begin * sizeof(float);
-        LC_TRY(lc__tensor_part_view(value, &parts->value));
+        LC_TRY(lc__tensor_slice_view(value, &parts->value));
         if (!parts->mask || (char *)parts->mask->data != at || lc_tensor_numel(parts->mask) != count) {
             lc_tensor_unref(parts->mask);
             parts->mask = NULL;

@@ -90,12 +90,12 @@ done:
     return status;
 }
 
-/* ---- parts ---- */
+/* ---- slices ---- */
 
-/* Of which ranks a copy's other parts are: its tensor's, which may have been cut anew. */
+/* The ranks that have a copy's other slices are its tensor's, which may have been cut anew. */
 static void name_ranks(const lc__shadow *s, int i)
 {
-    if (s->copy[i]->in_parts) s->copy[i]->parts = s->of[i]->flat ? s->of[i]->flat->sharding : NULL;
+    if (s->copy[i]->is_slice) s->copy[i]->slices = s->of[i]->flat ? s->of[i]->flat->sharding : NULL;
 }
 
 /* A strategy that shards cuts parameters when a fit begins, behind what is restored, and puts them together at its end
@@ -105,11 +105,11 @@ static lc_status follow(lc__shadow *s, int i)
     lc_tensor *of = s->of[i], *copy = s->copy[i], *next;
     lc_status status = LC_OK;
     name_ranks(s, i);
-    if (copy->in_parts == of->in_parts) return LC_OK;
+    if (copy->is_slice == of->is_slice) return LC_OK;
     LC_TRY(lc__tensor_like(of, &next));
-    if (of->in_parts) {
+    if (of->is_slice) {
         size_t width = lc_dtype_size(of->type.dtype);
-        memcpy(next->data, (char *)copy->data + (size_t)of->part_begin * width, (size_t)of->part_count * width);
+        memcpy(next->data, (char *)copy->data + (size_t)of->slice_begin * width, (size_t)of->slice_count * width);
     } else {
         status = lc__tensor_gather(copy, -1, s->scratch[0]);
         if (status >= 0) status = lc_tensor_write(next, s->scratch[0], bytes_of(of));
@@ -129,11 +129,11 @@ static lc_status follow(lc__shadow *s, int i)
 static lc_status operands(lc__shadow *s, int i, lc_tensor **of, lc_tensor **copy)
 {
     *of = s->of[i], *copy = s->copy[i];
-    if (!(*of)->in_parts) return LC_OK;
+    if (!(*of)->is_slice) return LC_OK;
     *of = *copy = NULL;
-    if (!s->of[i]->part_count) return LC_OK;
-    LC_TRY(lc__tensor_part_view(s->of[i], &s->views[2 * i]));
-    LC_TRY(lc__tensor_part_view(s->copy[i], &s->views[2 * i + 1]));
+    if (!s->of[i]->slice_count) return LC_OK;
+    LC_TRY(lc__tensor_slice_view(s->of[i], &s->views[2 * i]));
+    LC_TRY(lc__tensor_slice_view(s->copy[i], &s->views[2 * i + 1]));
     *of = s->views[2 * i], *copy = s->views[2 * i + 1];
     return LC_OK;
 }
@@ -173,10 +173,10 @@ lc_status lc__shadow_update(lc__shadow *s, lc_trainer *t, double weight)
 
 /* ---- exchanges ---- */
 
-static lc_status move_part(lc__shadow *s, int i, bool take, bool give)
+static lc_status move_slice(lc__shadow *s, int i, bool take, bool give)
 {
     lc_tensor *of = s->of[i], *copy = s->copy[i];
-    size_t bytes = (size_t)of->part_count * lc_dtype_size(of->type.dtype);
+    size_t bytes = (size_t)of->slice_count * lc_dtype_size(of->type.dtype);
     if (lc_current_graph()) LC_TRY(lc__graph_flush(lc_current_graph()));
     memcpy(s->scratch[0], of->data, bytes);
     if (give) memcpy(of->data, copy->data, bytes);
@@ -190,8 +190,8 @@ static lc_status move(lc__shadow *s, bool take, bool give)
     for (int i = 0; i < s->n; i++) LC_TRY(follow(s, i)); /* where ranks are lost, nothing has moved */
     for (int i = 0; i < s->n; i++) {
         size_t bytes = bytes_of(s->of[i]);
-        if (s->of[i]->in_parts) {
-            LC_TRY(move_part(s, i, take, give));
+        if (s->of[i]->is_slice) {
+            LC_TRY(move_slice(s, i, take, give));
             continue;
         }
         if (take) LC_TRY(lc_tensor_read(s->of[i], s->scratch[0], bytes));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A second set of the values of a module's parameters (and buffers): averages, weights to go back to. Where a strategy
- * keeps parameters in parts, so are the copies. All functions are then called on all ranks. */
+ * keeps parameters in slices, so are the copies. All functions are then called on all ranks. */
 #ifndef LC_CALLBACKS_SHADOW_H
 #define LC_CALLBACKS_SHADOW_H
 
@@ -8,7 +8,7 @@
 
 typedef struct lc__shadow {
     lc_tensor **of, **copy; /* of: borrowed from the module; copy: of the same type and layout */
-    lc_tensor **views;      /* of what is in parts, for operators: two for each, NULL: not needed yet */
+    lc_tensor **views;      /* of what is in slices, for operators: two for each, NULL: not needed yet */
     char **paths;
     int n, cap;
     void *scratch[2]; /* each as large as the largest tensor */

@@ -51,7 +51,7 @@ static lc_status wh_before_step(void *self, lc_trainer *t, lc_optimizer *opt)
 static lc_status log_weight(const histograms *h, lc_trainer *t, int k)
 {
     lc_tensor *w = h->weights.v[k], *whole;
-    if (!w->in_parts)
+    if (!w->is_slice)
         return t->rank ? LC_OK : lc_trainer_log_histogram(t, h->weights.names[k], w, t->batches_that_stepped);
     LC_TRY(lc_tensor_new(w->type.dtype, w->type.ndim, w->type.shape, &whole));
     lc_status s = lc_tensor_gather(w, whole->data, whole->bytes);

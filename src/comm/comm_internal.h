@@ -9,9 +9,9 @@
  *                 implementation behind self, threads, shm, tcp and their mixtures, each of which is a transport
  *                 schedule.c: what a collective consists of; two_levels.c: where ranks live on several hosts
  *                 exposed.c: memory of ranks that the others of a host use in place
- *   transport/    window.c: in shared memory, of threads of a process (threads.c) or processes of a host (shm.c)
+ *   transport/    rings.c: in shared memory, of threads of a process (threads.c) or processes of a host (shm.c)
  *                 tcp.c: between hosts; tcp_mesh.c: its connections; tcp_records.c: sealed ones
- *                 mixed.c: the window between ranks of a host, tcp, or relay.c over mpi, between hosts
+ *                 mixed.c: the rings between ranks of a host, tcp, or relay.c over mpi, between hosts
  *                 mpi_plugin.c: opens the plug-in liblightc_mpi, whose files are in mpi/
  *                 fake.c: no ranks at all
  *   control/      how ranks find each other and hear of the end (wire.c: the messages)

@@ -37,7 +37,7 @@ static int64_t epoch_of(const combined *c, const part *p)
     return c->epoch + p->cycle * ((int64_t)1 << 32);
 }
 
-static lc_status part_begin(combined *c, part *p)
+static lc_status slice_begin(combined *c, part *p)
 {
     return lc_dataloader_begin(p->loader, epoch_of(c, p), p->consumed);
 }
@@ -74,7 +74,7 @@ static lc_status combined_begin(void *self, int64_t epoch, int64_t start)
     c->loaded = false;
     for (int i = c->mode == LC_SEQUENTIAL ? c->current : 0; i < c->n; i++) {
         if (c->mode == LC_MAX_SIZE && c->parts[i].ended) continue;
-        LC_TRY(part_begin(c, &c->parts[i]));
+        LC_TRY(slice_begin(c, &c->parts[i]));
         if (c->mode == LC_SEQUENTIAL) break;
     }
     return LC_OK;
@@ -97,7 +97,7 @@ static lc_status part_next(combined *c, part *p, lc_batch **out)
     if (all) return LC_OK;
     p->cycle++;
     p->consumed = 0;
-    LC_TRY(part_begin(c, p));
+    LC_TRY(slice_begin(c, p));
     LC_TRY(lc_dataloader_next(p->loader, out));
     p->consumed = *out != NULL;
     return LC_OK;
@@ -108,7 +108,7 @@ static lc_status next_in_sequence(combined *c, lc_batch **out)
     for (;; c->current++) {
         LC_TRY(part_next(c, &c->parts[c->current], out));
         if (*out || c->current + 1 == c->n) return LC_OK;
-        LC_TRY(part_begin(c, &c->parts[c->current + 1]));
+        LC_TRY(slice_begin(c, &c->parts[c->current + 1]));
     }
 }
 

@@ -319,8 +319,8 @@ lc_status lc__graph_host_view(lc_tensor *t, lc_view *out)
     /* A persistent tensor may outlive the graph that used it last: only the current one is known to be there. */
     bool pending =
         g && g == lc__current && g->recording && t->generation == g->generation && g->tape.n_nodes > g->node_0;
-    if (t->in_parts)
-        return lc_fail(LC_ERR_STATE, "the ranks hold a part each of this tensor (strategy sharded); lc_tensor_gather, "
+    if (t->is_slice)
+        return lc_fail(LC_ERR_STATE, "the ranks hold a slice each of this tensor (strategy sharded); lc_tensor_gather, "
                                      "called on all of them, gives its value");
     if (t->kind >= LC_TENSOR_PERSISTENT) {
         /* Recorded operations may still have to read or write it. */

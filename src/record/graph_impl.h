@@ -9,7 +9,7 @@
  *                     gradients in a fixed order); expand_writes.c: what rules may still read
  *   drop_dead.c       what nobody reads is dropped
  *   fuse.c            named patterns -> fused operators; fuse_elementwise.c: chains
- *   parallel/reduce/place_shards.c  what is sharded (parallel/shard/shard.h) becomes intermediate results
+ *   parallel/reduce/place_slices.c  what is sharded (parallel/shard/shard.h) becomes intermediate results
  *   parallel/collectives/collectives.c  each collective -> where it starts and where it is waited for
  *   lower.c           operators -> kernel calls: layouts, copies, in-place, direct accumulation
  *   arena.c           liveness -> offsets in one arena

@@ -100,7 +100,7 @@ static lc_status gather_rest(void *before, const char *path, lc_module *owner, l
 {
     (void)path, (void)owner;
     const lc_tensor *p = t->tensor;
-    return p->in_parts && p->parts && p->parts->owner == before ? lc__flat_gather(p->flat) : LC_OK;
+    return p->is_slice && p->slices && p->slices->owner == before ? lc__flat_gather(p->flat) : LC_OK;
 }
 
 lc_status lc__processes_share(void *self, lc_graph *graph, lc_module *m, lc_optimizer *const *optimizers, int n,

@@ -196,7 +196,7 @@ lc_status lc__optimizer_start_state(lc_optimizer *opt, const lc_param_group *gro
             lc_tensor *part;
             int64_t begin, count;
             LC_TRY(lc__optimizer_state_tensor(opt, k, first + i, group->parameters[i], &part));
-            lc__tensor_part(part, &begin, &count);
+            lc__tensor_slice(part, &begin, &count);
             fill(part, count, start);
             lc_tensor_unref(part);
         }

@@ -148,7 +148,7 @@ lc_status lc__tensor_start_as(lc_tensor *t, lc_init init, uint64_t key)
     LC_TRY(lc__tensor_revive(t));
     LC_TRY(lc__tensor_set_initial(t, &initial));
     /* What is in use already has been filled, and nobody looks again. */
-    bool in_use = lc_current_graph() || t->in_parts || t->flat || t->graph || t->replicas;
+    bool in_use = lc_current_graph() || t->is_slice || t->flat || t->graph || t->replicas;
     return in_use ? lc__tensor_fill(t) : LC_OK;
 }
 
@@ -188,7 +188,7 @@ lc_status lc__tensor_fill(lc_tensor *t)
     int64_t begin, count;
     lc_view from, to;
     if (!t->initial) return LC_OK;
-    lc__tensor_part(t, &begin, &count);
+    lc__tensor_slice(t, &begin, &count);
     LC_TRY(check_memory(t, (size_t)count * lc_dtype_size(t->type.dtype)));
     if (t->layout == LC_ROW_MAJOR || t->type.ndim < 3) {
         lc__initial_range(t, begin, count, t->data);
@@ -198,8 +198,8 @@ lc_status lc__tensor_fill(lc_tensor *t)
         if (!whole) return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for initial values", bytes);
         lc__initial_range(t, 0, lc__numel(&t->type), whole);
         lc_status status = LC_OK;
-        if (t->in_parts) {
-            status = lc__tensor_write_part(t, whole);
+        if (t->is_slice) {
+            status = lc__tensor_write_slice(t, whole);
         } else {
             lc__view_of(&t->type, LC_ROW_MAJOR, whole, &from);
             lc__view_of(&t->type, t->layout, t->data, &to);
@@ -223,7 +223,7 @@ static lc_status revive_one(void *ctx, const char *path, lc_module *owner, lc_mo
 {
     const lc__initial zeros = {.init = {.kind = LC_INIT_CONSTANT}};
     (void)ctx, (void)path, (void)owner;
-    if (!t->tensor->in_parts || t->tensor->parts) return LC_OK;
+    if (!t->tensor->is_slice || t->tensor->slices) return LC_OK;
     LC_TRY(lc__tensor_revive(t->tensor));
     return lc__tensor_set_initial(t->tensor, &zeros);
 }

@@ -138,7 +138,7 @@ void lc__view_of(const lc_type *type, lc_layout layout, void *data, lc_view *out
 bool lc__overlap(const lc_tensor *a, const lc_tensor *b)
 {
     if (a == b) return true;
-    if (a->in_parts || b->in_parts) return false; /* their memory is a slice's */
+    if (a->is_slice || b->is_slice) return false; /* their memory is a slice's */
     const char *at = a->data, *other = b->data;
     return at < other + b->bytes && other < at + a->bytes;
 }
@@ -421,10 +421,10 @@ lc_status lc_tensor_write(lc_tensor *t, const void *data, size_t bytes)
     if (lc_tensor_is_error(t) || t->kind == LC_TENSOR_STEP)
         return lc_fail(LC_ERR_ARGUMENT, "lc_tensor_write: only persistent tensors can be written");
     LC_TRY(check_host_bytes(t, bytes, "lc_tensor_write"));
-    if (t->in_parts) {
+    if (t->is_slice) {
         if (lc_current_graph()) LC_TRY(lc__graph_flush(lc_current_graph()));
         lc__record_host_write(t);
-        return lc__tensor_write_part(t, data);
+        return lc__tensor_write_slice(t, data);
     }
     lc__tensor_forget_initial(t);
     LC_TRY(lc__graph_host_view(t, &to));
@@ -440,7 +440,7 @@ lc_status lc_tensor_gather(lc_tensor *t, void *data, size_t bytes)
     if (lc_tensor_is_error(t))
         return lc_fail(LC_ERR_ARGUMENT, "lc_tensor_gather: the operation that made this tensor failed");
     LC_TRY(check_host_bytes(t, bytes, "lc_tensor_gather"));
-    if (t->in_parts && lc_current_graph()) LC_TRY(lc__graph_flush(lc_current_graph()));
+    if (t->is_slice && lc_current_graph()) LC_TRY(lc__graph_flush(lc_current_graph()));
     return lc__tensor_gather(t, -1, data);
 }
 

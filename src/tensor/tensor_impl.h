@@ -45,10 +45,10 @@ struct lc_tensor {
     lc_flat *flat;               /* the flat buffers a parameter lies in, or NULL */
     int flat_index;
     lc_tensor **replicas; /* by device: its own handle, or NULL: this one (devices.h). NULL: not of a module there */
-    /* Of its elements this rank holds a range only (shard.h): `data` is where it begins. */
-    bool in_parts;
-    int64_t part_begin, part_count;
-    const struct lc__sharding *parts; /* where the others are; NULL: they are gone */
+    /* This rank holds a slice of its elements only (shard.h): `data` is where that begins. */
+    bool is_slice;
+    int64_t slice_begin, slice_count;
+    const struct lc__sharding *slices; /* where the others are; NULL: they are gone */
 };
 
 /* Also of failed operations. */
@@ -107,7 +107,7 @@ bool lc__overlap(const lc_tensor *a, const lc_tensor *b);
 
 /* ---- flat buffers (flat.c) ---- */
 /* Parameters of one data type in one buffer, gradients in another, in reverse order of registration; every parameter
- * starts on a 256-byte boundary. Optimizer state, buckets and shards are ranges of buffers with the same offsets. */
+ * starts on a 256-byte boundary. Optimizer state, buckets and slices are ranges of buffers with the same offsets. */
 struct lc_flat {
     int n;
     lc_tensor **parameters;        /* borrowed; NULL once a parameter was freed */

@@ -4,7 +4,7 @@
  * groups, several at once; and what is said when ranks disagree or one gives up. */
 #include "comm_ranks.h"
 
-#include "comm/transport/window.h"
+#include "comm/transport/rings.h"
 #include "base/clock.h"
 
 static const char *const backends[] = {"threads", "shm", "tcp", "shm+tcp/2", "shm+tcp/4"};
@@ -382,38 +382,38 @@ TEST(an_abort_ends_all_ranks_with_its_reason)
     }
 }
 
-static void keep_window(lc__window *w, size_t bytes)
+static void keep_window(lc__rings *w, size_t bytes)
 {
     (void)w, (void)bytes;
 }
 
 /* Reading the reason kills the process: the abort is begun then, and not done. */
-static void die_in_an_abort(lc__window *w)
+static void die_in_an_abort(lc__rings *w)
 {
     void *end, *nothing = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     signal(SIGSEGV, SIG_DFL);
-    if (lc__window_join(w, 0, keep_window, &end) >= 0) lc__window_abort(end, nothing);
+    if (lc__rings_join(w, 0, keep_window, &end) >= 0) lc__rings_abort(end, nothing);
     _exit(0);
 }
 
 TEST(who_is_killed_in_an_abort_does_not_keep_others_from_theirs)
 {
-    size_t bytes = lc__window_bytes(2);
-    lc__window *w = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    size_t bytes = lc__rings_bytes(2);
+    lc__rings *w = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     void *end;
     int how = 0;
     CHECK(w != MAP_FAILED);
-    lc__window_init(w, 2);
+    lc__rings_init(w, 2);
     pid_t pid = fork();
     if (pid == 0) die_in_an_abort(w);
     CHECK_EQ(waitpid(pid, &how, 0), pid);
     CHECK(WIFSIGNALED(how) && WTERMSIG(how) == SIGSEGV);
-    CHECK_OK(lc__window_join(w, 1, keep_window, &end));
-    CHECK_OK(lc__window_progress(end));
-    lc__window_abort(end, "rank 0 was killed");
-    CHECK_EQ(lc__window_progress(end), LC_ERR_PEER);
+    CHECK_OK(lc__rings_join(w, 1, keep_window, &end));
+    CHECK_OK(lc__rings_progress(end));
+    lc__rings_abort(end, "rank 0 was killed");
+    CHECK_EQ(lc__rings_progress(end), LC_ERR_PEER);
     CHECK_STR(lc_error_message(), "rank 0 was killed");
-    lc__window_close(end);
+    lc__rings_close(end);
     munmap(w, bytes);
 }
 

@@ -3,7 +3,7 @@
  * containers number their processes alike. */
 #include "comm_world.h"
 
-#include "comm/transport/window.h"
+#include "comm/transport/rings.h"
 #include "base/memory_file.h"
 
 #include <errno.h>
@@ -60,7 +60,7 @@ static void *join(void *arg)
 TEST(ranks_of_different_containers_do_not_share_a_file_by_chance)
 {
     static world w = {.size = 2};
-    int other = lc__memory_file("other", lc__window_bytes(2));
+    int other = lc__memory_file("other", lc__rings_bytes(2));
     confused ranks[2];
     pthread_t threads[2];
     for (int i = 0; i < 2; i++) {

@@ -97,8 +97,8 @@ static lc_status check_slices(const lc_comm *comm, const run_of *r, lc_tensor *t
 {
     float whole[BROAD * FEATURES];
     if (lc_comm_size(comm) == 1) return LC_OK;
-    RANK_CHECK(t->in_parts == (strcmp(r->strategy, "ddp") != 0));
-    if (!t->in_parts) return LC_OK;
+    RANK_CHECK(t->is_slice == (strcmp(r->strategy, "ddp") != 0));
+    if (!t->is_slice) return LC_OK;
     RANK_CHECK(lc_tensor_read(t, whole, sizeof whole) == LC_ERR_STATE);
     RANK_CHECK(strstr(lc_error_message(), "lc_tensor_gather"));
     return LC_OK;

@@ -109,8 +109,8 @@ mutate 'gradient of one rank alone left out' src/parallel/reduce/reducer.c 's/me
 mutate 'ranks that get nothing keep what they gave' src/parallel/collectives/collectives.c 's/memset(c->out\[0\].data, 0, bytes);/;/' test_collectives:values
 # ---- sharded ----
 mutate 'parameters not gathered after an update' src/optim/expand_update.c 's/if (any && !sharding->parameter) LC_TRY(lc__expand_unit_gather(b, state->flat, u));//' test_sync:sharded
-mutate 'parameters gathered before an update' src/parallel/reduce/place_shards.c 's/return at > c->barrier ? at : c->barrier + 1;/return at;/' test_sync:behind_the_update
-mutate 'slices of another unit gathered' src/parallel/reduce/place_shards.c 's/launch->ints\[LC__SYNC_OFFSET\] = u->u->at;/launch->ints[LC__SYNC_OFFSET] = 0;/' test_sync:sharded
+mutate 'parameters gathered before an update' src/parallel/reduce/place_slices.c 's/return at > c->barrier ? at : c->barrier + 1;/return at;/' test_sync:behind_the_update
+mutate 'slices of another unit gathered' src/parallel/reduce/place_slices.c 's/launch->ints\[LC__SYNC_OFFSET\] = u->u->at;/launch->ints[LC__SYNC_OFFSET] = 0;/' test_sync:sharded
 mutate 'gradients of the slice of another rank' src/parallel/reduce/expand_sync.c 's/ints\[LC__SYNC_OFFSET\] = s->rank \* u->slice;/ints[LC__SYNC_OFFSET] = (s->size - 1 - s->rank) * u->slice;/' test_sync:sharded
 mutate 'slices that begin as another rank'"'"'s' src/tensor/initial.c 's/lc__initial_range(t, begin, count, t->data);/lc__initial_range(t, 0, count, t->data);/' test_slices
 mutate 'slices of other seeds' src/core/ranks/same_run.c 's/return \*sent ? lc__tensor_set_initial(t, &begin.initial) : LC_OK;/return LC_OK;/' test_slices
@@ -129,17 +129,17 @@ mutate 'a rank that waits is not hurried for' src/comm/progress_thread.c 's/atom
 mutate 'a call that failed ends nothing' src/comm/comm.c 's/lc__comm_give_up(c, c->failed == LC_ERR_PEER ? c->message : why);//' test_endings:calls
 mutate 'calls that are given up go on' src/comm/comm.c 's/if (c->carried) lc__progress_thread_drop(c->self);//' test_progress_thread:given_up
 mutate 'waits of one group hold up another' src/comm/comm.c 's/(void)!lc_comm_progress(at);//' test_comm:moves_the_others
-mutate 'every copy writes its slices' src/parallel/shard/shard.c 's/if (!t->in_parts || !t->parts) return;/return;/' test_ddp_checkpoints:copies
+mutate 'every copy writes its slices' src/parallel/shard/shard.c 's/if (!t->is_slice || !t->slices) return;/return;/' test_ddp_checkpoints:copies
 mutate 'memory of parameters that moved kept' src/backends/cpu/memory.c 's/128 << 10/1 << 30/' test_launch:formula
 mutate 'a window added to slices twice' src/parallel/reduce/expand_sync.c 's/ \&\& !b->g->tree;/;/' test_deterministic:accumulation
 mutate 'gathers of ranks with more chunks missed' src/parallel/reduce/reducer.c 's/r->uneven = true;/;/' test_deterministic:fewer
 mutate 'chunks random by their device' src/parallel/devices/devices.c 's/of_chunks ? d->host->rng.micro_batch : (uint64_t)i/(uint64_t)i/' test_deterministic:ranks_are
 mutate 'statistics of devices not added' src/core/split/chunk_statistics.c 's/if (parts > 1) lc_comm_combine/if (parts > 99) lc_comm_combine/' test_deterministic:ranks_are
 # ---- state and data ----
-mutate 'an unfinished window of one rank alone' src/core/resume/save.c 's/if (g->t->comm \&\& !gradient->in_parts) return/if (false) return/' test_resume_ranks:any_strategy
+mutate 'an unfinished window of one rank alone' src/core/resume/save.c 's/if (g->t->comm \&\& !gradient->is_slice) return/if (false) return/' test_resume_ranks:any_strategy
 mutate 'sums of other numbers of ranks as they are' src/core/resume/resume.c 's/if (sum) rescale(/if (false) rescale(/' test_resume_ranks:any_strategy
-mutate 'small shares count as large ones' src/core/logging/results.c 's/ || t->parts || e->args.sync_dist;/ || t->parts;/' test_strategies:ranks_are
-mutate 'stale parameters' src/core/ranks/same_run.c 's/return s < 0 ? s : lc_module_visit(m, sharding ? send_to_shard : send_tensor, comm);/return s;/' test_ddp:train_as_one
+mutate 'small shares count as large ones' src/core/logging/results.c 's/ || t->device_parts || e->args.sync_dist;/ || t->device_parts;/' test_strategies:ranks_are
+mutate 'stale parameters' src/core/ranks/same_run.c 's/return s < 0 ? s : lc_module_visit(m, sharding ? send_to_slice : send_tensor, comm);/return s;/' test_ddp:train_as_one
 mutate 'shares overlap' src/data/loader.c 's/s.begin = global_begin + s.offset;/s.begin = global_begin;/' test_ddp:train_as_one
 mutate 'sums of an epoch not reduced' src/core/logging/results_ranks.c 's/lc_status s = lc__ranks_reduce(t->comm, v, 2 \* n, LC_LOG_SUM);/lc_status s = LC_OK;/' test_ddp:train_as_one
 mutate 'metrics not merged' src/core/logging/results_ranks.c 's/LC_TRY(reduce_metrics(t, r));//' test_ddp:train_as_one
@@ -156,8 +156,8 @@ mutate 'wishes of an epoch that ends not shared' src/core/loop/fit.c 's/LC_TRY(l
 mutate 'sums in place taken before all have written' src/comm/exchange/exchange.c 's/x->stage == SAY || x->stage == WHOLE/x->stage != ASK/' test_exposed:ddp,many_calls
 mutate 'sums in place not told to others' src/comm/exchange/exposed.c 's/if (i != x->rank) memcpy((char/if (0) memcpy((char/' test_exposed:bits
 mutate 'different pieces taken for one' src/comm/exchange/exposed.c 's/ && tokens\[i\] >> OFFSET_BITS == tokens\[0\] >> OFFSET_BITS;/;/' test_exposed:different_pieces
-mutate 'who has left is not missed' src/comm/transport/window.c 's/!lc__window_peek(self, peer, lane, &at)) e->missed = peer;/false) e->missed = peer;/' test_comm:has_left
-mutate 'answers taken before they are there' src/comm/transport/window.c 's/\&r->read, memory_order_acquire) - e->taken/\&r->written, memory_order_acquire) - e->taken/' test_comm:tree
+mutate 'who has left is not missed' src/comm/transport/rings.c 's/!lc__rings_peek(self, peer, lane, &at)) e->missed = peer;/false) e->missed = peer;/' test_comm:has_left
+mutate 'answers taken before they are there' src/comm/transport/rings.c 's/\&r->read, memory_order_acquire) - e->taken/\&r->written, memory_order_acquire) - e->taken/' test_comm:tree
 mutate 'calls not compared' src/comm/exchange/exchange.c 's/return !memcmp(got, want, sizeof \*got);/return true;/' test_comm:different
 mutate 'a batch script taken for a rank' src/comm/world/find.c 's/variable("SLURM_PROCID") && step/variable("SLURM_PROCID")/' test_world
 # ---- the end of a run ----

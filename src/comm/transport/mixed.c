@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* "shm+tcp", "shm+mpi": ranks on several hosts. Ranks of one host share memory (window.c), others have connections
+/* "shm+tcp", "shm+mpi": ranks on several hosts. Ranks of one host share memory (rings.c), others have connections
  * (tcp.c) or use another communicator (relay.c): every stream of bytes goes one way or the other, and whoever uses them
  * need not know. An abort, and a rank that is lost, are told both ways. */
 #include "comm/transport/relay.h"
 #include "base/handle.h"
-#include "comm/transport/window.h"
+#include "comm/transport/rings.h"
 
 #include "base/status.h"
 
@@ -24,7 +24,7 @@ typedef struct opening {
 typedef struct mixed {
     opening *opening;
     const lc__transport_ops *far_ops;
-    void *near, *far; /* an end of the window, and of tcp or a relay */
+    void *near, *far; /* an end of the rings, and of tcp or a relay */
     int rank, size;
     int *hosts;    /* [size] */
     int *near_one; /* [size] its number among the ranks of this host; -1: on another */
@@ -41,7 +41,7 @@ static void opening_unref(opening *o)
 static void mixed_close(void *self)
 {
     mixed *m = self;
-    if (m->near) lc__window_close(m->near);
+    if (m->near) lc__rings_close(m->near);
     if (m->far) m->far_ops->close(m->far);
     opening_unref(m->opening);
     free(m->hosts);
@@ -55,7 +55,7 @@ static size_t room(void *self, int peer, int lane, void **at)
 {
     mixed *m = self;
     int near = m->near_one[peer];
-    return near >= 0 ? lc__window_room(m->near, near, lane, at) : m->far_ops->room(m->far, peer, lane, at);
+    return near >= 0 ? lc__rings_room(m->near, near, lane, at) : m->far_ops->room(m->far, peer, lane, at);
 }
 
 static void commit(void *self, int peer, int lane, size_t n)
@@ -63,7 +63,7 @@ static void commit(void *self, int peer, int lane, size_t n)
     mixed *m = self;
     int near = m->near_one[peer];
     if (near >= 0)
-        lc__window_commit(m->near, near, lane, n);
+        lc__rings_commit(m->near, near, lane, n);
     else
         m->far_ops->commit(m->far, peer, lane, n);
 }
@@ -84,7 +84,7 @@ static size_t peek(void *self, int peer, int lane, const void **at)
 {
     mixed *m = self;
     int near = m->near_one[peer];
-    return near >= 0 ? lc__window_peek(m->near, near, lane, at) : m->far_ops->peek(m->far, peer, lane, at);
+    return near >= 0 ? lc__rings_peek(m->near, near, lane, at) : m->far_ops->peek(m->far, peer, lane, at);
 }
 
 static void consume(void *self, int peer, int lane, size_t n)
@@ -92,7 +92,7 @@ static void consume(void *self, int peer, int lane, size_t n)
     mixed *m = self;
     int near = m->near_one[peer];
     if (near >= 0)
-        lc__window_consume(m->near, near, lane, n);
+        lc__rings_consume(m->near, near, lane, n);
     else
         m->far_ops->consume(m->far, peer, lane, n);
 }
@@ -102,7 +102,7 @@ static void miss(void *self, int peer, int lane)
     mixed *m = self;
     int near = m->near_one[peer];
     if (near >= 0)
-        lc__window_miss(m->near, near, lane);
+        lc__rings_miss(m->near, near, lane);
     else
         m->far_ops->miss(m->far, peer, lane);
 }
@@ -119,13 +119,13 @@ static lc_status progress(void *self)
 {
     mixed *m = self;
     char why[512];
-    int missed = lc__window_missed(m->near), rank = 0;
+    int missed = lc__rings_missed(m->near), rank = 0;
     lc_status s = m->far_ops->progress(m->far);
     while (missed >= 0 && m->near_one[rank] != missed) rank++;
     if (s >= 0 && missed >= 0) s = lc_fail(LC_ERR_PEER, LC__MISSED_TEXT, rank, m->rank);
-    if (s >= 0 && (s = lc__window_progress(m->near)) >= 0) return LC_OK;
+    if (s >= 0 && (s = lc__rings_progress(m->near)) >= 0) return LC_OK;
     lc__copy_message(why, sizeof why);
-    lc__window_abort(m->near, why);
+    lc__rings_abort(m->near, why);
     m->far_ops->abort(m->far, why);
     return lc_fail(s, "%s", why);
 }
@@ -137,7 +137,7 @@ static void idle(void *self, int microseconds)
     enum { NAP_US = 50 };
     mixed *m = self;
     if (m->n_near > 1)
-        lc__window_idle(m->near, microseconds < NAP_US ? microseconds : NAP_US);
+        lc__rings_idle(m->near, microseconds < NAP_US ? microseconds : NAP_US);
     else
         m->far_ops->idle(m->far, microseconds);
 }
@@ -146,7 +146,7 @@ static void mixed_abort(void *self, const char *why)
 {
     mixed *m = self;
     m->far_ops->abort(m->far, why);
-    lc__window_abort(m->near, why);
+    lc__rings_abort(m->near, why);
 }
 
 /* ---- opening ---- */

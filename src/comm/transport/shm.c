@@ -4,7 +4,7 @@
  * Rank 0 makes a memory file without a name and tells the others its own process and the descriptor's number; they open
  * it through /proc. When the last process has gone, however it ended, the memory is gone: nothing is left in /dev/shm.
  */
-#include "comm/transport/window.h"
+#include "comm/transport/rings.h"
 #include "base/handle.h"
 #include "base/memory_file.h"
 
@@ -15,12 +15,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static void leave(lc__window *w, size_t bytes)
+static void leave(lc__rings *w, size_t bytes)
 {
     munmap(w, bytes);
 }
 
-static lc_status map(int fd, size_t bytes, lc__window **out)
+static lc_status map(int fd, size_t bytes, lc__rings **out)
 {
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (p == MAP_FAILED) return lc_fail(LC_ERR_MEMORY, "%zu bytes of shared memory: %s", bytes, strerror(errno));
@@ -28,13 +28,13 @@ static lc_status map(int fd, size_t bytes, lc__window **out)
     return LC_OK;
 }
 
-static lc_status make(int size, int *fd, lc__window **out)
+static lc_status make(int size, int *fd, lc__rings **out)
 {
-    size_t bytes = lc__window_bytes(size);
+    size_t bytes = lc__rings_bytes(size);
     *fd = lc__memory_file("lightc", bytes);
     if (*fd < 0) return lc_fail(LC_ERR_MEMORY, "%zu bytes of shared memory: %s", bytes, strerror(errno));
     LC_TRY(map(*fd, bytes, out));
-    lc__window_init(*out, size);
+    lc__rings_init(*out, size);
     return LC_OK;
 }
 
@@ -44,25 +44,25 @@ typedef struct place {
     char why[240];
 } place;
 
-static lc_status attach(const place *p, int size, lc__window **out)
+static lc_status attach(const place *p, int size, lc__rings **out)
 {
-    int fd = lc__file_open(&p->file, lc__window_bytes(size));
+    int fd = lc__file_open(&p->file, lc__rings_bytes(size));
     if (fd < 0)
         return lc_fail(
             LC_ERR_UNSUPPORTED,
             "the memory of rank 0 (process %lld): %s; ranks in different containers cannot share it: use tcp",
             (long long)p->file.pid, strerror(errno));
-    lc_status s = map(fd, lc__window_bytes(size), out);
+    lc_status s = map(fd, lc__rings_bytes(size), out);
     close(fd);
     return s;
 }
 
-static lc_status open_window(void *opening, int rank, int size, const lc__meeting *meeting, void **out)
+static lc_status open_rings(void *opening, int rank, int size, const lc__meeting *meeting, void **out)
 {
     (void)opening;
     lc_status status = LC_OK, mine = LC_OK;
     int fd = -1;
-    lc__window *w = NULL;
+    lc__rings *w = NULL;
     place here = {.file.fd = -1}, *all = calloc((size_t)size, sizeof *all);
     if (!all) return lc_fail(LC_ERR_MEMORY, "out of memory: a group of %d ranks", size);
     if (rank == 0) {
@@ -79,16 +79,16 @@ static lc_status open_window(void *opening, int rank, int size, const lc__meetin
             status = lc_fail(LC_ERR_UNSUPPORTED, "rank %d: %.*s", i, (int)sizeof all[i].why, all[i].why);
             goto done;
         }
-    LC_TRY_GOTO(status, done, lc__window_join(w, rank, leave, out));
+    LC_TRY_GOTO(status, done, lc__rings_join(w, rank, leave, out));
     w = NULL;
 done:
     if (fd >= 0) close(fd);
-    if (w) leave(w, lc__window_bytes(size));
+    if (w) leave(w, lc__rings_bytes(size));
     free(all);
     return status;
 }
 
-const lc__transport_ops lc__shm = {.name = "shm", .open = open_window, .sees_files = true, LC__WINDOW_OPS};
+const lc__transport_ops lc__shm = {.name = "shm", .open = open_rings, .sees_files = true, LC__RINGS_OPS};
 
 lc_status lc_comm_shm(int rank, int size, const lc_meeting *meeting, lc_comm **out)
 {
@@ -96,6 +96,6 @@ lc_status lc_comm_shm(int rank, int size, const lc_meeting *meeting, lc_comm **o
     void *end = NULL;
     *out = NULL;
     LC_TRY(lc__comm_check_meeting(rank, size, meeting));
-    if (size > 1) LC_TRY(open_window(NULL, rank, size, meeting, &end));
+    if (size > 1) LC_TRY(open_rings(NULL, rank, size, meeting, &end));
     return lc__exchange_new(&lc__shm, end, NULL, rank, size, out);
 }

@@ -244,9 +244,9 @@ struct lc_trainer {
     bool *modes;        /* train/eval flags of the module tree while an evaluation runs */
     int n_modes, cap_modes;
     lc_graph *graph;
-    struct lc__parts *parts; /* split/device_parts.h; NULL: one device */
-    int part;                /* of the batch, that is being recorded */
-    int64_t cuts;            /* batches cut into parts so far */
+    struct lc__device_parts *device_parts; /* split/device_parts.h; NULL: one device */
+    int part;                              /* of the batch, that is being recorded */
+    int64_t cuts;                          /* batches cut into parts so far */
     const lc_strategy_ops *strategy;
     void *strategy_self;
     struct lc__chunks *chunks; /* split/chunks.h; NULL: batches are not cut */
@@ -254,8 +254,8 @@ struct lc_trainer {
     int rank, n_ranks;
     struct lc__rank_times *rank_times; /* of a fit with several ranks (rank_times.h); NULL */
     bool reads_buffers;                /* training steps may read some, which are rank 0's then (ranks.h) */
-    lc_comm *norms;   /* of batch norm layers (ranks/sync_batch_norm.c); NULL: each rank's own statistics */
-    int norms_leader; /* in a batch that some ranks have no sample of; -1 */
+    lc_comm *batch_norm_comm; /* of batch norm layers (ranks/sync_batch_norm.c); NULL: each rank's own statistics */
+    int batch_norm_leader;    /* in a batch that some ranks have no sample of; -1 */
     bool stop_wish, agreed_save, agreed_validate; /* of this rank alone; of all ranks */
     int agreed_signal;
     bool votes_skip, votes_stop; /* in a fit, after hooks that may want it on one rank (ranks.h) */

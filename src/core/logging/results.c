@@ -219,8 +219,8 @@ static double extreme(const lc__logged *e, double v, int64_t step)
 static void accumulate(const lc_trainer *t, const lc__results *r, lc__logged *e, double v, double weight, int part)
 {
     bool ordered = e->args.reduce_fx == LC_LOG_MIN || e->args.reduce_fx == LC_LOG_MAX;
-    e->step = r->exact && ordered ? extreme(e, v, r->step) : t->parts ? step_of_parts(t, e, v, weight, part) : v;
-    e->step_weight = t->parts ? e->parts_weight + weight : weight;
+    e->step = r->exact && ordered ? extreme(e, v, r->step) : t->device_parts ? step_of_parts(t, e, v, weight, part) : v;
+    e->step_weight = t->device_parts ? e->parts_weight + weight : weight;
     e->has_step = true;
     e->step_number = r->step;
     if (weight == 0) return; /* the other ranks have samples; even what is no number adds nothing */
@@ -375,7 +375,7 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
                       "this name was logged before in this hook for another metric, or for a plain value");
     }
     double weight = 1;
-    bool weighed = e->on_epoch || e->exact || t->parts || e->args.sync_dist;
+    bool weighed = e->on_epoch || e->exact || t->device_parts || e->args.sync_dist;
     if (!what.metric && weighed && e->args.reduce_fx == LC_LOG_MEAN) {
         if (lc__is_empty_share(t->batch))
             weight = 0;
@@ -399,7 +399,7 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
         if (lc_tensor_is_error(tensor)) return LC_OK; /* the recorder reports it, with its cause */
         if (lc_tensor_numel(tensor) != 1)
             return refuse(t, name, args->site, "a logged tensor must have one element; reduce it with lc_mean");
-        if (t->parts && !lc_tensor_is_persistent(tensor) && tensor->graph != t->graph)
+        if (t->device_parts && !lc_tensor_is_persistent(tensor) && tensor->graph != t->graph)
             return refuse(t, name, args->site,
                           "the value is that of one device's part of the batch; log it in training_step, which every "
                           "device runs");

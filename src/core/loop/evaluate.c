@@ -83,19 +83,19 @@ static lc_status call_parts(lc_trainer *t, const lc_batch *batch, int64_t i, int
     lc_status s = LC_OK;
     lc_tensor *prediction = NULL;
     int n;
-    LC_TRY(lc__parts_begin(t, batch, &n));
+    LC_TRY(lc__device_parts_begin(t, batch, &n));
     for (int k = 0; k < n && s >= 0; k++) {
-        const lc_batch *part = lc__part_enter(t, k);
+        const lc_batch *part = lc__device_part_enter(t, k);
         s = lc__cuts_chunks(t) ? call_chunks(t, part, i, loader) : call_step(t, part, i, loader, &prediction);
-        lc__part_set_value(t, k, prediction);
-        lc__part_leave(t);
+        lc__device_part_set_value(t, k, prediction);
+        lc__device_part_leave(t);
     }
     return s;
 }
 
 static lc_status call_steps(lc_trainer *t, const lc_batch *batch, int64_t i, int loader, lc_tensor **prediction)
 {
-    if (t->parts) return call_parts(t, batch, i, loader);
+    if (t->device_parts) return call_parts(t, batch, i, loader);
     return lc__cuts_chunks(t) ? call_chunks(t, batch, i, loader) : call_step(t, batch, i, loader, prediction);
 }
 
@@ -105,9 +105,9 @@ static lc_status run_step(lc_trainer *t, const lc_batch *batch, int64_t i, int l
     lc_status s = call_steps(t, batch, i, loader, &prediction);
     if (s < 0) return s;
     int64_t start = LC__PROFILE_START(t);
-    if (t->parts) {
-        s = lc__parts_run(t);
-        prediction = lc__parts_value(t);
+    if (t->device_parts) {
+        s = lc__device_parts_run(t);
+        prediction = lc__device_parts_value(t);
     }
     if (s >= 0) s = lc_step_run(t->graph);
     LC__PROFILE_ACTION(t, "run_step", start);

@@ -351,9 +351,9 @@ static lc_status forward_batch(lc_trainer *t, const lc_batch *batch, int64_t i)
     LC_TRY(lc_step_begin(t->graph, (uint64_t)(t->total_batches + i), 0));
     LC_TRY(lc__begin_batch(t, batch));
     LC_TRY(lc__transfer(t, &batch, 0));
-    LC_TRY(lc__norms_begin(t, batch));
+    LC_TRY(lc__batch_norms_begin(t, batch));
     lc_status s = lc__tree_of(t) ? forward_chunks(t, batch, i) : forward_share(t, batch, i);
-    if (s >= 0) s = lc__norms_end(t, true);
+    if (s >= 0) s = lc__batch_norms_end(t, true);
     if (s >= 0) s = lc__end_batch(t);
     if (s >= 0 && lc__tree_of(t)) s = end_chunks(t, batch);
     lc_status ended = lc_step_end(t->graph);

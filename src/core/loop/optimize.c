@@ -69,7 +69,7 @@ static lc_status backward(lc_trainer *t, lc_tensor *loss)
 {
     LC_TRY(lc__backward_hooks(t, loss));
     t->window_backwards++;
-    LC_TRY(lc__norms_end(t, true));
+    LC_TRY(lc__batch_norms_end(t, true));
     if (!t->accumulating || t->strategy->syncs_every_backward) LC_TRY(lc__sync_gradients(t));
     LC_TRY(LC__HOOK(t, ON_AFTER_BACKWARD, on_after_backward));
     return LC_OK;
@@ -96,12 +96,12 @@ static lc_status closure_run(lc_closure *c)
     lc_trainer *t = c->t;
     c->ran = true;
     if (t->chunks && t->chunks->tree) return lc__chunks_closure(c);
-    if (t->parts) return lc__parts_closure(c);
-    LC_TRY(lc__norms_begin(t, c->batch));
+    if (t->device_parts) return lc__device_parts_closure(c);
+    LC_TRY(lc__batch_norms_begin(t, c->batch));
     LC_TRY(lc__run_training_step(c));
     if (lc__window_place(t, c->batch_idx) == 0) LC_TRY(lc__closure_zero_grad(c));
     if (c->loss) return backward(t, c->loss);
-    LC_TRY(lc__norms_end(t, false));
+    LC_TRY(lc__batch_norms_end(t, false));
     if (t->accumulating && !t->strategy->syncs_every_backward) return LC_OK;
     if (t->graph->reducer) lc__reducer_before_backward(t->graph->reducer);
     return lc__sync_gradients(t); /* other ranks may have a loss */

@@ -214,7 +214,8 @@ void lc__tell_uneven(lc_trainer *t, const lc_batch *batch, int64_t shares)
         "the combined %s loader has a batch of parts with %s samples, of which %lld %s cannot have equal "
         "shares: some samples count more than with one, and results differ a little; drop_last leaves "
         "such batches out",
-        loader, sizes.failed ? "different numbers of" : sizes.s, (long long)shares, t->parts ? "devices" : "ranks");
+        loader, sizes.failed ? "different numbers of" : sizes.s, (long long)shares,
+        t->device_parts ? "devices" : "ranks");
     lc__str_free(&sizes);
 }
 

@@ -111,10 +111,10 @@ lc_status lc__results_reduce_step(lc_trainer *t, lc__results *r, bool batch_end)
 
 /* sync_batch_norm.c. In a fit: the layers' group; around each training_step with its backward pass: what ranks without
  * samples do meanwhile. */
-lc_status lc__norms_setup(lc_trainer *t) LC_MUST_USE;
-void lc__norms_release(lc_trainer *t);
-lc_status lc__norms_begin(lc_trainer *t, const lc_batch *batch) LC_MUST_USE;
-lc_status lc__norms_end(lc_trainer *t, bool has_loss) LC_MUST_USE;
+lc_status lc__batch_norms_setup(lc_trainer *t) LC_MUST_USE;
+void lc__batch_norms_release(lc_trainer *t);
+lc_status lc__batch_norms_begin(lc_trainer *t, const lc_batch *batch) LC_MUST_USE;
+lc_status lc__batch_norms_end(lc_trainer *t, bool has_loss) LC_MUST_USE;
 
 /* Buffers (statistics of batch norm) as rank 0 has them, and what callbacks would save in their place. */
 lc_status lc__buffers_from_rank_zero(lc_trainer *t) LC_MUST_USE;

@@ -170,7 +170,7 @@ static lc_status describe_tensor(void *ctx, const char *path, lc_module *owner, 
     lc__str_add(ctx, "%s %s %s%s\n", path, lc_dtype_name(lc_tensor_dtype(t->tensor)),
                 lc__shape_text(lc_tensor_type(t->tensor), shape, sizeof shape),
                 t->is_parameter && !lc_tensor_requires_grad(t->tensor) ? " frozen" : "");
-    if (t->tensor->in_parts) lc__str_add(ctx, "%s in slices\n", path);
+    if (t->tensor->is_slice) lc__str_add(ctx, "%s in slices\n", path);
     return LC_OK;
 }
 
@@ -184,10 +184,10 @@ static lc_status send_tensor(void *ctx, const char *path, lc_module *owner, lc_m
 {
     (void)owner;
     /* Another trainer has left it in slices. */
-    if (t->tensor->in_parts && t->tensor->parts) LC_TRY(lc__flat_gather(t->tensor->flat));
-    if (t->tensor->in_parts)
+    if (t->tensor->is_slice && t->tensor->slices) LC_TRY(lc__flat_gather(t->tensor->flat));
+    if (t->tensor->is_slice)
         return lc_fail(LC_ERR_STATE,
-                       "%s: this rank has a part only, and the others were of a run that has failed, or of a trainer "
+                       "%s: this rank has a slice only, and the others were of a run that has failed, or of a trainer "
                        "that is gone; load a checkpoint",
                        path);
     return send_value(ctx, t->tensor);
@@ -207,11 +207,11 @@ static lc_status send_initial(lc_comm *comm, lc_tensor *t, bool *sent)
     return *sent ? lc__tensor_set_initial(t, &begin.initial) : LC_OK;
 }
 
-static lc_status send_to_shard(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
+static lc_status send_to_slice(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)
 {
     bool sent = false;
-    if (t->tensor->in_parts && t->tensor->parts) return LC_OK;
-    if (t->is_parameter && !t->tensor->in_parts) LC_TRY(send_initial(ctx, t->tensor, &sent));
+    if (t->tensor->is_slice && t->tensor->slices) return LC_OK;
+    if (t->is_parameter && !t->tensor->is_slice) LC_TRY(send_initial(ctx, t->tensor, &sent));
     return sent ? LC_OK : send_tensor(ctx, path, owner, t);
 }
 
@@ -223,7 +223,7 @@ lc_status lc__ranks_model(lc_comm *comm, lc_module *m, bool sharding)
     lc__str_add(&text, "end\n");
     if (s >= 0) s = compare(comm, "model", &text);
     lc__str_free(&text);
-    return s < 0 ? s : lc_module_visit(m, sharding ? send_to_shard : send_tensor, comm);
+    return s < 0 ? s : lc_module_visit(m, sharding ? send_to_slice : send_tensor, comm);
 }
 
 static lc_status fill_tensor(void *ctx, const char *path, lc_module *owner, lc_module_tensor *t)

@@ -35,15 +35,15 @@ lc_status lc__save_tensor(lc_ckpt_writer *w, lc_ckpt_part part, const char *name
                           lc__views *views)
 {
     lc_tensor *whole = NULL;
-    if (!t->in_parts) return lc_ckpt_add_tensor(w, part, name, t);
+    if (!t->is_slice) return lc_ckpt_add_tensor(w, part, name, t);
     if (ranges) {
         int64_t first, count;
         lc__tensor_share(t, &first, &count);
-        const char *data = (const char *)t->data + (size_t)(first - t->part_begin) * lc_dtype_size(t->type.dtype);
+        const char *data = (const char *)t->data + (size_t)(first - t->slice_begin) * lc_dtype_size(t->type.dtype);
         return lc__ckpt_add_range(w, part, name, &t->type, t->layout, first, count, data);
     }
-    if (t->parts && t->parts->replica) return LC_OK; /* rank 0 has the first one's */
-    bool writes = t->parts && t->parts->rank == 0;
+    if (t->slices && t->slices->replica) return LC_OK; /* rank 0 has the first one's */
+    bool writes = t->slices && t->slices->rank == 0;
     if (writes) LC_TRY(lc_tensor_new(t->type.dtype, t->type.ndim, t->type.shape, &whole));
     if (writes) LC_TRY(lc__views_add(views, whole));
     LC_TRY(lc__tensor_gather(t, 0, whole ? whole->data : NULL));

@@ -272,7 +272,7 @@ static lc_status restore_loop(lc_trainer *t, const lc_state *root)
 static void rescale(lc_tensor *sum, int64_t from, int64_t to)
 {
     int64_t begin, n;
-    lc__tensor_part(sum, &begin, &n);
+    lc__tensor_slice(sum, &begin, &n);
     for (int64_t i = 0; i < n && from != to; i++) {
         if (sum->type.dtype == LC_F64)
             ((double *)sum->data)[i] = ((double *)sum->data)[i] / (double)from * (double)to;
@@ -327,7 +327,7 @@ static lc_status restore_gradient(void *ctx, const char *path, lc_module *owner,
     snprintf(name, sizeof name, "gradients.%s", path);
     if (lc_safetensors_find(f, name) >= 0) {
         LC_TRY(lc_safetensors_load(f, name, gradient));
-    } else if (ranks == t->n_ranks && !gradient->in_parts) {
+    } else if (ranks == t->n_ranks && !gradient->is_slice) {
         snprintf(name, sizeof name, "rank_gradients.%d.%s", t->rank, path);
         if (lc_safetensors_find(f, name) < 0) return LC_OK;
         LC_TRY(lc_safetensors_load(f, name, gradient));
@@ -336,7 +336,7 @@ static lc_status restore_gradient(void *ctx, const char *path, lc_module *owner,
         LC_TRY(add_up_gradients(f, path, ranks, gradient, &any));
         if (!any) return LC_OK;
     }
-    if (sum) rescale(gradient, ranks, gradient->in_parts ? t->n_ranks : 1);
+    if (sum) rescale(gradient, ranks, gradient->is_slice ? t->n_ranks : 1);
     p->flat->has_gradient[p->flat_index] = 1;
     return lc__graph_add_flat(t->graph, p->flat);
 }

@@ -4,7 +4,7 @@
  *   model.safetensors      parameters and persistent buffers, by their path
  *   optimizer.safetensors  optimizers.I.PATH.STATE for every parameter and state of optimizer I
  *   tensors.safetensors    optimizers.I.step (updates done), gradients.PATH of an unfinished accumulation window (of
- *                          one process, or of what ranks hold in parts; else rank_gradients.R.PATH, what rank R has;
+ *                          one process, or of what ranks hold in slices; else rank_gradients.R.PATH, what rank R has;
  *                          of a deterministic run window.LEVEL.PATH: partial sums on the tree of parallel/tree/tree.h),
  *                          callbacks.KEY.NAME of callbacks that have tensors
  *   state.json             loop (counters, and the place in the loop), optimizers (hyperparameters), schedulers,
@@ -133,7 +133,7 @@ done:
     return status;
 }
 
-/* The same on all ranks already, or in parts. */
+/* The same on all ranks already, or in slices. */
 static lc_status save_held(const save_walk *w, const char *path, lc_tensor *p)
 {
     lc_trainer *t = w->t;
@@ -160,7 +160,7 @@ static lc_status save_gradient(void *ctx, const char *path, lc_module *owner, lc
     if (!mt->is_parameter || !p->flat) return LC_OK;
     if (lc__tree_of(g->t)) return save_held(g, path, p);
     lc_tensor *gradient = p->flat->gradients[p->flat_index];
-    if (g->t->comm && !gradient->in_parts) return save_of_ranks(g, path, p);
+    if (g->t->comm && !gradient->is_slice) return save_of_ranks(g, path, p);
     if (!p->flat->has_gradient[p->flat_index]) return LC_OK;
     snprintf(name, sizeof name, "gradients.%s", path);
     return lc__save_tensor(g->t->writer, LC_CKPT_TENSORS, name, gradient, g->ranges, g->views);
@@ -358,7 +358,7 @@ static lc_status fill_checkpoint(lc_trainer *t, bool weights_only, lc__views *vi
 }
 
 /* What this rank, that acts alone since others are lost, has only a part of; NULL: nothing. Weights and the state of
- * optimizers are the same on all ranks, or in parts that are missed when they are brought together. */
+ * optimizers are the same on all ranks, or in slices that are missed when they are brought together. */
 static const char *shared_state(const lc_trainer *t)
 {
     if (t->n_ranks == 1 || t->comm) return NULL;
@@ -376,7 +376,7 @@ static lc_status check_whole(const lc_trainer *t, bool weights_only)
     const char *lacks = weights_only ? NULL : shared_state(t);
     if (!lacks) return LC_OK;
     return lc_fail(LC_ERR_STATE,
-                   "ranks that are lost had a part of the %s: the state could not be continued exactly and is not "
+                   "ranks that are lost had a slice of the %s: the state could not be continued exactly and is not "
                    "saved; go on from an earlier checkpoint",
                    lacks);
 }

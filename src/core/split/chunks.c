@@ -46,7 +46,7 @@ lc_status lc__chunks_train(lc_trainer *t)
 {
     if (!t->chunks) return LC_OK;
     lc__statistics_free(t->chunks);
-    LC_TRY(lc__parts_forget_tree(t));
+    LC_TRY(lc__device_parts_forget_tree(t));
     lc__tree_free(t->chunks->tree);
     t->chunks->tree = NULL;
     if (t->opt.sync_batchnorm)
@@ -59,14 +59,14 @@ lc_status lc__chunks_train(lc_trainer *t)
                        "must call the backward pass; %s optimises manually",
                        t->mo.name);
     }
-    for (int i = 0; i < t->optimizers.n && (t->comm || t->parts); i++)
+    for (int i = 0; i < t->optimizers.n && (t->comm || t->device_parts); i++)
         if (lc__evaluates(t->optimizers.optimizers[i].optimizer))
             return lc_fail(LC_ERR_CONFIG,
                            "deterministic with several ranks or devices: %s looks at the loss of the batch, which is "
                            "rounded otherwise for another number of them; use another optimizer, or one rank",
                            t->optimizers.optimizers[i].optimizer->ops->name);
     LC_TRY(check_tree(t));
-    int devices = lc__parts_most(t);
+    int devices = lc__device_parts_most(t);
     LC_TRY(lc__tree_new(t->graph, t->n_ranks * devices, &t->chunks->tree));
     for (int i = 0; i < t->optimizers.n; i++)
         LC_TRY(lc__tree_add(t->chunks->tree, t->optimizers.optimizers[i].optimizer));
@@ -218,7 +218,7 @@ lc_status lc__chunks_cut(lc_trainer *t, const lc_batch *batch)
                        (long long)k->size);
     k->n = ceil_div(batch->size, k->size);
     k->first = batch->global_offset / k->size;
-    if (t->parts) k->slot = k->first; /* those of the devices before are in use */
+    if (t->device_parts) k->slot = k->first; /* those of the devices before are in use */
     return room_for(k, k->slot + k->n);
 }
 
@@ -299,9 +299,9 @@ static lc_status zero_grad(lc_closure *c)
 {
     lc_trainer *t = c->t;
     const lc_batch *chunk = t->batch;
-    lc__part_leave(t);
+    lc__device_part_leave(t);
     lc_status status = lc__closure_zero_grad(c);
-    if (t->parts) lc__part_enter(t, 0);
+    if (t->device_parts) lc__device_part_enter(t, 0);
     t->batch = chunk;
     return status;
 }
@@ -347,17 +347,17 @@ static lc_status run_chunks(lc_closure *c, const lc_batch *batch, double chunks,
 static lc_status run_parts(lc_closure *c, double chunks, bool first_of_window, int *n, bool *any)
 {
     lc_trainer *t = c->t;
-    LC_TRY(lc__parts_begin(t, c->batch, n));
+    LC_TRY(lc__device_parts_begin(t, c->batch, n));
     for (int i = 0; i < *n; i++) {
-        lc_status s = run_chunks(c, lc__part_enter(t, i), chunks, first_of_window && i == 0, any);
+        lc_status s = run_chunks(c, lc__device_part_enter(t, i), chunks, first_of_window && i == 0, any);
         t->graph->backwards = 1; /* what is absent is added up, too */
-        lc__part_set_value(t, i, c->loss);
-        lc__part_leave(t);
+        lc__device_part_set_value(t, i, c->loss);
+        lc__device_part_leave(t);
         LC_TRY(s);
     }
-    LC_TRY(lc__parts_run(t));
+    LC_TRY(lc__device_parts_run(t));
     LC_TRY(lc__results_read(t, &t->train_results)); /* another closure of this step begins its own parts */
-    c->loss = lc__parts_value(t);
+    c->loss = lc__device_parts_value(t);
     return LC_OK;
 }
 
@@ -371,7 +371,8 @@ lc_status lc__chunks_closure(lc_closure *c)
     bool any = false;
     int parts = 1;
     if (place == 0) k->window = chunks;
-    LC_TRY(t->parts ? run_parts(c, chunks, place == 0, &parts, &any) : run_chunks(c, batch, chunks, place == 0, &any));
+    LC_TRY(t->device_parts ? run_parts(c, chunks, place == 0, &parts, &any)
+                           : run_chunks(c, batch, chunks, place == 0, &any));
     c->batch = t->batch = batch;
     if (k->n == 0) {
         if (place == 0) LC_TRY(lc__closure_zero_grad(c));

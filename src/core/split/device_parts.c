@@ -18,7 +18,7 @@ typedef struct part {
     lc_tensor *value;
 } part;
 
-struct lc__parts {
+struct lc__device_parts {
     lc__devices *devices;
     int most, n;
     part *part;
@@ -27,7 +27,7 @@ struct lc__parts {
     lc_tensor *arrived[LC_MAX_BATCH_TENSORS];         /* owned; of what a hook of transfer has computed */
     lc_tensor *value, *outputs[LC_MAX_OUTPUTS_NAMED]; /* owned; of all parts */
     bool has_value;
-    /* ---- what lc__part_leave puts back ---- */
+    /* ---- what lc__device_part_leave puts back ---- */
     int entered; /* -1: none */
     lc_graph *graph;
     const lc_batch *batch;
@@ -36,14 +36,14 @@ struct lc__parts {
 
 /* ---- life ---- */
 
-lc_status lc__parts_setup(lc_trainer *t)
+lc_status lc__device_parts_setup(lc_trainer *t)
 {
     int n = t->strategy->devices ? t->strategy->devices(t->strategy_self) : 0;
     if (n < 1 || (n == 1 && (t->opt.deterministic || t->mo.manual_optimization))) return LC_OK;
-    if (!t->parts) {
+    if (!t->device_parts) {
         lc__devices *d;
         LC_TRY(lc__devices_new(t->graph, n, t->strategy->copies_parameters, &d));
-        struct lc__parts *p = calloc(1, sizeof *p);
+        struct lc__device_parts *p = calloc(1, sizeof *p);
         if (p) p->part = calloc((size_t)n, sizeof *p->part);
         if (!p || !p->part) {
             lc__devices_free(d);
@@ -53,38 +53,38 @@ lc_status lc__parts_setup(lc_trainer *t)
         p->devices = d;
         p->most = n;
         p->entered = -1;
-        t->parts = p;
+        t->device_parts = p;
     }
-    return lc__devices_set_module(t->parts->devices, t->m);
+    return lc__devices_set_module(t->device_parts->devices, t->m);
 }
 
-lc_status lc__parts_forget_tree(lc_trainer *t)
+lc_status lc__device_parts_forget_tree(lc_trainer *t)
 {
-    return t->parts ? lc__devices_set_tree(t->parts->devices, NULL) : LC_OK;
+    return t->device_parts ? lc__devices_set_tree(t->device_parts->devices, NULL) : LC_OK;
 }
 
-lc_status lc__parts_set_optimizers(lc_trainer *t)
+lc_status lc__device_parts_set_optimizers(lc_trainer *t)
 {
     lc_optimizer *list[LC_MAX_OPTIMIZERS];
-    if (!t->parts) return LC_OK;
+    if (!t->device_parts) return LC_OK;
     if (t->mo.manual_optimization)
         return lc_fail(LC_ERR_UNSUPPORTED,
                        "%s runs training_step once for each of %d devices, so it cannot step the optimizers itself, as "
                        "%s does (.manual_optimization); use --strategy ddp, where each device has a process",
-                       t->strategy->name, t->parts->most, t->mo.name);
-    if (t->opt.sync_batchnorm && t->parts->most > 1)
+                       t->strategy->name, t->device_parts->most, t->mo.name);
+    if (t->opt.sync_batchnorm && t->device_parts->most > 1)
         return lc_fail(
             LC_ERR_UNSUPPORTED,
             "sync_batchnorm: on the devices of %s batch norm normalises each part by itself; use --strategy ddp",
             t->strategy->name);
     for (int i = 0; i < t->optimizers.n; i++) list[i] = t->optimizers.optimizers[i].optimizer;
-    LC_TRY(lc__devices_set_optimizers(t->parts->devices, list, t->optimizers.n));
-    return lc__devices_set_tree(t->parts->devices, lc__tree_of(t));
+    LC_TRY(lc__devices_set_optimizers(t->device_parts->devices, list, t->optimizers.n));
+    return lc__devices_set_tree(t->device_parts->devices, lc__tree_of(t));
 }
 
-void lc__parts_free(lc_trainer *t)
+void lc__device_parts_free(lc_trainer *t)
 {
-    struct lc__parts *p = t->parts;
+    struct lc__device_parts *p = t->device_parts;
     if (!p) return;
     lc__devices_free(p->devices);
     for (int i = 0; p->part && i < p->most; i++) lc__batch_slice_release(&p->part[i].slice);
@@ -93,12 +93,12 @@ void lc__parts_free(lc_trainer *t)
     lc_tensor_unref(p->value);
     free(p->part);
     free(p);
-    t->parts = NULL;
+    t->device_parts = NULL;
 }
 
-int lc__parts_most(const lc_trainer *t)
+int lc__device_parts_most(const lc_trainer *t)
 {
-    return t->parts ? t->parts->most : 1;
+    return t->device_parts ? t->device_parts->most : 1;
 }
 
 /* A tensor of that type: the one that was made for the batch before, if it fits. */
@@ -113,7 +113,7 @@ static lc_status keep_tensor(lc_tensor **have, const lc_type *type)
 /* ---- cutting ---- */
 
 /* Devices share memory, but no results: what was computed in this step becomes memory. */
-static lc_status take_tensor(struct lc__parts *p, const lc_batch *b, int i)
+static lc_status take_tensor(struct lc__device_parts *p, const lc_batch *b, int i)
 {
     lc_tensor *x = b->tensors[i];
     if (!x || lc_tensor_is_persistent(x)) return LC_OK;
@@ -125,7 +125,7 @@ static lc_status take_tensor(struct lc__parts *p, const lc_batch *b, int i)
     return LC_OK;
 }
 
-static lc_status take_batch(struct lc__parts *p, const lc_batch *b)
+static lc_status take_batch(struct lc__device_parts *p, const lc_batch *b)
 {
     p->whole = *b;
     if (p->whole.size <= 0 && b->x && lc_tensor_ndim(b->x) > 0) p->whole.size = lc_tensor_dim(b->x, 0);
@@ -135,9 +135,9 @@ static lc_status take_batch(struct lc__parts *p, const lc_batch *b)
     return lc_fail(LC_ERR_ARGUMENT, "a batch for %d devices must say how many samples it has (size)", p->most);
 }
 
-lc_status lc__parts_begin(lc_trainer *t, const lc_batch *batch, int *n)
+lc_status lc__device_parts_begin(lc_trainer *t, const lc_batch *batch, int *n)
 {
-    struct lc__parts *p = t->parts;
+    struct lc__device_parts *p = t->device_parts;
     LC_TRY(take_batch(p, batch));
     int64_t each = (p->samples + p->most - 1) / p->most;
     if (lc__cuts_chunks(t)) {
@@ -165,9 +165,9 @@ lc_status lc__parts_begin(lc_trainer *t, const lc_batch *batch, int *n)
     return LC_OK;
 }
 
-const lc_batch *lc__part_enter(lc_trainer *t, int i)
+const lc_batch *lc__device_part_enter(lc_trainer *t, int i)
 {
-    struct lc__parts *p = t->parts;
+    struct lc__device_parts *p = t->device_parts;
     p->entered = i;
     p->graph = t->graph;
     p->batch = t->batch;
@@ -179,9 +179,9 @@ const lc_batch *lc__part_enter(lc_trainer *t, int i)
     return t->batch;
 }
 
-void lc__part_leave(lc_trainer *t)
+void lc__device_part_leave(lc_trainer *t)
 {
-    struct lc__parts *p = t->parts;
+    struct lc__device_parts *p = t->device_parts;
     if (!p || p->entered < 0) return;
     lc__devices_leave(p->devices);
     p->part[p->entered].outputs = t->outputs;
@@ -194,14 +194,14 @@ void lc__part_leave(lc_trainer *t)
 
 /* ---- values ---- */
 
-void lc__part_set_value(lc_trainer *t, int i, lc_tensor *value)
+void lc__device_part_set_value(lc_trainer *t, int i, lc_tensor *value)
 {
-    t->parts->part[i].value = value;
-    t->parts->has_value |= value != NULL;
+    t->device_parts->part[i].value = value;
+    t->device_parts->has_value |= value != NULL;
 }
 
 /* The type of the values of all parts together: floating-point numbers are averaged (each), the rest is stacked. */
-static lc_status join_types(const struct lc__parts *p, lc_tensor *const *values, const char *what, lc_type *type,
+static lc_status join_types(const struct lc__device_parts *p, lc_tensor *const *values, const char *what, lc_type *type,
                             bool *mean)
 {
     int64_t rows = 0;
@@ -228,7 +228,7 @@ static lc_status join_types(const struct lc__parts *p, lc_tensor *const *values,
     return LC_OK;
 }
 
-static lc_status join_mean(const struct lc__parts *p, lc_tensor *const *values, lc_tensor *out)
+static lc_status join_mean(const struct lc__device_parts *p, lc_tensor *const *values, lc_tensor *out)
 {
     double sum = 0, samples = 0;
     for (int i = 0; i < p->n; i++) {
@@ -249,7 +249,7 @@ static lc_status join_mean(const struct lc__parts *p, lc_tensor *const *values, 
 }
 
 /* values: by part; NULL where a part has none. */
-static lc_status join(struct lc__parts *p, lc_tensor *const *values, const char *what, lc_tensor **out)
+static lc_status join(struct lc__device_parts *p, lc_tensor *const *values, const char *what, lc_tensor **out)
 {
     lc_type type;
     bool mean = false;
@@ -267,7 +267,7 @@ static lc_status join(struct lc__parts *p, lc_tensor *const *values, const char 
     return LC_OK;
 }
 
-static lc_status join_value(struct lc__parts *p)
+static lc_status join_value(struct lc__device_parts *p)
 {
     lc_tensor *list[LC__MAX_DEVICES];
     if (!p->has_value) return LC_OK;
@@ -277,7 +277,7 @@ static lc_status join_value(struct lc__parts *p)
 
 static lc_status join_outputs(lc_trainer *t)
 {
-    struct lc__parts *p = t->parts;
+    struct lc__device_parts *p = t->device_parts;
     lc_tensor *list[LC__MAX_DEVICES];
     const lc_outputs *first = &p->part[0].outputs;
     for (int k = t->outputs.n; k < first->n; k++) {
@@ -296,17 +296,17 @@ static lc_status join_outputs(lc_trainer *t)
     return LC_OK;
 }
 
-lc_tensor *lc__parts_value(const lc_trainer *t)
+lc_tensor *lc__device_parts_value(const lc_trainer *t)
 {
-    return t->parts->has_value ? t->parts->value : NULL;
+    return t->device_parts->has_value ? t->device_parts->value : NULL;
 }
 
 /* ---- running ---- */
 
-lc_status lc__parts_run(lc_trainer *t)
+lc_status lc__device_parts_run(lc_trainer *t)
 {
-    LC_TRY(lc__devices_run(t->parts->devices));
-    LC_TRY(join_value(t->parts));
+    LC_TRY(lc__devices_run(t->device_parts->devices));
+    LC_TRY(join_value(t->device_parts));
     return join_outputs(t);
 }
 
@@ -318,10 +318,10 @@ static lc_status run_training_steps(lc_closure *c, int n)
     const lc_batch *whole = c->batch;
     lc_status s = LC_OK;
     for (int i = 0; i < n && s >= 0; i++) {
-        c->batch = lc__part_enter(t, i);
+        c->batch = lc__device_part_enter(t, i);
         s = lc__run_training_step(c);
-        lc__part_set_value(t, i, c->loss);
-        lc__part_leave(t);
+        lc__device_part_set_value(t, i, c->loss);
+        lc__device_part_leave(t);
     }
     c->batch = whole;
     c->loss = NULL;
@@ -332,9 +332,9 @@ static lc_status run_training_steps(lc_closure *c, int n)
 static lc_status before_backward(lc_trainer *t)
 {
     if (!t->has_before_backward && !t->hooks[LC_HOOK_ON_BEFORE_BACKWARD].n) return LC_OK;
-    LC_TRY(lc__devices_flush(t->parts->devices));
-    LC_TRY(join_value(t->parts));
-    lc_tensor *loss = lc__parts_value(t);
+    LC_TRY(lc__devices_flush(t->device_parts->devices));
+    LC_TRY(join_value(t->device_parts));
+    lc_tensor *loss = lc__device_parts_value(t);
     return loss ? LC__HOOK(t, ON_BEFORE_BACKWARD, on_before_backward, loss) : LC_OK;
 }
 
@@ -344,27 +344,27 @@ static lc_status backward(lc_trainer *t, lc_tensor *loss)
     return LC__MODULE_HOOK(t, BACKWARD, backward, loss);
 }
 
-lc_status lc__parts_closure(lc_closure *c)
+lc_status lc__device_parts_closure(lc_closure *c)
 {
     lc_trainer *t = c->t;
-    struct lc__parts *p = t->parts;
+    struct lc__device_parts *p = t->device_parts;
     int n;
-    LC_TRY(lc__parts_begin(t, c->batch, &n));
+    LC_TRY(lc__device_parts_begin(t, c->batch, &n));
     LC_TRY(run_training_steps(c, n));
     if (lc__window_place(t, c->batch_idx) == 0) LC_TRY(lc__closure_zero_grad(c));
     LC_TRY(before_backward(t));
     for (int i = 0; i < n; i++) {
         if (!p->part[i].value) continue;
-        lc__part_enter(t, i);
+        lc__device_part_enter(t, i);
         lc_status s = backward(t, p->part[i].value);
-        lc__part_leave(t);
+        lc__device_part_leave(t);
         LC_TRY(s);
     }
     int64_t start = LC__PROFILE_START(t);
-    LC_TRY(lc__parts_run(t));
+    LC_TRY(lc__device_parts_run(t));
     LC__PROFILE_ACTION(t, "run_step", start);
     LC_TRY(lc__results_read(t, &t->train_results)); /* another closure of this step begins its own parts */
-    c->loss = lc__parts_value(t);
+    c->loss = lc__device_parts_value(t);
     if (!c->loss) return LC_OK;
     t->window_backwards++;
     return LC__HOOK(t, ON_AFTER_BACKWARD, on_after_backward);
@@ -375,17 +375,17 @@ lc_status lc__parts_closure(lc_closure *c)
 lc_status lc_trainer_device_memory(const lc_trainer *t, int device, lc_device_memory *out)
 {
     LC__IS(t, TRAINER, LC_ERR_ARGUMENT);
-    int n = t->parts ? t->parts->most : 0;
+    int n = t->device_parts ? t->device_parts->most : 0;
     if (!n) return lc_fail(LC_ERR_STATE, "lc_trainer_device_memory: no strategy that drives several devices has run");
     if (device < -1 || device >= n)
         return lc_fail(LC_ERR_ARGUMENT, "lc_trainer_device_memory: there are devices 0 to %d, and the host, -1", n - 1);
-    lc__devices_memory(t->parts->devices, device, out);
+    lc__devices_memory(t->device_parts->devices, device, out);
     return LC_OK;
 }
 
-struct lc__devices *lc__parts_devices(const lc_trainer *t)
+struct lc__devices *lc__device_parts_devices(const lc_trainer *t)
 {
-    return t->parts ? t->parts->devices : NULL;
+    return t->device_parts ? t->device_parts->devices : NULL;
 }
 
 static void say(lc_trainer *t, const char *who, const lc_device_memory *m)
@@ -401,13 +401,13 @@ static void say(lc_trainer *t, const char *who, const lc_device_memory *m)
                        (double)m->workspace / unit);
 }
 
-void lc__parts_report(lc_trainer *t)
+void lc__device_parts_report(lc_trainer *t)
 {
     lc_device_memory m;
     char who[40];
-    if (!t->parts) return;
-    for (int i = -1; i < t->parts->most; i++) {
-        lc__devices_memory(t->parts->devices, i, &m);
+    if (!t->device_parts) return;
+    for (int i = -1; i < t->device_parts->most; i++) {
+        lc__devices_memory(t->device_parts->devices, i, &m);
         if (i < 0 && !t->strategy->copies_parameters) continue;
         snprintf(who, sizeof who, i < 0 ? "the host" : "device %d", i);
         say(t, who, &m);

@@ -16,7 +16,7 @@
 static int64_t bytes_held(const lc_tensor *t)
 {
     int64_t begin, count;
-    lc__tensor_part(t, &begin, &count);
+    lc__tensor_slice(t, &begin, &count);
     return count * (int64_t)lc_dtype_size(t->type.dtype);
 }
 
@@ -24,7 +24,7 @@ typedef struct walk {
     lc_device_memory *m;
     const lc_flat *seen[8]; /* one for each data type, as a rule */
     int n_seen;
-    int64_t whole; /* of parameters that are in parts: all of them together */
+    int64_t whole; /* of parameters that are in slices: all of them together */
 } walk;
 
 static int64_t elements_of(const lc_flat *flat)
@@ -38,7 +38,7 @@ static lc_status add_tensor(void *ctx, const char *path, lc_module *owner, lc_mo
     const lc_flat *flat = mt->is_parameter ? mt->tensor->flat : NULL;
     (void)path, (void)owner;
     *(mt->is_parameter ? &w->m->parameters : &w->m->buffers) += bytes_held(mt->tensor);
-    if (mt->tensor->in_parts) w->whole += lc__numel(&mt->tensor->type) * (int64_t)lc_dtype_size(mt->tensor->type.dtype);
+    if (mt->tensor->is_slice) w->whole += lc__numel(&mt->tensor->type) * (int64_t)lc_dtype_size(mt->tensor->type.dtype);
     for (int i = 0; i < w->n_seen; i++)
         if (w->seen[i] == flat) return LC_OK;
     if (!flat || w->n_seen == (int)(sizeof w->seen / sizeof *w->seen)) return LC_OK;
@@ -84,7 +84,7 @@ lc_status lc_trainer_memory(const lc_trainer *t, lc_device_memory *out)
     int64_t whole;
     *out = (lc_device_memory){0};
     if (!t->m || !t->graph) return lc_fail(LC_ERR_STATE, "lc_trainer_memory: nothing has been run yet");
-    return count(t->graph, t->m, &t->optimizers, lc__parts_devices(t), out, &whole);
+    return count(t->graph, t->m, &t->optimizers, lc__device_parts_devices(t), out, &whole);
 }
 
 lc_status lc__memory_limit_parse(const char *text, int64_t *bytes)

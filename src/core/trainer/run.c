@@ -243,7 +243,7 @@ static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_
     if (s < 0) return lc_fail_context(s, "building %s", t->mo.name);
     if (t->restoring_from) LC_TRY(lc__restore_module(t, stays_in_slices(t) ? LC__AHEAD_OF_SLICES : LC__AT_ONCE));
     LC_TRY(lc__initial_weights(t));
-    LC_TRY(lc__parts_setup(t));
+    LC_TRY(lc__device_parts_setup(t));
     if (stage != LC_STAGE_PREDICT) LC_TRY(lc__hyperparameters_log(t, m));
     lc__results_reset(&t->train_results);
     lc__results_reset(&t->eval_results);
@@ -284,10 +284,10 @@ static lc_status set_up_optimizers(lc_trainer *t)
     LC_TRY(lc__module_fill(t->m));
     LC_TRY(lc__unused_begin(t));
     LC_TRY(lc__rank_times_begin(t));
-    LC_TRY(lc__norms_setup(t));
+    LC_TRY(lc__batch_norms_setup(t));
     LC_TRY(lc__read_buffers_setup(t));
     LC_TRY(lc__chunks_train(t));
-    return lc__parts_set_optimizers(t);
+    return lc__device_parts_set_optimizers(t);
 }
 
 static lc_status fit_begin(lc_trainer *t)
@@ -297,7 +297,7 @@ static lc_status fit_begin(lc_trainer *t)
     lc__saves_begin(t);
     LC_TRY(set_up_optimizers(t));
     LC_TRY(lc__votes_begin(t));
-    LC_TRY(lc__memory_limit_apply(t->opt.memory_limit, t->graph, t->m, &t->optimizers, lc__parts_devices(t),
+    LC_TRY(lc__memory_limit_apply(t->opt.memory_limit, t->graph, t->m, &t->optimizers, lc__device_parts_devices(t),
                                   t->opt.gather_parameters));
     lc_module_train(t->m, true);
     LC_TRY(LC__HOOK(t, ON_FIT_START, on_fit_start));
@@ -356,7 +356,7 @@ static void say_where(lc_trainer *t)
         lc_trainer_message(t, "info", "%s checkpoint: %s%s", *score ? "best" : "last", info.best_model_path, score);
     }
     if (t->loggers_started && t->run_dir) lc_trainer_message(t, "info", "metrics: %s", t->run_dir);
-    lc__parts_report(t);
+    lc__device_parts_report(t);
 }
 
 /* Everything after the loop: also after an error. Returns the run's status. */
@@ -364,7 +364,7 @@ static lc_status finish(lc_trainer *t, lc_status s)
 {
     char message[1024];
     bool missed = false; /* all is well but for the last checkpoint */
-    lc__part_leave(t);
+    lc__device_part_leave(t);
     lc__copy_message(message, sizeof message);
     if (t->graph && lc_current_graph() == t->graph && lc_step_end(t->graph) < 0) {
         if (s >= 0)
@@ -409,7 +409,7 @@ static lc_status finish(lc_trainer *t, lc_status s)
         if (together && lc__ranks_barrier(t) < 0) lc_trainer_message(t, "error", "%s", lc_error_message());
         if (together && !missed && make_whole(t) < 0) lc_trainer_message(t, "error", "%s", lc_error_message());
     }
-    lc__norms_release(t);
+    lc__batch_norms_release(t);
     lc__rank_times_free(t);
     lc__unused_free(t);
     /* Metrics are the program's: from here on it may free them. */

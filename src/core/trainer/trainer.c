@@ -205,9 +205,9 @@ void lc_trainer_free(lc_trainer *t)
                                                              : "success");
     lc__source_close(&t->train);
     lc__sources_close(&t->eval);
-    lc__parts_free(t);
+    lc__device_parts_free(t);
     lc__optimizers_free(t);
-    if (t->in_run && t->m) lc__norms_release(t); /* a loop of the program's own that was not ended */
+    if (t->in_run && t->m) lc__batch_norms_release(t); /* a loop of the program's own that was not ended */
     if (t->strategy && t->strategy->teardown) t->strategy->teardown(t->strategy_self);
     lc__chunks_free(t);
     lc__rank_times_free(t);

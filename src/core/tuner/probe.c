@@ -198,7 +198,7 @@ done:
     lc__copy_message(message, sizeof message);
     lc_trainer_free(probe);
     lc_comm_free(group);
-    if (p->t->norms) lc_sync_batch_norm(m, p->t->norms);
+    if (p->t->batch_norm_comm) lc_sync_batch_norm(m, p->t->batch_norm_comm);
     if (status < 0) lc_fail(status, "%s", message);
     m->ops = given;
     m->trainer = attached;

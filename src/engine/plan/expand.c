@@ -481,7 +481,7 @@ lc_status lc__expand(lc_build *b)
     /* keep grows with the values that expansion adds; those are never kept */
     x.keep = lc__build_alloc(b, n_values + 1);
     if (!x.keep) status = LC_ERR_MEMORY;
-    if (status >= 0 && g->reducer) status = lc__expand_shards(b);
+    if (status >= 0 && g->reducer) status = lc__expand_slices(b);
     for (uint32_t k = g->node_0; status >= 0 && k < g->tape.n_nodes; k++) {
         b->position = k;
         status = expand_node(&x, k);

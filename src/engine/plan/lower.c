@@ -60,7 +60,7 @@ static lc_status choose_kernel(const lc_build *b, lc_call *call)
 static bool lies_in(const void *data, const lc_tensor *t)
 {
     const char *at = data, *begin = t->data;
-    return t->kind == LC_TENSOR_PERSISTENT && !t->in_parts && at >= begin && at < begin + t->bytes;
+    return t->kind == LC_TENSOR_PERSISTENT && !t->is_slice && at >= begin && at < begin + t->bytes;
 }
 
 /* A value defined outside this segment: a persistent or input tensor, or a result of an earlier segment. */
@@ -71,7 +71,7 @@ static lc_status place_outside(lc_build *b, uint32_t value)
     int32_t storage;
     int64_t offset = 0;
     if (!t) return lc_fail(LC_ERR_INTERNAL, "value %u is used before it is made", value);
-    if (t->in_parts)
+    if (t->is_slice)
         return lc_fail(LC_ERR_STATE, "this rank has a part only of an input, which the strategy sharded spreads over "
                                      "the ranks");
     if (t->kind >= LC_TENSOR_PERSISTENT) {

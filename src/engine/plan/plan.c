@@ -240,7 +240,7 @@ static lc_status make(lc_graph *g, lc__keeps keeps, lc_plan **out)
         LC_TRY_GOTO(status, done, lc__fuse_patterns(&b));
         LC_TRY_GOTO(status, done, lc__fuse_elementwise(&b));
     }
-    LC_TRY_GOTO(status, done, lc__place_shards(&b));
+    LC_TRY_GOTO(status, done, lc__place_slices(&b));
     LC_TRY_GOTO(status, done, lc__split_collectives(&b));
     LC_TRY_GOTO(status, done, lc__lower(&b));
     LC_TRY_GOTO(status, done, lc__assign_arena(&b));

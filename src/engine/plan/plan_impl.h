@@ -110,9 +110,9 @@ bool lc__next_bucket(const struct lc__reducer *r, const lc_flat *flat, struct lc
 /* The gradient of parameter i, of which every rank has a part: all ranks put it together. */
 lc_status lc__expand_whole_gradient(const lc_graph *g, const lc_flat *flat, int i, lc_tensor **out);
 /* Before anything is expanded: the planner will want the buffers that slices lie in. */
-lc_status lc__expand_shards(lc_build *b);
-/* place_shards.c, behind fusion: gradients and parameters of which a rank keeps a slice become intermediate results. */
-lc_status lc__place_shards(lc_build *b);
+lc_status lc__expand_slices(lc_build *b);
+/* place_slices.c, behind fusion: gradients and parameters of which a rank keeps a slice become intermediate results. */
+lc_status lc__place_slices(lc_build *b);
 /* drop_dead.c, fuse.c, fuse_elementwise.c */
 void lc__drop_dead(lc_build *b);
 lc_status lc__fuse_patterns(lc_build *b);

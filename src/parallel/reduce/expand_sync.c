@@ -249,7 +249,7 @@ lc_status lc__expand_wait(lc_build *b, lc_flat *flat)
     return add_node(b->g, &lc__op_wait, 1, &flat->parameter, LC__SYNC_FIRST, ints, NULL);
 }
 
-lc_status lc__expand_shards(lc_build *b)
+lc_status lc__expand_slices(lc_build *b)
 {
     const lc__reducer *r = b->g->reducer;
     for (int f = 0; f < r->n_flats; f++) {

@@ -571,7 +571,7 @@ static lc_status infer_nothing(lc_infer *call)
     return LC_OK;
 }
 
-/* The planner makes these (place_shards.c), with their types. */
+/* The planner makes these (place_slices.c), with their types. */
 static lc_status infer_planned(lc_infer *call)
 {
     return lc_fail(LC_ERR_INTERNAL, "%s cannot be recorded", call->op->name);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reducer, as reducer.c and reducer_sums.c (at run time), expand_sync.c and place_shards.c (when a plan is made)
+/* The reducer, as reducer.c and reducer_sums.c (at run time), expand_sync.c and place_slices.c (when a plan is made)
  * share it. */
 #ifndef LC_PARALLEL_REDUCE_REDUCER_IMPL_H
 #define LC_PARALLEL_REDUCE_REDUCER_IMPL_H

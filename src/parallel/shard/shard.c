@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Units and slices of flat buffers, and tensors of which a rank holds a part. */
+/* Units and slices of flat buffers, and tensors of which a rank holds a slice. */
 #include "parallel/shard/shard.h"
 
 #include "record/graph_impl.h"
@@ -28,12 +28,12 @@ int64_t lc__slice_of(const lc__sharding *s, const lc__unit *u, int64_t begin, in
     return end > from ? end - from : 0;
 }
 
-/* ---- tensors in parts ---- */
+/* ---- tensors in slices ---- */
 
-void lc__tensor_part(const lc_tensor *t, int64_t *begin, int64_t *count)
+void lc__tensor_slice(const lc_tensor *t, int64_t *begin, int64_t *count)
 {
-    *begin = t->in_parts ? t->part_begin : 0;
-    *count = t->in_parts ? t->part_count : lc__numel(&t->type);
+    *begin = t->is_slice ? t->slice_begin : 0;
+    *count = t->is_slice ? t->slice_count : lc__numel(&t->type);
 }
 
 /* `t` has memory in `base` from now on, and as many of its elements as told; its value is not copied. */
@@ -46,8 +46,8 @@ static void place(lc_tensor *t, lc_tensor *base, int64_t at)
         t->backend->free(t->data, t->bytes ? t->bytes : 1);
     t->base = base;
     t->data = element(base, at);
-    t->in_parts = false;
-    t->parts = NULL;
+    t->is_slice = false;
+    t->slices = NULL;
     t->id = lc__new_id(t);
     t->twin_id = 0;
     t->graph = NULL;
@@ -55,42 +55,42 @@ static void place(lc_tensor *t, lc_tensor *base, int64_t at)
 
 void lc__tensor_share(const lc_tensor *t, int64_t *begin, int64_t *count)
 {
-    lc__tensor_part(t, begin, count);
-    if (!t->in_parts || !t->parts) return;
-    int64_t replica = t->parts->replica, replicas = t->parts->replicas;
+    lc__tensor_slice(t, begin, count);
+    if (!t->is_slice || !t->slices) return;
+    int64_t replica = t->slices->replica, replicas = t->slices->replicas;
     int64_t from = *count * replica / replicas, to = *count * (replica + 1) / replicas;
     *begin += from;
     *count = to - from;
 }
 
-static void set_part(lc_tensor *t, const lc__sharding *s, int64_t begin, int64_t count)
+static void set_slice(lc_tensor *t, const lc__sharding *s, int64_t begin, int64_t count)
 {
-    t->in_parts = true;
-    t->parts = s;
-    t->part_begin = begin;
-    t->part_count = count;
+    t->is_slice = true;
+    t->slices = s;
+    t->slice_begin = begin;
+    t->slice_count = count;
 }
 
 static lc_status collect(lc_tensor *t, int root, char *whole)
 {
-    lc_comm *comm = t->parts->comm;
+    lc_comm *comm = t->slices->comm;
     int n = lc_comm_size(comm), rank = lc_comm_rank(comm);
     size_t width = lc_dtype_size(t->type.dtype);
-    int64_t mine[2] = {t->part_begin, t->part_count}, most = 0;
+    int64_t mine[2] = {t->slice_begin, t->slice_count}, most = 0;
     int64_t *ranges = calloc((size_t)n, sizeof mine);
     char *part = NULL, *all = NULL;
     bool wanted = root < 0 || rank == root;
     lc_status status;
-    if (!ranges) return lc_fail(LC_ERR_MEMORY, "out of memory: the parts of a tensor");
+    if (!ranges) return lc_fail(LC_ERR_MEMORY, "out of memory: the slices of a tensor");
     LC_TRY_GOTO(status, done, lc_comm_all_gather(comm, mine, ranges, 2, LC_I64, NULL));
     for (int i = 0; i < n; i++) most = ranges[2 * i + 1] > most ? ranges[2 * i + 1] : most;
     part = calloc((size_t)most + 1, width);
     all = wanted ? malloc((size_t)n * (size_t)most * width + 1) : NULL;
     if (!part || (wanted && !all))
         LC_TRY_GOTO(status, done,
-                    lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for the parts of a tensor",
+                    lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for the slices of a tensor",
                             (size_t)n * (size_t)most * width));
-    memcpy(part, t->data, (size_t)t->part_count * width);
+    memcpy(part, t->data, (size_t)t->slice_count * width);
     if (root < 0)
         status = lc_comm_all_gather(comm, part, all, most, t->type.dtype, NULL);
     else
@@ -113,11 +113,12 @@ static bool lies_row_major(const lc_tensor *t)
 lc_status lc__tensor_gather(lc_tensor *t, int root, void *data)
 {
     size_t bytes = (size_t)lc__numel(&t->type) * lc_dtype_size(t->type.dtype);
-    if (!t->in_parts) return data ? lc_tensor_read(t, data, bytes) : LC_OK;
-    if (!t->parts) return lc_fail(LC_ERR_STATE, "parts of this tensor were on ranks that are gone; load a checkpoint");
+    if (!t->is_slice) return data ? lc_tensor_read(t, data, bytes) : LC_OK;
+    if (!t->slices)
+        return lc_fail(LC_ERR_STATE, "slices of this tensor were on ranks that are gone; load a checkpoint");
     if (lies_row_major(t) || !data) return collect(t, root, data);
     char *whole = malloc(bytes + 1);
-    if (!whole) return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for the parts of a tensor", bytes);
+    if (!whole) return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for the slices of a tensor", bytes);
     lc_status status = collect(t, root, whole);
     lc_view from, to;
     lc__view_of(&t->type, t->layout, whole, &from);
@@ -133,8 +134,8 @@ static lc_status make_gradients(lc_flat *flat);
 lc_status lc__tensor_revive(lc_tensor *p)
 {
     lc_flat *flat = p->flat;
-    if (!p->in_parts || p->parts || !flat) return LC_OK;
-    if (flat->parameter->in_parts) {
+    if (!p->is_slice || p->slices || !flat) return LC_OK;
+    if (flat->parameter->is_slice) {
         lc_tensor *whole;
         LC_TRY(lc__tensor_reserve(p->type.dtype, 1, &flat->count, LC_ROW_MAJOR, &whole));
         set_whole(flat, whole);
@@ -144,9 +145,9 @@ lc_status lc__tensor_revive(lc_tensor *p)
     return LC_OK;
 }
 
-lc_status lc__tensor_write_part(lc_tensor *t, const void *data)
+lc_status lc__tensor_write_slice(lc_tensor *t, const void *data)
 {
-    if (!t->parts && t->flat) {
+    if (!t->slices && t->flat) {
         LC_TRY(lc__tensor_revive(t));
         return lc_tensor_write(t, data, (size_t)lc__numel(&t->type) * lc_dtype_size(t->type.dtype));
     }
@@ -162,12 +163,12 @@ lc_status lc__tensor_write_part(lc_tensor *t, const void *data)
         lc__copy_strided(&a, &b);
         from = whole;
     }
-    memcpy(t->data, from + (size_t)t->part_begin * width, (size_t)t->part_count * width);
+    memcpy(t->data, from + (size_t)t->slice_begin * width, (size_t)t->slice_count * width);
     free(whole);
     return LC_OK;
 }
 
-/* A handle for parameter i's part of a shard buffer. */
+/* A handle for parameter i's slice of a sharded buffer. */
 static lc_status part_of(const lc_flat *flat, int i, lc_tensor *buffer, lc_tensor **out)
 {
     const lc__sharding *s = flat->sharding;
@@ -177,7 +178,7 @@ static lc_status part_of(const lc_flat *flat, int i, lc_tensor *buffer, lc_tenso
     while (i >= u->first + u->n) u++;
     int64_t count = lc__slice_of(s, u, flat->offset[i], lc__numel(&p->type), &at);
     LC_TRY(lc__tensor_range(buffer, (size_t)(u->at + at) * lc_dtype_size(p->type.dtype), &p->type, p->layout, out));
-    set_part(*out, s, count ? u->offset + s->rank * u->slice + at - flat->offset[i] : 0, count);
+    set_slice(*out, s, count ? u->offset + s->rank * u->slice + at - flat->offset[i] : 0, count);
     return LC_OK;
 }
 
@@ -196,21 +197,21 @@ lc_status lc__tensor_like(const lc_tensor *of, lc_tensor **out)
 {
     lc_tensor *memory;
     int64_t begin, count, room;
-    if (!of->in_parts) return lc_tensor_new_layout(of->type.dtype, of->type.ndim, of->type.shape, of->layout, out);
-    lc__tensor_part(of, &begin, &count);
+    if (!of->is_slice) return lc_tensor_new_layout(of->type.dtype, of->type.ndim, of->type.shape, of->layout, out);
+    lc__tensor_slice(of, &begin, &count);
     room = count ? count : 1;
     LC_TRY(lc_tensor_new(of->type.dtype, 1, &room, &memory));
     lc_status status = lc__tensor_range(memory, 0, &of->type, of->layout, out);
     lc_tensor_unref(memory); /* the range holds it */
     LC_TRY(status);
-    set_part(*out, of->parts, begin, count);
+    set_slice(*out, of->slices, begin, count);
     return LC_OK;
 }
 
-lc_status lc__tensor_part_view(const lc_tensor *t, lc_tensor **view)
+lc_status lc__tensor_slice_view(const lc_tensor *t, lc_tensor **view)
 {
-    lc_type type = {.dtype = t->type.dtype, .ndim = 1, .shape = {t->part_count}};
-    if (*view && (*view)->base == t->base && (*view)->data == t->data && (*view)->type.shape[0] == t->part_count)
+    lc_type type = {.dtype = t->type.dtype, .ndim = 1, .shape = {t->slice_count}};
+    if (*view && (*view)->base == t->base && (*view)->data == t->data && (*view)->type.shape[0] == t->slice_count)
         return LC_OK;
     lc_tensor_unref(*view);
     *view = NULL;
@@ -225,7 +226,7 @@ static lc_status make_units(const lc_flat *flat, lc__sharding *s, size_t unit_by
     size_t width = lc_dtype_size(flat->gradient->type.dtype);
     int64_t align = (int64_t)(ALIGN_BYTES / width);
     s->units = calloc((size_t)flat->n, sizeof *s->units);
-    if (!s->units) return lc_fail(LC_ERR_MEMORY, "out of memory: the shards of %d parameters", flat->n);
+    if (!s->units) return lc_fail(LC_ERR_MEMORY, "out of memory: the slices of %d parameters", flat->n);
     *count = 0;
     for (int i = 0; i < flat->n;) {
         lc__unit *u = &s->units[s->n_units++];
@@ -258,7 +259,7 @@ static lc_status nowhere(lc_tensor *base, int64_t count, const lc__sharding *s, 
 {
     lc_type type = {.dtype = base->type.dtype, .ndim = 1, .shape = {count}};
     LC_TRY(lc__tensor_range(base, 0, &type, LC_ROW_MAJOR, out));
-    set_part(*out, s, 0, 0);
+    set_slice(*out, s, 0, 0);
     return LC_OK;
 }
 
@@ -306,7 +307,7 @@ static void cut_parameter(lc_flat *flat, int i, const lc__unit *u)
     if (!p->initial)
         memcpy(element(s->parameter, u->at + at), element(p, begin), (size_t)count * lc_dtype_size(p->type.dtype));
     place(p, s->parameter, u->at + at);
-    set_part(p, s, begin, count);
+    set_slice(p, s, begin, count);
 }
 
 /* Those that have the same slice have made it each for itself, or have it from a rank of their copy. */
@@ -334,7 +335,7 @@ lc_status lc__flat_shard(lc_flat *flat, lc_comm *comm, lc_comm *replicas, int st
     }
     lc__sharding *s = calloc(1, sizeof *s);
     int64_t *offset = calloc((size_t)flat->n, sizeof *offset);
-    if (!s || !offset) LC_TRY_GOTO(status, done, lc_fail(LC_ERR_MEMORY, "out of memory: shards"));
+    if (!s || !offset) LC_TRY_GOTO(status, done, lc_fail(LC_ERR_MEMORY, "out of memory: slices"));
     *s = (lc__sharding){.stage = stage,
                         .comm = comm,
                         .unit_bytes = unit_bytes,
@@ -405,10 +406,10 @@ lc_status lc__flat_forget_sharding(lc_flat *flat)
     lc__sharding *s = flat->sharding;
     if (!s) return LC_OK;
     flat->sharding = NULL;
-    flat->parameter->parts = flat->gradient->parts = NULL;
+    flat->parameter->slices = flat->gradient->slices = NULL;
     for (int i = 0; i < flat->n; i++) {
-        if (flat->parameters[i]) flat->parameters[i]->parts = NULL;
-        if (flat->gradients[i]) flat->gradients[i]->parts = NULL;
+        if (flat->parameters[i]) flat->parameters[i]->slices = NULL;
+        if (flat->gradients[i]) flat->gradients[i]->slices = NULL;
     }
     lc_status status = s->gradient && !s->parameter && flat->refs > 0 ? make_gradients(flat) : LC_OK;
     sharding_free(s);

@@ -18,11 +18,11 @@
  * whose units are padded to N slices. Slices begin on multiples of 256 bytes, relative to the parameter too: numbers
  * that are combined in blocks of that size do not depend on the ranks.
  *
- * For whoever reads or writes tensors (checkpoints, hosts): a tensor of which a rank holds a part has its whole type
- * and a range [part_begin, part_begin + part_count) of its elements, in the order in which the whole tensor would lie
- * in memory (its layout); `data` is where the range begins. lc__tensor_part tells it. lc_tensor_write takes the whole
- * value on every rank and keeps the part; lc__tensor_gather is the way back. lc__flat_state_tensor makes such a handle
- * for one parameter's part of an optimizer's state buffer, or a plain one if nothing is sharded. */
+ * For whoever reads or writes tensors (checkpoints, hosts): a tensor of which a rank holds a slice has its whole type
+ * and a range [slice_begin, slice_begin + slice_count) of its elements, in the order in which the whole tensor would
+ * lie in memory (its layout); `data` is where the range begins. lc__tensor_slice tells it. lc_tensor_write takes the
+ * whole value on every rank and keeps the part; lc__tensor_gather is the way back. lc__flat_state_tensor makes such a
+ * handle for one parameter's part of an optimizer's state buffer, or a plain one if nothing is sharded. */
 #ifndef LC_PARALLEL_SHARD_SHARD_H
 #define LC_PARALLEL_SHARD_SHARD_H
 
@@ -63,30 +63,30 @@ lc_status lc__flat_shard(lc_flat *flat, lc_comm *comm, lc_comm *replicas, int st
                          const void *owner) LC_MUST_USE;
 /* Stage 3: parameters are whole again on every rank; the rest stays as it is. Collective. */
 lc_status lc__flat_gather(lc_flat *flat) LC_MUST_USE;
-/* The flat buffer is as if it had never been sharded, but for parameters that were not gathered: those stay in parts
+/* The flat buffer is as if it had never been sharded, but for parameters that were not gathered: those stay in slices
  * that nobody can put together any more, until they are written. Not collective. */
 lc_status lc__flat_forget_sharding(lc_flat *flat);
 
-/* ---- tensors in parts ---- */
+/* ---- tensors in slices ---- */
 
-/* The range of t's elements that this rank holds: all of them if t is not in parts. */
-void lc__tensor_part(const lc_tensor *t, int64_t *begin, int64_t *count);
+/* The range of t's elements that this rank holds: all of them if t is not in slices. */
+void lc__tensor_slice(const lc_tensor *t, int64_t *begin, int64_t *count);
 /* Of these, what this rank writes where every rank writes what it has: replicas have the same, and share it out. */
 void lc__tensor_share(const lc_tensor *t, int64_t *begin, int64_t *count);
 /* The whole value, row-major, into `data` of as many bytes as the whole tensor has; on rank `root` of the ranks that
- * have the parts (-1: on all; elsewhere data may be NULL). Reads it where t is not in parts. Else collective. */
+ * have the slices (-1: on all; elsewhere data may be NULL). Reads it where t is not in slices. Else collective. */
 lc_status lc__tensor_gather(lc_tensor *t, int root, void *data) LC_MUST_USE;
-/* Keeps this rank's part of the whole value, row-major. A parameter whose other parts were on ranks that are gone is
+/* Keeps this rank's slice of the whole value, row-major. A parameter whose other slices were on ranks that are gone is
  * whole from then on. */
-lc_status lc__tensor_write_part(lc_tensor *t, const void *data) LC_MUST_USE;
+lc_status lc__tensor_write_slice(lc_tensor *t, const void *data) LC_MUST_USE;
 /* Such a parameter has memory for its whole value, which comes later. */
 lc_status lc__tensor_revive(lc_tensor *t) LC_MUST_USE;
-/* Another tensor of the type and layout of `of`; where that is in parts, with the same part of it. */
+/* Another tensor of the type and layout of `of`; where that is in slices, with the same slice of it. */
 lc_status lc__tensor_like(const lc_tensor *of, lc_tensor **out) LC_MUST_USE;
-/* The part of t that this rank holds, which is not empty, as a 1-D tensor for operators, in the order in which it lies.
- * *view: NULL, or the one that was made before, which stays as long as the part lies where it did. */
-lc_status lc__tensor_part_view(const lc_tensor *t, lc_tensor **view) LC_MUST_USE;
-/* One parameter's part of a buffer of optimizer state, with the parameter's type and layout. */
+/* The slice of t that this rank holds, which is not empty, as a 1-D tensor for operators, in the order in which it
+ * lies. *view: NULL, or the one that was made before, which stays as long as the slice lies where it did. */
+lc_status lc__tensor_slice_view(const lc_tensor *t, lc_tensor **view) LC_MUST_USE;
+/* One parameter's slice of a buffer of optimizer state, with the parameter's type and layout. */
 lc_status lc__flat_state_tensor(lc_tensor *state, const lc_tensor *parameter, lc_tensor **out) LC_MUST_USE;
 
 /* in: 1-D; ints: offset, layout, shape...: a range of it, as a tensor of that shape. Costs nothing. */

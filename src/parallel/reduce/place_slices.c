@@ -370,7 +370,7 @@ static lc_status place_all(placing *x)
     return merge(x);
 }
 
-lc_status lc__place_shards(lc_build *b)
+lc_status lc__place_slices(lc_build *b)
 {
     placing x = {.b = b};
     if (!b->g->reducer || b->g->reducer->stage < 2) return LC_OK;

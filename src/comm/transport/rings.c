@@ -6,7 +6,7 @@
  *
  * A rank with nothing to do sleeps on its bell, a futex that others ring after they wrote or read. Sleeps are short:
  * what moved just before one is seen after it. */
-#include "comm/transport/window.h"
+#include "comm/transport/rings.h"
 
 #include <linux/futex.h>
 #include <stdatomic.h>
@@ -34,7 +34,7 @@ typedef struct reason {
     char text[512];
 } reason;
 
-struct lc__window {
+struct lc__rings {
     int size;
     atomic_int left;
     reason why;
@@ -44,7 +44,7 @@ struct lc__window {
 enum { LANES = LC__LANE_ANSWERED + 1 };
 
 typedef struct end {
-    lc__window *w;
+    lc__rings *w;
     int rank, size;
     bell *bells;
     ring *rings;
@@ -53,7 +53,7 @@ typedef struct end {
     size_t ring_bytes[LANES], pair_bytes;
     int missed; /* a rank that has left and is still needed; -1 */
     reason why; /* this rank's own: whoever began to write the shared one may have been killed before it was done */
-    void (*release)(lc__window *w, size_t bytes);
+    void (*release)(lc__rings *w, size_t bytes);
 } end;
 
 /* All rings of a lane together take at most `all` bytes a rank, where each of them then still has `least`. */
@@ -78,18 +78,18 @@ static size_t pair_bytes(int size)
     return n;
 }
 
-size_t lc__window_bytes(int size)
+size_t lc__rings_bytes(int size)
 {
-    size_t n = (size_t)size, head = sizeof(lc__window) + n * sizeof(bell) + n * n * LANES * sizeof(ring);
+    size_t n = (size_t)size, head = sizeof(lc__rings) + n * sizeof(bell) + n * n * LANES * sizeof(ring);
     return (head + 4095) / 4096 * 4096 + n * n * pair_bytes(size);
 }
 
-void lc__window_init(lc__window *w, int size)
+void lc__rings_init(lc__rings *w, int size)
 {
     w->size = size;
 }
 
-lc_status lc__window_join(lc__window *w, int rank, void (*release)(lc__window *w, size_t bytes), void **out)
+lc_status lc__rings_join(lc__rings *w, int rank, void (*release)(lc__rings *w, size_t bytes), void **out)
 {
     end *e = calloc(1, sizeof *e);
     uint64_t *taken = calloc((size_t)w->size, sizeof *taken);
@@ -105,14 +105,14 @@ lc_status lc__window_join(lc__window *w, int rank, void (*release)(lc__window *w
     e->rings = (ring *)(w->rest + (size_t)w->size * sizeof(bell));
     e->pair_bytes = pair_bytes(w->size);
     for (int l = 0; l < LANES; l++) e->ring_bytes[l] = ring_bytes(w->size, l);
-    e->data = (char *)w + lc__window_bytes(w->size) - (size_t)w->size * (size_t)w->size * e->pair_bytes;
+    e->data = (char *)w + lc__rings_bytes(w->size) - (size_t)w->size * (size_t)w->size * e->pair_bytes;
     e->release = release;
     e->missed = -1;
     *out = e;
     return LC_OK;
 }
 
-bool lc__window_leave(lc__window *w)
+bool lc__rings_leave(lc__rings *w)
 {
     int size = w->size; /* from then on it may be gone */
     return atomic_fetch_add(&w->left, 1) + 1 == size;
@@ -125,12 +125,12 @@ static void wake(bell *b)
     syscall(SYS_futex, &b->rung, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
-void lc__window_close(void *self)
+void lc__rings_close(void *self)
 {
     end *e = self;
     atomic_store(&e->bells[e->rank].left, true);
     for (int i = 0; i < e->size; i++) wake(&e->bells[i]);
-    e->release(e->w, lc__window_bytes(e->size));
+    e->release(e->w, lc__rings_bytes(e->size));
     free(e->taken);
     free(e);
 }
@@ -143,7 +143,7 @@ static ring *ring_of(const end *e, int from, int to, int lane, char **data)
     return &e->rings[pair * LANES + (size_t)lane];
 }
 
-size_t lc__window_room(void *self, int peer, int lane, void **at)
+size_t lc__rings_room(void *self, int peer, int lane, void **at)
 {
     end *e = self;
     char *data;
@@ -156,7 +156,7 @@ size_t lc__window_room(void *self, int peer, int lane, void **at)
     return room < size - place ? room : size - place;
 }
 
-void lc__window_commit(void *self, int peer, int lane, size_t n)
+void lc__rings_commit(void *self, int peer, int lane, size_t n)
 {
     end *e = self;
     char *data;
@@ -165,7 +165,7 @@ void lc__window_commit(void *self, int peer, int lane, size_t n)
     wake(&e->bells[peer]);
 }
 
-size_t lc__window_peek(void *self, int peer, int lane, const void **at)
+size_t lc__rings_peek(void *self, int peer, int lane, const void **at)
 {
     end *e = self;
     char *data;
@@ -177,7 +177,7 @@ size_t lc__window_peek(void *self, int peer, int lane, const void **at)
     return here < size - place ? here : size - place;
 }
 
-void lc__window_consume(void *self, int peer, int lane, size_t n)
+void lc__rings_consume(void *self, int peer, int lane, size_t n)
 {
     end *e = self;
     char *data;
@@ -186,7 +186,7 @@ void lc__window_consume(void *self, int peer, int lane, size_t n)
     wake(&e->bells[peer]);
 }
 
-size_t lc__window_peek_answer(void *self, int peer, const void **at)
+size_t lc__rings_peek_answer(void *self, int peer, const void **at)
 {
     end *e = self;
     char *data;
@@ -199,20 +199,20 @@ size_t lc__window_peek_answer(void *self, int peer, const void **at)
     return here < size - place ? here : size - place;
 }
 
-void lc__window_take_answer(void *self, int peer, size_t n)
+void lc__rings_take_answer(void *self, int peer, size_t n)
 {
     ((end *)self)->taken[peer] += n;
 }
 
-void lc__window_miss(void *self, int peer, int lane)
+void lc__rings_miss(void *self, int peer, int lane)
 {
     end *e = self;
     const void *at;
     bool left = atomic_load_explicit(&e->bells[peer].left, memory_order_acquire);
-    if (__builtin_expect(left, 0) && !lc__window_peek(self, peer, lane, &at)) e->missed = peer;
+    if (__builtin_expect(left, 0) && !lc__rings_peek(self, peer, lane, &at)) e->missed = peer;
 }
 
-int lc__window_missed(const void *self)
+int lc__rings_missed(const void *self)
 {
     const end *e = self; /* who ends the group says why before it leaves */
     return atomic_load_explicit(&e->w->why.state, memory_order_acquire) ? -1 : e->missed;
@@ -223,12 +223,12 @@ static bool is_written(const reason *r)
     return __builtin_expect(atomic_load_explicit(&r->state, memory_order_acquire) == 2, 0);
 }
 
-lc_status lc__window_progress(void *self)
+lc_status lc__rings_progress(void *self)
 {
     const end *e = self;
     if (is_written(&e->w->why)) return lc_fail(LC_ERR_PEER, "%s", e->w->why.text);
     if (is_written(&e->why)) return lc_fail(LC_ERR_PEER, "%s", e->why.text);
-    if (__builtin_expect(e->missed < 0, 1) || lc__window_missed(self) < 0) return LC_OK;
+    if (__builtin_expect(e->missed < 0, 1) || lc__rings_missed(self) < 0) return LC_OK;
     return lc_fail(LC_ERR_PEER, LC__MISSED_TEXT, e->missed, e->rank);
 }
 
@@ -245,7 +245,7 @@ static uint64_t moved(const end *e)
     return sum;
 }
 
-void lc__window_idle(void *self, int microseconds)
+void lc__rings_idle(void *self, int microseconds)
 {
     end *e = self;
     bell *b = &e->bells[e->rank];
@@ -267,7 +267,7 @@ static bool write_reason(reason *r, const char *text)
     return true;
 }
 
-void lc__window_abort(void *self, const char *why)
+void lc__rings_abort(void *self, const char *why)
 {
     end *e = self;
     if (!write_reason(&e->w->why, why)) (void)write_reason(&e->why, why);
