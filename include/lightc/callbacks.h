@@ -42,12 +42,12 @@ typedef struct lc_early_stopping_args {
     double min_delta;
     int64_t patience;
     bool verbose;
-    unsigned char strict, check_finite; /* lc_choice, default on */
-    bool has_stopping_threshold, has_divergence_threshold;
-    double stopping_threshold, divergence_threshold;
-    unsigned char check_on_train_epoch_end; /* lc_choice */
+    unsigned char strict, check_finite;              /* lc_choice, default on */
+    double stopping_threshold, divergence_threshold; /* default: none */
+    unsigned char check_on_train_epoch_end;          /* lc_choice */
 } lc_early_stopping_args;
-LC_DEFAULTS(lc_early_stopping, lc_early_stopping_args, .patience = 3)
+LC_DEFAULTS(lc_early_stopping, lc_early_stopping_args, .patience = 3, .stopping_threshold = LC_NOT_GIVEN,
+            .divergence_threshold = LC_NOT_GIVEN)
 
 typedef enum lc_stopping_reason {
     LC_NOT_STOPPED = 0,

@@ -47,12 +47,12 @@ typedef struct lc_duration {
 #define LC_STEPS(n)    LC_LITERAL(lc_duration, (double)(n), LC_UNIT_STEPS)
 #define LC_SECONDS(x)  LC_LITERAL(lc_duration, (double)(x), LC_UNIT_SECONDS)
 
-/* A number that was not given (an int64_t or a double option whose 0 means something). */
+/* An int64_t that was not given, of an option whose 0 means something; a double is LC_NOT_GIVEN (args.h). */
 #define LC_UNSET INT64_MIN
 
 typedef enum lc_option_kind {
     LC_OPTION_INT = 1,  /* int64_t; "none" is LC_UNSET */
-    LC_OPTION_FLOAT,    /* double; "none" is (double)LC_UNSET */
+    LC_OPTION_FLOAT,    /* double; "none" is LC_NOT_GIVEN */
     LC_OPTION_BOOL,     /* bool */
     LC_OPTION_CHOICE,   /* int holding an lc_choice: true, false, auto */
     LC_OPTION_TEXT,     /* const char *; lives as long as the options' storage */
@@ -131,7 +131,7 @@ LC_OPTION_TYPES_(LC_KIND_)
     X(INT, int64_t, reload_dataloaders_every_n_epochs, 0, 0, 1e15, "ask the module for its loaders again every so many epochs") \
     /* optimisation */                                                                                               \
     X(INT, int64_t, accumulate_grad_batches, 1, 1, 1e9, "batches per optimizer step")                                \
-    X(FLOAT, double, gradient_clip_val, (double)LC_UNSET, 0, 1e300, "clip gradients to this norm (or value)")        \
+    X(FLOAT, double, gradient_clip_val, LC_NOT_GIVEN, 0, 1e300, "clip gradients to this norm (or value)")        \
     X(TEXT, const char *, gradient_clip_algorithm, NULL, 0, 0, "norm or value")                                      \
     /* logging */                                                                                                    \
     X(TEXT, const char *, logger, NULL, 0, 0, "csv, sqlite, tensorboard, mlflow:URL, stream:FILE, several with commas, or none (default csv,sqlite)") \
@@ -173,8 +173,8 @@ LC_OPTION_TYPES_(LC_KIND_)
     X(TEXT, const char *, early_stopping, NULL, 0, 0, "stop when this metric no longer improves")                    \
     X(INT, int64_t, patience, 3, 0, 1e15, "validations without improvement before stopping")                         \
     X(FLOAT, double, min_delta, 0, 0, 1e300, "what counts as an improvement")                                        \
-    X(FLOAT, double, stopping_threshold, (double)LC_UNSET, -1e300, 1e300, "stop when the metric is past this")       \
-    X(FLOAT, double, divergence_threshold, (double)LC_UNSET, -1e300, 1e300, "stop when the metric is worse than this") \
+    X(FLOAT, double, stopping_threshold, LC_NOT_GIVEN, -1e300, 1e300, "stop when the metric is past this")       \
+    X(FLOAT, double, divergence_threshold, LC_NOT_GIVEN, -1e300, 1e300, "stop when the metric is worse than this") \
     /* the machine */                                                                                                \
     X(TEXT, const char *, accelerator, NULL, 0, 0, "auto or cpu")                                                    \
     X(TEXT, const char *, strategy, NULL, 0, 0, "auto, single_device, ddp, sharded (or sharded_1, sharded_2, sharded_3, sharded_hybrid), data_parallel (dp) or central_storage")\

@@ -48,12 +48,12 @@ static lc_stopping_reason decide(early_stopping *e, double v)
                  e->monitor, v, e->best);
         return LC_NON_FINITE_METRIC;
     }
-    if (e->a.has_stopping_threshold && better(e, v, e->a.stopping_threshold)) {
+    if (!isnan(e->a.stopping_threshold) && better(e, v, e->a.stopping_threshold)) {
         snprintf(e->message, sizeof e->message, "Stopping threshold reached: %s = %g %s %g. Signaling Trainer to stop.",
                  e->monitor, v, e->max ? ">" : "<", e->a.stopping_threshold);
         return LC_STOPPING_THRESHOLD;
     }
-    if (e->a.has_divergence_threshold && better(e, e->a.divergence_threshold, v)) {
+    if (!isnan(e->a.divergence_threshold) && better(e, e->a.divergence_threshold, v)) {
         snprintf(e->message, sizeof e->message,
                  "Divergence threshold reached: %s = %g %s %g. Signaling Trainer to stop.", e->monitor, v,
                  e->max ? "<" : ">", e->a.divergence_threshold);
@@ -142,9 +142,9 @@ static bool reason_holds(const early_stopping *e)
 {
     switch (e->reason) {
     case LC_STOPPING_THRESHOLD:
-        return e->a.has_stopping_threshold;
+        return !isnan(e->a.stopping_threshold);
     case LC_DIVERGENCE_THRESHOLD:
-        return e->a.has_divergence_threshold;
+        return !isnan(e->a.divergence_threshold);
     case LC_PATIENCE_EXHAUSTED:
         return e->wait >= e->patience;
     case LC_NON_FINITE_METRIC:

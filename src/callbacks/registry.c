@@ -53,9 +53,7 @@ static lc_status early_stopping(lc_trainer *t, bool *wanted, lc_callback *out)
     a.mode = o->mode;
     a.min_delta = o->min_delta;
     a.patience = o->patience;
-    a.has_stopping_threshold = o->stopping_threshold != (double)LC_UNSET;
     a.stopping_threshold = o->stopping_threshold;
-    a.has_divergence_threshold = o->divergence_threshold != (double)LC_UNSET;
     a.divergence_threshold = o->divergence_threshold;
     return lc_early_stopping_new(&a, out);
 }

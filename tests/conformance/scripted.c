@@ -226,10 +226,8 @@ static lc_status make_callback(const lc_state *spec, const told *how, lc_callbac
         args.mode = get_text(a, "mode", NULL);
         args.patience = p;
         args.min_delta = get_double(a, "min_delta", 0);
-        args.has_stopping_threshold = get(a, "stopping_threshold") != NULL;
-        args.stopping_threshold = get_double(a, "stopping_threshold", 0);
-        args.has_divergence_threshold = get(a, "divergence_threshold") != NULL;
-        args.divergence_threshold = get_double(a, "divergence_threshold", 0);
+        args.stopping_threshold = get_double(a, "stopping_threshold", LC_NOT_GIVEN);
+        args.divergence_threshold = get_double(a, "divergence_threshold", LC_NOT_GIVEN);
         args.strict = choice(a, "strict");
         args.check_finite = choice(a, "check_finite");
         args.check_on_train_epoch_end = choice(a, "check_on_train_epoch_end");

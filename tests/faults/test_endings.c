@@ -273,7 +273,7 @@ static lc_trainer_options options_of(const scenario *s, lc_comm *comm, const cha
     opt.log_every_n_steps = 1;
     opt.max_epochs = 2;
     opt.num_sanity_val_steps = 1;
-    opt.gradient_clip_val = s->manual ? (double)LC_UNSET : 0.5;
+    opt.gradient_clip_val = s->manual ? LC_NOT_GIVEN : 0.5;
     opt.bucket_cap_mb = 100.0 / (1 << 20);
     opt.strategy = s->strategy;
     opt.shard_size = s->shard_size;

@@ -102,8 +102,8 @@ static lc_status on_exception(lc_callback *out)
 static lc_status stopping(lc_callback *out)
 {
     return lc_early_stopping(out, .monitor = metric(), .patience = (int64_t)below(3), .strict = choice(),
-                             .check_finite = choice(), .has_stopping_threshold = below(2),
-                             .has_divergence_threshold = below(4) == 0, .divergence_threshold = 1e6,
+                             .check_finite = choice(), .stopping_threshold = below(2) ? 0 : LC_NOT_GIVEN,
+                             .divergence_threshold = below(4) == 0 ? 1e6 : LC_NOT_GIVEN,
                              .check_on_train_epoch_end = choice());
 }
 static lc_status timer(lc_callback *out)

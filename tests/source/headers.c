@@ -431,8 +431,8 @@ lc_status callbacks(lc_callback *cb, const double *rates, const lc_type *types, 
              .save_weights_only = true, .save_on_exception = true, .save_top_k = 0, .save_last = LC_ON, .verbose = true,
              .mode = "min", .monitor = "loss", .filename = "a", .dirpath = "b")
     CALLBACK(lc_early_stopping, .check_on_train_epoch_end = LC_ON, .divergence_threshold = 0, .stopping_threshold = 0,
-             .has_divergence_threshold = true, .has_stopping_threshold = true, .check_finite = LC_OFF, .strict = LC_OFF,
-             .verbose = true, .patience = 0, .min_delta = 0, .mode = "max", .monitor = "loss")
+             .check_finite = LC_OFF, .strict = LC_OFF, .verbose = true, .patience = 0, .min_delta = 0, .mode = "max",
+             .monitor = "loss")
     CALLBACK(lc_progress_bar, .style = LC_PROGRESS_LINES, .refresh_rate = 1, .fd = 2)
     CALLBACK(lc_rich_progress_bar, .leave = true, .style = LC_PROGRESS_BAR, .refresh_rate = 1, .fd = 2)
     CALLBACK(lc_model_summary, .fd = 2, .n_example_inputs = 1, .example_inputs = types, .max_depth = 0)

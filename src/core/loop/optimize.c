@@ -145,7 +145,7 @@ static lc_status before_update(lc_trainer *t, lc_optimizer *optimizer, bool *ski
 {
     LC_TRY(before_step(t, optimizer, skip));
     if (*skip) return LC_OK;
-    double clip = t->opt.gradient_clip_val == (double)LC_UNSET ? 0 : t->opt.gradient_clip_val;
+    double clip = isnan(t->opt.gradient_clip_val) ? 0 : t->opt.gradient_clip_val;
     const char *algorithm = t->opt.gradient_clip_algorithm ? t->opt.gradient_clip_algorithm : "norm";
     return LC__MODULE_HOOK(t, CONFIGURE_GRADIENT_CLIPPING, configure_gradient_clipping, optimizer, clip, algorithm);
 }

@@ -179,7 +179,7 @@ lc_status lc_option_set_text(const lc_option *o, void *target, const char *text)
     case LC_OPTION_FLOAT: {
         double v;
         if (is_one_of(text, none))
-            v = (double)LC_UNSET;
+            v = LC_NOT_GIVEN;
         else if (!read_double(text, &v))
             return not_a_number(o, text, "number");
         else if (ranged && !(v >= o->minimum && v <= o->maximum))
@@ -271,7 +271,7 @@ int lc_option_get_text(const lc_option *o, const void *target, char *text, size_
     case LC_OPTION_FLOAT: {
         double v;
         memcpy(&v, field, sizeof v);
-        if (v == (double)LC_UNSET) return snprintf(text, size, "none");
+        if (isnan(v)) return snprintf(text, size, "none");
         return print_double(text, size, v);
     }
     case LC_OPTION_INT32: {
@@ -342,7 +342,7 @@ static lc_status write_value(const lc_option *o, const char *field, lc_state *ou
         return lc_state_set_int(out, o->name, small);
     case LC_OPTION_FLOAT:
         memcpy(&d, field, sizeof d);
-        return d == (double)LC_UNSET ? lc_state_set_text(out, o->name, NULL) : lc_state_set_double(out, o->name, d);
+        return isnan(d) ? lc_state_set_text(out, o->name, NULL) : lc_state_set_double(out, o->name, d);
     case LC_OPTION_FLOAT32:
         memcpy(&single, field, sizeof single);
         return lc_state_set_double(out, o->name, (double)single);

@@ -58,7 +58,7 @@ static lc_status check_module(lc_trainer *t, const lc_module *m, lc_stage stage)
         if (t->accumulate_next != 1)
             return lc_fail(LC_ERR_CONFIG,
                            "accumulate_grad_batches is for automatic optimisation; %s optimises manually", t->mo.name);
-        if (t->opt.gradient_clip_val != (double)LC_UNSET && t->opt.gradient_clip_val > 0)
+        if (t->opt.gradient_clip_val > 0)
             return lc_fail(LC_ERR_CONFIG,
                            "gradient_clip_val is for automatic optimisation; %s optimises manually "
                            "(call lc_clip_gradients)",

@@ -54,7 +54,7 @@ static lc_status resolve(lc_trainer *t)
     LC_TRY(lc__option_check("bucket_cap_mb", o->bucket_cap_mb));
     LC_TRY(one_of("gradient_clip_algorithm", o->gradient_clip_algorithm, "norm", "value"));
     LC_TRY(one_of("mode", o->mode, "min", "max"));
-    if (o->gradient_clip_val != (double)LC_UNSET && !(o->gradient_clip_val >= 0))
+    if (!isnan(o->gradient_clip_val) && !(o->gradient_clip_val >= 0))
         return lc_fail(LC_ERR_CONFIG, "gradient_clip_val is %g; it must not be negative", o->gradient_clip_val);
     if (o->accumulate_grad_batches < 1)
         return lc_fail(LC_ERR_CONFIG, "accumulate_grad_batches is %lld; it must be at least 1",
