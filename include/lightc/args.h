@@ -45,7 +45,7 @@
     __extension__({                                                                                                    \
         type args = defaults;                                                                                          \
         LC_MAP_(LC_SET_, args, __VA_ARGS__)                                                                            \
-        function(LC_OPEN_ before &args LC_OPEN_ after);                                                                \
+        LC_APPLY_(function, LC_OPEN_ before &args LC_OPEN_ after);                                                     \
     })
 
 /* The value of FUNCTION(before..., n, list, place of the call), with the list of the n numbers, or tensors, given. */
@@ -55,7 +55,7 @@
 #define LC_CALL_LIST_(list, function, type, each, before, ...)                                                         \
     __extension__({                                                                                                    \
         type list[] = {LC_MAP_(each, , __VA_ARGS__)};                                                                  \
-        function(LC_OPEN_ before (int)(sizeof(list) / sizeof(list[0])), list, LC_HERE);                                \
+        LC_APPLY_(function, LC_OPEN_ before (int)(sizeof(list) / sizeof(list[0])), list, LC_HERE);                     \
     })
 
 /* How many values are given. */
@@ -88,6 +88,7 @@
 #define LC_PASTE_(a, b) LC_PASTE_2_(a, b)
 #define LC_PASTE_2_(a, b) a##b
 #define LC_OPEN_(...) __VA_ARGS__
+#define LC_APPLY_(function, ...) function(__VA_ARGS__)
 /* An empty argument, as after a comma at the end, sets nothing. */
 #define LC_SET_(args, x) (void)(args x);
 #define LC_ONE_(to, x) +1

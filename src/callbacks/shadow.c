@@ -34,7 +34,9 @@ static size_t bytes_of(const lc_tensor *t)
 
 static lc_status grow(lc__shadow *s)
 {
-    int of = s->cap, copy = s->cap, paths = s->cap, views = 2 * s->cap;
+    int of, copy, paths, views;
+    of = copy = paths = s->cap;
+    views = 2 * s->cap;
     LC_TRY(lc__grow(&s->of, &of, s->n, 1, "a copy of the model"));
     LC_TRY(lc__grow(&s->copy, &copy, s->n, 1, "a copy of the model"));
     LC_TRY(lc__grow(&s->paths, &paths, s->n, 1, "a copy of the model"));
