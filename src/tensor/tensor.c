@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Data types, shapes, persistent tensors. */
+/* Shapes, persistent tensors. */
 #include "tensor/tensor_impl.h"
 #include "base/handle.h"
 #include "record/graph_impl.h"
@@ -12,39 +12,6 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-/* ---- data types ---- */
-
-size_t lc_dtype_size(lc_dtype dtype)
-{
-    switch (dtype) {
-#define LC_DTYPE_CASE(id, value, name, bytes, st)                                                                      \
-    case id:                                                                                                           \
-        return bytes;
-        LC_DTYPE_LIST(LC_DTYPE_CASE)
-#undef LC_DTYPE_CASE
-    default:
-        return 0;
-    }
-}
-
-const char *lc_dtype_name(lc_dtype dtype)
-{
-    switch (dtype) {
-#define LC_DTYPE_CASE(id, value, name, bytes, st)                                                                      \
-    case id:                                                                                                           \
-        return name;
-        LC_DTYPE_LIST(LC_DTYPE_CASE)
-#undef LC_DTYPE_CASE
-    default:
-        return "invalid";
-    }
-}
-
-bool lc_dtype_is_float(lc_dtype dtype)
-{
-    return dtype == LC_F32 || dtype == LC_F64 || dtype == LC_F16 || dtype == LC_BF16;
-}
 
 /* ---- shapes and strides ---- */
 
