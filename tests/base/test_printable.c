@@ -102,8 +102,9 @@ TEST(a_stranger_cannot_write_to_the_terminal)
     lc__wire w;
     lc__wire_init(&w, fd, 4096);
     memcpy(hello + LC__HELLO_TEXT, EVIL, sizeof EVIL);
+    lc__put_u64(hello + 16, 1); /* a process */
     CHECK(lc__wire_put(&w, LC__FRAME_HELLO, hello, sizeof hello, NULL, 0) && lc__wire_flush(&w));
-    for (int i = 0; i < 500 && !*refused; i++) {
+    for (int i = 0; i < 3000 && !*refused; i++) { /* after five seconds */
         if (!lc__coordinator_waits(c, who, refused)) *refused = 0;
         nap(0.01);
     }

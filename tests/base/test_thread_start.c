@@ -99,7 +99,7 @@ static lc_status notifier(void)
 {
     lc_callback callback;
     lc_trainer_options opt = quiet_options(NULL);
-    LC_TRY(lc_notifier_new(&(lc_notifier_args){.url = "http://127.0.0.1:9/"}, &callback));
+    LC_TRY(lc_notifier(&callback, .url = "http://127.0.0.1:9/"));
     opt.callbacks = &callback;
     opt.n_callbacks = 1;
     return fit(opt);
