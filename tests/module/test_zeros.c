@@ -245,17 +245,17 @@ TEST(layers)
 {
     lc_module m;
     lc_batch_norm_layer b;
-    lc_norm_layer n;
+    lc_norm_layer n[3];
     lc_activation a;
     module_new(&m);
     lc_batch_norm2d_init(&b, &m, "b", 3, .momentum = 0, .eps = 0);
     CHECK(b.momentum == 0 && b.eps == 0);
-    lc_layer_norm_init(&n, &m, "l", 3, .eps = 0);
-    CHECK(n.eps == 0);
-    lc_rms_norm_init(&n, &m, "r", 3, .eps = 0);
-    CHECK(n.eps == 0);
-    lc_group_norm_init(&n, &m, "g", 1, 3, .eps = 0);
-    CHECK(n.eps == 0);
+    lc_layer_norm_init(&n[0], &m, "l", 3, .eps = 0);
+    CHECK(n[0].eps == 0);
+    lc_rms_norm_init(&n[1], &m, "r", 3, .eps = 0);
+    CHECK(n[1].eps == 0);
+    lc_group_norm_init(&n[2], &m, "g", 1, 3, .eps = 0);
+    CHECK(n[2].eps == 0);
     lc_activation_init(&a, &m, "a", LC_ACT_LEAKY_RELU, .a = 0, .dim = 0);
     CHECK(a.a == 0 && a.dim == 0);
     CHECK_OK(lc_module_status(&m));
