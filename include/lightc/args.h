@@ -5,7 +5,7 @@
  * named has its default, and a zero that is written is a zero. So a value is an expression; one with commas outside of
  * parentheses needs parentheses around it, and lists have macros of their own (LC_DIMS).
  *
- * The defaults stand below each struct (LC_DEFAULTS) and are a function too. A program that fills the struct itself, to
+ * The defaults follow each struct (LC_DEFAULTS) and are a function too. A program that fills the struct itself, to
  * build a call at run time, begins with it:
  *
  *     lc_adam_args a = lc_adam_defaults();
@@ -32,12 +32,12 @@
 
 /* The value of NAME_with(&args), where args has the defaults of NAME and then the members given. */
 #define LC_CALL(name, type, ...) LC_CALL_INIT(name, type, (), __VA_ARGS__)
-/* Of FUNCTION_at(before..., &args, place of the call), where args is a KIND_args with the defaults of KIND. `before`
- * stands in parentheses, with a comma at its end. */
+/* The value of FUNCTION_at(before..., &args, place of the call), where args is a KIND_args with the defaults of KIND.
+ * `before` is in parentheses, with a comma at its end. */
 #define LC_CALL_AT(function, kind, before, ...)                                                                        \
     LC_CALL_(LC_UNIQUE_, kind##_args, kind##_defaults(), function##_at, before, (, LC_HERE), __VA_ARGS__, )
 
-/* NAME_with(before..., &args). */
+/* The value of NAME_with(before..., &args). */
 #define LC_CALL_INIT(name, type, before, ...)                                                                          \
     LC_CALL_(LC_UNIQUE_, type, name##_defaults(), name##_with, before, (), __VA_ARGS__, )
 

@@ -14,7 +14,7 @@
  * PyTorch would convert in silence, lc_cast says so. Functions return a step tensor; errors are sticky and reported by
  * the step (graph.h).
  *
- * To add an elementwise operator: a line in src/ops/elementwise_table.h. Others: an lc_op in src/tensor/ops/ and
+ * To add an elementwise operator: a line in src/ops/elementwise_table.h. Others: an lc_op in src/ops/ and
  * its line in src/ops/ops.h. */
 #ifndef LIGHTC_OPS_MATH_H
 #define LIGHTC_OPS_MATH_H

@@ -15,8 +15,8 @@ void lc__shadow_free(lc__shadow *s)
 {
     for (int i = 0; i < s->n; i++) {
         lc_tensor_unref(s->copy[i]);
-        lc_tensor_unref(s->views[2 * i]);
-        lc_tensor_unref(s->views[2 * i + 1]);
+        lc_tensor_unref(s->views[i][0]);
+        lc_tensor_unref(s->views[i][1]);
         free(s->paths[i]);
     }
     free(s->of);
@@ -34,15 +34,11 @@ static size_t bytes_of(const lc_tensor *t)
 
 static lc_status grow(lc__shadow *s)
 {
-    int of, copy, paths, views;
-    of = copy = paths = s->cap;
-    views = 2 * s->cap;
-    LC_TRY(lc__grow(&s->of, &of, s->n, 1, "a copy of the model"));
-    LC_TRY(lc__grow(&s->copy, &copy, s->n, 1, "a copy of the model"));
-    LC_TRY(lc__grow(&s->paths, &paths, s->n, 1, "a copy of the model"));
-    LC_TRY(lc__grow(&s->views, &views, 2 * s->n, 2 * (of - s->n), "a copy of the model"));
-    s->cap = of;
-    return LC_OK;
+    static const char what[] = "a copy of the model";
+    LC_TRY(lc__grow_one(&s->of, s->n, what));
+    LC_TRY(lc__grow_one(&s->copy, s->n, what));
+    LC_TRY(lc__grow_one(&s->paths, s->n, what));
+    return lc__grow_one(&s->views, s->n, what);
 }
 
 typedef struct shadow_walk {
@@ -68,7 +64,7 @@ static lc_status add(void *ctx, const char *path, lc_module *owner, lc_module_te
     }
     s->of[s->n] = mt->tensor;
     s->copy[s->n] = tensor;
-    s->views[2 * s->n] = s->views[2 * s->n + 1] = NULL;
+    s->views[s->n][0] = s->views[s->n][1] = NULL;
     s->paths[s->n++] = copy;
     if (bytes_of(of) > s->scratch_bytes) s->scratch_bytes = bytes_of(of);
     return LC_OK;
@@ -134,9 +130,9 @@ static lc_status operands(lc__shadow *s, int i, lc_tensor **of, lc_tensor **copy
     if (!(*of)->is_slice) return LC_OK;
     *of = *copy = NULL;
     if (!s->of[i]->slice_count) return LC_OK;
-    LC_TRY(lc__tensor_slice_view(s->of[i], &s->views[2 * i]));
-    LC_TRY(lc__tensor_slice_view(s->copy[i], &s->views[2 * i + 1]));
-    *of = s->views[2 * i], *copy = s->views[2 * i + 1];
+    LC_TRY(lc__tensor_slice_view(s->of[i], &s->views[i][0]));
+    LC_TRY(lc__tensor_slice_view(s->copy[i], &s->views[i][1]));
+    *of = s->views[i][0], *copy = s->views[i][1];
     return LC_OK;
 }
 

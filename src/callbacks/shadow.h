@@ -8,9 +8,9 @@
 
 typedef struct lc__shadow {
     lc_tensor **of, **copy; /* of: borrowed from the module; copy: of the same type and layout */
-    lc_tensor **views;      /* of what is in slices, for operators: two for each, NULL: not needed yet */
+    lc_tensor *(*views)[2]; /* of what is in slices, for operators: of tensor and copy, NULL: not needed yet */
     char **paths;
-    int n, cap;
+    int n;
     void *scratch[2]; /* each as large as the largest tensor */
     size_t scratch_bytes;
 } lc__shadow;

@@ -12,14 +12,6 @@ static lc_tensor *forward(lc_module *self, lc_tensor *x, lc_site site)
     return lc_conv_forward_at((lc_conv *)self, x, site);
 }
 
-/* What `each` says, or `all` for every dimension where it is empty. */
-static void per_dimension(lc_conv *l, int64_t all, const lc_dims *each, const char *name, int64_t out[3])
-{
-    if (each->n > 1 && each->n != l->nd)
-        lc_module_fail(&l->base, LC_ERR_ARGUMENT, "%s has %d numbers, for %d dimensions", name, each->n, l->nd);
-    for (int i = 0; i < l->nd; i++) out[i] = each->n == 0 ? all : each->dim[each->n == 1 ? 0 : i];
-}
-
 static bool valid(lc_conv *l)
 {
     for (int i = 0; i < l->nd; i++) {
@@ -44,18 +36,18 @@ static bool valid(lc_conv *l)
 void lc_conv_init_with(lc_conv *l, int nd, bool transposed, void *parent, const char *name, int64_t in_channels,
                        int64_t out_channels, const lc_conv_options *options)
 {
-    LC__TAKE(o, lc_conv_init, lc_conv_options, options, );
+    LC_LAYER_OPTIONS(o, lc_conv_init, lc_conv_options, options, parent);
     LC_LAYER_BEGIN(l, parent, name, type_names[transposed][nd - 1], forward);
     l->nd = nd;
     l->transposed = transposed;
     l->in_channels = in_channels;
     l->out_channels = out_channels;
     l->groups = o.groups;
-    per_dimension(l, o.kernel_size, &o.kernel_sizes, "kernel_sizes", l->kernel);
-    per_dimension(l, o.stride, &o.strides, "strides", l->stride);
-    per_dimension(l, o.padding, &o.paddings, "paddings", l->padding);
-    per_dimension(l, o.dilation, &o.dilations, "dilations", l->dilation);
-    per_dimension(l, o.output_padding, &o.output_paddings, "output_paddings", l->output_padding);
+    lc__layer_dims(&l->base, nd, o.kernel_size, &o.kernel_sizes, "kernel_sizes", l->kernel);
+    lc__layer_dims(&l->base, nd, o.stride, &o.strides, "strides", l->stride);
+    lc__layer_dims(&l->base, nd, o.padding, &o.paddings, "paddings", l->padding);
+    lc__layer_dims(&l->base, nd, o.dilation, &o.dilations, "dilations", l->dilation);
+    lc__layer_dims(&l->base, nd, o.output_padding, &o.output_paddings, "output_paddings", l->output_padding);
     if (!valid(l)) return;
 
     int64_t shape[5] = {out_channels, in_channels / l->groups}, fan_in;

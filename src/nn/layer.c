@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a layer's forward says of a struct that is no layer. */
+/* What layers have in common: lists of dimensions, and the errors of a struct that is no layer. */
 #include "nn/nn_internal.h"
+#include "ops/take.h"
 #include "record/graph_impl.h"
 
 lc_tensor *lc__no_layer(const void *l, const char *name, lc_site site)
@@ -24,4 +25,10 @@ lc_tensor *lc__no_arguments(const char *name, lc_site site)
     snprintf(title, sizeof title, "lc_%s_forward", name);
     lc__refuse_call(LC_ERR_ARGUMENT, title, site);
     return lc__error_tensor();
+}
+
+void lc__layer_dims(lc_module *layer, int nd, int64_t all, const lc_dims *list, const char *name, int64_t *out)
+{
+    if (lc__dims_check(list, nd, name) < 0) (void)!lc_module_fail(layer, LC_ERR_ARGUMENT, "%s", lc_error_message());
+    for (int i = 0; i < nd; i++) out[i] = lc__dims_at(list, i, all);
 }

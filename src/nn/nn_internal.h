@@ -14,6 +14,21 @@
 #include <stdio.h>
 #include <string.h>
 
+/* LC__TAKE for LAYER_init_with. Options that did not begin with their defaults are an error of the parent: there is no
+ * layer yet. */
+#define LC_LAYER_OPTIONS(o, function, type, given, parent)                                                             \
+    type o = function##_defaults();                                                                                    \
+    do {                                                                                                               \
+        if (lc__args_take(&o, sizeof(o), given, #function, #function) < 0) {                                           \
+            (void)!lc_module_fail(parent, LC_ERR_ARGUMENT, "%s", lc_error_message());                                  \
+            return;                                                                                                    \
+        }                                                                                                              \
+    } while (0)
+
+/* out[i], for each of nd dimensions, is what `list` says, or `all` if it is empty. A list of another length is an error
+ * of the layer. */
+void lc__layer_dims(lc_module *layer, int nd, int64_t all, const lc_dims *list, const char *name, int64_t *out);
+
 /* Clears `l` and registers it in its parent; `fn` is what lc_forward calls. Without memory (`l` NULL, from
  * lc_sequential_slot) the caller returns: the error is kept already. */
 #define LC_LAYER_BEGIN(l, parent, name, type, fn)                                                                      \

@@ -25,7 +25,12 @@ static void finish(lc_norm_layer *l, const lc_norm_options *o, bool has_bias)
         l->ndim = 1;
         l->shape[0] = o->features;
     } else {
-        l->ndim = o->shape.n < LC_MAX_DIMS ? o->shape.n : LC_MAX_DIMS;
+        if (o->shape.n > LC_MAX_DIMS) {
+            lc_module_fail(&l->base, LC_ERR_ARGUMENT, "the normalised shape has %d dimensions, %d at most", o->shape.n,
+                           LC_MAX_DIMS);
+            return;
+        }
+        l->ndim = o->shape.n;
         for (int i = 0; i < l->ndim; i++) l->shape[i] = o->shape.dim[i];
     }
     bool positive = l->ndim > 0;
@@ -44,14 +49,14 @@ static void finish(lc_norm_layer *l, const lc_norm_options *o, bool has_bias)
 
 void lc_layer_norm_init_with(lc_norm_layer *l, void *parent, const char *name, const lc_norm_options *options)
 {
-    LC__TAKE(o, lc_layer_norm_init, lc_norm_options, options, );
+    LC_LAYER_OPTIONS(o, lc_layer_norm_init, lc_norm_options, options, parent);
     LC_LAYER_BEGIN(l, parent, name, "LayerNorm", layer_norm);
     finish(l, &o, true);
 }
 
 void lc_rms_norm_init_with(lc_norm_layer *l, void *parent, const char *name, const lc_norm_options *options)
 {
-    LC__TAKE(o, lc_rms_norm_init, lc_norm_options, options, );
+    LC_LAYER_OPTIONS(o, lc_rms_norm_init, lc_norm_options, options, parent);
     LC_LAYER_BEGIN(l, parent, name, "RMSNorm", rms_norm);
     finish(l, &o, false);
 }
@@ -59,7 +64,7 @@ void lc_rms_norm_init_with(lc_norm_layer *l, void *parent, const char *name, con
 void lc_group_norm_init_with(lc_norm_layer *l, void *parent, const char *name, int64_t num_groups,
                              const lc_norm_options *options)
 {
-    LC__TAKE(o, lc_group_norm_init, lc_norm_options, options, );
+    LC_LAYER_OPTIONS(o, lc_group_norm_init, lc_norm_options, options, parent);
     LC_LAYER_BEGIN(l, parent, name, "GroupNorm", group_norm);
     l->groups = num_groups;
     if (num_groups < 1 || o.features < 1 || o.features % num_groups) {

@@ -31,21 +31,15 @@ static lc_tensor *pool(lc_module *self, lc_tensor *x, lc_site site)
     return lc_pool_forward_at((lc_pool *)self, x, site);
 }
 
-static void pair(lc_pool *l, int64_t both, const lc_dims *each, const char *name, int64_t out[2])
-{
-    if (each->n > 2) lc_module_fail(&l->base, LC_ERR_ARGUMENT, "%s has %d numbers, for 2 dimensions", name, each->n);
-    for (int i = 0; i < 2; i++) out[i] = each->n == 0 ? both : each->dim[each->n == 1 ? 0 : i];
-}
-
 void lc_pool_init_with(lc_pool *l, int kind, void *parent, const char *name, const lc_pool_options *options)
 {
-    LC__TAKE(o, lc_pool_init, lc_pool_options, options, );
+    LC_LAYER_OPTIONS(o, lc_pool_init, lc_pool_options, options, parent);
     LC_LAYER_BEGIN(l, parent, name, pool_names[kind], pool);
     l->kind = kind;
-    pair(l, o.kernel_size, &o.kernel_sizes, "kernel_sizes", l->kernel);
-    pair(l, o.stride, &o.strides, "strides", l->stride);
-    pair(l, o.padding, &o.paddings, "paddings", l->padding);
-    pair(l, o.dilation, &o.dilations, "dilations", l->dilation);
+    lc__layer_dims(&l->base, 2, o.kernel_size, &o.kernel_sizes, "kernel_sizes", l->kernel);
+    lc__layer_dims(&l->base, 2, o.stride, &o.strides, "strides", l->stride);
+    lc__layer_dims(&l->base, 2, o.padding, &o.paddings, "paddings", l->padding);
+    lc__layer_dims(&l->base, 2, o.dilation, &o.dilations, "dilations", l->dilation);
     for (int i = 0; i < 2; i++)
         if (!l->stride[i]) l->stride[i] = l->kernel[i];
     l->ceil_mode = o.ceil_mode;
@@ -94,7 +88,7 @@ static lc_tensor *activation(lc_module *self, lc_tensor *x, lc_site site)
 
 void lc_activation_init_with(lc_activation *l, void *parent, const char *name, const lc_activation_options *options)
 {
-    LC__TAKE(o, lc_activation_init, lc_activation_options, options, );
+    LC_LAYER_OPTIONS(o, lc_activation_init, lc_activation_options, options, parent);
     int n = (int)(sizeof activation_names / sizeof *activation_names);
     bool known = (int)o.kind >= 0 && (int)o.kind < n;
     LC_LAYER_BEGIN(l, parent, name, known ? activation_names[o.kind] : "Activation", activation);

@@ -646,6 +646,35 @@ TEST(every_activation)
 }
 
 /* Some steps of a small network bring its loss down. */
+/* An error of the parent, which says what the options begin with, and not only of the first step. */
+TEST(options_without_their_defaults)
+{
+    lc_module m;
+    lc_linear l = {0};
+    lc_module_init(&m, NULL, 3);
+    lc_linear_init_with(&l, &m, "l", 8, &(lc_linear_options){.out_features = 2});
+    CHECK_STATUS(lc_module_status(&m), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "begin with lc_linear_init_defaults()");
+    lc_module_release(&m);
+}
+
+TEST(lists_of_another_length)
+{
+    lc_module m;
+    lc_conv c;
+    lc_pool p;
+    lc_module_init(&m, NULL, 3);
+    lc_conv2d_init(&c, &m, "c", 2, 4, 3, .strides = LC_DIMS(1, 2, 3));
+    CHECK_STATUS(lc_module_status(&m), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "c (Conv2d): strides has 3 numbers; give 1 or 2");
+    lc_module_release(&m);
+    lc_module_init(&m, NULL, 3);
+    lc_max_pool2d_init(&p, &m, "p", 2, .kernel_sizes = LC_DIMS(1, 2, 3));
+    CHECK_STATUS(lc_module_status(&m), LC_ERR_ARGUMENT);
+    CHECK_CONTAINS(lc_error_message(), "kernel_sizes has 3 numbers; give 1 or 2");
+    lc_module_release(&m);
+}
+
 TEST(a_network_learns)
 {
     lc_module m;
