@@ -136,7 +136,7 @@ train() {
   [ "$root" = . ] || same=" --default_root_dir $root"
   cat <<EOT
 
-Metrics and checkpoints lie in one folder for each run under $root/lightning_logs, all runs together in $root/lightc.db.
+Metrics and checkpoints are in one folder for each run under $root/lightning_logs, all runs together in $root/lightc.db.
 Three things to try next:
   build/bin/fashion_cnn --ckpt_path last --max_epochs 8$same$data
       go on from the last checkpoint to 8 epochs in all, bit for bit as if it had never stopped
