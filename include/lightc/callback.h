@@ -104,6 +104,13 @@ typedef struct lc_callback_ops {
     /* What it is one of: "ProgressBar", "ModelSummary", ... It takes the place of the trainer's own callback of that
      * kind. NULL: its name. */
     const char *kind;
+    /* Checkpoint callbacks: the best checkpoint so far, for ckpt_path=best and what a fit reports at its end; NULL:
+     * none yet. *score: the value that makes it the best; LC_NOT_GIVEN if nothing is monitored. Of several callbacks
+     * the first that has this slot is asked. One that keeps the path in its state as "best_model_path" is found by
+     * other programs, too. */
+    const char *(*best_path)(void *self, double *score);
+    /* Checkpoint callbacks: the directory they write to, for ckpt_path=last; NULL: not known yet. */
+    const char *(*dirpath)(void *self);
 } lc_callback_ops;
 
 #define LC_CALLBACK_OPS_INIT(text) .size = sizeof(lc_callback_ops), .name = (text)

@@ -480,6 +480,19 @@ static const char *mc_key(void *self)
     return ((model_checkpoint *)self)->key;
 }
 
+static const char *mc_best_path(void *self, double *score)
+{
+    const model_checkpoint *c = self;
+    *score = c->has_best_score ? c->best_score : LC_NOT_GIVEN;
+    return c->best_path;
+}
+
+static const char *mc_dirpath(void *self)
+{
+    const model_checkpoint *c = self;
+    return c->dir ? c->dir : c->dirpath;
+}
+
 static void mc_free(void *self)
 {
     model_checkpoint *c = self;
@@ -504,6 +517,8 @@ const lc_callback_ops lc__model_checkpoint_ops = {
     .save_state = lc__mc_save,
     .load_state = lc__mc_load,
     .state_key = mc_key,
+    .best_path = mc_best_path,
+    .dirpath = mc_dirpath,
     .free = mc_free,
 };
 
@@ -566,6 +581,6 @@ lc_status lc_model_checkpoint_get(const lc_callback *cb, lc_model_checkpoint_inf
         return lc_fail(LC_ERR_ARGUMENT, "this callback is no ModelCheckpoint");
     const model_checkpoint *c = cb->self;
     *out = (lc_model_checkpoint_info){text_or_empty(c->best_path), text_or_empty(c->last_path),
-                                      text_or_empty(c->dir ? c->dir : c->dirpath), c->has_best_score, c->best_score};
+                                      text_or_empty(mc_dirpath(cb->self)), c->has_best_score, c->best_score};
     return LC_OK;
 }

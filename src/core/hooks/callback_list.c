@@ -130,16 +130,52 @@ lc_status lc__configure_callbacks(lc_trainer *t)
     return s;
 }
 
-lc__callback *lc__callback_named(const lc_trainer *t, const char *name, int nth)
-{
-    for (int i = 0; i < t->n_callbacks; i++)
-        if (!strcmp(t->callbacks[i]->ops.name, name) && nth-- == 0) return t->callbacks[i];
-    return NULL;
-}
-
 lc__callback *lc__callback_of_kind(const lc_trainer *t, const char *kind)
 {
     for (int i = 0; i < t->n_callbacks; i++)
         if (!strcmp(kind_of(t->callbacks[i]), kind)) return t->callbacks[i];
     return NULL;
+}
+
+const char *lc__best_checkpoint(const lc_trainer *t, double *score)
+{
+    for (int i = 0; i < t->n_callbacks; i++) {
+        const lc__callback *cb = t->callbacks[i];
+        if (!cb->ops.best_path) continue;
+        const char *path = cb->ops.best_path(cb->self, score);
+        return path && *path ? path : NULL;
+    }
+    return NULL;
+}
+
+/* ---- for programs ---- */
+
+int lc_trainer_callback_count(const lc_trainer *t)
+{
+    LC__IS(t, TRAINER, 0);
+    return t->n_callbacks;
+}
+
+lc_callback lc_trainer_callback(const lc_trainer *t, int i)
+{
+    LC__IS(t, TRAINER, (lc_callback){0});
+    if (i < 0 || i >= t->n_callbacks) return (lc_callback){0};
+    return (lc_callback){&t->callbacks[i]->ops, t->callbacks[i]->self};
+}
+
+lc_callback lc_trainer_callback_named(const lc_trainer *t, const char *name, int nth)
+{
+    LC__IS(t, TRAINER, (lc_callback){0});
+    LC__NEEDS(name, (lc_callback){0});
+    for (int i = 0; i < t->n_callbacks; i++)
+        if (!strcmp(t->callbacks[i]->ops.name, name) && nth-- == 0) return lc_trainer_callback(t, i);
+    return (lc_callback){0};
+}
+
+lc_callback lc_trainer_checkpoint_callback(const lc_trainer *t, int nth)
+{
+    LC__IS(t, TRAINER, (lc_callback){0});
+    for (int i = 0; i < t->n_callbacks; i++)
+        if (t->callbacks[i]->ops.saves_checkpoints && nth-- == 0) return lc_trainer_callback(t, i);
+    return (lc_callback){0};
 }

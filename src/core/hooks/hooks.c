@@ -318,7 +318,6 @@ void lc__module_ops_fill(lc_trainer *t, const lc_module_ops *ops)
     DEFAULT(on_save_checkpoint, nothing_save);
     DEFAULT(on_load_checkpoint, nothing_load);
 #undef DEFAULT
-    lc__optimization_fill(mo);
 }
 
 /* ---- lists that hooks fill ---- */

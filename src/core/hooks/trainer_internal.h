@@ -3,7 +3,7 @@
  *
  *   trainer/     trainer.c: making one; run.c: fit, validate, test, predict; accessors.c: what it says about itself;
  *                signals.c: SIGINT, SIGTERM, SIGHUP; memory_limit.c
- *   hooks/       hooks.c: dispatch, and its tables; callback_list.c; profiling.c
+ *   hooks/       hooks.c: dispatch, and its tables; callback_list.c; control.c: messages, stopping; profiling.c
  *   loop/        fit.c: epochs and batches; optimize.c: the step, with closures, optimizers and schedules;
  *                evaluate.c: validation, test, prediction; predictions.c: what predict returns; watch.c: warnings
  *   input/       source.c: loaders, limits; source_state.c: loaders in checkpoints; datamodule.c
@@ -333,7 +333,8 @@ struct lc_trainer {
     bool *logger_failed;
     int n_loggers;
     bool loggers_started;
-    struct lc__media *media; /* log_media.c */
+    void (*log_message)(lc_trainer *t, const char *level, const char *text); /* NULL: no logger has started */
+    struct lc__media *media;                                                 /* log_media.c */
     char *run_dir, *run_id;
     char *training; /* whose checkpoints this run writes and may remove: its own id, or that of what it goes on from */
     int version;
@@ -650,14 +651,16 @@ lc_status lc__find_hpc(const lc_trainer *t, int64_t fit, char *path, size_t size
 /* ---- callbacks/registry.c ---- */
 /* Adds what the options ask for and the program did not give. */
 lc_status lc__default_callbacks(lc_trainer *t) LC_MUST_USE;
-lc__callback *lc__callback_named(const lc_trainer *t, const char *name, int nth); /* NULL if there is none */
 /* Whether the options, which hold it, have not turned off what it does. */
 lc_status lc__check_callback(const lc_trainer *t, const lc__callback *cb) LC_MUST_USE;
 lc__callback *lc__callback_of_kind(const lc_trainer *t, const char *kind);
 /* The module's hook, whose callbacks take the place of those of their kind. */
 lc_status lc__configure_callbacks(lc_trainer *t) LC_MUST_USE;
 
-/* ---- trainer.c ---- */
+/* The best checkpoint of this trainer's callbacks and its score (NaN: none); NULL: there is none yet. */
+const char *lc__best_checkpoint(const lc_trainer *t, double *score);
+
+/* ---- control.c ---- */
 bool lc__should_stop(const lc_trainer *t);
 /* Early stopping: a wish that holds until the callback takes it back (unlike lc_trainer_stop). */
 void lc__soft_stop(lc_trainer *t, bool *vote, bool stop);

@@ -120,6 +120,13 @@ void lc__loggers_status(lc_trainer *t, const char *status)
             lc__logger_failed(t, i, "note how the run stands");
 }
 
+static void log_message(lc_trainer *t, const char *level, const char *text)
+{
+    for (int i = 0; i < t->n_loggers; i++)
+        if (t->loggers[i].ops->log_event && t->loggers[i].ops->log_event(t->loggers[i].self, level, text) < 0)
+            lc__logger_failed(t, i, "keep up"); /* a message of its own, once */
+}
+
 /* On rank 0. */
 static lc_status start_loggers(lc_trainer *t)
 {
@@ -152,6 +159,7 @@ static lc_status start_loggers(lc_trainer *t)
                        .resumed_step = t->resumed_step,
                        .run_id = t->run_id};
     t->loggers_started = true;
+    t->log_message = log_message;
     for (int i = 0; i < t->n_loggers; i++)
         if (t->loggers[i].ops->start(t->loggers[i].self, &run) < 0) lc__logger_failed(t, i, "start");
 done:

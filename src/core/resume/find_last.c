@@ -7,7 +7,6 @@
 #include "core/checkpoint/proof.h"
 #include "core/hooks/trainer_internal.h"
 
-#include <lightc/callbacks.h>
 #include <ctype.h>
 #include <dirent.h>
 #include <limits.h>
@@ -56,10 +55,11 @@ static lc_status look_below(const lc_trainer *t, lc__ckpt_list *list, const lc__
 /* Where runs of this program leave checkpoints. */
 static lc_status look_everywhere(const lc_trainer *t, lc__ckpt_list *list, const lc__ckpt_origin *origin)
 {
-    lc_callback callback;
-    lc_model_checkpoint_info info;
-    for (int i = 0; (callback = lc_trainer_checkpoint_callback(t, i)).ops; i++)
-        if (lc_model_checkpoint_get(&callback, &info) == LC_OK) LC_TRY(look(list, info.dirpath, origin));
+    for (int i = 0; i < t->n_callbacks; i++) {
+        const lc__callback *cb = t->callbacks[i];
+        const char *dir = cb->ops.dirpath ? cb->ops.dirpath(cb->self) : NULL;
+        if (dir) LC_TRY(look(list, dir, origin));
+    }
     return t->opt.dirpath ? look(list, t->opt.dirpath, origin) : look_below(t, list, origin);
 }
 
@@ -90,7 +90,7 @@ bool lc__find_restart(const lc_trainer *t, char *path, size_t size)
     return since && *since && *origin.run && find(t, &origin, path, size) >= 0;
 }
 
-/* The best path that some ModelCheckpoint left in the state of a checkpoint, or "". */
+/* The best path that a callback left in the state of a checkpoint (lc_callback_ops.best_path), or "". */
 static const char *best_in(const lc_state *root)
 {
     const lc_state *callbacks;

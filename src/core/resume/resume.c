@@ -18,8 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <lightc/callbacks.h>
-
 #define MOST_RANKS 1000000 /* that wrote a checkpoint */
 
 static lc_status list_model(void *ctx, const char *path, lc_module *owner, lc_module_tensor *mt)
@@ -41,15 +39,6 @@ lc_status lc__load_model(lc_module *m, lc_checkpoint *c)
     return status;
 }
 
-static const char *best_path(const lc_trainer *t)
-{
-    lc__callback *cb = lc__callback_named(t, "ModelCheckpoint", 0);
-    lc_model_checkpoint_info info;
-    if (!cb) return "";
-    lc_callback handle = {&cb->ops, cb->self};
-    return lc_model_checkpoint_get(&handle, &info) == LC_OK ? info.best_model_path : "";
-}
-
 lc_status lc__resolve_ckpt_path(lc_trainer *t, const char *asked, char **out)
 {
     char path[PATH_MAX];
@@ -65,8 +54,9 @@ lc_status lc__resolve_ckpt_path(lc_trainer *t, const char *asked, char **out)
         return lc__copy_text(path, out);
     }
     if (!strcmp(asked, "best")) {
-        const char *best = best_path(t);
-        if (*best) return lc__copy_text(best, out);
+        double score;
+        const char *best = lc__best_checkpoint(t, &score);
+        if (best) return lc__copy_text(best, out);
         if (t->stage != LC_STAGE_FIT) /* what another run found best is not what is asked for here */
             return lc_fail(LC_ERR_CONFIG,
                            "ckpt_path=best: this trainer has saved no checkpoint yet; give the path of one");

@@ -17,11 +17,6 @@ lc_graph *lc_trainer_graph(const lc_trainer *t)
     LC__IS(t, TRAINER, NULL);
     return t->graph;
 }
-const lc_trainer_options *lc_trainer_get_options(const lc_trainer *t)
-{
-    LC__IS(t, TRAINER, NULL);
-    return &t->opt;
-}
 int64_t lc_trainer_global_step(const lc_trainer *t)
 {
     LC__IS(t, TRAINER, 0);
@@ -153,16 +148,6 @@ int lc_trainer_received_signal(const lc_trainer *t)
     LC__IS(t, TRAINER, 0);
     return atomic_load(&((lc_trainer *)(uintptr_t)t)->signal);
 }
-int lc_trainer_global_rank(const lc_trainer *t)
-{
-    LC__IS(t, TRAINER, 0);
-    return t->rank;
-}
-int lc_trainer_world_size(const lc_trainer *t)
-{
-    LC__IS(t, TRAINER, 0);
-    return t->n_ranks;
-}
 int lc_trainer_num_nodes(const lc_trainer *t)
 {
     LC__IS(t, TRAINER, 0);
@@ -224,11 +209,6 @@ lc_dataloader *lc_trainer_val_dataloader(const lc_trainer *t, int i)
     LC__IS(t, TRAINER, NULL);
     return i >= 0 && i < t->eval.n ? t->eval.s[i].loader : NULL;
 }
-const lc_datamodule *lc_trainer_datamodule(const lc_trainer *t)
-{
-    LC__IS(t, TRAINER, NULL);
-    return t->datamodule.ops.size ? &t->datamodule.given : NULL;
-}
 const char *lc_trainer_run_dir(const lc_trainer *t)
 {
     LC__IS(t, TRAINER, "");
@@ -248,11 +228,6 @@ int lc_trainer_scheduler_count(const lc_trainer *t)
 {
     LC__IS(t, TRAINER, 0);
     return t->optimizers.n_schedulers;
-}
-int lc_trainer_callback_count(const lc_trainer *t)
-{
-    LC__IS(t, TRAINER, 0);
-    return t->n_callbacks;
 }
 double lc_trainer_elapsed(const lc_trainer *t)
 {
@@ -294,29 +269,6 @@ const lc_scheduler_config *lc_trainer_scheduler(const lc_trainer *t, int i)
 {
     LC__IS(t, TRAINER, NULL);
     return i >= 0 && i < t->optimizers.n_schedulers ? &t->optimizers.schedulers[i] : NULL;
-}
-
-lc_callback lc_trainer_callback(const lc_trainer *t, int i)
-{
-    LC__IS(t, TRAINER, (lc_callback){0});
-    if (i < 0 || i >= t->n_callbacks) return (lc_callback){0};
-    return (lc_callback){&t->callbacks[i]->ops, t->callbacks[i]->self};
-}
-
-lc_callback lc_trainer_callback_named(const lc_trainer *t, const char *name, int nth)
-{
-    LC__IS(t, TRAINER, (lc_callback){0});
-    LC__NEEDS(name, (lc_callback){0});
-    lc__callback *cb = lc__callback_named(t, name, nth);
-    return cb ? (lc_callback){&cb->ops, cb->self} : (lc_callback){0};
-}
-
-lc_callback lc_trainer_checkpoint_callback(const lc_trainer *t, int nth)
-{
-    LC__IS(t, TRAINER, (lc_callback){0});
-    for (int i = 0; i < t->n_callbacks; i++)
-        if (t->callbacks[i]->ops.saves_checkpoints && nth-- == 0) return lc_trainer_callback(t, i);
-    return (lc_callback){0};
 }
 
 lc_logger lc_trainer_logger(const lc_trainer *t, int i)

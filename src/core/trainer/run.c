@@ -21,8 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <lightc/callbacks.h>
-
 /* Of all trainers: a program that is started again is recognised in its fits by their order alone. */
 static atomic_int_least64_t fits_begun;
 
@@ -36,6 +34,7 @@ static lc_status check_module(lc_trainer *t, const lc_module *m, lc_stage stage)
     lc_status s = lc_module_status(m);
     if (s < 0) return lc_fail_context(s, "building %s", ops->name ? ops->name : "the module");
     lc__module_ops_fill(t, ops);
+    lc__optimization_fill(&t->mo);
     const char *missing = NULL;
     switch (stage) {
     case LC_STAGE_FIT:
@@ -346,14 +345,13 @@ static lc_status fit_body(lc_trainer *t)
 /* What a person wants to know after a fit: where things lie, and how it goes on. */
 static void say_where(lc_trainer *t)
 {
-    lc_model_checkpoint_info info = {.best_model_path = ""};
-    lc__callback *cb = lc__callback_named(t, "ModelCheckpoint", 0);
-    lc_callback handle = {cb ? &cb->ops : NULL, cb ? cb->self : NULL};
-    if (cb && lc_model_checkpoint_get(&handle, &info) == LC_OK && *info.best_model_path) {
+    double best_score;
+    const char *best = lc__best_checkpoint(t, &best_score);
+    if (best) {
         char score[64] = "";
-        if (info.has_best_score && t->opt.monitor)
-            snprintf(score, sizeof score, " (%.40s %.4g)", t->opt.monitor, info.best_model_score);
-        lc_trainer_message(t, "info", "%s checkpoint: %s%s", *score ? "best" : "last", info.best_model_path, score);
+        if (!isnan(best_score) && t->opt.monitor)
+            snprintf(score, sizeof score, " (%.40s %.4g)", t->opt.monitor, best_score);
+        lc_trainer_message(t, "info", "%s checkpoint: %s%s", *score ? "best" : "last", best, score);
     }
     if (t->loggers_started && t->run_dir) lc_trainer_message(t, "info", "metrics: %s", t->run_dir);
     lc__device_parts_report(t);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making and freeing a trainer, its callbacks, and what it tells about itself. */
+/* Making and freeing a trainer. */
 #include "core/checkpoint/share.h"
-#include "base/printable.h"
 #include "comm/comm_internal.h"
 #include "base/handle.h"
 #include "core/split/chunks.h"
@@ -15,7 +14,6 @@
 #include "launch/launch.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -246,62 +244,6 @@ void lc_trainer_free(lc_trainer *t)
     lc__signals_end(t);
     lc__mark_clear(&t->mark);
     free(t);
-}
-
-/* ---- control ---- */
-
-void lc_trainer_stop(lc_trainer *t)
-{
-    LC__IS(t, TRAINER, );
-    if (t->deferred) return; /* a hook that has failed already asks for nothing more */
-    if (t->comm)
-        t->stop_wish = true; /* with the next sync, of all ranks */
-    else
-        t->user_stop = true;
-}
-
-bool lc__should_stop(const lc_trainer *t)
-{
-    return t->user_stop || t->soft_stops > 0;
-}
-
-bool lc_trainer_should_stop(const lc_trainer *t)
-{
-    LC__IS(t, TRAINER, false);
-    return lc__should_stop(t);
-}
-
-void lc__soft_stop(lc_trainer *t, bool *vote, bool stop)
-{
-    if (*vote == stop) return;
-    *vote = stop;
-    t->soft_stops += stop ? 1 : -1;
-}
-
-void lc_trainer_message(lc_trainer *t, const char *level, const char *format, ...)
-{
-    LC__IS(t, TRAINER, );
-    LC__NEEDS(level, );
-    LC__NEEDS(format, );
-    char raw[1024], text[1024], line[1100];
-    va_list args;
-    if (!lc__is_rank_zero(t) && strcmp(level, "error") != 0) return; /* the same for all: rank 0 says it */
-    va_start(args, format);
-    vsnprintf(raw, sizeof raw, format, args);
-    va_end(args);
-    raw[lc__cut_character(raw, strlen(raw))] = 0;
-    lc_printable(raw, lc__format_has_lines(format), text, sizeof text);
-    snprintf(line, sizeof line, "%.60s: %s", level, text);
-    fflush(stdout); /* so that it stands before this in a log of both */
-    /* Without a progress bar what is wrong is still said; the rest is not. */
-    if (!t->message_hooks.n && strcmp(level, "info") != 0 && !t->opt.barebones) lc__show_line(2, "%s", line);
-    for (int i = 0; i < t->message_hooks.n; i++) {
-        lc__callback *cb = t->message_hooks.e[i];
-        cb->ops.on_message(cb->self, t, level, text);
-    }
-    for (int i = 0; t->loggers_started && i < t->n_loggers; i++)
-        if (t->loggers[i].ops->log_event && t->loggers[i].ops->log_event(t->loggers[i].self, level, text) < 0)
-            lc__logger_failed(t, i, "keep up"); /* a message of its own, once */
 }
 
 lc_status lc_trainer_set_accumulate_grad_batches(lc_trainer *t, int64_t n)

@@ -355,6 +355,50 @@ TEST(best_of_an_earlier_run)
     end(&s);
 }
 
+/* A checkpoint callback of the program's own answers for ckpt_path=best and last, as ModelCheckpoint does. */
+typedef struct saver {
+    char dir[700], best[800];
+} saver;
+static lc_status saver_epoch_end(void *self, lc_trainer *t)
+{
+    saver *v = self;
+    char path[800];
+    snprintf(path, sizeof path, "%s/mine-%lld.ckpt", v->dir, (long long)lc_trainer_current_epoch(t));
+    if (!*v->best) snprintf(v->best, sizeof v->best, "%s", path);
+    return lc_trainer_save_checkpoint(t, path, false);
+}
+static const char *saver_best_path(void *self, double *score)
+{
+    saver *v = self;
+    *score = 0.5;
+    return v->best;
+}
+static const char *saver_dirpath(void *self)
+{
+    return ((saver *)self)->dir;
+}
+static const lc_callback_ops saver_ops = {LC_CALLBACK_OPS_INIT("Saver"), .saves_checkpoints = true,
+                                          .on_train_epoch_end = saver_epoch_end, .best_path = saver_best_path,
+                                          .dirpath = saver_dirpath};
+
+TEST(a_checkpoint_callback_of_the_programs_own)
+{
+    static setting s;
+    saver v = {.best = ""};
+    begin(&s, 4, 1);
+    snprintf(v.dir, sizeof v.dir, "%s/own", s.dir);
+    s.m.lr = 0.01;
+    s.o.max_epochs = 2;
+    s.cb[s.o.n_callbacks++] = (lc_callback){&saver_ops, &v};
+    CHECK_OK(fit(&s));
+    CHECK_OK(lc_trainer_fit(s.t, &s.m.base, &(lc_run_args){.ckpt_path = "best"}));
+    CHECK_STR(lc_trainer_ckpt_path(s.t), v.best);
+    CHECK_CONTAINS(lc_trainer_ckpt_path(s.t), "/own/mine-0.ckpt");
+    CHECK_OK(lc_trainer_fit(s.t, &s.m.base, &(lc_run_args){.ckpt_path = "last"}));
+    CHECK_CONTAINS(lc_trainer_ckpt_path(s.t), "/own/mine-1.ckpt");
+    end(&s);
+}
+
 /* A thread that was there before does not block the signal; it must not die of it, nor keep it. */
 static void *idle(void *stop)
 {
