@@ -5,7 +5,7 @@
  * goes on, and stops then only if the newest decision still says so. */
 #include "callbacks/callbacks.h"
 #include "base/handle.h"
-#include "core/ranks/ranks.h"
+#include "core/logging/results_ranks.h"
 #include "base/state_count.h"
 
 #include <math.h>

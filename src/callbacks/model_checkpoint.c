@@ -12,6 +12,8 @@
 #include "core/checkpoint/proof.h"
 #include "core/checkpoint/taken.h"
 #include "base/handle.h"
+#include "comm/agree.h"
+#include "core/logging/results_ranks.h"
 #include "core/ranks/ranks.h"
 #include "core/resume/after_save.h"
 
@@ -132,7 +134,7 @@ static lc_status make_path(model_checkpoint *c, lc_trainer *t, const char *remov
     }
     lc__str_free(&name);
     lc__str_free(&path);
-    if (s >= 0) s = lc__text_from_rank_zero(t, out); /* what is taken may look different from there */
+    if (s >= 0) s = lc__ranks_text(t->comm, out); /* what is taken may look different from there */
     if (s < 0) free(*out), *out = NULL;
     return s;
 }
@@ -329,7 +331,7 @@ static lc_status find_last_path(model_checkpoint *c, lc_trainer *t, bool for_lin
                         : is_last(c, t, path.s, for_link, name, &found);
     }
     if (s >= 0) s = lc__set_text(&c->last_path, path.s);
-    if (s >= 0) s = lc__text_from_rank_zero(t, &c->last_path);
+    if (s >= 0) s = lc__ranks_text(t->comm, &c->last_path);
     c->has_last = s >= 0;
     lc__str_free(&path);
     return s;
@@ -403,7 +405,7 @@ static lc_status mc_batch_end(void *self, lc_trainer *t, const lc_outputs *o, co
     if (c->a.train_time_interval > 0) {
         int64_t now = lc__now_ns();
         time = (double)(now - c->last_time_ns) * 1e-9 >= c->a.train_time_interval;
-        LC_TRY(lc__from_rank_zero(t, &time, sizeof time));
+        LC_TRY(lc__from_rank_zero(t->comm, &time, sizeof time));
         if (time) c->last_time_ns = now;
     }
     if (!steps && !time) return LC_OK;

@@ -4,6 +4,7 @@
 #include "callbacks/model_checkpoint.h"
 #include "base/grow.h"
 #include "core/checkpoint/proof.h"
+#include "comm/agree.h"
 #include "core/ranks/ranks.h"
 #include "base/state_count.h"
 
@@ -120,7 +121,7 @@ lc_status lc__mc_claim(lc_trainer *t)
 {
     if (t->training) {
         LC_TRY(lc__ranks_agree(t->comm, lc__is_rank_zero(t) ? claim_or_begin(t) : LC_OK));
-        LC_TRY(lc__text_from_rank_zero(t, &t->training));
+        LC_TRY(lc__ranks_text(t->comm, &t->training));
     }
     for (int i = 0; i < lc_trainer_callback_count(t); i++)
         if (checkpoint_at(t, i)) checkpoint_at(t, i)->claimed = true;
@@ -178,7 +179,7 @@ static lc_status is_ours(const model_checkpoint *c, lc_trainer *t, const char *p
         *out = fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode) && is_of(path, training);
         close(dir);
     }
-    return lc__from_rank_zero(t, out, sizeof *out);
+    return lc__from_rank_zero(t->comm, out, sizeof *out);
 }
 
 static void forget(model_checkpoint *c)
@@ -214,7 +215,7 @@ lc_status lc__mc_load(void *self, lc_trainer *t, const lc_state *in)
     LC_TRY(get_path(in, "dirpath", &dir));
     bool same = dir && c->dir && !strcmp(dir, c->dir);
     free(dir);
-    LC_TRY(lc__from_rank_zero(t, &same, sizeof same));
+    LC_TRY(lc__from_rank_zero(t->comm, &same, sizeof same));
     LC_TRY(get_path(in, "best_model_path", &c->best_path));
     LC_TRY(lc_state_get_bool(in, "has_best_model_score", &c->has_best_score));
     LC_TRY(lc_state_get_double(in, "best_model_score", &c->best_score));

@@ -8,6 +8,8 @@
 #include "base/handle.h"
 #include "core/split/chunks.h"
 #include "base/io.h"
+#include "comm/agree.h"
+#include "core/logging/results_ranks.h"
 #include "core/ranks/ranks.h"
 #include "base/state_count.h"
 

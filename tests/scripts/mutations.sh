@@ -150,7 +150,7 @@ mutate 'data not compared' src/core/loop/fit.c 's/LC_TRY(lc__check_same_data(t))
 mutate 'buffers of steps not shared' src/core/loop/fit.c 's/if (!t->accumulating) LC_TRY(lc__read_buffers_from_rank_zero(t));//' test_ddp_data:rank_0
 mutate 'own loaders weighed as shares' src/data/loader.c 's/is_slice(l) ? part.global_size : 0/part.global_size/' test_ddp_data:ranks_own
 mutate 'restarts from any fit' src/core/checkpoint/find_newest.c 's/return !origin || (/return true || (/' test_elastic:each_fit
-mutate 'models not compared' src/core/ranks/same_run.c 's/s = compare(comm, "model", &text);/s = LC_OK;/' test_ddp_differences:different_models
+mutate 'models not compared' src/core/ranks/same_run.c 's/s = lc__ranks_compare(comm, "model", &text);/s = LC_OK;/' test_ddp_differences:different_models
 mutate 'models of evaluations not compared' src/core/trainer/run.c 's/LC_TRY(lc__ranks_model(t->comm, t->m, false));//' test_ddp_differences:nothing_is_trained
 mutate 'wishes of an epoch that ends not shared' src/core/loop/fit.c 's/LC_TRY(lc__sync_wishes(t)); .. of these hooks[^\n]*//' test_ddp_ends:where_one_process_stops
 mutate 'sums in place taken before all have written' src/comm/exchange/exchange.c 's/x->stage == SAY || x->stage == WHOLE/x->stage != ASK/' test_exposed:ddp,many_calls

@@ -4,7 +4,7 @@
  * of the training thread alone: when a checkpoint begins, and when its result is waited for. */
 #include "core/checkpoint/proof.h"
 #include "core/checkpoint/share.h"
-#include "core/ranks/ranks.h"
+#include "comm/agree.h"
 
 #include "base/status.h"
 

@@ -4,7 +4,7 @@
 
 #include "core/checkpoint/share.h"
 #include "core/resume/hyperparameters.h"
-#include "core/ranks/ranks.h"
+#include "comm/agree.h"
 #include "base/state_count.h"
 
 static lc_status between_steps(const lc_fabric *f, const char *what)

@@ -4,6 +4,7 @@
 
 #include "comm/world/world.h"
 #include "core/checkpoint/share.h"
+#include "core/logging/results_ranks.h"
 #include "core/ranks/ranks.h"
 #include "launch/launch.h"
 #include "tensor/initial.h"

@@ -4,7 +4,7 @@
 
 #include "base/args.h"
 #include "comm/world/world.h"
-#include "core/ranks/ranks.h"
+#include "comm/agree.h"
 #include "record/graph_impl.h"
 #include "parallel/reduce/reducer.h"
 

@@ -516,6 +516,8 @@ lc_status lc__source_next(lc__source *s, const lc_batch **out, bool *is_last) LC
 void lc__source_end(lc__source *s);
 /* Ranks have slices of its batches; else it is this rank's own. */
 bool lc__source_is_shared(const lc__source *s);
+/* Whether some rank's share of a batch that is cut for the ranks is empty. Not collective. */
+bool lc__leaves_ranks_empty(const lc_trainer *t, const lc__source *source, const lc_batch *batch);
 void lc__source_close(lc__source *s);
 void lc__sources_close(lc__sources *s);
 lc_status lc__setup_train_data(lc_trainer *t) LC_MUST_USE;

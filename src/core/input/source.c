@@ -5,6 +5,7 @@
 #include "core/split/chunks.h"
 #include "core/hooks/profiling.h"
 #include "core/hooks/trainer_internal.h"
+#include "data/batch_slice.h"
 #include "data/data_internal.h"
 #include "base/handle.h"
 
@@ -168,6 +169,18 @@ void lc__source_end(lc__source *s)
 bool lc__source_is_shared(const lc__source *s)
 {
     return s->loader && lc_dataloader_get_shard(s->loader)->size > 1; /* NULL: a loop of the program's own */
+}
+
+bool lc__leaves_ranks_empty(const lc_trainer *t, const lc__source *source, const lc_batch *batch)
+{
+    const lc_shard *s = lc_dataloader_get_shard(source->loader);
+    if (batch->global_size < 1) return false;
+    if (batch->piece > 0) { /* the last one is */
+        int64_t each = (s->pieces + s->size - 1) / s->size * batch->piece;
+        return batch->global_size <= each * (t->n_ranks - 1);
+    }
+    int64_t units = lc__batch_units(batch, t->n_ranks);
+    return units > 0 && units < t->n_ranks;
 }
 
 void lc__source_close(lc__source *s)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The state of a train loader that has one, in checkpoints: `loader`, or where ranks have loaders of their own, which
  * stand at different places, `loaders`, one for each rank. */
-#include "core/ranks/ranks.h"
+#include "comm/agree.h"
+#include "core/hooks/trainer_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>

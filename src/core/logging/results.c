@@ -4,6 +4,7 @@
  * A value that is a tensor is only marked (lc_keep) while the step is recorded, and read when the step has run; so
  * logging neither splits a plan nor waits. Each (name, hook, loader) has one entry that lives as long as the trainer;
  * in the steady state nothing is allocated and an entry is found by the pointer of its name. */
+#include "core/logging/results_ranks.h"
 #include "core/ranks/ranks.h"
 #include "base/args.h"
 #include "base/grow.h"

@@ -2,6 +2,8 @@
 /* Logged values of several ranks: their reduction, and their names for ranks that had no samples to log any with. Ranks
  * put values together in the order of their names, and all have the same batches of an epoch, so that the first one
  * tells them. */
+#include "comm/agree.h"
+#include "core/logging/results_ranks.h"
 #include "core/ranks/ranks.h"
 #include "base/status.h"
 
@@ -95,6 +97,37 @@ lc_status lc__share_names(lc_trainer *t, lc__results *r, const lc__source *sourc
     return status;
 }
 
+/* Ranks put values together in the order in which they were logged first, so that it has to be the same order. */
+static lc_status check_same_names(lc_trainer *t, const lc__results *r)
+{
+    static const char *const how[] = {
+        [LC_LOG_MEAN] = "mean", [LC_LOG_SUM] = "sum", [LC_LOG_MIN] = "min", [LC_LOG_MAX] = "max"};
+    lc__str text = {0};
+    if (!t->comm) return LC_OK;
+    for (int i = 0; i < r->n; i++)
+        if (lc__is_of_all_ranks(&r->e[i]))
+            lc__str_add(&text, "%s (%s)\n", r->e[i].name, r->e[i].of_metric ? "metric" : how[r->e[i].args.reduce_fx]);
+    lc__str_add(&text, "no more\n");
+    lc_status s = lc__ranks_compare(t->comm, "logged values", &text);
+    lc__str_free(&text);
+    if (s != LC_ERR_STATE) return s;
+    char why[1024];
+    lc__copy_message(why, sizeof why);
+    return lc_fail(s, "%s; log a value on every rank, in the same order, or with .rank_zero_only", why);
+}
+
+lc_status lc__look_at_names(lc_trainer *t, const lc_batch *batch)
+{
+    if (!t->comm || t->epochs_processed) return LC_OK;
+    if (lc__source_is_shared(&t->train) && lc__leaves_ranks_empty(t, &t->train, batch)) return LC_OK;
+    lc_status s = lc__ranks_agree(t->comm, check_same_names(t, &t->train_results));
+    if (s != LC_ERR_STATE) return s;
+    lc_trainer_message(t, "warning",
+                       "%s (this was the first batch; where it is still so at the end of the epoch, the run ends)",
+                       lc_error_message());
+    return LC_OK;
+}
+
 /* ---- values ---- */
 
 static bool waits(const lc__logged *e)
@@ -117,6 +150,29 @@ bool lc__results_are_shared(const lc__results *r)
     bool any = false;
     for (int i = 0; i < r->n; i++) any |= is_global(&r->e[i]) || (waits(&r->e[i]) && r->e[i].of_metric);
     return any;
+}
+
+lc_status lc__ranks_reduce(lc_comm *comm, double *values, int n, lc_log_reduce how)
+{
+    static const lc_reduce_op ops[] = {[LC_LOG_MEAN] = LC_COMM_SUM,
+                                       [LC_LOG_SUM] = LC_COMM_SUM,
+                                       [LC_LOG_MIN] = LC_COMM_MIN,
+                                       [LC_LOG_MAX] = LC_COMM_MAX};
+    if (!comm || n == 0) return LC_OK;
+    LC_TRY(lc_comm_all_reduce(comm, values, values, n, LC_F64, ops[how], NULL));
+    for (int i = 0; i < n && how == LC_LOG_MEAN; i++) values[i] /= lc_comm_size(comm);
+    return LC_OK;
+}
+
+lc_status lc__metric_from_rank_zero(lc_trainer *t, const char *name, bool *found, double *value)
+{
+    const lc__metric_map *m = &t->metrics[LC_CALLBACK_METRICS];
+    int at = lc__map_find(m, name);
+    double v[2] = {at >= 0, at >= 0 ? m->v[at].value : 0};
+    LC_TRY(lc__from_rank_zero(t->comm, v, sizeof v));
+    *found = v[0] != 0;
+    *value = v[1];
+    return LC_OK;
 }
 
 /* All states, merged in the order of ranks: the same numbers everywhere. A rank that does not know the metric has the
@@ -207,7 +263,7 @@ static lc_status reduce_metrics(lc_trainer *t, lc__results *r)
 lc_status lc__results_reduce(lc_trainer *t, lc__results *r)
 {
     if (!t->comm) return LC_OK;
-    LC_TRY(lc__check_same_names(t, r));
+    LC_TRY(check_same_names(t, r));
     LC_TRY(reduce_metrics(t, r));
     double *v = malloc(((size_t)r->n + 1) * 2 * sizeof *v);
     int n = 0;

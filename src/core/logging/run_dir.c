@@ -4,6 +4,7 @@
  * N is the first number that mkdir gives to this run alone, so that runs which start at once never share a folder. A
  * logger that fails is told of once, and the training goes on. */
 #include "core/resume/hyperparameters.h"
+#include "comm/agree.h"
 #include "core/ranks/ranks.h"
 #include "base/io.h"
 #include "core/hooks/trainer_internal.h"
@@ -177,12 +178,12 @@ lc_status lc__loggers_start(lc_trainer *t)
     /* Rank 0 takes the folder and logs; the others know where it is, whatever loggers they were given. */
     if (starts && lc__is_rank_zero(t)) lc__first_error_note(&e, start_loggers(t));
     int32_t said[] = {starts, e.status, t->version};
-    LC_TRY(lc__from_rank_zero(t, said, sizeof said));
+    LC_TRY(lc__from_rank_zero(t->comm, said, sizeof said));
     if (!said[0]) return LC_OK;
     if (said[1] < 0)
         return e.status < 0 ? lc__first_error_status(&e) : lc_fail(LC_ERR_PEER, "rank 0 could not start its loggers");
     t->version = said[2];
-    return lc__text_from_rank_zero(t, &t->run_dir);
+    return lc__ranks_text(t->comm, &t->run_dir);
 }
 
 lc_status lc__loggers_row(lc_trainer *t, const lc_log_row *row)

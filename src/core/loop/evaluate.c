@@ -4,6 +4,7 @@
 #include "base/grow.h"
 #include "core/split/device_parts.h"
 #include "core/hooks/profiling.h"
+#include "core/logging/results_ranks.h"
 #include "core/ranks/ranks.h"
 #include "base/status.h"
 

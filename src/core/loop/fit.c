@@ -2,6 +2,7 @@
 /* Epochs and batches of a training, in Lightning's order. The places where a resumed run enters are marked RESUME. */
 #include "core/split/chunks.h"
 #include "core/ranks/rank_times.h"
+#include "core/logging/results_ranks.h"
 #include "core/ranks/ranks.h"
 #include "core/resume/after_save.h"
 #include "base/status.h"

@@ -8,6 +8,7 @@
 #include "base/handle.h"
 #include "core/split/device_parts.h"
 #include "core/ranks/rank_times.h"
+#include "core/logging/results_ranks.h"
 #include "core/ranks/ranks.h"
 #include "data/batch_slice.h"
 #include "optim/optim_internal.h"

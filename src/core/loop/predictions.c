@@ -3,7 +3,7 @@
  *
  * Several ranks have slices of a global batch, in their order; what predict_step made of them is put together again, so
  * that every rank holds what one rank would: all samples once, in the order of the data. */
-#include "core/ranks/ranks.h"
+#include "core/hooks/trainer_internal.h"
 #include "base/grow.h"
 
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 /* Parameters that are trained and never get a gradient: they stay what they are, which is seldom meant. They are named
  * once, after the first steps of a fit in which their optimizer's others had one (a step may leave out a part of the
  * model). With several ranks has_gradient is what all ranks have together. */
-#include "core/ranks/ranks.h"
+#include "core/hooks/trainer_internal.h"
 #include "base/str.h"
 #include "optim/optim_internal.h"
 #include "record/graph_impl.h"

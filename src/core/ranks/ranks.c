@@ -2,6 +2,7 @@
 /* Several ranks run the same loop in step: every rank calls every hook, and whatever decides how the loop goes on is
  * decided for all at once. A wish of one rank (to stop, to save, a signal) rides on the next sync of gradients as a
  * byte, the largest of all wins; numbers that callbacks look at are reduced, or rank 0's. */
+#include "comm/agree.h"
 #include "core/ranks/ranks.h"
 
 #include "core/split/chunks.h"
@@ -20,28 +21,6 @@ lc_status lc__ranks_are_there(const lc_trainer *t)
 {
     if (t->n_ranks == 1 || t->comm) return LC_OK;
     return lc_fail(LC_ERR_PEER, "an earlier run of this trainer has lost its ranks; start the program again");
-}
-
-lc_status lc__ranks_reduce(lc_comm *comm, double *values, int n, lc_log_reduce how)
-{
-    static const lc_reduce_op ops[] = {[LC_LOG_MEAN] = LC_COMM_SUM,
-                                       [LC_LOG_SUM] = LC_COMM_SUM,
-                                       [LC_LOG_MIN] = LC_COMM_MIN,
-                                       [LC_LOG_MAX] = LC_COMM_MAX};
-    if (!comm || n == 0) return LC_OK;
-    LC_TRY(lc_comm_all_reduce(comm, values, values, n, LC_F64, ops[how], NULL));
-    for (int i = 0; i < n && how == LC_LOG_MEAN; i++) values[i] /= lc_comm_size(comm);
-    return LC_OK;
-}
-
-lc_status lc__ranks_reduce_exact(lc_comm *comm, lc__exact_sum *s)
-{
-    if (!comm) return LC_OK;
-    lc__exact_tidy(s);
-    LC_TRY(lc_comm_all_reduce(comm, s->digit, s->digit, LC__EXACT_DIGITS, LC_I64, LC_COMM_SUM, NULL));
-    LC_TRY(lc_comm_all_reduce(comm, &s->special, &s->special, 1, LC_F64, LC_COMM_SUM, NULL));
-    lc__exact_tidy(s);
-    return LC_OK;
 }
 
 lc_strategy_request lc__strategy_request(const lc_trainer_options *o)
@@ -85,73 +64,6 @@ lc_status lc__request_check(const lc_strategy_request *ask, const lc_strategy_op
     return LC_OK;
 }
 
-lc_status lc__from_rank_zero(lc_trainer *t, void *data, size_t bytes)
-{
-    return t->comm ? lc_comm_broadcast(t->comm, data, (int64_t)bytes, LC_U8, 0, NULL) : LC_OK;
-}
-
-lc_status lc__metric_from_rank_zero(lc_trainer *t, const char *name, bool *found, double *value)
-{
-    const lc__metric_map *m = &t->metrics[LC_CALLBACK_METRICS];
-    int at = lc__map_find(m, name);
-    double v[2] = {at >= 0, at >= 0 ? m->v[at].value : 0};
-    LC_TRY(lc__from_rank_zero(t, v, sizeof v));
-    *found = v[0] != 0;
-    *value = v[1];
-    return LC_OK;
-}
-
-lc_status lc__ranks_text(lc_comm *comm, char **text)
-{
-    if (!comm) return LC_OK;
-    bool root = lc_comm_rank(comm) == 0;
-    int64_t n = *text && root ? (int64_t)strlen(*text) + 1 : 0;
-    LC_TRY(lc_comm_broadcast(comm, &n, 1, LC_I64, 0, NULL));
-    if (!root) {
-        free(*text);
-        *text = n ? malloc((size_t)n) : NULL;
-        if (n && !*text) return lc_fail(LC_ERR_MEMORY, "out of memory: a text of rank 0");
-    }
-    lc_status s = n ? lc_comm_broadcast(comm, *text, n, LC_U8, 0, NULL) : LC_OK;
-    if (s < 0 && !root) free(*text), *text = NULL; /* it has no end, maybe */
-    return s;
-}
-
-lc_status lc__ranks_agree(lc_comm *comm, lc_status mine)
-{
-    enum { TEXT = 1024 };
-    char why[TEXT];
-    if (!comm) return mine;
-    int rank = lc_comm_rank(comm), first = 0;
-    int size = lc_comm_size(comm), of = mine < 0 ? lc__error_rank() : -1;
-    int64_t code = mine < 0 ? mine : 0, all[2] = {code ? size - rank + (of < 0 ? size : 0) : 0, 0};
-    lc__copy_message(why, sizeof why);
-    /* The first rank with an error of its own has the largest number; then come those that have one of another rank. */
-    LC_TRY(lc_comm_all_reduce(comm, &all[0], &all[1], 1, LC_I64, LC_COMM_MAX, NULL));
-    if (!all[1]) return mine;
-    first = size - (int)(all[1] > size ? all[1] - size : all[1]);
-    char theirs[TEXT];
-    int64_t error[2] = {code, of};
-    memcpy(theirs, why, sizeof theirs);
-    LC_TRY(lc_comm_broadcast(comm, error, 2, LC_I64, first, NULL));
-    LC_TRY(lc_comm_broadcast(comm, theirs, TEXT, LC_U8, first, NULL));
-    if (mine < 0) return lc_fail(mine, "%s", why);
-    theirs[TEXT - 1] = 0;
-    lc_status status = lc_fail((lc_status)error[0], "rank %d: %s", first, theirs);
-    lc__note_rank(error[1] < 0 ? first : (int)error[1]);
-    return status;
-}
-
-lc_status lc__text_from_rank_zero(lc_trainer *t, char **text)
-{
-    return lc__ranks_text(t->comm, text);
-}
-
-lc_status lc__ranks_barrier(lc_trainer *t)
-{
-    return t->comm ? lc_comm_barrier(t->comm, NULL) : LC_OK;
-}
-
 void lc__tell_progress(lc_trainer *t)
 {
     if (!t->comm || !t->strategy->progress) return;
@@ -173,18 +85,6 @@ void lc__weigh_batch(lc_trainer *t, const lc_batch *batch)
     if (batch && batch->global_size > 0)
         weight = (double)batch->size * lc_comm_size(t->comm) / (double)batch->global_size;
     t->strategy->before_backward(t->strategy_self, weight);
-}
-
-bool lc__leaves_ranks_empty(const lc_trainer *t, const lc__source *source, const lc_batch *batch)
-{
-    const lc_shard *s = lc_dataloader_get_shard(source->loader);
-    if (batch->global_size < 1) return false;
-    if (batch->piece > 0) { /* the last one is */
-        int64_t each = (s->pieces + s->size - 1) / s->size * batch->piece;
-        return batch->global_size <= each * (t->n_ranks - 1);
-    }
-    int64_t units = lc__batch_units(batch, t->n_ranks);
-    return units > 0 && units < t->n_ranks;
 }
 
 static bool is_uneven(const lc_batch *batch, int64_t shares)
@@ -296,14 +196,6 @@ lc_status lc__votes_begin(lc_trainer *t)
     if (t->comm) LC_TRY(lc_comm_all_reduce(t->comm, votes, votes, 2, LC_U8, LC_COMM_MAX, NULL));
     t->votes_skip = votes[0];
     t->votes_stop = votes[1];
-    return LC_OK;
-}
-
-lc_status lc__ranks_any(lc_comm *comm, bool *any)
-{
-    uint8_t flag = *any;
-    if (comm) LC_TRY(lc_comm_all_reduce(comm, &flag, &flag, 1, LC_U8, LC_COMM_MAX, NULL));
-    *any = flag;
     return LC_OK;
 }
 

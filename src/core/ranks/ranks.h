@@ -1,22 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the trainer does with other ranks. Every function is collective and does nothing where there is one rank. */
+/* What the trainer does with other ranks. Every function is collective unless it says otherwise, and does nothing with
+ * one rank. */
 #ifndef LC_CORE_RANKS_RANKS_H
 #define LC_CORE_RANKS_RANKS_H
 
 #include "core/hooks/trainer_internal.h"
 
-/* comm NULL: one rank. */
-lc_status lc__ranks_reduce(lc_comm *comm, double *values, int n, lc_log_reduce how) LC_MUST_USE;
-/* Sums of all ranks, added up without rounding. */
-lc_status lc__ranks_reduce_exact(lc_comm *comm, lc__exact_sum *s) LC_MUST_USE;
-
-/* An error where a run of this trainer has failed, and with it what joined the ranks. Not collective. */
+/* An error if a run of this trainer has failed, and with it what joined the ranks. Not collective. */
 lc_status lc__ranks_are_there(const lc_trainer *t) LC_MUST_USE;
 
-/* If any rank's status is an error, all return one: their own, or that of the first such rank. Collective. */
-lc_status lc__ranks_agree(lc_comm *comm, lc_status mine) LC_MUST_USE;
-/* Rank 0's text (or NULL), on all; *text is owned. Collective. */
-lc_status lc__ranks_text(lc_comm *comm, char **text) LC_MUST_USE;
 /* same_run.c: parameters and buffers become rank 0's; an error names the first tensor that another rank does not have
  * under the same name, with the same type and shape. `sharding`: parameters will be, or are, in slices: those that
  * have no values yet become rank 0's by what they begin with, and still have none (tensor/initial.h). Collective. */
@@ -34,23 +26,12 @@ lc_strategy_request lc__strategy_request(const lc_trainer_options *o);
  * ranks. */
 lc_status lc__request_check(const lc_strategy_request *ask, const lc_strategy_ops *strategy, const lc_comm *comm,
                             bool deterministic) LC_MUST_USE;
-/* Rank 0's bytes, on all. */
-lc_status lc__from_rank_zero(lc_trainer *t, void *data, size_t bytes) LC_MUST_USE;
-/* What monitors look at (LC_CALLBACK_METRICS): rank 0's value on all ranks, so that they decide alike; *found: whether
- * rank 0 has one, for others may know more or fewer. Collective. */
-lc_status lc__metric_from_rank_zero(lc_trainer *t, const char *name, bool *found, double *value) LC_MUST_USE;
-/* Rank 0's text (or NULL), on all; *text is owned. */
-lc_status lc__text_from_rank_zero(lc_trainer *t, char **text) LC_MUST_USE;
-lc_status lc__ranks_barrier(lc_trainer *t) LC_MUST_USE;
 
 /* A rank's share of a global batch may be no sample at all: then it only joins what all ranks do. */
 static inline bool lc__is_empty_share(const lc_batch *batch)
 {
     return batch && batch->size == 0 && batch->global_size > 0;
 }
-
-/* Whether some rank's share of a batch that is cut for the ranks is empty. Not collective. */
-bool lc__leaves_ranks_empty(const lc_trainer *t, const lc__source *source, const lc_batch *batch);
 
 /* Warns once of a combined loader's batch that is shared out unevenly (lc__batch_units). */
 void lc__tell_uneven(lc_trainer *t, const lc_batch *batch, int64_t shares);
@@ -61,14 +42,6 @@ lc_status lc__check_same_options(lc_trainer *t) LC_MUST_USE;
 lc_status lc__check_same_data(lc_trainer *t) LC_MUST_USE;
 /* The same of optimizers and schedulers of one model: kinds, numbers, and who trains which parameter. Collective. */
 lc_status lc__ranks_optimizers(lc_comm *comm, lc_module *m, const lc_optimizers *optimizers) LC_MUST_USE;
-/* The same of what has been logged since the values were reset. */
-lc_status lc__check_same_names(lc_trainer *t, const lc__results *r) LC_MUST_USE;
-/* After the first batch of a fit: a warning where that will be an error. Collective. */
-lc_status lc__look_at_names(lc_trainer *t, const lc_batch *batch) LC_MUST_USE;
-/* Whether a logged value is still to be put together over the ranks. Not collective. */
-bool lc__is_of_all_ranks(const lc__logged *e);
-/* Whether ranks have parts of an epoch's values, which have not been put together yet. Not collective. */
-bool lc__results_are_shared(const lc__results *r);
 
 /* Shown if this rank is lost. */
 void lc__tell_progress(lc_trainer *t);
@@ -83,8 +56,6 @@ lc_status lc__sync_gradients(lc_trainer *t) LC_MUST_USE;
 /* Before a fit: whether hooks of any rank can want that an update is left out, or the training ends, when gradients
  * have been exchanged. Only then do ranks vote on it. Collective. */
 lc_status lc__votes_begin(lc_trainer *t) LC_MUST_USE;
-/* *any becomes true if it is on any rank. Collective. */
-lc_status lc__ranks_any(lc_comm *comm, bool *any) LC_MUST_USE;
 /* After on_before_optimizer_step: *skip is what any rank wants; at the end of a batch lc__should_stop is. Collective.
  */
 lc_status lc__vote_skip(lc_trainer *t, bool *skip) LC_MUST_USE;
@@ -96,18 +67,6 @@ lc_status lc__sync_wishes(lc_trainer *t) LC_MUST_USE;
  * on with the last sync. Not collective. */
 int lc__signal_of(const lc_trainer *t);
 bool lc__save_requested(const lc_trainer *t);
-
-/* results_ranks.c. After the step of the first batch of an epoch or an evaluation's loader: ranks without samples of it
- * learn what the others log. Collective where there are such ranks. */
-lc_status lc__share_names(lc_trainer *t, lc__results *r, const lc__source *source, const lc_batch *batch) LC_MUST_USE;
-/* Sums of an epoch over all ranks, once, before they are shown; and again behind the hooks of its end, for what these
- * have logged. */
-lc_status lc__results_reduce(lc_trainer *t, lc__results *r) LC_MUST_USE;
-/* lc__results_save of all ranks' sums; this rank's stay what they are. */
-lc_status lc__results_save_all(lc_trainer *t, lc__results *r, lc_state *out) LC_MUST_USE;
-/* Values of this step that asked for it (.sync_dist): those that hooks at the batch's end log, or all others. Each
- * is reduced in one of two calls, so that a step has no more collectives than values. */
-lc_status lc__results_reduce_step(lc_trainer *t, lc__results *r, bool batch_end) LC_MUST_USE;
 
 /* sync_batch_norm.c. In a fit: the layers' group; around each training_step with its backward pass: what ranks without
  * samples do meanwhile. */

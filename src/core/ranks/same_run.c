@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks must be the same program, started with the same options, on the same model and data, and log the same values.
- * What must agree is written as lines of text and compared with rank 0's before anything is computed with it; the first
- * line that differs is the error. What parameters and buffers are, rank 0 says.
+/* Ranks must be the same program, started with the same options, and on the same model and data. What must agree is
+ * written as lines of text and compared with rank 0's before anything is computed with it; the first line that differs
+ * is the error. What parameters and buffers are, rank 0 says.
  *
  * To leave an option out, because ranks may differ in it: a name in `own`; because it may be a path: in `paths`. */
 #include "core/resume/hyperparameters.h"
 #include "core/options/options.h"
+#include "comm/agree.h"
 #include "core/ranks/ranks.h"
 #include "base/status.h"
 #include "base/str.h"
@@ -68,34 +69,6 @@ static void add_options(lc__str *out, const lc_option *options, int n, const voi
     }
 }
 
-/* The first line in which two texts differ. */
-static lc_status differ(const lc_comm *comm, const char *what, const char *mine, const char *theirs)
-{
-    int a, b;
-    for (;; mine += a + 1, theirs += b + 1) {
-        a = (int)strcspn(mine, "\n"), b = (int)strcspn(theirs, "\n");
-        if (a != b || strncmp(mine, theirs, (size_t)a) != 0 || !mine[a] || !theirs[b]) break;
-    }
-    return lc_fail(LC_ERR_STATE, "the ranks do not have the same %s: rank %d has %.*s where rank 0 has %.*s", what,
-                   lc_comm_rank(comm), a ? a : 7, a ? mine : "nothing", b ? b : 7, b ? theirs : "nothing");
-}
-
-static lc_status compare(lc_comm *comm, const char *what, const lc__str *text)
-{
-    int64_t n = (int64_t)text->n;
-    lc_status status;
-    char *theirs = NULL;
-    if (text->failed) return lc_fail(LC_ERR_MEMORY, "out of memory: the %s of this rank", what);
-    LC_TRY(lc_comm_broadcast(comm, &n, 1, LC_I64, 0, NULL));
-    theirs = calloc(1, (size_t)n + 1);
-    if (!theirs) return lc_fail(LC_ERR_MEMORY, "out of memory: the %s of rank 0", what);
-    memcpy(theirs, text->s, text->n < (size_t)n ? text->n : (size_t)n); /* stays where rank 0 does not exist */
-    status = lc_comm_broadcast(comm, theirs, n, LC_U8, 0, NULL);
-    if (status >= 0 && strcmp(text->s, theirs) != 0) status = differ(comm, what, text->s, theirs);
-    free(theirs);
-    return status;
-}
-
 lc_status lc__check_same_options(lc_trainer *t)
 {
     lc__str text = {0};
@@ -108,7 +81,7 @@ lc_status lc__check_same_options(lc_trainer *t)
     add_options(&text, model.options, model.n, model.target);
     add_options(&text, data.options, data.n, data.target);
     if (t->stage == LC_STAGE_FIT) lc__str_add(&text, "%s validation\n", t->enable_validation ? "a" : "no");
-    lc_status s = compare(t->comm, "program and options", &text);
+    lc_status s = lc__ranks_compare(t->comm, "program and options", &text);
     lc__str_free(&text);
     return s;
 }
@@ -156,7 +129,7 @@ lc_status lc__check_same_data(lc_trainer *t)
     for (int i = 0; i < t->eval.n; i++)
         describe(t, &t->eval.s[i], t->stage == LC_STAGE_FIT ? "val" : lc_stage_name(t->stage), i, &text);
     lc__str_add(&text, "no more\n");
-    lc_status s = compare(t->comm, "data", &text);
+    lc_status s = lc__ranks_compare(t->comm, "data", &text);
     lc__str_free(&text);
     return s < 0 ? s : check_lengths(t);
 }
@@ -221,7 +194,7 @@ lc_status lc__ranks_model(lc_comm *comm, lc_module *m, bool sharding)
     if (!comm) return LC_OK;
     lc_status s = lc_module_visit(m, describe_tensor, &text);
     lc__str_add(&text, "end\n");
-    if (s >= 0) s = compare(comm, "model", &text);
+    if (s >= 0) s = lc__ranks_compare(comm, "model", &text);
     lc__str_free(&text);
     return s < 0 ? s : lc_module_visit(m, sharding ? send_to_slice : send_tensor, comm);
 }
@@ -307,40 +280,7 @@ lc_status lc__ranks_optimizers(lc_comm *comm, lc_module *m, const lc_optimizers 
     }
     lc_status s = lc_module_visit(m, describe_owners, &w);
     lc__str_add(&text, "no more\n");
-    if (s >= 0) s = compare(comm, "optimizers", &text);
+    if (s >= 0) s = lc__ranks_compare(comm, "optimizers", &text);
     lc__str_free(&text);
     return s;
-}
-
-/* ---- what is logged ---- */
-
-/* Ranks put values together in the order in which they were logged first, so that it has to be the same order. */
-lc_status lc__check_same_names(lc_trainer *t, const lc__results *r)
-{
-    static const char *const how[] = {
-        [LC_LOG_MEAN] = "mean", [LC_LOG_SUM] = "sum", [LC_LOG_MIN] = "min", [LC_LOG_MAX] = "max"};
-    lc__str text = {0};
-    if (!t->comm) return LC_OK;
-    for (int i = 0; i < r->n; i++)
-        if (lc__is_of_all_ranks(&r->e[i]))
-            lc__str_add(&text, "%s (%s)\n", r->e[i].name, r->e[i].of_metric ? "metric" : how[r->e[i].args.reduce_fx]);
-    lc__str_add(&text, "no more\n");
-    lc_status s = compare(t->comm, "logged values", &text);
-    lc__str_free(&text);
-    if (s != LC_ERR_STATE) return s;
-    char why[1024];
-    lc__copy_message(why, sizeof why);
-    return lc_fail(s, "%s; log a value on every rank, in the same order, or with .rank_zero_only", why);
-}
-
-lc_status lc__look_at_names(lc_trainer *t, const lc_batch *batch)
-{
-    if (!t->comm || t->epochs_processed) return LC_OK;
-    if (lc__source_is_shared(&t->train) && lc__leaves_ranks_empty(t, &t->train, batch)) return LC_OK;
-    lc_status s = lc__ranks_agree(t->comm, lc__check_same_names(t, &t->train_results));
-    if (s != LC_ERR_STATE) return s;
-    lc_trainer_message(t, "warning",
-                       "%s (this was the first batch; where it is still so at the end of the epoch, the run ends)",
-                       lc_error_message());
-    return LC_OK;
 }

@@ -10,6 +10,7 @@
 #include "base/grow.h"
 #include "core/checkpoint/proof.h"
 #include "core/checkpoint/share.h"
+#include "comm/agree.h"
 #include "core/ranks/ranks.h"
 
 #include "base/status.h"

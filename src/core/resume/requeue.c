@@ -4,6 +4,7 @@
  * ended. A job that SLURM started anew continues from the newest of these files; of a program with several fits, each
  * from its own. Without SLURM it is a checkpoint on demand. */
 #include "core/checkpoint/checkpoint.h"
+#include "comm/agree.h"
 #include "core/ranks/ranks.h"
 #include "core/resume/after_save.h"
 #include "launch/slurm.h"

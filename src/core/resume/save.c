@@ -16,6 +16,8 @@
 #include "base/handle.h"
 #include "core/split/chunks.h"
 #include "core/resume/hyperparameters.h"
+#include "comm/agree.h"
+#include "core/logging/results_ranks.h"
 #include "core/ranks/ranks.h"
 #include "core/resume/run_state.h"
 #include "record/graph_impl.h"

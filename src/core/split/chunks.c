@@ -8,6 +8,7 @@
 #include "core/split/chunks.h"
 
 #include "core/split/device_parts.h"
+#include "comm/agree.h"
 #include "core/ranks/ranks.h"
 #include "optim/optim_internal.h"
 #include "record/graph_impl.h"

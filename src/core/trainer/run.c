@@ -8,6 +8,7 @@
 #include "core/split/chunks.h"
 #include "core/ranks/rank_times.h"
 #include "core/split/device_parts.h"
+#include "comm/agree.h"
 #include "core/ranks/ranks.h"
 #include "core/resume/run_state.h"
 #include "core/resume/after_save.h"
@@ -161,7 +162,7 @@ static lc_status open_start(lc_trainer *t, const char *asked)
         if (s >= 0) s = lc__format(&both, "%s %s", id, path ? path : "");
     }
     s = lc__ranks_agree(t->comm, s);
-    if (s >= 0) s = lc__text_from_rank_zero(t, &both);
+    if (s >= 0) s = lc__ranks_text(t->comm, &both);
     char *from = both ? strchr(both, ' ') : NULL; /* NULL: as of a test's communicator, which carries nothing */
     if (s >= 0 && from) {
         *from++ = 0;
@@ -375,7 +376,7 @@ static lc_status finish(lc_trainer *t, lc_status s)
     if (s >= 0) {
         lc_status written = lc__settle(t, LC__SETTLE_ALL);
         /* From here on all ranks may read what rank 0 has written. */
-        if (written >= 0) written = lc__ranks_barrier(t);
+        if (written >= 0) written = lc__ranks_barrier(t->comm);
         if (written >= 0 && t->stage == LC_STAGE_FIT) written = lc__rank_times_report(t);
         if (written >= 0) written = make_whole(t);
         if (written < 0)
@@ -404,7 +405,7 @@ static lc_status finish(lc_trainer *t, lc_status s)
         lc_status written = lc__settle(t, LC__SETTLE_ALL);
         if (written < 0) lc_trainer_message(t, "error", "%s", lc_error_message());
         /* A rank that was interrupted and left would be missed while rank 0 still writes. */
-        if (together && lc__ranks_barrier(t) < 0) lc_trainer_message(t, "error", "%s", lc_error_message());
+        if (together && lc__ranks_barrier(t->comm) < 0) lc_trainer_message(t, "error", "%s", lc_error_message());
         if (together && !missed && make_whole(t) < 0) lc_trainer_message(t, "error", "%s", lc_error_message());
     }
     lc__batch_norms_release(t);

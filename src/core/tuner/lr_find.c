@@ -6,7 +6,7 @@
  * alone, but divided by 1e-9 that is the steepest descent of all. */
 #include "base/io.h"
 #include "base/handle.h"
-#include "core/ranks/ranks.h"
+#include "core/logging/results_ranks.h"
 #include "core/tuner/probe.h"
 
 #include <math.h>

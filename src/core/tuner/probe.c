@@ -3,6 +3,7 @@
 #include "core/tuner/probe.h"
 
 #include "core/resume/hyperparameters.h"
+#include "comm/agree.h"
 #include "core/ranks/ranks.h"
 #include "base/status.h"
 #include "tensor/tensor_impl.h"
@@ -51,7 +52,7 @@ static lc_status put_back(void *ctx, const char *path, lc_module *owner, lc_modu
 static lc_status snapshot_start(void *self, lc_trainer *t)
 {
     LC_TRY(lc_module_visit(t->m, take, self));
-    return lc__ranks_barrier(t);
+    return lc__ranks_barrier(t->comm);
 }
 
 static const lc_callback_ops snapshot_ops = {

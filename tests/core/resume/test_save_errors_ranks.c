@@ -2,7 +2,8 @@
 /* A disk that is full for one rank: all ranks go on, remember the same checkpoints, and end alike. */
 #include "ddp_run.h"
 #include "base/status.h"
-#include "core/ranks/ranks.h"
+#include "comm/agree.h"
+#include "core/hooks/trainer_internal.h"
 #include "full_disk.h"
 
 #include <lightc/callbacks.h>
@@ -20,7 +21,7 @@ static lc_status note_best(void *self, lc_trainer *t)
     /* The same on all ranks: rank 0's. */
     char of_zero[512];
     memcpy(of_zero, best, sizeof best);
-    LC_TRY(lc__from_rank_zero(t, of_zero, sizeof of_zero));
+    LC_TRY(lc__from_rank_zero(t->comm, of_zero, sizeof of_zero));
     return strcmp(best, of_zero) ? lc_fail(LC_ERR_INTERNAL, "rank %d remembers %s, rank 0 %s", t->rank, best, of_zero)
                                  : LC_OK;
 }
