@@ -16,7 +16,7 @@
 
 #include <lightc/ops.h>
 #include <lightc/random.h>
-#include "parallel/shard/shard.h"
+#include "tensor/slice.h"
 
 /* Of a target that is in slices, for operators; NULL: not needed yet. */
 typedef struct slice_views {

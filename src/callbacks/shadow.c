@@ -9,7 +9,7 @@
 
 #include <lightc/ops.h>
 #include "record/graph_impl.h"
-#include "parallel/shard/shard.h"
+#include "tensor/slice.h"
 
 void lc__shadow_free(lc__shadow *s)
 {

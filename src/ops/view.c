@@ -5,6 +5,8 @@
 #include "record/graph_impl.h"
 #include "ops/ops.h"
 
+#include <string.h>
+
 /* ---- reshape ---- */
 
 static lc_status reshape_infer(lc_infer *call)
@@ -384,3 +386,29 @@ int lc_chunk_at(lc_tensor *x, int n, int dim, lc_tensor **out, lc_site site)
     int64_t size = exists ? (lc_tensor_shape(x)[d] + n - 1) / n : 1;
     return lc_split_at(x, size != 0 ? size : 1, dim, n, out, site);
 }
+
+/* ---- range of a 1-D tensor (ints: offset, layout, shape...), as a tensor of that shape ---- */
+
+enum { R_OFFSET, R_LAYOUT, R_SHAPE };
+
+static lc_status infer_range(lc_infer *call)
+{
+    lc_type *out = &call->out[0];
+    out->dtype = call->in[0]->dtype;
+    out->ndim = call->n_int - R_SHAPE;
+    for (int d = 0; d < out->ndim; d++) out->shape[d] = call->ints[R_SHAPE + d];
+    return LC_OK;
+}
+
+static bool view_range(const lc_infer *call, const lc_view *in, lc_view *out, int64_t *offset)
+{
+    lc_type type = {.dtype = out->dtype, .ndim = out->ndim};
+    if (in->stride[0] != 1) return false;
+    memcpy(type.shape, out->shape, sizeof type.shape);
+    lc__dense_strides(&type, (lc_layout)call->ints[R_LAYOUT], out->stride);
+    *offset = call->ints[R_OFFSET];
+    return true;
+}
+
+const lc_op lc__op_range = {
+    .name = "range", .flags = LC_OP_VIEW | LC_OP_NO_GRAD, .n_out = 1, .infer = infer_range, .view = view_range};

@@ -2,7 +2,8 @@
 /* Clipping, updates and gradients, from macro nodes to operators (expand.c). */
 #include "ops/ops.h"
 #include "engine/plan/plan_impl.h"
-#include "parallel/shard/shard.h"
+#include "optim/state_buffers.h"
+#include "tensor/slice.h"
 #include "parallel/reduce/reducer.h"
 
 #include <lightc/optim.h>

@@ -8,6 +8,7 @@
  * order, so that both take the same path. */
 #include "record/graph_impl.h"
 #include "optim/optim_internal.h"
+#include "optim/state_buffers.h"
 
 #include <math.h>
 #include <stdio.h>

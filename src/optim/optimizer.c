@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Optimizers as objects: groups, hyperparameters, constructors, state for checkpoints. The engine records the steps. */
 #include "base/handle.h"
+#include "module/tensors.h"
 #include "optim/optim_internal.h"
+#include "optim/state_buffers.h"
 
 #include "record/graph_impl.h"
 

@@ -9,7 +9,7 @@
  *                     gradients in a fixed order); expand_writes.c: what rules may still read
  *   drop_dead.c       what nobody reads is dropped
  *   fuse.c            named patterns -> fused operators; fuse_elementwise.c: chains
- *   parallel/reduce/place_slices.c  what is sharded (parallel/shard/shard.h) becomes intermediate results
+ *   parallel/reduce/place_slices.c  what is sharded (tensor/slice.h) becomes intermediate results
  *   parallel/collectives/collectives.c  each collective -> where it starts and where it is waited for
  *   lower.c           operators -> kernel calls: layouts, copies, in-place, direct accumulation
  *   arena.c           liveness -> offsets in one arena
@@ -17,7 +17,8 @@
  *   program.c         calls -> the program that a replay runs
  *   flops.c           floating-point operations of a call
  *   dump.c            writes a plan as text and as a graph
- * engine/run/execute.c  replays a plan; anomaly.c: the first NaN; fault.c: indices that do not exist
+ * engine/run/execute.c  replays a plan; anomaly.c: the first NaN; fault.c: indices that do not exist;
+ *                     host_access.c: values on the host
  *
  * A *segment* is what was recorded between two runs of a step: usually the whole step; a host read in the middle of a
  * step ends one. Value numbers run through the whole step, so that later segments refer to earlier ones. */
@@ -76,7 +77,7 @@ typedef struct lc_external {
 
 /* What a segment does to the accumulation state of one lc_flat. LC_FLAT_ANY: zeroed before it is looked at.
  * LC_FLAT_PENDING, while a segment is expanded: it lies with this rank alone, and the sync that follows adds it to the
- * slices (shard.h). */
+ * slices (tensor/slice.h). */
 #define LC_FLAT_ANY     0xff
 #define LC_FLAT_PENDING 2
 typedef struct lc_flat_state {

@@ -3,8 +3,9 @@
  * keyed by), expanded into operators when a plan is made. Also the few operators of the engine itself. */
 #include "optim/optim_internal.h"
 #include "base/handle.h"
+#include "optim/state_buffers.h"
 #include "record/graph_impl.h"
-#include "parallel/shard/shard.h"
+#include "tensor/slice.h"
 #include "parallel/reduce/reducer.h"
 #include "parallel/tree/tree_impl.h"
 

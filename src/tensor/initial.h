@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Initial values that nobody has asked for yet. What a parameter starts with depends on its seed, its path and the
  * index of each element alone. So it is made when it is first wanted: where the parameter lies by then, and of one in
- * slices (shard.h) this rank's slice only; of one that a checkpoint is read into, never. Until then its memory is
+ * slices (slice.h) this rank's slice only; of one that a checkpoint is read into, never. Until then its memory is
  * addresses without pages.
  *
  * Whoever reads or writes `data` of a module's tensor must have filled it: lc_tensor_read and lc_tensor_write do, so do
@@ -31,8 +31,5 @@ void lc__tensor_forget_initial(lc_tensor *t);
 lc_status lc__tensor_fill(lc_tensor *t) LC_MUST_USE;
 /* [begin, begin + count) of t's elements, row-major, of an initial value. */
 void lc__initial_range(const lc_tensor *t, int64_t begin, int64_t count, void *data);
-lc_status lc__module_fill(lc_module *m) LC_MUST_USE;
-/* Parameters whose slices were on ranks that are gone begin as zeros: a checkpoint is about to be read. */
-lc_status lc__module_revive(lc_module *m) LC_MUST_USE;
 
 #endif

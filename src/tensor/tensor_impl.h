@@ -45,7 +45,7 @@ struct lc_tensor {
     lc_flat *flat;               /* the flat buffers a parameter lies in, or NULL */
     int flat_index;
     lc_tensor **replicas; /* by device: its own handle, or NULL: this one (devices.h). NULL: not of a module there */
-    /* This rank holds a slice of its elements only (shard.h): `data` is where that begins. */
+    /* This rank holds a slice of its elements only (slice.h): `data` is where that begins. */
     bool is_slice;
     int64_t slice_begin, slice_count;
     const struct lc__sharding *slices; /* where the others are; NULL: they are gone */
@@ -118,29 +118,18 @@ struct lc_flat {
     lc_tensor *gradient;           /* 1-D */
     uint8_t *has_gradient;         /* per parameter: accumulated since the last lc_zero_grad */
     uint8_t *trained;              /* per parameter: requires_grad */
-    struct lc__sharding *sharding; /* shard.h; NULL: all of it is whole */
+    struct lc__sharding *sharding; /* slice.h; NULL: all of it is whole */
     int refs;
 };
 
+/* The buffers for n parameters of one data type. `move`: parameters' storage moves into the buffer; otherwise there is
+ * one parameter, which stays where it is. */
+lc_status lc__flat_new(lc_tensor **parameters, int n, bool move, lc_flat **out) LC_MUST_USE;
 /* The flat buffers of a tensor that wants gradients; makes one of its own if it lies in none. */
 lc_status lc__flat_of(lc_tensor *parameter, lc_flat **out);
 void lc__flat_unref(lc_flat *flat);
 /* Buffers for another device's gradients of the same parameters: its `parameters` are set by the caller, each of which
  * holds a reference, and `parameter` is that of `flat`. */
 lc_status lc__flat_replica(const lc_flat *flat, lc_flat **out);
-/* Flattens all parameters below `root` that are not yet flat (one lc_flat per data type). */
-struct lc_module;
-lc_status lc__module_flatten(struct lc_module *root);
-/* Allocates an optimizer's step counts and state buffers if it has none yet. */
-lc_status lc__optimizer_prepare(lc_optimizer *opt);
-/* It has none then, as if it had never made a step. */
-void lc__optimizer_forget_state(lc_optimizer *opt);
-struct lc_param_group;
-/* The values that the state of a group's parameters starts with; `first`: index of the group's first one. */
-lc_status lc__optimizer_start_state(lc_optimizer *opt, const struct lc_param_group *group, int64_t first) LC_MUST_USE;
-/* A handle for one parameter's part of state k: a number (scalar_state), or what lc__flat_state_tensor gives. `index`:
- * of the parameter in `steps`. */
-lc_status lc__optimizer_state_tensor(const lc_optimizer *opt, int k, int64_t index, const lc_tensor *parameter,
-                                     lc_tensor **out) LC_MUST_USE;
 
 #endif

@@ -129,7 +129,7 @@ mutate 'a rank that waits is not hurried for' src/comm/progress_thread.c 's/atom
 mutate 'a call that failed ends nothing' src/comm/comm.c 's/lc__comm_give_up(c, c->failed == LC_ERR_PEER ? c->message : why);//' test_endings:calls
 mutate 'calls that are given up go on' src/comm/comm.c 's/if (c->carried) lc__progress_thread_drop(c->self);//' test_progress_thread:given_up
 mutate 'waits of one group hold up another' src/comm/comm.c 's/(void)!lc_comm_progress(at);//' test_comm:moves_the_others
-mutate 'every copy writes its slices' src/parallel/shard/shard.c 's/if (!t->is_slice || !t->slices) return;/return;/' test_ddp_checkpoints:copies
+mutate 'every copy writes its slices' src/tensor/slice.c 's/if (!t->is_slice || !t->slices) return;/return;/' test_ddp_checkpoints:copies
 mutate 'memory of parameters that moved kept' src/backends/cpu/memory.c 's/128 << 10/1 << 30/' test_launch:formula
 mutate 'a window added to slices twice' src/parallel/reduce/expand_sync.c 's/ \&\& !b->g->tree;/;/' test_deterministic:accumulation
 mutate 'gathers of ranks with more chunks missed' src/parallel/reduce/reducer.c 's/r->uneven = true;/;/' test_deterministic:fewer

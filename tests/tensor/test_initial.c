@@ -5,7 +5,8 @@
 #include <lightc/lightc.h>
 #include "scratch.h"
 #include "tensor/initial.h"
-#include "parallel/shard/shard.h"
+#include "tensor/slice.h"
+#include "module/tensors.h"
 
 #include <math.h>
 #include <unistd.h>

@@ -7,6 +7,7 @@
 #include "core/logging/results_ranks.h"
 #include "core/ranks/ranks.h"
 #include "launch/launch.h"
+#include "module/tensors.h"
 #include "tensor/initial.h"
 
 #include <stdlib.h>

@@ -4,8 +4,10 @@
 #include "base/grow.h"
 #include "core/resume/run_state.h"
 #include "optim/optim_internal.h"
-#include "parallel/shard/shard.h"
+#include "tensor/slice.h"
 #include "base/state_count.h"
+#include "module/tensors.h"
+#include "optim/state_buffers.h"
 
 #include <math.h>
 #include <stdio.h>

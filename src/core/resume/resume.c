@@ -9,9 +9,10 @@
 #include "launch/slurm.h"
 #include "record/graph_impl.h"
 #include "tensor/initial.h"
-#include "parallel/shard/shard.h"
+#include "tensor/slice.h"
 #include "parallel/reduce/reducer.h"
 #include "base/state_count.h"
+#include "module/tensors.h"
 
 #include <limits.h>
 #include <stdio.h>

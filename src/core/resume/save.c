@@ -22,7 +22,7 @@
 #include "core/resume/run_state.h"
 #include "record/graph_impl.h"
 #include "parallel/reduce/reducer.h"
-#include "parallel/shard/shard.h"
+#include "tensor/slice.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #include "base/handle.h"
 #include "parallel/devices/devices.h"
 #include "record/graph_impl.h"
-#include "parallel/shard/shard.h"
+#include "tensor/slice.h"
 #include "parallel/tree/tree.h"
 
 #include <stdio.h>

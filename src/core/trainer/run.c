@@ -14,6 +14,7 @@
 #include "core/resume/after_save.h"
 #include "core/hooks/profiling.h"
 #include "core/hooks/trainer_internal.h"
+#include "module/tensors.h"
 #include "optim/optim_internal.h"
 #include "tensor/initial.h"
 

@@ -6,6 +6,7 @@
 #include "comm/agree.h"
 #include "core/ranks/ranks.h"
 #include "base/status.h"
+#include "optim/state_buffers.h"
 #include "tensor/tensor_impl.h"
 
 #include <lightc/nn.h>

@@ -7,7 +7,7 @@
 #include "engine/plan/plan_impl.h"
 #include "base/grow.h"
 #include "ops/ops.h"
-#include "parallel/shard/shard.h"
+#include "tensor/slice.h"
 #include "parallel/reduce/reducer.h"
 #include "parallel/tree/tree_impl.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gradients and parameters of which a rank keeps a slice (shard.h) become intermediate results of the plan, so that
- * they have memory only while they are used.
+/* Gradients and parameters of which a rank keeps a slice (tensor/slice.h) become intermediate results of the plan, so
+ * that they have memory only while they are used.
  *
  * Gradients: what backward deposits goes into memory of the unit instead of the flat buffer; it lives from the first
  * deposit to the node that takes this rank's slice of the sum.

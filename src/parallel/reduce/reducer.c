@@ -7,8 +7,11 @@
 #include "comm/exchange/exposed.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "module/tensors.h"
 #include "optim/optim_internal.h"
+#include "optim/state_buffers.h"
 #include "parallel/reduce/reducer_impl.h"
+#include "parallel/shard/shard.h"
 
 #include <lightc/optim.h>
 #include <stdlib.h>

@@ -12,6 +12,7 @@
 #define LC_PARALLEL_REDUCE_REDUCER_H
 
 #include <lightc/comm.h>
+#include <lightc/module.h>
 #include "record/graph_impl.h"
 
 typedef struct lc__reducer lc__reducer;
@@ -51,7 +52,7 @@ lc_status lc__reducer_compress(lc__reducer *r, lc_dtype wire) LC_MUST_USE;
 /* The parameters of an optimizer are reduced. In the same order on all ranks. */
 lc_status lc__reducer_add(lc__reducer *r, lc_optimizer *opt) LC_MUST_USE;
 /* All parameters of a module, where none is trained: to have them in slices. */
-lc_status lc__reducer_add_module(lc__reducer *r, struct lc_module *m) LC_MUST_USE;
+lc_status lc__reducer_add_module(lc__reducer *r, lc_module *m) LC_MUST_USE;
 
 /* A backward pass is about to be recorded. What a sync has summed since the last lc_zero_grad will be summed again, so
  * each rank goes on with its share. */

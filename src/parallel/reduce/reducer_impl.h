@@ -4,7 +4,7 @@
 #ifndef LC_PARALLEL_REDUCE_REDUCER_IMPL_H
 #define LC_PARALLEL_REDUCE_REDUCER_IMPL_H
 
-#include "parallel/shard/shard.h"
+#include "tensor/slice.h"
 #include "parallel/reduce/reducer.h"
 #include "parallel/reduce/compress.h"
 

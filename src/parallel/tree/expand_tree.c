@@ -5,7 +5,7 @@
  *
  * Every part is added by the same operator, also one that meets nothing: a gradient that were computed right in its
  * place might come from another kernel than one that is not. */
-#include "parallel/shard/shard.h"
+#include "tensor/slice.h"
 #include "parallel/tree/tree_impl.h"
 
 /* What is added by one node: a parameter's gradient, or this rank's slice of a unit. */

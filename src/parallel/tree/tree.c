@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tree of gradients: what is recorded, what is held, and the kernel that adds. */
-#include "parallel/shard/shard.h"
+#include "tensor/slice.h"
 #include "base/grow.h"
+#include "optim/state_buffers.h"
 #include "parallel/tree/tree_impl.h"
 
 #include <lightc/optim.h>

@@ -9,8 +9,8 @@
  * of an accumulation window are added in the same way.
  *
  * A subtree that waits for its other half is *held*: one more buffer for each level of the tree, laid out like the flat
- * gradient buffer. Where that is sharded (shard.h) so is what a window holds: batches are added when they are reduced,
- * of which a rank needs its slices alone. Chunks of a rank are added before, so what is held of them is whole.
+ * gradient buffer. Where that is sharded (tensor/slice.h) so is what a window holds: batches are added when they are
+ * reduced, of which a rank needs its slices alone. Chunks of a rank are added before, so what is held of them is whole.
  *
  * tree.c records, expand_tree.c makes operators of it. */
 #ifndef LC_PARALLEL_TREE_TREE_H

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is done to all tensors of a module. */
+#ifndef LC_MODULE_TENSORS_H
+#define LC_MODULE_TENSORS_H
+
+#include <lightc/module.h>
+
+/* Flattens all parameters below `root` that are not yet flat (one lc_flat for each data type). */
+lc_status lc__module_flatten(lc_module *root) LC_MUST_USE;
+/* Makes the initial values that have not been made. */
+lc_status lc__module_fill(lc_module *root) LC_MUST_USE;
+/* Parameters whose slices were on ranks that are gone begin as zeros: a checkpoint is about to be read. */
+lc_status lc__module_revive(lc_module *root) LC_MUST_USE;
+
+#endif

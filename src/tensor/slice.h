@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sharding: a rank keeps a part of what it would have whole (ZeRO stages 1 to 3).
+ *
+ * The parameters of a flat buffer are put into *units* in the order in which they lie there: about a bucket's worth of
+ * whole parameters, or one large one. A unit is cut into as many slices of equal size as there are ranks, the last ones
+ * padded; rank r has slice r of every unit. So a unit travels by one reduce_scatter or all_gather, in place.
+ *
+ * The ranks that have a slice each may be fewer than all: then there are several copies, replicas, of the whole, and
+ * the ranks of all copies that have the same slice add up its gradients, after those of a copy have.
+ *
+ *   stage   whole on every rank         slices
+ *   1       parameters, gradients       optimizer state
+ *   2       parameters                  optimizer state, gradients
+ *   3                                   optimizer state, gradients, parameters
+ *
+ * Slices of one kind lie one after the other in a *shard buffer*: the gradients', the parameters', and one for each
+ * optimizer and state. They have the same offsets in all of them. What is whole lies at the offsets of the flat buffer,
+ * whose units are padded to N slices. Slices begin on multiples of 256 bytes, relative to the parameter too: numbers
+ * that are combined in blocks of that size do not depend on the ranks.
+ *
+ * For whoever reads or writes tensors (checkpoints, hosts): a tensor of which a rank holds a slice has its whole type
+ * and a range [slice_begin, slice_begin + slice_count) of its elements, in the order in which the whole tensor would
+ * lie in memory (its layout); `data` is where the range begins. lc__tensor_slice tells it. lc_tensor_write takes the
+ * whole value on every rank and keeps the part; lc__tensor_gather is the way back. lc__flat_state_tensor makes such a
+ * handle for one parameter's part of an optimizer's state buffer, or a plain one if nothing is sharded. */
+#ifndef LC_TENSOR_SLICE_H
+#define LC_TENSOR_SLICE_H
+
+#include <lightc/comm.h>
+#include "tensor/tensor_impl.h"
+
+typedef struct lc__unit {
+    int first, n;   /* parameters of the flat buffer */
+    int64_t offset; /* in the flat buffer, elements */
+    int64_t count;  /* to the end of the last parameter */
+    int64_t slice;  /* elements of a rank */
+    int64_t at;     /* of a slice in shard buffers */
+} lc__unit;
+
+typedef struct lc__sharding {
+    int stage;
+    lc_comm *comm; /* the ranks that have a slice each; borrowed */
+    size_t unit_bytes;
+    const void *owner; /* the last one to shard it, who may forget it */
+    int rank, size;
+    int replica, replicas; /* of so many copies, which one these ranks have */
+    lc__unit *units;
+    int n_units;
+    int64_t count;        /* elements of a shard buffer */
+    lc_tensor *gradient;  /* from stage 2 on */
+    lc_tensor *parameter; /* in stage 3, while parameters are in slices */
+} lc__sharding;
+
+/* Where [begin, begin + count) of a flat buffer and this rank's slice of a unit have elements in common: the first one,
+ * counted from the slice's begin, and how many; 0, 0 if none. */
+int64_t lc__slice_of(const lc__sharding *s, const lc__unit *u, int64_t begin, int64_t count, int64_t *at);
+
+/* ---- tensors in slices ---- */
+
+/* The range of t's elements that this rank holds: all of them if t is not in slices. */
+void lc__tensor_slice(const lc_tensor *t, int64_t *begin, int64_t *count);
+/* Of these, what this rank writes where every rank writes what it has: replicas have the same, and share it out. */
+void lc__tensor_share(const lc_tensor *t, int64_t *begin, int64_t *count);
+/* The whole value, row-major, into `data` of as many bytes as the whole tensor has; on rank `root` of the ranks that
+ * have the slices (-1: on all; elsewhere data may be NULL). Reads it where t is not in slices. Else collective. */
+lc_status lc__tensor_gather(lc_tensor *t, int root, void *data) LC_MUST_USE;
+/* Keeps this rank's slice of the whole value, row-major. A parameter whose other slices were on ranks that are gone is
+ * whole from then on. */
+lc_status lc__tensor_write_slice(lc_tensor *t, const void *data) LC_MUST_USE;
+/* Such a parameter has memory for its whole value, which comes later. */
+lc_status lc__tensor_revive(lc_tensor *t) LC_MUST_USE;
+/* Another tensor of the type and layout of `of`; where that is in slices, with the same slice of it. */
+lc_status lc__tensor_like(const lc_tensor *of, lc_tensor **out) LC_MUST_USE;
+/* The slice of t that this rank holds, which is not empty, as a 1-D tensor for operators, in the order in which it
+ * lies. *view: NULL, or the one that was made before, which stays as long as the slice lies where it did. */
+lc_status lc__tensor_slice_view(const lc_tensor *t, lc_tensor **view) LC_MUST_USE;
+/* One parameter's slice of a buffer of optimizer state, with the parameter's type and layout. */
+lc_status lc__flat_state_tensor(lc_tensor *state, const lc_tensor *parameter, lc_tensor **out) LC_MUST_USE;
+
+/* `t` has memory in `base` from now on, from element `at`, and is whole; its value is not copied. */
+void lc__tensor_place(lc_tensor *t, lc_tensor *base, int64_t at);
+/* What t has is [begin, begin + count) of its elements, the others are where `s` says. */
+void lc__tensor_set_slice(lc_tensor *t, const lc__sharding *s, int64_t begin, int64_t count);
+
+/* ---- flat buffers in slices (parallel/shard/shard.h cuts them) ---- */
+
+/* The flat buffer is as if it had never been sharded, but for parameters that were not gathered: those stay in slices
+ * that nobody can put together any more, until they are written. Not collective. */
+lc_status lc__flat_forget_sharding(lc_flat *flat);
+
+/* What stands for a whole buffer that is nowhere: reading it is an error of the planner's. */
+lc_status lc__flat_nowhere(lc_tensor *base, int64_t count, const lc__sharding *s, lc_tensor **out) LC_MUST_USE;
+/* New handles for gradients, in the flat buffer's present form. */
+lc_status lc__flat_make_gradients(lc_flat *flat) LC_MUST_USE;
+/* Parameters are whole in `whole`, at the flat buffer's offsets. */
+void lc__flat_set_whole(lc_flat *flat, lc_tensor *whole);
+void lc__sharding_free(lc__sharding *s);
+
+#endif
