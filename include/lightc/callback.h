@@ -6,7 +6,7 @@
  * so, or an error, which ends the run. The trainer is passed to each; lc_trainer_module gives the model.
  *
  * Those of lightc stand in callbacks.h. To add one: a file in src/callbacks/ with its ops and its constructor (declared
- * there), and a line in registry.c if options ask for it. */
+ * there); if options ask for it, a function in defaults.c, and a line in src/builtin.c. */
 #ifndef LIGHTC_CALLBACK_H
 #define LIGHTC_CALLBACK_H
 

@@ -4,7 +4,7 @@
  * later, a failure is the result of the next call, once; the trainer makes it a warning. The loggers here keep what
  * they could not write and try again (a full disk that is emptied in time loses nothing).
  *
- * To add one: a file in src/loggers/ with an lc_logger_ops, and a line in registry.c. */
+ * To add one: a file in src/loggers/ with an lc_logger_ops, and a line in src/builtin.c. */
 #ifndef LIGHTC_LOGGER_H
 #define LIGHTC_LOGGER_H
 

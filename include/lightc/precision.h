@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Precisions: in which data types a run computes. One today: "32-true".
  *
- * To add one: a file in src/precision/ with an lc_precision_ops, and a line in registry.c. */
+ * To add one: a file in src/precision/ with an lc_precision_ops, and a line in src/builtin.c. */
 #ifndef LIGHTC_PRECISION_H
 #define LIGHTC_PRECISION_H
 

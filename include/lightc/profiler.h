@@ -8,7 +8,7 @@
  * Each writes RUN_DIR/<stage>-<name>.<suffix> when a run ends. A program's own is given in
  * lc_trainer_options.profilers. Without a profiler nothing is measured: the loop tests one pointer.
  *
- * To add one to lightc: a file in src/profilers/ with an lc_profiler_ops, and a line in registry.c. */
+ * To add one to lightc: a file in src/profilers/ with an lc_profiler_ops, and a line in src/builtin.c. */
 #ifndef LIGHTC_PROFILER_H
 #define LIGHTC_PROFILER_H
 

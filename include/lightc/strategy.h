@@ -7,7 +7,7 @@
  * A strategy hands the trainer a communicator over its ranks, and acts at a few places of a step; everything else (who
  * logs, who writes checkpoints, how metrics are reduced) the trainer does with the communicator, the same for all.
  *
- * To add one: a file in src/strategies/ with an lc_strategy_ops, and a line in registry.c. */
+ * To add one: a file in src/strategies/ with an lc_strategy_ops, and a line in src/builtin.c. */
 #ifndef LIGHTC_STRATEGY_H
 #define LIGHTC_STRATEGY_H
 

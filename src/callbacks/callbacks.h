@@ -9,6 +9,7 @@
 #include "base/args.h"
 
 #include <lightc/callbacks.h>
+#include "builtin.h"
 #include "core/hooks/trainer_internal.h"
 
 extern const lc_callback_ops lc__model_checkpoint_ops, lc__early_stopping_ops, lc__progress_bar_ops,
@@ -50,6 +51,10 @@ void lc__parameters_free(lc__parameters *list);
 
 /* slurm_timer.c: stops so many seconds before the Slurm job's time is over. */
 lc_status lc__slurm_timer_new(double margin, lc_callback *out) LC_MUST_USE;
+
+/* defaults.c: the callbacks that options ask for. */
+lc__default_callback lc__default_timer, lc__default_slurm_timer, lc__default_progress_bar, lc__default_model_summary,
+    lc__default_early_stopping, lc__default_model_checkpoint;
 
 /* checkpoint_name.c: fills "{epoch:02d}-{val_loss:.2f}" in. */
 lc_status lc__checkpoint_name(lc_trainer *t, const char *format, bool insert_names, lc__str *out) LC_MUST_USE;

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/http.h"
 #include "base/io.h"
+#include "loggers/loggers.h"
 #include "loggers/mlflow_api.h"
 #include "loggers/spool.h"
 #include "loggers/stream_format.h"
@@ -272,4 +273,9 @@ lc_status lc_mlflow_logger_new(const lc_mlflow_options *options, lc_logger *out)
 failed:
     mlflow_free(l);
     return status;
+}
+
+lc_status lc__mlflow_logger_at(const char *uri, lc_logger *out)
+{
+    return lc_mlflow_logger_new(&(lc_mlflow_options){.tracking_uri = uri}, out);
 }

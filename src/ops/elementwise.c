@@ -5,7 +5,7 @@
  * double and rounded once, so that these kernels can be the yardstick of the fast ones. */
 #include "ops/ops.h"
 
-#include "backends/backend.h"
+#include "ops/fused.h"
 #include "ops/elementwise.h"
 #include "ops/elementwise_math.h"
 #include "ops/infer.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The planner's fused elementwise operator (encoding: backends/backend.h) and its reference kernel, which runs the
+/* The planner's fused elementwise operator (encoding: fused.h) and its reference kernel, which runs the
  * reference kernels of the program's operators one after another on short pieces of rows. */
-#include "backends/backend.h"
+#include "ops/fused.h"
 
 #include <math.h>
 #include <stdlib.h>

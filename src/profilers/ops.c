@@ -2,7 +2,7 @@
 /* "ops": a row for each kernel call of the plans, and one for each operator: time, FLOP/s, bytes/s. FLOPs are those of
  * products (matrices, convolutions, attention, recurrent layers); bytes are what is read and written, wherever it lies.
  */
-#include "profilers/registry.h"
+#include "profilers/profilers.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* "simple": a row for each action: how often, how long in the mean and in all, and its part of the run. Actions contain
  * others (run_training_batch the hooks inside), so the parts add up to more than the whole. */
-#include "profilers/registry.h"
+#include "profilers/profilers.h"
 #include "base/grow.h"
 
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 /* "trace": every span on one time line, in the Trace Event Format that chrome://tracing and ui.perfetto.dev read:
  * complete events ("ph": "X"), times in microseconds. The training thread shows actions with the operators inside, each
  * thread of a loader its batches. */
-#include "profilers/registry.h"
+#include "profilers/profilers.h"
 #include "base/grow.h"
 
 #include <pthread.h>

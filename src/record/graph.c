@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The life of a graph and of a step, and reading values back. */
 #include "parallel/collectives/collectives.h"
+#include "builtin.h"
 #include "base/grow.h"
 #include "base/handle.h"
 #include "tensor/initial.h"
@@ -28,7 +29,7 @@ lc_status lc_step_status(lc_graph *g)
 
 static int default_threads(void)
 {
-    int n = lc__cpu_backend.max_threads ? lc__cpu_backend.max_threads() : 1;
+    int n = lc__builtin.backend->max_threads ? lc__builtin.backend->max_threads() : 1;
     return n > 0 ? n : 1;
 }
 
@@ -81,7 +82,7 @@ lc_status lc_graph_new(const lc_graph_options *options, lc_graph **out)
     g->mark = LC__MARK_OF(GRAPH);
     if (options) g->options = *options;
     if (g->options.max_plans <= 0) g->options.max_plans = 64;
-    g->backend = &lc__cpu_backend;
+    g->backend = lc__builtin.backend;
     g->threads = g->options.threads > 0 ? g->options.threads : default_threads();
     g->rng.seed = g->options.seed;
     g->loss_weight = 1;

@@ -6,7 +6,7 @@
  * its own, made before each step. */
 #include "comm/world/world.h"
 #include "core/options/options.h"
-#include "strategies/registry.h"
+#include "strategies/strategies.h"
 #include "parallel/devices/devices.h"
 
 #include <stdio.h>

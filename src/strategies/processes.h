@@ -6,7 +6,7 @@
 #define LC_STRATEGIES_PROCESSES_H
 
 #include "comm/world/world.h"
-#include "strategies/registry.h"
+#include "strategies/strategies.h"
 #include "parallel/reduce/reducer.h"
 
 typedef struct lc__processes {

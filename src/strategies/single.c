@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* "single_device": one process, one device. Nothing is ever exchanged. */
 #include "core/options/options.h"
-#include "strategies/registry.h"
+#include "strategies/strategies.h"
 
 #include <lightc/launch.h>
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shapes, persistent tensors. */
 #include "tensor/tensor_impl.h"
+#include "builtin.h"
 #include "base/handle.h"
 #include "tensor/initial.h"
 
@@ -229,7 +230,7 @@ static lc_status new_handle(lc_dtype dtype, int ndim, const int64_t *shape, lc_l
     t->layout = ndim >= 3 ? layout : LC_ROW_MAJOR;
     t->bytes = bytes;
     t->refs = 1;
-    t->backend = &lc__cpu_backend;
+    t->backend = lc__builtin.backend;
     t->id = lc__new_id(t);
     *out = t;
     return LC_OK;

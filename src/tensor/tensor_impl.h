@@ -7,7 +7,7 @@
 #include <lightc/op.h>
 #include <lightc/batch.h>
 #include <lightc/comm.h>
-#include "backends/backend.h"
+#include "tensor/backend.h"
 #include "base/handle.h"
 
 typedef struct lc_flat lc_flat;

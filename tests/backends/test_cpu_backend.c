@@ -2,18 +2,25 @@
 /* The CPU backend: memory, loops over threads, the choice of the instruction set. */
 #include "test.h"
 
-#include "backends/backend.h"
+#include "builtin.h"
+#include "backends/backends.h"
 #include "backends/cpu/isa.h"
 #include "backends/cpu/parallel.h"
 #include "ops/ops.h"
+#include "record/graph_impl.h"
 
-TEST(find)
+TEST(is_what_tensors_and_graphs_get)
 {
-    CHECK(lc__backend_find("cpu") == &lc__cpu_backend);
-    CHECK(lc__backend_find("abacus") == NULL);
-    CHECK_CONTAINS(lc_error_message(), "abacus");
-    CHECK_CONTAINS(lc_error_message(), "cpu");
-    CHECK(lc__backend_find(NULL) == NULL);
+    lc_tensor *t;
+    lc_graph *g;
+    CHECK(lc__builtin.backend == &lc__cpu_backend);
+    CHECK_STR(lc__builtin.backend->name, "cpu");
+    CHECK_OK(lc_tensor_new(LC_F32, 1, (int64_t[]){1}, &t));
+    CHECK(t->backend == &lc__cpu_backend);
+    lc_tensor_unref(t);
+    CHECK_OK(lc_graph_new(NULL, &g));
+    CHECK(g->backend == &lc__cpu_backend);
+    lc_graph_free(g);
 }
 
 TEST(arena_grows_in_place)

@@ -4,7 +4,7 @@
  * and both layouts. */
 #include "kernel_check.h"
 
-#include "backends/backend.h"
+#include "ops/fused.h"
 
 #include <float.h>
 

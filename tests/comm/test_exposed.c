@@ -4,7 +4,7 @@
 #include "comm_world.h"
 #include "quiet_options.h"
 
-#include "backends/backend.h"
+#include "backends/backends.h"
 #include "comm/exchange/exposed.h"
 
 #include <lightc/random.h>

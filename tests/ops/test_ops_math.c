@@ -7,7 +7,7 @@
  * stands in test_ops_cases.c. */
 #include "op_values.h"
 
-#include "backends/backend.h"
+#include "ops/fused.h"
 #include "ops/ops.h"
 
 #define MAX_IN  3

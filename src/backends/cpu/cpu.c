@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The CPU backend: host memory, own kernels compiled per instruction set, and oneDNN's for matrices and convolutions.
  */
-#include "backends/backend.h"
+#include "backends/backends.h"
 #include "backends/cpu/isa.h"
 #include "backends/cpu/memory.h"
 #include "backends/cpu/onednn/onednn.h"

@@ -650,9 +650,7 @@ lc_status lc__save_on_request(lc_trainer *t) LC_MUST_USE; /* after SIGUSR1, betw
 /* Which one to go on from; `fit`: of this one of the program's fits, 0: of any. */
 lc_status lc__find_hpc(const lc_trainer *t, int64_t fit, char *path, size_t size) LC_MUST_USE;
 
-/* ---- callbacks/registry.c ---- */
-/* Adds what the options ask for and the program did not give. */
-lc_status lc__default_callbacks(lc_trainer *t) LC_MUST_USE;
+/* ---- callback_list.c ---- */
 /* Whether the options, which hold it, have not turned off what it does. */
 lc_status lc__check_callback(const lc_trainer *t, const lc__callback *cb) LC_MUST_USE;
 lc__callback *lc__callback_of_kind(const lc_trainer *t, const char *kind);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Making and freeing a trainer. */
+#include "builtin.h"
 #include "core/checkpoint/share.h"
 #include "comm/comm_internal.h"
 #include "base/handle.h"
@@ -129,6 +130,19 @@ static lc_status take_over(lc_trainer *t)
     return lc__first_error_status(&e);
 }
 
+/* The callbacks that the options ask for, and the program did not bring. */
+static lc_status add_default_callbacks(lc_trainer *t)
+{
+    for (int i = 0; i < t->n_callbacks; i++) LC_TRY(lc__check_callback(t, t->callbacks[i])); /* the options resolved */
+    for (lc__default_callback *const *make = lc__builtin.callbacks; *make; make++) {
+        lc_callback cb;
+        bool wanted = false;
+        LC_TRY((*make)(t, &wanted, &cb));
+        if (wanted) LC_TRY(lc_trainer_add_callback(t, cb));
+    }
+    return LC_OK;
+}
+
 lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out)
 {
     static const lc_trainer_options defaults = LC_TRAINER_OPTIONS_INIT;
@@ -179,7 +193,7 @@ lc_status lc_trainer_new(lc_trainer_options *opt, lc_trainer **out)
     LC_TRY_GOTO(status, done, lc__on_save_error(t->opt.on_save_error, &t->stops_on_save_error));
     LC_TRY_GOTO(status, done, lc__copy_text(t->opt.default_root_dir ? t->opt.default_root_dir : ".", &t->root_dir));
     t->making_defaults = true;
-    status = lc__default_callbacks(t);
+    status = add_default_callbacks(t);
     t->making_defaults = false;
     if (status < 0) goto done;
     LC_TRY_GOTO(status, done, lc__hooks_rebuild(t));

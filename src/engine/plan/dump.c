@@ -2,6 +2,7 @@
 /* LIGHTC_PLAN_DUMP=FILE: when a graph is freed, its plans are written to FILE as text and to FILE.dot for Graphviz
  * (dot -Tsvg FILE.dot > plan.svg): calls in order with kernel, shapes, offsets, bytes, threads and measured time. */
 #include "base/io.h"
+#include "ops/fused.h"
 #include "record/graph_impl.h"
 
 #include <fcntl.h>

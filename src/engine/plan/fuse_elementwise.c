@@ -6,6 +6,7 @@
  * nothing in between reads the group's results. Operators that write persistent tensors in between must not touch
  * memory that a moved node reads. */
 #include "engine/plan/plan_impl.h"
+#include "ops/fused.h"
 #include "ops/ops.h"
 
 #include <limits.h>

@@ -7,6 +7,7 @@
  * and gradients are computed directly in their place in the flat gradient buffer. */
 #include "engine/plan/plan_impl.h"
 #include "base/grow.h"
+#include "ops/kernel.h"
 #include "ops/ops.h"
 
 #include <limits.h>

@@ -11,7 +11,7 @@
 #ifndef LC_ENGINE_PLAN_TUNE_H
 #define LC_ENGINE_PLAN_TUNE_H
 
-#include "backends/backend.h"
+#include "tensor/backend.h"
 #include <lightc/graph.h>
 #include <lightc/state.h>
 

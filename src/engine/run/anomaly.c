@@ -3,6 +3,7 @@
  * operators that were fused it is the one inside: the chain is evaluated again for the element that is wrong. (With the
  * check on, results never lie where inputs were.) An operand that has one already, which comes from outside of the
  * step, a batch or a parameter, is named instead. */
+#include "ops/fused.h"
 #include "record/graph_impl.h"
 
 #include <math.h>

@@ -6,11 +6,11 @@
  * tile is a number of whole rows or a part of one. Operands that lie as the result does are read where they are; others
  * (broadcast, other data types) are first written out into a tile of floats. Those that repeat from row to row are
  * written out once per block of tiles. */
-#include "backends/backend.h"
 #include "backends/cpu/isa.h"
 #include "backends/cpu/isa/lists.h"
 #include "backends/cpu/isa/tiles.h"
 #include "backends/cpu/parallel.h"
+#include "ops/fused.h"
 #include "ops/ops.h"
 
 #include <stdlib.h>

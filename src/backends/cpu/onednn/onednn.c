@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which kernel does which call. To add one: declare it in kernels.h and list it in `table`, best first. */
 #include "backends/cpu/onednn/onednn.h"
-#include "backends/backend.h"
 #include "backends/cpu/onednn/kernels.h"
 #include "backends/cpu/onednn/prepared.h"
+#include "ops/kernel.h"
 #include "ops/ops.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The callbacks that options ask for: Timer, progress bar, summary, early stopping and checkpoints, unless the program
- * brought its own. To add one: its file here, its constructor in callbacks.h, and a function in the list below. */
+ * brought its own. To add one: its file here, a function below, and its name in callbacks.h and src/builtin.c. */
 #include "callbacks/callbacks.h"
 
 #include <string.h>
@@ -10,10 +10,7 @@ static bool has(const lc_trainer *t, const char *kind)
     return lc__callback_of_kind(t, kind) != NULL;
 }
 
-/* Each sets *wanted, and makes the callback if it is. */
-typedef lc_status default_callback(lc_trainer *t, bool *wanted, lc_callback *out);
-
-static lc_status timer(lc_trainer *t, bool *wanted, lc_callback *out)
+lc_status lc__default_timer(lc_trainer *t, bool *wanted, lc_callback *out)
 {
     *wanted = t->opt.max_time.unit == LC_UNIT_SECONDS;
     if (*wanted && has(t, lc__timer_ops.name)) {
@@ -23,7 +20,7 @@ static lc_status timer(lc_trainer *t, bool *wanted, lc_callback *out)
     return *wanted ? lc_timer_new(t->opt.max_time.value, false, out) : LC_OK;
 }
 
-static lc_status slurm_timer(lc_trainer *t, bool *wanted, lc_callback *out)
+lc_status lc__default_slurm_timer(lc_trainer *t, bool *wanted, lc_callback *out)
 {
     lc_duration margin = t->opt.slurm_margin;
     *wanted = margin.unit != LC_UNIT_NONE;
@@ -31,19 +28,19 @@ static lc_status slurm_timer(lc_trainer *t, bool *wanted, lc_callback *out)
     return *wanted ? lc__slurm_timer_new(margin.value, out) : LC_OK;
 }
 
-static lc_status progress_bar(lc_trainer *t, bool *wanted, lc_callback *out)
+lc_status lc__default_progress_bar(lc_trainer *t, bool *wanted, lc_callback *out)
 {
     *wanted = !has(t, LC__KIND_PROGRESS_BAR) && t->opt.enable_progress_bar != LC_OFF;
     return *wanted ? lc_progress_bar_new(NULL, out) : LC_OK;
 }
 
-static lc_status model_summary(lc_trainer *t, bool *wanted, lc_callback *out)
+lc_status lc__default_model_summary(lc_trainer *t, bool *wanted, lc_callback *out)
 {
     *wanted = !has(t, lc__model_summary_ops.name) && t->opt.enable_model_summary != LC_OFF;
     return *wanted ? lc_model_summary_new(NULL, out) : LC_OK;
 }
 
-static lc_status early_stopping(lc_trainer *t, bool *wanted, lc_callback *out)
+lc_status lc__default_early_stopping(lc_trainer *t, bool *wanted, lc_callback *out)
 {
     const lc_trainer_options *o = &t->opt;
     *wanted = o->early_stopping && *o->early_stopping;
@@ -58,7 +55,7 @@ static lc_status early_stopping(lc_trainer *t, bool *wanted, lc_callback *out)
     return lc_early_stopping_new(&a, out);
 }
 
-static lc_status model_checkpoint(lc_trainer *t, bool *wanted, lc_callback *out)
+lc_status lc__default_model_checkpoint(lc_trainer *t, bool *wanted, lc_callback *out)
 {
     const lc_trainer_options *o = &t->opt;
     bool given = false;
@@ -81,19 +78,4 @@ static lc_status model_checkpoint(lc_trainer *t, bool *wanted, lc_callback *out)
     a.train_time_interval = o->train_time_interval.value;
     a.save_on_train_epoch_end = (unsigned char)o->save_on_train_epoch_end;
     return lc_model_checkpoint_new(&a, out);
-}
-
-static default_callback *const defaults[] = {timer,         slurm_timer,    progress_bar,
-                                             model_summary, early_stopping, model_checkpoint};
-
-lc_status lc__default_callbacks(lc_trainer *t)
-{
-    for (int i = 0; i < t->n_callbacks; i++) LC_TRY(lc__check_callback(t, t->callbacks[i])); /* the options resolved */
-    for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++) {
-        lc_callback cb;
-        bool wanted = false;
-        LC_TRY(defaults[i](t, &wanted, &cb));
-        if (wanted) LC_TRY(lc_trainer_add_callback(t, cb));
-    }
-    return LC_OK;
 }

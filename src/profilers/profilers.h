@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The constructors of src/profilers. */
-#ifndef LC_PROFILERS_REGISTRY_H
-#define LC_PROFILERS_REGISTRY_H
+/* The constructors of src/profilers, for src/builtin.c. */
+#ifndef LC_PROFILERS_PROFILERS_H
+#define LC_PROFILERS_PROFILERS_H
 
 #include <lightc/profiler.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The strategies, for their registry. */
-#ifndef LC_STRATEGIES_REGISTRY_H
-#define LC_STRATEGIES_REGISTRY_H
+/* The strategies, for src/builtin.c. */
+#ifndef LC_STRATEGIES_STRATEGIES_H
+#define LC_STRATEGIES_STRATEGIES_H
 
 #include <lightc/strategy.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The precisions, for their registry. */
-#ifndef LC_PRECISION_REGISTRY_H
-#define LC_PRECISION_REGISTRY_H
+/* The precisions, for src/builtin.c. */
+#ifndef LC_PRECISION_PRECISIONS_H
+#define LC_PRECISION_PRECISIONS_H
 
 #include <lightc/precision.h>
 

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is built in (builtin.h). To add one: its file in its folder, its declaration in the header that this file
+ * includes from there, and a line below. */
+#include "builtin.h"
+
+#include "backends/backends.h"
+#include "callbacks/callbacks.h"
+#include "loggers/loggers.h"
+#include "precision/precisions.h"
+#include "profilers/profilers.h"
+#include "strategies/strategies.h"
+
+static const lc_strategy_ops *const strategies[] = {
+    &lc__strategy_single,          &lc__strategy_ddp,
+    &lc__strategy_sharded,         &lc__strategy_sharded_1,
+    &lc__strategy_sharded_2,       &lc__strategy_sharded_3,
+    &lc__strategy_sharded_hybrid,  &lc__strategy_data_parallel,
+    &lc__strategy_central_storage, NULL,
+};
+
+static const lc__named_precision precisions[] = {
+    {"32-true", &lc__precision_32_true},
+    {"32", &lc__precision_32_true},
+    {0},
+};
+
+static const lc__named_profiler profilers[] = {
+    {"simple", lc__simple_profiler_new},
+    {"ops", lc__ops_profiler_new},
+    {"trace", lc__trace_profiler_new},
+    {0},
+};
+
+static const lc__named_logger loggers[] = {
+    {"csv", .make = lc_csv_logger_new},
+    {"sqlite", .make = lc_sqlite_logger_new},
+    {"tensorboard", .make = lc_tensorboard_logger_new},
+    {"mlflow", .make_with = lc__mlflow_logger_at},
+    {"stream", .make_with = lc_stream_logger_new},
+    {0},
+};
+
+/* In the order in which a trainer adds them. */
+static lc__default_callback *const callbacks[] = {
+    lc__default_timer,
+    lc__default_slurm_timer,
+    lc__default_progress_bar,
+    lc__default_model_summary,
+    lc__default_early_stopping,
+    lc__default_model_checkpoint,
+    NULL,
+};
+
+const lc__builtins lc__builtin = {
+    .backend = &lc__cpu_backend,
+    .strategies = strategies,
+    .precisions = precisions,
+    .profilers = profilers,
+    .loggers = loggers,
+    .callbacks = callbacks,
+};

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is built in: the backend, strategies, precisions, profilers, loggers, and the callbacks that options ask for.
+ * The library knows them by their vtables, and finds them in this table. builtin.c fills it, and is the one file that
+ * names them. */
+#ifndef LC_BUILTIN_H
+#define LC_BUILTIN_H
+
+#include <lightc/callback.h>
+#include <lightc/logger.h>
+#include <lightc/precision.h>
+#include <lightc/profiler.h>
+#include <lightc/strategy.h>
+
+#include "tensor/backend.h"
+
+typedef struct lc__named_precision {
+    const char *name;
+    const lc_precision_ops *ops;
+} lc__named_precision;
+
+typedef struct lc__named_profiler {
+    const char *name;
+    lc_status (*make)(lc_profiler *out);
+} lc__named_profiler;
+
+/* One of the two makes it; make_with takes what follows the colon in "name:argument", or NULL. */
+typedef struct lc__named_logger {
+    const char *name;
+    lc_status (*make)(lc_logger *out);
+    lc_status (*make_with)(const char *argument, lc_logger *out);
+} lc__named_logger;
+
+/* Sets *wanted to whether the trainer's options ask for the callback and the program did not bring it, and makes it if
+ * they do. */
+typedef lc_status lc__default_callback(lc_trainer *t, bool *wanted, lc_callback *out);
+
+/* Each list ends with a zero. */
+typedef struct lc__builtins {
+    const lc_backend_ops *backend;
+    const lc_strategy_ops *const *strategies;
+    const lc__named_precision *precisions;
+    const lc__named_profiler *profilers;
+    const lc__named_logger *loggers;
+    lc__default_callback *const *callbacks;
+} lc__builtins;
+
+extern const lc__builtins lc__builtin;
+
+#endif
