@@ -14,7 +14,6 @@
 #include "base/handle.h"
 #include "comm/agree.h"
 #include "core/logging/results_ranks.h"
-#include "core/ranks/ranks.h"
 #include "core/resume/after_save.h"
 
 #include <limits.h>

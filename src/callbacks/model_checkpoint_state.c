@@ -5,7 +5,6 @@
 #include "base/grow.h"
 #include "core/checkpoint/proof.h"
 #include "comm/agree.h"
-#include "core/ranks/ranks.h"
 #include "base/state_count.h"
 
 #include <fcntl.h>

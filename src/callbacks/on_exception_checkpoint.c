@@ -3,7 +3,6 @@
  * is removed when a fit ends well. */
 #include "callbacks/callbacks.h"
 #include "core/checkpoint/proof.h"
-#include "core/ranks/ranks.h"
 #include "core/resume/after_save.h"
 
 #include <limits.h>

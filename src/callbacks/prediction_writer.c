@@ -9,7 +9,7 @@
  * data. Functions of the program are called on every rank with its own. */
 #include "base/remove.h"
 #include "callbacks/callbacks.h"
-#include "core/ranks/ranks.h"
+#include "core/hooks/trainer_internal.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -10,7 +10,6 @@
 #include "base/io.h"
 #include "comm/agree.h"
 #include "core/logging/results_ranks.h"
-#include "core/ranks/ranks.h"
 #include "base/state_count.h"
 
 #include <stdlib.h>

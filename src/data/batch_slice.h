@@ -10,6 +10,12 @@
  * A batch is shared out to ranks or devices so that each has the same part of all the loaders that a combined loader
  * consists of: a loss is a sum of means, and has the gradient of the whole batch only then. */
 
+/* A rank's share of a global batch may be no sample at all: then it only joins what all ranks do. */
+static inline bool lc__is_empty_share(const lc_batch *batch)
+{
+    return batch && batch->size == 0 && batch->global_size > 0;
+}
+
 /* Of all ranks together. */
 int64_t lc__batch_samples(const lc_batch *batch);
 /* Of the part that has the fewest. */

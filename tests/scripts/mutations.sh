@@ -94,7 +94,7 @@ mutate 'buckets sent before they are complete' src/parallel/reduce/expand_sync.c
 mutate 'order of a sum swapped' src/comm/combine.c 's/for (unsigned ones = (unsigned)k; ones & 1;/for (unsigned ones = k == n - 1 ? ~0u : 0; top > 1 \&\& ones \& 1;/' test_comm:tree
 mutate 'the rest of a grain from elsewhere' src/comm/transport/tcp.c 's/memcpy(at, (const char \*)data + k, rest);/memcpy(at, data, rest);/' test_tcp:odd_numbers
 mutate 'a piece of a sum twice' src/comm/exchange/exchange.c 's/x->parts\[c->own\] = r->at + c->mine.at;/x->parts[c->own] = r->at;/' test_comm
-mutate 'weights of uneven shares ignored' src/core/ranks/ranks.c 's/weight = (double)batch->size \* [^;]*;/weight = 1;/' test_ddp:train_as_one
+mutate 'weights of uneven shares ignored' src/core/ranks/shares.c 's/weight = (double)batch->size \* [^;]*;/weight = 1;/' test_ddp:train_as_one
 mutate 'links to the checkpoint before come late' src/core/checkpoint/write_job.c 's/if (write) do_chores(w, true);//' test_checkpoint:newer
 mutate 'an update before its bucket' src/parallel/reduce/reducer.c 's/r->sent\[i\] < end) wait_for(r, i);/r->sent[i] < begin) wait_for(r, i);/' test_sync:gpt,some_ranks
 mutate 'late steps with shares of sums' src/core/loop/optimize.c 's/return r && lc__reducer_has_shares(r) ? [^;]*;/return LC_OK;/' test_ddp_checkpoints:a_late_step
@@ -143,7 +143,7 @@ mutate 'stale parameters' src/core/ranks/same_run.c 's/return s < 0 ? s : lc_mod
 mutate 'shares overlap' src/data/loader.c 's/s.begin = global_begin + s.offset;/s.begin = global_begin;/' test_ddp:train_as_one
 mutate 'sums of an epoch not reduced' src/core/logging/results_ranks.c 's/lc_status s = lc__ranks_reduce(t->comm, v, 2 \* n, LC_LOG_SUM);/lc_status s = LC_OK;/' test_ddp:train_as_one
 mutate 'metrics not merged' src/core/logging/results_ranks.c 's/LC_TRY(reduce_metrics(t, r));//' test_ddp:train_as_one
-mutate 'a wish to stop not heard' src/core/ranks/ranks.c 's/if (flags\[WISH_STOP\]) t->user_stop/if (t->stop_wish) t->user_stop/' test_ddp_ends:one_rank_stops
+mutate 'a wish to stop not heard' src/core/ranks/wishes.c 's/if (flags\[WISH_STOP\]) t->user_stop/if (t->stop_wish) t->user_stop/' test_ddp_ends:one_rank_stops
 # ---- what does not fit is found ----
 mutate 'options not compared' src/core/trainer/run.c 's/LC_TRY(lc__check_same_options(t));//' test_ddp_differences:different_options
 mutate 'data not compared' src/core/loop/fit.c 's/LC_TRY(lc__check_same_data(t));//' test_ddp_differences:different_options

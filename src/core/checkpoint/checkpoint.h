@@ -83,4 +83,7 @@ void lc__ckpt_set_origin(lc_ckpt_writer *w, const lc__ckpt_origin *origin);
 /* Another lc__io for a writer's files. */
 void lc__ckpt_writer_set_io(lc_ckpt_writer *w, const lc__io *io);
 
+/* read.c. Returns s; an error names the checkpoint, if its message does not yet. */
+lc_status lc__name_checkpoint(const char *path, lc_status s) LC_MUST_USE;
+
 #endif

@@ -171,3 +171,9 @@ lc_safetensors *lc_checkpoint_part(lc_checkpoint *c, lc_ckpt_part part)
     LC__IS(c, CHECKPOINT, NULL);
     return (unsigned)part < LC_CKPT_PARTS ? c->parts[part] : NULL;
 }
+
+lc_status lc__name_checkpoint(const char *path, lc_status s)
+{
+    bool named = s >= 0 || s == LC_ERR_PEER || strstr(lc_error_message(), path);
+    return named ? s : lc_fail_context(s, "the checkpoint %s", path);
+}

@@ -179,3 +179,11 @@ lc_callback lc_trainer_checkpoint_callback(const lc_trainer *t, int nth)
         if (t->callbacks[i]->ops.saves_checkpoints && nth-- == 0) return lc_trainer_callback(t, i);
     return (lc_callback){0};
 }
+
+lc_tensor *lc__saved_tensor(lc_trainer *t, lc_tensor *of)
+{
+    lc_tensor *saved = NULL;
+    for (int i = 0; i < t->n_callbacks && !saved; i++)
+        if (t->callbacks[i]->ops.saved_tensor) saved = t->callbacks[i]->ops.saved_tensor(t->callbacks[i]->self, t, of);
+    return saved;
+}

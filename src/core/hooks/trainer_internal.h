@@ -10,7 +10,7 @@
  *   split/       chunks.c: batches in chunks, the same for any ranks; device_parts.c: batches of several devices
  *   logging/     results.c: lc_log; log_metric.c; log_media.c: histograms, images, texts; rows.c: what goes to loggers;
  *                run_dir.c: version_N, loggers
- *   ranks/       ranks.c: what several ranks do together
+ *   ranks/       wishes.c: what ranks agree on; shares.c: their shares of a batch; same_run.c: whether they are one run
  *   resume/      save.c: checkpoints; resume.c continues from one; optimizer_state.c: optimizers in checkpoints */
 #ifndef LC_CORE_HOOKS_TRAINER_INTERNAL_H
 #define LC_CORE_HOOKS_TRAINER_INTERNAL_H
@@ -455,6 +455,11 @@ static inline void lc__hook_leave(lc_trainer *t, lc_hook saved)
      : (t)->stage == LC_STAGE_PREDICT ? LC__HOOK(t, ON_PREDICT_##ID, on_predict_##slot, ##__VA_ARGS__)                 \
                                       : LC__HOOK(t, ON_VALIDATION_##ID, on_validation_##slot, ##__VA_ARGS__))
 
+static inline bool lc__is_rank_zero(const lc_trainer *t)
+{
+    return t->rank == 0;
+}
+
 /* ---- results.c ---- */
 lc_status lc__results_read(lc_trainer *t, lc__results *r) LC_MUST_USE; /* after the step ran */
 void lc__results_publish_step(lc_trainer *t, lc__results *r);
@@ -560,7 +565,6 @@ lc_status lc__end_of_epoch(lc_trainer *t) LC_MUST_USE;
  * of transfer, which make the batch what it is); before(ctx, batch_idx) runs before each batch. */
 lc_status lc__forward_epoch(lc_trainer *t, void (*before)(void *ctx, int64_t batch_idx), void *ctx) LC_MUST_USE;
 bool lc__validation_due(const lc_trainer *t); /* after the running batch */
-bool lc__validation_time_is_up(const lc_trainer *t);
 
 /* ---- predictions.c ---- */
 /* Of this batch; NULL: this rank has none. Collective. */
@@ -593,8 +597,6 @@ void lc__leave_update_out(lc_optimizer *optimizer);
 /* Writes it now. Collective: an error of one rank is everybody's. */
 lc_status lc__save_checkpoint(lc_trainer *t, const char *path, bool weights_only) LC_MUST_USE;
 lc_status lc__open_checkpoint(lc_trainer *t, const char *path) LC_MUST_USE;
-/* Returns s; an error names the checkpoint, if its message does not yet. */
-lc_status lc__name_checkpoint(const char *path, lc_status s) LC_MUST_USE;
 /* Weights, datamodule, callbacks: before configure_optimizers; of a module that stays in slices what has no tensors
  * there, and the rest when it has been cut. */
 typedef enum lc__restoring { LC__AT_ONCE, LC__AHEAD_OF_SLICES, LC__IN_SLICES } lc__restoring;
@@ -653,6 +655,8 @@ lc_status lc__find_hpc(const lc_trainer *t, int64_t fit, char *path, size_t size
 /* ---- callback_list.c ---- */
 /* Whether the options, which hold it, have not turned off what it does. */
 lc_status lc__check_callback(const lc_trainer *t, const lc__callback *cb) LC_MUST_USE;
+/* What the first callback that has any saves in place of a tensor of the module; NULL: itself. */
+lc_tensor *lc__saved_tensor(lc_trainer *t, lc_tensor *of);
 lc__callback *lc__callback_of_kind(const lc_trainer *t, const char *kind);
 /* The module's hook, whose callbacks take the place of those of their kind. */
 lc_status lc__configure_callbacks(lc_trainer *t) LC_MUST_USE;

@@ -2,7 +2,7 @@
 /* Loaders in a run: the rank's part of them, limits, the last batch, one batch read ahead where nobody knows how many
  * come. */
 #include "comm/world/world.h"
-#include "core/split/chunks.h"
+#include "core/input/pieces.h"
 #include "core/hooks/profiling.h"
 #include "core/hooks/trainer_internal.h"
 #include "data/batch_slice.h"
@@ -264,7 +264,7 @@ static lc_status shard(lc_trainer *t, lc__source *s, bool train)
     if (shared && (!t->opt.use_distributed_sampler || s->unsharded.size > 1)) return LC_OK;
     if (shared && lc__dataloader_is_per_rank(s->loader)) return check_per_rank(t);
     if (!shared) mine = s->unsharded;
-    if (t->chunks) LC_TRY(lc__chunks_shard(t, s->loader, train, &mine));
+    if (t->opt.deterministic) LC_TRY(lc__pieces_shard(t, s->loader, train, &mine));
     if (!shared && mine.size == 1 && !mine.pieces) return LC_OK;
     LC_TRY(lc_dataloader_shard(s->loader, &mine));
     s->sharded = true;

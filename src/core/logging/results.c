@@ -5,11 +5,11 @@
  * logging neither splits a plan nor waits. Each (name, hook, loader) has one entry that lives as long as the trainer;
  * in the steady state nothing is allocated and an entry is found by the pointer of its name. */
 #include "core/logging/results_ranks.h"
-#include "core/ranks/ranks.h"
 #include "base/args.h"
 #include "base/grow.h"
 #include "base/handle.h"
 #include "record/graph_impl.h"
+#include "data/batch_slice.h"
 
 #include <math.h>
 #include <stdio.h>

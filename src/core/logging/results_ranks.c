@@ -4,8 +4,8 @@
  * tells them. */
 #include "comm/agree.h"
 #include "core/logging/results_ranks.h"
-#include "core/ranks/ranks.h"
 #include "base/status.h"
+#include "data/batch_slice.h"
 
 #include <math.h>
 #include <stdlib.h>

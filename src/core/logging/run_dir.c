@@ -5,7 +5,6 @@
  * logger that fails is told of once, and the training goes on. */
 #include "core/resume/hyperparameters.h"
 #include "comm/agree.h"
-#include "core/ranks/ranks.h"
 #include "base/io.h"
 #include "core/hooks/trainer_internal.h"
 

@@ -7,6 +7,7 @@
 #include "core/logging/results_ranks.h"
 #include "core/ranks/ranks.h"
 #include "base/status.h"
+#include "data/batch_slice.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -135,7 +136,7 @@ static lc_status run_batch(lc_trainer *t, const lc_batch *batch, int64_t i, int 
     t->eval_results.step++;
     LC_TRY(lc__transfer(t, &batch, loader));
     LC_TRY(LC__EVAL_HOOK(t, BATCH_START, batch_start, batch, i, loader));
-    LC_TRY(lc__begin_batch(t, batch));
+    LC_TRY(lc__begin_batch(t, batch, lc__chunks_in(t, batch)));
     if (lc__is_empty_share(batch)) {
         t->recording = false;
         t->eval_results.n_pending = 0; /* what the hook has recorded is not run */

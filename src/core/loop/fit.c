@@ -6,6 +6,7 @@
 #include "core/ranks/ranks.h"
 #include "core/resume/after_save.h"
 #include "base/status.h"
+#include "data/batch_slice.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -19,11 +20,6 @@ static bool can_stop_early(const lc_trainer *t)
 static bool max_steps_reached(const lc_trainer *t)
 {
     return t->max_steps >= 0 && t->global_step >= t->max_steps;
-}
-
-bool lc__validation_time_is_up(const lc_trainer *t)
-{
-    return (double)(lc__now_ns() - t->val_time_ns) * 1e-9 >= t->opt.val_check_interval.value;
 }
 
 bool lc__validation_due(const lc_trainer *t)
@@ -87,7 +83,7 @@ static lc_status train_batch(lc_trainer *t, const lc_batch *batch, bool is_last)
     int rank = t->chunks && t->chunks->tree ? 0 : lc_trainer_global_rank(t);
     LC_TRY(lc_step_begin(t->graph, (uint64_t)t->total_batches, (uint64_t)rank));
     t->recording = true;
-    LC_TRY(lc__begin_batch(t, batch));
+    LC_TRY(lc__begin_batch(t, batch, lc__chunks_in(t, batch)));
     lc__weigh_batch(t, batch);
     lc__tell_progress(t);
     LC_TRY(lc__transfer(t, &batch, 0));
@@ -350,7 +346,7 @@ static lc_status forward_batch(lc_trainer *t, const lc_batch *batch, int64_t i)
     t->batch = batch;
     t->batch_idx = i;
     LC_TRY(lc_step_begin(t->graph, (uint64_t)(t->total_batches + i), 0));
-    LC_TRY(lc__begin_batch(t, batch));
+    LC_TRY(lc__begin_batch(t, batch, lc__chunks_in(t, batch)));
     LC_TRY(lc__transfer(t, &batch, 0));
     LC_TRY(lc__batch_norms_begin(t, batch));
     lc_status s = lc__tree_of(t) ? forward_chunks(t, batch, i) : forward_share(t, batch, i);

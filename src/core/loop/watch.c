@@ -4,8 +4,8 @@
  *
  * The loss is looked at where values of the step have been read anyway because they were logged; elsewhere with every
  * log_every_n_steps-th step and with the last batch of an epoch. So no step waits for it. */
-#include "core/ranks/ranks.h"
 #include "core/hooks/trainer_internal.h"
+#include "data/batch_slice.h"
 
 #include <math.h>
 #include <stddef.h>

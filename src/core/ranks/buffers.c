@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Buffers (statistics of batch norm, and a module's own) as rank 0 has them. */
 #include "core/ranks/ranks.h"
-#include "core/resume/run_state.h"
 #include "nn/nn_internal.h"
 #include "tensor/tensor_impl.h"
 

@@ -5,7 +5,6 @@
 
 #include "comm/comm_internal.h"
 #include "base/clock.h"
-#include "core/ranks/ranks.h"
 
 #include <stdio.h>
 #include <stdlib.h>

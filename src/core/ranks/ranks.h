@@ -16,22 +16,11 @@ lc_status lc__ranks_model(lc_comm *comm, lc_module *m, bool sharding) LC_MUST_US
 /* Behind that and the sharding: initial values of what is not in slices, rank 0's. Collective. */
 lc_status lc__ranks_fill(lc_comm *comm, lc_module *m) LC_MUST_USE;
 
-static inline bool lc__is_rank_zero(const lc_trainer *t)
-{
-    return t->rank == 0;
-}
-
 lc_strategy_request lc__strategy_request(const lc_trainer_options *o);
 /* Whether the strategy does what the options ask of strategies that can: gradients sent as they say, copies of so many
  * ranks. */
 lc_status lc__request_check(const lc_strategy_request *ask, const lc_strategy_ops *strategy, const lc_comm *comm,
                             bool deterministic) LC_MUST_USE;
-
-/* A rank's share of a global batch may be no sample at all: then it only joins what all ranks do. */
-static inline bool lc__is_empty_share(const lc_batch *batch)
-{
-    return batch && batch->size == 0 && batch->global_size > 0;
-}
 
 /* Warns once of a combined loader's batch that is shared out unevenly (lc__batch_units). */
 void lc__tell_uneven(lc_trainer *t, const lc_batch *batch, int64_t shares);
@@ -46,8 +35,8 @@ lc_status lc__ranks_optimizers(lc_comm *comm, lc_module *m, const lc_optimizers 
 /* Shown if this rank is lost. */
 void lc__tell_progress(lc_trainer *t);
 
-/* Around what a batch computes (lc_strategy_ops). */
-lc_status lc__begin_batch(lc_trainer *t, const lc_batch *batch) LC_MUST_USE;
+/* Around what a batch computes (lc_strategy_ops); `passes`: backward passes of a share that is not empty. */
+lc_status lc__begin_batch(lc_trainer *t, const lc_batch *batch, int64_t passes) LC_MUST_USE;
 lc_status lc__end_batch(lc_trainer *t) LC_MUST_USE;
 /* The share of the running batch (lc_strategy_ops.before_backward). */
 void lc__weigh_batch(lc_trainer *t, const lc_batch *batch);
@@ -63,14 +52,16 @@ lc_status lc__vote_stop(lc_trainer *t) LC_MUST_USE;
 /* The wishes alone, where no gradients are exchanged: before the first batch, and where an epoch begins and ends. */
 lc_status lc__sync_wishes(lc_trainer *t) LC_MUST_USE;
 
+/* Whether val_check_interval, a time, has passed on this rank. Not collective. */
+bool lc__validation_time_is_up(const lc_trainer *t);
 /* The signal that ends the run, or 0, and whether SIGUSR1 asked for a checkpoint: with several ranks, what all agreed
  * on with the last sync. Not collective. */
 int lc__signal_of(const lc_trainer *t);
 bool lc__save_requested(const lc_trainer *t);
 
-/* sync_batch_norm.c. In a fit: the layers' group; around each training_step with its backward pass: what ranks without
- * samples do meanwhile. */
-lc_status lc__batch_norms_setup(lc_trainer *t) LC_MUST_USE;
+/* sync_batch_norm.c. In a fit, with so many devices in this process: the layers' group; around each training_step with
+ * its backward pass: what ranks without samples do meanwhile. */
+lc_status lc__batch_norms_setup(lc_trainer *t, int devices) LC_MUST_USE;
 void lc__batch_norms_release(lc_trainer *t);
 lc_status lc__batch_norms_begin(lc_trainer *t, const lc_batch *batch) LC_MUST_USE;
 lc_status lc__batch_norms_end(lc_trainer *t, bool has_loss) LC_MUST_USE;

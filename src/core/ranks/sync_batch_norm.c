@@ -10,7 +10,6 @@
  * no sum: one that has samples says what comes (comm_internal.h). Who has samples follows from how batches are sliced,
  * so all know it. Running statistics that such a rank has not moved it gets afterwards. */
 #include "comm/comm_internal.h"
-#include "core/split/device_parts.h"
 #include "core/ranks/ranks.h"
 #include "data/batch_slice.h"
 #include "nn/nn_internal.h"
@@ -25,9 +24,9 @@ static lc_status find_norm(void *ctx, const char *path, lc_module *owner, lc_mod
 }
 
 /* Results then depend on the number of ranks, which nobody else would say. Chunks are the same for any number. */
-static lc_status tell_unsynced(lc_trainer *t)
+static lc_status tell_unsynced(lc_trainer *t, bool devices)
 {
-    bool found = false, devices = lc__device_parts_most(t) > 1;
+    bool found = false;
     if (t->opt.deterministic || (t->n_ranks == 1 && !devices)) return LC_OK;
     LC_TRY(lc_module_visit(t->m, find_norm, &found));
     if (found)
@@ -39,9 +38,9 @@ static lc_status tell_unsynced(lc_trainer *t)
     return LC_OK;
 }
 
-lc_status lc__batch_norms_setup(lc_trainer *t)
+lc_status lc__batch_norms_setup(lc_trainer *t, int devices)
 {
-    if (!t->opt.sync_batchnorm) return tell_unsynced(t);
+    if (!t->opt.sync_batchnorm) return tell_unsynced(t, devices > 1);
     if (!t->comm) return LC_OK;
     lc__batch_norms_release(t);
     LC_TRY(lc_comm_split(t->comm, 0, t->rank, &t->batch_norm_comm));

@@ -11,7 +11,6 @@
 #include "core/checkpoint/proof.h"
 #include "core/checkpoint/share.h"
 #include "comm/agree.h"
-#include "core/ranks/ranks.h"
 
 #include "base/status.h"
 

@@ -2,7 +2,6 @@
 /* The options weights, weights_...: what a trainer's first run begins with. Rank 0 reads them; its parameters become
  * those of the other ranks as they do anyway. */
 #include "comm/agree.h"
-#include "core/ranks/ranks.h"
 #include "core/resume/run_state.h"
 #include "tensor/initial.h"
 

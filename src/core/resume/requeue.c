@@ -5,7 +5,6 @@
  * from its own. Without SLURM it is a checkpoint on demand. */
 #include "core/checkpoint/checkpoint.h"
 #include "comm/agree.h"
-#include "core/ranks/ranks.h"
 #include "core/resume/after_save.h"
 #include "launch/slurm.h"
 

@@ -87,12 +87,6 @@ lc_status lc__check_format(const lc_checkpoint *c)
                    lc_checkpoint_path(c), (long long)format, LC__STATE_FORMAT);
 }
 
-lc_status lc__name_checkpoint(const char *path, lc_status s)
-{
-    bool named = s >= 0 || s == LC_ERR_PEER || strstr(lc_error_message(), path);
-    return named ? s : lc_fail_context(s, "the checkpoint %s", path);
-}
-
 lc_status lc__open_checkpoint(lc_trainer *t, const char *path)
 {
     const lc_state *loop;

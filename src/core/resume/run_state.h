@@ -50,8 +50,6 @@ lc_status lc__restore_optimizers(lc_module *m, const lc_optimizers *all, lc_chec
 typedef lc_status lc__state_fn(void *ctx, const char *name, lc_tensor *tensor);
 /* The key of a callback's state. */
 const char *lc__state_key(const lc__callback *cb);
-/* What the first callback that has any saves in place of a tensor of the module; NULL: itself. */
-lc_tensor *lc__saved_tensor(lc_trainer *t, lc_tensor *of);
 /* Calls fn("callbacks.KEY.NAME", tensor) for each tensor of a callback. */
 lc_status lc__walk_callback(lc_trainer *t, const lc__callback *cb, lc__state_fn *fn, void *ctx) LC_MUST_USE;
 

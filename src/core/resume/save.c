@@ -61,14 +61,6 @@ lc_status lc__walk_callback(lc_trainer *t, const lc__callback *cb, lc__state_fn 
 
 /* ---- saving ---- */
 
-lc_tensor *lc__saved_tensor(lc_trainer *t, lc_tensor *of)
-{
-    lc_tensor *saved = NULL;
-    for (int i = 0; i < t->n_callbacks && !saved; i++)
-        if (t->callbacks[i]->ops.saved_tensor) saved = t->callbacks[i]->ops.saved_tensor(t->callbacks[i]->self, t, of);
-    return saved;
-}
-
 /* What is saved of tensors that exist only for that lives as long as `views`. */
 typedef struct save_walk {
     lc_trainer *t;

@@ -46,9 +46,6 @@ lc_status lc__chunks_begin(lc_trainer *t) LC_MUST_USE;
 lc_status lc__chunks_train(lc_trainer *t) LC_MUST_USE;
 void lc__chunks_free(lc_trainer *t); /* before the graph */
 
-/* How a loader shall cut its batches for this rank; `train`: gradients are to be summed over its chunks. */
-lc_status lc__chunks_shard(const lc_trainer *t, const lc_dataloader *l, bool train, lc_shard *out) LC_MUST_USE;
-
 /* As how many chunks this rank's share of a batch is computed: 1 where it is not cut. */
 int64_t lc__chunks_in(const lc_trainer *t, const lc_batch *batch);
 /* Samples of a chunk of the batch; 0: several ranks, and the batch does not say. */

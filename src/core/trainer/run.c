@@ -285,7 +285,7 @@ static lc_status set_up_optimizers(lc_trainer *t)
     LC_TRY(lc__module_fill(t->m));
     LC_TRY(lc__unused_begin(t));
     LC_TRY(lc__rank_times_begin(t));
-    LC_TRY(lc__batch_norms_setup(t));
+    LC_TRY(lc__batch_norms_setup(t, lc__device_parts_most(t)));
     LC_TRY(lc__read_buffers_setup(t));
     LC_TRY(lc__chunks_train(t));
     return lc__device_parts_set_optimizers(t);

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the options ask of a strategy. */
+#include "core/ranks/ranks.h"
+
+#include "base/status.h"
+#include "parallel/reduce/compress.h"
+
+lc_strategy_request lc__strategy_request(const lc_trainer_options *o)
+{
+    return (lc_strategy_request){.devices = o->devices,
+                                 .num_nodes = o->num_nodes,
+                                 .comm = o->comm,
+                                 .bucket_cap_mb = o->bucket_cap_mb,
+                                 .gradient_compression = o->gradient_compression,
+                                 .shard_size = o->shard_size,
+                                 .comm_security = o->comm_security,
+                                 .own_data = !o->use_distributed_sampler,
+                                 .deterministic = o->deterministic,
+                                 .start_timeout = o->start_timeout,
+                                 .silence_timeout = o->silence_timeout,
+                                 .progress_timeout = o->progress_timeout,
+                                 .grace_period = o->grace_period,
+                                 .say = lc__say};
+}
+
+lc_status lc__request_check(const lc_strategy_request *ask, const lc_strategy_ops *strategy, const lc_comm *comm,
+                            bool deterministic)
+{
+    const char *name = ask->gradient_compression;
+    lc_dtype wire;
+    if (ask->shard_size && !strategy->replicates)
+        return lc_fail(LC_ERR_CONFIG,
+                       "shard_size=%lld: the strategy %s has no copies that ranks share; use --strategy sharded_hybrid",
+                       (long long)ask->shard_size, strategy->name);
+    LC_TRY(lc__wire_find(name, &wire));
+    if (wire == LC_F32 || (!strategy->devices && (!comm || lc_comm_size(comm) == 1))) return LC_OK;
+    if (!strategy->compresses)
+        return lc_fail(LC_ERR_UNSUPPORTED,
+                       "gradient_compression=%s: the strategy %s keeps gradients as they are; use --strategy ddp", name,
+                       strategy->name);
+    if (deterministic)
+        return lc_fail(LC_ERR_CONFIG,
+                       "gradient_compression=%s rounds what ranks send, so that deterministic cannot give "
+                       "the bits of one process; leave out one of the two",
+                       name);
+    return LC_OK;
+}
