@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The recorder, the intermediate form and the plan, as the files of src/record and src/engine share them.
  *
- * record/graph.c    the life of a graph and of a step; reading values back
+ * engine/run/graph_run.c  the life of a graph and of its steps; reading values back
+ * record/graph.c    what a thread records into
  * record/record.c   appends what the user calls to a tape (one node per call, plus a few macro nodes: macro.c)
  * engine/plan/plan.c  looks a tape segment up in the cache, or makes a plan of it:
  *   expand.c          macro nodes -> operators (backward; optim/expand_update.c: clipping, updates;
@@ -27,9 +28,9 @@
 
 #include <lightc/span.h>
 #include "base/exact_sum.h"
-#include "engine/run/fault.h"
 #include "tensor/tensor_impl.h"
 #include "engine/plan/tune.h"
+#include "record/fault.h"
 
 #define LC_ABSENT UINT32_MAX
 #define LC_ARENAS 4 /* step tensors of this many steps exist, so that using an expired one is noticed */
@@ -259,6 +260,8 @@ void lc__clip_finish(const lc_call *c, lc__exact_sum *sum);
 
 /* graph.c */
 extern _Thread_local lc_graph *lc__current;
+/* Keeps the first error of a step for whoever asks for it; returns `status`. */
+lc_status lc__step_failed(lc_graph *g, lc_status status);
 /* record.c */
 /* Keeps the first error of a step: "title: message (name shape, ...) at file:line". `names`: see lc_op.inputs. */
 /* An error of a function that returns none: kept in the step that this thread records, with the user's call site (file
@@ -316,7 +319,6 @@ void lc__graph_chunk(lc_graph *g, int64_t number);
 /* plan.c */
 /* The plan of the segment, which becomes the last one of the step. */
 lc_status lc__graph_prepare(lc_graph *g, lc__keeps keeps, lc_plan **plan);
-lc_status lc__graph_run(lc_graph *g, lc__keeps keeps);
 void lc__plan_free(lc_plan *plan);
 /* Between steps: takes over the choices of a checkpoint (tune.h); plans made with others are dropped. */
 lc_status lc__graph_load_tuning(lc_graph *g, const lc_state *root);
@@ -325,6 +327,8 @@ lc_status lc__graph_load_tuning(lc_graph *g, const lc_state *root);
 /* Tells of every kernel call from now on; fn NULL: no longer. */
 void lc__graph_observe(lc_graph *g, lc_span_fn *fn, void *ctx);
 lc_status lc__execute(lc_graph *g, lc_plan *plan);
+/* fault.c: the error that the record stands for, of a call that was made at `site`; the record is empty again. */
+lc_status lc__fault_take(lc__fault *f, lc_site site);
 /* anomaly.c: that a call's results are finite. */
 lc_status lc__check_finite(const lc_plan_call *pc) LC_MUST_USE;
 /* flops.c */

@@ -324,20 +324,11 @@ static lc_status get(lc_graph *g, lc__keeps keeps, lc_plan **out)
     return lc__grow(&g->chain, &g->cap_chain, g->n_chain, 1, "the plan of a step");
 }
 
-/* The first error of the step, kept for whoever asks. */
-static lc_status keep_error(lc_graph *g, lc_status status)
-{
-    if (status >= 0 || g->status != LC_OK) return status;
-    g->status = status;
-    snprintf(g->error, sizeof g->error, "%s", lc_error_message());
-    return status;
-}
-
 lc_status lc__graph_prepare(lc_graph *g, lc__keeps keeps, lc_plan **plan)
 {
     lc_plan *p;
     *plan = NULL;
-    if (keep_error(g, get(g, keeps, &p)) < 0) return lc_step_status(g);
+    if (lc__step_failed(g, get(g, keeps, &p)) < 0) return lc_step_status(g);
     g->chain[g->n_chain++] = p;
     g->last = p;
     g->stats.nodes = p->n_calls;
@@ -348,18 +339,6 @@ lc_status lc__graph_prepare(lc_graph *g, lc__keeps keeps, lc_plan **plan)
         memcpy(p->flats[i].flat->has_gradient, p->flats[i].after, (size_t)p->flats[i].flat->n);
     *plan = p;
     return LC_OK;
-}
-
-lc_status lc__graph_execute(lc_graph *g, lc_plan *plan)
-{
-    return keep_error(g, lc__execute(g, plan));
-}
-
-lc_status lc__graph_run(lc_graph *g, lc__keeps keeps)
-{
-    lc_plan *p;
-    LC_TRY(lc__graph_prepare(g, keeps, &p));
-    return lc__graph_execute(g, p);
 }
 
 lc_status lc__graph_load_tuning(lc_graph *g, const lc_state *root)

@@ -1,34 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Indices that do not exist: the record that kernels write, and the sentence that is made of it. */
-#include "base/handle.h"
+/* The sentence that is made of an index that does not exist. */
 #include "base/str.h"
 #include "record/graph_impl.h"
-
-enum { EMPTY, WRITING, WRITTEN };
-
-void lc_call_bad_index(const lc_call *call, const lc_bad_index *bad)
-{
-    LC__NEEDS(call, );
-    LC__NEEDS(bad, );
-    lc__fault *f = call->fault;
-    if (!f) return; /* a call of no step: it is timed, or tested */
-    int state = atomic_load_explicit(&f->state, memory_order_acquire);
-    for (;;) {
-        if (state == WRITING) {
-            state = atomic_load_explicit(&f->state, memory_order_acquire);
-            continue;
-        }
-        if (state == WRITTEN && (f->call != call || f->bad.at <= bad->at)) return;
-        if (atomic_compare_exchange_weak_explicit(&f->state, &state, WRITING, memory_order_acquire,
-                                                  memory_order_acquire))
-            break;
-    }
-    if (state == EMPTY || (f->call == call && bad->at < f->bad.at)) {
-        f->call = call;
-        f->bad = *bad;
-    }
-    atomic_store_explicit(&f->state, WRITTEN, memory_order_release);
-}
 
 static void place_of(const lc_view *v, int64_t at, lc__str *to)
 {
@@ -54,6 +27,6 @@ lc_status lc__fault_take(lc__fault *f, lc_site site)
             (long long)bad->index, (long long)bad->size - 1, other.s ? other.s : "");
     lc__str_free(&place);
     lc__str_free(&other);
-    atomic_store_explicit(&f->state, EMPTY, memory_order_relaxed);
+    atomic_store_explicit(&f->state, LC__FAULT_EMPTY, memory_order_relaxed);
     return lc__call_error(c, LC_ERR_ARGUMENT, site);
 }

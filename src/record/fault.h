@@ -6,26 +6,25 @@
  * executor reads the record where that is free: between two calls on the CPU, so that no update is made with what comes
  * after it. A device that runs on by itself has the record in its own memory, written with one compare-and-swap, and it
  * is read together with the first value of the step that is read. */
-#ifndef LC_ENGINE_RUN_FAULT_H
-#define LC_ENGINE_RUN_FAULT_H
+#ifndef LC_RECORD_FAULT_H
+#define LC_RECORD_FAULT_H
 
 #include <lightc/op.h>
 
 #include <stdatomic.h>
 #include <stdbool.h>
 
+enum { LC__FAULT_EMPTY, LC__FAULT_WRITING, LC__FAULT_WRITTEN };
+
 typedef struct lc__fault {
-    atomic_int state; /* 0: nothing is wrong */
+    atomic_int state;
     const lc_call *call;
     lc_bad_index bad;
 } lc__fault;
 
 static inline bool lc__fault_is_set(lc__fault *f)
 {
-    return atomic_load_explicit(&f->state, memory_order_relaxed) != 0;
+    return atomic_load_explicit(&f->state, memory_order_relaxed) != LC__FAULT_EMPTY;
 }
-
-/* The error that the record stands for, of a call that was made at `site`; the record is empty again. */
-lc_status lc__fault_take(lc__fault *f, lc_site site);
 
 #endif

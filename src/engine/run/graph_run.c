@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The life of a graph and of its steps, and reading values back. */
+#include "parallel/collectives/collectives.h"
+#include "builtin.h"
+#include "base/grow.h"
+#include "base/handle.h"
+#include "tensor/initial.h"
+#include "parallel/reduce/reducer.h"
+
+#include <lightc/random.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static int default_threads(void)
+{
+    int n = lc__builtin.backend->max_threads ? lc__builtin.backend->max_threads() : 1;
+    return n > 0 ? n : 1;
+}
+
+/* A variable of the environment that has two values, the first of which is the default. */
+static lc_status read_switch(const char *name, const char *no, const char *yes, bool *on)
+{
+    const char *value = getenv(name);
+    *on = value && strcmp(value, yes) == 0;
+    if (*on || !value || !*value || strcmp(value, no) == 0) return LC_OK;
+    return lc_fail(LC_ERR_CONFIG, "%s=%s in the environment is not known; it is \"%s\" or \"%s\"", name, value, no,
+                   yes);
+}
+
+/* Pools that are never NULL: a node without operands points at their start all the same, and NULL plus 0 is not
+ * defined. */
+static lc_status make_pools(lc_graph *g)
+{
+    lc_tape *tapes[] = {&g->tape, &g->ir};
+    for (int i = 0; i < 2; i++) {
+        lc_tape *t = tapes[i];
+        uint32_t none = 0;
+        LC_TRY(lc__grow(&t->in, &t->cap_in, 0, 1, "the record of a step"));
+        LC_TRY(lc__grow(&t->ints, &t->cap_ints, 0, 1, "the record of a step"));
+        LC_TRY(lc__grow(&t->sources, &none, 0, 1, "the record of a step"));
+        LC_TRY(lc__grow(&t->floats, &t->cap_floats, 0, 1, "the record of a step"));
+    }
+    return lc__grow(&g->externals, &g->cap_externals, 0, 1, "the record of a step");
+}
+
+static void free_pools(lc_graph *g)
+{
+    lc_tape *tapes[] = {&g->tape, &g->ir};
+    for (int i = 0; i < 2; i++) {
+        free(tapes[i]->nodes);
+        free(tapes[i]->sites);
+        free(tapes[i]->in);
+        free(tapes[i]->ints);
+        free(tapes[i]->floats);
+        free(tapes[i]->sources);
+    }
+    free(g->externals);
+}
+
+lc_status lc_graph_new(const lc_graph_options *options, lc_graph **out)
+{
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
+    *out = NULL;
+    lc_graph *g = calloc(1, sizeof *g);
+    if (!g) return lc_fail(LC_ERR_MEMORY, "out of memory for a graph");
+    g->mark = LC__MARK_OF(GRAPH);
+    if (options) g->options = *options;
+    if (g->options.max_plans <= 0) g->options.max_plans = 64;
+    g->backend = lc__builtin.backend;
+    g->threads = g->options.threads > 0 ? g->options.threads : default_threads();
+    g->rng.seed = g->options.seed;
+    g->loss_weight = 1;
+    /* Tensors remember graph and generation. A new graph may lie where a freed one lay, so its generations must not
+     * start where the other's did. */
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    g->generation = (uint32_t)lc_random_key((uint64_t)now.tv_nsec, (uint64_t)now.tv_sec);
+    g->next_uid = 1;
+    g->dump_path = getenv("LIGHTC_PLAN_DUMP");
+    g->profile = g->dump_path != NULL;
+    lc_status status = read_switch("LIGHTC_PLAN", "on", "off", &g->plan_off);
+    if (status >= 0) status = read_switch("LIGHTC_NAN_CHECK", "0", "1", &g->nan_check);
+    if (status >= 0) status = read_switch("LIGHTC_KERNELS", "fast", "reference", &g->reference_only);
+    g->nan_check |= g->options.nan_check;
+    if (status >= 0) status = g->backend->kernel_set(&g->kernel_set);
+    if (status >= 0) status = lc__tuning_init(&g->tuning, g->options.tune, g->backend, g->kernel_set, g->threads);
+    if (status >= 0) status = lc__dump_check(g);
+    if (status >= 0) status = make_pools(g);
+    if (status >= 0) status = g->backend->arena_reserve(&g->arena, &g->arena_reserved);
+    if (status < 0) {
+        free_pools(g);
+        lc__tuning_release(&g->tuning);
+        free(g);
+        return status;
+    }
+    *out = g;
+    return LC_OK;
+}
+
+void lc_graph_free(lc_graph *g)
+{
+    if (!g) return;
+    LC__IS_OR_NULL(g, GRAPH, );
+    if (g->dump_path) lc__dump_plans(g);
+    if (lc__current == g) lc__current = NULL;
+    for (int i = 0; i < g->n_plans; i++) lc__plan_free(g->plans[i]);
+    for (int i = 0; i < g->n_flats; i++) lc__flat_unref(g->flats[i]);
+    for (int a = 0; a < LC_ARENAS; a++) {
+        for (uint32_t i = 0; i < g->arenas[a].n_slabs; i++) free(g->arenas[a].slabs[i]);
+        free(g->arenas[a].slabs);
+    }
+    free_pools(g);
+    g->backend->arena_release(g->arena, g->arena_reserved);
+    lc__tuning_release(&g->tuning);
+    lc__collectives_free(g->collectives);
+    free(g->scratch);
+    free(g->values);
+    free(g->random_sites);
+    free(g->plans);
+    free(g->chain);
+    free(g->flats);
+    lc__mark_clear(&g->mark);
+    free(g);
+}
+
+int lc_graph_threads(const lc_graph *g)
+{
+    LC__IS(g, GRAPH, 0);
+    return g->threads;
+}
+void lc_graph_get_stats(const lc_graph *g, lc_graph_stats *out)
+{
+    LC__IS(g, GRAPH, );
+    LC__NEEDS(out, );
+    *out = g->stats;
+}
+
+static void start_segment(lc_graph *g)
+{
+    g->node_0 = g->tape.n_nodes;
+    g->in_0 = g->tape.n_in;
+    g->int_0 = g->tape.n_ints;
+    g->float_0 = g->tape.n_floats;
+    g->ext_0 = g->n_externals;
+    g->value_0 = g->n_values;
+    /* Expect what followed the same segment last time. */
+    uint64_t previous = g->last ? g->last->uid : 0;
+    g->expect = NULL;
+    for (int i = 0; i < g->n_plans; i++)
+        if (g->plans[i]->previous == previous && (!g->expect || g->plans[i]->last_used > g->expect->last_used))
+            g->expect = g->plans[i];
+    /* Room for all it records, so that following it needs no checks; without room it is merely slower. */
+    const lc_plan *p = g->expect;
+    lc_tape *t = &g->tape;
+    if (p &&
+        (p->node_0 + p->n_nodes > t->cap_nodes || p->in_0 + p->n_in > t->cap_in || p->int_0 + p->n_ints > t->cap_ints ||
+         p->float_0 + p->n_floats > t->cap_floats || p->value_0 + p->n_values > g->cap_values))
+        g->expect = NULL;
+}
+
+lc_status lc_step_begin(lc_graph *g, uint64_t step, uint64_t micro_batch)
+{
+    LC__IS(g, GRAPH, LC_ERR_ARGUMENT);
+    if (g->recording)
+        return lc_fail(LC_ERR_STATE, "lc_step_begin: the step before has not been ended with lc_step_end");
+    if (lc__current && lc__current != g && lc__current->recording)
+        return lc_fail(LC_ERR_STATE, "lc_step_begin: this thread is recording into another graph");
+    lc__current = g;
+    g->recording = true;
+    g->generation++;
+    g->arenas[g->generation % LC_ARENAS].used = 0;
+    g->rng.step = step;
+    g->rng.micro_batch = micro_batch;
+    g->status = LC_OK;
+    g->no_grad = 0;
+    g->sync_keeps = LC__KEEPS_NAMED;
+    g->region = g->n_regions = 0;
+    g->tape.n_nodes = g->tape.n_in = g->tape.n_ints = g->tape.n_floats = 0;
+    g->n_values = g->n_externals = g->n_random_sites = 0;
+    lc__graph_chunk(g, -1);
+    g->n_chain = 0;
+    g->last = NULL;
+    start_segment(g);
+    return LC_OK;
+}
+
+lc_status lc__graph_plan(lc_graph *g, lc__keeps keeps, lc_plan **plan)
+{
+    *plan = NULL;
+    if (g->status != LC_OK) return lc_step_status(g);
+    g->stats.recorded = g->tape.n_nodes;
+    return g->tape.n_nodes == g->node_0 ? LC_OK : lc__graph_prepare(g, keeps, plan);
+}
+
+void lc__graph_ran(lc_graph *g)
+{
+    start_segment(g);
+}
+
+lc_status lc__graph_execute(lc_graph *g, lc_plan *plan)
+{
+    return lc__step_failed(g, lc__execute(g, plan));
+}
+
+static lc_status run_segment(lc_graph *g, lc__keeps keeps)
+{
+    lc_plan *p;
+    LC_TRY(lc__graph_prepare(g, keeps, &p));
+    return lc__graph_execute(g, p);
+}
+
+lc_status lc_step_run(lc_graph *g)
+{
+    LC__IS(g, GRAPH, LC_ERR_ARGUMENT);
+    return lc__graph_run_step(g, LC__KEEPS_NAMED);
+}
+
+lc_status lc__graph_run_step(lc_graph *g, lc__keeps keeps)
+{
+    lc_plan *plan;
+    if (!g->recording) return lc_fail(LC_ERR_STATE, "lc_step_run: no step is being recorded");
+    LC_TRY(lc__graph_plan(g, keeps, &plan));
+    if (plan) LC_TRY(lc__graph_execute(g, plan));
+    if (plan) start_segment(g);
+    return lc__graph_settle(g);
+}
+
+lc_status lc__graph_settle(lc_graph *g)
+{
+    return g->reducer ? lc__reducer_settle(g->reducer) : LC_OK;
+}
+
+void lc__graph_drop_arena(lc_graph *g)
+{
+    if (g->recording) return;
+    g->generation++;
+    g->backend->arena_drop(g->arena, g->arena_committed);
+}
+
+lc_status lc_step_end(lc_graph *g)
+{
+    LC__IS(g, GRAPH, LC_ERR_ARGUMENT);
+    if (!g->recording) return lc_fail(LC_ERR_STATE, "lc_step_end: no step is being recorded");
+    g->recording = false;
+    return lc_step_status(g);
+}
+
+/* ---- reading values back ---- */
+
+static bool find_location(const lc_graph *g, uint32_t value, lc_location *out)
+{
+    for (int i = 0; i < g->n_chain; i++) {
+        const lc_plan *p = g->chain[i];
+        if (value < p->value_0 || value >= p->value_0 + p->n_values) continue;
+        *out = p->locations[value - p->value_0];
+        if (out->in_input) {
+            const lc_tensor *input = g->values[out->input];
+            out->data = (char *)input->data + out->offset * (int64_t)lc_dtype_size(input->type.dtype);
+        }
+        return out->made;
+    }
+    return false;
+}
+
+lc_status lc__graph_flush(lc_graph *g)
+{
+    if (!g->recording || g->tape.n_nodes == g->node_0) return LC_OK;
+    if (g->status != LC_OK) return lc_step_status(g);
+    LC_TRY(run_segment(g, LC__KEEPS_ALL));
+    start_segment(g);
+    return LC_OK;
+}
+
+lc_status lc__graph_host_view(lc_tensor *t, lc_view *out)
+{
+    lc_graph *g = t->graph;
+    /* A persistent tensor may outlive the graph that used it last: only the current one is known to be there. */
+    bool pending =
+        g && g == lc__current && g->recording && t->generation == g->generation && g->tape.n_nodes > g->node_0;
+    if (t->is_slice)
+        return lc_fail(LC_ERR_STATE, "the ranks hold a slice each of this tensor (strategy sharded); lc_tensor_gather, "
+                                     "called on all of them, gives its value");
+    if (t->kind >= LC_TENSOR_PERSISTENT) {
+        /* Recorded operations may still have to read or write it. */
+        if (pending && g->status == LC_OK) {
+            LC_TRY(run_segment(g, LC__KEEPS_ALL));
+            start_segment(g);
+        }
+        LC_TRY(lc__tensor_fill(t));
+        lc__view_of(&t->type, t->layout, t->data, out);
+        return LC_OK;
+    }
+    if (!g || t->generation != g->generation)
+        return lc_fail(LC_ERR_STATE, "this tensor is a result of an earlier step, which has expired");
+    if (g->status != LC_OK) return lc_step_status(g);
+    if (g->recording && t->value >= g->value_0) {
+        LC_TRY(run_segment(g, LC__KEEPS_ALL));
+        start_segment(g);
+    }
+    lc_location where;
+    if (!find_location(g, t->value, &where))
+        return lc_fail(
+            LC_ERR_STATE,
+            "this value was not kept when its part of the step ran; call lc_keep on it where it is computed");
+    lc__view_of(&t->type, LC_ROW_MAJOR, where.data, out);
+    memcpy(out->stride, where.stride, sizeof out->stride);
+    return LC_OK;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Indices that do not exist: the record that kernels write (record/fault.h). */
+#include "base/handle.h"
+#include "record/fault.h"
+
+void lc_call_bad_index(const lc_call *call, const lc_bad_index *bad)
+{
+    LC__NEEDS(call, );
+    LC__NEEDS(bad, );
+    lc__fault *f = call->fault;
+    if (!f) return; /* a call of no step: it is timed, or tested */
+    int state = atomic_load_explicit(&f->state, memory_order_acquire);
+    for (;;) {
+        if (state == LC__FAULT_WRITING) {
+            state = atomic_load_explicit(&f->state, memory_order_acquire);
+            continue;
+        }
+        if (state == LC__FAULT_WRITTEN && (f->call != call || f->bad.at <= bad->at)) return;
+        if (atomic_compare_exchange_weak_explicit(&f->state, &state, LC__FAULT_WRITING, memory_order_acquire,
+                                                  memory_order_acquire))
+            break;
+    }
+    if (state == LC__FAULT_EMPTY || (f->call == call && bad->at < f->bad.at)) {
+        f->call = call;
+        f->bad = *bad;
+    }
+    atomic_store_explicit(&f->state, LC__FAULT_WRITTEN, memory_order_release);
+}
