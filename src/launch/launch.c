@@ -4,25 +4,12 @@
 
 #include "comm/world/prints.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 enum { MAX_NODES = 4096 };
-
-lc_status lc__secret_make(char secret[LC__SECRET_SIZE])
-{
-    unsigned char bytes[(LC__SECRET_SIZE - 1) / 2];
-    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
-        return lc_fail(LC_ERR_IO, "cannot make a secret for the run: %s", strerror(errno));
-    for (size_t i = 0; i < sizeof bytes; i++) snprintf(secret + 2 * i, 3, "%02x", bytes[i]);
-    return LC_OK;
-}
-
-/* ---- lc_launch ---- */
 
 static bool is_local(const char *host, size_t n)
 {

@@ -1,38 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A program that starts its own ranks: `--devices 2 --strategy ddp`.
- *
- * Options are the first that is known, so this happens there: the first process runs itself again, N times, waits, and
- * returns to main with LC_STOP. Ranks come the same way, find who they are in their environment, and go on. */
+/* This program, run again as its own ranks. */
 #include "launch/launch.h"
-
-#include <lightc/strategy.h>
 
 #include "comm/world/prints.h"
 #include "comm/net/socket.h"
-#include "comm/world/world.h"
 #include "base/io.h"
-#include "core/options/options.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <unistd.h>
-
-static bool is_auto(const char *text)
-{
-    return !text || !strcmp(text, "auto");
-}
-
-/* Ranks are started through /proc/self/exe, which is this program even if its file has been replaced meanwhile; only
- * the kernel names them after that path, in top and ps. */
-static void take_name(void)
-{
-    char name[16] = "";
-    if (prctl(PR_GET_NAME, name) == 0 && !strcmp(name, "exe")) prctl(PR_SET_NAME, program_invocation_short_name);
-}
 
 /* ---- what this process was started with ---- */
 
@@ -115,7 +94,7 @@ static lc_status by_hand(const lc_trainer_options *o, lc__run_plan *plan, char s
     return LC_OK;
 }
 
-static lc_status launch(const lc_trainer_options *o, int local)
+lc_status lc__launch_self(const lc_trainer_options *o, int local)
 {
     lc_status status = LC_OK;
     command c = {0};
@@ -151,54 +130,4 @@ done:
     lc__hosts_release(&hosts);
     free(nodes);
     return status == LC_OK ? LC_STOP : status;
-}
-
-/* Who has started the ranks starts them again. */
-static lc_status check_restarts(const lc_trainer_options *o, const lc__world *here)
-{
-    if (o->max_restarts <= 0 || !strcmp(here->launcher, "lightc") || getenv("LIGHTC_RESTARTED")) return LC_OK;
-    return lc_fail(LC_ERR_CONFIG,
-                   "max_restarts=%lld: these ranks were started by %s, and lightc cannot start them again; leave it "
-                   "out (torchrun has --max-restarts; a Slurm job is queued again by SIGUSR1, or continued with "
-                   "--ckpt_path last), or start the program by `lightc launch` or with --nodes_file",
-                   (long long)o->max_restarts, here->launcher);
-}
-
-lc_status lc__launch_trainer(const lc_trainer_options *o)
-{
-    const lc_strategy_ops *strategy;
-    lc__world here;
-    int local = 1;
-    if (o->comm) return LC_OK; /* the program has brought its ranks */
-    lc__prints_forward();
-    LC_TRY(lc__world_find(&here));
-    if (here.size > 1 || !strcmp(here.launcher, "lightc")) { /* this is a rank */
-        take_name();
-        return check_restarts(o, &here);
-    }
-    if (o->num_nodes == 1 && o->nodes_file)
-        return lc_fail(LC_ERR_CONFIG,
-                       "nodes_file=%.200s lists machines, and num_nodes is 1, which is this one: give --num_nodes 2 or "
-                       "more, the first of the list; or leave nodes_file out",
-                       o->nodes_file);
-    if (o->num_nodes == 1 && o->node_rank > 0)
-        return lc_fail(LC_ERR_CONFIG, "node_rank is %lld, and num_nodes is 1: say with --num_nodes how many there are",
-                       (long long)o->node_rank);
-    bool many = o->num_nodes > 1 || (!is_auto(o->devices) && strcmp(o->devices, "1") != 0);
-    if (!many && o->max_restarts <= 0) return LC_OK;
-    LC_TRY(lc__accelerator_check(o->accelerator));
-    if (many) {
-        LC_TRY(lc_strategy_find(is_auto(o->strategy) ? "ddp" : o->strategy, &strategy));
-        if (!strategy->launches) return LC_OK; /* it says itself what it can do */
-        LC_TRY(lc__devices_parse(o->devices, LC_MAX_LOCAL_RANKS, "processes of this machine", &local));
-        if (!local) local = 1; /* with all cores */
-        if (o->num_nodes > 1 && !o->nodes_file && o->node_rank == LC_UNSET)
-            return lc_fail(LC_ERR_CONFIG,
-                           "num_nodes=%lld: nothing says how the ranks of the other machines are started. Start this "
-                           "program with mpirun, srun or torchrun; or give --nodes_file FILE, which lists the machines "
-                           "for mpirun; or start it on each of them with --node_rank 0 to %lld, and MASTER_ADDR and "
-                           "MASTER_PORT (an address and a free port of node 0) in the environment",
-                           (long long)o->num_nodes, (long long)o->num_nodes - 1);
-    }
-    return launch(o, local);
 }

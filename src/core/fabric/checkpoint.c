@@ -3,7 +3,7 @@
 #include "core/fabric/fabric_internal.h"
 
 #include "core/checkpoint/share.h"
-#include "core/resume/hyperparameters.h"
+#include "core/options/hyperparameters.h"
 #include "comm/agree.h"
 #include "base/state_count.h"
 

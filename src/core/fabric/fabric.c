@@ -6,7 +6,7 @@
 #include "core/checkpoint/share.h"
 #include "core/logging/results_ranks.h"
 #include "core/ranks/ranks.h"
-#include "launch/launch.h"
+#include "core/trainer/start_ranks.h"
 #include "module/tensors.h"
 #include "tensor/initial.h"
 

@@ -2,14 +2,15 @@
 /* The trainer, inside: its state, and what the rooms of src/core offer each other (docs/design.md has a line for each).
  *
  *   trainer/     trainer.c: making one; run.c: fit, validate, test, predict; accessors.c: what it says about itself;
- *                signals.c: SIGINT, SIGTERM, SIGHUP; memory_limit.c
- *   hooks/       hooks.c: dispatch, and its tables; callback_list.c; control.c: messages, stopping; profiling.c
+ *                start_ranks.c: the command line, and ranks; signals.c: SIGINT, SIGTERM, SIGHUP; memory_limit.c
+ *   hooks/       hooks.c: dispatch, and its tables; callback_list.c; control.c: messages, stopping; profiling.c;
+ *                by_name.c: what is built in
  *   loop/        fit.c: epochs and batches; optimize.c: the step, with closures, optimizers and schedules;
  *                evaluate.c: validation, test, prediction; predictions.c: what predict returns; watch.c: warnings
  *   input/       source.c: loaders, limits; source_state.c: loaders in checkpoints; datamodule.c
  *   split/       chunks.c: batches in chunks, the same for any ranks; device_parts.c: batches of several devices
  *   logging/     results.c: lc_log; log_metric.c; log_media.c: histograms, images, texts; rows.c: what goes to loggers;
- *                run_dir.c: version_N, loggers
+ *                hyperparameters.c; run_dir.c: version_N, loggers
  *   ranks/       wishes.c: what ranks agree on; shares.c: their shares of a batch; same_run.c: whether they are one run
  *   resume/      save.c: checkpoints; resume.c continues from one; optimizer_state.c: optimizers in checkpoints */
 #ifndef LC_CORE_HOOKS_TRAINER_INTERNAL_H
@@ -633,6 +634,7 @@ lc_status lc__loggers_start(lc_trainer *t) LC_MUST_USE; /* takes version_N */
 void lc__loggers_status(lc_trainer *t, const char *status);
 void lc__loggers_flush(lc_trainer *t);
 void lc__loggers_finish(lc_trainer *t, const char *status);
+lc_status lc__hyperparameters_log(lc_trainer *t, const lc_module *m) LC_MUST_USE; /* hyperparameters.c */
 lc_status lc__loggers_row(lc_trainer *t, const lc_log_row *row);
 void lc__logger_failed(lc_trainer *t, int i, const char *what);        /* says once that logger i could not */
 lc_status lc__checkpoint_dir(lc_trainer *t, lc__str *out) LC_MUST_USE; /* where checkpoints go by default */

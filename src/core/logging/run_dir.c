@@ -3,7 +3,7 @@
  *
  * N is the first number that mkdir gives to this run alone, so that runs which start at once never share a folder. A
  * logger that fails is told of once, and the training goes on. */
-#include "core/resume/hyperparameters.h"
+#include "core/options/hyperparameters.h"
 #include "comm/agree.h"
 #include "base/io.h"
 #include "core/hooks/trainer_internal.h"

@@ -49,6 +49,8 @@ lc_status lc__devices_parse(const char *text, int most, const char *what, int *n
 /* ---- table.c, parse.c ---- */
 /* The name that is most like `name`, or NULL if none is near. */
 const char *lc__option_nearest(const lc_option_set *sets, int n_sets, const char *name, size_t length);
+/* Copies a text into *storage, which lc_options_free frees. */
+lc_status lc__options_keep(void **storage, const char *s, const char **out) LC_MUST_USE;
 /* What --help shows. */
 void lc__options_help(const lc_option_set *sets, int n_sets, const char *program, lc__str *out);
 /* All options as members of a JSON object that --config reads: "\n  \"name\": value" with commas between. */

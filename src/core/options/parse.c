@@ -5,7 +5,6 @@
 
 #include "comm/world/prints.h"
 #include "base/io.h"
-#include "launch/launch.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -20,7 +19,7 @@ typedef struct kept_text {
     char text[];
 } kept_text;
 
-static lc_status keep(void **storage, const char *s, const char **out)
+lc_status lc__options_keep(void **storage, const char *s, const char **out)
 {
     size_t n = strlen(s) + 1;
     kept_text *k = malloc(sizeof *k + n);
@@ -101,7 +100,7 @@ static lc_status node_text(const char *name, const lc_state *node, void **storag
     case LC_STATE_OBJECT:
         return lc_fail(LC_ERR_CONFIG, "%s must be a number, a text, true, false or null", name);
     }
-    return keep(storage, text, out);
+    return lc__options_keep(storage, text, out);
 }
 
 /* Takes old names too. `where` begins errors. */
@@ -283,75 +282,4 @@ lc_status lc_options_parse(const lc_option_set *sets, int n_sets, const char *en
     if (!out.failed && !lc__show(1, out.s, out.n)) status = lc__io_fail(errno, "write", "standard output");
     lc__str_free(&out);
     return status;
-}
-
-/* `trainer` last: the trainer's options, or some of them. */
-static lc_status parse_options(lc_trainer_options *opt, const lc_option_set *own, int n_own,
-                               const lc_option_set *trainer, int argc, char **argv)
-{
-    enum { MAX_SETS = 8 };
-    lc_option_set sets[MAX_SETS];
-    lc__str config = {0};
-    if (!opt || opt->size == 0)
-        return lc_fail(LC_ERR_ARGUMENT, "start the options with lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT");
-    if (n_own < 0 || n_own >= MAX_SETS)
-        return lc_fail(LC_ERR_ARGUMENT, "%d structs of options; at most %d can be parsed", n_own, MAX_SETS - 1);
-    lc__prints_forward();
-    for (int i = 0; i < n_own; i++) sets[i] = own[i];
-    sets[n_own] = *trainer;
-    lc_status status = lc_options_parse(sets, n_own + 1, "LIGHTC_", argc, argv, &opt->storage);
-    if (status != LC_OK) return status;
-    if (n_own) lc__options_json(own, n_own, &config);
-    status = config.failed ? lc_fail(LC_ERR_MEMORY, "out of memory: options") : LC_OK;
-    if (status >= 0 && config.n) status = keep(&opt->storage, config.s, &opt->own_config);
-    lc__str_free(&config);
-    if (status < 0) return status;
-    status = lc__launch_trainer(opt);
-    if (status != LC_OK) { /* main returns now, and nobody needs the options any more */
-        lc_trainer_options_release(opt);
-        opt->own_config = NULL;
-    }
-    return status;
-}
-
-lc_status lc_trainer_options_parse_sets(lc_trainer_options *opt, const lc_option_set *own, int n_own, int argc,
-                                        char **argv)
-{
-    LC__NEEDS(opt, LC_ERR_ARGUMENT);
-    if (n_own > 0) LC__NEEDS(own, LC_ERR_ARGUMENT);
-    if (argc > 1) LC__NEEDS(argv, LC_ERR_ARGUMENT);
-    lc_option_set trainer = {"options of the trainer", NULL, 0, opt};
-    trainer.options = lc_trainer_option_table(&trainer.n);
-    return parse_options(opt, own, n_own, &trainer, argc, argv);
-}
-
-lc_status lc_trainer_options_parse_used(lc_trainer_options *opt, const char *used, const lc_option *options, int n,
-                                        void *target, int argc, char **argv)
-{
-    if (n > 0) LC__NEEDS(options, LC_ERR_ARGUMENT);
-    if (n > 0) LC__NEEDS(target, LC_ERR_ARGUMENT);
-    if (argc > 1) LC__NEEDS(argv, LC_ERR_ARGUMENT);
-    lc_option few[LC__TRAINER_OPTIONS];
-    lc_option_set own = {"options of this program", options, n, target};
-    lc_option_set trainer = {"the machine, and how to run", few, 0, opt};
-    LC_TRY(lc__trainer_options_used(used, few, &trainer.n));
-    return parse_options(opt, &own, n > 0, &trainer, argc, argv);
-}
-
-lc_status lc_trainer_options_parse_with(lc_trainer_options *opt, const lc_option *options, int n, void *target,
-                                        int argc, char **argv)
-{
-    LC__NEEDS(opt, LC_ERR_ARGUMENT);
-    if (n > 0) LC__NEEDS(options, LC_ERR_ARGUMENT);
-    if (n > 0) LC__NEEDS(target, LC_ERR_ARGUMENT);
-    if (argc > 1) LC__NEEDS(argv, LC_ERR_ARGUMENT);
-    lc_option_set own = {"options of this program", options, n, target};
-    return lc_trainer_options_parse_sets(opt, &own, n > 0, argc, argv);
-}
-
-lc_status lc_trainer_options_parse(lc_trainer_options *opt, int argc, char **argv)
-{
-    LC__NEEDS(opt, LC_ERR_ARGUMENT);
-    if (argc > 1) LC__NEEDS(argv, LC_ERR_ARGUMENT);
-    return lc_trainer_options_parse_sets(opt, NULL, 0, argc, argv);
 }

@@ -4,7 +4,7 @@
  * is the error. What parameters and buffers are, rank 0 says.
  *
  * To leave an option out, because ranks may differ in it: a name in `own`; because it may be a path: in `paths`. */
-#include "core/resume/hyperparameters.h"
+#include "core/options/hyperparameters.h"
 #include "core/options/options.h"
 #include "comm/agree.h"
 #include "core/ranks/ranks.h"

@@ -6,6 +6,7 @@
 #include "base/handle.h"
 #include "base/str.h"
 #include "base/pattern.h"
+#include "core/options/hyperparameters.h"
 #include "core/resume/run_state.h"
 #include "tensor/initial.h"
 #include "ops/number.h"
@@ -312,7 +313,8 @@ static lc_status read_one(load *l, int64_t k)
     return s;
 }
 
-lc_status lc__load_weights(lc_module *m, lc_safetensors *f, const lc_load_options *options, lc_load_result *result)
+/* lc_module_load_weights, of a file that is open. */
+static lc_status load_weights(lc_module *m, lc_safetensors *f, const lc_load_options *options, lc_load_result *result)
 {
     load l = {.m = m, .f = f, .r = LC_LOAD_RESULT_INIT};
     lc_status s = LC_OK;
@@ -353,13 +355,13 @@ lc_status lc_module_load_weights(lc_module *m, const char *path, const lc_load_o
     LC__IS(m, MODULE, LC_ERR_ARGUMENT);
     if (stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
         LC_TRY(lc_safetensors_open(path, &f));
-        s = lc__load_weights(m, f, options, result);
+        s = load_weights(m, f, options, result);
         lc_safetensors_close(f);
         return s;
     }
     LC_TRY(lc_checkpoint_open(path, &c));
     f = lc_checkpoint_part(c, LC_CKPT_MODEL);
-    s = f ? lc__load_weights(m, f, options, result)
+    s = f ? load_weights(m, f, options, result)
           : lc_fail(LC_ERR_FORMAT, "the checkpoint %s holds no model", lc_checkpoint_path(c));
     lc_checkpoint_close(c);
     return s;
@@ -372,4 +374,36 @@ lc_status lc_module_load_checkpoint(lc_module *m, const char *path, bool strict)
     lc_load_options o = LC_LOAD_OPTIONS_INIT;
     o.not_strict = !strict;
     return lc_module_load_weights(m, path, &o, NULL);
+}
+
+lc_status lc_module_load_from_checkpoint(const lc_module_class *c, const char *checkpoint, bool strict, lc_module **out)
+{
+    lc_status status = LC_OK;
+    lc_checkpoint *ckpt = NULL;
+    void *storage = NULL, *values = NULL;
+    lc_module *m = NULL;
+    LC_TRY(lc__module_class_check(c));
+    LC__NEEDS(checkpoint, LC_ERR_ARGUMENT);
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
+    *out = NULL;
+    values = calloc(1, c->values_size ? c->values_size : 1);
+    if (!values) return lc_fail(LC_ERR_MEMORY, "out of memory: hyperparameters of a %s", c->name);
+    if (c->defaults && c->values_size) memcpy(values, c->defaults, c->values_size);
+    lc_option_set set = {"hyperparameters", c->fields, c->n_fields, values};
+    LC_TRY_GOTO(status, done, lc_checkpoint_open(checkpoint, &ckpt));
+    LC_TRY_GOTO(status, done, lc__hyperparameters_read(ckpt, &set, &storage));
+    LC_TRY_GOTO(status, done, lc_module_new(c, values, 0, &m));
+    lc_load_options how = LC_LOAD_OPTIONS_INIT;
+    how.not_strict = !strict;
+    LC_TRY_GOTO(status, done, load_weights(m, lc_checkpoint_part(ckpt, LC_CKPT_MODEL), &how, NULL));
+    m->hyperparameters->storage = storage;
+    *out = m;
+    m = NULL;
+    storage = NULL;
+done:
+    lc_module_free(m);
+    lc_options_free(storage);
+    lc_checkpoint_close(ckpt);
+    free(values);
+    return status;
 }

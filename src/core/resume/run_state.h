@@ -37,9 +37,6 @@ lc_status lc__check_format(const lc_checkpoint *c) LC_MUST_USE;
 lc_status lc__load_model(lc_module *m, lc_checkpoint *c) LC_MUST_USE;
 /* initial_weights.c: what opt.weights names, in the first run. */
 lc_status lc__initial_weights(lc_trainer *t) LC_MUST_USE;
-/* load_weights.c: lc_module_load_weights, of a file that is open. */
-lc_status lc__load_weights(lc_module *m, lc_safetensors *f, const lc_load_options *options,
-                           lc_load_result *result) LC_MUST_USE;
 
 /* optimizer_state.c: "optimizers" and "schedulers" of state.json, and the tensors. */
 /* ranges, views: of lc__save_tensor. */

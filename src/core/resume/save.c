@@ -15,7 +15,7 @@
 #include "core/checkpoint/share.h"
 #include "base/handle.h"
 #include "core/split/chunks.h"
-#include "core/resume/hyperparameters.h"
+#include "core/options/hyperparameters.h"
 #include "comm/agree.h"
 #include "core/logging/results_ranks.h"
 #include "core/ranks/ranks.h"

@@ -4,7 +4,7 @@
 #include "comm/world/world.h"
 #include "core/checkpoint/checkpoint.h"
 #include "base/handle.h"
-#include "core/resume/hyperparameters.h"
+#include "core/options/hyperparameters.h"
 #include "core/split/chunks.h"
 #include "core/ranks/rank_times.h"
 #include "core/split/device_parts.h"

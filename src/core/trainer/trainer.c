@@ -12,7 +12,7 @@
 #include "core/ranks/ranks.h"
 #include "core/resume/after_save.h"
 #include "core/hooks/trainer_internal.h"
-#include "launch/launch.h"
+#include "core/trainer/start_ranks.h"
 
 #include <math.h>
 #include <stdio.h>

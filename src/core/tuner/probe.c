@@ -2,7 +2,7 @@
 /* Probes (tuner.h). lr_find.c and scale_batch_size.c say what they look for. */
 #include "core/tuner/probe.h"
 
-#include "core/resume/hyperparameters.h"
+#include "core/options/hyperparameters.h"
 #include "comm/agree.h"
 #include "core/ranks/ranks.h"
 #include "base/status.h"

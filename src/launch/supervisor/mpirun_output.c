@@ -5,7 +5,7 @@
  * A thread does it, since the terminal may be stopped, and a pager may take its time: the supervisor cannot wait for
  * them, and reading goes on with them. */
 #define _GNU_SOURCE /* pthread_timedjoin_np */
-#include "launch/launch.h"
+#include "launch/supervisor/supervisor.h"
 
 #include "comm/world/prints.h"
 #include "base/descriptors.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One process: its environment, and how it is started. */
-#include "launch/launch.h"
+#include "launch/supervisor/supervisor.h"
 
 #include "base/io.h"
 

@@ -4,7 +4,7 @@
 #ifndef LC_LAUNCH_SUPERVISOR_SUPERVISOR_INTERNAL_H
 #define LC_LAUNCH_SUPERVISOR_SUPERVISOR_INTERNAL_H
 
-#include "launch/launch.h"
+#include "launch/supervisor/supervisor.h"
 
 #include "base/signal_fd.h"
 

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hyperparameters with their module, in checkpoints, for loggers; modules made from a class (hyperparameters.h), and
- * the file that keeps all options of a run. */
-#include "core/resume/hyperparameters.h"
+/* Hyperparameters with their module and in checkpoints; modules made from a class (hyperparameters.h), and the file
+ * that keeps all options of a run. */
+#include "core/options/hyperparameters.h"
 #include "base/handle.h"
 
 #include "base/io.h"
 #include "core/options/options.h"
-#include "core/resume/run_state.h"
-
-#include <lightc/checkpoint.h>
 
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +57,7 @@ lc_status lc__hyperparameters_write(const lc_module *m, const lc_datamodule *d, 
     return LC_OK;
 }
 
-static lc_status load(const lc_checkpoint *c, const lc_option_set *set, void **storage)
+lc_status lc__hyperparameters_read(const lc_checkpoint *c, const lc_option_set *set, void **storage)
 {
     const lc_state *o = lc_state_find(lc_checkpoint_state(c), KEY);
     if (!o && set->n)
@@ -77,92 +74,9 @@ lc_status lc_hyperparameters_load(const char *checkpoint, const lc_option *field
     lc_option_set set = {"hyperparameters", fields, n, values};
     lc_checkpoint *c;
     LC_TRY(lc_checkpoint_open(checkpoint, &c));
-    lc_status s = load(c, &set, storage);
+    lc_status s = lc__hyperparameters_read(c, &set, storage);
     lc_checkpoint_close(c);
     return s;
-}
-
-/* ---- loggers ---- */
-
-static lc_hparam hparam(const char *name, const lc_state *node)
-{
-    lc_hparam p = {.name = name};
-    bool b = false;
-    lc_status s = LC_OK;
-    switch (lc_state_kind_of(node)) {
-    case LC_STATE_BOOL:
-        s = lc_state_get_bool(node, NULL, &b);
-        p.kind = LC_HPARAM_BOOL, p.integer = b;
-        break;
-    case LC_STATE_INT:
-        s = lc_state_get_int(node, NULL, &p.integer);
-        p.kind = LC_HPARAM_INT;
-        break;
-    case LC_STATE_DOUBLE:
-        s = lc_state_get_double(node, NULL, &p.number);
-        p.kind = LC_HPARAM_FLOAT;
-        break;
-    case LC_STATE_TEXT:
-        s = lc_state_get_text(node, NULL, &p.text);
-        p.kind = LC_HPARAM_TEXT;
-        break;
-    default:
-        break;
-    }
-    if (s < 0) p.kind = LC_HPARAM_NONE;
-    return p;
-}
-
-/* A hyperparameter that module and datamodule both have must be the same in both. */
-static lc_status check_same(const lc_option_set *module, const lc_option_set *data)
-{
-    for (int i = 0; i < module->n; i++)
-        for (int k = 0; k < data->n; k++) {
-            const lc_option *a = &module->options[i], *b = &data->options[k];
-            char x[256], y[256];
-            if (strcmp(a->name, b->name) != 0) continue;
-            lc_option_get_text(a, module->target, x, sizeof x);
-            lc_option_get_text(b, data->target, y, sizeof y);
-            if (strcmp(x, y) != 0)
-                return lc_fail(LC_ERR_CONFIG,
-                               "the hyperparameter %s is %.60s in the module and %.60s in the datamodule", a->name, x,
-                               y);
-        }
-    return LC_OK;
-}
-
-lc_status lc__hyperparameters_log(lc_trainer *t, const lc_module *m)
-{
-    lc_option_set sets[] = {lc_module_hyperparameters(m), lc__datamodule_hyperparameters(lc_trainer_datamodule(t))};
-    lc_status status = LC_OK;
-    lc_state *root = NULL;
-    lc_hparam *list = NULL;
-    char *names = NULL;
-    size_t bytes = 0;
-    int n = 0;
-    if ((!sets[0].n && !sets[1].n) || !lc_trainer_get_options(t)->enable_autolog_hparams) return LC_OK;
-    LC_TRY(check_same(&sets[0], &sets[1]));
-    LC_TRY(lc_state_new(&root));
-    for (int k = 0; k < 2; k++) LC_TRY_GOTO(status, done, lc__options_write(&sets[k], root));
-    for (int64_t i = 0; i < lc_state_length(root); i++) bytes += strlen(lc_state_key_at(root, i)) + 1;
-    list = malloc((size_t)lc_state_length(root) * sizeof *list);
-    names = malloc(bytes);
-    if (!list || !names) {
-        status = lc_fail(LC_ERR_MEMORY, "out of memory: hyperparameters for loggers");
-        goto done;
-    }
-    for (char *name = names; n < lc_state_length(root); name++) {
-        list[n] = hparam(strcpy(name, lc_state_key_at(root, n)), lc_state_at(root, n));
-        for (; *name; name++)
-            if (*name == '.') *name = '/';
-        n++;
-    }
-    status = lc_trainer_log_hyperparameters(t, list, n);
-done:
-    lc_state_free(root);
-    free(list);
-    free(names);
-    return status;
 }
 
 /* ---- classes ---- */
@@ -202,7 +116,7 @@ done:
     return lc_fail_context(status, "making %s", c->name);
 }
 
-static lc_status check_class(const lc_module_class *c)
+lc_status lc__module_class_check(const lc_module_class *c)
 {
     if (c && c->size == sizeof *c && c->name && c->init && c->module_size >= sizeof(lc_module)) return LC_OK;
     return lc_fail(LC_ERR_ARGUMENT, "a module class starts with LC_MODULE_CLASS_INIT(name), and has an init and the "
@@ -211,41 +125,9 @@ static lc_status check_class(const lc_module_class *c)
 
 lc_status lc_module_new(const lc_module_class *c, const void *values, uint64_t seed, lc_module **out)
 {
-    LC_TRY(check_class(c));
+    LC_TRY(lc__module_class_check(c));
     LC__NEEDS(out, LC_ERR_ARGUMENT);
     return make(c, values, seed, out);
-}
-
-lc_status lc_module_load_from_checkpoint(const lc_module_class *c, const char *checkpoint, bool strict, lc_module **out)
-{
-    lc_status status = LC_OK;
-    lc_checkpoint *ckpt = NULL;
-    void *storage = NULL, *values = NULL;
-    lc_module *m = NULL;
-    LC_TRY(check_class(c));
-    LC__NEEDS(checkpoint, LC_ERR_ARGUMENT);
-    LC__NEEDS(out, LC_ERR_ARGUMENT);
-    *out = NULL;
-    values = calloc(1, c->values_size ? c->values_size : 1);
-    if (!values) return lc_fail(LC_ERR_MEMORY, "out of memory: hyperparameters of a %s", c->name);
-    if (c->defaults && c->values_size) memcpy(values, c->defaults, c->values_size);
-    lc_option_set set = {"hyperparameters", c->fields, c->n_fields, values};
-    LC_TRY_GOTO(status, done, lc_checkpoint_open(checkpoint, &ckpt));
-    LC_TRY_GOTO(status, done, load(ckpt, &set, &storage));
-    LC_TRY_GOTO(status, done, make(c, values, 0, &m));
-    lc_load_options how = LC_LOAD_OPTIONS_INIT;
-    how.not_strict = !strict;
-    LC_TRY_GOTO(status, done, lc__load_weights(m, lc_checkpoint_part(ckpt, LC_CKPT_MODEL), &how, NULL));
-    m->hyperparameters->storage = storage;
-    *out = m;
-    m = NULL;
-    storage = NULL;
-done:
-    lc_module_free(m);
-    lc_options_free(storage);
-    lc_checkpoint_close(ckpt);
-    free(values);
-    return status;
 }
 
 void lc_module_free(lc_module *m)

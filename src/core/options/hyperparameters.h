@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hyperparameters of a module, inside the library. */
-#ifndef LC_CORE_RESUME_HYPERPARAMETERS_H
-#define LC_CORE_RESUME_HYPERPARAMETERS_H
+#ifndef LC_CORE_OPTIONS_HYPERPARAMETERS_H
+#define LC_CORE_OPTIONS_HYPERPARAMETERS_H
 
+#include <lightc/checkpoint.h>
 #include <lightc/hyperparameters.h>
 #include <lightc/trainer.h>
 
@@ -17,8 +18,10 @@ struct lc__hyperparameters {
 lc_option_set lc__datamodule_hyperparameters(const lc_datamodule *d);
 /* The objects "hyper_parameters" and "datamodule_hyper_parameters" of a checkpoint; nothing where there are none. */
 lc_status lc__hyperparameters_write(const lc_module *m, const lc_datamodule *d, lc_state *root) LC_MUST_USE;
-/* Hands them to the loggers. */
-lc_status lc__hyperparameters_log(lc_trainer *t, const lc_module *m) LC_MUST_USE;
+/* Those that a checkpoint holds, into the struct of `set`; texts are kept in *storage. */
+lc_status lc__hyperparameters_read(const lc_checkpoint *c, const lc_option_set *set, void **storage) LC_MUST_USE;
+/* LC_OK for a class from which a module can be made. */
+lc_status lc__module_class_check(const lc_module_class *c) LC_MUST_USE;
 /* config.json in the folder of the run: every option, as --config reads it. */
 lc_status lc__config_write(const lc_trainer_options *opt, const char *run_dir) LC_MUST_USE;
 

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A program that starts its own ranks: `--devices 2 --strategy ddp`.
+ *
+ * Options are the first that is known, so this happens there: the first process runs itself again, N times, waits, and
+ * returns to main with LC_STOP. Ranks come the same way, find who they are in their environment, and go on. */
+#define _GNU_SOURCE /* program_invocation_short_name */
+#include "core/trainer/start_ranks.h"
+#include "base/handle.h"
+
+#include "comm/world/prints.h"
+#include "comm/world/world.h"
+#include "core/options/options.h"
+#include "launch/launch.h"
+
+#include <lightc/strategy.h>
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+/* ---- whether this program is to start its own ranks ---- */
+
+static bool is_auto(const char *text)
+{
+    return !text || !strcmp(text, "auto");
+}
+
+/* Ranks are started through /proc/self/exe, which is this program even if its file has been replaced meanwhile; only
+ * the kernel names them after that path, in top and ps. */
+static void take_name(void)
+{
+    char name[16] = "";
+    if (prctl(PR_GET_NAME, name) == 0 && !strcmp(name, "exe")) prctl(PR_SET_NAME, program_invocation_short_name);
+}
+
+/* Who has started the ranks starts them again. */
+static lc_status check_restarts(const lc_trainer_options *o, const lc__world *here)
+{
+    if (o->max_restarts <= 0 || !strcmp(here->launcher, "lightc") || getenv("LIGHTC_RESTARTED")) return LC_OK;
+    return lc_fail(LC_ERR_CONFIG,
+                   "max_restarts=%lld: these ranks were started by %s, and lightc cannot start them again; leave it "
+                   "out (torchrun has --max-restarts; a Slurm job is queued again by SIGUSR1, or continued with "
+                   "--ckpt_path last), or start the program by `lightc launch` or with --nodes_file",
+                   (long long)o->max_restarts, here->launcher);
+}
+
+lc_status lc__launch_trainer(const lc_trainer_options *o)
+{
+    const lc_strategy_ops *strategy;
+    lc__world here;
+    int local = 1;
+    if (o->comm) return LC_OK; /* the program has brought its ranks */
+    lc__prints_forward();
+    LC_TRY(lc__world_find(&here));
+    if (here.size > 1 || !strcmp(here.launcher, "lightc")) { /* this is a rank */
+        take_name();
+        return check_restarts(o, &here);
+    }
+    if (o->num_nodes == 1 && o->nodes_file)
+        return lc_fail(LC_ERR_CONFIG,
+                       "nodes_file=%.200s lists machines, and num_nodes is 1, which is this one: give --num_nodes 2 or "
+                       "more, the first of the list; or leave nodes_file out",
+                       o->nodes_file);
+    if (o->num_nodes == 1 && o->node_rank > 0)
+        return lc_fail(LC_ERR_CONFIG, "node_rank is %lld, and num_nodes is 1: say with --num_nodes how many there are",
+                       (long long)o->node_rank);
+    bool many = o->num_nodes > 1 || (!is_auto(o->devices) && strcmp(o->devices, "1") != 0);
+    if (!many && o->max_restarts <= 0) return LC_OK;
+    LC_TRY(lc__accelerator_check(o->accelerator));
+    if (many) {
+        LC_TRY(lc_strategy_find(is_auto(o->strategy) ? "ddp" : o->strategy, &strategy));
+        if (!strategy->launches) return LC_OK; /* it says itself what it can do */
+        LC_TRY(lc__devices_parse(o->devices, LC_MAX_LOCAL_RANKS, "processes of this machine", &local));
+        if (!local) local = 1; /* with all cores */
+        if (o->num_nodes > 1 && !o->nodes_file && o->node_rank == LC_UNSET)
+            return lc_fail(LC_ERR_CONFIG,
+                           "num_nodes=%lld: nothing says how the ranks of the other machines are started. Start this "
+                           "program with mpirun, srun or torchrun; or give --nodes_file FILE, which lists the machines "
+                           "for mpirun; or start it on each of them with --node_rank 0 to %lld, and MASTER_ADDR and "
+                           "MASTER_PORT (an address and a free port of node 0) in the environment",
+                           (long long)o->num_nodes, (long long)o->num_nodes - 1);
+    }
+    return lc__launch_self(o, local);
+}
+
+/* ---- the command line ---- */
+
+/* `trainer` last: the trainer's options, or some of them. */
+static lc_status parse_options(lc_trainer_options *opt, const lc_option_set *own, int n_own,
+                               const lc_option_set *trainer, int argc, char **argv)
+{
+    enum { MAX_SETS = 8 };
+    lc_option_set sets[MAX_SETS];
+    lc__str config = {0};
+    if (!opt || opt->size == 0)
+        return lc_fail(LC_ERR_ARGUMENT, "start the options with lc_trainer_options opt = LC_TRAINER_OPTIONS_INIT");
+    if (n_own < 0 || n_own >= MAX_SETS)
+        return lc_fail(LC_ERR_ARGUMENT, "%d structs of options; at most %d can be parsed", n_own, MAX_SETS - 1);
+    lc__prints_forward();
+    for (int i = 0; i < n_own; i++) sets[i] = own[i];
+    sets[n_own] = *trainer;
+    lc_status status = lc_options_parse(sets, n_own + 1, "LIGHTC_", argc, argv, &opt->storage);
+    if (status != LC_OK) return status;
+    if (n_own) lc__options_json(own, n_own, &config);
+    status = config.failed ? lc_fail(LC_ERR_MEMORY, "out of memory: options") : LC_OK;
+    if (status >= 0 && config.n) status = lc__options_keep(&opt->storage, config.s, &opt->own_config);
+    lc__str_free(&config);
+    if (status < 0) return status;
+    status = lc__launch_trainer(opt);
+    if (status != LC_OK) { /* main returns now, and nobody needs the options any more */
+        lc_trainer_options_release(opt);
+        opt->own_config = NULL;
+    }
+    return status;
+}
+
+lc_status lc_trainer_options_parse_sets(lc_trainer_options *opt, const lc_option_set *own, int n_own, int argc,
+                                        char **argv)
+{
+    LC__NEEDS(opt, LC_ERR_ARGUMENT);
+    if (n_own > 0) LC__NEEDS(own, LC_ERR_ARGUMENT);
+    if (argc > 1) LC__NEEDS(argv, LC_ERR_ARGUMENT);
+    lc_option_set trainer = {"options of the trainer", NULL, 0, opt};
+    trainer.options = lc_trainer_option_table(&trainer.n);
+    return parse_options(opt, own, n_own, &trainer, argc, argv);
+}
+
+lc_status lc_trainer_options_parse_used(lc_trainer_options *opt, const char *used, const lc_option *options, int n,
+                                        void *target, int argc, char **argv)
+{
+    if (n > 0) LC__NEEDS(options, LC_ERR_ARGUMENT);
+    if (n > 0) LC__NEEDS(target, LC_ERR_ARGUMENT);
+    if (argc > 1) LC__NEEDS(argv, LC_ERR_ARGUMENT);
+    lc_option few[LC__TRAINER_OPTIONS];
+    lc_option_set own = {"options of this program", options, n, target};
+    lc_option_set trainer = {"the machine, and how to run", few, 0, opt};
+    LC_TRY(lc__trainer_options_used(used, few, &trainer.n));
+    return parse_options(opt, &own, n > 0, &trainer, argc, argv);
+}
+
+lc_status lc_trainer_options_parse_with(lc_trainer_options *opt, const lc_option *options, int n, void *target,
+                                        int argc, char **argv)
+{
+    LC__NEEDS(opt, LC_ERR_ARGUMENT);
+    if (n > 0) LC__NEEDS(options, LC_ERR_ARGUMENT);
+    if (n > 0) LC__NEEDS(target, LC_ERR_ARGUMENT);
+    if (argc > 1) LC__NEEDS(argv, LC_ERR_ARGUMENT);
+    lc_option_set own = {"options of this program", options, n, target};
+    return lc_trainer_options_parse_sets(opt, &own, n > 0, argc, argv);
+}
+
+lc_status lc_trainer_options_parse(lc_trainer_options *opt, int argc, char **argv)
+{
+    LC__NEEDS(opt, LC_ERR_ARGUMENT);
+    if (argc > 1) LC__NEEDS(argv, LC_ERR_ARGUMENT);
+    return lc_trainer_options_parse_sets(opt, NULL, 0, argc, argv);
+}
