@@ -225,6 +225,12 @@ mutate 'a file without a weight of the model is loaded' src/core/resume/load_wei
 mutate 'matrices left as the file has them' src/core/resume/load_weights.c 's/transposed ? j \* rows + i : i \* columns + j;/i * columns + j;/' test_load_weights:transposed
 mutate 'threads that lose time kept' src/base/pool.c 's/if (pool.lost > LOSS_NS) {/if (false) {/' test_pool:no_gain
 mutate 'slow steps given no more time' src/comm/coordinator/stall.c 's/FACTOR \* c->longest/0 * c->longest/' test_stall:slow_steps
+mutate 'a helper that is in a piece not waited for' src/base/pool.c 's/if (atomic_load_explicit(&l->left, memory_order_acquire)) {\n        wait_for_rest/if (false) {\n        wait_for_rest/' test_pool:holds_up
+mutate 'a caller that spins, and no longer' src/base/pool.c 's/while (left & ~SLEEPS) {/while (false) {/' test_pool:holds_up
+mutate 'time between runs counts as a step' src/comm/coordinator/stall.c 's/if (m->in_run) c->longest/c->longest/' test_stall:between_runs
+mutate 'ranks outside of runs must make progress' src/comm/coordinator/stall.c 's/    if (!m->in_run) return INFINITY;\n//' test_stall:any_time
+mutate 'ranks outside of runs are said to hang' src/comm/coordinator/stall.c 's/ || !m->in_run) continue/) continue/' test_stall:any_time
+mutate 'every report comes from a run' src/comm/control/control.c 's/where && strcmp(where, LC__OWN_LOOP) != 0/true/' test_stall:any_time
 mutate 'losses that are no numbers not said' src/core/loop/watch.c 's/ || isfinite(loss)) return;/ || true) return;/' test_watch:not_finite
 mutate 'epochs that train nothing not said' src/core/loop/watch.c 's/if (!why) return;/return;/' test_watch:train_nothing
 mutate 'hooks named by each that passes an error on' src/core/hooks/hooks.c 's/    else if (lc__names_hook(t))\n        return s;//' test_said_once

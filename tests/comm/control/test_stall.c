@@ -7,13 +7,14 @@
 
 #include <stdatomic.h>
 
-static const char *where_it_hangs;
+static const char *where_it_begins, *where_it_hangs;
 static double step_seconds; /* of the second step */
+static bool both_hang;
 
-/* Two steps, then rank 1 hangs; rank 0 waits for the end, or a while. */
+/* Two steps, then rank 1 hangs; rank 0 goes on until the end, or a while, if it does not hang, too. */
 static lc_status two_steps(run *r, lc__control *c, int rank)
 {
-    lc__control_progress(c, 1, "training");
+    lc__control_progress(c, 1, where_it_begins);
     nap(step_seconds);
     lc__control_progress(c, 2, where_it_hangs);
     if (rank == 1)
@@ -21,20 +22,27 @@ static lc_status two_steps(run *r, lc__control *c, int rank)
     char text[LC__END_TEXT];
     while (!atomic_load(&r->go)) {
         if (lc__control_ended(c, text, sizeof text)) return lc_fail(LC_ERR_PEER, "%s", text);
-        lc__control_progress(c, 2, "training");
+        if (!both_hang) lc__control_progress(c, 2, "training");
         nap(0.02);
     }
     return LC_OK;
 }
 
-static run *begin(const char *where, double seconds, lc__control_times times, lc__coordinator **c)
+static run *begin_run(lc__control_times times, lc__coordinator **c)
 {
-    where_it_hangs = where;
-    step_seconds = seconds;
     times.heartbeat = 0.05;
     run *r = run_new(2, two_steps, times);
     *c = run_start(r);
     return r;
+}
+
+static run *begin(const char *where, double seconds, lc__control_times times, lc__coordinator **c)
+{
+    where_it_begins = "training";
+    where_it_hangs = where;
+    step_seconds = seconds;
+    both_hang = false;
+    return begin_run(times, c);
 }
 
 static void end(run *r, lc__coordinator *c)
@@ -70,25 +78,6 @@ TEST(slow_steps_are_given_more_time)
     end(r, c);
 }
 
-TEST(what_is_no_run_may_take_any_time)
-{
-    static const struct {
-        const char *where;
-        double timeout;
-    } cases[] = {{NULL, 0}, {LC__OWN_LOOP, 0}, {"training", -1}};
-    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
-        lc__coordinator *c;
-        run *r =
-            begin(cases[k].where, 0.01, (lc__control_times){.progress = cases[k].timeout, .progress_least = 0.3}, &c);
-        CHECK(await(&r->here, 2));
-        nap(1);
-        atomic_store(&r->go, 1);
-        CHECK_EQ(run_reap(r, 0), 0);
-        CHECK_OK(r->ranks[0].status);
-        end(r, c);
-    }
-}
-
 static atomic_int lines;
 static char first_line[LC__END_TEXT];
 
@@ -97,11 +86,55 @@ static void take_line(const char *text)
     if (atomic_fetch_add(&lines, 1) == 0) snprintf(first_line, sizeof first_line, "%s", text);
 }
 
+/* Steps of 0.01 s, so that the limit would be 0.3 s. */
+TEST(what_is_no_run_may_take_any_time)
+{
+    static const struct {
+        const char *where;
+        double timeout;
+        bool line; /* people are notified all the same */
+    } cases[] = {{NULL, 0, false}, {LC__OWN_LOOP, 0, false}, {"training", -1, true}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        lc__coordinator *c;
+        where_it_begins = "training";
+        where_it_hangs = cases[k].where;
+        step_seconds = 0.01;
+        both_hang = true; /* a rank that goes on would teach the run slower steps */
+        atomic_store(&lines, 0);
+        run *r = begin_run(
+            (lc__control_times){.progress = cases[k].timeout, .progress_least = 0.3, .progress_line = 0.3}, &c);
+        lc__coordinator_on_stall(c, take_line);
+        CHECK(await(&r->here, 2));
+        nap(1.5);
+        atomic_store(&r->go, 1);
+        CHECK_EQ(run_reap(r, 0), 0);
+        CHECK_OK(r->ranks[0].status);
+        end(r, c);
+        CHECK_EQ(atomic_load(&lines) > 0, cases[k].line);
+    }
+}
+
+/* 1.5 s between two runs, of which twenty times are 30 s. */
+TEST(time_between_runs_is_no_slow_step)
+{
+    lc__coordinator *c;
+    where_it_begins = NULL;
+    where_it_hangs = "training";
+    step_seconds = 1.5;
+    both_hang = true;
+    run *r = begin_run((lc__control_times){.progress_least = 0.3}, &c);
+    run_reap(r, 0);
+    CHECK_ENDED(r, 0, "no progress for");
+    CHECK(r->ranks[0].took < 25);
+    end(r, c);
+}
+
 /* After 0.3, 0.6, 1.2 and 2.4 s, not every time that somebody looks. */
 TEST(people_are_notified)
 {
     lc__coordinator *c;
     char want[200];
+    atomic_store(&lines, 0);
     run *r = begin("training", 0.01, (lc__control_times){.progress = 30, .progress_line = 0.3}, &c);
     lc__coordinator_on_stall(c, take_line);
     for (int i = 0; i < 2000 && atomic_load(&lines) < 3; i++) nap(0.01);
