@@ -21,10 +21,10 @@ static lc_tensor *noop_step(lc_module *self, const lc_batch *batch, int64_t batc
     lc_tensor *loss = lc_sum(m->w);
     if (m->kind == LOG || m->kind == DEFAULT) lc_log(self, "loss", loss, .prog_bar = m->kind == DEFAULT);
     if (m->kind == EVERYTHING) {
-        lc_log(self, "loss", loss, .on_step = LC_ON, .on_epoch = LC_ON, .prog_bar = true);
+        lc_log(self, "loss", loss, .on_step = true, .on_epoch = true, .prog_bar = true);
         lc_log(self, "twice", lc_add(loss, loss), .prog_bar = true);
         lc_log_value(self, "batch", (double)batch_idx);
-        lc_log_value(self, "half", 0.5, .on_step = LC_ON, .on_epoch = LC_ON);
+        lc_log_value(self, "half", 0.5, .on_step = true, .on_epoch = true);
     }
     return loss;
 }

@@ -80,7 +80,7 @@ static lc_tensor *training_step(lc_module *self, const lc_batch *batch, int64_t 
 {
     (void)batch_idx;
     lc_tensor *loss = lc_mse_loss(lc_linear_forward(&((line *)self)->l, batch->x), batch->y);
-    lc_log(self, "train_loss", loss, .on_step = LC_OFF, .on_epoch = LC_ON);
+    lc_log(self, "train_loss", loss, .on_step = false, .on_epoch = true);
     return loss;
 }
 

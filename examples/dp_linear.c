@@ -39,7 +39,7 @@ static lc_tensor *training_step(lc_module *self, const lc_batch *batch, int64_t 
     if (batch_idx == 0 && lc_trainer_current_epoch(self->trainer) == 0)
         printf("training_step has %lld samples\n", (long long)batch->size);
     lc_tensor *loss = lc_mse_loss(lc_linear_forward(&m->linear, batch->x), batch->y);
-    lc_log(self, "train_loss", loss, .on_epoch = LC_ON, .prog_bar = true); /* the mean of the parts */
+    lc_log(self, "train_loss", loss, .on_epoch = true, .prog_bar = true); /* the mean of the parts */
     return loss;
 }
 

@@ -19,6 +19,10 @@
 
 #include <lightc/base.h>
 
+/* Off, on, or left to lightc. In C and C++ `false` is LC_OFF and `true` is LC_ON. */
+typedef unsigned char lc_choice;
+enum { LC_OFF = 0, LC_ON = 1, LC_AUTO = 2 };
+
 /* clang-format off */
 
 /* NAME_defaults(), which returns a TYPE: LC_DEFAULTS(lc_adam, lc_adam_args, .lr = 1e-3, .beta1 = 0.9). */

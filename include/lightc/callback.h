@@ -85,8 +85,8 @@ typedef struct lc_callback_ops {
     lc_status (*load_state)(void *self, lc_trainer *t, const lc_state *state);
     /* The key. Default: ops->name. Two callbacks with state and one key are refused. */
     const char *(*state_key)(void *self);
-    /* Something people should know: level is "info", "warning" or "error". For callbacks that show things. */
-    void (*on_message)(void *self, lc_trainer *t, const char *level, const char *text);
+    /* Something people should know: for callbacks that show things. */
+    void (*on_message)(void *self, lc_trainer *t, lc_level level, const char *text);
     /* The trainer is freed. */
     void (*free)(void *self);
 

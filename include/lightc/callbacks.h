@@ -22,18 +22,19 @@ typedef struct lc_model_checkpoint_args {
     const char *monitor;  /* default: none, the newest is kept */
     const char *mode;     /* "min" (default) or "max" */
     bool verbose;
-    unsigned char save_last; /* lc_choice: `last.ckpt` always names the newest state */
-    int64_t save_top_k;      /* -1: all; 0: none */
+    bool save_last;     /* `last.ckpt` always names the newest state */
+    int64_t save_top_k; /* -1: all; 0: none */
     bool save_on_exception;
     bool save_weights_only;
-    unsigned char auto_insert_metric_name;       /* lc_choice, default on */
+    bool auto_insert_metric_name;                /* default on */
     int64_t every_n_train_steps, every_n_epochs; /* at most one trigger; default: every epoch */
     double train_time_interval;                  /* seconds */
-    unsigned char save_on_train_epoch_end;       /* lc_choice; default as Lightning decides it */
-    unsigned char enable_version_counter;        /* lc_choice, default on; off: what has the name is replaced */
+    lc_choice save_on_train_epoch_end;           /* LC_AUTO: as Lightning decides it */
+    bool enable_version_counter;                 /* default on; off: what has the name is replaced */
     bool wait; /* write on the training thread (default: a thread writes a snapshot) */
 } lc_model_checkpoint_args;
-LC_DEFAULTS(lc_model_checkpoint, lc_model_checkpoint_args, .save_top_k = 1)
+LC_DEFAULTS(lc_model_checkpoint, lc_model_checkpoint_args, .save_top_k = 1, .auto_insert_metric_name = true,
+            .save_on_train_epoch_end = LC_AUTO, .enable_version_counter = true)
 
 typedef struct lc_early_stopping_args {
     size_t size;
@@ -42,12 +43,13 @@ typedef struct lc_early_stopping_args {
     double min_delta;
     int64_t patience;
     bool verbose;
-    unsigned char strict, check_finite;              /* lc_choice, default on */
+    bool strict, check_finite;                       /* default on */
     double stopping_threshold, divergence_threshold; /* default: none */
-    unsigned char check_on_train_epoch_end;          /* lc_choice */
+    lc_choice check_on_train_epoch_end;              /* LC_AUTO: as Lightning decides it */
 } lc_early_stopping_args;
-LC_DEFAULTS(lc_early_stopping, lc_early_stopping_args, .patience = 3, .stopping_threshold = LC_NOT_GIVEN,
-            .divergence_threshold = LC_NOT_GIVEN)
+LC_DEFAULTS(lc_early_stopping, lc_early_stopping_args, .patience = 3, .strict = true, .check_finite = true,
+            .stopping_threshold = LC_NOT_GIVEN, .divergence_threshold = LC_NOT_GIVEN,
+            .check_on_train_epoch_end = LC_AUTO)
 
 typedef enum lc_stopping_reason {
     LC_NOT_STOPPED = 0,
@@ -124,25 +126,26 @@ LC_DEFAULTS(lc_gradient_accumulation_scheduler, lc_gradient_accumulation_schedul
  * besides. */
 typedef struct lc_weight_averaging_args {
     size_t size;
-    unsigned char use_buffers; /* lc_choice, default on: average buffers too (but counters, which are copied) */
+    bool use_buffers; /* default on: average buffers too (but counters, which are copied) */
     /* Whether to average now: after optimizer step `step` (from 0; epoch is then -1), and after epoch `epoch` (step is
      * then -1). Default: after every step. */
     bool (*should_update)(void *context, int64_t step, int64_t epoch);
     void *context;
 } lc_weight_averaging_args;
-LC_DEFAULTS(lc_weight_averaging, lc_weight_averaging_args, )
+LC_DEFAULTS(lc_weight_averaging, lc_weight_averaging_args, .use_buffers = true)
 
 /* EMAWeightAveraging: average = decay * average + (1 - decay) * weights; the first update copies. */
 typedef struct lc_ema_weight_averaging_args {
     size_t size;
-    unsigned char use_buffers; /* lc_choice, default on */
+    bool use_buffers; /* default on */
     double decay;
     int64_t update_every_n_steps;    /* 0: not at steps */
     int64_t update_starting_at_step; /* from 0 */
     bool has_update_starting_at_epoch;
     int64_t update_starting_at_epoch; /* also at the end of every epoch from this one on */
 } lc_ema_weight_averaging_args;
-LC_DEFAULTS(lc_ema_weight_averaging, lc_ema_weight_averaging_args, .decay = 0.999, .update_every_n_steps = 1)
+LC_DEFAULTS(lc_ema_weight_averaging, lc_ema_weight_averaging_args, .use_buffers = true, .decay = 0.999,
+            .update_every_n_steps = 1)
 
 /* StochasticWeightAveraging: from an epoch on the learning rate goes to swa_lrs and the mean of the weights at the
  * start of each epoch is kept; at the end of the last epoch it becomes the model's weights, and the statistics of batch
@@ -177,12 +180,13 @@ typedef struct lc_backbone_finetuning_args {
     double (*lambda_func)(int64_t epoch); /* what its rate is multiplied with each epoch; default 2 */
     double backbone_initial_ratio_lr;     /* first rate, as a part of the optimizer's */
     double backbone_initial_lr;           /* first rate; default: by the ratio */
-    unsigned char should_align;           /* lc_choice, default on: it ends at the optimizer's rate */
-    unsigned char train_bn;               /* lc_choice, default on: batch norms join the training as well */
+    bool should_align;                    /* default on: it ends at the optimizer's rate */
+    bool train_bn;                        /* default on: batch norms join the training as well */
     bool verbose;
 } lc_backbone_finetuning_args;
 LC_DEFAULTS(lc_backbone_finetuning, lc_backbone_finetuning_args, .unfreeze_backbone_at_epoch = 10,
-            .backbone_initial_ratio_lr = 0.1, .backbone_initial_lr = LC_NOT_GIVEN)
+            .backbone_initial_ratio_lr = 0.1, .backbone_initial_lr = LC_NOT_GIVEN, .should_align = true,
+            .train_bn = true)
 
 /* ModelPruning: sets a part of the weights to zero and keeps it there. Checkpoints hold the pruned weights. */
 typedef struct lc_model_pruning_args {
@@ -191,23 +195,23 @@ typedef struct lc_model_pruning_args {
         *pruning_fn; /* REQUIRED: "l1_unstructured", "random_unstructured", "ln_structured", "random_structured" */
     const char *const *parameters_to_prune; /* paths; default: every weight and bias */
     int n_parameters_to_prune;
-    unsigned char use_global_unstructured; /* lc_choice, default on for the unstructured ones: one ranking for all */
-    double amount;                         /* part of what is not pruned yet, [0, 1] */
-    int64_t amount_count;                  /* instead: how many weights (channels, if structured) each time */
+    lc_choice use_global_unstructured; /* one ranking for all; LC_AUTO: on for the unstructured ones */
+    double amount;                     /* part of what is not pruned yet, [0, 1] */
+    int64_t amount_count;              /* instead: how many weights (channels, if structured) each time */
     /* The functions, where given, are asked at each epoch. */
     double (*amount_fn)(void *context, int64_t epoch);
     bool (*apply_pruning)(void *context, int64_t epoch);
     bool (*lottery_ticket)(void *context, int64_t epoch);
     void *context;
-    unsigned char
-        use_lottery_ticket_hypothesis;      /* lc_choice, default on: what is left starts again from its first value */
-    bool resample_parameters;               /* from first values in another random order */
-    int pruning_dim;                        /* structured: which dimension channels are counted in; default 0 */
-    double pruning_norm;                    /* ln_structured; REQUIRED there */
-    int verbose;                            /* 1: tells the sparsity; 2: of every parameter */
-    unsigned char prune_on_train_epoch_end; /* lc_choice, default on; off: at the end of a validation */
+    bool use_lottery_ticket_hypothesis; /* default on: what is left starts again from its first value */
+    bool resample_parameters;           /* from first values in another random order */
+    int pruning_dim;                    /* structured: which dimension channels are counted in; default 0 */
+    double pruning_norm;                /* ln_structured; REQUIRED there */
+    int verbose;                        /* 1: tells the sparsity; 2: of every parameter */
+    bool prune_on_train_epoch_end;      /* default on; off: at the end of a validation */
 } lc_model_pruning_args;
-LC_DEFAULTS(lc_model_pruning, lc_model_pruning_args, .amount = 0.5)
+LC_DEFAULTS(lc_model_pruning, lc_model_pruning_args, .use_global_unstructured = LC_AUTO, .amount = 0.5,
+            .use_lottery_ticket_hypothesis = true, .prune_on_train_epoch_end = true)
 
 typedef struct lc_sparsity {
     const char *path; /* borrowed */
@@ -238,7 +242,7 @@ typedef struct lc_spike_detection_args {
     double atol;
     double rtol;                      /* of the mean */
     const char *exclude_batches_path; /* a folder or a .json file; default: default_root_dir */
-    unsigned char finite_only;        /* lc_choice, default on: what is not finite is a spike */
+    bool finite_only;                 /* default on: what is not finite is a spike */
     bool
         skip; /* leave the update of a spike's accumulation window out and go on; default: the run ends with an error */
 } lc_spike_detection_args;
@@ -371,7 +375,7 @@ typedef struct lc_lambda_args {
 
     lc_status (*on_save_checkpoint)(void *context, lc_trainer *t, lc_state *state);
     lc_status (*on_load_checkpoint)(void *context, lc_trainer *t, const lc_state *state);
-    void (*on_message)(void *context, lc_trainer *t, const char *level, const char *text);
+    void (*on_message)(void *context, lc_trainer *t, lc_level level, const char *text);
 } lc_lambda_args;
 
 /* lc_early_stopping(&cb, .monitor = "val_loss", .patience = 5), where cb is an lc_callback; the value is the status of

@@ -268,19 +268,16 @@ struct lc_module_ops {
 
 /* ---- logging ---- */
 
-/* A choice with a default: LC_AUTO. `true` is LC_ON. */
-typedef enum lc_choice { LC_AUTO = 0, LC_ON = 1, LC_OFF = 2 } lc_choice;
-
 typedef enum lc_log_reduce { LC_LOG_MEAN = 0, LC_LOG_SUM, LC_LOG_MIN, LC_LOG_MAX } lc_log_reduce;
 
 typedef struct lc_log_args {
     size_t size;
-    bool prog_bar;                    /* show it in the progress bar */
-    unsigned char logger;             /* lc_choice: send it to loggers; default on */
-    unsigned char on_step;            /* lc_choice: the value of every step; default depends on the hook */
-    unsigned char on_epoch;           /* lc_choice: reduced over the epoch; default depends on the hook */
-    unsigned char reduce_fx;          /* lc_log_reduce: how it is reduced over the epoch */
-    unsigned char add_dataloader_idx; /* lc_choice: append "/dataloader_idx_N" with several loaders; default on */
+    bool prog_bar;           /* show it in the progress bar */
+    bool logger;             /* send it to loggers; default on */
+    lc_choice on_step;       /* the value of every step; LC_AUTO: as the hook has it */
+    lc_choice on_epoch;      /* reduced over the epoch; LC_AUTO: as the hook has it */
+    unsigned char reduce_fx; /* lc_log_reduce: how it is reduced over the epoch */
+    bool add_dataloader_idx; /* append "/dataloader_idx_N" with several loaders; default on */
     /* The value of a step is the mean (sum, ...) over all ranks, in place of rank 0's: all ranks log it in that step.
      * Values of an epoch are those of all ranks anyway. */
     bool sync_dist;
@@ -290,7 +287,7 @@ typedef struct lc_log_args {
     int64_t batch_size; /* weight of the mean; 0: samples in the batch */
     lc_site site;       /* filled in by the macro */
 } lc_log_args;
-LC_DEFAULTS(lc_log, lc_log_args, )
+LC_DEFAULTS(lc_log, lc_log_args, .logger = true, .on_step = LC_AUTO, .on_epoch = LC_AUTO, .add_dataloader_idx = true)
 
 LC_BEGIN_DECLS
 
@@ -303,7 +300,7 @@ LC_API const char *lc_stage_name(lc_stage stage);
  * that may not log) end the run after the hook. `name` must be the same pointer or text each time; it is copied.
  *
  *     lc_log(self, "train_loss", loss, .prog_bar = true);
- *     lc_log_value(self, "temperature", 0.7, .on_step = LC_OFF, .on_epoch = LC_ON); */
+ *     lc_log_value(self, "temperature", 0.7, .on_step = false, .on_epoch = true); */
 LC_API void lc_log_at(lc_module *self, const char *name, lc_tensor *value, const lc_log_args *args);
 LC_API void lc_log_value_at(lc_module *self, const char *name, double value, const lc_log_args *args);
 #define lc_log(...)       LC_LOG_(lc_log_at, __VA_ARGS__, )

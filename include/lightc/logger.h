@@ -99,9 +99,10 @@ typedef struct lc_logger_ops {
     /* OPTIONAL (no-op) */
     /* A checkpoint is at `path`, and durable. */
     lc_status (*log_checkpoint)(void *self, const char *path, int64_t step, double score, bool has_score);
-    /* level "info", "warning", "error": what people were told. "status": how the run stands now, as in finish, or
-     * "running" (again); a program that fails may end without finish. */
-    lc_status (*log_event)(void *self, const char *level, const char *text);
+    /* What people were told (lc_trainer_message). */
+    lc_status (*log_message)(void *self, lc_level level, const char *text);
+    /* How the run is now: as in finish, or "running" (again). A program that fails may end without finish. */
+    lc_status (*log_status)(void *self, const char *status);
     lc_status (*flush)(void *self);
     /* "success", "failed", "interrupted". After it no call but free. Waits until everything is written. */
     lc_status (*finish)(void *self, const char *status);

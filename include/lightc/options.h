@@ -54,7 +54,7 @@ typedef enum lc_option_kind {
     LC_OPTION_INT = 1,  /* int64_t; "none" is LC_UNSET */
     LC_OPTION_FLOAT,    /* double; "none" is LC_NOT_GIVEN */
     LC_OPTION_BOOL,     /* bool */
-    LC_OPTION_CHOICE,   /* int holding an lc_choice: true, false, auto */
+    LC_OPTION_CHOICE,   /* lc_choice: true, false, auto */
     LC_OPTION_TEXT,     /* const char *; lives as long as the options' storage */
     LC_OPTION_DURATION, /* lc_duration */
     LC_OPTION_INT32,    /* int */
@@ -75,8 +75,7 @@ typedef struct lc_option {
 #define LC_OPTION(type, field, kind, minimum, maximum, help)                                                           \
     {#field, kind, offsetof(type, field), minimum, maximum, help}
 /* clang-format on */
-/* The same with the kind that the field's type says, and any value. (An int is a number; for true, false and auto say
- * LC_OPTION_CHOICE.) */
+/* The same with the kind that the field's type says, and any value. */
 #define LC_FIELD(type, field, help) LC_OPTION(type, field, LC_KIND_OF_(type, field), 0, 0, help)
 
 /* X(C type, kind) */
@@ -87,6 +86,7 @@ typedef struct lc_option {
     X(double, LC_OPTION_FLOAT)                                                                                         \
     X(float, LC_OPTION_FLOAT32)                                                                                        \
     X(bool, LC_OPTION_BOOL)                                                                                            \
+    X(lc_choice, LC_OPTION_CHOICE)                                                                                     \
     X(const char *, LC_OPTION_TEXT)                                                                                    \
     X(lc_duration, LC_OPTION_DURATION)
 #ifdef __cplusplus
@@ -138,14 +138,14 @@ LC_OPTION_TYPES_(LC_KIND_)
     X(TEXT, const char *, default_root_dir, NULL, 0, 0, "where runs are kept (default: the current directory)")      \
     X(TEXT, const char *, run_name, NULL, 0, 0, "folder of the runs in it (default lightning_logs)")                 \
     X(INT, int64_t, log_every_n_steps, 50, 0, 1e15, "log step values every so many optimizer steps; 0: never")       \
-    X(CHOICE, int, enable_progress_bar, LC_AUTO, 0, 0, "show a progress bar")                                        \
-    X(CHOICE, int, enable_model_summary, LC_AUTO, 0, 0, "show the table of layers")                                  \
+    X(CHOICE, lc_choice, enable_progress_bar, LC_AUTO, 0, 0, "show a progress bar")                                  \
+    X(CHOICE, lc_choice, enable_model_summary, LC_AUTO, 0, 0, "show the table of layers")                                  \
     X(BOOL, bool, barebones, false, 0, 0, "nothing but the loop: to measure")                                        \
     X(TEXT, const char *, profiler, NULL, 0, 0, "simple, ops or trace, several with commas: what takes how long") \
     X(BOOL, bool, trace_hooks, false, 0, 0, "show every hook as it runs, and who has it")                            \
     X(BOOL, bool, enable_autolog_hparams, true, 0, 0, "log the hyperparameters of module and datamodule")            \
     /* checkpoints */                                                                                                \
-    X(CHOICE, int, enable_checkpointing, LC_AUTO, 0, 0, "write checkpoints")                                         \
+    X(CHOICE, lc_choice, enable_checkpointing, LC_AUTO, 0, 0, "write checkpoints")                                         \
     X(TEXT, const char *, ckpt_path, NULL, 0, 0, "continue from this checkpoint: a path, best, last, or hpc (what SIGUSR1 left)")              \
     X(TEXT, const char *, weights, NULL, 0, 0, "begin with these weights: a safetensors file or a checkpoint, of which nothing else is taken") \
     X(BOOL, bool, weights_strict, true, 0, 0, "its names and the model's have to be the same; off: what both have is taken, the rest reported") \
@@ -160,14 +160,14 @@ LC_OPTION_TYPES_(LC_KIND_)
     X(TEXT, const char *, monitor, NULL, 0, 0, "metric that says which checkpoints are best")                        \
     X(TEXT, const char *, mode, NULL, 0, 0, "min or max: what is best (also for early stopping)")                    \
     X(INT, int64_t, save_top_k, 1, -1, 1e9, "checkpoints to keep; -1: all, 0: none")                                 \
-    X(CHOICE, int, save_last, LC_AUTO, 0, 0, "keep last.ckpt, the newest state")                                     \
+    X(CHOICE, lc_choice, save_last, LC_AUTO, 0, 0, "keep last.ckpt, the newest state")                                     \
     X(INT, int64_t, every_n_train_steps, 0, 0, 1e15, "save every so many optimizer steps")                           \
     X(INT, int64_t, every_n_epochs, 0, 0, 1e15, "save every so many epochs")                                         \
     X(DURATION, lc_duration, train_time_interval, {0}, 0, 0, "save every so often: 10m")                             \
     X(BOOL, bool, save_weights_only, false, 0, 0, "leave the optimizer and the state out of checkpoints")            \
     X(TEXT, const char *, state_dict_type, NULL, 0, 0, "full: rank 0 writes checkpoints; sharded: each rank writes a part; auto") \
     X(TEXT, const char *, on_save_error, NULL, 0, 0, "continue (default) or stop, when a checkpoint cannot be written: a full disk")         \
-    X(CHOICE, int, save_on_train_epoch_end, LC_AUTO, 0, 0, "save at the end of the training epoch, not of validation") \
+    X(CHOICE, lc_choice, save_on_train_epoch_end, LC_AUTO, 0, 0, "save at the end of the training epoch, not of validation") \
     X(BOOL, bool, save_on_exception, false, 0, 0, "save when the run fails")                                         \
     /* early stopping */                                                                                             \
     X(TEXT, const char *, early_stopping, NULL, 0, 0, "stop when this metric no longer improves")                    \

@@ -37,10 +37,15 @@ typedef enum lc_status {
 #undef LC_STATUS_ENUM
 } lc_status;
 
+/* How much a message matters to people. */
+typedef enum lc_level { LC_INFO = 0, LC_WARNING, LC_ERROR } lc_level;
+
 LC_BEGIN_DECLS
 
 /* The short text of a code. Static. */
 LC_API const char *lc_status_text(lc_status status);
+/* "info", "warning", "error"; NULL if there is no such level. */
+LC_API const char *lc_level_name(lc_level level);
 
 /* The message of this thread's last error; "" if there was none. Borrowed until this thread's next error. */
 LC_API const char *lc_error_message(void);

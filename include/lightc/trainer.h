@@ -109,9 +109,9 @@ LC_API lc_status lc_trainer_log_counts(lc_trainer *t, const char *name, const do
 /* x [H,W] or [C,H,W], C 1 (grey), 3 (RGB) or 4 (RGBA); u8, or floats from 0 to 1. */
 LC_API lc_status lc_trainer_log_image(lc_trainer *t, const char *name, lc_tensor *x, int64_t step) LC_MUST_USE;
 LC_API lc_status lc_trainer_log_text(lc_trainer *t, const char *name, const char *text, int64_t step) LC_MUST_USE;
-/* Tells people something: "info", "warning", "error". It goes to the loggers and to callbacks with on_message, of which
+/* Tells people something. It goes to the loggers and to callbacks with on_message, of which
  * the progress bar is one; where there is none, warnings and errors go to standard error (but for barebones). */
-LC_API void lc_trainer_message(lc_trainer *t, const char *level, const char *format, ...) LC_PRINTF(3, 4);
+LC_API void lc_trainer_message(lc_trainer *t, lc_level level, const char *format, ...) LC_PRINTF(3, 4);
 /* Changes accumulate_grad_batches from the next window on; a window that has begun ends as it began. */
 LC_API lc_status lc_trainer_set_accumulate_grad_batches(lc_trainer *t, int64_t n) LC_MUST_USE;
 

@@ -6,7 +6,8 @@
  * by its name in lc_module_save_hyperparameters.
  *
  *     lc_lr_find_result r;
- *     LC_TRY(lc_tuner_lr_find(trainer, &m.base, NULL, NULL, &r));       m's "lr" is set now
+ *     lc_lr_find_args a = LC_ARGS(lc_lr_find, .num_training = 50);        NULL: all defaults
+ *     LC_TRY(lc_tuner_lr_find(trainer, &m.base, NULL, &a, &r));           m's "lr" is set now
  *     LC_TRY(lc_lr_find_write_svg(&r, "lr.svg"));
  *     lc_lr_find_release(&r);
  *
@@ -20,18 +21,21 @@
 
 #include <lightc/trainer.h>
 
-/* Lightning's arguments. 0/NULL: the default. */
+/* Arguments and their defaults are Lightning's. */
 typedef struct lc_lr_find_args {
-    double min_lr, max_lr;       /* 1e-8, 1 */
-    int64_t num_training;        /* steps to take; 100 */
+    size_t size;
+    double min_lr, max_lr;
+    int64_t num_training;        /* steps to take */
     const char *mode;            /* how the rate grows: "exponential" (default) or "linear" */
-    double early_stop_threshold; /* stop when the smoothed loss is above this times the best; 4. INFINITY: never */
-    unsigned char update_attr; /* lc_choice, default on: set the hyperparameter, and the optimizers of a running fit */
+    double early_stop_threshold; /* stop when the smoothed loss is above this times the best. INFINITY: never */
+    bool update_attr;            /* default on: set the hyperparameter, and the optimizers of a running fit */
     const char *attr_name; /* its name; default: "lr" or "learning_rate", also in a struct inside ("optimizer.lr") */
     const char
         *spacing; /* what the slope of the loss is over: "log10" of the rate (default where it grows
                    * exponentially) or the rate itself, "lr" (default where it grows linearly; Lightning 2.6's) */
 } lc_lr_find_args;
+LC_DEFAULTS(lc_lr_find, lc_lr_find_args, .min_lr = 1e-8, .max_lr = 1, .num_training = 100, .early_stop_threshold = 4,
+            .update_attr = true)
 
 typedef struct lc_lr_find_result {
     int64_t n;         /* points of the curve; one of a batch without a loss is NAN */
@@ -44,17 +48,20 @@ typedef struct lc_lr_find_result {
 } lc_lr_find_result;
 
 typedef struct lc_scale_batch_size_args {
-    const char *mode;           /* "power" (default): double until it fails; "binsearch": then halve the gap */
-    int64_t steps_per_trial;    /* 3 */
-    int64_t init_val;           /* 2 */
-    int64_t max_trials;         /* 25; with binsearch those that fit */
-    const char *batch_arg_name; /* the hyperparameter that the loaders read; "batch_size" */
-    double margin;              /* binsearch: taken off in the end; 0.05. Negative: nothing */
-    int64_t max_val;            /* 8192 */
-    int64_t max_bytes;          /* for intermediate results; 0: what the machine has free */
-    const char *method;         /* what is run: "fit" (default), "validate", "test" or "predict"; the callback goes by
-                                 * the run it is in */
+    size_t size;
+    const char *mode; /* "power" (default): double until it fails; "binsearch": then halve the gap */
+    int64_t steps_per_trial;
+    int64_t init_val;
+    int64_t max_trials;         /* with binsearch those that fit */
+    const char *batch_arg_name; /* the hyperparameter that the loaders read; default "batch_size" */
+    double margin;              /* binsearch: the part that is taken off in the end */
+    int64_t max_val;
+    int64_t max_bytes;  /* for intermediate results; 0: what the machine has free */
+    const char *method; /* what is run: "fit" (default), "validate", "test" or "predict"; the callback goes by
+                         * the run it is in */
 } lc_scale_batch_size_args;
+LC_DEFAULTS(lc_scale_batch_size, lc_scale_batch_size_args, .steps_per_trial = 3, .init_val = 2, .max_trials = 25,
+            .margin = 0.05, .max_val = 8192)
 
 typedef struct lc_scale_batch_size_result {
     int64_t batch_size;    /* the hyperparameter is set to it */
@@ -86,6 +93,11 @@ LC_API lc_status lc_tuner_scale_batch_size(lc_trainer *t, lc_module *m, const lc
 /* ---- the same as callbacks, when a fit begins (not when it continues from a checkpoint); BatchSizeFinder also before
  * every validate, test and predict, with their loaders ---- */
 
+/* lc_learning_rate_finder(&cb, .num_training = 50), as the makers of callbacks.h. */
+#define lc_learning_rate_finder(...) LC_TUNER_CALLBACK_(lc_lr_find, lc_learning_rate_finder_new, __VA_ARGS__, )
+#define lc_batch_size_finder(...)    LC_TUNER_CALLBACK_(lc_scale_batch_size, lc_batch_size_finder_new, __VA_ARGS__, )
+#define LC_TUNER_CALLBACK_(name, function, out, ...)                                                                   \
+    LC_CALL_(LC_UNIQUE_, name##_args, name##_defaults(), function, (), (, out), __VA_ARGS__)
 /* Leaves lr_find.csv and lr_find.svg in the folder of the run. Texts in args must outlive the callback. */
 LC_API lc_status lc_learning_rate_finder_new(const lc_lr_find_args *args, lc_callback *out) LC_MUST_USE;
 LC_API const lc_lr_find_result *lc_learning_rate_finder_get(const lc_callback *cb); /* borrowed; NULL: it is none */

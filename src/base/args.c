@@ -10,6 +10,11 @@ lc_status lc__args_take(void *to, size_t size, const void *given, const char *fu
     size_t given_size = *(const size_t *)given;
     if (given_size < sizeof(size_t) || given_size > 65536)
         return lc_fail(LC_ERR_ARGUMENT, "%s: the arguments carry no size; begin with %s_defaults()", function, name);
-    memcpy(to, given, given_size < size ? given_size : size);
+    if (given_size > size)
+        return lc_fail(LC_ERR_ARGUMENT,
+                       "%s: the arguments are %zu bytes and those of this library, lightc %s, %zu; the program was "
+                       "compiled with the headers of a newer one",
+                       function, given_size, lc_version(), size);
+    memcpy(to, given, given_size);
     return LC_OK;
 }

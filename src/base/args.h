@@ -19,6 +19,11 @@ lc_status lc__args_take(void *to, size_t size, const void *given, const char *fu
         if (lc__args_take(&a, sizeof(a), given, __func__, #name) < 0) return __VA_ARGS__;                              \
     } while (0)
 
+/* The same where NULL means the defaults, in a function that returns a status. */
+#define LC__TAKE_IF_GIVEN(a, name, type, given)                                                                        \
+    type a = name##_defaults();                                                                                        \
+    if (given) LC_TRY(lc__args_take(&a, sizeof(a), given, __func__, #name))
+
 /* LC_CALL_AT with another place of the call. */
 #define LC__CALL_AT(function, kind, before, site, ...)                                                                 \
     LC_CALL_(LC_UNIQUE_, kind##_args, kind##_defaults(), function##_at, before, (, site), __VA_ARGS__, )

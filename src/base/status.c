@@ -37,6 +37,12 @@ const char *lc_status_text(lc_status status)
     return "unknown status";
 }
 
+const char *lc_level_name(lc_level level)
+{
+    static const char *const names[] = {"info", "warning", "error"};
+    return (unsigned)level < sizeof names / sizeof *names ? names[level] : NULL;
+}
+
 const char *lc_error_message(void)
 {
     return message;

@@ -14,7 +14,7 @@ lc_status lc__default_timer(lc_trainer *t, bool *wanted, lc_callback *out)
 {
     *wanted = t->opt.max_time.unit == LC_UNIT_SECONDS;
     if (*wanted && has(t, lc__timer_ops.name)) {
-        lc_trainer_message(t, "info", "max_time is left alone: the callbacks hold a Timer");
+        lc_trainer_message(t, LC_INFO, "max_time is left alone: the callbacks hold a Timer");
         *wanted = false;
     }
     return *wanted ? lc_timer_new(t->opt.max_time.value, false, out) : LC_OK;
@@ -69,13 +69,13 @@ lc_status lc__default_model_checkpoint(lc_trainer *t, bool *wanted, lc_callback 
     a.filename = o->filename;
     a.monitor = o->monitor;
     a.mode = o->mode;
-    a.save_last = (unsigned char)o->save_last;
+    a.save_last = o->save_last == LC_ON;
     a.save_top_k = o->save_top_k;
     a.save_on_exception = o->save_on_exception;
     a.save_weights_only = o->save_weights_only;
     a.every_n_train_steps = o->every_n_train_steps;
     a.every_n_epochs = o->every_n_epochs;
     a.train_time_interval = o->train_time_interval.value;
-    a.save_on_train_epoch_end = (unsigned char)o->save_on_train_epoch_end;
+    a.save_on_train_epoch_end = o->save_on_train_epoch_end;
     return lc_model_checkpoint_new(&a, out);
 }

@@ -35,14 +35,14 @@ static lc_status es_setup(void *self, lc_trainer *t, lc_stage stage)
     if (stage != LC_STAGE_FIT) return LC_OK;
     e->vote = false;
     bool whole = v.unit == LC_UNIT_NONE || (v.unit == LC_UNIT_FRACTION && v.value == 1);
-    e->at_train_epoch_end = e->a.check_on_train_epoch_end ? e->a.check_on_train_epoch_end == LC_ON
-                                                          : whole && t->opt.check_val_every_n_epoch == 1;
+    e->at_train_epoch_end = e->a.check_on_train_epoch_end != LC_AUTO ? e->a.check_on_train_epoch_end == LC_ON
+                                                                     : whole && t->opt.check_val_every_n_epoch == 1;
     return LC_OK;
 }
 
 static lc_stopping_reason decide(early_stopping *e, double v)
 {
-    if (e->a.check_finite != LC_OFF && !isfinite((float)v)) {
+    if (e->a.check_finite && !isfinite((float)v)) {
         snprintf(e->message, sizeof e->message,
                  "Monitored metric %s = %g is not finite. Previous best value was %.3f. Signaling Trainer to stop.",
                  e->monitor, v, e->best);
@@ -95,15 +95,15 @@ static lc_status look(early_stopping *e, lc_trainer *t)
                     "Early stopping conditioned on metric `%s` which is not available. Pass in or modify your "
                     "`EarlyStopping` callback to use any of the following: %s",
                     e->monitor, lc__map_names(m, known, sizeof known));
-        if (e->a.strict != LC_OFF) return s;
-        lc_trainer_message(t, "warning", "%s", lc_error_message());
+        if (e->a.strict) return s;
+        lc_trainer_message(t, LC_WARNING, "%s", lc_error_message());
         return LC_OK;
     }
     e->reason = decide(e, value);
     bool stop = e->reason != LC_NOT_STOPPED;
     if (stop) e->stopped_epoch = t->current_epoch;
     lc__soft_stop(t, &e->vote, stop);
-    if (e->message[0] && (stop || e->a.verbose)) lc_trainer_message(t, "info", "%s", e->message);
+    if (e->message[0] && (stop || e->a.verbose)) lc_trainer_message(t, LC_INFO, "%s", e->message);
     return LC_OK;
 }
 
@@ -148,7 +148,7 @@ static bool reason_holds(const early_stopping *e)
     case LC_PATIENCE_EXHAUSTED:
         return e->wait >= e->patience;
     case LC_NON_FINITE_METRIC:
-        return e->a.check_finite != LC_OFF;
+        return e->a.check_finite;
     default:
         return false;
     }

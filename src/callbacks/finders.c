@@ -13,7 +13,7 @@
 static bool begins(lc_trainer *t, const char *finder)
 {
     if (t->stage != LC_STAGE_FIT || t->restoring_from) return false;
-    if (t->opt.fast_dev_run) lc_trainer_message(t, "warning", "%s is left out: fast_dev_run is on", finder);
+    if (t->opt.fast_dev_run) lc_trainer_message(t, LC_WARNING, "%s is left out: fast_dev_run is on", finder);
     return !t->opt.fast_dev_run;
 }
 
@@ -64,9 +64,9 @@ static lc_status rate_fit_start(void *self, lc_trainer *t)
     lc_lr_find_release(&f->result);
     LC_TRY(lc_tuner_lr_find(t, t->m, t->args, &f->args, &f->result));
     if (f->result.suggested < 0)
-        lc_trainer_message(t, "warning", "LearningRateFinder: too few points for a suggestion; raise num_training");
+        lc_trainer_message(t, LC_WARNING, "LearningRateFinder: too few points for a suggestion; raise num_training");
     else
-        lc_trainer_message(t, "info", "LearningRateFinder: learning rate %.3g", f->result.suggestion);
+        lc_trainer_message(t, LC_INFO, "LearningRateFinder: learning rate %.3g", f->result.suggestion);
     if (!t->run_dir || f->result.n < 2 || lc_trainer_global_rank(t) != 0) return LC_OK;
     LC_TRY(leave(t, &f->result, "lr_find.csv", lc_lr_find_write_csv));
     return leave(t, &f->result, "lr_find.svg", lc_lr_find_write_svg);
@@ -75,13 +75,13 @@ static lc_status rate_fit_start(void *self, lc_trainer *t)
 static lc_status rate_save(void *self, lc_trainer *t, lc_state *out)
 {
     const lc_lr_find_args *a = &((rate_finder *)self)->args;
-    return a->update_attr == LC_OFF ? LC_OK : save_field(t, a->attr_name, lc__rate_names, out);
+    return !a->update_attr ? LC_OK : save_field(t, a->attr_name, lc__rate_names, out);
 }
 
 static lc_status rate_load(void *self, lc_trainer *t, const lc_state *in)
 {
     const lc_lr_find_args *a = &((rate_finder *)self)->args;
-    return a->update_attr == LC_OFF ? LC_OK : load_field(t, a->attr_name, lc__rate_names, in);
+    return !a->update_attr ? LC_OK : load_field(t, a->attr_name, lc__rate_names, in);
 }
 
 static void rate_free(void *self)
@@ -103,9 +103,10 @@ static const lc_callback_ops rate_finder_ops = {
 lc_status lc_learning_rate_finder_new(const lc_lr_find_args *args, lc_callback *out)
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
+    LC__TAKE_IF_GIVEN(a, lc_lr_find, lc_lr_find_args, args);
     rate_finder *f = calloc(1, sizeof *f);
     if (!f) return lc_fail(LC_ERR_MEMORY, "out of memory: LearningRateFinder");
-    if (args) f->args = *args;
+    f->args = a;
     *out = (lc_callback){&rate_finder_ops, f};
     return LC_OK;
 }
@@ -174,9 +175,10 @@ static const lc_callback_ops size_finder_ops = {
 lc_status lc_batch_size_finder_new(const lc_scale_batch_size_args *args, lc_callback *out)
 {
     LC__NEEDS(out, LC_ERR_ARGUMENT);
+    LC__TAKE_IF_GIVEN(a, lc_scale_batch_size, lc_scale_batch_size_args, args);
     size_finder *f = calloc(1, sizeof *f);
     if (!f) return lc_fail(LC_ERR_MEMORY, "out of memory: BatchSizeFinder");
-    if (args) f->args = *args;
+    f->args = a;
     *out = (lc_callback){&size_finder_ops, f};
     return LC_OK;
 }

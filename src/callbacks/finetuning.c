@@ -73,7 +73,7 @@ lc_status lc_finetuning_unfreeze(lc_module *part, lc_optimizer *opt, double lr, 
     unfreeze(part);
     lc_trainer *t = lc_module_root(part)->trainer;
     if (c.known && t)
-        lc_trainer_message(t, "warning",
+        lc_trainer_message(t, LC_WARNING,
                            "%d frozen parameters of %s are in a group of %s already and train with its rate; give the "
                            "optimizer only what requires a gradient at first (lc_module_parameters with a filter)",
                            c.known, part->name ? part->name : "the module", opt->ops->name);
@@ -311,15 +311,15 @@ static lc_status finetune_backbone(void *context, lc_module *m, int64_t epoch, l
     LC_TRY(find_backbone(f, m, &backbone));
     if (epoch == f->b.unfreeze_backbone_at_epoch) {
         lr = !isnan(f->b.backbone_initial_lr) ? f->b.backbone_initial_lr : current * f->b.backbone_initial_ratio_lr;
-        LC_TRY(lc_finetuning_unfreeze(backbone, opt, lr, 0, f->b.train_bn != LC_OFF));
+        LC_TRY(lc_finetuning_unfreeze(backbone, opt, lr, 0, f->b.train_bn));
     } else {
         lr = f->b.lambda_func(epoch + 1) * f->previous_backbone_lr;
-        if (f->b.should_align != LC_OFF && lr > current) lr = current;
+        if (f->b.should_align && lr > current) lr = current;
         opt->groups[opt->n_groups - 1].hyper[0] = lr;
     }
     f->previous_backbone_lr = lr;
     if (f->b.verbose)
-        lc_trainer_message(f->t, "info", "epoch %lld: learning rate %.12g, of the backbone %.12g", (long long)epoch,
+        lc_trainer_message(f->t, LC_INFO, "epoch %lld: learning rate %.12g, of the backbone %.12g", (long long)epoch,
                            current, lr);
     return LC_OK;
 }

@@ -47,12 +47,12 @@ static lc_status gn_before_step(void *self, lc_trainer *t, lc_optimizer *opt)
         lc_tensor *of = g->parameters.v[i];
         if (!lc_tensor_requires_grad(of) || !lc__optimizer_owns(opt, of)) continue;
         lc_tensor *norm = lc_norm(lc_gradient(of), .p = p);
-        if (!g->a.total_only) lc_log(t->m, g->parameters.names[i], norm, .on_step = LC_ON, .on_epoch = LC_OFF);
+        if (!g->a.total_only) lc_log(t->m, g->parameters.names[i], norm, .on_step = true, .on_epoch = false);
         lc_tensor *part = isinf(p) ? norm : lc_pow_scalar(norm, p);
         total = !total ? part : isinf(p) ? lc_maximum(total, part) : lc_add(total, part);
     }
     if (total)
-        lc_log(t->m, g->total, isinf(p) ? total : lc_pow_scalar(total, 1 / p), .on_step = LC_ON, .on_epoch = LC_OFF,
+        lc_log(t->m, g->total, isinf(p) ? total : lc_pow_scalar(total, 1 / p), .on_step = true, .on_epoch = false,
                .prog_bar = g->a.prog_bar);
     lc_no_grad_end();
     return LC_OK;

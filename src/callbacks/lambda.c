@@ -65,7 +65,7 @@ typedef struct lambda {
     }
 LAMBDA_HOOKS(PASS)
 
-static void la_message(void *self, lc_trainer *t, const char *level, const char *text)
+static void la_message(void *self, lc_trainer *t, lc_level level, const char *text)
 {
     const lc_lambda_args *a = &((lambda *)self)->a;
     a->on_message(a->context, t, level, text);

@@ -67,7 +67,7 @@ static bool skip(const model_checkpoint *c, const lc_trainer *t)
 
 static bool at_train_epoch_end(const model_checkpoint *c, const lc_trainer *t)
 {
-    if (c->a.save_on_train_epoch_end) return c->a.save_on_train_epoch_end == LC_ON;
+    if (c->a.save_on_train_epoch_end != LC_AUTO) return c->a.save_on_train_epoch_end == LC_ON;
     lc_duration v = t->opt.val_check_interval;
     if (v.unit == LC_UNIT_SECONDS || t->opt.check_val_every_n_epoch != 1) return false;
     if (!t->enable_validation) return true;
@@ -111,8 +111,8 @@ static lc_status make_path(model_checkpoint *c, lc_trainer *t, const char *remov
 {
     lc__str name = {0}, path = {0};
     t->current_epoch -= c->again; /* when the training ends that epoch has been counted */
-    lc_status s = lc__checkpoint_name(t, c->filename ? c->filename : "{epoch}-{step}",
-                                      c->a.auto_insert_metric_name != LC_OFF, &name);
+    lc_status s =
+        lc__checkpoint_name(t, c->filename ? c->filename : "{epoch}-{step}", c->a.auto_insert_metric_name, &name);
     t->current_epoch += c->again;
     for (int version = 0; s >= 0; version++) {
         lc__str_clear(&path);
@@ -125,7 +125,7 @@ static lc_status make_path(model_checkpoint *c, lc_trainer *t, const char *remov
         }
         bool is_taken = false;
         bool reused = removed && !strcmp(removed, path.s) && lc__may_reuse(t, path.s);
-        if (c->a.enable_version_counter != LC_OFF && !reused) s = taken(t, path.s, &is_taken);
+        if (c->a.enable_version_counter && !reused) s = taken(t, path.s, &is_taken);
         if (s >= 0 && !is_taken) {
             s = lc__copy_text(path.s, out);
             break;
@@ -269,7 +269,7 @@ static lc_status missing_key(model_checkpoint *c, lc_trainer *t)
                           "[%s'epoch', 'step']. HINT: Did you call lc_log(self, \"%s\", value)?",
                           c->monitor, known, c->monitor);
     if (t->val_has_run) return s;
-    lc_trainer_message(t, "warning", "%s", lc_error_message());
+    lc_trainer_message(t, LC_WARNING, "%s", lc_error_message());
     return LC_OK;
 }
 
@@ -304,7 +304,7 @@ static lc_status is_last(model_checkpoint *c, lc_trainer *t, const char *path, b
     struct stat st;
     bool is_taken = false, mine = c->last_path && !strcmp(path, c->last_path), there = lstat(path, &st) == 0;
     *out = true;
-    if (c->a.enable_version_counter == LC_OFF || !lc__is_rank_zero(t)) return LC_OK;
+    if (!c->a.enable_version_counter || !lc__is_rank_zero(t)) return LC_OK;
     if (mine && there && lc__may_become_last(t, path)) return LC_OK;
     if (mine && !there && c->has_last) return LC_OK; /* it is on its way */
     is_taken = there || (!mine && is_held(t, path));
@@ -340,7 +340,7 @@ static lc_status find_last_path(model_checkpoint *c, lc_trainer *t, bool for_lin
 static lc_status link_last(model_checkpoint *c, lc_trainer *t)
 {
     lc__taken *name;
-    if (c->a.save_last != LC_ON) return LC_OK;
+    if (!c->a.save_last) return LC_OK;
     lc_status s = find_last_path(c, t, true, &name);
     if (s < 0 || !lc__is_rank_zero(t)) {
         lc__taken_release(name);
@@ -356,7 +356,7 @@ static lc_status save_last(model_checkpoint *c, lc_trainer *t)
     lc__taken *name = NULL;
     char *path = NULL; /* a save that fails forgets last_path */
     bool saved;
-    if (c->a.save_last != LC_ON) return LC_OK;
+    if (!c->a.save_last) return LC_OK;
     LC_TRY(lc__mc_begin_save(c, t));
     lc_status s = find_last_path(c, t, false, &name);
     lc__taken_release(name);

@@ -110,7 +110,7 @@ static lc_status claim_or_begin(lc_trainer *t)
     LC_TRY(lc__new_run_id(&id));
     free(t->training);
     t->training = id;
-    lc_trainer_message(t, "info",
+    lc_trainer_message(t, LC_INFO,
                        "another process goes on with the same training in the same directory: from here on this run "
                        "is a training of its own, and leaves the checkpoints that both have in common");
     return claim_all(t, &taken);
@@ -221,7 +221,7 @@ lc_status lc__mc_load(void *self, lc_trainer *t, const lc_state *in)
     LC_TRY(lc__state_get_count(in, "last_step_saved", 0, &c->last_step_saved));
     LC_TRY(lc_state_get_bool(in, "deferred", &c->deferred));
     if (!same) {
-        lc_trainer_message(t, "info",
+        lc_trainer_message(t, LC_INFO,
                            "checkpoints go to another directory than before (%s); of the old ones only the "
                            "best is remembered",
                            c->dir ? c->dir : "");
@@ -240,12 +240,12 @@ lc_status lc__mc_load(void *self, lc_trainer *t, const lc_state *in)
     for (int64_t i = 0; i < lc_state_length(list); i++)
         LC_TRY(load_kept(c, t, lc_state_at(list, i), training, &foreign));
     if (foreign)
-        lc_trainer_message(t, "warning",
+        lc_trainer_message(t, LC_WARNING,
                            "ModelCheckpoint: %d of the checkpoints that %s names in %s were not saved by its training: "
                            "they do not count, and stay",
                            foreign, t->ckpt_path, c->dir);
     if (c->n_best && !*training)
-        lc_trainer_message(t, "info",
+        lc_trainer_message(t, LC_INFO,
                            "the checkpoints in %s are of a version of lightc that did not note whose they are: they "
                            "count, and are not removed",
                            c->dir);

@@ -216,12 +216,12 @@ static void tell(const pruning *p, lc_trainer *t, const int64_t *before)
 {
     int64_t old = 0, now = 0, total = 0;
     for (int i = 0; i < p->n; i++) old += before[i], now += zeros(p, i), total += lc_tensor_numel(p->target[i]);
-    lc_trainer_message(t, "info", "applied %s: pruned %lld/%lld (%.2f%%) -> %lld/%lld (%.2f%%)", p->a.pruning_fn,
+    lc_trainer_message(t, LC_INFO, "applied %s: pruned %lld/%lld (%.2f%%) -> %lld/%lld (%.2f%%)", p->a.pruning_fn,
                        (long long)old, (long long)total, 100 * (double)old / (double)total, (long long)now,
                        (long long)total, 100 * (double)now / (double)total);
     for (int i = 0; i < p->n && p->a.verbose > 1; i++) {
         double size = (double)lc_tensor_numel(p->target[i]);
-        lc_trainer_message(t, "info", "  %s: pruned %lld (%.2f%%) -> %lld (%.2f%%)", p->path[i], (long long)before[i],
+        lc_trainer_message(t, LC_INFO, "  %s: pruned %lld (%.2f%%) -> %lld (%.2f%%)", p->path[i], (long long)before[i],
                            100 * (double)before[i] / size, (long long)zeros(p, i), 100 * (double)zeros(p, i) / size);
     }
 }
@@ -256,13 +256,13 @@ static lc_status prune(pruning *p, lc_trainer *t)
 static lc_status mp_epoch_end(void *self, lc_trainer *t)
 {
     pruning *p = self;
-    return p->a.prune_on_train_epoch_end != LC_OFF ? prune(p, t) : LC_OK;
+    return p->a.prune_on_train_epoch_end ? prune(p, t) : LC_OK;
 }
 
 static lc_status mp_validation_epoch_end(void *self, lc_trainer *t)
 {
     pruning *p = self;
-    bool here = p->a.prune_on_train_epoch_end == LC_OFF && t->stage == LC_STAGE_FIT && !t->sanity;
+    bool here = !p->a.prune_on_train_epoch_end && t->stage == LC_STAGE_FIT && !t->sanity;
     return here ? prune(p, t) : LC_OK;
 }
 
@@ -416,7 +416,7 @@ lc_status lc_model_pruning_new(const lc_model_pruning_args *given, lc_callback *
     p->structured = function >= 2;
     p->random = function == 1 || function == 3;
     p->global = !p->structured && args->use_global_unstructured != LC_OFF;
-    p->lottery = args->use_lottery_ticket_hypothesis != LC_OFF;
+    p->lottery = args->use_lottery_ticket_hypothesis;
     p->asked = calloc((size_t)n + 1, sizeof *p->asked);
     bool copied = p->asked != NULL;
     for (; copied && p->n_asked < n; p->n_asked += copied)

@@ -195,7 +195,7 @@ static lc_status ms_fit_start(void *self, lc_trainer *t)
     int number = 0, states = 0;
     count(t->m, &n);
     if (s->n_inputs && lc__model_cost(t, s->inputs, s->n_inputs, &s->cost, &s->n_cost) < 0)
-        lc_trainer_message(t, "warning", "%s", lc_error_message()); /* the table does without */
+        lc_trainer_message(t, LC_WARNING, "%s", lc_error_message()); /* the table does without */
     lc__terminal term = lc__terminal_find(s->fd, LC_PROGRESS_AUTO);
     int width = isatty(s->fd) ? lc__terminal_width(&term) : INT_MAX; /* a file takes lines of any length */
     columns w = {.name = 4,

@@ -158,7 +158,7 @@ static void tell_failure(notifier *s, lc_trainer *t)
     pthread_mutex_unlock(&s->lock);
     if (!*why) return;
     s->told = true;
-    lc_trainer_message(t, "warning", "Notifier: %s (said once)", why);
+    lc_trainer_message(t, LC_WARNING, "Notifier: %s (said once)", why);
 }
 
 static lc_status describe(lc_trainer *t, const char *event, const char *message, char **out)

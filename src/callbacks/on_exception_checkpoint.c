@@ -50,7 +50,7 @@ static lc_status oe_teardown(void *self, lc_trainer *t, lc_stage stage)
     if (stage != LC_STAGE_FIT || t->run_state == LC_RUN_INTERRUPTED || !lc__is_rank_zero(t) || !exists(o)) return LC_OK;
     lc_status s = lc__ckpt_remove(o->path, 0, is_continued(o, t) ? NULL : t->training);
     if (s == LC_ERR_STATE) /* another training has saved it, or something else is in it */
-        lc_trainer_message(t, "warning", "OnExceptionCheckpoint: %s", lc_error_message());
+        lc_trainer_message(t, LC_WARNING, "OnExceptionCheckpoint: %s", lc_error_message());
     return s == LC_ERR_NOT_FOUND || s == LC_ERR_STATE ? LC_OK : s; /* whoever took it away has done the same */
 }
 

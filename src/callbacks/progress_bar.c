@@ -282,14 +282,15 @@ static lc_status pb_exception(void *self, lc_trainer *t, lc_status status, const
     return LC_OK;
 }
 
-static void pb_message(void *self, lc_trainer *t, const char *level, const char *text)
+static void pb_message(void *self, lc_trainer *t, lc_level level, const char *text)
 {
     progress_bar *p = self;
     (void)t;
     if (p->term.off) return;
     if (p->open) lc__str_add(&p->text, "\r\033[K");
     p->open = false;
-    lc__str_add(&p->text, "%s%s%s\n", strcmp(level, "info") ? level : "", strcmp(level, "info") ? ": " : "", text);
+    if (level != LC_INFO) lc__str_add(&p->text, "%s: ", lc_level_name(level));
+    lc__str_add(&p->text, "%s\n", text);
     flush_text(p);
 }
 

@@ -280,14 +280,14 @@ static lc_status rp_exception(void *self, lc_trainer *t, lc_status status, const
 }
 
 /* The text takes the block's place, and the next update draws it below. */
-static void rp_message(void *self, lc_trainer *t, const char *level, const char *text)
+static void rp_message(void *self, lc_trainer *t, lc_level level, const char *text)
 {
     rich_bar *r = self;
     (void)t;
     leave(r, false);
-    if (strcmp(level, "info") != 0) {
-        paint(r, strcmp(level, "error") ? "33" : "31");
-        lc__str_add(&r->text, "%s: ", level);
+    if (level != LC_INFO) {
+        paint(r, level == LC_ERROR ? "31" : "33");
+        lc__str_add(&r->text, "%s: ", lc_level_name(level));
         paint(r, "0");
     }
     lc__str_add(&r->text, "%s\n", text);

@@ -55,7 +55,7 @@ static bool is_spike(const spikes *s, double loss)
 {
     int64_t n = s->n_values < s->a.window ? s->n_values : s->a.window;
     double mean = NAN;
-    if (s->a.finite_only != LC_OFF && !isfinite(loss)) return true;
+    if (s->a.finite_only && !isfinite(loss)) return true;
     if (s->max ? loss - s->last >= 0 : loss - s->last <= 0) return false;
     for (int64_t i = 0; i < n; i++) mean = (i ? mean : 0) + s->values[i] / (double)n;
     double off = fabs(loss - mean);
@@ -107,7 +107,7 @@ static lc_status judge(spikes *s, lc_trainer *t, double loss, int64_t batch_idx)
                          (long long)batch_idx, (long long)t->current_epoch, loss, s->last, path.s);
     lc__str_free(&path);
     LC_TRY(status);
-    lc_trainer_message(t, "warning", "training spike in batch %lld of epoch %lld: loss %g after %g; update left out",
+    lc_trainer_message(t, LC_WARNING, "training spike in batch %lld of epoch %lld: loss %g after %g; update left out",
                        (long long)batch_idx, (long long)t->current_epoch, loss, s->last);
     return LC_OK;
 }

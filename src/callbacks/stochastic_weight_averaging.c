@@ -51,9 +51,9 @@ static lc_status replace_schedule(swa *a, lc_trainer *t)
     if (!s) return lc_module_status(t->m);
     if (t->optimizers.n_schedulers) {
         if (c->interval != LC_INTERVAL_EPOCH || c->frequency != 1)
-            lc_trainer_message(t, "warning", "StochasticWeightAveraging steps its schedule once an epoch; %s was not",
+            lc_trainer_message(t, LC_WARNING, "StochasticWeightAveraging steps its schedule once an epoch; %s was not",
                                lc_scheduler_name(c->scheduler));
-        lc_trainer_message(t, "info", "swapping scheduler %s for SWALR", lc_scheduler_name(c->scheduler));
+        lc_trainer_message(t, LC_INFO, "swapping scheduler %s for SWALR", lc_scheduler_name(c->scheduler));
         a->replaced = c->scheduler;
     }
     *c = (lc_scheduler_config){.scheduler = s, .frequency = 1};
@@ -156,7 +156,7 @@ static lc_status sw_train_end(void *self, lc_trainer *t)
     swa *a = self;
     if (!a->n_averaged) return LC_OK;
     if (t->max_epochs >= 0 && t->current_epoch - 1 != a->end) {
-        lc_trainer_message(t, "warning",
+        lc_trainer_message(t, LC_WARNING,
                            "the training ended in epoch %lld of %lld: the model keeps its own weights, not those that "
                            "StochasticWeightAveraging averaged",
                            (long long)t->current_epoch, (long long)t->max_epochs);

@@ -20,7 +20,7 @@ static double elapsed(const timer *c)
 static void check(timer *c, lc_trainer *t)
 {
     if (elapsed(c) < c->limit || lc__should_stop(t)) return;
-    lc_trainer_message(t, "info", "time limit reached: %.1f s of training; stopping", elapsed(c));
+    lc_trainer_message(t, LC_INFO, "time limit reached: %.1f s of training; stopping", elapsed(c));
     lc_trainer_stop(t);
 }
 

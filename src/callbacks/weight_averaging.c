@@ -24,7 +24,7 @@ typedef struct averaging {
 static lc_status make_shadow(averaging *a, lc_trainer *t)
 {
     if (a->shadow.n) return LC_OK;
-    return lc__shadow_new(t->m, (a->is_ema ? a->ema.use_buffers : a->mean.use_buffers) != LC_OFF, &a->shadow);
+    return lc__shadow_new(t->m, a->is_ema ? a->ema.use_buffers : a->mean.use_buffers, &a->shadow);
 }
 
 static lc_status wa_setup(void *self, lc_trainer *t, lc_stage stage)

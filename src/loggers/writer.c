@@ -240,10 +240,10 @@ static lc_status log_removed(lc__log_writer *w, const char *path)
     return push(w, h, path, "", NULL, 0);
 }
 
-lc_status lc__log_event(lc__log_writer *w, const char *level, const char *text)
+lc_status lc__log_event(lc__log_writer *w, const char *event, const char *text)
 {
     header h = {.kind = LC__LOG_EVENT, .epoch = -1, .time_ns = lc__realtime_ns()};
-    return push(w, h, level, text, NULL, 0);
+    return push(w, h, event, text, NULL, 0);
 }
 
 static lc_status log_text(lc__log_writer *w, const lc_log_text *t)
@@ -501,9 +501,13 @@ lc_status lc__slot_removed(void *self, const char *path)
 {
     return WRITER(self) ? log_removed(WRITER(self), path) : LC_OK;
 }
-lc_status lc__slot_event(void *self, const char *level, const char *text)
+lc_status lc__slot_message(void *self, lc_level level, const char *text)
 {
-    return WRITER(self) ? lc__log_event(WRITER(self), level, text) : LC_OK;
+    return WRITER(self) ? lc__log_event(WRITER(self), lc_level_name(level), text) : LC_OK;
+}
+lc_status lc__slot_status(void *self, const char *status)
+{
+    return WRITER(self) ? lc__log_event(WRITER(self), "status", status) : LC_OK;
 }
 lc_status lc__slot_flush(void *self)
 {

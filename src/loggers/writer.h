@@ -14,7 +14,7 @@ typedef struct lc__log_writer lc__log_writer;
 typedef enum lc__log_kind {
     LC__LOG_ROW,
     LC__LOG_CHECKPOINT, /* text: its path */
-    LC__LOG_EVENT,      /* text: level, text2: what happened */
+    LC__LOG_EVENT,      /* text: "status", "finish" or a level's name; text2: what happened */
     LC__LOG_HPARAMS,
     LC__LOG_HISTOGRAM,
     LC__LOG_IMAGE,
@@ -61,7 +61,7 @@ void lc__log_set_patience(lc__log_writer *w, int64_t ms);
 
 /* These never wait. They return a failure of earlier writing once, and LC_OK otherwise. */
 lc_status lc__log_row(lc__log_writer *w, const lc_log_row *row);
-lc_status lc__log_event(lc__log_writer *w, const char *level, const char *text);
+lc_status lc__log_event(lc__log_writer *w, const char *event, const char *text);
 
 /* For the sink: the batch is safe, but something is wrong that people should know. Says this thread's error message to
  * the training thread, as a failure of writing is said: once. */
@@ -81,7 +81,8 @@ lc_status lc__slot_image(void *self, const lc_log_image *image);
 lc_status lc__slot_text(void *self, const lc_log_text *text);
 lc_status lc__slot_checkpoint(void *self, const char *path, int64_t step, double score, bool has_score);
 lc_status lc__slot_removed(void *self, const char *path);
-lc_status lc__slot_event(void *self, const char *level, const char *text);
+lc_status lc__slot_message(void *self, lc_level level, const char *text);
+lc_status lc__slot_status(void *self, const char *status);
 lc_status lc__slot_flush(void *self);
 
 #endif

@@ -296,7 +296,7 @@ static lc_status count_zero_grad(void *c, lc_trainer *t, lc_optimizer *opt)
     ((int *)c)[3]++;
     return LC_OK;
 }
-static void count_message(void *c, lc_trainer *t, const char *level, const char *text)
+static void count_message(void *c, lc_trainer *t, lc_level level, const char *text)
 {
     (void)t, (void)level, (void)text;
     ((int *)c)[4]++;

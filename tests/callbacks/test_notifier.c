@@ -8,7 +8,7 @@
 #include <pthread.h>
 #include <sys/socket.h>
 
-static void count_text(void *context, lc_trainer *t, const char *level, const char *text)
+static void count_text(void *context, lc_trainer *t, lc_level level, const char *text)
 {
     (void)t, (void)level;
     if (strstr(text, "Notifier")) ++*(int *)context;

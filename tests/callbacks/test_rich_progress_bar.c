@@ -38,7 +38,7 @@ static void screen_put(screen *s, const char *text)
 static lc_status say_something(void *context, lc_trainer *t)
 {
     (void)context;
-    if (lc_trainer_current_epoch(t) == 1) lc_trainer_message(t, "warning", "something odd");
+    if (lc_trainer_current_epoch(t) == 1) lc_trainer_message(t, LC_WARNING, "something odd");
     return LC_OK;
 }
 

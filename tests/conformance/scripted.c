@@ -68,10 +68,10 @@ static lc_log_args log_args(const lc_state *o)
     lc_log_args a = lc_log_defaults();
     a.prog_bar = get_bool(o, "prog_bar", false);
     a.site = LC_HERE;
-    if (get(o, "on_step")) a.on_step = get_bool(o, "on_step", false) ? LC_ON : LC_OFF;
-    if (get(o, "on_epoch")) a.on_epoch = get_bool(o, "on_epoch", false) ? LC_ON : LC_OFF;
-    if (get(o, "logger")) a.logger = get_bool(o, "logger", false) ? LC_ON : LC_OFF;
-    if (get(o, "add_dataloader_idx")) a.add_dataloader_idx = get_bool(o, "add_dataloader_idx", false) ? LC_ON : LC_OFF;
+    if (get(o, "on_step")) a.on_step = get_bool(o, "on_step", false);
+    if (get(o, "on_epoch")) a.on_epoch = get_bool(o, "on_epoch", false);
+    a.logger = get_bool(o, "logger", true);
+    a.add_dataloader_idx = get_bool(o, "add_dataloader_idx", true);
     const char *reduce = get_text(o, "reduce_fx", "mean");
     a.reduce_fx = !strcmp(reduce, "sum")   ? LC_LOG_SUM
                   : !strcmp(reduce, "min") ? LC_LOG_MIN
@@ -192,7 +192,7 @@ static lc_status c_on_before_optimizer_step(lc_module *self, lc_optimizer *opt)
 }
 
 /* ---- callbacks of a case ---- */
-static unsigned char choice(const lc_state *a, const char *key)
+static lc_choice choice(const lc_state *a, const char *key)
 {
     return get(a, key) && lc_state_kind_of(get(a, key)) == LC_STATE_BOOL ? (get_bool(a, key, false) ? LC_ON : LC_OFF)
                                                                          : LC_AUTO;
@@ -209,14 +209,14 @@ static lc_status make_callback(const lc_state *spec, const told *how, lc_callbac
         args.monitor = get_text(a, "monitor", NULL);
         args.mode = get_text(a, "mode", NULL);
         args.save_top_k = k;
-        args.save_last = choice(a, "save_last");
+        args.save_last = get_bool(a, "save_last", false);
         args.every_n_train_steps = get_int(a, "every_n_train_steps", 0);
         args.every_n_epochs = get_int(a, "every_n_epochs", 0);
         args.save_on_train_epoch_end = choice(a, "save_on_train_epoch_end");
         args.save_on_exception = get_bool(a, "save_on_exception", false);
-        args.auto_insert_metric_name = choice(a, "auto_insert_metric_name");
-        args.enable_version_counter = choice(a, "enable_version_counter");
-        if (how->callbacks_at_epochs && !args.save_on_train_epoch_end) args.save_on_train_epoch_end = LC_ON;
+        args.auto_insert_metric_name = get_bool(a, "auto_insert_metric_name", true);
+        args.enable_version_counter = get_bool(a, "enable_version_counter", true);
+        if (how->callbacks_at_epochs && args.save_on_train_epoch_end == LC_AUTO) args.save_on_train_epoch_end = LC_ON;
         return lc_model_checkpoint_new(&args, out);
     }
     if (!strcmp(type, "EarlyStopping")) {
@@ -228,10 +228,10 @@ static lc_status make_callback(const lc_state *spec, const told *how, lc_callbac
         args.min_delta = get_double(a, "min_delta", 0);
         args.stopping_threshold = get_double(a, "stopping_threshold", LC_NOT_GIVEN);
         args.divergence_threshold = get_double(a, "divergence_threshold", LC_NOT_GIVEN);
-        args.strict = choice(a, "strict");
-        args.check_finite = choice(a, "check_finite");
+        args.strict = get_bool(a, "strict", true);
+        args.check_finite = get_bool(a, "check_finite", true);
         args.check_on_train_epoch_end = choice(a, "check_on_train_epoch_end");
-        if (how->callbacks_at_epochs && !args.check_on_train_epoch_end) args.check_on_train_epoch_end = LC_ON;
+        if (how->callbacks_at_epochs && args.check_on_train_epoch_end == LC_AUTO) args.check_on_train_epoch_end = LC_ON;
         return lc_early_stopping_new(&args, out);
     }
     if (!strcmp(type, "LearningRateMonitor")) {

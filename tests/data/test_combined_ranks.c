@@ -86,11 +86,11 @@ static const lc_module_ops net_ops = {
     .validation_step = validation_step, .configure_optimizers = small_net_sgd,
 };
 
-static void count_warnings(void *ctx, lc_trainer *t, const char *level, const char *text)
+static void count_warnings(void *ctx, lc_trainer *t, lc_level level, const char *text)
 {
     job *j = ctx;
     (void)t;
-    j->warnings += !strcmp(level, "warning") && strstr(text, "drop_last") != NULL;
+    j->warnings += level == LC_WARNING && strstr(text, "drop_last") != NULL;
 }
 
 static lc_status combined(const job *j, int64_t batch, bool train, lc_dataloader **out)

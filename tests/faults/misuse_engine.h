@@ -6,6 +6,7 @@
 W(lc_version, ())
 /* ---- status.h ---- */
 W(lc_status_text, (LC_ERR_USER))
+W(lc_level_name, (LC_ERROR))
 W(lc_error_message, ())
 S(lc_fail, (LC_ERR_USER, P(WORD)))
 S(lc_fail_context, (LC_ERR_USER, P(WORD)))

@@ -211,13 +211,13 @@ static lc_status writer(const char *root, lc_callback *out)
 static lc_status rate_finder(const char *root, lc_callback *out)
 {
     (void)root;
-    return lc_learning_rate_finder_new(&(lc_lr_find_args){.num_training = 3, .min_lr = 1e-3, .max_lr = 0.1}, out);
+    return lc_learning_rate_finder(out, .num_training = 3, .min_lr = 1e-3, .max_lr = 0.1);
 }
 
 /* ---- trainings ---- */
 
 /* What a trainer has to say of failures is not shown. */
-static void say_nothing(void *context, lc_trainer *t, const char *level, const char *text)
+static void say_nothing(void *context, lc_trainer *t, lc_level level, const char *text)
 {
     (void)context, (void)t, (void)level, (void)text;
 }
@@ -238,7 +238,7 @@ static lc_status train_alone(lc_trainer *t, lc_module *m, lc_dataloader *loader)
     lc_run_args run = {.train_dataloader = loader};
     lc_trainer_options opt = quiet_options(NULL);
     lc_lr_find_result curve = {0};
-    lc_lr_find_args args = {.num_training = 1, .update_attr = LC_OFF};
+    lc_lr_find_args args = LC_ARGS(lc_lr_find, .num_training = 1, .update_attr = false);
     lc_status s = t ? lc_trainer_fit(t, m, &run) : LC_ERR_PEER;
     if (s < 0 && t) s = lc_tuner_lr_find(t, m, &run, &args, &curve);
     lc_lr_find_release(&curve);
@@ -394,10 +394,14 @@ static lc_status tuning(const scenario *s, lc_comm *comm, const char *root)
     LC_TRY_GOTO(status, done, add_callbacks(s, t, root));
     LC_TRY_GOTO(
         status, done,
-        lc_tuner_lr_find(t, m, NULL, &(lc_lr_find_args){.num_training = 3, .min_lr = 1e-3, .max_lr = 0.1}, &curve));
-    LC_TRY_GOTO(
-        status, done,
-        lc_tuner_scale_batch_size(t, m, NULL, &(lc_scale_batch_size_args){.steps_per_trial = 1, .max_val = 8}, &size));
+        lc_tuner_lr_find(t, m, NULL,
+                         (lc_lr_find_args[]){LC_ARGS(lc_lr_find, .num_training = 3, .min_lr = 1e-3, .max_lr = 0.1)},
+                         &curve));
+    LC_TRY_GOTO(status, done,
+                lc_tuner_scale_batch_size(
+                    t, m, NULL,
+                    (lc_scale_batch_size_args[]){LC_ARGS(lc_scale_batch_size, .steps_per_trial = 1, .max_val = 8)},
+                    &size));
     LC_TRY_GOTO(status, done, lc_trainer_fit(t, m, NULL));
 done:
     if (status < 0) {

@@ -660,9 +660,12 @@ static lc_status tune(void)
         status = lc_trainer_fit(t, m, NULL);
         goto done;
     }
-    LC_TRY_GOTO(status, done, lc_tuner_lr_find(t, m, NULL, &(lc_lr_find_args){.num_training = 12}, &r));
+    LC_TRY_GOTO(status, done,
+                lc_tuner_lr_find(t, m, NULL, (lc_lr_find_args[]){LC_ARGS(lc_lr_find, .num_training = 12)}, &r));
     /* Here a lack of memory is an answer. */
-    LC_TRY_GOTO(status, done, lc_tuner_scale_batch_size(t, m, NULL, &(lc_scale_batch_size_args){.max_val = 4}, &size));
+    LC_TRY_GOTO(status, done,
+                lc_tuner_scale_batch_size(
+                    t, m, NULL, (lc_scale_batch_size_args[]){LC_ARGS(lc_scale_batch_size, .max_val = 4)}, &size));
 done:
     lc_lr_find_release(&r);
     lc_trainer_free(t);

@@ -44,7 +44,7 @@ static void log_run(const char *dir, const char *id)
         must(l.ops->log_row(l.self, &row));
         must(l.ops->log_checkpoint(l.self, "a.ckpt", 1, 0.5, true));
         must(l.ops->log_checkpoint_removed(l.self, "a.ckpt"));
-        must(l.ops->log_event(l.self, "warning", "text"));
+        must(l.ops->log_message(l.self, LC_WARNING, "text"));
         must(l.ops->finish(l.self, "finished"));
     }
     l.ops->free(l.self);

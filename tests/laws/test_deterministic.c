@@ -273,7 +273,7 @@ static lc_status fit(net *m, lc_trainer *t, lc_dataloader *train, lc_dataloader 
     return lc_module_visit(&m->base, collect, o);
 }
 
-static void hush(void *ctx, lc_trainer *t, const char *level, const char *text)
+static void hush(void *ctx, lc_trainer *t, lc_level level, const char *text)
 {
     (void)ctx, (void)t, (void)level, (void)text;
 }

@@ -19,7 +19,7 @@ TEST(sqlite_rows)
     ROW(&l, 3, -1, {"loss", 0.25});
     CHECK_OK(l.ops->log_checkpoint(l.self, "a.ckpt", 3, 0.5, true));
     CHECK_OK(l.ops->log_checkpoint(l.self, "b.ckpt", 4, 0, false));
-    CHECK_OK(l.ops->log_event(l.self, "warning", "it's odd"));
+    CHECK_OK(l.ops->log_message(l.self, LC_WARNING, "it's odd"));
     CHECK_OK(l.ops->flush(l.self));
     /* Read while it is open. */
     CHECK_EQ(query_int(dir, "SELECT count(*) FROM metric"), 5);
@@ -41,10 +41,10 @@ TEST(sqlite_rows)
     CHECK_EQ(query_int(dir, "SELECT count(*) FROM hyperparameter"), N_HPARAMS);
     CHECK_EQ(query_int(dir, "SELECT count(*) FROM v_run WHERE seconds >= 0"), 1);
     /* How a run stands is known without finish. */
-    CHECK_OK(l.ops->log_event(l.self, "status", "interrupted"));
+    CHECK_OK(l.ops->log_status(l.self, "interrupted"));
     CHECK_OK(l.ops->flush(l.self));
     CHECK_EQ(query_int(dir, "SELECT status = 'interrupted' AND ended_ns >= started_ns FROM run"), 1);
-    CHECK_OK(l.ops->log_event(l.self, "status", "running"));
+    CHECK_OK(l.ops->log_status(l.self, "running"));
     CHECK_OK(l.ops->flush(l.self));
     CHECK_EQ(query_int(dir, "SELECT status = 'running' AND ended_ns IS NULL FROM run"), 1);
     CHECK_EQ(query_int(dir, "SELECT count(*) FROM event"), 1);

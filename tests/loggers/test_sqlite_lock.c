@@ -112,11 +112,11 @@ static const lc_logger_ops lossy = {LC_LOGGER_OPS_INIT, .name = "lossy", .start 
                                     .finish = failing_finish};
 
 static char heard[4096];
-static void hear(void *self, lc_trainer *t, const char *level, const char *text)
+static void hear(void *self, lc_trainer *t, lc_level level, const char *text)
 {
     size_t n = strlen(heard);
     (void)self, (void)t;
-    if (!strcmp(level, "warning")) snprintf(heard + n, sizeof heard - n, "%s\n", text);
+    if (level == LC_WARNING) snprintf(heard + n, sizeof heard - n, "%s\n", text);
 }
 static const lc_callback_ops ears = {LC_CALLBACK_OPS_INIT("Ears"), .on_message = hear};
 

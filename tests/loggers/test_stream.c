@@ -97,8 +97,8 @@ TEST(lines)
     log_everything(l);
     CHECK_OK(l.ops->log_checkpoint(l.self, "/a/b.ckpt", 3, NAN, true));
     CHECK_OK(l.ops->log_checkpoint(l.self, "/a/c.ckpt", 4, 0, false));
-    CHECK_OK(l.ops->log_event(l.self, "warning", "it is \"odd\""));
-    CHECK_OK(l.ops->log_event(l.self, "status", "running"));
+    CHECK_OK(l.ops->log_message(l.self, LC_WARNING, "it is \"odd\""));
+    CHECK_OK(l.ops->log_status(l.self, "running"));
     finish(l);
     char *text = slurp(dir, "stream.jsonl"), want[1024];
     CHECK_EQ(count(text, "row"), 3);

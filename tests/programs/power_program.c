@@ -82,10 +82,16 @@ static lc_status log_removed(void *self, const char *path)
     return w->db.ops->log_checkpoint_removed(w->db.self, path);
 }
 
-static lc_status log_event(void *self, const char *level, const char *text)
+static lc_status log_message(void *self, lc_level level, const char *text)
 {
     witness *w = self;
-    return w->db.ops->log_event(w->db.self, level, text);
+    return w->db.ops->log_message(w->db.self, level, text);
+}
+
+static lc_status log_status(void *self, const char *status)
+{
+    witness *w = self;
+    return w->db.ops->log_status(w->db.self, status);
 }
 
 static lc_status flush(void *self)
@@ -114,7 +120,8 @@ static const lc_logger_ops witness_ops = {LC_LOGGER_OPS_INIT,
                                           .log_row = log_row,
                                           .log_checkpoint = log_checkpoint,
                                           .log_checkpoint_removed = log_removed,
-                                          .log_event = log_event,
+                                          .log_message = log_message,
+                                          .log_status = log_status,
                                           .flush = flush,
                                           .finish = finish,
                                           .free = release};

@@ -139,7 +139,7 @@ static lc_status histograms(draw *d, lc_callback *out)
 static lc_status rate_finder(draw *d, lc_callback *out)
 {
     (void)d;
-    return lc_learning_rate_finder_new(&(lc_lr_find_args){.num_training = 5, .min_lr = 1e-3, .max_lr = 0.1}, out);
+    return lc_learning_rate_finder(out, .num_training = 5, .min_lr = 1e-3, .max_lr = 0.1);
 }
 
 static const struct {

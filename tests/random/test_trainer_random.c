@@ -178,7 +178,7 @@ static lc_status histograms(lc_callback *out)
 }
 static lc_status rate_finder(lc_callback *out)
 {
-    return lc_learning_rate_finder_new(&(lc_lr_find_args){.num_training = 3}, out);
+    return lc_learning_rate_finder(out, .num_training = 3);
 }
 static lc_status size_finder(lc_callback *out)
 {

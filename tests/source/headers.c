@@ -389,8 +389,8 @@ lc_status training(lc_module *self, lc_trainer *t, lc_fabric *f, lc_optimizer *o
 {
     lc_log(self, "a", loss);
     lc_log(self, "a", lc_sum(loss), .prog_bar = true);
-    lc_log(self, "a", loss, .batch_size = 3, .rank_zero_only = true, .sync_dist = true, .add_dataloader_idx = LC_OFF,
-           .reduce_fx = LC_LOG_MAX, .on_epoch = LC_ON, .on_step = LC_OFF, .logger = LC_AUTO, .prog_bar = true);
+    lc_log(self, "a", loss, .batch_size = 3, .rank_zero_only = true, .sync_dist = true, .add_dataloader_idx = false,
+           .reduce_fx = LC_LOG_MAX, .on_epoch = true, .on_step = false, .logger = false, .prog_bar = true);
     lc_log_value(self, "b", 1);
     lc_log_value(self, "b", 1, .prog_bar = true);
     lc_log_metric(self, "c", metric);
@@ -459,6 +459,10 @@ lc_status callbacks(lc_callback *cb, const double *rates, const lc_type *types, 
     CALLBACK(lc_device_stats_monitor, .n_filter_keys = 0, .filter_keys = NULL)
     CALLBACK(lc_prediction_writer, .context = NULL, .write_interval = "batch", .path = "a.npy")
     CALLBACK(lc_notifier, .timeout_s = 1, .events = 0, .url = NULL, .command = "true")
+    CALLBACK(lc_learning_rate_finder, .spacing = "lr", .attr_name = "lr", .update_attr = false, .mode = "linear",
+             .early_stop_threshold = 2, .num_training = 9, .max_lr = 1, .min_lr = 0.1)
+    CALLBACK(lc_batch_size_finder, .method = "fit", .max_bytes = 0, .max_val = 9, .margin = 0, .batch_arg_name = "b",
+             .max_trials = 2, .init_val = 1, .steps_per_trial = 1, .mode = "power")
     lc_early_stopping_args a = LC_ARGS(lc_early_stopping, .monitor = "loss");
     return lc_early_stopping_new(&a, cb);
 }

@@ -88,7 +88,7 @@ static void remove_replaced(lc_trainer *t, const lc__callback *cb)
     }
     t->n_callbacks = kept;
     if (other)
-        lc_trainer_message(t, "info", "the %s of configure_callbacks takes the place of the one given before",
+        lc_trainer_message(t, LC_INFO, "the %s of configure_callbacks takes the place of the one given before",
                            cb->ops.name);
 }
 

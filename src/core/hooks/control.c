@@ -57,23 +57,26 @@ void lc__soft_stop(lc_trainer *t, bool *vote, bool stop)
     t->soft_stops += stop ? 1 : -1;
 }
 
-void lc_trainer_message(lc_trainer *t, const char *level, const char *format, ...)
+void lc_trainer_message(lc_trainer *t, lc_level level, const char *format, ...)
 {
     LC__IS(t, TRAINER, );
-    LC__NEEDS(level, );
     LC__NEEDS(format, );
     char raw[1024], text[1024], line[1100];
     va_list args;
-    if (t->rank != 0 && strcmp(level, "error") != 0) return; /* the same for all: rank 0 says it */
+    if (!lc_level_name(level)) {
+        (void)lc_fail(LC_ERR_ARGUMENT, "lc_trainer_message: there is no level %d", (int)level);
+        return;
+    }
+    if (t->rank != 0 && level != LC_ERROR) return; /* the same for all: rank 0 says it */
     va_start(args, format);
     vsnprintf(raw, sizeof raw, format, args);
     va_end(args);
     raw[lc__cut_character(raw, strlen(raw))] = 0;
     lc_printable(raw, lc__format_has_lines(format), text, sizeof text);
-    snprintf(line, sizeof line, "%.60s: %s", level, text);
+    snprintf(line, sizeof line, "%s: %s", lc_level_name(level), text);
     fflush(stdout); /* so that it stands before this in a log of both */
     /* Without a progress bar what is wrong is still said; the rest is not. */
-    if (!t->message_hooks.n && strcmp(level, "info") != 0 && !t->opt.barebones) lc__show_line(2, "%s", line);
+    if (!t->message_hooks.n && level != LC_INFO && !t->opt.barebones) lc__show_line(2, "%s", line);
     for (int i = 0; i < t->message_hooks.n; i++) {
         lc__callback *cb = t->message_hooks.e[i];
         cb->ops.on_message(cb->self, t, level, text);

@@ -150,7 +150,7 @@ static lc_status write_report(lc_trainer *t, const lc_profiler *p, const char *s
         status = lc__io_fail(errno ? errno : EIO, "write the profile", path);
         goto done;
     }
-    lc_trainer_message(t, "info", "profile: %s", path);
+    lc_trainer_message(t, LC_INFO, "profile: %s", path);
     if (p->ops->shown && t->opt.enable_progress_bar != LC_OFF &&
         lc__io_read_file(&lc__io_system, path, 1 << 20, &text, &n) >= 0) {
         lc__str_add_printable(&shown, text, true);
@@ -173,5 +173,5 @@ void lc__profiling_end(lc_trainer *t)
     if (t->graph) lc__graph_observe(t->graph, NULL, NULL);
     for (int i = 0; i < p->n; i++)
         if (write_report(t, &p->list[i], lc_stage_name(t->stage), seconds) < 0)
-            lc_trainer_message(t, "warning", "%s", lc_error_message());
+            lc_trainer_message(t, LC_WARNING, "%s", lc_error_message());
 }

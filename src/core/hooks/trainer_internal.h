@@ -334,8 +334,8 @@ struct lc_trainer {
     bool *logger_failed;
     int n_loggers;
     bool loggers_started;
-    void (*log_message)(lc_trainer *t, const char *level, const char *text); /* NULL: no logger has started */
-    struct lc__media *media;                                                 /* log_media.c */
+    void (*log_message)(lc_trainer *t, lc_level level, const char *text); /* NULL: no logger has started */
+    struct lc__media *media;                                              /* log_media.c */
     char *run_dir, *run_id;
     char *training; /* whose checkpoints this run writes and may remove: its own id, or that of what it goes on from */
     int version;

@@ -284,11 +284,12 @@ static lc_status source_open(lc_trainer *t, lc__source *s, lc_dataloader *loader
     /* The same few batches in every epoch. */
     s->sequential = t->stage == LC_STAGE_FIT && t->opt.overfit_batches.value > 0;
     if (s->sequential && lc_dataloader_sequential(loader, true))
-        lc_trainer_message(t, "warning", "overfit_batches: the %s loader gives its samples in order, unshuffled", what);
+        lc_trainer_message(t, LC_WARNING, "overfit_batches: the %s loader gives its samples in order, unshuffled",
+                           what);
     LC_TRY(shard(t, s, t->stage == LC_STAGE_FIT && s == &t->train));
     int64_t length = lc_dataloader_length(loader, t->current_epoch);
     if (length == 0 && s != &t->train) /* of an epoch that trains nothing the end speaks (watch.c) */
-        lc_trainer_message(t, "warning", "the %s loader gives no batch: is that meant?", what);
+        lc_trainer_message(t, LC_WARNING, "the %s loader gives no batch: is that meant?", what);
     return limit_batches(limit, length, what, s);
 }
 
@@ -388,7 +389,7 @@ static lc_status agree_on_length(lc_trainer *t)
         t->train.length = all[least];
         if (!t->uneven_told)
             lc_trainer_message(
-                t, "warning",
+                t, LC_WARNING,
                 "rank %d has %lld training batches in an epoch and rank %d has %lld: every rank trains on "
                 "%lld",
                 least, (long long)all[least], most, (long long)all[most], (long long)all[least]);

@@ -109,7 +109,7 @@ lc__logged *lc__results_add(lc__results *r, const char *base, lc_hook hook, int 
                       .args = *args,
                       .on_step = on_step,
                       .on_epoch = on_epoch,
-                      .logger = args->logger != LC_OFF};
+                      .logger = args->logger};
     bool fork = on_step && on_epoch;
     bool ok = join(&e->base, base, "", LC__NO_LOADER) && join(&e->name, base, "", loader);
     e->step_name = e->epoch_name = e->name;
@@ -160,8 +160,8 @@ lc__logged *lc__results_find(lc__results *r, const char *name, lc_hook hook, int
 static bool same_args(const lc__logged *e, const lc_log_args *a, bool on_step, bool on_epoch)
 {
     const lc_log_args *b = &e->args;
-    return e->on_step == on_step && e->on_epoch == on_epoch && e->logger == (a->logger != LC_OFF) &&
-           (a->add_dataloader_idx == LC_OFF) == (b->add_dataloader_idx == LC_OFF) && a->prog_bar == b->prog_bar &&
+    return e->on_step == on_step && e->on_epoch == on_epoch && e->logger == a->logger &&
+           a->add_dataloader_idx == b->add_dataloader_idx && a->prog_bar == b->prog_bar &&
            a->reduce_fx == b->reduce_fx && a->sync_dist == b->sync_dist && a->rank_zero_only == b->rank_zero_only;
 }
 
@@ -340,12 +340,11 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
     if (!name || !*name) return refuse(t, "", args->site, "a value needs a name");
     lc__results *r = t->validating || t->stage != LC_STAGE_FIT ? &t->eval_results : &t->train_results;
     bool batch_hook = t->batch != NULL;
-    int loader = r == &t->eval_results && t->eval.n > 1 && batch_hook && args->add_dataloader_idx != LC_OFF
-                     ? t->dataloader_idx
-                     : LC__NO_LOADER;
+    int loader = r == &t->eval_results && t->eval.n > 1 && batch_hook && args->add_dataloader_idx ? t->dataloader_idx
+                                                                                                  : LC__NO_LOADER;
     int rule = rules[hook];
-    bool on_step = args->on_step ? args->on_step == LC_ON : rule == RULE_STEP && !what.metric;
-    bool on_epoch = args->on_epoch ? args->on_epoch == LC_ON : rule != RULE_STEP || what.metric;
+    bool on_step = args->on_step != LC_AUTO ? args->on_step == LC_ON : rule == RULE_STEP && !what.metric;
+    bool on_epoch = args->on_epoch != LC_AUTO ? args->on_epoch == LC_ON : rule != RULE_STEP || what.metric;
     lc__logged *e = lc__results_find(r, name, hook, loader);
     if (!e) {
         if (rule == RULE_NO) return refuse(t, name, args->site, "values cannot be logged there");
@@ -359,7 +358,7 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
         if (strstr(name, "/dataloader_idx_"))
             return refuse(t, name, args->site,
                           "the suffix /dataloader_idx_N is added by the trainer; turn it off with "
-                          ".add_dataloader_idx = LC_OFF");
+                          ".add_dataloader_idx = false");
         e = lc__results_add(r, name, hook, loader, args, on_step, on_epoch);
         if (!e) return LC_ERR_MEMORY;
         e->given = name;

@@ -122,7 +122,7 @@ lc_status lc__look_at_names(lc_trainer *t, const lc_batch *batch)
     if (lc__source_is_shared(&t->train) && lc__leaves_ranks_empty(t, &t->train, batch)) return LC_OK;
     lc_status s = lc__ranks_agree(t->comm, check_same_names(t, &t->train_results));
     if (s != LC_ERR_STATE) return s;
-    lc_trainer_message(t, "warning",
+    lc_trainer_message(t, LC_WARNING,
                        "%s (this was the first batch; where it is still so at the end of the epoch, the run ends)",
                        lc_error_message());
     return LC_OK;

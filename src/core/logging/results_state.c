@@ -43,6 +43,17 @@ static lc_status load_exact(lc__logged *e, const lc_state *in)
     return lc_state_get_double(in, "special", &e->exact->epoch.special);
 }
 
+/* In checkpoints a choice is 0 for auto, 1 for on, 2 for off. */
+static int64_t stored_choice(lc_choice c)
+{
+    return LC_AUTO - c;
+}
+
+static lc_choice choice_stored_as(int64_t stored)
+{
+    return stored == LC_AUTO - LC_ON ? LC_ON : stored == LC_AUTO - LC_OFF ? LC_OFF : LC_AUTO;
+}
+
 lc_status lc__results_save(lc__results *r, lc_state *out)
 {
     for (int i = 0; i < r->n; i++) {
@@ -55,13 +66,13 @@ lc_status lc__results_save(lc__results *r, lc_state *out)
         LC_TRY(lc_state_set_text(o, "hook", lc_hook_name(e->hook)));
         LC_TRY(lc_state_set_int(o, "loader", e->loader));
         LC_TRY(lc_state_set_bool(o, "prog_bar", e->args.prog_bar));
-        LC_TRY(lc_state_set_int(o, "logger", e->args.logger));
-        LC_TRY(lc_state_set_int(o, "arg_on_step", e->args.on_step));
-        LC_TRY(lc_state_set_int(o, "arg_on_epoch", e->args.on_epoch));
+        LC_TRY(lc_state_set_int(o, "logger", stored_choice(e->args.logger)));
+        LC_TRY(lc_state_set_int(o, "arg_on_step", stored_choice(e->args.on_step)));
+        LC_TRY(lc_state_set_int(o, "arg_on_epoch", stored_choice(e->args.on_epoch)));
         LC_TRY(lc_state_set_int(o, "reduce_fx", e->args.reduce_fx));
         LC_TRY(lc_state_set_bool(o, "sync_dist", e->args.sync_dist));
         LC_TRY(lc_state_set_bool(o, "rank_zero_only", e->args.rank_zero_only));
-        LC_TRY(lc_state_set_int(o, "add_dataloader_idx", e->args.add_dataloader_idx));
+        LC_TRY(lc_state_set_int(o, "add_dataloader_idx", stored_choice(e->args.add_dataloader_idx)));
         LC_TRY(lc_state_set_bool(o, "on_step", e->on_step));
         LC_TRY(lc_state_set_bool(o, "on_epoch", e->on_epoch));
         LC_TRY(lc_state_set_bool(o, "has_step", e->has_step));
@@ -108,13 +119,13 @@ lc_status lc__results_load(lc_trainer *t, lc__results *r, const lc_state *in)
         lc__logged *e = lc__results_find(r, name, (lc_hook)hook, (int)loader);
         if (!e) {
             lc_log_args args = {.prog_bar = prog_bar,
-                                .logger = (unsigned char)logger,
-                                .on_step = (unsigned char)arg_step,
-                                .on_epoch = (unsigned char)arg_epoch,
+                                .logger = choice_stored_as(logger) != LC_OFF,
+                                .on_step = choice_stored_as(arg_step),
+                                .on_epoch = choice_stored_as(arg_epoch),
                                 .sync_dist = sync_dist,
                                 .rank_zero_only = rank_zero_only,
                                 .reduce_fx = (unsigned char)reduce,
-                                .add_dataloader_idx = (unsigned char)add};
+                                .add_dataloader_idx = choice_stored_as(add) != LC_OFF};
             e = lc__results_add(r, name, (lc_hook)hook, (int)loader, &args, on_step, on_epoch);
             if (!e) return LC_ERR_MEMORY;
         }

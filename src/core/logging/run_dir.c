@@ -109,21 +109,21 @@ void lc__logger_failed(lc_trainer *t, int i, const char *what)
 {
     if (t->logger_failed[i]) return;
     t->logger_failed[i] = true;
-    lc_trainer_message(t, "warning", "logger %s could not %s: %s (training goes on%s)", t->loggers[i].ops->name, what,
+    lc_trainer_message(t, LC_WARNING, "logger %s could not %s: %s (training goes on%s)", t->loggers[i].ops->name, what,
                        lc_error_message(), strcmp(what, "start") ? "; this is said once" : " without it");
 }
 
 void lc__loggers_status(lc_trainer *t, const char *status)
 {
     for (int i = 0; t->loggers_started && i < t->n_loggers; i++)
-        if (t->loggers[i].ops->log_event && t->loggers[i].ops->log_event(t->loggers[i].self, "status", status) < 0)
+        if (t->loggers[i].ops->log_status && t->loggers[i].ops->log_status(t->loggers[i].self, status) < 0)
             lc__logger_failed(t, i, "note how the run stands");
 }
 
-static void log_message(lc_trainer *t, const char *level, const char *text)
+static void log_message(lc_trainer *t, lc_level level, const char *text)
 {
     for (int i = 0; i < t->n_loggers; i++)
-        if (t->loggers[i].ops->log_event && t->loggers[i].ops->log_event(t->loggers[i].self, level, text) < 0)
+        if (t->loggers[i].ops->log_message && t->loggers[i].ops->log_message(t->loggers[i].self, level, text) < 0)
             lc__logger_failed(t, i, "keep up"); /* a message of its own, once */
 }
 
@@ -137,7 +137,7 @@ static lc_status start_loggers(lc_trainer *t)
     const char *name = t->opt.run_name ? t->opt.run_name : LC__RUN_NAME;
     if (!t->run_dir) LC_TRY(lc__take_version(t->root_dir, name, &t->version, &t->run_dir));
     if (!t->run_id) LC_TRY(lc__new_run_id(&t->run_id));
-    if (lc__config_write(&t->opt, t->run_dir) < 0) lc_trainer_message(t, "warning", "%s", lc_error_message());
+    if (lc__config_write(&t->opt, t->run_dir) < 0) lc_trainer_message(t, LC_WARNING, "%s", lc_error_message());
     const lc_option *table = lc_trainer_option_table(&n);
     values = malloc((size_t)n * sizeof *values);
     options = malloc((size_t)n * sizeof *options);
@@ -210,7 +210,7 @@ void lc__loggers_finish(lc_trainer *t, const char *status)
         memmove(t->logger_failed, t->logger_failed + 1, (size_t)t->n_loggers * sizeof *t->logger_failed);
         /* What is lost is said now, whatever was said while there was hope. */
         if (t->loggers_started && l.ops->finish && l.ops->finish(l.self, status) < 0)
-            lc_trainer_message(t, "warning", "logger %s could not finish: %s", l.ops->name, lc_error_message());
+            lc_trainer_message(t, LC_WARNING, "logger %s could not finish: %s", l.ops->name, lc_error_message());
         if (l.ops->free) l.ops->free(l.self);
     }
     free(t->loggers);

@@ -67,7 +67,7 @@ static lc_status tell(lc_trainer *t, const lc_optimizer *o, const bool *used, in
     if (n > NAMED) lc__str_add(&names, " and %d more", n - NAMED);
     if (names.failed) s = lc_fail(LC_ERR_MEMORY, "out of memory: names of parameters");
     if (s >= 0 && n)
-        lc_trainer_message(t, "warning",
+        lc_trainer_message(t, LC_WARNING,
                            "no gradient%s in the first %lld step%s, so nothing trains %s: %s; use %s in the loss, or "
                            "freeze %s (lc_tensor_set_requires_grad)",
                            t->comm ? " on any rank" : "", (long long)steps, steps == 1 ? "" : "s",

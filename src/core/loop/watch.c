@@ -16,7 +16,7 @@ static void look_at_loss(lc_trainer *t)
     double loss;
     if (w->loss_told || !t->outputs.loss || lc_item(t->outputs.loss, &loss) < 0 || isfinite(loss)) return;
     w->loss_told = true;
-    lc_trainer_message(t, "warning",
+    lc_trainer_message(t, LC_WARNING,
                        "the loss is %g at step %lld (epoch %lld, batch %lld); detect_anomaly names the operator that "
                        "makes the first one; a lower learning rate or gradient_clip_val may keep it from growing",
                        isnan(loss) ? (double)NAN : loss, (long long)t->global_step, (long long)t->current_epoch,
@@ -67,6 +67,6 @@ void lc__watch_epoch_end(lc_trainer *t)
               "gradient: is any parameter trained, and does the loss depend on it?";
     if (!why) return;
     w->idle_told = true;
-    lc_trainer_message(t, "warning", "epoch %lld trained nothing (step %lld): %s", (long long)t->current_epoch,
+    lc_trainer_message(t, LC_WARNING, "epoch %lld trained nothing (step %lld): %s", (long long)t->current_epoch,
                        (long long)t->global_step, why);
 }

@@ -211,7 +211,7 @@ lc_status lc_option_set_text(const lc_option *o, void *target, const char *text)
         return LC_OK;
     }
     case LC_OPTION_CHOICE: {
-        int v = is_one_of(text, yes) ? LC_ON : is_one_of(text, no) ? LC_OFF : LC_AUTO;
+        lc_choice v = is_one_of(text, yes) ? LC_ON : is_one_of(text, no) ? LC_OFF : LC_AUTO;
         if (v == LC_AUTO && strcmp(text, "auto") != 0 && !is_one_of(text, none))
             return lc_fail(LC_ERR_CONFIG, "%s must be true, false or auto, not \"%.60s\"", o->name, text);
         memcpy(field, &v, sizeof v);
@@ -290,7 +290,7 @@ int lc_option_get_text(const lc_option *o, const void *target, char *text, size_
         return snprintf(text, size, "%s", v ? "true" : "false");
     }
     case LC_OPTION_CHOICE: {
-        int v;
+        lc_choice v;
         memcpy(&v, field, sizeof v);
         return snprintf(text, size, "%s", v == LC_ON ? "true" : v == LC_OFF ? "false" : "auto");
     }

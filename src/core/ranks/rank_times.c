@@ -170,7 +170,7 @@ static void say(lc_trainer *t, const lc__rank_record *all, const lc__rank_verdic
     if (v->sent_across)
         snprintf(across, sizeof across, ", %.3g MB of it to other hosts", 1e-6 * (double)v->sent_across);
     lc_trainer_message(
-        t, "info",
+        t, LC_INFO,
         "ranks waited in %.2g %% of the training for communication (median %.3g ms of a step of %.3g ms) and "
         "in %.2g %% for the slowest rank (median %.3g ms, p95 %.3g ms); a rank sent %.3g MB a step%s",
         100 * v->exposed_all, 1e3 * v->exposed, 1e3 * v->step, 100 * v->late_all, 1e3 * v->late, 1e3 * v->late_p95,
@@ -183,7 +183,7 @@ static void say(lc_trainer *t, const lc__rank_record *all, const lc__rank_verdic
     if (loader)
         snprintf(where, sizeof where, "; its loader takes %.3g ms longer than the others'", 1e3 * v->slowest_loading);
     lc_trainer_message(
-        t, "warning",
+        t, LC_WARNING,
         "rank %d (host %.63s) is slower than the others: they waited for it in %lld of %lld steps, %.3g ms "
         "in the median%s",
         v->slowest, all[v->slowest].host, (long long)v->slowest_steps, (long long)v->steps, 1e3 * v->slowest_late,

@@ -46,7 +46,7 @@ void lc__tell_uneven(lc_trainer *t, const lc_batch *batch, int64_t shares)
     if (t->validating || t->stage != LC_STAGE_FIT)
         snprintf(loader, sizeof loader, "%s %d", lc_stage_name(t->stage), t->dataloader_idx);
     lc_trainer_message(
-        t, "warning",
+        t, LC_WARNING,
         "the combined %s loader has a batch of parts with %s samples, of which %lld %s cannot have equal "
         "shares: some samples count more than with one, and results differ a little; drop_last leaves "
         "such batches out",

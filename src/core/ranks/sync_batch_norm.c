@@ -31,7 +31,7 @@ static lc_status tell_unsynced(lc_trainer *t, bool devices)
     LC_TRY(lc_module_visit(t->m, find_norm, &found));
     if (found)
         lc_trainer_message(
-            t, "info",
+            t, LC_INFO,
             "batch norm: each %s normalises its own part of a batch, so results depend on how many there "
             "are; %s--sync_batchnorm true gives those of one process",
             devices ? "device" : "rank", devices ? "--strategy ddp with " : "");
@@ -46,7 +46,7 @@ lc_status lc__batch_norms_setup(lc_trainer *t, int devices)
     LC_TRY(lc_comm_split(t->comm, 0, t->rank, &t->batch_norm_comm));
     t->batch_norm_leader = -1;
     if (!lc_sync_batch_norm(t->m, t->batch_norm_comm))
-        lc_trainer_message(t, "warning", "sync_batchnorm: %s has no batch norm layer", t->mo.name);
+        lc_trainer_message(t, LC_WARNING, "sync_batchnorm: %s has no batch norm layer", t->mo.name);
     return LC_OK;
 }
 

@@ -40,7 +40,7 @@ static void say_failed(lc_trainer *t, const char *why)
 {
     const lc__saves *s = &t->saves;
     if (!lc__is_rank_zero(t)) return;
-    lc_trainer_message(t, "error", "%s; the training goes on and saves again at the next occasion (%s%s)", why,
+    lc_trainer_message(t, LC_ERROR, "%s; the training goes on and saves again at the next occasion (%s%s)", why,
                        s->good ? "the newest that is saved is " : "nothing is saved yet", s->good ? s->good : "");
 }
 
@@ -114,7 +114,7 @@ static void note(lc_trainer *t)
     s->noted = true;
     lc__note_checkpoint(t, s->path, s->step, s->score, s->has_score);
     if (s->verbose)
-        lc_trainer_message(t, "info", "epoch %lld, step %lld: saved %s", (long long)s->epoch, (long long)s->step,
+        lc_trainer_message(t, LC_INFO, "epoch %lld, step %lld: saved %s", (long long)s->epoch, (long long)s->step,
                            s->path);
 }
 
@@ -261,13 +261,13 @@ lc_status lc__settle(lc_trainer *t, lc__settling how)
     lc__copy_message(message, sizeof message);
     if (how == LC__SETTLE_ALL) lc__ckpt_rest(t->writer);
     note_removed(t);
-    if (lc__ckpt_complaint(t->writer, text, sizeof text)) lc_trainer_message(t, "warning", "%s", text);
+    if (lc__ckpt_complaint(t->writer, text, sizeof text)) lc_trainer_message(t, LC_WARNING, "%s", text);
     return status < 0 ? lc_fail(status, "%s", message) : status;
 }
 
 void lc__settle_before_the_end(lc_trainer *t)
 {
-    if (lc__settle(t, LC__SETTLE_RESULT) < 0) lc_trainer_message(t, "error", "%s", lc_error_message());
+    if (lc__settle(t, LC__SETTLE_RESULT) < 0) lc_trainer_message(t, LC_ERROR, "%s", lc_error_message());
 }
 
 void lc__saves_free(lc_trainer *t)

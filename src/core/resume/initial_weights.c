@@ -58,8 +58,8 @@ static lc_status load(lc_trainer *t)
     o.transpose = list[2];
     o.n_transpose = n[2];
     LC_TRY_GOTO(s, done, lc_module_load_weights(t->m, opt->weights, &o, &r));
-    if (r.message) lc_trainer_message(t, "warning", "weights: %s", r.message);
-    lc_trainer_message(t, "info", "weights: %lld tensors from %s%s", (long long)r.n_loaded, opt->weights,
+    if (r.message) lc_trainer_message(t, LC_WARNING, "weights: %s", r.message);
+    lc_trainer_message(t, LC_INFO, "weights: %lld tensors from %s%s", (long long)r.n_loaded, opt->weights,
                        r.n_converted ? ", converted to the model's data type" : "");
 done:
     lc_load_result_release(&r);
@@ -72,7 +72,7 @@ lc_status lc__initial_weights(lc_trainer *t)
     if (!t->opt.weights || !*t->opt.weights || t->weights_loaded) return LC_OK;
     t->weights_loaded = true; /* a later run goes on with what this one makes of them */
     if (t->restoring_from) {
-        lc_trainer_message(t, "info", "weights are left out: the run goes on from %s", t->ckpt_path);
+        lc_trainer_message(t, LC_INFO, "weights are left out: the run goes on from %s", t->ckpt_path);
         return LC_OK;
     }
     return lc__ranks_agree(t->comm, lc__is_rank_zero(t) ? load(t) : LC_OK);

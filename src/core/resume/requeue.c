@@ -73,11 +73,11 @@ lc_status lc__save_on_request(lc_trainer *t)
     if (s >= 0) s = lc__save_checkpoint(t, path, false);
     lc__saves_count(t, path, s);
     if (s < 0) {
-        lc_trainer_message(t, "error", "SIGUSR1: the state could not be saved: %s", lc_error_message());
+        lc_trainer_message(t, LC_ERROR, "SIGUSR1: the state could not be saved: %s", lc_error_message());
         return LC_OK; /* the training itself is well */
     }
-    lc_trainer_message(t, "info", "SIGUSR1: saved %s", path);
+    lc_trainer_message(t, LC_INFO, "SIGUSR1: saved %s", path);
     if (lc__is_rank_zero(t) && lc__on_slurm() && lc__slurm_requeue() < 0)
-        lc_trainer_message(t, "warning", "%s", lc_error_message());
+        lc_trainer_message(t, LC_WARNING, "%s", lc_error_message());
     return LC_OK;
 }

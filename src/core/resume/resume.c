@@ -68,7 +68,7 @@ lc_status lc__resolve_ckpt_path(lc_trainer *t, const char *asked, char **out)
     if (!strcmp(asked, "last")) {
         lc_status s = lc__find_last(t, path, sizeof path);
         if (s == LC_ERR_NOT_FOUND) {
-            lc_trainer_message(t, "warning", "ckpt_path=last: there is no checkpoint below %s yet; starting anew",
+            lc_trainer_message(t, LC_WARNING, "ckpt_path=last: there is no checkpoint below %s yet; starting anew",
                                t->root_dir);
             return LC_OK;
         }
@@ -136,7 +136,8 @@ static void warn_of_others(lc_trainer *t, const lc_state *callbacks)
         for (int i = 0; i < t->n_callbacks && !found; i++)
             found = t->callbacks[i]->ops.save_state && !strcmp(lc__state_key(t->callbacks[i]), key);
         if (!found)
-            lc_trainer_message(t, "warning", "the checkpoint holds state of %.200s, which this run does not have", key);
+            lc_trainer_message(t, LC_WARNING, "the checkpoint holds state of %.200s, which this run does not have",
+                               key);
     }
 }
 
@@ -174,7 +175,7 @@ void lc__check_global_batch(lc_trainer *t)
     int64_t now = lc__global_batch(t);
     if (t->resume_mid_epoch && t->resumed_batch > 0 && now > 0 && now != t->resumed_batch)
         lc_trainer_message(
-            t, "warning",
+            t, LC_WARNING,
             "the checkpoint stands at batch %lld of an epoch with batches of %lld samples (of all ranks); "
             "with batches of %lld the rest of this epoch has other samples",
             (long long)t->batches_done, (long long)t->resumed_batch, (long long)now);
@@ -233,7 +234,7 @@ static lc_status restore_loop(lc_trainer *t, const lc_state *root)
     t->resume_mid_epoch = t->epoch_open && t->batches_done > 0;
     if (t->resume_mid_epoch) { /* a window must end as it began */
         if (next != t->accumulate_next)
-            lc_trainer_message(t, "warning",
+            lc_trainer_message(t, LC_WARNING,
                                "accumulate_grad_batches stays %lld, as in the checkpoint, until something "
                                "sets it anew",
                                (long long)next);
@@ -411,7 +412,7 @@ static lc_status restore_progress(lc_trainer *t)
     }
     LC_TRY(lc_state_get_int(root, "seed", &seed));
     if (seed != t->opt.seed)
-        lc_trainer_message(t, "warning",
+        lc_trainer_message(t, LC_WARNING,
                            "the checkpoint was made with seed %lld, this run has %lld: what is random will "
                            "differ from the run that is continued",
                            (long long)seed, (long long)t->opt.seed);

@@ -393,7 +393,7 @@ static void say(lc_trainer *t, const char *who, const lc_device_memory *m)
     int64_t all = m->parameters + m->buffers + m->gradients + m->optimizer_state + m->activations + m->workspace;
     bool small = all < 1 << 20;
     double unit = small ? 1 << 10 : 1 << 20;
-    lc_trainer_message(t, "info",
+    lc_trainer_message(t, LC_INFO,
                        "%s holds %.2f %s: parameters and buffers %.2f, gradients %.2f, optimizer state %.2f, "
                        "intermediate results %.2f, workspace %.2f",
                        who, (double)all / unit, small ? "KiB" : "MiB", (double)(m->parameters + m->buffers) / unit,

@@ -79,7 +79,7 @@ static void decide_validation(lc_trainer *t)
         (t->args && (t->args->n_dataloaders || t->args->val_dataloader)) || lc__has_loaders(t, LC_STAGE_VALIDATE);
     t->enable_validation = loader && t->has_validation_step && !is_zero(t->opt.limit_val_batches);
     if (t->stage == LC_STAGE_FIT && loader != t->has_validation_step)
-        lc_trainer_message(t, "warning", "%s has a %s but no %s; validation is left out", t->mo.name,
+        lc_trainer_message(t, LC_WARNING, "%s has a %s but no %s; validation is left out", t->mo.name,
                            loader ? "val_dataloader" : "validation_step",
                            loader ? "validation_step" : "val_dataloader");
 }
@@ -131,10 +131,10 @@ static void on_exception(lc_trainer *t, lc_status s, const char *message)
     for (int i = 0; i < t->hooks[LC_HOOK_ON_EXCEPTION].n; i++) {
         lc__callback *cb = t->hooks[LC_HOOK_ON_EXCEPTION].e[i];
         if (cb->ops.on_exception(cb->self, t, s, message) < 0)
-            lc_trainer_message(t, "warning", "on_exception of %s: %s", cb->ops.name, lc_error_message());
+            lc_trainer_message(t, LC_WARNING, "on_exception of %s: %s", cb->ops.name, lc_error_message());
     }
     if (d->ops.on_exception && d->ops.on_exception(d->given.self, t, s, message) < 0)
-        lc_trainer_message(t, "warning", "on_exception of %s: %s", d->ops.name, lc_error_message());
+        lc_trainer_message(t, LC_WARNING, "on_exception of %s: %s", d->ops.name, lc_error_message());
     t->deferred = false; /* the run's error is told */
     lc__hook_leave(t, saved);
 }
@@ -274,7 +274,7 @@ static lc_status set_up_optimizers(lc_trainer *t)
     lc_status s = lc_module_status(t->m);
     if (s < 0) return lc_fail_context(s, "configure_optimizers of %s", t->mo.name);
     if (!t->optimizers.n)
-        lc_trainer_message(t, "warning", "configure_optimizers of %s added no optimizer: nothing will be trained",
+        lc_trainer_message(t, LC_WARNING, "configure_optimizers of %s added no optimizer: nothing will be trained",
                            t->mo.name);
     LC_TRY(check_optimizers(t));
     LC_TRY(lc__check_accumulation(t, t->accumulate_next));
@@ -304,7 +304,7 @@ static lc_status fit_begin(lc_trainer *t)
     LC_TRY(LC__HOOK(t, ON_FIT_START, on_fit_start));
     if (t->restoring_from) {
         LC_TRY(lc__restore_progress(t));
-        lc_trainer_message(t, "info", "resumed from %s: epoch %lld, step %lld (every byte verified)", t->ckpt_path,
+        lc_trainer_message(t, LC_INFO, "resumed from %s: epoch %lld, step %lld (every byte verified)", t->ckpt_path,
                            (long long)t->current_epoch, (long long)t->global_step);
     } else {
         lc_zero_grad(t->graph);
@@ -319,14 +319,14 @@ static lc_status fit_begin(lc_trainer *t)
 static void stop_message(lc_trainer *t, int64_t first_step)
 {
     if (t->ckpt_path && t->global_step == first_step)
-        lc_trainer_message(t, "info", "nothing was left to train: %s is at epoch %lld, step %lld already", t->ckpt_path,
-                           (long long)t->current_epoch, (long long)t->global_step);
+        lc_trainer_message(t, LC_INFO, "nothing was left to train: %s is at epoch %lld, step %lld already",
+                           t->ckpt_path, (long long)t->current_epoch, (long long)t->global_step);
     if (t->max_steps >= 0 && t->global_step >= t->max_steps)
-        lc_trainer_message(t, "info", "fit stopped: max_steps=%lld reached", (long long)t->max_steps);
+        lc_trainer_message(t, LC_INFO, "fit stopped: max_steps=%lld reached", (long long)t->max_steps);
     else if (t->max_epochs >= 0 && t->epochs_processed >= t->max_epochs)
-        lc_trainer_message(t, "info", "fit stopped: max_epochs=%lld reached", (long long)t->max_epochs);
+        lc_trainer_message(t, LC_INFO, "fit stopped: max_epochs=%lld reached", (long long)t->max_epochs);
     else if (lc_trainer_num_training_batches(t) == 0)
-        lc_trainer_message(t, "warning",
+        lc_trainer_message(t, LC_WARNING,
                            "fit stopped: no training batches; the loader has none (with drop_last: fewer "
                            "samples than a batch of all ranks), or limit_train_batches leaves none");
 }
@@ -334,7 +334,7 @@ static void stop_message(lc_trainer *t, int64_t first_step)
 static lc_status fit_body(lc_trainer *t)
 {
     if (t->opt.max_epochs == LC_UNSET && t->max_epochs == 1000)
-        lc_trainer_message(t, "info", "max_epochs was not set: training for 1000 epochs; -1 trains without a limit");
+        lc_trainer_message(t, LC_INFO, "max_epochs was not set: training for 1000 epochs; -1 trains without a limit");
     LC_TRY(fit_begin(t));
     int64_t first_step = t->global_step;
     LC_TRY(lc__sanity_check(t));
@@ -353,9 +353,9 @@ static void say_where(lc_trainer *t)
         char score[64] = "";
         if (!isnan(best_score) && t->opt.monitor)
             snprintf(score, sizeof score, " (%.40s %.4g)", t->opt.monitor, best_score);
-        lc_trainer_message(t, "info", "%s checkpoint: %s%s", *score ? "best" : "last", best, score);
+        lc_trainer_message(t, LC_INFO, "%s checkpoint: %s%s", *score ? "best" : "last", best, score);
     }
-    if (t->loggers_started && t->run_dir) lc_trainer_message(t, "info", "metrics: %s", t->run_dir);
+    if (t->loggers_started && t->run_dir) lc_trainer_message(t, LC_INFO, "metrics: %s", t->run_dir);
     lc__device_parts_report(t);
 }
 
@@ -404,17 +404,17 @@ static lc_status finish(lc_trainer *t, lc_status s)
         if (!together) t->comm = NULL; /* what is left to do, each rank does alone */
         on_exception(t, s, message);
         lc_status written = lc__settle(t, LC__SETTLE_ALL);
-        if (written < 0) lc_trainer_message(t, "error", "%s", lc_error_message());
+        if (written < 0) lc_trainer_message(t, LC_ERROR, "%s", lc_error_message());
         /* A rank that was interrupted and left would be missed while rank 0 still writes. */
-        if (together && lc__ranks_barrier(t->comm) < 0) lc_trainer_message(t, "error", "%s", lc_error_message());
-        if (together && !missed && make_whole(t) < 0) lc_trainer_message(t, "error", "%s", lc_error_message());
+        if (together && lc__ranks_barrier(t->comm) < 0) lc_trainer_message(t, LC_ERROR, "%s", lc_error_message());
+        if (together && !missed && make_whole(t) < 0) lc_trainer_message(t, LC_ERROR, "%s", lc_error_message());
     }
     lc__batch_norms_release(t);
     lc__rank_times_free(t);
     lc__unused_free(t);
     /* Metrics are the program's: from here on it may free them. */
     if (t->epoch_open && lc__results_keep(&t->train_results) < 0)
-        lc_trainer_message(t, "warning", "%s", lc_error_message());
+        lc_trainer_message(t, LC_WARNING, "%s", lc_error_message());
     lc__results_release(&t->train_results);
     lc__results_release(&t->eval_results);
     if (t->profiling) lc__profiling_watch(t, t->train.loader, false);
@@ -489,7 +489,7 @@ static lc_status eval_body(lc_trainer *t)
     for (int i = 0; i < t->eval.n; i++) none = none && (t->eval.s[i].length == 0 || t->eval.s[i].limit == 0);
     if (none) {
         t->n_results = 0;
-        lc_trainer_message(t, "warning", "%s: there is no batch to run", lc_stage_name(t->stage));
+        lc_trainer_message(t, LC_WARNING, "%s: there is no batch to run", lc_stage_name(t->stage));
         return LC_OK;
     }
     return lc__eval_loop(t);

@@ -210,7 +210,7 @@ void lc_trainer_free(lc_trainer *t)
     LC__IS(t, TRAINER, );
     lc_comm *comm = t->comm;
     if (t->writer && !lc__ckpt_is_shared(t->writer)) t->comm = NULL; /* the others may be freed at another time */
-    if (lc__settle(t, LC__SETTLE_ALL) < 0) lc_trainer_message(t, "error", "%s", lc_error_message());
+    if (lc__settle(t, LC__SETTLE_ALL) < 0) lc_trainer_message(t, LC_ERROR, "%s", lc_error_message());
     t->comm = comm;
     lc_ckpt_writer_free(t->writer);
     lc__loggers_finish(t, t->run_state == LC_RUN_INTERRUPTED ? (atomic_load(&t->signal) ? "interrupted" : "failed")

@@ -4,6 +4,7 @@
  * itself, where Lightning's correction is one step ahead; and where rates grow exponentially, the slope is that over
  * log10 of the rate. Over the rate itself, which Lightning 2.6 takes, two losses of the first rates differ by chance
  * alone, but divided by 1e-9 that is the steepest descent of all. */
+#include "base/args.h"
 #include "base/io.h"
 #include "base/handle.h"
 #include "core/logging/results_ranks.h"
@@ -129,13 +130,8 @@ int64_t lc_lr_find_suggest(const lc_lr_find_result *r, int64_t skip_begin, int64
     return found;
 }
 
-static lc_status resolve(const lc_lr_find_args *given, lc_lr_find_args *a)
+static lc_status resolve(lc_lr_find_args *a)
 {
-    *a = given ? *given : (lc_lr_find_args){0};
-    if (a->min_lr == 0) a->min_lr = 1e-8;
-    if (a->max_lr == 0) a->max_lr = 1;
-    if (a->num_training == 0) a->num_training = 100;
-    if (a->early_stop_threshold == 0) a->early_stop_threshold = 4;
     if (!a->mode) a->mode = "exponential";
     if (strcmp(a->mode, "exponential") != 0 && strcmp(a->mode, "linear") != 0)
         return lc_fail(LC_ERR_CONFIG, "lr_find: mode is \"%.60s\"; it must be exponential or linear", a->mode);
@@ -143,8 +139,13 @@ static lc_status resolve(const lc_lr_find_args *given, lc_lr_find_args *a)
     if (strcmp(a->spacing, "log10") != 0 && strcmp(a->spacing, "lr") != 0)
         return lc_fail(LC_ERR_CONFIG, "lr_find: spacing is \"%.60s\"; it must be log10 or lr", a->spacing);
     if (!(a->min_lr > 0) || !(a->max_lr > a->min_lr) || a->num_training < 1 || a->num_training > 1000000)
-        return lc_fail(LC_ERR_CONFIG, "lr_find: from %g to %g in %lld steps; the rates must be positive and ascend",
+        return lc_fail(LC_ERR_CONFIG,
+                       "lr_find: min_lr=%g, max_lr=%g, num_training=%lld: the rates must be positive and ascend in at "
+                       "least one step",
                        a->min_lr, a->max_lr, (long long)a->num_training);
+    if (!(a->early_stop_threshold > 0))
+        return lc_fail(LC_ERR_CONFIG, "lr_find: early_stop_threshold is %g; it must be positive (INFINITY: never stop)",
+                       a->early_stop_threshold);
     return LC_OK;
 }
 
@@ -173,17 +174,19 @@ lc_status lc_tuner_lr_find(lc_trainer *t, lc_module *m, const lc_run_args *run, 
     lc_status status = LC_OK;
     *out = (lc_lr_find_result){.suggested = -1, .suggestion = (double)NAN};
     if (!t || !m) return lc_fail(LC_ERR_ARGUMENT, "lr_find needs a trainer and a module");
-    LC_TRY(resolve(args, &r.a));
+    LC__TAKE_IF_GIVEN(a, lc_lr_find, lc_lr_find_args, args);
+    LC_TRY(resolve(&a));
+    r.a = a;
     out->exponential = !strcmp(r.a.mode, "exponential");
     out->over_log10 = !strcmp(r.a.spacing, "log10");
-    bool update = r.a.update_attr != LC_OFF;
+    bool update = r.a.update_attr;
     if (update) LC_TRY(lc__tuned_field(m, run, r.a.attr_name, lc__rate_names, &field, &values));
     if (update && !field && !t->in_run)
         return lc_fail(LC_ERR_CONFIG,
                        "lr_find: the module has no hyperparameter \"lr\" or \"learning_rate\" to set; name "
-                       "it with .attr_name, or say .update_attr = LC_OFF");
+                       "it with .attr_name, or say .update_attr = false");
     if (t->opt.fast_dev_run) {
-        lc_trainer_message(t, "warning", "lr_find is left out: fast_dev_run is on");
+        lc_trainer_message(t, LC_WARNING, "lr_find is left out: fast_dev_run is on");
         return LC_OK;
     }
     out->lr = malloc((size_t)r.a.num_training * sizeof *out->lr);

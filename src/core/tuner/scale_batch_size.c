@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The largest batch that fits (tuner.h). A trial that needs too much memory fails when its step is planned: the plan
  * knows what it would take, and nothing has been allocated for it. */
+#include "base/args.h"
 #include "base/status.h"
 #include "base/handle.h"
 #include "core/tuner/probe.h"
@@ -107,13 +108,13 @@ static lc_status try(search *s, int64_t size, verdict *out)
     lc_status status = lc__probe_run(&p);
     LC_TRY(agree(s->t, &w, &p, &status));
     if (status == LC_ERR_MEMORY) {
-        lc_trainer_message(s->t, "info", "batch size %lld does not fit: %s", (long long)size, lc_error_message());
+        lc_trainer_message(s->t, LC_INFO, "batch size %lld does not fit: %s", (long long)size, lc_error_message());
         *out = TOO_LARGE;
         s->out->too_large = size;
         return LC_OK;
     }
     if (status < 0) return lc_fail_context(status, "scale_batch_size: batch size %lld", (long long)size);
-    lc_trainer_message(s->t, "info", "batch size %lld fits: %.1f MiB of intermediate results", (long long)size,
+    lc_trainer_message(s->t, LC_INFO, "batch size %lld fits: %.1f MiB of intermediate results", (long long)size,
                        (double)p.stats.planned_bytes / 1048576);
     if (w.samples == 0) { /* not one full batch: there are fewer samples, and the loader drops what is left over */
         *out = TOO_LARGE;
@@ -157,16 +158,10 @@ static lc_status scale(search *s)
     return set_size(s, s->out->batch_size);
 }
 
-static lc_status resolve(const lc_scale_batch_size_args *given, lc_scale_batch_size_args *a, lc_stage *stage)
+static lc_status resolve(lc_scale_batch_size_args *a, lc_stage *stage)
 {
     const char *name;
-    *a = given ? *given : (lc_scale_batch_size_args){0};
     if (!a->mode) a->mode = "power";
-    if (!a->steps_per_trial) a->steps_per_trial = 3;
-    if (!a->init_val) a->init_val = 2;
-    if (!a->max_trials) a->max_trials = 25;
-    if (!a->max_val) a->max_val = 8192;
-    if (a->margin == 0) a->margin = 0.05;
     if (!a->method) a->method = lc_stage_name(LC_STAGE_FIT);
     for (*stage = LC_STAGE_FIT; (name = lc_stage_name(*stage)) && strcmp(name, a->method) != 0;) ++*stage;
     if (!name)
@@ -174,8 +169,19 @@ static lc_status resolve(const lc_scale_batch_size_args *given, lc_scale_batch_s
                        "scale_batch_size: method is \"%.60s\"; it must be fit, validate, test or predict", a->method);
     if (strcmp(a->mode, "power") != 0 && strcmp(a->mode, "binsearch") != 0)
         return lc_fail(LC_ERR_CONFIG, "scale_batch_size: mode is \"%.60s\"; it must be power or binsearch", a->mode);
-    if (a->steps_per_trial < 1 || a->init_val < 1 || a->max_trials < 1 || a->max_val < 1 || a->margin >= 1)
-        return lc_fail(LC_ERR_CONFIG, "scale_batch_size: sizes, steps and trials must be positive, and margin below 1");
+    const struct {
+        const char *name;
+        int64_t value;
+    } counts[] = {{"steps_per_trial", a->steps_per_trial},
+                  {"init_val", a->init_val},
+                  {"max_trials", a->max_trials},
+                  {"max_val", a->max_val}};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        if (counts[i].value < 1)
+            return lc_fail(LC_ERR_CONFIG, "scale_batch_size: %s is %lld; it must be at least 1", counts[i].name,
+                           (long long)counts[i].value);
+    if (!(a->margin >= 0 && a->margin < 1))
+        return lc_fail(LC_ERR_CONFIG, "scale_batch_size: margin is %g; it must be at least 0 and below 1", a->margin);
     return LC_OK;
 }
 
@@ -191,7 +197,9 @@ lc_status lc_tuner_scale_batch_size(lc_trainer *t, lc_module *m, const lc_run_ar
     char before[64], message[1024];
     *out = (lc_scale_batch_size_result){0};
     if (!t || !m) return lc_fail(LC_ERR_ARGUMENT, "scale_batch_size needs a trainer and a module");
-    LC_TRY(resolve(args, &s.a, &s.stage));
+    LC__TAKE_IF_GIVEN(a, lc_scale_batch_size, lc_scale_batch_size_args, args);
+    LC_TRY(resolve(&a, &s.stage));
+    s.a = a;
     LC_TRY(lc__tuned_field(m, run, s.a.batch_arg_name, lc__size_names, &s.field, &s.values));
     if (!s.field || (s.field->kind != LC_OPTION_INT && s.field->kind != LC_OPTION_INT32))
         return lc_fail(LC_ERR_CONFIG,
@@ -205,7 +213,7 @@ lc_status lc_tuner_scale_batch_size(lc_trainer *t, lc_module *m, const lc_run_ar
     if (s.field->minimum < s.field->maximum && s.field->maximum < (double)s.a.max_val)
         s.a.max_val = (int64_t)s.field->maximum;
     if (t->opt.fast_dev_run) {
-        lc_trainer_message(t, "warning", "scale_batch_size is left out: fast_dev_run is on");
+        lc_trainer_message(t, LC_WARNING, "scale_batch_size is left out: fast_dev_run is on");
         return LC_OK;
     }
     lc_option_get_text(s.field, s.values, before, sizeof before);
@@ -217,6 +225,6 @@ lc_status lc_tuner_scale_batch_size(lc_trainer *t, lc_module *m, const lc_run_ar
         (void)back; /* it read back once before */
         return lc_fail(status, "%s", message);
     }
-    lc_trainer_message(t, "info", "batch size: %lld", (long long)out->batch_size);
+    lc_trainer_message(t, LC_INFO, "batch size: %lld", (long long)out->batch_size);
     return LC_OK;
 }

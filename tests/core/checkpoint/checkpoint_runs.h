@@ -17,7 +17,7 @@ typedef struct short_run {
     int n_script;
     double lr; /* 0: nothing changes */
     void (*log_val)(lc_module *self, double value);
-    void (*on_message)(void *self, lc_trainer *t, const char *level, const char *text);
+    void (*on_message)(void *self, lc_trainer *t, lc_level level, const char *text);
     void *message_to;
     bool handle_signals;
     lc_status (*on_validation_end)(lc_module *self); /* after what ModelCheckpoint does there */

@@ -35,11 +35,11 @@ static void meet(lc_module *self, double value)
     lc_log_value(self, "val_loss", value);
 }
 
-static void count_warnings(void *self, lc_trainer *t, const char *level, const char *text)
+static void count_warnings(void *self, lc_trainer *t, lc_level level, const char *text)
 {
     (void)t;
-    if (strcmp(level, "info") != 0) ((report *)self)->warnings++;
-    if (strcmp(level, "info") != 0) printf("  %s: %s\n", level, text);
+    if (level != LC_INFO) ((report *)self)->warnings++;
+    if (level != LC_INFO) printf("  %s: %s\n", lc_level_name(level), text);
 }
 
 /* One of the runs, in a process of its own. */

@@ -124,7 +124,7 @@ static void log_three(lc_module *self, lc_tensor *loss)
 {
     lc_log(self, "a", loss);
     lc_log(self, "b", loss, .on_step = true, .on_epoch = true);
-    lc_log(self, "c", loss, .on_step = LC_OFF, .on_epoch = true);
+    lc_log(self, "c", loss, .on_step = false, .on_epoch = true);
 }
 static void log_two(lc_module *self, double value)
 {
@@ -163,7 +163,7 @@ static void log_bad(lc_module *self, lc_tensor *loss)
 }
 static void log_none(lc_module *self, lc_tensor *loss)
 {
-    lc_log(self, "x", loss, .on_step = LC_OFF, .on_epoch = LC_OFF);
+    lc_log(self, "x", loss, .on_step = false, .on_epoch = false);
 }
 static void log_at_epoch_end(lc_module *self)
 {

@@ -533,10 +533,10 @@ static lc_status shuffled_dataloader(lc_module *self, lc_loaders *out)
     lc_dataset_unref(d);
     return s < 0 ? s : lc_loaders_add(out, l);
 }
-static void hear(void *self, lc_trainer *t, const char *level, const char *text)
+static void hear(void *self, lc_trainer *t, lc_level level, const char *text)
 {
     (void)t;
-    if (!strcmp(level, "warning") && strstr(text, "in order")) ++*(int *)self;
+    if (level == LC_WARNING && strstr(text, "in order")) ++*(int *)self;
 }
 
 TEST(overfit_batches_turns_shuffling_off)

@@ -124,4 +124,85 @@ TEST(rows_of_every_hook)
     CHECK_EQ(wrong, 0);
 }
 
+/* ---- choices: written by a program as false, true or not at all; in checkpoints 2, 1 and 0 ---- */
+
+static lc_tensor *log_choices(lc_module *self, const lc_batch *batch, int64_t i)
+{
+    lc_tensor *loss = world_training_step(self, batch, i);
+    lc_log(self, "off", loss, .on_step = false, .on_epoch = true, .logger = false);
+    lc_log(self, "on", loss, .on_step = true, .on_epoch = true);
+    lc_log(self, "auto", loss, .on_epoch = true);
+    return loss;
+}
+
+static lc_status save_inside_the_epoch(lc_module *self, const lc_outputs *o, const lc_batch *b, int64_t i)
+{
+    (void)o, (void)b;
+    lc_trainer *t = self->trainer;
+    char path[300];
+    snprintf(path, sizeof path, "%s/inside.ckpt", lc_trainer_default_root_dir(t));
+    return i == 0 ? lc_trainer_save_checkpoint(t, path, false) : LC_OK;
+}
+
+static void check_stored(const lc_state *results, const char *name, int64_t on_step, int64_t on_epoch, int64_t logger)
+{
+    for (int64_t i = 0; i < lc_state_length(results); i++) {
+        const lc_state *one = lc_state_at(results, i);
+        const char *is;
+        int64_t v[3];
+        CHECK_OK(lc_state_get_text(one, "name", &is));
+        if (strcmp(is, name) != 0) continue;
+        CHECK_OK(lc_state_get_int(one, "arg_on_step", &v[0]));
+        CHECK_OK(lc_state_get_int(one, "arg_on_epoch", &v[1]));
+        CHECK_OK(lc_state_get_int(one, "logger", &v[2]));
+        CHECK_EQ(v[0], on_step);
+        CHECK_EQ(v[1], on_epoch);
+        CHECK_EQ(v[2], logger);
+        return;
+    }
+    TEST_FAIL("the checkpoint holds no \"%s\"", name);
+}
+
+TEST(choices)
+{
+    static world m;
+    static char json[1 << 16];
+    char dir[256], path[300];
+    lc_trainer *t;
+    memory_logger rows = {.n = 0};
+    lc_logger logger = {&memory_ops, &rows};
+    lc_module_ops ops = world_ops_without_val;
+    lc_state *state;
+    const lc_state *results;
+    CHECK(world_dir(dir, sizeof dir));
+    ops.training_step = log_choices;
+    ops.on_train_batch_end = save_inside_the_epoch;
+    world_init(&m, &ops, 2, 1);
+    lc_trainer_options o = world_options(dir);
+    o.loggers = &logger;
+    o.n_loggers = 1;
+    o.max_epochs = 1;
+    o.log_every_n_steps = 1;
+    o.enable_checkpointing = LC_OFF;
+    CHECK_OK(lc_trainer_new(&o, &t));
+    CHECK_OK(lc_trainer_fit(t, &m.base, NULL));
+    CHECK(!strstr(rows.text, "off") && strstr(rows.text, "on_step=") && strstr(rows.text, "on_epoch="));
+    snprintf(path, sizeof path, "%s/inside.ckpt/state.json", dir);
+    FILE *f = fopen(path, "r");
+    CHECK(f != NULL);
+    size_t n = fread(json, 1, sizeof json, f);
+    fclose(f);
+    CHECK_OK(lc_state_parse(json, n, &state));
+    CHECK_OK(lc_state_get_array(state, "results", &results));
+    check_stored(results, "off", 2, 1, 2);
+    check_stored(results, "on", 1, 1, 1);
+    check_stored(results, "auto", 0, 1, 1);
+    lc_state_free(state);
+    snprintf(path, sizeof path, "%s/inside.ckpt", dir);
+    CHECK_OK(lc_trainer_fit(t, &m.base, &(lc_run_args){.ckpt_path = path})); /* the same arguments as those stored */
+    lc_trainer_free(t);
+    world_release(&m);
+    world_remove(dir);
+}
+
 TEST_MAIN

@@ -44,10 +44,10 @@ static lc_status keep_text(void *self, const lc_log_text *t)
     snprintf(k->said, sizeof k->said, "%s", t->text);
     return LC_OK;
 }
-static lc_status keep_message(void *self, const char *level, const char *text)
+static lc_status keep_message(void *self, lc_level level, const char *text)
 {
     keeper *k = self;
-    if (strcmp(level, "warning") != 0 || !strstr(text, "none of the loggers")) return LC_OK;
+    if (level != LC_WARNING || !strstr(text, "none of the loggers")) return LC_OK;
     k->messages++;
     snprintf(k->message, sizeof k->message, "%s", text);
     return LC_OK;
@@ -72,7 +72,7 @@ static const lc_logger_ops all_ops = {LC_LOGGER_OPS_INIT,
                                       .log_image = keep_image,
                                       .log_text = keep_text};
 static const lc_logger_ops few_ops = {LC_LOGGER_OPS_INIT, .name = "few", .start = nothing, .log_row = no_row,
-                                      .log_event = keep_message};
+                                      .log_message = keep_message};
 
 /* ---- a run in which a function logs ---- */
 

@@ -85,11 +85,11 @@ typedef struct ears {
     int warnings;
     char text[8192];
 } ears;
-static void hear(void *self, lc_trainer *t, const char *level, const char *text)
+static void hear(void *self, lc_trainer *t, lc_level level, const char *text)
 {
     ears *e = self;
     (void)t;
-    if (strcmp(level, "warning") != 0) return;
+    if (level != LC_WARNING) return;
     size_t n = strlen(e->text);
     e->warnings++;
     snprintf(e->text + n, sizeof e->text - n, "%s\n", text);

@@ -42,11 +42,11 @@ typedef struct listener {
     int rank;
 } listener;
 
-static void hear(void *context, lc_trainer *t, const char *level, const char *text)
+static void hear(void *context, lc_trainer *t, lc_level level, const char *text)
 {
     listener *l = context;
     (void)t;
-    if (strcmp(level, "warning") != 0 || !strstr(text, "gradient")) return;
+    if (level != LC_WARNING || !strstr(text, "gradient")) return;
     l->j->warnings[l->rank]++;
     snprintf(l->j->said[l->rank], sizeof l->j->said[0], "%s", text);
 }

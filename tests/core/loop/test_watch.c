@@ -66,11 +66,11 @@ typedef struct heard {
     char text[4096];
 } heard;
 
-static void on_message(void *context, lc_trainer *t, const char *level, const char *text)
+static void on_message(void *context, lc_trainer *t, lc_level level, const char *text)
 {
     heard *h = context;
     (void)t;
-    if (strcmp(level, "warning") != 0) return;
+    if (level != LC_WARNING) return;
     h->n++;
     strncat(h->text, text, sizeof h->text - strlen(h->text) - 2);
     strcat(h->text, "\n");

@@ -63,11 +63,10 @@ static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const 
 static const lc_module_ops net_ops = {LC_MODULE_OPS_INIT("net"), .training_step = training_step,
                                       .on_train_batch_end = on_train_batch_end, .configure_optimizers = small_net_sgd};
 
-static void hear(void *context, lc_trainer *t, const char *level, const char *text)
+static void hear(void *context, lc_trainer *t, lc_level level, const char *text)
 {
     job *j = context;
-    if (lc_trainer_global_rank(t) == 0 && !strcmp(level, "warning"))
-        snprintf(j->warning, sizeof j->warning, "%s", text);
+    if (lc_trainer_global_rank(t) == 0 && level == LC_WARNING) snprintf(j->warning, sizeof j->warning, "%s", text);
 }
 
 /* Where it is saved. */

@@ -137,12 +137,12 @@ static lc_status configure_optimizers(lc_module *self, lc_optimizers *out)
 static const lc_module_ops net_ops = {LC_MODULE_OPS_INIT("net"), .training_step = training_step,
                                       .configure_optimizers = configure_optimizers};
 
-static void note(void *context, lc_trainer *t, const char *level, const char *text)
+static void note(void *context, lc_trainer *t, lc_level level, const char *text)
 {
     job *j = context;
     size_t n = strlen(j->messages);
     (void)t;
-    snprintf(j->messages + n, sizeof j->messages - n, "%s: %s\n", level, text);
+    snprintf(j->messages + n, sizeof j->messages - n, "%s: %s\n", lc_level_name(level), text);
 }
 
 static lc_status fit(lc_comm *comm, void *ctx)

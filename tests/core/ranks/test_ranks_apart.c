@@ -257,7 +257,7 @@ typedef struct heard {
     char text[2048];
 } heard;
 
-static void hear(void *self, lc_trainer *t, const char *level, const char *text)
+static void hear(void *self, lc_trainer *t, lc_level level, const char *text)
 {
     heard *h = self;
     size_t n = strlen(h->text);

@@ -50,11 +50,11 @@ static inline lc_status disk_fit_start(void *self, lc_trainer *t)
     return LC_OK;
 }
 
-static inline void disk_message(void *self, lc_trainer *t, const char *level, const char *text)
+static inline void disk_message(void *self, lc_trainer *t, lc_level level, const char *text)
 {
     (void)self, (void)t;
     pthread_mutex_lock(&disk.lock);
-    char *to = strcmp(level, "error") ? disk.messages : disk.errors;
+    char *to = level == LC_ERROR ? disk.errors : disk.messages;
     size_t n = strlen(to);
     snprintf(to + n, sizeof disk.errors - n, "%s\n", text);
     pthread_mutex_unlock(&disk.lock);

@@ -130,9 +130,8 @@ static int add_callbacks(const setup *s, const char *dir, lc_callback *cb)
                                             .swa_epoch_start = LC_EPOCHS(s->averages_late ? 2 : 1),
                                             .annealing_epochs = 2));
     CHECK_OK(lc_model_checkpoint(&cb[n++], .dirpath = dir, .monitor = "val_loss", .save_top_k = 2, .save_last = LC_ON));
-    CHECK_OK(lc_learning_rate_finder_new(&(lc_lr_find_args){.num_training = 5}, &cb[n++]));
-    CHECK_OK(lc_batch_size_finder_new(&(lc_scale_batch_size_args){.init_val = 2, .max_val = 3, .steps_per_trial = 1},
-                                      &cb[n++]));
+    CHECK_OK(lc_learning_rate_finder(&cb[n++], .num_training = 5));
+    CHECK_OK(lc_batch_size_finder(&cb[n++], .init_val = 2, .max_val = 3, .steps_per_trial = 1));
     return n;
 }
 

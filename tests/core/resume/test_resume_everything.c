@@ -300,13 +300,12 @@ static lc_status windows(const char *dir, lc_callback *out)
 static lc_status rate_finder(const char *dir, lc_callback *out)
 {
     (void)dir;
-    return lc_learning_rate_finder_new(&(lc_lr_find_args){.min_lr = 1e-4, .max_lr = 0.5, .num_training = 25}, out);
+    return lc_learning_rate_finder(out, .min_lr = 1e-4, .max_lr = 0.5, .num_training = 25);
 }
 static lc_status size_finder(const char *dir, lc_callback *out)
 {
     (void)dir;
-    return lc_batch_size_finder_new(&(lc_scale_batch_size_args){.init_val = 2, .max_val = 3, .steps_per_trial = 1},
-                                    out);
+    return lc_batch_size_finder(out, .init_val = 2, .max_val = 3, .steps_per_trial = 1);
 }
 
 static make_callback *const common[] = {

@@ -74,10 +74,10 @@ static lc_status on_train_batch_end(lc_module *self, const lc_outputs *o, const 
     return lc_trainer_save_checkpoint(self->trainer, j->saved, false);
 }
 
-static void hear(void *self, lc_trainer *t, const char *level, const char *text)
+static void hear(void *self, lc_trainer *t, lc_level level, const char *text)
 {
     (void)t, (void)text;
-    *(int64_t *)self += !strcmp(level, "warning");
+    *(int64_t *)self += level == LC_WARNING;
 }
 
 static const lc_callback_ops hears = {LC_CALLBACK_OPS_INIT("hears"), .on_message = hear};

@@ -111,8 +111,8 @@ static void compare(const char *mode, double lo, double hi, double threshold)
     line_open(&m);
     m.scheduled = true;
     CHECK_OK(lc_trainer_new(&o, &t));
-    lc_lr_find_args a = {
-        .min_lr = lo, .max_lr = hi, .num_training = 40, .mode = mode, .early_stop_threshold = threshold};
+    lc_lr_find_args a = LC_ARGS(lc_lr_find, .min_lr = lo, .max_lr = hi, .num_training = 40, .mode = mode,
+                                .early_stop_threshold = threshold);
     CHECK_OK(lc_tuner_lr_find(t, &m.base, NULL, &a, &r));
     int64_t n = range_test(&m, 40, lo, hi, mode[0] == 'e', threshold, lr, loss);
     CHECK_EQ(r.n, n);
@@ -189,14 +189,18 @@ TEST(errors_of_lr_find)
     lc_trainer_options o = wave_options(NULL);
     line_open(&m);
     CHECK_OK(lc_trainer_new(&o, &t));
-    CHECK_STATUS(lc_tuner_lr_find(t, &m.base, NULL, &(lc_lr_find_args){.mode = "cubic"}, &r), LC_ERR_CONFIG);
-    CHECK_STATUS(lc_tuner_lr_find(t, &m.base, NULL, &(lc_lr_find_args){.min_lr = 2}, &r), LC_ERR_CONFIG);
-    CHECK_STATUS(lc_tuner_lr_find(t, &m.base, NULL, &(lc_lr_find_args){.attr_name = "rate"}, &r), LC_ERR_CONFIG);
+    CHECK_STATUS(lc_tuner_lr_find(t, &m.base, NULL, (lc_lr_find_args[]){LC_ARGS(lc_lr_find, .mode = "cubic")}, &r),
+                 LC_ERR_CONFIG);
+    CHECK_STATUS(lc_tuner_lr_find(t, &m.base, NULL, (lc_lr_find_args[]){LC_ARGS(lc_lr_find, .min_lr = 2)}, &r),
+                 LC_ERR_CONFIG);
+    CHECK_STATUS(lc_tuner_lr_find(t, &m.base, NULL, (lc_lr_find_args[]){LC_ARGS(lc_lr_find, .attr_name = "rate")}, &r),
+                 LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "\"rate\"");
     lc_module_save_hyperparameters(&m.base, line_fields + 1, 1, &m);
     CHECK_STATUS(lc_tuner_lr_find(t, &m.base, NULL, NULL, &r), LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "update_attr");
-    CHECK_OK(lc_tuner_lr_find(t, &m.base, NULL, &(lc_lr_find_args){.update_attr = LC_OFF, .num_training = 5}, &r));
+    CHECK_OK(lc_tuner_lr_find(t, &m.base, NULL,
+                              (lc_lr_find_args[]){LC_ARGS(lc_lr_find, .update_attr = false, .num_training = 5)}, &r));
     CHECK(r.n == 5 && r.suggested == -1 && isnan(r.suggestion) && m.lr == 0.1);
     lc_lr_find_release(&r);
     lc_trainer_free(t);
@@ -226,28 +230,28 @@ TEST(batch_sizes)
     CHECK_OK(lc_trainer_new(&o, &t));
     CHECK_OK(lc_tensor_read(lc_module_find(m, "l1.weight"), before, sizeof before));
     /* The whole data set fits: 2, 4, ..., 512, 1024 -> the 1000 there are. */
-    CHECK_EQ(scaled(t, m, (lc_scale_batch_size_args){0}, &r), 1000);
+    CHECK_EQ(scaled(t, m, lc_scale_batch_size_defaults(), &r), 1000);
     CHECK(r.trials == 10 && !r.too_large && r.planned_bytes > 0);
-    CHECK_EQ(scaled(t, m, (lc_scale_batch_size_args){.max_val = 100}, &r), 100);
-    CHECK_EQ(scaled(t, m, (lc_scale_batch_size_args){.max_trials = 3}, &r), 8);
-    CHECK_EQ(scaled(t, m, (lc_scale_batch_size_args){.mode = "binsearch"}, &r), 950);
+    CHECK_EQ(scaled(t, m, LC_ARGS(lc_scale_batch_size, .max_val = 100), &r), 100);
+    CHECK_EQ(scaled(t, m, LC_ARGS(lc_scale_batch_size, .max_trials = 3), &r), 8);
+    CHECK_EQ(scaled(t, m, LC_ARGS(lc_scale_batch_size, .mode = "binsearch"), &r), 950);
 
     /* Against a limit: what a batch of 100 takes is enough for 100 and for no more. */
-    lc_scale_batch_size_args a = {.max_val = 100, .init_val = 100};
+    lc_scale_batch_size_args a = LC_ARGS(lc_scale_batch_size, .max_val = 100, .init_val = 100);
     scaled(t, m, a, &small);
-    a = (lc_scale_batch_size_args){.max_bytes = small.planned_bytes};
+    a = LC_ARGS(lc_scale_batch_size, .max_bytes = small.planned_bytes);
     CHECK_EQ(scaled(t, m, a, &r), 64);
     CHECK_EQ(r.too_large, 128);
     a.init_val = 300; /* begins too large: 300, 150, 75 */
     CHECK_EQ(scaled(t, m, a, &r), 75);
-    a = (lc_scale_batch_size_args){.max_bytes = small.planned_bytes, .mode = "binsearch", .margin = -1};
+    a = LC_ARGS(lc_scale_batch_size, .max_bytes = small.planned_bytes, .mode = "binsearch", .margin = 0);
     CHECK(scaled(t, m, a, &r) >= 100);
     CHECK_EQ(r.too_large, r.batch_size + 1);
     CHECK(r.planned_bytes <= small.planned_bytes);
     a.margin = 0.1;
     CHECK_EQ(scaled(t, m, a, &small), (int64_t)((double)r.batch_size * 0.9));
 
-    a = (lc_scale_batch_size_args){.max_bytes = 64};
+    a = LC_ARGS(lc_scale_batch_size, .max_bytes = 64);
     CHECK_STATUS(lc_tuner_scale_batch_size(t, m, NULL, &a, &r), LC_ERR_MEMORY);
     CHECK_CONTAINS(lc_error_message(), "not even a batch of 1");
     CHECK_EQ(((wave *)m)->h->batch_size, small.batch_size); /* as it was */
@@ -257,9 +261,9 @@ TEST(batch_sizes)
     lc_dataloader *given = numbers_new(4, 2, false);
     CHECK_STATUS(lc_tuner_scale_batch_size(t, m, &(lc_run_args){.train_dataloader = given}, NULL, &r), LC_ERR_CONFIG);
     lc_dataloader_free(given);
-    a = (lc_scale_batch_size_args){.batch_arg_name = "activation"};
+    a = LC_ARGS(lc_scale_batch_size, .batch_arg_name = "activation");
     CHECK_STATUS(lc_tuner_scale_batch_size(t, m, NULL, &a, &r), LC_ERR_CONFIG);
-    a = (lc_scale_batch_size_args){.mode = "cubic"};
+    a = LC_ARGS(lc_scale_batch_size, .mode = "cubic");
     CHECK_STATUS(lc_tuner_scale_batch_size(t, m, NULL, &a, &r), LC_ERR_CONFIG);
     lc_trainer_free(t);
     lc_module_free(m);
@@ -277,9 +281,8 @@ TEST(finders_leave_the_run_as_it_would_be)
     lc_callback finders[2];
     CHECK(world_dir(dir, sizeof dir));
     lc_trainer_options o = wave_options(dir);
-    CHECK_OK(lc_batch_size_finder_new(&(lc_scale_batch_size_args){.max_val = 32}, &finders[0]));
-    CHECK_OK(lc_learning_rate_finder_new(&(lc_lr_find_args){.min_lr = 1e-4, .max_lr = 0.5, .num_training = 50},
-                                         &finders[1]));
+    CHECK_OK(lc_batch_size_finder(&finders[0], .max_val = 32));
+    CHECK_OK(lc_learning_rate_finder(&finders[1], .min_lr = 1e-4, .max_lr = 0.5, .num_training = 50));
     o.callbacks = finders;
     o.n_callbacks = 2;
     wave_values v = WAVE_DEFAULTS;
@@ -383,7 +386,7 @@ TEST(a_size_is_found_before_what_evaluates)
     lc_callback finder, cb;
     float w;
     lc_trainer_options o = wave_options(NULL);
-    CHECK_OK(lc_batch_size_finder_new(&(lc_scale_batch_size_args){.max_val = 64}, &finder));
+    CHECK_OK(lc_batch_size_finder(&finder, .max_val = 64));
     o.callbacks = &finder;
     o.n_callbacks = 1;
     judged_open(&m, &ops);
@@ -419,7 +422,7 @@ TEST(a_size_for_two_loaders)
     lc_array few = {.field = {.name = "x", .dtype = LC_F32, .ndim = 1, .shape = {1}}, .data = m.line.xy[0]};
     CHECK_OK(lc_array_dataset_new(5, 2, (lc_array[]){few, few}, &m.few));
     CHECK_OK(lc_trainer_new(&o, &t));
-    lc_scale_batch_size_args a = {.method = "test", .max_val = 64, .steps_per_trial = 1};
+    lc_scale_batch_size_args a = LC_ARGS(lc_scale_batch_size, .method = "test", .max_val = 64, .steps_per_trial = 1);
     CHECK_OK(lc_tuner_scale_batch_size(t, &m.line.base, NULL, &a, &r));
     CHECK_EQ(r.batch_size, 64); /* though one loader has but 5 samples, and each trial one batch */
     a.max_val = 4096;
@@ -440,15 +443,16 @@ TEST(sizes_that_evaluation_has_no_memory_for)
     judged_open(&m, &ops);
     CHECK_OK(lc_trainer_new(&o, &t));
     for (int i = 0; i < 3; i++) {
-        lc_scale_batch_size_args a = {
-            .method = lc_stage_name((lc_stage)(LC_STAGE_VALIDATE + i)), .init_val = 100, .max_val = 100};
+        lc_scale_batch_size_args a =
+            LC_ARGS(lc_scale_batch_size, .method = lc_stage_name((lc_stage)(LC_STAGE_VALIDATE + i)), .init_val = 100,
+                    .max_val = 100);
         CHECK_OK(lc_tuner_scale_batch_size(t, &m.line.base, NULL, &a, &fits));
         CHECK(fits.batch_size == 100 && fits.planned_bytes > 0);
-        a = (lc_scale_batch_size_args){.method = a.method, .max_bytes = fits.planned_bytes};
+        a = LC_ARGS(lc_scale_batch_size, .method = a.method, .max_bytes = fits.planned_bytes);
         CHECK_OK(lc_tuner_scale_batch_size(t, &m.line.base, NULL, &a, &r));
         CHECK(r.batch_size == 64 && r.too_large == 128);
     }
-    lc_scale_batch_size_args a = {.method = "tests"};
+    lc_scale_batch_size_args a = LC_ARGS(lc_scale_batch_size, .method = "tests");
     CHECK_STATUS(lc_tuner_scale_batch_size(t, &m.line.base, NULL, &a, &r), LC_ERR_CONFIG);
     CHECK_CONTAINS(lc_error_message(), "\"tests\"");
     lc_trainer_free(t);
@@ -463,7 +467,7 @@ TEST(where_no_size_is_looked_for)
     lc_trainer *t;
     lc_callback finder;
     lc_trainer_options o = wave_options(NULL);
-    CHECK_OK(lc_batch_size_finder_new(&(lc_scale_batch_size_args){.max_val = 64}, &finder));
+    CHECK_OK(lc_batch_size_finder(&finder, .max_val = 64));
     o.callbacks = &finder;
     o.n_callbacks = 1;
     judged_open(&m, &ops);
@@ -477,7 +481,7 @@ TEST(where_no_size_is_looked_for)
     lc_dataloader_free(given);
     lc_trainer_free(t);
 
-    CHECK_OK(lc_batch_size_finder_new(&(lc_scale_batch_size_args){.max_val = 32}, &finder));
+    CHECK_OK(lc_batch_size_finder(&finder, .max_val = 32));
     o = wave_options(NULL);
     o.callbacks = &finder;
     o.n_callbacks = 1;
@@ -537,8 +541,8 @@ TEST(with_a_datamodule)
     line_data d = {.m = &m};
     lc_datamodule data = {&data_ops, &d};
     lc_trainer_options o = wave_options(NULL);
-    CHECK_OK(lc_learning_rate_finder_new(&(lc_lr_find_args){.min_lr = 1e-4, .num_training = 20}, &finders[0]));
-    CHECK_OK(lc_batch_size_finder_new(&(lc_scale_batch_size_args){.max_val = 8}, &finders[1]));
+    CHECK_OK(lc_learning_rate_finder(&finders[0], .min_lr = 1e-4, .num_training = 20));
+    CHECK_OK(lc_batch_size_finder(&finders[1], .max_val = 8));
     o.callbacks = finders;
     o.n_callbacks = 2;
     o.max_steps = 3;
@@ -550,7 +554,7 @@ TEST(with_a_datamodule)
     CHECK_EQ(lc_trainer_global_step(t), 3);
     lc_scale_batch_size_result r;
     CHECK_OK(lc_tuner_scale_batch_size(t, &m.base, &(lc_run_args){.datamodule = &data},
-                                       &(lc_scale_batch_size_args){.max_val = 4}, &r));
+                                       (lc_scale_batch_size_args[]){LC_ARGS(lc_scale_batch_size, .max_val = 4)}, &r));
     CHECK(r.batch_size == 4 && d.setups == 3 && d.teardowns == 3);
     lc_trainer_free(t);
     line_close(&m);

@@ -194,12 +194,9 @@ static void check_lr_find(const lc_state *c)
     m.nan = list(c, "nan");
     o.accumulate_grad_batches = accumulate;
     CHECK_OK(lc_trainer_new(&o, &t));
-    lc_lr_find_args a = {.mode = word(c, "mode"),
-                         .min_lr = number(c, "min_lr"),
-                         .max_lr = number(c, "max_lr"),
-                         .num_training = whole(c, "num_training"),
-                         .early_stop_threshold = number(c, "early_stop_threshold"),
-                         .update_attr = LC_OFF};
+    lc_lr_find_args a = LC_ARGS(lc_lr_find, .mode = word(c, "mode"), .min_lr = number(c, "min_lr"),
+                                .max_lr = number(c, "max_lr"), .num_training = whole(c, "num_training"),
+                                .early_stop_threshold = number(c, "early_stop_threshold"), .update_attr = false);
     CHECK_OK(lc_tuner_lr_find(t, &m.base, NULL, &a, &r));
     if (r.n != stops[1]) TEST_FAIL("%s: %lld points, expected %lld", name, (long long)r.n, (long long)stops[1]);
     for (int64_t i = 0; i < r.n; i++) {
@@ -255,12 +252,10 @@ TEST(batch_sizes_are_lightnings)
         m.fits = whole(c, "fits");
         o.max_epochs = 1;
         CHECK_OK(lc_trainer_new(&o, &t));
-        lc_scale_batch_size_args a = {.mode = word(c, "mode"),
-                                      .steps_per_trial = whole(c, "steps_per_trial"),
-                                      .init_val = whole(c, "init_val"),
-                                      .max_trials = whole(c, "max_trials"),
-                                      .margin = margin > 0 ? margin : -1,
-                                      .max_val = whole(c, "max_val")};
+        lc_scale_batch_size_args a =
+            LC_ARGS(lc_scale_batch_size, .mode = word(c, "mode"), .steps_per_trial = whole(c, "steps_per_trial"),
+                    .init_val = whole(c, "init_val"), .max_trials = whole(c, "max_trials"), .margin = margin,
+                    .max_val = whole(c, "max_val"));
         CHECK_OK(lc_tuner_scale_batch_size(t, &m.base, NULL, &a, &r));
         if (r.batch_size != expected_size(c))
             TEST_FAIL("%s: %lld, expected %lld", word(c, "name"), (long long)r.batch_size, (long long)expected_size(c));
@@ -304,7 +299,7 @@ TEST(noise_is_no_descent)
         lc_linear_init(&m.l2, &m, "l2", 32, CLASSES);
         CHECK_OK(loader_of(0, SAMPLES, 8, true, &data));
         CHECK_OK(lc_trainer_new(&o, &t));
-        lc_lr_find_args a = {.update_attr = LC_OFF};
+        lc_lr_find_args a = LC_ARGS(lc_lr_find, .update_attr = false);
         CHECK_OK(lc_tuner_lr_find(t, &m.base, &(lc_run_args){.train_dataloader = data}, &a, &r));
         if (!(r.suggestion >= 1e-3 && r.suggestion <= 0.5))
             TEST_FAIL("seed %d: the suggestion is %g", (int)seed, r.suggestion);

@@ -45,7 +45,8 @@ static lc_status find_rate(const tuner_job *j, lc_comm *comm, lc_lr_find_result 
     float before[16], after[16];
     LC_TRY(open_wave(j, comm, &m, &t));
     LC_TRY(lc_tensor_read(lc_module_find(m, "l1.weight"), before, sizeof before));
-    lc_lr_find_args a = {.min_lr = 1e-4, .max_lr = 200, .num_training = 60, .early_stop_threshold = 4};
+    lc_lr_find_args a =
+        LC_ARGS(lc_lr_find, .min_lr = 1e-4, .max_lr = 200, .num_training = 60, .early_stop_threshold = 4);
     LC_TRY(lc_tuner_lr_find(t, m, NULL, &a, r));
     LC_TRY(lc_tensor_read(lc_module_find(m, "l1.weight"), after, sizeof after));
     RANK_CHECK(!memcmp(before, after, sizeof before));
@@ -118,7 +119,7 @@ TEST(ranks_find_one_size)
 {
     static tuner_job j;
     lc_scale_batch_size_result one, all;
-    j = (tuner_job){.samples = 1000, .batch = 12};
+    j = (tuner_job){.samples = 1000, .batch = 12, .sizes = lc_scale_batch_size_defaults()};
     CHECK_OK(size_of_rank(NULL, &j));
     all = j.got[0];
     CHECK_EQ(all.batch_size, 1000);
@@ -129,9 +130,9 @@ TEST(ranks_find_one_size)
         for (int r = 0; r < n; r++) CHECK_EQ(j.got[r].planned_bytes, j.got[0].planned_bytes);
     }
     /* Memory for 100 on each. */
-    j.sizes = (lc_scale_batch_size_args){.max_val = 100, .init_val = 100};
+    j.sizes = LC_ARGS(lc_scale_batch_size, .max_val = 100, .init_val = 100);
     CHECK_OK(size_of_rank(NULL, &j));
-    j.sizes = (lc_scale_batch_size_args){.max_bytes = j.got[0].planned_bytes};
+    j.sizes = LC_ARGS(lc_scale_batch_size, .max_bytes = j.got[0].planned_bytes);
     CHECK_OK(size_of_rank(NULL, &j));
     one = j.got[0];
     CHECK_EQ(one.batch_size, 64);
@@ -149,7 +150,7 @@ TEST(ranks_find_one_size)
     }
     j.strategy = NULL;
     j.sizes.mode = "binsearch";
-    j.sizes.margin = -1;
+    j.sizes.margin = 0;
     CHECK_RANKS("threads", 2, size_of_rank, &j);
     CHECK(j.got[0].batch_size == j.got[1].batch_size && j.got[0].too_large == j.got[0].batch_size + 1);
     /* And nothing at all. */
@@ -162,9 +163,7 @@ TEST(ranks_find_one_size)
 
 static lc_status make_finder(const tuner_job *j, lc_callback *out)
 {
-    if (!j->finds_size)
-        return lc_learning_rate_finder_new(&(lc_lr_find_args){.num_training = 30, .early_stop_threshold = INFINITY},
-                                           out);
+    if (!j->finds_size) return lc_learning_rate_finder(out, .num_training = 30, .early_stop_threshold = INFINITY);
     return lc_batch_size_finder_new(&j->sizes, out);
 }
 
@@ -235,7 +234,8 @@ TEST(a_sharded_fit_trains_as_ddp_behind_a_finder_of_rates)
 TEST(a_sharded_fit_trains_as_ddp_behind_a_finder_of_sizes)
 {
     static tuner_job j;
-    j = (tuner_job){.finds_size = true, .sizes = {.init_val = 8, .max_val = 256, .max_bytes = 20000, .mode = "power"}};
+    j = (tuner_job){.finds_size = true,
+                    .sizes = LC_ARGS(lc_scale_batch_size, .init_val = 8, .max_val = 256, .max_bytes = 20000)};
     check_fits(&j);
     CHECK(j.got[0].batch_size < 256);
 }
