@@ -246,7 +246,7 @@ typedef struct lc_spike_detection_args {
     bool
         skip; /* leave the update of a spike's accumulation window out and go on; default: the run ends with an error */
 } lc_spike_detection_args;
-LC_DEFAULTS(lc_spike_detection, lc_spike_detection_args, .window = 10, .warmup = 1, .rtol = 2)
+LC_DEFAULTS(lc_spike_detection, lc_spike_detection_args, .finite_only = true, .window = 10, .warmup = 1, .rtol = 2)
 
 /* GradientNormMonitor: norms of gradients before clipping, as "grad_2.0_norm/PATH" and "grad_2.0_norm_total" (of the
  * optimizer that stepped last, where a model has several). */
