@@ -4,7 +4,6 @@
 #include "base/handle.h"
 
 #include "comm/combine.h"
-#include "comm/exchange/schedule_impl.h"
 
 #include <stdio.h>
 

@@ -4,6 +4,11 @@
 
 #include <lightc/comm.h>
 
+static inline bool lc__reduces(lc_collective op)
+{
+    return op == LC_COMM_ALL_REDUCE || op == LC_COMM_REDUCE_SCATTER || op == LC_COMM_REDUCE;
+}
+
 /* A send or a receive: two ranks take part, and no other. */
 bool lc__call_is_direct(lc_collective op);
 /* Whether `peer` of a call means a rank. */

@@ -1,88 +1,353 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Folders of src/ stand in layers, and no file includes what stands above its own (docs/design.md has the same table).
- */
+/* The rooms of src/, by the table of docs/design.md, which gives each a layer.
+ *
+ * No file includes what is in a higher layer than its own, and none calls it: calls are what nm says of the object
+ * files of this build, public functions and the library's own. No rooms need each other in a circle, nor do the folders
+ * of src/ itself. What is private to some rooms is used by no other. src/builtin.c is in no room: it names what is
+ * built in, and the others ask its one table. */
+#define _GNU_SOURCE
 #include "test.h"
 
 #include <dirent.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+enum { ROOMS = 128, FILES = 2048, SYMBOLS = 1 << 17, TEXT = 512 };
+
+/* Arrows that still go up, from room to room, until what makes them has been moved. The list only gets shorter: one
+ * that is not there any more fails the test. */
 static const struct {
-    const char *folder;
-    int layer;
-} layers[] = {
-    {"base", 0},      {"comm", 1},      {"tensor", 2},  {"record", 2},      {"ops", 2},    {"engine", 2},
-    {"parallel", 2},  {"backends", 2},  {"optim", 2},   {"safetensors", 2}, {"module", 2}, {"nn", 3},
-    {"data", 3},      {"metrics", 3},   {"core", 4},    {"launch", 4},      {"tools", 5},  {"strategies", 5},
-    {"precision", 5}, {"callbacks", 5}, {"loggers", 5}, {"profilers", 5},
+    const char *from, *to;
+} remaining[] = {
+    {"core/split", "core/loop"},
+    {"engine/plan", "optim"},
+    {"engine/plan", "parallel/collectives"},
+    {"engine/plan", "parallel/reduce"},
+    {"engine/plan", "parallel/tree"},
+    {"engine/run", "parallel/collectives"},
+    {"engine/run", "parallel/reduce"},
+    {"optim", "parallel/reduce"},
+    {"record", "engine/plan"},
+    {"record", "engine/run"},
+    {"record", "optim"},
+    {"record", "parallel/reduce"},
+    {"record", "parallel/tree"},
+    {"tensor", "engine/run"},
+    {"tensor", "record"},
 };
 
-static int layer_of(const char *folder, size_t n)
+/* What begins with `what` is used by files that begin so too, and by those of `by`; calls and includes count. */
+static const struct {
+    const char *what, *by[4];
+} private[] = {
+    {"builtin.c", {"tensor/", "engine/run/", "core/hooks/", "core/trainer/"}},
+    {"backends/", {"builtin.c"}},
+    {"strategies/", {"builtin.c"}},
+    {"precision/", {"builtin.c"}},
+    {"callbacks/", {"builtin.c"}},
+    {"loggers/", {"builtin.c"}},
+    {"profilers/", {"builtin.c"}},
+    {"parallel/", {"core/", "strategies/"}},
+    {"launch/supervisor/", {"launch/"}},
+    {"comm/coordinator/", {"comm/world/", "launch/supervisor/"}},
+    {"comm/mpi/", {NULL}},
+};
+
+typedef struct room {
+    char name[64]; /* "comm/net"; "": src itself */
+    int layer;     /* of the table; -1: it has none */
+} room;
+
+typedef struct symbol {
+    char *name;
+    int file;
+} symbol;
+
+static room rooms[ROOMS], table[ROOMS];
+static char *files[FILES];         /* "comm/net/socket.c" */
+static char *arrows[ROOMS][ROOMS]; /* an example of each; NULL: there is none */
+static symbol defined[SYMBOLS], used[SYMBOLS];
+static int n_rooms, n_table, n_files, n_defined, n_used, n_includes, n_calls, n_wrong;
+
+static void wrong(const char *what, const char *example)
 {
-    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
-        if (strlen(layers[i].folder) == n && !strncmp(layers[i].folder, folder, n)) return layers[i].layer;
+    n_wrong++;
+    printf("  %s: %s\n", what, example);
+}
+
+static bool begins(const char *s, const char *with)
+{
+    return !strncmp(s, with, strlen(with));
+}
+
+/* ---- the rooms ---- */
+
+/* Rows are "| 4 | `src/core/loop` | ...", or name several rooms. */
+static void read_table(const char *root)
+{
+    char path[4200], line[4096];
+    snprintf(path, sizeof path, "%s/docs/design.md", root);
+    FILE *f = fopen(path, "r");
+    if (!f) SKIP("docs/design.md is not here");
+    while (fgets(line, sizeof line, f)) {
+        char *end, *column = line + 1;
+        long layer = strtol(line[0] == '|' ? column : "", &end, 10);
+        if (line[0] != '|' || end == column || !(column = strchr(end, '|'))) continue;
+        char *stop = strchr(column + 1, '|');
+        while (n_table < ROOMS && (column = strchr(column, '`')) && column < stop) {
+            size_t n = strcspn(++column, "`");
+            const char *name = begins(column, "src/") ? column + 4 : column;
+            snprintf(table[n_table].name, sizeof table->name, "%.*s", (int)(column + n - name), name);
+            table[n_table++].layer = (int)layer;
+            column += n + 1;
+        }
+    }
+    fclose(f);
+}
+
+/* The layer of the folder, or of the first one above it that has a row. */
+static int layer_of(const char *folder)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s", folder);
+    for (char *end = name; end; end = strrchr(name, '/')) {
+        *(end == name ? name + strlen(name) : end) = 0;
+        for (int i = 0; i < n_table; i++)
+            if (!strcmp(table[i].name, name)) return table[i].layer;
+    }
     return -1;
 }
 
-typedef struct found {
-    int files, includes, wrong;
-} found;
-
-static void look_at_file(const char *path, int layer, found *f)
+/* The room of a file of src/. */
+static int room_of(const char *file)
 {
-    FILE *file = fopen(path, "r");
-    char line[1024];
-    if (!file) return;
-    f->files++;
-    for (int number = 1; fgets(line, sizeof line, file); number++) {
-        const char *name = line + strlen("#include \"");
-        size_t n = strncmp(line, "#include \"", strlen("#include \"")) ? 0 : strcspn(name, "/\"");
-        if (!n || name[n] != '/' || !strncmp(name, "lightc/", 7)) continue;
-        int other = layer_of(name, n);
-        if (other < 0) continue; /* a folder of its own folder */
-        f->includes++;
-        f->wrong += other > layer;
-        if (other > layer) printf("  %s:%d includes what stands above it: %s", path, number, line);
-    }
-    fclose(file);
+    const char *end = strrchr(file, '/');
+    int n = end ? (int)(end - file) : 0;
+    for (int i = 0; i < n_rooms; i++)
+        if ((int)strlen(rooms[i].name) == n && !strncmp(rooms[i].name, file, (size_t)n)) return i;
+    if (n_rooms == ROOMS) TEST_FAIL("there are more rooms than this test has room for");
+    snprintf(rooms[n_rooms].name, sizeof rooms->name, "%.*s", n, file);
+    rooms[n_rooms].layer = n ? layer_of(rooms[n_rooms].name) : -1;
+    if (n && rooms[n_rooms].layer < 0) wrong("a folder has no layer in docs/design.md", rooms[n_rooms].name);
+    return n_rooms++;
 }
 
-static void look_at_folder(const char *path, int layer, found *f)
+/* ---- arrows ---- */
+
+static bool is_remaining(int a, int b)
 {
-    DIR *d = opendir(path);
-    if (!d) return;
-    for (struct dirent *e; (e = readdir(d)) != NULL;) {
-        char at[4096];
-        struct stat st;
-        if (e->d_name[0] == '.') continue;
-        snprintf(at, sizeof at, "%s/%s", path, e->d_name);
-        if (stat(at, &st) < 0) continue;
-        if (S_ISDIR(st.st_mode))
-            look_at_folder(at, layer, f);
-        else
-            look_at_file(at, layer, f);
-    }
-    closedir(d);
+    for (size_t i = 0; i < sizeof remaining / sizeof *remaining; i++)
+        if (!strcmp(rooms[a].name, remaining[i].from) && !strcmp(rooms[b].name, remaining[i].to)) return true;
+    return false;
 }
 
-TEST(nothing_includes_what_stands_above_it)
+static bool may_use(const char *from, const char *to)
 {
-    const char *root = getenv("LIGHTC_TEST_SOURCE");
-    char path[4096];
-    found f = {0};
-    snprintf(path, sizeof path, "%s/src", root ? root : ".");
+    for (size_t i = 0; i < sizeof private / sizeof *private; i++) {
+        bool mine = begins(from, private[i].what);
+        if (!begins(to, private[i].what)) continue;
+        for (int k = 0; k < 4 && private[i].by[k]; k++) mine |= begins(from, private[i].by[k]);
+        if (!mine) return false;
+    }
+    return true;
+}
+
+static void add_arrow(const char *from, const char *to, const char *through)
+{
+    char text[TEXT];
+    int a = room_of(from), b = room_of(to);
+    snprintf(text, sizeof text, "%s -> %s (%s)", from, to, through);
+    if (!may_use(from, to) && !is_remaining(a, b)) wrong("is private to others", text);
+    if (a != b && *rooms[a].name && *rooms[b].name && !arrows[a][b]) arrows[a][b] = strdup(text);
+}
+
+static void read_includes(const char *root, const char *file)
+{
+    char path[4200], line[1024], name[256], to[256];
+    snprintf(path, sizeof path, "%s/src/%s", root, file);
+    FILE *f = fopen(path, "r");
+    if (!f) return;
+    while (fgets(line, sizeof line, f)) {
+        if (sscanf(line, "#include \"%255[^\"]\"", name) != 1 || begins(name, "lightc/")) continue;
+        snprintf(path, sizeof path, "%s/src/%s", root, name);
+        if (access(path, R_OK)) continue; /* made by the build */
+        snprintf(to, sizeof to, "%s", name);
+        if (!strchr(name, '/')) continue; /* builtin.h, which is for all */
+        n_includes++;
+        add_arrow(file, to, "#include");
+    }
+    fclose(f);
+}
+
+static void read_folder(const char *root, const char *folder)
+{
+    char path[4200], file[512];
+    snprintf(path, sizeof path, "%s/src/%s", root, folder);
     DIR *d = opendir(path);
     if (!d) SKIP("the sources are not here");
     for (struct dirent *e; (e = readdir(d)) != NULL;) {
-        if (strchr(e->d_name, '.')) continue; /* builtin.c names what is in every folder */
-        int layer = layer_of(e->d_name, strlen(e->d_name));
-        if (layer < 0) printf("  src/%s has no layer\n", e->d_name);
-        CHECK(layer >= 0);
-        snprintf(path, sizeof path, "%s/src/%s", root ? root : ".", e->d_name);
-        look_at_folder(path, layer, &f);
+        struct stat st;
+        const char *dot = strrchr(e->d_name, '.');
+        if (e->d_name[0] == '.') continue;
+        snprintf(file, sizeof file, "%s%s%s", folder, *folder ? "/" : "", e->d_name);
+        snprintf(path, sizeof path, "%s/src/%s", root, file);
+        if (stat(path, &st) < 0) continue;
+        if (S_ISDIR(st.st_mode)) {
+            read_folder(root, file);
+        } else if (dot && (!strcmp(dot, ".c") || !strcmp(dot, ".h")) && n_files < FILES) {
+            files[n_files++] = strdup(file);
+            read_includes(root, file);
+        }
     }
     closedir(d);
-    CHECK(f.files > 300 && f.includes > 300); /* they were read */
-    CHECK_EQ(f.wrong, 0);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const symbol *)a)->name, ((const symbol *)b)->name);
+}
+
+/* Object files are named after their source, ".../lightc_objects.dir/src/comm/call.c.o"; those of sources that are gone
+ * are left over. */
+static int file_of_object(char *object)
+{
+    char *source = strstr(object, ".dir/src/");
+    if (!source) return -1;
+    source += strlen(".dir/src/");
+    source[strlen(source) - 2] = 0;
+    for (int i = 0; i < n_files; i++)
+        if (!strcmp(files[i], source)) return i;
+    return -1;
+}
+
+/* Lines of nm are "OBJECT: NAME TYPE ...". */
+static void read_symbols(const char *bin)
+{
+    char command[5000], line[4096], object[2048], name[1024], type;
+    snprintf(command, sizeof command,
+             "find '%s/../CMakeFiles' -name '*.c.o' -print0 2>/dev/null | xargs -0 -r nm -A --format=posix 2>/dev/null",
+             bin);
+    FILE *f = popen(command, "r");
+    CHECK(f);
+    while (fgets(line, sizeof line, f)) {
+        if (sscanf(line, "%2047[^:]: %1023s %c", object, name, &type) != 3) continue;
+        bool is_used = type == 'U', is_defined = strchr("TDBRVWSC", type) != NULL;
+        int file = is_used || is_defined ? file_of_object(object) : -1;
+        if (file < 0) continue;
+        if (n_used == SYMBOLS || n_defined == SYMBOLS) TEST_FAIL("there are more symbols than expected");
+        *(is_used ? &used[n_used++] : &defined[n_defined++]) = (symbol){strdup(name), file};
+    }
+    pclose(f);
+    qsort(defined, (size_t)n_defined, sizeof *defined, by_name);
+    for (int i = 0; i < n_used; i++) {
+        const symbol *s = bsearch(&used[i], defined, (size_t)n_defined, sizeof *defined, by_name);
+        if (!s || s->file == used[i].file) continue;
+        n_calls++;
+        add_arrow(files[used[i].file], files[s->file], s->name);
+        if (!strcmp(files[s->file], "builtin.c") && strcmp(s->name, "lc__builtin") != 0)
+            wrong("builtin.c is asked for its table only", s->name);
+    }
+}
+
+/* ---- what they may not do ---- */
+
+static void look_upwards(void)
+{
+    for (int a = 0; a < n_rooms; a++)
+        for (int b = 0; b < n_rooms; b++)
+            if (arrows[a][b] && rooms[a].layer < rooms[b].layer && !is_remaining(a, b)) wrong("goes up", arrows[a][b]);
+}
+
+/* Depth first; seen: 1 on the way, 2 done. Returns the room in which a circle closes that has not been printed in full,
+ * ROOMS if it has been, -1 if there is none. */
+static int look_for_circle(bool (*edges)[ROOMS], int at, char *seen)
+{
+    seen[at] = 1;
+    for (int to = 0; to < n_rooms; to++) {
+        int closes = -1;
+        if (edges[at][to] && seen[to] != 2) closes = seen[to] == 1 ? to : look_for_circle(edges, to, seen);
+        if (closes < 0) continue;
+        if (closes < ROOMS) printf("  in a circle: %s needs %s\n", rooms[at].name, rooms[to].name);
+        return closes == at ? ROOMS : closes;
+    }
+    seen[at] = 2;
+    return -1;
+}
+
+/* The first room of the same folder of src/. */
+static int top_of(int a)
+{
+    size_t n = strcspn(rooms[a].name, "/");
+    for (int i = 0; i < a; i++)
+        if (strcspn(rooms[i].name, "/") == n && !strncmp(rooms[i].name, rooms[a].name, n)) return i;
+    return a;
+}
+
+/* tops: the folders of src/, each with all that is in it. */
+static bool has_circle(bool tops)
+{
+    static bool edges[ROOMS][ROOMS];
+    char seen[ROOMS] = {0};
+    memset(edges, 0, sizeof edges);
+    for (int a = 0; a < n_rooms; a++)
+        for (int b = 0; b < n_rooms; b++) {
+            int from = tops ? top_of(a) : a, to = tops ? top_of(b) : b;
+            if (arrows[a][b] && !is_remaining(a, b) && from != to) edges[from][to] = true;
+        }
+    for (int a = 0; a < n_rooms; a++)
+        if (!seen[a] && look_for_circle(edges, a, seen) >= 0) return true;
+    return false;
+}
+
+static bool is_needed(size_t i)
+{
+    for (int a = 0; a < n_rooms; a++)
+        for (int b = 0; b < n_rooms; b++)
+            if (arrows[a][b] && !strcmp(rooms[a].name, remaining[i].from) && !strcmp(rooms[b].name, remaining[i].to))
+                return true;
+    return false;
+}
+
+static void read_sources(void)
+{
+    const char *root = getenv("LIGHTC_TEST_SOURCE");
+    if (n_files) return;
+    read_table(root ? root : ".");
+    read_folder(root ? root : ".", "");
+    CHECK(n_table > 30 && n_files > 300 && n_includes > 300); /* they were read */
+}
+
+static void judge(void)
+{
+    look_upwards();
+    CHECK(!has_circle(false));
+    CHECK(!has_circle(true));
+    CHECK_EQ(n_wrong, 0);
+}
+
+TEST(nothing_includes_what_is_above_it)
+{
+    read_sources();
+    judge();
+}
+
+TEST(nothing_calls_what_is_above_it)
+{
+    const char *bin = getenv("LIGHTC_TEST_BIN");
+    n_wrong = 0;
+    read_sources();
+    if (system("command -v nm >/dev/null") != 0) SKIP("no nm");
+    read_symbols(bin ? bin : "build/bin");
+    if (n_defined < 1000)
+        SKIP("the object files are not where they are built, or nm reads none of their symbols (of a "
+             "build with -flto only gcc-nm does)");
+    CHECK(n_calls > 1000);
+    for (size_t i = 0; i < sizeof remaining / sizeof *remaining; i++) {
+        char text[TEXT];
+        snprintf(text, sizeof text, "%s -> %s", remaining[i].from, remaining[i].to);
+        if (!is_needed(i)) wrong("`remaining` is to lose what is not there any more", text);
+    }
+    judge();
 }
 
 TEST_MAIN

@@ -2,7 +2,8 @@
 /* Fast kernels that are compiled once per instruction set.
  *
  * Every file in isa/ is compiled with LC_ISA=base, avx2 and avx512. What it exports carries the name of the set through
- * LC_ISA_NAME(x). isa/table.c collects the kernels of one set in an lc__isa, and lc__isa_choose chooses the set.
+ * LC_ISA_NAME(x). isa/table.c collects the kernels of one set in an lc__isa, and lc__isa_choose chooses the set
+ * (backends/cpu_isa.c).
  *
  * To add a kernel: put it in a file of isa/, give it a line in that file's list, and the list a line in isa/table.c. */
 #ifndef LC_BACKENDS_CPU_ISA_H

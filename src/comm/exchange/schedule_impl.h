@@ -3,6 +3,7 @@
 #ifndef LC_COMM_EXCHANGE_SCHEDULE_IMPL_H
 #define LC_COMM_EXCHANGE_SCHEDULE_IMPL_H
 
+#include "comm/call.h"
 #include "comm/exchange/schedule.h"
 
 /* One more range of a message. */
@@ -15,11 +16,6 @@ int64_t lc__part(int64_t all, int n, int i, int64_t *bytes);
 
 bool lc__is_on_two_levels(const lc__schedule *s, const lc_comm_call *call);
 lc_status lc__two_levels_begin(lc__schedule *s, const lc_comm_call *call, int64_t bytes) LC_MUST_USE;
-
-static inline bool lc__reduces(lc_collective op)
-{
-    return op == LC_COMM_ALL_REDUCE || op == LC_COMM_REDUCE_SCATTER || op == LC_COMM_REDUCE;
-}
 
 /* Of calls of no elements there may be no memory. */
 static inline void *lc__at(const void *base, int64_t offset)
