@@ -104,7 +104,7 @@ lc_status lc__model_cost(lc_trainer *t, const lc_type *inputs, int n_inputs, lc_
     *n = 0;
     if (!c.v) return lc_fail(LC_ERR_MEMORY, "out of memory: the costs of a model");
     list(&c, t->m);
-    if (!t->has_predict_step) s = lc_fail(LC_ERR_CONFIG, "%s has neither predict_step nor forward", t->mo.name);
+    if (!t->mo.predict_step) s = lc_fail(LC_ERR_CONFIG, "%s has neither predict_step nor forward", t->mo.name);
     for (; made < n_inputs && made < LC_MAX_BATCH_TENSORS && s >= 0; made += s >= 0) {
         void *data = NULL;
         const lc_type *type = &inputs[made];

@@ -4,6 +4,7 @@
  * A kind is a name that callbacks may share (`kind` in lc_callback_ops; else the callback's name). Before a run, what
  * is added replaces what the trainer made by itself. In configure_callbacks the module's replace whatever was there
  * before, those of its last run included, as in Lightning. */
+#include "core/hooks/hooks.h"
 #include "core/hooks/trainer_internal.h"
 #include "base/grow.h"
 #include "base/handle.h"
@@ -125,7 +126,7 @@ done:
 lc_status lc__configure_callbacks(lc_trainer *t)
 {
     t->configuring = ++t->configurations;
-    lc_status s = LC__MODULE_HOOK(t, CONFIGURE_CALLBACKS, configure_callbacks);
+    lc_status s = lc__hook(t, LC_HOOK_CONFIGURE_CALLBACKS, NULL);
     t->configuring = 0;
     return s;
 }

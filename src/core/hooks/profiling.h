@@ -6,6 +6,8 @@
 #include "base/io.h"
 #include "core/hooks/trainer_internal.h"
 
+typedef struct lc__profiling lc__profiling;
+
 lc_status lc__profiling_open(lc_trainer *t) LC_MUST_USE; /* makes them, by options */
 void lc__profiling_free(lc_trainer *t);
 /* A run; the graph exists and the module is attached. */
@@ -13,5 +15,19 @@ void lc__profiling_begin(lc_trainer *t);
 void lc__profiling_end(lc_trainer *t); /* writes the reports */
 /* From now on the loader tells of its batches (on), before it begins an epoch; or no longer. */
 void lc__profiling_watch(lc_trainer *t, lc_dataloader *loader, bool on);
+
+/* What the running hook did in a callback of that name (NULL: in the module), since `start_ns`. */
+void lc__profile_hook(lc_trainer *t, const char *callback, int64_t start_ns);
+void lc__profile_action(lc_trainer *t, const char *name, int64_t start_ns);
+/* The time, or 0 where nobody asks. */
+#define LC__PROFILE_START(t) (__builtin_expect((t)->profiling != NULL, 0) ? lc__now_ns() : 0)
+#define LC__PROFILE_HOOK(t, callback, start)                                                                           \
+    do {                                                                                                               \
+        if (__builtin_expect((start) != 0, 0)) lc__profile_hook((t), (callback), (start));                             \
+    } while (0)
+#define LC__PROFILE_ACTION(t, name, start)                                                                             \
+    do {                                                                                                               \
+        if (__builtin_expect((start) != 0, 0)) lc__profile_action((t), (name), (start));                               \
+    } while (0)
 
 #endif

@@ -3,8 +3,8 @@
  *
  *   trainer/     trainer.c: making one; run.c: fit, validate, test, predict; accessors.c: what it says about itself;
  *                start_ranks.c: the command line, and ranks; signals.c: SIGINT, SIGTERM, SIGHUP; memory_limit.c
- *   hooks/       hooks.c: dispatch, and its tables; callback_list.c; control.c: messages, stopping; profiling.c;
- *                by_name.c: what is built in
+ *   hooks/       table.c: the table of hooks; hooks.c: their dispatch; callback_list.c; profiling.c;
+ *                control.c: messages, stopping; by_name.c: what is built in
  *   loop/        fit.c: epochs and batches; optimize.c: the step, with closures, optimizers and schedules;
  *                evaluate.c: validation, test, prediction; predictions.c: what predict returns; watch.c: warnings
  *   input/       source.c: loaders, limits; source_state.c: loaders in checkpoints; datamodule.c
@@ -238,11 +238,9 @@ struct lc_trainer {
 
     /* the module */
     lc_module *m;
-    lc_module_ops mo; /* every slot filled */
-    bool has_validation_step, has_test_step, has_predict_step, has_validation_model_train, has_test_model_train,
-        has_before_backward, has_before_optimizer_step, has_train_batch_end,
-        has_late_hooks; /* late: between the backward pass and the update */
-    bool *modes;        /* train/eval flags of the module tree while an evaluation runs */
+    lc_module_ops mo;    /* what it lacks and is called in any case is filled */
+    bool has_late_hooks; /* the module has some between the backward pass and the update */
+    bool *modes;         /* train/eval flags of the module tree while an evaluation runs */
     int n_modes, cap_modes;
     lc_graph *graph;
     struct lc__device_parts *device_parts; /* split/device_parts.h; NULL: one device */
@@ -360,102 +358,6 @@ struct lc_trainer {
     atomic_int save_requested; /* SIGUSR1 */
 };
 
-/* ---- hooks.c ---- */
-lc_status lc__hooks_rebuild(lc_trainer *t) LC_MUST_USE;
-/* A callback that is freed leaves the lists. */
-void lc__hooks_drop(lc_trainer *t, const lc__callback *cb);
-void lc__hooks_free(lc_trainer *t);
-void lc__module_ops_fill(lc_trainer *t, const lc_module_ops *ops);
-/* What a hook returned, if it was not LC_OK: STOP and SKIP become flags, an error gets its context. */
-lc_status lc__hook_result(lc_trainer *t, lc_status s, const char *callback);
-/* Keeps an error that could not be returned where it happened. */
-void lc__defer_error(lc_trainer *t, lc_status s);
-
-/* Every hook runs between these two. */
-void lc__trace_hook(const lc_trainer *t);
-/* ---- profiling.c: where t->profiling is set ---- */
-typedef struct lc__profiling lc__profiling;
-/* What the running hook did in a callback of that name (NULL: in the module), since `start_ns`. */
-void lc__profile_hook(lc_trainer *t, const char *callback, int64_t start_ns);
-void lc__profile_action(lc_trainer *t, const char *name, int64_t start_ns);
-/* The time, or 0 where nobody asks. */
-#define LC__PROFILE_START(t) (__builtin_expect((t)->profiling != NULL, 0) ? lc__now_ns() : 0)
-#define LC__PROFILE_HOOK(t, callback, start)                                                                           \
-    do {                                                                                                               \
-        if (__builtin_expect((start) != 0, 0)) lc__profile_hook((t), (callback), (start));                             \
-    } while (0)
-#define LC__PROFILE_ACTION(t, name, start)                                                                             \
-    do {                                                                                                               \
-        if (__builtin_expect((start) != 0, 0)) lc__profile_action((t), (name), (start));                               \
-    } while (0)
-
-/* Whether the newest message names the hook that it comes from. */
-static inline bool lc__names_hook(const lc_trainer *t)
-{
-    return t->error_with_hook && t->error_with_hook == lc__error_count(NULL);
-}
-static inline lc_hook lc__hook_enter(lc_trainer *t, lc_hook hook)
-{
-    lc_hook saved = t->hook;
-    t->hook = hook;
-    t->errors_before_hook = lc__error_count(NULL);
-    if (__builtin_expect(t->opt.trace_hooks, 0)) lc__trace_hook(t);
-    t->depth++;
-    return saved;
-}
-static inline void lc__hook_leave(lc_trainer *t, lc_hook saved)
-{
-    t->hook = saved;
-    t->depth--;
-}
-
-#define LC__CALLBACKS(t, list, slot, ...)                                                                              \
-    ({                                                                                                                 \
-        lc_status cs_ = LC_OK;                                                                                         \
-        const lc__hook_list *cl_ = (list);                                                                             \
-        for (int ci_ = 0; ci_ < cl_->n; ci_++) {                                                                       \
-            int64_t cp_ = LC__PROFILE_START(t);                                                                        \
-            cs_ = cl_->e[ci_]->ops.slot(cl_->e[ci_]->self, (t), ##__VA_ARGS__);                                        \
-            LC__PROFILE_HOOK(t, cl_->e[ci_]->ops.name, cp_);                                                           \
-            if (__builtin_expect(cs_ != LC_OK || (t)->deferred, 0)) {                                                  \
-                cs_ = lc__hook_result((t), cs_, cl_->e[ci_]->ops.name);                                                \
-                if (cs_ < 0) break;                                                                                    \
-            }                                                                                                          \
-        }                                                                                                              \
-        cs_;                                                                                                           \
-    })
-#define LC__MODULE(t, slot, ...)                                                                                       \
-    ({                                                                                                                 \
-        int64_t mp_ = LC__PROFILE_START(t);                                                                            \
-        lc_status ms_ = (t)->mo.slot((t)->m, ##__VA_ARGS__);                                                           \
-        LC__PROFILE_HOOK(t, NULL, mp_);                                                                                \
-        if (__builtin_expect(ms_ != LC_OK || (t)->deferred, 0)) ms_ = lc__hook_result((t), ms_, NULL);                 \
-        ms_;                                                                                                           \
-    })
-#define LC__IN_HOOK(t, ID, expr)                                                                                       \
-    ({                                                                                                                 \
-        lc_hook saved_ = lc__hook_enter((t), LC_HOOK_##ID);                                                            \
-        lc_status hs_ = (expr);                                                                                        \
-        lc__hook_leave((t), saved_);                                                                                   \
-        hs_;                                                                                                           \
-    })
-/* Callbacks in the order of their list, then the module. */
-#define LC__CALLBACKS_THEN_MODULE(t, ID, slot, ...)                                                                    \
-    ({                                                                                                                 \
-        lc_status both_ = LC__CALLBACKS(t, &(t)->hooks[LC_HOOK_##ID], slot, ##__VA_ARGS__);                            \
-        both_ >= 0 ? LC__MODULE(t, slot, ##__VA_ARGS__) : both_;                                                       \
-    })
-#define LC__HOOK(t, ID, slot, ...) LC__IN_HOOK(t, ID, LC__CALLBACKS_THEN_MODULE(t, ID, slot, ##__VA_ARGS__))
-/* Only one of the two. */
-#define LC__CALLBACK_HOOK(t, ID, slot, ...)                                                                            \
-    LC__IN_HOOK(t, ID, LC__CALLBACKS(t, &(t)->hooks[LC_HOOK_##ID], slot, ##__VA_ARGS__))
-#define LC__MODULE_HOOK(t, ID, slot, ...) LC__IN_HOOK(t, ID, LC__MODULE(t, slot, ##__VA_ARGS__))
-/* The hook of the evaluation that runs: validation, test or predict. */
-#define LC__EVAL_HOOK(t, ID, slot, ...)                                                                                \
-    ((t)->stage == LC_STAGE_TEST      ? LC__HOOK(t, ON_TEST_##ID, on_test_##slot, ##__VA_ARGS__)                       \
-     : (t)->stage == LC_STAGE_PREDICT ? LC__HOOK(t, ON_PREDICT_##ID, on_predict_##slot, ##__VA_ARGS__)                 \
-                                      : LC__HOOK(t, ON_VALIDATION_##ID, on_validation_##slot, ##__VA_ARGS__))
-
 static inline bool lc__is_rank_zero(const lc_trainer *t)
 {
     return t->rank == 0;
@@ -544,8 +446,6 @@ lc_status lc__datamodule_attach(lc_trainer *t, const lc_datamodule *d) LC_MUST_U
 /* Loaders come from the datamodule, or where there is none from the module. */
 bool lc__has_loaders(const lc_trainer *t, lc_stage stage); /* FIT: of training */
 lc_status lc__ask_loaders(lc_trainer *t, lc_hook hook, lc_loaders *out) LC_MUST_USE;
-/* prepare_data, setup, teardown: the datamodule's part of the hook. */
-lc_status lc__datamodule_stage(lc_trainer *t, lc_status (*slot)(void *, lc_trainer *, lc_stage)) LC_MUST_USE;
 /* Runs the hooks of transfer; *batch becomes what they made of it. Inside of a step. */
 lc_status lc__transfer(lc_trainer *t, const lc_batch **batch, int dataloader_idx) LC_MUST_USE;
 lc_status lc__datamodule_save(lc_trainer *t, lc_state *root) LC_MUST_USE;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Datamodules in a run, and the hooks of the data that a datamodule and a module share. */
+#include "core/hooks/hooks.h"
 #include "core/hooks/trainer_internal.h"
 #include "base/handle.h"
 
@@ -24,17 +25,6 @@ lc_status lc__datamodule_attach(lc_trainer *t, const lc_datamodule *d)
     t->transfers = o->on_before_batch_transfer || o->transfer_batch_to_device || o->on_after_batch_transfer ||
                    m->on_before_batch_transfer || m->transfer_batch_to_device || m->on_after_batch_transfer;
     return LC_OK;
-}
-
-/* What a hook of the datamodule returned. */
-static lc_status result(lc_trainer *t, lc_status s)
-{
-    return s != LC_OK || t->deferred ? lc__hook_result(t, s, t->datamodule.ops.name) : LC_OK;
-}
-
-lc_status lc__datamodule_stage(lc_trainer *t, lc_status (*slot)(void *, lc_trainer *, lc_stage))
-{
-    return slot ? result(t, slot(t->datamodule.given.self, t, t->stage)) : LC_OK;
 }
 
 /* ---- loaders ---- */
@@ -97,24 +87,16 @@ lc_status lc__ask_loaders(lc_trainer *t, lc_hook hook, lc_loaders *out)
 
 /* ---- transfer ---- */
 
-/* The datamodule's hook, or else the module's. */
-#define TRANSFER(ID, slot)                                                                                             \
-    do {                                                                                                               \
-        if (t->datamodule.ops.slot)                                                                                    \
-            LC_TRY(LC__IN_HOOK(                                                                                        \
-                t, ID, result(t, t->datamodule.ops.slot(t->datamodule.given.self, t, &t->arrived, dataloader_idx))));  \
-        else if (t->mo.slot)                                                                                           \
-            LC_TRY(LC__MODULE_HOOK(t, ID, slot, &t->arrived, dataloader_idx));                                         \
-    } while (0)
-
 lc_status lc__transfer(lc_trainer *t, const lc_batch **batch, int dataloader_idx)
 {
     if (!t->transfers) return LC_OK;
     t->arrived = **batch;
     t->batch = &t->arrived;
-    TRANSFER(ON_BEFORE_BATCH_TRANSFER, on_before_batch_transfer);
-    TRANSFER(TRANSFER_BATCH_TO_DEVICE, transfer_batch_to_device);
-    TRANSFER(ON_AFTER_BATCH_TRANSFER, on_after_batch_transfer);
+    const lc__hook_args args = {.arrived = &t->arrived, .dataloader_idx = dataloader_idx};
+    static const lc_hook hooks[] = {LC_HOOK_ON_BEFORE_BATCH_TRANSFER, LC_HOOK_TRANSFER_BATCH_TO_DEVICE,
+                                    LC_HOOK_ON_AFTER_BATCH_TRANSFER};
+    for (size_t i = 0; i < sizeof hooks / sizeof *hooks; i++)
+        if (lc__hook_is_there(t, hooks[i])) LC_TRY(lc__hook(t, hooks[i], &args));
     *batch = &t->arrived;
     return lc_step_status(t->graph);
 }

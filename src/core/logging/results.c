@@ -4,6 +4,7 @@
  * A value that is a tensor is only marked (lc_keep) while the step is recorded, and read when the step has run; so
  * logging neither splits a plan nor waits. Each (name, hook, loader) has one entry that lives as long as the trainer;
  * in the steady state nothing is allocated and an entry is found by the pointer of its name. */
+#include "core/hooks/hooks.h"
 #include "core/logging/results_ranks.h"
 #include "base/args.h"
 #include "base/grow.h"
@@ -16,41 +17,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- which hooks may log, and how by default ---- */
-enum { RULE_NO = 0, RULE_STEP, RULE_EPOCH, RULE_EPOCH_ONLY };
-static const unsigned char rules[LC_HOOKS] = {
-    [LC_HOOK_TRAINING_STEP] = RULE_STEP,
-    [LC_HOOK_ON_TRAIN_BATCH_START] = RULE_STEP,
-    [LC_HOOK_ON_TRAIN_BATCH_END] = RULE_STEP,
-    [LC_HOOK_OPTIMIZER_STEP] = RULE_STEP,
-    [LC_HOOK_ON_BEFORE_ZERO_GRAD] = RULE_STEP,
-    [LC_HOOK_OPTIMIZER_ZERO_GRAD] = RULE_STEP,
-    [LC_HOOK_ON_BEFORE_BACKWARD] = RULE_STEP,
-    [LC_HOOK_BACKWARD] = RULE_STEP,
-    [LC_HOOK_ON_AFTER_BACKWARD] = RULE_STEP,
-    [LC_HOOK_ON_BEFORE_OPTIMIZER_STEP] = RULE_STEP,
-    [LC_HOOK_CONFIGURE_GRADIENT_CLIPPING] = RULE_STEP,
-    [LC_HOOK_VALIDATION_STEP] = RULE_EPOCH,
-    [LC_HOOK_TEST_STEP] = RULE_EPOCH,
-    [LC_HOOK_ON_VALIDATION_BATCH_START] = RULE_EPOCH,
-    [LC_HOOK_ON_VALIDATION_BATCH_END] = RULE_EPOCH,
-    [LC_HOOK_ON_TEST_BATCH_START] = RULE_EPOCH,
-    [LC_HOOK_ON_TEST_BATCH_END] = RULE_EPOCH,
-    [LC_HOOK_ON_TRAIN_START] = RULE_EPOCH_ONLY,
-    [LC_HOOK_ON_TRAIN_EPOCH_START] = RULE_EPOCH_ONLY,
-    [LC_HOOK_ON_TRAIN_EPOCH_END] = RULE_EPOCH_ONLY,
-    [LC_HOOK_ON_VALIDATION_START] = RULE_EPOCH_ONLY,
-    [LC_HOOK_ON_VALIDATION_EPOCH_START] = RULE_EPOCH_ONLY,
-    [LC_HOOK_ON_VALIDATION_EPOCH_END] = RULE_EPOCH_ONLY,
-    [LC_HOOK_ON_TEST_START] = RULE_EPOCH_ONLY,
-    [LC_HOOK_ON_TEST_EPOCH_START] = RULE_EPOCH_ONLY,
-    [LC_HOOK_ON_TEST_EPOCH_END] = RULE_EPOCH_ONLY,
-};
-
 const char *lc__log_rule(lc_hook hook)
 {
     static const char *const texts[] = {"no", "each step", "over the epoch", "over the epoch alone"};
-    return texts[rules[hook]];
+    return texts[lc__hooks[hook].log];
 }
 
 /* ---- entries ---- */
@@ -342,15 +312,15 @@ static lc_status log_value(lc_trainer *t, const char *name, loggable what, const
     bool batch_hook = t->batch != NULL;
     int loader = r == &t->eval_results && t->eval.n > 1 && batch_hook && args->add_dataloader_idx ? t->dataloader_idx
                                                                                                   : LC__NO_LOADER;
-    int rule = rules[hook];
-    bool on_step = args->on_step != LC_AUTO ? args->on_step == LC_ON : rule == RULE_STEP && !what.metric;
-    bool on_epoch = args->on_epoch != LC_AUTO ? args->on_epoch == LC_ON : rule != RULE_STEP || what.metric;
+    lc__hook_log rule = lc__hooks[hook].log;
+    bool on_step = args->on_step != LC_AUTO ? args->on_step == LC_ON : rule == LC__LOG_STEP && !what.metric;
+    bool on_epoch = args->on_epoch != LC_AUTO ? args->on_epoch == LC_ON : rule != LC__LOG_STEP || what.metric;
     lc__logged *e = lc__results_find(r, name, hook, loader);
     if (!e) {
-        if (rule == RULE_NO) return refuse(t, name, args->site, "values cannot be logged there");
+        if (rule == LC__LOG_NOT) return refuse(t, name, args->site, "values cannot be logged there");
         const char *no = what.metric ? no_metric_so(what.metric, args) : NULL;
         if (no) return refuse(t, name, args->site, no);
-        if (on_step && rule == RULE_EPOCH_ONLY)
+        if (on_step && rule == LC__LOG_EPOCH_ONLY)
             return refuse(t, name, args->site, ".on_step cannot be used in this hook, which has no steps");
         if (!on_step && !on_epoch) return refuse(t, name, args->site, ".on_step and .on_epoch are both off");
         if (args->reduce_fx > LC_LOG_MAX)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Validation, test and prediction: one loop, the stage says which hooks it calls. */
+#include "core/hooks/hooks.h"
 #include "core/split/chunks.h"
 #include "base/grow.h"
 #include "core/split/device_parts.h"
@@ -39,9 +40,7 @@ static lc_status call_step(lc_trainer *t, const lc_batch *batch, int64_t i, int 
     lc_status s, last;
     unsigned errors;
     *prediction = NULL;
-    lc_hook saved = lc__hook_enter(t, t->stage == LC_STAGE_TEST      ? LC_HOOK_TEST_STEP
-                                      : t->stage == LC_STAGE_PREDICT ? LC_HOOK_PREDICT_STEP
-                                                                     : LC_HOOK_VALIDATION_STEP);
+    lc_hook saved = lc__hook_enter(t, lc__eval_hook(t, LC_HOOK_VALIDATION_STEP));
     int64_t start = LC__PROFILE_START(t);
     switch (t->stage) {
     case LC_STAGE_TEST:
@@ -135,7 +134,8 @@ static lc_status run_batch(lc_trainer *t, const lc_batch *batch, int64_t i, int 
     t->skip = false;
     t->eval_results.step++;
     LC_TRY(lc__transfer(t, &batch, loader));
-    LC_TRY(LC__EVAL_HOOK(t, BATCH_START, batch_start, batch, i, loader));
+    const lc__hook_args start = {.batch = batch, .batch_idx = i, .dataloader_idx = loader};
+    LC_TRY(lc__hook(t, lc__eval_hook(t, LC_HOOK_ON_VALIDATION_BATCH_START), &start));
     LC_TRY(lc__begin_batch(t, batch, lc__chunks_in(t, batch)));
     if (lc__is_empty_share(batch)) {
         t->recording = false;
@@ -148,7 +148,8 @@ static lc_status run_batch(lc_trainer *t, const lc_batch *batch, int64_t i, int 
         LC_TRY(lc__keep_prediction(t, loader, t->outputs.n ? t->outputs.values[0] : NULL));
     if (i == 0 && t->stage != LC_STAGE_PREDICT) LC_TRY(lc__share_names(t, &t->eval_results, &t->eval.s[loader], batch));
     LC_TRY(lc__results_reduce_step(t, &t->eval_results, false));
-    LC_TRY(LC__EVAL_HOOK(t, BATCH_END, batch_end, &t->outputs, batch, i, loader));
+    const lc__hook_args end = {.outputs = &t->outputs, .batch = batch, .batch_idx = i, .dataloader_idx = loader};
+    LC_TRY(lc__hook(t, lc__eval_hook(t, LC_HOOK_ON_VALIDATION_BATCH_END), &end));
     LC_TRY(lc__results_reduce_step(t, &t->eval_results, true));
     LC_TRY(lc_step_end(t->graph));
     t->batch = NULL;
@@ -204,7 +205,7 @@ static lc_status end_epoch(lc_trainer *t)
     t->epoch_end_reached = true;
     if (publish) LC_TRY(lc__results_reduce(t, r));
     if (publish) LC_TRY(lc__results_publish_epoch(t, r));
-    LC_TRY(LC__EVAL_HOOK(t, EPOCH_END, epoch_end));
+    LC_TRY(lc__hook(t, lc__eval_hook(t, LC_HOOK_ON_VALIDATION_EPOCH_END), NULL));
     if (!publish) return LC_OK;
     LC_TRY(lc__results_reduce(t, r));
     LC_TRY(lc__results_publish_epoch(t, r));
@@ -216,19 +217,10 @@ static lc_status end_epoch(lc_trainer *t)
 
 static lc_status run_hooks_and_loaders(lc_trainer *t)
 {
-    switch (t->stage) {
-    case LC_STAGE_TEST:
-        LC_TRY(LC__MODULE_HOOK(t, ON_TEST_MODEL_EVAL, on_test_model_eval));
-        break;
-    case LC_STAGE_PREDICT:
-        LC_TRY(LC__MODULE_HOOK(t, ON_PREDICT_MODEL_EVAL, on_predict_model_eval));
-        break;
-    default:
-        LC_TRY(LC__MODULE_HOOK(t, ON_VALIDATION_MODEL_EVAL, on_validation_model_eval));
-    }
+    LC_TRY(lc__hook(t, lc__eval_hook(t, LC_HOOK_ON_VALIDATION_MODEL_EVAL), NULL));
     LC_TRY(lc__buffers_from_rank_zero(t));
-    LC_TRY(LC__EVAL_HOOK(t, START, start));
-    LC_TRY(LC__EVAL_HOOK(t, EPOCH_START, epoch_start));
+    LC_TRY(lc__hook(t, lc__eval_hook(t, LC_HOOK_ON_VALIDATION_START), NULL));
+    LC_TRY(lc__hook(t, lc__eval_hook(t, LC_HOOK_ON_VALIDATION_EPOCH_START), NULL));
     for (int i = 0; i < t->eval.n; i++) {
         LC_TRY(run_loader(t, i));
         /* Metrics of a loader are there when it ends, as in Lightning: it matters if the next one fails. Those of
@@ -240,7 +232,7 @@ static lc_status run_hooks_and_loaders(lc_trainer *t)
     if (!t->sanity) t->val_has_run = true;
     /* A checkpoint saved in this hook must not validate again when it is resumed. */
     if (t->stage == LC_STAGE_FIT && t->phase == LC__PHASE_BATCH) t->phase = LC__PHASE_VALIDATION;
-    LC_TRY(LC__EVAL_HOOK(t, END, end));
+    LC_TRY(lc__hook(t, lc__eval_hook(t, LC_HOOK_ON_VALIDATION_END), NULL));
     lc__results_release(&t->eval_results);
     return LC_OK;
 }
@@ -262,10 +254,10 @@ lc_status lc__eval_loop(lc_trainer *t)
         return s;
     }
     int i = 0;
-    if (t->validating && t->has_validation_model_train)
-        s = LC__MODULE_HOOK(t, ON_VALIDATION_MODEL_TRAIN, on_validation_model_train);
-    else if (t->stage == LC_STAGE_TEST && t->has_test_model_train)
-        s = LC__MODULE_HOOK(t, ON_TEST_MODEL_TRAIN, on_test_model_train);
+    if (t->validating && t->mo.on_validation_model_train)
+        s = lc__hook(t, LC_HOOK_ON_VALIDATION_MODEL_TRAIN, NULL);
+    else if (t->stage == LC_STAGE_TEST && t->mo.on_test_model_train)
+        s = lc__hook(t, LC_HOOK_ON_TEST_MODEL_TRAIN, NULL);
     else
         restore_modes(t, t->m, &i);
     t->validating = false;
@@ -281,11 +273,11 @@ lc_status lc__sanity_check(lc_trainer *t)
     /* A run that goes on behind an epoch counts it as completed when its loop begins, as in Lightning. */
     int64_t completed = t->ckpt_path && t->current_epoch > 0 && !t->epoch_open;
     t->current_epoch -= completed;
-    lc_status s = LC__CALLBACK_HOOK(t, ON_SANITY_CHECK_START, on_sanity_check_start);
+    lc_status s = lc__hook(t, LC_HOOK_ON_SANITY_CHECK_START, NULL);
     if (s >= 0) s = lc__setup_eval_data(t);
     if (s >= 0) s = lc__check_same_data(t);
     if (s >= 0) s = lc__eval_loop(t);
-    if (s >= 0) s = LC__CALLBACK_HOOK(t, ON_SANITY_CHECK_END, on_sanity_check_end);
+    if (s >= 0) s = lc__hook(t, LC_HOOK_ON_SANITY_CHECK_END, NULL);
     t->sanity = false;
     t->current_epoch += completed;
     lc__results_reset(&t->eval_results);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Epochs and batches of a training, in Lightning's order. The places where a resumed run enters are marked RESUME. */
+#include "core/hooks/profiling.h"
+#include "core/hooks/hooks.h"
 #include "core/split/chunks.h"
 #include "core/ranks/rank_times.h"
 #include "core/logging/results_ranks.h"
@@ -46,7 +48,7 @@ static lc_status after_batch(lc_trainer *t, lc__phase done)
         lc__should_log(t))
         LC_TRY(lc__rows_send(t, &t->train_results, LC__STEP_VALUES));
     if (done != LC__PHASE_VALIDATION && lc__validation_due(t)) {
-        if (!t->accumulating) LC_TRY(LC__MODULE_HOOK(t, ON_VALIDATION_MODEL_ZERO_GRAD, on_validation_model_zero_grad));
+        if (!t->accumulating) LC_TRY(lc__hook(t, LC_HOOK_ON_VALIDATION_MODEL_ZERO_GRAD, NULL));
         LC_TRY(lc__setup_eval_data(t));
         LC_TRY(lc__eval_loop(t));
         t->val_time_ns = lc__now_ns();
@@ -87,7 +89,7 @@ static lc_status train_batch(lc_trainer *t, const lc_batch *batch, bool is_last)
     lc__weigh_batch(t, batch);
     lc__tell_progress(t);
     LC_TRY(lc__transfer(t, &batch, 0));
-    LC_TRY(LC__HOOK(t, ON_TRAIN_BATCH_START, on_train_batch_start, batch, i));
+    LC_TRY(lc__hook(t, LC_HOOK_ON_TRAIN_BATCH_START, &(lc__hook_args){.batch = batch, .batch_idx = i}));
     if (t->skip) {
         t->skip = t->recording = false;
         t->batch = NULL;
@@ -104,7 +106,8 @@ static lc_status train_batch(lc_trainer *t, const lc_batch *batch, bool is_last)
     t->batches_done = i + 1;
     t->total_batches++;
     t->phase = LC__PHASE_BATCH;
-    LC_TRY(LC__HOOK(t, ON_TRAIN_BATCH_END, on_train_batch_end, &t->outputs, batch, i));
+    const lc__hook_args args = {.outputs = &t->outputs, .batch = batch, .batch_idx = i};
+    LC_TRY(lc__hook(t, LC_HOOK_ON_TRAIN_BATCH_END, &args));
     LC_TRY(lc__vote_stop(t));
     LC_TRY(lc__results_reduce_step(t, &t->train_results, true));
     if (t->comm) lc__results_publish_step(t, &t->train_results);
@@ -204,7 +207,7 @@ static lc_status run_epoch(lc_trainer *t)
         t->batches_done = t->window_begin = 0;
         t->batch_idx = 0;
         t->is_last_batch = t->epoch_complete = false;
-        LC_TRY(LC__HOOK(t, ON_TRAIN_EPOCH_START, on_train_epoch_start));
+        LC_TRY(lc__hook(t, LC_HOOK_ON_TRAIN_EPOCH_START, NULL));
     }
     LC_TRY(lc__sync_wishes(t));
     lc__watch_epoch(t);
@@ -280,11 +283,10 @@ lc_status lc__end_of_epoch(lc_trainer *t)
     LC_TRY(lc__results_publish_epoch(t, r));
     if (t->epoch_complete) t->epoch_open = false; /* what fails before that is done again, and not the epoch */
     t->phase = LC__PHASE_EPOCH_END;
-    LC_TRY(LC__HOOK(t, ON_TRAIN_EPOCH_END, on_train_epoch_end));
+    LC_TRY(lc__hook(t, LC_HOOK_ON_TRAIN_EPOCH_END, NULL));
     LC_TRY(lc__results_reduce(t, r));
     LC_TRY(lc__results_publish_epoch(t, r));
-    if (t->monitor_epoch_end.n)
-        LC_TRY(LC__IN_HOOK(t, ON_TRAIN_EPOCH_END, LC__CALLBACKS(t, &t->monitor_epoch_end, on_train_epoch_end)));
+    if (t->monitor_epoch_end.n) LC_TRY(lc__hook_monitors(t));
     LC_TRY(lc__sync_wishes(t)); /* of these hooks: no gradients are exchanged before it is asked whether to go on */
     LC_TRY(after_epoch(t));
     t->epoch_end_reached = false;
@@ -406,7 +408,7 @@ lc_status lc__fit_loop(lc_trainer *t)
     if (!unfinished && !at_end && fit_done(t)) return LC_OK;
     if (t->enable_validation) LC_TRY(lc__setup_eval_data(t));
     LC_TRY(lc__check_same_data(t));
-    LC_TRY(LC__HOOK(t, ON_TRAIN_START, on_train_start));
+    LC_TRY(lc__hook(t, LC_HOOK_ON_TRAIN_START, NULL));
     LC_TRY(lc__sync_wishes(t));
     while (unfinished || !fit_done(t)) {
         unfinished = false;
@@ -417,6 +419,6 @@ lc_status lc__fit_loop(lc_trainer *t)
         LC__PROFILE_ACTION(t, "run_training_epoch", start);
         if (lc__signal_of(t)) return interrupted(t);
     }
-    LC_TRY(LC__HOOK(t, ON_TRAIN_END, on_train_end));
+    LC_TRY(lc__hook(t, LC_HOOK_ON_TRAIN_END, NULL));
     return LC_OK;
 }

@@ -3,6 +3,8 @@
  *
  * Everything here only records. The plan is submitted (lc_step_run) behind the update of the last optimizer, or behind
  * backward while gradients are being accumulated. */
+#include "core/hooks/profiling.h"
+#include "core/hooks/hooks.h"
 #include "core/split/chunks.h"
 #include "base/grow.h"
 #include "base/handle.h"
@@ -62,8 +64,8 @@ lc_status lc__run_training_step(lc_closure *c)
 lc_status lc__backward_hooks(lc_trainer *t, lc_tensor *loss)
 {
     if (t->precision->scale_loss) loss = t->precision->scale_loss(t->precision_self, loss);
-    LC_TRY(LC__HOOK(t, ON_BEFORE_BACKWARD, on_before_backward, loss));
-    return LC__MODULE_HOOK(t, BACKWARD, backward, loss);
+    LC_TRY(lc__hook(t, LC_HOOK_ON_BEFORE_BACKWARD, &(lc__hook_args){.loss = loss}));
+    return lc__hook(t, LC_HOOK_BACKWARD, &(lc__hook_args){.loss = loss});
 }
 
 static lc_status backward(lc_trainer *t, lc_tensor *loss)
@@ -72,7 +74,7 @@ static lc_status backward(lc_trainer *t, lc_tensor *loss)
     t->window_backwards++;
     LC_TRY(lc__batch_norms_end(t, true));
     if (!t->accumulating || t->strategy->syncs_every_backward) LC_TRY(lc__sync_gradients(t));
-    LC_TRY(LC__HOOK(t, ON_AFTER_BACKWARD, on_after_backward));
+    LC_TRY(lc__hook(t, LC_HOOK_ON_AFTER_BACKWARD, NULL));
     return LC_OK;
 }
 
@@ -85,8 +87,9 @@ lc_status lc__closure_zero_grad(lc_closure *c)
 {
     lc_trainer *t = c->t;
     lc_optimizer *opt = closure_optimizer(c);
-    LC_TRY(LC__HOOK(t, ON_BEFORE_ZERO_GRAD, on_before_zero_grad, opt));
-    LC_TRY(LC__MODULE_HOOK(t, OPTIMIZER_ZERO_GRAD, optimizer_zero_grad, t->current_epoch, c->batch_idx, opt));
+    const lc__hook_args args = {.batch_idx = c->batch_idx, .optimizer = opt};
+    LC_TRY(lc__hook(t, LC_HOOK_ON_BEFORE_ZERO_GRAD, &args));
+    LC_TRY(lc__hook(t, LC_HOOK_OPTIMIZER_ZERO_GRAD, &args));
     t->window_backwards = 0;
     t->graph->backwards = 0; /* lc_optimizer_zero_grad, which a module may call, leaves it */
     return LC_OK;
@@ -133,7 +136,7 @@ void lc__leave_update_out(lc_optimizer *optimizer)
 static lc_status before_step(lc_trainer *t, lc_optimizer *optimizer, bool *skip)
 {
     LC_TRY(lc__precision_before_step(t->precision, t->precision_self, optimizer, skip));
-    LC_TRY(LC__HOOK(t, ON_BEFORE_OPTIMIZER_STEP, on_before_optimizer_step, optimizer));
+    LC_TRY(lc__hook(t, LC_HOOK_ON_BEFORE_OPTIMIZER_STEP, &(lc__hook_args){.optimizer = optimizer}));
     *skip |= t->skip;
     t->skip = false;
     LC_TRY(lc__vote_skip(t, skip));
@@ -148,7 +151,8 @@ static lc_status before_update(lc_trainer *t, lc_optimizer *optimizer, bool *ski
     if (*skip) return LC_OK;
     double clip = isnan(t->opt.gradient_clip_val) ? 0 : t->opt.gradient_clip_val;
     const char *algorithm = t->opt.gradient_clip_algorithm ? t->opt.gradient_clip_algorithm : "norm";
-    return LC__MODULE_HOOK(t, CONFIGURE_GRADIENT_CLIPPING, configure_gradient_clipping, optimizer, clip, algorithm);
+    const lc__hook_args args = {.optimizer = optimizer, .clip = clip, .algorithm = algorithm};
+    return lc__hook(t, LC_HOOK_CONFIGURE_GRADIENT_CLIPPING, &args);
 }
 
 /* The loss that an optimizer looks at is that of all ranks, each of which counts as its gradient does; so all take the
@@ -277,7 +281,8 @@ static lc_status automatic(lc_trainer *t, const lc_batch *batch, int64_t batch_i
             LC_TRY(closure_run(&c));
         } else {
             lc_optimizer *opt = closure_optimizer(&c);
-            LC_TRY(LC__MODULE_HOOK(t, OPTIMIZER_STEP, optimizer_step, t->current_epoch, batch_idx, opt, &c));
+            const lc__hook_args args = {.batch_idx = batch_idx, .optimizer = opt, .closure = &c};
+            LC_TRY(lc__hook(t, LC_HOOK_OPTIMIZER_STEP, &args));
             if (!c.ran)
                 return lc_fail(LC_ERR_USER, "optimizer_step of %s did not run its closure (lc_closure_run)",
                                t->mo.name);
@@ -407,7 +412,7 @@ static lc_status step_scheduler(lc_trainer *t, const lc_scheduler_config *c)
         if (!found) return no_metric(t, c);
         metric = &value;
     }
-    return LC__MODULE_HOOK(t, LR_SCHEDULER_STEP, lr_scheduler_step, c->scheduler, metric);
+    return lc__hook(t, LC_HOOK_LR_SCHEDULER_STEP, &(lc__hook_args){.scheduler = c->scheduler, .metric = metric});
 }
 
 lc_status lc__update_schedulers(lc_trainer *t, lc_interval interval, bool plateau)

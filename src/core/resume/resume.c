@@ -2,6 +2,7 @@
 /* How a run continues from a checkpoint (save.c says what one holds). Weights and callbacks come back before
  * configure_optimizers, the rest behind on_fit_start, as in Lightning; with gather_parameters=false weights come behind
  * configure_optimizers, when the module has been cut, as with Lightning's FSDP. */
+#include "core/hooks/hooks.h"
 #include "core/checkpoint/share.h"
 #include "base/handle.h"
 #include "core/split/chunks.h"
@@ -147,7 +148,7 @@ lc_status lc__restore_module(lc_trainer *t, lc__restoring when)
     if (when != LC__AHEAD_OF_SLICES) {
         if (lc_state_find(root, "module")) {
             LC_TRY(lc__name_checkpoint(t->ckpt_path, lc_state_get_object(root, "module", &own)));
-            LC_TRY(LC__MODULE_HOOK(t, ON_LOAD_CHECKPOINT, on_load_checkpoint, own));
+            LC_TRY(lc__hook_module(t, LC_HOOK_ON_LOAD_CHECKPOINT, &(lc__hook_args){.loaded = own}));
         }
         LC_TRY(lc__load_model(t->m, t->restoring_from));
     } else {
@@ -155,7 +156,8 @@ lc_status lc__restore_module(lc_trainer *t, lc__restoring when)
     }
     if (when != LC__IN_SLICES) LC_TRY(lc__datamodule_load(t, root));
     if (t->stage != LC_STAGE_FIT) return LC_OK;
-    if (when != LC__AHEAD_OF_SLICES) LC_TRY(LC__CALLBACK_HOOK(t, ON_LOAD_CHECKPOINT, on_load_checkpoint, root));
+    if (when != LC__AHEAD_OF_SLICES)
+        LC_TRY(lc__hook_callbacks(t, LC_HOOK_ON_LOAD_CHECKPOINT, &(lc__hook_args){.loaded = root}));
     if (!lc_state_find(root, "callbacks")) return LC_OK;
     LC_TRY(lc__name_checkpoint(t->ckpt_path, lc_state_get_object(root, "callbacks", &callbacks)));
     for (int i = 0; i < t->n_callbacks; i++)

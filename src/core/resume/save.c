@@ -12,6 +12,8 @@
  *                          tuning (which kernels were chosen by timing, if any)
  *
  * Random numbers need no state but the seed: every key is made of it and of counters in `loop`. */
+#include "core/hooks/profiling.h"
+#include "core/hooks/hooks.h"
 #include "core/checkpoint/share.h"
 #include "base/handle.h"
 #include "core/split/chunks.h"
@@ -321,8 +323,8 @@ static lc_status save_by_hooks(lc_trainer *t, lc_state *root)
     lc_state *own;
     LC_TRY(lc__datamodule_save(t, root));
     LC_TRY(lc_state_set_object(root, "module", &own));
-    LC_TRY(LC__CALLBACK_HOOK(t, ON_SAVE_CHECKPOINT, on_save_checkpoint, root));
-    return LC__MODULE_HOOK(t, ON_SAVE_CHECKPOINT, on_save_checkpoint, own);
+    LC_TRY(lc__hook_callbacks(t, LC_HOOK_ON_SAVE_CHECKPOINT, &(lc__hook_args){.saved = root}));
+    return lc__hook_module(t, LC_HOOK_ON_SAVE_CHECKPOINT, &(lc__hook_args){.saved = own});
 }
 
 /* Ranks put much of it together, so one whose callback, hook or metric has failed goes through the rest with the

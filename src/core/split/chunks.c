@@ -5,6 +5,7 @@
  * whatever it is a part of. What the sum must be divided by, m / c of m samples, goes into the update. In an
  * accumulation window every batch counts as much as the first (Lightning's mean of means): one with another number of
  * samples, the last of an epoch, is weighted up. */
+#include "core/hooks/hooks.h"
 #include "core/split/chunks.h"
 
 #include "core/input/pieces.h"
@@ -331,5 +332,5 @@ lc_status lc__chunks_closure(lc_closure *c)
     LC_TRY(lc__statistics_end(k, t->comm, parts, chunks));
     lc__tree_window(k->tree, place, !t->accumulating);
     lc_graph_set_window(t->graph, k->window * (double)(t->window_backwards ? t->window_backwards : 1));
-    return any ? LC__HOOK(t, ON_AFTER_BACKWARD, on_after_backward) : LC_OK;
+    return any ? lc__hook(t, LC_HOOK_ON_AFTER_BACKWARD, NULL) : LC_OK;
 }

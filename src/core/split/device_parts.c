@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "core/hooks/profiling.h"
+#include "core/hooks/hooks.h"
 #include "core/split/device_parts.h"
 #include "base/handle.h"
 
@@ -331,17 +333,17 @@ static lc_status run_training_steps(lc_closure *c, int n)
 /* on_before_backward sees the loss of the whole batch, which is there when the parts have run so far. */
 static lc_status before_backward(lc_trainer *t)
 {
-    if (!t->has_before_backward && !t->hooks[LC_HOOK_ON_BEFORE_BACKWARD].n) return LC_OK;
+    if (!t->mo.on_before_backward && !t->hooks[LC_HOOK_ON_BEFORE_BACKWARD].n) return LC_OK;
     LC_TRY(lc__devices_flush(t->device_parts->devices));
     LC_TRY(join_value(t->device_parts));
     lc_tensor *loss = lc__device_parts_value(t);
-    return loss ? LC__HOOK(t, ON_BEFORE_BACKWARD, on_before_backward, loss) : LC_OK;
+    return loss ? lc__hook(t, LC_HOOK_ON_BEFORE_BACKWARD, &(lc__hook_args){.loss = loss}) : LC_OK;
 }
 
 static lc_status backward(lc_trainer *t, lc_tensor *loss)
 {
     if (t->precision->scale_loss) loss = t->precision->scale_loss(t->precision_self, loss);
-    return LC__MODULE_HOOK(t, BACKWARD, backward, loss);
+    return lc__hook(t, LC_HOOK_BACKWARD, &(lc__hook_args){.loss = loss});
 }
 
 lc_status lc__device_parts_closure(lc_closure *c)
@@ -367,7 +369,7 @@ lc_status lc__device_parts_closure(lc_closure *c)
     c->loss = lc__device_parts_value(t);
     if (!c->loss) return LC_OK;
     t->window_backwards++;
-    return LC__HOOK(t, ON_AFTER_BACKWARD, on_after_backward);
+    return lc__hook(t, LC_HOOK_ON_AFTER_BACKWARD, NULL);
 }
 
 /* ---- memory ---- */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fit, validate, test, predict: what surrounds the loops, in Lightning's order. Whatever happens, on_exception (after
  * an error) and teardown run, and what was taken is given back. */
+#include "core/hooks/hooks.h"
 #include "comm/world/world.h"
 #include "core/checkpoint/checkpoint.h"
 #include "base/handle.h"
@@ -43,13 +44,13 @@ static lc_status check_module(lc_trainer *t, const lc_module *m, lc_stage stage)
         missing = !t->mo.training_step ? "training_step" : !t->mo.configure_optimizers ? "configure_optimizers" : NULL;
         break;
     case LC_STAGE_VALIDATE:
-        missing = t->has_validation_step ? NULL : "validation_step";
+        missing = t->mo.validation_step ? NULL : "validation_step";
         break;
     case LC_STAGE_TEST:
-        missing = t->has_test_step ? NULL : "test_step";
+        missing = t->mo.test_step ? NULL : "test_step";
         break;
     case LC_STAGE_PREDICT:
-        missing = t->has_predict_step ? NULL : "predict_step (or forward)";
+        missing = t->mo.predict_step ? NULL : "predict_step (or forward)";
         break;
     }
     if (missing)
@@ -77,8 +78,8 @@ static void decide_validation(lc_trainer *t)
 {
     bool loader =
         (t->args && (t->args->n_dataloaders || t->args->val_dataloader)) || lc__has_loaders(t, LC_STAGE_VALIDATE);
-    t->enable_validation = loader && t->has_validation_step && !is_zero(t->opt.limit_val_batches);
-    if (t->stage == LC_STAGE_FIT && loader != t->has_validation_step)
+    t->enable_validation = loader && t->mo.validation_step && !is_zero(t->opt.limit_val_batches);
+    if (t->stage == LC_STAGE_FIT && loader != (t->mo.validation_step != NULL))
         lc_trainer_message(t, LC_WARNING, "%s has a %s but no %s; validation is left out", t->mo.name,
                            loader ? "val_dataloader" : "validation_step",
                            loader ? "validation_step" : "val_dataloader");
@@ -94,49 +95,10 @@ static lc_status make_graph(lc_trainer *t)
     return t->graph ? LC_OK : lc_graph_new(&o, &t->graph);
 }
 
-static lc_status prepare_data(lc_trainer *t)
-{
-    const lc__datamodule *d = &t->datamodule;
-    if (d->ops.prepare_data) {
-        lc_status s = d->ops.prepare_data(d->given.self);
-        if (s != LC_OK) LC_TRY(lc__hook_result(t, s, d->ops.name));
-    }
-    return LC__MODULE(t, prepare_data);
-}
-
-static lc_status setup(lc_trainer *t)
-{
-    LC_TRY(lc__datamodule_stage(t, t->datamodule.ops.setup));
-    return LC__CALLBACKS_THEN_MODULE(t, SETUP, setup, t->stage);
-}
-
-/* All of it, whatever fails. */
-static lc_status teardown(lc_trainer *t)
-{
-    lc__first_error e = {0};
-    lc__first_error_note(&e, lc__datamodule_stage(t, t->datamodule.ops.teardown));
-    for (int i = 0; i <= t->hooks[LC_HOOK_TEARDOWN].n; i++) {
-        const lc__callback *cb = i < t->hooks[LC_HOOK_TEARDOWN].n ? t->hooks[LC_HOOK_TEARDOWN].e[i] : NULL;
-        lc_status one = cb ? cb->ops.teardown(cb->self, t, t->stage) : t->mo.teardown(t->m, t->stage);
-        if (one != LC_OK || t->deferred) one = lc__hook_result(t, one, cb ? cb->ops.name : NULL);
-        lc__first_error_note(&e, one);
-    }
-    return lc__first_error_status(&e);
-}
-
 static void on_exception(lc_trainer *t, lc_status s, const char *message)
 {
-    lc_hook saved = lc__hook_enter(t, LC_HOOK_ON_EXCEPTION);
-    const lc__datamodule *d = &t->datamodule;
-    for (int i = 0; i < t->hooks[LC_HOOK_ON_EXCEPTION].n; i++) {
-        lc__callback *cb = t->hooks[LC_HOOK_ON_EXCEPTION].e[i];
-        if (cb->ops.on_exception(cb->self, t, s, message) < 0)
-            lc_trainer_message(t, LC_WARNING, "on_exception of %s: %s", cb->ops.name, lc_error_message());
-    }
-    if (d->ops.on_exception && d->ops.on_exception(d->given.self, t, s, message) < 0)
-        lc_trainer_message(t, LC_WARNING, "on_exception of %s: %s", d->ops.name, lc_error_message());
+    (void)!lc__hook(t, LC_HOOK_ON_EXCEPTION, &(lc__hook_args){.status = s, .message = message});
     t->deferred = false; /* the run's error is told */
-    lc__hook_leave(t, saved);
 }
 
 /* The module may be whole at no time: weights of a checkpoint are read into slices, and evaluation works in them. */
@@ -235,11 +197,11 @@ static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_
         if (t->callbacks[i]->ops.ckpt_path) asked = t->callbacks[i]->ops.ckpt_path(t->callbacks[i]->self, t);
     LC_TRY(open_start(t, asked));
     LC_TRY(lc__signals_begin(t));
-    LC_TRY(LC__IN_HOOK(t, PREPARE_DATA, prepare_data(t)));
+    LC_TRY(lc__hook(t, LC_HOOK_PREPARE_DATA, NULL));
     if (stage != LC_STAGE_PREDICT) LC_TRY(lc__loggers_start(t));
     t->setup_done = true;
-    LC_TRY(LC__IN_HOOK(t, SETUP, setup(t)));
-    LC_TRY(LC__MODULE_HOOK(t, CONFIGURE_MODEL, configure_model));
+    LC_TRY(lc__hook(t, LC_HOOK_SETUP, &(lc__hook_args){.stage = t->stage}));
+    LC_TRY(lc__hook(t, LC_HOOK_CONFIGURE_MODEL, NULL));
     s = lc_module_status(m);
     if (s < 0) return lc_fail_context(s, "building %s", t->mo.name);
     if (t->restoring_from) LC_TRY(lc__restore_module(t, stays_in_slices(t) ? LC__AHEAD_OF_SLICES : LC__AT_ONCE));
@@ -270,7 +232,7 @@ static lc_status set_up_optimizers(lc_trainer *t)
     lc_optimizer *list[LC_MAX_OPTIMIZERS];
     lc__optimizers_free(t);
     if (t->precision->convert_module) LC_TRY(t->precision->convert_module(&t->precision_self, t->m));
-    LC_TRY(LC__MODULE_HOOK(t, CONFIGURE_OPTIMIZERS, configure_optimizers, &t->optimizers));
+    LC_TRY(lc__hook(t, LC_HOOK_CONFIGURE_OPTIMIZERS, &(lc__hook_args){.optimizers = &t->optimizers}));
     lc_status s = lc_module_status(t->m);
     if (s < 0) return lc_fail_context(s, "configure_optimizers of %s", t->mo.name);
     if (!t->optimizers.n)
@@ -301,7 +263,7 @@ static lc_status fit_begin(lc_trainer *t)
     LC_TRY(lc__memory_limit_apply(t->opt.memory_limit, t->graph, t->m, &t->optimizers, lc__device_parts_devices(t),
                                   t->opt.gather_parameters));
     lc_module_train(t->m, true);
-    LC_TRY(LC__HOOK(t, ON_FIT_START, on_fit_start));
+    LC_TRY(lc__hook(t, LC_HOOK_ON_FIT_START, NULL));
     if (t->restoring_from) {
         LC_TRY(lc__restore_progress(t));
         lc_trainer_message(t, LC_INFO, "resumed from %s: epoch %lld, step %lld (every byte verified)", t->ckpt_path,
@@ -341,7 +303,7 @@ static lc_status fit_body(lc_trainer *t)
     LC_TRY(lc__fit_loop(t));
     LC_TRY(lc__unused_end(t));
     stop_message(t, first_step);
-    return LC__HOOK(t, ON_FIT_END, on_fit_end);
+    return lc__hook(t, LC_HOOK_ON_FIT_END, NULL);
 }
 
 /* What a person wants to know after a fit: where things lie, and how it goes on. */
@@ -424,7 +386,7 @@ static lc_status finish(lc_trainer *t, lc_status s)
     t->eval_loaded = false;
     if (t->setup_done) {
         t->setup_done = false;
-        lc_status torn = LC__IN_HOOK(t, TEARDOWN, teardown(t));
+        lc_status torn = lc__hook(t, LC_HOOK_TEARDOWN, &(lc__hook_args){.stage = t->stage});
         if (torn < 0 && s >= 0) {
             s = torn;
             t->run_state = LC_RUN_INTERRUPTED;
@@ -531,7 +493,7 @@ lc_status lc_trainer_begin(lc_trainer *t, lc_module *m)
     t->train.length = t->train.limit = -1;
     t->resume_phase = LC__PHASE_START;
     if (!t->resume_mid_epoch) t->epoch_open = false;
-    if (s >= 0) s = LC__HOOK(t, ON_TRAIN_START, on_train_start);
+    if (s >= 0) s = lc__hook(t, LC_HOOK_ON_TRAIN_START, NULL);
     if (s >= 0) return LC_OK;
     t->own_loop = false;
     return finish(t, s);
@@ -554,7 +516,7 @@ lc_status lc_trainer_step(lc_trainer *t, const lc_batch *batch, double *loss)
         t->cursor_epoch = t->current_epoch;
         t->batches_done = t->window_begin = 0;
         lc__watch_epoch(t);
-        s = LC__HOOK(t, ON_TRAIN_EPOCH_START, on_train_epoch_start);
+        s = lc__hook(t, LC_HOOK_ON_TRAIN_EPOCH_START, NULL);
     }
     if (s >= 0) s = lc__train_batch(t, batch, false);
     if (s >= 0 && lc__save_requested(t)) s = lc__save_on_request(t);
@@ -592,7 +554,7 @@ lc_status lc_trainer_end(lc_trainer *t)
     LC_TRY(lc_trainer_end_epoch(t));
     t->own_loop = false;
     lc_status s = lc__unused_end(t);
-    if (s >= 0) s = LC__HOOK(t, ON_TRAIN_END, on_train_end);
-    if (s >= 0) s = LC__HOOK(t, ON_FIT_END, on_fit_end);
+    if (s >= 0) s = lc__hook(t, LC_HOOK_ON_TRAIN_END, NULL);
+    if (s >= 0) s = lc__hook(t, LC_HOOK_ON_FIT_END, NULL);
     return finish(t, s);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Making and freeing a trainer. */
+#include "core/hooks/hooks.h"
 #include "builtin.h"
 #include "core/checkpoint/share.h"
 #include "comm/comm_internal.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* docs/hooks.md is what real runs show: their hooks are traced (trace_hooks), and the text made of them must be the
- * document (LIGHTC_WRITE_DOCS=1 writes it anew). */
+/* docs/hooks.md is what real runs and the table of hooks show: runs are traced (trace_hooks), and the text made of both
+ * must be the document (LIGHTC_WRITE_DOCS=1 writes it again). */
 #include "test.h"
 #include "trainer_world.h"
 
 #include "base/str.h"
-#include "core/hooks/trainer_internal.h"
+#include "core/hooks/hooks.h"
 
 #include <fcntl.h>
 
@@ -139,29 +139,6 @@ static lc_hook hook_of(const char *name)
     TEST_FAIL("the trace shows a hook %s, which there is not", name);
 }
 
-static bool data_has(const char *name)
-{
-    static const char *const list[] = {"prepare_data",
-                                       "setup",
-                                       "train_dataloader",
-                                       "val_dataloader",
-                                       "test_dataloader",
-                                       "predict_dataloader",
-                                       "on_before_batch_transfer",
-                                       "transfer_batch_to_device",
-                                       "on_after_batch_transfer",
-                                       "on_exception",
-                                       "teardown"};
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
-        if (!strcmp(list[i], name)) return true;
-    return false;
-}
-
-static bool module_has(const char *name)
-{
-    return strncmp(name, "on_sanity_check", 15) != 0 && strcmp(name, "on_exception") != 0;
-}
-
 static const struct {
     const char *hook, *note;
 } notes[] = {
@@ -196,9 +173,9 @@ static void picture(lc__str *out, const char *title, const char *lines)
         char text[128], who[4] = "   ";
         const char *note = "";
         int h = hook_of(l.hook);
-        if (data_has(l.hook)) who[0] = 'D';
+        if (lc__hooks[h].in_datamodule) who[0] = 'D';
         if (l.callbacks) who[1] = 'C';
-        if (module_has(l.hook) && !again) who[2] = 'M';
+        if (lc__hooks[h].in_module && !again) who[2] = 'M';
         for (size_t i = 0; i < sizeof notes / sizeof *notes && !shown[h]; i++)
             if (!strcmp(notes[i].hook, l.hook)) note = notes[i].note;
         if (again) note = "callbacks that monitor: early stopping, checkpoints";
@@ -222,20 +199,20 @@ static void table(lc__str *out, char traces[5][1 << 16])
                      "|---|---|---|---|---|---|\n");
     for (int h = 0; h < LC_HOOKS; h++) {
         const char *name = lc_hook_name((lc_hook)h);
-        bool callbacks = false, first = true;
+        bool first = true;
         char where[128] = "";
         for (int k = 0; k < 5; k++) {
             line l;
             bool found = false;
             for (const char *p = traces[k]; (p = next_line(p, &l));)
-                if (!strcmp(l.hook, name)) found = true, callbacks |= l.callbacks;
+                if (!strcmp(l.hook, name)) found = true;
             if (!found || (k == ERROR && strcmp(name, "on_exception") != 0)) continue;
             snprintf(where + strlen(where), sizeof where - strlen(where), "%s%s", first ? "" : ", ", runs[k]);
             first = false;
         }
         if (first) snprintf(where, sizeof where, "a run that continues"); /* on_load_checkpoint */
-        lc__str_add(out, "| `%s` | %s | %s | %s | %s | %s |\n", name, data_has(name) ? "yes" : "",
-                    callbacks || !strcmp(name, "on_load_checkpoint") ? "yes" : "", module_has(name) ? "yes" : "", where,
+        lc__str_add(out, "| `%s` | %s | %s | %s | %s | %s |\n", name, lc__hooks[h].in_datamodule ? "yes" : "",
+                    lc__hooks[h].in_callback ? "yes" : "", lc__hooks[h].in_module ? "yes" : "", where,
                     lc__log_rule((lc_hook)h));
     }
 }

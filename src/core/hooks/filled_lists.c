@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lists that hooks of a module fill: optimizers and schedulers, loaders. */
+#include "base/handle.h"
+#include "base/status.h"
+
+#include <lightc/data.h>
+#include <lightc/sched.h>
+#include <lightc/trainer.h>
+
+/* Constructors return NULL on an error and have said why. */
+static lc_status absent(const char *what)
+{
+    lc_status last;
+    const char *why = lc_error_message();
+    if (!lc__error_count(&last) || last >= 0) last = LC_ERR_CONFIG;
+    return lc_fail(last, "there is no %s%s%s", what, *why ? ": " : "", why);
+}
+
+lc_status lc_optimizers_add_step(lc_optimizers *out, lc_optimizer *optimizer, lc_training_step_fn *step)
+{
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
+    LC__IS_OR_NULL(optimizer, OPTIMIZER, LC_ERR_ARGUMENT);
+    if (!optimizer) return absent("optimizer");
+    if (out->n == LC_MAX_OPTIMIZERS) {
+        lc_optimizer_free(optimizer);
+        return lc_fail(LC_ERR_CONFIG, "more than %d optimizers", LC_MAX_OPTIMIZERS);
+    }
+    out->optimizers[out->n++] = (lc_optimizer_config){optimizer, step};
+    return LC_OK;
+}
+
+lc_status lc_optimizers_add(lc_optimizers *out, lc_optimizer *optimizer)
+{
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
+    LC__IS_OR_NULL(optimizer, OPTIMIZER, LC_ERR_ARGUMENT);
+    return lc_optimizers_add_step(out, optimizer, NULL);
+}
+
+lc_status lc_optimizers_add_scheduler(lc_optimizers *out, lc_scheduler_config config)
+{
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
+    lc_status status;
+    if (!config.scheduler) return absent("scheduler");
+    LC__IS(config.scheduler, SCHEDULER, LC_ERR_ARGUMENT);
+    if (lc_scheduler_needs_metric(config.scheduler)) config.reduce_on_plateau = true;
+    if (out->n_schedulers == LC_MAX_OPTIMIZERS)
+        status = lc_fail(LC_ERR_CONFIG, "more than %d schedulers", LC_MAX_OPTIMIZERS);
+    else if (config.frequency < 0)
+        status = lc_fail(LC_ERR_CONFIG, "frequency of a scheduler is %lld; it must be at least 1",
+                         (long long)config.frequency);
+    else if (config.reduce_on_plateau && !config.monitor)
+        status = lc_fail(LC_ERR_CONFIG, "a ReduceLROnPlateau scheduler needs .monitor: the metric it looks at");
+    else {
+        out->schedulers[out->n_schedulers] = config;
+        if (!config.frequency) out->schedulers[out->n_schedulers].frequency = 1;
+        out->n_schedulers++;
+        return LC_OK;
+    }
+    lc_scheduler_free(config.scheduler);
+    return status;
+}
+
+lc_status lc_loaders_add(lc_loaders *out, lc_dataloader *loader)
+{
+    LC__NEEDS(out, LC_ERR_ARGUMENT);
+    LC__IS_OR_NULL(loader, LOADER, LC_ERR_ARGUMENT);
+    if (!loader) return lc_fail(LC_ERR_ARGUMENT, "there is no loader to add");
+    if (out->n == LC_MAX_LOADERS) {
+        lc_dataloader_free(loader);
+        return lc_fail(LC_ERR_CONFIG, "more than %d loaders", LC_MAX_LOADERS);
+    }
+    out->loaders[out->n++] = loader;
+    return LC_OK;
+}

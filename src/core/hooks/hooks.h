@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hooks: the table of all of them (table.c), and their dispatch (hooks.c).
+ *
+ * To add one: a line at the end of LC_HOOK_LIST (lightc/hooks.h), its slots in the vtables of those who have it, and a
+ * row in table.c; what the row says is all that the dispatch, traces, profiles, lc_log and docs/hooks.md know of it. */
+#ifndef LC_CORE_HOOKS_HOOKS_H
+#define LC_CORE_HOOKS_HOOKS_H
+
+#include "core/hooks/trainer_internal.h"
+
+/* What hooks are given besides themselves and the trainer: each takes its part. */
+typedef struct lc__hook_args {
+    lc_stage stage;
+    int dataloader_idx;
+    const lc_batch *batch;
+    int64_t batch_idx;
+    const lc_outputs *outputs;
+    lc_tensor *loss;
+    lc_optimizer *optimizer;
+    union {
+        lc_closure *closure;       /* optimizer_step */
+        lc_batch *arrived;         /* hooks of transfer */
+        lc_optimizers *optimizers; /* configure_optimizers */
+        lc_scheduler *scheduler;   /* lr_scheduler_step */
+        lc_state *saved;           /* on_save_checkpoint */
+        const lc_state *loaded;    /* on_load_checkpoint */
+        const char *algorithm;     /* configure_gradient_clipping */
+        const char *message;       /* on_exception */
+    };
+    union {
+        const double *metric; /* lr_scheduler_step */
+        double clip;          /* configure_gradient_clipping */
+        lc_status status;     /* on_exception */
+    };
+} lc__hook_args;
+
+/* Who runs after one that has failed, and after one that there is. */
+typedef enum lc__hook_order {
+    LC__IN_TURN,      /* datamodule, callbacks, module, until one fails */
+    LC__ONE_OF,       /* the datamodule, or else the module */
+    LC__ALL_OF_THEM,  /* as LC__IN_TURN, whatever fails; the first error is the hook's */
+    LC__AFTER_FAILURE /* callbacks, then the datamodule; their errors are messages */
+} lc__hook_order;
+
+/* What lc_log does in a hook by default. */
+typedef enum lc__hook_log { LC__LOG_NOT, LC__LOG_STEP, LC__LOG_EPOCH, LC__LOG_EPOCH_ONLY } lc__hook_log;
+
+typedef struct lc__hook_info {
+    const char *name;
+    lc__hook_order order;
+    lc__hook_log log;
+    size_t in_datamodule, in_callback, in_module; /* where the slot is in their vtables; 0: they have no such hook */
+    /* Call the slot. NULL: no such hook, or whoever runs it calls it: steps give a tensor, loaders are looked for. */
+    lc_status (*datamodule)(lc_trainer *t, const lc__hook_args *a);
+    lc_status (*callback)(lc_trainer *t, const lc__callback *cb, const lc__hook_args *a);
+    lc_status (*module)(lc_trainer *t, const lc__hook_args *a);
+} lc__hook_info;
+
+extern const lc__hook_info lc__hooks[LC_HOOKS];
+
+/* Runs a hook. args may be NULL where nobody takes any. */
+lc_status lc__hook(lc_trainer *t, lc_hook hook, const lc__hook_args *args) LC_MUST_USE;
+/* Only one of its callers. */
+lc_status lc__hook_callbacks(lc_trainer *t, lc_hook hook, const lc__hook_args *args) LC_MUST_USE;
+lc_status lc__hook_module(lc_trainer *t, lc_hook hook, const lc__hook_args *args) LC_MUST_USE;
+/* on_train_epoch_end of the callbacks that monitor. */
+lc_status lc__hook_monitors(lc_trainer *t) LC_MUST_USE;
+/* Whether the datamodule or the module has it. */
+bool lc__hook_is_there(const lc_trainer *t, lc_hook hook);
+/* The hook of the evaluation that runs in place of this one of a validation. */
+lc_hook lc__eval_hook(const lc_trainer *t, lc_hook of_validation);
+
+/* A hook that its caller runs by itself is between these two. */
+void lc__trace_hook(const lc_trainer *t);
+static inline lc_hook lc__hook_enter(lc_trainer *t, lc_hook hook)
+{
+    lc_hook saved = t->hook;
+    t->hook = hook;
+    t->errors_before_hook = lc__error_count(NULL);
+    if (__builtin_expect(t->opt.trace_hooks, 0)) lc__trace_hook(t);
+    t->depth++;
+    return saved;
+}
+static inline void lc__hook_leave(lc_trainer *t, lc_hook saved)
+{
+    t->hook = saved;
+    t->depth--;
+}
+/* What a hook returned: STOP and SKIP become flags, an error gets its context. callback: its name, or that of the
+ * datamodule; NULL: the module. */
+lc_status lc__hook_result(lc_trainer *t, lc_status s, const char *callback);
+/* Keeps an error that could not be returned where it happened. */
+void lc__defer_error(lc_trainer *t, lc_status s);
+/* Whether the newest message names the hook that it comes from. */
+static inline bool lc__names_hook(const lc_trainer *t)
+{
+    return t->error_with_hook && t->error_with_hook == lc__error_count(NULL);
+}
+
+/* Takes a copy of the module's vtable, and fills slots that the trainer calls in any case. */
+void lc__module_ops_fill(lc_trainer *t, const lc_module_ops *ops);
+
+/* The lists of callbacks, one for each hook: made again after callbacks were added; one that is freed leaves them. */
+lc_status lc__hooks_rebuild(lc_trainer *t) LC_MUST_USE;
+void lc__hooks_drop(lc_trainer *t, const lc__callback *cb);
+void lc__hooks_free(lc_trainer *t);
+
+#endif
