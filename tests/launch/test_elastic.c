@@ -17,7 +17,7 @@
 enum { ALL = 12, MAX_LIVES = 32 };
 
 typedef struct run {
-    char dir[300], err[8192];
+    char dir[300], err[1 << 15];
     pid_t pid;
 } run;
 
@@ -262,6 +262,21 @@ TEST(a_training_that_missed_its_last_checkpoint_has_ended)
         CHECK_EQ(finish(&r), 1);
         CHECK_CONTAINS(r.err, "File too large");
         if (count_lives(&r) != ranks) TEST_FAIL("%d ranks have begun %d times: %s", ranks, count_lives(&r), r.err);
+    }
+}
+
+/* Its second fit fails: that is no end of the first. */
+TEST(a_training_that_began_after_another_starts_again)
+{
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        run r;
+        start(&r,
+              "trap '' XFSZ; ulimit -f 100; %s --devices %d --batch %d --on_save_error continue --max_restarts 1 "
+              "--fits 2 --heedless true --fault exit --phase init --at 2 --on 0 --in_fit 1",
+              program, ranks, ALL / ranks);
+        CHECK_EQ(finish(&r), 1);
+        CHECK(strstr(r.err, "ended with status 7; starting again from the last checkpoint"));
+        CHECK_EQ(count_lives(&r), ranks + 1); /* of two ranks one is lost */
     }
 }
 

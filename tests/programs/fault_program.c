@@ -10,7 +10,7 @@
  *   DIR/place-N    of rank N then: how many ranks, which on which node of how many
  *
  * fault_program --dir DIR [--fault kill|stop|exit|error|abort|fill --phase WHERE --on RANK --at N --call N --delay_us
- * N] [options of the trainer]. A fault happens once: not again where DIR/struck is there. WHERE:
+ * N --in_fit N] [options of the trainer]. A fault happens once: not again where DIR/struck is there. WHERE:
  *
  *   init         before the trainer (at 0), behind it (1), in setup (2), in configure_optimizers (3)
  *   forward      in the training step `at`
@@ -43,7 +43,8 @@ enum { FEATURES = 32, WIDTH = 256, CLASSES = 8, SAMPLES = 96, VAL = 20, BATCH = 
 
 typedef struct settings {
     const char *dir, *fault, *phase;
-    int64_t on, at, call, delay_us, batch, fits, pace_us;
+    int64_t on, at, call, delay_us, batch, fits, in_fit, pace_us;
+    bool heedless;
 } settings;
 
 static const lc_option table[] = {
@@ -57,11 +58,14 @@ static const lc_option table[] = {
     LC_FIELD(settings, batch, "samples in a rank's batch"),
     LC_FIELD(settings, pace_us, "how long a step takes at least"),
     LC_FIELD(settings, fits, "how many networks it trains, one after the other"),
+    LC_FIELD(settings, in_fit, "in which of these something goes wrong, from 0; -1: in the first that comes to it"),
+    LC_FIELD(settings, heedless, "a fit that fails does not keep it from the next one"),
 };
 
-static settings s = {.dir = ".", .fault = "", .phase = "", .on = -1, .batch = BATCH, .fits = 1, .pace_us = PACE_US};
+static settings s = {
+    .dir = ".", .fault = "", .phase = "", .on = -1, .batch = BATCH, .fits = 1, .in_fit = -1, .pace_us = PACE_US};
 static const char *dirpath;
-static int rank;
+static int rank, fit;
 static bool writes_parts; /* every rank, of a checkpoint */
 static atomic_llong step;
 
@@ -76,7 +80,7 @@ static double seconds(void)
 
 static bool planned(const char *phase)
 {
-    return rank == s.on && *s.fault && !strcmp(s.phase, phase);
+    return rank == s.on && *s.fault && !strcmp(s.phase, phase) && (s.in_fit < 0 || s.in_fit == fit);
 }
 
 /* Whether it happens now; then that is written down. */
@@ -426,7 +430,7 @@ static lc_status hash_of(net *m, uint64_t *h, double *sum)
     return LC_OK;
 }
 
-static lc_status report(net *m, lc_trainer *t, int fit)
+static lc_status report(net *m, lc_trainer *t)
 {
     char name[64], text[128];
     uint64_t h;
@@ -442,7 +446,7 @@ static lc_status report(net *m, lc_trainer *t, int fit)
     return lc_trainer_global_rank(t) == 0 ? write_file(name, text) : LC_OK;
 }
 
-static lc_status train(const lc_trainer_options *of, int fit)
+static lc_status train(const lc_trainer_options *of)
 {
     lc_status status = LC_OK;
     lc_trainer_options opt = *of;
@@ -464,7 +468,7 @@ static lc_status train(const lc_trainer_options *of, int fit)
     LC_TRY_GOTO(status, done,
                 lc_trainer_fit(t, &m.base, &(lc_run_args){.train_dataloader = train, .val_dataloader = val}));
     LC_TRY_GOTO(status, done, strike_at("end", 1));
-    LC_TRY_GOTO(status, done, report(&m, t, fit));
+    LC_TRY_GOTO(status, done, report(&m, t));
 done:
     lc_trainer_free(t);
     lc_dataloader_free(train);
@@ -493,7 +497,7 @@ int main(int argc, char **argv)
     snprintf(text, sizeof text, "%.6f %d %s\n", begun, rank, port ? port : "0");
     LC_MAIN_TRY(write_file(name, text));
     lc_status status = LC_OK;
-    for (int fit = 0; fit < s.fits && status >= 0; fit++) status = train(&opt, fit);
+    for (; fit < s.fits && (status >= 0 || s.heedless); fit++) status = train(&opt);
     lc_trainer_options_release(&opt);
     LC_MAIN_TRY(status);
     LC_MAIN_TRY(strike_at("end", 2));

@@ -218,6 +218,7 @@ mutate 'entries of others removed with a checkpoint' src/core/checkpoint/proof.c
 mutate 'leftovers without a mark cleaned away' src/core/checkpoint/proof.c 's/holds(dir, LC__MARK) || is_empty(dir)/true/' test_checkpoint_removal:names_like
 mutate 'names of checkpoints not taken' src/core/checkpoint/taken.c 's/t->fd = make(t->path, taken);/*out = NULL;/' test_checkpoint_shared:newest
 mutate 'an id that two runs have' src/callbacks/model_checkpoint_state.c 's/if (!taken) return LC_OK;/return LC_OK;/' test_checkpoint_shared:resumed
+mutate 'a training that has begun taken for one that ended' src/core/trainer/run.c 's/lc__world_trained(false);/;/' test_elastic:began_after
 # ---- what is said, and when ----
 mutate 'errors of saves stop every run' src/core/resume/after_save.c 's/ || t->stops_on_save_error)/ || true)/' test_save_errors:goes_on
 mutate 'a run that is to stop goes on' src/core/resume/after_save.c 's/ || t->stops_on_save_error)/)/' test_save_errors:to_stop

@@ -30,7 +30,7 @@ static struct {
     lc__world *given; /* lc__world_given */
     char backend[16];
     lc__security security;
-    bool leaves_at_exit;
+    bool leaves_at_exit, trained;
     pid_t process; /* and its thread, that has joined */
     pthread_t thread;
 } this_process = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -582,16 +582,19 @@ void lc__world_last_words(lc_status status)
     if (!lc_error_is_told()) (void)!lc_fail(status, "%s", why);
 }
 
-void lc__world_trained(void)
+void lc__world_trained(bool yes)
 {
     lc__world *w = &this_process.world, here;
+    unsigned terms = yes ? LC__TRAINED : 0;
     pthread_mutex_lock(&this_process.lock);
-    if (this_process.references && w->control) lc__control_terms(w->control, LC__TRAINED);
+    bool news = yes != this_process.trained;
+    this_process.trained = yes;
+    if (news && this_process.references && w->control) lc__control_terms(w->control, terms);
     pthread_mutex_unlock(&this_process.lock);
     /* A rank alone has no control channel, and may have a launcher that would start it again. */
-    if (lc__world_find(&here) < 0 || here.size > 1 || !here.hosted) return;
+    if (!news || lc__world_find(&here) < 0 || here.size > 1 || !here.hosted) return;
     const lc__control_options o = options_of(&here);
-    lc__control_last_terms(&o, LC__TRAINED);
+    lc__control_last_terms(&o, terms);
 }
 
 void lc__world_stopped(int signal)

@@ -87,8 +87,8 @@ int lc__world_threads(void);
 void lc__world_last_words(lc_status status);
 
 /* The training of all ranks has come to its end, though not well: when this process ends by itself, it is no reason to
- * start again. */
-void lc__world_trained(void);
+ * start again, until another training begins (`yes` is false). */
+void lc__world_trained(bool yes);
 
 /* This process ends because all ranks have stopped together, as `signal` asked for: it is not missed. */
 void lc__world_stopped(int signal);

@@ -165,7 +165,10 @@ static lc_status begin(lc_trainer *t, lc_module *m, const lc_run_args *args, lc_
     m->trainer = t;
     t->in_run = true;
     t->run_state = LC_RUN_RUNNING;
-    if (stage == LC_STAGE_FIT && !t->is_probe) t->fit_number = atomic_fetch_add(&fits_begun, 1) + 1;
+    if (stage == LC_STAGE_FIT && !t->is_probe) {
+        t->fit_number = atomic_fetch_add(&fits_begun, 1) + 1;
+        lc__world_trained(false);
+    }
     t->torn = false;
     t->user_stop = t->stop_wish = t->agreed_save = t->agreed_validate = false;
     t->agreed_signal = 0;
@@ -348,7 +351,7 @@ static lc_status finish(lc_trainer *t, lc_status s)
             say_where(t);
             s = lc__saves_verdict(t);
             missed = s < 0;
-            if (missed) lc__world_trained();
+            if (missed) lc__world_trained(true);
         }
     }
     if (s < 0) {
