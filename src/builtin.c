@@ -5,7 +5,9 @@
 
 #include "backends/backends.h"
 #include "callbacks/callbacks.h"
+#include "engine/passes.h"
 #include "loggers/loggers.h"
+#include "parallel/collectives/collectives.h"
 #include "precision/precisions.h"
 #include "profilers/profilers.h"
 #include "strategies/strategies.h"
@@ -51,6 +53,11 @@ static lc__default_callback *const callbacks[] = {
     NULL,
 };
 
+static const lc_pass passes[] = {
+    {LC_PHASE_SPLIT, lc__split_collectives},
+    {LC_PHASES, NULL},
+};
+
 const lc__builtins lc__builtin = {
     .backend = &lc__cpu_backend,
     .strategies = strategies,
@@ -58,4 +65,5 @@ const lc__builtins lc__builtin = {
     .profilers = profilers,
     .loggers = loggers,
     .callbacks = callbacks,
+    .passes = passes,
 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is built in: the backend, strategies, precisions, profilers, loggers, and the callbacks that options ask for.
+/* What is built in: the backend, strategies, precisions, profilers, loggers, the callbacks that options ask for, and
+ * passes of the planner that belong to no peer of a graph.
  * The library knows them by their vtables, and finds them in this table. builtin.c fills it, and is the one file that
  * names them. */
 #ifndef LC_BUILTIN_H
@@ -42,6 +43,7 @@ typedef struct lc__builtins {
     const lc__named_profiler *profilers;
     const lc__named_logger *loggers;
     lc__default_callback *const *callbacks;
+    const struct lc_pass *passes; /* of the planner (engine/passes.h) */
 } lc__builtins;
 
 extern const lc__builtins lc__builtin;

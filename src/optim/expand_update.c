@@ -4,7 +4,6 @@
 #include "engine/plan/plan_impl.h"
 #include "optim/state_buffers.h"
 #include "tensor/slice.h"
-#include "parallel/reduce/reducer.h"
 
 #include <lightc/optim.h>
 #include <stdlib.h>
@@ -57,7 +56,9 @@ lc_status lc__expand_clip_norm(lc_build *b, const lc_node *n)
     for (int i = 0; i < opt->n_groups; i++) n_int += 2 * opt->groups[i].n_parameters;
     if (!(ints = lc__build_alloc(b, (size_t)n_int * sizeof *ints))) return LC_ERR_MEMORY;
     ints[LC__CLIP_DTYPE] = g->tape.ints[n->int_at + 1];
-    ints[LC__CLIP_REDUCER] = sharding ? (int64_t)(uintptr_t)g->reducer : 0;
+    ints[LC__CLIP_PEER] = 0;
+    for (lc_peer *p = sharding ? g->peers : NULL; p; p = p->next)
+        if (p->ops->add_up) ints[LC__CLIP_PEER] = (int64_t)(uintptr_t)p;
     n_int = LC__CLIP_FIRST;
     for (int k = 0; k < (sharding ? sharding->n_units : 1); k++) {
         const lc__unit *u = sharding ? &sharding->units[k] : NULL;
@@ -129,17 +130,34 @@ static lc_status update(lc_build *b, const lc_node *n, lc_flat_state *state, lc_
     return LC_OK;
 }
 
+static lc_status next_bucket(lc_build *b, lc_flat *flat, lc__unit *u, bool *any)
+{
+    *any = false;
+    for (lc_peer *p = b->g->peers; p; p = p->next)
+        if (p->ops->next_bucket) return p->ops->next_bucket(p, b, flat, u, any);
+    return lc_fail(LC_ERR_INTERNAL, "an update by buckets, and nobody sums gradients");
+}
+
+/* This rank's slice of a unit has been updated, or of all (NULL). */
+static lc_status updated(lc_build *b, lc_flat *flat, const lc__unit *u)
+{
+    for (lc_peer *p = b->g->peers; p; p = p->next)
+        if (p->ops->updated) LC_TRY(p->ops->updated(p, b, flat, u));
+    return LC_OK;
+}
+
 /* While the last buckets are under way, those that are there are updated. */
 static lc_status update_by_bucket(lc_build *b, const lc_node *n, lc_flat_state *state, lc_segment *segments,
                                   lc_tensor *scale)
 {
-    bool any;
+    bool bucket, any;
+    lc__unit u = {0};
     b->plan->by_bucket = true;
-    for (lc__unit u = {0}; lc__next_bucket(b->g->reducer, state->flat, &u);) {
-        LC_TRY(lc__expand_bucket_wait(b, state->flat, u.offset + u.count));
-        LC_TRY(update(b, n, state, segments, scale, &u, &any));
-    }
-    return lc__expand_wait(b, state->flat); /* for those of other buffers */
+    do {
+        LC_TRY(next_bucket(b, state->flat, &u, &bucket));
+        if (bucket) LC_TRY(update(b, n, state, segments, scale, &u, &any));
+    } while (bucket);
+    return LC_OK;
 }
 
 lc_status lc__expand_step(lc_build *b, const lc_node *n)
@@ -162,10 +180,10 @@ lc_status lc__expand_step(lc_build *b, const lc_node *n)
     for (int k = 0; k < sharding->n_units; k++) {
         const lc__unit *u = &sharding->units[k];
         LC_TRY(update(b, n, state, segments, scale, u, &any));
-        if (any && !sharding->parameter) LC_TRY(lc__expand_unit_gather(b, state->flat, u));
+        if (any && !sharding->parameter) LC_TRY(updated(b, state->flat, u));
         gathers |= any;
     }
-    return gathers && !sharding->parameter ? lc__expand_wait(b, state->flat) : LC_OK;
+    return gathers && !sharding->parameter ? updated(b, state->flat, NULL) : LC_OK;
 }
 
 lc_status lc__expand_zero_grad(lc_build *b, const lc_node *n)
@@ -193,7 +211,8 @@ lc_status lc__expand_gradient(lc_build *b, const lc_node *n)
     LC_TRY(lc__expand_flat_state(b, flat, &state));
     bool any = state->after[p->flat_index];
     lc_tensor *sum = any ? flat->gradients[p->flat_index] : lc__zeros_of(p);
-    if (any && flat->sharding) LC_TRY(lc__expand_whole_gradient(g, flat, p->flat_index, &sum));
+    for (lc_peer *peer = any && flat->sharding ? g->peers : NULL; peer; peer = peer->next)
+        if (peer->ops->whole_gradient) LC_TRY(peer->ops->whole_gradient(peer, flat, p->flat_index, &sum));
     lc_op_call(&lc__op_mul_scalar, 1, &sum, 0, NULL, 1, any ? g->tape.floats + n->float_at : (double[]){1}, LC_HERE);
     lc__expand_produce(g, n->first_out);
     return g->status;

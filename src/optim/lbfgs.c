@@ -128,7 +128,7 @@ static lc_status evaluate(lbfgs *l, double *loss)
     lc_status status = l->evaluate(l->ctx, loss);
     if (status != LC_OK) return status;
     lc_graph *g = lc_current_graph();
-    if (g) LC_TRY(lc__graph_settle(g));
+    if (g) LC_TRY(lc__peers_settle(g));
     double scale = g ? lc__gradient_factor(g) : 1;
     if (opt->clip_factor) LC_TRY(lc_item(opt->clip_factor, &scale)); /* the factor is in it */
     opt->clip_factor = NULL;

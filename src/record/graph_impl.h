@@ -31,6 +31,7 @@
 #include "tensor/tensor_impl.h"
 #include "engine/plan/tune.h"
 #include "record/fault.h"
+#include "record/peer.h"
 
 #define LC_ABSENT UINT32_MAX
 #define LC_ARENAS 4 /* step tensors of this many steps exist, so that using an expired one is noticed */
@@ -130,7 +131,7 @@ typedef struct lc_plan {
     uint64_t uid, previous; /* previous: uid of the plan of the segment before, 0 at the start of a step */
     uint64_t hash;
     lc__keeps keeps;
-    uint64_t reducer; /* whose memory it uses, by its id; 0: nobody's */
+    uint64_t peers; /* lc__peers_key */
     uint32_t node_0, n_nodes, in_0, n_in, int_0, n_ints, float_0, n_floats, ext_0, n_externals;
     lc_node *nodes;
     uint32_t *in;
@@ -196,12 +197,10 @@ struct lc_graph {
     char error[1024];
     int no_grad;
     uint32_t region, n_regions;
-    int64_t backwards;                   /* since the last lc_zero_grad */
-    double window;                       /* 0: backwards */
-    struct lc__reducer *reducer;         /* reduce/reducer.h; NULL: one rank */
-    struct lc__collectives *collectives; /* collectives/collectives.h; NULL: none so far */
-    struct lc__tree *tree;               /* tree.h; NULL: gradients are added as they come */
-    uint64_t next_tree, next_reducer;
+    int64_t backwards; /* since the last lc_zero_grad */
+    double window;     /* 0: backwards */
+    lc_peer *peers;    /* peer.h */
+    uint64_t next_peer;
     struct {
         int64_t number;      /* of the chunk being recorded; -1: none */
         uint32_t first_site; /* of random_sites that are the chunk's */
@@ -210,7 +209,7 @@ struct lc_graph {
     struct lc__devices *devices; /* devices.h: whose device this graph is; NULL: nobody's */
     int device;                  /* its number there */
     lc__keeps sync_keeps;        /* of segments that a sync ends (reduce/reducer.h); lc_step_begin: LC__KEEPS_NAMED */
-    double loss_weight;          /* what a backward pass starts with, where there is no reducer: 1, or a part's share */
+    const double *loss_weight;   /* what a backward pass starts with, read at every replay; NULL: 1 */
 
     lc_tape tape; /* the user's */
     lc_tape ir;   /* expanded; only while planning */
@@ -255,7 +254,7 @@ bool lc__is_macro(const lc_op *op);
 extern const lc_op lc__op_detach, lc__op_accumulate, lc__op_clip_coefficient;
 /* Ints of clip_coefficient (macro.c), and what its kernels share: from the sum of this rank's squares to the results.
  */
-enum { LC__CLIP_DTYPE, LC__CLIP_REDUCER, LC__CLIP_FIRST, LC__NORM_BLOCK_BYTES = 256 };
+enum { LC__CLIP_DTYPE, LC__CLIP_PEER, LC__CLIP_FIRST, LC__NORM_BLOCK_BYTES = 256 };
 void lc__clip_finish(const lc_call *c, lc__exact_sum *sum);
 
 /* graph.c */
@@ -298,8 +297,6 @@ lc_status lc__graph_add_flat(lc_graph *g, lc_flat *flat) LC_MUST_USE;
 lc_status lc__graph_flush(lc_graph *g) LC_MUST_USE;
 /* lc_step_run, which keeps so much. */
 lc_status lc__graph_run_step(lc_graph *g, lc__keeps keeps) LC_MUST_USE;
-/* Waits for gradients that are under way to other ranks; who reads them on the host. */
-lc_status lc__graph_settle(lc_graph *g) LC_MUST_USE;
 /* Between two steps: gives the memory of intermediate results back, which the next step takes again. Those that were
  * kept expire. */
 void lc__graph_drop_arena(lc_graph *g);

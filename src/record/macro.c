@@ -6,8 +6,6 @@
 #include "optim/state_buffers.h"
 #include "record/graph_impl.h"
 #include "tensor/slice.h"
-#include "parallel/reduce/reducer.h"
-#include "parallel/tree/tree_impl.h"
 
 #include <lightc/optim.h>
 #include <math.h>
@@ -77,7 +75,8 @@ bool lc__is_macro(const lc_op *op)
 double lc__gradient_factor(const lc_graph *g)
 {
     double window = g->window > 0 ? g->window : (double)g->backwards;
-    if (g->reducer && !g->tree) window *= lc__reducer_ranks(g->reducer);
+    for (const lc_peer *p = g->peers; p; p = p->next)
+        if (p->ops->ranks) window *= p->ops->ranks(p);
     return window > 0 ? 1.0 / window : 1.0;
 }
 
@@ -90,28 +89,13 @@ static bool check_optimizer(const lc_optimizer *opt, const char *title, lc_site 
     return false;
 }
 
-static void backward_of_chunk(lc_graph *g, lc_tensor *loss, lc_site site)
-{
-    int64_t ints[LC__TREE_INTS];
-    if (g->chunk.backward) {
-        lc_fail(LC_ERR_STATE, "deterministic training takes one backward pass for a loss; add the losses up");
-        lc__record_error(g, LC_ERR_STATE, "backward", site, NULL, NULL, 0);
-        return;
-    }
-    lc__tree_ints(g->tree, g->tree->index, g->tree->last, ints);
-    lc_op_call(&lc__macro_backward, 1, &loss, LC__TREE_INTS, ints, 1, &g->tree->weight, site);
-    g->chunk.backward = true;
-}
-
 void lc_backward_at(lc_tensor *loss, lc_site site)
 {
     if (!lc__check_tensor(loss, "the loss", "backward", site)) return;
     lc_graph *g = lc_current_graph();
-    if (g && g->chunk.sums) {
-        backward_of_chunk(g, loss, site);
-        return;
-    }
-    if (g && g->reducer) lc__reducer_before_backward(g->reducer);
+    for (lc_peer *p = g ? g->peers : NULL; p; p = p->next)
+        if (p->ops->backward && p->ops->backward(p, loss, site)) return;
+    if (g) lc__peers_before_backward(g);
     lc_op_call(&lc__macro_backward, 1, &loss, 0, NULL, 0, NULL, site);
     if (g) g->backwards++;
 }
@@ -126,7 +110,8 @@ void lc_zero_grad(lc_graph *g)
         lc_op_call(&lc__macro_zero_grad, 0, NULL, 0, NULL, 0, NULL, LC__NO_SITE);
     }
     g->backwards = 0;
-    if (g->reducer) lc__reducer_zeroed(g->reducer);
+    for (lc_peer *p = g->peers; p; p = p->next)
+        if (p->ops->zeroed) p->ops->zeroed(p);
 }
 
 static bool is_trained_in(const lc_tensor *p, const lc_graph *g)
@@ -194,9 +179,10 @@ void lc__record_host_write(lc_tensor *t)
  * that has not run yet: lc__expand_whole_gradient.) */
 static lc_status check_summed(const lc_graph *g, const lc_tensor *parameter)
 {
-    if (!g || !g->reducer || !parameter || !parameter->flat || !parameter->flat->sharding) return LC_OK;
-    bool has = parameter->flat->has_gradient[parameter->flat_index];
-    return has && !lc__reducer_has_summed(g->reducer, parameter) ? lc__not_summed() : LC_OK;
+    if (!g || !parameter || !parameter->flat || !parameter->flat->sharding) return LC_OK;
+    for (const lc_peer *p = g->peers; p && parameter->flat->has_gradient[parameter->flat_index]; p = p->next)
+        if (p->ops->check_summed) LC_TRY(p->ops->check_summed(p, parameter));
+    return LC_OK;
 }
 
 lc_tensor *lc_gradient_at(lc_tensor *parameter, lc_site site)
@@ -236,7 +222,7 @@ lc_status lc_gradient_write(lc_tensor *parameter, const void *data, size_t bytes
         return lc_fail(LC_ERR_UNSUPPORTED, "lc_gradient_write: with the strategy sharded no rank has the whole "
                                            "gradient; use --strategy ddp");
     lc_tensor *gradient = flat->gradients[parameter->flat_index];
-    if (g) LC_TRY(lc__graph_settle(g));
+    if (g) LC_TRY(lc__peers_settle(g));
     LC_TRY(lc_tensor_write(gradient, data, bytes));
     double window = g ? lc__gradient_factor(g) : 1.0;
     if (window != 1.0) scale(gradient, 1 / window);
@@ -283,8 +269,8 @@ void lc_optimizer_step_at(lc_optimizer *opt, lc_site site)
         return;
     }
     /* Where it comes first behind a backward pass, it need not wait for the last bucket before it begins. */
-    bool by_bucket = g->reducer && lc__reducer_owes(g->reducer) && g->tape.n_nodes == g->node_0 && !opt->clip_factor &&
-                     lc__is_elementwise(opt->ops);
+    bool by_bucket =
+        lc__peers_owe(g) && g->tape.n_nodes == g->node_0 && !opt->clip_factor && lc__is_elementwise(opt->ops);
     int64_t ints[] = {(int64_t)(uintptr_t)opt, (int64_t)opt->steps->id, opt->clip_by_value, by_bucket};
     double window = lc__gradient_factor(g);
     lc_op_call(&lc__macro_step, 1, &opt->clip_factor, 4, ints, 1, &window, site);
@@ -353,10 +339,10 @@ const lc_op lc__op_accumulate = {.name = "accumulate_grad",
                                  .mutated_inputs = 1,
                                  .kernel = &accumulate_kernel};
 
-/* in: gradients, 1-D; ints: dtype, reducer or 0, then (offset, count) per parameter; floats: max_norm, window.
+/* in: gradients, 1-D; ints: dtype, peer or 0, then (offset, count) per parameter; floats: max_norm, window.
  * out: total norm of gradients * window, and the factor window * min(1, max_norm / (norm + 1e-6)).
  * Squares are added in blocks of 256 bytes from a parameter's begin on, and those exactly: the result does not depend
- * on threads, buckets, or which rank has which block. With a reducer the norm is that of all ranks' blocks. */
+ * on threads, buckets, or which rank has which block. With a peer the norm is that of all ranks' blocks. */
 static void add_squares(const void *data, lc_dtype dtype, int64_t n, lc__exact_sum *sum)
 {
     int64_t block = (int64_t)(LC__NORM_BLOCK_BYTES / lc_dtype_size(dtype));
@@ -371,22 +357,22 @@ static void add_squares(const void *data, lc_dtype dtype, int64_t n, lc__exact_s
     }
 }
 
-static void add_over_ranks(lc__reducer *reducer, lc__exact_sum *sum)
+static void add_over_ranks(lc_peer *peer, lc__exact_sum *sum)
 {
     int64_t words[LC__EXACT_DIGITS + 2];
     lc__exact_tidy(sum);
     memcpy(words, sum->digit, sizeof sum->digit);
     words[LC__EXACT_DIGITS] = isinf(sum->special);
     words[LC__EXACT_DIGITS + 1] = isnan(sum->special);
-    lc__reducer_add_up(reducer, words, LC__EXACT_DIGITS + 2);
+    peer->ops->add_up(peer, words, LC__EXACT_DIGITS + 2);
     memcpy(sum->digit, words, sizeof sum->digit);
     sum->special = words[LC__EXACT_DIGITS + 1] ? NAN : words[LC__EXACT_DIGITS] ? INFINITY : 0;
 }
 
 void lc__clip_finish(const lc_call *c, lc__exact_sum *sum)
 {
-    lc__reducer *reducer = (lc__reducer *)(uintptr_t)c->ints[LC__CLIP_REDUCER];
-    if (reducer) add_over_ranks(reducer, sum);
+    lc_peer *peer = (lc_peer *)(uintptr_t)c->ints[LC__CLIP_PEER];
+    if (peer) add_over_ranks(peer, sum);
     double window = c->floats[1], norm = sqrt(lc__exact_value(sum)) * window;
     double factor = c->floats[0] / (norm + 1e-6);
     if (!(factor < 1)) factor = isnan(factor) ? factor : 1;

@@ -4,7 +4,6 @@
  * A call appends one node to the tape and returns the handle of its result; nothing is computed. While the calls
  * repeat those of a known plan (the usual case), each costs a comparison with that plan's node: shapes need not be
  * inferred again. At the first difference inference takes over. */
-#include "parallel/tree/tree_impl.h"
 #include "base/grow.h"
 #include "base/handle.h"
 #include "record/graph_impl.h"
@@ -338,7 +337,8 @@ static lc_status record(lc_graph *g, const lc_op *op, int n_in, lc_tensor *const
         if (live) inherited = NULL;
     }
 
-    if (!g->expanding) LC_TRY(lc__tree_check_write(g->tree, op, in));
+    for (const lc_peer *p = g->expanding ? NULL : g->peers; p; p = p->next)
+        if (p->ops->check_write) LC_TRY(p->ops->check_write(p, op, in));
     bool any_grad = false;
     uint32_t *values = tape->in ? tape->in + tape->n_in : NULL; /* of an operator without inputs, maybe the first */
     for (int i = 0; i < n_in; i++) {

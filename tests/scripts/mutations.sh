@@ -89,7 +89,7 @@ mutate() {
 all() {
 # ---- gradients and sums ----
 mutate 'last bucket dropped' src/parallel/reduce/expand_sync.c 's/if (begin >= 0 && (last || gap/if (begin >= 0 \&\& !last \&\& (gap/' test_sync test_ddp
-mutate '1/N missing' src/record/macro.c 's/if (g->reducer && !g->tree) window \*= lc__reducer_ranks(g->reducer);//' test_sync test_ddp:train_as_one
+mutate '1/N missing' src/parallel/reduce/reducer.c 's/lc__tree_of_graph(r->g) ? 1 : lc_comm_size(r->comm);/1;/' test_sync test_ddp:train_as_one
 mutate 'buckets sent before they are complete' src/parallel/reduce/expand_sync.c 's/if (ready > \*behind) \*behind = ready;//' test_sync test_ddp:train_as_one
 mutate 'order of a sum swapped' src/comm/combine.c 's/for (unsigned ones = (unsigned)k; ones & 1;/for (unsigned ones = k == n - 1 ? ~0u : 0; top > 1 \&\& ones \& 1;/' test_comm:tree
 mutate 'the rest of a grain from elsewhere' src/comm/transport/tcp.c 's/memcpy(at, (const char \*)data + k, rest);/memcpy(at, data, rest);/' test_tcp:odd_numbers
@@ -98,17 +98,17 @@ mutate 'weights of uneven shares ignored' src/core/ranks/shares.c 's/weight = (d
 mutate 'links to the checkpoint before come late' src/core/checkpoint/write_job.c 's/if (write) do_chores(w, true);//' test_checkpoint:newer
 mutate 'an update before its bucket' src/parallel/reduce/reducer.c 's/r->sent\[i\] < end) wait_for(r, i);/r->sent[i] < begin) wait_for(r, i);/' test_sync:gpt,some_ranks
 mutate 'late steps with shares of sums' src/core/loop/optimize.c 's/return r && lc__reducer_has_shares(r) ? [^;]*;/return LC_OK;/' test_ddp_checkpoints:a_late_step
-mutate 'gradients looked at while under way' src/engine/run/execute.c 's/g->reducer \&\& !p->by_bucket ? lc__reducer_settle(g->reducer) : LC_OK/LC_OK/' test_sync:gpt
-mutate 'gradients that are read on, added up' src/engine/plan/lower.c 's/if (b->g->reducer && s->last > position) return;//' test_under_way:read_on
+mutate 'gradients looked at while under way' src/engine/run/execute.c 's/p->by_bucket ? LC_OK : lc__peers_settle(g)/LC_OK/' test_sync:gpt
+mutate 'gradients that are read on, added up' src/engine/plan/lower.c 's/if (lc__peers_sum_in_place(b->g) && s->last > position) return;//' test_under_way:read_on
 mutate 'gradients looked at before, added up' src/parallel/reduce/expand_sync.c 's/ && !reads(g, &g->ir.nodes\[k\], flat, i)//' test_under_way:looked_at
 mutate 'LBFGS with the loss of one rank' src/core/loop/optimize.c 's/return lc__ranks_reduce(t->comm, loss, 1, LC_LOG_MEAN);/return LC_OK;/' test_ddp:lbfgs
 mutate 'LBFGS with sums for means' src/optim/lbfgs.c 's/g ? lc__gradient_factor(g) : 1;/1;/' test_ddp:lbfgs
 mutate 'any optimizer by bucket' src/record/macro.c 's/lc__is_elementwise(opt->ops);/true;/' test_under_way:an_optimizer
-mutate 'sums added up again without samples' src/core/loop/optimize.c 's/if (t->graph->reducer) lc__reducer_before_backward(t->graph->reducer);//' test_under_way:without_samples
+mutate 'sums added up again without samples' src/core/loop/optimize.c 's/lc__peers_before_backward(t->graph);//' test_under_way:without_samples
 mutate 'gradient of one rank alone left out' src/parallel/reduce/reducer.c 's/memcpy(r->flats\[f\]->has_gradient, at, (size_t)r->flats\[f\]->n);/;/' test_sync:some_ranks
 mutate 'ranks that get nothing keep what they gave' src/parallel/collectives/collectives.c 's/memset(c->out\[0\].data, 0, bytes);/;/' test_collectives:values
 # ---- sharded ----
-mutate 'parameters not gathered after an update' src/optim/expand_update.c 's/if (any && !sharding->parameter) LC_TRY(lc__expand_unit_gather(b, state->flat, u));//' test_sync:sharded
+mutate 'parameters not gathered after an update' src/optim/expand_update.c 's/if (any \&\& !sharding->parameter) LC_TRY(updated(b, state->flat, u));//' test_sync:sharded
 mutate 'parameters gathered before an update' src/parallel/reduce/place_slices.c 's/return at > c->barrier ? at : c->barrier + 1;/return at;/' test_sync:behind_the_update
 mutate 'slices of another unit gathered' src/parallel/reduce/place_slices.c 's/launch->ints\[LC__SYNC_OFFSET\] = u->u->at;/launch->ints[LC__SYNC_OFFSET] = 0;/' test_sync:sharded
 mutate 'gradients of the slice of another rank' src/parallel/reduce/expand_sync.c 's/ints\[LC__SYNC_OFFSET\] = s->rank \* u->slice;/ints[LC__SYNC_OFFSET] = (s->size - 1 - s->rank) * u->slice;/' test_sync:sharded
@@ -121,7 +121,7 @@ mutate 'last unit dropped' src/parallel/reduce/expand_sync.c 's/if (!lc__any_tra
 mutate 'norm of the own slices alone' src/parallel/reduce/reducer.c 's/\.out = words, \.count = n}/.out = words, .count = 0 * n}/' test_sync:sharded_is_ddp_gpt
 mutate 'gradients put together without their places' src/parallel/reduce/expand_sync.c 's/lc_pad(part, before, n - before - count)/lc_pad(part, 0, n - count)/' test_sync:gradients_of
 mutate 'norm of all copies' src/parallel/reduce/reducer.c 's/run_now(r, r->slices,\n *&(lc_comm_call){.op = LC_COMM_ALL_REDUCE/run_now(r, r->comm, \&(lc_comm_call){.op = LC_COMM_ALL_REDUCE/' test_sync:hybrid_is_ddp_gpt
-mutate '1/N of a node' src/parallel/reduce/reducer.c 's/return lc_comm_size(r->comm);/return lc_comm_size(r->slices);/' test_sync:hybrid
+mutate '1/N of a node' src/parallel/reduce/reducer.c 's/ : lc_comm_size(r->comm);/ : lc_comm_size(r->slices);/' test_sync:hybrid
 mutate 'gradients of a node alone' src/strategies/processes.c 's/lc__reducer_replicate(d->reducer, d->slices, d->replicas)/lc__reducer_replicate(d->reducer, d->slices, NULL)/' test_ddp_sharded:hybrid_trains_as_ddp
 mutate 'last slice not summed between nodes' src/parallel/reduce/expand_sync.c 's/if (r->replicas && sent) LC_TRY(reduce_slice(b, r, flat, units\[sent - 1\], first + sent - 1, NULL));//' test_sync:hybrid
 mutate 'nobody carries calls on' src/comm/transport/tcp.c 's/\.wants_thread = true,//' test_tcp:calls_go_on
@@ -131,7 +131,7 @@ mutate 'calls that are given up go on' src/comm/comm.c 's/if (c->carried) lc__pr
 mutate 'waits of one group hold up another' src/comm/comm.c 's/(void)!lc_comm_progress(at);//' test_comm:moves_the_others
 mutate 'every copy writes its slices' src/tensor/slice.c 's/if (!t->is_slice || !t->slices) return;/return;/' test_ddp_checkpoints:copies
 mutate 'memory of parameters that moved kept' src/backends/cpu/memory.c 's/128 << 10/1 << 30/' test_launch:formula
-mutate 'a window added to slices twice' src/parallel/reduce/expand_sync.c 's/ \&\& !b->g->tree;/;/' test_deterministic:accumulation
+mutate 'a window added to slices twice' src/parallel/reduce/expand_sync.c 's/ \&\& !tree;/;/' test_deterministic:accumulation
 mutate 'gathers of ranks with more chunks missed' src/parallel/reduce/reducer.c 's/r->uneven = true;/;/' test_deterministic:fewer
 mutate 'chunks random by their device' src/parallel/devices/devices.c 's/of_chunks ? d->host->rng.micro_batch : (uint64_t)i/(uint64_t)i/' test_deterministic:ranks_are
 mutate 'statistics of devices not added' src/core/split/chunk_statistics.c 's/if (parts > 1) lc_comm_combine/if (parts > 99) lc_comm_combine/' test_deterministic:ranks_are

@@ -103,7 +103,7 @@ lc_status lc_fabric_end(lc_fabric *f)
         note(f, lc_step_status(f->graph));
         if (f->error.status >= 0) note(f, lc_step_run(f->graph));
         /* What no update has waited for. */
-        if (f->error.status >= 0 && f->graph->reducer) note(f, lc__reducer_settle(f->graph->reducer));
+        if (f->error.status >= 0) note(f, lc__peers_settle(f->graph));
         note(f, lc_step_end(f->graph));
     } else {
         note(f, lc_fail(LC_ERR_STATE, "lc_fabric_end: call lc_fabric_begin first"));

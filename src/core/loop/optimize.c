@@ -107,7 +107,7 @@ static lc_status closure_run(lc_closure *c)
     if (c->loss) return backward(t, c->loss);
     LC_TRY(lc__batch_norms_end(t, false));
     if (t->accumulating && !t->strategy->syncs_every_backward) return LC_OK;
-    if (t->graph->reducer) lc__reducer_before_backward(t->graph->reducer);
+    lc__peers_before_backward(t->graph);
     return lc__sync_gradients(t); /* other ranks may have a loss */
 }
 
@@ -160,7 +160,7 @@ static lc_status before_update(lc_trainer *t, lc_optimizer *optimizer, bool *ski
 static lc_status read_loss(const lc_trainer *t, lc_tensor *tensor, double *loss)
 {
     LC_TRY(lc_item(tensor, loss));
-    if (t->graph->reducer) *loss *= *lc__reducer_weight(t->graph->reducer);
+    if (t->graph->loss_weight) *loss *= *t->graph->loss_weight;
     return lc__ranks_reduce(t->comm, loss, 1, LC_LOG_MEAN);
 }
 
@@ -297,7 +297,7 @@ static lc_status automatic(lc_trainer *t, const lc_batch *batch, int64_t batch_i
  * goes on from: they are sums over ranks again from the first step on. */
 static lc_status sum_restored(lc_trainer *t)
 {
-    lc__reducer *r = t->graph->reducer;
+    const lc__reducer *r = lc__reducer_of_graph(t->graph);
     return r && lc__reducer_has_shares(r) ? lc__sync_gradients(t) : LC_OK;
 }
 

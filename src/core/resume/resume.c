@@ -378,7 +378,8 @@ static lc_status restore_gradients(lc_trainer *t, const lc_state *root)
     if (t->window_backwards == 0) return LC_OK;
     LC_TRY(lc_module_visit(t->m, restore_gradient, t));
     t->graph->backwards = t->window_backwards;
-    if (t->mo.manual_optimization && t->graph->reducer) lc__reducer_restored(t->graph->reducer);
+    lc__reducer *reducer = t->mo.manual_optimization ? lc__reducer_of_graph(t->graph) : NULL;
+    if (reducer) lc__reducer_restored(reducer);
     return LC_OK;
 }
 

@@ -314,7 +314,8 @@ static lc_status save_gradients(save_walk *walk)
 {
     lc_trainer *t = walk->t;
     if (!in_window(t)) return LC_OK;
-    if (t->graph->reducer) LC_TRY(lc__reducer_share(t->graph->reducer));
+    lc__reducer *reducer = lc__reducer_of_graph(t->graph);
+    if (reducer) LC_TRY(lc__reducer_share(reducer));
     return lc_module_visit(t->m, save_gradient, walk);
 }
 
@@ -407,7 +408,8 @@ static lc_status save_state(lc_trainer *t, const char *path, bool weights_only, 
         status = lc_ckpt_commit(t->writer, wait);
 done:
     if (begun) lc_ckpt_abort(t->writer);
-    if (t->graph && t->graph->reducer) lc__reducer_unshare(t->graph->reducer);
+    lc__reducer *reducer = t->graph ? lc__reducer_of_graph(t->graph) : NULL;
+    if (reducer) lc__reducer_unshare(reducer);
     lc__views_free(&views);
     LC__PROFILE_ACTION(t, "save_checkpoint", start);
     return status < 0 ? lc_fail_context(status, "checkpoint %s", path) : LC_OK;

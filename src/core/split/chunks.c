@@ -32,7 +32,7 @@ lc_status lc__chunks_begin(lc_trainer *t)
 /* Where nodes have copies of the model (sharded_hybrid), sums within a node come first. */
 static lc_status check_tree(lc_trainer *t)
 {
-    const lc__reducer *r = t->graph->reducer;
+    const lc__reducer *r = lc__reducer_of_graph(t->graph);
     lc_status status = LC_OK;
     if (r && !lc__reducer_sums_on_tree(r))
         status = lc_fail(LC_ERR_CONFIG,
@@ -254,7 +254,7 @@ static lc_status run_chunk(lc_closure *c, int64_t i, double samples, double weig
 {
     lc_trainer *t = c->t;
     lc__chunks *k = t->chunks;
-    lc__tree *tree = t->graph->tree;
+    lc__tree *tree = lc__tree_of_graph(t->graph);
     t->outputs.n = 0;
     LC_TRY(lc__chunks_take(t, i, &c->batch));
     lc__tree_chunk_begin(tree, k->first + i, i, k->n, weight);

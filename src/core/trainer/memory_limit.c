@@ -68,7 +68,7 @@ static lc_status count(const lc_graph *g, lc_module *m, const lc_optimizers *opt
     walk w = {.m = out};
     *out = (lc_device_memory){0};
     LC_TRY(lc_module_visit(m, add_tensor, &w));
-    if (g->tree) out->gradients += lc__tree_bytes(g->tree);
+    out->gradients += lc__peers_bytes(g);
     for (int i = 0; i < optimizers->n; i++) out->optimizer_state += state_of(optimizers->optimizers[i].optimizer);
     out->activations = (int64_t)g->arena_committed;
     out->workspace = (int64_t)g->scratch_bytes;

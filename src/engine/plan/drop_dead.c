@@ -3,7 +3,7 @@
  * case. Also counts the uses of every value. */
 #include "engine/plan/plan_impl.h"
 
-void lc__drop_dead(lc_build *b)
+lc_status lc__drop_dead(lc_build *b)
 {
     for (uint32_t v = 0; v < b->n_values; v++) b->values[v].uses = 0;
     for (int i = b->n_nodes - 1; i >= 0; i--) {
@@ -18,4 +18,5 @@ void lc__drop_dead(lc_build *b)
         for (int k = 0; k < n->n_in; k++)
             if (n->in[k] != LC_ABSENT) b->values[n->in[k]].uses++;
     }
+    return LC_OK;
 }

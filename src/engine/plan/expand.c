@@ -288,9 +288,7 @@ static lc_tensor *seed_of(lc_graph *g, const lc_node *n, int64_t dtype)
 {
     double one = 1;
     if (n->n_float) return lc_op_call(&lc__op_scalar, 0, NULL, 1, &dtype, 1, g->tape.floats + n->float_at, LC_HERE);
-    if (g->reducer)
-        return lc_op_call_live(&lc__op_scalar, 0, NULL, 1, &dtype, 1, lc__reducer_weight(g->reducer), LC_HERE);
-    if (g->devices) return lc_op_call_live(&lc__op_scalar, 0, NULL, 1, &dtype, 1, &g->loss_weight, LC_HERE);
+    if (g->loss_weight) return lc_op_call_live(&lc__op_scalar, 0, NULL, 1, &dtype, 1, g->loss_weight, LC_HERE);
     return lc_op_call(&lc__op_scalar, 0, NULL, 1, &dtype, 1, &one, LC_HERE);
 }
 
@@ -473,15 +471,13 @@ static lc_status check_synced(const lc_plan *plan)
 lc_status lc__expand(lc_build *b)
 {
     lc_graph *g = b->g;
-    uint32_t n_values = g->n_values, used = g->arenas[g->generation % LC_ARENAS].used;
+    uint32_t n_values = g->n_values;
     expansion x = {.b = b, .g = g};
     lc_status status = LC_OK;
     g->ir.n_nodes = g->ir.n_in = g->ir.n_ints = g->ir.n_floats = 0;
-    g->expanding = true;
     /* keep grows with the values that expansion adds; those are never kept */
     x.keep = lc__build_alloc(b, n_values + 1);
     if (!x.keep) status = LC_ERR_MEMORY;
-    if (status >= 0 && g->reducer) status = lc__expand_slices(b);
     for (uint32_t k = g->node_0; status >= 0 && k < g->tape.n_nodes; k++) {
         b->position = k;
         status = expand_node(&x, k);
@@ -495,13 +491,6 @@ lc_status lc__expand(lc_build *b)
         x.keep = keep;
         status = keep ? make_nodes(&x) : LC_ERR_MEMORY;
     }
-    g->expanding = false;
     b->n_values = g->n_values;
-    if (status < 0) {
-        /* Forget the values that only the expansion knew. */
-        for (uint32_t v = n_values; v < g->n_values; v++) g->values[v]->graph = NULL;
-        g->n_values = n_values;
-        g->arenas[g->generation % LC_ARENAS].used = used;
-    }
     return status;
 }

@@ -3,10 +3,10 @@
  *
  * A segment is looked up by comparing its records in full; a hash only orders the candidates. On a miss the passes of
  * plan_impl.h run one after the other. Everything a replay needs is allocated here, once. */
-#include "parallel/collectives/collectives.h"
+#include "engine/plan/plan_impl.h"
 #include "base/grow.h"
-#include "parallel/reduce/reducer.h"
-#include "parallel/tree/tree.h"
+#include "builtin.h"
+#include "engine/passes.h"
 
 #include <lightc/random.h>
 #include <limits.h>
@@ -135,25 +135,19 @@ static bool records_match(const lc_graph *g, const lc_plan *p)
            same(p->externals, g->externals + g->ext_0, p->n_externals * sizeof *p->externals);
 }
 
-/* An address does not say which reducer: another may come to lie there. */
-static uint64_t reducer_of(const lc_graph *g)
-{
-    return g->reducer ? lc__reducer_id(g->reducer) : 0;
-}
-
 static lc_plan *find(lc_graph *g, lc__keeps keeps)
 {
     uint32_t n_nodes = g->tape.n_nodes - g->node_0;
-    uint64_t reducer = reducer_of(g);
+    uint64_t peers = lc__peers_key(g); /* an address does not say which: another may come to lie there */
     lc_plan *p = g->expect;
     /* The segment followed this plan to its end: nothing is left to compare. */
-    if (p && p->keeps == keeps && p->reducer == reducer && p->n_nodes == n_nodes &&
+    if (p && p->keeps == keeps && p->peers == peers && p->n_nodes == n_nodes &&
         p->n_externals == g->n_externals - g->ext_0 && flats_match(p))
         return p;
     uint64_t hash = segment_hash(g, keeps), previous = g->last ? g->last->uid : 0;
     for (int i = 0; i < g->n_plans; i++) {
         p = g->plans[i];
-        if (p->hash == hash && p->previous == previous && p->keeps == keeps && p->reducer == reducer &&
+        if (p->hash == hash && p->previous == previous && p->keeps == keeps && p->peers == peers &&
             records_match(g, p) && flats_match(p))
             return p;
     }
@@ -175,7 +169,7 @@ static lc_status copy_key(lc_graph *g, lc_plan *p, lc__keeps keeps)
     p->previous = g->last ? g->last->uid : 0;
     p->hash = segment_hash(g, keeps);
     p->keeps = keeps;
-    p->reducer = reducer_of(g);
+    p->peers = lc__peers_key(g);
     p->node_0 = g->node_0;
     p->n_nodes = g->tape.n_nodes - g->node_0;
     p->in_0 = g->in_0;
@@ -204,10 +198,12 @@ static lc_status copy_key(lc_graph *g, lc_plan *p, lc__keeps keeps)
     return LC_OK;
 }
 
-static lc_status check_memory(const lc_graph *g, const lc_plan *p)
+static lc_status check_memory(lc_build *b)
 {
+    const lc_graph *g = b->g;
+    const lc_plan *p = b->plan;
     size_t want = p->arena_0 + p->arena_bytes;
-    int64_t may = g->options.max_bytes - (g->tree ? lc__tree_bytes(g->tree) : 0);
+    int64_t may = g->options.max_bytes - lc__peers_bytes(g);
     /* Finding out what is available takes longer than planning a small step. */
     if (g->options.max_bytes <= 0 && want <= g->arena_committed) return LC_OK;
     size_t have = g->options.max_bytes <= 0 ? g->backend->available() + g->arena_committed : may > 0 ? (size_t)may : 0;
@@ -225,6 +221,30 @@ static lc_status check_memory(const lc_graph *g, const lc_plan *p)
                    needs, bound, (double)have / mib, raise);
 }
 
+static const lc_pass passes[] = {
+    {LC_PHASE_EXPAND, lc__expand},         {LC_PHASE_FUSE, lc__drop_dead},     {LC_PHASE_FUSE, lc__fuse_patterns},
+    {LC_PHASE_FUSE, lc__fuse_elementwise}, {LC_PHASE_LOWER, lc__lower},        {LC_PHASE_LOWER, lc__assign_arena},
+    {LC_PHASE_LOWER, check_memory},        {LC_PHASE_LOWER, lc__make_program}, {LC_PHASES, NULL},
+};
+
+static lc_status run_phase(lc_build *b, const lc_pass *list, lc_phase phase)
+{
+    for (const lc_pass *pass = list; pass && pass->run; pass++)
+        if (pass->phase == phase) LC_TRY(pass->run(b));
+    return LC_OK;
+}
+
+static lc_status run_passes(lc_build *b)
+{
+    for (lc_phase phase = 0; phase < LC_PHASES; phase++) {
+        if (phase == LC_PHASE_FUSE && !b->optimise) continue;
+        LC_TRY(run_phase(b, passes, phase));
+        LC_TRY(run_phase(b, lc__builtin.passes, phase));
+        for (const lc_peer *p = b->g->peers; p; p = p->next) LC_TRY(run_phase(b, p->ops->passes, phase));
+    }
+    return LC_OK;
+}
+
 static lc_status make(lc_graph *g, lc__keeps keeps, lc_plan **out)
 {
     lc_status status = LC_OK;
@@ -234,22 +254,14 @@ static lc_status make(lc_graph *g, lc__keeps keeps, lc_plan **out)
     if (!p) return lc_fail(LC_ERR_MEMORY, "out of memory while planning the step");
     LC_TRY_GOTO(status, done, copy_key(g, p, keeps));
     p->arena_0 = g->last ? g->last->arena_0 + g->last->arena_bytes : 0;
-    LC_TRY_GOTO(status, done, lc__expand(&b));
-    if (b.optimise) {
-        lc__drop_dead(&b);
-        LC_TRY_GOTO(status, done, lc__fuse_patterns(&b));
-        LC_TRY_GOTO(status, done, lc__fuse_elementwise(&b));
-    }
-    LC_TRY_GOTO(status, done, lc__place_slices(&b));
-    LC_TRY_GOTO(status, done, lc__split_collectives(&b));
-    LC_TRY_GOTO(status, done, lc__lower(&b));
-    LC_TRY_GOTO(status, done, lc__assign_arena(&b));
-    LC_TRY_GOTO(status, done, check_memory(g, p));
-    LC_TRY_GOTO(status, done, lc__make_program(&b));
+    g->expanding = true;
+    LC_TRY_GOTO(status, done, run_passes(&b));
     for (int i = 0; i < p->n_calls; i++) p->flops += lc__call_flop(&p->calls[i].call);
     lc__tuning_keep(&g->tuning);
     if (p->arena_0 + p->arena_bytes > g->arena_committed) g->arena_committed = p->arena_0 + p->arena_bytes;
 done:
+    g->expanding = false;
+    /* Forget the values that only the expansion knew. */
     for (uint32_t v = n_values; v < g->n_values; v++) g->values[v]->graph = NULL;
     g->n_values = n_values;
     g->arenas[g->generation % LC_ARENAS].used = used;

@@ -97,24 +97,8 @@ bool lc__expand_any_write(const lc_build *b);
 /* expand_sync.c */
 lc_status lc__expand_sync(lc_build *b);
 lc_status lc__expand_share_sum(lc_build *b);
-/* Behind the update of a rank's slice of a unit whose parameters are whole: those of all ranks; and the wait for all.
- */
-struct lc__unit;
-struct lc__reducer;
-lc_status lc__expand_unit_gather(lc_build *b, lc_flat *flat, const struct lc__unit *u);
-lc_status lc__expand_wait(lc_build *b, lc_flat *flat);
-/* Waits for the gradients of elements before `end`, which an update by buckets is about to read. */
-lc_status lc__expand_bucket_wait(lc_build *b, lc_flat *flat, int64_t end);
-/* The parameters behind those of *u, as many as a bucket has; false: there are none. u: zeros at first. */
-bool lc__next_bucket(const struct lc__reducer *r, const lc_flat *flat, struct lc__unit *u);
-/* The gradient of parameter i, of which every rank has a part: all ranks put it together. */
-lc_status lc__expand_whole_gradient(const lc_graph *g, const lc_flat *flat, int i, lc_tensor **out);
-/* Before anything is expanded: the planner will want the buffers that slices lie in. */
-lc_status lc__expand_slices(lc_build *b);
-/* place_slices.c, behind fusion: gradients and parameters of which a rank keeps a slice become intermediate results. */
-lc_status lc__place_slices(lc_build *b);
 /* drop_dead.c, fuse.c, fuse_elementwise.c */
-void lc__drop_dead(lc_build *b);
+lc_status lc__drop_dead(lc_build *b);
 lc_status lc__fuse_patterns(lc_build *b);
 lc_status lc__fuse_elementwise(lc_build *b);
 /* lower.c: nodes -> calls with storages */

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The executor: replays a plan. Refreshes what varies (input memory, floats), then calls one kernel after another. */
-#include "parallel/collectives/collectives.h"
-#include "parallel/reduce/reducer.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "record/graph_impl.h"
 
 void lc__graph_observe(lc_graph *g, lc_span_fn *fn, void *ctx)
 {
@@ -34,11 +33,11 @@ static void tell(const lc_graph *g, const lc_plan_call *pc, int64_t start, int64
 }
 
 /* Between two calls: moves bytes to and from other ranks. */
-static inline lc_status communicate(lc_graph *g)
+static inline lc_status communicate(const lc_graph *g)
 {
-    if (g->reducer && lc__reducer_busy(g->reducer)) lc__reducer_poll(g->reducer);
-    if (g->reducer) LC_TRY(lc__reducer_status(g->reducer));
-    return g->collectives ? lc__collectives_poll(g->collectives) : LC_OK;
+    for (lc_peer *p = g->peers; p; p = p->next)
+        if (p->ops->poll) LC_TRY(p->ops->poll(p));
+    return LC_OK;
 }
 
 static lc_status execute_watched(lc_graph *g, lc_plan *p)
@@ -64,13 +63,13 @@ static lc_status execute_watched(lc_graph *g, lc_plan *p)
 static lc_status execute(lc_graph *g, lc_plan *p)
 {
     if (g->nan_check || g->profile || g->observe) return execute_watched(g, p);
-    bool ranks = g->reducer || g->collectives;
+    bool peers = g->peers;
     for (int i = 0; i < p->n_calls; i++) {
         lc_call *c = &p->calls[i].call;
         c->scratch = g->scratch;
         c->kernel->run(c);
         if (__builtin_expect(lc__fault_is_set(&g->fault), 0)) return lc__fault_take(&g->fault, p->calls[i].site);
-        if (__builtin_expect(ranks, 0)) LC_TRY(communicate(g));
+        if (__builtin_expect(peers, 0)) LC_TRY(communicate(g));
     }
     return LC_OK;
 }
@@ -83,13 +82,12 @@ lc_status lc__execute(lc_graph *g, lc_plan *p)
     }
     for (int i = 0; i < p->n_linked; i++) *p->linked[i].to = g->tape.floats[p->linked[i].from];
     for (int i = 0; i < p->n_live; i++) *p->live[i].to = *p->live[i].from;
-    lc_status status = g->reducer && !p->by_bucket ? lc__reducer_settle(g->reducer) : LC_OK;
+    lc_status status = p->by_bucket ? LC_OK : lc__peers_settle(g);
     if (status >= 0) status = execute(g, p);
-    if (status >= 0 && g->reducer) status = lc__reducer_status(g->reducer);
-    if (status < 0 && g->reducer) lc__reducer_broke_off(g->reducer, status);
-    if (!g->collectives) return status;
+    if (!g->peers) return status;
     char why[1024];
     if (status < 0) lc__copy_message(why, sizeof why);
-    lc__collectives_end(g->collectives, p, status < 0 ? why : NULL);
+    for (lc_peer *peer = g->peers; peer; peer = peer->next)
+        if (peer->ops->ended) peer->ops->ended(peer, p, status, status < 0 ? why : NULL);
     return status < 0 ? lc_fail(status, "%s", why) : LC_OK;
 }

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The life of a graph and of its steps, and reading values back. */
-#include "parallel/collectives/collectives.h"
 #include "builtin.h"
 #include "base/grow.h"
 #include "base/handle.h"
 #include "tensor/initial.h"
-#include "parallel/reduce/reducer.h"
+#include "record/graph_impl.h"
 
 #include <lightc/random.h>
 
@@ -72,7 +71,6 @@ lc_status lc_graph_new(const lc_graph_options *options, lc_graph **out)
     g->backend = lc__builtin.backend;
     g->threads = g->options.threads > 0 ? g->options.threads : default_threads();
     g->rng.seed = g->options.seed;
-    g->loss_weight = 1;
     /* Tensors remember graph and generation. A new graph may lie where a freed one lay, so its generations must not
      * start where the other's did. */
     struct timespec now;
@@ -115,7 +113,7 @@ void lc_graph_free(lc_graph *g)
     free_pools(g);
     g->backend->arena_release(g->arena, g->arena_reserved);
     lc__tuning_release(&g->tuning);
-    lc__collectives_free(g->collectives);
+    lc__peers_free(g);
     free(g->scratch);
     free(g->values);
     free(g->random_sites);
@@ -225,12 +223,7 @@ lc_status lc__graph_run_step(lc_graph *g, lc__keeps keeps)
     LC_TRY(lc__graph_plan(g, keeps, &plan));
     if (plan) LC_TRY(lc__graph_execute(g, plan));
     if (plan) start_segment(g);
-    return lc__graph_settle(g);
-}
-
-lc_status lc__graph_settle(lc_graph *g)
-{
-    return g->reducer ? lc__reducer_settle(g->reducer) : LC_OK;
+    return lc__peers_settle(g);
 }
 
 void lc__graph_drop_arena(lc_graph *g)

@@ -2,21 +2,24 @@
 #include "parallel/collectives/collectives.h"
 
 #include "base/status.h"
+#include "engine/plan/plan_impl.h"
 #include "ops/ops.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct lc__collectives {
+/* Calls in flight, one slot for each launch of a plan. */
+typedef struct lc__collectives {
+    lc_peer peer;
     lc_request **flights;     /* by slot, room for the largest plan's; NULL: none */
     int n, running, launched; /* launched: in this run */
     lc_status status;         /* of the kernels, in this run */
     char message[1024];
-};
+} lc__collectives;
 
 /* ---- at run time ---- */
 
-/* Kernels cannot fail: the first error waits for lc__collectives_poll. */
+/* Kernels cannot fail: the first error waits for the next poll. */
 static void keep_error(lc__collectives *c, lc_status s)
 {
     if (s >= 0 || c->status < 0) return;
@@ -30,8 +33,10 @@ static void land(lc__collectives *c, lc_request **f)
     c->running--;
 }
 
-lc_status lc__collectives_poll(lc__collectives *c)
+/* Moves bytes, or returns what failed first in this run. */
+static lc_status poll(lc_peer *p)
 {
+    lc__collectives *c = (lc__collectives *)p;
     for (int i = 0; i < c->n && c->running > 0 && c->status >= 0; i++) {
         bool done;
         if (!c->flights[i]) continue;
@@ -42,11 +47,10 @@ lc_status lc__collectives_poll(lc__collectives *c)
     return c->status < 0 ? lc_fail(c->status, "%s", c->message) : LC_OK;
 }
 
-void lc__collectives_free(lc__collectives *c)
+static void free_all(lc_peer *p)
 {
-    if (!c) return;
-    free(c->flights);
-    free(c);
+    free(((lc__collectives *)p)->flights);
+    free(p);
 }
 
 /* ints of launch and wait: where calls are kept, the slot, and the operator's */
@@ -132,10 +136,14 @@ static const lc_op launch = {
 static const lc_op wait_op = {
     .name = "wait_collective", .flags = LC_OP_SIDE_EFFECT | LC_OP_NO_GRAD, .kernel = &wait_kernel};
 
-void lc__collectives_end(lc__collectives *c, const lc_plan *p, const char *why)
+/* What the plan has in flight, or would have called, is ended on the other ranks too, with that message. Nothing is in
+ * flight afterwards. */
+static void ended(lc_peer *p, const lc_plan *plan, lc_status status, const char *why)
 {
-    for (int i = 0; why && i < p->n_calls; i++) {
-        const lc_call *call = &p->calls[i].call;
+    lc__collectives *c = (lc__collectives *)p;
+    (void)status;
+    for (int i = 0; why && i < plan->n_calls; i++) {
+        const lc_call *call = &plan->calls[i].call;
         if (call->op != &launch) continue;
         int slot = (int)call->ints[AT_SLOT];
         if (slot >= c->launched || c->flights[slot])
@@ -161,11 +169,16 @@ static bool is_collective(const lc_op *op)
     return false;
 }
 
-static lc_status make_room(lc_graph *g, int n)
+static const lc_peer_ops collectives_ops = {.poll = poll, .ended = ended, .free = free_all};
+
+static lc_status make_room(lc_graph *g, int n, lc__collectives **out)
 {
-    lc__collectives *c = g->collectives;
-    if (!c && !(c = g->collectives = calloc(1, sizeof *c)))
-        return lc_fail(LC_ERR_MEMORY, "out of memory while planning: %d collectives", n);
+    lc__collectives *c = *out = (lc__collectives *)lc__peer_of(g, &collectives_ops);
+    if (!c) {
+        if (!(c = *out = calloc(1, sizeof *c)))
+            return lc_fail(LC_ERR_MEMORY, "out of memory while planning: %d collectives", n);
+        lc__peer_join(&c->peer, &collectives_ops, g);
+    }
     if (n <= c->n) return LC_OK;
     lc_request **more = realloc(c->flights, (size_t)n * sizeof *more);
     if (!more) return lc_fail(LC_ERR_MEMORY, "out of memory while planning: %d collectives", n);
@@ -176,7 +189,7 @@ static lc_status make_room(lc_graph *g, int n)
 }
 
 /* The two nodes of a collective. */
-static lc_status split(lc_build *b, const lc_ir_node *n, int slot, lc_ir_node pair[2])
+static lc_status split(lc_build *b, lc__collectives *all, const lc_ir_node *n, int slot, lc_ir_node pair[2])
 {
     lc_collective which = (lc_collective)n->ints[LC__COMM_WHICH];
     bool copies = which == LC_COMM_REDUCE_SCATTER || which == LC_COMM_ALL_TO_ALL || which == LC_COMM_GATHER ||
@@ -188,7 +201,7 @@ static lc_status split(lc_build *b, const lc_ir_node *n, int slot, lc_ir_node pa
     lc_type x = b->values[n->in[0]].type, y = b->values[n->out[0]].type;
     for (int i = 0; i < between; i++)
         if ((values[i] = lc__build_value(b, i ? &x : &y)) == LC_ABSENT) return LC_ERR_MEMORY;
-    ints[AT_CALLS] = (int64_t)(uintptr_t)b->g->collectives;
+    ints[AT_CALLS] = (int64_t)(uintptr_t)all;
     ints[AT_SLOT] = slot;
     memcpy(ints + AT_COMM, n->ints, LC__COMM_INTS * sizeof *ints);
     pair[0] = pair[1] = *n;
@@ -212,10 +225,11 @@ static bool reads(const lc_ir_node *n, uint32_t value)
 
 lc_status lc__split_collectives(lc_build *b)
 {
+    lc__collectives *all;
     int n = 0, slot = 0, at = 0;
     for (int i = 0; i < b->n_nodes; i++) n += b->nodes[i].op && is_collective(b->nodes[i].op);
     if (!n) return LC_OK;
-    LC_TRY(make_room(b->g, n));
+    LC_TRY(make_room(b->g, n, &all));
     lc_ir_node *nodes = lc__build_alloc(b, (size_t)(b->n_nodes + n) * sizeof *nodes);
     lc_ir_node *waits = lc__build_alloc(b, (size_t)n * sizeof *waits); /* op NULL: in its place already */
     if (!nodes || !waits) return LC_ERR_MEMORY;
@@ -233,7 +247,7 @@ lc_status lc__split_collectives(lc_build *b)
             continue;
         }
         lc_ir_node pair[2];
-        LC_TRY(split(b, node, slot, pair));
+        LC_TRY(split(b, all, node, slot, pair));
         nodes[at++] = pair[0];
         waits[slot++] = pair[1];
     }

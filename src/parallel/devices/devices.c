@@ -35,6 +35,7 @@ struct lc__devices {
     int n;
     bool copies;
     lc_graph **graphs;
+    double *weights; /* by device: what its loss counts */
     lc__team *team;
     const lc__tree *tree;      /* borrowed; NULL: batches are not cut into chunks */
     lc__tree **trees;          /* by device */
@@ -63,6 +64,8 @@ static lc_status make_graph(lc__devices *d, int i)
     LC_TRY(lc_graph_new(&o, &d->graphs[i]));
     d->graphs[i]->devices = d;
     d->graphs[i]->device = i;
+    d->graphs[i]->loss_weight = &d->weights[i];
+    d->weights[i] = 1;
     return LC_OK;
 }
 
@@ -81,10 +84,11 @@ lc_status lc__devices_new(lc_graph *host, int n, bool copies, lc__devices **out)
     d->n = n;
     d->copies = copies;
     d->graphs = calloc((size_t)n, sizeof(lc_graph *));
+    d->weights = calloc((size_t)n, sizeof *d->weights);
     d->trees = calloc((size_t)n, sizeof(lc__tree *));
     d->plans = calloc((size_t)n, sizeof(lc_plan *));
     d->sources = calloc((size_t)n * (size_t)(n + 1), sizeof(void *));
-    if (!d->graphs || !d->trees || !d->plans || !d->sources) {
+    if (!d->graphs || !d->weights || !d->trees || !d->plans || !d->sources) {
         status = lc_fail(LC_ERR_MEMORY, "out of memory: %d devices", n);
         goto done;
     }
@@ -134,6 +138,7 @@ void lc__devices_free(lc__devices *d)
     drop_handles(d);
     for (int i = 0; d->graphs && i < d->n; i++) lc_graph_free(d->graphs[i]);
     free(d->graphs);
+    free(d->weights);
     free(d->trees);
     free(d->plans);
     free(d->sources);
@@ -339,7 +344,7 @@ lc_status lc__devices_begin(lc__devices *d, int parts, bool of_chunks)
 
 lc_graph *lc__devices_enter(lc__devices *d, int i, double weight)
 {
-    d->graphs[i]->loss_weight = weight;
+    d->weights[i] = weight;
     lc__graph_enter(d->graphs[i]);
     return d->graphs[i];
 }
@@ -420,7 +425,7 @@ static void add_stats(lc__devices *d, const lc_graph *g, const lc_plan *p, int64
 
 static int64_t step_bytes(const lc_graph *g)
 {
-    return (int64_t)g->arena_committed + (g->tree ? lc__tree_bytes(g->tree) : 0);
+    return (int64_t)g->arena_committed + lc__peers_bytes(g);
 }
 
 /* A graph may have what the others have not taken. */
@@ -446,7 +451,7 @@ static lc_status run_recorded(lc__devices *d, lc__keeps keeps, int64_t *backward
     lc__devices_leave(d);
     LC_TRY(lc__graph_flush(d->host)); /* what the host's gradients are: zeroed, or added to */
     for (int i = 0; i < d->parts && s >= 0; i++) {
-        lc_graph *g = lc__devices_enter(d, i, d->graphs[i]->loss_weight);
+        lc_graph *g = lc__devices_enter(d, i, d->weights[i]);
         int64_t hits = g->stats.hits, misses = g->stats.misses;
         limit_graph(d, g);
         s = lc__graph_plan(g, keeps, &d->plans[i]);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The macro node "sync": where in the backward pass each bucket, or unit of what is sharded, is sent off; and how an
  * update reaches the other ranks. */
+#include "engine/passes.h"
 #include "engine/plan/plan_impl.h"
 #include "ops/ops.h"
 #include "parallel/reduce/reducer_impl.h"
@@ -88,7 +89,7 @@ static lc_status expand_flat(lc_build *b, lc__reducer *r, lc_flat *flat, int *n,
     lc_flat_state *state;
     size_t width = lc_dtype_size(flat->gradient->type.dtype);
     LC_TRY(lc__expand_flat_state(b, flat, &state));
-    for (int i = 0; i < flat->n && !g->tree; i++) /* what is absent on a tree is there already */
+    for (int i = 0; i < flat->n && !lc__tree_of_graph(g); i++) /* what is absent on a tree is there already */
         if (flat->parameters[i] && flat->parameters[i]->requires_grad && !state->after[i])
             LC_TRY(zero_fill(g, flat, i));
     int64_t begin = -1, end = 0, ready = -1;
@@ -158,6 +159,7 @@ static lc_status take_slice(lc_build *b, lc__reducer *r, lc_flat *flat, const ui
 {
     const lc__sharding *s = flat->sharding;
     const lc__unit *u = &s->units[unit];
+    const lc__tree *tree = lc__tree_of_graph(b->g);
     int n = LC__SYNC_FIRST;
     int64_t *ints = lc__build_alloc(b, (size_t)(n + 4 * u->n) * sizeof *ints);
     if (!ints) return LC_ERR_MEMORY;
@@ -174,7 +176,7 @@ static lc_status take_slice(lc_build *b, lc__reducer *r, lc_flat *flat, const ui
         ints[n++] = at;
         ints[n++] = u->at + at;
         ints[n++] = count;
-        ints[n++] = (state[i] & 1) && !b->g->tree; /* a tree adds up windows itself */
+        ints[n++] = (state[i] & 1) && !tree; /* a tree adds up windows itself */
     }
     return add_node(b->g, &lc__op_take_slice, 2, (lc_tensor *[]){flat->gradient, s->gradient}, n, ints, behind);
 }
@@ -189,7 +191,7 @@ static lc_status expand_units(lc_build *b, lc__reducer *r, lc_flat *flat, int *n
     lc_flat_state *state;
     if (!units) return LC_ERR_MEMORY;
     LC_TRY(lc__expand_flat_state(b, flat, &state));
-    for (int i = 0; i < flat->n && !g->tree; i++)
+    for (int i = 0; i < flat->n && !lc__tree_of_graph(g); i++)
         if (lc__trained(flat, i) && !(sliced ? state->after[i] & LC_FLAT_PENDING : state->after[i]))
             LC_TRY(zero_fill(g, flat, i));
     for (int k = 0; k < s->n_units; k++) {
@@ -214,17 +216,26 @@ static lc_status expand_units(lc_build *b, lc__reducer *r, lc_flat *flat, int *n
     return LC_OK;
 }
 
-lc_status lc__expand_unit_gather(lc_build *b, lc_flat *flat, const lc__unit *u)
+static lc_status wait_for_all(lc_build *b, const lc__reducer *r, lc_flat *flat)
 {
-    lc__reducer *r = b->g->reducer;
+    int64_t ints[LC__SYNC_FIRST] = {(int64_t)(uintptr_t)r, -1};
+    return add_node(b->g, &lc__op_wait, 1, &flat->parameter, LC__SYNC_FIRST, ints, NULL);
+}
+
+/* Parameters that are whole are put together from the slices that the ranks have updated. */
+lc_status lc__reducer_updated(lc_peer *p, lc_build *b, lc_flat *flat, const lc__unit *u)
+{
+    lc__reducer *r = (lc__reducer *)p;
+    if (!u) return wait_for_all(b, r, flat);
     int slot = (int)(u - flat->sharding->units);
     int64_t ints[LC__SYNC_FIRST] = {(int64_t)(uintptr_t)r, slot, u->offset, u->slice, slot};
     LC_TRY(lc__reducer_reserve(r, slot + 1));
     return add_node(b->g, &lc__op_gather_whole, 1, &flat->parameter, LC__SYNC_FIRST, ints, NULL);
 }
 
-bool lc__next_bucket(const lc__reducer *r, const lc_flat *flat, lc__unit *u)
+lc_status lc__reducer_next_bucket(lc_peer *p, lc_build *b, lc_flat *flat, lc__unit *u, bool *any)
 {
+    const lc__reducer *r = (const lc__reducer *)p;
     size_t width = lc_dtype_size(flat->gradient->type.dtype);
     int end = u->first += u->n;
     u->offset += u->count;
@@ -234,24 +245,16 @@ bool lc__next_bucket(const lc__reducer *r, const lc_flat *flat, lc__unit *u)
         u->count = (end < flat->n ? flat->offset[end] : flat->count) - u->offset;
     }
     u->n = end - u->first;
-    return u->n > 0;
-}
-
-lc_status lc__expand_bucket_wait(lc_build *b, lc_flat *flat, int64_t end)
-{
-    int64_t ints[LC__SYNC_FIRST] = {(int64_t)(uintptr_t)b->g->reducer, -1, end};
+    *any = u->n > 0;
+    if (!*any) return wait_for_all(b, r, flat);
+    int64_t ints[LC__SYNC_FIRST] = {(int64_t)(uintptr_t)r, -1, u->offset + u->count};
     return add_node(b->g, &lc__op_wait_until, 1, &flat->gradient, LC__SYNC_FIRST, ints, NULL);
 }
 
-lc_status lc__expand_wait(lc_build *b, lc_flat *flat)
+/* The planner will want the buffers that slices lie in. */
+static lc_status find_slices(lc_build *b)
 {
-    int64_t ints[LC__SYNC_FIRST] = {(int64_t)(uintptr_t)b->g->reducer, -1};
-    return add_node(b->g, &lc__op_wait, 1, &flat->parameter, LC__SYNC_FIRST, ints, NULL);
-}
-
-lc_status lc__expand_slices(lc_build *b)
-{
-    const lc__reducer *r = b->g->reducer;
+    const lc__reducer *r = lc__reducer_of_graph(b->g);
     for (int f = 0; f < r->n_flats; f++) {
         const lc__sharding *s = r->flats[f]->sharding;
         uint32_t value;
@@ -260,10 +263,13 @@ lc_status lc__expand_slices(lc_build *b)
     return LC_OK;
 }
 
+const lc_pass lc__reducer_passes[] = {
+    {LC_PHASE_RECORDED, find_slices}, {LC_PHASE_PLACE, lc__place_slices}, {LC_PHASES, NULL}};
+
 lc_status lc__expand_share_sum(lc_build *b)
 {
     lc_graph *g = b->g;
-    const lc__reducer *r = g->reducer;
+    const lc__reducer *r = lc__reducer_of_graph(g);
     int64_t ints[] = {(int64_t)(uintptr_t)r, 0};
     for (int f = 0; f < r->n_flats; f++) {
         lc_tensor *none[LC_MAX_OUTPUTS];
@@ -278,13 +284,13 @@ lc_status lc__expand_share_sum(lc_build *b)
     return LC_OK;
 }
 
-lc_status lc__expand_whole_gradient(const lc_graph *g, const lc_flat *flat, int i, lc_tensor **out)
+lc_status lc__reducer_whole_gradient(lc_peer *p, const lc_flat *flat, int i, lc_tensor **out)
 {
-    if (last_deposit(g, flat, i) >= 0) return lc__not_summed(); /* a sync would have run it */
+    if (last_deposit(p->graph, flat, i) >= 0) return lc__not_summed(); /* a sync would have run it */
     const lc__sharding *s = flat->sharding;
-    const lc_tensor *p = flat->parameters[i];
+    const lc_tensor *t = flat->parameters[i];
     const lc__unit *u = s->units;
-    int64_t at, n = lc__numel(&p->type), shape[2 + LC_MAX_DIMS] = {0, p->layout};
+    int64_t at, n = lc__numel(&t->type), shape[2 + LC_MAX_DIMS] = {0, t->layout};
     while (i >= u->first + u->n) u++;
     int64_t count = lc__slice_of(s, u, flat->offset[i], n, &at);
     int64_t mine = u->offset + s->rank * u->slice + at; /* in the flat buffer, where the slice's part begins */
@@ -293,16 +299,16 @@ lc_status lc__expand_whole_gradient(const lc_graph *g, const lc_flat *flat, int 
         count ? lc__expand_range(s->gradient ? s->gradient : flat->gradient, s->gradient ? u->at + at : mine, count)
               : NULL;
     lc_tensor *alone =
-        part ? lc_pad(part, before, n - before - count) : lc_full_at(0, p->type.dtype, 1, (int64_t[]){n}, LC_HERE);
-    memcpy(shape + 2, p->type.shape, (size_t)p->type.ndim * sizeof *shape);
-    *out = lc_op_call(&lc__op_range, 1, (lc_tensor *[]){lc_all_reduce(alone, s->comm, LC_COMM_SUM)}, 2 + p->type.ndim,
+        part ? lc_pad(part, before, n - before - count) : lc_full_at(0, t->type.dtype, 1, (int64_t[]){n}, LC_HERE);
+    memcpy(shape + 2, t->type.shape, (size_t)t->type.ndim * sizeof *shape);
+    *out = lc_op_call(&lc__op_range, 1, (lc_tensor *[]){lc_all_reduce(alone, s->comm, LC_COMM_SUM)}, 2 + t->type.ndim,
                       shape, 0, NULL, LC_HERE);
     return LC_OK;
 }
 
 lc_status lc__expand_sync(lc_build *b)
 {
-    lc__reducer *r = b->g->reducer;
+    lc__reducer *r = lc__reducer_of_graph(b->g);
     int n = 0;
     int64_t behind = -1;
     for (int f = 0; f < r->n_flats; f++) {

@@ -59,6 +59,7 @@ typedef struct cluster {
 
 typedef struct placing {
     lc_build *b;
+    lc__reducer *r;
     unit *units;
     int n_units;
     uint32_t n_values; /* that have a place */
@@ -128,7 +129,7 @@ static void note(placing *x, const lc_tensor *t, place what)
 
 static lc_status find_places(placing *x)
 {
-    const lc__reducer *r = x->b->g->reducer;
+    const lc__reducer *r = x->r;
     for (int f = 0; f < r->n_flats; f++)
         if (r->flats[f]->sharding && r->flats[f]->sharding->gradient) x->n_units += r->flats[f]->sharding->n_units;
     if (!x->n_units) return LC_OK;
@@ -316,7 +317,7 @@ static lc_status gather(placing *x, uint32_t k, int slot)
     if (!launch || !wait) return LC_ERR_MEMORY;
     launch->in[0] = u->flat->sharding->parameter->value;
     launch->out[0] = wait->in[0] = c->parameters;
-    launch->ints[LC__SYNC_REDUCER] = wait->ints[LC__SYNC_REDUCER] = (int64_t)(uintptr_t)x->b->g->reducer;
+    launch->ints[LC__SYNC_REDUCER] = wait->ints[LC__SYNC_REDUCER] = (int64_t)(uintptr_t)x->r;
     launch->ints[LC__SYNC_SLOT] = wait->ints[LC__SYNC_SLOT] = slot;
     launch->ints[LC__SYNC_OFFSET] = u->u->at;
     launch->ints[LC__SYNC_COUNT] = u->u->slice;
@@ -366,14 +367,14 @@ static lc_status place_all(placing *x)
     }
     drop_views(x);
     for (uint32_t k = 0; k < x->n_clusters; k++) LC_TRY(gather(x, k, slot + (int)k));
-    LC_TRY(lc__reducer_reserve(b->g->reducer, slot + (int)x->n_clusters));
+    LC_TRY(lc__reducer_reserve(x->r, slot + (int)x->n_clusters));
     return merge(x);
 }
 
 lc_status lc__place_slices(lc_build *b)
 {
-    placing x = {.b = b};
-    if (!b->g->reducer || b->g->reducer->stage < 2) return LC_OK;
+    placing x = {.b = b, .r = lc__reducer_of_graph(b->g)};
+    if (x.r->stage < 2) return LC_OK;
     lc_status status = place_all(&x);
     free(x.insertions);
     free(x.clusters);

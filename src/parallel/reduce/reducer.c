@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "module/tensors.h"
 #include "optim/optim_internal.h"
+#include "parallel/tree/tree.h"
 #include "optim/state_buffers.h"
 #include "parallel/reduce/reducer_impl.h"
 #include "parallel/shard/shard.h"
@@ -16,6 +17,8 @@
 #include <lightc/optim.h>
 #include <stdlib.h>
 #include <string.h>
+
+static const lc_peer_ops reducer_ops;
 
 lc_status lc__reducer_new(lc_graph *g, lc_comm *comm, size_t bucket_bytes, lc__reducer **out)
 {
@@ -28,11 +31,12 @@ lc_status lc__reducer_new(lc_graph *g, lc_comm *comm, size_t bucket_bytes, lc__r
         return lc_fail(LC_ERR_MEMORY, "out of memory: the reduction of gradients");
     }
     r->g = g;
-    r->id = ++g->next_reducer;
     r->comm = r->slices = comm;
     r->weight = 1;
     r->bucket_bytes = bucket_bytes ? bucket_bytes : (size_t)512 << 10;
-    g->reducer = r;
+    r->peer.key = ++g->next_peer;
+    lc__peer_join(&r->peer, &reducer_ops, g);
+    g->loss_weight = &r->weight;
     *out = r;
     return LC_OK;
 }
@@ -83,7 +87,8 @@ void lc__reducer_free(lc__reducer *r)
 {
     if (!r) return;
     let_go(r);
-    if (r->g->reducer == r) r->g->reducer = NULL;
+    lc__peer_leave(&r->peer);
+    if (r->g->loss_weight == &r->weight) r->g->loss_weight = NULL;
     for (int i = 0; i < r->n_flats; i++) {
         conceal(r, i);
         if (r->flats[i]->sharding && r->flats[i]->sharding->owner == r) (void)!lc__flat_forget_sharding(r->flats[i]);
@@ -216,32 +221,12 @@ void lc__reducer_set_weight(lc__reducer *r, double weight)
     r->weight = weight;
 }
 
-uint64_t lc__reducer_id(const lc__reducer *r)
-{
-    return r->id;
-}
-
-double lc__reducer_ranks(const lc__reducer *r)
-{
-    return lc_comm_size(r->comm);
-}
-
-const double *lc__reducer_weight(const lc__reducer *r)
-{
-    return &r->weight;
-}
-
 void lc__reducer_get_stats(const lc__reducer *r, lc__reducer_stats *out)
 {
     *out = r->stats;
 }
 
-bool lc__reducer_busy(const lc__reducer *r)
-{
-    return r->n_under_way > 0 && r->status >= 0;
-}
-
-void lc__reducer_poll(lc__reducer *r)
+static void move_bytes(lc__reducer *r)
 {
     keep_error(r, lc_comm_progress(r->comm));
     if (r->slices != r->comm) keep_error(r, lc_comm_progress(r->slices));
@@ -263,12 +248,7 @@ static void run_now(lc__reducer *r, lc_comm *comm, const lc_comm_call *call)
     wait_for_request(r, request);
 }
 
-void lc__reducer_broke_off(lc__reducer *r, lc_status why)
-{
-    if (r->n_under_way > 0 || r->agreement) keep_error(r, why);
-}
-
-lc_status lc__reducer_status(const lc__reducer *r)
+static lc_status status_of(const lc__reducer *r)
 {
     return r->status < 0 ? lc_fail(r->status, "%s", r->message) : LC_OK;
 }
@@ -327,8 +307,9 @@ static void agree(lc__reducer *r, int kind, int64_t which)
     }
 }
 
-void lc__reducer_add_up(lc__reducer *r, int64_t *words, int n)
+static void add_up(lc_peer *p, int64_t *words, int n)
 {
+    lc__reducer *r = (lc__reducer *)p;
     agree(r, REDUCES, ADDS_UP); /* others may gather for what follows first */
     run_now(r, r->slices,
             &(lc_comm_call){.op = LC_COMM_ALL_REDUCE, .dtype = LC_I64, .in = words, .out = words, .count = n});
@@ -365,7 +346,7 @@ lc_status lc__reducer_end_batch(lc__reducer *r)
 {
     agree(r, ENDS, 0);
     r->uneven = false;
-    return lc__reducer_status(r);
+    return status_of(r);
 }
 
 /* ---- the nodes ---- */
@@ -379,7 +360,7 @@ static void launch(const lc_call *c, lc_comm *comm, lc_comm_call call)
     keep_error(r, lc_comm_start(comm, &call, &r->requests[c->ints[LC__SYNC_SLOT]]));
     if (r->status < 0) return;
     r->n_under_way++;
-    lc__reducer_poll(r);
+    move_bytes(r);
 }
 
 static void wait_for(lc__reducer *r, int slot)
@@ -397,19 +378,66 @@ static void wait_for_all(lc__reducer *r)
     r->owed = false;
 }
 
-bool lc__reducer_owes(const lc__reducer *r)
+/* ---- what the engine asks ---- */
+
+static double ranks(const lc_peer *p)
 {
-    return r->owed;
+    const lc__reducer *r = (const lc__reducer *)p;
+    return lc__tree_of_graph(r->g) ? 1 : lc_comm_size(r->comm); /* a tree has weights for chunks */
 }
 
-lc_status lc__reducer_settle(lc__reducer *r)
+static bool owes(const lc_peer *p)
 {
+    return ((const lc__reducer *)p)->owed;
+}
+
+static lc_status settle(lc_peer *p)
+{
+    lc__reducer *r = (lc__reducer *)p;
     if (r->owed) {
         int64_t start = lc__now_ns();
         wait_for_all(r);
         r->stats.exposed_ns += lc__now_ns() - start;
     }
-    return lc__reducer_status(r);
+    return status_of(r);
+}
+
+static lc_status poll(lc_peer *p)
+{
+    lc__reducer *r = (lc__reducer *)p;
+    if (r->n_under_way > 0 && r->status >= 0) move_bytes(r);
+    return status_of(r);
+}
+
+/* If gradients were under way when a run failed, so has the reducer: the other ranks have made calls that this one has
+ * not. */
+static void ended(lc_peer *p, const lc_plan *plan, lc_status status, const char *why)
+{
+    lc__reducer *r = (lc__reducer *)p;
+    (void)plan;
+    if (why && (r->n_under_way > 0 || r->agreement)) keep_error(r, lc_fail(status, "%s", why));
+}
+
+static const lc_peer_ops reducer_ops = {
+    .before_backward = lc__reducer_before_backward,
+    .zeroed = lc__reducer_zeroed,
+    .ranks = ranks,
+    .owes = owes,
+    .settle = settle,
+    .check_summed = lc__reducer_check_summed,
+    .passes = lc__reducer_passes,
+    .sums_in_place = true,
+    .whole_gradient = lc__reducer_whole_gradient,
+    .next_bucket = lc__reducer_next_bucket,
+    .updated = lc__reducer_updated,
+    .poll = poll,
+    .add_up = add_up,
+    .ended = ended,
+};
+
+lc__reducer *lc__reducer_of_graph(const lc_graph *g)
+{
+    return (lc__reducer *)lc__peer_of(g, &reducer_ops);
 }
 
 /* ---- what all ranks agree on ---- */
@@ -440,7 +468,7 @@ static lc_status end_agreement(lc__reducer *r, uint8_t flags[LC__SYNC_FLAGS])
     const uint8_t *at = r->mask;
     r->agreement = NULL;
     if (request) wait_for_request(r, request);
-    LC_TRY(lc__reducer_status(r));
+    LC_TRY(status_of(r));
     for (int f = 0; f < r->n_flats; at += r->flats[f++]->n)
         memcpy(r->flats[f]->has_gradient, at, (size_t)r->flats[f]->n);
     memcpy(flags, at, LC__SYNC_FLAGS);

@@ -24,6 +24,8 @@ typedef struct lc__reducer lc__reducer;
  * averages over the ranks. */
 lc_status lc__reducer_new(lc_graph *g, lc_comm *comm, size_t bucket_bytes, lc__reducer **out) LC_MUST_USE;
 void lc__reducer_free(lc__reducer *r); /* NULL is fine; before the graph */
+/* The one of a graph, or NULL. */
+lc__reducer *lc__reducer_of_graph(const lc_graph *g);
 
 /* Before parameters are added: they are sharded too (shard.h), stage 1, 2 or 3. From stage 2 on gradients are reduced
  * behind every backward pass: each wants a sync. */
@@ -54,20 +56,15 @@ lc_status lc__reducer_add(lc__reducer *r, lc_optimizer *opt) LC_MUST_USE;
 /* All parameters of a module, where none is trained: to have them in slices. */
 lc_status lc__reducer_add_module(lc__reducer *r, lc_module *m) LC_MUST_USE;
 
-/* A backward pass is about to be recorded. What a sync has summed since the last lc_zero_grad will be summed again, so
- * each rank goes on with its share. */
-void lc__reducer_before_backward(lc__reducer *r);
-/* The same between steps, at once, for who saves gradients; and back to the sums, which an update may want next. */
+/* What a sync has summed since the last lc_zero_grad will be summed again after another backward pass, so each rank
+ * then goes on with its share. The same between steps, at once, for saving gradients; and back to the sums, which an
+ * update may want next. */
 lc_status lc__reducer_share(lc__reducer *r) LC_MUST_USE;
 void lc__reducer_unshare(lc__reducer *r);
-void lc__reducer_zeroed(lc__reducer *r);
 /* Gradients have come from a checkpoint that was saved behind a sync: each rank has its share of the sums. Whether it
  * still has, of parameters that are trained, because there was no sync since. The same on all ranks. */
 void lc__reducer_restored(lc__reducer *r);
 bool lc__reducer_has_shares(const lc__reducer *r);
-/* Whether the gradient of a parameter is a sum over ranks; the error where that is wanted. */
-bool lc__reducer_has_summed(const lc__reducer *r, const lc_tensor *parameter);
-lc_status lc__not_summed(void);
 
 /* This rank's share of the samples of the running step, as n_r * N / m of m samples on N ranks: 1 where all have as
  * many. Before the backward pass is recorded. */
@@ -85,24 +82,5 @@ typedef struct lc__reducer_stats {
     int64_t exposed_ns;            /* waited for buckets when the backward pass was over */
 } lc__reducer_stats;
 void lc__reducer_get_stats(const lc__reducer *r, lc__reducer_stats *out);
-
-/* ---- for the engine ---- */
-/* Unlike that of all reducers of its graph before: what plans are keyed by. */
-uint64_t lc__reducer_id(const lc__reducer *r);
-double lc__reducer_ranks(const lc__reducer *r);
-const double *lc__reducer_weight(const lc__reducer *r);
-/* Whether buckets are under way behind a backward pass; waits for them, if there are any. */
-bool lc__reducer_owes(const lc__reducer *r);
-lc_status lc__reducer_settle(lc__reducer *r) LC_MUST_USE;
-/* What the executor calls between two nodes. */
-void lc__reducer_poll(lc__reducer *r);
-bool lc__reducer_busy(const lc__reducer *r);
-/* A run has failed, with the error that is set. If gradients were under way, so has the reducer: the other ranks have
- * made calls that this one has not. */
-void lc__reducer_broke_off(lc__reducer *r, lc_status why);
-/* Kernels cannot fail: what went wrong in them. */
-lc_status lc__reducer_status(const lc__reducer *r) LC_MUST_USE;
-/* words [n] of all ranks that have a slice each, or of all, added, in a kernel. */
-void lc__reducer_add_up(lc__reducer *r, int64_t *words, int n);
 
 #endif

@@ -7,13 +7,14 @@
 #include "tensor/slice.h"
 #include "parallel/reduce/reducer.h"
 #include "parallel/reduce/compress.h"
+#include "engine/passes.h"
 
 /* Of `summed`. A share stays one until there is a sync in which the parameter is trained. */
 enum { LC__NOT_SUMMED, LC__SUM, LC__RESTORED_SHARE };
 
 struct lc__reducer {
+    lc_peer peer;
     lc_graph *g;
-    uint64_t id;
     lc_comm *comm;
     lc_comm *slices;   /* the ranks that have a slice each: these, or a group of them */
     lc_comm *replicas; /* those that have the same; NULL: nobody */
@@ -57,6 +58,20 @@ static inline bool lc__any_trained(const lc_flat *flat, const lc__unit *u)
 
 /* reducer_sums.c: what the sync that has been made has summed. */
 void lc__reducer_note_sums(lc__reducer *r);
+lc_status lc__not_summed(void);
+
+/* Slots of lc_peer_ops. In reducer_sums.c: */
+void lc__reducer_before_backward(lc_peer *p);
+void lc__reducer_zeroed(lc_peer *p);
+lc_status lc__reducer_check_summed(const lc_peer *p, const lc_tensor *parameter);
+/* In expand_sync.c: */
+extern const lc_pass lc__reducer_passes[];
+lc_status lc__reducer_whole_gradient(lc_peer *p, const lc_flat *flat, int i, lc_tensor **out);
+lc_status lc__reducer_next_bucket(lc_peer *p, struct lc_build *b, lc_flat *flat, lc__unit *u, bool *any);
+lc_status lc__reducer_updated(lc_peer *p, struct lc_build *b, lc_flat *flat, const lc__unit *u);
+
+/* place_slices.c: gradients and parameters of which a rank keeps a slice become intermediate results. */
+lc_status lc__place_slices(struct lc_build *b) LC_MUST_USE;
 
 /* A plan with so many requests in one segment will be run. */
 lc_status lc__reducer_reserve(lc__reducer *r, int n) LC_MUST_USE;

@@ -67,9 +67,9 @@ const lc_op lc__op_share_sum = {.name = "share_sum",
                                 .mutated_inputs = 1,
                                 .kernel = &share_sum_kernel};
 
-void lc__reducer_before_backward(lc__reducer *r)
+void lc__reducer_before_backward(lc_peer *p)
 {
-    if (r->any_summed) lc_op_call(&lc__macro_share_sum, 0, NULL, 0, NULL, 0, NULL, LC_HERE);
+    if (((const lc__reducer *)p)->any_summed) lc_op_call(&lc__macro_share_sum, 0, NULL, 0, NULL, 0, NULL, LC_HERE);
 }
 
 static size_t sum_bytes(const lc_flat *flat)
@@ -81,7 +81,7 @@ static size_t sum_bytes(const lc_flat *flat)
 lc_status lc__reducer_share(lc__reducer *r)
 {
     size_t bytes = (size_t)r->n_mask;
-    LC_TRY(lc__reducer_settle(r));
+    LC_TRY(lc__peers_settle(r->g));
     if (!r->any_summed || r->sums) return LC_OK;
     for (int f = 0; f < r->n_flats; f++) bytes += sum_bytes(r->flats[f]);
     char *at = r->sums = malloc(bytes);
@@ -106,8 +106,9 @@ void lc__reducer_unshare(lc__reducer *r)
     r->sums = NULL;
 }
 
-void lc__reducer_zeroed(lc__reducer *r)
+void lc__reducer_zeroed(lc_peer *p)
 {
+    lc__reducer *r = (lc__reducer *)p;
     if (r->any_summed || r->any_restored) memset(r->summed, LC__NOT_SUMMED, (size_t)r->n_mask);
     r->any_summed = r->any_restored = false;
 }
@@ -137,17 +138,17 @@ bool lc__reducer_has_shares(const lc__reducer *r)
     return false;
 }
 
-bool lc__reducer_has_summed(const lc__reducer *r, const lc_tensor *parameter)
-{
-    const uint8_t *summed = summed_of(r, parameter);
-    return summed && *summed == LC__SUM;
-}
-
 lc_status lc__not_summed(void)
 {
     return lc_fail(LC_ERR_STATE,
                    "lc_gradient: with the strategy sharded gradients are summed over the ranks behind the "
                    "last batch of a window: read them in on_before_optimizer_step, or use --strategy ddp");
+}
+
+lc_status lc__reducer_check_summed(const lc_peer *p, const lc_tensor *parameter)
+{
+    const uint8_t *summed = summed_of((const lc__reducer *)p, parameter);
+    return summed && *summed == LC__SUM ? LC_OK : lc__not_summed();
 }
 
 /* Units as a whole. */

@@ -10,15 +10,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const lc_peer_ops tree_ops;
+
+lc__tree *lc__tree_of_graph(const lc_graph *g)
+{
+    return (lc__tree *)lc__peer_of(g, &tree_ops);
+}
+
 lc_status lc__tree_new(lc_graph *g, int ranks, lc__tree **out)
 {
     lc__tree *t = calloc(1, sizeof *t);
     *out = NULL;
     if (!t) return lc_fail(LC_ERR_MEMORY, "out of memory: the sums of gradients");
     t->g = g;
-    t->id = ++g->next_tree;
+    t->id = ++g->next_peer;
     t->ranks = ranks;
-    g->tree = t;
+    lc__peer_join(&t->peer, &tree_ops, g);
     *out = t;
     return LC_OK;
 }
@@ -34,7 +41,7 @@ static void held_free(const lc_flat *flat, lc__held *h)
 void lc__tree_free(lc__tree *t)
 {
     if (!t) return;
-    if (t->g->tree == t) t->g->tree = NULL;
+    lc__peer_leave(&t->peer);
     for (int f = 0; f < t->n_flats; f++) {
         for (int k = 0; k < LC__TREES * LC__TREE_LEVELS; k++)
             held_free(t->flats[f].flat, &t->flats[f].held[k / LC__TREE_LEVELS][k % LC__TREE_LEVELS]);
@@ -118,6 +125,11 @@ int64_t lc__tree_bytes(const lc__tree *t)
     return bytes;
 }
 
+static int64_t peer_bytes(const lc_peer *p)
+{
+    return lc__tree_bytes((const lc__tree *)p);
+}
+
 /* ---- what chunks write ---- */
 
 lc_status lc__tree_allow(lc__tree *t, const lc_tensor *tensor)
@@ -127,9 +139,10 @@ lc_status lc__tree_allow(lc__tree *t, const lc_tensor *tensor)
     return LC_OK;
 }
 
-lc_status lc__tree_check_write(const lc__tree *t, const lc_op *op, lc_tensor *const *in)
+static lc_status check_write(const lc_peer *p, const lc_op *op, lc_tensor *const *in)
 {
-    if (!t || t->ranks < 2 || !t->g->chunk.sums || !(op->flags & LC_OP_MUTATES)) return LC_OK;
+    const lc__tree *t = (const lc__tree *)p;
+    if (t->ranks < 2 || !t->g->chunk.sums || !(op->flags & LC_OP_MUTATES)) return LC_OK;
     const lc__tree *by = t->of ? t->of : t;
     for (int i = 0; i < by->n_allowed; i++)
         if (by->allowed[i] == in[0]->id) return LC_OK;
@@ -143,7 +156,7 @@ lc_status lc__tree_check_write(const lc__tree *t, const lc_op *op, lc_tensor *co
 
 /* ---- recording ---- */
 
-void lc__tree_ints(const lc__tree *t, int64_t index, bool last, int64_t ints[LC__TREE_INTS])
+static void tree_ints(const lc__tree *t, int64_t index, bool last, int64_t ints[LC__TREE_INTS])
 {
     ints[0] = (int64_t)(uintptr_t)t;
     ints[1] = (int64_t)t->id; /* another tree may come to lie at the same address */
@@ -159,10 +172,29 @@ lc__tree_place lc__tree_place_of(const int64_t *ints)
                             (uint32_t)ints[5]};
 }
 
+static bool record_backward(lc_peer *p, lc_tensor *loss, lc_site site)
+{
+    lc__tree *t = (lc__tree *)p;
+    lc_graph *g = t->g;
+    int64_t ints[LC__TREE_INTS];
+    if (!g->chunk.sums) return false;
+    if (g->chunk.backward) {
+        lc_fail(LC_ERR_STATE, "deterministic training takes one backward pass for a loss; add the losses up");
+        lc__record_error(g, LC_ERR_STATE, "backward", site, NULL, NULL, 0);
+        return true;
+    }
+    tree_ints(t, t->index, t->last, ints);
+    lc_op_call(&lc__macro_backward, 1, &loss, LC__TREE_INTS, ints, 1, &t->weight, site);
+    g->chunk.backward = true;
+    return true;
+}
+
+static const lc_peer_ops tree_ops = {.check_write = check_write, .backward = record_backward, .bytes = peer_bytes};
+
 static void record(const lc_op *op, const lc__tree *t, int64_t index, bool last)
 {
     int64_t ints[LC__TREE_INTS];
-    lc__tree_ints(t, index, last, ints);
+    tree_ints(t, index, last, ints);
     lc_op_call(op, 0, NULL, LC__TREE_INTS, ints, 0, NULL, LC_HERE);
 }
 

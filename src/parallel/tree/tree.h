@@ -28,6 +28,8 @@ lc_status lc__tree_new(lc_graph *g, int ranks, lc__tree **out) LC_MUST_USE;
 /* For the graph of a device that computes some of the chunks of `of`, which lives as long: chunks may write what it
  * allows. */
 lc_status lc__tree_of_device(lc_graph *g, const lc__tree *of, lc__tree **out) LC_MUST_USE;
+/* The one that adds a graph's gradients, or NULL. */
+lc__tree *lc__tree_of_graph(const lc_graph *g);
 void lc__tree_free(lc__tree *t); /* NULL is fine; before the graph */
 /* The parameters of an optimizer belong to it. */
 lc_status lc__tree_add(lc__tree *t, lc_optimizer *opt) LC_MUST_USE;

@@ -21,6 +21,7 @@ typedef struct lc__tree_flat {
 } lc__tree_flat;
 
 struct lc__tree {
+    lc_peer peer;
     lc_graph *g;
     uint64_t id; /* part of what plans are keyed by */
     int ranks;
@@ -44,11 +45,7 @@ typedef struct lc__tree_place {
     uint32_t first_node, node;
 } lc__tree_place;
 #define LC__TREE_INTS 6
-void lc__tree_ints(const lc__tree *t, int64_t index, bool last, int64_t ints[LC__TREE_INTS]);
 lc__tree_place lc__tree_place_of(const int64_t *ints);
-
-/* Whether a chunk may record that call; in[0] is what it writes to. */
-lc_status lc__tree_check_write(const lc__tree *t, const lc_op *op, lc_tensor *const *in) LC_MUST_USE;
 
 lc_status lc__tree_held(lc__tree_flat *f, int which, int level, lc__held **out) LC_MUST_USE;
 
