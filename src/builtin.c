@@ -5,7 +5,7 @@
 
 #include "backends/backends.h"
 #include "callbacks/callbacks.h"
-#include "engine/passes.h"
+#include "engine/plan/passes.h"
 #include "loggers/loggers.h"
 #include "parallel/collectives/collectives.h"
 #include "precision/precisions.h"

@@ -43,7 +43,7 @@ typedef struct lc__builtins {
     const lc__named_profiler *profilers;
     const lc__named_logger *loggers;
     lc__default_callback *const *callbacks;
-    const struct lc_pass *passes; /* of the planner (engine/passes.h) */
+    const struct lc_pass *passes; /* of the planner (engine/plan/passes.h) */
 } lc__builtins;
 
 extern const lc__builtins lc__builtin;

@@ -76,6 +76,12 @@ lc_status lc__infer_broadcast(const lc_infer *call, int first, int n, lc_type *o
     return LC_OK;
 }
 
+lc_status lc__infer_nothing(lc_infer *call)
+{
+    call->n_out = 0;
+    return LC_OK;
+}
+
 lc_status lc__infer_same(lc_infer *call)
 {
     call->out[0] = *call->in[0];

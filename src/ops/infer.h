@@ -21,6 +21,8 @@ lc_status lc__infer_index(const lc_infer *call, int i) LC_MUST_USE;
 lc_status lc__infer_dim(const lc_type *t, int64_t dim) LC_MUST_USE;
 /* Operands first..first+n-1 broadcast to out's shape (dtype is left alone). */
 lc_status lc__infer_broadcast(const lc_infer *call, int first, int n, lc_type *out) LC_MUST_USE;
+/* There is no result. */
+lc_status lc__infer_nothing(lc_infer *call) LC_MUST_USE;
 /* The result has the first operand's type. */
 lc_status lc__infer_same(lc_infer *call) LC_MUST_USE;
 

@@ -27,9 +27,10 @@ LC_OPS_MATH_LIST(LC_DECLARE_OP)
 LC_OPS_COMM_LIST(LC_DECLARE_OP)
 LC_ELEMENTWISE_LIST(LC_DECLARE_ELEMENTWISE_OP)
 
-/* For the planner, in no list. in: 1-D; ints: offset, layout, shape...: a range of it, as a tensor of that shape. Costs
- * nothing. */
+/* In no list: for the planner, except for detach. Of range: in: 1-D; ints: offset, layout, shape...: a range of it, as
+ * a tensor of that shape. Costs nothing. */
 extern const lc_op lc__op_range;
+extern const lc_op lc__op_detach, lc__op_accumulate;
 
 /* Every operator of the library (but the planner's fused nodes), and how many they are. */
 extern const lc_op *const lc__op_table[];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Clipping, updates and gradients, from macro nodes to operators (expand.c). */
+/* Clipping, updates and gradients: from the macros of macros.c to operators. */
 #include "ops/ops.h"
-#include "engine/plan/plan_impl.h"
+#include "optim/clip.h"
+#include "optim/expand_update.h"
 #include "optim/state_buffers.h"
 #include "tensor/slice.h"
 
@@ -77,11 +78,6 @@ lc_status lc__expand_clip_norm(lc_build *b, const lc_node *n)
     lc_op_call_n(&lc__op_clip_coefficient, 1, &gradient, n_int, ints, 2, g->tape.floats + n->float_at, out, LC_HERE);
     lc__expand_produce(g, n->first_out);
     return g->status;
-}
-
-lc_tensor *lc__expand_range(lc_tensor *buffer, int64_t offset, int64_t count)
-{
-    return lc_op_call(&lc__op_range, 1, &buffer, 3, (int64_t[]){offset, LC_ROW_MAJOR, count}, 0, NULL, LC_HERE);
 }
 
 /* The update of all groups, or of one unit of them: of the flat buffers, or of this rank's slice. *any: of something.

@@ -3,6 +3,7 @@
 #include "base/handle.h"
 #include "record/graph_impl.h"
 
+#include <lightc/optim.h>
 #include <stdio.h>
 
 _Thread_local lc_graph *lc__current; /* the one binding of a thread: what it is recording into */
@@ -63,4 +64,10 @@ void lc_checkpoint_begin(void)
 void lc_checkpoint_end(void)
 {
     if (lc__current) lc__current->region = 0;
+}
+
+void lc_graph_set_window(lc_graph *g, double window)
+{
+    LC__IS(g, GRAPH, );
+    g->window = window;
 }

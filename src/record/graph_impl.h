@@ -3,11 +3,11 @@
  *
  * engine/run/graph_run.c  the life of a graph and of its steps; reading values back
  * record/graph.c    what a thread records into
- * record/record.c   appends what the user calls to a tape (one node per call, plus a few macro nodes: macro.c)
- * engine/plan/plan.c  looks a tape segment up in the cache, or makes a plan of it:
- *   expand.c          macro nodes -> operators (backward; optim/expand_update.c: clipping, updates;
- *                     parallel/reduce/expand_sync.c: reductions over ranks; parallel/tree/expand_tree.c: sums of
- *                     gradients in a fixed order); expand_writes.c: what rules may still read
+ * record/record.c   appends what the user calls to a tape: one node per call, plus a few macro nodes (below)
+ * record/peer.c     what computes a step together with other devices and ranks
+ * engine/plan/plan.c  looks a tape segment up in the cache, or makes a plan of it, by passes (engine/plan/passes.h):
+ *   expand.c          macro nodes -> operators; backward.c: gradients; macros.c: the graph's own macros (others are in
+ *                     optim and parallel); expand_writes.c: what rules may still read
  *   drop_dead.c       what nobody reads is dropped
  *   fuse.c            named patterns -> fused operators; fuse_elementwise.c: chains
  *   parallel/reduce/place_slices.c  what is sharded (tensor/slice.h) becomes intermediate results
@@ -186,7 +186,8 @@ struct lc_graph {
     lc_span_fn *observe; /* of kernel calls; NULL: nobody */
     void *observe_ctx;
     const lc_backend_ops *backend;
-    const void *kernel_set; /* of the backend */
+    const struct lc_pass *passes; /* that are built in, besides the planner's */
+    const void *kernel_set;       /* of the backend */
     lc__tuning tuning;
 
     /* ---- the step being recorded ---- */
@@ -246,16 +247,22 @@ struct lc_graph {
     lc_graph_stats stats;
 };
 
-/* ---- macro nodes ---- */
-extern const lc_op lc__macro_backward, lc__macro_zero_grad, lc__macro_keep, lc__macro_clip_norm, lc__macro_step,
-    lc__macro_gradient, lc__macro_sync, lc__macro_share_sum, lc__macro_absent, lc__macro_window, lc__macro_write;
-bool lc__is_macro(const lc_op *op);
-/* Operators of the engine itself. */
-extern const lc_op lc__op_detach, lc__op_accumulate, lc__op_clip_coefficient;
-/* Ints of clip_coefficient (macro.c), and what its kernels share: from the sum of this rank's squares to the results.
- */
-enum { LC__CLIP_DTYPE, LC__CLIP_PEER, LC__CLIP_FIRST, LC__NORM_BLOCK_BYTES = 256 };
-void lc__clip_finish(const lc_call *c, lc__exact_sum *sum);
+/* ---- macro nodes ----
+ *
+ * What a step asks for beyond operators: a backward pass, an update. They are recorded like operators, so that they are
+ * part of what a plan is keyed by, and expand themselves into operators when a plan is made. A macro is recorded and
+ * expanded where it belongs: engine/plan, optim, parallel. */
+struct lc_build;                 /* engine/plan/plan_impl.h */
+enum { LC__OP_MACRO = 1 << 16 }; /* in lc_op.flags: the operator is the first member of an lc_macro */
+typedef struct lc_macro {
+    lc_op op;
+    lc_status (*expand)(struct lc_build *b, const lc_node *n);
+} lc_macro;
+
+static inline bool lc__is_macro(const lc_op *op)
+{
+    return op->flags & LC__OP_MACRO;
+}
 
 /* graph.c */
 extern _Thread_local lc_graph *lc__current;
@@ -289,8 +296,6 @@ lc_status lc__graph_host_view(lc_tensor *t, lc_view *out);
 
 /* The host has written a persistent tensor, which the step being recorded may have read. */
 void lc__record_host_write(lc_tensor *t);
-/* What gradients, which lie as sums over backward passes and ranks, are multiplied by when they are used. */
-double lc__gradient_factor(const lc_graph *g);
 /* The buffers that lc_zero_grad zeroes: all that a plan has used, and those added here. */
 lc_status lc__graph_add_flat(lc_graph *g, lc_flat *flat) LC_MUST_USE;
 /* Runs what was recorded so far and keeps all of it, as a host read does. */

@@ -37,7 +37,7 @@ typedef struct lc_peer_ops {
     lc_status (*check_summed)(const lc_peer *p, const lc_tensor *parameter);
 
     /* ---- while a plan is made ---- */
-    const struct lc_pass *passes; /* engine/passes.h; the last one has no `run` */
+    const struct lc_pass *passes; /* engine/plan/passes.h; the last one has no `run` */
     /* Whether it writes to gradients in their place from the backward pass on. */
     bool sums_in_place;
     /* Bytes that it holds besides the plans' arena. */

@@ -3,8 +3,9 @@
  * updates. */
 #include "kernel_check.h"
 
+#include "ops/ops.h"
+#include "optim/clip.h"
 #include "optim/optim_internal.h"
-#include "record/graph_impl.h"
 
 #define SHAPE(...)                                                                                                     \
     (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[])                                             \

@@ -99,11 +99,11 @@ mutate 'links to the checkpoint before come late' src/core/checkpoint/write_job.
 mutate 'an update before its bucket' src/parallel/reduce/reducer.c 's/r->sent\[i\] < end) wait_for(r, i);/r->sent[i] < begin) wait_for(r, i);/' test_sync:gpt,some_ranks
 mutate 'late steps with shares of sums' src/core/loop/optimize.c 's/return r && lc__reducer_has_shares(r) ? [^;]*;/return LC_OK;/' test_ddp_checkpoints:a_late_step
 mutate 'gradients looked at while under way' src/engine/run/execute.c 's/p->by_bucket ? LC_OK : lc__peers_settle(g)/LC_OK/' test_sync:gpt
-mutate 'gradients that are read on, added up' src/engine/plan/lower.c 's/if (lc__peers_sum_in_place(b->g) && s->last > position) return;//' test_under_way:read_on
+mutate 'gradients that are read on, added up' src/engine/plan/lower.c 's/if (lc__peers_sum_in_place(b->g) && s->last > position)\n *return;//' test_under_way:read_on
 mutate 'gradients looked at before, added up' src/parallel/reduce/expand_sync.c 's/ && !reads(g, &g->ir.nodes\[k\], flat, i)//' test_under_way:looked_at
 mutate 'LBFGS with the loss of one rank' src/core/loop/optimize.c 's/return lc__ranks_reduce(t->comm, loss, 1, LC_LOG_MEAN);/return LC_OK;/' test_ddp:lbfgs
 mutate 'LBFGS with sums for means' src/optim/lbfgs.c 's/g ? lc__gradient_factor(g) : 1;/1;/' test_ddp:lbfgs
-mutate 'any optimizer by bucket' src/record/macro.c 's/lc__is_elementwise(opt->ops);/true;/' test_under_way:an_optimizer
+mutate 'any optimizer by bucket' src/optim/macros.c 's/lc__is_elementwise(opt->ops);/true;/' test_under_way:an_optimizer
 mutate 'sums added up again without samples' src/core/loop/optimize.c 's/lc__peers_before_backward(t->graph);//' test_under_way:without_samples
 mutate 'gradient of one rank alone left out' src/parallel/reduce/reducer.c 's/memcpy(r->flats\[f\]->has_gradient, at, (size_t)r->flats\[f\]->n);/;/' test_sync:some_ranks
 mutate 'ranks that get nothing keep what they gave' src/parallel/collectives/collectives.c 's/memset(c->out\[0\].data, 0, bytes);/;/' test_collectives:values
@@ -209,7 +209,7 @@ mutate 'ranks outlive their supervisor' src/launch/supervisor/process.c 's/prctl
 mutate 'survivors never killed' src/launch/supervisor/supervisor.c 's/if (s->deadline > 0 && lc__seconds() > s->deadline) end_those_left(s);//' test_launch_ends:is_killed
 mutate 'a silent rank given its grace' src/launch/supervisor/supervisor.c 's/if (c && c->pid) kill(-c->pid, SIGKILL);//' test_launch_ends:not_waited_for
 mutate 'an end without survivors not seen' src/launch/supervisor/supervisor.c 's/        heed_end(s);//' test_launch_ends:not_waited_for
-mutate 'gradients divided by what was zeroed' src/record/macro.c 's/g->backwards \&\& trains_all(opt, g)/false/' test_optim:zero_grad_of_the_only
+mutate 'gradients divided by what was zeroed' src/optim/macros.c 's/g->backwards \&\& trains_all(opt, g)/false/' test_optim:zero_grad_of_the_only
 mutate 'line searches beyond max_eval' src/optim/lbfgs.c 's/slope, max_eval - evaluations, /slope, 25, /' test_optim:searches_no_longer
 mutate 'older runs gone on from' src/core/checkpoint/find_newest.c 's/!strcmp(m->origin.run, origin->run)/true/' test_checkpoint:whom
 mutate 'checkpoints of other trainings removed' src/core/checkpoint/proof.c 's/ours && p->owner && /false \&\& /' test_checkpoint_owner:before

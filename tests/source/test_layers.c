@@ -20,18 +20,7 @@ static const struct {
     const char *from, *to;
 } remaining[] = {
     {"core/split", "core/loop"},
-    {"engine/plan", "optim"},
-    {"engine/plan", "parallel/collectives"},
-    {"engine/plan", "parallel/reduce"},
-    {"engine/plan", "parallel/tree"},
-    {"engine/run", "parallel/collectives"},
-    {"engine/run", "parallel/reduce"},
-    {"optim", "parallel/reduce"},
     {"record", "engine/plan"},
-    {"record", "engine/run"},
-    {"record", "optim"},
-    {"record", "parallel/reduce"},
-    {"record", "parallel/tree"},
     {"tensor", "engine/run"},
     {"tensor", "record"},
 };
@@ -47,7 +36,7 @@ static const struct {
     {"callbacks/", {"builtin.c"}},
     {"loggers/", {"builtin.c"}},
     {"profilers/", {"builtin.c"}},
-    {"parallel/", {"core/", "strategies/"}},
+    {"parallel/", {"builtin.c", "core/", "strategies/"}},
     {"launch/supervisor/", {"launch/"}},
     {"comm/coordinator/", {"comm/world/", "launch/supervisor/"}},
     {"comm/mpi/", {NULL}},

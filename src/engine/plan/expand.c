@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From the tape to operators: macro nodes become what they stand for.
+/* From the tape to operators: macro nodes become what they stand for, each by a function of its own.
  *
  * Gradient rules and optimizers record through the same functions as users do; while expanding, what they record goes
  * to a second tape. That tape (the user's operators in their order, with backward, clipping and updates in the places
@@ -7,19 +7,9 @@
 #include "engine/plan/plan_impl.h"
 #include "base/grow.h"
 #include "ops/ops.h"
-#include "tensor/slice.h"
-#include "parallel/reduce/reducer.h"
-#include "parallel/tree/tree_impl.h"
 
-#include <lightc/optim.h>
 #include <stdlib.h>
 #include <string.h>
-
-typedef struct expansion {
-    lc_build *b;
-    lc_graph *g;
-    bool *keep; /* by value of the user */
-} expansion;
 
 /* ---- accumulation state ---- */
 
@@ -110,302 +100,19 @@ void lc__expand_produce(lc_graph *g, uint32_t first_out)
     if (g->status == LC_OK && g->ir.n_nodes) g->ir.nodes[g->ir.n_nodes - 1].first_out = first_out;
 }
 
-/* ---- backward ---- */
-
-typedef struct backward {
-    expansion *x;
-    lc_graph *g;
-    uint32_t n_values;
-    lc_tensor **gradient; /* by value */
-    lc_tensor **again;    /* by value: recomputed, in checkpointed regions */
-    uint32_t *first_use;  /* by value: first differentiated node that reads it */
-    bool *region_done;
-    bool chunk; /* gradients go to `place` on the tree */
-    lc__tree_place place;
-    bool **done;         /* by flat buffer and parameter of the tree */
-    bool any_write;      /* in this step, so far */
-    lc__origin *origins; /* if there was any */
-    uint32_t n_origins, cap_origins;
-} backward;
-
-static lc_tensor *tensor_of(const backward *b, uint32_t value)
+lc_tensor *lc__expand_range(lc_tensor *buffer, int64_t offset, int64_t count)
 {
-    if (value == LC_ABSENT) return NULL;
-    return b->again[value] ? b->again[value] : b->g->values[value];
-}
-
-static bool differentiated(const lc_node *n)
-{
-    return n->op->grad && !(n->op->flags & LC_OP_NO_GRAD) && !(n->flags & LC_NODE_NO_GRAD) && !lc__is_macro(n->op);
-}
-
-/* What was expanded from `first` on stands for node k of the user's tape. */
-static lc_status note_origin(backward *b, uint32_t first, uint32_t k)
-{
-    uint32_t end = b->g->ir.n_nodes;
-    if (!b->any_write || first == end) return LC_OK;
-    LC_TRY(lc__grow(&b->origins, &b->cap_origins, b->n_origins, 1, "the plan of a step"));
-    b->origins[b->n_origins++] = (lc__origin){first, end, k};
-    return LC_OK;
-}
-
-/* Records the nodes of a checkpointed region once more; gradients then use those results. */
-static lc_status recompute(backward *b, uint32_t region, uint32_t end)
-{
-    lc_graph *g = b->g;
-    for (uint32_t k = 0; k < end; k++) {
-        const lc_node *n = &g->tape.nodes[k];
-        if (n->region != region || lc__is_macro(n->op) || (n->op->flags & (LC_OP_MUTATES | LC_OP_SIDE_EFFECT)))
-            continue;
-        lc_tensor *in[64], *out[LC_MAX_OUTPUTS];
-        if (n->n_in > 64)
-            return lc_fail(LC_ERR_UNSUPPORTED, "%s in a checkpointed region has too many inputs", n->op->name);
-        for (uint32_t i = 0; i < n->n_in; i++) in[i] = tensor_of(b, g->tape.in[n->in_at + i]);
-        uint32_t before = g->ir.n_nodes;
-        lc_op_call_n(n->op, n->n_in, in, n->n_int, g->tape.ints + n->int_at, n->n_float, g->tape.floats + n->float_at,
-                     out, g->tape.sites[k]);
-        LC_TRY(g->status);
-        LC_TRY(note_origin(b, before, k));
-        for (uint32_t i = 0; i < n->n_out; i++) b->again[n->first_out + i] = out[i];
-    }
-    return LC_OK;
-}
-
-static lc_status add_gradient(backward *b, uint32_t value, lc_tensor *d, const lc_node *n)
-{
-    lc_graph *g = b->g;
-    const lc_type *want = &g->values[value]->type;
-    if (!lc__type_equal(&d->type, want)) {
-        char got[128], wanted[128];
-        return lc_fail(LC_ERR_INTERNAL, "the gradient rule of %s gave %s %s for an input of %s %s", n->op->name,
-                       lc_dtype_name(d->type.dtype), lc__shape_text(&d->type, got, sizeof got),
-                       lc_dtype_name(want->dtype), lc__shape_text(want, wanted, sizeof wanted));
-    }
-    lc_tensor *sum = b->gradient[value];
-    b->gradient[value] = sum ? lc_op_call(&lc__op_add, 2, (lc_tensor *[]){sum, d}, 0, NULL, 0, NULL, LC_HERE) : d;
-    return g->status;
-}
-
-/* The gradient of a parameter is complete: into its place in the flat buffer. */
-static lc_status deposit(backward *b, uint32_t value)
-{
-    lc_tensor *p = b->g->values[value];
-    lc_flat *flat;
-    lc_flat_state *state;
-    if (!b->gradient[value]) return LC_OK;
-    LC_TRY(lc__flat_of(p, &flat));
-    LC_TRY(lc__expand_flat_state(b->x->b, flat, &state));
-    /* With slices the first gradient of a segment begins a new sum, which the sync adds to the slices. Of chunks the
-     * last one's does; what the others add to is held whole. */
-    bool sliced = flat->sharding && flat->sharding->gradient && (!b->chunk || b->place.last);
-    uint8_t *has = &state->after[p->flat_index];
-    int64_t add = sliced ? (*has & LC_FLAT_PENDING) != 0 : *has;
-    *has |= sliced ? LC_FLAT_PENDING : 1;
-    if (b->chunk) {
-        bool taken;
-        LC_TRY(lc__expand_tree_deposit(b->x->b, b->place, p, b->gradient[value], &taken));
-        for (int f = 0; f < b->place.tree->n_flats && taken; f++)
-            if (b->place.tree->flats[f].flat == flat) b->done[f][p->flat_index] = true;
-        if (taken) {
-            b->gradient[value] = NULL;
-            return LC_OK;
-        }
-    }
-    lc_tensor *in[] = {flat->gradients[p->flat_index], b->gradient[value]};
-    lc_tensor *none[LC_MAX_OUTPUTS];
-    lc_op_call_n(&lc__op_accumulate, 2, in, 1, &add, 0, NULL, none, LC_HERE);
-    b->gradient[value] = NULL;
-    return b->g->status;
-}
-
-static lc_status backward_node(backward *b, uint32_t k)
-{
-    lc_graph *g = b->g;
-    const lc_node *n = &g->tape.nodes[k];
-    lc_tensor *dout[LC_MAX_OUTPUTS] = {NULL}, *out[LC_MAX_OUTPUTS];
-    bool any = false;
-    for (uint32_t i = 0; i < n->n_out; i++) any |= (dout[i] = b->gradient[n->first_out + i]) != NULL;
-    if (!any || !differentiated(n)) return LC_OK;
-    if (n->region && !b->region_done[n->region]) {
-        b->region_done[n->region] = true;
-        LC_TRY(recompute(b, n->region, k + 1));
-    }
-    lc_tensor *few[3 * 16];
-    bool few_need[16];
-    lc_tensor **in = few, **din = few + 16;
-    bool *need = few_need;
-    if (n->n_in > 16) {
-        in = lc__build_alloc(b->x->b, 2 * n->n_in * sizeof *in);
-        need = lc__build_alloc(b->x->b, n->n_in);
-        if (!in || !need) return LC_ERR_MEMORY;
-        din = in + n->n_in;
-    }
-    bool wanted = false;
-    for (uint32_t i = 0; i < n->n_in; i++) {
-        uint32_t value = g->tape.in[n->in_at + i];
-        in[i] = tensor_of(b, value);
-        din[i] = NULL;
-        need[i] = value != LC_ABSENT && g->values[value]->requires_grad;
-        wanted |= need[i];
-    }
-    if (!wanted) return LC_OK;
-    for (uint32_t i = 0; i < n->n_out; i++) out[i] = tensor_of(b, n->first_out + i);
-    lc_grad rule = {.op = n->op,
-                    .n_in = n->n_in,
-                    .n_out = n->n_out,
-                    .in = in,
-                    .out = out,
-                    .dout = dout,
-                    .need = need,
-                    .din = din,
-                    .n_int = n->n_int,
-                    .ints = g->tape.ints + n->int_at,
-                    .n_float = n->n_float,
-                    .floats = g->tape.floats + n->float_at};
-    uint32_t before = g->ir.n_nodes;
-    lc_status status = n->op->grad(&rule);
-    /* To the user these operators belong to the call they differentiate. */
-    for (uint32_t i = before; i < g->ir.n_nodes; i++) g->ir.sites[i] = g->tape.sites[k];
-    if (status < 0) return lc_fail_context(status, "gradient of %s", n->op->name);
-    LC_TRY(g->status);
-    LC_TRY(note_origin(b, before, k));
-    for (uint32_t i = 0; i < n->n_in; i++)
-        if (need[i] && din[i]) LC_TRY(add_gradient(b, g->tape.in[n->in_at + i], din[i], n));
-    for (uint32_t i = 0; i < n->n_out; i++) b->gradient[n->first_out + i] = NULL;
-    /* Parameters that no earlier node reads are complete. */
-    for (uint32_t i = 0; i < n->n_in; i++) {
-        uint32_t value = g->tape.in[n->in_at + i];
-        if (value != LC_ABSENT && b->first_use[value] == k && g->values[value]->kind == LC_TENSOR_PERSISTENT &&
-            g->values[value]->requires_grad)
-            LC_TRY(deposit(b, value));
-    }
-    return LC_OK;
-}
-
-/* What a chunk's backward pass counts: its own weight. On several ranks or devices a loss counts as much as this one
- * has samples. */
-static lc_tensor *seed_of(lc_graph *g, const lc_node *n, int64_t dtype)
-{
-    double one = 1;
-    if (n->n_float) return lc_op_call(&lc__op_scalar, 0, NULL, 1, &dtype, 1, g->tape.floats + n->float_at, LC_HERE);
-    if (g->loss_weight) return lc_op_call_live(&lc__op_scalar, 0, NULL, 1, &dtype, 1, g->loss_weight, LC_HERE);
-    return lc_op_call(&lc__op_scalar, 0, NULL, 1, &dtype, 1, &one, LC_HERE);
-}
-
-static lc_status begin_chunk(backward *b, const lc_node *n)
-{
-    b->place = lc__tree_place_of(b->g->tape.ints + n->int_at);
-    b->chunk = true;
-    b->done = lc__build_alloc(b->x->b, (size_t)b->place.tree->n_flats * sizeof *b->done);
-    for (int f = 0; b->done && f < b->place.tree->n_flats; f++)
-        if (!(b->done[f] = lc__build_alloc(b->x->b, (size_t)b->place.tree->flats[f].flat->n))) return LC_ERR_MEMORY;
-    return b->done ? LC_OK : LC_ERR_MEMORY;
-}
-
-/* Chunks come one after the other behind what all of them may use. */
-static bool of_another_chunk(const backward *b, uint32_t k)
-{
-    return b->chunk && k >= b->place.first_node && k < b->place.node;
-}
-
-static lc_status check_apart(const backward *b, uint32_t k)
-{
-    const lc_node *n = &b->g->tape.nodes[k];
-    for (uint32_t i = 0; i < n->n_out; i++)
-        if (b->gradient[n->first_out + i])
-            return lc_fail(LC_ERR_STATE,
-                           "deterministic training calls training_step for one chunk of a batch after the "
-                           "other, and this loss depends on what was computed for another chunk");
-    return LC_OK;
-}
-
-static lc_status backward_error(lc_graph *g, lc_status status, uint32_t k)
-{
-    if (g->status == LC_OK) lc__record_error(g, status, "backward", g->tape.sites[k], NULL, NULL, 0);
-    return status;
-}
-
-/* From the loss, node k's, back to the parameters. */
-static lc_status differentiate(backward *b, uint32_t loss, uint32_t k)
-{
-    lc_graph *g = b->g;
-    uint32_t first = g->ir.n_nodes, at = k;
-    const lc_type *type = &g->values[loss]->type;
-    lc_tensor *seed = seed_of(g, &g->tape.nodes[k], type->dtype);
-    if (type->ndim) seed = lc_op_call(&lc__op_reshape, 1, &seed, type->ndim, type->shape, 0, NULL, LC_HERE);
-    LC_TRY(g->status);
-    b->gradient[loss] = seed;
-    if (g->values[loss]->kind == LC_TENSOR_PERSISTENT) return deposit(b, loss);
-    for (uint32_t i = k; i-- > 0;) {
-        lc_status status = of_another_chunk(b, i) ? check_apart(b, i) : backward_node(b, i);
-        if (status < 0) return backward_error(g, status, i);
-    }
-    /* Parameters whose first reader got no gradient itself. */
-    for (uint32_t v = 0; v < b->n_values; v++)
-        if (b->gradient[v] && g->values[v]->kind == LC_TENSOR_PERSISTENT && g->values[v]->requires_grad)
-            LC_TRY(deposit(b, v));
-    lc_status status = lc__expand_check_reads(b->x->b, first, b->origins, b->n_origins, &at);
-    return status < 0 ? backward_error(g, status, at) : LC_OK;
-}
-
-static lc_status expand_backward(expansion *x, uint32_t k)
-{
-    lc_graph *g = x->g;
-    uint32_t loss = g->tape.in[g->tape.nodes[k].in_at];
-    if (!g->values[loss]->requires_grad)
-        return lc_fail(LC_ERR_STATE, "the loss depends on no parameter that requires a gradient, or was computed where "
-                                     "none is recorded: behind lc_no_grad_begin, or in an evaluation (see the option "
-                                     "inference_mode)");
-    backward b = {.x = x, .g = g, .n_values = g->n_values, .any_write = lc__expand_any_write(x->b)};
-    b.gradient = lc__build_alloc(x->b, g->n_values * sizeof *b.gradient);
-    b.again = lc__build_alloc(x->b, g->n_values * sizeof *b.again);
-    b.first_use = lc__build_alloc(x->b, g->n_values * sizeof *b.first_use);
-    b.region_done = lc__build_alloc(x->b, g->n_regions + 1);
-    if (!b.gradient || !b.again || !b.first_use || !b.region_done) return LC_ERR_MEMORY;
-    if (g->tape.nodes[k].n_int) LC_TRY(begin_chunk(&b, &g->tape.nodes[k]));
-    memset(b.first_use, 0xff, g->n_values * sizeof *b.first_use);
-    for (uint32_t i = 0; i < k; i++) {
-        const lc_node *n = &g->tape.nodes[i];
-        if (!differentiated(n) || of_another_chunk(&b, i)) continue;
-        for (uint32_t j = 0; j < n->n_in; j++) {
-            uint32_t value = g->tape.in[n->in_at + j];
-            if (value != LC_ABSENT && b.first_use[value] == LC_ABSENT) b.first_use[value] = i;
-        }
-    }
-    lc_status status = differentiate(&b, loss, k);
-    free(b.origins);
-    LC_TRY(status);
-    return b.chunk ? lc__expand_tree_absent(x->b, b.place, b.done) : LC_OK;
+    return lc_op_call(&lc__op_range, 1, &buffer, 3, (int64_t[]){offset, LC_ROW_MAJOR, count}, 0, NULL, LC_HERE);
 }
 
 /* ---- the segment ---- */
 
-static lc_status expand_node(expansion *x, uint32_t k)
+static lc_status expand_node(lc_build *b, uint32_t k)
 {
-    lc_graph *g = x->g;
+    lc_graph *g = b->g;
     const lc_node *n = &g->tape.nodes[k];
-    if (n->op == &lc__macro_backward) return expand_backward(x, k);
-    if (n->op == &lc__macro_clip_norm) return lc__expand_clip_norm(x->b, n);
-    if (n->op == &lc__macro_step) return lc__expand_step(x->b, n);
-    if (n->op == &lc__macro_gradient) return lc__expand_gradient(x->b, n);
-    if (n->op == &lc__macro_sync) return lc__expand_sync(x->b);
-    if (n->op == &lc__macro_share_sum) return lc__expand_share_sum(x->b);
-    if (n->op == &lc__macro_absent)
-        return lc__expand_tree_absent(x->b, lc__tree_place_of(g->tape.ints + n->int_at), NULL);
-    if (n->op == &lc__macro_window) return lc__expand_tree_window(x->b, lc__tree_place_of(g->tape.ints + n->int_at));
-    if (n->op == &lc__macro_keep) {
-        x->keep[g->tape.in[n->in_at]] = true;
-        return LC_OK;
-    }
-    if (n->op == &lc__macro_write) return lc__expand_wrote(x->b, g->values[g->tape.in[n->in_at]]);
-    if (n->op == &lc__macro_zero_grad && n->n_int) return lc__expand_zero_grad(x->b, n);
-    if (n->op == &lc__macro_zero_grad) {
-        x->b->plan->zero_grad = true;
-        for (int i = 0; i < x->b->plan->n_flats; i++)
-            memset(x->b->plan->flats[i].after, 0, (size_t)x->b->plan->flats[i].flat->n);
-        return LC_OK;
-    }
-    LC_TRY(note_writes(x->b, n));
+    if (lc__is_macro(n->op)) return ((const lc_macro *)n->op)->expand(b, n);
+    LC_TRY(note_writes(b, n));
     return copy_node(g, k);
 }
 
@@ -415,10 +122,9 @@ static bool keeps(lc__keeps which, const lc_tensor *value)
 }
 
 /* From the expanded tape to nodes that own their arrays and can be rewritten. */
-static lc_status make_nodes(expansion *x)
+static lc_status make_nodes(lc_build *b, const bool *keep)
 {
-    lc_build *b = x->b;
-    lc_graph *g = x->g;
+    lc_graph *g = b->g;
     const lc_tape *ir = &g->ir;
     b->n_nodes = (int)ir->n_nodes;
     b->nodes = lc__build_alloc(b, (ir->n_nodes + 1) * sizeof *b->nodes);
@@ -429,7 +135,7 @@ static lc_status make_nodes(expansion *x)
     for (uint32_t v = 0; v < g->n_values; v++) {
         b->values[v].type = g->values[v]->type;
         b->values[v].storage = -1;
-        b->values[v].keep = x->keep[v] || (v < recorded && keeps(b->plan->keeps, g->values[v]));
+        b->values[v].keep = keep[v] || (v < recorded && keeps(b->plan->keeps, g->values[v]));
     }
     for (uint32_t k = 0; k < ir->n_nodes; k++) {
         const lc_node *n = &ir->nodes[k];
@@ -472,24 +178,22 @@ lc_status lc__expand(lc_build *b)
 {
     lc_graph *g = b->g;
     uint32_t n_values = g->n_values;
-    expansion x = {.b = b, .g = g};
     lc_status status = LC_OK;
     g->ir.n_nodes = g->ir.n_in = g->ir.n_ints = g->ir.n_floats = 0;
     /* keep grows with the values that expansion adds; those are never kept */
-    x.keep = lc__build_alloc(b, n_values + 1);
-    if (!x.keep) status = LC_ERR_MEMORY;
+    b->keep = lc__build_alloc(b, n_values + 1);
+    if (!b->keep) status = LC_ERR_MEMORY;
     for (uint32_t k = g->node_0; status >= 0 && k < g->tape.n_nodes; k++) {
         b->position = k;
-        status = expand_node(&x, k);
+        status = expand_node(b, k);
         if (status < 0 && g->status == LC_OK)
             lc__record_error(g, status, g->tape.nodes[k].op->name, g->tape.sites[k], NULL, NULL, 0);
     }
     if (status >= 0) status = check_synced(b->plan);
     if (status >= 0) {
         bool *keep = lc__build_alloc(b, g->n_values + 1);
-        if (keep) memcpy(keep, x.keep, n_values);
-        x.keep = keep;
-        status = keep ? make_nodes(&x) : LC_ERR_MEMORY;
+        if (keep) memcpy(keep, b->keep, n_values);
+        status = keep ? make_nodes(b, keep) : LC_ERR_MEMORY;
     }
     b->n_values = g->n_values;
     return status;

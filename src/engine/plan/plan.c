@@ -5,8 +5,7 @@
  * plan_impl.h run one after the other. Everything a replay needs is allocated here, once. */
 #include "engine/plan/plan_impl.h"
 #include "base/grow.h"
-#include "builtin.h"
-#include "engine/passes.h"
+#include "engine/plan/passes.h"
 
 #include <lightc/random.h>
 #include <limits.h>
@@ -239,7 +238,7 @@ static lc_status run_passes(lc_build *b)
     for (lc_phase phase = 0; phase < LC_PHASES; phase++) {
         if (phase == LC_PHASE_FUSE && !b->optimise) continue;
         LC_TRY(run_phase(b, passes, phase));
-        LC_TRY(run_phase(b, lc__builtin.passes, phase));
+        LC_TRY(run_phase(b, b->g->passes, phase));
         for (const lc_peer *p = b->g->peers; p; p = p->next) LC_TRY(run_phase(b, p->ops->passes, phase));
     }
     return LC_OK;

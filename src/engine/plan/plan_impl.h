@@ -50,6 +50,7 @@ typedef struct lc_build {
     lc_plan *plan;
     bool optimise;
     uint32_t position; /* in the user's tape: the node being expanded */
+    bool *keep;        /* by value of the user, while nodes are expanded: it stays when the segment has run */
     lc_ir_node *nodes;
     int n_nodes;
     lc_ir_value *values;
@@ -73,13 +74,22 @@ lc_status lc__expand(lc_build *b);
 lc_status lc__expand_flat_state(lc_build *b, lc_flat *flat, lc_flat_state **out);
 /* Lets the node expanded last produce values that the user already holds. */
 void lc__expand_produce(lc_graph *g, uint32_t first_out);
-/* expand_update.c */
-lc_status lc__expand_clip_norm(lc_build *b, const lc_node *n);
-lc_status lc__expand_step(lc_build *b, const lc_node *n);
-lc_status lc__expand_zero_grad(lc_build *b, const lc_node *n);
-lc_status lc__expand_gradient(lc_build *b, const lc_node *n);
 /* A range of a 1-D buffer. */
 lc_tensor *lc__expand_range(lc_tensor *buffer, int64_t offset, int64_t count);
+/* backward.c */
+/* What keeps the sums that the gradients of a backward pass are parts of. */
+typedef struct lc__summed_by {
+    /* `gradient` is complete for a parameter; *taken false: it goes to its place. */
+    lc_status (*deposit)(void *ctx, lc_build *b, lc_tensor *parameter, lc_tensor *gradient, bool *taken);
+    void *ctx;
+    bool last;            /* of all parts */
+    uint32_t others, end; /* nodes of the tape, from `others` to before `end`, on which this part must not depend: */
+    const char *apart;    /* the error if it does */
+} lc__summed_by;
+/* The node being expanded is a backward pass: from its input, the loss, back to the parameters. of NULL: gradients go
+ * to their places in the flat buffers. */
+lc_status lc__expand_backward(lc_build *b, const lc__summed_by *of) LC_MUST_USE;
+lc_status lc__infer_backward(lc_infer *call);
 /* expand_writes.c: gradient rules must see the values that the operators they belong to have seen */
 /* The node being expanded (b->position) writes a persistent tensor. */
 lc_status lc__expand_wrote(lc_build *b, const lc_tensor *t) LC_MUST_USE;
@@ -94,9 +104,6 @@ lc_status lc__expand_check_reads(lc_build *b, uint32_t first, const lc__origin *
                                  uint32_t *node) LC_MUST_USE;
 /* Whether anything was written in this step so far. */
 bool lc__expand_any_write(const lc_build *b);
-/* expand_sync.c */
-lc_status lc__expand_sync(lc_build *b);
-lc_status lc__expand_share_sum(lc_build *b);
 /* drop_dead.c, fuse.c, fuse_elementwise.c */
 lc_status lc__drop_dead(lc_build *b);
 lc_status lc__fuse_patterns(lc_build *b);

@@ -69,6 +69,7 @@ lc_status lc_graph_new(const lc_graph_options *options, lc_graph **out)
     if (options) g->options = *options;
     if (g->options.max_plans <= 0) g->options.max_plans = 64;
     g->backend = lc__builtin.backend;
+    g->passes = lc__builtin.passes;
     g->threads = g->options.threads > 0 ? g->options.threads : default_threads();
     g->rng.seed = g->options.seed;
     /* Tensors remember graph and generation. A new graph may lie where a freed one lay, so its generations must not

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The macro node "sync": where in the backward pass each bucket, or unit of what is sharded, is sent off; and how an
  * update reaches the other ranks. */
-#include "engine/passes.h"
+#include "engine/plan/passes.h"
 #include "engine/plan/plan_impl.h"
+#include "ops/infer.h"
 #include "ops/ops.h"
 #include "parallel/reduce/reducer_impl.h"
 #include "parallel/tree/tree_impl.h"
@@ -266,8 +267,9 @@ static lc_status find_slices(lc_build *b)
 const lc_pass lc__reducer_passes[] = {
     {LC_PHASE_RECORDED, find_slices}, {LC_PHASE_PLACE, lc__place_slices}, {LC_PHASES, NULL}};
 
-lc_status lc__expand_share_sum(lc_build *b)
+static lc_status expand_share_sum(lc_build *b, const lc_node *n)
 {
+    (void)n;
     lc_graph *g = b->g;
     const lc__reducer *r = lc__reducer_of_graph(g);
     int64_t ints[] = {(int64_t)(uintptr_t)r, 0};
@@ -306,8 +308,9 @@ lc_status lc__reducer_whole_gradient(lc_peer *p, const lc_flat *flat, int i, lc_
     return LC_OK;
 }
 
-lc_status lc__expand_sync(lc_build *b)
+static lc_status expand_sync(lc_build *b, const lc_node *node)
 {
+    (void)node;
     lc__reducer *r = lc__reducer_of_graph(b->g);
     int n = 0;
     int64_t behind = -1;
@@ -317,3 +320,7 @@ lc_status lc__expand_sync(lc_build *b)
     }
     return lc__reducer_reserve(r, n);
 }
+
+const lc_macro lc__macro_sync = {{.name = "sync", .flags = LC__OP_MACRO, .infer = lc__infer_nothing}, expand_sync};
+const lc_macro lc__macro_share_sum = {{.name = "share_sum", .flags = LC__OP_MACRO, .infer = lc__infer_nothing},
+                                      expand_share_sum};

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "module/tensors.h"
+#include "ops/infer.h"
 #include "optim/optim_internal.h"
 #include "parallel/tree/tree.h"
 #include "optim/state_buffers.h"
@@ -596,12 +597,6 @@ static void run_new_unit(const lc_call *c)
     (void)c;
 }
 
-static lc_status infer_nothing(lc_infer *call)
-{
-    call->n_out = 0;
-    return LC_OK;
-}
-
 /* The planner makes these (place_slices.c), with their types. */
 static lc_status infer_planned(lc_infer *call)
 {
@@ -617,13 +612,13 @@ static lc_status infer_planned(lc_infer *call)
                                .infer = infer_types,                                                                   \
                                .mutated_inputs = mutated,                                                              \
                                .kernel = &id##_kernel}
-SYNC_OP(reduce_bucket, "all_reduce_bucket", LC_OP_LATER, 0, 1, infer_nothing);
-SYNC_OP(reduce_unit, "reduce_scatter_unit", LC_OP_LATER, 0, 1, infer_nothing);
-SYNC_OP(reduce_slice, "all_reduce_slice", LC_OP_LATER, 0, 1, infer_nothing);
-SYNC_OP(take_slice, "take_slice", 0, 0, 2, infer_nothing);
-SYNC_OP(gather_whole, "all_gather_unit", LC_OP_LATER, 0, 1, infer_nothing);
-SYNC_OP(wait, "wait", 0, 0, 1, infer_nothing);
-SYNC_OP(wait_until, "wait_until", 0, 0, 1, infer_nothing);
+SYNC_OP(reduce_bucket, "all_reduce_bucket", LC_OP_LATER, 0, 1, lc__infer_nothing);
+SYNC_OP(reduce_unit, "reduce_scatter_unit", LC_OP_LATER, 0, 1, lc__infer_nothing);
+SYNC_OP(reduce_slice, "all_reduce_slice", LC_OP_LATER, 0, 1, lc__infer_nothing);
+SYNC_OP(take_slice, "take_slice", 0, 0, 2, lc__infer_nothing);
+SYNC_OP(gather_whole, "all_gather_unit", LC_OP_LATER, 0, 1, lc__infer_nothing);
+SYNC_OP(wait, "wait", 0, 0, 1, lc__infer_nothing);
+SYNC_OP(wait_until, "wait_until", 0, 0, 1, lc__infer_nothing);
 SYNC_OP(gather_unit, "gather_unit", LC_OP_LATER, 1, 0, infer_planned);
 SYNC_OP(new_unit, "new_unit", LC_OP_LATER, 1, 0, infer_planned);
 
@@ -631,7 +626,7 @@ SYNC_OP(new_unit, "new_unit", LC_OP_LATER, 1, 0, infer_planned);
 
 lc_status lc__reducer_sync(lc__reducer *r, uint8_t flags[LC__SYNC_FLAGS])
 {
-    lc_op_call(&lc__macro_sync, 0, NULL, 0, NULL, 0, NULL, LC_HERE);
+    lc_op_call(&lc__macro_sync.op, 0, NULL, 0, NULL, 0, NULL, LC_HERE);
     memcpy(r->flags, flags, LC__SYNC_FLAGS);
     LC_TRY(lc_step_status(r->g));
     LC_TRY(lc__graph_run_step(r->g, r->g->sync_keeps));

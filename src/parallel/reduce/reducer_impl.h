@@ -7,7 +7,7 @@
 #include "tensor/slice.h"
 #include "parallel/reduce/reducer.h"
 #include "parallel/reduce/compress.h"
-#include "engine/passes.h"
+#include "engine/plan/passes.h"
 
 /* Of `summed`. A share stays one until there is a sync in which the parameter is trained. */
 enum { LC__NOT_SUMMED, LC__SUM, LC__RESTORED_SHARE };
@@ -64,7 +64,8 @@ lc_status lc__not_summed(void);
 void lc__reducer_before_backward(lc_peer *p);
 void lc__reducer_zeroed(lc_peer *p);
 lc_status lc__reducer_check_summed(const lc_peer *p, const lc_tensor *parameter);
-/* In expand_sync.c: */
+/* In expand_sync.c, with the macros of the graph's reducer: */
+extern const lc_macro lc__macro_sync, lc__macro_share_sum;
 extern const lc_pass lc__reducer_passes[];
 lc_status lc__reducer_whole_gradient(lc_peer *p, const lc_flat *flat, int i, lc_tensor **out);
 lc_status lc__reducer_next_bucket(lc_peer *p, struct lc_build *b, lc_flat *flat, lc__unit *u, bool *any);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Several backward passes, each with a sync, before an update: sums over ranks are not to be summed again. Each rank
  * goes on with its share of them; what is a sum is known by parameter, since the passes may train different ones. */
+#include "ops/infer.h"
 #include "record/graph_impl.h"
 #include "parallel/reduce/reducer_impl.h"
 
@@ -53,23 +54,17 @@ static void run_share_sum(const lc_call *c)
     share_sums(lc__reducer_of(c), (int)c->ints[LC__SYNC_REDUCER + 1], false);
 }
 
-static lc_status infer_share_sum(lc_infer *call)
-{
-    call->n_out = 0;
-    return LC_OK;
-}
-
 static const lc_kernel share_sum_kernel = {
     .name = "share_sum", .layout = LC_WANT_STRIDED, .flags = LC_KERNEL_SERIAL, .run = run_share_sum};
 const lc_op lc__op_share_sum = {.name = "share_sum",
                                 .flags = LC_OP_MUTATES | LC_OP_SIDE_EFFECT | LC_OP_NO_GRAD,
-                                .infer = infer_share_sum,
+                                .infer = lc__infer_nothing,
                                 .mutated_inputs = 1,
                                 .kernel = &share_sum_kernel};
 
 void lc__reducer_before_backward(lc_peer *p)
 {
-    if (((const lc__reducer *)p)->any_summed) lc_op_call(&lc__macro_share_sum, 0, NULL, 0, NULL, 0, NULL, LC_HERE);
+    if (((const lc__reducer *)p)->any_summed) lc_op_call(&lc__macro_share_sum.op, 0, NULL, 0, NULL, 0, NULL, LC_HERE);
 }
 
 static size_t sum_bytes(const lc_flat *flat)

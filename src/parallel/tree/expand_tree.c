@@ -6,6 +6,7 @@
  * Every part is added by the same operator, also one that meets nothing: a gradient that were computed right in its
  * place might come from another kernel than one that is not. */
 #include "tensor/slice.h"
+#include "ops/infer.h"
 #include "parallel/tree/tree_impl.h"
 
 /* What is added by one node: a parameter's gradient, or this rank's slice of a unit. */
@@ -46,17 +47,8 @@ static bool wanted(const lc_flat *flat, int i)
     return flat->parameters[i] && flat->parameters[i]->requires_grad;
 }
 
-lc_status lc__expand_tree_deposit(lc_build *b, lc__tree_place at, lc_tensor *p, lc_tensor *value, bool *taken)
-{
-    *taken = true;
-    for (int f = 0; f < at.tree->n_flats; f++)
-        if (at.tree->flats[f].flat == p->flat)
-            return combine_parameter(b, &at.tree->flats[f], LC__TREE_CHUNKS, at, p->flat_index, value);
-    *taken = false;
-    return LC_OK;
-}
-
-lc_status lc__expand_tree_absent(lc_build *b, lc__tree_place at, bool *const *done)
+/* Parameters whose gradient is not in done[flat][parameter]: absent. done NULL: all. */
+static lc_status add_absent(lc_build *b, lc__tree_place at, bool *const *done)
 {
     for (int f = 0; f < at.tree->n_flats; f++) {
         lc__tree_flat *tf = &at.tree->flats[f];
@@ -66,6 +58,51 @@ lc_status lc__expand_tree_absent(lc_build *b, lc__tree_place at, bool *const *do
     }
     return LC_OK;
 }
+
+static lc_status expand_absent(lc_build *b, const lc_node *n)
+{
+    return add_absent(b, lc__tree_place_of(b->g->tape.ints + n->int_at), NULL);
+}
+
+/* ---- a chunk ---- */
+
+typedef struct chunk {
+    lc__tree_place at;
+    bool **done; /* by flat buffer and parameter of the tree */
+} chunk;
+
+static lc_status deposit(void *ctx, lc_build *b, lc_tensor *p, lc_tensor *value, bool *taken)
+{
+    const chunk *c = ctx;
+    lc__tree *t = c->at.tree;
+    int f = 0;
+    while (f < t->n_flats && t->flats[f].flat != p->flat) f++;
+    *taken = f < t->n_flats;
+    if (!*taken) return LC_OK;
+    c->done[f][p->flat_index] = true;
+    return combine_parameter(b, &t->flats[f], LC__TREE_CHUNKS, c->at, p->flat_index, value);
+}
+
+static lc_status expand_chunk(lc_build *b, const lc_node *n)
+{
+    chunk c = {.at = lc__tree_place_of(b->g->tape.ints + n->int_at)};
+    int n_flats = c.at.tree->n_flats;
+    if (!(c.done = lc__build_alloc(b, (size_t)n_flats * sizeof *c.done))) return LC_ERR_MEMORY;
+    for (int f = 0; f < n_flats; f++)
+        if (!(c.done[f] = lc__build_alloc(b, (size_t)c.at.tree->flats[f].flat->n))) return LC_ERR_MEMORY;
+    /* Chunks come one after the other, after what all of them may use. */
+    lc__summed_by tree = {.deposit = deposit,
+                          .ctx = &c,
+                          .last = c.at.last,
+                          .others = c.at.first_node,
+                          .end = c.at.node,
+                          .apart = "deterministic training calls training_step for one chunk of a batch after the "
+                                   "other, and this loss depends on what was computed for another chunk"};
+    LC_TRY(lc__expand_backward(b, &tree));
+    return add_absent(b, c.at, c.done);
+}
+
+/* ---- a window ---- */
 
 /* The slice that the sync has summed is all that counts of a unit on this rank. */
 static lc_status window_of_unit(lc_build *b, lc__tree_flat *f, lc__tree_place at, const lc__unit *u)
@@ -79,8 +116,9 @@ static lc_status window_of_unit(lc_build *b, lc__tree_flat *f, lc__tree_place at
     return combine(b, &(piece){f, LC__TREE_WINDOW, -1, u, slice}, at, slice);
 }
 
-lc_status lc__expand_tree_window(lc_build *b, lc__tree_place at)
+static lc_status expand_window(lc_build *b, const lc_node *n)
 {
+    lc__tree_place at = lc__tree_place_of(b->g->tape.ints + n->int_at);
     for (int f = 0; f < at.tree->n_flats; f++) {
         lc__tree_flat *tf = &at.tree->flats[f];
         const lc__sharding *s = tf->flat->sharding;
@@ -90,3 +128,10 @@ lc_status lc__expand_tree_window(lc_build *b, lc__tree_place at)
     }
     return LC_OK;
 }
+
+const lc_macro lc__macro_chunk = {{.name = "backward", .flags = LC__OP_MACRO, .infer = lc__infer_backward},
+                                  expand_chunk};
+const lc_macro lc__macro_absent = {{.name = "no_backward", .flags = LC__OP_MACRO, .infer = lc__infer_nothing},
+                                   expand_absent};
+const lc_macro lc__macro_window = {{.name = "window", .flags = LC__OP_MACRO, .infer = lc__infer_nothing},
+                                   expand_window};

@@ -184,7 +184,7 @@ static bool record_backward(lc_peer *p, lc_tensor *loss, lc_site site)
         return true;
     }
     tree_ints(t, t->index, t->last, ints);
-    lc_op_call(&lc__macro_backward, 1, &loss, LC__TREE_INTS, ints, 1, &t->weight, site);
+    lc_op_call(&lc__macro_chunk.op, 1, &loss, LC__TREE_INTS, ints, 1, &t->weight, site);
     g->chunk.backward = true;
     return true;
 }
@@ -211,18 +211,18 @@ void lc__tree_chunk_begin(lc__tree *t, int64_t number, int64_t index, int64_t co
 
 void lc__tree_chunk_end(lc__tree *t)
 {
-    if (!t->g->chunk.backward) record(&lc__macro_absent, t, t->index, t->last);
+    if (!t->g->chunk.backward) record(&lc__macro_absent.op, t, t->index, t->last);
     lc__graph_chunk(t->g, -1);
 }
 
 void lc__tree_no_chunk(lc__tree *t)
 {
-    record(&lc__macro_absent, t, 0, true);
+    record(&lc__macro_absent.op, t, 0, true);
 }
 
 void lc__tree_window(lc__tree *t, int64_t index, bool last)
 {
-    if (index > 0 || !last) record(&lc__macro_window, t, index, last);
+    if (index > 0 || !last) record(&lc__macro_window.op, t, index, last);
 }
 
 /* ---- what is held between two batches ---- */

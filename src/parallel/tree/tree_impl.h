@@ -49,11 +49,8 @@ lc__tree_place lc__tree_place_of(const int64_t *ints);
 
 lc_status lc__tree_held(lc__tree_flat *f, int which, int level, lc__held **out) LC_MUST_USE;
 
-/* ---- expand_tree.c ---- */
-/* Of a backward pass of a chunk: `value` is complete for parameter p. False: p is none of the tree's. */
-lc_status lc__expand_tree_deposit(lc_build *b, lc__tree_place at, lc_tensor *p, lc_tensor *value, bool *taken);
-/* Parameters whose gradient is not in done[flat][parameter]: absent. done NULL: all. */
-lc_status lc__expand_tree_absent(lc_build *b, lc__tree_place at, bool *const *done);
-lc_status lc__expand_tree_window(lc_build *b, lc__tree_place at);
+/* expand_tree.c. ints: place on the tree. The backward pass of a chunk (floats: its weight), a chunk without gradients,
+ * and the sum over a window. */
+extern const lc_macro lc__macro_chunk, lc__macro_absent, lc__macro_window;
 
 #endif

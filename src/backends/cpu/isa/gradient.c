@@ -6,7 +6,8 @@
 #include "backends/cpu/isa/vec.h"
 #include "backends/cpu/isa/vmath.h"
 #include "backends/cpu/parallel.h"
-#include "record/graph_impl.h"
+#include "ops/ops.h"
+#include "optim/clip.h"
 
 #include <stdlib.h>
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The passes that make a plan of a tape. The planner has a list of its own (plan.c); what is built in besides is in
  * src/builtin.c; and each peer of a graph may have some (record/peer.h). To add one: a function that rewrites what is
- * in the build (plan/plan_impl.h), and a line in a list. */
-#ifndef LC_ENGINE_PASSES_H
-#define LC_ENGINE_PASSES_H
+ * in the build (plan_impl.h), and a line in a list. */
+#ifndef LC_ENGINE_PLAN_PASSES_H
+#define LC_ENGINE_PLAN_PASSES_H
 
 #include <lightc/status.h>
 

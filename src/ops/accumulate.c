@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* accumulate_grad: what a backward pass leaves in the place of a gradient. */
+#include "ops/infer.h"
+#include "ops/ops.h"
+
+/* in: gradient range (persistent), value; ints: 0 overwrite, 1 add. */
+static void add_dims(const lc_view *to, const lc_view *from, int dim, int64_t t, int64_t f)
+{
+    if (dim == to->ndim) {
+        if (to->dtype == LC_F64)
+            ((double *)to->data)[t] += ((const double *)from->data)[f];
+        else
+            ((float *)to->data)[t] += ((const float *)from->data)[f];
+        return;
+    }
+    for (int64_t i = 0; i < to->shape[dim]; i++)
+        add_dims(to, from, dim + 1, t + i * to->stride[dim], f + i * from->stride[dim]);
+}
+
+static void run_accumulate(const lc_call *c)
+{
+    if (!c->ints[0]) {
+        lc__copy_strided(&c->in[1], &c->in[0]);
+        return;
+    }
+    int64_t n = 1;
+    bool same = true;
+    for (int i = 0; i < c->in[0].ndim; i++) {
+        n *= c->in[0].shape[i];
+        same &= c->in[0].shape[i] == 1 || c->in[0].stride[i] == c->in[1].stride[i];
+    }
+    if (same && c->in[0].dtype == LC_F32) {
+        float *to = c->in[0].data;
+        const float *from = c->in[1].data;
+        for (int64_t i = 0; i < n; i++) to[i] += from[i];
+        return;
+    }
+    add_dims(&c->in[0], &c->in[1], 0, 0, 0);
+}
+
+static const lc_kernel accumulate_kernel = {.name = "accumulate", .layout = LC_WANT_STRIDED, .run = run_accumulate};
+const lc_op lc__op_accumulate = {.name = "accumulate_grad",
+                                 .flags = LC_OP_MUTATES | LC_OP_NO_GRAD,
+                                 .infer = lc__infer_nothing,
+                                 .mutated_inputs = 1,
+                                 .kernel = &accumulate_kernel};

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* clip_coefficient: the norm of gradients, and what it scales them by. */
+#include "optim/clip.h"
+
+#include <math.h>
+#include <string.h>
+
+/* in: gradients, 1-D; ints: dtype, peer or 0, then (offset, count) per parameter; floats: max_norm, window.
+ * out: total norm of gradients * window, and the factor window * min(1, max_norm / (norm + 1e-6)).
+ * Squares are added in blocks of 256 bytes from a parameter's begin on, and those exactly: the result does not depend
+ * on threads, buckets, or which rank has which block. With a peer the norm is that of all ranks' blocks. */
+static void add_squares(const void *data, lc_dtype dtype, int64_t n, lc__exact_sum *sum)
+{
+    int64_t block = (int64_t)(LC__NORM_BLOCK_BYTES / lc_dtype_size(dtype));
+    for (int64_t at = 0; at < n; at += block) {
+        int64_t end = at + block < n ? at + block : n;
+        double s[8] = {0};
+        for (int64_t i = at; i < end; i++) {
+            double x = dtype == LC_F64 ? ((const double *)data)[i] : (double)((const float *)data)[i];
+            s[i % 8] += x * x;
+        }
+        lc__exact_add(sum, ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7])));
+    }
+}
+
+static void add_over_ranks(lc_peer *peer, lc__exact_sum *sum)
+{
+    int64_t words[LC__EXACT_DIGITS + 2];
+    lc__exact_tidy(sum);
+    memcpy(words, sum->digit, sizeof sum->digit);
+    words[LC__EXACT_DIGITS] = isinf(sum->special);
+    words[LC__EXACT_DIGITS + 1] = isnan(sum->special);
+    peer->ops->add_up(peer, words, LC__EXACT_DIGITS + 2);
+    memcpy(sum->digit, words, sizeof sum->digit);
+    sum->special = words[LC__EXACT_DIGITS + 1] ? NAN : words[LC__EXACT_DIGITS] ? INFINITY : 0;
+}
+
+void lc__clip_finish(const lc_call *c, lc__exact_sum *sum)
+{
+    lc_peer *peer = (lc_peer *)(uintptr_t)c->ints[LC__CLIP_PEER];
+    if (peer) add_over_ranks(peer, sum);
+    double window = c->floats[1], norm = sqrt(lc__exact_value(sum)) * window;
+    double factor = c->floats[0] / (norm + 1e-6);
+    if (!(factor < 1)) factor = isnan(factor) ? factor : 1;
+    factor *= window;
+    if (c->out[0].dtype == LC_F64) {
+        *(double *)c->out[0].data = norm;
+        *(double *)c->out[1].data = factor;
+    } else {
+        *(float *)c->out[0].data = (float)norm;
+        *(float *)c->out[1].data = (float)factor;
+    }
+}
+
+static void run_clip_coefficient(const lc_call *c)
+{
+    lc__exact_sum sum = {0};
+    size_t size = lc_dtype_size(c->in[0].dtype);
+    for (int i = LC__CLIP_FIRST; i + 1 < c->n_int; i += 2)
+        add_squares((const char *)c->in[0].data + (size_t)c->ints[i] * size, c->in[0].dtype, c->ints[i + 1], &sum);
+    lc__clip_finish(c, &sum);
+}
+
+static lc_status infer_clip(lc_infer *call)
+{
+    call->out[0] = call->out[1] = (lc_type){.dtype = (lc_dtype)call->ints[0]};
+    return LC_OK;
+}
+
+static const lc_kernel clip_kernel = {
+    .name = "clip_coefficient", .layout = LC_WANT_STRIDED, .flags = LC_KERNEL_SERIAL, .run = run_clip_coefficient};
+const lc_op lc__op_clip_coefficient = {.name = "clip_coefficient",
+                                       .flags = LC_OP_NO_GRAD | LC_OP_SIDE_EFFECT,
+                                       .n_out = 2,
+                                       .infer = infer_clip,
+                                       .kernel = &clip_kernel};

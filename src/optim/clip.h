@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LC_OPTIM_CLIP_H
+#define LC_OPTIM_CLIP_H
+
+#include "base/exact_sum.h"
+#include "record/graph_impl.h"
+
+extern const lc_op lc__op_clip_coefficient;
+/* Its ints, and what its kernels share: from the sum of this rank's squares to the results. */
+enum { LC__CLIP_DTYPE, LC__CLIP_PEER, LC__CLIP_FIRST, LC__NORM_BLOCK_BYTES = 256 };
+void lc__clip_finish(const lc_call *c, lc__exact_sum *sum);
+
+#endif

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef LC_OPTIM_EXPAND_UPDATE_H
+#define LC_OPTIM_EXPAND_UPDATE_H
+
+#include "engine/plan/plan_impl.h"
+
+/* Of the macros in macros.c. */
+lc_status lc__expand_clip_norm(lc_build *b, const lc_node *n);
+lc_status lc__expand_step(lc_build *b, const lc_node *n);
+lc_status lc__expand_zero_grad(lc_build *b, const lc_node *n);
+lc_status lc__expand_gradient(lc_build *b, const lc_node *n);
+
+#endif

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a step asks of optimizers: updates, clipping, and their gradients. Recorded here, expanded in expand_update.c.
+ */
+#include "ops/infer.h"
+#include "optim/optim_internal.h"
+#include "base/handle.h"
+#include "optim/state_buffers.h"
+#include "optim/expand_update.h"
+
+#include <lightc/optim.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static lc_status infer_norm(lc_infer *call)
+{
+    for (int i = 0; i < call->n_out; i++) call->out[i] = (lc_type){.dtype = (lc_dtype)call->ints[1]};
+    return LC_OK;
+}
+
+/* ints: an optimizer and its id */
+static const lc_macro macro_zero_grad = {{.name = "zero_grad", .flags = LC__OP_MACRO, .infer = lc__infer_nothing},
+                                         lc__expand_zero_grad};
+/* ints: optimizer, dtype, the optimizer's id; floats: max_norm, window. Results: norm, factor for gradients. */
+static const lc_macro macro_clip_norm = {
+    {.name = "clip_grad_norm", .flags = LC__OP_MACRO, .n_out = 2, .infer = infer_norm}, lc__expand_clip_norm};
+/* in: factor for gradients or absent; ints: optimizer, its id, whether to clip by value, and bucket by bucket; floats:
+ * window */
+static const lc_macro macro_step = {{.name = "optimizer_step", .flags = LC__OP_MACRO, .infer = lc__infer_nothing},
+                                    lc__expand_step};
+/* in: parameter; floats: window */
+static const lc_macro macro_gradient = {
+    {.name = "gradient", .flags = LC__OP_MACRO, .n_out = 1, .infer = lc__infer_same}, lc__expand_gradient};
+
+double lc__gradient_factor(const lc_graph *g)
+{
+    double window = g->window > 0 ? g->window : (double)g->backwards;
+    for (const lc_peer *p = g->peers; p; p = p->next)
+        if (p->ops->ranks) window *= p->ops->ranks(p);
+    return window > 0 ? 1.0 / window : 1.0;
+}
+
+static bool check_optimizer(const lc_optimizer *opt, const char *title, lc_site site)
+{
+    if (lc__has_mark(opt, LC__MARK_OF(OPTIMIZER))) return true;
+    lc__refuse_call(lc_fail(LC_ERR_ARGUMENT, opt ? "this is not an optimizer; it was never made, or has been freed"
+                                                 : "the optimizer is NULL"),
+                    title, site);
+    return false;
+}
+
+static bool is_trained_in(const lc_tensor *p, const lc_graph *g)
+{
+    for (int i = 0; p->requires_grad && i < g->n_flats; i++)
+        if (p->flat == g->flats[i]) return true;
+    return false;
+}
+
+/* Whether no other optimizer can have gradients in g. */
+static bool trains_all(const lc_optimizer *opt, const lc_graph *g)
+{
+    int64_t all = 0, own = 0;
+    for (int i = 0; i < g->n_flats; i++)
+        for (int k = 0; k < g->flats[i]->n; k++) all += g->flats[i]->parameters[k]->requires_grad;
+    for (int i = 0; i < opt->n_groups; i++)
+        for (int k = 0; k < opt->groups[i].n_parameters; k++) own += is_trained_in(opt->groups[i].parameters[k], g);
+    return all > 0 && own == all;
+}
+
+void lc_optimizer_zero_grad_at(lc_optimizer *opt, lc_site site)
+{
+    if (!check_optimizer(opt, "zero_grad", site)) return;
+    lc_graph *g = lc_current_graph();
+    lc_status status = lc__optimizer_prepare(opt);
+    if (g && status >= 0 && g->backwards && trains_all(opt, g)) {
+        lc_zero_grad(g);
+        return;
+    }
+    if (g && g->recording && status >= 0) {
+        int64_t ints[] = {(int64_t)(uintptr_t)opt, (int64_t)opt->steps->id};
+        lc_op_call(&macro_zero_grad.op, 0, NULL, 2, ints, 0, NULL, site);
+    } else if (g && g->recording) {
+        lc__record_error(g, status, "zero_grad", site, NULL, NULL, 0);
+    } else {
+        for (int k = 0; k < opt->n_groups && status >= 0; k++)
+            for (int i = 0; i < opt->groups[k].n_parameters; i++) {
+                const lc_tensor *p = opt->groups[k].parameters[i];
+                p->flat->has_gradient[p->flat_index] = 0;
+            }
+    }
+}
+
+/* Where every rank has a part of the gradient, that is one of the sum over ranks only behind the sync. (A backward pass
+ * that has not run yet: lc__expand_whole_gradient.) */
+static lc_status check_summed(const lc_graph *g, const lc_tensor *parameter)
+{
+    if (!g || !parameter || !parameter->flat || !parameter->flat->sharding) return LC_OK;
+    for (const lc_peer *p = g->peers; p && parameter->flat->has_gradient[parameter->flat_index]; p = p->next)
+        if (p->ops->check_summed) LC_TRY(p->ops->check_summed(p, parameter));
+    return LC_OK;
+}
+
+lc_tensor *lc_gradient_at(lc_tensor *parameter, lc_site site)
+{
+    if (!lc__check_tensor(parameter, "the parameter", "gradient", site)) return lc__error_tensor();
+    lc_graph *g = lc_current_graph();
+    lc_status status = check_summed(g, parameter);
+    if (status < 0) {
+        lc__record_error(g, status, "gradient", site, NULL, NULL, 0);
+        return lc__error_tensor();
+    }
+    double window = g ? lc__gradient_factor(g) : 1.0;
+    return lc_op_call(&macro_gradient.op, 1, &parameter, 0, NULL, 1, &window, site);
+}
+
+static void scale(lc_tensor *t, double factor)
+{
+    int64_t n = lc__numel(&t->type);
+    for (int64_t i = 0; i < n; i++) {
+        if (t->type.dtype == LC_F64)
+            ((double *)t->data)[i] *= factor;
+        else
+            ((float *)t->data)[i] *= (float)factor;
+    }
+}
+
+lc_status lc_gradient_write(lc_tensor *parameter, const void *data, size_t bytes)
+{
+    LC__IS_TENSOR_OR_NULL(parameter, LC_ERR_ARGUMENT);
+    lc_graph *g = lc_current_graph();
+    lc_flat *flat;
+    if (!parameter || parameter->kind != LC_TENSOR_PERSISTENT || !parameter->requires_grad)
+        return lc_fail(LC_ERR_ARGUMENT, "lc_gradient_write: only persistent tensors that require a gradient have one");
+    if (g) LC_TRY(lc__graph_flush(g));
+    LC_TRY(lc__flat_of(parameter, &flat));
+    if (flat->sharding)
+        return lc_fail(LC_ERR_UNSUPPORTED, "lc_gradient_write: with the strategy sharded no rank has the whole "
+                                           "gradient; use --strategy ddp");
+    lc_tensor *gradient = flat->gradients[parameter->flat_index];
+    if (g) LC_TRY(lc__peers_settle(g));
+    LC_TRY(lc_tensor_write(gradient, data, bytes));
+    double window = g ? lc__gradient_factor(g) : 1.0;
+    if (window != 1.0) scale(gradient, 1 / window);
+    flat->has_gradient[parameter->flat_index] = 1;
+    return LC_OK;
+}
+
+lc_tensor *lc_clip_grad_norm_at(lc_optimizer *opt, double max_norm, lc_site site)
+{
+    if (!check_optimizer(opt, "clip_grad_norm", site)) return lc__error_tensor();
+    lc_graph *g = lc_current_graph();
+    lc_tensor *out[2] = {NULL};
+    lc_dtype dtype = opt->n_groups && opt->groups[0].n_parameters ? opt->groups[0].parameters[0]->type.dtype : LC_F32;
+    lc_status status = lc__optimizer_prepare(opt);
+    if (status < 0) {
+        lc__record_error(g, status, "clip_grad_norm", site, NULL, NULL, 0);
+        return lc__error_tensor();
+    }
+    int64_t ints[] = {(int64_t)(uintptr_t)opt, dtype, (int64_t)opt->steps->id};
+    double floats[] = {max_norm, g ? lc__gradient_factor(g) : 1.0};
+    lc_op_call_n(&macro_clip_norm.op, 0, NULL, 3, ints, 2, floats, out, site);
+    opt->clip_factor = out[1];
+    return out[0];
+}
+
+void lc_clip_grad_value_at(lc_optimizer *opt, double clip_value, lc_site site)
+{
+    if (!check_optimizer(opt, "clip_grad_value", site)) return;
+    for (int i = 0; i < opt->n_groups; i++) opt->groups[i].hyper[LC_HYPER_CLIP_VALUE] = clip_value;
+    opt->clip_by_value = true;
+}
+
+void lc_optimizer_step_at(lc_optimizer *opt, lc_site site)
+{
+    if (!check_optimizer(opt, "optimizer_step", site)) return;
+    lc_graph *g = lc_current_graph();
+    if (!g) {
+        lc_op_call(&macro_step.op, 0, NULL, 0, NULL, 0, NULL, site); /* says what is missing */
+        return;
+    }
+    lc_status status = lc__optimizer_prepare(opt);
+    if (status < 0) {
+        lc__record_error(g, status, "optimizer_step", site, NULL, NULL, 0);
+        return;
+    }
+    /* Where it comes first behind a backward pass, it need not wait for the last bucket before it begins. */
+    bool by_bucket =
+        lc__peers_owe(g) && g->tape.n_nodes == g->node_0 && !opt->clip_factor && lc__is_elementwise(opt->ops);
+    int64_t ints[] = {(int64_t)(uintptr_t)opt, (int64_t)opt->steps->id, opt->clip_by_value, by_bucket};
+    double window = lc__gradient_factor(g);
+    lc_op_call(&macro_step.op, 1, &opt->clip_factor, 4, ints, 1, &window, site);
+    opt->clip_factor = NULL;
+    opt->clip_by_value = false;
+}
