@@ -96,9 +96,11 @@ mutate 'the rest of a grain from elsewhere' src/comm/transport/tcp.c 's/memcpy(a
 mutate 'a piece of a sum twice' src/comm/exchange/exchange.c 's/x->parts\[c->own\] = r->at + c->mine.at;/x->parts[c->own] = r->at;/' test_comm
 mutate 'weights of uneven shares ignored' src/core/ranks/shares.c 's/weight = (double)batch->size \* [^;]*;/weight = 1;/' test_ddp:train_as_one
 mutate 'links to the checkpoint before come late' src/core/checkpoint/write_job.c 's/if (write) do_chores(w, true);//' test_checkpoint:newer
-mutate 'an update before its bucket' src/parallel/reduce/reducer.c 's/r->sent\[i\] < end) wait_for(r, i);/r->sent[i] < begin) wait_for(r, i);/' test_sync:gpt,some_ranks
+mutate 'an update before its bucket' src/parallel/reduce/reducer_ops.c 's/r->sent\[i\] < end) wait_for(r, i);/r->sent[i] < begin) wait_for(r, i);/' test_sync:gpt,some_ranks
 mutate 'late steps with shares of sums' src/core/loop/optimize.c 's/return r && lc__reducer_has_shares(r) ? [^;]*;/return LC_OK;/' test_ddp_checkpoints:a_late_step
 mutate 'gradients looked at while under way' src/engine/run/execute.c 's/p->by_bucket ? LC_OK : lc__peers_settle(g)/LC_OK/' test_sync:gpt
+mutate 'plans of other peers' src/engine/plan/plan.c 's/p->peers == peers \&\& //g' test_peers:plans_belong
+mutate 'a peer that fails passed over' src/engine/run/execute.c 's/if (p->ops->poll) LC_TRY(p->ops->poll(p));/if (p->ops->poll) (void)!p->ops->poll(p);/' test_peers:may_refuse
 mutate 'gradients that are read on, added up' src/engine/plan/lower.c 's/if (lc__peers_sum_in_place(b->g) && s->last > position)\n *return;//' test_under_way:read_on
 mutate 'gradients looked at before, added up' src/parallel/reduce/expand_sync.c 's/ && !reads(g, &g->ir.nodes\[k\], flat, i)//' test_under_way:looked_at
 mutate 'LBFGS with the loss of one rank' src/core/loop/optimize.c 's/return lc__ranks_reduce(t->comm, loss, 1, LC_LOG_MEAN);/return LC_OK;/' test_ddp:lbfgs
@@ -118,9 +120,9 @@ mutate 'weights of an evaluation not loaded' src/core/trainer/run.c 's/if (t->re
 mutate 'slices no optimizer has forgotten' src/strategies/processes.c 's/if (status >= 0 \&\& before) status = lc_module_visit(m, gather_rest, before);//' test_slices
 mutate 'values made before slices' src/core/trainer/run.c 's/LC_TRY(check_optimizers(t));/LC_TRY(lc__module_fill(t->m));\n    LC_TRY(check_optimizers(t));/' test_launch:ranks_take
 mutate 'last unit dropped' src/parallel/reduce/expand_sync.c 's/if (!lc__any_trained(flat, u)) continue;/if (!lc__any_trained(flat, u) || (k \&\& k == s->n_units - 1)) continue;/' test_sync:sharded
-mutate 'norm of the own slices alone' src/parallel/reduce/reducer.c 's/\.out = words, \.count = n}/.out = words, .count = 0 * n}/' test_sync:sharded_is_ddp_gpt
+mutate 'norm of the own slices alone' src/parallel/reduce/reducer_uneven.c 's/\.out = words, \.count = n}/.out = words, .count = 0 * n}/' test_sync:sharded_is_ddp_gpt
 mutate 'gradients put together without their places' src/parallel/reduce/expand_sync.c 's/lc_pad(part, before, n - before - count)/lc_pad(part, 0, n - count)/' test_sync:gradients_of
-mutate 'norm of all copies' src/parallel/reduce/reducer.c 's/run_now(r, r->slices,\n *&(lc_comm_call){.op = LC_COMM_ALL_REDUCE/run_now(r, r->comm, \&(lc_comm_call){.op = LC_COMM_ALL_REDUCE/' test_sync:hybrid_is_ddp_gpt
+mutate 'norm of all copies' src/parallel/reduce/reducer_uneven.c 's/run_now(r, r->slices,\n *&(lc_comm_call){.op = LC_COMM_ALL_REDUCE/run_now(r, r->comm, \&(lc_comm_call){.op = LC_COMM_ALL_REDUCE/' test_sync:hybrid_is_ddp_gpt
 mutate '1/N of a node' src/parallel/reduce/reducer.c 's/ : lc_comm_size(r->comm);/ : lc_comm_size(r->slices);/' test_sync:hybrid
 mutate 'gradients of a node alone' src/strategies/processes.c 's/lc__reducer_replicate(d->reducer, d->slices, d->replicas)/lc__reducer_replicate(d->reducer, d->slices, NULL)/' test_ddp_sharded:hybrid_trains_as_ddp
 mutate 'last slice not summed between nodes' src/parallel/reduce/expand_sync.c 's/if (r->replicas && sent) LC_TRY(reduce_slice(b, r, flat, units\[sent - 1\], first + sent - 1, NULL));//' test_sync:hybrid
@@ -132,7 +134,7 @@ mutate 'waits of one group hold up another' src/comm/comm.c 's/(void)!lc_comm_pr
 mutate 'every copy writes its slices' src/tensor/slice.c 's/if (!t->is_slice || !t->slices) return;/return;/' test_ddp_checkpoints:copies
 mutate 'memory of parameters that moved kept' src/backends/cpu/memory.c 's/128 << 10/1 << 30/' test_launch:formula
 mutate 'a window added to slices twice' src/parallel/reduce/expand_sync.c 's/ \&\& !tree;/;/' test_deterministic:accumulation
-mutate 'gathers of ranks with more chunks missed' src/parallel/reduce/reducer.c 's/r->uneven = true;/;/' test_deterministic:fewer
+mutate 'gathers of ranks with more chunks missed' src/parallel/reduce/reducer_uneven.c 's/r->uneven = true;/;/' test_deterministic:fewer
 mutate 'chunks random by their device' src/parallel/devices/devices.c 's/of_chunks ? d->host->rng.micro_batch : (uint64_t)i/(uint64_t)i/' test_deterministic:ranks_are
 mutate 'statistics of devices not added' src/core/split/chunk_statistics.c 's/if (parts > 1) lc_comm_combine/if (parts > 99) lc_comm_combine/' test_deterministic:ranks_are
 # ---- state and data ----
