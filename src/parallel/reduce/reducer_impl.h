@@ -60,7 +60,24 @@ static inline bool lc__any_trained(const lc_flat *flat, const lc__unit *u)
 void lc__reducer_note_sums(lc__reducer *r);
 lc_status lc__not_summed(void);
 
-/* Slots of lc_peer_ops. In reducer_sums.c: */
+/* ---- at run time ---- */
+/* Kernels cannot fail: the first error waits for lc__reducer_sync. */
+void lc__reducer_keep_error(lc__reducer *r, lc_status s);
+lc_status lc__reducer_status(const lc__reducer *r) LC_MUST_USE;
+/* Moves the bytes of what is under way; waits for a call, or in reducer_ops.c for all that nodes have begun. */
+void lc__reducer_move(lc__reducer *r);
+void lc__reducer_wait(lc__reducer *r, lc_request *request);
+void lc__reducer_wait_for_all(lc__reducer *r);
+/* Begins to agree on which parameters have a gradient on any rank, and on the trainer's flags, unless it has begun. */
+void lc__reducer_begin_agreement(lc__reducer *r);
+/* reducer_uneven.c: before a call that not all ranks come to by themselves; `which`: the slot, or the unit. As long as
+ * any rank wants to gather, all do: the others for it alone. What they do besides, all do in the same order. */
+enum { LC__ENDS, LC__REDUCES, LC__GATHERS };
+void lc__reducer_agree(lc__reducer *r, int kind, int64_t which);
+
+/* Slots of lc_peer_ops. In reducer_uneven.c: */
+void lc__reducer_add_up(lc_peer *p, int64_t *words, int n);
+/* In reducer_sums.c: */
 void lc__reducer_before_backward(lc_peer *p);
 void lc__reducer_zeroed(lc_peer *p);
 lc_status lc__reducer_check_summed(const lc_peer *p, const lc_tensor *parameter);

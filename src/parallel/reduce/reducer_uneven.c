@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Batches of which some ranks compute less than others, where parameters are in slices: what a rank wants that others
+ * do not come to by themselves, the ranks agree on before each call. */
+#include "parallel/reduce/reducer_impl.h"
+
+#include <stdlib.h>
+
+/* A call that is waited for at once, while others run. */
+static void run_now(lc__reducer *r, lc_comm *comm, const lc_comm_call *call)
+{
+    lc_request *request;
+    if (r->status < 0) return;
+    lc__reducer_keep_error(r, lc_comm_start(comm, call, &request));
+    lc__reducer_wait(r, request);
+}
+
+/* ADDS_UP comes after all units. */
+#define ADDS_UP   (KIND_STEP - 1)
+#define KIND_STEP ((int64_t)1 << 40)
+
+static const lc__unit *unit_at(const lc__reducer *r, int64_t index, const lc_flat **flat)
+{
+    for (int f = 0; f < r->n_flats; f++) {
+        const lc__sharding *s = r->flats[f]->sharding;
+        if (!s || !s->gradient) continue;
+        *flat = r->flats[f];
+        if (index < s->n_units) return &s->units[index];
+        index -= s->n_units;
+    }
+    return NULL;
+}
+
+static void gather_for_others(lc__reducer *r, int64_t unit)
+{
+    const lc_flat *flat = NULL;
+    const lc__unit *u = unit_at(r, unit, &flat);
+    const lc_tensor *p = flat->sharding->parameter;
+    run_now(r, r->slices,
+            &(lc_comm_call){.op = LC_COMM_ALL_GATHER,
+                            .dtype = p->type.dtype,
+                            .in = (char *)p->data + (size_t)u->at * lc_dtype_size(p->type.dtype),
+                            .out = r->scratch,
+                            .count = u->slice});
+}
+
+/* Before every call that not all ranks come to by themselves. As long as any rank wants to gather, all do: the others
+ * for it alone. What they do besides, all do in the same order. */
+void lc__reducer_agree(lc__reducer *r, int kind, int64_t which)
+{
+    int64_t mine = kind * KIND_STEP + which, next = -1;
+    while (r->uneven && r->status >= 0) {
+        run_now(r, r->comm,
+                &(lc_comm_call){.op = LC_COMM_ALL_REDUCE,
+                                .reduce = LC_COMM_MAX,
+                                .dtype = LC_I64,
+                                .in = &mine,
+                                .out = &next,
+                                .count = 1});
+        if (next == mine || r->status < 0) return;
+        if (next / KIND_STEP == LC__GATHERS)
+            gather_for_others(r, next % KIND_STEP);
+        else
+            lc__reducer_keep_error(r, lc_fail(LC_ERR_STATE,
+                                              "the ranks compute different things in this batch, and with the "
+                                              "strategy sharded all must use the same parameters; use ddp"));
+    }
+}
+
+void lc__reducer_add_up(lc_peer *p, int64_t *words, int n)
+{
+    lc__reducer *r = (lc__reducer *)p;
+    lc__reducer_agree(r, LC__REDUCES, ADDS_UP); /* others may gather for what follows first */
+    run_now(r, r->slices,
+            &(lc_comm_call){.op = LC_COMM_ALL_REDUCE, .dtype = LC_I64, .in = words, .out = words, .count = n});
+}
+
+static size_t largest_unit(const lc__reducer *r)
+{
+    size_t most = 0;
+    for (int f = 0; f < r->n_flats; f++) {
+        const lc__sharding *s = r->flats[f]->sharding;
+        for (int k = 0; s && s->parameter && k < s->n_units; k++) {
+            size_t bytes = (size_t)(s->units[k].slice * s->size) * lc_dtype_size(s->parameter->type.dtype);
+            if (bytes > most) most = bytes;
+        }
+    }
+    return most;
+}
+
+lc_status lc__reducer_begin_batch(lc__reducer *r, int64_t passes)
+{
+    size_t bytes = largest_unit(r);
+    int64_t most[] = {passes, -passes};
+    r->uneven = false;
+    if (!bytes) return LC_OK;
+    LC_TRY(lc_comm_all_reduce(r->comm, most, most, 2, LC_I64, LC_COMM_MAX, NULL));
+    if (most[0] == -most[1]) return LC_OK;
+    if (!r->scratch && !(r->scratch = malloc(bytes)))
+        return lc_fail(LC_ERR_MEMORY, "out of memory: %zu bytes for parameters that other ranks use", bytes);
+    r->uneven = true;
+    return LC_OK;
+}
+
+lc_status lc__reducer_end_batch(lc__reducer *r)
+{
+    lc__reducer_agree(r, LC__ENDS, 0);
+    r->uneven = false;
+    return lc__reducer_status(r);
+}
