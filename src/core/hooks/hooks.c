@@ -238,10 +238,24 @@ static lc_status after_failure(lc_trainer *t, lc_hook hook, const lc__hook_args 
     return LC_OK;
 }
 
+bool lc__hook_is_there(const lc_trainer *t, lc_hook hook)
+{
+    const lc__hook_info *h = &lc__hooks[hook];
+    return (h->in_datamodule && is_set(&t->datamodule.ops, h->in_datamodule)) ||
+           (h->in_module && is_set(&t->mo, h->in_module));
+}
+
+/* A hook that nobody has costs no more than this. */
+static bool has_nobody(const lc_trainer *t, lc_hook hook)
+{
+    return !t->hooks[hook].n && !t->deferred && !t->opt.trace_hooks && !t->profiling && !lc__hook_is_there(t, hook);
+}
+
 lc_status lc__hook(lc_trainer *t, lc_hook hook, const lc__hook_args *args)
 {
     const lc__hook_info *h = &lc__hooks[hook];
     lc_status s = LC_OK;
+    if (has_nobody(t, hook)) return LC_OK;
     lc_hook saved = lc__hook_enter(t, hook);
     switch (h->order) {
     case LC__IN_TURN:
@@ -283,13 +297,6 @@ lc_status lc__hook_monitors(lc_trainer *t)
     lc_status s = call_callbacks(t, &t->monitor_epoch_end, &lc__hooks[LC_HOOK_ON_TRAIN_EPOCH_END], NULL);
     lc__hook_leave(t, saved);
     return s;
-}
-
-bool lc__hook_is_there(const lc_trainer *t, lc_hook hook)
-{
-    const lc__hook_info *h = &lc__hooks[hook];
-    return (h->in_datamodule && is_set(&t->datamodule.ops, h->in_datamodule)) ||
-           (h->in_module && is_set(&t->mo, h->in_module));
 }
 
 /* The three evaluations have their hooks in the same order. */
